@@ -1,0 +1,274 @@
+/* The IR: modules, globals, functions, values, ops. One form from lowering to code generation, one text for it
+   (docs/ir.md). What a later stage needs is written here, hence visible in every dump.
+
+   A function is one straight list of ops in SSA form; values and ops are named by index, never by pointer. Passes do not
+   edit lists in place: they build a new function from the old one (fn_new, value maps) and replace it in the module.
+
+   A type is an element type and a list of distinct named dims with their sizes. Until pass `order` the list's order says
+   nothing for intermediates (dims are a set; rules keep the natural order); from there on it is storage order and `stride`
+   says where elements are. Parameters, inputs, outputs keep the declared order always. */
+#ifndef SHARDC_IR_H
+#define SHARDC_IR_H
+#include "support/ctx.h"
+#include "support/vec.h"
+
+enum { MAX_RANK = 8, MAX_GROUPS = 4, MAX_RESULTS = 64 };
+
+typedef enum Elem {
+#define DTYPE(name, bytes, class) ELEM_##name,
+#include "dtypes.def"
+#undef DTYPE
+  ELEM_COUNT
+} Elem;
+
+typedef enum ElemClass { CLASS_FLOAT, CLASS_INT, CLASS_BOOL } ElemClass;
+
+typedef enum OpCode {
+#define OP(name, family, operands, results, flags, shape, meaning) OP_##name,
+#include "ops.def"
+#undef OP
+  OP_COUNT
+} OpCode;
+
+typedef enum OpFamily {
+  FAMILY_SOURCE, FAMILY_ELEM, FAMILY_REDUCE, FAMILY_SCAN, FAMILY_STRUCT, FAMILY_CONTRACT, FAMILY_GATHER,
+  FAMILY_SCATTER, FAMILY_ATTENTION, FAMILY_GLOBAL, FAMILY_CALL
+} OpFamily;
+
+enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32 };
+
+typedef enum AttrKey {
+#define ATTR(name, kind, meaning) ATTR_##name,
+#include "attrs.def"
+#undef ATTR
+  ATTR_COUNT
+} AttrKey;
+
+typedef enum AttrKind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_INTS } AttrKind;
+
+typedef struct Axis {
+  Str dim;
+  int64_t size;
+} Axis;
+
+typedef struct Type {
+  Elem elem;
+  int rank;
+  Axis axis[MAX_RANK];
+} Type;
+
+/* `[A, B -> C; D]` is two groups: {from A, B; to C} and {from D; no arrow}. */
+typedef struct Group {
+  int nfrom, nto;
+  bool arrow;
+  Str from[MAX_RANK], to[MAX_RANK];
+} Group;
+
+typedef struct Attr {
+  AttrKey key;
+  int64_t i; /* INT; INTS: number of entries */
+  double f;
+  Str s;
+  int64_t *list;
+} Attr;
+
+typedef VEC(Attr) AttrList;
+
+typedef uint32_t ValueId; /* index in Fn.values */
+typedef uint32_t OpId;    /* index in Fn.ops */
+enum { NO_VALUE = UINT32_MAX, NO_OP = UINT32_MAX };
+
+typedef struct Loc { /* where in the user's source; file 0: nowhere */
+  uint32_t file, line, column, length;
+} Loc;
+
+/* Where a value's bytes are. Set by `order` (stride, view) and `memory` (place). */
+typedef enum ViewKind { VIEW_NONE, VIEW_OF, VIEW_INPLACE } ViewKind; /* INPLACE: overwrites base, which dies here */
+typedef enum PlaceKind { PLACE_NONE, PLACE_GLOBAL, PLACE_FRAME, PLACE_ARG, PLACE_RESULT } PlaceKind;
+
+typedef struct Storage {
+  bool ordered;             /* strides are valid */
+  int64_t stride[MAX_RANK]; /* in elements, per axis of the type */
+  ViewKind view;
+  ValueId base;   /* of a view or in-place value */
+  int64_t offset; /* elements from base's first element */
+  PlaceKind place;
+  uint32_t slot; /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG / PLACE_RESULT: which one */
+  int64_t at;    /* bytes from the start of that place (frame, global, argument) */
+} Storage;
+
+typedef struct Value {
+  Type type;
+  OpId def;        /* the op that makes it, NO_OP for arguments */
+  uint32_t result; /* which result of def, or which argument */
+  Storage storage;
+} Value;
+
+struct Fn;
+struct Global;
+
+typedef struct Op {
+  OpCode code;
+  uint32_t nin, nout;
+  ValueId *in;
+  ValueId out; /* results are out, out + 1, .. */
+  int ngroups;
+  Group *group;
+  AttrList attrs;
+  struct Fn *callee;     /* call, kernel, loop */
+  struct Global *global; /* load, store */
+  Loc loc;
+} Op;
+
+typedef enum FnKind { FN_ENTRY, FN_BODY, FN_KERNEL } FnKind;
+
+typedef struct Fn {
+  FnKind kind;
+  Str name;
+  VEC(Value) values;
+  VEC(Op) ops;
+  VEC(ValueId) args;    /* bodies of loops: args[0] is the counter, i32[] */
+  VEC(ValueId) results; /* entries have none: they store */
+  AttrList attrs;
+  Loc loc;
+} Fn;
+
+typedef enum GlobalKind {
+  GLOBAL_PARAM,  /* weights; live from init to the end, in checkpoints */
+  GLOBAL_STATE,  /* optimizer states, in checkpoints */
+  GLOBAL_INPUT,  /* filled by the data reader before an entry runs */
+  GLOBAL_SCALAR, /* set by the runtime: seed (i64), step (i32, from 0) */
+  GLOBAL_OUTPUT  /* read by the runtime after an entry has run: loss, logits, .. */
+} GlobalKind;
+
+typedef struct Global {
+  GlobalKind kind;
+  Str name;    /* path, such as h.*.attn.c_attn; the * is the first, stacked dim */
+  Type type;   /* declared order */
+  Str of;      /* inputs: the dim that an index addresses, or NULL */
+  int decay;   /* parameters: weight decay applies */
+  int frozen;  /* parameters: no gradient, no states */
+  Storage storage; /* place: offset in the arena of its kind */
+  Loc loc;
+} Global;
+
+typedef struct Dim { /* every dim of the model, for readers of dumps, data binding, files */
+  Str name;
+  int64_t size;   /* 0: open */
+  int64_t stored; /* padded size, = size without `pad` */
+} Dim;
+
+typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable read */
+  Str key, value;        /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
+} Setting;
+
+typedef struct IrSource { /* embedded model files: what loc(f1:..) points into */
+  Str name, text;
+} IrSource;
+
+typedef struct Module {
+  Ctx *ctx;
+  Arena *arena;
+  Str model;             /* name of the model or variant */
+  Str after;             /* name of the last pass that ran, "lower" at first: where compiling goes on */
+  VEC(Dim) dims;
+  VEC(Setting) settings;
+  VEC(IrSource) sources; /* file numbers of Loc start at 1 */
+  VEC(Global *) globals;
+  VEC(Fn *) fns;         /* callees before callers */
+} Module;
+
+/* ---- facts from the tables (ir.c) ---- */
+const char *elem_name(Elem e);
+int elem_bytes(Elem e);
+ElemClass elem_class(Elem e);
+const char *op_name(OpCode c);
+OpFamily op_family(OpCode c);
+unsigned op_flags(OpCode c);
+int op_arity(OpCode c);
+const char *op_meaning(OpCode c);
+bool op_find(const char *name, OpCode *c);
+const char *attr_name(AttrKey k);
+AttrKind attr_kind(AttrKey k);
+
+/* ---- types (ir.c) ---- */
+Type type_scalar(Elem e);
+Type type_of(Elem e, int rank, const Axis *axes);
+int type_find(const Type *t, Str dim);               /* axis index or -1 */
+int64_t type_size(const Type *t, Str dim);           /* bug() if absent */
+int64_t type_count(const Type *t);                   /* number of elements */
+bool type_contains(const Type *big, const Type *small); /* every axis of small is in big with equal size */
+bool type_equal(const Type *a, const Type *b);       /* same element type, same axes in the same order */
+bool type_same_dims(const Type *a, const Type *b);   /* same axes in any order */
+Type type_without(const Type *t, const Str *dims, int n);
+Type type_with_elem(Type t, Elem e);
+
+/* ---- building (ir.c) ---- */
+Module *module_new(Ctx *c);
+Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
+void module_add(Module *m, Fn *f);            /* at the end; callees must be there already */
+void module_replace(Module *m, Fn *old, Fn *with); /* same place; every callee pointer to old is redirected */
+void module_remove_unused(Module *m);         /* functions that no entry reaches */
+Fn *module_fn(const Module *m, Str name);
+Global *module_global(const Module *m, Str name);
+Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc);
+Str module_setting(const Module *m, const char *key, const char *otherwise);
+double module_number(const Module *m, const char *key, double otherwise);
+void module_set(Module *m, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+ValueId fn_arg(Module *m, Fn *f, Type t);
+Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout, const Type *out, Loc loc);
+    /* appends; the pointer is valid until the next append */
+void op_add_group(Module *m, Op *op, Group g);
+void fn_result(Module *m, Fn *f, ValueId v);
+const Type *value_type(const Fn *f, ValueId v);
+const Op *value_def(const Fn *f, ValueId v); /* NULL for arguments */
+
+Group group_dims(int n, const Str *dims);                     /* [A, B] */
+Group group_map(int nfrom, const Str *from, int nto, const Str *to); /* [A -> B, C] */
+
+/* Shorthand of the builders: result types by the shape rules. */
+ValueId ir_const(Module *m, Fn *f, Elem e, double value, Loc loc);
+ValueId ir_iota(Module *m, Fn *f, Axis axis, Loc loc);
+ValueId ir_unary(Module *m, Fn *f, OpCode c, ValueId a, Loc loc);
+ValueId ir_binary(Module *m, Fn *f, OpCode c, ValueId a, ValueId b, Loc loc);
+ValueId ir_where(Module *m, Fn *f, ValueId c, ValueId a, ValueId b, Loc loc);
+ValueId ir_cast(Module *m, Fn *f, ValueId a, Elem e, Loc loc); /* a itself if it has that type */
+ValueId ir_pow(Module *m, Fn *f, ValueId a, double exponent, Loc loc);
+ValueId ir_reduce(Module *m, Fn *f, OpCode c, ValueId a, int n, const Str *dims, Loc loc);
+ValueId ir_expand(Module *m, Fn *f, ValueId a, int n, const Axis *axes, Loc loc); /* new dims first */
+ValueId ir_rename(Module *m, Fn *f, ValueId a, Str from, Str to, Loc loc);
+ValueId ir_dot(Module *m, Fn *f, ValueId a, ValueId b, int n, const Str *dims, Loc loc);
+ValueId ir_gather(Module *m, Fn *f, ValueId w, ValueId index, Str dim, Loc loc);
+ValueId ir_load(Module *m, Fn *f, Global *g, Loc loc);
+void ir_store(Module *m, Fn *f, Global *g, ValueId a, Loc loc);
+
+void attr_set_int(Module *m, AttrList *l, AttrKey k, int64_t i);
+void attr_set_float(Module *m, AttrList *l, AttrKey k, double f);
+void attr_set_str(Module *m, AttrList *l, AttrKey k, Str s);
+void attr_set_ints(Module *m, AttrList *l, AttrKey k, int n, const int64_t *list);
+const Attr *attr_get(const AttrList *l, AttrKey k); /* NULL if absent */
+int64_t attr_int(const AttrList *l, AttrKey k, int64_t otherwise);
+double attr_float(const AttrList *l, AttrKey k, double otherwise);
+Str attr_str(const AttrList *l, AttrKey k, Str otherwise);
+
+/* Copies op `o` of `from` to the end of `to`, operands through map (indexed by ValueId of from); fills map for its results.
+   Returns the copy. */
+Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map);
+
+/* ---- shape rules (shape.c) ---- */
+/* Computes the result types of an op from its operands, groups and attributes. Returns NULL, or why it cannot be (text in
+   m's arena). Ops whose rule is `given` are checked against the types that the op carries. */
+const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->nout] */);
+
+/* ---- text (print.c, parse.c) ---- */
+char *ir_print(Module *m, size_t *length);                            /* in m's arena */
+char *ir_print_fn(Module *m, const Fn *f);
+Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n); /* NULL: diagnostics were given, codes E1xxx */
+
+/* ---- verifier (verify.c) ---- */
+/* Checks every rule that holds after pass m->after; reports through the diagnostics with numbered constraints
+   (E1101 [elem-c1] ..). True if nothing is wrong. */
+bool ir_verify(Module *m);
+
+#endif

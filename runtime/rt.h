@@ -1,0 +1,90 @@
+/* What generated host code and the runtime share: the program's description as constant tables, kernels, and the calls
+   of rt_abi.def. Generated code includes this header alone. Shapes are in elements, sizes in bytes, offsets from the start
+   of an arena. Everything that generated code hands over is constant and lives as long as the process. */
+#ifndef SHARDC_RT_H
+#define SHARDC_RT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RT_ABI_VERSION = 1, RT_MAX_RANK = 8, RT_MAX_PHASES = 4 };
+
+typedef struct rt_ctx rt_ctx;
+
+/* One chunk of one phase. Chunks of a phase may run in any order on any worker; phases run one after the other. scratch is
+   the worker's own, 64-byte aligned, rt_program.scratch bytes. */
+typedef void rt_chunk(void *const *buffers, int64_t chunk, void *scratch);
+
+typedef struct rt_kernel {
+  const char *name;   /* such as h.forward.dot3 */
+  const char *source; /* where in the model file, such as gpt2.shard:19 */
+  int phases;
+  struct {
+    rt_chunk *run;
+    int64_t chunks; /* compiled in: results never depend on the number of workers */
+  } phase[RT_MAX_PHASES];
+} rt_kernel;
+
+/* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug runs. */
+typedef enum rt_arena { RT_WEIGHTS, RT_STATES, RT_IO, RT_WORK, RT_ARENAS } rt_arena;
+
+typedef enum rt_elem { RT_F32, RT_BF16, RT_F16, RT_F64, RT_I32, RT_I64, RT_BOOL } rt_elem; /* as ir/dtypes.def */
+typedef enum rt_kind { RT_PARAM, RT_STATE, RT_INPUT, RT_SCALAR, RT_OUTPUT } rt_kind;       /* as GlobalKind */
+
+typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output; dense in declared order */
+  const char *name;        /* path: h.*.attn.c_attn (first dim is the stacked one) */
+  rt_kind kind;
+  rt_elem elem;
+  int rank;
+  const char *dim[RT_MAX_RANK];
+  int64_t size[RT_MAX_RANK];
+  const char *of;  /* inputs that are indexes: the dim addressed, else NULL */
+  int64_t of_size; /* its size: ids must be below */
+  rt_arena arena;
+  int64_t offset, bytes;
+} rt_tensor;
+
+typedef struct rt_entry {
+  const char *name; /* init, step, eval, logits */
+  void (*run)(rt_ctx *rt);
+  int64_t work_bytes; /* predicted high-water of WORK while it runs, scratch not included */
+  int64_t live_bytes; /* largest sum of live bytes: the lower bound of any packing */
+  double flop, bytes; /* per run, counted from the IR */
+} rt_entry;
+
+typedef struct rt_setting {
+  const char *key, *value;
+} rt_setting;
+
+typedef struct rt_program {
+  int abi; /* RT_ABI_VERSION */
+  const char *model, *compiler, *hash; /* hash of the canonical IR, hexadecimal */
+  const char *target;                  /* such as x86_64_v4 */
+  int workers;                         /* workers at most, compiled in */
+  int64_t scratch;                     /* bytes per worker, the largest of all kernels */
+  int64_t arena_bytes[RT_ARENAS];
+  int64_t counters;                    /* rt_counter is asked for 0 .. counters - 1 */
+  const rt_tensor *tensors;
+  int ntensors;
+  const rt_entry *entries;
+  int nentries;
+  const rt_kernel *const *kernels;
+  int nkernels;
+  const rt_setting *settings; /* resolved train and plan settings: train.steps, data.train, .. */
+  int nsettings;
+  const char *const *sources; /* name, text, name, text, .., NULL */
+} rt_program;
+
+extern const rt_program rt_the_program; /* defined by generated code */
+
+/* First bytes of the context, the only part that generated code reads: where each arena starts. */
+struct rt_ctx {
+  char *arena[RT_ARENAS];
+  struct rt_state *state; /* the runtime's own */
+};
+
+#define RT_CALL(result, name, arguments, what) result name arguments;
+#include "rt_abi.def"
+#undef RT_CALL
+
+#endif
