@@ -118,6 +118,7 @@ typedef struct Op {
   struct Fn *callee;     /* call, kernel, loop */
   struct Global *global; /* load, store */
   Loc loc;
+  Span span; /* in the IR text that it was read from */
 } Op;
 
 typedef enum FnKind { FN_ENTRY, FN_BODY, FN_KERNEL } FnKind;
@@ -131,6 +132,7 @@ typedef struct Fn {
   VEC(ValueId) results; /* entries have none: they store */
   AttrList attrs;
   Loc loc;
+  Span span;
 } Fn;
 
 typedef enum GlobalKind {
@@ -150,6 +152,7 @@ typedef struct Global {
   int frozen;  /* parameters: no gradient, no states */
   Storage storage; /* place: offset in the arena of its kind */
   Loc loc;
+  Span span;
 } Global;
 
 typedef struct Dim { /* every dim of the model, for readers of dumps, data binding, files */
@@ -187,7 +190,10 @@ OpFamily op_family(OpCode c);
 unsigned op_flags(OpCode c);
 int op_arity(OpCode c);
 const char *op_meaning(OpCode c);
+int op_results(OpCode c); /* -1: any */
 bool op_find(const char *name, OpCode *c);
+bool elem_find(const char *name, Elem *e);
+bool attr_find(const char *name, AttrKey *k);
 const char *attr_name(AttrKey k);
 AttrKind attr_kind(AttrKey k);
 

@@ -1,0 +1,219 @@
+/* Building modules and functions: globals, settings, functions, ops, attributes.
+
+   Everything is appended and lives in the module's arena. Operand lists, groups and attributes are
+   copied, so a caller's arrays may be on its stack. A copied op owns its lists: changing the copy
+   never changes the original. */
+#include "ir.h"
+#include <stdlib.h>
+
+Module *module_new(Ctx *c) {
+  Module *m = ARENA_NEW(c->arena, Module);
+  m->ctx = c, m->arena = c->arena;
+  m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
+  return m;
+}
+
+Fn *fn_new(Module *m, FnKind kind, Str name) {
+  Fn *f = ARENA_NEW(m->arena, Fn);
+  f->kind = kind, f->name = name;
+  return f;
+}
+
+void module_add(Module *m, Fn *f) { vec_push(m->arena, m->fns, f); }
+
+static void redirect(Fn *f, const Fn *old, Fn *with) {
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].callee == old) f->ops.at[i].callee = with;
+}
+
+void module_replace(Module *m, Fn *old, Fn *with) {
+  bool found = false;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    if (m->fns.at[i] == old) m->fns.at[i] = with, found = true;
+    redirect(m->fns.at[i], old, with);
+  }
+  if (!found) bug("module_replace: function %s is not in the module", old->name);
+}
+
+static uint32_t fn_index(const Module *m, const Fn *f) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i] == f) return i;
+  bug("function %s is not in the module", f->name);
+}
+
+/* Callees stand before callers, so one walk from the end sees every caller first. */
+void module_remove_unused(Module *m) {
+  bool *used = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
+  for (uint32_t i = m->fns.n; i-- > 0;) {
+    Fn *f = m->fns.at[i];
+    used[i] |= f->kind == FN_ENTRY;
+    for (uint32_t o = 0; used[i] && o < f->ops.n; o++)
+      if (f->ops.at[o].callee) used[fn_index(m, f->ops.at[o].callee)] = true;
+  }
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (used[i]) m->fns.at[n++] = m->fns.at[i];
+  m->fns.n = n;
+}
+
+Fn *module_fn(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->name == name) return m->fns.at[i];
+  return NULL;
+}
+
+Global *module_global(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->name == name) return m->globals.at[i];
+  return NULL;
+}
+
+Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc) {
+  Global *g = ARENA_NEW(m->arena, Global);
+  *g = (Global){.kind = kind, .name = name, .type = type, .loc = loc};
+  vec_push(m->arena, m->globals, g);
+  return g;
+}
+
+static Setting *find_setting(const Module *m, const char *key) {
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strcmp(m->settings.at[i].key, key)) return &m->settings.at[i];
+  return NULL;
+}
+
+Str module_setting(const Module *m, const char *key, const char *otherwise) {
+  const Setting *s = find_setting(m, key);
+  return s ? s->value : otherwise ? intern(m->ctx->names, otherwise) : NULL;
+}
+
+double module_number(const Module *m, const char *key, double otherwise) {
+  const Setting *s = find_setting(m, key);
+  return s ? strtod(s->value, NULL) : otherwise;
+}
+
+void module_set(Module *m, const char *key, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  Str value = intern(m->ctx->names, arena_vprintf(m->arena, format, args));
+  va_end(args);
+  Setting *s = find_setting(m, key);
+  if (s) s->value = value;
+  else vec_push(m->arena, m->settings, (Setting){intern(m->ctx->names, key), value});
+}
+
+static ValueId add_value(Module *m, Fn *f, Type t, OpId def, uint32_t result) {
+  vec_push(m->arena, f->values, (Value){.type = t, .def = def, .result = result});
+  return f->values.n - 1;
+}
+
+ValueId fn_arg(Module *m, Fn *f, Type t) {
+  ValueId v = add_value(m, f, t, NO_OP, f->args.n);
+  vec_push(m->arena, f->args, v);
+  return v;
+}
+
+Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
+          const Type *out, Loc loc) {
+  Op op = {.code = c, .nin = nin, .nout = nout, .out = f->values.n, .loc = loc};
+  op.in = ARENA_ARRAY(m->arena, ValueId, nin + 1);
+  if (nin) memcpy(op.in, in, nin * sizeof *in);
+  for (uint32_t i = 0; i < nout; i++) add_value(m, f, out[i], f->ops.n, i);
+  vec_push(m->arena, f->ops, op);
+  return &vec_last(f->ops);
+}
+
+void op_add_group(Module *m, Op *op, Group g) {
+  Group *all = ARENA_ARRAY(m->arena, Group, op->ngroups + 1);
+  if (op->ngroups) memcpy(all, op->group, sizeof g * (size_t)op->ngroups);
+  all[op->ngroups++] = g;
+  op->group = all;
+}
+
+void fn_result(Module *m, Fn *f, ValueId v) { vec_push(m->arena, f->results, v); }
+
+const Type *value_type(const Fn *f, ValueId v) { return &f->values.at[v].type; }
+
+const Op *value_def(const Fn *f, ValueId v) {
+  OpId def = f->values.at[v].def;
+  return def == NO_OP ? NULL : &f->ops.at[def];
+}
+
+Group group_dims(int n, const Str *dims) { return group_map(n, dims, -1, NULL); }
+
+/* nto < 0: no arrow */
+Group group_map(int nfrom, const Str *from, int nto, const Str *to) {
+  if (nfrom > MAX_RANK || nto > MAX_RANK) bug("a group of more than %d dims", MAX_RANK);
+  Group g = {.nfrom = nfrom, .nto = nto < 0 ? 0 : nto, .arrow = nto >= 0};
+  for (int i = 0; i < g.nfrom; i++) g.from[i] = from[i];
+  for (int i = 0; i < g.nto; i++) g.to[i] = to[i];
+  return g;
+}
+
+/* Kept in the order of attrs.def, which is the order of the text. */
+static Attr *attr_slot(Module *m, AttrList *l, AttrKey k) {
+  uint32_t at = 0;
+  while (at < l->n && l->at[at].key < k) at++;
+  if (at < l->n && l->at[at].key == k) return &l->at[at];
+  vec_push(m->arena, *l, (Attr){0});
+  memmove(l->at + at + 1, l->at + at, (l->n - 1 - at) * sizeof *l->at);
+  l->at[at] = (Attr){.key = k};
+  return &l->at[at];
+}
+
+void attr_set_int(Module *m, AttrList *l, AttrKey k, int64_t i) { attr_slot(m, l, k)->i = i; }
+void attr_set_float(Module *m, AttrList *l, AttrKey k, double f) { attr_slot(m, l, k)->f = f; }
+void attr_set_str(Module *m, AttrList *l, AttrKey k, Str s) { attr_slot(m, l, k)->s = s; }
+
+void attr_set_ints(Module *m, AttrList *l, AttrKey k, int n, const int64_t *list) {
+  Attr *a = attr_slot(m, l, k);
+  a->i = n, a->list = ARENA_ARRAY(m->arena, int64_t, n + 1);
+  if (n) memcpy(a->list, list, sizeof *list * (size_t)n);
+}
+
+const Attr *attr_get(const AttrList *l, AttrKey k) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->at[i].key == k) return &l->at[i];
+  return NULL;
+}
+
+int64_t attr_int(const AttrList *l, AttrKey k, int64_t otherwise) {
+  const Attr *a = attr_get(l, k);
+  return a ? a->i : otherwise;
+}
+
+double attr_float(const AttrList *l, AttrKey k, double otherwise) {
+  const Attr *a = attr_get(l, k);
+  return a ? a->f : otherwise;
+}
+
+Str attr_str(const AttrList *l, AttrKey k, Str otherwise) {
+  const Attr *a = attr_get(l, k);
+  return a ? a->s : otherwise;
+}
+
+static void *copied(Module *m, const void *from, size_t bytes) {
+  return bytes ? memcpy(arena_alloc(m->arena, bytes), from, bytes) : NULL;
+}
+
+static void clone_results(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map) {
+  for (uint32_t i = 0; i < o->nout; i++) {
+    Value v = from->values.at[o->out + i];
+    if (v.storage.view != VIEW_NONE) v.storage.base = map[v.storage.base];
+    v.def = to->ops.n;
+    map[o->out + i] = to->values.n;
+    vec_push(m->arena, to->values, v);
+  }
+}
+
+Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map) {
+  Op c = *o;
+  c.out = to->values.n;
+  c.in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) c.in[i] = map[o->in[i]];
+  c.group = copied(m, o->group, sizeof *o->group * (size_t)o->ngroups);
+  c.attrs.at = copied(m, o->attrs.at, sizeof *o->attrs.at * o->attrs.n);
+  c.attrs.cap = o->attrs.n;
+  clone_results(m, to, from, o, map);
+  vec_push(m->arena, to->ops, c);
+  return &vec_last(to->ops);
+}
