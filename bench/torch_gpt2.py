@@ -1,0 +1,60 @@
+"""The peer of the step benchmark: GPT-2 124M in eager PyTorch, f32 or bf16 autocast, AdamW, random weights and tokens.
+
+    python3 torch_gpt2.py BATCH SEQ STEPS [f32|bf16] [compile]      prints one line of JSON: seconds of each step
+"""
+import json, sys, time
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+B, S, STEPS = map(int, sys.argv[1:4])
+BF16, COMPILE = 'bf16' in sys.argv, 'compile' in sys.argv
+V, P, E, H, L = 50257, 1024, 768, 12, 12
+torch.set_num_threads(2)
+torch.manual_seed(0)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(E), nn.LayerNorm(E)
+        self.c_attn, self.proj, self.fc, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E), nn.Linear(E, 4 * E), nn.Linear(4 * E, E)
+
+    def forward(self, x):
+        q, k, v = (t.view(B, S, H, E // H).transpose(1, 2) for t in self.c_attn(self.ln_1(x)).split(E, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, S, E)
+        x = x + self.proj(y)
+        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate='tanh'))
+
+
+class GPT2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(V, E), nn.Embedding(P, E)
+        self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(E)
+        for p in self.parameters():
+            if p.dim() > 1: nn.init.normal_(p, std=0.02)
+
+    def forward(self, x, y):
+        h = self.wte(x) + self.wpe(torch.arange(S))
+        for b in self.h: h = b(h)
+        return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).view(-1, V), y.view(-1))
+
+
+def main():
+    if 'blas' not in torch.__config__.show().lower() and 'mkl' not in torch.__config__.show().lower():
+        sys.exit('this PyTorch has neither MKL nor OpenBLAS: not a fair peer')
+    model = GPT2()
+    run = torch.compile(model) if COMPILE else model
+    adam = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    times = []
+    for _ in range(STEPS + 2):
+        t = torch.randint(0, V, (B, S + 1))
+        start = time.perf_counter()
+        with torch.autocast('cpu', torch.bfloat16, enabled=BF16): loss = run(t[:, :-1], t[:, 1:])
+        adam.zero_grad(); loss.backward(); adam.step(); loss.item()
+        times.append(time.perf_counter() - start)
+    print(json.dumps({'torch': torch.__version__, 'seconds': times[2:], 'loss': loss.item()}))
+
+
+main()
