@@ -270,6 +270,7 @@ const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->
 /* ---- text (print.c, parse.c) ---- */
 char *ir_print(Module *m, size_t *length);                            /* in m's arena */
 char *ir_print_fn(Module *m, const Fn *f);
+const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n); /* NULL: diagnostics were given, codes E1xxx */
 
 /* ---- verifier (verify.c) ---- */

@@ -1,0 +1,331 @@
+/* Result types of ops: one small function per rule of the column `shape` of ops.def.
+
+   Rules compute with names: operands' dims are sets, and the order of the result is the natural one
+   (that of the operand it follows). Ops of rule `given` carry their types and are checked
+   (shape_given.c); calls and loops follow the signature of what they call (shape_call.c). Rules
+   look at nothing but the op, so that any pass may ask at any time. */
+#include "shape.h"
+
+const char *shape_why(const Shape *s, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *text = arena_vprintf(s->m->arena, format, args);
+  va_end(args);
+  return text;
+}
+
+const Type *shape_in(const Shape *s, uint32_t i) { return value_type(s->f, s->op->in[i]); }
+const Type *shape_carried(const Shape *s) { return value_type(s->f, s->op->out); }
+
+Group shape_group(const Shape *s, int i) {
+  return i < s->op->ngroups ? s->op->group[i] : group_dims(0, NULL);
+}
+
+bool shape_same(const Type *a, const Type *b) { return a->elem == b->elem && type_same_dims(a, b); }
+
+const char *shape_text(const Shape *s, const Type *t) { return type_text(s->m, t); }
+
+static bool repeats(int n, const Str *dims) {
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++)
+      if (dims[i] == dims[j]) return true;
+  return false;
+}
+
+const char *shape_one_group(const Shape *s, int n, bool arrow) {
+  Group g = shape_group(s, 0);
+  if (s->op->ngroups > 1) return shape_why(s, "[group-c1] one group of dims is expected");
+  if (g.arrow != arrow)
+    return shape_why(s, "[group-c2] the group %s `->`", arrow ? "needs" : "has no");
+  if (n >= 0 && g.nfrom != n)
+    return shape_why(s, "[group-c3] %d dims are listed, %d expected", g.nfrom, n);
+  if (!arrow && repeats(g.nfrom, g.from)) return shape_why(s, "[group-c4] a dim is listed twice");
+  return NULL;
+}
+
+static const char *in_operand(const Shape *s, const Type *t, Str dim) {
+  if (type_find(t, dim) >= 0) return NULL;
+  return shape_why(s, "[group-c5] dim %s is not in %s", dim, shape_text(s, t));
+}
+
+enum { FLOATS = 1 << CLASS_FLOAT, INTS = 1 << CLASS_INT, BOOLS = 1 << CLASS_BOOL };
+enum { NUMBERS = FLOATS | INTS, ALL = NUMBERS | BOOLS };
+
+/* Element types that an op admits, where that is not floats only. */
+static const unsigned admitted[OP_COUNT] = {
+    [OP_neg] = NUMBERS,  [OP_abs] = NUMBERS,    [OP_sign] = NUMBERS,   [OP_add] = NUMBERS,
+    [OP_sub] = NUMBERS,  [OP_mul] = NUMBERS,    [OP_div] = NUMBERS,    [OP_min] = NUMBERS,
+    [OP_max] = NUMBERS,  [OP_lt] = NUMBERS,     [OP_le] = NUMBERS,     [OP_eq] = ALL,
+    [OP_where] = ALL,    [OP_copy] = ALL,       [OP_stop] = ALL,       [OP_not] = BOOLS,
+    [OP_and] = BOOLS,    [OP_or] = BOOLS,       [OP_sum] = NUMBERS,    [OP_rmax] = NUMBERS,
+    [OP_rmin] = NUMBERS, [OP_argmax] = NUMBERS, [OP_cumsum] = NUMBERS, [OP_shift] = NUMBERS,
+};
+
+static const char *check_elem(const Shape *s, Elem e) {
+  unsigned admits = admitted[s->op->code] ? admitted[s->op->code] : FLOATS;
+  if (admits >> elem_class(e) & 1) return NULL;
+  return shape_why(s, "[elem-c3] %s does not take %s", op_name(s->op->code), elem_name(e));
+}
+
+static const char *no_groups(const Shape *s) {
+  return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(s->op->code)) : NULL;
+}
+
+/* Operands that carry data have one element type; the first of where is its condition. */
+static const char *check_data(const Shape *s, uint32_t first) {
+  if (first && shape_in(s, 0)->elem != ELEM_bool)
+    return shape_why(s, "[elem-c4] the condition is %s, not bool", shape_text(s, shape_in(s, 0)));
+  for (uint32_t i = first + 1; i < s->op->nin; i++)
+    if (shape_in(s, i)->elem != shape_in(s, first)->elem)
+      return shape_why(s, "[elem-c2] element types differ: %s and %s",
+                       shape_text(s, shape_in(s, first)), shape_text(s, shape_in(s, i)));
+  return check_elem(s, shape_in(s, first)->elem);
+}
+
+static const Type *largest_operand(const Shape *s) {
+  for (uint32_t i = 0; i < s->op->nin; i++) {
+    bool all = true;
+    for (uint32_t j = 0; j < s->op->nin; j++) all &= type_contains(shape_in(s, i), shape_in(s, j));
+    if (all) return shape_in(s, i);
+  }
+  return NULL;
+}
+
+static const char *rule_elem(Shape *s) {
+  const char *why = no_groups(s);
+  uint32_t first = s->op->code == OP_where;
+  if (!why) why = check_data(s, first);
+  if (why) return why;
+  const Type *big = largest_operand(s);
+  if (!big)
+    return shape_why(s, "[elem-c1] no operand has the dims of all: %s, %s",
+                     shape_text(s, shape_in(s, s->op->nin > 2)),
+                     shape_text(s, shape_in(s, s->op->nin - 1)));
+  bool boolean = op_flags(s->op->code) & BOOLR;
+  s->out[0] = type_with_elem(*big, boolean ? ELEM_bool : shape_in(s, first)->elem);
+  return NULL;
+}
+
+static const char *rule_cast(Shape *s) {
+  s->out[0] = type_with_elem(*shape_in(s, 0), shape_carried(s)->elem);
+  return no_groups(s);
+}
+
+static const char *rule_reduce(Shape *s) {
+  const Type *a = shape_in(s, 0);
+  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(s, -1, false);
+  if (!why && !g.nfrom) why = shape_why(s, "[reduce-c1] no dim is listed");
+  for (int i = 0; i < g.nfrom && !why; i++) why = in_operand(s, a, g.from[i]);
+  if (!why) why = check_elem(s, a->elem);
+  if (!why) s->out[0] = type_without(a, g.from, g.nfrom);
+  return why;
+}
+
+static const char *rule_argmax(Shape *s) {
+  const char *why = shape_one_group(s, 1, false);
+  if (!why) why = rule_reduce(s);
+  if (!why) s->out[0].elem = ELEM_i32;
+  return why;
+}
+
+static const char *check_rope(const Shape *s) {
+  const Type *a = shape_in(s, 0);
+  Group seq = shape_group(s, 0), dim = shape_group(s, 1);
+  if (s->op->ngroups != 2 || seq.nfrom != 1 || dim.nfrom != 1 || seq.arrow || dim.arrow ||
+      seq.from[0] == dim.from[0])
+    return shape_why(s, "[rope-c1] the dims are written [S; D]");
+  const char *why = in_operand(s, a, seq.from[0]);
+  if (!why) why = in_operand(s, a, dim.from[0]);
+  if (why) return why;
+  if (type_size(a, dim.from[0]) % 2) return shape_why(s, "[rope-c2] D is not even");
+  if (s->op->nin < 1 || s->op->nin > 2) return shape_why(s, "[rope-c3] one or two operands");
+  if (s->op->nin == 1) return check_elem(s, a->elem);
+  const Type *pos = shape_in(s, 1);
+  Type rest = type_without(a, dim.from, 1);
+  if (elem_class(pos->elem) != CLASS_INT || !type_contains(&rest, pos))
+    return shape_why(s, "[rope-c4] positions are %s, not ints over dims of the operand without D",
+                     shape_text(s, pos));
+  return check_elem(s, a->elem);
+}
+
+static const char *rule_same(Shape *s) {
+  if (!s->op->nin) return shape_why(s, "[same-c1] an operand is missing");
+  const Type *a = shape_in(s, 0);
+  s->out[0] = *a;
+  if (s->op->code == OP_rope) return check_rope(s);
+  const char *why = shape_one_group(s, 1, false);
+  if (!why) why = in_operand(s, a, shape_group(s, 0).from[0]);
+  return why ? why : check_elem(s, a->elem);
+}
+
+static const char *rule_unstack(Shape *s) {
+  const Type *a = shape_in(s, 0);
+  Str dim = shape_group(s, 0).from[0];
+  const char *why = shape_one_group(s, 1, false);
+  if (!why) why = in_operand(s, a, dim);
+  if (why) return why;
+  if (type_size(a, dim) != s->op->nout)
+    return shape_why(s, "[unstack-c1] %u results of a dim of %lld", s->op->nout,
+                     (long long)type_size(a, dim));
+  for (uint32_t i = 0; i < s->op->nout; i++) s->out[i] = type_without(a, &dim, 1);
+  return NULL;
+}
+
+static const char *rule_stack(Shape *s) {
+  const char *why = shape_one_group(s, 1, false);
+  if (why) return why;
+  Str dim = shape_group(s, 0).from[0];
+  if (!s->op->nin) return shape_why(s, "[stack-c1] an operand is missing");
+  const Type *a = shape_in(s, 0);
+  for (uint32_t i = 1; i < s->op->nin; i++)
+    if (!shape_same(a, shape_in(s, i)))
+      return shape_why(s, "[stack-c2] operands differ: %s and %s", shape_text(s, a),
+                       shape_text(s, shape_in(s, i)));
+  if (type_find(a, dim) >= 0)
+    return shape_why(s, "[stack-c3] the operands have dim %s already", dim);
+  if (a->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
+  s->out[0] = (Type){a->elem, 1, {{dim, s->op->nin}}};
+  for (int i = 0; i < a->rank; i++) s->out[0].axis[s->out[0].rank++] = a->axis[i];
+  return NULL;
+}
+
+/* Axes of b that a does not have; those that both have must be equally long. */
+static const char *append_rest(const Shape *s, Type *out, const Type *a, const Type *b) {
+  for (int i = 0; i < b->rank; i++) {
+    int at = type_find(a, b->axis[i].dim);
+    if (at >= 0 && a->axis[at].size != b->axis[i].size)
+      return shape_why(s, "[%s-c2] dim %s differs: %s and %s", op_name(s->op->code), b->axis[i].dim,
+                       shape_text(s, a), shape_text(s, b));
+    if (at >= 0) continue;
+    if (out->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
+    out->axis[out->rank++] = b->axis[i];
+  }
+  return NULL;
+}
+
+static const char *rule_dot(Shape *s) {
+  const Type *a = shape_in(s, 0), *b = shape_in(s, 1);
+  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(s, -1, false);
+  if (!why) why = check_data(s, 0);
+  for (int i = 0; i < g.nfrom && !why; i++)
+    if (type_find(a, g.from[i]) < 0 || type_find(b, g.from[i]) < 0)
+      why = shape_why(s, "[dot-c1] dim %s is not in both: %s, %s", g.from[i], shape_text(s, a),
+                      shape_text(s, b));
+  if (why) return why;
+  s->out[0] = type_without(a, g.from, g.nfrom);
+  return append_rest(s, &s->out[0], a, b);
+}
+
+static const char *rule_gather(Shape *s) {
+  const Type *w = shape_in(s, 0), *index = shape_in(s, 1);
+  Str dim = shape_group(s, 0).from[0];
+  const char *why = shape_one_group(s, 1, false);
+  if (!why) why = in_operand(s, w, dim);
+  if (why) return why;
+  if (elem_class(index->elem) != CLASS_INT)
+    return shape_why(s, "[gather-c1] the index is %s, not an int", shape_text(s, index));
+  Type rest = type_without(w, &dim, 1);
+  s->out[0] = type_with_elem(*index, w->elem);
+  return append_rest(s, &s->out[0], index, &rest);
+}
+
+/* attention[Q -> K; D] q, k, v: dims of q, and of k and v, which are q's with K for Q, maybe fewer.
+ */
+static const char *check_heads(const Shape *s, Str query, Str key, Str dim) {
+  const Type *q = shape_in(s, 0), *k = shape_in(s, 1), *v = shape_in(s, 2);
+  if (type_find(q, query) < 0 || type_find(q, dim) < 0 || type_find(q, key) >= 0)
+    return shape_why(s, "[attention-c2] q is %s: it has Q and D, not K", shape_text(s, q));
+  if (type_find(k, key) < 0 || type_find(k, dim) < 0 || type_find(k, query) >= 0)
+    return shape_why(s, "[attention-c3] k is %s: it has K and D, not Q", shape_text(s, k));
+  Type rest = type_without(k, &key, 1);
+  if (!type_contains(q, &rest))
+    return shape_why(s, "[attention-c4] k has dims that q has not: %s, %s", shape_text(s, k),
+                     shape_text(s, q));
+  if (!shape_same(k, v)) return shape_why(s, "[attention-c5] k and v have different types");
+  if (q->elem != k->elem || elem_class(q->elem) != CLASS_FLOAT)
+    return shape_why(s, "[attention-c6] q, k, v are floats of one type");
+  return NULL;
+}
+
+static const char *check_mask(const Shape *s, const Type *mask, Str key, Str dim) {
+  Str without[] = {dim, key};
+  Type rows = type_without(shape_in(s, 0), without, 1), rest = type_without(mask, without + 1, 1);
+  int at = type_find(mask, key);
+  if (mask->elem == ELEM_bool && type_contains(&rows, &rest) &&
+      (at < 0 || mask->axis[at].size == type_size(shape_in(s, 1), key)))
+    return NULL;
+  return shape_why(s, "[attention-c7] the mask is %s, not bool over dims of the scores",
+                   shape_text(s, mask));
+}
+
+static const char *check_attention(const Shape *s, uint32_t operands) {
+  Group g = shape_group(s, 0), d = shape_group(s, 1);
+  if (s->op->ngroups != 2 || g.nfrom != 1 || g.nto != 1 || d.nfrom != 1 || d.arrow ||
+      g.from[0] == g.to[0] || g.from[0] == d.from[0] || g.to[0] == d.from[0])
+    return shape_why(s, "[attention-c1] the dims are written [Q -> K; D]");
+  if (s->op->nin != operands && s->op->nin != operands + 1)
+    return shape_why(s, "[attention-c8] %u operands, %u and maybe a mask expected", s->op->nin,
+                     operands);
+  const char *why = check_heads(s, g.from[0], g.to[0], d.from[0]);
+  if (why || s->op->nin == operands) return why;
+  return check_mask(s, shape_in(s, operands), g.to[0], d.from[0]);
+}
+
+static Type lse_type(const Shape *s) {
+  Group d = shape_group(s, 1);
+  return type_with_elem(type_without(shape_in(s, 0), d.from, 1), ELEM_f32);
+}
+
+static const char *rule_attention(Shape *s) {
+  const char *why = check_attention(s, 3);
+  if (why) return why;
+  s->out[0] = *shape_in(s, 0), s->out[1] = lse_type(s);
+  return NULL;
+}
+
+static const char *rule_attention_grad(Shape *s) {
+  const char *why = check_attention(s, 6);
+  if (why) return why;
+  Type lse = lse_type(s);
+  if (!shape_same(shape_in(s, 3), shape_in(s, 0)) || !shape_same(shape_in(s, 5), shape_in(s, 0)) ||
+      !shape_same(shape_in(s, 4), &lse))
+    return shape_why(s, "[attention-c9] y, lse, dy do not fit q");
+  for (uint32_t i = 0; i < 3; i++) s->out[i] = *shape_in(s, i);
+  return NULL;
+}
+
+static const char *rule_global(Shape *s) {
+  if (!s->op->global) return shape_why(s, "[global-c1] no global is named");
+  s->out[0] = s->op->global->type;
+  return no_groups(s);
+}
+
+static const char *rule_none(Shape *s) {
+  const Global *g = s->op->global;
+  if (!g) return shape_why(s, "[global-c1] no global is named");
+  if (!shape_same(&g->type, shape_in(s, 0)))
+    return shape_why(s, "[global-c2] %s is stored in @%s of type %s", shape_text(s, shape_in(s, 0)),
+                     g->name, shape_text(s, &g->type));
+  return no_groups(s);
+}
+
+#define rule_given shape_rule_given
+#define rule_call shape_rule_call
+#define rule_loop shape_rule_loop
+static ShapeRule *const rules[OP_COUNT] = {
+#define OP(name, family, operands, results, flags, shape, meaning) [OP_##name] = rule_##shape,
+#include "ops.def"
+#undef OP
+};
+
+const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out) {
+  Shape s = {m, f, op, out};
+  int operands = op_arity(op->code), results = op_results(op->code);
+  if (operands >= 0 && op->nin != (uint32_t)operands)
+    return shape_why(&s, "[op-c1] %u operands, %d expected", op->nin, operands);
+  if (results >= 0 && op->nout != (uint32_t)results)
+    return shape_why(&s, "[op-c2] %u results, %d expected", op->nout, results);
+  return rules[op->code](&s);
+}

@@ -1,0 +1,97 @@
+/* Signatures of calls, kernels and loops: operands against the callee's arguments, results from the
+   callee's results.
+
+   Dims are compared as sets; that their storage agrees from pass `order` on is the verifier's
+   business. The arguments of a loop's body are its counter, the carried values, the invariant ones
+   and one slice of each stacked operand. */
+#include "shape.h"
+
+static const char *differ(const Shape *s, const char *label, const char *what, uint32_t i,
+                          const Type *have, const Type *want) {
+  return shape_why(s, "[%s] %s %u is %s, @%s has %s", label, what, i, shape_text(s, have),
+                   s->op->callee->name, shape_text(s, want));
+}
+
+const char *shape_rule_call(Shape *s) {
+  const Op *op = s->op;
+  const Fn *callee = op->callee;
+  if (!callee) return shape_why(s, "[call-c1] no function is named");
+  if (op->ngroups) return shape_why(s, "[group-c1] %s takes no dims", op_name(op->code));
+  if (op->nin != callee->args.n || op->nout != callee->results.n)
+    return shape_why(s, "[call-c2] %u operands and %u results, @%s has %u and %u", op->nin,
+                     op->nout, callee->name, callee->args.n, callee->results.n);
+  for (uint32_t i = 0; i < op->nin; i++) {
+    const Type *want = value_type(callee, callee->args.at[i]);
+    if (!shape_same(want, shape_in(s, i)))
+      return differ(s, "call-c3", "operand", i, shape_in(s, i), want);
+  }
+  for (uint32_t i = 0; i < op->nout; i++) s->out[i] = *value_type(callee, callee->results.at[i]);
+  return NULL;
+}
+
+typedef struct LoopSign {
+  Axis axis;
+  int64_t carried, invariant;
+} LoopSign;
+
+static const char *loop_sign(const Shape *s, LoopSign *l) {
+  const Op *op = s->op;
+  const char *why = shape_one_group(s, 1, false);
+  if (why) return why;
+  l->axis = (Axis){op->group[0].from[0], attr_int(&op->attrs, ATTR_trip, 0)};
+  l->carried = attr_int(&op->attrs, ATTR_carry, 0);
+  l->invariant = attr_int(&op->attrs, ATTR_invariant, 0);
+  if (!op->callee) return shape_why(s, "[call-c1] no function is named");
+  if (l->axis.size < 1) return shape_why(s, "[loop-c1] trip is not positive");
+  if (l->carried < 0 || l->invariant < 0 || l->carried > op->nin ||
+      l->invariant > op->nin - l->carried)
+    return shape_why(s, "[loop-c2] fewer operands than carried and invariant ones");
+  if (op->callee->args.n != op->nin + 1 || op->callee->results.n != op->nout ||
+      op->nout < l->carried)
+    return shape_why(s, "[loop-c3] %u operands and %u results, @%s has %u arguments and %u results",
+                     op->nin, op->nout, op->callee->name, op->callee->args.n,
+                     op->callee->results.n);
+  return NULL;
+}
+
+static const char *loop_operand(const Shape *s, const LoopSign *l, uint32_t i) {
+  const Type *want = value_type(s->op->callee, s->op->callee->args.at[i + 1]);
+  const Type *have = shape_in(s, i);
+  Type slice = *have;
+  if (i >= l->carried + l->invariant) {
+    int at = type_find(have, l->axis.dim);
+    if (at < 0 || have->axis[at].size != l->axis.size)
+      return shape_why(s, "[loop-c5] stacked operand %u is %s, without %s:%lld", i,
+                       shape_text(s, have), l->axis.dim, (long long)l->axis.size);
+    slice = type_without(have, &l->axis.dim, 1);
+  }
+  return shape_same(&slice, want) ? NULL : differ(s, "loop-c4", "operand", i, &slice, want);
+}
+
+static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
+  const Type *t = value_type(s->op->callee, s->op->callee->results.at[i]);
+  Type *out = &s->out[i];
+  *out = *t;
+  if (i < l->carried)
+    return shape_same(t, shape_in(s, i))
+               ? NULL
+               : differ(s, "loop-c6", "carried value", i, shape_in(s, i), t);
+  if (type_find(t, l->axis.dim) >= 0 || t->rank == MAX_RANK)
+    return shape_why(s, "[loop-c7] result %u, %s, cannot be stacked along %s", i, shape_text(s, t),
+                     l->axis.dim);
+  *out = (Type){t->elem, 1, {l->axis}};
+  for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
+  return NULL;
+}
+
+const char *shape_rule_loop(Shape *s) {
+  LoopSign l;
+  const char *why = loop_sign(s, &l);
+  if (why) return why;
+  Type counter = type_scalar(ELEM_i32);
+  if (!type_equal(value_type(s->op->callee, s->op->callee->args.at[0]), &counter))
+    return shape_why(s, "[loop-c8] the first argument of @%s is not i32[]", s->op->callee->name);
+  for (uint32_t i = 0; i < s->op->nin && !why; i++) why = loop_operand(s, &l, i);
+  for (uint32_t i = 0; i < s->op->nout && !why; i++) why = loop_result(s, &l, i);
+  return why;
+}

@@ -1,0 +1,218 @@
+/* Checks of ops whose result type stands in the op (rule `given`): sources, moved indexes, scatter.
+
+   The size of a new dim (a slice, a piece of a split, an expanded dim) is nowhere but in the
+   result's type, so the type is written with the op and each rule rebuilds it from the operands,
+   taking new sizes from it. Result dims may stand in any order. */
+#include "shape.h"
+
+static int64_t carried_size(const Shape *s, Str dim) {
+  int at = type_find(shape_carried(s), dim);
+  return at < 0 ? 0 : shape_carried(s)->axis[at].size;
+}
+
+static const char *push_axis(const Shape *s, Type *t, Str dim, int64_t size) {
+  if (type_find(t, dim) >= 0)
+    return shape_why(s, "[type-c2] dim %s would be in the result twice", dim);
+  if (t->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
+  t->axis[t->rank++] = (Axis){dim, size};
+  return NULL;
+}
+
+static const char *need(const Shape *s, const Type *t, Str dim) {
+  if (type_find(t, dim) >= 0) return NULL;
+  return shape_why(s, "[group-c5] dim %s is not in %s", dim, shape_text(s, t));
+}
+
+static const char *agree(const Shape *s, const Type *expected) {
+  if (shape_same(expected, shape_carried(s))) return NULL;
+  return shape_why(s, "[given-c1] the result is %s, expected %s", shape_text(s, shape_carried(s)),
+                   shape_text(s, expected));
+}
+
+static const char *given_const(const Shape *s, Type *t) {
+  *t = type_scalar(shape_carried(s)->elem);
+  return s->op->ngroups ? shape_why(s, "[group-c1] const takes no dims") : NULL;
+}
+
+static const char *given_iota(const Shape *s, Type *t) {
+  const char *why = shape_one_group(s, 1, false);
+  if (why) return why;
+  Str dim = shape_group(s, 0).from[0];
+  *t = type_scalar(ELEM_i32);
+  return push_axis(s, t, dim, carried_size(s, dim));
+}
+
+static const char *given_rand(const Shape *s, Type *t) {
+  static const char *const names[] = {"seed", "step", "base"};
+  const char *why = shape_one_group(s, -1, false);
+  Group g = shape_group(s, 0);
+  for (uint32_t i = 0; i < 3 && !why; i++)
+    if (shape_in(s, i)->rank || elem_class(shape_in(s, i)->elem) != CLASS_INT)
+      why =
+          shape_why(s, "[rand-c1] %s is %s, not one int", names[i], shape_text(s, shape_in(s, i)));
+  const Attr *strides = attr_get(&s->op->attrs, ATTR_strides);
+  if (!why && (strides ? strides->i : 0) != g.nfrom)
+    why =
+        shape_why(s, "[rand-c2] %d strides for %d dims", (int)(strides ? strides->i : 0), g.nfrom);
+  *t = type_scalar(ELEM_f32);
+  for (int i = 0; i < g.nfrom && !why; i++)
+    why = push_axis(s, t, g.from[i], carried_size(s, g.from[i]));
+  return why;
+}
+
+static const char *given_expand(const Shape *s, Type *t) {
+  const char *why = shape_one_group(s, -1, false);
+  Group g = shape_group(s, 0);
+  *t = *shape_in(s, 0);
+  for (int i = 0; i < g.nfrom && !why; i++)
+    why = push_axis(s, t, g.from[i], carried_size(s, g.from[i]));
+  return why;
+}
+
+static const char *remove_dims(const Shape *s, Type *t, int n, const Str *dims) {
+  const char *why = NULL;
+  for (int i = 0; i < n && !why; i++) {
+    why = need(s, t, dims[i]);
+    *t = type_without(t, &dims[i], 1);
+  }
+  return why;
+}
+
+/* All old dims go before any new one comes, so that names may be exchanged. */
+static const char *given_rename(const Shape *s, Type *t) {
+  const Type *a = shape_in(s, 0);
+  const char *why = s->op->ngroups ? NULL : shape_why(s, "[rename-c1] no dim is listed");
+  *t = *a;
+  for (int i = 0; i < s->op->ngroups && !why; i++) {
+    Group g = s->op->group[i];
+    if (g.nfrom != g.nto || !g.nfrom)
+      return shape_why(s, "[rename-c1] the dims are written [A -> B]");
+    why = remove_dims(s, t, g.nfrom, g.from);
+  }
+  for (int i = 0; i < s->op->ngroups && !why; i++)
+    for (int j = 0; j < s->op->group[i].nto && !why; j++)
+      why = push_axis(s, t, s->op->group[i].to[j], type_size(a, s->op->group[i].from[j]));
+  return why;
+}
+
+static const char *split_group(const Shape *s, Type *t, const Group *g, const Type *a) {
+  int64_t product = 1;
+  const char *why = NULL;
+  for (int i = 0; i < g->nto && !why; i++) {
+    int64_t size = carried_size(s, g->to[i]);
+    why = push_axis(s, t, g->to[i], size);
+    product *= size;
+  }
+  if (!why && product != type_size(a, g->from[0]))
+    why = shape_why(s, "[split-c2] the pieces of %s make %lld, not %lld", g->from[0],
+                    (long long)product, (long long)type_size(a, g->from[0]));
+  return why;
+}
+
+static const char *given_split(const Shape *s, Type *t) {
+  const Type *a = shape_in(s, 0);
+  const char *why = s->op->ngroups ? NULL : shape_why(s, "[split-c1] no dim is listed");
+  *t = *a;
+  for (int i = 0; i < s->op->ngroups && !why; i++) {
+    Group g = s->op->group[i];
+    if (g.nfrom != 1 || g.nto < 2)
+      return shape_why(s, "[split-c1] the dims are written [D -> A, B]");
+    why = remove_dims(s, t, 1, g.from);
+  }
+  for (int i = 0; i < s->op->ngroups && !why; i++) why = split_group(s, t, &s->op->group[i], a);
+  return why;
+}
+
+static const char *given_merge(const Shape *s, Type *t) {
+  const Type *a = shape_in(s, 0);
+  const char *why = s->op->ngroups ? NULL : shape_why(s, "[merge-c1] no dim is listed");
+  *t = *a;
+  for (int i = 0; i < s->op->ngroups && !why; i++) {
+    Group g = s->op->group[i];
+    if (g.nto != 1 || g.nfrom < 2)
+      return shape_why(s, "[merge-c1] the dims are written [A, B -> D]");
+    why = remove_dims(s, t, g.nfrom, g.from);
+  }
+  for (int i = 0; i < s->op->ngroups && !why; i++) {
+    const Group *g = &s->op->group[i];
+    int64_t product = 1;
+    for (int j = 0; j < g->nfrom; j++) product *= type_size(a, g->from[j]);
+    why = push_axis(s, t, g->to[0], product);
+  }
+  return why;
+}
+
+/* slice[D -> A] and pad[A -> D]: the short one lies at `at` in the long one */
+static const char *given_part(const Shape *s, Type *t) {
+  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(s, 1, true), *name = op_name(s->op->code);
+  if (!why && g.nto != 1) why = shape_why(s, "[group-c3] one dim is expected after `->`");
+  if (!why) why = need(s, shape_in(s, 0), g.from[0]);
+  if (why) return why;
+  int64_t size = carried_size(s, g.to[0]), at = attr_int(&s->op->attrs, ATTR_at, 0);
+  int64_t from = type_size(shape_in(s, 0), g.from[0]);
+  int64_t inner = s->op->code == OP_slice ? size : from,
+          outer = s->op->code == OP_slice ? from : size;
+  *t = type_without(shape_in(s, 0), g.from, 1);
+  why = push_axis(s, t, g.to[0], size);
+  if (!why && (at < 0 || at > outer || inner > outer - at))
+    why = shape_why(s, "[%s-c1] elements %lld .. %lld of a dim of %lld", name, (long long)at,
+                    (long long)(at + inner - 1), (long long)outer);
+  return why;
+}
+
+static const char *given_concat(const Shape *s, Type *t) {
+  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(s, -1, true);
+  if (!why && (g.nto != 1 || g.nfrom < 1 || s->op->nin != (uint32_t)g.nfrom))
+    why = shape_why(s, "[concat-c1] the dims are written [A, B -> D], one for each operand");
+  int64_t size = 0;
+  for (int i = 0; i < g.nfrom && !why; i++) {
+    const Type *a = shape_in(s, (uint32_t)i);
+    why = need(s, a, g.from[i]);
+    if (why) return why;
+    Type rest = type_without(a, &g.from[i], 1);
+    if (i == 0) *t = rest;
+    if (!shape_same(t, &rest))
+      return shape_why(s, "[concat-c2] the other dims differ: %s and %s", shape_text(s, t),
+                       shape_text(s, &rest));
+    size += type_size(a, g.from[i]);
+  }
+  return why ? why : push_axis(s, t, g.to[0], size);
+}
+
+static const char *given_scatter(const Shape *s, Type *t) {
+  const Type *x = shape_in(s, 0), *index = shape_in(s, 1);
+  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(s, -1, true);
+  if (!why && g.nto != 1) why = shape_why(s, "[scatter-c1] the dims are written [A, B -> D]");
+  for (int i = 0; i < g.nfrom && !why; i++) why = need(s, index, g.from[i]);
+  if (!why && elem_class(index->elem) != CLASS_INT)
+    why = shape_why(s, "[scatter-c2] the index is %s, not an int", shape_text(s, index));
+  if (!why && !type_contains(x, index))
+    why = shape_why(s, "[scatter-c3] the index has dims that the operand has not: %s, %s",
+                    shape_text(s, index), shape_text(s, x));
+  if (!why && elem_class(x->elem) != CLASS_FLOAT)
+    why = shape_why(s, "[scatter-c4] scatter adds floats, not %s", elem_name(x->elem));
+  *t = *x;
+  if (!why) why = remove_dims(s, t, g.nfrom, g.from);
+  return why ? why : push_axis(s, t, g.to[0], carried_size(s, g.to[0]));
+}
+
+typedef const char *GivenRule(const Shape *s, Type *expected);
+
+static GivenRule *const given[OP_COUNT] = {
+    [OP_const] = given_const,   [OP_iota] = given_iota,       [OP_rand] = given_rand,
+    [OP_expand] = given_expand, [OP_rename] = given_rename,   [OP_split] = given_split,
+    [OP_merge] = given_merge,   [OP_slice] = given_part,      [OP_pad] = given_part,
+    [OP_concat] = given_concat, [OP_scatter] = given_scatter,
+};
+
+const char *shape_rule_given(Shape *s) {
+  if (!given[s->op->code]) bug("op %s has no check for its given type", op_name(s->op->code));
+  Type expected;
+  const char *why = given[s->op->code](s, &expected);
+  if (!why) why = agree(s, &expected);
+  s->out[0] = *shape_carried(s);
+  return why;
+}
