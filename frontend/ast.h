@@ -106,6 +106,7 @@ typedef VEC(AstArg) AstArgs;
 
 struct AstExpr {
   AstExprKind kind;
+  uint32_t depth;    /* of the tree below; limited by the parser, so that recursion is safe */
   AstOp op;          /* UNARY (AST_NEG), BINARY */
   Span span;         /* parentheses around it not included */
   Span op_span;      /* UNARY, BINARY, PIPE: the operator itself */

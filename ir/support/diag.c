@@ -1,0 +1,410 @@
+/* Diagnostics: collecting and printing. See diag.h for the pieces of a message.
+
+   The human format is written for people who read code:
+
+     error[E0305]: `Embed / Heads` is not a whole number (768 / 10 = 76.8)
+       --> gpt2.shard:8:12
+     7 |   Embed  = 768;  Heads = 10;  QKV = 3;  Layers = 12
+       |                  ---------- set here
+     8 |   Head   = Embed / Heads
+       |            ^^^^^^^^^^^^^ every dimension is an integer
+       = help: divisors of 768 near 10: 8, 12
+
+   Secondary places in the same file are drawn between the lines; where one of them is in another file, all of them go to one
+   line `::: file:line:column  text;  ..`. Colour only adds escape codes. Messages are sorted by file, position and order of
+   arrival, so the output does not depend on the order of the checks. Errors beyond the limit are counted, not kept. */
+#include "diag.h"
+#include "vec.h"
+#include <stdlib.h>
+
+enum { ERROR_LIMIT = 20 };
+
+typedef struct Place {
+  Span span;
+  const char *text; /* NULL: none */
+} Place;
+
+struct Report {
+  Arena *arena;
+  const char *code, *headline;
+  Place primary;
+  VEC(Place) also;
+  VEC(const char *) facts;
+  VEC(const char *) helps;
+  uint32_t number; /* order of arrival */
+};
+
+struct Diag {
+  Arena *arena;
+  VEC(Source) sources;
+  VEC(Report *) reports;
+  uint32_t errors, arrived;
+};
+
+/* ---- collecting ---- */
+
+Diag *diag_new(Arena *a) {
+  Diag *d = ARENA_NEW(a, Diag);
+  d->arena = a;
+  return d;
+}
+
+uint32_t diag_add_source(Diag *d, const char *name, const char *text, size_t length) {
+  Source s = {name, text, length};
+  vec_push(d->arena, d->sources, s);
+  return d->sources.n;
+}
+
+const Source *diag_source(const Diag *d, uint32_t file) {
+  return file && file <= d->sources.n ? &d->sources.at[file - 1] : NULL;
+}
+
+uint32_t diag_source_count(const Diag *d) { return d->sources.n; }
+
+static size_t line_start(const Source *s, size_t offset) {
+  if (offset > s->length) offset = s->length;
+  while (offset && s->text[offset - 1] != '\n') offset--;
+  return offset;
+}
+
+static size_t line_length(const Source *s, size_t start) {
+  size_t end = start;
+  while (end < s->length && s->text[end] != '\n' && s->text[end] != '\r') end++;
+  return end - start;
+}
+
+void diag_line_column(const Diag *d, Span at, uint32_t *line, uint32_t *column) {
+  const Source *s = diag_source(d, at.file);
+  *line = *column = 1;
+  if (!s) return;
+  size_t end = at.offset < s->length ? at.offset : s->length, start = line_start(s, end);
+  for (size_t i = 0; i < start; i++) *line += s->text[i] == '\n';
+  *column = (uint32_t)(end - start) + 1;
+}
+
+Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...) {
+  Report *r = ARENA_NEW(d->arena, Report);
+  va_list args;
+  va_start(args, headline);
+  *r = (Report){.arena = d->arena, .code = code, .headline = arena_vprintf(d->arena, headline, args)};
+  va_end(args);
+  r->primary.span = s, r->number = d->arrived++;
+  if (*code == 'E' && d->errors++ >= ERROR_LIMIT) return r;
+  vec_push(d->arena, d->reports, r);
+  return r;
+}
+
+#define FORMAT_INTO(r, text, result)                                                               \
+  va_list args;                                                                                    \
+  va_start(args, text);                                                                            \
+  const char *result = arena_vprintf((r)->arena, text, args);                                      \
+  va_end(args)
+
+void diag_label(Report *r, const char *text, ...) {
+  FORMAT_INTO(r, text, label);
+  r->primary.text = label;
+}
+
+void diag_also(Report *r, Span s, const char *text, ...) {
+  FORMAT_INTO(r, text, label);
+  vec_push(r->arena, r->also, ((Place){s, label}));
+}
+
+void diag_fact(Report *r, const char *text, ...) {
+  FORMAT_INTO(r, text, fact);
+  vec_push(r->arena, r->facts, fact);
+}
+
+void diag_help(Report *r, const char *text, ...) {
+  FORMAT_INTO(r, text, help);
+  vec_push(r->arena, r->helps, help);
+}
+
+uint32_t diag_errors(const Diag *d) { return d->errors; }
+bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
+
+/* ---- the human format ---- */
+
+typedef struct Style {
+  const char *severity, *bold, *blue, *end; /* escape codes, or "" */
+} Style;
+
+typedef struct Printer {
+  const Diag *d;
+  FILE *out;
+  Style style;
+  int gutter; /* digits of the largest line number shown */
+} Printer;
+
+static const char *severity_name(const Report *r) {
+  return *r->code == 'E' || *r->code == 'R' ? "error" : *r->code == 'W' ? "warning" : "note";
+}
+
+static Style style_of(const Report *r, bool colour) {
+  if (!colour) return (Style){"", "", "", ""};
+  const char *c = *r->code == 'W' ? "\033[1;33m" : *r->code == 'N' ? "\033[1;36m" : "\033[1;31m";
+  return (Style){c, "\033[1m", "\033[1;34m", "\033[0m"};
+}
+
+static int digits_of(uint32_t n) {
+  int digits = 1;
+  while (n >= 10) n /= 10, digits++;
+  return digits;
+}
+
+static uint32_t line_of(const Diag *d, Span s) {
+  uint32_t line, column;
+  diag_line_column(d, s, &line, &column);
+  return line;
+}
+
+/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
+static void put_blanks(FILE *out, const char *text, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (text[i] == '\t') fputc('\t', out);
+    else if (((unsigned char)text[i] & 0xC0) != 0x80) fputc(' ', out);
+}
+
+static void put_marks(FILE *out, const char *text, size_t n, char mark) {
+  size_t written = 0;
+  for (size_t i = 0; i < n; i++)
+    if (((unsigned char)text[i] & 0xC0) != 0x80) fputc(mark, out), written++;
+  if (!written) fputc(mark, out);
+}
+
+static void put_source_line(const Printer *p, Span at) {
+  const Source *s = diag_source(p->d, at.file);
+  size_t start = line_start(s, at.offset), n = line_length(s, start);
+  const Style *y = &p->style;
+  fprintf(p->out, "%s%*u |%s", y->blue, p->gutter, line_of(p->d, at), y->end);
+  if (n) fputc(' ', p->out);
+  for (size_t i = 0; i < n; i++) fputc(s->text[start + i] ? s->text[start + i] : '?', p->out);
+  fputc('\n', p->out);
+}
+
+static void put_place(const Printer *p, const Place *place, bool primary) {
+  const Source *s = diag_source(p->d, place->span.file);
+  size_t start = line_start(s, place->span.offset), n = line_length(s, start);
+  size_t before = place->span.offset < s->length ? place->span.offset - start : s->length - start;
+  size_t under = place->span.length < n - (before < n ? before : n) ? place->span.length : n - (before < n ? before : n);
+  const Style *y = &p->style;
+  fprintf(p->out, "%s%*s |%s ", y->blue, p->gutter, "", y->end);
+  put_blanks(p->out, s->text + start, before);
+  fputs(primary ? y->severity : y->blue, p->out);
+  put_marks(p->out, s->text + start + before, under, primary ? '^' : '-');
+  if (place->text && *place->text) fprintf(p->out, " %s", place->text);
+  fprintf(p->out, "%s\n", y->end);
+}
+
+static bool all_in_one_file(const Report *r) {
+  for (uint32_t i = 0; i < r->also.n; i++)
+    if (r->also.at[i].span.file != r->primary.span.file) return false;
+  return true;
+}
+
+static int compare_places(const void *a, const void *b) {
+  const Place *x = *(const Place *const *)a, *y = *(const Place *const *)b;
+  return (x->span.offset > y->span.offset) - (x->span.offset < y->span.offset);
+}
+
+/* The primary place and, if they are in the same file, the others: line by line, each line once. */
+static void put_snippet(const Printer *p, const Report *r) {
+  VEC(const Place *) places = {0};
+  uint32_t last = 0;
+  vec_push(r->arena, places, &r->primary);
+  for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++) vec_push(r->arena, places, &r->also.at[i]);
+  qsort(places.at, places.n, sizeof *places.at, compare_places);
+  for (uint32_t i = 0; i < places.n; i++) {
+    uint32_t line = line_of(p->d, places.at[i]->span);
+    if (last && line > last + 1) fprintf(p->out, "%s...%s\n", p->style.blue, p->style.end);
+    if (line != last) put_source_line(p, places.at[i]->span);
+    put_place(p, places.at[i], places.at[i] == &r->primary);
+    last = line;
+  }
+}
+
+static void put_elsewhere(const Printer *p, const Report *r) {
+  if (!r->also.n || all_in_one_file(r)) return;
+  fprintf(p->out, "%*s %s:::%s", p->gutter, "", p->style.blue, p->style.end);
+  for (uint32_t i = 0; i < r->also.n; i++) {
+    const Place *place = &r->also.at[i];
+    const Source *s = diag_source(p->d, place->span.file);
+    uint32_t line, column;
+    diag_line_column(p->d, place->span, &line, &column);
+    if (i) fputs("; ", p->out);
+    if (s) fprintf(p->out, " %s:%u:%u ", s->name, line, column);
+    fprintf(p->out, " %s", place->text);
+  }
+  fputc('\n', p->out);
+}
+
+static int gutter_of(const Diag *d, const Report *r) {
+  int gutter = digits_of(line_of(d, r->primary.span));
+  for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++) {
+    int digits = digits_of(line_of(d, r->also.at[i].span));
+    if (digits > gutter) gutter = digits;
+  }
+  return gutter;
+}
+
+static void put_notes(const Printer *p, const Report *r) {
+  const Style *y = &p->style;
+  for (uint32_t i = 0; i < r->facts.n; i++)
+    fprintf(p->out, "%*s %s=%s %s\n", p->gutter, "", y->blue, y->end, r->facts.at[i]);
+  for (uint32_t i = 0; i < r->helps.n; i++)
+    fprintf(p->out, "%*s %s=%s %shelp%s: %s\n", p->gutter, "", y->blue, y->end, y->bold, y->end, r->helps.at[i]);
+}
+
+static void print_human(const Diag *d, const Report *r, FILE *out, bool colour) {
+  Printer p = {d, out, style_of(r, colour), 1};
+  const Source *s = diag_source(d, r->primary.span.file);
+  const Style *y = &p.style;
+  uint32_t line, column;
+  fprintf(out, "%s%s[%s]%s%s: %s%s\n", y->severity, severity_name(r), r->code, y->end, y->bold, r->headline, y->end);
+  if (s) {
+    p.gutter = gutter_of(d, r);
+    diag_line_column(d, r->primary.span, &line, &column);
+    fprintf(out, "%*s%s-->%s %s:%u:%u\n", p.gutter > 2 ? p.gutter : 2, "", y->blue, y->end, s->name, line, column);
+    put_snippet(&p, r);
+    put_elsewhere(&p, r);
+  }
+  put_notes(&p, r);
+}
+
+/* ---- short and JSON ---- */
+
+static void print_short(const Diag *d, const Report *r, FILE *out) {
+  const Source *s = diag_source(d, r->primary.span.file);
+  uint32_t line, column;
+  diag_line_column(d, r->primary.span, &line, &column);
+  if (s) fprintf(out, "%s:%u:%u: ", s->name, line, column);
+  fprintf(out, "%s[%s]: %s\n", severity_name(r), r->code, r->headline);
+}
+
+static void put_json_string(FILE *out, const char *text) {
+  fputc('"', out);
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+    if (*c == '"' || *c == '\\') fprintf(out, "\\%c", *c);
+    else if (*c == '\n') fputs("\\n", out);
+    else if (*c < 0x20 || *c == 0x7f) fprintf(out, "\\u%04x", *c);
+    else fputc(*c, out);
+  fputc('"', out);
+}
+
+static void put_json_place(const Diag *d, const Place *place, bool primary, FILE *out) {
+  const Source *s = diag_source(d, place->span.file);
+  uint32_t line, column;
+  diag_line_column(d, place->span, &line, &column);
+  fputs("{\"file\":", out);
+  put_json_string(out, s ? s->name : "");
+  fprintf(out, ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"primary\":%s,\"label\":", line, column,
+          place->span.offset, place->span.length, primary ? "true" : "false");
+  put_json_string(out, place->text ? place->text : "");
+  fputc('}', out);
+}
+
+static void put_json_list(const char *name, const char *const *at, uint32_t n, FILE *out) {
+  fprintf(out, ",\"%s\":[", name);
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) fputc(',', out);
+    put_json_string(out, at[i]);
+  }
+  fputc(']', out);
+}
+
+static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *memory = open_memstream(&text, &n);
+  if (!memory) return;
+  print_human(d, r, memory, false);
+  fclose(memory);
+  fputs(",\"rendered\":", out);
+  put_json_string(out, text);
+  free(text);
+}
+
+static void print_json(const Diag *d, const Report *r, FILE *out) {
+  fprintf(out, "{\"schema\":1,\"severity\":\"%s\",\"code\":\"%s\",\"message\":", severity_name(r), r->code);
+  put_json_string(out, r->headline);
+  fputs(",\"spans\":[", out);
+  if (r->primary.span.file) put_json_place(d, &r->primary, true, out);
+  for (uint32_t i = 0; i < r->also.n; i++) {
+    if (i || r->primary.span.file) fputc(',', out);
+    put_json_place(d, &r->also.at[i], false, out);
+  }
+  fputc(']', out);
+  put_json_list("facts", r->facts.at, r->facts.n, out);
+  put_json_list("help", r->helps.at, r->helps.n, out);
+  put_json_rendered(d, r, out);
+  fputs("}\n", out);
+}
+
+/* ---- printing all ---- */
+
+static int compare_reports(const void *a, const void *b) {
+  const Report *x = *(Report *const *)a, *y = *(Report *const *)b;
+  uint32_t file_x = x->primary.span.file - 1, file_y = y->primary.span.file - 1; /* no position: last */
+  if (file_x != file_y) return file_x < file_y ? -1 : 1;
+  if (x->primary.span.offset != y->primary.span.offset) return x->primary.span.offset < y->primary.span.offset ? -1 : 1;
+  return x->number < y->number ? -1 : x->number > y->number;
+}
+
+void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour) {
+  Report **sorted = ARENA_ARRAY(d->arena, Report *, d->reports.n);
+  if (d->reports.n) memcpy(sorted, d->reports.at, d->reports.n * sizeof *sorted);
+  qsort(sorted, d->reports.n, sizeof *sorted, compare_reports);
+  for (uint32_t i = 0; i < d->reports.n; i++)
+    if (format == DIAG_SHORT) print_short(d, sorted[i], out);
+    else if (format == DIAG_JSON) print_json(d, sorted[i], out);
+    else print_human(d, sorted[i], out, colour);
+  if (d->errors >= ERROR_LIMIT && format == DIAG_HUMAN) fprintf(out, "stopped after %d errors\n", ERROR_LIMIT);
+}
+
+/* ---- names that are nearly right ---- */
+
+enum { MAX_NAME = 64 };
+
+/* Insertions, deletions, substitutions and swaps of neighbours. */
+static int edit_distance(const char *a, int na, const char *b, int nb) {
+  int row[3][MAX_NAME + 1];
+  for (int j = 0; j <= nb; j++) row[0][j] = j;
+  for (int i = 1; i <= na; i++) {
+    int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+    now[0] = i;
+    for (int j = 1; j <= nb; j++) {
+      int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+      if (up[j] + 1 < best) best = up[j] + 1;
+      if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped && up2[j - 2] + 1 < best) best = up2[j - 2] + 1;
+      now[j] = best;
+    }
+  }
+  return row[na % 3][nb];
+}
+
+const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n) {
+  const char *best = NULL;
+  size_t length = strlen(wanted);
+  int limit = (length < 4 ? 1 : 2) + 1;
+  for (uint32_t i = 0; i < n && length && length <= MAX_NAME; i++) {
+    size_t other = strlen(names[i]);
+    if (!other || other > MAX_NAME) continue;
+    int distance = edit_distance(wanted, (int)length, names[i], (int)other);
+    if (distance < limit && distance < (int)length) best = names[i], limit = distance;
+  }
+  return best;
+}
+
+/* ---- errors of the compiler itself ---- */
+
+_Noreturn void bug_at(const char *file, int line, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "shardc: internal error at %s:%d: ", file, line);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+  abort();
+}
