@@ -133,6 +133,20 @@ void fn_result(Module *m, Fn *f, ValueId v) { vec_push(m->arena, f->results, v);
 
 const Type *value_type(const Fn *f, ValueId v) { return &f->values.at[v].type; }
 
+void value_dense(Value *v) {
+  int64_t stride = 1;
+  v->storage.ordered = true;
+  for (int i = v->type.rank; i-- > 0;)
+    v->storage.stride[i] = stride, stride *= v->type.axis[i].size;
+}
+
+bool value_is_dense(const Value *v) {
+  Value d = *v;
+  value_dense(&d);
+  return v->storage.ordered &&
+         !memcmp(d.storage.stride, v->storage.stride, sizeof(int64_t) * (size_t)v->type.rank);
+}
+
 const Op *value_def(const Fn *f, ValueId v) {
   OpId def = f->values.at[v].def;
   return def == NO_OP ? NULL : &f->ops.at[def];

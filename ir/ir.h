@@ -228,6 +228,8 @@ Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t 
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);
+void value_dense(Value *v); /* ordered, strides dense in the order of the type */
+bool value_is_dense(const Value *v);
 const Op *value_def(const Fn *f, ValueId v); /* NULL for arguments */
 
 Group group_dims(int n, const Str *dims);                     /* [A, B] */
@@ -266,6 +268,14 @@ Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map);
 /* Computes the result types of an op from its operands, groups and attributes. Returns NULL, or why it cannot be (text in
    m's arena). Ops whose rule is `given` are checked against the types that the op carries. */
 const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->nout] */);
+
+/* What holds from a pass on, by the name of the last pass that ran. */
+typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_PLACED } Fence;
+Fence module_fence(const Module *m);
+
+/* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet. */
+Span loc_span(Module *m, Loc l);
+Span op_span(Module *m, const Op *op); /* in the IR text it was read from, else its loc */
 
 /* ---- text (print.c, parse.c) ---- */
 char *ir_print(Module *m, size_t *length);                            /* in m's arena */

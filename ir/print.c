@@ -1,9 +1,293 @@
-/* text */
+/* The text of a module (docs/ir.md): one line per op, values numbered in order of definition.
+
+   Prints whatever it is given, also modules that the verifier would refuse: a value without
+   definition prints as %?N. The text is a function of the module's contents only, and reading it
+   back gives the same text. Storage that follows from the order of the type is left out once
+   `order` has run; the parser puts it back. */
 #include "ir.h"
-const char *type_text(Module *m, const Type *t) {
-  const char *text = arena_printf(m->arena, "%s[", elem_name(t->elem));
+#include "text.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Printer {
+  Module *m;
+  Arena *arena;
+  char *text;
+  size_t n, cap;
+  const Fn *fn;
+  uint32_t *number; /* of each value of fn */
+} Printer;
+
+static void put_n(Printer *p, const char *s, size_t n) {
+  if (p->n + n + 1 > p->cap) {
+    p->cap = (p->n + n + 1) * 2 + 256;
+    char *grown = arena_alloc(p->arena, p->cap);
+    if (p->n) memcpy(grown, p->text, p->n);
+    p->text = grown;
+  }
+  memcpy(p->text + p->n, s, n);
+  p->text[p->n += n] = 0;
+}
+
+static void put(Printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(Printer *p, const char *format, ...) {
+  char line[512];
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int n = vsnprintf(line, sizeof line, format, args);
+  if ((size_t)n < sizeof line) put_n(p, line, (size_t)n);
+  else put_n(p, arena_vprintf(p->arena, format, again), (size_t)n);
+  va_end(again);
+  va_end(args);
+}
+
+static void put_int(Printer *p, int64_t i) { put(p, "%lld", (long long)i); }
+
+/* The fewest digits that read back to the same number. */
+static void put_float(Printer *p, double f) {
+  char digits[40];
+  if (isnan(f)) put(p, "nan");
+  else if (isinf(f)) put(p, f < 0 ? "-inf" : "inf");
+  else {
+    for (int n = 1; n <= 17; n++) {
+      snprintf(digits, sizeof digits, "%.*g", n, f);
+      if (strtod(digits, NULL) == f) break;
+    }
+    put(p, "%s", digits);
+  }
+}
+
+static void put_quoted(Printer *p, const char *s) {
+  put(p, "\"");
+  for (; *s; s++) {
+    const char *plain = "\n\t\"\\", *letters = "nt\"\\", *found = strchr(plain, *s);
+    if (found) put(p, "\\%c", letters[found - plain]);
+    else if ((unsigned char)*s < 32 || *s == 127) put(p, "\\x%02x", (unsigned char)*s);
+    else put_n(p, s, 1);
+  }
+  put(p, "\"");
+}
+
+static void put_word(Printer *p, const char *s) {
+  if (text_is_key(s)) put(p, "%s", s);
+  else put_quoted(p, s);
+}
+
+static void put_type(Printer *p, const Type *t) {
+  put(p, "%s[", elem_name(t->elem));
   for (int i = 0; i < t->rank; i++)
-    text = arena_printf(m->arena, "%s%s%s:%lld", text, i ? ", " : "", t->axis[i].dim,
-                        (long long)t->axis[i].size);
-  return arena_printf(m->arena, "%s]", text);
+    put(p, "%s%s:%lld", i ? ", " : "", t->axis[i].dim, (long long)t->axis[i].size);
+  put(p, "]");
+}
+
+static void put_loc(Printer *p, Loc l) {
+  if (l.file) put(p, "  loc(f%u:%u:%u+%u)", l.file, l.line, l.column, l.length);
+}
+
+static void put_value(Printer *p, ValueId v) {
+  if (v < p->fn->values.n && p->number[v] != NO_VALUE) put(p, "%%%u", p->number[v]);
+  else put(p, "%%?%u", v);
+}
+
+static void put_values(Printer *p, const char *before, uint32_t n, const ValueId *v) {
+  for (uint32_t i = 0; i < n; i++) {
+    put(p, "%s", i ? ", " : before);
+    put_value(p, v[i]);
+  }
+}
+
+static void put_names(Printer *p, int n, const Str *names) {
+  for (int i = 0; i < n; i++) put(p, "%s%s", i ? ", " : "", names[i]);
+}
+
+static void put_groups(Printer *p, const Op *op) {
+  for (int i = 0; i < op->ngroups; i++) {
+    const Group *g = &op->group[i];
+    put(p, i ? "; " : "[");
+    put_names(p, g->nfrom, g->from);
+    if (g->arrow) put(p, g->nfrom ? " -> " : "-> ");
+    put_names(p, g->nto, g->to);
+  }
+  if (op->ngroups) put(p, "]");
+}
+
+static void put_attr(Printer *p, const Attr *a) {
+  put(p, "%s = ", attr_name(a->key));
+  switch (attr_kind(a->key)) {
+  case ATTR_INT: put_int(p, a->i); break;
+  case ATTR_FLOAT: put_float(p, a->f); break;
+  case ATTR_STR: put_quoted(p, a->s); break;
+  case ATTR_INTS:
+    put(p, "[");
+    for (int64_t i = 0; i < a->i; i++) put(p, i ? ", %lld" : "%lld", (long long)a->list[i]);
+    put(p, "]");
+  }
+}
+
+static void put_attrs(Printer *p, const AttrList *l) {
+  for (uint32_t i = 0; i < l->n; i++) {
+    put(p, i ? ", " : " {");
+    put_attr(p, &l->at[i]);
+  }
+  if (l->n) put(p, "}");
+}
+
+static void put_strides(Printer *p, const Value *v) {
+  put(p, " strides(");
+  for (int i = 0; i < v->type.rank; i++)
+    put(p, i ? ", %lld" : "%lld", (long long)v->storage.stride[i]);
+  put(p, ")");
+}
+
+static void put_place(Printer *p, const Storage *s) {
+  switch (s->place) {
+  case PLACE_NONE: return;
+  case PLACE_GLOBAL:
+    put(p, " at(global @%s", s->slot < p->m->globals.n ? p->m->globals.at[s->slot]->name : "?");
+    break;
+  case PLACE_FRAME: put(p, " at(frame"); break;
+  case PLACE_ARG: put(p, " at(arg %u", s->slot); break;
+  case PLACE_RESULT: put(p, " at(result %u", s->slot); break;
+  }
+  put(p, " + %lld)", (long long)s->at);
+}
+
+static void put_storage(Printer *p, const Value *v, int result) {
+  const Storage *s = &v->storage;
+  bool strides = s->ordered && (module_fence(p->m) < FENCE_ORDERED || !value_is_dense(v));
+  if (!strides && s->view == VIEW_NONE && s->place == PLACE_NONE) return;
+  put(p, " {");
+  if (result >= 0) put(p, "%d:", result);
+  size_t start = p->n;
+  if (strides) put_strides(p, v);
+  if (s->view != VIEW_NONE) {
+    put(p, s->view == VIEW_OF ? " view(" : " inplace(");
+    put_value(p, s->base);
+    if (s->view == VIEW_OF) put(p, " + %lld", (long long)s->offset);
+    put(p, ")");
+  }
+  put_place(p, s);
+  if (result < 0)
+    memmove(p->text + start, p->text + start + 1, p->n-- - start); /* no blank after { */
+  put(p, "}");
+}
+
+static void put_op(Printer *p, const Op *op) {
+  put(p, "  ");
+  for (uint32_t i = 0; i < op->nout; i++) put_values(p, i ? ", " : "", 1, &(ValueId){op->out + i});
+  put(p, "%s%s", op->nout ? " = " : "", op_name(op->code));
+  put_groups(p, op);
+  if (op->global) put(p, " @%s", op->global->name);
+  if (op->callee) put(p, " @%s", op->callee->name);
+  put_values(p, op->global || op->callee ? ", " : " ", op->nin, op->in);
+  put_attrs(p, &op->attrs);
+  for (uint32_t i = 0; i < op->nout; i++) {
+    put(p, i ? ", " : " : ");
+    put_type(p, value_type(p->fn, op->out + i));
+  }
+  for (uint32_t i = 0; i < op->nout; i++) put_storage(p, &p->fn->values.at[op->out + i], (int)i);
+  put_loc(p, op->loc);
+  put(p, "\n");
+}
+
+static void number_values(Printer *p, const Fn *f) {
+  uint32_t n = 0;
+  p->fn = f, p->number = ARENA_ARRAY(p->arena, uint32_t, f->values.n + 1);
+  for (uint32_t i = 0; i < f->values.n; i++) p->number[i] = NO_VALUE;
+  for (uint32_t i = 0; i < f->args.n; i++) p->number[f->args.at[i]] = n++;
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    for (uint32_t r = 0; r < f->ops.at[i].nout; r++) p->number[f->ops.at[i].out + r] = n++;
+}
+
+static void put_fn(Printer *p, const Fn *f) {
+  number_values(p, f);
+  put(p, "%s @%s", text_fn_kinds[f->kind], f->name);
+  if (f->args.n || f->kind != FN_ENTRY) {
+    put(p, "(");
+    for (uint32_t i = 0; i < f->args.n; i++) {
+      put_values(p, i ? ", " : "", 1, &f->args.at[i]);
+      put(p, " : ");
+      put_type(p, value_type(f, f->args.at[i]));
+      put_storage(p, &f->values.at[f->args.at[i]], -1);
+    }
+    put(p, ")");
+  }
+  put_attrs(p, &f->attrs);
+  put_loc(p, f->loc);
+  put(p, " {\n");
+  for (uint32_t i = 0; i < f->ops.n; i++) put_op(p, &f->ops.at[i]);
+  if (f->results.n) {
+    put_values(p, "  return ", f->results.n, f->results.at);
+    put(p, "\n");
+  }
+  put(p, "}\n");
+}
+
+static void put_global(Printer *p, const Global *g) {
+  put(p, "%s @%s : ", text_global_kinds[g->kind], g->name);
+  put_type(p, &g->type);
+  if (g->of) put(p, " of %s", g->of);
+  if (g->decay || g->frozen)
+    put(p, " {%s%s%s}", g->decay ? "decay" : "", g->decay && g->frozen ? ", " : "",
+        g->frozen ? "frozen" : "");
+  if (g->storage.place != PLACE_NONE) put(p, " at(%lld)", (long long)g->storage.at);
+  put_loc(p, g->loc);
+  put(p, "\n");
+}
+
+static void put_dim(Printer *p, const Dim *d) {
+  put(p, "dim %s = ", d->name);
+  if (d->size) put_int(p, d->size);
+  else put(p, "open");
+  if (d->stored != d->size) put(p, " pad %lld", (long long)d->stored);
+  put(p, "\n");
+}
+
+static void put_head(Printer *p, const Module *m) {
+  put(p, "shardc-ir 1\nmodel ");
+  put_word(p, m->model);
+  put(p, "\nafter ");
+  put_word(p, m->after);
+  put(p, "\n");
+  for (uint32_t i = 0; i < m->sources.n; i++) {
+    put(p, "source f%u ", i + 1);
+    put_quoted(p, m->sources.at[i].name);
+    put(p, " ");
+    put_quoted(p, m->sources.at[i].text);
+    put(p, "\n");
+  }
+  for (uint32_t i = 0; i < m->dims.n; i++) put_dim(p, &m->dims.at[i]);
+  for (uint32_t i = 0; i < m->settings.n; i++) {
+    put(p, "set ");
+    put_word(p, m->settings.at[i].key);
+    put(p, " = ");
+    put_quoted(p, m->settings.at[i].value);
+    put(p, "\n");
+  }
+  for (uint32_t i = 0; i < m->globals.n; i++) put_global(p, m->globals.at[i]);
+}
+
+char *ir_print(Module *m, size_t *length) {
+  Printer p = {.m = m, .arena = m->arena};
+  put_head(&p, m);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    put(&p, "\n");
+    put_fn(&p, m->fns.at[i]);
+  }
+  if (length) *length = p.n;
+  return p.text;
+}
+
+char *ir_print_fn(Module *m, const Fn *f) {
+  Printer p = {.m = m, .arena = m->arena};
+  put_fn(&p, f);
+  return p.text;
+}
+
+const char *type_text(Module *m, const Type *t) {
+  Printer p = {.m = m, .arena = m->arena};
+  put_type(&p, t);
+  return p.text;
 }

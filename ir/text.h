@@ -1,0 +1,17 @@
+/* Words and name patterns that the printer, the parser and the verifier share. */
+#ifndef SHARDC_IR_TEXT_H
+#define SHARDC_IR_TEXT_H
+#include "ir.h"
+
+extern const char *const text_fn_kinds[3];     /* by FnKind */
+extern const char *const text_global_kinds[5]; /* by GlobalKind */
+
+bool text_is_start(char c);       /* first letter of every name */
+bool text_is_word_char(char c);   /* dims, attributes, op names */
+bool text_is_symbol_char(char c); /* functions and globals, after the @ */
+bool text_is_key_char(
+    char c); /* settings, model and pass names, as far as they go without quotes */
+bool text_is_word(const char *s);
+bool text_is_symbol(const char *s);
+bool text_is_key(const char *s);
+#endif
