@@ -1,0 +1,453 @@
+/* Reads the text of a module (docs/ir.md): recursive descent over lines.
+
+   Builds what the text says and checks only what building needs: names are known, operands are
+   defined above, counts fit the op table. Everything else is the verifier's. Damaged text of any
+   kind gives diagnostics (E1001 syntax, E1002 unknown op or attribute, E1003 unknown value,
+   function or global, E1004 wrong count), never a crash. */
+#include "parse.h"
+
+static void help_nearest(Parser *p, Report *r, const char *name, const char *const *names,
+                         uint32_t n) {
+  const char *near = n ? diag_nearest(name, names, n) : NULL;
+  (void)p;
+  if (near) diag_help(r, "a similar name exists: `%s`", near);
+}
+
+static _Noreturn void unknown(Parser *p, const char *code, size_t at, const char *what,
+                              const char *name, const char *const *names, uint32_t n) {
+  Report *r = diag_at(p->m->ctx->diag, code, lex_span(p, at), "no %s named `%s`", what, name);
+  help_nearest(p, r, name, names, n);
+  p->failed = p->quiet = true;
+  longjmp(p->line, 1);
+}
+
+static OpCode read_op_name(Parser *p) {
+  const char *names[OP_COUNT];
+  for (int i = 0; i < OP_COUNT; i++) names[i] = op_name((OpCode)i);
+  lex_blanks(p);
+  size_t at = p->at;
+  Str name = lex_word(p, "an op");
+  OpCode c;
+  if (!op_find(name, &c)) unknown(p, "E1002", at, "op", name, names, OP_COUNT);
+  return c;
+}
+
+static Global *read_global(Parser *p, size_t at) {
+  Str name = lex_symbol(p);
+  Module *m = p->m;
+  Global *g = module_global(m, name);
+  const char **names = ARENA_ARRAY(m->arena, const char *, m->globals.n + 1);
+  for (uint32_t i = 0; i < m->globals.n; i++) names[i] = m->globals.at[i]->name;
+  if (!g) unknown(p, "E1003", at, "global", name, names, m->globals.n);
+  return g;
+}
+
+static Fn *read_callee(Parser *p, size_t at) {
+  Str name = lex_symbol(p);
+  Module *m = p->m;
+  Fn *f = module_fn(m, name);
+  const char **names = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
+  for (uint32_t i = 0; i < m->fns.n; i++) names[i] = m->fns.at[i]->name;
+  if (!f) unknown(p, "E1003", at, "function above", name, names, m->fns.n);
+  return f;
+}
+
+/* ---- values ---- */
+
+static uint32_t read_number(Parser *p) {
+  lex_expect(p, '%');
+  size_t at = p->at;
+  uint32_t n = lex_count(p);
+  if (n >= MOST_VALUES) lex_fail(p, "E1001", at, "value numbers are below %d", MOST_VALUES);
+  return n;
+}
+
+static void define(Parser *p, uint32_t number, ValueId v) {
+  while (p->known.n <= number) vec_push(p->m->arena, p->known, (Known){0});
+  p->known.at[number] = (Known){p->fn_number, v};
+}
+
+static bool is_defined(const Parser *p, uint32_t number) {
+  return number < p->known.n && p->known.at[number].fn == p->fn_number;
+}
+
+static ValueId read_value(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  uint32_t n = read_number(p);
+  if (is_defined(p, n)) return p->known.at[n].value;
+  if (p->quiet) longjmp(p->line, 1); /* its definition is the mistake */
+  lex_fail(p, "E1003", at, "no value %%%u is defined above in @%s", n, p->fn->name);
+}
+
+/* ---- storage clauses ---- */
+
+static void read_strides(Parser *p, Value *v) {
+  lex_expect(p, '(');
+  for (int i = 0; i < v->type.rank; i++) {
+    if (i) lex_expect(p, ',');
+    v->storage.stride[i] = lex_int(p);
+  }
+  lex_expect(p, ')');
+  v->storage.ordered = true;
+}
+
+static int64_t read_offset(Parser *p) {
+  lex_expect(p, '+');
+  return lex_int(p);
+}
+
+static void read_view(Parser *p, Storage *s, ViewKind kind) {
+  lex_expect(p, '(');
+  s->view = kind;
+  s->base = read_value(p);
+  if (kind == VIEW_OF) s->offset = read_offset(p);
+  lex_expect(p, ')');
+}
+
+static uint32_t global_index(const Module *m, const Global *g) {
+  uint32_t i = 0;
+  while (m->globals.at[i] != g) i++;
+  return i;
+}
+
+static void read_place(Parser *p, Storage *s) {
+  lex_expect(p, '(');
+  size_t at = p->at;
+  if (lex_keyword(p, "frame")) s->place = PLACE_FRAME;
+  else if (lex_keyword(p, "global"))
+    s->place = PLACE_GLOBAL, s->slot = global_index(p->m, read_global(p, p->at));
+  else if (lex_keyword(p, "arg")) s->place = PLACE_ARG, s->slot = lex_count(p);
+  else if (lex_keyword(p, "result")) s->place = PLACE_RESULT, s->slot = lex_count(p);
+  else lex_fail(p, "E1001", at, "a place is frame, global, arg or result");
+  s->at = read_offset(p);
+  lex_expect(p, ')');
+}
+
+/* The inside of the braces. */
+static void read_storage(Parser *p, Value *v) {
+  while (!lex_take(p, '}')) {
+    size_t at = p->at;
+    if (lex_keyword(p, "strides")) read_strides(p, v);
+    else if (lex_keyword(p, "view")) read_view(p, &v->storage, VIEW_OF);
+    else if (lex_keyword(p, "inplace")) read_view(p, &v->storage, VIEW_INPLACE);
+    else if (lex_keyword(p, "at")) read_place(p, &v->storage);
+    else lex_fail(p, "E1001", at, "a storage clause is strides, view, inplace or at");
+  }
+}
+
+/* ---- ops ---- */
+
+enum { MOST_OPERANDS = 1 << 16 };
+
+typedef struct Line { /* an op line as far as it is read */
+  Op op;
+  size_t start;
+  VEC(uint32_t) results; /* numbers in the text */
+  VEC(ValueId) in;
+  VEC(Type) types;
+} Line;
+
+static void read_results(Parser *p, Line *l) {
+  if (!lex_is(p, '%')) return;
+  do {
+    lex_blanks(p);
+    size_t at = p->at;
+    uint32_t n = read_number(p);
+    bool again = is_defined(p, n);
+    for (uint32_t i = 0; i < l->results.n; i++) again |= l->results.at[i] == n;
+    if (again) lex_fail(p, "E1001", at, "value %%%u is defined twice", n);
+    vec_push(p->m->arena, l->results, n);
+  } while (lex_take(p, ','));
+  lex_expect(p, '=');
+}
+
+static void read_groups(Parser *p, Op *op) {
+  if (!lex_take(p, '[')) return;
+  do {
+    if (op->ngroups == MAX_GROUPS)
+      lex_fail(p, "E1001", p->at, "an op has at most %d groups", MAX_GROUPS);
+    op_add_group(p->m, op, lex_group(p));
+  } while (lex_take(p, ';'));
+  lex_expect(p, ']');
+}
+
+static bool read_symbol(Parser *p, Op *op) {
+  if (!lex_is(p, '@')) return false;
+  size_t at = p->at;
+  OpFamily family = op_family(op->code);
+  if (family == FAMILY_GLOBAL) op->global = read_global(p, at);
+  else if (family == FAMILY_CALL) op->callee = read_callee(p, at);
+  else lex_fail(p, "E1001", at, "op %s takes no symbol", op_name(op->code));
+  return true;
+}
+
+static void read_operands(Parser *p, Line *l, bool after_symbol) {
+  if (after_symbol ? !lex_take(p, ',') : !lex_is(p, '%')) return;
+  do vec_push(p->m->arena, l->in, read_value(p));
+  while (lex_take(p, ','));
+}
+
+static void check_count(Parser *p, const Line *l, const char *what, uint32_t have, int want) {
+  if (want < 0 ? have > MOST_OPERANDS : have != (uint32_t)want)
+    lex_fail(p, "E1004", l->start, "%s has %u %s, expected %d", op_name(l->op.code), have, what,
+             want < 0 ? MOST_OPERANDS : want);
+}
+
+static void check_counts(Parser *p, const Line *l) {
+  check_count(p, l, "operands", l->in.n, op_arity(l->op.code));
+  check_count(p, l, "results", l->results.n, op_results(l->op.code));
+  check_count(p, l, "result types", l->types.n, (int)l->results.n);
+  if (l->results.n > MAX_RESULTS) check_count(p, l, "results", l->results.n, MAX_RESULTS);
+  bool named = l->op.global || l->op.callee;
+  OpFamily family = op_family(l->op.code);
+  if (!named && (family == FAMILY_GLOBAL || family == FAMILY_CALL))
+    lex_fail(p, "E1001", l->start, "op %s needs a symbol", op_name(l->op.code));
+}
+
+/* Strides that the text leaves out follow from the type. */
+static void default_order(Parser *p, Value *v) {
+  if (module_fence(p->m) >= FENCE_ORDERED) value_dense(v);
+}
+
+static void append_op(Parser *p, const Line *l) {
+  Op *op = fn_op(p->m, p->fn, l->op.code, l->in.n, l->in.at, l->types.n, l->types.at, (Loc){0});
+  op->ngroups = l->op.ngroups, op->group = l->op.group, op->attrs = l->op.attrs;
+  op->callee = l->op.callee, op->global = l->op.global;
+  for (uint32_t i = 0; i < op->nout; i++) {
+    define(p, l->results.at[i], op->out + i);
+    default_order(p, &p->fn->values.at[op->out + i]);
+  }
+}
+
+static void read_op_tail(Parser *p, size_t start) {
+  uint32_t last = p->fn->ops.n - 1;
+  Op *op = &p->fn->ops.at[last];
+  while (lex_take(p, '{')) {
+    size_t at = p->at;
+    uint32_t result = lex_count(p);
+    lex_expect(p, ':');
+    if (result >= op->nout)
+      lex_fail(p, "E1004", at, "%s has no result %u", op_name(op->code), result);
+    read_storage(p, &p->fn->values.at[op->out + result]);
+  }
+  lex_blanks(p);
+  size_t end = p->at;
+  while (end > start && (p->text[end - 1] == ' ' || p->text[end - 1] == '\t')) end--;
+  op->span = (Span){p->file, (uint32_t)start, (uint32_t)(end - start)};
+  lex_loc(p, &op->loc);
+  lex_end(p);
+}
+
+static void read_op(Parser *p) {
+  Line l = {.start = p->at};
+  read_results(p, &l);
+  l.op.code = read_op_name(p);
+  read_groups(p, &l.op);
+  read_operands(p, &l, read_symbol(p, &l.op));
+  lex_attrs(p, &l.op.attrs);
+  if (lex_take(p, ':')) do
+      vec_push(p->m->arena, l.types, lex_type(p));
+    while (lex_take(p, ','));
+  check_counts(p, &l);
+  append_op(p, &l);
+  read_op_tail(p, l.start);
+}
+
+/* ---- functions ---- */
+
+static void read_args(Parser *p) {
+  if (!lex_take(p, '(')) return;
+  if (lex_take(p, ')')) return;
+  do {
+    lex_blanks(p);
+    size_t at = p->at;
+    uint32_t n = read_number(p);
+    if (is_defined(p, n)) lex_fail(p, "E1001", at, "value %%%u is defined twice", n);
+    lex_expect(p, ':');
+    ValueId v = fn_arg(p->m, p->fn, lex_type(p));
+    define(p, n, v);
+    default_order(p, &p->fn->values.at[v]);
+    if (lex_take(p, '{')) read_storage(p, &p->fn->values.at[v]);
+  } while (lex_take(p, ','));
+  lex_expect(p, ')');
+}
+
+/* A brace before the one that ends the line holds attributes. */
+static bool opens_body(Parser *p) {
+  if (!lex_is(p, '{')) return false;
+  size_t at = p->at++;
+  bool end = lex_at_end(p);
+  if (!end) p->at = at;
+  return end;
+}
+
+static void read_fn_head(Parser *p, FnKind kind) {
+  lex_blanks(p);
+  size_t at = p->at;
+  p->quiet = true; /* until the head is whole */
+  p->fn_number++;
+  Str name = lex_symbol(p);
+  p->fn = fn_new(p->m, kind, name);
+  p->fn->span = lex_span(p, at);
+  bool again = module_fn(p->m, name);
+  if (!again) module_add(p->m, p->fn);
+  if (again) lex_fail(p, "E1001", at, "function @%s is defined twice", name);
+  read_args(p);
+  bool body = opens_body(p);
+  if (!body) lex_attrs(p, &p->fn->attrs);
+  lex_loc(p, &p->fn->loc);
+  if (!body && !opens_body(p)) lex_expect(p, '{'), lex_end(p);
+  p->quiet = false;
+}
+
+static void read_return(Parser *p) {
+  size_t at = p->at;
+  if (p->fn->results.n) lex_fail(p, "E1001", at, "@%s returns twice", p->fn->name);
+  if (lex_at_end(p)) return;
+  do fn_result(p->m, p->fn, read_value(p));
+  while (lex_take(p, ','));
+  lex_end(p);
+}
+
+static void read_fn_line(Parser *p) {
+  if (lex_take(p, '}')) {
+    p->fn = NULL;
+    lex_end(p);
+  } else if (lex_keyword(p, "return")) {
+    read_return(p);
+  } else if (p->fn->results.n) {
+    lex_fail(p, "E1001", p->at, "an op after return");
+  } else {
+    read_op(p);
+  }
+}
+
+/* ---- declarations ---- */
+
+static void read_source(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  lex_expect(p, 'f');
+  if (lex_count(p) != p->m->sources.n + 1)
+    lex_fail(p, "E1001", at, "sources are numbered f1, f2, ..");
+  Str name = lex_quoted(p);
+  vec_push(p->m->arena, p->m->sources, (IrSource){name, lex_quoted(p)});
+}
+
+static void read_dim(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Dim d = {.name = lex_word(p, "a dim")};
+  for (uint32_t i = 0; i < p->m->dims.n; i++)
+    if (p->m->dims.at[i].name == d.name)
+      lex_fail(p, "E1001", at, "dim %s is declared twice", d.name);
+  lex_expect(p, '=');
+  if (!lex_keyword(p, "open")) d.size = lex_int(p);
+  d.stored = lex_keyword(p, "pad") ? lex_int(p) : d.size;
+  if (d.size < 0 || d.stored < d.size)
+    lex_fail(p, "E1001", at, "dim %s has a size out of range", d.name);
+  vec_push(p->m->arena, p->m->dims, d);
+}
+
+static void read_set(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Setting s = {.key = lex_key(p, "a setting")};
+  lex_expect(p, '=');
+  s.value = lex_quoted(p);
+  for (uint32_t i = 0; i < p->m->settings.n; i++)
+    if (p->m->settings.at[i].key == s.key) lex_fail(p, "E1001", at, "%s is set twice", s.key);
+  vec_push(p->m->arena, p->m->settings, s);
+}
+
+static void read_marks(Parser *p, Global *g) {
+  if (!lex_take(p, '{')) return;
+  do {
+    if (lex_keyword(p, "decay")) g->decay = 1;
+    else if (lex_keyword(p, "frozen")) g->frozen = 1;
+    else lex_fail(p, "E1001", p->at, "a global is marked decay or frozen");
+  } while (lex_take(p, ','));
+  lex_expect(p, '}');
+}
+
+static void read_global_line(Parser *p, GlobalKind kind) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Str name = lex_symbol(p);
+  Span span = lex_span(p, at);
+  if (module_global(p->m, name)) lex_fail(p, "E1001", at, "global @%s is declared twice", name);
+  lex_expect(p, ':');
+  Global *g = module_add_global(p->m, kind, name, lex_type(p), (Loc){0});
+  g->span = span;
+  if (lex_keyword(p, "of")) g->of = lex_word(p, "a dim");
+  read_marks(p, g);
+  if (lex_keyword(p, "at")) {
+    lex_expect(p, '(');
+    g->storage.place = PLACE_GLOBAL, g->storage.slot = p->m->globals.n - 1;
+    g->storage.at = lex_int(p);
+    lex_expect(p, ')');
+  }
+  lex_loc(p, &g->loc);
+}
+
+static bool read_declaration(Parser *p) {
+  if (lex_keyword(p, "model")) p->m->model = lex_key(p, "a name");
+  else if (lex_keyword(p, "after")) p->m->after = lex_key(p, "a pass");
+  else if (lex_keyword(p, "source")) read_source(p);
+  else if (lex_keyword(p, "dim")) read_dim(p);
+  else if (lex_keyword(p, "set")) read_set(p);
+  else {
+    for (int k = 0; k < 5; k++)
+      if (lex_keyword(p, text_global_kinds[k])) return read_global_line(p, (GlobalKind)k), true;
+    return false;
+  }
+  return true;
+}
+
+static void read_top_line(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  for (int k = 0; k < 3; k++)
+    if (lex_keyword(p, text_fn_kinds[k])) return read_fn_head(p, (FnKind)k);
+  if (!read_declaration(p)) {
+    lex_word(p, "a declaration or a function");
+    lex_fail(p, "E1001", at, "not a declaration or a function");
+  }
+  lex_end(p);
+}
+
+static void read_line(Parser *p) {
+  if (setjmp(p->line)) return;
+  if (lex_at_end(p)) return;
+  if (p->fn) read_fn_line(p);
+  else read_top_line(p);
+}
+
+static void next_line(Parser *p) {
+  while (p->at < p->n && p->text[p->at] != '\n') p->at++;
+  if (p->at < p->n) p->at++;
+}
+
+static void read_first_line(Parser *p) {
+  if (setjmp(p->line)) return;
+  while (lex_at_end(p) && p->at < p->n) next_line(p);
+  size_t at = p->at;
+  static const char head[] = "shardc-ir";
+  if (strncmp(p->text + at, head, sizeof head - 1))
+    lex_fail(p, "E1001", at, "the text does not begin with `shardc-ir 1`");
+  p->at += sizeof head - 1;
+  if (lex_int(p) != 1) lex_fail(p, "E1001", at, "only version 1 of the text is known");
+  lex_end(p);
+}
+
+Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n) {
+  Parser p = {.m = module_new(c), .n = n, .text = arena_strndup(c->arena, text, n)};
+  p.file = diag_add_source(c->diag, name, p.text, n);
+  read_first_line(&p);
+  if (p.failed) return NULL;
+  for (next_line(&p); p.at < n && !diag_full(c->diag); next_line(&p)) read_line(&p);
+  if (p.fn && !p.failed)
+    diag_at(c->diag, "E1001", p.fn->span, "function @%s has no end", p.fn->name), p.failed = true;
+  return p.failed ? NULL : p.m;
+}
