@@ -1,0 +1,256 @@
+/* Shared vocabulary of the kernel emitters: life of an Emit, phases, loops, branches, constants,
+   intrinsics.
+
+   Every phase is a function `void SYMBOL_pN(ptr buffers, i64 chunk, ptr scratch)`. Its entry block
+   loads all buffer pointers once; those that stay unused are removed by the pass pipeline. Loops
+   test at the top and carry values in phis; the pipeline rotates them. Nothing here depends on a
+   kernel family.
+
+   Vectors wider than a register are legal everywhere but slow: who emits them chooses e->lanes. The
+   attribute min-legal-vector-width is never written: without it LLVM uses 512-bit registers on
+   every AVX-512 machine. */
+#include "emit.h"
+#include <stdio.h>
+
+const char *const emit_default_passes =
+    "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,licm),"
+    "early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
+
+const char *kernel_symbol(Module *m, const Fn *k) {
+  char *s = arena_strndup(m->arena, k->name, strlen(k->name));
+  for (char *c = s; *c; c++) {
+    bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
+    if (!plain) *c = '_';
+  }
+  return arena_printf(m->arena, "k_%s", s);
+}
+
+Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
+  Emit *e = ARENA_NEW(arena, Emit);
+  e->m = m, e->k = k, e->target = t, e->arena = arena;
+  e->symbol = kernel_symbol(m, k);
+  e->context = LLVMContextCreate();
+  e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
+  e->builder = LLVMCreateBuilderInContext(e->context);
+  e->lanes = t->vector_bytes / 4;
+  LLVMSetTarget(e->module, t->triple);
+  return e;
+}
+
+void emit_free(Emit *e) {
+  LLVMDisposeBuilder(e->builder);
+  LLVMDisposeModule(e->module);
+  LLVMContextDispose(e->context);
+}
+
+/* ---- types and constants ---- */
+
+LLVMTypeRef emit_type(Emit *e, Elem elem) {
+  switch (elem) {
+  case ELEM_f64: return LLVMDoubleTypeInContext(e->context);
+  case ELEM_i32: return LLVMInt32TypeInContext(e->context);
+  case ELEM_i64: return LLVMInt64TypeInContext(e->context);
+  case ELEM_bool: return LLVMInt1TypeInContext(e->context);
+  default: return LLVMFloatTypeInContext(e->context); /* f32, bf16, f16 */
+  }
+}
+
+LLVMTypeRef emit_memory_type(Emit *e, Elem elem) {
+  switch (elem) {
+  case ELEM_bf16: return LLVMInt16TypeInContext(e->context);
+  case ELEM_f16: return LLVMHalfTypeInContext(e->context);
+  case ELEM_bool: return LLVMInt8TypeInContext(e->context);
+  default: return emit_type(e, elem);
+  }
+}
+
+LLVMTypeRef emit_vector(Emit *e, Elem elem, int lanes) {
+  return lanes > 1 ? LLVMVectorType(emit_type(e, elem), (unsigned)lanes) : emit_type(e, elem);
+}
+
+LLVMValueRef emit_i64(Emit *e, int64_t v) {
+  return LLVMConstInt(LLVMInt64TypeInContext(e->context), (uint64_t)v, 1);
+}
+
+LLVMValueRef emit_f32(Emit *e, double v) {
+  return LLVMConstReal(LLVMFloatTypeInContext(e->context), v);
+}
+
+LLVMValueRef emit_number(Emit *e, Elem elem, double v) {
+  LLVMTypeRef t = emit_type(e, elem);
+  if (elem == ELEM_bool) return LLVMConstInt(t, v != 0, 0);
+  if (elem_class(elem) == CLASS_FLOAT) return LLVMConstReal(t, elem == ELEM_f64 ? v : (float)v);
+  return LLVMConstInt(t, (uint64_t)(int64_t)v, 1);
+}
+
+int emit_lanes_of(LLVMValueRef v) {
+  LLVMTypeRef t = LLVMTypeOf(v);
+  return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(t) : 0;
+}
+
+LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar, int lanes) {
+  if (lanes <= 1 || emit_lanes_of(scalar)) return scalar;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMTypeRef vector = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)lanes);
+  LLVMValueRef poison = LLVMGetPoison(vector);
+  LLVMValueRef one =
+      LLVMBuildInsertElement(e->builder, poison, scalar, LLVMConstInt(i32, 0, 0), "");
+  LLVMValueRef zeros = LLVMConstNull(LLVMVectorType(i32, (unsigned)lanes));
+  return LLVMBuildShuffleVector(e->builder, one, poison, zeros, "");
+}
+
+LLVMValueRef emit_lane_numbers(Emit *e, LLVMTypeRef scalar_type, int lanes, int64_t step) {
+  (void)e;
+  LLVMValueRef number[64];
+  for (int i = 0; i < lanes; i++) number[i] = LLVMConstInt(scalar_type, (uint64_t)(i * step), 1);
+  return LLVMConstVector(number, (unsigned)lanes);
+}
+
+LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef less = LLVMBuildICmp(e->builder, LLVMIntSLT, a, b, "");
+  return LLVMBuildSelect(e->builder, less, a, b, "");
+}
+
+LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef left = LLVMBuildSub(e->builder, end, i, "left");
+  LLVMValueRef some =
+      LLVMBuildTrunc(e->builder, emit_min_i64(e, left, emit_i64(e, lanes)), i32, "");
+  LLVMValueRef numbers = emit_lane_numbers(e, i32, lanes, 1);
+  return LLVMBuildICmp(e->builder, LLVMIntSLT, numbers, emit_splat(e, some, lanes), "mask");
+}
+
+/* ---- phases ---- */
+
+static void function_attribute(Emit *e, const char *key, const char *value) {
+  LLVMAttributeRef a = LLVMCreateStringAttribute(e->context, key, (unsigned)strlen(key), value,
+                                                 (unsigned)strlen(value));
+  LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
+}
+
+static void enum_attribute(Emit *e, unsigned at, const char *name) {
+  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+  LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
+}
+
+static void load_pointers(Emit *e) {
+  uint32_t n = e->k->args.n + e->k->results.n;
+  if (attr_get(&e->k->attrs, ATTR_workspace)) n++;
+  if (n > sizeof e->pointer / sizeof *e->pointer) bug("kernel %s: too many buffers", e->k->name);
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
+  for (uint32_t i = 0; i < n; i++) {
+    LLVMValueRef at = emit_i64(e, i);
+    LLVMValueRef p = LLVMBuildInBoundsGEP2(e->builder, ptr, e->buffers, &at, 1, "");
+    e->pointer[i] = LLVMBuildLoad2(e->builder, ptr, p, "buffer");
+  }
+}
+
+void emit_begin_phase(Emit *e, int phase) {
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
+  LLVMTypeRef params[] = {ptr, LLVMInt64TypeInContext(e->context), ptr};
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 3, 0);
+  e->function =
+      LLVMAddFunction(e->module, arena_printf(e->arena, "%s_p%d", e->symbol, phase), type);
+  function_attribute(e, "target-cpu", e->target->cpu);
+  if (*e->target->tune) function_attribute(e, "tune-cpu", e->target->tune);
+  if (*e->target->features) function_attribute(e, "target-features", e->target->features);
+  enum_attribute(e, (unsigned)LLVMAttributeFunctionIndex, "nounwind");
+  enum_attribute(e, 1, "noalias");
+  enum_attribute(e, 1, "readonly");
+  enum_attribute(e, 3, "noalias");
+  e->buffers = LLVMGetParam(e->function, 0);
+  e->chunk = LLVMGetParam(e->function, 1);
+  e->scratch = LLVMGetParam(e->function, 2);
+  LLVMPositionBuilderAtEnd(e->builder,
+                           LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
+  load_pointers(e);
+  expr_reset(e);
+}
+
+void emit_end_phase(Emit *e) { LLVMBuildRetVoid(e->builder); }
+
+LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result) {
+  return e->pointer[operand_or_result];
+}
+
+/* Units are dealt out so that sizes differ by at most one; chunk and units are constants except the
+ * chunk's number. */
+void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from,
+                      LLVMValueRef *to) {
+  LLVMValueRef n = emit_i64(e, units), d = emit_i64(e, chunks);
+  LLVMValueRef next = LLVMBuildAdd(e->builder, e->chunk, emit_i64(e, 1), "");
+  *from = LLVMBuildUDiv(e->builder, LLVMBuildMul(e->builder, e->chunk, n, ""), d, "from");
+  *to = LLVMBuildUDiv(e->builder, LLVMBuildMul(e->builder, next, n, ""), d, "to");
+}
+
+/* ---- control flow ---- */
+
+Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
+               const LLVMValueRef *initial) {
+  if (carried > LOOP_CARRIED) bug("a loop carries %d values", carried);
+  Loop l = {.carried = carried, .step = step};
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
+  l.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");
+  l.body = LLVMAppendBasicBlockInContext(e->context, e->function, "body");
+  l.exit = LLVMAppendBasicBlockInContext(e->context, e->function, "exit");
+  LLVMBuildBr(e->builder, l.head);
+  LLVMPositionBuilderAtEnd(e->builder, l.head);
+  l.i = LLVMBuildPhi(e->builder, LLVMInt64TypeInContext(e->context), "i");
+  LLVMAddIncoming(l.i, &from, &before, 1);
+  for (int c = 0; c < carried; c++) {
+    l.phi[c] = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[c]), "carried");
+    LLVMValueRef first = initial[c];
+    LLVMAddIncoming(l.phi[c], &first, &before, 1);
+  }
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, l.i, to, "more");
+  LLVMBuildCondBr(e->builder, more, l.body, l.exit);
+  LLVMPositionBuilderAtEnd(e->builder, l.body);
+  return l;
+}
+
+void emit_loop_end(Emit *e, Loop *l) {
+  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, l->i, emit_i64(e, l->step), "next");
+  LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
+  LLVMBuildBr(e->builder, l->head);
+  LLVMAddIncoming(l->i, &next, &last, 1);
+  for (int c = 0; c < l->carried; c++) {
+    LLVMValueRef v = l->next[c] ? l->next[c] : l->phi[c];
+    LLVMAddIncoming(l->phi[c], &v, &last, 1);
+  }
+  LLVMPositionBuilderAtEnd(e->builder, l->exit);
+}
+
+Branch emit_if(Emit *e, LLVMValueRef condition) {
+  Branch b;
+  LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->context, e->function, "then");
+  b.rest = LLVMAppendBasicBlockInContext(e->context, e->function, "rest");
+  LLVMBuildCondBr(e->builder, condition, then, b.rest);
+  LLVMPositionBuilderAtEnd(e->builder, then);
+  return b;
+}
+
+void emit_end_if(Emit *e, Branch b) {
+  LLVMBuildBr(e->builder, b.rest);
+  LLVMPositionBuilderAtEnd(e->builder, b.rest);
+}
+
+/* ---- intrinsics ---- */
+
+LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTypeRef *types, int n,
+                                  LLVMValueRef *args) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  if (!id) bug("LLVM has no intrinsic %s", name);
+  LLVMValueRef f = LLVMGetIntrinsicDeclaration(e->module, id, types, (size_t)ntypes);
+  LLVMTypeRef type = LLVMIntrinsicGetType(e->context, id, types, (size_t)ntypes);
+  return LLVMBuildCall2(e->builder, type, f, args, (unsigned)n, "");
+}
+
+LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
+                            LLVMValueRef *args) {
+  return emit_intrinsic_types(e, name, 1, &type, n, args);
+}
+
+LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+  LLVMValueRef args[] = {a, b, c};
+  return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, args);
+}

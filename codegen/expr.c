@@ -1,0 +1,546 @@
+/* The expression generator: evaluates values of a kernel function at a point of its iteration
+   space.
+
+   A value is: bound by the family, or known from before at the same indexes of its own dims, or
+   loaded from an argument, or computed from its operands at the same point (element-wise ops) or at
+   moved points (expr_struct.c). All code is straight line: what is outside of a buffer is never
+   loaded (indexes are clamped, lanes are masked), and then replaced by a select.
+
+   bf16 and f16 live in registers as f32; a cast to them and a store of them round to nearest even.
+   Arithmetic is plain IEEE without fast-math flags, as the interpreter does it. Values in lanes
+   that the mask excludes are arbitrary but loads and stores of such lanes are not done. */
+#include "expr.h"
+
+bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
+
+int64_t expr_stride(const Fn *k, ValueId v, int axis) {
+  const Value *value = &k->values.at[v];
+  if (value->storage.ordered) return value->storage.stride[axis];
+  int64_t s = 1;
+  for (int a = value->type.rank - 1; a > axis; a--) s *= value->type.axis[a].size;
+  return s;
+}
+
+/* ---- points ---- */
+
+Index *point_find(const Point *p, Str dim) {
+  for (int i = 0; i < p->n; i++)
+    if (p->index[i].dim == dim) return (Index *)&p->index[i];
+  return NULL;
+}
+
+void point_set(Point *p, Index index) {
+  Index *old = point_find(p, index.dim);
+  if (!old && p->n == MAX_RANK * 2) bug("a point has too many dims");
+  if (!old) old = &p->index[p->n++];
+  *old = index;
+}
+
+static const Index *point_need(Emit *e, const Point *p, Str dim) {
+  const Index *x = point_find(p, dim);
+  if (!x) bug("kernel %s: a point has no index for %s", e->k->name, dim);
+  return x;
+}
+
+Point point_restrict(Emit *e, ValueId v, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  Point q = {.mask = p->mask};
+  for (int a = 0; a < t->rank; a++) point_set(&q, *point_need(e, p, t->axis[a].dim));
+  return q;
+}
+
+bool index_varies(const Index *x) { return x->lane || x->each; }
+
+LLVMValueRef index_number(Emit *e, const Index *x) {
+  if (x->each) return x->each;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef at = LLVMBuildTrunc(e->builder, x->at, i32, "");
+  if (!x->lane) return at;
+  LLVMValueRef numbers = emit_lane_numbers(e, i32, e->lanes, 1);
+  return LLVMBuildAdd(e->builder, emit_splat(e, at, e->lanes), numbers, "");
+}
+
+/* ---- memo ---- */
+
+void expr_reset(Emit *e) {
+  uint32_t n = e->k->values.n;
+  if (!e->expr) e->expr = ARENA_NEW(e->arena, ExprState);
+  ExprState *s = e->expr;
+  if (!s->bound) {
+    s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
+    s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
+  }
+  memset(s->bound, 0, sizeof *s->bound * n);
+  memset(s->known, 0, sizeof *s->known * n);
+}
+
+void expr_forget(Emit *e) { memset(e->expr->known, 0, sizeof *e->expr->known * e->k->values.n); }
+
+void expr_bind(Emit *e, ValueId v, LLVMValueRef value) { e->expr->bound[v] = value; }
+
+bool expr_is_bound(Emit *e, ValueId v) { return e->expr->bound[v] != NULL; }
+
+static bool same_index(const Index *a, const Index *b) {
+  return a->at == b->at && a->lane == b->lane && a->each == b->each;
+}
+
+static bool known_at(Emit *e, ValueId v, const Known *k, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  if (k->mask != p->mask) return false;
+  for (int a = 0; a < t->rank; a++)
+    if (!same_index(&k->index[a], point_need(e, p, t->axis[a].dim))) return false;
+  return true;
+}
+
+static void remember(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
+  const Type *t = value_type(e->k, v);
+  Known *k = ARENA_NEW(e->arena, Known);
+  for (int a = 0; a < t->rank; a++) k->index[a] = *point_need(e, p, t->axis[a].dim);
+  k->n = t->rank, k->mask = p->mask, k->value = value;
+  k->older = e->expr->known[v];
+  e->expr->known[v] = k;
+}
+
+/* ---- registers and memory ---- */
+
+static LLVMTypeRef like(LLVMValueRef x, LLVMTypeRef scalar) {
+  int lanes = emit_lanes_of(x);
+  return lanes ? LLVMVectorType(scalar, (unsigned)lanes) : scalar;
+}
+
+static LLVMValueRef constant_like(LLVMValueRef x, LLVMTypeRef scalar, uint64_t v) {
+  LLVMValueRef c = LLVMConstInt(scalar, v, 0), all[64];
+  int lanes = emit_lanes_of(x);
+  for (int i = 0; i < lanes; i++) all[i] = c;
+  return lanes ? LLVMConstVector(all, (unsigned)lanes) : c;
+}
+
+static LLVMValueRef bf16_widen(Emit *e, LLVMValueRef x) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef wide = LLVMBuildZExt(e->builder, x, like(x, i32), "");
+  LLVMValueRef bits = LLVMBuildShl(e->builder, wide, constant_like(x, i32, 16), "");
+  return LLVMBuildBitCast(e->builder, bits, like(x, LLVMFloatTypeInContext(e->context)), "");
+}
+
+/* The upper half of an f32, rounded to nearest even; a NaN stays a (quiet) NaN. */
+static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef bits = LLVMBuildBitCast(b, x, like(x, i32), "");
+  LLVMValueRef upper = LLVMBuildLShr(b, bits, constant_like(x, i32, 16), "");
+  LLVMValueRef odd = LLVMBuildAnd(b, upper, constant_like(x, i32, 1), "");
+  LLVMValueRef half = LLVMBuildAdd(b, odd, constant_like(x, i32, 0x7fff), "");
+  LLVMValueRef rounded =
+      LLVMBuildLShr(b, LLVMBuildAdd(b, bits, half, ""), constant_like(x, i32, 16), "");
+  LLVMValueRef quiet = LLVMBuildOr(b, upper, constant_like(x, i32, 0x40), "");
+  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
+  LLVMValueRef chosen = LLVMBuildSelect(b, nan, quiet, rounded, "");
+  return LLVMBuildTrunc(b, chosen, like(x, LLVMInt16TypeInContext(e->context)), "");
+}
+
+LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x) {
+  switch (elem) {
+  case ELEM_bf16: return bf16_widen(e, x);
+  case ELEM_f16:
+    return LLVMBuildFPExt(e->builder, x, like(x, LLVMFloatTypeInContext(e->context)), "");
+  case ELEM_bool:
+    return LLVMBuildICmp(e->builder, LLVMIntNE, x,
+                         constant_like(x, LLVMInt8TypeInContext(e->context), 0), "");
+  default: return x;
+  }
+}
+
+LLVMValueRef expr_to_memory(Emit *e, Elem elem, LLVMValueRef x) {
+  switch (elem) {
+  case ELEM_bf16: return bf16_round(e, x);
+  case ELEM_f16:
+    return LLVMBuildFPTrunc(e->builder, x, like(x, LLVMHalfTypeInContext(e->context)), "");
+  case ELEM_bool:
+    return LLVMBuildZExt(e->builder, x, like(x, LLVMInt8TypeInContext(e->context)), "");
+  default: return x;
+  }
+}
+
+/* ---- conversions ---- */
+
+/* Truncation that is defined everywhere: out of range saturates, NaN gives 0. */
+static LLVMValueRef float_to_int(Emit *e, LLVMValueRef x, Elem from, Elem to) {
+  LLVMBuilderRef b = e->builder;
+  double high = to == ELEM_i64 ? (from == ELEM_f64 ? 9223372036854774784.0 : 9223371487098961920.0)
+                               : (from == ELEM_f64 ? 2147483647.0 : 2147483520.0);
+  double low = to == ELEM_i64 ? -9223372036854775808.0 : -2147483648.0;
+  int lanes = emit_lanes_of(x);
+  LLVMTypeRef scalar = emit_type(e, from);
+  LLVMValueRef hi = emit_splat(e, LLVMConstReal(scalar, high), lanes);
+  LLVMValueRef lo = emit_splat(e, LLVMConstReal(scalar, low), lanes);
+  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
+  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, hi, ""), hi, x, "");
+  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, lo, ""), lo, x, "");
+  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), zero, x, "");
+  return LLVMBuildFPToSI(b, x, like(x, emit_type(e, to)), "");
+}
+
+static LLVMValueRef float_to_float(Emit *e, LLVMValueRef x, Elem from, Elem to) {
+  LLVMTypeRef t = like(x, emit_type(e, to));
+  if (from == ELEM_f64 && to != ELEM_f64) x = LLVMBuildFPTrunc(e->builder, x, t, "");
+  if (to == ELEM_f64 && from != ELEM_f64) x = LLVMBuildFPExt(e->builder, x, t, "");
+  if ((to == ELEM_bf16 || to == ELEM_f16) && from != to)
+    x = expr_from_memory(e, to, expr_to_memory(e, to, x));
+  return x;
+}
+
+LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to) {
+  ElemClass cf = elem_class(from), ct = elem_class(to);
+  LLVMTypeRef t = like(x, emit_type(e, to));
+  if (from == to) return x;
+  if (cf == CLASS_FLOAT && ct == CLASS_FLOAT) return float_to_float(e, x, from, to);
+  if (cf == CLASS_FLOAT && ct == CLASS_INT) return float_to_int(e, x, from, to);
+  if (ct == CLASS_BOOL) {
+    LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
+    if (cf == CLASS_FLOAT) return LLVMBuildFCmp(e->builder, LLVMRealUNE, x, zero, "");
+    return LLVMBuildICmp(e->builder, LLVMIntNE, x, zero, "");
+  }
+  if (ct == CLASS_FLOAT) {
+    LLVMValueRef f = cf == CLASS_BOOL ? LLVMBuildUIToFP(e->builder, x, t, "")
+                                      : LLVMBuildSIToFP(e->builder, x, t, "");
+    return to == ELEM_bf16 || to == ELEM_f16 ? float_to_float(e, f, ELEM_f32, to) : f;
+  }
+  if (cf == CLASS_BOOL) return LLVMBuildZExt(e->builder, x, t, "");
+  return elem_bytes(from) < elem_bytes(to) ? LLVMBuildSExt(e->builder, x, t, "")
+                                           : LLVMBuildTrunc(e->builder, x, t, "");
+}
+
+/* ---- loads and stores ---- */
+
+typedef enum Reach { REACH_SCALAR, REACH_VECTOR, REACH_SPREAD } Reach;
+
+typedef struct Where { /* elements of a buffer that a point addresses */
+  Reach reach;
+  LLVMValueRef pointer; /* SPREAD: base of the offsets */
+  LLVMValueRef offset;  /* SPREAD: element offsets per lane */
+} Where;
+
+static uint32_t result_number(const Emit *e, ValueId v) {
+  for (uint32_t r = 0; r < e->k->results.n; r++)
+    if (e->k->results.at[r] == v) return r;
+  bug("kernel %s: value %u has no buffer", e->k->name, v);
+}
+
+static uint32_t buffer_number(const Emit *e, ValueId v) {
+  const Value *value = &e->k->values.at[v];
+  return value->def == NO_OP ? value->result : e->k->args.n + result_number(e, v);
+}
+
+/* Bytes that the buffer spans, to choose 32-bit lane offsets. */
+static int64_t span(const Emit *e, ValueId v) {
+  const Type *t = value_type(e->k, v);
+  int64_t s = 1;
+  for (int a = 0; a < t->rank; a++) s += (t->axis[a].size - 1) * expr_stride(e->k, v, a);
+  return s;
+}
+
+static LLVMValueRef lane_offsets(Emit *e, ValueId v, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  bool wide = span(e, v) > INT32_MAX / 2;
+  LLVMTypeRef scalar =
+      wide ? LLVMInt64TypeInContext(e->context) : LLVMInt32TypeInContext(e->context);
+  LLVMValueRef sum = LLVMConstNull(LLVMVectorType(scalar, (unsigned)e->lanes));
+  for (int a = 0; a < t->rank; a++) {
+    const Index *x = point_find(p, t->axis[a].dim);
+    int64_t stride = expr_stride(e->k, v, a);
+    LLVMValueRef part = NULL;
+    if (x->each) {
+      part = wide ? LLVMBuildSExt(e->builder, x->each, LLVMTypeOf(sum), "") : x->each;
+      LLVMValueRef by = emit_splat(e, LLVMConstInt(scalar, (uint64_t)stride, 1), e->lanes);
+      part = LLVMBuildMul(e->builder, part, by, "");
+    } else if (x->lane) {
+      part = emit_lane_numbers(e, scalar, e->lanes, stride);
+    }
+    if (part) sum = LLVMBuildAdd(e->builder, sum, part, "");
+  }
+  return sum;
+}
+
+static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  LLVMValueRef offset = emit_i64(e, 0);
+  for (int a = 0; a < t->rank; a++) {
+    const Index *x = point_need(e, p, t->axis[a].dim);
+    int64_t stride = expr_stride(e->k, v, a);
+    if (x->each || stride == 0) continue;
+    LLVMValueRef part = LLVMBuildMul(e->builder, x->at, emit_i64(e, stride), "");
+    offset = LLVMBuildAdd(e->builder, offset, part, "");
+  }
+  LLVMTypeRef memory = emit_memory_type(e, t->elem);
+  return LLVMBuildGEP2(e->builder, memory, emit_buffer(e, buffer), &offset, 1, "");
+}
+
+static Where locate(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  Where w = {.pointer = element_pointer(e, v, buffer, p)};
+  for (int a = 0; a < t->rank; a++) {
+    const Index *x = point_need(e, p, t->axis[a].dim);
+    int64_t stride = expr_stride(e->k, v, a);
+    if (!index_varies(x) || stride == 0) continue;
+    bool plain = x->lane && !x->each && stride == 1 && w.reach == REACH_SCALAR;
+    w.reach = plain ? REACH_VECTOR : REACH_SPREAD;
+  }
+  if (w.reach == REACH_SPREAD) w.offset = lane_offsets(e, v, p);
+  return w;
+}
+
+LLVMValueRef expr_address(Emit *e, ValueId arg_or_result, const Point *p) {
+  return element_pointer(e, arg_or_result, buffer_number(e, arg_or_result), p);
+}
+
+/* Whether no result can be in this argument's buffer: order allows that only for equal sizes. */
+static bool never_written(const Emit *e, ValueId v) {
+  const Type *t = value_type(e->k, v);
+  if (!expr_is_argument(e->k, v)) return false;
+  for (uint32_t r = 0; r < e->k->results.n; r++) {
+    const Type *o = value_type(e->k, e->k->results.at[r]);
+    if (elem_bytes(o->elem) * type_count(o) == elem_bytes(t->elem) * type_count(t)) return false;
+  }
+  return true;
+}
+
+static void mark_invariant(Emit *e, ValueId v, LLVMValueRef load) {
+  if (!never_written(e, v)) return;
+  unsigned kind = LLVMGetMDKindIDInContext(e->context, "invariant.load", 14);
+  LLVMValueRef node = LLVMMDNodeInContext(e->context, NULL, 0);
+  LLVMSetMetadata(load, kind, node);
+}
+
+static LLVMValueRef all_lanes(Emit *e) {
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(e->context);
+  return LLVMConstAllOnes(LLVMVectorType(i1, (unsigned)e->lanes));
+}
+
+static LLVMValueRef alignment(Emit *e, Elem elem) {
+  return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
+}
+
+static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Where *w) {
+  LLVMValueRef offset = w->offset;
+  return LLVMBuildGEP2(e->builder, emit_memory_type(e, elem), w->pointer, &offset, 1, "");
+}
+
+static LLVMValueRef load_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef mask) {
+  LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
+  LLVMValueRef pointers = spread_pointers(e, elem, w);
+  LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
+  LLVMValueRef args[] = {pointers, alignment(e, elem), mask ? mask : all_lanes(e),
+                         LLVMConstNull(vector)};
+  return emit_intrinsic_types(e, "llvm.masked.gather", 2, types, 4, args);
+}
+
+static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef mask) {
+  LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
+  LLVMTypeRef types[] = {vector, LLVMTypeOf(pointer)};
+  LLVMValueRef args[] = {pointer, alignment(e, elem), mask, LLVMConstNull(vector)};
+  return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
+}
+
+LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
+  Elem elem = value_type(e->k, arg)->elem;
+  Where w = locate(e, arg, buffer_number(e, arg), p);
+  LLVMTypeRef memory = emit_memory_type(e, elem);
+  if (w.reach == REACH_VECTOR) memory = LLVMVectorType(memory, (unsigned)e->lanes);
+  LLVMValueRef x;
+  if (w.reach == REACH_SPREAD) {
+    x = load_spread(e, elem, &w, p->mask);
+  } else if (w.reach == REACH_VECTOR && p->mask) {
+    x = load_masked(e, elem, w.pointer, p->mask);
+  } else {
+    x = LLVMBuildLoad2(e->builder, memory, w.pointer, "");
+    LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
+    mark_invariant(e, arg, x);
+  }
+  return expr_from_memory(e, elem, x);
+}
+
+static void store_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef x, LLVMValueRef mask) {
+  LLVMValueRef pointers = spread_pointers(e, elem, w);
+  LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointers)};
+  LLVMValueRef args[] = {x, pointers, alignment(e, elem), mask ? mask : all_lanes(e)};
+  emit_intrinsic_types(e, "llvm.masked.scatter", 2, types, 4, args);
+}
+
+static void store_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef x,
+                         LLVMValueRef mask) {
+  LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointer)};
+  LLVMValueRef args[] = {x, pointer, alignment(e, elem), mask};
+  emit_intrinsic_types(e, "llvm.masked.store", 2, types, 4, args);
+}
+
+static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMValueRef value) {
+  Elem elem = value_type(e->k, v)->elem;
+  Where w = locate(e, v, buffer, p);
+  if (w.reach != REACH_SCALAR) value = emit_splat(e, value, e->lanes);
+  LLVMValueRef x = expr_to_memory(e, elem, value);
+  if (w.reach == REACH_SCALAR && emit_lanes_of(x))
+    bug("kernel %s: a vector for a scalar", e->k->name);
+  if (w.reach == REACH_SPREAD) {
+    store_spread(e, elem, &w, x, p->mask);
+  } else if (w.reach == REACH_VECTOR && p->mask) {
+    store_masked(e, elem, w.pointer, x, p->mask);
+  } else {
+    LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), (unsigned)elem_bytes(elem));
+  }
+}
+
+void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
+  for (uint32_t r = 0; r < e->k->results.n; r++)
+    if (e->k->results.at[r] == v) store_at(e, v, e->k->args.n + r, p, value);
+}
+
+void expr_store(Emit *e, ValueId v, const Point *p) { expr_put(e, v, p, expr_value(e, v, p)); }
+
+/* ---- element-wise ops ---- */
+
+static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  bool f = class == CLASS_FLOAT;
+  LLVMBuilderRef q = e->builder;
+  switch (c) {
+  case OP_add: return f ? LLVMBuildFAdd(q, a, b, "") : LLVMBuildAdd(q, a, b, "");
+  case OP_sub: return f ? LLVMBuildFSub(q, a, b, "") : LLVMBuildSub(q, a, b, "");
+  case OP_mul: return f ? LLVMBuildFMul(q, a, b, "") : LLVMBuildMul(q, a, b, "");
+  case OP_max:
+    if (f) return math_max(e, a, b);
+    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSGT, b, a, ""), b, a, "");
+  case OP_min:
+    if (f) return math_min(e, a, b);
+    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSLT, b, a, ""), b, a, "");
+  default: bug("%s is no arithmetic", op_name(c));
+  }
+}
+
+/* Whole-number division truncates; by zero it gives 0, and the smallest number by -1 gives itself:
+ * no trap. */
+static LLVMValueRef divide(Emit *e, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  LLVMBuilderRef q = e->builder;
+  if (class == CLASS_FLOAT) return LLVMBuildFDiv(q, a, b, "");
+  LLVMTypeRef t = LLVMTypeOf(b);
+  LLVMValueRef zero = LLVMConstNull(t), minus = LLVMConstAllOnes(t);
+  LLVMValueRef by_zero = LLVMBuildICmp(q, LLVMIntEQ, b, zero, "");
+  LLVMValueRef by_minus = LLVMBuildICmp(q, LLVMIntEQ, b, minus, "");
+  LLVMValueRef odd = LLVMBuildOr(q, by_zero, by_minus, "");
+  LLVMValueRef one = LLVMBuildSub(q, zero, minus, "");
+  LLVMValueRef safe = LLVMBuildSDiv(q, a, LLVMBuildSelect(q, odd, one, b, ""), "");
+  safe = LLVMBuildSelect(q, by_minus, LLVMBuildSub(q, zero, a, ""), safe, "");
+  return LLVMBuildSelect(q, by_zero, zero, safe, "");
+}
+
+static LLVMValueRef compare(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  if (class == CLASS_FLOAT) {
+    LLVMRealPredicate p = c == OP_lt ? LLVMRealOLT : c == OP_le ? LLVMRealOLE : LLVMRealOEQ;
+    return LLVMBuildFCmp(e->builder, p, a, b, "");
+  }
+  bool u = class == CLASS_BOOL;
+  LLVMIntPredicate p = c == OP_lt   ? (u ? LLVMIntULT : LLVMIntSLT)
+                       : c == OP_le ? (u ? LLVMIntULE : LLVMIntSLE)
+                                    : LLVMIntEQ;
+  return LLVMBuildICmp(e->builder, p, a, b, "");
+}
+
+static LLVMValueRef sign_of(Emit *e, LLVMValueRef x, Elem elem) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef t = LLVMTypeOf(x);
+  int lanes = emit_lanes_of(x);
+  LLVMValueRef zero = LLVMConstNull(t);
+  LLVMValueRef one = emit_splat(e, emit_number(e, elem, 1), lanes);
+  LLVMValueRef minus = emit_splat(e, emit_number(e, elem, -1), lanes);
+  bool f = elem_class(elem) == CLASS_FLOAT;
+  LLVMValueRef above =
+      f ? LLVMBuildFCmp(b, LLVMRealOGT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSGT, x, zero, "");
+  LLVMValueRef below =
+      f ? LLVMBuildFCmp(b, LLVMRealOLT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
+  LLVMValueRef rest = f ? x : zero; /* 0 and NaN stay what they are */
+  return LLVMBuildSelect(b, above, one, LLVMBuildSelect(b, below, minus, rest, ""), "");
+}
+
+static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  bool f = elem_class(elem) == CLASS_FLOAT;
+  switch (op->code) {
+  case OP_copy:
+  case OP_stop: return x;
+  case OP_neg: return f ? LLVMBuildFNeg(b, x, "") : LLVMBuildNeg(b, x, "");
+  case OP_not: return LLVMBuildNot(b, x, "");
+  case OP_sign: return sign_of(e, x, elem);
+  case OP_pow: return math_pow(e, x, attr_float(&op->attrs, ATTR_value, 1));
+  case OP_abs:
+    if (f) return emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
+    return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), ""),
+                           LLVMBuildNeg(b, x, ""), x, "");
+  case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
+  default: return math_unary(e, op->code, x);
+  }
+}
+
+static Elem wider(Elem a, Elem b) {
+  ElemClass ca = elem_class(a), cb = elem_class(b);
+  if (ca != cb) return ca < cb ? a : b; /* float, int, bool */
+  return elem_bytes(b) > elem_bytes(a) ? b : a;
+}
+
+static LLVMValueRef operand(Emit *e, const Op *op, uint32_t i, const Point *p) {
+  return expr_value(e, op->in[i], p);
+}
+
+static LLVMValueRef operand_as(Emit *e, const Op *op, uint32_t i, Elem to, const Point *p) {
+  return expr_convert(e, operand(e, op, i, p), value_type(e->k, op->in[i])->elem, to);
+}
+
+static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
+  Elem ea = value_type(e->k, op->in[0])->elem, eb = value_type(e->k, op->in[1])->elem;
+  bool compares = op_flags(op->code) & BOOLR;
+  Elem with = compares ? wider(ea, eb) : result;
+  LLVMValueRef a = operand_as(e, op, 0, with, p), b = operand_as(e, op, 1, with, p);
+  int lanes = emit_lanes_of(a) ? emit_lanes_of(a) : emit_lanes_of(b);
+  a = emit_splat(e, a, lanes), b = emit_splat(e, b, lanes);
+  if (compares) return compare(e, op->code, elem_class(with), a, b);
+  if (op->code == OP_and) return LLVMBuildAnd(e->builder, a, b, "");
+  if (op->code == OP_or) return LLVMBuildOr(e->builder, a, b, "");
+  if (op->code == OP_div) return divide(e, elem_class(with), a, b);
+  return arithmetic(e, op->code, elem_class(with), a, b);
+}
+
+static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
+  LLVMValueRef c = operand(e, op, 0, p);
+  LLVMValueRef a = operand_as(e, op, 1, result, p), b = operand_as(e, op, 2, result, p);
+  int lanes = emit_lanes_of(c)   ? emit_lanes_of(c)
+              : emit_lanes_of(a) ? emit_lanes_of(a)
+                                 : emit_lanes_of(b);
+  if (emit_lanes_of(c) || emit_lanes_of(a) || emit_lanes_of(b))
+    a = emit_splat(e, a, lanes), b = emit_splat(e, b, lanes);
+  return LLVMBuildSelect(e->builder, c, a, b, "");
+}
+
+static LLVMValueRef element_wise(Emit *e, const Op *op, ValueId v, const Point *p) {
+  Elem result = value_type(e->k, v)->elem;
+  if (op->code == OP_cast) return operand_as(e, op, 0, result, p);
+  if (op->code == OP_where) return where(e, op, result, p);
+  if (op->nin == 2) return binary(e, op, result, p);
+  return unary(e, op, result, operand_as(e, op, 0, result, p));
+}
+
+static LLVMValueRef compute(Emit *e, ValueId v, const Point *p) {
+  const Op *op = value_def(e->k, v);
+  if (!op) return expr_load(e, v, p);
+  if (!(op_flags(op->code) & POINT))
+    bug("kernel %s: %s is not bound at this point", e->k->name, op_name(op->code));
+  if (op->code == OP_const)
+    return emit_number(e, value_type(e->k, v)->elem, attr_float(&op->attrs, ATTR_value, 0));
+  if (op_family(op->code) == FAMILY_ELEM) return element_wise(e, op, v, p);
+  return expr_moved(e, op, v, p);
+}
+
+LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p) {
+  if (e->expr->bound[v]) return e->expr->bound[v];
+  for (const Known *k = e->expr->known[v]; k; k = k->older)
+    if (known_at(e, v, k, p)) return k->value;
+  LLVMValueRef x = compute(e, v, p);
+  remember(e, v, p, x);
+  return x;
+}

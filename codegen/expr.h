@@ -1,0 +1,28 @@
+/* Inside of the expression generator: what expr.c (loads, stores, element-wise ops) and
+   expr_struct.c (ops that move indexes) share. Emitters of families use emit.h only. */
+#ifndef SHARDC_EXPR_H
+#define SHARDC_EXPR_H
+#include "emit.h"
+
+typedef struct Known { /* a value that was evaluated at a point */
+  struct Known *older;
+  int n; /* indexes of the value's own dims */
+  Index index[MAX_RANK];
+  LLVMValueRef mask, value;
+} Known;
+
+typedef struct ExprState {
+  LLVMValueRef *bound; /* per value of the kernel function, NULL: not bound */
+  Known **known;
+} ExprState;
+
+/* Point of the dims of value v only: what an index-moving op starts from. */
+Point point_restrict(Emit *e, ValueId v, const Point *p);
+/* One index per lane of e as i32: the scalar splat, or lane numbers added. A scalar i32 if the
+ * index is scalar. */
+LLVMValueRef index_number(Emit *e, const Index *x);
+bool index_varies(const Index *x); /* depends on the lane */
+
+/* STRUCT ops, gather, rope, rand, iota: evaluates result `v` of op `op` at p. */
+LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *p);
+#endif

@@ -1,0 +1,466 @@
+/* Ops that move indexes, in the expression generator: each is evaluated by evaluating its operand
+   at a moved point.
+
+   An index is a scalar, or consecutive per lane, or one number per lane (`each`). Moving keeps the
+   cheapest of these forms: a split or merge of the lane dim stays consecutive when a vector is
+   known not to cross a border (Index.multiple). Where an op may look outside of its operand (pad,
+   shift, concat, gather), scalar indexes are clamped into the operand and lanes outside are taken
+   out of the mask, so that nothing outside is read; a select then puts the fill there.
+
+   The indexed ops that make numbers from positions (iota, rope, rand) are here too. */
+#include "expr.h"
+#include <math.h>
+
+static LLVMTypeRef i32_type(Emit *e) { return LLVMInt32TypeInContext(e->context); }
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+/* ---- arithmetic of indexes ---- */
+
+static LLVMValueRef each_constant(Emit *e, int64_t v) {
+  return emit_splat(e, LLVMConstInt(i32_type(e), (uint64_t)v, 1), e->lanes);
+}
+
+static Index index_add(Emit *e, Index x, int64_t d) {
+  if (d == 0) return x;
+  if (x.each) x.each = LLVMBuildAdd(e->builder, x.each, each_constant(e, d), "");
+  else x.at = LLVMBuildAdd(e->builder, x.at, emit_i64(e, d), "");
+  x.multiple = x.multiple ? gcd(x.multiple, d) : 0;
+  return x;
+}
+
+static Index index_constant(Emit *e, int64_t v) {
+  return (Index){.at = emit_i64(e, v), .multiple = v};
+}
+
+/* All lanes as numbers. */
+static LLVMValueRef index_each(Emit *e, const Index *x) {
+  return emit_splat(e, index_number(e, x), e->lanes);
+}
+
+/* Whether a vector of this index stays within one run of `run` indexes that starts at a multiple of
+ * `run`. */
+static bool stays_within(const Emit *e, const Index *x, int64_t run) {
+  return x->lane && !x->each && x->multiple && x->multiple % e->lanes == 0 && run % e->lanes == 0;
+}
+
+/* slow * size + fast */
+static Index index_join(Emit *e, const Index *slow, const Index *fast, int64_t size) {
+  Index r = {0};
+  if (index_varies(slow) || fast->each) {
+    LLVMValueRef a = LLVMBuildMul(e->builder, index_each(e, slow), each_constant(e, size), "");
+    r.each = LLVMBuildAdd(e->builder, a, index_each(e, fast), "");
+    return r;
+  }
+  LLVMValueRef a = LLVMBuildMul(e->builder, slow->at, emit_i64(e, size), "");
+  r.at = LLVMBuildAdd(e->builder, a, fast->at, "");
+  r.lane = fast->lane;
+  r.multiple = gcd(size, fast->multiple);
+  return r;
+}
+
+/* x / size and x % size */
+static void index_cut(Emit *e, const Index *x, int64_t size, Index *slow, Index *fast) {
+  LLVMBuilderRef b = e->builder;
+  *slow = *fast = (Index){0};
+  if (!index_varies(x) || stays_within(e, x, size)) {
+    slow->at = LLVMBuildUDiv(b, x->at, emit_i64(e, size), "");
+    fast->at = LLVMBuildURem(b, x->at, emit_i64(e, size), "");
+    fast->lane = x->lane;
+    fast->multiple = gcd(x->multiple, size);
+    return;
+  }
+  LLVMValueRef numbers = index_each(e, x);
+  slow->each = LLVMBuildUDiv(b, numbers, each_constant(e, size), "");
+  fast->each = LLVMBuildURem(b, numbers, each_constant(e, size), "");
+}
+
+/* 0 <= x < size: one bit, or one per lane */
+static LLVMValueRef index_inside(Emit *e, const Index *x, int64_t size) {
+  if (index_varies(x))
+    return LLVMBuildICmp(e->builder, LLVMIntULT, index_each(e, x), each_constant(e, size),
+                         "inside");
+  return LLVMBuildICmp(e->builder, LLVMIntULT, x->at, emit_i64(e, size), "inside");
+}
+
+/* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
+ * not hold. */
+static void set_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside) {
+  x.dim = dim;
+  if (index_varies(&x)) {
+    p->mask = p->mask ? LLVMBuildAnd(e->builder, p->mask, inside, "") : inside;
+  } else {
+    x.at = LLVMBuildSelect(e->builder, inside, x.at, emit_i64(e, 0), "");
+    x.multiple = 0;
+  }
+  point_set(p, x);
+}
+
+static LLVMValueRef choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
+  int lanes = emit_lanes_of(c)   ? emit_lanes_of(c)
+              : emit_lanes_of(a) ? emit_lanes_of(a)
+                                 : emit_lanes_of(b);
+  return LLVMBuildSelect(e->builder, c, emit_splat(e, a, lanes), emit_splat(e, b, lanes), "");
+}
+
+/* ---- one function per op ---- */
+
+static Index taken(const Point *p, Str dim) {
+  const Index *x = point_find(p, dim);
+  if (!x) bug("no index for %s", dim);
+  return *x;
+}
+
+static void point_remove(Point *p, Str dim) {
+  Index *x = point_find(p, dim);
+  if (x) *x = p->index[--p->n];
+}
+
+static Elem elem_of(Emit *e, ValueId v) { return value_type(e->k, v)->elem; }
+
+static void remove_to(const Op *op, Point *p) {
+  for (int g = 0; g < op->ngroups; g++)
+    for (int i = 0; i < op->group[g].nto; i++) point_remove(p, op->group[g].to[i]);
+}
+
+/* All new names go before an old one comes, so that names may be exchanged. */
+static LLVMValueRef renamed(Emit *e, const Op *op, const Point *p) {
+  Point q = *p;
+  remove_to(op, &q);
+  for (int g = 0; g < op->ngroups; g++)
+    for (int i = 0; i < op->group[g].nto; i++) {
+      Index x = taken(p, op->group[g].to[i]);
+      x.dim = op->group[g].from[i];
+      point_set(&q, x);
+    }
+  return expr_value(e, op->in[0], &q);
+}
+
+/* D -> A, B: D = A * |B| + B */
+static LLVMValueRef split(Emit *e, const Op *op, ValueId v, const Point *p) {
+  Point q = *p;
+  remove_to(op, &q);
+  for (int g = 0; g < op->ngroups; g++) {
+    const Group *group = &op->group[g];
+    Index x = taken(p, group->to[0]);
+    for (int i = 1; i < group->nto; i++) {
+      Index fast = taken(p, group->to[i]);
+      x = index_join(e, &x, &fast, type_size(value_type(e->k, v), group->to[i]));
+    }
+    x.dim = group->from[0];
+    point_set(&q, x);
+  }
+  return expr_value(e, op->in[0], &q);
+}
+
+/* A, B -> D: A = D / |B|, B = D % |B| */
+static LLVMValueRef merge(Emit *e, const Op *op, const Point *p) {
+  Point q = *p;
+  const Type *from = value_type(e->k, op->in[0]);
+  remove_to(op, &q);
+  for (int g = 0; g < op->ngroups; g++) {
+    const Group *group = &op->group[g];
+    Index x = taken(p, group->to[0]);
+    for (int i = group->nfrom - 1; i > 0; i--) {
+      Index slow, fast;
+      index_cut(e, &x, type_size(from, group->from[i]), &slow, &fast);
+      fast.dim = group->from[i];
+      point_set(&q, fast);
+      x = slow;
+    }
+    x.dim = group->from[0];
+    point_set(&q, x);
+  }
+  return expr_value(e, op->in[0], &q);
+}
+
+static LLVMValueRef slice(Emit *e, const Op *op, const Point *p) {
+  Point q = *p;
+  int64_t at = attr_int(&op->attrs, ATTR_at, 0);
+  remove_to(op, &q);
+  for (int g = 0; g < op->ngroups; g++) {
+    Index x = index_add(e, taken(p, op->group[g].to[0]), at);
+    x.dim = op->group[g].from[0];
+    point_set(&q, x);
+  }
+  return expr_value(e, op->in[0], &q);
+}
+
+/* pad and shift: the operand's index is the result's minus a constant; outside is `fill` */
+static LLVMValueRef offset_or_fill(Emit *e, const Op *op, ValueId v, const Point *p, int64_t by) {
+  const Group *group = op->group;
+  const Type *from = value_type(e->k, op->in[0]);
+  Point q = *p;
+  LLVMValueRef inside = NULL;
+  remove_to(op, &q);
+  for (int g = 0; g < op->ngroups; g++) {
+    Str source = group[g].from[0];
+    Index x = index_add(e, taken(p, group[g].arrow ? group[g].to[0] : source), -by);
+    LLVMValueRef in = index_inside(e, &x, type_size(from, source));
+    set_guarded(e, &q, source, x, in);
+    int lanes = inside && emit_lanes_of(inside) ? emit_lanes_of(inside) : emit_lanes_of(in);
+    inside = inside ? LLVMBuildAnd(e->builder, emit_splat(e, inside, lanes),
+                                   emit_splat(e, in, lanes), "")
+                    : in;
+  }
+  LLVMValueRef fill = emit_number(e, elem_of(e, v), attr_float(&op->attrs, ATTR_fill, 0));
+  return choose(e, inside, expr_value(e, op->in[0], &q), fill);
+}
+
+/* A, B, .. -> D, operands one after the other */
+static LLVMValueRef concat(Emit *e, const Op *op, const Point *p) {
+  const Group *group = &op->group[0];
+  Index x = taken(p, group->to[0]);
+  LLVMValueRef result = NULL;
+  int64_t start = 0;
+  for (uint32_t i = 0; i < op->nin; i++) {
+    int64_t size = type_size(value_type(e->k, op->in[i]), group->from[i]);
+    Index moved = index_add(e, x, -start);
+    LLVMValueRef inside = index_inside(e, &moved, size);
+    Point q = *p;
+    point_remove(&q, group->to[0]);
+    set_guarded(e, &q, group->from[i], moved, inside);
+    LLVMValueRef part = expr_value(e, op->in[i], &q);
+    result = result ? choose(e, inside, part, result) : part;
+    start += size;
+  }
+  return result;
+}
+
+static LLVMValueRef stack(Emit *e, const Op *op, const Point *p) {
+  Index x = taken(p, op->group[0].from[0]);
+  Point q = *p;
+  point_remove(&q, x.dim);
+  LLVMValueRef number = index_number(e, &x);
+  LLVMValueRef result = expr_value(e, op->in[0], &q);
+  for (uint32_t i = 1; i < op->nin; i++) {
+    LLVMValueRef is = emit_splat(e, LLVMConstInt(i32_type(e), i, 0), emit_lanes_of(number));
+    LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, number, is, "");
+    result = choose(e, here, expr_value(e, op->in[i], &q), result);
+  }
+  return result;
+}
+
+static LLVMValueRef unstack(Emit *e, const Op *op, ValueId v, const Point *p) {
+  Point q = *p;
+  Index x = index_constant(e, v - op->out);
+  x.dim = op->group[0].from[0];
+  point_set(&q, x);
+  return expr_value(e, op->in[0], &q);
+}
+
+/* The index that an i32 value gives: scalar, or one per lane. */
+static Index index_of_value(Emit *e, LLVMValueRef number, Elem elem) {
+  Index x = {0};
+  if (emit_lanes_of(number)) {
+    x.each = elem == ELEM_i64 ? LLVMBuildTrunc(e->builder, number,
+                                               LLVMVectorType(i32_type(e), (unsigned)e->lanes), "")
+                              : number;
+  } else {
+    x.at = elem == ELEM_i64
+               ? number
+               : LLVMBuildSExt(e->builder, number, LLVMInt64TypeInContext(e->context), "");
+  }
+  return x;
+}
+
+static Point point_of_operand(Emit *e, ValueId operand, const Point *p, Str but) {
+  const Type *t = value_type(e->k, operand);
+  Point q = {.mask = p->mask};
+  for (int a = 0; a < t->rank; a++) {
+    const Index *x = point_find(p, t->axis[a].dim);
+    if (x && t->axis[a].dim != but) point_set(&q, *x);
+  }
+  return q;
+}
+
+static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
+  Str dim = op->group[0].from[0];
+  LLVMValueRef number = expr_value(e, op->in[1], p);
+  Index x = index_of_value(e, number, elem_of(e, op->in[1]));
+  LLVMValueRef inside = index_inside(e, &x, type_size(value_type(e->k, op->in[0]), dim));
+  Point q = point_of_operand(e, op->in[0], p, dim);
+  set_guarded(e, &q, dim, x, inside);
+  LLVMValueRef found = expr_value(e, op->in[0], &q);
+  return choose(e, inside, found, emit_number(e, elem_of(e, v), 0));
+}
+
+/* ---- numbers from positions ---- */
+
+/* theta^(-2i/D) for i < D/2, as constants of the module */
+static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  char *name = arena_printf(e->arena, "frequencies.%lld.%a", (long long)half, theta);
+  LLVMValueRef table = LLVMGetNamedGlobal(e->module, name);
+  if (table) return table;
+  LLVMValueRef *numbers = ARENA_ARRAY(e->arena, LLVMValueRef, half);
+  for (int64_t i = 0; i < half; i++)
+    numbers[i] = LLVMConstReal(f32, (float)pow(theta, -(double)i / (double)half));
+  table = LLVMAddGlobal(e->module, LLVMArrayType2(f32, (uint64_t)half), name);
+  LLVMSetInitializer(table, LLVMConstArray2(f32, numbers, (uint64_t)half));
+  LLVMSetGlobalConstant(table, 1);
+  LLVMSetLinkage(table, LLVMPrivateLinkage);
+  LLVMSetAlignment(table, 64);
+  return table;
+}
+
+/* Table entry for an index below its length. Lanes past the end of D may ask for more: those wrap
+ * around. */
+static LLVMValueRef frequency(Emit *e, LLVMValueRef table, const Index *i, int64_t half) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  LLVMBuilderRef b = e->builder;
+  if (!i->each && (!i->lane || stays_within(e, i, half))) {
+    LLVMValueRef at = i->at;
+    LLVMTypeRef t = i->lane ? LLVMVectorType(f32, (unsigned)e->lanes) : f32;
+    LLVMValueRef x = LLVMBuildLoad2(b, t, LLVMBuildGEP2(b, f32, table, &at, 1, ""), "");
+    LLVMSetAlignment(x, 4);
+    return x;
+  }
+  LLVMValueRef at = LLVMBuildURem(b, index_each(e, i), each_constant(e, half), "");
+  LLVMValueRef pointers = LLVMBuildGEP2(b, f32, table, &at, 1, "");
+  LLVMTypeRef vector = LLVMVectorType(f32, (unsigned)e->lanes);
+  LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
+  LLVMValueRef on =
+      LLVMConstAllOnes(LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->lanes));
+  LLVMValueRef args[] = {pointers, LLVMConstInt(i32_type(e), 4, 0), on, LLVMConstNull(vector)};
+  return emit_intrinsic_types(e, "llvm.masked.gather", 2, types, 4, args);
+}
+
+/* Of index d of D: d mod half, the partner d +- half, and whether d is in the lower half. */
+static void rope_indexes(Emit *e, const Index *d, int64_t half, Index *i, Index *partner,
+                         LLVMValueRef *low) {
+  LLVMBuilderRef b = e->builder;
+  bool simple = !index_varies(d) || stays_within(e, d, half);
+  Index slow;
+  index_cut(e, d, half, &slow, i);
+  *partner = *d;
+  if (simple) {
+    LLVMValueRef h = emit_i64(e, half);
+    *low = LLVMBuildICmp(b, LLVMIntULT, d->at, h, "");
+    partner->at =
+        LLVMBuildSelect(b, *low, LLVMBuildAdd(b, d->at, h, ""), LLVMBuildSub(b, d->at, h, ""), "");
+    partner->multiple = gcd(d->multiple, half);
+    return;
+  }
+  LLVMValueRef n = index_each(e, d), h = each_constant(e, half);
+  *low = LLVMBuildICmp(b, LLVMIntULT, n, h, "");
+  partner->each =
+      LLVMBuildSelect(b, *low, LLVMBuildAdd(b, n, h, ""), LLVMBuildSub(b, n, h, ""), "");
+}
+
+static LLVMValueRef rope_angle(Emit *e, const Op *op, const Point *p, const Index *i,
+                               int64_t half) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  LLVMValueRef position;
+  if (op->nin > 1) {
+    position = expr_convert(e, expr_value(e, op->in[1], p), elem_of(e, op->in[1]), ELEM_f32);
+  } else {
+    Index s = taken(p, op->group[0].from[0]);
+    LLVMValueRef n = index_number(e, &s);
+    int lanes = emit_lanes_of(n);
+    position =
+        LLVMBuildSIToFP(e->builder, n, lanes ? LLVMVectorType(f32, (unsigned)lanes) : f32, "");
+  }
+  LLVMValueRef table = frequency_table(e, attr_float(&op->attrs, ATTR_theta, 10000), half);
+  LLVMValueRef f = frequency(e, table, i, half);
+  int lanes = emit_lanes_of(f) ? emit_lanes_of(f) : emit_lanes_of(position);
+  return LLVMBuildFMul(e->builder, emit_splat(e, position, lanes), emit_splat(e, f, lanes),
+                       "angle");
+}
+
+/* y[i] = x[i] cos a - x[i + h] sin a, y[i + h] = x[i + h] cos a + x[i] sin a; backwards with -a */
+static LLVMValueRef rope(Emit *e, const Op *op, ValueId v, const Point *p) {
+  LLVMBuilderRef b = e->builder;
+  Str dim = op->group[1].from[0];
+  int64_t half = type_size(value_type(e->k, v), dim) / 2;
+  Index d = taken(p, dim), i, partner;
+  LLVMValueRef low;
+  rope_indexes(e, &d, half, &i, &partner, &low);
+  LLVMValueRef angle = rope_angle(e, op, p, &i, half);
+  LLVMValueRef sine = math_unary(e, OP_sin, angle), cosine = math_unary(e, OP_cos, angle);
+  LLVMValueRef negative = LLVMBuildFNeg(b, sine, "");
+  bool back = attr_int(&op->attrs, ATTR_inverse, 0) != 0;
+  sine = choose(e, low, back ? sine : negative, back ? negative : sine);
+  Point q = *p;
+  point_set(&q, partner);
+  LLVMValueRef x = expr_value(e, op->in[0], p), y = expr_value(e, op->in[0], &q);
+  int lanes = emit_lanes_of(x)      ? emit_lanes_of(x)
+              : emit_lanes_of(sine) ? emit_lanes_of(sine)
+                                    : emit_lanes_of(y);
+  x = emit_splat(e, x, lanes), y = emit_splat(e, y, lanes);
+  LLVMValueRef straight = LLVMBuildFMul(b, x, emit_splat(e, cosine, lanes), "");
+  return LLVMBuildFAdd(b, straight, LLVMBuildFMul(b, y, emit_splat(e, sine, lanes), ""), "");
+}
+
+/* base + sum of index * stride, as i64 */
+static LLVMValueRef logical_index(Emit *e, const Op *op, const Point *p) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
+  Elem elem = elem_of(e, op->in[2]);
+  LLVMValueRef sum = expr_convert(e, expr_value(e, op->in[2], p), elem, ELEM_i64);
+  const Attr *strides = attr_get(&op->attrs, ATTR_strides);
+  for (int d = 0; op->ngroups && d < op->group[0].nfrom; d++) {
+    Index x = taken(p, op->group[0].from[d]);
+    LLVMValueRef n = index_number(e, &x);
+    int lanes = emit_lanes_of(n);
+    n = LLVMBuildSExt(b, n, lanes ? LLVMVectorType(i64, (unsigned)lanes) : i64, "");
+    LLVMValueRef part = LLVMBuildMul(b, n, emit_splat(e, emit_i64(e, strides->list[d]), lanes), "");
+    if (emit_lanes_of(sum)) lanes = emit_lanes_of(sum);
+    sum = LLVMBuildAdd(b, emit_splat(e, sum, lanes), emit_splat(e, part, lanes), "");
+  }
+  return sum;
+}
+
+static LLVMValueRef low_word(Emit *e, LLVMValueRef x) {
+  int lanes = emit_lanes_of(x);
+  LLVMTypeRef t = lanes ? LLVMVectorType(i32_type(e), (unsigned)lanes) : i32_type(e);
+  return LLVMBuildTrunc(e->builder, x, t, "");
+}
+
+static LLVMValueRef high_word(Emit *e, LLVMValueRef x) {
+  LLVMValueRef by = emit_splat(e, emit_i64(e, 32), emit_lanes_of(x));
+  return low_word(e, LLVMBuildLShr(e->builder, x, by, ""));
+}
+
+static LLVMValueRef rand_op(Emit *e, const Op *op, ValueId v, const Point *p) {
+  LLVMValueRef index = logical_index(e, op, p);
+  LLVMValueRef seed = expr_convert(e, expr_value(e, op->in[0], p), elem_of(e, op->in[0]), ELEM_i64);
+  LLVMValueRef step = expr_convert(e, expr_value(e, op->in[1], p), elem_of(e, op->in[1]), ELEM_i32);
+  int lanes = emit_lanes_of(index);
+  uint64_t tensor = (uint32_t)attr_int(&op->attrs, ATTR_key, 0);
+  LLVMValueRef counter[] = {low_word(e, index), high_word(e, index), emit_splat(e, step, lanes),
+                            emit_splat(e, high_word(e, seed), lanes)};
+  LLVMValueRef key[] = {emit_splat(e, low_word(e, seed), lanes),
+                        emit_splat(e, LLVMConstInt(i32_type(e), tensor, 0), lanes)};
+  return expr_convert(e, math_uniform(e, counter, key), ELEM_f32, elem_of(e, v));
+}
+
+LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
+  Point p = point_restrict(e, v, outer);
+  switch (op->code) {
+  case OP_expand: return expr_value(e, op->in[0], &p);
+  case OP_iota: {
+    Index x = taken(&p, op->group[0].from[0]);
+    return index_number(e, &x);
+  }
+  case OP_rand: return rand_op(e, op, v, &p);
+  case OP_rename: return renamed(e, op, &p);
+  case OP_split: return split(e, op, v, &p);
+  case OP_merge: return merge(e, op, &p);
+  case OP_slice: return slice(e, op, &p);
+  case OP_pad: return offset_or_fill(e, op, v, &p, attr_int(&op->attrs, ATTR_at, 0));
+  case OP_shift: return offset_or_fill(e, op, v, &p, attr_int(&op->attrs, ATTR_by, 0));
+  case OP_concat: return concat(e, op, &p);
+  case OP_stack: return stack(e, op, &p);
+  case OP_unstack: return unstack(e, op, v, &p);
+  case OP_gather: return gather(e, op, v, &p);
+  case OP_rope: return rope(e, op, v, &p);
+  default: bug("the expression generator does not know %s", op_name(op->code));
+  }
+}
