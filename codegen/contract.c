@@ -1,0 +1,192 @@
+/* Family contract: one dot and an epilogue of POINT ops over its result's dims.
+
+   The dot is a batch of matrix products (ir/product.h says which dims are what). The result is cut into register tiles:
+   some rows along m, some vectors along n. A chunk of work is a block of batches x a block of row tiles x a block of panels
+   (columns of tiles). Per chunk, per batch, per block of k:
+
+     copy a's row tiles into scratch, if they are packed
+     for each panel:
+       copy b's panel into scratch, if it is packed; otherwise read it where it lies
+       for each row tile: micro-kernel, then, in the last block of k, the epilogue
+
+   Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of its rows. The value of an
+   element does not depend on the cut of rows and columns, only on the blocks of k; the number of workers changes nothing. */
+#include "contract.h"
+
+typedef struct Range {
+  LLVMValueRef from, to;
+} Range;
+
+/* Block i of [0, total) cut into `blocks`. */
+static Range block_range(Emit *e, LLVMValueRef i, int64_t total, int64_t blocks) {
+  if (blocks == 1) return (Range){emit_i64(e, 0), emit_i64(e, total)};
+  LLVMValueRef next = contract_add(e, i, emit_i64(e, 1));
+  LLVMValueRef from = LLVMBuildUDiv(e->builder, contract_times(e, i, total), emit_i64(e, blocks), "");
+  LLVMValueRef to = LLVMBuildUDiv(e->builder, contract_times(e, next, total), emit_i64(e, blocks), "");
+  return (Range){from, to};
+}
+
+typedef struct Walk { /* where the loops of a chunk stand */
+  Contract *c;
+  Range batch, row, panel;
+  LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */
+  LLVMValueRef more, last;        /* i64: not the first block of k; i1: the last one */
+  KBlock k;
+  LLVMValueRef packed_a, packed_b, sums; /* scratch */
+} Walk;
+
+/* The last chunk dim changes fastest: neighbouring chunks share rows. */
+static void chunk_ranges(Walk *w) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  const int64_t *tile = c->q.tile;
+  LLVMValueRef columns = emit_i64(e, tile[TILE_COLUMN]), rows = emit_i64(e, tile[TILE_ROW]);
+  LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, columns, "");
+  LLVMValueRef column = LLVMBuildURem(e->builder, e->chunk, columns, "");
+  LLVMValueRef row = LLVMBuildURem(e->builder, above, rows, "");
+  w->panel = block_range(e, column, c->q.panels, tile[TILE_COLUMN]);
+  w->row = block_range(e, row, c->q.tiles, tile[TILE_ROW]);
+  w->batch = block_range(e, LLVMBuildUDiv(e->builder, above, rows, ""), c->p.batch.outer * c->p.batch.inner,
+                         tile[TILE_BATCH]);
+}
+
+static void scratch_parts(Walk *w) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
+  w->packed_a = e->scratch;
+  w->packed_b = contract_elements(e, i8, e->scratch, emit_i64(e, c->q.a_bytes));
+  w->sums = contract_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
+}
+
+/* Address in operand s at this batch, at the block's first inner k element. */
+static LLVMValueRef operand_base(Walk *w, Side s) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
+  LLVMValueRef offset = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, s);
+  offset = contract_add(e, offset, LLVMBuildNSWMul(e->builder, w->k.start,
+                                                   emit_i64(e, contract_inner_stride(&c->p.k, s)), ""));
+  Elem elem = s == SIDE_A ? c->p.elem_a : c->p.elem_b;
+  return contract_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
+}
+
+static LLVMValueRef panel_first_vector(Contract *c, LLVMValueRef p) {
+  LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->q.wide));
+  return contract_add(c->e, contract_times(c->e, p, c->q.width), extra);
+}
+
+static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  const int64_t *x = c->q.tile;
+  if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) return w->sums;
+  LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
+  i = contract_times(e, i, c->q.tiles_max);
+  i = contract_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
+  return contract_elements(e, c->f32, w->sums, contract_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
+}
+
+static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (!c->q.tile[TILE_PACK_A]) return contract_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, w->k.o1, w->k.o0, "");
+  n = LLVMBuildNSWMul(e->builder, n, w->k.length, "");
+  n = LLVMBuildNSWMul(e->builder, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), "");
+  return contract_elements(e, c->f32, w->packed_a, contract_times(e, n, c->q.tile[TILE_ROWS]));
+}
+
+static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  for (int tall = c->q.high > 0; tall >= 0; tall--) {
+    LLVMValueRef f = contract_micro(c, (int)c->q.height + tall, vectors);
+    LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->q.height + tall), "");
+    Branch b = emit_if(e, here);
+    LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
+    emit_end_if(e, b);
+  }
+}
+
+static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
+  TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
+  at.m_outer = contract_tile_outer(c, t.i), at.row0 = contract_tile_row(c, t.i);
+  at.rows = contract_tile_rows(c, t.i), at.values = tile_sums(w, t.i, panel);
+  LLVMValueRef args[MICRO_ARGS] = {
+      [MICRO_A] = tile_a(w, t.i),  [MICRO_B] = b,        [MICRO_C] = at.values,
+      [MICRO_O0] = w->k.o0,        [MICRO_O1] = w->k.o1, [MICRO_LENGTH] = w->k.length,
+      [MICRO_MORE] = w->more,      [MICRO_AHEAD] = b,    [MICRO_STEP] = emit_i64(e, 0)};
+  call_micro(w, args, at.rows, vectors);
+  Branch last = emit_if(e, w->last);
+  contract_epilogue(c, &at);
+  emit_end_if(e, last);
+  emit_loop_end(e, &t);
+}
+
+static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
+  Contract *c = w->c;
+  LLVMValueRef v0 = panel_first_vector(c, panel), b = w->packed_b;
+  if (c->q.tile[TILE_PACK_B]) contract_pack_b(c, wide, w->b_base, b, v0, &w->k);
+  else b = contract_elements(c->e, c->f32, w->b_base, contract_times(c->e, v0, c->q.lanes));
+  row_tiles(w, panel, v0, b, (int)c->q.width + wide);
+}
+
+static void panels(Walk *w) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (c->q.tile[TILE_PACK_A]) contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
+  Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
+  LLVMValueRef wide = LLVMBuildICmp(e->builder, LLVMIntSLT, p.i, emit_i64(e, c->q.wide), "");
+  if (c->q.wide) {
+    Branch b = emit_if(e, wide);
+    panel_of_width(w, p.i, 1);
+    emit_end_if(e, b);
+  }
+  Branch b = emit_if(e, LLVMBuildNot(e->builder, wide, ""));
+  panel_of_width(w, p.i, 0);
+  emit_end_if(e, b);
+  emit_loop_end(e, &p);
+}
+
+static void k_blocks(Walk *w) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  int64_t outer = c->q.tile[TILE_K_OUTER], inner = c->q.tile[TILE_K_INNER];
+  Loop x = emit_loop(e, emit_i64(e, 0), emit_i64(e, outer * inner), 1, 0, NULL);
+  LLVMValueRef n = emit_i64(e, inner);
+  Range o = block_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
+  Range i = block_range(e, LLVMBuildURem(e->builder, x.i, n, ""), c->p.k.inner, inner);
+  w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, "")};
+  LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, 0), "");
+  w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");
+  w->last = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, outer * inner - 1), "");
+  w->a_base = operand_base(w, SIDE_A), w->b_base = operand_base(w, SIDE_B);
+  panels(w);
+  emit_loop_end(e, &x);
+}
+
+static ProductPlan read_plan(Emit *e, const Product *p) {
+  const Attr *tile = attr_get(&e->k->attrs, ATTR_tile);
+  if (!tile || tile->i != TILE_COUNT) bug("kernel %s has no tile of %d numbers", e->k->name, TILE_COUNT);
+  return product_plan(p, e->lanes, tile->list);
+}
+
+void contract_emit(Emit *e) {
+  Contract c = {.e = e, .k = e->k, .p = product_of(e->k, e->lanes)};
+  c.q = read_plan(e, &c.p);
+  c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes), c.i64 = emit_type(e, ELEM_i64);
+  c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
+  emit_begin_phase(e, 0);
+  Walk w = {.c = &c};
+  chunk_ranges(&w);
+  scratch_parts(&w);
+  Loop b = emit_loop(e, w.batch.from, w.batch.to, 1, 0, NULL);
+  w.b = b.i;
+  k_blocks(&w);
+  emit_loop_end(e, &b);
+  emit_end_phase(e);
+}

@@ -1,0 +1,100 @@
+/* Addresses of the contract family: flat indexes over several dims into offsets, and functions beside the phases.
+
+   All sizes and strides are constants; a flat index is taken apart with divisions by constants, done once per tile or per
+   panel, never in an inner loop. Size 1 and stride 0 vanish. */
+#include "contract.h"
+
+int64_t contract_stride(const ProductDim *d, Side s) {
+  return s == SIDE_A ? d->a : s == SIDE_B ? d->b : d->r;
+}
+
+int64_t contract_inner_stride(const ProductDims *d, Side s) {
+  return d->n ? contract_stride(&d->dim[d->n - 1], s) : 0;
+}
+
+LLVMValueRef contract_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildNSWAdd(e->builder, a, b, "");
+}
+
+LLVMValueRef contract_times(Emit *e, LLVMValueRef a, int64_t factor) {
+  return LLVMBuildNSWMul(e->builder, a, emit_i64(e, factor), "");
+}
+
+LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat) {
+  int64_t below = 1;
+  for (int i = at + 1; i < n; i++) below *= d->dim[i].size;
+  if (d->dim[at].size == 1) return emit_i64(e, 0);
+  LLVMValueRef x = below == 1 ? flat : LLVMBuildUDiv(e->builder, flat, emit_i64(e, below), "");
+  if (at == 0) return x;
+  return LLVMBuildURem(e->builder, x, emit_i64(e, d->dim[at].size), "");
+}
+
+LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat, Side s) {
+  LLVMValueRef sum = emit_i64(e, 0);
+  for (int i = 0; i < n; i++) {
+    int64_t stride = contract_stride(&d->dim[i], s);
+    if (!stride || d->dim[i].size == 1) continue;
+    sum = contract_add(e, sum, contract_times(e, contract_index(e, d, n, i, flat), stride));
+  }
+  return sum;
+}
+
+LLVMValueRef contract_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset) {
+  return LLVMBuildInBoundsGEP2(e->builder, type, base, &offset, 1, "");
+}
+
+LLVMTypeRef contract_memory(Emit *e, Elem elem) { return emit_memory_type(e, elem); }
+
+static LLVMValueRef tile_within(Contract *c, LLVMValueRef t) { /* its inner m column */
+  if (c->p.m.outer == 1) return t;
+  return LLVMBuildURem(c->e->builder, t, emit_i64(c->e, c->q.tiles_inner), "");
+}
+
+LLVMValueRef contract_tile_outer(Contract *c, LLVMValueRef t) {
+  if (c->p.m.outer == 1) return emit_i64(c->e, 0);
+  return LLVMBuildUDiv(c->e->builder, t, emit_i64(c->e, c->q.tiles_inner), "");
+}
+
+LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t) {
+  LLVMValueRef i = tile_within(c, t);
+  LLVMValueRef extra = emit_min_i64(c->e, i, emit_i64(c->e, c->q.high));
+  return contract_add(c->e, contract_times(c->e, i, c->q.height), extra);
+}
+
+LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
+  Emit *e = c->e;
+  LLVMValueRef tall = LLVMBuildICmp(e->builder, LLVMIntSLT, tile_within(c, t), emit_i64(e, c->q.high), "");
+  return LLVMBuildSelect(e->builder, tall, emit_i64(e, c->q.height + 1), emit_i64(e, c->q.height), "rows");
+}
+
+LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s) {
+  Emit *e = c->e;
+  LLVMValueRef outer = contract_offset(e, &c->p.m, c->p.m.n - 1, contract_tile_outer(c, t), s);
+  return contract_add(e, outer, contract_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
+}
+
+static void copy_attributes(Emit *e, LLVMValueRef from, LLVMValueRef to) {
+  LLVMAttributeIndex at = (LLVMAttributeIndex)LLVMAttributeFunctionIndex;
+  unsigned n = LLVMGetAttributeCountAtIndex(from, at);
+  LLVMAttributeRef *list = ARENA_ARRAY(e->arena, LLVMAttributeRef, n + 1);
+  LLVMGetAttributesAtIndex(from, at, list);
+  for (unsigned i = 0; i < n; i++) LLVMAddAttributeAtIndex(to, at, list[i]);
+  unsigned noinline_ = LLVMGetEnumAttributeKindForName("noinline", 8);
+  LLVMAddAttributeAtIndex(to, at, LLVMCreateEnumAttribute(e->context, noinline_, 0));
+}
+
+Aside contract_aside(Emit *e, const char *name, LLVMTypeRef type) {
+  Aside s = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
+  s.function = LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
+  LLVMSetLinkage(s.function, LLVMInternalLinkage);
+  copy_attributes(e, e->function, s.function);
+  e->function = s.function;
+  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, s.function, "entry"));
+  return s;
+}
+
+void contract_aside_end(Emit *e, Aside *s) {
+  LLVMBuildRetVoid(e->builder);
+  e->function = s->outer;
+  LLVMPositionBuilderAtEnd(e->builder, s->block);
+}

@@ -1,0 +1,114 @@
+/* The epilogue of a register tile: reads the sums from the tile's place in scratch (first-level cache) and evaluates the
+   kernel's POINT ops on them, vector by vector, then stores every result. All results of a point are evaluated before any is
+   stored, so a result may lie in the buffer of an operand.
+
+   A vector covers lanes of the inner n dim only; its last lanes may lie beyond the end and are masked. */
+#include "contract.h"
+
+typedef struct Epilogue {
+  Contract *c;
+  const TileAt *t;
+  LLVMValueRef outer[8], first[8], mask[8]; /* per vector of the tile */
+} Epilogue;
+
+static bool scalar(const Contract *c) { return c->p.n.n == 0; }
+
+static void set_index(Point *p, Str dim, LLVMValueRef at, bool lane, int64_t multiple) {
+  p->index[p->n++] = (Index){.dim = dim, .at = at, .lane = lane, .multiple = multiple};
+}
+
+static void set_flat(Contract *c, Point *p, const ProductDims *d, int n, LLVMValueRef flat) {
+  for (int i = 0; i < n; i++)
+    set_index(p, d->dim[i].dim, contract_index(c->e, d, n, i, flat), false, 0);
+}
+
+static bool depends(const bool *of, const Op *op) {
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (of[op->in[i]]) return true;
+  return false;
+}
+
+/* A result whose dims were renamed after the dot is found at the same point under its new names. */
+static void add_names(Contract *c, Point *p) {
+  const Fn *k = c->k;
+  bool *from_dot = ARENA_ARRAY(c->e->arena, bool, k->values.n + 1);
+  from_dot[c->p.value] = true;
+  for (uint32_t i = c->p.dot + 1; i < k->ops.n; i++) {
+    const Op *op = &k->ops.at[i];
+    if (!depends(from_dot, op)) continue;
+    if (op->code != OP_rename && op_family(op->code) != FAMILY_ELEM)
+      bug("kernel %s: %s moves indexes of the product", k->name, op_name(op->code));
+    for (uint32_t r = 0; r < op->nout; r++) from_dot[op->out + r] = true;
+    if (op->code != OP_rename) continue;
+    for (int g = 0; g < op->ngroups; g++)
+      for (int j = 0; j < op->group[g].nfrom; j++) {
+        const Index *x = point_find(p, op->group[g].from[j]);
+        if (!x || point_find(p, op->group[g].to[j])) continue;
+        Index alias = *x;
+        alias.dim = op->group[g].to[j];
+        point_set(p, alias);
+      }
+  }
+}
+
+static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
+  Contract *c = x->c;
+  const TileAt *t = x->t;
+  Point p = {0};
+  set_flat(c, &p, &c->p.batch, c->p.batch.n, t->batch);
+  set_flat(c, &p, &c->p.m, c->p.m.n - 1, t->m_outer);
+  if (c->p.m.n) set_index(&p, c->p.m.dim[c->p.m.n - 1].dim, row, false, 0);
+  set_flat(c, &p, &c->p.n, c->p.n.n - 1, x->outer[v]);
+  if (!scalar(c)) set_index(&p, c->p.n.dim[c->p.n.n - 1].dim, x->first[v], true, c->q.lanes);
+  p.mask = x->mask[v];
+  add_names(c, &p);
+  return p;
+}
+
+static void locate_vector(Epilogue *x, int v) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  LLVMValueRef flat = contract_add(e, x->t->v0, emit_i64(e, v)), first = flat;
+  x->outer[v] = emit_i64(e, 0), x->mask[v] = NULL;
+  if (c->p.n.outer > 1) {
+    x->outer[v] = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+  }
+  x->first[v] = contract_times(e, first, c->q.lanes);
+  if (!scalar(c) && c->p.n.inner % c->q.lanes)
+    x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->p.n.inner), c->q.lanes);
+}
+
+static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  LLVMValueRef at = contract_times(e, r, c->q.tile[TILE_VECTORS] * c->q.lanes);
+  at = contract_add(e, at, emit_i64(e, v * c->q.lanes));
+  LLVMTypeRef type = scalar(c) ? c->f32 : c->vector;
+  LLVMValueRef s = LLVMBuildLoad2(e->builder, type, contract_elements(e, c->f32, x->t->values, at), "");
+  LLVMSetAlignment(s, 4);
+  return expr_convert(e, s, ELEM_f32, value_type(c->k, c->p.value)->elem);
+}
+
+static void store_results(Epilogue *x, LLVMValueRef r, int v) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  Point p = point_of(x, contract_add(e, x->t->row0, r), v);
+  LLVMValueRef value[MAX_RESULTS];
+  expr_reset(e);
+  expr_bind(e, c->p.value, sums(x, r, v));
+  for (uint32_t i = 0; i < c->k->results.n; i++) value[i] = expr_value(e, c->k->results.at[i], &p);
+  for (uint32_t i = 0; i < c->k->results.n; i++) {
+    bool again = false; /* expr_put stores to all buffers of a value */
+    for (uint32_t j = 0; j < i; j++) again |= c->k->results.at[j] == c->k->results.at[i];
+    if (!again) expr_put(e, c->k->results.at[i], &p, value[i]);
+  }
+}
+
+void contract_epilogue(Contract *c, const TileAt *t) {
+  Epilogue x = {.c = c, .t = t};
+  for (int v = 0; v < t->vectors; v++) locate_vector(&x, v);
+  Loop r = emit_loop(c->e, emit_i64(c->e, 0), t->rows, 1, 0, NULL);
+  for (int v = 0; v < t->vectors; v++) store_results(&x, r.i, v);
+  emit_loop_end(c->e, &r);
+}

@@ -1,0 +1,180 @@
+/* The micro-kernel: a register tile of rows x vectors accumulators over one block of k.
+
+   Per step of k: load the vectors of b, then for each row load one element of a, spread it, and do one fused
+   multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1 registers are live beside the
+   accumulators and nothing is spilled while rows * vectors + vectors + 1 fits the register file. Strides are constants, so a
+   is read where it lies through one pointer. One prefetch per round of the unrolled loop walks through what comes next.
+
+   k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the accumulators. */
+#include "contract.h"
+
+enum { UNROLL = 4 };
+
+typedef struct Micro {
+  Contract *c;
+  int rows, vectors, n; /* n: accumulators */
+  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and ahead */
+} Micro;
+
+LLVMTypeRef contract_micro_type(Contract *c) {
+  LLVMTypeRef t[MICRO_ARGS];
+  for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
+  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = c->ptr;
+  return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
+}
+
+static LLVMValueRef param(Micro *u, int i) { return LLVMGetParam(u->c->e->function, (unsigned)i); }
+
+static int64_t row_stride(const Contract *c) {
+  return c->q.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->p.m, SIDE_A);
+}
+
+static int64_t step_a(const Contract *c) {
+  return c->q.tile[TILE_PACK_A] ? c->q.tile[TILE_ROWS] : contract_inner_stride(&c->p.k, SIDE_A);
+}
+
+static int64_t step_b(const Micro *u) {
+  const Contract *c = u->c;
+  return c->q.tile[TILE_PACK_B] ? u->vectors * c->q.lanes : contract_inner_stride(&c->p.k, SIDE_B);
+}
+
+static LLVMValueRef at(Micro *u, LLVMValueRef base, int64_t offset) {
+  Emit *e = u->c->e;
+  return contract_elements(e, u->c->f32, base, emit_i64(e, offset));
+}
+
+static LLVMValueRef load(Micro *u, LLVMTypeRef type, LLVMValueRef address) {
+  LLVMValueRef v = LLVMBuildLoad2(u->c->e->builder, type, address, "");
+  LLVMSetAlignment(v, 4);
+  return v;
+}
+
+/* One step of k at element i of the unrolled loop: reads phi, updates value. */
+static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i) {
+  Contract *c = u->c;
+  LLVMValueRef b[8];
+  for (int v = 0; v < u->vectors; v++)
+    b[v] = load(u, c->vector, at(u, pb, i * step_b(u) + v * c->q.lanes));
+  for (int r = 0; r < u->rows; r++) {
+    LLVMValueRef x = load(u, c->f32, at(u, pa, i * step_a(c) + r * row_stride(c)));
+    x = emit_splat(c->e, x, c->q.lanes);
+    for (int v = 0; v < u->vectors; v++) {
+      LLVMValueRef *acc = &u->value[r * u->vectors + v];
+      *acc = emit_fma(c->e, x, b[v], *acc);
+    }
+  }
+}
+
+static void prefetch(Micro *u, LLVMValueRef address) {
+  Emit *e = u->c->e;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef args[] = {address, LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 2, 0), LLVMConstInt(i32, 1, 0)};
+  emit_intrinsic(e, "llvm.prefetch", u->c->ptr, 4, args);
+}
+
+/* `unroll` steps a round, while that many are left between from and to */
+static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, bool ahead) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  int n = u->n, carried = n + (ahead ? 3 : 2);
+  Loop l = emit_loop(e, from, to, unroll, carried, u->value);
+  for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
+  if (ahead) prefetch(u, u->value[n + 2]);
+  for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i);
+  u->value[n] = at(u, l.phi[n], unroll * step_a(c));
+  u->value[n + 1] = at(u, l.phi[n + 1], unroll * step_b(u));
+  if (ahead)
+    u->value[n + 2] =
+        contract_elements(e, LLVMInt8TypeInContext(e->context), l.phi[n + 2], param(u, MICRO_STEP));
+  for (int i = 0; i < carried; i++) l.next[i] = u->value[i];
+  emit_loop_end(e, &l);
+  for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
+}
+
+/* All of k's inner dim in this block, from the pointers pa and pb. */
+static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
+  Emit *e = u->c->e;
+  u->value[u->n] = pa, u->value[u->n + 1] = pb;
+  LLVMValueRef length = param(u, MICRO_LENGTH);
+  LLVMValueRef most = LLVMBuildAnd(e->builder, length, emit_i64(e, -UNROLL), "");
+  run_loop(u, emit_i64(e, 0), most, UNROLL, true);
+  run_loop(u, most, length, 1, false);
+}
+
+/* Where outer index o of this block begins, in elements from the block's start. */
+static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, Side s) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  bool packed = c->q.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
+  if (!packed) return contract_offset(e, &c->p.k, c->p.k.n - 1, o, s);
+  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(u, MICRO_O0), "");
+  done = LLVMBuildNSWMul(e->builder, done, param(u, MICRO_LENGTH), "");
+  return contract_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
+}
+
+static void run_all(Micro *u) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  if (c->p.k.outer == 1) {
+    run_inner(u, param(u, MICRO_A), param(u, MICRO_B));
+    return;
+  }
+  LLVMValueRef first[LOOP_CARRIED];
+  memcpy(first, u->value, sizeof first);
+  first[u->n] = u->value[u->n + 2]; /* only accumulators and the prefetch pointer go round */
+  Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n + 1, first);
+  for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
+  u->value[u->n + 2] = l.phi[u->n];
+  LLVMValueRef pa = contract_elements(e, c->f32, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
+  LLVMValueRef pb = contract_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
+  run_inner(u, pa, pb);
+  for (int i = 0; i < u->n; i++) l.next[i] = u->value[i];
+  l.next[u->n] = u->value[u->n + 2];
+  emit_loop_end(e, &l);
+  for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
+}
+
+static LLVMValueRef tile_address(Micro *u, int i) {
+  const Contract *c = u->c;
+  int64_t row = c->q.tile[TILE_VECTORS] * c->q.lanes;
+  return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->q.lanes);
+}
+
+/* Accumulators start at zero, or where an earlier block of k stopped. */
+static void start(Micro *u) {
+  Emit *e = u->c->e;
+  LLVMValueRef zero = LLVMConstNull(u->c->vector);
+  LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
+  Branch b = emit_if(e, more);
+  LLVMValueRef old[LOOP_CARRIED];
+  for (int i = 0; i < u->n; i++) old[i] = load(u, u->c->vector, tile_address(u, i));
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
+  emit_end_if(e, b);
+  for (int i = 0; i < u->n; i++) {
+    u->value[i] = LLVMBuildPhi(e->builder, u->c->vector, "acc");
+    LLVMAddIncoming(u->value[i], &zero, &entry, 1);
+    LLVMAddIncoming(u->value[i], &old[i], &then, 1);
+  }
+  u->value[u->n + 2] = param(u, MICRO_AHEAD);
+}
+
+static void store(Micro *u) {
+  for (int i = 0; i < u->n; i++) {
+    LLVMValueRef s = LLVMBuildStore(u->c->e->builder, u->value[i], tile_address(u, i));
+    LLVMSetAlignment(s, 4);
+  }
+}
+
+LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
+  LLVMValueRef *made = &c->micro[rows > c->q.height][vectors > c->q.width];
+  if (*made) return *made;
+  Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
+  if (u.n + 3 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
+  Aside s = contract_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors), contract_micro_type(c));
+  start(&u);
+  run_all(&u);
+  store(&u);
+  contract_aside_end(c->e, &s);
+  return *made = s.function;
+}

@@ -1,0 +1,285 @@
+/* Packing: copies a panel of b, or row tiles of a, into scratch in the order in which the micro-kernel reads them, as f32.
+
+   Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a vector load; where k does,
+   squares of lanes x lanes elements are transposed in registers; otherwise lanes are gathered one by one. Lanes beyond the
+   end of the inner n dim repeat its last element or hold zero: nobody stores what comes of them. Tiles of a are
+   [tile][k][rows]. */
+#include "contract.h"
+
+static LLVMTypeRef several(LLVMTypeRef type, int n) {
+  return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
+}
+
+/* n elements of memory type `elem` side by side, as f32 */
+static LLVMValueRef load_f32(Contract *c, Elem elem, LLVMValueRef address, int n) {
+  Emit *e = c->e;
+  LLVMValueRef x = LLVMBuildLoad2(e->builder, several(contract_memory(e, elem), n), address, "");
+  LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
+  return expr_convert(e, expr_from_memory(e, elem, x), elem, ELEM_f32);
+}
+
+static void store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
+  Emit *e = c->e;
+  LLVMValueRef s = LLVMBuildStore(e->builder, x, contract_elements(e, c->f32, base, offset));
+  LLVMSetAlignment(s, 4);
+}
+
+static LLVMValueRef insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int i) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
+  return LLVMBuildInsertElement(c->e->builder, vector, x, LLVMConstInt(i32, (unsigned)i, 0), "");
+}
+
+/* ---- transpose ---- */
+
+/* Of each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high` half of them. */
+static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lanes, int group, int size, bool high) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef index[64];
+  for (int i = 0; i < lanes; i++) {
+    int g = i / group * group, j = i % group, block = j / size;
+    int from = g + (high ? group / 2 : 0) + block / 2 * size + j % size;
+    index[i] = LLVMConstInt(i32, (unsigned)(from + (block % 2 ? lanes : 0)), 0);
+  }
+  return LLVMBuildShuffleVector(e->builder, x, y, LLVMConstVector(index, (unsigned)lanes), "");
+}
+
+/* One round: rows i + j and i + j + s of each 2 s rows are joined, low halves before high ones. Rows are `unit` apart. */
+static void join_rows(Emit *e, LLVMValueRef *row, int lanes, int unit, int size, int group) {
+  LLVMValueRef next[64];
+  int s = size / unit;
+  for (int c = 0; c < unit; c++)
+    for (int i = 0; i < lanes / unit; i += 2 * s)
+      for (int j = 0; j < s; j++) {
+        LLVMValueRef x = row[(i + j) * unit + c], y = row[(i + j + s) * unit + c];
+        next[(i + 2 * j) * unit + c] = interleave(e, x, y, lanes, group, size, false);
+        next[(i + 2 * j + 1) * unit + c] = interleave(e, x, y, lanes, group, size, true);
+      }
+  memcpy(row, next, sizeof *row * (size_t)lanes);
+}
+
+/* Rounds of single lanes and pairs stay inside 128 bits, where one cheap shuffle does; the later ones move blocks of four
+   lanes over the whole vector. */
+void contract_transpose(Emit *e, LLVMValueRef *row, int lanes) {
+  join_rows(e, row, lanes, 1, 1, 4);
+  join_rows(e, row, lanes, 1, 2, 4);
+  for (int size = 4; size < lanes; size *= 2) join_rows(e, row, lanes, 4, size, lanes);
+}
+
+/* ---- b ---- */
+
+typedef struct PackB {
+  Contract *c;
+  LLVMValueRef src, dst, length, o0, o1;
+  int width; /* vectors of the panel */
+} PackB;
+
+typedef struct LaneRow { /* where the lanes of one vector come from */
+  LLVMValueRef base, valid, mask; /* at k = 0; number of lanes that exist; NULL mask: all */
+  int v;
+} LaneRow;
+
+static bool has_tail(const Contract *c) { return c->p.n.inner % c->q.lanes != 0; }
+
+static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
+  Contract *c = b->c;
+  Emit *e = c->e;
+  LLVMValueRef flat = contract_add(e, v0, emit_i64(e, v)), first = flat, outer = emit_i64(e, 0);
+  if (c->p.n.outer > 1) {
+    outer = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+  }
+  first = contract_times(e, first, c->q.lanes);
+  LLVMValueRef offset = contract_offset(e, &c->p.n, c->p.n.n - 1, outer, SIDE_B);
+  offset = contract_add(e, offset, contract_times(e, first, contract_inner_stride(&c->p.n, SIDE_B)));
+  LaneRow r = {.v = v};
+  r.base = contract_elements(e, contract_memory(e, c->p.elem_b), b->src, offset);
+  r.valid = LLVMBuildNSWSub(e->builder, emit_i64(e, c->p.n.inner), first, "");
+  if (has_tail(c)) r.mask = emit_tail_mask(e, first, emit_i64(e, c->p.n.inner), c->q.lanes);
+  return r;
+}
+
+static LLVMValueRef masked_f32(Contract *c, Elem elem, LLVMValueRef address, LLVMValueRef mask) {
+  Emit *e = c->e;
+  LLVMTypeRef vector = LLVMVectorType(contract_memory(e, elem), (unsigned)c->q.lanes);
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), types[] = {vector, c->ptr};
+  LLVMValueRef args[] = {address, LLVMConstInt(i32, (unsigned)elem_bytes(elem), 0), mask, LLVMConstNull(vector)};
+  LLVMValueRef x = emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
+  return expr_convert(e, expr_from_memory(e, elem, x), elem, ELEM_f32);
+}
+
+/* Lanes gathered one by one; those that do not exist repeat the last one that does. */
+static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) {
+  Contract *c = b->c;
+  Emit *e = c->e;
+  LLVMValueRef x = LLVMGetPoison(c->vector);
+  for (int j = 0; j < c->q.lanes; j++) {
+    LLVMValueRef at = emit_i64(e, j);
+    if (has_tail(c)) at = emit_min_i64(e, at, contract_add(e, r->valid, emit_i64(e, -1)));
+    at = contract_add(e, k_offset, contract_times(e, at, contract_inner_stride(&c->p.n, SIDE_B)));
+    LLVMValueRef address = contract_elements(e, contract_memory(e, c->p.elem_b), r->base, at);
+    x = insert(c, x, load_f32(c, c->p.elem_b, address, 1), j);
+  }
+  return x;
+}
+
+static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
+  Emit *e = b->c->e;
+  LLVMValueRef row = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
+  return contract_times(e, contract_add(e, row, k), b->width * b->c->q.lanes);
+}
+
+static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
+  Contract *c = b->c;
+  LLVMValueRef outer = contract_offset(c->e, &c->p.k, c->p.k.n - 1, o, SIDE_B);
+  return contract_add(c->e, outer, contract_times(c->e, k, contract_inner_stride(&c->p.k, SIDE_B)));
+}
+
+/* Row by row of the panel: vector loads if the lanes lie side by side, else gathers. */
+static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
+  Contract *c = b->c;
+  Emit *e = c->e;
+  bool plain = contract_inner_stride(&c->p.n, SIDE_B) == 1;
+  Loop k = emit_loop(e, from, to, 1, 0, NULL);
+  LLVMValueRef source = source_offset(b, o, k.i), row = panel_row(b, o, k.i);
+  for (int i = 0; i < n; i++) {
+    LLVMValueRef x, at = contract_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
+    if (!plain) x = gathered(b, &r[i], source);
+    else x = r[i].mask ? masked_f32(c, c->p.elem_b, at, r[i].mask) : load_f32(c, c->p.elem_b, at, c->q.lanes);
+    store_f32(c, x, b->dst, contract_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
+  }
+  emit_loop_end(e, &k);
+}
+
+/* Squares of lanes x lanes, for a vector all of whose lanes exist. */
+static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef to) {
+  Contract *c = b->c;
+  Emit *e = c->e;
+  LLVMValueRef row[64];
+  Loop k = emit_loop(e, emit_i64(e, 0), to, c->q.lanes, 0, NULL);
+  LLVMValueRef source = source_offset(b, o, k.i);
+  for (int j = 0; j < c->q.lanes; j++) {
+    LLVMValueRef at = contract_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
+    row[j] = load_f32(c, c->p.elem_b, contract_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
+  }
+  contract_transpose(e, row, c->q.lanes);
+  LLVMValueRef first = contract_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
+  for (int j = 0; j < c->q.lanes; j++)
+    store_f32(c, row[j], b->dst, contract_add(e, first, emit_i64(e, j * b->width * c->q.lanes)));
+  emit_loop_end(e, &k);
+}
+
+static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
+  Contract *c = b->c;
+  Emit *e = c->e;
+  LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->q.lanes), "");
+  LLVMValueRef most = LLVMBuildAnd(e->builder, b->length, emit_i64(e, -c->q.lanes), "");
+  most = LLVMBuildSelect(e->builder, whole, most, emit_i64(e, 0), "");
+  transpose_rows(b, r, o, most);
+  copy_rows(b, r, 1, o, most, b->length);
+}
+
+static void pack_panel(PackB *b, LLVMValueRef v0) {
+  Contract *c = b->c;
+  bool transpose = contract_inner_stride(&c->p.k, SIDE_B) == 1 &&
+                   contract_inner_stride(&c->p.n, SIDE_B) != 1 && c->p.k.inner >= c->q.lanes;
+  LaneRow r[8];
+  for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
+  Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
+  if (!transpose) copy_rows(b, r, b->width, o.i, emit_i64(c->e, 0), b->length);
+  for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
+  emit_loop_end(c->e, &o);
+}
+
+static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
+  LLVMTypeRef t[8];
+  for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? c->ptr : c->i64;
+  return LLVMFunctionType(c->nothing, t, (unsigned)(pointers + numbers), 0);
+}
+
+static LLVMValueRef make_pack_b(Contract *c, int wide) {
+  Aside s = contract_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 4));
+  LLVMValueRef f = s.function;
+  PackB b = {c, LLVMGetParam(f, 0), LLVMGetParam(f, 1), LLVMGetParam(f, 5), LLVMGetParam(f, 3),
+             LLVMGetParam(f, 4), (int)c->q.width + wide};
+  pack_panel(&b, LLVMGetParam(f, 2));
+  contract_aside_end(c->e, &s);
+  return f;
+}
+
+void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0, const KBlock *x) {
+  if (!c->pack_b[wide]) c->pack_b[wide] = make_pack_b(c, wide);
+  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 4), c->pack_b[wide], args, 6, "");
+}
+
+/* ---- a ---- */
+
+typedef struct PackA {
+  Contract *c;
+  LLVMValueRef src, dst, t0, t1, o0, o1, length;
+} PackA;
+
+/* `rows` elements of one step of k */
+static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMTypeRef memory = contract_memory(e, c->p.elem_a);
+  int64_t stride = contract_inner_stride(&c->p.m, SIDE_A);
+  if (stride == 1 || rows == 1)
+    return load_f32(c, c->p.elem_a, contract_elements(e, memory, base, offset), rows);
+  LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
+  for (int r = 0; r < rows; r++) {
+    LLVMValueRef at = contract_add(e, offset, emit_i64(e, r * stride));
+    x = insert(c, x, load_f32(c, c->p.elem_a, contract_elements(e, memory, base, at), 1), r);
+  }
+  return x;
+}
+
+static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
+  LLVMValueRef outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
+  LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
+  Loop k = emit_loop(e, emit_i64(e, 0), a->length, 1, 0, NULL);
+  LLVMValueRef offset = contract_add(e, outer, contract_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
+  LLVMValueRef at = contract_times(e, contract_add(e, done, k.i), c->q.tile[TILE_ROWS]);
+  store_f32(c, tile_column(a, base, offset, rows), dst, at);
+  emit_loop_end(e, &k);
+  emit_loop_end(e, &o);
+}
+
+static void pack_tiles(PackA *a) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMValueRef n = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, a->o1, a->o0, ""), a->length, "");
+  Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
+  LLVMValueRef offset = contract_tile_offset(c, t.i, SIDE_A);
+  LLVMValueRef base = contract_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
+  LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, t.i, a->t0, ""), n, "");
+  LLVMValueRef dst = contract_elements(e, c->f32, a->dst, contract_times(e, done, c->q.tile[TILE_ROWS]));
+  LLVMValueRef rows = contract_tile_rows(c, t.i);
+  for (int tall = c->q.high > 0; tall >= 0; tall--) {
+    int64_t height = c->q.height + tall;
+    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, height), ""));
+    pack_tile(a, base, dst, (int)height);
+    emit_end_if(e, b);
+  }
+  emit_loop_end(e, &t);
+}
+
+static LLVMValueRef make_pack_a(Contract *c) {
+  Aside s = contract_aside(c->e, "pack_a", pack_type(c, 2, 5));
+  LLVMValueRef p[7];
+  for (unsigned i = 0; i < 7; i++) p[i] = LLVMGetParam(s.function, i);
+  PackA a = {c, p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
+  pack_tiles(&a);
+  contract_aside_end(c->e, &s);
+  return s.function;
+}
+
+void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0, LLVMValueRef t1, const KBlock *x) {
+  if (!c->pack_a) c->pack_a = make_pack_a(c);
+  LLVMValueRef args[] = {src, dst, t0, t1, x->o0, x->o1, x->length};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 5), c->pack_a, args, 7, "");
+}

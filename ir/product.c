@@ -1,0 +1,181 @@
+/* Classification of a dot's dims and the arithmetic of its cut; see product.h.
+
+   The lane dim is the result dim (outside batch) that fills vectors best: whole vectors count fully, a dim whose elements
+   do not lie side by side in the result counts half, ties go to the smaller stride. The rows of a tile run along the m dim
+   that is long enough for full tiles; k's inner dim is a long one that lies side by side in an operand. */
+#include "product.h"
+
+static int64_t stride_of(const Value *v, Str dim) {
+  int at = type_find(&v->type, dim);
+  if (at < 0) return 0;
+  if (v->storage.ordered) return v->storage.stride[at];
+  int64_t s = 1;
+  for (int i = v->type.rank - 1; i > at; i--) s *= v->type.axis[i].size;
+  return s;
+}
+
+static OpId find_dot(const Fn *k) {
+  for (uint32_t i = 0; i < k->ops.n; i++)
+    if (op_family(k->ops.at[i].code) == FAMILY_CONTRACT) return i;
+  bug("kernel %s has no dot", k->name);
+}
+
+static uint32_t find_arg(const Fn *k, ValueId v) {
+  for (uint32_t i = 0; i < k->args.n; i++)
+    if (k->args.at[i] == v) return i;
+  bug("an operand of the dot of %s is not an argument", k->name);
+}
+
+/* The result of the kernel whose storage decides what is innermost: the first one with the dot's dims. */
+static const Value *first_result(const Fn *k, ValueId dot) {
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    const Value *v = &k->values.at[k->results.at[i]];
+    if (type_same_dims(&v->type, &k->values.at[dot].type)) return v;
+  }
+  return &k->values.at[dot];
+}
+
+static void add_dim(ProductDims *d, ProductDim x) { d->dim[d->n++] = x; }
+
+/* Percent of the work that is not wasted when `size` elements are cut into pieces of `unit`. */
+static int64_t filled(int64_t size, int64_t unit) {
+  return 100 * size / ((size + unit - 1) / unit * unit);
+}
+
+static int64_t lane_score(const ProductDim *d, int lanes) {
+  return d->size == 1 ? 0 : filled(d->size, lanes) * (d->r == 1 ? 2 : 1);
+}
+
+static int64_t row_score(const ProductDim *d) { return d->size < 64 ? d->size : 64; }
+
+static int64_t k_score(const ProductDim *d) {
+  return (d->size < 64 ? d->size : 64) * (d->a == 1 || d->b == 1 ? 2 : 1);
+}
+
+/* Dim x as the inner one before dim y? */
+static bool better(int64_t sx, int64_t sy, const ProductDim *x, const ProductDim *y) {
+  return sx != sy ? sx > sy : x->r < y->r;
+}
+
+static void move_last(ProductDims *d, int at) {
+  ProductDim x = d->dim[at];
+  for (int i = at; i + 1 < d->n; i++) d->dim[i] = d->dim[i + 1];
+  d->dim[d->n - 1] = x;
+}
+
+static void sort_outward(ProductDims *d) { /* by stride in the result (k: in a), largest first */
+  for (int i = 1; i < d->n; i++)
+    for (int j = i; j > 0; j--) {
+      ProductDim *x = &d->dim[j - 1], *y = &d->dim[j];
+      if ((x->r ? x->r : x->a) >= (y->r ? y->r : y->a)) break;
+      ProductDim t = *x;
+      *x = *y, *y = t;
+    }
+}
+
+static void count(ProductDims *d) {
+  d->inner = d->n ? d->dim[d->n - 1].size : 1, d->outer = 1;
+  for (int i = 0; i + 1 < d->n; i++) d->outer *= d->dim[i].size;
+}
+
+static int best_lane(const ProductDims *d, int lanes) {
+  int best = -1;
+  for (int i = 0; i < d->n; i++)
+    if (best < 0 || better(lane_score(&d->dim[i], lanes), lane_score(&d->dim[best], lanes),
+                           &d->dim[i], &d->dim[best]))
+      best = i;
+  return best;
+}
+
+static int best_inner(const ProductDims *d, int64_t (*score)(const ProductDim *)) {
+  int best = 0;
+  for (int i = 1; i < d->n; i++)
+    if (better(score(&d->dim[i]), score(&d->dim[best]), &d->dim[i], &d->dim[best])) best = i;
+  return best;
+}
+
+static bool in_group(const Group *g, Str dim) {
+  for (int i = 0; i < g->nfrom; i++)
+    if (g->from[i] == dim) return true;
+  return false;
+}
+
+static void classify(Product *p, const Fn *k, const Op *dot) {
+  const Value *a = &k->values.at[dot->in[0]], *b = &k->values.at[dot->in[1]];
+  const Value *r = first_result(k, p->value);
+  for (int i = 0; i < a->type.rank; i++) {
+    Str dim = a->type.axis[i].dim;
+    ProductDim d = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim), stride_of(r, dim)};
+    if (in_group(&dot->group[0], dim)) add_dim(&p->k, d);
+    else add_dim(type_find(&b->type, dim) < 0 ? &p->m : &p->batch, d);
+  }
+  for (int i = 0; i < b->type.rank; i++) {
+    Str dim = b->type.axis[i].dim;
+    if (type_find(&a->type, dim) >= 0 || in_group(&dot->group[0], dim)) continue;
+    add_dim(&p->n, (ProductDim){dim, b->type.axis[i].size, 0, stride_of(b, dim), stride_of(r, dim)});
+  }
+}
+
+static void swap_dims(ProductDims *d) {
+  for (int i = 0; i < d->n; i++) {
+    int64_t t = d->dim[i].a;
+    d->dim[i].a = d->dim[i].b, d->dim[i].b = t;
+  }
+}
+
+static void swap_sides(Product *p) {
+  ProductDims m = p->m;
+  p->m = p->n, p->n = m;
+  swap_dims(&p->m), swap_dims(&p->n), swap_dims(&p->k), swap_dims(&p->batch);
+  uint32_t arg = p->arg_a;
+  p->arg_a = p->arg_b, p->arg_b = arg;
+  Elem e = p->elem_a;
+  p->elem_a = p->elem_b, p->elem_b = e;
+}
+
+static bool wants_swap(const Product *p, int lanes) {
+  int m = best_lane(&p->m, lanes), n = best_lane(&p->n, lanes);
+  if (m < 0 || n < 0) return n < 0 && m >= 0;
+  return better(lane_score(&p->m.dim[m], lanes), lane_score(&p->n.dim[n], lanes), &p->m.dim[m],
+                &p->n.dim[n]);
+}
+
+Product product_of(const Fn *kernel, int lanes) {
+  Product p = {.dot = find_dot(kernel)};
+  const Op *dot = &kernel->ops.at[p.dot];
+  p.value = dot->out;
+  p.arg_a = find_arg(kernel, dot->in[0]), p.arg_b = find_arg(kernel, dot->in[1]);
+  p.elem_a = value_type(kernel, dot->in[0])->elem, p.elem_b = value_type(kernel, dot->in[1])->elem;
+  classify(&p, kernel, dot);
+  if (wants_swap(&p, lanes)) swap_sides(&p);
+  sort_outward(&p.batch), sort_outward(&p.m), sort_outward(&p.n), sort_outward(&p.k);
+  if (p.n.n) move_last(&p.n, best_lane(&p.n, lanes));
+  if (p.m.n) move_last(&p.m, best_inner(&p.m, row_score));
+  if (p.k.n) move_last(&p.k, best_inner(&p.k, k_score));
+  count(&p.batch), count(&p.m), count(&p.n), count(&p.k);
+  return p;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {
+  ProductPlan q = {.lanes = lanes};
+  memcpy(q.tile, tile, sizeof q.tile);
+  q.vectors_inner = ceil_div(p->n.inner, lanes), q.vectors = p->n.outer * q.vectors_inner;
+  q.panels = ceil_div(q.vectors, tile[TILE_VECTORS]);
+  q.width = q.vectors / q.panels, q.wide = q.vectors % q.panels;
+  q.tiles_inner = ceil_div(p->m.inner, tile[TILE_ROWS]), q.tiles = p->m.outer * q.tiles_inner;
+  q.height = p->m.inner / q.tiles_inner, q.high = p->m.inner % q.tiles_inner;
+  q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
+  q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
+  q.k_inner_max = ceil_div(p->k.inner, tile[TILE_K_INNER]);
+  q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]), q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
+  int64_t k = q.k_outer_max * q.k_inner_max, block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
+  bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
+  q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * k * tile[TILE_ROWS] * 4) : 0;
+  q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
+  q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block);
+  return q;
+}
