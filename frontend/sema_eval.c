@@ -1,0 +1,235 @@
+/* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere (sema_ops*.c), calls in
+   sema_call.c. A value that cannot be is poisoned; whatever is computed from it is poisoned too, in silence. */
+#include "frontend/sema.h"
+#include "frontend/lower.h"
+#include <math.h>
+#include <string.h>
+
+Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build) {
+  Eval *e = ARENA_NEW(w->ctx->arena, Eval);
+  e->w = w, e->ctx = w->ctx, e->arena = w->ctx->arena, e->sizes = s, e->mode = mode, e->build = build;
+  e->path = "";
+  return e;
+}
+
+static const Site *outermost_library_site(const Eval *e) {
+  const Site *found = NULL;
+  for (const Site *s = e->site; s && s->decl->std; s = s->up) found = s;
+  return found;
+}
+
+/* Mistakes that show up inside a body of the library belong to the user's line that used it; in a function of the user
+   both places are shown. */
+Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = arena_vprintf(e->arena, format, args);
+  va_end(args);
+  const Site *library = outermost_library_site(e);
+  bool inside = library && s.file == e->w->std;
+  Report *r = world_error(e->w, code, inside ? library->span : s, "%s", text);
+  if (inside) diag_fact(r, "in the library's `%s`, %s", library->decl->name, world_place(e->w, library->span, s));
+  const Site *user = inside ? library->up : e->site;
+  if (user && user->decl->space == SPACE_FN && user->span.file) diag_also(r, user->span, "in this use of `%s`", user->decl->name);
+  return r;
+}
+
+int64_t eval_size(Eval *e, Str dim) {
+  int64_t size = size_of(e->sizes, dim);
+  if (size != SIZE_OPEN || !e->sized) return size;
+  const DimInfo *d = sizes_find(e->sizes, dim);
+  Report *r = world_error(e->w, "E0308", d->def->name.span, "dimension `%s` has no size", d->decl->name);
+  diag_label(r, "open, and this command needs its size");
+  diag_help(r, "give it one: `size %s = 64` in the train block, or `-D %s=64`", d->decl->name, d->decl->name);
+  return SIZE_BAD;
+}
+
+int64_t eval_sizes(Eval *e, const Dims *d) {
+  int64_t n = 1;
+  for (int i = 0; i < d->n; i++) {
+    int64_t size = eval_size(e, d->at[i]);
+    if (size <= 0) return size;
+    if (n > INT64_MAX / size) return SIZE_BAD;
+    n *= size;
+  }
+  return n;
+}
+
+static Val size_number(Eval *e, const Dims *d) {
+  int64_t n = eval_sizes(e, d);
+  return n > 0 ? val_number((double)n) : n == SIZE_OPEN ? val_open_number() : val_poison();
+}
+
+const Val *env_find(const Env *env, Str name) {
+  for (uint32_t i = env->vars.n; i-- > 0;)
+    if (env->vars.at[i].name == name) return &env->vars.at[i].val;
+  return NULL;
+}
+
+void env_set(Eval *e, Env *env, Str name, Val v) { vec_push(e->arena, env->vars, (Binding){name, v}); }
+
+static void no_value(Eval *e, const Env *env, const AstExpr *x) {
+  VEC(const char *) names = {0};
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < env->vars.n; i++) vec_push(e->arena, names, env->vars.at[i].name);
+  for (const Decl *d; (d = world_next(e->w, SPACE_CONST, &at));) vec_push(e->arena, names, d->name);
+  for (uint32_t i = 0; i < e->sizes->n; i++) vec_push(e->arena, names, e->sizes->dim[i].decl->name);
+  const char *near = names.n ? diag_nearest(x->name.text, names.at, names.n) : NULL;
+  Report *r = eval_error(e, "E0201", x->span, "no value named `%s`", x->name.text);
+  if (world_find(e->w, SPACE_FN, x->name.text, env->std) || builtin_find(x->name.text, false))
+    diag_help(r, "`%s` is a function: it needs operands in round brackets", x->name.text);
+  else if (near) diag_help(r, "a value with a similar name exists: `%s`", near);
+}
+
+static Val layout_value(Eval *e, const Decl *d) {
+  Env env = {0};
+  Dims axes;
+  if (!d->item->axes || !dims_resolve(e, &env, &d->item->axes->groups.at[0].from, &axes)) return val_poison();
+  Val v = eval_expr(e, &env, d->item->value);
+  if (v.kind == VAL_POISON) return v;
+  if (v.kind != VAL_MASK) {
+    eval_error(e, "E0402", d->item->value->span, "a layout is a mask, not %s", kind_text(e->ctx, &v));
+    return val_poison();
+  }
+  Mask *m = ARENA_NEW(e->arena, Mask);
+  *m = *v.mask, m->layout = axes;
+  v.mask = m;
+  return v;
+}
+
+static Val word_value(Str n, bool *found) {
+  Val v = {.kind = VAL_NONE, .id = NO_VALUE};
+  *found = true;
+  if (!strcmp(n, "none")) return v;
+  if (!strcmp(n, "on") || !strcmp(n, "off")) return v.kind = VAL_FLAG, v.number = n[1] == 'n', v;
+  if (!strcmp(n, "pi")) return val_number(3.14159265358979323846);
+  if (!strcmp(n, "inf")) return val_number(INFINITY);
+  *found = false;
+  return v;
+}
+
+static Val name_value(Eval *e, Env *env, const AstExpr *x) {
+  Str n = x->name.text;
+  const Val *v = env_find(env, n);
+  if (v && v->kind == VAL_SUB) {
+    eval_error(e, "E0402", x->span, "`%s` is a sub, not a value: call it with operands", n);
+    return val_poison();
+  }
+  if (v) return *v;
+  const Dims *axis = axis_find(&env->axes, n);
+  if (axis) return size_number(e, axis);
+  bool found;
+  Val word = word_value(n, &found);
+  if (found) return word;
+  if (mask_word(n)) return mask_of_word(e, n, x->span);
+  const Decl *d = world_find(e->w, SPACE_FN, n, env->std);
+  if (d && d->item->kind == ITEM_LAYOUT) return layout_value(e, d);
+  if (world_find(e->w, SPACE_CONST, n, false) || sizes_find(e->sizes, n)) {
+    double number;
+    Dims one = {.n = 1, .at = {n}};
+    if (!world_find(e->w, SPACE_CONST, n, false)) return size_number(e, &one);
+    NumState s = number_eval(e->sizes, x, &number);
+    return s == NUM_KNOWN ? val_number(number) : s == NUM_OPEN ? val_open_number() : val_poison();
+  }
+  no_value(e, env, x);
+  return val_poison();
+}
+
+/* head.w: a parameter of a sub. */
+static Val field_value(Eval *e, Env *env, const AstExpr *x) {
+  const Env *at = env;
+  const AstExpr *path[16];
+  int n = 0;
+  for (const AstExpr *p = x; p && n < 16; p = p->kind == EXPR_FIELD ? p->base : NULL) path[n++] = p;
+  while (n > 0) {
+    const AstExpr *p = path[--n];
+    const Val *v = p->kind == EXPR_NAME || p->kind == EXPR_FIELD ? env_find(at, p->name.text) : NULL;
+    if (!v || (n && v->kind != VAL_SUB) || (!n && v->kind == VAL_SUB)) {
+      Report *r = eval_error(e, "E0201", p->name.span, "no %s named `%s` here", n ? "sub" : "parameter", p->name.text);
+      diag_help(r, "`name.part` is a parameter of a sub");
+      return val_poison();
+    }
+    if (!n) return *v;
+    if (v->sub->stack) {
+      eval_error(e, "E0402", p->name.span, "`%s` is a stack: its parameters differ by round", p->name.text);
+      return val_poison();
+    }
+    at = &v->sub->env;
+  }
+  return val_poison();
+}
+
+static Val list_value(Eval *e, Env *env, const AstExpr *x) {
+  Val *items = ARENA_ARRAY(e->arena, Val, x->args.n + 1);
+  for (uint32_t i = 0; i < x->args.n; i++) {
+    items[i] = eval_expr(e, env, x->args.at[i].value);
+    if (items[i].kind == VAL_POISON) return val_poison();
+  }
+  return (Val){.kind = VAL_LIST, .items = items, .nitems = (int)x->args.n, .id = NO_VALUE};
+}
+
+static Val number_value(Eval *e, const AstExpr *x) {
+  if (x->number.unit == UNIT_NONE || x->number.unit == UNIT_SHARE) return val_number(x->number.value);
+  eval_error(e, "E0102", x->span, "a plain number is wanted here, not `%s`", x->number.text ? x->number.text : "one with a unit");
+  return val_poison();
+}
+
+static Val binary_value(Eval *e, Env *env, const AstExpr *x) {
+  Val a = eval_expr(e, env, x->left);
+  /* 0 * x is 0: nothing of x is computed. */
+  Build *build = e->build;
+  if (x->op == AST_MUL && a.kind == VAL_NUMBER && a.known && a.number == 0) e->build = NULL;
+  Val b = eval_expr(e, env, x->right);
+  e->build = build;
+  return eval_binary(e, env, x, &a, &b);
+}
+
+static Val dispatch(Eval *e, Env *env, const AstExpr *x) {
+  switch (x->kind) {
+  case EXPR_NUMBER: return number_value(e, x);
+  case EXPR_STRING: return (Val){.kind = VAL_STRING, .string = x->string, .id = NO_VALUE};
+  case EXPR_NAME: return name_value(e, env, x);
+  case EXPR_FIELD: return field_value(e, env, x);
+  case EXPR_LIST: return list_value(e, env, x);
+  case EXPR_GATHER: return eval_gather(e, env, x);
+  case EXPR_CALL: return eval_call(e, env, x, NULL);
+  case EXPR_UNARY: {
+    Val a = eval_expr(e, env, x->right);
+    return eval_negate(e, x, &a);
+  }
+  case EXPR_BINARY: return binary_value(e, env, x);
+  case EXPR_PIPE: return eval_call(e, env, x->right, x->left);
+  case EXPR_AXES:
+    eval_error(e, "E0204", x->span, "`%s` needs operands in round brackets", x->name.text);
+    return val_poison();
+  }
+  return val_poison();
+}
+
+/* A tensor has at most MAX_RANK dims, none of them twice. */
+static Val checked(Eval *e, const AstExpr *x, Val v) {
+  Str twice = dims_repeated(&v.dims);
+  if (v.kind == VAL_POISON || v.kind == VAL_SUB || (v.dims.n <= MAX_RANK && !twice)) return v;
+  if (twice) {
+    Report *r = eval_error(e, "E0203", x->span, "the result would have dimension `%s` twice", twice);
+    diag_label(r, "would be %s", dims_text(e->ctx, &v.dims));
+    diag_help(r, "give one of them another name first: `rename[%s -> ..](..)`", twice);
+  } else
+    eval_error(e, "E0204", x->span, "a value with %d dimensions; at most %d are possible", v.dims.n, MAX_RANK);
+  return val_poison();
+}
+
+Val eval_expr(Eval *e, Env *env, const AstExpr *x) {
+  if (!x) return val_poison();
+  if (e->depth > 400) {
+    eval_error(e, "E0202", x->span, "expressions or functions nested too deeply");
+    return val_poison();
+  }
+  Span here = e->here;
+  if (!outermost_library_site(e)) e->here = x->span;
+  e->depth++;
+  Val v = checked(e, x, dispatch(e, env, x));
+  e->depth--;
+  e->here = here;
+  return v;
+}

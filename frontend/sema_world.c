@@ -1,0 +1,253 @@
+/* Reads FILE and the files it uses, and lists what they declare: one name space per kind over all files.
+
+   Each file is read once, known by its real path. `use "gpt2"` is looked for beside the file that says so, then in the
+   folders of SHARDC_PATH; `use "std"` is the embedded library. A name of the library may be taken over (N0203); any other
+   name declared twice is E0203. Nothing here looks inside bodies. */
+#include "frontend/sema.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_span(Span a, Span b) {
+  return a.file == b.file && a.offset == b.offset && a.length == b.length;
+}
+
+Report *world_error(World *w, const char *code, Span s, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = arena_vprintf(w->ctx->arena, format, args);
+  va_end(args);
+  for (uint32_t i = 0; i < w->seen.n; i++)
+    if (!strcmp(w->seen.at[i].code, code) && same_span(w->seen.at[i].span, s))
+      return diag_at(w->scratch, code, s, "%s", text);
+  vec_push(w->ctx->arena, w->seen, (Seen){code, s});
+  return diag_at(w->ctx->diag, code, s, "%s", text);
+}
+
+void world_warn(World *w, const char *code, Span s, Str headline, Str help) {
+  for (uint32_t i = 0; i < w->warnings.n; i++)
+    if (same_span(w->warnings.at[i].span, s)) return;
+  vec_push(w->ctx->arena, w->warnings, (Warning){code, s, headline, help});
+}
+
+void world_flush_warnings(World *w) {
+  if (diag_errors(w->ctx->diag)) return;
+  for (uint32_t i = 0; i < w->warnings.n; i++) {
+    Warning *x = &w->warnings.at[i];
+    Report *r = diag_at(w->ctx->diag, x->code, x->span, "%s", x->headline);
+    if (x->help) diag_help(r, "%s", x->help);
+  }
+  w->warnings.n = 0;
+}
+
+/* ---- names ---- */
+
+const Decl *world_find(const World *w, Space s, Str name, bool std_only) {
+  const Decl *library = NULL;
+  for (uint32_t i = 0; i < w->decls.n; i++) {
+    const Decl *d = &w->decls.at[i];
+    if (d->space != s || d->name != name) continue;
+    if (!d->std && !std_only) return d;
+    if (d->std) library = d;
+  }
+  return library;
+}
+
+const Decl *world_next(const World *w, Space s, uint32_t *at) {
+  while (*at < w->decls.n)
+    if (w->decls.at[(*at)++].space == s) return &w->decls.at[*at - 1];
+  return NULL;
+}
+
+const char *world_nearest(const World *w, Space s, const char *name) {
+  VEC(const char *) names = {0};
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, s, &at));) vec_push(w->ctx->arena, names, d->name);
+  return names.n ? diag_nearest(name, names.at, names.n) : NULL;
+}
+
+Str world_file_name(const World *w, uint32_t file) {
+  const Source *s = file ? diag_source(w->ctx->diag, file) : NULL;
+  return s ? s->name : "the command line";
+}
+
+Str world_place(const World *w, Span from, Span s) {
+  uint32_t line, column;
+  if (!s.file) return "the command line";
+  diag_line_column(w->ctx->diag, s, &line, &column);
+  if (from.file == s.file) return arena_printf(w->ctx->arena, "line %u", line);
+  return arena_printf(w->ctx->arena, "%s:%u", world_file_name(w, s.file), line);
+}
+
+static const char *space_word(Space s) {
+  static const char *const words[] = {
+      [SPACE_DIM] = "dimension", [SPACE_CONST] = "const", [SPACE_LAYER] = "layer",
+      [SPACE_FN] = "function",   [SPACE_GRAD] = "grad",   [SPACE_MODEL] = "model",
+      [SPACE_TRAIN] = "train block", [SPACE_PLAN] = "plan", [SPACE_MACHINE] = "machine",
+      [SPACE_WEIGHTS] = "weights block"};
+  return words[s];
+}
+
+static void declare(World *w, Decl d) {
+  const Decl *old = world_find(w, d.space, d.name, d.std);
+  if (old && old->std == d.std) {
+    Report *r = world_error(w, "E0203", d.span, "%s `%s` is declared twice", space_word(d.space), d.name);
+    diag_label(r, "the second time");
+    diag_also(r, old->span, "first declared here");
+    return;
+  }
+  if (d.space == SPACE_FN && !d.std && !world_find(w, SPACE_FN, d.name, true) &&
+      (builtin_find(d.name, true) || builtin_find(d.name, false) || mask_function(d.name) || mask_word(d.name))) {
+    Report *r = world_error(w, "E0203", d.span, "`%s` is an operator of the language", d.name);
+    diag_label(r, "cannot be declared again");
+    diag_help(r, "give it another name: `my_%s`", d.name);
+    return;
+  }
+  vec_push(w->ctx->arena, w->decls, d);
+}
+
+/* Once all files are read: which names of the library the user took over. */
+static void note_taken_over(World *w) {
+  for (uint32_t i = 0; i < w->decls.n; i++) {
+    const Decl *d = &w->decls.at[i];
+    if (d->std || (d->space != SPACE_FN && d->space != SPACE_LAYER) || !world_find(w, d->space, d->name, true)) continue;
+    const Decl *library = world_find(w, d->space, d->name, true);
+    if (library->std) {
+      Report *r = world_error(w, "N0203", d->span, "`%s` of the standard library is taken over here", d->name);
+      diag_label(r, "from now on this one is meant");
+    }
+  }
+}
+
+static bool item_space(const AstItem *i, Space *s) {
+  switch (i->kind) {
+  case ITEM_CONST: return *s = SPACE_CONST, true;
+  case ITEM_FN:
+  case ITEM_EXTERN:
+  case ITEM_LAYOUT: return *s = SPACE_FN, true;
+  case ITEM_GRAD: return *s = SPACE_GRAD, true;
+  case ITEM_LAYER: return *s = SPACE_LAYER, true;
+  case ITEM_MODEL:
+  case ITEM_VARIANT: return *s = SPACE_MODEL, true;
+  case ITEM_TRAIN: return *s = SPACE_TRAIN, true;
+  case ITEM_PLAN: return *s = SPACE_PLAN, true;
+  case ITEM_MACHINE: return *s = SPACE_MACHINE, true;
+  case ITEM_WEIGHTS: return *s = SPACE_WEIGHTS, true;
+  case ITEM_USE:
+  case ITEM_DIMS: return false;
+  }
+  return false;
+}
+
+static void declare_item(World *w, const AstItem *i, bool std) {
+  Space s;
+  if (i->kind == ITEM_DIMS)
+    for (uint32_t k = 0; k < i->dims.n; k++) {
+      const AstDim *d = &i->dims.at[k];
+      if (d->name.text) declare(w, (Decl){SPACE_DIM, d->name.text, d->name.span, NULL, d, std});
+    }
+  if (item_space(i, &s) && i->name.text) declare(w, (Decl){s, i->name.text, i->name.span, i, NULL, std});
+}
+
+/* ---- files ---- */
+
+static char *read_file(Arena *a, const char *path, size_t *n) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return NULL;
+  size_t cap = 1 << 16;
+  char *text = arena_alloc(a, cap);
+  for (*n = 0;;) {
+    size_t got = fread(text + *n, 1, cap - *n - 1, f);
+    if (!got) break;
+    *n += got;
+    if (*n + 1 < cap) continue;
+    char *more = arena_alloc(a, cap * 2);
+    memcpy(more, text, *n);
+    text = more, cap *= 2;
+  }
+  bool failed = ferror(f);
+  fclose(f);
+  text[*n] = 0;
+  return failed ? NULL : text;
+}
+
+static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from);
+
+/* 1: read now or before; 0: no such file */
+static bool load_path(World *w, const char *path) {
+  char real[PATH_MAX];
+  if (!realpath(path, real)) return false;
+  Str key = intern(w->ctx->names, real);
+  for (uint32_t i = 0; i < w->loaded.n; i++)
+    if (w->loaded.at[i] == key) return true;
+  size_t n;
+  char *text = read_file(w->ctx->arena, real, &n);
+  if (!text) return false;
+  vec_push(w->ctx->arena, w->loaded, key);
+  return load_text(w, path, text, n, path);
+}
+
+static void load_std(World *w) {
+  Str key = intern(w->ctx->names, "std");
+  for (uint32_t i = 0; i < w->loaded.n; i++)
+    if (w->loaded.at[i] == key) return;
+  vec_push(w->ctx->arena, w->loaded, key);
+  size_t n;
+  const char *text = std_shard_text(&n);
+  load_text(w, "std.shard", text, n, NULL);
+}
+
+static char *beside(World *w, const char *from, Str name) {
+  const char *slash = strrchr(from, '/');
+  int folder = slash ? (int)(slash - from) + 1 : 0;
+  return arena_printf(w->ctx->arena, "%.*s%s.shard", folder, from, name);
+}
+
+static bool load_used(World *w, const char *from, Str name) {
+  size_t n = strlen(name);
+  if (n > 6 && !strcmp(name + n - 6, ".shard")) name = arena_strndup(w->ctx->arena, name, n - 6);
+  if (load_path(w, beside(w, from, name))) return true;
+  const char *path = getenv("SHARDC_PATH");
+  while (path && *path) {
+    size_t part = strcspn(path, ":");
+    if (part && load_path(w, arena_printf(w->ctx->arena, "%.*s/%s.shard", (int)part, path, name))) return true;
+    path += part + (path[part] == ':');
+  }
+  return false;
+}
+
+static void use_file(World *w, const AstItem *i, const char *from) {
+  if (!i->file) return;
+  if (!strcmp(i->file, "std")) {
+    load_std(w);
+    return;
+  }
+  if (from && load_used(w, from, i->file)) return;
+  Report *r = world_error(w, "E0201", i->file_span, "no file `%s.shard`", i->file);
+  diag_label(r, "neither beside this file nor on SHARDC_PATH");
+}
+
+static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from) {
+  AstFile *f = ast_parse(w->ctx, name, text, n);
+  if (!f) return true; /* was reported */
+  if (!from) w->std = f->file;
+  if (!w->top) w->top = f->file;
+  vec_push(w->ctx->arena, w->files, f);
+  for (uint32_t i = 0; i < f->items.n; i++)
+    if (f->items.at[i]->kind == ITEM_USE) use_file(w, f->items.at[i], from);
+  for (uint32_t i = 0; i < f->items.n; i++) declare_item(w, f->items.at[i], !from);
+  return true;
+}
+
+World *world_load(Ctx *c, const char *path) {
+  World *w = ARENA_NEW(c->arena, World);
+  w->ctx = c, w->scratch = diag_new(c->arena);
+  errno = 0;
+  if (!load_path(w, path)) {
+    diag_at(c->diag, "E0201", (Span){0}, "cannot read `%s`: %s", path, strerror(errno ? errno : ENOENT));
+    return NULL;
+  }
+  note_taken_over(w);
+  return w->files.n ? w : NULL;
+}

@@ -1,0 +1,39 @@
+"""Shared by the end-to-end tests: run a command, fail with its output, make small texts to train on."""
+import os, subprocess, sys, tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
+EXAMPLES = os.path.join(ROOT, 'examples')
+
+
+def run(*command, cwd=None, expect=0, timeout=600, env=None):
+    """Runs; returns (stdout, stderr). Any other exit code than `expect` ends the test with all output."""
+    e = dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', **(env or {}))
+    p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, env=e)
+    if p.returncode != expect:
+        sys.exit(f'{" ".join(command)}\n  exit code {p.returncode}, expected {expect}\n{p.stdout}\n{p.stderr}')
+    return p.stdout, p.stderr
+
+
+def check(condition, message):
+    if not condition: sys.exit('failed: ' + message)
+
+
+def text_file(path, size=60000):
+    """Real text, the same on every machine: this repository's own documents."""
+    parts = []
+    for folder in ('docs', 'ir', 'passes'):
+        for name in sorted(os.listdir(os.path.join(ROOT, folder))):
+            if name.endswith(('.md', '.h', '.def')): parts.append(open(os.path.join(ROOT, folder, name), 'rb').read())
+    data = b''.join(parts)
+    while len(data) < size: data += data
+    open(path, 'wb').write(data[:size])
+    return path
+
+
+def read(path): return open(path, 'rb').read()
+
+
+def workdir():
+    d = tempfile.mkdtemp(prefix='shardc test ')          # a space in the path, on purpose
+    return d

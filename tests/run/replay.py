@@ -1,0 +1,24 @@
+"""Every pass of every given example: the dump parses and prints to the same bytes, and compiling from any dump gives a
+byte-identical executable.
+
+    python3 replay.py SHARDC EXAMPLE.shard[:MODEL] [compile options, such as -D Seq=8]
+"""
+import os, shutil, sys
+from common import check, read, run, workdir
+
+shardc, example, options = sys.argv[1], sys.argv[2], sys.argv[3:]
+d = workdir()
+run(shardc, 'compile', example, '-o', f'{d}/direct', '--dump-ir', f'{d}/ir', *options)
+want = read(f'{d}/direct')
+run(shardc, 'compile', example, '-o', f'{d}/again', *options)
+check(read(f'{d}/again') == want, 'compiling twice gives different bytes')
+dumps = sorted(f for f in os.listdir(f'{d}/ir') if f.endswith('.ir'))
+check(len(dumps) >= 10, f'only {len(dumps)} dumps')
+for f in dumps:
+    path = f'{d}/ir/{f}'
+    printed, _ = run(shardc, 'dump', path)
+    check(printed.encode() == read(path), f'{f}: printing what was read gives other bytes')
+    run(shardc, 'compile', path, '-o', f'{d}/from-{f}')
+    check(read(f'{d}/from-{f}') == want, f'{f}: the executable compiled from this dump differs')
+print(f'{len(dumps)} dumps of {os.path.basename(example)}: same text, same executable')
+shutil.rmtree(d)
