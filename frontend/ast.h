@@ -1,10 +1,11 @@
 /* The syntax tree of one `.shard` file: what the grammar accepts, nothing decided yet.
 
-   Every node and every name carries its own span, so that a message can point at exactly the word that is wrong. Nodes live
-   in the arena of the context. Names are interned. What is absent is NULL (pointers), n = 0 (lists) or text = NULL (names).
+   Every node and every name carries its own span, so that a message can point at exactly the word
+   that is wrong. Nodes live in the arena of the context. Names are interned. What is absent is NULL
+   (pointers), n = 0 (lists) or text = NULL (names).
 
-   After a syntax error the tree holds what could be read: a statement, setting or dim with an error is left out, and the
-   item around it has `bad` set, so that no warning need be given about it. */
+   After a syntax error the tree holds what could be read: a statement, setting or dim with an error
+   is left out, and the item around it has `bad` set, so that no warning need be given about it. */
 #ifndef SHARDC_AST_H
 #define SHARDC_AST_H
 #include "ir/support/ctx.h"
@@ -37,9 +38,9 @@ typedef enum AstUnit {
 typedef struct AstNumber {
   double value; /* in the base unit: bytes, FLOP/s, seconds, a share of 1 */
   AstUnit unit;
-  bool integer;    /* written with digits only, before any unit; then i is exact */
+  bool integer;     /* written with digits only, before any unit; then i is exact */
   int64_t integral; /* the value as an integer, when `integer` (unit included for bytes) */
-  Str text;        /* as written, a leading `-` of a setting's value included */
+  Str text;         /* as written, a leading `-` of a setting's value included */
   Span span;
 } AstNumber;
 
@@ -47,7 +48,7 @@ typedef struct AstNumber {
 typedef enum AstPartKind { PART_NAME, PART_INDEX, PART_ANY, PART_RANGE } AstPartKind;
 typedef struct AstPart {
   AstPartKind kind;
-  Str name;           /* NAME */
+  Str name;            /* NAME */
   int64_t first, last; /* INDEX: first; RANGE: both ends are inside */
   Span span;
 } AstPart;
@@ -93,8 +94,20 @@ typedef enum AstExprKind {
 } AstExprKind;
 
 typedef enum AstOp {
-  AST_OR, AST_AND, AST_LT, AST_LE, AST_GT, AST_GE, AST_EQ, AST_NE,
-  AST_ADD, AST_SUB, AST_MUL, AST_DIV, AST_POW, AST_NEG
+  AST_OR,
+  AST_AND,
+  AST_LT,
+  AST_LE,
+  AST_GT,
+  AST_GE,
+  AST_EQ,
+  AST_NE,
+  AST_ADD,
+  AST_SUB,
+  AST_MUL,
+  AST_DIV,
+  AST_POW,
+  AST_NEG
 } AstOp;
 
 typedef struct AstArg {
@@ -165,7 +178,8 @@ struct AstStmt {
 };
 typedef VEC(AstStmt *) AstStmts;
 
-/* ---- settings blocks: `{ path [(expr)] values [-> values] [<- values [as axes]] [{...}] }` ---- */
+/* ---- settings blocks: `{ path [(expr)] values [-> values] [<- values [as axes]] [{...}] }` ----
+ */
 
 typedef enum AstValueKind {
   VALUE_NUMBER, /* number, the sign folded in */
@@ -177,7 +191,7 @@ typedef enum AstValueKind {
 } AstValueKind;
 
 typedef struct AstPair { /* one word of a line: a value, or key = value */
-  AstPath *key; /* NULL: a bare value */
+  AstPath *key;          /* NULL: a bare value */
   AstValue *value;
   Span span;
 } AstPair;
@@ -188,11 +202,11 @@ struct AstValue {
   Span span;
   AstNumber number;
   Str string;
-  AstPath *path;        /* PATH, CALL */
-  AstPairs args, to;    /* CALL; to: after the arrow */
-  bool arrow;           /* CALL */
+  AstPath *path;         /* PATH, CALL */
+  AstPairs args, to;     /* CALL; to: after the arrow */
+  bool arrow;            /* CALL */
   VEC(AstValue *) items; /* LIST */
-  AstExpr *expr;        /* EXPR */
+  AstExpr *expr;         /* EXPR */
 };
 
 typedef enum AstArrow { ARROW_NONE, ARROW_RIGHT, ARROW_LEFT } AstArrow;
@@ -251,7 +265,7 @@ typedef enum AstItemKind {
 
 struct AstItem {
   AstItemKind kind;
-  bool bad;            /* a syntax error inside */
+  bool bad; /* a syntax error inside */
   Span span;
   Span word;           /* the keyword */
   AstName name;        /* all but USE and DIMS */
@@ -276,23 +290,23 @@ typedef struct AstFile {
   VEC(AstItem *) items;
 } AstFile;
 
-/* Parses one file. The text is copied. Mistakes are in c->diag (E01xx); the tree holds what could be read. NULL only if
-   nothing could be. */
+/* Parses one file. The text is copied. Mistakes are in c->diag (E01xx); the tree holds what could
+   be read. NULL only if nothing could be. */
 AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n);
 
-/* Value and unit of a number's text, such as 25MiB, 15%, 1e-4, 312TFLOPS. False: no such number or unit. `text` of the
-   result is not set. */
+/* Value and unit of a number's text, such as 25MiB, 15%, 1e-4, 312TFLOPS. False: no such number or
+   unit. `text` of the result is not set. */
 bool ast_number_unit(const char *text, size_t n, AstNumber *out);
 
 /* The standard library, embedded in the compiler. */
 const char *std_shard_text(size_t *n);
 
-const char *ast_op_name(AstOp op);            /* "+" .. */
-const char *ast_item_word(AstItemKind kind);  /* "layer" .. */
-const char *ast_unit_name(AstUnit unit);      /* "bytes" .. for messages */
-Str ast_dotted(Ctx *c, const AstExpr *e);     /* head.w of nested NAME and FIELD nodes, else NULL */
-Span span_join(Span a, Span b);               /* from the start of a to the end of b */
-const char *span_text(Ctx *c, Span s);        /* the source text, copied */
+const char *ast_op_name(AstOp op);           /* "+" .. */
+const char *ast_item_word(AstItemKind kind); /* "layer" .. */
+const char *ast_unit_name(AstUnit unit);     /* "bytes" .. for messages */
+Str ast_dotted(Ctx *c, const AstExpr *e);    /* head.w of nested NAME and FIELD nodes, else NULL */
+Span span_join(Span a, Span b);              /* from the start of a to the end of b */
+const char *span_text(Ctx *c, Span s);       /* the source text, copied */
 
 /* The tree as text for --emit=ast (ast_print.c): one node per line, indented; stable. */
 void ast_print(Ctx *c, const AstFile *f, FILE *out);

@@ -9,27 +9,27 @@ static AstPath *path_add(Parse *p, AstPath *a, AstPart part, Str text, Span whol
   return a;
 }
 
-AstPath *path_new(Parse *p, AstName n) {
+AstPath *ast_path_new(Parse *p, AstName n) {
   AstPart part = {.kind = PART_NAME, .name = n.text, .span = n.span};
   return path_add(p, ARENA_NEW(p->c->arena, AstPath), part, n.text, n.span);
 }
 
-AstPath *path_name(Parse *p, AstPath *a, AstName n, Span whole) {
+AstPath *ast_path_name(Parse *p, AstPath *a, AstName n, Span whole) {
   AstPart part = {.kind = PART_NAME, .name = n.text, .span = n.span};
   return path_add(p, a, part, intern_printf(p->c->names, "%s.%s", a->text, n.text), whole);
 }
 
-AstPath *path_index(Parse *p, AstPath *a, AstNumber *i, Span whole) {
+AstPath *ast_path_index(Parse *p, AstPath *a, AstNumber *i, Span whole) {
   AstPart part = {.kind = PART_INDEX, .first = i->integral, .last = i->integral, .span = i->span};
   return path_add(p, a, part, intern_printf(p->c->names, "%s.%s", a->text, i->text), whole);
 }
 
-AstPath *path_any(Parse *p, AstPath *a, Span any, Span whole) {
+AstPath *ast_path_any(Parse *p, AstPath *a, Span any, Span whole) {
   AstPart part = {.kind = PART_ANY, .span = any};
   return path_add(p, a, part, intern_printf(p->c->names, "%s.*", a->text), whole);
 }
 
-AstPath *path_range(Parse *p, AstPath *a, AstNumber *first, AstNumber *last, Span whole) {
+AstPath *ast_path_range(Parse *p, AstPath *a, AstNumber *first, AstNumber *last, Span whole) {
   AstPart part = {.kind = PART_RANGE, .first = first->integral, .last = last->integral};
   part.span = span_join(first->span, last->span);
   Str text = intern_printf(p->c->names, "%s[%s..%s]", a->text, first->text, last->text);
@@ -44,49 +44,49 @@ static AstValue *value_new(Parse *p, AstValueKind kind, Span s) {
   return v;
 }
 
-AstValue *value_number(Parse *p, AstNumber *n) {
+AstValue *ast_value_number(Parse *p, AstNumber *n) {
   AstValue *v = value_new(p, VALUE_NUMBER, n->span);
   v->number = *n;
   return v;
 }
 
-AstValue *value_string(Parse *p, Str text, Span s) {
+AstValue *ast_value_string(Parse *p, Str text, Span s) {
   AstValue *v = value_new(p, VALUE_STRING, s);
   v->string = text;
   return v;
 }
 
-AstValue *value_path(Parse *p, AstPath *a) {
+AstValue *ast_value_path(Parse *p, AstPath *a) {
   AstValue *v = value_new(p, VALUE_PATH, a->span);
   v->path = a;
   return v;
 }
 
-AstValue *value_call(Parse *p, AstPath *a, AstPairs *args, AstPairs *to, Span s) {
+AstValue *ast_value_call(Parse *p, AstPath *a, AstPairs *args, AstPairs *to, Span s) {
   AstValue *v = value_new(p, VALUE_CALL, s);
   v->path = a, v->args = *args, v->arrow = to != NULL;
   if (to) v->to = *to;
   return v;
 }
 
-AstValue *value_expr(Parse *p, AstExpr *e, Span s) {
+AstValue *ast_value_expr(Parse *p, AstExpr *e, Span s) {
   AstValue *v = value_new(p, VALUE_EXPR, s);
   v->expr = e;
   return v;
 }
 
-AstValue *value_list_add(Parse *p, AstValue *list, AstValue *item) {
+AstValue *ast_value_list_add(Parse *p, AstValue *list, AstValue *item) {
   if (!list) list = value_new(p, VALUE_LIST, item->span);
   vec_push(p->c->arena, list->items, item);
   return list;
 }
 
-AstValue *value_list(AstValue *list, Span s) {
+AstValue *ast_value_list(AstValue *list, Span s) {
   list->span = s;
   return list;
 }
 
-AstPairs *pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s) {
+AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s) {
   if (!l) l = ARENA_NEW(p->c->arena, AstPairs);
   vec_push(p->c->arena, *l, ((AstPair){.key = key, .value = v, .span = s}));
   return l;
@@ -94,20 +94,21 @@ AstPairs *pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s) {
 
 /* ---- lines and blocks ---- */
 
-AstSetting *setting_head(Parse *p, AstExpr *paren, AstPairs *values) {
+AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values) {
   AstSetting *s = ARENA_NEW(p->c->arena, AstSetting);
   s->paren = paren;
   if (values) s->values = *values;
   return s;
 }
 
-AstSetting *setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as) {
+AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as) {
   AstSetting *s = ARENA_NEW(p->c->arena, AstSetting);
   s->arrow = arrow, s->arrow_span = at, s->target = *target, s->as = as;
   return s;
 }
 
-AstSetting *setting_join(AstPath *path, AstSetting *head, const AstSetting *tail, AstBlock *b, Span s) {
+AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail, AstBlock *b,
+                             Span s) {
   head->path = path, head->block = b, head->span = s;
   if (!tail) return head;
   head->arrow = tail->arrow, head->arrow_span = tail->arrow_span;
@@ -115,13 +116,13 @@ AstSetting *setting_join(AstPath *path, AstSetting *head, const AstSetting *tail
   return head;
 }
 
-AstBlock *block_add(Parse *p, AstBlock *b, AstSetting *s) {
+AstBlock *ast_block_add(Parse *p, AstBlock *b, AstSetting *s) {
   if (!b) b = ARENA_NEW(p->c->arena, AstBlock);
   vec_push(p->c->arena, b->settings, s);
   return b;
 }
 
-AstBlock *block_close(Parse *p, AstBlock *b, Span s) {
+AstBlock *ast_block_close(Parse *p, AstBlock *b, Span s) {
   if (!b) b = ARENA_NEW(p->c->arena, AstBlock);
   b->span = s;
   return b;

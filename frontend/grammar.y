@@ -1,5 +1,5 @@
 /* The grammar of `.shard` files. An action only calls a builder of ast.c; what a construct means is decided later.
-   Mistakes: every list of lines recovers at `;` (which the lexer also gives before every `}`), see parse.c. */
+   Mistakes: every list of lines recovers at `;` (which the lexer also gives before every `}`), see ast_parse.c. */
 %code requires {
 #include "frontend/parse.h"
 }
@@ -19,6 +19,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %locations
 %param {Parse *p}
 %expect 0
+%initial-action { (void)yynerrs; /* counted by the skeleton, read by nobody */ }
 %union {
   Str text;
   AstNumber *number;
@@ -88,33 +89,33 @@ static void shard_error(Span *at, Parse *p, const char *text);
 file: items ;
 items: %empty
     | items ";"
-    | items item ";"                 { file_add(p, $2, @2); }
+    | items item ";"                 { ast_file_add(p, $2, @2); }
     | items error ";"                { yyerrok; }
     ;
-item: USE STRING                     { $$ = item_use(p, @1, $2, @2); }
-    | DIMS "{" dimdecls "}"          { $$ = item_dims(item_new(p, ITEM_DIMS, @1, (AstName){0}), $3); }
-    | CONST name "=" expr            { $$ = item_value(item_new(p, ITEM_CONST, @1, $2), $4); }
+item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
+    | DIMS "{" dimdecls "}"          { $$ = ast_item_dims(ast_item_new(p, ITEM_DIMS, @1, (AstName){0}), $3); }
+    | CONST name "=" expr            { $$ = ast_item_value(ast_item_new(p, ITEM_CONST, @1, $2), $4); }
     | FN name axes_opt "(" fnargs ")" "=" expr
-                                     { $$ = item_value(item_operands(item_new(p, ITEM_FN, @1, $2), $3, $5), $8); }
+                                     { $$ = ast_item_value(ast_item_operands(ast_item_new(p, ITEM_FN, @1, $2), $3, $5), $8); }
     | FN name axes_opt "(" fnargs ")" block
-                                     { $$ = item_body(item_operands(item_new(p, ITEM_FN, @1, $2), $3, $5), $7); }
+                                     { $$ = ast_item_body(ast_item_operands(ast_item_new(p, ITEM_FN, @1, $2), $3, $5), $7); }
     | GRAD name "(" names ")" "=" expr
-      { $$ = item_value(item_operands(item_new(p, ITEM_GRAD, @1, $2), NULL, options_of_names(p, $4)), $7); }
+      { $$ = ast_item_value(ast_item_operands(ast_item_new(p, ITEM_GRAD, @1, $2), NULL, ast_options_of_names(p, $4)), $7); }
     | GRAD name "(" names ")" block
-      { $$ = item_body(item_operands(item_new(p, ITEM_GRAD, @1, $2), NULL, options_of_names(p, $4)), $6); }
+      { $$ = ast_item_body(ast_item_operands(ast_item_new(p, ITEM_GRAD, @1, $2), NULL, ast_options_of_names(p, $4)), $6); }
     | LAYOUT name axes "=" expr
-      { $$ = item_value(item_operands(item_new(p, ITEM_LAYOUT, @1, $2), $3, NULL), $5); }
+      { $$ = ast_item_value(ast_item_operands(ast_item_new(p, ITEM_LAYOUT, @1, $2), $3, NULL), $5); }
     | LAYER name axes_opt "(" formals ")" "->" type with_opt block
-      { $$ = item_body(item_layer(item_new(p, ITEM_LAYER, @1, $2), $3, $5, $8, $9), $10); }
-    | MODEL name block               { $$ = item_body(item_new(p, ITEM_MODEL, @1, $2), $3); }
+      { $$ = ast_item_body(ast_item_layer(ast_item_new(p, ITEM_LAYER, @1, $2), $3, $5, $8, $9), $10); }
+    | MODEL name block               { $$ = ast_item_body(ast_item_new(p, ITEM_MODEL, @1, $2), $3); }
     | EXTERN name axes_opt "(" formals ")" "->" type sblock
       {
-        $$ = item_layer(item_new(p, ITEM_EXTERN, @1, $2), $3, $5, $8, NULL);
-        item_block($$, (AstName){0}, $9);
+        $$ = ast_item_layer(ast_item_new(p, ITEM_EXTERN, @1, $2), $3, $5, $8, NULL);
+        ast_item_block($$, (AstName){0}, $9);
       }
     | VARIANT name OF name "{" dimdecls "}"
-      { $$ = item_dims(item_block(item_new(p, ITEM_VARIANT, @1, $2), $4, NULL), $6); }
-    | kind name for_opt sblock       { $$ = item_block(item_new(p, $1, @1, $2), $3, $4); }
+      { $$ = ast_item_dims(ast_item_block(ast_item_new(p, ITEM_VARIANT, @1, $2), $4, NULL), $6); }
+    | kind name for_opt sblock       { $$ = ast_item_block(ast_item_new(p, $1, @1, $2), $3, $4); }
     ;
 kind: TRAIN                          { $$ = ITEM_TRAIN; }
     | PLAN                           { $$ = ITEM_PLAN; }
@@ -124,170 +125,170 @@ kind: TRAIN                          { $$ = ITEM_TRAIN; }
 for_opt: %empty                      { $$ = (AstName){0}; }
     | FOR name                       { $$ = $2; }
     ;
-name: IDENT                          { $$ = name_at($1, @1); } ;
+name: IDENT                          { $$ = ast_name_at($1, @1); } ;
 fnargs: fnarg
-    | fnargs "," name                { $$ = options_add(p, $1, $3, NULL, @3); }
-    | fnargs "," name "=" expr       { $$ = options_add(p, $1, $3, $5, span_join(@3, @5)); }
+    | fnargs "," name                { $$ = ast_options_add(p, $1, $3, NULL, @3); }
+    | fnargs "," name "=" expr       { $$ = ast_options_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
-fnarg: name                          { $$ = options_add(p, NULL, $1, NULL, @1); }
-    | name "=" expr                  { $$ = options_add(p, NULL, $1, $3, @$); }
+fnarg: name                          { $$ = ast_options_add(p, NULL, $1, NULL, @1); }
+    | name "=" expr                  { $$ = ast_options_add(p, NULL, $1, $3, @$); }
     ;
-names: name                          { $$ = names_add(p, NULL, $1); }
-    | names "," name                 { $$ = names_add(p, $1, $3); }
+names: name                          { $$ = ast_names_add(p, NULL, $1); }
+    | names "," name                 { $$ = ast_names_add(p, $1, $3); }
     ;
 dimdecls: %empty                     { $$ = NULL; }
     | dimdecls ";"
-    | dimdecls dimdecl ";"           { $$ = dims_join(p, $1, $2); }
+    | dimdecls dimdecl ";"           { $$ = ast_dims_join(p, $1, $2); }
     | dimdecls error ";"             { yyerrok; }
     ;
-dimdecl: names                       { $$ = dims_add(p, NULL, $1, NULL, NULL, @$); }
-    | names "=" expr                 { $$ = dims_add(p, NULL, $1, $3, NULL, @$); }
-    | names "=" expr PAD NUMBER      { $$ = dims_add(p, NULL, $1, $3, $5, @$); }
-    | name LIKE name                 { $$ = dims_like(p, NULL, $1, $3, @$); }
+dimdecl: names                       { $$ = ast_dims_add(p, NULL, $1, NULL, NULL, @$); }
+    | names "=" expr                 { $$ = ast_dims_add(p, NULL, $1, $3, NULL, @$); }
+    | names "=" expr PAD NUMBER      { $$ = ast_dims_add(p, NULL, $1, $3, $5, @$); }
+    | name LIKE name                 { $$ = ast_dims_like(p, NULL, $1, $3, @$); }
     ;
-axes: "[" groups "]"                 { $$ = axes_close($2, @$); } ;
+axes: "[" groups "]"                 { $$ = ast_axes_close($2, @$); } ;
 axes_opt: %empty                     { $$ = NULL; }
     | axes
     ;
-groups: group                        { $$ = axes_add(p, NULL, $1); }
-    | groups ";" group               { $$ = axes_add(p, $1, $3); }
+groups: group                        { $$ = ast_axes_add(p, NULL, $1); }
+    | groups ";" group               { $$ = ast_axes_add(p, $1, $3); }
     ;
-group: axislist                      { $$ = group_new(p, $1, NULL, @$); }
-    | axislist "->" axislist         { $$ = group_new(p, $1, $3, @$); }
+group: axislist                      { $$ = ast_group_new(p, $1, NULL, @$); }
+    | axislist "->" axislist         { $$ = ast_group_new(p, $1, $3, @$); }
     ;
-axislist: axis                       { $$ = names_add(p, NULL, $1); }
-    | axislist "," axis              { $$ = names_add(p, $1, $3); }
+axislist: axis                       { $$ = ast_names_add(p, NULL, $1); }
+    | axislist "," axis              { $$ = ast_names_add(p, $1, $3); }
     ;
 axis: name
-    | "*"                            { $$ = name_at(intern(p->c->names, "*"), @1); }
+    | "*"                            { $$ = ast_name_at(intern(p->c->names, "*"), @1); }
     ;
-type: axes                           { $$ = type_new(p, $1, (AstName){0}, (AstName){0}, @$); }
-    | axes OF name                   { $$ = type_new(p, $1, $3, (AstName){0}, @$); }
-    | axes name                      { $$ = type_new(p, $1, (AstName){0}, $2, @$); }
+type: axes                           { $$ = ast_type_new(p, $1, (AstName){0}, (AstName){0}, @$); }
+    | axes OF name                   { $$ = ast_type_new(p, $1, $3, (AstName){0}, @$); }
+    | axes name                      { $$ = ast_type_new(p, $1, (AstName){0}, $2, @$); }
     ;
 formals: formal
-    | formals "," name ":" type      { $$ = formals_add(p, $1, $3, $5, span_join(@3, @5)); }
+    | formals "," name ":" type      { $$ = ast_formals_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
-formal: name ":" type                { $$ = formals_add(p, NULL, $1, $3, @$); } ;
+formal: name ":" type                { $$ = ast_formals_add(p, NULL, $1, $3, @$); } ;
 with_opt: %empty                     { $$ = NULL; }
     | WITH kvs                       { $$ = $2; }
     ;
-kvs: name "=" expr                   { $$ = options_add(p, NULL, $1, $3, @$); }
-    | kvs "," name "=" expr          { $$ = options_add(p, $1, $3, $5, span_join(@3, @5)); }
+kvs: name "=" expr                   { $$ = ast_options_add(p, NULL, $1, $3, @$); }
+    | kvs "," name "=" expr          { $$ = ast_options_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
 block: "{" stmts "}"                 { $$ = $2; } ;
 stmts: %empty                        { $$ = NULL; }
     | stmts ";"
-    | stmts stmt ";"                 { $$ = stmts_add(p, $1, stmt_close($2, @2)); }
+    | stmts stmt ";"                 { $$ = ast_stmts_add(p, $1, ast_stmt_close($2, @2)); }
     | stmts error ";"                { yyerrok; }
     ;
-stmt: PARAM name axes init expr attrs { $$ = stmt_param(p, @1, $2, $3, $4, $5, $6); }
-    | SUB name "=" name axes_opt with_opt { $$ = stmt_sub(p, @1, $2, $4, $5, $6); }
-    | STACK name axes OF choice with_opt  { $$ = stmt_stack(p, @1, $2, $3, $5, $6); }
-    | INPUT names type               { $$ = stmt_names(p, STMT_INPUT, @1, $2, $3); }
-    | OUTPUT names                   { $$ = stmt_names(p, STMT_OUTPUT, @1, $2, NULL); }
-    | names "=" expr attrs           { $$ = stmt_assign(p, $1, $3, $4); }
-    | RETURN expr                    { $$ = stmt_value(p, STMT_RETURN, @1, $2); }
-    | LOSS expr                      { $$ = stmt_value(p, STMT_LOSS, @1, $2); }
-    | AUX expr                       { $$ = stmt_value(p, STMT_AUX, @1, $2); }
+stmt: PARAM name axes init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, $5, $6); }
+    | SUB name "=" name axes_opt with_opt { $$ = ast_stmt_sub(p, @1, $2, $4, $5, $6); }
+    | STACK name axes OF choice with_opt  { $$ = ast_stmt_stack(p, @1, $2, $3, $5, $6); }
+    | INPUT names type               { $$ = ast_stmt_names(p, STMT_INPUT, @1, $2, $3); }
+    | OUTPUT names                   { $$ = ast_stmt_names(p, STMT_OUTPUT, @1, $2, NULL); }
+    | names "=" expr attrs           { $$ = ast_stmt_assign(p, $1, $3, $4); }
+    | RETURN expr                    { $$ = ast_stmt_value(p, STMT_RETURN, @1, $2); }
+    | LOSS expr                      { $$ = ast_stmt_value(p, STMT_LOSS, @1, $2); }
+    | AUX expr                       { $$ = ast_stmt_value(p, STMT_AUX, @1, $2); }
     ;
-choice: name                         { $$ = names_add(p, NULL, $1); }
+choice: name                         { $$ = ast_names_add(p, NULL, $1); }
     | "(" names ")"                  { $$ = $2; }
     ;
 init: "~"                            { $$ = true; }
     | "="                            { $$ = false; }
     ;
 attrs: %empty                        { $$ = NULL; }
-    | attrs "@" name                 { $$ = attrs_add(p, $1, $3, NULL, span_join(@2, @3)); }
-    | attrs "@" name "(" args ")"    { $$ = attrs_add(p, $1, $3, $5, span_join(@2, @6)); }
+    | attrs "@" name                 { $$ = ast_attrs_add(p, $1, $3, NULL, span_join(@2, @3)); }
+    | attrs "@" name "(" args ")"    { $$ = ast_attrs_add(p, $1, $3, $5, span_join(@2, @6)); }
     ;
-expr: expr "+" expr                  { $$ = expr_binary(p, AST_ADD, $1, $3, @2); }
-    | expr "-" expr                  { $$ = expr_binary(p, AST_SUB, $1, $3, @2); }
-    | expr "*" expr                  { $$ = expr_binary(p, AST_MUL, $1, $3, @2); }
-    | expr "/" expr                  { $$ = expr_binary(p, AST_DIV, $1, $3, @2); }
-    | expr "^" expr                  { $$ = expr_binary(p, AST_POW, $1, $3, @2); }
-    | expr "|" expr                  { $$ = expr_binary(p, AST_OR, $1, $3, @2); }
-    | expr "&" expr                  { $$ = expr_binary(p, AST_AND, $1, $3, @2); }
-    | expr "<" expr                  { $$ = expr_binary(p, AST_LT, $1, $3, @2); }
-    | expr ">" expr                  { $$ = expr_binary(p, AST_GT, $1, $3, @2); }
-    | expr "<=" expr                 { $$ = expr_binary(p, AST_LE, $1, $3, @2); }
-    | expr ">=" expr                 { $$ = expr_binary(p, AST_GE, $1, $3, @2); }
-    | expr "==" expr                 { $$ = expr_binary(p, AST_EQ, $1, $3, @2); }
-    | expr "!=" expr                 { $$ = expr_binary(p, AST_NE, $1, $3, @2); }
-    | expr "|>" expr                 { $$ = expr_pipe(p, $1, $3, @2); }
-    | "-" expr %prec UMINUS          { $$ = expr_negate(p, $2, @1); }
+expr: expr "+" expr                  { $$ = ast_expr_binary(p, AST_ADD, $1, $3, @2); }
+    | expr "-" expr                  { $$ = ast_expr_binary(p, AST_SUB, $1, $3, @2); }
+    | expr "*" expr                  { $$ = ast_expr_binary(p, AST_MUL, $1, $3, @2); }
+    | expr "/" expr                  { $$ = ast_expr_binary(p, AST_DIV, $1, $3, @2); }
+    | expr "^" expr                  { $$ = ast_expr_binary(p, AST_POW, $1, $3, @2); }
+    | expr "|" expr                  { $$ = ast_expr_binary(p, AST_OR, $1, $3, @2); }
+    | expr "&" expr                  { $$ = ast_expr_binary(p, AST_AND, $1, $3, @2); }
+    | expr "<" expr                  { $$ = ast_expr_binary(p, AST_LT, $1, $3, @2); }
+    | expr ">" expr                  { $$ = ast_expr_binary(p, AST_GT, $1, $3, @2); }
+    | expr "<=" expr                 { $$ = ast_expr_binary(p, AST_LE, $1, $3, @2); }
+    | expr ">=" expr                 { $$ = ast_expr_binary(p, AST_GE, $1, $3, @2); }
+    | expr "==" expr                 { $$ = ast_expr_binary(p, AST_EQ, $1, $3, @2); }
+    | expr "!=" expr                 { $$ = ast_expr_binary(p, AST_NE, $1, $3, @2); }
+    | expr "|>" expr                 { $$ = ast_expr_pipe(p, $1, $3, @2); }
+    | "-" expr %prec UMINUS          { $$ = ast_expr_negate(p, $2, @1); }
     | post
     ;
-post: NUMBER                         { $$ = expr_number(p, $1); }
-    | STRING                         { $$ = expr_string(p, $1, @1); }
+post: NUMBER                         { $$ = ast_expr_number(p, $1); }
+    | STRING                         { $$ = ast_expr_string(p, $1, @1); }
     | "(" expr ")"                   { $$ = $2; }
-    | "[" args "]"                   { $$ = expr_list(p, $2, @$); }
-    | post "." name                  { $$ = expr_field(p, $1, $3, @$); }
-    | name                           { $$ = expr_name(p, $1); }
-    | name "[" name "=" expr "]"     { $$ = expr_gather(p, $1, $3, $5, @$); }
-    | name axes                      { $$ = expr_axes(p, $1, $2, @$); }
-    | name "(" args_opt ")"          { $$ = expr_call(p, $1, NULL, $3, @$); }
-    | name axes "(" args_opt ")"     { $$ = expr_call(p, $1, $2, $4, @$); }
-    | PAD axes "(" args ")"          { $$ = expr_call(p, name_at(intern(p->c->names, "pad"), @1), $2, $4, @$); }
+    | "[" args "]"                   { $$ = ast_expr_list(p, $2, @$); }
+    | post "." name                  { $$ = ast_expr_field(p, $1, $3, @$); }
+    | name                           { $$ = ast_expr_name(p, $1); }
+    | name "[" name "=" expr "]"     { $$ = ast_expr_gather(p, $1, $3, $5, @$); }
+    | name axes                      { $$ = ast_expr_axes(p, $1, $2, @$); }
+    | name "(" args_opt ")"          { $$ = ast_expr_call(p, $1, NULL, $3, @$); }
+    | name axes "(" args_opt ")"     { $$ = ast_expr_call(p, $1, $2, $4, @$); }
+    | PAD axes "(" args ")"          { $$ = ast_expr_call(p, ast_name_at(intern(p->c->names, "pad"), @1), $2, $4, @$); }
     ;
 args_opt: %empty                     { $$ = NULL; }
     | args
     ;
 args: arg
-    | args "," expr                  { $$ = args_add(p, $1, (AstName){0}, $3, @3); }
-    | args "," name "=" expr         { $$ = args_add(p, $1, $3, $5, span_join(@3, @5)); }
+    | args "," expr                  { $$ = ast_args_add(p, $1, (AstName){0}, $3, @3); }
+    | args "," name "=" expr         { $$ = ast_args_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
-arg: expr                            { $$ = args_add(p, NULL, (AstName){0}, $1, @$); }
-    | name "=" expr                  { $$ = args_add(p, NULL, $1, $3, @$); }
+arg: expr                            { $$ = ast_args_add(p, NULL, (AstName){0}, $1, @$); }
+    | name "=" expr                  { $$ = ast_args_add(p, NULL, $1, $3, @$); }
     ;
-sblock: "{" settings "}"             { $$ = block_close(p, $2, @$); } ;
+sblock: "{" settings "}"             { $$ = ast_block_close(p, $2, @$); } ;
 sblock_opt: %empty                   { $$ = NULL; }
     | sblock
     ;
 settings: %empty                     { $$ = NULL; }
     | settings ";"
-    | settings setting ";"           { $$ = block_add(p, $1, $2); }
+    | settings setting ";"           { $$ = ast_block_add(p, $1, $2); }
     | settings error ";"             { yyerrok; }
     ;
-setting: path head tail sblock_opt   { $$ = setting_join($1, $2, $3, $4, @$); } ;
-head: %empty                         { $$ = setting_head(p, NULL, NULL); }
-    | svals                          { $$ = setting_head(p, NULL, $1); }
-    | "(" expr ")"                   { $$ = setting_head(p, $2, NULL); }
-    | "(" expr ")" svals             { $$ = setting_head(p, $2, $4); }
+setting: path head tail sblock_opt   { $$ = ast_setting_join($1, $2, $3, $4, @$); } ;
+head: %empty                         { $$ = ast_setting_head(p, NULL, NULL); }
+    | svals                          { $$ = ast_setting_head(p, NULL, $1); }
+    | "(" expr ")"                   { $$ = ast_setting_head(p, $2, NULL); }
+    | "(" expr ")" svals             { $$ = ast_setting_head(p, $2, $4); }
     ;
 tail: %empty                         { $$ = NULL; }
-    | "->" svals                     { $$ = setting_tail(p, ARROW_RIGHT, @1, $2, NULL); }
-    | "<-" svals                     { $$ = setting_tail(p, ARROW_LEFT, @1, $2, NULL); }
-    | "<-" svals AS axes             { $$ = setting_tail(p, ARROW_LEFT, @1, $2, $4); }
+    | "->" svals                     { $$ = ast_setting_tail(p, ARROW_RIGHT, @1, $2, NULL); }
+    | "<-" svals                     { $$ = ast_setting_tail(p, ARROW_LEFT, @1, $2, NULL); }
+    | "<-" svals AS axes             { $$ = ast_setting_tail(p, ARROW_LEFT, @1, $2, $4); }
     ;
 svals: sval
-    | svals satom                    { $$ = pairs_add(p, $1, NULL, $2, @2); }
-    | svals path "=" value           { $$ = pairs_add(p, $1, $2, $4, span_join(@2, @4)); }
-    | svals "," satom                { $$ = pairs_add(p, $1, NULL, $3, @3); }
-    | svals "," path "=" value       { $$ = pairs_add(p, $1, $3, $5, span_join(@3, @5)); }
+    | svals satom                    { $$ = ast_pairs_add(p, $1, NULL, $2, @2); }
+    | svals path "=" value           { $$ = ast_pairs_add(p, $1, $2, $4, span_join(@2, @4)); }
+    | svals "," satom                { $$ = ast_pairs_add(p, $1, NULL, $3, @3); }
+    | svals "," path "=" value       { $$ = ast_pairs_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
-sval: satom                          { $$ = pairs_add(p, NULL, NULL, $1, @$); }
-    | path "=" value                 { $$ = pairs_add(p, NULL, $1, $3, @$); }
+sval: satom                          { $$ = ast_pairs_add(p, NULL, NULL, $1, @$); }
+    | path "=" value                 { $$ = ast_pairs_add(p, NULL, $1, $3, @$); }
     ;
 value: satom
-    | "(" expr ")"                   { $$ = value_expr(p, $2, @$); }
-    | "[" values "]"                 { $$ = value_list($2, @$); }
+    | "(" expr ")"                   { $$ = ast_value_expr(p, $2, @$); }
+    | "[" values "]"                 { $$ = ast_value_list($2, @$); }
     ;
-values: value                        { $$ = value_list_add(p, NULL, $1); }
-    | values "," value               { $$ = value_list_add(p, $1, $3); }
+values: value                        { $$ = ast_value_list_add(p, NULL, $1); }
+    | values "," value               { $$ = ast_value_list_add(p, $1, $3); }
     ;
-satom: NUMBER                        { $$ = value_number(p, $1); }
-    | "-" NUMBER                     { $$ = value_number(p, number_negate(p, $2, @$)); }
-    | STRING                         { $$ = value_string(p, $1, @1); }
-    | path                           { $$ = value_path(p, $1); }
-    | path "(" svals ")"             { $$ = value_call(p, $1, $3, NULL, @$); }
-    | path "(" svals "->" svals ")"  { $$ = value_call(p, $1, $3, $5, @$); }
+satom: NUMBER                        { $$ = ast_value_number(p, $1); }
+    | "-" NUMBER                     { $$ = ast_value_number(p, ast_number_negate(p, $2, @$)); }
+    | STRING                         { $$ = ast_value_string(p, $1, @1); }
+    | path                           { $$ = ast_value_path(p, $1); }
+    | path "(" svals ")"             { $$ = ast_value_call(p, $1, $3, NULL, @$); }
+    | path "(" svals "->" svals ")"  { $$ = ast_value_call(p, $1, $3, $5, @$); }
     ;
-path: name                           { $$ = path_new(p, $1); }
-    | path "." name                  { $$ = path_name(p, $1, $3, @$); }
-    | path "." NUMBER                { $$ = path_index(p, $1, $3, @$); }
-    | path ".*"                      { $$ = path_any(p, $1, @2, @$); }
-    | path "[" NUMBER ".." NUMBER "]" { $$ = path_range(p, $1, $3, $5, @$); }
+path: name                           { $$ = ast_path_new(p, $1); }
+    | path "." name                  { $$ = ast_path_name(p, $1, $3, @$); }
+    | path "." NUMBER                { $$ = ast_path_index(p, $1, $3, @$); }
+    | path ".*"                      { $$ = ast_path_any(p, $1, @2, @$); }
+    | path "[" NUMBER ".." NUMBER "]" { $$ = ast_path_range(p, $1, $3, $5, @$); }
     ;
 %%
 static int yyreport_syntax_error(const yypcontext_t *context, Parse *p) {
@@ -296,12 +297,12 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parse *p) {
   int n = yypcontext_expected_tokens(context, kinds, MAX_EXPECTED);
   for (int i = 0; i < n; i++) names[i] = yysymbol_name(kinds[i]);
   yysymbol_kind_t found = yypcontext_token(context);
-  report_syntax(p, *yypcontext_location(context), p->last, yysymbol_name(found), names, n > 0 ? n : 0);
+  shard_report_syntax(p, *yypcontext_location(context), p->last, yysymbol_name(found), names, n > 0 ? n : 0);
   return 0;
 }
 
 /* Called for the one other mistake that the generated parser knows: its stack is full. */
 static void shard_error(Span *at, Parse *p, const char *text) {
   (void)text;
-  report_depth(p, *at);
+  shard_report_depth(p, *at);
 }

@@ -12,7 +12,8 @@ static const SettingRow rows[] = {
   {ROW_LINE, ITEM_##block, #word, NULL, TYPE_##type, least, most, flags, otherwise, help},
 #define OPTION(block, word, key, type, otherwise, help)                                            \
   {ROW_OPTION, ITEM_##block, #word, #key, TYPE_##type, 1, 1, 0, otherwise, help},
-#define CHOICE(block, word, value, help) {ROW_CHOICE, ITEM_##block, #word, #value, TYPE_WORD, 1, 1, 0, "", help},
+#define CHOICE(block, word, value, help)                                                           \
+  {ROW_CHOICE, ITEM_##block, #word, #value, TYPE_WORD, 1, 1, 0, "", help},
 #include "settings.def"
 };
 
@@ -62,7 +63,8 @@ const AstSetting *settings_line(const AstItem *item, const char *word) {
 
 const AstValue *setting_option(const AstSetting *s, const char *key) {
   for (uint32_t i = 0; s && i < s->values.n; i++)
-    if (s->values.at[i].key && !strcmp(s->values.at[i].key->text, key)) return s->values.at[i].value;
+    if (s->values.at[i].key && !strcmp(s->values.at[i].key->text, key))
+      return s->values.at[i].value;
   return NULL;
 }
 
@@ -82,8 +84,12 @@ static uint32_t bare_values(Ctx *c, const AstSetting *s, bool over, const AstVal
   return found.n;
 }
 
-uint32_t setting_operands(Ctx *c, const AstSetting *s, const AstValue ***out) { return bare_values(c, s, false, out); }
-uint32_t setting_over(Ctx *c, const AstSetting *s, const AstValue ***out) { return bare_values(c, s, true, out); }
+uint32_t setting_operands(Ctx *c, const AstSetting *s, const AstValue ***out) {
+  return bare_values(c, s, false, out);
+}
+uint32_t setting_over(Ctx *c, const AstSetting *s, const AstValue ***out) {
+  return bare_values(c, s, true, out);
+}
 
 static const AstValue *first_operand(const AstSetting *s) {
   if (!s || !s->values.n || s->values.at[0].key || is_over(&s->values.at[0])) return NULL;
@@ -106,7 +112,8 @@ static const char *choice_of(const AstItem *item, AstItemKind kind, const char *
   const AstValue *v = settings_value(item, word, NULL);
   if (v && v->kind == VALUE_PATH) return v->path->text;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (rows[i].kind == ROW_LINE && rows[i].block == kind && !strcmp(rows[i].word, word)) return rows[i].otherwise;
+    if (rows[i].kind == ROW_LINE && rows[i].block == kind && !strcmp(rows[i].word, word))
+      return rows[i].otherwise;
   return "";
 }
 
@@ -117,7 +124,8 @@ static bool belongs_to(const char *row_word, const char *word, const char *choic
   return !row_word[n] || (row_word[n] == '.' && !strcmp(row_word + n + 1, choice));
 }
 
-static const char *default_text(const AstItem *item, AstItemKind kind, const char *word, const char *key) {
+static const char *default_text(const AstItem *item, AstItemKind kind, const char *word,
+                                const char *key) {
   const char *choice = choice_of(item, kind, word);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const SettingRow *r = &rows[i];
@@ -144,7 +152,8 @@ int64_t settings_integer(const AstItem *item, AstItemKind kind, const char *word
   return (int64_t)settings_number(item, kind, word, key);
 }
 
-Str settings_word(Ctx *c, const AstItem *item, AstItemKind kind, const char *word, const char *key) {
+Str settings_word(Ctx *c, const AstItem *item, AstItemKind kind, const char *word,
+                  const char *key) {
   const AstValue *v = settings_value(item, word, key);
   if (v) return v->kind == VALUE_PATH ? v->path->text : v->kind == VALUE_STRING ? v->string : NULL;
   const char *text = default_text(item, kind, word, key);
@@ -159,17 +168,19 @@ bool settings_on(const AstItem *item, AstItemKind kind, const char *word, const 
 
 static uint32_t numbers_of_text(const char *text, double *out, uint32_t most) {
   uint32_t n = 0;
-  for (; *text && n < most; text += strcspn(text, " "), text += *text == ' ') out[n++] = number_of_text(text);
+  for (; *text && n < most; text += strcspn(text, " "), text += *text == ' ')
+    out[n++] = number_of_text(text);
   return n;
 }
 
-uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *word, const char *key, double *out,
-                          uint32_t most) {
+uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *word, const char *key,
+                          double *out, uint32_t most) {
   const AstValue *v = settings_value(item, word, key);
   uint32_t n = 0;
   if (!v) return numbers_of_text(default_text(item, kind, word, key), out, most);
   if (v->kind == VALUE_NUMBER && most) out[n++] = v->number.value;
-  for (uint32_t i = 0; v->kind == VALUE_LIST && i < v->items.n && n < most; i++) out[n++] = v->items.at[i]->number.value;
+  for (uint32_t i = 0; v->kind == VALUE_LIST && i < v->items.n && n < most; i++)
+    out[n++] = v->items.at[i]->number.value;
   return n;
 }
 
@@ -205,11 +216,13 @@ static const char *default_value(Ctx *c, const char *text) {
 }
 
 static bool resolved_elsewhere(const SettingRow *r) {
-  return r->kind == ROW_CHOICE || r->type == TYPE_NOTHING || r->type == TYPE_SOURCE || r->type == TYPE_VALID ||
-         r->type == TYPE_TASK || r->type == TYPE_PATHS || r->type == TYPE_NAMES || (r->flags & SETTING_MANY);
+  return r->kind == ROW_CHOICE || r->type == TYPE_NOTHING || r->type == TYPE_SOURCE ||
+         r->type == TYPE_VALID || r->type == TYPE_TASK || r->type == TYPE_PATHS ||
+         r->type == TYPE_NAMES || (r->flags & SETTING_MANY);
 }
 
-static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, SettingSink *sink, void *data) {
+static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, SettingSink *sink,
+                        void *data) {
   char word[32];
   snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
   if (r->key && !belongs_to(r->word, word, choice_of(item, r->block, word))) return;
@@ -220,7 +233,9 @@ static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, Settin
   sink(data, arena_printf(c->arena, "%s.%s%s%s", block, word, dot, r->key ? r->key : ""), value);
 }
 
-void settings_resolve(Ctx *c, const AstItem *item, AstItemKind kind, SettingSink *sink, void *data) {
+void settings_resolve(Ctx *c, const AstItem *item, AstItemKind kind, SettingSink *sink,
+                      void *data) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (rows[i].block == kind && !resolved_elsewhere(&rows[i])) resolve_row(c, item, &rows[i], sink, data);
+    if (rows[i].block == kind && !resolved_elsewhere(&rows[i]))
+      resolve_row(c, item, &rows[i], sink, data);
 }

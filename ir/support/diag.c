@@ -10,9 +10,10 @@
        |            ^^^^^^^^^^^^^ every dimension is an integer
        = help: divisors of 768 near 10: 8, 12
 
-   Secondary places in the same file are drawn between the lines; where one of them is in another file, all of them go to one
-   line `::: file:line:column  text;  ..`. Colour only adds escape codes. Messages are sorted by file, position and order of
-   arrival, so the output does not depend on the order of the checks. Errors beyond the limit are counted, not kept. */
+   Secondary places in the same file are drawn between the lines; where one of them is in another
+   file, all of them go to one line `::: file:line:column  text;  ..`. Colour only adds escape
+   codes. Messages are sorted by file, position and order of arrival, so the output does not depend
+   on the order of the checks. Errors beyond the limit are counted, not kept. */
 #include "diag.h"
 #include "vec.h"
 #include <stdlib.h>
@@ -86,7 +87,8 @@ Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...) {
   Report *r = ARENA_NEW(d->arena, Report);
   va_list args;
   va_start(args, headline);
-  *r = (Report){.arena = d->arena, .code = code, .headline = arena_vprintf(d->arena, headline, args)};
+  *r = (Report){
+      .arena = d->arena, .code = code, .headline = arena_vprintf(d->arena, headline, args)};
   va_end(args);
   r->primary.span = s, r->number = d->arrived++;
   if (*code == 'E' && d->errors++ >= ERROR_LIMIT) return r;
@@ -186,7 +188,8 @@ static void put_place(const Printer *p, const Place *place, bool primary) {
   const Source *s = diag_source(p->d, place->span.file);
   size_t start = line_start(s, place->span.offset), n = line_length(s, start);
   size_t before = place->span.offset < s->length ? place->span.offset - start : s->length - start;
-  size_t under = place->span.length < n - (before < n ? before : n) ? place->span.length : n - (before < n ? before : n);
+  size_t under = place->span.length < n - (before < n ? before : n) ? place->span.length
+                                                                    : n - (before < n ? before : n);
   const Style *y = &p->style;
   fprintf(p->out, "%s%*s |%s ", y->blue, p->gutter, "", y->end);
   put_blanks(p->out, s->text + start, before);
@@ -212,7 +215,8 @@ static void put_snippet(const Printer *p, const Report *r) {
   VEC(const Place *) places = {0};
   uint32_t last = 0;
   vec_push(r->arena, places, &r->primary);
-  for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++) vec_push(r->arena, places, &r->also.at[i]);
+  for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++)
+    vec_push(r->arena, places, &r->also.at[i]);
   qsort(places.at, places.n, sizeof *places.at, compare_places);
   for (uint32_t i = 0; i < places.n; i++) {
     uint32_t line = line_of(p->d, places.at[i]->span);
@@ -252,7 +256,8 @@ static void put_notes(const Printer *p, const Report *r) {
   for (uint32_t i = 0; i < r->facts.n; i++)
     fprintf(p->out, "%*s %s=%s %s\n", p->gutter, "", y->blue, y->end, r->facts.at[i]);
   for (uint32_t i = 0; i < r->helps.n; i++)
-    fprintf(p->out, "%*s %s=%s %shelp%s: %s\n", p->gutter, "", y->blue, y->end, y->bold, y->end, r->helps.at[i]);
+    fprintf(p->out, "%*s %s=%s %shelp%s: %s\n", p->gutter, "", y->blue, y->end, y->bold, y->end,
+            r->helps.at[i]);
 }
 
 static void print_human(const Diag *d, const Report *r, FILE *out, bool colour) {
@@ -260,11 +265,13 @@ static void print_human(const Diag *d, const Report *r, FILE *out, bool colour) 
   const Source *s = diag_source(d, r->primary.span.file);
   const Style *y = &p.style;
   uint32_t line, column;
-  fprintf(out, "%s%s[%s]%s%s: %s%s\n", y->severity, severity_name(r), r->code, y->end, y->bold, r->headline, y->end);
+  fprintf(out, "%s%s[%s]%s%s: %s%s\n", y->severity, severity_name(r), r->code, y->end, y->bold,
+          r->headline, y->end);
   if (s) {
     p.gutter = gutter_of(d, r);
     diag_line_column(d, r->primary.span, &line, &column);
-    fprintf(out, "%*s%s-->%s %s:%u:%u\n", p.gutter > 2 ? p.gutter : 2, "", y->blue, y->end, s->name, line, column);
+    fprintf(out, "%*s%s-->%s %s:%u:%u\n", p.gutter > 2 ? p.gutter : 2, "", y->blue, y->end, s->name,
+            line, column);
     put_snippet(&p, r);
     put_elsewhere(&p, r);
   }
@@ -297,8 +304,9 @@ static void put_json_place(const Diag *d, const Place *place, bool primary, FILE
   diag_line_column(d, place->span, &line, &column);
   fputs("{\"file\":", out);
   put_json_string(out, s ? s->name : "");
-  fprintf(out, ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"primary\":%s,\"label\":", line, column,
-          place->span.offset, place->span.length, primary ? "true" : "false");
+  fprintf(out,
+          ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"primary\":%s,\"label\":", line,
+          column, place->span.offset, place->span.length, primary ? "true" : "false");
   put_json_string(out, place->text ? place->text : "");
   fputc('}', out);
 }
@@ -325,7 +333,8 @@ static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
 }
 
 static void print_json(const Diag *d, const Report *r, FILE *out) {
-  fprintf(out, "{\"schema\":1,\"severity\":\"%s\",\"code\":\"%s\",\"message\":", severity_name(r), r->code);
+  fprintf(out, "{\"schema\":1,\"severity\":\"%s\",\"code\":\"%s\",\"message\":", severity_name(r),
+          r->code);
   put_json_string(out, r->headline);
   fputs(",\"spans\":[", out);
   if (r->primary.span.file) put_json_place(d, &r->primary, true, out);
@@ -344,9 +353,11 @@ static void print_json(const Diag *d, const Report *r, FILE *out) {
 
 static int compare_reports(const void *a, const void *b) {
   const Report *x = *(Report *const *)a, *y = *(Report *const *)b;
-  uint32_t file_x = x->primary.span.file - 1, file_y = y->primary.span.file - 1; /* no position: last */
+  uint32_t file_x = x->primary.span.file - 1,
+           file_y = y->primary.span.file - 1; /* no position: last */
   if (file_x != file_y) return file_x < file_y ? -1 : 1;
-  if (x->primary.span.offset != y->primary.span.offset) return x->primary.span.offset < y->primary.span.offset ? -1 : 1;
+  if (x->primary.span.offset != y->primary.span.offset)
+    return x->primary.span.offset < y->primary.span.offset ? -1 : 1;
   return x->number < y->number ? -1 : x->number > y->number;
 }
 
@@ -358,7 +369,8 @@ void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour) {
     if (format == DIAG_SHORT) print_short(d, sorted[i], out);
     else if (format == DIAG_JSON) print_json(d, sorted[i], out);
     else print_human(d, sorted[i], out, colour);
-  if (d->errors >= ERROR_LIMIT && format == DIAG_HUMAN) fprintf(out, "stopped after %d errors\n", ERROR_LIMIT);
+  if (d->errors >= ERROR_LIMIT && format == DIAG_HUMAN)
+    fprintf(out, "stopped after %d errors\n", ERROR_LIMIT);
 }
 
 /* ---- names that are nearly right ---- */

@@ -1,9 +1,11 @@
-/* Between lexer and grammar: open brackets, where lines end, and recovery from mistakes; and the way in, ast_parse.
+/* Between lexer and grammar: open brackets, where lines end, and recovery from mistakes; and the
+   way in, ast_parse.
 
-   The generated parser recovers at `;`. This filter sees to it that the right `;` comes: after a mistake it drops tokens up
-   to the end of the line in the block where the mistake was, with everything in deeper blocks. A word that begins an item
-   (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is missing, and is put in.
-   Nothing here decides what a construct means. */
+   The generated parser recovers at `;`. This filter sees to it that the right `;` comes: after a
+   mistake it drops tokens up to the end of the line in the block where the mistake was, with
+   everything in deeper blocks. A word that begins an item
+   (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is
+   missing, and is put in. Nothing here decides what a construct means. */
 #include "parse.h"
 #include "frontend/grammar.h"
 
@@ -12,13 +14,13 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p);
 
 /* ---- brackets ---- */
 
-uint32_t open_depth(const Parse *p) {
+uint32_t shard_open_depth(const Parse *p) {
   uint32_t n = 0;
   while (n < p->open.n && p->open.at[p->open.n - 1 - n].close != '}') n++;
   return n;
 }
 
-void open_drop(Parse *p) { p->open.n -= open_depth(p); }
+void shard_open_drop(Parse *p) { p->open.n -= shard_open_depth(p); }
 
 static OpenKind square_kind(const Parse *p, int last) {
   bool settings = p->settings && p->braces;
@@ -33,26 +35,32 @@ static OpenKind round_kind(const Parse *p, int last) {
   return after_name ? OPEN_ARGS : OPEN_PAREN;
 }
 
-void open_push(Parse *p, char open, int last) {
+void shard_open_push(Parse *p, char open, int last) {
   Open o = {.close = '}', .kind = OPEN_BLOCK, .offset = p->offset - 1};
   if (open == '[') o.close = ']', o.kind = square_kind(p, last);
   else if (open == '(') o.close = ')', o.kind = round_kind(p, last);
-  else open_drop(p), p->braces++;
+  else shard_open_drop(p), p->braces++;
   vec_push(p->c->arena, p->open, o);
 }
 
-void open_pop(Parse *p, char close) {
-  if (close == '}') open_drop(p);
+void shard_open_pop(Parse *p, char close) {
+  if (close == '}') shard_open_drop(p);
   if (!p->open.n || vec_last(p->open).close != close) return;
   p->open.n--;
   if (close == '}') p->braces--;
 }
 
-bool line_ends(const Parse *p) {
-  if (open_depth(p)) return false;
+bool shard_line_ends(const Parse *p) {
+  if (shard_open_depth(p)) return false;
   if (p->skip) return p->last != SEMI;
   switch (p->last) {
-  case IDENT: case NUMBER: case STRING: case RPAREN: case RBRACKET: case RBRACE: case DOTSTAR: return true;
+  case IDENT:
+  case NUMBER:
+  case STRING:
+  case RPAREN:
+  case RBRACKET:
+  case RBRACE:
+  case DOTSTAR: return true;
   default: return false;
   }
 }
@@ -60,20 +68,32 @@ bool line_ends(const Parse *p) {
 /* ---- recovery ---- */
 
 /* `found` is the token at which the mistake was noticed; 0 where it is still to come. */
-void start_skipping(Parse *p, int found) {
+void shard_start_skipping(Parse *p, int found) {
   p->bad = true;
   if (found == LBRACKET || found == LPAREN || found == LBRACE) p->open.n--;
   if (found == LBRACE) p->braces--;
-  open_drop(p);
+  shard_open_drop(p);
   p->skip = found != SEMI, p->skip_level = p->braces;
-  if (found == LBRACE) open_push(p, '{', 0);
+  if (found == LBRACE) shard_open_push(p, '{', 0);
 }
 
 static bool begins_item(const Parse *p, int token) {
   if (p->settings || !p->braces) return false;
   switch (token) {
-  case USE: case DIMS: case CONST: case FN: case GRAD: case LAYER: case MODEL: case LAYOUT: case EXTERN: case TRAIN:
-  case PLAN: case MACHINE: case WEIGHTS: case VARIANT: return true;
+  case USE:
+  case DIMS:
+  case CONST:
+  case FN:
+  case GRAD:
+  case LAYER:
+  case MODEL:
+  case LAYOUT:
+  case EXTERN:
+  case TRAIN:
+  case PLAN:
+  case MACHINE:
+  case WEIGHTS:
+  case VARIANT: return true;
   default: return false;
   }
 }
@@ -86,11 +106,13 @@ static void queue_token(Parse *p, int code, Span at) {
 /* A block is still open where an item begins: closes it. */
 static void close_blocks(Parse *p, int token, bool new_line, Span at) {
   Span before = {at.file, at.offset, 0};
-  report_unclosed(p, at);
+  shard_report_unclosed(p, at);
   if (p->skip || !new_line) queue_token(p, SEMI, before);
-  for (; p->braces; open_pop(p, '}')) queue_token(p, RBRACE, before), queue_token(p, SEMI, before);
+  for (; p->braces; shard_open_pop(p, '}'))
+    queue_token(p, RBRACE, before), queue_token(p, SEMI, before);
   queue_token(p, token, at);
-  p->settings = token == TRAIN || token == PLAN || token == MACHINE || token == WEIGHTS || token == EXTERN;
+  p->settings =
+      token == TRAIN || token == PLAN || token == MACHINE || token == WEIGHTS || token == EXTERN;
   p->skip = false, p->bad = true, p->word = token;
 }
 
@@ -107,7 +129,7 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
     int token = shard_scan_lex(value, at, p->scanner);
     if (diag_full(p->c->diag)) return 0;
     if (begins_item(p, token)) close_blocks(p, token, new_line, *at);
-    else if (!p->skip || !token) return token;
+    else if (!p->skip || !token || token == SHARD_error) return token;
     else if (token == SEMI && p->braces <= p->skip_level) return p->skip = false, token;
   }
   return next_in_queue(value, at, p);
@@ -120,8 +142,8 @@ AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n) {
   Parse p = {.c = c, .file = f};
   text = arena_strndup(c->arena, text, n);
   f->name = intern(c->names, name), f->file = diag_add_source(c->diag, f->name, text, n);
-  if (!lexer_open(&p, text, n)) return NULL;
+  if (!shard_lexer_open(&p, text, n)) return NULL;
   shard_parse(&p);
-  lexer_close(&p);
+  shard_lexer_close(&p);
   return f;
 }

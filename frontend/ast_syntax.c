@@ -1,8 +1,10 @@
-/* Messages about syntax: E0101 (structure), E0102 (numbers and units), E0103 (characters and strings).
+/* Messages about syntax: E0101 (structure), E0102 (numbers and units), E0103 (characters and
+   strings).
 
-   The parser knows which tokens would fit; the bracket stack and the first word of the line know where we are. From these:
-   `expected A or B in a dimension list, found C`. Long lists of tokens are folded into classes (an expression, an operator),
-   and inside brackets only the comma and the closing bracket are named, because one of the two is what is missing. */
+   The parser knows which tokens would fit; the bracket stack and the first word of the line know
+   where we are. From these: `expected A or B in a dimension list, found C`. Long lists of tokens
+   are folded into classes (an expression, an operator), and inside brackets only the comma and the
+   closing bracket are named, because one of the two is what is missing. */
 #include "parse.h"
 #include "frontend/grammar.h"
 
@@ -16,12 +18,14 @@ typedef struct Class {
 } Class;
 
 static const Class classes[] = {
-    {"a number", CLASS_EXPR},  {"a string", CLASS_EXPR}, {"[", CLASS_EXPR},       {"(", CLASS_EXPR},
-    {"-", CLASS_OPERATOR},     {"+", CLASS_OPERATOR},    {"*", CLASS_OPERATOR},   {"/", CLASS_OPERATOR},
-    {"^", CLASS_OPERATOR},     {"|", CLASS_OPERATOR},    {"&", CLASS_OPERATOR},   {"<", CLASS_OPERATOR},
-    {">", CLASS_OPERATOR},     {"<=", CLASS_OPERATOR},   {">=", CLASS_OPERATOR},  {"==", CLASS_OPERATOR},
-    {"!=", CLASS_OPERATOR},    {"|>", CLASS_OPERATOR},   {"layer", CLASS_ITEM},   {"model", CLASS_ITEM},
-    {"return", CLASS_STMT},    {"param", CLASS_STMT},
+    {"a number", CLASS_EXPR}, {"a string", CLASS_EXPR}, {"[", CLASS_EXPR},
+    {"(", CLASS_EXPR},        {"-", CLASS_OPERATOR},    {"+", CLASS_OPERATOR},
+    {"*", CLASS_OPERATOR},    {"/", CLASS_OPERATOR},    {"^", CLASS_OPERATOR},
+    {"|", CLASS_OPERATOR},    {"&", CLASS_OPERATOR},    {"<", CLASS_OPERATOR},
+    {">", CLASS_OPERATOR},    {"<=", CLASS_OPERATOR},   {">=", CLASS_OPERATOR},
+    {"==", CLASS_OPERATOR},   {"!=", CLASS_OPERATOR},   {"|>", CLASS_OPERATOR},
+    {"layer", CLASS_ITEM},    {"model", CLASS_ITEM},    {"return", CLASS_STMT},
+    {"param", CLASS_STMT},
 };
 
 static unsigned class_of(const char *token) {
@@ -69,7 +73,9 @@ static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, u
   for (int i = 0; i < n; i++) {
     unsigned c = class_of(expected[i]);
     if ((c & taken) || (c & CLASS_OPERATOR) || !strcmp(expected[i], ";")) continue;
-    if ((taken & CLASS_EXPR) && (!strcmp(expected[i], "a name") || !strcmp(expected[i], "pad"))) continue;
+    if ((taken & CLASS_EXPR) && !strcmp(expected[i], "a name")) continue;
+    if (!strcmp(expected[i], "pad") || !strcmp(expected[i], "."))
+      continue; /* seldom what is missing */
     words_add(w, token_text(p, expected[i]));
   }
 }
@@ -81,7 +87,8 @@ static const char *expected_at_end(Parse *p, const char *const *expected, int n)
   if (all & CLASS_ITEM) return "an item (`dims`, `layer`, `model`, `train`, ..)";
   if (all & CLASS_STMT) return "a statement or `}`";
   if (expr) words_add(&w, p->settings && p->braces ? "a value" : "an expression");
-  if (!expr || !(p->settings && p->braces)) add_tokens(p, &w, expected, n, expr ? (unsigned)CLASS_EXPR : 0);
+  if (!expr || !(p->settings && p->braces))
+    add_tokens(p, &w, expected, n, expr ? (unsigned)CLASS_EXPR : 0);
   if (w.n < 3 && !expr && (all & CLASS_OPERATOR)) words_add(&w, "an operator");
   if (expects(expected, n, ";") && w.n < 4) words_add(&w, "the end of the line");
   return words_join(p, &w);
@@ -101,9 +108,11 @@ static const char *expected_in(Parse *p, const Open *o, const char *const *expec
 /* ---- where we are ---- */
 
 static const char *open_name(OpenKind k, bool article) {
-  static const char *const names[] = {"a block",        "a dimension list", "an index",          "a list", "a range",
-                                      "an argument list", "an operand list", "an expression"};
-  static const char *const short_names[] = {"block", "list", "index", "list", "range", "list", "list", "parenthesis"};
+  static const char *const names[] = {"a block",         "a dimension list", "an index",
+                                      "a list",          "a range",          "an argument list",
+                                      "an operand list", "parentheses"};
+  static const char *const short_names[] = {"block", "list", "index", "list",
+                                            "range", "list", "list",  "parenthesis"};
   return article ? names[k] : short_names[k];
 }
 
@@ -128,7 +137,10 @@ static const char *line_name(const Parse *p) {
   case EXTERN: return " in the head of an `extern`";
   case MODEL: return " in the head of a `model`";
   case VARIANT: return " in the head of a `variant`";
-  case TRAIN: case PLAN: case MACHINE: case WEIGHTS: return " in the head of a settings block";
+  case TRAIN:
+  case PLAN:
+  case MACHINE:
+  case WEIGHTS: return " in the head of a settings block";
   default: return "";
   }
 }
@@ -152,7 +164,8 @@ static const char *opened_at(Parse *p, const Open *o, Span at) {
 
 /* help: close it: `[Heads, Head, Embed]`, where that is one short line */
 static void help_close(Parse *p, Report *r, const Open *o, uint32_t end) {
-  const char *text = span_text(p->c, (Span){p->file->file, o->offset, end > o->offset ? end - o->offset : 0});
+  const char *text =
+      span_text(p->c, (Span){p->file->file, o->offset, end > o->offset ? end - o->offset : 0});
   if (strlen(text) > 60 || strchr(text, '\n') || strlen(text) < 2) return;
   diag_help(r, "close it: `%s%c`", text, o->close);
 }
@@ -164,10 +177,12 @@ static uint32_t end_before(const Parse *p, Span at) {
   return end;
 }
 
-static void report_in_bracket(Parse *p, Span at, const Open *o, const char *found, const char *const *expected, int n) {
+static void report_in_bracket(Parse *p, Span at, const Open *o, const char *found,
+                              const char *const *expected, int n) {
   const char *wanted = expected_in(p, o, expected, n);
   bool closes = expects(expected, n, (char[]){o->close, 0});
-  Report *r = diag_at(p->c->diag, "E0101", at, "expected %s in %s, found %s", wanted, open_name(o->kind, true), found);
+  Report *r = diag_at(p->c->diag, "E0101", at, "expected %s in %s, found %s", wanted,
+                      open_name(o->kind, true), found);
   diag_label(r, "%s opened at %s is still open", open_name(o->kind, false), opened_at(p, o, at));
   if (closes) help_close(p, r, o, end_before(p, at));
 }
@@ -179,28 +194,32 @@ static const Open *innermost(const Parse *p, int found) {
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
-static void report_on_line(Parse *p, Span at, const Open *o, const char *found, const char *const *expected, int n) {
+static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
+                           const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
   bool fresh = classes_of(expected, n) & (CLASS_ITEM | CLASS_STMT);
-  Report *r = diag_at(p->c->diag, "E0101", at, "expected %s%s, found %s", wanted, fresh ? "" : line_name(p), found);
-  if (o && !strcmp(found, "the end of the file")) diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
+  Report *r = diag_at(p->c->diag, "E0101", at, "expected %s%s, found %s", wanted,
+                      fresh ? "" : line_name(p), found);
+  if (o && !strcmp(found, "the end of the file"))
+    diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
 }
 
-void report_syntax(Parse *p, Span at, int found, const char *found_name, const char *const *expected, int n) {
+void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
+                         const char *const *expected, int n) {
   const Open *o = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
   if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, at, o, text, expected, n);
   else report_on_line(p, at, o, text, expected, n);
-  start_skipping(p, found);
+  shard_start_skipping(p, found);
 }
 
-void report_unclosed(Parse *p, Span at) {
+void shard_report_unclosed(Parse *p, Span at) {
   const Open *o = &p->open.at[0];
   Report *r = diag_at(p->c->diag, "E0101", at, "expected `}` before `%s`", span_text(p->c, at));
   diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
 }
 
-void report_depth(Parse *p, Span at) {
+void shard_report_depth(Parse *p, Span at) {
   if (at.length > 1) at.length = 1;
   Report *r = diag_at(p->c->diag, "E0101", at, "nested too deeply");
   diag_label(r, "more than %d levels", MAX_EXPR_DEPTH);
@@ -213,12 +232,14 @@ void report_depth(Parse *p, Span at) {
 static const char *const unit_words[] = {"KiB", "MiB", "GiB",    "TiB",    "KB", "MB", "GB",  "TB",
                                          "%",   "s",   "TFLOPS", "PFLOPS", "us", "ms", "min", "h"};
 
-void report_bad_number(Parse *p, const char *text, size_t n, Span at) {
+void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
   size_t digits = strspn(text, "0123456789.");
   const char *all = arena_strndup(p->c->arena, text, n), *unit = all + (digits < n ? digits : n);
   p->bad = true;
-  if (!*unit || ((*unit == 'e' || *unit == 'E') && strspn(unit + 1, "+-0123456789") == strlen(unit + 1))) {
-    diag_label(diag_at(p->c->diag, "E0102", at, "number out of range: `%s`", all), "larger than any float");
+  if (!*unit ||
+      ((*unit == 'e' || *unit == 'E') && strspn(unit + 1, "+-0123456789") == strlen(unit + 1))) {
+    diag_label(diag_at(p->c->diag, "E0102", at, "number out of range: `%s`", all),
+               "larger than any float");
     return;
   }
   Span where = {at.file, at.offset + (uint32_t)digits, (uint32_t)(n - digits)};
@@ -226,20 +247,25 @@ void report_bad_number(Parse *p, const char *text, size_t n, Span at) {
   diag_label(r, "no such unit");
   const char *near = diag_nearest(unit, unit_words, sizeof unit_words / sizeof *unit_words);
   if (near) diag_help(r, "a unit with a similar name exists: `%.*s%s`", (int)digits, all, near);
-  else diag_help(r, "units: KiB MiB GiB TiB KB MB GB TB (and each with /s), TFLOPS PFLOPS, us ms s min h, %%");
+  else
+    diag_help(
+        r,
+        "units: KiB MiB GiB TiB KB MB GB TB (and each with /s), TFLOPS PFLOPS, us ms s min h, %%");
 }
 
-void report_bad_character(Parse *p, const char *text, size_t n, Span at) {
+void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
   unsigned char first = (unsigned char)text[0];
   bool printable = first >= 0x20 && first != 0x7f && (first < 0x80 || n > 1);
-  const char *shown = printable ? arena_strndup(p->c->arena, text, n) : arena_printf(p->c->arena, "\\x%02X", first);
+  const char *shown =
+      printable ? arena_strndup(p->c->arena, text, n) : arena_printf(p->c->arena, "\\x%02X", first);
   Report *r = diag_at(p->c->diag, "E0103", at, "the character `%s` has no meaning here", shown);
-  if (first == '\'') diag_help(r, "a prime belongs directly behind a name; strings are in double quotes");
+  if (first == '\'')
+    diag_help(r, "a prime belongs directly behind a name; strings are in double quotes");
   else if (first == '!') diag_help(r, "`not(x)` for bools, `!=` for different");
   else if (first >= 0x80) diag_help(r, "names are ASCII letters, digits and `_`");
 }
 
-void report_bad_string(Parse *p, Span at) {
+void shard_report_bad_string(Parse *p, Span at) {
   Report *r = diag_at(p->c->diag, "E0103", at, "string without an end");
   diag_label(r, "no `\"` on this line");
   diag_help(r, "close it with `\"`");
