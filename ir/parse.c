@@ -205,9 +205,10 @@ static void check_counts(Parser *p, const Line *l) {
     lex_fail(p, "E1001", l->start, "op %s needs a symbol", op_name(l->op.code));
 }
 
-/* Strides that the text leaves out follow from the type. */
+/* Strides that the text leaves out follow from the type. Inside of a kernel only arguments and
+ * results have any. */
 static void default_order(Parser *p, Value *v) {
-  if (module_fence(p->m) >= FENCE_ORDERED) value_dense(v);
+  if (module_fence(p->m) >= FENCE_ORDERED && !v->storage.ordered) value_dense(v);
 }
 
 static void append_op(Parser *p, const Line *l) {
@@ -216,7 +217,7 @@ static void append_op(Parser *p, const Line *l) {
   op->callee = l->op.callee, op->global = l->op.global;
   for (uint32_t i = 0; i < op->nout; i++) {
     define(p, l->results.at[i], op->out + i);
-    default_order(p, &p->fn->values.at[op->out + i]);
+    if (p->fn->kind != FN_KERNEL) default_order(p, &p->fn->values.at[op->out + i]);
   }
 }
 
@@ -312,6 +313,8 @@ static void read_return(Parser *p) {
 
 static void read_fn_line(Parser *p) {
   if (lex_take(p, '}')) {
+    for (uint32_t i = 0; i < p->fn->results.n; i++)
+      default_order(p, &p->fn->values.at[p->fn->results.at[i]]);
     p->fn = NULL;
     lex_end(p);
   } else if (lex_keyword(p, "return")) {

@@ -1,0 +1,280 @@
+/* The verifier: every rule that holds after pass m->after, as numbered constraints (docs/ir.md).
+
+   Codes: E1101 structure and SSA, E1102 types, E1103 attributes, E1104 calls and loops, E1105
+   globals and entries, E1106 to E1108 what passes fuse, order, memory promise (verify_storage.c). A
+   function whose SSA form is broken is not looked at further: the other checks follow operands
+   without asking. */
+#include "verify.h"
+
+void verify_report(Verifier *v, const char *code, Span at, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *text = arena_vprintf(v->m->arena, format, args);
+  va_end(args);
+  v->failed = true;
+  if (diag_full(v->m->ctx->diag)) return;
+  Report *r = diag_at(v->m->ctx->diag, code, at, "%s", text);
+  diag_fact(r, "in function @%s after pass `%s`", v->fn ? v->fn->name : "-", v->m->after);
+}
+
+Span verify_fn_span(Verifier *v) {
+  return v->fn->span.file ? v->fn->span : loc_span(v->m, v->fn->loc);
+}
+
+static Span global_span(Verifier *v, const Global *g) {
+  return g->span.file ? g->span : loc_span(v->m, g->loc);
+}
+
+/* ---- names ---- */
+
+static void check_type_names(Verifier *v, const Type *t, Span at) {
+  for (int i = 0; i < t->rank; i++) {
+    if (!text_is_word(t->axis[i].dim))
+      verify_report(v, "E1101", at, "[name-c1] `%s` is no dim name", t->axis[i].dim);
+    if (t->axis[i].size < 1)
+      verify_report(v, "E1102", at, "[type-c4] dim %s has size %lld", t->axis[i].dim,
+                    (long long)t->axis[i].size);
+    for (int j = 0; j < i; j++)
+      if (t->axis[i].dim == t->axis[j].dim)
+        verify_report(v, "E1102", at, "[type-c2] dim %s stands in a type twice", t->axis[i].dim);
+  }
+}
+
+static void check_global(Verifier *v, uint32_t index) {
+  const Global *g = v->m->globals.at[index];
+  Span at = global_span(v, g);
+  if (!text_is_symbol(g->name))
+    verify_report(v, "E1101", at, "[name-c2] `%s` is no global name", g->name);
+  if (module_global(v->m, g->name) != g)
+    verify_report(v, "E1105", at, "[global-c3] two globals are called @%s", g->name);
+  check_type_names(v, &g->type, at);
+  bool input = g->kind == GLOBAL_INPUT && elem_class(g->type.elem) == CLASS_INT;
+  if (g->of && !input)
+    verify_report(v, "E1105", at, "[global-c4] only inputs of ints address a dim");
+  if ((g->decay || g->frozen) && g->kind != GLOBAL_PARAM)
+    verify_report(v, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
+}
+
+static void check_fn_name(Verifier *v) {
+  const Fn *f = v->fn;
+  Span at = verify_fn_span(v);
+  if (!text_is_symbol(f->name))
+    verify_report(v, "E1101", at, "[name-c3] `%s` is no function name", f->name);
+  if (module_fn(v->m, f->name) != f)
+    verify_report(v, "E1101", at, "[fn-c1] two functions are called @%s", f->name);
+  if (f->kind == FN_ENTRY && (f->args.n || f->results.n))
+    verify_report(v, "E1105", at, "[fn-c2] entry @%s has arguments or results", f->name);
+}
+
+/* ---- SSA ---- */
+
+static bool check_defs(Verifier *v, OpId id) {
+  const Fn *f = v->fn;
+  const Op *op = &f->ops.at[id];
+  for (uint32_t r = 0; r < op->nout; r++) {
+    ValueId out = op->out + r;
+    if (out >= f->values.n || f->values.at[out].def != id || f->values.at[out].result != r)
+      return verify_report(v, "E1101", op_span(v->m, op),
+                           "[ssa-c2] result %u of %s is another op's", r, op_name(op->code)),
+             false;
+  }
+  return true;
+}
+
+static bool check_uses(Verifier *v, OpId id) {
+  const Fn *f = v->fn;
+  const Op *op = &f->ops.at[id];
+  for (uint32_t i = 0; i < op->nin; i++) {
+    ValueId in = op->in[i];
+    OpId def = in < f->values.n ? f->values.at[in].def : id;
+    if (def != NO_OP && def >= id)
+      return verify_report(v, "E1101", op_span(v->m, op),
+                           "[ssa-c1] operand %u of %s is not defined above", i, op_name(op->code)),
+             false;
+  }
+  return true;
+}
+
+static bool check_ends(Verifier *v) {
+  const Fn *f = v->fn;
+  for (uint32_t i = 0; i < f->args.n; i++) {
+    ValueId a = f->args.at[i];
+    if (a >= f->values.n || f->values.at[a].def != NO_OP || f->values.at[a].result != i)
+      return verify_report(v, "E1101", verify_fn_span(v), "[ssa-c3] argument %u is no argument", i),
+             false;
+  }
+  for (uint32_t i = 0; i < f->results.n; i++) {
+    ValueId r = f->results.at[i];
+    OpId def = r < f->values.n ? f->values.at[r].def : f->ops.n;
+    if (def != NO_OP && def >= f->ops.n)
+      return verify_report(v, "E1101", verify_fn_span(v), "[ssa-c4] result %u is not defined", i),
+             false;
+  }
+  return true;
+}
+
+static bool check_ssa(Verifier *v) {
+  bool fine = check_ends(v);
+  for (OpId i = 0; i < v->fn->ops.n && fine; i++) fine = check_defs(v, i) && check_uses(v, i);
+  return fine;
+}
+
+/* ---- types ---- */
+
+static const char *type_code(const Op *op) {
+  OpFamily family = op_family(op->code);
+  if (family == FAMILY_CALL) return "E1104";
+  return family == FAMILY_GLOBAL ? "E1105" : "E1102";
+}
+
+static void check_result_types(Verifier *v, const Op *op, const Type *want) {
+  for (uint32_t r = 0; r < op->nout; r++) {
+    const Type *have = value_type(v->fn, op->out + r);
+    bool same = v->fence >= FENCE_ORDERED || op_family(op->code) == FAMILY_CALL
+                    ? have->elem == want[r].elem && type_same_dims(have, &want[r])
+                    : type_equal(have, &want[r]);
+    if (!same)
+      verify_report(v, type_code(op), op_span(v->m, op),
+                    "[type-c3] result %u of %s is %s, expected %s", r, op_name(op->code),
+                    type_text(v->m, have), type_text(v->m, &want[r]));
+    check_type_names(v, have, op_span(v->m, op));
+  }
+}
+
+static void check_types(Verifier *v, const Op *op) {
+  Type *want = ARENA_ARRAY(v->m->arena, Type, op->nout + 1);
+  const char *why = shape_infer(v->m, v->fn, op, want);
+  if (why) verify_report(v, type_code(op), op_span(v->m, op), "%s", why);
+  else check_result_types(v, op, want);
+}
+
+/* ---- attributes ---- */
+
+typedef struct OpAttrs { /* masks by AttrKey */
+  uint32_t needed, allowed;
+} OpAttrs;
+
+#define A(key) (1u << ATTR_##key)
+_Static_assert(ATTR_COUNT <= 32, "attribute masks are 32 bits wide");
+
+static const OpAttrs op_attrs[OP_COUNT] = {
+    [OP_const] = {A(value), 0},
+    [OP_pow] = {A(value), 0},
+    [OP_rand] = {A(key), A(strides)},
+    [OP_slice] = {0, A(at)},
+    [OP_pad] = {0, A(at) | A(fill)},
+    [OP_shift] = {A(by), A(fill)},
+    [OP_cumsum] = {0, A(inverse)},
+    [OP_rope] = {A(theta), A(inverse)},
+    [OP_attention] = {A(scale), 0},
+    [OP_attention_grad] = {A(scale), 0},
+    [OP_kernel] = {0, A(work_at)},
+    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(work_at) | A(slots)},
+};
+
+static const uint32_t fn_attrs[] = {
+    [FN_ENTRY] = A(frame),
+    [FN_BODY] = A(frame),
+    [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) | A(workspace),
+};
+
+static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {
+  uint32_t have = 0;
+  for (uint32_t i = 0; i < l->n; i++) {
+    have |= 1u << l->at[i].key;
+    if (i && l->at[i - 1].key >= l->at[i].key)
+      verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
+  }
+  uint32_t missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
+  for (int k = 0; k < ATTR_COUNT; k++) {
+    if (missing >> k & 1)
+      verify_report(v, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,
+                    attr_name((AttrKey)k));
+    if (strange >> k & 1)
+      verify_report(v, "E1103", at, "[attr-c2] %s has no attribute `%s`", name,
+                    attr_name((AttrKey)k));
+  }
+}
+
+/* ---- calls, globals ---- */
+
+static bool stands_before(const Module *m, const Fn *a, const Fn *b) {
+  for (uint32_t i = 0; i < m->fns.n && m->fns.at[i] != b; i++)
+    if (m->fns.at[i] == a) return true;
+  return false;
+}
+
+static void check_symbol(Verifier *v, const Op *op) {
+  bool calls = op_family(op->code) == FAMILY_CALL, touches = op_family(op->code) == FAMILY_GLOBAL;
+  Span at = op_span(v->m, op);
+  if (calls != (op->callee != NULL) || touches != (op->global != NULL)) {
+    verify_report(v, "E1101", at, "[op-c3] %s has the wrong kind of symbol", op_name(op->code));
+  } else if (calls) {
+    FnKind kind = op->code == OP_kernel ? FN_KERNEL : FN_BODY;
+    if (op->callee->kind != kind)
+      verify_report(v, "E1104", at, "[call-c4] @%s is no %s", op->callee->name,
+                    text_fn_kinds[kind]);
+    if (!stands_before(v->m, op->callee, v->fn))
+      verify_report(v, "E1104", at, "[call-c5] @%s does not stand above @%s", op->callee->name,
+                    v->fn->name);
+  }
+  if (v->fn->kind == FN_KERNEL && (calls || touches))
+    verify_report(v, "E1104", at, "[call-c6] %s inside of a kernel", op_name(op->code));
+}
+
+static void check_store(Verifier *v, OpId id) {
+  const Op *op = &v->fn->ops.at[id];
+  if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
+  Span at = op_span(v->m, op);
+  if (module_global(v->m, op->global->name) != op->global)
+    verify_report(v, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
+  if (v->fn->kind == FN_BODY)
+    verify_report(v, "E1105", at, "[global-c7] %s outside of an entry", op_name(op->code));
+  if (op->code != OP_store) return;
+  if (op->global->kind == GLOBAL_INPUT || op->global->kind == GLOBAL_SCALAR)
+    verify_report(v, "E1105", at, "[global-c8] @%s is set by the runtime", op->global->name);
+  for (OpId i = 0; i < id; i++)
+    if (v->fn->ops.at[i].code == OP_store && v->fn->ops.at[i].global == op->global)
+      verify_report(v, "E1105", at, "[global-c9] @%s is stored twice", op->global->name);
+}
+
+/* ---- driver ---- */
+
+static void check_op(Verifier *v, OpId id) {
+  const Op *op = &v->fn->ops.at[id];
+  check_symbol(v, op);
+  check_types(v, op);
+  check_attrs(v, &op->attrs, op_attrs[op->code], op_name(op->code), op_span(v->m, op));
+  check_store(v, id);
+}
+
+static void check_fn(Verifier *v, const Fn *f) {
+  v->fn = f;
+  check_fn_name(v);
+  for (uint32_t i = 0; i < f->args.n; i++)
+    check_type_names(v, value_type(f, f->args.at[i]), verify_fn_span(v));
+  check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_fn_span(v));
+  for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
+  if (v->fence >= FENCE_FUSED) verify_fused(v);
+}
+
+/* Storage is looked at only where all functions are sound so far: its rules follow calls. */
+static void check_storage(Verifier *v) {
+  for (uint32_t i = 0; i < v->m->fns.n; i++) {
+    v->fn = v->m->fns.at[i];
+    if (v->fence >= FENCE_ORDERED) verify_ordered(v);
+    if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
+  }
+}
+
+bool ir_verify(Module *m) {
+  Verifier v = {.m = m, .fence = module_fence(m)};
+  for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    v.fn = m->fns.at[i];
+    check_ssa(&v);
+  }
+  for (uint32_t i = 0; i < m->fns.n && !v.failed; i++) check_fn(&v, m->fns.at[i]);
+  if (!v.failed) check_storage(&v);
+  return !v.failed;
+}

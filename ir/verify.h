@@ -1,0 +1,25 @@
+/* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_storage.c (what
+   fuse, order and memory promise). A check reports and goes on, so that one run shows every broken
+   rule. */
+#ifndef SHARDC_IR_VERIFY_H
+#define SHARDC_IR_VERIFY_H
+#include "text.h"
+
+typedef struct Verifier {
+  Module *m;
+  const Fn *fn;
+  Fence fence;
+  bool failed;
+} Verifier;
+
+void verify_report(Verifier *v, const char *code, Span at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+Span verify_fn_span(Verifier *v);
+
+void verify_fused(Verifier *v);   /* after fuse */
+void verify_ordered(Verifier *v); /* after order */
+void verify_placed(Verifier *v);  /* after memory */
+
+/* Elements from the first to the last that the value touches; -1 if its strides are wrong. */
+int64_t verify_extent(const Value *v);
+#endif

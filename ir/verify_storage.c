@@ -1,0 +1,304 @@
+/* What the late passes promise, checked: after fuse only kernels compute; after order every value's
+   strides are known and agree across calls; after memory every value has its bytes and no two
+   living ones share any.
+
+   Values that are views of, or stand in place of, one another share bytes on purpose and form a
+   class, named by its first value. A class lives from its first definition to its last use. Two
+   classes conflict if they live at the same op and touch a common byte of the same space (the
+   frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+#include "verify.h"
+
+void verify_fused(Verifier *v) {
+  if (v->fn->kind == FN_KERNEL) return;
+  for (OpId i = 0; i < v->fn->ops.n; i++) {
+    const Op *op = &v->fn->ops.at[i];
+    OpFamily family = op_family(op->code);
+    bool fine = family == FAMILY_GLOBAL || op->code == OP_loop || op->code == OP_kernel;
+    if (!fine && !(op_flags(op->code) & VIEW))
+      verify_report(v, "E1106", op_span(v->m, op), "[fuse-c1] %s outside of a kernel",
+                    op_name(op->code));
+  }
+}
+
+/* ---- order ---- */
+
+static Span value_span(Verifier *v, ValueId id) {
+  const Op *def = value_def(v->fn, id);
+  return def ? op_span(v->m, def) : verify_fn_span(v);
+}
+
+/* Elements must not lie on each other: by growing stride, each axis steps over all that the smaller
+ * ones span. */
+int64_t verify_extent(const Value *v) {
+  bool used[MAX_RANK] = {false};
+  int64_t extent = 1;
+  for (int n = 0; n < v->type.rank; n++) {
+    int least = -1;
+    for (int i = 0; i < v->type.rank; i++)
+      if (!used[i] && (least < 0 || v->storage.stride[i] < v->storage.stride[least])) least = i;
+    used[least] = true;
+    int64_t size = v->type.axis[least].size, stride = v->storage.stride[least], step;
+    if (size == 1) continue;
+    if (stride < extent || __builtin_mul_overflow(stride, size - 1, &step) ||
+        __builtin_add_overflow(extent, step, &extent) || extent > INT64_MAX / 16)
+      return -1;
+  }
+  return extent;
+}
+
+static void check_strides(Verifier *v, ValueId id) {
+  const Value *value = &v->fn->values.at[id];
+  if (!value->storage.ordered)
+    verify_report(v, "E1107", value_span(v, id), "[order-c1] a value has no strides");
+  else if (verify_extent(value) < 0)
+    verify_report(v, "E1107", value_span(v, id),
+                  "[order-c2] strides let elements lie on each other");
+}
+
+static bool used_after(const Fn *f, ValueId id, OpId after) {
+  for (OpId i = after + 1; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == id) return true;
+  for (uint32_t k = 0; k < f->results.n; k++)
+    if (f->results.at[k] == id) return true;
+  return false;
+}
+
+static bool is_operand(const Op *op, ValueId id) {
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (op->in[i] == id) return true;
+  return false;
+}
+
+static void check_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
+  const Fn *f = v->fn;
+  Span at = value_span(v, id);
+  if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
+    verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
+  else if (used_after(f, value->storage.base, value->def))
+    verify_report(v, "E1107", at, "[order-c5] in place of a value that is used later");
+  if (elem_bytes(base->type.elem) * verify_extent(base) <
+      elem_bytes(value->type.elem) * verify_extent(value))
+    verify_report(v, "E1107", at, "[order-c6] in place of a smaller value");
+}
+
+static void check_view(Verifier *v, ValueId id) {
+  const Value *value = &v->fn->values.at[id];
+  const Storage *s = &value->storage;
+  if (s->view == VIEW_NONE) return;
+  if (s->base >= id) {
+    verify_report(v, "E1107", value_span(v, id),
+                  "[order-c3] a view of a value that is not defined above");
+    return;
+  }
+  const Value *base = &v->fn->values.at[s->base];
+  if (s->view == VIEW_INPLACE) {
+    check_inplace(v, id, value, base);
+  } else if (s->offset < 0 || s->offset > verify_extent(base) - verify_extent(value) ||
+             value->type.elem != base->type.elem) {
+    verify_report(v, "E1107", value_span(v, id), "[order-c7] a view reaches outside of its base");
+  }
+}
+
+/* Same dims in the same order with the same strides, when dim `skip` is left out. */
+static bool same_storage(const Value *a, const Value *b, Str skip) {
+  int j = 0;
+  for (int i = 0; i < a->type.rank; i++) {
+    if (a->type.axis[i].dim == skip) continue;
+    if (j >= b->type.rank || a->type.axis[i].dim != b->type.axis[j].dim) return false;
+    if (a->type.axis[i].size > 1 && a->storage.stride[i] != b->storage.stride[j]) return false;
+    j++;
+  }
+  return j == b->type.rank;
+}
+
+static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
+  verify_report(v, "E1107", op_span(v->m, op),
+                "[order-c8] %s %u of %s @%s is stored in another order there", what, i,
+                op_name(op->code), op->callee->name);
+}
+
+static void check_boundary(Verifier *v, const Op *op) {
+  const Fn *c = op->callee;
+  if (!c) return;
+  bool loop = op->code == OP_loop;
+  uint32_t whole = loop ? (uint32_t)(attr_int(&op->attrs, ATTR_carry, 0) +
+                                     attr_int(&op->attrs, ATTR_invariant, 0))
+                        : op->nin;
+  uint32_t carry = loop ? (uint32_t)attr_int(&op->attrs, ATTR_carry, 0) : op->nout;
+  Str dim = loop ? op->group[0].from[0] : NULL;
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (!same_storage(&v->fn->values.at[op->in[i]], &c->values.at[c->args.at[i + loop]],
+                      i < whole ? NULL : dim))
+      differs(v, op, "operand", i);
+  for (uint32_t i = 0; i < op->nout; i++)
+    if (!same_storage(&v->fn->values.at[op->out + i], &c->values.at[c->results.at[i]],
+                      i < carry ? NULL : dim))
+      differs(v, op, "result", i);
+}
+
+void verify_ordered(Verifier *v) {
+  const Fn *f = v->fn;
+  if (f->kind == FN_KERNEL) {
+    for (uint32_t i = 0; i < f->args.n; i++) check_strides(v, f->args.at[i]);
+    for (uint32_t i = 0; i < f->results.n; i++) check_strides(v, f->results.at[i]);
+    return;
+  }
+  for (ValueId i = 0; i < f->values.n; i++) check_strides(v, i);
+  for (ValueId i = 0; i < f->values.n && !v->failed; i++) check_view(v, i);
+  for (OpId i = 0; i < f->ops.n && !v->failed; i++) check_boundary(v, &f->ops.at[i]);
+}
+
+/* ---- memory ---- */
+
+typedef struct Tenancy { /* bytes and time that something takes */
+  PlaceKind space;       /* FRAME or GLOBAL */
+  uint32_t slot;         /* of a global */
+  int64_t from, to;      /* bytes, to is outside */
+  int64_t born, dies;    /* op indexes, both inclusive */
+  ValueId class;         /* first value of the class, NO_VALUE: workspace and the like */
+  const Op *op;          /* for the report */
+} Tenancy;
+
+typedef struct Places {
+  Verifier *v;
+  VEC(Tenancy) spans;
+  ValueId *class;
+  int64_t *born, *dies; /* by class */
+} Places;
+
+static int64_t bytes_of(const Value *v) { return verify_extent(v) * elem_bytes(v->type.elem); }
+
+static void touch(Places *p, ValueId id, int64_t when) {
+  ValueId c = p->class[id];
+  if (when > p->dies[c]) p->dies[c] = when;
+}
+
+static void find_lives(Places *p) {
+  const Fn *f = p->v->fn;
+  int64_t end = f->ops.n;
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Value *value = &f->values.at[i];
+    p->class[i] = value->storage.view == VIEW_NONE ? i : p->class[value->storage.base];
+    bool early = value->def == NO_OP || f->ops.at[value->def].code == OP_load;
+    if (p->class[i] == i) p->born[i] = p->dies[i] = early ? -1 : (int64_t)value->def;
+    touch(p, i, value->def == NO_OP ? -1 : (int64_t)value->def);
+  }
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) touch(p, f->ops.at[i].in[k], i);
+  for (uint32_t i = 0; i < f->results.n; i++) touch(p, f->results.at[i], end);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *op = &f->ops.at[i];
+    if (op->code != OP_store) continue;
+    const Storage *s = &f->values.at[op->in[0]].storage;
+    if (s->place == PLACE_GLOBAL && p->v->m->globals.at[s->slot] == op->global)
+      touch(p, op->in[0], end);
+  }
+}
+
+static void add_span(Places *p, Tenancy s) { vec_push(p->v->m->arena, p->spans, s); }
+
+static void add_value(Places *p, ValueId id) {
+  const Value *value = &p->v->fn->values.at[id];
+  const Storage *s = &value->storage;
+  ValueId c = p->class[id];
+  if (s->place != PLACE_FRAME && s->place != PLACE_GLOBAL) return;
+  add_span(p,
+           (Tenancy){s->place, s->place == PLACE_GLOBAL ? s->slot : 0, s->at,
+                     s->at + bytes_of(value), p->born[c], p->dies[c], c, value_def(p->v->fn, id)});
+}
+
+static void add_work(Places *p, OpId id) {
+  const Op *op = &p->v->fn->ops.at[id];
+  if (!op->callee) return;
+  int64_t bytes =
+      attr_int(&op->callee->attrs, op->code == OP_loop ? ATTR_frame : ATTR_workspace, 0);
+  int64_t at = attr_int(&op->attrs, ATTR_work_at, 0);
+  if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, 0, at, at + bytes, id, id, NO_VALUE, op});
+  const Attr *slots = attr_get(&op->attrs, ATTR_slots);
+  for (int64_t i = 0; slots && i < slots->i && i < op->nout; i++)
+    if (slots->list[i] >= 0)
+      add_span(p, (Tenancy){PLACE_FRAME, 0, slots->list[i],
+                            slots->list[i] + bytes_of(&p->v->fn->values.at[op->out + i]), id, id,
+                            NO_VALUE, op});
+}
+
+/* A store copies unless its value stands in the global already. */
+static void add_store(Places *p, OpId id) {
+  const Op *op = &p->v->fn->ops.at[id];
+  if (op->code != OP_store) return;
+  const Value *value = &p->v->fn->values.at[op->in[0]];
+  uint32_t slot = 0;
+  while (p->v->m->globals.at[slot] != op->global) slot++;
+  if (value->storage.place == PLACE_GLOBAL && value->storage.slot == slot) return;
+  int64_t bytes = type_count(&op->global->type) * elem_bytes(op->global->type.elem);
+  add_span(p, (Tenancy){PLACE_GLOBAL, slot, 0, bytes, id, p->v->fn->ops.n, NO_VALUE, op});
+}
+
+static bool conflict(const Tenancy *a, const Tenancy *b) {
+  if (a->class == b->class && a->class != NO_VALUE) return false;
+  if (a->space != b->space || a->slot != b->slot) return false;
+  if (a->space == PLACE_GLOBAL && a->born < 0 && b->born < 0) return false; /* two loads */
+  return a->from < b->to && b->from < a->to && a->born <= b->dies && b->born <= a->dies;
+}
+
+static void check_conflicts(Places *p) {
+  for (uint32_t i = 0; i < p->spans.n; i++)
+    for (uint32_t j = 0; j < i; j++) {
+      const Tenancy *a = &p->spans.at[i], *b = &p->spans.at[j];
+      if (conflict(a, b))
+        verify_report(p->v, "E1108", a->op ? op_span(p->v->m, a->op) : verify_fn_span(p->v),
+                      "[place-c3] bytes %lld .. %lld and %lld .. %lld are in use at the same time",
+                      (long long)a->from, (long long)a->to, (long long)b->from, (long long)b->to);
+    }
+}
+
+static void check_place(Verifier *v, ValueId id) {
+  const Value *value = &v->fn->values.at[id];
+  const Storage *s = &value->storage;
+  const Fn *f = v->fn;
+  Span at = value_span(v, id);
+  if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
+  if (s->at < 0 || s->at % elem_bytes(value->type.elem))
+    verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
+  uint32_t slots = s->place == PLACE_GLOBAL   ? v->m->globals.n
+                   : s->place == PLACE_ARG    ? f->args.n
+                   : s->place == PLACE_RESULT ? f->results.n
+                                              : UINT32_MAX;
+  if (s->slot >= slots)
+    verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
+  int64_t room = INT64_MAX;
+  if (s->place == PLACE_FRAME) room = attr_int(&f->attrs, ATTR_frame, 0);
+  else if (s->place == PLACE_GLOBAL && s->slot < slots) {
+    const Type *t = &v->m->globals.at[s->slot]->type;
+    room = type_count(t) * elem_bytes(t->elem);
+  }
+  if (s->place != PLACE_NONE && bytes_of(value) > room - s->at)
+    verify_report(v, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
+                  (long long)bytes_of(value), (long long)s->at, (long long)room);
+}
+
+static void check_shared(Verifier *v, ValueId id) {
+  const Storage *s = &v->fn->values.at[id].storage;
+  if (s->view == VIEW_NONE) return;
+  const Value *base = &v->fn->values.at[s->base];
+  int64_t offset = s->view == VIEW_OF ? s->offset * elem_bytes(base->type.elem) : 0;
+  if (s->place != base->storage.place || s->slot != base->storage.slot ||
+      s->at != base->storage.at + offset)
+    verify_report(v, "E1108", value_span(v, id), "[place-c6] a view is not placed in its base");
+}
+
+void verify_placed(Verifier *v) {
+  const Fn *f = v->fn;
+  if (f->kind == FN_KERNEL) return;
+  for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, i);
+  if (v->failed) return;
+  Arena *a = v->m->arena;
+  uint32_t n = f->values.n + 1;
+  Places p = {
+      v, {0}, ARENA_ARRAY(a, ValueId, n), ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
+  find_lives(&p);
+  for (ValueId i = 0; i < f->values.n; i++) add_value(&p, i);
+  for (OpId i = 0; i < f->ops.n; i++) add_work(&p, i), add_store(&p, i);
+  check_conflicts(&p);
+}
