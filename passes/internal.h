@@ -1,0 +1,55 @@
+/* What passes share: their prototypes, and the small vocabulary of rebuilding functions.
+
+   Passes never edit a list of ops in place. A Rebuild walks an old function and appends to a new
+   one; `map` says which new value stands for each old one. */
+#ifndef SHARDC_PASSES_INTERNAL_H
+#define SHARDC_PASSES_INTERNAL_H
+#include "passes/pass.h"
+
+PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
+    pass_recompute;
+PassRun pass_clean, pass_fuse, pass_order, pass_select, pass_schedule, pass_memory;
+
+typedef struct Rebuild {
+  Module *m;
+  const Fn *from;
+  Fn *to;
+  ValueId *map; /* by ValueId of from; NO_VALUE: not there (yet) */
+} Rebuild;
+
+Rebuild rebuild_begin(Module *m,
+                      const Fn *from);   /* same kind, name, attributes, arguments; no ops yet */
+Op *rebuild_op(Rebuild *r, const Op *o); /* copies o with mapped operands */
+void rebuild_results(Rebuild *r);        /* results of from, mapped, become results of to */
+ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
+
+/* Keeps what entries reach, callees before callers, and gives every function a name of its own. */
+void module_collect(Module *m);
+
+/* A loop's operands and body arguments by role. */
+typedef struct LoopShape {
+  uint32_t carry, invariant, stacked; /* numbers of operands */
+  int64_t trip;
+  bool reverse;
+  Axis axis; /* what it runs over */
+} LoopShape;
+LoopShape loop_shape(const Op *o);
+Op *emit_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
+              Loc loc); /* result types from the body */
+
+/* Appends an op of one result whose type is known. */
+ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *g,
+                   Type t, Loc loc);
+ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t,
+                    Loc loc); /* expanded to the dims of t, in t's order */
+ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc); /* a constant of any dims */
+ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc);         /* sum over every dim */
+
+Span span_of(const Module *m, Loc at);           /* for diagnostics */
+Fn *entry_of(const Module *m, const char *name); /* NULL if absent */
+Global *global_named(const Module *m, const char *name);
+
+/* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
+ * done its work. */
+void simplify_module(Module *m, bool after_grad);
+#endif

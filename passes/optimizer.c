@@ -1,0 +1,221 @@
+/* optimizer: an update rule per parameter, appended to the entry `step`; zeros for its states,
+   appended to `init`.
+
+   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
+   setting debug.gradients is on. Settings read: train.optim (adamw, sgd) with .lr .betas .eps
+   .decay .momentum .nesterov; train.lr (the schedule, schedule_lr.c); train.clip. Without
+   train.optim nothing is updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD,
+   term by term; what depends on the step alone is computed in f64 and rounded once. An update is a
+   handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place.
+   Outputs: lr, the rate of this step, and, with clip, grad.norm. */
+#include "passes/optimizer.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Update {
+  Module *m;
+  Fn *f;            /* the new step */
+  Loc loc;          /* of the parameter in work */
+  uint32_t globals; /* number of globals that may have a gradient: those from before */
+  Schedule s;
+  ValueId lr;          /* f64[] */
+  ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
+  double betas[2], eps, decay, momentum;
+  bool nesterov;
+  /* AdamW: f32[], made once */
+  ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
+} Update;
+
+typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
+
+static ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(u->m, u->f, c, a, b, u->loc);
+}
+
+static ValueId num(Update *u, double value) {
+  return ir_const(u->m, u->f, ELEM_f32, value, u->loc);
+}
+static ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
+static ValueId to_f32(Update *u, ValueId a) { return ir_cast(u->m, u->f, a, ELEM_f32, u->loc); }
+
+static Global *state(Update *u, const Global *g, const char *name) {
+  Module *m = u->m;
+  Str path = intern_printf(m->ctx->names, "%s.%s", g->name, name);
+  Global *s = module_global(m, path);
+  if (!s) s = module_add_global(m, GLOBAL_STATE, path, g->type, g->loc);
+  Fn *init = entry_of(m, "init");
+  if (init) ir_store(m, init, s, emit_full(m, init, s->type, 0, g->loc), g->loc);
+  return s;
+}
+
+/* ---- AdamW ---- */
+static void adamw_begin(Update *u) {
+  Schedule *s = &u->s;
+  ValueId one = s_num(s, 1), t = s_bin(s, OP_add, s->t, one);
+  ValueId b1 = s_power(s, u->betas[0], t), b2 = s_power(s, u->betas[1], t);
+  u->rate = to_f32(u, s_bin(s, OP_div, u->lr, s_bin(s, OP_sub, one, b1)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
+  ValueId decay = s_bin(s, OP_mul, u->lr, s_num(s, u->decay));
+  u->shrink = to_f32(u, s_bin(s, OP_sub, one, decay));
+}
+
+/* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
+ * / root + eps) */
+static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
+  Global *gm = state(u, g, "m"), *gv = state(u, g, "v");
+  ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
+  if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
+  ir_store(u->m, u->f, gm, m, u->loc);
+  ir_store(u->m, u->f, gv, v, u->loc);
+  ir_store(u->m, u->f, g, w, u->loc);
+}
+
+/* ---- SGD ---- */
+static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
+
+/* PyTorch's first buffer is the gradient: the same as a buffer that starts at 0, since there is no
+ * dampening. */
+static ValueId with_momentum(Update *u, Global *g, ValueId d) {
+  Global *s = state(u, g, "momentum");
+  ValueId b = bin(u, OP_add, times(u, ir_load(u->m, u->f, s, u->loc), u->momentum), d);
+  ir_store(u->m, u->f, s, b, u->loc);
+  return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
+}
+
+static void sgd(Update *u, Global *g, ValueId w, ValueId d) {
+  if (g->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (u->momentum != 0) d = with_momentum(u, g, d);
+  w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
+  ir_store(u->m, u->f, g, w, u->loc);
+}
+
+typedef struct OptimizerRow {
+  const char *name;
+  void (*begin)(Update *u);
+  UpdateRule *rule;
+  double lr, eps, decay; /* what holds when nothing is written */
+} OptimizerRow;
+
+static const OptimizerRow optimizers[] = {
+    {"adamw", adamw_begin, adamw, 1e-3, 1e-8, 0.01},
+    {"sgd", sgd_begin, sgd, 1e-3, 0, 0},
+};
+
+static const OptimizerRow *chosen(Module *m, const char *name) {
+  for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+    if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
+  Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
+  diag_help(r, "`optim adamw` and `optim sgd` are");
+  return NULL;
+}
+
+/* ---- clipping ---- */
+static ValueId square_sum(Update *u, ValueId d) {
+  return emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
+}
+
+static void output(Update *u, const char *name, ValueId v) {
+  Global *g = global_named(u->m, name);
+  Str path = intern(u->m->ctx->names, name);
+  if (!g) g = module_add_global(u->m, GLOBAL_OUTPUT, path, type_scalar(ELEM_f32), (Loc){0});
+  ir_store(u->m, u->f, g, v, (Loc){0});
+}
+
+/* min(1, clip / (norm + 1e-6)) */
+static void clip(Update *u, const ValueId *gradient) {
+  double limit = module_number(u->m, "train.clip", 0);
+  u->coefficient = NO_VALUE;
+  if (limit <= 0) return;
+  ValueId sum = NO_VALUE;
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    ValueId s = square_sum(u, gradient[i]);
+    sum = sum == NO_VALUE ? s : bin(u, OP_add, sum, s);
+  }
+  if (sum == NO_VALUE) return;
+  ValueId norm = ir_unary(u->m, u->f, OP_sqrt, sum, u->loc);
+  ValueId ratio = bin(u, OP_div, num(u, limit), bin(u, OP_add, norm, num(u, 1e-6)));
+  u->coefficient = bin(u, OP_min, ratio, num(u, 1));
+  output(u, "grad.norm", norm);
+}
+
+/* ---- putting it together ---- */
+static const char *base_name(const Global *g) {
+  return g->kind == GLOBAL_OUTPUT && !strncmp(g->name, "grad.", 5) ? g->name + 5 : NULL;
+}
+
+/* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
+static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, bool keep) {
+  Rebuild r = rebuild_begin(m, step);
+  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
+  for (uint32_t i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    const char *name = o->code == OP_store ? base_name(o->global) : NULL;
+    for (uint32_t g = 0; name && g < m->globals.n; g++)
+      if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = r.map[o->in[0]];
+    if (!name || keep) rebuild_op(&r, o);
+  }
+  return r.to;
+}
+
+static void drop_gradient_outputs(Module *m) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *g = m->globals.at[i];
+    const char *name = base_name(g);
+    Global *of = name ? global_named(m, name) : NULL;
+    if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = g;
+  }
+  m->globals.n = n;
+}
+
+static bool is_on(const Module *m, const char *key) {
+  return !strcmp(module_setting(m, key, "off"), "on");
+}
+
+static void read_settings(Update *u, const OptimizerRow *row) {
+  static const double betas[2] = {0.9, 0.999};
+  setting_numbers(u->m, "train.optim.betas", betas, 2, u->betas);
+  u->eps = setting_number(u->m, "train.optim.eps", row->eps);
+  u->decay = setting_number(u->m, "train.optim.decay", row->decay);
+  u->momentum = setting_number(u->m, "train.optim.momentum", 0);
+  u->nesterov = is_on(u->m, "train.optim.nesterov");
+}
+
+static void update_all(Update *u, const OptimizerRow *row, const ValueId *gradient) {
+  clip(u, gradient);
+  row->begin(u);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    Global *g = u->m->globals.at[i];
+    u->loc = g->loc;
+    ValueId d = gradient[i];
+    if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
+    row->rule(u, g, ir_load(u->m, u->f, g, g->loc), d);
+  }
+  output(u, "lr", to_f32(u, u->lr));
+}
+
+void pass_optimizer(Module *m) {
+  Fn *step = entry_of(m, "step");
+  Str name = module_setting(m, "train.optim", NULL);
+  const OptimizerRow *row = step && name ? chosen(m, name) : NULL;
+  if (!row) return;
+  bool keep = is_on(m, "debug.gradients");
+  ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  Update u = {.m = m, .globals = m->globals.n};
+  u.f = take_gradients(m, step, gradient, keep);
+  u.s = schedule_begin(m, u.f);
+  read_settings(&u, row);
+  u.lr = s_bin(&u.s, OP_mul, s_num(&u.s, setting_number(m, "train.optim.lr", row->lr)),
+               schedule_factor(&u.s));
+  update_all(&u, row, gradient);
+  if (!keep) drop_gradient_outputs(m);
+  module_replace(m, step, u.f);
+  module_collect(m);
+}

@@ -1,0 +1,22 @@
+/* Learning rates as IR, and settings that are numbers: shared by optimizer.c and schedule_lr.c. */
+#ifndef SHARDC_PASSES_OPTIMIZER_H
+#define SHARDC_PASSES_OPTIMIZER_H
+#include "passes/internal.h"
+
+/* Scalar f64 ops on the number of the step. */
+typedef struct Schedule {
+  Module *m;
+  Fn *f;
+  ValueId t; /* @step as f64[], from 0 */
+} Schedule;
+
+Schedule schedule_begin(Module *m, Fn *f);
+ValueId schedule_factor(Schedule *s); /* f64[]: what the base rate is multiplied with */
+
+ValueId s_num(Schedule *s, double value);
+ValueId s_bin(Schedule *s, OpCode c, ValueId a, ValueId b);
+ValueId s_power(Schedule *s, double base, ValueId exponent);
+
+double setting_number(const Module *m, const char *key, double otherwise); /* knows `20%` */
+void setting_numbers(const Module *m, const char *key, const double *otherwise, int n, double *to);
+#endif

@@ -1,0 +1,157 @@
+/* Rebuilding functions and modules: copying with a value map, loops by role, order and names of
+   functions, positions.
+
+   module_collect visits callees first, entries in their order, so the order of functions depends on
+   the program alone. */
+#include "passes/internal.h"
+#include <string.h>
+
+ValueId *value_map(Module *m, const Fn *from) {
+  ValueId *map = ARENA_ARRAY(m->arena, ValueId, from->values.n + 1);
+  for (uint32_t i = 0; i < from->values.n; i++) map[i] = NO_VALUE;
+  return map;
+}
+
+Rebuild rebuild_begin(Module *m, const Fn *from) {
+  Rebuild r = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+  r.to->loc = from->loc;
+  for (uint32_t i = 0; i < from->attrs.n; i++) vec_push(m->arena, r.to->attrs, from->attrs.at[i]);
+  r.map = value_map(m, from);
+  for (uint32_t i = 0; i < from->args.n; i++)
+    r.map[from->args.at[i]] = fn_arg(m, r.to, *value_type(from, from->args.at[i]));
+  return r;
+}
+
+Op *rebuild_op(Rebuild *r, const Op *o) { return fn_clone_op(r->m, r->to, r->from, o, r->map); }
+
+void rebuild_results(Rebuild *r) {
+  for (uint32_t i = 0; i < r->from->results.n; i++)
+    fn_result(r->m, r->to, r->map[r->from->results.at[i]]);
+}
+
+typedef VEC(Fn *) FnList;
+
+static bool listed(const FnList *l, const Fn *f) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->at[i] == f) return true;
+  return false;
+}
+
+static void collect(Module *m, FnList *l, Fn *f) {
+  if (listed(l, f)) return;
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].callee) collect(m, l, f->ops.at[i].callee);
+  vec_push(m->arena, *l, f);
+}
+
+static bool name_taken(const FnList *l, uint32_t n, Str name) {
+  for (uint32_t i = 0; i < n; i++)
+    if (l->at[i]->name == name) return true;
+  return false;
+}
+
+static Str free_name(Module *m, const FnList *l, uint32_t n, Str name) {
+  Str free = name;
+  for (int i = 2; name_taken(l, n, free); i++)
+    free = intern_printf(m->ctx->names, "%s.%d", name, i);
+  return free;
+}
+
+void module_collect(Module *m) {
+  FnList l = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY) collect(m, &l, m->fns.at[i]);
+  for (uint32_t i = 0; i < l.n; i++) l.at[i]->name = free_name(m, &l, i, l.at[i]->name);
+  m->fns.n = 0;
+  for (uint32_t i = 0; i < l.n; i++) vec_push(m->arena, m->fns, l.at[i]);
+}
+
+LoopShape loop_shape(const Op *o) {
+  LoopShape s = {.carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
+                 .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
+                 .trip = attr_int(&o->attrs, ATTR_trip, 0),
+                 .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0};
+  s.stacked = o->nin - s.carry - s.invariant;
+  s.axis = (Axis){o->group[0].from[0], s.trip};
+  return s;
+}
+
+static Type stacked_type(Axis a, const Type *t) {
+  Type r = type_of(t->elem, 1, &a);
+  if (t->rank == MAX_RANK) bug("a loop over %s stacks a value of rank %d", a.dim, t->rank);
+  for (int i = 0; i < t->rank; i++) r.axis[r.rank++] = t->axis[i];
+  return r;
+}
+
+Op *emit_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc loc) {
+  uint32_t n = body->results.n;
+  Type *types = ARENA_ARRAY(m->arena, Type, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    const Type *t = value_type(body, body->results.at[i]);
+    types[i] = i < s.carry ? *value_type(f, in[i]) : stacked_type(s.axis, t);
+  }
+  Op *o = fn_op(m, f, OP_loop, s.carry + s.invariant + s.stacked, in, n, types, loc);
+  op_add_group(m, o, group_dims(1, &s.axis.dim));
+  attr_set_int(m, &o->attrs, ATTR_carry, s.carry);
+  attr_set_int(m, &o->attrs, ATTR_invariant, s.invariant);
+  attr_set_int(m, &o->attrs, ATTR_trip, s.trip);
+  if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
+  o->callee = body;
+  return o;
+}
+
+ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *g,
+                   Type t, Loc loc) {
+  Op *o = fn_op(m, f, c, nin, in, 1, &t, loc);
+  if (g) op_add_group(m, o, *g);
+  return o->out;
+}
+
+ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t, Loc loc) {
+  const Type *have = value_type(f, v);
+  Str missing[MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < t.rank; i++)
+    if (type_find(have, t.axis[i].dim) < 0) missing[n++] = t.axis[i].dim;
+  if (!n) return v;
+  Group g = group_dims(n, missing);
+  return emit_typed(m, f, OP_expand, 1, &v, &g, type_with_elem(t, have->elem), loc);
+}
+
+ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc) {
+  return emit_spread(m, f, ir_const(m, f, t.elem, value, loc), t, loc);
+}
+
+ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc) {
+  Type t = *value_type(f, v);
+  Str dims[MAX_RANK];
+  for (int i = 0; i < t.rank; i++) dims[i] = t.axis[i].dim;
+  return ir_reduce(m, f, OP_sum, v, t.rank, dims, loc);
+}
+
+static uint32_t offset_of(const Source *s, uint32_t line, uint32_t column) {
+  const char *p = s->text;
+  for (uint32_t n = 1; n < line && p; n++) p = strchr(p, '\n'), p += p != NULL;
+  size_t at = p ? (size_t)(p - s->text) + column - 1 : s->length;
+  return (uint32_t)(at < s->length ? at : s->length);
+}
+
+/* Files are found by name: a module read back from text has its own numbers. */
+Span span_of(const Module *m, Loc at) {
+  if (!at.file || at.file > m->sources.n || !at.line || !at.column) return (Span){0};
+  const Diag *d = m->ctx->diag;
+  for (uint32_t i = 1; i <= diag_source_count(d); i++) {
+    const Source *s = diag_source(d, i);
+    if (!strcmp(s->name, m->sources.at[at.file - 1].name))
+      return (Span){i, offset_of(s, at.line, at.column), at.length};
+  }
+  return (Span){0};
+}
+
+Fn *entry_of(const Module *m, const char *name) {
+  return module_fn(m, intern(m->ctx->names, name));
+}
+
+Global *global_named(const Module *m, const char *name) {
+  return module_global(m, intern(m->ctx->names, name));
+}

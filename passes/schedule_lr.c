@@ -1,0 +1,123 @@
+/* Learning-rate schedules as scalar f64 ops on @step.
+
+   Settings: train.lr names a row of the table below; train.lr.warmup (steps), train.lr.floor (share
+   of the rate), train.lr.decay (share of all steps, wsd), train.steps. Below warmup the factor is
+   (t + 1) / warmup. Past the last step, when a run goes on longer than planned, factors stay where
+   they ended. */
+#include "passes/optimizer.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+double setting_number(const Module *m, const char *key, double otherwise) {
+  Str text = module_setting(m, key, NULL);
+  if (!text) return otherwise;
+  char *end;
+  double v = strtod(text, &end);
+  if (end == text) return otherwise;
+  return *end == '%' ? v / 100 : v;
+}
+
+/* Numbers of a list, `[0.9, 0.95]`; those that are missing stay as they are otherwise. */
+void setting_numbers(const Module *m, const char *key, const double *otherwise, int n, double *to) {
+  Str text = module_setting(m, key, "");
+  for (int i = 0; i < n; i++) {
+    text += strspn(text, "[(, ");
+    char *end;
+    double v = strtod(text, &end);
+    to[i] = end == text ? otherwise[i] : v;
+    text = end;
+  }
+}
+
+ValueId s_num(Schedule *s, double value) { return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0}); }
+
+ValueId s_bin(Schedule *s, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(s->m, s->f, c, a, b, (Loc){0});
+}
+
+static ValueId s_un(Schedule *s, OpCode c, ValueId a) {
+  return ir_unary(s->m, s->f, c, a, (Loc){0});
+}
+
+/* e^(exponent log(base)); a base of 0 gives 0: exponents are at least 1 */
+ValueId s_power(Schedule *s, double base, ValueId exponent) {
+  if (base <= 0) return s_num(s, 0);
+  return s_un(s, OP_exp, s_bin(s, OP_mul, exponent, s_num(s, log(base))));
+}
+
+Schedule schedule_begin(Module *m, Fn *f) {
+  Global *step = global_named(m, "step");
+  if (!step)
+    step = module_add_global(m, GLOBAL_SCALAR, intern(m->ctx->names, "step"), type_scalar(ELEM_i32),
+                             (Loc){0});
+  Schedule s = {m, f, NO_VALUE};
+  s.t = ir_cast(m, f, ir_load(m, f, step, (Loc){0}), ELEM_f64, (Loc){0});
+  return s;
+}
+
+typedef struct Shape {
+  double warmup, floor, steps, decay;
+} Shape;
+
+/* (t - warmup) / (steps - warmup), at most 1 */
+static ValueId progress(Schedule *s, const Shape *k, double from) {
+  double length = k->steps - from > 1 ? k->steps - from : 1;
+  ValueId p = s_bin(s, OP_div, s_bin(s, OP_sub, s->t, s_num(s, from)), s_num(s, length));
+  return s_bin(s, OP_min, p, s_num(s, 1));
+}
+
+static ValueId constant(Schedule *s, const Shape *k) { return (void)k, s_num(s, 1); }
+
+/* floor + (1 - floor)(1 + cos(pi p)) / 2 */
+static ValueId cosine(Schedule *s, const Shape *k) {
+  ValueId p = progress(s, k, k->warmup);
+  ValueId c = s_un(s, OP_cos, s_bin(s, OP_mul, p, s_num(s, 3.14159265358979323846)));
+  ValueId half = s_bin(s, OP_mul, s_bin(s, OP_add, c, s_num(s, 1)), s_num(s, (1 - k->floor) / 2));
+  return s_bin(s, OP_add, half, s_num(s, k->floor));
+}
+
+static ValueId falling(Schedule *s, const Shape *k, double from) {
+  ValueId p = progress(s, k, from);
+  return s_bin(s, OP_sub, s_num(s, 1), s_bin(s, OP_mul, p, s_num(s, 1 - k->floor)));
+}
+
+static ValueId linear(Schedule *s, const Shape *k) { return falling(s, k, k->warmup); }
+
+static ValueId wsd(Schedule *s, const Shape *k) {
+  double from = k->steps - k->decay * k->steps;
+  ValueId steady = s_bin(s, OP_lt, s->t, s_num(s, from));
+  return ir_where(s->m, s->f, steady, s_num(s, 1), falling(s, k, from), (Loc){0});
+}
+
+static ValueId inverse_sqrt(Schedule *s, const Shape *k) {
+  double w = k->warmup > 1 ? k->warmup : 1;
+  ValueId t1 = s_bin(s, OP_add, s->t, s_num(s, 1));
+  return s_un(s, OP_sqrt, s_bin(s, OP_div, s_num(s, w), t1));
+}
+
+static const struct {
+  const char *name;
+  ValueId (*factor)(Schedule *s, const Shape *k);
+} schedules[] = {
+    {"constant", constant},         {"cosine", cosine}, {"linear", linear}, {"wsd", wsd},
+    {"inverse_sqrt", inverse_sqrt},
+};
+
+static ValueId with_warmup(Schedule *s, const Shape *k, ValueId factor) {
+  if (k->warmup <= 0) return factor;
+  ValueId rising = s_bin(s, OP_div, s_bin(s, OP_add, s->t, s_num(s, 1)), s_num(s, k->warmup));
+  ValueId early = s_bin(s, OP_lt, s->t, s_num(s, k->warmup));
+  return ir_where(s->m, s->f, early, rising, factor, (Loc){0});
+}
+
+ValueId schedule_factor(Schedule *s) {
+  const Module *m = s->m;
+  Shape k = {setting_number(m, "train.lr.warmup", 0), setting_number(m, "train.lr.floor", 0),
+             setting_number(m, "train.steps", 1), setting_number(m, "train.lr.decay", 0.2)};
+  Str name = module_setting(m, "train.lr", "constant");
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
+    if (!strcmp(schedules[i].name, name)) return with_warmup(s, &k, schedules[i].factor(s, &k));
+  diag_at(m->ctx->diag, "E0601", (Span){0}, "there is no learning-rate schedule `%s`", name);
+  return s_num(s, 1);
+}

@@ -1,0 +1,342 @@
+/* Rules of simplify: one small function per op or kind of op. A rule gets the op with operands in
+   the new function, and answers with an equal value, which may be new, or NO_VALUE. All are exact:
+   the same bits, but for the sign of zeros and for sums of equal things, which become one product.
+ */
+#include "passes/simplify.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef ValueId Rule(Simplify *s, const Op *o, const Type *t);
+
+bool is_const(const Fn *f, ValueId v, double *value) {
+  const Op *def = value_def(f, v);
+  if (!def || def->code != OP_const) return false;
+  *value = attr_float(&def->attrs, ATTR_value, 0);
+  return true;
+}
+
+static bool is_number(Simplify *s, ValueId v, double wanted) {
+  double x;
+  return is_const(s->to, v, &x) && x == wanted;
+}
+
+/* The op that defines v, if it has this code. */
+static const Op *made_by(Simplify *s, ValueId v, OpCode c) {
+  const Op *def = value_def(s->to, v);
+  return def && def->code == c ? def : NULL;
+}
+
+static ValueId bin(Simplify *s, const Op *o, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(s->m, s->to, c, a, b, o->loc);
+}
+
+static ValueId num(Simplify *s, const Op *o, Elem e, double v) {
+  return ir_const(s->m, s->to, e, v, o->loc);
+}
+
+/* ---- constants ---- */
+static double f_add(double a, double b) { return a + b; }
+static double f_sub(double a, double b) { return a - b; }
+static double f_mul(double a, double b) { return a * b; }
+static double f_div(double a, double b) { return a / b; }
+static double f_min(double a, double b) { return b < a ? b : a; }
+static double f_max(double a, double b) { return b > a ? b : a; }
+static double f_lt(double a, double b) { return a < b; }
+static double f_le(double a, double b) { return a <= b; }
+static double f_eq(double a, double b) { return a == b; }
+static double f_and(double a, double b) { return a != 0 && b != 0; }
+static double f_or(double a, double b) { return a != 0 || b != 0; }
+static double f_neg(double a, double b) { return (void)b, -a; }
+static double f_abs(double a, double b) { return (void)b, fabs(a); }
+static double f_not(double a, double b) { return (void)b, a == 0; }
+static double f_sqrt(double a, double b) { return (void)b, sqrt(a); }
+static double f_floor(double a, double b) { return (void)b, floor(a); }
+static double f_cast(double a, double b) { return (void)b, a; }
+
+/* Only what is rounded correctly: exp and its like differ in the last bit between makers of
+ * numbers. */
+static double (*const folds[OP_COUNT])(double, double) = {
+    [OP_add] = f_add,     [OP_sub] = f_sub, [OP_mul] = f_mul,   [OP_div] = f_div,
+    [OP_min] = f_min,     [OP_max] = f_max, [OP_lt] = f_lt,     [OP_le] = f_le,
+    [OP_eq] = f_eq,       [OP_and] = f_and, [OP_or] = f_or,     [OP_neg] = f_neg,
+    [OP_abs] = f_abs,     [OP_not] = f_not, [OP_sqrt] = f_sqrt, [OP_cast] = f_cast,
+    [OP_floor] = f_floor,
+};
+
+/* v as element type e holds it; false if that is not sure (whole numbers beyond 2^31, narrow
+ * floats). */
+static bool as_elem(Elem e, double v, double *r) {
+  *r = e == ELEM_f32 ? (double)(float)v : e == ELEM_bool ? v != 0 : v;
+  if (e == ELEM_bf16 || e == ELEM_f16) return false;
+  if (elem_class(e) != CLASS_INT) return true;
+  *r = trunc(v);
+  return fabs(v) < 2147483648.0;
+}
+
+static ValueId fold(Simplify *s, const Op *o, const Type *t) {
+  if (!folds[o->code] || t->rank) return NO_VALUE;
+  double v[2] = {0, 0}, r;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!is_const(s->to, o->in[i], &v[i]) ||
+        !as_elem(value_type(s->to, o->in[i])->elem, v[i], &v[i]))
+      return NO_VALUE;
+  if (o->code == OP_div && elem_class(t->elem) == CLASS_INT) return NO_VALUE;
+  return as_elem(t->elem, folds[o->code](v[0], v[1]), &r) ? num(s, o, t->elem, r) : NO_VALUE;
+}
+
+/* ---- element-wise identities ---- */
+static ValueId rule_neg(Simplify *s, const Op *o, const Type *t) {
+  const Op *a = value_def(s->to, o->in[0]);
+  double c;
+  (void)t;
+  if (!a) return NO_VALUE;
+  if (a->code == OP_neg) return a->in[0];
+  if (a->code == OP_sub) return bin(s, o, OP_sub, a->in[1], a->in[0]);
+  if (a->code != OP_mul || !is_const(s->to, a->in[1], &c)) return NO_VALUE;
+  return bin(s, o, OP_mul, a->in[0], num(s, o, t->elem, -c));
+}
+
+static ValueId rule_add(Simplify *s, const Op *o, const Type *t) {
+  (void)t;
+  if (is_number(s, o->in[0], 0)) return o->in[1];
+  if (is_number(s, o->in[1], 0)) return o->in[0];
+  const Op *a = made_by(s, o->in[0], OP_neg), *b = made_by(s, o->in[1], OP_neg);
+  if (b) return bin(s, o, OP_sub, o->in[0], b->in[0]);
+  return a ? bin(s, o, OP_sub, o->in[1], a->in[0]) : NO_VALUE;
+}
+
+static ValueId rule_sub(Simplify *s, const Op *o, const Type *t) {
+  (void)t;
+  if (is_number(s, o->in[1], 0)) return o->in[0];
+  if (is_number(s, o->in[0], 0)) return ir_unary(s->m, s->to, OP_neg, o->in[1], o->loc);
+  const Op *b = made_by(s, o->in[1], OP_neg);
+  return b ? bin(s, o, OP_add, o->in[0], b->in[0]) : NO_VALUE;
+}
+
+static ValueId times_constant(Simplify *s, const Op *o, ValueId a, double c) {
+  const Op *n = made_by(s, a, OP_neg);
+  if (c == 1) return a;
+  if (n) return bin(s, o, OP_mul, n->in[0], num(s, o, value_type(s->to, a)->elem, -c));
+  return c == -1 ? ir_unary(s->m, s->to, OP_neg, a, o->loc) : NO_VALUE;
+}
+
+static ValueId rule_mul(Simplify *s, const Op *o, const Type *t) {
+  double c;
+  (void)t;
+  if (is_const(s->to, o->in[1], &c)) return times_constant(s, o, o->in[0], c);
+  if (!is_const(s->to, o->in[0], &c)) return NO_VALUE;
+  ValueId v = times_constant(s, o, o->in[1], c);
+  return v != NO_VALUE ? v : bin(s, o, OP_mul, o->in[1], o->in[0]); /* constants stand second */
+}
+
+static bool power_of_two(double c) {
+  int e;
+  return c != 0 && isfinite(c) && fabs(frexp(c, &e)) == 0.5 && abs(e) < 100;
+}
+
+static ValueId rule_div(Simplify *s, const Op *o, const Type *t) {
+  double c;
+  if (!is_const(s->to, o->in[1], &c) || elem_class(t->elem) != CLASS_FLOAT) return NO_VALUE;
+  if (c == 1) return o->in[0];
+  return power_of_two(c) ? bin(s, o, OP_mul, o->in[0], num(s, o, t->elem, 1 / c)) : NO_VALUE;
+}
+
+static ValueId rule_pow(Simplify *s, const Op *o, const Type *t) {
+  double n = attr_float(&o->attrs, ATTR_value, 1);
+  if (n == 0) return emit_full(s->m, s->to, *t, 1, o->loc);
+  if (n == 1) return o->in[0];
+  if (n == 2) return bin(s, o, OP_mul, o->in[0], o->in[0]);
+  if (n == -1) return bin(s, o, OP_div, num(s, o, t->elem, 1), o->in[0]);
+  if (n == 0.5) return ir_unary(s->m, s->to, OP_sqrt, o->in[0], o->loc);
+  return n == -0.5 ? ir_unary(s->m, s->to, OP_rsqrt, o->in[0], o->loc) : NO_VALUE;
+}
+
+static ValueId rule_same_operands(Simplify *s, const Op *o, const Type *t) {
+  (void)s, (void)t;
+  return o->in[0] == o->in[1] ? o->in[0] : NO_VALUE;
+}
+
+/* and: true is neutral, false decides; or: the other way round */
+static ValueId rule_logic(Simplify *s, const Op *o, const Type *t) {
+  double c;
+  if (o->in[0] == o->in[1]) return o->in[0];
+  for (int i = 0; i < 2; i++) {
+    if (!is_const(s->to, o->in[i], &c)) continue;
+    bool neutral = (c != 0) == (o->code == OP_and);
+    return neutral ? o->in[1 - i] : emit_full(s->m, s->to, *t, c != 0, o->loc);
+  }
+  return NO_VALUE;
+}
+
+static ValueId rule_not(Simplify *s, const Op *o, const Type *t) {
+  const Op *a = made_by(s, o->in[0], OP_not);
+  (void)t;
+  return a ? a->in[0] : NO_VALUE;
+}
+
+static ValueId widened(Simplify *s, const Op *o, ValueId v, const Type *t) {
+  return emit_spread(s->m, s->to, v, *t, o->loc);
+}
+
+static ValueId rule_where(Simplify *s, const Op *o, const Type *t) {
+  double c;
+  if (is_const(s->to, o->in[0], &c)) return widened(s, o, o->in[c != 0 ? 1 : 2], t);
+  return o->in[1] == o->in[2] ? widened(s, o, o->in[1], t) : NO_VALUE;
+}
+
+static ValueId rule_cast(Simplify *s, const Op *o, const Type *t) {
+  return value_type(s->to, o->in[0])->elem == t->elem ? o->in[0] : NO_VALUE;
+}
+
+static ValueId rule_stop(Simplify *s, const Op *o, const Type *t) {
+  (void)t;
+  return s->after_grad ? o->in[0] : NO_VALUE;
+}
+
+/* ---- expand ---- */
+static ValueId source(Simplify *s, ValueId v) {
+  const Op *e = made_by(s, v, OP_expand);
+  return e ? e->in[0] : v;
+}
+
+/* The operand that contains all others' dims, or NO_VALUE. */
+static ValueId container(Simplify *s, uint32_t n, const ValueId *in) {
+  for (uint32_t i = 0; i < n; i++) {
+    bool all = true;
+    for (uint32_t j = 0; j < n; j++)
+      all &= type_contains(value_type(s->to, in[i]), value_type(s->to, in[j]));
+    if (all) return in[i];
+  }
+  return NO_VALUE;
+}
+
+static ValueId emit_on(Simplify *s, const Op *o, const ValueId *in, const Type *t) {
+  Type r = type_with_elem(*value_type(s->to, container(s, o->nin, in)), t->elem);
+  Op *n = fn_op(s->m, s->to, o->code, o->nin, in, 1, &r, o->loc);
+  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(s->m->arena, n->attrs, o->attrs.at[i]);
+  return widened(s, o, n->out, t);
+}
+
+/* An element-wise op on expanded operands: the same on what was expanded, expanded afterwards if
+   need be. If that cannot be, operands are replaced one by one while another still brings all dims.
+ */
+static ValueId sink_expand(Simplify *s, const Op *o, const Type *t) {
+  ValueId in[3];
+  bool any = false;
+  if (op_family(o->code) != FAMILY_ELEM || !o->nin || o->nin > 3) return NO_VALUE;
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = source(s, o->in[i]), any |= in[i] != o->in[i];
+  if (!any) return NO_VALUE;
+  if (container(s, o->nin, in) != NO_VALUE) return emit_on(s, o, in, t);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = o->in[i];
+  any = false;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    in[i] = source(s, o->in[i]);
+    ValueId big = container(s, o->nin, in);
+    bool fits = big != NO_VALUE && type_same_dims(value_type(s->to, big), t);
+    if (!fits) in[i] = o->in[i];
+    any |= in[i] != o->in[i];
+  }
+  return any ? emit_on(s, o, in, t) : NO_VALUE;
+}
+
+static ValueId rule_expand(Simplify *s, const Op *o, const Type *t) {
+  if (!o->ngroups || !o->group[0].nfrom) return o->in[0];
+  const Op *e = made_by(s, o->in[0], OP_expand);
+  return e ? widened(s, o, e->in[0], t) : NO_VALUE;
+}
+
+/* A sum over expanded dims is a product with their size. */
+static ValueId rule_sum(Simplify *s, const Op *o, const Type *t) {
+  const Op *e = made_by(s, o->in[0], OP_expand);
+  if (!e) return NO_VALUE;
+  ValueId v = e->in[0];
+  Type have = *value_type(s->to, v), wide = *value_type(s->to, o->in[0]);
+  Str rest[MAX_RANK];
+  int n = 0;
+  double times = 1;
+  for (int i = 0; i < o->group[0].nfrom; i++) {
+    Str d = o->group[0].from[i];
+    if (type_find(&have, d) >= 0) rest[n++] = d;
+    else times *= (double)type_size(&wide, d);
+  }
+  if (n == o->group[0].nfrom)
+    return widened(s, o, ir_reduce(s->m, s->to, OP_sum, v, n, rest, o->loc), t);
+  v = ir_reduce(s->m, s->to, OP_sum, v, n, rest, o->loc);
+  v = bin(s, o, OP_mul, v, num(s, o, t->elem, times));
+  return widened(s, o, v, t);
+}
+
+/* ---- moved indexes ---- */
+static bool reversed(const Op *a, const Op *b) {
+  if (a->ngroups != b->ngroups) return false;
+  for (int i = 0; i < a->ngroups; i++) {
+    const Group *p = &a->group[i], *q = &b->group[i];
+    if (p->nfrom != q->nto || p->nto != q->nfrom) return false;
+    for (int j = 0; j < p->nfrom; j++)
+      if (p->from[j] != q->to[j]) return false;
+    for (int j = 0; j < p->nto; j++)
+      if (p->to[j] != q->from[j]) return false;
+  }
+  return true;
+}
+
+static ValueId undo(Simplify *s, const Op *o, OpCode inverse, const Type *t) {
+  const Op *a = made_by(s, o->in[0], inverse);
+  if (!a || !reversed(o, a)) return NO_VALUE;
+  return type_same_dims(value_type(s->to, a->in[0]), t) ? a->in[0] : NO_VALUE;
+}
+
+static ValueId rule_split(Simplify *s, const Op *o, const Type *t) {
+  return undo(s, o, OP_merge, t);
+}
+static ValueId rule_merge(Simplify *s, const Op *o, const Type *t) {
+  return undo(s, o, OP_split, t);
+}
+
+static ValueId rule_rename(Simplify *s, const Op *o, const Type *t) {
+  for (int i = 0; i < o->ngroups; i++)
+    for (int j = 0; j < o->group[i].nfrom; j++)
+      if (o->group[i].from[j] != o->group[i].to[j]) return undo(s, o, OP_rename, t);
+  return o->in[0];
+}
+
+/* slice and pad of everything only rename */
+static ValueId rule_whole(Simplify *s, const Op *o, const Type *t) {
+  const Group *g = &o->group[0];
+  const Type *a = value_type(s->to, o->in[0]);
+  if (type_size(a, g->from[0]) != type_size(t, g->to[0])) return NO_VALUE;
+  return ir_rename(s->m, s->to, o->in[0], g->from[0], g->to[0], o->loc);
+}
+
+static ValueId rule_shift(Simplify *s, const Op *o, const Type *t) {
+  (void)s, (void)t;
+  return attr_int(&o->attrs, ATTR_by, 1) == 0 ? o->in[0] : NO_VALUE;
+}
+
+/* stack of all results of an unstack along the same dim */
+static ValueId rule_stack(Simplify *s, const Op *o, const Type *t) {
+  const Op *u = made_by(s, o->in[0], OP_unstack);
+  (void)t;
+  if (!u || u->nout != o->nin || u->group[0].from[0] != o->group[0].from[0]) return NO_VALUE;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (o->in[i] != u->out + i) return NO_VALUE;
+  return u->in[0];
+}
+
+static Rule *const rules[OP_COUNT] = {
+    [OP_neg] = rule_neg,           [OP_add] = rule_add,           [OP_sub] = rule_sub,
+    [OP_mul] = rule_mul,           [OP_div] = rule_div,           [OP_pow] = rule_pow,
+    [OP_min] = rule_same_operands, [OP_max] = rule_same_operands, [OP_and] = rule_logic,
+    [OP_or] = rule_logic,          [OP_not] = rule_not,           [OP_where] = rule_where,
+    [OP_cast] = rule_cast,         [OP_stop] = rule_stop,         [OP_expand] = rule_expand,
+    [OP_sum] = rule_sum,           [OP_split] = rule_split,       [OP_merge] = rule_merge,
+    [OP_rename] = rule_rename,     [OP_slice] = rule_whole,       [OP_pad] = rule_whole,
+    [OP_shift] = rule_shift,       [OP_stack] = rule_stack,
+};
+
+ValueId simplify_rule(Simplify *s, const Op *o, const Type *t) {
+  ValueId v = fold(s, o, t);
+  if (v == NO_VALUE) v = sink_expand(s, o, t);
+  if (v == NO_VALUE && rules[o->code]) v = rules[o->code](s, o, t);
+  return v;
+}
