@@ -1,0 +1,282 @@
+/* The interpreter's frame: globals, functions, calls, loops, and how to walk a tensor. See
+   interp.h.
+
+   Each call of a function has an arena of its own that is freed when it returns, so a long training
+   run in the interpreter stays small. Stores are collected and take effect when the entry ends:
+   loads see the state of its start, wherever they stand. */
+#include "interp_inside.h"
+#include "numbers.h"
+#include <math.h>
+
+typedef struct Store {
+  uint32_t global;
+  Tensor value;
+} Store;
+
+struct Interp {
+  Module *m;
+  Arena *arena;
+  bool round;
+  const char *error;
+  Tensor *global; /* by index in m->globals */
+  VEC(Store) stores;
+};
+
+/* ---- walking ---- */
+
+int64_t stride_of(const Type *t, Str dim) {
+  int64_t stride = 1;
+  for (int i = t->rank; i-- > 0;) {
+    if (t->axis[i].dim == dim) return stride;
+    stride *= t->axis[i].size;
+  }
+  return 0;
+}
+
+Steps steps_in(const Type *space, const Type *t) {
+  Steps s = {{0}};
+  for (int i = 0; i < space->rank; i++) s.step[i] = stride_of(t, space->axis[i].dim);
+  return s;
+}
+
+int64_t steps_at(const Type *space, const Steps *s, const int64_t *index) {
+  int64_t at = 0;
+  for (int i = 0; i < space->rank; i++) at += index[i] * s->step[i];
+  return at;
+}
+
+bool walk_next(const Type *space, int64_t *index) {
+  for (int i = space->rank; i-- > 0;) {
+    if (++index[i] < space->axis[i].size) return true;
+    index[i] = 0;
+  }
+  return false;
+}
+
+int64_t *walk_offsets(Arena *a, const Type *space, const Type *t) {
+  int64_t *offsets = ARENA_ARRAY(a, int64_t, type_count(space)), index[MAX_RANK] = {0}, n = 0;
+  Steps s = steps_in(space, t);
+  do offsets[n++] = steps_at(space, &s, index);
+  while (walk_next(space, index));
+  return offsets;
+}
+
+Type type_of_dims(const Type *t, int n, const Str *dims) {
+  Type r = {.elem = t->elem, .rank = n};
+  for (int i = 0; i < n; i++) r.axis[i] = (Axis){dims[i], type_size(t, dims[i])};
+  return r;
+}
+
+static Tensor tensor_new(Arena *a, Type t) {
+  return (Tensor){t, ARENA_ARRAY(a, double, type_count(&t))};
+}
+
+/* A copy of t in the arena, in the order of `type`. */
+static Tensor tensor_in_order(Arena *a, const Tensor *t, const Type *type) {
+  Tensor r = tensor_new(a, *type);
+  const int64_t *from = walk_offsets(a, type, &t->type);
+  for (int64_t i = 0, n = type_count(type); i < n; i++) r.at[i] = t->at[from[i]];
+  return r;
+}
+
+/* ---- numbers ---- */
+
+static double whole(double x, double least, double most) {
+  if (isnan(x)) return 0;
+  x = trunc(x);
+  return x < least ? least : x > most ? most : x;
+}
+
+static double rounded(Elem e, double x) {
+  switch (e) {
+  case ELEM_f32: return (float)x;
+  case ELEM_bf16: return f32_from_bf16(bf16_from_f32((float)x));
+  case ELEM_f16: return f32_from_f16(f16_from_f32((float)x));
+  default: return x;
+  }
+}
+
+double run_round(const Run *r, Elem e, double x) {
+  if (e == ELEM_bool) return x != 0;
+  if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
+  if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
+  return r->interp->round ? rounded(e, x) : x;
+}
+
+void run_put(const Run *r, Tensor *t, int64_t i, double x) {
+  t->at[i] = run_round(r, t->type.elem, x);
+}
+
+/* ---- functions ---- */
+
+const Tensor *run_in(const Run *r, uint32_t i) { return &r->value[r->op->in[i]]; }
+Tensor *run_out(const Run *r, uint32_t i) { return &r->value[r->op->out + i]; }
+
+static void call_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);
+
+static uint32_t global_index(const Interp *in, const Global *g) {
+  for (uint32_t i = 0; i < in->m->globals.n; i++)
+    if (in->m->globals.at[i] == g) return i;
+  bug("global @%s is not in the module", g->name);
+}
+
+static void run_global(Run *r) {
+  Interp *in = r->interp;
+  uint32_t g = global_index(in, r->op->global);
+  if (r->op->code == OP_load) {
+    Tensor *out = run_out(r, 0);
+    *out = tensor_in_order(r->arena, &in->global[g], &out->type);
+  } else {
+    Tensor kept = tensor_in_order(in->arena, run_in(r, 0), &in->global[g].type);
+    vec_push(in->arena, in->stores, (Store){g, kept});
+  }
+}
+
+/* Part i of t along dim, in the order of `part`. */
+static Tensor slice_of(Arena *a, const Tensor *t, Str dim, int64_t i, const Type *part) {
+  Tensor whole = {t->type, t->at + i * stride_of(&t->type, dim)};
+  return tensor_in_order(a, &whole, part);
+}
+
+static void put_slice(Arena *a, Tensor *t, Str dim, int64_t i, const Tensor *part) {
+  const int64_t *to = walk_offsets(a, &part->type, &t->type);
+  double *base = t->at + i * stride_of(&t->type, dim);
+  for (int64_t k = 0, n = type_count(&part->type); k < n; k++) base[to[k]] = part->at[k];
+}
+
+typedef struct Rounds {    /* a loop while it runs */
+  uint32_t carried, whole; /* operands that are carried; carried or invariant */
+  Str dim;
+  Tensor *args, *results;
+} Rounds;
+
+static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
+  const Fn *body = r->op->callee;
+  double counter = (double)i;
+  l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
+  for (uint32_t k = l->whole; k < r->op->nin; k++)
+    l->args[k + 1] = slice_of(a, run_in(r, k), l->dim, i, value_type(body, body->args.at[k + 1]));
+  call_fn(r->interp, body, l->args, a, l->results);
+  for (uint32_t k = 0; k < l->carried; k++) { /* out of the round's arena */
+    Tensor t = tensor_in_order(a, &l->results[k], &run_out(r, k)->type);
+    memcpy(run_out(r, k)->at, t.at, sizeof(double) * (size_t)type_count(&t.type));
+    l->args[k + 1] = *run_out(r, k);
+  }
+  for (uint32_t k = l->carried; k < r->op->nout; k++)
+    put_slice(a, run_out(r, k), l->dim, i, &l->results[k]);
+}
+
+static void run_loop(Run *r) {
+  const Op *op = r->op;
+  int64_t trip = attr_int(&op->attrs, ATTR_trip, 0),
+          reverse = attr_int(&op->attrs, ATTR_reverse, 0);
+  Rounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
+              .dim = op->group[0].from[0]};
+  l.whole = l.carried + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
+  l.args = ARENA_ARRAY(r->arena, Tensor, op->nin + 1);
+  l.results = ARENA_ARRAY(r->arena, Tensor, op->nout + 1);
+  for (uint32_t k = 0; k < l.whole; k++) l.args[k + 1] = *run_in(r, k);
+  for (int64_t i = 0; i < trip; i++) {
+    Arena *a = arena_new();
+    loop_round(r, &l, reverse ? trip - 1 - i : i, a);
+    arena_free(a);
+  }
+}
+
+static void run_call(Run *r) {
+  if (r->op->code == OP_loop) {
+    run_loop(r);
+    return;
+  }
+  Tensor *args = ARENA_ARRAY(r->arena, Tensor, r->op->nin + 1);
+  Tensor *results = ARENA_ARRAY(r->arena, Tensor, r->op->nout + 1);
+  for (uint32_t i = 0; i < r->op->nin; i++) args[i] = *run_in(r, i);
+  call_fn(r->interp, r->op->callee, args, r->arena, results);
+  for (uint32_t i = 0; i < r->op->nout; i++)
+    *run_out(r, i) = tensor_in_order(r->arena, &results[i], &run_out(r, i)->type);
+}
+
+static RunFamily *const families[] = {
+    [FAMILY_SOURCE] = run_source,       [FAMILY_ELEM] = run_elem,
+    [FAMILY_REDUCE] = run_reduce,       [FAMILY_SCAN] = run_scan,
+    [FAMILY_STRUCT] = run_struct,       [FAMILY_CONTRACT] = run_contract,
+    [FAMILY_GATHER] = run_gather,       [FAMILY_SCATTER] = run_scatter,
+    [FAMILY_ATTENTION] = run_attention, [FAMILY_GLOBAL] = run_global,
+    [FAMILY_CALL] = run_call,
+};
+
+static void call_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
+  Run r = {in, arena_new(), f, NULL, NULL};
+  r.value = ARENA_ARRAY(r.arena, Tensor, f->values.n + 1);
+  for (uint32_t i = 0; i < f->args.n; i++)
+    r.value[f->args.at[i]] = tensor_in_order(r.arena, &args[i], value_type(f, f->args.at[i]));
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    r.op = &f->ops.at[i];
+    for (uint32_t k = 0; k < r.op->nout; k++)
+      *run_out(&r, k) = tensor_new(r.arena, *value_type(f, r.op->out + k));
+    families[op_family(r.op->code)](&r);
+  }
+  for (uint32_t i = 0; i < f->results.n; i++) {
+    const Tensor *t = &r.value[f->results.at[i]];
+    results[i] = tensor_in_order(out, t, &t->type);
+  }
+  arena_free(r.arena);
+}
+
+/* ---- API ---- */
+
+Interp *interp_new(Module *m, Arena *a) {
+  Interp *in = ARENA_NEW(a, Interp);
+  in->m = m, in->arena = a, in->round = true;
+  in->global = ARENA_ARRAY(a, Tensor, m->globals.n + 1);
+  for (uint32_t i = 0; i < m->globals.n; i++) in->global[i] = tensor_new(a, m->globals.at[i]->type);
+  return in;
+}
+
+void interp_set_round(Interp *in, bool on) { in->round = on; }
+
+static Tensor *find_global(const Interp *in, const char *name) {
+  for (uint32_t i = 0; i < in->m->globals.n; i++)
+    if (!strcmp(in->m->globals.at[i]->name, name)) return &in->global[i];
+  return NULL;
+}
+
+void interp_set(Interp *in, const char *global, const double *data) {
+  Tensor *t = find_global(in, global);
+  if (!t) bug("interp_set: no global @%s", global);
+  Run r = {.interp = in};
+  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, data[i]);
+}
+
+void interp_set_all(Interp *in, const char *global, double value) {
+  Tensor *t = find_global(in, global);
+  if (!t) bug("interp_set_all: no global @%s", global);
+  Run r = {.interp = in};
+  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, value);
+}
+
+const Tensor *interp_get(const Interp *in, const char *global) { return find_global(in, global); }
+
+const char *interp_error(const Interp *in) { return in->error; }
+
+bool interp_run(Interp *in, const char *entry) {
+  const Fn *f = NULL;
+  for (uint32_t i = 0; i < in->m->fns.n; i++)
+    if (in->m->fns.at[i]->kind == FN_ENTRY && !strcmp(in->m->fns.at[i]->name, entry))
+      f = in->m->fns.at[i];
+  in->error = f ? NULL : arena_printf(in->arena, "no entry is called @%s", entry);
+  if (!f) return false;
+  Interp run = *in;
+  run.arena = arena_new(), memset(&run.stores, 0, sizeof run.stores);
+  call_fn(&run, f, NULL, run.arena, NULL);
+  for (uint32_t i = 0; i < run.stores.n; i++) {
+    Tensor *to = &in->global[run.stores.at[i].global];
+    memcpy(to->at, run.stores.at[i].value.at, sizeof(double) * (size_t)type_count(&to->type));
+  }
+  arena_free(run.arena);
+  return true;
+}
+
+void interp_call(Interp *in, const Fn *f, const Tensor *args, Tensor *results) {
+  call_fn(in, f, args, in->arena, results);
+}

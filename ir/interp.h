@@ -1,0 +1,37 @@
+/* The reference interpreter: runs any module at any point of the pipeline in plain loops. It is the
+   oracle: passes are tested by running before and after, kernels against it, gradients against
+   finite differences of it.
+
+     Interp *in = interp_new(m, arena);
+     interp_set(in, "tokens", data);           dense, declared order, ints and bools as doubles
+     if (!interp_run(in, "step")) puts(interp_error(in));
+     double loss = interp_get(in, "loss")->at[0];
+
+   The module must verify. Tensors are dense in the order of their type; everything goes by the
+   names of dims, so that storage order never matters. Reductions add up in double; float results
+   are then rounded to their element type. */
+#ifndef SHARDC_INTERP_H
+#define SHARDC_INTERP_H
+#include "ir.h"
+
+typedef struct Tensor {
+  Type type;
+  double *at; /* dense in the order of type */
+} Tensor;
+
+typedef struct Interp Interp;
+
+Interp *interp_new(Module *m, Arena *a);
+void interp_set_round(
+    Interp *in, bool on); /* on at first; off: all floats are doubles, for finite differences */
+void interp_set(Interp *in, const char *global, const double *data);
+void interp_set_all(Interp *in, const char *global, double value); /* every element */
+const Tensor *interp_get(const Interp *in, const char *global);    /* NULL: no such global */
+bool interp_run(Interp *in,
+                const char *entry); /* stores take effect at the end; false: see interp_error */
+const char *interp_error(const Interp *in);
+/* Runs one function: args in the order of f->args, each with that argument's dims in any order.
+   Fills results with tensors in the arena of interp_new, in the order of the types of f->results.
+ */
+void interp_call(Interp *in, const Fn *f, const Tensor *args, Tensor *results);
+#endif

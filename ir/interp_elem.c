@@ -1,0 +1,100 @@
+/* Sources and element-wise ops. One scalar function per op, in a table; the loop over elements is
+ * the same for all. */
+#include "interp_inside.h"
+#include "philox.h"
+#include <math.h>
+
+static double do_neg(double a) { return -a; }
+static double do_same(double a) { return a; }
+static double do_rsqrt(double a) { return 1 / sqrt(a); }
+static double do_sigmoid(double a) { return 1 / (1 + exp(-a)); }
+static double do_sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : a; }
+static double do_not(double a) { return a == 0; }
+static double do_add(double a, double b) { return a + b; }
+static double do_sub(double a, double b) { return a - b; }
+static double do_mul(double a, double b) { return a * b; }
+static double do_div(double a, double b) { return a / b; }
+static double do_min(double a, double b) { return b < a ? b : a; }
+static double do_max(double a, double b) { return b > a ? b : a; }
+static double do_lt(double a, double b) { return a < b; }
+static double do_le(double a, double b) { return a <= b; }
+static double do_eq(double a, double b) { return a == b; }
+static double do_and(double a, double b) { return a != 0 && b != 0; }
+static double do_or(double a, double b) { return a != 0 || b != 0; }
+
+/* A first guess from the tail's asymptote, good for the sign and the size, then Newton steps on
+   erf(x) - a; near the ends on erfc, which keeps its digits there. */
+static double do_erfinv(double a) {
+  if (!(fabs(a) < 1)) return fabs(a) == 1 ? copysign(INFINITY, a) : NAN;
+  double l = log1p(-a * a), k = 2 / (M_PI * 0.147) + l / 2;
+  double x = copysign(sqrt(sqrt(k * k - l / 0.147) - k), a);
+  for (int i = 0; i < 4; i++) {
+    double error = fabs(a) < 0.5 ? erf(x) - a : (1 - fabs(a) - erfc(fabs(x))) * (a < 0 ? -1 : 1);
+    double u = error / (2 / sqrt(M_PI) * exp(-x * x));
+    x -= u / (1 + x * u);
+  }
+  return x;
+}
+
+static double (*const unary[OP_COUNT])(double) = {
+    [OP_neg] = do_neg,   [OP_abs] = fabs,           [OP_exp] = exp,    [OP_log] = log,
+    [OP_sqrt] = sqrt,    [OP_rsqrt] = do_rsqrt,     [OP_sin] = sin,    [OP_cos] = cos,
+    [OP_tanh] = tanh,    [OP_sigmoid] = do_sigmoid, [OP_erf] = erf,    [OP_erfinv] = do_erfinv,
+    [OP_sign] = do_sign, [OP_floor] = floor,        [OP_not] = do_not, [OP_cast] = do_same,
+    [OP_copy] = do_same, [OP_stop] = do_same,
+};
+
+static double (*const binary[OP_COUNT])(double, double) = {
+    [OP_add] = do_add, [OP_sub] = do_sub, [OP_mul] = do_mul, [OP_div] = do_div,
+    [OP_min] = do_min, [OP_max] = do_max, [OP_lt] = do_lt,   [OP_le] = do_le,
+    [OP_eq] = do_eq,   [OP_and] = do_and, [OP_or] = do_or,
+};
+
+static double scalar(const Op *op, const double *x) {
+  if (op->code == OP_where) return x[0] != 0 ? x[1] : x[2];
+  if (op->code == OP_pow) return pow(x[0], attr_float(&op->attrs, ATTR_value, 1));
+  if (unary[op->code]) return unary[op->code](x[0]);
+  if (binary[op->code]) return binary[op->code](x[0], x[1]);
+  bug("the interpreter does not know op %s", op_name(op->code));
+}
+
+void run_elem(Run *r) {
+  Tensor *out = run_out(r, 0);
+  int64_t index[MAX_RANK] = {0}, i = 0;
+  Steps steps[3];
+  for (uint32_t k = 0; k < r->op->nin; k++) steps[k] = steps_in(&out->type, &run_in(r, k)->type);
+  do {
+    double x[3] = {0};
+    for (uint32_t k = 0; k < r->op->nin; k++)
+      x[k] = run_in(r, k)->at[steps_at(&out->type, &steps[k], index)];
+    run_put(r, out, i++, scalar(r->op, x));
+  } while (walk_next(&out->type, index));
+}
+
+static void run_rand(Run *r) {
+  Tensor *out = run_out(r, 0);
+  Group g = r->op->ngroups ? r->op->group[0] : group_dims(0, NULL);
+  const Attr *strides = attr_get(&r->op->attrs, ATTR_strides);
+  uint64_t seed = (uint64_t)(int64_t)run_in(r, 0)->at[0],
+           base = (uint64_t)(int64_t)run_in(r, 2)->at[0];
+  uint32_t step = (uint32_t)(int64_t)run_in(r, 1)->at[0],
+           key = (uint32_t)attr_int(&r->op->attrs, ATTR_key, 0);
+  int64_t index[MAX_RANK] = {0}, i = 0;
+  do {
+    uint64_t at = base;
+    for (int k = 0; k < g.nfrom; k++)
+      at += (uint64_t)(index[type_find(&out->type, g.from[k])] * strides->list[k]);
+    out->at[i++] = philox_uniform(seed, key, step, at);
+  } while (walk_next(&out->type, index));
+}
+
+void run_source(Run *r) {
+  Tensor *out = run_out(r, 0);
+  if (r->op->code == OP_rand) {
+    run_rand(r);
+  } else if (r->op->code == OP_iota) {
+    for (int64_t i = 0; i < type_count(&out->type); i++) out->at[i] = (double)i;
+  } else {
+    run_put(r, out, 0, attr_float(&r->op->attrs, ATTR_value, 0));
+  }
+}

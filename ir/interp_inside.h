@@ -1,0 +1,40 @@
+/* Inside of the interpreter: interp.c (API, functions, calls, loops, globals), interp_elem.c
+   (sources, element-wise), interp_reduce.c, interp_struct.c (moved indexes), interp_index.c (dot,
+   gather, scatter), interp_attention.c. One function per op family; each reads its operands and
+   fills its results through a Run. */
+#ifndef SHARDC_INTERP_INSIDE_H
+#define SHARDC_INTERP_INSIDE_H
+#include "interp.h"
+
+typedef struct Run { /* one op of one function */
+  Interp *interp;
+  Arena *arena; /* lives as long as the call of the function */
+  const Fn *f;
+  const Op *op;
+  Tensor *value; /* by ValueId */
+} Run;
+
+typedef void RunFamily(Run *r);
+RunFamily run_source, run_elem, run_reduce, run_scan, run_struct, run_contract, run_gather,
+    run_scatter;
+RunFamily run_attention;
+
+const Tensor *run_in(const Run *r, uint32_t i);
+Tensor *run_out(const Run *r, uint32_t i);                  /* zero at first */
+double run_round(const Run *r, Elem e, double x);           /* x as element type e can hold it */
+void run_put(const Run *r, Tensor *t, int64_t i, double x); /* rounded */
+
+/* Walking a space of dims: `index` counts through it, the last axis fastest. Steps say how far one
+   step along each axis of the space moves in a tensor: 0 where the tensor has no such dim. */
+typedef struct Steps {
+  int64_t step[MAX_RANK];
+} Steps;
+
+int64_t stride_of(const Type *t, Str dim); /* in the dense order of t; 0 if absent */
+Steps steps_in(const Type *space, const Type *t);
+int64_t steps_at(const Type *space, const Steps *s, const int64_t *index);
+bool walk_next(const Type *space, int64_t *index); /* false after the last; index begins as zeros */
+/* Offsets in t of all points of a space, in walking order. */
+int64_t *walk_offsets(Arena *a, const Type *space, const Type *t);
+Type type_of_dims(const Type *t, int n, const Str *dims); /* only those axes, in the order listed */
+#endif

@@ -1,0 +1,181 @@
+/* Ops that move indexes. All but rope copy: over a space of dims, from one tensor to another, each
+   with an offset and a step per axis of the space. split and merge walk the space of the finer
+   side, where both steps are linear. */
+#include "interp_inside.h"
+#include <math.h>
+
+typedef struct Side {
+  double *at;
+  Steps steps;
+} Side;
+
+static Side side_of(const Type *space, const Tensor *t) {
+  return (Side){t->at, steps_in(space, &t->type)};
+}
+
+/* Steps of one axis of the space, where the tensor calls it otherwise. */
+static void set_step(Side *s, const Type *space, Str dim, int64_t step) {
+  s->steps.step[type_find(space, dim)] = step;
+}
+
+static void move(const Type *space, const Side *to, const Side *from) {
+  int64_t index[MAX_RANK] = {0};
+  do to->at[steps_at(space, &to->steps, index)] = from->at[steps_at(space, &from->steps, index)];
+  while (walk_next(space, index));
+}
+
+static void fill_with(Run *r, Tensor *t) {
+  double fill = attr_float(&r->op->attrs, ATTR_fill, 0);
+  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(r, t, i, fill);
+}
+
+static void move_expand(Run *r) {
+  const Type *space = &run_out(r, 0)->type;
+  Side to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
+  move(space, &to, &from);
+}
+
+static void move_rename(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  const Type *space = &run_out(r, 0)->type;
+  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  for (int i = 0; i < r->op->ngroups; i++)
+    for (int k = 0; k < r->op->group[i].nto; k++)
+      set_step(&from, space, r->op->group[i].to[k], stride_of(&a->type, r->op->group[i].from[k]));
+  move(space, &to, &from);
+}
+
+/* The fine dims of a coarse one: the last is the fastest. */
+static void set_pieces(Side *s, const Type *space, int n, const Str *fine, int64_t stride) {
+  for (int i = n; i-- > 0;) {
+    set_step(s, space, fine[i], stride);
+    stride *= type_size(space, fine[i]);
+  }
+}
+
+static void move_split(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  const Type *space = &run_out(r, 0)->type;
+  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  for (int i = 0; i < r->op->ngroups; i++) {
+    const Group *g = &r->op->group[i];
+    set_pieces(&from, space, g->nto, g->to, stride_of(&a->type, g->from[0]));
+  }
+  move(space, &to, &from);
+}
+
+static void move_merge(Run *r) {
+  const Type *space = &run_in(r, 0)->type;
+  Side to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
+  for (int i = 0; i < r->op->ngroups; i++) {
+    const Group *g = &r->op->group[i];
+    set_pieces(&to, space, g->nfrom, g->from, stride_of(&run_out(r, 0)->type, g->to[0]));
+  }
+  move(space, &to, &from);
+}
+
+static void move_slice(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  Group g = r->op->group[0];
+  const Type *space = &run_out(r, 0)->type;
+  int64_t stride = stride_of(&a->type, g.from[0]);
+  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  set_step(&from, space, g.to[0], stride);
+  from.at += attr_int(&r->op->attrs, ATTR_at, 0) * stride;
+  move(space, &to, &from);
+}
+
+/* Puts a whole into out, its dim `from` lying at `at` of out's dim `to`. */
+static void put_part(const Tensor *a, Tensor *out, Str from_dim, Str to_dim, int64_t at) {
+  const Type *space = &a->type;
+  int64_t stride = stride_of(&out->type, to_dim);
+  Side to = side_of(space, out), from = side_of(space, a);
+  set_step(&to, space, from_dim, stride);
+  to.at += at * stride;
+  move(space, &to, &from);
+}
+
+static void move_pad(Run *r) {
+  Group g = r->op->group[0];
+  fill_with(r, run_out(r, 0));
+  put_part(run_in(r, 0), run_out(r, 0), g.from[0], g.to[0], attr_int(&r->op->attrs, ATTR_at, 0));
+}
+
+static void move_concat(Run *r) {
+  Group g = r->op->group[0];
+  int64_t at = 0;
+  for (uint32_t i = 0; i < r->op->nin; i++) {
+    put_part(run_in(r, i), run_out(r, 0), g.from[i], g.to[0], at);
+    at += type_size(&run_in(r, i)->type, g.from[i]);
+  }
+}
+
+static void move_shift(Run *r) {
+  Tensor *out = run_out(r, 0);
+  const Tensor *a = run_in(r, 0);
+  Str dim = r->op->group[0].from[0];
+  int axis = type_find(&out->type, dim);
+  int64_t by = attr_int(&r->op->attrs, ATTR_by, 0), n = out->type.axis[axis].size,
+          index[MAX_RANK] = {0}, i = 0;
+  Steps from = steps_in(&out->type, &a->type);
+  fill_with(r, out);
+  do {
+    int64_t d = index[axis];
+    bool inside = by <= 0 ? d < n + by : d >= by; /* 0 <= d - by < n */
+    if (inside) out->at[i] = a->at[steps_at(&out->type, &from, index) - by * from.step[axis]];
+    i++;
+  } while (walk_next(&out->type, index));
+}
+
+static void move_unstack(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  for (uint32_t i = 0; i < r->op->nout; i++) {
+    const Type *space = &run_out(r, i)->type;
+    Side to = side_of(space, run_out(r, i)), from = side_of(space, a);
+    from.at += i * stride_of(&a->type, r->op->group[0].from[0]);
+    move(space, &to, &from);
+  }
+}
+
+static void move_stack(Run *r) {
+  Tensor *out = run_out(r, 0);
+  for (uint32_t i = 0; i < r->op->nin; i++) {
+    const Type *space = &run_in(r, i)->type;
+    Side to = side_of(space, out), from = side_of(space, run_in(r, i));
+    to.at += i * stride_of(&out->type, r->op->group[0].from[0]);
+    move(space, &to, &from);
+  }
+}
+
+/* Pairs (d, d + half) turn by the angle position * theta^(-2 d / D). */
+static void move_rope(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  Tensor *out = run_out(r, 0);
+  Str seq = r->op->group[0].from[0], dim = r->op->group[1].from[0];
+  int s = type_find(&out->type, seq), d = type_find(&out->type, dim);
+  int64_t size = out->type.axis[d].size, half = size / 2, index[MAX_RANK] = {0}, i = 0;
+  double theta = attr_float(&r->op->attrs, ATTR_theta, 0),
+         sign = attr_int(&r->op->attrs, ATTR_inverse, 0) ? -1 : 1;
+  Steps from = steps_in(&out->type, &a->type), at_pos = {{0}};
+  if (r->op->nin > 1) at_pos = steps_in(&out->type, &run_in(r, 1)->type);
+  do {
+    double pos =
+        r->op->nin > 1 ? run_in(r, 1)->at[steps_at(&out->type, &at_pos, index)] : (double)index[s];
+    double angle = sign * pos * pow(theta, -2.0 * (double)(index[d] % half) / (double)size);
+    int64_t here = steps_at(&out->type, &from, index), far = half * from.step[d];
+    double x = a->at[here], y = index[d] < half ? -a->at[here + far] : a->at[here - far];
+    run_put(r, out, i++, x * cos(angle) + y * sin(angle));
+  } while (walk_next(&out->type, index));
+}
+
+static RunFamily *const moves[OP_COUNT] = {
+    [OP_expand] = move_expand, [OP_rename] = move_rename,   [OP_split] = move_split,
+    [OP_merge] = move_merge,   [OP_slice] = move_slice,     [OP_pad] = move_pad,
+    [OP_shift] = move_shift,   [OP_unstack] = move_unstack, [OP_stack] = move_stack,
+    [OP_concat] = move_concat, [OP_rope] = move_rope,
+};
+
+void run_struct(Run *r) {
+  if (!moves[r->op->code]) bug("the interpreter does not know op %s", op_name(r->op->code));
+  moves[r->op->code](r);
+}
