@@ -25,6 +25,7 @@ typedef struct Target {
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
+const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
 const Target *target_of(const Module *m); /* from setting target.name */
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 const char *const emit_default_passes =
-    "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,licm),"
+    "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,licm),"
     "early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 const char *kernel_symbol(Module *m, const Fn *k) {

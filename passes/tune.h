@@ -1,16 +1,12 @@
-/* Tuning: one function per kernel family, called by pass `select`. Each reads the kernel function (whose types carry storage
-   order and strides) and the machine's facts from the settings target.*, and sets the attributes variant, tile, chunks,
-   scratch, workspace; the code generator obeys. Numbers of chunks depend on shapes only, so results never depend on how
-   many workers a run has. */
+/* Tuning of kernels, called by pass `select`: per family one function that sets the attributes variant, tile, chunks, scratch and
+   workspace of a kernel function. They read the function's types and strides and the settings target.*; emitters only
+   obey. A function is tuned from what it says alone: equal functions get equal attributes. */
 #ifndef SHARDC_TUNE_H
 #define SHARDC_TUNE_H
 #include "ir/ir.h"
 
-void tune_elem(Module *m, Fn *k);
-void tune_row(Module *m, Fn *k);
-void tune_column(Module *m, Fn *k);
-void tune_scatter(Module *m, Fn *k);
-void tune_contract(Module *m, Fn *k);
-void tune_attention(Module *m, Fn *k);
-void tune_attention_grad(Module *m, Fn *k);
+#define FAMILY(name, anchors, neighbours, what) void tune_##name(Module *m, Fn *k);
+#include "ir/families.def"
+#undef FAMILY
+
 #endif

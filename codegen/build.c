@@ -1,0 +1,215 @@
+/* Kernel functions to object files.
+
+   Each kernel is compiled in a forked child, because LLVM may abort on what it cannot select; at most `jobs` children run at a
+   time. A child writes DIR/SYMBOL.o, or ends with another status and its words in DIR/SYMBOL.err, which become a
+   diagnostic. Objects come from the kernel cache where the compiler, LLVM, the target and the function's text are the same.
+   The same function gives the same bytes, whatever the order of the children. */
+#include "cache.h"
+#include "emit.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILD_CANNOT_WRITE = 3, CHILD_INVALID = 4 };
+
+/* ---- one kernel ---- */
+
+static LLVMTargetMachineRef machine_new(const Target *t) {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  LLVMTargetRef target;
+  char *message = NULL;
+  if (LLVMGetTargetFromTriple(t->triple, &target, &message)) bug("LLVM has no target %s: %s", t->triple, message);
+  return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive, LLVMRelocPIC,
+                                 LLVMCodeModelDefault);
+}
+
+static void optimize(Emit *e, LLVMTargetMachineRef machine) {
+  LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+  LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
+  LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
+  LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
+  LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : emit_default_passes, machine, options);
+  if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
+  LLVMDisposePassBuilderOptions(options);
+}
+
+static void check_module(Emit *e) {
+  char *message = NULL;
+  if (!LLVMVerifyModule(e->module, LLVMReturnStatusAction, &message)) {
+    LLVMDisposeMessage(message);
+    return;
+  }
+  bug("kernel %s: LLVM rejects its code: %s", e->k->name, message);
+}
+
+/* Emits, checks and optimizes. The caller frees both. */
+static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, LLVMTargetMachineRef *machine) {
+  const Target *t = target_of(m);
+  Str name = attr_str(&k->attrs, ATTR_family, "");
+  const KernelFamily *family = family_find(name);
+  if (!family) bug("kernel %s: no family `%s`", k->name, name);
+  Emit *e = emit_new(m, k, t, arena);
+  *machine = machine_new(t);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
+  LLVMSetModuleDataLayout(e->module, layout);
+  LLVMDisposeTargetData(layout);
+  family->emit(e);
+  check_module(e);
+  optimize(e, *machine);
+  return e;
+}
+
+static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena, LLVMCodeGenFileType type) {
+  LLVMTargetMachineRef machine;
+  LLVMMemoryBufferRef code = NULL;
+  char *message = NULL;
+  Emit *e = kernel_module(m, k, arena, &machine);
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->module, type, &message, &code))
+    bug("kernel %s: %s", k->name, message);
+  emit_free(e);
+  LLVMDisposeTargetMachine(machine);
+  return code;
+}
+
+char *kernel_text(Module *m, const Fn *k, bool assembly) {
+  Arena *arena = arena_new();
+  char *text;
+  if (assembly) {
+    LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMAssemblyFile);
+    text = arena_strndup(m->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
+    LLVMDisposeMemoryBuffer(code);
+  } else {
+    LLVMTargetMachineRef machine;
+    Emit *e = kernel_module(m, k, arena, &machine);
+    char *printed = LLVMPrintModuleToString(e->module);
+    text = arena_strndup(m->arena, printed, strlen(printed));
+    LLVMDisposeMessage(printed);
+    emit_free(e);
+    LLVMDisposeTargetMachine(machine);
+  }
+  arena_free(arena);
+  return text;
+}
+
+/* ---- all kernels ---- */
+
+typedef struct Build {
+  Module *m;
+  Arena *arena;
+  const char *folder, *cache; /* objects go here; cache may be NULL */
+  Hash compiler;
+  bool failed;
+} Build;
+
+typedef struct Child {
+  pid_t pid;
+  const Fn *k;
+} Child;
+
+static const char *object_path(Build *b, const Fn *k, const char *ending) {
+  return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
+}
+
+/* What decides the bytes of every kernel alike: this program, LLVM, the target. */
+static Hash compiler_hash(Build *b) {
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  Bytes self = file_read(b->arena, "/proc/self/exe");
+  Hash h = hash_bytes(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
+  h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
+  return hash_text(h, target_of(b->m)->name);
+}
+
+static Hash kernel_key(Build *b, const Fn *k) { return hash_text(b->compiler, ir_print_fn(b->m, k)); }
+
+static bool take_from_cache(Build *b, const Fn *k) {
+  if (!b->cache) return false;
+  Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
+  return o.at && file_write(b->arena, object_path(b, k, ".o"), o);
+}
+
+static _Noreturn void child_main(Build *b, const Fn *k) {
+  int err = open(object_path(b, k, ".err"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (err >= 0) dup2(err, STDERR_FILENO);
+  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, LLVMObjectFile);
+  Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
+  bool ok = file_write(b->arena, object_path(b, k, ".o"), o);
+  if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
+  _exit(ok ? 0 : CHILD_CANNOT_WRITE);
+}
+
+static const char *first_line(Build *b, const Fn *k) {
+  Bytes words = file_read(b->arena, object_path(b, k, ".err"));
+  return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n")) : "it said nothing";
+}
+
+static void report(Build *b, const Fn *k, int status) {
+  b->failed = true;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
+    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", object_path(b, k, ".o"));
+    return;
+  }
+  Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d", k->name,
+                      WIFSIGNALED(status) ? "died of signal" : "ended with status",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  diag_fact(r, "%s", first_line(b, k));
+  diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"), target_of(b->m)->name);
+}
+
+static Child *child_of(Child *children, int n, pid_t pid) {
+  for (int i = 0; i < n; i++)
+    if (children[i].pid == pid) return &children[i];
+  return NULL;
+}
+
+/* Waits for one child; only for its own, by polling them in turn, so that other children of the process are left alone. */
+static void wait_for_one(Build *b, Child *children, int *n) {
+  int status;
+  pid_t pid = -1;
+  for (int i = 0; i < *n && pid <= 0; i++) pid = waitpid(children[i].pid, &status, WNOHANG);
+  while (pid <= 0 && (pid = waitpid(children[0].pid, &status, 0)) < 0 && errno == EINTR) {}
+  Child *c = child_of(children, *n, pid);
+  if (!c) bug("a kernel compiler is lost");
+  if (status) report(b, c->k, status);
+  unlink(object_path(b, c->k, ".err"));
+  *c = children[--*n];
+}
+
+static void start(Build *b, Child *children, int *n, const Fn *k) {
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) child_main(b, k);
+  if (pid > 0) {
+    children[(*n)++] = (Child){pid, k};
+    return;
+  }
+  b->failed = true;
+  diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s", k->name, strerror(errno));
+}
+
+bool kernels_build(Module *m, const char *dir, int jobs) {
+  Build b = {.m = m, .arena = arena_new(), .folder = dir};
+  if (jobs < 1) jobs = 1;
+  b.cache = cache_folder(b.arena);
+  b.compiler = compiler_hash(&b);
+  Child *children = ARENA_ARRAY(b.arena, Child, jobs);
+  int running = 0;
+  for (uint32_t i = 0; i < m->fns.n && !b.failed; i++) {
+    const Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL || take_from_cache(&b, k)) continue;
+    if (running == jobs) wait_for_one(&b, children, &running);
+    if (!b.failed) start(&b, children, &running, k);
+  }
+  while (running) wait_for_one(&b, children, &running);
+  arena_free(b.arena);
+  return !b.failed;
+}

@@ -1,0 +1,18 @@
+/* The kernel families as a table: one row per row of ir/families.def, each with its emitter NAME_emit (one file each). */
+#include "emit.h"
+
+#define FAMILY(name, anchors, neighbours, what) void name##_emit(Emit *e);
+#include "ir/families.def"
+#undef FAMILY
+
+static const KernelFamily families[] = {
+#define FAMILY(name, anchors, neighbours, what) {#name, name##_emit},
+#include "ir/families.def"
+#undef FAMILY
+};
+
+const KernelFamily *family_find(const char *name) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (!strcmp(families[i].name, name)) return &families[i];
+  return NULL;
+}

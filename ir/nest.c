@@ -1,0 +1,236 @@
+/* Iteration spaces of kernel functions: see nest.h. */
+#include "nest.h"
+
+/* ---- sets of dims ---- */
+
+bool axes_have(const Axes *a, Str dim) {
+  for (int i = 0; i < a->n; i++)
+    if (a->axis[i].dim == dim) return true;
+  return false;
+}
+
+void axes_add(Axes *a, const Type *t) {
+  for (int i = 0; i < t->rank; i++) {
+    if (axes_have(a, t->axis[i].dim)) continue;
+    if (a->n == 2 * MAX_RANK) bug("an iteration space has too many dims");
+    a->axis[a->n++] = t->axis[i];
+  }
+}
+
+Axes axes_without(const Axes *a, const Axes *b) {
+  Axes r = {0};
+  for (int i = 0; i < a->n; i++)
+    if (!axes_have(b, a->axis[i].dim)) r.axis[r.n++] = a->axis[i];
+  return r;
+}
+
+/* ---- buffers ---- */
+
+static int64_t axis_stride(const Value *v, int axis) {
+  if (v->storage.ordered) return v->storage.stride[axis];
+  int64_t s = 1;
+  for (int a = v->type.rank - 1; a > axis; a--) s *= v->type.axis[a].size;
+  return s;
+}
+
+int64_t buffer_stride(const Fn *k, ValueId v, Str dim) {
+  int a = type_find(value_type(k, v), dim);
+  return a < 0 ? 0 : axis_stride(&k->values.at[v], a);
+}
+
+static uint32_t buffers(const Fn *k) { return k->args.n + k->results.n; }
+
+static ValueId buffer(const Fn *k, uint32_t i) {
+  return i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n];
+}
+
+static bool has_all(const Type *t, const Axes *dims) {
+  for (int i = 0; dims && i < dims->n; i++)
+    if (type_find(t, dims->axis[i].dim) < 0) return false;
+  return true;
+}
+
+ValueId nest_reference(const Fn *k, const Axes *dims) {
+  ValueId best = NO_VALUE;
+  int64_t most = -1;
+  for (uint32_t i = 0; i < buffers(k); i++) {
+    const Type *t = value_type(k, buffer(k, i));
+    if (!has_all(t, dims) || type_count(t) <= most) continue;
+    most = type_count(t), best = buffer(k, i);
+  }
+  return best;
+}
+
+/* ---- collapsing ---- */
+
+static bool group_mentions(const Op *o, Str dim) {
+  for (int g = 0; g < o->ngroups; g++) {
+    for (int i = 0; i < o->group[g].nfrom; i++)
+      if (o->group[g].from[i] == dim) return true;
+    for (int i = 0; i < o->group[g].nto; i++)
+      if (o->group[g].to[i] == dim) return true;
+  }
+  return false;
+}
+
+/* rand: the logical index must go on evenly from the inner dim to the outer one */
+static bool rand_joins(const Op *o, Str outer, Str inner, int64_t run) {
+  const Attr *strides = attr_get(&o->attrs, ATTR_strides);
+  int64_t s[2] = {0, 0};
+  for (int i = 0; o->ngroups && i < o->group[0].nfrom; i++) {
+    if (o->group[0].from[i] == outer) s[0] = strides->list[i];
+    if (o->group[0].from[i] == inner) s[1] = strides->list[i];
+  }
+  return s[0] == s[1] * run;
+}
+
+static bool op_joins(const Op *o, Str outer, Str inner, int64_t run) {
+  bool a = group_mentions(o, outer), b = group_mentions(o, inner);
+  if (!a && !b) return true;
+  if (o->code == OP_expand) return true;
+  if (o->code == OP_rand) return rand_joins(o, outer, inner, run);
+  if (op_family(o->code) == FAMILY_REDUCE && o->code != OP_argmax) return a && b;
+  return false;
+}
+
+/* Whether index i of `inner` may run on through `outer`: i = outer * run + inner. */
+static bool joins(const Fn *k, Str outer, Str inner, int64_t run) {
+  for (uint32_t i = 0; i < buffers(k); i++) {
+    const Type *t = value_type(k, buffer(k, i));
+    if ((type_find(t, outer) < 0) != (type_find(t, inner) < 0)) return false;
+    if (buffer_stride(k, buffer(k, i), outer) != buffer_stride(k, buffer(k, i), inner) * run) return false;
+  }
+  for (uint32_t i = 0; i < k->ops.n; i++)
+    if (!op_joins(&k->ops.at[i], outer, inner, run)) return false;
+  return true;
+}
+
+/* Descending strides of the reference; what it lacks comes first. A stable sort, so that equal ones keep their order. */
+static void sort_axes(const Fn *k, Axes *a, ValueId reference) {
+  for (int i = 1; i < a->n; i++) {
+    Axis x = a->axis[i];
+    int64_t s = reference == NO_VALUE ? 0 : buffer_stride(k, reference, x.dim);
+    int j = i;
+    for (; j > 0; j--) {
+      int64_t before = reference == NO_VALUE ? 0 : buffer_stride(k, reference, a->axis[j - 1].dim);
+      bool after = before == 0 || (s != 0 && before >= s);
+      if (after) break;
+      a->axis[j] = a->axis[j - 1];
+    }
+    a->axis[j] = x;
+  }
+}
+
+Nest nest_of(const Fn *k, const Axes *dims, ValueId reference) {
+  Axes a = *dims;
+  Nest n = {0};
+  NestDim reversed[2 * MAX_RANK];
+  int count = 0;
+  sort_axes(k, &a, reference);
+  for (int i = a.n - 1; i >= 0; i--) {
+    Axis x = a.axis[i];
+    NestDim *run = count ? &reversed[count - 1] : NULL;
+    if (x.size == 1) {
+      n.zero[n.nzero++] = x.dim;
+    } else if (run && joins(k, x.dim, run->dim, run->size)) {
+      n.zero[n.nzero++] = x.dim;
+      run->size *= x.size;
+    } else {
+      reversed[count++] = (NestDim){x.dim, x.size};
+    }
+  }
+  while (count) n.dim[n.n++] = reversed[--count];
+  return n;
+}
+
+int64_t nest_count(const Nest *n) {
+  int64_t c = 1;
+  for (int i = 0; i < n->n; i++) c *= n->dim[i].size;
+  return c;
+}
+
+int64_t nest_inner(const Nest *n) { return n->n ? n->dim[n->n - 1].size : 1; }
+
+bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes) {
+  if (!n->n || reference == NO_VALUE || nest_inner(n) < lanes / 2) return false;
+  return buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
+}
+
+/* ---- reductions ---- */
+
+static bool reduces(const Op *o) {
+  return op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
+}
+
+static void add_over(Reductions *r, const Fn *k, const Op *o) {
+  const Type *t = value_type(k, o->in[0]);
+  for (int i = 0; i < o->group[0].nfrom; i++) {
+    Type one = type_scalar(t->elem);
+    one.axis[one.rank++] = (Axis){o->group[0].from[i], type_size(t, o->group[0].from[i])};
+    axes_add(&r->over, &one);
+  }
+}
+
+Reductions reductions_of(const Fn *k) {
+  Reductions r = {0};
+  Axes all = {0};
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    if (!reduces(o)) continue;
+    if (r.n == MAX_RESULTS) bug("kernel %s has too many reductions", k->name);
+    r.op[r.n++] = i;
+    r.scans |= op_family(o->code) == FAMILY_SCAN;
+    add_over(&r, k, o);
+    axes_add(&all, value_type(k, o->in[0]));
+  }
+  for (uint32_t i = 0; i < k->results.n; i++) axes_add(&all, value_type(k, k->results.at[i]));
+  r.kept = axes_without(&all, &r.over);
+  return r;
+}
+
+int *reduction_levels(Arena *a, const Fn *k) {
+  int *level = ARENA_ARRAY(a, int, k->values.n + 1);
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    int most = 0;
+    for (uint32_t j = 0; j < o->nin; j++)
+      if (level[o->in[j]] > most) most = level[o->in[j]];
+    for (uint32_t j = 0; j < o->nout; j++) level[o->out + j] = most + reduces(o);
+  }
+  return level;
+}
+
+/* ---- cost ---- */
+
+static int64_t op_cost(const Op *o) {
+  switch (o->code) {
+  case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_sin: case OP_cos: return 2;
+  case OP_erf: case OP_erfinv: case OP_pow: return 3;
+  case OP_rope: case OP_rand: return 6;
+  case OP_gather: return 3;
+  default: return 0;
+  }
+}
+
+int64_t element_cost(const Fn *k) {
+  int64_t cost = 0, most = 1;
+  for (uint32_t i = 0; i < k->ops.n; i++) cost += op_cost(&k->ops.at[i]);
+  for (uint32_t i = 0; i < buffers(k); i++) {
+    int64_t n = type_count(value_type(k, buffer(k, i)));
+    if (n > most) most = n;
+  }
+  for (uint32_t i = 0; i < buffers(k); i++) {
+    const Type *t = value_type(k, buffer(k, i));
+    if (type_count(t) * 2 > most) cost += elem_bytes(t->elem);
+  }
+  return cost ? cost : 1;
+}
+
+/* A chunk should last 20 microseconds or more; eight chunks per worker balance the load. */
+int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units) {
+  int64_t workers = (int64_t)module_number(m, "target.workers", 1);
+  int64_t chunks = elements * cost / 200000;
+  if (chunks > workers * 8) chunks = workers * 8;
+  if (chunks > units) chunks = units;
+  return chunks < 1 ? 1 : chunks;
+}

@@ -1,0 +1,56 @@
+/* Iteration spaces of kernel functions: which dims a family walks, in storage order, with neighbours collapsed into one loop where
+   no buffer and no op can tell the difference. `select` asks it for sizes, the code generators for loops: so they agree. */
+#ifndef SHARDC_NEST_H
+#define SHARDC_NEST_H
+#include "ir.h"
+
+typedef struct NestDim {
+  Str dim; /* of a collapsed run: its innermost dim, the others stay at index 0 */
+  int64_t size;
+} NestDim;
+
+typedef struct Nest { /* outermost first */
+  int n;
+  NestDim dim[2 * MAX_RANK];
+  int nzero;
+  Str zero[2 * MAX_RANK]; /* dims that stay at index 0: size 1, or outer ones of a collapsed run */
+} Nest;
+
+typedef struct Axes { /* a set of dims */
+  int n;
+  Axis axis[2 * MAX_RANK];
+} Axes;
+
+void axes_add(Axes *a, const Type *t); /* those that are not there yet */
+bool axes_have(const Axes *a, Str dim);
+Axes axes_without(const Axes *a, const Axes *b);
+
+/* Stride of `dim` in the buffer of an argument or result; 0 if it is not there. */
+int64_t buffer_stride(const Fn *k, ValueId v, Str dim);
+/* The argument or result with the most elements among those that have all of `dims` (NULL: no condition); arguments win
+   ties. NO_VALUE if there is none. */
+ValueId nest_reference(const Fn *k, const Axes *dims);
+
+/* The dims in the storage order of `reference` (those that it lacks are outermost), collapsed. */
+Nest nest_of(const Fn *k, const Axes *dims, ValueId reference);
+int64_t nest_count(const Nest *n);
+int64_t nest_inner(const Nest *n); /* size of the innermost dim, 1 if there is none */
+/* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference. */
+bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes);
+
+/* Reductions and scans of a kernel function: all over the same dims. */
+typedef struct Reductions {
+  int n;
+  OpId op[MAX_RESULTS];
+  Axes over, kept; /* kept: all other dims of operands and results */
+  bool scans;
+} Reductions;
+
+Reductions reductions_of(const Fn *k);
+/* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their highest operand. */
+int *reduction_levels(Arena *a, const Fn *k);
+/* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing memory included. */
+int64_t element_cost(const Fn *k);
+/* Number of chunks for so much work: 1 if it is small, else several per worker. */
+int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units);
+#endif

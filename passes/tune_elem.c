@@ -1,0 +1,22 @@
+/* Tuning of family elem: vector or scalar, the block of the innermost dim, the number of chunks.
+
+   Blocks are multiples of all vector lengths, long enough that what is done per block does not count. */
+#include "ir/nest.h"
+#include "tune.h"
+
+enum { BLOCK = 4096 };
+
+void tune_elem(Module *m, Fn *k) {
+  Axes all = {0};
+  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
+  ValueId reference = nest_reference(k, &all);
+  Nest n = nest_of(k, &all, reference);
+  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  bool vector = nest_vector(k, &n, reference, lanes);
+  int64_t count = nest_count(&n), inner = nest_inner(&n);
+  int64_t units = count / inner * ((inner + BLOCK - 1) / BLOCK);
+  int64_t tile = BLOCK, chunks = chunks_for(m, count, element_cost(k), units);
+  attr_set_str(m, &k->attrs, ATTR_variant, vector ? "vector" : "scalar");
+  attr_set_ints(m, &k->attrs, ATTR_tile, 1, &tile);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
+}
