@@ -1,0 +1,81 @@
+/* Inside the driver: the command line, what the commands share, and their functions. Results go to
+ * stdout, talk to stderr. */
+#ifndef SHARDC_CMD_H
+#define SHARDC_CMD_H
+#include "ir/ir.h"
+
+typedef enum Exit {
+  EXIT_FINE = 0,
+  EXIT_INPUT = 1,       /* errors in the input */
+  EXIT_USAGE = 2,       /* wrong use of the command line */
+  EXIT_NO = 3,          /* a check said no */
+  EXIT_ENVIRONMENT = 4, /* a file, tool or device is missing */
+  EXIT_BUG = 70         /* an error of shardc itself */
+} Exit;
+
+typedef enum OptionId {
+#define OPTION(id, name, letter, argument, repeat, commands, help) OPT_##id,
+#include "options.def"
+#undef OPTION
+  OPT_COUNT
+} OptionId;
+
+enum CommandBits {
+#define COMMAND(id, name, run, operands, least, most, help) CMD_BIT_##id,
+#include "commands.def"
+#undef COMMAND
+  CMD_COUNT
+};
+enum CommandMasks {
+#define COMMAND(id, name, run, operands, least, most, help) CMD_##id = 1 << CMD_BIT_##id,
+#include "commands.def"
+#undef COMMAND
+  CMD_ALL = (1 << CMD_COUNT) - 1
+};
+
+typedef VEC(const char *) Strings;
+
+typedef struct Cli {
+  Ctx *c;
+  const char *value[OPT_COUNT]; /* "" for an option without argument; NULL: not given */
+  Strings dims, sets;           /* -D, --set */
+  Strings operands;
+  DiagFormat format;
+  bool colour; /* of stderr */
+} Cli;
+
+typedef Exit CommandRun(Cli *o);
+typedef struct Command {
+  const char *name;
+  CommandRun *run;
+  const char *operands;
+  uint32_t least, most;
+  unsigned mask;
+  const char *help;
+} Command;
+
+const Command *command_table(uint32_t *n);
+const Command *command_find(const char *name);
+
+/* cmd_options.c */
+Exit cli_parse(Cli *o, const Command *cmd, int argc,
+               char **argv); /* EXIT_FINE or EXIT_USAGE, said on stderr */
+Exit cli_usage(const char *format, ...)
+    __attribute__((format(printf, 1, 2))); /* says it, EXIT_USAGE */
+void help_all(FILE *out);
+void help_command(FILE *out, const Command *cmd);
+
+/* cmd_load.c */
+typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
+char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read, said on stderr */
+FileKind file_kind(const char *path);
+Exit load_module(
+    Cli *o,
+    Module **m); /* operand 0 -> a module with its target described; diagnostics are not printed */
+Exit write_text(const char *path, const char *text,
+                size_t n);           /* "-": stdout; else whole or not at all */
+bool make_folder(const char *path);  /* false: said on stderr */
+Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors */
+
+CommandRun cmd_compile, cmd_check, cmd_dump, cmd_explain, cmd_version, cmd_help;
+#endif

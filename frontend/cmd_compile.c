@@ -1,0 +1,204 @@
+/* `shardc compile`, `check` and `dump`: the road from a file to an executable, or a part of it. */
+#include "cmd.h"
+#include "codegen/codegen.h"
+#include "frontend/ast.h"
+#include "frontend/lower.h"
+#include "passes/pass.h"
+#include <stdlib.h>
+#include <time.h>
+
+typedef enum EmitKind {
+  EMIT_AST,
+  EMIT_IR,
+  EMIT_C,
+  EMIT_LLVM,
+  EMIT_ASM,
+  EMIT_EXE,
+  EMIT_COUNT
+} EmitKind;
+static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "exe"};
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- where the result goes ---- */
+
+/* gpt2 for dir/gpt2.shard */
+static const char *base_name(Cli *o) {
+  const char *path = o->operands.at[0], *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+  return arena_strndup(o->c->arena, name, dot && dot != name ? (size_t)(dot - name) : strlen(name));
+}
+
+static Exit find_emit(const Cli *o, EmitKind *kind) {
+  const char *text = o->value[OPT_EMIT] ? o->value[OPT_EMIT] : "exe";
+  for (*kind = 0; *kind < EMIT_COUNT; (*kind)++)
+    if (!strcmp(text, emit_names[*kind])) return EXIT_FINE;
+  const char *near = diag_nearest(text, emit_names, EMIT_COUNT);
+  if (near) return cli_usage("nothing to emit called `%s`; did you mean `%s`?", text, near);
+  return cli_usage("nothing to emit called `%s`; one of ast, ir, c, llvm, asm, exe", text);
+}
+
+static const char *output_of(Cli *o, EmitKind kind) {
+  if (o->value[OPT_OUTPUT]) return o->value[OPT_OUTPUT];
+  return kind == EMIT_EXE ? base_name(o) : "-";
+}
+
+/* ---- --emit=ast ---- */
+
+static Exit emit_ast(Cli *o, const char *output) {
+  size_t n, length = 0;
+  char *text = file_read(o->c, o->operands.at[0], &n), *printed = NULL;
+  if (!text) return EXIT_ENVIRONMENT;
+  AstFile *f = ast_parse(o->c, o->operands.at[0], text, n);
+  FILE *out = f ? open_memstream(&printed, &length) : NULL;
+  if (!out) return report(o, EXIT_ENVIRONMENT);
+  ast_print(o->c, f, out);
+  fclose(out);
+  Exit e = write_text(output, printed, length);
+  free(printed);
+  return report(o, e);
+}
+
+/* ---- the road ---- */
+
+static Exit run_passes(Cli *o, Module *m, const char *until) {
+  PipelineOptions p = {.until = until, .dump_dir = o->value[OPT_DUMP_IR]};
+  p.verify = !o->value[OPT_NO_VERIFY], p.timings = o->value[OPT_TIMINGS] != NULL;
+  if (p.dump_dir && !make_folder(p.dump_dir)) return EXIT_ENVIRONMENT;
+  return pipeline_run(m, &p) ? EXIT_FINE : EXIT_INPUT;
+}
+
+static Exit emit_ir(Module *m, const char *output) {
+  size_t n;
+  char *text = ir_print(m, &n);
+  return write_text(output, text, n);
+}
+
+static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
+  BuildOptions b = {
+      .output = output, .keep_dir = o->value[OPT_KEEP], .verbose = o->value[OPT_VERBOSE] != NULL};
+  double start = now();
+  b.emit = kind == EMIT_EXE ? NULL : emit_names[kind];
+  b.jobs =
+      o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : (int)module_number(m, "target.workers", 1);
+  if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
+  if (b.keep_dir && !make_folder(b.keep_dir)) return EXIT_ENVIRONMENT;
+  bool good = codegen_build(m, &b);
+  if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
+  if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
+  return good ? EXIT_FINE : EXIT_INPUT;
+}
+
+/* ---- the one line that a good compile says ---- */
+
+static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
+  int64_t bytes = 0;
+  *count = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    bool wanted = g->kind == GLOBAL_PARAM || (!parameters && g->kind == GLOBAL_STATE);
+    if (!wanted) continue;
+    *count += g->kind == GLOBAL_PARAM ? type_count(&g->type) : 0;
+    bytes += type_count(&g->type) * elem_bytes(g->type.elem);
+  }
+  return bytes;
+}
+
+static const char *scaled(Ctx *c, double value, double step, const char *const *units) {
+  int unit = 0;
+  while (value >= step && units[unit + 1]) value /= step, unit++;
+  return arena_printf(c->arena, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
+}
+
+static void say_done(const Cli *o, const Module *m, const char *output, double seconds) {
+  static const char *const numbers[] = {"", "k", "M", "G", "T", NULL};
+  static const char *const sizes[] = {" B", " KiB", " MiB", " GiB", " TiB", NULL};
+  int64_t count;
+  double bytes = (double)stored_bytes(m, false, &count);
+  uint32_t kernels = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) kernels += m->fns.at[i]->kind == FN_KERNEL;
+  if (o->value[OPT_QUIET]) return;
+  fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels, %.1f s\n",
+          output, scaled(o->c, (double)count, 1000, numbers), scaled(o->c, bytes, 1024, sizes),
+          kernels, seconds);
+}
+
+Exit cmd_compile(Cli *o) {
+  double start = now();
+  EmitKind kind;
+  Module *m;
+  Exit e = find_emit(o, &kind);
+  if (e != EXIT_FINE) return e;
+  const char *output = output_of(o, kind);
+  if (kind == EMIT_EXE && !strcmp(output, "-"))
+    return cli_usage("an executable cannot go to stdout; name a file after -o");
+  if (kind == EMIT_AST) return emit_ast(o, output);
+  e = load_module(o, &m);
+  if (e == EXIT_FINE) e = run_passes(o, m, NULL);
+  if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(m, output) : build(o, m, kind, output);
+  if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
+  return report(o, e);
+}
+
+/* ---- check ---- */
+
+static Exit check_file(Cli *o, const char *path) {
+  FileKind kind = file_kind(path);
+  size_t n = 0;
+  const char *text = kind == FILE_SHARD ? "" : file_read(o->c, path, &n);
+  if (!text) return EXIT_ENVIRONMENT;
+  if (kind == FILE_SHARD) return check_program(o->c, path) ? EXIT_FINE : EXIT_ENVIRONMENT;
+  Module *m = ir_parse(o->c, path, text, n);
+  return m && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
+}
+
+/* Every file is checked for itself: what one declares means nothing to the next. */
+Exit cmd_check(Cli *o) {
+  Exit worst = EXIT_FINE;
+  for (uint32_t i = 0; i < o->operands.n; i++) {
+    Cli one = *o;
+    one.c = ctx_new();
+    Exit e = check_file(&one, o->operands.at[i]);
+    e = report(&one, e);
+    if (e > worst) worst = e;
+    ctx_free(one.c);
+  }
+  return worst;
+}
+
+/* ---- dump ---- */
+
+static Exit list_passes(void) {
+  uint32_t n;
+  const Pass *p = pass_table(&n);
+  for (uint32_t i = 0; i < n; i++)
+    printf("%-10s %s%s\n", p[i].name, p[i].help, p[i].run ? "" : " (not built yet)");
+  return EXIT_FINE;
+}
+
+static Exit unknown_pass(Cli *o, const char *name) {
+  Strings names = {0};
+  uint32_t n;
+  const Pass *p = pass_table(&n);
+  for (uint32_t i = 0; i < n; i++) vec_push(o->c->arena, names, p[i].name);
+  const char *near = diag_nearest(name, names.at, names.n);
+  if (near) return cli_usage("no pass `%s`; did you mean `%s`?", name, near);
+  return cli_usage("no pass `%s`; `shardc dump --list` shows them", name);
+}
+
+Exit cmd_dump(Cli *o) {
+  const char *after = o->value[OPT_AFTER];
+  Module *m;
+  if (o->value[OPT_LIST]) return list_passes();
+  if (!after)
+    return cli_usage("`shardc dump` wants --after PASS; `shardc dump --list` shows the passes");
+  if (strcmp(after, "lower") && !pass_find(after)) return unknown_pass(o, after);
+  Exit e = load_module(o, &m);
+  if (e == EXIT_FINE && strcmp(after, "lower")) e = run_passes(o, m, after);
+  if (e == EXIT_FINE) e = emit_ir(m, output_of(o, EMIT_IR));
+  return report(o, e);
+}

@@ -1,0 +1,168 @@
+/* The command line by the table options.def: long options with = or a following argument, short
+   ones with or without a blank, in any order; `--` ends them. The same table writes --help. */
+#include "cmd.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct Option {
+  const char *name;
+  char letter;
+  const char *argument; /* NULL: none */
+  bool repeat;
+  unsigned commands;
+  const char *help;
+} Option;
+
+static const Option options[] = {
+#define OPTION(id, name, letter, argument, repeat, commands, help)                                 \
+  {name, letter, argument, repeat, commands, help},
+#include "options.def"
+#undef OPTION
+};
+
+Exit cli_usage(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fputs("shardc: ", stderr);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+  return EXIT_USAGE;
+}
+
+/* ---- help ---- */
+
+static void help_options(FILE *out, unsigned mask) {
+  fputs("\nOptions:\n", out);
+  for (int i = 0; i < OPT_COUNT; i++) {
+    const Option *p = &options[i];
+    char left[40], letter[8] = "    ";
+    if (!(p->commands & mask)) continue;
+    if (p->letter) snprintf(letter, sizeof letter, "-%c, ", p->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, p->name, p->argument ? "=" : "",
+             p->argument ? p->argument : "");
+    fprintf(out, "  %-28s %s\n", left, p->help);
+  }
+}
+
+void help_all(FILE *out) {
+  uint32_t n;
+  const Command *c = command_table(&n);
+  fputs("shardc compiles a model description to an executable that trains it.\n\nUsage: shardc "
+        "COMMAND ...\n\nCommands:\n",
+        out);
+  for (uint32_t i = 0; i < n; i++)
+    fprintf(out, "  %-8s %-18s %s\n", c[i].name, c[i].operands, c[i].help);
+  fputs("\n`shardc help COMMAND` shows the options of a command.\n", out);
+}
+
+void help_command(FILE *out, const Command *cmd) {
+  fprintf(out, "shardc %s: %s\n\nUsage: shardc %s %s\n", cmd->name, cmd->help, cmd->name,
+          cmd->operands);
+  help_options(out, cmd->mask);
+}
+
+/* ---- reading ---- */
+
+static int find_long(const char *name, size_t n) {
+  for (int i = 0; i < OPT_COUNT; i++)
+    if (strlen(options[i].name) == n && !strncmp(options[i].name, name, n)) return i;
+  return -1;
+}
+
+static int find_letter(char letter) {
+  for (int i = 0; i < OPT_COUNT; i++)
+    if (options[i].letter && options[i].letter == letter) return i;
+  return -1;
+}
+
+static Exit unknown_option(Cli *o, const Command *cmd, const char *text, size_t n) {
+  const char *names[OPT_COUNT], *name = arena_strndup(o->c->arena, text, n);
+  uint32_t count = 0;
+  for (int i = 0; i < OPT_COUNT; i++)
+    if (options[i].commands & cmd->mask) names[count++] = options[i].name;
+  const char *near = n > 2 ? diag_nearest(name + 2, names, count) : NULL;
+  if (near) return cli_usage("unknown option `%s`; did you mean `--%s`?", name, near);
+  return cli_usage("unknown option `%s`; `shardc help %s` lists the options", name, cmd->name);
+}
+
+static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
+  Strings *list = id == OPT_DIM ? &o->dims : &o->sets;
+  if (!(options[id].commands & cmd->mask))
+    return cli_usage("`shardc %s` has no option `--%s`", cmd->name, options[id].name);
+  if (!options[id].repeat && o->value[id] && options[id].argument && strcmp(o->value[id], value))
+    return cli_usage("`--%s` was given twice", options[id].name);
+  if (options[id].repeat && (!strchr(value, '=') || *value == '='))
+    return cli_usage("`%s` is not of the form %s", value, options[id].argument);
+  if (options[id].repeat) vec_push(o->c->arena, *list, value);
+  o->value[id] = value;
+  return EXIT_FINE;
+}
+
+/* One option at argv[*i]; *i moves on if its argument is the next word. */
+static Exit read_option(Cli *o, const Command *cmd, int argc, char **argv, int *i) {
+  const char *word = argv[*i], *value = NULL;
+  bool is_long = word[1] == '-';
+  size_t n = is_long ? strcspn(word, "=") : 2;
+  int id = is_long ? find_long(word + 2, n - 2) : find_letter(word[1]);
+  if (id < 0) return unknown_option(o, cmd, word, n);
+  if (word[n]) value = word + n + (is_long ? 1 : word[n] == '=');
+  if (!options[id].argument && value)
+    return cli_usage("`%s` takes no argument", arena_strndup(o->c->arena, word, n));
+  if (options[id].argument && !value) {
+    if (*i + 1 >= argc) return cli_usage("`%s` wants %s", word, options[id].argument);
+    value = argv[++*i];
+  }
+  return store(o, cmd, id, value ? value : "");
+}
+
+static Exit read_format(Cli *o) {
+  const char *text = o->value[OPT_MESSAGES] ? o->value[OPT_MESSAGES] : "human";
+  if (!strcmp(text, "human")) o->format = DIAG_HUMAN;
+  else if (!strcmp(text, "short")) o->format = DIAG_SHORT;
+  else if (!strcmp(text, "json")) o->format = DIAG_JSON;
+  else return cli_usage("`--message-format` is one of human, short, json, not `%s`", text);
+  return EXIT_FINE;
+}
+
+static bool is_set(const char *name) {
+  const char *value = getenv(name);
+  return value && *value && strcmp(value, "0");
+}
+
+static Exit read_colour(Cli *o) {
+  const char *text = o->value[OPT_COLOR] ? o->value[OPT_COLOR] : "auto", *terminal = getenv("TERM");
+  const char *no = getenv("NO_COLOR");
+  bool plain = (no && *no) || (terminal && !strcmp(terminal, "dumb"));
+  if (!strcmp(text, "always")) o->colour = true;
+  else if (!strcmp(text, "never")) o->colour = false;
+  else if (strcmp(text, "auto"))
+    return cli_usage("`--color` is one of auto, always, never, not `%s`", text);
+  else if (is_set("CLICOLOR_FORCE") || is_set("FORCE_COLOR")) o->colour = true;
+  else o->colour = !plain && isatty(STDERR_FILENO);
+  return EXIT_FINE;
+}
+
+static Exit check_operands(const Cli *o, const Command *cmd) {
+  if (o->value[OPT_HELP] || o->value[OPT_VERSION]) return EXIT_FINE;
+  if (o->operands.n < cmd->least && !o->value[OPT_LIST])
+    return cli_usage("`shardc %s` wants %s", cmd->name, cmd->operands);
+  if (o->operands.n > cmd->most)
+    return cli_usage("`shardc %s` does not know what to do with `%s`", cmd->name,
+                     o->operands.at[cmd->most]);
+  return EXIT_FINE;
+}
+
+Exit cli_parse(Cli *o, const Command *cmd, int argc, char **argv) {
+  bool ended = false;
+  Exit e = EXIT_FINE;
+  for (int i = 0; i < argc && e == EXIT_FINE; i++) {
+    bool option = !ended && argv[i][0] == '-' && argv[i][1];
+    if (option && !strcmp(argv[i], "--")) ended = true;
+    else if (option) e = read_option(o, cmd, argc, argv, &i);
+    else vec_push(o->c->arena, o->operands, argv[i]);
+  }
+  if (e == EXIT_FINE) e = check_operands(o, cmd);
+  if (e == EXIT_FINE) e = read_format(o);
+  return e == EXIT_FINE ? read_colour(o) : e;
+}
