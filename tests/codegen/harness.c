@@ -1,0 +1,378 @@
+/* Test harness of kernels: see harness.h. */
+#include "harness.h"
+#include "ir/interp.h"
+#include "ir/numbers.h"
+#include "passes/tune.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
+
+enum { GUARD = 256, POISON = 0xFF };
+
+/* ---- making a batch ---- */
+
+Harness *harness_new(const char *target) {
+  Ctx *c = ctx_new();
+  Harness *h = ARENA_NEW(c->arena, Harness);
+  h->ctx = c, h->arena = c->arena, h->target = target;
+  h->low = -2, h->high = 2, h->int_low = -1, h->int_high = 9;
+  h->random = 88172645463325252u, h->workers = 2;
+  harness_add(h, "shardc-ir 1\nmodel Test\nafter lower\n");
+  return h;
+}
+
+void harness_free(Harness *h) { ctx_free(h->ctx); }
+
+void harness_add(Harness *h, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *s = arena_vprintf(h->arena, format, args);
+  va_end(args);
+  for (; *s; s++) vec_push(h->arena, h->text, *s);
+}
+
+static uint64_t next_random(Harness *h) {
+  h->random ^= h->random << 13, h->random ^= h->random >> 7, h->random ^= h->random << 17;
+  return h->random;
+}
+
+int64_t harness_random(Harness *h, int64_t low, int64_t high) {
+  return low + (int64_t)(next_random(h) % (uint64_t)(high - low + 1));
+}
+
+static const char *shape_words(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size,
+                             const int *order, bool padded) {
+  const char *axes = "", *strides = "";
+  int64_t stride[MAX_RANK], s = 1;
+  bool dense = true;
+  for (int i = n - 1; i >= 0; i--) {
+    if (padded && harness_random(h, 0, 5) == 0) s += harness_random(h, 1, 17), dense = false;
+    stride[i] = s;
+    s *= size[order[i]];
+  }
+  for (int i = 0; i < n; i++) {
+    const char *comma = i ? ", " : "";
+    axes = arena_printf(h->arena, "%s%s%s:%lld", axes, comma, dim[order[i]], (long long)size[order[i]]);
+    strides = arena_printf(h->arena, "%s%s%lld", strides, comma, (long long)stride[i]);
+  }
+  if (dense) return arena_printf(h->arena, "%s[%s]", elem, axes);
+  return arena_printf(h->arena, "%s[%s] {strides(%s)}", elem, axes, strides);
+}
+
+const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+  int order[MAX_RANK];
+  for (int i = 0; i < n; i++) order[i] = i;
+  return shape_words(h, elem, n, dim, size, order, false);
+}
+
+const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+  int order[MAX_RANK];
+  for (int i = 0; i < n; i++) order[i] = i;
+  for (int i = n - 1; i > 0 && harness_random(h, 0, 2) == 0; i--) {
+    int j = (int)harness_random(h, 0, i), t = order[i];
+    order[i] = order[j], order[j] = t;
+  }
+  return shape_words(h, elem, n, dim, size, order, true);
+}
+
+/* ---- tuning, building, loading ---- */
+
+static void tune(Module *m, Fn *k) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+#define FAMILY(name, anchors, neighbours, what)                                                    \
+  if (!strcmp(family, #name)) tune_##name(m, k);
+#include "ir/families.def"
+#undef FAMILY
+}
+
+static Module *module_of(Harness *h) {
+  vec_push(h->arena, h->text, 0);
+  Module *m = ir_parse(h->ctx, "test", h->text.at, h->text.n - 1);
+  const Target *t = target_find(h->target);
+  if (!m) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
+  if (!m || !t) return NULL;
+  if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
+  target_describe(m, t, h->workers);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    tune(m, m->fns.at[i]);
+    if (h->show) fputs(ir_print_fn(m, m->fns.at[i]), stderr);
+  }
+  return m;
+}
+
+static void *load(Harness *h, Module *m, const char *folder) {
+  if (!kernels_build(m, folder, 2)) {
+    diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
+    return NULL;
+  }
+  FILE *list = fopen(arena_printf(h->arena, "%s/list", folder), "w");
+  if (!list) return NULL;
+  for (uint32_t i = 0; i < m->fns.n; i++) fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
+  fclose(list);
+  const char *so = arena_printf(h->arena, "%s/test.so", folder);
+  if (system(arena_printf(h->arena, "cc -shared -o %s @%s/list -lm", so, folder))) return NULL;
+  void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fprintf(stderr, "%s\n", dlerror());
+  return library;
+}
+
+/* ---- buffers ---- */
+
+typedef struct Buffer {
+  const Fn *k;
+  ValueId v;
+  int64_t bytes;
+  char *block, *at; /* with guards; of the elements */
+} Buffer;
+
+static int64_t stride_at(const Fn *k, ValueId v, int axis) {
+  const Value *value = &k->values.at[v];
+  if (value->storage.ordered) return value->storage.stride[axis];
+  int64_t s = 1;
+  for (int a = value->type.rank - 1; a > axis; a--) s *= value->type.axis[a].size;
+  return s;
+}
+
+static Buffer buffer_new(const Fn *k, ValueId v) {
+  const Type *t = value_type(k, v);
+  int64_t n = 1;
+  for (int a = 0; a < t->rank; a++) n += (t->axis[a].size - 1) * stride_at(k, v, a);
+  Buffer b = {.k = k, .v = v, .bytes = n * elem_bytes(t->elem)};
+  int64_t all = (b.bytes + 2 * GUARD + 63) / 64 * 64;
+  b.block = aligned_alloc(64, (size_t)all);
+  memset(b.block, POISON, (size_t)all);
+  b.at = b.block + GUARD;
+  return b;
+}
+
+/* Offset in bytes of element i in the dense order of the type. */
+static int64_t offset_of(const Buffer *b, int64_t i) {
+  const Type *t = value_type(b->k, b->v);
+  int64_t at = 0;
+  for (int a = t->rank - 1; a >= 0; a--) {
+    at += i % t->axis[a].size * stride_at(b->k, b->v, a);
+    i /= t->axis[a].size;
+  }
+  return at * elem_bytes(t->elem);
+}
+
+static void put(const Buffer *b, int64_t i, double x) {
+  char *p = b->at + offset_of(b, i);
+  float f = (float)x;
+  uint16_t half;
+  int32_t i32 = (int32_t)x;
+  int64_t i64 = (int64_t)x;
+  switch (value_type(b->k, b->v)->elem) {
+  case ELEM_f32: memcpy(p, &f, 4); break;
+  case ELEM_bf16: half = bf16_from_f32(f), memcpy(p, &half, 2); break;
+  case ELEM_f16: half = f16_from_f32(f), memcpy(p, &half, 2); break;
+  case ELEM_f64: memcpy(p, &x, 8); break;
+  case ELEM_i32: memcpy(p, &i32, 4); break;
+  case ELEM_i64: memcpy(p, &i64, 8); break;
+  default: *p = x != 0; break;
+  }
+}
+
+static double get(const Buffer *b, int64_t i) {
+  const char *p = b->at + offset_of(b, i);
+  float f;
+  uint16_t half;
+  int32_t i32;
+  int64_t i64;
+  double d;
+  switch (value_type(b->k, b->v)->elem) {
+  case ELEM_f32: memcpy(&f, p, 4); return f;
+  case ELEM_bf16: memcpy(&half, p, 2); return f32_from_bf16(half);
+  case ELEM_f16: memcpy(&half, p, 2); return f32_from_f16(half);
+  case ELEM_f64: memcpy(&d, p, 8); return d;
+  case ELEM_i32: memcpy(&i32, p, 4); return i32;
+  case ELEM_i64: memcpy(&i64, p, 8); return (double)i64;
+  default: return *(const unsigned char *)p;
+  }
+}
+
+/* Random numbers that the element type holds exactly. */
+static Tensor random_tensor(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
+  const Type *t = value_type(k, v);
+  int64_t n = type_count(t);
+  Tensor x = {*t, ARENA_ARRAY(h->arena, double, n)};
+  for (int64_t i = 0; i < n; i++) {
+    double u = (double)(next_random(h) >> 11) * 0x1p-53, f = h->low + (h->high - h->low) * u;
+    ElemClass class = elem_class(t->elem);
+    put(b, i, class == CLASS_FLOAT ? f : class == CLASS_BOOL ? u < 0.5 : (double)harness_random(h, h->int_low, h->int_high));
+    x.at[i] = get(b, i);
+  }
+  return x;
+}
+
+/* Whether all bytes that are no elements still hold the poison. */
+static bool clean_around(Harness *h, const Buffer *b) {
+  const Type *t = value_type(b->k, b->v);
+  int64_t all = b->bytes + 2 * GUARD;
+  char *used = arena_alloc(h->arena, (size_t)all);
+  for (int64_t i = 0, n = type_count(t); i < n; i++)
+    memset(used + GUARD + offset_of(b, i), 1, (size_t)elem_bytes(t->elem));
+  for (int64_t i = 0; i < all; i++)
+    if (!used[i] && (unsigned char)b->block[i] != POISON) return false;
+  return true;
+}
+
+/* ---- running one kernel ---- */
+
+typedef struct Running {
+  Harness *h;
+  Module *m;
+  const Fn *k;
+  void *library;
+  uint32_t nargs, nresults;
+  Buffer *buffer; /* arguments, results */
+  void **pointer;
+  char *scratch, *workspace;
+  int64_t scratch_bytes, workspace_bytes;
+} Running;
+
+static char *poisoned(int64_t bytes) {
+  int64_t all = (bytes + GUARD + 63) / 64 * 64;
+  char *p = aligned_alloc(64, (size_t)all);
+  memset(p, POISON, (size_t)all);
+  return p;
+}
+
+static int inplace_argument(Harness *h, uint32_t result) {
+  for (uint32_t i = 0; i + 1 < h->inplace.n; i += 2)
+    if (h->inplace.at[i + 1] == (int)result) return h->inplace.at[i];
+  return -1;
+}
+
+static Running running_new(Harness *h, Module *m, const Fn *k, void *library) {
+  Running r = {.h = h, .m = m, .k = k, .library = library, .nargs = k->args.n, .nresults = k->results.n};
+  r.buffer = ARENA_ARRAY(h->arena, Buffer, r.nargs + r.nresults);
+  r.pointer = ARENA_ARRAY(h->arena, void *, r.nargs + r.nresults + 1);
+  for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(k, k->args.at[i]);
+  for (uint32_t i = 0; i < r.nresults; i++) {
+    int a = inplace_argument(h, i);
+    r.buffer[r.nargs + i] = buffer_new(k, k->results.at[i]);
+    if (a >= 0) r.buffer[r.nargs + i].at = r.buffer[a].at, r.buffer[r.nargs + i].block = r.buffer[a].block;
+  }
+  for (uint32_t i = 0; i < r.nargs + r.nresults; i++) r.pointer[i] = r.buffer[i].at;
+  r.scratch_bytes = attr_int(&k->attrs, ATTR_scratch, 0);
+  r.workspace_bytes = attr_int(&k->attrs, ATTR_workspace, 0);
+  r.scratch = poisoned(r.scratch_bytes), r.workspace = poisoned(r.workspace_bytes);
+  r.pointer[r.nargs + r.nresults] = r.workspace;
+  return r;
+}
+
+static void running_free(Running *r) {
+  for (uint32_t i = 0; i < r->nargs + r->nresults; i++)
+    if (i < r->nargs || inplace_argument(r->h, i - r->nargs) < 0) free(r->buffer[i].block);
+  free(r->scratch), free(r->workspace);
+}
+
+static bool run_phases(Running *r, bool shuffled) {
+  const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
+  for (int64_t p = 0; p < chunks->i; p++) {
+    Chunk *run;
+    *(void **)&run = dlsym(r->library, arena_printf(r->h->arena, "%s_p%d", kernel_symbol(r->m, r->k), (int)p));
+    if (!run) return false;
+    int64_t n = chunks->list[p], first = shuffled ? harness_random(r->h, 0, n - 1) : 0;
+    for (int64_t i = n; i-- > 0;) {
+      if (shuffled) memset(r->scratch, POISON, (size_t)r->scratch_bytes);
+      run(r->pointer, (first + i) % n, r->scratch);
+    }
+  }
+  return true;
+}
+
+static bool guard_kept(const char *p, int64_t bytes) {
+  for (int i = 0; i < GUARD; i++)
+    if ((unsigned char)p[bytes + i] != POISON) return false;
+  return true;
+}
+
+static bool equal(double got, double want, double tolerance, Elem e) {
+  if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
+  if (got == want) return true;
+  if (e == ELEM_bf16) tolerance += 0x1p-8;
+  if (e == ELEM_f16) tolerance += 0x1p-10;
+  return elem_class(e) == CLASS_FLOAT && fabs(got - want) <= tolerance * (1 + fabs(want));
+}
+
+static bool compare_result(Running *r, uint32_t i, const Tensor *want, double tolerance) {
+  const Buffer *b = &r->buffer[r->nargs + i];
+  const Type *t = value_type(r->k, b->v);
+  int64_t wrong = 0;
+  for (int64_t e = 0, n = type_count(t); e < n; e++) {
+    double got = get(b, e);
+    if (equal(got, want->at[e], tolerance, t->elem)) continue;
+    if (wrong++ < 3)
+      fprintf(stderr, "  @%s result %u element %lld: %.9g, expected %.9g\n", r->k->name, i, (long long)e, got, want->at[e]);
+  }
+  if (!clean_around(r->h, b)) wrong++, fprintf(stderr, "  @%s result %u: bytes around it were written\n", r->k->name, i);
+  return !wrong;
+}
+
+static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, double tolerance) {
+  Running r = running_new(h, m, k, library);
+  Tensor *args = ARENA_ARRAY(h->arena, Tensor, r.nargs + 1), *want = ARENA_ARRAY(h->arena, Tensor, r.nresults + 1);
+  for (uint32_t i = 0; i < r.nargs; i++) args[i] = random_tensor(h, k, k->args.at[i], &r.buffer[i]);
+  interp_call(interp_new(m, h->arena), k, args, want);
+  bool ok = run_phases(&r, true);
+  if (!ok) fprintf(stderr, "  @%s: a phase is missing\n", k->name);
+  for (uint32_t i = 0; ok && i < r.nresults; i++) ok &= compare_result(&r, i, &want[i], tolerance);
+  if (!guard_kept(r.scratch, r.scratch_bytes)) ok = false, fprintf(stderr, "  @%s: wrote past its scratch\n", k->name);
+  if (!guard_kept(r.workspace, r.workspace_bytes)) ok = false, fprintf(stderr, "  @%s: wrote past its workspace\n", k->name);
+  if (!ok) fputs(ir_print_fn(m, k), stderr);
+  running_free(&r);
+  return ok;
+}
+
+static char *new_folder(Harness *h) {
+  char *folder = arena_printf(h->arena, "%s/shardc-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+  return mkdtemp(folder);
+}
+
+static void remove_folder(Harness *h, const char *folder) {
+  if (system(arena_printf(h->arena, "rm -rf '%s'", folder))) fprintf(stderr, "cannot remove %s\n", folder);
+}
+
+int harness_run(Harness *h, double tolerance) {
+  char *folder = new_folder(h);
+  Module *m = module_of(h);
+  if (!m) return 1;
+  void *library = load(h, m, folder);
+  int failed = library ? 0 : 1;
+  for (uint32_t i = 0; library && i < m->fns.n; i++) failed += !check_kernel(h, m, m->fns.at[i], library, tolerance);
+  if (library) dlclose(library);
+  remove_folder(h, folder);
+  return failed;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+double harness_time(Harness *h, int times) {
+  char *folder = new_folder(h);
+  Module *m = module_of(h);
+  void *library = m ? load(h, m, folder) : NULL;
+  if (!library) return -1;
+  Running r = running_new(h, m, m->fns.at[m->fns.n - 1], library);
+  for (uint32_t i = 0; i < r.nargs; i++) random_tensor(h, r.k, r.k->args.at[i], &r.buffer[i]);
+  double best = 1e30;
+  for (int i = 0; i < times; i++) {
+    double start = now();
+    run_phases(&r, false);
+    double t = now() - start;
+    if (t < best) best = t;
+  }
+  running_free(&r);
+  dlclose(library);
+  remove_folder(h, folder);
+  return best;
+}
