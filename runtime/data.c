@@ -1,0 +1,99 @@
+/* Filling inputs from samples. The order of an epoch is a permutation of (seed, epoch) alone, the
+   cursor counts samples, so a resumed run, or one of another batch size, goes on exactly behind the
+   last sample used. Indexes are checked against their dimension as they are read. Must not:
+   allocate (this runs inside steps). */
+#include "data.h"
+#include "shuffle.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const Part *part_of(const Stream *s, int64_t sample) {
+  int low = 0, high = s->nparts;
+  while (high - low > 1) {
+    int middle = (low + high) / 2;
+    if (s->part[middle].first <= sample) low = middle;
+    else high = middle;
+  }
+  return &s->part[low];
+}
+
+static bool outside(const Feed *e, const Part *p, int64_t number, int64_t v, Fault *f) {
+  rt_fault(f, 204, "%lld is not an index of %s: input %s takes 0 to %lld", (long long)v,
+           e->input->of, e->input->name, (long long)e->input->of_size - 1);
+  rt_at(f, p->path, "number", number);
+  return rt_help(f, "the file is read as %s; `--format` reads it in another way", p->array.format);
+}
+
+/* Numbers i .. i + n - 1 as indexes, 32 bits wide. */
+static bool copy_index(const Feed *e, const Part *p, int64_t i, int32_t *to, Fault *f) {
+  int64_t limit = e->input->of ? e->input->of_size : INT32_MAX;
+  for (int64_t k = 0; k < e->count; k++) {
+    int64_t v = rt_array_int(&p->array, i + k);
+    if ((v < 0 || v >= limit) && v != e->ignore && (e->input->of || v != (int32_t)v))
+      return e->input->of ? outside(e, p, i + k, v, f)
+                          : rt_fault(f, 204, "%lld does not fit 32 bits", (long long)v);
+    to[k] = (int32_t)v;
+  }
+  return true;
+}
+
+/* The common case: tokens of one or two bytes, so the check is one comparison behind a tight loop.
+ */
+static bool copy_tokens(const Feed *e, const Part *p, int64_t i, int32_t *to, Fault *f) {
+  const uint8_t *from = p->array.at + i * p->array.width;
+  uint32_t most = 0;
+  for (int64_t k = 0; k < e->count; k++) {
+    uint32_t v = p->array.width == 1 ? from[k] : (uint32_t)(from[2 * k] | from[2 * k + 1] << 8);
+    to[k] = (int32_t)v;
+    most = v > most ? v : most;
+  }
+  return most < (uint64_t)e->input->of_size || copy_index(e, p, i, to, f);
+}
+
+static void copy_reals(const Feed *e, const Part *p, int64_t i, char *to) {
+  const Array *a = &p->array;
+  int elem = e->input->elem;
+  bool byte = a->kind == NUMBER_UINT && a->width == 1;
+  float scale = byte ? (float)e->scale : 1;
+  if (elem == RT_F32 && a->kind == NUMBER_FLOAT && a->width == 4 && !a->big) {
+    memcpy(to, a->at + i * 4, (size_t)e->count * 4);
+  } else if (elem == RT_F32 && byte) {
+    for (int64_t k = 0; k < e->count; k++) ((float *)to)[k] = (float)a->at[i + k] * scale;
+  } else {
+    for (int64_t k = 0; k < e->count; k++)
+      rt_elem_put(elem, to, k, rt_array_real(a, i + k) * (double)scale);
+  }
+}
+
+static bool is_float(int elem) {
+  return elem == RT_F32 || elem == RT_BF16 || elem == RT_F16 || elem == RT_F64;
+}
+
+static bool fill_one(const Feed *e, const Stream *s, int64_t sample, void *input, int64_t row,
+                     Fault *f) {
+  const Part *p = part_of(s, sample);
+  const Array *a = &p->array;
+  int64_t i = p->low + (sample - p->first) * s->stride + e->shift;
+  char *to = (char *)input + row * e->count * rt_elem_bytes(e->input->elem);
+  bool narrow = a->kind == NUMBER_UINT && a->width <= 2 && !a->big && e->input->of;
+  if (e->input->elem == RT_I32)
+    return narrow ? copy_tokens(e, p, i, (int32_t *)to, f) : copy_index(e, p, i, (int32_t *)to, f);
+  if (is_float(e->input->elem)) return copy_reals(e, p, i, to), true;
+  for (int64_t k = 0; k < e->count; k++)
+    rt_elem_put(e->input->elem, to, k, (double)rt_array_int(a, i + k));
+  return true;
+}
+
+bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
+                  const uint64_t *seed, Fault *f) {
+  for (int64_t row = 0; s->samples && row < d->batch; row++) {
+    int64_t epoch = (cursor + row) / s->samples, sample = (cursor + row) % s->samples;
+    if (seed && d->shuffle) sample = rt_permute(*seed, (uint64_t)epoch, s->samples, sample);
+    for (int i = 0; i < s->nfeeds; i++) {
+      const Feed *e = &s->feed[i];
+      if (!fill_one(e, &s->stream[e->stream], sample, rt_tensor_data(device, e->input), row, f))
+        return false;
+    }
+  }
+  return true;
+}

@@ -1,0 +1,329 @@
+/* Which files feed which input. Two tasks: `next` (windows of Seq + 1 tokens, one input gets the
+   first Seq, the other the last) and `columns` (one array per input). Validation data is files of
+   its own, or the end of every file. Everything is opened and checked before training begins; must
+   not: read the numbers themselves (files may be huge). */
+#include "data.h"
+#include "file.h"
+#include <ctype.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *rt_setting_of(const rt_program *p, const char *key) {
+  for (int i = 0; i < p->nsettings; i++)
+    if (!strcmp(p->settings[i].key, key)) return p->settings[i].value;
+  return NULL;
+}
+
+bool rt_is_logits(const rt_tensor *t) { return !strncmp(t->name, "logits.", 7); }
+
+static int64_t per_sample(const rt_tensor *t) {
+  return rt_tensor_count(t) / (t->size[0] ? t->size[0] : 1);
+}
+
+/* ---- files ---- */
+
+static bool open_part(const char *path, const char *format, Part *part, Fault *f) {
+  Bytes b;
+  part->path = rt_copy_text(path, strlen(path));
+  if (!rt_map_file(path, 201, &b, f)) return false;
+  if (b.n == 0) {
+    rt_fault(f, 203, "the file is empty");
+    return rt_at(f, path, "", -1);
+  }
+  return rt_array_open(b, path, format, &part->array, f) || rt_at(f, path, "", -1);
+}
+
+static bool open_files(const char *pattern, const char *format, Stream *s, Fault *f) {
+  glob_t g;
+  int r = glob(pattern, GLOB_NOCHECK, NULL, &g);
+  if (r) return rt_fault(f, 201, "cannot look for `%s`", pattern);
+  s->part = rt_alloc(sizeof *s->part * g.gl_pathc);
+  bool ok = true;
+  for (size_t i = 0; ok && i < g.gl_pathc; i++)
+    ok = open_part(g.gl_pathv[i], format, &s->part[s->nparts++], f);
+  if (!ok && f->code == 201)
+    rt_help(f, "--data FILE names the training data; paths count from the current directory");
+  globfree(&g);
+  return ok;
+}
+
+/* ---- cutting files into samples ---- */
+
+/* Numbers of a part that belong to the last `share` of its samples; windows are cut by tokens. */
+static int64_t samples_of(const Stream *s, int64_t numbers) {
+  return numbers < s->length ? 0 : (numbers - s->length) / s->stride + 1;
+}
+
+/* Cuts off the end of every part. The set `rest` gets it; both keep whole samples only. */
+static void cut(Stream *s, Stream *rest, double share) {
+  int64_t unit =
+      s->length > s->stride ? 1 : s->stride; /* windows: any token; columns: whole samples */
+  *rest = *s;
+  rest->part = rt_alloc(sizeof(Part) * (size_t)s->nparts);
+  s->samples = rest->samples = 0;
+  for (int i = 0; i < s->nparts; i++) {
+    Part *a = &s->part[i], *b = &rest->part[i];
+    int64_t n = a->array.count / unit, head = (n - (int64_t)((double)n * share)) * unit;
+    *b = *a;
+    a->first = s->samples, b->first = rest->samples, b->low = head;
+    s->samples += samples_of(s, head);
+    rest->samples += samples_of(s, a->array.count - head);
+  }
+}
+
+static bool check_columns(const Stream *s, const rt_tensor *t, Fault *f) {
+  for (int i = 0; i < s->nparts; i++) {
+    const Array *a = &s->part[i].array;
+    int64_t n = a->rank ? a->size[0] : 0;
+    if (a->rank ? n && a->count / n == s->stride : a->count % s->stride == 0) continue;
+    rt_fault(f, 205, "a sample of input %s has %lld numbers, the file has %lld in all%s%lld",
+             t->name, (long long)s->stride, (long long)a->count, n ? ", rows of " : ", remainder ",
+             (long long)(n ? a->count / n : a->count % s->stride));
+    return rt_at(f, s->part[i].path, "", -1);
+  }
+  return true;
+}
+
+static bool check_tokens(const Stream *s, Fault *f) {
+  for (int i = 0; i < s->nparts; i++) {
+    const Array *a = &s->part[i].array;
+    if (a->kind == NUMBER_FLOAT || a->rank > 1) {
+      rt_fault(f, 202, "tokens are one sequence of whole numbers, this file holds %s",
+               a->rank > 1 ? "an array of several dimensions" : "floats");
+      return rt_at(f, s->part[i].path, "", -1);
+    }
+  }
+  return true;
+}
+
+static Feed feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift) {
+  char key[RT_NAME];
+  snprintf(key, sizeof key, "data.ignore.%s", t->name);
+  const char *ignore = rt_setting_of(p, key), *raw = rt_setting_of(p, "data.raw");
+  return (Feed){.input = t,
+                .stream = stream,
+                .shift = shift,
+                .count = per_sample(t),
+                .ignore = ignore ? strtoll(ignore, NULL, 10) : INT64_MIN,
+                .scale = raw && !strcmp(raw, "on") ? 1 : 1.0 / 255};
+}
+
+/* ---- the two tasks ---- */
+
+typedef struct Opening {
+  const rt_program *p;
+  const DataOptions *o;
+  const rt_tensor *input[64];
+  int ninputs;
+  const char *train, *valid, *format;
+  double share; /* of the end of each file that is validation data; 0: none */
+  Data *d;
+  Fault *f;
+} Opening;
+
+static bool same_shape(const rt_tensor *a, const rt_tensor *b) {
+  if (a->rank != b->rank || !a->of || !b->of || strcmp(a->of, b->of)) return false;
+  for (int i = 0; i < a->rank; i++)
+    if (strcmp(a->dim[i], b->dim[i])) return false;
+  return true;
+}
+
+static const rt_tensor *input_named(const Opening *q, const char *name, size_t n) {
+  for (int i = 0; i < q->ninputs; i++)
+    if (strlen(q->input[i]->name) == n && !strncmp(q->input[i]->name, name, n)) return q->input[i];
+  return NULL;
+}
+
+/* The two inputs of `next`: from a setting such as next(tokens -> targets), else the only two there
+ * are. */
+static bool next_inputs(const Opening *q, const rt_tensor *pair[2]) {
+  const char *task = rt_setting_of(q->p, "data.task");
+  pair[0] = pair[1] = NULL;
+  if (!task || !strcmp(task, "next")) {
+    if (q->ninputs != 2)
+      return rt_fault(q->f, 205, "task `next` feeds two inputs, the model has %d", q->ninputs);
+    pair[0] = q->input[0], pair[1] = q->input[1];
+  } else if (!strncmp(task, "next", 4)) {
+    for (const char *c = task + 4; *c && !pair[1];) {
+      size_t n = strspn(c, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+      if (n) pair[pair[0] != NULL] = input_named(q, c, n);
+      c += n ? n : 1;
+    }
+  }
+  if (!pair[0] || !pair[1])
+    return rt_fault(q->f, 205, "data task `%s` is not known here", task ? task : "");
+  if (same_shape(pair[0], pair[1]) || rt_tensor_count(pair[0]) == rt_tensor_count(pair[1]))
+    return true;
+  return rt_fault(q->f, 205, "inputs %s and %s of task `next` differ in shape", pair[0]->name,
+                  pair[1]->name);
+}
+
+static void set_windows(Set *s, const Opening *q, const rt_tensor *pair[2]) {
+  s->stream = rt_alloc(sizeof(Stream));
+  s->feed = rt_alloc(sizeof(Feed) * 2);
+  s->nstreams = 1, s->nfeeds = 2;
+  s->feed[0] = feed_of(q->p, pair[0], 0, 0), s->feed[1] = feed_of(q->p, pair[1], 0, 1);
+  s->stream->stride = s->feed[0].count, s->stream->length = s->stream->stride + 1;
+}
+
+static bool open_next(Opening *q) {
+  const rt_tensor *pair[2];
+  Data *d = q->d;
+  Stream unused;
+  if (!next_inputs(q, pair)) return false;
+  set_windows(&d->train, q, pair), set_windows(&d->valid, q, pair);
+  if (!q->train) {
+    rt_fault(q->f, 205, "no training data is named");
+    return rt_help(q->f, "--data FILE, or a `data` line in the train block");
+  }
+  if (!open_files(q->train, q->format, d->train.stream, q->f) ||
+      !check_tokens(d->train.stream, q->f))
+    return false;
+  cut(d->train.stream, q->share > 0 ? d->valid.stream : &unused, q->share);
+  if (q->share == 0) free(unused.part);
+  if (q->share == 0 && q->valid) {
+    if (!open_files(q->valid, q->format, d->valid.stream, q->f) ||
+        !check_tokens(d->valid.stream, q->f))
+      return false;
+    cut(d->valid.stream, &unused, 0);
+    free(unused.part);
+  }
+  d->tokens = d->train.stream->stride;
+  return true;
+}
+
+/* The pattern of one column: from "--data a=x,b=y", else from the settings; in new memory, NULL if
+ * none. */
+static char *column_pattern(const Opening *q, const char *given, const char *group,
+                            const char *name) {
+  size_t n = strlen(name);
+  for (const char *c = given; c && *c; c += strcspn(c, ","), c += *c == ',')
+    if (!strncmp(c, name, n) && c[n] == '=')
+      return rt_copy_text(c + n + 1, strcspn(c + n + 1, ","));
+  char key[RT_NAME];
+  snprintf(key, sizeof key, "data.%s.%s", group, name);
+  const char *value = given ? NULL : rt_setting_of(q->p, key);
+  return value ? rt_copy_text(value, strlen(value)) : NULL;
+}
+
+static bool open_column(Opening *q, Set *s, int i, const char *given, const char *group) {
+  const rt_tensor *t = q->input[i];
+  Stream *stream = &s->stream[i];
+  s->feed[i] = feed_of(q->p, t, i, 0);
+  stream->stride = stream->length = per_sample(t);
+  char *pattern = column_pattern(q, given, group, t->name);
+  if (!pattern) {
+    rt_fault(q->f, 205, "input %s has no %s data", t->name,
+             s == &q->d->train ? "training" : "validation");
+    return rt_help(q->f, "name a file for each input: --%s %s=FILE,..",
+                   s == &q->d->train ? "data" : "valid", t->name);
+  }
+  bool ok = open_files(pattern, q->format, stream, q->f) && check_columns(stream, t, q->f);
+  free(pattern);
+  return ok;
+}
+
+static bool open_columns(Opening *q, Set *s, const char *given, const char *group) {
+  s->nstreams = s->nfeeds = q->ninputs;
+  s->stream = rt_alloc(sizeof(Stream) * (size_t)q->ninputs);
+  s->feed = rt_alloc(sizeof(Feed) * (size_t)q->ninputs);
+  for (int i = 0; i < q->ninputs; i++)
+    if (!open_column(q, s, i, given, group)) return false;
+  return true;
+}
+
+static void cut_columns(Opening *q, Set *s, Set *rest) {
+  if (rest) {
+    *rest = *s;
+    rest->stream = rt_alloc(sizeof(Stream) * (size_t)q->ninputs);
+  }
+  for (int i = 0; i < s->nstreams; i++) {
+    Stream unused;
+    cut(&s->stream[i], rest ? &rest->stream[i] : &unused, rest ? q->share : 0);
+    if (!rest) free(unused.part);
+  }
+}
+
+static bool has_valid_columns(const Opening *q) {
+  char key[RT_NAME];
+  snprintf(key, sizeof key, "data.valid.columns.%s", q->ninputs ? q->input[0]->name : "");
+  return q->valid || rt_setting_of(q->p, key);
+}
+
+static bool open_all_columns(Opening *q) {
+  Data *d = q->d;
+  if (!open_columns(q, &d->train, q->train, "columns")) return false;
+  cut_columns(q, &d->train, q->share > 0 ? &d->valid : NULL);
+  if (q->share > 0 || !has_valid_columns(q)) return true;
+  if (!open_columns(q, &d->valid, q->valid, "valid.columns")) return false;
+  cut_columns(q, &d->valid, NULL);
+  return true;
+}
+
+/* ---- all of it ---- */
+
+static bool uses_columns(const Opening *q) {
+  for (int i = 0; i < q->p->nsettings; i++)
+    if (!strncmp(q->p->settings[i].key, "data.columns.", 13)) return true;
+  return q->train && strchr(q->train, '=') && !rt_exists(q->train);
+}
+
+static bool count_samples(Set *s, Fault *f) {
+  s->samples = s->nstreams ? s->stream[0].samples : 0;
+  for (int i = 1; i < s->nstreams; i++)
+    if (s->stream[i].samples != s->samples)
+      return rt_fault(f, 205, "input %s has %lld samples, input %s has %lld",
+                      s->feed[0].input->name, (long long)s->samples, s->feed[i].input->name,
+                      (long long)s->stream[i].samples);
+  return true;
+}
+
+static bool find_inputs(Opening *q) {
+  for (int i = 0; i < q->p->ntensors; i++) {
+    const rt_tensor *t = &q->p->tensors[i];
+    if (t->kind != RT_INPUT || rt_is_logits(t)) continue;
+    if (!t->rank || strcmp(t->dim[0], "Batch"))
+      return rt_fault(q->f, 205, "input %s does not begin with dimension Batch", t->name);
+    if (q->ninputs == 64) return rt_fault(q->f, 205, "more than 64 inputs");
+    q->input[q->ninputs++] = t;
+    q->d->batch = t->size[0];
+  }
+  return true;
+}
+
+static bool read_options(Opening *q) {
+  const char *shuffle = rt_setting_of(q->p, "data.shuffle");
+  q->train = q->o->train ? q->o->train : rt_setting_of(q->p, "data.train");
+  q->valid = q->o->valid ? q->o->valid : rt_setting_of(q->p, "data.valid");
+  q->format = q->o->format ? q->o->format : rt_setting_of(q->p, "data.format");
+  q->d->shuffle = q->o->shuffle >= 0 ? q->o->shuffle : !(shuffle && !strcmp(shuffle, "off"));
+  if (q->format && !rt_format_known(q->format)) {
+    rt_fault(q->f, 103, "unknown data format `%s`", q->format);
+    return rt_help(q->f, "formats: npy llmc idx u16 u32 f32 bytes");
+  }
+  char *end;
+  double percent = q->valid ? strtod(q->valid, &end) : 0;
+  if (!q->valid || end == q->valid || strcmp(end, "%")) return true;
+  if (!(percent >= 0 && percent < 100))
+    return rt_fault(q->f, 103, "validation data of `%s`: 0%% to 99%%", q->valid);
+  q->share = percent / 100, q->valid = NULL;
+  return true;
+}
+
+static bool enough(const Opening *q) {
+  const Set *s = &q->d->train;
+  if (s->samples > 0 || q->ninputs == 0) return true;
+  rt_fault(q->f, 203, "the data holds no whole sample: one is %lld numbers long",
+           (long long)s->stream[0].length);
+  return rt_at(q->f, s->stream[0].part[0].path, "", -1);
+}
+
+bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) {
+  *d = (Data){.batch = 1, .tokens = 1};
+  Opening q = {.p = p, .o = o, .d = d, .f = f};
+  if (!find_inputs(&q) || !read_options(&q)) return false;
+  bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_next(&q));
+  return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
+}

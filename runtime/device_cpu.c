@@ -1,0 +1,121 @@
+/* The CPU device: what generated code calls (rt_abi.def), arenas, entries.
+
+   Every call returns with the work done. Arenas are mapped once at start. In check runs WORK is
+   poisoned before an entry, placed so that the bytes predicted for this entry end at the guard
+   page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
+#include "device.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct rt_state {
+  Device *device;
+};
+
+enum { PIECE = 1 << 20 }; /* bytes per chunk of copies */
+
+void rt_launch(rt_ctx *rt, const rt_kernel *k, void *const *buffers) {
+  Pool *p = rt->state->device->pool;
+  for (int i = 0; i < k->phases; i++) rt_pool_run(p, k->phase[i].run, buffers, k->phase[i].chunks);
+}
+
+static size_t piece(int64_t bytes, int64_t chunk) {
+  int64_t left = bytes - chunk * PIECE;
+  return (size_t)(left < PIECE ? left : PIECE);
+}
+
+static void copy_chunk(void *const *b, int64_t chunk, void *scratch) {
+  (void)scratch;
+  memcpy((char *)b[0] + chunk * PIECE, (const char *)b[1] + chunk * PIECE,
+         piece(*(int64_t *)b[2], chunk));
+}
+
+static void zero_chunk(void *const *b, int64_t chunk, void *scratch) {
+  (void)scratch;
+  memset((char *)b[0] + chunk * PIECE, 0, piece(*(int64_t *)b[2], chunk));
+}
+
+void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
+  void *buffers[] = {to, (void *)from, &bytes};
+  rt_pool_run(rt->state->device->pool, copy_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+}
+
+void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
+  void *buffers[] = {to, NULL, &bytes};
+  rt_pool_run(rt->state->device->pool, zero_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+}
+
+void *rt_counter(rt_ctx *rt, int64_t i) { return rt->state->device->counters + i; }
+
+static void make_counters(Device *d) {
+  int64_t n = d->program->counters;
+  d->counters = rt_alloc(sizeof(int32_t) * (size_t)n);
+  for (int64_t i = 0; i < n; i++) d->counters[i] = (int32_t)i;
+}
+
+bool rt_device_start(Device *d, const rt_program *p, int threads, bool check, Fault *f) {
+  *d = (Device){.program = p, .check = check};
+  d->ctx.state = rt_alloc(sizeof(struct rt_state));
+  d->ctx.state->device = d;
+  for (int i = 0; i < RT_ARENAS; i++) {
+    if (!rt_region_map(&d->arena[i], p->arena_bytes[i], check, f)) return false;
+    d->ctx.arena[i] = d->arena[i].base;
+  }
+  make_counters(d);
+  d->touched = rt_alloc(sizeof(int64_t) * (size_t)p->nentries);
+  d->pool = rt_pool_start(threads, p->scratch, f);
+  return d->pool != NULL;
+}
+
+void rt_device_stop(Device *d) {
+  if (d->pool) rt_pool_stop(d->pool);
+  for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);
+  free(d->counters), free(d->touched), free(d->ctx.state);
+  *d = (Device){0};
+}
+
+static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
+  const Region *work = &d->arena[RT_WORK];
+  if (e->work_bytes > work->bytes)
+    return rt_fault(f, 105, "entry %s needs %lld bytes of an arena of %lld", e->name,
+                    (long long)e->work_bytes, (long long)work->bytes);
+  char *base = rt_region_end(work, e->work_bytes);
+  rt_poison(work->base, work->bytes);
+  d->ctx.arena[RT_WORK] = base;
+  e->run(&d->ctx);
+  int64_t touched = rt_touched(base, e->work_bytes), *most = &d->touched[e - d->program->entries];
+  if (touched > *most) *most = touched;
+  if (rt_touched(work->base, base - work->base) > 0)
+    return rt_fault(f, 702, "entry %s wrote in front of its work arena", e->name);
+  if (touched > (e->work_bytes + 3) / 4 * 4)
+    return rt_fault(f, 702, "entry %s touched %lld bytes of its work arena, %lld were predicted",
+                    e->name, (long long)touched, (long long)e->work_bytes);
+  return true;
+}
+
+bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
+  if (d->check) return run_checked(d, e, f);
+  e->run(&d->ctx);
+  return true;
+}
+
+const rt_entry *rt_entry_find(const rt_program *p, const char *name) {
+  for (int i = 0; i < p->nentries; i++)
+    if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
+  return NULL;
+}
+
+const rt_tensor *rt_tensor_find(const rt_program *p, const char *name) {
+  for (int i = 0; i < p->ntensors; i++)
+    if (!strcmp(p->tensors[i].name, name)) return &p->tensors[i];
+  return NULL;
+}
+
+void *rt_tensor_data(const Device *d, const rt_tensor *t) {
+  return d->ctx.arena[t->arena] + t->offset;
+}
+
+int64_t rt_tensor_count(const rt_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->size[i];
+  return n;
+}

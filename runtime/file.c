@@ -1,0 +1,135 @@
+/* Files. What is written appears under its name only when it is complete: temporary name, sync,
+   rename. A failed write removes its temporary file and says why, the file's old content stays. */
+#include "file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool cannot(Fault *f, int code, const char *verb, const char *path) {
+  int why = errno;
+  rt_fault(f, code, "cannot %s: %s", verb, strerror(why));
+  if (why == ENOSPC || why == EDQUOT) rt_help(f, "free some space there, then go on with --resume");
+  return rt_at(f, path, "", -1);
+}
+
+bool rt_map_file(const char *path, int code, Bytes *b, Fault *f) {
+  struct stat s;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  *b = (Bytes){0};
+  if (fd < 0) return cannot(f, code, "open", path);
+  if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
+    close(fd);
+    rt_fault(f, code, "not a plain file");
+    return rt_at(f, path, "", -1);
+  }
+  void *map = s.st_size ? mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+  if (map == MAP_FAILED) {
+    cannot(f, code, "map", path);
+    close(fd);
+    return false;
+  }
+  close(fd);
+  *b = (Bytes){map, s.st_size};
+  return true;
+}
+
+void rt_unmap_file(Bytes *b) {
+  if (b->at) munmap((void *)b->at, (size_t)b->n);
+  *b = (Bytes){0};
+}
+
+bool rt_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool rt_is_folder(const char *path) {
+  struct stat s;
+  return !stat(path, &s) && S_ISDIR(s.st_mode);
+}
+
+bool rt_write_all(int fd, const void *data, int64_t n, Fault *f) {
+  for (const char *p = data; n > 0;) {
+    ssize_t k = write(fd, p, n < 1 << 30 ? (size_t)n : 1 << 30);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return cannot(f, 403, "write", "");
+    p += k, n -= k;
+  }
+  return true;
+}
+
+bool rt_make_folders(const char *path, Fault *f) {
+  char part[RT_PATH];
+  snprintf(part, sizeof part, "%s", path);
+  for (char *p = part + 1;; p++) {
+    if (*p && *p != '/') continue;
+    char c = *p;
+    *p = 0;
+    if (mkdir(part, 0777) && errno != EEXIST) return cannot(f, 401, "make the directory", part);
+    if (!(*p = c)) break;
+  }
+  if (rt_is_folder(path)) return true;
+  rt_fault(f, 401, "this is not a directory");
+  return rt_at(f, path, "", -1);
+}
+
+bool rt_sync_folder(const char *path, Fault *f) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return cannot(f, 403, "open", path);
+  bool ok = !fsync(fd) || errno == EINVAL;
+  if (!ok) cannot(f, 403, "write", path);
+  close(fd);
+  return ok;
+}
+
+bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f) {
+  char temporary[RT_PATH + 8];
+  snprintf(temporary, sizeof temporary, "%s.tmp", path);
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return cannot(f, 401, "make", temporary);
+  bool ok = rt_write_all(fd, data, n, f);
+  if (ok && sync && fsync(fd)) ok = cannot(f, 403, "write", path);
+  if (close(fd) && ok) ok = cannot(f, 403, "write", path);
+  if (ok && rename(temporary, path)) ok = cannot(f, 403, "rename to", path);
+  if (!ok) unlink(temporary);
+  return ok ? ok : rt_at(f, path, "", -1);
+}
+
+void rt_remove_tree(const char *path) {
+  DIR *d = opendir(path);
+  char inside[RT_PATH];
+  for (struct dirent *e; d && (e = readdir(d));) {
+    if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+    rt_join(inside, path, e->d_name);
+    if (*inside) unlink(inside); /* checkpoints hold no folders */
+  }
+  if (d) closedir(d);
+  rmdir(path);
+}
+
+void rt_json_write(FILE *o, const char *text) {
+  fputc('"', o);
+  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+    if (*p == '"' || *p == '\\') fprintf(o, "\\%c", *p);
+    else if (*p < 32) fprintf(o, "\\u%04x", *p);
+    else fputc(*p, o);
+  }
+  fputc('"', o);
+}
+
+void rt_json_real(FILE *o, double v) {
+  char text[32];
+  if (!isfinite(v)) {
+    fputs("null", o);
+    return;
+  }
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    double back = strtod(text, NULL);
+    if (back == v || (digits >= 9 && (float)back == (float)v && (double)(float)v == v)) break;
+  }
+  fputs(text, o);
+}

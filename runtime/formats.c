@@ -1,0 +1,220 @@
+/* Readers of data formats. Each open_* looks at the first bytes (or the name) and either declines,
+   fills the Array, or reports what is wrong with the header. Sizes that a header claims are checked
+   against the file before anything uses them. Must not: allocate, read outside the range, know
+   where the bytes came from. */
+#include "formats.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum Answer { NO, YES, BAD } Answer;
+
+typedef struct Ask { /* what an open_* function sees */
+  Bytes file;
+  const char *name;
+  bool forced; /* the user insists on this format */
+  Fault *f;
+} Ask;
+
+static Answer bad(const Ask *q, const char *why, int64_t position) {
+  rt_fault(q->f, 202, "damaged %s", why);
+  rt_at(q->f, "", "byte", position);
+  return BAD;
+}
+
+static bool ends(const char *name, const char *end) {
+  size_t n = strlen(name), k = strlen(end);
+  return n >= k && !strcmp(name + n - k, end);
+}
+
+/* A sequence of all numbers behind `head`; what uses it gives the shape (rank 0). */
+static Answer bare(const Ask *q, Array *a, int width, NumberKind kind, int64_t head) {
+  int64_t n = q->file.n - head;
+  if (n % width) {
+    rt_fault(q->f, 202, "%lld bytes are no whole number of %d-byte numbers", (long long)n, width);
+    rt_help(q->f, "`format =` in the data line says how to read it, such as bytes, u16, u32, f32");
+    return BAD;
+  }
+  *a = (Array){
+      .at = q->file.at + head, .kind = kind, .width = width, .head = head, .count = n / width};
+  return YES;
+}
+
+static Answer open_bytes(const Ask *q, Array *a) { return bare(q, a, 1, NUMBER_UINT, 0); }
+static Answer open_u16(const Ask *q, Array *a) {
+  return q->forced || ends(q->name, ".bin") || ends(q->name, ".u16") ? bare(q, a, 2, NUMBER_UINT, 0)
+                                                                     : NO;
+}
+static Answer open_u32(const Ask *q, Array *a) {
+  return q->forced || ends(q->name, ".u32") ? bare(q, a, 4, NUMBER_UINT, 0) : NO;
+}
+static Answer open_f32(const Ask *q, Array *a) {
+  return q->forced || ends(q->name, ".f32") ? bare(q, a, 4, NUMBER_FLOAT, 0) : NO;
+}
+
+static Answer open_llmc(const Ask *q, Array *a) {
+  uint64_t magic = q->file.n >= 4 ? rt_load_le(q->file.at, 4) : 0;
+  if (magic != 20240520 && magic != 20240801)
+    return q->forced ? bad(q, "llm.c header: wrong magic number", 0) : NO;
+  if (q->file.n < 1024) return bad(q, "llm.c header: shorter than 1024 bytes", q->file.n);
+  int width = magic == 20240520 ? 2 : 4, version = width == 2 ? 1 : 7;
+  if (rt_load_le(q->file.at + 4, 4) != (uint64_t)version)
+    return bad(q, "llm.c header: unknown version", 4);
+  int64_t n = (int64_t)rt_load_le(q->file.at + 8, 4);
+  if (n > (q->file.n - 1024) / width)
+    return bad(q, "llm.c file: it is shorter than its header says", 8);
+  *a = (Array){
+      .at = q->file.at + 1024, .kind = NUMBER_UINT, .width = width, .head = 1024, .count = n};
+  return YES;
+}
+
+/* Bytes of the numbers of a shape, or -1 if they exceed what there is. */
+static int64_t shape_count(const Array *a, int64_t available) {
+  int64_t n = 1;
+  for (int i = 0; i < a->rank; i++)
+    if (__builtin_mul_overflow(n, a->size[i], &n)) return -1;
+  int64_t bytes;
+  if (__builtin_mul_overflow(n, a->width, &bytes) || bytes > available) return -1;
+  return n;
+}
+
+static bool idx_type(int code, Array *a) {
+  static const struct {
+    int code, width;
+    NumberKind kind;
+  } types[] = {{8, 1, NUMBER_UINT}, {9, 1, NUMBER_INT},    {11, 2, NUMBER_INT},
+               {12, 4, NUMBER_INT}, {13, 4, NUMBER_FLOAT}, {14, 8, NUMBER_FLOAT}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (types[i].code == code) return a->width = types[i].width, a->kind = types[i].kind, true;
+  return false;
+}
+
+static Answer open_idx(const Ask *q, Array *a) {
+  const uint8_t *p = q->file.at;
+  bool magic =
+      q->file.n >= 4 && !p[0] && !p[1] && idx_type(p[2], a) && p[3] >= 1 && p[3] <= RT_MAX_RANK;
+  if (!magic) return q->forced ? bad(q, "IDX header: wrong magic number", 0) : NO;
+  a->rank = p[3], a->big = true, a->head = 4 + 4 * a->rank;
+  if (q->file.n < a->head) return bad(q, "IDX header: the file ends in it", q->file.n);
+  for (int i = 0; i < a->rank; i++) a->size[i] = (int64_t)rt_load_be(p + 4 + 4 * i, 4);
+  a->at = p + a->head;
+  a->count = shape_count(a, q->file.n - a->head);
+  if (a->count < 0) return bad(q, "IDX file: it is shorter than its header says", 4);
+  return YES;
+}
+
+/* ---- NPY: a Python dictionary such as {'descr': '<f4', 'fortran_order': False, 'shape': (60000,
+ * 784), } ---- */
+
+static const char *npy_value(const char *head, const char *key) {
+  const char *p = strstr(head, key);
+  if (!p) return NULL;
+  p += strlen(key);
+  while (*p == ' ' || *p == ':' || *p == '\'' || *p == '"') p++;
+  return p;
+}
+
+static bool npy_type(const char *p, Array *a) {
+  char order = *p++, kind = *p++;
+  a->width = *p >= '0' && *p <= '9' ? *p - '0' : 0;
+  a->big = order == '>';
+  a->kind = kind == 'u'   ? NUMBER_UINT
+            : kind == 'i' ? NUMBER_INT
+            : kind == 'f' ? NUMBER_FLOAT
+                          : NUMBER_BOOL;
+  bool known = kind == 'b'   ? a->width == 1
+               : kind == 'f' ? a->width >= 2
+                             : kind == 'u' || kind == 'i';
+  bool width = a->width == 1 || a->width == 2 || a->width == 4 || a->width == 8;
+  return known && width && strchr("<>|=", order) && (p[1] == '\'' || p[1] == '"');
+}
+
+static bool npy_shape(const char *p, Array *a) {
+  if (*p++ != '(') return false;
+  while (*p != ')') {
+    char *end;
+    if (*p < '0' || *p > '9' || a->rank == RT_MAX_RANK) return false;
+    unsigned long long n = strtoull(p, &end, 10);
+    if (n > INT64_MAX) return false;
+    a->size[a->rank++] = (int64_t)n;
+    for (p = end; *p == ',' || *p == ' ' || *p == 'L'; p++) {}
+  }
+  return true;
+}
+
+static Answer open_npy(const Ask *q, Array *a) {
+  const uint8_t *p = q->file.at;
+  if (q->file.n < 10 || memcmp(p, "\x93NUMPY", 6))
+    return q->forced ? bad(q, "NPY header: wrong magic", 0) : NO;
+  int lead = p[6] == 1 ? 10 : 12;
+  if (p[6] < 1 || p[6] > 3) return bad(q, "NPY header: unknown version", 6);
+  if (q->file.n < lead) return bad(q, "NPY header: the file ends in it", q->file.n);
+  int64_t n = (int64_t)rt_load_le(p + 8, lead - 8);
+  char head[4096];
+  if (n > q->file.n - lead || n >= (int64_t)sizeof head)
+    return bad(q, "NPY header: its length is wrong", 8);
+  memcpy(head, p + lead, (size_t)n);
+  head[n] = 0;
+  const char *type = npy_value(head, "'descr'"), *order = npy_value(head, "'fortran_order'");
+  const char *shape = npy_value(head, "'shape'");
+  if (!type || strlen(type) < 4 || !npy_type(type, a))
+    return bad(q, "NPY header: no number type that can be read", lead);
+  if (!order || strncmp(order, "False", 5))
+    return bad(q, "NPY file: Fortran order is not supported", lead);
+  if (!shape || !npy_shape(shape, a)) return bad(q, "NPY header: no shape that can be read", lead);
+  a->head = lead + n, a->at = p + a->head;
+  a->count = shape_count(a, q->file.n - a->head);
+  if (a->rank == 0) a->rank = 1, a->size[0] = 1;
+  if (a->count < 0) return bad(q, "NPY file: it is shorter than its header says", a->head);
+  return YES;
+}
+
+static const struct {
+  const char *name;
+  Answer (*open)(const Ask *q, Array *a);
+} formats[] = {
+#define FORMAT(name, how) {#name, open_##name},
+#include "formats.def"
+#undef FORMAT
+};
+
+bool rt_format_known(const char *format) {
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (!strcmp(format, formats[i].name)) return true;
+  return false;
+}
+
+bool rt_array_open(Bytes file, const char *name, const char *format, Array *a, Fault *f) {
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    if (format && strcmp(format, formats[i].name)) continue;
+    Ask q = {file, name, format != NULL, f};
+    *a = (Array){0};
+    Answer r = formats[i].open(&q, a);
+    a->format = formats[i].name;
+    if (r != NO) return r == YES;
+  }
+  rt_fault(f, 202, "unknown format `%s`", format ? format : "");
+  return rt_help(f, "formats: npy llmc idx u16 u32 f32 bytes");
+}
+
+static uint64_t load(const Array *a, int64_t i) {
+  const uint8_t *p = a->at + i * a->width;
+  return a->big ? rt_load_be(p, a->width) : rt_load_le(p, a->width);
+}
+
+double rt_array_real(const Array *a, int64_t i) {
+  uint64_t v = load(a, i);
+  if (a->kind != NUMBER_FLOAT)
+    return a->kind == NUMBER_INT ? (double)rt_array_int(a, i) : (double)v;
+  uint16_t half = (uint16_t)v;
+  if (a->width == 2) return rt_elem_get(RT_F16, &half, 0);
+  return rt_elem_get(a->width == 4 ? RT_F32 : RT_F64, &v, 0); /* little-endian machine */
+}
+
+int64_t rt_array_int(const Array *a, int64_t i) {
+  if (a->kind == NUMBER_FLOAT) return (int64_t)rt_array_real(a, i);
+  uint64_t v = load(a, i);
+  int shift = 64 - 8 * a->width;
+  if (a->kind == NUMBER_INT) return (int64_t)(v << shift) >> shift;
+  return v > INT64_MAX ? INT64_MAX : (int64_t)v;
+}

@@ -1,0 +1,27 @@
+/* Data formats: pure functions over the bytes of a file. Everything becomes an Array: numbers of
+ * one type in rows. */
+#ifndef SHARDC_RT_FORMATS_H
+#define SHARDC_RT_FORMATS_H
+#include "base.h"
+#include "rt.h"
+
+typedef enum NumberKind { NUMBER_UINT, NUMBER_INT, NUMBER_FLOAT, NUMBER_BOOL } NumberKind;
+
+typedef struct Array {
+  const char *format; /* row of formats.def by name */
+  const uint8_t *at;  /* first number, not aligned */
+  NumberKind kind;
+  int width; /* bytes of a number: 1, 2, 4, 8 */
+  bool big;  /* big-endian */
+  int rank;  /* 0: a plain sequence, whoever uses it gives the shape */
+  int64_t size[RT_MAX_RANK], count;
+  int64_t head; /* bytes in front of the first number: for positions in messages */
+} Array;
+
+/* name: decides between bare formats (.bin, .f32); format: NULL, or the one that the user insists
+ * on. */
+bool rt_array_open(Bytes file, const char *name, const char *format, Array *a, Fault *f);
+bool rt_format_known(const char *format);
+int64_t rt_array_int(const Array *a, int64_t i);
+double rt_array_real(const Array *a, int64_t i);
+#endif

@@ -1,0 +1,29 @@
+/* A strict JSON pull reader over a range of bytes. Errors are sticky: after the first, every call
+   returns false.
+
+     if (rt_json_object(&j))
+       while (rt_json_member(&j, key, sizeof key))
+         if (!strcmp(key, "step")) rt_json_int(&j, &step);
+         else rt_json_skip(&j);
+     if (!rt_json_done(&j)) .. j.error, j.p - j.begin .. */
+#ifndef SHARDC_RT_JSON_H
+#define SHARDC_RT_JSON_H
+#include "base.h"
+
+typedef struct Json {
+  const char *p, *begin, *end, *error;
+  bool first; /* nothing read yet in the innermost open object or array */
+} Json;
+
+Json rt_json(const void *text, int64_t n);
+bool rt_json_object(Json *j);                         /* reads { */
+bool rt_json_member(Json *j, char *key, size_t size); /* next key, or false and reads } */
+bool rt_json_array(Json *j);                          /* reads [ */
+bool rt_json_element(Json *j);                        /* true: a value follows; false: read ] */
+bool rt_json_string(Json *j, char *out, size_t size); /* too long for out is an error */
+bool rt_json_int(Json *j, int64_t *v);
+bool rt_json_number(Json *j, double *v); /* null reads as NaN */
+bool rt_json_skip(Json *j);
+bool rt_json_done(Json *j); /* no error and nothing but space is left */
+bool rt_json_fail(Json *j, const char *why);
+#endif

@@ -1,0 +1,48 @@
+/* The executable's main: one rank, one device. Reads the command line, checks that generated code
+   and runtime belong together and that nobody started several ranks of a program built for one,
+   then runs a command. */
+#include "run.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool check_program(const rt_program *p, Fault *f) {
+  if (p->abi == RT_ABI_VERSION) return true;
+  return rt_fault(f, 105, "generated code has interface %d, the runtime has %d: compile again",
+                  p->abi, RT_ABI_VERSION);
+}
+
+/* Launchers tell the number of ranks in the environment; this program is one rank. */
+static bool check_launch(Fault *f) {
+  static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    if (!text || atoi(text) <= 1) continue;
+    rt_fault(f, 101, "this executable is built for 1 rank but was started with %s (%s)", text,
+             names[i]);
+    return rt_help(f, "start it directly, or compile a plan whose mesh has %s ranks", text);
+  }
+  return true;
+}
+
+static int run_command(Run *r) {
+  if (r->o.command == 'i') return rt_info(r);
+  rt_watch_start(&r->watch);
+  return r->o.command == 't' ? rt_train(r) : r->o.command == 'e' ? rt_eval(r) : rt_sample(r);
+}
+
+int main(int argc, char **argv) {
+  Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1}, *r = &run;
+  Fault f = {0};
+  if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
+  if (r->o.at[OPT_help].given) {
+    const char *name = strrchr(argv[0], '/');
+    rt_options_help(name ? name + 1 : argv[0], r->p->model);
+    return 0;
+  }
+  if (r->o.command != 'i' && !check_launch(&f)) rt_die(&f);
+  int status = run_command(r);
+  if (r->device.pool) rt_device_stop(&r->device);
+  if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
+  exit(status); /* not return: the thread that waits for signals looks at `run` */
+}

@@ -1,0 +1,51 @@
+/* Arenas. A region is a mapping with a guard page behind it. Poison is a pattern of signalling NaN:
+   a kernel that reads what nobody wrote delivers NaN, and the last word that is not poison shows
+   how far an entry went. Must not: map anything after the start of the run. */
+#include "memory.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const uint32_t POISON = 0x7fa0dead; /* a signalling NaN in f32 */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+bool rt_region_map(Region *r, int64_t bytes, bool tight, Fault *f) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = (size_t)2 << 20;
+  size_t space = round_up((size_t)bytes + !bytes, page), slack = space >= huge ? huge : 0;
+  r->mapped = space + slack + page;
+  r->bytes = bytes;
+  r->map = mmap(NULL, r->mapped, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (r->map == MAP_FAILED) {
+    r->map = NULL;
+    return rt_fault(f, 701, "no memory for %lld bytes: %s", (long long)bytes, strerror(errno));
+  }
+  char *start = (char *)round_up((size_t)r->map, slack ? huge : page), *guard = start + space;
+  r->base = tight ? guard - round_up((size_t)bytes, 64) : start;
+  if (slack) madvise(start, space, MADV_HUGEPAGE);
+  mprotect(guard, (size_t)(r->map + r->mapped - guard) / page * page, PROT_NONE);
+  return true;
+}
+
+void rt_region_unmap(Region *r) {
+  if (r->map) munmap(r->map, r->mapped);
+  *r = (Region){0};
+}
+
+char *rt_region_end(const Region *r, int64_t bytes) {
+  return r->base + (round_up((size_t)r->bytes, 64) - round_up((size_t)bytes, 64));
+}
+
+void rt_poison(char *base, int64_t bytes) {
+  uint32_t *word = (uint32_t *)base;
+  for (size_t i = 0; i < round_up((size_t)bytes, 64) / 4; i++) word[i] = POISON;
+}
+
+int64_t rt_touched(const char *base, int64_t bytes) {
+  const uint32_t *word = (const uint32_t *)base;
+  size_t n = round_up((size_t)bytes, 64) / 4;
+  while (n && word[n - 1] == POISON) n--;
+  return (int64_t)n * 4;
+}

@@ -1,0 +1,48 @@
+/* metrics.jsonl, loss.svg and the progress line. */
+#ifndef SHARDC_RT_METRICS_H
+#define SHARDC_RT_METRICS_H
+#include "base.h"
+
+enum { HISTORY = 2048 };
+
+typedef struct Curve { /* at most HISTORY points; each is the mean of `stride` values */
+  int n, stride, pending;
+  double sum, step[HISTORY], value[HISTORY];
+} Curve;
+
+typedef struct Metrics {
+  int fd; /* metrics.jsonl */
+  char path[RT_PATH];
+  Curve train, valid;
+} Metrics;
+
+typedef struct StepRecord { /* NaN: not known, left out */
+  int64_t step, samples, tokens;
+  double loss, valid_loss, lr, norm, milliseconds;
+} StepRecord;
+
+/* Opens metrics.jsonl in the run directory; lines of later steps than `step` are dropped, the
+ * others read back. */
+bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f);
+void rt_metrics_close(Metrics *m);
+bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f); /* allocates nothing */
+bool rt_metrics_picture(const Metrics *m, const char *run, const char *title, Fault *f);
+bool rt_metrics_line(Bytes line, StepRecord *r); /* one line of the file; false: not such a line */
+char *rt_loss_svg(const Metrics *m, const char *title, size_t *n);
+void rt_curve_add(Curve *c, double step, double value);
+
+typedef struct Meter {   /* the progress line on stderr */
+  bool tty, quiet, open; /* open: an unfinished line stands on the terminal */
+  int64_t every, last_step;
+  double last_time, last_print, rate; /* steps per second, smoothed */
+  double valid;
+} Meter;
+
+void rt_meter_start(Meter *m, bool quiet, int64_t every, int64_t step);
+/* Prints when due; `last`: in any case. tokens: per step; limit: seconds left by --max-time,
+ * infinite if none. */
+void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens, double limit,
+                   bool last);
+void rt_meter_break(Meter *m); /* ends an open line, so that other text can follow */
+void rt_text_seconds(char out[32], double seconds);
+#endif

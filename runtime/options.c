@@ -1,0 +1,162 @@
+/* Reading the command line: [command] --name value | --name=value | --flag, in any order. Names are
+   written with dashes. Must not: know what options mean. */
+#include "options.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum OptionKind { FLAG, COUNT, REAL, TEXT, MAYBE, TIME } OptionKind;
+
+static const struct {
+  const char *name;
+  OptionKind kind;
+  const char *placeholder, *commands, *help;
+} table[] = {
+#define OPTION(name, kind, placeholder, commands, help) {#name, kind, placeholder, commands, help},
+#include "options.def"
+#undef OPTION
+};
+
+static const struct {
+  const char *name, *help;
+} commands[] = {{"train", "train the model (the default)"},
+                {"eval", "loss on the validation data"},
+                {"sample", "let the model go on with a text"},
+                {"info", "what is compiled in: parameters, memory, kernels, settings, source"}};
+
+static void spell(char *out, const char *name) { /* as the user writes it */
+  while ((*out = *name == '_' ? '-' : *name)) out++, name++;
+}
+
+static int find(const char *name, size_t n) {
+  char spelled[64];
+  for (int i = 0; i < OPT_COUNT; i++) {
+    spell(spelled, table[i].name);
+    if (strlen(spelled) == n && !strncmp(spelled, name, n)) return i;
+  }
+  return -1;
+}
+
+static bool unknown(const char *name, Fault *f) {
+  int best = 4, at = -1;
+  char spelled[64], asked[64];
+  snprintf(asked, sizeof asked, "%.*s", (int)strcspn(name, "="), name);
+  for (int i = 0; i < OPT_COUNT; i++) {
+    spell(spelled, table[i].name);
+    int d = rt_distance(asked, spelled);
+    if (d < best) best = d, at = i;
+  }
+  rt_fault(f, 102, "unknown option --%s", asked);
+  if (at < 0) return rt_help(f, "--help lists all options");
+  spell(spelled, table[at].name);
+  return rt_help(f, "did you mean --%s?", spelled);
+}
+
+bool rt_read_time(const char *text, double *seconds) {
+  char *end;
+  double v = strtod(text, &end), unit = 1;
+  if (end == text || !(v >= 0)) return false;
+  if (*end == 'm') unit = 60, end++;
+  else if (*end == 'h') unit = 3600, end++;
+  else if (*end == 's') end++;
+  *seconds = v * unit;
+  return !*end;
+}
+
+static bool read_value(int i, OptionValue *v, const char *text, Fault *f) {
+  char *end = (char *)"", spelled[64];
+  errno = 0;
+  v->text = text;
+  bool ok = true;
+  if (table[i].kind == COUNT)
+    v->count = strtoll(text, &end, 10), ok = !*end && *text && v->count >= 0 && !errno;
+  if (table[i].kind == REAL) v->real = strtod(text, &end), ok = !*end && *text && v->real >= 0;
+  if (table[i].kind == TIME) ok = rt_read_time(text, &v->real);
+  if (ok) return true;
+  spell(spelled, table[i].name);
+  rt_fault(f, 103, "--%s takes %s, not `%s`", spelled,
+           table[i].kind == COUNT  ? "a whole number from 0"
+           : table[i].kind == REAL ? "a number from 0"
+                                   : "a time",
+           text);
+  return table[i].kind == TIME ? rt_help(f, "seconds, or 90s, 15m, 2h") : false;
+}
+
+static bool read_option(Options *o, int argc, char **argv, int *at, Fault *f) {
+  const char *name = argv[*at] + 2, *equal = strchr(name, '=');
+  int i = find(name, equal ? (size_t)(equal - name) : strlen(name));
+  if (i < 0) return unknown(name, f);
+  OptionValue *v = &o->at[i];
+  v->given = true;
+  if (table[i].kind == FLAG)
+    return equal ? rt_fault(f, 103, "--%.*s takes no value", (int)(equal - name), name) : true;
+  if (equal) return read_value(i, v, equal + 1, f);
+  bool next = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0;
+  if (table[i].kind == MAYBE && !next) return v->text = "", true;
+  if (*at + 1 >= argc)
+    return rt_fault(f, 103, "--%s needs a value: %s", name, table[i].placeholder);
+  return read_value(i, v, argv[++*at], f);
+}
+
+static bool read_command(Options *o, const char *word, Fault *f) {
+  int best = 4, at = -1;
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    if (!strcmp(word, commands[i].name)) return o->command = *word, true;
+    int d = rt_distance(word, commands[i].name);
+    if (d < best) best = d, at = (int)i;
+  }
+  rt_fault(f, 102, "unknown command `%s`", word);
+  return rt_help(f, at < 0 ? "commands: train, eval, sample, info" : "did you mean `%s`?",
+                 commands[at < 0 ? 0 : at].name);
+}
+
+static bool check_use(const Options *o, Fault *f) {
+  char spelled[64];
+  for (int i = 0; i < OPT_COUNT; i++) {
+    if (!o->at[i].given || strchr(table[i].commands, o->command)) continue;
+    spell(spelled, table[i].name);
+    for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
+      if (*commands[k].name == o->command)
+        return rt_fault(f, 104, "--%s is no option of `%s`", spelled, commands[k].name);
+  }
+  return true;
+}
+
+bool rt_options_read(Options *o, int argc, char **argv, Fault *f) {
+  bool command = false;
+  *o = (Options){.command = 't'};
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "-h") || (!strcmp(argv[i], "help") && !command))
+      o->at[OPT_help].given = true;
+    else if (!strncmp(argv[i], "--", 2)) {
+      if (!read_option(o, argc, argv, &i, f)) return false;
+    } else if (argv[i][0] == '-') {
+      rt_fault(f, 102, "unknown option %s", argv[i]);
+      return rt_help(f, "--help lists all options");
+    } else if (command) return rt_fault(f, 102, "one word too many: `%s`", argv[i]);
+    else if (!(command = read_command(o, argv[i], f))) return false;
+  }
+  return o->at[OPT_help].given || check_use(o, f);
+}
+
+void rt_options_help(const char *program, const char *model) {
+  printf("%s: trains, evaluates and samples %s\n\nusage: %s [command] [options]\n\n", program,
+         model, program);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    printf("  %-8s%s\n", commands[i].name, commands[i].help);
+  printf("\noptions; behind each, the commands that take it (t, e, s, i)\n\n");
+  for (int i = 0; i < OPT_COUNT; i++) {
+    char spelled[64], left[128];
+    spell(spelled, table[i].name);
+    bool maybe = table[i].kind == MAYBE;
+    snprintf(left, sizeof left, "--%s%s%s%s", spelled,
+             maybe                   ? "[="
+             : *table[i].placeholder ? " "
+                                     : "",
+             table[i].placeholder, maybe ? "]" : "");
+    printf("  %-24s%s (%s)\n", left, table[i].help, table[i].commands);
+  }
+  printf("\nexit status: 0 done, 1 failed, 2 usage, 3 launch, 4 data or weights, 5 not finite, 75 "
+         "stopped and saved\n");
+}

@@ -1,0 +1,28 @@
+/* The command line of the executable, as one table. */
+#ifndef SHARDC_RT_OPTIONS_H
+#define SHARDC_RT_OPTIONS_H
+#include "base.h"
+
+typedef enum OptionId {
+#define OPTION(name, kind, placeholder, commands, help) OPT_##name,
+#include "options.def"
+#undef OPTION
+  OPT_COUNT
+} OptionId;
+
+typedef struct OptionValue {
+  bool given;
+  int64_t count;
+  double real;
+  const char *text; /* MAYBE without a value: "" */
+} OptionValue;
+
+typedef struct Options {
+  char command; /* t, e, s, i */
+  OptionValue at[OPT_COUNT];
+} Options;
+
+bool rt_options_read(Options *o, int argc, char **argv, Fault *f);
+void rt_options_help(const char *program, const char *model);
+bool rt_read_time(const char *text, double *seconds);
+#endif

@@ -1,0 +1,18 @@
+/* The workers of the CPU device. */
+#ifndef SHARDC_RT_POOL_H
+#define SHARDC_RT_POOL_H
+#include "base.h"
+#include "rt.h"
+
+typedef struct Pool Pool;
+
+/* Workers (the caller is number 0), each with `scratch` bytes that start at a multiple of 64 and
+ * end at a guard page. */
+Pool *rt_pool_start(int workers, int64_t scratch, Fault *f);
+void rt_pool_stop(Pool *p);
+/* Runs all chunks; returns when the last has ended. Only the thread that started the pool may call
+ * it. */
+void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks);
+int rt_pool_workers(const Pool *p);
+int rt_cpus(void); /* that this process may use: affinity and control group */
+#endif

@@ -1,0 +1,52 @@
+/* A run of the executable: what the commands share. */
+#ifndef SHARDC_RT_RUN_H
+#define SHARDC_RT_RUN_H
+#include "checkpoint.h"
+#include "data.h"
+#include "metrics.h"
+#include "options.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct Watch { /* signals: a thread waits for them, the run asks */
+  atomic_int caught;   /* number of the first SIGINT, SIGTERM or SIGUSR1; 0: none */
+  pthread_t thread;
+} Watch;
+
+typedef struct Run {
+  const rt_program *p;
+  Options o;
+  Watch watch;
+  Device device;
+  Data data;
+  Progress at;
+  double started;    /* rt_now() of the start of main */
+  char out[RT_PATH]; /* run directory */
+  int lock;          /* file descriptor that holds the run directory */
+} Run;
+
+void rt_watch_start(Watch *w);
+
+/* session.c */
+int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise);
+bool rt_open_data(Run *r, Fault *f);
+bool rt_start_device(Run *r, Fault *f);
+bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
+bool rt_hold_folder(Run *r, Fault *f);            /* makes and locks it */
+bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
+bool rt_load_weights(Run *r,
+                     Fault *f); /* for eval and sample: --init, --resume or the run directory */
+void *rt_find_data(const Run *r, const char *name,
+                   const rt_tensor **t); /* NULL if the program has no such tensor */
+void rt_set_scalar(Run *r, const char *name, int64_t v);
+double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
+bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples,
+                 Fault *f);       /* *samples 0: stopped */
+bool rt_finish(Run *r, Fault *f); /* --dump, --check-memory */
+int64_t rt_parameters(const rt_program *p);
+
+int rt_train(Run *r);
+int rt_eval(Run *r);
+int rt_sample(Run *r);
+int rt_info(Run *r);
+#endif

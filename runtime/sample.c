@@ -1,0 +1,158 @@
+/* Command sample: a text goes on by one token at a time. Entry logits runs over a whole window
+   (Batch 1, Seq positions); the last position's row gives the distribution of the next token; when
+   the text is longer than Seq the window slides. Tokens are bytes; a larger vocabulary prints
+   numbers. Random numbers come from (seed, position) alone. */
+#include "run.h"
+#include "shuffle.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Sampler {
+  Run *r;
+  const rt_entry *entry;
+  const rt_tensor *input, *output;
+  int64_t seq, vocab;
+  int64_t position_stride, vocab_stride; /* of the output, in elements */
+  int32_t *window;
+  int64_t length;
+  double *weight;
+  int32_t *order;
+  double temperature;
+  int64_t top;
+} Sampler;
+
+static int axis_of(const rt_tensor *t, const char *dim) {
+  for (int i = 0; i < t->rank; i++)
+    if (!strcmp(t->dim[i], dim)) return i;
+  return -1;
+}
+
+static int64_t stride_of(const rt_tensor *t, int axis) {
+  int64_t s = 1;
+  for (int i = t->rank - 1; i > axis; i--) s *= t->size[i];
+  return s;
+}
+
+/* An output that has the input's last dim (positions) and the dim that its tokens index. */
+static bool matches(const rt_tensor *out, const rt_tensor *in) {
+  if (out->kind != RT_OUTPUT || !in->of || in->rank < 2 || strncmp(out->name, "out.", 4))
+    return false;
+  int position = axis_of(out, in->dim[in->rank - 1]), vocab = axis_of(out, in->of);
+  return position >= 0 && vocab >= 0 &&
+         rt_tensor_count(out) == out->size[position] * out->size[vocab];
+}
+
+static bool find_tensors(Sampler *s, Fault *f) {
+  const rt_program *p = s->r->p;
+  for (int i = 0; i < p->ntensors; i++)
+    for (int k = 0; k < p->ntensors; k++) {
+      const rt_tensor *in = &p->tensors[i], *out = &p->tensors[k];
+      if (s->output || in->kind != RT_INPUT || !rt_is_logits(in) || !matches(out, in)) continue;
+      s->input = in, s->output = out;
+    }
+  if (s->output) return true;
+  rt_fault(f, 801, "this model cannot be sampled");
+  return rt_help(f, "sampling needs an input [Batch, Seq] of V and an output [Batch, Seq, V]");
+}
+
+static bool prepare(Sampler *s, Fault *f) {
+  Run *r = s->r;
+  s->entry = rt_entry_find(r->p, "logits");
+  if (!s->entry) return rt_fault(f, 801, "this executable has no entry `logits`");
+  if (!find_tensors(s, f)) return false;
+  int position = axis_of(s->output, s->input->dim[s->input->rank - 1]),
+      vocab = axis_of(s->output, s->input->of);
+  s->seq = s->input->size[s->input->rank - 1], s->vocab = s->input->of_size;
+  s->position_stride = stride_of(s->output, position),
+  s->vocab_stride = stride_of(s->output, vocab);
+  s->window = rt_alloc(sizeof(int32_t) * (size_t)s->seq);
+  s->weight = rt_alloc(sizeof(double) * (size_t)s->vocab);
+  s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
+  s->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
+  s->top = rt_count_option(r, OPT_top_k, "", 0);
+  return true;
+}
+
+static void append(Sampler *s, int32_t token) {
+  if (s->length == s->seq) memmove(s->window, s->window + 1, sizeof(int32_t) * (size_t)--s->length);
+  s->window[s->length++] = token;
+}
+
+static bool run_logits(Sampler *s, Fault *f) {
+  void *data = rt_tensor_data(&s->r->device, s->input);
+  for (int64_t i = 0; i < s->seq; i++)
+    rt_elem_put(s->input->elem, data, i, i < s->length ? s->window[i] : 0);
+  return rt_device_run(&s->r->device, s->entry, f);
+}
+
+/* Puts the likeliest `n` tokens in front. Selection: n is small. */
+static void bring_forward(Sampler *s, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    int64_t best = i;
+    for (int64_t k = i + 1; k < s->vocab; k++)
+      if (s->weight[s->order[k]] > s->weight[s->order[best]]) best = k;
+    int32_t token = s->order[best];
+    s->order[best] = s->order[i], s->order[i] = token;
+  }
+}
+
+static int32_t choose(Sampler *s, double u) {
+  const void *logits = rt_tensor_data(&s->r->device, s->output);
+  int64_t row = (s->length - 1) * s->position_stride, n = s->vocab;
+  for (int64_t i = 0; i < s->vocab; i++) {
+    s->order[i] = (int32_t)i;
+    s->weight[i] = rt_elem_get(s->output->elem, logits, row + i * s->vocab_stride);
+  }
+  if (s->top && s->top < n) n = s->top;
+  if (s->temperature == 0) n = 1;
+  bring_forward(s, n < s->vocab ? n : 1);
+  double most = s->weight[s->order[0]], sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += s->weight[s->order[i]] =
+        n > 1 ? exp((s->weight[s->order[i]] - most) / s->temperature) : 1;
+  for (int64_t i = 0; i < n; i++)
+    if ((u -= s->weight[s->order[i]] / sum) < 0) return s->order[i];
+  return s->order[0];
+}
+
+static void show(const Sampler *s, int32_t token) {
+  if (s->vocab <= 256) putchar(token);
+  else printf("%d ", token);
+}
+
+static void start_window(Sampler *s) {
+  const char *prompt = s->r->o.at[OPT_prompt].given ? s->r->o.at[OPT_prompt].text : "\n";
+  if (!*prompt) prompt = "\n";
+  for (; *prompt; prompt++) {
+    int32_t token = (unsigned char)*prompt;
+    if (token >= s->vocab)
+      rt_fail(204, "the prompt's byte %d is not below %s = %lld", token, s->input->of,
+              (long long)s->vocab);
+    append(s, token);
+    if (s->r->o.at[OPT_prompt].given) show(s, token);
+  }
+}
+
+int rt_sample(Run *r) {
+  Fault f = {0};
+  Sampler s = {.r = r};
+  if (!prepare(&s, &f) || !rt_start_device(r, &f) || !rt_load_weights(r, &f)) rt_die(&f);
+  int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
+  uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
+  rt_set_scalar(r, "seed", (int64_t)seed);
+  start_window(&s);
+  for (int64_t i = 0; i < tokens && !atomic_load(&r->watch.caught); i++) {
+    if (!run_logits(&s, &f)) rt_die(&f);
+    int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
+    append(&s, token);
+    show(&s, token);
+    if (fflush(stdout)) break; /* nobody reads any more */
+  }
+  printf("\n");
+  if (!rt_finish(r, &f)) rt_die(&f);
+  free(s.window), free(s.weight), free(s.order);
+  int caught = atomic_load(&r->watch.caught);
+  return caught ? 128 + caught : 0;
+}

@@ -1,0 +1,201 @@
+/* What the commands have in common: settings against options, data, device, run directory, entries.
+   Options win over the settings that were compiled in. */
+#include "run.h"
+#include "file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise) {
+  if (r->o.at[o].given) return r->o.at[o].count;
+  const char *text = rt_setting_of(r->p, setting);
+  return text ? (int64_t)strtod(text, NULL) : otherwise;
+}
+
+static const char *text_option(const Run *r, OptionId o) {
+  return r->o.at[o].given ? r->o.at[o].text : NULL;
+}
+
+bool rt_open_data(Run *r, Fault *f) {
+  const char *shuffle = text_option(r, OPT_shuffle);
+  DataOptions o = {text_option(r, OPT_data), text_option(r, OPT_valid), text_option(r, OPT_format),
+                   -1};
+  if (shuffle) {
+    o.shuffle = !strcmp(shuffle, "on");
+    if (!o.shuffle && strcmp(shuffle, "off"))
+      return rt_fault(f, 103, "--shuffle takes on or off, not `%s`", shuffle);
+  }
+  return rt_data_open(&r->data, r->p, &o, f);
+}
+
+static bool debugging(const char *word) {
+  const char *list = getenv("SHARDC_DEBUG");
+  return list && strstr(list, word);
+}
+
+bool rt_start_device(Run *r, Fault *f) {
+  int64_t threads = rt_count_option(r, OPT_threads, "", rt_cpus());
+  if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
+    return rt_fault(f, 103, "--threads %lld: this executable has room for 1 to %d workers",
+                    (long long)threads, r->p->workers);
+  if (threads > r->p->workers) threads = r->p->workers;
+  bool check = r->o.at[OPT_check_memory].given || debugging("arena");
+  return rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f);
+}
+
+/* ---- the run directory ---- */
+
+static bool holds_run(const char *folder) {
+  char path[RT_PATH];
+  CheckpointList l = rt_checkpoint_list(folder);
+  free(l.step);
+  rt_join(path, folder, "metrics.jsonl");
+  return l.n > 0 || rt_exists(path);
+}
+
+static void numbered(const Run *r, char out[RT_PATH], int i) {
+  snprintf(out, RT_PATH, "runs/%s-%03d", r->p->model, i);
+}
+
+/* The last runs/MODEL-NNN there is, or the first that is not there. */
+static void default_folder(Run *r, bool fresh) {
+  int i = 1;
+  for (char next[RT_PATH]; numbered(r, next, i), rt_exists(next); i++) {}
+  numbered(r, r->out, fresh || i == 1 ? i : i - 1);
+}
+
+static bool is_checkpoint(const char *folder) {
+  char path[RT_PATH];
+  rt_join(path, folder, "state.json");
+  return rt_exists(path);
+}
+
+static const char *resume_folder(const Run *r) {
+  const char *text = text_option(r, OPT_resume);
+  return text && *text && strcmp(text, "auto") ? text : NULL;
+}
+
+bool rt_run_folder(Run *r, bool fresh, Fault *f) {
+  const char *out = text_option(r, OPT_out), *from = resume_folder(r);
+  if (out) snprintf(r->out, sizeof r->out, "%s", out);
+  else if (from && is_checkpoint(from)) snprintf(r->out, sizeof r->out, "%s/..", from);
+  else if (from) snprintf(r->out, sizeof r->out, "%s", from);
+  else default_folder(r, fresh);
+  if (!*r->out) return rt_fault(f, 103, "--out needs the name of a directory");
+  if (!fresh || !holds_run(r->out)) return true;
+  rt_fault(f, 402, "this directory holds a run already");
+  rt_at(f, r->out, "", -1);
+  return rt_help(f, "--resume goes on with it, --out DIR begins another");
+}
+
+bool rt_hold_folder(Run *r, Fault *f) {
+  char path[RT_PATH];
+  if (!rt_make_folders(r->out, f)) return false;
+  rt_join(path, r->out, ".lock");
+  r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (r->lock < 0) {
+    rt_fault(f, 401, "cannot write here: %s", strerror(errno));
+    return rt_at(f, r->out, "", -1);
+  }
+  if (!flock(r->lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return true;
+  rt_fault(f, 404, "another process trains into this directory");
+  return rt_at(f, r->out, "", -1);
+}
+
+/* ---- tensors and entries ---- */
+
+void *rt_find_data(const Run *r, const char *name, const rt_tensor **t) {
+  *t = rt_tensor_find(r->p, name);
+  return *t ? rt_tensor_data(&r->device, *t) : NULL;
+}
+
+void rt_set_scalar(Run *r, const char *name, int64_t v) {
+  const rt_tensor *t;
+  void *data = rt_find_data(r, name, &t);
+  if (!data) return;
+  if (t->elem == RT_I64) memcpy(data, &v, sizeof v); /* a double would not hold every seed */
+  else rt_elem_put(t->elem, data, 0, (double)v);
+}
+
+double rt_get_output(const Run *r, const char *name) {
+  const rt_tensor *t;
+  const void *data = rt_find_data(r, name, &t);
+  return data ? rt_elem_get(t->elem, data, 0) : NAN;
+}
+
+int64_t rt_parameters(const rt_program *p) {
+  int64_t n = 0;
+  for (int i = 0; i < p->ntensors; i++)
+    if (p->tensors[i].kind == RT_PARAM) n += rt_tensor_count(&p->tensors[i]);
+  return n;
+}
+
+static const rt_entry *need_entry(const Run *r, const char *name, Fault *f) {
+  const rt_entry *e = rt_entry_find(r->p, name);
+  if (!e) rt_fault(f, 801, "this executable has no entry `%s`", name);
+  return e;
+}
+
+bool rt_initialise(Run *r, Fault *f) {
+  const rt_entry *e = need_entry(r, "init", f);
+  rt_set_scalar(r, "seed", (int64_t)r->at.seed);
+  rt_set_scalar(r, "step", 0);
+  if (!e || !rt_device_run(&r->device, e, f)) return false;
+  return !r->o.at[OPT_init].given || rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
+}
+
+bool rt_load_weights(Run *r, Fault *f) {
+  const char *from = resume_folder(r);
+  r->at.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0);
+  if (r->o.at[OPT_init].given) return rt_initialise(r, f);
+  if (from && is_checkpoint(from)) return rt_checkpoint_load(from, &r->device, &r->at, f);
+  if (!rt_run_folder(r, false, f)) return false;
+  if (rt_checkpoint_load_newest(r->out, &r->device, &r->at, f)) return true;
+  return f->code == 501
+             ? rt_help(f, "train first, or name weights: --out DIR, --resume=DIR, --init FILE")
+             : false;
+}
+
+/* ---- evaluation ---- */
+
+/* Batches are spread evenly over the set and read in file order, so every evaluation sees the same
+ * samples. */
+bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault *f) {
+  const rt_entry *e = need_entry(r, "eval", f);
+  int64_t all = r->data.valid.samples / r->data.batch, n = batches && batches < all ? batches : all;
+  double sum = 0;
+  if (n < 1) n = 1; /* a small set goes round */
+  *samples = 0;
+  rt_set_scalar(r, "seed", (int64_t)r->at.seed);
+  rt_set_scalar(r, "step", r->at.step);
+  for (int64_t i = 0; e && i < n; i++) {
+    int64_t first = (all ? i * all / n : 0) * r->data.batch;
+    if (atomic_load(&r->watch.caught)) return true;
+    if (!rt_data_fill(&r->data, &r->data.valid, &r->device, first, NULL, f)) return false;
+    if (!rt_device_run(&r->device, e, f)) return false;
+    sum += rt_get_output(r, "eval.loss");
+  }
+  *loss = sum / (double)n, *samples = n * r->data.batch;
+  return e != NULL;
+}
+
+static void report_memory(const Run *r) {
+  fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
+  for (int i = 0; i < r->p->nentries; i++) {
+    const rt_entry *e = &r->p->entries[i];
+    if (!r->device.touched[i]) continue;
+    fprintf(stderr, "%-8s %14lld %14lld %14lld\n", e->name, (long long)e->work_bytes,
+            (long long)r->device.touched[i], (long long)e->live_bytes);
+  }
+}
+
+bool rt_finish(Run *r, Fault *f) {
+  const char *dump = text_option(r, OPT_dump);
+  if (r->device.check) report_memory(r);
+  return !dump || rt_dump(dump, &r->device, f);
+}

@@ -1,0 +1,125 @@
+/* loss.svg: training and validation loss over steps, drawn by hand: axes with round numbers, grid,
+   legend, text as text. Colours are from the Okabe-Ito palette, which colour-blind readers can tell
+   apart. */
+#include "metrics.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDE = 800, HIGH = 480, LEFT = 70, RIGHT = 24, TOP = 46, BOTTOM = 54 };
+
+typedef struct Frame {
+  double x0, x1, y0, y1; /* what the axes span */
+} Frame;
+
+static double px(const Frame *a, double x) {
+  return LEFT + (x - a->x0) / (a->x1 - a->x0) * (WIDE - LEFT - RIGHT);
+}
+static double py(const Frame *a, double y) {
+  return HIGH - BOTTOM - (y - a->y0) / (a->y1 - a->y0) * (HIGH - TOP - BOTTOM);
+}
+
+/* 1, 2 or 5 times a power of ten, so that about `n` of them fill the span. */
+static double round_step(double span, int n) {
+  double raw = span / n, power = pow(10, floor(log10(raw))), lead = raw / power;
+  return (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10) * power;
+}
+
+static void widen(Frame *a, const Curve *c) {
+  for (int i = 0; i < c->n; i++) {
+    a->x1 = fmax(a->x1, c->step[i]);
+    a->y0 = fmin(a->y0, c->value[i]), a->y1 = fmax(a->y1, c->value[i]);
+  }
+}
+
+static Frame frame(const Metrics *m) {
+  Frame a = {0, 1, INFINITY, -INFINITY};
+  widen(&a, &m->train), widen(&a, &m->valid);
+  if (!(a.y0 <= a.y1)) a.y0 = 0, a.y1 = 1;
+  if (a.y1 - a.y0 < 1e-6 * (1 + fabs(a.y1))) a.y0 -= 0.5, a.y1 += 0.5;
+  double step = round_step(a.y1 - a.y0, 6);
+  a.y0 = floor(a.y0 / step) * step, a.y1 = ceil(a.y1 / step) * step;
+  return a;
+}
+
+static void text(FILE *o, double x, double y, const char *anchor, const char *s) {
+  fprintf(o, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+  for (; *s; s++) {
+    if (*s == '<') fputs("&lt;", o);
+    else if (*s == '&') fputs("&amp;", o);
+    else fputc(*s, o);
+  }
+  fprintf(o, "</text>\n");
+}
+
+static void axes(FILE *o, const Frame *a) {
+  char number[32];
+  double dx = fmax(1, round_step(a->x1 - a->x0, 8)), dy = round_step(a->y1 - a->y0, 6);
+  fprintf(o, "<g stroke=\"#ddd\">\n");
+  for (double y = a->y0; y <= a->y1 + dy / 2; y += dy)
+    fprintf(o, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDE - RIGHT,
+            py(a, y), py(a, y));
+  for (double x = 0; x <= a->x1 + dx / 100; x += dx)
+    fprintf(o, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", px(a, x), px(a, x), TOP,
+            HIGH - BOTTOM);
+  fprintf(o, "</g>\n<g fill=\"#333\">\n");
+  for (double y = a->y0; y <= a->y1 + dy / 2; y += dy) {
+    snprintf(number, sizeof number, "%.6g", fabs(y) < dy / 1e6 ? 0 : y);
+    text(o, LEFT - 8, py(a, y) + 4, "end", number);
+  }
+  for (double x = 0; x <= a->x1 + dx / 100; x += dx) {
+    snprintf(number, sizeof number, "%.9g", x);
+    text(o, px(a, x), HIGH - BOTTOM + 20, "middle", number);
+  }
+  text(o, (LEFT + WIDE - RIGHT) / 2.0, HIGH - 12, "middle", "step");
+  fprintf(
+      o,
+      "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">loss</text>\n</g>\n",
+      (TOP + HIGH - BOTTOM) / 2);
+}
+
+static void line(FILE *o, const Frame *a, const Curve *c, const char *colour, double width) {
+  if (!c->n) return;
+  fprintf(o, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" points=\"", colour, width);
+  for (int i = 0; i < c->n; i++)
+    fprintf(o, "%s%.1f,%.1f", i ? " " : "", px(a, c->step[i]), py(a, c->value[i]));
+  fprintf(o, "\"/>\n");
+}
+
+static void dots(FILE *o, const Frame *a, const Curve *c, const char *colour) {
+  for (int i = 0; i < c->n && c->n <= 100; i++)
+    fprintf(o, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", px(a, c->step[i]),
+            py(a, c->value[i]), colour);
+}
+
+static void legend(FILE *o, int row, const char *name, const Curve *c, const char *colour) {
+  char label[96];
+  if (!c->n) return;
+  double y = TOP + 18 + 20 * row;
+  snprintf(label, sizeof label, "%s: %.4f", name, c->value[c->n - 1]);
+  fprintf(o,
+          "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"3\"/>\n",
+          WIDE - 220, WIDE - 190, y - 4, y - 4, colour);
+  text(o, WIDE - 182, y, "start", label);
+}
+
+char *rt_loss_svg(const Metrics *m, const char *title, size_t *n) {
+  char *out = NULL;
+  FILE *o = open_memstream(&out, n);
+  if (!o) rt_fail(701, "no memory for loss.svg");
+  Frame a = frame(m);
+  fprintf(o,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+          "font-family=\"sans-serif\" font-size=\"13\">\n",
+          WIDE, HIGH);
+  fprintf(o, "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<g font-size=\"16\">", WIDE, HIGH);
+  text(o, LEFT, 28, "start", title);
+  fprintf(o, "</g>\n");
+  axes(o, &a);
+  line(o, &a, &m->train, "#0072B2", 1.5), line(o, &a, &m->valid, "#D55E00", 2);
+  dots(o, &a, &m->valid, "#D55E00");
+  legend(o, 0, "training", &m->train, "#0072B2"), legend(o, 1, "validation", &m->valid, "#D55E00");
+  fprintf(o, "</svg>\n");
+  fclose(o);
+  return out;
+}

@@ -1,0 +1,226 @@
+/* Command train: the loop around entry step.
+
+   A step is: fill the inputs with the next samples, set @seed and @step, run, read @loss.
+   Everything else (evaluation, metrics, checkpoints, progress) happens between steps. A run depends
+   on nothing but the tensors and Progress, which is why a resumed run gives the same bits as an
+   unbroken one. Must not: save a checkpoint whose numbers are not finite. */
+#include "run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Defined by tests that count allocations: how many there were so far. */
+size_t rt_allocations(void) __attribute__((weak));
+
+typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL } Stop;
+
+typedef struct Train {
+  Run *r;
+  const rt_entry *step;
+  int64_t steps, eval_every, eval_batches, save_every, keep,
+      saved;    /* saved: step of the newest checkpoint, -1: none */
+  double limit; /* rt_now() at which to stop */
+  Metrics metrics;
+  Meter meter;
+} Train;
+
+static bool one_step(Train *t, StepRecord *record, Fault *f) {
+  Run *r = t->r;
+  size_t before = rt_allocations ? rt_allocations() : 0;
+  double start = rt_now();
+  if (!rt_data_fill(&r->data, &r->data.train, &r->device, r->at.samples, &r->at.seed, f))
+    return false;
+  rt_set_scalar(r, "seed", (int64_t)r->at.seed);
+  rt_set_scalar(r, "step", r->at.step);
+  if (!rt_device_run(&r->device, t->step, f)) return false;
+  r->at.step++, r->at.samples += r->data.batch, r->at.tokens += r->data.batch * r->data.tokens;
+  r->at.loss = rt_get_output(r, "loss");
+  *record = (StepRecord){.step = r->at.step,
+                         .samples = r->at.samples,
+                         .tokens = r->at.tokens,
+                         .loss = r->at.loss,
+                         .valid_loss = NAN,
+                         .lr = rt_get_output(r, "lr"),
+                         .norm = rt_get_output(r, "grad.norm"),
+                         .milliseconds = 1e3 * (rt_now() - start)};
+  if (rt_allocations && rt_allocations() != before)
+    return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)r->at.step,
+                    rt_allocations() - before);
+  return true;
+}
+
+static Stop why_stop(const Train *t) {
+  if (t->r->at.step >= t->steps) return DONE;
+  if (atomic_load(&t->r->watch.caught)) return SIGNAL;
+  return rt_now() >= t->limit ? TIME_UP : GO_ON;
+}
+
+/* Says which tensors hold numbers that are not finite and which do not: the boundary shows where it
+ * began. */
+static bool not_finite(Train *t, int code, const char *what, Fault *f) {
+  char bad[240], clean[240], folder[RT_PATH];
+  rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE | 1 << RT_OUTPUT, bad, sizeof bad,
+                  clean, sizeof clean);
+  rt_fault(f, code, "%s after step %lld is not finite\n  not finite: %s\n  clean: %s", what,
+           (long long)t->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
+  if (t->saved < 0)
+    return rt_help(f, "nothing was saved; a smaller learning rate, warm-up or `clip` often helps");
+  rt_checkpoint_path(folder, t->r->out, t->saved);
+  return rt_help(f, "the last good checkpoint is %.400s", folder);
+}
+
+static bool save(Train *t, Fault *f) {
+  char bad[240], clean[240];
+  if (t->saved == t->r->at.step) return true;
+  if (rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
+                      sizeof clean))
+    return not_finite(t, 602, "a tensor", f);
+  if (!rt_checkpoint_save(t->r->out, &t->r->device, &t->r->at, f)) return false;
+  t->saved = t->r->at.step;
+  rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
+  return true;
+}
+
+static bool evaluate(Train *t, StepRecord *record, Fault *f) {
+  int64_t samples;
+  double loss = NAN;
+  if (!rt_evaluate(t->r, t->eval_batches, &loss, &samples, f)) return false;
+  if (!samples) return true; /* stopped by a signal */
+  record->valid_loss = t->r->at.valid_loss = loss;
+  return true;
+}
+
+static bool can_evaluate(const Train *t) {
+  return t->r->data.valid.samples > 0 && rt_entry_find(t->r->p, "eval");
+}
+
+static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+/* Everything between two steps. */
+static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
+  int64_t step = t->r->at.step;
+  bool ends = stop == DONE || stop == TIME_UP,
+       evaluates = can_evaluate(t) && (ends || due(step, t->eval_every));
+  if (!isfinite(record->loss)) {
+    rt_meter_break(&t->meter);
+    rt_metrics_step(&t->metrics, record, f);
+    return not_finite(t, 601, "the loss", f);
+  }
+  if (evaluates && stop != SIGNAL && !evaluate(t, record, f)) return false;
+  if (!rt_metrics_step(&t->metrics, record, f)) return false;
+  if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
+  rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
+                t->limit - rt_now(), stop != GO_ON);
+  if (evaluates || stop != GO_ON)
+    return rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
+  return true;
+}
+
+static bool loop(Train *t, Stop *stop, Fault *f) {
+  StepRecord record;
+  while ((*stop = why_stop(t)) == GO_ON) {
+    if (!one_step(t, &record, f)) return false;
+    if (!after_step(t, &record, *stop = why_stop(t), f)) return false;
+    if (*stop != GO_ON) return true;
+  }
+  return *stop != SIGNAL || save(t, f); /* a signal before the first step */
+}
+
+/* ---- before the loop ---- */
+
+static bool resume(Train *t, Fault *f) {
+  Run *r = t->r;
+  const char *from = r->o.at[OPT_resume].text;
+  char path[RT_PATH];
+  rt_join(path, from, "state.json");
+  bool one = *from && strcmp(from, "auto") && !rt_checkpoint_list(from).n, found;
+  if (one) found = rt_checkpoint_load(from, &r->device, &r->at, f);
+  else
+    found = rt_checkpoint_load_newest(*from && strcmp(from, "auto") ? from : r->out, &r->device,
+                                      &r->at, f);
+  bool automatic = !*from || !strcmp(from, "auto");
+  if (!found && automatic && f->code == 501) return rt_initialise(r, f); /* nothing yet: begin */
+  if (!found) return false;
+  if (r->o.at[OPT_seed].given && (uint64_t)r->o.at[OPT_seed].count != r->at.seed)
+    return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
+                    (long long)r->o.at[OPT_seed].count, (long long)r->at.seed);
+  rt_checkpoint_retire(r->out, r->at.step);
+  t->saved = one || (!automatic && strcmp(from, r->out)) ? -1 : r->at.step;
+  if (!r->o.at[OPT_quiet].given) fprintf(stderr, "resumed at step %lld\n", (long long)r->at.step);
+  return true;
+}
+
+static void read_settings(Train *t) {
+  Run *r = t->r;
+  t->steps = rt_count_option(r, OPT_steps, "train.steps", 1000);
+  t->eval_every = rt_count_option(r, OPT_eval_every, "train.eval.every", 0);
+  t->eval_batches = rt_count_option(r, OPT_eval_batches, "train.eval.batches", 20);
+  t->save_every = rt_count_option(r, OPT_save_every, "train.save.every", 0);
+  t->keep = rt_count_option(r, OPT_keep, "train.save.keep", 3);
+  t->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
+  r->at = (Progress){.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0),
+                     .loss = NAN,
+                     .valid_loss = NAN};
+}
+
+static void greet(const Train *t) {
+  const Run *r = t->r;
+  if (r->o.at[OPT_quiet].given) return;
+  fprintf(stderr,
+          "%s: %lld parameters, %d worker%s, %lld training and %lld validation samples, run "
+          "directory %s\n",
+          r->p->model, (long long)rt_parameters(r->p), rt_pool_workers(r->device.pool),
+          rt_pool_workers(r->device.pool) > 1 ? "s" : "", (long long)r->data.train.samples,
+          (long long)r->data.valid.samples, r->out);
+  const char *compiled = rt_setting_of(r->p, "train.steps");
+  if (compiled && strtoll(compiled, NULL, 10) != t->steps)
+    fprintf(stderr, "note: the learning-rate schedule was compiled for %s steps\n", compiled);
+}
+
+static bool start(Train *t, Fault *f) {
+  Run *r = t->r;
+  bool resumes = r->o.at[OPT_resume].given;
+  read_settings(t);
+  if (!(t->step = rt_entry_find(r->p, "step")))
+    return rt_fault(f, 801, "this executable has no entry `step`");
+  if (resumes && r->o.at[OPT_init].given)
+    return rt_fault(f, 104, "--resume and --init both say where parameters come from");
+  if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
+  if (!rt_hold_folder(r, f)) return false;
+  rt_checkpoint_clean(r->out);
+  if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
+  greet(t);
+  return rt_metrics_open(&t->metrics, r->out, r->at.step, f);
+}
+
+static void conclude(const Train *t, Stop stop) {
+  const Progress *g = &t->r->at;
+  char took[32];
+  rt_text_seconds(took, rt_now() - t->r->started);
+  printf("%s after %lld steps in %s: ",
+         stop == SIGNAL    ? "stopped and saved"
+         : stop == TIME_UP ? "time is up"
+                           : "done",
+         (long long)g->step, took);
+  if (!isnan(g->loss)) printf("loss %.4f", g->loss);
+  if (!isnan(g->valid_loss)) printf(", validation loss %.4f", g->valid_loss);
+  printf("\nrun directory: %s\n", t->r->out);
+}
+
+int rt_train(Run *r) {
+  Train *t = rt_alloc(sizeof *t);
+  Fault f = {0};
+  Stop stop = DONE;
+  *t = (Train){.r = r, .saved = -1, .metrics.fd = -1};
+  if (!start(t, &f)) rt_die(&f);
+  rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
+                 r->at.step);
+  bool ok = loop(t, &stop, &f);
+  rt_meter_break(&t->meter);
+  rt_metrics_close(&t->metrics);
+  if (!ok || !rt_finish(r, &f)) rt_die(&f);
+  conclude(t, stop);
+  free(t);
+  return stop == SIGNAL ? 75 : 0;
+}

@@ -1,0 +1,231 @@
+/* A program as the compiler would write it, by hand: a bigram model of bytes. Each row of w holds
+   the logits of the byte that follows; one step is softmax, cross-entropy and SGD with momentum.
+   Small, but it uses all that the runtime offers: arenas, scratch, kernels of two phases, copies,
+   counters, states, three scalars, four entries.
+
+   Environment, for tests of faults: TOY_NAN=n the loss of step n is NaN; TOY_SLOW=ms a step takes
+   so long; TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel writes behind the work arena;
+   TOY_STRAY=1 in front of it; TOY_CRASH=n kills the process in step n. */
+#include "runtime/rt.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BATCH = 8, SEQ = 16, VOCAB = 256, ROWS = BATCH * SEQ, CELLS = VOCAB * VOCAB };
+enum { W_BYTES = CELLS * 4, TOKENS = ROWS * 4 };
+enum {
+  IO_TOKENS = 0,
+  IO_TARGETS = TOKENS,
+  IO_STEP = 2 * TOKENS,
+  IO_SEED = IO_STEP + 64,
+  IO_LOSS = IO_SEED + 64,
+  IO_EVAL = IO_LOSS + 64,
+  IO_LR = IO_EVAL + 64,
+  IO_NORM = IO_LR + 64,
+  IO_ASK = IO_NORM + 64,
+  IO_OUT = IO_ASK + SEQ * 4,
+  IO_BYTES = IO_OUT + SEQ * VOCAB * 4
+};
+enum {
+  WORK_GRAD = 0,
+  WORK_LOSS = ROWS * VOCAB * 4,
+  WORK_BYTES = WORK_LOSS + ROWS * 4
+}; /* gradient rows, loss per row */
+
+static int knob(const char *name) {
+  const char *text = getenv(name);
+  return text ? atoi(text) : -1;
+}
+
+/* buffers: tokens, targets, w, gradient rows, loss per row, loss. Phase 0: 16 positions a chunk;
+ * phase 1: the mean. */
+static void forward_p0(void *const *b, int64_t chunk, void *scratch) {
+  const int32_t *tokens = b[0], *targets = b[1];
+  float *e = scratch;
+  for (int64_t i = chunk * 16; i < chunk * 16 + 16; i++) {
+    const float *row = (const float *)b[2] + (int64_t)tokens[i] * VOCAB;
+    float *grad = (float *)b[3] + i * VOCAB, most = row[0], sum = 0;
+    for (int k = 1; k < VOCAB; k++) most = row[k] > most ? row[k] : most;
+    for (int k = 0; k < VOCAB; k++) sum += e[k] = expf(row[k] - most);
+    for (int k = 0; k < VOCAB; k++) grad[k] = (e[k] / sum - (float)(k == targets[i])) / ROWS;
+    ((float *)b[4])[i] = logf(sum) + most - row[targets[i]];
+  }
+}
+
+static void forward_p1(void *const *b, int64_t chunk, void *scratch) {
+  float sum = 0;
+  (void)chunk, (void)scratch;
+  for (int i = 0; i < ROWS; i++) sum += ((float *)b[4])[i];
+  *(float *)b[5] = sum / ROWS;
+}
+
+/* buffers: tokens, gradient rows, w, momentum, lr. A chunk is 16 rows of w. */
+static void update_p0(void *const *b, int64_t chunk, void *scratch) {
+  const int32_t *tokens = b[0];
+  float lr = *(float *)b[4];
+  (void)scratch;
+  for (int64_t r = chunk * 16; r < chunk * 16 + 16; r++) {
+    float *w = (float *)b[2] + r * VOCAB, *m = (float *)b[3] + r * VOCAB;
+    for (int k = 0; k < VOCAB; k++) m[k] *= 0.9f;
+    for (int i = 0; i < ROWS; i++)
+      for (int k = 0; tokens[i] == r && k < VOCAB; k++)
+        m[k] += ((const float *)b[1])[i * VOCAB + k];
+    for (int k = 0; k < VOCAB; k++) w[k] -= lr * m[k];
+  }
+}
+
+/* buffers: tokens, w, logits. */
+static void gather_p0(void *const *b, int64_t chunk, void *scratch) {
+  (void)scratch;
+  memcpy((float *)b[2] + chunk * VOCAB,
+         (const float *)b[1] + (int64_t)((int32_t *)b[0])[chunk] * VOCAB, VOCAB * 4);
+}
+
+static const rt_kernel forward = {
+    "forward", "toy.shard:7", 2, {{forward_p0, ROWS / 16}, {forward_p1, 1}}};
+static const rt_kernel update = {"update", "toy.shard:9", 1, {{update_p0, VOCAB / 16}}};
+static const rt_kernel gather = {"gather", "toy.shard:8", 1, {{gather_p0, SEQ}}};
+
+static void init(rt_ctx *rt) {
+  float *w = (float *)rt->arena[RT_WEIGHTS];
+  int64_t seed = *(int64_t *)(rt->arena[RT_IO] + IO_SEED);
+  for (uint32_t i = 0; i < CELLS; i++)
+    w[i] = 0.02f * ((float)((i * 2654435761u + (uint32_t)seed * 97u) >> 16) / 65536.0f - 0.5f);
+  rt_zero(rt, rt->arena[RT_STATES], W_BYTES);
+}
+
+static void run_forward(rt_ctx *rt, int loss) {
+  char *io = rt->arena[RT_IO], *work = rt->arena[RT_WORK];
+  rt_launch(rt, &forward,
+            (void *[]){io + IO_TOKENS, io + IO_TARGETS, rt->arena[RT_WEIGHTS], work + WORK_GRAD,
+                       work + WORK_LOSS, io + loss});
+}
+
+static void misbehave(rt_ctx *rt, int step) {
+  char *work = rt->arena[RT_WORK];
+  if (knob("TOY_NAN") == step)
+    *(float *)(rt->arena[RT_IO] + IO_LOSS) = NAN, ((float *)rt->arena[RT_STATES])[7] = NAN;
+  if (knob("TOY_ALLOC") > 0) free(malloc(100));
+  if (knob("TOY_OVERRUN") > 0) *(volatile float *)(work + WORK_BYTES) = 1;
+  if (knob("TOY_STRAY") > 0) *(volatile float *)(work - 4) = 1;
+  if (knob("TOY_CRASH") == step) abort();
+  int slow = knob("TOY_SLOW");
+  if (slow > 0) nanosleep(&(struct timespec){slow / 1000, slow % 1000 * 1000000L}, NULL);
+}
+
+static void step(rt_ctx *rt) {
+  char *io = rt->arena[RT_IO], *work = rt->arena[RT_WORK];
+  int32_t now = *(int32_t *)(io + IO_STEP);
+  *(float *)(io + IO_LR) = 8.0f / (1 + *(int32_t *)rt_counter(rt, 1));
+  *(float *)(io + IO_NORM) = 1;
+  run_forward(rt, IO_LOSS);
+  rt_launch(rt, &update,
+            (void *[]){io + IO_TOKENS, work + WORK_GRAD, rt->arena[RT_WEIGHTS],
+                       rt->arena[RT_STATES], io + IO_LR});
+  misbehave(rt, now);
+}
+
+static void eval(rt_ctx *rt) { run_forward(rt, IO_EVAL); }
+
+static void logits(rt_ctx *rt) {
+  char *io = rt->arena[RT_IO];
+  float *copy = (float *)rt->arena[RT_WORK];
+  rt_launch(rt, &gather, (void *[]){io + IO_ASK, rt->arena[RT_WEIGHTS], copy});
+  rt_copy(rt, io + IO_OUT, copy, SEQ * VOCAB * 4);
+}
+
+#define SEQUENCE                                                                                   \
+  { "Batch", "Seq" }
+static const rt_tensor tensors[] = {
+    {"w", RT_PARAM, RT_F32, 2, {"Vocab", "Next"}, {VOCAB, VOCAB}, NULL, 0, RT_WEIGHTS, 0, W_BYTES},
+    {"w.momentum",
+     RT_STATE,
+     RT_F32,
+     2,
+     {"Vocab", "Next"},
+     {VOCAB, VOCAB},
+     NULL,
+     0,
+     RT_STATES,
+     0,
+     W_BYTES},
+    {"tokens",
+     RT_INPUT,
+     RT_I32,
+     2,
+     SEQUENCE,
+     {BATCH, SEQ},
+     "Vocab",
+     VOCAB,
+     RT_IO,
+     IO_TOKENS,
+     TOKENS},
+    {"targets",
+     RT_INPUT,
+     RT_I32,
+     2,
+     SEQUENCE,
+     {BATCH, SEQ},
+     "Vocab",
+     VOCAB,
+     RT_IO,
+     IO_TARGETS,
+     TOKENS},
+    {"step", RT_SCALAR, RT_I32, 0, {0}, {0}, NULL, 0, RT_IO, IO_STEP, 4},
+    {"seed", RT_SCALAR, RT_I64, 0, {0}, {0}, NULL, 0, RT_IO, IO_SEED, 8},
+    {"loss", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_LOSS, 4},
+    {"eval.loss", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_EVAL, 4},
+    {"lr", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_LR, 4},
+    {"grad.norm", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_NORM, 4},
+    {"logits.tokens",
+     RT_INPUT,
+     RT_I32,
+     2,
+     SEQUENCE,
+     {1, SEQ},
+     "Vocab",
+     VOCAB,
+     RT_IO,
+     IO_ASK,
+     SEQ * 4},
+    {"out.logits",
+     RT_OUTPUT,
+     RT_F32,
+     3,
+     {"Batch", "Seq", "Vocab"},
+     {1, SEQ, VOCAB},
+     NULL,
+     0,
+     RT_IO,
+     IO_OUT,
+     SEQ *VOCAB * 4},
+};
+static const rt_entry entries[] = {{"init", init, 0, 0, 0, 0},
+                                   {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6},
+                                   {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5},
+                                   {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4}};
+static const rt_kernel *const kernels[] = {&forward, &update, &gather};
+static const rt_setting settings[] = {{"train.steps", "200"},      {"train.batch", "8"},
+                                      {"train.seed", "5"},         {"data.valid", "10%"},
+                                      {"train.eval.batches", "4"}, {"train.save.keep", "2"}};
+static const char *const sources[] = {"toy.shard", "# a bigram model, written by hand\n", NULL};
+
+const rt_program rt_the_program = {.abi = RT_ABI_VERSION,
+                                   .model = "Toy",
+                                   .compiler = "by hand",
+                                   .hash = "00c0ffee",
+                                   .target = "c",
+                                   .workers = 4,
+                                   .scratch = VOCAB * 4,
+                                   .arena_bytes = {W_BYTES, W_BYTES, IO_BYTES, WORK_BYTES},
+                                   .counters = 4,
+                                   .tensors = tensors,
+                                   .ntensors = sizeof tensors / sizeof *tensors,
+                                   .entries = entries,
+                                   .nentries = sizeof entries / sizeof *entries,
+                                   .kernels = kernels,
+                                   .nkernels = sizeof kernels / sizeof *kernels,
+                                   .settings = settings,
+                                   .nsettings = sizeof settings / sizeof *settings,
+                                   .sources = sources};
