@@ -173,8 +173,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
 };
 
 static const uint32_t fn_attrs[] = {
-    [FN_ENTRY] = A(frame),
-    [FN_BODY] = A(frame),
+    [FN_ENTRY] = A(frame) | A(live),
+    [FN_BODY] = A(frame) | A(live),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) | A(workspace),
 };
 

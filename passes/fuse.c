@@ -1,0 +1,47 @@
+/* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
+
+   One walk over the ops in program order puts each op into a group (fuse_group.c). Contractions,
+   attention, scatters and reductions open groups; element-wise ops join the group that makes their
+   last operand when its family admits them after its anchor (families.def), and otherwise stay
+   expressions that their users compute on the way in. Then a minimum cut per group decides which
+   values are written to memory (fuse_cut.c), and the groups are written as kernel functions
+   (fuse_emit.c). The pass changes no number and never orders by address. */
+#include "passes/fuse.h"
+
+static const struct {
+  const char *name;
+  unsigned neighbours;
+} families[] = {
+#define FAMILY(name, anchor, neighbours, what) [GROUP_##name] = {#name, neighbours},
+#include "ir/families.def"
+#undef FAMILY
+    [GROUP_LOOP] = {"loop", 0},
+};
+
+const char *group_name(GroupKind k) { return families[k].name; }
+unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
+
+static Fn *fuse_function(Module *m, const Fn *f, FnVec *kernels) {
+  Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
+  u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
+  for (uint32_t i = 0; i < f->args.n; i++)
+    u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};
+  for (OpId i = 0; i < f->ops.n; i++) fuse_visit(&u, i);
+  for (uint32_t i = 0; i < f->results.n; i++) fuse_store(&u, f->results.at[i]);
+  fuse_cut(&u);
+  return fuse_emit(&u, kernels);
+}
+
+void pass_fuse(Module *m) {
+  FnVec all = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *old = m->fns.at[i];
+    if (old->kind != FN_KERNEL) {
+      Fn *with = fuse_function(m, old, &all);
+      module_replace(m, old, with);
+    }
+    vec_push(m->arena, all, m->fns.at[i]);
+  }
+  m->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
+}

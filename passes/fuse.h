@@ -1,0 +1,72 @@
+/* What the files of pass `fuse` share: groups of ops that become kernels, and where each value of a
+   function is computed.
+
+   Groups stand in a list that is also their order of execution: an op joins a group only if
+   everything it needs comes from groups that are not later, so no cycle can arise. A value is LAZY
+   (an expression that every user computes for itself), HOMED (computed by one group; in a buffer if
+   `stored`), or a LEAF (an argument, a loaded global, a view of those). */
+#ifndef SHARDC_PASSES_FUSE_H
+#define SHARDC_PASSES_FUSE_H
+#include "passes/internal.h"
+
+/* Rows of ir/families.def; GROUP_LOOP is a loop op, which only takes its place in the order. */
+typedef enum GroupKind {
+#define FAMILY(name, anchor, neighbours, what) GROUP_##name,
+#include "ir/families.def"
+#undef FAMILY
+  GROUP_LOOP
+} GroupKind;
+
+enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4 };
+
+typedef VEC(ValueId) ValueList;
+
+typedef struct FuseGroup {
+  GroupKind kind;
+  OpId anchor; /* the op that opened it */
+  Type space,
+      rows; /* dims of its full iteration space; `row`: those that are left after the reductions */
+  ValueList leaves; /* what it is known to read */
+  ValueList results;
+} FuseGroup;
+
+typedef enum Where { LAZY, HOMED, LEAF } Where;
+
+typedef struct FuseValue {
+  Where where;
+  uint32_t home;  /* HOMED: index of its group */
+  uint32_t after; /* memo of fuse_after, valid if stamp is the current one */
+  uint32_t stamp;
+  bool stored; /* has a buffer */
+  bool wanted; /* HOMED, not stored, a later group computes with it */
+} FuseValue;
+
+typedef struct Fuse {
+  Module *m;
+  const Fn *f;
+  Arena *arena;
+  VEC(FuseGroup) groups;
+  FuseValue *value; /* by ValueId of f */
+  uint32_t stamp;
+} Fuse;
+
+const char *group_name(GroupKind k);
+unsigned group_neighbours(GroupKind k);
+
+/* fuse_group.c: which group an op joins */
+bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
+bool fuse_heavy(OpCode c); /* too dear to be computed by every user */
+uint32_t
+fuse_after(Fuse *u,
+           ValueId v); /* number of groups of the list that must have run before v is known */
+void fuse_visit(Fuse *u, OpId id);
+void fuse_store(Fuse *u, ValueId v); /* v needs a buffer */
+
+/* fuse_cut.c: which homed values get buffers, so that the fewest bytes are written and read */
+void fuse_cut(Fuse *u);
+
+/* fuse_emit.c: the function with kernels in place of ops; kernel functions go to the end of
+ * `kernels` */
+typedef VEC(Fn *) FnVec;
+Fn *fuse_emit(Fuse *u, FnVec *kernels);
+#endif

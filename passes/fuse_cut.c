@@ -1,0 +1,170 @@
+/* fuse, second half: which of a group's values are written to memory.
+
+   What is outside a group but can compute on the way in (an element-wise expression of another
+   group) does not need the very value that it names: it may read other values and compute it again.
+   For each group, from the last to the first, the cheapest set of values to write and read is a
+   minimum vertex cut between what cannot be computed again (the anchor's results, values in
+   buffers) and the values that later groups want. Writing and reading a value costs twice its
+   bytes, reading one that is in a buffer anyway costs them once. Of equal cuts the one nearest the
+   users is taken: it repeats the least work. Values that must have a buffer (operands of
+   contractions, loops, stores) are given. */
+#include "passes/fuse.h"
+
+typedef struct Edge {
+  uint32_t to, back; /* back: index of the reverse edge in the list of `to` */
+  int64_t room;
+} Edge;
+
+typedef VEC(Edge) EdgeList;
+
+typedef struct Net {
+  Fuse *u;
+  uint32_t group, n;
+  EdgeList *edges;   /* by node: source, sink, then (in, out) of each value */
+  uint32_t *node_of; /* by ValueId: its `in` node, 0: not in the net */
+  ValueList values;  /* by (node - 2) / 2 */
+} Net;
+
+enum { SOURCE = 0, SINK = 1 };
+static const int64_t UNBOUNDED = INT64_MAX / 4;
+
+static void edge(Net *t, uint32_t a, uint32_t b, int64_t room) {
+  vec_push(t->u->arena, t->edges[a], (Edge){b, t->edges[b].n, room});
+  vec_push(t->u->arena, t->edges[b], (Edge){a, t->edges[a].n - 1, 0});
+}
+
+static const Op *computed_by(const Net *t, ValueId v) {
+  const Op *o = value_def(t->u->f, v);
+  const FuseValue *x = &t->u->value[v];
+  bool own = x->where == HOMED && x->home == t->group && !x->stored;
+  if (x->where == LAZY) return o;
+  return o && own && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
+}
+
+static int64_t cost_of(const Net *t, ValueId v) {
+  const FuseValue *x = &t->u->value[v];
+  const Type *type = value_type(t->u->f, v);
+  int64_t bytes = type_count(type) * elem_bytes(type->elem);
+  if (x->where == LAZY) return UNBOUNDED;
+  return x->where == HOMED && x->home == t->group && !x->stored ? 2 * bytes : bytes;
+}
+
+/* Adds v and everything it may be computed from. */
+static uint32_t add_value(Net *t, ValueId v) {
+  if (t->node_of[v]) return t->node_of[v];
+  uint32_t in = t->n;
+  t->node_of[v] = in, t->n += 2;
+  vec_push(t->u->arena, t->values, v);
+  edge(t, in, in + 1, cost_of(t, v));
+  const Op *o = computed_by(t, v);
+  if (!o) edge(t, SOURCE, in, UNBOUNDED);
+  for (uint32_t i = 0; o && i < o->nin; i++) edge(t, add_value(t, o->in[i]) + 1, in, UNBOUNDED);
+  return in;
+}
+
+/* One augmenting path by depth-first search; returns what it added. */
+static int64_t augment(Net *t, uint32_t at, int64_t flow, bool *seen) {
+  if (at == SINK) return flow;
+  seen[at] = true;
+  for (uint32_t i = 0; i < t->edges[at].n; i++) {
+    Edge *e = &t->edges[at].at[i];
+    if (!e->room || seen[e->to]) continue;
+    int64_t got = augment(t, e->to, e->room < flow ? e->room : flow, seen);
+    if (!got) continue;
+    t->edges[at].at[i].room -= got;
+    t->edges[e->to].at[e->back].room += got;
+    return got;
+  }
+  return 0;
+}
+
+/* Nodes from which the sink can still be reached. */
+static void mark_sink_side(const Net *t, uint32_t at, bool *side) {
+  if (side[at]) return;
+  side[at] = true;
+  for (uint32_t i = 0; i < t->edges[at].n; i++) {
+    const Edge *e = &t->edges[at].at[i];
+    if (t->edges[e->to].at[e->back].room) mark_sink_side(t, e->to, side);
+  }
+}
+
+static void solve(Net *t) {
+  bool *seen = ARENA_ARRAY(t->u->arena, bool, t->n);
+  while (augment(t, SOURCE, UNBOUNDED, seen)) memset(seen, 0, t->n);
+  memset(seen, 0, t->n);
+  mark_sink_side(t, SINK, seen);
+  for (uint32_t i = 0; i < t->values.n; i++) {
+    FuseValue *x = &t->u->value[t->values.at[i]];
+    bool cut = !seen[2 + 2 * i] && seen[3 + 2 * i];
+    if (cut && x->where == HOMED && x->home == t->group) x->stored = true;
+  }
+}
+
+/* ---- what later groups want ---- */
+
+static void want(Fuse *u, ValueId v, bool *walked);
+
+static void want_operands(Fuse *u, const Op *o, bool *walked) {
+  for (uint32_t i = 0; o && i < o->nin; i++) want(u, o->in[i], walked);
+}
+
+/* v is read by a group whose expressions are final: finds the values of earlier groups below it. */
+static void want(Fuse *u, ValueId v, bool *walked) {
+  FuseValue *x = &u->value[v];
+  if (x->where == HOMED) x->wanted |= !x->stored;
+  if (x->where != LAZY || walked[v]) return;
+  walked[v] = true;
+  want_operands(u, value_def(u->f, v), walked);
+}
+
+/* The operands of everything that group g really computes. */
+static void want_inside(Fuse *u, uint32_t g, ValueId v, bool *walked, bool *inside) {
+  const FuseValue *x = &u->value[v];
+  const Op *o = value_def(u->f, v);
+  if (x->where == HOMED && x->home != g) want(u, v, walked);
+  if (inside[v] || !o || x->where == LEAF || (x->where == HOMED && x->home != g)) return;
+  inside[v] = true;
+  for (uint32_t i = 0; i < o->nin; i++) want_inside(u, g, o->in[i], walked, inside);
+}
+
+static bool homed(const Fuse *u, ValueId v, uint32_t g) {
+  return u->value[v].where == HOMED && u->value[v].home == g;
+}
+
+static void cut_group(Fuse *u, uint32_t g, bool *walked) {
+  uint32_t nvalues = u->f->values.n;
+  Net t = {.u = u, .group = g, .n = 2};
+  t.edges = ARENA_ARRAY(u->arena, EdgeList, 2 * nvalues + 2);
+  t.node_of = ARENA_ARRAY(u->arena, uint32_t, nvalues);
+  for (ValueId v = 0; v < nvalues; v++)
+    if (homed(u, v, g) && u->value[v].wanted && !u->value[v].stored)
+      edge(&t, add_value(&t, v) + 1, SINK, UNBOUNDED);
+  if (t.n > 2) solve(&t);
+  for (ValueId v = 0; v < nvalues; v++) /* computed again by users: what they read instead */
+    if (homed(u, v, g) && u->value[v].wanted && !u->value[v].stored)
+      want_operands(u, value_def(u->f, v), walked);
+}
+
+/* A value of g that is not stored but read on behalf of another one must be known to be wanted: to
+ * a fixed point. */
+static bool spread(Fuse *u, uint32_t g, bool *done, bool *walked) {
+  bool more = false;
+  for (ValueId v = u->f->values.n; v-- > 0;) {
+    if (!homed(u, v, g) || !u->value[v].wanted || u->value[v].stored || done[v]) continue;
+    done[v] = more = true;
+    want_operands(u, value_def(u->f, v), walked);
+  }
+  return more;
+}
+
+void fuse_cut(Fuse *u) {
+  uint32_t n = u->f->values.n;
+  bool *walked = ARENA_ARRAY(u->arena, bool, n + 1);
+  for (uint32_t g = u->groups.n; g-- > 0;) {
+    bool *inside = ARENA_ARRAY(u->arena, bool, n + 1), *done = ARENA_ARRAY(u->arena, bool, n + 1);
+    cut_group(u, g, walked);
+    while (spread(u, g, done, walked)) {}
+    for (ValueId v = 0; v < n; v++)
+      if (homed(u, v, g) && u->value[v].stored) want_inside(u, g, v, walked, inside);
+  }
+}

@@ -1,0 +1,351 @@
+/* fuse, first half: which group computes an op.
+
+   Every op is visited once, in program order. Its operands' groups all stand in the list already,
+   so an op may join any group that is not earlier than the last of them. An element-wise op without
+   such a place stays LAZY and is computed by whoever uses it; when a user needs a buffer (an
+   operand of a contraction, a loop, a store) it opens or joins a group of family `elem`. Lazy
+   values that read two or more large operands, or are dear, get a home with their first user, so
+   that later users read the result instead of the operands. */
+#include "passes/fuse.h"
+
+enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8 };
+
+bool fuse_moves(OpCode c) {
+  OpFamily f = op_family(c);
+  return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER;
+}
+
+bool fuse_heavy(OpCode c) { return c == OP_rope || c == OP_erfinv; }
+
+/* Operations that should not be repeated for every element when their result is one number. */
+static bool slow_scalar(const Op *o, Elem e) {
+  static const OpCode slow[] = {OP_exp,     OP_log, OP_sqrt,   OP_rsqrt, OP_sin, OP_cos, OP_tanh,
+                                OP_sigmoid, OP_erf, OP_erfinv, OP_div,   OP_pow, OP_rand};
+  for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
+    if (o->code == slow[i]) return true;
+  return e == ELEM_f64;
+}
+
+static bool is_view(const Op *o) { return op_flags(o->code) & VIEW; }
+static bool is_point(const Op *o) { return op_flags(o->code) & POINT; }
+static FuseValue *value(Fuse *u, ValueId v) { return &u->value[v]; }
+static const Type *type(const Fuse *u, ValueId v) { return value_type(u->f, v); }
+
+static uint32_t compute_after(Fuse *u, ValueId v) {
+  const FuseValue *x = value(u, v);
+  if (x->where == HOMED) return x->home + 1;
+  const Op *o = value_def(u->f, v);
+  uint32_t after = 0;
+  for (uint32_t i = 0; o && i < o->nin; i++) {
+    uint32_t a = fuse_after(u, o->in[i]);
+    if (a > after) after = a;
+  }
+  return after;
+}
+
+uint32_t fuse_after(Fuse *u, ValueId v) {
+  FuseValue *x = value(u, v);
+  if (x->stamp != u->stamp) {
+    uint32_t a = compute_after(u, v);
+    x->after = a, x->stamp = u->stamp;
+  }
+  return x->after;
+}
+
+static bool listed(const ValueList *l, ValueId v) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->at[i] == v) return true;
+  return false;
+}
+
+/* The values in buffers that an expression reads: everything below LAZY ones. */
+static void collect_leaves(Fuse *u, ValueId v, ValueList *seen, ValueList *leaves) {
+  if (listed(seen, v)) return;
+  vec_push(u->arena, *seen, v);
+  const Op *o = value_def(u->f, v);
+  if (value(u, v)->where != LAZY || !o) {
+    vec_push(u->arena, *leaves, v);
+    return;
+  }
+  for (uint32_t i = 0; i < o->nin; i++) collect_leaves(u, o->in[i], seen, leaves);
+}
+
+static ValueList leaves_of(Fuse *u, ValueId v) {
+  ValueList seen = {0}, leaves = {0};
+  collect_leaves(u, v, &seen, &leaves);
+  return leaves;
+}
+
+static bool tree_has_heavy(Fuse *u, ValueId v) {
+  const Op *o = value_def(u->f, v);
+  if (!o || value(u, v)->where != LAZY) return false;
+  if (fuse_heavy(o->code)) return true;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (tree_has_heavy(u, o->in[i])) return true;
+  return false;
+}
+
+/* A lazy value that every user may compute for itself: at most one operand of its own size. */
+static bool is_cheap(Fuse *u, ValueId v) {
+  ValueList leaves = leaves_of(u, v);
+  int64_t count = type_count(type(u, v));
+  int large = 0;
+  for (uint32_t i = 0; i < leaves.n; i++)
+    if (type_count(type(u, leaves.at[i])) > count / LARGE_FRACTION) large++;
+  return (large <= 1 || count == 1) && !tree_has_heavy(u, v);
+}
+
+static uint32_t open_group(Fuse *u, GroupKind kind, OpId anchor, Type space, Type rows) {
+  vec_push(u->arena, u->groups,
+           (FuseGroup){.kind = kind, .anchor = anchor, .space = space, .rows = rows});
+  return u->groups.n - 1;
+}
+
+static void set_home(Fuse *u, ValueId v, uint32_t g) {
+  FuseValue *x = value(u, v);
+  x->where = HOMED, x->home = g;
+  u->stamp++;
+}
+
+static bool same_space(const Type *a, const Type *b) { return type_same_dims(a, b); }
+
+static bool keeps_inputs(GroupKind k) {
+  return k == GROUP_elem || k == GROUP_row || k == GROUP_contract;
+}
+
+/* v, now computed by group g, brings its lazy operands along; those that later users should not
+ * compute again stay. */
+static void pull(Fuse *u, ValueId v, uint32_t g) {
+  const Op *o = value_def(u->f, v);
+  for (uint32_t i = 0; o && i < o->nin; i++) {
+    ValueId a = o->in[i];
+    if (value(u, a)->where != LAZY) {
+      if (!listed(&u->groups.at[g].leaves, a)) vec_push(u->arena, u->groups.at[g].leaves, a);
+      continue;
+    }
+    bool stays = keeps_inputs(u->groups.at[g].kind) &&
+                 same_space(type(u, a), &u->groups.at[g].space) && !fuse_moves(o->code) &&
+                 !is_cheap(u, a);
+    if (stays) set_home(u, a, g);
+    pull(u, a, g);
+  }
+}
+
+static void settle(Fuse *u, ValueId v, uint32_t g) {
+  set_home(u, v, g);
+  pull(u, v, g);
+}
+
+/* Does an op that reads its operands at other indexes read something that group g computes? */
+static bool moves_own(Fuse *u, const Op *o, uint32_t g) {
+  if (!fuse_moves(o->code)) return false;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (fuse_after(u, o->in[i]) == g + 1) return true;
+  return false;
+}
+
+/* Same for every lazy value below v. */
+static bool tree_moves_own(Fuse *u, ValueId v, uint32_t g) {
+  const Op *o = value_def(u->f, v);
+  if (value(u, v)->where != LAZY || !o || fuse_after(u, v) != g + 1) return false;
+  if (moves_own(u, o, g)) return true;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (tree_moves_own(u, o->in[i], g)) return true;
+  return false;
+}
+
+static bool space_fits(const FuseGroup *g, const Type *t) {
+  return same_space(&g->space, t) || (g->kind == GROUP_row && same_space(&g->rows, t));
+}
+
+/* May element-wise v be computed by group g, whose values it may read? */
+static bool admits(Fuse *u, uint32_t g, ValueId v) {
+  const FuseGroup *x = &u->groups.at[g];
+  if (fuse_after(u, v) > g + 1 || !space_fits(x, type(u, v))) return false;
+  if (x->kind != GROUP_elem && !(group_neighbours(x->kind) & POST)) return false;
+  const Op *o = value_def(u->f, v);
+  if (moves_own(u, o, g)) return false;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (tree_moves_own(u, o->in[i], g)) return false;
+  return true;
+}
+
+static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
+  ValueList leaves = leaves_of(u, v);
+  for (uint32_t i = 0; i < leaves.n; i++) {
+    const FuseValue *x = value(u, leaves.at[i]);
+    if (type(u, leaves.at[i])->rank && listed(&u->groups.at[g].leaves, leaves.at[i])) return true;
+    if (x->where == HOMED && x->home == g) return true;
+  }
+  return false;
+}
+
+/* The group of family elem for a lazy value that needs a buffer or a place. */
+static uint32_t elem_place(Fuse *u, ValueId v) {
+  bool scalar = type(u, v)->rank == 0;
+  for (uint32_t g = u->groups.n; g-- > 0 && g + 1 >= fuse_after(u, v);)
+    if (u->groups.at[g].kind == GROUP_elem && admits(u, g, v) && (scalar || shares_leaf(u, g, v)))
+      return g;
+  Type space = *type(u, v);
+  return open_group(u, GROUP_elem, u->f->values.at[v].def, space, space);
+}
+
+void fuse_store(Fuse *u, ValueId v) {
+  if (value(u, v)->where == LAZY) settle(u, v, elem_place(u, v));
+  value(u, v)->stored = true;
+}
+
+/* ---- element-wise ops ---- */
+
+static int scalar_tree(Fuse *u, ValueId v, bool *slow) {
+  const Op *o = value_def(u->f, v);
+  if (!o || value(u, v)->where != LAZY || o->code == OP_const) return 0;
+  *slow |= slow_scalar(o, type(u, v)->elem);
+  int n = 1;
+  for (uint32_t i = 0; i < o->nin; i++) n += scalar_tree(u, o->in[i], slow);
+  return n;
+}
+
+/* One number that takes work is computed once, in a kernel for numbers. */
+static bool wants_place(Fuse *u, ValueId v) {
+  bool slow = false;
+  return type(u, v)->rank == 0 && (scalar_tree(u, v, &slow) > SMALL_SCALAR_TREE || slow);
+}
+
+static void visit_point(Fuse *u, const Op *o) {
+  for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
+  ValueId v = o->out;
+  uint32_t after = fuse_after(u, v);
+  if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
+  else if (wants_place(u, v)) settle(u, v, elem_place(u, v));
+}
+
+static void visit_view(Fuse *u, const Op *o) {
+  if (value(u, o->in[0])->where == LAZY && o->nout == 1) {
+    visit_point(u, o);
+    return;
+  }
+  fuse_store(u, o->in[0]);
+  for (uint32_t i = 0; i < o->nout; i++)
+    *value(u, o->out + i) = (FuseValue){.where = LEAF, .stored = true};
+  u->stamp++;
+}
+
+/* ---- anchors ---- */
+
+static void store_operands(Fuse *u, const Op *o, uint32_t from, uint32_t to) {
+  for (uint32_t i = from; i < to && i < o->nin; i++) fuse_store(u, o->in[i]);
+}
+
+static void home_results(Fuse *u, const Op *o, uint32_t g) {
+  for (uint32_t i = 0; i < o->nout; i++)
+    *value(u, o->out + i) = (FuseValue){.where = HOMED, .home = g};
+  u->stamp++;
+  pull(u, o->out, g);
+}
+
+static uint32_t anchor_group(Fuse *u, OpId id, GroupKind kind) {
+  const Op *o = &u->f->ops.at[id];
+  Type space = *type(u, o->out);
+  uint32_t g = open_group(u, kind, id, space, space);
+  home_results(u, o, g);
+  return g;
+}
+
+static void visit_attention(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  bool grad = o->code == OP_attention_grad;
+  uint32_t data = grad ? 6 : 3;
+  store_operands(u, o, 0, data);
+  anchor_group(u, id, grad ? GROUP_attention_grad : GROUP_attention);
+}
+
+static void visit_scatter(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  store_operands(u, o, 1, 2);
+  anchor_group(u, id, GROUP_scatter);
+}
+
+static bool reduced(const Op *o, Str dim) {
+  for (int i = 0; i < o->group[0].nfrom; i++)
+    if (o->group[0].from[i] == dim) return true;
+  return false;
+}
+
+/* Sums whose last dim in natural order stays, or that leave nothing, are column kernels; all other
+ * reductions go by rows. */
+static GroupKind reduce_kind(const Fuse *u, const Op *o) {
+  const Type *t = type(u, o->in[0]);
+  if (o->code != OP_sum || !t->rank) return GROUP_row;
+  bool scalar = type(u, o->out)->rank == 0;
+  return scalar || !reduced(o, t->axis[t->rank - 1].dim) ? GROUP_column : GROUP_row;
+}
+
+static Type rows_of(const Fuse *u, const Op *o) {
+  return type_without(type(u, o->in[0]), o->group[0].from, o->group[0].nfrom);
+}
+
+/* A reduction joins a group of its kind over the same dims; sums of a column kernel read nothing
+ * that it makes. */
+static bool reduce_joins(Fuse *u, uint32_t g, const Op *o, GroupKind kind) {
+  const FuseGroup *x = &u->groups.at[g];
+  Type rows = rows_of(u, o);
+  ValueId a = o->in[0];
+  uint32_t after = fuse_after(u, a);
+  if (x->kind != kind || !same_space(&x->space, type(u, a)) || !same_space(&x->rows, &rows))
+    return false;
+  if (after > g + 1 || (after == g + 1 && kind == GROUP_column)) return false;
+  if (tree_moves_own(u, a, g)) return false;
+  return after == g + 1 || shares_leaf(u, g, a);
+}
+
+static void visit_reduce(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  GroupKind kind = reduce_kind(u, o);
+  uint32_t after = fuse_after(u, o->in[0]), g;
+  for (g = u->groups.n; g-- > 0 && g + 1 >= after;)
+    if (reduce_joins(u, g, o, kind)) break;
+  if (g == UINT32_MAX || g + 1 < after)
+    g = open_group(u, kind, id, *type(u, o->in[0]), rows_of(u, o));
+  home_results(u, o, g);
+}
+
+static void visit_loop(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  store_operands(u, o, 0, o->nin);
+  uint32_t g = open_group(u, GROUP_LOOP, id, type_scalar(ELEM_f32), type_scalar(ELEM_f32));
+  for (uint32_t i = 0; i < o->nout; i++)
+    *value(u, o->out + i) = (FuseValue){.where = HOMED, .home = g, .stored = true};
+  u->stamp++;
+}
+
+static void visit_call(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  if (o->code != OP_loop) bug("fuse: a %s op in %s", op_name(o->code), u->f->name);
+  visit_loop(u, id);
+}
+
+static void visit_global(Fuse *u, const Op *o) {
+  if (o->code == OP_store) fuse_store(u, o->in[0]);
+  else *value(u, o->out) = (FuseValue){.where = LEAF, .stored = true};
+}
+
+void fuse_visit(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  switch (op_family(o->code)) {
+  case FAMILY_GLOBAL: visit_global(u, o); return;
+  case FAMILY_CALL: visit_call(u, id); return;
+  case FAMILY_REDUCE:
+  case FAMILY_SCAN: visit_reduce(u, id); return;
+  case FAMILY_ATTENTION: visit_attention(u, id); return;
+  case FAMILY_SCATTER: visit_scatter(u, id); return;
+  case FAMILY_CONTRACT:
+    store_operands(u, o, 0, 2);
+    anchor_group(u, id, GROUP_contract);
+    return;
+  default:
+    if (!is_point(o)) bug("fuse: no kernel family takes %s", op_name(o->code));
+    if (is_view(o)) visit_view(u, o);
+    else visit_point(u, o);
+  }
+}

@@ -1,0 +1,232 @@
+/* memory: every byte of every value, at compile time.
+
+   Values that are views of one another, or stand in each other's place, share their bytes: a class.
+   A class is in the caller's memory if it holds an argument or a result of a body, in a global if
+   it holds a loaded value or can be written to the stored global directly, and otherwise in the
+   function's frame, which is packed by memory_pack.c together with the kernels' workspaces, the
+   frames of bodies, and the second buffers of carried values. Bodies come before their callers, so
+   a body's frame is one block of known size. Entries' frames are the WORK arena, one at a time. The
+   attribute `live` is the lower bound that no packing can beat, bodies included. */
+#include "passes/memory.h"
+
+typedef struct Class {
+  int64_t bytes, born, dies;
+  PlaceKind place;
+  uint32_t slot;
+  uint32_t block; /* number of its block + 1 */
+} Class;
+
+typedef struct Frame {
+  Module *m;
+  Fn *f;
+  ValueId *class_of; /* by value: the value that names its class */
+  Class *classes;    /* by that value */
+  VEC(Block) blocks, live;
+  uint32_t *work,
+      *slot; /* by op: number of its workspace's block + 1, of its first second buffer's */
+} Frame;
+
+static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
+static Class *class_at(const Frame *x, ValueId v) { return &x->classes[x->class_of[v]]; }
+
+static int64_t span_bytes(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
+static uint32_t global_slot(const Module *m, const Global *g) {
+  uint32_t i = 0;
+  while (m->globals.at[i] != g) i++;
+  return i;
+}
+
+static int64_t global_bytes(const Global *g) {
+  return type_count(&g->type) * elem_bytes(g->type.elem);
+}
+
+/* ---- classes and their lives ---- */
+
+static void find_classes(Frame *x) {
+  for (ValueId v = 0; v < x->f->values.n; v++) {
+    const Storage *s = &value(x, v)->storage;
+    x->class_of[v] = s->view == VIEW_NONE ? v : x->class_of[s->base];
+    Class *c = class_at(x, v);
+    if (x->class_of[v] == v) *c = (Class){.born = value(x, v)->def, .dies = -1};
+    if (value(x, v)->def == NO_OP)
+      c->born = -1, c->place = PLACE_ARG, c->slot = value(x, v)->result;
+    int64_t bytes = s->view == VIEW_OF ? 0 : span_bytes(value(x, v));
+    if (bytes > c->bytes) c->bytes = bytes;
+    if (c->born > c->dies) c->dies = c->born;
+  }
+}
+
+static void use(Frame *x, ValueId v, int64_t when) {
+  Class *c = class_at(x, v);
+  if (when > c->dies) c->dies = when;
+}
+
+static void find_uses(Frame *x) {
+  for (OpId i = 0; i < x->f->ops.n; i++) {
+    const Op *o = &x->f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], i);
+    for (uint32_t k = 0; k < o->nout; k++) use(x, o->out + k, i);
+    if (o->code == OP_load) {
+      Class *c = class_at(x, o->out);
+      c->born = -1, c->place = PLACE_GLOBAL, c->slot = global_slot(x->m, o->global);
+    }
+  }
+  for (uint32_t i = 0; i < x->f->results.n; i++) {
+    Class *c = class_at(x, x->f->results.at[i]);
+    c->dies = x->f->ops.n;
+    if (c->place == PLACE_NONE) c->place = PLACE_RESULT, c->slot = i;
+  }
+}
+
+/* ---- stores ---- */
+
+/* Is the old value of g still read when a class born at `born` is written? Another class in g
+ * counts too. */
+static bool global_busy(const Frame *x, uint32_t slot, int64_t born) {
+  for (ValueId v = 0; v < x->f->values.n; v++) {
+    const Class *c = class_at(x, v);
+    if (c->place == PLACE_GLOBAL && c->slot == slot && (c->born >= 0 || c->dies >= born))
+      return true;
+  }
+  return false;
+}
+
+static uint32_t stores_to(const Frame *x, const Global *g) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < x->f->ops.n; i++)
+    n += x->f->ops.at[i].code == OP_store && x->f->ops.at[i].global == g;
+  return n;
+}
+
+/* A value that only has to be in the global at the end is made there, if nothing reads the old
+ * value any more. */
+static void place_stored(Frame *x, const Op *store) {
+  ValueId v = store->in[0];
+  Class *c = class_at(x, v);
+  uint32_t slot = global_slot(x->m, store->global);
+  if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
+  if (c->place != PLACE_NONE || value(x, v)->storage.view == VIEW_OF) return;
+  if (c->bytes != global_bytes(store->global) || stores_to(x, store->global) != 1) return;
+  if (global_busy(x, slot, c->born)) return;
+  c->place = PLACE_GLOBAL, c->slot = slot, c->dies = x->f->ops.n;
+}
+
+/* ---- the frame ---- */
+
+static uint32_t add_block(Frame *x, int64_t bytes, int64_t live, int64_t born, int64_t dies) {
+  vec_push(x->m->arena, x->blocks, (Block){bytes, born, dies, 0});
+  vec_push(x->m->arena, x->live, (Block){memory_round(live), born, dies, 0});
+  return x->blocks.n;
+}
+
+/* Carried value j of a body is updated in its argument's buffer, or its buffers are the slices of a
+ * saved result. */
+static bool needs_slot(const Op *loop, uint32_t j) {
+  const Fn *body = loop->callee;
+  for (uint32_t i = 0; i < body->results.n; i++) {
+    const Storage *s = &body->values.at[body->results.at[i]].storage;
+    if (s->place == PLACE_ARG && s->slot == j + 1 && (i == j || i >= loop_shape(loop).carry))
+      return false;
+  }
+  return loop_shape(loop).trip > 1;
+}
+
+static void add_loop(Frame *x, OpId id) {
+  const Op *o = &x->f->ops.at[id];
+  const AttrList *a = &o->callee->attrs;
+  if (attr_int(a, ATTR_frame, 0))
+    x->work[id] = add_block(x, attr_int(a, ATTR_frame, 0), attr_int(a, ATTR_live, 0), id, id);
+  for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
+    int64_t bytes = needs_slot(o, j) ? span_bytes(value(x, o->out + j)) : 0;
+    uint32_t b = add_block(x, bytes, bytes, id, id);
+    if (j == 0) x->slot[id] = b;
+  }
+}
+
+static void add_work(Frame *x, OpId id) {
+  const Op *o = &x->f->ops.at[id];
+  if (o->code == OP_loop) add_loop(x, id);
+  int64_t bytes = o->code == OP_kernel ? attr_int(&o->callee->attrs, ATTR_workspace, 0) : 0;
+  if (bytes) x->work[id] = add_block(x, bytes, bytes, id, id);
+}
+
+static void add_classes(Frame *x) {
+  for (ValueId v = 0; v < x->f->values.n; v++) {
+    Class *c = class_at(x, v);
+    if (x->class_of[v] != v || c->place != PLACE_NONE) continue;
+    c->place = PLACE_FRAME;
+    c->block = add_block(x, c->bytes, c->bytes, c->born, c->dies);
+  }
+}
+
+/* ---- the answer, written into the function ---- */
+
+static void write_value(Frame *x, ValueId v) {
+  const Class *c = class_at(x, v);
+  Storage *s = &value(x, v)->storage;
+  s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
+  s->at = c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0;
+  if (s->view == VIEW_OF)
+    s->at = value(x, s->base)->storage.at + s->offset * elem_bytes(value(x, v)->type.elem);
+}
+
+static void write_op(Frame *x, OpId id) {
+  Op *o = &x->f->ops.at[id];
+  if (x->work[id]) attr_set_int(x->m, &o->attrs, ATTR_work_at, x->blocks.at[x->work[id] - 1].at);
+  if (o->code != OP_loop || !loop_shape(o).carry) return;
+  uint32_t carry = loop_shape(o).carry;
+  int64_t *slots = ARENA_ARRAY(x->m->arena, int64_t, carry);
+  for (uint32_t j = 0; j < carry; j++) {
+    const Block *b = &x->blocks.at[x->slot[id] - 1 + j];
+    slots[j] = b->bytes ? b->at : -1;
+  }
+  attr_set_ints(x->m, &o->attrs, ATTR_slots, (int)carry, slots);
+}
+
+static void place_function(Module *m, Fn *f) {
+  Frame x = {.m = m, .f = f};
+  x.class_of = ARENA_ARRAY(m->arena, ValueId, f->values.n + 1);
+  x.classes = ARENA_ARRAY(m->arena, Class, f->values.n + 1);
+  x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  x.slot = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  find_classes(&x);
+  find_uses(&x);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store) place_stored(&x, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n; i++) add_work(&x, i);
+  add_classes(&x);
+  int64_t live = memory_live(m->arena, x.live.at, x.live.n);
+  attr_set_int(m, &f->attrs, ATTR_frame, memory_pack(m->arena, x.blocks.at, x.blocks.n));
+  attr_set_int(m, &f->attrs, ATTR_live, live);
+  for (ValueId v = 0; v < f->values.n; v++) write_value(&x, v);
+  for (OpId i = 0; i < f->ops.n; i++) write_op(&x, i);
+}
+
+/* ---- globals ---- */
+
+typedef enum ArenaOf { IN_WEIGHTS, IN_STATES, IN_IO } ArenaOf; /* as rt_arena of runtime/rt.h */
+
+static ArenaOf arena_of(GlobalKind k) {
+  return k == GLOBAL_PARAM ? IN_WEIGHTS : k == GLOBAL_STATE ? IN_STATES : IN_IO;
+}
+
+static void place_globals(Module *m) {
+  int64_t end[3] = {0};
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *g = m->globals.at[i];
+    int64_t *at = &end[arena_of(g->kind)];
+    g->storage.place = PLACE_GLOBAL, g->storage.slot = i, g->storage.at = *at;
+    *at += memory_round(global_bytes(g));
+  }
+}
+
+void pass_memory(Module *m) {
+  place_globals(m);
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) place_function(m, m->fns.at[i]);
+}

@@ -1,0 +1,142 @@
+/* Packing blocks with known lifetimes into the fewest bytes (offline dynamic storage allocation).
+
+   One placement goes through the blocks in some order and puts each at the lowest gap, among the
+   blocks placed so far that live at the same time, that leaves the least room (best fit) or simply
+   is the lowest (first fit). Several orders are tried: by size, by size times lifetime, by
+   lifetime, by birth. If none reaches the lower bound, blocks that stick out highest are moved to
+   the front of the best order, over and over, for a bounded number of rounds. Ties are broken by
+   index: the result depends on nothing but the blocks. */
+#include "passes/memory.h"
+#include <stdlib.h>
+
+typedef struct Pack {
+  const Block *blocks;
+  uint32_t n;
+  uint32_t *order, *near; /* near: blocks alive at the same time, by place */
+  int64_t *at;
+} Pack;
+
+static bool meet(const Block *a, const Block *b) {
+  return a->born <= b->dies && b->born <= a->dies;
+}
+
+static void insert_by_place(Pack *p, uint32_t count, uint32_t b) {
+  uint32_t i = count;
+  for (; i > 0 && p->at[p->near[i - 1]] > p->at[b]; i--) p->near[i] = p->near[i - 1];
+  p->near[i] = b;
+}
+
+/* The gap for block b among p->near[0 .. count). */
+static int64_t find_gap(const Pack *p, uint32_t count, uint32_t b, bool best) {
+  int64_t end = 0, found = -1, room = INT64_MAX;
+  for (uint32_t i = 0; i < count; i++) {
+    const Block *x = &p->blocks[p->near[i]];
+    int64_t gap = p->at[p->near[i]] - end;
+    if (gap >= p->blocks[b].bytes && gap < room && (best || found < 0)) found = end, room = gap;
+    if (p->at[p->near[i]] + x->bytes > end) end = p->at[p->near[i]] + x->bytes;
+  }
+  return found >= 0 ? found : end;
+}
+
+static int64_t place_all(Pack *p, bool best) {
+  int64_t total = 0;
+  for (uint32_t i = 0; i < p->n; i++) {
+    uint32_t b = p->order[i], count = 0;
+    for (uint32_t j = 0; j < i; j++)
+      if (meet(&p->blocks[b], &p->blocks[p->order[j]])) insert_by_place(p, count++, p->order[j]);
+    p->at[b] = find_gap(p, count, b, best);
+    int64_t end = p->at[b] + p->blocks[b].bytes;
+    if (end > total) total = end;
+  }
+  return total;
+}
+
+static double weight(const Block *b, int rule) {
+  double life = (double)(b->dies - b->born + 1);
+  switch (rule) {
+  case 0: return (double)b->bytes;
+  case 1: return (double)b->bytes * life;
+  case 2: return life * 1e15 + (double)b->bytes;
+  default: return -(double)b->born;
+  }
+}
+
+static void sort_order(Pack *p, int rule) {
+  for (uint32_t i = 0; i < p->n; i++) {
+    uint32_t j = i;
+    double w = weight(&p->blocks[i], rule);
+    for (; j > 0 && weight(&p->blocks[p->order[j - 1]], rule) < w; j--)
+      p->order[j] = p->order[j - 1];
+    p->order[j] = i;
+  }
+}
+
+typedef struct Best {
+  int64_t total;
+  int64_t *at;
+  uint32_t *order;
+} Best;
+
+static bool keep(const Pack *p, Best *best, int64_t total) {
+  if (total >= best->total) return false;
+  best->total = total;
+  memcpy(best->at, p->at, p->n * sizeof *p->at);
+  memcpy(best->order, p->order, p->n * sizeof *p->order);
+  return true;
+}
+
+static uint32_t highest(const Pack *p, const int64_t *at) {
+  uint32_t h = 0;
+  for (uint32_t b = 1; b < p->n; b++)
+    if (at[b] + p->blocks[b].bytes > at[h] + p->blocks[h].bytes) h = b;
+  return h;
+}
+
+static void to_front(Pack *p, uint32_t b) {
+  uint32_t i = 0;
+  while (p->order[i] != b) i++;
+  for (; i > 0; i--) p->order[i] = p->order[i - 1];
+  p->order[0] = b;
+}
+
+/* The highest block goes first in the order, and the best of two placements counts. */
+static void improve(Pack *p, Best *best, int64_t bound) {
+  memcpy(p->order, best->order, p->n * sizeof *p->order);
+  int64_t work = (int64_t)p->n * p->n, rounds = work ? 40000000 / work : 0;
+  if (rounds > 300) rounds = 300;
+  memcpy(p->at, best->at, p->n * sizeof *p->at);
+  for (int64_t r = 0; r < rounds && best->total > bound; r++) {
+    to_front(p, highest(p, p->at));
+    keep(p, best, place_all(p, r & 1));
+  }
+}
+
+int64_t memory_live(Arena *a, const Block *blocks, uint32_t n) {
+  int64_t last = 0, most = 0, sum = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (blocks[i].dies > last) last = blocks[i].dies;
+  int64_t *change = ARENA_ARRAY(a, int64_t, last + 4); /* born may be -1 */
+  for (uint32_t i = 0; i < n; i++)
+    change[blocks[i].born + 1] += blocks[i].bytes, change[blocks[i].dies + 2] -= blocks[i].bytes;
+  for (int64_t t = 0; t <= last + 2; t++) {
+    sum += change[t];
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+
+int64_t memory_pack(Arena *a, Block *blocks, uint32_t n) {
+  Pack p = {blocks, n, ARENA_ARRAY(a, uint32_t, n + 1), ARENA_ARRAY(a, uint32_t, n + 1),
+            ARENA_ARRAY(a, int64_t, n + 1)};
+  Best best = {INT64_MAX, ARENA_ARRAY(a, int64_t, n + 1), ARENA_ARRAY(a, uint32_t, n + 1)};
+  for (uint32_t i = 0; i < n; i++) blocks[i].bytes = memory_round(blocks[i].bytes);
+  int64_t bound = memory_live(a, blocks, n);
+  for (int rule = 0; rule < 4 && best.total > bound; rule++) {
+    sort_order(&p, rule);
+    keep(&p, &best, place_all(&p, false));
+    if (best.total > bound) keep(&p, &best, place_all(&p, true));
+  }
+  if (best.total > bound) improve(&p, &best, bound);
+  for (uint32_t i = 0; i < n; i++) blocks[i].at = best.at[i];
+  return n ? best.total : 0;
+}

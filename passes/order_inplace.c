@@ -1,0 +1,155 @@
+/* order: results of kernels, and of loops that add up, that take over the buffer of an operand.
+
+   Allowed when the operand is not read afterwards, lies in a buffer of its own with the same
+   strides, and the kernel reads each of its elements only at the point where it writes that
+   element: never through an op that moves indexes, never as an operand of a contraction. A value
+   that ends in a global or in a body's result goes there instead, unless the operand is that
+   global's old value or the carried argument of that result: then both share, and no copy is ever
+   made. */
+#include "passes/order.h"
+
+typedef struct Inplace {
+  Module *m;
+  Fn *f;
+  OpId *last;          /* by root: the last op that reads it; f->ops.n: after the end */
+  const Global **goes; /* by root: the global that it is stored to, or NULL */
+  uint32_t *result;    /* by root: its number among f's results + 1, 0: none */
+  uint32_t carry;      /* of a body: how many of its results are carried on */
+} Inplace;
+
+static void note_reads(Inplace *p) {
+  for (OpId i = 0; i < p->f->ops.n; i++) {
+    const Op *o = &p->f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) p->last[view_root(p->f, o->in[k])] = i;
+    if (o->code == OP_store) p->goes[view_root(p->f, o->in[0])] = o->global;
+  }
+  for (uint32_t i = 0; i < p->f->results.n; i++) {
+    ValueId v = view_root(p->f, p->f->results.at[i]);
+    p->last[v] = p->f->ops.n, p->result[v] = i + 1;
+  }
+}
+
+/* ---- inside the kernel ---- */
+
+static bool moves(OpCode c) {
+  OpFamily f = op_family(c);
+  return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER || f == FAMILY_CONTRACT ||
+         f == FAMILY_ATTENTION || f == FAMILY_SCATTER;
+}
+
+/* Marks what is computed from argument a at the same point; false if a is read at another one. */
+static bool reads_in_step(Module *m, const Fn *k, ValueId a) {
+  bool *from = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
+  from[a] = true;
+  for (OpId i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    bool any = false;
+    for (uint32_t j = 0; j < o->nin; j++) any |= from[o->in[j]];
+    if (any && moves(o->code)) return false;
+    bool ends = op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
+    for (uint32_t j = 0; j < o->nout; j++) from[o->out + j] = any && !ends;
+  }
+  return true;
+}
+
+static uint32_t results_of_size(const Fn *k, int64_t count) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < k->results.n; i++)
+    n += type_count(value_type(k, k->results.at[i])) >= count;
+  return n;
+}
+
+/* Rows write their full-size results in the last pass over a row; with several of them the passes
+ * may differ. */
+static bool family_allows(const Fn *k, const Type *t) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  if (!strcmp(family, "row")) return results_of_size(k, type_count(t)) == 1;
+  return !strcmp(family, "elem") || !strcmp(family, "contract");
+}
+
+/* ---- outside ---- */
+
+static const Global *loaded(const Inplace *p, ValueId v) {
+  const Op *o = value_def(p->f, v);
+  return o && o->code == OP_load ? o->global : NULL;
+}
+
+static bool places_agree(const Inplace *p, ValueId r, ValueId a) {
+  const Value *x = &p->f->values.at[a];
+  if (p->result[r]) return p->result[r] <= p->carry && x->def == NO_OP && x->result == p->result[r];
+  if (p->goes[r]) return loaded(p, a) == p->goes[r];
+  const Op *o = value_def(p->f, a);
+  return o && (o->code == OP_kernel || o->code == OP_loop) && !p->goes[a];
+}
+
+static uint32_t times_read(const Inplace *p, const Op *o, ValueId root) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < o->nin; i++) n += view_root(p->f, o->in[i]) == root;
+  return n;
+}
+
+static bool taken(const Inplace *p, const Op *o, uint32_t before, ValueId a) {
+  for (uint32_t i = 0; i < before; i++) {
+    const Storage *s = &p->f->values.at[o->out + i].storage;
+    if (s->view == VIEW_INPLACE && s->base == a) return true;
+  }
+  return false;
+}
+
+static bool may_take(const Inplace *p, OpId id, uint32_t i, uint32_t arg) {
+  const Op *o = &p->f->ops.at[id];
+  ValueId r = o->out + i, a = o->in[arg];
+  const Value *x = &p->f->values.at[a], *y = &p->f->values.at[r];
+  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
+  if (times_read(p, o, a) != 1 || taken(p, o, i, a)) return false;
+  if (!layout_same(x, y) || x->type.elem != y->type.elem || !places_agree(p, r, a)) return false;
+  return family_allows(o->callee, &y->type) &&
+         reads_in_step(p->m, o->callee, o->callee->args.at[arg]);
+}
+
+static void take(const Inplace *p, ValueId r, ValueId a) {
+  Storage *s = &p->f->values.at[r].storage;
+  s->view = VIEW_INPLACE, s->base = a;
+}
+
+/* Does the body write carried value j where it reads it? */
+static bool carried_in_place(const Fn *body, uint32_t j) {
+  ValueId v = body->results.at[j];
+  while (body->values.at[v].storage.view == VIEW_INPLACE) v = body->values.at[v].storage.base;
+  return v == body->args.at[j + 1];
+}
+
+static void try_loop(const Inplace *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
+    ValueId a = o->in[j], r = o->out + j;
+    const Value *x = &p->f->values.at[a];
+    if (!carried_in_place(o->callee, j) || x->storage.view == VIEW_OF || p->last[a] != id ||
+        p->result[a])
+      continue;
+    if (times_read(p, o, a) == 1 && places_agree(p, r, a)) take(p, r, a);
+  }
+}
+
+static void try_kernel(const Inplace *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  for (uint32_t i = 0; i < o->nout; i++)
+    for (uint32_t arg = 0; arg < o->nin; arg++)
+      if (may_take(p, id, i, arg)) {
+        take(p, o->out + i, o->in[arg]);
+        break;
+      }
+}
+
+void order_inplace(Module *m, Fn *f) {
+  uint32_t n = f->values.n + 1;
+  Inplace p = {.m = m, .f = f, .carry = order_carry(m, f)};
+  p.last = ARENA_ARRAY(m->arena, OpId, n);
+  p.goes = ARENA_ARRAY(m->arena, const Global *, n);
+  p.result = ARENA_ARRAY(m->arena, uint32_t, n);
+  note_reads(&p);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    if (f->ops.at[i].code == OP_kernel) try_kernel(&p, i);
+    if (f->ops.at[i].code == OP_loop) try_loop(&p, i);
+  }
+}

@@ -1,0 +1,76 @@
+/* order: wishes. Walks each function backwards, callers first: a stored value wants the declared
+   order of its global, the operands and results of an element-wise kernel want one common order, a
+   value made in a loop wants what the loop's result wants. Kernels can write any order at little
+   cost; reading a large operand across its order is what costs. */
+#include "passes/order.h"
+
+static void wish(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
+  if (want[v] || !type_same_dims(own, order)) return;
+  Type *t = ARENA_NEW(m->arena, Type);
+  *t = *order;
+  want[v] = t;
+}
+
+static const Type *own_order(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  bool fixed = f->values.at[v].storage.ordered || (o && o->code == OP_load);
+  return fixed ? value_type(f, v) : NULL;
+}
+
+/* The order that an element-wise kernel works in: what a result should have, else an operand's that
+ * is given. */
+static const Type *common_order(const Fn *f, const Op *o, const Type **want) {
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (want[o->out + i]) return want[o->out + i];
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Type *t = own_order(f, o->in[i]);
+    if (t && o->nout && type_same_dims(t, value_type(f, o->out))) return t;
+  }
+  return NULL;
+}
+
+static void wish_kernel(Module *m, const Fn *f, const Op *o, const Type **want) {
+  if (strcmp(attr_str(&o->callee->attrs, ATTR_family, ""), "elem")) return;
+  const Type *order = common_order(f, o, want);
+  if (!order) return;
+  for (uint32_t i = 0; i < o->nin; i++) wish(m, want, o->in[i], value_type(f, o->in[i]), order);
+  for (uint32_t i = 0; i < o->nout; i++)
+    wish(m, want, o->out + i, value_type(f, o->out + i), order);
+}
+
+/* The loop stacks slices in front, whatever is wished: only the order inside a slice can be chosen.
+ */
+static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim) {
+  Value *v = &body->values.at[body->results.at[i]];
+  if (v->storage.ordered) return;
+  if (!stacked) {
+    layout_set(v, NULL);
+    return;
+  }
+  Type slice = type_without(stacked, &dim, 1);
+  layout_set(v, &slice);
+}
+
+static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
+  LoopShape s = loop_shape(o);
+  for (uint32_t i = s.carry; i < o->nout; i++) {
+    ValueId v = o->callee->results.at[i];
+    const Op *def = value_def(o->callee, v);
+    if (def && def->code == OP_kernel) order_result(o->callee, i, want[o->out + i], s.axis.dim);
+  }
+  for (uint32_t i = 0; i < s.carry; i++)
+    if (want[o->out + i]) wish(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
+}
+
+const Type **order_wants(Module *m, const Fn *f) {
+  const Type **want = ARENA_ARRAY(m->arena, const Type *, f->values.n + 1);
+  for (ValueId v = 0; v < f->values.n; v++)
+    if (f->values.at[v].storage.ordered) want[v] = &f->values.at[v].type;
+  for (OpId i = f->ops.n; i-- > 0;) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_store) wish(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
+    if (o->code == OP_kernel) wish_kernel(m, f, o, want);
+    if (o->code == OP_loop) wish_loop(m, f, o, want);
+  }
+  return want;
+}

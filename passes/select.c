@@ -1,0 +1,62 @@
+/* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
+   its family; functions that are equal but for their name and positions become one, so that each
+   kernel is compiled once. */
+#include "passes/internal.h"
+#include "passes/tune.h"
+
+static const struct {
+  const char *name;
+  void (*tune)(Module *m, Fn *k);
+} tuners[] = {
+#define FAMILY(name, anchor, neighbours, what) {#name, tune_##name},
+#include "ir/families.def"
+#undef FAMILY
+};
+
+static void tune(Module *m, Fn *k) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
+    if (!strcmp(tuners[i].name, family)) {
+      tuners[i].tune(m, k);
+      return;
+    }
+  bug("select: kernel %s has no family", k->name);
+}
+
+/* The text of a kernel function without name and positions. */
+static Str shape_text_of(Module *m, Fn *k) {
+  Fn bare = *k;
+  bare.name = intern(m->ctx->names, "k"), bare.loc = (Loc){0};
+  bare.ops.at = ARENA_ARRAY(m->arena, Op, k->ops.n + 1);
+  memcpy(bare.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
+  for (OpId i = 0; i < k->ops.n; i++) bare.ops.at[i].loc = (Loc){0};
+  return intern(m->ctx->names, ir_print_fn(m, &bare));
+}
+
+static void redirect(Module *m, const Fn *from, Fn *to) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++)
+      if (m->fns.at[i]->ops.at[j].callee == from) m->fns.at[i]->ops.at[j].callee = to;
+}
+
+static void merge_equal(Module *m) {
+  Str *text = ARENA_ARRAY(m->arena, Str, m->fns.n + 1);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    text[i] = shape_text_of(m, k);
+    for (uint32_t j = 0; j < i; j++)
+      if (text[j] == text[i]) {
+        redirect(m, k, m->fns.at[j]);
+        text[i] = NULL;
+        break;
+      }
+  }
+  module_remove_unused(m);
+}
+
+void pass_select(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL) tune(m, m->fns.at[i]);
+  merge_equal(m);
+}
