@@ -389,7 +389,7 @@ AstItem *ast_item_block(AstItem *i, AstName base, AstBlock *b) {
 
 void ast_file_add(Parse *p, AstItem *i, Span whole) {
   i->span = whole, i->bad = p->bad;
-  p->bad = false;
+  p->bad = p->deep = false;
   vec_push(p->c->arena, p->file->items, i);
 }
 

@@ -208,6 +208,7 @@ void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
                          const char *const *expected, int n) {
   const Open *o = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
+  if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
   if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, at, o, text, expected, n);
   else report_on_line(p, at, o, text, expected, n);
   shard_start_skipping(p, found);
@@ -220,11 +221,11 @@ void shard_report_unclosed(Parse *p, Span at) {
 }
 
 void shard_report_depth(Parse *p, Span at) {
-  if (at.length > 1) at.length = 1;
-  Report *r = diag_at(p->c->diag, "E0101", at, "nested too deeply");
-  diag_label(r, "more than %d levels", MAX_EXPR_DEPTH);
+  if (p->deep) return;
+  Report *r = diag_at(p->c->diag, "E0101", (Span){at.file, at.offset, 1}, "nested too deeply");
+  diag_label(r, "about %d levels are too many", MAX_EXPR_DEPTH);
   diag_help(r, "give a part of it a name of its own");
-  p->bad = true;
+  p->bad = p->deep = true;
 }
 
 /* ---- E0102, E0103 ---- */
@@ -254,6 +255,7 @@ void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
 }
 
 void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
+  if (p->skip) return; /* the line has a mistake already */
   unsigned char first = (unsigned char)text[0];
   bool printable = first >= 0x20 && first != 0x7f && (first < 0x80 || n > 1);
   const char *shown =
@@ -266,6 +268,7 @@ void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
 }
 
 void shard_report_bad_string(Parse *p, Span at) {
+  if (p->skip) return; /* the line has a mistake already */
   Report *r = diag_at(p->c->diag, "E0103", at, "string without an end");
   diag_label(r, "no `\"` on this line");
   diag_help(r, "close it with `\"`");

@@ -109,12 +109,12 @@ static void explain_line(const SettingRow *r) {
 }
 
 static void explain_part(const SettingRow *r) {
-  const char *dot = strchr(r->word, '.');
-  if (r->kind == ROW_CHOICE && dot) printf("    %s %s: %s\n", dot + 1, r->key, r->help);
+  const char *dot = strchr(r->word, '.'), *comma = *r->otherwise ? ", default " : "";
+  if (r->kind == ROW_CHOICE && dot) printf("    %s = %s: %s\n", dot + 1, r->key, r->help);
   else if (r->kind == ROW_CHOICE) printf("    %s: %s\n", r->key, r->help);
-  else
-    printf("    %s%s%s = %s%s%s: %s\n", dot ? "(" : "", dot ? dot + 1 : "", dot ? ")" : "", r->key,
-           *r->otherwise ? ", default " : "", r->otherwise, r->help);
+  else if (dot)
+    printf("    %s =, with %s%s%s: %s\n", r->key, dot + 1, comma, r->otherwise, r->help);
+  else printf("    %s =%s%s: %s\n", r->key, comma, r->otherwise, r->help);
 }
 
 static bool explain_setting(const char *word) {

@@ -49,7 +49,8 @@ typedef struct Parse {
   uint32_t skip_level;
   VEC(Token) queue; /* tokens put in front of the text, from queue.at[queued] on */
   uint32_t queued;
-  bool bad; /* a mistake since the last item */
+  bool bad;  /* a mistake since the last item */
+  bool deep; /* the item was reported as nested too deeply */
 } Parse;
 
 /* ---- lexer.l ---- */

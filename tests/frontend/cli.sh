@@ -1,0 +1,55 @@
+#!/bin/sh
+# The command line of shardc: exit codes, streams, suggestions. Usage: cli.sh SHARDC EXAMPLES
+shardc=$1 examples=$2 failed=0
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# expect STATUS STREAM PATTERN ARGUMENTS..: shardc ends with STATUS and STREAM (out, err) has a line like PATTERN
+expect() {
+  status=$1 stream=$2 pattern=$3; shift 3
+  "$shardc" "$@" >out 2>err; got=$?
+  if [ $got != "$status" ]; then echo "shardc $*: status $got, not $status"; cat out err; failed=1; fi
+  if ! grep -q -e "$pattern" $stream; then echo "shardc $*: no '$pattern' in std$stream"; cat out err; failed=1; fi
+}
+
+expect 2 err "Usage: shardc COMMAND"
+expect 0 out "Usage: shardc COMMAND" help
+expect 0 out "Usage: shardc COMMAND" --help
+expect 0 out "--model=NAME" help compile
+expect 0 out "--model=NAME" compile --help
+expect 0 out "^shardc [0-9]" version
+expect 0 out "^shardc [0-9]" --version
+expect 2 err "did you mean .compile" complie
+expect 2 err "did you mean .shardc compile x.shard" x.shard
+expect 2 err "did you mean .--color" check --colour=never x.shard
+expect 2 err "wants FILE" check
+expect 2 err "takes no argument" compile --timings=3 x.shard
+expect 2 err "was given twice" compile --plan a --plan b x.shard
+expect 2 err "not of the form" compile -D Seq x.shard
+expect 2 err "did you mean .llvm" compile --emit=lvm x.shard
+expect 2 err "one of human, short, json" check --message-format=xml x.shard
+expect 4 err "cannot read .absent.shard" compile absent.shard
+expect 4 err "cannot read .absent.shard" check absent.shard
+expect 4 err "cannot read" check "$work"
+expect 0 out "^fuse" dump --list
+expect 2 err "did you mean .fuse" dump x.shard --after fusee
+expect 2 err "wants --after" dump x.shard
+expect 0 out "one operand's dimensions must contain" explain E0301
+expect 0 out "contraction" explain op:dot
+expect 0 out "25MiB" explain setting:zero
+expect 0 out "future kernels" explain pass:fuse
+expect 0 out "launch" explain R0101
+expect 2 err "did you mean .setting:batch" explain setting:bach
+expect 0 out "param wte \[Vocab, Embed\] ~" compile --emit=ast "$examples/gpt2.shard"
+
+printf 'const a = (1\n' >bad.shard
+expect 1 err "^error\[E0101\]: expected" check bad.shard
+expect 1 err "^bad.shard:1:13: error\[E0101\]" check --message-format=short bad.shard
+expect 1 err '"code":"E0101"' check --message-format=json bad.shard
+"$shardc" check bad.shard 2>plain
+"$shardc" check --color=always bad.shard 2>err
+grep -q "$(printf '\033')" err || { echo "--color=always: no colour"; failed=1; }
+sed "s/$(printf '\033')\[[0-9;]*m//g" err | cmp -s - plain || { echo "colour changes the text"; failed=1; }
+NO_COLOR=1 "$shardc" check bad.shard 2>&1 | cmp -s - plain || { echo "NO_COLOR changes the text"; failed=1; }
+"$shardc" compile --emit=ast bad.shard >/dev/null 2>&1; [ $? = 1 ] || { echo "ast of a bad file: status"; failed=1; }
+exit $failed
