@@ -100,16 +100,14 @@ static void check_view(Verifier *v, ValueId id) {
   }
 }
 
-/* Same dims in the same order with the same strides, when dim `skip` is left out. */
+/* Every element at the same offset, when dim `skip` of a is left out. */
 static bool same_storage(const Value *a, const Value *b, Str skip) {
-  int j = 0;
   for (int i = 0; i < a->type.rank; i++) {
-    if (a->type.axis[i].dim == skip) continue;
-    if (j >= b->type.rank || a->type.axis[i].dim != b->type.axis[j].dim) return false;
-    if (a->type.axis[i].size > 1 && a->storage.stride[i] != b->storage.stride[j]) return false;
-    j++;
+    int j = type_find(&b->type, a->type.axis[i].dim);
+    if (a->type.axis[i].dim == skip || a->type.axis[i].size == 1) continue;
+    if (j < 0 || a->storage.stride[i] != b->storage.stride[j]) return false;
   }
-  return j == b->type.rank;
+  return true;
 }
 
 static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
