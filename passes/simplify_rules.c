@@ -245,9 +245,14 @@ static ValueId rule_expand(Simplify *s, const Op *o, const Type *t) {
   return e ? widened(s, o, e->in[0], t) : NO_VALUE;
 }
 
+static ValueId sum_of(Simplify *s, const Op *o, ValueId v) {
+  return ir_reduce(s->m, s->to, OP_sum, v, o->group[0].nfrom, o->group[0].from, o->loc);
+}
+
 /* A sum over expanded dims is a product with their size. */
 static ValueId rule_sum(Simplify *s, const Op *o, const Type *t) {
-  const Op *e = made_by(s, o->in[0], OP_expand);
+  const Op *e = made_by(s, o->in[0], OP_expand), *neg = made_by(s, o->in[0], OP_neg);
+  if (neg) return ir_unary(s->m, s->to, OP_neg, sum_of(s, o, neg->in[0]), o->loc);
   if (!e) return NO_VALUE;
   ValueId v = e->in[0];
   Type have = *value_type(s->to, v), wide = *value_type(s->to, o->in[0]);
