@@ -266,9 +266,15 @@ typedef struct Eval {
   VEC(Input *) inputs;
   VEC(Output) outputs;
   Val loss;
+  Span loss_span;
   bool has_loss;
   Span here;  /* where new ops point: in library bodies, the user's line */
   int depth;  /* of expressions and bodies being walked */
+  Str mask_q, mask_k;      /* inside the definition of attention: its axes */
+  const AstExpr *product;  /* the last a * b and its operands, for W0302 */
+  Val factor[2];
+  bool compile; /* what is not built yet is an error */
+  const Instance *self; /* whose body is being walked, NULL: the model's */
 } Eval;
 
 typedef struct Call { /* operands of a call, evaluated */
@@ -286,7 +292,7 @@ typedef struct Call { /* operands of a call, evaluated */
 } Call;
 
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
-bool eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
+void eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
 Val eval_expr(Eval *e, Env *env, const AstExpr *x);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...) __attribute__((format(printf, 4, 5)));
 int64_t eval_size(Eval *e, Str dim); /* with E0308 where a size is needed */
@@ -300,14 +306,20 @@ const Dims *axis_find(const AxisMap *m, Str formal);
 
 /* sema_call.c */
 Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped);
+Val call_function(Eval *e, const Decl *d, Call *c);
 bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out, const AstExpr **exprs);
 const Val *env_find(const Env *env, Str name);
 void env_set(Eval *e, Env *env, Str name, Val v);
 
+bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is being walked already */
+
 /* sema_layer.c */
 void eval_declare(Eval *e, Env *env, const AstStmt *s); /* param, sub, stack */
 Val call_instance(Eval *e, Instance *i, const Call *c);
-Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans);
+Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where);
+bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
+
+/* sema_body.c */
 Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned); /* assignments, return, aux */
 void eval_assign(Eval *e, Env *env, const AstStmt *s);
 void eval_aux(Eval *e, Env *env, const AstStmt *s);
@@ -331,7 +343,6 @@ Val eval_negate(Eval *e, const AstExpr *x, const Val *a);
 Val eval_gather(Eval *e, Env *env, const AstExpr *x);
 Val eval_iota(Eval *e, Env *env, const AstExpr *x);
 Val eval_attention(Eval *e, const Call *c);
-Val eval_where(Eval *e, Span at, const Val *c, const Val *a, const Val *b);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
 BuiltinFn op_reduce, op_argmax, op_cumsum, op_top;
 BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat, op_slice, op_pad, op_shift;

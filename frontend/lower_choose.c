@@ -1,0 +1,174 @@
+/* Which model, train block and plan are meant when the command line does not say (the rules of the language), and the sizes
+   that follow: from the file, the variant, the train block, the command line. */
+#include "frontend/lower_build.h"
+#include "frontend/settings.h"
+#include <stdlib.h>
+#include <string.h>
+
+static Span nowhere(void) { return (Span){0}; }
+
+static Str place_of(World *w, const Decl *d) {
+  uint32_t line, column;
+  diag_line_column(w->ctx->diag, d->span, &line, &column);
+  return arena_printf(w->ctx->arena, "%s:%u", world_file_name(w, d->span.file), line);
+}
+
+typedef VEC(const Decl *) Decls;
+
+static Decls all_of(World *w, Space s, bool own, bool models_only) {
+  Decls r = {0};
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, s, &at));)
+    if ((!own || d->span.file == w->top) && (!models_only || d->item->kind == ITEM_MODEL)) vec_push(w->ctx->arena, r, d);
+  return r;
+}
+
+static const Decl *named(World *w, Space s, const char *name, const char *word) {
+  const Decl *d = world_find(w, s, intern(w->ctx->names, name), false);
+  if (d) return d;
+  const char *near = world_nearest(w, s, name);
+  Report *r = world_error(w, "E0201", nowhere(), "no %s named `%s`", word, name);
+  if (near) diag_help(r, "one with a similar name exists: `%s`", near);
+  return NULL;
+}
+
+static const Decl *model_for(World *w, const Decl *block) {
+  if (!block || !block->item->base.text) return NULL;
+  const Decl *d = world_find(w, SPACE_MODEL, block->item->base.text, false);
+  if (d) return d;
+  const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
+  Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`", block->item->base.text);
+  if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+  return NULL;
+}
+
+static const Decl *only_model(World *w) {
+  Decls own = all_of(w, SPACE_MODEL, true, false);
+  if (own.n == 1) return own.at[0];
+  Decls base = all_of(w, SPACE_MODEL, true, true);
+  if (base.n == 1) return base.at[0];
+  Decls any = all_of(w, SPACE_MODEL, false, true);
+  if (any.n == 1 && !own.n) return any.at[0];
+  Decls list = own.n ? own : any;
+  Report *r = world_error(w, "E0605", nowhere(), list.n ? "several models fit" : "no model in %s and the files it uses",
+                          world_file_name(w, w->top));
+  for (uint32_t i = 0; i < list.n; i++) diag_fact(r, "`%s` at %s", list.at[i]->name, place_of(w, list.at[i]));
+  if (list.n) diag_help(r, "choose one: `--model %s`", list.at[0]->name);
+  return NULL;
+}
+
+static bool set_base(World *w, Choice *c) {
+  const AstItem *i = c->model->item;
+  c->base = i, c->variant = NULL;
+  if (i->kind == ITEM_MODEL) return true;
+  const Decl *base = world_find(w, SPACE_MODEL, i->base.text, false);
+  c->variant = i, c->base = base ? base->item : NULL;
+  if (base && base->item->kind == ITEM_MODEL) return true;
+  const char *near = world_nearest(w, SPACE_MODEL, i->base.text);
+  Report *r = world_error(w, "E0201", i->base.span, "no model named `%s`", i->base.text);
+  if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+  return false;
+}
+
+/* ---- the train block ---- */
+
+static Decls train_for(World *w, Str model) {
+  Decls r = {0};
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_TRAIN, &at));)
+    if (d->item->base.text == model) vec_push(w->ctx->arena, r, d);
+  return r;
+}
+
+static bool pick_train(World *w, Decls near, Choice *c) {
+  const Decl *own = NULL;
+  int n = 0;
+  for (uint32_t i = 0; i < near.n; i++)
+    if (near.at[i]->span.file == w->top) own = near.at[i], n++;
+  c->train = near.n == 1 ? near.at[0] : n == 1 ? own : NULL;
+  if (c->train) return true;
+  Report *r = world_error(w, "E0603", near.at[0]->span, "several train blocks fit model `%s`", c->model->name);
+  for (uint32_t i = 0; i < near.n; i++) diag_fact(r, "`%s` at %s", near.at[i]->name, place_of(w, near.at[i]));
+  diag_help(r, "choose one: `--train %s`", near.at[0]->name);
+  return false;
+}
+
+static bool choose_train(World *w, Choice *c) {
+  c->train = NULL;
+  const Str names[] = {c->model->name, c->base->name.text, NULL};
+  for (int i = 0; i < 3; i++) {
+    Decls near = train_for(w, names[i]);
+    if (near.n) return pick_train(w, near, c);
+  }
+  return true;
+}
+
+bool choose_for_model(World *w, const Decl *model, Choice *out) {
+  *out = (Choice){.model = model};
+  return set_base(w, out) && choose_train(w, out);
+}
+
+bool choose_program(World *w, const LowerOptions *o, Choice *out) {
+  *out = (Choice){0};
+  const Decl *plan = o->plan ? named(w, SPACE_PLAN, o->plan, "plan") : NULL;
+  const Decl *train = o->train ? named(w, SPACE_TRAIN, o->train, "train block") : NULL;
+  if ((o->plan && !plan) || (o->train && !train)) return false;
+  out->plan = plan;
+  if (o->model) out->model = named(w, SPACE_MODEL, o->model, "model");
+  else if (plan && plan->item->base.text) out->model = model_for(w, plan);
+  else if (train && train->item->base.text) out->model = model_for(w, train);
+  else out->model = only_model(w);
+  if (!out->model || !set_base(w, out)) return false;
+  out->train = train;
+  return train ? true : choose_train(w, out);
+}
+
+/* ---- sizes ---- */
+
+static void give_sizes(World *w, Sizes *s, const AstSetting *line) {
+  for (uint32_t i = 0; i < line->values.n; i++) {
+    const AstPair *p = &line->values.at[i];
+    if (!p->key) continue;
+    if (!sizes_find(s, p->key->text)) explain_no_dim(w, p->key->span, p->key->text);
+    else if (p->value->kind == VALUE_NUMBER && p->value->number.integer && p->value->number.integral > 0)
+      sizes_give(s, p->key->text, p->value->number.integral, p->span);
+    else if (p->value->kind == VALUE_LIST) {
+      Report *r = world_error(w, "E0901", p->value->span, "a list of sizes is not built yet");
+      diag_label(r, "one specialisation each");
+    }
+  }
+}
+
+static void give_train(World *w, Sizes *s, const AstItem *train) {
+  for (uint32_t i = 0; train->block && i < train->block->settings.n; i++) {
+    const AstSetting *line = train->block->settings.at[i];
+    if (!strcmp(line->path->text, "size")) give_sizes(w, s, line);
+    const AstValue *v = line->values.n && !line->values.at[0].key ? line->values.at[0].value : NULL;
+    if (strcmp(line->path->text, "batch") || !v || v->kind != VALUE_NUMBER || !v->number.integer || v->number.integral < 1) continue;
+    Str batch = intern(w->ctx->names, "Batch");
+    if (sizes_find(s, batch)) sizes_give(s, batch, v->number.integral, line->span);
+  }
+}
+
+Sizes *choice_sizes(World *w, const Choice *c) {
+  Sizes *s = sizes_new(w, c->variant);
+  if (c->train) give_train(w, s, c->train->item);
+  return s;
+}
+
+void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
+  for (uint32_t i = 0; i < o->ndims; i++) {
+    const char *eq = strchr(o->dims[i], '=');
+    char *end = NULL;
+    long long size = eq ? strtoll(eq + 1, &end, 10) : 0;
+    Str name = eq ? intern_n(w->ctx->names, o->dims[i], (size_t)(eq - o->dims[i])) : NULL;
+    if (!eq || end == eq + 1 || *end || size < 1)
+      world_error(w, "E0602", nowhere(), "`-D %s`: a dimension and a positive whole number are wanted, as in `-D Seq=64`", o->dims[i]);
+    else if (!sizes_find(s, name)) {
+      const char *near = world_nearest(w, SPACE_DIM, name);
+      Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name, o->dims[i]);
+      if (near) diag_help(r, "a dimension with a similar name exists: `%s`", near);
+    } else
+      sizes_give(s, name, size, nowhere());
+  }
+}

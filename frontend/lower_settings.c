@@ -1,0 +1,213 @@
+/* Resolved settings as flat lines of the module: train.*, plan.*, data.*, then what the command line says. And what the
+   table knows but no pass reads yet: E0901 at its position. */
+#include "frontend/lower_build.h"
+#include "frontend/settings.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- data ---- */
+
+static void write_columns(Module *m, const AstValue *v, const char *prefix) {
+  for (uint32_t i = 0; i < v->args.n; i++) {
+    const AstPair *p = &v->args.at[i];
+    if (p->key && p->value->kind == VALUE_STRING)
+      module_set(m, arena_printf(m->arena, "%s.%s", prefix, p->key->text), "%s", p->value->string);
+  }
+}
+
+static void write_source(Module *m, const AstValue *v, const char *key, const char *columns) {
+  if (!v) return;
+  if (v->kind == VALUE_STRING) module_set(m, key, "%s", v->string);
+  else if (v->kind == VALUE_NUMBER) module_set(m, key, "%.10g%%", v->number.value * 100);
+  else if (v->kind == VALUE_CALL) write_columns(m, v, columns);
+}
+
+void write_data(Module *m, Eval *e, const Choice *c) {
+  const AstSetting *line = settings_line(c->train->item, "data");
+  if (!line) return;
+  write_source(m, settings_value(c->train->item, "data", NULL), "data.train", "data.columns");
+  write_source(m, setting_option(line, "valid"), "data.valid", "data.valid.columns");
+  const AstValue *task = setting_option(line, "task");
+  if (task) module_set(m, "data.task", "%s", span_text(e->ctx, task->span));
+}
+
+/* ---- all of a block ---- */
+
+static void sink(void *data, const char *key, const char *value) {
+  static const char prefix[] = "train.data.";
+  bool moved = !strncmp(key, prefix, sizeof prefix - 1);
+  module_set(data, moved ? key + strlen("train.") : key, "%s", value);
+}
+
+static void write_plan(Module *m, Eval *e, const Choice *c) {
+  static const char *const wanted[] = {"plan.precision", "plan.deterministic", "plan.micro"};
+  settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
+  /* What only other plans than one rank on one processor need is left out. */
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->settings.n; i++) {
+    bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
+    for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) keep |= !strcmp(m->settings.at[i].key, wanted[k]);
+    if (keep) m->settings.at[n++] = m->settings.at[i];
+  }
+  m->settings.n = n;
+  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
+  if (batch > 0 && module_number(m, "plan.micro", (double)batch) == (double)batch)
+    for (uint32_t i = 0; i < m->settings.n; i++)
+      if (!strcmp(m->settings.at[i].key, "plan.micro")) m->settings.at[i] = m->settings.at[--m->settings.n];
+}
+
+static void write_machine(Module *m, Eval *e, const Choice *c) {
+  const AstValue *on = c->plan ? settings_value(c->plan->item, "on", NULL) : NULL;
+  const Decl *d = on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  if (d) settings_resolve(e->ctx, d->item, ITEM_MACHINE, sink, m);
+}
+
+/* ---- the command line ---- */
+
+static bool known_setting(const char *key) {
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
+  if (!strncmp(key, "debug.", 6)) return true;
+  for (uint32_t i = 0; i < n; i++) {
+    char name[96];
+    const SettingRow *r = &rows[i];
+    if (r->kind == ROW_CHOICE) continue;
+    int word = (int)strcspn(r->word, ".");
+    snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word, r->key ? "." : "", r->key ? r->key : "");
+    if (!strcmp(name, key) || (!strncmp(name, "train.data", 10) && !strcmp(name + 6, key)) || !strcmp(key, "data.train")) return true;
+  }
+  return false;
+}
+
+bool check_command_line(World *w, const LowerOptions *o) {
+  for (uint32_t i = 0; i < o->nsets; i++) {
+    const char *eq = strchr(o->sets[i], '=');
+    Str key = eq ? intern_n(w->ctx->names, o->sets[i], (size_t)(eq - o->sets[i])) : NULL;
+    if (!eq || !eq[1]) {
+      world_error(w, "E0602", (Span){0}, "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`", o->sets[i]);
+      return false;
+    }
+    if (known_setting(key)) continue;
+    Report *r = world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, o->sets[i]);
+    diag_help(r, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
+    return false;
+  }
+  return true;
+}
+
+static void write_command_line(Module *m, const LowerOptions *o) {
+  for (uint32_t i = 0; i < o->nsets; i++) {
+    const char *eq = strchr(o->sets[i], '=');
+    module_set(m, arena_printf(m->arena, "%.*s", (int)(eq - o->sets[i]), o->sets[i]), "%s", eq + 1);
+  }
+}
+
+void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) {
+  module_set(m, "model", "%s", c->model->name);
+  settings_resolve(e->ctx, c->train->item, ITEM_TRAIN, sink, m);
+  write_data(m, e, c);
+  write_machine(m, e, c);
+  write_plan(m, e, c);
+  write_command_line(m, o);
+  if (!module_setting(m, "plan.precision", NULL)) module_set(m, "plan.precision", "f32");
+}
+
+/* ---- not built yet ---- */
+
+typedef struct Unbuilt { /* an option of the table; value NULL: written at all; "!x": any other value than x */
+  AstItemKind block;
+  const char *word, *key, *value, *why;
+} Unbuilt;
+
+static const Unbuilt unbuilt[] = {
+    {ITEM_TRAIN, "optim", NULL, "lamb", "optimizer `lamb`"},
+    {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
+    {ITEM_TRAIN, "on_nan", NULL, "skip", "leaving steps out"},
+    {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
+    {ITEM_TRAIN, "data", "tokenizer", NULL, "a tokenizer"},
+    {ITEM_TRAIN, "data", "pack", "off", "one document per sample"},
+    {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},
+    {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
+    {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
+    {ITEM_PLAN, "zero", NULL, "!0", "partitioned states"},
+    {ITEM_PLAN, "recompute", NULL, NULL, "recomputation"},
+    {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
+    {ITEM_PLAN, "precision", NULL, "bf16", "precision `bf16`"},
+    {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
+    {ITEM_PLAN, "on", "nodes", "!1", "several nodes"},
+};
+
+static const char *value_word(const AstValue *v) {
+  if (v->kind == VALUE_PATH) return v->path->text;
+  return v->kind == VALUE_NUMBER && v->number.text ? v->number.text : "";
+}
+
+static bool matches(const Unbuilt *u, const AstValue *v) {
+  if (!u->value) return true;
+  if (!v) return false;
+  return u->value[0] == '!' ? strcmp(value_word(v), u->value + 1) != 0 : !strcmp(value_word(v), u->value);
+}
+
+static void not_built(Eval *e, Span at, const char *why) {
+  Report *r = world_error(e->w, "E0901", at, "%s is not built yet", why);
+  diag_label(r, "in the language, for later");
+}
+
+static void check_unbuilt(Eval *e, const AstItem *item) {
+  for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
+    const Unbuilt *u = &unbuilt[i];
+    const AstSetting *line = u->block == item->kind ? settings_line(item, u->word) : NULL;
+    const AstValue *v = line ? settings_value(item, u->word, u->key) : NULL;
+    if (line && (v || !u->key) && matches(u, v)) not_built(e, v ? v->span : line->span, u->why);
+  }
+}
+
+static void check_micro(Eval *e, const AstItem *plan) {
+  const AstValue *v = settings_value(plan, "micro", NULL);
+  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
+  if (v && batch > 0 && settings_integer(plan, ITEM_PLAN, "micro", NULL) < batch) {
+    Report *r = world_error(e->w, "E0901", v->span, "`micro` below the batch is not built yet");
+    diag_help(r, "leave `micro` out: the batch of %lld samples is taken whole", (long long)batch);
+  }
+}
+
+static void check_machine(Eval *e, const AstItem *plan) {
+  const AstValue *on = settings_value(plan, "on", NULL);
+  const Decl *d = on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
+}
+
+static void check_task(Eval *e, const AstItem *train) {
+  const AstValue *v = settings_value(train, "data", "task");
+  if (v && v->kind == VALUE_CALL && !strcmp(v->path->text, "mlm")) not_built(e, v->span, "task `mlm`");
+  if (v && v->kind == VALUE_CALL && v->args.n > 1) not_built(e, v->span, "`doc` and `pos` of a task");
+}
+
+static void note_hand_gradients(Eval *e) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(e->w, SPACE_GRAD, &at));) {
+    Report *r = world_error(e->w, "N0901", d->span, "the gradient of `%s` by hand is not used yet", d->name);
+    diag_label(r, "the derived one is");
+  }
+}
+
+static void note_kernels(Eval *e) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(e->w, SPACE_FN, &at));)
+    if (d->item->kind == ITEM_EXTERN) {
+      Report *r = world_error(e->w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
+      diag_label(r, "its reference is compiled");
+    }
+}
+
+void check_built(Eval *e, const Choice *c) {
+  check_unbuilt(e, c->train->item);
+  check_task(e, c->train->item);
+  if (c->plan) {
+    check_unbuilt(e, c->plan->item);
+    check_micro(e, c->plan->item);
+    check_machine(e, c->plan->item);
+  }
+  note_hand_gradients(e);
+  note_kernels(e);
+}

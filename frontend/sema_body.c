@@ -1,0 +1,201 @@
+/* Statements of bodies, and models: declarations first, then what is computed, in order. */
+#include "frontend/sema.h"
+#include "frontend/emit.h"
+#include <string.h>
+
+static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {
+  int n = v->kind == VAL_LIST ? v->nitems : 1;
+  bool any = v->kind == VAL_LIST && v->free; /* an open number of values */
+  if (v->kind != VAL_POISON && n != (int)s->names.n && !any) {
+    Report *r = eval_error(e, "E0204", s->value->span, "%u names for %d value%s", s->names.n, n, n == 1 ? "" : "s");
+    diag_also(r, span_join(s->names.at[0].span, s->names.at[s->names.n - 1].span), "these names");
+  }
+  bool fits = v->kind == VAL_LIST && (any ? n >= (int)s->names.n : n == (int)s->names.n);
+  for (uint32_t i = 0; i < s->names.n; i++) env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
+}
+
+static void assign_attrs(Eval *e, const AstStmt *s) {
+  for (uint32_t i = 0; i < s->attrs.n; i++)
+    if (strcmp(s->attrs.at[i].name.text, "f32")) {
+      Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value", s->attrs.at[i].name.text);
+      diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
+    }
+}
+
+void eval_assign(Eval *e, Env *env, const AstStmt *s) {
+  Val v = eval_expr(e, env, s->value);
+  assign_attrs(e, s);
+  if (s->names.n > 1) assign_several(e, env, s, &v);
+  else env_set(e, env, s->names.at[0].text, v);
+}
+
+/* One number, or E0309. */
+static bool one_number(Eval *e, const AstStmt *s, const Val *v, const char *word) {
+  if (v->kind == VAL_POISON) return false;
+  if (val_is_real(v) && !v->dims.n) return true;
+  Report *r = eval_error(e, "E0309", s->value->span, "`%s` wants one number", word);
+  if (!val_is_real(v)) diag_label(r, "is %s", kind_text(e->ctx, v));
+  else {
+    diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
+    diag_help(r, "take its mean: `mean[*](..)`");
+  }
+  return false;
+}
+
+void eval_aux(Eval *e, Env *env, const AstStmt *s) {
+  Val v = eval_expr(e, env, s->value);
+  if (one_number(e, s, &v, "aux")) emit_aux(e, &v);
+}
+
+static void misplaced(Eval *e, const AstStmt *s, const char *word, const char *where) {
+  Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", s->word, "`%s` cannot stand here", word);
+  diag_label(r, "only %s has one", where);
+}
+
+static bool in_layer(const Eval *e) { return e->site && e->site->decl->space == SPACE_LAYER; }
+
+static void body_statement(Eval *e, Env *env, const AstStmt *s) {
+  switch (s->kind) {
+  case STMT_ASSIGN: eval_assign(e, env, s); break;
+  case STMT_AUX:
+    if (in_layer(e)) eval_aux(e, env, s);
+    else misplaced(e, s, "aux", "a layer or model");
+    break;
+  case STMT_PARAM:
+  case STMT_SUB:
+  case STMT_STACK:
+    if (!in_layer(e)) misplaced(e, s, s->kind == STMT_PARAM ? "param" : s->kind == STMT_SUB ? "sub" : "stack", "a layer or model");
+    break;
+  case STMT_INPUT: misplaced(e, s, "input", "a model"); break;
+  case STMT_OUTPUT: misplaced(e, s, "output", "a model"); break;
+  case STMT_LOSS: misplaced(e, s, "loss", "a model"); break;
+  case STMT_RETURN: break;
+  }
+}
+
+Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
+  for (uint32_t i = 0; i < body->n; i++) {
+    const AstStmt *s = body->at[i];
+    if (s->kind == STMT_RETURN) {
+      if (s->value) *returned = s->value->span;
+      return eval_expr(e, env, s->value);
+    }
+    body_statement(e, env, s);
+  }
+  const Decl *d = e->site ? e->site->decl : NULL;
+  if (d && !d->item->bad) {
+    Report *r = eval_error(e, "E0304", d->span, "`%s` has no `return`", d->name);
+    diag_label(r, "its body ends without a result");
+  }
+  return val_poison();
+}
+
+/* ---- models ---- */
+
+static void declare_input(Eval *e, Env *env, const AstStmt *s) {
+  Val t;
+  bool ok = type_resolve(e, env, s->type, &t);
+  Str twice = dims_repeated(&t.dims);
+  if (twice) eval_error(e, "E0203", s->type->span, "an input has dimension `%s` twice", twice);
+  if (t.dims.n > MAX_RANK) ok = false, eval_error(e, "E0204", s->type->span, "more than %d dimensions", MAX_RANK);
+  for (int k = 0; ok && k < t.dims.n; k++) {
+    if (t.dims.at[k][0] == '*') ok = false, eval_error(e, "E0204", s->type->span, "`*` stands in types of layers only");
+    else eval_size(e, t.dims.at[k]);
+  }
+  for (uint32_t i = 0; i < s->names.n; i++) {
+    Input *in = ARENA_NEW(e->arena, Input);
+    in->name = s->names.at[i].text, in->type = t, in->span = s->names.at[i].span;
+    Val v = ok && !twice ? t : val_poison();
+    v.input = in;
+    if (env_find(env, in->name)) eval_error(e, "E0203", in->span, "`%s` is declared twice in this body", in->name);
+    vec_push(e->arena, e->inputs, in);
+    env_set(e, env, in->name, v);
+  }
+}
+
+static void set_loss(Eval *e, Env *env, const AstStmt *s) {
+  Val v = eval_expr(e, env, s->value);
+  if (e->has_loss) eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`");
+  e->has_loss = true;
+  if (!one_number(e, s, &v, "loss")) v = val_poison();
+  e->loss = v;
+  if (s->value) e->loss_span = s->value->span;
+}
+
+static void note_outputs(Eval *e, Env *env, const AstStmt *s) {
+  for (uint32_t i = 0; i < s->names.n; i++) {
+    const AstName *n = &s->names.at[i];
+    const Val *v = env_find(env, n->text);
+    if (!v || v->kind == VAL_SUB || (v->kind != VAL_POISON && !val_is_tensor(v))) {
+      Report *r = eval_error(e, "E0201", n->span, "no value named `%s` here", n->text);
+      if (!v) diag_help(r, "`output` comes after the line that computes it");
+      continue;
+    }
+    vec_push(e->arena, e->outputs, (Output){n->text, n->span, *v});
+  }
+}
+
+static void model_statement(Eval *e, Env *env, const AstStmt *s) {
+  switch (s->kind) {
+  case STMT_ASSIGN: eval_assign(e, env, s); break;
+  case STMT_AUX: eval_aux(e, env, s); break;
+  case STMT_LOSS: set_loss(e, env, s); break;
+  case STMT_OUTPUT: note_outputs(e, env, s); break;
+  case STMT_RETURN: misplaced(e, s, "return", "a layer or function"); break;
+  default: break;
+  }
+}
+
+/* ---- what the outputs need: statements, from the last to the first ---- */
+
+typedef VEC(Str) Names;
+
+static void add_names(Arena *a, Names *out, const AstExpr *x) {
+  if (!x) return;
+  if (x->name.text) vec_push(a, *out, x->name.text);
+  for (uint32_t i = 0; i < x->args.n; i++) add_names(a, out, x->args.at[i].value);
+  add_names(a, out, x->base);
+  add_names(a, out, x->index);
+  add_names(a, out, x->left);
+  add_names(a, out, x->right);
+}
+
+static bool wanted(const Names *names, const AstStmt *s) {
+  for (uint32_t i = 0; i < s->names.n; i++)
+    for (uint32_t k = 0; k < names->n; k++)
+      if (names->at[k] == s->names.at[i].text) return true;
+  return false;
+}
+
+static bool *needed_statements(Eval *e, const AstStmts *body) {
+  bool *need = ARENA_ARRAY(e->arena, bool, body->n + 1);
+  Names names = {0};
+  for (uint32_t i = body->n; i-- > 0;) {
+    const AstStmt *s = body->at[i];
+    need[i] = e->mode != MODE_LOGITS || s->kind == STMT_OUTPUT || (s->kind == STMT_ASSIGN && wanted(&names, s));
+    if (!need[i]) continue;
+    add_names(e->arena, &names, s->value);
+    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++) vec_push(e->arena, names, s->names.at[k].text);
+  }
+  return need;
+}
+
+static bool declares(const AstStmt *s) {
+  return s->kind == STMT_PARAM || s->kind == STMT_SUB || s->kind == STMT_STACK;
+}
+
+void eval_model(Eval *e, const AstItem *model) {
+  Env env = {0};
+  const AstStmts *body = &model->body;
+  e->loss = val_poison();
+  for (uint32_t i = 0; i < body->n; i++)
+    if (body->at[i]->kind == STMT_INPUT) declare_input(e, &env, body->at[i]);
+  for (uint32_t i = 0; i < body->n; i++)
+    if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
+  bool *need = needed_statements(e, body);
+  for (uint32_t i = 0; i < body->n; i++)
+    if (need[i]) model_statement(e, &env, body->at[i]);
+  if (e->has_loss || model->bad || e->mode == MODE_LOGITS) return;
+  Report *r = eval_error(e, "E0309", model->name.span, "model `%s` has no `loss`", model->name.text);
+  diag_help(r, "end it with `loss ..`, one number to make small");
+}

@@ -1,0 +1,137 @@
+/* The longer messages: why two operands do not fit, what was probably meant. They look at the source text and at the names
+   in scope, so that the help line is an edit that can be made. */
+#include "frontend/sema.h"
+#include <string.h>
+
+/* The source text of an expression if it is short and on one line. */
+Str expr_text(Ctx *c, const AstExpr *x, const char *otherwise) {
+  if (!x || !x->span.file || x->span.length > 40) return otherwise;
+  Str t = span_text(c, x->span);
+  return strchr(t, '\n') ? otherwise : t;
+}
+
+void explain_no_dim(World *w, Span at, Str name) {
+  const char *near = world_nearest(w, SPACE_DIM, name);
+  Report *r = world_error(w, "E0201", at, "no dimension named `%s`", name);
+  diag_label(r, "not in any `dims` block of %s", world_file_name(w, at.file));
+  uint32_t i = 0;
+  for (const Decl *d; near && (d = world_next(w, SPACE_DIM, &i));)
+    if (!strcmp(d->name, near)) {
+      diag_help(r, "a dimension with a similar name exists: `%s` (%s)", near, world_place(w, at, d->span));
+      return;
+    }
+  diag_help(r, "declare it: `dims { %s = .. }`", name);
+}
+
+/* ---- E0301 ---- */
+
+static int distance(const char *a, const char *b) {
+  int row[65], n = (int)strlen(b), m = (int)strlen(a);
+  if (n > 64 || m > 64) return 1000;
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; i <= m; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      int best = diagonal + (a[i - 1] != b[j - 1]);
+      if (row[j] + 1 < best) best = row[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      diagonal = row[j], row[j] = best;
+    }
+  }
+  return row[n];
+}
+
+/* A parameter in scope whose dims fit and whose name is nearest. */
+static const Binding *fitting(const Env *env, const AstExpr *wrong, const Dims *into) {
+  const Binding *best = NULL;
+  int nearest = 1000;
+  if (wrong->kind != EXPR_NAME) return NULL;
+  for (uint32_t i = 0; i < env->vars.n; i++) {
+    const Binding *b = &env->vars.at[i];
+    if (b->val.kind != VAL_FLOAT || !b->val.dims.n || !dims_subset(&b->val.dims, into)) continue;
+    int d = distance(b->name, wrong->name.text);
+    if (d < nearest) nearest = d, best = b;
+  }
+  return nearest * 3 <= 2 * (int)strlen(wrong->name.text) ? best : NULL;
+}
+
+static const char *all_pairs(AstOp op) {
+  switch (op) {
+  case AST_ADD: return "to add all pairs";
+  case AST_SUB: return "to subtract all pairs";
+  case AST_MUL: return "to multiply all pairs";
+  case AST_DIV: return "to divide all pairs";
+  default: return "to compare all pairs";
+  }
+}
+
+void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b) {
+  Ctx *c = e->ctx;
+  Report *r = eval_error(e, "E0301", x->right->span, "`%s` needs one operand to contain all dimensions of the other", ast_op_name(x->op));
+  Dims extra = dims_without(&b->dims, &a->dims);
+  Str list = dims_names(c, &extra);
+  diag_label(r, "has %s", dims_text(c, &b->dims));
+  diag_fact(r, "left operand has %s; %s %s not in %s", dims_text(c, &a->dims), list, extra.n > 1 ? "are" : "is", extra.n > 1 ? "it" : "it");
+  const Binding *better = fitting(env, x->right, &a->dims);
+  if (better)
+    diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name, dims_text(c, &better->val.dims), all_pairs(x->op), list);
+  else
+    diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(x->op), list);
+}
+
+/* ---- E0302 ---- */
+
+static Str operand_name(Ctx *c, const Call *call, int i) { return expr_text(c, call->expr[i], i ? "the right operand" : "the left operand"); }
+
+void explain_contract(Eval *e, const Call *call, Str dim) {
+  Ctx *c = e->ctx;
+  const Val *a = &call->arg[0], *b = &call->arg[1];
+  bool in_a = dims_has(&a->dims, dim), in_b = dims_has(&b->dims, dim);
+  Span at = call->axes->span;
+  const AstGroup *g = &call->axes->groups.at[0];
+  for (uint32_t i = 0; i < g->from.n; i++)
+    if (g->from.at[i].text == dim || g->from.n == 1) at = g->from.at[i].span;
+  Str left = operand_name(c, call, 0), right = operand_name(c, call, 1);
+  Report *r = in_a || in_b ? eval_error(e, "E0302", at, "cannot contract `%s`: `%s` does not have it", dim, in_a ? right : left)
+                           : eval_error(e, "E0302", at, "cannot contract `%s`: neither operand has it", dim);
+  diag_label(r, "%s is %s, %s is %s", left, dims_text(c, &a->dims), right, dims_text(c, &b->dims));
+  Dims only_a = dims_without(&a->dims, &b->dims), shared = dims_without(&a->dims, &only_a);
+  if (shared.n == 1)
+    diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0], shared.at[0], left, right);
+  else if (shared.n) diag_help(r, "the shared dimensions are %s", dims_names(c, &shared));
+  else diag_help(r, "they share no dimension; `outer(%s, %s)` makes all products", left, right);
+}
+
+/* ---- E0303 ---- */
+
+/* dot[Head](q, k): both have Seq, whose `like` Key was wanted. */
+static Str matched_axis(Eval *e, Str dim, const AstExpr *x) {
+  const DimInfo *info = sizes_find(e->sizes, dim);
+  if (!info || !info->def->like.text || !x || x->kind != EXPR_CALL || !x->axes || strcmp(x->name.text, "dot")) return NULL;
+  const AstGroup *g = &x->axes->groups.at[0];
+  for (uint32_t i = 0; i < g->from.n; i++)
+    if (g->from.at[i].text == info->def->like.text) return NULL;
+  return x->args.n == 2 ? info->def->like.text : NULL;
+}
+
+static void help_crossed(Eval *e, Report *r, Str like, Str dim, const AstExpr *x) {
+  Ctx *c = e->ctx;
+  diag_fact(r, "`%s` is in both operands and is not contracted, so it was matched, not crossed", like);
+  diag_help(r, "give the keys their own axis: `dot%s(%s, rename[%s -> %s](%s))`", span_text(c, x->axes->span),
+            expr_text(c, x->args.at[0].value, "q"), like, dim, expr_text(c, x->args.at[1].value, "k"));
+}
+
+void explain_missing(Eval *e, const Call *call, Str dim, const Val *x, const AstExpr *expr) {
+  Ctx *c = e->ctx;
+  Span at = expr ? expr->span : call->span;
+  Str axes = call->axes ? span_text(c, call->axes->span) : "";
+  Report *r = eval_error(e, "E0303", at, "`%s%s` of a tensor without `%s`", call->name, axes, dim);
+  Str like = matched_axis(e, dim, expr);
+  if (like && dims_has(&x->dims, like)) {
+    diag_label(r, "has %s: one score per token, not one per pair", dims_text(c, &x->dims));
+    help_crossed(e, r, like, dim, expr);
+    return;
+  }
+  diag_label(r, "has %s", dims_text(c, &x->dims));
+}

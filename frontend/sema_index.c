@@ -1,0 +1,300 @@
+/* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of all operators. */
+#include "frontend/emit.h"
+#include "frontend/sema.h"
+#include <string.h>
+
+static Val not_float(Eval *e, const Call *c, int i) {
+  Report *r = eval_error(e, "E0402", c->expr[i]->span, "`%s` wants a float", c->name);
+  diag_label(r, "is %s", kind_text(e->ctx, &c->arg[i]));
+  return val_poison();
+}
+
+/* ---- dot, outer ---- */
+
+static Dims side_by_side(const Val *a, const Val *b, const Dims *cut) {
+  Dims r = dims_without(&a->dims, cut);
+  for (int i = 0; i < b->dims.n; i++)
+    if (!dims_has(cut, b->dims.at[i]) && !dims_has(&r, b->dims.at[i])) dims_add(&r, b->dims.at[i]);
+  return r;
+}
+
+Val op_dot(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  const Val *in[] = {&c->arg[0], &c->arg[1]};
+  for (int i = 0; i < 2; i++)
+    if (!val_is_real(in[i])) return not_float(e, c, i);
+  if (c->groups.n != 1 || c->groups.at[0].arrow) {
+    eval_error(e, "E0204", c->axes->span, "`dot` wants one group of dimensions: `dot[A, B](x, y)`");
+    return val_poison();
+  }
+  const Dims *d = &c->groups.at[0].from;
+  for (int i = 0; i < d->n; i++)
+    if (!dims_has(&in[0]->dims, d->at[i]) || !dims_has(&in[1]->dims, d->at[i])) {
+      explain_contract(e, c, d->at[i]);
+      return val_poison();
+    }
+  Val out = val_tensor(VAL_FLOAT, side_by_side(in[0], in[1], d));
+  if (out.dims.n <= MAX_RANK) emit_op(e, &out, 1, OP_dot, 2, in, 1, c->groups.at);
+  return out;
+}
+
+Val op_outer(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  Dims none = {0};
+  for (int i = 0; i < 2; i++)
+    if (!val_is_real(&c->arg[i])) return not_float(e, c, i);
+  Val out = val_tensor(VAL_FLOAT, side_by_side(&c->arg[0], &c->arg[1], &none));
+  if (out.dims.n > MAX_RANK) return out;
+  Val x = emit_widened(e, &c->arg[0], &out.dims), y = emit_widened(e, &c->arg[1], &out.dims);
+  const Val *in[] = {&x, &y};
+  emit_op(e, &out, 1, OP_mul, 2, in, 0, NULL);
+  return out;
+}
+
+/* ---- indexes ---- */
+
+Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
+  Dims d;
+  const AstExpr *a = x->args.n == 1 ? x->args.at[0].value : NULL;
+  if (!a || a->kind != EXPR_NAME || x->axes) {
+    Report *r = eval_error(e, "E0204", x->span, "`iota` takes one dimension");
+    diag_help(r, "for example `iota(Seq)`");
+    return val_poison();
+  }
+  AstNames name = {0};
+  vec_push(e->arena, name, a->name);
+  if (!dims_resolve(e, env, &name, &d)) return val_poison();
+  if (d.n != 1) {
+    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` stands for %d here", a->name.text, d.n);
+    return val_poison();
+  }
+  eval_size(e, d.at[0]);
+  Val out = val_tensor(VAL_INDEX, d);
+  out.of = d.at[0], out.free = true;
+  emit_iota(e, &out, d.at[0]);
+  return out;
+}
+
+static bool sizes_address(Eval *e, Str of, Str dim, Span at) {
+  int64_t n = eval_size(e, of), room = eval_size(e, dim);
+  if (n <= 0 || room <= 0 || n <= room) return true;
+  Report *r = eval_error(e, "E0306", at, "`iota(%s)` counts to %lld, `%s` has only %lld", of, (long long)n, dim, (long long)room);
+  diag_label(r, "index range larger than the dimension");
+  return false;
+}
+
+/* An index that addresses `dim`, or E0401, E0402, E0306. */
+static bool is_index_of(Eval *e, const Val *i, Str dim, Span at) {
+  if (i->kind == VAL_INDEX && i->of == dim) return true;
+  if (i->kind == VAL_INDEX && i->free) return sizes_address(e, i->of, dim, at);
+  bool real = val_is_real(i);
+  Report *r = real ? eval_error(e, "E0401", at, "%s cannot be an index", kind_text(e->ctx, i))
+                   : eval_error(e, "E0402", at, "%s does not address `%s`", kind_text(e->ctx, i), dim);
+  diag_label(r, "an index of `%s` is wanted", dim);
+  return false;
+}
+
+Val eval_gather(Eval *e, Env *env, const AstExpr *x) {
+  AstExpr name = {.kind = EXPR_NAME, .span = x->name.span, .name = x->name};
+  AstNames list = {0};
+  Dims v;
+  Val w = eval_expr(e, env, &name), i = eval_expr(e, env, x->index);
+  vec_push(e->arena, list, x->index_dim);
+  if (!dims_resolve(e, env, &list, &v) || w.kind == VAL_POISON || i.kind == VAL_POISON) return val_poison();
+  Call c = {.site = x, .name = x->name.text, .span = x->span, .name_span = x->name.span, .n = 1, .arg = {w}};
+  c.expr[0] = &name;
+  if (!val_is_tensor(&w) || v.n != 1 || !dims_has(&w.dims, v.at[0])) {
+    Report *r = eval_error(e, "E0303", x->index_dim.span, "`%s[%s = ..]` of a tensor without `%s`", c.name, x->index_dim.text, x->index_dim.text);
+    diag_label(r, "`%s` has %s", c.name, dims_text(e->ctx, &w.dims));
+    return val_poison();
+  }
+  if (!is_index_of(e, &i, v.at[0], x->index->span)) return val_poison();
+  Dims rest = dims_without(&w.dims, &v);
+  Val out = val_tensor(w.kind, i.dims);
+  out.of = w.of;
+  for (int k = 0; k < rest.n; k++)
+    if (!dims_has(&out.dims, rest.at[k])) dims_add(&out.dims, rest.at[k]);
+  AxisGroup g = {.from = v};
+  const Val *in[] = {&w, &i};
+  if (out.dims.n <= MAX_RANK) emit_op(e, &out, 1, OP_gather, 2, in, 1, &g);
+  return out;
+}
+
+Val op_one_hot(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  const Val *i = &c->arg[0];
+  if (c->groups.n != 1 || c->groups.at[0].arrow || c->groups.at[0].from.n != 1) {
+    eval_error(e, "E0204", c->axes->span, "`one_hot` wants one dimension: `one_hot[D](i)`");
+    return val_poison();
+  }
+  Str d = c->groups.at[0].from.at[0];
+  if (!is_index_of(e, i, d, c->expr[0]->span)) return val_poison();
+  Dims all = i->dims;
+  dims_add(&all, d);
+  Val out = val_tensor(VAL_FLOAT, all), same = val_tensor(VAL_BOOL, all), places = val_tensor(VAL_INDEX, c->groups.at[0].from);
+  if (dims_repeated(&all) || all.n > MAX_RANK || !e->build) return out;
+  emit_iota(e, &places, d);
+  Val wide = emit_widened(e, i, &all);
+  const Val *in[] = {&wide, &places}, *equal = &same;
+  emit_op(e, &same, 1, OP_eq, 2, in, 0, NULL);
+  emit_op(e, &out, 1, OP_cast, 1, &equal, 0, NULL);
+  return out;
+}
+
+Val op_scatter(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  const Val *x = &c->arg[0], *i = &c->arg[1], *in[] = {x, i};
+  const AxisGroup *g = &c->groups.at[0];
+  if (c->groups.n != 1 || !g->arrow || g->to.n != 1) {
+    eval_error(e, "E0204", c->axes->span, "`scatter_add` wants `[A, B -> D]`");
+    return val_poison();
+  }
+  if (!val_is_real(x)) return not_float(e, c, 0);
+  if (!need_dims(e, c, &g->from, x, c->expr[0]) || !need_dims(e, c, &g->from, i, c->expr[1])) return val_poison();
+  if (!is_index_of(e, i, g->to.at[0], c->expr[1]->span)) return val_poison();
+  if (!dims_subset(&i->dims, &x->dims)) {
+    Report *r = eval_error(e, "E0301", c->expr[1]->span, "the index of `scatter_add` has dimensions that the operand lacks");
+    diag_label(r, "has %s", dims_text(e->ctx, &i->dims));
+    diag_fact(r, "the operand has %s", dims_text(e->ctx, &x->dims));
+    return val_poison();
+  }
+  eval_size(e, g->to.at[0]);
+  Val out = val_tensor(VAL_FLOAT, dims_without(&x->dims, &g->from));
+  dims_add(&out.dims, g->to.at[0]);
+  if (!dims_repeated(&out.dims)) emit_op(e, &out, 1, OP_scatter, 2, in, 1, g);
+  return out;
+}
+
+/* route[S -> Slot; R -> E](gates): which token sits in which place of which expert, and its gate. */
+Val op_route(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  const AxisGroup *s = &c->groups.at[0], *r = &c->groups.at[1];
+  if (c->groups.n != 2 || !s->arrow || !r->arrow || s->from.n != 1 || s->to.n != 1 || r->from.n != 1 || r->to.n != 1) {
+    eval_error(e, "E0204", c->axes->span, "`route` wants `[S -> Slot; R -> E]`");
+    return val_poison();
+  }
+  Dims cut = {.n = 2, .at = {s->from.at[0], r->from.at[0]}};
+  if (!val_is_real(&c->arg[0])) return not_float(e, c, 0);
+  if (!need_dims(e, c, &cut, &c->arg[0], c->expr[0])) return val_poison();
+  int64_t routes = eval_size(e, r->from.at[0]), experts = eval_size(e, r->to.at[0]);
+  if (routes > 0 && experts > 0 && routes != experts)
+    eval_error(e, "E0312", c->axes->span, "`%s` (%lld) and `%s` (%lld) must have one size", r->from.at[0], (long long)routes, r->to.at[0],
+               (long long)experts);
+  Dims d = dims_without(&c->arg[0].dims, &cut);
+  dims_add(&d, r->to.at[0]), dims_add(&d, s->to.at[0]);
+  Val *items = ARENA_ARRAY(e->arena, Val, 2);
+  items[0] = val_tensor(VAL_INDEX, d), items[1] = val_tensor(VAL_FLOAT, d);
+  items[0].of = s->from.at[0];
+  return (Val){.kind = VAL_LIST, .items = items, .nitems = 2, .id = NO_VALUE};
+}
+
+/* ---- rope ---- */
+
+static bool rope_axes(Eval *e, const Call *c) {
+  if (c->groups.n == 2 && c->groups.at[0].from.n == 1 && c->groups.at[1].from.n == 1 && !c->groups.at[0].arrow && !c->groups.at[1].arrow)
+    return true;
+  eval_error(e, "E0204", c->axes->span, "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
+  return false;
+}
+
+static bool rope_even(Eval *e, const Call *c, Str d) {
+  int64_t n = eval_size(e, d);
+  if (n <= 0 || n % 2 == 0) return n != SIZE_BAD;
+  eval_error(e, "E0305", c->span, "`rope` rotates pairs: `%s` (%lld) is odd", d, (long long)n);
+  return false;
+}
+
+static bool rope_positions(Eval *e, const Call *c, Str d) {
+  const Val *p = &c->arg[2];
+  if (p->kind == VAL_ABSENT) return true;
+  if (p->kind != VAL_INDEX && p->kind != VAL_INT) {
+    eval_error(e, "E0402", c->expr[2]->span, "`pos` is an index or i32, not %s", kind_text(e->ctx, p));
+    return false;
+  }
+  if (dims_subset(&p->dims, &c->arg[0].dims) && !dims_has(&p->dims, d)) return true;
+  Report *r = eval_error(e, "E0301", c->expr[2]->span, "`pos` has dimensions that the operand lacks");
+  diag_label(r, "has %s", dims_text(e->ctx, &p->dims));
+  return false;
+}
+
+Val op_rope(Eval *e, const Builtin *b, const Call *c) {
+  (void)b;
+  const Val *x = &c->arg[0], *theta = &c->arg[1], *in[] = {x, &c->arg[2]};
+  if (!rope_axes(e, c)) return val_poison();
+  if (!val_is_real(x)) return not_float(e, c, 0);
+  for (int i = 0; i < 2; i++)
+    if (!need_dims(e, c, &c->groups.at[i].from, x, c->expr[0])) return val_poison();
+  if (theta->kind != VAL_ABSENT && theta->kind != VAL_NUMBER) {
+    eval_error(e, "E0402", c->expr[1]->span, "`theta` is a number, not %s", kind_text(e->ctx, theta));
+    return val_poison();
+  }
+  Str d = c->groups.at[1].from.at[0];
+  if (!rope_even(e, c, d) || !rope_positions(e, c, d)) return val_poison();
+  Val out = val_tensor(VAL_FLOAT, x->dims);
+  Op *op = emit_op(e, &out, 1, OP_rope, c->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2, c->groups.at);
+  emit_float(e, op, ATTR_theta, theta->kind == VAL_ABSENT ? 10000 : theta->number);
+  return out;
+}
+
+/* ---- the table ---- */
+
+static const Builtin builtins[] = {
+    {"abs", op_unary, OP_abs, "x", 1, 0, NULL},
+    {"exp", op_unary, OP_exp, "x", 1, 0, NULL},
+    {"log", op_unary, OP_log, "x", 1, 0, NULL},
+    {"sqrt", op_unary, OP_sqrt, "x", 1, 0, NULL},
+    {"rsqrt", op_unary, OP_rsqrt, "x", 1, 0, NULL},
+    {"sin", op_unary, OP_sin, "x", 1, 0, NULL},
+    {"cos", op_unary, OP_cos, "x", 1, 0, NULL},
+    {"tanh", op_unary, OP_tanh, "x", 1, 0, NULL},
+    {"sigmoid", op_unary, OP_sigmoid, "x", 1, 0, NULL},
+    {"erf", op_unary, OP_erf, "x", 1, 0, NULL},
+    {"sign", op_unary, OP_sign, "x", 1, 0, NULL},
+    {"floor", op_unary, OP_floor, "x", 1, 0, NULL},
+    {"ceil", op_numeric, 0, "x", 1, 0, NULL},
+    {"min", op_minmax, OP_min, "a b", 2, 0, NULL},
+    {"max", op_minmax, OP_max, "a b", 2, 0, NULL},
+    {"not", op_not, OP_not, "a", 1, 0, NULL},
+    {"where", op_where, OP_where, "c a b", 3, 0, NULL},
+    {"float", op_float, OP_cast, "x", 1, 0, NULL},
+    {"stop_gradient", op_stop, OP_stop, "x", 1, 0, NULL},
+    {"rand", op_rand, OP_rand, "x", 1, 0, NULL},
+    {"sum", op_reduce, OP_sum, "x", 1, 1, NULL},
+    {"max", op_reduce, OP_rmax, "x", 1, 1, NULL},
+    {"min", op_reduce, OP_rmin, "x", 1, 1, NULL},
+    {"argmax", op_argmax, OP_argmax, "x", 1, 1, NULL},
+    {"cumsum", op_cumsum, OP_cumsum, "x", 1, 1, NULL},
+    {"dot", op_dot, OP_dot, "a b", 2, 1, NULL},
+    {"outer", op_outer, OP_mul, "a b", 2, 0, NULL},
+    {"expand", op_expand, OP_expand, "x", 1, 1, NULL},
+    {"rename", op_rename, OP_rename, "x", 1, 1, NULL},
+    {"split", op_split, OP_split, "x", 1, 1, NULL},
+    {"merge", op_merge, OP_merge, "x", 1, 1, NULL},
+    {"unstack", op_unstack, OP_unstack, "x", 1, 1, NULL},
+    {"concat", op_concat, OP_concat, "*", 2, 1, NULL},
+    {"slice", op_slice, OP_slice, "x at", 1, 1, NULL},
+    {"pad", op_pad, OP_pad, "x at value", 1, 1, NULL},
+    {"shift", op_shift, OP_shift, "x by fill", 1, 1, NULL},
+    {"iota", NULL, OP_iota, "D", 1, 0, NULL},
+    {"one_hot", op_one_hot, OP_eq, "i", 1, 1, NULL},
+    {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1, NULL},
+    {"rope", op_rope, OP_rope, "x theta pos", 1, 1, NULL},
+    {"top", op_top, 0, "x k", 1, 1, "choosing the k largest"},
+    {"route", op_route, 0, "gates k", 1, 1, "a mixture of experts"},
+};
+
+const Builtin *builtin_table(uint32_t *n) {
+  *n = sizeof builtins / sizeof *builtins;
+  return builtins;
+}
+
+/* max and min mean one thing with axes and another without. */
+const Builtin *builtin_find(Str name, bool has_axes) {
+  const Builtin *other = NULL;
+  for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
+    if (strcmp(builtins[i].name, name)) continue;
+    if (builtins[i].axes == has_axes) return &builtins[i];
+    other = &builtins[i];
+  }
+  return other;
+}
