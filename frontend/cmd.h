@@ -67,15 +67,17 @@ void help_command(FILE *out, const Command *cmd);
 
 /* cmd_load.c */
 typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
-char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read, said on stderr */
+char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E0001) */
 FileKind file_kind(const char *path);
-Exit load_module(
-    Cli *o,
-    Module **m); /* operand 0 -> a module with its target described; diagnostics are not printed */
-Exit write_text(const char *path, const char *text,
-                size_t n);           /* "-": stdout; else whole or not at all */
-bool make_folder(const char *path);  /* false: said on stderr */
-Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors */
+/* Operand 0 -> a module. Diagnostics are not printed. */
+Exit load_module(Cli *o, Module **m);
+Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
+bool can_write(Ctx *c, const char *path); /* false: E0002 */
+Exit write_text(Ctx *c, const char *path, const char *text,
+                size_t n);                  /* "-": stdout; else whole or not at all */
+bool make_folder(Ctx *c, const char *path); /* false: E0002 */
+Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
+                                        EXIT_ENVIRONMENT */
 
 CommandRun cmd_compile, cmd_check, cmd_dump, cmd_explain, cmd_version, cmd_help;
 #endif

@@ -52,13 +52,13 @@ static const char *output_of(Cli *o, EmitKind kind) {
 static Exit emit_ast(Cli *o, const char *output) {
   size_t n, length = 0;
   char *text = file_read(o->c, o->operands.at[0], &n), *printed = NULL;
-  if (!text) return EXIT_ENVIRONMENT;
+  if (!text) return report(o, EXIT_ENVIRONMENT);
   AstFile *f = ast_parse(o->c, o->operands.at[0], text, n);
   FILE *out = f ? open_memstream(&printed, &length) : NULL;
   if (!out) return report(o, EXIT_ENVIRONMENT);
   ast_print(o->c, f, out);
   fclose(out);
-  Exit e = write_text(output, printed, length);
+  Exit e = write_text(o->c, output, printed, length);
   free(printed);
   return report(o, e);
 }
@@ -66,16 +66,18 @@ static Exit emit_ast(Cli *o, const char *output) {
 /* ---- the road ---- */
 
 static Exit run_passes(Cli *o, Module *m, const char *until) {
+  Exit e = describe_target(o, m);
+  if (e != EXIT_FINE) return e;
   PipelineOptions p = {.until = until, .dump_dir = o->value[OPT_DUMP_IR]};
   p.verify = !o->value[OPT_NO_VERIFY], p.timings = o->value[OPT_TIMINGS] != NULL;
-  if (p.dump_dir && !make_folder(p.dump_dir)) return EXIT_ENVIRONMENT;
+  if (p.dump_dir && !make_folder(o->c, p.dump_dir)) return EXIT_ENVIRONMENT;
   return pipeline_run(m, &p) ? EXIT_FINE : EXIT_INPUT;
 }
 
-static Exit emit_ir(Module *m, const char *output) {
+static Exit emit_ir(Cli *o, Module *m, const char *output) {
   size_t n;
   char *text = ir_print(m, &n);
-  return write_text(output, text, n);
+  return write_text(o->c, output, text, n);
 }
 
 static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
@@ -86,7 +88,7 @@ static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
   b.jobs =
       o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : (int)module_number(m, "target.workers", 1);
   if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
-  if (b.keep_dir && !make_folder(b.keep_dir)) return EXIT_ENVIRONMENT;
+  if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
   bool good = codegen_build(m, &b);
   if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
@@ -136,10 +138,11 @@ Exit cmd_compile(Cli *o) {
   const char *output = output_of(o, kind);
   if (kind == EMIT_EXE && !strcmp(output, "-"))
     return cli_usage("an executable cannot go to stdout; name a file after -o");
+  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
   if (kind == EMIT_AST) return emit_ast(o, output);
   e = load_module(o, &m);
   if (e == EXIT_FINE) e = run_passes(o, m, NULL);
-  if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(m, output) : build(o, m, kind, output);
+  if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);
   if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
   return report(o, e);
 }
@@ -192,13 +195,12 @@ static Exit unknown_pass(Cli *o, const char *name) {
 
 Exit cmd_dump(Cli *o) {
   const char *after = o->value[OPT_AFTER];
+  bool passes = after && strcmp(after, "lower");
   Module *m;
   if (o->value[OPT_LIST]) return list_passes();
-  if (!after)
-    return cli_usage("`shardc dump` wants --after PASS; `shardc dump --list` shows the passes");
-  if (strcmp(after, "lower") && !pass_find(after)) return unknown_pass(o, after);
+  if (passes && !pass_find(after)) return unknown_pass(o, after);
   Exit e = load_module(o, &m);
-  if (e == EXIT_FINE && strcmp(after, "lower")) e = run_passes(o, m, after);
-  if (e == EXIT_FINE) e = emit_ir(m, output_of(o, EMIT_IR));
+  if (e == EXIT_FINE && passes) e = run_passes(o, m, after);
+  if (e == EXIT_FINE) e = emit_ir(o, m, output_of(o, EMIT_IR));
   return report(o, e);
 }

@@ -4,7 +4,6 @@
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,16 +15,21 @@ static FILE *open_input(const char *path) {
   return NULL;
 }
 
+static Exit cannot_read(Ctx *c, const char *path) {
+  diag_at(c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", path, strerror(errno));
+  return EXIT_ENVIRONMENT;
+}
+
 char *file_read(Ctx *c, const char *path, size_t *n) {
   FILE *f = open_input(path);
   VEC(char) text = {0};
   char part[4096];
-  if (!f) return fprintf(stderr, "shardc: cannot read `%s`: %s\n", path, strerror(errno)), NULL;
+  if (!f) return cannot_read(c, path), NULL;
   for (size_t got; (got = fread(part, 1, sizeof part, f)) > 0;)
     for (size_t i = 0; i < got; i++) vec_push(c->arena, text, part[i]);
   bool failed = ferror(f);
   fclose(f);
-  if (failed) return fprintf(stderr, "shardc: cannot read `%s`\n", path), NULL;
+  if (failed) return cannot_read(c, path), NULL;
   *n = text.n;
   vec_push(c->arena, text, 0);
   return text.at;
@@ -55,67 +59,86 @@ static Module *load_ir(Cli *o, const char *path) {
   return text ? ir_parse(o->c, path, text, n) : NULL;
 }
 
-/* The target is fixed once: what a dump says already is not asked again. */
-static Exit describe_target(Cli *o, Module *m) {
+Exit describe_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
   if (!name) name = module_setting(m, "machine.node.arch", "native");
   const Target *t = target_find(name);
   if (!t) return cli_usage("no target `%s`; targets: native, x86_64_v3, x86_64_v4", name);
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  int workers = (int)module_number(m, "machine.node.cores", cores > 0 ? (double)cores : 1);
-  target_describe(m, t, workers);
+  target_describe(m, t, cores > 0 ? (int)cores : 1);
   return EXIT_FINE;
+}
+
+static bool names_choices(const Cli *o) {
+  return o->dims.n || o->sets.n || o->value[OPT_MODEL] || o->value[OPT_TRAIN] || o->value[OPT_PLAN];
 }
 
 Exit load_module(Cli *o, Module **m) {
   const char *path = o->operands.at[0];
   FileKind kind = file_kind(path);
   *m = NULL;
-  if (kind == FILE_MISSING) {
-    fprintf(stderr, "shardc: cannot read `%s`: %s\n", path, strerror(errno));
-    return EXIT_ENVIRONMENT;
-  }
-  if (kind == FILE_IR &&
-      (o->dims.n || o->sets.n || o->value[OPT_MODEL] || o->value[OPT_TRAIN] || o->value[OPT_PLAN]))
+  if (kind == FILE_MISSING) return cannot_read(o->c, path);
+  if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
-  if (!*m || diag_errors(o->c->diag))
-    return diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_ENVIRONMENT;
-  return describe_target(o, *m);
+  if (diag_errors(o->c->diag)) return EXIT_INPUT;
+  return *m ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
 /* ---- out ---- */
 
-static Exit cannot_write(const char *path) {
-  fprintf(stderr, "shardc: cannot write `%s`: %s\n", path, strerror(errno));
+static Exit cannot_write(Ctx *c, const char *path) {
+  diag_at(c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", path, strerror(errno));
   return EXIT_ENVIRONMENT;
 }
 
-Exit write_text(const char *path, const char *text, size_t n) {
-  char *temporary;
+static const char *part_name(Ctx *c, const char *path) {
+  return arena_printf(c->arena, "%s.%ld.part", path, (long)getpid());
+}
+
+/* Found out before the long work, not after it. */
+bool can_write(Ctx *c, const char *path) {
+  const char *part = part_name(c, path);
+  struct stat info;
+  if (!strcmp(path, "-")) return true;
+  bool folder = !stat(path, &info) && S_ISDIR(info.st_mode);
+  FILE *f = folder ? NULL : fopen(part, "wb");
+  if (folder) errno = EISDIR;
+  if (!f) return cannot_write(c, path), false;
+  fclose(f);
+  unlink(part);
+  return true;
+}
+
+Exit write_text(Ctx *c, const char *path, const char *text, size_t n) {
   if (!strcmp(path, "-"))
-    return fwrite(text, 1, n, stdout) == n ? EXIT_FINE : cannot_write("stdout");
-  if (asprintf(&temporary, "%s.%ld.part", path, (long)getpid()) < 0) return cannot_write(path);
-  FILE *f = fopen(temporary, "wb");
+    return fwrite(text, 1, n, stdout) == n ? EXIT_FINE : cannot_write(c, "stdout");
+  const char *part = part_name(c, path);
+  FILE *f = fopen(part, "wb");
   bool good = f && fwrite(text, 1, n, f) == n;
   if (f) good = !fclose(f) && good;
-  good = good && !rename(temporary, path);
-  Exit e = good ? EXIT_FINE : cannot_write(path);
-  if (!good && f) unlink(temporary);
-  free(temporary);
+  good = good && !rename(part, path);
+  Exit e = good ? EXIT_FINE : cannot_write(c, path);
+  if (!good && f) unlink(part);
   return e;
 }
 
-bool make_folder(const char *path) {
+bool make_folder(Ctx *c, const char *path) {
   struct stat info;
   if (!mkdir(path, 0777) || (!stat(path, &info) && S_ISDIR(info.st_mode))) return true;
-  fprintf(stderr, "shardc: cannot make the folder `%s`: %s\n", path, strerror(errno));
-  return false;
+  return cannot_write(c, path), false;
+}
+
+/* Errors of the surroundings, not of the input: files (E00xx), dumps (E1201), compilers and linkers
+ * (E13xx). */
+static bool of_surroundings(const char *code) {
+  return !strncmp(code, "E00", 3) || !strcmp(code, "E1201") || !strncmp(code, "E13", 3);
 }
 
 Exit report(Cli *o, Exit otherwise) {
+  const char *code = diag_first_code(o->c->diag);
   diag_print(o->c->diag, stderr, o->format, o->colour);
-  if (otherwise == EXIT_USAGE || otherwise == EXIT_ENVIRONMENT) return otherwise;
-  return diag_errors(o->c->diag) ? EXIT_INPUT : otherwise;
+  if (otherwise == EXIT_USAGE || !code) return otherwise;
+  return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
 }

@@ -125,6 +125,12 @@ void diag_help(Report *r, const char *text, ...) {
 uint32_t diag_errors(const Diag *d) { return d->errors; }
 bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
 
+const char *diag_first_code(const Diag *d) {
+  for (uint32_t i = 0; i < d->reports.n; i++)
+    if (*d->reports.at[i]->code == 'E') return d->reports.at[i]->code;
+  return NULL;
+}
+
 /* ---- the human format ---- */
 
 typedef struct Style {

@@ -43,6 +43,7 @@ void diag_help(Report *r, const char *text, ...) __attribute__((format(printf, 2
 
 uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
+const char *diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
 const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n); /* edit distance <= 2, else NULL */
