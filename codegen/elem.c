@@ -10,38 +10,10 @@ typedef struct Elementwise {
   Nest nest;
 } Elementwise;
 
-static bool first_of(const Fn *k, uint32_t r) { /* the same value may be several results */
-  for (uint32_t i = 0; i < r; i++)
-    if (k->results.at[i] == k->results.at[r]) return false;
-  return true;
-}
-
-/* Condition that all dims of the space that v lacks are at 0; NULL: it lacks none. */
-static LLVMValueRef only_once(Emit *e, const Nest *n, ValueId v, const Point *p) {
-  LLVMValueRef all = NULL;
-  for (int i = 0; i < n->n; i++) {
-    Str dim = n->dim[i].dim;
-    if (type_find(value_type(e->k, v), dim) >= 0) continue;
-    LLVMValueRef zero = LLVMBuildICmp(e->builder, LLVMIntEQ, point_find(p, dim)->at, emit_i64(e, 0), "");
-    all = all ? LLVMBuildAnd(e->builder, all, zero, "") : zero;
-  }
-  return all;
-}
-
 static void store_results(void *state, const Point *p, int n, LLVMValueRef start) {
   Elementwise *s = state;
-  const Fn *k = s->e->k;
-  LLVMValueRef value[MAX_RESULTS];
   (void)n, (void)start;
-  for (uint32_t r = 0; r < k->results.n; r++) value[r] = expr_value(s->e, k->results.at[r], p);
-  for (uint32_t r = 0; r < k->results.n; r++) {
-    if (!first_of(k, r)) continue;
-    LLVMValueRef once = only_once(s->e, &s->nest, k->results.at[r], p);
-    Branch b;
-    if (once) b = emit_if(s->e, once);
-    expr_put(s->e, k->results.at[r], p, value[r]);
-    if (once) emit_end_if(s->e, b);
-  }
+  walk_store(s->e, &s->nest, NULL, p, s->e->k->results.n, s->e->k->results.at);
 }
 
 void elem_emit(Emit *e) {

@@ -87,6 +87,8 @@ void emit_end_if(Emit *e, Branch b);
 void expr_reset(Emit *e);                                    /* forget bindings and memo: at each new point */
 void expr_forget(Emit *e);                                   /* forget the memo, keep bindings: at each new block of code */
 void expr_bind(Emit *e, ValueId v, LLVMValueRef value);      /* v has this value at the current point */
+/* v has the values of this memory along `dim`, one f32 (or elem, if that is no 16-bit float) each, at the current point */
+void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem);
 LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p); /* of kernel function value v at p */
 void expr_store(Emit *e, ValueId v, const Point *p);         /* evaluates v and stores it to its result buffers (all of them) */
 LLVMValueRef expr_address(Emit *e, ValueId arg_or_result, const Point *p); /* ptr to the element (lane 0) */

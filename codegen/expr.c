@@ -68,15 +68,21 @@ void expr_reset(Emit *e) {
   ExprState *s = e->expr;
   if (!s->bound) {
     s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
+    s->row = ARENA_ARRAY(e->arena, Row, n + 1);
     s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
   }
   memset(s->bound, 0, sizeof *s->bound * n);
+  memset(s->row, 0, sizeof *s->row * n);
   memset(s->known, 0, sizeof *s->known * n);
 }
 
 void expr_forget(Emit *e) { memset(e->expr->known, 0, sizeof *e->expr->known * e->k->values.n); }
 
 void expr_bind(Emit *e, ValueId v, LLVMValueRef value) { e->expr->bound[v] = value; }
+
+void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem) {
+  e->expr->row[v] = (Row){base, dim, elem};
+}
 
 bool expr_is_bound(Emit *e, ValueId v) { return e->expr->bound[v] != NULL; }
 
@@ -525,8 +531,26 @@ static LLVMValueRef element_wise(Emit *e, const Op *op, ValueId v, const Point *
   return unary(e, op, result, operand_as(e, op, 0, result, p));
 }
 
+/* The one index decides; other dims are those of the current row. */
+static LLVMValueRef load_row(Emit *e, const Row *row, const Point *p) {
+  const Index *x = point_need(e, p, row->dim);
+  LLVMTypeRef type = emit_type(e, row->elem);
+  Where w = {.pointer = row->base};
+  if (x->each) {
+    w.offset = x->each;
+    return load_spread(e, row->elem, &w, p->mask);
+  }
+  LLVMValueRef at = x->at, pointer = LLVMBuildGEP2(e->builder, type, row->base, &at, 1, "");
+  if (x->lane && p->mask) return load_masked(e, row->elem, pointer, p->mask);
+  if (x->lane) type = LLVMVectorType(type, (unsigned)e->lanes);
+  LLVMValueRef v = LLVMBuildLoad2(e->builder, type, pointer, "");
+  LLVMSetAlignment(v, (unsigned)elem_bytes(row->elem));
+  return v;
+}
+
 static LLVMValueRef compute(Emit *e, ValueId v, const Point *p) {
   const Op *op = value_def(e->k, v);
+  if (e->expr->row[v].base) return load_row(e, &e->expr->row[v], p);
   if (!op) return expr_load(e, v, p);
   if (!(op_flags(op->code) & POINT))
     bug("kernel %s: %s is not bound at this point", e->k->name, op_name(op->code));

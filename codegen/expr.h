@@ -11,8 +11,15 @@ typedef struct Known { /* a value that was evaluated at a point */
   LLVMValueRef mask, value;
 } Known;
 
+typedef struct Row { /* values along one dim in memory, in the form of registers (bf16 as f32) */
+  LLVMValueRef base; /* NULL: none */
+  Str dim;
+  Elem elem;
+} Row;
+
 typedef struct ExprState {
   LLVMValueRef *bound; /* per value of the kernel function, NULL: not bound */
+  Row *row;
   Known **known;
 } ExprState;
 

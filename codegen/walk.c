@@ -20,6 +20,40 @@ void emit_set(Emit *e, LLVMValueRef variable, LLVMValueRef value) {
   LLVMBuildStore(e->builder, value, variable);
 }
 
+/* ---- storing ---- */
+
+static LLVMValueRef lacks(Emit *e, const Nest *n, ValueId v, const Point *p, LLVMValueRef all) {
+  for (int i = 0; n && i < n->n; i++) {
+    Str dim = n->dim[i].dim;
+    if (type_find(value_type(e->k, v), dim) >= 0) continue;
+    LLVMValueRef at = point_find(p, dim)->at;
+    LLVMValueRef zero = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
+    all = all ? LLVMBuildAnd(e->builder, all, zero, "") : zero;
+  }
+  return all;
+}
+
+static bool seen(const ValueId *v, uint32_t n) { /* the same value may be several results */
+  for (uint32_t i = 0; i < n; i++)
+    if (v[i] == v[n]) return true;
+  return false;
+}
+
+void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v) {
+  LLVMValueRef value[MAX_RESULTS];
+  for (uint32_t i = 0; i < n; i++) value[i] = expr_value(e, v[i], p);
+  for (uint32_t i = 0; i < n; i++) {
+    if (seen(v, i)) continue;
+    LLVMValueRef once = lacks(e, b, v[i], p, lacks(e, a, v[i], p, NULL));
+    Branch branch = {0};
+    if (once) branch = emit_if(e, once);
+    expr_put(e, v[i], p, value[i]);
+    if (once) emit_end_if(e, branch);
+  }
+}
+
+/* ---- loops ---- */
+
 static int64_t blocks(const Walk *w) {
   int64_t inner = nest_inner(w->nest);
   return (inner + w->block - 1) / w->block;

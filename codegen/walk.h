@@ -27,6 +27,10 @@ int64_t walk_units(const Walk *w);
 void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to); /* units from .. to - 1 */
 void walk_all(Emit *e, const Walk *w);
 
+/* Stores n values to their result buffers: all are evaluated at p before any is stored, because a result may lie in the
+   buffer of an operand. A value that lacks dims of the spaces a or b (NULL: none) is stored where those are 0. */
+void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v);
+
 /* Variables: memory in the entry block that the pass pipeline turns into registers; for sums over nested loops. */
 LLVMValueRef emit_variable(Emit *e, LLVMTypeRef type);
 LLVMValueRef emit_get(Emit *e, LLVMTypeRef type, LLVMValueRef variable);

@@ -21,7 +21,7 @@ Harness *harness_new(const char *target) {
   h->ctx = c, h->arena = c->arena, h->target = target;
   h->low = -2, h->high = 2, h->int_low = -1, h->int_high = 9;
   h->random = 88172645463325252u, h->workers = 2;
-  harness_add(h, "shardc-ir 1\nmodel Test\nafter lower\n");
+  harness_add(h, "shardc-ir 1\nmodel Test\nafter select\n");
   return h;
 }
 
@@ -45,7 +45,7 @@ int64_t harness_random(Harness *h, int64_t low, int64_t high) {
 }
 
 static const char *shape_words(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size,
-                             const int *order, bool padded) {
+                             const int *order, bool padded, const char *which) {
   const char *axes = "", *strides = "";
   int64_t stride[MAX_RANK], s = 1;
   bool dense = true;
@@ -60,23 +60,32 @@ static const char *shape_words(Harness *h, const char *elem, int n, const char *
     strides = arena_printf(h->arena, "%s%s%lld", strides, comma, (long long)stride[i]);
   }
   if (dense) return arena_printf(h->arena, "%s[%s]", elem, axes);
-  return arena_printf(h->arena, "%s[%s] {strides(%s)}", elem, axes, strides);
+  return arena_printf(h->arena, "%s[%s] {%sstrides(%s)}", elem, axes, which, strides);
 }
 
 const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
   int order[MAX_RANK];
   for (int i = 0; i < n; i++) order[i] = i;
-  return shape_words(h, elem, n, dim, size, order, false);
+  return shape_words(h, elem, n, dim, size, order, false, "");
 }
 
-const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+static const char *random_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size,
+                               const char *which) {
   int order[MAX_RANK];
   for (int i = 0; i < n; i++) order[i] = i;
   for (int i = n - 1; i > 0 && harness_random(h, 0, 2) == 0; i--) {
     int j = (int)harness_random(h, 0, i), t = order[i];
     order[i] = order[j], order[j] = t;
   }
-  return shape_words(h, elem, n, dim, size, order, true);
+  return shape_words(h, elem, n, dim, size, order, true, which);
+}
+
+const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+  return random_type(h, elem, n, dim, size, "");
+}
+
+const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+  return random_type(h, elem, n, dim, size, "0: ");
 }
 
 /* ---- tuning, building, loading ---- */

@@ -31,7 +31,9 @@ void harness_add(Harness *h, const char *format, ...) __attribute__((format(prin
 /* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|), or that fail otherwise. */
 int harness_run(Harness *h, double tolerance);
 int64_t harness_random(Harness *h, int64_t low, int64_t high); /* inclusive */
-/* A type such as "f32[A:3, B:5] strides(8, 1)": dims in random order and sometimes padded strides, for dims given in order. */
+/* A type such as "f32[A:3, B:5] {strides(8, 1)}" of an argument: dims sometimes in another order, sometimes padded strides; the
+   same for the (first) result of an op; and plainly dense, of either. */
+const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
 const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
 const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
 /* ns per call of all phases of a kernel, best of `times`; for benchmarks. The kernel must be the only one. */

@@ -1,0 +1,146 @@
+/* Accumulators of reductions: see reduce.h. Floats of 16 bits add up in f32. Lanes are joined as a tree of fixed shape, so that the
+   same elements give the same bits every time. argmax keeps the first of equals: a later element must be larger. */
+#include "reduce.h"
+#include <math.h>
+
+static bool is_argmax(const Op *op) { return op->code == OP_argmax; }
+
+int accumulator_parts(const Op *op) { return is_argmax(op) ? 2 : 1; }
+
+Elem accumulator_elem(Elem elem, int part) {
+  if (part) return ELEM_i32;
+  return elem == ELEM_bf16 || elem == ELEM_f16 ? ELEM_f32 : elem;
+}
+
+static LLVMValueRef number(Emit *e, Elem elem, double v, LLVMTypeRef type) {
+  LLVMValueRef x = emit_number(e, elem, v);
+  return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? emit_splat(e, x, (int)LLVMGetVectorSize(type)) : x;
+}
+
+static LLVMValueRef lowest(Emit *e, Elem elem, LLVMTypeRef type, bool negative) {
+  if (elem_class(elem) == CLASS_FLOAT) return number(e, elem, negative ? -INFINITY : INFINITY, type);
+  if (elem == ELEM_i64) {
+    LLVMValueRef x = emit_i64(e, negative ? INT64_MIN : INT64_MAX);
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? emit_splat(e, x, (int)LLVMGetVectorSize(type)) : x;
+  }
+  if (elem == ELEM_bool) return number(e, elem, !negative, type);
+  return number(e, elem, negative ? INT32_MIN : INT32_MAX, type);
+}
+
+/* What changes nothing. */
+static LLVMValueRef neutral(Emit *e, const Op *op, Elem elem, LLVMTypeRef type) {
+  if (op->code == OP_sum) return LLVMConstNull(type);
+  return lowest(e, elem, type, op->code != OP_rmin);
+}
+
+Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n) {
+  Elem elem = value_type(e->k, op->in[0])->elem;
+  Accumulator a = {.op = op, .elem = elem, .across = across && lanes > 1, .n = is_argmax(op) ? 1 : n};
+  a.type = emit_vector(e, accumulator_elem(elem, 0), lanes);
+  a.index_type = emit_vector(e, ELEM_i32, lanes);
+  for (int i = 0; i < a.n; i++) a.value[i] = emit_variable(e, a.type);
+  if (is_argmax(op)) a.index = emit_variable(e, a.index_type);
+  return a;
+}
+
+void accumulator_start(Emit *e, Accumulator *a) {
+  for (int i = 0; i < a->n; i++) emit_set(e, a->value[i], neutral(e, a->op, a->elem, a->type));
+  if (a->index) emit_set(e, a->index, number(e, ELEM_i32, INT32_MAX, a->index_type));
+}
+
+static int type_lanes(LLVMTypeRef t) {
+  return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(t) : 0;
+}
+
+/* Index of the argmax dim at p, as i32 in the accumulator's shape. */
+static LLVMValueRef position(Emit *e, const Accumulator *a, const Point *p) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  const Index *x = point_find(p, a->op->group[0].from[0]);
+  int lanes = type_lanes(a->index_type);
+  LLVMValueRef at = emit_splat(e, LLVMBuildTrunc(e->builder, x->at, i32, ""), lanes);
+  return x->lane ? LLVMBuildAdd(e->builder, at, emit_lane_numbers(e, i32, lanes, 1), "") : at;
+}
+
+static LLVMValueRef larger(Emit *e, Elem elem, LLVMValueRef x, LLVMValueRef than) {
+  if (elem_class(elem) == CLASS_FLOAT) return LLVMBuildFCmp(e->builder, LLVMRealOGT, x, than, "");
+  return LLVMBuildICmp(e->builder, elem == ELEM_bool ? LLVMIntUGT : LLVMIntSGT, x, than, "");
+}
+
+static void take_argmax(Emit *e, Accumulator *a, LLVMValueRef x, const Point *p) {
+  LLVMValueRef best = emit_get(e, a->type, a->value[0]), at = emit_get(e, a->index_type, a->index);
+  LLVMValueRef take = larger(e, a->elem, x, best);
+  emit_set(e, a->value[0], LLVMBuildSelect(e->builder, take, x, best, ""));
+  emit_set(e, a->index, LLVMBuildSelect(e->builder, take, position(e, a, p), at, ""));
+}
+
+void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
+  LLVMValueRef x = emit_splat(e, expr_value(e, a->op->in[0], p), type_lanes(a->type));
+  if (p->mask && type_lanes(a->type))
+    x = LLVMBuildSelect(e->builder, p->mask, x, neutral(e, a->op, a->elem, a->type), "");
+  if (is_argmax(a->op)) {
+    take_argmax(e, a, x, p);
+    return;
+  }
+  LLVMValueRef old = emit_get(e, a->type, a->value[which]);
+  emit_set(e, a->value[which], math_combine(e, a->op->code, old, x));
+}
+
+/* Of two (value, index) the larger value, then the smaller index. */
+static void join_argmax(Emit *e, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]) {
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef more = larger(e, elem, with[0], into[0]), less = larger(e, elem, into[0], with[0]);
+  LLVMValueRef before = LLVMBuildICmp(b, LLVMIntSLT, with[1], into[1], "");
+  LLVMValueRef tie = LLVMBuildAnd(b, LLVMBuildNot(b, less, ""), before, "");
+  LLVMValueRef take = LLVMBuildOr(b, more, tie, "");
+  into[0] = LLVMBuildSelect(b, take, with[0], into[0], "");
+  into[1] = LLVMBuildSelect(b, take, with[1], into[1], "");
+}
+
+void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]) {
+  if (is_argmax(op)) join_argmax(e, elem, into, with);
+  else into[0] = math_combine(e, op->code, into[0], with[0]);
+}
+
+static void halves(Emit *e, LLVMValueRef x, LLVMValueRef half[2]) {
+  int n = emit_lanes_of(x) / 2;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  for (int h = 0; h < 2; h++) {
+    LLVMValueRef at[64];
+    for (int i = 0; i < n; i++) at[i] = LLVMConstInt(i32, (uint64_t)(h * n + i), 0);
+    half[h] = n == 1 ? LLVMBuildExtractElement(e->builder, x, at[0], "")
+                     : LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(at, (unsigned)n), "");
+  }
+}
+
+void accumulator_state(Emit *e, Accumulator *a, LLVMValueRef state[2]) {
+  state[0] = emit_get(e, a->type, a->value[0]);
+  state[1] = a->index ? emit_get(e, a->index_type, a->index) : NULL;
+  for (int i = 1; i < a->n; i++) {
+    LLVMValueRef with[2] = {emit_get(e, a->type, a->value[i]), NULL};
+    accumulator_join(e, a->op, a->elem, state, with);
+  }
+  while (a->across && emit_lanes_of(state[0])) {
+    LLVMValueRef half[2][2] = {{0}};
+    for (int s = 0; s < 2; s++) {
+      LLVMValueRef h[2] = {NULL, NULL};
+      if (state[s]) halves(e, state[s], h);
+      half[0][s] = h[0], half[1][s] = h[1];
+    }
+    state[0] = half[0][0], state[1] = half[0][1];
+    accumulator_join(e, a->op, a->elem, state, half[1]);
+  }
+}
+
+/* Where no element was larger than the least number, the first one is the answer. */
+LLVMValueRef accumulator_result(Emit *e, const Op *op, const LLVMValueRef state[2]) {
+  if (!is_argmax(op)) return state[0];
+  LLVMValueRef none = number(e, ELEM_i32, INT32_MAX, LLVMTypeOf(state[1]));
+  LLVMValueRef missing = LLVMBuildICmp(e->builder, LLVMIntEQ, state[1], none, "");
+  return LLVMBuildSelect(e->builder, missing, LLVMConstNull(LLVMTypeOf(state[1])), state[1], "");
+}
+
+LLVMValueRef accumulator_finish(Emit *e, Accumulator *a) {
+  LLVMValueRef state[2];
+  accumulator_state(e, a, state);
+  return accumulator_result(e, a->op, state);
+}

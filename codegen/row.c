@@ -1,0 +1,178 @@
+/* Family row: reductions and scans over the same dims, with element-wise ops before, between and after: softmax, norms, log-sum-exp,
+   their gradients.
+
+   A chunk does a range of rows. A row is walked once per level: reductions whose operands need no other reduction first, then
+   those that need these, and so on; a row stays in the cache meanwhile. Results of full size are stored in the last of
+   these walks and results of the row after it, so that a result may lie in the buffer of an operand. A scan goes along the
+   row once more, one element at a time, into scratch, where later levels read it.
+
+   variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`: lanes run over
+   neighbouring rows (reduced dims are outer in storage), nothing is joined. `scalar`: one element at a time.
+   tile = [block of rows, unroll]. */
+#include "reduce.h"
+
+typedef struct Rows {
+  Emit *e;
+  Reductions r;
+  int *level;
+  Nest kept, over;
+  bool lanes_over, lanes_kept; /* which space runs over the lanes */
+  int unroll, passes;
+  Accumulator *acc;        /* of each reduction, scans excluded */
+  const Point *row;        /* while a row is emitted */
+  int pass;
+  uint32_t nfull, nrow;    /* results of full size, of rows */
+  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
+} Rows;
+
+static const Op *reduction(const Rows *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
+
+static bool is_scan(const Op *o) { return op_family(o->code) == FAMILY_SCAN; }
+
+static bool now(const Rows *s, const Op *o) { return s->level[o->in[0]] == s->pass; }
+
+/* ---- what the kernel asks for ---- */
+
+static bool along_row(const Rows *s, ValueId v) {
+  const Type *t = value_type(s->e->k, v);
+  for (int i = 0; i < s->r.over.n; i++)
+    if (type_find(t, s->r.over.axis[i].dim) >= 0) return true;
+  return false;
+}
+
+static void sort_results(Rows *s) {
+  const Fn *k = s->e->k;
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId v = k->results.at[i];
+    bool full = along_row(s, v);
+    if (full) s->full[s->nfull++] = v;
+    else s->per_row[s->nrow++] = v;
+    if (full && s->level[v] >= s->passes) s->passes = s->level[v] + 1;
+  }
+  for (int i = 0; i < s->r.n; i++)
+    if (s->level[reduction(s, i)->in[0]] >= s->passes) s->passes = s->level[reduction(s, i)->in[0]] + 1;
+}
+
+/* What depends on a reduction must not be read at another row: that row's value is not known here. */
+static void check_moves(const Rows *s) {
+  const Fn *k = s->e->k;
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
+    if (!moves || !s->level[o->in[0]]) continue;
+    for (int g = 0; g < o->ngroups; g++)
+      for (int d = 0; d < o->group[g].nfrom; d++)
+        if (axes_have(&s->r.kept, o->group[g].from[d]))
+          bug("kernel %s: %s moves rows of what depends on a reduction", k->name, op_name(o->code));
+  }
+}
+
+/* ---- one walk along a row ---- */
+
+static void element(void *state, const Point *p, int n, LLVMValueRef start) {
+  Rows *s = state;
+  (void)start;
+  for (int i = 0; i < s->r.n; i++) {
+    if (is_scan(reduction(s, i)) || !now(s, reduction(s, i))) continue;
+    for (int u = 0; u < n; u++) accumulator_take(s->e, &s->acc[i], s->acc[i].n > 1 ? u : 0, &p[u]);
+  }
+  if (s->pass == s->passes - 1)
+    for (int u = 0; u < n; u++) walk_store(s->e, &s->kept, &s->over, &p[u], s->nfull, s->full);
+}
+
+static bool walks(const Rows *s) {
+  if (s->pass == s->passes - 1 && s->nfull) return true;
+  for (int i = 0; i < s->r.n; i++)
+    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) return true;
+  return false;
+}
+
+static void reduce_pass(Rows *s) {
+  for (int i = 0; i < s->r.n; i++)
+    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) accumulator_start(s->e, &s->acc[i]);
+  Walk w = {.nest = &s->over, .block = nest_inner(&s->over), .lanes = s->lanes_over, .unroll = s->unroll,
+            .base = s->row, .body = element, .state = s};
+  walk_all(s->e, &w);
+  for (int i = 0; i < s->r.n; i++)
+    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i)))
+      expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i]));
+}
+
+/* ---- scans ---- */
+
+static LLVMValueRef scan_memory(Rows *s, int which) {
+  int before = 0;
+  for (int i = 0; i < which; i++) before += is_scan(reduction(s, i));
+  int64_t row = (s->r.over.axis[0].size * 8 + 63) / 64 * 64;
+  LLVMValueRef at = emit_i64(s->e, before * row);
+  return LLVMBuildGEP2(s->e->builder, LLVMInt8TypeInContext(s->e->context), s->e->scratch, &at, 1, "");
+}
+
+static void scan(Rows *s, int which) {
+  Emit *e = s->e;
+  const Op *o = reduction(s, which);
+  Str dim = o->group[0].from[0];
+  Elem elem = accumulator_elem(value_type(e->k, o->in[0])->elem, 0);
+  int64_t n = type_size(value_type(e->k, o->in[0]), dim);
+  LLVMValueRef memory = scan_memory(s, which), zero = emit_number(e, elem, 0);
+  Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, n), 1, 1, &zero);
+  LLVMValueRef at = l.i;
+  if (attr_int(&o->attrs, ATTR_inverse, 0)) at = LLVMBuildSub(e->builder, emit_i64(e, n - 1), l.i, "");
+  Point p = *s->row;
+  point_set(&p, (Index){.dim = dim, .at = at});
+  expr_forget(e);
+  l.next[0] = math_combine(e, OP_sum, l.phi[0], expr_value(e, o->in[0], &p));
+  LLVMValueRef to = LLVMBuildGEP2(e->builder, emit_type(e, elem), memory, &at, 1, "");
+  LLVMBuildStore(e->builder, l.next[0], to);
+  expr_forget(e);
+  emit_loop_end(e, &l);
+  expr_bind_row(e, o->out, memory, dim, elem);
+}
+
+/* ---- rows ---- */
+
+static void row(void *state, const Point *p, int n, LLVMValueRef start) {
+  Rows *s = state;
+  (void)n, (void)start;
+  s->row = p;
+  for (int i = 0; i < s->r.n; i++) {
+    expr_bind(s->e, reduction(s, i)->out, NULL);
+    expr_bind_row(s->e, reduction(s, i)->out, NULL, NULL, ELEM_f32);
+  }
+  for (s->pass = 0; s->pass < s->passes; s->pass++) {
+    if (walks(s)) reduce_pass(s);
+    for (int i = 0; i < s->r.n; i++)
+      if (is_scan(reduction(s, i)) && now(s, reduction(s, i))) scan(s, i);
+  }
+  expr_forget(s->e);
+  walk_store(s->e, &s->kept, NULL, p, s->nrow, s->per_row);
+}
+
+static void make_accumulators(Rows *s) {
+  s->acc = ARENA_ARRAY(s->e->arena, Accumulator, s->r.n + 1);
+  int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1;
+  for (int i = 0; i < s->r.n; i++)
+    if (!is_scan(reduction(s, i)))
+      s->acc[i] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over, s->unroll);
+}
+
+void row_emit(Emit *e) {
+  const Fn *k = e->k;
+  Str variant = attr_str(&k->attrs, ATTR_variant, "");
+  const int64_t *tile = attr_get(&k->attrs, ATTR_tile)->list;
+  Rows s = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
+  ValueId reference = nest_reference(k, &s.r.over);
+  s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
+  s.lanes_over = !strcmp(variant, "row"), s.lanes_kept = !strcmp(variant, "rows");
+  s.unroll = (int)tile[1];
+  if (!s.lanes_over && !s.lanes_kept) e->lanes = 1;
+  sort_results(&s);
+  check_moves(&s);
+  emit_begin_phase(e, 0);
+  make_accumulators(&s);
+  Walk w = {.nest = &s.kept, .block = tile[0], .lanes = s.lanes_kept, .unroll = 1, .body = row, .state = &s};
+  LLVMValueRef from, to;
+  emit_chunk_range(e, walk_units(&w), attr_get(&k->attrs, ATTR_chunks)->list[0], &from, &to);
+  walk(e, &w, from, to);
+  emit_end_phase(e);
+}
