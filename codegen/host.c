@@ -1,0 +1,75 @@
+/* The host program: the module after `memory` as C that a person can read.
+
+   One function per body and entry, constant tables around them. The text does no arithmetic on
+   tensors: it calls what rt_abi.def lists, with addresses that are literals, or base + i * stride
+   in loops. Nothing in it depends on the machine or the time of compilation: the same module gives
+   the same text. */
+#include "host.h"
+#include <ctype.h>
+#include <stdio.h>
+
+void host_put(Host *h, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  size_t n = (size_t)vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  if (h->n + n + 1 > h->cap) {
+    h->cap = (h->n + n + 1) * 2;
+    char *grown = arena_alloc(h->m->arena, h->cap);
+    if (h->n) memcpy(grown, h->text, h->n);
+    h->text = grown;
+  }
+  vsnprintf(h->text + h->n, n + 1, format, again);
+  va_end(again);
+  h->n += n;
+}
+
+/* Octal escapes always have three digits, so that no digit of the text can join them. */
+void host_string(Host *h, const char *s) {
+  host_put(h, "\"");
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '\n' && s[1]) host_put(h, "\\n\"\n    \"");
+    else if (c == '\n') host_put(h, "\\n");
+    else if (c == '"' || c == '\\') host_put(h, "\\%c", c);
+    else if (c < 32 || c > 126) host_put(h, "\\%03o", c);
+    else host_put(h, "%c", c);
+  }
+  host_put(h, "\"");
+}
+
+const char *host_c_name(Host *h, Str name) {
+  char *s = arena_strndup(h->m->arena, name, strlen(name));
+  for (char *p = s; *p; p++)
+    if (!isalnum((unsigned char)*p)) *p = '_';
+  return s;
+}
+
+const char *host_source(Host *h, Loc l) {
+  if (!l.file || l.file > h->m->sources.n) return "";
+  const char *name = h->m->sources.at[l.file - 1].name, *slash = strrchr(name, '/');
+  return arena_printf(h->m->arena, "%s:%u", slash ? slash + 1 : name, l.line);
+}
+
+int64_t host_global_bytes(const Global *g) {
+  return type_count(&g->type) * elem_bytes(g->type.elem);
+}
+
+const char *host_arena(const Global *g) {
+  return g->kind == GLOBAL_PARAM ? "weights" : g->kind == GLOBAL_STATE ? "states" : "io";
+}
+
+char *host_write(Module *m) {
+  Host h = {.m = m};
+  host_put(&h,
+           "/* The host program of model %s, written by shardc. Kernels are compiled apart; "
+           "addresses are final. */\n",
+           m->model);
+  host_put(&h, "#include \"rt.h\"\n");
+  host_kernels(&h);
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) host_function(&h, m->fns.at[i]);
+  host_tables(&h);
+  return h.text;
+}

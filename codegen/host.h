@@ -1,0 +1,27 @@
+/* What the files of the host writer share: the text that grows, and its three parts. */
+#ifndef SHARDC_HOST_H
+#define SHARDC_HOST_H
+#include "codegen.h"
+
+typedef struct Host {
+  Module *m;
+  char *text;
+  size_t n, cap;
+} Host;
+
+void host_put(Host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void host_string(Host *h, const char *s);   /* as a C string */
+const char *host_c_name(Host *h, Str name); /* h.forward -> h_forward */
+const char *host_source(Host *h, Loc l);    /* gpt2.shard:19, "" if unknown */
+int64_t host_global_bytes(const Global *g);
+const char *host_arena(const Global *g); /* weights, states, io: variables of generated functions */
+
+void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of the functions */
+void host_tables(Host *h);  /* everything behind them, rt_the_program last */
+void host_function(Host *h, const Fn *f); /* host_body.c */
+
+typedef struct HostCount {
+  double flop, bytes;
+} HostCount;
+HostCount host_count(const Module *m, const Fn *f); /* host_count.c: of one run, loops included */
+#endif

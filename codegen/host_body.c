@@ -1,0 +1,272 @@
+/* Host writer: one C function per body and entry.
+
+   A body gets its frame, the addresses of its arguments in[] (in[0]: the loop counter) and of its
+   results out[]. A loop computes both for each round: invariant addresses, base + i * stride for
+   stacked ones, and for carried values
+     - the same address in every round when the body updates them in place;
+     - the slices of a saved result, when the body saves what it was given: round i reads slice i,
+   writes the next one;
+     - otherwise two buffers in turn, so chosen that the last round writes the loop's result. */
+#include "host.h"
+
+typedef struct Body {
+  Host *h;
+  const Fn *f;
+  uint32_t *number; /* of each value, as printed */
+} Body;
+
+static const Value *value(const Body *b, ValueId v) { return &b->f->values.at[v]; }
+
+static void number_values(Body *b) {
+  const Fn *f = b->f;
+  uint32_t n = 0;
+  b->number = ARENA_ARRAY(b->h->m->arena, uint32_t, f->values.n + 1);
+  for (uint32_t i = 0; i < f->args.n; i++) b->number[f->args.at[i]] = n++;
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nout; k++) b->number[f->ops.at[i].out + k] = n++;
+}
+
+static const char *plus(Body *b, const char *base, int64_t offset) {
+  return offset ? arena_printf(b->h->m->arena, "%s + %lld", base, (long long)offset) : base;
+}
+
+static const char *address(Body *b, ValueId v) {
+  const Storage *s = &value(b, v)->storage;
+  Arena *a = b->h->m->arena;
+  switch (s->place) {
+  case PLACE_FRAME: return plus(b, "frame", s->at);
+  case PLACE_ARG: return plus(b, arena_printf(a, "in[%u]", s->slot), s->at);
+  case PLACE_RESULT: return plus(b, arena_printf(a, "out[%u]", s->slot), s->at);
+  case PLACE_GLOBAL: {
+    const Global *g = b->h->m->globals.at[s->slot];
+    return plus(b, host_arena(g), g->storage.at + s->at);
+  }
+  default: bug("host: value %u of %s has no place", v, b->f->name);
+  }
+}
+
+static const char *label(Body *b, ValueId v) {
+  const Storage *s = &value(b, v)->storage;
+  const char *type = type_text(b->h->m, value_type(b->f, v));
+  const char *name = s->place == PLACE_GLOBAL ? b->h->m->globals.at[s->slot]->name : "";
+  return arena_printf(b->h->m->arena, "%%%u%s%s %s", b->number[v], *name ? " " : "", name, type);
+}
+
+static void put_buffer(Body *b, const char *indent, ValueId v) {
+  host_put(b->h, "%s%s, /* %s */\n", indent, address(b, v), label(b, v));
+}
+
+/* ---- kernels ---- */
+
+static void put_place(Body *b, const Op *o) {
+  const char *source = host_source(b->h, o->loc);
+  if (*source) host_put(b->h, " /* %s */", source);
+}
+
+static const char *work_at(Body *b, const Op *o) {
+  return plus(b, "frame", attr_int(&o->attrs, ATTR_work_at, 0));
+}
+
+static void put_kernel(Body *b, const Op *o) {
+  host_put(b->h, "  {");
+  put_place(b, o);
+  host_put(b->h, "\n    void *const buffers[] = {\n");
+  for (uint32_t i = 0; i < o->nin; i++) put_buffer(b, "        ", o->in[i]);
+  for (uint32_t i = 0; i < o->nout; i++) put_buffer(b, "        ", o->out + i);
+  if (attr_int(&o->callee->attrs, ATTR_workspace, 0))
+    host_put(b->h, "        %s, /* workspace */\n", work_at(b, o));
+  host_put(b->h, "    };\n    rt_launch(rt, &%s, buffers);\n  }\n",
+           kernel_symbol(b->h->m, o->callee));
+}
+
+/* ---- loops ---- */
+
+typedef struct Loop {
+  const Op *o;
+  uint32_t carry, invariant;
+  int64_t trip;
+  bool reverse;
+  Str dim;
+} Loop;
+
+static Loop loop_of(const Op *o) {
+  return (Loop){o,
+                (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
+                (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
+                attr_int(&o->attrs, ATTR_trip, 0),
+                attr_int(&o->attrs, ATTR_reverse, 0) != 0,
+                o->group[0].from[0]};
+}
+
+static bool is_arg(const Op *o, uint32_t result, uint32_t arg) {
+  const Storage *s = &o->callee->values.at[o->callee->results.at[result]].storage;
+  return s->place == PLACE_ARG && s->slot == arg;
+}
+
+/* The stacked result whose slices are the buffers of carried value j, or 0. */
+static uint32_t saved_as(const Loop *l, uint32_t j) {
+  for (uint32_t i = l->carry; i < l->o->nout; i++)
+    if (is_arg(l->o, i, j + 1)) return i;
+  return 0;
+}
+
+static int64_t step_bytes(Body *b, const Loop *l, ValueId v) {
+  const Value *x = value(b, v);
+  return x->storage.stride[type_find(&x->type, l->dim)] * elem_bytes(x->type.elem);
+}
+
+static int64_t value_bytes(Body *b, ValueId v) {
+  const Type *t = value_type(b->f, v);
+  return type_count(t) * elem_bytes(t->elem);
+}
+
+static const char *slice(Body *b, const Loop *l, ValueId v, const char *index) {
+  return arena_printf(b->h->m->arena, "%s + %s * %lld", address(b, v), index,
+                      (long long)step_bytes(b, l, v));
+}
+
+static void put_copy(Body *b, const char *to, ValueId from) {
+  const char *have = address(b, from);
+  if (strcmp(to, have))
+    host_put(b->h, "  rt_copy(rt, %s, %s, %lld); /* %s */\n", to, have,
+             (long long)value_bytes(b, from), label(b, from));
+}
+
+static const char *second_buffer(Body *b, const Loop *l, uint32_t j) {
+  const Attr *slots = attr_get(&l->o->attrs, ATTR_slots);
+  return plus(b, "frame", slots && slots->list[j] >= 0 ? slots->list[j] : 0);
+}
+
+/* What carried value j needs before the first round. */
+static void put_carry_start(Body *b, const Loop *l, uint32_t j) {
+  uint32_t saved = saved_as(l, j);
+  ValueId r = l->o->out + j;
+  if (saved)
+    put_copy(b,
+             slice(b, l, l->o->out + saved,
+                   l->reverse ? arena_printf(b->h->m->arena, "%lld", (long long)l->trip - 1) : "0"),
+             l->o->in[j]);
+  else if (is_arg(l->o, j, j + 1)) put_copy(b, address(b, r), l->o->in[j]);
+}
+
+static const char *carry_in(Body *b, const Loop *l, uint32_t j) {
+  const char *result = address(b, l->o->out + j), *first = address(b, l->o->in[j]);
+  uint32_t saved = saved_as(l, j);
+  if (saved) return slice(b, l, l->o->out + saved, "i");
+  if (is_arg(l->o, j, j + 1)) return result;
+  if (l->trip == 1) return first;
+  const char *odd = l->trip & 1 ? result : second_buffer(b, l, j),
+             *even = l->trip & 1 ? second_buffer(b, l, j) : result;
+  return arena_printf(b->h->m->arena, "n == 0 ? %s : n & 1 ? %s : %s", first, odd, even);
+}
+
+static const char *carry_out(Body *b, const Loop *l, uint32_t j) {
+  const char *result = address(b, l->o->out + j);
+  uint32_t saved = saved_as(l, j);
+  if (is_arg(l->o, j, j + 1) || l->trip == 1) return result;
+  if (saved)
+    return arena_printf(b->h->m->arena, "n == %lld ? %s : %s", (long long)l->trip - 1, result,
+                        slice(b, l, l->o->out + saved, l->reverse ? "(i - 1)" : "(i + 1)"));
+  const char *odd = l->trip & 1 ? second_buffer(b, l, j) : result,
+             *even = l->trip & 1 ? result : second_buffer(b, l, j);
+  return arena_printf(b->h->m->arena, "n & 1 ? %s : %s", odd, even);
+}
+
+static void put_loop_inputs(Body *b, const Loop *l) {
+  const Op *o = l->o;
+  host_put(b->h, "    char *const into[] = {\n        rt_counter(rt, i),\n");
+  for (uint32_t k = 0; k < o->nin; k++) {
+    const char *at = k < l->carry                  ? carry_in(b, l, k)
+                     : k < l->carry + l->invariant ? address(b, o->in[k])
+                                                   : slice(b, l, o->in[k], "i");
+    host_put(b->h, "        %s, /* %s */\n", at, label(b, o->in[k]));
+  }
+  host_put(b->h, "    };\n");
+}
+
+static void put_loop_outputs(Body *b, const Loop *l) {
+  const Op *o = l->o;
+  host_put(b->h, "    char *const from[] = {\n");
+  for (uint32_t k = 0; k < o->nout; k++)
+    host_put(b->h, "        %s, /* %s */\n",
+             k < l->carry ? carry_out(b, l, k) : slice(b, l, o->out + k, "i"),
+             label(b, o->out + k));
+  if (!o->nout) host_put(b->h, "        0,\n");
+  host_put(b->h, "    };\n");
+}
+
+static void put_loop(Body *b, const Op *o) {
+  Loop l = loop_of(o);
+  for (uint32_t j = 0; j < l.carry; j++) put_carry_start(b, &l, j);
+  host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
+  const char *source = host_source(b->h, o->loc);
+  host_put(b->h, "%s%s */\n", *source ? ", " : "", source);
+  if (l.reverse) host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)l.trip - 1);
+  else host_put(b->h, "    const int64_t i = n;\n");
+  put_loop_inputs(b, &l);
+  put_loop_outputs(b, &l);
+  host_put(b->h, "    body_%s(rt, %s, into, from);\n  }\n", host_c_name(b->h, o->callee->name),
+           work_at(b, o));
+}
+
+/* ---- stores ---- */
+
+static void put_store(Body *b, const Op *o) {
+  const Storage *s = &value(b, o->in[0])->storage;
+  if (s->place == PLACE_GLOBAL && b->h->m->globals.at[s->slot] == o->global && s->at == 0) return;
+  put_copy(b, plus(b, host_arena(o->global), o->global->storage.at), o->in[0]);
+}
+
+/* ---- functions ---- */
+
+static bool touches(const Body *b, const char *arena) {
+  for (ValueId v = 0; v < b->f->values.n; v++) {
+    const Storage *s = &value(b, v)->storage;
+    if (s->place == PLACE_GLOBAL && !strcmp(host_arena(b->h->m->globals.at[s->slot]), arena))
+      return true;
+  }
+  for (OpId i = 0; i < b->f->ops.n; i++)
+    if (b->f->ops.at[i].code == OP_store && !strcmp(host_arena(b->f->ops.at[i].global), arena))
+      return true;
+  return false;
+}
+
+static void put_arenas(Body *b) {
+  static const char *const names[][2] = {
+      {"weights", "RT_WEIGHTS"}, {"states", "RT_STATES"}, {"io", "RT_IO"}};
+  for (int i = 0; i < 3; i++)
+    if (touches(b, names[i][0]))
+      host_put(b->h, "  char *const %s = rt->arena[%s];\n", names[i][0], names[i][1]);
+  if (b->f->kind == FN_ENTRY && attr_int(&b->f->attrs, ATTR_frame, 0))
+    host_put(b->h, "  char *const frame = rt->arena[RT_WORK];\n");
+}
+
+static void put_head(Body *b) {
+  const char *name = host_c_name(b->h, b->f->name);
+  long long frame = (long long)attr_int(&b->f->attrs, ATTR_frame, 0),
+            live = (long long)attr_int(&b->f->attrs, ATTR_live, 0);
+  host_put(b->h, "\n/* %s: %lld bytes of work, at least %lld needed at once */\n", b->f->name,
+           frame, live);
+  if (b->f->kind == FN_ENTRY) host_put(b->h, "static void run_%s(rt_ctx *rt) {\n", name);
+  else {
+    host_put(b->h,
+             "static void body_%s(rt_ctx *rt, char *frame, char *const *in, char *const *out) {\n",
+             name);
+    host_put(b->h, "  (void)rt, (void)frame, (void)in, (void)out;\n");
+  }
+}
+
+void host_function(Host *h, const Fn *f) {
+  Body b = {.h = h, .f = f};
+  number_values(&b);
+  put_head(&b);
+  put_arenas(&b);
+  if (f->kind == FN_ENTRY) host_put(h, "  (void)rt;\n");
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_kernel) put_kernel(&b, o);
+    else if (o->code == OP_loop) put_loop(&b, o);
+    else if (o->code == OP_store) put_store(&b, o);
+  }
+  host_put(h, "}\n");
+}

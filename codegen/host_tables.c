@@ -1,0 +1,198 @@
+/* Host writer: the constant tables of runtime/rt.h: kernels, tensors, entries, settings, sources,
+ * the program. */
+#include "host.h"
+#include "cache.h"
+
+static const char *const arena_words[] = {"RT_WEIGHTS", "RT_STATES", "RT_IO", "RT_WORK"};
+static const char *const kind_words[] = {"RT_PARAM", "RT_STATE", "RT_INPUT", "RT_SCALAR",
+                                         "RT_OUTPUT"}; /* by GlobalKind */
+
+static const char *const elem_words[] = {
+#define DTYPE(name, bytes, class) [ELEM_##name] = "RT_" #name,
+#include "ir/dtypes.def"
+#undef DTYPE
+};
+
+static const char *upper(Host *h, const char *s) {
+  char *u = arena_strndup(h->m->arena, s, strlen(s));
+  for (char *p = u; *p; p++)
+    if (*p >= 'a' && *p <= 'z') *p = (char)(*p - 'a' + 'A');
+  return u;
+}
+
+/* ---- kernels ---- */
+
+static void put_kernel(Host *h, const Fn *k) {
+  const char *symbol = kernel_symbol(h->m, k);
+  const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
+  int phases = chunks ? (int)chunks->i : 0;
+  if (phases < 1) bug("host: kernel %s has no chunks", k->name);
+  host_put(h, "rt_chunk");
+  for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
+  host_put(h, ";\nstatic const rt_kernel %s = {\"%s\", \"%s\", %d, {", symbol, k->name,
+           host_source(h, k->loc), phases);
+  for (int p = 0; p < phases; p++)
+    host_put(h, "%s{%s_p%d, %lld}", p ? ", " : "", symbol, p, (long long)chunks->list[p]);
+  host_put(h, "}};\n");
+}
+
+void host_kernels(Host *h) {
+  host_put(h, "\n");
+  for (uint32_t i = 0; i < h->m->fns.n; i++)
+    if (h->m->fns.at[i]->kind == FN_KERNEL) put_kernel(h, h->m->fns.at[i]);
+}
+
+static int put_kernel_list(Host *h) {
+  int n = 0;
+  host_put(h, "\nstatic const rt_kernel *const kernels[] = {\n");
+  for (uint32_t i = 0; i < h->m->fns.n; i++)
+    if (h->m->fns.at[i]->kind == FN_KERNEL)
+      host_put(h, "    &%s,\n", kernel_symbol(h->m, h->m->fns.at[i])), n++;
+  host_put(h, "    0,\n};\n");
+  return n;
+}
+
+/* ---- tensors ---- */
+
+static int arena_index(const Global *g) {
+  return g->kind == GLOBAL_PARAM ? 0 : g->kind == GLOBAL_STATE ? 1 : 2;
+}
+
+static int64_t of_size(const Module *m, const Global *g) {
+  for (uint32_t i = 0; g->of && i < m->dims.n; i++)
+    if (m->dims.at[i].name == g->of) return m->dims.at[i].size;
+  return 0;
+}
+
+static void put_tensor(Host *h, const Global *g) {
+  const Type *t = &g->type;
+  host_put(h, "    {\"%s\", %s, %s, %d, {", g->name, kind_words[g->kind],
+           upper(h, elem_words[t->elem]), t->rank);
+  for (int i = 0; i < t->rank; i++) host_put(h, "%s\"%s\"", i ? ", " : "", t->axis[i].dim);
+  host_put(h, "%s}, {", t->rank ? "" : "0");
+  for (int i = 0; i < t->rank; i++)
+    host_put(h, "%s%lld", i ? ", " : "", (long long)t->axis[i].size);
+  host_put(h, "%s}, ", t->rank ? "" : "0");
+  if (g->of) host_put(h, "\"%s\", %lld", g->of, (long long)of_size(h->m, g));
+  else host_put(h, "0, 0");
+  host_put(h, ", %s, %lld, %lld},\n", arena_words[arena_index(g)], (long long)g->storage.at,
+           (long long)host_global_bytes(g));
+}
+
+static void put_tensors(Host *h) {
+  host_put(h, "\nstatic const rt_tensor tensors[] = {\n");
+  for (uint32_t i = 0; i < h->m->globals.n; i++) put_tensor(h, h->m->globals.at[i]);
+  host_put(h, "    {0},\n};\n");
+}
+
+/* ---- entries ---- */
+
+static int put_entries(Host *h) {
+  int n = 0;
+  host_put(h, "\nstatic const rt_entry entries[] = {\n");
+  for (uint32_t i = 0; i < h->m->fns.n; i++) {
+    const Fn *f = h->m->fns.at[i];
+    if (f->kind != FN_ENTRY) continue;
+    HostCount c = host_count(h->m, f);
+    host_put(h, "    {\"%s\", run_%s, %lld, %lld, %.17g, %.17g},\n", f->name,
+             host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
+             (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes);
+    n++;
+  }
+  host_put(h, "    {0},\n};\n");
+  return n;
+}
+
+/* ---- settings and sources ---- */
+
+static void put_settings(Host *h) {
+  host_put(h, "\nstatic const rt_setting settings[] = {\n");
+  for (uint32_t i = 0; i < h->m->settings.n; i++) {
+    host_put(h, "    {");
+    host_string(h, h->m->settings.at[i].key);
+    host_put(h, ", ");
+    host_string(h, h->m->settings.at[i].value);
+    host_put(h, "},\n");
+  }
+  host_put(h, "    {0},\n};\n");
+}
+
+static void put_sources(Host *h) {
+  host_put(h, "\nstatic const char *const sources[] = {\n");
+  for (uint32_t i = 0; i < h->m->sources.n; i++) {
+    host_put(h, "    ");
+    host_string(h, h->m->sources.at[i].name);
+    host_put(h, ",\n    ");
+    host_string(h, h->m->sources.at[i].text);
+    host_put(h, ",\n");
+  }
+  host_put(h, "    0,\n};\n");
+}
+
+/* ---- the program ---- */
+
+static int64_t arena_end(const Module *m, int arena) {
+  int64_t end = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int64_t to = (g->storage.at + host_global_bytes(g) + 63) / 64 * 64;
+    if (arena_index(g) == arena && to > end) end = to;
+  }
+  return end;
+}
+
+static int64_t work_end(const Module *m) {
+  int64_t end = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    int64_t frame =
+        m->fns.at[i]->kind == FN_ENTRY ? attr_int(&m->fns.at[i]->attrs, ATTR_frame, 0) : 0;
+    if (frame > end) end = frame;
+  }
+  return end;
+}
+
+static int64_t largest(const Module *m, bool of_kernels) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *f = m->fns.at[i];
+    int64_t n = f->kind == FN_KERNEL && of_kernels ? attr_int(&f->attrs, ATTR_scratch, 0) : 0;
+    for (OpId j = 0; j < f->ops.n && !of_kernels; j++)
+      if (f->ops.at[j].code == OP_loop && attr_int(&f->ops.at[j].attrs, ATTR_trip, 0) > n)
+        n = attr_int(&f->ops.at[j].attrs, ATTR_trip, 0);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static const char *hash_of(Host *h) {
+  Hash x = hash_text(hash_begin(), ir_print(h->m, NULL));
+  return arena_printf(h->m->arena, "%016llx%016llx", (unsigned long long)x.a,
+                      (unsigned long long)x.b);
+}
+
+static void put_program(Host *h, int kernels, int entries) {
+  const Module *m = h->m;
+  host_put(h, "\nconst rt_program rt_the_program = {\n    .abi = RT_ABI_VERSION,\n    .model = ");
+  host_string(h, m->model);
+  host_put(h,
+           ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));
+  host_string(h, module_setting(m, "target.name", ""));
+  host_put(h, ",\n    .workers = %d,\n", (int)module_number(m, "target.workers", 1));
+  host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
+           (long long)largest(m, true), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
+           (long long)arena_end(m, 2), (long long)work_end(m));
+  host_put(h, "    .counters = %lld,\n", (long long)largest(m, false));
+  host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", m->globals.n);
+  host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
+  host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);
+  host_put(h, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
+           m->settings.n);
+}
+
+void host_tables(Host *h) {
+  put_tensors(h);
+  int kernels = put_kernel_list(h), entries = put_entries(h);
+  put_settings(h);
+  put_sources(h);
+  put_program(h, kernels, entries);
+}

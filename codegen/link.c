@@ -1,0 +1,217 @@
+/* From a module to a file: text of the host program or of the kernels, or the executable.
+
+   The executable: host.c is compiled by the system's C compiler while the kernels are compiled
+   (build.c); then both are linked with libshardrt.a. Commands run inside the work folder with plain
+   file names, so that no path gets into an object; symbols for debuggers are dropped. The result
+   appears under its name by a rename, complete or not at all.
+
+   libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
+   (build tree) or beside its folder (installed). */
+#include "cache.h"
+#include "codegen.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct Link {
+  Module *m;
+  const BuildOptions *o;
+  Arena *arena;
+  const char *folder; /* where objects are made */
+  const char *lib;    /* where libshardrt.a and rt.h are */
+} Link;
+
+typedef VEC(const char *) Words;
+
+static bool fails(Link *l, const char *code, const char *what, const char *which) {
+  diag_at(l->m->ctx->diag, code, (Span){0}, "%s `%s`: %s", what, which, strerror(errno));
+  return false;
+}
+
+/* ---- commands ---- */
+
+static void show(const Link *l, const Words *w) {
+  if (!l->o->verbose) return;
+  fprintf(stderr, "(in %s)", l->folder);
+  for (uint32_t i = 0; w->at[i]; i++) fprintf(stderr, " %s", w->at[i]);
+  fprintf(stderr, "\n");
+}
+
+static _Noreturn void child_main(const Link *l, const Words *w) {
+  int err =
+      open(arena_printf(l->arena, "%s/cc.err", l->folder), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (err >= 0) dup2(err, STDERR_FILENO);
+  if (!chdir(l->folder)) execvp(w->at[0], (char *const *)w->at);
+  dprintf(STDERR_FILENO, "%s\n", strerror(errno));
+  _exit(127);
+}
+
+static pid_t start(Link *l, Words *w) {
+  vec_push(l->arena, *w, NULL);
+  show(l, w);
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) child_main(l, w);
+  if (pid < 0) fails(l, "E1313", "cannot start", w->at[0]);
+  return pid;
+}
+
+static bool finish(Link *l, pid_t pid, const char *what) {
+  int status;
+  if (pid < 0) return false;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  const char *path = arena_printf(l->arena, "%s/cc.err", l->folder);
+  Bytes words = file_read(l->arena, path);
+  unlink(path);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  Report *r =
+      diag_at(l->m->ctx->diag, "E1312", (Span){0}, "the C compiler `cc` failed to %s", what);
+  if (words.at && words.n)
+    diag_fact(r, "%s", arena_strndup(l->arena, words.at, strcspn(words.at, "\n")));
+  return false;
+}
+
+/* ---- where things are ---- */
+
+static bool has_library(Link *l, const char *folder) {
+  if (access(arena_printf(l->arena, "%s/libshardrt.a", folder), R_OK)) return false;
+  return !access(arena_printf(l->arena, "%s/rt.h", folder), R_OK);
+}
+
+static bool find_library(Link *l) {
+  char self[PATH_MAX] = "";
+  const char *given = getenv("SHARDC_LIB");
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) self[0] = 0;
+  char *slash = strrchr(self, '/');
+  if (slash) *slash = 0;
+  const char *places[] = {given ? given : "", arena_printf(l->arena, "%s/lib/shardc", self),
+                          arena_printf(l->arena, "%s/../lib/shardc", self)};
+  for (int i = given ? 0 : 1; i < (given ? 1 : 3); i++)
+    if (has_library(l, places[i])) {
+      char *whole = realpath(places[i], NULL);
+      l->lib =
+          arena_strndup(l->arena, whole ? whole : places[i], strlen(whole ? whole : places[i]));
+      free(whole);
+      return true;
+    }
+  Report *r = diag_at(l->m->ctx->diag, "E1311", (Span){0}, "cannot find libshardrt.a and rt.h");
+  diag_fact(r, "looked in `%s`", places[given ? 0 : 1]);
+  diag_help(r, "set SHARDC_LIB to the folder that holds both");
+  return false;
+}
+
+static bool open_folder(Link *l) {
+  if (l->o->keep_dir) {
+    l->folder = l->o->keep_dir;
+    return true;
+  }
+  const char *base = getenv("TMPDIR");
+  char *path = arena_printf(l->arena, "%s/shardc.XXXXXX", base && *base ? base : "/tmp");
+  if (!mkdtemp(path)) return fails(l, "E1310", "cannot make a temporary folder", path);
+  l->folder = path;
+  return true;
+}
+
+static void close_folder(Link *l) {
+  DIR *d = l->o->keep_dir || !l->folder ? NULL : opendir(l->folder);
+  if (!d) return;
+  for (struct dirent *e; (e = readdir(d));)
+    if (e->d_name[0] != '.') unlink(arena_printf(l->arena, "%s/%s", l->folder, e->d_name));
+  closedir(d);
+  rmdir(l->folder);
+}
+
+/* ---- the executable ---- */
+
+static pid_t compile_host(Link *l) {
+  const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
+  char *text = host_write(l->m);
+  if (!file_write(l->arena, path, (Bytes){text, strlen(text)}))
+    return fails(l, "E1310", "cannot write", path), -1;
+  const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC", "-Wall", "-c",
+                               "-o", "host.o",     "-I",  l->lib,  "host.c"};
+  Words w = {0};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
+  return start(l, &w);
+}
+
+static bool link_all(Link *l) {
+  Words w = {0};
+  vec_push(l->arena, w, "cc");
+#ifdef __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
+  vec_push(l->arena, w, "-fsanitize=address,undefined");
+#endif
+  const char *const flags[] = {
+      "-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack", "-o", "program", "host.o"};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) vec_push(l->arena, w, flags[i]);
+  for (uint32_t i = 0; i < l->m->fns.n; i++)
+    if (l->m->fns.at[i]->kind == FN_KERNEL)
+      vec_push(l->arena, w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
+  vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
+  vec_push(l->arena, w, "-lm");
+  vec_push(l->arena, w, "-lpthread");
+  return finish(l, start(l, &w), "link the executable");
+}
+
+static bool deliver(Link *l) {
+  const char *made = arena_printf(l->arena, "%s/program", l->folder);
+  Bytes b = file_read(l->arena, made);
+  if (!b.at) return fails(l, "E1310", "cannot read", made);
+  if (!file_write(l->arena, l->o->output, b) || chmod(l->o->output, 0755))
+    return fails(l, "E1310", "cannot write", l->o->output);
+  unlink(made);
+  return true;
+}
+
+static bool build_executable(Link *l) {
+  if (!find_library(l) || !open_folder(l)) return false;
+  pid_t host = compile_host(l);
+  bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
+  ok = (host >= 0 && finish(l, host, "compile the host program")) && ok;
+  ok = ok && link_all(l) && deliver(l);
+  close_folder(l);
+  return ok;
+}
+
+/* ---- text ---- */
+
+static bool put_text(Link *l, const char *text) {
+  if (!strcmp(l->o->output, "-")) {
+    bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
+    return ok || fails(l, "E1310", "cannot write", "stdout");
+  }
+  return file_write(l->arena, l->o->output, (Bytes){(char *)text, strlen(text)}) ||
+         fails(l, "E1310", "cannot write", l->o->output);
+}
+
+static bool emit_kernels(Link *l, bool assembly) {
+  Module *m = l->m;
+  char *all = NULL;
+  size_t n = 0;
+  FILE *out = open_memstream(&all, &n);
+  if (!out) return fails(l, "E1310", "cannot write", l->o->output);
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL)
+      fprintf(out, "%s kernel %s\n%s\n", assembly ? "#" : ";", m->fns.at[i]->name,
+              kernel_text(m, m->fns.at[i], assembly));
+  fclose(out);
+  bool ok = put_text(l, all);
+  free(all);
+  return ok;
+}
+
+bool codegen_build(Module *m, const BuildOptions *o) {
+  Link l = {.m = m, .o = o, .arena = arena_new()};
+  bool ok;
+  if (!o->emit) ok = build_executable(&l);
+  else if (!strcmp(o->emit, "c")) ok = put_text(&l, host_write(m));
+  else ok = emit_kernels(&l, !strcmp(o->emit, "asm"));
+  arena_free(l.arena);
+  return ok;
+}
