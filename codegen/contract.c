@@ -109,6 +109,47 @@ static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vecto
   }
 }
 
+/* Address in b of the panel after this one: of this block of k, or the first one of the next. */
+static LLVMValueRef next_panel(Walk *w, LLVMValueRef panel) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef next = contract_add(e, panel, emit_i64(e, 1));
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
+  next = LLVMBuildSelect(e->builder, more, next, w->panel.from, "");
+  LLVMValueRef on = contract_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
+  LLVMValueRef at = contract_times(e, panel_first_vector(c, next), c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
+  at = contract_add(e, at, LLVMBuildSelect(e->builder, more, emit_i64(e, 0), on, ""));
+  return contract_elements(e, contract_memory(e, c->p.elem_b), w->b_base, at);
+}
+
+/* Address in the first result of a tile's first element; sums if the result is not laid out by rows. */
+static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMValueRef sums) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (!c->out_row) return sums;
+  LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
+  at = contract_add(e, at, contract_tile_offset(c, tile, SIDE_R));
+  at = contract_add(e, at, contract_times(e, v0, c->q.lanes));
+  return contract_elements(e, c->f32, emit_buffer(e, c->k->args.n), at);
+}
+
+/* How the micro-kernel stores its sums: see STORE_SUMS. The last panel may have lanes that do not exist. */
+static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueRef out) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef sums = emit_i64(e, STORE_SUMS), kind = emit_i64(e, STORE_OUT);
+  if (!c->direct) return sums;
+  if (c->stream) {
+    LLVMValueRef at = LLVMBuildPtrToInt(e->builder, out, c->i64, "");
+    at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * 4 - 1), "");
+    LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
+    kind = LLVMBuildSelect(e->builder, whole, emit_i64(e, STORE_STREAM), kind, "");
+  }
+  LLVMValueRef end = contract_times(e, contract_add(e, v0, emit_i64(e, vectors)), c->q.lanes);
+  LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
+  return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
+}
+
 static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -116,12 +157,17 @@ static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef
   TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
   at.m_outer = contract_tile_outer(c, t.i), at.row0 = contract_tile_row(c, t.i);
   at.rows = contract_tile_rows(c, t.i), at.values = tile_sums(w, t.i, panel);
+  LLVMValueRef step, i = LLVMBuildNSWSub(e->builder, t.i, w->row.from, "");
+  LLVMValueRef ahead = contract_ahead(c, i, c->ahead_gap ? next_panel(w, panel) : b, w->k.length, &step);
   LLVMValueRef args[MICRO_ARGS] = {
-      [MICRO_A] = tile_a(w, t.i),  [MICRO_B] = b,        [MICRO_C] = at.values,
-      [MICRO_O0] = w->k.o0,        [MICRO_O1] = w->k.o1, [MICRO_LENGTH] = w->k.length,
-      [MICRO_MORE] = w->more,      [MICRO_AHEAD] = b,    [MICRO_STEP] = emit_i64(e, 0)};
+      [MICRO_A] = tile_a(w, t.i), [MICRO_B] = b,           [MICRO_C] = at.values,
+      [MICRO_O0] = w->k.o0,       [MICRO_O1] = w->k.o1,    [MICRO_LENGTH] = w->k.length,
+      [MICRO_MORE] = w->more,     [MICRO_AHEAD] = ahead,   [MICRO_STEP] = step,
+      [MICRO_OUT] = tile_out(w, t.i, v0, at.values)};
+  args[MICRO_STORE] = store_kind(w, v0, vectors, args[MICRO_OUT]);
   call_micro(w, args, at.rows, vectors);
-  Branch last = emit_if(e, w->last);
+  LLVMValueRef in_sums = LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_STORE], emit_i64(e, STORE_SUMS), "");
+  Branch last = emit_if(e, LLVMBuildAnd(e->builder, w->last, in_sums, ""));
   contract_epilogue(c, &at);
   emit_end_if(e, last);
   emit_loop_end(e, &t);
@@ -180,6 +226,7 @@ void contract_emit(Emit *e) {
   c.q = read_plan(e, &c.p);
   c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes), c.i64 = emit_type(e, ELEM_i64);
   c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
+  contract_ahead_of(&c);
   emit_begin_phase(e, 0);
   Walk w = {.c = &c};
   chunk_ranges(&w);
@@ -188,5 +235,6 @@ void contract_emit(Emit *e) {
   w.b = b.i;
   k_blocks(&w);
   emit_loop_end(e, &b);
+  if (c.stream) emit_intrinsic_types(e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
   emit_end_phase(e);
 }

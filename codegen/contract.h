@@ -10,6 +10,10 @@ typedef struct Contract {
   Product p;
   ProductPlan q;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
+  int64_t ahead_gap; /* bytes between the two places of b that a round fetches ahead; 0: nothing is */
+  bool direct;       /* the only result is the dot itself: the micro-kernel may store it */
+  bool stream;       /* .. past the caches, where addresses allow: the result is larger than they are */
+  int64_t out_row;   /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
   LLVMValueRef micro[2][2], pack_a, pack_b[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
 
@@ -46,9 +50,17 @@ typedef struct Aside {
 Aside contract_aside(Emit *e, const char *name, LLVMTypeRef type);
 void contract_aside_end(Emit *e, Aside *s); /* ret void */
 
+/* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
+void contract_ahead_of(Contract *c); /* sets ahead_gap, out_row, direct */
+/* i: which row tile of the chunk; panel: address of the panel of b that comes next; length: inner k of the block */
+LLVMValueRef contract_ahead(Contract *c, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef length, LLVMValueRef *step);
+
 /* ---- parts ---- */
-/* C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0: adds to what stands in C */
-enum { MICRO_A, MICRO_B, MICRO_C, MICRO_O0, MICRO_O1, MICRO_LENGTH, MICRO_MORE, MICRO_AHEAD, MICRO_STEP, MICRO_ARGS };
+/* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the tile's result goes.
+   C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0: adds to what stands in C */
+enum { MICRO_A, MICRO_B, MICRO_C, MICRO_O0, MICRO_O1, MICRO_LENGTH, MICRO_MORE, MICRO_AHEAD, MICRO_STEP,
+       MICRO_OUT, MICRO_STORE, MICRO_ARGS };
+enum { STORE_SUMS, STORE_OUT, STORE_STREAM }; /* into C, into the result, into the result past the caches */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
 

@@ -3,7 +3,10 @@
    Per step of k: load the vectors of b, then for each row load one element of a, spread it, and do one fused
    multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1 registers are live beside the
    accumulators and nothing is spilled while rows * vectors + vectors + 1 fits the register file. Strides are constants, so a
-   is read where it lies through one pointer. One prefetch per round of the unrolled loop walks through what comes next.
+   is read where it lies through one pointer.
+
+   Memory is asked for early: the first rounds of the unrolled loop prefetch the rows of the result that the epilogue will
+   write, the others walk through the part of b that comes next, two places per round.
 
    k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the accumulators. */
 #include "contract.h"
@@ -13,13 +16,13 @@ enum { UNROLL = 4 };
 typedef struct Micro {
   Contract *c;
   int rows, vectors, n; /* n: accumulators */
-  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and ahead */
+  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and what is fetched ahead */
 } Micro;
 
 LLVMTypeRef contract_micro_type(Contract *c) {
   LLVMTypeRef t[MICRO_ARGS];
   for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
-  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = c->ptr;
+  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = t[MICRO_OUT] = c->ptr;
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
 
@@ -65,40 +68,61 @@ static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i) {
   }
 }
 
-static void prefetch(Micro *u, LLVMValueRef address) {
+typedef enum Fetch { FETCH_NONE, FETCH_OUT, FETCH_AHEAD } Fetch; /* what a loop asks for early */
+
+static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef args[] = {address, LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 2, 0), LLVMConstInt(i32, 1, 0)};
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i8 = LLVMInt8TypeInContext(e->context);
+  LLVMValueRef args[] = {contract_elements(e, i8, address, emit_i64(e, offset)), LLVMConstInt(i32, write, 0),
+                         LLVMConstInt(i32, write ? 3 : 2, 0), LLVMConstInt(i32, 1, 0)};
   emit_intrinsic(e, "llvm.prefetch", u->c->ptr, 4, args);
 }
 
-/* `unroll` steps a round, while that many are left between from and to */
-static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, bool ahead) {
+/* One round's prefetches; returns the next round's address. */
+static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int n = u->n, carried = n + (ahead ? 3 : 2);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
+  if (what == FETCH_AHEAD) {
+    prefetch(u, address, 0, false);
+    prefetch(u, address, c->ahead_gap, false);
+    return contract_elements(e, i8, address, param(u, MICRO_STEP));
+  }
+  for (int64_t at = 0; at < u->vectors * c->q.lanes * 4; at += 64) prefetch(u, address, at, true);
+  return contract_elements(e, i8, address, emit_i64(e, c->out_row));
+}
+
+/* `unroll` steps a round, while that many are left between from and to */
+static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Fetch what) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  int n = u->n, carried = n + (what ? 3 : 2);
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
-  for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
-  if (ahead) prefetch(u, u->value[n + 2]);
+  for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
+  if (what) l.next[n + 2] = fetch(u, l.phi[n + 2], what);
   for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i);
-  u->value[n] = at(u, l.phi[n], unroll * step_a(c));
-  u->value[n + 1] = at(u, l.phi[n + 1], unroll * step_b(u));
-  if (ahead)
-    u->value[n + 2] =
-        contract_elements(e, LLVMInt8TypeInContext(e->context), l.phi[n + 2], param(u, MICRO_STEP));
-  for (int i = 0; i < carried; i++) l.next[i] = u->value[i];
+  for (int i = 0; i < n; i++) l.next[i] = u->value[i];
+  l.next[n] = at(u, l.phi[n], unroll * step_a(c));
+  l.next[n + 1] = at(u, l.phi[n + 1], unroll * step_b(u));
   emit_loop_end(e, &l);
   for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
 }
 
 /* All of k's inner dim in this block, from the pointers pa and pb. */
 static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
-  Emit *e = u->c->e;
+  Contract *c = u->c;
+  Emit *e = c->e;
   u->value[u->n] = pa, u->value[u->n + 1] = pb;
-  LLVMValueRef length = param(u, MICRO_LENGTH);
+  LLVMValueRef length = param(u, MICRO_LENGTH), ahead = u->value[u->n + 2], from = emit_i64(e, 0);
   LLVMValueRef most = LLVMBuildAnd(e->builder, length, emit_i64(e, -UNROLL), "");
-  run_loop(u, emit_i64(e, 0), most, UNROLL, true);
-  run_loop(u, most, length, 1, false);
+  if (c->out_row && !c->stream && c->p.k.outer == 1) {
+    u->value[u->n + 2] = param(u, MICRO_OUT);
+    LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * UNROLL));
+    run_loop(u, from, head, UNROLL, FETCH_OUT);
+    from = head, u->value[u->n + 2] = ahead;
+  }
+  run_loop(u, from, most, UNROLL, c->ahead_gap ? FETCH_AHEAD : FETCH_NONE);
+  run_loop(u, most, length, 1, FETCH_NONE);
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
@@ -159,10 +183,40 @@ static void start(Micro *u) {
   u->value[u->n + 2] = param(u, MICRO_AHEAD);
 }
 
-static void store(Micro *u) {
+static void store_sums(Micro *u) {
   for (int i = 0; i < u->n; i++) {
     LLVMValueRef s = LLVMBuildStore(u->c->e->builder, u->value[i], tile_address(u, i));
     LLVMSetAlignment(s, 4);
+  }
+}
+
+static void store_out(Micro *u, bool stream) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  unsigned kind = LLVMGetMDKindIDInContext(e->context, "nontemporal", 11);
+  LLVMValueRef one = LLVMConstInt(LLVMInt32TypeInContext(e->context), 1, 0);
+  LLVMValueRef node = LLVMMDNodeInContext(e->context, &one, 1);
+  for (int i = 0; i < u->n; i++) {
+    int64_t offset = i / u->vectors * (c->out_row / 4) + i % u->vectors * c->q.lanes;
+    LLVMValueRef s = LLVMBuildStore(e->builder, u->value[i], at(u, param(u, MICRO_OUT), offset));
+    LLVMSetAlignment(s, stream ? (unsigned)c->q.lanes * 4 : 4);
+    if (stream) LLVMSetMetadata(s, kind, node);
+  }
+}
+
+static void store(Micro *u) {
+  Emit *e = u->c->e;
+  if (!u->c->direct) {
+    store_sums(u);
+    return;
+  }
+  LLVMValueRef how = param(u, MICRO_STORE);
+  for (int x = STORE_SUMS; x <= STORE_STREAM; x++) {
+    if (x == STORE_STREAM && !u->c->stream) continue;
+    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, how, emit_i64(e, x), ""));
+    if (x == STORE_SUMS) store_sums(u);
+    else store_out(u, x == STORE_STREAM);
+    emit_end_if(e, b);
   }
 }
 

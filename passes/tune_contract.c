@@ -58,16 +58,43 @@ static int64_t chunks_wanted(const Product *p, const Machine *x) {
   return work / 2e6 > most ? (int64_t)most : at_least((int64_t)(work / 2e6), 1);
 }
 
+/* Cycles per element of copying an operand into scratch, in hundredths: by vectors, by transposing squares, one by one. */
+static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b) {
+  const ProductDim *x = &across->dim[across->n - 1], *y = &k->dim[k->n - 1];
+  if (!across->n || (of_b ? x->b : x->a) == 1) return 20;
+  return k->n && (of_b ? y->b : y->a) == 1 ? 40 : 150;
+}
+
+/* Rows and columns into `each` chunks or more, at least `rows` blocks of rows: the cut that copies least. */
+static void cut(const Product *p, const ProductPlan *q, int64_t rows, int64_t each, int64_t *tile) {
+  double a = (double)(p->m.outer * p->m.inner), b = (double)(p->n.outer * p->n.inner), least = 0;
+  a *= tile[TILE_PACK_A] ? copy_cost(&p->m, &p->k, false) : 2;
+  b *= tile[TILE_PACK_B] ? copy_cost(&p->n, &p->k, true) : 2;
+  tile[TILE_ROW] = 0;
+  for (int64_t r = rows; r <= at_most(q->tiles, at_least(rows, each)); r++) {
+    int64_t c = at_most(q->panels, ceil_div(each, r));
+    double cost = a * (double)c + b * (double)r;
+    bool enough = r * c >= each || r == q->tiles;
+    if (tile[TILE_ROW] && (!enough || cost >= least)) continue;
+    tile[TILE_ROW] = r, tile[TILE_COLUMN] = c, least = enough ? cost : 1e300;
+  }
+}
+
 static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   int64_t wanted = chunks_wanted(p, x), batches = p->batch.outer * p->batch.inner;
   tile[TILE_BATCH] = at_most(batches, wanted);
   tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
-  int64_t each = ceil_div(wanted, tile[TILE_BATCH]);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * 4;
-  tile[TILE_ROW] = at_most(q.tiles, ceil_div(a_bytes, x->l2 / 2));
-  tile[TILE_COLUMN] = at_most(q.panels, ceil_div(each, tile[TILE_ROW]));
-  tile[TILE_ROW] = at_most(q.tiles, at_least(tile[TILE_ROW], ceil_div(each, tile[TILE_COLUMN])));
+  cut(p, &q, at_most(q.tiles, ceil_div(a_bytes, x->l2 / 2)), ceil_div(wanted, tile[TILE_BATCH]), tile);
+}
+
+/* A copy pays off when it is read several times. */
+static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
+  int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
+  bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
+  tile[TILE_PACK_A] = p->elem_a != ELEM_f32 || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
+  tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
 void tune_contract(Module *m, Fn *k) {
@@ -76,8 +103,7 @@ void tune_contract(Module *m, Fn *k) {
   int64_t tile[TILE_COUNT] = {0};
   choose_tile(&p, &x, tile);
   choose_k(&p, tile);
-  tile[TILE_PACK_A] = p.elem_a != ELEM_f32;
-  tile[TILE_PACK_B] = !b_readable(&p, x.lanes);
+  choose_packing(&p, &x, tile);
   choose_chunks(&p, &x, tile);
   ProductPlan q = product_plan(&p, x.lanes, tile);
   static const char *const variant[2][2] = {{"in_place", "pack_b"}, {"pack_a", "pack_ab"}};
