@@ -195,8 +195,8 @@ static const char *append_rest(const Shape *s, Type *out, const Type *a, const T
   for (int i = 0; i < b->rank; i++) {
     int at = type_find(a, b->axis[i].dim);
     if (at >= 0 && a->axis[at].size != b->axis[i].size)
-      return shape_why(s, "[%s-c2] dim %s differs: %s and %s", op_name(s->op->code), b->axis[i].dim,
-                       shape_text(s, a), shape_text(s, b));
+      return shape_why(s, "[share-c1] dim %s differs: %s and %s", b->axis[i].dim, shape_text(s, a),
+                       shape_text(s, b));
     if (at >= 0) continue;
     if (out->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
     out->axis[out->rank++] = b->axis[i];

@@ -145,7 +145,7 @@ static const char *given_merge(const Shape *s, Type *t) {
 /* slice[D -> A] and pad[A -> D]: the short one lies at `at` in the long one */
 static const char *given_part(const Shape *s, Type *t) {
   Group g = shape_group(s, 0);
-  const char *why = shape_one_group(s, 1, true), *name = op_name(s->op->code);
+  const char *why = shape_one_group(s, 1, true);
   if (!why && g.nto != 1) why = shape_why(s, "[group-c3] one dim is expected after `->`");
   if (!why) why = need(s, shape_in(s, 0), g.from[0]);
   if (why) return why;
@@ -156,7 +156,7 @@ static const char *given_part(const Shape *s, Type *t) {
   *t = type_without(shape_in(s, 0), g.from, 1);
   why = push_axis(s, t, g.to[0], size);
   if (!why && (at < 0 || at > outer || inner > outer - at))
-    why = shape_why(s, "[%s-c1] elements %lld .. %lld of a dim of %lld", name, (long long)at,
+    why = shape_why(s, "[part-c1] elements %lld .. %lld of a dim of %lld", (long long)at,
                     (long long)(at + inner - 1), (long long)outer);
   return why;
 }

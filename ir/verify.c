@@ -269,12 +269,13 @@ static void check_storage(Verifier *v) {
 
 bool ir_verify(Module *m) {
   Verifier v = {.m = m, .fence = module_fence(m)};
+  bool sound = true;
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     v.fn = m->fns.at[i];
-    check_ssa(&v);
+    sound &= check_ssa(&v);
   }
-  for (uint32_t i = 0; i < m->fns.n && !v.failed; i++) check_fn(&v, m->fns.at[i]);
+  for (uint32_t i = 0; i < m->fns.n && sound; i++) check_fn(&v, m->fns.at[i]);
   if (!v.failed) check_storage(&v);
   return !v.failed;
 }

@@ -1,0 +1,355 @@
+/* The verifier: every numbered constraint of docs/ir.md is broken once and must be named, with its
+ * code. */
+#include "common.h"
+
+typedef struct Broken {
+  const char *label, *code;
+  const char *lines; /* of a body with the arguments below */
+} Broken;
+
+static const char head[] = "shardc-ir 1\nmodel T\nafter ";
+static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[A:2], %3 : "
+                           "bool[B:3], %4 : f64[A:2], %5 : f32[C:4], "
+                           "%6 : i32[], %7 : f32[A:3], %8 : f32[S:4, D:2], %9 : f32[K:5, D:2], %10 "
+                           ": bool[S:4, K:5], %11 : f32[S:4]) {\n";
+
+static const Broken types[] = {
+    {"group-c1", "E1102", "%20 = add[A] %0, %0 : f32[A:2, B:3]"},
+    {"group-c1", "E1102", "%20 = sum[A; B] %0 : f32[]"},
+    {"group-c2", "E1102", "%20 = sum[A -> B] %0 : f32[B:3]"},
+    {"group-c2", "E1102", "%20 = slice[A] %0 : f32[A:2, B:3]"},
+    {"group-c3", "E1102", "%20 = argmax[A, B] %0 : i32[]"},
+    {"group-c4", "E1102", "%20 = sum[A, A] %0 : f32[B:3]"},
+    {"group-c5", "E1102", "%20 = sum[C] %0 : f32[A:2, B:3]"},
+    {"elem-c1", "E1102", "%20 = add %1, %7 : f32[A:3, B:3]"},
+    {"elem-c1", "E1102", "%20 = add %0, %7 : f32[A:2, B:3]"},
+    {"elem-c2", "E1102", "%20 = add %0, %4 : f32[A:2, B:3]"},
+    {"elem-c3", "E1102", "%20 = exp %2 : i32[A:2]"},
+    {"elem-c3", "E1102", "%20 = add %3, %3 : bool[B:3]"},
+    {"elem-c3", "E1102", "%20 = and %0, %0 : f32[A:2, B:3]"},
+    {"elem-c4", "E1102", "%20 = where %1, %1, %1 : f32[B:3]"},
+    {"type-c3", "E1102", "%20 = exp %0 : f32[B:3, A:2]"},
+    {"type-c3", "E1102", "%20 = lt %0, %1 : f32[A:2, B:3]"},
+    {"reduce-c1", "E1102", "%20 = sum %0 : f32[A:2, B:3]"},
+    {"rope-c1", "E1102", "%20 = rope[S] %8 {theta = 10} : f32[S:4, D:2]"},
+    {"rope-c2", "E1102", "%20 = rope[A; B] %0 {theta = 10} : f32[A:2, B:3]"},
+    {"rope-c3", "E1102", "%20 = rope[S; D] %8, %6, %6 {theta = 10} : f32[S:4, D:2]"},
+    {"rope-c4", "E1102", "%20 = rope[S; D] %8, %11 {theta = 10} : f32[S:4, D:2]"},
+    {"same-c1", "E1102", "%20 = rope[S; D] {theta = 10} : f32[S:4, D:2]"},
+    {"unstack-c1", "E1102", "%20 = unstack[A] %0 : f32[B:3]"},
+    {"stack-c1", "E1102", "%20 = stack[N] : f32[N:0]"},
+    {"stack-c2", "E1102", "%20 = stack[N] %0, %1 : f32[N:2, A:2, B:3]"},
+    {"stack-c3", "E1102", "%20 = stack[A] %0, %0 : f32[A:2, B:3]"},
+    {"dot-c1", "E1102", "%20 = dot[A] %0, %1 : f32[B:3]"},
+    {"share-c1", "E1102", "%20 = dot %0, %7 : f32[A:2, B:3]"},
+    {"gather-c1", "E1102", "%20 = gather[A] %0, %1 : f32[B:3]"},
+    {"attention-c1", "E1102",
+     "%20, %21 = attention[S; D] %8, %9, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c2", "E1102",
+     "%20, %21 = attention[S -> K; D] %9, %9, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c3", "E1102",
+     "%20, %21 = attention[S -> K; D] %8, %8, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c4", "E1102",
+     "%12 = expand[H] %9 : f32[H:2, K:5, D:2]\n"
+     "%20, %21 = attention[S -> K; D] %8, %12, %12 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c5", "E1102",
+     "%12 = expand[H] %9 : f32[H:2, K:5, D:2]\n"
+     "%20, %21 = attention[S -> K; D] %8, %9, %12 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c6", "E1102",
+     "%12 = cast %8 : f64[S:4, D:2]\n"
+     "%20, %21 = attention[S -> K; D] %12, %9, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c7", "E1102",
+     "%20, %21 = attention[S -> K; D] %8, %9, %9, %11 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c8", "E1102",
+     "%20, %21 = attention[S -> K; D] %8, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c9", "E1102",
+     "%20, %21, %22 = attention_grad[S -> K; D] %8, %9, %9, %8, %8, %8 {scale = 1} : "
+     "f32[S:4, D:2], f32[K:5, D:2], f32[K:5, D:2]"},
+    {"given-c1", "E1102", "%20 = rename[A -> C] %0 : f32[A:2, B:3]"},
+    {"given-c1", "E1102", "%20 = expand[N] %1 : f32[N:2]"},
+    {"given-c1", "E1102", "%20 = const {value = 1} : f32[A:2]"},
+    {"given-c1", "E1102", "%20 = iota[A] : f32[A:2]"},
+    {"type-c2", "E1102", "%20 = rename[A -> B] %0 : f32[B:2]"},
+    {"rand-c1", "E1102", "%20 = rand[A] %6, %6, %2 {key = 1, strides = [1]} : f32[A:2]"},
+    {"rand-c2", "E1102", "%20 = rand[A] %6, %6, %6 {key = 1} : f32[A:2]"},
+    {"rename-c1", "E1102", "%20 = rename[A] %0 : f32[A:2, B:3]"},
+    {"split-c1", "E1102", "%20 = split[C -> X] %5 : f32[X:4]"},
+    {"split-c2", "E1102", "%20 = split[C -> X, Y] %5 : f32[X:2, Y:3]"},
+    {"merge-c1", "E1102", "%20 = merge[A -> X] %0 : f32[X:2, B:3]"},
+    {"part-c1", "E1102", "%20 = slice[C -> X] %5 {at = 3} : f32[X:2]"},
+    {"part-c1", "E1102", "%20 = pad[C -> X] %5 {at = 2} : f32[X:5]"},
+    {"concat-c1", "E1102", "%20 = concat[C -> X] %5, %5 : f32[X:8]"},
+    {"concat-c2", "E1102", "%20 = concat[C, A -> X] %5, %0 : f32[X:6]"},
+    {"scatter-c1", "E1102", "%20 = scatter[A -> X, Y] %0, %2 : f32[X:2, B:3]"},
+    {"scatter-c2", "E1102", "%20 = scatter[A -> X] %0, %4 : f32[X:2, B:3]"},
+    {"scatter-c3", "E1102", "%20 = scatter[A -> X] %1, %2 : f32[X:2, B:3]"},
+    {"scatter-c4", "E1102", "%20 = scatter[A -> X] %2, %2 : i32[X:2]"},
+    {"type-c1", "E1102",
+     "%20 = expand[E, F, G, H, I, J, L] %0 : f32[A:2, B:3, E:1, F:1, G:1, H:1, I:1, J:1]"},
+    {"attr-c1", "E1103", "%20 = pow %1 : f32[B:3]"},
+    {"attr-c2", "E1103", "%20 = exp %1 {value = 2} : f32[B:3]"},
+};
+
+/* Whole modules: what follows the word `after`. */
+static const Broken modules[] = {
+    {"fn-c2", "E1105", "lower\nentry @e(%0 : f32[]) {\n}\n"},
+    {"call-c2", "E1104",
+     "lower\nbody @f(%0 : f32[]) {\nreturn %0\n}\nbody @g(%0 : f32[]) {\n%1 = call @f, %0, %0 : "
+     "f32[]\n}\n"},
+    {"call-c3", "E1104",
+     "lower\nbody @f(%0 : f32[]) {\nreturn %0\n}\nbody @g(%0 : i32[]) {\n%1 = call @f, %0 : "
+     "f32[]\n}\n"},
+    {"call-c4", "E1104",
+     "lower\nbody @f(%0 : f32[]) {\nreturn %0\n}\nbody @g(%0 : f32[]) {\n%1 = kernel @f, %0 : "
+     "f32[]\n}\n"},
+    {"call-c5", "E1104", "lower\nbody @f(%0 : f32[]) {\n%1 = call @f, %0 : f32[]\nreturn %1\n}\n"},
+    {"call-c6", "E1104",
+     "lower\ninput @i : f32[]\nkernel @k() {\n%0 = load @i : f32[]\nreturn %0\n}\n"},
+    {"loop-c1", "E1104",
+     "lower\nbody @f(%0 : i32[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
+     "0}\n}\n"},
+    {"loop-c2", "E1104",
+     "lower\nbody @f(%0 : i32[]) {\n}\nbody @g() {\nloop[L] @f {carry = 1, invariant = 0, trip = "
+     "2}\n}\n"},
+    {"loop-c3", "E1104",
+     "lower\nbody @f() {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = 2}\n}\n"},
+    {"loop-c4", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[A:2]) {\n}\nbody @g(%0 : f32[]) {\n"
+     "loop[L] @f, %0 {carry = 0, invariant = 1, trip = 2}\n}\n"},
+    {"loop-c5", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[A:2]) {\n}\nbody @g(%0 : f32[L:3, A:2]) {\n"
+     "loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2}\n}\n"},
+    {"loop-c6", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[A:2]) {\n%2 = sum[A] %1 : f32[]\nreturn %2\n}\n"
+     "body @g(%0 : f32[A:2]) {\n%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : "
+     "f32[]\n}\n"},
+    {"loop-c7", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[L:2]) {\nreturn %1\n}\nbody @g(%0 : f32[L:2]) {\n"
+     "%1 = loop[L] @f, %0 {carry = 0, invariant = 1, trip = 2} : f32[L:2]\n}\n"},
+    {"loop-c8", "E1104",
+     "lower\nbody @f(%0 : i64[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
+     "2}\n}\n"},
+    {"global-c2", "E1105",
+     "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f64[]\nstore @o, %0\n}\n"},
+    {"global-c4", "E1105", "lower\ninput @i : f32[] of Vocab\n"},
+    {"global-c5", "E1105", "lower\ninput @i : f32[] {decay}\n"},
+    {"global-c7", "E1105", "lower\ninput @i : f32[]\nbody @b() {\n%0 = load @i : f32[]\n}\n"},
+    {"global-c8", "E1105",
+     "lower\ninput @i : f32[]\nentry @e {\n%0 = load @i : f32[]\nstore @i, %0\n}\n"},
+    {"global-c9", "E1105",
+     "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f32[]\nstore @o, %0\nstore "
+     "@o, %0\n}\n"},
+    {"type-c3", "E1105", "lower\ninput @i : f32[A:2]\nentry @e {\n%0 = load @i : f32[]\n}\n"},
+    {"attr-c2", "E1103", "lower\nbody @b() {family = \"row\"} {\n}\n"},
+    {"fuse-c1", "E1106", "fuse\nbody @b(%0 : f32[]) {\n%1 = exp %0 : f32[]\n}\n"},
+    {"order-c2", "E1107", "order\nbody @b(%0 : f32[A:2, B:3] {strides(2, 1)}) {\n}\n"},
+    {"order-c2", "E1107", "order\nkernel @b(%0 : f32[A:2, B:3] {strides(1, 1)}) {\n}\n"},
+    {"order-c3", "E1107",
+     "order\nbody @b(%0 : f32[A:2]) {\n%1 = rename[A -> B] %0 : f32[B:2] {0: view(%1 + 0)}\n}\n"},
+    {"order-c4", "E1107",
+     "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
+     "body @b(%0 : f32[], %1 : f32[]) {\n%2 = kernel @k, %0 : f32[] {0: inplace(%1)}\n}\n"},
+    {"order-c5", "E1107",
+     "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
+     "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[] {0: inplace(%0)}\n%3 = kernel @k, %0 : "
+     "f32[]\n}\n"},
+    {"order-c6", "E1107",
+     "order\nkernel @k(%0 : f32[]) {\n%1 = expand[A] %0 : f32[A:2]\nreturn %1\n}\n"
+     "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[A:2] {0: inplace(%0)}\n}\n"},
+    {"order-c7", "E1107",
+     "order\nbody @b(%0 : f32[A:4]) {\n%1 = slice[A -> B] %0 {at = 2} : f32[B:2] {0: view(%0 + "
+     "3)}\n}\n"},
+    {"order-c8", "E1107",
+     "order\nkernel @k(%0 : f32[A:2, B:3] {strides(1, 2)}) {\n%1 = exp %0 : f32[A:2, B:3]\nreturn "
+     "%1\n}\n"
+     "body @b(%0 : f32[A:2, B:3]) {\n%1 = kernel @k, %0 : f32[A:2, B:3]\n}\n"},
+    {"order-c8", "E1107",
+     "order\nbody @f(%0 : i32[], %1 : f32[B:3] {strides(2)}) {\n}\nbody @b(%0 : f32[A:2, B:3]) {\n"
+     "loop[A] @f, %0 {carry = 0, invariant = 0, trip = 2}\n}\n"},
+    {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
+    {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
+    {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},
+    {"place-c5", "E1108",
+     "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 15} {\n"
+     "%1 = rename[A -> B] %0 : f32[B:4] {0: at(frame + 0)}\n}\n"},
+    {"place-c6", "E1108",
+     "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n"
+     "%1 = slice[A -> B] %0 {at = 2} : f32[B:2] {0: view(%0 + 2) at(arg 0 + 4)}\n}\n"},
+    {"place-c3", "E1108",
+     "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 : f32[A:4] {0: "
+     "at(frame + 0)}\n"
+     "%2 = kernel @k, %1 : f32[A:4] {0: at(frame + 12)}\n}\n"},
+    {"place-c3", "E1108",
+     "memory\nkernel @k(%0 : f32[A:4]) {workspace = 8} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 {work_at = 8} : "
+     "f32[A:4] {0: at(frame + 0)}\n}\n"},
+    {"place-c3", "E1108",
+     "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "%1\n}\n"
+     "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+     "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\nstore @p, %1\n}\n"},
+    {"place-c3", "E1108",
+     "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "%1\n}\n"
+     "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n%1 = kernel @k, %0 "
+     ": f32[A:4] {0: at(frame + 0)}\n"
+     "store @p, %1\n%2 = kernel @k, %0 : f32[A:4] {0: at(frame + 16)}\n}\n"},
+};
+
+/* Right modules, near the broken ones. */
+static const char *const sound[] = {
+    "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
+    "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[] {0: inplace(%0)}\n}\n",
+    "order\nbody @f(%0 : i32[], %1 : f32[B:3] {strides(2)}) {\n}\nbody @b(%0 : f32[A:2, B:3] "
+    "{strides(1, 2)}) {\n"
+    "loop[A] @f, %0 {carry = 0, invariant = 0, trip = 2}\n}\n",
+    "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+    "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 32} {\n%1 = kernel @k, %0 : f32[A:4] {0: "
+    "at(frame + 0)}\n"
+    "%2 = kernel @k, %1 : f32[A:4] {0: at(frame + 16)}\n%3 = kernel @k, %2 : f32[A:4] {0: at(frame "
+    "+ 0)}\n}\n",
+    "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+    "%1\n}\n"
+    "entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+    "%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0) at(global @p + 0)}\nstore @p, %1\n}\n",
+};
+
+static void must_say(Ctx *c, Module *m, const Broken *b, const char *text) {
+  if (!m) fail_msg("%s\n%s", text, reported(c));
+  if (ir_verify(m)) fail_msg("[%s] was not noticed in\n%s", b->label, text);
+  const char *said = reported(c), *label = arena_printf(c->arena, "[%s]", b->label);
+  if (!strstr(said, label) || !strstr(said, b->code))
+    fail_msg("%s %s expected in\n%s%s", b->code, label, text, said);
+}
+
+static void wrong_types(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    Ctx *c = ctx_new();
+    const char *lines = types[i].lines;
+    if (!strcmp(types[i].label, "stack-c1"))
+      lines = "%20 = stack[N] : f32[N:1]"; /* the text has no empty dims */
+    const char *text = arena_printf(c->arena, "%slower\n%s%s\n}\n", head, args, lines);
+    must_say(c, module_of(c, text), &types[i], text);
+    ctx_free(c);
+  }
+}
+
+static void wrong_modules(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+    Ctx *c = ctx_new();
+    const char *text = arena_printf(c->arena, "%s%s", head, modules[i].lines);
+    must_say(c, module_of(c, text), &modules[i], text);
+    ctx_free(c);
+  }
+}
+
+static void right_modules(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof sound / sizeof *sound; i++) {
+    Ctx *c = ctx_new();
+    sound_module(c, arena_printf(c->arena, "%s%s", head, sound[i]));
+    ctx_free(c);
+  }
+}
+
+/* What no text can say is broken by hand. */
+typedef void Breaker(Module *m, Fn *f);
+
+static void strange_dim(Module *m, Fn *f) {
+  f->values.at[0].type.axis[0].dim = intern(m->ctx->names, "a-b");
+}
+static void strange_global(Module *m, Fn *f) {
+  (void)f, m->globals.at[0]->name = intern(m->ctx->names, "a b");
+}
+static void strange_fn(Module *m, Fn *f) { f->name = intern(m->ctx->names, "1f"); }
+static void twin_fn(Module *m, Fn *f) { module_add(m, fn_new(m, FN_BODY, f->name)); }
+static void twin_global(Module *m, Fn *f) {
+  (void)f,
+      module_add_global(m, GLOBAL_OUTPUT, m->globals.at[0]->name, type_scalar(ELEM_f32), (Loc){0});
+}
+static void use_before(Module *m, Fn *f) { (void)m, f->ops.at[0].in[0] = f->ops.at[0].out; }
+static void use_nothing(Module *m, Fn *f) { (void)m, f->ops.at[0].in[0] = 77; }
+static void foreign_result(Module *m, Fn *f) { (void)m, f->ops.at[0].out = 0; }
+static void no_argument(Module *m, Fn *f) { (void)m, f->args.at[0] = f->ops.at[0].out; }
+static void no_result(Module *m, Fn *f) { fn_result(m, f, 99); }
+static void many_operands(Module *m, Fn *f) { (void)m, f->ops.at[0].nin = 0; }
+static void many_results(Module *m, Fn *f) { (void)m, f->ops.at[0].code = OP_store; }
+static void strange_symbol(Module *m, Fn *f) { (void)m, f->ops.at[0].callee = f; }
+static void empty_dim(Module *m, Fn *f) { (void)m, f->values.at[0].type.axis[0].size = 0; }
+static void twin_attr(Module *m, Fn *f) {
+  AttrList *l = &f->ops.at[0].attrs;
+  attr_set_float(m, l, ATTR_value, 1), attr_set_float(m, l, ATTR_fill, 1);
+  l->at[1] = l->at[0];
+}
+static void no_symbol(Module *m, Fn *f) {
+  (void)m, f->ops.at[0].code = OP_copy, f->ops.at[1].global = NULL;
+}
+static void no_callee(Module *m, Fn *f) { (void)m, f->ops.at[0].code = OP_call; }
+static void gone_global(Module *m, Fn *f) { (void)f, m->globals.n = 0; }
+static void no_strides(Module *m, Fn *f) {
+  m->after = intern(m->ctx->names, "order"), f->ops.n = 0, f->kind = FN_BODY;
+}
+
+static const struct {
+  Breaker *breaker;
+  Broken want;
+} by_hand[] = {
+    {strange_dim, {"name-c1", "E1101", 0}},   {strange_global, {"name-c2", "E1101", 0}},
+    {strange_fn, {"name-c3", "E1101", 0}},    {twin_fn, {"fn-c1", "E1101", 0}},
+    {twin_global, {"global-c3", "E1105", 0}}, {use_before, {"ssa-c1", "E1101", 0}},
+    {use_nothing, {"ssa-c1", "E1101", 0}},    {foreign_result, {"ssa-c2", "E1101", 0}},
+    {no_argument, {"ssa-c3", "E1101", 0}},    {no_result, {"ssa-c4", "E1101", 0}},
+    {many_operands, {"op-c1", "E1102", 0}},   {many_results, {"op-c2", "E1105", 0}},
+    {strange_symbol, {"op-c3", "E1101", 0}},  {empty_dim, {"type-c4", "E1102", 0}},
+    {twin_attr, {"attr-c3", "E1103", 0}},     {no_symbol, {"global-c1", "E1105", 0}},
+    {no_callee, {"call-c1", "E1104", 0}},     {gone_global, {"global-c6", "E1105", 0}},
+    {no_strides, {"order-c1", "E1107", 0}},
+};
+
+static void broken_by_hand(void **state) {
+  (void)state;
+  static const char text[] = "lower\noutput @o : f32[A:2]\nkernel @f(%0 : f32[A:2]) {\n"
+                             "%1 = exp %0 : f32[A:2]\nstore @o, %1\n}\n";
+  for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
+    Ctx *c = ctx_new();
+    Module *m = module_of(c, arena_printf(c->arena, "%s%s", head, text));
+    assert_non_null(m);
+    by_hand[i].breaker(m, m->fns.at[0]);
+    must_say(c, m, &by_hand[i].want, text);
+    ctx_free(c);
+  }
+}
+
+/* Errors point at the op in the text, or at its place in the user's file. */
+static void points_at_the_op(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = module_of(
+      c, arena_printf(c->arena, "%slower\n%s  %%20 = exp %%2 : i32[A:2]\n}\n", head, args));
+  assert_false(ir_verify(m));
+  assert_non_null(strstr(reported(c), "test.ir:5:3"));
+  ctx_free(c);
+  c = ctx_new();
+  m = module_new(c);
+  vec_push(m->arena, m->sources, (IrSource){"user.shard", "one\ntwo three\n"});
+  Fn *f = fn_new(m, FN_BODY, "f");
+  Type t = type_scalar(ELEM_i32);
+  ValueId a = fn_arg(m, f, t);
+  fn_op(m, f, OP_exp, 1, &a, 1, &t, (Loc){1, 2, 5, 5});
+  module_add(m, f);
+  assert_false(ir_verify(m));
+  assert_non_null(strstr(reported(c), "user.shard:2:5"));
+  ctx_free(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(wrong_types),      cmocka_unit_test(wrong_modules),
+      cmocka_unit_test(right_modules),    cmocka_unit_test(broken_by_hand),
+      cmocka_unit_test(points_at_the_op),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
