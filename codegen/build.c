@@ -1,9 +1,10 @@
 /* Kernel functions to object files.
 
-   Each kernel is compiled in a forked child, because LLVM may abort on what it cannot select; at most `jobs` children run at a
-   time. A child writes DIR/SYMBOL.o, or ends with another status and its words in DIR/SYMBOL.err, which become a
-   diagnostic. Objects come from the kernel cache where the compiler, LLVM, the target and the function's text are the same.
-   The same function gives the same bytes, whatever the order of the children. */
+   Each kernel is compiled in a forked child, because LLVM may abort on what it cannot select; at
+   most `jobs` children run at a time. A child writes DIR/SYMBOL.o, or ends with another status and
+   its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel cache where
+   the compiler, LLVM, the target and the function's text are the same. The same function gives the
+   same bytes, whatever the order of the children. */
 #include "cache.h"
 #include "emit.h"
 #include <errno.h>
@@ -27,9 +28,10 @@ static LLVMTargetMachineRef machine_new(const Target *t) {
   LLVMInitializeX86AsmPrinter();
   LLVMTargetRef target;
   char *message = NULL;
-  if (LLVMGetTargetFromTriple(t->triple, &target, &message)) bug("LLVM has no target %s: %s", t->triple, message);
-  return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive, LLVMRelocPIC,
-                                 LLVMCodeModelDefault);
+  if (LLVMGetTargetFromTriple(t->triple, &target, &message))
+    bug("LLVM has no target %s: %s", t->triple, message);
+  return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive,
+                                 LLVMRelocPIC, LLVMCodeModelDefault);
 }
 
 static void optimize(Emit *e, LLVMTargetMachineRef machine) {
@@ -37,7 +39,8 @@ static void optimize(Emit *e, LLVMTargetMachineRef machine) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : emit_default_passes, machine, options);
+  LLVMErrorRef error =
+      LLVMRunPasses(e->module, e->passes ? e->passes : emit_default_passes, machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
 }
@@ -68,7 +71,8 @@ static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, LLVMTargetMachi
   return e;
 }
 
-static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena, LLVMCodeGenFileType type) {
+static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
+                                       LLVMCodeGenFileType type) {
   LLVMTargetMachineRef machine;
   LLVMMemoryBufferRef code = NULL;
   char *message = NULL;
@@ -129,7 +133,9 @@ static Hash compiler_hash(Build *b) {
   return hash_text(h, target_of(b->m)->name);
 }
 
-static Hash kernel_key(Build *b, const Fn *k) { return hash_text(b->compiler, ir_print_fn(b->m, k)); }
+static Hash kernel_key(Build *b, const Fn *k) {
+  return hash_text(b->compiler, ir_print_fn(b->m, k));
+}
 
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
@@ -149,7 +155,8 @@ static _Noreturn void child_main(Build *b, const Fn *k) {
 
 static const char *first_line(Build *b, const Fn *k) {
   Bytes words = file_read(b->arena, object_path(b, k, ".err"));
-  return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n")) : "it said nothing";
+  return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
+                             : "it said nothing";
 }
 
 static void report(Build *b, const Fn *k, int status) {
@@ -158,11 +165,12 @@ static void report(Build *b, const Fn *k, int status) {
     diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", object_path(b, k, ".o"));
     return;
   }
-  Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d", k->name,
-                      WIFSIGNALED(status) ? "died of signal" : "ended with status",
+  Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d",
+                      k->name, WIFSIGNALED(status) ? "died of signal" : "ended with status",
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   diag_fact(r, "%s", first_line(b, k));
-  diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"), target_of(b->m)->name);
+  diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
+            target_of(b->m)->name);
 }
 
 static Child *child_of(Child *children, int n, pid_t pid) {
@@ -171,7 +179,8 @@ static Child *child_of(Child *children, int n, pid_t pid) {
   return NULL;
 }
 
-/* Waits for one child; only for its own, by polling them in turn, so that other children of the process are left alone. */
+/* Waits for one child; only for its own, by polling them in turn, so that other children of the
+ * process are left alone. */
 static void wait_for_one(Build *b, Child *children, int *n) {
   int status;
   pid_t pid = -1;
@@ -193,7 +202,8 @@ static void start(Build *b, Child *children, int *n, const Fn *k) {
     return;
   }
   b->failed = true;
-  diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s", k->name, strerror(errno));
+  diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s",
+          k->name, strerror(errno));
 }
 
 bool kernels_build(Module *m, const char *dir, int jobs) {

@@ -83,7 +83,8 @@ static bool make_folder(char *path) {
 }
 
 const char *cache_folder(Arena *a) {
-  const char *own = getenv("SHARDC_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const char *own = getenv("SHARDC_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
+             *home = getenv("HOME");
   char *path = NULL;
   if (own) path = arena_printf(a, "%s", own);
   else if (xdg && *xdg) path = arena_printf(a, "%s/shardc", xdg);
@@ -92,7 +93,8 @@ const char *cache_folder(Arena *a) {
 }
 
 static const char *cache_path(Arena *a, const char *folder, Hash key) {
-  return arena_printf(a, "%s/%016llx%016llx.o", folder, (unsigned long long)key.a, (unsigned long long)key.b);
+  return arena_printf(a, "%s/%016llx%016llx.o", folder, (unsigned long long)key.a,
+                      (unsigned long long)key.b);
 }
 
 Bytes cache_get(Arena *a, const char *folder, Hash key) {

@@ -1,5 +1,6 @@
-/* The kernel cache: object files under a key. A file is its checksum, then the object; it appears by rename, so that a
-   reader sees all of it or nothing. What cannot be read or written is as if it were not there: the cache never fails. */
+/* The kernel cache: object files under a key. A file is its checksum, then the object; it appears
+   by rename, so that a reader sees all of it or nothing. What cannot be read or written is as if it
+   were not there: the cache never fails. */
 #ifndef SHARDC_CACHE_H
 #define SHARDC_CACHE_H
 #include "ir/support/arena.h"
@@ -20,7 +21,8 @@ typedef struct Bytes {
 } Bytes;
 
 Bytes file_read(Arena *a, const char *path);
-bool file_write(Arena *a, const char *path, Bytes b); /* through a temporary file beside it and a rename */
+bool file_write(Arena *a, const char *path,
+                Bytes b); /* through a temporary file beside it and a rename */
 
 const char *cache_folder(Arena *a); /* made if needed; NULL: there is none */
 Bytes cache_get(Arena *a, const char *folder, Hash key);

@@ -1,8 +1,10 @@
-/* Family elem: element-wise kernels, moved indexes and gathers included, with any number of results.
+/* Family elem: element-wise kernels, moved indexes and gathers included, with any number of
+   results.
 
-   The space is that of the largest result, collapsed, walked in units; a chunk does a range of units. All results are evaluated
-   at a point before any is stored, because a result may lie in the buffer of an operand. A result with fewer dims is
-   stored where its missing dims are 0. Attribute variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
+   The space is that of the largest result, collapsed, walked in units; a chunk does a range of
+   units. All results are evaluated at a point before any is stored, because a result may lie in the
+   buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
+   variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
 #include "walk.h"
 
 typedef struct Elementwise {
@@ -25,8 +27,12 @@ void elem_emit(Emit *e) {
   bool vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
-  Walk w = {.nest = &s.nest, .block = attr_get(&k->attrs, ATTR_tile)->list[0], .lanes = vector, .unroll = 1,
-            .body = store_results, .state = &s};
+  Walk w = {.nest = &s.nest,
+            .block = attr_get(&k->attrs, ATTR_tile)->list[0],
+            .lanes = vector,
+            .unroll = 1,
+            .body = store_results,
+            .state = &s};
   LLVMValueRef from, to;
   emit_chunk_range(e, walk_units(&w), attr_get(&k->attrs, ATTR_chunks)->list[0], &from, &to);
   walk(e, &w, from, to);

@@ -13,7 +13,8 @@
 #include <stdio.h>
 
 const char *const emit_default_passes =
-    "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,licm),"
+    "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,"
+    "licm),"
     "early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 const char *kernel_symbol(Module *m, const Fn *k) {
@@ -253,4 +254,30 @@ LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
   LLVMValueRef args[] = {a, b, c};
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, args);
+}
+
+static LLVMValueRef emit_align(Emit *e, Elem elem) {
+  return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
+}
+
+LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask) {
+  LLVMTypeRef type = emit_vector(e, elem, lanes);
+  if (mask && lanes > 1) {
+    LLVMTypeRef types[] = {type, LLVMTypeOf(pointer)};
+    LLVMValueRef args[] = {pointer, emit_align(e, elem), mask, LLVMConstNull(type)};
+    return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
+  }
+  LLVMValueRef x = LLVMBuildLoad2(e->builder, type, pointer, "");
+  LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
+  return x;
+}
+
+void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask) {
+  if (mask && emit_lanes_of(value)) {
+    LLVMTypeRef types[] = {LLVMTypeOf(value), LLVMTypeOf(pointer)};
+    LLVMValueRef args[] = {value, pointer, emit_align(e, elem), mask};
+    emit_intrinsic_types(e, "llvm.masked.store", 2, types, 4, args);
+    return;
+  }
+  LLVMSetAlignment(LLVMBuildStore(e->builder, value, pointer), (unsigned)elem_bytes(elem));
 }

@@ -1,27 +1,32 @@
-/* Shared vocabulary of the kernel emitters: one Emit per kernel, LLVM-C helpers, the expression generator.
+/* Shared vocabulary of the kernel emitters: one Emit per kernel, LLVM-C helpers, the expression
+   generator.
 
-   Expressions: a kernel function's POINT ops are evaluated at a point of the iteration space. A point gives each dim an index:
-   a scalar i64 or, for at most one dim (the lane dim), `lanes` consecutive indexes starting at a scalar. expr_value returns an
-   LLVM value: scalar, or vector of e->lanes when it depends on the lane dim. Operands are loaded from their buffers (vector
-   load when the lane dim has stride 1, splat when absent, otherwise a gather of scalars); moved indexes (rename, slice, shift,
-   pad, concat, split, merge, gather, rope) are evaluated by changing the point. Values that the family computed itself (the
-   accumulator of a dot, a reduction's result) are bound with expr_bind and found before anything is evaluated. */
+   Expressions: a kernel function's POINT ops are evaluated at a point of the iteration space. A
+   point gives each dim an index: a scalar i64 or, for at most one dim (the lane dim), `lanes`
+   consecutive indexes starting at a scalar. expr_value returns an LLVM value: scalar, or vector of
+   e->lanes when it depends on the lane dim. Operands are loaded from their buffers (vector load
+   when the lane dim has stride 1, splat when absent, otherwise a gather of scalars); moved indexes
+   (rename, slice, shift, pad, concat, split, merge, gather, rope) are evaluated by changing the
+   point. Values that the family computed itself (the accumulator of a dot, a reduction's result)
+   are bound with expr_bind and found before anything is evaluated. */
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 #include "codegen.h"
 
 typedef struct Index { /* index of one dim at a point */
   Str dim;
-  LLVMValueRef at;   /* i64: scalar index, or index of lane 0 */
-  bool lane;         /* this dim runs over the lanes: at, at + 1, .. */
-  LLVMValueRef each; /* or one index per lane, <lanes x i32>; made by moved indexes, NULL otherwise */
-  int64_t multiple;  /* `at` is known to be a multiple of this; 0: nothing known */
+  LLVMValueRef at; /* i64: scalar index, or index of lane 0 */
+  bool lane;       /* this dim runs over the lanes: at, at + 1, .. */
+  LLVMValueRef
+      each; /* or one index per lane, <lanes x i32>; made by moved indexes, NULL otherwise */
+  int64_t multiple; /* `at` is known to be a multiple of this; 0: nothing known */
 } Index;
 
 typedef struct Point {
   int n;
   Index index[MAX_RANK * 2];
-  LLVMValueRef mask; /* <lanes x i1> of valid lanes, or NULL: all valid. Loads and stores outside are not done */
+  LLVMValueRef mask; /* <lanes x i1> of valid lanes, or NULL: all valid. Loads and stores outside
+                        are not done */
 } Point;
 
 struct Emit {
@@ -33,10 +38,11 @@ struct Emit {
   LLVMBuilderRef builder;
   LLVMValueRef function, buffers, chunk, scratch; /* of the phase being written */
   int lanes;                                      /* f32 lanes of a vector in this kernel */
-  struct ExprState *expr;                         /* bindings and memo of the expression generator */
+  struct ExprState *expr; /* bindings and memo of the expression generator */
   Arena *arena;
-  const char *symbol;      /* of the kernel, in C: phases are SYMBOL_p0, .. */
-  const char *passes;      /* LLVM pass pipeline to run, NULL: emit_default_passes; an emitter may set it */
+  const char *symbol; /* of the kernel, in C: phases are SYMBOL_p0, .. */
+  const char
+      *passes; /* LLVM pass pipeline to run, NULL: emit_default_passes; an emitter may set it */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
 };
 
@@ -46,17 +52,19 @@ void emit_free(Emit *e); /* LLVM parts */
 extern const char *const emit_default_passes;
 
 /* phases and loops (emit.c) */
-void emit_begin_phase(Emit *e, int phase); /* declares SYMBOL_pN, sets function, buffers, chunk, scratch, builder at its start */
+void emit_begin_phase(Emit *e, int phase); /* declares SYMBOL_pN, sets function, buffers, chunk,
+                                              scratch, builder at its start */
 void emit_end_phase(Emit *e);              /* ret void */
 LLVMValueRef emit_i64(Emit *e, int64_t v);
-LLVMTypeRef emit_type(Emit *e, Elem elem);                 /* scalar in registers: bool is i1, in memory i8 */
+LLVMTypeRef emit_type(Emit *e, Elem elem); /* scalar in registers: bool is i1, in memory i8 */
 LLVMTypeRef emit_vector(Emit *e, Elem elem, int lanes);
 LLVMTypeRef emit_memory_type(Emit *e, Elem elem); /* bool is i8, bf16 is i16 */
 LLVMValueRef emit_f32(Emit *e, double v);
 LLVMValueRef emit_number(Emit *e, Elem elem, double v); /* constant of emit_type */
 LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar, int lanes);
-LLVMValueRef emit_lane_numbers(Emit *e, LLVMTypeRef scalar_type, int lanes, int64_t step); /* 0, step, 2 step, .. */
-int emit_lanes_of(LLVMValueRef v); /* 0: scalar */
+LLVMValueRef emit_lane_numbers(Emit *e, LLVMTypeRef scalar_type, int lanes,
+                               int64_t step); /* 0, step, 2 step, .. */
+int emit_lanes_of(LLVMValueRef v);            /* 0: scalar */
 LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b);
 /* mask of lanes i, i + 1, .. that are below `end` */
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes);
@@ -70,35 +78,57 @@ typedef struct Loop {
   int carried;
   int64_t step;
 } Loop;
-/* for (i = from; i < to; i += step) with carried values: initial values in, read loop->phi, set loop->next, after emit_loop_end
-   loop->phi are the final values. Bodies may create blocks of their own. */
-Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried, const LLVMValueRef *initial);
+/* for (i = from; i < to; i += step) with carried values: initial values in, read loop->phi, set
+   loop->next, after emit_loop_end loop->phi are the final values. Bodies may create blocks of their
+   own. */
+Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
+               const LLVMValueRef *initial);
 void emit_loop_end(Emit *e, Loop *l);
-LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result); /* operands first, then results, then workspace: a ptr */
-LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n, LLVMValueRef *args); /* overloaded on type */
+LLVMValueRef
+emit_buffer(Emit *e,
+            uint32_t operand_or_result); /* operands first, then results, then workspace: a ptr */
+LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
+                            LLVMValueRef *args); /* overloaded on type */
 /* overloaded on several types, or on none (machine intrinsics) */
-LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTypeRef *types, int n, LLVMValueRef *args);
+LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTypeRef *types, int n,
+                                  LLVMValueRef *args);
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
-typedef struct Branch { LLVMBasicBlockRef rest; } Branch;
-Branch emit_if(Emit *e, LLVMValueRef condition); /* what follows is done only if it holds, up to emit_end_if */
+/* plain memory: `lanes` consecutive elements of emit_type(elem) (1: a scalar), masked if mask is
+ * not NULL */
+LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask);
+void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask);
+typedef struct Branch {
+  LLVMBasicBlockRef rest;
+} Branch;
+Branch
+emit_if(Emit *e,
+        LLVMValueRef condition); /* what follows is done only if it holds, up to emit_end_if */
 void emit_end_if(Emit *e, Branch b);
 
 /* expressions (expr.c, math.c) */
-void expr_reset(Emit *e);                                    /* forget bindings and memo: at each new point */
-void expr_forget(Emit *e);                                   /* forget the memo, keep bindings: at each new block of code */
-void expr_bind(Emit *e, ValueId v, LLVMValueRef value);      /* v has this value at the current point */
-/* v has the values of this memory along `dim`, one f32 (or elem, if that is no 16-bit float) each, at the current point */
+void expr_reset(Emit *e);  /* forget bindings and memo: at each new point */
+void expr_forget(Emit *e); /* forget the memo, keep bindings: at each new block of code */
+void expr_bind(Emit *e, ValueId v, LLVMValueRef value); /* v has this value at the current point */
+/* v has the values of this memory along `dim`, one f32 (or elem, if that is no 16-bit float) each,
+ * at the current point */
 void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem);
 LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p); /* of kernel function value v at p */
-void expr_store(Emit *e, ValueId v, const Point *p);         /* evaluates v and stores it to its result buffers (all of them) */
-LLVMValueRef expr_address(Emit *e, ValueId arg_or_result, const Point *p); /* ptr to the element (lane 0) */
-LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p); /* of an argument or result: from its buffer, whatever is bound */
-void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value); /* stores a computed value of v to its result buffers */
-LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to); /* registers to registers; to bf16, f16: rounds */
+void expr_store(Emit *e, ValueId v,
+                const Point *p); /* evaluates v and stores it to its result buffers (all of them) */
+LLVMValueRef expr_address(Emit *e, ValueId arg_or_result,
+                          const Point *p); /* ptr to the element (lane 0) */
+LLVMValueRef
+expr_load(Emit *e, ValueId arg,
+          const Point *p); /* of an argument or result: from its buffer, whatever is bound */
+void expr_put(Emit *e, ValueId v, const Point *p,
+              LLVMValueRef value); /* stores a computed value of v to its result buffers */
+LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from,
+                          Elem to); /* registers to registers; to bf16, f16: rounds */
 LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x);
 LLVMValueRef expr_to_memory(Emit *e, Elem elem, LLVMValueRef x);
 bool expr_is_bound(Emit *e, ValueId v);
-int64_t expr_stride(const Fn *k, ValueId v, int axis); /* of an argument or result; dense where storage says nothing */
+int64_t expr_stride(const Fn *k, ValueId v,
+                    int axis); /* of an argument or result; dense where storage says nothing */
 bool expr_is_argument(const Fn *k, ValueId v);
 Index *point_find(const Point *p, Str dim); /* NULL if absent */
 void point_set(Point *p, Index index);      /* replaces or appends */
@@ -109,7 +139,8 @@ LLVMValueRef math_max(Emit *e, LLVMValueRef a, LLVMValueRef b); /* floats; NaN o
 LLVMValueRef math_min(Emit *e, LLVMValueRef a, LLVMValueRef b);
 /* sum, OP_rmax or OP_rmin over the lanes of a vector, in a fixed order: OP_sum, OP_rmax, OP_rmin */
 LLVMValueRef math_across(Emit *e, OpCode c, LLVMValueRef x);
-LLVMValueRef math_combine(Emit *e, OpCode c, LLVMValueRef a, LLVMValueRef b); /* one step of such a reduction */
+LLVMValueRef math_combine(Emit *e, OpCode c, LLVMValueRef a,
+                          LLVMValueRef b); /* one step of such a reduction */
 /* Philox4x32-10, first word, as a number in (0, 1): scalars or vectors of i32; see ir/interp */
 LLVMValueRef math_uniform(Emit *e, const LLVMValueRef counter[4], const LLVMValueRef key[2]);
 

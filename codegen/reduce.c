@@ -1,5 +1,6 @@
-/* Accumulators of reductions: see reduce.h. Floats of 16 bits add up in f32. Lanes are joined as a tree of fixed shape, so that the
-   same elements give the same bits every time. argmax keeps the first of equals: a later element must be larger. */
+/* Accumulators of reductions: see reduce.h. Floats of 16 bits add up in f32. Lanes are joined as a
+   tree of fixed shape, so that the same elements give the same bits every time. argmax keeps the
+   first of equals: a later element must be larger. */
 #include "reduce.h"
 #include <math.h>
 
@@ -14,14 +15,19 @@ Elem accumulator_elem(Elem elem, int part) {
 
 static LLVMValueRef number(Emit *e, Elem elem, double v, LLVMTypeRef type) {
   LLVMValueRef x = emit_number(e, elem, v);
-  return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? emit_splat(e, x, (int)LLVMGetVectorSize(type)) : x;
+  return LLVMGetTypeKind(type) == LLVMVectorTypeKind
+             ? emit_splat(e, x, (int)LLVMGetVectorSize(type))
+             : x;
 }
 
 static LLVMValueRef lowest(Emit *e, Elem elem, LLVMTypeRef type, bool negative) {
-  if (elem_class(elem) == CLASS_FLOAT) return number(e, elem, negative ? -INFINITY : INFINITY, type);
+  if (elem_class(elem) == CLASS_FLOAT)
+    return number(e, elem, negative ? -INFINITY : INFINITY, type);
   if (elem == ELEM_i64) {
     LLVMValueRef x = emit_i64(e, negative ? INT64_MIN : INT64_MAX);
-    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? emit_splat(e, x, (int)LLVMGetVectorSize(type)) : x;
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind
+               ? emit_splat(e, x, (int)LLVMGetVectorSize(type))
+               : x;
   }
   if (elem == ELEM_bool) return number(e, elem, !negative, type);
   return number(e, elem, negative ? INT32_MIN : INT32_MAX, type);
@@ -35,7 +41,8 @@ static LLVMValueRef neutral(Emit *e, const Op *op, Elem elem, LLVMTypeRef type) 
 
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n) {
   Elem elem = value_type(e->k, op->in[0])->elem;
-  Accumulator a = {.op = op, .elem = elem, .across = across && lanes > 1, .n = is_argmax(op) ? 1 : n};
+  Accumulator a = {
+      .op = op, .elem = elem, .across = across && lanes > 1, .n = is_argmax(op) ? 1 : n};
   a.type = emit_vector(e, accumulator_elem(elem, 0), lanes);
   a.index_type = emit_vector(e, ELEM_i32, lanes);
   for (int i = 0; i < a.n; i++) a.value[i] = emit_variable(e, a.type);
@@ -96,7 +103,8 @@ static void join_argmax(Emit *e, Elem elem, LLVMValueRef into[2], const LLVMValu
   into[1] = LLVMBuildSelect(b, take, with[1], into[1], "");
 }
 
-void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]) {
+void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2],
+                      const LLVMValueRef with[2]) {
   if (is_argmax(op)) join_argmax(e, elem, into, with);
   else into[0] = math_combine(e, op->code, into[0], with[0]);
 }
@@ -108,7 +116,8 @@ static void halves(Emit *e, LLVMValueRef x, LLVMValueRef half[2]) {
     LLVMValueRef at[64];
     for (int i = 0; i < n; i++) at[i] = LLVMConstInt(i32, (uint64_t)(h * n + i), 0);
     half[h] = n == 1 ? LLVMBuildExtractElement(e->builder, x, at[0], "")
-                     : LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(at, (unsigned)n), "");
+                     : LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                              LLVMConstVector(at, (unsigned)n), "");
   }
 }
 

@@ -1,16 +1,18 @@
-/* Accumulators of reductions, shared by the families row and column: running values in variables, over the lanes if the
-   walked dim runs over the lanes, and what is left at the end. argmax has two: the value and its index. */
+/* Accumulators of reductions, shared by the families row and column: running values in variables,
+   over the lanes if the walked dim runs over the lanes, and what is left at the end. argmax has
+   two: the value and its index. */
 #ifndef SHARDC_REDUCE_H
 #define SHARDC_REDUCE_H
 #include "walk.h"
 
 typedef struct Accumulator {
   const Op *op;
-  Elem elem;      /* of the operand */
-  bool across;    /* lanes are reduced, too */
+  Elem elem;   /* of the operand */
+  bool across; /* lanes are reduced, too */
   LLVMTypeRef type, index_type;
-  LLVMValueRef value[WALK_UNROLL], index; /* variables; `index` for argmax only, which uses value[0] alone */
-  int n;          /* how many of value[] */
+  LLVMValueRef value[WALK_UNROLL],
+      index; /* variables; `index` for argmax only, which uses value[0] alone */
+  int n;     /* how many of value[] */
 } Accumulator;
 
 /* lanes: of the vectors that come in; 1: scalars. across: at the end lanes are reduced to one. */
@@ -21,10 +23,12 @@ void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p);
 /* The reduction's value: scalar if across, else as wide as what came in. */
 LLVMValueRef accumulator_finish(Emit *e, Accumulator *a);
 
-/* For partial results in memory: raw state at the end (2 parts for argmax), and one step of joining two states. */
+/* For partial results in memory: raw state at the end (2 parts for argmax), and one step of joining
+ * two states. */
 int accumulator_parts(const Op *op);
 void accumulator_state(Emit *e, Accumulator *a, LLVMValueRef state[2]);
-void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]);
+void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2],
+                      const LLVMValueRef with[2]);
 LLVMValueRef accumulator_result(Emit *e, const Op *op, const LLVMValueRef state[2]);
 Elem accumulator_elem(Elem elem, int part); /* element type of a state */
 #endif

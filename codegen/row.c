@@ -1,14 +1,15 @@
-/* Family row: reductions and scans over the same dims, with element-wise ops before, between and after: softmax, norms, log-sum-exp,
-   their gradients.
+/* Family row: reductions and scans over the same dims, with element-wise ops before, between and
+   after: softmax, norms, log-sum-exp, their gradients.
 
-   A chunk does a range of rows. A row is walked once per level: reductions whose operands need no other reduction first, then
-   those that need these, and so on; a row stays in the cache meanwhile. Results of full size are stored in the last of
-   these walks and results of the row after it, so that a result may lie in the buffer of an operand. A scan goes along the
-   row once more, one element at a time, into scratch, where later levels read it.
+   A chunk does a range of rows. A row is walked once per level: reductions whose operands need no
+   other reduction first, then those that need these, and so on; a row stays in the cache meanwhile.
+   Results of full size are stored in the last of these walks and results of the row after it, so
+   that a result may lie in the buffer of an operand. A scan goes along the row once more, one
+   element at a time, into scratch, where later levels read it.
 
-   variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`: lanes run over
-   neighbouring rows (reduced dims are outer in storage), nothing is joined. `scalar`: one element at a time.
-   tile = [block of rows, unroll]. */
+   variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
+   lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
+   `scalar`: one element at a time. tile = [block of rows, unroll]. */
 #include "reduce.h"
 
 typedef struct Rows {
@@ -18,10 +19,10 @@ typedef struct Rows {
   Nest kept, over;
   bool lanes_over, lanes_kept; /* which space runs over the lanes */
   int unroll, passes;
-  Accumulator *acc;        /* of each reduction, scans excluded */
-  const Point *row;        /* while a row is emitted */
+  Accumulator *acc; /* of each reduction, scans excluded */
+  const Point *row; /* while a row is emitted */
   int pass;
-  uint32_t nfull, nrow;    /* results of full size, of rows */
+  uint32_t nfull, nrow; /* results of full size, of rows */
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
 } Rows;
 
@@ -50,15 +51,18 @@ static void sort_results(Rows *s) {
     if (full && s->level[v] >= s->passes) s->passes = s->level[v] + 1;
   }
   for (int i = 0; i < s->r.n; i++)
-    if (s->level[reduction(s, i)->in[0]] >= s->passes) s->passes = s->level[reduction(s, i)->in[0]] + 1;
+    if (s->level[reduction(s, i)->in[0]] >= s->passes)
+      s->passes = s->level[reduction(s, i)->in[0]] + 1;
 }
 
-/* What depends on a reduction must not be read at another row: that row's value is not known here. */
+/* What depends on a reduction must not be read at another row: that row's value is not known here.
+ */
 static void check_moves(const Rows *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->ops.n; i++) {
     const Op *o = &k->ops.at[i];
-    bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
+    bool moves =
+        (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
     if (!moves || !s->level[o->in[0]]) continue;
     for (int g = 0; g < o->ngroups; g++)
       for (int d = 0; d < o->group[g].nfrom; d++)
@@ -90,8 +94,13 @@ static bool walks(const Rows *s) {
 static void reduce_pass(Rows *s) {
   for (int i = 0; i < s->r.n; i++)
     if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) accumulator_start(s->e, &s->acc[i]);
-  Walk w = {.nest = &s->over, .block = nest_inner(&s->over), .lanes = s->lanes_over, .unroll = s->unroll,
-            .base = s->row, .body = element, .state = s};
+  Walk w = {.nest = &s->over,
+            .block = nest_inner(&s->over),
+            .lanes = s->lanes_over,
+            .unroll = s->unroll,
+            .base = s->row,
+            .body = element,
+            .state = s};
   walk_all(s->e, &w);
   for (int i = 0; i < s->r.n; i++)
     if (!is_scan(reduction(s, i)) && now(s, reduction(s, i)))
@@ -105,7 +114,8 @@ static LLVMValueRef scan_memory(Rows *s, int which) {
   for (int i = 0; i < which; i++) before += is_scan(reduction(s, i));
   int64_t row = (s->r.over.axis[0].size * 8 + 63) / 64 * 64;
   LLVMValueRef at = emit_i64(s->e, before * row);
-  return LLVMBuildGEP2(s->e->builder, LLVMInt8TypeInContext(s->e->context), s->e->scratch, &at, 1, "");
+  return LLVMBuildGEP2(s->e->builder, LLVMInt8TypeInContext(s->e->context), s->e->scratch, &at, 1,
+                       "");
 }
 
 static void scan(Rows *s, int which) {
@@ -117,7 +127,8 @@ static void scan(Rows *s, int which) {
   LLVMValueRef memory = scan_memory(s, which), zero = emit_number(e, elem, 0);
   Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, n), 1, 1, &zero);
   LLVMValueRef at = l.i;
-  if (attr_int(&o->attrs, ATTR_inverse, 0)) at = LLVMBuildSub(e->builder, emit_i64(e, n - 1), l.i, "");
+  if (attr_int(&o->attrs, ATTR_inverse, 0))
+    at = LLVMBuildSub(e->builder, emit_i64(e, n - 1), l.i, "");
   Point p = *s->row;
   point_set(&p, (Index){.dim = dim, .at = at});
   expr_forget(e);
@@ -170,7 +181,12 @@ void row_emit(Emit *e) {
   check_moves(&s);
   emit_begin_phase(e, 0);
   make_accumulators(&s);
-  Walk w = {.nest = &s.kept, .block = tile[0], .lanes = s.lanes_kept, .unroll = 1, .body = row, .state = &s};
+  Walk w = {.nest = &s.kept,
+            .block = tile[0],
+            .lanes = s.lanes_kept,
+            .unroll = 1,
+            .body = row,
+            .state = &s};
   LLVMValueRef from, to;
   emit_chunk_range(e, walk_units(&w), attr_get(&k->attrs, ATTR_chunks)->list[0], &from, &to);
   walk(e, &w, from, to);

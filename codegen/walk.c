@@ -39,7 +39,8 @@ static bool seen(const ValueId *v, uint32_t n) { /* the same value may be severa
   return false;
 }
 
-void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v) {
+void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
+                const ValueId *v) {
   LLVMValueRef value[MAX_RESULTS];
   for (uint32_t i = 0; i < n; i++) value[i] = expr_value(e, v[i], p);
   for (uint32_t i = 0; i < n; i++) {
@@ -90,7 +91,10 @@ static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LL
     if (!nest->n) continue;
     LLVMValueRef at = u ? LLVMBuildAdd(e->builder, i, emit_i64(e, u * step), "") : i;
     int64_t multiple = r->w->block % step ? (r->w->block >= nest_inner(nest) ? step : 0) : step;
-    point_set(&p[u], (Index){.dim = nest->dim[nest->n - 1].dim, .at = at, .lane = r->w->lanes, .multiple = multiple});
+    point_set(&p[u], (Index){.dim = nest->dim[nest->n - 1].dim,
+                             .at = at,
+                             .lane = r->w->lanes,
+                             .multiple = multiple});
   }
   expr_forget(e);
   r->w->body(r->w->state, p, n, LLVMBuildAdd(e->builder, r->base, i, ""));

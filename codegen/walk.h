@@ -1,8 +1,9 @@
 /* Loops over an iteration space (ir/nest.h), shared by the families that are not contractions.
 
-   A space is cut into units: one index of the outer dims and one block of the innermost dim. A range of units is walked, and
-   within a unit the innermost dim in steps: `unroll` vectors at once, then single vectors, then a masked one; or one index
-   at a time. The body gets the points; it may contain walks of its own. */
+   A space is cut into units: one index of the outer dims and one block of the innermost dim. A
+   range of units is walked, and within a unit the innermost dim in steps: `unroll` vectors at once,
+   then single vectors, then a masked one; or one index at a time. The body gets the points; it may
+   contain walks of its own. */
 #ifndef SHARDC_WALK_H
 #define SHARDC_WALK_H
 #include "emit.h"
@@ -10,7 +11,8 @@
 
 enum { WALK_UNROLL = 8 };
 
-/* n points: consecutive vectors of the innermost dim. start: flat index, in the whole space, of the first one (lane 0). */
+/* n points: consecutive vectors of the innermost dim. start: flat index, in the whole space, of the
+ * first one (lane 0). */
 typedef void WalkBody(void *state, const Point *p, int n, LLVMValueRef start);
 
 typedef struct Walk {
@@ -27,11 +29,14 @@ int64_t walk_units(const Walk *w);
 void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to); /* units from .. to - 1 */
 void walk_all(Emit *e, const Walk *w);
 
-/* Stores n values to their result buffers: all are evaluated at p before any is stored, because a result may lie in the
-   buffer of an operand. A value that lacks dims of the spaces a or b (NULL: none) is stored where those are 0. */
-void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v);
+/* Stores n values to their result buffers: all are evaluated at p before any is stored, because a
+   result may lie in the buffer of an operand. A value that lacks dims of the spaces a or b (NULL:
+   none) is stored where those are 0. */
+void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
+                const ValueId *v);
 
-/* Variables: memory in the entry block that the pass pipeline turns into registers; for sums over nested loops. */
+/* Variables: memory in the entry block that the pass pipeline turns into registers; for sums over
+ * nested loops. */
 LLVMValueRef emit_variable(Emit *e, LLVMTypeRef type);
 LLVMValueRef emit_get(Emit *e, LLVMTypeRef type, LLVMValueRef variable);
 void emit_set(Emit *e, LLVMValueRef variable, LLVMValueRef value);

@@ -1,8 +1,10 @@
-/* Targets of the x86-64 family: one constant row each. `native` is the richest row whose features this machine has, so that
-   the same model compiled on two machines of one row gives the same bytes.
+/* Targets of the x86-64 family: one constant row each. `native` is the richest row whose features
+   this machine has, so that the same model compiled on two machines of one row gives the same
+   bytes.
 
-   Cache sizes are those of common machines of the row, not of the one that compiles: cuts of work must not depend on it.
-   Vector registers are used at full width everywhere; `tune` stays generic, which keeps wide tiles free of spills. */
+   Cache sizes are those of common machines of the row, not of the one that compiles: cuts of work
+   must not depend on it. Vector registers are used at full width everywhere; `tune` stays generic,
+   which keeps wide tiles free of spills. */
 #include "codegen.h"
 #include <llvm-c/Target.h>
 #include <string.h>
@@ -18,9 +20,12 @@ typedef struct Row {
 
 static const Row rows[] = {
     /* poorest first */
-    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20}, V3_NEEDS},
-    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20}, V4_NEEDS},
-    {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20, 16 << 20},
+    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20},
+     V3_NEEDS},
+    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20},
+     V4_NEEDS},
+    {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
+      16 << 20},
      V4_NEEDS "+avx512bf16,"},
 };
 

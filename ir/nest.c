@@ -98,14 +98,16 @@ static bool joins(const Fn *k, Str outer, Str inner, int64_t run) {
   for (uint32_t i = 0; i < buffers(k); i++) {
     const Type *t = value_type(k, buffer(k, i));
     if ((type_find(t, outer) < 0) != (type_find(t, inner) < 0)) return false;
-    if (buffer_stride(k, buffer(k, i), outer) != buffer_stride(k, buffer(k, i), inner) * run) return false;
+    if (buffer_stride(k, buffer(k, i), outer) != buffer_stride(k, buffer(k, i), inner) * run)
+      return false;
   }
   for (uint32_t i = 0; i < k->ops.n; i++)
     if (!op_joins(&k->ops.at[i], outer, inner, run)) return false;
   return true;
 }
 
-/* Descending strides of the reference; what it lacks comes first. A stable sort, so that equal ones keep their order. */
+/* Descending strides of the reference; what it lacks comes first. A stable sort, so that equal ones
+ * keep their order. */
 static void sort_axes(const Fn *k, Axes *a, ValueId reference) {
   for (int i = 1; i < a->n; i++) {
     Axis x = a->axis[i];
@@ -204,9 +206,17 @@ int *reduction_levels(Arena *a, const Fn *k) {
 
 static int64_t op_cost(const Op *o) {
   switch (o->code) {
-  case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_sin: case OP_cos: return 2;
-  case OP_erf: case OP_erfinv: case OP_pow: return 3;
-  case OP_rope: case OP_rand: return 6;
+  case OP_exp:
+  case OP_log:
+  case OP_tanh:
+  case OP_sigmoid:
+  case OP_sin:
+  case OP_cos: return 2;
+  case OP_erf:
+  case OP_erfinv:
+  case OP_pow: return 3;
+  case OP_rope:
+  case OP_rand: return 6;
   case OP_gather: return 3;
   default: return 0;
   }

@@ -1,5 +1,6 @@
-/* Iteration spaces of kernel functions: which dims a family walks, in storage order, with neighbours collapsed into one loop where
-   no buffer and no op can tell the difference. `select` asks it for sizes, the code generators for loops: so they agree. */
+/* Iteration spaces of kernel functions: which dims a family walks, in storage order, with
+   neighbours collapsed into one loop where no buffer and no op can tell the difference. `select`
+   asks it for sizes, the code generators for loops: so they agree. */
 #ifndef SHARDC_NEST_H
 #define SHARDC_NEST_H
 #include "ir.h"
@@ -27,15 +28,16 @@ Axes axes_without(const Axes *a, const Axes *b);
 
 /* Stride of `dim` in the buffer of an argument or result; 0 if it is not there. */
 int64_t buffer_stride(const Fn *k, ValueId v, Str dim);
-/* The argument or result with the most elements among those that have all of `dims` (NULL: no condition); arguments win
-   ties. NO_VALUE if there is none. */
+/* The argument or result with the most elements among those that have all of `dims` (NULL: no
+   condition); arguments win ties. NO_VALUE if there is none. */
 ValueId nest_reference(const Fn *k, const Axes *dims);
 
 /* The dims in the storage order of `reference` (those that it lacks are outermost), collapsed. */
 Nest nest_of(const Fn *k, const Axes *dims, ValueId reference);
 int64_t nest_count(const Nest *n);
 int64_t nest_inner(const Nest *n); /* size of the innermost dim, 1 if there is none */
-/* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference. */
+/* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference.
+ */
 bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes);
 
 /* Reductions and scans of a kernel function: all over the same dims. */
@@ -47,9 +49,11 @@ typedef struct Reductions {
 } Reductions;
 
 Reductions reductions_of(const Fn *k);
-/* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their highest operand. */
+/* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their
+ * highest operand. */
 int *reduction_levels(Arena *a, const Fn *k);
-/* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing memory included. */
+/* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
+ * memory included. */
 int64_t element_cost(const Fn *k);
 /* Number of chunks for so much work: 1 if it is small, else several per worker. */
 int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units);

@@ -1,6 +1,7 @@
 /* Tuning of family elem: vector or scalar, the block of the innermost dim, the number of chunks.
 
-   Blocks are multiples of all vector lengths, long enough that what is done per block does not count. */
+   Blocks are multiples of all vector lengths, long enough that what is done per block does not
+   count. */
 #include "ir/nest.h"
 #include "tune.h"
 

@@ -1,7 +1,9 @@
-/* Tuning of family row: along which dim lanes run, how many rows are a unit, how many vectors of a row are summed at once.
+/* Tuning of family row: along which dim lanes run, how many rows are a unit, how many vectors of a
+   row are summed at once.
 
-   Lanes run along the row where its elements are consecutive; over neighbouring rows where those are; else there are none.
-   Short expressions are unrolled, so that additions do not wait for each other. */
+   Lanes run along the row where its elements are consecutive; over neighbouring rows where those
+   are; else there are none. Short expressions are unrolled, so that additions do not wait for each
+   other. */
 #include "ir/nest.h"
 #include "tune.h"
 
@@ -10,7 +12,8 @@ enum { ROWS = 64, SIMPLE = 12 };
 static int64_t scratch_of(const Fn *k, const Reductions *r) {
   int64_t bytes = 0;
   for (int i = 0; i < r->n; i++)
-    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN) bytes += (r->over.axis[0].size * 8 + 63) / 64 * 64;
+    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN)
+      bytes += (r->over.axis[0].size * 8 + 63) / 64 * 64;
   return bytes;
 }
 

@@ -44,8 +44,9 @@ int64_t harness_random(Harness *h, int64_t low, int64_t high) {
   return low + (int64_t)(next_random(h) % (uint64_t)(high - low + 1));
 }
 
-static const char *shape_words(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size,
-                             const int *order, bool padded, const char *which) {
+static const char *shape_words(Harness *h, const char *elem, int n, const char *const *dim,
+                               const int64_t *size, const int *order, bool padded,
+                               const char *which) {
   const char *axes = "", *strides = "";
   int64_t stride[MAX_RANK], s = 1;
   bool dense = true;
@@ -56,21 +57,23 @@ static const char *shape_words(Harness *h, const char *elem, int n, const char *
   }
   for (int i = 0; i < n; i++) {
     const char *comma = i ? ", " : "";
-    axes = arena_printf(h->arena, "%s%s%s:%lld", axes, comma, dim[order[i]], (long long)size[order[i]]);
+    axes = arena_printf(h->arena, "%s%s%s:%lld", axes, comma, dim[order[i]],
+                        (long long)size[order[i]]);
     strides = arena_printf(h->arena, "%s%s%lld", strides, comma, (long long)stride[i]);
   }
   if (dense) return arena_printf(h->arena, "%s[%s]", elem, axes);
   return arena_printf(h->arena, "%s[%s] {%sstrides(%s)}", elem, axes, which, strides);
 }
 
-const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
+                          const int64_t *size) {
   int order[MAX_RANK];
   for (int i = 0; i < n; i++) order[i] = i;
   return shape_words(h, elem, n, dim, size, order, false, "");
 }
 
-static const char *random_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size,
-                               const char *which) {
+static const char *random_type(Harness *h, const char *elem, int n, const char *const *dim,
+                               const int64_t *size, const char *which) {
   int order[MAX_RANK];
   for (int i = 0; i < n; i++) order[i] = i;
   for (int i = n - 1; i > 0 && harness_random(h, 0, 2) == 0; i--) {
@@ -80,11 +83,13 @@ static const char *random_type(Harness *h, const char *elem, int n, const char *
   return shape_words(h, elem, n, dim, size, order, true, which);
 }
 
-const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim,
+                         const int64_t *size) {
   return random_type(h, elem, n, dim, size, "");
 }
 
-const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size) {
+const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim,
+                           const int64_t *size) {
   return random_type(h, elem, n, dim, size, "0: ");
 }
 
@@ -120,7 +125,8 @@ static void *load(Harness *h, Module *m, const char *folder) {
   }
   FILE *list = fopen(arena_printf(h->arena, "%s/list", folder), "w");
   if (!list) return NULL;
-  for (uint32_t i = 0; i < m->fns.n; i++) fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
   fclose(list);
   const char *so = arena_printf(h->arena, "%s/test.so", folder);
   if (system(arena_printf(h->arena, "cc -shared -o %s @%s/list -lm", so, folder))) return NULL;
@@ -212,7 +218,10 @@ static Tensor random_tensor(Harness *h, const Fn *k, ValueId v, const Buffer *b)
   for (int64_t i = 0; i < n; i++) {
     double u = (double)(next_random(h) >> 11) * 0x1p-53, f = h->low + (h->high - h->low) * u;
     ElemClass class = elem_class(t->elem);
-    put(b, i, class == CLASS_FLOAT ? f : class == CLASS_BOOL ? u < 0.5 : (double)harness_random(h, h->int_low, h->int_high));
+    put(b, i,
+        class == CLASS_FLOAT  ? f
+        : class == CLASS_BOOL ? u < 0.5
+                              : (double)harness_random(h, h->int_low, h->int_high));
     x.at[i] = get(b, i);
   }
   return x;
@@ -258,14 +267,16 @@ static int inplace_argument(Harness *h, uint32_t result) {
 }
 
 static Running running_new(Harness *h, Module *m, const Fn *k, void *library) {
-  Running r = {.h = h, .m = m, .k = k, .library = library, .nargs = k->args.n, .nresults = k->results.n};
+  Running r = {
+      .h = h, .m = m, .k = k, .library = library, .nargs = k->args.n, .nresults = k->results.n};
   r.buffer = ARENA_ARRAY(h->arena, Buffer, r.nargs + r.nresults);
   r.pointer = ARENA_ARRAY(h->arena, void *, r.nargs + r.nresults + 1);
   for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(k, k->args.at[i]);
   for (uint32_t i = 0; i < r.nresults; i++) {
     int a = inplace_argument(h, i);
     r.buffer[r.nargs + i] = buffer_new(k, k->results.at[i]);
-    if (a >= 0) r.buffer[r.nargs + i].at = r.buffer[a].at, r.buffer[r.nargs + i].block = r.buffer[a].block;
+    if (a >= 0)
+      r.buffer[r.nargs + i].at = r.buffer[a].at, r.buffer[r.nargs + i].block = r.buffer[a].block;
   }
   for (uint32_t i = 0; i < r.nargs + r.nresults; i++) r.pointer[i] = r.buffer[i].at;
   r.scratch_bytes = attr_int(&k->attrs, ATTR_scratch, 0);
@@ -285,7 +296,8 @@ static bool run_phases(Running *r, bool shuffled) {
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
   for (int64_t p = 0; p < chunks->i; p++) {
     Chunk *run;
-    *(void **)&run = dlsym(r->library, arena_printf(r->h->arena, "%s_p%d", kernel_symbol(r->m, r->k), (int)p));
+    *(void **)&run =
+        dlsym(r->library, arena_printf(r->h->arena, "%s_p%d", kernel_symbol(r->m, r->k), (int)p));
     if (!run) return false;
     int64_t n = chunks->list[p], first = shuffled ? harness_random(r->h, 0, n - 1) : 0;
     for (int64_t i = n; i-- > 0;) {
@@ -318,34 +330,41 @@ static bool compare_result(Running *r, uint32_t i, const Tensor *want, double to
     double got = get(b, e);
     if (equal(got, want->at[e], tolerance, t->elem)) continue;
     if (wrong++ < 3)
-      fprintf(stderr, "  @%s result %u element %lld: %.9g, expected %.9g\n", r->k->name, i, (long long)e, got, want->at[e]);
+      fprintf(stderr, "  @%s result %u element %lld: %.9g, expected %.9g\n", r->k->name, i,
+              (long long)e, got, want->at[e]);
   }
-  if (!clean_around(r->h, b)) wrong++, fprintf(stderr, "  @%s result %u: bytes around it were written\n", r->k->name, i);
+  if (!clean_around(r->h, b))
+    wrong++, fprintf(stderr, "  @%s result %u: bytes around it were written\n", r->k->name, i);
   return !wrong;
 }
 
 static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, double tolerance) {
   Running r = running_new(h, m, k, library);
-  Tensor *args = ARENA_ARRAY(h->arena, Tensor, r.nargs + 1), *want = ARENA_ARRAY(h->arena, Tensor, r.nresults + 1);
+  Tensor *args = ARENA_ARRAY(h->arena, Tensor, r.nargs + 1),
+         *want = ARENA_ARRAY(h->arena, Tensor, r.nresults + 1);
   for (uint32_t i = 0; i < r.nargs; i++) args[i] = random_tensor(h, k, k->args.at[i], &r.buffer[i]);
   interp_call(interp_new(m, h->arena), k, args, want);
   bool ok = run_phases(&r, true);
   if (!ok) fprintf(stderr, "  @%s: a phase is missing\n", k->name);
   for (uint32_t i = 0; ok && i < r.nresults; i++) ok &= compare_result(&r, i, &want[i], tolerance);
-  if (!guard_kept(r.scratch, r.scratch_bytes)) ok = false, fprintf(stderr, "  @%s: wrote past its scratch\n", k->name);
-  if (!guard_kept(r.workspace, r.workspace_bytes)) ok = false, fprintf(stderr, "  @%s: wrote past its workspace\n", k->name);
+  if (!guard_kept(r.scratch, r.scratch_bytes))
+    ok = false, fprintf(stderr, "  @%s: wrote past its scratch\n", k->name);
+  if (!guard_kept(r.workspace, r.workspace_bytes))
+    ok = false, fprintf(stderr, "  @%s: wrote past its workspace\n", k->name);
   if (!ok) fputs(ir_print_fn(m, k), stderr);
   running_free(&r);
   return ok;
 }
 
 static char *new_folder(Harness *h) {
-  char *folder = arena_printf(h->arena, "%s/shardc-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+  char *folder =
+      arena_printf(h->arena, "%s/shardc-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
   return mkdtemp(folder);
 }
 
 static void remove_folder(Harness *h, const char *folder) {
-  if (system(arena_printf(h->arena, "rm -rf '%s'", folder))) fprintf(stderr, "cannot remove %s\n", folder);
+  if (system(arena_printf(h->arena, "rm -rf '%s'", folder)))
+    fprintf(stderr, "cannot remove %s\n", folder);
 }
 
 int harness_run(Harness *h, double tolerance) {
@@ -354,7 +373,8 @@ int harness_run(Harness *h, double tolerance) {
   if (!m) return 1;
   void *library = load(h, m, folder);
   int failed = library ? 0 : 1;
-  for (uint32_t i = 0; library && i < m->fns.n; i++) failed += !check_kernel(h, m, m->fns.at[i], library, tolerance);
+  for (uint32_t i = 0; library && i < m->fns.n; i++)
+    failed += !check_kernel(h, m, m->fns.at[i], library, tolerance);
   if (library) dlclose(library);
   remove_folder(h, folder);
   return failed;

@@ -1,12 +1,13 @@
 /* Test harness of kernels: text of kernel functions in, comparison with the interpreter out.
 
      Harness *h = harness_new("native");
-     harness_add(h, "kernel @k%d(%%0 : f32[A:%d]) {\n  %%1 = exp %%0 : f32[A:%d]\n  return %%1\n} ..", ..);
-     assert_int_equal(harness_run(h, 1e-5), 0);
+     harness_add(h, "kernel @k%d(%%0 : f32[A:%d]) {\n  %%1 = exp %%0 : f32[A:%d]\n  return %%1\n}
+   ..", ..); assert_int_equal(harness_run(h, 1e-5), 0);
 
-   All kernels of a batch are tuned by their family, compiled in child processes, linked into one shared object and run: all chunks of
-   a phase in a shuffled order, every buffer with the strides of its type between guards, scratch and workspace poisoned. Then
-   results are compared with interp_call, and everything around their elements must be untouched. */
+   All kernels of a batch are tuned by their family, compiled in child processes, linked into one
+   shared object and run: all chunks of a phase in a shuffled order, every buffer with the strides
+   of its type between guards, scratch and workspace poisoned. Then results are compared with
+   interp_call, and everything around their elements must be untouched. */
 #ifndef SHARDC_TEST_HARNESS_H
 #define SHARDC_TEST_HARNESS_H
 #include "codegen/codegen.h"
@@ -16,7 +17,7 @@ typedef struct Harness {
   Arena *arena;
   const char *target;
   VEC(char) text;
-  double low, high;         /* range of random floats, -2 .. 2 at first */
+  double low, high;          /* range of random floats, -2 .. 2 at first */
   int64_t int_low, int_high; /* of random ints, -1 .. 9 */
   VEC(int) inplace;          /* pairs argument, result: for every kernel of the batch */
   uint64_t random;           /* state */
@@ -28,14 +29,20 @@ Harness *harness_new(const char *target);
 void harness_free(Harness *h);
 /* Appends text of a kernel function; attribute family stands in its text. */
 void harness_add(Harness *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|), or that fail otherwise. */
+/* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|),
+ * or that fail otherwise. */
 int harness_run(Harness *h, double tolerance);
 int64_t harness_random(Harness *h, int64_t low, int64_t high); /* inclusive */
-/* A type such as "f32[A:3, B:5] {strides(8, 1)}" of an argument: dims sometimes in another order, sometimes padded strides; the
-   same for the (first) result of an op; and plainly dense, of either. */
-const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
-const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
-const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim, const int64_t *size);
-/* ns per call of all phases of a kernel, best of `times`; for benchmarks. The kernel must be the only one. */
+/* A type such as "f32[A:3, B:5] {strides(8, 1)}" of an argument: dims sometimes in another order,
+   sometimes padded strides; the same for the (first) result of an op; and plainly dense, of either.
+ */
+const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim,
+                           const int64_t *size);
+const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim,
+                         const int64_t *size);
+const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
+                          const int64_t *size);
+/* ns per call of all phases of a kernel, best of `times`; for benchmarks. The kernel must be the
+ * only one. */
 double harness_time(Harness *h, int times);
 #endif

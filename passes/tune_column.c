@@ -1,0 +1,40 @@
+/* Tuning of family column: lanes over columns where those are consecutive, else along the reduced
+   dim; blocks; and into how many ranges the reduced dim is split when there are too few columns for
+   all workers. */
+#include "ir/nest.h"
+#include "tune.h"
+
+enum { REDUCED = 1024, ROWS = 16, VECTORS = 4, SPLITS = 64 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t units_of(const Nest *n, int64_t block) {
+  return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+void tune_column(Module *m, Fn *k) {
+  Reductions r = reductions_of(k);
+  ValueId reference = nest_reference(k, &r.over);
+  Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
+  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  bool across = nest_vector(k, &kept, reference, lanes);
+  bool along = !across && nest_vector(k, &over, reference, lanes);
+  int64_t vectors = r.n > 2 ? 2 : VECTORS;
+  int64_t tile[4] = {across ? vectors * lanes : 1, along ? REDUCED : ROWS, 1,
+                     across || along ? vectors : 1};
+  int64_t count = nest_count(&kept) * nest_count(&over);
+  int64_t columns = units_of(&kept, tile[0]), rows = units_of(&over, tile[1]);
+  int64_t cost = element_cost(k) * (across || along ? 1 : 4);
+  int64_t wanted = chunks_for(m, count, cost, columns * rows);
+  if (wanted > columns) tile[2] = least(least(ceil_div(wanted, columns), rows), SPLITS);
+  int64_t chunks[2] = {least(wanted, columns * tile[2]), 1};
+  chunks[1] = chunks_for(m, nest_count(&kept) * tile[2], cost, columns);
+  attr_set_str(m, &k->attrs, ATTR_variant, across ? "columns" : along ? "row" : "scalar");
+  attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
+  if (tile[2] > 1)
+    attr_set_int(m, &k->attrs, ATTR_workspace,
+                 2 * r.n * ceil_div(nest_count(&kept) * tile[2] * 8, 64) * 64);
+}

@@ -1,0 +1,32 @@
+/* Tuning of family scatter: lanes over the innermost dim that stays, blocks of columns, ranges of
+   the new dim where columns alone do not keep all workers busy. */
+#include "ir/scatter.h"
+#include "tune.h"
+
+enum {
+  FILL = 4096,
+  VECTORS = 4,
+  TABLE = 8 /* tenths of nanoseconds per index that is read in vain */
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t units_of(const Nest *n, int64_t block) {
+  return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
+}
+
+void tune_scatter(Module *m, Fn *k) {
+  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  Scatter s = scatter_of(k, lanes);
+  int64_t tile[4] = {s.vector ? VECTORS * lanes : 16, 1, s.vector ? VECTORS : 1, FILL};
+  int64_t columns = units_of(&s.kept, tile[0]), rows = nest_count(&s.from);
+  int64_t work = rows * nest_count(&s.kept), cost = element_cost(k) * (s.vector ? 1 : 8);
+  int64_t wanted = chunks_for(m, work, cost, columns * s.to_size);
+  if (wanted > columns && work * cost > rows * TABLE * wanted) tile[1] = ceil_div(wanted, columns);
+  int64_t chunks[2] = {chunks_for(m, nest_count(&s.result), 4, units_of(&s.result, FILL)),
+                       columns * tile[1]};
+  if (chunks[1] > wanted) chunks[1] = wanted;
+  attr_set_str(m, &k->attrs, ATTR_variant, s.vector ? "vector" : "scalar");
+  attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, 2, chunks);
+}
