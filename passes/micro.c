@@ -1,7 +1,291 @@
-/* micro: Batch is cut over time. Not needed when plan.micro is absent or the whole batch. */
-#include "passes/internal.h"
+/* micro: the entries `step` and `eval` take the batch in parts of plan.micro samples, one after the
+   other.
+
+     before   what the parts need and no part changes; counts and the like on the whole batch
+     loop     [micro] over a body with everything that has Batch, forward and backward, on one part;
+   inputs arrive cut in parts as stacked operands; every sum over Batch is carried and added up from
+   0 after    the rest: it sees complete sums
+
+   micro_states.c says where each value belongs and refuses what a cut would change (E0706). Bodies
+   of loops inside are copied with the smaller Batch. Random numbers keep their logical index: the
+   number of a part's first sample is passed down and times the stride of Batch added to the base of
+   each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
+   whole batch. */
+#include "passes/micro.h"
+
+typedef VEC(ValueId) ValueList;
+
+typedef struct Cut {
+  Micro c;
+  const Fn *f;
+  MicroState *state;            /* by value of f */
+  bool *free;                   /* by value of f */
+  bool *early;                  /* by op of f: done before the loop */
+  Rebuild out;                  /* f -> new entry */
+  Rebuild in;                   /* f -> body of the loop */
+  ValueId first;                /* in the body: number of the part's first sample, i32[] */
+  ValueList invariant, stacked; /* values of f that the body gets */
+  ValueList sums,
+      merged; /* values of f that the loop delivers: added up; put together along Batch */
+} Cut;
+
+/* ---- ops on a part ---- */
+static void shrink(const Micro *c, Type *t) {
+  int at = type_find(t, c->batch);
+  if (at >= 0) t->axis[at].size = c->part;
+}
+
+static Type part_type(const Micro *c, const Type *t) {
+  Type r = *t;
+  shrink(c, &r);
+  return r;
+}
+
+/* base + first sample * stride of Batch */
+static ValueId moved_base(Micro *c, Rebuild *r, const Op *o, ValueId first) {
+  const Attr *strides = attr_get(&o->attrs, ATTR_strides);
+  ValueId base = r->map[o->in[2]];
+  for (int i = 0; i < o->group[0].nfrom; i++) {
+    if (o->group[0].from[i] != c->batch) continue;
+    Elem e = value_type(r->to, base)->elem;
+    ValueId stride = ir_const(c->m, r->to, e, (double)strides->list[i], o->loc);
+    ValueId by =
+        ir_binary(c->m, r->to, OP_mul, ir_cast(c->m, r->to, first, e, o->loc), stride, o->loc);
+    base = ir_binary(c->m, r->to, OP_add, base, by, o->loc);
+  }
+  return base;
+}
+
+static void copy_op(Micro *c, Rebuild *r, const Op *o, ValueId first);
+
+/* The body with a smaller Batch and one more invariant argument, the number of the first sample. */
+static Fn *part_body(Micro *c, const Op *loop) {
+  const Fn *f = loop->callee;
+  LoopShape s = loop_shape(loop);
+  Rebuild r = {c->m, f, fn_new(c->m, FN_BODY, f->name), value_map(c->m, f)};
+  ValueId first = NO_VALUE;
+  r.to->loc = f->loc;
+  for (uint32_t i = 0; i < f->args.n; i++) {
+    if (i == 1 + s.carry + s.invariant) first = fn_arg(c->m, r.to, type_scalar(ELEM_i32));
+    r.map[f->args.at[i]] = fn_arg(c->m, r.to, part_type(c, value_type(f, f->args.at[i])));
+  }
+  if (first == NO_VALUE) first = fn_arg(c->m, r.to, type_scalar(ELEM_i32));
+  for (uint32_t i = 0; i < f->ops.n; i++) copy_op(c, &r, &f->ops.at[i], first);
+  rebuild_results(&r);
+  return r.to;
+}
+
+static void copy_loop(Micro *c, Rebuild *r, const Op *o, ValueId first) {
+  LoopShape s = loop_shape(o);
+  ValueList in = {0};
+  for (uint32_t i = 0; i <= o->nin; i++) {
+    if (i == s.carry + s.invariant) vec_push(c->m->arena, in, first);
+    if (i < o->nin) vec_push(c->m->arena, in, r->map[o->in[i]]);
+  }
+  s.invariant++;
+  ValueId out = emit_loop(c->m, r->to, part_body(c, o), s, in.at, o->loc)->out;
+  for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = out + i;
+}
+
+static void copy_op(Micro *c, Rebuild *r, const Op *o, ValueId first) {
+  if (o->code == OP_loop) {
+    copy_loop(c, r, o, first);
+    return;
+  }
+  ValueId base = o->code == OP_rand ? moved_base(c, r, o, first) : NO_VALUE;
+  Op *n = rebuild_op(r, o);
+  if (base != NO_VALUE) n->in[2] = base;
+  for (uint32_t i = 0; i < o->nout; i++) shrink(c, &r->to->values.at[n->out + i].type);
+  if (o->code == OP_iota && o->group[0].from[0] == c->batch)
+    r->map[o->out] = ir_binary(c->m, r->to, OP_add, n->out, first, o->loc);
+}
+
+/* ---- who belongs where ---- */
+static bool sliced(const Cut *k, ValueId v) { return k->state[v] == MICRO_SLICED; }
+
+static bool reads_sliced(const Cut *k, const Op *o) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (sliced(k, o->in[i])) return true;
+  return false;
+}
+
+/* Made inside: sliced results, and ops that sum sliced operands, unless they are whole things done
+ * before. */
+static bool inside(const Cut *k, const Op *o) {
+  if (!o->nout || o->code == OP_load) return false;
+  if (k->state[o->out] == MICRO_PARTIAL) return true;
+  if (sliced(k, o->out)) return micro_works_on_parts(&k->c, o) || !k->free[o->out];
+  return reads_sliced(k, o) && !k->free[o->out];
+}
+
+static void mark_early(Cut *k, ValueId v) {
+  OpId def = k->f->values.at[v].def;
+  if (k->early[def]) return;
+  k->early[def] = true;
+  for (uint32_t i = 0; i < k->f->ops.at[def].nin; i++) mark_early(k, k->f->ops.at[def].in[i]);
+}
+
+static void list_once(Cut *k, ValueList *l, ValueId v) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->at[i] == v) return;
+  vec_push(k->c.m->arena, *l, v);
+}
+
+/* v is made inside, the op that reads it is not. */
+static void deliver(Cut *k, ValueId v) {
+  if (k->free[v]) mark_early(k, v);
+  else if (k->state[v] == MICRO_PARTIAL) list_once(k, &k->sums, v);
+  else list_once(k, sliced(k, v) ? &k->merged : &k->same, v);
+}
+
+/* What the body needs from outside, what others need from the body. */
+static void find_borders(Cut *k) {
+  for (uint32_t i = 0; i < k->f->ops.n; i++) {
+    const Op *o = &k->f->ops.at[i];
+    bool here = inside(k, o);
+    for (uint32_t j = 0; j < o->nin; j++) {
+      ValueId v = o->in[j];
+      bool there = inside(k, value_def(k->f, v));
+      if (here && !there) list_once(k, sliced(k, v) ? &k->stacked : &k->invariant, v);
+      if (!here && there) deliver(k, v);
+    }
+  }
+  for (uint32_t i = 0; i < k->invariant.n; i++) mark_early(k, k->invariant.at[i]);
+  for (uint32_t i = 0; i < k->stacked.n; i++) mark_early(k, k->stacked.at[i]);
+}
+
+/* ---- the loop ---- */
+static Axis rounds(const Cut *k) {
+  return (Axis){intern(k->c.m->ctx->names, "micro"), k->c.size / k->c.part};
+}
+
+/* [Batch, ..] as [micro, Batch, ..] */
+static ValueId in_parts(Cut *k, ValueId v) {
+  Axis a = rounds(k);
+  Str to[] = {a.dim, k->c.batch};
+  Group g = group_map(1, &k->c.batch, 2, to);
+  Type whole = *value_type(k->f, v), t = type_of(whole.elem, 1, &a);
+  shrink(&k->c, &whole);
+  for (int i = 0; i < whole.rank; i++) t.axis[t.rank++] = whole.axis[i];
+  return emit_typed(k->c.m, k->out.to, OP_split, 1, &k->out.map[v], &g, t, (Loc){0});
+}
+
+static ValueId put_together(Cut *k, ValueId v, ValueId parts) {
+  Str from[] = {rounds(k).dim, k->c.batch};
+  Group g = group_map(2, from, 1, &k->c.batch);
+  return emit_typed(k->c.m, k->out.to, OP_merge, 1, &parts, &g, *value_type(k->f, v), (Loc){0});
+}
+
+static void body_arguments(Cut *k, const ValueList *l, bool parts) {
+  for (uint32_t i = 0; i < l->n; i++) {
+    Type t = *value_type(k->f, l->at[i]);
+    if (parts) shrink(&k->c, &t);
+    k->in.map[l->at[i]] = fn_arg(k->c.m, k->in.to, t);
+  }
+}
+
+static void body_results(Cut *k, const ValueId *sum) {
+  Module *m = k->c.m;
+  Fn *b = k->in.to;
+  for (uint32_t i = 0; i < k->sums.n; i++)
+    fn_result(m, b, ir_binary(m, b, OP_add, sum[i], k->in.map[k->sums.at[i]], (Loc){0}));
+  for (uint32_t i = 0; i < k->same.n; i++) fn_result(m, b, k->in.map[k->same.at[i]]);
+  for (uint32_t i = 0; i < k->merged.n; i++) fn_result(m, b, k->in.map[k->merged.at[i]]);
+}
+
+static Fn *loop_body(Cut *k) {
+  Module *m = k->c.m;
+  Fn *b = fn_new(m, FN_BODY, intern_printf(m->ctx->names, "%s.micro", k->f->name));
+  ValueId *sum = ARENA_ARRAY(m->arena, ValueId, k->sums.n + 1);
+  k->in = (Rebuild){m, k->f, b, value_map(m, k->f)};
+  ValueId counter = fn_arg(m, b, type_scalar(ELEM_i32));
+  body_arguments(k, &k->sums, false);
+  body_arguments(k, &k->same, false);
+  for (uint32_t i = 0; i < k->sums.n; i++) sum[i] = k->in.map[k->sums.at[i]];
+  body_arguments(k, &k->invariant, false);
+  body_arguments(k, &k->stacked, true);
+  ValueId part = ir_const(m, b, ELEM_i32, (double)k->c.part, (Loc){0});
+  k->first = ir_binary(m, b, OP_mul, counter, part, (Loc){0});
+  for (uint32_t i = 0; i < k->f->ops.n; i++)
+    if (inside(k, &k->f->ops.at[i])) copy_op(&k->c, &k->in, &k->f->ops.at[i], k->first);
+  body_results(k, sum);
+  return b;
+}
+
+static void start_at_zero(Cut *k, ValueList *in, const ValueList *l) {
+  for (uint32_t i = 0; i < l->n; i++) {
+    const Type *t = value_type(k->f, l->at[i]);
+    vec_push(k->c.m->arena, *in, emit_full(k->c.m, k->out.to, *t, 0, (Loc){0}));
+  }
+}
+
+static void emit_rounds(Cut *k) {
+  Module *m = k->c.m;
+  ValueList in = {0};
+  start_at_zero(k, &in, &k->sums);
+  start_at_zero(k, &in, &k->same);
+  for (uint32_t i = 0; i < k->invariant.n; i++)
+    vec_push(m->arena, in, k->out.map[k->invariant.at[i]]);
+  for (uint32_t i = 0; i < k->stacked.n; i++) vec_push(m->arena, in, in_parts(k, k->stacked.at[i]));
+  LoopShape s = {.carry = k->sums.n + k->same.n,
+                 .invariant = k->invariant.n,
+                 .stacked = k->stacked.n,
+                 .trip = rounds(k).size,
+                 .axis = rounds(k)};
+  ValueId out = emit_loop(m, k->out.to, loop_body(k), s, in.at, k->f->loc)->out;
+  for (uint32_t i = 0; i < k->sums.n; i++) k->out.map[k->sums.at[i]] = out++;
+  for (uint32_t i = 0; i < k->same.n; i++) k->out.map[k->same.at[i]] = out++;
+  for (uint32_t i = 0; i < k->merged.n; i++)
+    k->out.map[k->merged.at[i]] = put_together(k, k->merged.at[i], out++);
+}
+
+static Fn *cut_entry(Cut *k) {
+  k->early = ARENA_ARRAY(k->c.m->arena, bool, k->f->ops.n + 1);
+  find_borders(k);
+  k->out = rebuild_begin(k->c.m, k->f);
+  for (uint32_t i = 0; i < k->f->ops.n; i++)
+    if (k->early[i]) rebuild_op(&k->out, &k->f->ops.at[i]);
+  emit_rounds(k);
+  for (uint32_t i = 0; i < k->f->ops.n; i++)
+    if (!k->early[i] && !inside(k, &k->f->ops.at[i])) rebuild_op(&k->out, &k->f->ops.at[i]);
+  return k->out.to;
+}
+
+static int64_t batch_size(const Fn *f, Str batch) {
+  for (uint32_t i = 0; i < f->values.n; i++) {
+    int at = type_find(&f->values.at[i].type, batch);
+    if (at >= 0) return f->values.at[i].type.axis[at].size;
+  }
+  return 0;
+}
+
+static bool divides(Module *m, int64_t size, int64_t part) {
+  if (part > 0 && size % part == 0) return true;
+  Report *r =
+      diag_at(m->ctx->diag, "E0703", (Span){0}, "batch %lld is not a multiple of micro %lld",
+              (long long)size, (long long)part);
+  int64_t near = part > size || part < 1 ? size : part;
+  while (size % near) near--;
+  diag_help(r, "nearest that divides: micro = %lld", (long long)near);
+  return false;
+}
+
+static void cut(Module *m, const char *name, int64_t part) {
+  Fn *f = entry_of(m, name);
+  Cut k = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
+  k.c.size = f ? batch_size(f, k.c.batch) : 0;
+  if (!k.c.size || k.c.size == part || !divides(m, k.c.size, part)) return;
+  k.state = micro_states(&k.c, f, NULL);
+  if (k.c.failed) return;
+  k.free = micro_free(&k.c, f);
+  module_replace(m, f, cut_entry(&k));
+}
 
 void pass_micro(Module *m) {
+  int64_t part = (int64_t)module_number(m, "plan.micro", 0);
   if (!module_setting(m, "plan.micro", NULL)) return;
-  diag_at(m->ctx->diag, "E0901", (Span){0}, "`micro` below the batch is not built yet");
+  simplify_module(m, true);
+  cut(m, "step", part);
+  if (!diag_errors(m->ctx->diag)) cut(m, "eval", part);
+  module_collect(m);
 }

@@ -7,7 +7,7 @@
 
 void pass_precision(Module *m) {
   Str p = module_setting(m, "plan.precision", "f32");
-  if (!strcmp(p, "f32")) return;
+  if (!strcmp(p, "f32") || !strcmp(p, "tf32")) return; /* on a processor tf32 is f32 */
   Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", p);
   diag_help(r, "`precision f32`, or no such line");
 }

@@ -1,0 +1,198 @@
+/* How each value relates to micro-batches: whole, sliced, a partial sum, or only known after the
+   last micro-batch.
+
+   Sliced values have dim Batch. A sum, dot or scatter over Batch makes a partial sum; inside bodies
+   of loops that may only pass through linear ops. In an entry the sums are completed behind the
+   loop over micro-batches, so anything may be done with them there, but nothing sliced may depend
+   on them: that would need all micro-batches before the first ends. This is what E0706 says. What
+   no parameter influences (counts of tokens) is whole, whatever it sums over: it is computed before
+   the loop. */
+#include "passes/micro.h"
+#include <string.h>
+
+static bool has_batch(const Micro *c, const Fn *f, ValueId v) {
+  return type_find(value_type(f, v), c->batch) >= 0;
+}
+
+static bool names_batch(const Micro *c, const Op *o, bool from) {
+  for (int g = 0; g < o->ngroups; g++) {
+    const Str *dims = from ? o->group[g].from : o->group[g].to;
+    int n = from ? o->group[g].nfrom : o->group[g].nto;
+    for (int i = 0; i < n; i++)
+      if (dims[i] == c->batch) return true;
+  }
+  return false;
+}
+
+/* Ops that treat every index of Batch alike, or whose indexes can be told where their part begins.
+ */
+bool micro_works_on_parts(const Micro *c, const Op *o) {
+  if (names_batch(c, o, false)) return false;
+  if (!names_batch(c, o, true)) return true;
+  return o->code == OP_expand || o->code == OP_rand || o->code == OP_iota;
+}
+
+/* Ops that turn sliced operands into a partial sum. */
+static bool sums_over_batch(const Micro *c, const Op *o) {
+  return (o->code == OP_sum || o->code == OP_dot || o->code == OP_scatter) &&
+         names_batch(c, o, true);
+}
+
+static MicroState refuse(Micro *c, const Op *o, const char *what) {
+  if (c->failed) return MICRO_WHOLE;
+  c->failed = true;
+  Report *r = diag_at(c->m->ctx->diag, "E0706", span_of(c->m, o->loc),
+                      "`micro` changes this value: %s", what);
+  diag_label(r, "`%s` here", op_name(o->code));
+  diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)c->size,
+            (long long)c->part);
+  diag_help(r,
+            "`micro %lld` takes the batch whole; or write it as a sum over `%s` that only the loss "
+            "divides",
+            (long long)c->size, c->batch);
+  return MICRO_WHOLE;
+}
+
+static bool sum_like(MicroState s) { return s == MICRO_PARTIAL || s == MICRO_ZERO; }
+static bool whole(MicroState s) { return s == MICRO_WHOLE || s == MICRO_ZERO; }
+
+static bool no_fill(const Op *o) { return attr_float(&o->attrs, ATTR_fill, 0) == 0; }
+
+/* Does the op map partial sums to partial sums? */
+static bool linear(const Op *o, const MicroState *s) {
+  switch (o->code) {
+  case OP_mul:
+  case OP_dot: return whole(s[o->in[0]]) != whole(s[o->in[1]]);
+  case OP_div:
+  case OP_gather:
+  case OP_scatter:
+  case OP_rope: return o->nin == 1 || whole(s[o->in[1]]);
+  case OP_where: return whole(s[o->in[0]]) && sum_like(s[o->in[1]]) && sum_like(s[o->in[2]]);
+  default: break;
+  }
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!sum_like(s[o->in[i]])) return false;
+  return (op_flags(o->code) & LINEAR) && no_fill(o);
+}
+
+typedef struct Operands {
+  bool sliced, partial, after;
+} Operands;
+
+static Operands operands(const Op *o, const MicroState *s) {
+  Operands r = {0};
+  for (uint32_t i = 0; i < o->nin; i++) {
+    r.sliced |= s[o->in[i]] == MICRO_SLICED;
+    r.partial |= s[o->in[i]] == MICRO_PARTIAL;
+    r.after |= s[o->in[i]] == MICRO_AFTER;
+  }
+  return r;
+}
+
+static bool is_zero(const Op *o, const MicroState *s) {
+  if (o->code == OP_const) return attr_float(&o->attrs, ATTR_value, 0) == 0;
+  return (o->code == OP_expand || o->code == OP_rename) && s[o->in[0]] == MICRO_ZERO;
+}
+
+/* ---- loops ---- */
+static MicroState joined(Micro *c, const Op *o, MicroState a, MicroState b) {
+  if (a == b) return a;
+  if (whole(a) && whole(b)) return MICRO_WHOLE;
+  if (sum_like(a) && sum_like(b)) return MICRO_PARTIAL;
+  return refuse(c, o, "a carried value is a sum over `Batch` that does not start at 0");
+}
+
+static MicroState *body_states(Micro *c, const Op *o, const MicroState *s) {
+  LoopShape l = loop_shape(o);
+  const Fn *body = o->callee;
+  MicroState *args = ARENA_ARRAY(c->m->arena, MicroState, body->args.n + 1);
+  for (uint32_t i = 0; i < o->nin; i++) args[i + 1] = s[o->in[i]];
+  for (;;) {
+    MicroState *all = micro_states(c, body, args);
+    bool again = false;
+    for (uint32_t i = 0; i < l.carry && !c->failed; i++) {
+      MicroState j = joined(c, o, args[i + 1], all[body->results.at[i]]);
+      again |= j != args[i + 1];
+      args[i + 1] = j;
+    }
+    if (!again || c->failed) return all;
+  }
+}
+
+static void loop_states(Micro *c, const Op *o, MicroState *s) {
+  const MicroState *body = body_states(c, o, s);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    MicroState r = body[o->callee->results.at[i]];
+    s[o->out + i] = r == MICRO_ZERO ? MICRO_WHOLE : r;
+  }
+}
+
+/* ---- ops ---- */
+/* In an entry, sums of partial sums are made inside, so that one accumulator is enough. */
+static bool adds_partials(const Op *o, const MicroState *s) {
+  return (o->code == OP_add || o->code == OP_sub) && s[o->in[0]] == MICRO_PARTIAL &&
+         s[o->in[1]] == MICRO_PARTIAL;
+}
+
+static MicroState result_state(Micro *c, const Fn *f, const Op *o, const MicroState *s,
+                               Operands in) {
+  bool batched = o->nout && has_batch(c, f, o->out);
+  if ((in.partial || in.after) && (in.sliced || batched))
+    return refuse(c, o, "it depends on a sum over `Batch`, for every sample");
+  if (in.after) return MICRO_AFTER;
+  if (in.partial)
+    return linear(o, s) ? MICRO_PARTIAL
+                        : refuse(c, o, "a sum over `Batch` goes through an op that is not linear");
+  if (batched)
+    return micro_works_on_parts(c, o) ? MICRO_SLICED
+                                      : refuse(c, o, "it moves samples along `Batch`");
+  if (in.sliced && o->nout)
+    return sums_over_batch(c, o) ? MICRO_PARTIAL
+                                 : refuse(c, o, "it reduces over `Batch` by another op than a sum");
+  return is_zero(o, s) ? MICRO_ZERO : MICRO_WHOLE;
+}
+
+/* An op that no parameter influences: done before, on the whole batch, where it loses Batch or
+ * cannot be cut. */
+static void before(Micro *c, const Fn *f, const Op *o, MicroState *s) {
+  for (uint32_t i = 0; i < o->nout; i++)
+    s[o->out + i] = has_batch(c, f, o->out + i) ? MICRO_SLICED
+                    : is_zero(o, s)             ? MICRO_ZERO
+                                                : MICRO_WHOLE;
+}
+
+static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool entry) {
+  Operands in = operands(o, s);
+  if (entry && in.partial && !adds_partials(o, s)) in.after = true;
+  if (o->code == OP_loop && !in.after) {
+    if (loop_shape(o).axis.dim == c->batch) refuse(c, o, "a loop runs over `Batch`");
+    else loop_states(c, o, s);
+  } else if (o->nout) {
+    MicroState r = result_state(c, f, o, s, in);
+    for (uint32_t i = 0; i < o->nout; i++) s[o->out + i] = r;
+  }
+}
+
+MicroState *micro_states(Micro *c, const Fn *f, const MicroState *args) {
+  MicroState *s = ARENA_ARRAY(c->m->arena, MicroState, f->values.n + 1);
+  bool *free = args ? NULL : micro_free(c, f);
+  for (uint32_t i = 0; i < f->args.n; i++) s[f->args.at[i]] = args[i];
+  for (uint32_t i = 0; i < f->ops.n && !c->failed; i++) {
+    const Op *o = &f->ops.at[i];
+    if (free && o->nout && free[o->out]) before(c, f, o, s);
+    else op_states(c, f, o, s, !args);
+  }
+  return s;
+}
+
+bool *micro_free(Micro *c, const Fn *f) {
+  bool *free = ARENA_ARRAY(c->m->arena, bool, f->values.n + 1);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool all =
+        o->code != OP_load || o->global->kind == GLOBAL_INPUT || o->global->kind == GLOBAL_SCALAR;
+    for (uint32_t j = 0; j < o->nin; j++) all &= free[o->in[j]];
+    for (uint32_t j = 0; j < o->nout; j++) free[o->out + j] = all;
+  }
+  return free;
+}
