@@ -149,12 +149,29 @@ Exit cmd_compile(Cli *o) {
 
 /* ---- check ---- */
 
+/* 124439808 -> 124,439,808 */
+static const char *grouped(Ctx *c, long long n) {
+  if (n < 1000) return arena_printf(c->arena, "%lld", n);
+  return arena_printf(c->arena, "%s,%03lld", grouped(c, n / 1000), n % 1000);
+}
+
+static Exit check_shard(Cli *o, const char *path) {
+  CheckResult r = {0};
+  if (!check_program(o->c, path, &r)) return EXIT_ENVIRONMENT;
+  for (uint32_t i = 0; i < r.models.n && !diag_errors(o->c->diag) && !o->value[OPT_QUIET]; i++) {
+    const CheckedModel *m = &r.models.at[i];
+    const char *count = m->counted ? grouped(o->c, (long long)m->parameters) : "an open number of";
+    printf("%s: %s parameters\n", m->name, count);
+  }
+  return EXIT_FINE;
+}
+
 static Exit check_file(Cli *o, const char *path) {
   FileKind kind = file_kind(path);
   size_t n = 0;
   const char *text = kind == FILE_SHARD ? "" : file_read(o->c, path, &n);
   if (!text) return EXIT_ENVIRONMENT;
-  if (kind == FILE_SHARD) return check_program(o->c, path) ? EXIT_FINE : EXIT_ENVIRONMENT;
+  if (kind == FILE_SHARD) return check_shard(o, path);
   Module *m = ir_parse(o->c, path, text, n);
   return m && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
 }

@@ -16,7 +16,17 @@ typedef struct LowerOptions {
    errors were given, or FILE cannot be read (then there are none). */
 Module *lower_program(Ctx *c, const LowerOptions *o);
 
-/* All models, variants, train, plan, machine and weights blocks of FILE. False: FILE cannot be read. Mistakes are in the
-   diagnostics. */
-bool check_program(Ctx *c, const char *path);
+typedef struct CheckedModel {
+  Str name;           /* of a model or variant of FILE */
+  bool counted;       /* false: its parameters have open dims */
+  int64_t parameters; /* logical, without padding */
+} CheckedModel;
+
+typedef struct CheckResult {
+  VEC(CheckedModel) models;
+} CheckResult;
+
+/* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot be read. Mistakes are in
+   the diagnostics. `out` may be NULL. */
+bool check_program(Ctx *c, const char *path, CheckResult *out);
 #endif

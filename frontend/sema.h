@@ -50,6 +50,7 @@ typedef struct World {
   VEC(Seen) seen;
   VEC(Warning) warnings;
   Diag *scratch; /* takes repeated diagnostics */
+  VEC(const Decl *) walked; /* layers of which an instance was made */
 } World;
 
 World *world_load(Ctx *c, const char *path); /* NULL: FILE cannot be read; other mistakes are in c->diag */
@@ -317,6 +318,7 @@ bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is bein
 void eval_declare(Eval *e, Env *env, const AstStmt *s); /* param, sub, stack */
 Val call_instance(Eval *e, Instance *i, const Call *c);
 Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where);
+void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
 
 /* sema_body.c */

@@ -1,24 +1,139 @@
-/* `shardc check`: every model, variant, train, plan and weights block of FILE. */
+/* `shardc check`: every model, variant, layer, train, plan, machine and weights block of FILE. Used files are read, and
+   checked where FILE builds on them. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
+#include <string.h>
 
 static bool own(const World *w, const Decl *d) { return d->span.file == w->top; }
 
-static void check_model(World *w, const Decl *d) {
-  Choice c;
-  if (!choose_for_model(w, d, &c)) return;
-  Eval *e = eval_new(w, choice_sizes(w, &c), MODE_CHECK, NULL);
-  e->sized = c.train != NULL;
-  eval_model(e, c.base);
-  if (c.train) check_data(e, &c);
+static void check_settings(World *w) {
+  static const Space spaces[] = {SPACE_TRAIN, SPACE_PLAN, SPACE_MACHINE, SPACE_WEIGHTS, SPACE_FN};
+  for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++) {
+    uint32_t at = 0;
+    for (const Decl *d; (d = world_next(w, spaces[s], &at));)
+      if (own(w, d) && d->item->block && !d->item->bad) settings_check(w->ctx, d->item);
+  }
 }
 
-bool check_program(Ctx *c, const char *path) {
+/* ---- models ---- */
+
+static Eval *walk(World *w, const Choice *c) {
+  Eval *e = eval_new(w, choice_sizes(w, c), MODE_CHECK, NULL);
+  e->sized = c->train != NULL;
+  eval_model(e, c->base);
+  return e;
+}
+
+static void count(const Eval *e, CheckedModel *m) {
+  m->counted = true;
+  for (uint32_t i = 0; i < e->params.n; i++) {
+    const Param *p = e->params.at[i];
+    int64_t n = 1;
+    for (int k = 0; k < p->lead.n; k++) n *= size_of(e->sizes, p->lead.at[k]);
+    for (int k = 0; k < p->dims.n; k++) n *= size_of(e->sizes, p->dims.at[k]);
+    m->counted &= n > 0;
+    m->parameters += n;
+  }
+}
+
+static void check_model(World *w, const Decl *d, CheckResult *out) {
+  Choice c;
+  if (!choose_for_model(w, d, &c)) return;
+  Eval *e = walk(w, &c);
+  if (c.train) check_data(e, &c);
+  CheckedModel m = {.name = d->name};
+  count(e, &m);
+  if (out) vec_push(w->ctx->arena, out->models, m);
+}
+
+/* The model that a block is `for`; without `for`, every model of FILE is checked with it anyway. */
+static bool choose_for_block(World *w, const Decl *block, Choice *c) {
+  if (!block->item->base.text) return false;
+  const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
+  if (!model) {
+    const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
+    Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`", block->item->base.text);
+    if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+    return false;
+  }
+  return choose_for_model(w, model, c);
+}
+
+static void check_trains(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_TRAIN, &at));) {
+    Choice c;
+    if (!own(w, d) || d->item->bad || !choose_for_block(w, d, &c)) continue;
+    c.train = d;
+    check_data(walk(w, &c), &c);
+  }
+}
+
+static void check_plans(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));) {
+    Choice c;
+    if (own(w, d) && !d->item->bad && choose_for_block(w, d, &c)) check_plan(walk(w, &c), &c, d->item);
+  }
+}
+
+static void check_all_weights(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_WEIGHTS, &at));) {
+    Choice c;
+    if (own(w, d) && choose_for_block(w, d, &c)) check_weights(walk(w, &c), d->item);
+  }
+}
+
+/* ---- layers that no model uses: once, with their axes as open dims ---- */
+
+static bool walked(const World *w, const Decl *d) {
+  for (uint32_t i = 0; i < w->walked.n; i++)
+    if (w->walked.at[i] == d) return true;
+  return false;
+}
+
+static void add_dim(Sizes *s, const AstName *n) {
+  Arena *a = s->w->ctx->arena;
+  Decl *d = ARENA_NEW(a, Decl);
+  AstDim *def = ARENA_NEW(a, AstDim);
+  if (!strcmp(n->text, "*") || sizes_find(s, n->text)) return;
+  def->name = *n, def->span = n->span;
+  *d = (Decl){.space = SPACE_DIM, .name = n->text, .span = n->span, .dim = def};
+  DimInfo *more = ARENA_ARRAY(a, DimInfo, s->n + 1);
+  memcpy(more, s->dim, sizeof *more * s->n);
+  more[s->n++] = (DimInfo){.decl = d, .def = def};
+  s->dim = more;
+}
+
+static void check_layer(World *w, const Decl *d) {
+  Sizes *s = sizes_new(w, NULL);
+  for (uint32_t g = 0; d->item->axes && g < d->item->axes->groups.n; g++) {
+    const AstGroup *group = &d->item->axes->groups.at[g];
+    for (uint32_t i = 0; i < group->from.n; i++) add_dim(s, &group->from.at[i]);
+    for (uint32_t i = 0; i < group->to.n; i++) add_dim(s, &group->to.at[i]);
+  }
+  Eval *e = eval_new(w, s, MODE_CHECK, NULL);
+  eval_layer(e, d);
+}
+
+static void check_layers(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_LAYER, &at));)
+    if (own(w, d) && !d->item->bad && !walked(w, d)) check_layer(w, d);
+}
+
+bool check_program(Ctx *c, const char *path, CheckResult *out) {
   World *w = world_load(c, path);
   uint32_t at = 0;
   if (!w) return false;
+  check_settings(w);
   for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
-    if (own(w, d)) check_model(w, d);
+    if (own(w, d) && !d->item->bad) check_model(w, d, out);
+  check_trains(w);
+  check_plans(w);
+  check_all_weights(w);
+  check_layers(w);
   world_flush_warnings(w);
   return true;
 }

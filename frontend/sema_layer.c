@@ -120,6 +120,7 @@ static void declare_body(Eval *e, Instance *i) {
 static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, Given *g, uint32_t n, Str path, Span where) {
   if (eval_inside(e, d, where)) return NULL;
   Instance *i = ARENA_NEW(e->arena, Instance);
+  if (!d->std) vec_push(e->arena, e->w->walked, d);
   i->layer = d, i->path = path, i->span = where, i->env.std = d->std;
   if (!axes_bind(e, d->item->axes, axes, where, d->name, true, &i->env.axes)) return NULL;
   Site site = {d, where, e->site};
@@ -439,4 +440,24 @@ Val call_instance(Eval *e, Instance *i, const Call *c) {
       return val_poison();
     }
   return i->stack ? call_stack(e, i->stack, c) : call_layer_body(e, i, c->n, c->arg, c->arg_span, c->span);
+}
+
+/* A layer that no model uses is walked once with operands of the declared types. */
+void eval_layer(Eval *e, const Decl *d) {
+  Val args[ARGS_MAX];
+  Span spans[ARGS_MAX];
+  AxisGroups axes;
+  Env env = {0};
+  uint32_t n = d->item->formals.n;
+  if (n > ARGS_MAX || !axes_resolve(e, &env, d->item->axes, &axes)) return;
+  Instance *i = make_instance(e, d, &axes, NULL, 0, "", d->span);
+  if (!i) return;
+  i->name = d->name;
+  for (uint32_t k = 0; k < n; k++) {
+    bool open;
+    const AstFormal *f = &d->item->formals.at[k];
+    if (!type_resolve(e, &i->env, f->type, &args[k])) return;
+    args[k].dims = without_star(e, &args[k].dims, &open), spans[k] = f->span;
+  }
+  call_layer_body(e, i, (int)n, args, spans, d->span);
 }

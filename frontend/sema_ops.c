@@ -361,9 +361,9 @@ static void lint_product(Eval *e, const Call *c, const Dims *d) {
   if (!x || c->expr[0] != x || x->span.file == e->w->std || !d->n) return;
   for (int i = 0; i < 2; i++)
     if (e->factor[i].kind != VAL_FLOAT || !dims_subset(d, &e->factor[i].dims)) return;
-  Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"), names = dims_names(e->ctx, d);
-  world_warn(e->w, "W0302", c->span, arena_printf(e->arena, "`sum[%s]` of a product; a contraction is meant", names),
-             arena_printf(e->arena, "write `dot[%s](%s, %s)`: the same number, faster", names, a, b));
+  Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"), axes = span_text(e->ctx, c->axes->span);
+  world_warn(e->w, "W0302", c->span, arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
+             arena_printf(e->arena, "write `dot%s(%s, %s)`: the same numbers", axes, a, b));
 }
 
 Val op_reduce(Eval *e, const Builtin *b, const Call *c) {
