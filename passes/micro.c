@@ -25,8 +25,8 @@ typedef struct Cut {
   Rebuild in;                   /* f -> body of the loop */
   ValueId first;                /* in the body: number of the part's first sample, i32[] */
   ValueList invariant, stacked; /* values of f that the body gets */
-  ValueList sums,
-      merged; /* values of f that the loop delivers: added up; put together along Batch */
+  ValueList sums, same,
+      merged; /* that the loop delivers: added up; equal in all rounds; put together */
 } Cut;
 
 /* ---- ops on a part ---- */
