@@ -48,6 +48,7 @@ typedef struct World {
   uint32_t std;    /* number of the library, 0: not used */
   VEC(Decl) decls;
   VEC(Seen) seen;
+  uint32_t errors; /* reported so far, repeated ones included */
   VEC(Warning) warnings;
   Diag *scratch; /* takes repeated diagnostics */
   VEC(const Decl *) walked; /* layers of which an instance was made */

@@ -342,6 +342,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped) {
   const Val *sub = env_find(env, x->name.text);
   const Decl *d = world_find(e->w, SPACE_FN, x->name.text, env->std);
   const Builtin *b = builtin_find(x->name.text, x->axes != NULL);
+  if (sub && sub->kind == VAL_POISON && !d && !b) return val_poison();
   if (sub && sub->kind != VAL_SUB) sub = NULL;
   if (!sub && !d && b && !strcmp(b->name, "iota")) return eval_iota(e, env, x);
   if (!start_call(e, env, x, piped, &c) || poisoned(&c)) return val_poison();

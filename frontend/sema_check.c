@@ -17,11 +17,20 @@ static void check_settings(World *w) {
 
 /* ---- models ---- */
 
+static bool has_bad(const World *w) {
+  for (uint32_t i = 0; i < w->files.n; i++)
+    for (uint32_t k = 0; k < w->files.at[i]->items.n; k++)
+      if (w->files.at[i]->items.at[k]->bad) return true;
+  return false;
+}
+
+/* NULL: something is wrong with the model, and nothing more is said about what is built on it. */
 static Eval *walk(World *w, const Choice *c) {
+  uint32_t before = w->errors;
   Eval *e = eval_new(w, choice_sizes(w, c), MODE_CHECK, NULL);
   e->sized = c->train != NULL;
-  eval_model(e, c->base);
-  return e;
+  if (!c->base->bad) eval_model(e, c->base);
+  return w->errors == before && !has_bad(w) ? e : NULL;
 }
 
 static void count(const Eval *e, CheckedModel *m) {
@@ -40,6 +49,7 @@ static void check_model(World *w, const Decl *d, CheckResult *out) {
   Choice c;
   if (!choose_for_model(w, d, &c)) return;
   Eval *e = walk(w, &c);
+  if (!e) return;
   if (c.train) check_data(e, &c);
   CheckedModel m = {.name = d->name};
   count(e, &m);
@@ -65,7 +75,8 @@ static void check_trains(World *w) {
     Choice c;
     if (!own(w, d) || d->item->bad || !choose_for_block(w, d, &c)) continue;
     c.train = d;
-    check_data(walk(w, &c), &c);
+    Eval *e = walk(w, &c);
+    if (e) check_data(e, &c);
   }
 }
 
@@ -73,7 +84,8 @@ static void check_plans(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));) {
     Choice c;
-    if (own(w, d) && !d->item->bad && choose_for_block(w, d, &c)) check_plan(walk(w, &c), &c, d->item);
+    Eval *e = own(w, d) && !d->item->bad && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
+    if (e) check_plan(e, &c, d->item);
   }
 }
 
@@ -81,7 +93,8 @@ static void check_all_weights(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_WEIGHTS, &at));) {
     Choice c;
-    if (own(w, d) && choose_for_block(w, d, &c)) check_weights(walk(w, &c), d->item);
+    Eval *e = own(w, d) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
+    if (e) check_weights(e, d->item);
   }
 }
 

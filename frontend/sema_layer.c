@@ -118,7 +118,7 @@ static void declare_body(Eval *e, Instance *i) {
 
 /* `where`: what the user wrote to make it. */
 static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, Given *g, uint32_t n, Str path, Span where) {
-  if (eval_inside(e, d, where)) return NULL;
+  if (d->item->bad || eval_inside(e, d, where)) return NULL;
   Instance *i = ARENA_NEW(e->arena, Instance);
   if (!d->std) vec_push(e->arena, e->w->walked, d);
   i->layer = d, i->path = path, i->span = where, i->env.std = d->std;

@@ -18,6 +18,7 @@ Report *world_error(World *w, const char *code, Span s, const char *format, ...)
   va_start(args, format);
   char *text = arena_vprintf(w->ctx->arena, format, args);
   va_end(args);
+  w->errors += code[0] == 'E';
   for (uint32_t i = 0; i < w->seen.n; i++)
     if (!strcmp(w->seen.at[i].code, code) && same_span(w->seen.at[i].span, s))
       return diag_at(w->scratch, code, s, "%s", text);
