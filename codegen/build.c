@@ -127,7 +127,7 @@ static const char *object_path(Build *b, const Fn *k, const char *ending) {
 static Hash compiler_hash(Build *b) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  Bytes self = file_read(b->arena, "/proc/self/exe");
+  Bytes self = cache_read_file(b->arena, "/proc/self/exe");
   Hash h = hash_bytes(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
   return hash_text(h, target_of(b->m)->name);
@@ -154,7 +154,7 @@ static _Noreturn void child_main(Build *b, const Fn *k) {
 }
 
 static const char *first_line(Build *b, const Fn *k) {
-  Bytes words = file_read(b->arena, object_path(b, k, ".err"));
+  Bytes words = cache_read_file(b->arena, object_path(b, k, ".err"));
   return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
                              : "it said nothing";
 }

@@ -46,7 +46,7 @@ static bool write_all(int fd, const char *at, size_t n) {
   return true;
 }
 
-Bytes file_read(Arena *a, const char *path) {
+Bytes cache_read_file(Arena *a, const char *path) {
   Bytes b = {0};
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -98,7 +98,7 @@ static const char *cache_path(Arena *a, const char *folder, Hash key) {
 }
 
 Bytes cache_get(Arena *a, const char *folder, Hash key) {
-  Bytes none = {0}, b = file_read(a, cache_path(a, folder, key));
+  Bytes none = {0}, b = cache_read_file(a, cache_path(a, folder, key));
   Hash stored;
   if (!b.at || b.n <= sizeof stored) return none;
   memcpy(&stored, b.at, sizeof stored);

@@ -20,7 +20,7 @@ typedef struct Bytes {
   size_t n;
 } Bytes;
 
-Bytes file_read(Arena *a, const char *path);
+Bytes cache_read_file(Arena *a, const char *path);
 bool file_write(Arena *a, const char *path,
                 Bytes b); /* through a temporary file beside it and a rename */
 

@@ -11,7 +11,7 @@ static Elem elem_of(const Val *v) {
   return v->kind == VAL_BOOL ? ELEM_bool : ELEM_f32;
 }
 
-Type emit_type(Eval *e, Elem elem, const Dims *d) {
+Type lower_type(Eval *e, Elem elem, const Dims *d) {
   Type t = type_scalar(elem);
   for (int i = 0; i < d->n; i++) {
     int64_t size = eval_size(e, d->at[i]);
@@ -90,7 +90,7 @@ static Global *input_global(Eval *e, const Val *v) {
   if (e->mode == MODE_LOGITS) name = intern_printf(m->ctx->names, "logits.%s", name);
   Global *g = module_global(m, name);
   if (g) return g;
-  g = module_add_global(m, GLOBAL_INPUT, name, emit_type(e, elem_of(v), &v->dims), build_loc(e->build, v->input->span));
+  g = module_add_global(m, GLOBAL_INPUT, name, lower_type(e, elem_of(v), &v->dims), build_loc(e->build, v->input->span));
   g->of = v->of;
   return g;
 }
@@ -119,7 +119,7 @@ static ValueId constant(Eval *e, const Val *v, Elem elem) {
   Module *m = e->build->m;
   Fn *f = e->build->frame->fn;
   ValueId id = ir_const(m, f, elem, v->number, here(e));
-  Type t = emit_type(e, elem, &v->dims);
+  Type t = lower_type(e, elem, &v->dims);
   return ir_expand(m, f, id, t.rank, t.axis, here(e));
 }
 
@@ -153,49 +153,49 @@ static Group group_of(const AxisGroup *g) {
   return g->arrow ? group_map(g->from.n, g->from.at, g->to.n, g->to.at) : group_dims(g->from.n, g->from.at);
 }
 
-Op *emit_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups) {
+Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups) {
   ValueId ids[ARGS_MAX];
   Type types[MAX_RESULTS];
   if (!e->build) return NULL;
   Elem data = data_elem(code, nin, in);
   for (int i = 0; i < nin; i++) ids[i] = use(e, in[i], in[i]->kind == VAL_NUMBER ? data : elem_of(in[i]));
-  for (int i = 0; i < nout; i++) types[i] = emit_type(e, elem_of(&outs[i]), &outs[i].dims);
+  for (int i = 0; i < nout; i++) types[i] = lower_type(e, elem_of(&outs[i]), &outs[i].dims);
   Op *op = fn_op(e->build->m, e->build->frame->fn, code, (uint32_t)nin, ids, (uint32_t)nout, types, here(e));
   for (int i = 0; i < ngroups; i++) op_add_group(e->build->m, op, group_of(&groups[i]));
   for (int i = 0; i < nout; i++) settle(e, &outs[i], op->out + (ValueId)i);
   return op;
 }
 
-Op *emit_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d) {
+Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d) {
   AxisGroup g = {.from = *d};
-  return emit_op(e, out, 1, code, 1, &a, 1, &g);
+  return lower_op(e, out, 1, code, 1, &a, 1, &g);
 }
 
-void emit_rename(Eval *e, Val *out, const Val *a, Str from, Str to) {
+void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to) {
   AxisGroup g = {.from = {.n = 1, .at = {from}}, .to = {.n = 1, .at = {to}}, .arrow = true};
-  if (!a->known) emit_op(e, out, 1, OP_rename, 1, &a, 1, &g);
+  if (!a->known) lower_op(e, out, 1, OP_rename, 1, &a, 1, &g);
 }
 
-void emit_iota(Eval *e, Val *out, Str dim) {
+void lower_iota(Eval *e, Val *out, Str dim) {
   AxisGroup g = {.from = {.n = 1, .at = {dim}}};
-  emit_op(e, out, 1, OP_iota, 0, NULL, 1, &g);
+  lower_op(e, out, 1, OP_iota, 0, NULL, 1, &g);
 }
 
-void emit_float(Eval *e, Op *op, AttrKey k, double v) {
+void lower_float(Eval *e, Op *op, AttrKey k, double v) {
   if (op) attr_set_float(e->build->m, &op->attrs, k, v);
 }
 
-void emit_int(Eval *e, Op *op, AttrKey k, int64_t v) {
+void lower_int(Eval *e, Op *op, AttrKey k, int64_t v) {
   if (op) attr_set_int(e->build->m, &op->attrs, k, v);
 }
 
-Val emit_widened(Eval *e, const Val *a, const Dims *big) {
+Val lower_widened(Eval *e, const Val *a, const Dims *big) {
   Dims missing = dims_without(big, &a->dims);
   Val out = val_tensor(a->kind == VAL_NUMBER ? VAL_FLOAT : a->kind, a->dims);
   if (!missing.n) return *a;
   for (int i = 0; i < missing.n; i++) dims_add(&out.dims, missing.at[i]);
   out.of = a->of, out.known = a->known, out.number = a->number;
-  if (!a->known) emit_dims(e, &out, OP_expand, a, &missing);
+  if (!a->known) lower_dims(e, &out, OP_expand, a, &missing);
   return out;
 }
 
@@ -224,10 +224,10 @@ static ValueId random_base(Eval *e, int64_t elements) {
   return ir_binary(m, fn, OP_mul, at, ir_const(m, fn, ELEM_i64, (double)elements, here(e)), here(e));
 }
 
-void emit_rand(Eval *e, Val *out) {
+void lower_rand(Eval *e, Val *out) {
   if (!e->build) return;
   Build *b = e->build;
-  Type t = emit_type(e, ELEM_f32, &out->dims);
+  Type t = lower_type(e, ELEM_f32, &out->dims);
   ValueId in[] = {load_scalar(e, "seed", ELEM_i64), load_scalar(e, "step", ELEM_i32), random_base(e, type_count(&t))};
   Str path = arena_printf(e->arena, "%srand.%u", e->self ? e->self->path : "", b->rands++);
   settle(e, out, emit_rand_op(b->m, b->frame->fn, in, &t, path, here(e)));
@@ -246,7 +246,7 @@ ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const 
 
 /* ---- loss terms ---- */
 
-void emit_aux(Eval *e, const Val *v) {
+void lower_aux(Eval *e, const Val *v) {
   if (!e->build) return;
   Frame *f = e->build->frame;
   Val sum = val_tensor(VAL_FLOAT, (Dims){0});
@@ -256,7 +256,7 @@ void emit_aux(Eval *e, const Val *v) {
     f->aux = sum, f->has_aux = true;
     return;
   }
-  emit_op(e, &sum, 1, OP_add, 2, in, 0, NULL);
+  lower_op(e, &sum, 1, OP_add, 2, in, 0, NULL);
   f->aux = sum;
 }
 
@@ -274,7 +274,7 @@ static Str body_name(Eval *e, const Stack *k) {
   return name;
 }
 
-void emit_loop_begin(Eval *e, const Stack *k, int n, Val *args) {
+void lower_loop_begin(Eval *e, const Stack *k, int n, Val *args) {
   Build *b = e->build;
   Frame *f = ARENA_NEW(e->arena, Frame);
   f->fn = fn_new(b->m, FN_BODY, body_name(e, k)), f->parent = b->frame, f->stack = k;
@@ -323,7 +323,7 @@ static ValueId loop_op(Eval *e, const Frame *f) {
   return op->out;
 }
 
-Val emit_loop_end(Eval *e, const Val *carried) {
+Val lower_loop_end(Eval *e, const Val *carried) {
   Build *b = e->build;
   Frame *f = b->frame;
   Val out = *carried, terms = val_tensor(VAL_FLOAT, (Dims){.n = 1, .at = {f->stack->dim}});
@@ -338,7 +338,7 @@ Val emit_loop_end(Eval *e, const Val *carried) {
   if (!f->has_aux) return out;
   settle(e, &terms, id + 1);
   Val sum = val_tensor(VAL_FLOAT, (Dims){0});
-  emit_dims(e, &sum, OP_sum, &terms, &terms.dims);
-  emit_aux(e, &sum);
+  lower_dims(e, &sum, OP_sum, &terms, &terms.dims);
+  lower_aux(e, &sum);
   return out;
 }

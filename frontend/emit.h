@@ -7,18 +7,18 @@
 /* Appends an op with results outs[0 .. nout - 1], whose kinds and dims are set already; sets their ids. Operands that are
    plain numbers become constants of the element type of the others. NULL when only checking; else for setting attributes,
    valid until the next op. */
-Op *emit_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups);
-Op *emit_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d); /* one operand, one group */
-void emit_rename(Eval *e, Val *out, const Val *a, Str from, Str to);
-void emit_iota(Eval *e, Val *out, Str dim);
-void emit_rand(Eval *e, Val *out);
-void emit_float(Eval *e, Op *op, AttrKey k, double v); /* attributes; op NULL: nothing */
-void emit_int(Eval *e, Op *op, AttrKey k, int64_t v);
+Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups);
+Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d); /* one operand, one group */
+void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to);
+void lower_iota(Eval *e, Val *out, Str dim);
+void lower_rand(Eval *e, Val *out);
+void lower_float(Eval *e, Op *op, AttrKey k, double v); /* attributes; op NULL: nothing */
+void lower_int(Eval *e, Op *op, AttrKey k, int64_t v);
 
 /* Makes the dims of a value those of `big` (and more): a itself if it has them all. */
-Val emit_widened(Eval *e, const Val *a, const Dims *big);
+Val lower_widened(Eval *e, const Val *a, const Dims *big);
 
-void emit_aux(Eval *e, const Val *v); /* adds to the loss */
-void emit_loop_begin(Eval *e, const Stack *k, int n, Val *args);
-Val emit_loop_end(Eval *e, const Val *carried);
+void lower_aux(Eval *e, const Val *v); /* adds to the loss */
+void lower_loop_begin(Eval *e, const Stack *k, int n, Val *args);
+Val lower_loop_end(Eval *e, const Val *carried);
 #endif

@@ -44,7 +44,7 @@ static void write_params(Build *b, Eval *e) {
     const Param *p = e->params.at[i];
     Dims all = p->lead;
     for (int k = 0; k < p->dims.n; k++) dims_add(&all, p->dims.at[k]);
-    Global *g = module_add_global(b->m, GLOBAL_PARAM, p->path, emit_type(e, ELEM_f32, &all), build_loc(b, p->span));
+    Global *g = module_add_global(b->m, GLOBAL_PARAM, p->path, lower_type(e, ELEM_f32, &all), build_loc(b, p->span));
     g->decay = !p->nodecay, g->frozen = p->frozen;
   }
 }
@@ -72,7 +72,7 @@ static void entry_of_loss(Build *b, World *w, Sizes *s, const AstItem *model, Mo
   e->here = e->loss_span;
   Val loss = e->loss;
   if (f->has_aux) {
-    emit_aux(e, &loss);
+    lower_aux(e, &loss);
     loss = f->aux;
   }
   store_output(b, e, intern(b->m->ctx->names, output), &loss, e->loss_span);
@@ -95,7 +95,7 @@ static void add_inputs(Build *b, Eval *checked) {
   for (uint32_t i = 0; i < checked->inputs.n; i++) {
     const Input *in = checked->inputs.at[i];
     Elem elem = in->type.kind == VAL_FLOAT ? ELEM_f32 : in->type.kind == VAL_BOOL ? ELEM_bool : ELEM_i32;
-    Global *g = module_add_global(b->m, GLOBAL_INPUT, in->name, emit_type(checked, elem, &in->type.dims), build_loc(b, in->span));
+    Global *g = module_add_global(b->m, GLOBAL_INPUT, in->name, lower_type(checked, elem, &in->type.dims), build_loc(b, in->span));
     g->of = in->type.of;
   }
 }

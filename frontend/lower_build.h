@@ -41,7 +41,7 @@ struct Build {
 };
 
 Loc build_loc(const Build *b, Span s);
-Type emit_type(Eval *e, Elem elem, const Dims *d);
+Type lower_type(Eval *e, Elem elem, const Dims *d);
 ValueId emit_use(Eval *e, const Val *v); /* its id in the function that is being written */
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc);
 ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path, Loc loc);

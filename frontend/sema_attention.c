@@ -93,7 +93,7 @@ static Val renamed(Eval *e, const Parts *p, int i) {
     if (v.dims.at[k] == p->q && !dims_has(&v.dims, p->k)) {
       v.dims.at[k] = p->k;
       v.param = NULL, v.input = NULL, v.known = false;
-      emit_rename(e, &v, &p->x[i], p->q, p->k);
+      lower_rename(e, &v, &p->x[i], p->q, p->k);
     }
   return v;
 }
@@ -148,7 +148,7 @@ Val eval_attention(Eval *e, const Call *c) {
   if (!e->build) return out[0];
   Val mask = m->kind == MASK_ALL ? val_poison() : mask_values(e, m, p.q, p.k, mask_at);
   const Val *in[] = {&p.x[0], &k, &v, &mask};
-  Op *op = emit_op(e, out, 2, OP_attention, m->kind == MASK_ALL ? 3 : 4, in, 2, c->groups.at);
-  emit_float(e, op, ATTR_scale, p.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : p.scale.number);
+  Op *op = lower_op(e, out, 2, OP_attention, m->kind == MASK_ALL ? 3 : 4, in, 2, c->groups.at);
+  lower_float(e, op, ATTR_scale, p.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : p.scale.number);
   return out[0];
 }

@@ -44,7 +44,7 @@ static bool one_number(Eval *e, const AstStmt *s, const Val *v, const char *word
 
 void eval_aux(Eval *e, Env *env, const AstStmt *s) {
   Val v = eval_expr(e, env, s->value);
-  if (one_number(e, s, &v, "aux")) emit_aux(e, &v);
+  if (one_number(e, s, &v, "aux")) lower_aux(e, &v);
 }
 
 static void misplaced(Eval *e, const AstStmt *s, const char *word, const char *where) {

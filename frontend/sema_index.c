@@ -34,7 +34,7 @@ Val op_dot(Eval *e, const Builtin *b, const Call *c) {
       return val_poison();
     }
   Val out = val_tensor(VAL_FLOAT, side_by_side(in[0], in[1], d));
-  if (out.dims.n <= MAX_RANK) emit_op(e, &out, 1, OP_dot, 2, in, 1, c->groups.at);
+  if (out.dims.n <= MAX_RANK) lower_op(e, &out, 1, OP_dot, 2, in, 1, c->groups.at);
   return out;
 }
 
@@ -45,9 +45,9 @@ Val op_outer(Eval *e, const Builtin *b, const Call *c) {
     if (!val_is_real(&c->arg[i])) return not_float(e, c, i);
   Val out = val_tensor(VAL_FLOAT, side_by_side(&c->arg[0], &c->arg[1], &none));
   if (out.dims.n > MAX_RANK) return out;
-  Val x = emit_widened(e, &c->arg[0], &out.dims), y = emit_widened(e, &c->arg[1], &out.dims);
+  Val x = lower_widened(e, &c->arg[0], &out.dims), y = lower_widened(e, &c->arg[1], &out.dims);
   const Val *in[] = {&x, &y};
-  emit_op(e, &out, 1, OP_mul, 2, in, 0, NULL);
+  lower_op(e, &out, 1, OP_mul, 2, in, 0, NULL);
   return out;
 }
 
@@ -71,7 +71,7 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
   eval_size(e, d.at[0]);
   Val out = val_tensor(VAL_INDEX, d);
   out.of = d.at[0], out.free = true;
-  emit_iota(e, &out, d.at[0]);
+  lower_iota(e, &out, d.at[0]);
   return out;
 }
 
@@ -116,7 +116,7 @@ Val eval_gather(Eval *e, Env *env, const AstExpr *x) {
     if (!dims_has(&out.dims, rest.at[k])) dims_add(&out.dims, rest.at[k]);
   AxisGroup g = {.from = v};
   const Val *in[] = {&w, &i};
-  if (out.dims.n <= MAX_RANK) emit_op(e, &out, 1, OP_gather, 2, in, 1, &g);
+  if (out.dims.n <= MAX_RANK) lower_op(e, &out, 1, OP_gather, 2, in, 1, &g);
   return out;
 }
 
@@ -133,11 +133,11 @@ Val op_one_hot(Eval *e, const Builtin *b, const Call *c) {
   dims_add(&all, d);
   Val out = val_tensor(VAL_FLOAT, all), same = val_tensor(VAL_BOOL, all), places = val_tensor(VAL_INDEX, c->groups.at[0].from);
   if (dims_repeated(&all) || all.n > MAX_RANK || !e->build) return out;
-  emit_iota(e, &places, d);
-  Val wide = emit_widened(e, i, &all);
+  lower_iota(e, &places, d);
+  Val wide = lower_widened(e, i, &all);
   const Val *in[] = {&wide, &places}, *equal = &same;
-  emit_op(e, &same, 1, OP_eq, 2, in, 0, NULL);
-  emit_op(e, &out, 1, OP_cast, 1, &equal, 0, NULL);
+  lower_op(e, &same, 1, OP_eq, 2, in, 0, NULL);
+  lower_op(e, &out, 1, OP_cast, 1, &equal, 0, NULL);
   return out;
 }
 
@@ -161,7 +161,7 @@ Val op_scatter(Eval *e, const Builtin *b, const Call *c) {
   eval_size(e, g->to.at[0]);
   Val out = val_tensor(VAL_FLOAT, dims_without(&x->dims, &g->from));
   dims_add(&out.dims, g->to.at[0]);
-  if (!dims_repeated(&out.dims)) emit_op(e, &out, 1, OP_scatter, 2, in, 1, g);
+  if (!dims_repeated(&out.dims)) lower_op(e, &out, 1, OP_scatter, 2, in, 1, g);
   return out;
 }
 
@@ -231,8 +231,8 @@ Val op_rope(Eval *e, const Builtin *b, const Call *c) {
   Str d = c->groups.at[1].from.at[0];
   if (!rope_even(e, c, d) || !rope_positions(e, c, d)) return val_poison();
   Val out = val_tensor(VAL_FLOAT, x->dims);
-  Op *op = emit_op(e, &out, 1, OP_rope, c->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2, c->groups.at);
-  emit_float(e, op, ATTR_theta, theta->kind == VAL_ABSENT ? 10000 : theta->number);
+  Op *op = lower_op(e, &out, 1, OP_rope, c->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2, c->groups.at);
+  lower_float(e, op, ATTR_theta, theta->kind == VAL_ABSENT ? 10000 : theta->number);
   return out;
 }
 

@@ -338,7 +338,7 @@ static Val strip_primes(Eval *e, Val v) {
     if (plain == v.dims.at[i] || dims_has(&v.dims, plain)) continue;
     Val from = v;
     v.dims.at[i] = plain;
-    emit_rename(e, &v, &from, from.dims.at[i], plain);
+    lower_rename(e, &v, &from, from.dims.at[i], plain);
   }
   return v;
 }
@@ -417,14 +417,14 @@ static Val call_stack(Eval *e, const Stack *k, const Call *c) {
     return call_layer_body(e, k->body[0], c->n, args, c->arg_span, c->span); /* says what is wrong */
   if (args[0].kind == VAL_NUMBER) args[0] = val_tensor(VAL_FLOAT, (Dims){0});
   Dims before = args[0].dims;
-  if (e->build) emit_loop_begin(e, k, c->n, args);
+  if (e->build) lower_loop_begin(e, k, c->n, args);
   Val v = call_round(e, k, c->n, args, c->arg_span, c->span);
   if (v.kind != VAL_POISON && !dims_same(&before, &v.dims)) {
     eval_error(e, "E0304", c->span, "a round of `%s` turns %s into %s", k->name, dims_text(e->ctx, &before),
                dims_text(e->ctx, &v.dims));
     v = val_poison();
   }
-  if (e->build) v = emit_loop_end(e, &v);
+  if (e->build) v = lower_loop_end(e, &v);
   return v;
 }
 

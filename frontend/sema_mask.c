@@ -193,20 +193,20 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span a
 static Val position(Eval *e, Str dim, const Dims *grid) {
   Val v = val_tensor(VAL_INDEX, (Dims){.n = 1, .at = {dim}});
   v.of = dim;
-  emit_iota(e, &v, dim);
-  return emit_widened(e, &v, grid);
+  lower_iota(e, &v, dim);
+  return lower_widened(e, &v, grid);
 }
 
 static Val op2(Eval *e, Kind k, OpCode code, const Val *a, const Val *b) {
   const Val *in[] = {a, b};
   Val out = val_tensor(k, dims_subset(&b->dims, &a->dims) ? a->dims : b->dims);
-  emit_op(e, &out, 1, code, 2, in, 0, NULL);
+  lower_op(e, &out, 1, code, 2, in, 0, NULL);
   return out;
 }
 
 static Val op1(Eval *e, OpCode code, const Val *a) {
   Val out = val_tensor(a->kind, a->dims);
-  emit_op(e, &out, 1, code, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, code, 1, &a, 0, NULL);
   return out;
 }
 
@@ -230,7 +230,7 @@ static Val on_keys(Eval *e, const Val *t, Str q, Str k) {
   if (dims_has(&t->dims, k) || !dims_has(&t->dims, q)) return v;
   for (int i = 0; i < v.dims.n; i++)
     if (v.dims.at[i] == q) v.dims.at[i] = k;
-  emit_rename(e, &v, t, q, k);
+  lower_rename(e, &v, t, q, k);
   return v;
 }
 
@@ -238,7 +238,7 @@ static Val same_values(Eval *e, const Mask *m, Str q, Str k) {
   Val keys = on_keys(e, m->tensor, q, k);
   Dims all = m->tensor->dims;
   dims_add(&all, k);
-  Val wide = emit_widened(e, &keys, &all);
+  Val wide = lower_widened(e, &keys, &all);
   return op2(e, VAL_BOOL, OP_eq, &wide, m->tensor);
 }
 
@@ -247,7 +247,7 @@ static Val joined(Eval *e, const Mask *m, Str q, Str k, Span at) {
   Dims all = a.dims;
   for (int i = 0; i < b.dims.n; i++)
     if (!dims_has(&all, b.dims.at[i])) dims_add(&all, b.dims.at[i]);
-  if (!dims_subset(&a.dims, &b.dims)) a = emit_widened(e, &a, &all);
+  if (!dims_subset(&a.dims, &b.dims)) a = lower_widened(e, &a, &all);
   return op2(e, VAL_BOOL, m->kind == MASK_AND ? OP_and : OP_or, &a, &b);
 }
 

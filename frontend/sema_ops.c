@@ -42,7 +42,7 @@ Val op_unary(Eval *e, const Builtin *b, const Call *c) {
   if (a->known && number_function(intern(e->ctx->names, b->name), 1, &a->number, &v))
     return a->kind == VAL_NUMBER ? val_number(v) : val_flat(VAL_FLOAT, a->dims, v);
   Val out = val_tensor(VAL_FLOAT, a->dims);
-  emit_op(e, &out, 1, (OpCode)b->code, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, (OpCode)b->code, 1, &a, 0, NULL);
   return out;
 }
 
@@ -55,7 +55,7 @@ Val eval_negate(Eval *e, const AstExpr *x, const Val *a) {
   Val out = *a;
   if (a->known || a->kind == VAL_NUMBER) return out.number = -a->number, out;
   out = val_tensor(VAL_FLOAT, a->dims);
-  emit_op(e, &out, 1, OP_neg, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, OP_neg, 1, &a, 0, NULL);
   return out;
 }
 
@@ -82,7 +82,7 @@ Val op_minmax(Eval *e, const Builtin *b, const Call *c) {
   }
   if (numbers) return val_open_number();
   Val out = val_tensor(VAL_FLOAT, in[big]->dims);
-  emit_op(e, &out, 1, (OpCode)b->code, 2, in, 0, NULL);
+  lower_op(e, &out, 1, (OpCode)b->code, 2, in, 0, NULL);
   return out;
 }
 
@@ -143,7 +143,7 @@ Val op_where(Eval *e, const Builtin *b, const Call *c) {
   Val out = val_tensor(k, in[big]->dims);
   out.of = c->arg[1].kind == VAL_INDEX ? c->arg[1].of : c->arg[2].of;
   if (chosen && chosen->known) return out.known = true, out.number = chosen->number, out;
-  emit_op(e, &out, 1, OP_where, 3, in, 0, NULL);
+  lower_op(e, &out, 1, OP_where, 3, in, 0, NULL);
   return out;
 }
 
@@ -157,7 +157,7 @@ Val op_not(Eval *e, const Builtin *b, const Call *c) {
   if (a->kind != VAL_BOOL) return wrong_kind(e, c, 0, "a bool");
   if (a->known) return val_flat(VAL_BOOL, a->dims, a->number == 0);
   Val out = val_tensor(VAL_BOOL, a->dims);
-  emit_op(e, &out, 1, OP_not, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, OP_not, 1, &a, 0, NULL);
   return out;
 }
 
@@ -168,7 +168,7 @@ Val op_float(Eval *e, const Builtin *b, const Call *c) {
   if (val_is_real(a)) return *a;
   if (a->known) return val_flat(VAL_FLOAT, a->dims, a->number);
   Val out = val_tensor(VAL_FLOAT, a->dims);
-  emit_op(e, &out, 1, OP_cast, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, OP_cast, 1, &a, 0, NULL);
   return out;
 }
 
@@ -178,7 +178,7 @@ Val op_stop(Eval *e, const Builtin *b, const Call *c) {
   if (!val_is_real(a)) return wrong_kind(e, c, 0, "a float");
   if (a->known || a->kind == VAL_NUMBER) return *a;
   Val out = val_tensor(VAL_FLOAT, a->dims);
-  emit_op(e, &out, 1, OP_stop, 1, &a, 0, NULL);
+  lower_op(e, &out, 1, OP_stop, 1, &a, 0, NULL);
   return out;
 }
 
@@ -186,7 +186,7 @@ Val op_rand(Eval *e, const Builtin *b, const Call *c) {
   (void)b;
   if (!val_is_tensor(&c->arg[0])) return wrong_kind(e, c, 0, "a value with elements");
   Val out = val_tensor(VAL_FLOAT, c->arg[0].dims);
-  emit_rand(e, &out);
+  lower_rand(e, &out);
   return out;
 }
 
@@ -233,8 +233,8 @@ static Val power(Eval *e, const AstExpr *x, const Val *a, const Val *b) {
     return a->kind == VAL_NUMBER ? val_number(pow(a->number, b->number)) : val_flat(VAL_FLOAT, a->dims, pow(a->number, b->number));
   if (b->known && b->number == 1) return *a;
   Val out = val_tensor(VAL_FLOAT, a->dims);
-  Op *op = emit_op(e, &out, 1, OP_pow, 1, &a, 0, NULL);
-  if (op) emit_float(e, op, ATTR_value, b->number);
+  Op *op = lower_op(e, &out, 1, OP_pow, 1, &a, 0, NULL);
+  if (op) lower_float(e, op, ATTR_value, b->number);
   return out;
 }
 
@@ -261,7 +261,7 @@ static Val arith(Eval *e, AstOp op, const Val *a, const Val *b) {
   if (numbers) return val_open_number();
   if (neutral(op, a, b, &out)) return out.kind = VAL_FLOAT, out;
   out = val_tensor(VAL_FLOAT, in[biggest(2, in)]->dims);
-  emit_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
+  lower_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
   return out;
 }
 
@@ -271,11 +271,11 @@ static Val comparison(Eval *e, AstOp op, const Val *a, const Val *b) {
   if (a->known && b->known) return val_flat(VAL_BOOL, d, compare(op, a->number, b->number));
   if (op == AST_GT || op == AST_GE) in[0] = b, in[1] = a;
   Val out = val_tensor(VAL_BOOL, d);
-  emit_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
+  lower_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
   if (op != AST_NE) return out;
   Val not = val_tensor(VAL_BOOL, d);
   const Val *same = &out;
-  emit_op(e, &not, 1, OP_not, 1, &same, 0, NULL);
+  lower_op(e, &not, 1, OP_not, 1, &same, 0, NULL);
   return not;
 }
 
@@ -284,7 +284,7 @@ static Val logic(Eval *e, AstOp op, const Val *a, const Val *b) {
   Val out = val_tensor(VAL_BOOL, in[biggest(2, in)]->dims);
   if (a->known && b->known)
     return val_flat(VAL_BOOL, out.dims, op == AST_AND ? a->number * b->number : fmax(a->number, b->number));
-  emit_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
+  lower_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
   return out;
 }
 
@@ -378,7 +378,7 @@ Val op_reduce(Eval *e, const Builtin *b, const Call *c) {
   int64_t n = a->known ? eval_sizes(e, &d) : 0;
   if (a->known && n > 0) return val_flat(VAL_FLOAT, rest, b->code == OP_sum ? a->number * (double)n : a->number);
   Val out = val_tensor(VAL_FLOAT, rest);
-  emit_dims(e, &out, (OpCode)b->code, a, &d);
+  lower_dims(e, &out, (OpCode)b->code, a, &d);
   return out;
 }
 
@@ -389,7 +389,7 @@ Val op_argmax(Eval *e, const Builtin *b, const Call *c) {
   if (!need_dims(e, c, d, &c->arg[0], c->expr[0])) return val_poison();
   Val out = val_tensor(VAL_INDEX, dims_without(&c->arg[0].dims, d));
   out.of = d->at[0];
-  emit_dims(e, &out, (OpCode)b->code, &c->arg[0], d);
+  lower_dims(e, &out, (OpCode)b->code, &c->arg[0], d);
   return out;
 }
 
@@ -399,7 +399,7 @@ Val op_cumsum(Eval *e, const Builtin *b, const Call *c) {
   const Dims *d = &c->groups.at[0].from;
   if (!need_dims(e, c, d, &c->arg[0], c->expr[0])) return val_poison();
   Val out = val_tensor(VAL_FLOAT, c->arg[0].dims);
-  emit_dims(e, &out, (OpCode)b->code, &c->arg[0], d);
+  lower_dims(e, &out, (OpCode)b->code, &c->arg[0], d);
   return out;
 }
 

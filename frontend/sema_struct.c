@@ -50,7 +50,7 @@ static Val as_result(const Val *a, Dims d) {
 /* A tensor whose elements are all one known number needs no op. */
 static Op *moved(Eval *e, Val *out, OpCode code, const Val *a, int ngroups, const AxisGroup *g) {
   if (out->known) return NULL;
-  return emit_op(e, out, 1, code, 1, &a, ngroups, g);
+  return lower_op(e, out, 1, code, 1, &a, ngroups, g);
 }
 
 Val op_expand(Eval *e, const Builtin *b, const Call *c) {
@@ -190,7 +190,7 @@ Val op_unstack(Eval *e, const Builtin *b, const Call *c) {
   int count = n == SIZE_OPEN ? MAX_RESULTS : (int)n;
   Val *items = ARENA_ARRAY(e->arena, Val, count);
   for (int i = 0; i < count; i++) items[i] = as_result(a, dims_without(&a->dims, d));
-  if (!a->known) emit_op(e, items, count, OP_unstack, 1, &a, 1, c->groups.at);
+  if (!a->known) lower_op(e, items, count, OP_unstack, 1, &a, 1, c->groups.at);
   return (Val){.kind = VAL_LIST, .items = items, .nitems = count, .free = n == SIZE_OPEN, .id = NO_VALUE};
 }
 
@@ -241,7 +241,7 @@ Val op_concat(Eval *e, const Builtin *b, const Call *c) {
     if (d.at[i] == first.at[0]) d.at[i] = g->to.at[0];
   Val out = val_tensor(c->arg[0].kind, d);
   out.of = c->arg[0].of;
-  if (!dims_repeated(&d)) emit_op(e, &out, 1, OP_concat, c->n, in, 1, g);
+  if (!dims_repeated(&d)) lower_op(e, &out, 1, OP_concat, c->n, in, 1, g);
   return out;
 }
 
@@ -271,9 +271,9 @@ static Val part(Eval *e, const Call *c, bool slice, int64_t at, double fill) {
     out.known &= slice || fill == v.number;
     if (dims_repeated(&d)) return out;
     const Val *in = &v;
-    Op *op = out.known ? NULL : emit_op(e, &out, 1, slice ? OP_slice : OP_pad, 1, &in, 1, g);
-    emit_int(e, op, ATTR_at, at);
-    if (!slice) emit_float(e, op, ATTR_fill, fill);
+    Op *op = out.known ? NULL : lower_op(e, &out, 1, slice ? OP_slice : OP_pad, 1, &in, 1, g);
+    lower_int(e, op, ATTR_at, at);
+    if (!slice) lower_float(e, op, ATTR_fill, fill);
     v = out;
   }
   return v;
@@ -317,9 +317,9 @@ Val op_shift(Eval *e, const Builtin *b, const Call *c) {
     Val out = as_result(&v, v.dims);
     const Val *in = &v;
     out.known = false, out.free = false;
-    Op *op = emit_op(e, &out, 1, OP_shift, 1, &in, 1, &c->groups.at[i]);
-    emit_int(e, op, ATTR_by, by);
-    emit_float(e, op, ATTR_fill, fill);
+    Op *op = lower_op(e, &out, 1, OP_shift, 1, &in, 1, &c->groups.at[i]);
+    lower_int(e, op, ATTR_by, by);
+    lower_float(e, op, ATTR_fill, fill);
     v = out;
   }
   return v;

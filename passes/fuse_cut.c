@@ -33,20 +33,29 @@ static void edge(Net *t, uint32_t a, uint32_t b, int64_t room) {
   vec_push(t->u->arena, t->edges[b], (Edge){a, t->edges[a].n - 1, 0});
 }
 
+/* An expression for this group: lazy, or with a home that is later. */
+static bool is_free(const Fuse *u, uint32_t g, ValueId v) {
+  const FuseValue *x = &u->value[v];
+  return x->where == LAZY || (x->where == HOMED && x->home > g);
+}
+
+static bool is_own(const Fuse *u, uint32_t g, ValueId v) {
+  const FuseValue *x = &u->value[v];
+  return x->where == HOMED && x->home == g;
+}
+
 static const Op *computed_by(const Net *t, ValueId v) {
   const Op *o = value_def(t->u->f, v);
-  const FuseValue *x = &t->u->value[v];
-  bool own = x->where == HOMED && x->home == t->group && !x->stored;
-  if (x->where == LAZY) return o;
-  return o && own && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
+  if (is_free(t->u, t->group, v)) return o;
+  bool again = o && is_own(t->u, t->group, v) && !t->u->value[v].stored;
+  return again && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
 }
 
 static int64_t cost_of(const Net *t, ValueId v) {
-  const FuseValue *x = &t->u->value[v];
   const Type *type = value_type(t->u->f, v);
   int64_t bytes = type_count(type) * elem_bytes(type->elem);
-  if (x->where == LAZY) return UNBOUNDED;
-  return x->where == HOMED && x->home == t->group && !x->stored ? 2 * bytes : bytes;
+  if (is_free(t->u, t->group, v)) return UNBOUNDED;
+  return is_own(t->u, t->group, v) && !t->u->value[v].stored ? 2 * bytes : bytes;
 }
 
 /* Adds v and everything it may be computed from. */
@@ -102,69 +111,77 @@ static void solve(Net *t) {
 
 /* ---- what later groups want ---- */
 
-static void want(Fuse *u, ValueId v, bool *walked);
+typedef struct Walk {
+  Fuse *u;
+  uint32_t group; /* the values of later groups are decided already */
+  bool *wanted, *inside;
+} Walk;
 
-static void want_operands(Fuse *u, const Op *o, bool *walked) {
-  for (uint32_t i = 0; o && i < o->nin; i++) want(u, o->in[i], walked);
+static void want(Walk *w, ValueId v);
+
+static void want_operands(Walk *w, ValueId v) {
+  const Op *o = value_def(w->u->f, v);
+  for (uint32_t i = 0; o && i < o->nin; i++) want(w, o->in[i]);
 }
 
-/* v is read by a group whose expressions are final: finds the values of earlier groups below it. */
-static void want(Fuse *u, ValueId v, bool *walked) {
-  FuseValue *x = &u->value[v];
-  if (x->where == HOMED) x->wanted |= !x->stored;
-  if (x->where != LAZY || walked[v]) return;
-  walked[v] = true;
-  want_operands(u, value_def(u->f, v), walked);
+/* v is read: marks the values of this and earlier groups that it is computed from. */
+static void want(Walk *w, ValueId v) {
+  FuseValue *x = &w->u->value[v];
+  if (w->wanted[v]) return;
+  w->wanted[v] = true;
+  if (is_free(w->u, w->group, v)) want_operands(w, v);
+  else if (x->where == HOMED) x->wanted |= !x->stored;
 }
 
-/* The operands of everything that group g really computes. */
-static void want_inside(Fuse *u, uint32_t g, ValueId v, bool *walked, bool *inside) {
-  const FuseValue *x = &u->value[v];
-  const Op *o = value_def(u->f, v);
-  if (x->where == HOMED && x->home != g) want(u, v, walked);
-  if (inside[v] || !o || x->where == LEAF || (x->where == HOMED && x->home != g)) return;
-  inside[v] = true;
-  for (uint32_t i = 0; i < o->nin; i++) want_inside(u, g, o->in[i], walked, inside);
-}
-
-static bool homed(const Fuse *u, ValueId v, uint32_t g) {
-  return u->value[v].where == HOMED && u->value[v].home == g;
-}
-
-static void cut_group(Fuse *u, uint32_t g, bool *walked) {
-  uint32_t nvalues = u->f->values.n;
-  Net t = {.u = u, .group = g, .n = 2};
-  t.edges = ARENA_ARRAY(u->arena, EdgeList, 2 * nvalues + 2);
-  t.node_of = ARENA_ARRAY(u->arena, uint32_t, nvalues);
-  for (ValueId v = 0; v < nvalues; v++)
-    if (homed(u, v, g) && u->value[v].wanted && !u->value[v].stored)
-      edge(&t, add_value(&t, v) + 1, SINK, UNBOUNDED);
-  if (t.n > 2) solve(&t);
-  for (ValueId v = 0; v < nvalues; v++) /* computed again by users: what they read instead */
-    if (homed(u, v, g) && u->value[v].wanted && !u->value[v].stored)
-      want_operands(u, value_def(u->f, v), walked);
-}
-
-/* A value of g that is not stored but read on behalf of another one must be known to be wanted: to
- * a fixed point. */
-static bool spread(Fuse *u, uint32_t g, bool *done, bool *walked) {
-  bool more = false;
-  for (ValueId v = u->f->values.n; v-- > 0;) {
-    if (!homed(u, v, g) || !u->value[v].wanted || u->value[v].stored || done[v]) continue;
-    done[v] = more = true;
-    want_operands(u, value_def(u->f, v), walked);
+/* The operands of everything that the group really computes. */
+static void want_inside(Walk *w, ValueId v) {
+  if (!is_free(w->u, w->group, v) && !is_own(w->u, w->group, v)) {
+    want(w, v);
+    return;
   }
-  return more;
+  const Op *o = value_def(w->u->f, v);
+  if (w->inside[v]) return;
+  w->inside[v] = true;
+  for (uint32_t i = 0; o && i < o->nin; i++) want_inside(w, o->in[i]);
+}
+
+static bool computed_again(const Walk *w, ValueId v) {
+  const FuseValue *x = &w->u->value[v];
+  return is_own(w->u, w->group, v) && x->wanted && !x->stored;
+}
+
+static void cut_group(Walk *w) {
+  Fuse *u = w->u;
+  uint32_t n = u->f->values.n;
+  Net t = {.u = u, .group = w->group, .n = 2};
+  t.edges = ARENA_ARRAY(u->arena, EdgeList, 2 * n + 2);
+  t.node_of = ARENA_ARRAY(u->arena, uint32_t, n + 1);
+  for (ValueId v = 0; v < n; v++)
+    if (computed_again(w, v)) edge(&t, add_value(&t, v) + 1, SINK, UNBOUNDED);
+  if (t.n > 2) solve(&t);
+}
+
+/* What users compute again reads other values, perhaps of the same group: to a fixed point. */
+static void spread(Walk *w) {
+  uint32_t n = w->u->f->values.n;
+  bool *done = ARENA_ARRAY(w->u->arena, bool, n + 1);
+  for (bool more = true; more;) {
+    more = false;
+    for (ValueId v = n; v-- > 0;)
+      if (computed_again(w, v) && !done[v]) {
+        done[v] = more = true;
+        want_operands(w, v);
+      }
+  }
 }
 
 void fuse_cut(Fuse *u) {
   uint32_t n = u->f->values.n;
-  bool *walked = ARENA_ARRAY(u->arena, bool, n + 1);
   for (uint32_t g = u->groups.n; g-- > 0;) {
-    bool *inside = ARENA_ARRAY(u->arena, bool, n + 1), *done = ARENA_ARRAY(u->arena, bool, n + 1);
-    cut_group(u, g, walked);
-    while (spread(u, g, done, walked)) {}
+    Walk w = {u, g, ARENA_ARRAY(u->arena, bool, n + 1), ARENA_ARRAY(u->arena, bool, n + 1)};
+    cut_group(&w);
+    spread(&w);
     for (ValueId v = 0; v < n; v++)
-      if (homed(u, v, g) && u->value[v].stored) want_inside(u, g, v, walked, inside);
+      if (is_own(u, g, v) && u->value[v].stored) want_inside(&w, v);
   }
 }

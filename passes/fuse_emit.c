@@ -15,10 +15,11 @@ typedef struct Writer {
 
 static const FuseValue *info(const Fuse *u, ValueId v) { return &u->value[v]; }
 
-/* Is v computed inside group g (its own value, or an expression)? Otherwise it is an argument. */
+/* Is v computed inside group g (its own value, an expression, one that gets its buffer only later)?
+   Otherwise it is an argument. */
 static bool inside(const Fuse *u, uint32_t g, ValueId v) {
   const FuseValue *x = info(u, v);
-  return x->where == LAZY || (x->where == HOMED && (x->home == g || !x->stored));
+  return x->where == LAZY || (x->where == HOMED && (x->home >= g || !x->stored));
 }
 
 /* ---- kernel functions ---- */

@@ -144,11 +144,11 @@ static bool moves_own(Fuse *u, const Op *o, uint32_t g) {
   return false;
 }
 
-/* Same for every lazy value below v. */
+/* Same for every lazy value below v; a view of what g computes is out of reach for g, too. */
 static bool tree_moves_own(Fuse *u, ValueId v, uint32_t g) {
   const Op *o = value_def(u->f, v);
-  if (value(u, v)->where != LAZY || !o || fuse_after(u, v) != g + 1) return false;
-  if (moves_own(u, o, g)) return true;
+  if (fuse_after(u, v) != g + 1 || value(u, v)->where == HOMED || !o) return false;
+  if (value(u, v)->where == LEAF || moves_own(u, o, g)) return true;
   for (uint32_t i = 0; i < o->nin; i++)
     if (tree_moves_own(u, o->in[i], g)) return true;
   return false;

@@ -156,7 +156,7 @@ static void clone_extended(Back *k, Rebuild *r, OpId id) {
   }
   ValueId *in = ARENA_ARRAY(k->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) in[i] = r->map[o->in[i]];
-  const Op *n = emit_loop(k->m, r->to, k->extended[id].body, loop_shape(o), in, o->loc);
+  const Op *n = rebuild_loop(k->m, r->to, k->extended[id].body, loop_shape(o), in, o->loc);
   for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = n->out + i;
 }
 

@@ -199,7 +199,7 @@ static ValueId emit_backward(LoopBack *l) {
                  .trip = l->s.trip,
                  .reverse = !l->s.reverse,
                  .axis = l->s.axis};
-  return emit_loop(l->k->m, l->k->b, l->bwd, s, all.at, l->o->loc)->out;
+  return rebuild_loop(l->k->m, l->k->b, l->bwd, s, all.at, l->o->loc)->out;
 }
 
 void grad_loop(Back *k, const Op *o, const ValueId *dy) {

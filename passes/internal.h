@@ -34,7 +34,7 @@ typedef struct LoopShape {
   Axis axis; /* what it runs over */
 } LoopShape;
 LoopShape loop_shape(const Op *o);
-Op *emit_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
+Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
               Loc loc); /* result types from the body */
 
 /* Appends an op of one result whose type is known. */

@@ -83,7 +83,7 @@ static void copy_loop(Micro *c, Rebuild *r, const Op *o, ValueId first) {
     if (i < o->nin) vec_push(c->m->arena, in, r->map[o->in[i]]);
   }
   s.invariant++;
-  ValueId out = emit_loop(c->m, r->to, part_body(c, o), s, in.at, o->loc)->out;
+  ValueId out = rebuild_loop(c->m, r->to, part_body(c, o), s, in.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = out + i;
 }
 
@@ -232,7 +232,7 @@ static void emit_rounds(Cut *k) {
                  .stacked = k->stacked.n,
                  .trip = rounds(k).size,
                  .axis = rounds(k)};
-  ValueId out = emit_loop(m, k->out.to, loop_body(k), s, in.at, k->f->loc)->out;
+  ValueId out = rebuild_loop(m, k->out.to, loop_body(k), s, in.at, k->f->loc)->out;
   for (uint32_t i = 0; i < k->sums.n; i++) k->out.map[k->sums.at[i]] = out++;
   for (uint32_t i = 0; i < k->same.n; i++) k->out.map[k->same.at[i]] = out++;
   for (uint32_t i = 0; i < k->merged.n; i++)

@@ -83,7 +83,7 @@ static Type stacked_type(Axis a, const Type *t) {
   return r;
 }
 
-Op *emit_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc loc) {
+Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc loc) {
   uint32_t n = body->results.n;
   Type *types = ARENA_ARRAY(m->arena, Type, n + 1);
   for (uint32_t i = 0; i < n; i++) {

@@ -256,7 +256,7 @@ static ValueId emit_forward(Pair *p, Rebuild *r) {
     if (p->fresh[v]) fn_result(p->m, b.to, b.map[v]);
   VEC(ValueId) in = {0};
   for (uint32_t i = 0; i < p->l1->nin; i++) vec_push(p->m->arena, in, r->map[p->l1->in[i]]);
-  ValueId first = emit_loop(p->m, r->to, b.to, p->s1, in.at, p->l1->loc)->out;
+  ValueId first = rebuild_loop(p->m, r->to, b.to, p->s1, in.at, p->l1->loc)->out;
   for (uint32_t i = 0; i < p->l1->nout; i++) r->map[p->l1->out + i] = first + i;
   return first + p->l1->nout;
 }
@@ -269,7 +269,7 @@ static void emit_backward(Pair *p, Rebuild *r, ValueId fresh) {
   copy_chain(&n);
   for (uint32_t i = 0; i < p->bwd->ops.n; i++) rebuild_op(&n.body, &p->bwd->ops.at[i]);
   rebuild_results(&n.body);
-  ValueId first = emit_loop(p->m, r->to, n.body.to, n.s, n.in.at, p->l2->loc)->out;
+  ValueId first = rebuild_loop(p->m, r->to, n.body.to, n.s, n.in.at, p->l2->loc)->out;
   for (uint32_t i = 0; i < p->l2->nout; i++) r->map[p->l2->out + i] = first + i;
 }
 

@@ -176,7 +176,7 @@ static ValueId new_loop(LoopPlan *p, Rebuild *r) {
   n = add_operands(p, r, OPERAND_KEPT, c, v, in, n);
   s.invariant = n - s.carry;
   s.stacked = add_operands(p, r, OPERAND_KEPT, v, p->o->nin, in, n) - n;
-  return emit_loop(p->m, r->to, new_body(p), s, in, p->o->loc)->out;
+  return rebuild_loop(p->m, r->to, new_body(p), s, in, p->o->loc)->out;
 }
 
 static ValueId spread_over_rounds(LoopPlan *p, Rebuild *r, ValueId v) {
