@@ -13,19 +13,6 @@
    element does not depend on the cut of rows and columns, only on the blocks of k; the number of workers changes nothing. */
 #include "contract.h"
 
-typedef struct Range {
-  LLVMValueRef from, to;
-} Range;
-
-/* Block i of [0, total) cut into `blocks`. */
-static Range block_range(Emit *e, LLVMValueRef i, int64_t total, int64_t blocks) {
-  if (blocks == 1) return (Range){emit_i64(e, 0), emit_i64(e, total)};
-  LLVMValueRef next = contract_add(e, i, emit_i64(e, 1));
-  LLVMValueRef from = LLVMBuildUDiv(e->builder, contract_times(e, i, total), emit_i64(e, blocks), "");
-  LLVMValueRef to = LLVMBuildUDiv(e->builder, contract_times(e, next, total), emit_i64(e, blocks), "");
-  return (Range){from, to};
-}
-
 typedef struct Walk { /* where the loops of a chunk stand */
   Contract *c;
   Range batch, row, panel;
@@ -44,9 +31,9 @@ static void chunk_ranges(Walk *w) {
   LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, columns, "");
   LLVMValueRef column = LLVMBuildURem(e->builder, e->chunk, columns, "");
   LLVMValueRef row = LLVMBuildURem(e->builder, above, rows, "");
-  w->panel = block_range(e, column, c->q.panels, tile[TILE_COLUMN]);
-  w->row = block_range(e, row, c->q.tiles, tile[TILE_ROW]);
-  w->batch = block_range(e, LLVMBuildUDiv(e->builder, above, rows, ""), c->p.batch.outer * c->p.batch.inner,
+  w->panel = tile_range(e, column, c->q.panels, tile[TILE_COLUMN]);
+  w->row = tile_range(e, row, c->q.tiles, tile[TILE_ROW]);
+  w->batch = tile_range(e, LLVMBuildUDiv(e->builder, above, rows, ""), c->p.batch.outer * c->p.batch.inner,
                          tile[TILE_BATCH]);
 }
 
@@ -55,8 +42,8 @@ static void scratch_parts(Walk *w) {
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   w->packed_a = e->scratch;
-  w->packed_b = contract_elements(e, i8, e->scratch, emit_i64(e, c->q.a_bytes));
-  w->sums = contract_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
+  w->packed_b = tile_elements(e, i8, e->scratch, emit_i64(e, c->q.a_bytes));
+  w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
 }
 
 /* Address in operand s at this batch, at the block's first inner k element. */
@@ -65,15 +52,15 @@ static LLVMValueRef operand_base(Walk *w, Side s) {
   Emit *e = c->e;
   uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
   LLVMValueRef offset = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, s);
-  offset = contract_add(e, offset, LLVMBuildNSWMul(e->builder, w->k.start,
+  offset = tile_add(e, offset, LLVMBuildNSWMul(e->builder, w->k.start,
                                                    emit_i64(e, contract_inner_stride(&c->p.k, s)), ""));
   Elem elem = s == SIDE_A ? c->p.elem_a : c->p.elem_b;
-  return contract_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
+  return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
 }
 
 static LLVMValueRef panel_first_vector(Contract *c, LLVMValueRef p) {
   LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->q.wide));
-  return contract_add(c->e, contract_times(c->e, p, c->q.width), extra);
+  return tile_add(c->e, tile_times(c->e, p, c->q.width), extra);
 }
 
 static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
@@ -82,19 +69,19 @@ static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
   const int64_t *x = c->q.tile;
   if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) return w->sums;
   LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
-  i = contract_times(e, i, c->q.tiles_max);
-  i = contract_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
-  return contract_elements(e, c->f32, w->sums, contract_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
+  i = tile_times(e, i, c->q.tiles_max);
+  i = tile_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
+  return tile_elements(e, c->f32, w->sums, tile_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
 }
 
 static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->q.tile[TILE_PACK_A]) return contract_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
+  if (!c->q.tile[TILE_PACK_A]) return tile_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, w->k.o1, w->k.o0, "");
   n = LLVMBuildNSWMul(e->builder, n, w->k.length, "");
   n = LLVMBuildNSWMul(e->builder, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), "");
-  return contract_elements(e, c->f32, w->packed_a, contract_times(e, n, c->q.tile[TILE_ROWS]));
+  return tile_elements(e, c->f32, w->packed_a, tile_times(e, n, c->q.tile[TILE_ROWS]));
 }
 
 static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
@@ -113,13 +100,13 @@ static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vecto
 static LLVMValueRef next_panel(Walk *w, LLVMValueRef panel) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef next = contract_add(e, panel, emit_i64(e, 1));
+  LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1));
   LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
   next = LLVMBuildSelect(e->builder, more, next, w->panel.from, "");
-  LLVMValueRef on = contract_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
-  LLVMValueRef at = contract_times(e, panel_first_vector(c, next), c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
-  at = contract_add(e, at, LLVMBuildSelect(e->builder, more, emit_i64(e, 0), on, ""));
-  return contract_elements(e, contract_memory(e, c->p.elem_b), w->b_base, at);
+  LLVMValueRef on = tile_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
+  LLVMValueRef at = tile_times(e, panel_first_vector(c, next), c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
+  at = tile_add(e, at, LLVMBuildSelect(e->builder, more, emit_i64(e, 0), on, ""));
+  return tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, at);
 }
 
 /* Address in the first result of a tile's first element; sums if the result is not laid out by rows. */
@@ -128,9 +115,9 @@ static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMVa
   Emit *e = c->e;
   if (!c->out_row) return sums;
   LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
-  at = contract_add(e, at, contract_tile_offset(c, tile, SIDE_R));
-  at = contract_add(e, at, contract_times(e, v0, c->q.lanes));
-  return contract_elements(e, c->f32, emit_buffer(e, c->k->args.n), at);
+  at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
+  at = tile_add(e, at, tile_times(e, v0, c->q.lanes));
+  return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n), at);
 }
 
 /* How the micro-kernel stores its sums: see STORE_SUMS. The last panel may have lanes that do not exist. */
@@ -145,7 +132,7 @@ static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueR
     LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
     kind = LLVMBuildSelect(e->builder, whole, emit_i64(e, STORE_STREAM), kind, "");
   }
-  LLVMValueRef end = contract_times(e, contract_add(e, v0, emit_i64(e, vectors)), c->q.lanes);
+  LLVMValueRef end = tile_times(e, tile_add(e, v0, emit_i64(e, vectors)), c->q.lanes);
   LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
   return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
 }
@@ -177,7 +164,7 @@ static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
   Contract *c = w->c;
   LLVMValueRef v0 = panel_first_vector(c, panel), b = w->packed_b;
   if (c->q.tile[TILE_PACK_B]) contract_pack_b(c, wide, w->b_base, b, v0, &w->k);
-  else b = contract_elements(c->e, c->f32, w->b_base, contract_times(c->e, v0, c->q.lanes));
+  else b = tile_elements(c->e, c->f32, w->b_base, tile_times(c->e, v0, c->q.lanes));
   row_tiles(w, panel, v0, b, (int)c->q.width + wide);
 }
 
@@ -204,8 +191,8 @@ static void k_blocks(Walk *w) {
   int64_t outer = c->q.tile[TILE_K_OUTER], inner = c->q.tile[TILE_K_INNER];
   Loop x = emit_loop(e, emit_i64(e, 0), emit_i64(e, outer * inner), 1, 0, NULL);
   LLVMValueRef n = emit_i64(e, inner);
-  Range o = block_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
-  Range i = block_range(e, LLVMBuildURem(e->builder, x.i, n, ""), c->p.k.inner, inner);
+  Range o = tile_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
+  Range i = tile_range(e, LLVMBuildURem(e->builder, x.i, n, ""), c->p.k.inner, inner);
   w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, "")};
   LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, 0), "");
   w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");

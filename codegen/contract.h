@@ -1,7 +1,7 @@
 /* Inside of the contract family: the parts of one kernel share this. See contract.c for the whole. */
 #ifndef SHARDC_CONTRACT_H
 #define SHARDC_CONTRACT_H
-#include "emit.h"
+#include "tile.h"
 #include "ir/product.h"
 
 typedef struct Contract {
@@ -30,9 +30,6 @@ int64_t contract_inner_stride(const ProductDims *d, Side s); /* 0 if there are n
 LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat, Side s);
 /* index of dim `at` of the first n dims at flat index `flat` */
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat);
-LLVMValueRef contract_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset);
-LLVMValueRef contract_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
-LLVMValueRef contract_times(Emit *e, LLVMValueRef a, int64_t factor);
 LLVMTypeRef contract_memory(Emit *e, Elem elem);
 
 /* row tile t: its first row within the inner m dim, its number of rows, the offset of its first element */
@@ -40,15 +37,6 @@ LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t);
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t);
 LLVMValueRef contract_tile_outer(Contract *c, LLVMValueRef t); /* flat index over the outer m dims */
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s);
-
-/* A function of its own beside the phases: keeps register allocation of the inner loops apart from everything else. Between
-   begin and end the Emit writes there; parameters are LLVMGetParam(e->function, i). */
-typedef struct Aside {
-  LLVMValueRef function, outer;
-  LLVMBasicBlockRef block;
-} Aside;
-Aside contract_aside(Emit *e, const char *name, LLVMTypeRef type);
-void contract_aside_end(Emit *e, Aside *s); /* ret void */
 
 /* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
 void contract_ahead_of(Contract *c); /* sets ahead_gap, out_row, direct */
@@ -68,9 +56,6 @@ LLVMTypeRef contract_micro_type(Contract *c);
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0, const KBlock *x);
 /* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS] */
 void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0, LLVMValueRef t1, const KBlock *x);
-/* LANES x LANES transposed in registers, in place */
-void contract_transpose(Emit *e, LLVMValueRef *row, int lanes);
-
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
   int vectors;

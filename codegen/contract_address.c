@@ -1,4 +1,4 @@
-/* Addresses of the contract family: flat indexes over several dims into offsets, and functions beside the phases.
+/* Addresses of the contract family: flat indexes over several dims into offsets, row tiles into rows.
 
    All sizes and strides are constants; a flat index is taken apart with divisions by constants, done once per tile or per
    panel, never in an inner loop. Size 1 and stride 0 vanish. */
@@ -10,14 +10,6 @@ int64_t contract_stride(const ProductDim *d, Side s) {
 
 int64_t contract_inner_stride(const ProductDims *d, Side s) {
   return d->n ? contract_stride(&d->dim[d->n - 1], s) : 0;
-}
-
-LLVMValueRef contract_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildNSWAdd(e->builder, a, b, "");
-}
-
-LLVMValueRef contract_times(Emit *e, LLVMValueRef a, int64_t factor) {
-  return LLVMBuildNSWMul(e->builder, a, emit_i64(e, factor), "");
 }
 
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat) {
@@ -34,13 +26,9 @@ LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef 
   for (int i = 0; i < n; i++) {
     int64_t stride = contract_stride(&d->dim[i], s);
     if (!stride || d->dim[i].size == 1) continue;
-    sum = contract_add(e, sum, contract_times(e, contract_index(e, d, n, i, flat), stride));
+    sum = tile_add(e, sum, tile_times(e, contract_index(e, d, n, i, flat), stride));
   }
   return sum;
-}
-
-LLVMValueRef contract_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset) {
-  return LLVMBuildInBoundsGEP2(e->builder, type, base, &offset, 1, "");
 }
 
 LLVMTypeRef contract_memory(Emit *e, Elem elem) { return emit_memory_type(e, elem); }
@@ -58,7 +46,7 @@ LLVMValueRef contract_tile_outer(Contract *c, LLVMValueRef t) {
 LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t) {
   LLVMValueRef i = tile_within(c, t);
   LLVMValueRef extra = emit_min_i64(c->e, i, emit_i64(c->e, c->q.high));
-  return contract_add(c->e, contract_times(c->e, i, c->q.height), extra);
+  return tile_add(c->e, tile_times(c->e, i, c->q.height), extra);
 }
 
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
@@ -70,31 +58,5 @@ LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s) {
   Emit *e = c->e;
   LLVMValueRef outer = contract_offset(e, &c->p.m, c->p.m.n - 1, contract_tile_outer(c, t), s);
-  return contract_add(e, outer, contract_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
-}
-
-static void copy_attributes(Emit *e, LLVMValueRef from, LLVMValueRef to) {
-  LLVMAttributeIndex at = (LLVMAttributeIndex)LLVMAttributeFunctionIndex;
-  unsigned n = LLVMGetAttributeCountAtIndex(from, at);
-  LLVMAttributeRef *list = ARENA_ARRAY(e->arena, LLVMAttributeRef, n + 1);
-  LLVMGetAttributesAtIndex(from, at, list);
-  for (unsigned i = 0; i < n; i++) LLVMAddAttributeAtIndex(to, at, list[i]);
-  unsigned noinline_ = LLVMGetEnumAttributeKindForName("noinline", 8);
-  LLVMAddAttributeAtIndex(to, at, LLVMCreateEnumAttribute(e->context, noinline_, 0));
-}
-
-Aside contract_aside(Emit *e, const char *name, LLVMTypeRef type) {
-  Aside s = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
-  s.function = LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
-  LLVMSetLinkage(s.function, LLVMInternalLinkage);
-  copy_attributes(e, e->function, s.function);
-  e->function = s.function;
-  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, s.function, "entry"));
-  return s;
-}
-
-void contract_aside_end(Emit *e, Aside *s) {
-  LLVMBuildRetVoid(e->builder);
-  e->function = s->outer;
-  LLVMPositionBuilderAtEnd(e->builder, s->block);
+  return tile_add(e, outer, tile_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
 }

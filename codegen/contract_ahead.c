@@ -42,9 +42,9 @@ static LLVMValueRef by_lines(Contract *c, LLVMValueRef i, LLVMValueRef length, L
   LLVMValueRef n = emit_i64(e, pairs(c));
   LLVMValueRef quarter = LLVMBuildUDiv(e->builder, i, n, ""), pair = LLVMBuildURem(e->builder, i, n, "");
   LLVMValueRef rows = LLVMBuildUDiv(e->builder, length, emit_i64(e, STEPS), "");
-  LLVMValueRef offset = contract_times(e, LLVMBuildNSWMul(e->builder, quarter, rows, ""), step_bytes(c));
+  LLVMValueRef offset = tile_times(e, LLVMBuildNSWMul(e->builder, quarter, rows, ""), step_bytes(c));
   *needed = LLVMBuildICmp(e->builder, LLVMIntSLT, quarter, emit_i64(e, STEPS), "");
-  return contract_add(e, offset, contract_times(e, pair, 2 * LINE));
+  return tile_add(e, offset, tile_times(e, pair, 2 * LINE));
 }
 
 LLVMValueRef contract_ahead(Contract *c, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef length, LLVMValueRef *step) {
@@ -57,10 +57,10 @@ LLVMValueRef contract_ahead(Contract *c, LLVMValueRef i, LLVMValueRef panel, LLV
   }
   if (lanes_side_by_side(c)) offset = by_lines(c, i, length, &needed);
   else {
-    offset = contract_times(e, i, lane_bytes(c)), each *= STEPS;
+    offset = tile_times(e, i, lane_bytes(c)), each *= STEPS;
     needed = LLVMBuildICmp(e->builder, LLVMIntSLT, i, emit_i64(e, half_lanes(c)), "");
   }
   *step = LLVMBuildSelect(e->builder, needed, emit_i64(e, each), zero, "");
   offset = LLVMBuildSelect(e->builder, needed, offset, zero, "");
-  return contract_elements(e, LLVMInt8TypeInContext(e->context), panel, offset);
+  return tile_elements(e, LLVMInt8TypeInContext(e->context), panel, offset);
 }

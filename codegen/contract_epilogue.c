@@ -68,13 +68,13 @@ static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
 static void locate_vector(Epilogue *x, int v) {
   Contract *c = x->c;
   Emit *e = c->e;
-  LLVMValueRef flat = contract_add(e, x->t->v0, emit_i64(e, v)), first = flat;
+  LLVMValueRef flat = tile_add(e, x->t->v0, emit_i64(e, v)), first = flat;
   x->outer[v] = emit_i64(e, 0), x->mask[v] = NULL;
   if (c->p.n.outer > 1) {
     x->outer[v] = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
     first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
   }
-  x->first[v] = contract_times(e, first, c->q.lanes);
+  x->first[v] = tile_times(e, first, c->q.lanes);
   if (!scalar(c) && c->p.n.inner % c->q.lanes)
     x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->p.n.inner), c->q.lanes);
 }
@@ -82,10 +82,10 @@ static void locate_vector(Epilogue *x, int v) {
 static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
   Contract *c = x->c;
   Emit *e = c->e;
-  LLVMValueRef at = contract_times(e, r, c->q.tile[TILE_VECTORS] * c->q.lanes);
-  at = contract_add(e, at, emit_i64(e, v * c->q.lanes));
+  LLVMValueRef at = tile_times(e, r, c->q.tile[TILE_VECTORS] * c->q.lanes);
+  at = tile_add(e, at, emit_i64(e, v * c->q.lanes));
   LLVMTypeRef type = scalar(c) ? c->f32 : c->vector;
-  LLVMValueRef s = LLVMBuildLoad2(e->builder, type, contract_elements(e, c->f32, x->t->values, at), "");
+  LLVMValueRef s = LLVMBuildLoad2(e->builder, type, tile_elements(e, c->f32, x->t->values, at), "");
   LLVMSetAlignment(s, 4);
   return expr_convert(e, s, ELEM_f32, value_type(c->k, c->p.value)->elem);
 }
@@ -93,7 +93,7 @@ static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
 static void store_results(Epilogue *x, LLVMValueRef r, int v) {
   Contract *c = x->c;
   Emit *e = c->e;
-  Point p = point_of(x, contract_add(e, x->t->row0, r), v);
+  Point p = point_of(x, tile_add(e, x->t->row0, r), v);
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(e);
   expr_bind(e, c->p.value, sums(x, r, v));

@@ -43,7 +43,7 @@ static int64_t step_b(const Micro *u) {
 
 static LLVMValueRef at(Micro *u, LLVMValueRef base, int64_t offset) {
   Emit *e = u->c->e;
-  return contract_elements(e, u->c->f32, base, emit_i64(e, offset));
+  return tile_elements(e, u->c->f32, base, emit_i64(e, offset));
 }
 
 static LLVMValueRef load(Micro *u, LLVMTypeRef type, LLVMValueRef address) {
@@ -73,7 +73,7 @@ typedef enum Fetch { FETCH_NONE, FETCH_OUT, FETCH_AHEAD } Fetch; /* what a loop 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i8 = LLVMInt8TypeInContext(e->context);
-  LLVMValueRef args[] = {contract_elements(e, i8, address, emit_i64(e, offset)), LLVMConstInt(i32, write, 0),
+  LLVMValueRef args[] = {tile_elements(e, i8, address, emit_i64(e, offset)), LLVMConstInt(i32, write, 0),
                          LLVMConstInt(i32, write ? 3 : 2, 0), LLVMConstInt(i32, 1, 0)};
   emit_intrinsic(e, "llvm.prefetch", u->c->ptr, 4, args);
 }
@@ -86,10 +86,10 @@ static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
   if (what == FETCH_AHEAD) {
     prefetch(u, address, 0, false);
     prefetch(u, address, c->ahead_gap, false);
-    return contract_elements(e, i8, address, param(u, MICRO_STEP));
+    return tile_elements(e, i8, address, param(u, MICRO_STEP));
   }
   for (int64_t at = 0; at < u->vectors * c->q.lanes * 4; at += 64) prefetch(u, address, at, true);
-  return contract_elements(e, i8, address, emit_i64(e, c->out_row));
+  return tile_elements(e, i8, address, emit_i64(e, c->out_row));
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
@@ -133,7 +133,7 @@ static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, Side s) {
   if (!packed) return contract_offset(e, &c->p.k, c->p.k.n - 1, o, s);
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(u, MICRO_O0), "");
   done = LLVMBuildNSWMul(e->builder, done, param(u, MICRO_LENGTH), "");
-  return contract_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
+  return tile_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
 }
 
 static void run_all(Micro *u) {
@@ -149,8 +149,8 @@ static void run_all(Micro *u) {
   Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n + 1, first);
   for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
   u->value[u->n + 2] = l.phi[u->n];
-  LLVMValueRef pa = contract_elements(e, c->f32, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
-  LLVMValueRef pb = contract_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
+  LLVMValueRef pa = tile_elements(e, c->f32, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
+  LLVMValueRef pb = tile_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
   run_inner(u, pa, pb);
   for (int i = 0; i < u->n; i++) l.next[i] = u->value[i];
   l.next[u->n] = u->value[u->n + 2];
@@ -225,10 +225,10 @@ LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
   if (u.n + 3 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
-  Aside s = contract_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors), contract_micro_type(c));
+  Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors), contract_micro_type(c));
   start(&u);
   run_all(&u);
   store(&u);
-  contract_aside_end(c->e, &s);
+  tile_aside_end(c->e, &s);
   return *made = s.function;
 }

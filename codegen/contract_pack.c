@@ -20,49 +20,13 @@ static LLVMValueRef load_f32(Contract *c, Elem elem, LLVMValueRef address, int n
 
 static void store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
   Emit *e = c->e;
-  LLVMValueRef s = LLVMBuildStore(e->builder, x, contract_elements(e, c->f32, base, offset));
+  LLVMValueRef s = LLVMBuildStore(e->builder, x, tile_elements(e, c->f32, base, offset));
   LLVMSetAlignment(s, 4);
 }
 
 static LLVMValueRef insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int i) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
   return LLVMBuildInsertElement(c->e->builder, vector, x, LLVMConstInt(i32, (unsigned)i, 0), "");
-}
-
-/* ---- transpose ---- */
-
-/* Of each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high` half of them. */
-static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lanes, int group, int size, bool high) {
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef index[64];
-  for (int i = 0; i < lanes; i++) {
-    int g = i / group * group, j = i % group, block = j / size;
-    int from = g + (high ? group / 2 : 0) + block / 2 * size + j % size;
-    index[i] = LLVMConstInt(i32, (unsigned)(from + (block % 2 ? lanes : 0)), 0);
-  }
-  return LLVMBuildShuffleVector(e->builder, x, y, LLVMConstVector(index, (unsigned)lanes), "");
-}
-
-/* One round: rows i + j and i + j + s of each 2 s rows are joined, low halves before high ones. Rows are `unit` apart. */
-static void join_rows(Emit *e, LLVMValueRef *row, int lanes, int unit, int size, int group) {
-  LLVMValueRef next[64];
-  int s = size / unit;
-  for (int c = 0; c < unit; c++)
-    for (int i = 0; i < lanes / unit; i += 2 * s)
-      for (int j = 0; j < s; j++) {
-        LLVMValueRef x = row[(i + j) * unit + c], y = row[(i + j + s) * unit + c];
-        next[(i + 2 * j) * unit + c] = interleave(e, x, y, lanes, group, size, false);
-        next[(i + 2 * j + 1) * unit + c] = interleave(e, x, y, lanes, group, size, true);
-      }
-  memcpy(row, next, sizeof *row * (size_t)lanes);
-}
-
-/* Rounds of single lanes and pairs stay inside 128 bits, where one cheap shuffle does; the later ones move blocks of four
-   lanes over the whole vector. */
-void contract_transpose(Emit *e, LLVMValueRef *row, int lanes) {
-  join_rows(e, row, lanes, 1, 1, 4);
-  join_rows(e, row, lanes, 1, 2, 4);
-  for (int size = 4; size < lanes; size *= 2) join_rows(e, row, lanes, 4, size, lanes);
 }
 
 /* ---- b ---- */
@@ -83,16 +47,16 @@ static bool has_tail(const Contract *c) { return c->p.n.inner % c->q.lanes != 0;
 static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
   Contract *c = b->c;
   Emit *e = c->e;
-  LLVMValueRef flat = contract_add(e, v0, emit_i64(e, v)), first = flat, outer = emit_i64(e, 0);
+  LLVMValueRef flat = tile_add(e, v0, emit_i64(e, v)), first = flat, outer = emit_i64(e, 0);
   if (c->p.n.outer > 1) {
     outer = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
     first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
   }
-  first = contract_times(e, first, c->q.lanes);
+  first = tile_times(e, first, c->q.lanes);
   LLVMValueRef offset = contract_offset(e, &c->p.n, c->p.n.n - 1, outer, SIDE_B);
-  offset = contract_add(e, offset, contract_times(e, first, contract_inner_stride(&c->p.n, SIDE_B)));
+  offset = tile_add(e, offset, tile_times(e, first, contract_inner_stride(&c->p.n, SIDE_B)));
   LaneRow r = {.v = v};
-  r.base = contract_elements(e, contract_memory(e, c->p.elem_b), b->src, offset);
+  r.base = tile_elements(e, contract_memory(e, c->p.elem_b), b->src, offset);
   r.valid = LLVMBuildNSWSub(e->builder, emit_i64(e, c->p.n.inner), first, "");
   if (has_tail(c)) r.mask = emit_tail_mask(e, first, emit_i64(e, c->p.n.inner), c->q.lanes);
   return r;
@@ -114,9 +78,9 @@ static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) 
   LLVMValueRef x = LLVMGetPoison(c->vector);
   for (int j = 0; j < c->q.lanes; j++) {
     LLVMValueRef at = emit_i64(e, j);
-    if (has_tail(c)) at = emit_min_i64(e, at, contract_add(e, r->valid, emit_i64(e, -1)));
-    at = contract_add(e, k_offset, contract_times(e, at, contract_inner_stride(&c->p.n, SIDE_B)));
-    LLVMValueRef address = contract_elements(e, contract_memory(e, c->p.elem_b), r->base, at);
+    if (has_tail(c)) at = emit_min_i64(e, at, tile_add(e, r->valid, emit_i64(e, -1)));
+    at = tile_add(e, k_offset, tile_times(e, at, contract_inner_stride(&c->p.n, SIDE_B)));
+    LLVMValueRef address = tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at);
     x = insert(c, x, load_f32(c, c->p.elem_b, address, 1), j);
   }
   return x;
@@ -125,13 +89,13 @@ static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) 
 static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
   Emit *e = b->c->e;
   LLVMValueRef row = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
-  return contract_times(e, contract_add(e, row, k), b->width * b->c->q.lanes);
+  return tile_times(e, tile_add(e, row, k), b->width * b->c->q.lanes);
 }
 
 static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
   Contract *c = b->c;
   LLVMValueRef outer = contract_offset(c->e, &c->p.k, c->p.k.n - 1, o, SIDE_B);
-  return contract_add(c->e, outer, contract_times(c->e, k, contract_inner_stride(&c->p.k, SIDE_B)));
+  return tile_add(c->e, outer, tile_times(c->e, k, contract_inner_stride(&c->p.k, SIDE_B)));
 }
 
 /* Row by row of the panel: vector loads if the lanes lie side by side, else gathers. */
@@ -142,10 +106,10 @@ static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMVal
   Loop k = emit_loop(e, from, to, 1, 0, NULL);
   LLVMValueRef source = source_offset(b, o, k.i), row = panel_row(b, o, k.i);
   for (int i = 0; i < n; i++) {
-    LLVMValueRef x, at = contract_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
+    LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
     if (!plain) x = gathered(b, &r[i], source);
     else x = r[i].mask ? masked_f32(c, c->p.elem_b, at, r[i].mask) : load_f32(c, c->p.elem_b, at, c->q.lanes);
-    store_f32(c, x, b->dst, contract_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
+    store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
   }
   emit_loop_end(e, &k);
 }
@@ -158,13 +122,13 @@ static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValue
   Loop k = emit_loop(e, emit_i64(e, 0), to, c->q.lanes, 0, NULL);
   LLVMValueRef source = source_offset(b, o, k.i);
   for (int j = 0; j < c->q.lanes; j++) {
-    LLVMValueRef at = contract_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
-    row[j] = load_f32(c, c->p.elem_b, contract_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
+    LLVMValueRef at = tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
+    row[j] = load_f32(c, c->p.elem_b, tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
   }
-  contract_transpose(e, row, c->q.lanes);
-  LLVMValueRef first = contract_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
+  tile_transpose(e, row, c->q.lanes);
+  LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
   for (int j = 0; j < c->q.lanes; j++)
-    store_f32(c, row[j], b->dst, contract_add(e, first, emit_i64(e, j * b->width * c->q.lanes)));
+    store_f32(c, row[j], b->dst, tile_add(e, first, emit_i64(e, j * b->width * c->q.lanes)));
   emit_loop_end(e, &k);
 }
 
@@ -197,12 +161,12 @@ static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
 }
 
 static LLVMValueRef make_pack_b(Contract *c, int wide) {
-  Aside s = contract_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 4));
+  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 4));
   LLVMValueRef f = s.function;
   PackB b = {c, LLVMGetParam(f, 0), LLVMGetParam(f, 1), LLVMGetParam(f, 5), LLVMGetParam(f, 3),
              LLVMGetParam(f, 4), (int)c->q.width + wide};
   pack_panel(&b, LLVMGetParam(f, 2));
-  contract_aside_end(c->e, &s);
+  tile_aside_end(c->e, &s);
   return f;
 }
 
@@ -226,11 +190,11 @@ static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset
   LLVMTypeRef memory = contract_memory(e, c->p.elem_a);
   int64_t stride = contract_inner_stride(&c->p.m, SIDE_A);
   if (stride == 1 || rows == 1)
-    return load_f32(c, c->p.elem_a, contract_elements(e, memory, base, offset), rows);
+    return load_f32(c, c->p.elem_a, tile_elements(e, memory, base, offset), rows);
   LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
   for (int r = 0; r < rows; r++) {
-    LLVMValueRef at = contract_add(e, offset, emit_i64(e, r * stride));
-    x = insert(c, x, load_f32(c, c->p.elem_a, contract_elements(e, memory, base, at), 1), r);
+    LLVMValueRef at = tile_add(e, offset, emit_i64(e, r * stride));
+    x = insert(c, x, load_f32(c, c->p.elem_a, tile_elements(e, memory, base, at), 1), r);
   }
   return x;
 }
@@ -242,8 +206,8 @@ static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
   LLVMValueRef outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
   LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
   Loop k = emit_loop(e, emit_i64(e, 0), a->length, 1, 0, NULL);
-  LLVMValueRef offset = contract_add(e, outer, contract_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
-  LLVMValueRef at = contract_times(e, contract_add(e, done, k.i), c->q.tile[TILE_ROWS]);
+  LLVMValueRef offset = tile_add(e, outer, tile_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
+  LLVMValueRef at = tile_times(e, tile_add(e, done, k.i), c->q.tile[TILE_ROWS]);
   store_f32(c, tile_column(a, base, offset, rows), dst, at);
   emit_loop_end(e, &k);
   emit_loop_end(e, &o);
@@ -255,9 +219,9 @@ static void pack_tiles(PackA *a) {
   LLVMValueRef n = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, a->o1, a->o0, ""), a->length, "");
   Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
   LLVMValueRef offset = contract_tile_offset(c, t.i, SIDE_A);
-  LLVMValueRef base = contract_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
+  LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
   LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, t.i, a->t0, ""), n, "");
-  LLVMValueRef dst = contract_elements(e, c->f32, a->dst, contract_times(e, done, c->q.tile[TILE_ROWS]));
+  LLVMValueRef dst = tile_elements(e, c->f32, a->dst, tile_times(e, done, c->q.tile[TILE_ROWS]));
   LLVMValueRef rows = contract_tile_rows(c, t.i);
   for (int tall = c->q.high > 0; tall >= 0; tall--) {
     int64_t height = c->q.height + tall;
@@ -269,12 +233,12 @@ static void pack_tiles(PackA *a) {
 }
 
 static LLVMValueRef make_pack_a(Contract *c) {
-  Aside s = contract_aside(c->e, "pack_a", pack_type(c, 2, 5));
+  Aside s = tile_aside(c->e, "pack_a", pack_type(c, 2, 5));
   LLVMValueRef p[7];
   for (unsigned i = 0; i < 7; i++) p[i] = LLVMGetParam(s.function, i);
   PackA a = {c, p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
   pack_tiles(&a);
-  contract_aside_end(c->e, &s);
+  tile_aside_end(c->e, &s);
   return s.function;
 }
 
