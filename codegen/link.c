@@ -67,7 +67,7 @@ static bool finish(Link *l, pid_t pid, const char *what) {
   if (pid < 0) return false;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   const char *path = arena_printf(l->arena, "%s/cc.err", l->folder);
-  Bytes words = file_read(l->arena, path);
+  Bytes words = cache_read_file(l->arena, path);
   unlink(path);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   Report *r =
@@ -161,7 +161,7 @@ static bool link_all(Link *l) {
 
 static bool deliver(Link *l) {
   const char *made = arena_printf(l->arena, "%s/program", l->folder);
-  Bytes b = file_read(l->arena, made);
+  Bytes b = cache_read_file(l->arena, made);
   if (!b.at) return fails(l, "E1310", "cannot read", made);
   if (!file_write(l->arena, l->o->output, b) || chmod(l->o->output, 0755))
     return fails(l, "E1310", "cannot write", l->o->output);

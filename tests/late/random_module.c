@@ -1,0 +1,386 @@
+/* See random_module.h. Values are drawn from all that exist; what does not fit together is drawn
+ * again. */
+#include "random_module.h"
+
+typedef struct Maker {
+  Module *m;
+  Fn *f;
+  uint64_t state;
+  VEC(ValueId) pool;
+  int depth, globals, bodies;
+  Axis axis[6];
+} Maker;
+
+double random_number(uint64_t *s) {
+  *s = *s * 6364136223846793005u + 1442695040888963407u;
+  return (double)(*s >> 33) / 2147483648.0;
+}
+
+static int below(Maker *k, int n) { return (int)(random_number(&k->state) * n); }
+static const Type *type(Maker *k, ValueId v) { return value_type(k->f, v); }
+static const Loc nowhere = {0};
+static void keep(Maker *k, ValueId v) { vec_push(k->m->arena, k->pool, v); }
+
+/* Recent values are likelier: chains grow long. */
+static ValueId any(Maker *k) {
+  int n = (int)k->pool.n, from = below(k, 3) ? (n > 6 ? n - 6 : 0) : 0;
+  return k->pool.at[from + below(k, n - from)];
+}
+
+static ValueId any_float(Maker *k) {
+  for (;;) {
+    ValueId v = any(k);
+    if (type(k, v)->elem == ELEM_f32) return v;
+  }
+}
+
+static Type random_type(Maker *k, int least) {
+  Type t = {.elem = ELEM_f32};
+  for (int i = 0; i < 4; i++)
+    if (below(k, 2) && t.rank < 3) t.axis[t.rank++] = k->axis[i];
+  while (t.rank < least) t = random_type(k, least);
+  if (t.rank > 1 && below(k, 3) == 0) {
+    Axis a = t.axis[0];
+    t.axis[0] = t.axis[t.rank - 1], t.axis[t.rank - 1] = a;
+  }
+  return t;
+}
+
+static Global *global(Maker *k, GlobalKind kind, const char *name, Type t) {
+  return module_add_global(k->m, kind, intern_printf(k->m->ctx->names, "%s%d", name, k->globals++),
+                           t, nowhere);
+}
+
+static void tame(Maker *k, ValueId v) { keep(k, ir_unary(k->m, k->f, OP_tanh, v, nowhere)); }
+
+/* ---- one op each ---- */
+
+static void make_unary(Maker *k) {
+  static const OpCode codes[] = {OP_neg, OP_abs, OP_tanh, OP_sigmoid, OP_sin, OP_cos, OP_copy};
+  keep(k, ir_unary(k->m, k->f, codes[below(k, 7)], any_float(k), nowhere));
+}
+
+static void make_binary(Maker *k) {
+  static const OpCode codes[] = {OP_add, OP_sub, OP_mul, OP_max, OP_min};
+  for (int i = 0; i < 20; i++) {
+    ValueId a = any_float(k), b = any_float(k);
+    if (!type_contains(type(k, a), type(k, b)) && !type_contains(type(k, b), type(k, a))) continue;
+    OpCode c = codes[below(k, 5)];
+    ValueId v = ir_binary(k->m, k->f, c, a, b, nowhere);
+    if (c == OP_mul && below(k, 2)) tame(k, v);
+    else keep(k, v);
+    return;
+  }
+}
+
+static void make_where(Maker *k) {
+  for (int i = 0; i < 20; i++) {
+    ValueId a = any_float(k), b = any_float(k);
+    if (!type_contains(type(k, a), type(k, b))) continue;
+    ValueId c = ir_binary(k->m, k->f, OP_lt, a, b, nowhere);
+    keep(k, ir_where(k->m, k->f, c, b, a, nowhere));
+    return;
+  }
+}
+
+static void make_iota_mask(Maker *k) {
+  ValueId a = any_float(k);
+  if (!type(k, a)->rank) return;
+  Axis x = type(k, a)->axis[below(k, type(k, a)->rank)];
+  ValueId i = ir_iota(k->m, k->f, x, nowhere),
+          n = ir_const(k->m, k->f, ELEM_i32, (double)below(k, 4), nowhere);
+  ValueId zero = ir_const(k->m, k->f, ELEM_f32, 0, nowhere);
+  keep(k, ir_where(k->m, k->f, ir_binary(k->m, k->f, OP_le, i, n, nowhere), a, zero, nowhere));
+}
+
+static void make_reduce(Maker *k) {
+  static const OpCode codes[] = {OP_sum, OP_sum, OP_rmax, OP_rmin, OP_cumsum};
+  ValueId a = any_float(k);
+  Str dims[MAX_RANK];
+  int n = 0;
+  OpCode c = codes[below(k, 5)];
+  for (int i = 0; i < type(k, a)->rank; i++)
+    if (below(k, 2) && !(c == OP_cumsum && n)) dims[n++] = type(k, a)->axis[i].dim;
+  if (!n) return;
+  if (c == OP_cumsum) {
+    Type t = *type(k, a);
+    Op *o = fn_op(k->m, k->f, c, 1, &a, 1, &t, nowhere);
+    op_add_group(k->m, o, group_dims(1, dims));
+    tame(k, o->out);
+    return;
+  }
+  ValueId s = ir_reduce(k->m, k->f, c, a, n, dims, nowhere);
+  keep(k, s);
+  if (type_contains(type(k, a), type(k, s)) && below(k, 2))
+    keep(k, ir_binary(k->m, k->f, OP_sub, a, s, nowhere));
+}
+
+static void make_dot(Maker *k) {
+  for (int i = 0; i < 30; i++) {
+    ValueId a = any_float(k), b = any_float(k);
+    Str dims[MAX_RANK];
+    int n = 0, rank = type(k, b)->rank;
+    for (int j = 0; j < type(k, a)->rank; j++) {
+      Axis x = type(k, a)->axis[j];
+      int at = type_find(type(k, b), x.dim);
+      if (at < 0) rank++;
+      if (at >= 0 && type(k, b)->axis[at].size != x.size) rank = 99;
+      if (at >= 0 && (!n || below(k, 2))) dims[n++] = x.dim;
+    }
+    if (!n || rank - n > 4) continue;
+    tame(k, ir_dot(k->m, k->f, a, b, n, dims, nowhere));
+    return;
+  }
+}
+
+static ValueId typed(Maker *k, OpCode c, ValueId a, Group g, Type t) {
+  Op *o = fn_op(k->m, k->f, c, 1, &a, 1, &t, nowhere);
+  op_add_group(k->m, o, g);
+  return o->out;
+}
+
+static Str fresh(Maker *k) { return intern_printf(k->m->ctx->names, "N%d", below(k, 3)); }
+
+static void make_moved(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  if (!t.rank) return;
+  int i = below(k, t.rank);
+  Str from = t.axis[i].dim, to = fresh(k);
+  if (type_find(&t, to) >= 0) return;
+  int64_t size = t.axis[i].size, at = 0;
+  OpCode c = (OpCode[]){OP_rename, OP_slice, OP_pad, OP_rename}[below(k, 4)];
+  if (c == OP_slice && size > 1) t.axis[i].size = size - 1, at = below(k, 2);
+  if (c == OP_pad) t.axis[i].size = size + 2, at = below(k, 3);
+  t.axis[i].dim = to;
+  ValueId v = typed(k, c, a, group_map(1, &from, 1, &to), t);
+  if (c != OP_rename) attr_set_int(k->m, &vec_last(k->f->ops).attrs, ATTR_at, at);
+  keep(k, v);
+}
+
+static void make_shift(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  if (!t.rank) return;
+  ValueId v = typed(k, OP_shift, a, group_dims(1, &t.axis[0].dim), t);
+  attr_set_int(k->m, &vec_last(k->f->ops).attrs, ATTR_by, 1);
+  keep(k, v);
+}
+
+static void make_split_merge(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  Str names[] = {intern(k->m->ctx->names, "P"), intern(k->m->ctx->names, "Q")};
+  if (type_find(&t, names[0]) >= 0 || type_find(&t, names[1]) >= 0 || t.rank > 4) return;
+  for (int i = 0; i < t.rank; i++)
+    if (t.axis[i].size % 2 == 0) {
+      Str from = t.axis[i].dim;
+      Type r = type_without(&t, &from, 1);
+      r.axis[r.rank++] = (Axis){names[0], t.axis[i].size / 2},
+      r.axis[r.rank++] = (Axis){names[1], 2};
+      keep(k, typed(k, OP_split, a, group_map(1, &from, 2, names), r));
+      return;
+    }
+  if (t.rank < 2) return;
+  int i = below(k, t.rank - 1), swap = below(k, 2);
+  Str from[] = {t.axis[i + swap].dim, t.axis[i + 1 - swap].dim};
+  Type r = type_without(&t, from, 2);
+  r.axis[r.rank++] = (Axis){names[0], t.axis[i].size * t.axis[i + 1].size};
+  keep(k, typed(k, OP_merge, a, group_map(2, from, 1, names), r));
+}
+
+static void make_stack(Maker *k) {
+  ValueId a = any_float(k), b = any_float(k);
+  Type t = *type(k, a);
+  Str s = intern(k->m->ctx->names, "S");
+  if (!type_same_dims(&t, type(k, b)) || t.rank > 4 || type_find(&t, s) >= 0) return;
+  Type r = {ELEM_f32, 1, {{s, 2}}};
+  for (int i = 0; i < t.rank; i++) r.axis[r.rank++] = t.axis[i];
+  ValueId in[] = {a, b};
+  Op *o = fn_op(k->m, k->f, OP_stack, 2, in, 1, &r, nowhere);
+  op_add_group(k->m, o, group_dims(1, &s));
+  keep(k, o->out);
+}
+
+static void make_unstack(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a), r[8];
+  if (!t.rank || t.axis[0].size > 8) return;
+  Str d = t.axis[0].dim;
+  for (int i = 0; i < t.axis[0].size; i++) r[i] = type_without(&t, &d, 1);
+  Op *o = fn_op(k->m, k->f, OP_unstack, 1, &a, (uint32_t)t.axis[0].size, r, nowhere);
+  op_add_group(k->m, o, group_dims(1, &d));
+  ValueId out = o->out;
+  for (int i = 0; i < t.axis[0].size; i++) keep(k, out + (ValueId)i);
+}
+
+static ValueId index_of(Maker *k, const Type *t, Axis into) {
+  ValueId n = ir_const(k->m, k->f, ELEM_i32, (double)into.size, nowhere),
+          i = ir_iota(k->m, k->f, t->axis[0], nowhere);
+  ValueId three = ir_const(k->m, k->f, ELEM_i32, 3, nowhere);
+  ValueId x = ir_binary(k->m, k->f, OP_mul, i, three, nowhere);
+  ValueId q = ir_binary(k->m, k->f, OP_div, x, n, nowhere);
+  return ir_binary(k->m, k->f, OP_sub, x, ir_binary(k->m, k->f, OP_mul, q, n, nowhere), nowhere);
+}
+
+static void make_gather(Maker *k) {
+  ValueId a = any_float(k);
+  const Type *t = type(k, a);
+  if (!t->rank || t->rank > 4) return;
+  Axis into = t->axis[below(k, t->rank)];
+  Type by = {ELEM_i32, 1, {k->axis[below(k, 4)]}};
+  if (type_find(t, by.axis[0].dim) >= 0 && by.axis[0].dim == into.dim) return;
+  if (type_find(t, by.axis[0].dim) >= 0 && type_size(t, by.axis[0].dim) != by.axis[0].size) return;
+  keep(k, ir_gather(k->m, k->f, a, index_of(k, &by, into), into.dim, nowhere));
+}
+
+static void make_scatter(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  Axis into = {intern(k->m->ctx->names, "V"), 5};
+  if (!t.rank || type_find(&t, into.dim) >= 0) return;
+  Type by = {ELEM_i32, 1, {t.axis[below(k, t.rank)]}};
+  ValueId in[] = {a, index_of(k, &by, into)};
+  Type r = type_without(&t, &by.axis[0].dim, 1);
+  r.axis[r.rank++] = into;
+  Op *o = fn_op(k->m, k->f, OP_scatter, 2, in, 1, &r, nowhere);
+  op_add_group(k->m, o, group_map(1, &by.axis[0].dim, 1, &into.dim));
+  tame(k, o->out);
+}
+
+/* ---- loops ---- */
+
+static void make_some(Maker *k, int n);
+
+static Type stacked(Axis a, const Type *t) {
+  Type r = {t->elem, 1, {a}};
+  for (int i = 0; i < t->rank; i++) r.axis[r.rank++] = t->axis[i];
+  return r;
+}
+
+/* A value of exactly this type in the function under construction. */
+static ValueId of_type(Maker *k, const Type *t) {
+  for (int i = 0; i < 40; i++) {
+    ValueId v = any_float(k);
+    if (type_same_dims(type(k, v), t)) return v;
+  }
+  for (uint32_t i = 0; i < k->pool.n; i++)
+    if (type_same_dims(type(k, k->pool.at[i]), t) && type(k, k->pool.at[i])->elem == t->elem)
+      return k->pool.at[i];
+  ValueId zero = ir_const(k->m, k->f, ELEM_f32, 0.5, nowhere);
+  return ir_expand(k->m, k->f, zero, t->rank, t->axis, nowhere);
+}
+
+typedef struct LoopMaker {
+  uint32_t carry, invariant, stacked, extra;
+  ValueId in[12];
+  Axis axis;
+  Fn *body;
+} LoopMaker;
+
+static void make_body(Maker *k, LoopMaker *l) {
+  Maker inner = *k;
+  inner.f = l->body = fn_new(k->m, FN_BODY, intern_printf(k->m->ctx->names, "body%d", k->bodies++));
+  memset(&inner.pool, 0, sizeof inner.pool);
+  inner.depth++, inner.bodies = k->bodies;
+  fn_arg(k->m, inner.f, type_scalar(ELEM_i32));
+  for (uint32_t i = 0; i < l->carry + l->invariant + l->stacked; i++) {
+    Type t = *type(k, l->in[i]);
+    keep(&inner, fn_arg(k->m, inner.f,
+                        i < l->carry + l->invariant ? t : type_without(&t, &l->axis.dim, 1)));
+  }
+  if (below(k, 2)) keep(&inner, ir_cast(k->m, inner.f, inner.f->args.at[0], ELEM_f32, nowhere));
+  inner.state += 77;
+  make_some(&inner, 6 + below(k, 8));
+  for (uint32_t i = 0; i < l->carry; i++)
+    fn_result(k->m, inner.f, of_type(&inner, type(k, l->in[i])));
+  for (uint32_t i = 0; i < l->extra; i++) {
+    ValueId v = i == 0 && below(k, 2) ? inner.f->args.at[1] : any_float(&inner);
+    if (type(&inner, v)->rank > 4 || type_find(type(&inner, v), l->axis.dim) >= 0)
+      v = inner.f->args.at[1];
+    fn_result(k->m, inner.f, v);
+  }
+  k->bodies = inner.bodies, k->globals = inner.globals, k->state = inner.state;
+  module_add(k->m, inner.f);
+}
+
+static void make_loop(Maker *k) {
+  LoopMaker l = {.carry = 1 + (uint32_t)below(k, 2),
+                 .invariant = (uint32_t)below(k, 3),
+                 .extra = (uint32_t)below(k, 4)};
+  l.axis = (Axis){intern_printf(k->m->ctx->names, "L%d", k->bodies), 1 + below(k, 4)};
+  for (uint32_t i = 0; i < l.carry + l.invariant; i++) l.in[i] = any_float(k);
+  if (below(k, 2)) {
+    ValueId v = any_float(k);
+    if (type(k, v)->rank < 4) {
+      ValueId w = ir_expand(k->m, k->f, v, 1, &l.axis, nowhere);
+      l.in[l.carry + l.invariant + l.stacked++] = ir_unary(k->m, k->f, OP_neg, w, nowhere);
+    }
+  }
+  for (uint32_t i = 0; i < l.carry; i++)
+    if (type_find(type(k, l.in[i]), l.axis.dim) >= 0) return;
+  make_body(k, &l);
+  Type out[12];
+  for (uint32_t i = 0; i < l.carry + l.extra; i++) {
+    const Type *t = value_type(l.body, l.body->results.at[i]);
+    out[i] = i < l.carry ? *t : stacked(l.axis, t);
+  }
+  Op *o = fn_op(k->m, k->f, OP_loop, l.carry + l.invariant + l.stacked, l.in, l.carry + l.extra,
+                out, nowhere);
+  op_add_group(k->m, o, group_dims(1, &l.axis.dim));
+  attr_set_int(k->m, &o->attrs, ATTR_carry, l.carry);
+  attr_set_int(k->m, &o->attrs, ATTR_invariant, l.invariant);
+  attr_set_int(k->m, &o->attrs, ATTR_trip, l.axis.size);
+  if (below(k, 2)) attr_set_int(k->m, &o->attrs, ATTR_reverse, 1);
+  o->callee = l.body;
+  ValueId first = o->out;
+  for (uint32_t i = 0; i < l.carry + l.extra; i++) keep(k, first + i);
+}
+
+/* ---- all ---- */
+
+static void make_some(Maker *k, int n) {
+  static void (*const makers[])(Maker *) = {
+      make_unary,   make_unary,     make_binary, make_binary, make_binary,      make_binary,
+      make_where,   make_iota_mask, make_reduce, make_reduce, make_reduce,      make_dot,
+      make_dot,     make_moved,     make_moved,  make_shift,  make_split_merge, make_stack,
+      make_unstack, make_gather,    make_scatter};
+  enum { MAKERS = sizeof makers / sizeof *makers };
+  for (int i = 0; i < n; i++) makers[below(k, MAKERS)](k);
+  if (k->depth < 2 && below(k, 3)) make_loop(k);
+  if (k->depth < 2 && below(k, 3) == 0) make_loop(k);
+  for (int i = 0; i < n / 2; i++) makers[below(k, MAKERS)](k);
+}
+
+static void make_stores(Maker *k) {
+  for (int i = 0; i < 4; i++) {
+    ValueId v = any_float(k);
+    ir_store(k->m, k->f, global(k, GLOBAL_OUTPUT, "out", *type(k, v)), v, nowhere);
+  }
+  for (uint32_t i = 0; i < k->m->globals.n; i++) {
+    Global *g = k->m->globals.at[i];
+    if (g->kind == GLOBAL_PARAM && below(k, 2)) {
+      ValueId old = k->f->ops.at[i].out, by = of_type(k, &g->type);
+      ValueId half = ir_const(k->m, k->f, ELEM_f32, 0.5, nowhere);
+      ValueId step = ir_binary(k->m, k->f, OP_mul, by, half, nowhere);
+      ir_store(k->m, k->f, g, ir_binary(k->m, k->f, OP_sub, old, step, nowhere), nowhere);
+    }
+  }
+}
+
+Module *random_module(Ctx *c, uint64_t seed, int ops) {
+  Maker k = {.m = module_new(c), .state = seed * 2654435761u + 12345};
+  k.m->model = intern(c->names, "Random"), k.m->after = intern(c->names, "clean");
+  static const char *const names[] = {"A", "B", "C", "D"};
+  for (int i = 0; i < 4; i++) k.axis[i] = (Axis){intern(c->names, names[i]), 1 + below(&k, 5)};
+  k.f = fn_new(k.m, FN_ENTRY, intern(c->names, "step"));
+  for (int i = 0; i < 5; i++) {
+    Global *g =
+        global(&k, i < 3 ? GLOBAL_PARAM : GLOBAL_INPUT, i < 3 ? "w" : "x", random_type(&k, i < 3));
+    keep(&k, ir_load(k.m, k.f, g, nowhere));
+  }
+  make_some(&k, ops);
+  make_stores(&k);
+  module_add(k.m, k.f);
+  return k.m;
+}
