@@ -6,6 +6,7 @@
 
 typedef struct Part { /* one file, or the part of it that belongs to the set */
   const char *path;
+  Bytes file;
   Array array;
   int64_t low;   /* number of the array where the part begins */
   int64_t first; /* index of its first sample in the set */
@@ -16,6 +17,7 @@ typedef struct Stream { /* files in name order; sample s of a part begins at num
   Part *part;
   int nparts;
   int64_t samples, stride, length;
+  bool shared; /* another stream opened the files */
 } Stream;
 
 typedef struct Feed { /* fills one input */
@@ -50,6 +52,7 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
    not NULL and the data is shuffled. */
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
+void rt_data_close(Data *d);
 bool rt_is_logits(const rt_tensor *t);                           /* an input of entry logits */
 const char *rt_setting_of(const rt_program *p, const char *key); /* NULL if absent */
 #endif

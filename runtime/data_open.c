@@ -25,14 +25,13 @@ static int64_t per_sample(const rt_tensor *t) {
 /* ---- files ---- */
 
 static bool open_part(const char *path, const char *format, Part *part, Fault *f) {
-  Bytes b;
   part->path = rt_copy_text(path, strlen(path));
-  if (!rt_map_file(path, 201, &b, f)) return false;
-  if (b.n == 0) {
+  if (!rt_map_file(path, 201, &part->file, f)) return false;
+  if (part->file.n == 0) {
     rt_fault(f, 203, "the file is empty");
     return rt_at(f, path, "", -1);
   }
-  return rt_array_open(b, path, format, &part->array, f) || rt_at(f, path, "", -1);
+  return rt_array_open(part->file, path, format, &part->array, f) || rt_at(f, path, "", -1);
 }
 
 static bool open_files(const char *pattern, const char *format, Stream *s, Fault *f) {
@@ -61,6 +60,7 @@ static void cut(Stream *s, Stream *rest, double share) {
   int64_t unit =
       s->length > s->stride ? 1 : s->stride; /* windows: any token; columns: whole samples */
   *rest = *s;
+  rest->shared = true;
   rest->part = rt_alloc(sizeof(Part) * (size_t)s->nparts);
   s->samples = rest->samples = 0;
   for (int i = 0; i < s->nparts; i++) {
@@ -326,4 +326,24 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   if (!find_inputs(&q) || !read_options(&q)) return false;
   bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_next(&q));
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
+}
+
+static void close_set(Set *s) {
+  for (int i = 0; i < s->nstreams; i++) {
+    Stream *stream = &s->stream[i];
+    for (int k = 0; k < stream->nparts && !stream->shared; k++) {
+      rt_unmap_file(&stream->part[k].file);
+      free((char *)stream->part[k].path);
+    }
+    free(stream->part);
+  }
+  free(s->stream);
+}
+
+void rt_data_close(Data *d) {
+  bool shared = d->valid.feed == d->train.feed;
+  close_set(&d->train), close_set(&d->valid);
+  free(d->train.feed);
+  if (!shared) free(d->valid.feed);
+  *d = (Data){0};
 }

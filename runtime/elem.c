@@ -2,6 +2,7 @@
  * guards; never kernels). */
 #include "base.h"
 #include "rt.h"
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -93,8 +94,8 @@ void rt_elem_put(int elem, void *base, int64_t i, double v) {
   case RT_BF16: u.h = bfloat_put((float)v); break;
   case RT_F16: u.h = half_put((float)v); break;
   case RT_F64: u.d = v; break;
-  case RT_I32: u.i = (int32_t)v; break;
-  case RT_I64: u.l = (int64_t)v; break;
+  case RT_I32: u.i = (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, v)); break;
+  case RT_I64: u.l = (int64_t)fmax(-9e18, fmin(9e18, v)); break;
   case RT_BOOL: u.b = v != 0; break;
   }
   memcpy(p, &u, (size_t)elems[elem].bytes);

@@ -211,8 +211,12 @@ double rt_array_real(const Array *a, int64_t i) {
   return rt_elem_get(a->width == 4 ? RT_F32 : RT_F64, &v, 0); /* little-endian machine */
 }
 
+/* A float that is no whole number of 64 bits gives INT64_MAX, which is no index of anything. */
 int64_t rt_array_int(const Array *a, int64_t i) {
-  if (a->kind == NUMBER_FLOAT) return (int64_t)rt_array_real(a, i);
+  if (a->kind == NUMBER_FLOAT) {
+    double v = rt_array_real(a, i);
+    return v > -9e18 && v < 9e18 && v == (double)(int64_t)v ? (int64_t)v : INT64_MAX;
+  }
   uint64_t v = load(a, i);
   int shift = 64 - 8 * a->width;
   if (a->kind == NUMBER_INT) return (int64_t)(v << shift) >> shift;

@@ -43,6 +43,7 @@ int main(int argc, char **argv) {
   if (r->o.command != 'i' && !check_launch(&f)) rt_die(&f);
   int status = run_command(r);
   if (r->device.pool) rt_device_stop(&r->device);
+  rt_data_close(&r->data);
   if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
   exit(status); /* not return: the thread that waits for signals looks at `run` */
 }

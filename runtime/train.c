@@ -129,25 +129,35 @@ static bool loop(Train *t, Stop *stop, Fault *f) {
 
 /* ---- before the loop ---- */
 
-static bool resume(Train *t, Fault *f) {
+static bool holds_checkpoints(const char *folder) {
+  CheckpointList l = rt_checkpoint_list(folder);
+  free(l.step);
+  return l.n > 0;
+}
+
+/* Loads from the run's own directory (auto), another run's, or one checkpoint. */
+static bool load_resumed(Train *t, Fault *f) {
   Run *r = t->r;
   const char *from = r->o.at[OPT_resume].text;
-  char path[RT_PATH];
-  rt_join(path, from, "state.json");
-  bool one = *from && strcmp(from, "auto") && !rt_checkpoint_list(from).n, found;
-  if (one) found = rt_checkpoint_load(from, &r->device, &r->at, f);
-  else
-    found = rt_checkpoint_load_newest(*from && strcmp(from, "auto") ? from : r->out, &r->device,
-                                      &r->at, f);
-  bool automatic = !*from || !strcmp(from, "auto");
-  if (!found && automatic && f->code == 501) return rt_initialise(r, f); /* nothing yet: begin */
-  if (!found) return false;
-  if (r->o.at[OPT_seed].given && (uint64_t)r->o.at[OPT_seed].count != r->at.seed)
+  bool automatic = !*from || !strcmp(from, "auto"), run = automatic || holds_checkpoints(from);
+  if (automatic) from = r->out;
+  bool ok = run ? rt_checkpoint_load_newest(from, &r->device, &r->at, f)
+                : rt_checkpoint_load(from, &r->device, &r->at, f);
+  if (!ok && automatic && f->code == 501) return rt_initialise(r, f); /* nothing yet: begin */
+  if (ok && run && !strcmp(from, r->out)) t->saved = r->at.step;
+  return ok;
+}
+
+static bool resume(Train *t, Fault *f) {
+  Run *r = t->r;
+  const OptionValue *seed = &r->o.at[OPT_seed];
+  if (!load_resumed(t, f)) return false;
+  if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
-                    (long long)r->o.at[OPT_seed].count, (long long)r->at.seed);
+                    (long long)seed->count, (long long)r->at.seed);
   rt_checkpoint_retire(r->out, r->at.step);
-  t->saved = one || (!automatic && strcmp(from, r->out)) ? -1 : r->at.step;
-  if (!r->o.at[OPT_quiet].given) fprintf(stderr, "resumed at step %lld\n", (long long)r->at.step);
+  if (!r->o.at[OPT_quiet].given && r->at.step)
+    fprintf(stderr, "resumed at step %lld\n", (long long)r->at.step);
   return true;
 }
 

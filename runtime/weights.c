@@ -90,14 +90,15 @@ static int64_t bad_in(const Device *d, const rt_tensor *t) {
   return bad;
 }
 
+/* Adds a name to a list; one that is full ends in "..". */
 static void append(char *text, size_t n, const char *name, int64_t bad) {
+  char piece[RT_NAME + 32];
   size_t k = strlen(text);
-  if (n - k < RT_NAME) {
-    if (n - k > 8 && (k < 4 || strcmp(text + k - 4, ", .."))) snprintf(text + k, n - k, ", ..");
-    return;
-  }
-  if (bad) snprintf(text + k, n - k, "%s%s (%lld)", k ? ", " : "", name, (long long)bad);
-  else snprintf(text + k, n - k, "%s%s", k ? ", " : "", name);
+  if (k > 2 && text[k - 1] == '.') return;
+  if (bad) snprintf(piece, sizeof piece, "%s%s (%lld)", k ? ", " : "", name, (long long)bad);
+  else snprintf(piece, sizeof piece, "%s%s", k ? ", " : "", name);
+  bool fits = k + strlen(piece) + 6 < n;
+  snprintf(text + k, n - k, "%s", fits ? piece : k ? ", .." : "..");
 }
 
 int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,

@@ -106,7 +106,10 @@ static void misbehave(rt_ctx *rt, int step) {
   char *work = rt->arena[RT_WORK];
   if (knob("TOY_NAN") == step)
     *(float *)(rt->arena[RT_IO] + IO_LOSS) = NAN, ((float *)rt->arena[RT_STATES])[7] = NAN;
-  if (knob("TOY_ALLOC") > 0) free(malloc(100));
+  if (knob("TOY_ALLOC") > 0) {
+    void *volatile p = malloc(100); /* volatile: the pair must not be optimised away */
+    free(p);
+  }
   if (knob("TOY_OVERRUN") > 0) *(volatile float *)(work + WORK_BYTES) = 1;
   if (knob("TOY_STRAY") > 0) *(volatile float *)(work - 4) = 1;
   if (knob("TOY_CRASH") == step) abort();

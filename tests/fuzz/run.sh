@@ -1,0 +1,22 @@
+#!/bin/sh
+# Builds one fuzz target with clang and runs it for some seconds: run.sh ROOT TARGET SECONDS
+# Exit 77 (skipped) where no clang has the fuzzer library.
+set -eu
+root=$1 target=$2 seconds=$3
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d[0] + n == 7; }' > "$dir/probe.c"
+for clang in clang-19 clang clang-18 none; do
+  "$clang" -fsanitize=fuzzer,address "$dir/probe.c" -o "$dir/probe" 2> /dev/null && break
+done
+[ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
+cd "$root/runtime"
+"$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+  "$root/tests/fuzz/$target.c" base.c elem.c hash.c file.c json.c safetensors.c formats.c shuffle.c \
+  pool.c memory.c device_cpu.c checkpoint.c restore.c weights.c metrics.c svg.c -lm -lpthread -o "$dir/fuzz"
+mkdir "$dir/corpus"
+[ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"
+"$dir/fuzz" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=1024 -close_fd_mask=1 -artifact_prefix="$dir/" \
+  "$dir/corpus" 2> "$dir/log" || { tail -60 "$dir/log"; for f in "$dir"/crash-* "$dir"/oom-* "$dir"/timeout-*; do
+  [ -f "$f" ] && { echo "input:"; od -An -tx1 -c "$f" | head -40; }; done; exit 1; }
+tail -1 "$dir/log"

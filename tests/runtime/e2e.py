@@ -1,0 +1,286 @@
+"""The runtime end to end, without the compiler: toy.c is a hand-written program. Learning, resuming, killing, full disks,
+damaged files, signals, wrong use.
+
+    python3 e2e.py TOY TOY_COUNTING|- [CASE ..]
+"""
+import json, os, random, resource, shutil, signal, struct, subprocess, sys, tempfile, time
+import xml.dom.minidom
+
+TOY, COUNTING = os.path.abspath(sys.argv[1]), sys.argv[2]
+D = tempfile.mkdtemp(prefix='toy run ')
+TEXT = os.path.join(D, 'text.txt')
+rng = random.Random(7)
+
+
+def write_text():
+    words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
+    open(TEXT, 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
+
+
+def toy(*args, expect=0, says='', exe=None, env=None, **kw):
+    e = dict(os.environ, NO_COLOR='1', **(env or {}))
+    p = subprocess.run([exe or TOY, *args], cwd=D, capture_output=True, timeout=120, env=e, **kw)
+    out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
+    if p.returncode != expect or says not in out + err:
+        sys.exit(f'toy {" ".join(args)}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
+    return out + err
+
+
+def check(ok, what):
+    if not ok: sys.exit('failed: ' + what)
+
+
+def train(*args, **kw): return toy('train', '--data', 'text.txt', *args, **kw)
+def path(*p): return os.path.join(D, *p)
+def newest(run): return sorted(x for x in os.listdir(path(run)) if x.startswith('step-'))[-1]
+def tensors(run): return open(path(run, newest(run), 'rank-00000.safetensors'), 'rb').read()
+def lines(run): return [json.loads(x) for x in open(path(run, 'metrics.jsonl'))]
+def losses(run): return [(x['step'], x['loss'], x.get('valid_loss')) for x in lines(run)]
+
+
+def case_learns():
+    out = train('--out', 'a', '--eval-every', '40', '--save-every', '50')
+    check('validation loss' in out and 'run directory: a' in out, 'summary')
+    m = lines('a')
+    check([x['step'] for x in m] == list(range(1, 201)), 'one object per step')
+    check(all(x['schema'] == 1 for x in m) and m[-1]['loss'] < 3 < m[0]['loss'], 'the loss falls')
+    check(sorted(x for x in os.listdir(path('a')) if x.startswith('step')) == ['step-000150', 'step-000200'], 'keep = 2')
+    check(os.readlink(path('a', 'latest')) == 'step-000200', 'latest')
+    xml.dom.minidom.parse(path('a', 'loss.svg'))
+    check('validation loss' in toy('eval', '--out', 'a', '--data', 'text.txt'), 'eval')
+    e = json.loads(toy('eval', '--out', 'a', '--data', 'text.txt', '--json'))
+    check(e['step'] == 200 and e['loss'] < 3, 'eval --json')
+    check(toy('sample', '--out', 'a', '--prompt', 'the ', '--tokens', '50', '--top-k', '5').startswith('the '), 'sample')
+    check(toy('sample', '--out', 'a', '--seed', '3') == toy('sample', '--out', 'a', '--seed', '3'), 'same seed, same sample')
+    info = json.loads(toy('info', '--json'))
+    check(info['parameters'] == 65536 and info['entries'][1]['work_bytes'] == 131584, 'info')
+    check('written by hand' in toy('info', '--source'), 'info --source')
+    check('--max-time' in toy('--help'), 'help')
+
+
+def case_threads():
+    for n in '1', '2', '4': train('--out', 't' + n, '--threads', n, '--steps', '60')
+    check(tensors('t1') == tensors('t2') == tensors('t4') and losses('t1') == losses('t4'), 'threads change nothing')
+    train('--out', 't9', '--threads', '9', expect=2, says='R0103')
+
+
+def case_resume():
+    for args in [], ['--shuffle', 'off']:
+        shutil.rmtree(path('b1'), True), shutil.rmtree(path('b2'), True)
+        train('--out', 'b1', '--steps', '120', '--eval-every', '30', *args)
+        train('--out', 'b2', '--steps', '70', '--eval-every', '30', *args)
+        train('--out', 'b2', '--resume', '--steps', '120', '--eval-every', '30', *args, says='resumed at step 70')
+        check(tensors('b1') == tensors('b2'), 'resumed tensors')
+        check([x[:2] for x in losses('b1')] == [x[:2] for x in losses('b2')], 'resumed losses')
+    train('--out', 'b2', expect=2, says='R0402')
+    train('--out', 'b2', '--resume', '--seed', '99', expect=2, says='R0104')
+    train('--out', 'b3', '--resume=auto', '--steps', '5')                              # nothing there: begins
+    train('--out', 'b4', '--resume=b1', '--steps', '125')                             # from another run's directory
+    check(not os.path.exists(path('b4', 'step-000120')) and newest('b4') == 'step-000125', 'goes on elsewhere')
+    train('--resume=b1/step-000120', '--steps', '130', says='resumed at step 120')
+    check(newest('b1') == 'step-000130', 'goes on in the folder of the checkpoint')
+    toy('sample', '--out', 'nowhere', expect=4, says='R0501')
+
+
+def case_kill():
+    args = ['--steps', '60', '--save-every', '5', '--eval-every', '10']
+    start = time.time()
+    train('--out', 'k0', *args, env={'TOY_SLOW': '5'})
+    span = time.time() - start
+    for k in range(20):
+        shutil.rmtree(path('k1'), True)
+        p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 'k1', *args], cwd=D,
+                             env=dict(os.environ, TOY_SLOW='5'), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.random() * span)
+        p.kill(), p.wait()
+        train('--out', 'k1', '--resume=auto', *args)
+        check(tensors('k1') == tensors('k0') and losses('k1') == losses('k0'), f'kill {k}')
+        check(not [x for x in os.listdir(path('k1')) if x.startswith(('.new', '.old'))], 'nothing half-written stays')
+
+
+def signalled(number, wait, *args, slow='20'):
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *args], cwd=D, env=dict(os.environ, TOY_SLOW=slow),
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(wait)
+    p.send_signal(number)
+    return p
+
+
+def case_signals():
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
+        shutil.rmtree(path('s'), True)
+        check(signalled(number, 0.6, '--out', 's', '--steps', '100000').wait(30) == 75, f'75 after {number}')
+        check(newest('s') > 'step-000000', 'saved')
+    step = int(newest('s')[5:])
+    train('--out', 's', '--resume', '--steps', str(step + 20))
+    train('--out', 's2', '--steps', str(step + 20))
+    check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
+    p = signalled(signal.SIGTERM, 0.6, '--out', 's3', '--steps', '100000', slow='3000')
+    time.sleep(0.3), p.send_signal(signal.SIGTERM)
+    check(p.wait(2) == 128 + signal.SIGTERM, 'the second signal leaves at once')
+    start = time.time()
+    check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
+    check(0.9 < time.time() - start < 5, 'max-time is kept')
+
+
+def case_damage():
+    train('--out', 'd', '--steps', '20', '--save-every', '10')
+    last = path('d', 'step-000020')
+    good = {n: open(os.path.join(last, n), 'rb').read() for n in os.listdir(last)}
+    older = tensors('d')
+    for k in range(60):
+        name = rng.choice(sorted(good))
+        data = bytearray(good[name])
+        at = rng.choice([rng.randrange(min(700, len(data))), rng.randrange(len(data))])
+        data[at] ^= 1 << rng.randrange(8)
+        if k % 6 == 5: data = data[:at]
+        open(os.path.join(last, name), 'wb').write(data)
+        toy('train', '--data', 'text.txt', '--out', 'd9', '--resume=d/step-000020', '--steps', '22', expect=4, says=name)
+        open(os.path.join(last, name), 'wb').write(good[name])
+    open(os.path.join(last, 'rank-00000.safetensors'), 'wb').write(b'')
+    out = train('--out', 'd', '--resume=auto', '--steps', '20', says='resumed at step 10')
+    check('warning[R0502]' in out and tensors('d') == older, 'the older one is taken, the result is the same')
+    for s in 'step-000010', 'step-000020': os.remove(path('d', s, 'state.json'))
+    train('--out', 'd', '--resume=auto', expect=4, says='R0502')
+
+
+def limited(*args, limit, **kw):
+    def pre():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return toy('train', '--data', 'text.txt', *args, preexec_fn=pre, **kw)
+
+
+def case_full_disk():
+    train('--out', 'f', '--steps', '10')
+    before = tensors('f')
+    for limit in 2000, 100000, 400000:
+        limited('--out', 'f', '--resume', '--steps', '12', limit=limit, expect=1, says='R0403')
+        check(tensors('f') == before and newest('f') == 'step-000010', 'the old checkpoint stays')
+        check(not [x for x in os.listdir(path('f')) if 'new-' in x or x.endswith('.tmp')], 'nothing half-written')
+    train('--out', 'f', '--resume', '--steps', '12')
+    train('--out', 'f2', '--steps', '12')
+    check(tensors('f') == tensors('f2'), 'goes on once there is room')
+    limited('--out', 'f3', '--steps', '2', limit=0, expect=1, says='R0403')
+    small = subprocess.run(['unshare', '-rm', 'sh', '-c', f'mkdir -p "{D}/tiny" && mount -t tmpfs -o size=600k none "{D}/tiny" && cd "{D}" '
+        f'&& "{TOY}" train --data text.txt --out tiny/r --steps 40 --save-every 10; s=$?; ls -A tiny/r; exit $s'], capture_output=True, text=True)
+    if 'mount' in small.stderr or 'unshare' in small.stderr: print('full tmpfs: not permitted here')
+    else: check(small.returncode == 1 and 'No space left' in small.stderr and '.new' not in small.stdout and 'step-000010' in small.stdout, 'full tmpfs: ' + small.stdout + small.stderr)
+
+
+def case_folders():
+    open(path('plain'), 'w').close()
+    train('--out', 'plain/x', expect=1, says='R0401')
+    train('--out', 'plain', expect=1, says='R0401')
+    train('--out', '', expect=2, says='R0103')
+    if os.getuid():
+        os.mkdir(path('closed'), 0o500)
+        train('--out', 'closed/x', expect=1, says='R0401'), train('--out', 'closed', expect=1, says='R0401')
+    p = signalled(signal.SIGCONT, 0.6, '--out', 'held', '--steps', '100000')
+    train('--out', 'held', '--resume', expect=1, says='R0404')
+    p.kill(), p.wait()
+    train('--steps', '2', says='runs/Toy-001'), train('--steps', '2', says='runs/Toy-002')
+    train('--steps', '4', '--resume', says='resumed at step 2')
+    check(newest('runs/Toy-002') == 'step-000004', 'the newest run goes on')
+
+
+def case_data():
+    open(path('empty'), 'w').close()
+    open(path('short'), 'w').write('tiny')
+    open(path('odd.u32'), 'w').write('abcde')
+    open(path('bad.npy'), 'wb').write(b'\x93NUMPY\1\0\x10\0' + b'{garbage}       ')
+    toy('train', expect=4, says='R0205')
+    for name, code, what in [('none', 4, 'R0201'), ('.', 4, 'R0201'), ('empty', 4, 'R0203'), ('short', 4, 'R0203'), ('odd.u32', 4, 'R0202'), ('bad.npy', 4, 'R0202')]:
+        out = toy('train', '--data', name, '--out', 'x', expect=code, says=what)
+        check(name in out, f'{name} is named')
+    check('number' in train('--format', 'u16', '--out', 'x', expect=4, says='R0204'), 'position of an index that is too large')
+    shutil.rmtree(path('x'), True)
+    train('--format', 'nonsense', expect=2, says='R0103')
+    train('--valid', '100%', expect=2, says='R0103')
+    check(not os.path.exists(path('x')), 'nothing is made when the data is wrong')
+    toy('eval', '--data', 'text.txt', '--valid', '0%', expect=4, says='R0203')
+    data = open(TEXT, 'rb').read()
+    half = len(data) // 2
+    open(path('part1.txt'), 'wb').write(data[:half]), open(path('part2.txt'), 'wb').write(data[half:])
+    header = struct.pack('<3i', 20240520, 1, len(data)) + bytes(1012)
+    wide = b''.join(struct.pack('<H', b) for b in data)
+    open(path('llm.bin'), 'wb').write(header + wide), open(path('bare.bin'), 'wb').write(wide)
+    npy = b"{'descr': '<i8', 'fortran_order': False, 'shape': (%d,), }\n" % len(data)
+    open(path('t.npy'), 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(npy)) + npy + b''.join(struct.pack('<q', b) for b in data))
+    train('--out', 'y0', '--steps', '30')
+    for i, name in enumerate(['llm.bin', 'bare.bin', 't.npy']):
+        toy('train', '--data', name, '--out', f'y{i + 1}', '--steps', '30')
+        check(losses(f'y{i + 1}') == losses('y0'), f'{name}: same losses')
+    toy('train', '--data', 'part?.txt', '--out', 'yy', '--steps', '30', says='training')
+    toy('train', '--data', 'part1.txt', '--valid', 'part2.txt', '--out', 'yz', '--steps', '30', says='validation loss')
+
+
+def case_usage():
+    toy('trian', expect=2, says='did you mean `train`')
+    toy('train', '--step', '3', expect=2, says='did you mean --steps')
+    toy('train', '--steps', 'many', expect=2, says='R0103')
+    toy('train', '--steps', expect=2, says='needs a value')
+    toy('info', '--steps', '3', expect=2, says='R0104')
+    toy('train', 'again', 'x', expect=2, says='R0102')
+    train(expect=3, says='R0101', env={'WORLD_SIZE': '8'})
+    train('--resume', '--init', 'x', expect=2, says='R0104')
+
+
+def case_weights():
+    train('--out', 'w', '--steps', '30')
+    w = f'w/{newest("w")}/rank-00000.safetensors'
+    train('--init', w, '--steps', '0', '--out', 'w0', '--dump', 'dump.safetensors')
+    head, data = read_safetensors(path('dump.safetensors'))
+    whead, wdata = read_safetensors(path(w))
+    cut = lambda h, b, n: b[slice(*h[n]['data_offsets'])]
+    check(cut(head, data, 'w') == cut(whead, wdata, 'w'), 'parameters are taken over')
+    check(not any(cut(head, data, 'w.momentum')) and 'loss' in head, 'states are not, outputs are dumped')
+    check(whead['__metadata__']['place.w'] == '0:256/256,0:256/256', 'places')
+    raw = open(path(w), 'rb').read()
+    open(path('cut.safetensors'), 'wb').write(raw[:-5])
+    open(path('lie.safetensors'), 'wb').write(struct.pack('<Q', 1 << 60) + raw[8:])
+    write_safetensors('other.safetensors', 'v', [256, 256]), write_safetensors('shape.safetensors', 'w', [256, 255])
+    for name, what in [('none', 'R0301'), ('cut.safetensors', 'R0302'), ('lie.safetensors', 'R0302'), ('text.txt', 'R0302'),
+                       ('other.safetensors', 'R0303'), ('shape.safetensors', 'R0303')]:
+        train('--init', name, '--out', 'w1', expect=4, says=what)
+
+
+def read_safetensors(p):
+    raw = open(p, 'rb').read()
+    n, = struct.unpack('<Q', raw[:8])
+    return json.loads(raw[8:8 + n]), raw[8 + n:]
+
+
+def write_safetensors(name, tensor, shape):
+    n = 4 * shape[0] * shape[1]
+    head = json.dumps({tensor: {'dtype': 'F32', 'shape': shape, 'data_offsets': [0, n]}}).encode()
+    open(path(name), 'wb').write(struct.pack('<Q', len(head)) + head + bytes(n))
+
+
+def case_guard():
+    out = train('--out', 'n', '--save-every', '10', expect=5, says='R0601', env={'TOY_NAN': '24'})
+    check('w.momentum (1)' in out and 'clean: w' in out and 'step-000020' in out, 'names what is not finite, and the checkpoint')
+    check(newest('n') == 'step-000020', 'the last good checkpoint stays')
+    train('--out', 'n', '--resume', '--steps', '30', says='resumed at step 20')
+
+
+def case_memory():
+    out = train('--out', 'm', '--steps', '20', '--eval-every', '5', '--check-memory')
+    rows = {x.split()[0]: x.split()[1:] for x in out.splitlines() if x.startswith(('step ', 'eval ')) and x.split()[1].isdigit()}
+    check(rows['step'] == ['131584'] * 3 and rows['eval'] == ['131584'] * 3, f'touched = predicted: {rows}')
+    train('--out', 'm0', '--steps', '20', '--eval-every', '5')
+    check(tensors('m') == tensors('m0'), 'poison changes nothing')
+    train('--out', 'm1', '--check-memory', expect=1, says='R0702', env={'TOY_OVERRUN': '1'})
+    train('--out', 'm2', expect=1, says='R0702', env={'TOY_STRAY': '1', 'SHARDC_DEBUG': 'arena'})
+    if COUNTING == '-': return
+    train('--out', 'm3', '--steps', '30', exe=COUNTING)
+    train('--out', 'm4', exe=COUNTING, expect=1, says='R0703', env={'TOY_ALLOC': '1'})
+
+
+write_text()
+cases = sys.argv[3:] or [x[5:] for x in globals().copy() if x.startswith('case_')]
+for name in cases:
+    start = time.time()
+    globals()['case_' + name]()
+    print(f'{name}: good, {time.time() - start:.1f} s', flush=True)
+shutil.rmtree(D)
