@@ -210,6 +210,15 @@ static Exit unknown_pass(Cli *o, const char *name) {
   return cli_usage("no pass `%s`; `shardc dump --list` shows them", name);
 }
 
+/* 0 for lower, 1 for the first pass, .. */
+static uint32_t pass_number(const char *name) {
+  uint32_t n;
+  const Pass *p = pass_table(&n);
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(p[i].name, name)) return i + 1;
+  return 0;
+}
+
 Exit cmd_dump(Cli *o) {
   const char *after = o->value[OPT_AFTER];
   bool passes = after && strcmp(after, "lower");
@@ -217,7 +226,10 @@ Exit cmd_dump(Cli *o) {
   if (o->value[OPT_LIST]) return list_passes();
   if (passes && !pass_find(after)) return unknown_pass(o, after);
   Exit e = load_module(o, &m);
-  if (e == EXIT_FINE && passes) e = run_passes(o, m, after);
+  if (e == EXIT_FINE && after && pass_number(after) < pass_number(m->after))
+    e = cli_usage("`%s` is IR after `%s` already; `%s` comes before", o->operands.at[0], m->after,
+                  after);
+  if (e == EXIT_FINE && passes && strcmp(after, m->after)) e = run_passes(o, m, after);
   if (e == EXIT_FINE) e = emit_ir(o, m, output_of(o, EMIT_IR));
   return report(o, e);
 }

@@ -3,6 +3,7 @@
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
+#include "frontend/settings.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,11 +46,24 @@ FileKind file_kind(const char *path) {
   return got == sizeof mark - 1 && !strcmp(head, mark) ? FILE_IR : FILE_SHARD;
 }
 
+/* --set KEY=VALUE with the value in the form that the module keeps. False: E0602 was given. */
+static bool read_sets(Cli *o, Strings *out) {
+  for (uint32_t i = 0; i < o->sets.n; i++) {
+    const char *text = o->sets.at[i], *equals = strchr(text, '=');
+    const char *key = arena_strndup(o->c->arena, text, (size_t)(equals - text));
+    const char *value = settings_from_text(o->c, key, equals + 1);
+    if (value) vec_push(o->c->arena, *out, arena_printf(o->c->arena, "%s=%s", key, value));
+  }
+  return !diag_errors(o->c->diag);
+}
+
 static Module *load_shard(Cli *o, const char *path) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
+  Strings sets = {0};
+  if (!read_sets(o, &sets)) return NULL;
   lower.plan = o->value[OPT_PLAN];
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
-  lower.sets = o->sets.at, lower.nsets = o->sets.n;
+  lower.sets = sets.at, lower.nsets = sets.n;
   return lower_program(o->c, &lower);
 }
 

@@ -197,14 +197,14 @@ static const char *number_text(Ctx *c, const AstNumber *n) {
   return arena_printf(c->arena, "%s", text);
 }
 
-static const char *value_text(Ctx *c, const AstValue *v) {
+const char *setting_value_text(Ctx *c, const AstValue *v) {
   if (v->kind == VALUE_NUMBER) return number_text(c, &v->number);
   if (v->kind == VALUE_STRING) return v->string;
   if (v->kind == VALUE_PATH) return v->path->text;
   if (v->kind != VALUE_LIST) return NULL;
   const char *text = "";
   for (uint32_t i = 0; i < v->items.n; i++) {
-    const char *item = value_text(c, v->items.at[i]);
+    const char *item = setting_value_text(c, v->items.at[i]);
     if (item) text = arena_printf(c->arena, "%s%s%s", text, i ? " " : "", item);
   }
   return text;
@@ -227,7 +227,7 @@ static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, Settin
   snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
   if (r->key && !belongs_to(r->word, word, choice_of(item, r->block, word))) return;
   const AstValue *v = settings_value(item, word, r->key);
-  const char *value = v ? value_text(c, v) : default_value(c, r->otherwise);
+  const char *value = v ? setting_value_text(c, v) : default_value(c, r->otherwise);
   if (!value || !*value) return;
   const char *block = ast_item_word(r->block), *dot = r->key ? "." : "";
   sink(data, arena_printf(c->arena, "%s.%s%s%s", block, word, dot, r->key ? r->key : ""), value);

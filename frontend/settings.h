@@ -58,6 +58,11 @@ const char *setting_type_text(SettingType t); /* "a whole number of at least 1" 
    axes, layers are not looked up here. */
 bool settings_check(Ctx *c, const AstItem *item);
 
+/* One setting from the command line, "train.steps" and "10": the value as settings_resolve would
+   give it. NULL: E0602 was given. Keys that the table does not have, sources and tasks are given
+   back as they are. */
+const char *settings_from_text(Ctx *c, const char *key, const char *value);
+
 /* ---- reading a checked block. `item` may be NULL: only the table's defaults. `key` NULL: the
  * line's operand. ---- */
 const AstSetting *settings_line(const AstItem *item,
@@ -84,6 +89,7 @@ uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *wor
    text: key "train.optim", "train.optim.lr"; numbers in base units, lists with blanks between,
    switches as on and off. Lines that may be written several times, sources, tasks and paths are
    left to the reader. */
+const char *setting_value_text(Ctx *c, const AstValue *v); /* NULL: it has no such text */
 typedef void SettingSink(void *data, const char *key, const char *value);
 void settings_resolve(Ctx *c, const AstItem *item, AstItemKind kind, SettingSink *sink, void *data);
 #endif

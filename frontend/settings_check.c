@@ -355,3 +355,59 @@ bool settings_check(Ctx *c, const AstItem *item) {
   if (!item->bad) check_missing(&k);
   return diag_errors(c->diag) == before;
 }
+
+/* ---- the command line ---- */
+
+/* The row of train.optim.lr; of several (one per choice) the first. */
+static const SettingRow *find_key(const char *key, const SettingRow *rows, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    const SettingRow *r = &rows[i];
+    char name[96];
+    int word = (int)strcspn(r->word, ".");
+    if (r->kind == ROW_CHOICE || r->type == TYPE_NOTHING) continue;
+    snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word,
+             r->key ? "." : "", r->key ? r->key : "");
+    if (!strcmp(name, key) || (!strncmp(key, "data.", 5) && !strcmp(name + 6, key))) return r;
+  }
+  return NULL;
+}
+
+/* The value of `set value = TEXT`; mistakes go nowhere. */
+static const AstValue *parse_value(Ctx *c, const char *text) {
+  Ctx quiet = *c;
+  quiet.diag = diag_new(c->arena);
+  const char *line = arena_printf(c->arena, "train set { set value = %s\n}", text);
+  const AstFile *f = ast_parse(&quiet, "--set", line, strlen(line));
+  if (!f || diag_errors(quiet.diag) || f->items.n != 1 || f->items.at[0]->block->settings.n != 1)
+    return NULL;
+  const AstSetting *s = f->items.at[0]->block->settings.at[0];
+  return s->values.n == 1 ? s->values.at[0].value : NULL;
+}
+
+static bool in_words(const Words *w, const AstValue *v) {
+  for (uint32_t i = 0; i < w->n; i++)
+    if (v->kind == VALUE_PATH && !strcmp(w->at[i], v->path->text)) return true;
+  return false;
+}
+
+const char *settings_from_text(Ctx *c, const char *key, const char *value) {
+  AstItem item = {0};
+  Check k = {.c = c, .item = &item};
+  k.rows = settings_table(&k.nrows);
+  const SettingRow *row = find_key(key, k.rows, k.nrows);
+  if (!row || row->type == TYPE_SOURCE || row->type == TYPE_VALID || row->type == TYPE_TASK ||
+      row->type == TYPE_STRING)
+    return value;
+  const AstValue *v = parse_value(c, value);
+  item.kind = row->block;
+  Words w =
+      words_of(&k, ROW_CHOICE,
+               row->key ? arena_printf(c->arena, "%s.%s", row->word, row->key) : row->word, NULL);
+  if (v && (w.n && row->type == TYPE_WORD ? in_words(&w, v) : value_fits(row->type, v)))
+    return setting_value_text(c, v);
+  const char *wanted = setting_type_text(row->type);
+  if (w.n) wanted = arena_printf(c->arena, "one of %s", words_text(&k, &w, ", ", 12));
+  diag_at(c->diag, "E0602", (Span){0}, "`%s` wants %s, found `%s` (from `--set`)", key, wanted,
+          value);
+  return NULL;
+}

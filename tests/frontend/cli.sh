@@ -42,6 +42,17 @@ expect 0 out "launch" explain R0101
 expect 2 err "did you mean .setting:batch" explain setting:bach
 expect 0 out "param wte \[Vocab, Embed\] ~" compile --emit=ast "$examples/gpt2.shard"
 
+expect 1 err "E0602.*wants a whole number" dump "$examples/tiny.shard" --set train.steps=abc
+expect 1 err "E0602.*one of constant, cosine" dump "$examples/tiny.shard" --set train.lr=cosin
+expect 1 err "E0601" dump "$examples/tiny.shard" --set train.stesp=3
+expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
+expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
+"$shardc" dump "$examples/tiny.shard" -o tiny.ir
+expect 0 out "^after grad" dump tiny.ir --after grad
+cp out grad.ir
+expect 2 err "comes before" dump grad.ir --after simplify
+expect 2 err "fixed already" dump grad.ir -D Seq=3
+
 printf 'const a = (1\n' >bad.shard
 expect 1 err "^error\[E0101\]: expected" check bad.shard
 expect 1 err "^bad.shard:1:13: error\[E0101\]" check --message-format=short bad.shard
