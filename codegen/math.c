@@ -201,7 +201,7 @@ static LLVMValueRef erfinv_f32(Emit *e, LLVMValueRef x) {
 /* sin (quarter 0) and cos (quarter 1): x = n pi/2 + r, |r| <= pi/4, pi/2 in three parts */
 static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
   LLVMBuilderRef b = e->builder;
-  LLVMValueRef bounded = at_least(e, at_most(e, x, 1e9), -1e9);
+  LLVMValueRef bounded = at_least(e, at_most(e, x, 1e7), -1e7);
   LLVMValueRef n = intrinsic(e, "llvm.rint", mul(e, bounded, real(x, 0.6366197466850281)));
   n = pick(e, LLVMRealUNO, n, n, real(x, 0), n);
   LLVMValueRef r = emit_fma(e, n, real(x, -0x1.921fb4p+0), bounded);

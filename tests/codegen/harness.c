@@ -111,6 +111,7 @@ static Module *module_of(Harness *h) {
   if (!m || !t) return NULL;
   if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   target_describe(m, t, h->workers);
+  if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);
     if (h->show) fputs(ir_print_fn(m, m->fns.at[i]), stderr);
@@ -314,12 +315,13 @@ static bool guard_kept(const char *p, int64_t bytes) {
   return true;
 }
 
-static bool equal(double got, double want, double tolerance, Elem e) {
+static bool equal(const Harness *h, double got, double want, double tolerance, Elem e) {
   if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
   if (got == want) return true;
   if (e == ELEM_bf16) tolerance += 0x1p-8;
   if (e == ELEM_f16) tolerance += 0x1p-10;
-  return elem_class(e) == CLASS_FLOAT && fabs(got - want) <= tolerance * (1 + fabs(want));
+  double base = h->relative ? fabs(want) + 1e-37 / tolerance : 1 + fabs(want);
+  return elem_class(e) == CLASS_FLOAT && fabs(got - want) <= tolerance * base;
 }
 
 static bool compare_result(Running *r, uint32_t i, const Tensor *want, double tolerance) {
@@ -328,7 +330,7 @@ static bool compare_result(Running *r, uint32_t i, const Tensor *want, double to
   int64_t wrong = 0;
   for (int64_t e = 0, n = type_count(t); e < n; e++) {
     double got = get(b, e);
-    if (equal(got, want->at[e], tolerance, t->elem)) continue;
+    if (equal(r->h, got, want->at[e], tolerance, t->elem)) continue;
     if (wrong++ < 3)
       fprintf(stderr, "  @%s result %u element %lld: %.9g, expected %.9g\n", r->k->name, i,
               (long long)e, got, want->at[e]);

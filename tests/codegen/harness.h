@@ -22,7 +22,10 @@ typedef struct Harness {
   VEC(int) inplace;          /* pairs argument, result: for every kernel of the batch */
   uint64_t random;           /* state */
   bool show;                 /* print tuned text of each kernel */
-  int workers;               /* target.workers: more of them make more chunks, 2 at first */
+  bool relative;             /* tolerance * |x| + 1e-37 instead */
+  int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
+                  always */
+  int workers; /* target.workers: more of them make more chunks, 2 at first */
 } Harness;
 
 Harness *harness_new(const char *target);

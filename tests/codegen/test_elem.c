@@ -1,0 +1,279 @@
+/* Family elem against the interpreter over random shapes: broadcasting, strides, several results,
+   element types, every op that moves indexes; with lanes and without, in one chunk and in many. */
+#include "harness.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { SHAPES = 60 };
+
+static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64, 67, 100};
+static const char *const names[] = {"A", "B", "C", "D"};
+
+static int64_t pick_size(Harness *h, int64_t *room) {
+  int64_t s = sizes[harness_random(h, 0, sizeof sizes / sizeof *sizes - 1)];
+  if (s > *room) s = *room;
+  *room /= s;
+  return s;
+}
+
+typedef struct Shape {
+  int n;
+  int64_t size[4];
+} Shape;
+
+static Shape random_shape(Harness *h, int least) {
+  Shape s = {.n = (int)harness_random(h, least, 4)};
+  int64_t room = 12000;
+  for (int i = 0; i < s.n; i++) s.size[i] = pick_size(h, &room);
+  return s;
+}
+
+/* An argument with a random part of the dims. */
+static const char *part_type(Harness *h, const char *elem, const Shape *s) {
+  const char *dim[4];
+  int64_t size[4];
+  int n = 0;
+  for (int i = 0; i < s->n; i++)
+    if (harness_random(h, 0, 2)) dim[n] = names[i], size[n++] = s->size[i];
+  return harness_type(h, elem, n, dim, size);
+}
+
+static const char *part_dense(Harness *h, const char *elem, const Shape *s) {
+  return harness_dense(h, elem, s->n, names, s->size);
+}
+
+static void arithmetic(Harness *h, int i) {
+  Shape s = random_shape(h, 1);
+  const char *full = part_dense(h, "f32", &s), *bits = part_dense(h, "bool", &s);
+  harness_add(h, "kernel @arith%d(%%0 : %s, %%1 : %s, %%2 : %s, %%3 : %s) {family = \"elem\"} {\n",
+              i, harness_type(h, "f32", s.n, names, s.size), part_type(h, "f32", &s),
+              part_type(h, "f32", &s), harness_type(h, "i32", s.n, names, s.size));
+  harness_add(h, "  %%4 = mul %%0, %%1 : %s\n  %%5 = exp %%4 : %s\n  %%6 = sub %%5, %%2 : %s\n",
+              full, full, full);
+  harness_add(
+      h, "  %%7 = lt %%6, %%0 : %s\n  %%8 = const {value = 3} : i32[]\n  %%9 = eq %%3, %%8 : %s\n",
+      bits, bits);
+  harness_add(h, "  %%10 = or %%7, %%9 : %s\n  %%11 = where %%10, %%6, %%0 : %s\n", bits,
+              harness_result(h, "f32", s.n, names, s.size));
+  harness_add(h, "  %%12 = max %%6, %%0 : %s\n  %%13 = cast %%10 : %s\n",
+              harness_result(h, "f32", s.n, names, s.size),
+              harness_result(h, "f32", s.n, names, s.size));
+  harness_add(h, "  %%14 = cast %%6 : %s\n  return %%11, %%12, %%13, %%14, %%7\n}\n",
+              harness_result(h, "i32", s.n, names, s.size));
+}
+
+static void formats(Harness *h, int i) {
+  Shape s = random_shape(h, 0);
+  harness_add(h, "kernel @format%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"elem\"} {\n", i,
+              harness_type(h, "bf16", s.n, names, s.size),
+              harness_type(h, "f16", s.n, names, s.size),
+              harness_type(h, "i64", s.n, names, s.size));
+  const char *f = part_dense(h, "f32", &s);
+  harness_add(h, "  %%3 = cast %%0 : %s\n  %%4 = cast %%1 : %s\n  %%5 = cast %%2 : %s\n", f, f, f);
+  harness_add(h, "  %%6 = mul %%3, %%4 : %s\n  %%7 = add %%6, %%5 : %s\n", f, f);
+  harness_add(h, "  %%8 = cast %%7 : %s\n  %%9 = cast %%7 : %s\n",
+              harness_result(h, "bf16", s.n, names, s.size),
+              harness_result(h, "f16", s.n, names, s.size));
+  harness_add(h,
+              "  %%10 = cast %%7 : %s\n  %%11 = mul %%2, %%10 : %s\n  return %%8, %%9, %%11\n}\n",
+              part_dense(h, "i64", &s), harness_result(h, "i64", s.n, names, s.size));
+}
+
+/* Two results of different sizes. */
+static void uneven(Harness *h, int i) {
+  Shape s = random_shape(h, 2);
+  Shape less = s;
+  less.n = (int)harness_random(h, 0, s.n - 1);
+  harness_add(h, "kernel @uneven%d(%%0 : %s, %%1 : %s) {family = \"elem\"} {\n", i,
+              harness_type(h, "f32", s.n, names, s.size),
+              harness_type(h, "f32", less.n, names, less.size));
+  harness_add(h, "  %%2 = add %%0, %%1 : %s\n  %%3 = neg %%1 : %s\n  return %%2, %%3\n}\n",
+              harness_result(h, "f32", s.n, names, s.size),
+              harness_result(h, "f32", less.n, names, less.size));
+}
+
+static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n,
+                       double tolerance) {
+  Harness *h = harness_new(target);
+  h->chunk = 20000;
+  for (int i = 0; i < n; i++) make(h, i);
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+/* ---- ops that move indexes: operand over dims [X.., M..], where M is what the op changes ---- */
+
+typedef struct Moved {
+  Harness *h;
+  int64_t x, y, m, k; /* sizes: two dims that stay, the moved one, another number */
+  int i;
+  bool inner; /* the moved dim is the innermost of the result */
+} Moved;
+
+static Moved moved(Harness *h, int i) {
+  int64_t room = 3000;
+  Moved v = {.h = h, .i = i, .inner = harness_random(h, 0, 1)};
+  v.m = pick_size(h, &room), v.x = pick_size(h, &room), v.y = pick_size(h, &room);
+  v.k = harness_random(h, 1, 6);
+  return v;
+}
+
+/* Type over X, Y and one more dim; the last one innermost or not. */
+static const char *with(const Moved *v, const char *elem, const char *dim, int64_t size,
+                        bool result) {
+  const char *inner[] = {"X", "Y", dim}, *outer[] = {dim, "X", "Y"};
+  int64_t si[] = {v->x, v->y, size}, so[] = {size, v->x, v->y};
+  if (result) return harness_result(v->h, elem, 3, v->inner ? inner : outer, v->inner ? si : so);
+  return harness_type(v->h, elem, 3, v->inner ? inner : outer, v->inner ? si : so);
+}
+
+static const char *with2(const Moved *v, const char *a, int64_t sa, const char *b, int64_t sb,
+                         bool result) {
+  const char *inner[] = {"X", "Y", a, b}, *outer[] = {a, b, "X", "Y"};
+  int64_t si[] = {v->x, v->y, sa, sb}, so[] = {sa, sb, v->x, v->y};
+  if (result) return harness_result(v->h, "f32", 4, v->inner ? inner : outer, v->inner ? si : so);
+  return harness_type(v->h, "f32", 4, v->inner ? inner : outer, v->inner ? si : so);
+}
+
+static void rename_split(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @split%d(%%0 : %s, %%1 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "M", v.m * v.k, false), with(&v, "f32", "Z", v.k, false));
+  harness_add(h, "  %%2 = split[M -> P, Q] %%0 : f32[X:%d, Y:%d, P:%d, Q:%d]\n", (int)v.x, (int)v.y,
+              (int)v.m, (int)v.k);
+  harness_add(h, "  %%3 = rename[Z -> Q] %%1 : f32[X:%d, Y:%d, Q:%d]\n", (int)v.x, (int)v.y,
+              (int)v.k);
+  harness_add(h, "  %%4 = add %%2, %%3 : %s\n  return %%4\n}\n",
+              with2(&v, "P", v.m, "Q", v.k, true));
+}
+
+static void merge(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @merge%d(%%0 : %s) {family = \"elem\"} {\n", i,
+              with2(&v, "P", v.k, "Q", v.m, false));
+  harness_add(h, "  %%1 = merge[P, Q -> M] %%0 : %s\n  return %%1\n}\n",
+              with(&v, "f32", "M", v.m * v.k, true));
+}
+
+static void slice_pad_shift(Harness *h, int i) {
+  Moved v = moved(h, i);
+  int64_t at = harness_random(h, 0, 5), by = harness_random(h, -4, 4);
+  harness_add(h, "kernel @slice%d(%%0 : %s, %%1 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "L", v.m + at + v.k, false), with(&v, "f32", "S", v.k, false));
+  const char *m = with(&v, "f32", "M", v.m, true);
+  harness_add(h, "  %%2 = slice[L -> M] %%0 {at = %d} : %s\n", (int)at, m);
+  harness_add(h, "  %%3 = shift[M] %%2 {by = %d, fill = 0.25} : %s\n", (int)by,
+              with(&v, "f32", "M", v.m, true));
+  harness_add(h, "  %%4 = pad[S -> P] %%1 {at = %d, fill = -3} : %s\n  return %%2, %%3\n}\n",
+              (int)at,
+              harness_dense(h, "f32", 3, (const char *[]){"X", "Y", "P"},
+                            (int64_t[]){v.x, v.y, v.k + at + 2}));
+}
+
+static void pad(Harness *h, int i) {
+  Moved v = moved(h, i);
+  int64_t at = harness_random(h, 0, 5);
+  harness_add(h, "kernel @pad%d(%%0 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "S", v.m, false));
+  harness_add(h, "  %%1 = pad[S -> P] %%0 {at = %d, fill = -3} : %s\n  return %%1\n}\n", (int)at,
+              with(&v, "f32", "P", v.m + at + v.k, true));
+}
+
+static void concat_stack(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @concat%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "M", v.m, false), with(&v, "f32", "K", v.k, false),
+              with(&v, "f32", "K", v.k, false));
+  harness_add(h, "  %%3 = concat[M, K, K -> P] %%0, %%1, %%2 : %s\n  return %%3\n}\n",
+              with(&v, "f32", "P", v.m + 2 * v.k, true));
+  harness_add(h, "kernel @stack%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "M", v.m, false), with(&v, "f32", "M", v.m, false),
+              with(&v, "f32", "M", v.m, false));
+  harness_add(h, "  %%3 = stack[T] %%0, %%1, %%2 : %s\n  return %%3\n}\n",
+              with2(&v, "T", 3, "M", v.m, true));
+}
+
+static void unstack_iota(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @unstack%d(%%0 : %s) {family = \"elem\"} {\n", i,
+              with2(&v, "T", 2, "M", v.m, false));
+  const char *m =
+      harness_dense(h, "f32", 3, (const char *[]){"X", "Y", "M"}, (int64_t[]){v.x, v.y, v.m});
+  harness_add(h,
+              "  %%1, %%2 = unstack[T] %%0 : %s, %s\n  %%3 = iota[M] : i32[M:%d]\n  %%4 = cast %%3 "
+              ": f32[M:%d]\n",
+              m, m, (int)v.m, (int)v.m);
+  harness_add(h, "  %%5 = mul %%2, %%4 : %s\n  %%6 = sub %%1, %%5 : %s\n  return %%6\n}\n", m,
+              with(&v, "f32", "M", v.m, true));
+}
+
+/* Embedding rows, one element per row, and a gather with matched dims. */
+static void gather(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @rows%d(%%0 : %s, %%1 : i32[X:%d]) {family = \"elem\"} {\n", i,
+              harness_type(h, "f32", 2, (const char *[]){"V", "M"}, (int64_t[]){8, v.m}), (int)v.x);
+  harness_add(h, "  %%2 = gather[V] %%0, %%1 : %s\n  return %%2\n}\n",
+              harness_result(h, "f32", 2, (const char *[]){"X", "M"}, (int64_t[]){v.x, v.m}));
+  harness_add(h, "kernel @pick%d(%%0 : %s, %%1 : i32[X:%d, Y:%d]) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "V", 8, false), (int)v.x, (int)v.y);
+  harness_add(h, "  %%2 = gather[V] %%0, %%1 : %s\n  return %%2\n}\n",
+              harness_result(h, "f32", 2, (const char *[]){"X", "Y"}, (int64_t[]){v.x, v.y}));
+}
+
+static void rope(Harness *h, int i) {
+  Moved v = moved(h, i);
+  int64_t d = 2 * (harness_random(h, 0, 1) ? v.m : 16 * v.k);
+  const char *dims[] = {"X", "S", "D"};
+  int64_t size[] = {v.k, v.x, d};
+  harness_add(h, "kernel @rope%d(%%0 : %s, %%1 : i32[S:%d]) {family = \"elem\"} {\n", i,
+              harness_type(h, "f32", 3, dims, size), (int)v.x);
+  harness_add(h, "  %%2 = rope[S; D] %%0 {theta = 10000} : %s\n",
+              harness_result(h, "f32", 3, dims, size));
+  harness_add(h,
+              "  %%3 = rope[S; D] %%0, %%1 {theta = 500, inverse = 1} : %s\n  return %%2, %%3\n}\n",
+              harness_result(h, "f32", 3, dims, size));
+}
+
+static void expand(Harness *h, int i) {
+  Moved v = moved(h, i);
+  harness_add(h, "kernel @expand%d(%%0 : %s) {family = \"elem\"} {\n", i,
+              with(&v, "f32", "M", v.m, false));
+  harness_add(h, "  %%1 = expand[K] %%0 : %s\n  return %%1\n}\n",
+              with2(&v, "K", v.k, "M", v.m, true));
+}
+
+static void test_arithmetic(void **state) { run_shapes(*state, arithmetic, SHAPES, 2e-6); }
+static void test_formats(void **state) { run_shapes(*state, formats, SHAPES, 2e-6); }
+static void test_uneven(void **state) { run_shapes(*state, uneven, SHAPES, 2e-6); }
+
+static void test_moved(void **state) {
+  static void (*const makes[])(Harness *, int) = {
+      rename_split, merge, slice_pad_shift, pad, concat_stack, unstack_iota, gather, rope, expand};
+  for (size_t i = 0; i < sizeof makes / sizeof *makes; i++) run_shapes(*state, makes[i], 24, 1e-5);
+}
+
+/* AdamW: results in the buffers of operands, a schedule in f64 beside it. */
+static void test_adamw(void **state) {
+  Harness *h = harness_new(*state);
+  h->low = 0.01, h->chunk = 20000;
+  for (int i = 0; i < 4; i++) vec_push(h->arena, h->inplace, (int[]){0, 0, 1, 1}[i]);
+  harness_add(h, "kernel @adam(%%0 : f32[A:129, B:67], %%1 : f32[A:129, B:67], %%2 : f32[A:129, "
+                 "B:67], %%3 : f64[]) {family = \"elem\"} {\n"
+                 "  %%4 = const {value = 0.9} : f32[]\n  %%5 = mul %%1, %%4 : f32[A:129, B:67]\n  "
+                 "%%6 = add %%5, %%2 : f32[A:129, B:67]\n"
+                 "  %%7 = cast %%3 : f32[]\n  %%8 = sqrt %%6 : f32[A:129, B:67]\n  %%9 = mul %%8, "
+                 "%%7 : f32[A:129, B:67]\n"
+                 "  %%10 = sub %%0, %%9 : f32[A:129, B:67]\n  return %%10, %%6\n}\n");
+  assert_int_equal(harness_run(h, 1e-6), 0);
+  harness_free(h);
+}
+
+int main(int argc, char **argv) {
+  const char *target = argc > 1 ? argv[1] : "native";
+#define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
+  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_uneven),
+                                     TEST(test_moved), TEST(test_adamw)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

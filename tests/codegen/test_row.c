@@ -1,0 +1,215 @@
+/* Families row, column and scatter against the interpreter over random shapes and strides. */
+#include "harness.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,   15,  16, 17,
+                                31, 32, 33, 48, 64, 67, 100, 129, 257};
+
+typedef struct Shape { /* kept dims A, B; reduced C, D */
+  int kept, over;
+  int64_t size[4];
+  const char *dim[4];
+} Shape;
+
+/* Order of the full type: kept dims outside, inside, or around the reduced ones. */
+static Shape random_shape(Harness *h, bool one_over) {
+  static const char *const kept[] = {"A", "B"}, *const over[] = {"C", "D"};
+  Shape s = {.kept = (int)harness_random(h, 0, 2),
+             .over = one_over ? 1 : (int)harness_random(h, 1, 2)};
+  int64_t room = 20000;
+  int order = (int)harness_random(h, 0, 2), n = 0;
+  bool large = harness_random(h, 0, 1); /* long enough for lanes */
+  if (order == 1)
+    for (int i = 0; i < s.over; i++) s.dim[n++] = over[i];
+  for (int i = 0; i < (order == 2 && s.kept ? 1 : s.kept); i++) s.dim[n++] = kept[i];
+  if (order != 1)
+    for (int i = 0; i < s.over; i++) s.dim[n++] = over[i];
+  if (order == 2 && s.kept == 2) s.dim[n++] = kept[1];
+  for (int i = 0; i < n; i++) {
+    s.size[i] =
+        sizes[harness_random(h, large && i == n - 1 ? 8 : 0, sizeof sizes / sizeof *sizes - 1)];
+    if (s.size[i] > room) s.size[i] = room;
+    room /= s.size[i];
+  }
+  return s;
+}
+
+static bool is_over(const char *dim) { return *dim >= 'C'; }
+
+/* Only the kept dims, or only the reduced ones. */
+static const char *some(Harness *h, const char *elem, const Shape *s, bool over, bool result) {
+  const char *dim[4];
+  int64_t size[4];
+  int n = 0;
+  for (int i = 0; i < s->kept + s->over; i++)
+    if (is_over(s->dim[i]) == over) dim[n] = s->dim[i], size[n++] = s->size[i];
+  return result ? harness_result(h, elem, n, dim, size) : harness_type(h, elem, n, dim, size);
+}
+
+static const char *full(Harness *h, const char *elem, const Shape *s, bool result) {
+  int n = s->kept + s->over;
+  return result ? harness_result(h, elem, n, s->dim, s->size)
+                : harness_type(h, elem, n, s->dim, s->size);
+}
+
+static const char *dense(Harness *h, const char *elem, const Shape *s) {
+  return harness_dense(h, elem, s->kept + s->over, s->dim, s->size);
+}
+
+static const char *over_names(const Shape *s) { return s->over == 2 ? "C, D" : "C"; }
+
+static int64_t over_size(const Shape *s, const char *dim) {
+  for (int i = 0; i < s->kept + s->over; i++)
+    if (*s->dim[i] == *dim) return s->size[i];
+  return 1;
+}
+
+static void softmax(Harness *h, int i) {
+  Shape s = random_shape(h, false);
+  const char *c = over_names(&s), *f = dense(h, "f32", &s);
+  harness_add(h, "kernel @softmax%d(%%0 : %s) {family = \"row\"} {\n  %%1 = rmax[%s] %%0 : %s\n", i,
+              full(h, "f32", &s, false), c, some(h, "f32", &s, false, true));
+  harness_add(h, "  %%2 = sub %%0, %%1 : %s\n  %%3 = exp %%2 : %s\n  %%4 = sum[%s] %%3 : %s\n", f,
+              f, c, some(h, "f32", &s, false, true));
+  harness_add(h, "  %%5 = div %%3, %%4 : %s\n  %%6 = log %%4 : %s\n  return %%5, %%6, %%1\n}\n",
+              full(h, "f32", &s, true), some(h, "f32", &s, false, true));
+}
+
+static void layernorm(Harness *h, int i) {
+  Shape s = random_shape(h, false);
+  const char *c = over_names(&s), *f = dense(h, "f32", &s);
+  const char *rows = some(h, "f32", &s, false, true), *m = some(h, "f32", &s, false, true);
+  double n = (double)(over_size(&s, "C") * over_size(&s, "D"));
+  harness_add(h, "kernel @norm%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"row\"} {\n", i,
+              full(h, "f32", &s, false), full(h, "f32", &s, false),
+              some(h, "f32", &s, true, false));
+  harness_add(h,
+              "  %%3 = add %%0, %%1 : %s\n  %%4 = sum[%s] %%3 : %s\n  %%5 = const {value = %.17g} "
+              ": f32[]\n",
+              full(h, "f32", &s, true), c, rows, 1 / n);
+  harness_add(h,
+              "  %%6 = mul %%4, %%5 : %s\n  %%7 = sub %%3, %%6 : %s\n  %%8 = mul %%7, %%7 : %s\n",
+              m, f, f);
+  harness_add(h,
+              "  %%9 = sum[%s] %%8 : %s\n  %%10 = mul %%9, %%5 : %s\n  %%11 = add %%10, %%5 : %s\n",
+              c, rows, rows, rows);
+  harness_add(
+      h, "  %%12 = rsqrt %%11 : %s\n  %%13 = mul %%7, %%12 : %s\n  %%14 = mul %%13, %%2 : %s\n",
+      some(h, "f32", &s, false, true), f, full(h, "f32", &s, true));
+  harness_add(h, "  return %%3, %%14, %%6, %%12\n}\n");
+}
+
+/* Log-sum-exp, the logit of the target, the best index, a count. */
+static void loss(Harness *h, int i) {
+  Shape s = random_shape(h, true);
+  const char *f = dense(h, "f32", &s), *rows = some(h, "f32", &s, false, true);
+  harness_add(h,
+              "kernel @loss%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n  %%2 = rmax[C] %%0 : %s\n",
+              i, full(h, "f32", &s, false), some(h, "i32", &s, false, false), rows);
+  harness_add(h,
+              "  %%3 = sub %%0, %%2 : %s\n  %%4 = exp %%3 : %s\n  %%5 = sum[C] %%4 : %s\n  %%6 = "
+              "log %%5 : %s\n",
+              f, f, rows, rows);
+  harness_add(h, "  %%7 = gather[C] %%3, %%1 : %s\n  %%8 = sub %%6, %%7 : %s\n", rows,
+              some(h, "f32", &s, false, true));
+  harness_add(h,
+              "  %%9 = argmax[C] %%0 : %s\n  %%10 = cast %%0 : %s\n  %%11 = sum[C] %%10 : %s\n  "
+              "%%12 = rmin[C] %%10 : %s\n",
+              some(h, "i32", &s, false, true), dense(h, "i32", &s), some(h, "i32", &s, false, true),
+              some(h, "i32", &s, false, true));
+  harness_add(h, "  return %%8, %%9, %%11, %%12\n}\n");
+}
+
+static void scan(Harness *h, int i) {
+  Shape s = random_shape(h, true);
+  const char *f = dense(h, "f32", &s);
+  harness_add(h, "kernel @scan%d(%%0 : %s) {family = \"row\"} {\n  %%1 = cumsum[C] %%0 : %s\n", i,
+              full(h, "f32", &s, false), full(h, "f32", &s, true));
+  harness_add(
+      h,
+      "  %%2 = cumsum[C] %%1 {inverse = 1} : %s\n  %%3 = abs %%2 : %s\n  %%4 = rmax[C] %%3 : %s\n",
+      f, f, some(h, "f32", &s, false, true));
+  harness_add(h, "  %%5 = add %%4, %%4 : %s\n  %%6 = div %%2, %%5 : %s\n  return %%1, %%6\n}\n",
+              some(h, "f32", &s, false, true), full(h, "f32", &s, true));
+}
+
+/* ---- column ---- */
+
+static void columns(Harness *h, int i) {
+  Shape s = random_shape(h, false);
+  const char *c = over_names(&s), *f = dense(h, "f32", &s);
+  harness_add(h, "kernel @column%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"column\"} {\n", i,
+              full(h, "f32", &s, false), full(h, "f32", &s, false),
+              some(h, "f32", &s, true, false));
+  harness_add(h, "  %%3 = mul %%0, %%1 : %s\n  %%4 = sub %%3, %%2 : %s\n  %%5 = sum[%s] %%4 : %s\n",
+              f, f, c, some(h, "f32", &s, false, true));
+  harness_add(h, "  %%6 = sum[%s] %%0 : %s\n  return %%5, %%6\n}\n", c,
+              some(h, "f32", &s, false, true));
+}
+
+static void extremes(Harness *h, int i) {
+  Shape s = random_shape(h, true);
+  harness_add(h, "kernel @extreme%d(%%0 : %s, %%1 : %s) {family = \"column\"} {\n", i,
+              full(h, "bf16", &s, false), full(h, "i64", &s, false));
+  harness_add(h, "  %%2 = cast %%0 : %s\n  %%3 = rmax[C] %%2 : %s\n  %%4 = argmax[C] %%2 : %s\n",
+              dense(h, "f32", &s), some(h, "f32", &s, false, true),
+              some(h, "i32", &s, false, true));
+  harness_add(h,
+              "  %%5 = sum[C] %%1 : %s\n  %%6 = rmin[C] %%1 : %s\n  %%7 = cast %%5 : %s\n  return "
+              "%%3, %%4, %%5, %%6, %%7\n}\n",
+              some(h, "i64", &s, false, true), some(h, "i64", &s, false, true),
+              some(h, "f32", &s, false, true));
+}
+
+/* ---- scatter: C (and D) go, V comes ---- */
+
+static void scatter(Harness *h, int i) {
+  Shape s = random_shape(h, false);
+  const char *dim[4], *f = dense(h, "f32", &s);
+  int64_t size[4];
+  int n = 0, at = (int)harness_random(h, 0, s.kept);
+  for (int k = 0; k < s.kept + s.over; k++)
+    if (!is_over(s.dim[k])) dim[n] = s.dim[k], size[n++] = s.size[k];
+  for (int k = n; k > at; k--) dim[k] = dim[k - 1], size[k] = size[k - 1];
+  dim[at] = "V", size[at] = harness_random(h, 1, 12), n++;
+  bool batched = s.kept && harness_random(h, 0, 3) == 0; /* the index has all dims of x */
+  harness_add(h, "kernel @scatter%d(%%0 : %s, %%1 : %s) {family = \"scatter\"} {\n", i,
+              full(h, "f32", &s, false),
+              batched ? full(h, "i32", &s, false) : some(h, "i32", &s, true, false));
+  harness_add(
+      h, "  %%2 = mul %%0, %%0 : %s\n  %%3 = scatter[%s -> V] %%2, %%1 : %s\n  return %%3\n}\n", f,
+      over_names(&s), harness_result(h, "f32", n, dim, size));
+}
+
+static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n, int chunk,
+                       double tolerance) {
+  Harness *h = harness_new(target);
+  h->chunk = chunk;
+  for (int i = 0; i < n; i++) make(h, i);
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+static void test_row(void **state) {
+  run_shapes(*state, softmax, 70, 20000, 1e-5);
+  run_shapes(*state, layernorm, 70, 20000, 5e-5);
+  run_shapes(*state, loss, 70, 20000, 1e-5);
+  run_shapes(*state, scan, 40, 20000, 1e-4);
+}
+
+static void test_column(void **state) {
+  run_shapes(*state, columns, 140, 5000, 1e-4);
+  run_shapes(*state, extremes, 70, 5000, 1e-4);
+}
+
+static void test_scatter(void **state) { run_shapes(*state, scatter, 210, 5000, 1e-4); }
+
+int main(int argc, char **argv) {
+  const char *target = argc > 1 ? argv[1] : "native";
+#define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
+  const struct CMUnitTest tests[] = {TEST(test_row), TEST(test_column), TEST(test_scatter)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
