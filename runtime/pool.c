@@ -34,15 +34,16 @@ struct Pool {
   int workers;
   double spin; /* seconds */
   bool quit;
-  rt_chunk *run; /* the job */
+  Worker *worker;
+  _Alignas(64) atomic_uint epoch; /* one cache line brings a worker the whole job */
+  rt_chunk *run;
   void *const *buffers;
   int64_t chunks;
-  Worker *worker;
-  _Alignas(64) atomic_uint epoch;
-  _Alignas(64) atomic_int sleepers;
-  _Alignas(64) atomic_llong next;
+  _Alignas(64)
+      atomic_llong next; /* first chunk that nobody claimed; worker i begins with chunk i unasked */
   _Alignas(64) atomic_uint pending;
   atomic_int asleep; /* the caller waits for `pending` in a futex */
+  _Alignas(64) atomic_int sleepers;
 };
 
 static void futex_wait(atomic_uint *word, unsigned seen) {
@@ -70,10 +71,10 @@ static bool spin(atomic_uint *word, unsigned seen, double seconds) {
 
 static void work(Pool *p, Worker *w) {
   int64_t chunks = p->chunks;
-  for (;;) {
-    int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-    if (i >= chunks) return;
+  for (int64_t i = w->number; i < chunks;) {
     p->run(p->buffers, i, w->scratch.base);
+    if (chunks <= p->workers) return;
+    i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
   }
 }
 
@@ -123,7 +124,7 @@ void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
     return;
   }
   p->run = run, p->buffers = buffers, p->chunks = chunks;
-  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  atomic_store_explicit(&p->next, p->workers, memory_order_relaxed);
   atomic_store_explicit(&p->pending, (unsigned)p->workers - 1, memory_order_relaxed);
   raise_epoch(p);
   work(p, &p->worker[0]);
