@@ -8,20 +8,6 @@
 #include "numbers.h"
 #include <math.h>
 
-typedef struct Store {
-  uint32_t global;
-  Tensor value;
-} Store;
-
-struct Interp {
-  Module *m;
-  Arena *arena;
-  bool round;
-  const char *error;
-  Tensor *global; /* by index in m->globals */
-  VEC(Store) stores;
-};
-
 /* ---- walking ---- */
 
 int64_t stride_of(const Type *t, Str dim) {
@@ -67,12 +53,9 @@ Type type_of_dims(const Type *t, int n, const Str *dims) {
   return r;
 }
 
-static Tensor tensor_new(Arena *a, Type t) {
-  return (Tensor){t, ARENA_ARRAY(a, double, type_count(&t))};
-}
+Tensor tensor_new(Arena *a, Type t) { return (Tensor){t, ARENA_ARRAY(a, double, type_count(&t))}; }
 
-/* A copy of t in the arena, in the order of `type`. */
-static Tensor tensor_in_order(Arena *a, const Tensor *t, const Type *type) {
+Tensor tensor_in_order(Arena *a, const Tensor *t, const Type *type) {
   Tensor r = tensor_new(a, *type);
   const int64_t *from = walk_offsets(a, type, &t->type);
   for (int64_t i = 0, n = type_count(type); i < n; i++) r.at[i] = t->at[from[i]];
@@ -111,8 +94,6 @@ void run_put(const Run *r, Tensor *t, int64_t i, double x) {
 
 const Tensor *run_in(const Run *r, uint32_t i) { return &r->value[r->op->in[i]]; }
 Tensor *run_out(const Run *r, uint32_t i) { return &r->value[r->op->out + i]; }
-
-static void call_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);
 
 static uint32_t global_index(const Interp *in, const Global *g) {
   for (uint32_t i = 0; i < in->m->globals.n; i++)
@@ -156,7 +137,7 @@ static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
   l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
   for (uint32_t k = l->whole; k < r->op->nin; k++)
     l->args[k + 1] = slice_of(a, run_in(r, k), l->dim, i, value_type(body, body->args.at[k + 1]));
-  call_fn(r->interp, body, l->args, a, l->results);
+  interp_fn(r->interp, body, l->args, a, l->results);
   for (uint32_t k = 0; k < l->carried; k++) { /* out of the round's arena */
     Tensor t = tensor_in_order(a, &l->results[k], &run_out(r, k)->type);
     memcpy(run_out(r, k)->at, t.at, sizeof(double) * (size_t)type_count(&t.type));
@@ -191,7 +172,7 @@ static void run_call(Run *r) {
   Tensor *args = ARENA_ARRAY(r->arena, Tensor, r->op->nin + 1);
   Tensor *results = ARENA_ARRAY(r->arena, Tensor, r->op->nout + 1);
   for (uint32_t i = 0; i < r->op->nin; i++) args[i] = *run_in(r, i);
-  call_fn(r->interp, r->op->callee, args, r->arena, results);
+  interp_fn(r->interp, r->op->callee, args, r->arena, results);
   for (uint32_t i = 0; i < r->op->nout; i++)
     *run_out(r, i) = tensor_in_order(r->arena, &results[i], &run_out(r, i)->type);
 }
@@ -205,7 +186,7 @@ static RunFamily *const families[] = {
     [FAMILY_CALL] = run_call,
 };
 
-static void call_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
+void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
   Run r = {in, arena_new(), f, NULL, NULL};
   r.value = ARENA_ARRAY(r.arena, Tensor, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
@@ -268,7 +249,7 @@ bool interp_run(Interp *in, const char *entry) {
   if (!f) return false;
   Interp run = *in;
   run.arena = arena_new(), memset(&run.stores, 0, sizeof run.stores);
-  call_fn(&run, f, NULL, run.arena, NULL);
+  interp_fn(&run, f, NULL, run.arena, NULL);
   for (uint32_t i = 0; i < run.stores.n; i++) {
     Tensor *to = &in->global[run.stores.at[i].global];
     memcpy(to->at, run.stores.at[i].value.at, sizeof(double) * (size_t)type_count(&to->type));
@@ -278,5 +259,5 @@ bool interp_run(Interp *in, const char *entry) {
 }
 
 void interp_call(Interp *in, const Fn *f, const Tensor *args, Tensor *results) {
-  call_fn(in, f, args, in->arena, results);
+  interp_fn(in, f, args, in->arena, results);
 }

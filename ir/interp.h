@@ -29,6 +29,10 @@ void interp_set_all(Interp *in, const char *global, double value); /* every elem
 const Tensor *interp_get(const Interp *in, const char *global);    /* NULL: no such global */
 bool interp_run(Interp *in,
                 const char *entry); /* stores take effect at the end; false: see interp_error */
+/* As interp_run, for a module after pass `memory`: in byte arenas, by placement and strides, as the
+   host program does. All bytes are poisoned at first and remember which value wrote them last;
+   false if one is read as another value. */
+bool interp_run_placed(Interp *in, const char *entry);
 const char *interp_error(const Interp *in);
 /* Runs one function: args in the order of f->args, each with that argument's dims in any order.
    Fills results with tensors in the arena of interp_new, in the order of the types of f->results.

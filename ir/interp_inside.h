@@ -6,6 +6,26 @@
 #define SHARDC_INTERP_INSIDE_H
 #include "interp.h"
 
+typedef struct Store {
+  uint32_t global;
+  Tensor value;
+} Store;
+
+struct Interp {
+  Module *m;
+  Arena *arena;
+  bool round;
+  const char *error;
+  Tensor *global; /* by index in m->globals */
+  VEC(Store) stores;
+};
+
+/* Runs f; results in arena `out`. */
+void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);
+Tensor tensor_new(Arena *a, Type t);
+Tensor tensor_in_order(Arena *a, const Tensor *t,
+                       const Type *type); /* a copy in the order of `type` */
+
 typedef struct Run { /* one op of one function */
   Interp *interp;
   Arena *arena; /* lives as long as the call of the function */

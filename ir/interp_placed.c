@@ -1,0 +1,413 @@
+/* The interpreter after pass `memory`: executes entries and bodies in bytes, as the host program
+   does, and kernels by their mathematics. It is the oracle of placement.
+
+   Every byte remembers the mark of the value that wrote it last; each value of each call has a mark
+   of its own (views share their base's, results of a loop's body are handed over to the loop's). A
+   kernel first spoils its workspace and its results that are not in place, then reads its operands
+   byte by byte with their marks, then writes: so whatever overlaps is found.
+
+   Buffers of a loop's carried value: the argument's own, if the body updates it in place; the
+   slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
+   the last round writing the loop's result. */
+#include "interp_inside.h"
+#include "numbers.h"
+
+typedef uint32_t Mark; /* 0: nobody */
+
+typedef struct Memory {
+  const char *name;
+  unsigned char *byte;
+  Mark *mark;
+  int64_t n;
+} Memory;
+
+typedef struct Address {
+  Memory *memory;
+  int64_t at;
+} Address;
+
+typedef struct Machine {
+  Interp *in;
+  Arena *arena;
+  Memory *global; /* by index in m->globals */
+  Mark *old;      /* marks of the globals at the start */
+  Mark last;
+  const char *error; /* the first */
+} Machine;
+
+typedef struct Call { /* a function that runs */
+  Machine *x;
+  const Fn *f;
+  Address frame;
+  const Address *in, *out;
+  Mark *mark; /* by value */
+} Call;
+
+static void complain(Call *c, const Op *op, const char *what, ValueId v) {
+  if (c->x->error) return;
+  Module *m = c->x->in->m;
+  c->x->error = arena_printf(c->x->in->arena, "@%s, %s%s%s: %s %s", c->f->name,
+                             op ? op_name(op->code) : "return", op && op->callee ? " @" : "",
+                             op && op->callee ? op->callee->name : "", what,
+                             v == NO_VALUE ? "" : type_text(m, value_type(c->f, v)));
+}
+
+/* ---- bytes ---- */
+
+static Memory memory_new(Machine *x, const char *name, int64_t n) {
+  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 1), ARENA_ARRAY(x->arena, Mark, n + 1),
+              n};
+  memset(m.byte, 0xff, (size_t)n);
+  return m;
+}
+
+static bool inside(Address a, int64_t bytes) {
+  return a.at >= 0 && bytes >= 0 && a.at <= a.memory->n - bytes;
+}
+
+static void spoil(Address a, int64_t bytes, Mark mark) {
+  if (!inside(a, bytes)) return;
+  memset(a.memory->byte + a.at, 0xff, (size_t)bytes);
+  for (int64_t i = 0; i < bytes; i++) a.memory->mark[a.at + i] = mark;
+}
+
+static bool marked(Address a, int64_t bytes, Mark mark) {
+  if (!inside(a, bytes)) return false;
+  for (int64_t i = 0; i < bytes; i++)
+    if (a.memory->mark[a.at + i] != mark) return false;
+  return true;
+}
+
+static void encode(unsigned char *to, Elem e, double x) {
+  float f = (float)x;
+  uint16_t h = e == ELEM_bf16 ? bf16_from_f32(f) : f16_from_f32(f);
+  int32_t i = elem_class(e) == CLASS_INT ? (int32_t)(int64_t)x : 0;
+  int64_t l = elem_class(e) == CLASS_INT ? (int64_t)x : 0;
+  unsigned char b = x != 0;
+  const void *from[] = {[ELEM_f32] = &f, [ELEM_bf16] = &h, [ELEM_f16] = &h, [ELEM_f64] = &x,
+                        [ELEM_i32] = &i, [ELEM_i64] = &l,  [ELEM_bool] = &b};
+  memcpy(to, from[e], (size_t)elem_bytes(e));
+}
+
+static double decode(const unsigned char *from, Elem e) {
+  union {
+    float f;
+    double d;
+    uint16_t h;
+    int32_t i;
+    int64_t l;
+    unsigned char b;
+  } u;
+  memcpy(&u, from, (size_t)elem_bytes(e));
+  switch (e) {
+  case ELEM_f32: return u.f;
+  case ELEM_bf16: return f32_from_bf16(u.h);
+  case ELEM_f16: return f32_from_f16(u.h);
+  case ELEM_f64: return u.d;
+  case ELEM_i32: return u.i;
+  case ELEM_i64: return (double)u.l;
+  default: return u.b != 0;
+  }
+}
+
+/* ---- values ---- */
+
+static Address offset(Address a, int64_t bytes) { return (Address){a.memory, a.at + bytes}; }
+
+static Address address_of(const Call *c, ValueId v) {
+  const Storage *s = &c->f->values.at[v].storage;
+  switch (s->place) {
+  case PLACE_FRAME: return offset(c->frame, s->at);
+  case PLACE_GLOBAL: return (Address){&c->x->global[s->slot], s->at};
+  case PLACE_ARG: return offset(c->in[s->slot], s->at);
+  case PLACE_RESULT: return offset(c->out[s->slot], s->at);
+  default: bug("value %u of @%s has no place", v, c->f->name);
+  }
+}
+
+static bool same_address(Address a, Address b) { return a.memory == b.memory && a.at == b.at; }
+
+typedef enum Access {
+  READ,  /* with its mark, to t if there is one */
+  WRITE, /* from t */
+  SPOIL, /* as written, with nonsense */
+  OWN    /* its bytes get its mark, no more */
+} Access;
+
+static bool visit_element(const Call *c, ValueId v, Address a, double *x, Access access) {
+  Elem e = value_type(c->f, v)->elem;
+  int64_t size = elem_bytes(e);
+  if (!inside(a, size)) return false;
+  unsigned char *byte = a.memory->byte + a.at;
+  bool own = marked(a, size, c->mark[v]);
+  if (access == READ && x) *x = decode(byte, e);
+  if (access == WRITE) encode(byte, e, *x);
+  if (access == SPOIL) memset(byte, 0xff, (size_t)size);
+  for (int64_t i = 0; access != READ && i < size; i++) a.memory->mark[a.at + i] = c->mark[v];
+  return own || access != READ;
+}
+
+/* Every element of v, in the order of its type, where its strides say. */
+static bool visit(const Call *c, ValueId v, Tensor *t, Access access) {
+  const Value *value = &c->f->values.at[v];
+  Address base = address_of(c, v);
+  int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
+  bool fine = true;
+  do {
+    int64_t at = 0;
+    for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
+    fine &= visit_element(c, v, offset(base, at * size), t ? &t->at[i] : NULL, access);
+    i++;
+  } while (walk_next(&value->type, index));
+  return fine;
+}
+
+/* Gives v's bytes, which must all be its own, to `mark`. */
+static void hand_over(Call *c, const Op *op, ValueId v, Mark mark) {
+  if (!visit(c, v, NULL, READ)) complain(c, op, "not all bytes are its own any more of", v);
+  c->mark[v] = mark;
+  visit(c, v, NULL, OWN);
+}
+
+static Mark new_mark(Call *c) { return ++c->x->last; }
+
+/* As rt_copy: bytes in a row, which all belong to `from_mark`. */
+static void copy_bytes(Call *c, const Op *op, Address to, Address from, int64_t n, Mark from_mark,
+                       Mark to_mark) {
+  if (!marked(from, n, from_mark))
+    complain(c, op, "copies bytes that are another value's", op->in[0]);
+  if (!inside(to, n) || !inside(from, n))
+    complain(c, op, "copies outside of its memory", op->in[0]);
+  if (c->x->error) return;
+  spoil(to, n, to_mark);
+  memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
+}
+
+static int64_t bytes_in_a_row(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
+
+/* ---- kernels ---- */
+
+/* What a kernel may write before it has read its operands. */
+static void spoil_outputs(Call *c, const Op *op) {
+  int64_t workspace = attr_int(&op->callee->attrs, ATTR_workspace, 0);
+  Address work = offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
+  if (workspace && !inside(work, workspace))
+    complain(c, op, "has its workspace outside of the frame", NO_VALUE);
+  spoil(work, workspace, new_mark(c));
+  for (uint32_t i = 0; i < op->nout; i++) {
+    c->mark[op->out + i] = new_mark(c);
+    bool inplace = c->f->values.at[op->out + i].storage.view == VIEW_INPLACE;
+    if (!inplace && !visit(c, op->out + i, NULL, SPOIL))
+      complain(c, op, "writes outside of its memory:", op->out + i);
+  }
+}
+
+static void run_placed_kernel(Call *c, const Op *op) {
+  Arena *a = arena_new();
+  Tensor *args = ARENA_ARRAY(a, Tensor, op->nin + 1),
+         *results = ARENA_ARRAY(a, Tensor, op->nout + 1);
+  spoil_outputs(c, op);
+  for (uint32_t i = 0; i < op->nin; i++) {
+    args[i] = tensor_new(a, *value_type(c->f, op->in[i]));
+    if (!visit(c, op->in[i], &args[i], READ))
+      complain(c, op, "reads bytes that are another value's:", op->in[i]);
+  }
+  if (!c->x->error) interp_fn(c->x->in, op->callee, args, a, results);
+  for (uint32_t i = 0; i < op->nout && !c->x->error; i++) {
+    Tensor t = tensor_in_order(a, &results[i], value_type(c->f, op->out + i));
+    visit(c, op->out + i, &t, WRITE);
+  }
+  arena_free(a);
+}
+
+/* ---- loops ---- */
+
+static void run_placed(Call *c);
+
+typedef struct Rounds {
+  const Op *op;
+  uint32_t carried, whole;
+  int64_t trip;
+  bool reverse;
+  Str dim;
+  Address *in, *out;
+  Mark *in_mark, *out_mark; /* out_mark: of stacked results, for all rounds */
+} Rounds;
+
+static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
+  const Storage *s = &op->callee->values.at[op->callee->results.at[result]].storage;
+  return s->place == PLACE_ARG && s->slot == arg;
+}
+
+/* The stacked result whose slices are the buffers of carried value j, or 0. */
+static uint32_t saved_as(const Rounds *l, uint32_t j) {
+  for (uint32_t i = l->carried; i < l->op->nout; i++)
+    if (returns_arg(l->op, i, j + 1)) return i;
+  return 0;
+}
+
+static Address slice_at(const Call *c, const Rounds *l, ValueId v, int64_t i) {
+  const Value *value = &c->f->values.at[v];
+  int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
+  return offset(address_of(c, v), i * stride * elem_bytes(value->type.elem));
+}
+
+static Address second_buffer(const Call *c, const Rounds *l, uint32_t j) {
+  const Attr *slots = attr_get(&l->op->attrs, ATTR_slots);
+  bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
+  return offset(c->frame, there ? slots->list[j] : 0);
+}
+
+/* Where round n leaves carried value j. */
+static Address carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
+  ValueId result = l->op->out + j;
+  uint32_t saved = saved_as(l, j);
+  bool last = n == l->trip - 1;
+  if (last || returns_arg(l->op, j, j + 1)) return address_of(c, result);
+  if (saved) return slice_at(c, l, l->op->out + saved, l->reverse ? l->trip - 2 - n : n + 1);
+  return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : address_of(c, result);
+}
+
+static void start_carry(Call *c, Rounds *l, uint32_t j) {
+  ValueId first = l->op->in[j];
+  uint32_t saved = saved_as(l, j);
+  Address from = address_of(c, first), to = from;
+  if (saved) to = slice_at(c, l, l->op->out + saved, l->reverse ? l->trip - 1 : 0);
+  else if (returns_arg(l->op, j, j + 1)) to = address_of(c, l->op->out + j);
+  l->in[j + 1] = to, l->in_mark[j + 1] = c->mark[first];
+  if (same_address(to, from)) return;
+  l->in_mark[j + 1] = saved ? l->out_mark[saved] : new_mark(c);
+  copy_bytes(c, l->op, to, from, bytes_in_a_row(value_type(c->f, first)), c->mark[first],
+             l->in_mark[j + 1]);
+}
+
+static void set_counter(Call *c, Rounds *l, int64_t i) {
+  Memory *counter = ARENA_NEW(c->x->arena, Memory);
+  *counter = memory_new(c->x, "counter", elem_bytes(ELEM_i32));
+  l->in[0] = (Address){counter, 0}, l->in_mark[0] = new_mark(c);
+  spoil(l->in[0], counter->n, l->in_mark[0]);
+  encode(counter->byte, ELEM_i32, (double)i);
+}
+
+static void placed_round(Call *c, Rounds *l, int64_t n) {
+  const Op *op = l->op;
+  const Fn *body = op->callee;
+  int64_t i = l->reverse ? l->trip - 1 - n : n, frame = attr_int(&body->attrs, ATTR_frame, 0);
+  set_counter(c, l, i);
+  for (uint32_t k = l->whole; k < op->nin; k++) l->in[k + 1] = slice_at(c, l, op->in[k], i);
+  for (uint32_t k = 0; k < op->nout; k++)
+    l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, op->out + k, i);
+  Call inner = {c->x,  body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
+                l->in, l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1)};
+  if (frame && !inside(inner.frame, frame))
+    complain(c, op, "has its body's frame outside of the frame", NO_VALUE);
+  spoil(inner.frame, frame, new_mark(c));
+  for (uint32_t k = 0; k < body->args.n; k++) inner.mark[body->args.at[k]] = l->in_mark[k];
+  run_placed(&inner);
+  for (uint32_t k = 0; k < op->nout && !c->x->error; k++) {
+    ValueId result = body->results.at[k];
+    if (!same_address(address_of(&inner, result), l->out[k]))
+      complain(c, op, "finds a result elsewhere than expected:", op->out + k);
+    uint32_t saved = k < l->carried && n < l->trip - 1 ? saved_as(l, k) : 0;
+    Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : new_mark(c);
+    hand_over(&inner, NULL, result, mark);
+    if (k < l->carried) l->in[k + 1] = l->out[k], l->in_mark[k + 1] = mark;
+  }
+}
+
+static void run_placed_loop(Call *c, const Op *op) {
+  Arena *a = c->x->arena;
+  Rounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
+  l.whole = l.carried + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
+  l.trip = attr_int(&op->attrs, ATTR_trip, 0), l.reverse = attr_int(&op->attrs, ATTR_reverse, 0);
+  l.dim = op->group[0].from[0];
+  l.in = ARENA_ARRAY(a, Address, op->nin + 1), l.out = ARENA_ARRAY(a, Address, op->nout + 1);
+  l.in_mark = ARENA_ARRAY(a, Mark, op->nin + 1), l.out_mark = ARENA_ARRAY(a, Mark, op->nout + 1);
+  for (uint32_t k = l.carried; k < op->nout; k++)
+    l.out_mark[k] = c->mark[op->out + k] = new_mark(c);
+  for (uint32_t k = l.carried; k < op->nin; k++)
+    l.in[k + 1] = address_of(c, op->in[k]), l.in_mark[k + 1] = c->mark[op->in[k]];
+  for (uint32_t j = 0; j < l.carried; j++) start_carry(c, &l, j);
+  for (int64_t n = 0; n < l.trip && !c->x->error; n++) placed_round(c, &l, n);
+  for (uint32_t j = 0; j < l.carried; j++) c->mark[op->out + j] = l.in_mark[j + 1];
+}
+
+/* ---- functions ---- */
+
+static uint32_t slot_of(const Machine *x, const Global *g) {
+  uint32_t i = 0;
+  while (x->in->m->globals.at[i] != g) i++;
+  return i;
+}
+
+static void run_placed_store(Call *c, const Op *op) {
+  ValueId v = op->in[0];
+  uint32_t slot = slot_of(c->x, op->global);
+  Address to = {&c->x->global[slot], 0}, from = address_of(c, v);
+  if (!same_address(to, from)) copy_bytes(c, op, to, from, to.memory->n, c->mark[v], new_mark(c));
+  c->x->old[slot] = same_address(to, from) ? c->mark[v] : c->x->last;
+}
+
+static void run_placed_view(Call *c, const Op *op) {
+  for (uint32_t i = 0; i < op->nout; i++) {
+    const Storage *s = &c->f->values.at[op->out + i].storage;
+    if (s->view == VIEW_OF) c->mark[op->out + i] = c->mark[s->base];
+    else complain(c, op, "is no view:", op->out + i);
+  }
+}
+
+static void run_placed(Call *c) {
+  for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
+    const Op *op = &c->f->ops.at[i];
+    if (op->code == OP_kernel) run_placed_kernel(c, op);
+    else if (op->code == OP_loop) run_placed_loop(c, op);
+    else if (op->code == OP_store) run_placed_store(c, op);
+    else if (op->code == OP_load) c->mark[op->out] = slot_of(c->x, op->global) + 1;
+    else run_placed_view(c, op);
+  }
+}
+
+/* Globals go in and come out in the declared order; their marks at the start are 1, 2, .. */
+static void exchange_globals(Machine *x, bool out) {
+  for (uint32_t g = 0; g < x->in->m->globals.n; g++) {
+    Tensor *t = &x->in->global[g];
+    int64_t size = elem_bytes(t->type.elem), n = type_count(&t->type);
+    if (!out) {
+      x->global[g] = memory_new(x, x->in->m->globals.at[g]->name, n * size);
+      x->old[g] = ++x->last;
+      spoil((Address){&x->global[g], 0}, n * size, x->last);
+    }
+    for (int64_t i = 0; i < n; i++) {
+      if (out) t->at[i] = decode(x->global[g].byte + i * size, t->type.elem);
+      else encode(x->global[g].byte + i * size, t->type.elem, t->at[i]);
+    }
+  }
+}
+
+static void check_globals(Machine *x) {
+  for (uint32_t g = 0; g < x->in->m->globals.n && !x->error; g++)
+    if (!marked((Address){&x->global[g], 0}, x->global[g].n, x->old[g]))
+      x->error = arena_printf(x->in->arena, "global @%s does not hold its value at the end",
+                              x->global[g].name);
+}
+
+bool interp_run_placed(Interp *in, const char *entry) {
+  const Fn *f = NULL;
+  for (uint32_t i = 0; i < in->m->fns.n; i++)
+    if (in->m->fns.at[i]->kind == FN_ENTRY && !strcmp(in->m->fns.at[i]->name, entry))
+      f = in->m->fns.at[i];
+  in->error = f ? NULL : arena_printf(in->arena, "no entry is called @%s", entry);
+  if (!f) return false;
+  Machine x = {.in = in, .arena = arena_new()};
+  x.global = ARENA_ARRAY(x.arena, Memory, in->m->globals.n + 1);
+  x.old = ARENA_ARRAY(x.arena, Mark, in->m->globals.n + 1);
+  exchange_globals(&x, false);
+  Memory frame = memory_new(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
+  Call c = {&x, f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1)};
+  run_placed(&c);
+  check_globals(&x);
+  if (!x.error) exchange_globals(&x, true);
+  in->error = x.error;
+  arena_free(x.arena);
+  return !in->error;
+}
