@@ -50,12 +50,22 @@ static bool copy_tokens(const Feed *e, const Part *p, int64_t i, int32_t *to, Fa
   return most < (uint64_t)e->input->of_size || copy_index(e, p, i, to, f);
 }
 
+static void copy_normalised(const Feed *e, const Array *a, int64_t i, char *to, double scale) {
+  for (int64_t k = 0; k < e->count; k++) {
+    int64_t c = k % e->channels;
+    double v = rt_array_real(a, i + k) * scale - (e->mean ? e->mean[c] : 0);
+    rt_elem_put(e->input->elem, to, k, e->std ? v / e->std[c] : v);
+  }
+}
+
 static void copy_reals(const Feed *e, const Part *p, int64_t i, char *to) {
   const Array *a = &p->array;
   int elem = e->input->elem;
   bool byte = a->kind == NUMBER_UINT && a->width == 1;
   float scale = byte ? (float)e->scale : 1;
-  if (elem == RT_F32 && a->kind == NUMBER_FLOAT && a->width == 4 && !a->big) {
+  if (e->mean || e->std) {
+    copy_normalised(e, a, i, to, (double)scale);
+  } else if (elem == RT_F32 && a->kind == NUMBER_FLOAT && a->width == 4 && !a->big) {
     memcpy(to, a->at + i * 4, (size_t)e->count * 4);
   } else if (elem == RT_F32 && byte) {
     for (int64_t k = 0; k < e->count; k++) ((float *)to)[k] = (float)a->at[i + k] * scale;

@@ -26,6 +26,8 @@ typedef struct Feed { /* fills one input */
   int64_t shift, count; /* numbers of a sample: shift .. shift + count - 1 */
   int64_t ignore;       /* a label that is no index; INT64_MIN: none */
   double scale;         /* of unsigned bytes that feed floats */
+  double *mean, *std;   /* over the last dim, `channels` of each; NULL: left as they are */
+  int64_t channels;
 } Feed;
 
 typedef struct Set {

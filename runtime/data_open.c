@@ -98,16 +98,38 @@ static bool check_tokens(const Stream *s, Fault *f) {
   return true;
 }
 
-static Feed feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift) {
+/* Numbers in a setting, spaces or commas between; repeats one number over all channels. NULL if
+ * there is none. */
+static double *number_list(const rt_program *p, const char *key, int64_t channels, bool *good) {
+  const char *text = rt_setting_of(p, key);
+  if (!text) return NULL;
+  double *v = rt_alloc(sizeof *v * (size_t)channels);
+  int64_t n = 0;
+  for (char *end; n < channels; n++, text = end + strspn(end, " ,")) {
+    v[n] = strtod(text, &end);
+    if (end == text) break;
+  }
+  for (int64_t i = 1; n == 1 && i < channels; i++) v[i] = v[0];
+  *good = *good && (n == channels || n == 1) && !*text;
+  return v;
+}
+
+static bool feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
+                    Fault *f) {
   char key[RT_NAME];
+  bool good = true;
   snprintf(key, sizeof key, "data.ignore.%s", t->name);
   const char *ignore = rt_setting_of(p, key), *raw = rt_setting_of(p, "data.raw");
-  return (Feed){.input = t,
-                .stream = stream,
-                .shift = shift,
-                .count = per_sample(t),
-                .ignore = ignore ? strtoll(ignore, NULL, 10) : INT64_MIN,
-                .scale = raw && !strcmp(raw, "on") ? 1 : 1.0 / 255};
+  *e = (Feed){.input = t, .stream = stream, .shift = shift, .count = per_sample(t)};
+  e->ignore = ignore ? strtoll(ignore, NULL, 10) : INT64_MIN;
+  e->scale = raw && !strcmp(raw, "on") ? 1 : 1.0 / 255;
+  if (t->elem == RT_I32 || t->elem == RT_I64 || t->elem == RT_BOOL) return true;
+  e->channels = t->rank > 1 ? t->size[t->rank - 1] : 1;
+  e->mean = number_list(p, "data.mean", e->channels, &good);
+  e->std = number_list(p, "data.std", e->channels, &good);
+  for (int64_t i = 0; good && e->std && i < e->channels; i++) good = e->std[i] != 0;
+  return good || rt_fault(f, 205, "`mean` and `std` of input %s: one number, or %lld, std not 0",
+                          t->name, (long long)e->channels);
 }
 
 /* ---- the two tasks ---- */
@@ -160,12 +182,14 @@ static bool next_inputs(const Opening *q, const rt_tensor *pair[2]) {
                   pair[1]->name);
 }
 
-static void set_windows(Set *s, const Opening *q, const rt_tensor *pair[2]) {
+static bool set_windows(Set *s, const Opening *q, const rt_tensor *pair[2]) {
   s->stream = rt_alloc(sizeof(Stream));
   s->feed = rt_alloc(sizeof(Feed) * 2);
   s->nstreams = 1, s->nfeeds = 2;
-  s->feed[0] = feed_of(q->p, pair[0], 0, 0), s->feed[1] = feed_of(q->p, pair[1], 0, 1);
+  for (int i = 0; i < 2; i++)
+    if (!feed_of(q->p, pair[i], 0, i, &s->feed[i], q->f)) return false;
   s->stream->stride = s->feed[0].count, s->stream->length = s->stream->stride + 1;
+  return true;
 }
 
 static bool open_next(Opening *q) {
@@ -173,7 +197,7 @@ static bool open_next(Opening *q) {
   Data *d = q->d;
   Stream unused;
   if (!next_inputs(q, pair)) return false;
-  set_windows(&d->train, q, pair), set_windows(&d->valid, q, pair);
+  if (!set_windows(&d->train, q, pair) || !set_windows(&d->valid, q, pair)) return false;
   if (!q->train) {
     rt_fault(q->f, 205, "no training data is named");
     return rt_help(q->f, "--data FILE, or a `data` line in the train block");
@@ -211,7 +235,7 @@ static char *column_pattern(const Opening *q, const char *given, const char *gro
 static bool open_column(Opening *q, Set *s, int i, const char *given, const char *group) {
   const rt_tensor *t = q->input[i];
   Stream *stream = &s->stream[i];
-  s->feed[i] = feed_of(q->p, t, i, 0);
+  if (!feed_of(q->p, t, i, 0, &s->feed[i], q->f)) return false;
   stream->stride = stream->length = per_sample(t);
   char *pattern = column_pattern(q, given, group, t->name);
   if (!pattern) {
@@ -340,10 +364,15 @@ static void close_set(Set *s) {
   free(s->stream);
 }
 
+static void close_feeds(const Set *s) {
+  for (int i = 0; i < s->nfeeds; i++) free(s->feed[i].mean), free(s->feed[i].std);
+  free(s->feed);
+}
+
 void rt_data_close(Data *d) {
   bool shared = d->valid.feed == d->train.feed;
   close_set(&d->train), close_set(&d->valid);
-  free(d->train.feed);
-  if (!shared) free(d->valid.feed);
+  close_feeds(&d->train);
+  if (!shared) close_feeds(&d->valid);
   *d = (Data){0};
 }

@@ -184,13 +184,17 @@ bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault 
   return e != NULL;
 }
 
+/* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
+ * predicted. */
 static void report_memory(const Run *r) {
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
-    if (!r->device.touched[i]) continue;
-    fprintf(stderr, "%-8s %14lld %14lld %14lld\n", e->name, (long long)e->work_bytes,
-            (long long)r->device.touched[i], (long long)e->live_bytes);
+    int64_t touched = r->device.touched[i];
+    if (!touched) continue;
+    fprintf(stderr, "%-8s %14lld %14lld %14lld  %s\n", e->name, (long long)e->work_bytes,
+            (long long)touched, (long long)e->live_bytes,
+            (touched + 63) / 64 * 64 >= e->work_bytes ? "exact" : "less");
   }
 }
 

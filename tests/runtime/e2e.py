@@ -267,7 +267,7 @@ def case_guard():
 def case_memory():
     out = train('--out', 'm', '--steps', '20', '--eval-every', '5', '--check-memory')
     rows = {x.split()[0]: x.split()[1:] for x in out.splitlines() if x.startswith(('step ', 'eval ')) and x.split()[1].isdigit()}
-    check(rows['step'] == ['131584'] * 3 and rows['eval'] == ['131584'] * 3, f'touched = predicted: {rows}')
+    check(rows['step'] == ['131584'] * 3 + ['exact'] and rows['eval'] == ['131584'] * 3 + ['exact'], f'touched = predicted: {rows}')
     train('--out', 'm0', '--steps', '20', '--eval-every', '5')
     check(tensors('m') == tensors('m0'), 'poison changes nothing')
     train('--out', 'm1', '--check-memory', expect=1, says='R0702', env={'TOY_OVERRUN': '1'})

@@ -170,7 +170,9 @@ static void test_columns(void **state) {
   uint8_t labels[4 + 4 + 4] = {0, 0, 8, 1, 0, 0, 0, 4, 3, 1, 4, 9};
   rt_setting s[] = {{"data.columns.image", file(folder, "i.idx", images, sizeof images)},
                     {"data.columns.label", file(folder, "l.idx", labels, sizeof labels)},
-                    {"data.valid", "25%"}};
+                    {"data.valid", "25%"},
+                    {"data.mean", "0.5 0 0.1"},
+                    {"data.std", "0.25"}};
   rt_program p = program(column_inputs, 2, s, 3);
   DataOptions o = {.shuffle = 0};
   Data d;
@@ -185,6 +187,16 @@ static void test_columns(void **state) {
   assert_true(image[0] == 1 && image[1] == 0 && image[2] == (float)(51 * (float)(1.0 / 255)));
   assert_true(label[0] == 3 && label[1] == 1);
   assert_true(rt_data_fill(&d, &d.valid, &dev, 0, NULL, &f) && label[0] == 9);
+  rt_data_close(&d);
+  p.nsettings = 5;
+  assert_true(rt_data_open(&d, &p, &o, &f) && rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
+  assert_true(image[0] > 1.9999f && image[0] < 2.0001f && image[1] == 0 && image[2] > 0.3999f &&
+              image[2] < 0.4001f);
+  rt_data_close(&d);
+  s[3].value = "1 2";
+  assert_false(rt_data_open(&d, &p, &o, &f));
+  rt_data_close(&d);
+  p.nsettings = 3;
   rt_device_stop(&dev);
   rt_data_close(&d);
   labels[7] = 3; /* one label less */
