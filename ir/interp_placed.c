@@ -289,6 +289,21 @@ static void set_counter(Call *c, Rounds *l, int64_t i) {
   encode(counter->byte, ELEM_i32, (double)i);
 }
 
+/* The results of a round become the loop's: stacked slices, and what the next round is given. */
+static void take_results(Call *c, Call *inner, Rounds *l, int64_t n) {
+  const Op *op = l->op;
+  for (uint32_t k = op->nout;
+       k-- > 0 && !c->x->error;) { /* stacked ones first: they may be arguments */
+    ValueId result = inner->f->results.at[k];
+    if (!same_address(address_of(inner, result), l->out[k]))
+      complain(c, op, "finds a result elsewhere than expected:", op->out + k);
+    uint32_t saved = k < l->carried && n < l->trip - 1 ? saved_as(l, k) : 0;
+    Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : new_mark(c);
+    hand_over(inner, NULL, result, mark);
+    if (k < l->carried) l->in[k + 1] = l->out[k], l->in_mark[k + 1] = mark;
+  }
+}
+
 static void placed_round(Call *c, Rounds *l, int64_t n) {
   const Op *op = l->op;
   const Fn *body = op->callee;
@@ -304,15 +319,7 @@ static void placed_round(Call *c, Rounds *l, int64_t n) {
   spoil(inner.frame, frame, new_mark(c));
   for (uint32_t k = 0; k < body->args.n; k++) inner.mark[body->args.at[k]] = l->in_mark[k];
   run_placed(&inner);
-  for (uint32_t k = 0; k < op->nout && !c->x->error; k++) {
-    ValueId result = body->results.at[k];
-    if (!same_address(address_of(&inner, result), l->out[k]))
-      complain(c, op, "finds a result elsewhere than expected:", op->out + k);
-    uint32_t saved = k < l->carried && n < l->trip - 1 ? saved_as(l, k) : 0;
-    Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : new_mark(c);
-    hand_over(&inner, NULL, result, mark);
-    if (k < l->carried) l->in[k + 1] = l->out[k], l->in_mark[k + 1] = mark;
-  }
+  take_results(c, &inner, l, n);
 }
 
 static void run_placed_loop(Call *c, const Op *op) {
