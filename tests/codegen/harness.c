@@ -127,7 +127,8 @@ static void *load(Harness *h, Module *m, const char *folder) {
   FILE *list = fopen(arena_printf(h->arena, "%s/list", folder), "w");
   if (!list) return NULL;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
+    if (m->fns.at[i]->kind == FN_KERNEL)
+      fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
   fclose(list);
   const char *so = arena_printf(h->arena, "%s/test.so", folder);
   if (system(arena_printf(h->arena, "cc -shared -o %s @%s/list -lm", so, folder))) return NULL;
@@ -370,13 +371,40 @@ static void remove_folder(Harness *h, const char *folder) {
 }
 
 int harness_run(Harness *h, double tolerance) {
-  char *folder = new_folder(h);
   Module *m = module_of(h);
-  if (!m) return 1;
+  return m ? harness_check(h, m, tolerance) : 1;
+}
+
+/* Pairs argument, result of kernel k that callers keep in one buffer. */
+static bool shared_buffers(Harness *h, Module *m, const Fn *k) {
+  h->inplace.n = 0;
+  for (uint32_t f = 0; f < m->fns.n; f++)
+    for (uint32_t i = 0; i < m->fns.at[f]->ops.n; i++) {
+      const Op *o = &m->fns.at[f]->ops.at[i];
+      if (o->callee != k || h->inplace.n) continue;
+      for (uint32_t r = 0; r < o->nout; r++)
+        for (uint32_t a = 0; a < o->nin; a++) {
+          const Storage *s = &m->fns.at[f]->values.at[o->out + r].storage;
+          if (s->view != VIEW_INPLACE || s->base != o->in[a]) continue;
+          vec_push(h->arena, h->inplace, (int)a);
+          vec_push(h->arena, h->inplace, (int)r);
+        }
+    }
+  return h->inplace.n > 0;
+}
+
+int harness_check(Harness *h, Module *m, double tolerance) {
+  char *folder = new_folder(h);
   void *library = load(h, m, folder);
   int failed = library ? 0 : 1;
-  for (uint32_t i = 0; library && i < m->fns.n; i++)
-    failed += !check_kernel(h, m, m->fns.at[i], library, tolerance);
+  bool asked = h->inplace.n > 0;
+  for (uint32_t i = 0; library && i < m->fns.n; i++) {
+    const Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    failed += !check_kernel(h, m, k, library, tolerance);
+    if (!asked && shared_buffers(h, m, k)) failed += !check_kernel(h, m, k, library, tolerance);
+    if (!asked) h->inplace.n = 0;
+  }
   if (library) dlclose(library);
   remove_folder(h, folder);
   return failed;

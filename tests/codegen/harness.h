@@ -35,6 +35,9 @@ void harness_add(Harness *h, const char *format, ...) __attribute__((format(prin
 /* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|),
  * or that fail otherwise. */
 int harness_run(Harness *h, double tolerance);
+/* The same for the kernel functions of a module after `select` that is in h->ctx, with results in
+   the buffers of operands wherever a caller has them there. */
+int harness_check(Harness *h, Module *m, double tolerance);
 int64_t harness_random(Harness *h, int64_t low, int64_t high); /* inclusive */
 /* A type such as "f32[A:3, B:5] {strides(8, 1)}" of an argument: dims sometimes in another order,
    sometimes padded strides; the same for the (first) result of an op; and plainly dense, of either.
