@@ -3,7 +3,7 @@ damaged files, signals, wrong use.
 
     python3 e2e.py TOY TOY_COUNTING|- [CASE ..]
 """
-import json, os, random, resource, shutil, signal, struct, subprocess, sys, tempfile, time
+import json, os, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, time
 import xml.dom.minidom
 
 TOY, COUNTING = os.path.abspath(sys.argv[1]), sys.argv[2]
@@ -224,6 +224,14 @@ def case_usage():
     toy('train', 'again', 'x', expect=2, says='R0102')
     train(expect=3, says='R0101', env={'WORLD_SIZE': '8'})
     train('--resume', '--init', 'x', expect=2, says='R0104')
+
+
+def case_documents():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+    page = open(os.path.join(root, 'docs', 'executable.md')).read()
+    for option in re.findall(r'^  (--[a-z-]+)', toy('--help'), re.M): check(option in page, f'{option} is documented')
+    for row in re.findall(r'RT_ERROR\((\d+), (\d+), "(.*)"\)', open(os.path.join(root, 'runtime', 'errors.def')).read()):
+        check(f'| R{int(row[0]):04d} | {row[1]} | {row[2]} |' in page, f'R{row[0]} is documented')
 
 
 def case_weights():
