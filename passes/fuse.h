@@ -55,6 +55,10 @@ unsigned group_neighbours(GroupKind k);
 
 /* fuse_group.c: which group an op joins */
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
+/* In a row group, gather[V] w, i over the row itself is the sum of w where the position is i: a row
+   is then read in step only, so that w may be computed by the group and its gradient may take over
+   its buffer. */
+bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
 bool fuse_heavy(OpCode c); /* too dear to be computed by every user */
 uint32_t
 fuse_after(Fuse *u,

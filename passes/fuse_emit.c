@@ -44,11 +44,26 @@ static void find_args(Kernel *k, ValueId v) {
   for (uint32_t i = 0; i < o->nin; i++) find_args(k, o->in[i]);
 }
 
+static void build_pick(Kernel *k, const Op *o) {
+  Module *m = k->u->m;
+  ValueId w = k->map[o->in[0]], i = k->map[o->in[1]];
+  Str dim = o->group[0].from[0];
+  Axis axis = {dim, type_size(value_type(k->fn, w), dim)};
+  ValueId at =
+      ir_cast(m, k->fn, ir_iota(m, k->fn, axis, o->loc), value_type(k->fn, i)->elem, o->loc);
+  ValueId here = ir_binary(m, k->fn, OP_eq, ir_expand(m, k->fn, i, 1, &axis, o->loc), at, o->loc);
+  ValueId zero = ir_const(m, k->fn, value_type(k->fn, w)->elem, 0, o->loc);
+  ValueId one = ir_where(m, k->fn, here, w, zero, o->loc);
+  k->map[o->out] = ir_reduce(m, k->fn, OP_sum, one, 1, &dim, o->loc);
+}
+
 static void build_value(Kernel *k, ValueId v) {
   if (k->map[v] != NO_VALUE) return;
   const Op *o = value_def(k->u->f, v);
   for (uint32_t i = 0; i < o->nin; i++) build_value(k, o->in[i]);
-  if (k->map[v] == NO_VALUE) fn_clone_op(k->u->m, k->fn, k->u->f, o, k->map);
+  if (k->map[v] != NO_VALUE) return;
+  if (fuse_picks(k->u, k->group, o)) build_pick(k, o);
+  else fn_clone_op(k->u->m, k->fn, k->u->f, o, k->map);
 }
 
 static Str kernel_name(Writer *w, const FuseGroup *g) {

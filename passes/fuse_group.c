@@ -136,9 +136,15 @@ static void settle(Fuse *u, ValueId v, uint32_t g) {
   pull(u, v, g);
 }
 
+bool fuse_picks(const Fuse *u, uint32_t group, const Op *o) {
+  const FuseGroup *g = &u->groups.at[group];
+  if (g->kind != GROUP_row || o->code != OP_gather) return false;
+  return same_space(type(u, o->in[0]), &g->space) && same_space(type(u, o->in[1]), &g->rows);
+}
+
 /* Does an op that reads its operands at other indexes read something that group g computes? */
 static bool moves_own(Fuse *u, const Op *o, uint32_t g) {
-  if (!fuse_moves(o->code)) return false;
+  if (!fuse_moves(o->code) || fuse_picks(u, g, o)) return false;
   for (uint32_t i = 0; i < o->nin; i++)
     if (fuse_after(u, o->in[i]) == g + 1) return true;
   return false;
@@ -170,12 +176,22 @@ static bool admits(Fuse *u, uint32_t g, ValueId v) {
   return true;
 }
 
+/* Does g read a value that is made where leaf x is made? */
+static bool reads_from(Fuse *u, uint32_t g, const FuseValue *x) {
+  const ValueList *leaves = &u->groups.at[g].leaves;
+  for (uint32_t i = 0; i < leaves->n; i++) {
+    const FuseValue *y = value(u, leaves->at[i]);
+    if (x->where == HOMED && y->where == HOMED && x->home == y->home) return true;
+  }
+  return false;
+}
+
 static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
   ValueList leaves = leaves_of(u, v);
   for (uint32_t i = 0; i < leaves.n; i++) {
     const FuseValue *x = value(u, leaves.at[i]);
     if (type(u, leaves.at[i])->rank && listed(&u->groups.at[g].leaves, leaves.at[i])) return true;
-    if (x->where == HOMED && x->home == g) return true;
+    if ((x->where == HOMED && x->home == g) || reads_from(u, g, x)) return true;
   }
   return false;
 }
@@ -206,18 +222,23 @@ static int scalar_tree(Fuse *u, ValueId v, bool *slow) {
   return n;
 }
 
-/* One number that takes work is computed once, in a kernel for numbers. */
-static bool wants_place(Fuse *u, ValueId v) {
-  bool slow = false;
-  return type(u, v)->rank == 0 && (scalar_tree(u, v, &slow) > SMALL_SCALAR_TREE || slow);
+/* One number that takes work is computed once, in a kernel for numbers, before many elements use
+ * it. */
+static void place_scalars(Fuse *u, const Op *o) {
+  for (uint32_t i = 0; i < o->nin; i++) {
+    ValueId a = o->in[i];
+    bool slow = false;
+    if (type(u, a)->rank || value(u, a)->where != LAZY) continue;
+    if (scalar_tree(u, a, &slow) > SMALL_SCALAR_TREE || slow) settle(u, a, elem_place(u, a));
+  }
 }
 
 static void visit_point(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
   ValueId v = o->out;
+  if (type(u, v)->rank) place_scalars(u, o);
   uint32_t after = fuse_after(u, v);
   if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
-  else if (wants_place(u, v)) settle(u, v, elem_place(u, v));
 }
 
 static void visit_view(Fuse *u, const Op *o) {
