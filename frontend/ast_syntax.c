@@ -194,6 +194,20 @@ static const Open *innermost(const Parse *p, int found) {
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
+/* The keyword that the name at the start of this line was meant to be: `leyer A`, `parm w [D]`. */
+static const char *meant_word(const Parse *p, Span at, const char *const *expected, int n) {
+  static const char *const items[] = {"use",    "dims",  "const",   "fn",     "grad",
+                                      "layout", "layer", "extern",  "model",  "variant",
+                                      "train",  "plan",  "machine", "weights"};
+  static const char *const lines[] = {"param",  "sub",    "stack", "input",
+                                      "output", "return", "loss",  "aux"};
+  bool second = expects(expected, n, "=") && expects(expected, n, ",");
+  if (p->word != IDENT || p->settings || (at.offset != p->word_span.offset && !second)) return NULL;
+  const char *word = span_text(p->c, p->word_span);
+  if (!p->braces) return diag_nearest(word, items, sizeof items / sizeof *items);
+  return second ? diag_nearest(word, lines, sizeof lines / sizeof *lines) : NULL;
+}
+
 static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
                            const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
@@ -202,6 +216,8 @@ static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
                       fresh ? "" : line_name(p), found);
   if (o && !strcmp(found, "the end of the file"))
     diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
+  const char *meant = meant_word(p, at, expected, n);
+  if (meant) diag_help(r, "did you mean `%s`?", meant);
 }
 
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,

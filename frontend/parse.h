@@ -41,8 +41,9 @@ typedef struct Parse {
   uint32_t end;    /* of the last token */
   int last;        /* code of the last token */
   int word;        /* code of the first token of this line */
-  bool settings;   /* inside (or in the head of) a settings block */
-  bool eof_done;   /* the last `;` was given */
+  Span word_span;
+  bool settings; /* inside (or in the head of) a settings block */
+  bool eof_done; /* the last `;` was given */
   VEC(Open) open;
   uint32_t braces; /* number of OPEN_BLOCK entries */
   bool skip;       /* after a mistake: tokens are dropped up to the end of the line */

@@ -122,6 +122,24 @@ static void other_mistakes(void **state) {
               "  |   ^^^^^ again here\n");
 }
 
+/* A keyword with a slip in it. */
+static void slips(void **state) {
+  (void)state;
+  expect_text(
+      "t.shard", "leyer L(x: [A]) -> [A] { return x }\n",
+      "error[E0101]: expected an item (`dims`, `layer`, `model`, `train`, ..), found `leyer`\n"
+      "  --> t.shard:1:1\n"
+      "1 | leyer L(x: [A]) -> [A] { return x }\n"
+      "  | ^^^^^\n"
+      "  = help: did you mean `layer`?\n");
+  expect_text("t.shard", "model M {\n  parm w [A] ~ 1\n}\n",
+              "error[E0101]: expected `,` or `=`, found `w`\n"
+              "  --> t.shard:2:8\n"
+              "2 |   parm w [A] ~ 1\n"
+              "  |        ^\n"
+              "  = help: did you mean `param`?\n");
+}
+
 /* One mistake gives one message, and what follows is read. */
 static void recovers(void **state) {
   (void)state;
@@ -269,6 +287,7 @@ int main(void) {
       cmocka_unit_test(setting_values),
       cmocka_unit_test(wrong_settings),
       cmocka_unit_test(examples_are_accepted),
+      cmocka_unit_test(slips),
       cmocka_unit_test(near_names),
       cmocka_unit_test(stops_after_twenty),
   };
