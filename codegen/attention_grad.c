@@ -1,0 +1,285 @@
+/* Family attention_grad: gradients of q, k and v from y, the log-sum-exp and dy; scores are computed again.
+
+   With P = 2^(S - lse) as in attention.c and delta = row sums of y dy, for a block of keys and a block of queries:
+
+     dP = V dY^T;  dS = P (dP - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K      (dQ, dK times scale at the end)
+
+   Query blocks are the outer loop: dQ of one block and dK, dV of all keys stand in scratch. A chunk owns what it writes: a
+   head of k and v with all its groups. Where that gives too few chunks the work is done in two phases over the scores: first
+   dK and dV of a range of keys, then dQ of a range of queries. Sums run in the order of the loops, so they never change. */
+#include "attention.h"
+
+static const double LOG2_E = 1.4426950408889634;
+
+typedef struct Backward {
+  Attention a;
+  bool want_q, want_kv;
+  LLVMValueRef keys, values, dk, dv;               /* [keys][width] */
+  LLVMValueRef q, dy, dq;                          /* [query block][width] */
+  LLVMValueRef qt, dyt;                            /* per tile of queries: [width][tile queries] */
+  LLVMValueRef p, ds;                              /* [key block][query block] */
+  LLVMValueRef lse, delta;                         /* per query of the block */
+  LLVMValueRef s0, count;                          /* first query of the block, number of them */
+} Backward;
+
+static int64_t block(const Backward *b) { return b->a.p.tile[FLASH_QUERY_BLOCK]; }
+
+static void give_scratch(Backward *b) {
+  Attention *a = &b->a;
+  int64_t width = a->p.width, all = a->p.keys * width, queries = block(b), keys = a->p.tile[FLASH_KEY_BLOCK];
+  a->next_scratch = a->e->scratch;
+  b->keys = attention_scratch(a, all), b->values = attention_scratch(a, all);
+  b->dk = attention_scratch(a, all), b->dv = attention_scratch(a, all);
+  b->q = attention_scratch(a, queries * width), b->dy = attention_scratch(a, queries * width);
+  b->dq = attention_scratch(a, queries * width);
+  b->qt = attention_scratch(a, queries * width), b->dyt = attention_scratch(a, queries * width);
+  b->p = attention_scratch(a, keys * queries), b->ds = attention_scratch(a, keys * queries);
+  b->lse = attention_scratch(a, queries), b->delta = attention_scratch(a, queries);
+}
+
+/* ---- a block of queries ---- */
+
+static void transpose_tiles(Backward *b, LLVMValueRef rows, LLVMValueRef tiles) {
+  Attention *a = &b->a;
+  int64_t n = a->p.tile_queries;
+  Loop t = emit_loop(a->e, emit_i64(a->e, 0), emit_i64(a->e, block(b)), n, 0, NULL);
+  LLVMValueRef from = attention_at(a, rows, t.i, a->p.width), to = attention_at(a, tiles, t.i, a->p.width);
+  attention_transpose(a, from, a->p.width, to, n, n, a->p.width);
+  emit_loop_end(a->e, &t);
+}
+
+/* delta from the rows of y, which stand where dq will be */
+static void find_delta(Backward *b) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  LLVMValueRef zero = LLVMConstNull(a->vector);
+  Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), 1, 0, NULL);
+  Loop d = emit_loop(e, emit_i64(e, 0), emit_i64(e, a->p.width), a->p.lanes, 1, &zero);
+  LLVMValueRef at = tile_add(e, tile_times(e, q.i, a->p.width), d.i);
+  d.next[0] = emit_fma(e, attention_load(a, b->dq, at), attention_load(a, b->dy, at), d.phi[0]);
+  emit_loop_end(e, &d);
+  LLVMBuildStore(e->builder, math_across(e, OP_sum, d.phi[0]), tile_elements(e, a->f32, b->delta, q.i));
+  emit_loop_end(e, &q);
+}
+
+static void find_lse(Backward *b) { /* in units of log 2 */
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), a->p.lanes, 0, NULL);
+  Point p = attention_queries(a, tile_add(e, b->s0, q.i));
+  LLVMValueRef x = LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, LOG2_E), "");
+  if (p.mask) x = LLVMBuildSelect(e->builder, p.mask, x, LLVMConstNull(a->vector), "");
+  attention_store(a, x, b->lse, q.i);
+  emit_loop_end(e, &q);
+}
+
+static void start_block(Backward *b) {
+  Attention *a = &b->a;
+  const Flash *f = &a->f;
+  LLVMValueRef all = emit_i64(a->e, block(b));
+  attention_read(a, f->q, f->query, b->s0, f->queries, all, b->q, 1);
+  attention_read(a, f->dy, f->query, b->s0, f->queries, all, b->dy, 1);
+  attention_read(a, f->y, f->query, b->s0, f->queries, all, b->dq, 1);
+  transpose_tiles(b, b->q, b->qt);
+  transpose_tiles(b, b->dy, b->dyt);
+  find_delta(b);
+  find_lse(b);
+  attention_zero(a, b->dq, emit_i64(a->e, block(b) * a->p.width));
+}
+
+/* ---- a block of scores ---- */
+
+typedef struct Scores { /* one tile of queries against a block of keys */
+  LLVMValueRef t;       /* first query of the tile within the block */
+  LLVMValueRef k0, rows;
+} Scores;
+
+static LLVMValueRef score_at(Backward *b, const Scores *s, LLVMValueRef row, int v) {
+  Emit *e = b->a.e;
+  return tile_add(e, tile_add(e, tile_times(e, row, block(b)), s->t), emit_i64(e, v * b->a.p.lanes));
+}
+
+/* Scores to P, dP to dS, in place. */
+static void finish_scores(Backward *b, const Scores *s, int v, bool masked) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  LLVMValueRef at = tile_add(e, s->t, emit_i64(e, v * a->p.lanes));
+  Point queries = attention_queries(a, tile_add(e, b->s0, at));
+  LLVMValueRef lse = LLVMBuildFNeg(e->builder, attention_load(a, b->lse, at), "");
+  LLVMValueRef delta = attention_load(a, b->delta, at), factor = attention_splat(a, a->f.scale * LOG2_E);
+  Loop r = emit_loop(e, emit_i64(e, 0), s->rows, 1, 0, NULL);
+  LLVMValueRef here = score_at(b, s, r.i, v);
+  LLVMValueRef p = attention_exp2(e, emit_fma(e, attention_load(a, b->p, here), factor, lse));
+  if (masked) {
+    LLVMValueRef in = attention_admitted(a, &queries, tile_add(e, s->k0, r.i));
+    p = LLVMBuildSelect(e->builder, in, p, LLVMConstNull(a->vector), "");
+  }
+  LLVMValueRef ds = LLVMBuildFSub(e->builder, attention_load(a, b->ds, here), delta, "");
+  attention_store(a, p, b->p, here);
+  attention_store(a, LLVMBuildFMul(e->builder, p, ds, ""), b->ds, here);
+  emit_loop_end(e, &r);
+}
+
+static void make_scores(Backward *b, const Scores *s, LLVMValueRef all) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  const FlashPlan *p = &a->p;
+  LLVMValueRef width = emit_i64(e, a->f.width);
+  TileShape shape = {(int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries, block(b)};
+  LLVMValueRef qt = attention_at(a, b->qt, s->t, p->width), dyt = attention_at(a, b->dyt, s->t, p->width);
+  attention_product(a, shape, shape.vectors, attention_at(a, b->keys, s->k0, p->width), qt,
+                    tile_elements(e, a->f32, b->p, s->t), s->rows, width, false);
+  attention_product(a, shape, shape.vectors, attention_at(a, b->values, s->k0, p->width), dyt,
+                    tile_elements(e, a->f32, b->ds, s->t), s->rows, width, false);
+  for (int masked = 0; masked <= (a->f.mask != NO_VALUE); masked++) {
+    Branch x = emit_if(e, masked ? LLVMBuildNot(e->builder, all, "") : all);
+    for (int v = 0; v < shape.vectors; v++) finish_scores(b, s, v, masked);
+    emit_end_if(e, x);
+  }
+}
+
+static void zero_scores(Backward *b, const Scores *s) {
+  Attention *a = &b->a;
+  Loop r = emit_loop(a->e, emit_i64(a->e, 0), s->rows, 1, 0, NULL);
+  for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
+    attention_store(a, LLVMConstNull(a->vector), b->p, score_at(b, s, r.i, v));
+    attention_store(a, LLVMConstNull(a->vector), b->ds, score_at(b, s, r.i, v));
+  }
+  emit_loop_end(a->e, &r);
+}
+
+static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
+  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = tile_add(e, q0, emit_i64(e, a->p.tile_queries));
+  Scores s = {t.i, k0, LLVMBuildNSWSub(e->builder, end, k0, "")};
+  MaskFacts facts = attention_facts(a, q0, emit_min_i64(e, q1, emit_i64(e, a->f.queries)), k0, end);
+  Branch some = emit_if(e, facts.some);
+  make_scores(b, &s, facts.all);
+  emit_end_if(e, some);
+  Branch none = emit_if(e, LLVMBuildNot(e->builder, facts.some, ""));
+  zero_scores(b, &s);
+  emit_end_if(e, none);
+  emit_loop_end(e, &t);
+}
+
+/* ---- gradients ---- */
+
+static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows) {
+  Attention *a = &b->a;
+  int64_t width = a->p.width, vectors = width / a->p.lanes;
+  int r = (int)a->p.tile[FLASH_ROWS], most = vectors > 1 ? 2 : 1;
+  TileShape by_key = {r, most, block(b), 1, width, width}, by_query = {r, most, 1, block(b), width, width};
+  if (b->want_kv) {
+    attention_product(a, by_key, vectors, b->p, b->dy, attention_at(a, b->dv, k0, width), rows, b->count, true);
+    attention_product(a, by_key, vectors, b->ds, b->q, attention_at(a, b->dk, k0, width), rows, b->count, true);
+  }
+  if (b->want_q)
+    attention_product(a, by_query, vectors, b->ds, attention_at(a, b->keys, k0, width), b->dq, b->count, rows, true);
+}
+
+static void key_block(Backward *b, LLVMValueRef k0) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  LLVMValueRef end = tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]));
+  end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
+  MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
+  Branch some = emit_if(e, facts.some);
+  all_scores(b, k0, end);
+  add_gradients(b, k0, LLVMBuildNSWSub(e->builder, end, k0, ""));
+  emit_end_if(e, some);
+}
+
+static void query_block(Backward *b, LLVMValueRef i, Range keys) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  b->s0 = tile_times(e, i, block(b));
+  LLVMValueRef left = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), b->s0, "");
+  b->count = emit_min_i64(e, left, emit_i64(e, block(b)));
+  start_block(b);
+  Loop k = emit_loop(e, keys.from, keys.to, 1, 0, NULL);
+  key_block(b, tile_times(e, k.i, a->p.tile[FLASH_KEY_BLOCK]));
+  emit_loop_end(e, &k);
+  if (b->want_q) attention_write(a, a->f.dq, a->f.query, b->s0, a->f.queries, b->count, b->dq, a->f.scale);
+}
+
+/* Keys and values of blocks [keys) of the head; their gradients to 0. Returns first and number of rows. */
+static Range start_keys(Backward *b, Range keys) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  const Flash *f = &a->f;
+  int64_t width = a->p.width, each = a->p.tile[FLASH_KEY_BLOCK];
+  LLVMValueRef from = tile_times(e, keys.from, each);
+  LLVMValueRef to = emit_min_i64(e, tile_times(e, keys.to, each), emit_i64(e, a->p.keys));
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, to, from, ""), floats = tile_times(e, n, width);
+  attention_read(a, f->k, f->key, from, f->keys, n, attention_at(a, b->keys, from, width), 1);
+  attention_read(a, f->v, f->key, from, f->keys, n, attention_at(a, b->values, from, width), 1);
+  if (b->want_kv) {
+    attention_zero(a, attention_at(a, b->dk, from, width), floats);
+    attention_zero(a, attention_at(a, b->dv, from, width), floats);
+  }
+  return (Range){from, n};
+}
+
+static void head(Backward *b, LLVMValueRef shared, Range groups, Range queries, Range keys) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  a->shared = shared, a->group = groups.from;
+  Range rows = start_keys(b, keys);
+  Loop g = emit_loop(e, groups.from, groups.to, 1, 0, NULL);
+  a->group = g.i;
+  Loop q = emit_loop(e, queries.from, queries.to, 1, 0, NULL);
+  query_block(b, q.i, keys);
+  emit_loop_end(e, &q);
+  emit_loop_end(e, &g);
+  a->group = groups.from;
+  if (!b->want_kv) return;
+  LLVMValueRef dk = attention_at(a, b->dk, rows.from, a->p.width), dv = attention_at(a, b->dv, rows.from, a->p.width);
+  attention_write(a, a->f.dk, a->f.key, rows.from, a->f.keys, rows.to, dk, a->f.scale);
+  attention_write(a, a->f.dv, a->f.key, rows.from, a->f.keys, rows.to, dv, 1);
+}
+
+static Range whole(Emit *e, int64_t n) { return (Range){emit_i64(e, 0), emit_i64(e, n)}; }
+
+static void begin(Backward *b, int phase, bool want_q, bool want_kv) {
+  emit_begin_phase(b->a.e, phase);
+  b->want_q = want_q, b->want_kv = want_kv;
+  give_scratch(b);
+}
+
+static void one_phase(Backward *b) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  begin(b, 0, true, true);
+  Range heads = tile_range(e, e->chunk, a->f.shared.count, a->p.tile[FLASH_HEADS]);
+  Loop h = emit_loop(e, heads.from, heads.to, 1, 0, NULL);
+  head(b, h.i, whole(e, a->f.group.count), whole(e, a->p.query_blocks), whole(e, a->p.key_blocks));
+  emit_loop_end(e, &h);
+  emit_end_phase(e);
+}
+
+static void two_phases(Backward *b) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  int64_t key_parts = a->p.tile[FLASH_KEY_PARTS], parts = a->p.tile[FLASH_PARTS];
+  begin(b, 0, false, true);
+  LLVMValueRef n = emit_i64(e, key_parts);
+  Range keys = tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.key_blocks, key_parts);
+  head(b, LLVMBuildUDiv(e->builder, e->chunk, n, ""), whole(e, a->f.group.count), whole(e, a->p.query_blocks), keys);
+  emit_end_phase(e);
+  begin(b, 1, true, false);
+  n = emit_i64(e, parts);
+  Range queries = tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.query_blocks, parts);
+  LLVMValueRef h = LLVMBuildUDiv(e->builder, e->chunk, n, ""), groups = emit_i64(e, a->f.group.count);
+  LLVMValueRef g = LLVMBuildURem(e->builder, h, groups, "");
+  head(b, LLVMBuildUDiv(e->builder, h, groups, ""), (Range){g, tile_add(e, g, emit_i64(e, 1))}, queries,
+       whole(e, a->p.key_blocks));
+  emit_end_phase(e);
+}
+
+void attention_grad_emit(Emit *e) {
+  Backward b = {.a = attention_new(e)};
+  if (b.a.p.phases > 1) two_phases(&b);
+  else one_phase(&b);
+}

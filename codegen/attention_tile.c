@@ -1,0 +1,167 @@
+/* Register tiles of attention: all operands stand in scratch as f32, padded to whole tiles, so one shape per product is
+   enough. The inner loop is that of the contract family: b's vectors, then per row one element of a, spread. */
+#include "attention.h"
+
+enum { UNROLL = 4 };
+
+LLVMValueRef attention_scratch(Attention *a, int64_t floats) {
+  LLVMValueRef at = a->next_scratch;
+  a->next_scratch = tile_elements(a->e, a->f32, at, emit_i64(a->e, floats));
+  return at;
+}
+
+LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int64_t row_floats) {
+  return tile_elements(a->e, a->f32, base, tile_times(a->e, row, row_floats));
+}
+
+LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset) {
+  LLVMValueRef x = LLVMBuildLoad2(a->e->builder, a->vector, tile_elements(a->e, a->f32, base, offset), "");
+  LLVMSetAlignment(x, 4);
+  return x;
+}
+
+void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
+  LLVMSetAlignment(LLVMBuildStore(a->e->builder, x, tile_elements(a->e, a->f32, base, offset)), 4);
+}
+
+void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats) {
+  Loop i = emit_loop(a->e, emit_i64(a->e, 0), floats, a->p.lanes, 0, NULL);
+  attention_store(a, LLVMConstNull(a->vector), base, i.i);
+  emit_loop_end(a->e, &i);
+}
+
+/* ---- one tile ---- */
+
+typedef struct TileBuild {
+  Attention *a;
+  TileShape s;
+  int n;
+  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, pointers into A and B */
+} TileBuild;
+
+static LLVMValueRef offset_of(TileBuild *t, LLVMValueRef base, int64_t floats) {
+  return tile_elements(t->a->e, t->a->f32, base, emit_i64(t->a->e, floats));
+}
+
+static void step(TileBuild *t, LLVMValueRef pa, LLVMValueRef pb, int i) {
+  Attention *a = t->a;
+  Emit *e = a->e;
+  LLVMValueRef b[8];
+  for (int v = 0; v < t->s.vectors; v++)
+    b[v] = attention_load(a, pb, emit_i64(e, i * t->s.b_step + v * a->p.lanes));
+  for (int r = 0; r < t->s.rows; r++) {
+    LLVMValueRef x = LLVMBuildLoad2(e->builder, a->f32, offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
+    x = emit_splat(e, x, a->p.lanes);
+    for (int v = 0; v < t->s.vectors; v++) {
+      LLVMValueRef *acc = &t->value[r * t->s.vectors + v];
+      *acc = emit_fma(e, x, b[v], *acc);
+    }
+  }
+}
+
+static void run_steps(TileBuild *t, LLVMValueRef from, LLVMValueRef to, int unroll) {
+  Loop l = emit_loop(t->a->e, from, to, unroll, t->n + 2, t->value);
+  for (int i = 0; i < t->n; i++) t->value[i] = l.phi[i];
+  for (int i = 0; i < unroll; i++) step(t, l.phi[t->n], l.phi[t->n + 1], i);
+  for (int i = 0; i < t->n; i++) l.next[i] = t->value[i];
+  l.next[t->n] = offset_of(t, l.phi[t->n], unroll * t->s.a_step);
+  l.next[t->n + 1] = offset_of(t, l.phi[t->n + 1], unroll * t->s.b_step);
+  emit_loop_end(t->a->e, &l);
+  for (int i = 0; i < t->n + 2; i++) t->value[i] = l.phi[i];
+}
+
+enum { TILE_A, TILE_B, TILE_C, TILE_N, TILE_MORE, TILE_ARGS };
+
+static LLVMTypeRef tile_type(Attention *a) {
+  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->i64, a->i64};
+  return LLVMFunctionType(LLVMVoidTypeInContext(a->e->context), t, TILE_ARGS, 0);
+}
+
+static LLVMValueRef sum_offset(TileBuild *t, int i) {
+  return emit_i64(t->a->e, i / t->s.vectors * t->s.c_row + i % t->s.vectors * t->a->p.lanes);
+}
+
+static void start(TileBuild *t, LLVMValueRef f) {
+  Emit *e = t->a->e;
+  LLVMValueRef zero = LLVMConstNull(t->a->vector), old[LOOP_CARRIED];
+  LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntNE, LLVMGetParam(f, TILE_MORE), emit_i64(e, 0), "");
+  Branch b = emit_if(e, more);
+  for (int i = 0; i < t->n; i++) old[i] = attention_load(t->a, LLVMGetParam(f, TILE_C), sum_offset(t, i));
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
+  emit_end_if(e, b);
+  for (int i = 0; i < t->n; i++) {
+    t->value[i] = LLVMBuildPhi(e->builder, t->a->vector, "sum");
+    LLVMAddIncoming(t->value[i], &zero, &entry, 1);
+    LLVMAddIncoming(t->value[i], &old[i], &then, 1);
+  }
+  t->value[t->n] = LLVMGetParam(f, TILE_A), t->value[t->n + 1] = LLVMGetParam(f, TILE_B);
+}
+
+static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
+  Emit *e = a->e;
+  TileBuild t = {.a = a, .s = s, .n = s.rows * s.vectors};
+  if (t.n + 2 > LOOP_CARRIED) bug("a tile of %d accumulators", t.n);
+  Aside x = tile_aside(e, arena_printf(e->arena, "tile%d", serial), tile_type(a));
+  start(&t, x.function);
+  LLVMValueRef n = LLVMGetParam(x.function, TILE_N);
+  LLVMValueRef most = LLVMBuildAnd(e->builder, n, emit_i64(e, -UNROLL), "");
+  run_steps(&t, emit_i64(e, 0), most, UNROLL);
+  run_steps(&t, most, n, 1);
+  for (int i = 0; i < t.n; i++) attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
+  tile_aside_end(e, &x);
+  return x.function;
+}
+
+static bool same_shape(const TileShape *a, const TileShape *b) {
+  return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row && a->a_step == b->a_step &&
+         a->b_step == b->b_step && a->c_row == b->c_row;
+}
+
+static LLVMValueRef tile_function(Attention *a, TileShape s) {
+  int serial = 0;
+  for (TileCode *t = a->tiles; t; t = t->next, serial++)
+    if (same_shape(&t->shape, &s)) return t->function;
+  TileCode *t = ARENA_NEW(a->e->arena, TileCode);
+  *t = (TileCode){a->tiles, s, build_tile(a, s, serial)};
+  a->tiles = t;
+  return t->function;
+}
+
+/* One column of tiles, vectors v .. v + s.vectors - 1. */
+static void product_column(Attention *a, TileShape s, int64_t v, LLVMValueRef A, LLVMValueRef B, LLVMValueRef C,
+                           LLVMValueRef rows, LLVMValueRef n, bool more) {
+  Emit *e = a->e;
+  LLVMValueRef f = tile_function(a, s), at = emit_i64(e, v * a->p.lanes);
+  Loop r = emit_loop(e, emit_i64(e, 0), rows, s.rows, 0, NULL);
+  LLVMValueRef c = tile_elements(e, a->f32, attention_at(a, C, r.i, s.c_row), at);
+  LLVMValueRef args[] = {attention_at(a, A, r.i, s.a_row), tile_elements(e, a->f32, B, at), c, n, emit_i64(e, more)};
+  LLVMBuildCall2(e->builder, tile_type(a), f, args, TILE_ARGS, "");
+  emit_loop_end(e, &r);
+}
+
+void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B, LLVMValueRef C,
+                       LLVMValueRef rows, LLVMValueRef n, bool more) {
+  for (int64_t v = 0; v < vectors; v += s.vectors) {
+    if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
+    product_column(a, s, v, A, B, C, rows, n, more);
+  }
+}
+
+/* ---- transpose ---- */
+
+void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst, int64_t to_row, int64_t rows,
+                         int64_t columns) {
+  Emit *e = a->e;
+  LLVMValueRef x[64], zero = emit_i64(e, 0);
+  int lanes = a->p.lanes;
+  Loop r = emit_loop(e, zero, emit_i64(e, rows), lanes, 0, NULL);
+  Loop c = emit_loop(e, zero, emit_i64(e, columns), lanes, 0, NULL);
+  LLVMValueRef from = tile_add(e, tile_times(e, r.i, from_row), c.i);
+  LLVMValueRef to = tile_add(e, tile_times(e, c.i, to_row), r.i);
+  for (int i = 0; i < lanes; i++) x[i] = attention_load(a, src, tile_add(e, from, emit_i64(e, i * from_row)));
+  tile_transpose(e, x, lanes);
+  for (int i = 0; i < lanes; i++) attention_store(a, x[i], dst, tile_add(e, to, emit_i64(e, i * to_row)));
+  emit_loop_end(e, &c);
+  emit_loop_end(e, &r);
+}
