@@ -1,0 +1,145 @@
+/* The interpreter in bytes: right placements give the numbers of the mathematics, wrong ones are
+ * found. */
+#include "common.h"
+#include <math.h>
+
+static const char kernels[] =
+    "shardc-ir 1\nmodel T\nafter memory\nparam @p : f32[A:4]\nparam @s : f32[L:3, A:4]\noutput @y "
+    ": f32[A:4]\n"
+    "output @z : f32[L:3, A:4]\n"
+    "kernel @exp(%0 : f32[A:4]) {workspace = 16} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+    "kernel @add(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n";
+
+/* What the broken ones say must hold one of the words. NULL: right. */
+static void check(const char *lines, const char *complaint, const double *want) {
+  Ctx *c = ctx_new();
+  Module *m = module_of(c, arena_printf(c->arena, "%s%s", kernels, lines));
+  if (!m) fail_msg("%s\n%s", lines, reported(c));
+  bool fine = ir_verify(m);
+  if (!complaint && !fine) fail_msg("%s\n%s", lines, reported(c));
+  Interp *in = interp_new(m, c->arena);
+  interp_set(in, "p", (double[]){0, 1, 2, 3});
+  interp_set(in, "s", (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  fine = interp_run_placed(in, "e");
+  if (complaint) {
+    if (fine) fail_msg("not noticed: %s\n%s", complaint, lines);
+    if (!strstr(interp_error(in), complaint))
+      fail_msg("expected `%s`, got: %s", complaint, interp_error(in));
+  } else {
+    if (!fine) fail_msg("%s\n%s", interp_error(in), lines);
+    for (int i = 0; i < 4; i++) assert_true(interp_get(in, "y")->at[i] == (float)want[i]);
+  }
+  ctx_free(c);
+}
+
+static void kernels_in_a_row(void **state) {
+  (void)state;
+  double want[] = {exp((float)exp(0)), exp((float)exp(1)), exp((float)exp(2)), exp((float)exp(3))};
+  check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @exp, %0 {work_at = 16} : f32[A:4] {0: at(frame + 0)}\n"
+        "%2 = kernel @exp, %1 {work_at = 16} : f32[A:4] {0: inplace(%1) at(frame + 0)}\nstore @y, "
+        "%2\n}\n",
+        NULL, want);
+  check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @exp, %0 {work_at = 16} : f32[A:4] {0: at(frame + 0)}\n"
+        "%2 = kernel @exp, %1 {work_at = 0} : f32[A:4] {0: at(frame + 32)}\nstore @y, %2\n}\n",
+        "reads bytes that are another value's", NULL); /* the workspace lies on the operand */
+  check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @exp, %0 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\n"
+        "%2 = kernel @exp, %1 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\nstore @y, %2\n}\n",
+        "reads bytes that are another value's", NULL); /* in place, but it is not said */
+  check("entry @e {frame = 20} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 8)}\nstore @y, %1\n}\n",
+        "outside of its memory", NULL);
+  check("entry @e {frame = 20} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @exp, %0 {work_at = 16} : f32[A:4] {0: at(frame + 0)}\nstore @y, %1\n}\n",
+        "workspace outside", NULL);
+}
+
+static void globals(void **state) {
+  (void)state;
+  check("entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(global @y + 0)}\nstore @y, %1\n}\n",
+        NULL, (double[]){0, 2, 4, 6});
+  check("entry @e {frame = 16} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 0)}\nstore @p, %1\n"
+        "%2 = kernel @add, %0, %1 : f32[A:4] {0: at(global @y + 0)}\nstore @y, %2\n}\n",
+        "reads bytes that are another value's", NULL); /* @p is overwritten too early */
+  check("entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(global @y + 0)}\n}\n",
+        "does not hold its value", NULL); /* @y is written without a store */
+  check("entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = slice[A -> B] %0 {at = 1} : f32[B:3] {0: at(global @p + 4)}\n}\n",
+        "is no view", NULL);
+}
+
+static const char add_slice[] =
+    "body @b(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}, %2 : f32[A:4] {at(arg 2 + "
+    "0)}) {frame = 16} {\n"
+    "%3 = kernel @add, %2, %2 : f32[A:4] {0: at(frame + 0)}\n"
+    "%4 = kernel @add, %1, %3 : f32[A:4] {0: at(result 0 + 0)}\nreturn %4\n}\n";
+
+static void loops(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  const char *entry = "entry @e {frame = 48} {\n%%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+                      "%%1 = load @s : f32[L:3, A:4] {0: at(global @s + 0)}\n"
+                      "%%2 = loop[L] @b, %%0, %%1 {carry = 1, invariant = 0, trip = 3, work_at = "
+                      "%d, slots = [%d]} : "
+                      "f32[A:4] {0: at(frame + 0)}\nstore @y, %%2\n}\n";
+  const double want[] = {30, 37, 44, 51}; /* p + 2 * sum of s */
+  check(arena_printf(a, "%s%s", add_slice, arena_printf(a, entry, 16, 32)), NULL, want);
+  check(arena_printf(a, "%s%s", add_slice, arena_printf(a, entry, 16, 0)), "another value's", NULL);
+  check(arena_printf(a, "%s%s", add_slice, arena_printf(a, entry, 32, 32)), "another value's",
+        NULL);
+  check(arena_printf(a, "%s%s", add_slice, arena_printf(a, entry, 40, 16)), "body's frame outside",
+        NULL);
+  arena_free(a);
+}
+
+/* The body returns what it was given, to be stacked: the carried buffers are the slices. */
+static void saved_slices(void **state) {
+  (void)state;
+  const char *reverses[] = {"", "reverse = 1, "};
+  Arena *a = arena_new();
+  for (int i = 0; i < 2; i++)
+    check(arena_printf(
+              a,
+              "body @b(%%0 : i32[] {at(arg 0 + 0)}, %%1 : f32[A:4] {at(arg 1 + 0)}, %%2 : f32[A:4] "
+              "{at(arg 2 + 0)}) {\n"
+              "%%3 = kernel @add, %%1, %%2 : f32[A:4] {0: at(result 0 + 0)}\nreturn %%3, %%1\n}\n"
+              "entry @e {frame = 64} {\n%%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+              "%%1 = load @s : f32[L:3, A:4] {0: at(global @s + 0)}\n"
+              "%%2, %%3 = loop[L] @b, %%0, %%1 {carry = 1, invariant = 0, trip = 3, %swork_at = 0, "
+              "slots = [-1]} : "
+              "f32[A:4], f32[L:3, A:4] {0: at(frame + 0)} {1: at(frame + 16)}\nstore @y, "
+              "%%2\nstore @z, %%3\n}\n",
+              reverses[i]),
+          NULL, (double[]){15, 19, 23, 27});
+  arena_free(a);
+}
+
+/* The body updates its argument: one buffer, which the operand is copied into. */
+static void updated_in_place(void **state) {
+  (void)state;
+  check("body @b(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}, %2 : f32[A:4] {at(arg "
+        "2 + 0)}) {\n"
+        "%3 = kernel @add, %1, %2 : f32[A:4] {0: inplace(%1) at(arg 1 + 0)}\nreturn %3\n}\n"
+        "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+        "%1 = load @s : f32[L:3, A:4] {0: at(global @s + 0)}\n"
+        "%2 = loop[L] @b, %0, %1 {carry = 1, invariant = 0, trip = 3, slots = [-1]} : f32[A:4] {0: "
+        "at(frame + 0)}\n"
+        "store @y, %2\n}\n",
+        NULL, (double[]){15, 19, 23, 27});
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(kernels_in_a_row),
+      cmocka_unit_test(globals),
+      cmocka_unit_test(loops),
+      cmocka_unit_test(saved_slices),
+      cmocka_unit_test(updated_in_place),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
