@@ -1,5 +1,6 @@
-/* Writing ops: constants appear where numbers meet tensors, values of outer functions become arguments of loop bodies when
-   they are used there, stacked parameters come in as one slice per round. */
+/* Writing ops: constants appear where numbers meet tensors, values of outer functions become
+   arguments of loop bodies when they are used there, stacked parameters come in as one slice per
+   round. */
 #include "frontend/emit.h"
 #include "frontend/lower_build.h"
 #include <string.h>
@@ -79,7 +80,8 @@ static ValueId param_in(Eval *e, Frame *f, const Param *p) {
     if (!g) bug("parameter %s has no global", p->path);
     return load_global(e, g, here(e));
   }
-  if ((uint32_t)p->lead.n < f->stack->depth) return bring(e, f, f->parent, param_in(e, f->parent, p));
+  if ((uint32_t)p->lead.n < f->stack->depth)
+    return bring(e, f, f->parent, param_in(e, f->parent, p));
   ValueId id = find_stacked(f, p->path);
   return id != NO_VALUE ? id : add_stacked(e, f, p->path, param_in(e, f->parent, p));
 }
@@ -90,7 +92,8 @@ static Global *input_global(Eval *e, const Val *v) {
   if (e->mode == MODE_LOGITS) name = intern_printf(m->ctx->names, "logits.%s", name);
   Global *g = module_global(m, name);
   if (g) return g;
-  g = module_add_global(m, GLOBAL_INPUT, name, lower_type(e, elem_of(v), &v->dims), build_loc(e->build, v->input->span));
+  g = module_add_global(m, GLOBAL_INPUT, name, lower_type(e, elem_of(v), &v->dims),
+                        build_loc(e->build, v->input->span));
   g->of = v->of;
   return g;
 }
@@ -100,7 +103,9 @@ static ValueId rounds_in(Eval *e, Frame *f, const Val *v) {
   if (!f->parent) bug("a value per round is used outside of its stack");
   if (f->stack != v->rounds) return bring(e, f, f->parent, rounds_in(e, f->parent, v));
   ValueId id = find_stacked(f, v->items);
-  return id != NO_VALUE ? id : add_stacked(e, f, v->items, emit_rounds(e->build->m, f->parent->fn, v, here(e)));
+  return id != NO_VALUE
+             ? id
+             : add_stacked(e, f, v->items, emit_rounds(e->build->m, f->parent->fn, v, here(e)));
 }
 
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc) {
@@ -150,17 +155,21 @@ static Elem data_elem(OpCode code, int nin, const Val *const *in) {
 }
 
 static Group group_of(const AxisGroup *g) {
-  return g->arrow ? group_map(g->from.n, g->from.at, g->to.n, g->to.at) : group_dims(g->from.n, g->from.at);
+  return g->arrow ? group_map(g->from.n, g->from.at, g->to.n, g->to.at)
+                  : group_dims(g->from.n, g->from.at);
 }
 
-Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups) {
+Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups,
+             const AxisGroup *groups) {
   ValueId ids[ARGS_MAX];
   Type types[MAX_RESULTS];
   if (!e->build) return NULL;
   Elem data = data_elem(code, nin, in);
-  for (int i = 0; i < nin; i++) ids[i] = use(e, in[i], in[i]->kind == VAL_NUMBER ? data : elem_of(in[i]));
+  for (int i = 0; i < nin; i++)
+    ids[i] = use(e, in[i], in[i]->kind == VAL_NUMBER ? data : elem_of(in[i]));
   for (int i = 0; i < nout; i++) types[i] = lower_type(e, elem_of(&outs[i]), &outs[i].dims);
-  Op *op = fn_op(e->build->m, e->build->frame->fn, code, (uint32_t)nin, ids, (uint32_t)nout, types, here(e));
+  Op *op = fn_op(e->build->m, e->build->frame->fn, code, (uint32_t)nin, ids, (uint32_t)nout, types,
+                 here(e));
   for (int i = 0; i < ngroups; i++) op_add_group(e->build->m, op, group_of(&groups[i]));
   for (int i = 0; i < nout; i++) settle(e, &outs[i], op->out + (ValueId)i);
   return op;
@@ -216,27 +225,34 @@ static ValueId random_base(Eval *e, int64_t elements) {
   int n = 0;
   for (Frame *f = e->build->frame; f->parent && n <= MAX_RANK; f = f->parent) chain[n++] = f;
   while (n-- > 0) {
-    ValueId round = ir_cast(m, fn, bring(e, e->build->frame, chain[n], chain[n]->counter), ELEM_i64, here(e));
+    ValueId round =
+        ir_cast(m, fn, bring(e, e->build->frame, chain[n], chain[n]->counter), ELEM_i64, here(e));
     ValueId trip = ir_const(m, fn, ELEM_i64, (double)chain[n]->trip, here(e));
-    at = at == NO_VALUE ? round : ir_binary(m, fn, OP_add, ir_binary(m, fn, OP_mul, at, trip, here(e)), round, here(e));
+    at = at == NO_VALUE ? round
+                        : ir_binary(m, fn, OP_add, ir_binary(m, fn, OP_mul, at, trip, here(e)),
+                                    round, here(e));
   }
   if (at == NO_VALUE) return ir_const(m, fn, ELEM_i64, 0, here(e));
-  return ir_binary(m, fn, OP_mul, at, ir_const(m, fn, ELEM_i64, (double)elements, here(e)), here(e));
+  return ir_binary(m, fn, OP_mul, at, ir_const(m, fn, ELEM_i64, (double)elements, here(e)),
+                   here(e));
 }
 
 void lower_rand(Eval *e, Val *out) {
   if (!e->build) return;
   Build *b = e->build;
   Type t = lower_type(e, ELEM_f32, &out->dims);
-  ValueId in[] = {load_scalar(e, "seed", ELEM_i64), load_scalar(e, "step", ELEM_i32), random_base(e, type_count(&t))};
+  ValueId in[] = {load_scalar(e, "seed", ELEM_i64), load_scalar(e, "step", ELEM_i32),
+                  random_base(e, type_count(&t))};
   Str path = arena_printf(e->arena, "%srand.%u", e->self ? e->self->path : "", b->rands++);
   settle(e, out, emit_rand_op(b->m, b->frame->fn, in, &t, path, here(e)));
 }
 
-ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path, Loc loc) {
+ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
+                     Loc loc) {
   Str dims[MAX_RANK];
   int64_t strides[MAX_RANK], stride = 1;
-  for (int i = t->rank; i-- > 0;) dims[i] = t->axis[i].dim, strides[i] = stride, stride *= t->axis[i].size;
+  for (int i = t->rank; i-- > 0;)
+    dims[i] = t->axis[i].dim, strides[i] = stride, stride *= t->axis[i].size;
   Op *op = fn_op(m, fn, OP_rand, 3, in, 1, t, loc);
   op_add_group(m, op, group_dims(t->rank, dims));
   attr_set_int(m, &op->attrs, ATTR_key, random_key(path));
@@ -267,7 +283,8 @@ static Str body_name(Eval *e, const Stack *k) {
   Module *m = e->build->m;
   Str path = k->body[0]->path;
   size_t n = strlen(path);
-  const char *star = n >= 3 ? strstr(path + (n >= 5 && path[n - 2] != '*' ? n - 5 : n - 3), ".*.") : NULL;
+  const char *star =
+      n >= 3 ? strstr(path + (n >= 5 && path[n - 2] != '*' ? n - 5 : n - 3), ".*.") : NULL;
   if (star) n = (size_t)(star - path);
   Str base = intern_printf(m->ctx->names, "%.*s.%s", (int)n, path, words[e->mode]), name = base;
   for (int i = 1; module_fn(m, name); i++) name = intern_printf(m->ctx->names, "%s.%d", base, i);
@@ -300,7 +317,8 @@ static void order_args(Eval *e, Frame *f) {
   fn->args.n = 0;
   vec_push(e->arena, fn->args, f->counter);
   vec_push(e->arena, fn->args, carried);
-  for (uint32_t i = 0; i < f->captures.n; i++) vec_push(e->arena, fn->args, f->captures.at[i].inner);
+  for (uint32_t i = 0; i < f->captures.n; i++)
+    vec_push(e->arena, fn->args, f->captures.at[i].inner);
   for (uint32_t i = 0; i < f->stacked.n; i++) vec_push(e->arena, fn->args, f->stacked.at[i].inner);
   for (uint32_t i = 0; i < fn->args.n; i++) fn->values.at[fn->args.at[i]].result = i;
 }

@@ -1,14 +1,17 @@
-/* The pen of the evaluator: writes what it decided into the IR. Every function does nothing when only checking. Values of
-   an outer function are brought into the body of a loop when they are used there. */
+/* The pen of the evaluator: writes what it decided into the IR. Every function does nothing when
+   only checking. Values of an outer function are brought into the body of a loop when they are used
+   there. */
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 #include "frontend/sema.h"
 
-/* Appends an op with results outs[0 .. nout - 1], whose kinds and dims are set already; sets their ids. Operands that are
-   plain numbers become constants of the element type of the others. NULL when only checking; else for setting attributes,
-   valid until the next op. */
-Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups, const AxisGroup *groups);
-Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d); /* one operand, one group */
+/* Appends an op with results outs[0 .. nout - 1], whose kinds and dims are set already; sets their
+   ids. Operands that are plain numbers become constants of the element type of the others. NULL
+   when only checking; else for setting attributes, valid until the next op. */
+Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups,
+             const AxisGroup *groups);
+Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a,
+               const Dims *d); /* one operand, one group */
 void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to);
 void lower_iota(Eval *e, Val *out, Str dim);
 void lower_rand(Eval *e, Val *out);

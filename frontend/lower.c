@@ -1,8 +1,8 @@
 /* From files to a module: choose, check, then walk the model once per entry with a pen in hand.
 
-   The model is walked first without writing, with every size fixed; only if nothing is wrong is it written, as `init` (from
-   the parameters' initial values), `step` (with dropout), `eval` (without) and `logits` (one sample, what `output` names).
-   Gradients and updates are added by passes. */
+   The model is walked first without writing, with every size fixed; only if nothing is wrong is it
+   written, as `init` (from the parameters' initial values), `step` (with dropout), `eval` (without)
+   and `logits` (one sample, what `output` names). Gradients and updates are added by passes. */
 #include "frontend/lower.h"
 #include "frontend/emit.h"
 #include "frontend/lower_build.h"
@@ -34,8 +34,10 @@ static const uint32_t *write_sources(Module *m, const World *w) {
 static void write_dims(Module *m, Sizes *s) {
   for (uint32_t i = 0; i < s->n; i++) {
     if (s->dim[i].decl->std) continue;
-    int64_t size = size_of(s, s->dim[i].decl->name), stored = stored_size_of(s, s->dim[i].decl->name);
-    vec_push(m->arena, m->dims, (Dim){s->dim[i].decl->name, size > 0 ? size : 0, stored > 0 ? stored : 0});
+    int64_t size = size_of(s, s->dim[i].decl->name),
+            stored = stored_size_of(s, s->dim[i].decl->name);
+    vec_push(m->arena, m->dims,
+             (Dim){s->dim[i].decl->name, size > 0 ? size : 0, stored > 0 ? stored : 0});
   }
 }
 
@@ -44,7 +46,8 @@ static void write_params(Build *b, Eval *e) {
     const Param *p = e->params.at[i];
     Dims all = p->lead;
     for (int k = 0; k < p->dims.n; k++) dims_add(&all, p->dims.at[k]);
-    Global *g = module_add_global(b->m, GLOBAL_PARAM, p->path, lower_type(e, ELEM_f32, &all), build_loc(b, p->span));
+    Global *g = module_add_global(b->m, GLOBAL_PARAM, p->path, lower_type(e, ELEM_f32, &all),
+                                  build_loc(b, p->span));
     g->decay = !p->nodecay, g->frozen = p->frozen;
   }
 }
@@ -60,12 +63,14 @@ static Frame *begin_entry(Build *b, const char *name) {
 
 static void store_output(Build *b, Eval *e, Str name, const Val *v, Span at) {
   ValueId id = emit_use(e, v);
-  Global *g = module_add_global(b->m, GLOBAL_OUTPUT, name, *value_type(b->frame->fn, id), build_loc(b, at));
+  Global *g =
+      module_add_global(b->m, GLOBAL_OUTPUT, name, *value_type(b->frame->fn, id), build_loc(b, at));
   ir_store(b->m, b->frame->fn, g, id, build_loc(b, at));
 }
 
 /* loss + every aux */
-static void entry_of_loss(Build *b, World *w, Sizes *s, const AstItem *model, Mode mode, const char *name, const char *output) {
+static void entry_of_loss(Build *b, World *w, Sizes *s, const AstItem *model, Mode mode,
+                          const char *name, const char *output) {
   Eval *e = eval_new(w, s, mode, b);
   Frame *f = begin_entry(b, name);
   eval_model(e, model);
@@ -94,13 +99,18 @@ static void entry_of_outputs(Build *b, World *w, Sizes *s, const AstItem *model)
 static void add_inputs(Build *b, Eval *checked) {
   for (uint32_t i = 0; i < checked->inputs.n; i++) {
     const Input *in = checked->inputs.at[i];
-    Elem elem = in->type.kind == VAL_FLOAT ? ELEM_f32 : in->type.kind == VAL_BOOL ? ELEM_bool : ELEM_i32;
-    Global *g = module_add_global(b->m, GLOBAL_INPUT, in->name, lower_type(checked, elem, &in->type.dims), build_loc(b, in->span));
+    Elem elem = in->type.kind == VAL_FLOAT  ? ELEM_f32
+                : in->type.kind == VAL_BOOL ? ELEM_bool
+                                            : ELEM_i32;
+    Global *g =
+        module_add_global(b->m, GLOBAL_INPUT, in->name, lower_type(checked, elem, &in->type.dims),
+                          build_loc(b, in->span));
     g->of = in->type.of;
   }
 }
 
-static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Sizes *s, Eval *checked) {
+static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Sizes *s,
+                            Eval *checked) {
   Module *m = module_new(w->ctx);
   Build b = {.m = m, .files = write_sources(m, w)};
   m->model = c->model->name;
@@ -134,7 +144,8 @@ static bool bad_item(const World *w) {
 }
 
 static void no_train(World *w, const Choice *c) {
-  Report *r = world_error(w, "E0603", c->model->span, "no train block for model `%s`", c->model->name);
+  Report *r =
+      world_error(w, "E0603", c->model->span, "no train block for model `%s`", c->model->name);
   diag_help(r, "add `train NAME for %s { batch 8; steps 100; optim adamw; ... }`", c->model->name);
 }
 
@@ -147,6 +158,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   check_command_line(w, o);
   Sizes *s = choice_sizes(w, &choice);
   give_command_line(w, s, o);
+  sizes_compute(s);
   if (diag_errors(c->diag)) return NULL;
   Eval *e = eval_new(w, s, MODE_CHECK, NULL);
   e->sized = e->compile = true;

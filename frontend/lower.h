@@ -1,19 +1,21 @@
-/* From a file to IR: what the driver calls. Names, dims, settings are checked first; lowering itself cannot fail. */
+/* From a file to IR: what the driver calls. Names, dims, settings are checked first; lowering
+ * itself cannot fail. */
 #ifndef SHARDC_LOWER_H
 #define SHARDC_LOWER_H
 #include "ir/ir.h"
 
 typedef struct LowerOptions {
-  const char *path;                /* FILE */
-  const char *model, *train, *plan; /* names given on the command line, NULL: by the rules of the language */
-  const char *const *dims;         /* "Embed=64": sizes given on the command line, the last one wins */
+  const char *path; /* FILE */
+  const char *model, *train,
+      *plan;               /* names given on the command line, NULL: by the rules of the language */
+  const char *const *dims; /* "Embed=64": sizes given on the command line, the last one wins */
   uint32_t ndims;
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
 } LowerOptions;
 
-/* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower". NULL: diagnostics with
-   errors were given, or FILE cannot be read (then there are none). */
+/* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".
+   NULL: diagnostics with errors were given, or FILE cannot be read (then there are none). */
 Module *lower_program(Ctx *c, const LowerOptions *o);
 
 typedef struct CheckedModel {
@@ -26,7 +28,7 @@ typedef struct CheckResult {
   VEC(CheckedModel) models;
 } CheckResult;
 
-/* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot be read. Mistakes are in
-   the diagnostics. `out` may be NULL. */
+/* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot
+   be read. Mistakes are in the diagnostics. `out` may be NULL. */
 bool check_program(Ctx *c, const char *path, CheckResult *out);
 #endif

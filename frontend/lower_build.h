@@ -1,5 +1,5 @@
-/* Inside of lowering: functions under construction. A frame is the entry or the body of a loop; a body learns its arguments
-   while it is written, from what it uses. */
+/* Inside of lowering: functions under construction. A frame is the entry or the body of a loop; a
+   body learns its arguments while it is written, from what it uses. */
 #ifndef SHARDC_LOWER_BUILD_H
 #define SHARDC_LOWER_BUILD_H
 #include "frontend/lower.h"
@@ -44,28 +44,30 @@ Loc build_loc(const Build *b, Span s);
 Type lower_type(Eval *e, Elem elem, const Dims *d);
 ValueId emit_use(Eval *e, const Val *v); /* its id in the function that is being written */
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc);
-ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path, Loc loc);
+ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
+                     Loc loc);
 uint32_t random_key(const char *path); /* FNV-1a, 32 bits */
 
 /* ---- what is chosen for a program (lower_choose.c) ---- */
 typedef struct Choice {
-  const Decl *model;     /* a model or variant */
-  const AstItem *base;   /* the model's item */
-  const AstItem *variant; /* or NULL */
+  const Decl *model;        /* a model or variant */
+  const AstItem *base;      /* the model's item */
+  const AstItem *variant;   /* or NULL */
   const Decl *train, *plan; /* or NULL */
 } Choice;
 
 bool choose_program(World *w, const LowerOptions *o, Choice *out);
-bool choose_for_model(World *w, const Decl *model, Choice *out); /* its base and its train block; false: E0603 or a wrong base */
+bool choose_for_model(World *w, const Decl *model,
+                      Choice *out); /* its base and its train block; false: E0603 or a wrong base */
 Sizes *choice_sizes(World *w, const Choice *c);
 void give_command_line(World *w, Sizes *s, const LowerOptions *o);
 
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */
-void check_data(Eval *e, const Choice *c);                       /* E0604 */
-void check_weights(Eval *e, const AstItem *weights);             /* E0502, E0503 */
-void check_plan(Eval *e, const Choice *c, const AstItem *plan);  /* E0701 .. E0709 */
-void check_built(Eval *e, const Choice *c);                      /* E0901: settings whose pass is not built yet */
-bool check_command_line(World *w, const LowerOptions *o);         /* E0601, E0602 of --set */
+void check_data(Eval *e, const Choice *c);                      /* E0604 */
+void check_weights(Eval *e, const AstItem *weights);            /* E0502, E0503 */
+void check_plan(Eval *e, const Choice *c, const AstItem *plan); /* E0701 .. E0709 */
+void check_built(Eval *e, const Choice *c); /* E0901: settings whose pass is not built yet */
+bool check_command_line(World *w, const LowerOptions *o); /* E0601, E0602 of --set */
 void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o);
 void write_data(Module *m, Eval *e, const Choice *c);
 

@@ -1,5 +1,6 @@
-/* Which model, train block and plan are meant when the command line does not say (the rules of the language), and the sizes
-   that follow: from the file, the variant, the train block, the command line. */
+/* Which model, train block and plan are meant when the command line does not say (the rules of the
+   language), and the sizes that follow: from the file, the variant, the train block, the command
+   line. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static Decls all_of(World *w, Space s, bool own, bool models_only) {
   Decls r = {0};
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, s, &at));)
-    if ((!own || d->span.file == w->top) && (!models_only || d->item->kind == ITEM_MODEL)) vec_push(w->ctx->arena, r, d);
+    if ((!own || d->span.file == w->top) && (!models_only || d->item->kind == ITEM_MODEL))
+      vec_push(w->ctx->arena, r, d);
   return r;
 }
 
@@ -37,7 +39,8 @@ static const Decl *model_for(World *w, const Decl *block) {
   const Decl *d = world_find(w, SPACE_MODEL, block->item->base.text, false);
   if (d) return d;
   const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
-  Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`", block->item->base.text);
+  Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
+                          block->item->base.text);
   if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
   return NULL;
 }
@@ -50,9 +53,11 @@ static const Decl *only_model(World *w) {
   Decls any = all_of(w, SPACE_MODEL, false, true);
   if (any.n == 1 && !own.n) return any.at[0];
   Decls list = own.n ? own : any;
-  Report *r = world_error(w, "E0605", nowhere(), list.n ? "several models fit" : "no model in %s and the files it uses",
+  Report *r = world_error(w, "E0605", nowhere(),
+                          list.n ? "several models fit" : "no model in %s and the files it uses",
                           world_file_name(w, w->top));
-  for (uint32_t i = 0; i < list.n; i++) diag_fact(r, "`%s` at %s", list.at[i]->name, place_of(w, list.at[i]));
+  for (uint32_t i = 0; i < list.n; i++)
+    diag_fact(r, "`%s` at %s", list.at[i]->name, place_of(w, list.at[i]));
   if (list.n) diag_help(r, "choose one: `--model %s`", list.at[0]->name);
   return NULL;
 }
@@ -87,8 +92,10 @@ static bool pick_train(World *w, Decls near, Choice *c) {
     if (near.at[i]->span.file == w->top) own = near.at[i], n++;
   c->train = near.n == 1 ? near.at[0] : n == 1 ? own : NULL;
   if (c->train) return true;
-  Report *r = world_error(w, "E0603", near.at[0]->span, "several train blocks fit model `%s`", c->model->name);
-  for (uint32_t i = 0; i < near.n; i++) diag_fact(r, "`%s` at %s", near.at[i]->name, place_of(w, near.at[i]));
+  Report *r = world_error(w, "E0603", near.at[0]->span, "several train blocks fit model `%s`",
+                          c->model->name);
+  for (uint32_t i = 0; i < near.n; i++)
+    diag_fact(r, "`%s` at %s", near.at[i]->name, place_of(w, near.at[i]));
   diag_help(r, "choose one: `--train %s`", near.at[0]->name);
   return false;
 }
@@ -130,7 +137,8 @@ static void give_sizes(World *w, Sizes *s, const AstSetting *line) {
     const AstPair *p = &line->values.at[i];
     if (!p->key) continue;
     if (!sizes_find(s, p->key->text)) explain_no_dim(w, p->key->span, p->key->text);
-    else if (p->value->kind == VALUE_NUMBER && p->value->number.integer && p->value->number.integral > 0)
+    else if (p->value->kind == VALUE_NUMBER && p->value->number.integer &&
+             p->value->number.integral > 0)
       sizes_give(s, p->key->text, p->value->number.integral, p->span);
     else if (p->value->kind == VALUE_LIST) {
       Report *r = world_error(w, "E0901", p->value->span, "a list of sizes is not built yet");
@@ -144,7 +152,9 @@ static void give_train(World *w, Sizes *s, const AstItem *train) {
     const AstSetting *line = train->block->settings.at[i];
     if (!strcmp(line->path->text, "size")) give_sizes(w, s, line);
     const AstValue *v = line->values.n && !line->values.at[0].key ? line->values.at[0].value : NULL;
-    if (strcmp(line->path->text, "batch") || !v || v->kind != VALUE_NUMBER || !v->number.integer || v->number.integral < 1) continue;
+    if (strcmp(line->path->text, "batch") || !v || v->kind != VALUE_NUMBER || !v->number.integer ||
+        v->number.integral < 1)
+      continue;
     Str batch = intern(w->ctx->names, "Batch");
     if (sizes_find(s, batch)) sizes_give(s, batch, v->number.integral, line->span);
   }
@@ -163,12 +173,14 @@ void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
     long long size = eq ? strtoll(eq + 1, &end, 10) : 0;
     Str name = eq ? intern_n(w->ctx->names, o->dims[i], (size_t)(eq - o->dims[i])) : NULL;
     if (!eq || end == eq + 1 || *end || size < 1)
-      world_error(w, "E0602", nowhere(), "`-D %s`: a dimension and a positive whole number are wanted, as in `-D Seq=64`", o->dims[i]);
+      world_error(w, "E0602", nowhere(),
+                  "`-D %s`: a dimension and a positive whole number are wanted, as in `-D Seq=64`",
+                  o->dims[i]);
     else if (!sizes_find(s, name)) {
       const char *near = world_nearest(w, SPACE_DIM, name);
-      Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name, o->dims[i]);
+      Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name,
+                              o->dims[i]);
       if (near) diag_help(r, "a dimension with a similar name exists: `%s`", near);
-    } else
-      sizes_give(s, name, size, nowhere());
+    } else sizes_give(s, name, size, nowhere());
   }
 }

@@ -1,6 +1,6 @@
-/* Entry `init`: the value of every parameter before the first step. Normal numbers come from uniform ones through the
-   inverse error function, one uniform number per element, keyed by the parameter's path and counted by the element's logical
-   index: the same on any mesh. */
+/* Entry `init`: the value of every parameter before the first step. Normal numbers come from
+   uniform ones through the inverse error function, one uniform number per element, keyed by the
+   parameter's path and counted by the element's logical index: the same on any mesh. */
 #include "frontend/lower_build.h"
 #include <math.h>
 
@@ -13,7 +13,9 @@ typedef struct Maker {
 } Maker;
 
 static ValueId num(Maker *k, double v) { return ir_const(k->m, k->f, ELEM_f32, v, k->loc); }
-static ValueId bin(Maker *k, OpCode c, ValueId a, ValueId b) { return ir_binary(k->m, k->f, c, a, b, k->loc); }
+static ValueId bin(Maker *k, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(k->m, k->f, c, a, b, k->loc);
+}
 
 /* A number times `factor`, or one number per round. */
 static ValueId scaled(Maker *k, const Val *v, double factor) {
@@ -30,9 +32,13 @@ static ValueId uniform(Maker *k, const char *path) {
 }
 
 /* u in (0, 1) -> 2u - 1 */
-static ValueId centred(Maker *k, ValueId u) { return bin(k, OP_sub, bin(k, OP_mul, u, num(k, 2)), num(k, 1)); }
+static ValueId centred(Maker *k, ValueId u) {
+  return bin(k, OP_sub, bin(k, OP_mul, u, num(k, 2)), num(k, 1));
+}
 
-static ValueId shifted(Maker *k, ValueId v, const Val *by) { return zero(by) ? v : bin(k, OP_add, v, scaled(k, by, 1)); }
+static ValueId shifted(Maker *k, ValueId v, const Val *by) {
+  return zero(by) ? v : bin(k, OP_add, v, scaled(k, by, 1));
+}
 
 static ValueId random_value(Maker *k, const Init *init, const char *path) {
   ValueId u = uniform(k, path);
@@ -72,7 +78,8 @@ void lower_init(Build *b, Eval *e) {
     const Param *p = e->params.at[i];
     Global *g = module_global(m, p->path);
     k.loc = g->loc, k.type = g->type;
-    ValueId v = p->init.kind == VAL_INIT ? random_value(&k, p->init.init, p->path) : constant_value(&k, &p->init);
+    ValueId v = p->init.kind == VAL_INIT ? random_value(&k, p->init.init, p->path)
+                                         : constant_value(&k, &p->init);
     ir_store(m, k.f, g, v, k.loc);
   }
   module_add(m, k.f);

@@ -1,5 +1,5 @@
-/* Resolved settings as flat lines of the module: train.*, plan.*, data.*, then what the command line says. And what the
-   table knows but no pass reads yet: E0901 at its position. */
+/* Resolved settings as flat lines of the module: train.*, plan.*, data.*, then what the command
+   line says. And what the table knows but no pass reads yet: E0901 at its position. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <stdlib.h>
@@ -22,8 +22,16 @@ static void write_source(Module *m, const AstValue *v, const char *key, const ch
   else if (v->kind == VALUE_CALL) write_columns(m, v, columns);
 }
 
+/* Labels that the loss leaves out are no mistake in the data. */
+static void write_ignored(Module *m, Eval *e) {
+  for (uint32_t i = 0; i < e->ignored.n; i++)
+    module_set(m, arena_printf(m->arena, "data.ignore.%s", e->ignored.at[i].input), "%lld",
+               (long long)e->ignored.at[i].label);
+}
+
 void write_data(Module *m, Eval *e, const Choice *c) {
   const AstSetting *line = settings_line(c->train->item, "data");
+  write_ignored(m, e);
   if (!line) return;
   write_source(m, settings_value(c->train->item, "data", NULL), "data.train", "data.columns");
   write_source(m, setting_option(line, "valid"), "data.valid", "data.valid.columns");
@@ -46,19 +54,22 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->settings.n; i++) {
     bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
-    for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) keep |= !strcmp(m->settings.at[i].key, wanted[k]);
+    for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
+      keep |= !strcmp(m->settings.at[i].key, wanted[k]);
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
   int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
   if (batch > 0 && module_number(m, "plan.micro", (double)batch) == (double)batch)
     for (uint32_t i = 0; i < m->settings.n; i++)
-      if (!strcmp(m->settings.at[i].key, "plan.micro")) m->settings.at[i] = m->settings.at[--m->settings.n];
+      if (!strcmp(m->settings.at[i].key, "plan.micro"))
+        m->settings.at[i] = m->settings.at[--m->settings.n];
 }
 
 static void write_machine(Module *m, Eval *e, const Choice *c) {
   const AstValue *on = c->plan ? settings_value(c->plan->item, "on", NULL) : NULL;
-  const Decl *d = on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  const Decl *d =
+      on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
   if (d) settings_resolve(e->ctx, d->item, ITEM_MACHINE, sink, m);
 }
 
@@ -73,8 +84,11 @@ static bool known_setting(const char *key) {
     const SettingRow *r = &rows[i];
     if (r->kind == ROW_CHOICE) continue;
     int word = (int)strcspn(r->word, ".");
-    snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word, r->key ? "." : "", r->key ? r->key : "");
-    if (!strcmp(name, key) || (!strncmp(name, "train.data", 10) && !strcmp(name + 6, key)) || !strcmp(key, "data.train")) return true;
+    snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word,
+             r->key ? "." : "", r->key ? r->key : "");
+    if (!strcmp(name, key) || (!strncmp(name, "train.data", 10) && !strcmp(name + 6, key)) ||
+        !strcmp(key, "data.train"))
+      return true;
   }
   return false;
 }
@@ -84,11 +98,14 @@ bool check_command_line(World *w, const LowerOptions *o) {
     const char *eq = strchr(o->sets[i], '=');
     Str key = eq ? intern_n(w->ctx->names, o->sets[i], (size_t)(eq - o->sets[i])) : NULL;
     if (!eq || !eq[1]) {
-      world_error(w, "E0602", (Span){0}, "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`", o->sets[i]);
+      world_error(w, "E0602", (Span){0},
+                  "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`",
+                  o->sets[i]);
       return false;
     }
     if (known_setting(key)) continue;
-    Report *r = world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, o->sets[i]);
+    Report *r =
+        world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, o->sets[i]);
     diag_help(r, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
     return false;
   }
@@ -114,7 +131,8 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
 
 /* ---- not built yet ---- */
 
-typedef struct Unbuilt { /* an option of the table; value NULL: written at all; "!x": any other value than x */
+typedef struct Unbuilt { /* an option of the table; value NULL: written at all; "!x": any other
+                            value than x */
   AstItemKind block;
   const char *word, *key, *value, *why;
 } Unbuilt;
@@ -145,7 +163,8 @@ static const char *value_word(const AstValue *v) {
 static bool matches(const Unbuilt *u, const AstValue *v) {
   if (!u->value) return true;
   if (!v) return false;
-  return u->value[0] == '!' ? strcmp(value_word(v), u->value + 1) != 0 : !strcmp(value_word(v), u->value);
+  return u->value[0] == '!' ? strcmp(value_word(v), u->value + 1) != 0
+                            : !strcmp(value_word(v), u->value);
 }
 
 static void not_built(Eval *e, Span at, const char *why) {
@@ -162,31 +181,26 @@ static void check_unbuilt(Eval *e, const AstItem *item) {
   }
 }
 
-static void check_micro(Eval *e, const AstItem *plan) {
-  const AstValue *v = settings_value(plan, "micro", NULL);
-  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
-  if (v && batch > 0 && settings_integer(plan, ITEM_PLAN, "micro", NULL) < batch) {
-    Report *r = world_error(e->w, "E0901", v->span, "`micro` below the batch is not built yet");
-    diag_help(r, "leave `micro` out: the batch of %lld samples is taken whole", (long long)batch);
-  }
-}
-
 static void check_machine(Eval *e, const AstItem *plan) {
   const AstValue *on = settings_value(plan, "on", NULL);
-  const Decl *d = on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  const Decl *d =
+      on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
   if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
 }
 
 static void check_task(Eval *e, const AstItem *train) {
   const AstValue *v = settings_value(train, "data", "task");
-  if (v && v->kind == VALUE_CALL && !strcmp(v->path->text, "mlm")) not_built(e, v->span, "task `mlm`");
-  if (v && v->kind == VALUE_CALL && v->args.n > 1) not_built(e, v->span, "`doc` and `pos` of a task");
+  if (v && v->kind == VALUE_CALL && !strcmp(v->path->text, "mlm"))
+    not_built(e, v->span, "task `mlm`");
+  if (v && v->kind == VALUE_CALL && v->args.n > 1)
+    not_built(e, v->span, "`doc` and `pos` of a task");
 }
 
 static void note_hand_gradients(Eval *e) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(e->w, SPACE_GRAD, &at));) {
-    Report *r = world_error(e->w, "N0901", d->span, "the gradient of `%s` by hand is not used yet", d->name);
+    Report *r = world_error(e->w, "N0901", d->span, "the gradient of `%s` by hand is not used yet",
+                            d->name);
     diag_label(r, "the derived one is");
   }
 }
@@ -195,7 +209,8 @@ static void note_kernels(Eval *e) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(e->w, SPACE_FN, &at));)
     if (d->item->kind == ITEM_EXTERN) {
-      Report *r = world_error(e->w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
+      Report *r =
+          world_error(e->w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
       diag_label(r, "its reference is compiled");
     }
 }
@@ -205,7 +220,6 @@ void check_built(Eval *e, const Choice *c) {
   check_task(e, c->train->item);
   if (c->plan) {
     check_unbuilt(e, c->plan->item);
-    check_micro(e, c->plan->item);
     check_machine(e, c->plan->item);
   }
   note_hand_gradients(e);

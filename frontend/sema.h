@@ -1,11 +1,13 @@
-/* What the meaning of a program is made of: the world (every file read), sizes of dims, values with named dims, layers as
-   instances, and the evaluator that walks bodies.
+/* What the meaning of a program is made of: the world (every file read), sizes of dims, values with
+   named dims, layers as instances, and the evaluator that walks bodies.
 
-   One evaluator serves checking and lowering. It walks the body of a model with values that know their kind, their dims
-   and, if they are numbers, what they are. With a Build it also writes each operation into the IR (lower_*.c); without one
-   it only checks. So what is checked is what is compiled, and lowering may assume that nothing is wrong.
+   One evaluator serves checking and lowering. It walks the body of a model with values that know
+   their kind, their dims and, if they are numbers, what they are. With a Build it also writes each
+   operation into the IR (lower_*.c); without one it only checks. So what is checked is what is
+   compiled, and lowering may assume that nothing is wrong.
 
-   Mistakes give a diagnostic once per place and a poisoned value, about which nothing more is said. */
+   Mistakes give a diagnostic once per place and a poisoned value, about which nothing more is said.
+ */
 #ifndef SHARDC_SEMA_H
 #define SHARDC_SEMA_H
 #include "frontend/ast.h"
@@ -16,7 +18,15 @@ enum { DIMS_MAX = 16, ARGS_MAX = 16 };
 /* ---- the world: all files, one list of names per kind (sema_world.c) ---- */
 
 typedef enum Space {
-  SPACE_DIM, SPACE_CONST, SPACE_LAYER, SPACE_FN, SPACE_GRAD, SPACE_MODEL, SPACE_TRAIN, SPACE_PLAN, SPACE_MACHINE,
+  SPACE_DIM,
+  SPACE_CONST,
+  SPACE_LAYER,
+  SPACE_FN,
+  SPACE_GRAD,
+  SPACE_MODEL,
+  SPACE_TRAIN,
+  SPACE_PLAN,
+  SPACE_MACHINE,
   SPACE_WEIGHTS
 } Space;
 
@@ -50,17 +60,20 @@ typedef struct World {
   VEC(Seen) seen;
   uint32_t errors; /* reported so far, repeated ones included */
   VEC(Warning) warnings;
-  Diag *scratch; /* takes repeated diagnostics */
+  Diag *scratch;            /* takes repeated diagnostics */
   VEC(const Decl *) walked; /* layers of which an instance was made */
 } World;
 
-World *world_load(Ctx *c, const char *path); /* NULL: FILE cannot be read; other mistakes are in c->diag */
+World *world_load(Ctx *c,
+                  const char *path); /* NULL: FILE cannot be read; other mistakes are in c->diag */
 const Decl *world_find(const World *w, Space s, Str name, bool std_only);
 const Decl *world_next(const World *w, Space s, uint32_t *at); /* all of a kind, in order */
 const char *world_nearest(const World *w, Space s, const char *name);
 Str world_file_name(const World *w, uint32_t file);
-Str world_place(const World *w, Span from, Span s); /* "line 7", or "gpt2.shard:7" seen from another file */
-Report *world_error(World *w, const char *code, Span s, const char *format, ...) __attribute__((format(printf, 4, 5)));
+Str world_place(const World *w, Span from,
+                Span s); /* "line 7", or "gpt2.shard:7" seen from another file */
+Report *world_error(World *w, const char *code, Span s, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 void world_warn(World *w, const char *code, Span s, Str headline, Str help);
 void world_flush_warnings(World *w); /* only if there is no error */
 
@@ -90,10 +103,11 @@ void sizes_give(Sizes *s, Str dim, int64_t size, Span where); /* the last one wi
 DimInfo *sizes_find(const Sizes *s, Str dim); /* a prime is ignored; NULL: no such dim */
 int64_t size_of(Sizes *s, Str dim);           /* > 0, SIZE_OPEN or SIZE_BAD */
 int64_t stored_size_of(Sizes *s, Str dim);
+void sizes_compute(Sizes *s); /* all of them, for their mistakes */
 
 typedef enum NumState { NUM_KNOWN, NUM_OPEN, NUM_BAD } NumState;
 NumState number_eval(Sizes *s, const AstExpr *e, double *out);
-Str number_text(Ctx *c, double v); /* 76.8, 768, 1e-05 */
+Str number_text(Ctx *c, double v);                            /* 76.8, 768, 1e-05 */
 bool number_apply(AstOp op, double a, double b, double *out); /* arithmetic only */
 bool number_function(Str name, int n, const double *arg, double *out);
 
@@ -105,22 +119,43 @@ typedef struct Dims {
 } Dims;
 
 typedef enum Kind {
-  VAL_POISON, VAL_ABSENT, VAL_NUMBER, VAL_FLOAT, VAL_INDEX, VAL_INT, VAL_BOOL, VAL_MASK, VAL_NONE, VAL_FLAG, VAL_STRING,
-  VAL_LIST, VAL_INIT, VAL_SUB
+  VAL_POISON,
+  VAL_ABSENT,
+  VAL_NUMBER,
+  VAL_FLOAT,
+  VAL_INDEX,
+  VAL_INT,
+  VAL_BOOL,
+  VAL_MASK,
+  VAL_NONE,
+  VAL_FLAG,
+  VAL_STRING,
+  VAL_LIST,
+  VAL_INIT,
+  VAL_SUB
 } Kind;
 
 typedef enum MaskKind {
-  MASK_ALL, MASK_CAUSAL, MASK_SLIDING, MASK_PADDING, MASK_SAME, MASK_TENSOR, MASK_BLOCKS, MASK_PATTERN, MASK_AND, MASK_OR
+  MASK_ALL,
+  MASK_CAUSAL,
+  MASK_SLIDING,
+  MASK_PADDING,
+  MASK_SAME,
+  MASK_TENSOR,
+  MASK_BLOCKS,
+  MASK_PATTERN,
+  MASK_AND,
+  MASK_OR
 } MaskKind;
 
 typedef struct Val Val;
 typedef struct Mask {
   MaskKind kind;
-  double number;        /* SLIDING, BLOCKS */
-  const Val *tensor;    /* PADDING, SAME, TENSOR */
-  Str name;             /* PATTERN */
+  double number;     /* SLIDING, BLOCKS */
+  const Val *tensor; /* PADDING, SAME, TENSOR */
+  Str name;          /* PATTERN */
   const struct Mask *a, *b;
-  Dims layout;          /* dims of the named layout that it is, if any */
+  Dims layout; /* dims of the named layout that it is, if any */
   Span span;
 } Mask;
 
@@ -138,19 +173,19 @@ typedef struct Frame Frame;
 
 struct Val {
   Kind kind;
-  bool known;    /* NUMBER: its value is known; FLOAT, BOOL: every element is `number` */
-  bool free;     /* INDEX made by iota: may address any dim at least as large */
+  bool known; /* NUMBER: its value is known; FLOAT, BOOL: every element is `number` */
+  bool free;  /* INDEX made by iota: may address any dim at least as large */
   double number;
   Dims dims;
-  Str of;              /* INDEX */
-  Str string;          /* STRING */
-  const Mask *mask;    /* MASK */
-  const Init *init;    /* INIT */
-  Instance *sub;       /* SUB */
-  const Val *items;    /* LIST, and operators with several results */
+  Str of;           /* INDEX */
+  Str string;       /* STRING */
+  const Mask *mask; /* MASK */
+  const Init *init; /* INIT */
+  Instance *sub;    /* SUB */
+  const Val *items; /* LIST, and operators with several results */
   int nitems;
   const Stack *rounds; /* FLOAT: one of `items` per round of this stack */
-  const Param *param;  /* FLOAT, not yet loaded */
+  Param *param;        /* FLOAT, not yet loaded */
   const Input *input;  /* not yet loaded */
   ValueId id;          /* when building */
   Frame *frame;
@@ -160,8 +195,8 @@ bool dims_has(const Dims *d, Str name);
 bool dims_subset(const Dims *small, const Dims *big);
 bool dims_same(const Dims *a, const Dims *b);
 Dims dims_without(const Dims *a, const Dims *cut);
-bool dims_add(Dims *d, Str name); /* false: full */
-Str dims_repeated(const Dims *d); /* a name that occurs twice, or NULL */
+bool dims_add(Dims *d, Str name);      /* false: full */
+Str dims_repeated(const Dims *d);      /* a name that occurs twice, or NULL */
 Str dims_text(Ctx *c, const Dims *d);  /* [Batch, Seq], "no dimension" if empty */
 Str dims_names(Ctx *c, const Dims *d); /* Batch, Seq */
 Val val_poison(void);
@@ -208,6 +243,7 @@ struct Param {
   Dims lead; /* dims of the stacks, outermost first */
   Val init;
   bool nodecay, frozen, f32;
+  bool used; /* by some expression */
   Span span; /* where the user reads about it */
   const AstStmt *decl;
 };
@@ -228,7 +264,7 @@ struct Stack {
 };
 
 struct Instance {
-  Str name, path; /* path ends in a dot */
+  Str name, path;    /* path ends in a dot */
   const Decl *layer; /* NULL: a stack */
   Stack *stack;
   Env env; /* options, parameters, subs */
@@ -252,6 +288,11 @@ typedef struct Output {
   Val val;
 } Output;
 
+typedef struct Ignored { /* the label of an input that a loss leaves out */
+  Str input;
+  int64_t label;
+} Ignored;
+
 typedef struct Eval {
   World *w;
   Ctx *ctx;
@@ -261,28 +302,29 @@ typedef struct Eval {
   Build *build; /* NULL: checking only */
   bool sized;   /* every dim that is used must have a size */
   const Site *site;
-  Str path;             /* of the instance being made, "" at the top */
-  const Stack *stack;   /* around the instance being made */
+  Str path;           /* of the instance being made, "" at the top */
+  const Stack *stack; /* around the instance being made */
   Dims lead;
   VEC(Param *) params;
   VEC(Input *) inputs;
   VEC(Output) outputs;
+  VEC(Ignored) ignored;
   Val loss;
   Span loss_span;
   bool has_loss;
-  Span here;  /* where new ops point: in library bodies, the user's line */
-  int depth;  /* of expressions and bodies being walked */
-  Str mask_q, mask_k;      /* inside the definition of attention: its axes */
-  const AstExpr *product;  /* the last a * b and its operands, for W0302 */
+  Span here;              /* where new ops point: in library bodies, the user's line */
+  int depth;              /* of expressions and bodies being walked */
+  Str mask_q, mask_k;     /* inside the definition of attention: its axes */
+  const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];
-  bool compile; /* what is not built yet is an error */
+  bool compile;         /* what is not built yet is an error */
   const Instance *self; /* whose body is being walked, NULL: the model's */
 } Eval;
 
 typedef struct Call { /* operands of a call, evaluated */
   const AstExpr *site;
   Str name;
-  Span span;      /* the whole call */
+  Span span; /* the whole call */
   Span name_span;
   const AstAxes *axes;
   AxisGroups groups;
@@ -296,20 +338,24 @@ typedef struct Call { /* operands of a call, evaluated */
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
 void eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
 Val eval_expr(Eval *e, Env *env, const AstExpr *x);
-Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...) __attribute__((format(printf, 4, 5)));
-int64_t eval_size(Eval *e, Str dim); /* with E0308 where a size is needed */
+Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+int64_t eval_size(Eval *e, Str dim);        /* with E0308 where a size is needed */
 int64_t eval_sizes(Eval *e, const Dims *d); /* product; SIZE_OPEN, SIZE_BAD */
 
 /* sema_axes.c */
-bool axes_resolve(Eval *e, const Env *env, const AstAxes *a, AxisGroups *out); /* names checked, formals replaced */
+bool axes_resolve(Eval *e, const Env *env, const AstAxes *a,
+                  AxisGroups *out); /* names checked, formals replaced */
 bool dims_resolve(Eval *e, const Env *env, const AstNames *names, Dims *out);
-bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span where, Str what, bool primes, AxisMap *out);
+bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span where, Str what,
+               bool primes, AxisMap *out);
 const Dims *axis_find(const AxisMap *m, Str formal);
 
 /* sema_call.c */
 Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped);
 Val call_function(Eval *e, const Decl *d, Call *c);
-bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out, const AstExpr **exprs);
+bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out,
+                   const AstExpr **exprs);
 const Val *env_find(const Env *env, Str name);
 void env_set(Eval *e, Env *env, Str name, Val v);
 
@@ -323,7 +369,8 @@ void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
 
 /* sema_body.c */
-Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned); /* assignments, return, aux */
+Val eval_body(Eval *e, Env *env, const AstStmts *body,
+              Span *returned); /* assignments, return, aux */
 void eval_assign(Eval *e, Env *env, const AstStmt *s);
 void eval_aux(Eval *e, Env *env, const AstStmt *s);
 
@@ -336,7 +383,7 @@ struct Builtin {
   int code;            /* OpCode where one op does it */
   const char *formals; /* "x at value"; `*`: any number */
   int required;
-  int axes; /* 0: none, 1: needed, 2: may have */
+  int axes;          /* 0: none, 1: needed, 2: may have */
   const char *later; /* not built yet: what the message says */
 };
 const Builtin *builtin_find(Str name, bool has_axes);
@@ -348,13 +395,15 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x);
 Val eval_attention(Eval *e, const Call *c);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
 BuiltinFn op_reduce, op_argmax, op_cumsum, op_top;
-BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat, op_slice, op_pad, op_shift;
+BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat,
+    op_slice, op_pad, op_shift;
 BuiltinFn op_one_hot, op_scatter, op_rope, op_route, op_numeric;
-bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x, const AstExpr *expr); /* E0303 */
+bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x,
+               const AstExpr *expr); /* E0303 */
 
 /* sema_mask.c */
-bool mask_word(Str name);                                /* causal, all */
-bool mask_function(Str name);                            /* sliding, window, .. */
+bool mask_word(Str name);     /* causal, all */
+bool mask_function(Str name); /* sliding, window, .. */
 Val mask_of_word(Eval *e, Str name, Span at);
 Val mask_call(Eval *e, const Call *c);
 Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at);

@@ -1,5 +1,5 @@
-/* Attention: one op where the IR has it; where operands have dims that the op does not know, the definition in the library
-   is walked instead. */
+/* Attention: one op where the IR has it; where operands have dims that the op does not know, the
+   definition in the library is walked instead. */
 #include "frontend/emit.h"
 #include "frontend/sema.h"
 #include <math.h>
@@ -14,11 +14,13 @@ typedef struct Parts {
 
 static bool axes(Eval *e, const Call *c, Parts *p) {
   const AxisGroups *g = &c->groups;
-  if (g->n == 2 && g->at[0].arrow && !g->at[1].arrow && g->at[0].from.n == 1 && g->at[0].to.n == 1 && g->at[1].from.n >= 1) {
+  if (g->n == 2 && g->at[0].arrow && !g->at[1].arrow && g->at[0].from.n == 1 &&
+      g->at[0].to.n == 1 && g->at[1].from.n >= 1) {
     p->q = g->at[0].from.at[0], p->k = g->at[0].to.at[0], p->d = g->at[1].from.at[0];
     return true;
   }
-  Report *r = eval_error(e, "E0204", c->axes ? c->axes->span : c->span, "`attention` wants `[Q -> K; D]`");
+  Report *r =
+      eval_error(e, "E0204", c->axes ? c->axes->span : c->span, "`attention` wants `[Q -> K; D]`");
   diag_help(r, "for example `attention[Seq -> Key; Head](q, k, v)`");
   return false;
 }
@@ -38,7 +40,8 @@ static bool operands(Eval *e, const Call *c, Parts *p) {
 static bool float_with(Eval *e, const Call *c, const Parts *p, int i, Str dim, Str or_dim) {
   const Val *v = &p->x[i];
   if (v->kind != VAL_FLOAT) {
-    eval_error(e, "E0402", p->expr[i]->span, "`attention` wants floats, not %s", kind_text(e->ctx, v));
+    eval_error(e, "E0402", p->expr[i]->span, "`attention` wants floats, not %s",
+               kind_text(e->ctx, v));
     return false;
   }
   if (dims_has(&v->dims, dim) || (or_dim && dims_has(&v->dims, or_dim))) return true;
@@ -65,10 +68,11 @@ static bool check_rest(Eval *e, const Parts *p) {
   for (int i = 1; i < 3; i++) {
     if (i == 2 || dims_subset(&p->x[i].dims, &known)) continue;
     Dims extra = dims_without(&p->x[i].dims, &known);
-    Report *r = eval_error(e, "E0301", p->expr[i]->span, "the keys have dimensions that the queries lack");
+    Report *r =
+        eval_error(e, "E0301", p->expr[i]->span, "the keys have dimensions that the queries lack");
     diag_label(r, "has %s", dims_text(e->ctx, &p->x[i].dims));
-    diag_fact(r, "the queries have %s; %s %s not in them", dims_text(e->ctx, &p->x[0].dims), dims_names(e->ctx, &extra),
-              extra.n > 1 ? "are" : "is");
+    diag_fact(r, "the queries have %s; %s %s not in them", dims_text(e->ctx, &p->x[0].dims),
+              dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
     return false;
   }
   return true;
@@ -79,11 +83,13 @@ static bool check_settings(Eval *e, const Parts *p, Dims *scores) {
   *scores = dims_without(&p->x[0].dims, &d);
   dims_add(scores, p->k);
   if (p->scale.kind != VAL_ABSENT && p->scale.kind != VAL_NUMBER) {
-    eval_error(e, "E0402", p->expr[4]->span, "`scale` is a number, not %s", kind_text(e->ctx, &p->scale));
+    eval_error(e, "E0402", p->expr[4]->span, "`scale` is a number, not %s",
+               kind_text(e->ctx, &p->scale));
     return false;
   }
   if (p->mask.kind == VAL_BOOL || p->mask.kind == VAL_MASK) return true;
-  eval_error(e, "E0402", p->expr[3]->span, "`mask` is a mask or a bool, not %s", kind_text(e->ctx, &p->mask));
+  eval_error(e, "E0402", p->expr[3]->span, "`mask` is a mask or a bool, not %s",
+             kind_text(e->ctx, &p->mask));
   return false;
 }
 
@@ -134,7 +140,8 @@ static bool built(Eval *e, const Mask *m, Span at) {
 Val eval_attention(Eval *e, const Call *c) {
   Parts p = {0};
   Dims scores;
-  if (!axes(e, c, &p) || !operands(e, c, &p) || !check_operands(e, c, &p) || !check_rest(e, &p) || !check_settings(e, &p, &scores))
+  if (!axes(e, c, &p) || !operands(e, c, &p) || !check_operands(e, c, &p) || !check_rest(e, &p) ||
+      !check_settings(e, &p, &scores))
     return val_poison();
   Span mask_at = p.expr[3] ? p.expr[3]->span : c->span;
   const Mask *m = as_mask(e, &p.mask);
@@ -144,11 +151,13 @@ Val eval_attention(Eval *e, const Call *c) {
   int64_t size = eval_size(e, p.d);
   if (size == SIZE_BAD) return val_poison();
   Dims d = {.n = 1, .at = {p.d}};
-  out[0] = val_tensor(VAL_FLOAT, p.x[0].dims), out[1] = val_tensor(VAL_FLOAT, dims_without(&p.x[0].dims, &d));
+  out[0] = val_tensor(VAL_FLOAT, p.x[0].dims),
+  out[1] = val_tensor(VAL_FLOAT, dims_without(&p.x[0].dims, &d));
   if (!e->build) return out[0];
   Val mask = m->kind == MASK_ALL ? val_poison() : mask_values(e, m, p.q, p.k, mask_at);
   const Val *in[] = {&p.x[0], &k, &v, &mask};
   Op *op = lower_op(e, out, 2, OP_attention, m->kind == MASK_ALL ? 3 : 4, in, 2, c->groups.at);
-  lower_float(e, op, ATTR_scale, p.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : p.scale.number);
+  lower_float(e, op, ATTR_scale,
+              p.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : p.scale.number);
   return out[0];
 }

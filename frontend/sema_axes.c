@@ -1,5 +1,6 @@
-/* Lists of dims in brackets: names are checked and formal axes replaced by the dims they stand for; the axes of a layer or
-   function are bound to what its user wrote. A dim that is given twice gets a prime in its second role. */
+/* Lists of dims in brackets: names are checked and formal axes replaced by the dims they stand for;
+   the axes of a layer or function are bound to what its user wrote. A dim that is given twice gets
+   a prime in its second role. */
 #include "frontend/sema.h"
 #include <string.h>
 
@@ -24,7 +25,8 @@ static bool resolve_name(Eval *e, const Env *env, const AstName *n, Dims *out) {
   Dims one = {.n = 1, .at = {n->text}};
   if (!strcmp(n->text, "*")) return add_all(e, out, &one, n->span);
   if (strchr(n->text, '\'')) {
-    Report *r = eval_error(e, "E0901", n->span, "a primed dimension can be written in `as [...]` only");
+    Report *r =
+        eval_error(e, "E0901", n->span, "a primed dimension can be written in `as [...]` only");
     diag_label(r, "not built yet");
     return false;
   }
@@ -95,8 +97,8 @@ static Str axes_wanted(Eval *e, const AstAxes *formal) {
   return formal ? span_text(e->ctx, formal->span) : "no axes";
 }
 
-bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span where, Str what, bool primes,
-               AxisMap *out) {
+bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span where, Str what,
+               bool primes, AxisMap *out) {
   uint32_t n = formal ? formal->groups.n : 0;
   *out = (AxisMap){0};
   bool fits = n == (uint32_t)actual->n;

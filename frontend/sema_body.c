@@ -7,17 +7,20 @@ static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {
   int n = v->kind == VAL_LIST ? v->nitems : 1;
   bool any = v->kind == VAL_LIST && v->free; /* an open number of values */
   if (v->kind != VAL_POISON && n != (int)s->names.n && !any) {
-    Report *r = eval_error(e, "E0204", s->value->span, "%u names for %d value%s", s->names.n, n, n == 1 ? "" : "s");
+    Report *r = eval_error(e, "E0204", s->value->span, "%u names for %d value%s", s->names.n, n,
+                           n == 1 ? "" : "s");
     diag_also(r, span_join(s->names.at[0].span, s->names.at[s->names.n - 1].span), "these names");
   }
   bool fits = v->kind == VAL_LIST && (any ? n >= (int)s->names.n : n == (int)s->names.n);
-  for (uint32_t i = 0; i < s->names.n; i++) env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
+  for (uint32_t i = 0; i < s->names.n; i++)
+    env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
 }
 
 static void assign_attrs(Eval *e, const AstStmt *s) {
   for (uint32_t i = 0; i < s->attrs.n; i++)
     if (strcmp(s->attrs.at[i].name.text, "f32")) {
-      Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value", s->attrs.at[i].name.text);
+      Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value",
+                             s->attrs.at[i].name.text);
       diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
     }
 }
@@ -48,7 +51,8 @@ void eval_aux(Eval *e, Env *env, const AstStmt *s) {
 }
 
 static void misplaced(Eval *e, const AstStmt *s, const char *word, const char *where) {
-  Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", s->word, "`%s` cannot stand here", word);
+  Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", s->word,
+                         "`%s` cannot stand here", word);
   diag_label(r, "only %s has one", where);
 }
 
@@ -64,7 +68,12 @@ static void body_statement(Eval *e, Env *env, const AstStmt *s) {
   case STMT_PARAM:
   case STMT_SUB:
   case STMT_STACK:
-    if (!in_layer(e)) misplaced(e, s, s->kind == STMT_PARAM ? "param" : s->kind == STMT_SUB ? "sub" : "stack", "a layer or model");
+    if (!in_layer(e))
+      misplaced(e, s,
+                s->kind == STMT_PARAM ? "param"
+                : s->kind == STMT_SUB ? "sub"
+                                      : "stack",
+                "a layer or model");
     break;
   case STMT_INPUT: misplaced(e, s, "input", "a model"); break;
   case STMT_OUTPUT: misplaced(e, s, "output", "a model"); break;
@@ -97,9 +106,11 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
   bool ok = type_resolve(e, env, s->type, &t);
   Str twice = dims_repeated(&t.dims);
   if (twice) eval_error(e, "E0203", s->type->span, "an input has dimension `%s` twice", twice);
-  if (t.dims.n > MAX_RANK) ok = false, eval_error(e, "E0204", s->type->span, "more than %d dimensions", MAX_RANK);
+  if (t.dims.n > MAX_RANK)
+    ok = false, eval_error(e, "E0204", s->type->span, "more than %d dimensions", MAX_RANK);
   for (int k = 0; ok && k < t.dims.n; k++) {
-    if (t.dims.at[k][0] == '*') ok = false, eval_error(e, "E0204", s->type->span, "`*` stands in types of layers only");
+    if (t.dims.at[k][0] == '*')
+      ok = false, eval_error(e, "E0204", s->type->span, "`*` stands in types of layers only");
     else eval_size(e, t.dims.at[k]);
   }
   for (uint32_t i = 0; i < s->names.n; i++) {
@@ -107,7 +118,8 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
     in->name = s->names.at[i].text, in->type = t, in->span = s->names.at[i].span;
     Val v = ok && !twice ? t : val_poison();
     v.input = in;
-    if (env_find(env, in->name)) eval_error(e, "E0203", in->span, "`%s` is declared twice in this body", in->name);
+    if (env_find(env, in->name))
+      eval_error(e, "E0203", in->span, "`%s` is declared twice in this body", in->name);
     vec_push(e->arena, e->inputs, in);
     env_set(e, env, in->name, v);
   }
@@ -115,7 +127,8 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
 
 static void set_loss(Eval *e, Env *env, const AstStmt *s) {
   Val v = eval_expr(e, env, s->value);
-  if (e->has_loss) eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`");
+  if (e->has_loss)
+    eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`");
   e->has_loss = true;
   if (!one_number(e, s, &v, "loss")) v = val_poison();
   e->loss = v;
@@ -172,16 +185,29 @@ static bool *needed_statements(Eval *e, const AstStmts *body) {
   Names names = {0};
   for (uint32_t i = body->n; i-- > 0;) {
     const AstStmt *s = body->at[i];
-    need[i] = e->mode != MODE_LOGITS || s->kind == STMT_OUTPUT || (s->kind == STMT_ASSIGN && wanted(&names, s));
+    need[i] = e->mode != MODE_LOGITS || s->kind == STMT_OUTPUT ||
+              (s->kind == STMT_ASSIGN && wanted(&names, s));
     if (!need[i]) continue;
     add_names(e->arena, &names, s->value);
-    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++) vec_push(e->arena, names, s->names.at[k].text);
+    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++)
+      vec_push(e->arena, names, s->names.at[k].text);
   }
   return need;
 }
 
 static bool declares(const AstStmt *s) {
   return s->kind == STMT_PARAM || s->kind == STMT_SUB || s->kind == STMT_STACK;
+}
+
+static void warn_unused(Eval *e) {
+  for (uint32_t i = 0; i < e->params.n; i++) {
+    const Param *p = e->params.at[i];
+    if (!p->used && !p->frozen)
+      world_warn(
+          e->w, "W0501", p->span,
+          arena_printf(e->arena, "parameter `%s` gets no gradient: nothing uses it", p->path),
+          NULL);
+  }
 }
 
 void eval_model(Eval *e, const AstItem *model) {
@@ -195,7 +221,9 @@ void eval_model(Eval *e, const AstItem *model) {
   bool *need = needed_statements(e, body);
   for (uint32_t i = 0; i < body->n; i++)
     if (need[i]) model_statement(e, &env, body->at[i]);
+  if (e->mode == MODE_CHECK) warn_unused(e);
   if (e->has_loss || model->bad || e->mode == MODE_LOGITS) return;
-  Report *r = eval_error(e, "E0309", model->name.span, "model `%s` has no `loss`", model->name.text);
+  Report *r =
+      eval_error(e, "E0309", model->name.span, "model `%s` has no `loss`", model->name.text);
   diag_help(r, "end it with `loss ..`, one number to make small");
 }

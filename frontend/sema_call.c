@@ -1,5 +1,6 @@
-/* Calls: what a name before round brackets means (a sub, a function, an operator, a mask, an initialiser, in this order),
-   operands by place and by name, and functions, which are walked in place once per use. */
+/* Calls: what a name before round brackets means (a sub, a function, an operator, a mask, an
+   initialiser, in this order), operands by place and by name, and functions, which are walked in
+   place once per use. */
 #include "frontend/sema.h"
 #include "frontend/lower.h"
 #include <string.h>
@@ -45,23 +46,28 @@ static void wrong_operand(Eval *e, const Call *c, int i, int n, const Str *forma
   Span at = c->arg_name[i] ? c->arg_span[i] : c->expr[i]->span;
   Report *r = eval_error(e, "E0204", at, "%s", why);
   Str list = "";
-  for (int k = 0; k < n; k++) list = arena_printf(e->arena, "%s%s%s", list, k ? ", " : "", formals[k]);
+  for (int k = 0; k < n; k++)
+    list = arena_printf(e->arena, "%s%s%s", list, k ? ", " : "", formals[k]);
   diag_fact(r, "`%s` takes %s", c->name, n ? list : "no operands");
 }
 
 /* Places operands; out[i].kind is VAL_ABSENT where nothing was written. */
-bool bind_operands(Eval *e, const Call *c, int n, const Str *formals, int required, Val *out, const AstExpr **exprs) {
+bool bind_operands(Eval *e, const Call *c, int n, const Str *formals, int required, Val *out,
+                   const AstExpr **exprs) {
   for (int k = 0; k < n; k++) out[k] = (Val){.kind = VAL_ABSENT, .id = NO_VALUE}, exprs[k] = NULL;
   for (int i = 0; i < c->n; i++) {
     int k = formal_index(c, i, n, formals);
     if (k < 0 || k >= n) {
-      Str why = c->arg_name[i] ? arena_printf(e->arena, "`%s` has no operand named `%s`", c->name, c->arg_name[i])
-                               : arena_printf(e->arena, "`%s` takes %d operand%s, not %d", c->name, n, n == 1 ? "" : "s", c->n);
+      Str why = c->arg_name[i] ? arena_printf(e->arena, "`%s` has no operand named `%s`", c->name,
+                                              c->arg_name[i])
+                               : arena_printf(e->arena, "`%s` takes %d operand%s, not %d", c->name,
+                                              n, n == 1 ? "" : "s", c->n);
       wrong_operand(e, c, i, n, formals, why);
       return false;
     }
     if (exprs[k]) {
-      wrong_operand(e, c, i, n, formals, arena_printf(e->arena, "operand `%s` is given twice", formals[k]));
+      wrong_operand(e, c, i, n, formals,
+                    arena_printf(e->arena, "operand `%s` is given twice", formals[k]));
       return false;
     }
     out[k] = c->arg[i], exprs[k] = c->expr[i];
@@ -94,12 +100,13 @@ static void fill_star(Call *c) {
   }
 }
 
-/* A function of the library reduces what stands in a group without arrow, so the operand must have it. Said here, because
-   here the words are the user's. */
+/* A function of the library reduces what stands in a group without arrow, so the operand must have
+   it. Said here, because here the words are the user's. */
 static bool library_needs(Eval *e, const Decl *d, const Call *c) {
   if (!d->std || !c->n || !strcmp(d->name, "attention")) return true;
   for (int i = 0; i < c->groups.n; i++)
-    if (!c->groups.at[i].arrow && !need_dims(e, c, &c->groups.at[i].from, &c->arg[0], c->expr[0])) return false;
+    if (!c->groups.at[i].arrow && !need_dims(e, c, &c->groups.at[i].from, &c->arg[0], c->expr[0]))
+      return false;
   return true;
 }
 
@@ -108,7 +115,8 @@ static bool bind_function(Eval *e, const AstItem *f, const Call *c, Env *env) {
   Val vals[ARGS_MAX];
   const AstExpr *exprs[ARGS_MAX];
   int n = (int)f->operands.n, required = 0;
-  if (n > ARGS_MAX) return eval_error(e, "E0204", f->span, "more than %d operands", ARGS_MAX), false;
+  if (n > ARGS_MAX)
+    return eval_error(e, "E0204", f->span, "more than %d operands", ARGS_MAX), false;
   for (int i = 0; i < n; i++) {
     formals[i] = f->operands.at[i].name.text;
     if (!f->operands.at[i].value) required = i + 1;
@@ -134,19 +142,21 @@ static void check_grad(Eval *e, const Decl *d, const Call *c, const Env *env, co
   if (!g || d->std || e->build || y->kind != VAL_FLOAT) return;
   const AstItem *item = g->item;
   if (item->operands.n != d->item->operands.n + 1) {
-    Report *r = world_error(e->w, "E0204", item->name.span, "`grad %s` takes %u operands, not %u", d->name,
-                            d->item->operands.n + 1, item->operands.n);
+    Report *r = world_error(e->w, "E0204", item->name.span, "`grad %s` takes %u operands, not %u",
+                            d->name, d->item->operands.n + 1, item->operands.n);
     diag_fact(r, "the operands of `%s`, then the gradient of its result", d->name);
     return;
   }
   Env inner = {.axes = env->axes};
   for (uint32_t i = 0; i < item->operands.n; i++)
     env_set(e, &inner, item->operands.at[i].name.text,
-            i < d->item->operands.n ? *env_find(env, d->item->operands.at[i].name.text) : val_tensor(VAL_FLOAT, y->dims));
+            i < d->item->operands.n ? *env_find(env, d->item->operands.at[i].name.text)
+                                    : val_tensor(VAL_FLOAT, y->dims));
   Val dx = run_function(e, item, &inner);
   const Val *x = env_find(env, d->item->operands.at[0].name.text);
   if (dx.kind == VAL_POISON || dims_same(&dx.dims, &x->dims)) return;
-  Report *r = world_error(e->w, "E0304", item->name.span, "`grad %s` gives %s, but the first operand has %s", d->name,
+  Report *r = world_error(e->w, "E0304", item->name.span,
+                          "`grad %s` gives %s, but the first operand has %s", d->name,
                           dims_text(e->ctx, &dx.dims), dims_text(e->ctx, &x->dims));
   diag_also(r, c->span, "in this use");
 }
@@ -156,7 +166,8 @@ Val call_function(Eval *e, const Decl *d, Call *c) {
   fill_star(c);
   if (!library_needs(e, d, c)) return val_poison();
   Env env = {.std = d->std};
-  if (!axes_bind(e, d->item->axes, &c->groups, c->name_span, d->name, false, &env.axes)) return val_poison();
+  if (!axes_bind(e, d->item->axes, &c->groups, c->name_span, d->name, false, &env.axes))
+    return val_poison();
   Site site = {d, c->span, e->site};
   e->site = &site;
   Val v = bind_function(e, d->item, c, &env) ? run_function(e, d->item, &env) : val_poison();
@@ -177,7 +188,8 @@ static bool dropout_is_off(const Eval *e, const Call *c) {
 
 static const AstSetting *find_setting(const AstBlock *b, const char *word) {
   for (uint32_t i = 0; b && i < b->settings.n; i++)
-    if (b->settings.at[i]->path && !strcmp(b->settings.at[i]->path->text, word)) return b->settings.at[i];
+    if (b->settings.at[i]->path && !strcmp(b->settings.at[i]->path->text, word))
+      return b->settings.at[i];
   return NULL;
 }
 
@@ -203,8 +215,8 @@ static bool extern_operands(Eval *e, const Decl *d, const Call *c, const Env *en
     Dims star = {.n = 1, .at = {intern(e->ctx->names, "*")}}, named = dims_without(&want, &star);
     bool open = named.n != want.n;
     if (open ? dims_subset(&named, &c->arg[i].dims) : dims_same(&named, &c->arg[i].dims)) continue;
-    Report *r = eval_error(e, "E0304", c->expr[i]->span, "operand `%s` of `%s` wants %s", f->name.text, d->name,
-                           dims_text(e->ctx, &want));
+    Report *r = eval_error(e, "E0304", c->expr[i]->span, "operand `%s` of `%s` wants %s",
+                           f->name.text, d->name, dims_text(e->ctx, &want));
     diag_label(r, "has %s", dims_text(e->ctx, &c->arg[i].dims));
     return false;
   }
@@ -216,10 +228,12 @@ static Val call_extern(Eval *e, const Decl *d, Call *c) {
   const Decl *f = reference_of(e, d);
   if (!f || eval_inside(e, d, c->name_span)) return val_poison();
   if (d->item->formals.n != (uint32_t)c->n) {
-    eval_error(e, "E0204", c->span, "`%s` takes %u operands, not %d", d->name, d->item->formals.n, c->n);
+    eval_error(e, "E0204", c->span, "`%s` takes %u operands, not %d", d->name, d->item->formals.n,
+               c->n);
     return val_poison();
   }
-  if (!axes_bind(e, d->item->axes, &c->groups, c->name_span, d->name, false, &env.axes)) return val_poison();
+  if (!axes_bind(e, d->item->axes, &c->groups, c->name_span, d->name, false, &env.axes))
+    return val_poison();
   if (!extern_operands(e, d, c, &env)) return val_poison();
   Site site = {d, c->span, e->site};
   e->site = &site;
@@ -247,7 +261,8 @@ static bool place_operands(Eval *e, const Builtin *b, Call *c) {
   const AstExpr *exprs[ARGS_MAX];
   if (!strcmp(b->formals, "*")) {
     for (int i = 0; i < c->n; i++)
-      if (c->arg_name[i]) return wrong_operand(e, c, i, 0, formals, "operands by place are wanted here"), false;
+      if (c->arg_name[i])
+        return wrong_operand(e, c, i, 0, formals, "operands by place are wanted here"), false;
     if (c->n >= b->required) return true;
     eval_error(e, "E0204", c->span, "`%s` needs at least %d operands", b->name, b->required);
     return false;
@@ -291,9 +306,11 @@ static Val call_init(Eval *e, Call *c) {
   split_formals(e, uniform ? "low high" : "std mean", formals);
   if (!bind_operands(e, c, 2, formals, uniform ? 2 : 1, v, exprs)) return val_poison();
   for (int i = 0; i < 2; i++) {
-    bool number = v[i].kind == VAL_NUMBER || (v[i].kind == VAL_FLOAT && v[i].rounds) || v[i].kind == VAL_ABSENT;
+    bool number = v[i].kind == VAL_NUMBER || (v[i].kind == VAL_FLOAT && v[i].rounds) ||
+                  v[i].kind == VAL_ABSENT;
     if (number) continue;
-    eval_error(e, "E0402", exprs[i]->span, "`%s` of an initialiser is a number, not %s", formals[i], kind_text(e->ctx, &v[i]));
+    eval_error(e, "E0402", exprs[i]->span, "`%s` of an initialiser is a number, not %s", formals[i],
+               kind_text(e->ctx, &v[i]));
     return val_poison();
   }
   if (v[1].kind == VAL_ABSENT) v[1] = val_number(0);
@@ -314,11 +331,22 @@ static void no_function(Eval *e, const Env *env, const Call *c) {
   for (const Decl *d; (d = world_next(e->w, SPACE_FN, &at));) vec_push(e->arena, names, d->name);
   for (uint32_t i = 0; i < n; i++) vec_push(e->arena, names, table[i].name);
   const char *near = diag_nearest(c->name, names.at, names.n);
-  Report *r = eval_error(e, "E0201", c->name_span, "no sub, function or operator named `%s`", c->name);
+  Report *r =
+      eval_error(e, "E0201", c->name_span, "no sub, function or operator named `%s`", c->name);
   if (near) diag_help(r, "one with a similar name exists: `%s`", near);
   else if (world_find(e->w, SPACE_LAYER, c->name, false))
     diag_help(r, "`%s` is a layer: declare `sub name = %s` and call `name(..)`", c->name, c->name);
   else if (!e->w->std) diag_help(r, "for the standard library, begin the file with `use \"std\"`");
+}
+
+/* cross_entropy(x, labels, ignore = -100): such labels are in the data on purpose. */
+static void note_ignored(Eval *e, const Call *c) {
+  const Val *labels = c->n > 1 ? &c->arg[1] : NULL;
+  if (!labels || !labels->input) return;
+  for (int i = 2; i < c->n; i++)
+    if (c->arg[i].kind == VAL_NUMBER && c->arg[i].known &&
+        (c->arg_name[i] ? !strcmp(c->arg_name[i], "ignore") : i == 2))
+      vec_push(e->arena, e->ignored, (Ignored){labels->input->name, (int64_t)c->arg[i].number});
 }
 
 static Val call_declared(Eval *e, const Decl *d, Call *c) {
@@ -329,6 +357,7 @@ static Val call_declared(Eval *e, const Decl *d, Call *c) {
   if (d->item->kind == ITEM_EXTERN) return call_extern(e, d, c);
   if (d->std && !strcmp(d->name, "attention")) return eval_attention(e, c);
   if (d->std && !strcmp(d->name, "dropout") && c->n && dropout_is_off(e, c)) return c->arg[0];
+  if (d->std && !strcmp(d->name, "cross_entropy")) note_ignored(e, c);
   return call_function(e, d, c);
 }
 

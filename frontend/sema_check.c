@@ -1,5 +1,5 @@
-/* `shardc check`: every model, variant, layer, train, plan, machine and weights block of FILE. Used files are read, and
-   checked where FILE builds on them. */
+/* `shardc check`: every model, variant, layer, train, plan, machine and weights block of FILE. Used
+   files are read, and checked where FILE builds on them. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>
@@ -29,6 +29,7 @@ static Eval *walk(World *w, const Choice *c) {
   uint32_t before = w->errors;
   Eval *e = eval_new(w, choice_sizes(w, c), MODE_CHECK, NULL);
   e->sized = c->train != NULL;
+  sizes_compute(e->sizes);
   if (!c->base->bad) eval_model(e, c->base);
   return w->errors == before && !has_bad(w) ? e : NULL;
 }
@@ -62,7 +63,8 @@ static bool choose_for_block(World *w, const Decl *block, Choice *c) {
   const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
   if (!model) {
     const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
-    Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`", block->item->base.text);
+    Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
+                            block->item->base.text);
     if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
     return false;
   }
@@ -141,6 +143,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   uint32_t at = 0;
   if (!w) return false;
   check_settings(w);
+  sizes_compute(sizes_new(w, NULL));
   for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
     if (own(w, d) && !d->item->bad) check_model(w, d, out);
   check_trains(w);

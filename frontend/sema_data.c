@@ -1,5 +1,6 @@
-/* The lines of train and weights blocks that name parts of the model: every input has one source (E0604), every parameter
-   one line (E0502), `as` is an order of the same dims (E0503). Files are not opened here. */
+/* The lines of train and weights blocks that name parts of the model: every input has one source
+   (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Files are
+   not opened here. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>
@@ -18,7 +19,8 @@ static void fed_paths(Eval *e, Feds *out, const AstPairs *pairs) {
       vec_push(e->arena, *out, (Fed){pairs->at[i].value->path->text, pairs->at[i].value->span});
 }
 
-/* next(tokens -> targets, doc = doc, pos = pos), mlm(a -> b, types = t, valid = v, rate = 15%, ..) */
+/* next(tokens -> targets, doc = doc, pos = pos), mlm(a -> b, types = t, valid = v, rate = 15%, ..)
+ */
 static void fed_by_task(Eval *e, Feds *out, const AstValue *task) {
   static const char *const inputs[] = {"doc", "pos", "types", "valid"};
   const AstPairs *both[] = {&task->args, &task->to};
@@ -35,7 +37,8 @@ static void fed_by_task(Eval *e, Feds *out, const AstValue *task) {
 
 static void fed_by_columns(Eval *e, Feds *out, const AstValue *columns) {
   for (uint32_t i = 0; i < columns->args.n; i++)
-    if (columns->args.at[i].key) vec_push(e->arena, *out, (Fed){columns->args.at[i].key->text, columns->args.at[i].key->span});
+    if (columns->args.at[i].key)
+      vec_push(e->arena, *out, (Fed){columns->args.at[i].key->text, columns->args.at[i].key->span});
 }
 
 static bool is_call(const AstValue *v, const char *word) {
@@ -46,7 +49,9 @@ static bool is_call(const AstValue *v, const char *word) {
 static bool next_by_default(Eval *e, Feds *out) {
   if (e->inputs.n != 2) return false;
   const Val *a = &e->inputs.at[0]->type, *b = &e->inputs.at[1]->type;
-  if (a->kind != VAL_INDEX || b->kind != VAL_INDEX || a->of != b->of || !dims_same(&a->dims, &b->dims)) return false;
+  if (a->kind != VAL_INDEX || b->kind != VAL_INDEX || a->of != b->of ||
+      !dims_same(&a->dims, &b->dims))
+    return false;
   for (int i = 0; i < 2; i++) vec_push(e->arena, *out, (Fed){e->inputs.at[i]->name, (Span){0}});
   return true;
 }
@@ -62,7 +67,8 @@ static void check_fed(Eval *e, const Feds *fed, Span line) {
   for (uint32_t i = 0; i < e->inputs.n; i++) vec_push(e->arena, names, e->inputs.at[i]->name);
   for (uint32_t i = 0; i < fed->n; i++) {
     if (find_input(e, fed->at[i].name)) continue;
-    Report *r = world_error(e->w, "E0604", fed->at[i].span, "the model has no input `%s`", fed->at[i].name);
+    Report *r =
+        world_error(e->w, "E0604", fed->at[i].span, "the model has no input `%s`", fed->at[i].name);
     const char *near = names.n ? diag_nearest(fed->at[i].name, names.at, names.n) : NULL;
     if (near) diag_help(r, "an input with a similar name exists: `%s`", near);
   }
@@ -72,7 +78,8 @@ static void check_fed(Eval *e, const Feds *fed, Span line) {
     for (uint32_t k = 0; k < fed->n; k++)
       if (fed->at[k].name == e->inputs.at[i]->name && n++) second = fed->at[k].span;
     if (n == 1) continue;
-    Report *r = world_error(e->w, "E0604", n ? second : line, "input `%s` has %s", e->inputs.at[i]->name, n ? "two sources" : "no data");
+    Report *r = world_error(e->w, "E0604", n ? second : line, "input `%s` has %s",
+                            e->inputs.at[i]->name, n ? "two sources" : "no data");
     diag_also(r, e->inputs.at[i]->span, "the input");
   }
 }
@@ -82,13 +89,15 @@ void check_data(Eval *e, const Choice *c) {
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;
-  const AstValue *source = settings_value(train, "data", NULL), *task = setting_option(line, "task");
+  const AstValue *source = settings_value(train, "data", NULL),
+                 *task = setting_option(line, "task");
   if (is_call(source, "columns")) fed_by_columns(e, &fed, source);
   else if (task && task->kind == VALUE_CALL) fed_by_task(e, &fed, task);
   else if (!next_by_default(e, &fed)) {
     Report *r = world_error(e->w, "E0604", line->span, "which inputs does this data feed?");
     for (uint32_t i = 0; i < e->inputs.n; i++)
-      diag_fact(r, "input `%s` %s", e->inputs.at[i]->name, dims_text(e->ctx, &e->inputs.at[i]->type.dims));
+      diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,
+                dims_text(e->ctx, &e->inputs.at[i]->type.dims));
     diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
     return;
   }
@@ -117,13 +126,16 @@ static void check_order(Eval *e, const AstSetting *line, const Param *p) {
   Dims want = p->dims, have = {0};
   if (!line->as) return;
   for (uint32_t g = 0; g < line->as->groups.n; g++)
-    for (uint32_t i = 0; i < line->as->groups.at[g].from.n; i++) dims_add(&have, line->as->groups.at[g].from.at[i].text);
+    for (uint32_t i = 0; i < line->as->groups.at[g].from.n; i++)
+      dims_add(&have, line->as->groups.at[g].from.at[i].text);
   if (have.n == want.n && dims_same(&have, &want) && !dims_repeated(&have)) return;
-  Report *r = world_error(e->w, "E0503", line->as->span, "`as` is not an order of the dimensions of `%s`", p->path);
+  Report *r = world_error(e->w, "E0503", line->as->span,
+                          "`as` is not an order of the dimensions of `%s`", p->path);
   diag_label(r, "the parameter has %s", dims_text(e->ctx, &want));
 }
 
-static const AstSetting *line_of(Eval *e, const AstItem *weights, Str path, const AstSetting *after) {
+static const AstSetting *line_of(Eval *e, const AstItem *weights, Str path,
+                                 const AstSetting *after) {
   bool passed = !after;
   for (uint32_t i = 0; i < weights->block->settings.n; i++) {
     const AstSetting *s = weights->block->settings.at[i];
@@ -138,10 +150,12 @@ static void missing_lines(Eval *e, const AstItem *weights) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < e->params.n; i++) {
     if (line_of(e, weights, e->params.at[i]->path, NULL)) continue;
-    if (n++ < 5) list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
+    if (n++ < 5)
+      list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
   }
   if (!n) return;
-  Report *r = world_error(e->w, "E0502", weights->name.span, "%u parameter%s without a line in weights `%s`", n, n == 1 ? "" : "s",
+  Report *r = world_error(e->w, "E0502", weights->name.span,
+                          "%u parameter%s without a line in weights `%s`", n, n == 1 ? "" : "s",
                           weights->name.text);
   diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
 }

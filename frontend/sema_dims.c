@@ -1,8 +1,9 @@
 /* Sizes of dims and numbers.
 
-   A size comes from the file, then from the variant, then from train block, entry or command line; the last one wins. Sizes
-   are computed when first asked for, so the order of declarations does not matter; a dim that needs itself is E0202. An
-   open dim makes everything that depends on it open, which is no error until code is generated. */
+   A size comes from the file, then from the variant, then from train block, entry or command line;
+   the last one wins. Sizes are computed when first asked for, so the order of declarations does not
+   matter; a dim that needs itself is E0202. An open dim makes everything that depends on it open,
+   which is no error until code is generated. */
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>
@@ -17,7 +18,8 @@ Sizes *sizes_new(World *w, const AstItem *variant) {
   s->dim = ARENA_ARRAY(w->ctx->arena, DimInfo, s->n + 1);
   at = 0;
   uint32_t i = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_DIM, &at)); i++) s->dim[i] = (DimInfo){.decl = d, .def = d->dim};
+  for (const Decl *d; (d = world_next(w, SPACE_DIM, &at)); i++)
+    s->dim[i] = (DimInfo){.decl = d, .def = d->dim};
   for (uint32_t k = 0; variant && k < variant->dims.n; k++) {
     const AstDim *d = &variant->dims.at[k];
     DimInfo *info = d->name.text ? sizes_find(s, d->name.text) : NULL;
@@ -61,9 +63,11 @@ bool number_apply(AstOp op, double a, double b, double *out) {
 }
 
 bool number_function(Str name, int n, const double *arg, double *out) {
-  static const struct { const char *name; double (*run)(double); } one[] = {
-      {"sqrt", sqrt}, {"log", log}, {"exp", exp}, {"floor", floor}, {"ceil", ceil}, {"abs", fabs},
-      {"sin", sin},   {"cos", cos}, {"tanh", tanh}, {"erf", erf}};
+  static const struct {
+    const char *name;
+    double (*run)(double);
+  } one[] = {{"sqrt", sqrt}, {"log", log}, {"exp", exp}, {"floor", floor}, {"ceil", ceil},
+             {"abs", fabs},  {"sin", sin}, {"cos", cos}, {"tanh", tanh},   {"erf", erf}};
   for (size_t i = 0; n == 1 && i < sizeof one / sizeof *one; i++)
     if (!strcmp(one[i].name, name)) return *out = one[i].run(arg[0]), true;
   if (n == 1 && !strcmp(name, "rsqrt")) return *out = 1 / sqrt(arg[0]), true;
@@ -105,7 +109,8 @@ static NumState number_call(Sizes *s, const AstExpr *e, double *out) {
   }
   if (worst != NUM_KNOWN) return worst;
   if (!e->axes && number_function(e->name.text, n, arg, out)) return NUM_KNOWN;
-  world_error(s->w, "E0201", e->name.span, "no function of numbers named `%s` with %d operands", e->name.text, n);
+  world_error(s->w, "E0201", e->name.span, "no function of numbers named `%s` with %d operands",
+              e->name.text, n);
   return NUM_BAD;
 }
 
@@ -168,12 +173,15 @@ static void help_divisors(Sizes *s, Report *r, const AstExpr *e) {
   if (below > n) below = n;
   while (below > 1 && n % below) below--;
   while (above < n && n % above) above++;
-  if (above > n || n % above) diag_help(r, "divisors of %lld near %lld: %lld", (long long)n, (long long)b, (long long)below);
+  if (above > n || n % above)
+    diag_help(r, "divisors of %lld near %lld: %lld", (long long)n, (long long)b, (long long)below);
   else
-    diag_help(r, "divisors of %lld near %lld: %lld, %lld", (long long)n, (long long)b, (long long)below, (long long)above);
+    diag_help(r, "divisors of %lld near %lld: %lld, %lld", (long long)n, (long long)b,
+              (long long)below, (long long)above);
 }
 
-/* The declaration on which the failed division depends most directly: that of the last name in it. */
+/* The declaration on which the failed division depends most directly: that of the last name in it.
+ */
 static const AstExpr *last_name(const AstExpr *e) {
   if (e->kind == EXPR_NAME) return e;
   if (e->kind == EXPR_UNARY) return last_name(e->right);
@@ -185,8 +193,8 @@ static const AstExpr *last_name(const AstExpr *e) {
 static void report_fraction(Sizes *s, const DimInfo *d, double v) {
   Ctx *c = s->w->ctx;
   const AstExpr *e = d->def->value;
-  Report *r = world_error(s->w, "E0305", e->span, "`%s` is not a whole number (%s = %s)", span_text(c, e->span),
-                          numbers_text(s, e), number_text(c, v));
+  Report *r = world_error(s->w, "E0305", e->span, "`%s` is not a whole number (%s = %s)",
+                          span_text(c, e->span), numbers_text(s, e), number_text(c, v));
   diag_label(r, "every dimension is an integer");
   const AstExpr *name = last_name(e);
   DimInfo *by = name ? sizes_find(s, name->name.text) : NULL;
@@ -204,7 +212,8 @@ static int64_t whole(Sizes *s, const DimInfo *d, double v) {
     return SIZE_BAD;
   }
   if (v < 1) {
-    Report *r = world_error(s->w, "E0305", e->span, "dimension `%s` = %s is less than 1", d->decl->name, number_text(s->w->ctx, v));
+    Report *r = world_error(s->w, "E0305", e->span, "dimension `%s` = %s is less than 1",
+                            d->decl->name, number_text(s->w->ctx, v));
     diag_label(r, "every dimension is a positive integer");
     return SIZE_BAD;
   }
@@ -264,4 +273,8 @@ int64_t stored_size_of(Sizes *s, Str dim) {
   if (!d) return SIZE_BAD;
   compute(s, d);
   return d->stored;
+}
+
+void sizes_compute(Sizes *s) {
+  for (uint32_t i = 0; i < s->n; i++) compute(s, &s->dim[i]);
 }

@@ -1,5 +1,6 @@
-/* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere (sema_ops*.c), calls in
-   sema_call.c. A value that cannot be is poisoned; whatever is computed from it is poisoned too, in silence. */
+/* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere
+   (sema_ops*.c), calls in sema_call.c. A value that cannot be is poisoned; whatever is computed
+   from it is poisoned too, in silence. */
 #include "frontend/sema.h"
 #include "frontend/lower.h"
 #include <math.h>
@@ -7,7 +8,8 @@
 
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build) {
   Eval *e = ARENA_NEW(w->ctx->arena, Eval);
-  e->w = w, e->ctx = w->ctx, e->arena = w->ctx->arena, e->sizes = s, e->mode = mode, e->build = build;
+  e->w = w, e->ctx = w->ctx, e->arena = w->ctx->arena, e->sizes = s, e->mode = mode,
+  e->build = build;
   e->path = "";
   return e;
 }
@@ -18,8 +20,13 @@ static const Site *outermost_library_site(const Eval *e) {
   return found;
 }
 
-/* Mistakes that show up inside a body of the library belong to the user's line that used it; in a function of the user
-   both places are shown. */
+static bool lies_in(Span inner, Span outer) {
+  return inner.file == outer.file && inner.offset >= outer.offset &&
+         inner.offset + inner.length <= outer.offset + outer.length;
+}
+
+/* Mistakes that show up inside a body of the library belong to the user's line that used it; in a
+   function of the user both places are shown. */
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -28,9 +35,12 @@ Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...) {
   const Site *library = outermost_library_site(e);
   bool inside = library && s.file == e->w->std;
   Report *r = world_error(e->w, code, inside ? library->span : s, "%s", text);
-  if (inside) diag_fact(r, "in the library's `%s`, %s", library->decl->name, world_place(e->w, library->span, s));
+  if (inside)
+    diag_fact(r, "in the library's `%s`, %s", library->decl->name,
+              world_place(e->w, library->span, s));
   const Site *user = inside ? library->up : e->site;
-  if (user && user->decl->space == SPACE_FN && user->span.file) diag_also(r, user->span, "in this use of `%s`", user->decl->name);
+  if (user && user->decl->space == SPACE_FN && user->span.file && !lies_in(s, user->span))
+    diag_also(r, user->span, "in this use of `%s`", user->decl->name);
   return r;
 }
 
@@ -38,9 +48,11 @@ int64_t eval_size(Eval *e, Str dim) {
   int64_t size = size_of(e->sizes, dim);
   if (size != SIZE_OPEN || !e->sized) return size;
   const DimInfo *d = sizes_find(e->sizes, dim);
-  Report *r = world_error(e->w, "E0308", d->def->name.span, "dimension `%s` has no size", d->decl->name);
+  Report *r =
+      world_error(e->w, "E0308", d->def->name.span, "dimension `%s` has no size", d->decl->name);
   diag_label(r, "open, and this command needs its size");
-  diag_help(r, "give it one: `size %s = 64` in the train block, or `-D %s=64`", d->decl->name, d->decl->name);
+  diag_help(r, "give it one: `size %s = 64` in the train block, or `-D %s=64`", d->decl->name,
+            d->decl->name);
   return SIZE_BAD;
 }
 
@@ -66,7 +78,9 @@ const Val *env_find(const Env *env, Str name) {
   return NULL;
 }
 
-void env_set(Eval *e, Env *env, Str name, Val v) { vec_push(e->arena, env->vars, (Binding){name, v}); }
+void env_set(Eval *e, Env *env, Str name, Val v) {
+  vec_push(e->arena, env->vars, (Binding){name, v});
+}
 
 static void no_value(Eval *e, const Env *env, const AstExpr *x) {
   VEC(const char *) names = {0};
@@ -84,11 +98,13 @@ static void no_value(Eval *e, const Env *env, const AstExpr *x) {
 static Val layout_value(Eval *e, const Decl *d) {
   Env env = {0};
   Dims axes;
-  if (!d->item->axes || !dims_resolve(e, &env, &d->item->axes->groups.at[0].from, &axes)) return val_poison();
+  if (!d->item->axes || !dims_resolve(e, &env, &d->item->axes->groups.at[0].from, &axes))
+    return val_poison();
   Val v = eval_expr(e, &env, d->item->value);
   if (v.kind == VAL_POISON) return v;
   if (v.kind != VAL_MASK) {
-    eval_error(e, "E0402", d->item->value->span, "a layout is a mask, not %s", kind_text(e->ctx, &v));
+    eval_error(e, "E0402", d->item->value->span, "a layout is a mask, not %s",
+               kind_text(e->ctx, &v));
     return val_poison();
   }
   Mask *m = ARENA_NEW(e->arena, Mask);
@@ -115,6 +131,7 @@ static Val name_value(Eval *e, Env *env, const AstExpr *x) {
     eval_error(e, "E0402", x->span, "`%s` is a sub, not a value: call it with operands", n);
     return val_poison();
   }
+  if (v && v->param) v->param->used = true;
   if (v) return *v;
   const Dims *axis = axis_find(&env->axes, n);
   if (axis) return size_number(e, axis);
@@ -143,15 +160,19 @@ static Val field_value(Eval *e, Env *env, const AstExpr *x) {
   for (const AstExpr *p = x; p && n < 16; p = p->kind == EXPR_FIELD ? p->base : NULL) path[n++] = p;
   while (n > 0) {
     const AstExpr *p = path[--n];
-    const Val *v = p->kind == EXPR_NAME || p->kind == EXPR_FIELD ? env_find(at, p->name.text) : NULL;
+    const Val *v =
+        p->kind == EXPR_NAME || p->kind == EXPR_FIELD ? env_find(at, p->name.text) : NULL;
     if (!v || (n && v->kind != VAL_SUB) || (!n && v->kind == VAL_SUB)) {
-      Report *r = eval_error(e, "E0201", p->name.span, "no %s named `%s` here", n ? "sub" : "parameter", p->name.text);
+      Report *r = eval_error(e, "E0201", p->name.span, "no %s named `%s` here",
+                             n ? "sub" : "parameter", p->name.text);
       diag_help(r, "`name.part` is a parameter of a sub");
       return val_poison();
     }
+    if (!n && v->param) v->param->used = true;
     if (!n) return *v;
     if (v->sub->stack) {
-      eval_error(e, "E0402", p->name.span, "`%s` is a stack: its parameters differ by round", p->name.text);
+      eval_error(e, "E0402", p->name.span, "`%s` is a stack: its parameters differ by round",
+                 p->name.text);
       return val_poison();
     }
     at = &v->sub->env;
@@ -169,8 +190,10 @@ static Val list_value(Eval *e, Env *env, const AstExpr *x) {
 }
 
 static Val number_value(Eval *e, const AstExpr *x) {
-  if (x->number.unit == UNIT_NONE || x->number.unit == UNIT_SHARE) return val_number(x->number.value);
-  eval_error(e, "E0102", x->span, "a plain number is wanted here, not `%s`", x->number.text ? x->number.text : "one with a unit");
+  if (x->number.unit == UNIT_NONE || x->number.unit == UNIT_SHARE)
+    return val_number(x->number.value);
+  eval_error(e, "E0102", x->span, "a plain number is wanted here, not `%s`",
+             x->number.text ? x->number.text : "one with a unit");
   return val_poison();
 }
 
@@ -211,11 +234,13 @@ static Val checked(Eval *e, const AstExpr *x, Val v) {
   Str twice = dims_repeated(&v.dims);
   if (v.kind == VAL_POISON || v.kind == VAL_SUB || (v.dims.n <= MAX_RANK && !twice)) return v;
   if (twice) {
-    Report *r = eval_error(e, "E0203", x->span, "the result would have dimension `%s` twice", twice);
+    Report *r =
+        eval_error(e, "E0203", x->span, "the result would have dimension `%s` twice", twice);
     diag_label(r, "would be %s", dims_text(e->ctx, &v.dims));
     diag_help(r, "give one of them another name first: `rename[%s -> ..](..)`", twice);
   } else
-    eval_error(e, "E0204", x->span, "a value with %d dimensions; at most %d are possible", v.dims.n, MAX_RANK);
+    eval_error(e, "E0204", x->span, "a value with %d dimensions; at most %d are possible", v.dims.n,
+               MAX_RANK);
   return val_poison();
 }
 

@@ -1,5 +1,5 @@
-/* The longer messages: why two operands do not fit, what was probably meant. They look at the source text and at the names
-   in scope, so that the help line is an edit that can be made. */
+/* The longer messages: why two operands do not fit, what was probably meant. They look at the
+   source text and at the names in scope, so that the help line is an edit that can be made. */
 #include "frontend/sema.h"
 #include <string.h>
 
@@ -17,7 +17,8 @@ void explain_no_dim(World *w, Span at, Str name) {
   uint32_t i = 0;
   for (const Decl *d; near && (d = world_next(w, SPACE_DIM, &i));)
     if (!strcmp(d->name, near)) {
-      diag_help(r, "a dimension with a similar name exists: `%s` (%s)", near, world_place(w, at, d->span));
+      diag_help(r, "a dimension with a similar name exists: `%s` (%s)", near,
+                world_place(w, at, d->span));
       return;
     }
   diag_help(r, "declare it: `dims { %s = .. }`", name);
@@ -68,21 +69,26 @@ static const char *all_pairs(AstOp op) {
 
 void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b) {
   Ctx *c = e->ctx;
-  Report *r = eval_error(e, "E0301", x->right->span, "`%s` needs one operand to contain all dimensions of the other", ast_op_name(x->op));
+  Report *r = eval_error(e, "E0301", x->right->span,
+                         "`%s` needs one operand to contain all dimensions of the other",
+                         ast_op_name(x->op));
   Dims extra = dims_without(&b->dims, &a->dims);
   Str list = dims_names(c, &extra);
   diag_label(r, "has %s", dims_text(c, &b->dims));
-  diag_fact(r, "left operand has %s; %s %s not in %s", dims_text(c, &a->dims), list, extra.n > 1 ? "are" : "is", extra.n > 1 ? "it" : "it");
+  diag_fact(r, "left operand has %s; %s %s not in %s", dims_text(c, &a->dims), list,
+            extra.n > 1 ? "are" : "is", extra.n > 1 ? "it" : "it");
   const Binding *better = fitting(env, x->right, &a->dims);
   if (better)
-    diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name, dims_text(c, &better->val.dims), all_pairs(x->op), list);
-  else
-    diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(x->op), list);
+    diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name,
+              dims_text(c, &better->val.dims), all_pairs(x->op), list);
+  else diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(x->op), list);
 }
 
 /* ---- E0302 ---- */
 
-static Str operand_name(Ctx *c, const Call *call, int i) { return expr_text(c, call->expr[i], i ? "the right operand" : "the left operand"); }
+static Str operand_name(Ctx *c, const Call *call, int i) {
+  return expr_text(c, call->expr[i], i ? "the right operand" : "the left operand");
+}
 
 void explain_contract(Eval *e, const Call *call, Str dim) {
   Ctx *c = e->ctx;
@@ -93,12 +99,15 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
   for (uint32_t i = 0; i < g->from.n; i++)
     if (g->from.at[i].text == dim || g->from.n == 1) at = g->from.at[i].span;
   Str left = operand_name(c, call, 0), right = operand_name(c, call, 1);
-  Report *r = in_a || in_b ? eval_error(e, "E0302", at, "cannot contract `%s`: `%s` does not have it", dim, in_a ? right : left)
-                           : eval_error(e, "E0302", at, "cannot contract `%s`: neither operand has it", dim);
+  Report *r = in_a || in_b
+                  ? eval_error(e, "E0302", at, "cannot contract `%s`: `%s` does not have it", dim,
+                               in_a ? right : left)
+                  : eval_error(e, "E0302", at, "cannot contract `%s`: neither operand has it", dim);
   diag_label(r, "%s is %s, %s is %s", left, dims_text(c, &a->dims), right, dims_text(c, &b->dims));
   Dims only_a = dims_without(&a->dims, &b->dims), shared = dims_without(&a->dims, &only_a);
   if (shared.n == 1)
-    diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0], shared.at[0], left, right);
+    diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0], shared.at[0],
+              left, right);
   else if (shared.n) diag_help(r, "the shared dimensions are %s", dims_names(c, &shared));
   else diag_help(r, "they share no dimension; `outer(%s, %s)` makes all products", left, right);
 }
@@ -108,7 +117,9 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
 /* dot[Head](q, k): both have Seq, whose `like` Key was wanted. */
 static Str matched_axis(Eval *e, Str dim, const AstExpr *x) {
   const DimInfo *info = sizes_find(e->sizes, dim);
-  if (!info || !info->def->like.text || !x || x->kind != EXPR_CALL || !x->axes || strcmp(x->name.text, "dot")) return NULL;
+  if (!info || !info->def->like.text || !x || x->kind != EXPR_CALL || !x->axes ||
+      strcmp(x->name.text, "dot"))
+    return NULL;
   const AstGroup *g = &x->axes->groups.at[0];
   for (uint32_t i = 0; i < g->from.n; i++)
     if (g->from.at[i].text == info->def->like.text) return NULL;
@@ -117,9 +128,11 @@ static Str matched_axis(Eval *e, Str dim, const AstExpr *x) {
 
 static void help_crossed(Eval *e, Report *r, Str like, Str dim, const AstExpr *x) {
   Ctx *c = e->ctx;
-  diag_fact(r, "`%s` is in both operands and is not contracted, so it was matched, not crossed", like);
-  diag_help(r, "give the keys their own axis: `dot%s(%s, rename[%s -> %s](%s))`", span_text(c, x->axes->span),
-            expr_text(c, x->args.at[0].value, "q"), like, dim, expr_text(c, x->args.at[1].value, "k"));
+  diag_fact(r, "`%s` is in both operands and is not contracted, so it was matched, not crossed",
+            like);
+  diag_help(r, "give the keys their own axis: `dot%s(%s, rename[%s -> %s](%s))`",
+            span_text(c, x->axes->span), expr_text(c, x->args.at[0].value, "q"), like, dim,
+            expr_text(c, x->args.at[1].value, "k"));
 }
 
 void explain_missing(Eval *e, const Call *call, Str dim, const Val *x, const AstExpr *expr) {

@@ -1,4 +1,5 @@
-/* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of all operators. */
+/* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of
+ * all operators. */
 #include "frontend/emit.h"
 #include "frontend/sema.h"
 #include <string.h>
@@ -65,7 +66,8 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
   vec_push(e->arena, name, a->name);
   if (!dims_resolve(e, env, &name, &d)) return val_poison();
   if (d.n != 1) {
-    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` stands for %d here", a->name.text, d.n);
+    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` stands for %d here",
+               a->name.text, d.n);
     return val_poison();
   }
   eval_size(e, d.at[0]);
@@ -78,7 +80,8 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
 static bool sizes_address(Eval *e, Str of, Str dim, Span at) {
   int64_t n = eval_size(e, of), room = eval_size(e, dim);
   if (n <= 0 || room <= 0 || n <= room) return true;
-  Report *r = eval_error(e, "E0306", at, "`iota(%s)` counts to %lld, `%s` has only %lld", of, (long long)n, dim, (long long)room);
+  Report *r = eval_error(e, "E0306", at, "`iota(%s)` counts to %lld, `%s` has only %lld", of,
+                         (long long)n, dim, (long long)room);
   diag_label(r, "index range larger than the dimension");
   return false;
 }
@@ -88,8 +91,9 @@ static bool is_index_of(Eval *e, const Val *i, Str dim, Span at) {
   if (i->kind == VAL_INDEX && i->of == dim) return true;
   if (i->kind == VAL_INDEX && i->free) return sizes_address(e, i->of, dim, at);
   bool real = val_is_real(i);
-  Report *r = real ? eval_error(e, "E0401", at, "%s cannot be an index", kind_text(e->ctx, i))
-                   : eval_error(e, "E0402", at, "%s does not address `%s`", kind_text(e->ctx, i), dim);
+  Report *r =
+      real ? eval_error(e, "E0401", at, "%s cannot be an index", kind_text(e->ctx, i))
+           : eval_error(e, "E0402", at, "%s does not address `%s`", kind_text(e->ctx, i), dim);
   diag_label(r, "an index of `%s` is wanted", dim);
   return false;
 }
@@ -100,11 +104,18 @@ Val eval_gather(Eval *e, Env *env, const AstExpr *x) {
   Dims v;
   Val w = eval_expr(e, env, &name), i = eval_expr(e, env, x->index);
   vec_push(e->arena, list, x->index_dim);
-  if (!dims_resolve(e, env, &list, &v) || w.kind == VAL_POISON || i.kind == VAL_POISON) return val_poison();
-  Call c = {.site = x, .name = x->name.text, .span = x->span, .name_span = x->name.span, .n = 1, .arg = {w}};
+  if (!dims_resolve(e, env, &list, &v) || w.kind == VAL_POISON || i.kind == VAL_POISON)
+    return val_poison();
+  Call c = {.site = x,
+            .name = x->name.text,
+            .span = x->span,
+            .name_span = x->name.span,
+            .n = 1,
+            .arg = {w}};
   c.expr[0] = &name;
   if (!val_is_tensor(&w) || v.n != 1 || !dims_has(&w.dims, v.at[0])) {
-    Report *r = eval_error(e, "E0303", x->index_dim.span, "`%s[%s = ..]` of a tensor without `%s`", c.name, x->index_dim.text, x->index_dim.text);
+    Report *r = eval_error(e, "E0303", x->index_dim.span, "`%s[%s = ..]` of a tensor without `%s`",
+                           c.name, x->index_dim.text, x->index_dim.text);
     diag_label(r, "`%s` has %s", c.name, dims_text(e->ctx, &w.dims));
     return val_poison();
   }
@@ -131,7 +142,8 @@ Val op_one_hot(Eval *e, const Builtin *b, const Call *c) {
   if (!is_index_of(e, i, d, c->expr[0]->span)) return val_poison();
   Dims all = i->dims;
   dims_add(&all, d);
-  Val out = val_tensor(VAL_FLOAT, all), same = val_tensor(VAL_BOOL, all), places = val_tensor(VAL_INDEX, c->groups.at[0].from);
+  Val out = val_tensor(VAL_FLOAT, all), same = val_tensor(VAL_BOOL, all),
+      places = val_tensor(VAL_INDEX, c->groups.at[0].from);
   if (dims_repeated(&all) || all.n > MAX_RANK || !e->build) return out;
   lower_iota(e, &places, d);
   Val wide = lower_widened(e, i, &all);
@@ -150,10 +162,12 @@ Val op_scatter(Eval *e, const Builtin *b, const Call *c) {
     return val_poison();
   }
   if (!val_is_real(x)) return not_float(e, c, 0);
-  if (!need_dims(e, c, &g->from, x, c->expr[0]) || !need_dims(e, c, &g->from, i, c->expr[1])) return val_poison();
+  if (!need_dims(e, c, &g->from, x, c->expr[0]) || !need_dims(e, c, &g->from, i, c->expr[1]))
+    return val_poison();
   if (!is_index_of(e, i, g->to.at[0], c->expr[1]->span)) return val_poison();
   if (!dims_subset(&i->dims, &x->dims)) {
-    Report *r = eval_error(e, "E0301", c->expr[1]->span, "the index of `scatter_add` has dimensions that the operand lacks");
+    Report *r = eval_error(e, "E0301", c->expr[1]->span,
+                           "the index of `scatter_add` has dimensions that the operand lacks");
     diag_label(r, "has %s", dims_text(e->ctx, &i->dims));
     diag_fact(r, "the operand has %s", dims_text(e->ctx, &x->dims));
     return val_poison();
@@ -165,11 +179,13 @@ Val op_scatter(Eval *e, const Builtin *b, const Call *c) {
   return out;
 }
 
-/* route[S -> Slot; R -> E](gates): which token sits in which place of which expert, and its gate. */
+/* route[S -> Slot; R -> E](gates): which token sits in which place of which expert, and its gate.
+ */
 Val op_route(Eval *e, const Builtin *b, const Call *c) {
   (void)b;
   const AxisGroup *s = &c->groups.at[0], *r = &c->groups.at[1];
-  if (c->groups.n != 2 || !s->arrow || !r->arrow || s->from.n != 1 || s->to.n != 1 || r->from.n != 1 || r->to.n != 1) {
+  if (c->groups.n != 2 || !s->arrow || !r->arrow || s->from.n != 1 || s->to.n != 1 ||
+      r->from.n != 1 || r->to.n != 1) {
     eval_error(e, "E0204", c->axes->span, "`route` wants `[S -> Slot; R -> E]`");
     return val_poison();
   }
@@ -178,8 +194,8 @@ Val op_route(Eval *e, const Builtin *b, const Call *c) {
   if (!need_dims(e, c, &cut, &c->arg[0], c->expr[0])) return val_poison();
   int64_t routes = eval_size(e, r->from.at[0]), experts = eval_size(e, r->to.at[0]);
   if (routes > 0 && experts > 0 && routes != experts)
-    eval_error(e, "E0312", c->axes->span, "`%s` (%lld) and `%s` (%lld) must have one size", r->from.at[0], (long long)routes, r->to.at[0],
-               (long long)experts);
+    eval_error(e, "E0312", c->axes->span, "`%s` (%lld) and `%s` (%lld) must have one size",
+               r->from.at[0], (long long)routes, r->to.at[0], (long long)experts);
   Dims d = dims_without(&c->arg[0].dims, &cut);
   dims_add(&d, r->to.at[0]), dims_add(&d, s->to.at[0]);
   Val *items = ARENA_ARRAY(e->arena, Val, 2);
@@ -191,9 +207,11 @@ Val op_route(Eval *e, const Builtin *b, const Call *c) {
 /* ---- rope ---- */
 
 static bool rope_axes(Eval *e, const Call *c) {
-  if (c->groups.n == 2 && c->groups.at[0].from.n == 1 && c->groups.at[1].from.n == 1 && !c->groups.at[0].arrow && !c->groups.at[1].arrow)
+  if (c->groups.n == 2 && c->groups.at[0].from.n == 1 && c->groups.at[1].from.n == 1 &&
+      !c->groups.at[0].arrow && !c->groups.at[1].arrow)
     return true;
-  eval_error(e, "E0204", c->axes->span, "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
+  eval_error(e, "E0204", c->axes->span,
+             "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
   return false;
 }
 
@@ -208,11 +226,13 @@ static bool rope_positions(Eval *e, const Call *c, Str d) {
   const Val *p = &c->arg[2];
   if (p->kind == VAL_ABSENT) return true;
   if (p->kind != VAL_INDEX && p->kind != VAL_INT) {
-    eval_error(e, "E0402", c->expr[2]->span, "`pos` is an index or i32, not %s", kind_text(e->ctx, p));
+    eval_error(e, "E0402", c->expr[2]->span, "`pos` is an index or i32, not %s",
+               kind_text(e->ctx, p));
     return false;
   }
   if (dims_subset(&p->dims, &c->arg[0].dims) && !dims_has(&p->dims, d)) return true;
-  Report *r = eval_error(e, "E0301", c->expr[2]->span, "`pos` has dimensions that the operand lacks");
+  Report *r =
+      eval_error(e, "E0301", c->expr[2]->span, "`pos` has dimensions that the operand lacks");
   diag_label(r, "has %s", dims_text(e->ctx, &p->dims));
   return false;
 }
@@ -225,7 +245,8 @@ Val op_rope(Eval *e, const Builtin *b, const Call *c) {
   for (int i = 0; i < 2; i++)
     if (!need_dims(e, c, &c->groups.at[i].from, x, c->expr[0])) return val_poison();
   if (theta->kind != VAL_ABSENT && theta->kind != VAL_NUMBER) {
-    eval_error(e, "E0402", c->expr[1]->span, "`theta` is a number, not %s", kind_text(e->ctx, theta));
+    eval_error(e, "E0402", c->expr[1]->span, "`theta` is a number, not %s",
+               kind_text(e->ctx, theta));
     return val_poison();
   }
   Str d = c->groups.at[1].from.at[0];

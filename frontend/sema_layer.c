@@ -1,6 +1,7 @@
-/* Layers. `sub` and `stack` make instances: parameters with their paths, options, and the subs inside. Calling an instance
-   walks its body with the operands; calling it twice shares the parameters. What a body returns is compared with what the
-   layer declares, and a dim that got its prime inside loses it here. */
+/* Layers. `sub` and `stack` make instances: parameters with their paths, options, and the subs
+   inside. Calling an instance walks its body with the operands; calling it twice shares the
+   parameters. What a body returns is compared with what the layer declares, and a dim that got its
+   prime inside loses it here. */
 #include "frontend/sema.h"
 #include "frontend/emit.h"
 #include <string.h>
@@ -24,9 +25,14 @@ static bool check_init(Eval *e, const AstStmt *s, const Val *v) {
   if (v->kind == VAL_POISON) return false;
   bool number = v->kind == VAL_NUMBER || (v->kind == VAL_FLOAT && v->rounds);
   if (s->random ? v->kind == VAL_INIT : number || v->kind == VAL_NONE) return true;
-  Report *r = eval_error(e, "E0402", s->value->span, "parameter `%s` cannot begin as %s", s->names.at[0].text, kind_text(e->ctx, v));
-  if (s->random) diag_help(r, "after `~` stands an initialiser, such as `normal(0.02)`; a constant comes after `=`");
-  else diag_help(r, "after `=` stands a number or `none`; an initialiser such as `normal(0.02)` comes after `~`");
+  Report *r = eval_error(e, "E0402", s->value->span, "parameter `%s` cannot begin as %s",
+                         s->names.at[0].text, kind_text(e->ctx, v));
+  if (s->random)
+    diag_help(
+        r, "after `~` stands an initialiser, such as `normal(0.02)`; a constant comes after `=`");
+  else
+    diag_help(r, "after `=` stands a number or `none`; an initialiser such as `normal(0.02)` comes "
+                 "after `~`");
   return false;
 }
 
@@ -42,8 +48,10 @@ static bool param_dims(Eval *e, const Env *env, const AstStmt *s, Dims *out) {
   if (!dims_resolve(e, env, &s->axes->groups.at[0].from, out)) return false;
   Str twice = dims_repeated(out);
   if (!twice) return true;
-  Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has dimension `%s` twice", s->names.at[0].text, twice);
-  diag_help(r, "a second axis of the same length is another dimension: `dims { Other like %s }`", twice);
+  Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has dimension `%s` twice",
+                         s->names.at[0].text, twice);
+  diag_help(r, "a second axis of the same length is another dimension: `dims { Other like %s }`",
+            twice);
   return false;
 }
 
@@ -63,12 +71,14 @@ static void declare_param(Eval *e, Env *env, const AstStmt *s) {
   }
   Param *p = ARENA_NEW(e->arena, Param);
   p->path = intern_printf(e->ctx->names, "%s%s", e->path, s->names.at[0].text);
-  p->dims = d, p->lead = e->lead, p->init = init, p->decl = s, p->span = reader_span(e, s->names.at[0].span);
+  p->dims = d, p->lead = e->lead, p->init = init, p->decl = s,
+  p->span = reader_span(e, s->names.at[0].span);
   read_attrs(e, &s->attrs, p);
   vec_push(e->arena, e->params, p);
   for (int i = 0; i < d.n; i++) eval_size(e, d.at[i]);
   if (d.n + p->lead.n > MAX_RANK)
-    eval_error(e, "E0204", s->axes->span, "a parameter of more than %d dimensions, those of its stacks included", MAX_RANK);
+    eval_error(e, "E0204", s->axes->span,
+               "a parameter of more than %d dimensions, those of its stacks included", MAX_RANK);
   Val v = val_tensor(VAL_FLOAT, d);
   v.param = p;
   env_set(e, env, s->names.at[0].text, v);
@@ -102,7 +112,8 @@ static void set_options(Eval *e, Instance *i, Given *g, uint32_t n) {
   const AstOptions *options = &i->layer->item->with;
   for (uint32_t k = 0; k < options->n; k++) {
     const Val *v = given_value(g, n, options->at[k].name.text);
-    env_set(e, &i->env, options->at[k].name.text, v ? *v : eval_expr(e, &i->env, options->at[k].value));
+    env_set(e, &i->env, options->at[k].name.text,
+            v ? *v : eval_expr(e, &i->env, options->at[k].value));
   }
 }
 
@@ -117,7 +128,8 @@ static void declare_body(Eval *e, Instance *i) {
 }
 
 /* `where`: what the user wrote to make it. */
-static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, Given *g, uint32_t n, Str path, Span where) {
+static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, Given *g, uint32_t n,
+                               Str path, Span where) {
   if (d->item->bad || eval_inside(e, d, where)) return NULL;
   Instance *i = ARENA_NEW(e->arena, Instance);
   if (!d->std) vec_push(e->arena, e->w->walked, d);
@@ -135,18 +147,22 @@ static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, G
 static void check_given(Eval *e, const Given *g, uint32_t n, Str layer) {
   for (uint32_t i = 0; i < n; i++) {
     if (g[i].used) continue;
-    Report *r = eval_error(e, "E0601", g[i].ast->name.span, "`%s` has no option `%s`", layer, g[i].ast->name.text);
+    Report *r = eval_error(e, "E0601", g[i].ast->name.span, "`%s` has no option `%s`", layer,
+                           g[i].ast->name.text);
     diag_label(r, "unknown option");
   }
 }
 
 static Given *read_options(Eval *e, Env *env, const AstOptions *with) {
   Given *g = ARENA_ARRAY(e->arena, Given, with->n + 1);
-  for (uint32_t i = 0; i < with->n; i++) g[i] = (Given){&with->at[i], eval_expr(e, env, with->at[i].value), false};
+  for (uint32_t i = 0; i < with->n; i++)
+    g[i] = (Given){&with->at[i], eval_expr(e, env, with->at[i].value), false};
   return g;
 }
 
-static Val sub_value(Instance *i) { return i ? (Val){.kind = VAL_SUB, .sub = i, .id = NO_VALUE} : val_poison(); }
+static Val sub_value(Instance *i) {
+  return i ? (Val){.kind = VAL_SUB, .sub = i, .id = NO_VALUE} : val_poison();
+}
 
 static void declare_sub(Eval *e, Env *env, const AstStmt *s) {
   AxisGroups axes;
@@ -156,7 +172,8 @@ static void declare_sub(Eval *e, Env *env, const AstStmt *s) {
   bool ok = axes_resolve(e, env, s->axes, &axes);
   Instance *i = NULL;
   if (d && ok)
-    i = make_instance(e, d, &axes, g, s->with.n, intern_printf(e->ctx->names, "%s%s.", e->path, name), s->of.at[0].span);
+    i = make_instance(e, d, &axes, g, s->with.n,
+                      intern_printf(e->ctx->names, "%s%s.", e->path, name), s->of.at[0].span);
   if (i) i->name = name, check_given(e, g, s->with.n, d->name);
   env_set(e, env, name, sub_value(i));
 }
@@ -170,8 +187,9 @@ static void option_rounds(Eval *e, Given *g, const Stack *k) {
     if (g->val.items[i].kind != VAL_NUMBER) return;
   int64_t rounds = eval_size(e, k->dim);
   if (rounds > 0 && rounds != g->val.nitems) {
-    Report *r = eval_error(e, "E0307", g->ast->value->span, "`%s` has %d values for %lld rounds of `%s`", g->ast->name.text,
-                           g->val.nitems, (long long)rounds, k->name);
+    Report *r =
+        eval_error(e, "E0307", g->ast->value->span, "`%s` has %d values for %lld rounds of `%s`",
+                   g->ast->name.text, g->val.nitems, (long long)rounds, k->name);
     diag_label(r, "one value per %s is wanted", k->dim);
   }
   Val v = val_tensor(VAL_FLOAT, (Dims){0});
@@ -185,7 +203,9 @@ static bool stack_dim(Eval *e, const Env *env, const AstStmt *s, Str *dim) {
   if (s->axes->groups.n != 1 || d.n != 1 || s->axes->groups.at[0].arrow)
     return eval_error(e, "E0204", s->axes->span, "a stack has one dimension"), false;
   if (dims_has(&e->lead, d.at[0]))
-    return eval_error(e, "E0203", s->axes->span, "a stack around this one has dimension `%s` already", d.at[0]), false;
+    return eval_error(e, "E0203", s->axes->span,
+                      "a stack around this one has dimension `%s` already", d.at[0]),
+           false;
   *dim = d.at[0];
   eval_size(e, d.at[0]);
   return true;
@@ -211,7 +231,8 @@ static void declare_stack(Eval *e, Env *env, const AstStmt *s) {
   Stack *k = ARENA_NEW(e->arena, Stack);
   Instance *i = ARENA_NEW(e->arena, Instance);
   Str name = s->names.at[0].text;
-  k->name = name, k->span = s->span, k->outer = e->stack, k->depth = e->stack ? e->stack->depth + 1 : 1;
+  k->name = name, k->span = s->span, k->outer = e->stack,
+  k->depth = e->stack ? e->stack->depth + 1 : 1;
   Given *g = read_options(e, env, &s->with);
   if (!stack_dim(e, env, s, &k->dim)) {
     env_set(e, env, name, val_poison());
@@ -230,7 +251,8 @@ static void declare_stack(Eval *e, Env *env, const AstStmt *s) {
 void eval_declare(Eval *e, Env *env, const AstStmt *s) {
   Str name = s->names.at[0].text;
   if (env_find(env, name)) {
-    Report *r = eval_error(e, "E0203", s->names.at[0].span, "`%s` is declared twice in this body", name);
+    Report *r =
+        eval_error(e, "E0203", s->names.at[0].span, "`%s` is declared twice in this body", name);
     diag_label(r, "an option, parameter, sub or input has this name already");
     return;
   }
@@ -276,20 +298,24 @@ static Dims without_star(Eval *e, const Dims *d, bool *open) {
   return named;
 }
 
-static void wrong_dims(Eval *e, const Instance *i, Str formal, const Dims *want, const Dims *named, const Dims *have, bool open,
-                       Span at) {
-  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, i->name, dims_text(e->ctx, want));
+static void wrong_dims(Eval *e, const Instance *i, Str formal, const Dims *want, const Dims *named,
+                       const Dims *have, bool open, Span at) {
+  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, i->name,
+                         dims_text(e->ctx, want));
   diag_label(r, "has %s", dims_text(e->ctx, have));
   Dims missing = dims_without(named, have), extra = dims_without(have, named);
-  if (missing.n) diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
-  if (extra.n && !open) diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
+  if (missing.n)
+    diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
+  if (extra.n && !open)
+    diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
   if (missing.n == 1 && extra.n == 1 && !open)
     diag_help(r, "if they are the same axis: `rename[%s -> %s](..)`", extra.at[0], missing.at[0]);
 }
 
 static bool fits_kind(const Val *want, const Val *have) {
   if (want->kind == VAL_FLOAT) return val_is_real(have);
-  if (want->kind == VAL_INDEX) return have->kind == VAL_INDEX && (have->of == want->of || have->free);
+  if (want->kind == VAL_INDEX)
+    return have->kind == VAL_INDEX && (have->of == want->of || have->free);
   return want->kind == have->kind;
 }
 
@@ -301,8 +327,9 @@ static bool check_operand(Eval *e, Instance *i, uint32_t k, const Val *v, Span a
   Dims named = without_star(e, &want.dims, &open);
   if (open && k == 0) *rest = dims_without(&v->dims, &named);
   if (!fits_kind(&want, v)) {
-    Report *r = eval_error(e, want.kind == VAL_INDEX && val_is_real(v) ? "E0401" : "E0402", at, "operand `%s` of `%s` wants %s",
-                           f->name.text, i->name, kind_text(e->ctx, &want));
+    Report *r = eval_error(e, want.kind == VAL_INDEX && val_is_real(v) ? "E0401" : "E0402", at,
+                           "operand `%s` of `%s` wants %s", f->name.text, i->name,
+                           kind_text(e->ctx, &want));
     diag_label(r, "is %s", kind_text(e->ctx, v));
     return false;
   }
@@ -313,16 +340,21 @@ static bool check_operand(Eval *e, Instance *i, uint32_t k, const Val *v, Span a
 
 /* ---- what comes back ---- */
 
-static void wrong_result(Eval *e, const Instance *i, const Env *env, const Dims *want, const Val *v, Span at) {
-  Report *r = eval_error(e, "E0304", at, "`%s` is declared to return %s", i->layer->name, dims_text(e->ctx, want));
+static void wrong_result(Eval *e, const Instance *i, const Env *env, const Dims *declared,
+                         const Dims *want, const Val *v, Span at) {
+  Report *r = eval_error(e, "E0304", at, "`%s` is declared to return %s", i->layer->name,
+                         dims_text(e->ctx, declared));
   diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
   Dims missing = dims_without(want, &v->dims), extra = dims_without(&v->dims, want);
-  if (extra.n) diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
+  if (extra.n)
+    diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
   for (int k = 0; k < missing.n; k++) {
     uint32_t last = UINT32_MAX;
     for (uint32_t b = 0; b < env->vars.n; b++)
-      if (val_is_tensor(&env->vars.at[b].val) && dims_has(&env->vars.at[b].val.dims, missing.at[k])) last = b;
-    if (last != UINT32_MAX) diag_fact(r, "the last value with `%s` is `%s`", missing.at[k], env->vars.at[last].name);
+      if (val_is_tensor(&env->vars.at[b].val) && dims_has(&env->vars.at[b].val.dims, missing.at[k]))
+        last = b;
+    if (last != UINT32_MAX)
+      diag_fact(r, "the last value with `%s` is `%s`", missing.at[k], env->vars.at[last].name);
   }
 }
 
@@ -343,20 +375,23 @@ static Val strip_primes(Eval *e, Val v) {
   return v;
 }
 
-static Val check_result(Eval *e, const Instance *i, const Env *env, const Dims *rest, Val v, Span at) {
+static Val check_result(Eval *e, const Instance *i, const Env *env, const Dims *rest, Val v,
+                        Span at) {
   Val want;
   bool open;
-  if (v.kind == VAL_POISON || !type_resolve(e, &i->env, i->layer->item->result, &want)) return val_poison();
+  if (v.kind == VAL_POISON || !type_resolve(e, &i->env, i->layer->item->result, &want))
+    return val_poison();
   Dims named = without_star(e, &want.dims, &open);
   for (int k = 0; open && k < rest->n; k++)
     if (!dims_has(&named, rest->at[k])) dims_add(&named, rest->at[k]);
   if (!fits_kind(&want, &v)) {
-    Report *r = eval_error(e, "E0402", at, "`%s` is declared to return %s", i->layer->name, kind_text(e->ctx, &want));
+    Report *r = eval_error(e, "E0402", at, "`%s` is declared to return %s", i->layer->name,
+                           kind_text(e->ctx, &want));
     diag_label(r, "is %s", kind_text(e->ctx, &v));
     return val_poison();
   }
   if (!dims_same(&named, &v.dims)) {
-    wrong_result(e, i, env, &named, &v, at);
+    wrong_result(e, i, env, &want.dims, &named, &v, at);
     return val_poison();
   }
   return strip_primes(e, v);
@@ -374,9 +409,9 @@ Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *sp
   Env env = body_env(e, i);
   bool ok = true;
   if (item->formals.n != (uint32_t)n) {
-    Report *r = eval_error(e, "E0204", where, "`%s` takes %u operand%s, not %d", i->name, item->formals.n,
-                           item->formals.n == 1 ? "" : "s", n);
-    diag_also(r, item->name.span, "declared here");
+    Report *r = eval_error(e, "E0204", where, "`%s` takes %u operand%s, not %d", i->name,
+                           item->formals.n, item->formals.n == 1 ? "" : "s", n);
+    if (!i->layer->std) diag_also(r, item->name.span, "declared here");
     return val_poison();
   }
   for (uint32_t k = 0; k < item->formals.n; k++) {
@@ -414,14 +449,15 @@ static Val call_stack(Eval *e, const Stack *k, const Call *c) {
   }
   memcpy(args, c->arg, sizeof args);
   if (k->n && k->body[0]->layer->item->formals.n != (uint32_t)c->n)
-    return call_layer_body(e, k->body[0], c->n, args, c->arg_span, c->span); /* says what is wrong */
+    return call_layer_body(e, k->body[0], c->n, args, c->arg_span,
+                           c->span); /* says what is wrong */
   if (args[0].kind == VAL_NUMBER) args[0] = val_tensor(VAL_FLOAT, (Dims){0});
   Dims before = args[0].dims;
   if (e->build) lower_loop_begin(e, k, c->n, args);
   Val v = call_round(e, k, c->n, args, c->arg_span, c->span);
   if (v.kind != VAL_POISON && !dims_same(&before, &v.dims)) {
-    eval_error(e, "E0304", c->span, "a round of `%s` turns %s into %s", k->name, dims_text(e->ctx, &before),
-               dims_text(e->ctx, &v.dims));
+    eval_error(e, "E0304", c->span, "a round of `%s` turns %s into %s", k->name,
+               dims_text(e->ctx, &before), dims_text(e->ctx, &v.dims));
     v = val_poison();
   }
   if (e->build) v = lower_loop_end(e, &v);
@@ -436,10 +472,12 @@ Val call_instance(Eval *e, Instance *i, const Call *c) {
   for (int k = 0; k < c->n; k++)
     if (c->arg_name[k]) {
       Report *r = eval_error(e, "E0204", c->arg_span[k], "operands of a layer are given by place");
-      diag_help(r, "options are written where it is declared: `sub .. with %s = ..`", c->arg_name[k]);
+      diag_help(r, "options are written where it is declared: `sub .. with %s = ..`",
+                c->arg_name[k]);
       return val_poison();
     }
-  return i->stack ? call_stack(e, i->stack, c) : call_layer_body(e, i, c->n, c->arg, c->arg_span, c->span);
+  return i->stack ? call_stack(e, i->stack, c)
+                  : call_layer_body(e, i, c->n, c->arg, c->arg_span, c->span);
 }
 
 /* A layer that no model uses is walked once with operands of the declared types. */

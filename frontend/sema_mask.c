@@ -1,6 +1,6 @@
-/* Masks: Boolean functions of query and key. They stay trees until an attention (or a `where`) gives them axes; then element
-   predicates become bool values made of iota, comparisons, and, or. Block patterns are checked and kept; no pass knows them
-   yet. */
+/* Masks: Boolean functions of query and key. They stay trees until an attention (or a `where`)
+   gives them axes; then element predicates become bool values made of iota, comparisons, and, or.
+   Block patterns are checked and kept; no pass knows them yet. */
 #include "frontend/emit.h"
 #include "frontend/sema.h"
 #include <math.h>
@@ -57,15 +57,18 @@ static int formals_of(Eval *e, const Pattern *p, Str *out) {
   return n;
 }
 
-static bool bad_operand(Eval *e, const Call *c, const AstExpr *x, const char *wanted, const Val *v) {
+static bool bad_operand(Eval *e, const Call *c, const AstExpr *x, const char *wanted,
+                        const Val *v) {
   Report *r = eval_error(e, "E0402", x ? x->span : c->span, "`%s` wants %s", c->name, wanted);
   diag_label(r, "is %s", kind_text(e->ctx, v));
   return false;
 }
 
 static bool fill_tensor(Eval *e, const Call *c, Mask *m, const Val *v, const AstExpr *x) {
-  bool ok = m->kind == MASK_PADDING ? v->kind == VAL_BOOL : v->kind == VAL_INDEX || v->kind == VAL_INT;
-  if (!ok) return bad_operand(e, c, x, m->kind == MASK_PADDING ? "a bool" : "an i32 or an index", v);
+  bool ok =
+      m->kind == MASK_PADDING ? v->kind == VAL_BOOL : v->kind == VAL_INDEX || v->kind == VAL_INT;
+  if (!ok)
+    return bad_operand(e, c, x, m->kind == MASK_PADDING ? "a bool" : "an i32 or an index", v);
   Val *t = ARENA_NEW(e->arena, Val);
   *t = *v, m->tensor = t;
   return true;
@@ -79,7 +82,8 @@ static bool fill_number(Eval *e, const Call *c, Mask *m, const Val *v, const Ast
 }
 
 static bool pattern_operand(Eval *e, const Call *c, const Val *v, const AstExpr *x) {
-  bool ok = v->kind == VAL_NUMBER || v->kind == VAL_LIST || v->kind == VAL_FLAG || v->kind == VAL_STRING || v->kind == VAL_ABSENT;
+  bool ok = v->kind == VAL_NUMBER || v->kind == VAL_LIST || v->kind == VAL_FLAG ||
+            v->kind == VAL_STRING || v->kind == VAL_ABSENT;
   return ok ? true : bad_operand(e, c, x, "numbers, lists, `on` or `off`", v);
 }
 
@@ -95,7 +99,8 @@ Val mask_call(Eval *e, const Call *c) {
   m->kind = p->kind, m->name = c->name, m->span = c->span;
   bool ok = true;
   if (p->kind == MASK_PADDING || p->kind == MASK_SAME) ok = fill_tensor(e, c, m, &v[0], x[0]);
-  else if (p->kind == MASK_SLIDING || p->kind == MASK_BLOCKS) ok = fill_number(e, c, m, &v[0], x[0]);
+  else if (p->kind == MASK_SLIDING || p->kind == MASK_BLOCKS)
+    ok = fill_number(e, c, m, &v[0], x[0]);
   else
     for (int i = 0; i < n; i++) ok &= pattern_operand(e, c, &v[i], x[i]);
   return ok ? mask_value(m) : val_poison();
@@ -118,7 +123,8 @@ Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at) {
   if (!x || !y) return val_poison();
   if (op == AST_AND && x->kind == MASK_ALL) return mask_value(y);
   if (op == AST_AND && y->kind == MASK_ALL) return mask_value(x);
-  if (op == AST_OR && (x->kind == MASK_ALL || y->kind == MASK_ALL)) return mask_value(x->kind == MASK_ALL ? x : y);
+  if (op == AST_OR && (x->kind == MASK_ALL || y->kind == MASK_ALL))
+    return mask_value(x->kind == MASK_ALL ? x : y);
   Mask *m = ARENA_NEW(e->arena, Mask);
   *m = (Mask){.kind = op == AST_AND ? MASK_AND : MASK_OR, .a = x, .b = y, .span = at};
   return mask_value(m);
@@ -149,9 +155,12 @@ static void find_unit(const Mask *m, Unit *u) {
 static bool check_layout(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
   const Dims *d = &m->layout;
   if (!d->n) return true;
-  if (d->n >= 2 && d->at[d->n - 2] == q && d->at[d->n - 1] == k && dims_subset(d, scores)) return true;
-  Report *r = eval_error(e, "E0310", at, "this layout is over %s, the attention over [%s, %s]", dims_text(e->ctx, d), q, k);
-  diag_fact(r, "the scores have %s; a layout ends with the queries' and the keys' dimension", dims_text(e->ctx, scores));
+  if (d->n >= 2 && d->at[d->n - 2] == q && d->at[d->n - 1] == k && dims_subset(d, scores))
+    return true;
+  Report *r = eval_error(e, "E0310", at, "this layout is over %s, the attention over [%s, %s]",
+                         dims_text(e->ctx, d), q, k);
+  diag_fact(r, "the scores have %s; a layout ends with the queries' and the keys' dimension",
+            dims_text(e->ctx, scores));
   return false;
 }
 
@@ -159,10 +168,13 @@ static bool check_tensor(Eval *e, const Mask *m, const Dims *scores, Str q, Str 
   const Val *t = m->tensor;
   Str wanted = m->kind == MASK_SAME ? q : k;
   if (dims_has(&t->dims, wanted) && dims_subset(&t->dims, scores)) return true;
-  if (m->kind == MASK_PADDING && dims_has(&t->dims, q) && dims_subset(&t->dims, scores)) return true;
-  Report *r = eval_error(e, "E0301", m->span.file ? m->span : at, "this part of the mask does not fit the scores");
+  if (m->kind == MASK_PADDING && dims_has(&t->dims, q) && dims_subset(&t->dims, scores))
+    return true;
+  Report *r = eval_error(e, "E0301", m->span.file ? m->span : at,
+                         "this part of the mask does not fit the scores");
   diag_label(r, "has %s", dims_text(e->ctx, &t->dims));
-  diag_fact(r, "the scores have %s; `%s` must be there, and no other dimension", dims_text(e->ctx, scores), wanted);
+  diag_fact(r, "the scores have %s; `%s` must be there, and no other dimension",
+            dims_text(e->ctx, scores), wanted);
   return false;
 }
 
@@ -181,7 +193,8 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span a
     return false;
   }
   if (u.pattern && !u.blocks) {
-    Report *r = eval_error(e, "E0311", u.pattern->span, "`%s` counts in blocks, but no `blocks(n)` is given", u.pattern->name);
+    Report *r = eval_error(e, "E0311", u.pattern->span,
+                           "`%s` counts in blocks, but no `blocks(n)` is given", u.pattern->name);
     diag_help(r, "for example `blocks(16) & %s`", span_text(e->ctx, u.pattern->span));
     return false;
   }

@@ -1,6 +1,6 @@
-/* Element-wise operators and reductions: which operands they take, what comes out. Operands without any computed element
-   (numbers, and tensors whose elements are all one known number) are folded here, so that `ignore = none` and `smooth = 0`
-   leave nothing behind. */
+/* Element-wise operators and reductions: which operands they take, what comes out. Operands without
+   any computed element (numbers, and tensors whose elements are all one known number) are folded
+   here, so that `ignore = none` and `smooth = 0` leave nothing behind. */
 #include "frontend/emit.h"
 #include "frontend/sema.h"
 #include <math.h>
@@ -21,7 +21,8 @@ static int biggest(int n, const Val *const *v) {
 static Val wrong_kind(Eval *e, const Call *c, int i, const char *wanted) {
   Report *r = eval_error(e, "E0402", c->expr[i]->span, "`%s` wants %s", c->name, wanted);
   diag_label(r, "is %s", kind_text(e->ctx, &c->arg[i]));
-  if (!strcmp(wanted, "a float") && (c->arg[i].kind == VAL_INDEX || c->arg[i].kind == VAL_INT || c->arg[i].kind == VAL_BOOL))
+  if (!strcmp(wanted, "a float") &&
+      (c->arg[i].kind == VAL_INDEX || c->arg[i].kind == VAL_INT || c->arg[i].kind == VAL_BOOL))
     diag_help(r, "turn it into one: `float(..)`");
   return val_poison();
 }
@@ -60,9 +61,12 @@ Val eval_negate(Eval *e, const AstExpr *x, const Val *a) {
 }
 
 static Val no_common_dims(Eval *e, const Call *c, int n, const Val *const *v) {
-  Report *r = eval_error(e, "E0301", c->span, "`%s` needs one operand to contain all dimensions of the others", c->name);
+  Report *r = eval_error(e, "E0301", c->span,
+                         "`%s` needs one operand to contain all dimensions of the others", c->name);
   for (int i = 0; i < n; i++)
-    if (v[i]->dims.n) diag_fact(r, "`%s` has %s", expr_text(e->ctx, c->expr[i], "an operand"), dims_text(e->ctx, &v[i]->dims));
+    if (v[i]->dims.n)
+      diag_fact(r, "`%s` has %s", expr_text(e->ctx, c->expr[i], "an operand"),
+                dims_text(e->ctx, &v[i]->dims));
   diag_help(r, "widen one of them: `expand[..](..)`");
   return val_poison();
 }
@@ -89,10 +93,13 @@ Val op_minmax(Eval *e, const Builtin *b, const Call *c) {
 /* Two values of one kind; numbers fit floats, indexes and i32. */
 static bool common_kind(const Val *a, const Val *b, Kind *k) {
   if (val_is_real(a) && val_is_real(b)) return *k = VAL_FLOAT, true;
-  if (a->kind == VAL_NUMBER && (b->kind == VAL_INDEX || b->kind == VAL_INT)) return *k = b->kind, true;
-  if (b->kind == VAL_NUMBER && (a->kind == VAL_INDEX || a->kind == VAL_INT)) return *k = a->kind, true;
+  if (a->kind == VAL_NUMBER && (b->kind == VAL_INDEX || b->kind == VAL_INT))
+    return *k = b->kind, true;
+  if (b->kind == VAL_NUMBER && (a->kind == VAL_INDEX || a->kind == VAL_INT))
+    return *k = a->kind, true;
   if (a->kind == VAL_BOOL && b->kind == VAL_BOOL) return *k = VAL_BOOL, true;
-  bool whole = (a->kind == VAL_INDEX || a->kind == VAL_INT) && (b->kind == VAL_INDEX || b->kind == VAL_INT);
+  bool whole =
+      (a->kind == VAL_INDEX || a->kind == VAL_INT) && (b->kind == VAL_INDEX || b->kind == VAL_INT);
   *k = a->kind == b->kind && a->of == b->of ? a->kind : VAL_INT;
   return whole;
 }
@@ -116,7 +123,9 @@ static Val mask_condition(Eval *e, const Call *c) {
     if (!dims_has(&all, c->arg[2].dims.at[i])) dims_add(&all, c->arg[2].dims.at[i]);
   if (c->arg[0].mask->kind == MASK_ALL) return val_flat(VAL_BOOL, all, 1);
   if (!mask_axes(e, &all, &q, &k)) {
-    eval_error(e, "E0402", c->expr[0]->span, "which dimensions of %s are queries and keys of this mask?", dims_text(e->ctx, &all));
+    eval_error(e, "E0402", c->expr[0]->span,
+               "which dimensions of %s are queries and keys of this mask?",
+               dims_text(e->ctx, &all));
     return val_poison();
   }
   if (!mask_check(e, c->arg[0].mask, &all, q, k, c->expr[0]->span)) return val_poison();
@@ -129,10 +138,12 @@ Val op_where(Eval *e, const Builtin *b, const Call *c) {
   (void)b;
   Kind k;
   Val cond = c->arg[0];
-  if (cond.kind != VAL_BOOL && cond.kind != VAL_MASK) return wrong_kind(e, c, 0, "a bool or a mask");
+  if (cond.kind != VAL_BOOL && cond.kind != VAL_MASK)
+    return wrong_kind(e, c, 0, "a bool or a mask");
   for (int i = 1; i < 3; i++)
     if (!val_is_tensor(&c->arg[i])) return wrong_kind(e, c, i, "a value with elements");
-  if (!common_kind(&c->arg[1], &c->arg[2], &k)) return wrong_kind(e, c, 2, kind_text(e->ctx, &c->arg[1]));
+  if (!common_kind(&c->arg[1], &c->arg[2], &k))
+    return wrong_kind(e, c, 2, kind_text(e->ctx, &c->arg[1]));
   if (cond.kind == VAL_MASK) cond = mask_condition(e, c);
   if (cond.kind == VAL_POISON) return cond;
   const Val *in[] = {&cond, &c->arg[1], &c->arg[2]};
@@ -230,7 +241,8 @@ static Val power(Eval *e, const AstExpr *x, const Val *a, const Val *b) {
   }
   if (a->kind == VAL_NUMBER && (!a->known || !b->known)) return val_open_number();
   if (a->known && b->known)
-    return a->kind == VAL_NUMBER ? val_number(pow(a->number, b->number)) : val_flat(VAL_FLOAT, a->dims, pow(a->number, b->number));
+    return a->kind == VAL_NUMBER ? val_number(pow(a->number, b->number))
+                                 : val_flat(VAL_FLOAT, a->dims, pow(a->number, b->number));
   if (b->known && b->number == 1) return *a;
   Val out = val_tensor(VAL_FLOAT, a->dims);
   Op *op = lower_op(e, &out, 1, OP_pow, 1, &a, 0, NULL);
@@ -243,9 +255,12 @@ static bool neutral(AstOp op, const Val *a, const Val *b, Val *out) {
   bool zero_a = a->known && a->number == 0, zero_b = b->known && b->number == 0;
   bool one_a = a->known && a->number == 1, one_b = b->known && b->number == 1;
   bool in_a = dims_subset(&b->dims, &a->dims), in_b = dims_subset(&a->dims, &b->dims);
-  if (in_a && ((zero_b && (op == AST_ADD || op == AST_SUB)) || (one_b && (op == AST_MUL || op == AST_DIV)))) return *out = *a, true;
+  if (in_a &&
+      ((zero_b && (op == AST_ADD || op == AST_SUB)) || (one_b && (op == AST_MUL || op == AST_DIV))))
+    return *out = *a, true;
   if (in_b && ((zero_a && op == AST_ADD) || (one_a && op == AST_MUL))) return *out = *b, true;
-  if (op == AST_MUL && (zero_a || zero_b)) return *out = val_flat(VAL_FLOAT, in_a ? a->dims : b->dims, 0), true;
+  if (op == AST_MUL && (zero_a || zero_b))
+    return *out = val_flat(VAL_FLOAT, in_a ? a->dims : b->dims, 0), true;
   return false;
 }
 
@@ -276,34 +291,39 @@ static Val comparison(Eval *e, AstOp op, const Val *a, const Val *b) {
   Val not = val_tensor(VAL_BOOL, d);
   const Val *same = &out;
   lower_op(e, &not, 1, OP_not, 1, &same, 0, NULL);
-  return not;
+  return not ;
 }
 
 static Val logic(Eval *e, AstOp op, const Val *a, const Val *b) {
   const Val *in[] = {a, b};
   Val out = val_tensor(VAL_BOOL, in[biggest(2, in)]->dims);
   if (a->known && b->known)
-    return val_flat(VAL_BOOL, out.dims, op == AST_AND ? a->number * b->number : fmax(a->number, b->number));
+    return val_flat(VAL_BOOL, out.dims,
+                    op == AST_AND ? a->number * b->number : fmax(a->number, b->number));
   lower_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
   return out;
 }
 
-/* Terms with `none`: an absent parameter leaves the other operand; anything compared with none is different. */
+/* Terms with `none`: an absent parameter leaves the other operand; anything compared with none is
+ * different. */
 static bool with_none(AstOp op, const Val *a, const Val *b, Val *out) {
   if (a->kind != VAL_NONE && b->kind != VAL_NONE) return false;
   const Val *other = a->kind == VAL_NONE ? b : a;
   if (op == AST_EQ || op == AST_NE)
     return *out = val_flat(VAL_BOOL, other->dims, (op == AST_NE) != (a->kind == b->kind)), true;
-  bool absent = arithmetic(op) && (b->kind == VAL_NONE ? b->known : a->known && (op == AST_ADD || op == AST_MUL));
+  bool absent = arithmetic(op) &&
+                (b->kind == VAL_NONE ? b->known : a->known && (op == AST_ADD || op == AST_MUL));
   if (absent && a->kind != b->kind && val_is_real(other)) return *out = *other, true;
   return false;
 }
 
 static Val wrong_operands(Eval *e, const AstExpr *x, const Val *a, const Val *b) {
-  Report *r = eval_error(e, "E0402", x->op_span, "`%s` of %s and %s", ast_op_name(x->op), kind_text(e->ctx, a), kind_text(e->ctx, b));
-  bool counts = a->kind == VAL_INDEX || a->kind == VAL_INT || a->kind == VAL_BOOL || b->kind == VAL_INDEX || b->kind == VAL_INT ||
-                b->kind == VAL_BOOL;
-  if (arithmetic(x->op) && counts) diag_help(r, "an index, i32 or bool becomes a float by `float(..)`");
+  Report *r = eval_error(e, "E0402", x->op_span, "`%s` of %s and %s", ast_op_name(x->op),
+                         kind_text(e->ctx, a), kind_text(e->ctx, b));
+  bool counts = a->kind == VAL_INDEX || a->kind == VAL_INT || a->kind == VAL_BOOL ||
+                b->kind == VAL_INDEX || b->kind == VAL_INT || b->kind == VAL_BOOL;
+  if (arithmetic(x->op) && counts)
+    diag_help(r, "an index, i32 or bool becomes a float by `float(..)`");
   return val_poison();
 }
 
@@ -319,7 +339,8 @@ Val eval_binary(Eval *e, Env *env, const AstExpr *x, const Val *a, const Val *b)
   Val out;
   const Val *in[] = {a, b};
   if (a->kind == VAL_POISON || b->kind == VAL_POISON) return val_poison();
-  if ((x->op == AST_AND || x->op == AST_OR) && (a->kind == VAL_MASK || b->kind == VAL_MASK)) return mask_combine(e, x->op, a, b, x->span);
+  if ((x->op == AST_AND || x->op == AST_OR) && (a->kind == VAL_MASK || b->kind == VAL_MASK))
+    return mask_combine(e, x->op, a, b, x->span);
   if (with_none(x->op, a, b, &out)) return out;
   if (!kinds_fit(x->op, a, b)) return wrong_operands(e, x, a, b);
   if (x->op == AST_POW) return power(e, x, a, b);
@@ -349,7 +370,8 @@ static Dims reduced(const Call *c) {
 }
 
 static bool one_group(Eval *e, const Call *c, bool single) {
-  if (c->groups.n == 1 && !c->groups.at[0].arrow && (!single || c->groups.at[0].from.n == 1)) return true;
+  if (c->groups.n == 1 && !c->groups.at[0].arrow && (!single || c->groups.at[0].from.n == 1))
+    return true;
   Report *r = eval_error(e, "E0204", c->axes->span, "`%s` wants other axes", c->name);
   diag_label(r, single ? "one dimension: `[D]`" : "one group of dimensions: `[A, B]`");
   return false;
@@ -361,8 +383,10 @@ static void lint_product(Eval *e, const Call *c, const Dims *d) {
   if (!x || c->expr[0] != x || x->span.file == e->w->std || !d->n) return;
   for (int i = 0; i < 2; i++)
     if (e->factor[i].kind != VAL_FLOAT || !dims_subset(d, &e->factor[i].dims)) return;
-  Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"), axes = span_text(e->ctx, c->axes->span);
-  world_warn(e->w, "W0302", c->span, arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
+  Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"),
+      axes = span_text(e->ctx, c->axes->span);
+  world_warn(e->w, "W0302", c->span,
+             arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
              arena_printf(e->arena, "write `dot%s(%s, %s)`: the same numbers", axes, a, b));
 }
 
@@ -376,7 +400,8 @@ Val op_reduce(Eval *e, const Builtin *b, const Call *c) {
   if (b->code == OP_sum) lint_product(e, c, &d);
   Dims rest = dims_without(&a->dims, &d);
   int64_t n = a->known ? eval_sizes(e, &d) : 0;
-  if (a->known && n > 0) return val_flat(VAL_FLOAT, rest, b->code == OP_sum ? a->number * (double)n : a->number);
+  if (a->known && n > 0)
+    return val_flat(VAL_FLOAT, rest, b->code == OP_sum ? a->number * (double)n : a->number);
   Val out = val_tensor(VAL_FLOAT, rest);
   lower_dims(e, &out, (OpCode)b->code, a, &d);
   return out;

@@ -1,5 +1,6 @@
-/* Plans against the model: names exist (E0201, E0708, E0709), dims divide (E0701, E0704), no parameter is split twice over
-   one axis (E0702), the batch equation holds (E0703). What a plan costs is not judged here. */
+/* Plans against the model: names exist (E0201, E0708, E0709), dims divide (E0701, E0704), no
+   parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
+   costs is not judged here. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>
@@ -20,10 +21,10 @@ typedef struct Placed { /* a dim in a `place` line */
 typedef struct Rule { /* one `place` line */
   const AstSetting *line;
   VEC(Placed) dims;
-  VEC(Str) paths;         /* tensors named by path */
+  VEC(Str) paths; /* tensors named by path */
   VEC(const MeshAxis *) axes;
-  Span target;            /* the axes as written */
-  bool none;              /* -> none: these tensors stay whole */
+  Span target; /* the axes as written */
+  bool none;   /* -> none: these tensors stay whole */
 } Rule;
 
 typedef struct Plan {
@@ -42,7 +43,8 @@ static void read_mesh(Plan *p) {
   for (uint32_t i = 0; s && i < s->values.n; i++) {
     const AstPair *v = &s->values.at[i];
     if (v->key && v->value->kind == VALUE_NUMBER && v->value->number.integer)
-      vec_push(p->e->arena, p->mesh, (MeshAxis){v->key->text, v->value->number.integral, v->value->span, false});
+      vec_push(p->e->arena, p->mesh,
+               (MeshAxis){v->key->text, v->value->number.integral, v->value->span, false});
   }
 }
 
@@ -79,7 +81,8 @@ static void check_machine(Plan *p) {
   for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
   if (gpus <= 0 || ranks <= gpus * nodes) return;
   const AstSetting *mesh = settings_line(p->item, "mesh");
-  Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs", (long long)ranks, (long long)(gpus * nodes));
+  Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
+                          (long long)ranks, (long long)(gpus * nodes));
   diag_also(r, on->span, "machine `%s`", d->name);
   diag_help(r, "`on %s nodes = %lld`", d->name, (long long)((ranks + gpus - 1) / gpus));
 }
@@ -93,7 +96,8 @@ static void read_operand(Plan *p, Rule *r, const AstValue *v, bool otherwise) {
     vec_push(p->e->arena, r->paths, name);
     return;
   }
-  if (sizes_find(p->e->sizes, name)) vec_push(p->e->arena, r->dims, (Placed){name, v->span, otherwise});
+  if (sizes_find(p->e->sizes, name))
+    vec_push(p->e->arena, r->dims, (Placed){name, v->span, otherwise});
   else explain_no_dim(p->w, v->span, name);
 }
 
@@ -108,7 +112,8 @@ static void read_target(Plan *p, Rule *r, const AstSetting *s) {
     else if (!strcmp(name, "none")) r->none = true;
     else {
       MeshAxis *a = need_axis(p, name, v->span);
-      if (a && a->placed) world_error(p->w, "E0606", v->span, "mesh axis `%s` stands in two `place` lines", name);
+      if (a && a->placed)
+        world_error(p->w, "E0606", v->span, "mesh axis `%s` stands in two `place` lines", name);
       if (a) a->placed = true, r->target = v->span;
       if (a) vec_push(p->e->arena, r->axes, a);
     }
@@ -135,11 +140,14 @@ static int64_t ranks_of(const Rule *r) {
 
 static Str axes_text(Plan *p, const Rule *r) {
   Str s = "";
-  for (uint32_t i = 0; i < r->axes.n; i++) s = arena_printf(p->e->arena, "%s%s%s", s, i ? ", " : "", r->axes.at[i]->name);
+  for (uint32_t i = 0; i < r->axes.n; i++)
+    s = arena_printf(p->e->arena, "%s%s%s", s, i ? ", " : "", r->axes.at[i]->name);
   return s;
 }
 
-static bool param_has(const Param *q, Str dim) { return dims_has(&q->dims, dim) || dims_has(&q->lead, dim); }
+static bool param_has(const Param *q, Str dim) {
+  return dims_has(&q->dims, dim) || dims_has(&q->lead, dim);
+}
 
 /* ---- E0701, E0704 ---- */
 
@@ -156,7 +164,8 @@ static void fact_params(Plan *p, Report *r, Str dim) {
     Str path = p->e->params.at[i]->path;
     if (!param_has(p->e->params.at[i], dim) || n++ >= 6) continue;
     size_t folder = (size_t)(last_part(path) - path);
-    bool same = before && (size_t)(last_part(before) - before) == folder && !strncmp(before, path, folder);
+    bool same =
+        before && (size_t)(last_part(before) - before) == folder && !strncmp(before, path, folder);
     if (!text) text = arena_printf(p->e->arena, "%s.%s", p->c->base->name.text, path);
     else text = arena_printf(p->e->arena, "%s, %s", text, same ? last_part(path) : path);
     before = path;
@@ -182,11 +191,16 @@ static void help_divisors(Plan *p, Report *r, const Rule *rule) {
     int64_t size = stored_size_of(p->e->sizes, d->dim);
     if (d->otherwise || size <= 0) continue;
     common = gcd(common, size);
-    names = arena_printf(p->e->arena, "%s%s%s", names, !seen ? "" : seen + 1 == before ? " and " : ", ", d->dim);
+    names = arena_printf(p->e->arena, "%s%s%s", names,
+                         !seen                ? ""
+                         : seen + 1 == before ? " and "
+                                              : ", ",
+                         d->dim);
     seen++;
   }
   for (int64_t k = 1; k <= common && k <= 4096 && n < 16; k++)
-    if (common % k == 0) list = arena_printf(p->e->arena, "%s%s%lld", list, n++ ? ", " : "", (long long)k);
+    if (common % k == 0)
+      list = arena_printf(p->e->arena, "%s%s%lld", list, n++ ? ", " : "", (long long)k);
   diag_help(r, "%s sizes that divide %s: %s", axes_text(p, rule), names, list);
 }
 
@@ -198,7 +212,8 @@ static bool is_stack_dim(const Plan *p, Str dim) {
 
 static void uneven_stages(Plan *p, const Placed *d, int64_t size, int64_t ranks) {
   if (settings_on(p->item, ITEM_PLAN, "pipeline", "uneven")) return;
-  Report *r = world_error(p->w, "E0704", d->span, "%lld layers over %lld stages", (long long)size, (long long)ranks);
+  Report *r = world_error(p->w, "E0704", d->span, "%lld layers over %lld stages", (long long)size,
+                          (long long)ranks);
   diag_label(r, "`%s` is not a multiple of %lld", d->dim, (long long)ranks);
   diag_help(r, "stages may differ by one layer: `pipeline one_f_one_b uneven = on`");
 }
@@ -213,8 +228,9 @@ static void check_divides(Plan *p, const Rule *rule) {
       uneven_stages(p, d, size, ranks);
       continue;
     }
-    Report *r = world_error(p->w, "E0701", d->span, "cannot split `%s` (%lld) over mesh axis `%s` (%lld)", d->dim, (long long)size,
-                            axes_text(p, rule), (long long)ranks);
+    Report *r =
+        world_error(p->w, "E0701", d->span, "cannot split `%s` (%lld) over mesh axis `%s` (%lld)",
+                    d->dim, (long long)size, axes_text(p, rule), (long long)ranks);
     diag_label(r, "%lld is not a multiple of %lld", (long long)size, (long long)ranks);
     fact_params(p, r, d->dim);
     help_divisors(p, r, rule);
@@ -234,17 +250,21 @@ static Str names_but(Plan *p, const Rule *rule, const Placed *without) {
   Str s = "";
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *d = &rule->dims.at[i];
-    if (!d->otherwise && d != without) s = arena_printf(p->e->arena, "%s%s%s", s, *s ? ", " : "", d->dim);
+    if (!d->otherwise && d != without)
+      s = arena_printf(p->e->arena, "%s%s%s", s, *s ? ", " : "", d->dim);
   }
   return s;
 }
 
-static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed *first, const Placed *second) {
+static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed *first,
+                        const Placed *second) {
   Str axis = axes_text(p, rule);
   Dims all = q->dims;
-  Report *r = world_error(p->w, "E0702", second->span, "`%s` would be split twice over mesh axis `%s`", q->path, axis);
+  Report *r = world_error(p->w, "E0702", second->span,
+                          "`%s` would be split twice over mesh axis `%s`", q->path, axis);
   diag_label(r, "`%s` already takes `%s` in %s", first->dim, axis, dims_text(p->e->ctx, &all));
-  diag_help(r, "drop `%s`, or order the choice: `place %s -> %s else %s`", second->dim, names_but(p, rule, second), axis, second->dim);
+  diag_help(r, "drop `%s`, or order the choice: `place %s -> %s else %s`", second->dim,
+            names_but(p, rule, second), axis, second->dim);
 }
 
 static void check_once(Plan *p, const Rule *rule) {
@@ -269,7 +289,8 @@ static void check_once(Plan *p, const Rule *rule) {
 static const Rule *batch_rule(const Plan *p) {
   for (uint32_t i = 0; i < p->rules.n; i++)
     for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
-      if (!strcmp(p->rules.at[i].dims.at[k].dim, "Batch") && !p->rules.at[i].dims.at[k].otherwise) return &p->rules.at[i];
+      if (!strcmp(p->rules.at[i].dims.at[k].dim, "Batch") && !p->rules.at[i].dims.at[k].otherwise)
+        return &p->rules.at[i];
   return NULL;
 }
 
@@ -278,7 +299,8 @@ static Str equation(Plan *p, const Rule *rule, int64_t micro, bool has_micro) {
   uint32_t n = rule ? rule->axes.n : 0;
   for (uint32_t i = 0; i < n; i++) {
     names = arena_printf(p->e->arena, "%s%s%s", names, i ? " x " : "", rule->axes.at[i]->name);
-    sizes = arena_printf(p->e->arena, "%s%s%lld", sizes, i ? " x " : "", (long long)rule->axes.at[i]->size);
+    sizes = arena_printf(p->e->arena, "%s%s%lld", sizes, i ? " x " : "",
+                         (long long)rule->axes.at[i]->size);
   }
   if (has_micro) {
     names = arena_printf(p->e->arena, "%s%smicro", names, n ? " x " : "");
@@ -294,28 +316,36 @@ static void help_micro(Report *r, int64_t share, int64_t micro) {
   while (below > 1 && share % below) below--;
   while (above < share && share % above) above++;
   if (above > share || above == below)
-    diag_help(r, "nearest that divides: micro = %lld (%lld accumulation steps)", (long long)below, (long long)(share / below));
+    diag_help(r, "nearest that divides: micro = %lld (%lld accumulation steps)", (long long)below,
+              (long long)(share / below));
   else
-    diag_help(r, "nearest that divide: micro = %lld (%lld accumulation steps) or %lld (%lld)", (long long)below, (long long)(share / below),
-              (long long)above, (long long)(share / above));
+    diag_help(r, "nearest that divide: micro = %lld (%lld accumulation steps) or %lld (%lld)",
+              (long long)below, (long long)(share / below), (long long)above,
+              (long long)(share / above));
 }
 
 static void check_batch(Plan *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
-  const AstValue *written = settings_value(train, "batch", NULL), *micro_at = settings_value(p->item, "micro", NULL);
+  const AstValue *written = settings_value(train, "batch", NULL),
+                 *micro_at = settings_value(p->item, "micro", NULL);
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = micro_at ? settings_integer(p->item, ITEM_PLAN, "micro", NULL) : 1;
   const Rule *rule = batch_rule(p);
   int64_t splits = rule ? ranks_of(rule) : 1;
   if (!written || batch < 1 || micro < 1 || batch % (splits * micro) == 0) return;
   Span at = micro_at ? micro_at->span : rule->target;
-  Report *r = world_error(p->w, "E0703", at, "batch %lld is not a multiple of %s", (long long)batch, equation(p, rule, micro, micro_at != NULL));
-  diag_label(r, "%lld / %lld accumulation steps is not a whole number", (long long)batch, (long long)(splits * micro));
+  Report *r = world_error(p->w, "E0703", at, "batch %lld is not a multiple of %s", (long long)batch,
+                          equation(p, rule, micro, micro_at != NULL));
+  diag_label(r, "%lld / %lld accumulation steps is not a whole number", (long long)batch,
+             (long long)(splits * micro));
   diag_also(r, written->span, "batch %lld (train `%s`)", (long long)batch, train->name.text);
   for (uint32_t i = 0; rule && i < rule->axes.n; i++)
-    diag_also(r, rule->axes.at[i]->value, "%s = %lld", rule->axes.at[i]->name, (long long)rule->axes.at[i]->size);
+    diag_also(r, rule->axes.at[i]->value, "%s = %lld", rule->axes.at[i]->name,
+              (long long)rule->axes.at[i]->size);
   if (batch % splits == 0) help_micro(r, batch / splits, micro);
-  else diag_help(r, "a batch of %lld or %lld", (long long)(batch / splits * splits), (long long)((batch / splits + 1) * splits));
+  else
+    diag_help(r, "a batch of %lld or %lld", (long long)(batch / splits * splits),
+              (long long)((batch / splits + 1) * splits));
 }
 
 /* ---- names behind `over`, paths of recompute ---- */
@@ -324,7 +354,8 @@ static void check_over(Plan *p, const AstSetting *s) {
   const AstValue **v;
   uint32_t n = setting_over(p->e->ctx, s, &v);
   for (uint32_t i = 0; i < n; i++)
-    if (v[i]->kind == VALUE_PATH) need_axis(p, intern(p->e->ctx->names, v[i]->path->text), v[i]->span);
+    if (v[i]->kind == VALUE_PATH)
+      need_axis(p, intern(p->e->ctx->names, v[i]->path->text), v[i]->span);
 }
 
 static bool starts_path(const Plan *p, Str first) {
@@ -340,7 +371,8 @@ static void check_path(Plan *p, const AstValue *v) {
   if (v->kind != VALUE_PATH || !v->path->parts.n) return;
   Str first = v->path->parts.at[0].name;
   if (starts_path(p, first)) return;
-  Report *r = world_error(p->w, "E0709", v->span, "`%s` names no part of model `%s`", v->path->text, p->c->model->name);
+  Report *r = world_error(p->w, "E0709", v->span, "`%s` names no part of model `%s`", v->path->text,
+                          p->c->model->name);
   diag_label(r, "no stack, sub or parameter `%s`", first);
 }
 

@@ -1,12 +1,13 @@
-/* Operators that move indexes without touching numbers: expand, rename, split, merge, unstack, concat, slice, pad, shift.
-   Here sizes matter: they must fit (E0312) wherever they are known. */
+/* Operators that move indexes without touching numbers: expand, rename, split, merge, unstack,
+   concat, slice, pad, shift. Here sizes matter: they must fit (E0312) wherever they are known. */
 #include "frontend/emit.h"
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>
 
 static Val not_tensor(Eval *e, const Call *c, int i) {
-  eval_error(e, "E0402", c->expr[i]->span, "`%s` wants a value with dimensions, not %s", c->name, kind_text(e->ctx, &c->arg[i]));
+  eval_error(e, "E0402", c->expr[i]->span, "`%s` wants a value with dimensions, not %s", c->name,
+             kind_text(e->ctx, &c->arg[i]));
   return val_poison();
 }
 
@@ -33,7 +34,8 @@ static bool whole_number(Eval *e, const Call *c, int i, double otherwise, int64_
   const Val *v = &c->arg[i];
   *out = (int64_t)otherwise;
   if (v->kind == VAL_ABSENT) return true;
-  if (v->kind == VAL_NUMBER && (!v->known || (v->number == floor(v->number) && fabs(v->number) < 1e15))) {
+  if (v->kind == VAL_NUMBER &&
+      (!v->known || (v->number == floor(v->number) && fabs(v->number) < 1e15))) {
     *out = (int64_t)v->number;
     return true;
   }
@@ -62,7 +64,8 @@ Val op_expand(Eval *e, const Builtin *b, const Call *c) {
   Dims all = a->dims;
   for (int i = 0; i < d->n; i++) {
     if (dims_has(&all, d->at[i])) {
-      Report *r = eval_error(e, "E0203", c->expr[0]->span, "`expand[%s]` of a tensor that has `%s`", d->at[i], d->at[i]);
+      Report *r = eval_error(e, "E0203", c->expr[0]->span, "`expand[%s]` of a tensor that has `%s`",
+                             d->at[i], d->at[i]);
       diag_label(r, "has %s", dims_text(e->ctx, &a->dims));
       return val_poison();
     }
@@ -79,7 +82,8 @@ Val op_expand(Eval *e, const Builtin *b, const Call *c) {
 static bool rename_sizes(Eval *e, const Call *c, Str from, Str to) {
   int64_t x = eval_size(e, from), y = eval_size(e, to);
   if (x <= 0 || y <= 0 || x == y) return true;
-  Report *r = eval_error(e, "E0312", c->span, "`%s` has size %lld and `%s` %lld", from, (long long)x, to, (long long)y);
+  Report *r = eval_error(e, "E0312", c->span, "`%s` has size %lld and `%s` %lld", from,
+                         (long long)x, to, (long long)y);
   diag_label(r, "a rename keeps the size");
   return false;
 }
@@ -91,7 +95,8 @@ static bool rename_one(Eval *e, const Call *c, Str from, Str to, Dims *d, AxisGr
     return false;
   }
   if (dims_has(d, to)) {
-    Report *r = eval_error(e, "E0203", c->expr[0]->span, "`rename[%s -> %s]` of a tensor that has both", from, to);
+    Report *r = eval_error(e, "E0203", c->expr[0]->span,
+                           "`rename[%s -> %s]` of a tensor that has both", from, to);
     diag_label(r, "has %s", dims_text(e->ctx, d));
     return false;
   }
@@ -126,7 +131,8 @@ Val op_rename(Eval *e, const Builtin *b, const Call *c) {
 static bool same_product(Eval *e, const Call *c, const AxisGroup *g) {
   int64_t x = eval_sizes(e, &g->from), y = eval_sizes(e, &g->to);
   if (x <= 0 || y <= 0 || x == y) return x != SIZE_BAD && y != SIZE_BAD;
-  Report *r = eval_error(e, "E0312", g->ast ? g->ast->span : c->span, "%s (%lld) does not make %s (%lld)", dims_text(e->ctx, &g->from),
+  Report *r = eval_error(e, "E0312", g->ast ? g->ast->span : c->span,
+                         "%s (%lld) does not make %s (%lld)", dims_text(e->ctx, &g->from),
                          (long long)x, dims_text(e->ctx, &g->to), (long long)y);
   diag_label(r, "the products of the sizes differ");
   return false;
@@ -184,14 +190,17 @@ Val op_unstack(Eval *e, const Builtin *b, const Call *c) {
   int64_t n = eval_size(e, d->at[0]);
   if (n == SIZE_BAD) return val_poison();
   if (n > MAX_RESULTS) {
-    eval_error(e, "E0204", c->span, "`unstack` of `%s` would give %lld values; at most %d are possible", d->at[0], (long long)n, MAX_RESULTS);
+    eval_error(e, "E0204", c->span,
+               "`unstack` of `%s` would give %lld values; at most %d are possible", d->at[0],
+               (long long)n, MAX_RESULTS);
     return val_poison();
   }
   int count = n == SIZE_OPEN ? MAX_RESULTS : (int)n;
   Val *items = ARENA_ARRAY(e->arena, Val, count);
   for (int i = 0; i < count; i++) items[i] = as_result(a, dims_without(&a->dims, d));
   if (!a->known) lower_op(e, items, count, OP_unstack, 1, &a, 1, c->groups.at);
-  return (Val){.kind = VAL_LIST, .items = items, .nitems = count, .free = n == SIZE_OPEN, .id = NO_VALUE};
+  return (Val){
+      .kind = VAL_LIST, .items = items, .nitems = count, .free = n == SIZE_OPEN, .id = NO_VALUE};
 }
 
 static bool concat_part(Eval *e, const Call *c, int i, const AxisGroup *g, const Dims *rest) {
@@ -201,7 +210,8 @@ static bool concat_part(Eval *e, const Call *c, int i, const AxisGroup *g, const
   if (!need_dims(e, c, &one, v, c->expr[i])) return false;
   Dims others = dims_without(&v->dims, &one);
   if (dims_same(&others, rest)) return true;
-  Report *r = eval_error(e, "E0301", c->expr[i]->span, "`concat` needs the same other dimensions in every operand");
+  Report *r = eval_error(e, "E0301", c->expr[i]->span,
+                         "`concat` needs the same other dimensions in every operand");
   diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
   diag_fact(r, "the first operand has %s beside `%s`", dims_text(e->ctx, rest), g->from.at[0]);
   return false;
@@ -215,8 +225,8 @@ static bool concat_sizes(Eval *e, const Call *c, const AxisGroup *g) {
     sum += n;
   }
   if (whole <= 0 || whole == sum) return whole != SIZE_BAD;
-  Report *r = eval_error(e, "E0312", c->axes->span, "the sizes of %s add up to %lld, not to %lld", dims_text(e->ctx, &g->from),
-                         (long long)sum, (long long)whole);
+  Report *r = eval_error(e, "E0312", c->axes->span, "the sizes of %s add up to %lld, not to %lld",
+                         dims_text(e->ctx, &g->from), (long long)sum, (long long)whole);
   diag_label(r, "`%s` is %lld long", g->to.at[0], (long long)whole);
   return false;
 }
@@ -227,7 +237,8 @@ Val op_concat(Eval *e, const Builtin *b, const Call *c) {
   const AxisGroup *g = &c->groups.at[0];
   const Val *in[ARGS_MAX];
   if (g->from.n != c->n) {
-    eval_error(e, "E0204", c->span, "`concat` of %d operands with %d dimensions before `->`", c->n, g->from.n);
+    eval_error(e, "E0204", c->span, "`concat` of %d operands with %d dimensions before `->`", c->n,
+               g->from.n);
     return val_poison();
   }
   Dims first = {.n = 1, .at = {g->from.at[0]}}, rest = dims_without(&c->arg[0].dims, &first);
@@ -252,9 +263,10 @@ static bool part_fits(Eval *e, const Call *c, const AxisGroup *g, bool slice, in
   int64_t n = eval_size(e, small), all = eval_size(e, big);
   if (n <= 0 || all <= 0) return n != SIZE_BAD && all != SIZE_BAD;
   if (at >= 0 && at + n <= all) return true;
-  Report *r = eval_error(e, "E0312", c->span, "`%s` (%lld) at %lld does not fit in `%s` (%lld)", small, (long long)n, (long long)at, big,
-                         (long long)all);
-  diag_label(r, "positions %lld .. %lld of %lld", (long long)at, (long long)(at + n - 1), (long long)all);
+  Report *r = eval_error(e, "E0312", c->span, "`%s` (%lld) at %lld does not fit in `%s` (%lld)",
+                         small, (long long)n, (long long)at, big, (long long)all);
+  diag_label(r, "positions %lld .. %lld of %lld", (long long)at, (long long)(at + n - 1),
+             (long long)all);
   return false;
 }
 
@@ -264,7 +276,8 @@ static Val part(Eval *e, const Call *c, bool slice, int64_t at, double fill) {
   for (int i = 0; i < c->groups.n; i++) {
     const AxisGroup *g = &c->groups.at[i];
     Dims d = v.dims;
-    if (!need_dims(e, c, &g->from, &v, c->expr[0]) || !part_fits(e, c, g, slice, at)) return val_poison();
+    if (!need_dims(e, c, &g->from, &v, c->expr[0]) || !part_fits(e, c, g, slice, at))
+      return val_poison();
     for (int k = 0; k < d.n; k++)
       if (d.at[k] == g->from.at[0]) d.at[k] = g->to.at[0];
     Val out = as_result(&v, d);
@@ -283,7 +296,8 @@ Val op_slice(Eval *e, const Builtin *b, const Call *c) {
   (void)b;
   int64_t at;
   if (!val_is_tensor(&c->arg[0])) return not_tensor(e, c, 0);
-  if (!groups_fit(e, c, true, 1, 1, "[D -> A]") || !whole_number(e, c, 1, 0, &at)) return val_poison();
+  if (!groups_fit(e, c, true, 1, 1, "[D -> A]") || !whole_number(e, c, 1, 0, &at))
+    return val_poison();
   return part(e, c, true, at, 0);
 }
 
@@ -292,7 +306,8 @@ static bool fill_number(Eval *e, const Call *c, int i, double *out) {
   if (c->arg[i].kind == VAL_ABSENT) return true;
   *out = c->arg[i].number;
   if (c->arg[i].kind == VAL_NUMBER) return true;
-  eval_error(e, "E0402", c->expr[i]->span, "a number is wanted here, not %s", kind_text(e->ctx, &c->arg[i]));
+  eval_error(e, "E0402", c->expr[i]->span, "a number is wanted here, not %s",
+             kind_text(e->ctx, &c->arg[i]));
   return false;
 }
 
@@ -301,7 +316,9 @@ Val op_pad(Eval *e, const Builtin *b, const Call *c) {
   int64_t at;
   double fill;
   if (!val_is_real(&c->arg[0])) return not_tensor(e, c, 0);
-  if (!groups_fit(e, c, true, 1, 1, "[A -> D]") || !whole_number(e, c, 1, 0, &at) || !fill_number(e, c, 2, &fill)) return val_poison();
+  if (!groups_fit(e, c, true, 1, 1, "[A -> D]") || !whole_number(e, c, 1, 0, &at) ||
+      !fill_number(e, c, 2, &fill))
+    return val_poison();
   return part(e, c, false, at, fill);
 }
 
@@ -311,7 +328,9 @@ Val op_shift(Eval *e, const Builtin *b, const Call *c) {
   double fill;
   Val v = c->arg[0];
   if (!val_is_tensor(&v) || v.kind == VAL_BOOL) return not_tensor(e, c, 0);
-  if (!groups_fit(e, c, false, 1, 0, "[D]") || !whole_number(e, c, 1, 1, &by) || !fill_number(e, c, 2, &fill)) return val_poison();
+  if (!groups_fit(e, c, false, 1, 0, "[D]") || !whole_number(e, c, 1, 1, &by) ||
+      !fill_number(e, c, 2, &fill))
+    return val_poison();
   for (int i = 0; i < c->groups.n; i++) {
     if (!need_dims(e, c, &c->groups.at[i].from, &v, c->expr[0])) return val_poison();
     Val out = as_result(&v, v.dims);

@@ -48,7 +48,9 @@ Str dims_text(Ctx *c, const Dims *d) {
 
 Val val_poison(void) { return (Val){.kind = VAL_POISON, .id = NO_VALUE}; }
 
-Val val_number(double v) { return (Val){.kind = VAL_NUMBER, .known = true, .number = v, .id = NO_VALUE}; }
+Val val_number(double v) {
+  return (Val){.kind = VAL_NUMBER, .known = true, .number = v, .id = NO_VALUE};
+}
 
 Val val_open_number(void) { return (Val){.kind = VAL_NUMBER, .id = NO_VALUE}; }
 
@@ -59,7 +61,8 @@ Val val_flat(Kind k, Dims d, double v) {
 }
 
 bool val_is_tensor(const Val *v) {
-  return v->kind == VAL_NUMBER || v->kind == VAL_FLOAT || v->kind == VAL_INDEX || v->kind == VAL_INT || v->kind == VAL_BOOL;
+  return v->kind == VAL_NUMBER || v->kind == VAL_FLOAT || v->kind == VAL_INDEX ||
+         v->kind == VAL_INT || v->kind == VAL_BOOL;
 }
 
 bool val_is_real(const Val *v) { return v->kind == VAL_NUMBER || v->kind == VAL_FLOAT; }

@@ -1,8 +1,10 @@
-/* Reads FILE and the files it uses, and lists what they declare: one name space per kind over all files.
+/* Reads FILE and the files it uses, and lists what they declare: one name space per kind over all
+   files.
 
-   Each file is read once, known by its real path. `use "gpt2"` is looked for beside the file that says so, then in the
-   folders of SHARDC_PATH; `use "std"` is the embedded library. A name of the library may be taken over (N0203); any other
-   name declared twice is E0203. Nothing here looks inside bodies. */
+   Each file is read once, known by its real path. `use "gpt2"` is looked for beside the file that
+   says so, then in the folders of SHARDC_PATH; `use "std"` is the embedded library. A name of the
+   library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
+   inside bodies. */
 #include "frontend/sema.h"
 #include <errno.h>
 #include <limits.h>
@@ -83,9 +85,9 @@ Str world_place(const World *w, Span from, Span s) {
 
 static const char *space_word(Space s) {
   static const char *const words[] = {
-      [SPACE_DIM] = "dimension", [SPACE_CONST] = "const", [SPACE_LAYER] = "layer",
-      [SPACE_FN] = "function",   [SPACE_GRAD] = "grad",   [SPACE_MODEL] = "model",
-      [SPACE_TRAIN] = "train block", [SPACE_PLAN] = "plan", [SPACE_MACHINE] = "machine",
+      [SPACE_DIM] = "dimension",        [SPACE_CONST] = "const", [SPACE_LAYER] = "layer",
+      [SPACE_FN] = "function",          [SPACE_GRAD] = "grad",   [SPACE_MODEL] = "model",
+      [SPACE_TRAIN] = "train block",    [SPACE_PLAN] = "plan",   [SPACE_MACHINE] = "machine",
       [SPACE_WEIGHTS] = "weights block"};
   return words[s];
 }
@@ -93,13 +95,15 @@ static const char *space_word(Space s) {
 static void declare(World *w, Decl d) {
   const Decl *old = world_find(w, d.space, d.name, d.std);
   if (old && old->std == d.std) {
-    Report *r = world_error(w, "E0203", d.span, "%s `%s` is declared twice", space_word(d.space), d.name);
+    Report *r =
+        world_error(w, "E0203", d.span, "%s `%s` is declared twice", space_word(d.space), d.name);
     diag_label(r, "the second time");
     diag_also(r, old->span, "first declared here");
     return;
   }
   if (d.space == SPACE_FN && !d.std && !world_find(w, SPACE_FN, d.name, true) &&
-      (builtin_find(d.name, true) || builtin_find(d.name, false) || mask_function(d.name) || mask_word(d.name))) {
+      (builtin_find(d.name, true) || builtin_find(d.name, false) || mask_function(d.name) ||
+       mask_word(d.name))) {
     Report *r = world_error(w, "E0203", d.span, "`%s` is an operator of the language", d.name);
     diag_label(r, "cannot be declared again");
     diag_help(r, "give it another name: `my_%s`", d.name);
@@ -112,10 +116,13 @@ static void declare(World *w, Decl d) {
 static void note_taken_over(World *w) {
   for (uint32_t i = 0; i < w->decls.n; i++) {
     const Decl *d = &w->decls.at[i];
-    if (d->std || (d->space != SPACE_FN && d->space != SPACE_LAYER) || !world_find(w, d->space, d->name, true)) continue;
+    if (d->std || (d->space != SPACE_FN && d->space != SPACE_LAYER) ||
+        !world_find(w, d->space, d->name, true))
+      continue;
     const Decl *library = world_find(w, d->space, d->name, true);
     if (library->std) {
-      Report *r = world_error(w, "N0203", d->span, "`%s` of the standard library is taken over here", d->name);
+      Report *r = world_error(w, "N0203", d->span,
+                              "`%s` of the standard library is taken over here", d->name);
       diag_label(r, "from now on this one is meant");
     }
   }
@@ -148,7 +155,8 @@ static void declare_item(World *w, const AstItem *i, bool std) {
       const AstDim *d = &i->dims.at[k];
       if (d->name.text) declare(w, (Decl){SPACE_DIM, d->name.text, d->name.span, NULL, d, std});
     }
-  if (item_space(i, &s) && i->name.text) declare(w, (Decl){s, i->name.text, i->name.span, i, NULL, std});
+  if (item_space(i, &s) && i->name.text)
+    declare(w, (Decl){s, i->name.text, i->name.span, i, NULL, std});
 }
 
 /* ---- files ---- */
@@ -212,7 +220,8 @@ static bool load_used(World *w, const char *from, Str name) {
   const char *path = getenv("SHARDC_PATH");
   while (path && *path) {
     size_t part = strcspn(path, ":");
-    if (part && load_path(w, arena_printf(w->ctx->arena, "%.*s/%s.shard", (int)part, path, name))) return true;
+    if (part && load_path(w, arena_printf(w->ctx->arena, "%.*s/%s.shard", (int)part, path, name)))
+      return true;
     path += part + (path[part] == ':');
   }
   return false;
@@ -246,7 +255,8 @@ World *world_load(Ctx *c, const char *path) {
   w->ctx = c, w->scratch = diag_new(c->arena);
   errno = 0;
   if (!load_path(w, path)) {
-    diag_at(c->diag, "E0201", (Span){0}, "cannot read `%s`: %s", path, strerror(errno ? errno : ENOENT));
+    diag_at(c->diag, "E0201", (Span){0}, "cannot read `%s`: %s", path,
+            strerror(errno ? errno : ENOENT));
     return NULL;
   }
   note_taken_over(w);
