@@ -74,8 +74,9 @@ static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, u
     unsigned c = class_of(expected[i]);
     if ((c & taken) || (c & CLASS_OPERATOR) || !strcmp(expected[i], ";")) continue;
     if ((taken & CLASS_EXPR) && !strcmp(expected[i], "a name")) continue;
-    if (!strcmp(expected[i], "pad") || !strcmp(expected[i], "."))
-      continue; /* seldom what is missing */
+    bool seldom = !strcmp(expected[i], "pad") || !strcmp(expected[i], ".");
+    bool after_name = !strcmp(expected[i], "[") || !strcmp(expected[i], "(");
+    if (seldom || (after_name && expects(expected, n, "+"))) continue;
     words_add(w, token_text(p, expected[i]));
   }
 }
@@ -208,6 +209,14 @@ static const char *meant_word(const Parse *p, Span at, const char *const *expect
   return second ? diag_nearest(word, lines, sizeof lines / sizeof *lines) : NULL;
 }
 
+/* `batch = 8` in a settings block */
+static bool equals_after_word(const Parse *p, Span at) {
+  const Source *s = diag_source(p->c->diag, at.file);
+  bool right_behind = end_before(p, at) == p->word_span.offset + p->word_span.length;
+  return p->settings && p->braces && at.offset < s->length && s->text[at.offset] == '=' &&
+         right_behind;
+}
+
 static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
                            const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
@@ -218,6 +227,8 @@ static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
     diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
   const char *meant = meant_word(p, at, expected, n);
   if (meant) diag_help(r, "did you mean `%s`?", meant);
+  if (equals_after_word(p, at))
+    diag_help(r, "a setting is a word and its value, without `=` between them");
 }
 
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
@@ -227,7 +238,10 @@ void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
   if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
   if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, at, o, text, expected, n);
   else report_on_line(p, at, o, text, expected, n);
+  bool written = found == SEMI && diag_source(p->c->diag, at.file)->text[at.offset] == ';';
+  bool inside = o && o->kind != OPEN_BLOCK;
   shard_start_skipping(p, found);
+  if (written && inside) p->skip = true; /* this `;` does not end the line */
 }
 
 void shard_report_unclosed(Parse *p, Span at) {
