@@ -1,12 +1,14 @@
-/* The IR: modules, globals, functions, values, ops. One form from lowering to code generation, one text for it
-   (docs/ir.md). What a later stage needs is written here, hence visible in every dump.
+/* The IR: modules, globals, functions, values, ops. One form from lowering to code generation, one
+   text for it (docs/ir.md). What a later stage needs is written here, hence visible in every dump.
 
-   A function is one straight list of ops in SSA form; values and ops are named by index, never by pointer. Passes do not
-   edit lists in place: they build a new function from the old one (fn_new, value maps) and replace it in the module.
+   A function is one straight list of ops in SSA form; values and ops are named by index, never by
+   pointer. Passes do not edit lists in place: they build a new function from the old one (fn_new,
+   value maps) and replace it in the module.
 
-   A type is an element type and a list of distinct named dims with their sizes. Until pass `order` the list's order says
-   nothing for intermediates (dims are a set; rules keep the natural order); from there on it is storage order and `stride`
-   says where elements are. Parameters, inputs, outputs keep the declared order always. */
+   A type is an element type and a list of distinct named dims with their sizes. Until pass `order`
+   the list's order says nothing for intermediates (dims are a set; rules keep the natural order);
+   from there on it is storage order and `stride` says where elements are. Parameters, inputs,
+   outputs keep the declared order always. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
 #include "support/ctx.h"
@@ -31,8 +33,17 @@ typedef enum OpCode {
 } OpCode;
 
 typedef enum OpFamily {
-  FAMILY_SOURCE, FAMILY_ELEM, FAMILY_REDUCE, FAMILY_SCAN, FAMILY_STRUCT, FAMILY_CONTRACT, FAMILY_GATHER,
-  FAMILY_SCATTER, FAMILY_ATTENTION, FAMILY_GLOBAL, FAMILY_CALL
+  FAMILY_SOURCE,
+  FAMILY_ELEM,
+  FAMILY_REDUCE,
+  FAMILY_SCAN,
+  FAMILY_STRUCT,
+  FAMILY_CONTRACT,
+  FAMILY_GATHER,
+  FAMILY_SCATTER,
+  FAMILY_ATTENTION,
+  FAMILY_GLOBAL,
+  FAMILY_CALL
 } OpFamily;
 
 enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32 };
@@ -83,7 +94,11 @@ typedef struct Loc { /* where in the user's source; file 0: nowhere */
 } Loc;
 
 /* Where a value's bytes are. Set by `order` (stride, view) and `memory` (place). */
-typedef enum ViewKind { VIEW_NONE, VIEW_OF, VIEW_INPLACE } ViewKind; /* INPLACE: overwrites base, which dies here */
+typedef enum ViewKind {
+  VIEW_NONE,
+  VIEW_OF,
+  VIEW_INPLACE
+} ViewKind; /* INPLACE: overwrites base, which dies here */
 typedef enum PlaceKind { PLACE_NONE, PLACE_GLOBAL, PLACE_FRAME, PLACE_ARG, PLACE_RESULT } PlaceKind;
 
 typedef struct Storage {
@@ -145,11 +160,11 @@ typedef enum GlobalKind {
 
 typedef struct Global {
   GlobalKind kind;
-  Str name;    /* path, such as h.*.attn.c_attn; the * is the first, stacked dim */
-  Type type;   /* declared order */
-  Str of;      /* inputs: the dim that an index addresses, or NULL */
-  int decay;   /* parameters: weight decay applies */
-  int frozen;  /* parameters: no gradient, no states */
+  Str name;        /* path, such as h.*.attn.c_attn; the * is the first, stacked dim */
+  Type type;       /* declared order */
+  Str of;          /* inputs: the dim that an index addresses, or NULL */
+  int decay;       /* parameters: weight decay applies */
+  int frozen;      /* parameters: no gradient, no states */
   Storage storage; /* place: offset in the arena of its kind */
   Loc loc;
   Span span;
@@ -161,8 +176,9 @@ typedef struct Dim { /* every dim of the model, for readers of dumps, data bindi
   int64_t stored; /* padded size, = size without `pad` */
 } Dim;
 
-typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable read */
-  Str key, value;        /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
+typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
+                            read */
+  Str key, value; /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
 } Setting;
 
 typedef struct IrSource { /* embedded model files: what loc(f1:..) points into */
@@ -172,13 +188,13 @@ typedef struct IrSource { /* embedded model files: what loc(f1:..) points into *
 typedef struct Module {
   Ctx *ctx;
   Arena *arena;
-  Str model;             /* name of the model or variant */
-  Str after;             /* name of the last pass that ran, "lower" at first: where compiling goes on */
+  Str model; /* name of the model or variant */
+  Str after; /* name of the last pass that ran, "lower" at first: where compiling goes on */
   VEC(Dim) dims;
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(Global *) globals;
-  VEC(Fn *) fns;         /* callees before callers */
+  VEC(Fn *) fns; /* callees before callers */
 } Module;
 
 /* ---- facts from the tables (ir.c) ---- */
@@ -200,12 +216,13 @@ AttrKind attr_kind(AttrKey k);
 /* ---- types (ir.c) ---- */
 Type type_scalar(Elem e);
 Type type_of(Elem e, int rank, const Axis *axes);
-int type_find(const Type *t, Str dim);               /* axis index or -1 */
-int64_t type_size(const Type *t, Str dim);           /* bug() if absent */
-int64_t type_count(const Type *t);                   /* number of elements */
-bool type_contains(const Type *big, const Type *small); /* every axis of small is in big with equal size */
-bool type_equal(const Type *a, const Type *b);       /* same element type, same axes in the same order */
-bool type_same_dims(const Type *a, const Type *b);   /* same axes in any order */
+int type_find(const Type *t, Str dim);     /* axis index or -1 */
+int64_t type_size(const Type *t, Str dim); /* bug() if absent */
+int64_t type_count(const Type *t);         /* number of elements */
+bool type_contains(const Type *big,
+                   const Type *small);         /* every axis of small is in big with equal size */
+bool type_equal(const Type *a, const Type *b); /* same element type, same axes in the same order */
+bool type_same_dims(const Type *a, const Type *b); /* same axes in any order */
 Type type_without(const Type *t, const Str *dims, int n);
 Type type_with_elem(Type t, Elem e);
 
@@ -213,18 +230,21 @@ Type type_with_elem(Type t, Elem e);
 Module *module_new(Ctx *c);
 Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
 void module_add(Module *m, Fn *f);            /* at the end; callees must be there already */
-void module_replace(Module *m, Fn *old, Fn *with); /* same place; every callee pointer to old is redirected */
-void module_remove_unused(Module *m);         /* functions that no entry reaches */
+void module_replace(Module *m, Fn *old,
+                    Fn *with);        /* same place; every callee pointer to old is redirected */
+void module_remove_unused(Module *m); /* functions that no entry reaches */
 Fn *module_fn(const Module *m, Str name);
 Global *module_global(const Module *m, Str name);
 Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc);
 Str module_setting(const Module *m, const char *key, const char *otherwise);
 double module_number(const Module *m, const char *key, double otherwise);
-void module_set(Module *m, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void module_set(Module *m, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 ValueId fn_arg(Module *m, Fn *f, Type t);
-Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout, const Type *out, Loc loc);
-    /* appends; the pointer is valid until the next append */
+Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
+          const Type *out, Loc loc);
+/* appends; the pointer is valid until the next append */
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);
@@ -232,7 +252,7 @@ void value_dense(Value *v); /* ordered, strides dense in the order of the type *
 bool value_is_dense(const Value *v);
 const Op *value_def(const Fn *f, ValueId v); /* NULL for arguments */
 
-Group group_dims(int n, const Str *dims);                     /* [A, B] */
+Group group_dims(int n, const Str *dims);                            /* [A, B] */
 Group group_map(int nfrom, const Str *from, int nto, const Str *to); /* [A -> B, C] */
 
 /* Shorthand of the builders: result types by the shape rules. */
@@ -244,7 +264,8 @@ ValueId ir_where(Module *m, Fn *f, ValueId c, ValueId a, ValueId b, Loc loc);
 ValueId ir_cast(Module *m, Fn *f, ValueId a, Elem e, Loc loc); /* a itself if it has that type */
 ValueId ir_pow(Module *m, Fn *f, ValueId a, double exponent, Loc loc);
 ValueId ir_reduce(Module *m, Fn *f, OpCode c, ValueId a, int n, const Str *dims, Loc loc);
-ValueId ir_expand(Module *m, Fn *f, ValueId a, int n, const Axis *axes, Loc loc); /* new dims first */
+ValueId ir_expand(Module *m, Fn *f, ValueId a, int n, const Axis *axes,
+                  Loc loc); /* new dims first */
 ValueId ir_rename(Module *m, Fn *f, ValueId a, Str from, Str to, Loc loc);
 ValueId ir_dot(Module *m, Fn *f, ValueId a, ValueId b, int n, const Str *dims, Loc loc);
 ValueId ir_gather(Module *m, Fn *f, ValueId w, ValueId index, Str dim, Loc loc);
@@ -260,32 +281,35 @@ int64_t attr_int(const AttrList *l, AttrKey k, int64_t otherwise);
 double attr_float(const AttrList *l, AttrKey k, double otherwise);
 Str attr_str(const AttrList *l, AttrKey k, Str otherwise);
 
-/* Copies op `o` of `from` to the end of `to`, operands through map (indexed by ValueId of from); fills map for its results.
-   Returns the copy. */
+/* Copies op `o` of `from` to the end of `to`, operands through map (indexed by ValueId of from);
+   fills map for its results. Returns the copy. */
 Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map);
 
 /* ---- shape rules (shape.c) ---- */
-/* Computes the result types of an op from its operands, groups and attributes. Returns NULL, or why it cannot be (text in
-   m's arena). Ops whose rule is `given` are checked against the types that the op carries. */
+/* Computes the result types of an op from its operands, groups and attributes. Returns NULL, or why
+   it cannot be (text in m's arena). Ops whose rule is `given` are checked against the types that
+   the op carries. */
 const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->nout] */);
 
 /* What holds from a pass on, by the name of the last pass that ran. */
 typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_PLACED } Fence;
 Fence module_fence(const Module *m);
 
-/* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet. */
+/* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet.
+ */
 Span loc_span(Module *m, Loc l);
 Span op_span(Module *m, const Op *op); /* in the IR text it was read from, else its loc */
 
 /* ---- text (print.c, parse.c) ---- */
-char *ir_print(Module *m, size_t *length);                            /* in m's arena */
+char *ir_print(Module *m, size_t *length); /* in m's arena */
 char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
-Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n); /* NULL: diagnostics were given, codes E1xxx */
+Module *ir_parse(Ctx *c, const char *name, const char *text,
+                 size_t n); /* NULL: diagnostics were given, codes E1xxx */
 
 /* ---- verifier (verify.c) ---- */
-/* Checks every rule that holds after pass m->after; reports through the diagnostics with numbered constraints
-   (E1101 [elem-c1] ..). True if nothing is wrong. */
+/* Checks every rule that holds after pass m->after; reports through the diagnostics with numbered
+   constraints (E1101 [elem-c1] ..). True if nothing is wrong. */
 bool ir_verify(Module *m);
 
 #endif

@@ -1,14 +1,16 @@
 /* Diagnostics: the one function through which every mistake of a user is reported.
 
-   A diagnostic has a code (E0301), a headline that stands alone, one primary span with a short label, optional secondary
-   places, facts (`= ...`) and one help line with the edit that mends it. They are collected, sorted by position, and
-   printed together; identical with and without colour. After 20 errors reading stops (diag_full).
+   A diagnostic has a code (E0301), a headline that stands alone, one primary span with a short
+   label, optional secondary places, facts (`= ...`) and one help line with the edit that mends it.
+   They are collected, sorted by position, and printed together; identical with and without colour.
+   After 20 errors reading stops (diag_full).
 
      Report r = diag_at(d, "E0201", span, "no dimension named `%s`", name);
      diag_label(r, "not in any `dims` block of %s", file);
      diag_help(r, "a dimension with a similar name exists: `%s` (line %d)", near, line);
 
-   Codes start with E (error), W (warning), N (note). Errors of the compiler itself are not diagnostics: use `bug()`. */
+   Codes start with E (error), W (warning), N (note). Errors of the compiler itself are not
+   diagnostics: use `bug()`. */
 #ifndef SHARDC_DIAG_H
 #define SHARDC_DIAG_H
 #include "arena.h"
@@ -30,25 +32,33 @@ typedef struct Diag Diag;
 typedef struct Report Report;
 
 Diag *diag_new(Arena *a);
-uint32_t diag_add_source(Diag *d, const char *name, const char *text, size_t length); /* returns the file number, from 1 */
+uint32_t diag_add_source(Diag *d, const char *name, const char *text,
+                         size_t length); /* returns the file number, from 1 */
 const Source *diag_source(const Diag *d, uint32_t file);
 uint32_t diag_source_count(const Diag *d);
-void diag_line_column(const Diag *d, Span s, uint32_t *line, uint32_t *column); /* both from 1; columns count bytes */
+void diag_line_column(const Diag *d, Span s, uint32_t *line,
+                      uint32_t *column); /* both from 1; columns count bytes */
 
-Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...) __attribute__((format(printf, 4, 5)));
-void diag_label(Report *r, const char *text, ...) __attribute__((format(printf, 2, 3)));    /* after the carets */
-void diag_also(Report *r, Span s, const char *text, ...) __attribute__((format(printf, 3, 4))); /* another place */
+Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...)
+    __attribute__((format(printf, 4, 5)));
+void diag_label(Report *r, const char *text, ...)
+    __attribute__((format(printf, 2, 3))); /* after the carets */
+void diag_also(Report *r, Span s, const char *text, ...)
+    __attribute__((format(printf, 3, 4))); /* another place */
 void diag_fact(Report *r, const char *text, ...) __attribute__((format(printf, 2, 3)));
 void diag_help(Report *r, const char *text, ...) __attribute__((format(printf, 2, 3)));
 
 uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
-const char *diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
+const char *
+diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
-const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n); /* edit distance <= 2, else NULL */
+const char *diag_nearest(const char *wanted, const char *const *names,
+                         uint32_t n); /* edit distance <= 2, else NULL */
 
 /* An internal error: says where in the compiler, aborts. */
 #define bug(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
-_Noreturn void bug_at(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void bug_at(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 #endif
