@@ -1,8 +1,9 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   One walk over the ops in program order puts each op into a group (fuse_group.c). Contractions,
-   attention, scatters and reductions open groups; element-wise ops join the group that makes their
-   last operand when its family admits them after its anchor (families.def), and otherwise stay
+   First, contractions with large results sink to where they are used (fuse_sink.c). One walk over
+   the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
+   scatters and reductions open groups; element-wise ops join the group that makes their last
+   operand when its family admits them after its anchor (families.def), and otherwise stay
    expressions that their users compute on the way in. Then a minimum cut per group decides which
    values are written to memory (fuse_cut.c), and the groups are written as kernel functions
    (fuse_emit.c). The pass changes no number and never orders by address. */
@@ -21,7 +22,8 @@ static const struct {
 const char *group_name(GroupKind k) { return families[k].name; }
 unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
 
-static Fn *fuse_function(Module *m, const Fn *f, FnVec *kernels) {
+static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
+  const Fn *f = fuse_sink(m, given);
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)

@@ -53,6 +53,10 @@ typedef struct Fuse {
 const char *group_name(GroupKind k);
 unsigned group_neighbours(GroupKind k);
 
+/* fuse_sink.c: the function with contractions moved to their first use where that needs less memory
+ */
+Fn *fuse_sink(Module *m, const Fn *f);
+
 /* fuse_group.c: which group an op joins */
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
 /* In a row group, gather[V] w, i over the row itself is the sum of w where the position is i: a row

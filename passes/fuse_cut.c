@@ -48,6 +48,7 @@ static const Op *computed_by(const Net *t, ValueId v) {
   const Op *o = value_def(t->u->f, v);
   if (is_free(t->u, t->group, v)) return o;
   bool again = o && is_own(t->u, t->group, v) && !t->u->value[v].stored;
+  if (value_type(t->u->f, v)->rank == 0) return NULL; /* one number: never for every element */
   return again && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
 }
 
