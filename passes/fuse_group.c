@@ -179,19 +179,27 @@ static bool admits(Fuse *u, uint32_t g, ValueId v) {
 /* Does g read a value that is made where leaf x is made? */
 static bool reads_from(Fuse *u, uint32_t g, const FuseValue *x) {
   const ValueList *leaves = &u->groups.at[g].leaves;
-  for (uint32_t i = 0; i < leaves->n; i++) {
+  for (uint32_t i = 0; i < leaves->n && u->groups.at[g].kind == GROUP_column; i++) {
     const FuseValue *y = value(u, leaves->at[i]);
     if (x->where == HOMED && y->where == HOMED && x->home == y->home) return true;
   }
   return false;
 }
 
+static bool same_order(const Type *a, const Type *b) {
+  for (int i = 0; i < a->rank; i++)
+    if (a->axis[i].dim != b->axis[i].dim) return false;
+  return true;
+}
+
 static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
   ValueList leaves = leaves_of(u, v);
   for (uint32_t i = 0; i < leaves.n; i++) {
     const FuseValue *x = value(u, leaves.at[i]);
+    if (!type(u, leaves.at[i])->rank && type(u, v)->rank) continue; /* a factor of everything */
     if (type(u, leaves.at[i])->rank && listed(&u->groups.at[g].leaves, leaves.at[i])) return true;
-    if ((x->where == HOMED && x->home == g) || reads_from(u, g, x)) return true;
+    if (x->where == HOMED && x->home == g) return true;
+    if (reads_from(u, g, x) && same_order(&u->groups.at[g].space, type(u, v))) return true;
   }
   return false;
 }
@@ -307,7 +315,7 @@ static Type rows_of(const Fuse *u, const Op *o) {
 }
 
 /* A reduction joins a group of its kind over the same dims; sums of a column kernel read nothing
- * that it makes. */
+ * that it makes, and go through their operands in the same order. */
 static bool reduce_joins(Fuse *u, uint32_t g, const Op *o, GroupKind kind) {
   const FuseGroup *x = &u->groups.at[g];
   Type rows = rows_of(u, o);
@@ -316,8 +324,9 @@ static bool reduce_joins(Fuse *u, uint32_t g, const Op *o, GroupKind kind) {
   if (x->kind != kind || !same_space(&x->space, type(u, a)) || !same_space(&x->rows, &rows))
     return false;
   if (after > g + 1 || (after == g + 1 && kind == GROUP_column)) return false;
+  if (kind == GROUP_column && !same_order(&x->space, type(u, a))) return false;
   if (tree_moves_own(u, a, g)) return false;
-  return after == g + 1 || shares_leaf(u, g, a);
+  return after == g + 1 || (shares_leaf(u, g, a) && has_room(u, g));
 }
 
 static void visit_reduce(Fuse *u, OpId id) {
