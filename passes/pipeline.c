@@ -30,6 +30,12 @@ static unsigned facts_after(unsigned facts, const Pass *p) {
   return p->run ? (facts & ~p->breaks) | p->makes : facts;
 }
 
+/* Number of passes up to this one, it included. */
+static uint32_t end_of(const char *until) {
+  const Pass *p = until ? pass_find(until) : NULL;
+  return p ? (uint32_t)(p - passes) + 1 : PASSES;
+}
+
 /* Index of the first pass to run. */
 static uint32_t start(const Module *m, unsigned *facts) {
   *facts = 0;
@@ -70,20 +76,18 @@ static void run_pass(Module *m, const Pass *p, unsigned facts, const PipelineOpt
 
 bool pipeline_run(Module *m, const PipelineOptions *o) {
   unsigned facts;
-  uint32_t first = start(m, &facts);
+  uint32_t first = start(m, &facts), end = end_of(o->until);
   if (first > PASSES)
     diag_at(m->ctx->diag, "E1202", (Span){0}, "no pass is called `%s` (`after` line)", m->after);
   else if (!first) dump(m, o, 0, "lower");
-  for (uint32_t i = first; i < PASSES && !diag_errors(m->ctx->diag); i++) {
+  for (uint32_t i = first; i < end && !diag_errors(m->ctx->diag); i++) {
     const Pass *p = &passes[i];
-    if (p->run) {
-      run_pass(m, p, facts, o);
-      facts = facts_after(facts, p);
-      if (diag_errors(m->ctx->diag)) break;
-      dump(m, o, i + 1, p->name);
-      if (o->verify && !ir_verify(m)) break;
-    }
-    if (o->until && !strcmp(o->until, p->name)) break;
+    if (!p->run) continue;
+    run_pass(m, p, facts, o);
+    facts = facts_after(facts, p);
+    if (diag_errors(m->ctx->diag)) break;
+    dump(m, o, i + 1, p->name);
+    if (o->verify && !ir_verify(m)) break;
   }
   return diag_errors(m->ctx->diag) == 0;
 }

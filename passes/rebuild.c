@@ -57,13 +57,30 @@ static Str free_name(Module *m, const FnList *l, uint32_t n, Str name) {
   return free;
 }
 
+/* Result types by the shape rules, front to back: an operand may have been replaced by an equal one
+   whose dims stand in another order, and the natural order follows the operands. */
+static void natural_types(Module *m, Fn *f) {
+  Type out[1];
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (op_family(o->code) == FAMILY_CALL || !o->nout) continue;
+    Type *types = o->nout == 1 ? out : ARENA_ARRAY(m->arena, Type, o->nout);
+    const char *why = shape_infer(m, f, o, types);
+    if (why) bug("%s in %s: %s", op_name(o->code), f->name, why);
+    for (uint32_t k = 0; k < o->nout; k++) f->values.at[o->out + k].type = types[k];
+  }
+}
+
 void module_collect(Module *m) {
   FnList l = {0};
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) collect(m, &l, m->fns.at[i]);
   for (uint32_t i = 0; i < l.n; i++) l.at[i]->name = free_name(m, &l, i, l.at[i]->name);
   m->fns.n = 0;
-  for (uint32_t i = 0; i < l.n; i++) vec_push(m->arena, m->fns, l.at[i]);
+  for (uint32_t i = 0; i < l.n; i++) {
+    vec_push(m->arena, m->fns, l.at[i]);
+    natural_types(m, l.at[i]);
+  }
 }
 
 LoopShape loop_shape(const Op *o) {

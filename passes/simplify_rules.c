@@ -313,6 +313,19 @@ static ValueId rule_whole(Simplify *s, const Op *o, const Type *t) {
   return ir_rename(s->m, s->to, o->in[0], g->from[0], g->to[0], o->loc);
 }
 
+/* w at positions 0, 1, ..: the first of its elements */
+static ValueId rule_gather(Simplify *s, const Op *o, const Type *t) {
+  const Op *i = made_by(s, o->in[1], OP_iota);
+  const Type *w = value_type(s->to, o->in[0]);
+  Str from = o->group[0].from[0];
+  if (!i || type_find(w, i->group[0].from[0]) >= 0) return NO_VALUE;
+  if (type_size(t, i->group[0].from[0]) > type_size(w, from)) return NO_VALUE;
+  Group g = group_map(1, &from, 1, i->group[0].from);
+  ValueId v = emit_typed(s->m, s->to, OP_slice, 1, o->in, &g, *t, o->loc);
+  attr_set_int(s->m, &vec_last(s->to->ops).attrs, ATTR_at, 0);
+  return v;
+}
+
 static ValueId rule_shift(Simplify *s, const Op *o, const Type *t) {
   (void)s, (void)t;
   return attr_int(&o->attrs, ATTR_by, 1) == 0 ? o->in[0] : NO_VALUE;
@@ -336,7 +349,7 @@ static Rule *const rules[OP_COUNT] = {
     [OP_cast] = rule_cast,         [OP_stop] = rule_stop,         [OP_expand] = rule_expand,
     [OP_sum] = rule_sum,           [OP_split] = rule_split,       [OP_merge] = rule_merge,
     [OP_rename] = rule_rename,     [OP_slice] = rule_whole,       [OP_pad] = rule_whole,
-    [OP_shift] = rule_shift,       [OP_stack] = rule_stack,
+    [OP_shift] = rule_shift,       [OP_stack] = rule_stack,       [OP_gather] = rule_gather,
 };
 
 ValueId simplify_rule(Simplify *s, const Op *o, const Type *t) {

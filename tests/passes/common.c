@@ -30,7 +30,8 @@ void run_until(Module *m, const char *pass) {
   PipelineOptions o = {.until = pass, .verify = true};
   if (pipeline_run(m, &o)) return;
   size_t n;
-  fail_msg("%s\n%s", ir_print(m, &n), reported(m->ctx));
+  print_message("%s", ir_print(m, &n));
+  fail_msg("pass %s: %s", pass, reported(m->ctx));
 }
 
 void expect_error(Module *m, const char *pass, const char *code, const char *words) {
@@ -93,7 +94,7 @@ void expect_same(Interp *a, Interp *b, const char *name, double tolerance) {
   assert_true(type_same_dims(&x->type, &y->type));
   for (int64_t i = 0; i < type_count(&x->type); i++) {
     double p = x->at[i], q = y->at[same_element(&x->type, &y->type, i)];
-    if (!(fabs(p - q) <= tolerance * (1 + fabs(p))) && !(isnan(p) && isnan(q)))
+    if (p != q && !(fabs(p - q) <= tolerance * (1 + fabs(p))) && !(isnan(p) && isnan(q)))
       fail_msg("%s, element %d: %.12g and %.12g", name, (int)i, p, q);
   }
 }
