@@ -204,11 +204,20 @@ static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
   return false;
 }
 
+/* Groups that take what merely reads the same things stay well below the limit of results. */
+static bool has_room(Fuse *u, uint32_t g) {
+  uint32_t n = 0;
+  for (ValueId v = 0; v < u->f->values.n; v++)
+    n += value(u, v)->where == HOMED && value(u, v)->home == g && value(u, v)->stored;
+  return n < MAX_RESULTS / 2;
+}
+
 /* The group of family elem for a lazy value that needs a buffer or a place. */
 static uint32_t elem_place(Fuse *u, ValueId v) {
   bool scalar = type(u, v)->rank == 0;
   for (uint32_t g = u->groups.n; g-- > 0 && g + 1 >= fuse_after(u, v);)
-    if (u->groups.at[g].kind == GROUP_elem && admits(u, g, v) && (scalar || shares_leaf(u, g, v)))
+    if (u->groups.at[g].kind == GROUP_elem && admits(u, g, v) && (scalar || shares_leaf(u, g, v)) &&
+        has_room(u, g))
       return g;
   Type space = *type(u, v);
   return open_group(u, GROUP_elem, u->f->values.at[v].def, space, space);
