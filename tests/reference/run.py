@@ -61,4 +61,4 @@ def main():
     return bad + compare_gradients(safetensors(f'{work}/dump.safetensors'), safetensors(f'{HERE}/{name}.grads.safetensors'))
 
 
-sys.exit(main() > 0)
+if __name__ == "__main__": sys.exit(main() > 0)
