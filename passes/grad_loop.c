@@ -12,15 +12,21 @@
    that is no operand of the loop is kept here; `recompute` thins that out. */
 #include "passes/grad.h"
 
+typedef struct Renamed {
+  ValueId scratch, arg; /* argument of the scratch function; of the new body */
+  Str name;             /* that the loop's own dim has in it */
+} Renamed;
+
 typedef struct LoopBack {
   Back *k; /* of the function with the loop */
   const Op *o;
   LoopShape s;
   const Fn *body;
-  Back *in;              /* of the body */
-  bool *carried;         /* [carry]: gradient is carried */
-  ValueId *seed;         /* by result of body: argument of in->b, or NO_VALUE */
-  ValueId *wanted;       /* by operand: gradient of the body's argument in in->b, or NO_VALUE */
+  Back *in;        /* of the body */
+  bool *carried;   /* [carry]: gradient is carried */
+  ValueId *seed;   /* by result of body: argument of in->b, or NO_VALUE */
+  ValueId *wanted; /* by operand: gradient of the body's argument in in->b, or NO_VALUE */
+  VEC(Renamed) renamed;
   Fn *bwd;               /* the new body */
   ValueId *map;          /* in->b -> bwd */
   ValueList operands[3]; /* of the new loop, values of k->b: carried, invariant, stacked */
@@ -106,15 +112,37 @@ static void invariant_reads(LoopBack *l) {
   }
 }
 
+/* A kept value that has the loop's own dim is stacked under another name for it. */
+static Str free_dim(Module *m, const Type *t, Str dim) {
+  Str free = dim;
+  while (type_find(t, free) >= 0) free = intern_printf(m->ctx->names, "%s'", free);
+  return free;
+}
+
 /* Kept: one more stacked result of the forward loop, read by the backward one. */
 static void keep(LoopBack *l, const Read *d, Fn *fwd, ValueId kept, Extended *e) {
-  Type t = *value_type(l->in->b, d->arg);
-  Type all = type_of(t.elem, 1, &l->s.axis);
-  if (t.rank == MAX_RANK) bug("a value of rank %d is kept over loop %s", t.rank, l->s.axis.dim);
+  Module *m = l->k->m;
+  Str own = l->s.axis.dim, name = own;
+  if (type_find(value_type(fwd, kept), own) >= 0) {
+    name = free_dim(m, value_type(fwd, kept), own);
+    kept = ir_rename(m, fwd, kept, own, name, l->o->loc);
+  }
+  Type t = *value_type(fwd, kept), all = type_of(t.elem, 1, &l->s.axis);
+  if (t.rank == MAX_RANK) bug("a value of rank %d is kept over loop %s", t.rank, own);
   for (int i = 0; i < t.rank; i++) all.axis[all.rank++] = t.axis[i];
-  fn_result(l->k->m, fwd, kept);
+  fn_result(m, fwd, kept);
   OpId id = (OpId)(l->o - l->k->f->ops.at);
-  l->map[d->arg] = new_operand(l, 2, t, back_read_extra(l->k, id, e->extras++, all));
+  ValueId arg = new_operand(l, 2, t, back_read_extra(l->k, id, e->extras++, all));
+  l->map[d->arg] = arg;
+  if (name != own) vec_push(m->arena, l->renamed, (Renamed){d->arg, arg, name});
+}
+
+/* Once all arguments are there: the names that kept values had. */
+static void rename_back(LoopBack *l) {
+  for (uint32_t i = 0; i < l->renamed.n; i++) {
+    const Renamed *r = &l->renamed.at[i];
+    l->map[r->scratch] = ir_rename(l->k->m, l->bwd, r->arg, r->name, l->s.axis.dim, l->o->loc);
+  }
 }
 
 static void stacked_reads(LoopBack *l) {
@@ -181,6 +209,7 @@ static void build_body(LoopBack *l, const ValueId *dy) {
   invariant_reads(l);
   stacked_reads(l);
   stacked_seeds(l, dy);
+  rename_back(l);
   for (uint32_t i = 0; i < l->in->b->ops.n; i++)
     fn_clone_op(m, l->bwd, l->in->b, &l->in->b->ops.at[i], l->map);
   carried_results(l);

@@ -150,6 +150,8 @@ static bool again(Pair *p, ValueId v) {
   w.seen = ARENA_ARRAY(p->m->arena, bool, n + 1), w.need = ARENA_ARRAY(p->m->arena, bool, n + 1);
   walk(&w, v, true);
   if (!w.possible || w.large > 1 || (p->memory[v] && w.kept)) return false;
+  for (ValueId i = 0; i < n; i++) /* cannot be stacked along a dim that it has */
+    if (w.need[i] && type_find(value_type(p->fwd, i), p->s1.axis.dim) >= 0) return false;
   for (ValueId i = 0; i < n; i++) p->fresh[i] |= w.need[i];
   return true;
 }
