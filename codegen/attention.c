@@ -1,14 +1,17 @@
-/* Family attention: softmax(scale * q k^T) v without ever holding all scores, and the log-sum-exp of each query.
+/* Family attention: softmax(scale * q k^T) v without ever holding all scores, and the log-sum-exp
+   of each query.
 
-   Scores are kept transposed: a block has keys as rows and queries as lanes, so maxima and sums over keys are lane-wise. Per
-   head: keys and values are copied to scratch, then for each tile of queries (one or two vectors) and each block of keys:
+   Scores are kept transposed: a block has keys as rows and queries as lanes, so maxima and sums
+   over keys are lane-wise. Per head: keys and values are copied to scratch, then for each tile of
+   queries (one or two vectors) and each block of keys:
 
      S = K Q^T (in units of log 2)            register tiles, rows = keys
      m' = max(m, max S); P = 2^(S - m')       lane-wise; l = l 2^(m - m') + sum P
      O^T = O^T 2^(m - m') + V^T P             register tiles, rows = D
 
-   At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and minus infinity. Blocks that the
-   mask excludes are skipped. Everything in scratch is f32, padded to whole tiles with zeros. */
+   At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and minus
+   infinity. Blocks that the mask excludes are skipped. Everything in scratch is f32, padded to
+   whole tiles with zeros. */
 #include "attention.h"
 #include <math.h>
 
@@ -18,9 +21,11 @@ static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453, NOTH
 Attention attention_new(Emit *e) {
   Attention a = {.e = e, .f = flash_of(e->k)};
   const Attr *tile = attr_get(&e->k->attrs, ATTR_tile);
-  if (!tile || tile->i != FLASH_COUNT) bug("kernel %s has no tile of %d numbers", e->k->name, FLASH_COUNT);
+  if (!tile || tile->i != FLASH_COUNT)
+    bug("kernel %s has no tile of %d numbers", e->k->name, FLASH_COUNT);
   a.p = flash_plan(&a.f, e->lanes, tile->list);
-  a.f32 = emit_type(e, ELEM_f32), a.vector = emit_vector(e, ELEM_f32, e->lanes), a.i64 = emit_type(e, ELEM_i64);
+  a.f32 = emit_type(e, ELEM_f32), a.vector = emit_vector(e, ELEM_f32, e->lanes),
+  a.i64 = emit_type(e, ELEM_i64);
   a.ptr = LLVMPointerTypeInContext(e->context, 0);
   return a;
 }
@@ -28,8 +33,8 @@ Attention attention_new(Emit *e) {
 typedef struct Forward {
   Attention a;
   LLVMValueRef keys, values, rows, queries, scores, out; /* scratch */
-  LLVMValueRef most, sum;                               /* per query: m, l */
-  LLVMValueRef q0;                                      /* first query of the tile */
+  LLVMValueRef most, sum;                                /* per query: m, l */
+  LLVMValueRef q0;                                       /* first query of the tile */
 } Forward;
 
 static LLVMValueRef lane_at(Forward *f, int v) { return emit_i64(f->a.e, v * f->a.p.lanes); }
@@ -38,18 +43,21 @@ static LLVMValueRef score_at(Forward *f, LLVMValueRef key, int v) {
   return tile_add(f->a.e, tile_times(f->a.e, key, f->a.p.tile_queries), lane_at(f, v));
 }
 
-/* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING where they stand. */
+/* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING
+ * where they stand. */
 static LLVMValueRef block_max(Forward *f, int v, LLVMValueRef k0, LLVMValueRef count, bool masked) {
   Attention *a = &f->a;
   Emit *e = a->e;
   Point p = attention_queries(a, tile_add(e, f->q0, lane_at(f, v)));
-  LLVMValueRef old = attention_load(a, f->most, lane_at(f, v)), first[UNROLL], from = emit_i64(e, 0);
+  LLVMValueRef old = attention_load(a, f->most, lane_at(f, v)), first[UNROLL],
+               from = emit_i64(e, 0);
   LLVMValueRef most = LLVMBuildAnd(e->builder, count, emit_i64(e, -UNROLL), "");
   for (int i = 0; i < UNROLL; i++) first[i] = old;
   for (int n = UNROLL; n; n = n == 1 ? 0 : 1) {
     Loop r = emit_loop(e, from, n == 1 ? count : most, n, n, first);
     for (int i = 0; i < n; i++) {
-      LLVMValueRef row = tile_add(e, r.i, emit_i64(e, i)), s = attention_load(a, f->scores, score_at(f, row, v));
+      LLVMValueRef row = tile_add(e, r.i, emit_i64(e, i)),
+                   s = attention_load(a, f->scores, score_at(f, row, v));
       if (masked) {
         LLVMValueRef in = attention_admitted(a, &p, tile_add(e, k0, row));
         s = LLVMBuildSelect(e->builder, in, s, attention_splat(a, NOTHING), "");
@@ -74,10 +82,12 @@ static LLVMValueRef block_exp(Forward *f, int v, LLVMValueRef m, LLVMValueRef co
   for (int n = UNROLL; n; n = n == 1 ? 0 : 1) {
     Loop r = emit_loop(e, from, n == 1 ? count : most, n, n, first);
     for (int i = 0; i < n; i++) {
-      LLVMValueRef at = score_at(f, tile_add(e, r.i, emit_i64(e, i)), v), s = attention_load(a, f->scores, at);
+      LLVMValueRef at = score_at(f, tile_add(e, r.i, emit_i64(e, i)), v),
+                   s = attention_load(a, f->scores, at);
       LLVMValueRef p = attention_exp2(e, LLVMBuildFSub(e->builder, s, m, ""));
       if (masked) {
-        LLVMValueRef in = LLVMBuildFCmp(e->builder, LLVMRealUGT, s, attention_splat(a, NOTHING / 2), "");
+        LLVMValueRef in =
+            LLVMBuildFCmp(e->builder, LLVMRealUGT, s, attention_splat(a, NOTHING / 2), "");
         p = LLVMBuildSelect(e->builder, in, p, zero, "");
       }
       attention_store(a, p, f->scores, at);
@@ -118,13 +128,16 @@ static void key_block(Forward *f, LLVMValueRef k0, LLVMValueRef q1) {
   Attention *a = &f->a;
   Emit *e = a->e;
   const FlashPlan *p = &a->p;
-  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])), emit_i64(e, a->f.keys));
+  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])),
+                                  emit_i64(e, a->f.keys));
   LLVMValueRef count = LLVMBuildNSWSub(e->builder, end, k0, "");
   MaskFacts facts = attention_facts(a, f->q0, q1, k0, end);
   Branch some = emit_if(e, facts.some);
-  TileShape s = {(int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries, p->tile_queries};
-  attention_product(a, s, s.vectors, attention_at(a, f->keys, k0, p->width), f->queries, f->scores, count,
-                    emit_i64(e, a->f.width), false);
+  TileShape s = {
+      (int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries,
+      p->tile_queries};
+  attention_product(a, s, s.vectors, attention_at(a, f->keys, k0, p->width), f->queries, f->scores,
+                    count, emit_i64(e, a->f.width), false);
   for (int masked = 0; masked <= (a->f.mask != NO_VALUE); masked++) {
     Branch b = emit_if(e, masked ? LLVMBuildNot(e->builder, facts.all, "") : facts.all);
     softmax_block(f, k0, count, masked);
@@ -141,7 +154,8 @@ static void start_tile(Forward *f) {
   Emit *e = a->e;
   LLVMValueRef n = emit_i64(e, a->p.tile_queries);
   attention_read(a, a->f.q, a->f.query, f->q0, a->f.queries, n, f->rows, a->f.scale * LOG2_E);
-  attention_transpose(a, f->rows, a->p.width, f->queries, a->p.tile_queries, a->p.tile_queries, a->p.width);
+  attention_transpose(a, f->rows, a->p.width, f->queries, a->p.tile_queries, a->p.tile_queries,
+                      a->p.width);
   attention_zero(a, f->out, emit_i64(e, a->p.width * a->p.tile_queries));
   for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
     attention_store(a, attention_splat(a, NOTHING), f->most, lane_at(f, v));
@@ -163,15 +177,18 @@ static void finish_tile(Forward *f) {
   Emit *e = a->e;
   LLVMValueRef zero = LLVMConstNull(a->vector);
   for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
-    LLVMValueRef l = attention_load(a, f->sum, lane_at(f, v)), m = attention_load(a, f->most, lane_at(f, v));
+    LLVMValueRef l = attention_load(a, f->sum, lane_at(f, v)),
+                 m = attention_load(a, f->most, lane_at(f, v));
     LLVMValueRef any = LLVMBuildFCmp(e->builder, LLVMRealUGT, l, zero, "");
     LLVMValueRef inverse = LLVMBuildFDiv(e->builder, attention_splat(a, 1), l, "");
     scale_out(f, v, LLVMBuildSelect(e->builder, any, inverse, zero, ""));
     Point p = attention_queries(a, tile_add(e, f->q0, lane_at(f, v)));
     expr_put(e, a->f.lse, &p, log_sum(f, m, l, any));
   }
-  attention_transpose(a, f->out, a->p.tile_queries, f->rows, a->p.width, a->p.width, a->p.tile_queries);
-  attention_write(a, a->f.y, a->f.query, f->q0, a->f.queries, emit_i64(e, a->p.tile_queries), f->rows, 1);
+  attention_transpose(a, f->out, a->p.tile_queries, f->rows, a->p.width, a->p.width,
+                      a->p.tile_queries);
+  attention_write(a, a->f.y, a->f.query, f->q0, a->f.queries, emit_i64(e, a->p.tile_queries),
+                  f->rows, 1);
 }
 
 static void query_tile(Forward *f) {
@@ -180,7 +197,8 @@ static void query_tile(Forward *f) {
   LLVMValueRef q1 = tile_add(e, f->q0, emit_i64(e, a->p.tile_queries));
   q1 = emit_min_i64(e, q1, emit_i64(e, a->f.queries));
   start_tile(f);
-  Loop k = emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
+  Loop k =
+      emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
   key_block(f, k.i, q1);
   emit_loop_end(e, &k);
   finish_tile(f);
@@ -189,8 +207,10 @@ static void query_tile(Forward *f) {
 static void head(Forward *f, LLVMValueRef h, Range tiles) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  LLVMValueRef groups = emit_i64(e, a->f.group.count), zero = emit_i64(e, 0), all = emit_i64(e, a->p.keys);
-  a->shared = LLVMBuildUDiv(e->builder, h, groups, ""), a->group = LLVMBuildURem(e->builder, h, groups, "");
+  LLVMValueRef groups = emit_i64(e, a->f.group.count), zero = emit_i64(e, 0),
+               all = emit_i64(e, a->p.keys);
+  a->shared = LLVMBuildUDiv(e->builder, h, groups, ""),
+  a->group = LLVMBuildURem(e->builder, h, groups, "");
   attention_read(a, a->f.k, a->f.key, zero, a->f.keys, all, f->keys, 1);
   attention_read(a, a->f.v, a->f.key, zero, a->f.keys, all, f->values, 1);
   Loop t = emit_loop(e, tiles.from, tiles.to, 1, 0, NULL);
@@ -203,8 +223,10 @@ static void give_scratch(Forward *f) {
   Attention *a = &f->a;
   const FlashPlan *p = &a->p;
   a->next_scratch = a->e->scratch;
-  f->keys = attention_scratch(a, p->keys * p->width), f->values = attention_scratch(a, p->keys * p->width);
-  f->rows = attention_scratch(a, p->width * p->tile_queries), f->queries = attention_scratch(a, p->width * p->tile_queries);
+  f->keys = attention_scratch(a, p->keys * p->width),
+  f->values = attention_scratch(a, p->keys * p->width);
+  f->rows = attention_scratch(a, p->width * p->tile_queries),
+  f->queries = attention_scratch(a, p->width * p->tile_queries);
   f->out = attention_scratch(a, p->width * p->tile_queries);
   f->scores = attention_scratch(a, p->tile[FLASH_KEY_BLOCK] * p->tile_queries);
   f->most = attention_scratch(a, p->tile_queries), f->sum = attention_scratch(a, p->tile_queries);
@@ -216,9 +238,10 @@ void attention_emit(Emit *e) {
   emit_begin_phase(e, 0);
   give_scratch(&f);
   LLVMValueRef parts = emit_i64(e, a->p.tile[FLASH_PARTS]);
-  Range heads = tile_range(e, LLVMBuildUDiv(e->builder, e->chunk, parts, ""), a->f.shared.count * a->f.group.count,
-                           a->p.tile[FLASH_HEADS]);
-  Range tiles = tile_range(e, LLVMBuildURem(e->builder, e->chunk, parts, ""), a->p.query_blocks, a->p.tile[FLASH_PARTS]);
+  Range heads = tile_range(e, LLVMBuildUDiv(e->builder, e->chunk, parts, ""),
+                           a->f.shared.count * a->f.group.count, a->p.tile[FLASH_HEADS]);
+  Range tiles = tile_range(e, LLVMBuildURem(e->builder, e->chunk, parts, ""), a->p.query_blocks,
+                           a->p.tile[FLASH_PARTS]);
   Loop h = emit_loop(e, heads.from, heads.to, 1, 0, NULL);
   head(&f, h.i, tiles);
   emit_loop_end(e, &h);

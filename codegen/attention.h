@@ -1,4 +1,5 @@
-/* Inside of the attention families: what forward and backward share. See attention.c for the formulation. */
+/* Inside of the attention families: what forward and backward share. See attention.c for the
+ * formulation. */
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
 #include "tile.h"
@@ -22,7 +23,7 @@ typedef struct Attention {
   FlashPlan p;
   LLVMTypeRef f32, vector, ptr, i64;
   TileCode *tiles;
-  LLVMValueRef next_scratch; /* what is not given out yet */
+  LLVMValueRef next_scratch;  /* what is not given out yet */
   LLVMValueRef shared, group; /* flat indexes of the head being worked on */
 } Attention;
 
@@ -31,23 +32,26 @@ Attention attention_new(Emit *e);
 /* ---- tiles and buffers in scratch (attention_tile.c) ---- */
 LLVMValueRef attention_scratch(Attention *a, int64_t floats); /* at the start of a phase */
 LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int64_t row_floats);
-/* All tiles of a product: rows from 0 to `rows` in steps of the shape's rows, `vectors` in all; n steps; more: adds to C */
-void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B, LLVMValueRef C,
-                       LLVMValueRef rows, LLVMValueRef n, bool more);
+/* All tiles of a product: rows from 0 to `rows` in steps of the shape's rows, `vectors` in all; n
+ * steps; more: adds to C */
+void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B,
+                       LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more);
 void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats); /* a multiple of lanes */
 LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset);
 void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset);
-/* dst[columns][to_row] = src[rows][columns] transposed; rows, columns multiples of lanes; rows at distance from_row */
-void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst, int64_t to_row, int64_t rows,
-                         int64_t columns);
+/* dst[columns][to_row] = src[rows][columns] transposed; rows, columns multiples of lanes; rows at
+ * distance from_row */
+void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
+                         int64_t to_row, int64_t rows, int64_t columns);
 
 /* ---- tensors (attention_rows.c) ---- */
 Point attention_point(Attention *a); /* indexes of the head */
-/* Rows first .. of value v (dim `row`, of size `total`) into dst[count][width] times factor; what is outside becomes 0 */
-void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total, LLVMValueRef count, LLVMValueRef dst,
-                    double factor);
-void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total, LLVMValueRef count,
-                     LLVMValueRef src, double factor);
+/* Rows first .. of value v (dim `row`, of size `total`) into dst[count][width] times factor; what
+ * is outside becomes 0 */
+void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
+                    LLVMValueRef count, LLVMValueRef dst, double factor);
+void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
+                     LLVMValueRef count, LLVMValueRef src, double factor);
 /* Point of the lanes of queries q .. q + lanes - 1, with their mask */
 Point attention_queries(Attention *a, LLVMValueRef q);
 
@@ -56,8 +60,10 @@ typedef struct MaskFacts {
   LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
 } MaskFacts;
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
-MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0, LLVMValueRef k1);
-LLVMValueRef attention_admitted(Attention *a, const Point *queries, LLVMValueRef key); /* <lanes x i1> */
+MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                          LLVMValueRef k1);
+LLVMValueRef attention_admitted(Attention *a, const Point *queries,
+                                LLVMValueRef key); /* <lanes x i1> */
 
 /* ---- mathematics (attention_exp.c) ---- */
 LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x); /* x at most about 126; 2^-126 below that */

@@ -1,8 +1,11 @@
-/* Powers of two for softmax: x = n + f with n whole, |f| <= 1/2; 2^f by a polynomial fitted at Chebyshev points (relative error
-   1e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no other argument reduction is needed. */
+/* Powers of two for softmax: x = n + f with n whole, |f| <= 1/2; 2^f by a polynomial fitted at
+   Chebyshev points (relative error 1e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no
+   other argument reduction is needed. */
 #include "attention.h"
 
-LLVMValueRef attention_splat(Attention *a, double x) { return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes); }
+LLVMValueRef attention_splat(Attention *a, double x) {
+  return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes);
+}
 
 LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, LLVMRealOGT, a, b, ""), a, b, "");
@@ -13,7 +16,8 @@ static LLVMValueRef power_of_two(Emit *e, LLVMValueRef p, LLVMValueRef n) { /* p
   LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
   LLVMTypeRef type = LLVMTypeOf(p), ints = LLVMVectorType(i32, LLVMGetVectorSize(type));
   if (LLVMGetVectorSize(type) == 16) {
-    LLVMValueRef args[] = {p, n, LLVMConstNull(type), LLVMConstAllOnes(i16), LLVMConstInt(i32, 4, 0)};
+    LLVMValueRef args[] = {p, n, LLVMConstNull(type), LLVMConstAllOnes(i16),
+                           LLVMConstInt(i32, 4, 0)};
     return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
   }
   LLVMValueRef shift = emit_splat(e, LLVMConstInt(i32, 23, 0), (int)LLVMGetVectorSize(type));

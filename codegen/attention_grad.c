@@ -1,12 +1,16 @@
-/* Family attention_grad: gradients of q, k and v from y, the log-sum-exp and dy; scores are computed again.
+/* Family attention_grad: gradients of q, k and v from y, the log-sum-exp and dy; scores are
+   computed again.
 
-   With P = 2^(S - lse) as in attention.c and delta = row sums of y dy, for a block of keys and a block of queries:
+   With P = 2^(S - lse) as in attention.c and delta = row sums of y dy, for a block of keys and a
+   block of queries:
 
-     dP = V dY^T;  dS = P (dP - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K      (dQ, dK times scale at the end)
+     dP = V dY^T;  dS = P (dP - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K      (dQ, dK times
+   scale at the end)
 
-   Query blocks are the outer loop: dQ of one block and dK, dV of all keys stand in scratch. A chunk owns what it writes: a
-   head of k and v with all its groups. Where that gives too few chunks the work is done in two phases over the scores: first
-   dK and dV of a range of keys, then dQ of a range of queries. Sums run in the order of the loops, so they never change. */
+   Query blocks are the outer loop: dQ of one block and dK, dV of all keys stand in scratch. A chunk
+   owns what it writes: a head of k and v with all its groups. Where that gives too few chunks the
+   work is done in two phases over the scores: first dK and dV of a range of keys, then dQ of a
+   range of queries. Sums run in the order of the loops, so they never change. */
 #include "attention.h"
 
 static const double LOG2_E = 1.4426950408889634;
@@ -14,19 +18,20 @@ static const double LOG2_E = 1.4426950408889634;
 typedef struct Backward {
   Attention a;
   bool want_q, want_kv;
-  LLVMValueRef keys, values, dk, dv;               /* [keys][width] */
-  LLVMValueRef q, dy, dq;                          /* [query block][width] */
-  LLVMValueRef qt, dyt;                            /* per tile of queries: [width][tile queries] */
-  LLVMValueRef p, ds;                              /* [key block][query block] */
-  LLVMValueRef lse, delta;                         /* per query of the block */
-  LLVMValueRef s0, count;                          /* first query of the block, number of them */
+  LLVMValueRef keys, values, dk, dv; /* [keys][width] */
+  LLVMValueRef q, dy, dq;            /* [query block][width] */
+  LLVMValueRef qt, dyt;              /* per tile of queries: [width][tile queries] */
+  LLVMValueRef p, ds;                /* [key block][query block] */
+  LLVMValueRef lse, delta;           /* per query of the block */
+  LLVMValueRef s0, count;            /* first query of the block, number of them */
 } Backward;
 
 static int64_t block(const Backward *b) { return b->a.p.tile[FLASH_QUERY_BLOCK]; }
 
 static void give_scratch(Backward *b) {
   Attention *a = &b->a;
-  int64_t width = a->p.width, all = a->p.keys * width, queries = block(b), keys = a->p.tile[FLASH_KEY_BLOCK];
+  int64_t width = a->p.width, all = a->p.keys * width, queries = block(b),
+          keys = a->p.tile[FLASH_KEY_BLOCK];
   a->next_scratch = a->e->scratch;
   b->keys = attention_scratch(a, all), b->values = attention_scratch(a, all);
   b->dk = attention_scratch(a, all), b->dv = attention_scratch(a, all);
@@ -43,7 +48,8 @@ static void transpose_tiles(Backward *b, LLVMValueRef rows, LLVMValueRef tiles) 
   Attention *a = &b->a;
   int64_t n = a->p.tile_queries;
   Loop t = emit_loop(a->e, emit_i64(a->e, 0), emit_i64(a->e, block(b)), n, 0, NULL);
-  LLVMValueRef from = attention_at(a, rows, t.i, a->p.width), to = attention_at(a, tiles, t.i, a->p.width);
+  LLVMValueRef from = attention_at(a, rows, t.i, a->p.width),
+               to = attention_at(a, tiles, t.i, a->p.width);
   attention_transpose(a, from, a->p.width, to, n, n, a->p.width);
   emit_loop_end(a->e, &t);
 }
@@ -58,7 +64,8 @@ static void find_delta(Backward *b) {
   LLVMValueRef at = tile_add(e, tile_times(e, q.i, a->p.width), d.i);
   d.next[0] = emit_fma(e, attention_load(a, b->dq, at), attention_load(a, b->dy, at), d.phi[0]);
   emit_loop_end(e, &d);
-  LLVMBuildStore(e->builder, math_across(e, OP_sum, d.phi[0]), tile_elements(e, a->f32, b->delta, q.i));
+  LLVMBuildStore(e->builder, math_across(e, OP_sum, d.phi[0]),
+                 tile_elements(e, a->f32, b->delta, q.i));
   emit_loop_end(e, &q);
 }
 
@@ -67,7 +74,8 @@ static void find_lse(Backward *b) { /* in units of log 2 */
   Emit *e = a->e;
   Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), a->p.lanes, 0, NULL);
   Point p = attention_queries(a, tile_add(e, b->s0, q.i));
-  LLVMValueRef x = LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, LOG2_E), "");
+  LLVMValueRef x =
+      LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, LOG2_E), "");
   if (p.mask) x = LLVMBuildSelect(e->builder, p.mask, x, LLVMConstNull(a->vector), "");
   attention_store(a, x, b->lse, q.i);
   emit_loop_end(e, &q);
@@ -96,7 +104,8 @@ typedef struct Scores { /* one tile of queries against a block of keys */
 
 static LLVMValueRef score_at(Backward *b, const Scores *s, LLVMValueRef row, int v) {
   Emit *e = b->a.e;
-  return tile_add(e, tile_add(e, tile_times(e, row, block(b)), s->t), emit_i64(e, v * b->a.p.lanes));
+  return tile_add(e, tile_add(e, tile_times(e, row, block(b)), s->t),
+                  emit_i64(e, v * b->a.p.lanes));
 }
 
 /* Scores to P, dP to dS, in place. */
@@ -106,7 +115,8 @@ static void finish_scores(Backward *b, const Scores *s, int v, bool masked) {
   LLVMValueRef at = tile_add(e, s->t, emit_i64(e, v * a->p.lanes));
   Point queries = attention_queries(a, tile_add(e, b->s0, at));
   LLVMValueRef lse = LLVMBuildFNeg(e->builder, attention_load(a, b->lse, at), "");
-  LLVMValueRef delta = attention_load(a, b->delta, at), factor = attention_splat(a, a->f.scale * LOG2_E);
+  LLVMValueRef delta = attention_load(a, b->delta, at),
+               factor = attention_splat(a, a->f.scale * LOG2_E);
   Loop r = emit_loop(e, emit_i64(e, 0), s->rows, 1, 0, NULL);
   LLVMValueRef here = score_at(b, s, r.i, v);
   LLVMValueRef p = attention_exp2(e, emit_fma(e, attention_load(a, b->p, here), factor, lse));
@@ -125,8 +135,14 @@ static void make_scores(Backward *b, const Scores *s, LLVMValueRef all) {
   Emit *e = a->e;
   const FlashPlan *p = &a->p;
   LLVMValueRef width = emit_i64(e, a->f.width);
-  TileShape shape = {(int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries, block(b)};
-  LLVMValueRef qt = attention_at(a, b->qt, s->t, p->width), dyt = attention_at(a, b->dyt, s->t, p->width);
+  TileShape shape = {(int)p->tile[FLASH_ROWS],
+                     (int)p->tile[FLASH_VECTORS],
+                     p->width,
+                     1,
+                     p->tile_queries,
+                     block(b)};
+  LLVMValueRef qt = attention_at(a, b->qt, s->t, p->width),
+               dyt = attention_at(a, b->dyt, s->t, p->width);
   attention_product(a, shape, shape.vectors, attention_at(a, b->keys, s->k0, p->width), qt,
                     tile_elements(e, a->f32, b->p, s->t), s->rows, width, false);
   attention_product(a, shape, shape.vectors, attention_at(a, b->values, s->k0, p->width), dyt,
@@ -170,13 +186,17 @@ static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows) {
   Attention *a = &b->a;
   int64_t width = a->p.width, vectors = width / a->p.lanes;
   int r = (int)a->p.tile[FLASH_ROWS], most = vectors > 1 ? 2 : 1;
-  TileShape by_key = {r, most, block(b), 1, width, width}, by_query = {r, most, 1, block(b), width, width};
+  TileShape by_key = {r, most, block(b), 1, width, width},
+            by_query = {r, most, 1, block(b), width, width};
   if (b->want_kv) {
-    attention_product(a, by_key, vectors, b->p, b->dy, attention_at(a, b->dv, k0, width), rows, b->count, true);
-    attention_product(a, by_key, vectors, b->ds, b->q, attention_at(a, b->dk, k0, width), rows, b->count, true);
+    attention_product(a, by_key, vectors, b->p, b->dy, attention_at(a, b->dv, k0, width), rows,
+                      b->count, true);
+    attention_product(a, by_key, vectors, b->ds, b->q, attention_at(a, b->dk, k0, width), rows,
+                      b->count, true);
   }
   if (b->want_q)
-    attention_product(a, by_query, vectors, b->ds, attention_at(a, b->keys, k0, width), b->dq, b->count, rows, true);
+    attention_product(a, by_query, vectors, b->ds, attention_at(a, b->keys, k0, width), b->dq,
+                      b->count, rows, true);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {
@@ -201,10 +221,12 @@ static void query_block(Backward *b, LLVMValueRef i, Range keys) {
   Loop k = emit_loop(e, keys.from, keys.to, 1, 0, NULL);
   key_block(b, tile_times(e, k.i, a->p.tile[FLASH_KEY_BLOCK]));
   emit_loop_end(e, &k);
-  if (b->want_q) attention_write(a, a->f.dq, a->f.query, b->s0, a->f.queries, b->count, b->dq, a->f.scale);
+  if (b->want_q)
+    attention_write(a, a->f.dq, a->f.query, b->s0, a->f.queries, b->count, b->dq, a->f.scale);
 }
 
-/* Keys and values of blocks [keys) of the head; their gradients to 0. Returns first and number of rows. */
+/* Keys and values of blocks [keys) of the head; their gradients to 0. Returns first and number of
+ * rows. */
 static Range start_keys(Backward *b, Range keys) {
   Attention *a = &b->a;
   Emit *e = a->e;
@@ -235,7 +257,8 @@ static void head(Backward *b, LLVMValueRef shared, Range groups, Range queries, 
   emit_loop_end(e, &g);
   a->group = groups.from;
   if (!b->want_kv) return;
-  LLVMValueRef dk = attention_at(a, b->dk, rows.from, a->p.width), dv = attention_at(a, b->dv, rows.from, a->p.width);
+  LLVMValueRef dk = attention_at(a, b->dk, rows.from, a->p.width),
+               dv = attention_at(a, b->dv, rows.from, a->p.width);
   attention_write(a, a->f.dk, a->f.key, rows.from, a->f.keys, rows.to, dk, a->f.scale);
   attention_write(a, a->f.dv, a->f.key, rows.from, a->f.keys, rows.to, dv, 1);
 }
@@ -265,16 +288,20 @@ static void two_phases(Backward *b) {
   int64_t key_parts = a->p.tile[FLASH_KEY_PARTS], parts = a->p.tile[FLASH_PARTS];
   begin(b, 0, false, true);
   LLVMValueRef n = emit_i64(e, key_parts);
-  Range keys = tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.key_blocks, key_parts);
-  head(b, LLVMBuildUDiv(e->builder, e->chunk, n, ""), whole(e, a->f.group.count), whole(e, a->p.query_blocks), keys);
+  Range keys =
+      tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.key_blocks, key_parts);
+  head(b, LLVMBuildUDiv(e->builder, e->chunk, n, ""), whole(e, a->f.group.count),
+       whole(e, a->p.query_blocks), keys);
   emit_end_phase(e);
   begin(b, 1, true, false);
   n = emit_i64(e, parts);
-  Range queries = tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.query_blocks, parts);
-  LLVMValueRef h = LLVMBuildUDiv(e->builder, e->chunk, n, ""), groups = emit_i64(e, a->f.group.count);
+  Range queries =
+      tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.query_blocks, parts);
+  LLVMValueRef h = LLVMBuildUDiv(e->builder, e->chunk, n, ""),
+               groups = emit_i64(e, a->f.group.count);
   LLVMValueRef g = LLVMBuildURem(e->builder, h, groups, "");
-  head(b, LLVMBuildUDiv(e->builder, h, groups, ""), (Range){g, tile_add(e, g, emit_i64(e, 1))}, queries,
-       whole(e, a->p.key_blocks));
+  head(b, LLVMBuildUDiv(e->builder, h, groups, ""), (Range){g, tile_add(e, g, emit_i64(e, 1))},
+       queries, whole(e, a->p.key_blocks));
   emit_end_phase(e);
 }
 

@@ -1,9 +1,10 @@
 /* Masks of attention: a bool expression over positions, computed inside the kernel.
 
-   Per vector of scores the expression generator evaluates it lane by lane. Per block of scores it is evaluated over intervals
-   first: each whole-number value becomes a range over the block, each bool two facts (some admitted, all admitted). So a
-   block that a causal, sliding or combined mask excludes wholly is skipped, and one that it admits wholly is computed without
-   looking at the mask again. What cannot be bounded (operands, gathers) counts as unknown: some, not all. */
+   Per vector of scores the expression generator evaluates it lane by lane. Per block of scores it
+   is evaluated over intervals first: each whole-number value becomes a range over the block, each
+   bool two facts (some admitted, all admitted). So a block that a causal, sliding or combined mask
+   excludes wholly is skipped, and one that it admits wholly is computed without looking at the mask
+   again. What cannot be bounded (operands, gathers) counts as unknown: some, not all. */
 #include "attention.h"
 
 typedef struct Bounds {
@@ -19,7 +20,9 @@ typedef struct Spans { /* ranges of dims */
   } at[MAX_RANK * 2];
 } Spans;
 
-static LLVMValueRef truth(Emit *e, bool x) { return LLVMConstInt(LLVMInt1TypeInContext(e->context), x, 0); }
+static LLVMValueRef truth(Emit *e, bool x) {
+  return LLVMConstInt(LLVMInt1TypeInContext(e->context), x, 0);
+}
 
 static Bounds unknown(Emit *e) { return (Bounds){.some = truth(e, true), .all = truth(e, false)}; }
 
@@ -63,7 +66,8 @@ static Bounds compare(Emit *e, OpCode c, Bounds a, Bounds b) {
   LLVMBuilderRef q = e->builder;
   if (!a.lo || !b.lo) return unknown(e);
   LLVMIntPredicate p = c == OP_lt ? LLVMIntSLT : LLVMIntSLE;
-  LLVMValueRef some = LLVMBuildICmp(q, p, a.lo, b.hi, ""), all = LLVMBuildICmp(q, p, a.hi, b.lo, "");
+  LLVMValueRef some = LLVMBuildICmp(q, p, a.lo, b.hi, ""),
+               all = LLVMBuildICmp(q, p, a.hi, b.lo, "");
   if (c == OP_eq) {
     some = LLVMBuildAnd(q, some, LLVMBuildICmp(q, LLVMIntSLE, b.lo, a.hi, ""), "");
     all = LLVMBuildAnd(q, all, LLVMBuildICmp(q, LLVMIntSLE, b.hi, a.lo, ""), "");
@@ -76,8 +80,10 @@ static Bounds logic(Emit *e, OpCode c, Bounds a, Bounds b) {
   if (c == OP_not)
     return (Bounds){.some = LLVMBuildNot(q, a.all, ""), .all = LLVMBuildNot(q, a.some, "")};
   if (c == OP_and)
-    return (Bounds){.some = LLVMBuildAnd(q, a.some, b.some, ""), .all = LLVMBuildAnd(q, a.all, b.all, "")};
-  return (Bounds){.some = LLVMBuildOr(q, a.some, b.some, ""), .all = LLVMBuildOr(q, a.all, b.all, "")};
+    return (Bounds){.some = LLVMBuildAnd(q, a.some, b.some, ""),
+                    .all = LLVMBuildAnd(q, a.all, b.all, "")};
+  return (Bounds){.some = LLVMBuildOr(q, a.some, b.some, ""),
+                  .all = LLVMBuildOr(q, a.all, b.all, "")};
 }
 
 static Bounds bounds(Attention *a, ValueId v, const Spans *s);
@@ -119,12 +125,17 @@ static Bounds bounds(Attention *a, ValueId v, const Spans *s) {
   switch (op->code) {
   case OP_const: return of_constant(a, op, v);
   case OP_iota: return of_position(a, op->group[0].from[0], s);
-  case OP_expand: case OP_copy: case OP_stop: return bounds(a, op->in[0], s);
+  case OP_expand:
+  case OP_copy:
+  case OP_stop: return bounds(a, op->in[0], s);
   case OP_cast:
-    return from == CLASS_INT && elem_class(value_type(e->k, v)->elem) == CLASS_INT ? bounds(a, op->in[0], s) : unknown(e);
+    return from == CLASS_INT && elem_class(value_type(e->k, v)->elem) == CLASS_INT
+               ? bounds(a, op->in[0], s)
+               : unknown(e);
   case OP_rename: return of_renamed(a, op, s);
   case OP_not: return logic(e, OP_not, bounds(a, op->in[0], s), unknown(e));
-  case OP_and: case OP_or: return logic(e, op->code, bounds(a, op->in[0], s), bounds(a, op->in[1], s));
+  case OP_and:
+  case OP_or: return logic(e, op->code, bounds(a, op->in[0], s), bounds(a, op->in[1], s));
   default: break;
   }
   if (op->nin != 2 || from != CLASS_INT) return unknown(e);
@@ -138,7 +149,8 @@ static void add_span(Spans *s, Str dim, LLVMValueRef lo, LLVMValueRef hi) {
   s->n++;
 }
 
-MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0, LLVMValueRef k1) {
+MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                          LLVMValueRef k1) {
   Emit *e = a->e;
   if (a->f.mask == NO_VALUE) return (MaskFacts){truth(e, true), truth(e, true)};
   LLVMValueRef minus = emit_i64(e, -1);

@@ -1,5 +1,6 @@
-/* Tensors of attention in and out of scratch: rows of D elements, padded with zeros to whole vectors. Loads and stores go
-   through the expression generator, so any storage order, stride and element type will do. */
+/* Tensors of attention in and out of scratch: rows of D elements, padded with zeros to whole
+   vectors. Loads and stores go through the expression generator, so any storage order, stride and
+   element type will do. */
 #include "attention.h"
 
 static void set_flat(Attention *a, Point *p, const FlashDims *d, LLVMValueRef flat) {
@@ -23,7 +24,10 @@ Point attention_point(Attention *a) {
 Point attention_queries(Attention *a, LLVMValueRef q) {
   Point p = attention_point(a);
   point_set(&p, (Index){.dim = a->f.query, .at = q, .lane = true});
-  if (a->f.queries % a->p.lanes) p.mask = emit_tail_mask(a->e, q, emit_i64(a->e, a->f.queries), a->p.lanes);
+  int64_t covered =
+      a->p.query_blocks * a->p.tile[FLASH_QUERY_BLOCK]; /* whole blocks are worked on */
+  if (a->f.queries != covered)
+    p.mask = emit_tail_mask(a->e, q, emit_i64(a->e, a->f.queries), a->p.lanes);
   return p;
 }
 
@@ -43,7 +47,8 @@ static void read_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bo
   Attention *a = x->a;
   Emit *e = a->e;
   set_vector(a, p, at, tail);
-  LLVMValueRef value = expr_convert(e, expr_load(e, x->v, p), value_type(e->k, x->v)->elem, ELEM_f32);
+  LLVMValueRef value =
+      expr_convert(e, expr_load(e, x->v, p), value_type(e->k, x->v)->elem, ELEM_f32);
   if (x->factor) value = LLVMBuildFMul(e->builder, value, x->factor, "");
   if (tail) value = LLVMBuildSelect(e->builder, p->mask, value, LLVMConstNull(a->vector), "");
   attention_store(a, value, x->memory, tile_add(e, row, at));
@@ -71,8 +76,10 @@ static void each_vector(Rows *x, Point *p, LLVMValueRef row, VectorWork *work) {
   if (whole < a->f.width) work(x, p, row, emit_i64(e, whole), true);
 }
 
-static LLVMValueRef rows_there(Attention *a, LLVMValueRef first, int64_t total, LLVMValueRef count) {
-  return emit_min_i64(a->e, count, LLVMBuildNSWSub(a->e->builder, emit_i64(a->e, total), first, ""));
+static LLVMValueRef rows_there(Attention *a, LLVMValueRef first, int64_t total,
+                               LLVMValueRef count) {
+  return emit_min_i64(a->e, count,
+                      LLVMBuildNSWSub(a->e->builder, emit_i64(a->e, total), first, ""));
 }
 
 static void each_row(Rows *x, Str row, LLVMValueRef first, LLVMValueRef there, VectorWork *work) {
@@ -84,8 +91,8 @@ static void each_row(Rows *x, Str row, LLVMValueRef first, LLVMValueRef there, V
   emit_loop_end(e, &r);
 }
 
-void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total, LLVMValueRef count, LLVMValueRef dst,
-                    double factor) {
+void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
+                    LLVMValueRef count, LLVMValueRef dst, double factor) {
   Emit *e = a->e;
   Rows x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
   LLVMValueRef there = rows_there(a, first, total, count);
@@ -97,8 +104,8 @@ void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_
   each_row(&x, row, first, there, read_vector);
 }
 
-void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total, LLVMValueRef count,
-                     LLVMValueRef src, double factor) {
+void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
+                     LLVMValueRef count, LLVMValueRef src, double factor) {
   Rows x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
   each_row(&x, row, first, rows_there(a, first, total, count), write_vector);
 }

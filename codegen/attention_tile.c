@@ -1,5 +1,6 @@
-/* Register tiles of attention: all operands stand in scratch as f32, padded to whole tiles, so one shape per product is
-   enough. The inner loop is that of the contract family: b's vectors, then per row one element of a, spread. */
+/* Register tiles of attention: all operands stand in scratch as f32, padded to whole tiles, so one
+   shape per product is enough. The inner loop is that of the contract family: b's vectors, then per
+   row one element of a, spread. */
 #include "attention.h"
 
 enum { UNROLL = 4 };
@@ -15,7 +16,8 @@ LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int
 }
 
 LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset) {
-  LLVMValueRef x = LLVMBuildLoad2(a->e->builder, a->vector, tile_elements(a->e, a->f32, base, offset), "");
+  LLVMValueRef x =
+      LLVMBuildLoad2(a->e->builder, a->vector, tile_elements(a->e, a->f32, base, offset), "");
   LLVMSetAlignment(x, 4);
   return x;
 }
@@ -50,7 +52,8 @@ static void step(TileBuild *t, LLVMValueRef pa, LLVMValueRef pb, int i) {
   for (int v = 0; v < t->s.vectors; v++)
     b[v] = attention_load(a, pb, emit_i64(e, i * t->s.b_step + v * a->p.lanes));
   for (int r = 0; r < t->s.rows; r++) {
-    LLVMValueRef x = LLVMBuildLoad2(e->builder, a->f32, offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
+    LLVMValueRef x =
+        LLVMBuildLoad2(e->builder, a->f32, offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
     x = emit_splat(e, x, a->p.lanes);
     for (int v = 0; v < t->s.vectors; v++) {
       LLVMValueRef *acc = &t->value[r * t->s.vectors + v];
@@ -85,9 +88,11 @@ static void start(TileBuild *t, LLVMValueRef f) {
   Emit *e = t->a->e;
   LLVMValueRef zero = LLVMConstNull(t->a->vector), old[LOOP_CARRIED];
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntNE, LLVMGetParam(f, TILE_MORE), emit_i64(e, 0), "");
+  LLVMValueRef more =
+      LLVMBuildICmp(e->builder, LLVMIntNE, LLVMGetParam(f, TILE_MORE), emit_i64(e, 0), "");
   Branch b = emit_if(e, more);
-  for (int i = 0; i < t->n; i++) old[i] = attention_load(t->a, LLVMGetParam(f, TILE_C), sum_offset(t, i));
+  for (int i = 0; i < t->n; i++)
+    old[i] = attention_load(t->a, LLVMGetParam(f, TILE_C), sum_offset(t, i));
   LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
   emit_end_if(e, b);
   for (int i = 0; i < t->n; i++) {
@@ -108,14 +113,15 @@ static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
   LLVMValueRef most = LLVMBuildAnd(e->builder, n, emit_i64(e, -UNROLL), "");
   run_steps(&t, emit_i64(e, 0), most, UNROLL);
   run_steps(&t, most, n, 1);
-  for (int i = 0; i < t.n; i++) attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
+  for (int i = 0; i < t.n; i++)
+    attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
   tile_aside_end(e, &x);
   return x.function;
 }
 
 static bool same_shape(const TileShape *a, const TileShape *b) {
-  return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row && a->a_step == b->a_step &&
-         a->b_step == b->b_step && a->c_row == b->c_row;
+  return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row &&
+         a->a_step == b->a_step && a->b_step == b->b_step && a->c_row == b->c_row;
 }
 
 static LLVMValueRef tile_function(Attention *a, TileShape s) {
@@ -129,19 +135,20 @@ static LLVMValueRef tile_function(Attention *a, TileShape s) {
 }
 
 /* One column of tiles, vectors v .. v + s.vectors - 1. */
-static void product_column(Attention *a, TileShape s, int64_t v, LLVMValueRef A, LLVMValueRef B, LLVMValueRef C,
-                           LLVMValueRef rows, LLVMValueRef n, bool more) {
+static void product_column(Attention *a, TileShape s, int64_t v, LLVMValueRef A, LLVMValueRef B,
+                           LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more) {
   Emit *e = a->e;
   LLVMValueRef f = tile_function(a, s), at = emit_i64(e, v * a->p.lanes);
   Loop r = emit_loop(e, emit_i64(e, 0), rows, s.rows, 0, NULL);
   LLVMValueRef c = tile_elements(e, a->f32, attention_at(a, C, r.i, s.c_row), at);
-  LLVMValueRef args[] = {attention_at(a, A, r.i, s.a_row), tile_elements(e, a->f32, B, at), c, n, emit_i64(e, more)};
+  LLVMValueRef args[] = {attention_at(a, A, r.i, s.a_row), tile_elements(e, a->f32, B, at), c, n,
+                         emit_i64(e, more)};
   LLVMBuildCall2(e->builder, tile_type(a), f, args, TILE_ARGS, "");
   emit_loop_end(e, &r);
 }
 
-void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B, LLVMValueRef C,
-                       LLVMValueRef rows, LLVMValueRef n, bool more) {
+void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B,
+                       LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more) {
   for (int64_t v = 0; v < vectors; v += s.vectors) {
     if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
     product_column(a, s, v, A, B, C, rows, n, more);
@@ -150,8 +157,8 @@ void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef 
 
 /* ---- transpose ---- */
 
-void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst, int64_t to_row, int64_t rows,
-                         int64_t columns) {
+void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
+                         int64_t to_row, int64_t rows, int64_t columns) {
   Emit *e = a->e;
   LLVMValueRef x[64], zero = emit_i64(e, 0);
   int lanes = a->p.lanes;
@@ -159,9 +166,11 @@ void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMV
   Loop c = emit_loop(e, zero, emit_i64(e, columns), lanes, 0, NULL);
   LLVMValueRef from = tile_add(e, tile_times(e, r.i, from_row), c.i);
   LLVMValueRef to = tile_add(e, tile_times(e, c.i, to_row), r.i);
-  for (int i = 0; i < lanes; i++) x[i] = attention_load(a, src, tile_add(e, from, emit_i64(e, i * from_row)));
+  for (int i = 0; i < lanes; i++)
+    x[i] = attention_load(a, src, tile_add(e, from, emit_i64(e, i * from_row)));
   tile_transpose(e, x, lanes);
-  for (int i = 0; i < lanes; i++) attention_store(a, x[i], dst, tile_add(e, to, emit_i64(e, i * to_row)));
+  for (int i = 0; i < lanes; i++)
+    attention_store(a, x[i], dst, tile_add(e, to, emit_i64(e, i * to_row)));
   emit_loop_end(e, &c);
   emit_loop_end(e, &r);
 }

@@ -341,11 +341,48 @@ static bool compare_result(Running *r, uint32_t i, const Tensor *want, double to
   return !wrong;
 }
 
+static uint32_t argument_of(const Fn *k, ValueId v) {
+  for (uint32_t i = 0; i < k->args.n; i++)
+    if (k->args.at[i] == v) return i;
+  return UINT32_MAX;
+}
+
+/* The gradient of attention reads what the forward op delivered: k with that op instead, run on the same arguments, gives the
+   y and lse that belong to them. */
+static void consistent(Running *r, Tensor *args) {
+  const Fn *k = r->k;
+  Fn *f = fn_new(r->m, FN_KERNEL, k->name);
+  ValueId *map = ARENA_ARRAY(r->h->arena, ValueId, k->values.n + 1);
+  for (uint32_t i = 0; i < k->args.n; i++) map[k->args.at[i]] = fn_arg(r->m, f, *value_type(k, k->args.at[i]));
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    if (o->code != OP_attention_grad) {
+      fn_clone_op(r->m, f, k, o, map);
+      continue;
+    }
+    ValueId in[] = {map[o->in[0]], map[o->in[1]], map[o->in[2]], o->nin > 6 ? map[o->in[6]] : 0};
+    uint32_t arg[] = {argument_of(k, o->in[3]), argument_of(k, o->in[4])};
+    Type types[] = {*value_type(k, o->in[3]), *value_type(k, o->in[4])};
+    Op *n = fn_op(r->m, f, OP_attention, o->nin - 3, in, 2, types, o->loc);
+    n->ngroups = o->ngroups, n->group = o->group, n->attrs = o->attrs;
+    Tensor out[2];
+    fn_result(r->m, f, n->out), fn_result(r->m, f, n->out + 1);
+    interp_call(interp_new(r->m, r->h->arena), f, args, out);
+    for (int j = 0; j < 2; j++)
+      for (int64_t x = 0, count = type_count(&types[j]); x < count; x++) {
+        put(&r->buffer[arg[j]], x, out[j].at[x]);
+        args[arg[j]].at[x] = get(&r->buffer[arg[j]], x);
+      }
+    return;
+  }
+}
+
 static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, double tolerance) {
   Running r = running_new(h, m, k, library);
   Tensor *args = ARENA_ARRAY(h->arena, Tensor, r.nargs + 1),
          *want = ARENA_ARRAY(h->arena, Tensor, r.nresults + 1);
   for (uint32_t i = 0; i < r.nargs; i++) args[i] = random_tensor(h, k, k->args.at[i], &r.buffer[i]);
+  consistent(&r, args);
   interp_call(interp_new(m, h->arena), k, args, want);
   bool ok = run_phases(&r, true);
   if (!ok) fprintf(stderr, "  @%s: a phase is missing\n", k->name);

@@ -1,0 +1,207 @@
+/* Families attention and attention_grad against the interpreter: random shapes, groups, strides,
+   masks. The harness gives attention_grad the y and log-sum-exp that belong to its q, k and v. */
+#include "harness.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static const int64_t lengths[] = {1,  2,  3,  5,  7,  8,  9,  15,  16,
+                                  17, 31, 32, 33, 40, 64, 65, 100, 130};
+static const int64_t widths[] = {1, 2, 3, 4, 8, 9, 16, 17, 20, 32, 48, 64, 65};
+
+typedef struct Shape {
+  int nq, nk; /* dims of q: batch dims, S, D; of k: some of them, T, D */
+  const char *qdim[6], *kdim[6];
+  int64_t qsize[6], ksize[6];
+  int64_t queries, keys;
+} Shape;
+
+static int64_t pick(Harness *h, const int64_t *list, size_t n) {
+  return list[harness_random(h, 0, (int64_t)n - 1)];
+}
+
+static Shape random_shape(Harness *h) {
+  static const char *const batch[] = {"B", "H", "G"};
+  Shape s = {.queries = pick(h, lengths, sizeof lengths / sizeof *lengths),
+             .keys = pick(h, lengths, sizeof lengths / sizeof *lengths)};
+  int64_t width = pick(h, widths, sizeof widths / sizeof *widths);
+  for (int i = 0, n = (int)harness_random(h, 0, 3); i < n; i++) {
+    int64_t size = harness_random(h, 1, 3);
+    s.qdim[s.nq] = batch[i], s.qsize[s.nq++] = size;
+    if (i < 2 && harness_random(h, 0, 3)) s.kdim[s.nk] = batch[i], s.ksize[s.nk++] = size;
+  }
+  s.qdim[s.nq] = "S", s.qsize[s.nq++] = s.queries, s.kdim[s.nk] = "T", s.ksize[s.nk++] = s.keys;
+  s.qdim[s.nq] = "D", s.qsize[s.nq++] = width, s.kdim[s.nk] = "D", s.ksize[s.nk++] = width;
+  return s;
+}
+
+static const char *q_type(Harness *h, const Shape *s, const char *elem) {
+  return harness_type(h, elem, s->nq, s->qdim, s->qsize);
+}
+
+static const char *k_type(Harness *h, const Shape *s, const char *elem) {
+  return harness_type(h, elem, s->nk, s->kdim, s->ksize);
+}
+
+static const char *lse_type(Harness *h, const Shape *s) {
+  return harness_type(h, "f32", s->nq - 1, s->qdim, s->qsize);
+}
+
+/* A mask as text: arguments from value `arg`, ops from value `next`; the last op is the mask. */
+typedef struct Mask {
+  const char *arguments, *ops;
+  int values; /* how many values before the attention op come from it */
+} Mask;
+
+enum { ALL, CAUSAL, SLIDING, PADDED, GIVEN, BLOCKS, MASKS };
+
+/* Three values from %first on: positions of the queries, the same for all scores, positions of the
+ * keys. */
+static const char *positions(Harness *h, const Shape *s, int first) {
+  long long q = s->queries, k = s->keys;
+  return arena_printf(h->arena,
+                      "  %%%d = iota[S] : i32[S:%lld]\n  %%%d = expand[T] %%%d : i32[T:%lld, "
+                      "S:%lld]\n  %%%d = iota[T] : i32[T:%lld]\n",
+                      first, q, first + 1, first, k, q, first + 2, k);
+}
+
+static Mask causal(Harness *h, const Shape *s, int first, bool sliding) {
+  long long q = s->queries, k = s->keys;
+  Arena *a = h->arena;
+  int at = first + 1;
+  const char *t = arena_printf(a, "%s  %%%d = le %%%d, %%%d : bool[T:%lld, S:%lld]\n",
+                               positions(h, s, first), at + 2, at + 1, at, k, q);
+  if (!sliding) return (Mask){"", t, 4};
+  t = arena_printf(
+      a, "%s  %%%d = const {value = %lld} : i32[]\n  %%%d = sub %%%d, %%%d : i32[T:%lld, S:%lld]\n",
+      t, at + 3, (long long)harness_random(h, 0, 40), at + 4, at, at + 3, k, q);
+  t = arena_printf(a,
+                   "%s  %%%d = lt %%%d, %%%d : bool[T:%lld, S:%lld]\n  %%%d = and %%%d, %%%d : "
+                   "bool[T:%lld, S:%lld]\n",
+                   t, at + 5, at + 4, at + 1, k, q, at + 6, at + 5, at + 2, k, q);
+  return (Mask){"", t, 8};
+}
+
+/* Keys below a length per batch element (or one length), and causal. */
+static Mask padded(Harness *h, const Shape *s, int arg, int first) {
+  long long q = s->queries, k = s->keys;
+  Arena *a = h->arena;
+  Mask m = causal(h, s, first, false);
+  int at = first + 1;
+  bool batched = s->nq > 2;
+  const char *dims = batched ? arena_printf(a, "%s:%lld", s->qdim[0], (long long)s->qsize[0]) : "";
+  const char *comma = batched ? ", " : "";
+  m.arguments = arena_printf(a, ", %%%d : i32[%s]", arg, dims);
+  m.ops = arena_printf(a, "%s  %%%d = expand[T] %%%d : i32[T:%lld%s%s]\n", m.ops, at + 3, arg, k,
+                       comma, dims);
+  m.ops = arena_printf(a, "%s  %%%d = lt %%%d, %%%d : bool[T:%lld%s%s]\n", m.ops, at + 4, at + 1,
+                       at + 3, k, comma, dims);
+  m.ops = arena_printf(a, "%s  %%%d = expand[S] %%%d : bool[S:%lld, T:%lld%s%s]\n", m.ops, at + 5,
+                       at + 4, q, k, comma, dims);
+  m.ops = arena_printf(a, "%s  %%%d = and %%%d, %%%d : bool[S:%lld, T:%lld%s%s]\n", m.ops, at + 6,
+                       at + 5, at + 2, q, k, comma, dims);
+  m.values = 8;
+  return m;
+}
+
+/* Queries see the keys of their own block of 16 only. */
+static Mask blocks(Harness *h, const Shape *s, int first) {
+  long long q = s->queries, k = s->keys;
+  int at = first + 1;
+  const char *t = arena_printf(h->arena, "%s  %%%d = const {value = 16} : i32[]\n",
+                               positions(h, s, first), at + 2);
+  t = arena_printf(
+      h->arena,
+      "%s  %%%d = div %%%d, %%%d : i32[T:%lld, S:%lld]\n  %%%d = div %%%d, %%%d : i32[T:%lld]\n", t,
+      at + 3, at, at + 2, k, q, at + 4, at + 1, at + 2, k);
+  t = arena_printf(h->arena, "%s  %%%d = eq %%%d, %%%d : bool[T:%lld, S:%lld]\n", t, at + 5, at + 3,
+                   at + 4, k, q);
+  return (Mask){"", t, 7};
+}
+
+static Mask given(Harness *h, const Shape *s, int arg) {
+  const char *dim[] = {"S", "T", s->qdim[0]};
+  int64_t size[] = {s->queries, s->keys, s->qsize[0]};
+  int n = s->nq > 2 && harness_random(h, 0, 1) ? 3 : 2,
+      from = n == 2 && harness_random(h, 0, 2) == 0;
+  const char *t = harness_type(h, "bool", n - from, dim + from, size + from);
+  return (Mask){arena_printf(h->arena, ", %%%d : %s", arg, t), "", 0};
+}
+
+static Mask random_mask(Harness *h, const Shape *s, int kind, int arg) {
+  switch (kind) {
+  case CAUSAL:
+  case SLIDING: return causal(h, s, arg, kind == SLIDING);
+  case PADDED: return padded(h, s, arg, arg + 1);
+  case GIVEN: return given(h, s, arg);
+  case BLOCKS: return blocks(h, s, arg);
+  default: return (Mask){"", "", 0};
+  }
+}
+
+static void add_forward(Harness *h, int i, const char *elem, int kind) {
+  Shape s = random_shape(h);
+  Mask m = random_mask(h, &s, kind, 3);
+  int out = 3 + (*m.arguments ? 1 : 0) + m.values;
+  const char *mask = kind == ALL ? "" : arena_printf(h->arena, ", %%%d", out - 1);
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
+              q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
+  harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = 0.4} : ", out,
+              out + 1, mask);
+  harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
+              harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
+}
+
+static void add_backward(Harness *h, int i, const char *elem, int kind) {
+  Shape s = random_shape(h);
+  Mask m = random_mask(h, &s, kind, 6);
+  int out = 6 + (*m.arguments ? 1 : 0) + m.values;
+  const char *mask = kind == ALL ? "" : arena_printf(h->arena, ", %%%d", out - 1);
+  harness_add(h, "kernel @g%d(%%0 : %s, %%1 : %s, %%2 : %s, ", i, q_type(h, &s, elem),
+              k_type(h, &s, elem), k_type(h, &s, elem));
+  harness_add(h, "%%3 : %s, %%4 : %s, %%5 : %s%s) {family = \"attention_grad\"} {\n%s",
+              q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
+  harness_add(h,
+              "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
+              "{scale = 0.4} : ",
+              out, out + 1, out + 2, mask);
+  harness_add(h, "%s, %s, %s\n  return %%%d, %%%d, %%%d\n}\n",
+              harness_dense(h, elem, s.nq, s.qdim, s.qsize),
+              harness_dense(h, elem, s.nk, s.kdim, s.ksize),
+              harness_dense(h, elem, s.nk, s.kdim, s.ksize), out, out + 1, out + 2);
+}
+
+static void run_many(const char *target, const char *elem, int count, bool grad, int workers,
+                     double tolerance) {
+  Harness *h = harness_new(target);
+  h->workers = workers;
+  h->int_low = 0, h->int_high = 40;
+  h->random += (uint64_t)count * 977 + (uint64_t)grad;
+  for (int i = 0; i < count; i++) (grad ? add_backward : add_forward)(h, i, elem, i % MASKS);
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+static const char *machine = "native";
+
+static void forward(void **state) { (void)state, run_many(machine, "f32", 120, false, 2, 1e-5); }
+static void forward_many_chunks(void **state) {
+  (void)state, run_many(machine, "f32", 36, false, 400, 1e-5);
+}
+static void forward_bf16(void **state) {
+  (void)state, run_many(machine, "bf16", 18, false, 2, 1e-4);
+}
+static void backward(void **state) { (void)state, run_many(machine, "f32", 120, true, 2, 4e-5); }
+static void backward_many_chunks(void **state) {
+  (void)state, run_many(machine, "f32", 36, true, 400, 4e-5);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) machine = argv[1];
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
+                                     cmocka_unit_test(forward_many_chunks),
+                                     cmocka_unit_test(forward_bf16), cmocka_unit_test(backward),
+                                     cmocka_unit_test(backward_many_chunks)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
