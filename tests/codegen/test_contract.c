@@ -1,0 +1,181 @@
+/* Family contract against the interpreter: random batches, rows, columns and summed dims, storage
+   orders, strides, element types, epilogues; many chunks and few. */
+#include "harness.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  13, 16, 17,
+                                31, 32, 33, 48, 50, 64, 65, 96, 97, 130};
+
+typedef struct Dims {
+  int n;
+  const char *dim[6];
+  int64_t size[6];
+} Dims;
+
+typedef struct Product {
+  Dims a, b, r, k;
+  const char *elem; /* of operands, hence of the dot */
+} Product;
+
+static void add(Dims *d, const char *dim, int64_t size) {
+  d->dim[d->n] = dim, d->size[d->n++] = size;
+}
+
+static int64_t pick(Harness *h, int most) { return sizes[harness_random(h, 0, most)]; }
+
+static Product random_product(Harness *h) {
+  static const char *const names[] = {"A", "B", "C", "D", "E", "F", "G", "H"};
+  Product p = {0};
+  int n[4]; /* batch, rows, columns, summed */
+  bool plain = harness_random(h, 0, 1);
+  for (int i = 0; i < 4; i++) n[i] = plain ? i > 0 : (int)harness_random(h, i == 3, 2);
+  int total = n[0] + n[1] + n[2] + n[3], most = total <= 3 ? 20 : total <= 5 ? 10 : 5, at = 0;
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < n[i]; j++, at++) {
+      int64_t size = pick(h, most);
+      if (i != 2) add(&p.a, names[at], size);
+      if (i != 1) add(&p.b, names[at], size);
+      add(i == 3 ? &p.k : &p.r, names[at], size);
+    }
+  return p;
+}
+
+static const char *type(Harness *h, const char *elem, const Dims *d) {
+  return harness_type(h, elem, d->n, d->dim, d->size);
+}
+
+static const char *dense(Harness *h, const char *elem, const Dims *d) {
+  return harness_dense(h, elem, d->n, d->dim, d->size);
+}
+
+static const char *result(Harness *h, const char *elem, const Dims *d) {
+  return harness_result(h, elem, d->n, d->dim, d->size);
+}
+
+static const char *names(Harness *h, const Dims *d) {
+  const char *s = "";
+  for (int i = 0; i < d->n; i++) s = arena_printf(h->arena, "%s%s%s", s, i ? ", " : "", d->dim[i]);
+  return s;
+}
+
+/* Some of the result's dims, for a bias. */
+static Dims some(Harness *h, const Dims *r) {
+  Dims d = {0};
+  for (int i = 0; i < r->n; i++)
+    if (harness_random(h, 0, 1)) add(&d, r->dim[i], r->size[i]);
+  return d;
+}
+
+typedef void Case(Harness *h, int i, const Product *p, const char *a, const char *b);
+
+static void plain(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  bool cast = i % 3 == 0 && *p->elem == 'b';
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i, a, b);
+  harness_add(h, "  %%2 = dot[%s] %%0, %%1 : %s\n", names(h, &p->k),
+              (cast ? dense : result)(h, p->elem, &p->r));
+  if (cast) harness_add(h, "  %%3 = cast %%2 : %s\n", result(h, "f32", &p->r));
+  harness_add(h, "  return %%%d\n}\n", 2 + cast);
+}
+
+/* tanh(dot + bias) + residual, and dot + bias itself in another order */
+static void activation(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  Dims bias = some(h, &p->r);
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s, %%3 : %s) {family = \"contract\"} {\n",
+              i, a, b, type(h, "f32", &bias), type(h, "f32", &p->r));
+  harness_add(h, "  %%4 = dot[%s] %%0, %%1 : %s\n", names(h, &p->k), dense(h, "f32", &p->r));
+  harness_add(h, "  %%5 = add %%4, %%2 : %s\n", result(h, "f32", &p->r));
+  harness_add(h, "  %%6 = tanh %%5 : %s\n", dense(h, "f32", &p->r));
+  harness_add(h, "  %%7 = add %%6, %%3 : %s\n", result(h, "f32", &p->r));
+  harness_add(h, "  return %%7, %%5\n}\n");
+}
+
+static void accumulate(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"contract\"} {\n", i,
+              dense(h, "f32", &p->r), a, b);
+  harness_add(h, "  %%3 = dot[%s] %%1, %%2 : %s\n", names(h, &p->k), dense(h, "f32", &p->r));
+  harness_add(h, "  %%4 = add %%0, %%3 : %s\n  return %%4\n}\n", dense(h, "f32", &p->r));
+}
+
+static void renamed(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  Dims r = p->r;
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i, a, b);
+  harness_add(h, "  %%2 = dot[%s] %%0, %%1 : %s\n", names(h, &p->k), dense(h, "f32", &p->r));
+  if (r.n) {
+    const char *from = r.dim[r.n / 2];
+    r.dim[r.n / 2] = "Other";
+    harness_add(h, "  %%3 = rename[%s -> Other] %%2 : %s\n  %%4 = neg %%3 : ", from,
+                dense(h, "f32", &r));
+    harness_add(h, "%s\n  return %%4\n}\n", result(h, "f32", &r));
+  } else {
+    harness_add(h, "  return %%2\n}\n");
+  }
+}
+
+static void run_case(Case *make, int count, int workers, bool bf16, double tolerance,
+                     const char *target) {
+  Harness *h = harness_new(target);
+  h->workers = workers, h->random += (uint64_t)count * 31 + (uint64_t)workers;
+  if (make == accumulate) {
+    vec_push(h->arena, h->inplace, 0);
+    vec_push(h->arena, h->inplace, 0);
+  }
+  for (int i = 0; i < count; i++) {
+    Product p = random_product(h);
+    p.elem = bf16 ? "bf16" : "f32";
+    const char *a = type(h, p.elem, &p.a), *b = type(h, p.elem, &p.b);
+    make(h, i, &p, a, b);
+  }
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+static const char *machine = "native";
+
+static void plain_dots(void **state) { (void)state, run_case(plain, 80, 2, false, 3e-5, machine); }
+static void many_chunks(void **state) {
+  (void)state, run_case(plain, 40, 3000, false, 3e-5, machine);
+}
+static void bf16_operands(void **state) {
+  (void)state, run_case(plain, 30, 2, true, 8e-3, machine);
+}
+static void activations(void **state) {
+  (void)state, run_case(activation, 60, 2, false, 3e-5, machine);
+}
+static void in_place(void **state) {
+  (void)state, run_case(accumulate, 30, 40, false, 3e-5, machine);
+}
+static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, false, 3e-5, machine); }
+
+/* Sizes at which tuning blocks k, packs, prefetches and streams. */
+static void large(void **state) {
+  (void)state;
+  static const int64_t shape[][3] = {
+      {64, 1700, 100}, {129, 2000, 96}, {300, 40, 700}, {24, 3000, 24}, {9, 1200, 64}};
+  Harness *h = harness_new(machine);
+  h->low = -1, h->high = 1;
+  for (int i = 0; i < 20; i++) {
+    const int64_t *s = shape[i % 5];
+    const char *an[] = {"M", "K"}, *bn[] = {"K", "N"}, *at[] = {"K", "M"}, *bt[] = {"N", "K"};
+    const char *a = i / 5 & 1 ? harness_dense(h, "f32", 2, at, (int64_t[]){s[1], s[0]})
+                              : harness_dense(h, "f32", 2, an, s);
+    const char *b = i / 5 & 2 ? harness_dense(h, "f32", 2, bt, (int64_t[]){s[2], s[1]})
+                              : harness_dense(h, "f32", 2, bn, s + 1);
+    harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i, a, b);
+    harness_add(h, "  %%2 = dot[K] %%0, %%1 : f32[M:%lld, N:%lld]\n  return %%2\n}\n",
+                (long long)s[0], (long long)s[2]);
+  }
+  assert_int_equal(harness_run(h, 1e-4), 0);
+  harness_free(h);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) machine = argv[1];
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain_dots),    cmocka_unit_test(many_chunks),
+                                     cmocka_unit_test(bf16_operands), cmocka_unit_test(activations),
+                                     cmocka_unit_test(in_place),      cmocka_unit_test(new_names),
+                                     cmocka_unit_test(large)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
