@@ -1,15 +1,18 @@
 /* The thread pool: fork and join in about 0.1 us while it is hot.
 
-   One call publishes a job and raises `epoch`; every worker claims chunks from one atomic counter
-   until none is left and then lowers `pending`. Which worker runs which chunk differs from run to
-   run and never changes a result: the cut into chunks is compiled in. Waiting is spinning for some
-   milliseconds, then a futex, so that an idle or stopped run burns nothing; with more workers than
-   processors the spinning is short. Sleeping is announced (`sleepers`, `asleep`) before the word is
-   looked at again, and the other side looks at the announcement after it changed the word: nobody
-   is missed.
+   `gate` holds the number of the job, how many workers have entered it, and whether it is closed. A
+   job is published by storing the next number; a worker that sees it enters by adding one, and
+   claims chunks from one atomic counter until none is left. The caller claims chunks, too; when
+   none is left it closes the gate and waits for those inside only. So a worker that the system has
+   put aside costs nothing: it finds the gate closed. Which worker runs which chunk differs from run
+   to run and never changes a result: the cut into chunks is compiled in.
 
-   Workers are pinned, one per processor, first threads of cores first. Must not: allocate after the
-   start. */
+   Waiting is spinning for some milliseconds, then a futex, so that an idle run burns nothing.
+   Sleeping is announced
+   (`sleepers`, `asleep`) before the word is looked at again, and the other side looks at the
+   announcement after it changed the word: nobody is missed. Workers are pinned, one per processor,
+   first threads of cores first. Where other programs want the processors, seen by the switches
+   forced on the caller, they are let loose and spin briefly. Must not: allocate after the start. */
 #include "pool.h"
 #include "memory.h"
 #include <linux/futex.h>
@@ -20,8 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+enum { SPIN = 5000, SPIN_BUSY = 30 }; /* microseconds */
 
 typedef struct Worker {
   Pool *pool;
@@ -32,19 +38,28 @@ typedef struct Worker {
 
 struct Pool {
   int workers;
-  double spin; /* seconds */
-  bool quit;
+  atomic_bool quit;
+  bool pinned;
+  atomic_int spin; /* microseconds */
+  cpu_set_t cpus;  /* where workers may run when they are not pinned */
   Worker *worker;
-  _Alignas(64) atomic_uint epoch; /* one cache line brings a worker the whole job */
-  rt_chunk *run;
+  int64_t runs; /* since the last look at how busy the machine is */
+  long switches;
+  double looked;
+  _Alignas(64) atomic_ullong gate; /* job number << 32 | CLOSED | workers inside */
+  rt_chunk *run;                   /* the job: one cache line brings all of it */
   void *const *buffers;
   int64_t chunks;
-  _Alignas(64)
-      atomic_llong next; /* first chunk that nobody claimed; worker i begins with chunk i unasked */
-  _Alignas(64) atomic_uint pending;
-  atomic_int asleep; /* the caller waits for `pending` in a futex */
+  _Alignas(64) atomic_llong next; /* first chunk that nobody claimed */
+  _Alignas(64) atomic_uint done;  /* workers that have left the job */
+  atomic_int asleep;              /* the caller waits for `done` in a futex */
   _Alignas(64) atomic_int sleepers;
 };
+
+static const unsigned long long CLOSED = 1u << 31;
+
+static unsigned job_of(unsigned long long gate) { return (unsigned)(gate >> 32); }
+static atomic_uint *job_word(Pool *p) { return (atomic_uint *)&p->gate + 1; } /* little-endian */
 
 static void futex_wait(atomic_uint *word, unsigned seen) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -60,10 +75,11 @@ static void breathe(void) {
 }
 
 /* Waits until the word differs from `seen`, spinning at first; true if it differs now. */
-static bool spin(atomic_uint *word, unsigned seen, double seconds) {
+static bool spin(Pool *p, atomic_uint *word, unsigned seen) {
   for (int i = 0; i < 200; i++, breathe())
     if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
-  for (double end = rt_now() + seconds; rt_now() < end;)
+  double end = rt_now() + 1e-6 * atomic_load_explicit(&p->spin, memory_order_relaxed);
+  while (rt_now() < end)
     for (int i = 0; i < 64; i++, breathe())
       if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
   return false;
@@ -71,18 +87,28 @@ static bool spin(atomic_uint *word, unsigned seen, double seconds) {
 
 static void work(Pool *p, Worker *w) {
   int64_t chunks = p->chunks;
-  for (int64_t i = w->number; i < chunks;) {
+  for (;;) {
+    int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    if (i >= chunks) return;
     p->run(p->buffers, i, w->scratch.base);
-    if (chunks <= p->workers) return;
-    i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
   }
 }
 
 static void wait_job(Pool *p, unsigned seen) {
-  if (spin(&p->epoch, seen, p->spin)) return;
+  if (spin(p, job_word(p), seen)) return;
   atomic_fetch_add(&p->sleepers, 1);
-  while (atomic_load(&p->epoch) == seen) futex_wait(&p->epoch, seen);
+  while (atomic_load(job_word(p)) == seen) futex_wait(job_word(p), seen);
   atomic_fetch_sub(&p->sleepers, 1);
+}
+
+/* Goes into the job that is open now, whatever its number; false if it is closed. */
+static bool enter(Pool *p, unsigned *seen) {
+  unsigned long long gate = atomic_load(&p->gate);
+  do {
+    *seen = job_of(gate);
+    if (gate & CLOSED) return false;
+  } while (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1));
+  return true;
 }
 
 static void pin(int cpu) {
@@ -96,26 +122,43 @@ static void *worker_main(void *argument) {
   Worker *w = argument;
   Pool *p = w->pool;
   if (w->cpu >= 0) pin(w->cpu);
-  for (unsigned seen = 0;; seen++) {
+  for (unsigned seen = 0; !atomic_load(&p->quit);) {
     wait_job(p, seen);
-    if (p->quit) return NULL;
+    if (atomic_load(&p->quit) || !enter(p, &seen)) continue;
     work(p, w);
-    if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->asleep)) futex_wake(&p->pending);
+    atomic_fetch_add(&p->done, 1);
+    if (atomic_load(&p->asleep)) futex_wake(&p->done);
   }
+  return NULL;
 }
 
 static void join(Pool *p) {
-  for (unsigned n; (n = atomic_load(&p->pending));)
-    if (!spin(&p->pending, n, p->spin)) {
+  unsigned inside = (unsigned)(atomic_fetch_or(&p->gate, CLOSED) & (CLOSED - 1));
+  for (unsigned n; (n = atomic_load(&p->done)) != inside;)
+    if (!spin(p, &p->done, n)) {
       atomic_store(&p->asleep, 1);
-      while ((n = atomic_load(&p->pending))) futex_wait(&p->pending, n);
+      while ((n = atomic_load(&p->done)) != inside) futex_wait(&p->done, n);
       atomic_store(&p->asleep, 0);
     }
 }
 
-static void raise_epoch(Pool *p) {
-  atomic_fetch_add(&p->epoch, 1);
-  if (atomic_load(&p->sleepers)) futex_wake(&p->epoch);
+static void open_gate(Pool *p) {
+  atomic_store(&p->gate, (unsigned long long)(job_of(atomic_load(&p->gate)) + 1) << 32);
+  if (atomic_load(&p->sleepers)) futex_wake(job_word(p));
+}
+
+/* Threads of other programs that push the caller aside show in its forced switches. */
+static void look_around(Pool *p) {
+  struct rusage u;
+  double now = rt_now(), span = now - p->looked;
+  if (span < 0.2 || getrusage(RUSAGE_THREAD, &u)) return;
+  bool busy = (double)(u.ru_nivcsw - p->switches) > 40 * span;
+  p->switches = u.ru_nivcsw, p->looked = now;
+  atomic_store_explicit(&p->spin, busy ? SPIN_BUSY : SPIN, memory_order_relaxed);
+  if (!busy || !p->pinned) return;
+  p->pinned = false;
+  for (int i = 0; i < p->workers; i++)
+    pthread_setaffinity_np(p->worker[i].thread, sizeof p->cpus, &p->cpus);
 }
 
 void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
@@ -123,10 +166,11 @@ void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
     for (int64_t i = 0; i < chunks; i++) run(buffers, i, p->worker[0].scratch.base);
     return;
   }
+  if (++p->runs % 256 == 0) look_around(p);
   p->run = run, p->buffers = buffers, p->chunks = chunks;
-  atomic_store_explicit(&p->next, p->workers, memory_order_relaxed);
-  atomic_store_explicit(&p->pending, (unsigned)p->workers - 1, memory_order_relaxed);
-  raise_epoch(p);
+  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+  open_gate(p);
   work(p, &p->worker[0]);
   join(p);
 }
@@ -187,21 +231,24 @@ Pool *rt_pool_start(int workers, int64_t scratch, Fault *f) {
   int cpu[CPU_SETSIZE], cpus = processors(cpu, CPU_SETSIZE), usable = rt_cpus();
   Pool *p = aligned_alloc(64, sizeof(Pool));
   if (!p) rt_fail(701, "no memory for the thread pool");
-  *p = (Pool){.workers = workers, .spin = workers <= usable ? 5e-3 : 2e-5};
+  *p = (Pool){.workers = workers, .gate = CLOSED, .spin = workers <= usable ? SPIN : SPIN_BUSY};
   p->worker = rt_alloc(sizeof(Worker) * (size_t)workers);
+  if (sched_getaffinity(0, sizeof p->cpus, &p->cpus)) CPU_ZERO(&p->cpus);
   bool pinned = workers > 1 && workers <= usable && usable == cpus;
   for (int i = 0; i < workers; i++) {
     p->worker[i] = (Worker){.pool = p, .number = i, .cpu = pinned ? cpu[i] : -1};
     if (!rt_region_map(&p->worker[i].scratch, scratch, true, f)) return NULL;
   }
   if (!start_workers(p, f)) return NULL;
+  p->worker[0].thread = pthread_self();
+  p->pinned = pinned;
   if (pinned) pin(cpu[0]);
   return p;
 }
 
 void rt_pool_stop(Pool *p) {
-  p->quit = true;
-  raise_epoch(p);
+  atomic_store(&p->quit, true);
+  open_gate(p);
   for (int i = 1; i < p->workers; i++) pthread_join(p->worker[i].thread, NULL);
   for (int i = 0; i < p->workers; i++) rt_region_unmap(&p->worker[i].scratch);
   free(p->worker);

@@ -42,6 +42,19 @@ static void test_pool(void **state) {
   }
 }
 
+static void test_pool_stops(void **state) { /* at any moment, asleep or not */
+  static atomic_int seen[CHUNKS], wrong;
+  void *buffers[] = {seen, &wrong};
+  (void)state;
+  for (int i = 0; i < 200; i++) {
+    Fault f;
+    Pool *p = rt_pool_start(3, 100, &f);
+    for (int k = 0; k < i % 4; k++) rt_pool_run(p, count_chunk, buffers, 2 + k);
+    if (i % 50 == 0) nanosleep(&(struct timespec){0, 8000000}, NULL);
+    rt_pool_stop(p);
+  }
+}
+
 static void test_permutation(void **state) {
   static char seen[5000];
   (void)state;
@@ -222,8 +235,9 @@ static int remove_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pool),        cmocka_unit_test(test_permutation),
-      cmocka_unit_test(test_philox),      cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_index_limit), cmocka_unit_test(test_columns)};
+      cmocka_unit_test(test_pool),        cmocka_unit_test(test_pool_stops),
+      cmocka_unit_test(test_permutation), cmocka_unit_test(test_philox),
+      cmocka_unit_test(test_windows),     cmocka_unit_test(test_index_limit),
+      cmocka_unit_test(test_columns)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
