@@ -256,6 +256,7 @@ static void put_before(Module *m, const Fn *f, const FnVec *made) {
 }
 
 void pass_order(Module *m) {
+  order_results(m);
   VEC(Fn *) todo = {0};
   for (uint32_t i = m->fns.n; i-- > 0;)
     if (m->fns.at[i]->kind != FN_KERNEL) vec_push(m->arena, todo, m->fns.at[i]);
