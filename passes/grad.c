@@ -202,7 +202,19 @@ static ValueId parameter_gradient(Back *k, const Global *g) {
   return sum;
 }
 
+/* A parameter that no entry but init reads was warned of where it is declared. */
+static bool is_read(Module *m, const Global *g) {
+  const Fn *init = entry_of(m, "init");
+  for (uint32_t n = 0; n < m->fns.n; n++)
+    for (uint32_t i = 0; m->fns.at[n] != init && i < m->fns.at[n]->ops.n; i++) {
+      const Op *o = &m->fns.at[n]->ops.at[i];
+      if (o->code == OP_load && o->global == g) return true;
+    }
+  return false;
+}
+
 static void warn_unused(Module *m, const Global *g) {
+  if (!is_read(m, g)) return;
   Report *r = diag_at(m->ctx->diag, "W0501", span_of(m, g->loc), "parameter `%s` gets no gradient",
                       g->name);
   diag_label(r, "the loss does not depend on it");
@@ -215,7 +227,7 @@ static Global *gradient_output(Module *m, const Global *g) {
   return out ? out : module_add_global(m, GLOBAL_OUTPUT, name, g->type, g->loc);
 }
 
-static void store_gradients(Module *m, Back *k, Fn *to, const ValueId *map, const ValueId *of) {
+static void store_gradients(Module *m, Fn *to, const ValueId *map, const ValueId *of) {
   uint32_t n = m->globals.n;
   for (uint32_t i = 0; i < n; i++) {
     Global *g = m->globals.at[i];
@@ -223,7 +235,6 @@ static void store_gradients(Module *m, Back *k, Fn *to, const ValueId *map, cons
     if (of[i] == NO_VALUE) warn_unused(m, g);
     else ir_store(m, to, gradient_output(m, g), map[of[i]], g->loc);
   }
-  (void)k;
 }
 
 static void differentiate_step(Module *m, Fn *step, const Op *loss) {
@@ -239,7 +250,7 @@ static void differentiate_step(Module *m, Fn *step, const Op *loss) {
   Fn *to = extended_forward(k, &r);
   ValueId *map = map_reads(k, &r);
   for (uint32_t i = 0; i < k->b->ops.n; i++) fn_clone_op(m, to, k->b, &k->b->ops.at[i], map);
-  store_gradients(m, k, to, map, of);
+  store_gradients(m, to, map, of);
   module_replace(m, step, to);
   module_collect(m);
 }

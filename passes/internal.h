@@ -23,8 +23,8 @@ Op *rebuild_op(Rebuild *r, const Op *o); /* copies o with mapped operands */
 void rebuild_results(Rebuild *r);        /* results of from, mapped, become results of to */
 ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
 
-/* Ends a pass that rebuilt functions: keeps what entries reach, callees before callers, gives every function a name of its
-   own and every value the natural order of dims. For passes before `order`. */
+/* Ends a pass that rebuilt functions: keeps what entries reach, callees before callers, gives every
+   function a name of its own and every value the natural order of dims. For passes before `order`. */
 void module_collect(Module *m);
 
 /* A loop's operands and body arguments by role. */
