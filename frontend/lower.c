@@ -155,8 +155,8 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, o, &choice)) return NULL;
   if (!choice.train) no_train(w, &choice);
   check_blocks(w, &choice);
-  check_command_line(w, o);
   Sizes *s = choice_sizes(w, &choice);
+  if (check_command_line(w, o)) give_batch(w, s, o);
   give_command_line(w, s, o);
   sizes_compute(s);
   if (diag_errors(c->diag)) return NULL;

@@ -60,6 +60,7 @@ bool choose_program(World *w, const LowerOptions *o, Choice *out);
 bool choose_for_model(World *w, const Decl *model,
                       Choice *out); /* its base and its train block; false: E0603 or a wrong base */
 Sizes *choice_sizes(World *w, const Choice *c);
+void give_batch(World *w, Sizes *s, const LowerOptions *o); /* of --set, checked before */
 void give_command_line(World *w, Sizes *s, const LowerOptions *o);
 
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */

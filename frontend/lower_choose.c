@@ -115,6 +115,11 @@ bool choose_for_model(World *w, const Decl *model, Choice *out) {
   return set_base(w, out) && choose_train(w, out);
 }
 
+/* Blocks for a base serve its variants. */
+static bool serves(const Decl *block, const Choice *c) {
+  return block->item->base.text == c->model->name || block->item->base.text == c->base->name.text;
+}
+
 bool choose_program(World *w, const LowerOptions *o, Choice *out) {
   *out = (Choice){0};
   const Decl *plan = o->plan ? named(w, SPACE_PLAN, o->plan, "plan") : NULL;
@@ -127,6 +132,16 @@ bool choose_program(World *w, const LowerOptions *o, Choice *out) {
   else out->model = only_model(w);
   if (!out->model || !set_base(w, out)) return false;
   out->train = train;
+  if (plan && plan->item->base.text && !serves(plan, out)) {
+    world_error(w, "E0605", nowhere(), "plan `%s` is for `%s`, not for `%s`", plan->name,
+                plan->item->base.text, out->model->name);
+    return false;
+  }
+  if (train && train->item->base.text && !serves(train, out)) {
+    world_error(w, "E0605", nowhere(), "train block `%s` is for `%s`, not for `%s`", train->name,
+                train->item->base.text, out->model->name);
+    return false;
+  }
   return train ? true : choose_train(w, out);
 }
 
@@ -183,4 +198,13 @@ void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
       if (near) diag_help(r, "a dimension with a similar name exists: `%s`", near);
     } else sizes_give(s, name, size, nowhere());
   }
+}
+
+/* --set train.batch=8 is a size too. */
+void give_batch(World *w, Sizes *s, const LowerOptions *o) {
+  static const char key[] = "train.batch=";
+  Str batch = intern(w->ctx->names, "Batch");
+  for (uint32_t i = 0; i < o->nsets; i++)
+    if (!strncmp(o->sets[i], key, sizeof key - 1) && sizes_find(s, batch))
+      sizes_give(s, batch, strtoll(o->sets[i] + sizeof key - 1, NULL, 10), nowhere());
 }

@@ -59,11 +59,6 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
-  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
-  if (batch > 0 && module_number(m, "plan.micro", (double)batch) == (double)batch)
-    for (uint32_t i = 0; i < m->settings.n; i++)
-      if (!strcmp(m->settings.at[i].key, "plan.micro"))
-        m->settings.at[i] = m->settings.at[--m->settings.n];
 }
 
 static void write_machine(Module *m, Eval *e, const Choice *c) {
@@ -75,41 +70,83 @@ static void write_machine(Module *m, Eval *e, const Choice *c) {
 
 /* ---- the command line ---- */
 
-static bool known_setting(const char *key) {
+/* train.optim.lr is the option lr of the lines optim, optim.adamw, ..; data.format is short for
+ * train.data.format. */
+static bool names_row(const SettingRow *r, const char *key) {
+  char name[96];
+  int word = (int)strcspn(r->word, ".");
+  snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word,
+           r->key ? "." : "", r->key ? r->key : "");
+  return r->kind != ROW_CHOICE &&
+         (!strcmp(name, key) || (!strncmp(name, "train.data.", 11) && !strcmp(name + 6, key)));
+}
+
+static const SettingRow *find_setting(const char *key) {
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
-  if (!strncmp(key, "debug.", 6)) return true;
+  for (uint32_t i = 0; i < n; i++)
+    if (names_row(&rows[i], key)) return &rows[i];
+  return NULL;
+}
+
+static bool is_choice(const SettingRow *r, const char *value) {
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
   for (uint32_t i = 0; i < n; i++) {
-    char name[96];
-    const SettingRow *r = &rows[i];
-    if (r->kind == ROW_CHOICE) continue;
-    int word = (int)strcspn(r->word, ".");
-    snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word,
-             r->key ? "." : "", r->key ? r->key : "");
-    if (!strcmp(name, key) || (!strncmp(name, "train.data", 10) && !strcmp(name + 6, key)) ||
-        !strcmp(key, "data.train"))
+    char word[64];
+    snprintf(word, sizeof word, "%s%s%s", r->word, r->key ? "." : "", r->key ? r->key : "");
+    if (rows[i].kind == ROW_CHOICE && rows[i].block == r->block && !strcmp(rows[i].word, word) &&
+        !strcmp(rows[i].key, value))
       return true;
   }
   return false;
 }
 
-bool check_command_line(World *w, const LowerOptions *o) {
-  for (uint32_t i = 0; i < o->nsets; i++) {
-    const char *eq = strchr(o->sets[i], '=');
-    Str key = eq ? intern_n(w->ctx->names, o->sets[i], (size_t)(eq - o->sets[i])) : NULL;
-    if (!eq || !eq[1]) {
-      world_error(w, "E0602", (Span){0},
-                  "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`",
-                  o->sets[i]);
-      return false;
-    }
-    if (known_setting(key)) continue;
-    Report *r =
-        world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, o->sets[i]);
-    diag_help(r, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
+static bool fits_type(const SettingRow *r, const char *value) {
+  AstNumber n;
+  bool number = ast_number_unit(value, strlen(value), &n);
+  switch (r->type) {
+  case TYPE_COUNT: return number && n.integer && n.integral >= 1;
+  case TYPE_INTEGER:
+  case TYPE_STAGE: return number && n.integer && n.integral >= 0;
+  case TYPE_POSITIVE: return number && n.value > 0;
+  case TYPE_SHARE: return number && n.value >= 0 && n.value <= 1;
+  case TYPE_NUMBER:
+  case TYPE_BYTES:
+  case TYPE_RATE:
+  case TYPE_FLOPS: return number;
+  case TYPE_SWITCH: return !strcmp(value, "on") || !strcmp(value, "off");
+  case TYPE_WORD: return is_choice(r, value);
+  default: return true;
+  }
+}
+
+static bool check_set(World *w, const char *text) {
+  const char *eq = strchr(text, '=');
+  Str key = eq ? intern_n(w->ctx->names, text, (size_t)(eq - text)) : NULL;
+  if (!eq || !eq[1]) {
+    world_error(w, "E0602", (Span){0},
+                "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`",
+                text);
     return false;
   }
-  return true;
+  const SettingRow *r = find_setting(key);
+  if (!strncmp(key, "debug.", 6) || !strcmp(key, "data.train") || (r && fits_type(r, eq + 1)))
+    return true;
+  if (r) {
+    world_error(w, "E0602", (Span){0}, "`%s` is %s, not `%s`", key, setting_type_text(r->type),
+                eq + 1);
+    return false;
+  }
+  Report *e = world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, text);
+  diag_help(e, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
+  return false;
+}
+
+bool check_command_line(World *w, const LowerOptions *o) {
+  bool good = true;
+  for (uint32_t i = 0; i < o->nsets; i++) good &= check_set(w, o->sets[i]);
+  return good;
 }
 
 static void write_command_line(Module *m, const LowerOptions *o) {
@@ -119,6 +156,16 @@ static void write_command_line(Module *m, const LowerOptions *o) {
   }
 }
 
+/* A micro-batch that is the whole batch needs no cut. */
+static void drop_whole_micro(Module *m, int64_t batch) {
+  uint32_t n = 0;
+  bool whole = module_number(m, "plan.micro", 0) == (double)batch;
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!whole || strcmp(m->settings.at[i].key, "plan.micro"))
+      m->settings.at[n++] = m->settings.at[i];
+  m->settings.n = n;
+}
+
 void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) {
   module_set(m, "model", "%s", c->model->name);
   settings_resolve(e->ctx, c->train->item, ITEM_TRAIN, sink, m);
@@ -126,6 +173,9 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
   write_machine(m, e, c);
   write_plan(m, e, c);
   write_command_line(m, o);
+  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
+  if (batch > 0) module_set(m, "train.batch", "%lld", (long long)batch);
+  drop_whole_micro(m, batch);
   if (!module_setting(m, "plan.precision", NULL)) module_set(m, "plan.precision", "f32");
 }
 
@@ -147,7 +197,7 @@ static const Unbuilt unbuilt[] = {
     {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},
     {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
-    {ITEM_PLAN, "zero", NULL, "!0", "partitioned states"},
+    {ITEM_PLAN, "zero", NULL, "!0", "partitioning of states"},
     {ITEM_PLAN, "recompute", NULL, NULL, "recomputation"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
     {ITEM_PLAN, "precision", NULL, "bf16", "precision `bf16`"},

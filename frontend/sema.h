@@ -60,8 +60,9 @@ typedef struct World {
   VEC(Seen) seen;
   uint32_t errors; /* reported so far, repeated ones included */
   VEC(Warning) warnings;
-  Diag *scratch;            /* takes repeated diagnostics */
-  VEC(const Decl *) walked; /* layers of which an instance was made */
+  Diag *scratch;              /* takes repeated diagnostics */
+  VEC(const AstItem *) wrong; /* settings blocks with mistakes */
+  VEC(const Decl *) walked;   /* layers of which an instance was made */
 } World;
 
 World *world_load(Ctx *c,
@@ -314,6 +315,7 @@ typedef struct Eval {
   bool has_loss;
   Span here;              /* where new ops point: in library bodies, the user's line */
   int depth;              /* of expressions and bodies being walked */
+  Dims running;           /* dims of the stacks whose rounds are being walked */
   Str mask_q, mask_k;     /* inside the definition of attention: its axes */
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];

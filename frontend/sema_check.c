@@ -11,8 +11,15 @@ static void check_settings(World *w) {
   for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++) {
     uint32_t at = 0;
     for (const Decl *d; (d = world_next(w, spaces[s], &at));)
-      if (own(w, d) && d->item->block && !d->item->bad) settings_check(w->ctx, d->item);
+      if (own(w, d) && d->item->block && !d->item->bad && !settings_check(w->ctx, d->item))
+        vec_push(w->ctx->arena, w->wrong, d->item);
   }
+}
+
+static bool sound(const World *w, const AstItem *item) {
+  for (uint32_t i = 0; i < w->wrong.n; i++)
+    if (w->wrong.at[i] == item) return false;
+  return !item->bad;
 }
 
 /* ---- models ---- */
@@ -51,7 +58,7 @@ static void check_model(World *w, const Decl *d, CheckResult *out) {
   if (!choose_for_model(w, d, &c)) return;
   Eval *e = walk(w, &c);
   if (!e) return;
-  if (c.train) check_data(e, &c);
+  if (c.train && sound(w, c.train->item)) check_data(e, &c);
   CheckedModel m = {.name = d->name};
   count(e, &m);
   if (out) vec_push(w->ctx->arena, out->models, m);
@@ -75,7 +82,7 @@ static void check_trains(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_TRAIN, &at));) {
     Choice c;
-    if (!own(w, d) || d->item->bad || !choose_for_block(w, d, &c)) continue;
+    if (!own(w, d) || !sound(w, d->item) || !choose_for_block(w, d, &c)) continue;
     c.train = d;
     Eval *e = walk(w, &c);
     if (e) check_data(e, &c);
@@ -86,7 +93,7 @@ static void check_plans(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));) {
     Choice c;
-    Eval *e = own(w, d) && !d->item->bad && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
+    Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
     if (e) check_plan(e, &c, d->item);
   }
 }
@@ -95,7 +102,7 @@ static void check_all_weights(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_WEIGHTS, &at));) {
     Choice c;
-    Eval *e = own(w, d) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
+    Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
     if (e) check_weights(e, d->item);
   }
 }

@@ -232,6 +232,13 @@ static Val dispatch(Eval *e, Env *env, const AstExpr *x) {
 /* A tensor has at most MAX_RANK dims, none of them twice. */
 static Val checked(Eval *e, const AstExpr *x, Val v) {
   Str twice = dims_repeated(&v.dims);
+  for (int i = 0; i < v.dims.n && v.kind != VAL_POISON; i++)
+    if (dims_has(&e->running, v.dims.at[i])) {
+      Report *r = eval_error(e, "E0203", x->span,
+                             "a value inside a stack has the stack's dimension `%s`", v.dims.at[i]);
+      diag_fact(r, "`%s` counts the rounds", v.dims.at[i]);
+      return val_poison();
+    }
   if (v.kind == VAL_POISON || v.kind == VAL_SUB || (v.dims.n <= MAX_RANK && !twice)) return v;
   if (twice) {
     Report *r =

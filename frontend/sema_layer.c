@@ -47,6 +47,13 @@ static bool param_dims(Eval *e, const Env *env, const AstStmt *s, Dims *out) {
     return eval_error(e, "E0204", s->axes->span, "a parameter has one list of dimensions"), false;
   if (!dims_resolve(e, env, &s->axes->groups.at[0].from, out)) return false;
   Str twice = dims_repeated(out);
+  for (int i = 0; i < out->n; i++)
+    if (dims_has(&e->lead, out->at[i])) {
+      Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has the dimension `%s` of its stack",
+                             s->names.at[0].text, out->at[i]);
+      diag_fact(r, "one is stored per round already: `[%s, ..]`", out->at[i]);
+      return false;
+    }
   if (!twice) return true;
   Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has dimension `%s` twice",
                          s->names.at[0].text, twice);
@@ -451,10 +458,20 @@ static Val call_stack(Eval *e, const Stack *k, const Call *c) {
   if (k->n && k->body[0]->layer->item->formals.n != (uint32_t)c->n)
     return call_layer_body(e, k->body[0], c->n, args, c->arg_span,
                            c->span); /* says what is wrong */
+  for (int i = 0; i < c->n; i++)
+    if (dims_has(&args[i].dims, k->dim)) {
+      Report *r = eval_error(e, "E0203", c->arg_span[i],
+                             "an operand of stack `%s` has its dimension `%s`", k->name, k->dim);
+      diag_label(r, "has %s", dims_text(e->ctx, &args[i].dims));
+      diag_help(r, "give the operand's axis another name: `rename[%s -> ..](..)`", k->dim);
+      return val_poison();
+    }
   if (args[0].kind == VAL_NUMBER) args[0] = val_tensor(VAL_FLOAT, (Dims){0});
   Dims before = args[0].dims;
   if (e->build) lower_loop_begin(e, k, c->n, args);
+  dims_add(&e->running, k->dim);
   Val v = call_round(e, k, c->n, args, c->arg_span, c->span);
+  e->running.n--;
   if (v.kind != VAL_POISON && !dims_same(&before, &v.dims)) {
     eval_error(e, "E0304", c->span, "a round of `%s` turns %s into %s", k->name,
                dims_text(e->ctx, &before), dims_text(e->ctx, &v.dims));

@@ -79,8 +79,8 @@ static void check_machine(Plan *p) {
   int64_t ranks = 1, gpus = settings_integer(d->item, ITEM_MACHINE, "node", "gpus");
   int64_t nodes = settings_integer(p->item, ITEM_PLAN, "on", "nodes");
   for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
-  if (gpus <= 0 || ranks <= gpus * nodes) return;
   const AstSetting *mesh = settings_line(p->item, "mesh");
+  if (!mesh || gpus <= 0 || nodes <= 0 || ranks <= gpus * nodes) return;
   Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
                           (long long)ranks, (long long)(gpus * nodes));
   diag_also(r, on->span, "machine `%s`", d->name);
@@ -328,7 +328,8 @@ static void check_batch(Plan *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
   const AstValue *written = settings_value(train, "batch", NULL),
                  *micro_at = settings_value(p->item, "micro", NULL);
-  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
+  int64_t batch = size_of(p->e->sizes, intern(p->e->ctx->names, "Batch"));
+  if (batch <= 0) batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = micro_at ? settings_integer(p->item, ITEM_PLAN, "micro", NULL) : 1;
   const Rule *rule = batch_rule(p);
   int64_t splits = rule ? ranks_of(rule) : 1;
