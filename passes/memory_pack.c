@@ -3,11 +3,10 @@
    One placement goes through the blocks in some order and puts each at the lowest gap, among the
    blocks placed so far that live at the same time, that leaves the least room (best fit) or simply
    is the lowest (first fit). Several orders are tried: by size, by size times lifetime, by
-   lifetime, by birth. If none reaches the lower bound, blocks that stick out highest are moved to
-   the front of the best order, over and over, for a bounded number of rounds. Ties are broken by
-   index: the result depends on nothing but the blocks. */
+   lifetime, by birth. If none comes near the lower bound, the best order is
+   changed a little at random (always the same way), over and over, for a bounded number of rounds.
+   Ties are broken by index: the result depends on nothing but the blocks. */
 #include "passes/memory.h"
-#include <stdlib.h>
 
 typedef struct Pack {
   const Block *blocks;
@@ -78,7 +77,7 @@ typedef struct Best {
 } Best;
 
 static bool keep(const Pack *p, Best *best, int64_t total) {
-  if (total >= best->total) return false;
+  if (total > best->total) return false;
   best->total = total;
   memcpy(best->at, p->at, p->n * sizeof *p->at);
   memcpy(best->order, p->order, p->n * sizeof *p->order);
@@ -99,15 +98,31 @@ static void to_front(Pack *p, uint32_t b) {
   p->order[0] = b;
 }
 
-/* The highest block goes first in the order, and the best of two placements counts. */
+static uint32_t next_random(uint64_t *state, uint32_t below) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((*state >> 33) % below);
+}
+
+static void move(Pack *p, uint32_t from, uint32_t to) {
+  uint32_t b = p->order[from];
+  for (; from > to; from--) p->order[from] = p->order[from - 1];
+  for (; from < to; from++) p->order[from] = p->order[from + 1];
+  p->order[to] = b;
+}
+
+/* Changes the best order a little, over and over: the highest block goes to the front, or one block
+   goes elsewhere. Orders that are no worse are kept, so that the search can leave a plain. Stops
+   well within the promised 3 %. */
 static void improve(Pack *p, Best *best, int64_t bound) {
-  memcpy(p->order, best->order, p->n * sizeof *p->order);
-  int64_t work = (int64_t)p->n * p->n, rounds = work ? 40000000 / work : 0;
-  if (rounds > 300) rounds = 300;
-  memcpy(p->at, best->at, p->n * sizeof *p->at);
-  for (int64_t r = 0; r < rounds && best->total > bound; r++) {
-    to_front(p, highest(p, p->at));
-    keep(p, best, place_all(p, r & 1));
+  int64_t work = (int64_t)p->n * p->n, rounds = work ? 30000000 / work : 0;
+  uint64_t state = 1;
+  if (rounds > 4000) rounds = 4000;
+  for (int64_t r = 0; r < rounds && best->total > bound + bound / 500; r++) {
+    memcpy(p->order, best->order, p->n * sizeof *p->order);
+    if (r % 4 == 0) to_front(p, highest(p, best->at));
+    else move(p, next_random(&state, p->n), next_random(&state, p->n));
+    if (r % 4 == 3) move(p, next_random(&state, p->n), next_random(&state, p->n));
+    keep(p, best, place_all(p, r % 3 == 0));
   }
 }
 

@@ -1,0 +1,49 @@
+"""Kernel counts and memory of whole models: python3 kernels.py SHARDC
+
+A GPT-2 block is at most 10 kernels forward and 20 backward; no body copies; the frame of every function of every example is
+within 3 % of the largest sum of live bytes; the gradient of the logits takes over their buffer.
+"""
+import os, re, subprocess, sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(HERE, '..', '..', 'examples')
+REFERENCE = os.path.join(HERE, '..', 'reference')
+bad = 0
+
+
+def check(ok, what):
+    global bad
+    if not ok: print('FAILED:', what); bad += 1
+
+
+def dump(path, *options):
+    env = dict(os.environ, SHARDC_PATH=EXAMPLES)
+    r = subprocess.run([sys.argv[1], 'dump', path, '--after', 'memory', '-o', '-', *options], capture_output=True, text=True, env=env)
+    check(r.returncode == 0, f'{path}: {r.stderr[:300]}')
+    functions = {}
+    for m in re.finditer(r'^(body|entry) @(\S+?)[ (](.*?)^}', r.stdout, re.M | re.S): functions[m[2]] = m[3]
+    return functions
+
+
+def check_memory(name, functions):
+    for f, text in functions.items():
+        frame, live = (int(re.search(rf'{k} = (\d+)', text)[1]) for k in ('frame', 'live'))
+        check(live <= frame <= 1.03 * live, f'{name} {f}: frame of {frame} bytes, {live} needed at once')
+
+
+def main():
+    gpt2 = dump(f'{REFERENCE}/gpt2_small.shard')
+    count = {f: len(re.findall(r' = kernel ', t)) for f, t in gpt2.items()}
+    print('kernels:', count)
+    forward = [n for f, n in count.items() if f.endswith('.fwd')]
+    backward = [n for f, n in count.items() if f.endswith('.bwd')]
+    check(forward and max(forward) <= 10, f'forward block: {forward}')
+    check(backward and max(backward) <= 20, f'backward block: {backward}')
+    check(not any(re.search(r'kernel @\S+\.copy\d', t) for f, t in gpt2.items() if f.endswith(('.fwd', '.bwd'))), 'a body copies')
+    logits = re.search(r'kernel @step\.rmax\d+, .*', gpt2['step'])
+    check(logits and 'inplace' in logits[0], 'the gradient of the logits does not take over their buffer')
+    for name in ('gpt2_small', 'llama_small', 'mlp'): check_memory(name, dump(f'{REFERENCE}/{name}.shard'))
+    return bad > 0
+
+
+sys.exit(main())

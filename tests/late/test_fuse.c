@@ -1,0 +1,132 @@
+/* What becomes one kernel: small entries as text, and the kernels that are expected of them, each
+   as its family, its numbers of operands and results, and its ops. */
+// clang-format off: cmocka.h needs these before it
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include "passes/internal.h"
+#include <stdio.h>
+
+#define HEAD                                                                                       \
+  "shardc-ir 1\nmodel Test\nafter clean\n"                                                         \
+  "param @w : f32[E:8, M:16]\nparam @b : f32[M:16]\nparam @g : f32[E:8]\ninput @x : f32[B:4, "     \
+  "E:8]\n"                                                                                         \
+  "input @y : f32[B:4, M:16]\ninput @t : i32[B:4] of M\noutput @out : f32[B:4, M:16]\noutput "     \
+  "@out2 : f32[B:4, E:8]\n"                                                                        \
+  "output @rows : f32[B:4]\noutput @one : f32[]\noutput @cols : f32[E:8]\noutput @cols2 : "        \
+  "f32[E:8]\n"                                                                                     \
+  "entry @step {\n  %0 = load @w : f32[E:8, M:16]\n  %1 = load @b : f32[M:16]\n  %2 = load @g : "  \
+  "f32[E:8]\n"                                                                                     \
+  "  %3 = load @x : f32[B:4, E:8]\n  %4 = load @y : f32[B:4, M:16]\n  %5 = load @t : i32[B:4]\n"
+
+static char *kernels_of(Module *m) {
+  char *text = arena_strndup(m->arena, "", 0);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    text = arena_printf(m->arena, "%s%s %u>%u:", text, attr_str(&k->attrs, ATTR_family, "?"),
+                        k->args.n, k->results.n);
+    for (OpId o = 0; o < k->ops.n; o++)
+      text = arena_printf(m->arena, "%s %s", text, op_name(k->ops.at[o].code));
+    text = arena_printf(m->arena, "%s\n", text);
+  }
+  return text;
+}
+
+static void expect(const char *body, const char *kernels) {
+  Ctx *c = ctx_new();
+  char *text = arena_printf(c->arena, "%s%s}\n", HEAD, body);
+  Module *m = ir_parse(c, "test.ir", text, strlen(text));
+  if (!m || !ir_verify(m)) {
+    diag_print(c->diag, stderr, DIAG_HUMAN, false);
+    fail_msg("the test's own text is wrong");
+  }
+  pass_fuse(m);
+  m->after = intern(c->names, "fuse");
+  assert_true(ir_verify(m));
+  assert_string_equal(kernels_of(m), kernels);
+  ctx_free(c);
+}
+
+static void bias_activation_residual_join_a_dot(void **state) {
+  (void)state;
+  expect("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = add %6, %1 : f32[B:4, M:16]\n"
+         "  %8 = tanh %7 : f32[B:4, M:16]\n  %9 = add %8, %4 : f32[B:4, M:16]\n  store @out, %9\n",
+         "contract 4>1: dot add tanh add\n");
+}
+
+static void a_norm_is_one_row_kernel(void **state) {
+  (void)state;
+  expect("  %6 = sum[E] %3 : f32[B:4]\n  %7 = const {value = 0.125} : f32[]\n  %8 = mul %6, %7 : "
+         "f32[B:4]\n"
+         "  %9 = sub %3, %8 : f32[B:4, E:8]\n  %10 = mul %9, %9 : f32[B:4, E:8]\n  %11 = sum[E] "
+         "%10 : f32[B:4]\n"
+         "  %12 = mul %11, %7 : f32[B:4]\n  %13 = rsqrt %12 : f32[B:4]\n  %14 = mul %9, %13 : "
+         "f32[B:4, E:8]\n"
+         "  %15 = mul %14, %2 : f32[B:4, E:8]\n  store @out2, %15\n",
+         "row 2>1: sum const mul sub mul sum mul rsqrt mul mul\n");
+}
+
+static void cross_entropy_picks_in_its_row(void **state) {
+  (void)state;
+  expect(
+      "  %6 = rmax[M] %4 : f32[B:4]\n  %7 = sub %4, %6 : f32[B:4, M:16]\n  %8 = exp %7 : f32[B:4, "
+      "M:16]\n"
+      "  %9 = sum[M] %8 : f32[B:4]\n  %10 = log %9 : f32[B:4]\n  %11 = add %10, %6 : f32[B:4]\n"
+      "  %12 = gather[M] %4, %5 : f32[B:4]\n  %13 = sub %11, %12 : f32[B:4]\n  store @rows, %13\n"
+      "  %14 = sum[B] %13 : f32[]\n  store @one, %14\n",
+      "row 2>1: rmax sub exp sum log add iota expand eq const where sum sub\ncolumn 1>1: sum\n");
+}
+
+static void sums_over_rows_share_a_kernel(void **state) {
+  (void)state;
+  expect("  %6 = sum[B] %3 : f32[E:8]\n  %7 = mul %3, %3 : f32[B:4, E:8]\n  %8 = sum[B] %7 : "
+         "f32[E:8]\n"
+         "  store @cols, %6\n  store @cols2, %8\n",
+         "column 1>2: sum mul sum\n");
+}
+
+/* The mask of relu is stored as bool beside what the next contraction reads; it is smaller than the
+   value that it is computed from. */
+static void the_smallest_value_is_saved(void **state) {
+  (void)state;
+  expect("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = const {value = 0} : f32[]\n  %8 = lt %7, "
+         "%6 : bool[B:4, M:16]\n"
+         "  %9 = where %8, %6, %7 : f32[B:4, M:16]\n  %10 = dot[M] %9, %0 : f32[B:4, E:8]\n"
+         "  %11 = dot[E] %10, %0 : f32[B:4, M:16]\n  %12 = where %8, %11, %7 : f32[B:4, M:16]\n  "
+         "store @out, %12\n",
+         "contract 2>2: const dot lt where\ncontract 2>1: dot\ncontract 3>1: dot const where\n");
+}
+
+/* Two uses of x - mean: rows read x and the mean again, no row is written. */
+static void cheap_values_are_computed_again(void **state) {
+  (void)state;
+  expect("  %6 = rmax[E] %3 : f32[B:4]\n  %7 = sub %3, %6 : f32[B:4, E:8]\n  %8 = tanh %7 : "
+         "f32[B:4, E:8]\n"
+         "  %9 = sum[B] %7 : f32[E:8]\n  %10 = sum[B] %8 : f32[E:8]\n  store @cols, %9\n  store "
+         "@cols2, %10\n",
+         "row 1>1: rmax\ncolumn 2>2: sub sum tanh sum\n");
+}
+
+static void an_optimizer_is_one_kernel(void **state) {
+  (void)state;
+  expect("  %6 = mul %3, %2 : f32[B:4, E:8]\n  %7 = sum[B] %6 : f32[E:8]\n  %8 = mul %7, %7 : "
+         "f32[E:8]\n"
+         "  %9 = sqrt %8 : f32[E:8]\n  %10 = sub %2, %9 : f32[E:8]\n  store @g, %10\n  store "
+         "@cols, %8\n",
+         "column 2>1: mul sum\nelem 2>2: mul sqrt sub\n");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bias_activation_residual_join_a_dot),
+                                     cmocka_unit_test(a_norm_is_one_row_kernel),
+                                     cmocka_unit_test(cross_entropy_picks_in_its_row),
+                                     cmocka_unit_test(sums_over_rows_share_a_kernel),
+                                     cmocka_unit_test(the_smallest_value_is_saved),
+                                     cmocka_unit_test(cheap_values_are_computed_again),
+                                     cmocka_unit_test(an_optimizer_is_one_kernel)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
