@@ -224,8 +224,7 @@ static void phase_join(Columns *s, int64_t chunks) {
 void column_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
-  const int64_t *tile = attr_get(&k->attrs, ATTR_tile)->list,
-                *chunks = attr_get(&k->attrs, ATTR_chunks)->list;
+  const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, tile[2] > 1 ? 2 : 1);
   Columns s = {.e = e, .r = reductions_of(k)};
   const int *level = reduction_levels(e->arena, k);
   for (int i = 0; i < s.r.n; i++)

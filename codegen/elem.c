@@ -28,13 +28,13 @@ void elem_emit(Emit *e) {
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
   Walk w = {.nest = &s.nest,
-            .block = attr_get(&k->attrs, ATTR_tile)->list[0],
+            .block = emit_tile(e, 1)[0],
             .lanes = vector,
             .unroll = 1,
             .body = store_results,
             .state = &s};
   LLVMValueRef from, to;
-  emit_chunk_range(e, walk_units(&w), attr_get(&k->attrs, ATTR_chunks)->list[0], &from, &to);
+  emit_chunk_range(e, walk_units(&w), emit_chunks(e, 1)[0], &from, &to);
   walk(e, &w, from, to);
   emit_end_phase(e);
 }

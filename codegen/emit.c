@@ -44,6 +44,19 @@ void emit_free(Emit *e) {
   LLVMContextDispose(e->context);
 }
 
+static const int64_t *positive_list(Emit *e, AttrKey key, int64_t n) {
+  const Attr *a = attr_get(&e->k->attrs, key);
+  if (!a || a->i < n)
+    bug("kernel %s: attribute %s has not %lld entries", e->k->name, attr_name(key), (long long)n);
+  for (int64_t i = 0; i < a->i; i++)
+    if (a->list[i] < 1)
+      bug("kernel %s: attribute %s has an entry below 1", e->k->name, attr_name(key));
+  return a->list;
+}
+
+const int64_t *emit_tile(Emit *e, int64_t n) { return positive_list(e, ATTR_tile, n); }
+const int64_t *emit_chunks(Emit *e, int64_t n) { return positive_list(e, ATTR_chunks, n); }
+
 /* ---- types and constants ---- */
 
 LLVMTypeRef emit_type(Emit *e, Elem elem) {

@@ -55,6 +55,9 @@ extern const char *const emit_default_passes;
 void emit_begin_phase(Emit *e, int phase); /* declares SYMBOL_pN, sets function, buffers, chunk,
                                               scratch, builder at its start */
 void emit_end_phase(Emit *e);              /* ret void */
+/* entries of attributes tile and chunks, all >= 1; at least n of them, else an internal error */
+const int64_t *emit_tile(Emit *e, int64_t n);
+const int64_t *emit_chunks(Emit *e, int64_t n);
 LLVMValueRef emit_i64(Emit *e, int64_t v);
 LLVMTypeRef emit_type(Emit *e, Elem elem); /* scalar in registers: bool is i1, in memory i8 */
 LLVMTypeRef emit_vector(Emit *e, Elem elem, int lanes);

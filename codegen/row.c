@@ -9,7 +9,7 @@
 
    variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
-   `scalar`: one element at a time. tile = [block of rows, unroll]. */
+   `scalar`: one element at a time. tile = [block of rows, unroll of each walk ..]. */
 #include "reduce.h"
 
 typedef struct Rows {
@@ -18,7 +18,8 @@ typedef struct Rows {
   int *level;
   Nest kept, over;
   bool lanes_over, lanes_kept; /* which space runs over the lanes */
-  int unroll, passes;
+  const int64_t *unroll;       /* per pass */
+  int passes;
   Accumulator *acc; /* of each reduction, scans excluded */
   const Point *row; /* while a row is emitted */
   int pass;
@@ -34,25 +35,14 @@ static bool now(const Rows *s, const Op *o) { return s->level[o->in[0]] == s->pa
 
 /* ---- what the kernel asks for ---- */
 
-static bool along_row(const Rows *s, ValueId v) {
-  const Type *t = value_type(s->e->k, v);
-  for (int i = 0; i < s->r.over.n; i++)
-    if (type_find(t, s->r.over.axis[i].dim) >= 0) return true;
-  return false;
-}
-
 static void sort_results(Rows *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    bool full = along_row(s, v);
-    if (full) s->full[s->nfull++] = v;
+    if (reduction_along(k, &s->r, v)) s->full[s->nfull++] = v;
     else s->per_row[s->nrow++] = v;
-    if (full && s->level[v] >= s->passes) s->passes = s->level[v] + 1;
   }
-  for (int i = 0; i < s->r.n; i++)
-    if (s->level[reduction(s, i)->in[0]] >= s->passes)
-      s->passes = s->level[reduction(s, i)->in[0]] + 1;
+  s->passes = reduction_passes(k, &s->r, s->level);
 }
 
 /* What depends on a reduction must not be read at another row: that row's value is not known here.
@@ -97,7 +87,7 @@ static void reduce_pass(Rows *s) {
   Walk w = {.nest = &s->over,
             .block = nest_inner(&s->over),
             .lanes = s->lanes_over,
-            .unroll = s->unroll,
+            .unroll = (int)s->unroll[s->pass],
             .base = s->row,
             .body = element,
             .state = s};
@@ -164,20 +154,21 @@ static void make_accumulators(Rows *s) {
   int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1;
   for (int i = 0; i < s->r.n; i++)
     if (!is_scan(reduction(s, i)))
-      s->acc[i] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over, s->unroll);
+      s->acc[i] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over,
+                                  (int)s->unroll[s->level[reduction(s, i)->in[0]]]);
 }
 
 void row_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
-  const int64_t *tile = attr_get(&k->attrs, ATTR_tile)->list;
   Rows s = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
   ValueId reference = nest_reference(k, &s.r.over);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
   s.lanes_over = !strcmp(variant, "row"), s.lanes_kept = !strcmp(variant, "rows");
-  s.unroll = (int)tile[1];
   if (!s.lanes_over && !s.lanes_kept) e->lanes = 1;
   sort_results(&s);
+  const int64_t *tile = emit_tile(e, 1 + s.passes);
+  s.unroll = tile + 1;
   check_moves(&s);
   emit_begin_phase(e, 0);
   make_accumulators(&s);
@@ -188,7 +179,7 @@ void row_emit(Emit *e) {
             .body = row,
             .state = &s};
   LLVMValueRef from, to;
-  emit_chunk_range(e, walk_units(&w), attr_get(&k->attrs, ATTR_chunks)->list[0], &from, &to);
+  emit_chunk_range(e, walk_units(&w), emit_chunks(e, 1)[0], &from, &to);
   walk(e, &w, from, to);
   emit_end_phase(e);
 }

@@ -116,8 +116,7 @@ static void phase_add(Scattering *s, int64_t block, int64_t ranges, int64_t chun
 
 void scatter_emit(Emit *e) {
   const Fn *k = e->k;
-  const int64_t *tile = attr_get(&k->attrs, ATTR_tile)->list,
-                *chunks = attr_get(&k->attrs, ATTR_chunks)->list;
+  const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, 2);
   Scattering s = {.e = e, .s = scatter_of(k, e->lanes), .unroll = (int)tile[2]};
   s.vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
   for (uint32_t i = 0; i < k->results.n; i++)

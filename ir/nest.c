@@ -90,11 +90,11 @@ static bool op_joins(const Op *o, Str outer, Str inner, int64_t run) {
   if (o->code == OP_expand) return true;
   if (o->code == OP_rand) return rand_joins(o, outer, inner, run);
   if (op_family(o->code) == FAMILY_REDUCE && o->code != OP_argmax) return a && b;
+  if (op_family(o->code) == FAMILY_CONTRACT) return a && b;
   return false;
 }
 
-/* Whether index i of `inner` may run on through `outer`: i = outer * run + inner. */
-static bool joins(const Fn *k, Str outer, Str inner, int64_t run) {
+bool nest_joins(const Fn *k, Str outer, Str inner, int64_t run) {
   for (uint32_t i = 0; i < buffers(k); i++) {
     const Type *t = value_type(k, buffer(k, i));
     if ((type_find(t, outer) < 0) != (type_find(t, inner) < 0)) return false;
@@ -134,7 +134,7 @@ Nest nest_of(const Fn *k, const Axes *dims, ValueId reference) {
     NestDim *run = count ? &reversed[count - 1] : NULL;
     if (x.size == 1) {
       n.zero[n.nzero++] = x.dim;
-    } else if (run && joins(k, x.dim, run->dim, run->size)) {
+    } else if (run && nest_joins(k, x.dim, run->dim, run->size)) {
       n.zero[n.nzero++] = x.dim;
       run->size *= x.size;
     } else {
@@ -202,6 +202,25 @@ int *reduction_levels(Arena *a, const Fn *k) {
   return level;
 }
 
+bool reduction_along(const Fn *k, const Reductions *r, ValueId v) {
+  for (int i = 0; i < r->over.n; i++)
+    if (type_find(value_type(k, v), r->over.axis[i].dim) >= 0) return true;
+  return false;
+}
+
+int reduction_passes(const Fn *k, const Reductions *r, const int *level) {
+  int most = -1;
+  for (int i = 0; i < r->n; i++) {
+    int own = level[k->ops.at[r->op[i]].in[0]];
+    if (own > most) most = own;
+  }
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId v = k->results.at[i];
+    if (reduction_along(k, r, v) && level[v] > most) most = level[v];
+  }
+  return most + 1;
+}
+
 /* ---- cost ---- */
 
 static int64_t op_cost(const Op *o) {
@@ -236,8 +255,8 @@ int64_t element_cost(const Fn *k) {
   return cost ? cost : 1;
 }
 
-/* A chunk should last 20 microseconds or more (setting target.chunk, in the units of cost: tests make it small); eight
- * chunks per worker balance the load. */
+/* A chunk should last 20 microseconds or more (setting target.chunk, in the units of cost: tests
+ * make it small); eight chunks per worker balance the load. */
 int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units) {
   int64_t workers = (int64_t)module_number(m, "target.workers", 1);
   int64_t chunks = elements * cost / (int64_t)module_number(m, "target.chunk", 200000);

@@ -26,6 +26,10 @@ void axes_add(Axes *a, const Type *t); /* those that are not there yet */
 bool axes_have(const Axes *a, Str dim);
 Axes axes_without(const Axes *a, const Axes *b);
 
+/* Whether index i of `inner` may run on through `outer`, i = outer * run + inner: no buffer and no
+   op of the kernel function can tell. */
+bool nest_joins(const Fn *k, Str outer, Str inner, int64_t run);
+
 /* Stride of `dim` in the buffer of an argument or result; 0 if it is not there. */
 int64_t buffer_stride(const Fn *k, ValueId v, Str dim);
 /* The argument or result with the most elements among those that have all of `dims` (NULL: no
@@ -52,6 +56,10 @@ Reductions reductions_of(const Fn *k);
 /* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their
  * highest operand. */
 int *reduction_levels(Arena *a, const Fn *k);
+/* Walks along a row: one per level that a reduction's operand has, and one for each higher level of
+ * a result with reduced dims; the last one stores these results. */
+int reduction_passes(const Fn *k, const Reductions *r, const int *level);
+bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
 /* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
  * memory included. */
 int64_t element_cost(const Fn *k);

@@ -7,7 +7,7 @@
 #include "ir/nest.h"
 #include "tune.h"
 
-enum { ROWS = 64, SIMPLE = 12 };
+enum { ROWS = 64, SIMPLE = 10, UNROLL = 4 };
 
 static int64_t scratch_of(const Fn *k, const Reductions *r) {
   int64_t bytes = 0;
@@ -17,6 +17,28 @@ static int64_t scratch_of(const Fn *k, const Reductions *r) {
   return bytes;
 }
 
+/* Ops that one walk evaluates per element to get v: up to other reductions. */
+static int ops_below(const Fn *k, ValueId v, bool *seen) {
+  const Op *o = value_def(k, v);
+  if (!o || seen[v] || !(op_flags(o->code) & POINT)) return 0;
+  seen[v] = true;
+  int n = o->code == OP_exp || o->code == OP_tanh || o->code == OP_sigmoid ? SIMPLE : 1;
+  for (uint32_t i = 0; i < o->nin; i++) n += ops_below(k, o->in[i], seen);
+  return n;
+}
+
+static int64_t unroll_of(Module *m, const Fn *k, const Reductions *r, const int *level, int pass) {
+  bool *seen = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
+  int n = 0, reductions = 0;
+  for (int i = 0; i < r->n; i++) {
+    ValueId a = k->ops.at[r->op[i]].in[0];
+    if (level[a] != pass) continue;
+    n += 1 + ops_below(k, a, seen);
+    reductions++;
+  }
+  return reductions && n <= SIMPLE ? UNROLL : 1;
+}
+
 void tune_row(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
   ValueId reference = nest_reference(k, &r.over);
@@ -24,13 +46,18 @@ void tune_row(Module *m, Fn *k) {
   int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
   bool along = nest_vector(k, &over, reference, lanes);
   bool across = !along && !r.scans && nest_vector(k, &kept, reference, lanes);
-  int64_t tile[2] = {across ? ROWS : 1, 1}, rows = nest_inner(&kept), length = nest_inner(&over);
-  if (k->ops.n <= SIMPLE && length >= 8 * lanes && along) tile[1] = 4;
+  const int *level = reduction_levels(m->arena, k);
+  int passes = reduction_passes(k, &r, level);
+  int64_t *tile = ARENA_ARRAY(m->arena, int64_t, passes + 1);
+  int64_t rows = nest_inner(&kept), length = nest_inner(&over);
+  tile[0] = across ? ROWS : 1;
+  for (int i = 0; i < passes; i++)
+    tile[1 + i] = along && length >= 2 * UNROLL * lanes ? unroll_of(m, k, &r, level, i) : 1;
   int64_t units = nest_count(&kept) / rows * ((rows + tile[0] - 1) / tile[0]);
   int64_t count = nest_count(&kept) * nest_count(&over);
   int64_t chunks = chunks_for(m, count, element_cost(k) * (along || across ? 1 : 8), units);
   attr_set_str(m, &k->attrs, ATTR_variant, along ? "row" : across ? "rows" : "scalar");
-  attr_set_ints(m, &k->attrs, ATTR_tile, 2, tile);
+  attr_set_ints(m, &k->attrs, ATTR_tile, passes + 1, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
   if (r.scans) attr_set_int(m, &k->attrs, ATTR_scratch, scratch_of(k, &r));
 }

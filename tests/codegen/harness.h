@@ -48,7 +48,7 @@ const char *harness_type(Harness *h, const char *elem, int n, const char *const 
                          const int64_t *size);
 const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
                           const int64_t *size);
-/* ns per call of all phases of a kernel, best of `times`; for benchmarks. The kernel must be the
- * only one. */
+/* ns of processor time per call of all phases of a kernel, best of `times`; for benchmarks. The
+ * kernel must be the only one. */
 double harness_time(Harness *h, int times);
 #endif
