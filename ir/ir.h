@@ -14,7 +14,7 @@
 #include "support/ctx.h"
 #include "support/vec.h"
 
-enum { MAX_RANK = 8, MAX_GROUPS = 4, MAX_RESULTS = 64 };
+enum { MAX_RANK = 8, MAX_GROUPS = 4, MAX_RESULTS = 64 }; /* results: calls and loops may have more */
 
 typedef enum Elem {
 #define DTYPE(name, bytes, class) ELEM_##name,
