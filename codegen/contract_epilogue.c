@@ -60,6 +60,7 @@ static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
   if (c->p.m.n) set_index(&p, c->p.m.dim[c->p.m.n - 1].dim, row, false, 0);
   set_flat(c, &p, &c->p.n, c->p.n.n - 1, x->outer[v]);
   if (!scalar(c)) set_index(&p, c->p.n.dim[c->p.n.n - 1].dim, x->first[v], true, c->q.lanes);
+  for (int i = 0; i < c->p.nzero; i++) set_index(&p, c->p.zero[i], emit_i64(c->e, 0), false, 0);
   p.mask = x->mask[v];
   add_names(c, &p);
   return p;

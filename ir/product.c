@@ -4,6 +4,7 @@
    do not lie side by side in the result counts half, ties go to the smaller stride. The rows of a tile run along the m dim
    that is long enough for full tiles; k's inner dim is a long one that lies side by side in an operand. */
 #include "product.h"
+#include "nest.h"
 
 static int64_t stride_of(const Value *v, Str dim) {
   int at = type_find(&v->type, dim);
@@ -116,6 +117,31 @@ static void classify(Product *p, const Fn *k, const Op *dot) {
   }
 }
 
+static void drop(Product *p, ProductDims *d, int at) { /* stays at index 0 */
+  p->zero[p->nzero++] = d->dim[at].dim;
+  for (int i = at; i + 1 < d->n; i++) d->dim[i] = d->dim[i + 1];
+  d->n--;
+}
+
+static bool join_one(Product *p, const Fn *k, ProductDims *d) {
+  for (int i = 0; i < d->n; i++)
+    for (int j = 0; j < d->n; j++) {
+      ProductDim *outer = &d->dim[i], *inner = &d->dim[j];
+      if (i == j || !nest_joins(k, outer->dim, inner->dim, inner->size)) continue;
+      inner->size *= outer->size;
+      drop(p, d, i);
+      return true;
+    }
+  return false;
+}
+
+/* Neighbours that every buffer holds side by side become one dim; dims of size 1 go. */
+static void join_dims(Product *p, const Fn *k, ProductDims *d) {
+  for (int i = d->n - 1; i >= 0; i--)
+    if (d->dim[i].size == 1) drop(p, d, i);
+  while (join_one(p, k, d)) {}
+}
+
 static void swap_dims(ProductDims *d) {
   for (int i = 0; i < d->n; i++) {
     int64_t t = d->dim[i].a;
@@ -147,6 +173,8 @@ Product product_of(const Fn *kernel, int lanes) {
   p.arg_a = find_arg(kernel, dot->in[0]), p.arg_b = find_arg(kernel, dot->in[1]);
   p.elem_a = value_type(kernel, dot->in[0])->elem, p.elem_b = value_type(kernel, dot->in[1])->elem;
   classify(&p, kernel, dot);
+  join_dims(&p, kernel, &p.batch), join_dims(&p, kernel, &p.m);
+  join_dims(&p, kernel, &p.n), join_dims(&p, kernel, &p.k);
   if (wants_swap(&p, lanes)) swap_sides(&p);
   sort_outward(&p.batch), sort_outward(&p.m), sort_outward(&p.n), sort_outward(&p.k);
   if (p.n.n) move_last(&p.n, best_lane(&p.n, lanes));

@@ -27,6 +27,8 @@ typedef struct Product {
   uint32_t arg_a, arg_b; /* which arguments the sides are */
   Elem elem_a, elem_b;
   ProductDims batch, m, n, k;
+  int nzero;
+  Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner neighbour (ir/nest.h) */
 } Product;
 
 /* lanes: f32 lanes of the machine's vectors */
