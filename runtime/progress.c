@@ -56,7 +56,7 @@ void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens,
   measure(m, r, now);
   m->last_print = now;
   text_rate(rate, m->rate * (double)tokens);
-  rt_text_seconds(eta, fmin((double)(steps - r->step) / m->rate, limit));
+  rt_text_seconds(eta, fmax(0, fmin((double)(steps - r->step) / m->rate, limit)));
   size_t n = (size_t)snprintf(line, sizeof line, "step %lld/%lld  loss %.4f", (long long)r->step,
                               (long long)steps, r->loss);
   n = add(line, n, " (val %.4f)", m->valid);
