@@ -3,6 +3,7 @@
    kernel is compiled once. */
 #include "passes/internal.h"
 #include "passes/tune.h"
+#include <ctype.h>
 
 static const struct {
   const char *name;
@@ -55,8 +56,31 @@ static void merge_equal(Module *m) {
   module_remove_unused(m);
 }
 
+static Str symbol_of(Module *m, const Fn *f) {
+  char *s = arena_strndup(m->arena, f->name, strlen(f->name));
+  for (char *c = s; *c; c++)
+    if (!isalnum((unsigned char)*c)) *c = '_';
+  return intern(m->ctx->names, s);
+}
+
+static bool taken(Module *m, uint32_t i) {
+  Str own = symbol_of(m, m->fns.at[i]);
+  for (uint32_t j = 0; j < i; j++)
+    if (symbol_of(m, m->fns.at[j]) == own) return true;
+  return false;
+}
+
+static void name_apart(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    Str name = f->name;
+    for (int n = 2; taken(m, i); n++) f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
+  }
+}
+
 void pass_select(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL) tune(m, m->fns.at[i]);
   merge_equal(m);
+  name_apart(m);
 }
