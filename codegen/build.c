@@ -133,8 +133,16 @@ static Hash compiler_hash(Build *b) {
   return hash_text(h, target_of(b->m)->name);
 }
 
+/* Positions in the source do not count: an edit above a layer must not compile its kernels again. */
 static Hash kernel_key(Build *b, const Fn *k) {
-  return hash_text(b->compiler, ir_print_fn(b->m, k));
+  Fn bare = *k;
+  bare.loc = (Loc){0};
+  bare.ops.at = ARENA_ARRAY(b->arena, Op, k->ops.n + 1);
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    bare.ops.at[i] = k->ops.at[i];
+    bare.ops.at[i].loc = (Loc){0};
+  }
+  return hash_text(b->compiler, ir_print_fn(b->m, &bare));
 }
 
 static bool take_from_cache(Build *b, const Fn *k) {
