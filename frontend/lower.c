@@ -136,6 +136,38 @@ static void check_blocks(World *w, const Choice *c) {
   if (c->plan) settings_check(w->ctx, c->plan->item);
 }
 
+/* One name space in the executable: parameters, inputs, outputs, and what the runtime itself sets
+ * and reads. */
+typedef VEC(AstName) Taken;
+
+static void take(World *w, Taken *t, Str name, Span at) {
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (t->at[i].text != name) continue;
+    Report *r = world_error(w, "E0203", at, "`%s` is already a name of the executable", name);
+    if (t->at[i].span.file) diag_also(r, t->at[i].span, "here");
+    diag_help(r, "give it another name");
+    return;
+  }
+  vec_push(w->ctx->arena, *t, (AstName){name, at});
+}
+
+static void check_names(World *w, const Eval *e) {
+  static const char *const reserved[] = {"seed", "step", "loss", "eval.loss", "lr"};
+  Interner *names = w->ctx->names;
+  Taken t = {0};
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+    take(w, &t, intern(names, reserved[i]), (Span){0});
+  for (uint32_t i = 0; i < e->params.n; i++)
+    take(w, &t, e->params.at[i]->path, e->params.at[i]->span);
+  for (uint32_t i = 0; i < e->inputs.n; i++) {
+    const Input *in = e->inputs.at[i];
+    take(w, &t, in->name, in->span);
+    take(w, &t, intern_printf(names, "logits.%s", in->name), in->span);
+  }
+  for (uint32_t i = 0; i < e->outputs.n; i++)
+    take(w, &t, intern_printf(names, "out.%s", e->outputs.at[i].name), e->outputs.at[i].span);
+}
+
 static bool bad_item(const World *w) {
   for (uint32_t i = 0; i < w->files.n; i++)
     for (uint32_t k = 0; k < w->files.at[i]->items.n; k++)
@@ -163,7 +195,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   Eval *e = eval_new(w, s, MODE_CHECK, NULL);
   e->sized = e->compile = true;
   eval_model(e, choice.base);
-  if (!diag_errors(c->diag)) check_data(e, &choice);
+  if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
   if (!diag_errors(c->diag)) check_built(e, &choice);
   world_flush_warnings(w);

@@ -49,7 +49,12 @@ static const Decl *only_model(World *w) {
   Decls own = all_of(w, SPACE_MODEL, true, false);
   if (own.n == 1) return own.at[0];
   Decls base = all_of(w, SPACE_MODEL, true, true);
-  if (base.n == 1) return base.at[0];
+  if (base.n == 1) {
+    Report *r =
+        world_error(w, "N0601", base.at[0]->span, "model `%s` was chosen", base.at[0]->name);
+    diag_help(r, "another one: `--model %s`", own.at[own.at[0] == base.at[0]]->name);
+    return base.at[0];
+  }
   Decls any = all_of(w, SPACE_MODEL, false, true);
   if (any.n == 1 && !own.n) return any.at[0];
   Decls list = own.n ? own : any;
