@@ -10,6 +10,7 @@ enum { WIDE = 800, HIGH = 480, LEFT = 70, RIGHT = 24, TOP = 46, BOTTOM = 54 };
 
 typedef struct Frame {
   double x0, x1, y0, y1; /* what the axes span */
+  double dx, dy;         /* between two lines of the grid */
 } Frame;
 
 static double px(const Frame *a, double x) {
@@ -33,12 +34,12 @@ static void widen(Frame *a, const Curve *c) {
 }
 
 static Frame frame(const Metrics *m) {
-  Frame a = {0, 1, INFINITY, -INFINITY};
+  Frame a = {0, 1, INFINITY, -INFINITY, 1, 1};
   widen(&a, &m->train), widen(&a, &m->valid);
   if (!(a.y0 <= a.y1)) a.y0 = 0, a.y1 = 1;
   if (a.y1 - a.y0 < 1e-6 * (1 + fabs(a.y1))) a.y0 -= 0.5, a.y1 += 0.5;
-  double step = round_step(a.y1 - a.y0, 6);
-  a.y0 = floor(a.y0 / step) * step, a.y1 = ceil(a.y1 / step) * step;
+  a.dx = fmax(1, round_step(a.x1 - a.x0, 8)), a.dy = round_step(a.y1 - a.y0, 6);
+  a.y0 = floor(a.y0 / a.dy) * a.dy, a.y1 = ceil(a.y1 / a.dy) * a.dy;
   return a;
 }
 
@@ -54,7 +55,7 @@ static void text(FILE *o, double x, double y, const char *anchor, const char *s)
 
 static void axes(FILE *o, const Frame *a) {
   char number[32];
-  double dx = fmax(1, round_step(a->x1 - a->x0, 8)), dy = round_step(a->y1 - a->y0, 6);
+  double dx = a->dx, dy = a->dy;
   fprintf(o, "<g stroke=\"#ddd\">\n");
   for (double y = a->y0; y <= a->y1 + dy / 2; y += dy)
     fprintf(o, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDE - RIGHT,
