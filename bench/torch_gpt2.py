@@ -38,7 +38,7 @@ class GPT2(nn.Module):
     def forward(self, x, y):
         h = self.wte(x) + self.wpe(torch.arange(S))
         for b in self.h: h = b(h)
-        return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).view(-1, V), y.view(-1))
+        return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).view(-1, V), y.reshape(-1))
 
 
 def main():
