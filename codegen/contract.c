@@ -1,16 +1,18 @@
 /* Family contract: one dot and an epilogue of POINT ops over its result's dims.
 
-   The dot is a batch of matrix products (ir/product.h says which dims are what). The result is cut into register tiles:
-   some rows along m, some vectors along n. A chunk of work is a block of batches x a block of row tiles x a block of panels
-   (columns of tiles). Per chunk, per batch, per block of k:
+   The dot is a batch of matrix products (ir/product.h says which dims are what). The result is cut
+   into register tiles: some rows along m, some vectors along n. A chunk of work is a block of
+   batches x a block of row tiles x a block of panels (columns of tiles). Per chunk, per batch, per
+   block of k:
 
      copy a's row tiles into scratch, if they are packed
      for each panel:
        copy b's panel into scratch, if it is packed; otherwise read it where it lies
        for each row tile: micro-kernel, then, in the last block of k, the epilogue
 
-   Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of its rows. The value of an
-   element does not depend on the cut of rows and columns, only on the blocks of k; the number of workers changes nothing. */
+   Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of
+   its rows. The value of an element does not depend on the cut of rows and columns, only on the
+   blocks of k; the number of workers changes nothing. */
 #include "contract.h"
 
 typedef struct Walk { /* where the loops of a chunk stand */
@@ -19,6 +21,8 @@ typedef struct Walk { /* where the loops of a chunk stand */
   LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */
   LLVMValueRef more, last;        /* i64: not the first block of k; i1: the last one */
   KBlock k;
+  LLVMValueRef k_turn, next_length; /* number of the block of k; inner length of the next one */
+  LLVMValueRef turn;                /* number of the panel in the chunk's order */
   LLVMValueRef packed_a, packed_b, sums; /* scratch */
 } Walk;
 
@@ -33,8 +37,8 @@ static void chunk_ranges(Walk *w) {
   LLVMValueRef row = LLVMBuildURem(e->builder, above, rows, "");
   w->panel = tile_range(e, column, c->q.panels, tile[TILE_COLUMN]);
   w->row = tile_range(e, row, c->q.tiles, tile[TILE_ROW]);
-  w->batch = tile_range(e, LLVMBuildUDiv(e->builder, above, rows, ""), c->p.batch.outer * c->p.batch.inner,
-                         tile[TILE_BATCH]);
+  w->batch = tile_range(e, LLVMBuildUDiv(e->builder, above, rows, ""),
+                        c->p.batch.outer * c->p.batch.inner, tile[TILE_BATCH]);
 }
 
 static void scratch_parts(Walk *w) {
@@ -52,8 +56,9 @@ static LLVMValueRef operand_base(Walk *w, Side s) {
   Emit *e = c->e;
   uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
   LLVMValueRef offset = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, s);
-  offset = tile_add(e, offset, LLVMBuildNSWMul(e->builder, w->k.start,
-                                                   emit_i64(e, contract_inner_stride(&c->p.k, s)), ""));
+  offset = tile_add(
+      e, offset,
+      LLVMBuildNSWMul(e->builder, w->k.start, emit_i64(e, contract_inner_stride(&c->p.k, s)), ""));
   Elem elem = s == SIDE_A ? c->p.elem_a : c->p.elem_b;
   return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
 }
@@ -71,13 +76,15 @@ static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
   LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
   i = tile_times(e, i, c->q.tiles_max);
   i = tile_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
-  return tile_elements(e, c->f32, w->sums, tile_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
+  return tile_elements(e, c->f32, w->sums,
+                       tile_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
 }
 
 static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->q.tile[TILE_PACK_A]) return tile_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
+  if (!c->q.tile[TILE_PACK_A])
+    return tile_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, w->k.o1, w->k.o0, "");
   n = LLVMBuildNSWMul(e->builder, n, w->k.length, "");
   n = LLVMBuildNSWMul(e->builder, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), "");
@@ -89,27 +96,16 @@ static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vecto
   Emit *e = c->e;
   for (int tall = c->q.high > 0; tall >= 0; tall--) {
     LLVMValueRef f = contract_micro(c, (int)c->q.height + tall, vectors);
-    LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->q.height + tall), "");
+    LLVMValueRef here =
+        LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->q.height + tall), "");
     Branch b = emit_if(e, here);
     LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
     emit_end_if(e, b);
   }
 }
 
-/* Address in b of the panel after this one: of this block of k, or the first one of the next. */
-static LLVMValueRef next_panel(Walk *w, LLVMValueRef panel) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1));
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
-  next = LLVMBuildSelect(e->builder, more, next, w->panel.from, "");
-  LLVMValueRef on = tile_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
-  LLVMValueRef at = tile_times(e, panel_first_vector(c, next), c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
-  at = tile_add(e, at, LLVMBuildSelect(e->builder, more, emit_i64(e, 0), on, ""));
-  return tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, at);
-}
-
-/* Address in the first result of a tile's first element; sums if the result is not laid out by rows. */
+/* Address in the first result of a tile's first element; sums if the result is not laid out by
+ * rows. */
 static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMValueRef sums) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -120,7 +116,22 @@ static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMVa
   return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n), at);
 }
 
-/* How the micro-kernel stores its sums: see STORE_SUMS. The last panel may have lanes that do not exist. */
+/* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
+ * block of k. */
+static LLVMValueRef next_tile(Walk *w, LLVMValueRef tile, LLVMValueRef here) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (!c->ahead_a) return here;
+  LLVMValueRef next = tile_add(e, tile, emit_i64(e, 1));
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->row.to, "");
+  next = LLVMBuildSelect(e->builder, more, next, w->row.from, "");
+  LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), w->k.length, "");
+  return tile_elements(e, c->f32, w->a_base,
+                       tile_add(e, contract_tile_offset(c, next, SIDE_A), on));
+}
+
+/* How the micro-kernel stores its sums: see STORE_SUMS. The last panel may have lanes that do not
+ * exist. */
 static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueRef out) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -137,43 +148,136 @@ static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueR
   return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
 }
 
+typedef struct NextPanel {                 /* of b: packed while the present one is computed */
+  LLVMValueRef v0, wide, src, length, dst; /* src: at its block of k; length 0: there is none */
+} NextPanel;
+
+/* Buffer of the panel that is `turn`th in this chunk. */
+static LLVMValueRef panel_buffer(Walk *w, LLVMValueRef turn) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (!c->sliced) return w->packed_b;
+  LLVMValueRef odd = LLVMBuildAnd(e->builder, turn, emit_i64(e, 1), "");
+  return tile_elements(e, LLVMInt8TypeInContext(e->context), w->packed_b,
+                       tile_times(e, odd, c->q.b_bytes / 2));
+}
+
+static LLVMValueRef is_wide(Contract *c, LLVMValueRef panel) {
+  return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->q.wide), "");
+}
+
+static LLVMValueRef panel_source(Walk *w, LLVMValueRef base, LLVMValueRef v0) {
+  Contract *c = w->c;
+  LLVMValueRef at = tile_times(c->e, v0, c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
+  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), base, at);
+}
+
+/* The panel after this one: of this block of k, or the first one of the next block. */
+static NextPanel next_panel(Walk *w, LLVMValueRef panel) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1)), zero = emit_i64(e, 0);
+  LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
+  LLVMValueRef on = tile_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
+  on = LLVMBuildSelect(e->builder, same, zero, on, "");
+  LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, on);
+  next = LLVMBuildSelect(e->builder, same, next, w->panel.from, "");
+  LLVMValueRef length = LLVMBuildSelect(e->builder, w->last, zero, w->next_length, "");
+  NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
+  n.length = LLVMBuildSelect(e->builder, same, w->k.length, length, "");
+  n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, 1)));
+  return n;
+}
+
+/* Packs the slice of the next panel that belongs to row tile i. */
+static Range pack_slice(Walk *w, const NextPanel *n, LLVMValueRef i) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
+  Range part = contract_slice(c, i, tiles, n->length);
+  KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length};
+  for (int wide = 0; wide <= (c->q.wide > 0); wide++) {
+    LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
+    LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSLT, part.from, part.to, "");
+    Branch b = emit_if(e, LLVMBuildAnd(e->builder, here, some, ""));
+    contract_pack_b(c, wide, n->src, n->dst, n->v0, &k, part);
+    emit_end_if(e, b);
+  }
+  return part;
+}
+
+/* Row tile i of the chunk: packs a slice of the next panel, says what the micro-kernel fetches of
+ * it. */
+static void prepare_ahead(Walk *w, const NextPanel *n, LLVMValueRef i, LLVMValueRef *args) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  args[MICRO_AHEAD] = args[MICRO_B], args[MICRO_STEP] = emit_i64(e, 0);
+  if (!c->ahead_count) return;
+  LLVMValueRef done = c->sliced ? pack_slice(w, n, i).to : emit_i64(e, 0);
+  args[MICRO_AHEAD] = contract_ahead(c, panel_source(w, n->src, n->v0), i, done, &args[MICRO_STEP]);
+}
+
 static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
+  NextPanel n = {0};
+  if (c->ahead_count) n = next_panel(w, panel);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
   TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
   at.m_outer = contract_tile_outer(c, t.i), at.row0 = contract_tile_row(c, t.i);
   at.rows = contract_tile_rows(c, t.i), at.values = tile_sums(w, t.i, panel);
-  LLVMValueRef step, i = LLVMBuildNSWSub(e->builder, t.i, w->row.from, "");
-  LLVMValueRef ahead = contract_ahead(c, i, c->ahead_gap ? next_panel(w, panel) : b, w->k.length, &step);
   LLVMValueRef args[MICRO_ARGS] = {
-      [MICRO_A] = tile_a(w, t.i), [MICRO_B] = b,           [MICRO_C] = at.values,
-      [MICRO_O0] = w->k.o0,       [MICRO_O1] = w->k.o1,    [MICRO_LENGTH] = w->k.length,
-      [MICRO_MORE] = w->more,     [MICRO_AHEAD] = ahead,   [MICRO_STEP] = step,
-      [MICRO_OUT] = tile_out(w, t.i, v0, at.values)};
+      [MICRO_A] = tile_a(w, t.i), [MICRO_B] = b,
+      [MICRO_C] = at.values,      [MICRO_O0] = w->k.o0,
+      [MICRO_O1] = w->k.o1,       [MICRO_LENGTH] = w->k.length,
+      [MICRO_MORE] = w->more,     [MICRO_OUT] = tile_out(w, t.i, v0, at.values)};
+  prepare_ahead(w, &n, LLVMBuildNSWSub(e->builder, t.i, w->row.from, ""), args);
+  args[MICRO_NEXT] = next_tile(w, t.i, args[MICRO_A]);
   args[MICRO_STORE] = store_kind(w, v0, vectors, args[MICRO_OUT]);
   call_micro(w, args, at.rows, vectors);
-  LLVMValueRef in_sums = LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_STORE], emit_i64(e, STORE_SUMS), "");
+  LLVMValueRef in_sums =
+      LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_STORE], emit_i64(e, STORE_SUMS), "");
   Branch last = emit_if(e, LLVMBuildAnd(e->builder, w->last, in_sums, ""));
   contract_epilogue(c, &at);
   emit_end_if(e, last);
   emit_loop_end(e, &t);
 }
 
-static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
+/* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one is not
+ * there yet. */
+static LLVMValueRef ready_panel(Walk *w, LLVMValueRef v0, int wide) {
   Contract *c = w->c;
-  LLVMValueRef v0 = panel_first_vector(c, panel), b = w->packed_b;
-  if (c->q.tile[TILE_PACK_B]) contract_pack_b(c, wide, w->b_base, b, v0, &w->k);
-  else b = tile_elements(c->e, c->f32, w->b_base, tile_times(c->e, v0, c->q.lanes));
-  row_tiles(w, panel, v0, b, (int)c->q.width + wide);
+  Emit *e = c->e;
+  if (!c->q.tile[TILE_PACK_B])
+    return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->q.lanes));
+  LLVMValueRef dst = panel_buffer(w, w->turn),
+               begun = LLVMBuildICmp(e->builder, LLVMIntNE, w->turn, emit_i64(e, 0), "");
+  Range all = {emit_i64(e, 0), w->k.length};
+  if (!c->sliced) {
+    contract_pack_b(c, wide, w->b_base, dst, v0, &w->k, all);
+    return dst;
+  }
+  Branch first = emit_if(e, LLVMBuildNot(e->builder, begun, ""));
+  contract_pack_b(c, wide, w->b_base, dst, v0, &w->k, all);
+  emit_end_if(e, first);
+  return dst;
+}
+
+static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
+  LLVMValueRef v0 = panel_first_vector(w->c, panel);
+  row_tiles(w, panel, v0, ready_panel(w, v0, wide), (int)w->c->q.width + wide);
 }
 
 static void panels(Walk *w) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->q.tile[TILE_PACK_A]) contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
+  if (c->q.tile[TILE_PACK_A])
+    contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
   Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
-  LLVMValueRef wide = LLVMBuildICmp(e->builder, LLVMIntSLT, p.i, emit_i64(e, c->q.wide), "");
+  LLVMValueRef wide = is_wide(c, p.i),
+               count = LLVMBuildNSWSub(e->builder, w->panel.to, w->panel.from, "");
+  w->turn = LLVMBuildNSWMul(e->builder, w->k_turn, count, "");
+  w->turn = tile_add(e, w->turn, LLVMBuildNSWSub(e->builder, p.i, w->panel.from, ""));
   if (c->q.wide) {
     Branch b = emit_if(e, wide);
     panel_of_width(w, p.i, 1);
@@ -194,6 +298,10 @@ static void k_blocks(Walk *w) {
   Range o = tile_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
   Range i = tile_range(e, LLVMBuildURem(e->builder, x.i, n, ""), c->p.k.inner, inner);
   w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, "")};
+  w->k_turn = x.i;
+  Range after = tile_range(e, LLVMBuildURem(e->builder, tile_add(e, x.i, emit_i64(e, 1)), n, ""),
+                           c->p.k.inner, inner);
+  w->next_length = LLVMBuildNSWSub(e->builder, after.to, after.from, "");
   LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, 0), "");
   w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");
   w->last = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, outer * inner - 1), "");
@@ -204,14 +312,16 @@ static void k_blocks(Walk *w) {
 
 static ProductPlan read_plan(Emit *e, const Product *p) {
   const Attr *tile = attr_get(&e->k->attrs, ATTR_tile);
-  if (!tile || tile->i != TILE_COUNT) bug("kernel %s has no tile of %d numbers", e->k->name, TILE_COUNT);
+  if (!tile || tile->i != TILE_COUNT)
+    bug("kernel %s has no tile of %d numbers", e->k->name, TILE_COUNT);
   return product_plan(p, e->lanes, tile->list);
 }
 
 void contract_emit(Emit *e) {
   Contract c = {.e = e, .k = e->k, .p = product_of(e->k, e->lanes)};
   c.q = read_plan(e, &c.p);
-  c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes), c.i64 = emit_type(e, ELEM_i64);
+  c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes),
+  c.i64 = emit_type(e, ELEM_i64);
   c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
   contract_ahead_of(&c);
   emit_begin_phase(e, 0);

@@ -1,4 +1,5 @@
-/* Inside of the contract family: the parts of one kernel share this. See contract.c for the whole. */
+/* Inside of the contract family: the parts of one kernel share this. See contract.c for the whole.
+ */
 #ifndef SHARDC_CONTRACT_H
 #define SHARDC_CONTRACT_H
 #include "tile.h"
@@ -10,14 +11,22 @@ typedef struct Contract {
   Product p;
   ProductPlan q;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
-  int64_t ahead_gap; /* bytes between the two places of b that a round fetches ahead; 0: nothing is */
-  bool direct;       /* the only result is the dot itself: the micro-kernel may store it */
-  bool stream;       /* .. past the caches, where addresses allow: the result is larger than they are */
-  int64_t out_row;   /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
-  LLVMValueRef micro[2][2], pack_a, pack_b[2]; /* functions made so far: [one row more][one vector more] */
+  bool sliced;     /* the next panel of b is packed slice by slice, one before each row tile, into a
+                      second buffer */
+  int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
+                      bytes apart */
+  int64_t ahead_gap;
+  bool ahead_a; /* the next tile's rows of a are fetched early */
+  bool direct;  /* the only result is the dot itself: the micro-kernel may store it */
+  bool stream;  /* .. past the caches, where addresses allow: the result is larger than they are */
+  int64_t
+      out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
+  LLVMValueRef micro[2][2], pack_a,
+      pack_b[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
 
-/* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` inner elements. */
+/* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` inner
+ * elements. */
 typedef struct KBlock {
   LLVMValueRef o0, o1, start, length;
 } KBlock;
@@ -32,30 +41,59 @@ LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef 
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat);
 LLVMTypeRef contract_memory(Emit *e, Elem elem);
 
-/* row tile t: its first row within the inner m dim, its number of rows, the offset of its first element */
+/* row tile t: its first row within the inner m dim, its number of rows, the offset of its first
+ * element */
 LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t);
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t);
-LLVMValueRef contract_tile_outer(Contract *c, LLVMValueRef t); /* flat index over the outer m dims */
+LLVMValueRef contract_tile_outer(Contract *c,
+                                 LLVMValueRef t); /* flat index over the outer m dims */
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s);
 
 /* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
-void contract_ahead_of(Contract *c); /* sets ahead_gap, out_row, direct */
-/* i: which row tile of the chunk; panel: address of the panel of b that comes next; length: inner k of the block */
-LLVMValueRef contract_ahead(Contract *c, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef length, LLVMValueRef *step);
+void contract_ahead_of(
+    Contract *c); /* sets sliced, ahead_count, ahead_gap, ahead_a, out_row, direct, stream */
+/* What the micro-kernel fetches during row tile i of the next panel of b, whose block of k begins
+   at `panel` and is packed up to inner k element `from` (0 if not by slices); bytes from round to
+   round in step */
+LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLVMValueRef from,
+                            LLVMValueRef *step);
+/* Inner k elements [from, to) that are packed before row tile i of n, of `length` */
+Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 
 /* ---- parts ---- */
-/* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the tile's result goes.
-   C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0: adds to what stands in C */
-enum { MICRO_A, MICRO_B, MICRO_C, MICRO_O0, MICRO_O1, MICRO_LENGTH, MICRO_MORE, MICRO_AHEAD, MICRO_STEP,
-       MICRO_OUT, MICRO_STORE, MICRO_ARGS };
-enum { STORE_SUMS, STORE_OUT, STORE_STREAM }; /* into C, into the result, into the result past the caches */
+/* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the
+   tile's result goes; NEXT: a of the next tile. C[rows][vectors] of TILE_VECTORS vectors a row (+)=
+   A B over a block of k; more != 0: adds to what stands in C */
+enum {
+  MICRO_A,
+  MICRO_B,
+  MICRO_C,
+  MICRO_O0,
+  MICRO_O1,
+  MICRO_LENGTH,
+  MICRO_MORE,
+  MICRO_AHEAD,
+  MICRO_STEP,
+  MICRO_OUT,
+  MICRO_STORE,
+  MICRO_NEXT,
+  MICRO_ARGS
+};
+enum {
+  STORE_SUMS,
+  STORE_OUT,
+  STORE_STREAM
+}; /* into C, into the result, into the result past the caches */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
 
-/* b's panel of vectors v0 .. v0 + vectors - 1 at k block x, from src, into dst[k][vectors * lanes] */
-void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0, const KBlock *x);
+/* b's panel of vectors v0 .. v0 + vectors - 1 at k block x, from src, into dst[k][vectors * lanes];
+ * inner k elements in part */
+void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
+                     const KBlock *x, Range part);
 /* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS] */
-void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0, LLVMValueRef t1, const KBlock *x);
+void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
+                     LLVMValueRef t1, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
   int vectors;

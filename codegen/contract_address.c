@@ -1,7 +1,8 @@
-/* Addresses of the contract family: flat indexes over several dims into offsets, row tiles into rows.
+/* Addresses of the contract family: flat indexes over several dims into offsets, row tiles into
+   rows.
 
-   All sizes and strides are constants; a flat index is taken apart with divisions by constants, done once per tile or per
-   panel, never in an inner loop. Size 1 and stride 0 vanish. */
+   All sizes and strides are constants; a flat index is taken apart with divisions by constants,
+   done once per tile or per panel, never in an inner loop. Size 1 and stride 0 vanish. */
 #include "contract.h"
 
 int64_t contract_stride(const ProductDim *d, Side s) {
@@ -51,12 +52,15 @@ LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t) {
 
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
   Emit *e = c->e;
-  LLVMValueRef tall = LLVMBuildICmp(e->builder, LLVMIntSLT, tile_within(c, t), emit_i64(e, c->q.high), "");
-  return LLVMBuildSelect(e->builder, tall, emit_i64(e, c->q.height + 1), emit_i64(e, c->q.height), "rows");
+  LLVMValueRef tall =
+      LLVMBuildICmp(e->builder, LLVMIntSLT, tile_within(c, t), emit_i64(e, c->q.high), "");
+  return LLVMBuildSelect(e->builder, tall, emit_i64(e, c->q.height + 1), emit_i64(e, c->q.height),
+                         "rows");
 }
 
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s) {
   Emit *e = c->e;
   LLVMValueRef outer = contract_offset(e, &c->p.m, c->p.m.n - 1, contract_tile_outer(c, t), s);
-  return tile_add(e, outer, tile_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
+  return tile_add(e, outer,
+                  tile_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
 }

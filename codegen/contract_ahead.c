@@ -1,66 +1,82 @@
-/* What the micro-kernel fetches early, so that packing and the epilogue find it in a cache.
+/* What is done early, so that memory's latency hides behind arithmetic.
 
-   While the row tiles of one panel are computed, the source of the next panel is touched, a part by each tile: every round
-   of the micro-kernel's loop (four steps of k) asks for two lines. Where b's lanes lie side by side a tile takes two lines
-   of a quarter of the rows; where k does, it takes two whole rows. Tiles beyond what is needed stay where they are: the same
-   line again costs nothing. */
+   Only a chunk's first panel of b is packed at once without warning. Where lanes lie side by side
+   each later panel is packed into a second buffer while its predecessor is computed: a slice of k
+   before each row tile, whose rows the micro-kernel fetched during the tile before, one per round
+   of its loop (four steps of k). Where k lies side by side the source is read in long runs when its
+   turn comes, and each row tile fetches two lanes' runs of it, a few bytes per round. */
 #include "contract.h"
 
-enum { LINE = 64, STEPS = 4 };
+enum { LINE = 64 };
 
-static bool lanes_side_by_side(const Contract *c) { return contract_inner_stride(&c->p.n, SIDE_B) == 1; }
+static int64_t step_bytes(const Contract *c) {
+  return contract_inner_stride(&c->p.k, SIDE_B) * elem_bytes(c->p.elem_b);
+}
 
-static int64_t step_bytes(const Contract *c) { return contract_inner_stride(&c->p.k, SIDE_B) * elem_bytes(c->p.elem_b); }
+static int64_t lane_bytes(const Contract *c) {
+  return contract_inner_stride(&c->p.n, SIDE_B) * elem_bytes(c->p.elem_b);
+}
 
-static int64_t lane_bytes(const Contract *c) { return contract_inner_stride(&c->p.n, SIDE_B) * elem_bytes(c->p.elem_b); }
-
-static int64_t lanes_of_panel(const Contract *c) { return (c->q.width + (c->q.wide > 0)) * c->q.lanes; }
-
-/* pairs of lines of one row of a panel */
-static int64_t pairs(const Contract *c) {
-  int64_t lines = (lanes_of_panel(c) * elem_bytes(c->p.elem_b) + LINE - 1) / LINE + (step_bytes(c) % LINE != 0);
-  return (lines + 1) / 2;
+static int64_t lanes_of_panel(const Contract *c) {
+  return (c->q.width + (c->q.wide > 0)) * c->q.lanes;
 }
 
 static int64_t half_lanes(const Contract *c) { return (lanes_of_panel(c) + 1) / 2; }
 
-void contract_ahead_of(Contract *c) {
-  bool plain = c->q.tile[TILE_PACK_B] && c->p.n.n && c->p.n.outer == 1 && c->p.k.n && c->p.k.outer == 1;
-  if (plain && lanes_side_by_side(c)) c->ahead_gap = LINE;
-  else if (plain && contract_inner_stride(&c->p.k, SIDE_B) == 1) c->ahead_gap = half_lanes(c) * lane_bytes(c);
-  bool out = c->p.n.n && c->p.m.n && c->p.n.outer == 1 && contract_inner_stride(&c->p.n, SIDE_R) == 1;
+static void early_panel(Contract *c) {
+  c->sliced = product_sliced(&c->p, c->q.tile);
+  bool plain =
+      c->q.tile[TILE_PACK_B] && c->p.n.n && c->p.n.outer == 1 && c->p.k.n && c->p.k.outer == 1;
+  if (!plain) return;
+  if (c->sliced) {
+    int64_t lines = (lanes_of_panel(c) * elem_bytes(c->p.elem_b) + LINE - 1) / LINE;
+    c->ahead_count = (int)lines + (step_bytes(c) % LINE != 0), c->ahead_gap = LINE;
+  } else if (contract_inner_stride(&c->p.k, SIDE_B) == 1) {
+    c->ahead_count = 2, c->ahead_gap = half_lanes(c) * lane_bytes(c);
+  }
+}
+
+static void early_result(Contract *c) {
   const Value *r = &c->k->values.at[c->k->results.at[0]];
-  if (out && r->type.elem == ELEM_f32) c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * 4;
-  c->direct = c->out_row && c->k->results.n == 1 && c->k->results.at[0] == c->p.value;
-  bool aligned = c->out_row % LINE == 0; /* rows; whether the result starts at a line is asked at run time */
+  bool rows =
+      c->p.n.n && c->p.m.n && c->p.n.outer == 1 && contract_inner_stride(&c->p.n, SIDE_R) == 1;
+  if (!rows || r->type.elem != ELEM_f32) return;
+  c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * 4;
+  c->direct = c->k->results.n == 1 && c->k->results.at[0] == c->p.value;
+  bool aligned =
+      c->out_row % LINE == 0; /* rows; whether the result starts at a line is asked at run time */
   c->stream = c->direct && aligned && type_count(&r->type) * 4 >= c->e->target->l2_bytes;
 }
 
-/* Tile i takes pair i mod pairs of the rows of quarter i / pairs. */
-static LLVMValueRef by_lines(Contract *c, LLVMValueRef i, LLVMValueRef length, LLVMValueRef *needed) {
-  Emit *e = c->e;
-  LLVMValueRef n = emit_i64(e, pairs(c));
-  LLVMValueRef quarter = LLVMBuildUDiv(e->builder, i, n, ""), pair = LLVMBuildURem(e->builder, i, n, "");
-  LLVMValueRef rows = LLVMBuildUDiv(e->builder, length, emit_i64(e, STEPS), "");
-  LLVMValueRef offset = tile_times(e, LLVMBuildNSWMul(e->builder, quarter, rows, ""), step_bytes(c));
-  *needed = LLVMBuildICmp(e->builder, LLVMIntSLT, quarter, emit_i64(e, STEPS), "");
-  return tile_add(e, offset, tile_times(e, pair, 2 * LINE));
+void contract_ahead_of(Contract *c) {
+  early_panel(c);
+  c->ahead_a = !c->q.tile[TILE_PACK_A] && c->p.m.n && c->p.k.n &&
+               contract_inner_stride(&c->p.k, SIDE_A) == 1;
+  early_result(c);
 }
 
-LLVMValueRef contract_ahead(Contract *c, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef length, LLVMValueRef *step) {
+LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLVMValueRef from,
+                            LLVMValueRef *step) {
   Emit *e = c->e;
-  LLVMValueRef needed, offset, zero = emit_i64(e, 0);
-  int64_t each = step_bytes(c);
-  if (!c->ahead_gap) {
-    *step = zero;
-    return panel;
-  }
-  if (lanes_side_by_side(c)) offset = by_lines(c, i, length, &needed);
-  else {
-    offset = tile_times(e, i, lane_bytes(c)), each *= STEPS;
-    needed = LLVMBuildICmp(e->builder, LLVMIntSLT, i, emit_i64(e, half_lanes(c)), "");
-  }
-  *step = LLVMBuildSelect(e->builder, needed, emit_i64(e, each), zero, "");
-  offset = LLVMBuildSelect(e->builder, needed, offset, zero, "");
-  return tile_elements(e, LLVMInt8TypeInContext(e->context), panel, offset);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
+  *step = emit_i64(e, step_bytes(c));
+  if (c->sliced) return tile_elements(e, i8, panel, tile_times(e, from, step_bytes(c)));
+  LLVMValueRef zero = emit_i64(e, 0),
+               needed = LLVMBuildICmp(e->builder, LLVMIntSLT, i, emit_i64(e, half_lanes(c)), "");
+  *step = LLVMBuildSelect(e->builder, needed, emit_i64(e, 4 * step_bytes(c)), zero, "");
+  return tile_elements(
+      e, i8, panel, LLVMBuildSelect(e->builder, needed, tile_times(e, i, lane_bytes(c)), zero, ""));
+}
+
+/* Whole vectors of k, so that only the last slice has squares that are not full. */
+Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length) {
+  Emit *e = c->e;
+  LLVMValueRef lanes = emit_i64(e, c->q.lanes),
+               each = tile_add(e, length, tile_add(e, n, emit_i64(e, -1)));
+  each = LLVMBuildUDiv(e->builder, each, n, "");
+  each = tile_add(e, each, tile_add(e, lanes, emit_i64(e, -1)));
+  each = LLVMBuildAnd(e->builder, each, emit_i64(e, -c->q.lanes), "");
+  LLVMValueRef from = LLVMBuildNSWMul(e->builder, i, each, "");
+  from = emit_min_i64(e, from, length);
+  return (Range){from, emit_min_i64(e, tile_add(e, from, each), length)};
 }

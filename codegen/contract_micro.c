@@ -1,14 +1,17 @@
 /* The micro-kernel: a register tile of rows x vectors accumulators over one block of k.
 
-   Per step of k: load the vectors of b, then for each row load one element of a, spread it, and do one fused
-   multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1 registers are live beside the
-   accumulators and nothing is spilled while rows * vectors + vectors + 1 fits the register file. Strides are constants, so a
-   is read where it lies through one pointer.
+   Per step of k: load the vectors of b, then for each row load one element of a, spread it, and do
+   one fused multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1
+   registers are live beside the accumulators and nothing is spilled while rows * vectors + vectors
+   + 1 fits the register file. Strides are constants, so a is read where it lies through one
+   pointer.
 
-   Memory is asked for early: the first rounds of the unrolled loop prefetch the rows of the result that the epilogue will
-   write, the others walk through the part of b that comes next, two places per round.
+   Memory is asked for early: the first rounds of the unrolled loop prefetch the rows of the result
+   that the epilogue will write, the others walk through the part of b that is packed next, and
+   through the next tile's rows of a.
 
-   k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the accumulators. */
+   k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the
+   accumulators. */
 #include "contract.h"
 
 enum { UNROLL = 4 };
@@ -16,13 +19,14 @@ enum { UNROLL = 4 };
 typedef struct Micro {
   Contract *c;
   int rows, vectors, n; /* n: accumulators */
-  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and what is fetched ahead */
+  LLVMValueRef
+      value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and what is fetched ahead */
 } Micro;
 
 LLVMTypeRef contract_micro_type(Contract *c) {
   LLVMTypeRef t[MICRO_ARGS];
   for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
-  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = t[MICRO_OUT] = c->ptr;
+  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
 
@@ -73,8 +77,9 @@ typedef enum Fetch { FETCH_NONE, FETCH_OUT, FETCH_AHEAD } Fetch; /* what a loop 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i8 = LLVMInt8TypeInContext(e->context);
-  LLVMValueRef args[] = {tile_elements(e, i8, address, emit_i64(e, offset)), LLVMConstInt(i32, write, 0),
-                         LLVMConstInt(i32, write ? 3 : 2, 0), LLVMConstInt(i32, 1, 0)};
+  LLVMValueRef args[] = {tile_elements(e, i8, address, emit_i64(e, offset)),
+                         LLVMConstInt(i32, write, 0), LLVMConstInt(i32, write ? 3 : 2, 0),
+                         LLVMConstInt(i32, 1, 0)};
   emit_intrinsic(e, "llvm.prefetch", u->c->ptr, 4, args);
 }
 
@@ -84,12 +89,26 @@ static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   if (what == FETCH_AHEAD) {
-    prefetch(u, address, 0, false);
-    prefetch(u, address, c->ahead_gap, false);
+    for (int i = 0; i < c->ahead_count; i++) prefetch(u, address, i * c->ahead_gap, false);
     return tile_elements(e, i8, address, param(u, MICRO_STEP));
   }
   for (int64_t at = 0; at < u->vectors * c->q.lanes * 4; at += 64) prefetch(u, address, at, true);
   return tile_elements(e, i8, address, emit_i64(e, c->out_row));
+}
+
+/* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
+static void fetch_a(Micro *u, LLVMValueRef k) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  int64_t row = row_stride(c) * 4, turns = u->rows <= 8 ? 4 : 8;
+  LLVMValueRef round = LLVMBuildLShr(e->builder, k, emit_i64(e, 2), "");
+  LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
+  LLVMValueRef floats = LLVMBuildAnd(e->builder, k, emit_i64(e, -turns * UNROLL), "");
+  LLVMValueRef at = tile_add(e, tile_times(e, turn, 2 * row), tile_times(e, floats, 4));
+  LLVMValueRef address =
+      tile_elements(e, LLVMInt8TypeInContext(e->context), param(u, MICRO_NEXT), at);
+  prefetch(u, address, 0, false);
+  prefetch(u, address, row, false);
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
@@ -100,6 +119,7 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, F
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
   if (what) l.next[n + 2] = fetch(u, l.phi[n + 2], what);
+  if (unroll == UNROLL && c->ahead_a) fetch_a(u, l.i);
   for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i);
   for (int i = 0; i < n; i++) l.next[i] = u->value[i];
   l.next[n] = at(u, l.phi[n], unroll * step_a(c));
@@ -121,7 +141,7 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
     run_loop(u, from, head, UNROLL, FETCH_OUT);
     from = head, u->value[u->n + 2] = ahead;
   }
-  run_loop(u, from, most, UNROLL, c->ahead_gap ? FETCH_AHEAD : FETCH_NONE);
+  run_loop(u, from, most, UNROLL, c->ahead_count ? FETCH_AHEAD : FETCH_NONE);
   run_loop(u, most, length, 1, FETCH_NONE);
 }
 
@@ -169,7 +189,8 @@ static void start(Micro *u) {
   Emit *e = u->c->e;
   LLVMValueRef zero = LLVMConstNull(u->c->vector);
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
+  LLVMValueRef more =
+      LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
   Branch b = emit_if(e, more);
   LLVMValueRef old[LOOP_CARRIED];
   for (int i = 0; i < u->n; i++) old[i] = load(u, u->c->vector, tile_address(u, i));
@@ -225,7 +246,8 @@ LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
   if (u.n + 3 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
-  Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors), contract_micro_type(c));
+  Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors),
+                       contract_micro_type(c));
   start(&u);
   run_all(&u);
   store(&u);

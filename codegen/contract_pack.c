@@ -1,9 +1,10 @@
-/* Packing: copies a panel of b, or row tiles of a, into scratch in the order in which the micro-kernel reads them, as f32.
+/* Packing: copies a panel of b, or row tiles of a, into scratch in the order in which the
+   micro-kernel reads them, as f32.
 
-   Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a vector load; where k does,
-   squares of lanes x lanes elements are transposed in registers; otherwise lanes are gathered one by one. Lanes beyond the
-   end of the inner n dim repeat its last element or hold zero: nobody stores what comes of them. Tiles of a are
-   [tile][k][rows]. */
+   Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a
+   vector load; where k does, squares of lanes x lanes elements are transposed in registers;
+   otherwise lanes are gathered one by one. Lanes beyond the end of the inner n dim repeat its last
+   element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows]. */
 #include "contract.h"
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
@@ -33,11 +34,11 @@ static LLVMValueRef insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int
 
 typedef struct PackB {
   Contract *c;
-  LLVMValueRef src, dst, length, o0, o1;
-  int width; /* vectors of the panel */
+  LLVMValueRef src, dst, length, o0, o1, from, to; /* from, to: of inner k */
+  int width;                                       /* vectors of the panel */
 } PackB;
 
-typedef struct LaneRow { /* where the lanes of one vector come from */
+typedef struct LaneRow {          /* where the lanes of one vector come from */
   LLVMValueRef base, valid, mask; /* at k = 0; number of lanes that exist; NULL mask: all */
   int v;
 } LaneRow;
@@ -66,7 +67,8 @@ static LLVMValueRef masked_f32(Contract *c, Elem elem, LLVMValueRef address, LLV
   Emit *e = c->e;
   LLVMTypeRef vector = LLVMVectorType(contract_memory(e, elem), (unsigned)c->q.lanes);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), types[] = {vector, c->ptr};
-  LLVMValueRef args[] = {address, LLVMConstInt(i32, (unsigned)elem_bytes(elem), 0), mask, LLVMConstNull(vector)};
+  LLVMValueRef args[] = {address, LLVMConstInt(i32, (unsigned)elem_bytes(elem), 0), mask,
+                         LLVMConstNull(vector)};
   LLVMValueRef x = emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
   return expr_convert(e, expr_from_memory(e, elem, x), elem, ELEM_f32);
 }
@@ -88,7 +90,8 @@ static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) 
 
 static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
   Emit *e = b->c->e;
-  LLVMValueRef row = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
+  LLVMValueRef row =
+      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
   return tile_times(e, tile_add(e, row, k), b->width * b->c->q.lanes);
 }
 
@@ -99,7 +102,8 @@ static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
 }
 
 /* Row by row of the panel: vector loads if the lanes lie side by side, else gathers. */
-static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
+static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from,
+                      LLVMValueRef to) {
   Contract *c = b->c;
   Emit *e = c->e;
   bool plain = contract_inner_stride(&c->p.n, SIDE_B) == 1;
@@ -108,7 +112,9 @@ static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMVal
   for (int i = 0; i < n; i++) {
     LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
     if (!plain) x = gathered(b, &r[i], source);
-    else x = r[i].mask ? masked_f32(c, c->p.elem_b, at, r[i].mask) : load_f32(c, c->p.elem_b, at, c->q.lanes);
+    else
+      x = r[i].mask ? masked_f32(c, c->p.elem_b, at, r[i].mask)
+                    : load_f32(c, c->p.elem_b, at, c->q.lanes);
     store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
   }
   emit_loop_end(e, &k);
@@ -119,11 +125,12 @@ static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValue
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef row[64];
-  Loop k = emit_loop(e, emit_i64(e, 0), to, c->q.lanes, 0, NULL);
+  Loop k = emit_loop(e, b->from, to, c->q.lanes, 0, NULL);
   LLVMValueRef source = source_offset(b, o, k.i);
   for (int j = 0; j < c->q.lanes; j++) {
     LLVMValueRef at = tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
-    row[j] = load_f32(c, c->p.elem_b, tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
+    row[j] = load_f32(c, c->p.elem_b,
+                      tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
   }
   tile_transpose(e, row, c->q.lanes);
   LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
@@ -136,10 +143,11 @@ static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->q.lanes), "");
-  LLVMValueRef most = LLVMBuildAnd(e->builder, b->length, emit_i64(e, -c->q.lanes), "");
-  most = LLVMBuildSelect(e->builder, whole, most, emit_i64(e, 0), "");
+  LLVMValueRef most = LLVMBuildNSWSub(e->builder, b->to, b->from, "");
+  most = tile_add(e, b->from, LLVMBuildAnd(e->builder, most, emit_i64(e, -c->q.lanes), ""));
+  most = LLVMBuildSelect(e->builder, whole, most, b->from, "");
   transpose_rows(b, r, o, most);
-  copy_rows(b, r, 1, o, most, b->length);
+  copy_rows(b, r, 1, o, most, b->to);
 }
 
 static void pack_panel(PackB *b, LLVMValueRef v0) {
@@ -149,31 +157,32 @@ static void pack_panel(PackB *b, LLVMValueRef v0) {
   LaneRow r[8];
   for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
   Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
-  if (!transpose) copy_rows(b, r, b->width, o.i, emit_i64(c->e, 0), b->length);
+  if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->to);
   for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
   emit_loop_end(c->e, &o);
 }
 
 static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
-  LLVMTypeRef t[8];
+  LLVMTypeRef t[10];
   for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? c->ptr : c->i64;
   return LLVMFunctionType(c->nothing, t, (unsigned)(pointers + numbers), 0);
 }
 
 static LLVMValueRef make_pack_b(Contract *c, int wide) {
-  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 4));
-  LLVMValueRef f = s.function;
-  PackB b = {c, LLVMGetParam(f, 0), LLVMGetParam(f, 1), LLVMGetParam(f, 5), LLVMGetParam(f, 3),
-             LLVMGetParam(f, 4), (int)c->q.width + wide};
-  pack_panel(&b, LLVMGetParam(f, 2));
+  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 6));
+  LLVMValueRef p[8];
+  for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
+  PackB b = {c, p[0], p[1], p[5], p[3], p[4], p[6], p[7], (int)c->q.width + wide};
+  pack_panel(&b, p[2]);
   tile_aside_end(c->e, &s);
-  return f;
+  return s.function;
 }
 
-void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0, const KBlock *x) {
+void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
+                     const KBlock *x, Range part) {
   if (!c->pack_b[wide]) c->pack_b[wide] = make_pack_b(c, wide);
-  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length};
-  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 4), c->pack_b[wide], args, 6, "");
+  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length, part.from, part.to};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 6), c->pack_b[wide], args, 8, "");
 }
 
 /* ---- a ---- */
@@ -204,9 +213,11 @@ static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
   Emit *e = c->e;
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
   LLVMValueRef outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
-  LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
+  LLVMValueRef done =
+      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
   Loop k = emit_loop(e, emit_i64(e, 0), a->length, 1, 0, NULL);
-  LLVMValueRef offset = tile_add(e, outer, tile_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
+  LLVMValueRef offset =
+      tile_add(e, outer, tile_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
   LLVMValueRef at = tile_times(e, tile_add(e, done, k.i), c->q.tile[TILE_ROWS]);
   store_f32(c, tile_column(a, base, offset, rows), dst, at);
   emit_loop_end(e, &k);
@@ -216,11 +227,13 @@ static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
 static void pack_tiles(PackA *a) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMValueRef n = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, a->o1, a->o0, ""), a->length, "");
+  LLVMValueRef n =
+      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, a->o1, a->o0, ""), a->length, "");
   Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
   LLVMValueRef offset = contract_tile_offset(c, t.i, SIDE_A);
   LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
-  LLVMValueRef done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, t.i, a->t0, ""), n, "");
+  LLVMValueRef done =
+      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, t.i, a->t0, ""), n, "");
   LLVMValueRef dst = tile_elements(e, c->f32, a->dst, tile_times(e, done, c->q.tile[TILE_ROWS]));
   LLVMValueRef rows = contract_tile_rows(c, t.i);
   for (int tall = c->q.high > 0; tall >= 0; tall--) {
@@ -242,7 +255,8 @@ static LLVMValueRef make_pack_a(Contract *c) {
   return s.function;
 }
 
-void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0, LLVMValueRef t1, const KBlock *x) {
+void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
+                     LLVMValueRef t1, const KBlock *x) {
   if (!c->pack_a) c->pack_a = make_pack_a(c);
   LLVMValueRef args[] = {src, dst, t0, t1, x->o0, x->o1, x->length};
   LLVMBuildCall2(c->e->builder, pack_type(c, 2, 5), c->pack_a, args, 7, "");

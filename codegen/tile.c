@@ -1,4 +1,5 @@
-/* Vocabulary of register tiles: see tile.h. A transpose takes log2(lanes) rounds of shuffles of two vectors each. */
+/* Vocabulary of register tiles: see tile.h. A transpose takes log2(lanes) rounds of shuffles of two
+ * vectors each. */
 #include "tile.h"
 
 LLVMValueRef tile_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset) {
@@ -37,7 +38,8 @@ Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
   LLVMSetLinkage(s.function, LLVMInternalLinkage);
   copy_attributes(e, e->function, s.function);
   e->function = s.function;
-  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, s.function, "entry"));
+  LLVMPositionBuilderAtEnd(e->builder,
+                           LLVMAppendBasicBlockInContext(e->context, s.function, "entry"));
   return s;
 }
 
@@ -49,8 +51,10 @@ void tile_aside_end(Emit *e, Aside *s) {
 
 /* ---- transpose ---- */
 
-/* Of each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high` half of them. */
-static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lanes, int group, int size, bool high) {
+/* Of each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high` half
+ * of them. */
+static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lanes, int group,
+                               int size, bool high) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef index[64];
   for (int i = 0; i < lanes; i++) {
@@ -61,7 +65,8 @@ static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lane
   return LLVMBuildShuffleVector(e->builder, x, y, LLVMConstVector(index, (unsigned)lanes), "");
 }
 
-/* One round: rows i + j and i + j + s of each 2 s rows are joined, low halves before high ones. Rows are `unit` apart. */
+/* One round: rows i + j and i + j + s of each 2 s rows are joined, low halves before high ones.
+ * Rows are `unit` apart. */
 static void join_rows(Emit *e, LLVMValueRef *row, int lanes, int unit, int size, int group) {
   LLVMValueRef next[64];
   int s = size / unit;
@@ -75,8 +80,8 @@ static void join_rows(Emit *e, LLVMValueRef *row, int lanes, int unit, int size,
   memcpy(row, next, sizeof *row * (size_t)lanes);
 }
 
-/* Rounds of single lanes and pairs stay inside 128 bits, where one cheap shuffle does; the later ones move blocks of four
-   lanes over the whole vector. */
+/* Rounds of single lanes and pairs stay inside 128 bits, where one cheap shuffle does; the later
+   ones move blocks of four lanes over the whole vector. */
 void tile_transpose(Emit *e, LLVMValueRef *row, int lanes) {
   join_rows(e, row, lanes, 1, 1, 4);
   join_rows(e, row, lanes, 1, 2, 4);

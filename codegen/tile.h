@@ -1,10 +1,11 @@
-/* Vocabulary of the families that work on register tiles (contract, attention): addresses, functions beside the phases,
-   transposes in registers. */
+/* Vocabulary of the families that work on register tiles (contract, attention): addresses,
+   functions beside the phases, transposes in registers. */
 #ifndef SHARDC_TILE_H
 #define SHARDC_TILE_H
 #include "emit.h"
 
-LLVMValueRef tile_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset); /* address base[offset] */
+LLVMValueRef tile_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base,
+                           LLVMValueRef offset); /* address base[offset] */
 LLVMValueRef tile_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef tile_times(Emit *e, LLVMValueRef a, int64_t factor);
 
@@ -14,8 +15,9 @@ typedef struct Range {
 } Range;
 Range tile_range(Emit *e, LLVMValueRef i, int64_t total, int64_t blocks);
 
-/* A function of its own beside the phases: keeps register allocation of the inner loops apart from everything else. Between
-   begin and end the Emit writes there; parameters are LLVMGetParam(e->function, i). */
+/* A function of its own beside the phases: keeps register allocation of the inner loops apart from
+   everything else. Between begin and end the Emit writes there; parameters are
+   LLVMGetParam(e->function, i). */
 typedef struct Aside {
   LLVMValueRef function, outer;
   LLVMBasicBlockRef block;

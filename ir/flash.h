@@ -1,8 +1,10 @@
-/* A kernel function with one attention or attention_grad op: its dims and how its work is cut. `select` decides the cut and
-   writes it as attributes; the code generator reads it back. Both ask flash_of and flash_plan.
+/* A kernel function with one attention or attention_grad op: its dims and how its work is cut.
+   `select` decides the cut and writes it as attributes; the code generator reads it back. Both ask
+   flash_of and flash_plan.
 
-   Heads: an index over all dims of q except Q and D. Dims that k and v share are `shared`; those only q has are `group`
-   (grouped queries): heads of one group share keys and values. A flat head number counts shared dims outside, group inside. */
+   Heads: an index over all dims of q except Q and D. Dims that k and v share are `shared`; those
+   only q has are `group` (grouped queries): heads of one group share keys and values. A flat head
+   number counts shared dims outside, group inside. */
 #ifndef SHARDC_FLASH_H
 #define SHARDC_FLASH_H
 #include "ir.h"
@@ -27,15 +29,18 @@ typedef struct Flash {
 
 Flash flash_of(const Fn *kernel);
 
-enum FlashTile { /* entries of attribute tile */
-  FLASH_VECTORS,     /* vectors of queries in a register tile */
-  FLASH_ROWS,        /* rows of it */
-  FLASH_KEY_BLOCK,   /* keys of one block of scores, a multiple of rows */
-  FLASH_QUERY_BLOCK, /* queries of one block of scores, a multiple of vectors * lanes */
-  FLASH_HEADS,       /* chunks over heads (attention) or shared heads (attention_grad) */
-  FLASH_PARTS,       /* chunks over the queries of a head; more than 1 only if every head is a chunk */
-  FLASH_KEY_PARTS,   /* attention_grad: chunks over the keys; not 0: dk and dv first, then dq in a second phase */
-  FLASH_COUNT
+enum FlashTile {                    /* entries of attribute tile */
+                 FLASH_VECTORS,     /* vectors of queries in a register tile */
+                 FLASH_ROWS,        /* rows of it */
+                 FLASH_KEY_BLOCK,   /* keys of one block of scores, a multiple of rows */
+                 FLASH_QUERY_BLOCK, /* queries of one block of scores, a multiple of vectors * lanes
+                                     */
+                 FLASH_HEADS, /* chunks over heads (attention) or shared heads (attention_grad) */
+                 FLASH_PARTS, /* chunks over the queries of a head; more than 1 only if every head
+                                 is a chunk */
+                 FLASH_KEY_PARTS, /* attention_grad: chunks over the keys; not 0: dk and dv first,
+                                     then dq in a second phase */
+                 FLASH_COUNT
 };
 
 typedef struct FlashPlan {

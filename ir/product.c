@@ -1,8 +1,9 @@
 /* Classification of a dot's dims and the arithmetic of its cut; see product.h.
 
-   The lane dim is the result dim (outside batch) that fills vectors best: whole vectors count fully, a dim whose elements
-   do not lie side by side in the result counts half, ties go to the smaller stride. The rows of a tile run along the m dim
-   that is long enough for full tiles; k's inner dim is a long one that lies side by side in an operand. */
+   The lane dim is the result dim (outside batch) that fills vectors best: whole vectors count
+   fully, a dim whose elements do not lie side by side in the result counts half, ties go to the
+   smaller stride. The rows of a tile run along the m dim that is long enough for full tiles; k's
+   inner dim is a long one that lies side by side in an operand. */
 #include "product.h"
 #include "nest.h"
 
@@ -27,7 +28,8 @@ static uint32_t find_arg(const Fn *k, ValueId v) {
   bug("an operand of the dot of %s is not an argument", k->name);
 }
 
-/* The result of the kernel whose storage decides what is innermost: the first one with the dot's dims. */
+/* The result of the kernel whose storage decides what is innermost: the first one with the dot's
+ * dims. */
 static const Value *first_result(const Fn *k, ValueId dot) {
   for (uint32_t i = 0; i < k->results.n; i++) {
     const Value *v = &k->values.at[k->results.at[i]];
@@ -106,14 +108,16 @@ static void classify(Product *p, const Fn *k, const Op *dot) {
   const Value *r = first_result(k, p->value);
   for (int i = 0; i < a->type.rank; i++) {
     Str dim = a->type.axis[i].dim;
-    ProductDim d = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim), stride_of(r, dim)};
+    ProductDim d = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim),
+                    stride_of(r, dim)};
     if (in_group(&dot->group[0], dim)) add_dim(&p->k, d);
     else add_dim(type_find(&b->type, dim) < 0 ? &p->m : &p->batch, d);
   }
   for (int i = 0; i < b->type.rank; i++) {
     Str dim = b->type.axis[i].dim;
     if (type_find(&a->type, dim) >= 0 || in_group(&dot->group[0], dim)) continue;
-    add_dim(&p->n, (ProductDim){dim, b->type.axis[i].size, 0, stride_of(b, dim), stride_of(r, dim)});
+    add_dim(&p->n,
+            (ProductDim){dim, b->type.axis[i].size, 0, stride_of(b, dim), stride_of(r, dim)});
   }
 }
 
@@ -188,6 +192,11 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
+  if (!tile[TILE_PACK_B] || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1) return false;
+  return p->n.dim[p->n.n - 1].b == 1;
+}
+
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {
   ProductPlan q = {.lanes = lanes};
   memcpy(q.tile, tile, sizeof q.tile);
@@ -199,11 +208,14 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
   q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
   q.k_inner_max = ceil_div(p->k.inner, tile[TILE_K_INNER]);
-  q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]), q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
-  int64_t k = q.k_outer_max * q.k_inner_max, block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
+  q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]),
+  q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
+  int64_t k = q.k_outer_max * q.k_inner_max,
+          block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
   bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
   q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * k * tile[TILE_ROWS] * 4) : 0;
   q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
+  if (product_sliced(p, tile)) q.b_bytes *= 2;
   q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block);
   return q;
 }

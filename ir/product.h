@@ -1,10 +1,12 @@
-/* A kernel function with one dot, seen as a batch of matrix products: which dims are rows, columns, summed, and how the
-   work is cut. `select` decides the cut and writes it as attributes; the code generator reads it back from them. Both ask
-   product_of and product_plan, so that they cannot disagree.
+/* A kernel function with one dot, seen as a batch of matrix products: which dims are rows, columns,
+   summed, and how the work is cut. `select` decides the cut and writes it as attributes; the code
+   generator reads it back from them. Both ask product_of and product_plan, so that they cannot
+   disagree.
 
-   The side `b` owns the lane dim: the dim of the result that runs over vector lanes (normally the innermost one in
-   storage). `a` is the other operand: its elements are broadcast. Within each list of dims the last one is the inner one:
-   rows of a tile lie along the inner m dim, lanes along the inner n dim; the others are walked around them. */
+   The side `b` owns the lane dim: the dim of the result that runs over vector lanes (normally the
+   innermost one in storage). `a` is the other operand: its elements are broadcast. Within each list
+   of dims the last one is the inner one: rows of a tile lie along the inner m dim, lanes along the
+   inner n dim; the others are walked around them. */
 #ifndef SHARDC_PRODUCT_H
 #define SHARDC_PRODUCT_H
 #include "ir.h"
@@ -28,7 +30,8 @@ typedef struct Product {
   Elem elem_a, elem_b;
   ProductDims batch, m, n, k;
   int nzero;
-  Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner neighbour (ir/nest.h) */
+  Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner
+                             neighbour (ir/nest.h) */
 } Product;
 
 /* lanes: f32 lanes of the machine's vectors */
@@ -36,17 +39,19 @@ Product product_of(const Fn *kernel, int lanes);
 
 /* The cut. Ranges [0, total) are cut into `blocks` of nearly equal length, block i being
    [i * total / blocks, (i + 1) * total / blocks). */
-enum ProductTile { /* entries of attribute tile */
-  TILE_ROWS,       /* rows of a register tile at most */
-  TILE_VECTORS,    /* vectors of a row of it at most */
-  TILE_K_OUTER,    /* blocks of the outer k dims */
-  TILE_K_INNER,    /* blocks of the inner k dim, 1 unless outer k has as many blocks as elements */
-  TILE_BATCH,      /* blocks of batches; the number of chunks is the product of these three */
-  TILE_ROW,        /* blocks of row tiles */
-  TILE_COLUMN,     /* blocks of panels */
-  TILE_PACK_A,     /* 1: a is copied into tiles first */
-  TILE_PACK_B,     /* 1: b is copied into panels first */
-  TILE_COUNT
+enum ProductTile {               /* entries of attribute tile */
+                   TILE_ROWS,    /* rows of a register tile at most */
+                   TILE_VECTORS, /* vectors of a row of it at most */
+                   TILE_K_OUTER, /* blocks of the outer k dims */
+                   TILE_K_INNER, /* blocks of the inner k dim, 1 unless outer k has as many blocks
+                                    as elements */
+                   TILE_BATCH,   /* blocks of batches; the number of chunks is the product of these
+                                    three */
+                   TILE_ROW,     /* blocks of row tiles */
+                   TILE_COLUMN,  /* blocks of panels */
+                   TILE_PACK_A,  /* 1: a is copied into tiles first */
+                   TILE_PACK_B,  /* 1: b is copied into panels first */
+                   TILE_COUNT
 };
 
 typedef struct ProductPlan {
@@ -56,12 +61,17 @@ typedef struct ProductPlan {
   int64_t vectors, panels;    /* of all of n */
   int64_t width, wide;        /* the first `wide` panels have width + 1 vectors, the rest width */
   int64_t tiles_inner, tiles; /* row tiles of one inner m column, of all of m */
-  int64_t height, high;       /* the first `high` tiles of a column have height + 1 rows, the rest height */
+  int64_t height,
+      high; /* the first `high` tiles of a column have height + 1 rows, the rest height */
   int64_t chunks;
   int64_t k_outer_max, k_inner_max; /* longest block of each */
   int64_t tiles_max, panels_max;    /* longest block of each */
-  int64_t a_bytes, b_bytes, c_bytes; /* scratch: packed a of a row block, one panel of b, tiles of partial results */
+  int64_t a_bytes, b_bytes,
+      c_bytes; /* scratch: packed a of a row block, one panel of b, tiles of partial results */
 } ProductPlan;
 
+/* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side,
+   and one k dim. */
+bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
 #endif

@@ -1,9 +1,11 @@
-/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/product.h says what the numbers mean.
+/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/product.h says what
+   the numbers mean.
 
-   Register tile: rows * vectors accumulators, one register per vector of b and one for the spread element of a must fit the
-   register file, with a few to spare. Blocks of k keep a panel of b and the rows of a that meet it in the second-level
-   cache. Chunks: columns first, because rows share a packed panel; rows are cut where a block of a would not stay in the
-   cache, or where columns do not give enough chunks. */
+   Register tile: rows * vectors accumulators, one register per vector of b and one for the spread
+   element of a must fit the register file, with a few to spare. Blocks of k keep a panel of b and
+   the rows of a that meet it in the second-level cache. Chunks: columns first, because rows share a
+   packed panel; rows are cut where a block of a would not stay in the cache, or where columns do
+   not give enough chunks. */
 #include "tune.h"
 #include "ir/product.h"
 
@@ -45,8 +47,7 @@ static void choose_k(const Product *p, int64_t *tile) {
   if (k <= K_BLOCK * 3 / 2) return;
   if (p->k.inner <= K_BLOCK * 3 / 2 && p->k.outer > 1)
     tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, K_BLOCK));
-  else
-    tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(p->k.inner, K_BLOCK);
+  else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(p->k.inner, K_BLOCK);
 }
 
 /* About eight chunks per worker, but none below some two million operations. */
@@ -58,14 +59,16 @@ static int64_t chunks_wanted(const Product *p, const Machine *x) {
   return work / 2e6 > most ? (int64_t)most : at_least((int64_t)(work / 2e6), 1);
 }
 
-/* Cycles per element of copying an operand into scratch, in hundredths: by vectors, by transposing squares, one by one. */
+/* Cycles per element of copying an operand into scratch, in hundredths: by vectors, by transposing
+ * squares, one by one. */
 static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b) {
   const ProductDim *x = &across->dim[across->n - 1], *y = &k->dim[k->n - 1];
   if (!across->n || (of_b ? x->b : x->a) == 1) return 20;
   return k->n && (of_b ? y->b : y->a) == 1 ? 40 : 150;
 }
 
-/* Rows and columns into `each` chunks or more, at least `rows` blocks of rows: the cut that copies least. */
+/* Rows and columns into `each` chunks or more, at least `rows` blocks of rows: the cut that copies
+ * least. */
 static void cut(const Product *p, const ProductPlan *q, int64_t rows, int64_t each, int64_t *tile) {
   double a = (double)(p->m.outer * p->m.inner), b = (double)(p->n.outer * p->n.inner), least = 0;
   a *= tile[TILE_PACK_A] ? copy_cost(&p->m, &p->k, false) : 2;
@@ -86,14 +89,16 @@ static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * 4;
-  cut(p, &q, at_most(q.tiles, ceil_div(a_bytes, x->l2 / 2)), ceil_div(wanted, tile[TILE_BATCH]), tile);
+  cut(p, &q, at_most(q.tiles, ceil_div(a_bytes, x->l2 / 2)), ceil_div(wanted, tile[TILE_BATCH]),
+      tile);
 }
 
 /* A copy pays off when it is read several times. */
 static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  tile[TILE_PACK_A] = p->elem_a != ELEM_f32 || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
+  tile[TILE_PACK_A] =
+      p->elem_a != ELEM_f32 || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
   tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
