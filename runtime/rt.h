@@ -1,6 +1,6 @@
-/* What generated host code and the runtime share: the program's description as constant tables, kernels, and the calls
-   of rt_abi.def. Generated code includes this header alone. Shapes are in elements, sizes in bytes, offsets from the start
-   of an arena. Everything that generated code hands over is constant and lives as long as the process. */
+/* What generated host code and the runtime share: the program's description as constant tables, kernels, and the
+   calls of rt_abi.def. Generated code includes this header alone. Shapes are in elements, sizes in bytes, offsets from
+   the start of an arena. Everything that generated code hands over is constant and lives as long as the process. */
 #ifndef SHARDC_RT_H
 #define SHARDC_RT_H
 #include <stdbool.h>
@@ -11,8 +11,8 @@ enum { RT_ABI_VERSION = 1, RT_MAX_RANK = 8, RT_MAX_PHASES = 4 };
 
 typedef struct rt_ctx rt_ctx;
 
-/* One chunk of one phase. Chunks of a phase may run in any order on any worker; phases run one after the other. scratch is
-   the worker's own, 64-byte aligned, rt_program.scratch bytes. */
+/* One chunk of one phase. Chunks of a phase may run in any order on any worker; phases run one after the other.
+   scratch is the worker's own, 64-byte aligned, rt_program.scratch bytes. */
 typedef void rt_chunk(void *const *buffers, int64_t chunk, void *scratch);
 
 typedef struct rt_kernel {
