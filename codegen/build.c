@@ -133,7 +133,8 @@ static Hash compiler_hash(Build *b) {
   return hash_text(h, target_of(b->m)->name);
 }
 
-/* Positions in the source do not count: an edit above a layer must not compile its kernels again. */
+/* Positions in the source do not count: an edit above a layer must not compile its kernels again.
+ */
 static Hash kernel_key(Build *b, const Fn *k) {
   Fn bare = *k;
   bare.loc = (Loc){0};
@@ -148,7 +149,7 @@ static Hash kernel_key(Build *b, const Fn *k) {
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
   Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
-  return o.at && file_write(b->arena, object_path(b, k, ".o"), o);
+  return o.at && cache_write_file(b->arena, object_path(b, k, ".o"), o);
 }
 
 static _Noreturn void child_main(Build *b, const Fn *k) {
@@ -156,7 +157,7 @@ static _Noreturn void child_main(Build *b, const Fn *k) {
   if (err >= 0) dup2(err, STDERR_FILENO);
   LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, LLVMObjectFile);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = file_write(b->arena, object_path(b, k, ".o"), o);
+  bool ok = cache_write_file(b->arena, object_path(b, k, ".o"), o);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
   _exit(ok ? 0 : CHILD_CANNOT_WRITE);
 }

@@ -60,7 +60,7 @@ Bytes cache_read_file(Arena *a, const char *path) {
   return b;
 }
 
-bool file_write(Arena *a, const char *path, Bytes b) {
+bool cache_write_file(Arena *a, const char *path, Bytes b) {
   char *part = arena_printf(a, "%s.%ld.part", path, (long)getpid());
   int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return false;
@@ -112,5 +112,5 @@ void cache_put(Arena *a, const char *folder, Hash key, Bytes b) {
   Bytes all = {arena_alloc(a, b.n + sizeof h), b.n + sizeof h};
   memcpy(all.at, &h, sizeof h);
   memcpy(all.at + sizeof h, b.at, b.n);
-  file_write(a, cache_path(a, folder, key), all);
+  cache_write_file(a, cache_path(a, folder, key), all);
 }

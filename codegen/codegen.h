@@ -1,22 +1,25 @@
 /* Code generation: what targets and kernel families are, and the calls of the driver.
 
-   After pass `memory` a module says everything: codegen only obeys. Each kernel function becomes one kernel (one object
-   file) made by its family; entries and bodies become C that a person can read (host.c); both are linked with the runtime.
+   After pass `memory` a module says everything: codegen only obeys. Each kernel function becomes
+   one kernel (one object file) made by its family; entries and bodies become C that a person can
+   read (host.c); both are linked with the runtime.
 
-   A kernel receives buffers[]: pointers to its operands (kernel function arguments, in order), then its results, then its
-   workspace if attribute `workspace` is there. Every value's dims, sizes and strides are compile-time constants: types of
-   the kernel function's arguments and results carry the storage order and strides of the caller's values. Scalars (rank 0)
-   are passed by address like all others. A result may be the very buffer of an operand (in place) only where order said so:
-   same strides, and each element of the operand is read before that element of the result is written. */
+   A kernel receives buffers[]: pointers to its operands (kernel function arguments, in order), then
+   its results, then its workspace if attribute `workspace` is there. Every value's dims, sizes and
+   strides are compile-time constants: types of the kernel function's arguments and results carry
+   the storage order and strides of the caller's values. Scalars (rank 0) are passed by address like
+   all others. A result may be the very buffer of an operand (in place) only where order said so:
+   same strides, and each element of the operand is read before that element of the result is
+   written. */
 #ifndef SHARDC_CODEGEN_H
 #define SHARDC_CODEGEN_H
 #include "ir/ir.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
-/* The facts of a machine that passes need stand in the module as settings (target.name, target.vector_bytes,
-   target.vector_registers, target.l1, target.l2, target.l3, target.workers: written by target_describe before the pipeline
-   runs); LLVM's own words stay here. */
+/* The facts of a machine that passes need stand in the module as settings (target.name,
+   target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.workers:
+   written by target_describe before the pipeline runs); LLVM's own words stay here. */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
@@ -25,27 +28,30 @@ typedef struct Target {
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
-const char *target_name(int i); /* of all targets, NULL after the last: for messages */
+const char *target_name(int i);              /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
 const Target *target_of(const Module *m); /* from setting target.name */
 
 /* What is known about a kernel while its module is built. */
-typedef struct Emit Emit; /* codegen/emit.h: LLVM context, module, builder, target, the kernel function */
+typedef struct Emit
+    Emit; /* codegen/emit.h: LLVM context, module, builder, target, the kernel function */
 
-/* One row per family of ir/families.def. What a family admits is decided by `fuse` from families.def, tile sizes, chunks and
-   scratch by `select` (passes/tune_*.c); emit only obeys the attributes family, variant, tile, chunks, scratch, workspace. */
+/* One row per family of ir/families.def. What a family admits is decided by `fuse` from
+   families.def, tile sizes, chunks and scratch by `select` (passes/tune_*.c); emit only obeys the
+   attributes family, variant, tile, chunks, scratch, workspace. */
 typedef struct KernelFamily {
   const char *name;
-  void (*emit)(Emit *e); /* writes functions SYMBOL_p0 .. SYMBOL_pN, each an rt_chunk (runtime/rt.h) */
+  void (*emit)(
+      Emit *e); /* writes functions SYMBOL_p0 .. SYMBOL_pN, each an rt_chunk (runtime/rt.h) */
 } KernelFamily;
 
 const KernelFamily *family_find(const char *name);
 
 typedef struct BuildOptions {
-  const char *output;    /* executable */
-  const char *keep_dir;  /* keep host.c, objects here; NULL: a temporary folder, removed */
-  const char *emit;      /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout) */
-  bool verbose;          /* print the commands that run */
+  const char *output;   /* executable */
+  const char *keep_dir; /* keep host.c, objects here; NULL: a temporary folder, removed */
+  const char *emit; /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout) */
+  bool verbose;     /* print the commands that run */
   int jobs;
 } BuildOptions;
 
@@ -54,7 +60,8 @@ bool codegen_build(Module *m, const BuildOptions *o);
 
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);
-/* Compiles every kernel function of m to DIR/NAME.o in child processes, through the kernel cache (build.c). */
+/* Compiles every kernel function of m to DIR/NAME.o in child processes, through the kernel cache
+ * (build.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
 /* LLVM IR or assembly of one kernel, in m's arena. */
 char *kernel_text(Module *m, const Fn *k, bool assembly);

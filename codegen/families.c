@@ -1,4 +1,5 @@
-/* The kernel families as a table: one row per row of ir/families.def, each with its emitter NAME_emit (one file each). */
+/* The kernel families as a table: one row per row of ir/families.def, each with its emitter
+ * NAME_emit (one file each). */
 #include "emit.h"
 
 #define FAMILY(name, anchors, neighbours, what) void name##_emit(Emit *e);
