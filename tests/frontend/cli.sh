@@ -63,4 +63,10 @@ grep -q "$(printf '\033')" err || { echo "--color=always: no colour"; failed=1; 
 sed "s/$(printf '\033')\[[0-9;]*m//g" err | cmp -s - plain || { echo "colour changes the text"; failed=1; }
 NO_COLOR=1 "$shardc" check bad.shard 2>&1 | cmp -s - plain || { echo "NO_COLOR changes the text"; failed=1; }
 "$shardc" compile --emit=ast bad.shard >/dev/null 2>&1; [ $? = 1 ] || { echo "ast of a bad file: status"; failed=1; }
+
+# Every code that the compiler can give is explained.
+root=$examples/..
+for code in $(grep -rhoE '"[EWN][0-9]{4}"' "$root/frontend" "$root/ir" "$root/passes" "$root/codegen" | tr -d '"' | sort -u); do
+  "$shardc" explain "$code" >out 2>&1 || { echo "$code is not explained"; failed=1; }
+done
 exit $failed
