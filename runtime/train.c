@@ -5,6 +5,7 @@
    on nothing but the tensors and Progress, which is why a resumed run gives the same bits as an
    unbroken one. Must not: save a checkpoint whose numbers are not finite. */
 #include "run.h"
+#include "file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,9 +198,11 @@ static bool start(Train *t, Fault *f) {
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
-  if (!rt_hold_folder(r, f)) return false;
-  rt_checkpoint_clean(r->out);
+  bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
+  if (there && !rt_hold_folder(r, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
+  if (!there && !rt_hold_folder(r, f)) return false;
+  rt_checkpoint_clean(r->out);
   greet(t);
   return rt_metrics_open(&t->metrics, r->out, r->at.step, f);
 }

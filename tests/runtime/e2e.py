@@ -136,6 +136,7 @@ def case_damage():
         if k % 6 == 5: data = data[:at]
         open(os.path.join(last, name), 'wb').write(data)
         toy('train', '--data', 'text.txt', '--out', 'd9', '--resume=d/step-000020', '--steps', '22', expect=4, says=name)
+        check(not os.path.exists(path('d9')), 'nothing is made')
         open(os.path.join(last, name), 'wb').write(good[name])
     open(os.path.join(last, 'rank-00000.safetensors'), 'wb').write(b'')
     out = train('--out', 'd', '--resume=auto', '--steps', '20', says='resumed at step 10')
@@ -251,6 +252,7 @@ def case_weights():
     for name, what in [('none', 'R0301'), ('cut.safetensors', 'R0302'), ('lie.safetensors', 'R0302'), ('text.txt', 'R0302'),
                        ('other.safetensors', 'R0303'), ('shape.safetensors', 'R0303')]:
         train('--init', name, '--out', 'w1', expect=4, says=what)
+    check(not os.path.exists(path('w1')), 'nothing is made')
 
 
 def read_safetensors(p):
