@@ -32,7 +32,7 @@ refused('R0', 2, exe, 'train', '--stesp', '3')
 refused('R0', 4, exe, 'train', '--data', f'{d}/absent', '--out', f'{d}/half')
 refused('R0', 4, exe, 'train', '--data', f'{d}/empty', '--out', f'{d}/half')
 refused('R0', 4, exe, 'train', '--data', f'{d}/short', '--out', f'{d}/half')
-refused('R0', 4, exe, 'train', '--data', data, '--out', '/proc/half')
+refused('R0401', 1, exe, 'train', '--data', data, '--out', '/proc/half')
 
 run(exe, 'train', '--data', data, '--out', f'{d}/good', '--save-every', '2')
 step = sorted(x for x in os.listdir(f'{d}/good') if x.startswith('step-'))[-1]
