@@ -115,9 +115,12 @@ static int64_t step_bytes(Body *b, const Loop *l, ValueId v) {
   return x->storage.stride[type_find(&x->type, l->dim)] * elem_bytes(x->type.elem);
 }
 
+/* From the first element to the last. */
 static int64_t value_bytes(Body *b, ValueId v) {
-  const Type *t = value_type(b->f, v);
-  return type_count(t) * elem_bytes(t->elem);
+  const Value *x = value(b, v);
+  int64_t last = 0;
+  for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
+  return (last + 1) * elem_bytes(x->type.elem);
 }
 
 static const char *slice(Body *b, const Loop *l, ValueId v, const char *index) {
@@ -231,13 +234,20 @@ static bool touches(const Body *b, const char *arena) {
   return false;
 }
 
+/* Even a body without a frame of its own is handed one. */
+static bool has_loop(const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_loop) return true;
+  return false;
+}
+
 static void put_arenas(Body *b) {
   static const char *const names[][2] = {
       {"weights", "RT_WEIGHTS"}, {"states", "RT_STATES"}, {"io", "RT_IO"}};
   for (int i = 0; i < 3; i++)
     if (touches(b, names[i][0]))
       host_put(b->h, "  char *const %s = rt->arena[%s];\n", names[i][0], names[i][1]);
-  if (b->f->kind == FN_ENTRY && attr_int(&b->f->attrs, ATTR_frame, 0))
+  if (b->f->kind == FN_ENTRY && (attr_int(&b->f->attrs, ATTR_frame, 0) || has_loop(b->f)))
     host_put(b->h, "  char *const frame = rt->arena[RT_WORK];\n");
 }
 
