@@ -183,17 +183,28 @@ static bool place_of(const Open *o, const SafeTensor *s, const rt_tensor *t, Box
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
-/* Walks over all slices of a tensor: counts its elements, and copies them if `fill`. */
+static bool apart(const Box *a, const Box *b, int rank) {
+  for (int i = 0; i < rank; i++)
+    if (a->end[i] <= b->begin[i] || b->end[i] <= a->begin[i]) return true;
+  return false;
+}
+
+/* Walks over all slices of a tensor: they lie apart and make it whole; copies them if `fill`. seen:
+ * room for n. */
 static bool tensor_from(const Open *o, int n, const Device *d, const rt_tensor *t, bool fill,
-                        Fault *f) {
+                        Box *seen, Fault *f) {
   int64_t have = 0;
+  int slices = 0;
   for (int i = 0; i < n; i++) {
     const SafeTensor *s = rt_safe_find(&o[i].file, t->name);
-    Box b;
+    Box *b = &seen[slices];
     if (!s) continue;
-    if (!place_of(&o[i], s, t, &b, f)) return false;
-    have += s->bytes / rt_elem_bytes(t->elem);
-    if (fill) rt_copy_box(s->elem, s->data, s->size, t, rt_tensor_data(d, t), b.begin);
+    if (!place_of(&o[i], s, t, b, f)) return false;
+    for (int k = 0; k < slices; k++)
+      if (!apart(b, &seen[k], t->rank))
+        return rt_fault(f, 502, "two slices of %s overlap", t->name);
+    have += s->bytes / rt_elem_bytes(t->elem), slices++;
+    if (fill) rt_copy_box(s->elem, s->data, s->size, t, rt_tensor_data(d, t), b->begin);
   }
   if (have == rt_tensor_count(t)) return true;
   rt_fault(f, 503, have ? "%s is there only in part" : "%s is not in the checkpoint", t->name);
@@ -202,13 +213,15 @@ static bool tensor_from(const Open *o, int n, const Device *d, const rt_tensor *
 }
 
 static bool load_tensors(const Open *o, int n, const Device *d, Fault *f) {
+  Box *seen = rt_alloc(sizeof(Box) * (size_t)n);
+  bool ok = true;
   for (int fill = 0; fill < 2; fill++)
-    for (int i = 0; i < d->program->ntensors; i++) {
+    for (int i = 0; ok && i < d->program->ntensors; i++) {
       const rt_tensor *t = &d->program->tensors[i];
-      if (t->kind != RT_PARAM && t->kind != RT_STATE) continue;
-      if (!tensor_from(o, n, d, t, fill, f)) return false;
+      if (t->kind == RT_PARAM || t->kind == RT_STATE) ok = tensor_from(o, n, d, t, fill, seen, f);
     }
-  return true;
+  free(seen);
+  return ok;
 }
 
 static bool load_files(const char *folder, const State *s, const Device *d, Fault *f) {

@@ -320,6 +320,8 @@ def case_slices():
     check(tensors('v1') == tensors('v2'), 'slices make the whole')
     write_slices('v3/step-000020', state, [[rows(0, 100), columns(0, 7)], [rows(101, 256), columns(7, 256)]])
     train('--out', 'v3', '--resume', expect=4, says='there only in part')
+    write_slices('v4/step-000020', state, [[rows(0, 156), columns(0, 256)], [rows(100, 200)]])
+    train('--out', 'v4', '--resume', expect=4, says='overlap')
 
 
 def case_guard():
