@@ -132,7 +132,7 @@ static void close_folder(Link *l) {
 static pid_t compile_host(Link *l) {
   const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
   char *text = host_write(l->m);
-  if (!file_write(l->arena, path, (Bytes){text, strlen(text)}))
+  if (!cache_write_file(l->arena, path, (Bytes){text, strlen(text)}))
     return fails(l, "E1310", "cannot write", path), -1;
   const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC", "-Wall", "-c",
                                "-o", "host.o",     "-I",  l->lib,  "host.c"};
@@ -163,7 +163,7 @@ static bool deliver(Link *l) {
   const char *made = arena_printf(l->arena, "%s/program", l->folder);
   Bytes b = cache_read_file(l->arena, made);
   if (!b.at) return fails(l, "E1310", "cannot read", made);
-  if (!file_write(l->arena, l->o->output, b) || chmod(l->o->output, 0755))
+  if (!cache_write_file(l->arena, l->o->output, b) || chmod(l->o->output, 0755))
     return fails(l, "E1310", "cannot write", l->o->output);
   unlink(made);
   return true;
@@ -186,7 +186,7 @@ static bool put_text(Link *l, const char *text) {
     bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
     return ok || fails(l, "E1310", "cannot write", "stdout");
   }
-  return file_write(l->arena, l->o->output, (Bytes){(char *)text, strlen(text)}) ||
+  return cache_write_file(l->arena, l->o->output, (Bytes){(char *)text, strlen(text)}) ||
          fails(l, "E1310", "cannot write", l->o->output);
 }
 
