@@ -171,19 +171,23 @@ static void hand_over(Call *c, const Op *op, ValueId v, Mark mark) {
 
 static Mark new_mark(Call *c) { return ++c->x->last; }
 
-/* As rt_copy: bytes in a row, which all belong to `from_mark`. */
-static void copy_bytes(Call *c, const Op *op, Address to, Address from, int64_t n, Mark from_mark,
-                       Mark to_mark) {
-  if (!marked(from, n, from_mark))
-    complain(c, op, "copies bytes that are another value's", op->in[0]);
+static int64_t span_bytes(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
+/* As rt_copy: all bytes from v's first to its last element; those of the elements must be its own. */
+static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mark) {
+  Address from = address_of(c, v);
+  int64_t n = span_bytes(&c->f->values.at[v]);
+  if (!visit(c, v, NULL, READ)) complain(c, op, "copies bytes that are another value's", v);
   if (!inside(to, n) || !inside(from, n))
     complain(c, op, "copies outside of its memory", op->in[0]);
   if (c->x->error) return;
   spoil(to, n, to_mark);
   memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
 }
-
-static int64_t bytes_in_a_row(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
 
 /* ---- kernels ---- */
 
@@ -277,8 +281,7 @@ static void start_carry(Call *c, Rounds *l, uint32_t j) {
   l->in[j + 1] = to, l->in_mark[j + 1] = c->mark[first];
   if (same_address(to, from)) return;
   l->in_mark[j + 1] = saved ? l->out_mark[saved] : new_mark(c);
-  copy_bytes(c, l->op, to, from, bytes_in_a_row(value_type(c->f, first)), c->mark[first],
-             l->in_mark[j + 1]);
+  copy_bytes(c, l->op, to, first, l->in_mark[j + 1]);
 }
 
 static void set_counter(Call *c, Rounds *l, int64_t i) {
@@ -351,7 +354,7 @@ static void run_placed_store(Call *c, const Op *op) {
   ValueId v = op->in[0];
   uint32_t slot = slot_of(c->x, op->global);
   Address to = {&c->x->global[slot], 0}, from = address_of(c, v);
-  if (!same_address(to, from)) copy_bytes(c, op, to, from, to.memory->n, c->mark[v], new_mark(c));
+  if (!same_address(to, from)) copy_bytes(c, op, to, v, new_mark(c));
   c->x->old[slot] = same_address(to, from) ? c->mark[v] : c->x->last;
 }
 

@@ -16,7 +16,8 @@ typedef struct Order {
   Module *m;
   Rebuild r;
   const Type **want; /* by ValueId of r.from */
-  FnVec *made;       /* copy kernels, to be placed before the function */
+  Pad pad;
+  FnVec *made; /* copy kernels, to be placed before the function */
   uint32_t copies;
 } Order;
 
@@ -39,15 +40,33 @@ static ValueId call_kernel(Order *o, Fn *k, ValueId v, Type t) {
   return call->out;
 }
 
-/* A copy of v, dense in the order of t. */
-static ValueId copy_as(Order *o, ValueId v, const Type *t) {
+/* A copy of v with this layout. */
+static ValueId copy_as(Order *o, ValueId v, const Value *layout) {
   Type own = *value_type(o->r.to, v);
   Fn *k = kernel_of_op(o, o->r.to, &(Op){0}, "copy");
   ValueId a = fn_arg(o->m, k, own);
   fn_result(o->m, k, fn_op(o->m, k, OP_copy, 1, &a, 1, &own, k->loc)->out);
   ValueId c = call_kernel(o, k, v, own);
-  layout_set(made_value(o, c), t);
+  made_value(o, c)->type = layout_permuted(&own, &layout->type);
+  made_value(o, c)->storage = layout->storage;
   return c;
+}
+
+static Value padded_value(const Order *o, const Type *t) {
+  return (Value){.type = *t, .storage = layout_padded(t, o->pad)};
+}
+
+static Value dense_value(const Type *t) { return (Value){.type = *t, .storage = layout_dense(t)}; }
+
+/* v itself if it lies as wanted, else a copy. */
+static ValueId bring(Order *o, ValueId v, const Value *layout) {
+  Value wanted = *layout;
+  memset(&wanted.storage, 0, sizeof wanted.storage), wanted.storage.ordered = true;
+  memcpy(wanted.storage.stride, layout->storage.stride, sizeof wanted.storage.stride);
+  const Value *have = made_value(o, v);
+  return type_equal(&have->type, &wanted.type) && layout_same(have, &wanted)
+             ? v
+             : copy_as(o, v, &wanted);
 }
 
 /* A view op without strides becomes a kernel of that op alone. */
@@ -60,16 +79,9 @@ static void copy_view(Order *o, const Op *op) {
   fn_clone_op(o->m, k, o->r.from, op, map);
   fn_result(o->m, k, map[op->out]);
   ValueId c = call_kernel(o, k, in, result);
-  layout_set(made_value(o, c), o->want[op->out]);
+  layout_set(made_value(o, c), o->want[op->out],
+             order_stored(o->r.from, op->out) ? (Pad){0} : o->pad);
   o->r.map[op->out] = c;
-}
-
-static bool dense_as(const Value *v, const Type *t) {
-  return type_equal(&v->type, t) && layout_is_dense(v);
-}
-
-static ValueId bring(Order *o, ValueId v, const Type *t) {
-  return dense_as(made_value(o, v), t) ? v : copy_as(o, v, t);
 }
 
 /* ---- ops ---- */
@@ -86,39 +98,50 @@ static void order_view(Order *o, const Op *op) {
   for (uint32_t i = 0; i < c->nout; i++) layout_view(o->r.to, c, i, made_value(o, c->out + i));
 }
 
+/* Results that a caller asked for have their layout already. */
 static void order_kernel(Order *o, const Op *op) {
   const Op *c = rebuild_op(&o->r, op);
-  for (uint32_t i = 0; i < c->nout; i++)
-    layout_set(made_value(o, c->out + i), o->want[op->out + i]);
+  for (uint32_t i = 0; i < c->nout; i++) {
+    const Value *asked = &o->r.from->values.at[op->out + i];
+    if (asked->storage.ordered) continue;
+    Pad pad = order_stored(o->r.from, op->out + i) ? (Pad){0} : o->pad;
+    layout_set(made_value(o, c->out + i), o->want[op->out + i], pad);
+  }
 }
 
-static uint32_t count_callers(const Module *m, const Fn *body) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) n += m->fns.at[i]->ops.at[j].callee == body;
-  return n;
+/* The layout of a stacked value whose slices lie like `slice`. */
+static Value stack_of(const Order *o, const Value *slice, Axis axis) {
+  Type t = {slice->type.elem, 1, {axis}};
+  for (int k = 0; k < slice->type.rank; k++) t.axis[t.rank++] = slice->type.axis[k];
+  Value v = padded_value(o, &t), alone = padded_value(o, &slice->type);
+  if (layout_same(&alone, slice)) return v;
+  v.storage.stride[0] = slice->type.rank ? slice->storage.stride[0] * slice->type.axis[0].size : 1;
+  for (int k = 0; k < slice->type.rank; k++) v.storage.stride[k + 1] = slice->storage.stride[k];
+  return v;
 }
 
-/* A body that several loops call takes dense arguments in their own order; the only caller of a
- * body dictates. */
-static ValueId loop_operand(Order *o, Fn *body, uint32_t i, ValueId v, const LoopShape *s,
-                            bool shared) {
+/* The first caller of a body says how its arguments lie; others copy what lies otherwise. Carried
+   values need a buffer of their own layout, not a view's. */
+static ValueId loop_operand(Order *o, Fn *body, uint32_t i, ValueId v, const LoopShape *s) {
   Value *arg = &body->values.at[body->args.at[i + 1]];
   bool stacked = i >= s->carry + s->invariant;
-  Type own = *value_type(o->r.to, v), slice = stacked ? type_without(&own, &s->axis.dim, 1) : own;
-  if (shared) {
-    Type t = arg->type;
-    if (stacked) {
-      t.rank = 0, t.axis[t.rank++] = s->axis;
-      for (int k = 0; k < arg->type.rank; k++) t.axis[t.rank++] = arg->type.axis[k];
-    }
-    v = bring(o, v, &t), slice = arg->type;
-  } else if (i < s->carry) v = bring(o, v, &own);
   const Value *have = made_value(o, v);
-  Storage st = layout_dense(&slice);
+  if (arg->storage.ordered) {
+    Value wanted = stacked ? stack_of(o, arg, s->axis) : *arg;
+    Type slice = stacked ? type_without(&have->type, &s->axis.dim, 1) : have->type;
+    Value probe = {.type = slice};
+    for (int k = 0; k < slice.rank; k++)
+      probe.storage.stride[k] = have->storage.stride[type_find(&have->type, slice.axis[k].dim)];
+    return type_equal(&slice, &arg->type) && layout_same(&probe, arg) ? v : bring(o, v, &wanted);
+  }
+  if (i < s->carry && have->storage.view == VIEW_OF && !layout_is_dense(have)) {
+    Value wanted = padded_value(o, &have->type);
+    v = bring(o, v, &wanted), have = made_value(o, v);
+  }
+  Type slice = stacked ? type_without(&have->type, &s->axis.dim, 1) : have->type;
+  arg->type = type_with_elem(slice, arg->type.elem), arg->storage = (Storage){.ordered = true};
   for (int k = 0; k < slice.rank; k++)
-    st.stride[k] = have->storage.stride[type_find(&have->type, slice.axis[k].dim)];
-  arg->type = type_with_elem(slice, arg->type.elem), arg->storage = st;
+    arg->storage.stride[k] = have->storage.stride[type_find(&have->type, slice.axis[k].dim)];
   return v;
 }
 
@@ -130,32 +153,41 @@ static void carried_results(Fn *body, uint32_t carry) {
   }
 }
 
+static Value loop_result(const Order *o, const Fn *body, uint32_t i, const LoopShape *s,
+                         bool stored) {
+  Value v = body->values.at[body->results.at[i]];
+  if (!v.storage.ordered) v.storage = layout_padded(&v.type, stored ? (Pad){0} : o->pad);
+  v.storage.view = VIEW_NONE;
+  if (i < s->carry) return v;
+  Value whole = stack_of(o, &v, s->axis);
+  if (stored && layout_is_dense(&v)) whole.storage = layout_dense(&whole.type);
+  return whole;
+}
+
 static void order_loop(Order *o, const Op *op) {
   LoopShape s = loop_shape(op);
-  bool shared = count_callers(o->m, op->callee) > 1;
   ValueId *in = ARENA_ARRAY(o->m->arena, ValueId, op->nin + 1);
   for (uint32_t i = 0; i < op->nin; i++)
-    in[i] = loop_operand(o, op->callee, i, o->r.map[op->in[i]], &s, shared);
+    in[i] = loop_operand(o, op->callee, i, o->r.map[op->in[i]], &s);
   carried_results(op->callee, s.carry);
   Op *c = rebuild_op(&o->r, op);
   memcpy(c->in, in, op->nin * sizeof *in);
   for (uint32_t i = 0; i < c->nout; i++) {
-    Value *v = made_value(o, c->out + i);
-    Type t = *value_type(op->callee, op->callee->results.at[i]), stacked = {t.elem, 1, {s.axis}};
-    for (int k = 0; k < t.rank && i >= s.carry; k++) stacked.axis[stacked.rank++] = t.axis[k];
-    v->type = i < s.carry ? t : stacked;
-    v->storage = layout_dense(&v->type);
+    Value whole = loop_result(o, op->callee, i, &s, order_stored(o->r.from, op->out + i));
+    made_value(o, c->out + i)->type = whole.type,
+                           made_value(o, c->out + i)->storage = whole.storage;
   }
 }
 
 static void order_global(Order *o, const Op *op) {
   if (op->code == OP_load) {
     const Op *c = rebuild_op(&o->r, op);
-    layout_set(made_value(o, c->out), NULL);
+    layout_set(made_value(o, c->out), NULL, (Pad){0});
     return;
   }
   ValueId *at = &o->r.map[op->in[0]], old = *at;
-  *at = bring(o, old, &op->global->type);
+  Value declared = dense_value(&op->global->type);
+  *at = bring(o, old, &declared);
   rebuild_op(&o->r, op);
   *at = old;
 }
@@ -178,12 +210,22 @@ static void order_args(Order *o) {
   }
 }
 
+static ValueId order_result(Order *o, ValueId result) {
+  const Value *asked = &o->r.from->values.at[result];
+  Value wanted = asked->storage.ordered ? *asked : padded_value(o, &asked->type);
+  return bring(o, o->r.map[result], &wanted);
+}
+
 static Fn *order_function(Module *m, Fn *f, FnVec *made) {
-  Order o = {.m = m, .r = rebuild_begin(m, f), .want = order_wants(m, f), .made = made};
+  Order o = {.m = m,
+             .r = rebuild_begin(m, f),
+             .want = order_wants(m, f),
+             .made = made,
+             .pad = layout_pad(m)};
   order_args(&o);
   for (OpId i = 0; i < f->ops.n; i++) order_op(&o, &f->ops.at[i]);
   for (uint32_t i = 0; i < f->results.n; i++)
-    fn_result(m, o.r.to, bring(&o, o.r.map[f->results.at[i]], value_type(f, f->results.at[i])));
+    fn_result(m, o.r.to, order_result(&o, f->results.at[i]));
   return o.r.to;
 }
 
@@ -217,8 +259,8 @@ static void own_results(Module *m, Fn *f, FnVec *made) {
   Order o = {.m = m, .r = {.m = m, .from = f, .to = f}, .made = made, .copies = 1000};
   for (uint32_t i = 0; i < f->results.n; i++)
     if (!may_return(f, i, carry)) {
-      Type t = *value_type(f, f->results.at[i]);
-      ValueId c = copy_as(&o, f->results.at[i], &t);
+      Value dense = dense_value(value_type(f, f->results.at[i]));
+      ValueId c = copy_as(&o, f->results.at[i], &dense);
       f->values.at[c].storage = (Storage){0};
       f->results.at[i] = c;
     }

@@ -1,5 +1,5 @@
 /* What the files of pass `order` share. A layout is a type whose axes stand in storage order, with
- * the stride of each. */
+   the stride of each; the buffer of a value is dense, or has rows that are some bytes apart. */
 #ifndef SHARDC_PASSES_ORDER_H
 #define SHARDC_PASSES_ORDER_H
 #include "passes/internal.h"
@@ -11,7 +11,15 @@ bool layout_same(const Value *a, const Value *b); /* every element at the same o
 Type layout_permuted(
     const Type *t,
     const Type *order); /* t's axes in the order of `order`, which has the same dims */
-void layout_set(Value *v, const Type *order); /* dense in that order; NULL: as the type stands */
+/* Rows of at least `row` bytes are set `bytes` apart where that keeps them off the same sets of a
+ * cache; 0: dense. */
+typedef struct Pad {
+  int64_t bytes, row;
+} Pad;
+Storage layout_padded(const Type *t, Pad pad); /* in the order of t's axes */
+Storage layout_padded(const Type *t, Pad pad);
+Pad layout_pad(const Module *m); /* settings target.pad, target.row; pad off: 0 */
+void layout_set(Value *v, const Type *order, Pad pad); /* order NULL: as the type stands */
 /* Storage of result i of a view op from its operand's. False: no strides do it, a kernel must copy.
  */
 bool layout_view(const Fn *f, const Op *o, uint32_t i, Value *result);
@@ -27,6 +35,8 @@ void order_results(Module *m);
 /* order_wants.c: the order that the users of each value would like, callers first: NULL or a type
    with its dims. Results of bodies that are called get their layout here. */
 const Type **order_wants(Module *m, const Fn *f);
+
+bool order_stored(const Fn *f, ValueId v); /* to a global, whose layout is dense */
 
 /* order_inplace.c: results of kernels that may overwrite an operand */
 void order_inplace(Module *m, Fn *f);

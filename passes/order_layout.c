@@ -1,11 +1,38 @@
-/* order: strides. Dense layouts, their comparison, and what a view op makes of its operand's
- * strides. */
+/* order: strides. Layouts of buffers, their comparison, and what a view op makes of its operand's
+   strides.
+
+   Rows whose distance is a multiple of a power of two fall on few sets of the first-level cache
+   when a contraction reads a column of them. A row here is the shortest run of inner axes of at
+   least ROW_BYTES; where its cache lines are even in number, one more line goes between rows. The
+   rule looks at inner axes only, so that a slice of a stacked value has the layout of the value
+   alone. */
 #include "passes/order.h"
 
 Storage layout_dense(const Type *t) {
   Storage s = {.ordered = true};
   int64_t n = 1;
   for (int i = t->rank; i-- > 0; n *= t->axis[i].size) s.stride[i] = n;
+  return s;
+}
+
+enum { ROW_BYTES = 1024, PAD_BYTES = 0 };
+
+Pad layout_pad(const Module *m) {
+  return (Pad){(int64_t)module_number(m, "target.pad", PAD_BYTES),
+               (int64_t)module_number(m, "target.row", ROW_BYTES)};
+}
+
+Storage layout_padded(const Type *t, Pad pad) {
+  Storage s = {.ordered = true};
+  int64_t n = 1, bytes = elem_bytes(t->elem);
+  bool row = false;
+  for (int i = t->rank; i-- > 0;) {
+    s.stride[i] = n;
+    n *= t->axis[i].size;
+    if (row || n * bytes < pad.row) continue;
+    row = true;
+    if (pad.bytes && n * bytes % (2 * pad.bytes) == 0) n += pad.bytes / bytes;
+  }
   return s;
 }
 
@@ -31,9 +58,9 @@ Type layout_permuted(const Type *t, const Type *order) {
   return type_with_elem(*order, t->elem);
 }
 
-void layout_set(Value *v, const Type *order) {
+void layout_set(Value *v, const Type *order, Pad pad) {
   if (order) v->type = layout_permuted(&v->type, order);
-  v->storage = layout_dense(&v->type);
+  v->storage = layout_padded(&v->type, pad);
 }
 
 /* ---- views ---- */

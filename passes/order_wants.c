@@ -38,25 +38,28 @@ static void wish_kernel(Module *m, const Fn *f, const Op *o, const Type **want) 
     wish(m, want, o->out + i, value_type(f, o->out + i), order);
 }
 
+bool order_stored(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store && f->ops.at[i].in[0] == v) return true;
+  return false;
+}
+
 /* The loop stacks slices in front, whatever is wished: only the order inside a slice can be chosen.
  */
-static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim) {
+static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim, Pad pad) {
   Value *v = &body->values.at[body->results.at[i]];
   if (v->storage.ordered) return;
-  if (!stacked) {
-    layout_set(v, NULL);
-    return;
-  }
-  Type slice = type_without(stacked, &dim, 1);
-  layout_set(v, &slice);
+  Type slice = stacked ? type_without(stacked, &dim, 1) : v->type;
+  layout_set(v, &slice, pad);
 }
 
 static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
   LoopShape s = loop_shape(o);
   for (uint32_t i = s.carry; i < o->nout; i++) {
-    ValueId v = o->callee->results.at[i];
-    const Op *def = value_def(o->callee, v);
-    if (def && def->code == OP_kernel) order_result(o->callee, i, want[o->out + i], s.axis.dim);
+    const Op *def = value_def(o->callee, o->callee->results.at[i]);
+    Pad pad = order_stored(f, o->out + i) ? (Pad){0} : layout_pad(m);
+    if (def && def->code == OP_kernel)
+      order_result(o->callee, i, want[o->out + i], s.axis.dim, pad);
   }
   for (uint32_t i = 0; i < s.carry; i++)
     if (want[o->out + i]) wish(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);

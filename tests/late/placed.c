@@ -24,6 +24,12 @@ typedef struct Activation {
 
 static int64_t bytes_of(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
 
+static int64_t span_of(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
 static double get(const char *at, Elem e) {
   float f;
   double d;
@@ -176,7 +182,7 @@ static void run_loop(Activation *a, const Op *o) {
   int64_t trip = attr_int(&o->attrs, ATTR_trip, 0);
   for (uint32_t j = 0; j < carry; j++) {
     char *to = carried(a, o, carry, j, 0, 0), *from = address(a, o->in[j]);
-    if (to != from) memmove(to, from, (size_t)bytes_of(value_type(a->f, o->in[j])));
+    if (to != from) memmove(to, from, (size_t)span_of(&a->f->values.at[o->in[j]]));
   }
   for (int64_t n = 0; n < trip; n++) run_round(a, o, n);
 }

@@ -85,6 +85,7 @@ static void check_module(int seed) {
                 {"memory", pass_memory}};
   Ctx *c = ctx_new();
   Module *m = random_module(c, (uint64_t)seed, 10 + seed % 30);
+  if (seed % 2) module_set(m, "target.pad", "16"), module_set(m, "target.row", "8");
   sound(m, "clean", seed);
   State start = random_state(m, (uint64_t)seed), before = run(m, &start);
   for (int i = 0; i < 4; i++) {
