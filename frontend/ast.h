@@ -310,5 +310,7 @@ const char *span_text(Ctx *c, Span s);       /* the source text, copied */
 
 /* The tree as text for --emit=ast (ast_print.c): one node per line, indented; stable. */
 void ast_print(Ctx *c, const AstFile *f, FILE *out);
+/* The same without positions: equal for two files that say the same. */
+void ast_print_plain(Ctx *c, const AstFile *f, FILE *out);
 
 #endif

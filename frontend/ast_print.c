@@ -7,6 +7,7 @@ typedef struct Printer {
   Ctx *c;
   FILE *out;
   int depth;
+  bool plain; /* without positions */
 } Printer;
 
 static void begin(const Printer *p, const char *word) {
@@ -15,6 +16,10 @@ static void begin(const Printer *p, const char *word) {
 
 static void end(const Printer *p, Span s) {
   uint32_t line, column;
+  if (p->plain) {
+    fputc('\n', p->out);
+    return;
+  }
   diag_line_column(p->c->diag, s, &line, &column);
   fprintf(p->out, "  @%u:%u\n", line, column);
 }
@@ -224,8 +229,17 @@ static void put_item(Printer *p, const AstItem *i) {
   put_block(p, i->block);
 }
 
+static void put_file(Printer *p, const AstFile *f) {
+  fprintf(p->out, "file \"%s\"\n", f->name);
+  for (uint32_t i = 0; i < f->items.n; i++) put_item(p, f->items.at[i]);
+}
+
 void ast_print(Ctx *c, const AstFile *f, FILE *out) {
-  Printer p = {c, out, 1};
-  fprintf(out, "file \"%s\"\n", f->name);
-  for (uint32_t i = 0; i < f->items.n; i++) put_item(&p, f->items.at[i]);
+  Printer p = {c, out, 1, false};
+  put_file(&p, f);
+}
+
+void ast_print_plain(Ctx *c, const AstFile *f, FILE *out) {
+  Printer p = {c, out, 1, true};
+  put_file(&p, f);
 }

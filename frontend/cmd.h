@@ -79,5 +79,5 @@ bool make_folder(Ctx *c, const char *path); /* false: E0002 */
 Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
-CommandRun cmd_compile, cmd_check, cmd_dump, cmd_explain, cmd_version, cmd_help;
+CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_dump, cmd_explain, cmd_version, cmd_help;
 #endif

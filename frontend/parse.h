@@ -1,6 +1,6 @@
 /* Inside the parser: its state, the token filter between lexer and grammar, and the builders that
-   the grammar's actions call. Nothing outside lexer.l, grammar.y, ast_parse.c, ast_syntax.c and
-   ast.c includes this file. */
+   the grammar's actions call. Nothing outside lexer.l, grammar.y, ast*.c and fmt.c includes this
+   file. */
 #ifndef SHARDC_PARSE_H
 #define SHARDC_PARSE_H
 #include "ast.h"

@@ -69,18 +69,4 @@ root=$examples/..
 for code in $(grep -rhoE '"[EWN][0-9]{4}"' "$root/frontend" "$root/ir" "$root/passes" "$root/codegen" | tr -d '"' | sort -u); do
   "$shardc" explain "$code" >out 2>&1 || { echo "$code is not explained"; failed=1; }
 done
-
-# fmt
-expect 2 err "wants FILE" fmt
-expect 0 out "^use .std.$" fmt "$examples/tiny.shard"
-expect 0 out "" fmt --check "$examples/tiny.shard" "$examples/gpt2.shard"
-printf 'const  a=1\n' >ugly.shard
-expect 3 out "^ugly.shard$" fmt --check "$examples/tiny.shard" ugly.shard
-expect 0 out "^const  a = 1$" fmt ugly.shard
-expect 0 out "" fmt -w ugly.shard "$examples/tiny.shard"
-grep -qx "const  a = 1" ugly.shard || { echo "fmt -w: not written"; failed=1; }
-printf 'const a=1' | "$shardc" fmt - | grep -qx "const a = 1" || { echo "fmt -: stdin"; failed=1; }
-printf 'const a=1' | "$shardc" fmt --check - >/dev/null; [ $? = 3 ] || { echo "fmt --check -: status"; failed=1; }
-expect 1 err "E0101" fmt -w bad.shard
-grep -qx "const a = (1" bad.shard || { echo "fmt -w: changed a file with errors"; failed=1; }
 exit $failed

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The commands around the compiler: fmt, check --json, explain, doctor. Usage: cli_tools.sh SHARDC EXAMPLES
+shardc=$1 examples=$2 failed=0
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# expect STATUS PATTERN ARGUMENTS..: shardc ends with STATUS and its output has a line like PATTERN; PATTERN -: no output
+expect() {
+  status=$1 pattern=$2; shift 2
+  "$shardc" "$@" >out 2>&1; got=$?
+  if [ $got != "$status" ]; then echo "shardc $*: status $got, not $status"; cat out; failed=1; fi
+  if [ "$pattern" = - ]; then [ ! -s out ] || { echo "shardc $*: not silent"; cat out; failed=1; }
+  elif ! grep -q -e "$pattern" out; then echo "shardc $*: no '$pattern'"; cat out; failed=1
+  fi
+}
+check() { "$@" || { echo "failed: $*"; failed=1; }; }
+
+# fmt
+printf 'const a = (1\n' >bad.shard
+printf 'const  a=1\n' >ugly.shard
+expect 2 "wants FILE" fmt
+expect 0 "^use .std.$" fmt "$examples/tiny.shard"
+expect 0 - fmt --check "$examples"/*.shard
+expect 3 "^ugly.shard$" fmt --check "$examples/tiny.shard" ugly.shard
+expect 0 "^const  a = 1$" fmt ugly.shard
+expect 0 - fmt -w ugly.shard
+check grep -qx "const  a = 1" ugly.shard
+printf 'const a=1' >in; "$shardc" fmt - <in >out; check grep -qx "const a = 1" out
+"$shardc" fmt --check - <in >out; check [ $? = 3 ]
+expect 1 "E0101" fmt -w bad.shard
+check grep -qx "const a = (1" bad.shard
+expect 4 "E0001" fmt absent.shard
+exit $failed
