@@ -11,6 +11,8 @@
    the reduced dim, splits, unroll]. */
 #include "reduce.h"
 
+enum { GROUP = 8 }; /* units of the reduced dim that are summed before they are added to the rest */
+
 typedef struct Columns {
   Emit *e;
   Reductions r;
@@ -18,9 +20,10 @@ typedef struct Columns {
   bool lanes_over, lanes_kept;
   int64_t block_kept, block_over, splits;
   int unroll;
-  Accumulator (*acc)[WALK_UNROLL]; /* of each reduction, for each point */
-  LLVMValueRef split;              /* number of the split, while phase 0 is emitted */
-  const Point *column;             /* the points of the current body */
+  /* of each reduction, for each point: of a group of units, and of all groups */
+  Accumulator (*acc)[WALK_UNROLL], (*total)[WALK_UNROLL];
+  LLVMValueRef split;  /* number of the split, while phase 0 is emitted */
+  const Point *column; /* the points of the current body */
   int columns;
   uint32_t nfull,
       nkept; /* results with reduced dims: operands that are wanted outside; and without */
@@ -85,7 +88,7 @@ static void save_states(Columns *s, LLVMValueRef start) {
         e->builder, start, emit_i64(e, (int64_t)u * (s->lanes_kept ? e->lanes : 1)), "");
     for (int i = 0; i < s->r.n; i++) {
       LLVMValueRef state[2];
-      accumulator_state(e, &s->acc[i][u], state);
+      accumulator_state(e, &s->total[i][u], state);
       for (int part = 0; part < accumulator_parts(reduction(s, i)); part++) {
         Elem elem = accumulator_elem(operand_elem(s, i), part);
         emit_store(e, elem, state_pointer(s, i, part, s->split, column), state[part],
@@ -115,42 +118,58 @@ static void element(void *state, const Point *p, int n, LLVMValueRef start) {
 static void finish(Columns *s) {
   for (int u = 0; u < s->columns; u++) {
     for (int i = 0; i < s->r.n; i++)
-      expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i][u]));
+      expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->total[i][u]));
     expr_forget(s->e);
     walk_store(s->e, &s->kept, NULL, &s->column[u], s->nkept, s->per_column);
   }
   for (int i = 0; i < s->r.n; i++) expr_bind(s->e, reduction(s, i)->out, NULL);
 }
 
+static void start_all(Columns *s, Accumulator (*acc)[WALK_UNROLL]) {
+  for (int i = 0; i < s->r.n; i++)
+    for (int u = 0; u < s->columns; u++) accumulator_start(s->e, &acc[i][u]);
+}
+
+/* Sums groups of units, then the groups: a number is added to sums of about its own size, so less
+ * is lost. */
+static void sum_range(Columns *s, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
+  Emit *e = s->e;
+  start_all(s, s->total);
+  Loop l = emit_loop(e, from, to, GROUP, 0, NULL);
+  LLVMValueRef end = LLVMBuildAdd(e->builder, l.i, emit_i64(e, GROUP), "");
+  start_all(s, s->acc);
+  walk(e, w, l.i, emit_min_i64(e, end, to));
+  for (int i = 0; i < s->r.n; i++)
+    for (int u = 0; u < s->columns; u++) accumulator_fold(e, &s->total[i][u], &s->acc[i][u]);
+  emit_loop_end(e, &l);
+}
+
 static void sum_columns(void *state, const Point *p, int n, LLVMValueRef start) {
   Columns *s = state;
+  LLVMBuilderRef b = s->e->builder;
   s->column = p, s->columns = n;
-  for (int i = 0; i < s->r.n; i++)
-    for (int u = 0; u < n; u++) accumulator_start(s->e, &s->acc[i][u]);
   Walk w = over_walk(s, element);
+  LLVMValueRef units = emit_i64(s->e, walk_units(&w)), splits = emit_i64(s->e, s->splits);
   if (s->splits == 1) {
-    walk_all(s->e, &w);
+    sum_range(s, &w, emit_i64(s->e, 0), units);
     finish(s);
     return;
   }
-  LLVMValueRef units = emit_i64(s->e, walk_units(&w)), splits = emit_i64(s->e, s->splits), edge[2];
-  for (int i = 0; i < 2; i++) {
-    LLVMValueRef number =
-        i ? LLVMBuildAdd(s->e->builder, s->split, emit_i64(s->e, 1), "") : s->split;
-    edge[i] =
-        LLVMBuildUDiv(s->e->builder, LLVMBuildMul(s->e->builder, number, units, ""), splits, "");
-  }
-  walk(s->e, &w, edge[0], edge[1]);
+  LLVMValueRef next = LLVMBuildAdd(b, s->split, emit_i64(s->e, 1), "");
+  LLVMValueRef from = LLVMBuildUDiv(b, LLVMBuildMul(b, s->split, units, ""), splits, "");
+  sum_range(s, &w, from, LLVMBuildUDiv(b, LLVMBuildMul(b, next, units, ""), splits, ""));
   save_states(s, start);
 }
 
 static void make_accumulators(Columns *s) {
-  int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1;
+  int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1, n = s->lanes_over ? s->unroll : 1;
   s->acc = arena_alloc(s->e->arena, sizeof *s->acc * (size_t)(s->r.n + 1));
+  s->total = arena_alloc(s->e->arena, sizeof *s->total * (size_t)(s->r.n + 1));
   for (int i = 0; i < s->r.n; i++)
-    for (int u = 0; u < (s->lanes_kept ? s->unroll : 1); u++)
-      s->acc[i][u] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over,
-                                     s->lanes_over ? s->unroll : 1);
+    for (int u = 0; u < (s->lanes_kept ? s->unroll : 1); u++) {
+      s->acc[i][u] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over, n);
+      s->total[i][u] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over, n);
+    }
 }
 
 static void phase_sums(Columns *s, int64_t chunks) {

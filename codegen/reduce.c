@@ -109,6 +109,18 @@ void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2],
   else into[0] = math_combine(e, op->code, into[0], with[0]);
 }
 
+void accumulator_fold(Emit *e, Accumulator *into, const Accumulator *from) {
+  for (int i = 0; i < into->n; i++) {
+    LLVMValueRef a[2] = {emit_get(e, into->type, into->value[i]), NULL};
+    LLVMValueRef b[2] = {emit_get(e, from->type, from->value[i]), NULL};
+    if (into->index) a[1] = emit_get(e, into->index_type, into->index);
+    if (into->index) b[1] = emit_get(e, from->index_type, from->index);
+    accumulator_join(e, into->op, into->elem, a, b);
+    emit_set(e, into->value[i], a[0]);
+    if (into->index) emit_set(e, into->index, a[1]);
+  }
+}
+
 static void halves(Emit *e, LLVMValueRef x, LLVMValueRef half[2]) {
   int n = emit_lanes_of(x) / 2;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);

@@ -20,6 +20,9 @@ Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n
 void accumulator_start(Emit *e, Accumulator *a);
 /* Takes the operand at point p into value[which]; dim: the dim of argmax. */
 void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p);
+/* Joins the running values of `from` to those of `into`, lane by lane. Both came from the same
+ * accumulator_new. */
+void accumulator_fold(Emit *e, Accumulator *into, const Accumulator *from);
 /* The reduction's value: scalar if across, else as wide as what came in. */
 LLVMValueRef accumulator_finish(Emit *e, Accumulator *a);
 
