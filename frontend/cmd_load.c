@@ -70,7 +70,8 @@ static Module *load_shard(Cli *o, const char *path) {
 static Module *load_ir(Cli *o, const char *path) {
   size_t n;
   const char *text = file_read(o->c, path, &n);
-  return text ? ir_parse(o->c, path, text, n) : NULL;
+  Module *m = text ? ir_parse(o->c, path, text, n) : NULL;
+  return m && ir_verify(m) ? m : NULL; /* the text may have been edited by hand */
 }
 
 Exit describe_target(Cli *o, Module *m) {
