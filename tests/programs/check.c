@@ -1,0 +1,234 @@
+/* One random program, all the way down in the interpreter: check FILE...
+
+   The module as lowered is the oracle. Against it: the loss and outputs after the whole pipeline
+   and with micro-batches of one sample; the parameters after one step of plain SGD with rate 1, so
+   that a parameter moves by its gradient; and that gradient against central differences of the
+   lowered loss in doubles, a few elements per parameter. Each file runs in a process of its own: an
+   internal error is one failure, not the end. */
+#include "frontend/lower.h"
+#include "ir/interp.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROBES = 3 };
+
+typedef struct Side { /* one module and its interpreter */
+  const char *name;
+  Ctx *c;
+  Module *m;
+  Interp *in;
+} Side;
+
+static uint64_t state = 1;
+
+static uint64_t draw(uint64_t n) { /* splitmix64 */
+  uint64_t z = state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return (z ^ (z >> 31)) % n;
+}
+
+static int64_t size_named(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (!strcmp(m->dims.at[i].name, name)) return m->dims.at[i].size;
+  return 1;
+}
+
+static double input_value(const Module *m, const Global *g) {
+  if (g->of) return (double)draw((uint64_t)size_named(m, g->of));
+  if (g->type.elem == ELEM_bool) return draw(4) > 0;
+  return elem_class(g->type.elem) == CLASS_INT ? (double)draw(5) : (double)draw(4001) / 1000 - 2;
+}
+
+static void set_if_there(Interp *in, const char *name, const double *v) {
+  if (interp_get(in, name)) interp_set(in, name, v);
+}
+
+static void set_inputs(const Side *side, int n) {
+  const Module *m = side[0].m;
+  static const double seed = 5, step = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int64_t count = type_count(&g->type);
+    double *v = ARENA_ARRAY(side[0].c->arena, double, count + 1);
+    for (int64_t k = 0; k < count; k++) v[k] = g->kind == GLOBAL_INPUT ? input_value(m, g) : 0;
+    for (int s = 0; s < n && g->kind == GLOBAL_INPUT; s++) set_if_there(side[s].in, g->name, v);
+  }
+  for (int s = 0; s < n; s++)
+    set_if_there(side[s].in, "seed", &seed), set_if_there(side[s].in, "step", &step);
+}
+
+static bool fail(Ctx *c, const char *what) {
+  printf("%s\n", what);
+  diag_print(c->diag, stdout, DIAG_HUMAN, false);
+  return false;
+}
+
+static void describe(Module *m) {
+  static const char *const facts[][2] = {{"vector_bytes", "32"}, {"vector_registers", "16"},
+                                         {"l1", "32768"},        {"l2", "1048576"},
+                                         {"l3", "16777216"},     {"workers", "2"}};
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+    module_set(m, arena_printf(m->arena, "target.%s", facts[i][0]), "%s", facts[i][1]);
+}
+
+static bool piped(Side *s, const char *text, size_t n, const char *until, const char *micro) {
+  s->c = ctx_new();
+  s->m = ir_parse(s->c, "copy", text, n);
+  if (!s->m) return fail(s->c, "the dump does not read back");
+  describe(s->m);
+  if (micro) module_set(s->m, "plan.micro", "%s", micro);
+  PipelineOptions o = {.verify = true, .until = until};
+  if (!pipeline_run(s->m, &o)) return fail(s->c, "a pass failed");
+  s->in = interp_new(s->m, s->c->arena);
+  return true;
+}
+
+static bool same(const Side *a, const Side *b, Str name, double tolerance) {
+  const Tensor *x = interp_get(a->in, name), *y = interp_get(b->in, name);
+  double worst = 0, largest = 0;
+  if (!y) return printf("%s: %s is missing\n", b->name, name), false;
+  for (int64_t i = 0; i < type_count(&x->type); i++) {
+    if (x->at[i] == y->at[i] || (isnan(x->at[i]) && isnan(y->at[i]))) continue;
+    worst = fmax(worst, isnan(x->at[i] - y->at[i]) ? INFINITY : fabs(x->at[i] - y->at[i]));
+    largest = fmax(largest, fabs(x->at[i]));
+  }
+  if (worst <= tolerance * (largest + 1e-3)) return true;
+  return printf("%s: %s differs by %g of %g from %s\n", b->name, name, worst, largest, a->name),
+         false;
+}
+
+static bool run_all(const Side *side, int n) {
+  static const char *const entries[] = {"init", "eval", "logits", "step"};
+  for (int s = 0; s < n; s++)
+    for (size_t e = 0; e < sizeof entries / sizeof *entries; e++)
+      if (!interp_run(side[s].in, entries[e]))
+        return printf("%s, %s: %s\n", side[s].name, entries[e], interp_error(side[s].in)), false;
+  return true;
+}
+
+static bool compare(const Side *lower, const Side *update, const Side *whole, const Side *micro) {
+  bool good = true;
+  for (uint32_t i = 0; i < lower->m->globals.n; i++) {
+    const Global *g = lower->m->globals.at[i];
+    if (g->kind == GLOBAL_OUTPUT)
+      good &= same(lower, update, g->name, 1e-4) && same(lower, whole, g->name, 1e-4);
+    if (g->kind == GLOBAL_OUTPUT && strstr(g->name, "loss"))
+      good &= same(lower, micro, g->name, 1e-4);
+    if (g->kind == GLOBAL_PARAM)
+      good &= same(update, whole, g->name, 2e-4) && same(update, micro, g->name, 2e-4);
+  }
+  return good;
+}
+
+/* ---- gradients ---- */
+
+static double loss_with(Interp *in, const char *name, double *v, int64_t at, double value) {
+  double keep = v[at];
+  v[at] = value;
+  interp_set(in, name, v);
+  interp_run(in, "step");
+  v[at] = keep;
+  interp_set(in, name, v);
+  return interp_get(in, "loss")->at[0];
+}
+
+/* NAN where two distances disagree: a kink is near */
+static double slope(Interp *in, const char *name, double *v, int64_t at) {
+  static const double e[] = {3e-5, 1e-5};
+  double d[2];
+  for (int i = 0; i < 2; i++)
+    d[i] = (loss_with(in, name, v, at, v[at] + e[i]) - loss_with(in, name, v, at, v[at] - e[i])) /
+           (2 * e[i]);
+  return fabs(d[0] - d[1]) <= 1e-4 * (fabs(d[0]) + 1e-3) ? d[1] : NAN;
+}
+
+static bool probe(Interp *exact, const Side *lower, const Side *update, const Global *g,
+                  double norm) {
+  const Tensor *before = interp_get(lower->in, g->name), *after = interp_get(update->in, g->name);
+  int64_t n = type_count(&g->type);
+  double *v = ARENA_ARRAY(lower->c->arena, double, n);
+  bool good = true;
+  memcpy(v, before->at, sizeof *v * (size_t)n);
+  for (int i = 0; i < PROBES; i++) {
+    int64_t at = (int64_t)draw((uint64_t)n);
+    double want = slope(exact, g->name, v, at), have = before->at[at] - after->at[at];
+    if (isnan(want) ||
+        fabs(want - have) <= 2e-3 * fabs(want) + 2e-4 * (norm + 1e-3 * fabs(v[at])) + 1e-6)
+      continue;
+    printf("gradient of %s[%lld] is %g, differences say %g\n", g->name, (long long)at, have, want);
+    good = false;
+  }
+  return good;
+}
+
+static double gradient_norm(const Side *lower, const Side *update) {
+  double sum = 0;
+  for (uint32_t i = 0; i < lower->m->globals.n; i++) {
+    const Global *g = lower->m->globals.at[i];
+    const Tensor *x = interp_get(lower->in, g->name), *y = interp_get(update->in, g->name);
+    for (int64_t k = 0; g->kind == GLOBAL_PARAM && k < type_count(&g->type); k++)
+      sum += (x->at[k] - y->at[k]) * (x->at[k] - y->at[k]);
+  }
+  return sqrt(sum);
+}
+
+static bool check_gradients(Side *lower, const Side *update) {
+  Side exact = *lower;
+  bool good = true;
+  exact.in = interp_new(lower->m, lower->c->arena);
+  interp_set_round(exact.in, false);
+  for (uint32_t i = 0; i < lower->m->globals.n; i++) {
+    const Global *g = lower->m->globals.at[i];
+    if (g->kind != GLOBAL_OUTPUT) interp_set(exact.in, g->name, interp_get(lower->in, g->name)->at);
+  }
+  double norm = gradient_norm(lower, update);
+  for (uint32_t i = 0; i < lower->m->globals.n; i++)
+    if (lower->m->globals.at[i]->kind == GLOBAL_PARAM)
+      good &= probe(exact.in, lower, update, lower->m->globals.at[i], norm);
+  return good;
+}
+
+static bool check_program_file(const char *path) {
+  Side side[4] = {{.name = "lowered"},
+                  {.name = "with updates"},
+                  {.name = "after all passes"},
+                  {.name = "in micro-batches"}};
+  LowerOptions o = {.path = path};
+  size_t n;
+  side[0].c = ctx_new();
+  side[0].m = lower_program(side[0].c, &o);
+  if (!side[0].m || !ir_verify(side[0].m)) return fail(side[0].c, "not lowered");
+  side[0].in = interp_new(side[0].m, side[0].c->arena);
+  char *text = ir_print(side[0].m, &n);
+  if (!piped(&side[1], text, n, "optimizer", NULL) || !piped(&side[2], text, n, NULL, NULL) ||
+      !piped(&side[3], text, n, NULL, "1"))
+    return false;
+  set_inputs(side, 4);
+  return run_all(side, 4) && compare(&side[0], &side[1], &side[2], &side[3]) &&
+         check_gradients(&side[0], &side[1]);
+}
+
+int main(int argc, char **argv) {
+  int failed = 0, status;
+  for (int i = 1; i < argc; i++) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+      alarm(120);
+      bool good = check_program_file(argv[i]);
+      fflush(stdout);
+      _exit(!good);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) < 0) return 2;
+    if (!status) continue;
+    printf("%s: failed%s\n", argv[i], WIFSIGNALED(status) ? " by a signal" : "");
+    failed++;
+  }
+  printf("%d programs, %d failed\n", argc - 1, failed);
+  return failed > 0;
+}
