@@ -50,47 +50,78 @@ static void choose_k(const Product *p, int64_t *tile) {
   else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(p->k.inner, K_BLOCK);
 }
 
-/* About eight chunks per worker, but none below some two million operations. */
-static int64_t chunks_wanted(const Product *p, const Machine *x) {
-  double work = 2.0 * (double)p->batch.outer * (double)p->batch.inner * (double)p->m.outer *
-                (double)p->m.inner * (double)p->n.outer * (double)p->n.inner * (double)p->k.outer *
-                (double)p->k.inner;
-  double most = 8.0 * (double)x->workers;
-  return work / 2e6 > most ? (int64_t)most : at_least((int64_t)(work / 2e6), 1);
-}
-
-/* Cycles per element of copying an operand into scratch, in hundredths: by vectors, by transposing
- * squares, one by one. */
-static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b) {
+/* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
+   one; of reading it in place: little, from whichever cache it is in. */
+static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b, bool packed) {
   const ProductDim *x = &across->dim[across->n - 1], *y = &k->dim[k->n - 1];
-  if (!across->n || (of_b ? x->b : x->a) == 1) return 20;
-  return k->n && (of_b ? y->b : y->a) == 1 ? 40 : 150;
+  if (!packed) return 0.1;
+  if (!across->n || (of_b ? x->b : x->a) == 1) return 0.35;
+  return k->n && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
 }
 
-/* Rows and columns into `each` chunks or more, at least `rows` blocks of rows: the cut that copies
- * least. */
-static void cut(const Product *p, const ProductPlan *q, int64_t rows, int64_t each, int64_t *tile) {
-  double a = (double)(p->m.outer * p->m.inner), b = (double)(p->n.outer * p->n.inner), least = 0;
-  a *= tile[TILE_PACK_A] ? copy_cost(&p->m, &p->k, false) : 2;
-  b *= tile[TILE_PACK_B] ? copy_cost(&p->n, &p->k, true) : 2;
+typedef struct Cost {    /* of one product of the batch, in cycles */
+  int64_t tiles, panels; /* of rows, of columns */
+  double height, width;  /* of a tile, of a panel */
+  double k, per_multiply, per_a, per_b, start;
+} Cost;
+
+static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, const int64_t *tile) {
+  Cost c = {.tiles = q->tiles, .panels = q->panels};
+  c.height = (double)(p->m.outer * p->m.inner) / (double)q->tiles;
+  c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
+  c.k = (double)(p->k.outer * p->k.inner);
+  c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
+  c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
+  if (!tile[TILE_PACK_A] && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
+    c.per_a *= 3; /* comes from far each time */
+  c.per_b = copy_cost(&p->n, &p->k, true, tile[TILE_PACK_B]);
+  double panel = (double)(q->k_outer_max * q->k_inner_max * tile[TILE_VECTORS] * x->lanes);
+  c.start = 4000 + panel / 2; /* hand-out; the first panel comes from memory without warning */
+  return c;
+}
+
+static double chunk_time(const Cost *c, int64_t rows,
+                         int64_t columns) { /* the largest of so many blocks */
+  double m = c->height * (double)ceil_div(c->tiles, rows),
+         n = c->width * (double)ceil_div(c->panels, columns);
+  return c->start + c->k * (m * n * c->per_multiply + m * c->per_a + n * c->per_b);
+}
+
+/* Time of all chunks if r blocks of rows and c of columns are dealt out to the workers, and one of
+ * them is held up. */
+static double makespan(const Cost *c, const Machine *x, int64_t batches, int64_t rows,
+                       int64_t columns) {
+  double chunk = chunk_time(c, rows, columns);
+  return chunk * ((double)ceil_div(batches * rows * columns, x->workers) + 0.25);
+}
+
+/* At least `rows` blocks of rows. */
+static void cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t rows,
+                int64_t *tile) {
+  double least = 0;
+  int64_t most = 16 * x->workers, batches = tile[TILE_BATCH];
   tile[TILE_ROW] = 0;
-  for (int64_t r = rows; r <= at_most(q->tiles, at_least(rows, each)); r++) {
-    int64_t c = at_most(q->panels, ceil_div(each, r));
-    double cost = a * (double)c + b * (double)r;
-    bool enough = r * c >= each || r == q->tiles;
-    if (tile[TILE_ROW] && (!enough || cost >= least)) continue;
-    tile[TILE_ROW] = r, tile[TILE_COLUMN] = c, least = enough ? cost : 1e300;
-  }
+  for (int64_t i = rows; i <= at_most(q->tiles, rows + most); i++)
+    for (int64_t j = 1; j <= at_most(q->panels, most); j++) {
+      double t = makespan(c, x, batches, i, j);
+      if (tile[TILE_ROW] && t >= least) continue;
+      tile[TILE_ROW] = i, tile[TILE_COLUMN] = j, least = t;
+    }
 }
 
+/* Batches go together in chunks while there are enough of them; otherwise each is cut by itself. */
 static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
-  int64_t wanted = chunks_wanted(p, x), batches = p->batch.outer * p->batch.inner;
-  tile[TILE_BATCH] = at_most(batches, wanted);
-  tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
+  int64_t batches = p->batch.outer * p->batch.inner;
+  tile[TILE_BATCH] = batches, tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
+  Cost c = cost_of(p, &q, x, tile);
+  double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * 4;
-  cut(p, &q, at_most(q.tiles, ceil_div(a_bytes, x->l2 / 2)), ceil_div(wanted, tile[TILE_BATCH]),
-      tile);
+  cut(&c, &q, x, at_most(q.tiles, ceil_div(a_bytes, x->l2)), tile);
+  if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return;
+  double each = at_least(8 * x->workers, 1),
+         enough = whole * (double)batches / 60000; /* some 20 microseconds each */
+  tile[TILE_BATCH] = enough < each ? at_least((int64_t)enough, 1) : (int64_t)each;
 }
 
 /* A copy pays off when it is read several times. */
