@@ -1,4 +1,4 @@
-/* `shardc compile`, `check` and `dump`: the road from a file to an executable, or a part of it. */
+/* `shardc compile` and `dump`: the road from a file to an executable, or a part of it. */
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
@@ -123,7 +123,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   double bytes = (double)stored_bytes(m, false, &count);
   uint32_t kernels = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) kernels += m->fns.at[i]->kind == FN_KERNEL;
-  if (o->value[OPT_QUIET]) return;
+  if (o->value[OPT_QUIET] || o->format == DIAG_JSON) return;
   fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels, %.1f s\n",
           output, scaled(o->c, (double)count, 1000, numbers), scaled(o->c, bytes, 1024, sizes),
           kernels, seconds);
@@ -145,49 +145,6 @@ Exit cmd_compile(Cli *o) {
   if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);
   if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
   return report(o, e);
-}
-
-/* ---- check ---- */
-
-/* 124439808 -> 124,439,808 */
-static const char *grouped(Ctx *c, long long n) {
-  if (n < 1000) return arena_printf(c->arena, "%lld", n);
-  return arena_printf(c->arena, "%s,%03lld", grouped(c, n / 1000), n % 1000);
-}
-
-static Exit check_shard(Cli *o, const char *path) {
-  CheckResult r = {0};
-  if (!check_program(o->c, path, &r)) return EXIT_ENVIRONMENT;
-  for (uint32_t i = 0; i < r.models.n && !diag_errors(o->c->diag) && !o->value[OPT_QUIET]; i++) {
-    const CheckedModel *m = &r.models.at[i];
-    const char *count = m->counted ? grouped(o->c, (long long)m->parameters) : "an open number of";
-    printf("%s: %s parameters\n", m->name, count);
-  }
-  return EXIT_FINE;
-}
-
-static Exit check_file(Cli *o, const char *path) {
-  FileKind kind = file_kind(path);
-  size_t n = 0;
-  const char *text = kind == FILE_SHARD ? "" : file_read(o->c, path, &n);
-  if (!text) return EXIT_ENVIRONMENT;
-  if (kind == FILE_SHARD) return check_shard(o, path);
-  Module *m = ir_parse(o->c, path, text, n);
-  return m && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
-}
-
-/* Every file is checked for itself: what one declares means nothing to the next. */
-Exit cmd_check(Cli *o) {
-  Exit worst = EXIT_FINE;
-  for (uint32_t i = 0; i < o->operands.n; i++) {
-    Cli one = *o;
-    one.c = ctx_new();
-    Exit e = check_file(&one, o->operands.at[i]);
-    e = report(&one, e);
-    if (e > worst) worst = e;
-    ctx_free(one.c);
-  }
-  return worst;
 }
 
 /* ---- dump ---- */

@@ -151,9 +151,13 @@ static bool of_surroundings(const char *code) {
   return !strncmp(code, "E00", 3) || !strcmp(code, "E1201") || !strncmp(code, "E13", 3);
 }
 
-Exit report(Cli *o, Exit otherwise) {
+Exit exit_of(const Cli *o, Exit otherwise) {
   const char *code = diag_first_code(o->c->diag);
-  diag_print(o->c->diag, stderr, o->format, o->colour);
   if (otherwise == EXIT_USAGE || !code) return otherwise;
   return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
+}
+
+Exit report(Cli *o, Exit otherwise) {
+  diag_print(o->c->diag, stderr, o->format, o->colour);
+  return exit_of(o, otherwise);
 }

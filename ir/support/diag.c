@@ -294,13 +294,31 @@ static void print_short(const Diag *d, const Report *r, FILE *out) {
   fprintf(out, "%s[%s]: %s\n", severity_name(r), r->code, r->headline);
 }
 
-static void put_json_string(FILE *out, const char *text) {
+/* Bytes of the UTF-8 sequence at `c`; 0 if it is none. */
+static int utf8_length(const unsigned char *c) {
+  int n = *c < 0x80                 ? 1
+          : *c >= 0xC2 && *c < 0xE0 ? 2
+          : *c >= 0xE0 && *c < 0xF0 ? 3
+          : *c >= 0xF0 && *c < 0xF5 ? 4
+                                    : 0;
+  for (int i = 1; i < n; i++)
+    if ((c[i] & 0xC0) != 0x80) return 0;
+  bool overlong = (*c == 0xE0 && c[1] < 0xA0) || (*c == 0xF0 && c[1] < 0x90);
+  bool outside = (*c == 0xED && c[1] >= 0xA0) || (*c == 0xF4 && c[1] >= 0x90);
+  return overlong || outside ? 0 : n;
+}
+
+void json_put_string(FILE *out, const char *text) {
   fputc('"', out);
-  for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+  for (const unsigned char *c = (const unsigned char *)text; *c;) {
+    int n = utf8_length(c);
     if (*c == '"' || *c == '\\') fprintf(out, "\\%c", *c);
     else if (*c == '\n') fputs("\\n", out);
     else if (*c < 0x20 || *c == 0x7f) fprintf(out, "\\u%04x", *c);
-    else fputc(*c, out);
+    else if (!n) fputs("\\ufffd", out);
+    else fwrite(c, 1, (size_t)n, out);
+    c += n ? n : 1;
+  }
   fputc('"', out);
 }
 
@@ -309,11 +327,11 @@ static void put_json_place(const Diag *d, const Place *place, bool primary, FILE
   uint32_t line, column;
   diag_line_column(d, place->span, &line, &column);
   fputs("{\"file\":", out);
-  put_json_string(out, s ? s->name : "");
+  json_put_string(out, s ? s->name : "");
   fprintf(out,
           ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"primary\":%s,\"label\":", line,
           column, place->span.offset, place->span.length, primary ? "true" : "false");
-  put_json_string(out, place->text ? place->text : "");
+  json_put_string(out, place->text ? place->text : "");
   fputc('}', out);
 }
 
@@ -321,7 +339,7 @@ static void put_json_list(const char *name, const char *const *at, uint32_t n, F
   fprintf(out, ",\"%s\":[", name);
   for (uint32_t i = 0; i < n; i++) {
     if (i) fputc(',', out);
-    put_json_string(out, at[i]);
+    json_put_string(out, at[i]);
   }
   fputc(']', out);
 }
@@ -334,14 +352,14 @@ static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
   print_human(d, r, memory, false);
   fclose(memory);
   fputs(",\"rendered\":", out);
-  put_json_string(out, text);
+  json_put_string(out, text);
   free(text);
 }
 
 static void print_json(const Diag *d, const Report *r, FILE *out) {
   fprintf(out, "{\"schema\":1,\"severity\":\"%s\",\"code\":\"%s\",\"message\":", severity_name(r),
           r->code);
-  put_json_string(out, r->headline);
+  json_put_string(out, r->headline);
   fputs(",\"spans\":[", out);
   if (r->primary.span.file) put_json_place(d, &r->primary, true, out);
   for (uint32_t i = 0; i < r->also.n; i++) {
@@ -367,16 +385,52 @@ static int compare_reports(const void *a, const void *b) {
   return x->number < y->number ? -1 : x->number > y->number;
 }
 
-void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour) {
+static Report **sorted_reports(const Diag *d) {
   Report **sorted = ARENA_ARRAY(d->arena, Report *, d->reports.n);
   if (d->reports.n) memcpy(sorted, d->reports.at, d->reports.n * sizeof *sorted);
   qsort(sorted, d->reports.n, sizeof *sorted, compare_reports);
+  return sorted;
+}
+
+void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour) {
+  Report **sorted = sorted_reports(d);
   for (uint32_t i = 0; i < d->reports.n; i++)
     if (format == DIAG_SHORT) print_short(d, sorted[i], out);
     else if (format == DIAG_JSON) print_json(d, sorted[i], out);
     else print_human(d, sorted[i], out, colour);
   if (d->errors >= ERROR_LIMIT && format == DIAG_HUMAN)
     fprintf(out, "stopped after %d errors\n", ERROR_LIMIT);
+}
+
+static const char *joined_helps(const Report *r) {
+  const char *text = r->helps.n ? r->helps.at[0] : NULL;
+  for (uint32_t i = 1; i < r->helps.n; i++)
+    text = arena_printf(r->arena, "%s\n%s", text, r->helps.at[i]);
+  return text;
+}
+
+static void print_list_entry(const Diag *d, const Report *r, FILE *out) {
+  const Source *s = diag_source(d, r->primary.span.file);
+  const char *help = joined_helps(r);
+  uint32_t line = 0, column = 0;
+  if (s) diag_line_column(d, r->primary.span, &line, &column);
+  fprintf(out, "{\"code\":\"%s\",\"file\":", r->code);
+  json_put_string(out, s ? s->name : "");
+  fprintf(out, ",\"line\":%u,\"column\":%u,\"message\":", line, column);
+  json_put_string(out, r->headline);
+  fputs(",\"help\":", out);
+  if (help) json_put_string(out, help);
+  else fputs("null", out);
+  fputc('}', out);
+}
+
+bool diag_print_list(const Diag *d, FILE *out, bool comma) {
+  Report **sorted = sorted_reports(d);
+  for (uint32_t i = 0; i < d->reports.n; i++) {
+    if (i || comma) fputc(',', out);
+    print_list_entry(d, sorted[i], out);
+  }
+  return d->reports.n > 0;
 }
 
 /* ---- names that are nearly right ---- */

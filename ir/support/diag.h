@@ -54,6 +54,11 @@ const char *
 diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
+/* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line 0
+   and file "" where there is no position, help null where there is none. `comma`: something stands
+   before them. True if there are any. */
+bool diag_print_list(const Diag *d, FILE *out, bool comma);
+void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, else NULL */
 

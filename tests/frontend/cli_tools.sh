@@ -30,4 +30,10 @@ printf 'const a=1' >in; "$shardc" fmt - <in >out; check grep -qx "const a = 1" o
 expect 1 "E0101" fmt -w bad.shard
 check grep -qx "const a = (1" bad.shard
 expect 4 "E0001" fmt absent.shard
+
+# check
+expect 0 "^GPT2: 124,439,808 parameters" check "$examples/gpt2.shard"
+expect 0 - check -q "$examples/gpt2.shard"
+expect 0 '^{"schema":1,"models":\[{"name":"GPT2","parameters":124439808}' check --json "$examples/gpt2.shard"
+expect 2 "has no option .--json" compile --json x.shard
 exit $failed
