@@ -26,6 +26,7 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   const Fn *f = fuse_sink(m, given);
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
+  u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};
   for (OpId i = 0; i < f->ops.n; i++) fuse_visit(&u, i);

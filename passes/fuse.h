@@ -48,6 +48,7 @@ typedef struct Fuse {
   VEC(FuseGroup) groups;
   FuseValue *value; /* by ValueId of f */
   uint32_t stamp;
+  uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;
 
 const char *group_name(GroupKind k);

@@ -8,7 +8,7 @@
    that later users read the result instead of the operands. */
 #include "passes/fuse.h"
 
-enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8 };
+enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8, CHEAP_OPS = 32, CHEAP_SLOW_OPS = 4 };
 
 bool fuse_moves(OpCode c) {
   OpFamily f = op_family(c);
@@ -58,41 +58,44 @@ static bool listed(const ValueList *l, ValueId v) {
   return false;
 }
 
-/* The values in buffers that an expression reads: everything below LAZY ones. */
-static void collect_leaves(Fuse *u, ValueId v, ValueList *seen, ValueList *leaves) {
-  if (listed(seen, v)) return;
-  vec_push(u->arena, *seen, v);
+/* An expression: its lazy values, and the values in buffers that they read. */
+typedef struct Tree {
+  ValueList lazy, leaves;
+} Tree;
+
+static void collect(Fuse *u, ValueId v, Tree *t) {
+  if (u->seen[v] == u->walk) return;
+  u->seen[v] = u->walk;
   const Op *o = value_def(u->f, v);
   if (value(u, v)->where != LAZY || !o) {
-    vec_push(u->arena, *leaves, v);
+    vec_push(u->arena, t->leaves, v);
     return;
   }
-  for (uint32_t i = 0; i < o->nin; i++) collect_leaves(u, o->in[i], seen, leaves);
+  vec_push(u->arena, t->lazy, v);
+  for (uint32_t i = 0; i < o->nin; i++) collect(u, o->in[i], t);
 }
 
-static ValueList leaves_of(Fuse *u, ValueId v) {
-  ValueList seen = {0}, leaves = {0};
-  collect_leaves(u, v, &seen, &leaves);
-  return leaves;
+static Tree tree_of(Fuse *u, ValueId v) {
+  Tree t = {0};
+  u->walk++;
+  collect(u, v, &t);
+  return t;
 }
 
-static bool tree_has_heavy(Fuse *u, ValueId v) {
-  const Op *o = value_def(u->f, v);
-  if (!o || value(u, v)->where != LAZY) return false;
-  if (fuse_heavy(o->code)) return true;
-  for (uint32_t i = 0; i < o->nin; i++)
-    if (tree_has_heavy(u, o->in[i])) return true;
-  return false;
-}
-
-/* A lazy value that every user may compute for itself: at most one operand of its own size. */
+/* A lazy value that every user may compute for itself: few ops, at most one operand of its own
+ * size. */
 static bool is_cheap(Fuse *u, ValueId v) {
-  ValueList leaves = leaves_of(u, v);
+  Tree t = tree_of(u, v);
   int64_t count = type_count(type(u, v));
-  int large = 0;
-  for (uint32_t i = 0; i < leaves.n; i++)
-    if (type_count(type(u, leaves.at[i])) > count / LARGE_FRACTION) large++;
-  return (large <= 1 || count == 1) && !tree_has_heavy(u, v);
+  int large = 0, slow = 0;
+  for (uint32_t i = 0; i < t.leaves.n; i++)
+    large += type_count(type(u, t.leaves.at[i])) > count / LARGE_FRACTION;
+  for (uint32_t i = 0; i < t.lazy.n; i++) {
+    const Op *o = value_def(u->f, t.lazy.at[i]);
+    if (fuse_heavy(o->code)) return false;
+    slow += slow_scalar(o, type(u, t.lazy.at[i])->elem);
+  }
+  return (large <= 1 || count == 1) && t.lazy.n <= CHEAP_OPS && slow <= CHEAP_SLOW_OPS;
 }
 
 static uint32_t open_group(Fuse *u, GroupKind kind, OpId anchor, Type space, Type rows) {
@@ -152,11 +155,12 @@ static bool moves_own(Fuse *u, const Op *o, uint32_t g) {
 
 /* Same for every lazy value below v; a view of what g computes is out of reach for g, too. */
 static bool tree_moves_own(Fuse *u, ValueId v, uint32_t g) {
-  const Op *o = value_def(u->f, v);
-  if (fuse_after(u, v) != g + 1 || value(u, v)->where == HOMED || !o) return false;
-  if (value(u, v)->where == LEAF || moves_own(u, o, g)) return true;
-  for (uint32_t i = 0; i < o->nin; i++)
-    if (tree_moves_own(u, o->in[i], g)) return true;
+  Tree t = tree_of(u, v);
+  for (uint32_t i = 0; i < t.lazy.n; i++)
+    if (moves_own(u, value_def(u->f, t.lazy.at[i]), g)) return true;
+  for (uint32_t i = 0; i < t.leaves.n; i++)
+    if (value(u, t.leaves.at[i])->where == LEAF && fuse_after(u, t.leaves.at[i]) == g + 1)
+      return true;
   return false;
 }
 
@@ -193,7 +197,7 @@ static bool same_order(const Type *a, const Type *b) {
 }
 
 static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
-  ValueList leaves = leaves_of(u, v);
+  ValueList leaves = tree_of(u, v).leaves;
   for (uint32_t i = 0; i < leaves.n; i++) {
     const FuseValue *x = value(u, leaves.at[i]);
     if (!type(u, leaves.at[i])->rank && type(u, v)->rank) continue; /* a factor of everything */
@@ -230,13 +234,15 @@ void fuse_store(Fuse *u, ValueId v) {
 
 /* ---- element-wise ops ---- */
 
-static int scalar_tree(Fuse *u, ValueId v, bool *slow) {
-  const Op *o = value_def(u->f, v);
-  if (!o || value(u, v)->where != LAZY || o->code == OP_const) return 0;
-  *slow |= slow_scalar(o, type(u, v)->elem);
-  int n = 1;
-  for (uint32_t i = 0; i < o->nin; i++) n += scalar_tree(u, o->in[i], slow);
-  return n;
+static bool takes_work(Fuse *u, ValueId v) {
+  Tree t = tree_of(u, v);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t.lazy.n; i++) {
+    const Op *o = value_def(u->f, t.lazy.at[i]);
+    if (o->code != OP_const && slow_scalar(o, type(u, t.lazy.at[i])->elem)) return true;
+    n += o->code != OP_const;
+  }
+  return n > SMALL_SCALAR_TREE;
 }
 
 /* One number that takes work is computed once, in a kernel for numbers, before many elements use
@@ -244,9 +250,8 @@ static int scalar_tree(Fuse *u, ValueId v, bool *slow) {
 static void place_scalars(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId a = o->in[i];
-    bool slow = false;
     if (type(u, a)->rank || value(u, a)->where != LAZY) continue;
-    if (scalar_tree(u, a, &slow) > SMALL_SCALAR_TREE || slow) settle(u, a, elem_place(u, a));
+    if (takes_work(u, a)) settle(u, a, elem_place(u, a));
   }
 }
 

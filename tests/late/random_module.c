@@ -53,6 +53,8 @@ static Global *global(Maker *k, GlobalKind kind, const char *name, Type t) {
 
 static void tame(Maker *k, ValueId v) { keep(k, ir_unary(k->m, k->f, OP_tanh, v, nowhere)); }
 
+static ValueId of_type(Maker *k, const Type *t);
+
 /* ---- one op each ---- */
 
 static void make_unary(Maker *k) {
@@ -248,6 +250,84 @@ static void make_scatter(Maker *k) {
   tame(k, o->out);
 }
 
+static Op *inferred(Maker *k, OpCode c, uint32_t nin, const ValueId *in, Group g, Group h,
+                    uint32_t nout) {
+  Group groups[] = {g, h};
+  Type out[4];
+  Op probe = {
+      .code = c, .nin = nin, .nout = nout, .in = (ValueId *)in, .ngroups = 2, .group = groups};
+  if (shape_infer(k->m, k->f, &probe, out)) return NULL;
+  Op *o = fn_op(k->m, k->f, c, nin, in, nout, out, nowhere);
+  op_add_group(k->m, o, g);
+  op_add_group(k->m, o, h);
+  return o;
+}
+
+/* Queries, keys and values of one type, a causal mask half of the time, sometimes the gradient as
+ * well. */
+static void make_attention(Maker *k) {
+  ValueId q = any_float(k);
+  Type t = *type(k, q);
+  Str key = intern(k->m->ctx->names, "K");
+  if (t.rank < 2 || t.rank > 4 || type_find(&t, key) >= 0) return;
+  int at = below(k, t.rank), d = (at + 1) % t.rank;
+  Str from = t.axis[at].dim;
+  Type moved = t;
+  moved.axis[at].dim = key;
+  ValueId in[7] = {q, typed(k, OP_rename, of_type(k, &t), group_map(1, &from, 1, &key), moved),
+                   typed(k, OP_rename, of_type(k, &t), group_map(1, &from, 1, &key), moved)};
+  Group g = group_map(1, &from, 1, &key), h = group_dims(1, &t.axis[d].dim);
+  ValueId mask = NO_VALUE;
+  if (below(k, 2)) {
+    ValueId a = ir_iota(k->m, k->f, t.axis[at], nowhere),
+            b = ir_iota(k->m, k->f, moved.axis[at], nowhere);
+    mask = ir_binary(k->m, k->f, OP_le, b, ir_expand(k->m, k->f, a, 1, &moved.axis[at], nowhere),
+                     nowhere);
+  }
+  in[3] = mask;
+  Op *o = inferred(k, OP_attention, mask == NO_VALUE ? 3 : 4, in, g, h, 2);
+  if (!o) return;
+  attr_set_float(k->m, &o->attrs, ATTR_scale, 0.5);
+  ValueId y = o->out;
+  keep(k, y);
+  if (below(k, 2)) keep(k, y + 1);
+  if (below(k, 2)) return;
+  in[3] = y, in[4] = y + 1, in[5] = of_type(k, type(k, y)), in[6] = mask;
+  o = inferred(k, OP_attention_grad, mask == NO_VALUE ? 6 : 7, in, g, h, 3);
+  if (!o) return;
+  attr_set_float(k->m, &o->attrs, ATTR_scale, 0.5);
+  y = o->out;
+  for (uint32_t i = 0; i < 3; i++) keep(k, y + i);
+}
+
+static void make_rope(Maker *k) {
+  ValueId a = any_float(k);
+  const Type *t = type(k, a);
+  if (t->rank < 2) return;
+  int d = below(k, t->rank), s = (d + 1) % t->rank;
+  Op *o = inferred(k, OP_rope, 1, &a, group_dims(1, &t->axis[s].dim),
+                   group_dims(1, &t->axis[d].dim), 1);
+  if (!o) return;
+  attr_set_float(k->m, &o->attrs, ATTR_theta, 100);
+  keep(k, o->out);
+}
+
+static void make_rand(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  Str dims[MAX_RANK];
+  int64_t strides[MAX_RANK], n = 1;
+  for (int i = t.rank; i-- > 0; n *= t.axis[i].size) dims[i] = t.axis[i].dim, strides[i] = n;
+  ValueId in[] = {ir_const(k->m, k->f, ELEM_i64, 5, nowhere),
+                  ir_const(k->m, k->f, ELEM_i32, 1, nowhere),
+                  ir_const(k->m, k->f, ELEM_i64, 0, nowhere)};
+  Op *o = fn_op(k->m, k->f, OP_rand, 3, in, 1, &t, nowhere);
+  op_add_group(k->m, o, group_dims(t.rank, dims));
+  attr_set_int(k->m, &o->attrs, ATTR_key, below(k, 1000));
+  attr_set_ints(k->m, &o->attrs, ATTR_strides, t.rank, strides);
+  keep(k, ir_binary(k->m, k->f, OP_mul, a, o->out, nowhere));
+}
+
 /* ---- loops ---- */
 
 static void make_some(Maker *k, int n);
@@ -341,10 +421,11 @@ static void make_loop(Maker *k) {
 
 static void make_some(Maker *k, int n) {
   static void (*const makers[])(Maker *) = {
-      make_unary,   make_unary,     make_binary, make_binary, make_binary,      make_binary,
-      make_where,   make_iota_mask, make_reduce, make_reduce, make_reduce,      make_dot,
-      make_dot,     make_moved,     make_moved,  make_shift,  make_split_merge, make_stack,
-      make_unstack, make_gather,    make_scatter};
+      make_unary,   make_unary,       make_binary,    make_binary,  make_binary,
+      make_binary,  make_where,       make_iota_mask, make_reduce,  make_reduce,
+      make_reduce,  make_dot,         make_dot,       make_moved,   make_moved,
+      make_shift,   make_split_merge, make_stack,     make_unstack, make_gather,
+      make_scatter, make_attention,   make_attention, make_rope,    make_rand};
   enum { MAKERS = sizeof makers / sizeof *makers };
   for (int i = 0; i < n; i++) makers[below(k, MAKERS)](k);
   if (k->depth < 2 && below(k, 3)) make_loop(k);
