@@ -27,9 +27,10 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
   tile[FLASH_VECTORS] = f->queries > x->lanes ? 2 : 1;
   tile[FLASH_ROWS] = x->registers >= 32 ? 8 : 4;
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
-  tile[FLASH_KEY_BLOCK] = at_most(f->grad ? 128 : 256, round_up(f->keys, tile[FLASH_ROWS]));
+  bool small = f->grad || (f->mask != NO_VALUE && f->keys <= 1024); /* skips more of a triangle */
+  tile[FLASH_KEY_BLOCK] = at_most(small ? 64 : 128, round_up(f->keys, tile[FLASH_ROWS]));
   tile[FLASH_QUERY_BLOCK] =
-      f->grad ? at_most(round_up(128, queries), round_up(f->queries, queries)) : queries;
+      f->grad ? at_most(round_up(64, queries), round_up(f->queries, queries)) : queries;
 }
 
 /* Chunks for this many multiply-adds: about eight per worker, none below some twenty microseconds.
@@ -79,7 +80,7 @@ void tune_attention_grad(Module *m, Fn *k) {
   FlashPlan p = flash_plan(&f, x.lanes, tile);
   int64_t wanted = chunks_wanted(2.5 * multiply_adds(&f), &x);
   int64_t parts = cut(wanted, f.shared.count, p.key_blocks, tile);
-  if (parts > 1) {
+  if (parts > 1 && f.shared.count < 2 * x.workers) { /* two phases cost two fifths more */
     tile[FLASH_KEY_PARTS] = parts;
     tile[FLASH_PARTS] = at_most(p.query_blocks, (wanted + f.shared.count * f.group.count - 1) /
                                                     (f.shared.count * f.group.count));
