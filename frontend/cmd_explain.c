@@ -61,8 +61,7 @@ static bool explain_runtime(const char *what) {
 static bool explain_code(const char *what) {
   for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++) {
     const Explanation *e = &explanations[i];
-    bool group = strlen(e->code) == 3 && strlen(what) == 5;
-    if (strncmp(e->code, what, group ? 3 : 6)) continue;
+    if (strcmp(e->code, what)) continue;
     printf("%s: %s\n\n", what, e->title);
     put_wrapped(e->cause);
     printf("\nExample:\n  %s\n\n", e->example);
