@@ -53,10 +53,11 @@ static void choose_k(const Product *p, int64_t *tile) {
 /* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
    one; of reading it in place: little, from whichever cache it is in. */
 static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b, bool packed) {
-  const ProductDim *x = &across->dim[across->n - 1], *y = &k->dim[k->n - 1];
+  const ProductDim *x = across->n ? &across->dim[across->n - 1] : NULL;
+  const ProductDim *y = k->n ? &k->dim[k->n - 1] : NULL;
   if (!packed) return 0.1;
-  if (!across->n || (of_b ? x->b : x->a) == 1) return 0.35;
-  return k->n && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
+  if (!x || (of_b ? x->b : x->a) == 1) return 0.35;
+  return y && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
 }
 
 typedef struct Cost {    /* of one product of the batch, in cycles */
