@@ -275,10 +275,12 @@ static Running running_new(Harness *h, Module *m, const Fn *k, void *library) {
   r.pointer = ARENA_ARRAY(h->arena, void *, r.nargs + r.nresults + 1);
   for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(k, k->args.at[i]);
   for (uint32_t i = 0; i < r.nresults; i++) {
+    Buffer *b = &r.buffer[r.nargs + i];
     int a = inplace_argument(h, i);
-    r.buffer[r.nargs + i] = buffer_new(k, k->results.at[i]);
-    if (a >= 0)
-      r.buffer[r.nargs + i].at = r.buffer[a].at, r.buffer[r.nargs + i].block = r.buffer[a].block;
+    *b = buffer_new(k, k->results.at[i]);
+    if (a < 0) continue;
+    free(b->block);
+    b->at = r.buffer[a].at, b->block = r.buffer[a].block;
   }
   for (uint32_t i = 0; i < r.nargs + r.nresults; i++) r.pointer[i] = r.buffer[i].at;
   r.scratch_bytes = attr_int(&k->attrs, ATTR_scratch, 0);
