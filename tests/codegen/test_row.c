@@ -207,9 +207,30 @@ static void test_column(void **state) {
 
 static void test_scatter(void **state) { run_shapes(*state, scatter, 210, 5000, 1e-4); }
 
+/* Results that lie in the buffers of operands: the full-size one, and one of rows. */
+static void test_inplace(void **state) {
+  Harness *h = harness_new(*state);
+  static const int sizes_of[][2] = {{7, 100}, {33, 5}, {64, 257}, {1, 31}};
+  for (int i = 0; i < 4; i++) vec_push(h->arena, h->inplace, (int[]){0, 0, 1, 1}[i]);
+  for (int i = 0; i < 4; i++) {
+    const char *f = arena_printf(h->arena, "f32[A:%d, B:%d]", sizes_of[i][0], sizes_of[i][1]);
+    const char *r = arena_printf(h->arena, "f32[A:%d]", sizes_of[i][0]);
+    harness_add(h, "kernel @inplace%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n", i, f, r);
+    harness_add(h,
+                "  %%2 = add %%0, %%1 : %s\n  %%3 = rmax[B] %%2 : %s\n  %%4 = sub %%2, %%3 : %s\n",
+                f, r, f);
+    harness_add(h, "  %%5 = exp %%4 : %s\n  %%6 = sum[B] %%5 : %s\n  %%7 = div %%5, %%6 : %s\n", f,
+                r, f);
+    harness_add(h, "  %%8 = add %%6, %%1 : %s\n  return %%7, %%8\n}\n", r);
+  }
+  assert_int_equal(harness_run(h, 1e-5), 0);
+  harness_free(h);
+}
+
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_row), TEST(test_column), TEST(test_scatter)};
+  const struct CMUnitTest tests[] = {TEST(test_row), TEST(test_column), TEST(test_scatter),
+                                     TEST(test_inplace)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
