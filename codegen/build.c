@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CHILD_CANNOT_WRITE = 3, CHILD_INVALID = 4 };
@@ -182,24 +183,22 @@ static void report(Build *b, const Fn *k, int status) {
             target_of(b->m)->name);
 }
 
-static Child *child_of(Child *children, int n, pid_t pid) {
-  for (int i = 0; i < n; i++)
-    if (children[i].pid == pid) return &children[i];
-  return NULL;
-}
-
-/* Waits for one child; only for its own, by polling them in turn, so that other children of the
+/* Waits for one child; only for its own, by asking them in turn, so that other children of the
  * process are left alone. */
 static void wait_for_one(Build *b, Child *children, int *n) {
-  int status;
-  pid_t pid = -1;
-  for (int i = 0; i < *n && pid <= 0; i++) pid = waitpid(children[i].pid, &status, WNOHANG);
-  while (pid <= 0 && (pid = waitpid(children[0].pid, &status, 0)) < 0 && errno == EINTR) {}
-  Child *c = child_of(children, *n, pid);
-  if (!c) bug("a kernel compiler is lost");
-  if (status) report(b, c->k, status);
-  unlink(object_path(b, c->k, ".err"));
-  *c = children[--*n];
+  const struct timespec nap = {.tv_nsec = 300000};
+  for (int i = 0;; i = (i + 1) % *n) {
+    int status;
+    pid_t pid = waitpid(children[i].pid, &status, WNOHANG);
+    if (pid < 0 && errno != EINTR) bug("a kernel compiler is lost");
+    if (pid > 0) {
+      if (status) report(b, children[i].k, status);
+      unlink(object_path(b, children[i].k, ".err"));
+      children[i] = children[--*n];
+      return;
+    }
+    if (i == *n - 1) nanosleep(&nap, NULL);
+  }
 }
 
 static void start(Build *b, Child *children, int *n, const Fn *k) {
