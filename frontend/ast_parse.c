@@ -6,6 +6,7 @@
    everything in deeper blocks. A word that begins an item
    (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is
    missing, and is put in. Nothing here decides what a construct means. */
+#include "keywords.h"
 #include "parse.h"
 #include "frontend/grammar.h"
 
@@ -78,24 +79,7 @@ void shard_start_skipping(Parse *p, int found) {
 }
 
 static bool begins_item(const Parse *p, int token) {
-  if (p->settings || !p->braces) return false;
-  switch (token) {
-  case USE:
-  case DIMS:
-  case CONST:
-  case FN:
-  case GRAD:
-  case LAYER:
-  case MODEL:
-  case LAYOUT:
-  case EXTERN:
-  case TRAIN:
-  case PLAN:
-  case MACHINE:
-  case WEIGHTS:
-  case VARIANT: return true;
-  default: return false;
-  }
+  return !p->settings && p->braces && keyword_begins_item(token);
 }
 
 static void queue_token(Parse *p, int code, Span at) {
@@ -111,8 +95,7 @@ static void close_blocks(Parse *p, int token, bool new_line, Span at) {
   for (; p->braces; shard_open_pop(p, '}'))
     queue_token(p, RBRACE, before), queue_token(p, SEMI, before);
   queue_token(p, token, at);
-  p->settings =
-      token == TRAIN || token == PLAN || token == MACHINE || token == WEIGHTS || token == EXTERN;
+  p->settings = keyword_begins_settings(token);
   p->skip = false, p->bad = true, p->word = token;
 }
 

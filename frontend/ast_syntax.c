@@ -5,6 +5,7 @@
    where we are. From these: `expected A or B in a dimension list, found C`. Long lists of tokens
    are folded into classes (an expression, an operator), and inside brackets only the comma and the
    closing bracket are named, because one of the two is what is missing. */
+#include "keywords.h"
 #include "parse.h"
 #include "frontend/grammar.h"
 
@@ -195,18 +196,23 @@ static const Open *innermost(const Parse *p, int found) {
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
+static const char *nearest_keyword(const Parse *p, const char *word, bool item) {
+  VEC(const char *) words = {0};
+  uint32_t n;
+  const Keyword *k = keyword_table(&n);
+  for (uint32_t i = 0; i < n; i++)
+    if (item ? keyword_begins_item(k[i].token) : k[i].role == KEYWORD_LINE)
+      vec_push(p->c->arena, words, k[i].word);
+  return diag_nearest(word, words.at, words.n);
+}
+
 /* The keyword that the name at the start of this line was meant to be: `leyer A`, `parm w [D]`. */
 static const char *meant_word(const Parse *p, Span at, const char *const *expected, int n) {
-  static const char *const items[] = {"use",    "dims",  "const",   "fn",     "grad",
-                                      "layout", "layer", "extern",  "model",  "variant",
-                                      "train",  "plan",  "machine", "weights"};
-  static const char *const lines[] = {"param",  "sub",    "stack", "input",
-                                      "output", "return", "loss",  "aux"};
   bool second = expects(expected, n, "=") && expects(expected, n, ",");
   if (p->word != IDENT || p->settings || (at.offset != p->word_span.offset && !second)) return NULL;
   const char *word = span_text(p->c, p->word_span);
-  if (!p->braces) return diag_nearest(word, items, sizeof items / sizeof *items);
-  return second ? diag_nearest(word, lines, sizeof lines / sizeof *lines) : NULL;
+  if (!p->braces) return nearest_keyword(p, word, true);
+  return second ? nearest_keyword(p, word, false) : NULL;
 }
 
 /* `batch = 8` in a settings block */

@@ -44,7 +44,7 @@ def run_file(path, folder):
 
 
 covered = set(re.findall(r'^# expect: (\w+)', '\n'.join(text(f'{CASES}/{f}') for f in os.listdir(CASES)), re.M))
-for folder, _, names in os.walk(f'{ROOT}/tests'):
+for folder, _, names in os.walk(f'{ROOT}/tests', followlinks=True):
     for n in names:
         if n.endswith('.c'): covered |= set(re.findall(r'"(E11\d\d)"', text(f'{folder}/{n}')))
 with tempfile.TemporaryDirectory() as folder:
