@@ -1,7 +1,8 @@
-/* `shardc explain`: texts from the tables (explain.def, ops.def, settings.def, passes.def, the
+/* `shardc explain`: texts from the tables (explain.def, operators.def, ops.def, settings.def, passes.def, the
    runtime's errors.def); and the two commands about shardc itself. */
 #include "cmd.h"
 #include "codegen/codegen.h"
+#include "frontend/operators.h"
 #include "frontend/settings.h"
 #include "passes/pass.h"
 
@@ -73,16 +74,48 @@ static bool explain_code(const char *what) {
 
 /* ---- rows of other tables ---- */
 
-static bool explain_op(const char *name) {
+static bool explain_ir_op(const char *name) {
   static const char *const families[] = {"source",    "element-wise", "reduction", "scan",
                                          "structure", "contraction",  "gather",    "scatter",
                                          "attention", "global",       "call"};
   OpCode code;
   if (!op_find(name, &code)) return false;
-  printf("op %s (%s)\n\n", name, families[op_family(code)]);
+  printf("op %s of the IR (%s)\n\n", name, families[op_family(code)]);
   put_wrapped(op_meaning(code));
   if (op_flags(code) & NODIFF) puts("\nNo gradient flows through it.");
   return true;
+}
+
+/* The library's own text of what it declares under this name. */
+static void show_definition(Ctx *c, const char *name) {
+  size_t n;
+  const char *text = std_shard_text(&n);
+  AstFile *std = ast_parse(c, "std.shard", text, n);
+  for (uint32_t i = 0; i < std->items.n; i++) {
+    const AstItem *item = std->items.at[i];
+    if (!strcmp(item->name.text, name))
+      printf("\nDefinition in std.shard:\n\n%s\n", span_text(c, item->span));
+  }
+}
+
+static bool explain_operator(Ctx *c, const char *name) {
+  uint32_t n, found = 0;
+  const Operator *t = operator_table(&n);
+  for (uint32_t i = 0; i < n; i++) {
+    if (strcmp(t[i].name, name)) continue;
+    printf("%s%s\n\n", found++ ? "\n" : "", t[i].form);
+    put_wrapped(t[i].meaning);
+    if (*t[i].gradient) printf("\nGradient: %s.\n", t[i].gradient);
+  }
+  if (found) show_definition(c, name);
+  return found;
+}
+
+static bool explain_op(Ctx *c, const char *name) {
+  OpCode code;
+  bool found = explain_operator(c, name);
+  if (found && op_find(name, &code)) putchar('\n');
+  return explain_ir_op(name) || found;
 }
 
 static bool explain_pass(const char *name) {
@@ -142,6 +175,8 @@ static Strings names_of(Cli *o, const char *kind) {
   const Pass *p = pass_table(&n);
   if (!strcmp(kind, "pass"))
     for (uint32_t i = 0; i < n; i++) vec_push(o->c->arena, names, p[i].name);
+  const Operator *t = operator_table(&n);
+  for (uint32_t i = 0; i < n && !strcmp(kind, "op"); i++) vec_push(o->c->arena, names, t[i].name);
   if (!strcmp(kind, "op"))
     for (int i = 0; i < OP_COUNT; i++) vec_push(o->c->arena, names, op_name((OpCode)i));
   return names;
@@ -162,7 +197,7 @@ static Exit explain_one(Cli *o, const char *what) {
   const char *kind = arena_strndup(o->c->arena, what, colon ? (size_t)(colon - what) : 0);
   bool found = false;
   if (!colon) found = explain_code(what);
-  else if (!strcmp(kind, "op")) found = explain_op(name);
+  else if (!strcmp(kind, "op")) found = explain_op(o->c, name);
   else if (!strcmp(kind, "setting")) found = explain_setting(name);
   else if (!strcmp(kind, "pass")) found = explain_pass(name);
   return found ? EXIT_FINE : not_found(o, what, kind, name);
