@@ -2,7 +2,7 @@
 step and the losses of 20 optimizer steps. The files it writes are committed; running it again needs torch, numpy and
 safetensors, and must reproduce them up to the last bits of f32.
 
-    python3 make.py [NAME...]        names: mlp gpt2_small llama_small
+    python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py
 
 Parameters carry the paths of the model files; those of a stack are written stacked, [Layers, ...], as `h.*.name`.
 """
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
+import zoo
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 torch.manual_seed(0)
@@ -114,26 +115,33 @@ def llama_small(rng):
     return w, loss, dict(lr=1e-3, betas=(0.9, 0.95), decay=0.1, schedule=lambda t: min(1, (t + 1) / 3), clip=None)
 
 
-def nodecay(name): return name.endswith(('.gain', '.bias', '.b', '_b'))
+def nodecay(name, o): return name.endswith(('.gain', '.bias', '.b', '_b')) or name in o.get('nodecay', [])
+
+
+def optimizer(w, o):
+    groups = [dict(params=[v for k, v in w.items() if nodecay(k, o)], weight_decay=0.0),
+              dict(params=[v for k, v in w.items() if not nodecay(k, o)], weight_decay=o['decay'])]
+    if 'sgd' in o: return torch.optim.SGD(groups, lr=o['lr'], **o['sgd'])
+    return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
 
 
 def make(name):
     rng = np.random.default_rng(abs(sum(map(ord, name))))
-    w, loss, o = globals()[name](rng)
+    w, loss, o = (globals().get(name) or getattr(zoo, name))(rng)
     numpy = lambda t: t.detach().numpy().copy()
     save_file({k: numpy(v) for k, v in w.items()}, f'{HERE}/{name}.init.safetensors')
-    groups = [dict(params=[v for k, v in w.items() if nodecay(k)], weight_decay=0.0),
-              dict(params=[v for k, v in w.items() if not nodecay(k)], weight_decay=o['decay'])]
-    adam = torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
-    losses = []
+    w = {k: v for k, v in w.items() if k not in o.get('frozen', [])}
+    steps, losses = optimizer(w, o), []
     for t in range(20):
-        for g in adam.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
-        adam.zero_grad(); l = loss(); l.backward(); losses.append(l.item())
+        for g in steps.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
+        steps.zero_grad(); l = loss(); l.backward(); losses.append(l.item())
         if t == 0: save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
         if o['clip']: torch.nn.utils.clip_grad_norm_(list(w.values()), o['clip'])
-        adam.step()
+        steps.step()
     json.dump({'torch': torch.__version__, 'losses': losses}, open(f'{HERE}/{name}.losses.json', 'w'), indent=0)
     print(name, losses[0], losses[-1])
 
 
-for n in sys.argv[1:] or ['mlp', 'gpt2_small', 'llama_small']: make(n)
+MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
+          'mixer', 'seqops', 'regress', 'wider']
+for n in sys.argv[1:] or MODELS: make(n)

@@ -2,7 +2,8 @@
 
     python3 run.py SHARDC NAME WORKDIR [compile options]
 
-Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5 |all|).
+Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5 |all|)
++ 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
 Needs the standard library only.
 """
 import array, json, math, os, shutil, struct, subprocess, sys
@@ -28,12 +29,13 @@ def norm(a): return math.sqrt(sum(x * x for x in a))
 
 
 def compare_gradients(got, ref):
-    floor, bad, worst = 1e-5 * norm([norm(a) for _, a in ref.values()]), 0, 0
+    total, bad, worst = norm([norm(a) for _, a in ref.values()]), 0, 0
     for name, (shape, r) in ref.items():
         if name not in got: print(f'{name}: missing'); bad += 1; continue
         gshape, g = got[name]
         if gshape != shape: print(f'{name}: shape {gshape}, expected {shape}'); bad += 1; continue
-        e = norm([x - y for x, y in zip(g, r)]) / max(norm(r), floor)
+        e = norm([x - y for x, y in zip(g, r)])
+        e = max(0, e - 6e-8 * total) / max(norm(r), 1e-5 * total)
         worst = max(worst, e)
         if not e <= 1e-3: print(f'{name}: relative error {e:.2e}'); bad += 1
     print(f'{len(ref)} gradients, worst relative error {worst:.1e}')

@@ -1,0 +1,289 @@
+"""Further reference models of make.py: each function gives the parameters, the loss and the settings of one NAME.shard."""
+import math, os, struct
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ein = torch.einsum
+
+
+def param(rng, *shape, std=0.02, mean=0.0):
+    return torch.tensor((mean + std * rng.standard_normal(shape)).astype(np.float32), requires_grad=True)
+
+
+def save(name, **columns):
+    for k, v in columns.items(): np.save(f'{HERE}/{name}.{k}.npy', v)
+
+
+def of(w, prefix): return {k[len(prefix):]: v for k, v in w.items() if k.startswith(prefix)}
+def round_of(w, prefix, *i): return {k: v[i] for k, v in of(w, prefix).items()}
+def ramp(t, warmup, rest): return (t + 1) / warmup if t < warmup else rest(t)
+def falling(t, warmup, floor): return ramp(t, warmup, lambda t: 1 - (1 - floor) * (t - warmup) / (20 - warmup))
+def lin(p, x): return x @ p['w'] + p['b']
+def sub(p, name): return of(p, name + '.')
+
+
+def wsd(t, warmup, decay, floor):
+    start = 20 * (1 - decay)
+    return ramp(t, warmup, lambda t: 1 if t < start else 1 - (1 - floor) * (t - start) / (20 * decay))
+
+
+def linear(rng, w, name, *shape, outs=1, std=0.1):
+    w[name + '.w'], w[name + '.b'] = param(rng, *shape, std=std), param(rng, *shape[len(shape) - outs:])
+
+
+def layer_norm(rng, w, name, *shape):
+    w[name + '.gain'], w[name + '.bias'] = param(rng, *shape, std=0.1, mean=1), param(rng, *shape)
+
+
+def ln(p, x, eps): return F.layer_norm(x, x.shape[-1:], p['gain'], p['bias'], eps)
+
+
+def stacked(rng, w, prefix, rounds, make):
+    """Parameters of one round made `rounds` times and put together."""
+    rows = []
+    for _ in range(rounds):
+        rows.append({}), make(rng, rows[-1])
+    for k in rows[0]: w[prefix + k] = torch.stack([r[k].detach() for r in rows]).requires_grad_()
+
+
+def heads(rng, p, E, H, D):
+    for n in 'query', 'key', 'value':
+        p[f'attn.{n}.w'], p[f'attn.{n}.b'] = param(rng, E, H, D, std=0.3), param(rng, H, D)
+    p['attn.out.w'], p['attn.out.b'] = param(rng, H, D, E, std=0.2), param(rng, E)
+
+
+def attend(p, x, mask=None):
+    q, k, v = (ein('bse,ehd->bhsd', x, p[f'attn.{n}.w']) + p[f'attn.{n}.b'][:, None] for n in ('query', 'key', 'value'))
+    s = ein('bhqd,bhkd->bhqk', q, k) / math.sqrt(q.shape[-1])
+    if mask is not None: s = s.masked_fill(~mask, -1e30)
+    a = s.softmax(-1)
+    if mask is not None: a = a * mask
+    return ein('bhqk,bhkd,hde->bqe', a, v, p['attn.out.w']) + p['attn.out.b']
+
+
+def vit_small(rng):
+    E, H, L, C, B = 12, 3, 2, 7, 10
+    w = {}
+    w['patch.w'], w['patch.b'] = param(rng, 4, 3, 3, E, std=0.1), param(rng, E)
+    w['pos'] = param(rng, 10, E)
+
+    def block(rng, p):
+        layer_norm(rng, p, 'norm1', E), heads(rng, p, E, H, E // H), layer_norm(rng, p, 'norm2', E)
+        linear(rng, p, 'fc1', E, 4 * E, std=0.2), linear(rng, p, 'fc2', 4 * E, E, std=0.2)
+    stacked(rng, w, 'enc.*.', L, block)
+    layer_norm(rng, w, 'norm', E), linear(rng, w, 'head', E, C)
+    image, label = rng.integers(0, 256, (B, 8, 15, 3)).astype(np.uint8), rng.integers(0, C, B).astype(np.int64)
+    save('vit_small', image=image, label=label)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    x0, y = (torch.tensor(image).float() / 255 - mean) / std, torch.tensor(label)
+
+    def loss():
+        x = ein('brpcqn,pqne->brce', x0.reshape(B, 2, 4, 5, 3, 3), w['patch.w']) + w['patch.b']
+        x = x.reshape(B, 10, E) + w['pos']
+        for i in range(L):
+            p = round_of(w, 'enc.*.', i)
+            x = x + attend(p, ln(sub(p, 'norm1'), x, 1e-6))
+            x = x + lin(sub(p, 'fc2'), F.gelu(lin(sub(p, 'fc1'), ln(sub(p, 'norm2'), x, 1e-6))))
+        return F.cross_entropy(lin(sub(w, 'head'), ln(sub(w, 'norm'), x, 1e-6).mean(1)), y, label_smoothing=0.1)
+    return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.3, schedule=lambda t: falling(t, 3, 0.2), clip=0.5)
+
+
+def bert_small(rng):
+    E, H, L, V, B, S = 18, 3, 2, 29, 6, 13
+    w = {'word': param(rng, V, E, std=0.3), 'pos': param(rng, 16, E), 'type': param(rng, 2, E), 'bias': param(rng, V)}
+    layer_norm(rng, w, 'norm', E)
+
+    def block(rng, p):
+        layer_norm(rng, p, 'norm1', E), heads(rng, p, E, H, E // H), layer_norm(rng, p, 'norm2', E)
+        linear(rng, p, 'fc1', E, 2 * E, std=0.2), linear(rng, p, 'fc2', 2 * E, E, std=0.2)
+    stacked(rng, w, 'encoder.*.', L, block)
+    linear(rng, w, 'dense', E, E, std=0.3), layer_norm(rng, w, 'head_norm', E)
+    t = rng.integers(0, V, (B, S)).astype(np.uint16)
+    labels = np.where(rng.random((B, S)) < 0.3, rng.integers(0, V, (B, S)), -100).astype(np.int32)
+    types = (np.arange(S) > rng.integers(3, S, (B, 1))).astype(np.uint8)
+    valid = np.arange(S) < np.array([13, 0, 7, 1, 12, 13])[:, None]
+    labels = np.where(valid | (np.arange(B) == 1)[:, None], labels, -100).astype(np.int32)
+    save('bert_small', tokens=t, labels=labels, types=types, valid=valid)
+    t, labels, types = (torch.tensor(a.astype(np.int64)) for a in (t, labels, types))
+    mask = torch.tensor(valid)[:, None, None, :]
+
+    def loss():
+        x = ln(sub(w, 'norm'), w['word'][t] + w['pos'][:S] + w['type'][types], 1e-12)
+        for i in range(L):
+            p = round_of(w, 'encoder.*.', i)
+            x = ln(sub(p, 'norm1'), x + attend(p, x, mask), 1e-12)
+            x = ln(sub(p, 'norm2'), x + lin(sub(p, 'fc2'), F.gelu(lin(sub(p, 'fc1'), x))), 1e-12)
+        x = ln(sub(w, 'head_norm'), F.gelu(lin(sub(w, 'dense'), x)), 1e-12)
+        return F.cross_entropy((x @ w['word'].T + w['bias']).reshape(-1, V), labels.reshape(-1), ignore_index=-100)
+    return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: falling(t, 5, 0), clip=1.0, nodecay=['bias'])
+
+
+def idx_file(path, a):
+    with open(path, 'wb') as f:
+        f.write(struct.pack('>HBB', 0, 8, a.ndim) + struct.pack(f'>{a.ndim}I', *a.shape) + a.astype(np.uint8).tobytes())
+
+
+def idx_net(rng):
+    w = {}
+    linear(rng, w, 'fc1', 35, 16, std=0.17), linear(rng, w, 'fc2', 16, 10, std=0.25)
+    data = np.random.default_rng(5)
+    image, label = data.integers(0, 256, (32, 7, 5)), data.integers(0, 10, 32)
+    idx_file(f'{HERE}/idx_small.image.idx3', image), idx_file(f'{HERE}/idx_small.label.idx1', label)
+    x, y = torch.tensor(image.reshape(32, 35) / 255).float(), torch.tensor(label)
+    return w, lambda: F.cross_entropy(lin(sub(w, 'fc2'), F.relu(lin(sub(w, 'fc1'), x))), y)
+
+
+def idx_small(rng):
+    return *idx_net(rng), dict(lr=0.1, sgd=dict(momentum=0.9), decay=0, schedule=lambda t: falling(t, 0, 0), clip=None)
+
+
+def nesterov(rng):
+    schedule = lambda t: ramp(t, 4, lambda t: math.sqrt(4 / (t + 1)))
+    return *idx_net(rng), dict(lr=0.1, sgd=dict(momentum=0.8, nesterov=True), decay=0.05, schedule=schedule, clip=0.3)
+
+
+def ops_small(rng):
+    D, H, C, S, B = 7, 11, 3, 9, 12
+    w = {'query': param(rng, H, std=0.8)}
+    linear(rng, w, 'gated.left', D, H, std=0.5), linear(rng, w, 'gated.right', D, H, std=0.5)
+    layer_norm(rng, w, 'norm', H), linear(rng, w, 'head', H, C, std=0.4)
+    x, y = rng.standard_normal((B, S, D)).astype(np.float32), rng.integers(0, C, B).astype(np.int32)
+    save('ops_small', x=x, y=y)
+    x, y = torch.tensor(x), torch.tensor(y).long()
+
+    def loss():
+        h = F.silu(lin(sub(w, 'gated.left'), x)) * lin(sub(w, 'gated.right'), x)
+        h = ln(sub(w, 'norm'), h, 1e-5)
+        a = (5 * torch.tanh(h @ w['query'] / 5)).softmax(1)
+        return F.cross_entropy(lin(sub(w, 'head'), ein('bsh,bs->bh', h, a)), y) + 0.001 * (h * h).mean()
+    return w, loss, dict(lr=3e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: wsd(t, 2, 0.4, 0.1), clip=None)
+
+
+def parallel(rng):
+    V, E, H, D, M, B, S = 37, 20, 4, 6, 26, 6, 11
+    w = {'embed': param(rng, V, E, std=0.3), 'extra': param(rng, E, std=0.1)}
+
+    def mix(rng, p, at=''):
+        p[at + 'norm.gain'] = param(rng, E, std=0.1, mean=1)
+        p[at + 'wq'], p[at + 'wk'], p[at + 'wv'] = param(rng, E, H, D, std=0.3), param(rng, E, D, std=0.3), param(rng, E, D, std=0.3)
+        p[at + 'wo'] = param(rng, H, D, E, std=0.2)
+        p[at + 'up.w'], p[at + 'down.w'] = param(rng, E, M, std=0.2), param(rng, M, E, std=0.2)
+
+    def twice(rng, p, at=''): linear(rng, p, at + 'lin', E, E, std=0.2)
+
+    def tower(rng, p): stacked(rng, p, 'inner.*.', 3, twice), layer_norm(rng, p, 'norm', E)
+    def pair(rng, p): mix(rng, p, '0.'), twice(rng, p, '1.')
+    stacked(rng, w, 'h.*.', 2, mix), stacked(rng, w, 'towers.*.', 2, tower), stacked(rng, w, 'pairs.*.', 2, pair)
+    w['norm.gain'] = param(rng, E, std=0.1, mean=1)
+    t = rng.integers(0, V, B * S + 1).astype(np.uint16)
+    t.tofile(f'{HERE}/parallel.bin')
+    t = torch.tensor(t.astype(np.int64))
+    x0, y0 = t[:-1].reshape(B, S), t[1:].reshape(B, S)
+    d = torch.arange(S)[:, None] - torch.arange(S)
+    window = (d >= 0) & (d < 4)
+
+    def rms(g, x): return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * g
+
+    def run_mix(p, x, scale=1):
+        h = rms(p['norm.gain'], x)
+        q, k, v = ein('bse,ehd->bhsd', h, p['wq']), h @ p['wk'], h @ p['wv']
+        a = (ein('bhqd,bkd->bhqk', q, k) / math.sqrt(D)).masked_fill(~window, float('-inf')).softmax(-1)
+        return x + scale * (ein('bhqk,bkd,hde->bqe', a, v, p['wo']) + F.silu(h @ p['up.w']) @ p['down.w'])
+
+    def run_twice(p, x, slope=1): return x + lin(p, torch.tanh(slope * lin(p, x)))
+
+    def loss():
+        x = w['embed'][x0]
+        for i in range(2): x = run_mix(round_of(w, 'h.*.', i), x, (1, 0.7)[i])
+        for i in range(2):
+            p = round_of(w, 'towers.*.', i)
+            y = x
+            for j in range(3): y = run_twice(sub({k: v[j] for k, v in of(p, 'inner.*.').items()}, 'lin'), y, (0.5, 1, 1.5)[j])
+            x = ln(sub(p, 'norm'), y + w['extra'], 1e-5)
+        for i in range(2):
+            p = round_of(w, 'pairs.*.', i)
+            x = run_twice(sub(p, '1.lin'), run_mix(sub(p, '0'), x))
+        return F.cross_entropy((rms(w['norm.gain'], x) @ w['embed'].T).reshape(-1, V), y0.reshape(-1))
+    return w, loss, dict(lr=2e-3, betas=(0.9, 0.95), decay=0.1, schedule=lambda t: 1, clip=None)
+
+
+def mixer(rng):
+    B, E, S, P, W, L, C = 9, 14, 15, 9, 22, 3, 5
+    w = {'stem': param(rng, 2, 2, 2, E, std=0.3)}
+
+    def block(rng, p):
+        layer_norm(rng, p, 'norm1', E), linear(rng, p, 'places.fc1', S, P, std=0.2), linear(rng, p, 'places.fc2', P, S, std=0.2)
+        layer_norm(rng, p, 'norm2', E), linear(rng, p, 'chans.fc1', E, W, std=0.2), linear(rng, p, 'chans.fc2', W, E, std=0.2)
+    stacked(rng, w, 'h.*.', L, block), linear(rng, w, 'head', E, C, std=0.3)
+    image, y = rng.standard_normal((B, 6, 10, 2)).astype(np.float32), rng.integers(0, C, B).astype(np.uint8)
+    save('mixer', image=image, label=y)
+    image, y = torch.tensor(image), torch.tensor(y).long()
+
+    def net(p, x): return lin(sub(p, 'fc2'), F.gelu(lin(sub(p, 'fc1'), x)))
+
+    def loss():
+        x = ein('brpcqn,pqne->brce', image.reshape(B, 3, 2, 5, 2, 2), w['stem']).reshape(B, S, E)
+        for i in range(L):
+            p = round_of(w, 'h.*.', i)
+            x = x + net(sub(p, 'places'), ln(sub(p, 'norm1'), x, 1e-5).transpose(1, 2)).transpose(1, 2)
+            x = x + net(sub(p, 'chans'), ln(sub(p, 'norm2'), x, 1e-5))
+        return F.cross_entropy(lin(sub(w, 'head'), x.mean(1)), y)
+    return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: 1, clip=None)
+
+
+def seqops(rng):
+    B, S, D, H, A = 8, 13, 6, 7, 5
+    w = {'w': param(rng, D, H, std=0.4), 'w2': param(rng, 2, H, std=0.5), 'v': param(rng, H, std=0.5),
+         'e': param(rng, 4, H, std=0.5), 'pw': param(rng, H, mean=0.2, std=0.2), 'm': param(rng, 2 * H, H, std=0.3)}
+    x, y = rng.standard_normal((B, S, D)).astype(np.float32), rng.standard_normal(B).astype(np.float32)
+    z = rng.integers(0, 2, (B, S)).astype(np.uint8).astype(np.float32)
+    save('seqops', x=x, y=y, z=z)
+    x, y, z = torch.tensor(x), torch.tensor(y), torch.tensor(z)
+
+    def shift(h, by, fill):
+        edge = torch.full_like(h[:, :abs(by)], fill)
+        return torch.cat([edge, h[:, :-by]], 1) if by > 0 else torch.cat([h[:, -by:], edge], 1)
+
+    def loss():
+        v, e = w['v'], w['e']
+        h = x @ w['w']
+        c = h.cumsum(1) / S
+        s = shift(h, 2, 0) + shift(h, -1, 0.5)
+        j = torch.cat([h[:, 2:2 + A].sin(), s[:, :S - A].cos()], 1)
+        p = shift(c * j, 2, 0.25)
+        t = torch.where(h > c, h.clamp(-0.5, 0.5), torch.maximum(h, j)) + torch.minimum(p, s)
+        best = h.argmax(-1)
+        hot, pick = F.one_hot(best, H).float(), t.gather(-1, best[..., None])
+        g = t.amax(1) - p.amin(1)
+        q = (1 + t ** 2).sqrt() + (2 + p.abs()).log() + (1.5 + s.tanh()) ** 2.5 - (2 + h ** 2) ** -1
+        place = (h @ e.T).argmax(-1)
+        r = torch.zeros(B, 4, H).scatter_add(1, place[..., None].expand(B, S, H), q)
+        back = r.gather(1, place[..., None].expand(B, S, H))
+        u, o = (w['w2'] * v).unbind(0)
+        k = (q + back * u + e[place] * o + hot * pick) @ w['pw']
+        top = torch.cat([g, back.mean(1)], -1) @ w['m'] @ v
+        l = F.binary_cross_entropy_with_logits(k, z) + 0.3 * ((top - y) ** 2).mean()
+        return l + 0.01 * ein('i,bh->ibh', v[:A], e).abs().mean()
+    return w, loss, dict(lr=1e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: 1, clip=None)
+
+
+def regress(rng, wide=31, deep=17):
+    w = {'shift0': param(rng, 13, 1, std=0.1), 'scale': param(rng, 1, mean=1), 'mixed': param(rng, wide, 1, std=0.3),
+         'fc1.w': param(rng, 13, wide, std=0.3), 'fc1.b': param(rng, wide), 'fc2.w': param(rng, wide, 1, deep, std=0.3),
+         'fc2.b': param(rng, deep), 'head': param(rng, deep, 3, 1, std=0.3)}
+    data = np.random.default_rng(3)
+    x, y = data.standard_normal((23, 13, 1)).astype(np.float32), data.standard_normal((23, 3, 1)).astype(np.float32)
+    save('regress', x=x, y=y)
+    x, y = torch.tensor(x), torch.tensor(y)
+
+    def loss():
+        h = torch.tanh(ein('bfo,fh->bho', (x + w['shift0']) * w['scale'], w['fc1.w']) + w['fc1.b'][:, None])
+        h = torch.tanh(ein('bho,hod->bd', h * w['mixed'], w['fc2.w']) + w['fc2.b'])
+        return ((ein('bd,dou->bou', h, w['head']) - y) ** 2).mean()
+    return w, loss, dict(lr=3e-3, betas=(0.9, 0.999), decay=0.05, schedule=lambda t: wsd(t, 3, 0.3, 0.05), clip=0.4,
+                         frozen=['shift0', 'mixed'])
+
+
+def wider(rng): return regress(rng, 37, 19)
