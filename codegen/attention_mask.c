@@ -18,6 +18,7 @@ typedef struct Spans { /* ranges of dims */
     Str dim;
     LLVMValueRef lo, hi;
   } at[MAX_RANK * 2];
+  Bounds *known; /* per value: what was found over these ranges; nothing set: not yet */
 } Spans;
 
 static LLVMValueRef truth(Emit *e, bool x) {
@@ -105,6 +106,7 @@ static Bounds of_renamed(Attention *a, const Op *op, const Spans *s) {
       if (at == t.n) t.n++;
       t.at[at].dim = op->group[g].from[i], t.at[at].lo = b.lo, t.at[at].hi = b.hi;
     }
+  t.known = ARENA_ARRAY(a->e->arena, Bounds, a->e->k->values.n + 1);
   return bounds(a, op->in[0], &t);
 }
 
@@ -117,7 +119,7 @@ static Bounds of_constant(Attention *a, const Op *op, ValueId v) {
   return range(emit_i64(e, (int64_t)x), emit_i64(e, (int64_t)x));
 }
 
-static Bounds bounds(Attention *a, ValueId v, const Spans *s) {
+static Bounds find_bounds(Attention *a, ValueId v, const Spans *s) {
   Emit *e = a->e;
   const Op *op = value_def(e->k, v);
   if (!op) return unknown(e);
@@ -144,6 +146,13 @@ static Bounds bounds(Attention *a, ValueId v, const Spans *s) {
   return asks ? compare(e, op->code, x, y) : arithmetic(e, op->code, x, y);
 }
 
+/* Each value once: expressions share parts. */
+static Bounds bounds(Attention *a, ValueId v, const Spans *s) {
+  Bounds *known = &s->known[v];
+  if (!known->lo && !known->some) *known = find_bounds(a, v, s);
+  return *known;
+}
+
 static void add_span(Spans *s, Str dim, LLVMValueRef lo, LLVMValueRef hi) {
   s->at[s->n].dim = dim, s->at[s->n].lo = lo, s->at[s->n].hi = hi;
   s->n++;
@@ -155,7 +164,7 @@ MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMVa
   if (a->f.mask == NO_VALUE) return (MaskFacts){truth(e, true), truth(e, true)};
   LLVMValueRef minus = emit_i64(e, -1);
   Point p = attention_point(a);
-  Spans s = {0};
+  Spans s = {.known = ARENA_ARRAY(e->arena, Bounds, e->k->values.n + 1)};
   for (int i = 0; i < p.n; i++) add_span(&s, p.index[i].dim, p.index[i].at, p.index[i].at);
   add_span(&s, a->f.query, q0, tile_add(e, q1, minus));
   add_span(&s, a->f.key, k0, tile_add(e, k1, minus));
