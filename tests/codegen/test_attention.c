@@ -193,15 +193,18 @@ static void forward_bf16(void **state) {
   (void)state, run_many(machine, "bf16", 18, false, 2, 1e-4);
 }
 static void backward(void **state) { (void)state, run_many(machine, "f32", 120, true, 2, 4e-5); }
+static void backward_bf16(void **state) {
+  (void)state, run_many(machine, "bf16", 18, true, 2, 2e-3);
+}
 static void backward_many_chunks(void **state) {
   (void)state, run_many(machine, "f32", 36, true, 400, 4e-5);
 }
 
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
-  const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
-                                     cmocka_unit_test(forward_many_chunks),
-                                     cmocka_unit_test(forward_bf16), cmocka_unit_test(backward),
-                                     cmocka_unit_test(backward_many_chunks)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward),       cmocka_unit_test(forward_many_chunks),
+      cmocka_unit_test(forward_bf16),  cmocka_unit_test(backward),
+      cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
