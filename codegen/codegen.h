@@ -47,6 +47,9 @@ typedef struct KernelFamily {
 
 const KernelFamily *family_find(const char *name);
 
+/* Where libshardrt.a and rt.h are; NULL: nowhere. `looked`: the first place that was tried. */
+const char *library_folder(Arena *a, const char **looked);
+
 typedef struct BuildOptions {
   const char *output;   /* executable */
   const char *keep_dir; /* keep host.c, objects here; NULL: a temporary folder, removed */

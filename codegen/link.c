@@ -79,29 +79,37 @@ static bool finish(Link *l, pid_t pid, const char *what) {
 
 /* ---- where things are ---- */
 
-static bool has_library(Link *l, const char *folder) {
-  if (access(arena_printf(l->arena, "%s/libshardrt.a", folder), R_OK)) return false;
-  return !access(arena_printf(l->arena, "%s/rt.h", folder), R_OK);
+static bool has_library(Arena *a, const char *folder) {
+  if (access(arena_printf(a, "%s/libshardrt.a", folder), R_OK)) return false;
+  return !access(arena_printf(a, "%s/rt.h", folder), R_OK);
 }
 
-static bool find_library(Link *l) {
+const char *library_folder(Arena *a, const char **looked) {
   char self[PATH_MAX] = "";
   const char *given = getenv("SHARDC_LIB");
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) self[0] = 0;
   char *slash = strrchr(self, '/');
   if (slash) *slash = 0;
-  const char *places[] = {given ? given : "", arena_printf(l->arena, "%s/lib/shardc", self),
-                          arena_printf(l->arena, "%s/../lib/shardc", self)};
+  const char *places[] = {given ? given : "", arena_printf(a, "%s/lib/shardc", self),
+                          arena_printf(a, "%s/../lib/shardc", self)};
+  *looked = places[given ? 0 : 1];
   for (int i = given ? 0 : 1; i < (given ? 1 : 3); i++)
-    if (has_library(l, places[i])) {
+    if (has_library(a, places[i])) {
       char *whole = realpath(places[i], NULL);
-      l->lib =
-          arena_strndup(l->arena, whole ? whole : places[i], strlen(whole ? whole : places[i]));
+      const char *path = whole ? whole : places[i];
+      path = arena_strndup(a, path, strlen(path));
       free(whole);
-      return true;
+      return path;
     }
+  return NULL;
+}
+
+static bool find_library(Link *l) {
+  const char *looked;
+  l->lib = library_folder(l->arena, &looked);
+  if (l->lib) return true;
   Report *r = diag_at(l->m->ctx->diag, "E1311", (Span){0}, "cannot find libshardrt.a and rt.h");
-  diag_fact(r, "looked in `%s`", places[given ? 0 : 1]);
+  diag_fact(r, "looked in `%s`", looked);
   diag_help(r, "set SHARDC_LIB to the folder that holds both");
   return false;
 }

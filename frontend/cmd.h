@@ -4,6 +4,8 @@
 #define SHARDC_CMD_H
 #include "ir/ir.h"
 
+#define SHARDC_VERSION "0.1"
+
 typedef enum Exit {
   EXIT_FINE = 0,
   EXIT_INPUT = 1,       /* errors in the input */
@@ -80,5 +82,5 @@ Exit exit_of(const Cli *o, Exit otherwise); /* what the diagnostics mean for the
 Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
-CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_dump, cmd_explain, cmd_version, cmd_help;
+CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_doctor, cmd_dump, cmd_explain, cmd_version, cmd_help;
 #endif

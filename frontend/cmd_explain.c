@@ -6,8 +6,6 @@
 #include "frontend/settings.h"
 #include "passes/pass.h"
 
-#define VERSION "0.1"
-
 /* ---- codes ---- */
 
 typedef struct Explanation {
@@ -215,7 +213,7 @@ Exit cmd_explain(Cli *o) {
 /* ---- about shardc ---- */
 
 Exit cmd_version(Cli *o) {
-  printf("shardc %s\n", VERSION);
+  printf("shardc %s\n", SHARDC_VERSION);
   if (!o->value[OPT_VERBOSE]) return EXIT_FINE;
   const Target *t = target_find("native");
   unsigned major, minor, patch;

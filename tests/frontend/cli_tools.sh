@@ -36,4 +36,20 @@ expect 0 "^GPT2: 124,439,808 parameters" check "$examples/gpt2.shard"
 expect 0 - check -q "$examples/gpt2.shard"
 expect 0 '^{"schema":1,"models":\[{"name":"GPT2","parameters":124439808}' check --json "$examples/gpt2.shard"
 expect 2 "has no option .--json" compile --json x.shard
+
+# explain
+expect 0 "^softmax\[D\](x)" explain op:softmax
+expect 0 "^fn softmax\[D\](x) {" explain op:softmax
+expect 0 "^max\[D\](x)" explain op:max
+expect 0 "of the IR" explain op:scatter
+expect 0 "plan: zero" explain setting:zero
+expect 0 "^pass fuse" explain pass:fuse E0301
+expect 2 "did you mean .op:softmax" explain op:sofmax
+expect 2 "nothing is known about .E9999" explain E9999
+
+# doctor
+expect 0 "^target  *x86_64_v" doctor
+expect 0 '^{"schema":1,"findings":\[{"name":"shardc","found":true' doctor --json
+SHARDC_LIB=/absent "$shardc" doctor >out; check [ $? = 4 ]
+check grep -q "^runtime library  *not found (needed: always)" out
 exit $failed
