@@ -287,3 +287,206 @@ def regress(rng, wide=31, deep=17):
 
 
 def wider(rng): return regress(rng, 37, 19)
+
+
+def steady(lr, **more): return dict(lr=lr, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: 1, clip=None) | more
+
+
+def contrast(rng):
+    w = {'heat': param(rng, 1, mean=1), 'bn.gain': param(rng, 13, std=0.1, mean=1), 'bn.bias': param(rng, 13, std=0.1)}
+    linear(rng, w, 'a1', 9, 13, std=0.3), linear(rng, w, 'a2', 13, 8, std=0.3), linear(rng, w, 'b1', 5, 8, std=0.3)
+    a, b = rng.standard_normal((17, 9)).astype(np.float32), rng.standard_normal((17, 5)).astype(np.float32)
+    save('contrast', a=a, b=b)
+    a, b, y = torch.tensor(a), torch.tensor(b), torch.arange(17)
+
+    def unit(x): return x / ((x * x).sum(-1, keepdim=True) + 1e-6).sqrt()
+
+    def loss():
+        h = F.batch_norm(lin(sub(w, 'a1'), a), None, None, w['bn.gain'], w['bn.bias'], True, 0, 1e-5)
+        s = unit(lin(sub(w, 'a2'), F.silu(h))) @ unit(torch.tanh(lin(sub(w, 'b1'), b))).T * w['heat'].exp()
+        return 0.5 * F.cross_entropy(s, y) + 0.5 * F.cross_entropy(s.T, y)
+    return w, loss, steady(3e-3, nodecay=['heat'])
+
+
+def encdec(rng):
+    B, S, T, I, V, E, K, G, D, M, L = 6, 9, 14, 7, 23, 16, 2, 2, 4, 20, 2
+    w = {'table': param(rng, V, E, std=0.5)}
+    linear(rng, w, 'stem', I, E, std=0.3), layer_norm(rng, w, 'norm', E)
+
+    def enc(rng, p):
+        layer_norm(rng, p, 'norm', E)
+        for n in 'wq', 'wk', 'wv': p[n] = param(rng, E, K, D, std=0.3)
+        p['wo'] = param(rng, K, D, E, std=0.3)
+
+    def dec(rng, p):
+        p['norm1.gain'], p['norm2.gain'] = param(rng, E, std=0.1, mean=1), param(rng, E, std=0.1, mean=1)
+        for n in 'wk', 'wv', 'ck', 'cv': p[n] = param(rng, E, K, D, std=0.3)
+        for n in 'wq', 'cq': p[n] = param(rng, E, K, G, D, std=0.3)
+        p['wo'] = param(rng, K, G, D, E, std=0.3)
+        linear(rng, p, 'mlp', E, M, std=0.3), linear(rng, p, 'down', K, G, D, E, std=0.3), linear(rng, p, 'back', M, E, std=0.3)
+    stacked(rng, w, 'enc.*.', L, enc), stacked(rng, w, 'dec.*.', L, dec)
+    source = rng.standard_normal((B, S, I)).astype(np.float32)
+    tokens, targets = rng.integers(0, V, (B, T)).astype(np.uint8), rng.integers(0, V, (B, T)).astype(np.int32)
+    targets[:, ::4] = 0
+    doc = (np.arange(T) >= rng.integers(2, T, (B, 1))).astype(np.int32)
+    at = (np.arange(T) - doc * doc.argmax(1)[:, None]).astype(np.int32)
+    save('encdec', source=source, tokens=tokens, targets=targets, doc=doc, at=at)
+    source, doc, at = torch.tensor(source), torch.tensor(doc), torch.tensor(at)
+    tokens, targets = torch.tensor(tokens).long(), torch.tensor(targets).long()
+    bias = 0.25 * (torch.arange(S)[:, None] - torch.arange(S)).abs()
+    angle = at[..., None] * 100.0 ** (-2 * torch.arange(D // 2) / D)
+    cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+    mask = (torch.ones(T, T).tril().bool() & (doc[:, :, None] == doc[:, None, :]))[:, None, None]
+
+    def rms(g, x): return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * g
+
+    def rope(x):
+        c, s = (a.reshape(B, *[1] * (x.ndim - 3), T, D) for a in (cos, sin))
+        return x * c + torch.cat([-x[..., D // 2:], x[..., :D // 2]], -1) * s
+
+    def loss():
+        x = lin(sub(w, 'stem'), source)
+        for i in range(L):
+            p = round_of(w, 'enc.*.', i)
+            h = ln(sub(p, 'norm'), x, 1e-5)
+            q, k, v = (ein('bse,ekd->bksd', h, p[n]) for n in ('wq', 'wk', 'wv'))
+            a = (ein('bkqd,bkcd->bkqc', q, k) / 2 - bias).softmax(-1)
+            x = x + ein('bkqc,bkcd,kde->bqe', a, v, p['wo'])
+        memory, x = x, w['table'][tokens]
+        for i in range(L):
+            p = round_of(w, 'dec.*.', i)
+            h = rms(p['norm1.gain'], x)
+            q, k = rope(ein('bse,ekgd->bkgsd', h, p['wq'])), rope(ein('bse,ekd->bksd', h, p['wk']))
+            a = (ein('bkgqd,bkcd->bkgqc', q, k) / 2).masked_fill(~mask, float('-inf')).softmax(-1)
+            x = x + ein('bkgqc,bkcd,kgde->bqe', a, ein('bse,ekd->bksd', h, p['wv']), p['wo'])
+            q, k = ein('bse,ekgd->bkgsd', rms(p['norm2.gain'], x), p['cq']), ein('bse,ekd->bksd', memory, p['ck'])
+            a = (ein('bkgqd,bkcd->bkgqc', q, k) * 0.4).softmax(-1)
+            h = rms(p['norm2.gain'], x)
+            x = x + ein('bkgqc,bkcd,kgde->bqe', a, ein('bse,ekd->bksd', memory, p['cv']), p['down.w']) + p['down.b']
+            x = x + lin(sub(p, 'back'), F.gelu(lin(sub(p, 'mlp'), h), approximate='tanh'))
+        y = (ln(sub(w, 'norm'), x, 1e-5) @ w['table'].T).reshape(-1, V)
+        return F.cross_entropy(y, targets.reshape(-1), ignore_index=0, label_smoothing=0.2)
+    return w, loss, steady(2e-3)
+
+
+def axial(rng):
+    B, R, C, H, D = 4, 6, 5, 2, 4
+    w = {'lift': param(rng, C, std=0.5), 'pos': param(rng, R, R, 2, std=0.5)}
+
+    def along(rng, p, at):
+        layer_norm(rng, p, at + 'norm', R, C)
+        for n in 'qkv':
+            p[f'{at}{n}.w'] = param(rng, C, H, D, std=0.3)
+            if n != 'k': p[f'{at}{n}.b'] = param(rng, H, D, std=0.1)
+        linear(rng, p, at + 'o', H, D, C, std=0.3)
+
+    def both(rng, p): along(rng, p, 'rows.'), along(rng, p, 'cols.')
+    stacked(rng, w, 'net.*.', 2, both), linear(rng, w, 'head', 2 * C + 2, 4, std=0.3)
+    image, label = rng.standard_normal((B, R, R)).astype(np.float32), rng.integers(0, 4, (B, 3, 3)).astype(np.uint8)
+    save('axial', image=image, label=label)
+    image, label = torch.tensor(image), torch.tensor(label).long()
+
+    def run(p, x):                          # x [batch, other, along, chan]
+        h = F.layer_norm(x, x.shape[2:], p['norm.gain'], p['norm.bias'], 1e-5)
+        q, k, v = (ein('bose,ehd->bohsd', h, p[n + '.w']) + (p[n + '.b'][:, None] if n != 'k' else 0) for n in 'qkv')
+        a = (ein('bohqd,bohkd->bohqk', q, k) / 2).softmax(-1)
+        return x + ein('bohqk,bohkd,hde->boqe', a, v, p['o.w']) + p['o.b']
+
+    def loss():
+        x, aux = image[..., None] * w['lift'], 0
+        for i in range(2):
+            p = round_of(w, 'net.*.', i)
+            aux = aux + 0.01 * (x * x).mean()
+            x = run(sub(p, 'rows'), x.transpose(1, 2)).transpose(1, 2)
+            x = run(sub(p, 'cols'), x)
+        wide = x.reshape(B, 3, 2, 3, 2, C).amax((2, 4)).repeat_interleave(2, 1).repeat_interleave(2, 2)
+        moved = F.pad(x, (0, 0, 1, 0, 1, 0))[:, :R, :R]
+        y = torch.cat([wide + moved, x.transpose(1, 2), w['pos'].expand(B, R, R, 2)], -1)
+        y = lin(sub(w, 'head'), y.reshape(B, 3, 2, 3, 2, 12).mean((2, 4)))
+        return F.cross_entropy(y.reshape(-1, 4), label.reshape(-1)) + aux
+    return w, loss, steady(3e-3)
+
+
+def recommend(rng):
+    B, N, R, I, G, E, D, K, W = 12, 4, 11, 13, 6, 5, 3, 3, 8
+    w = {'tables': param(rng, N, R, E, std=0.5), 'items': param(rng, I, E, std=0.5), 'expert': param(rng, K, E, W, std=0.3),
+         'bias': param(rng, K, I, std=0.3)}
+    linear(rng, w, 'bottom', D, E, std=0.3), linear(rng, w, 'top', N * N + E, W, std=0.3), linear(rng, w, 'last', W, K, std=0.3)
+    c = dict(dense=rng.standard_normal((B, D)).astype(np.float32), field=rng.integers(0, R, (B, N)).astype(np.int64),
+             bag=rng.integers(0, I, (B, G)).astype(np.int32), kind=rng.integers(0, K, B).astype(np.uint8),
+             weight=(0.5 + rng.random(B)).astype(np.float32), click=rng.random(B) < 0.4, count=rng.integers(0, 6, B).astype(np.int32))
+    save('recommend', **c)
+    c = {k: torch.tensor(v if v.dtype in (np.float32, bool) else v.astype(np.int64)) for k, v in c.items()}
+
+    def loss():
+        f = w['tables'][torch.arange(N), c['field']]
+        pairs = ein('bne,bme->bnm', f, f).reshape(B, N * N)
+        bags = w['items'][c['bag']].sum(1) / (1 + (1.0 + c['count']).log())[:, None]
+        h = F.relu(lin(sub(w, 'top'), torch.cat([pairs, bags + lin(sub(w, 'bottom'), c['dense'])], -1)))
+        h = h + ein('be,bew->bw', bags, w['expert'][c['kind']])
+        s = lin(sub(w, 'last'), h).gather(1, c['kind'][:, None])[:, 0] + w['bias'][c['kind']].gather(1, c['bag']).sum(1)
+        y = c['click'].float()
+        l = torch.where(c['kind'] == 1, F.relu(1 - (2 * y - 1) * s), F.binary_cross_entropy_with_logits(s, y, reduction='none'))
+        l = torch.where((c['count'] > 2) & ~c['click'], 0.5 * l, l)
+        return (l * c['weight']).sum() / c['weight'].sum() + 0.01 * (w['tables'] ** 2).sum() + 0.02 * w['items'].abs().amax(1).sum()
+    return w, loss, steady(3e-3, nodecay=['none'])
+
+
+def codes(rng):
+    w = {'up': param(rng, 6, 9, std=0.4), 'down': param(rng, 9, 5, std=0.4), 'book': param(rng, 7, 5, std=0.5), 'edge': param(rng, 5, std=0.5)}
+    x = rng.standard_normal((9, 7, 6)).astype(np.float32)
+    save('codes', x=x)
+    x = torch.tensor(x)
+
+    def straight(a, b): return a + (b - a).detach()
+
+    def loss():
+        z = torch.tanh(x @ w['up']) @ w['down']
+        far = (z ** 2).sum(-1, keepdim=True) - 2 * z @ w['book'].T + (w['book'] ** 2).sum(-1)
+        code = (-far).argmax(-1)
+        e = w['book'][code]
+        r = straight(z, torch.floor(4 * z.sigmoid() + 0.5) / 4) + z.sign() * w['edge'] + z.erf() * (1 + w['edge'] ** 2).rsqrt()
+        y = torch.sin((straight(z, e) + r) @ w['down'].T) @ w['up'].T
+        share, used = (-far).softmax(-1).mean((0, 1)), F.one_hot(code, 7).sum((0, 1))
+        aux = F.mse_loss(z.detach(), e) + 0.25 * F.mse_loss(z, e.detach())
+        return F.mse_loss(y, x) + aux + 0.1 * (z.tanh().mean() - share * used.clamp(max=4) / 4).abs().mean()
+    return w, loss, steady(2e-3)
+
+
+def scan(rng):
+    V, E, K, C, B, S = 31, 12, 3, 4, 6, 8
+    w = {'table': param(rng, V, E, std=0.4), 'head': param(rng, V, E, std=0.4)}
+
+    def one(rng, p):
+        p['norm.gain'], p['wd'] = param(rng, E, std=0.1, mean=1), param(rng, E, std=0.2)
+        p['wq'], p['wk'], p['wv'], p['wo'] = (param(rng, *s, std=0.3) for s in ((E, K), (E, K), (E, C), (C, E)))
+
+    def lora(rng, p): p['w'], p['a'], p['b'] = (param(rng, *s, std=0.2) for s in ((E, E), (E, 2), (2, E)))
+    def cold(rng, p): p['w'] = param(rng, E, mean=1, std=0.2)
+    stacked(rng, w, 'h.*.', 2, one), stacked(rng, w, 'one.*.', 1, one), stacked(rng, w, 'cold.*.', 2, cold), stacked(rng, w, 'lora.*.', 2, lora)
+    t = rng.integers(0, V, B * S + 1).astype(np.uint16)
+    t.tofile(f'{HERE}/scan.bin')
+    t = torch.tensor(t.astype(np.int64))
+    x0, y0 = t[:-1].reshape(B, S), t[1:].reshape(B, S)
+
+    def run(p, x):
+        h = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * p['norm.gain']
+        q, k, g = (h @ p['wq']).exp(), (h @ p['wk']).exp(), F.logsigmoid(h @ p['wd']).cumsum(1)[..., None]
+        kv = ein('bsk,bsv->bskv', k * (-g).exp(), h @ p['wv']).cumsum(1)
+        z = (q * (k * (-g).exp()).cumsum(1)).sum(-1, keepdim=True)
+        return x + ein('bsk,bskv->bsv', q, kv) / z @ p['wo']
+
+    def stack(x, name):
+        for i in range(len(w[name + '.*.wo'])): x = run(round_of(w, name + '.*.', i), x)
+        return x
+
+    def loss():
+        x = w['table'][x0]
+        for i in range(2): x = x + 0.5 * F.pad(x, (0, 0, 1, 0))[:, :S]
+        for i in range(2): x = torch.sin(x * w['cold.*.w'][i]) + x
+        x = stack(stack(stack(x, 'h'), 'one'), 'h')
+        for i in range(2):
+            p = round_of(w, 'lora.*.', i)
+            x = F.silu(x + x @ p['w'] + x @ p['a'] @ p['b'])
+        return F.cross_entropy((x @ w['head'].T).reshape(-1, V), y0.reshape(-1))
+    return w, loss, steady(2e-3, frozen=['table', 'cold.*.w', 'lora.*.w'])
