@@ -385,9 +385,10 @@ static void lint_product(Eval *e, const Call *c, const Dims *d) {
     if (e->factor[i].kind != VAL_FLOAT || !dims_subset(d, &e->factor[i].dims)) return;
   Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"),
       axes = span_text(e->ctx, c->axes->span);
+  Str listed = strcmp(c->groups.at[0].from.at[0], "*") ? axes : dims_text(e->ctx, d);
   world_warn(e->w, "W0302", c->span,
              arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
-             arena_printf(e->arena, "write `dot%s(%s, %s)`: the same numbers", axes, a, b));
+             arena_printf(e->arena, "write `dot%s(%s, %s)`: the same numbers", listed, a, b));
 }
 
 Val op_reduce(Eval *e, const Builtin *b, const Call *c) {
