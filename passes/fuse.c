@@ -1,12 +1,13 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, contractions with large results sink to where they are used (fuse_sink.c). One walk over
-   the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
-   scatters and reductions open groups; element-wise ops join the group that makes their last
-   operand when its family admits them after its anchor (families.def), and otherwise stay
-   expressions that their users compute on the way in. Then a minimum cut per group decides which
-   values are written to memory (fuse_cut.c), and the groups are written as kernel functions
-   (fuse_emit.c). The pass changes no number and never orders by address. */
+   First, what is too large is cut into blocks (fuse_blocks.c), and contractions with large results
+   sink to where they are used (fuse_sink.c). One walk over the ops in program order puts each op
+   into a group (fuse_group.c). Contractions, attention, scatters and reductions open groups;
+   element-wise ops join the group that makes their last operand when its family admits them after
+   its anchor (families.def), and otherwise stay expressions that their users compute on the way in.
+   Then a minimum cut per group decides which values are written to memory (fuse_cut.c), and the
+   groups are written as kernel functions (fuse_emit.c). The pass changes no number and never orders
+   by address. */
 #include "passes/fuse.h"
 
 static const struct {
@@ -35,7 +36,21 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   return fuse_emit(&u, kernels);
 }
 
+static void cut_into_blocks(Module *m) {
+  FnVec all = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *old = m->fns.at[i], *body = NULL;
+    Fn *with = old->kind == FN_KERNEL ? old : fuse_blocks(m, old, &body);
+    if (body) vec_push(m->arena, all, body);
+    if (with != old) module_replace(m, old, with);
+    vec_push(m->arena, all, with);
+  }
+  m->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
+}
+
 void pass_fuse(Module *m) {
+  cut_into_blocks(m);
   FnVec all = {0};
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *old = m->fns.at[i];

@@ -54,6 +54,9 @@ typedef struct Fuse {
 const char *group_name(GroupKind k);
 unsigned group_neighbours(GroupKind k);
 
+/* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
+Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
+
 /* fuse_sink.c: the function with contractions moved to their first use where that needs less memory
  */
 Fn *fuse_sink(Module *m, const Fn *f);

@@ -255,12 +255,20 @@ static void place_scalars(Fuse *u, const Op *o) {
   }
 }
 
+/* A row kernel that reads the row anyway also picks from it. */
+static uint32_t picking_group(Fuse *u, const Op *o) {
+  for (uint32_t g = u->groups.n; o->code == OP_gather && g-- > 0 && g + 1 >= fuse_after(u, o->out);)
+    if (fuse_picks(u, g, o) && admits(u, g, o->out) && shares_leaf(u, g, o->in[0])) return g;
+  return UINT32_MAX;
+}
+
 static void visit_point(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
   ValueId v = o->out;
   if (type(u, v)->rank) place_scalars(u, o);
-  uint32_t after = fuse_after(u, v);
-  if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
+  uint32_t after = fuse_after(u, v), row = picking_group(u, o);
+  if (row != UINT32_MAX) settle(u, v, row);
+  else if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
 }
 
 static void visit_view(Fuse *u, const Op *o) {

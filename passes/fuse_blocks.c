@@ -1,0 +1,298 @@
+/* fuse, before all else: a huge value that is made by a contraction and soon summed up again is
+   computed in blocks.
+
+   The logits of a language model are rows * vocabulary; nothing but their rows' sums, and two
+   contractions of their gradient, leave the region of ops around them. Where they exceed a bound
+   (setting target.block, bytes), the region becomes the body of a loop over blocks of rows: row
+   results are stacked, results that are summed over rows are carried and added up. Only one block
+   is in memory at a time. The same numbers are added, in another order over rows.
+
+   A region is what reads a large value that depends on the contraction, and what lies between; ops
+   in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
+   computed again inside, others are sliced. */
+#include "passes/fuse.h"
+
+enum { BLOCK_BYTES = 192 << 20, LARGE_SHARE = 2 };
+
+typedef enum Role { OUTSIDE, INSIDE, ADDED } Role; /* ADDED: inside, summed over the rows */
+
+typedef struct Blocks {
+  Module *m;
+  const Fn *f;
+  OpId dot; /* what makes the large value */
+  Axis rows, block;
+  int64_t large;
+  bool *depends; /* by ValueId: on the large value */
+  Role *role;    /* by OpId */
+  OpId last;     /* last op of the region */
+  VEC(ValueId) carried, exits, stacked, invariant;
+  Fn *body;
+  ValueId *inner; /* values of f in the body */
+} Blocks;
+
+static const Type *type(const Blocks *b, ValueId v) { return value_type(b->f, v); }
+
+static int64_t bytes_of(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
+
+static bool has_rows(const Blocks *b, ValueId v) { return type_find(type(b, v), b->rows.dim) >= 0; }
+
+static bool names_rows(const Blocks *b, const Op *o) {
+  for (int g = 0; g < o->ngroups; g++) {
+    for (int i = 0; i < o->group[g].nfrom; i++)
+      if (o->group[g].from[i] == b->rows.dim) return true;
+    for (int i = 0; i < o->group[g].nto; i++)
+      if (o->group[g].to[i] == b->rows.dim) return true;
+  }
+  return false;
+}
+
+/* ---- the region ---- */
+
+/* How op o, which reads something that depends on the large value, can be part of the region. */
+static Role role_of(const Blocks *b, const Op *o) {
+  bool sums = o->code == OP_sum || o->code == OP_dot;
+  if (o->nout != 1) return OUTSIDE;
+  if (names_rows(b, o)) return sums ? ADDED : o->code == OP_expand ? INSIDE : OUTSIDE;
+  OpFamily f = op_family(o->code);
+  bool fits =
+      op_flags(o->code) & POINT || f == FAMILY_REDUCE || f == FAMILY_SCAN || f == FAMILY_CONTRACT;
+  return fits && has_rows(b, o->out) ? INSIDE : OUTSIDE;
+}
+
+static bool reads_large(const Blocks *b, const Op *o) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (b->depends[o->in[i]] && bytes_of(type(b, o->in[i])) >= b->large) return true;
+  return false;
+}
+
+static bool reads_dependent(const Blocks *b, const Op *o) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (b->depends[o->in[i]]) return true;
+  return false;
+}
+
+static void mark_dependents(Blocks *b) {
+  b->depends[b->f->ops.at[b->dot].out] = true;
+  for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
+    const Op *o = &b->f->ops.at[i];
+    for (uint32_t k = 0; k < o->nout && reads_dependent(b, o); k++) b->depends[o->out + k] = true;
+  }
+}
+
+/* Everything that depends on the large value and is read inside must be inside as well. */
+static bool pull_inside(Blocks *b, const Op *o) {
+  for (uint32_t i = 0; i < o->nin; i++) {
+    ValueId v = o->in[i];
+    if (!b->depends[v]) continue;
+    OpId def = b->f->values.at[v].def;
+    if (b->role[def] == ADDED) return false;
+    if (b->role[def] == OUTSIDE && (b->role[def] = role_of(b, &b->f->ops.at[def])) != INSIDE)
+      return false;
+  }
+  return true;
+}
+
+/* Element-wise ops over the rows of what is inside belong there: less leaves the loop. */
+static void take_followers(Blocks *b) {
+  const Type *large = type(b, b->f->ops.at[b->dot].out);
+  for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
+    const Op *o = &b->f->ops.at[i];
+    bool follows = b->role[i] == OUTSIDE && reads_dependent(b, o) && op_flags(o->code) & POINT;
+    if (!follows || role_of(b, o) != INSIDE || !type_contains(large, type(b, o->out))) continue;
+    for (uint32_t k = 0; k < o->nin && follows; k++)
+      follows = !b->depends[o->in[k]] || b->role[b->f->values.at[o->in[k]].def] == INSIDE;
+    if (follows) b->role[i] = INSIDE, b->last = i > b->last ? i : b->last;
+  }
+}
+
+static bool find_region(Blocks *b) {
+  b->role[b->dot] = INSIDE, b->last = b->dot;
+  for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
+    const Op *o = &b->f->ops.at[i];
+    if (!reads_large(b, o)) continue;
+    b->role[i] = role_of(b, o), b->last = i;
+    if (b->role[i] == OUTSIDE) return false; /* the large value itself is needed */
+  }
+  for (OpId i = b->f->ops.n; i-- > 0;)
+    if (b->role[i] != OUTSIDE && !pull_inside(b, &b->f->ops.at[i])) return false;
+  take_followers(b);
+  return b->last != b->dot;
+}
+
+static bool read_outside(const Blocks *b, ValueId v) {
+  for (OpId i = 0; i < b->f->ops.n; i++)
+    for (uint32_t k = 0; k < b->f->ops.at[i].nin; k++)
+      if (b->f->ops.at[i].in[k] == v && b->role[i] == OUTSIDE) return true;
+  for (uint32_t i = 0; i < b->f->results.n; i++)
+    if (b->f->results.at[i] == v) return true;
+  return false;
+}
+
+static bool find_exits(Blocks *b) {
+  for (OpId i = 0; i < b->f->ops.n; i++) {
+    ValueId v = b->f->ops.at[i].out;
+    if (b->role[i] == ADDED) vec_push(b->m->arena, b->carried, v);
+    if (b->role[i] != INSIDE || !read_outside(b, v)) continue;
+    if (bytes_of(type(b, v)) >= b->large) return false;
+    vec_push(b->m->arena, b->exits, v);
+  }
+  return true;
+}
+
+/* ---- what it reads ---- */
+
+/* v is read inside. False: it knows which row it stands in, so that a block would see other
+ * numbers. */
+static bool find_input(Blocks *b, ValueId v, bool *seen) {
+  const Op *o = value_def(b->f, v);
+  if (seen[v] || b->depends[v]) return true;
+  seen[v] = true;
+  bool again = o && op_family(o->code) == FAMILY_SOURCE && o->nin == 0;
+  if (has_rows(b, v)) again = o && op_flags(o->code) & POINT && o->nout == 1;
+  if (!again) {
+    if (has_rows(b, v)) vec_push(b->m->arena, b->stacked, v);
+    else vec_push(b->m->arena, b->invariant, v);
+    return true;
+  }
+  if (names_rows(b, o) && o->code != OP_expand) return false;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!find_input(b, o->in[i], seen)) return false;
+  return true;
+}
+
+static bool find_inputs(Blocks *b) {
+  bool *seen = ARENA_ARRAY(b->m->arena, bool, b->f->values.n + 1);
+  for (OpId i = 0; i < b->f->ops.n; i++)
+    for (uint32_t k = 0; k < b->f->ops.at[i].nin && b->role[i] != OUTSIDE; k++)
+      if (!find_input(b, b->f->ops.at[i].in[k], seen)) return false;
+  return b->carried.n + b->exits.n > 0;
+}
+
+/* ---- the body ---- */
+
+static Type one_block(const Blocks *b, const Type *t) {
+  Type r = *t;
+  int i = type_find(&r, b->rows.dim);
+  if (i >= 0) r.axis[i].size = b->rows.size / b->block.size;
+  return r;
+}
+
+static void body_args(Blocks *b) {
+  fn_arg(b->m, b->body, type_scalar(ELEM_i32));
+  for (uint32_t i = 0; i < b->carried.n; i++) fn_arg(b->m, b->body, *type(b, b->carried.at[i]));
+  for (uint32_t i = 0; i < b->invariant.n; i++)
+    b->inner[b->invariant.at[i]] = fn_arg(b->m, b->body, *type(b, b->invariant.at[i]));
+  for (uint32_t i = 0; i < b->stacked.n; i++)
+    b->inner[b->stacked.at[i]] = fn_arg(b->m, b->body, one_block(b, type(b, b->stacked.at[i])));
+}
+
+static void build_inner(Blocks *b, ValueId v) {
+  if (b->inner[v] != NO_VALUE) return;
+  const Op *o = value_def(b->f, v);
+  for (uint32_t i = 0; i < o->nin; i++) build_inner(b, o->in[i]);
+  fn_clone_op(b->m, b->body, b->f, o, b->inner);
+  Value *made = &b->body->values.at[b->inner[v]];
+  made->type = one_block(b, &made->type);
+}
+
+static void build_body(Blocks *b) {
+  b->body = fn_new(b->m, FN_BODY, intern_printf(b->m->ctx->names, "%s.blocks", b->f->name));
+  b->body->loc = b->f->ops.at[b->dot].loc;
+  b->inner = value_map(b->m, b->f);
+  body_args(b);
+  for (uint32_t i = 0; i < b->exits.n; i++) build_inner(b, b->exits.at[i]);
+  for (uint32_t i = 0; i < b->carried.n; i++) {
+    ValueId v = b->carried.at[i];
+    build_inner(b, v);
+    Loc loc = value_def(b->f, v)->loc;
+    fn_result(b->m, b->body,
+              ir_binary(b->m, b->body, OP_add, b->body->args.at[1 + i], b->inner[v], loc));
+  }
+  for (uint32_t i = 0; i < b->exits.n; i++) fn_result(b->m, b->body, b->inner[b->exits.at[i]]);
+}
+
+/* ---- the function around it ---- */
+
+static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
+  Type t = one_block(b, type(b, v)), cut = {t.elem, 1, {b->block}};
+  for (int i = 0; i < t.rank; i++) cut.axis[cut.rank++] = t.axis[i];
+  Str to[] = {b->block.dim, b->rows.dim};
+  Group g = group_map(1, &b->rows.dim, 2, to);
+  return emit_typed(b->m, r->to, OP_split, 1, &r->map[v], &g, cut, b->body->loc);
+}
+
+static void write_loop(Blocks *b, Rebuild *r) {
+  ValueId *in = ARENA_ARRAY(b->m->arena, ValueId, b->carried.n + b->invariant.n + b->stacked.n + 1);
+  LoopShape s = {b->carried.n, b->invariant.n, b->stacked.n, b->block.size, false, b->block};
+  Loc loc = b->body->loc;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < b->carried.n; i++)
+    in[n++] = emit_full(b->m, r->to, *type(b, b->carried.at[i]), 0, loc);
+  for (uint32_t i = 0; i < b->invariant.n; i++) in[n++] = r->map[b->invariant.at[i]];
+  for (uint32_t i = 0; i < b->stacked.n; i++) in[n++] = split_rows(b, r, b->stacked.at[i]);
+  ValueId out = rebuild_loop(b->m, r->to, b->body, s, in, loc)->out;
+  for (uint32_t i = 0; i < b->carried.n; i++) r->map[b->carried.at[i]] = out + i;
+  Str from[] = {b->block.dim, b->rows.dim};
+  Group g = group_map(2, from, 1, &b->rows.dim);
+  for (uint32_t i = 0; i < b->exits.n; i++) {
+    ValueId v = out + b->carried.n + i;
+    r->map[b->exits.at[i]] =
+        emit_typed(b->m, r->to, OP_merge, 1, &v, &g, *type(b, b->exits.at[i]), loc);
+  }
+}
+
+/* Ops that depend on the region but stand before its end wait for the loop. */
+static Fn *write_function(Blocks *b) {
+  Rebuild r = rebuild_begin(b->m, b->f);
+  for (int late = 0; late < 2; late++) {
+    for (OpId i = 0; i < b->f->ops.n; i++) {
+      const Op *o = &b->f->ops.at[i];
+      bool waits = i > b->last || reads_dependent(b, o);
+      if (b->role[i] == OUTSIDE && waits == (late == 1)) rebuild_op(&r, o);
+    }
+    if (!late) write_loop(b, &r);
+  }
+  rebuild_results(&r);
+  return r.to;
+}
+
+/* ---- which value, how many blocks ---- */
+
+/* Rows: the first dim of the result that only one operand has. */
+static bool choose_rows(Blocks *b, const Op *o, int64_t limit) {
+  const Type *t = type(b, o->out), *x = type(b, o->in[0]), *y = type(b, o->in[1]);
+  for (int i = 0; i < t->rank; i++) {
+    bool one = (type_find(x, t->axis[i].dim) >= 0) != (type_find(y, t->axis[i].dim) >= 0);
+    if (!one || t->axis[i].size < 2) continue;
+    b->rows = t->axis[i];
+    int64_t n = 2;
+    while (n < b->rows.size && (b->rows.size % n || bytes_of(t) / n > limit)) n++;
+    b->block = (Axis){intern_printf(b->m->ctx->names, "%s_block", b->rows.dim), n};
+    return true;
+  }
+  return false;
+}
+
+static bool try_dot(Blocks *b, OpId id, int64_t limit) {
+  const Op *o = &b->f->ops.at[id];
+  if (o->code != OP_dot || bytes_of(type(b, o->out)) <= limit || !choose_rows(b, o, limit))
+    return false;
+  b->dot = id, b->large = bytes_of(type(b, o->out)) / LARGE_SHARE;
+  b->depends = ARENA_ARRAY(b->m->arena, bool, b->f->values.n + 1);
+  b->role = ARENA_ARRAY(b->m->arena, Role, b->f->ops.n + 1);
+  mark_dependents(b);
+  return find_region(b) && find_exits(b) && find_inputs(b);
+}
+
+Fn *fuse_blocks(Module *m, Fn *f, Fn **body) {
+  int64_t limit = (int64_t)module_number(m, "target.block", BLOCK_BYTES);
+  *body = NULL;
+  for (OpId i = 0; i < f->ops.n && limit > 0; i++) {
+    Blocks b = {.m = m, .f = f};
+    if (!try_dot(&b, i, limit)) continue;
+    build_body(&b);
+    *body = b.body;
+    return write_function(&b);
+  }
+  return f;
+}
