@@ -19,9 +19,4 @@ const char *host_arena(const Global *g); /* weights, states, io: variables of ge
 void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of the functions */
 void host_tables(Host *h);  /* everything behind them, rt_the_program last */
 void host_function(Host *h, const Fn *f); /* host_body.c */
-
-typedef struct HostCount {
-  double flop, bytes;
-} HostCount;
-HostCount host_count(const Module *m, const Fn *f); /* host_count.c: of one run, loops included */
 #endif

@@ -1,6 +1,7 @@
 /* Host writer: the constant tables of runtime/rt.h: kernels, tensors, entries, settings, sources,
  * the program. */
 #include "host.h"
+#include "ir/count.h"
 #include "cache.h"
 
 static const char *const arena_words[] = {"RT_WEIGHTS", "RT_STATES", "RT_IO", "RT_WORK"};
@@ -93,7 +94,7 @@ static int put_entries(Host *h) {
   for (uint32_t i = 0; i < h->m->fns.n; i++) {
     const Fn *f = h->m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
-    HostCount c = host_count(h->m, f);
+    IrCount c = ir_count(h->m, f);
     host_put(h, "    {\"%s\", run_%s, %lld, %lld, %.17g, %.17g},\n", f->name,
              host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes);

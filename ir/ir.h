@@ -185,11 +185,19 @@ typedef struct IrSource { /* embedded model files: what loc(f1:..) points into *
   Str name, text;
 } IrSource;
 
+typedef struct IrCount { /* what one run of an entry costs (count.h) */
+  double flop, bytes;    /* bytes: moved between memory and kernels */
+  int64_t peak;          /* bytes of work alive at once */
+  uint32_t kernels;
+} IrCount;
+
 typedef struct Module {
   Ctx *ctx;
   Arena *arena;
   Str model; /* name of the model or variant */
   Str after; /* name of the last pass that ran, "lower" at first: where compiling goes on */
+  bool was_known; /* the numbers of the main entry before the last pass; for readers only */
+  IrCount was;
   VEC(Dim) dims;
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
@@ -302,6 +310,7 @@ Span op_span(Module *m, const Op *op); /* in the IR text it was read from, else 
 
 /* ---- text (print.c, parse.c) ---- */
 char *ir_print(Module *m, size_t *length); /* in m's arena */
+char *ir_dump(Module *m, size_t *length);  /* the same with a head line of counts (count.h) */
 char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,

@@ -339,6 +339,13 @@ static void read_source(Parser *p) {
   vec_push(p->m->arena, p->m->sources, (IrSource){name, lex_quoted(p)});
 }
 
+static void read_was(Parser *p) {
+  IrCount *c = &p->m->was;
+  c->flop = lex_float(p), c->bytes = lex_float(p);
+  c->peak = lex_int(p), c->kernels = lex_count(p);
+  p->m->was_known = true;
+}
+
 static void read_dim(Parser *p) {
   lex_blanks(p);
   size_t at = p->at;
@@ -398,6 +405,7 @@ static void read_global_line(Parser *p, GlobalKind kind) {
 static bool read_declaration(Parser *p) {
   if (lex_keyword(p, "model")) p->m->model = lex_key(p, "a name");
   else if (lex_keyword(p, "after")) p->m->after = lex_key(p, "a pass");
+  else if (lex_keyword(p, "was")) read_was(p);
   else if (lex_keyword(p, "source")) read_source(p);
   else if (lex_keyword(p, "dim")) read_dim(p);
   else if (lex_keyword(p, "set")) read_set(p);

@@ -4,6 +4,7 @@
    definition prints as %?N. The text is a function of the module's contents only, and reading it
    back gives the same text. Storage that follows from the order of the type is left out once
    `order` has run; the parser puts it back. */
+#include "count.h"
 #include "ir.h"
 #include "text.h"
 #include <ctype.h>
@@ -245,12 +246,21 @@ static void put_dim(Printer *p, const Dim *d) {
   put(p, "\n");
 }
 
-static void put_head(Printer *p, const Module *m) {
-  put(p, "shardc-ir 1\nmodel ");
+static void put_was(Printer *p, const IrCount *c) {
+  put(p, "was ");
+  put_float(p, c->flop), put(p, " "), put_float(p, c->bytes);
+  put(p, " %lld %u\n", (long long)c->peak, c->kernels);
+}
+
+static void put_head(Printer *p, const Module *m, bool counts) {
+  put(p, "shardc-ir 1\n");
+  if (counts) put(p, "%s\n", ir_head(m));
+  put(p, "model ");
   put_word(p, m->model);
   put(p, "\nafter ");
   put_word(p, m->after);
   put(p, "\n");
+  if (m->was_known) put_was(p, &m->was);
   for (uint32_t i = 0; i < m->sources.n; i++) {
     put(p, "source f%u ", i + 1);
     put_quoted(p, m->sources.at[i].name);
@@ -269,9 +279,9 @@ static void put_head(Printer *p, const Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) put_global(p, m->globals.at[i]);
 }
 
-char *ir_print(Module *m, size_t *length) {
+static char *print_module(Module *m, size_t *length, bool counts) {
   Printer p = {.m = m, .arena = m->arena};
-  put_head(&p, m);
+  put_head(&p, m, counts);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     put(&p, "\n");
     put_fn(&p, m->fns.at[i]);
@@ -279,6 +289,10 @@ char *ir_print(Module *m, size_t *length) {
   if (length) *length = p.n;
   return p.text;
 }
+
+char *ir_print(Module *m, size_t *length) { return print_module(m, length, false); }
+
+char *ir_dump(Module *m, size_t *length) { return print_module(m, length, true); }
 
 char *ir_print_fn(Module *m, const Fn *f) {
   Printer p = {.m = m, .arena = m->arena};

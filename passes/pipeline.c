@@ -1,10 +1,12 @@
-/* The runner of the pass table: checks what each pass needs, times it, verifies after it, dumps
-   after it.
+/* The runner of passes: checks what each pass needs, times it, verifies after it, dumps after it.
 
-   It starts after the pass named by m->after, so a module read from a dump goes on where it was
-   written. Facts are replayed from the masks of the passes before that point. A broken mask or a
-   module that no longer verifies after a pass is a mistake of the compiler; a diagnostic is a
-   mistake of the user: both stop the run. */
+   pipeline_run starts after the pass named by m->after, so a module read from a dump goes on where
+   it was written; passes_run takes a list. Facts are replayed from the masks of the passes before
+   that point. A module that no longer verifies after a pass, and a signal inside of a pass, are
+   mistakes of the compiler: the IR before the pass is written with the command that repeats it. A
+   diagnostic is a mistake of the user. All of them stop the run. */
+#include "ir/count.h"
+#include "passes/crash.h"
 #include "passes/internal.h"
 #include <errno.h>
 #include <string.h>
@@ -18,6 +20,14 @@ static const Pass passes[] = {
 
 enum { PASSES = sizeof passes / sizeof *passes };
 
+static const struct {
+  const char *word, *meaning;
+} facts_table[] = {
+#define FACT(name, word, meaning) {word, meaning},
+#include "passes/facts.def"
+#undef FACT
+};
+
 const Pass *pass_table(uint32_t *n) { return *n = PASSES, passes; }
 
 const Pass *pass_find(const char *name) {
@@ -30,30 +40,76 @@ static unsigned facts_after(unsigned facts, const Pass *p) {
   return p->run ? (facts & ~p->breaks) | p->makes : facts;
 }
 
-/* Number of passes up to this one, it included. */
-static uint32_t end_of(const char *until) {
-  const Pass *p = until ? pass_find(until) : NULL;
-  return p ? (uint32_t)(p - passes) + 1 : PASSES;
+/* Its place in the table, from 1; 0 for `lower` and for passes that are not of the table. */
+static uint32_t place_of(const char *name) {
+  const Pass *p = pass_find(name);
+  return p ? (uint32_t)(p - passes) + 1 : 0;
 }
 
-/* Index of the first pass to run. */
-static uint32_t start(const Module *m, unsigned *facts) {
+static bool replay_facts(const Module *m, unsigned *facts) {
+  uint32_t done = place_of(m->after);
   *facts = 0;
-  if (!strcmp(m->after, "lower")) return 0;
-  for (uint32_t i = 0; i < PASSES; i++) {
-    *facts = facts_after(*facts, &passes[i]);
-    if (!strcmp(passes[i].name, m->after)) return i + 1;
-  }
-  return PASSES + 1;
+  for (uint32_t i = 0; i < done; i++) *facts = facts_after(*facts, &passes[i]);
+  if (done || !strcmp(m->after, "lower")) return true;
+  diag_at(m->ctx->diag, "E1202", (Span){0}, "no pass is called `%s` (`after` line)", m->after);
+  return false;
 }
 
-static void dump(Module *m, const PipelineOptions *o, uint32_t number, const char *name) {
-  if (!o->dump_dir) return;
+/* ---- may it run? ---- */
+
+static const char *maker_of(unsigned fact) {
+  for (uint32_t i = 0; i < PASSES; i++)
+    if (passes[i].run && passes[i].makes & fact) return passes[i].name;
+  return NULL;
+}
+
+static bool has_needs(Module *m, const Pass *p, unsigned facts) {
+  unsigned missing = p->needs & ~facts;
+  if (!missing) return true;
+  int first = __builtin_ctz(missing);
+  Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` needs a module that is `%s`",
+                      p->name, facts_table[first].word);
+  diag_fact(r, "%s: %s", facts_table[first].word, facts_table[first].meaning);
+  const char *maker = maker_of(1u << first);
+  if (maker) diag_help(r, "run pass `%s` first", maker);
+  return false;
+}
+
+/* A pass whose place is past runs again only if all it does is to clean up, and before `fuse`. */
+static bool is_due(Module *m, const Pass *p, unsigned facts) {
+  bool past = place_of(p->name) && place_of(p->name) <= place_of(m->after);
+  bool cleans = p->makes && !(p->makes & ~(unsigned)(FACT_CLEAN | FACT_LOCAL));
+  if (!past || (cleans && !(facts & FACT_FUSED))) return true;
+  Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` cannot run after `%s`", p->name,
+                      m->after);
+  diag_fact(r, "its place is before; `shardc dump --list` shows the order");
+  return false;
+}
+
+static bool may_run(Module *m, const Pass *p, unsigned facts) {
+  if (p->run) return is_due(m, p, facts) && has_needs(m, p, facts);
+  diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` is not built yet", p->name);
+  return false;
+}
+
+/* ---- what is written ---- */
+
+typedef struct Text {
+  const char *text;
   size_t n;
-  const char *text = ir_print(m, &n);
+} Text;
+
+static Text text_of(Module *m) {
+  Text t;
+  t.text = ir_dump(m, &t.n);
+  return t;
+}
+
+static void dump(Module *m, const PipelineOptions *o, Text t, uint32_t number, const char *name) {
+  if (!o->dump_dir) return;
   const char *path = arena_printf(m->arena, "%s/%02u-%s.ir", o->dump_dir, number, name);
   FILE *f = fopen(path, "w");
-  bool ok = f && fwrite(text, 1, n, f) == n;
+  bool ok = f && fwrite(t.text, 1, t.n, f) == t.n;
   if (f && fclose(f)) ok = false;
   if (!ok)
     diag_at(m->ctx->diag, "E1201", (Span){0}, "cannot write `%s`: %s", path, strerror(errno));
@@ -65,29 +121,68 @@ static double milliseconds(void) {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void run_pass(Module *m, const Pass *p, unsigned facts, const PipelineOptions *o) {
-  if (p->needs & ~facts)
-    bug("pass %s needs facts %#x that do not hold", p->name, p->needs & ~facts);
+static void say_stats(Module *m, const char *name) {
+  uint32_t kernels = 0, ops = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    ops += m->fns.at[i]->ops.n;
+    kernels += m->fns.at[i]->kind == FN_KERNEL;
+  }
+  fprintf(stderr, "%-10s %4u functions (%u kernels), %5u ops  %s\n", name, m->fns.n, kernels, ops,
+          ir_head(m));
+}
+
+/* ---- running ---- */
+
+static void broken(Module *m, const Pass *p, const CrashNote *note) {
+  Report *r = diag_at(m->ctx->diag, "E1204", (Span){0},
+                      "pass `%s` made IR that breaks the rules: an error of shardc", p->name);
+  if (!note || !crash_write(note)) return;
+  diag_fact(r, "the IR before it is in %s", note->path);
+  diag_help(r, "this repeats it: %.*s", (int)strcspn(crash_command(note), "\n"),
+            crash_command(note));
+}
+
+static void run_pass(Module *m, const Pass *p, const PipelineOptions *o) {
+  m->was = module_count(m), m->was_known = true;
   double begin = milliseconds();
   p->run(m);
-  m->after = intern(m->ctx->names, p->name);
+  if (place_of(p->name) > place_of(m->after)) m->after = intern(m->ctx->names, p->name);
   if (o->timings) fprintf(stderr, "%-10s %8.2f ms\n", p->name, milliseconds() - begin);
 }
 
-bool pipeline_run(Module *m, const PipelineOptions *o) {
-  unsigned facts;
-  uint32_t first = start(m, &facts), end = end_of(o->until);
-  if (first > PASSES)
-    diag_at(m->ctx->diag, "E1202", (Span){0}, "no pass is called `%s` (`after` line)", m->after);
-  else if (!first) dump(m, o, 0, "lower");
-  for (uint32_t i = first; i < end && !diag_errors(m->ctx->diag); i++) {
-    const Pass *p = &passes[i];
-    if (!p->run) continue;
-    run_pass(m, p, facts, o);
+/* Runs list while `note`, if there is one, holds the IR before each pass. */
+static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned facts,
+                     const PipelineOptions *o, CrashNote *note) {
+  bool texts = o->dump_dir || note;
+  Text t = texts ? text_of(m) : (Text){0};
+  if (!place_of(m->after)) dump(m, o, t, 0, "lower");
+  for (uint32_t i = 0; i < n && !diag_errors(m->ctx->diag); i++) {
+    const Pass *p = list[i];
+    if (!may_run(m, p, facts)) return;
+    if (note) crash_note(note, o->crash_dir, p->name, t.text, t.n);
+    run_pass(m, p, o);
     facts = facts_after(facts, p);
-    if (diag_errors(m->ctx->diag)) break;
-    dump(m, o, i + 1, p->name);
-    if (o->verify && !ir_verify(m)) break;
+    if (diag_errors(m->ctx->diag)) return;
+    if (texts) t = text_of(m);
+    dump(m, o, t, place_of(p->name) ? place_of(p->name) : i + 1, p->name);
+    if (o->stats) say_stats(m, p->name);
+    if (o->verify && !ir_verify(m)) broken(m, p, note);
   }
+}
+
+bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *o) {
+  unsigned facts;
+  if (!replay_facts(m, &facts)) return false;
+  CrashNote *note = o->crash_dir ? crash_begin(m->arena) : NULL;
+  run_list(m, n, list, facts, o, note);
+  if (note) crash_end(note);
   return diag_errors(m->ctx->diag) == 0;
+}
+
+bool pipeline_run(Module *m, const PipelineOptions *o) {
+  const Pass *list[PASSES];
+  uint32_t n = 0, end = o->until && pass_find(o->until) ? place_of(o->until) : PASSES;
+  for (uint32_t i = place_of(m->after); i < end; i++)
+    if (passes[i].run) list[n++] = &passes[i];
+  return passes_run(m, n, list, o);
 }

@@ -131,6 +131,12 @@ const char *diag_first_code(const Diag *d) {
   return NULL;
 }
 
+bool diag_given(const Diag *d, const char *code) {
+  for (uint32_t i = 0; i < d->reports.n; i++)
+    if (!strcmp(d->reports.at[i]->code, code)) return true;
+  return false;
+}
+
 /* ---- the human format ---- */
 
 typedef struct Style {

@@ -52,6 +52,7 @@ uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
 const char *
 diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
+bool diag_given(const Diag *d, const char *code); /* has this code been reported? */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
 /* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line 0

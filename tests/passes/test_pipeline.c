@@ -2,9 +2,18 @@
    text twice, and random modules through grad, recompute and clean against differences. */
 #include "common.h"
 #include "tests/common/random_module.h"
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = true };
+#else
+enum { SANITIZED = false };
+#endif
 
 /* Every pass that is built finds what it needs, whatever passes are not built yet. */
 static void masks(void **state) {
@@ -55,7 +64,7 @@ static void dumps(void **state) {
     size_t n;
     Module *again = module_from(c, text[i]);
     run_until(again, "clean");
-    assert_string_equal(ir_print(again, &n), text[FILES - 1]);
+    assert_string_equal(ir_dump(again, &n), text[FILES - 1]);
   }
   ctx_free(c);
 }
@@ -84,12 +93,110 @@ static void random_gradients(void **state) {
   }
 }
 
+/* ---- lists of passes ---- */
+
+static bool run_names(Module *m, uint32_t n, const char *const *names) {
+  const Pass *list[8];
+  PipelineOptions o = {.verify = true};
+  for (uint32_t i = 0; i < n; i++) assert_non_null(list[i] = pass_find(names[i]));
+  return passes_run(m, n, list, &o);
+}
+
+static void lists(void **state) {
+  (void)state;
+  static const struct {
+    const char *names[4];
+    uint32_t n;
+    const char *said; /* NULL: they run */
+    const char *after;
+  } cases[] = {
+      {{"inline", "simplify"}, 2, NULL, "simplify"},
+      {{"inline", "grad"}, 2, NULL, "grad"},
+      {{"inline", "grad", "simplify"}, 3, NULL, "grad"},
+      {{"simplify"}, 1, "pass `simplify` needs a module that is `inlined`", "lower"},
+      {{"inline", "fuse"}, 2, "pass `fuse` needs a module that is `clean`", "inline"},
+      {{"inline", "grad", "grad"}, 3, "pass `grad` cannot run after `grad`", "grad"},
+      {{"inline", "inline"}, 2, "pass `inline` cannot run after `inline`", "inline"},
+      {{"sparse"}, 1, "pass `sparse` is not built yet", "lower"},
+      {{NULL}, 0, NULL, "lower"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ctx *c = ctx_new();
+    Module *m = random_module(c, 5, (RandomOptions){.ops = 8, .smooth = true, .loss = true});
+    bool good = run_names(m, cases[i].n, cases[i].names);
+    assert_int_equal(good, !cases[i].said);
+    if (!good) assert_non_null(strstr(reported(c), cases[i].said));
+    assert_string_equal(m->after, cases[i].after);
+    ctx_free(c);
+  }
+}
+
+/* ---- passes that fail ---- */
+
+static void pass_segv(Module *m) { m->fns.n = 0, raise(SIGSEGV); }
+static void pass_bug(Module *m) { bug("on purpose, in %s", m->model); }
+static int deeper(volatile char *above) {
+  volatile char here[4096];
+  if ((here[0] = *above)) return 0;
+  return deeper(here) + here[0];
+}
+static void pass_deep(Module *m) { m->was.kernels += (uint32_t)deeper((volatile char[1]){0}); }
+static void pass_wrong(Module *m) { m->fns.at[0]->name = "not a name"; }
+
+enum { CHILD_FINE = 3, CHILD_REFUSED = 4 };
+
+static void as_main_does(int signal) { (void)signal, _exit(70); }
+
+/* Runs the pass in a child that hears signals as the compiler's main does; its status. */
+static int status_of(Module *m, const Pass *p, const char *dir) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (!child) {
+    for (int i = 1; i < 32; i++) signal(i, SIG_DFL);
+    signal(SIGABRT, as_main_does);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    freopen("/dev/null", "w", stderr);
+    PipelineOptions o = {.verify = true, .crash_dir = dir};
+    bool good = passes_run(m, 1, &p, &o);
+    bool told = diag_given(m->ctx->diag, "E1204");
+    _exit(good ? CHILD_FINE : told ? CHILD_REFUSED : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void reproducers(void **state) {
+  static const struct {
+    Pass pass;
+    int status;
+  } cases[] = {
+      {{"segv", pass_segv, 0, 0, 0, ""}, 128 + SIGSEGV},
+      {{"bug", pass_bug, 0, 0, 0, ""}, 70},
+      {{"deep", pass_deep, 0, 0, 0, ""}, 128 + SIGSEGV},
+      {{"wrong", pass_wrong, 0, 0, 0, ""}, CHILD_REFUSED},
+  };
+  (void)state;
+  char dir[] = "/tmp/shardc-crash-XXXXXX";
+  assert_non_null(mkdtemp(dir));
+  Ctx *c = ctx_new();
+  Module *m = random_module(c, 5, (RandomOptions){.ops = 8, .smooth = true, .loss = true});
+  size_t n;
+  const char *before = ir_dump(m, &n);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (SANITIZED && cases[i].status > 128) continue; /* the sanitizer reports them itself */
+    assert_int_equal(status_of(m, &cases[i].pass, dir), cases[i].status);
+    const char *file = arena_printf(c->arena, "shardc-crash-%s.ir", cases[i].pass.name);
+    assert_string_equal(text_of(c, dir, file), before);
+  }
+  assert_int_equal(rmdir(dir), 0);
+  ctx_free(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(masks),
-      cmocka_unit_test(dumps),
-      cmocka_unit_test(unknown_start),
-      cmocka_unit_test(random_gradients),
+      cmocka_unit_test(masks), cmocka_unit_test(dumps),       cmocka_unit_test(unknown_start),
+      cmocka_unit_test(lists), cmocka_unit_test(reproducers), cmocka_unit_test(random_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,168 @@
+/* Floating-point operations, bytes moved, peak of memory and kernels of one run of an entry.
+
+   A contraction is two operations per term; attention two contractions forward, five backward, over
+   all keys; every other float op one per element of its result or, for reductions, of its operand.
+   Bytes are the operands and results of each kernel, and of each op that computes outside of
+   kernels, as if nothing stayed in a cache. Loops count their rounds; kernels are counted once per
+   place that runs them. The peak is the entry's frame once `memory` has run; before, the largest
+   sum of bytes alive at an op, views without bytes of their own. Nothing here changes the module.
+ */
+#include "count.h"
+
+static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
+
+static double value_bytes(const Fn *f, ValueId v) {
+  return elements(f, v) * elem_bytes(value_type(f, v)->elem);
+}
+
+/* Number of terms of a contraction: all dims of both operands. */
+static double terms(const Fn *f, ValueId a, ValueId b) {
+  const Type *x = value_type(f, a), *y = value_type(f, b);
+  double n = (double)type_count(x);
+  for (int i = 0; i < y->rank; i++)
+    if (type_find(x, y->axis[i].dim) < 0) n *= (double)y->axis[i].size;
+  return n;
+}
+
+static double op_flop(const Fn *f, const Op *o) {
+  switch (op_family(o->code)) {
+  case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]);
+  case FAMILY_ATTENTION: return (o->nout == 2 ? 4 : 10) * terms(f, o->in[0], o->in[1]);
+  case FAMILY_REDUCE:
+  case FAMILY_SCAN:
+  case FAMILY_SCATTER: return elements(f, o->in[0]);
+  case FAMILY_ELEM:
+    return elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT ? elements(f, o->out) : 0;
+  default: return 0;
+  }
+}
+
+/* ---- the largest sum of bytes alive ---- */
+
+/* The value whose bytes v stands in; NO_VALUE: they are not in this function's frame. */
+static ValueId root_of(const Fn *f, const ValueId *root, ValueId v) {
+  const Value *x = &f->values.at[v];
+  const Op *o = value_def(f, v);
+  if (x->storage.view != VIEW_NONE) return root[x->storage.base];
+  if (!o || o->code == OP_load) return NO_VALUE;
+  return op_flags(o->code) & VIEW && o->nin ? root[o->in[0]] : v;
+}
+
+static void keep_until(int64_t *dies, const ValueId *root, ValueId v, int64_t when) {
+  if (root[v] != NO_VALUE && dies[root[v]] < when) dies[root[v]] = when;
+}
+
+/* By value: the op after which its bytes are free, -1 for values without bytes here. */
+static int64_t *lives(Arena *a, const Fn *f) {
+  ValueId *root = ARENA_ARRAY(a, ValueId, f->values.n + 1);
+  int64_t *dies = ARENA_ARRAY(a, int64_t, f->values.n + 1);
+  for (ValueId v = 0; v < f->values.n; v++) dies[v] = -1, root[v] = NO_VALUE;
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) keep_until(dies, root, o->in[k], i);
+    for (uint32_t k = 0; k < o->nout; k++) {
+      root[o->out + k] = root_of(f, root, o->out + k);
+      keep_until(dies, root, o->out + k, i);
+    }
+  }
+  for (uint32_t i = 0; i < f->results.n; i++) /* they stand in the caller's memory */
+    if (root[f->results.at[i]] != NO_VALUE) dies[root[f->results.at[i]]] = -1;
+  return dies;
+}
+
+static int64_t callee_peak(const Module *m, const Op *o) {
+  bool body = o->callee && o->callee->kind == FN_BODY;
+  return body ? ir_count(m, o->callee).peak : 0;
+}
+
+static int64_t largest_sum(const Module *m, const Fn *f) {
+  const int64_t *dies = lives(m->arena, f);
+  int64_t *change = ARENA_ARRAY(m->arena, int64_t, f->ops.n + 2), sum = 0, peak = 0;
+  memset(change, 0, sizeof *change * (f->ops.n + 2));
+  for (ValueId v = 0; v < f->values.n; v++) {
+    if (dies[v] < 0 || f->values.at[v].def == NO_OP) continue;
+    int64_t bytes = (int64_t)value_bytes(f, v);
+    change[f->values.at[v].def] += bytes, change[dies[v] + 1] -= bytes;
+  }
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    sum += change[i];
+    int64_t here = sum + callee_peak(m, &f->ops.at[i]);
+    if (here > peak) peak = here;
+  }
+  return peak;
+}
+
+/* ---- sums ---- */
+
+static IrCount kernel_count(const Fn *k) {
+  IrCount c = {.kernels = 1};
+  for (OpId i = 0; i < k->ops.n; i++) c.flop += op_flop(k, &k->ops.at[i]);
+  for (uint32_t i = 0; i < k->args.n; i++) c.bytes += value_bytes(k, k->args.at[i]);
+  for (uint32_t i = 0; i < k->results.n; i++) c.bytes += value_bytes(k, k->results.at[i]);
+  return c;
+}
+
+static IrCount single_count(const Fn *f, const Op *o) {
+  IrCount c = {.flop = op_flop(f, o)};
+  if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL) return c;
+  for (uint32_t k = 0; k < o->nin; k++) c.bytes += value_bytes(f, o->in[k]);
+  for (uint32_t k = 0; k < o->nout; k++) c.bytes += value_bytes(f, o->out + k);
+  return c;
+}
+
+static IrCount op_count(const Module *m, const Fn *f, const Op *o) {
+  if (!o->callee) return single_count(f, o);
+  if (o->callee->kind == FN_KERNEL) return kernel_count(o->callee);
+  IrCount c = ir_count(m, o->callee);
+  double rounds = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
+  c.flop *= rounds, c.bytes *= rounds;
+  return c;
+}
+
+IrCount ir_count(const Module *m, const Fn *f) {
+  IrCount sum = {0};
+  for (OpId i = 0; i < f->ops.n; i++) {
+    IrCount c = op_count(m, f, &f->ops.at[i]);
+    sum.flop += c.flop, sum.bytes += c.bytes, sum.kernels += c.kernels;
+  }
+  const Attr *frame = attr_get(&f->attrs, ATTR_frame);
+  sum.peak = frame ? frame->i : largest_sum(m, f);
+  return sum;
+}
+
+const Fn *ir_main_entry(const Module *m) {
+  const Fn *first = NULL;
+  for (uint32_t i = m->fns.n; i-- > 0;) {
+    const Fn *f = m->fns.at[i];
+    if (f->kind != FN_ENTRY) continue;
+    first = f;
+    if (!strcmp(f->name, "step")) return f;
+  }
+  return first;
+}
+
+IrCount module_count(const Module *m) {
+  const Fn *f = ir_main_entry(m);
+  return f ? ir_count(m, f) : (IrCount){0};
+}
+
+/* ---- as text ---- */
+
+/* " (+12.5 %)", or nothing if there is no change to tell. */
+static const char *change(const Module *m, double was, double is) {
+  if (!m->was_known || was == is) return "";
+  if (was == 0) return " (new)";
+  return arena_printf(m->arena, " (%+.1f %%)", 100 * (is - was) / was);
+}
+
+const char *ir_head(const Module *m) {
+  const Fn *f = ir_main_entry(m);
+  if (!f) return "# no entry";
+  IrCount c = ir_count(m, f), was = m->was;
+  bool placed = attr_get(&f->attrs, ATTR_frame) != NULL;
+  return arena_printf(
+      m->arena, "# %s: %.4g flop%s, %.4g bytes moved%s, peak %s%lld bytes%s, %u kernels%s", f->name,
+      c.flop, change(m, was.flop, c.flop), c.bytes, change(m, was.bytes, c.bytes),
+      placed ? "" : "about ", (long long)c.peak, change(m, (double)was.peak, (double)c.peak),
+      c.kernels, change(m, was.kernels, c.kernels));
+}

@@ -1,0 +1,16 @@
+/* What one run of an entry costs, counted from the IR at any stage: for the heads of dumps, for the
+   statistics of passes, and for the table of entries in the executable. */
+#ifndef SHARDC_IR_COUNT_H
+#define SHARDC_IR_COUNT_H
+#include "ir.h"
+
+/* Of one run of an entry or body, loops with all their rounds. */
+IrCount ir_count(const Module *m, const Fn *f);
+
+/* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */
+const Fn *ir_main_entry(const Module *m);
+IrCount module_count(const Module *m); /* of that entry; zeros without one */
+
+/* One line without its end: the numbers of that entry, and the change against m->was. */
+const char *ir_head(const Module *m);
+#endif

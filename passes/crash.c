@@ -1,0 +1,94 @@
+/* Reproducers: while a pass runs, the IR before it stands ready to be written by a signal handler.
+
+   The handler needs the note and there is no global state, so the note lies at the bottom of the
+   alternate signal stack, which a handler can ask for. That stack also serves when the pass has
+   used up its own. The handler only opens, writes and closes; then whatever handled the signal
+   before has its turn. */
+#include "passes/crash.h"
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { STACK_BYTES = 1 << 17, STATUS_BUG = 70 };
+
+static const int crash_signals[CRASH_SIGNALS] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
+static bool write_all(int file, const char *text, size_t n) {
+  while (n) {
+    ssize_t put = write(file, text, n);
+    if (put <= 0) return false;
+    text += put, n -= (size_t)put;
+  }
+  return true;
+}
+
+bool crash_write(const CrashNote *c) {
+  int file = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  bool good = write_all(file, c->text, c->n);
+  return !close(file) && good;
+}
+
+static void restore(const CrashNote *c) {
+  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &c->before[i], NULL);
+}
+
+static void on_crash(int signal) {
+  stack_t s;
+  if (sigaltstack(NULL, &s) || !s.ss_sp || s.ss_flags & SS_DISABLE) _exit(STATUS_BUG);
+  const CrashNote *c = s.ss_sp;
+  if (c->text && crash_write(c)) write_all(STDERR_FILENO, c->said, strlen(c->said));
+  restore(c);
+  raise(signal);
+  _exit(STATUS_BUG);
+}
+
+CrashNote *crash_begin(Arena *a) {
+  CrashNote *c = arena_alloc(a, STACK_BYTES);
+  *c = (CrashNote){.n = 0};
+  sigaltstack(&(stack_t){.ss_sp = c, .ss_size = STACK_BYTES}, &c->stack_before);
+  struct sigaction s = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
+  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &s, &c->before[i]);
+  return c;
+}
+
+void crash_end(CrashNote *c) {
+  restore(c);
+  sigaltstack(&c->stack_before, NULL);
+}
+
+/* ---- what is said ---- */
+
+/* The path as one word for a shell. */
+static void put_quoted(char *out, size_t n, const char *path) {
+  static const char plain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+=:,@%-";
+  size_t k = 0;
+  if (path[strspn(path, plain)] == 0 && *path != '-') {
+    snprintf(out, n, "%s", path);
+    return;
+  }
+  out[k++] = '\'';
+  for (; *path && k + 6 < n; path++)
+    if (*path == '\'') memcpy(out + k, "'\\''", 4), k += 4;
+    else out[k++] = *path;
+  out[k++] = '\'', out[k] = 0;
+}
+
+static const char begin_command[] = "; this repeats it:\n  ";
+
+void crash_note(CrashNote *c, const char *dir, const char *pass, const char *text, size_t n) {
+  char word[800];
+  bool here = !strcmp(dir, ".");
+  c->text = NULL; /* nothing is written while the note changes */
+  int length = snprintf(c->path, sizeof c->path, "%s%sshardc-crash-%s.ir", here ? "" : dir,
+                        here ? "" : "/", pass);
+  put_quoted(word, sizeof word, c->path);
+  snprintf(c->said, sizeof c->said, "shardc: pass %s failed%sshardc opt -p %s %s\n", pass,
+           begin_command, pass, word);
+  c->n = n;
+  c->text = (size_t)length < sizeof c->path ? text : NULL;
+}
+
+const char *crash_command(const CrashNote *c) {
+  return strstr(c->said, begin_command) + sizeof begin_command - 1;
+}

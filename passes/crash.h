@@ -1,0 +1,22 @@
+/* What becomes of the module before a pass if the pass does not end well. */
+#ifndef SHARDC_PASSES_CRASH_H
+#define SHARDC_PASSES_CRASH_H
+#include "ir/ir.h"
+#include <signal.h>
+
+enum { CRASH_SIGNALS = 5 };
+
+typedef struct CrashNote {
+  char path[600], said[1600]; /* where the text goes, what is said then */
+  const char *text;           /* the IR before the pass */
+  size_t n;
+  struct sigaction before[CRASH_SIGNALS];
+  stack_t stack_before;
+} CrashNote;
+
+CrashNote *crash_begin(Arena *a); /* from here on a signal writes the note */
+void crash_note(CrashNote *c, const char *dir, const char *pass, const char *text, size_t n);
+bool crash_write(const CrashNote *c);          /* the file, by hand; false: not written */
+const char *crash_command(const CrashNote *c); /* shardc opt -p PASS FILE */
+void crash_end(CrashNote *c);
+#endif
