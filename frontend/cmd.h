@@ -67,6 +67,19 @@ Exit cli_usage(const char *format, ...)
 void help_all(FILE *out);
 void help_command(FILE *out, const Command *cmd);
 
+/* cmd_dump.c: parts of the road that other commands take too */
+struct PipelineOptions;
+Exit pipeline_options(Cli *o, Module *m, struct PipelineOptions *p); /* target, folders, checks */
+Exit run_pipeline(Cli *o, Module *m, const char *until);
+Exit emit_ir(Cli *o, Module *m, const char *output);
+Exit unknown_pass(Cli *o, const char *name);
+
+/* dump_*.c: other forms of a module, as text in o's arena */
+char *module_json(Module *m, const Fn *only, size_t *n); /* NULL: all functions */
+char *module_dot(Module *m, const Fn *only, size_t *n);  /* NULL: all but kernel functions */
+char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
+                size_t *n); /* unified; empty if equal */
+
 /* cmd_load.c */
 typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
 char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E0001) */
@@ -82,5 +95,6 @@ Exit exit_of(const Cli *o, Exit otherwise); /* what the diagnostics mean for the
 Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
-CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_doctor, cmd_dump, cmd_explain, cmd_version, cmd_help;
+CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_doctor, cmd_dump, cmd_opt, cmd_explain, cmd_version,
+  cmd_help;
 #endif

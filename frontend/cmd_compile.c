@@ -1,4 +1,4 @@
-/* `shardc compile` and `dump`: the road from a file to an executable, or a part of it. */
+/* `shardc compile`: the road from a file to an executable, or a part of it. */
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
@@ -65,21 +65,6 @@ static Exit emit_ast(Cli *o, const char *output) {
 
 /* ---- the road ---- */
 
-static Exit run_passes(Cli *o, Module *m, const char *until) {
-  Exit e = describe_target(o, m);
-  if (e != EXIT_FINE) return e;
-  PipelineOptions p = {.until = until, .dump_dir = o->value[OPT_DUMP_IR]};
-  p.verify = !o->value[OPT_NO_VERIFY], p.timings = o->value[OPT_TIMINGS] != NULL;
-  if (p.dump_dir && !make_folder(o->c, p.dump_dir)) return EXIT_ENVIRONMENT;
-  return pipeline_run(m, &p) ? EXIT_FINE : EXIT_INPUT;
-}
-
-static Exit emit_ir(Cli *o, Module *m, const char *output) {
-  size_t n;
-  char *text = ir_print(m, &n);
-  return write_text(o->c, output, text, n);
-}
-
 static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
   BuildOptions b = {
       .output = output, .keep_dir = o->value[OPT_KEEP], .verbose = o->value[OPT_VERBOSE] != NULL};
@@ -141,52 +126,8 @@ Exit cmd_compile(Cli *o) {
   if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
   if (kind == EMIT_AST) return emit_ast(o, output);
   e = load_module(o, &m);
-  if (e == EXIT_FINE) e = run_passes(o, m, NULL);
+  if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);
   if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
-  return report(o, e);
-}
-
-/* ---- dump ---- */
-
-static Exit list_passes(void) {
-  uint32_t n;
-  const Pass *p = pass_table(&n);
-  for (uint32_t i = 0; i < n; i++)
-    printf("%-10s %s%s\n", p[i].name, p[i].help, p[i].run ? "" : " (not built yet)");
-  return EXIT_FINE;
-}
-
-static Exit unknown_pass(Cli *o, const char *name) {
-  Strings names = {0};
-  uint32_t n;
-  const Pass *p = pass_table(&n);
-  for (uint32_t i = 0; i < n; i++) vec_push(o->c->arena, names, p[i].name);
-  const char *near = diag_nearest(name, names.at, names.n);
-  if (near) return cli_usage("no pass `%s`; did you mean `%s`?", name, near);
-  return cli_usage("no pass `%s`; `shardc dump --list` shows them", name);
-}
-
-/* 0 for lower, 1 for the first pass, .. */
-static uint32_t pass_number(const char *name) {
-  uint32_t n;
-  const Pass *p = pass_table(&n);
-  for (uint32_t i = 0; i < n; i++)
-    if (!strcmp(p[i].name, name)) return i + 1;
-  return 0;
-}
-
-Exit cmd_dump(Cli *o) {
-  const char *after = o->value[OPT_AFTER];
-  bool passes = after && strcmp(after, "lower");
-  Module *m;
-  if (o->value[OPT_LIST]) return list_passes();
-  if (passes && !pass_find(after)) return unknown_pass(o, after);
-  Exit e = load_module(o, &m);
-  if (e == EXIT_FINE && after && pass_number(after) < pass_number(m->after))
-    e = cli_usage("`%s` is IR after `%s` already; `%s` comes before", o->operands.at[0], m->after,
-                  after);
-  if (e == EXIT_FINE && passes && strcmp(after, m->after)) e = run_passes(o, m, after);
-  if (e == EXIT_FINE) e = emit_ir(o, m, output_of(o, EMIT_IR));
   return report(o, e);
 }

@@ -10,6 +10,7 @@
 
 static FILE *open_input(const char *path) {
   struct stat info;
+  if (!strcmp(path, "-")) return stdin;
   FILE *f = fopen(path, "rb");
   if (f && !fstat(fileno(f), &info) && !S_ISDIR(info.st_mode)) return f;
   if (f) errno = EISDIR, fclose(f);
@@ -29,21 +30,34 @@ char *file_read(Ctx *c, const char *path, size_t *n) {
   for (size_t got; (got = fread(part, 1, sizeof part, f)) > 0;)
     for (size_t i = 0; i < got; i++) vec_push(c->arena, text, part[i]);
   bool failed = ferror(f);
-  fclose(f);
+  if (f != stdin) fclose(f);
   if (failed) return cannot_read(c, path), NULL;
   *n = text.n;
   vec_push(c->arena, text, 0);
   return text.at;
 }
 
+/* The first character that is neither white space nor in a comment. */
+static int first_letter(FILE *f) {
+  bool comment = false;
+  int c;
+  while ((c = getc(f)) != EOF) {
+    comment = c == '#' || (comment && c != '\n');
+    if (!comment && !strchr(" \t\r\n", c)) return c;
+  }
+  return c;
+}
+
+/* IR begins with the word shardc-ir. */
 FileKind file_kind(const char *path) {
-  static const char mark[] = "shardc-ir ";
-  char head[sizeof mark] = "";
+  static const char mark[] = "shardc-ir";
   FILE *f = open_input(path);
   if (!f) return FILE_MISSING;
-  size_t got = fread(head, 1, sizeof mark - 1, f);
+  if (f == stdin) return FILE_IR; /* it can be read only once, and a model file has a place */
+  size_t n = 0;
+  for (int c = first_letter(f); n < sizeof mark - 1 && c == mark[n]; n++) c = getc(f);
   fclose(f);
-  return got == sizeof mark - 1 && !strcmp(head, mark) ? FILE_IR : FILE_SHARD;
+  return n == sizeof mark - 1 ? FILE_IR : FILE_SHARD;
 }
 
 /* --set KEY=VALUE with the value in the form that the module keeps. False: E0602 was given. */
@@ -154,6 +168,7 @@ static bool of_surroundings(const char *code) {
 Exit exit_of(const Cli *o, Exit otherwise) {
   const char *code = diag_first_code(o->c->diag);
   if (otherwise == EXIT_USAGE || !code) return otherwise;
+  if (diag_given(o->c->diag, "E1204")) return EXIT_BUG;
   return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
 }
 

@@ -99,7 +99,17 @@ static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
   return EXIT_FINE;
 }
 
-/* One option at argv[*i]; *i moves on if its argument is the next word. */
+/* The words of an argument that follow the option: as many as the table names, a blank between. */
+static const char *read_words(Cli *o, const char *wanted, int argc, char **argv, int *i) {
+  const char *value = argv[++*i];
+  for (; (wanted = strchr(wanted, ' ')); wanted++) {
+    if (*i + 1 >= argc) return NULL;
+    value = arena_printf(o->c->arena, "%s %s", value, argv[++*i]);
+  }
+  return value;
+}
+
+/* One option at argv[*i]; *i moves on over its argument if that is not in the same word. */
 static Exit read_option(Cli *o, const Command *cmd, int argc, char **argv, int *i) {
   const char *word = argv[*i], *value = NULL;
   bool is_long = word[1] == '-';
@@ -111,7 +121,8 @@ static Exit read_option(Cli *o, const Command *cmd, int argc, char **argv, int *
     return cli_usage("`%s` takes no argument", arena_strndup(o->c->arena, word, n));
   if (options[id].argument && !value) {
     if (*i + 1 >= argc) return cli_usage("`%s` wants %s", word, options[id].argument);
-    value = argv[++*i];
+    value = read_words(o, options[id].argument, argc, argv, i);
+    if (!value) return cli_usage("`%s` wants %s", word, options[id].argument);
   }
   return store(o, cmd, id, value ? value : "");
 }

@@ -1,0 +1,58 @@
+/* `shardc opt`: passes by name over a module, IR in and IR out. What a pass needs is checked by the
+   runner of passes; --run-to cuts the list, so that a pass at fault is found by halving. */
+#include "cmd.h"
+#include "passes/pass.h"
+#include <errno.h>
+#include <stdlib.h>
+
+typedef VEC(const Pass *) PassList;
+
+static Exit read_list(Cli *o, const char *text, PassList *list) {
+  for (const char *at = text;;) {
+    size_t n = strcspn(at, ",");
+    const char *name = arena_strndup(o->c->arena, at, n);
+    const Pass *p = pass_find(name);
+    if (!p) return unknown_pass(o, name);
+    vec_push(o->c->arena, *list, p);
+    if (!at[n]) return EXIT_FINE;
+    at += n + 1;
+  }
+}
+
+/* Every pass that is left after m->after. */
+static void rest_of_table(Cli *o, const Module *m, PassList *list) {
+  uint32_t n;
+  const Pass *table = pass_table(&n), *last = pass_find(m->after);
+  for (uint32_t i = last ? (uint32_t)(last - table) + 1 : 0; i < n; i++)
+    if (table[i].run) vec_push(o->c->arena, *list, &table[i]);
+}
+
+static Exit cut_list(const Cli *o, PassList *list) {
+  const char *text = o->value[OPT_RUN_TO];
+  char *end;
+  if (!text) return EXIT_FINE;
+  errno = 0;
+  unsigned long n = strtoul(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno)
+    return cli_usage("`--run-to` wants a whole number, not `%s`", text);
+  if (n < list->n) list->n = (uint32_t)n;
+  return EXIT_FINE;
+}
+
+Exit cmd_opt(Cli *o) {
+  PassList list = {0};
+  PipelineOptions p = {0};
+  Module *m;
+  const char *names = o->value[OPT_PASSES];
+  Exit e = names ? read_list(o, names, &list) : EXIT_FINE;
+  if (o->value[OPT_VERIFY_EACH] && o->value[OPT_NO_VERIFY])
+    return cli_usage("`--verify-each` and `--no-verify` cannot both be given");
+  if (e != EXIT_FINE) return e;
+  e = load_module(o, &m);
+  if (e == EXIT_FINE && !names) rest_of_table(o, m, &list);
+  if (e == EXIT_FINE) e = cut_list(o, &list);
+  if (e == EXIT_FINE) e = pipeline_options(o, m, &p);
+  if (e == EXIT_FINE && !passes_run(m, list.n, list.at, &p)) e = EXIT_INPUT;
+  if (e == EXIT_FINE) e = emit_ir(o, m, o->value[OPT_OUTPUT] ? o->value[OPT_OUTPUT] : "-");
+  return report(o, e);
+}

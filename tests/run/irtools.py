@@ -1,0 +1,143 @@
+"""The IR as a place to work: mangled dumps, modules by hand, `opt`, and the forms of `dump`.
+
+    python3 irtools.py SHARDC EXAMPLES
+"""
+import json, os, random, re, shutil, sys
+from common import check, read, run, workdir
+
+shardc, examples = sys.argv[1], sys.argv[2]
+d = workdir()
+tiny = f'{examples}/tiny.shard'
+run(shardc, 'compile', tiny, '--emit=ir', '-o', f'{d}/last.ir', '--dump-ir', f'{d}/ir')
+names = sorted(os.listdir(f'{d}/ir'))
+texts = {n[3:-3]: read(f'{d}/ir/{n}').decode() for n in names}
+
+
+# ---- heads, and white space ----
+
+def mangle(text, rng):
+    """More and less white space, comments, empty lines: nothing that the reader may look at."""
+    out, lines = [], text.split('\n')
+    for line in lines:
+        if line.startswith('#'): continue
+        parts = re.split(r'("(?:[^"\\]|\\.)*")', line)
+        for i in range(0, len(parts), 2):
+            parts[i] = re.sub(r' +', lambda m: rng.choice([' ', '  ', '\t', ' \t ']), parts[i])
+            parts[i] = re.sub(r'([,:={}()\[\]])', lambda m: rng.choice(['', ' ', '\t']) + m[1] + rng.choice(['', ' ']), parts[i])
+        line = ''.join(parts)
+        if rng.random() < .3: line += rng.choice(['  # a comment', ' # "quoted', '# %0 = add', ' ', '\t'])
+        out += [rng.choice(['', '# {', '  '])] if rng.random() < .1 else []
+        out.append(rng.choice(['', ' ', '\t']) + line.strip('\n'))
+    return '\n'.join(out)
+
+
+rng = random.Random(7)
+for name, text in texts.items():
+    head = text.split('\n')[1]
+    check(re.match(r'# step: \S+ flop.*, \S+ bytes moved.*, peak (about )?\d+ bytes.*, \d+ kernels', head), head)
+    for i in range(2):
+        open(f'{d}/mangled.ir', 'w').write(mangle(text, rng))
+        printed, _ = run(shardc, 'dump', f'{d}/mangled.ir')
+        check(printed == text, f'{name}: white space changed the module')
+check('%)' in texts['grad'].split('\n')[1], 'no change against the dump before')
+
+# the head, `info` and JSON agree
+run(shardc, 'compile', tiny, '-o', f'{d}/tiny', '-q')
+info = json.loads(run(f'{d}/tiny', 'info', '--json')[0])
+step = next(e for e in info['entries'] if e['name'] == 'step')
+m = json.loads(run(shardc, 'dump', f'{d}/last.ir', '--format=json')[0])
+check((m['flop'], m['bytes'], m['peak']) == (step['flop'], step['bytes'], step['work_bytes']), 'head and info differ')
+
+# ---- by hand ----
+
+open(f'{d}/hand.ir', 'w').write('''shardc-ir 1
+param @w : f32[A:4]
+output @loss : f32[]
+entry @step {
+  %0 = load @w : f32[A:4]
+  %1 = mul %0, %0 : f32[A:4]
+  %2 = sum[A] %1 : f32[]
+  store @loss, %2
+}
+''')
+run(shardc, 'compile', f'{d}/hand.ir', '-o', f'{d}/hand', '-q')
+check(os.access(f'{d}/hand', os.X_OK), 'nothing was made of ten lines')
+open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:16, Seq:64, Embed:128]', '[Batch:16, Time:64, Embed:128]', 1))
+_, said = run(shardc, 'compile', f'{d}/renamed.ir', '-o', f'{d}/no', expect=1)
+check(re.search(r'renamed\.ir:\d+:\d+', said) and 'error[E' in said, 'no place in: ' + said)
+
+# ---- opt ----
+
+order = [n for n in texts if n != 'lower']
+for i, name in enumerate(order):
+    before = f'{d}/ir/{names[i]}'
+    check(run(shardc, 'opt', before, '-p', name)[0] == texts[name], f'opt -p {name} makes something else')
+    check(run(shardc, 'opt', f'{d}/ir/{names[0]}', '--run-to', str(i + 1))[0] == texts[name], f'--run-to {i + 1}')
+check(run(shardc, 'opt', f'{d}/ir/{names[0]}', '-p', ','.join(order))[0] == texts['memory'], 'all by name')
+check(run(shardc, 'opt', f'{d}/ir/{names[0]}', '-p', ','.join(order), '--run-to', '0')[0] == texts['lower'], 'no pass')
+_, stats = run(shardc, 'opt', f'{d}/ir/{names[0]}', '--stats', '-o', f'{d}/out.ir')
+check(len(stats.strip().split('\n')) == len(order) and read(f'{d}/out.ir').decode() == texts['memory'], 'stats: ' + stats)
+for wanted, args in [("needs a module that is `scheduled`", ['-p', 'memory']), ("cannot run after `clean`", ['-p', 'grad']),
+                     ("not built yet", ['-p', 'sparse'])]:
+    check(wanted in run(shardc, 'opt', f'{d}/ir/14-clean.ir', *args, expect=1)[1], wanted)
+for args in (['-p', 'gred'], ['--run-to', '-1'], ['--run-to', 'x'], ['--no-verify', '--verify-each']):
+    run(shardc, 'opt', f'{d}/ir/14-clean.ir', *args, expect=2)
+
+# ---- dump ----
+
+listed = [l.split()[0] for l in run(shardc, 'dump', '--list')[0].strip().split('\n') if 'not built yet' not in l]
+check(listed == order, f'--list: {listed}')
+one, _ = run(shardc, 'dump', f'{d}/last.ir', '--func', 'step')
+check(one in texts['memory'] and one.startswith('entry @step'), '--func')
+run(shardc, 'dump', f'{d}/last.ir', '--func', 'stop', expect=2)
+check(run(shardc, 'dump', tiny, '--diff', 'micro', 'precision')[0] == '', 'a pass that changes nothing has a diff')
+run(shardc, 'dump', tiny, '--diff', 'fuse', 'micro', expect=2)
+run(shardc, 'dump', tiny, '--diff', 'fuse', expect=2)
+
+
+def module_lines(text): return [l for l in text.split('\n') if not l.startswith(('# ', 'after ', 'was ', 'source '))]
+
+
+def patched(diff, lines):
+    """What the unified diff makes of the lines."""
+    out, at = [], 0
+    for l in diff.split('\n')[2:-1]:
+        if l.startswith('@@'):
+            start = int(re.match(r'@@ -(\d+)', l)[1]) - 1
+            out += lines[at:start]; at = start
+        elif l[0] == '+': out.append(l[1:])
+        else:
+            check(lines[at] == l[1:], f'the diff has {l}, the text {lines[at]}')
+            at += 1
+            if l[0] == ' ': out.append(l[1:])
+    return out + lines[at:]
+
+
+for a, b in [('lower', 'grad'), ('inline', 'simplify'), ('order', 'memory'), ('clean', 'fuse')]:
+    diff, _ = run(shardc, 'dump', f'{d}/ir/00-lower.ir', '--diff', a, b)
+    check(patched(diff, module_lines(texts[a])) == module_lines(texts[b]), f'the diff {a} {b} does not make the second of the first')
+    changed = sum(l[0] in '+-' for l in diff.split('\n')[2:-1])
+    check(changed <= len(module_lines(texts[a])) + len(module_lines(texts[b])), 'diff too long')
+
+for name in texts:
+    m = json.loads(run(shardc, 'dump', f'{d}/ir/{[n for n in names if n[3:-3] == name][0]}', '--format', 'json')[0])
+    check(sum(len(f['ops']) for f in m['functions']) == len(re.findall(r'^  (?!return)\S', texts[name], re.M)), f'json: ops after {name}')
+graph, _ = run(shardc, 'dump', f'{d}/last.ir', '--format=dot')
+nodes = set(re.findall(r'^    (\w+) \[shape=', graph, re.M))
+edges = re.findall(r'^    (\w+) -> (\w+) \[label="[^"]*"\];$', graph, re.M)
+check(edges and all(a in nodes and b in nodes for a, b in edges) and graph.count('{') == graph.count('}'), 'dot')
+open(f'{d}/g.dot', 'w').write(graph)
+if shutil.which('dot'): run('dot', '-Tplain', '-o', f'{d}/plain', f'{d}/g.dot')
+run(shardc, 'dump', tiny, '--format', 'xml', expect=2)
+
+# ---- depth costs nothing ----
+
+lines = []
+for layers in (12, 48, 96):
+    out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--after', 'memory')
+    lines.append(out.count('\n'))
+_, said = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '--after', 'memory', '--timings')
+times = [float(t) for t in re.findall(r'([\d.]+) ms', said)]
+print(f'GPT-2 XL: {lines[1]} lines, passes {sum(times):.0f} ms')
+check(len(set(lines)) == 1, f'lines of IR with 12, 48, 96 layers: {lines}')
+shutil.rmtree(d)
