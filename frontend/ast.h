@@ -300,6 +300,10 @@ bool ast_number_unit(const char *text, size_t n, AstNumber *out);
 
 /* The standard library, embedded in the compiler. */
 const char *std_shard_text(size_t *n);
+/* The example files whose weights blocks are built in. */
+const char *gpt2_shard_text(size_t *n);
+const char *llama_shard_text(size_t *n);
+const char *bert_shard_text(size_t *n);
 
 const char *ast_op_name(AstOp op);           /* "+" .. */
 const char *ast_item_word(AstItemKind kind); /* "layer" .. */

@@ -116,6 +116,7 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
   m->model = c->model->name;
   write_dims(m, s);
   write_settings(m, checked, c, o);
+  write_weights(m, checked, c); /* after the sources: built-in blocks are none of the program's */
   write_params(&b, checked);
   add_inputs(&b, checked);
   lower_init(&b, checked);
@@ -134,6 +135,8 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
 static void check_blocks(World *w, const Choice *c) {
   if (c->train) settings_check(w->ctx, c->train->item);
   if (c->plan) settings_check(w->ctx, c->plan->item);
+  const AstItem *weights = choose_weights(w, c);
+  if (weights) settings_check(w->ctx, weights);
 }
 
 /* One name space in the executable: parameters, inputs, outputs, and what the runtime itself sets
@@ -198,6 +201,8 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
   if (!diag_errors(c->diag)) check_built(e, &choice);
+  const AstItem *weights = choose_weights(w, &choice);
+  if (!diag_errors(c->diag) && weights) check_weights(e, weights), check_weights_config(e, weights);
   world_flush_warnings(w);
   if (diag_errors(c->diag)) return NULL;
   return write_module(w, o, &choice, s, e);

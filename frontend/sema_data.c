@@ -134,6 +134,26 @@ static void check_order(Eval *e, const AstSetting *line, const Param *p) {
   diag_label(r, "the parameter has %s", dims_text(e->ctx, &want));
 }
 
+static int count_stars(const char *s) {
+  int n = 0;
+  for (; *s; s++) n += *s == '*';
+  return n;
+}
+
+/* A name of the file has a star per star of the path: the rounds. */
+static void check_stars(Eval *e, const AstSetting *line, const Param *p) {
+  int want = count_stars(p->path);
+  for (uint32_t i = 0; i < line->target.n; i++) {
+    const AstValue *v = line->target.at[i].value;
+    if (v->kind != VALUE_STRING || count_stars(v->string) == want) continue;
+    Report *r = world_error(e->w, "E0502", v->span, "\"%s\" needs %s `*`", v->string,
+                            want == 0   ? "no"
+                            : want == 1 ? "one"
+                                        : "one per stack a");
+    diag_label(r, "stands for the round, as in `%s`", p->path);
+  }
+}
+
 static const AstSetting *line_of(Eval *e, const AstItem *weights, Str path,
                                  const AstSetting *after) {
   bool passed = !after;
@@ -168,7 +188,7 @@ void check_weights(Eval *e, const AstItem *weights) {
     const Param *p = find_param(e, path);
     const AstSetting *again = line_of(e, weights, path, s);
     if (!p) no_param(e, s);
-    else check_order(e, s, p);
+    else check_order(e, s, p), check_stars(e, s, p);
     if (again && p) {
       Report *r = world_error(e->w, "E0502", again->path->span, "`%s` has two lines", path);
       diag_also(r, s->path->span, "the first one");

@@ -31,7 +31,7 @@ bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fa
 
 bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 
-/* Parameters by name from a safetensors file (weights.c); h.*.x also from h.0.x, h.1.x, .. */
+/* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, .. */
 bool rt_weights_load(const char *path, const Device *d, Fault *f);
 /* Copies one tensor of a file into the part of `to` that begins at `start` in each dimension,
  * converting elements. */

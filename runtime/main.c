@@ -28,7 +28,10 @@ static bool check_launch(Fault *f) {
 static int run_command(Run *r) {
   if (r->o.command == 'i') return rt_info(r);
   rt_watch_start(&r->watch);
-  return r->o.command == 't' ? rt_train(r) : r->o.command == 'e' ? rt_eval(r) : rt_sample(r);
+  return r->o.command == 't'   ? rt_train(r)
+         : r->o.command == 'e' ? rt_eval(r)
+         : r->o.command == 'x' ? rt_export(r)
+                               : rt_sample(r);
 }
 
 int main(int argc, char **argv) {

@@ -19,11 +19,15 @@ static const struct {
 };
 
 static const struct {
-  const char *name, *help;
-} commands[] = {{"train", "train the model (the default)"},
-                {"eval", "loss on the validation data"},
-                {"sample", "let the model go on with a text"},
-                {"info", "what is compiled in: parameters, memory, kernels, settings, source"}};
+  const char *name;
+  char letter;
+  const char *help;
+} commands[] = {
+    {"train", 't', "train the model (the default)"},
+    {"eval", 'e', "loss on the validation data"},
+    {"sample", 's', "let the model go on with a text"},
+    {"export", 'x', "write the parameters for other tools: safetensors and config.json"},
+    {"info", 'i', "what is compiled in: parameters, memory, kernels, settings, source"}};
 
 static void spell(char *out, const char *name) { /* as the user writes it */
   while ((*out = *name == '_' ? '-' : *name)) out++, name++;
@@ -102,12 +106,12 @@ static bool read_option(Options *o, int argc, char **argv, int *at, Fault *f) {
 static bool read_command(Options *o, const char *word, Fault *f) {
   int best = 4, at = -1;
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-    if (!strcmp(word, commands[i].name)) return o->command = *word, true;
+    if (!strcmp(word, commands[i].name)) return o->command = commands[i].letter, true;
     int d = rt_distance(word, commands[i].name);
     if (d < best) best = d, at = (int)i;
   }
   rt_fault(f, 102, "unknown command `%s`", word);
-  return rt_help(f, at < 0 ? "commands: train, eval, sample, info" : "did you mean `%s`?",
+  return rt_help(f, at < 0 ? "commands: train, eval, sample, export, info" : "did you mean `%s`?",
                  commands[at < 0 ? 0 : at].name);
 }
 
@@ -117,7 +121,7 @@ static bool check_use(const Options *o, Fault *f) {
     if (!o->at[i].given || strchr(table[i].commands, o->command)) continue;
     spell(spelled, table[i].name);
     for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
-      if (*commands[k].name == o->command)
+      if (commands[k].letter == o->command)
         return rt_fault(f, 104, "--%s is no option of `%s`", spelled, commands[k].name);
   }
   return true;
@@ -145,7 +149,7 @@ void rt_options_help(const char *program, const char *model) {
          model, program);
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
     printf("  %-8s%s\n", commands[i].name, commands[i].help);
-  printf("\noptions; behind each, the commands that take it (t, e, s, i)\n\n");
+  printf("\noptions; behind each, the commands that take it (t, e, s, x, i)\n\n");
   for (int i = 0; i < OPT_COUNT; i++) {
     char spelled[64], left[128];
     spell(spelled, table[i].name);

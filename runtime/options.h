@@ -18,7 +18,7 @@ typedef struct OptionValue {
 } OptionValue;
 
 typedef struct Options {
-  char command; /* t, e, s, i */
+  char command; /* t, e, s, x, i */
   OptionValue at[OPT_COUNT];
 } Options;
 

@@ -49,4 +49,5 @@ int rt_train(Run *r);
 int rt_eval(Run *r);
 int rt_sample(Run *r);
 int rt_info(Run *r);
+int rt_export(Run *r);
 #endif

@@ -22,6 +22,7 @@ typedef struct Train {
   int64_t steps, eval_every, eval_batches, save_every, keep,
       saved;    /* saved: step of the newest checkpoint, -1: none */
   double limit; /* rt_now() at which to stop */
+  bool saves;   /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
 } Train;
@@ -73,7 +74,7 @@ static bool not_finite(Train *t, int code, const char *what, Fault *f) {
 
 static bool save(Train *t, Fault *f) {
   char bad[240], clean[240];
-  if (t->saved == t->r->at.step) return true;
+  if (t->saved == t->r->at.step || !t->saves) return true;
   if (rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
     return not_finite(t, 602, "a tensor", f);
@@ -169,6 +170,7 @@ static void read_settings(Train *t) {
   t->eval_batches = rt_count_option(r, OPT_eval_batches, "train.eval.batches", 20);
   t->save_every = rt_count_option(r, OPT_save_every, "train.save.every", 0);
   t->keep = rt_count_option(r, OPT_keep, "train.save.keep", 3);
+  t->saves = t->keep && (t->save_every || !r->o.at[OPT_save_every].given);
   t->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
   r->at = (Progress){.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0),
                      .loss = NAN,
@@ -212,7 +214,7 @@ static void conclude(const Train *t, Stop stop) {
   char took[32];
   rt_text_seconds(took, rt_now() - t->r->started);
   printf("%s after %lld steps in %s: ",
-         stop == SIGNAL    ? "stopped and saved"
+         stop == SIGNAL    ? (t->saves ? "stopped and saved" : "stopped, nothing saved")
          : stop == TIME_UP ? "time is up"
                            : "done",
          (long long)g->step, took);

@@ -1,17 +1,31 @@
-/* Parameters from a safetensors file by name, and the guard that looks for numbers which are not
- * finite. */
+/* --init: parameters from weights files.
+
+   Whether the files follow the map that was compiled in or the parameters' own paths is decided for
+   them as a whole: the map under which more parameters are found. Everything is looked up and
+   compared before the first number is copied, so a refused file changes nothing. Messages name both
+   sides: the file's tensor and the model's parameter. */
+#include "weights.h"
 #include "checkpoint.h"
-#include "file.h"
-#include "safetensors.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static bool shape_is(const SafeTensor *s, const int64_t *size, int rank) {
-  if (s->rank != rank) return false;
-  for (int i = 0; i < rank; i++)
-    if (s->size[i] != size[i]) return false;
-  return true;
+typedef struct Loader {
+  const Device *d;
+  const WeightFiles *w;
+  Map map;
+  int64_t found, missing;
+} Loader;
+
+/* With its prefix or without. */
+static const SafeTensor *find(const Loader *l, const rt_tensor *t, int64_t round, int *file) {
+  char name[RT_NAME];
+  const SafeTensor *s = NULL;
+  for (int choice = 0; !s && rt_map_name(&l->map, t, round, choice, false, name); choice++) {
+    s = rt_weights_find(l->w, name, file);
+    if (!s && *l->map.prefix && rt_map_name(&l->map, t, round, choice, true, name))
+      s = rt_weights_find(l->w, name, file);
+  }
+  return s;
 }
 
 static void shape_text(char *out, size_t n, const int64_t *size, int rank) {
@@ -21,96 +35,121 @@ static void shape_text(char *out, size_t n, const int64_t *size, int rank) {
   if (k < n) snprintf(out + k, n - k, "]");
 }
 
-static bool check(const SafeTensor *s, const rt_tensor *t, const int64_t *size, int rank,
-                  Fault *f) {
+static bool check(const Loader *l, const SafeTensor *s, const rt_tensor *t, const Slice *to,
+                  int file, Fault *f) {
   char have[200], want[200];
-  if (s->elem >= 0 && shape_is(s, size, rank)) return true;
-  shape_text(have, sizeof have, s->size, s->rank), shape_text(want, sizeof want, size, rank);
+  if (s->elem >= 0 && rt_slice_fits(to, s->size, s->rank)) return true;
+  shape_text(have, sizeof have, s->size, s->rank);
+  shape_text(want, sizeof want, to->size, to->rank);
   if (s->elem < 0)
-    return rt_fault(f, 303, "%s is of a type that cannot be read as %s", s->name,
-                    rt_elem_name(t->elem));
-  return rt_fault(f, 303, "%s is %s in the file, %s in the model", s->name, have, want);
+    rt_fault(f, 303, "%s is of a type that cannot be read into %s, which is %s", s->name, t->name,
+             rt_elem_name(to->elem));
+  else rt_fault(f, 303, "%s is %s in the file; the model's %s is %s", s->name, have, t->name, want);
+  rt_help(f, "compile with the sizes of the file (-D DIM=N); `as` in the weights block turns dims");
+  return rt_at(f, l->w->path[file], "", -1);
 }
 
-/* Round i of a stacked parameter: the star of its path becomes i. */
-static bool load_round(const SafeFile *w, const Device *d, const rt_tensor *t, int64_t i, bool fill,
-                       Fault *f) {
-  char name[RT_NAME];
-  const char *star = strchr(t->name, '*');
-  snprintf(name, sizeof name, "%.*s%lld%s", (int)(star - t->name), t->name, (long long)i, star + 1);
-  const SafeTensor *s = rt_safe_find(w, name);
-  if (!s) return rt_fault(f, 303, "the file holds neither %s nor %s", t->name, name);
-  if (!check(s, t, t->size + 1, t->rank - 1, f)) return false;
-  rt_tensor slice = *t;
-  int64_t zero[RT_MAX_RANK] = {0};
-  slice.rank--;
-  memmove(slice.size, t->size + 1, sizeof *t->size * (RT_MAX_RANK - 1));
-  char *to = (char *)rt_tensor_data(d, t) + i * rt_tensor_count(&slice) * rt_elem_bytes(t->elem);
-  if (fill) rt_copy_box(s->elem, s->data, s->size, &slice, to, zero);
+static bool take(const Loader *l, const SafeTensor *s, const rt_tensor *t, const Slice *to,
+                 int file, bool fill, Fault *f) {
+  if (!check(l, s, t, to, file, f)) return false;
+  if (fill) rt_slice_read(to, s->elem, s->data);
   return true;
 }
 
-static bool load_one(const SafeFile *w, const Device *d, const rt_tensor *t, bool fill, Fault *f) {
-  const SafeTensor *s = rt_safe_find(w, t->name);
-  int64_t zero[RT_MAX_RANK] = {0};
+/* The first of the missing ones is told. */
+static bool lacks(Loader *l, const rt_tensor *t, int64_t round, Fault *f) {
+  char name[RT_NAME] = "";
+  if (l->missing++) return false;
+  rt_map_name(&l->map, t, round, 0, false, name);
+  rt_fault(f, 303, "the file holds no tensor %s", name);
+  if (strcmp(name, t->name))
+    rt_fault(f, 303, "the file holds no tensor %s for the model's %s", name, t->name);
+  return false;
+}
+
+static bool load_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
+  int file = 0;
+  const SafeTensor *s = l->map.plain ? rt_weights_find(l->w, t->name, &file) : NULL;
   if (s) {
-    if (!check(s, t, t->size, t->rank, f)) return false;
-    if (fill) rt_copy_box(s->elem, s->data, s->size, t, rt_tensor_data(d, t), zero);
-    return true;
+    Slice whole = rt_slice_whole(l->d, t);
+    return take(l, s, t, &whole, file, fill, f);
   }
-  if (!strchr(t->name, '*') || !t->rank)
-    return rt_fault(f, 303, "the file holds no tensor %s", t->name);
-  for (int64_t i = 0; i < t->size[0]; i++)
-    if (!load_round(w, d, t, i, fill, f)) return false;
+  for (int64_t i = 0; i < rt_rounds(t); i++) {
+    Slice to = rt_slice(&l->map, l->d, t, i);
+    if (!(s = find(l, t, i, &file))) return lacks(l, t, i, f);
+    if (!take(l, s, t, &to, file, fill, f)) return false;
+  }
+  return true;
+}
+
+static void count_found(Loader *l) {
+  int file;
+  const rt_program *p = l->d->program;
+  for (int i = 0; i < p->ntensors; i++) {
+    const rt_tensor *t = &p->tensors[i];
+    if (t->kind != RT_PARAM) continue;
+    l->found += find(l, t, 0, &file) || (l->map.plain && rt_weights_find(l->w, t->name, &file));
+  }
+}
+
+static Map choose_map(const Device *d, const WeightFiles *w) {
+  Loader both[2] = {{.d = d, .w = w, .map = rt_map(d->program, false)},
+                    {.d = d, .w = w, .map = rt_map(d->program, true)}};
+  if (!rt_map_there(d->program)) return both[1].map;
+  for (int i = 0; i < 2; i++) count_found(&both[i]);
+  return both[both[1].found > both[0].found].map;
+}
+
+/* ---- tensors that no parameter takes ---- */
+
+static bool named(const Loader *l, const char *name) {
+  char own[RT_NAME];
+  const rt_program *p = l->d->program;
+  for (int i = 0; i < p->ntensors; i++) {
+    const rt_tensor *t = &p->tensors[i];
+    for (int64_t r = 0; t->kind == RT_PARAM && r < rt_rounds(t); r++)
+      for (int choice = 0; rt_map_name(&l->map, t, r, choice, true, own); choice++)
+        if (!strcmp(own, name) ||
+            (rt_map_name(&l->map, t, r, choice, false, own) && !strcmp(own, name)))
+          return true;
+  }
+  return false;
+}
+
+/* Plain files may be checkpoints and dumps, which hold more than parameters. */
+static bool check_extra(const Loader *l, Fault *f) {
+  for (int k = 0; !l->map.plain && k < l->w->n; k++)
+    for (int i = 0; i < l->w->file[k].ntensors; i++) {
+      const char *name = l->w->file[k].tensor[i].name;
+      if (rt_map_ignores(&l->map, name) || named(l, name)) continue;
+      rt_fault(f, 303, "%s is in the file, but the model has no parameter for it", name);
+      rt_help(f, "if it is to be passed over: `ignore \"%s\"` in the weights block", name);
+      return rt_at(f, l->w->path[k], "", -1);
+    }
+  return true;
+}
+
+static bool load(Loader *l, Fault *f) {
+  const rt_program *p = l->d->program;
+  for (int fill = 0; fill < 2; fill++) {
+    bool ok = true;
+    for (int i = 0; i < p->ntensors; i++)
+      if (p->tensors[i].kind == RT_PARAM && (ok || l->missing))
+        ok = load_tensor(l, &p->tensors[i], fill, f) && ok;
+    if (l->missing > 1)
+      rt_help(f, "%lld parameters of the model are not in the file", (long long)l->missing);
+    if (!ok || (!fill && !check_extra(l, f))) return false;
+  }
   return true;
 }
 
 bool rt_weights_load(const char *path, const Device *d, Fault *f) {
-  Bytes b;
-  SafeFile w;
-  if (!rt_map_file(path, 301, &b, f)) return false;
-  bool ok = rt_safe_read(b, &w, f);
-  for (int fill = 0; ok && fill < 2; fill++)
-    for (int i = 0; ok && i < d->program->ntensors; i++)
-      if (d->program->tensors[i].kind == RT_PARAM)
-        ok = load_one(&w, d, &d->program->tensors[i], fill, f);
-  rt_safe_free(&w), rt_unmap_file(&b);
-  return ok || rt_at(f, path, "", -1);
-}
-
-/* ---- numbers that are not finite ---- */
-
-static int64_t bad_in(const Device *d, const rt_tensor *t) {
-  const void *data = rt_tensor_data(d, t);
-  int64_t n = rt_tensor_count(t), bad = 0;
-  if (t->elem == RT_F32)
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(((const float *)data)[i]);
-  else if (t->elem == RT_BF16 || t->elem == RT_F16 || t->elem == RT_F64)
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
-  return bad;
-}
-
-/* Adds a name to a list; one that is full ends in "..". */
-static void append(char *text, size_t n, const char *name, int64_t bad) {
-  char piece[RT_NAME + 32];
-  size_t k = strlen(text);
-  if (k > 2 && text[k - 1] == '.') return;
-  if (bad) snprintf(piece, sizeof piece, "%s%s (%lld)", k ? ", " : "", name, (long long)bad);
-  else snprintf(piece, sizeof piece, "%s%s", k ? ", " : "", name);
-  bool fits = k + strlen(piece) + 6 < n;
-  snprintf(text + k, n - k, "%s", fits ? piece : k ? ", .." : "..");
-}
-
-int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
-                    size_t nclean) {
-  int faulty = 0;
-  names[0] = clean[0] = 0;
-  for (int i = 0; i < d->program->ntensors; i++) {
-    const rt_tensor *t = &d->program->tensors[i];
-    if (!(kinds >> t->kind & 1)) continue;
-    int64_t bad = bad_in(d, t);
-    faulty += bad > 0;
-    append(bad ? names : clean, bad ? nnames : nclean, t->name, bad);
+  WeightFiles w;
+  bool ok = rt_weights_open(path, &w, f);
+  if (ok) {
+    Loader l = {.d = d, .w = &w, .map = choose_map(d, &w)};
+    ok = load(&l, f);
   }
-  return faulty;
+  rt_weights_close(&w);
+  return ok || rt_at(f, path, "", -1);
 }

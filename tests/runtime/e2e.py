@@ -82,6 +82,32 @@ def case_resume():
     toy('sample', '--out', 'nowhere', expect=4, says='R0501')
 
 
+def case_saves_nothing():
+    for i, args in enumerate((['--save-every', '0'], ['--keep', '0', '--save-every', '5'])):
+        train('--out', f'n{i}', '--steps', '12', *args)
+        check(not [x for x in os.listdir(path(f'n{i}')) if x.startswith('step') or x == 'latest'], 'no checkpoint')
+        check(len(lines(f'n{i}')) == 12, 'but metrics')
+
+
+def case_weights():
+    """A program without a map: its own names."""
+    train('--out', 'w', '--steps', '30')
+    toy('export', '--out', 'w hf', '--resume=w', says='no weights block')
+    check(os.listdir(path('w hf')) == ['model.safetensors'], 'no config.json')
+    toy('export', expect=2, says='R0103')
+    ask = ['--prompt', 'the ', '--tokens', '20']
+    check(toy('sample', '--init', 'w hf', *ask) == toy('sample', '--out', 'w', *ask), 'the same parameters')
+    toy('sample', '--init', 'nowhere', expect=4, says='R0301')
+    os.makedirs(path('w two'))
+    for i in range(2): shutil.copy(path('w hf', 'model.safetensors'), path('w two', f'{i}.safetensors'))
+    toy('sample', '--init', 'w two', expect=4, says='no index')
+    index = path('w two', 'model.safetensors.index.json')
+    for text, says in (('{"weight_map": {"w": "../w hf/model.safetensors"}}', 'plain file name'), ('{"a": 1}', 'no weight_map'),
+                       ('{"weight_map": ', 'R0302'), ('{"weight_map": {"w": "0.safetensors", "v": "1.safetensors"}}', 'in two files')):
+        open(index, 'w').write(text)
+        toy('sample', '--init', 'w two', expect=4, says=says)
+
+
 def case_kill():
     args = ['--steps', '60', '--save-every', '5', '--eval-every', '10']
     start = time.time()
