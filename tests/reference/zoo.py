@@ -490,3 +490,36 @@ def scan(rng):
             x = F.silu(x + x @ p['w'] + x @ p['a'] @ p['b'])
         return F.cross_entropy((x @ w['head'].T).reshape(-1, V), y0.reshape(-1))
     return w, loss, steady(2e-3, frozen=['table', 'cold.*.w', 'lora.*.w'])
+
+
+def generic(rng):
+    B, S, D, R = 8, 9, 6, 3
+    w = {'g': param(rng, D, mean=1, std=0.3), 'c': param(rng, 2, 3, 4, std=1), 'big': param(rng, 300, std=0.1)}
+
+    def outer(rng, p):
+        for n in 'one', 'two': p[n + '.w'], p[n + '.t'] = param(rng, D, D, std=0.2), param(rng, D, std=0.2, mean=0.7)
+    stacked(rng, w, 'st.*.', R, outer)
+    x = rng.standard_normal((B, S, D)).astype(np.float32)
+    save('generic', x=x)
+    x = torch.tensor(x)
+
+    def inner(p, x, s, k): return x + F.softplus(k * (x @ p['w']), threshold=1e9) / k * p['t'] * s
+
+    def loss():
+        y = x
+        for i in range(R):
+            p = round_of(w, 'st.*.', i)
+            one, two = sub(p, 'one'), sub(p, 'two')
+            y = inner(one, inner(two, inner(one, y, w['g'], 0.5), w['g'] * 2, 3), w['g'], 0.5)
+        m = w['c'].reshape(-1)
+        h = y * m[5:5 + D]
+        h = h / (1 + h.abs().amax((1, 2), keepdim=True))
+        v = h.var((1, 2), unbiased=False) + torch.logsumexp(h, (1, 2))
+        k = (h * 3).reshape(B, -1).softmax(-1).reshape(h.shape)
+        low = torch.minimum(torch.maximum(y, torch.tensor(0.1)), torch.tensor(0.9))
+        early = (torch.arange(S) < 3).float()[:, None]
+        z = torch.where((y > 0) | ~(y < -1), y, -y) + early * y.detach()
+        l = (y * y).mean() + (k * h).mean() + v.mean() - 0.1 * y.log_softmax(-1).mean() + 0.01 * y.max() + (low * z).mean()
+        r = (m.cumsum(0).abs() + 0.1).sqrt().sum()
+        return l + 0.1 * w['big'].sin().mean() + 0.01 * r - 2 ** 0.5 + 0.1 * (x ** 2 * h ** 3).mean()
+    return w, loss, steady(1e-2, decay=0.02)
