@@ -77,6 +77,8 @@ Exit unknown_pass(Cli *o, const char *name);
 /* dump_*.c: other forms of a module, as text in o's arena */
 char *module_json(Module *m, const Fn *only, size_t *n); /* NULL: all functions */
 char *module_dot(Module *m, const Fn *only, size_t *n);  /* NULL: all but kernel functions */
+Exit dump_html(Cli *o, Module *m, const char *output); /* cmd_html.c */
+const char *page_html_text(size_t *n);                 /* page.html, embedded */
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
                 size_t *n); /* unified; empty if equal */
 

@@ -69,14 +69,14 @@ static Exit go_on_to(Cli *o, Module *m, const char *after) {
 
 /* ---- forms ---- */
 
-static const char *const formats[] = {"text", "json", "dot"};
-enum { FORM_TEXT, FORM_JSON, FORM_DOT, FORMS };
+static const char *const formats[] = {"text", "json", "dot", "html"};
+enum { FORM_TEXT, FORM_JSON, FORM_DOT, FORM_HTML, FORMS };
 
 static Exit find_form(const Cli *o, int *form) {
   const char *name = o->value[OPT_FORMAT] ? o->value[OPT_FORMAT] : "text";
   for (*form = 0; *form < FORMS; ++*form)
     if (!strcmp(name, formats[*form])) return EXIT_FINE;
-  return cli_usage("`--format` is one of text, json, dot, not `%s`", name);
+  return cli_usage("`--format` is one of text, json, dot, html, not `%s`", name);
 }
 
 static Exit find_function(const Cli *o, Module *m, const Fn **f) {
@@ -159,10 +159,13 @@ Exit cmd_dump(Cli *o) {
   if (e == EXIT_FINE) e = known_pass(o, after);
   if (e == EXIT_FINE && after && o->value[OPT_DIFF])
     e = cli_usage("`--after` and `--diff` cannot both be given");
+  if (e == EXIT_FINE && form == FORM_HTML && after)
+    e = cli_usage("`--format html` shows all passes: without `--after`");
   if (e != EXIT_FINE) return e;
   if (!output) output = "-";
   e = load_module(o, &m);
   if (e == EXIT_FINE && o->value[OPT_DIFF]) e = put_diff(o, m, output);
+  else if (e == EXIT_FINE && form == FORM_HTML) e = dump_html(o, m, output);
   else if (e == EXIT_FINE && (e = go_on_to(o, m, after)) == EXIT_FINE)
     e = put_form(o, m, form, output);
   return report(o, e);

@@ -130,12 +130,32 @@ open(f'{d}/g.dot', 'w').write(graph)
 if shutil.which('dot'): run('dot', '-Tplain', '-o', f'{d}/plain', f'{d}/g.dot')
 run(shardc, 'dump', tiny, '--format', 'xml', expect=2)
 
+# the page: all stages, whole, small, and nothing that a browser would have to fetch
+run(shardc, 'dump', tiny, '--format', 'html', '-o', f'{d}/page.html')
+page = read(f'{d}/page.html').decode()
+data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1])
+check([s['name'] for s in data['stages']] == list(texts), 'stages of the page')
+for s in data['stages']:
+    check([data['lines'][i] for i in s['lines']] == module_lines(texts[s['name']].rstrip('\n')), f'page: lines after {s["name"]}')
+unchanged = [b for a, b in zip(texts, list(texts)[1:]) if module_lines(texts[a]) == module_lines(texts[b])]
+check([s['name'] for s in data['stages'] if not s['changed']] == unchanged, 'page: passes that change nothing')
+check(set(re.findall(r'https?://[^"\s]+', re.sub(r'<script id="data".*?</script>', '', page, flags=re.S))) <= {'http://www.w3.org/2000/svg'}, 'page: not by itself')
+check(data['host'].startswith('/*') and data['sources'][0]['text'] in read(tiny).decode(), 'page: host program, source')
+for f in data['frames']:                                    # no two blocks that live at once overlap, all lie in the frame
+    blocks = [b for b in f['blocks'] if b]
+    check(all(0 <= b[1] and b[1] + b[2] <= f['bytes'] and b[3] <= b[4] <= f['ops'] for b in blocks), 'page: block outside of its frame')
+    for i, a in enumerate(blocks):
+        for b in blocks[:i]:
+            check(a[3] > b[4] or b[3] > a[4] or a[1] >= b[1] + b[2] or b[1] >= a[1] + a[2], f'page: {a} and {b} overlap')
+
 # ---- depth costs nothing ----
 
 lines = []
 for layers in (12, 48, 96):
     out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--after', 'memory')
     lines.append(out.count('\n'))
+out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', 'Layers=96', '--format=html')
+check(len(out) < 2e6, f'the page of 96 layers has {len(out)} bytes')
 _, said = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '--after', 'memory', '--timings')
 times = [float(t) for t in re.findall(r'([\d.]+) ms', said)]
 print(f'GPT-2 XL: {lines[1]} lines, passes {sum(times):.0f} ms')

@@ -1,0 +1,265 @@
+/* `shardc dump --format html`: one page about the whole road of a model, made of page.html and
+   data.
+
+   The module runs through the passes that are left; the page gets the text after each of them, the
+   host program, and every buffer of every frame with its life. Lines that texts share are written
+   once. The page holds everything that it shows: it needs no network and no other file. */
+#include "cmd.h"
+#include "codegen/codegen.h"
+#include "frontend/ast.h"
+#include "ir/count.h"
+#include "passes/pass.h"
+#include <stdlib.h>
+
+typedef struct Page {
+  Cli *o;
+  Module *m;
+  FILE *lines, *stages; /* two lists that grow together */
+  Str *slot;            /* lines by their text: a table with open places */
+  uint32_t *number, cap, n;
+  uint32_t nstages;
+  char *before; /* the text of the stage before, without its head */
+} Page;
+
+/* ---- JSON inside of a script: < must not close it ---- */
+
+static void put_string(FILE *out, const char *text) {
+  char *quoted = NULL;
+  size_t n;
+  FILE *f = open_memstream(&quoted, &n);
+  if (!f) bug("no memory");
+  json_put_string(f, text);
+  fclose(f);
+  for (size_t i = 0; i < n; i++)
+    if (quoted[i] == '<') fputs("\\u003c", out);
+    else putc(quoted[i], out);
+  free(quoted);
+}
+
+static void put_member(FILE *out, const char *name, const char *text) {
+  fprintf(out, "\"%s\":", name);
+  put_string(out, text);
+}
+
+/* ---- stages ---- */
+
+static uint32_t find_slot(const Page *p, Str line) {
+  uint32_t h = 2166136261u;
+  for (const char *c = line; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
+  for (h &= p->cap - 1; p->slot[h] && p->slot[h] != line; h = (h + 1) & (p->cap - 1)) {}
+  return h;
+}
+
+static void grow(Page *p) {
+  Page old = *p;
+  p->cap *= 2;
+  p->slot = ARENA_ARRAY(p->m->arena, Str, p->cap);
+  p->number = ARENA_ARRAY(p->m->arena, uint32_t, p->cap);
+  for (uint32_t i = 0; i < old.cap; i++) {
+    if (!old.slot[i]) continue;
+    uint32_t h = find_slot(p, old.slot[i]);
+    p->slot[h] = old.slot[i], p->number[h] = old.number[i];
+  }
+}
+
+static uint32_t line_number(Page *p, Str line) {
+  uint32_t h = find_slot(p, line);
+  if (p->slot[h]) return p->number[h];
+  if (p->n) putc(',', p->lines);
+  put_string(p->lines, line);
+  p->slot[h] = line, p->number[h] = p->n++;
+  uint32_t given = p->number[h];
+  if (p->n * 2 > p->cap) grow(p);
+  return given;
+}
+
+/* Lines that say nothing about the program, and sources, are left out. */
+static bool of_head(const char *line) {
+  static const char *const left_out[] = {"# ", "after ", "was ", "source "};
+  for (int i = 0; i < 4; i++)
+    if (!strncmp(line, left_out[i], strlen(left_out[i]))) return true;
+  return false;
+}
+
+static void put_lines(Page *p, const char *text) {
+  bool first = true;
+  for (size_t n; *text; text += n + (text[n] == '\n')) {
+    n = strcspn(text, "\n");
+    if (of_head(text)) continue;
+    fprintf(p->stages, first ? "%u" : ",%u", line_number(p, intern_n(p->m->ctx->names, text, n)));
+    first = false;
+  }
+}
+
+static const char *body_of(const char *text) {
+  while (*text &&
+         (of_head(text) || !strncmp(text, "shardc-ir ", 10) || !strncmp(text, "model ", 6)))
+    text += strcspn(text, "\n") + 1;
+  return text;
+}
+
+static void add_stage(Page *p) {
+  const Pass *pass = pass_find(p->m->after);
+  size_t n;
+  char *text = ir_print(p->m, &n);
+  bool changed = !p->before || strcmp(body_of(p->before), body_of(text));
+  fputs(p->nstages++ ? ",\n{" : "{", p->stages);
+  put_member(p->stages, "name", p->m->after);
+  putc(',', p->stages);
+  put_member(p->stages, "help", pass ? pass->help : "the model as it was written");
+  putc(',', p->stages);
+  put_member(p->stages, "head", ir_head(p->m));
+  fprintf(p->stages, ",\"changed\":%s,\"lines\":[", changed ? "true" : "false");
+  put_lines(p, text);
+  fputs("]}", p->stages);
+  p->before = text;
+}
+
+static Exit run_stages(Page *p) {
+  uint32_t n;
+  const Pass *table = pass_table(&n), *last = pass_find(p->m->after);
+  Exit e = describe_target(p->o, p->m); /* before the first text, as in the folder of --dump-ir */
+  if (e != EXIT_FINE) return e;
+  add_stage(p);
+  for (uint32_t i = last ? (uint32_t)(last - table) + 1 : 0; i < n; i++) {
+    if (!table[i].run) continue;
+    e = run_pipeline(p->o, p->m, table[i].name);
+    if (e != EXIT_FINE) return e;
+    add_stage(p);
+  }
+  return EXIT_FINE;
+}
+
+/* ---- memory ---- */
+
+static int64_t span_bytes(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
+/* The last op that touches each value; what touches a view touches its base. */
+static uint32_t *last_uses(Arena *a, const Fn *f) {
+  uint32_t *last = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nout; k++) last[o->out + k] = i;
+    for (uint32_t k = 0; k < o->nin; k++) last[o->in[k]] = i;
+  }
+  for (uint32_t i = 0; i < f->results.n; i++) last[f->results.at[i]] = f->ops.n;
+  for (ValueId v = f->values.n; v-- > 0;) {
+    const Storage *s = &f->values.at[v].storage;
+    if (s->view != VIEW_NONE && last[s->base] < last[v]) last[s->base] = last[v];
+  }
+  return last;
+}
+
+static void put_block(FILE *out, const char *name, int64_t at, int64_t bytes, uint32_t from,
+                      uint32_t to) {
+  putc('[', out);
+  put_string(out, name);
+  fprintf(out, ",%lld,%lld,%u,%u],", (long long)at, (long long)bytes, from, to);
+}
+
+/* Workspace of a kernel, frame of a body, second buffers of a loop: what an op has beside results.
+ */
+static void put_work(FILE *out, Module *m, const Fn *f, uint32_t i, const char *what) {
+  const Op *o = &f->ops.at[i];
+  const Attr *work = attr_get(&o->attrs, ATTR_work_at), *slots = attr_get(&o->attrs, ATTR_slots);
+  AttrKey size = o->code == OP_loop ? ATTR_frame : ATTR_workspace;
+  int64_t bytes = work ? attr_int(&o->callee->attrs, size, 0) : 0;
+  if (bytes) put_block(out, arena_printf(m->arena, "work of %s", what), work->i, bytes, i, i);
+  for (int64_t k = 0; slots && k < slots->i; k++)
+    if (slots->list[k] >= 0)
+      put_block(out, arena_printf(m->arena, "second buffer of %s", what), slots->list[k],
+                span_bytes(&f->values.at[o->out + k]), i, i);
+}
+
+static void put_results(FILE *out, Module *m, const Fn *f, uint32_t i, const char *what,
+                        const uint32_t *last) {
+  const Op *o = &f->ops.at[i];
+  for (ValueId v = o->out; v < o->out + o->nout; v++) {
+    const Value *x = &f->values.at[v];
+    if (x->storage.place != PLACE_FRAME || x->storage.view != VIEW_NONE) continue;
+    const char *name = arena_printf(m->arena, "%s: %s", what, type_text(m, &x->type));
+    put_block(out, name, x->storage.at, span_bytes(x), i, last[v]);
+  }
+}
+
+static void put_frame(FILE *out, Module *m, const Fn *f) {
+  const uint32_t *last = last_uses(m->arena, f);
+  fprintf(out, "{\"name\":\"%s\",\"bytes\":%lld,\"ops\":%u,\"blocks\":[", f->name,
+          (long long)attr_int(&f->attrs, ATTR_frame, 0), f->ops.n);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    const char *what = o->callee ? o->callee->name : op_name(o->code);
+    put_results(out, m, f, i, what, last);
+    if (o->callee) put_work(out, m, f, i, what);
+  }
+  fputs("null]}", out); /* the end of the list: every block ends with a comma */
+}
+
+/* The main entry first, then callers before their bodies. */
+static void put_frames(FILE *out, Module *m) {
+  const Fn *first = ir_main_entry(m);
+  if (first) put_frame(out, m, first);
+  for (uint32_t i = m->fns.n; i-- > 0;) {
+    const Fn *f = m->fns.at[i];
+    if (f->kind == FN_KERNEL || f == first) continue;
+    fputs(",\n", out);
+    put_frame(out, m, f);
+  }
+}
+
+/* ---- the page ---- */
+
+static void put_data(Page *p, FILE *out, const char *lines, const char *stages) {
+  Module *m = p->m;
+  putc('{', out);
+  put_member(out, "model", m->model);
+  fputs(",\"sources\":[", out);
+  for (uint32_t i = 0; i < m->sources.n; i++) {
+    fputs(i ? ",{" : "{", out);
+    put_member(out, "name", m->sources.at[i].name);
+    putc(',', out);
+    put_member(out, "text", m->sources.at[i].text);
+    putc('}', out);
+  }
+  fprintf(out, "],\n\"lines\":[%s],\n\"stages\":[%s],\n\"frames\":[", lines, stages);
+  put_frames(out, m);
+  fputs("],\n", out);
+  put_member(out, "host", host_write(m));
+  putc('}', out);
+}
+
+static char *put_page(Page *p, const char *lines, const char *stages, size_t *n) {
+  static const char mark[] = "@DATA@";
+  size_t length;
+  const char *page = page_html_text(&length), *at = strstr(page, mark);
+  char *text = NULL;
+  FILE *out = open_memstream(&text, n);
+  if (!out || !at) bug("no page");
+  fwrite(page, 1, (size_t)(at - page), out);
+  put_data(p, out, lines, stages);
+  at += sizeof mark - 1;
+  fwrite(at, 1, length - (size_t)(at - page), out);
+  fclose(out);
+  return text;
+}
+
+Exit dump_html(Cli *o, Module *m, const char *output) {
+  Page p = {.o = o, .m = m, .cap = 1024};
+  char *lines = NULL, *stages = NULL, *text = NULL;
+  size_t n, m1;
+  p.slot = ARENA_ARRAY(m->arena, Str, p.cap), p.number = ARENA_ARRAY(m->arena, uint32_t, p.cap);
+  p.lines = open_memstream(&lines, &n), p.stages = open_memstream(&stages, &m1);
+  if (!p.lines || !p.stages) bug("no memory");
+  Exit e = run_stages(&p);
+  fclose(p.lines), fclose(p.stages);
+  if (e == EXIT_FINE) {
+    text = put_page(&p, lines, stages, &n);
+    e = write_text(o->c, output, text, n);
+  }
+  free(text), free(lines), free(stages);
+  return e;
+}
