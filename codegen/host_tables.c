@@ -34,7 +34,8 @@ static void put_kernel(Host *h, const Fn *k) {
            host_source(h, k->loc), phases);
   for (int p = 0; p < phases; p++)
     host_put(h, "%s{%s_p%d, %lld}", p ? ", " : "", symbol, p, (long long)chunks->list[p]);
-  host_put(h, "}};\n");
+  IrCount c = ir_count(h->m, k);
+  host_put(h, "}, %.17g, %.17g};\n", c.flop, c.bytes);
 }
 
 void host_kernels(Host *h) {

@@ -120,6 +120,7 @@ static IrCount op_count(const Module *m, const Fn *f, const Op *o) {
 }
 
 IrCount ir_count(const Module *m, const Fn *f) {
+  if (f->kind == FN_KERNEL) return kernel_count(f);
   IrCount sum = {0};
   for (OpId i = 0; i < f->ops.n; i++) {
     IrCount c = op_count(m, f, &f->ops.at[i]);

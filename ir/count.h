@@ -4,7 +4,7 @@
 #define SHARDC_IR_COUNT_H
 #include "ir.h"
 
-/* Of one run of an entry or body, loops with all their rounds. */
+/* Of one run of an entry, body or kernel, loops with all their rounds. */
 IrCount ir_count(const Module *m, const Fn *f);
 
 /* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */

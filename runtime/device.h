@@ -3,12 +3,14 @@
 #define SHARDC_RT_DEVICE_H
 #include "memory.h"
 #include "pool.h"
+#include "trace.h"
 
 typedef struct Device {
   const rt_program *program;
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
   Region arena[RT_ARENAS];
   Pool *pool;
+  Trace *trace; /* NULL: off */
   int32_t *counters;
   bool check;       /* poison WORK before each entry and measure it */
   int64_t *touched; /* per entry: the most bytes of WORK touched, in check runs */

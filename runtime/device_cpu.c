@@ -19,7 +19,12 @@ enum {
 }; /* bytes per chunk of copies; of poison in front of WORK in check runs */
 
 void rt_launch(rt_ctx *rt, const rt_kernel *k, void *const *buffers) {
-  Pool *p = rt->state->device->pool;
+  Device *d = rt->state->device;
+  Pool *p = d->pool;
+  if (d->trace) {
+    rt_trace_launch(d->trace, p, k, buffers);
+    return;
+  }
   for (int i = 0; i < k->phases; i++) rt_pool_run(p, k->phase[i].run, buffers, k->phase[i].chunks);
 }
 
@@ -39,14 +44,21 @@ static void zero_chunk(void *const *b, int64_t chunk, void *scratch) {
   memset((char *)b[0] + chunk * PIECE, 0, piece(*(int64_t *)b[2], chunk));
 }
 
+static void move(rt_ctx *rt, int what, rt_chunk *run, void *const *buffers, int64_t bytes) {
+  Device *d = rt->state->device;
+  int64_t chunks = (bytes + PIECE - 1) / PIECE;
+  if (d->trace) rt_trace_move(d->trace, d->pool, what, run, buffers, chunks, (double)bytes);
+  else rt_pool_run(d->pool, run, buffers, chunks);
+}
+
 void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
   void *buffers[] = {to, (void *)from, &bytes};
-  rt_pool_run(rt->state->device->pool, copy_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+  move(rt, -1, copy_chunk, buffers, bytes);
 }
 
 void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
   void *buffers[] = {to, NULL, &bytes};
-  rt_pool_run(rt->state->device->pool, zero_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+  move(rt, -2, zero_chunk, buffers, bytes);
 }
 
 void *rt_counter(rt_ctx *rt, int64_t i) { return rt->state->device->counters + i; }
@@ -92,6 +104,7 @@ bool rt_device_start(Device *d, const rt_program *p, int threads, bool check, Fa
 void rt_device_stop(Device *d) {
   if (d->pool) rt_pool_stop(d->pool);
   for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);
+  rt_trace_close(d->trace);
   free(d->counters), free(d->touched), free(d->ctx.state);
   *d = (Device){0};
 }

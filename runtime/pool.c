@@ -43,6 +43,7 @@ struct Pool {
   atomic_int spin; /* microseconds */
   cpu_set_t cpus;  /* where workers may run when they are not pinned */
   Worker *worker;
+  Span *span;   /* per worker; NULL: nobody watches */
   int64_t runs; /* since the last look at how busy the machine is */
   long switches;
   double looked;
@@ -85,13 +86,29 @@ static bool spin(Pool *p, atomic_uint *word, unsigned seen) {
   return false;
 }
 
-static void work(Pool *p, Worker *w) {
-  int64_t chunks = p->chunks;
-  for (;;) {
+static int64_t claim_chunks(Pool *p, Worker *w) {
+  int64_t chunks = p->chunks, n = 0;
+  for (;; n++) {
     int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-    if (i >= chunks) return;
+    if (i >= chunks) return n;
     p->run(p->buffers, i, w->scratch.base);
   }
+}
+
+static void work(Pool *p, Worker *w) {
+  if (!p->span) {
+    claim_chunks(p, w);
+    return;
+  }
+  double start = rt_now();
+  int64_t n = claim_chunks(p, w);
+  p->span[w->number] = (Span){start, rt_now(), n};
+}
+
+static void work_alone(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
+  double start = p->span ? rt_now() : 0;
+  for (int64_t i = 0; i < chunks; i++) run(buffers, i, p->worker[0].scratch.base);
+  if (p->span) p->span[0] = (Span){start, rt_now(), chunks};
 }
 
 static void wait_job(Pool *p, unsigned seen) {
@@ -163,7 +180,7 @@ static void look_around(Pool *p) {
 
 void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
   if (p->workers == 1 || chunks <= 1) {
-    for (int64_t i = 0; i < chunks; i++) run(buffers, i, p->worker[0].scratch.base);
+    work_alone(p, run, buffers, chunks);
     return;
   }
   if (++p->runs % 256 == 0) look_around(p);
@@ -254,5 +271,7 @@ void rt_pool_stop(Pool *p) {
   free(p->worker);
   free(p);
 }
+
+void rt_pool_watch(Pool *p, Span *spans) { p->span = spans; }
 
 int rt_pool_workers(const Pool *p) { return p->workers; }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 1, RT_MAX_RANK = 8, RT_MAX_PHASES = 4 };
+enum { RT_ABI_VERSION = 2, RT_MAX_RANK = 8, RT_MAX_PHASES = 4 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -23,6 +23,7 @@ typedef struct rt_kernel {
     rt_chunk *run;
     int64_t chunks; /* compiled in: results never depend on the number of workers */
   } phase[RT_MAX_PHASES];
+  double flop, bytes; /* per launch, counted from the IR; 0: not known */
 } rt_kernel;
 
 /* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug runs. */

@@ -38,6 +38,14 @@ static bool debugging(const char *word) {
   return list && strstr(list, word);
 }
 
+static bool start_trace(Run *r, Fault *f) {
+  const char *text = text_option(r, OPT_trace);
+  if (!text && !r->o.at[OPT_profile].given) return true;
+  r->device.trace = rt_trace_open(r->p, text, f);
+  if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
+  return r->device.trace != NULL;
+}
+
 bool rt_start_device(Run *r, Fault *f) {
   int64_t threads = rt_count_option(r, OPT_threads, "", rt_cpus());
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
@@ -45,7 +53,8 @@ bool rt_start_device(Run *r, Fault *f) {
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  return rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f);
+  return rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f) &&
+         start_trace(r, f);
 }
 
 /* ---- the run directory ---- */
@@ -201,5 +210,7 @@ static void report_memory(const Run *r) {
 bool rt_finish(Run *r, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
+  if (r->o.at[OPT_profile].given) rt_trace_table(r->device.trace);
+  if (r->device.trace && !rt_trace_write(r->device.trace, f)) return false;
   return !dump || rt_dump(dump, &r->device, f);
 }

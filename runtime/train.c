@@ -31,6 +31,7 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   Run *r = t->r;
   size_t before = rt_allocations ? rt_allocations() : 0;
   double start = rt_now();
+  if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, r->at.samples, &r->at.seed, f))
     return false;
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
@@ -38,6 +39,7 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   if (!rt_device_run(&r->device, t->step, f)) return false;
   r->at.step++, r->at.samples += r->data.batch, r->at.tokens += r->data.batch * r->data.tokens;
   r->at.loss = rt_get_output(r, "loss");
+  if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step);
   *record = (StepRecord){.step = r->at.step,
                          .samples = r->at.samples,
                          .tokens = r->at.tokens,

@@ -89,6 +89,26 @@ def case_saves_nothing():
         check(len(lines(f'n{i}')) == 12, 'but metrics')
 
 
+def case_trace():
+    out = train('--out', 'p', '--steps', '9', '--threads', '2', '--profile', '--trace', 'p.json:3..5', says='9 steps took')
+    rows = {x.split()[0]: x.split() for x in out.splitlines() if 'toy.shard:' in x}
+    check(int(rows['forward'][1]) > int(rows['update'][1]) == 9 and rows['update'][-1] == 'toy.shard:9', 'calls, source')
+    check(float(rows['forward'][5]) > 0, 'FLOP/s')
+    events = json.load(open(path('p.json')))['traceEvents']
+    steps = [e for e in events if e.get('cat') == 'step']
+    kernels = [e for e in events if e.get('cat') == 'kernel']
+    check([e['name'] for e in steps] == ['step 3', 'step 4', 'step 5'], 'the steps asked for')
+    begin, end = steps[0]['ts'], steps[-1]['ts'] + steps[-1]['dur']
+    check(all(begin <= e['ts'] <= e['ts'] + e['dur'] <= end + 0.01 for e in kernels), 'kernels lie within')
+    for name, phase, chunks in ('forward', 0, 8), ('forward', 1, 1), ('update', 0, 16):
+        n = sum(e['args']['chunks'] for e in kernels if e['name'] == name and e['args']['phase'] == phase)
+        check(n == 3 * chunks, f'{name}: {n} chunks')
+    train('--out', 'p1', '--steps', '9', '--threads', '2')
+    check(tensors('p') == tensors('p1'), 'watching changes nothing')
+    train('--out', 'p2', '--trace', 'x:0..2', expect=2, says='R0103')
+    if COUNTING != '-': train('--out', 'p3', '--steps', '9', '--profile', '--trace', 'p3.json', exe=COUNTING)
+
+
 def case_weights():
     """A program without a map: its own names."""
     train('--out', 'w', '--steps', '30')

@@ -83,9 +83,9 @@ static void gather_p0(void *const *b, int64_t chunk, void *scratch) {
 }
 
 static const rt_kernel forward = {
-    "forward", "toy.shard:7", 2, {{forward_p0, ROWS / 16}, {forward_p1, 1}}};
-static const rt_kernel update = {"update", "toy.shard:9", 1, {{update_p0, VOCAB / 16}}};
-static const rt_kernel gather = {"gather", "toy.shard:8", 1, {{gather_p0, SEQ}}};
+    "forward", "toy.shard:7", 2, {{forward_p0, ROWS / 16}, {forward_p1, 1}}, 1e5, 3e5};
+static const rt_kernel update = {"update", "toy.shard:9", 1, {{update_p0, VOCAB / 16}}, 2e5, 7e5};
+static const rt_kernel gather = {"gather", "toy.shard:8", 1, {{gather_p0, SEQ}}, 0, 3e4};
 
 static void init(rt_ctx *rt) {
   float *w = (float *)rt->arena[RT_WEIGHTS];

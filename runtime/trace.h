@@ -1,0 +1,49 @@
+/* Where time goes: --trace writes the kernels of some steps for Chrome's and Perfetto's viewers,
+   --profile prints a table. Off, both cost one test of a pointer per launch. */
+#ifndef SHARDC_RT_TRACE_H
+#define SHARDC_RT_TRACE_H
+#include "pool.h"
+
+typedef struct TraceEvent {
+  int what;   /* number of a kernel; -1 copy, -2 zero, -3 a step */
+  int phase;  /* of the kernel; of a step: its number */
+  int worker; /* of a step: -1 */
+  int64_t chunks;
+  double start, end;
+} TraceEvent;
+
+typedef struct TraceRow { /* all launches of a kernel */
+  const char *name, *source;
+  int64_t calls;
+  double seconds, flop, bytes;
+} TraceRow;
+
+typedef struct Trace {
+  const rt_program *program;
+  const rt_kernel **sorted; /* by address, to find numbers */
+  int *number;
+  TraceRow *row; /* kernels, then copies, zeros */
+  Span *span;    /* per worker: of the phase that ran last */
+  int workers;
+  char path[RT_PATH]; /* of the trace, empty: none */
+  int64_t first, last;
+  bool recording, full;
+  TraceEvent *event;
+  int64_t nevents;
+  double opened, in_steps, step_start;
+  int64_t steps;
+} Trace;
+
+/* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. */
+Trace *rt_trace_open(const rt_program *p, const char *text, Fault *f);
+void rt_trace_workers(Trace *t, Pool *p);
+void rt_trace_launch(Trace *t, Pool *p, const rt_kernel *k, void *const *buffers);
+/* A copy (-1) or fill (-2) of so many bytes. */
+void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buffers, int64_t chunks,
+                   double bytes);
+void rt_trace_step(Trace *t, int64_t step);    /* the step begins */
+void rt_trace_stepped(Trace *t, int64_t step); /* it ended */
+bool rt_trace_write(Trace *t, Fault *f);       /* the file, once, if its steps are over */
+void rt_trace_table(const Trace *t);           /* on stderr */
+void rt_trace_close(Trace *t);
+#endif
