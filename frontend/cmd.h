@@ -97,6 +97,23 @@ Exit exit_of(const Cli *o, Exit otherwise); /* what the diagnostics mean for the
 Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
-CommandRun cmd_compile, cmd_check, cmd_fmt, cmd_doctor, cmd_dump, cmd_opt, cmd_explain, cmd_version,
-  cmd_help;
+/* cmd_explain.c: its tables */
+typedef struct Explanation {
+  const char *code, *title, *cause, *example, *repair;
+} Explanation;
+typedef struct RuntimeError {
+  int number, status;
+  const char *text;
+} RuntimeError;
+const Explanation *explanation_table(uint32_t *n);
+const RuntimeError *runtime_error_table(uint32_t *n);
+
+/* cmd_editors.c: to stdout */
+void put_textmate(void);
+void put_vim(void);
+void put_dictionary(void);
+
+#define COMMAND(id, name, run, operands, least, most, help) CommandRun run;
+#include "commands.def"
+#undef COMMAND
 #endif

@@ -8,26 +8,27 @@
 
 /* ---- codes ---- */
 
-typedef struct Explanation {
-  const char *code, *title, *cause, *example, *repair;
-} Explanation;
-
 static const Explanation explanations[] = {
 #define EXPLAIN(code, title, cause, example, repair) {code, title, cause, example, repair},
 #include "explain.def"
 #undef EXPLAIN
 };
 
-typedef struct RuntimeError {
-  int number, status;
-  const char *text;
-} RuntimeError;
-
 static const RuntimeError runtime_errors[] = {
 #define RT_ERROR(number, status, text) {number, status, text},
 #include "runtime/errors.def"
 #undef RT_ERROR
 };
+
+const Explanation *explanation_table(uint32_t *n) {
+  *n = sizeof explanations / sizeof *explanations;
+  return explanations;
+}
+
+const RuntimeError *runtime_error_table(uint32_t *n) {
+  *n = sizeof runtime_errors / sizeof *runtime_errors;
+  return runtime_errors;
+}
 
 enum { WIDTH = 90 };
 

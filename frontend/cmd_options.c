@@ -52,7 +52,7 @@ void help_all(FILE *out) {
         "COMMAND ...\n\nCommands:\n",
         out);
   for (uint32_t i = 0; i < n; i++)
-    fprintf(out, "  %-8s %-20s %s\n", c[i].name, c[i].operands, c[i].help);
+    if (*c[i].help) fprintf(out, "  %-8s %-20s %s\n", c[i].name, c[i].operands, c[i].help);
   fputs("\n`shardc help COMMAND` shows the options of a command.\n", out);
 }
 

@@ -145,12 +145,22 @@ static void check_layers(World *w) {
     if (own(w, d) && !d->item->bad && !walked(w, d)) check_layer(w, d);
 }
 
+/* Sizes and constants, for their mistakes: used or not. */
+static void check_numbers(World *w) {
+  Sizes *s = sizes_new(w, NULL);
+  uint32_t at = 0;
+  double value;
+  sizes_compute(s);
+  for (const Decl *d; (d = world_next(w, SPACE_CONST, &at));)
+    if (own(w, d) && !d->item->bad) number_eval(s, d->item->value, &value);
+}
+
 bool check_program(Ctx *c, const char *path, CheckResult *out) {
   World *w = world_load(c, path);
   uint32_t at = 0;
   if (!w) return false;
   check_settings(w);
-  sizes_compute(sizes_new(w, NULL));
+  check_numbers(w);
   for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
     if (own(w, d) && !d->item->bad) check_model(w, d, out);
   check_trains(w);

@@ -1,0 +1,218 @@
+/* `shardc reference WHAT`: the parts of docs/ that are made from tables: settings.md, errors.md,
+   operators.md. Not in the list of commands: people read the documents, and a test compares them
+   with what this writes. The files for editors are in cmd_editors.c. */
+#include "cmd.h"
+#include "frontend/operators.h"
+#include "frontend/settings.h"
+
+/* ---- text in tables ---- */
+
+static void put_cell(const char *text) {
+  for (; *text; text++) fputs(*text == '|' ? "\\|" : (char[]){*text, 0}, stdout);
+}
+
+static void put_code(const char *text) {
+  if (!*text) return;
+  putchar('`'), put_cell(text), putchar('`');
+}
+
+static void put_head(const char *title, const char *table, const char *words) {
+  printf("# %s\n\nMade from `frontend/%s`; change that file, not this one.\n\n%s\n", title, table,
+         words);
+}
+
+/* ---- settings.md ---- */
+
+static bool is_line(const SettingRow *r, AstItemKind block) {
+  return r->block == block && r->kind == ROW_LINE;
+}
+
+/* Is `r` about the line `word`? `*only`: the choice, or the option's key, that it belongs to. */
+static bool is_part(const SettingRow *r, const SettingRow *line, const char **only) {
+  size_t n = strlen(line->word);
+  *only = r->word[n] == '.' ? r->word + n + 1 : "";
+  return r->block == line->block && r->kind != ROW_LINE && !strncmp(r->word, line->word, n) &&
+         (!r->word[n] || r->word[n] == '.');
+}
+
+static const char *operands_text(const SettingRow *r) {
+  if (r->flags & SETTING_KEYS) return "NAME = N, ..";
+  if (r->flags & SETTING_FREE) return "KEY = VALUE, ..";
+  if (r->type == TYPE_NOTHING) return "";
+  return r->most > 1 ? "VALUE, .." : r->type == TYPE_WORD ? "WORD" : "VALUE";
+}
+
+/* With a capital letter, as a sentence has it. */
+static void put_sentence(const char *text) {
+  putchar(*text >= 'a' && *text <= 'z' ? *text - 'a' + 'A' : *text);
+  printf("%s.", text + 1);
+}
+
+static void put_line_head(const SettingRow *r) {
+  const char *operands = operands_text(r);
+  printf("\n### `%s%s%s%s`\n\n", r->word, *operands ? " " : "", operands,
+         r->flags & SETTING_ARROW ? " -> .." : "");
+  put_sentence(r->help);
+  if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
+    printf(" Takes %s.", setting_type_text(r->type));
+  if (r->flags & SETTING_NEEDED) fputs(" The block must have it.", stdout);
+  if (r->flags & SETTING_MANY) fputs(" May stand more than once.", stdout);
+  if (*r->otherwise) printf(" Default: `%s`.", r->otherwise);
+  putchar('\n');
+}
+
+static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *line) {
+  const char *only;
+  bool begun = false;
+  for (uint32_t i = 0; i < n; i++) {
+    const SettingRow *r = &rows[i];
+    if (r->kind != ROW_CHOICE || !is_part(r, line, &only) || *only) continue;
+    if (!begun) puts("\n| word | meaning |\n|---|---|");
+    begun = true;
+    fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout), put_cell(r->help), puts(" |");
+  }
+}
+
+/* The words that an option of type WORD may be: `f32`, `bf16` */
+static void put_words(const SettingRow *rows, uint32_t n, const SettingRow *option) {
+  bool begun = false;
+  for (uint32_t i = 0; i < n; i++) {
+    const SettingRow *r = &rows[i];
+    size_t k = strlen(option->word);
+    bool of = r->kind == ROW_CHOICE && r->block == option->block &&
+              !strncmp(r->word, option->word, k) && r->word[k] == '.' &&
+              !strcmp(r->word + k + 1, option->key);
+    if (!of) continue;
+    fputs(begun ? ", " : "", stdout), put_code(r->key);
+    begun = true;
+  }
+  if (!begun) fputs("a word", stdout);
+}
+
+static void put_option(const SettingRow *rows, uint32_t n, const SettingRow *r, const char *only) {
+  fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout);
+  if (r->type == TYPE_WORD) put_words(rows, n, r);
+  else put_cell(setting_type_text(r->type));
+  fputs(" | ", stdout), put_code(r->otherwise), fputs(" | ", stdout), put_cell(r->help);
+  if (*only) printf(" (with `%s`)", only);
+  puts(" |");
+}
+
+static void put_options(const SettingRow *rows, uint32_t n, const SettingRow *line) {
+  const char *only;
+  bool begun = false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (rows[i].kind != ROW_OPTION || !is_part(&rows[i], line, &only)) continue;
+    if (!begun) puts("\n| option | takes | default | meaning |\n|---|---|---|---|");
+    begun = true;
+    put_option(rows, n, &rows[i], only);
+  }
+}
+
+static void put_settings(void) {
+  static const AstItemKind blocks[] = {ITEM_TRAIN, ITEM_PLAN, ITEM_MACHINE, ITEM_WEIGHTS,
+                                       ITEM_EXTERN};
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
+  put_head("Settings", "settings.def",
+           "A settings block holds lines: a word, its operands, then options `key = value`. An "
+           "option that is not written\n"
+           "has its default; no default means that nothing happens, or what its meaning says. "
+           "`shardc explain setting:WORD`\n"
+           "shows one of them; `--set train.steps=10` and `--set train.optim.lr=1e-4` on the "
+           "command line go over the file.\n\n"
+           "Units: `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` of 1000, both also with "
+           "`/s`; `TFLOPS PFLOPS`;\n"
+           "`us ms s min h`; `%`.");
+  for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+    printf("\n## `%s`\n", ast_item_word(blocks[b]));
+    for (uint32_t i = 0; i < n; i++) {
+      if (!is_line(&rows[i], blocks[b])) continue;
+      put_line_head(&rows[i]), put_choices(rows, n, &rows[i]), put_options(rows, n, &rows[i]);
+    }
+  }
+}
+
+/* ---- operators.md ---- */
+
+static void put_operators(void) {
+  uint32_t n;
+  const Operator *t = operator_table(&n);
+  put_head("Operators and the library", "operators.def",
+           "How dims of several operands go together is in [language.md](language.md); `shardc "
+           "explain op:NAME` shows one\n"
+           "entry, with the definition in `std.shard` where there is one. Besides: `+ - * /`, `^` "
+           "with a number, comparisons,\n"
+           "`&`, `|`, and `w[V = i]`, which reads w at index i.");
+  for (int s = 0; s < SECTION_COUNT; s++) {
+    printf("\n## %s\n\n| form | meaning | gradient |\n|---|---|---|\n", operator_section(s));
+    for (uint32_t i = 0; i < n; i++) {
+      if ((int)t[i].section != s) continue;
+      fputs("| ", stdout), put_code(t[i].form), fputs(" | ", stdout), put_cell(t[i].meaning);
+      fputs(" | ", stdout), put_cell(t[i].gradient), puts(" |");
+    }
+  }
+}
+
+/* ---- errors.md ---- */
+
+static const char *group_name(const char *code) {
+  static const char *const names[][2] = {{"E00", "Files"},
+                                         {"E01", "Syntax"},
+                                         {"E02", "Names"},
+                                         {"E03", "Dims, sizes, losses, masks"},
+                                         {"E04", "Kinds of values"},
+                                         {"E05", "Weights"},
+                                         {"E06", "Settings and choices"},
+                                         {"E07", "Plans"},
+                                         {"E08", "Memory"},
+                                         {"E09", "Not built yet"},
+                                         {"E10", "Text of the IR"},
+                                         {"E11", "Rules of the IR"},
+                                         {"E12", "Passes"},
+                                         {"E13", "Making the executable"},
+                                         {"W", "Warnings"},
+                                         {"N", "Notes"},
+                                         {"R", "Errors of the executable"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strncmp(code, names[i][0], strlen(names[i][0]))) return names[i][1];
+  return "Others";
+}
+
+static void put_error(const Explanation *e, const char **group) {
+  const char *now = group_name(e->code);
+  if (*group != now) printf("\n## %s\n", now);
+  *group = now;
+  printf("\n### %s: %s\n\n%s\n\n```\n%s\n```\n\n%s\n", e->code, e->title, e->cause, e->example,
+         e->repair);
+}
+
+static void put_errors(void) {
+  uint32_t n;
+  const Explanation *e = explanation_table(&n);
+  const char *group = "";
+  put_head("Errors, warnings, notes", "explain.def",
+           "`shardc explain CODE` prints one entry. A file under `tests/frontend` produces each code,\n"
+           "except those whose check is not built yet.");
+  for (uint32_t i = 0; i < n; i++) put_error(&e[i], &group);
+  puts("\n## Errors of the executable\n\n| code | exit status | meaning |\n|---|---|---|");
+  const RuntimeError *r = runtime_error_table(&n);
+  for (uint32_t i = 0; i < n; i++)
+    printf("| R%04d | %d | %s |\n", r[i].number, r[i].status, r[i].text);
+}
+
+/* ---- the command ---- */
+
+Exit cmd_reference(Cli *o) {
+  static const struct {
+    const char *name;
+    void (*put)(void);
+  } parts[] = {{"settings", put_settings}, {"operators", put_operators},
+               {"errors", put_errors},     {"textmate", put_textmate},
+               {"vim", put_vim},           {"dictionary", put_dictionary}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (!strcmp(o->operands.at[0], parts[i].name)) return parts[i].put(), EXIT_FINE;
+  return cli_usage(
+      "no reference `%s`; one of settings, operators, errors, textmate, vim, dictionary",
+      o->operands.at[0]);
+}
