@@ -43,6 +43,7 @@ int main(int argc, char **argv) {
     rt_options_help(name ? name + 1 : argv[0], r->p->model);
     return 0;
   }
+  if (!rt_override(r, &f)) rt_die(&f);
   if (r->o.command != 'i' && !check_launch(&f)) rt_die(&f);
   int status = run_command(r);
   if (r->device.pool) rt_device_stop(&r->device);

@@ -36,6 +36,7 @@ typedef struct Meter {   /* the progress line on stderr */
   int64_t every, last_step;
   double last_time, last_print, rate; /* steps per second, smoothed */
   double valid;
+  double flop, peak; /* of a step; of the machine, per second, 0: not known */
 } Meter;
 
 void rt_meter_start(Meter *m, bool quiet, int64_t every, int64_t step);

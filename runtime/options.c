@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptionKind { FLAG, COUNT, REAL, TEXT, MAYBE, TIME } OptionKind;
+typedef enum OptionKind { FLAG, COUNT, REAL, TEXT, MANY, MAYBE, TIME } OptionKind;
 
 static const struct {
   const char *name;
@@ -71,6 +71,7 @@ bool rt_read_time(const char *text, double *seconds) {
 static bool read_value(int i, OptionValue *v, const char *text, Fault *f) {
   char *end = (char *)"", spelled[64];
   errno = 0;
+  if (table[i].kind == MANY && v->text) text = rt_format("%s\n%s", v->text, text);
   v->text = text;
   bool ok = true;
   if (table[i].kind == COUNT)

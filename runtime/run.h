@@ -27,6 +27,8 @@ typedef struct Run {
 
 void rt_watch_start(Watch *w);
 
+bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
+
 /* session.c */
 int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise);
 bool rt_open_data(Run *r, Fault *f);

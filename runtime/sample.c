@@ -19,7 +19,7 @@ typedef struct Sampler {
   int64_t length;
   double *weight;
   int32_t *order;
-  double temperature;
+  double temperature, share;
   int64_t top;
 } Sampler;
 
@@ -71,6 +71,7 @@ static bool prepare(Sampler *s, Fault *f) {
   s->weight = rt_alloc(sizeof(double) * (size_t)s->vocab);
   s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
   s->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
+  s->share = r->o.at[OPT_top_p].given ? r->o.at[OPT_top_p].real : 1;
   s->top = rt_count_option(r, OPT_top_k, "", 0);
   return true;
 }
@@ -87,31 +88,51 @@ static bool run_logits(Sampler *s, Fault *f) {
   return rt_device_run(&s->r->device, s->entry, f);
 }
 
-/* Puts the likeliest `n` tokens in front. Selection: n is small. */
-static void bring_forward(Sampler *s, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    int64_t best = i;
-    for (int64_t k = i + 1; k < s->vocab; k++)
-      if (s->weight[s->order[k]] > s->weight[s->order[best]]) best = k;
-    int32_t token = s->order[best];
-    s->order[best] = s->order[i], s->order[i] = token;
-  }
+/* Brings the likeliest of the tokens from place i on to place i. */
+static void bring_forward(Sampler *s, int64_t i) {
+  int64_t best = i;
+  for (int64_t k = i + 1; k < s->vocab; k++)
+    if (s->weight[s->order[k]] > s->weight[s->order[best]]) best = k;
+  int32_t token = s->order[best];
+  s->order[best] = s->order[i], s->order[i] = token;
 }
 
-static int32_t choose(Sampler *s, double u) {
+static void read_logits(Sampler *s) {
   const void *logits = rt_tensor_data(&s->r->device, s->output);
-  int64_t row = (s->length - 1) * s->position_stride, n = s->vocab;
+  int64_t row = (s->length - 1) * s->position_stride;
   for (int64_t i = 0; i < s->vocab; i++) {
     s->order[i] = (int32_t)i;
     s->weight[i] = rt_elem_get(s->output->elem, logits, row + i * s->vocab_stride);
   }
-  if (s->top && s->top < n) n = s->top;
-  if (s->temperature == 0) n = 1;
-  bring_forward(s, n < s->vocab ? n : 1);
-  double most = s->weight[s->order[0]], sum = 0;
+}
+
+/* How many of the likeliest `n` tokens, already in front if n < vocab, have the share `most`. */
+static int64_t cut_share(Sampler *s, int64_t n, double sum, double most) {
+  double have = 0;
+  int64_t i = 0;
+  while (i < n && have < most * sum) {
+    if (n == s->vocab) bring_forward(s, i);
+    have += s->weight[s->order[i++]];
+  }
+  return i ? i : 1;
+}
+
+static double sum_of(const Sampler *s, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += s->weight[s->order[i]];
+  return sum;
+}
+
+static int32_t choose(Sampler *s, double u) {
+  int64_t n = s->top && s->top < s->vocab ? s->top : s->vocab;
+  read_logits(s);
+  for (int64_t i = 0; i < (n < s->vocab ? n : 1); i++) bring_forward(s, i);
+  if (s->temperature == 0) return s->order[0];
+  double most = s->weight[s->order[0]];
   for (int64_t i = 0; i < n; i++)
-    sum += s->weight[s->order[i]] =
-        n > 1 ? exp((s->weight[s->order[i]] - most) / s->temperature) : 1;
+    s->weight[s->order[i]] = exp((s->weight[s->order[i]] - most) / s->temperature);
+  double sum = sum_of(s, n);
+  if (s->share < 1) n = cut_share(s, n, sum, s->share), sum = sum_of(s, n);
   for (int64_t i = 0; i < n; i++)
     if ((u -= s->weight[s->order[i]] / sum) < 0) return s->order[i];
   return s->order[0];

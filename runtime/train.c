@@ -32,8 +32,8 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   size_t before = rt_allocations ? rt_allocations() : 0;
   double start = rt_now();
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
-  if (!rt_data_fill(&r->data, &r->data.train, &r->device, r->at.samples, &r->at.seed, f))
-    return false;
+  int64_t cursor = r->o.at[OPT_overfit_batch].given ? 0 : r->at.samples;
+  if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   if (!rt_device_run(&r->device, t->step, f)) return false;
@@ -188,7 +188,7 @@ static void greet(const Train *t) {
           r->p->model, (long long)rt_parameters(r->p), rt_pool_workers(r->device.pool),
           rt_pool_workers(r->device.pool) > 1 ? "s" : "", (long long)r->data.train.samples,
           (long long)r->data.valid.samples, r->out);
-  const char *compiled = rt_setting_of(r->p, "train.steps");
+  const char *compiled = rt_setting_of(&rt_the_program, "train.steps");
   if (compiled && strtoll(compiled, NULL, 10) != t->steps)
     fprintf(stderr, "note: the learning-rate schedule was compiled for %s steps\n", compiled);
 }
@@ -233,6 +233,8 @@ int rt_train(Run *r) {
   if (!start(t, &f)) rt_die(&f);
   rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
                  r->at.step);
+  const char *peak = rt_setting_of(r->p, "machine.node.f32");
+  t->meter.flop = t->step->flop, t->meter.peak = peak ? strtod(peak, NULL) : 0;
   bool ok = loop(t, &stop, &f);
   rt_meter_break(&t->meter);
   rt_metrics_close(&t->metrics);

@@ -109,6 +109,31 @@ def case_trace():
     if COUNTING != '-': train('--out', 'p3', '--steps', '9', '--profile', '--trace', 'p3.json', exe=COUNTING)
 
 
+def case_set():
+    out = train('--out', 'q', '--set', 'train.steps=7', '--set', 'train.eval.every=3', '--set', 'machine.node.f32=1e12')
+    check([x['step'] for x in lines('q') if 'valid_loss' in x] == [3, 6, 7], 'set: steps, evaluations')
+    check('MFU ' in out and 'MFU n/a' not in out, 'the peak is known')
+    train('--out', 'q1', '--steps', '3', says='MFU n/a')
+    for text, says in (('train.batch=9', 'is compiled in'), ('train.step=9', 'did you mean train.steps?'), ('train.steps=x', 'R0103'),
+                       ('train.steps', 'KEY=VALUE'), ('data.shuffle=maybe', 'on or off')):
+        train('--out', 'q2', '--set', text, expect=2, says=says)
+
+
+def case_overfit():
+    train('--out', 'o', '--overfit-batch', '--steps', '150')
+    train('--out', 'o1', '--steps', '150')
+    check(losses('o')[-1][1] < losses('o1')[-1][1] - 0.3, 'one batch is learned by heart')
+
+
+def case_sampling():
+    train('--out', 'v', '--steps', '60')
+    ask = lambda *a: toy('sample', '--out', 'v', '--prompt', 'the ', '--tokens', '60', *a)
+    best = ask('--temperature', '0')
+    check(ask('--top-k', '1') == best == ask('--top-p', '0') == ask('--top-p', '0.0001'), 'the likeliest')
+    check(ask('--top-p', '1') == ask() != ask('--top-p', '0.5'), 'the nucleus')
+    check(ask('--top-k', '5', '--top-p', '0.9') == ask('--top-k', '5', '--top-p', '0.9'), 'both')
+
+
 def case_weights():
     """A program without a map: its own names."""
     train('--out', 'w', '--steps', '30')

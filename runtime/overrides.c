@@ -1,0 +1,77 @@
+/* --set KEY=VALUE: settings that the executable reads when it runs. What is compiled into kernels
+   (optimizer, schedule, sizes, plan) cannot be set here, and says so. The program's table is
+   constant: the run gets a copy of it with the new values. */
+#include "run.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum ValueKind { WHOLE, NUMBER, SWITCH, ANY } ValueKind;
+
+static const struct {
+  const char *key;
+  ValueKind kind;
+} open_keys[] = {
+    {"train.steps", WHOLE},        {"train.seed", WHOLE},       {"train.eval.every", WHOLE},
+    {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE}, {"train.save.keep", WHOLE},
+    {"data.train", ANY},           {"data.valid", ANY},         {"data.format", ANY},
+    {"data.shuffle", SWITCH},      {"data.raw", SWITCH},        {"machine.node.f32", NUMBER}};
+enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
+
+static bool fits(ValueKind kind, const char *value) {
+  char *end;
+  if (kind == ANY) return *value;
+  if (kind == SWITCH) return !strcmp(value, "on") || !strcmp(value, "off");
+  bool good = kind == WHOLE ? strtoll(value, &end, 10) >= 0 : strtod(value, &end) > 0;
+  return good && end != value && !*end;
+}
+
+static bool check(const rt_program *p, const char *key, const char *value, Fault *f) {
+  static const char *const wanted[] = {"a whole number from 0", "a number above 0", "on or off",
+                                       "a value"};
+  int best = 4;
+  const char *near = NULL;
+  for (int i = 0; i < OPEN_KEYS; i++) {
+    if (!strcmp(open_keys[i].key, key))
+      return fits(open_keys[i].kind, value) ||
+             rt_fault(f, 103, "%s takes %s, not `%s`", key, wanted[open_keys[i].kind], value);
+    int d = rt_distance(key, open_keys[i].key);
+    if (d < best) best = d, near = open_keys[i].key;
+  }
+  if (rt_setting_of(p, key)) {
+    rt_fault(f, 103, "%s is compiled in", key);
+    return rt_help(f, "compile again with --set %s=%s", key, value);
+  }
+  rt_fault(f, 103, "no setting `%s`", key);
+  return rt_help(f, near ? "did you mean %s?" : "`info` lists the settings", near);
+}
+
+static void put(rt_program *p, rt_setting *table, const char *key, const char *value) {
+  int i = 0;
+  while (i < p->nsettings && strcmp(table[i].key, key)) i++;
+  table[i] = (rt_setting){key, value};
+  if (i == p->nsettings) p->nsettings++;
+}
+
+/* The text of the option: one KEY=VALUE per line. */
+bool rt_override(Run *r, Fault *f) {
+  const OptionValue *o = &r->o.at[OPT_set];
+  if (!o->given) return true;
+  char *text = rt_copy_text(o->text, strlen(o->text)), *rest = NULL;
+  rt_program *p = rt_alloc(sizeof *p);
+  size_t lines = 1;
+  for (const char *c = text; *c; c++) lines += *c == '\n';
+  *p = *r->p;
+  rt_setting *table = rt_alloc(sizeof *table * ((size_t)p->nsettings + lines));
+  memcpy(table, p->settings, sizeof *table * (size_t)p->nsettings);
+  p->settings = table;
+  for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    char *equal = strchr(line, '=');
+    if (!equal) return rt_fault(f, 103, "--set takes KEY=VALUE, not `%s`", line);
+    *equal = 0;
+    if (!check(r->p, line, equal + 1, f)) return false;
+    put(p, table, line, equal + 1);
+  }
+  r->p = p; /* lives as long as the process */
+  return true;
+}
