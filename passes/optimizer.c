@@ -2,11 +2,12 @@
    appended to `init`.
 
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
-   setting debug.gradients is on. Settings read: train.optim (adamw, sgd) with .lr .betas .eps
+   setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb) with .lr .betas .eps
    .decay .momentum .nesterov; train.lr (the schedule, schedule_lr.c); train.clip. Without
    train.optim nothing is updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD,
    term by term; what depends on the step alone is computed in f64 and rounded once. An update is a
-   handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place.
+   handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place;
+   LAMB's norms come before it, one for every round of a stack.
    Outputs: lr, the rate of this step, and, with clip, grad.norm. */
 #include "passes/optimizer.h"
 #include <stdlib.h>
@@ -24,6 +25,7 @@ typedef struct Update {
   bool nesterov;
   /* AdamW: f32[], made once */
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
+  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
 } Update;
 
 typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
@@ -75,6 +77,55 @@ static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
   ir_store(u->m, u->f, g, w, u->loc);
 }
 
+/* ---- LAMB ---- */
+static void lamb_begin(Update *u) {
+  Schedule *s = &u->s;
+  ValueId one = s_num(s, 1), t = s_bin(s, OP_add, s->t, one);
+  ValueId b2 = s_power(s, u->betas[1], t);
+  u->fresh = to_f32(u, s_bin(s, OP_sub, one, s_power(s, u->betas[0], t)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
+  u->rate = to_f32(u, u->lr);
+}
+
+/* Stacked dims come first, one for every * of the path. */
+static int stacked_dims(const Global *g) {
+  int n = 0;
+  for (const char *c = g->name; *c; c++) n += *c == '*';
+  return n;
+}
+
+/* sqrt(sum x^2) over the dims of one round */
+static ValueId norm_of_round(Update *u, const Global *g, ValueId x) {
+  int stacked = stacked_dims(g), n = g->type.rank - stacked;
+  Str *dims = ARENA_ARRAY(u->m->arena, Str, n + 1);
+  for (int i = 0; i < n; i++) dims[i] = g->type.axis[stacked + i].dim;
+  ValueId sum = bin(u, OP_mul, x, x);
+  if (n) sum = ir_reduce(u->m, u->f, OP_sum, sum, n, dims, u->loc);
+  return ir_unary(u->m, u->f, OP_sqrt, sum, u->loc);
+}
+
+/* |w| / |x|, 1 where a norm is 0 */
+static ValueId trust(Update *u, const Global *g, ValueId w, ValueId x) {
+  ValueId a = norm_of_round(u, g, w), b = norm_of_round(u, g, x);
+  ValueId both = bin(u, OP_lt, num(u, 0), bin(u, OP_min, a, b));
+  return ir_where(u->m, u->f, both, bin(u, OP_div, a, b), num(u, 1), u->loc);
+}
+
+/* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
+static void lamb(Update *u, Global *g, ValueId w, ValueId d) {
+  Global *gm = state(u, g, "m"), *gv = state(u, g, "v");
+  ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
+  if (g->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
+  ValueId rate = g->decay ? bin(u, OP_mul, trust(u, g, w, x), u->rate) : u->rate;
+  ir_store(u->m, u->f, gm, m, u->loc);
+  ir_store(u->m, u->f, gv, v, u->loc);
+  ir_store(u->m, u->f, g, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)), u->loc);
+}
+
 /* ---- SGD ---- */
 static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
 
@@ -104,13 +155,14 @@ typedef struct OptimizerRow {
 static const OptimizerRow optimizers[] = {
     {"adamw", adamw_begin, adamw, 1e-3, 1e-8, 0.01},
     {"sgd", sgd_begin, sgd, 1e-3, 0, 0},
+    {"lamb", lamb_begin, lamb, 1e-3, 1e-6, 0.01},
 };
 
 static const OptimizerRow *chosen(Module *m, const char *name) {
   for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
     if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
   Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
-  diag_help(r, "`optim adamw` and `optim sgd` are");
+  diag_help(r, "`optim adamw`, `optim sgd` and `optim lamb` are");
   return NULL;
 }
 

@@ -121,6 +121,7 @@ def nodecay(name, o): return name.endswith(('.gain', '.bias', '.b', '_b')) or na
 def optimizer(w, o):
     groups = [dict(params=[v for k, v in w.items() if nodecay(k, o)], weight_decay=0.0),
               dict(params=[v for k, v in w.items() if not nodecay(k, o)], weight_decay=o['decay'])]
+    if 'lamb' in o: return zoo.lamb(w, o, nodecay)
     if 'sgd' in o: return torch.optim.SGD(groups, lr=o['lr'], **o['sgd'])
     return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
 
@@ -143,5 +144,5 @@ def make(name):
 
 
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
-          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic']
+          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb']
 for n in sys.argv[1:] or MODELS: make(n)

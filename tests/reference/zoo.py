@@ -120,6 +120,36 @@ def bert_small(rng):
     return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: falling(t, 5, 0), clip=1.0, nodecay=['bias'])
 
 
+class Lamb(torch.optim.Optimizer):
+    """As the language describes it; norms per round for parameters of a stack (their names have a `*`)."""
+    def __init__(self, groups, lr, eps=1e-6, betas=(0.9, 0.999)): super().__init__(groups, dict(lr=lr, eps=eps, betas=betas))
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            for p in g['params']:
+                s = self.state[p]
+                t = s['t'] = s.get('t', 0) + 1
+                for key, b, x in ('m', g['betas'][0], p.grad), ('v', g['betas'][1], p.grad ** 2): s[key] = b * s.get(key, 0) + (1 - b) * x
+                u = s['m'] / (1 - g['betas'][0] ** t) / ((s['v'] / (1 - g['betas'][1] ** t)).sqrt() + g['eps'])
+                u += g['weight_decay'] * p
+                rows = [(p[i], u[i]) for i in range(len(p))] if p in g['stacked'] else [(p, u)]
+                for a, b in rows:
+                    ratio = a.norm() / b.norm() if g['ratio'] and a.norm() > 0 and b.norm() > 0 else 1
+                    a -= g['lr'] * ratio * b
+
+
+def lamb(w, o, nodecay):
+    stacks = {v for k, v in w.items() if '*' in k}
+    group = lambda keep, decay: dict(params=[v for k, v in w.items() if nodecay(k, o) == keep], weight_decay=decay, ratio=not keep, stacked=stacks)
+    return Lamb([group(True, 0.0), group(False, o['decay'])], o['lr'])
+
+
+def bert_lamb(rng):
+    w, loss, o = bert_small(np.random.default_rng(sum(map(ord, 'bert_small'))))      # the same data
+    return w, loss, o | dict(lr=2e-2, lamb=True, decay=0.03)
+
+
 def idx_file(path, a):
     with open(path, 'wb') as f:
         f.write(struct.pack('>HBB', 0, 8, a.ndim) + struct.pack(f'>{a.ndim}I', *a.shape) + a.astype(np.uint8).tobytes())
