@@ -163,10 +163,12 @@ static void random_modules(void **state) {
     run_until(n, "simplify");
     same_outputs(m, n, 1e-9);
     size_t before, after;
+    n->was_known = false; /* what was before is not compared */
     const char *once = ir_print(n, &before);
     n = module_again(c, n);
     n->after = intern(c->names, "inline");
     run_until(n, "simplify");
+    n->was_known = false;
     if (strcmp(once, ir_print(n, &after)))
       fail_msg("seed %d: not simple after one pass", (int)seed);
     ctx_free(c);
