@@ -1,0 +1,44 @@
+#!/bin/sh
+# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
+# Seeds are the examples, the library and the files of tests/frontend; the dictionary is made from the tables of words.
+# Objects stay in BUILD/fuzz_front and are made anew when a source or header changed. Exit 77 (skipped) where no clang
+# has the fuzzer library.
+set -eu
+root=$1 build=$2 seconds=$3; shift 3
+work=$build/fuzz_front
+mkdir -p "$work"
+echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d[0] + n == 7; }' > "$work/probe.c"
+for clang in clang-19 clang clang-18 none; do
+  "$clang" -fsanitize=fuzzer,address "$work/probe.c" -o "$work/probe" 2> /dev/null && break
+done
+[ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
+flags="-std=c17 -D_GNU_SOURCE -O1 -g -I$root -I$build -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
+newest=$(find "$root/frontend" "$root/ir" -name '*.[h]' -o -name '*.def' | xargs ls -t | head -1)
+
+objects=
+for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/support/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
+  name=$(basename "$source" .c)
+  case $source in
+    */frontend/main.c | */frontend/cmd_*.c | */frontend/dump_*.c | */page_html.c) continue ;;
+  esac
+  object=$work/$(basename "$(dirname "$source")").$name.o
+  objects="$objects $object"
+  if [ ! "$object" -nt "$source" ] || [ ! "$object" -nt "$newest" ]; then
+    # shellcheck disable=SC2086 # a list of words
+    "$clang" $flags -c "$source" -o "$object" || { echo "$source: does not compile"; exit 1; }
+  fi
+done
+# shellcheck disable=SC2086
+"$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o "$work/fuzz"
+
+rm -rf "$work/seeds"; mkdir -p "$work/seeds" "$work/corpus"
+for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard "$root"/tests/frontend/codes/*.shard; do
+  cp "$seed" "$work/seeds/$(basename "$seed")"
+done
+"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=1 -dict="$root/tests/fuzz/shard.dict" \
+  -artifact_prefix="$work/" "$@" "$work/corpus" "$work/seeds" 2> "$work/log" || {
+  tail -60 "$work/log"
+  for f in "$work"/crash-* "$work"/oom-* "$work"/timeout-* "$work"/leak-*; do [ -f "$f" ] && { echo "input $f:"; head -c 2000 "$f"; }; done
+  exit 1
+}
+tail -1 "$work/log"
