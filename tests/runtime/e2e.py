@@ -126,8 +126,8 @@ def case_overfit():
 
 
 def case_sampling():
-    train('--out', 'v', '--steps', '60')
-    ask = lambda *a: toy('sample', '--out', 'v', '--prompt', 'the ', '--tokens', '60', *a)
+    train('--out', 'smp', '--steps', '60')
+    ask = lambda *a: toy('sample', '--out', 'smp', '--prompt', 'the ', '--tokens', '60', *a)
     best = ask('--temperature', '0')
     check(ask('--top-k', '1') == best == ask('--top-p', '0') == ask('--top-p', '0.0001'), 'the likeliest')
     check(ask('--top-p', '1') == ask() != ask('--top-p', '0.5'), 'the nucleus')
