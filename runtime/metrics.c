@@ -32,17 +32,31 @@ void rt_curve_add(Curve *c, double step, double value) {
 }
 
 static void field(Json *j, const char *key, StepRecord *r) {
-  double ignored = 0, *real = &ignored;
-  if (!strcmp(key, "step")) rt_json_int(j, &r->step);
-  else if (!strcmp(key, "loss") || !strcmp(key, "valid_loss")) {
-    real = *key == 'l' ? &r->loss : &r->valid_loss;
-    rt_json_number(j, real);
-  } else rt_json_skip(j);
+  const struct {
+    const char *key;
+    int64_t *whole;
+    double *real;
+  } rows[] = {{"step", &r->step, NULL},
+              {"samples", &r->samples, NULL},
+              {"tokens", &r->tokens, NULL},
+              {"loss", NULL, &r->loss},
+              {"valid_loss", NULL, &r->valid_loss},
+              {"lr", NULL, &r->lr},
+              {"grad_norm", NULL, &r->norm},
+              {"ms", NULL, &r->milliseconds}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (!strcmp(key, rows[i].key)) {
+      if (rows[i].whole) rt_json_int(j, rows[i].whole);
+      else rt_json_number(j, rows[i].real);
+      return;
+    }
+  rt_json_skip(j);
 }
 
 bool rt_metrics_line(Bytes line, StepRecord *r) {
   char key[64];
-  *r = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN};
+  *r = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
+  r->milliseconds = NAN;
   Json j = rt_json(line.at, line.n);
   if (rt_json_object(&j))
     while (rt_json_member(&j, key, sizeof key)) field(&j, key, r);

@@ -1,7 +1,7 @@
-/* loss.svg: training and validation loss over steps, drawn by hand: axes with round numbers, grid,
-   legend, text as text. Colours are from the Okabe-Ito palette, which colour-blind readers can tell
-   apart. */
-#include "metrics.h"
+/* Charts over steps, drawn by hand: axes with round numbers, grid, legend, text as text. Colours
+   are from the Okabe-Ito palette, which colour-blind readers can tell apart. loss.svg is one of
+   them. */
+#include "chart.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,9 +33,9 @@ static void widen(Frame *a, const Curve *c) {
   }
 }
 
-static Frame frame(const Metrics *m) {
+static Frame frame(const Series *s, int n) {
   Frame a = {0, 1, INFINITY, -INFINITY, 1, 1};
-  widen(&a, &m->train), widen(&a, &m->valid);
+  for (int i = 0; i < n; i++) widen(&a, s[i].curve);
   if (!(a.y0 <= a.y1)) a.y0 = 0, a.y1 = 1;
   if (a.y1 - a.y0 < 1e-6 * (1 + fabs(a.y1))) a.y0 -= 0.5, a.y1 += 0.5;
   a.dx = fmax(1, round_step(a.x1 - a.x0, 8)), a.dy = round_step(a.y1 - a.y0, 6);
@@ -43,17 +43,22 @@ static Frame frame(const Metrics *m) {
   return a;
 }
 
-static void text(FILE *o, double x, double y, const char *anchor, const char *s) {
-  fprintf(o, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+void rt_put_escaped(FILE *o, const char *s) {
   for (; *s; s++) {
     if (*s == '<') fputs("&lt;", o);
     else if (*s == '&') fputs("&amp;", o);
-    else fputc(*s, o);
+    else if (*s == '"') fputs("&quot;", o);
+    else if ((unsigned char)*s >= ' ') fputc(*s, o);
   }
+}
+
+static void text(FILE *o, double x, double y, const char *anchor, const char *s) {
+  fprintf(o, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+  rt_put_escaped(o, s);
   fprintf(o, "</text>\n");
 }
 
-static void axes(FILE *o, const Frame *a) {
+static void axes(FILE *o, const Frame *a, const char *unit) {
   char number[32];
   double dx = a->dx, dy = a->dy;
   fprintf(o, "<g stroke=\"#ddd\">\n");
@@ -75,8 +80,8 @@ static void axes(FILE *o, const Frame *a) {
   text(o, (LEFT + WIDE - RIGHT) / 2.0, HIGH - 12, "middle", "step");
   fprintf(
       o,
-      "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">loss</text>\n</g>\n",
-      (TOP + HIGH - BOTTOM) / 2);
+      "<text transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n</g>\n",
+      (TOP + HIGH - BOTTOM) / 2, unit);
 }
 
 static void line(FILE *o, const Frame *a, const Curve *c, const char *colour, double width) {
@@ -93,34 +98,45 @@ static void dots(FILE *o, const Frame *a, const Curve *c, const char *colour) {
             py(a, c->value[i]), colour);
 }
 
-static void legend(FILE *o, int row, const char *name, const Curve *c, const char *colour) {
-  char label[96];
-  if (!c->n) return;
+static void legend(FILE *o, int row, const Series *s) {
+  char label[160];
   double y = TOP + 18 + 20 * row;
-  snprintf(label, sizeof label, "%s: %.4f", name, c->value[c->n - 1]);
+  snprintf(label, sizeof label, "%.100s: %.5g", s->name, s->curve->value[s->curve->n - 1]);
   fprintf(o,
           "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"3\"/>\n",
-          WIDE - 220, WIDE - 190, y - 4, y - 4, colour);
-  text(o, WIDE - 182, y, "start", label);
+          WIDE - RIGHT - 38, WIDE - RIGHT - 8, y - 4, y - 4, s->colour);
+  text(o, WIDE - RIGHT - 46, y, "end", label);
+}
+
+void rt_chart(FILE *o, const char *title, const char *unit, const Series *s, int n) {
+  Frame a = frame(s, n);
+  int row = 0;
+  fprintf(o,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+          "font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n<title>",
+          WIDE, HIGH);
+  rt_put_escaped(o, title);
+  fprintf(o, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<g font-size=\"16\">",
+          WIDE, HIGH);
+  text(o, LEFT, 28, "start", title);
+  fprintf(o, "</g>\n");
+  axes(o, &a, unit);
+  for (int i = 0; i < n; i++) {
+    line(o, &a, s[i].curve, s[i].colour, s[i].dots ? 2 : 1.5);
+    if (s[i].dots) dots(o, &a, s[i].curve, s[i].colour);
+  }
+  for (int i = 0; i < n; i++)
+    if (s[i].curve->n && row < 12) legend(o, row++, &s[i]);
+  fprintf(o, "</svg>\n");
 }
 
 char *rt_loss_svg(const Metrics *m, const char *title, size_t *n) {
   char *out = NULL;
   FILE *o = open_memstream(&out, n);
   if (!o) rt_fail(701, "no memory for loss.svg");
-  Frame a = frame(m);
-  fprintf(o,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-          "font-family=\"sans-serif\" font-size=\"13\">\n",
-          WIDE, HIGH);
-  fprintf(o, "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<g font-size=\"16\">", WIDE, HIGH);
-  text(o, LEFT, 28, "start", title);
-  fprintf(o, "</g>\n");
-  axes(o, &a);
-  line(o, &a, &m->train, "#0072B2", 1.5), line(o, &a, &m->valid, "#D55E00", 2);
-  dots(o, &a, &m->valid, "#D55E00");
-  legend(o, 0, "training", &m->train, "#0072B2"), legend(o, 1, "validation", &m->valid, "#D55E00");
-  fprintf(o, "</svg>\n");
+  Series s[] = {{&m->train, "training", "#0072B2", false},
+                {&m->valid, "validation", "#D55E00", true}};
+  rt_chart(o, title, "loss", s, 2);
   fclose(o);
   return out;
 }

@@ -52,4 +52,18 @@ expect 0 "^target  *x86_64_v" doctor
 expect 0 '^{"schema":1,"findings":\[{"name":"shardc","found":true' doctor --json
 SHARDC_LIB=/absent "$shardc" doctor >out; check [ $? = 4 ]
 check grep -q "^runtime library  *not found (needed: always)" out
+# report
+mkdir -p 'run <1>' old
+for i in 1 2 3; do
+  printf '{"schema":1,"step":%d,"samples":%d,"tokens":%d,"loss":%d.5,"lr":0.1,"ms":2}\n' $i $i $i $((9 - i)) >>'run <1>/metrics.jsonl'
+done
+printf '{"schema":1,"step":1,"loss":4,"valid_loss":3.25}\nno metrics\n' >old/metrics.jsonl
+expect 0 - report 'run <1>' old -o page.html
+check grep -q 'run &lt;1>' page.html
+check grep -q '1 lines of old' page.html
+check grep -q '<td>6.5000</td>' page.html
+check grep -q '<td>3.2500</td>' page.html
+check sh -c '! grep -q "<script\|https\?://[^w]" page.html'
+expect 4 'E0001' report nowhere
+
 exit $failed

@@ -13,7 +13,7 @@ done
 cd "$root/runtime"
 "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   "$root/tests/fuzz/$target.c" base.c elem.c hash.c file.c json.c safetensors.c formats.c shuffle.c \
-  pool.c memory.c device_cpu.c checkpoint.c restore.c weights.c metrics.c svg.c -lm -lpthread -o "$dir/fuzz"
+  pool.c trace.c memory.c device_cpu.c checkpoint.c restore.c metrics.c svg.c -lm -lpthread -o "$dir/fuzz"
 mkdir "$dir/corpus"
 [ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"
 "$dir/fuzz" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=1024 -close_fd_mask=1 -artifact_prefix="$dir/" \

@@ -1,0 +1,22 @@
+/* `shardc report RUN...`: one HTML page about run directories, written by the runtime, which reads
+   its own files. */
+#include "cmd.h"
+#include "runtime/chart.h"
+#include <stdlib.h>
+
+Exit cmd_report(Cli *o) {
+  const char *output = o->value[OPT_OUTPUT] ? o->value[OPT_OUTPUT] : "report.html";
+  char *text = NULL;
+  size_t n = 0;
+  Fault f = {0};
+  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
+  FILE *page = open_memstream(&text, &n);
+  if (!page) bug("no memory");
+  bool good = rt_report(page, o->operands.at, (int)o->operands.n, &f);
+  fclose(page);
+  Exit e = EXIT_ENVIRONMENT;
+  if (good) e = write_text(o->c, output, text, n);
+  else diag_at(o->c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", f.where, f.what);
+  free(text);
+  return report(o, e);
+}

@@ -1,0 +1,19 @@
+/* Charts over steps as SVG (svg.c), and the page that compares runs (report.c). */
+#ifndef SHARDC_RT_CHART_H
+#define SHARDC_RT_CHART_H
+#include "metrics.h"
+#include <stdio.h>
+
+typedef struct Series {
+  const Curve *curve;
+  const char *name, *colour;
+  bool dots; /* few values, such as those of evaluations */
+} Series;
+
+void rt_chart(FILE *o, const char *title, const char *unit, const Series *s, int n);
+void rt_put_escaped(FILE *o, const char *s); /* as text of HTML or SVG */
+
+/* One HTML page about run directories, from their metrics.jsonl alone; needs nothing else to be
+   looked at. */
+bool rt_report(FILE *o, const char *const *folders, int n, Fault *f);
+#endif
