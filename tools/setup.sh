@@ -55,22 +55,27 @@ setup_packages() {
 
 # A build folder that was moved with the tree, or made by another generator, is made anew.
 setup_configured() {
-  [ -f "$1/build/build.ninja" ] && grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$1/build/CMakeCache.txt"
+  [ -f "$2/build.ninja" ] && grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$2/CMakeCache.txt"
 }
 
+# setup_build ROOT FOLDER [options of cmake]
 setup_build() {
-  if ! setup_configured "$1"; then
-    say "configuring in $1/build"
-    rm -rf "$1/build"
-    cmake -S "$1" -B "$1/build" -G Ninja > "$1/build.log" 2>&1 || { cat "$1/build.log" >&2; setup_fail "cmake failed"; }
-    rm -f "$1/build.log"
+  setup_root=$1 setup_folder=$2
+  shift 2
+  if ! setup_configured "$setup_root" "$setup_folder"; then
+    say "configuring in $setup_folder"
+    rm -rf "$setup_folder"
+    cmake -S "$setup_root" -B "$setup_folder" -G Ninja "$@" > "$setup_folder.log" 2>&1 ||
+      { cat "$setup_folder.log" >&2; setup_fail "cmake failed"; }
+    rm -f "$setup_folder.log"
   fi
-  if ninja -C "$1/build" -n 2> /dev/null | grep -q 'no work to do'; then return 0; fi
+  if ninja -C "$setup_folder" -n 2> /dev/null | grep -q 'no work to do'; then return 0; fi
   say "building (about two minutes the first time)"
-  ninja -C "$1/build" > "$1/build/build.log" 2>&1 || { tail -40 "$1/build/build.log" >&2; setup_fail "the build failed" "all of it: $1/build/build.log"; }
+  ninja -C "$setup_folder" > "$setup_folder/build.log" 2>&1 ||
+    { tail -40 "$setup_folder/build.log" >&2; setup_fail "the build failed" "all of it: $setup_folder/build.log"; }
 }
 
 setup_all() {
   setup_packages
-  setup_build "$1"
+  setup_build "$1" "$1/build"
 }
