@@ -185,14 +185,14 @@ static void run_many(const char *target, const char *elem, int count, bool grad,
 
 static const char *machine = "native";
 
-static void forward(void **state) { (void)state, run_many(machine, "f32", 120, false, 2, 1e-5); }
+static void forward(void **state) { (void)state, run_many(machine, "f32", 150, false, 2, 1e-5); }
 static void forward_many_chunks(void **state) {
   (void)state, run_many(machine, "f32", 36, false, 400, 1e-5);
 }
 static void forward_bf16(void **state) {
   (void)state, run_many(machine, "bf16", 18, false, 2, 1e-4);
 }
-static void backward(void **state) { (void)state, run_many(machine, "f32", 120, true, 2, 4e-5); }
+static void backward(void **state) { (void)state, run_many(machine, "f32", 150, true, 2, 4e-5); }
 static void backward_bf16(void **state) {
   (void)state, run_many(machine, "bf16", 18, true, 2, 2e-3);
 }
