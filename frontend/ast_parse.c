@@ -52,7 +52,7 @@ void shard_open_pop(Parse *p, char close) {
 }
 
 bool shard_line_ends(const Parse *p) {
-  if (shard_open_depth(p)) return false;
+  if (p->open.n && vec_last(p->open).close != '}') return false;
   if (p->skip) return p->last != SEMI;
   switch (p->last) {
   case IDENT:

@@ -12,6 +12,7 @@
 #define SHARDC_SEMA_H
 #include "frontend/ast.h"
 #include "ir/ir.h"
+#include "ir/support/names.h"
 
 enum { DIMS_MAX = 16, ARGS_MAX = 16 };
 
@@ -27,7 +28,8 @@ typedef enum Space {
   SPACE_TRAIN,
   SPACE_PLAN,
   SPACE_MACHINE,
-  SPACE_WEIGHTS
+  SPACE_WEIGHTS,
+  SPACE_COUNT
 } Space;
 
 typedef struct Decl {
@@ -57,12 +59,15 @@ typedef struct World {
   uint32_t top;    /* number of FILE itself */
   uint32_t std;    /* number of the library, 0: not used */
   VEC(Decl) decls;
+  VEC(uint32_t) of[SPACE_COUNT]; /* numbers in decls */
+  NameMap *index;                /* (space, library or not; name) -> number in decls */
+  NameMap *warned;               /* places with a warning */
   VEC(Seen) seen;
   uint32_t errors; /* reported so far, repeated ones included */
   VEC(Warning) warnings;
   Diag *scratch;              /* takes repeated diagnostics */
   VEC(const AstItem *) wrong; /* settings blocks with mistakes */
-  VEC(const Decl *) walked;   /* layers of which an instance was made */
+  NameMap *walked;            /* layers of which an instance was made */
 } World;
 
 World *world_load(Ctx *c,
@@ -96,6 +101,8 @@ typedef struct Sizes {
   World *w;
   DimInfo *dim;
   uint32_t n;
+  uint32_t declared; /* of these, dims of files; the others are axes of a layer */
+  NameMap *index;    /* of the declared ones */
   int depth; /* of the number being computed: constants in circles */
 } Sizes;
 
@@ -234,6 +241,7 @@ typedef struct Binding {
 
 typedef struct Env { /* names of one body */
   VEC(Binding) vars;
+  NameMap *index; /* name -> the last in vars; NULL while there are few */
   AxisMap axes;
   bool std; /* a body of the library: names mean the library's */
 } Env;

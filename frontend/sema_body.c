@@ -90,6 +90,7 @@ Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
       return eval_expr(e, env, s->value);
     }
     body_statement(e, env, s);
+    if (diag_full(e->ctx->diag)) return val_poison();
   }
   const Decl *d = e->site ? e->site->decl : NULL;
   if (d && !d->item->bad) {
@@ -219,10 +220,10 @@ void eval_model(Eval *e, const AstItem *model) {
   for (uint32_t i = 0; i < body->n; i++)
     if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
   bool *need = needed_statements(e, body);
-  for (uint32_t i = 0; i < body->n; i++)
+  for (uint32_t i = 0; i < body->n && !diag_full(e->ctx->diag); i++)
     if (need[i]) model_statement(e, &env, body->at[i]);
   if (e->mode == MODE_CHECK) warn_unused(e);
-  if (e->has_loss || model->bad || e->mode == MODE_LOGITS) return;
+  if (e->has_loss || model->bad || e->mode == MODE_LOGITS || diag_full(e->ctx->diag)) return;
   Report *r =
       eval_error(e, "E0309", model->name.span, "model `%s` has no `loss`", model->name.text);
   diag_help(r, "end it with `loss ..`, one number to make small");

@@ -110,9 +110,8 @@ static void check_all_weights(World *w) {
 /* ---- layers that no model uses: once, with their axes as open dims ---- */
 
 static bool walked(const World *w, const Decl *d) {
-  for (uint32_t i = 0; i < w->walked.n; i++)
-    if (w->walked.at[i] == d) return true;
-  return false;
+  uint32_t at;
+  return names_find(w->walked, 0, d->name, &at);
 }
 
 static void add_dim(Sizes *s, const AstName *n) {
@@ -152,7 +151,8 @@ static void check_numbers(World *w) {
   double value;
   sizes_compute(s);
   for (const Decl *d; (d = world_next(w, SPACE_CONST, &at));)
-    if (own(w, d) && !d->item->bad) number_eval(s, d->item->value, &value);
+    if (own(w, d) && !d->item->bad && !diag_full(w->ctx->diag))
+      number_eval(s, d->item->value, &value);
 }
 
 bool check_program(Ctx *c, const char *path, CheckResult *out) {

@@ -106,12 +106,11 @@ void check_data(Eval *e, const Choice *c) {
 
 /* ---- weights ---- */
 
-static Str path_text(Eval *e, const AstPath *p) { return intern(e->ctx->names, p->text); }
-
-static const Param *find_param(const Eval *e, Str path) {
-  for (uint32_t i = 0; i < e->params.n; i++)
-    if (e->params.at[i]->path == path) return e->params.at[i];
-  return NULL;
+/* Paths of the parameters, or of the lines of a weights block. */
+static NameMap *index_of_params(const Eval *e) {
+  NameMap *m = names_new(e->arena);
+  for (uint32_t i = 0; i < e->params.n; i++) names_put(m, 0, e->params.at[i]->path, i);
+  return m;
 }
 
 static void no_param(Eval *e, const AstSetting *line) {
@@ -154,22 +153,11 @@ static void check_stars(Eval *e, const AstSetting *line, const Param *p) {
   }
 }
 
-static const AstSetting *line_of(Eval *e, const AstItem *weights, Str path,
-                                 const AstSetting *after) {
-  bool passed = !after;
-  for (uint32_t i = 0; i < weights->block->settings.n; i++) {
-    const AstSetting *s = weights->block->settings.at[i];
-    if (s->arrow == ARROW_LEFT && passed && path_text(e, s->path) == path) return s;
-    if (s == after) passed = true;
-  }
-  return NULL;
-}
-
-static void missing_lines(Eval *e, const AstItem *weights) {
+static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines) {
   Str list = "";
-  uint32_t n = 0;
+  uint32_t n = 0, at;
   for (uint32_t i = 0; i < e->params.n; i++) {
-    if (line_of(e, weights, e->params.at[i]->path, NULL)) continue;
+    if (names_find(lines, 0, e->params.at[i]->path, &at)) continue;
     if (n++ < 5)
       list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
   }
@@ -180,19 +168,28 @@ static void missing_lines(Eval *e, const AstItem *weights) {
   diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
 }
 
+static void check_line(Eval *e, const AstSetting *s, const Param *p, const AstSetting *before) {
+  if (!p) {
+    no_param(e, s);
+    return;
+  }
+  check_order(e, s, p), check_stars(e, s, p);
+  if (!before) return;
+  Report *r = world_error(e->w, "E0502", s->path->span, "`%s` has two lines", s->path->text);
+  diag_also(r, before->path->span, "the first one");
+}
+
 void check_weights(Eval *e, const AstItem *weights) {
+  NameMap *params = index_of_params(e), *lines = names_new(e->arena);
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++) {
     const AstSetting *s = weights->block->settings.at[i];
+    uint32_t param, line;
     if (s->arrow != ARROW_LEFT) continue;
-    Str path = path_text(e, s->path);
-    const Param *p = find_param(e, path);
-    const AstSetting *again = line_of(e, weights, path, s);
-    if (!p) no_param(e, s);
-    else check_order(e, s, p), check_stars(e, s, p);
-    if (again && p) {
-      Report *r = world_error(e->w, "E0502", again->path->span, "`%s` has two lines", path);
-      diag_also(r, s->path->span, "the first one");
-    }
+    bool known = names_find(params, 0, s->path->text, &param);
+    bool again = names_find(lines, 0, s->path->text, &line);
+    check_line(e, s, known ? e->params.at[param] : NULL,
+               again ? weights->block->settings.at[line] : NULL);
+    names_put(lines, 0, s->path->text, i);
   }
-  if (weights->block && !weights->bad) missing_lines(e, weights);
+  if (weights->block && !weights->bad) missing_lines(e, weights, lines);
 }

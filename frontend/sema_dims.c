@@ -20,6 +20,8 @@ Sizes *sizes_new(World *w, const AstItem *variant) {
   uint32_t i = 0;
   for (const Decl *d; (d = world_next(w, SPACE_DIM, &at)); i++)
     s->dim[i] = (DimInfo){.decl = d, .def = d->dim};
+  s->declared = s->n, s->index = names_new(w->ctx->arena);
+  for (uint32_t k = s->n; k-- > 0;) names_put(s->index, 0, s->dim[k].decl->name, k);
   for (uint32_t k = 0; variant && k < variant->dims.n; k++) {
     const AstDim *d = &variant->dims.at[k];
     DimInfo *info = d->name.text ? sizes_find(s, d->name.text) : NULL;
@@ -37,7 +39,9 @@ static Str without_prime(const Sizes *s, Str dim) {
 
 DimInfo *sizes_find(const Sizes *s, Str dim) {
   dim = without_prime(s, dim);
-  for (uint32_t i = 0; i < s->n; i++)
+  uint32_t at;
+  if (names_find(s->index, 0, dim, &at)) return &s->dim[at];
+  for (uint32_t i = s->declared; i < s->n; i++)
     if (s->dim[i].decl->name == dim) return &s->dim[i];
   return NULL;
 }
@@ -276,5 +280,5 @@ int64_t stored_size_of(Sizes *s, Str dim) {
 }
 
 void sizes_compute(Sizes *s) {
-  for (uint32_t i = 0; i < s->n; i++) compute(s, &s->dim[i]);
+  for (uint32_t i = 0; i < s->n && !diag_full(s->w->ctx->diag); i++) compute(s, &s->dim[i]);
 }

@@ -72,7 +72,11 @@ static Val size_number(Eval *e, const Dims *d) {
   return n > 0 ? val_number((double)n) : n == SIZE_OPEN ? val_open_number() : val_poison();
 }
 
+enum { FEW_VARS = 32 };
+
 const Val *env_find(const Env *env, Str name) {
+  uint32_t at;
+  if (env->index) return names_find(env->index, 0, name, &at) ? &env->vars.at[at].val : NULL;
   for (uint32_t i = env->vars.n; i-- > 0;)
     if (env->vars.at[i].name == name) return &env->vars.at[i].val;
   return NULL;
@@ -80,6 +84,10 @@ const Val *env_find(const Env *env, Str name) {
 
 void env_set(Eval *e, Env *env, Str name, Val v) {
   vec_push(e->arena, env->vars, (Binding){name, v});
+  if (env->index) names_put(env->index, 0, name, env->vars.n - 1);
+  if (env->index || env->vars.n < FEW_VARS) return;
+  env->index = names_new(e->arena);
+  for (uint32_t i = 0; i < env->vars.n; i++) names_put(env->index, 0, env->vars.at[i].name, i);
 }
 
 static void no_value(Eval *e, const Env *env, const AstExpr *x) {

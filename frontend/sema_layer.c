@@ -139,7 +139,7 @@ static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, G
                                Str path, Span where) {
   if (d->item->bad || eval_inside(e, d, where)) return NULL;
   Instance *i = ARENA_NEW(e->arena, Instance);
-  if (!d->std) vec_push(e->arena, e->w->walked, d);
+  if (!d->std) names_put(e->w->walked, 0, d->name, 1);
   i->layer = d, i->path = path, i->span = where, i->env.std = d->std;
   if (!axes_bind(e, d->item->axes, axes, where, d->name, true, &i->env.axes)) return NULL;
   Site site = {d, where, e->site};

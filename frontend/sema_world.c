@@ -21,6 +21,7 @@ Report *world_error(World *w, const char *code, Span s, const char *format, ...)
   char *text = arena_vprintf(w->ctx->arena, format, args);
   va_end(args);
   w->errors += code[0] == 'E';
+  if (diag_full(w->ctx->diag)) return diag_at(w->scratch, code, s, "%s", text);
   for (uint32_t i = 0; i < w->seen.n; i++)
     if (!strcmp(w->seen.at[i].code, code) && same_span(w->seen.at[i].span, s))
       return diag_at(w->scratch, code, s, "%s", text);
@@ -29,8 +30,10 @@ Report *world_error(World *w, const char *code, Span s, const char *format, ...)
 }
 
 void world_warn(World *w, const char *code, Span s, Str headline, Str help) {
-  for (uint32_t i = 0; i < w->warnings.n; i++)
-    if (same_span(w->warnings.at[i].span, s)) return;
+  char *place = arena_printf(w->ctx->arena, "%u:%u:%u", s.file, s.offset, s.length);
+  uint32_t before;
+  if (names_find(w->warned, 0, place, &before)) return;
+  names_put(w->warned, 0, place, w->warnings.n);
   vec_push(w->ctx->arena, w->warnings, (Warning){code, s, headline, help});
 }
 
@@ -46,21 +49,16 @@ void world_flush_warnings(World *w) {
 
 /* ---- names ---- */
 
+static uint32_t index_kind(Space s, bool std) { return 2 * (uint32_t)s + std; }
+
 const Decl *world_find(const World *w, Space s, Str name, bool std_only) {
-  const Decl *library = NULL;
-  for (uint32_t i = 0; i < w->decls.n; i++) {
-    const Decl *d = &w->decls.at[i];
-    if (d->space != s || d->name != name) continue;
-    if (!d->std && !std_only) return d;
-    if (d->std) library = d;
-  }
-  return library;
+  uint32_t i;
+  if (!std_only && names_find(w->index, index_kind(s, false), name, &i)) return &w->decls.at[i];
+  return names_find(w->index, index_kind(s, true), name, &i) ? &w->decls.at[i] : NULL;
 }
 
 const Decl *world_next(const World *w, Space s, uint32_t *at) {
-  while (*at < w->decls.n)
-    if (w->decls.at[(*at)++].space == s) return &w->decls.at[*at - 1];
-  return NULL;
+  return *at < w->of[s].n ? &w->decls.at[w->of[s].at[(*at)++]] : NULL;
 }
 
 const char *world_nearest(const World *w, Space s, const char *name) {
@@ -109,6 +107,8 @@ static void declare(World *w, Decl d) {
     diag_help(r, "give it another name: `my_%s`", d.name);
     return;
   }
+  names_put(w->index, index_kind(d.space, d.std), d.name, w->decls.n);
+  vec_push(w->ctx->arena, w->of[d.space], w->decls.n);
   vec_push(w->ctx->arena, w->decls, d);
 }
 
@@ -253,6 +253,8 @@ static bool load_text(World *w, const char *name, const char *text, size_t n, co
 World *world_load(Ctx *c, const char *path) {
   World *w = ARENA_NEW(c->arena, World);
   w->ctx = c, w->scratch = diag_new(c->arena);
+  w->index = names_new(c->arena), w->warned = names_new(c->arena);
+  w->walked = names_new(c->arena);
   errno = 0;
   if (!load_path(w, path)) {
     diag_at(c->diag, "E0201", (Span){0}, "cannot read `%s`: %s", path,

@@ -35,9 +35,14 @@ struct Report {
   uint32_t number; /* order of arrival */
 };
 
+typedef struct Lines { /* offsets of the lines' first characters, in order */
+  uint32_t *start, n;
+} Lines;
+
 struct Diag {
   Arena *arena;
   VEC(Source) sources;
+  VEC(Lines) lines; /* per source */
   VEC(Report *) reports;
   uint32_t errors, arrived;
 };
@@ -50,9 +55,19 @@ Diag *diag_new(Arena *a) {
   return d;
 }
 
+static Lines lines_of(Arena *a, const char *text, size_t length) {
+  Lines l = {.n = 1};
+  for (size_t i = 0; i < length; i++) l.n += text[i] == '\n';
+  l.start = ARENA_ARRAY(a, uint32_t, l.n);
+  for (size_t i = 0, k = 1; i < length; i++)
+    if (text[i] == '\n') l.start[k++] = (uint32_t)i + 1;
+  return l;
+}
+
 uint32_t diag_add_source(Diag *d, const char *name, const char *text, size_t length) {
   Source s = {name, text, length};
   vec_push(d->arena, d->sources, s);
+  vec_push(d->arena, d->lines, lines_of(d->arena, text, length));
   return d->sources.n;
 }
 
@@ -78,9 +93,14 @@ void diag_line_column(const Diag *d, Span at, uint32_t *line, uint32_t *column) 
   const Source *s = diag_source(d, at.file);
   *line = *column = 1;
   if (!s) return;
-  size_t end = at.offset < s->length ? at.offset : s->length, start = line_start(s, end);
-  for (size_t i = 0; i < start; i++) *line += s->text[i] == '\n';
-  *column = (uint32_t)(end - start) + 1;
+  const Lines *l = &d->lines.at[at.file - 1];
+  uint32_t end = at.offset < s->length ? at.offset : (uint32_t)s->length, low = 0, high = l->n;
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (l->start[middle] <= end) low = middle;
+    else high = middle;
+  }
+  *line = low + 1, *column = end - l->start[low] + 1;
 }
 
 Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...) {
