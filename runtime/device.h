@@ -1,6 +1,7 @@
 /* The CPU device: arenas, workers, and the running of entries. */
 #ifndef SHARDC_RT_DEVICE_H
 #define SHARDC_RT_DEVICE_H
+#include "comm.h"
 #include "memory.h"
 #include "pool.h"
 #include "trace.h"
@@ -10,6 +11,7 @@ typedef struct Device {
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
   Region arena[RT_ARENAS];
   Pool *pool;
+  Comm *comm; /* NULL: one rank, and nothing to count */
   Trace *trace; /* NULL: off */
   int32_t *counters;
   bool check;       /* poison WORK before each entry and measure it */

@@ -63,6 +63,12 @@ void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
 
 void *rt_counter(rt_ctx *rt, int64_t i) { return rt->state->device->counters + i; }
 
+void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *receive) {
+  rt_comm_collect(rt->state->device->comm, c, send, receive);
+}
+
+int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }
+
 /* Check runs: the guard page was touched. Says so; nothing else is safe to do here. */
 static void on_guard(int number) {
   static const char text[] =

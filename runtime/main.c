@@ -1,6 +1,5 @@
 /* The executable's main: one rank, one device. Reads the command line, checks that generated code
-   and runtime belong together and that nobody started several ranks of a program built for one,
-   then runs a command. */
+   and runtime belong together, meets the other ranks, runs a command. */
 #include "run.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +9,6 @@ static bool check_program(const rt_program *p, Fault *f) {
   if (p->abi == RT_ABI_VERSION) return true;
   return rt_fault(f, 105, "generated code has interface %d, the runtime has %d: compile again",
                   p->abi, RT_ABI_VERSION);
-}
-
-/* Launchers tell the number of ranks in the environment; this program is one rank. */
-static bool check_launch(Fault *f) {
-  static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *text = getenv(names[i]);
-    if (!text || atoi(text) <= 1) continue;
-    rt_fault(f, 101, "this executable is built for 1 rank but was started with %s (%s)", text,
-             names[i]);
-    return rt_help(f, "start it directly, or compile a plan whose mesh has %s ranks", text);
-  }
-  return true;
 }
 
 static int run_command(Run *r) {
@@ -44,10 +30,11 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!rt_override(r, &f)) rt_die(&f);
-  if (r->o.command != 'i' && !check_launch(&f)) rt_die(&f);
+  if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);
   int status = run_command(r);
   if (r->device.pool) rt_device_stop(&r->device);
   rt_data_close(&r->data);
+  rt_comm_close(&r->comm);
   if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
   exit(status); /* not return: the thread that waits for signals looks at `run` */
 }

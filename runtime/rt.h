@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 2, RT_MAX_RANK = 8, RT_MAX_PHASES = 4 };
+enum { RT_ABI_VERSION = 3, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -32,17 +32,68 @@ typedef enum rt_arena { RT_WEIGHTS, RT_STATES, RT_IO, RT_WORK, RT_ARENAS } rt_ar
 typedef enum rt_elem { RT_F32, RT_BF16, RT_F16, RT_F64, RT_I32, RT_I64, RT_BOOL } rt_elem; /* as ir/dtypes.def */
 typedef enum rt_kind { RT_PARAM, RT_STATE, RT_INPUT, RT_SCALAR, RT_OUTPUT } rt_kind;       /* as GlobalKind */
 
+/* ---- many ranks ---- */
+
+/* Axis of the mesh, in the plan's order. Ranks have coordinate (rank / stride) % size on it. */
+typedef struct rt_axis {
+  const char *name;
+  int64_t size, stride;
+} rt_axis;
+
+typedef enum rt_collective_kind {
+  RT_ALL_REDUCE,
+  RT_REDUCE_SCATTER,
+  RT_ALL_GATHER,
+  RT_ALL_TO_ALL,
+  RT_BROADCAST /* from coordinate 0 */
+} rt_collective_kind;
+typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
+
+/* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
+   handled in blocks of `count` elements: all-reduce and broadcast have one, the others n in the
+   buffer that is whole: reduce-scatter sends n and receives its own, all-gather sends its own and
+   receives n, all-to-all sends n and receives n. Where a buffer holds n blocks, each is cut in rows:
+   row r of block i begins at element (r * n + i) * row. So row = count puts blocks end to end, and a
+   smaller row splits a dim that is not the first in storage order: row is the number of elements of
+   one block of that dim and of all dims behind it. */
+typedef struct rt_collective {
+  const char *what;   /* the tensor in the user's words, such as h.*.attn.c_proj_b (gradient) */
+  const char *source; /* where in the model file, such as gpt2.shard:19 */
+  rt_collective_kind kind;
+  int axis; /* of rt_program.mesh */
+  rt_reduction reduction;
+  rt_elem elem; /* bf16 and f16 are added in f32 and rounded once */
+  int64_t count;
+  int64_t send_row, receive_row; /* of the buffers that hold n blocks; divide count */
+} rt_collective;
+
+/* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */
+typedef struct rt_split {
+  int dim, axis;
+} rt_split;
+
+/* A tensor that is part of a flat group: the members' local blocks lie end to end, this one from
+   element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on `axis` owns
+   the i-th n-th of every bucket. Shards of the buckets lie end to end at the tensor's offset. */
+typedef struct rt_flat {
+  int axis;
+  int64_t bucket, begin;
+} rt_flat;
+
 typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output; dense in declared order */
   const char *name;        /* path: h.*.attn.c_attn (first dim is the stacked one) */
   rt_kind kind;
   rt_elem elem;
   int rank;
   const char *dim[RT_MAX_RANK];
-  int64_t size[RT_MAX_RANK];
+  int64_t size[RT_MAX_RANK]; /* of this rank's block: the same on all ranks */
   const char *of;  /* inputs that are indexes: the dim addressed, else NULL */
   int64_t of_size; /* its size: ids must be below */
   rt_arena arena;
   int64_t offset, bytes;
+  int nsplits; /* 0: every rank holds all of it */
+  rt_split split[RT_MAX_AXES];
+  const rt_flat *flat; /* NULL: it lies dense at offset */
 } rt_tensor;
 
 typedef struct rt_entry {
@@ -74,6 +125,11 @@ typedef struct rt_program {
   const rt_setting *settings; /* resolved train and plan settings: train.steps, data.train, .. */
   int nsettings;
   const char *const *sources; /* name, text, name, text, .., NULL */
+  const char *communicator;   /* local, mpi; NULL: local. One rank needs none */
+  const rt_axis *mesh;
+  int naxes; /* 0: one rank */
+  const rt_collective *collectives;
+  int ncollectives;
 } rt_program;
 
 extern const rt_program rt_the_program; /* defined by generated code */

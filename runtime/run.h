@@ -18,6 +18,7 @@ typedef struct Run {
   Options o;
   Watch watch;
   Device device;
+  Comm comm;
   Data data;
   Progress at;
   double started;    /* rt_now() of the start of main */

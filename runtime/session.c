@@ -53,8 +53,9 @@ bool rt_start_device(Run *r, Fault *f) {
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  return rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f) &&
-         start_trace(r, f);
+  if (!rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f)) return false;
+  r->device.comm = &r->comm;
+  return start_trace(r, f);
 }
 
 /* ---- the run directory ---- */

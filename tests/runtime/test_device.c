@@ -90,12 +90,34 @@ enum { BATCH = 2, SEQ = 4 };
 
 static void nothing(rt_ctx *rt) { (void)rt; }
 static const rt_entry no_entries[] = {{"step", nothing, 0, 0, 0, 0}};
-static const rt_tensor token_inputs[] = {
-    {"tokens", RT_INPUT, RT_I32, 2, {"Batch", "Seq"}, {BATCH, SEQ}, "Vocab", 200, RT_IO, 0, 32},
-    {"targets", RT_INPUT, RT_I32, 2, {"Batch", "Seq"}, {BATCH, SEQ}, "Vocab", 200, RT_IO, 64, 32}};
+#define WHOLE 0, {{0, 0}}, NULL
+static const rt_tensor token_inputs[] = {{"tokens",
+                                          RT_INPUT,
+                                          RT_I32,
+                                          2,
+                                          {"Batch", "Seq"},
+                                          {BATCH, SEQ},
+                                          "Vocab",
+                                          200,
+                                          RT_IO,
+                                          0,
+                                          32,
+                                          WHOLE},
+                                         {"targets",
+                                          RT_INPUT,
+                                          RT_I32,
+                                          2,
+                                          {"Batch", "Seq"},
+                                          {BATCH, SEQ},
+                                          "Vocab",
+                                          200,
+                                          RT_IO,
+                                          64,
+                                          32,
+                                          WHOLE}};
 static const rt_tensor column_inputs[] = {
-    {"image", RT_INPUT, RT_F32, 2, {"Batch", "Pixel"}, {BATCH, 3}, NULL, 0, RT_IO, 0, 24},
-    {"label", RT_INPUT, RT_I32, 1, {"Batch"}, {BATCH}, "Class", 10, RT_IO, 64, 8}};
+    {"image", RT_INPUT, RT_F32, 2, {"Batch", "Pixel"}, {BATCH, 3}, NULL, 0, RT_IO, 0, 24, WHOLE},
+    {"label", RT_INPUT, RT_I32, 1, {"Batch"}, {BATCH}, "Class", 10, RT_IO, 64, 8, WHOLE}};
 
 static rt_program program(const rt_tensor *t, int n, const rt_setting *s, int ns) {
   return (rt_program){.abi = RT_ABI_VERSION,

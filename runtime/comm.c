@@ -1,0 +1,179 @@
+/* What all communicators have in common: groups of the mesh, blocks, counting, the choice of the
+   kind, and the kind for one rank.
+
+   Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather and
+   broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
+   there. So what was measured can be compared with a plan number by number. */
+#include "comm.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+                                         "broadcast"};
+
+const char *rt_collective_name(int kind) { return kind_names[kind]; }
+
+double rt_comm_elements(const rt_collective *c, int n) {
+  switch (c->kind) {
+  case RT_ALL_REDUCE: return 2 * (double)c->count;
+  case RT_BROADCAST: return (double)c->count;
+  default: return (double)c->count * n; /* all-to-all: z = count * n * n */
+  }
+}
+
+/* ---- blocks ---- */
+
+typedef void Mover(char *blocks, char *line, size_t bytes);
+static void out(char *blocks, char *line, size_t bytes) { memcpy(line, blocks, bytes); }
+static void in(char *blocks, char *line, size_t bytes) { memcpy(blocks, line, bytes); }
+
+static void walk(int elem, char *blocks, char *line, int n, int i, int64_t row, int64_t from,
+                 int64_t count, Mover *move) {
+  int64_t size = rt_elem_bytes(elem);
+  while (count > 0) {
+    int64_t r = from / row, within = from % row, run = row - within < count ? row - within : count;
+    move(blocks + ((r * n + i) * row + within) * size, line, (size_t)(run * size));
+    line += run * size, from += run, count -= run;
+  }
+}
+
+void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t row, int64_t from,
+                  int64_t count) {
+  walk(elem, (char *)blocks, to, n, i, row, from, count, out);
+}
+
+void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
+                 int64_t from, int64_t count) {
+  walk(elem, blocks, (char *)source, n, i, row, from, count, in);
+}
+
+/* ---- one rank ---- */
+
+static bool self_join(Comm *c, Fault *f) {
+  (void)c, (void)f;
+  return true;
+}
+static void self_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+                         const void *send, void *receive) {
+  (void)c, (void)g, (void)channel;
+  if (send != receive) memmove(receive, send, (size_t)(what->count * rt_elem_bytes(what->elem)));
+}
+static void self_leave(Comm *c, int status) { (void)c, (void)status; }
+
+const CommKind rt_comm_self = {"self", self_join, self_collect, self_leave};
+
+/* ---- groups ---- */
+
+static Group group_of(int rank, int64_t size, int64_t stride) {
+  int64_t me = rank / stride % size;
+  return (Group){(int)size, (int)me, rank - me * stride, stride};
+}
+
+static void make_groups(Comm *c) {
+  const rt_program *p = c->program;
+  for (int i = 0; i < p->naxes; i++)
+    c->group[i] = group_of(c->launch.rank, p->mesh[i].size, p->mesh[i].stride);
+  c->group[p->naxes] = (Group){c->launch.world, c->launch.rank, 0, 1};
+}
+
+static bool choose(Comm *c, Fault *f) {
+  const char *name = c->program->communicator;
+  bool mpi = name && !strcmp(name, "mpi");
+  c->kind = c->launch.world == 1 ? &rt_comm_self : mpi ? &rt_comm_mpi : &rt_comm_local;
+  return c->kind || rt_fault(f, 105, "this executable was linked without communicator %s",
+                             mpi ? "mpi" : "local");
+}
+
+static int64_t mesh_ranks(const rt_program *p) {
+  int64_t n = 1;
+  for (int i = 0; i < p->naxes; i++) n *= p->mesh[i].size;
+  return n;
+}
+
+/* such as (data = 4, tensor = 2) */
+static void mesh_text(const rt_program *p, char *text, size_t size) {
+  size_t n = 0;
+  text[0] = 0;
+  for (int i = 0; i < p->naxes && n < size; i++)
+    n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : " (", p->mesh[i].name,
+                          (long long)p->mesh[i].size);
+  if (p->naxes && n < size) snprintf(text + n, size - n, ")");
+}
+
+static bool check_world(const Comm *c, Fault *f) {
+  int64_t ranks = mesh_ranks(c->program);
+  char mesh[256];
+  if (ranks == c->launch.world) return true;
+  mesh_text(c->program, mesh, sizeof mesh);
+  rt_fault(f, 101, "this executable is built for %lld rank%s%s but was started with %d%s%s%s",
+           (long long)ranks, ranks == 1 ? "" : "s", mesh, c->launch.world,
+           c->launch.from ? " (" : "", c->launch.from ? c->launch.from : "",
+           c->launch.from ? ")" : "");
+  return ranks == 1 ? rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks",
+                              c->launch.world)
+                    : rt_help(f,
+                              "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or "
+                              "`srun -n %lld` with this executable",
+                              (long long)ranks, (long long)ranks, (long long)ranks);
+}
+
+bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
+  c->program = p;
+  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !choose(c, f)) return false;
+  make_groups(c);
+  c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
+  return c->joined = c->kind->join(c, f);
+}
+
+void rt_comm_close(Comm *c) {
+  free(c->count);
+  c->count = NULL;
+}
+
+/* ---- calls ---- */
+
+static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
+                void *receive) {
+  const Group *g = &c->group[channel];
+  double start = rt_now(), elements = rt_comm_elements(what, g->n);
+  if (g->n == 1) self_collect(c, g, channel, what, send, receive);
+  else c->kind->collect(c, g, channel, what, send, receive);
+  count->calls++, count->seconds += rt_now() - start;
+  count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
+}
+
+void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive) {
+  run(c, what->axis, what, &c->count[what - c->program->collectives], send, receive);
+}
+
+static void own(Comm *c, rt_collective what, const void *send, void *receive) {
+  if (c->launch.world == 1) {
+    self_collect(c, NULL, 0, &what, send, receive);
+    return;
+  }
+  what.source = "", what.axis = c->program->naxes;
+  what.send_row = what.receive_row = what.count;
+  run(c, what.axis, &what, &c->count[c->program->ncollectives], send, receive);
+}
+
+int64_t rt_comm_largest(Comm *c, const char *what, int64_t v) {
+  int64_t most = v;
+  own(c,
+      (rt_collective){
+          .what = what, .kind = RT_ALL_REDUCE, .reduction = RT_MAX, .elem = RT_I64, .count = 1},
+      &v, &most);
+  return most;
+}
+
+void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes) {
+  own(c, (rt_collective){.what = what, .kind = RT_ALL_GATHER, .elem = RT_BOOL, .count = bytes},
+      mine, all);
+}
+
+void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes) {
+  own(c, (rt_collective){.what = what, .kind = RT_BROADCAST, .elem = RT_BOOL, .count = bytes}, data,
+      data);
+}
+
+void rt_comm_wait(Comm *c, const char *what) { rt_comm_largest(c, what, 0); }

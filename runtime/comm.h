@@ -1,0 +1,79 @@
+/* Communicators: how the ranks of a job exchange tensors. One table of functions per kind: self
+   (one rank), local (processes of one machine over shared memory), mpi.
+
+   Ranks are numbered over the mesh (rt_axis: coordinate = rank / stride % size). A group is the
+   ranks that differ in one coordinate alone, or all of them. Everything that ranks tell each other
+   goes through rt_comm_collect, the runtime's own questions (agree, gather) over all ranks too: so
+   there is one order of calls, the same on every rank. A rank that dies, is late or calls something
+   else ends the job on all ranks, with a message that names it. Must not: allocate after the start.
+ */
+#ifndef SHARDC_RT_COMM_H
+#define SHARDC_RT_COMM_H
+#include "base.h"
+#include "rt.h"
+
+typedef struct Comm Comm;
+
+typedef struct Group { /* ranks first, first + stride, .. */
+  int n, me;
+  int64_t first, stride;
+} Group;
+
+typedef struct CommKind {
+  const char *name;
+  bool (*join)(Comm *c, Fault *f); /* meets the other ranks; they run the same program */
+  /* channel: the axis, or naxes for all ranks. Group sizes are above 1. */
+  void (*collect)(Comm *c, const Group *g, int channel, const rt_collective *what, const void *send,
+                  void *receive);
+  void (*leave)(Comm *c, int status); /* at the end of the process, whatever the reason */
+} CommKind;
+
+typedef struct Launch { /* who am I (launch.c) */
+  int rank, world, local_rank, local_world;
+  const char *from; /* the variable that told the rank, NULL: single */
+  char job[256];    /* the same for all ranks of a job, another one for other jobs */
+} Launch;
+
+typedef struct CommCount { /* of one collective, or of the runtime's own exchanges */
+  int64_t calls;
+  double elements, bytes, seconds; /* elements and bytes each rank sends in paper counting */
+} CommCount;
+
+struct Comm {
+  const rt_program *program;
+  const CommKind *kind;
+  Launch launch;
+  uint64_t options; /* sum over the command line: ranks must be started with the same */
+  Group group[RT_MAX_AXES + 1];
+  CommCount *count; /* per row of the table, then the runtime's own */
+  void *inside;     /* the kind's */
+  bool joined;
+};
+
+bool rt_launch_find(Launch *l, Fault *f); /* from the environment of launchers */
+
+/* Decides the kind and joins. */
+bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
+void rt_comm_close(Comm *c);
+void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
+
+/* The runtime's own, over all ranks; `what` is for messages. */
+int64_t rt_comm_largest(Comm *c, const char *what, int64_t v);
+void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes);
+void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes); /* from rank 0 */
+void rt_comm_wait(Comm *c, const char *what); /* until all ranks are here */
+
+/* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
+double rt_comm_elements(const rt_collective *c, int n);
+const char *rt_collective_name(int kind); /* all-reduce, .. */
+/* Copies between a buffer of n blocks cut in rows and elements from .. from + count - 1 of block i
+   lying end to end. */
+void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t row, int64_t from,
+                  int64_t count);
+void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
+                 int64_t from, int64_t count);
+
+extern const CommKind rt_comm_self;
+extern const CommKind rt_comm_local __attribute__((weak)),
+    rt_comm_mpi __attribute__((weak)); /* there if they were linked */
+#endif
