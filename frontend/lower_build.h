@@ -63,6 +63,18 @@ Sizes *choice_sizes(World *w, const Choice *c);
 void give_batch(World *w, Sizes *s, const LowerOptions *o); /* of --set, checked before */
 void give_command_line(World *w, Sizes *s, const LowerOptions *o);
 
+/* ---- the task of a data line (sema_task.c) ---- */
+typedef struct Fed { /* an input that a data line feeds */
+  Str name;
+  Span span;
+} Fed;
+typedef VEC(Fed) Feds;
+
+void fed_push(Eval *e, Feds *out, Str name, Span span);
+void task_feeds(Eval *e, const AstValue *task, Feds *out);
+void check_task(Eval *e, const AstSetting *line, const AstValue *task); /* E0402, E0601 .. E0606 */
+void write_task(Module *m, Eval *e, const AstValue *task);
+
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */
 void check_data(Eval *e, const Choice *c);                      /* E0604 */
 void check_weights(Eval *e, const AstItem *weights);            /* E0502, E0503 */

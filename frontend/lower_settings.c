@@ -36,7 +36,7 @@ void write_data(Module *m, Eval *e, const Choice *c) {
   write_source(m, settings_value(c->train->item, "data", NULL), "data.train", "data.columns");
   write_source(m, setting_option(line, "valid"), "data.valid", "data.valid.columns");
   const AstValue *task = setting_option(line, "task");
-  if (task) module_set(m, "data.task", "%s", span_text(e->ctx, task->span));
+  if (task && task->kind == VALUE_CALL) write_task(m, e, task);
 }
 
 /* ---- all of a block ---- */
@@ -192,7 +192,6 @@ static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "on_nan", NULL, "skip", "leaving steps out"},
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
     {ITEM_TRAIN, "data", "tokenizer", NULL, "a tokenizer"},
-    {ITEM_TRAIN, "data", "pack", "off", "one document per sample"},
     {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},
     {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
@@ -237,14 +236,6 @@ static void check_machine(Eval *e, const AstItem *plan) {
   if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
 }
 
-static void check_task(Eval *e, const AstItem *train) {
-  const AstValue *v = settings_value(train, "data", "task");
-  if (v && v->kind == VALUE_CALL && !strcmp(v->path->text, "mlm"))
-    not_built(e, v->span, "task `mlm`");
-  if (v && v->kind == VALUE_CALL && v->args.n > 1)
-    not_built(e, v->span, "`doc` and `pos` of a task");
-}
-
 static void note_hand_gradients(Eval *e) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(e->w, SPACE_GRAD, &at));) {
@@ -266,7 +257,6 @@ static void note_kernels(Eval *e) {
 
 void check_built(Eval *e, const Choice *c) {
   check_unbuilt(e, c->train->item);
-  check_task(e, c->train->item);
   if (c->plan) {
     check_unbuilt(e, c->plan->item);
     check_machine(e, c->plan->item);

@@ -7,38 +7,14 @@
 
 /* ---- data ---- */
 
-typedef struct Fed { /* an input's name in the data line */
-  Str name;
-  Span span;
-} Fed;
-typedef VEC(Fed) Feds;
-
-static void fed_paths(Eval *e, Feds *out, const AstPairs *pairs) {
-  for (uint32_t i = 0; i < pairs->n; i++)
-    if (!pairs->at[i].key && pairs->at[i].value->kind == VALUE_PATH)
-      vec_push(e->arena, *out, (Fed){pairs->at[i].value->path->text, pairs->at[i].value->span});
-}
-
-/* next(tokens -> targets, doc = doc, pos = pos), mlm(a -> b, types = t, valid = v, rate = 15%, ..)
- */
-static void fed_by_task(Eval *e, Feds *out, const AstValue *task) {
-  static const char *const inputs[] = {"doc", "pos", "types", "valid"};
-  const AstPairs *both[] = {&task->args, &task->to};
-  for (int b = 0; b < 2; b++) {
-    fed_paths(e, out, both[b]);
-    for (uint32_t i = 0; i < both[b]->n; i++) {
-      const AstPair *p = &both[b]->at[i];
-      for (size_t k = 0; p->key && k < sizeof inputs / sizeof *inputs; k++)
-        if (!strcmp(p->key->text, inputs[k]) && p->value->kind == VALUE_PATH)
-          vec_push(e->arena, *out, (Fed){p->value->path->text, p->value->span});
-    }
-  }
+void fed_push(Eval *e, Feds *out, Str name, Span span) {
+  vec_push(e->arena, *out, (Fed){name, span});
 }
 
 static void fed_by_columns(Eval *e, Feds *out, const AstValue *columns) {
   for (uint32_t i = 0; i < columns->args.n; i++)
     if (columns->args.at[i].key)
-      vec_push(e->arena, *out, (Fed){columns->args.at[i].key->text, columns->args.at[i].key->span});
+      fed_push(e, out, columns->args.at[i].key->text, columns->args.at[i].key->span);
 }
 
 static bool is_call(const AstValue *v, const char *word) {
@@ -52,7 +28,7 @@ static bool next_by_default(Eval *e, Feds *out) {
   if (a->kind != VAL_INDEX || b->kind != VAL_INDEX || a->of != b->of ||
       !dims_same(&a->dims, &b->dims))
     return false;
-  for (int i = 0; i < 2; i++) vec_push(e->arena, *out, (Fed){e->inputs.at[i]->name, (Span){0}});
+  for (int i = 0; i < 2; i++) fed_push(e, out, e->inputs.at[i]->name, (Span){0});
   return true;
 }
 
@@ -92,8 +68,10 @@ void check_data(Eval *e, const Choice *c) {
   const AstValue *source = settings_value(train, "data", NULL),
                  *task = setting_option(line, "task");
   if (is_call(source, "columns")) fed_by_columns(e, &fed, source);
-  else if (task && task->kind == VALUE_CALL) fed_by_task(e, &fed, task);
-  else if (!next_by_default(e, &fed)) {
+  else if (task && task->kind == VALUE_CALL) {
+    task_feeds(e, task, &fed);
+    check_task(e, line, task);
+  } else if (!next_by_default(e, &fed)) {
     Report *r = world_error(e->w, "E0604", line->span, "which inputs does this data feed?");
     for (uint32_t i = 0; i < e->inputs.n; i++)
       diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,

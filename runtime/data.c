@@ -24,10 +24,9 @@ static bool outside(const Feed *e, const Part *p, int64_t number, int64_t v, Fau
   return rt_help(f, "the file is read as %s; `--format` reads it in another way", p->array.format);
 }
 
-/* Numbers i .. i + n - 1 as indexes, 32 bits wide. */
-static bool copy_index(const Feed *e, const Part *p, int64_t i, int32_t *to, Fault *f) {
+static bool copy_wide(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
   int64_t limit = e->input->of ? e->input->of_size : INT32_MAX;
-  for (int64_t k = 0; k < e->count; k++) {
+  for (int64_t k = 0; k < n; k++) {
     int64_t v = rt_array_int(&p->array, i + k);
     if ((v < 0 || v >= limit) && v != e->ignore && (e->input->of || v != (int32_t)v))
       return e->input->of ? outside(e, p, i + k, v, f)
@@ -39,15 +38,21 @@ static bool copy_index(const Feed *e, const Part *p, int64_t i, int32_t *to, Fau
 
 /* The common case: tokens of one or two bytes, so the check is one comparison behind a tight loop.
  */
-static bool copy_tokens(const Feed *e, const Part *p, int64_t i, int32_t *to, Fault *f) {
+static bool copy_narrow(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
   const uint8_t *from = p->array.at + i * p->array.width;
   uint32_t most = 0;
-  for (int64_t k = 0; k < e->count; k++) {
+  for (int64_t k = 0; k < n; k++) {
     uint32_t v = p->array.width == 1 ? from[k] : (uint32_t)(from[2 * k] | from[2 * k + 1] << 8);
     to[k] = (int32_t)v;
     most = v > most ? v : most;
   }
-  return most < (uint64_t)e->input->of_size || copy_index(e, p, i, to, f);
+  return most < (uint64_t)e->input->of_size || copy_wide(e, p, i, n, to, f);
+}
+
+bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
+  const Array *a = &p->array;
+  bool narrow = a->kind == NUMBER_UINT && a->width <= 2 && !a->big && e->input->of;
+  return narrow ? copy_narrow(e, p, i, n, to, f) : copy_wide(e, p, i, n, to, f);
 }
 
 static void copy_normalised(const Feed *e, const Array *a, int64_t i, char *to, double scale) {
@@ -79,18 +84,35 @@ static bool is_float(int elem) {
   return elem == RT_F32 || elem == RT_BF16 || elem == RT_F16 || elem == RT_F64;
 }
 
-static bool fill_one(const Feed *e, const Stream *s, int64_t sample, void *input, int64_t row,
-                     Fault *f) {
-  const Part *p = part_of(s, sample);
-  const Array *a = &p->array;
-  int64_t i = p->low + (sample - p->first) * s->stride + e->shift;
-  char *to = (char *)input + row * e->count * rt_elem_bytes(e->input->elem);
-  bool narrow = a->kind == NUMBER_UINT && a->width <= 2 && !a->big && e->input->of;
-  if (e->input->elem == RT_I32)
-    return narrow ? copy_tokens(e, p, i, (int32_t *)to, f) : copy_index(e, p, i, (int32_t *)to, f);
+/* One row of a column, in the input's own type. */
+static bool fill_column(const Feed *e, const Part *p, int64_t i, void *to, Fault *f) {
+  if (e->input->elem == RT_I32) return rt_copy_index(e, p, i, e->count, to, f);
   if (is_float(e->input->elem)) return copy_reals(e, p, i, to), true;
   for (int64_t k = 0; k < e->count; k++)
-    rt_elem_put(e->input->elem, to, k, (double)rt_array_int(a, i + k));
+    rt_elem_put(e->input->elem, to, k, (double)rt_array_int(&p->array, i + k));
+  return true;
+}
+
+static Window window_of(const Stream *s, int64_t sample) {
+  const Part *p = part_of(s, sample);
+  int64_t i = sample - p->first;
+  if (!p->document) return (Window){.part = p, .at = p->low + i * s->stride, .count = s->length};
+  Document d = p->document[p->low + i];
+  return (Window){.part = p, .at = d.at, .count = d.count < s->length ? d.count : s->length};
+}
+
+static bool fill_sample(const Data *d, const Set *s, const Device *device, Window of, int64_t row,
+                        Fault *f) {
+  for (int i = 0; i < s->nfeeds; i++) {
+    const Feed *e = &s->feed[i];
+    Window w = window_of(&s->stream[e->stream], (int64_t)of.sample);
+    w.seed = of.seed, w.epoch = of.epoch, w.sample = of.sample;
+    char *to =
+        (char *)rt_tensor_data(device, e->input) + row * e->count * rt_elem_bytes(e->input->elem);
+    if (d->tasked ? !rt_window_fill(&d->task, e, &w, to, f)
+                  : !fill_column(e, w.part, w.at + e->shift, to, f))
+      return false;
+  }
   return true;
 }
 
@@ -99,11 +121,10 @@ bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cur
   for (int64_t row = 0; s->samples && row < d->batch; row++) {
     int64_t epoch = (cursor + row) / s->samples, sample = (cursor + row) % s->samples;
     if (seed && d->shuffle) sample = rt_permute(*seed, (uint64_t)epoch, s->samples, sample);
-    for (int i = 0; i < s->nfeeds; i++) {
-      const Feed *e = &s->feed[i];
-      if (!fill_one(e, &s->stream[e->stream], sample, rt_tensor_data(device, e->input), row, f))
-        return false;
-    }
+    /* Without a seed, as in evaluation, every pass sees the same masks. */
+    Window of = {
+        .seed = seed ? *seed : 0, .epoch = seed ? (uint64_t)epoch : 0, .sample = (uint64_t)sample};
+    if (!fill_sample(d, s, device, of, row, f)) return false;
   }
   return true;
 }

@@ -4,12 +4,18 @@
 #include "device.h"
 #include "formats.h"
 
+typedef struct Document { /* tokens at .. at + count - 1 of a file */
+  int64_t at, count;
+} Document;
+
 typedef struct Part { /* one file, or the part of it that belongs to the set */
   const char *path;
   Bytes file;
   Array array;
-  int64_t low;   /* number of the array where the part begins */
-  int64_t first; /* index of its first sample in the set */
+  int64_t low; /* number of the array where the part begins; of `document`: the first of the set */
+  int64_t first;      /* index of its first sample in the set */
+  Document *document; /* where a document is a sample; NULL: windows */
+  int64_t ndocuments;
 } Part;
 
 typedef struct Stream { /* files in name order; sample s of a part begins at number low + s * stride
@@ -17,11 +23,25 @@ typedef struct Stream { /* files in name order; sample s of a part begins at num
   Part *part;
   int nparts;
   int64_t samples, stride, length;
-  bool shared; /* another stream opened the files */
+  bool windows; /* of tokens; else rows of a column */
+  bool shared;  /* another stream opened the files */
 } Stream;
+
+typedef enum Role {               /* what an input gets of a sample */
+                    ROLE_NUMBERS, /* the numbers themselves */
+                    ROLE_MASKED,  /* mlm: tokens, some of them masked or replaced */
+                    ROLE_LABELS,  /* mlm: the true token where one was chosen, else the label to
+                                     ignore */
+                    ROLE_DOC,     /* number of the document within the sample */
+                    ROLE_POS,   /* position in the document, from the beginning of the sample on */
+                    ROLE_TYPES, /* 0 */
+                    ROLE_VALID  /* false on padding */
+} Role;
 
 typedef struct Feed { /* fills one input */
   const rt_tensor *input;
+  Role role;
+  int64_t pad; /* behind the end of a document */
   int stream;
   int64_t shift, count; /* numbers of a sample: shift .. shift + count - 1 */
   int64_t ignore;       /* a label that is no index; INT64_MIN: none */
@@ -42,8 +62,19 @@ typedef struct DataOptions {
   int shuffle;                        /* 0, 1; -1: from the settings */
 } DataOptions;
 
+typedef struct Task { /* what is made of a sequence of tokens; ids: -1 where there is none */
+  bool mlm,
+      documents; /* documents: one per sample, cut and padded; else windows over all of them */
+  int64_t eot, mask_id, pad_id;
+  double rate, mask, random; /* of mlm: chosen positions, and what becomes of them */
+  int64_t special[64];       /* never chosen */
+  int nspecial;
+} Task;
+
 typedef struct Data {
   Set train, valid;
+  bool tasked; /* inputs are made of tokens by `task`; else a column each */
+  Task task;
   int64_t batch,
       tokens; /* samples per step; numbers of the first input per sample, 1 if it is no sequence */
   bool shuffle;
@@ -55,6 +86,23 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
 void rt_data_close(Data *d);
+/* Tasks (data_task.c, data_window.c). */
+typedef struct Window { /* a sample of tokens */
+  const Part *part;
+  int64_t at, count;            /* tokens at .. at + count - 1 of the part's array */
+  uint64_t seed, epoch, sample; /* name the random numbers */
+} Window;
+
+bool rt_task_read(Task *t, const rt_program *p, Fault *f);
+/* Gives every input of the task its role in `s`; false: an input without one, or of another shape.
+ */
+bool rt_task_feeds(const Task *t, const rt_program *p, Set *s, Fault *f);
+bool rt_task_documents(const Task *t, Stream *s, Fault *f); /* finds them, where they are samples */
+bool rt_window_fill(const Task *t, const Feed *e, const Window *w, void *to, Fault *f);
+bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
+                Fault *f);
+/* Numbers i .. i + n - 1 as indexes of the input, each checked. */
+bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f);
 bool rt_is_logits(const rt_tensor *t);                           /* an input of entry logits */
 const char *rt_setting_of(const rt_program *p, const char *key); /* NULL if absent */
 #endif

@@ -1,7 +1,7 @@
-/* Which files feed which input. Two tasks: `next` (windows of Seq + 1 tokens, one input gets the
-   first Seq, the other the last) and `columns` (one array per input). Validation data is files of
-   its own, or the end of every file. Everything is opened and checked before training begins; must
-   not: read the numbers themselves (files may be huge). */
+/* Which files feed which input: one array per input (`columns`), or one sequence of tokens of which
+   a task makes them (data_task.c). Validation data is files of its own, or the end of every file.
+   Everything is opened and checked before training begins; must not: read the numbers themselves
+   (files may be huge). */
 #include "data.h"
 #include "file.h"
 #include <ctype.h>
@@ -56,15 +56,25 @@ static int64_t samples_of(const Stream *s, int64_t numbers) {
 }
 
 /* Cuts off the end of every part. The set `rest` gets it; both keep whole samples only. */
+static void cut_documents(Stream *s, Stream *rest, double share, Part *a, Part *b) {
+  int64_t tail = (int64_t)((double)a->ndocuments * share), head = a->ndocuments - tail;
+  *b = *a;
+  a->first = s->samples, b->first = rest->samples, b->low = head;
+  s->samples += head, rest->samples += tail;
+}
+
 static void cut(Stream *s, Stream *rest, double share) {
-  int64_t unit =
-      s->length > s->stride ? 1 : s->stride; /* windows: any token; columns: whole samples */
+  int64_t unit = s->windows ? 1 : s->stride; /* windows: any token; columns: whole samples */
   *rest = *s;
   rest->shared = true;
   rest->part = rt_alloc(sizeof(Part) * (size_t)s->nparts);
   s->samples = rest->samples = 0;
   for (int i = 0; i < s->nparts; i++) {
     Part *a = &s->part[i], *b = &rest->part[i];
+    if (a->document) {
+      cut_documents(s, rest, share, a, b);
+      continue;
+    }
     int64_t n = a->array.count / unit, head = (n - (int64_t)((double)n * share)) * unit;
     *b = *a;
     a->first = s->samples, b->first = rest->samples, b->low = head;
@@ -114,8 +124,8 @@ static double *number_list(const rt_program *p, const char *key, int64_t channel
   return v;
 }
 
-static bool feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
-                    Fault *f) {
+bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
+                Fault *f) {
   char key[RT_NAME];
   bool good = true;
   snprintf(key, sizeof key, "data.ignore.%s", t->name);
@@ -132,7 +142,7 @@ static bool feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t
                           t->name, (long long)e->channels);
 }
 
-/* ---- the two tasks ---- */
+/* ---- columns and tasks ---- */
 
 typedef struct Opening {
   const rt_program *p;
@@ -145,76 +155,38 @@ typedef struct Opening {
   Fault *f;
 } Opening;
 
-static bool same_shape(const rt_tensor *a, const rt_tensor *b) {
-  if (a->rank != b->rank || !a->of || !b->of || strcmp(a->of, b->of)) return false;
-  for (int i = 0; i < a->rank; i++)
-    if (strcmp(a->dim[i], b->dim[i])) return false;
-  return true;
+static bool open_tokens(const Opening *q, const char *pattern, Stream *s) {
+  return open_files(pattern, q->format, s, q->f) && check_tokens(s, q->f) &&
+         rt_task_documents(&q->d->task, s, q->f);
 }
 
-static const rt_tensor *input_named(const Opening *q, const char *name, size_t n) {
-  for (int i = 0; i < q->ninputs; i++)
-    if (strlen(q->input[i]->name) == n && !strncmp(q->input[i]->name, name, n)) return q->input[i];
-  return NULL;
-}
-
-/* The two inputs of `next`: from a setting such as next(tokens -> targets), else the only two there
- * are. */
-static bool next_inputs(const Opening *q, const rt_tensor *pair[2]) {
-  const char *task = rt_setting_of(q->p, "data.task");
-  pair[0] = pair[1] = NULL;
-  if (!task || !strcmp(task, "next")) {
-    if (q->ninputs != 2)
-      return rt_fault(q->f, 205, "task `next` feeds two inputs, the model has %d", q->ninputs);
-    pair[0] = q->input[0], pair[1] = q->input[1];
-  } else if (!strncmp(task, "next", 4)) {
-    for (const char *c = task + 4; *c && !pair[1];) {
-      size_t n = strspn(c, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-      if (n) pair[pair[0] != NULL] = input_named(q, c, n);
-      c += n ? n : 1;
-    }
-  }
-  if (!pair[0] || !pair[1])
-    return rt_fault(q->f, 205, "data task `%s` is not known here", task ? task : "");
-  if (same_shape(pair[0], pair[1]) || rt_tensor_count(pair[0]) == rt_tensor_count(pair[1]))
-    return true;
-  return rt_fault(q->f, 205, "inputs %s and %s of task `next` differ in shape", pair[0]->name,
-                  pair[1]->name);
-}
-
-static bool set_windows(Set *s, const Opening *q, const rt_tensor *pair[2]) {
-  s->stream = rt_alloc(sizeof(Stream));
-  s->feed = rt_alloc(sizeof(Feed) * 2);
-  s->nstreams = 1, s->nfeeds = 2;
-  for (int i = 0; i < 2; i++)
-    if (!feed_of(q->p, pair[i], 0, i, &s->feed[i], q->f)) return false;
-  s->stream->stride = s->feed[0].count, s->stream->length = s->stream->stride + 1;
-  return true;
-}
-
-static bool open_next(Opening *q) {
-  const rt_tensor *pair[2];
-  Data *d = q->d;
+/* Keeps all of `s`: counts its samples. */
+static void keep_all(Stream *s) {
   Stream unused;
-  if (!next_inputs(q, pair)) return false;
-  if (!set_windows(&d->train, q, pair) || !set_windows(&d->valid, q, pair)) return false;
+  cut(s, &unused, 0);
+  free(unused.part);
+}
+
+static bool open_task(Opening *q) {
+  Data *d = q->d;
+  d->tasked = true;
+  if (!rt_task_read(&d->task, q->p, q->f) || !rt_task_feeds(&d->task, q->p, &d->train, q->f) ||
+      !rt_task_feeds(&d->task, q->p, &d->valid, q->f))
+    return false;
   if (!q->train) {
     rt_fault(q->f, 205, "no training data is named");
     return rt_help(q->f, "--data FILE, or a `data` line in the train block");
   }
-  if (!open_files(q->train, q->format, d->train.stream, q->f) ||
-      !check_tokens(d->train.stream, q->f))
-    return false;
-  cut(d->train.stream, q->share > 0 ? d->valid.stream : &unused, q->share);
-  if (q->share == 0) free(unused.part);
-  if (q->share == 0 && q->valid) {
-    if (!open_files(q->valid, q->format, d->valid.stream, q->f) ||
-        !check_tokens(d->valid.stream, q->f))
-      return false;
-    cut(d->valid.stream, &unused, 0);
-    free(unused.part);
-  }
+  if (!open_tokens(q, q->train, d->train.stream)) return false;
   d->tokens = d->train.stream->stride;
+  if (q->share > 0) {
+    cut(d->train.stream, d->valid.stream, q->share);
+    return true;
+  }
+  keep_all(d->train.stream);
+  if (!q->valid) return true;
+  if (!open_tokens(q, q->valid, d->valid.stream)) return false;
+  keep_all(d->valid.stream);
   return true;
 }
 
@@ -235,7 +207,7 @@ static char *column_pattern(const Opening *q, const char *given, const char *gro
 static bool open_column(Opening *q, Set *s, int i, const char *given, const char *group) {
   const rt_tensor *t = q->input[i];
   Stream *stream = &s->stream[i];
-  if (!feed_of(q->p, t, i, 0, &s->feed[i], q->f)) return false;
+  if (!rt_feed_of(q->p, t, i, 0, &s->feed[i], q->f)) return false;
   stream->stride = stream->length = per_sample(t);
   char *pattern = column_pattern(q, given, group, t->name);
   if (!pattern) {
@@ -348,7 +320,7 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   *d = (Data){.batch = 1, .tokens = 1};
   Opening q = {.p = p, .o = o, .d = d, .f = f};
   if (!find_inputs(&q) || !read_options(&q)) return false;
-  bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_next(&q));
+  bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_task(&q));
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
 
@@ -358,6 +330,7 @@ static void close_set(Set *s) {
     for (int k = 0; k < stream->nparts && !stream->shared; k++) {
       rt_unmap_file(&stream->part[k].file);
       free((char *)stream->part[k].path);
+      free(stream->part[k].document);
     }
     free(stream->part);
   }

@@ -150,8 +150,10 @@ static void test_windows(void **state) {
   for (int i = 0; i < 43; i++) text[i] = (uint8_t)i;
   rt_setting s[] = {{"data.train", file(folder, "t.txt", text, 43)},
                     {"data.valid", "50%"},
-                    {"data.task", "next(tokens -> targets)"}};
-  rt_program p = program(token_inputs, 2, s, 3);
+                    {"data.task", "next"},
+                    {"data.task.from", "tokens"},
+                    {"data.task.to", "targets"}};
+  rt_program p = program(token_inputs, 2, s, 5);
   DataOptions o = {.shuffle = 0};
   Data d;
   Device dev;
