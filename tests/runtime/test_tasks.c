@@ -13,10 +13,11 @@ enum { BATCH = 8, SEQ = 16, VOCAB = 256, MASK = 103, EOT = 7, PAD = 1, IGNORE = 
 
 static void nothing(rt_ctx *rt) { (void)rt; }
 static const rt_entry no_entries[] = {{"step", nothing, 0, 0, 0, 0}};
-#define INPUT(name, elem, width, of, at)                                                           \
+#define INPUT(name_, elem_, width, of_, at)                                                        \
   {                                                                                                \
-    name, RT_INPUT, elem, 2, {"Batch", "Seq"}, {BATCH, SEQ}, of, of ? VOCAB : 0, RT_IO, at,        \
-        BATCH *SEQ *width                                                                          \
+    .name = name_, .kind = RT_INPUT, .elem = elem_, .rank = 2, .dim = {"Batch", "Seq"},            \
+    .size = {BATCH, SEQ}, .of = of_, .of_size = of_ ? VOCAB : 0, .arena = RT_IO, .offset = at,     \
+    .bytes = BATCH * SEQ * width                                                                   \
   }
 static const rt_tensor inputs[] = {
     INPUT("tokens", RT_I32, 4, "Vocab", 0),   INPUT("labels", RT_I32, 4, "Vocab", 512),
