@@ -118,17 +118,25 @@ static bool check_world(const Comm *c, Fault *f) {
                               (long long)ranks, (long long)ranks, (long long)ranks);
 }
 
+static void leave(int status, void *comm) {
+  Comm *c = comm;
+  c->kind->leave(c, status);
+}
+
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
   c->program = p;
   if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !choose(c, f)) return false;
   make_groups(c);
   c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
-  return c->joined = c->kind->join(c, f);
+  if (!c->kind->join(c, f)) return false;
+  on_exit(leave, c);
+  return true;
 }
 
 void rt_comm_close(Comm *c) {
-  free(c->count);
-  c->count = NULL;
+  if (!c->kind || c->over) return;
+  rt_comm_wait(c, "the end of the run");
+  c->over = true;
 }
 
 /* ---- calls ---- */

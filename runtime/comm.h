@@ -47,14 +47,14 @@ struct Comm {
   Group group[RT_MAX_AXES + 1];
   CommCount *count; /* per row of the table, then the runtime's own */
   void *inside;     /* the kind's */
-  bool joined;
+  bool over;        /* all ranks are done: leaving is no trouble */
 };
 
 bool rt_launch_find(Launch *l, Fault *f); /* from the environment of launchers */
 
 /* Decides the kind and joins. */
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
-void rt_comm_close(Comm *c);
+void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
 
 /* The runtime's own, over all ranks; `what` is for messages. */
@@ -73,7 +73,6 @@ void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t 
 void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
                  int64_t from, int64_t count);
 
-extern const CommKind rt_comm_self;
-extern const CommKind rt_comm_local __attribute__((weak)),
-    rt_comm_mpi __attribute__((weak)); /* there if they were linked */
+extern const CommKind rt_comm_self, rt_comm_local;
+extern const CommKind rt_comm_mpi __attribute__((weak)); /* there if it was linked */
 #endif

@@ -11,6 +11,13 @@ static bool check_program(const rt_program *p, Fault *f) {
                   p->abi, RT_ABI_VERSION);
 }
 
+static uint64_t sum_of(int argc, char **argv) {
+  Hash h;
+  rt_hash_start(&h);
+  for (int i = 1; i < argc; i++) rt_hash_add(&h, argv[i], strlen(argv[i]) + 1);
+  return rt_hash_end(&h);
+}
+
 static int run_command(Run *r) {
   if (r->o.command == 'i') return rt_info(r);
   rt_watch_start(&r->watch);
@@ -30,6 +37,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!rt_override(r, &f)) rt_die(&f);
+  r->comm.options = sum_of(argc, argv);
   if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);
   int status = run_command(r);
   if (r->device.pool) rt_device_stop(&r->device);

@@ -1,0 +1,354 @@
+/* Communicator `local`: processes of one machine over shared memory.
+
+   Every rank has a lane per channel (a mesh axis, or all ranks): a slot for what it sends, room for
+   what it has added up, and two counters. A collective goes in rounds of at most CHUNK bytes:
+     wait until all have done the round before; fill the slot; say `arrived`;
+     wait until all have arrived; read the others' slots; say `done`.
+   So a slot is never written while somebody reads it, whatever the sizes and the order in which
+   ranks come, and nobody waits for anything but a rank of its own group. An all-reduce adds up a
+   part on each rank, and hands the results out in the next round, beside the next chunk's slots.
+   Sums run from rank 0 up, so results are bitwise the same on all ranks and in all runs.
+
+   What is called is written into the lane and compared: ranks that call different things say so.
+   Waiting is spinning for a moment, then a futex. Who waits for the dead, the late and the lost is
+   the guard's work: here nobody ever gives up. */
+#include "reduce.h"
+#include "seats.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 18, SMALL = 1 << 13, MOST = 1024 }; /* MOST: ranks of one machine */
+
+typedef struct Word { /* counts rounds */
+  _Alignas(64) atomic_uint at;
+  atomic_uint sleepers;
+} Word;
+
+typedef struct Lane {
+  Word arrived, done;
+  _Alignas(64) atomic_ullong call; /* what is called, as a number */
+  _Alignas(64) char slot[CHUNK];
+  _Alignas(64) char sum[2][CHUNK];
+} Lane;
+
+typedef struct Local {
+  Guard guard;
+  Meeting meeting;
+  Seat *seat; /* mine */
+  Lane *lane; /* channel by channel, rank by rank */
+  unsigned *round, calls;
+  int world, me;
+  double ended; /* the last collective */
+  int spin;
+} Local;
+
+typedef struct Call { /* one collective of one rank */
+  Local *l;
+  const Group *g;
+  const rt_collective *what;
+  Lane *lane; /* of the channel */
+  unsigned *round;
+  unsigned long long mark;
+  int size; /* of an element */
+  const char *send;
+  char *receive;
+} Call;
+
+static Lane *lane_of(const Call *x, int i) { return &x->lane[x->g->first + i * x->g->stride]; }
+
+/* ---- waiting ---- */
+
+static void breathe(void) {
+#ifdef __x86_64__
+  __builtin_ia32_pause();
+#endif
+}
+
+static bool reached(Word *w, unsigned round) { return (int)(atomic_load(&w->at) - round) >= 0; }
+
+static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
+  atomic_store(&l->guard.missing, rank);
+  atomic_store(&l->guard.waits_since, rt_now());
+  atomic_store(&l->seat->state, SEAT_WAITS);
+  atomic_fetch_add(&w->sleepers, 1);
+  for (unsigned seen; (int)((seen = atomic_load(&w->at)) - round) < 0;)
+    syscall(SYS_futex, &w->at, FUTEX_WAIT, seen, NULL, NULL, 0);
+  atomic_fetch_sub(&w->sleepers, 1);
+  atomic_store(&l->seat->state, SEAT_RUNS);
+  atomic_store(&l->guard.waits_since, 0);
+}
+
+static void await(const Call *x, bool arrival, unsigned round) {
+  for (int i = 0; i < x->g->n; i++) {
+    Lane *lane = lane_of(x, i);
+    Word *w = arrival ? &lane->arrived : &lane->done;
+    for (int k = 0; k < x->l->spin && !reached(w, round); k++) breathe();
+    if (!reached(w, round)) sleep_until(x->l, w, round, (int)(x->g->first + i * x->g->stride));
+  }
+}
+
+static void advance(const Call *x, Word *w, unsigned round) {
+  atomic_store(&w->at, round);
+  atomic_fetch_add(&x->l->seat->moves, 1);
+  if (atomic_load(&w->sleepers)) syscall(SYS_futex, &w->at, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+}
+
+static _Noreturn void wait_for_the_end(void) { /* the guard ends the process */
+  for (;;) pause();
+}
+
+static void compare(const Call *x) {
+  for (int i = 0; i < x->g->n; i++)
+    if (atomic_load(&lane_of(x, i)->call) != x->mark) {
+      rt_guard_trouble(&x->l->guard, TROUBLE_DISAGREES, (int)(x->g->first + i * x->g->stride),
+                       x->l->me);
+      wait_for_the_end();
+    }
+}
+
+/* ---- rounds ---- */
+
+/* Opens a round: the own slot may be filled. */
+static Lane *fill(Call *x) {
+  await(x, false, *x->round);
+  Lane *mine = lane_of(x, x->g->me);
+  atomic_store(&mine->call, x->mark);
+  return mine;
+}
+
+/* The slot is filled: afterwards all slots can be read. */
+static void meet(Call *x) {
+  advance(x, &lane_of(x, x->g->me)->arrived, ++*x->round);
+  await(x, true, *x->round);
+  compare(x);
+}
+
+static void leave_round(Call *x) { advance(x, &lane_of(x, x->g->me)->done, *x->round); }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Adds up elements from .. from + count - 1 of all slots. */
+static void add_up(const Call *x, void *to, int64_t from, int64_t count) {
+  const void *in[MOST];
+  for (int i = 0; i < x->g->n; i++) in[i] = lane_of(x, i)->slot + from * x->size;
+  rt_reduce((int)x->what->elem, (int)x->what->reduction, to, in, x->g->n, count);
+}
+
+/* Where the part of rank i begins in a chunk of m elements. */
+static int64_t part(int64_t m, int i, int n) { return m * i / n; }
+
+static void hand_out(const Call *x, int parity, int64_t at, int64_t m) {
+  for (int i = 0; i < x->g->n; i++) {
+    int64_t from = part(m, i, x->g->n), to = part(m, i + 1, x->g->n);
+    memcpy(x->receive + (at + from) * x->size, lane_of(x, i)->sum[parity],
+           (size_t)((to - from) * x->size));
+  }
+}
+
+/* Round k adds up chunk k and hands out chunk k - 1; a short one is added up by everybody. */
+static void all_reduce(Call *x) {
+  int64_t step = CHUNK / x->size, count = x->what->count, last = 0;
+  int n = x->g->n, me = x->g->me;
+  if (count * x->size <= SMALL) {
+    memcpy(fill(x)->slot, x->send, (size_t)(count * x->size));
+    meet(x);
+    add_up(x, x->receive, 0, count);
+    leave_round(x);
+    return;
+  }
+  for (int64_t at = 0;; at += step) {
+    int64_t m = least(step, count - at);
+    int parity = (int)(at / step & 1);
+    Lane *mine = fill(x);
+    if (m > 0) memcpy(mine->slot, x->send + at * x->size, (size_t)(m * x->size));
+    meet(x);
+    if (at) hand_out(x, !parity, at - step, last);
+    if (m > 0) add_up(x, mine->sum[parity], part(m, me, n), part(m, me + 1, n) - part(m, me, n));
+    leave_round(x);
+    if (m <= 0) return;
+    last = m;
+  }
+}
+
+/* Blocks of all ranks in the slot, `step` elements of each. */
+static void scatter(Call *x, bool reduce) {
+  const rt_collective *c = x->what;
+  int n = x->g->n, me = x->g->me;
+  int64_t step = CHUNK / x->size / n;
+  for (int64_t at = 0; at < c->count; at += step) {
+    int64_t m = least(step, c->count - at);
+    Lane *mine = fill(x);
+    for (int i = 0; i < n; i++)
+      rt_block_out((int)c->elem, mine->slot + i * m * x->size, x->send, n, i, c->send_row, at, m);
+    meet(x);
+    if (reduce) add_up(x, x->receive + at * x->size, me * m, m);
+    for (int i = 0; i < n && !reduce; i++)
+      rt_block_in((int)c->elem, x->receive, lane_of(x, i)->slot + me * m * x->size, n, i,
+                  c->receive_row, at, m);
+    leave_round(x);
+  }
+}
+
+static void all_gather(Call *x) {
+  const rt_collective *c = x->what;
+  int64_t step = CHUNK / x->size;
+  for (int64_t at = 0; at < c->count; at += step) {
+    int64_t m = least(step, c->count - at);
+    memcpy(fill(x)->slot, x->send + at * x->size, (size_t)(m * x->size));
+    meet(x);
+    for (int i = 0; i < x->g->n; i++)
+      rt_block_in((int)c->elem, x->receive, lane_of(x, i)->slot, x->g->n, i, c->receive_row, at, m);
+    leave_round(x);
+  }
+}
+
+static void broadcast(Call *x) {
+  int64_t step = CHUNK / x->size, count = x->what->count;
+  bool root = x->g->me == 0;
+  for (int64_t at = 0; at < count; at += step) {
+    size_t bytes = (size_t)(least(step, count - at) * x->size);
+    Lane *mine = fill(x);
+    if (root) memcpy(mine->slot, x->send + at * x->size, bytes);
+    meet(x);
+    if (!root || x->send != x->receive)
+      memcpy(x->receive + at * x->size, lane_of(x, 0)->slot, bytes);
+    leave_round(x);
+  }
+}
+
+/* ---- calls ---- */
+
+/* Two calls have the same mark if they fit together. */
+static unsigned long long mark_of(const Local *l, const rt_collective *c, unsigned row) {
+  struct {
+    int64_t count;
+    unsigned row, kind, reduction, elem, calls, nothing;
+  } key = {c->count, row, c->kind, c->reduction, c->elem, l->calls, 0};
+  return rt_hash_of(&key, sizeof key) ^ (row ? 0 : rt_hash_of(c->what, strlen(c->what)));
+}
+
+static void announce(Call *x, const Comm *c) {
+  const rt_program *p = c->program;
+  Local *l = x->l;
+  unsigned row = 0;
+  if (x->what >= p->collectives && x->what < p->collectives + p->ncollectives)
+    row = (unsigned)(x->what - p->collectives) + 1;
+  else snprintf(l->seat->text, SEAT_TEXT, "%s", x->what->what);
+  l->calls++;
+  x->mark = mark_of(l, x->what, row);
+  atomic_store(&l->seat->call, (unsigned long long)l->calls << 32 | row);
+  atomic_store(&l->seat->inside, 1);
+  double worked = rt_now() - l->ended;
+  atomic_store(&l->guard.patience, worked > l->guard.late ? worked : l->guard.late);
+}
+
+static void local_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+                          const void *send, void *receive) {
+  Local *l = c->inside;
+  Call x = {.l = l,
+            .g = g,
+            .what = what,
+            .lane = l->lane + (int64_t)channel * l->world,
+            .round = &l->round[channel],
+            .size = rt_elem_bytes((int)what->elem),
+            .send = send,
+            .receive = receive};
+  announce(&x, c);
+  switch (what->kind) {
+  case RT_ALL_REDUCE: all_reduce(&x); break;
+  case RT_REDUCE_SCATTER: scatter(&x, true); break;
+  case RT_ALL_TO_ALL: scatter(&x, false); break;
+  case RT_ALL_GATHER: all_gather(&x); break;
+  case RT_BROADCAST: broadcast(&x); break;
+  }
+  atomic_store(&l->seat->inside, 0);
+  l->ended = rt_now();
+}
+
+/* ---- joining ---- */
+
+static double seconds_of(const char *name, double otherwise) {
+  const char *text = getenv(name);
+  double v = text ? strtod(text, NULL) : 0;
+  return v > 0 ? v : otherwise;
+}
+
+static Hello hello_of(const Comm *c) {
+  const rt_program *p = c->program;
+  Hello h = {.magic = "shardc\1",
+             .rank = c->launch.rank,
+             .world = c->launch.world,
+             .abi = p->abi,
+             .pid = getpid(),
+             .program = rt_hash_of(p->hash, strlen(p->hash)),
+             .options = c->options};
+  h.layout =
+      rt_hash_of(p->compiler, strlen(p->compiler)) ^ rt_hash_of(p->target, strlen(p->target));
+  gethostname(h.host, sizeof h.host - 1);
+  return h;
+}
+
+static bool share(Local *l, const Hello *h, int64_t bytes, Fault *f) {
+  size_t lanes = sizeof(Table) + sizeof(Seat) * (size_t)l->world;
+  char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->meeting.memory, 0);
+  if (at == MAP_FAILED)
+    return rt_fault(f, 701, "no memory to share between ranks: %s", strerror(errno));
+  close(l->meeting.memory);
+  l->guard.table = (Table *)at;
+  l->lane = (Lane *)(at + (lanes + 63) / 64 * 64);
+  l->seat = &l->guard.table->seat[l->me];
+  memcpy(l->seat->host, h->host, sizeof h->host);
+  l->seat->pid = h->pid;
+  return true;
+}
+
+static bool one_machine(const Launch *l, Fault *f) {
+  if (l->local_world == l->world && l->world <= MOST) return true;
+  rt_fault(
+      f, 101,
+      "communicator local joins up to %d processes of one machine; of %d ranks %d run on this one",
+      MOST, l->world, l->local_world);
+  return rt_help(f, "for several machines: `shardc compile --comm mpi`");
+}
+
+static bool local_join(Comm *c, Fault *f) {
+  Local *l = rt_alloc(sizeof *l);
+  int channels = c->program->naxes + 1, cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  c->inside = l;
+  l->world = c->launch.world, l->me = c->launch.rank;
+  l->spin = l->world <= cpus ? 2000 : 20;
+  l->round = rt_alloc(sizeof(unsigned) * (size_t)channels);
+  int64_t bytes = (int64_t)sizeof(Table) + (int64_t)sizeof(Seat) * l->world + 64 +
+                  (int64_t)sizeof(Lane) * l->world * channels;
+  l->guard = (Guard){.comm = c,
+                     .meeting = &l->meeting,
+                     .late = seconds_of("SHARDC_LATE", 25),
+                     .silent = 20,
+                     .missing = -1};
+  Hello h = hello_of(c);
+  if (!one_machine(&c->launch, f) ||
+      !rt_meet(&l->meeting, &c->launch, &h, bytes, seconds_of("SHARDC_MEET", 60), f) ||
+      !share(l, &h, bytes, f))
+    return false;
+  l->ended = rt_now();
+  rt_guard_start(&l->guard, f);
+  return l->guard.thread != 0;
+}
+
+/* Ranks that leave without a failure are missed only by those who still wait for them. */
+static void local_leave(Comm *c, int status) {
+  Local *l = c->inside;
+  if (!l || !l->seat) return;
+  atomic_store(&l->seat->status, status);
+  atomic_store(&l->seat->state, SEAT_LEFT);
+  if (!c->over && status && status != 75) rt_guard_trouble(&l->guard, TROUBLE_ENDED, l->me, 0);
+}
+
+const CommKind rt_comm_local = {"local", local_join, local_collect, local_leave};

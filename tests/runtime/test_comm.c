@@ -1,0 +1,412 @@
+/* Communicator `local` with forked processes: every kind, element type and layout over meshes of 1
+   to 8 ranks, odd sizes, ranks that come in any order, against results that each rank computes for
+   itself; then ranks that die, stop, leave, come late, call something else, or never come.
+
+     test_comm [SEED ROUNDS]      more rounds than the suite runs */
+#include "ir/numbers.h"
+#include "runtime/comm.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_ROWS = 40, MOST_RANKS = 8 };
+
+typedef struct Case {
+  rt_program p;
+  rt_axis mesh[3];
+  rt_collective row[MOST_ROWS];
+  uint64_t seed;
+  int world;
+} Case;
+
+static uint64_t next(uint64_t *s) { /* splitmix64 */
+  uint64_t z = (*s += 0x9e3779b97f4a7c15u);
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u, z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+static int64_t below(uint64_t *s, int64_t n) { return (int64_t)(next(s) % (uint64_t)n); }
+
+static _Noreturn void fail(const char *what, int64_t a, int64_t b) {
+  fprintf(stderr, "failed: %s (%lld, %lld)\n", what, (long long)a, (long long)b);
+  _exit(99);
+}
+
+/* ---- cases ---- */
+
+static const int64_t meshes[][3] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {2, 2, 0},
+                                    {4, 1, 0}, {5, 0, 0}, {3, 2, 0}, {7, 0, 0},
+                                    {2, 2, 2}, {4, 2, 0}, {8, 0, 0}};
+
+static int64_t some_count(uint64_t *s) {
+  static const int64_t sizes[] = {1, 2, 3, 7, 64, 100, 1000, 4097, 20000, 66001, 300007};
+  return sizes[below(s, below(s, 3) ? 8 : 11)];
+}
+
+static int64_t divisor(uint64_t *s, int64_t n) {
+  int64_t d = 1 + below(s, n < 60 ? n : 60);
+  while (n % d) d--;
+  return below(s, 2) ? n / d : d;
+}
+
+static void make_case(Case *c, uint64_t seed, int mesh) {
+  static char names[] = "abc", what[MOST_ROWS][16];
+  *c = (Case){.seed = seed, .world = 1};
+  c->p = (rt_program){.abi = RT_ABI_VERSION,
+                      .hash = "1",
+                      .compiler = "hand",
+                      .target = "c",
+                      .mesh = c->mesh,
+                      .collectives = c->row,
+                      .ncollectives = MOST_ROWS};
+  for (int i = 0; i < 3 && meshes[mesh][i]; i++) c->world *= (int)meshes[mesh][i], c->p.naxes++;
+  bool first_fastest = seed & 1;
+  for (int i = 0, stride = 1; i < c->p.naxes; i++) {
+    int k = first_fastest ? i : c->p.naxes - 1 - i;
+    char *name = rt_format("%c", names[k]);
+    c->mesh[k] = (rt_axis){name, meshes[mesh][k], stride}, stride *= (int)meshes[mesh][k];
+  }
+  for (int i = 0; i < MOST_ROWS; i++) {
+    rt_collective *r = &c->row[i];
+    snprintf(what[i], sizeof what[i], "value %d", i);
+    *r = (rt_collective){.what = what[i], .source = "x.shard:1", .count = some_count(&seed)};
+    r->kind = (rt_collective_kind)below(&seed, 5), r->axis = (int)below(&seed, c->p.naxes);
+    r->reduction = (rt_reduction)below(&seed, 2), r->elem = (rt_elem)below(&seed, RT_BOOL + 1);
+    r->send_row = divisor(&seed, r->count), r->receive_row = divisor(&seed, r->count);
+  }
+}
+
+/* ---- what must come out, element by element ---- */
+
+/* Element e of what `rank` gives to a call: small numbers, some fractions. */
+static double given(const Case *c, int call, int64_t rank, int64_t e) {
+  uint64_t s = c->seed * 31 + (uint64_t)(call * 1000003 + rank * 7919) + (uint64_t)e * 1299709;
+  int64_t v = (int64_t)(next(&s) % 4001) - 2000;
+  return (double)v / 64;
+}
+
+static double rounded(int elem, double v) {
+  char room[8];
+  rt_elem_put(elem, room, 0, v);
+  return rt_elem_get(elem, room, 0);
+}
+
+static double value(const Case *c, int call, int64_t rank, int64_t e) {
+  int elem = (int)c->row[call].elem;
+  double v = given(c, call, rank, e);
+  return elem == RT_BOOL                    ? v > 0
+         : elem == RT_I32 || elem == RT_I64 ? (double)(int64_t)v
+                                            : rounded(elem, v);
+}
+
+static bool blocks_sent(int kind) { return kind == RT_REDUCE_SCATTER || kind == RT_ALL_TO_ALL; }
+static bool blocks_received(int kind) { return kind == RT_ALL_GATHER || kind == RT_ALL_TO_ALL; }
+
+/* Place of element k of block i in a buffer of n blocks cut in rows. */
+static int64_t place(int n, int i, int64_t row, int64_t k) {
+  return (k / row * n + i) * row + k % row;
+}
+
+static double reduced(const Case *c, int call, const Group *g, int64_t e) {
+  const rt_collective *r = &c->row[call];
+  double sum = value(c, call, g->first, e);
+  for (int i = 1; i < g->n; i++) {
+    double x = value(c, call, g->first + i * g->stride, e);
+    if (r->reduction == RT_MAX || r->elem == RT_BOOL) sum = x > sum ? x : sum;
+    else sum = r->elem == RT_F64 || r->elem >= RT_I32 ? sum + x : (double)((float)sum + (float)x);
+  }
+  return rounded((int)r->elem, sum);
+}
+
+static double expected(const Case *c, int call, const Group *g, int64_t at) {
+  const rt_collective *r = &c->row[call];
+  int64_t row, block, k = at;
+  if (blocks_received((int)r->kind)) {
+    row = r->receive_row, block = at / row % g->n, k = at / row / g->n * row + at % row;
+    int64_t from = g->first + block * g->stride;
+    return value(c, call, from, r->kind == RT_ALL_GATHER ? k : place(g->n, g->me, r->send_row, k));
+  }
+  if (r->kind == RT_BROADCAST) return value(c, call, g->first, k);
+  return reduced(c, call, g, r->kind == RT_ALL_REDUCE ? k : place(g->n, g->me, r->send_row, k));
+}
+
+static void one_call(const Case *c, Comm *comm, int call, uint64_t *own) {
+  const rt_collective *r = &c->row[call];
+  const Group *g = &comm->group[r->axis];
+  int kind = (int)r->kind, elem = (int)r->elem, bytes = rt_elem_bytes(elem);
+  int64_t sent = r->count * (blocks_sent(kind) ? g->n : 1),
+          received = r->count * (blocks_received(kind) ? g->n : 1);
+  bool in_place = (kind == RT_ALL_REDUCE || kind == RT_BROADCAST) && below(own, 2);
+  char *send = malloc((size_t)(sent * bytes)), *receive = malloc((size_t)(received * bytes + 8));
+  for (int64_t i = 0; i < sent; i++)
+    rt_elem_put(elem, send, i, value(c, call, comm->launch.rank, i));
+  memset(receive, 0x5a, (size_t)(received * bytes + 8));
+  if (in_place) memcpy(receive, send, (size_t)(sent * bytes));
+  if (!below(own, 12)) nanosleep(&(struct timespec){0, below(own, 3000000)}, NULL);
+  rt_comm_collect(comm, r, in_place ? receive : send, receive);
+  for (int64_t i = 0; i < received; i += received < 5000 ? 1 : 1 + below(own, 40)) {
+    double got = rt_elem_get(elem, receive, i), want = expected(c, call, g, i);
+    if (memcmp(&got, &want, sizeof got) && !(got == 0 && want == 0)) {
+      fprintf(stderr,
+              "%s over %d of %d, %s, count %lld, rows %lld %lld, element %lld: %g, not %g\n",
+              rt_collective_name(kind), g->n, c->world, rt_elem_name(elem), (long long)r->count,
+              (long long)r->send_row, (long long)r->receive_row, (long long)i, got, want);
+      fail("result", call, comm->launch.rank);
+    }
+  }
+  for (int i = 0; i < 8; i++)
+    if (receive[received * bytes + i] != 0x5a) fail("written behind the end", call, i);
+  free(send), free(receive);
+}
+
+/* ---- processes ---- */
+
+static void put(const char *name, int64_t v) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)v);
+  setenv(name, text, 1);
+}
+
+typedef int Body(const Case *c, Comm *comm);
+
+static pid_t start(const Case *c, int rank, int job, Body *body, const char *log) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child) return child;
+  Comm comm = {0};
+  Fault f = {0};
+  put("RANK", rank), put("WORLD_SIZE", c->world), put("LOCAL_RANK", rank);
+  put("LOCAL_WORLD_SIZE", c->world), put("SHARDC_JOB", (int64_t)getppid() * 1000 + job);
+  if (log) {
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    dup2(fd, 2);
+  }
+  if (!rt_comm_open(&comm, &c->p, &f)) rt_die(&f);
+  int status = body(c, &comm);
+  if (!status) rt_comm_close(&comm);
+  exit(status);
+}
+
+/* Starts all ranks; status[] of each: exit status, or 256 + signal. */
+static void run(const Case *c, Body *body, const char *log, int *status) {
+  static int job;
+  pid_t child[MOST_RANKS];
+  job++;
+  fflush(NULL);
+  for (int i = 0; i < c->world; i++) child[i] = start(c, i, job, body, log);
+  for (int i = 0; i < c->world; i++) {
+    int s;
+    while (waitpid(child[i], &s, 0) < 0 && errno == EINTR) {}
+    status[i] = WIFEXITED(s) ? WEXITSTATUS(s) : 256 + WTERMSIG(s);
+  }
+}
+
+static int all_calls(const Case *c, Comm *comm) {
+  uint64_t own = c->seed ^ (uint64_t)comm->launch.rank * 77;
+  double sent = 0, counted = 0;
+  for (int i = 0; i < MOST_ROWS; i++) {
+    one_call(c, comm, i, &own);
+    sent += rt_comm_elements(&c->row[i], comm->group[c->row[i].axis].n);
+    counted += comm->count[i].elements;
+  }
+  if (sent != counted) fail("counted elements", (int64_t)counted, (int64_t)sent);
+  if (rt_comm_largest(comm, "a question", comm->launch.rank * 3) != (c->world - 1) * 3)
+    fail("largest", 0, 0);
+  int mine = comm->launch.rank, all[MOST_RANKS];
+  rt_comm_gather(comm, "numbers", &mine, all, sizeof mine);
+  for (int i = 0; i < c->world; i++)
+    if (all[i] != i) fail("gather", i, all[i]);
+  mine += 5;
+  rt_comm_broadcast(comm, "a number", &mine, sizeof mine);
+  if (mine != 5) fail("broadcast", mine, 5);
+  return 0;
+}
+
+static void test_results(uint64_t seed, int rounds) {
+  int status[MOST_RANKS], n = (int)(sizeof meshes / sizeof *meshes);
+  for (int k = 0; k < rounds; k++)
+    for (int mesh = 0; mesh < n; mesh++) {
+      Case c;
+      make_case(&c, seed + (uint64_t)(k * n + mesh), mesh);
+      run(&c, all_calls, NULL, status);
+      for (int i = 0; i < c.world; i++)
+        if (status[i]) fail("a rank failed", mesh, status[i]);
+    }
+  printf("results: %d programs of %d calls\n", rounds * n, MOST_ROWS);
+}
+
+/* ---- trouble ---- */
+
+static char log_path[64];
+
+static void check_log(const char *what, const char *const *texts) {
+  static char text[1 << 16];
+  int fd = open(log_path, O_RDONLY);
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd), unlink(log_path);
+  text[n > 0 ? n : 0] = 0;
+  for (; *texts; texts++)
+    if (!strstr(text, *texts)) {
+      fprintf(stderr, "%s: `%s` is not in\n%s\n", what, *texts, text);
+      _exit(99);
+    }
+}
+
+static int some_calls(const Case *c, Comm *comm, int n) {
+  uint64_t own = 1;
+  for (int i = 0; i < n; i++) one_call(c, comm, i, &own);
+  return 0;
+}
+
+static int dies(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 2) kill(getpid(), SIGKILL);
+  return some_calls(c, comm, MOST_ROWS);
+}
+static int zero_dies(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 0) kill(getpid(), SIGKILL);
+  return some_calls(c, comm, MOST_ROWS);
+}
+static int gives_up(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 1) exit(4);
+  return some_calls(c, comm, MOST_ROWS);
+}
+static int leaves(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 1) exit(0);
+  return some_calls(c, comm, MOST_ROWS);
+}
+static int differs(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 3) rt_comm_wait(comm, "another thing");
+  else rt_comm_wait(comm, "one thing");
+  return 0;
+}
+static int other_axis(const Case *c, Comm *comm) { /* nobody meets anybody: all wait */
+  float x[4] = {0};
+  rt_comm_collect(comm, &c->row[comm->launch.rank == 3 || comm->launch.rank == 0], x, x);
+  return 0;
+}
+static int late(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 3)
+    for (;;) pause();
+  return some_calls(c, comm, MOST_ROWS);
+}
+static int stopped(const Case *c, Comm *comm) {
+  some_calls(c, comm, 5);
+  if (comm->launch.rank == 1) kill(getpid(), SIGSTOP);
+  return some_calls(c, comm, MOST_ROWS);
+}
+
+typedef struct Expect {
+  const char *name;
+  Body *body;
+  int rank, status, others; /* of the faulty rank, -1: any; of the others */
+  double seconds;
+  const char *texts[6];
+} Expect;
+
+static const Expect troubles[] = {
+    {"dies",
+     dies,
+     2,
+     256 + SIGKILL,
+     1,
+     3,
+     {"R0901", "rank 2 (", "died after", "value 4", "x.shard:1"}},
+    {"rank 0 dies", zero_dies, 0, 256 + SIGKILL, 1, 3, {"R0901", "rank 0 (", "died after"}},
+    {"gives up", gives_up, 1, 4, 1, 3, {"R0901", "rank 1 (", "ended with exit status 4"}},
+    {"leaves", leaves, 1, 0, 1, 8, {"R0901", "rank 1 (", "ended with exit status 0"}},
+    {"differs", differs, -1, 0, 1, 3, {"R0903", "another thing", "one thing"}},
+    {"another axis", other_axis, -1, 0, 1, 12, {"R0903", "over a", "over b"}},
+    {"late", late, 3, 1, 1, 6, {"R0902", "rank 3 (", "did not come to", "value 4"}},
+};
+
+static void check_trouble(const Expect *e) {
+  Case c;
+  int status[MOST_RANKS];
+  make_case(&c, 12, 3); /* 2 x 2 */
+  if (e->body == other_axis)
+    for (int i = 0; i < 2; i++)
+      c.row[i] = (rt_collective){
+          .what = "sum", .source = "", .axis = i, .count = 4, .send_row = 4, .receive_row = 4};
+  double began = rt_now();
+  run(&c, e->body, log_path, status);
+  double took = rt_now() - began;
+  check_log(e->name, e->texts);
+  for (int i = 0; i < c.world; i++) {
+    bool faulty = i == e->rank;
+    if (faulty ? e->status >= 0 && status[i] != e->status : status[i] != e->others)
+      fail(e->name, i, status[i]);
+  }
+  printf("%s: %.1f s\n", e->name, took);
+  if (took > e->seconds) fail("took too long", (int64_t)took, 0);
+}
+
+/* A process that is stopped: the others leave by themselves, so it is ended from outside. */
+static void test_stopped(void) {
+  static const char *const texts[] = {"R0902", "rank 1 (", "has not answered", NULL};
+  Case c;
+  pid_t child[MOST_RANKS];
+  make_case(&c, 12, 3);
+  double began = rt_now();
+  for (int i = 0; i < c.world; i++) child[i] = start(&c, i, 900, stopped, log_path);
+  for (int i = 0; i < c.world; i++)
+    if (i != 1) {
+      int s;
+      waitpid(child[i], &s, 0);
+      if (!WIFEXITED(s) || WEXITSTATUS(s) != 1) fail("stopped", i, s);
+    }
+  double took = rt_now() - began;
+  kill(child[1], SIGKILL), waitpid(child[1], NULL, 0);
+  check_log("stopped", texts);
+  printf("stopped: %.1f s\n", took);
+  if (took > 30) fail("took too long", (int64_t)took, 0);
+}
+
+static void test_start(void) {
+  static const char *const missing[] = {"R0107", "2 of 4 ranks did not come within 1 s: rank 2, 3",
+                                        NULL};
+  static const char *const alone[] = {"R0107", "rank 0 did not come within 1 s", NULL};
+  static const char *const other[] = {"R0106", "rank 1 (", "another executable than rank 0", NULL};
+  Case c;
+  make_case(&c, 12, 3);
+  setenv("SHARDC_MEET", "1", 1);
+  for (int which = 0; which < 3; which++) {
+    Case d = c;
+    pid_t child[2];
+    int s, n = which == 1 ? 1 : 2;
+    if (which == 2) c.world = d.world = 2, c.mesh[1].size = d.mesh[1].size = 1, d.p.hash = "2";
+    d.p.mesh = d.mesh, c.p.mesh = c.mesh;
+    for (int i = 0; i < n; i++)
+      child[i] = start(i ? &d : &c, which == 1 ? 1 : i, 950 + which, all_calls, log_path);
+    for (int i = 0; i < n; i++)
+      if (waitpid(child[i], &s, 0) < 0 || !WIFEXITED(s) || WEXITSTATUS(s) != 3)
+        fail("start", which, s);
+    check_log("start", which == 0 ? missing : which == 1 ? alone : other);
+  }
+  unsetenv("SHARDC_MEET");
+  printf("start: ranks that do not come, or differ, are named\n");
+}
+
+int main(int argc, char **argv) {
+  uint64_t seed = argc > 2 ? strtoull(argv[1], NULL, 10) : 1;
+  snprintf(log_path, sizeof log_path, "/tmp/test_comm.%ld", (long)getpid());
+  unlink(log_path);
+  test_results(seed, argc > 2 ? atoi(argv[2]) : 2);
+  if (argc > 2) return 0;
+  test_start();
+  setenv("SHARDC_LATE", "2", 1);
+  for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) check_trouble(&troubles[i]);
+  unsetenv("SHARDC_LATE");
+  test_stopped();
+  return 0;
+}
