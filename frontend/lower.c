@@ -37,7 +37,9 @@ static void write_dims(Module *m, Sizes *s) {
     int64_t size = size_of(s, s->dim[i].decl->name),
             stored = stored_size_of(s, s->dim[i].decl->name);
     vec_push(m->arena, m->dims,
-             (Dim){s->dim[i].decl->name, size > 0 ? size : 0, stored > 0 ? stored : 0});
+             (Dim){.name = s->dim[i].decl->name,
+                   .size = size > 0 ? size : 0,
+                   .stored = stored > 0 ? stored : 0});
   }
 }
 
@@ -115,6 +117,7 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
   Build b = {.m = m, .files = write_sources(m, w)};
   m->model = c->model->name;
   write_dims(m, s);
+  if (c->plan) write_mesh(&b, s, c->plan->item);
   write_settings(m, checked, c, o);
   write_weights(m, checked, c); /* after the sources: built-in blocks are none of the program's */
   write_params(&b, checked);

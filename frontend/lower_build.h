@@ -84,6 +84,8 @@ bool check_command_line(World *w, const LowerOptions *o); /* E0601, E0602 of --s
 void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o);
 void write_data(Module *m, Eval *e, const Choice *c);
 
+void write_mesh(Build *b, const Sizes *s, const AstItem *plan); /* lower_plan.c */
+
 /* ---- weights (lower_weights.c) ---- */
 const AstItem *choose_weights(World *w, const Choice *c); /* a block of the user's, or NULL */
 void check_weights_config(Eval *e, const AstItem *block); /* E0201 */

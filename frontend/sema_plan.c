@@ -5,12 +5,12 @@
 #include "frontend/settings.h"
 #include <string.h>
 
-typedef struct MeshAxis {
+typedef struct PlanAxis {
   Str name;
   int64_t size;
   Span value;
   bool placed; /* a `place` line has it */
-} MeshAxis;
+} PlanAxis;
 
 typedef struct Placed { /* a dim in a `place` line */
   Str dim;
@@ -22,7 +22,7 @@ typedef struct Rule { /* one `place` line */
   const AstSetting *line;
   VEC(Placed) dims;
   VEC(Str) paths; /* tensors named by path */
-  VEC(const MeshAxis *) axes;
+  VEC(const PlanAxis *) axes;
   Span target; /* the axes as written */
   bool none;   /* -> none: these tensors stay whole */
 } Rule;
@@ -32,7 +32,7 @@ typedef struct Plan {
   World *w;
   const Choice *c;
   const AstItem *item;
-  VEC(MeshAxis) mesh;
+  VEC(PlanAxis) mesh;
   VEC(Rule) rules;
 } Plan;
 
@@ -44,18 +44,18 @@ static void read_mesh(Plan *p) {
     const AstPair *v = &s->values.at[i];
     if (v->key && v->value->kind == VALUE_NUMBER && v->value->number.integer)
       vec_push(p->e->arena, p->mesh,
-               (MeshAxis){v->key->text, v->value->number.integral, v->value->span, false});
+               (PlanAxis){v->key->text, v->value->number.integral, v->value->span, false});
   }
 }
 
-static MeshAxis *find_axis(Plan *p, Str name) {
+static PlanAxis *find_axis(Plan *p, Str name) {
   for (uint32_t i = 0; i < p->mesh.n; i++)
     if (p->mesh.at[i].name == name) return &p->mesh.at[i];
   return NULL;
 }
 
-static MeshAxis *need_axis(Plan *p, Str name, Span at) {
-  MeshAxis *a = find_axis(p, name);
+static PlanAxis *need_axis(Plan *p, Str name, Span at) {
+  PlanAxis *a = find_axis(p, name);
   if (a) return a;
   VEC(const char *) names = {0};
   for (uint32_t i = 0; i < p->mesh.n; i++) vec_push(p->e->arena, names, p->mesh.at[i].name);
@@ -111,7 +111,7 @@ static void read_target(Plan *p, Rule *r, const AstSetting *s) {
     else if (otherwise) read_operand(p, r, v, true);
     else if (!strcmp(name, "none")) r->none = true;
     else {
-      MeshAxis *a = need_axis(p, name, v->span);
+      PlanAxis *a = need_axis(p, name, v->span);
       if (a && a->placed)
         world_error(p->w, "E0606", v->span, "mesh axis `%s` stands in two `place` lines", name);
       if (a) a->placed = true, r->target = v->span;

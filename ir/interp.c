@@ -183,7 +183,7 @@ static RunFamily *const families[] = {
     [FAMILY_STRUCT] = run_struct,       [FAMILY_CONTRACT] = run_contract,
     [FAMILY_GATHER] = run_gather,       [FAMILY_SCATTER] = run_scatter,
     [FAMILY_ATTENTION] = run_attention, [FAMILY_GLOBAL] = run_global,
-    [FAMILY_CALL] = run_call,
+    [FAMILY_CALL] = run_call,           [FAMILY_COLLECTIVE] = run_collective,
 };
 
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {

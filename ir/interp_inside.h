@@ -18,6 +18,8 @@ struct Interp {
   const char *error;
   Tensor *global; /* by index in m->globals */
   VEC(Store) stores;
+  struct Ranks *ranks; /* of a mesh (interp_ranks.h), or NULL */
+  int64_t rank;
 };
 
 /* Runs f; results in arena `out`. */
@@ -37,7 +39,7 @@ typedef struct Run { /* one op of one function */
 typedef void RunFamily(Run *r);
 RunFamily run_source, run_elem, run_reduce, run_scan, run_struct, run_contract, run_gather,
     run_scatter;
-RunFamily run_attention;
+RunFamily run_attention, run_collective;
 
 const Tensor *run_in(const Run *r, uint32_t i);
 Tensor *run_out(const Run *r, uint32_t i);                  /* zero at first */

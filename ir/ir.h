@@ -14,7 +14,12 @@
 #include "support/ctx.h"
 #include "support/vec.h"
 
-enum { MAX_RANK = 8, MAX_GROUPS = 4, MAX_RESULTS = 64 }; /* results: calls and loops may have more */
+enum {
+  MAX_RANK = 8,
+  MAX_GROUPS = 4,
+  MAX_RESULTS = 64
+};                     /* results: calls and loops may have more */
+enum { MAX_MESH = 6 }; /* axes of a mesh */
 
 typedef enum Elem {
 #define DTYPE(name, bytes, class) ELEM_##name,
@@ -43,7 +48,8 @@ typedef enum OpFamily {
   FAMILY_SCATTER,
   FAMILY_ATTENTION,
   FAMILY_GLOBAL,
-  FAMILY_CALL
+  FAMILY_CALL,
+  FAMILY_COLLECTIVE
 } OpFamily;
 
 enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32 };
@@ -67,6 +73,15 @@ typedef struct Type {
   int rank;
   Axis axis[MAX_RANK];
 } Type;
+
+/* Where a value is on the mesh: one state per mesh axis (placement.h). NULL: the same on all ranks
+   of the axis; a dim of the type: cut along it into equal blocks; PARTIAL_SUM, PARTIAL_MAX: the
+   value is the sum, the maximum, over the axis. All NULL without a mesh and below pass `localize`,
+   where types have the sizes that one rank holds. */
+typedef struct Placement {
+  Str on[MAX_MESH];
+} Placement;
+extern const char PARTIAL_SUM[], PARTIAL_MAX[];
 
 /* `[A, B -> C; D]` is two groups: {from A, B; to C} and {from D; no arrow}. */
 typedef struct Group {
@@ -117,6 +132,7 @@ typedef struct Value {
   OpId def;        /* the op that makes it, NO_OP for arguments */
   uint32_t result; /* which result of def, or which argument */
   Storage storage;
+  Placement placed;
 } Value;
 
 struct Fn;
@@ -166,6 +182,7 @@ typedef struct Global {
   int decay;       /* parameters: weight decay applies */
   int frozen;      /* parameters: no gradient, no states */
   Storage storage; /* place: offset in the arena of its kind */
+  Placement placed;
   Loc loc;
   Span span;
 } Global;
@@ -174,7 +191,23 @@ typedef struct Dim { /* every dim of the model, for readers of dumps, data bindi
   Str name;
   int64_t size;   /* 0: open */
   int64_t stored; /* padded size, = size without `pad` */
+  Str like;       /* `K like D`: D; else NULL */
 } Dim;
+
+typedef struct MeshAxis {
+  Str name;
+  int64_t size;
+} MeshAxis;
+
+/* A `place` line: dims, or tensors by path, over mesh axes, the first axis cutting coarsest;
+   tensors with none of `dims` answer with `otherwise`. Without axes: the tensors stay whole. */
+typedef struct PlaceRule {
+  VEC(Str) dims;
+  VEC(Str) otherwise;
+  VEC(Str) paths;
+  VEC(Str) axes;
+  Loc loc;
+} PlaceRule;
 
 typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
                             read */
@@ -194,11 +227,13 @@ typedef struct IrCount { /* what one run of an entry costs (count.h) */
 typedef struct Module {
   Ctx *ctx;
   Arena *arena;
-  Str model; /* name of the model or variant */
-  Str after; /* name of the last pass that ran, "lower" at first: where compiling goes on */
+  Str model;      /* name of the model or variant */
+  Str after;      /* name of the last pass that ran, "lower" at first: where compiling goes on */
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
   IrCount was;
   VEC(Dim) dims;
+  VEC(MeshAxis) mesh;   /* none: one rank; the first varies fastest from rank to rank */
+  VEC(PlaceRule) rules; /* in the order of the plan */
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(Global *) globals;

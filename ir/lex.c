@@ -4,6 +4,7 @@
    rule accepts, so no rule needs to know the length. Numbers are read with their ranges checked;
    nothing is trusted. */
 #include "parse.h"
+#include "placement.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -168,10 +169,43 @@ double lex_float(Parser *p) {
 
 static const int64_t longest_dim = (int64_t)1 << 40, most_elements = (int64_t)1 << 50;
 
-static void add_axis(Parser *p, Type *t) {
+/* Puts a state at the mesh axis that is named next, which must have none yet. */
+static int take_axis(Parser *p, Placement *placed, Str state) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Str name = lex_word(p, "a mesh axis");
+  int axis = mesh_find(p->m, name);
+  if (axis < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
+  if (placed->on[axis]) lex_fail(p, "E1001", at, "mesh axis %s stands in the type twice", name);
+  placed->on[axis] = state;
+  return axis;
+}
+
+static void lex_cuts(Parser *p, Placement *placed, Str dim) {
+  int axes[MAX_MESH], n = mesh_order(p->m, axes), last = -1;
+  while (lex_take(p, '/')) {
+    size_t at = p->at;
+    int axis = take_axis(p, placed, dim), place = 0;
+    while (place < n && axes[place] != axis) place++;
+    if (place <= last)
+      lex_fail(p, "E1001", at, "mesh axes cut %s in another order than the place lines", dim);
+    last = place;
+  }
+}
+
+static void lex_partial(Parser *p, Placement *placed) {
+  if (!lex_keyword(p, "partial")) return;
+  lex_expect(p, '(');
+  do take_axis(p, placed, lex_keyword(p, "max") ? PARTIAL_MAX : PARTIAL_SUM);
+  while (lex_take(p, ','));
+  lex_expect(p, ')');
+}
+
+static void add_axis(Parser *p, Type *t, Placement *placed) {
   lex_blanks(p);
   size_t at = p->at;
   Str dim = lex_word(p, "a dim");
+  lex_cuts(p, placed, dim);
   lex_expect(p, ':');
   int64_t size = lex_int(p);
   if (type_find(t, dim) >= 0) lex_fail(p, "E1001", at, "dim %s stands in the type twice", dim);
@@ -181,17 +215,19 @@ static void add_axis(Parser *p, Type *t) {
   t->axis[t->rank++] = (Axis){dim, size};
 }
 
-Type lex_type(Parser *p) {
+Type lex_type(Parser *p, Placement *placed) {
   lex_blanks(p);
   size_t at = p->at;
   Str name = lex_word(p, "a type");
   Type t = {0};
+  *placed = (Placement){0};
   if (!elem_find(name, &t.elem)) lex_fail(p, "E1001", at, "no element type named `%s`", name);
   lex_expect(p, '[');
-  if (lex_take(p, ']')) return t;
-  do add_axis(p, &t);
-  while (lex_take(p, ','));
+  if (!lex_is(p, ']')) do
+      add_axis(p, &t, placed);
+    while (lex_take(p, ','));
   lex_expect(p, ']');
+  lex_partial(p, placed);
   return t;
 }
 

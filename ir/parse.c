@@ -5,6 +5,7 @@
    kind gives diagnostics (E1001 syntax, E1002 unknown op or attribute, E1003 unknown value,
    function or global, E1004 wrong count), never a crash. */
 #include "parse.h"
+#include "placement.h"
 
 static void help_nearest(Parser *p, Report *r, const char *name, const char *const *names,
                          uint32_t n) {
@@ -146,6 +147,7 @@ typedef struct Line { /* an op line as far as it is read */
   VEC(uint32_t) results; /* numbers in the text */
   VEC(ValueId) in;
   VEC(Type) types;
+  VEC(Placement) placed;
 } Line;
 
 static void read_results(Parser *p, Line *l) {
@@ -218,6 +220,7 @@ static void append_op(Parser *p, const Line *l) {
   op->callee = l->op.callee, op->global = l->op.global;
   for (uint32_t i = 0; i < op->nout; i++) {
     define(p, l->results.at[i], op->out + i);
+    p->fn->values.at[op->out + i].placed = l->placed.at[i];
     if (p->fn->kind != FN_KERNEL) default_order(p, &p->fn->values.at[op->out + i]);
   }
 }
@@ -241,6 +244,12 @@ static void read_op_tail(Parser *p, size_t start) {
   lex_end(p);
 }
 
+static void read_type(Parser *p, Line *l) {
+  Placement placed;
+  vec_push(p->m->arena, l->types, lex_type(p, &placed));
+  vec_push(p->m->arena, l->placed, placed);
+}
+
 static void read_op(Parser *p) {
   Line l = {.start = p->at};
   read_results(p, &l);
@@ -249,7 +258,7 @@ static void read_op(Parser *p) {
   read_operands(p, &l, read_symbol(p, &l.op));
   lex_attrs(p, &l.op.attrs);
   if (lex_take(p, ':')) do
-      vec_push(p->m->arena, l.types, lex_type(p));
+      read_type(p, &l);
     while (lex_take(p, ','));
   check_counts(p, &l);
   append_op(p, &l);
@@ -267,7 +276,9 @@ static void read_args(Parser *p) {
     uint32_t n = read_number(p);
     if (is_defined(p, n)) lex_fail(p, "E1001", at, "value %%%u is defined twice", n);
     lex_expect(p, ':');
-    ValueId v = fn_arg(p->m, p->fn, lex_type(p));
+    Placement placed;
+    ValueId v = fn_arg(p->m, p->fn, lex_type(p, &placed));
+    p->fn->values.at[v].placed = placed;
     define(p, n, v);
     default_order(p, &p->fn->values.at[v]);
     if (lex_take(p, '{')) read_storage(p, &p->fn->values.at[v]);
@@ -356,9 +367,47 @@ static void read_dim(Parser *p) {
   lex_expect(p, '=');
   if (!lex_keyword(p, "open")) d.size = lex_int(p);
   d.stored = lex_keyword(p, "pad") ? lex_int(p) : d.size;
+  if (lex_keyword(p, "like")) d.like = lex_word(p, "a dim");
   if (d.size < 0 || d.stored < d.size)
     lex_fail(p, "E1001", at, "dim %s has a size out of range", d.name);
   vec_push(p->m->arena, p->m->dims, d);
+}
+
+static void read_mesh(Parser *p) {
+  do {
+    lex_blanks(p);
+    size_t at = p->at;
+    MeshAxis a = {.name = lex_word(p, "a mesh axis")};
+    lex_expect(p, '=');
+    a.size = lex_int(p);
+    if (mesh_find(p->m, a.name) >= 0) lex_fail(p, "E1001", at, "axis %s is there twice", a.name);
+    if (p->m->mesh.n == MAX_MESH) lex_fail(p, "E1001", at, "a mesh has at most %d axes", MAX_MESH);
+    if (a.size < 1 || a.size > MOST_RANKS / mesh_ranks(p->m))
+      lex_fail(p, "E1001", at, "axis %s has a size out of range", a.name);
+    vec_push(p->m->arena, p->m->mesh, a);
+  } while (lex_take(p, ','));
+}
+
+static void read_rule(Parser *p) {
+  PlaceRule r = {0};
+  do {
+    if (lex_is(p, '@')) vec_push(p->m->arena, r.paths, lex_symbol(p));
+    else vec_push(p->m->arena, r.dims, lex_word(p, "a dim"));
+  } while (lex_take(p, ','));
+  size_t at = p->at;
+  if (!lex_arrow(p)) lex_fail(p, "E1001", at, "a place line needs `->`");
+  if (!lex_keyword(p, "none")) do {
+      lex_blanks(p);
+      at = p->at;
+      Str name = lex_word(p, "a mesh axis");
+      if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
+      vec_push(p->m->arena, r.axes, name);
+    } while (lex_take(p, ','));
+  if (lex_keyword(p, "else")) do
+      vec_push(p->m->arena, r.otherwise, lex_word(p, "a dim"));
+    while (lex_take(p, ','));
+  lex_loc(p, &r.loc);
+  vec_push(p->m->arena, p->m->rules, r);
 }
 
 static void read_set(Parser *p) {
@@ -389,8 +438,9 @@ static void read_global_line(Parser *p, GlobalKind kind) {
   Span span = lex_span(p, at);
   if (module_global(p->m, name)) lex_fail(p, "E1001", at, "global @%s is declared twice", name);
   lex_expect(p, ':');
-  Global *g = module_add_global(p->m, kind, name, lex_type(p), (Loc){0});
-  g->span = span;
+  Placement placed;
+  Global *g = module_add_global(p->m, kind, name, lex_type(p, &placed), (Loc){0});
+  g->span = span, g->placed = placed;
   if (lex_keyword(p, "of")) g->of = lex_word(p, "a dim");
   read_marks(p, g);
   if (lex_keyword(p, "at")) {
@@ -408,6 +458,8 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "was")) read_was(p);
   else if (lex_keyword(p, "source")) read_source(p);
   else if (lex_keyword(p, "dim")) read_dim(p);
+  else if (lex_keyword(p, "mesh")) read_mesh(p);
+  else if (lex_keyword(p, "place")) read_rule(p);
   else if (lex_keyword(p, "set")) read_set(p);
   else {
     for (int k = 0; k < 5; k++)

@@ -27,7 +27,7 @@ typedef struct Parser {
   VEC(Known) known;
 } Parser;
 
-enum { MOST_VALUES = 1 << 20 };
+enum { MOST_VALUES = 1 << 20, MOST_RANKS = 1 << 24 };
 
 _Noreturn void lex_fail(Parser *p, const char *code, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -49,7 +49,7 @@ int64_t lex_int(Parser *p);
 uint32_t lex_count(Parser *p); /* 0 .. 2^32 - 1 */
 double lex_float(Parser *p);
 
-Type lex_type(Parser *p);
+Type lex_type(Parser *p, Placement *placed);
 Group lex_group(Parser *p);
 void lex_attrs(Parser *p, AttrList *l); /* { name = value, .. } if a brace is next */
 bool lex_loc(Parser *p, Loc *l);        /* loc(..) if it is next */

@@ -6,6 +6,7 @@
    `order` has run; the parser puts it back. */
 #include "count.h"
 #include "ir.h"
+#include "placement.h"
 #include "text.h"
 #include <ctype.h>
 #include <math.h>
@@ -76,11 +77,37 @@ static void put_word(Printer *p, const char *s) {
   else put_quoted(p, s);
 }
 
-static void put_type(Printer *p, const Type *t) {
+/* /node/data: the mesh axes that cut a dim, the coarsest first */
+static void put_cuts(Printer *p, const Placement *placed, Str dim) {
+  int axes[MAX_MESH], n = mesh_order(p->m, axes);
+  for (int i = 0; i < n; i++)
+    if (placed->on[axes[i]] == dim) put(p, "/%s", p->m->mesh.at[axes[i]].name);
+}
+
+static void put_partial(Printer *p, const Placement *placed) {
+  bool first = true;
+  for (uint32_t i = 0; i < p->m->mesh.n; i++) {
+    if (!is_partial(placed->on[i])) continue;
+    put(p, "%s%s%s", first ? " partial(" : ", ", placed->on[i] == PARTIAL_MAX ? "max " : "",
+        p->m->mesh.at[i].name);
+    first = false;
+  }
+  if (!first) put(p, ")");
+}
+
+static void put_type(Printer *p, const Type *t, const Placement *placed) {
   put(p, "%s[", elem_name(t->elem));
-  for (int i = 0; i < t->rank; i++)
-    put(p, "%s%s:%lld", i ? ", " : "", t->axis[i].dim, (long long)t->axis[i].size);
+  for (int i = 0; i < t->rank; i++) {
+    put(p, "%s%s", i ? ", " : "", t->axis[i].dim);
+    if (p->m->mesh.n) put_cuts(p, placed, t->axis[i].dim);
+    put(p, ":%lld", (long long)t->axis[i].size);
+  }
   put(p, "]");
+  put_partial(p, placed);
+}
+
+static void put_value_type(Printer *p, const Fn *f, ValueId v) {
+  put_type(p, value_type(f, v), &f->values.at[v].placed);
 }
 
 static void put_loc(Printer *p, Loc l) {
@@ -186,7 +213,7 @@ static void put_op(Printer *p, const Op *op) {
   put_attrs(p, &op->attrs);
   for (uint32_t i = 0; i < op->nout; i++) {
     put(p, i ? ", " : " : ");
-    put_type(p, value_type(p->fn, op->out + i));
+    put_value_type(p, p->fn, op->out + i);
   }
   for (uint32_t i = 0; i < op->nout; i++) put_storage(p, &p->fn->values.at[op->out + i], (int)i);
   put_loc(p, op->loc);
@@ -210,7 +237,7 @@ static void put_fn(Printer *p, const Fn *f) {
     for (uint32_t i = 0; i < f->args.n; i++) {
       put_values(p, i ? ", " : "", 1, &f->args.at[i]);
       put(p, " : ");
-      put_type(p, value_type(f, f->args.at[i]));
+      put_value_type(p, f, f->args.at[i]);
       put_storage(p, &f->values.at[f->args.at[i]], -1);
     }
     put(p, ")");
@@ -228,7 +255,7 @@ static void put_fn(Printer *p, const Fn *f) {
 
 static void put_global(Printer *p, const Global *g) {
   put(p, "%s @%s : ", text_global_kinds[g->kind], g->name);
-  put_type(p, &g->type);
+  put_type(p, &g->type, &g->placed);
   if (g->of) put(p, " of %s", g->of);
   if (g->decay || g->frozen)
     put(p, " {%s%s%s}", g->decay ? "decay" : "", g->decay && g->frozen ? ", " : "",
@@ -243,6 +270,26 @@ static void put_dim(Printer *p, const Dim *d) {
   if (d->size) put_int(p, d->size);
   else put(p, "open");
   if (d->stored != d->size) put(p, " pad %lld", (long long)d->stored);
+  if (d->like) put(p, " like %s", d->like);
+  put(p, "\n");
+}
+
+static void put_mesh(Printer *p, const Module *m) {
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    put(p, "%s%s = %lld", i ? ", " : "mesh ", m->mesh.at[i].name, (long long)m->mesh.at[i].size);
+  if (m->mesh.n) put(p, "\n");
+}
+
+static void put_rule(Printer *p, const PlaceRule *r) {
+  put(p, "place ");
+  put_names(p, (int)r->dims.n, r->dims.at);
+  if (r->dims.n && r->paths.n) put(p, ", ");
+  for (uint32_t i = 0; i < r->paths.n; i++) put(p, "%s@%s", i ? ", " : "", r->paths.at[i]);
+  put(p, " -> %s", r->axes.n ? "" : "none");
+  put_names(p, (int)r->axes.n, r->axes.at);
+  if (r->otherwise.n) put(p, " else ");
+  put_names(p, (int)r->otherwise.n, r->otherwise.at);
+  put_loc(p, r->loc);
   put(p, "\n");
 }
 
@@ -269,6 +316,8 @@ static void put_head(Printer *p, const Module *m, bool counts) {
     put(p, "\n");
   }
   for (uint32_t i = 0; i < m->dims.n; i++) put_dim(p, &m->dims.at[i]);
+  put_mesh(p, m);
+  for (uint32_t i = 0; i < m->rules.n; i++) put_rule(p, &m->rules.at[i]);
   for (uint32_t i = 0; i < m->settings.n; i++) {
     put(p, "set ");
     put_word(p, m->settings.at[i].key);
@@ -300,8 +349,10 @@ char *ir_print_fn(Module *m, const Fn *f) {
   return p.text;
 }
 
-const char *type_text(Module *m, const Type *t) {
+const char *type_text(Module *m, const Type *t) { return placed_text(m, t, &(Placement){0}); }
+
+const char *placed_text(Module *m, const Type *t, const Placement *placed) {
   Printer p = {.m = m, .arena = m->arena};
-  put_type(&p, t);
+  put_type(&p, t, placed);
   return p.text;
 }

@@ -199,13 +199,54 @@ static const char *given_scatter(const Shape *s, Type *t) {
   return why ? why : push_axis(s, t, g.to[0], carried_size(s, g.to[0]));
 }
 
+/* The listed dims exchange blocks of `ways` ranks: from loses them, to gains them. */
+static const char *exchange(const Shape *s, Type *t, Str joined, Str cut) {
+  int64_t ways = attr_int(&s->op->attrs, ATTR_ways, 0);
+  const char *why = joined ? need(s, t, joined) : NULL;
+  if (!why && cut) why = need(s, t, cut);
+  if (why || !ways) return why;
+  if (joined) t->axis[type_find(t, joined)].size *= ways;
+  if (cut && type_size(t, cut) % ways)
+    why = shape_why(s, "[collective-c2] %lld ranks do not divide %s of %s", (long long)ways, cut,
+                    shape_text(s, t));
+  if (cut) t->axis[type_find(t, cut)].size /= ways;
+  return why;
+}
+
+static const char *given_collective(const Shape *s, Type *t) {
+  Group g = shape_group(s, 0);
+  OpCode c = s->op->code;
+  *t = *shape_in(s, 0);
+  if (c == OP_all_reduce || c == OP_keep_first)
+    return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(c)) : NULL;
+  const char *why = shape_one_group(s, 1, c == OP_all_to_all);
+  if (!why && c == OP_all_to_all && (g.nto != 1 || g.from[0] == g.to[0]))
+    why = shape_why(s, "[collective-c1] the dims are written [D -> E]");
+  if (why) return why;
+  if (c == OP_all_to_all) return exchange(s, t, g.from[0], g.to[0]);
+  return c == OP_all_gather ? exchange(s, t, g.from[0], NULL) : exchange(s, t, NULL, g.from[0]);
+}
+
 typedef const char *GivenRule(const Shape *s, Type *expected);
 
 static GivenRule *const given[OP_COUNT] = {
-    [OP_const] = given_const,   [OP_iota] = given_iota,       [OP_rand] = given_rand,
-    [OP_expand] = given_expand, [OP_rename] = given_rename,   [OP_split] = given_split,
-    [OP_merge] = given_merge,   [OP_slice] = given_part,      [OP_pad] = given_part,
-    [OP_concat] = given_concat, [OP_scatter] = given_scatter,
+    [OP_const] = given_const,
+    [OP_iota] = given_iota,
+    [OP_rand] = given_rand,
+    [OP_expand] = given_expand,
+    [OP_rename] = given_rename,
+    [OP_split] = given_split,
+    [OP_merge] = given_merge,
+    [OP_slice] = given_part,
+    [OP_pad] = given_part,
+    [OP_concat] = given_concat,
+    [OP_scatter] = given_scatter,
+    [OP_all_reduce] = given_collective,
+    [OP_reduce_scatter] = given_collective,
+    [OP_all_gather] = given_collective,
+    [OP_all_to_all] = given_collective,
+    [OP_part] = given_collective,
+    [OP_keep_first] = given_collective,
 };
 
 const char *shape_rule_given(Shape *s) {

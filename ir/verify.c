@@ -168,6 +168,12 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_rope] = {A(theta), A(inverse)},
     [OP_attention] = {A(scale), 0},
     [OP_attention_grad] = {A(scale), 0},
+    [OP_all_reduce] = {A(axis), A(reduce) | A(ways)},
+    [OP_reduce_scatter] = {A(axis), A(ways)},
+    [OP_all_gather] = {A(axis), A(ways)},
+    [OP_all_to_all] = {A(axis), A(ways)},
+    [OP_part] = {A(axis), 0},
+    [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
     [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(work_at) | A(slots)},
 };
@@ -256,6 +262,7 @@ static void check_fn(Verifier *v, const Fn *f) {
   check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_fn_span(v));
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
   if (v->fence >= FENCE_FUSED) verify_fused(v);
+  if (v->m->mesh.n) verify_shards(v);
 }
 
 /* Storage is looked at only where all functions are sound so far: its rules follow calls. */

@@ -16,6 +16,7 @@ void verify_report(Verifier *v, const char *code, Span at, const char *format, .
     __attribute__((format(printf, 4, 5)));
 Span verify_fn_span(Verifier *v);
 
+void verify_shards(Verifier *v);  /* placements of a function, collectives */
 void verify_fused(Verifier *v);   /* after fuse */
 void verify_ordered(Verifier *v); /* after order */
 void verify_placed(Verifier *v);  /* after memory */

@@ -54,6 +54,25 @@ static void prints_what_it_read(void **state) {
   ctx_free(c);
 }
 
+static const char placed[] =
+    "shardc-ir 1\nmodel T\nafter collect\ndim Key = 4 like Seq\n"
+    "mesh data = 2, t1 = 2, t2 = 3\n"
+    "place @h.*.router -> none\nplace Batch -> data  loc(f1:1:2+3)\n"
+    "place Mlp, Heads -> t1, t2 else Seq\n"
+    "param @w : f32[Mlp/t1/t2:12]\n\n"
+    "body @b(%0 : f32[A/t2:3, Mlp:6] partial(data, max t1), %1 : f32[] partial(t1)) {\n"
+    "  %2 = all_to_all[A -> Mlp] %0 {axis = \"t2\"} : f32[A:3, Mlp/t2:6] partial(data, max t1)\n"
+    "  return %2\n}\n";
+
+static void keeps_placements(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = module_of(c, placed);
+  if (!m) fail_msg("%s", reported(c));
+  assert_string_equal(ir_print(m, NULL), placed);
+  ctx_free(c);
+}
+
 static void takes_what_a_hand_writes(void **state) {
   (void)state;
   Ctx *c = ctx_new();
@@ -199,9 +218,10 @@ static void survives_damage(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(prints_what_it_read),     cmocka_unit_test(takes_what_a_hand_writes),
-      cmocka_unit_test(dense_strides_come_back), cmocka_unit_test(names_what_is_wrong),
-      cmocka_unit_test(offers_a_similar_name),   cmocka_unit_test(survives_damage),
+      cmocka_unit_test(prints_what_it_read), cmocka_unit_test(takes_what_a_hand_writes),
+      cmocka_unit_test(keeps_placements),    cmocka_unit_test(dense_strides_come_back),
+      cmocka_unit_test(names_what_is_wrong), cmocka_unit_test(offers_a_similar_name),
+      cmocka_unit_test(survives_damage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,43 @@ static const Broken modules[] = {
     {"order-c8", "E1107",
      "order\nbody @f(%0 : i32[], %1 : f32[B:3] {strides(2)}) {\n}\nbody @b(%0 : f32[A:2, B:3]) {\n"
      "loop[A] @f, %0 {carry = 0, invariant = 0, trip = 2}\n}\n"},
+    {"collective-c1", "E1102",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2, B:4]) {\n%1 = all_to_all[A -> A] %0 {axis "
+     "= \"x\"} : f32[A:2, B:4]\n}\n"},
+    {"collective-c2", "E1102",
+     "localize\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:3]) {\n%1 = reduce_scatter[A] %0 {axis = "
+     "\"x\", ways = 2} : f32[A:1]\n}\n"},
+    {"shard-c1", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A/x:3]) {\n}\n"},
+    {"shard-c2", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : i32[A:2] partial(x)) {\n}\n"},
+    {"shard-c3", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A/x:2]) {\n%1 = exp %0 : f32[A:2]\n}\n"},
+    {"shard-c3", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = exp %0 : f32[A:2] "
+     "partial(x)\n}\n"},
+    {"shard-c4", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = all_reduce %0 {axis = "
+     "\"z\"} : f32[A:2]\n}\n"},
+    {"shard-c5", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = all_reduce %0 {axis = "
+     "\"y\"} : f32[A:2]\n}\n"},
+    {"shard-c5", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(max x)) {\n%1 = all_reduce %0 "
+     "{axis = \"x\"} : f32[A:2]\n}\n"},
+    {"shard-c6", "E1109",
+     "collect\nmesh x = 2, y = 2\nplace A -> x, y\nbody @b(%0 : f32[A/x/y:4]) {\n%1 = "
+     "all_gather[A] %0 {axis = \"x\"} : f32[A/y:4]\n}\n"},
+    {"shard-c7", "E1109",
+     "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A/x:4]\n%1 "
+     "= all_gather[A] %0 {axis = \"x\"} : f32[A:4]\n}\n"},
+    {"shard-c8", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : "
+     "f32[A/x:4]) {\n%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : f32[A:4]\n}\n"},
+    {"shard-c9", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4] partial(x)) {\nreturn "
+     "%1\n}\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 1, "
+     "trip = 2} : f32[L:2, A:4] partial(x)\n}\n"},
+    {"shard-c10", "E1109",
+     "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A:4]\n}\n"},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
     {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},

@@ -1,0 +1,261 @@
+/* N ranks in one process (interp_ranks.h): one thread and one interpreter per rank, which meet at
+   collectives. A rank shows its operand, waits for all, makes its result from the operands of its
+   peers, and waits again before the operands may go. */
+#include "interp_ranks.h"
+#include "interp_inside.h"
+#include "placement.h"
+#include <pthread.h>
+
+struct Ranks {
+  Module *m;
+  Arena *arena;
+  int64_t n;
+  Interp **rank;
+  const Tensor **shown; /* by rank: the operand of the collective in which all are */
+  pthread_mutex_t lock;
+  pthread_cond_t all;
+  int64_t waiting, turn;
+  int64_t sent[MAX_MESH][OP_COUNT], calls[MAX_MESH][OP_COUNT];
+  const char *entry, *error;
+};
+
+static void meet(Ranks *r) {
+  pthread_mutex_lock(&r->lock);
+  int64_t turn = r->turn;
+  if (++r->waiting == r->n) {
+    r->waiting = 0, r->turn++;
+    pthread_cond_broadcast(&r->all);
+  }
+  while (r->turn == turn) pthread_cond_wait(&r->all, &r->lock);
+  pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- collectives ---- */
+
+typedef struct Exchange {
+  Run *run;
+  Ranks *ranks;
+  int axis;
+  int64_t ways, mine;  /* ranks of the axis; own coordinate */
+  const Tensor **peer; /* by coordinate */
+} Exchange;
+
+static int64_t peer_of(const Ranks *r, int64_t rank, int axis, int64_t coordinate) {
+  int64_t stride = 1;
+  for (int i = 0; i < axis; i++) stride *= r->m->mesh.at[i].size;
+  return rank + (coordinate - mesh_coordinate(r->m, rank, axis)) * stride;
+}
+
+/* A tensor as [outer, dim, inner]. */
+typedef struct Around {
+  int64_t outer, size, inner;
+} Around;
+
+static Around around(const Type *t, Str dim) {
+  Around a = {1, type_size(t, dim), stride_of(t, dim)};
+  a.outer = type_count(t) / a.size / a.inner;
+  return a;
+}
+
+/* Block `from` of dim in a is put, or added, to block `to` of dim in b; sizes of blocks are equal.
+ */
+static void move_block(const Tensor *a, int64_t from, Tensor *b, int64_t to, Str dim, int64_t size,
+                       bool add) {
+  Around x = around(&a->type, dim), y = around(&b->type, dim);
+  for (int64_t o = 0; o < x.outer; o++)
+    for (int64_t i = 0; i < size * x.inner; i++) {
+      double *p = &b->at[(o * y.size + to * size) * y.inner + i];
+      double v = a->at[(o * x.size + from * size) * x.inner + i];
+      *p = add ? *p + v : v;
+    }
+}
+
+static void sum_all(const Exchange *x, Tensor *out) {
+  bool most = !strcmp(attr_str(&x->run->op->attrs, ATTR_reduce, ""), "max");
+  for (int64_t i = 0, n = type_count(&out->type); i < n; i++) {
+    double sum = x->peer[0]->at[i];
+    for (int64_t k = 1; k < x->ways; k++) {
+      double v = x->peer[k]->at[i];
+      sum = !most ? sum + v : v > sum ? v : sum;
+    }
+    out->at[i] = sum;
+  }
+}
+
+static void exchange_blocks(const Exchange *x, Tensor *out) {
+  const Op *op = x->run->op;
+  Str dim = op->group[0].from[0], cut = op->nout && op->group[0].nto ? op->group[0].to[0] : NULL;
+  for (int64_t k = 0; k < x->ways; k++) {
+    const Tensor *a = x->peer[k];
+    if (op->code == OP_reduce_scatter) {
+      move_block(a, x->mine, out, 0, dim, type_size(&out->type, dim), true);
+    } else if (op->code == OP_all_gather) {
+      move_block(a, 0, out, k, dim, type_size(&a->type, dim), false);
+    } else { /* the own block of `cut` of each peer, then along `dim` */
+      Type t = a->type;
+      t.axis[type_find(&t, cut)].size /= x->ways;
+      Tensor piece = tensor_new(x->run->arena, t);
+      move_block(a, x->mine, &piece, 0, cut, type_size(&t, cut), false);
+      move_block(&piece, 0, out, k, dim, type_size(&t, dim), false);
+    }
+  }
+}
+
+static void count(Exchange *x, const Tensor *out) {
+  Ranks *r = x->ranks;
+  OpCode c = x->run->op->code;
+  int64_t in = type_count(&run_in(x->run, 0)->type), n = type_count(&out->type);
+  r->calls[x->axis][c]++;
+  r->sent[x->axis][c] += c == OP_all_reduce       ? 2 * n
+                         : c == OP_reduce_scatter ? in
+                         : c == OP_all_gather     ? n
+                                                  : n; /* all_to_all: z / ways is what is held */
+}
+
+void run_collective(Run *r) {
+  Ranks *ranks = r->interp->ranks;
+  Tensor *out = run_out(r, 0);
+  if (!ranks) { /* above localize: placements change, numbers do not */
+    *out = tensor_in_order(r->arena, run_in(r, 0), &out->type);
+    return;
+  }
+  Exchange x = {.run = r, .ranks = ranks};
+  x.axis = mesh_find(ranks->m, attr_str(&r->op->attrs, ATTR_axis, ""));
+  x.ways = ranks->m->mesh.at[x.axis].size;
+  x.mine = mesh_coordinate(ranks->m, r->interp->rank, x.axis);
+  x.peer = ARENA_ARRAY(r->arena, const Tensor *, x.ways);
+  ranks->shown[r->interp->rank] = run_in(r, 0);
+  meet(ranks);
+  for (int64_t k = 0; k < x.ways; k++)
+    x.peer[k] = ranks->shown[peer_of(ranks, r->interp->rank, x.axis, k)];
+  if (r->op->code == OP_all_reduce) sum_all(&x, out);
+  else exchange_blocks(&x, out);
+  for (int64_t i = 0, n = type_count(&out->type); i < n; i++) run_put(r, out, i, out->at[i]);
+  if (r->interp->rank == 0) count(&x, out);
+  meet(ranks);
+}
+
+/* ---- ranks ---- */
+
+Ranks *ranks_new(Module *m, Arena *a) {
+  Ranks *r = ARENA_NEW(a, Ranks);
+  r->m = m, r->arena = a, r->n = mesh_ranks(m);
+  r->rank = ARENA_ARRAY(a, Interp *, r->n);
+  r->shown = ARENA_ARRAY(a, const Tensor *, r->n);
+  pthread_mutex_init(&r->lock, NULL);
+  pthread_cond_init(&r->all, NULL);
+  for (int64_t i = 0; i < r->n; i++) {
+    r->rank[i] = interp_new(m, a);
+    r->rank[i]->ranks = r, r->rank[i]->rank = i;
+    for (int k = 0; k < (int)m->mesh.n; k++) {
+      const char *name = arena_printf(a, "mesh.%s", m->mesh.at[k].name);
+      if (interp_get(r->rank[i], name))
+        interp_set_all(r->rank[i], name, (double)mesh_coordinate(m, i, k));
+    }
+  }
+  return r;
+}
+
+void ranks_set_round(Ranks *r, bool on) {
+  for (int64_t i = 0; i < r->n; i++) interp_set_round(r->rank[i], on);
+}
+
+static const Global *find_global(const Ranks *r, const char *name) {
+  for (uint32_t i = 0; i < r->m->globals.n; i++)
+    if (!strcmp(r->m->globals.at[i]->name, name)) return r->m->globals.at[i];
+  return NULL;
+}
+
+static Type whole_type(const Ranks *r, const Global *g) {
+  Type t = g->type;
+  for (int i = 0; i < t.rank; i++)
+    t.axis[i].size *= placement_ways(r->m, &g->placed, t.axis[i].dim);
+  return t;
+}
+
+/* Calls with the offset in the whole tensor of every element that the rank holds, in its order. */
+static int64_t *offsets_of(const Ranks *r, Arena *a, const Global *g, int64_t rank) {
+  Type whole = whole_type(r, g);
+  int64_t *list = ARENA_ARRAY(a, int64_t, type_count(&g->type)), index[MAX_RANK] = {0}, n = 0;
+  do {
+    int64_t at = 0;
+    for (int i = 0; i < g->type.rank; i++) {
+      Str dim = g->type.axis[i].dim;
+      int64_t where = placement_index(r->m, &g->placed, &g->type.axis[i], rank, index[i],
+                                      g->kind == GLOBAL_INPUT);
+      at += where * stride_of(&whole, dim);
+    }
+    list[n++] = at;
+  } while (walk_next(&g->type, index));
+  return list;
+}
+
+void ranks_set(Ranks *r, const char *global, const double *data) {
+  const Global *g = find_global(r, global);
+  if (!g) bug("ranks_set: no global @%s", global);
+  for (int64_t i = 0; i < r->n; i++) {
+    Arena *a = arena_new();
+    const int64_t *at = offsets_of(r, a, g, i);
+    double *own = ARENA_ARRAY(a, double, type_count(&g->type));
+    for (int64_t k = 0, n = type_count(&g->type); k < n; k++) own[k] = data[at[k]];
+    interp_set(r->rank[i], global, own);
+    arena_free(a);
+  }
+}
+
+void ranks_set_all(Ranks *r, const char *global, double value) {
+  for (int64_t i = 0; i < r->n; i++) interp_set_all(r->rank[i], global, value);
+}
+
+const Tensor *ranks_get(Ranks *r, const char *global) {
+  const Global *g = find_global(r, global);
+  if (!g) return NULL;
+  Tensor *t = ARENA_NEW(r->arena, Tensor);
+  *t = tensor_new(r->arena, whole_type(r, g));
+  bool *seen = ARENA_ARRAY(r->arena, bool, type_count(&t->type));
+  for (int64_t i = 0; i < r->n; i++) {
+    const int64_t *at = offsets_of(r, r->arena, g, i);
+    const double *own = interp_get(r->rank[i], global)->at;
+    for (int64_t k = 0, n = type_count(&g->type); k < n; k++) {
+      bool same = t->at[at[k]] == own[k] || (t->at[at[k]] != t->at[at[k]] && own[k] != own[k]);
+      if (seen[at[k]] && !same) {
+        r->error = arena_printf(r->arena, "ranks hold different values of @%s", global);
+        return NULL;
+      }
+      t->at[at[k]] = own[k], seen[at[k]] = true;
+    }
+  }
+  return t;
+}
+
+typedef struct Thread {
+  Ranks *ranks;
+  int64_t rank;
+  bool fine;
+  pthread_t id;
+} Thread;
+
+static void *run_rank(void *data) {
+  Thread *t = data;
+  t->fine = interp_run(t->ranks->rank[t->rank], t->ranks->entry);
+  return NULL;
+}
+
+bool ranks_run(Ranks *r, const char *entry) {
+  Thread *t = ARENA_ARRAY(r->arena, Thread, r->n);
+  r->entry = entry;
+  bool fine = true;
+  for (int64_t i = 0; i < r->n; i++) {
+    t[i] = (Thread){.ranks = r, .rank = i};
+    if (pthread_create(&t[i].id, NULL, run_rank, &t[i])) bug("cannot start a thread");
+  }
+  for (int64_t i = 0; i < r->n; i++) {
+    pthread_join(t[i].id, NULL);
+    if (!t[i].fine) fine = false, r->error = interp_error(r->rank[i]);
+  }
+  return fine;
+}
+
+const char *ranks_error(const Ranks *r) { return r->error; }
+int64_t ranks_sent(const Ranks *r, int axis, OpCode c) { return r->sent[axis][c]; }
+int64_t ranks_calls(const Ranks *r, int axis, OpCode c) { return r->calls[axis][c]; }

@@ -1,0 +1,28 @@
+/* N ranks in one process: the interpreter of modules below pass `localize`.
+
+     Ranks *r = ranks_new(m, arena);
+     ranks_set(r, "tokens", data);              the whole tensor: every rank gets its blocks
+     ranks_run(r, "step");
+     const Tensor *w = ranks_get(r, "wte");     put together again; ranks that hold the same agree
+     ranks_sent(r, axis, OP_all_reduce)         elements, in paper counting
+
+   Ranks run as threads that meet at every collective; sums are made in the order of coordinates.
+   Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all z / ranks of the axis,
+   where z is what a rank would hold if the axis did not cut the value. */
+#ifndef SHARDC_INTERP_RANKS_H
+#define SHARDC_INTERP_RANKS_H
+#include "interp.h"
+
+typedef struct Ranks Ranks;
+
+Ranks *ranks_new(Module *m, Arena *a);
+void ranks_set_round(Ranks *r, bool on);
+void ranks_set(Ranks *r, const char *global, const double *data);
+void ranks_set_all(Ranks *r, const char *global, double value);
+/* NULL: no such global, or ranks that should hold the same do not (see ranks_error). */
+const Tensor *ranks_get(Ranks *r, const char *global);
+bool ranks_run(Ranks *r, const char *entry);
+const char *ranks_error(const Ranks *r);
+int64_t ranks_sent(const Ranks *r, int axis, OpCode c);  /* by each rank, since ranks_new */
+int64_t ranks_calls(const Ranks *r, int axis, OpCode c); /* collectives of that kind */
+#endif

@@ -1,0 +1,95 @@
+/* Placements: axes of the mesh, blocks, local types, their text. See placement.h. */
+#include "placement.h"
+
+const char PARTIAL_SUM[] = "+", PARTIAL_MAX[] = "max";
+
+int mesh_find(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (m->mesh.at[i].name == name) return (int)i;
+  return -1;
+}
+
+int64_t mesh_ranks(const Module *m) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < m->mesh.n; i++) n *= m->mesh.at[i].size;
+  return n;
+}
+
+static bool among(const int *axes, int n, int axis) {
+  for (int i = 0; i < n; i++)
+    if (axes[i] == axis) return true;
+  return false;
+}
+
+int mesh_order(const Module *m, int *axes) {
+  int n = 0;
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].axes.n; k++) {
+      int axis = mesh_find(m, m->rules.at[i].axes.at[k]);
+      if (axis >= 0 && !among(axes, n, axis)) axes[n++] = axis;
+    }
+  for (int i = 0; i < (int)m->mesh.n; i++)
+    if (!among(axes, n, i)) axes[n++] = i;
+  return n;
+}
+
+int64_t mesh_coordinate(const Module *m, int64_t rank, int axis) {
+  for (int i = 0; i < axis; i++) rank /= m->mesh.at[i].size;
+  return rank % m->mesh.at[axis].size;
+}
+
+bool placement_equal(const Placement *a, const Placement *b) {
+  for (int i = 0; i < MAX_MESH; i++)
+    if (a->on[i] != b->on[i]) return false;
+  return true;
+}
+
+bool placement_is_whole(const Placement *p) { return placement_equal(p, &(Placement){0}); }
+
+int64_t placement_ways(const Module *m, const Placement *p, Str dim) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (p->on[i] == dim) n *= m->mesh.at[i].size;
+  return n;
+}
+
+bool placement_fits(const Module *m, const Type *t, const Placement *p) {
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (is_split(p->on[i]) && type_find(t, p->on[i]) < 0) return false;
+  for (int i = 0; i < t->rank; i++)
+    if (t->axis[i].size % placement_ways(m, p, t->axis[i].dim)) return false;
+  return true;
+}
+
+Type placement_local(const Module *m, const Type *t, const Placement *p) {
+  Type r = *t;
+  for (int i = 0; i < r.rank; i++) r.axis[i].size /= placement_ways(m, p, r.axis[i].dim);
+  return r;
+}
+
+int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
+  Type local = placement_local(m, t, p);
+  return type_count(&local);
+}
+
+int64_t placement_part(const Module *m, Str dim) {
+  return strcmp(dim, "Batch") ? 0 : (int64_t)module_number(m, "plan.micro", 0);
+}
+
+/* The block of a rank: its coordinates on the axes that cut dim, the coarsest first. */
+static int64_t block_of(const Module *m, const Placement *p, Str dim, int64_t rank) {
+  int axes[MAX_MESH], n = mesh_order(m, axes);
+  int64_t block = 0;
+  for (int i = 0; i < n; i++)
+    if (p->on[axes[i]] == dim)
+      block = block * m->mesh.at[axes[i]].size + mesh_coordinate(m, rank, axes[i]);
+  return block;
+}
+
+int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
+                        int64_t local, bool dealt) {
+  int64_t block = block_of(m, p, axis->dim, rank), ways = placement_ways(m, p, axis->dim);
+  int64_t part = dealt ? placement_part(m, axis->dim) : 0;
+  if (!part || part > axis->size) part = axis->size;
+  return local / part * part * ways + block * part + local % part;
+}

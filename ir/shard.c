@@ -1,0 +1,228 @@
+/* Which indexes of an op can be cut over a mesh axis: the rule table of placements, op by op.
+
+   An index runs through dims of operands and results. If a mesh axis cuts it, operands that have it
+   are cut along it and so are results; a result without it is a sum over the blocks (a maximum, for
+   rmax). What is no index here (a minor piece of a split, the end of a shift, the keys of
+   attention) cannot be cut: operands are made whole first. Names of dims are all that is looked at.
+ */
+#include "placement.h"
+
+typedef VEC(ShardIndex) IndexList;
+
+typedef struct Builder {
+  Module *m;
+  const Fn *f;
+  const Op *o;
+  IndexList list;
+} Builder;
+
+static const Type *in_type(const Builder *b, uint32_t i) { return value_type(b->f, b->o->in[i]); }
+static const Type *out_type(const Builder *b, uint32_t i) {
+  return value_type(b->f, b->o->out + i);
+}
+static bool has(const Type *t, Str dim) { return type_find(t, dim) >= 0; }
+
+static ShardIndex *add(Builder *b, int64_t size) {
+  ShardIndex x = {.lost = PARTIAL_SUM, .size = size};
+  x.in = ARENA_ARRAY(b->m->arena, Str, b->o->nin + 1);
+  x.out = ARENA_ARRAY(b->m->arena, Str, b->o->nout + 1);
+  vec_push(b->m->arena, b->list, x);
+  return &vec_last(b->list);
+}
+
+/* The index that is called `dim` wherever it is. */
+static ShardIndex *add_named(Builder *b, Str dim, int64_t size) {
+  ShardIndex *x = add(b, size);
+  for (uint32_t i = 0; i < b->o->nin; i++)
+    if (has(in_type(b, i), dim)) x->in[i] = dim;
+  for (uint32_t i = 0; i < b->o->nout; i++)
+    if (has(out_type(b, i), dim)) x->out[i] = dim;
+  return x;
+}
+
+static bool listed(const Str *dims, int n, Str dim) {
+  for (int i = 0; i < n; i++)
+    if (dims[i] == dim) return true;
+  return false;
+}
+
+/* Every dim of t but those of `except`. */
+static void add_all(Builder *b, const Type *t, const Str *except, int n) {
+  for (int i = 0; i < t->rank; i++)
+    if (!listed(except, n, t->axis[i].dim)) add_named(b, t->axis[i].dim, t->axis[i].size);
+}
+
+static void of_results(Builder *b) { add_all(b, out_type(b, 0), NULL, 0); }
+
+static void of_source(Builder *b) {
+  if (b->o->code != OP_const) of_results(b);
+}
+
+/* Reductions: what is gone is a partial sum or maximum; for other reductions it must stay. */
+static void of_reduce(Builder *b) {
+  const Group *g = &b->o->group[0];
+  const Type *t = in_type(b, 0);
+  for (int i = 0; i < g->nfrom; i++) {
+    if (b->o->code != OP_sum && b->o->code != OP_rmax) continue;
+    ShardIndex *x = add_named(b, g->from[i], type_size(t, g->from[i]));
+    if (b->o->code == OP_rmax) x->lost = PARTIAL_MAX;
+  }
+  add_all(b, t, g->from, g->nfrom);
+}
+
+static void of_dot(Builder *b) {
+  Group g = b->o->ngroups ? b->o->group[0] : group_dims(0, NULL);
+  for (int i = 0; i < g.nfrom; i++) add_named(b, g.from[i], type_size(in_type(b, 0), g.from[i]));
+  of_results(b);
+}
+
+/* One group's dims keep their places elsewhere: everything else goes by name. */
+static void of_others(Builder *b, const Type *t) {
+  Str gone[MAX_RANK * MAX_GROUPS];
+  int n = 0;
+  for (int i = 0; i < b->o->ngroups; i++)
+    for (int k = 0; k < b->o->group[i].nfrom; k++) gone[n++] = b->o->group[i].from[k];
+  add_all(b, t, gone, n);
+}
+
+static void add_moved(Builder *b, Str from, Str to, int64_t size) {
+  ShardIndex *x = add(b, size);
+  x->in[0] = from, x->out[0] = to;
+}
+
+static void of_rename(Builder *b) {
+  for (int i = 0; i < b->o->ngroups; i++) {
+    const Group *g = &b->o->group[i];
+    for (int k = 0; k < g->nfrom; k++)
+      add_moved(b, g->from[k], g->to[k], type_size(in_type(b, 0), g->from[k]));
+  }
+  of_others(b, in_type(b, 0));
+}
+
+/* Parts of a step in time are dealt like this: a rank's samples are its share of every part, so
+   cutting Batch into parts moves nothing (`micro` is no dim of a model). */
+static bool in_time(const Builder *b, const Str *pieces, int n) {
+  Str micro = intern(b->m->ctx->names, "micro"), batch = intern(b->m->ctx->names, "Batch");
+  return n == 2 && pieces[0] == micro && pieces[1] == batch;
+}
+
+/* The major piece goes with the whole. */
+static void of_split(Builder *b) {
+  for (int i = 0; i < b->o->ngroups; i++) {
+    const Group *g = &b->o->group[i];
+    Str major = g->to[in_time(b, g->to, g->nto)];
+    add_moved(b, g->from[0], major, type_size(out_type(b, 0), major));
+  }
+  of_others(b, in_type(b, 0));
+}
+
+static void of_merge(Builder *b) {
+  for (int i = 0; i < b->o->ngroups; i++) {
+    const Group *g = &b->o->group[i];
+    Str major = g->from[in_time(b, g->from, g->nfrom)];
+    add_moved(b, major, g->to[0], type_size(in_type(b, 0), major));
+  }
+  of_others(b, in_type(b, 0));
+}
+
+/* Ops that move along the listed dims: those cannot be cut. */
+static void of_moved(Builder *b) {
+  if (b->o->nin) of_others(b, in_type(b, 0));
+}
+
+static void of_stack(Builder *b) { add_all(b, in_type(b, 0), NULL, 0); }
+
+static void of_rope(Builder *b) { add_all(b, in_type(b, 0), b->o->group[1].from, 1); }
+
+/* A rank that holds some rows of w gives 0 for the others. An index's own dims are cut with it,
+   even if one has the name of the row dim. */
+static void of_gather(Builder *b) {
+  Str rows = b->o->group[0].from[0];
+  const Type *w = in_type(b, 0), *index = in_type(b, 1), *r = out_type(b, 0);
+  ShardIndex *x = add(b, type_size(w, rows));
+  x->in[0] = rows;
+  for (int i = 0; i < r->rank; i++) {
+    Str dim = r->axis[i].dim;
+    x = add(b, r->axis[i].size);
+    x->in[0] = dim != rows && has(w, dim) ? dim : NULL;
+    x->in[1] = has(index, dim) ? dim : NULL;
+    x->out[0] = dim;
+  }
+}
+
+/* A rank that is to hold some rows takes only what belongs to them. */
+static void of_scatter(Builder *b) {
+  const Group *g = &b->o->group[0];
+  const Type *x = in_type(b, 0), *index = in_type(b, 1);
+  for (int i = 0; i < x->rank; i++) {
+    Str dim = x->axis[i].dim;
+    ShardIndex *s = add(b, x->axis[i].size);
+    s->in[0] = dim;
+    s->in[1] = has(index, dim) ? dim : NULL;
+    s->out[0] = listed(g->from, g->nfrom, dim) ? NULL : dim;
+  }
+  add(b, type_size(out_type(b, 0), g->to[0]))->out[0] = g->to[0];
+}
+
+/* Rows of queries, and whatever runs beside rows: heads, samples. What keys and values lack (groups
+   of heads, queries) makes their gradients partial. */
+static void of_attention(Builder *b) { add_all(b, in_type(b, 0), b->o->group[1].from, 1); }
+
+typedef void IndexRule(Builder *b);
+
+static IndexRule *const by_family[] = {
+    [FAMILY_SOURCE] = of_source, [FAMILY_ELEM] = of_results,    [FAMILY_REDUCE] = of_reduce,
+    [FAMILY_SCAN] = of_moved,    [FAMILY_STRUCT] = of_moved,    [FAMILY_CONTRACT] = of_dot,
+    [FAMILY_GATHER] = of_gather, [FAMILY_SCATTER] = of_scatter, [FAMILY_ATTENTION] = of_attention,
+    [FAMILY_GLOBAL] = NULL,      [FAMILY_CALL] = NULL,          [FAMILY_COLLECTIVE] = NULL,
+};
+
+static IndexRule *const by_op[OP_COUNT] = {
+    [OP_expand] = of_results, [OP_rename] = of_rename, [OP_split] = of_split,
+    [OP_merge] = of_merge,    [OP_stack] = of_stack,   [OP_rope] = of_rope,
+};
+
+/* concat[A, B -> D] lists another dim for each operand: none of them, and not D. */
+static void of_concat(Builder *b) {
+  const Group *g = &b->o->group[0];
+  add_all(b, out_type(b, 0), g->to, 1);
+}
+
+uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
+  Builder b = {.m = m, .f = f, .o = o};
+  IndexRule *rule = by_op[o->code] ? by_op[o->code] : by_family[op_family(o->code)];
+  if (o->code == OP_concat) rule = of_concat;
+  if (rule) rule(&b);
+  return *list = b.list.at, b.list.n;
+}
+
+static bool widens(const Fn *f, const Op *o) {
+  Elem from = value_type(f, o->in[0])->elem, to = value_type(f, o->out)->elem;
+  return elem_class(from) == CLASS_FLOAT && elem_class(to) == CLASS_FLOAT &&
+         elem_bytes(to) >= elem_bytes(from);
+}
+
+/* Sums, copies and moved indexes of floats; a product with one number. Sums of several terms are
+   judged where they are made (all of them partial). */
+bool shard_linear(const Module *m, const Fn *f, const Op *o, uint32_t i) {
+  (void)m;
+  switch (o->code) {
+  case OP_neg:
+  case OP_copy:
+  case OP_sum:
+  case OP_expand:
+  case OP_rename:
+  case OP_split:
+  case OP_merge:
+  case OP_unstack:
+  case OP_slice: return true;
+  case OP_cast: return widens(f, o);
+  case OP_rope:
+  case OP_scatter: return i == 0;
+  case OP_mul: return !value_type(f, o->in[1 - i])->rank;
+  case OP_div: return i == 0 && !value_type(f, o->in[1])->rank;
+  case OP_pad:
+  case OP_shift: return attr_float(&o->attrs, ATTR_fill, 0) == 0;
+  default: return false;
+  }
+}

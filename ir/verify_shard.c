@@ -1,0 +1,188 @@
+/* Placements in the verifier: after `collect`, every op works on blocks that its operands hold, and
+   partial sums go only where a sum may be completed later.
+
+   Between `place` and `collect` placements say where values should be; nothing is proved about ops.
+   Below `localize` types are those of one rank and placements stand at globals only. */
+#include "placement.h"
+#include "verify.h"
+
+static void report(Verifier *v, const Op *op, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void report(Verifier *v, const Op *op, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *text = arena_vprintf(v->m->arena, format, args);
+  va_end(args);
+  verify_report(v, "E1109", op ? op_span(v->m, op) : verify_fn_span(v), "%s", text);
+}
+
+static const Placement *placed(const Verifier *v, ValueId value) {
+  return &v->fn->values.at[value].placed;
+}
+
+static const char *text_of(const Verifier *v, ValueId value) {
+  return placed_text(v->m, value_type(v->fn, value), placed(v, value));
+}
+
+static void check_value(Verifier *v, const Op *op, ValueId value) {
+  const Type *t = value_type(v->fn, value);
+  if (!placement_fits(v->m, t, placed(v, value)))
+    report(v, op, "[shard-c1] the blocks of %s are not equal", text_of(v, value));
+  for (uint32_t i = 0; i < v->m->mesh.n; i++)
+    if (is_partial(placed(v, value)->on[i]) && elem_class(t->elem) != CLASS_FLOAT)
+      report(v, op, "[shard-c2] only floats are partial, not %s", text_of(v, value));
+}
+
+/* ---- ops on blocks ---- */
+
+static bool all_states(const Verifier *v, const Op *op, int axis, Str state) {
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (placed(v, op->in[i])->on[axis] != state) return false;
+  for (uint32_t i = 0; i < op->nout; i++)
+    if (placed(v, op->out + i)->on[axis] != state) return false;
+  return true;
+}
+
+static bool follows(const Verifier *v, const Op *op, int axis, const ShardIndex *x) {
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (placed(v, op->in[i])->on[axis] != x->in[i]) return false;
+  for (uint32_t i = 0; i < op->nout; i++)
+    if (placed(v, op->out + i)->on[axis] != (x->out[i] ? x->out[i] : x->lost)) return false;
+  return true;
+}
+
+static bool passes_partial(const Verifier *v, const Op *op, int axis) {
+  if (op->code == OP_add || op->code == OP_sub) return all_states(v, op, axis, PARTIAL_SUM);
+  bool through = false;
+  for (uint32_t i = 0; i < op->nin; i++) {
+    Str state = placed(v, op->in[i])->on[axis];
+    if (state == PARTIAL_SUM && shard_linear(v->m, v->fn, op, i)) through = true;
+    else if (state) return false;
+  }
+  for (uint32_t i = 0; i < op->nout; i++)
+    through &= placed(v, op->out + i)->on[axis] == PARTIAL_SUM;
+  return through;
+}
+
+static void check_blocks(Verifier *v, const Op *op) {
+  ShardIndex *list;
+  uint32_t n = shard_indexes(v->m, v->fn, op, &list);
+  for (int axis = 0; axis < (int)v->m->mesh.n; axis++) {
+    bool fine = all_states(v, op, axis, NULL) || passes_partial(v, op, axis);
+    for (uint32_t i = 0; i < n && !fine; i++) fine = follows(v, op, axis, &list[i]);
+    if (!fine)
+      report(v, op, "[shard-c3] %s cannot work on these blocks over %s: %s to %s",
+             op_name(op->code), v->m->mesh.at[axis].name, op->nin ? text_of(v, op->in[0]) : "-",
+             text_of(v, op->out));
+  }
+}
+
+/* ---- collectives ---- */
+
+typedef struct Change { /* of the state on the axis of a collective */
+  Str from, to;
+} Change;
+
+static bool known_change(const Op *op, Change c) {
+  Str first = op->ngroups ? op->group[0].from[0] : NULL;
+  bool most = !strcmp(attr_str(&op->attrs, ATTR_reduce, ""), "max");
+  switch (op->code) {
+  case OP_all_reduce: return c.from == (most ? PARTIAL_MAX : PARTIAL_SUM) && !c.to;
+  case OP_reduce_scatter: return c.from == PARTIAL_SUM && c.to == first;
+  case OP_all_gather: return c.from == first && !c.to;
+  case OP_all_to_all: return c.from == first && c.to == op->group[0].to[0];
+  case OP_part: return !c.from && c.to == first;
+  case OP_keep_first: return !c.from && c.to == PARTIAL_SUM;
+  default: return false;
+  }
+}
+
+/* Blocks are joined at the finest cut of a dim, and new cuts are finer than the ones that are
+ * there. */
+static bool is_finest(const Verifier *v, ValueId value, int axis) {
+  const Placement *p = placed(v, value);
+  int axes[MAX_MESH], n = mesh_order(v->m, axes);
+  if (!is_split(p->on[axis])) return true;
+  for (int i = n; i-- > 0 && axes[i] != axis;)
+    if (p->on[axes[i]] == p->on[axis]) return false;
+  return true;
+}
+
+static void check_collective(Verifier *v, const Op *op) {
+  Str name = attr_str(&op->attrs, ATTR_axis, "");
+  int axis = mesh_find(v->m, name);
+  if (axis < 0) {
+    report(v, op, "[shard-c4] the mesh has no axis `%s`", name);
+    return;
+  }
+  if (attr_get(&op->attrs, ATTR_ways)) return;
+  const Placement *from = placed(v, op->in[0]), *to = placed(v, op->out);
+  Placement rest = *to;
+  rest.on[axis] = from->on[axis];
+  bool fine =
+      placement_equal(&rest, from) && known_change(op, (Change){from->on[axis], to->on[axis]});
+  if (!fine)
+    report(v, op, "[shard-c5] %s over %s does not lead from %s to %s", op_name(op->code), name,
+           text_of(v, op->in[0]), text_of(v, op->out));
+  else if (!is_finest(v, op->in[0], axis) || !is_finest(v, op->out, axis))
+    report(v, op, "[shard-c6] %s over %s is not at the finest cut of %s", op_name(op->code), name,
+           text_of(v, op->in[0]));
+  const Op *def = value_def(v->fn, op->in[0]);
+  bool joins = op->code == OP_all_gather || op->code == OP_all_to_all;
+  if (joins && def && def->code == OP_load && def->global->kind == GLOBAL_PARAM)
+    report(v, op, "[shard-c7] parameter @%s is moved over axis %s, on which it was placed",
+           def->global->name, name);
+}
+
+/* ---- borders ---- */
+
+static bool has_maximum(const Placement *p) {
+  for (int i = 0; i < MAX_MESH; i++)
+    if (p->on[i] == PARTIAL_MAX) return true;
+  return false;
+}
+
+static void same(Verifier *v, const Op *op, const char *what, uint32_t i, const Placement *a,
+                 const Placement *b) {
+  if (!placement_equal(a, b))
+    report(v, op, "[shard-c8] %s %u is placed otherwise in @%s", what, i, op->callee->name);
+}
+
+static void check_loop(Verifier *v, const Op *op) {
+  const Fn *body = op->callee;
+  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  for (uint32_t i = 0; i < op->nin; i++) {
+    const Placement *arg = &body->values.at[body->args.at[i + 1]].placed;
+    same(v, op, "operand", i, placed(v, op->in[i]), arg);
+    for (uint32_t k = 0; k < v->m->mesh.n && i >= carry; k++)
+      if (is_partial(arg->on[k])) report(v, op, "[shard-c9] operand %u is partial", i);
+  }
+  for (uint32_t i = 0; i < op->nout; i++) {
+    const Placement *result = &body->values.at[body->results.at[i]].placed;
+    same(v, op, "result", i, placed(v, op->out + i), result);
+    if (i < carry) same(v, op, "carried", i, placed(v, op->in[i]), result);
+    if (has_maximum(result)) report(v, op, "[shard-c9] result %u is a partial maximum", i);
+  }
+}
+
+static void check_global(Verifier *v, const Op *op) {
+  ValueId value = op->code == OP_load ? op->out : op->in[0];
+  if (!placement_equal(placed(v, value), &op->global->placed))
+    report(v, op, "[shard-c10] @%s is %s here and %s where it is declared", op->global->name,
+           text_of(v, value), placed_text(v->m, &op->global->type, &op->global->placed));
+}
+
+static void check_op(Verifier *v, const Op *op) {
+  for (uint32_t i = 0; i < op->nout; i++) check_value(v, op, op->out + i);
+  if (op_family(op->code) == FAMILY_COLLECTIVE) check_collective(v, op);
+  if (v->failed || strcmp(v->m->after, "collect")) return;
+  if (op->code == OP_loop) check_loop(v, op);
+  else if (op_family(op->code) == FAMILY_GLOBAL) check_global(v, op);
+  else if (op_family(op->code) != FAMILY_COLLECTIVE) check_blocks(v, op);
+}
+
+void verify_shards(Verifier *v) {
+  const Fn *f = v->fn;
+  for (uint32_t i = 0; i < f->args.n; i++) check_value(v, NULL, f->args.at[i]);
+  for (uint32_t i = 0; i < f->ops.n; i++) check_op(v, &f->ops.at[i]);
+}
