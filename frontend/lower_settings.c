@@ -189,7 +189,6 @@ typedef struct Unbuilt { /* an option of the table; value NULL: written at all; 
 
 static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
-    {ITEM_TRAIN, "on_nan", NULL, "skip", "leaving steps out"},
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
     {ITEM_TRAIN, "data", "tokenizer", NULL, "a tokenizer"},
     {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},

@@ -7,9 +7,11 @@
    train.optim nothing is updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD,
    term by term; what depends on the step alone is computed in f64 and rounded once. An update is a
    handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place;
-   LAMB's norms come before it, one for every round of a stack.
-   Outputs: lr, the rate of this step, and, with clip, grad.norm. */
+   LAMB's norms come before it, one for every round of a stack. A step whose loss or gradients are
+   not finite changes nothing (guard.c), unless train.on_nan says off.
+   Outputs: lr, the rate of this step; grad.norm and, per parameter, norm2.of.NAME. */
 #include "passes/optimizer.h"
+#include "passes/guard.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,9 @@ typedef struct Update {
   uint32_t globals; /* number of globals that may have a gradient: those from before */
   Schedule s;
   ValueId lr;          /* f64[] */
+  ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
+  ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
   double betas[2], eps, decay, momentum;
   bool nesterov;
   /* AdamW: f32[], made once */
@@ -50,6 +54,13 @@ static Global *state(Update *u, const Global *g, const char *name) {
   return s;
 }
 
+/* The new value of a parameter or state, if the step is fine. */
+static void put(Update *u, Global *g, ValueId v) {
+  if (u->fine != NO_VALUE)
+    v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
+  ir_store(u->m, u->f, g, v, u->loc);
+}
+
 /* ---- AdamW ---- */
 static void adamw_begin(Update *u) {
   Schedule *s = &u->s;
@@ -72,9 +83,9 @@ static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
   ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
   if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
   w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
-  ir_store(u->m, u->f, gm, m, u->loc);
-  ir_store(u->m, u->f, gv, v, u->loc);
-  ir_store(u->m, u->f, g, w, u->loc);
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, g, w);
 }
 
 /* ---- LAMB ---- */
@@ -87,21 +98,9 @@ static void lamb_begin(Update *u) {
   u->rate = to_f32(u, u->lr);
 }
 
-/* Stacked dims come first, one for every * of the path. */
-static int stacked_dims(const Global *g) {
-  int n = 0;
-  for (const char *c = g->name; *c; c++) n += *c == '*';
-  return n;
-}
-
 /* sqrt(sum x^2) over the dims of one round */
 static ValueId norm_of_round(Update *u, const Global *g, ValueId x) {
-  int stacked = stacked_dims(g), n = g->type.rank - stacked;
-  Str *dims = ARENA_ARRAY(u->m->arena, Str, n + 1);
-  for (int i = 0; i < n; i++) dims[i] = g->type.axis[stacked + i].dim;
-  ValueId sum = bin(u, OP_mul, x, x);
-  if (n) sum = ir_reduce(u->m, u->f, OP_sum, sum, n, dims, u->loc);
-  return ir_unary(u->m, u->f, OP_sqrt, sum, u->loc);
+  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, g, x), u->loc);
 }
 
 /* |w| / |x|, 1 where a norm is 0 */
@@ -121,9 +120,9 @@ static void lamb(Update *u, Global *g, ValueId w, ValueId d) {
   ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
   if (g->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
   ValueId rate = g->decay ? bin(u, OP_mul, trust(u, g, w, x), u->rate) : u->rate;
-  ir_store(u->m, u->f, gm, m, u->loc);
-  ir_store(u->m, u->f, gv, v, u->loc);
-  ir_store(u->m, u->f, g, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)), u->loc);
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, g, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
 }
 
 /* ---- SGD ---- */
@@ -134,7 +133,7 @@ static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
 static ValueId with_momentum(Update *u, Global *g, ValueId d) {
   Global *s = state(u, g, "momentum");
   ValueId b = bin(u, OP_add, times(u, ir_load(u->m, u->f, s, u->loc), u->momentum), d);
-  ir_store(u->m, u->f, s, b, u->loc);
+  put(u, s, b);
   return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
 }
 
@@ -142,7 +141,7 @@ static void sgd(Update *u, Global *g, ValueId w, ValueId d) {
   if (g->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
   if (u->momentum != 0) d = with_momentum(u, g, d);
   w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
-  ir_store(u->m, u->f, g, w, u->loc);
+  put(u, g, w);
 }
 
 typedef struct OptimizerRow {
@@ -166,34 +165,24 @@ static const OptimizerRow *chosen(Module *m, const char *name) {
   return NULL;
 }
 
-/* ---- clipping ---- */
-static ValueId square_sum(Update *u, ValueId d) {
-  return emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
-}
-
-static void output(Update *u, const char *name, ValueId v) {
-  Global *g = global_named(u->m, name);
-  Str path = intern(u->m->ctx->names, name);
-  if (!g) g = module_add_global(u->m, GLOBAL_OUTPUT, path, type_scalar(ELEM_f32), (Loc){0});
-  ir_store(u->m, u->f, g, v, (Loc){0});
-}
-
+/* ---- clipping and guarding ---- */
 /* min(1, clip / (norm + 1e-6)) */
-static void clip(Update *u, const ValueId *gradient) {
+static void clip(Update *u, ValueId norm) {
   double limit = module_number(u->m, "train.clip", 0);
-  u->coefficient = NO_VALUE;
   if (limit <= 0) return;
-  ValueId sum = NO_VALUE;
-  for (uint32_t i = 0; i < u->globals; i++) {
-    if (gradient[i] == NO_VALUE) continue;
-    ValueId s = square_sum(u, gradient[i]);
-    sum = sum == NO_VALUE ? s : bin(u, OP_add, sum, s);
-  }
-  if (sum == NO_VALUE) return;
-  ValueId norm = ir_unary(u->m, u->f, OP_sqrt, sum, u->loc);
   ValueId ratio = bin(u, OP_div, num(u, limit), bin(u, OP_add, norm, num(u, 1e-6)));
   u->coefficient = bin(u, OP_min, ratio, num(u, 1));
-  output(u, "grad.norm", norm);
+}
+
+static void measure(Update *u, const ValueId *gradient) {
+  bool guarded = strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
+  u->coefficient = u->fine = NO_VALUE;
+  if (!guarded && module_number(u->m, "train.clip", 0) <= 0) return;
+  ValueId norm = guard_norm(u->m, u->f, u->globals, gradient);
+  if (norm == NO_VALUE) return;
+  guard_output(u->m, u->f, "grad.norm", norm);
+  clip(u, norm);
+  if (guarded) u->fine = guard_fine(u->m, u->f, u->loss, norm);
 }
 
 /* ---- putting it together ---- */
@@ -202,7 +191,7 @@ static const char *base_name(const Global *g) {
 }
 
 /* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
-static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, bool keep) {
+static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss, bool keep) {
   Rebuild r = rebuild_begin(m, step);
   for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
   for (uint32_t i = 0; i < step->ops.n; i++) {
@@ -210,6 +199,7 @@ static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, bool keep) {
     const char *name = o->code == OP_store ? base_name(o->global) : NULL;
     for (uint32_t g = 0; name && g < m->globals.n; g++)
       if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = r.map[o->in[0]];
+    if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = r.map[o->in[0]];
     if (!name || keep) rebuild_op(&r, o);
   }
   return r.to;
@@ -240,7 +230,7 @@ static void read_settings(Update *u, const OptimizerRow *row) {
 }
 
 static void update_all(Update *u, const OptimizerRow *row, const ValueId *gradient) {
-  clip(u, gradient);
+  measure(u, gradient);
   row->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
@@ -250,7 +240,7 @@ static void update_all(Update *u, const OptimizerRow *row, const ValueId *gradie
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
     row->rule(u, g, ir_load(u->m, u->f, g, g->loc), d);
   }
-  output(u, "lr", to_f32(u, u->lr));
+  guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
 
 void pass_optimizer(Module *m) {
@@ -260,8 +250,8 @@ void pass_optimizer(Module *m) {
   if (!row) return;
   bool keep = is_on(m, "debug.gradients");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
-  Update u = {.m = m, .globals = m->globals.n};
-  u.f = take_gradients(m, step, gradient, keep);
+  Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
+  u.f = take_gradients(m, step, gradient, &u.loss, keep);
   u.s = schedule_begin(m, u.f);
   read_settings(&u, row);
   u.lr = s_bin(&u.s, OP_mul, s_num(&u.s, setting_number(m, "train.optim.lr", row->lr)),

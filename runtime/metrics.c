@@ -116,7 +116,7 @@ bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f) {
   n = put(line, n, sizeof line, "lr", r->lr, false);
   n = put(line, n, sizeof line, "grad_norm", r->norm, false);
   n = put(line, n, sizeof line, "ms", r->milliseconds, false);
-  n += (size_t)snprintf(line + n, sizeof line - n, "}\n");
+  n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n", r->skipped ? ",\"skipped\":true" : "");
   rt_curve_add(&m->train, (double)r->step, r->loss);
   rt_curve_add(&m->valid, (double)r->step, r->valid_loss);
   return rt_write_all(m->fd, line, (int64_t)n, f) || rt_at(f, m->path, "", -1);

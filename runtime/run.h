@@ -30,6 +30,12 @@ void rt_watch_start(Watch *w);
 
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
+/* faulty.c: steps whose loss or gradients are not finite */
+bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
+int64_t rt_may_skip(const rt_program *p); /* how many in a row may be left out */
+bool rt_is_fine(const rt_program *p, const StepRecord *r);
+bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f); /* fills f, returns false */
+
 /* session.c */
 int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise);
 bool rt_open_data(Run *r, Fault *f);

@@ -20,9 +20,10 @@ typedef struct Train {
   Run *r;
   const rt_entry *step;
   int64_t steps, eval_every, eval_batches, save_every, keep,
-      saved;    /* saved: step of the newest checkpoint, -1: none */
-  double limit; /* rt_now() at which to stop */
-  bool saves;   /* false: no checkpoint is written, not even at the end */
+      saved;                 /* saved: step of the newest checkpoint, -1: none */
+  int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
+  double limit;              /* rt_now() at which to stop */
+  bool saves;                /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
 } Train;
@@ -37,21 +38,24 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   if (!rt_device_run(&r->device, t->step, f)) return false;
-  r->at.step++, r->at.samples += r->data.batch, r->at.tokens += r->data.batch * r->data.tokens;
-  r->at.loss = rt_get_output(r, "loss");
-  if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step);
-  *record = (StepRecord){.step = r->at.step,
-                         .samples = r->at.samples,
-                         .tokens = r->at.tokens,
-                         .loss = r->at.loss,
+  if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
+  *record = (StepRecord){.step = r->at.step + 1,
+                         .samples = r->at.samples + r->data.batch,
+                         .tokens = r->at.tokens + r->data.batch * r->data.tokens,
+                         .loss = rt_get_output(r, "loss"),
                          .valid_loss = NAN,
                          .lr = rt_get_output(r, "lr"),
                          .norm = rt_get_output(r, "grad.norm"),
                          .milliseconds = 1e3 * (rt_now() - start)};
   if (rt_allocations && rt_allocations() != before)
-    return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)r->at.step,
+    return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
                     rt_allocations() - before);
   return true;
+}
+
+static void advance(Run *r, const StepRecord *record) {
+  r->at.step = record->step, r->at.samples = record->samples, r->at.tokens = record->tokens;
+  if (!record->skipped) r->at.loss = record->loss;
 }
 
 static Stop why_stop(const Train *t) {
@@ -60,18 +64,23 @@ static Stop why_stop(const Train *t) {
   return rt_now() >= t->limit ? TIME_UP : GO_ON;
 }
 
-/* Says which tensors hold numbers that are not finite and which do not: the boundary shows where it
- * began. */
-static bool not_finite(Train *t, int code, const char *what, Fault *f) {
-  char bad[240], clean[240], folder[RT_PATH];
-  rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE | 1 << RT_OUTPUT, bad, sizeof bad,
-                  clean, sizeof clean);
-  rt_fault(f, code, "%s after step %lld is not finite\n  not finite: %s\n  clean: %s", what,
-           (long long)t->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
+static bool point_at_saved(const Train *t, Fault *f) {
+  char folder[RT_PATH];
   if (t->saved < 0)
     return rt_help(f, "nothing was saved; a smaller learning rate, warm-up or `clip` often helps");
   rt_checkpoint_path(folder, t->r->out, t->saved);
   return rt_help(f, "the last good checkpoint is %.400s", folder);
+}
+
+/* Says which tensors hold numbers that are not finite and which do not: the boundary shows where it
+ * began. */
+static bool not_finite(Train *t, int code, const char *what, Fault *f) {
+  char bad[240], clean[240];
+  rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE | 1 << RT_OUTPUT, bad, sizeof bad,
+                  clean, sizeof clean);
+  rt_fault(f, code, "%s after step %lld is not finite\n  not finite: %s\n  clean: %s", what,
+           (long long)t->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
+  return point_at_saved(t, f);
 }
 
 static bool save(Train *t, Fault *f) {
@@ -84,6 +93,30 @@ static bool save(Train *t, Fault *f) {
   t->saved = t->r->at.step;
   rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
   return true;
+}
+
+/* A step that is not finite: left out while that is allowed, else the run ends. What is saved then
+ * is the state before it. */
+static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
+  Run *r = t->r;
+  rt_meter_break(&t->meter);
+  if (!rt_guarded(r->p)) {
+    advance(r, record);
+    rt_metrics_step(&t->metrics, record, f);
+    return not_finite(t, 601, "the loss", f);
+  }
+  Fault unsaved = {0};
+  rt_not_fine(r, record, f);
+  record->skipped = true;
+  if (t->skipped++ < t->may_skip) {
+    rt_help(f, "%lld of %lld steps in a row that may be left out (on_nan skip)",
+            (long long)t->skipped, (long long)t->may_skip);
+    rt_print_fault(f, "warning");
+    return true;
+  }
+  if (r->at.step > 0 && !save(t, &unsaved)) rt_print_fault(&unsaved, "warning");
+  rt_metrics_step(&t->metrics, record, &unsaved);
+  return point_at_saved(t, f);
 }
 
 static bool evaluate(Train *t, StepRecord *record, Fault *f) {
@@ -106,11 +139,6 @@ static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
   int64_t step = t->r->at.step;
   bool ends = stop == DONE || stop == TIME_UP,
        evaluates = can_evaluate(t) && (ends || due(step, t->eval_every));
-  if (!isfinite(record->loss)) {
-    rt_meter_break(&t->meter);
-    rt_metrics_step(&t->metrics, record, f);
-    return not_finite(t, 601, "the loss", f);
-  }
   if (evaluates && stop != SIGNAL && !evaluate(t, record, f)) return false;
   if (!rt_metrics_step(&t->metrics, record, f)) return false;
   if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
@@ -125,6 +153,9 @@ static bool loop(Train *t, Stop *stop, Fault *f) {
   StepRecord record;
   while ((*stop = why_stop(t)) == GO_ON) {
     if (!one_step(t, &record, f)) return false;
+    if (rt_is_fine(t->r->p, &record)) t->skipped = 0;
+    else if (!handle_fault(t, &record, f)) return false;
+    advance(t->r, &record);
     if (!after_step(t, &record, *stop = why_stop(t), f)) return false;
     if (*stop != GO_ON) return true;
   }
@@ -172,6 +203,7 @@ static void read_settings(Train *t) {
   t->eval_batches = rt_count_option(r, OPT_eval_batches, "train.eval.batches", 20);
   t->save_every = rt_count_option(r, OPT_save_every, "train.save.every", 0);
   t->keep = rt_count_option(r, OPT_keep, "train.save.keep", 3);
+  t->may_skip = rt_may_skip(r->p);
   t->saves = t->keep && (t->save_every || !r->o.at[OPT_save_every].given);
   t->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
   r->at = (Progress){.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0),

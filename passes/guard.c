@@ -1,0 +1,79 @@
+/* The guard against numbers that are not finite, part of pass optimizer.
+
+   The norm of all gradients is not finite if a single number of a single gradient is not, and the
+   loss says the rest. Both are known before any update, so every update is `where(fine, new, old)`:
+   one comparison of scalars per kernel that is bound by memory anyway, no branch, no stop in the
+   middle of a step, the same on every device and rank. A step that is not fine leaves parameters
+   and states as they were, bit by bit. Which tensors are at fault follows from norm2.of.NAME, one
+   number per parameter, per layer in a stack: backward runs through the layers in reverse, so the
+   boundary between faulty and clean layers is where it began. `of` is a word of the language: no
+   parameter's path holds it. Must not: read a gradient more than once. */
+#include "passes/guard.h"
+#include <math.h>
+#include <string.h>
+
+void guard_output(Module *m, Fn *f, const char *name, ValueId v) {
+  Global *g = global_named(m, name);
+  if (!g)
+    g = module_add_global(m, GLOBAL_OUTPUT, intern(m->ctx->names, name), *value_type(f, v),
+                          (Loc){0});
+  ir_store(m, f, g, v, (Loc){0});
+}
+
+/* Stacked dims come first, one for every * of the path. */
+static int stacked_dims(const Global *g) {
+  int n = 0;
+  for (const char *c = g->name; *c; c++) n += *c == '*';
+  return n;
+}
+
+ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d) {
+  int stacked = stacked_dims(g), n = g->type.rank - stacked;
+  Str dims[MAX_RANK];
+  for (int i = 0; i < n; i++) dims[i] = g->type.axis[stacked + i].dim;
+  ValueId square = ir_binary(m, f, OP_mul, d, d, g->loc);
+  if (value_type(f, d)->elem != ELEM_f32) square = ir_cast(m, f, square, ELEM_f32, g->loc);
+  return n ? ir_reduce(m, f, OP_sum, square, n, dims, g->loc) : square;
+}
+
+enum { SHAPES = 64 };
+
+typedef struct Sums { /* one sum for each shape: a number, or numbers per round of a stack */
+  ValueId at[SHAPES];
+  int n;
+} Sums;
+
+static void add(Module *m, Fn *f, Sums *s, ValueId v, Loc loc) {
+  int i = 0;
+  while (i < s->n && !type_equal(value_type(f, s->at[i]), value_type(f, v))) i++;
+  if (i < s->n) s->at[i] = ir_binary(m, f, OP_add, s->at[i], v, loc);
+  else if (s->n < SHAPES - (value_type(f, v)->rank > 0)) s->at[s->n++] = v;
+  else add(m, f, s, emit_sum_all(m, f, v, loc), loc);
+}
+
+ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
+  Sums each = {0}, all = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    const Global *g = m->globals.at[i];
+    ValueId one = guard_squares(m, f, g, gradient[i]);
+    guard_output(m, f, intern_printf(m->ctx->names, "norm2.of.%s", g->name), one);
+    add(m, f, &each, one, g->loc);
+  }
+  for (int i = 0; i < each.n; i++) {
+    bool number = !value_type(f, each.at[i])->rank;
+    add(m, f, &all, number ? each.at[i] : emit_sum_all(m, f, each.at[i], (Loc){0}), (Loc){0});
+  }
+  return all.n ? ir_unary(m, f, OP_sqrt, all.at[0], (Loc){0}) : NO_VALUE;
+}
+
+static ValueId is_finite(Module *m, Fn *f, ValueId v) {
+  ValueId size = ir_unary(m, f, OP_abs, v, (Loc){0});
+  return ir_binary(m, f, OP_lt, size, ir_const(m, f, value_type(f, v)->elem, INFINITY, (Loc){0}),
+                   (Loc){0});
+}
+
+ValueId guard_fine(Module *m, Fn *f, ValueId loss, ValueId norm) {
+  ValueId fine = is_finite(m, f, norm);
+  return loss == NO_VALUE ? fine : ir_binary(m, f, OP_and, is_finite(m, f, loss), fine, (Loc){0});
+}

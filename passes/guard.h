@@ -1,0 +1,18 @@
+/* The guard against numbers that are not finite (guard.c). */
+#ifndef SHARDC_GUARD_H
+#define SHARDC_GUARD_H
+#include "passes/internal.h"
+
+/* sum d^2 over the dims of one round of a parameter: a number, or one per round of its stack. */
+ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d);
+
+/* The norm of all gradients together; NO_VALUE if there are none. gradient[i]: of global i, or
+   NO_VALUE. Stores the square of every parameter's norm to the output norm2.of.NAME. */
+ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient);
+
+/* bool[]: the loss (if there is one) and the norm are finite. */
+ValueId guard_fine(Module *m, Fn *f, ValueId loss, ValueId norm);
+
+/* Stores v to an output of this name, made if it is not there yet. */
+void guard_output(Module *m, Fn *f, const char *name, ValueId v);
+#endif

@@ -1,0 +1,99 @@
+/* What a step that is not finite leads to (setting train.on_nan).
+
+   A guarded program (pass optimizer) applies a step only if its loss and the norm of its gradients
+   are finite, so after a faulty one parameters and states are those of before. Its outputs
+   norm2.of.NAME, one number per parameter or per layer of one, tell where the fault lies. Here the
+   run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. Must not:
+   hide a fault. */
+#include "run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prefix[] = "norm2.of.";
+
+static bool is_norm(const rt_tensor *t) {
+  return t->kind == RT_OUTPUT && !strncmp(t->name, prefix, sizeof prefix - 1);
+}
+
+static const char *policy(const rt_program *p) {
+  const char *text = rt_setting_of(p, "train.on_nan");
+  return text ? text : "stop";
+}
+
+bool rt_guarded(const rt_program *p) {
+  bool norms = false;
+  for (int i = 0; i < p->ntensors; i++) norms |= is_norm(&p->tensors[i]);
+  return norms && strcmp(policy(p), "off");
+}
+
+int64_t rt_may_skip(const rt_program *p) {
+  const char *most = rt_setting_of(p, "train.on_nan.max");
+  if (!rt_guarded(p) || strcmp(policy(p), "skip")) return 0;
+  return most ? strtoll(most, NULL, 10) : 5;
+}
+
+bool rt_is_fine(const rt_program *p, const StepRecord *r) {
+  return isfinite(r->loss) && (!rt_guarded(p) || isfinite(r->norm));
+}
+
+/* ---- naming ---- */
+
+static void add(char *text, size_t n, const char *piece) {
+  size_t k = strlen(text);
+  if (k > 2 && !strcmp(text + k - 2, "..")) return;
+  if (k + strlen(piece) + 6 < n) snprintf(text + k, n - k, "%s%s", k ? ", " : "", piece);
+  else snprintf(text + k, n - k, "%s", k ? ", .." : "..");
+}
+
+static bool bad_at(const rt_tensor *t, const void *data, int64_t i) {
+  return !isfinite(rt_elem_get(t->elem, data, i));
+}
+
+/* The layers of one kind as ranges: " 0..3 7" */
+static void text_layers(char *out, size_t n, const rt_tensor *t, const void *data, bool bad) {
+  int64_t all = rt_tensor_count(t);
+  size_t k = 0;
+  out[0] = 0;
+  for (int64_t i = 0, end; i < all; i = end) {
+    for (end = i + 1; end < all && bad_at(t, data, end) == bad_at(t, data, i);) end++;
+    if (bad_at(t, data, i) != bad || k + 48 > n) continue;
+    k += (size_t)snprintf(out + k, n - k, end > i + 1 ? " %lld..%lld" : " %lld", (long long)i,
+                          (long long)end - 1);
+  }
+}
+
+/* One name, with the layers concerned where not all of them are. */
+static void name_one(char *text, size_t n, const rt_tensor *t, const void *data, bool bad) {
+  char layers[160], piece[RT_NAME + 180];
+  int64_t all = rt_tensor_count(t), count = 0;
+  for (int64_t i = 0; i < all; i++) count += bad_at(t, data, i) == bad;
+  if (!count) return;
+  text_layers(layers, sizeof layers, t, data, bad);
+  bool whole = count == all;
+  snprintf(piece, sizeof piece, "%s%s%s%s", t->name + sizeof prefix - 1, whole ? "" : " (layers",
+           whole ? "" : layers, whole ? "" : ")");
+  add(text, n, piece);
+}
+
+static void name_gradients(const Run *r, char *faulty, char *clean, size_t n) {
+  *faulty = *clean = 0;
+  for (int i = 0; i < r->p->ntensors; i++) {
+    const rt_tensor *t = &r->p->tensors[i];
+    if (!is_norm(t)) continue;
+    name_one(faulty, n, t, rt_tensor_data(&r->device, t), true);
+    name_one(clean, n, t, rt_tensor_data(&r->device, t), false);
+  }
+}
+
+bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f) {
+  enum { LIST = 240 };
+  char faulty[LIST], clean[LIST];
+  name_gradients(r, faulty, clean, LIST);
+  return rt_fault(f, 601,
+                  "step %lld: %s is not finite; nothing of this step was applied\n"
+                  "  gradients not finite: %s\n  clean: %s%sparameters and states",
+                  (long long)record->step, isfinite(record->loss) ? "a gradient" : "the loss",
+                  *faulty ? faulty : "none", clean, *clean ? "; " : "");
+}

@@ -1,0 +1,96 @@
+"""A step that is not finite changes nothing: the run ends with the state before it saved, names gradients and layers, or leaves the
+step out; after that it goes on as if the step had not been.
+
+    python3 guard.py SHARDC
+"""
+import array, json, os, shutil, sys
+from common import check, read, run, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+BATCH, FEAT, STEPS = 4, 6, 10
+# A zero row stays zero in every layer; in layer 2 alone the derivative at zero is infinite. The gradients of the layers behind
+# it, and its own, are finite; those in front of it are not.
+MODEL = '''use "std"
+dims { Batch; Feat = 6; Wide = 5; Deep = 4 }
+layer Block(x: [Batch, Wide]) -> [Batch, Wide] with c = 1 {
+  param w [Wide] ~ normal(0.3)
+  return x + w * (sqrt(abs(x) + c) - sqrt(c))
+}
+model Deep {
+  input x [Batch, Feat] f32
+  param up [Feat, Wide] ~ normal(0.4)
+  param head [Wide] ~ normal(0.4)
+  stack h [Deep] of Block with c = [1, 1, 0, 1]
+  loss mean[Batch]((dot[Wide](h(dot[Feat](x, up)), head) - 1)^2)
+}
+train t for Deep {
+  batch 4
+  steps 10
+  data  columns(x = "good.f32") shuffle = off
+  optim OPTIM
+  MORE
+}
+'''
+
+
+def data(name, zero=None, nan=None):
+    rows = [[((7 * i + 3 * k) % 11) / 11 + 0.1 for k in range(FEAT)] for i in range(BATCH * STEPS)]
+    if zero is not None: rows[BATCH * zero + 1] = [0.0] * FEAT
+    if nan is not None: rows[BATCH * nan + 2][3] = float('nan')
+    array.array('f', sum(rows, [])).tofile(open(f'{WORK}/{name}.f32', 'wb'))
+
+
+def compiled(name, more='', optim='adamw'):
+    open(f'{WORK}/{name}.shard', 'w').write(MODEL.replace('MORE', more).replace('OPTIM', optim))
+    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q')
+    return f'{WORK}/{name}'
+
+
+def train(exe, source, out, *more, expect=0):
+    if '--resume' not in more: shutil.rmtree(f'{WORK}/{out}', ignore_errors=True)
+    return run(exe, 'train', '--data', f'x={source}.f32', '--out', out, *more, cwd=WORK, expect=expect)[1]
+
+
+def weights(out):
+    last = sorted(x for x in os.listdir(f'{WORK}/{out}') if x.startswith('step-'))[-1]
+    return last, read(f'{WORK}/{out}/{last}/rank-00000.safetensors')
+
+
+def lines(out): return [json.loads(x) for x in open(f'{WORK}/{out}/metrics.jsonl')]
+
+
+data('good'), data('zero', zero=4), data('nan', nan=6)
+for optim in 'adamw', 'sgd momentum = 0.9', 'lamb':
+    exe = compiled('stop', optim=optim)
+    train(exe, 'good', 'four', '--steps', '4'), train(exe, 'good', 'six', '--steps', '6')
+    said = train(exe, 'zero', 'a', expect=5)
+    check('R0601' in said and 'step 5: a gradient is not finite' in said, said)
+    faulty, clean = said.split('not finite: ')[1].split('\n')[0], said.split('clean: ')[1].split('\n')[0]
+    check('up' in faulty and 'h.*.w (layers 0..1)' in faulty and 'head' not in faulty, f'faulty: {faulty}')
+    check('head' in clean and 'h.*.w (layers 2..3)' in clean and 'parameters and states' in clean, f'clean: {clean}')
+    check(weights('a') == weights('four') and 'step-000004' in said, f'{optim}: the state before the fault is saved')
+    check('skipped' in lines('a')[-1] and lines('a')[-1]['step'] == 5, 'metrics')
+    train(exe, 'good', 'a', '--resume')
+    train(exe, 'good', 'whole')
+    check(weights('a') == weights('whole'), f'{optim}: goes on as if nothing had been')
+    said = train(exe, 'nan', 'b', expect=5)
+    check('step 7: the loss is not finite' in said and weights('b') == weights('six'), said)
+    said = train(exe, 'nan', 'c', '--save-every', '0', expect=5)
+    check('nothing was saved' in said and not [x for x in os.listdir(f'{WORK}/c') if x.startswith('step-')], said)
+
+exe = compiled('skip', 'on_nan skip max = 1')
+said = train(exe, 'nan', 'd')
+check('warning[R0601]' in said and '1 of 1 steps in a row' in said, said)
+check([x['step'] for x in lines('d') if 'skipped' in x] == [7] and len(lines('d')) == STEPS, 'one step is left out')
+data('two', nan=6)
+bad = array.array('f', read(f'{WORK}/two.f32')); bad[(7 * BATCH + 1) * FEAT] = float('inf'); bad.tofile(open(f'{WORK}/two.f32', 'wb'))
+check('step 8' in train(exe, 'two', 'e', expect=5), 'two in a row are too many')
+
+exe = compiled('off', 'on_nan off')
+said = train(exe, 'zero', 'f', expect=5)
+check('after step 6' in said or 'a tensor after step' in said, said)                 # seen one step later, in the loss
+exe = compiled('clipped', 'clip 0.5')
+check('a gradient' in train(exe, 'zero', 'g', expect=5), 'with clipping')
+exe = compiled('parts', '}\nplan p for Deep { micro 2')
+check('h.*.w (layers 0..1)' in train(exe, 'zero', 'h', expect=5), 'with micro-batches')
+shutil.rmtree(WORK)
