@@ -66,6 +66,11 @@ char *host_write(Module *m);
 /* Compiles every kernel function of m to DIR/NAME.o in child processes, through the kernel cache
  * (build.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
+/* The objects of all kernels in DIR as one shared library DIR/NAME (link.c). */
+bool kernels_link(Module *m, const char *dir, const char *name);
+/* A new temporary folder, NULL: E1310 was given; and away with it and the files in it. */
+char *work_folder(Ctx *c);
+void remove_folder(Arena *a, const char *folder);
 /* LLVM IR or assembly of one kernel, in m's arena. */
 char *kernel_text(Module *m, const Fn *k, bool assembly);
 /* Symbol of a kernel: its name with every character that C does not allow replaced by _. */

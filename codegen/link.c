@@ -114,25 +114,31 @@ static bool find_library(Link *l) {
   return false;
 }
 
-static bool open_folder(Link *l) {
-  if (l->o->keep_dir) {
-    l->folder = l->o->keep_dir;
-    return true;
-  }
+char *work_folder(Ctx *c) {
   const char *base = getenv("TMPDIR");
-  char *path = arena_printf(l->arena, "%s/shardc.XXXXXX", base && *base ? base : "/tmp");
-  if (!mkdtemp(path)) return fails(l, "E1310", "cannot make a temporary folder", path);
-  l->folder = path;
-  return true;
+  char *path = arena_printf(c->arena, "%s/shardc.XXXXXX", base && *base ? base : "/tmp");
+  if (mkdtemp(path)) return path;
+  diag_at(c->diag, "E1310", (Span){0}, "cannot make a temporary folder `%s`: %s", path,
+          strerror(errno));
+  return NULL;
+}
+
+void remove_folder(Arena *a, const char *folder) {
+  DIR *d = opendir(folder);
+  if (!d) return;
+  for (struct dirent *e; (e = readdir(d));)
+    if (e->d_name[0] != '.') unlink(arena_printf(a, "%s/%s", folder, e->d_name));
+  closedir(d);
+  rmdir(folder);
+}
+
+static bool open_folder(Link *l) {
+  l->folder = l->o->keep_dir ? l->o->keep_dir : work_folder(l->m->ctx);
+  return l->folder != NULL;
 }
 
 static void close_folder(Link *l) {
-  DIR *d = l->o->keep_dir || !l->folder ? NULL : opendir(l->folder);
-  if (!d) return;
-  for (struct dirent *e; (e = readdir(d));)
-    if (e->d_name[0] != '.') unlink(arena_printf(l->arena, "%s/%s", l->folder, e->d_name));
-  closedir(d);
-  rmdir(l->folder);
+  if (!l->o->keep_dir && l->folder) remove_folder(l->arena, l->folder);
 }
 
 /* ---- the executable ---- */
@@ -149,6 +155,12 @@ static pid_t compile_host(Link *l) {
   return start(l, &w);
 }
 
+static void add_objects(Link *l, Words *w) {
+  for (uint32_t i = 0; i < l->m->fns.n; i++)
+    if (l->m->fns.at[i]->kind == FN_KERNEL)
+      vec_push(l->arena, *w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
+}
+
 static bool link_all(Link *l) {
   Words w = {0};
   vec_push(l->arena, w, "cc");
@@ -158,13 +170,24 @@ static bool link_all(Link *l) {
   const char *const flags[] = {
       "-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack", "-o", "program", "host.o"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) vec_push(l->arena, w, flags[i]);
-  for (uint32_t i = 0; i < l->m->fns.n; i++)
-    if (l->m->fns.at[i]->kind == FN_KERNEL)
-      vec_push(l->arena, w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
+  add_objects(l, &w);
   vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
   vec_push(l->arena, w, "-lm");
   vec_push(l->arena, w, "-lpthread");
   return finish(l, start(l, &w), "link the executable");
+}
+
+bool kernels_link(Module *m, const char *dir, const char *name) {
+  const BuildOptions options = {0};
+  Link l = {.m = m, .o = &options, .arena = arena_new(), .folder = dir};
+  Words w = {0};
+  const char *const words[] = {"cc", "-shared", "-o", name};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l.arena, w, words[i]);
+  add_objects(&l, &w);
+  vec_push(l.arena, w, "-lm");
+  bool ok = finish(&l, start(&l, &w), "link the kernels");
+  arena_free(l.arena);
+  return ok;
 }
 
 static bool deliver(Link *l) {

@@ -77,8 +77,8 @@ Exit unknown_pass(Cli *o, const char *name);
 /* dump_*.c: other forms of a module, as text in o's arena */
 char *module_json(Module *m, const Fn *only, size_t *n); /* NULL: all functions */
 char *module_dot(Module *m, const Fn *only, size_t *n);  /* NULL: all but kernel functions */
-Exit dump_html(Cli *o, Module *m, const char *output); /* cmd_html.c */
-const char *page_html_text(size_t *n);                 /* page.html, embedded */
+Exit dump_html(Cli *o, Module *m, const char *output);   /* cmd_html.c */
+const char *page_html_text(size_t *n);                   /* page.html, embedded */
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
                 size_t *n); /* unified; empty if equal */
 
@@ -88,6 +88,8 @@ char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E
 FileKind file_kind(const char *path);
 /* Operand 0 -> a module. Diagnostics are not printed. */
 Exit load_module(Cli *o, Module **m);
+/* --tune-db, --require-tuned: records become settings of the module (cmd_tune_db.c) */
+Exit use_records(Cli *o, Module *m);
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
 bool can_write(Ctx *c, const char *path); /* false: E0002 */
 Exit write_text(Ctx *c, const char *path, const char *text,

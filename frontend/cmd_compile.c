@@ -106,12 +106,15 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   static const char *const sizes[] = {" B", " KiB", " MiB", " GiB", " TiB", NULL};
   int64_t count;
   double bytes = (double)stored_bytes(m, false, &count);
-  uint32_t kernels = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++) kernels += m->fns.at[i]->kind == FN_KERNEL;
+  uint32_t kernels = 0, tuned = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    kernels += m->fns.at[i]->kind == FN_KERNEL;
+    tuned += attr_get(&m->fns.at[i]->attrs, ATTR_tuned) != NULL;
+  }
   if (o->value[OPT_QUIET] || o->format == DIAG_JSON) return;
-  fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels, %.1f s\n",
+  fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels%s, %.1f s\n",
           output, scaled(o->c, (double)count, 1000, numbers), scaled(o->c, bytes, 1024, sizes),
-          kernels, seconds);
+          kernels, tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
 }
 
 Exit cmd_compile(Cli *o) {

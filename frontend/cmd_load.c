@@ -112,7 +112,7 @@ Exit load_module(Cli *o, Module **m) {
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
-  return *m ? EXIT_FINE : EXIT_ENVIRONMENT;
+  return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;
 }
 
 /* ---- out ---- */

@@ -1,6 +1,6 @@
 /* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
-   its family; functions that are equal but for their name and positions become one, so that each
-   kernel is compiled once. */
+   its family, or from the tuning record that stands in the settings for it; functions that are
+   equal but for their name and positions become one, so that each kernel is compiled once. */
 #include "passes/internal.h"
 #include "passes/tune.h"
 #include <ctype.h>
@@ -14,8 +14,36 @@ static const struct {
 #undef FAMILY
 };
 
+static bool has_records(const Module *m) {
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strncmp(m->settings.at[i].key, "tune.", 5)) return true;
+  return false;
+}
+
+static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
+  Report *r = diag_at(m->ctx->diag, "E1205", loc_span(m, k->loc),
+                      "the tuning record of kernel `%s` does not fit it", k->name);
+  diag_fact(r, "%s = \"%s\"", key, text);
+  diag_help(r, "leave out that setting, or measure again: `shardc tune`");
+}
+
+/* By a record; false if there is none. */
+static bool tune_by_record(Module *m, Fn *k, Str family) {
+  const Variants *v = variants_find(family);
+  Cut c;
+  if (!v || !has_records(m)) return false;
+  const char *key = variants_setting(m, v, variants_key(m, v, k));
+  Str text = module_setting(m, key, NULL);
+  if (!text) return false;
+  if (!variants_read(v, text, &c) || !v->fits(m, k, &c)) return refuse(m, k, key, text), false;
+  v->apply(m, k, &c);
+  attr_set_str(m, &k->attrs, ATTR_tuned, intern(m->ctx->names, "record"));
+  return true;
+}
+
 static void tune(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
+  if (tune_by_record(m, k, family)) return;
   for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
     if (!strcmp(tuners[i].name, family)) {
       tuners[i].tune(m, k);

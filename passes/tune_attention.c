@@ -6,18 +6,6 @@
    few heads are cut along the queries too, and the gradient then runs twice over the scores: once
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "tune.h"
-#include "ir/flash.h"
-
-typedef struct Machine {
-  int64_t registers, workers;
-  int lanes;
-} Machine;
-
-static Machine machine_of(const Module *m) {
-  return (Machine){.registers = (int64_t)module_number(m, "target.vector_registers", 16),
-                   .workers = (int64_t)module_number(m, "target.workers", 2),
-                   .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4};
-}
 
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -47,43 +35,134 @@ static int64_t cut(int64_t wanted, int64_t heads, int64_t blocks, int64_t *tile)
   return heads >= wanted ? 1 : at_most(blocks, (wanted + heads - 1) / heads);
 }
 
-static void finish(Module *m, Fn *k, const Flash *f, const Machine *x, const int64_t *tile) {
-  FlashPlan p = flash_plan(f, x->lanes, tile);
-  attr_set_str(m, &k->attrs, ATTR_variant,
-               intern(m->ctx->names, p.phases > 1 ? "two_phases" : "one_phase"));
-  attr_set_ints(m, &k->attrs, ATTR_tile, FLASH_COUNT, tile);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, p.phases, p.chunks);
-  attr_set_int(m, &k->attrs, ATTR_scratch, p.scratch);
-}
-
 static double multiply_adds(const Flash *f) {
   return 2.0 * (double)(f->shared.count * f->group.count) * (double)f->queries * (double)f->keys *
          (double)f->width;
 }
 
-void tune_attention(Module *m, Fn *k) {
-  Machine x = machine_of(m);
-  Flash f = flash_of(k);
-  int64_t tile[FLASH_COUNT] = {[FLASH_PARTS] = 1};
-  choose_tile(&f, &x, tile);
-  FlashPlan p = flash_plan(&f, x.lanes, tile);
-  tile[FLASH_PARTS] = cut(chunks_wanted(multiply_adds(&f), &x), f.shared.count * f.group.count,
-                          p.query_blocks, tile);
-  finish(m, k, &f, &x, tile);
+static Cut forward_rule(const Flash *f, const Machine *x) {
+  Cut c = {{[FLASH_PARTS] = 1}};
+  choose_tile(f, x, c.at);
+  FlashPlan p = flash_plan(f, x->lanes, c.at);
+  c.at[FLASH_PARTS] = cut(chunks_wanted(multiply_adds(f), x), f->shared.count * f->group.count,
+                          p.query_blocks, c.at);
+  return c;
 }
 
-void tune_attention_grad(Module *m, Fn *k) {
+/* Chunks over queries in the second phase of the gradient, if that many are wanted in all. */
+static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) {
+  int64_t heads = f->shared.count * f->group.count;
+  return at_most(p->query_blocks, (wanted + heads - 1) / heads);
+}
+
+static Cut backward_rule(const Flash *f, const Machine *x) {
+  Cut c = {{[FLASH_PARTS] = 1}};
+  choose_tile(f, x, c.at);
+  FlashPlan p = flash_plan(f, x->lanes, c.at);
+  int64_t wanted = chunks_wanted(2.5 * multiply_adds(f), x);
+  int64_t parts = cut(wanted, f->shared.count, p.key_blocks, c.at);
+  if (parts > 1 && f->shared.count < 2 * x->workers) { /* two phases cost two fifths more */
+    c.at[FLASH_KEY_PARTS] = parts;
+    c.at[FLASH_PARTS] = second_parts(f, &p, wanted);
+  }
+  return c;
+}
+
+Cut attention_rule(const Module *m, const Fn *k) {
   Machine x = machine_of(m);
   Flash f = flash_of(k);
-  int64_t tile[FLASH_COUNT] = {[FLASH_PARTS] = 1};
-  choose_tile(&f, &x, tile);
-  FlashPlan p = flash_plan(&f, x.lanes, tile);
-  int64_t wanted = chunks_wanted(2.5 * multiply_adds(&f), &x);
-  int64_t parts = cut(wanted, f.shared.count, p.key_blocks, tile);
-  if (parts > 1 && f.shared.count < 2 * x.workers) { /* two phases cost two fifths more */
-    tile[FLASH_KEY_PARTS] = parts;
-    tile[FLASH_PARTS] = at_most(p.query_blocks, (wanted + f.shared.count * f.group.count - 1) /
-                                                    (f.shared.count * f.group.count));
+  return f.grad ? backward_rule(&f, &x) : forward_rule(&f, &x);
+}
+
+void attention_apply(Module *m, Fn *k, const Cut *c) {
+  Flash f = flash_of(k);
+  FlashPlan p = flash_plan(&f, machine_of(m).lanes, c->at);
+  attr_set_str(m, &k->attrs, ATTR_variant,
+               intern(m->ctx->names, p.phases > 1 ? "two_phases" : "one_phase"));
+  attr_set_ints(m, &k->attrs, ATTR_tile, FLASH_COUNT, c->at);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, p.phases, p.chunks);
+  attr_set_int(m, &k->attrs, ATTR_scratch, p.scratch);
+}
+
+static void tune_either(Module *m, Fn *k) {
+  Cut c = attention_rule(m, k);
+  attention_apply(m, k, &c);
+}
+
+void tune_attention(Module *m, Fn *k) { tune_either(m, k); }
+void tune_attention_grad(Module *m, Fn *k) { tune_either(m, k); }
+
+/* ---- variants ---- */
+
+static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
+
+static bool tile_fits(const Flash *f, const Machine *x, const int64_t *t) {
+  if (!within(t[FLASH_VECTORS], 1, 2) || t[FLASH_ROWS] != (x->registers >= 32 ? 8 : 4))
+    return false;
+  int64_t lanes = t[FLASH_VECTORS] * x->lanes, block = t[FLASH_QUERY_BLOCK];
+  if (!within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, t[FLASH_ROWS]))) return false;
+  if (t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] || block % lanes) return false;
+  return f->grad ? within(block, lanes, round_up(f->queries, lanes)) : block == lanes;
+}
+
+bool attention_fits(const Module *m, const Fn *k, const Cut *c) {
+  Machine x = machine_of(m);
+  Flash f = flash_of(k);
+  const int64_t *t = c->at;
+  if (!tile_fits(&f, &x, t)) return false;
+  FlashPlan p = flash_plan(&f, x.lanes, t);
+  int64_t heads = f.grad ? f.shared.count : f.shared.count * f.group.count;
+  if (!within(t[FLASH_HEADS], 1, heads) || !within(t[FLASH_PARTS], 1, p.query_blocks)) return false;
+  if (!f.grad) return !t[FLASH_KEY_PARTS] && (t[FLASH_PARTS] == 1 || t[FLASH_HEADS] == heads);
+  if (!t[FLASH_KEY_PARTS]) return t[FLASH_PARTS] == 1;
+  return within(t[FLASH_KEY_PARTS], 1, p.key_blocks);
+}
+
+const char *attention_shape(Module *m, const Fn *k) {
+  Flash f = flash_of(k);
+  return arena_printf(m->arena, "%sh%lld-q%lld-k%lld-d%lld", f.mask == NO_VALUE ? "" : "masked-",
+                      (long long)(f.shared.count * f.group.count), (long long)f.queries,
+                      (long long)f.keys, (long long)f.width);
+}
+
+static void add(Module *m, CutList *out, const Cut *from, int which, int64_t value) {
+  Cut c = *from;
+  c.at[which] = value;
+  vec_push(m->arena, *out, c);
+}
+
+static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
+  int64_t keys = from->at[FLASH_KEY_BLOCK], all = round_up(f->keys, from->at[FLASH_ROWS]);
+  for (int64_t n = wide ? 16 : keys / 2; n <= (wide ? 512 : keys * 2); n *= 2)
+    if (n != keys) add(m, out, from, FLASH_KEY_BLOCK, at_most(n, all));
+}
+
+static void vary_queries(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
+  int64_t vectors = from->at[FLASH_VECTORS], block = from->at[FLASH_QUERY_BLOCK];
+  int64_t unit = block / vectors; /* forward: lanes */
+  Cut c = *from;
+  c.at[FLASH_VECTORS] = 3 - vectors;
+  if (!f->grad) c.at[FLASH_QUERY_BLOCK] = unit * (3 - vectors);
+  vec_push(m->arena, *out, c);
+  if (!f->grad) return;
+  for (int64_t n = wide ? 16 : block / 2; n <= (wide ? 256 : block * 2); n *= 2)
+    if (n != block) add(m, out, from, FLASH_QUERY_BLOCK, n);
+}
+
+static void vary_chunks(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
+  for (int64_t n = wide ? 8 : 2; n >= 2; n /= 2) {
+    add(m, out, from, FLASH_HEADS, from->at[FLASH_HEADS] * n);
+    add(m, out, from, FLASH_HEADS, from->at[FLASH_HEADS] / n);
+    add(m, out, from, FLASH_PARTS, from->at[FLASH_PARTS] * n);
+    if (from->at[FLASH_PARTS] > 1) add(m, out, from, FLASH_PARTS, from->at[FLASH_PARTS] / n);
+    if (f->grad && from->at[FLASH_KEY_PARTS])
+      add(m, out, from, FLASH_KEY_PARTS, from->at[FLASH_KEY_PARTS] / n);
   }
-  finish(m, k, &f, &x, tile);
+}
+
+void attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide, CutList *out) {
+  Flash f = flash_of(k);
+  if (stage == 0) vary_blocks(m, &f, from, wide, out);
+  if (stage == 1) vary_queries(m, &f, from, wide, out);
+  if (stage == 2) vary_chunks(m, &f, from, wide, out);
 }

@@ -5,21 +5,8 @@
    element of a must fit the register file, with a few to spare. Blocks of k keep a panel of b and
    the rows of a that meet it in the second-level cache. Chunks: columns first, because rows share a
    packed panel; rows are cut where a block of a would not stay in the cache, or where columns do
-   not give enough chunks. */
+   not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
 #include "tune.h"
-#include "ir/product.h"
-
-typedef struct Machine {
-  int64_t registers, l2, workers;
-  int lanes;
-} Machine;
-
-static Machine machine_of(const Module *m) {
-  return (Machine){.registers = (int64_t)module_number(m, "target.vector_registers", 16),
-                   .l2 = (int64_t)module_number(m, "target.l2", 1 << 20),
-                   .workers = (int64_t)module_number(m, "target.workers", 2),
-                   .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4};
-}
 
 static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -34,7 +21,8 @@ static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_ROWS] = x->registers >= 32 ? rows_wide[width] : rows_narrow[width];
 }
 
-static bool b_readable(const Product *p, int lanes) { /* in place, by whole vectors */
+/* In place, by whole vectors. */
+static bool b_readable(const Product *p, int lanes) {
   if (p->elem_b != ELEM_f32 || !p->n.n || p->n.outer > 1 || p->n.inner % lanes) return false;
   return p->n.dim[p->n.n - 1].b == 1;
 }
@@ -134,19 +122,49 @@ static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
-void tune_contract(Module *m, Fn *k) {
+bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
   Machine x = machine_of(m);
   Product p = product_of(k, x.lanes);
-  int64_t tile[TILE_COUNT] = {0};
-  choose_tile(&p, &x, tile);
-  choose_k(&p, tile);
-  choose_packing(&p, &x, tile);
-  choose_chunks(&p, &x, tile);
-  ProductPlan q = product_plan(&p, x.lanes, tile);
+  const int64_t *t = c->at;
+  if (t[TILE_ROWS] < 1 || t[TILE_VECTORS] < 1 || t[TILE_ROWS] > 32 || t[TILE_VECTORS] > 8)
+    return false;
+  if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
+  if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
+  if (t[TILE_PACK_A] > 1 || t[TILE_PACK_B] > 1) return false;
+  if (!t[TILE_PACK_A] && p.elem_a != ELEM_f32) return false;
+  if (!t[TILE_PACK_B] && !b_readable(&p, x.lanes)) return false;
+  if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
+  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > p.k.inner) return false;
+  if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p.k.outer) return false;
+  ProductPlan q = product_plan(&p, x.lanes, t);
+  return t[TILE_BATCH] <= p.batch.outer * p.batch.inner && t[TILE_ROW] <= q.tiles &&
+         t[TILE_COLUMN] <= q.panels;
+}
+
+Cut contract_rule(const Module *m, const Fn *k) {
+  Machine x = machine_of(m);
+  Product p = product_of(k, x.lanes);
+  Cut c = {{0}};
+  choose_tile(&p, &x, c.at);
+  choose_k(&p, c.at);
+  choose_packing(&p, &x, c.at);
+  choose_chunks(&p, &x, c.at);
+  return c;
+}
+
+void contract_apply(Module *m, Fn *k, const Cut *c) {
+  int lanes = machine_of(m).lanes;
+  Product p = product_of(k, lanes);
+  ProductPlan q = product_plan(&p, lanes, c->at);
   static const char *const variant[2][2] = {{"in_place", "pack_b"}, {"pack_a", "pack_ab"}};
   attr_set_str(m, &k->attrs, ATTR_variant,
-               intern(m->ctx->names, variant[tile[TILE_PACK_A]][tile[TILE_PACK_B]]));
-  attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, tile);
+               intern(m->ctx->names, variant[c->at[TILE_PACK_A]][c->at[TILE_PACK_B]]));
+  attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, c->at);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &q.chunks);
   attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes);
+}
+
+void tune_contract(Module *m, Fn *k) {
+  Cut c = contract_rule(m, k);
+  contract_apply(m, k, &c);
 }

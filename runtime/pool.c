@@ -43,7 +43,7 @@ struct Pool {
   atomic_int spin; /* microseconds */
   cpu_set_t cpus;  /* where workers may run when they are not pinned */
   Worker *worker;
-  Span *span;   /* per worker; NULL: nobody watches */
+  JobSpan *span;   /* per worker; NULL: nobody watches */
   int64_t runs; /* since the last look at how busy the machine is */
   long switches;
   double looked;
@@ -102,13 +102,13 @@ static void work(Pool *p, Worker *w) {
   }
   double start = rt_now();
   int64_t n = claim_chunks(p, w);
-  p->span[w->number] = (Span){start, rt_now(), n};
+  p->span[w->number] = (JobSpan){start, rt_now(), n};
 }
 
 static void work_alone(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
   double start = p->span ? rt_now() : 0;
   for (int64_t i = 0; i < chunks; i++) run(buffers, i, p->worker[0].scratch.base);
-  if (p->span) p->span[0] = (Span){start, rt_now(), chunks};
+  if (p->span) p->span[0] = (JobSpan){start, rt_now(), chunks};
 }
 
 static void wait_job(Pool *p, unsigned seen) {
@@ -272,6 +272,6 @@ void rt_pool_stop(Pool *p) {
   free(p);
 }
 
-void rt_pool_watch(Pool *p, Span *spans) { p->span = spans; }
+void rt_pool_watch(Pool *p, JobSpan *spans) { p->span = spans; }
 
 int rt_pool_workers(const Pool *p) { return p->workers; }

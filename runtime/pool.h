@@ -13,12 +13,12 @@ void rt_pool_stop(Pool *p);
 /* Runs all chunks; returns when the last has ended. Only the thread that started the pool may call
  * it. */
 void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks);
-typedef struct Span { /* when a worker was in a job, and how many chunks it ran */
+typedef struct JobSpan { /* when a worker was in a job, and how many chunks it ran */
   double start, end;
   int64_t chunks;
-} Span;
+} JobSpan;
 /* From now on every job notes the spans of the workers that took part; one per worker. */
-void rt_pool_watch(Pool *p, Span *spans);
+void rt_pool_watch(Pool *p, JobSpan *spans);
 int rt_pool_workers(const Pool *p);
 int rt_cpus(void); /* that this process may use: affinity and control group */
 #endif

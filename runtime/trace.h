@@ -23,7 +23,7 @@ typedef struct Trace {
   const rt_kernel **sorted; /* by address, to find numbers */
   int *number;
   TraceRow *row; /* kernels, then copies, zeros */
-  Span *span;    /* per worker: of the phase that ran last */
+  JobSpan *span;    /* per worker: of the phase that ran last */
   int workers;
   char path[RT_PATH]; /* of the trace, empty: none */
   int64_t first, last;

@@ -103,6 +103,20 @@ static void tune(Module *m, Fn *k) {
 #undef FAMILY
 }
 
+/* A few random decisions away from the rule's cut. */
+static void vary(Harness *h, Module *m, Fn *k) {
+  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+  Cut cut = v ? v->rule(m, k) : (Cut){{0}};
+  for (int i = 0; v && i < 2 * TUNE_STAGES; i++) {
+    CutList list = {0};
+    v->vary(m, k, &cut, i % TUNE_STAGES, harness_random(h, 0, 1), &list);
+    if (!list.n) continue;
+    const Cut *next = &list.at[harness_random(h, 0, list.n - 1)];
+    if (v->fits(m, k, next)) cut = *next;
+  }
+  if (v) v->apply(m, k, &cut);
+}
+
 static Module *module_of(Harness *h) {
   vec_push(h->arena, h->text, 0);
   Module *m = ir_parse(h->ctx, "test", h->text.at, h->text.n - 1);
@@ -114,6 +128,7 @@ static Module *module_of(Harness *h) {
   if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);
+    if (h->vary) vary(h, m, m->fns.at[i]);
     if (h->show) fputs(ir_print_fn(m, m->fns.at[i]), stderr);
   }
   return m;
@@ -124,14 +139,8 @@ static void *load(Harness *h, Module *m, const char *folder) {
     diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
     return NULL;
   }
-  FILE *list = fopen(arena_printf(h->arena, "%s/list", folder), "w");
-  if (!list) return NULL;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_KERNEL)
-      fprintf(list, "%s/%s.o\n", folder, kernel_symbol(m, m->fns.at[i]));
-  fclose(list);
+  if (!kernels_link(m, folder, "test.so")) return NULL;
   const char *so = arena_printf(h->arena, "%s/test.so", folder);
-  if (system(arena_printf(h->arena, "cc -shared -o %s @%s/list -lm", so, folder))) return NULL;
   void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
   if (!library) fprintf(stderr, "%s\n", dlerror());
   return library;
@@ -399,17 +408,6 @@ static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, doub
   return ok;
 }
 
-static char *new_folder(Harness *h) {
-  char *folder =
-      arena_printf(h->arena, "%s/shardc-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-  return mkdtemp(folder);
-}
-
-static void remove_folder(Harness *h, const char *folder) {
-  if (system(arena_printf(h->arena, "rm -rf '%s'", folder)))
-    fprintf(stderr, "cannot remove %s\n", folder);
-}
-
 int harness_run(Harness *h, double tolerance) {
   Module *m = module_of(h);
   return m ? harness_check(h, m, tolerance) : 1;
@@ -434,7 +432,7 @@ static bool shared_buffers(Harness *h, Module *m, const Fn *k) {
 }
 
 int harness_check(Harness *h, Module *m, double tolerance) {
-  char *folder = new_folder(h);
+  char *folder = work_folder(h->ctx);
   void *library = load(h, m, folder);
   int failed = library ? 0 : 1;
   bool asked = h->inplace.n > 0;
@@ -446,7 +444,7 @@ int harness_check(Harness *h, Module *m, double tolerance) {
     if (!asked) h->inplace.n = 0;
   }
   if (library) dlclose(library);
-  remove_folder(h, folder);
+  remove_folder(h->arena, folder);
   return failed;
 }
 
@@ -457,7 +455,7 @@ static double now(void) {
 }
 
 double harness_time(Harness *h, int times) {
-  char *folder = new_folder(h);
+  char *folder = work_folder(h->ctx);
   Module *m = module_of(h);
   void *library = m ? load(h, m, folder) : NULL;
   if (!library) return -1;
@@ -472,6 +470,6 @@ double harness_time(Harness *h, int times) {
   }
   running_free(&r);
   dlclose(library);
-  remove_folder(h, folder);
+  remove_folder(h->arena, folder);
   return best;
 }

@@ -25,6 +25,7 @@ typedef struct Harness {
   bool relative;             /* tolerance * |x| + 1e-37 instead */
   int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
                   always */
+  bool vary;   /* cuts that a tuner may try instead of the rule's */
   int workers; /* target.workers: more of them make more chunks, 2 at first */
 } Harness;
 

@@ -172,15 +172,19 @@ static void add_backward(Harness *h, int i, const char *elem, int kind) {
               harness_dense(h, elem, s.nk, s.kdim, s.ksize), out, out + 1, out + 2);
 }
 
-static void run_many(const char *target, const char *elem, int count, bool grad, int workers,
-                     double tolerance) {
-  Harness *h = harness_new(target);
+static void run_on(Harness *h, const char *elem, int count, bool grad, int workers,
+                   double tolerance) {
   h->workers = workers;
   h->int_low = 0, h->int_high = 40;
   h->random += (uint64_t)count * 977 + (uint64_t)grad;
   for (int i = 0; i < count; i++) (grad ? add_backward : add_forward)(h, i, elem, i % MASKS);
   assert_int_equal(harness_run(h, tolerance), 0);
   harness_free(h);
+}
+
+static void run_many(const char *target, const char *elem, int count, bool grad, int workers,
+                     double tolerance) {
+  run_on(harness_new(target), elem, count, grad, workers, tolerance);
 }
 
 static const char *machine = "native";
@@ -200,11 +204,22 @@ static void backward_many_chunks(void **state) {
   (void)state, run_many(machine, "f32", 36, true, 400, 4e-5);
 }
 
+/* Every cut that a tuner may measure gives the same numbers. */
+static void variants(void **state) {
+  (void)state;
+  for (int grad = 0; grad < 2; grad++) {
+    Harness *h = harness_new(machine);
+    h->vary = true;
+    run_on(h, "f32", 40, grad, 20, 4e-5);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward),       cmocka_unit_test(forward_many_chunks),
       cmocka_unit_test(forward_bf16),  cmocka_unit_test(backward),
-      cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks)};
+      cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks),
+      cmocka_unit_test(variants)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

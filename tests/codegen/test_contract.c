@@ -114,9 +114,7 @@ static void renamed(Harness *h, int i, const Product *p, const char *a, const ch
   }
 }
 
-static void run_case(Case *make, int count, int workers, bool bf16, double tolerance,
-                     const char *target) {
-  Harness *h = harness_new(target);
+static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
   h->workers = workers, h->random += (uint64_t)count * 31 + (uint64_t)workers;
   if (make == accumulate) {
     vec_push(h->arena, h->inplace, 0);
@@ -130,6 +128,11 @@ static void run_case(Case *make, int count, int workers, bool bf16, double toler
   }
   assert_int_equal(harness_run(h, tolerance), 0);
   harness_free(h);
+}
+
+static void run_case(Case *make, int count, int workers, bool bf16, double tolerance,
+                     const char *target) {
+  run_on(harness_new(target), make, count, workers, bf16, tolerance);
 }
 
 static const char *machine = "native";
@@ -149,13 +152,23 @@ static void in_place(void **state) {
 }
 static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, false, 3e-5, machine); }
 
-/* Sizes at which tuning blocks k, packs, prefetches and streams. */
-static void large(void **state) {
+/* Every cut that a tuner may measure gives the same numbers. */
+static void variants(void **state) {
   (void)state;
+  Case *const makes[] = {plain, activation};
+  for (int i = 0; i < 2; i++) {
+    Harness *h = harness_new(machine);
+    h->vary = true;
+    run_on(h, makes[i], 50, 2, false, 3e-5);
+  }
+}
+
+/* Sizes at which tuning blocks k, packs, prefetches and streams. */
+static void large_with(bool vary) {
   static const int64_t shape[][3] = {
       {64, 1700, 100}, {129, 2000, 96}, {300, 40, 700}, {24, 3000, 24}, {9, 1200, 64}};
   Harness *h = harness_new(machine);
-  h->low = -1, h->high = 1;
+  h->low = -1, h->high = 1, h->vary = vary;
   for (int i = 0; i < 20; i++) {
     const int64_t *s = shape[i % 5];
     const char *an[] = {"M", "K"}, *bn[] = {"K", "N"}, *at[] = {"K", "M"}, *bt[] = {"N", "K"};
@@ -171,11 +184,15 @@ static void large(void **state) {
   harness_free(h);
 }
 
+static void large(void **state) { (void)state, large_with(false); }
+static void large_variants(void **state) { (void)state, large_with(true); }
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   const struct CMUnitTest tests[] = {cmocka_unit_test(plain_dots),    cmocka_unit_test(many_chunks),
                                      cmocka_unit_test(bf16_operands), cmocka_unit_test(activations),
                                      cmocka_unit_test(in_place),      cmocka_unit_test(new_names),
-                                     cmocka_unit_test(large)};
+                                     cmocka_unit_test(large),         cmocka_unit_test(variants),
+                                     cmocka_unit_test(large_variants)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

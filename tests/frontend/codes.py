@@ -3,7 +3,7 @@
 A file of tests/frontend/codes says how: `# run: ARGUMENTS` with FILE for itself, and `# expect: CODE [at LINE:COLUMN]`;
 `# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes;
 `# folder: NAME` makes a folder in it.
-Files of tests/frontend/cases (see expect.sh) count too, and for rules of the IR that no text can break and passes that fail, the C tests.
+Files of tests/frontend/cases (see expect.sh) count too, and for rules of the IR that no text can break and passes that fail, the C tests; for records of this machine, tests/run/tune.py.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -46,6 +46,7 @@ def run_file(path, folder):
 covered = set(re.findall(r'^# expect: (\w+)', '\n'.join(text(f'{CASES}/{f}') for f in os.listdir(CASES)), re.M))
 for folder, _, names in os.walk(f'{ROOT}/tests', followlinks=True):
     for n in names:
+        if n == 'tune.py': covered |= set(re.findall(r"'(W1207)'", text(f'{folder}/{n}')))
         if n.endswith('.c'): covered |= set(re.findall(r'"(E11\d\d|E1204)"', text(f'{folder}/{n}')))
 with tempfile.TemporaryDirectory() as folder:
     for name in sorted(os.listdir(CODES)): covered.add(run_file(f'{CODES}/{name}', folder))

@@ -1,0 +1,239 @@
+/* `shardc tune`: measures variants of a model's kernels on this machine and writes records.
+
+   A kernel starts with the cut of its family's rule. Decisions are taken one after the other, each
+   between a few cuts that differ from the best one so far in that alone; all of them are measured
+   in turn in one process. At last the best one meets the rule's cut once more, and replaces it only
+   where it is clearly faster: a record never makes a kernel slower by the noise of a measurement.
+   With --candidates=0 the cuts are every combination of all choices. */
+#include "cmd_tune.h"
+#include "codegen/codegen.h"
+#include "passes/pass.h"
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CANDIDATES = 12, ROUNDS = 9, BATCH = 24 };
+static const double CLEARLY = 0.98; /* of the rule's time */
+
+typedef struct Search {
+  Cli *o;
+  Module *m;
+  const Tunable *t;
+  int rounds;
+  uint32_t most; /* cuts measured at most, 0: all combinations */
+  CutList seen;
+  Cut best;
+} Search;
+
+static bool equal_cuts(const Cut *a, const Cut *b) { return !memcmp(a->at, b->at, sizeof a->at); }
+
+static bool listed(const CutList *l, const Cut *c) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (equal_cuts(&l->at[i], c)) return true;
+  return false;
+}
+
+static bool is_new(const Search *s, const Cut *c) {
+  return s->t->v->fits(s->m, s->t->k, c) && !listed(&s->seen, c);
+}
+
+/* The fastest of the cuts that give the right numbers; cut 0 always does. */
+static uint32_t fastest(const CutList *cuts, const Timing *t) {
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < cuts->n; i++)
+    if (t[i].good && t[i].ns < t[best].ns) best = i;
+  return best;
+}
+
+/* The best so far against those cuts, in turn. */
+static bool contest(Search *s, const CutList *cuts) {
+  Timing t[BATCH + 1];
+  for (uint32_t from = 0; from < cuts->n; from += BATCH) {
+    CutList batch = {0};
+    vec_push(s->m->arena, batch, s->best);
+    for (uint32_t i = from; i < cuts->n && i < from + BATCH; i++)
+      vec_push(s->m->arena, batch, cuts->at[i]);
+    if (!tune_measure(s->m, s->t, &batch, s->rounds, t)) return false;
+    s->best = batch.at[fastest(&batch, t)];
+  }
+  return true;
+}
+
+/* The share of a stage in what may still be measured; the stages after it get theirs. */
+static uint32_t share(const Search *s, int stage) {
+  uint32_t left = s->most > s->seen.n ? s->most - s->seen.n : 0;
+  uint32_t stages = (uint32_t)(TUNE_STAGES - stage);
+  return (left + stages - 1) / stages;
+}
+
+static bool by_stages(Search *s) {
+  for (int stage = 0; stage < TUNE_STAGES; stage++) {
+    CutList near = {0}, chosen = {0};
+    uint32_t most = share(s, stage) + (stage ? 0 : 1); /* the first decision weighs most */
+    s->t->v->vary(s->m, s->t->k, &s->best, stage, false, &near);
+    for (uint32_t i = 0; i < near.n && chosen.n < most; i++) {
+      if (!is_new(s, &near.at[i])) continue;
+      vec_push(s->m->arena, chosen, near.at[i]);
+      vec_push(s->m->arena, s->seen, near.at[i]);
+    }
+    if (chosen.n && !contest(s, &chosen)) return false;
+  }
+  return true;
+}
+
+static bool by_all(Search *s) {
+  for (int stage = 0; stage < TUNE_STAGES; stage++)
+    for (uint32_t i = 0, n = s->seen.n; i < n; i++) {
+      CutList wide = {0};
+      s->t->v->vary(s->m, s->t->k, &s->seen.at[i], stage, true, &wide);
+      for (uint32_t j = 0; j < wide.n; j++)
+        if (is_new(s, &wide.at[j])) vec_push(s->m->arena, s->seen, wide.at[j]);
+    }
+  CutList rest = {.at = s->seen.at + 1, .n = s->seen.n - 1};
+  return contest(s, &rest);
+}
+
+static Str today(Ctx *c) {
+  char text[16];
+  time_t now = time(NULL);
+  struct tm day;
+  strftime(text, sizeof text, "%Y-%m-%d", gmtime_r(&now, &day));
+  return intern(c->names, text);
+}
+
+/* The rule's cut against the best one, with twice as many rounds. */
+static bool decide(Search *s, const Cut *rule, TuneRecord *r) {
+  CutList both = {0};
+  Timing t[2];
+  vec_push(s->m->arena, both, *rule);
+  if (!equal_cuts(rule, &s->best)) vec_push(s->m->arena, both, s->best);
+  if (!tune_measure(s->m, s->t, &both, 2 * s->rounds + 1, t)) return false;
+  uint32_t chosen = both.n > 1 && t[1].good && t[1].ns < CLEARLY * t[0].ns;
+  r->cut = both.at[chosen], r->ns = t[chosen].ns, r->rule_ns = t[0].ns;
+  return true;
+}
+
+static bool search(Search *s, TuneRecord *r) {
+  Cut rule = s->t->v->rule(s->m, s->t->k);
+  s->best = rule;
+  vec_push(s->m->arena, s->seen, rule);
+  if (!(s->most ? by_stages(s) : by_all(s)) || !decide(s, &rule, r)) return false;
+  Ctx *c = s->o->c;
+  r->family = intern(c->names, s->t->v->family), r->key = s->t->key;
+  r->target = module_setting(s->m, "target.name", ""), r->device = tune_device(c);
+  r->workers = (int64_t)module_number(s->m, "target.workers", 1);
+  r->driver = tune_driver(c), r->rounds = 2 * s->rounds + 1, r->date = today(c);
+  return true;
+}
+
+/* ---- the command ---- */
+
+static void say(const Search *s, uint32_t number, uint32_t all, const TuneRecord *r) {
+  if (s->o->value[OPT_QUIET]) return;
+  fprintf(stderr,
+          "%u/%u  %-24s %s %s\n        rule %.1f us, best %.1f us, gain %.1f %%: %s (%u cuts)\n",
+          number, all, s->t->k->name, r->family, r->key, 1e-3 * r->rule_ns, 1e-3 * r->ns,
+          100 * (r->rule_ns / r->ns - 1), variants_text(s->m, s->t->v, &r->cut), s->seen.n);
+}
+
+static bool known(const TuneDb *db, const TuneRecord *r) {
+  const TuneRecord *found = tune_db_find(db, r->family, r->key, r->target, r->workers, r->device);
+  return found && found->device == r->device;
+}
+
+static bool has_record(Cli *o, Module *m, const TuneDb *db, const Tunable *t) {
+  TuneRecord r = {.family = intern(o->c->names, t->v->family), .key = t->key};
+  r.target = module_setting(m, "target.name", ""), r.device = tune_device(o->c);
+  r.workers = (int64_t)module_number(m, "target.workers", 1);
+  return known(db, &r);
+}
+
+static Exit put_records(Cli *o, TuneDb *db, const char *output) {
+  char *text = tune_db_text(o->c, db);
+  return write_text(o->c, output, text, strlen(text));
+}
+
+static Exit number_of(const Cli *o, int option, const char *name, long otherwise, long *n) {
+  const char *text = o->value[option];
+  char *end;
+  *n = otherwise;
+  if (!text) return EXIT_FINE;
+  *n = strtol(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || *n > 10000)
+    return cli_usage("`--%s` wants a whole number, not `%s`", name, text);
+  return EXIT_FINE;
+}
+
+static Exit check_only(Cli *o) {
+  const char *only = o->value[OPT_ONLY];
+  for (size_t n; only && *only; only += n + (only[n] == ',')) {
+    n = strcspn(only, ",");
+    const char *name = arena_strndup(o->c->arena, only, n);
+    if (variants_find(name)) continue;
+    return cli_usage("no family with variants is called `%s`; there are gemm, attention, "
+                     "attention_grad",
+                     name);
+  }
+  return EXIT_FINE;
+}
+
+/* Kernels of the row that this machine is described by, or of a poorer one. */
+static bool runs_here(const Module *m) {
+  const Target *here = target_find("native");
+  Str name = module_setting(m, "target.name", "");
+  for (int i = 0; here && target_name(i); i++) {
+    if (!strcmp(target_name(i), name)) return true;
+    if (!strcmp(target_name(i), here->name)) break;
+  }
+  return false;
+}
+
+static void measure_all(Cli *o, Module *m, TuneDb *db, long candidates, long rounds,
+                        const char *output) {
+  Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
+  uint32_t done = 0;
+  for (uint32_t i = 0; i < list.n; i++) {
+    Search s = {o, m, &list.at[i], (int)rounds, (uint32_t)candidates, {0}, {{0}}};
+    TuneRecord r = {0};
+    if (!o->value[OPT_AGAIN] && has_record(o, m, db, s.t)) continue;
+    if (!search(&s, &r)) continue;
+    tune_db_add(o->c, db, &r);
+    say(&s, i + 1, list.n, &r), done++;
+    if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return;
+  }
+  if (!o->value[OPT_QUIET])
+    fprintf(stderr, "%u of %u kernels measured, %u records in %s\n", done, list.n, db->n,
+            strcmp(output, "-") ? output : "all");
+}
+
+static const char *records_of(Cli *o) { /* gpt2.tune for dir/gpt2.shard */
+  const char *path = o->operands.at[0], *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  if (o->value[OPT_OUTPUT]) return o->value[OPT_OUTPUT];
+  return arena_printf(o->c->arena, "%.*s.tune", (int)strcspn(name, "."), name);
+}
+
+Exit cmd_tune(Cli *o) {
+  const char *output = records_of(o);
+  TuneDb db = {0};
+  Module *m;
+  long candidates, rounds;
+  Exit e = check_only(o);
+  if (e == EXIT_FINE) e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &candidates);
+  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &rounds);
+  if (e == EXIT_FINE && rounds < 1) e = cli_usage("`--rounds` is at least 1");
+  if (e != EXIT_FINE) return e;
+  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
+  if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))
+    return report(o, EXIT_ENVIRONMENT);
+  e = load_module(o, &m);
+  if (e == EXIT_FINE && strcmp(m->after, "order")) e = run_pipeline(o, m, "order");
+  if (e == EXIT_FINE && strcmp(m->after, "order"))
+    e = cli_usage("`%s` is IR after `%s`: its kernels are chosen already", o->operands.at[0],
+                  m->after);
+  if (e == EXIT_FINE && !runs_here(m))
+    e = cli_usage("this machine cannot run kernels for %s", module_setting(m, "target.name", "?"));
+  if (e == EXIT_FINE) measure_all(o, m, &db, candidates, rounds, output);
+  if (e == EXIT_FINE) e = put_records(o, &db, output);
+  return report(o, e);
+}

@@ -1,0 +1,30 @@
+/* Inside the driver: tuning records and measuring. */
+#ifndef SHARDC_CMD_TUNE_H
+#define SHARDC_CMD_TUNE_H
+#include "cmd.h"
+#include "passes/tune_db.h"
+
+/* cmd_tune_db.c */
+Str tune_device(Ctx *c); /* the processor's name */
+Str tune_driver(Ctx *c); /* what makes the kernels */
+/* Adds the records of a file; false: it cannot be read (E0001). */
+bool tune_load(Cli *o, const char *path, TuneDb *db);
+
+/* The kernels of a module after `order` that have variants, each key once. */
+typedef struct Tunable {
+  const Variants *v;
+  Fn *k;
+  Str key;
+} Tunable;
+typedef VEC(Tunable) Tunables;
+Tunables tune_kernels(Module *m, const char *only); /* only: names with commas; NULL: all */
+
+/* cmd_tune_run.c */
+typedef struct Timing {
+  double ns;
+  bool good; /* it ran, and gave what the first one gave */
+} Timing;
+/* Makes kernel k with each cut, runs them in turn for so many rounds, and fills one Timing per cut.
+   False: nothing could be measured, said as a diagnostic. */
+bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, int rounds, Timing *out);
+#endif

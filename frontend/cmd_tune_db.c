@@ -1,0 +1,156 @@
+/* `--tune-db` and `--require-tuned`: records from a file become settings of the module.
+
+   The keys of kernels are known after `order`, so a copy of the module runs that far first; then
+   only the records that its kernels ask for are written into the module, where every dump shows
+   them and where a dump that is compiled later finds them again. Whatever is wrong with a record,
+   the kernel falls back to the rule of its family. */
+#include "cmd_tune.h"
+#include "codegen/codegen.h"
+#include "passes/pass.h"
+#include <llvm-c/Core.h>
+#include <stdlib.h>
+
+/* ---- this machine ---- */
+
+static char *plain(Ctx *c, const char *text, size_t n) { /* no tabs, nothing unprintable */
+  char *s = arena_strndup(c->arena, text, n);
+  for (char *p = s; *p; p++)
+    if ((unsigned char)*p < 32) *p = ' ';
+  return s;
+}
+
+Str tune_device(Ctx *c) {
+  static const char mark[] = "model name\t: ";
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  char line[256];
+  Str name = NULL;
+  while (f && !name && fgets(line, sizeof line, f))
+    if (!strncmp(line, mark, sizeof mark - 1) && line[sizeof mark - 1] != '\n') {
+      const char *at = line + sizeof mark - 1;
+      name = intern(c->names, plain(c, at, strcspn(at, "\n")));
+    }
+  if (f) fclose(f);
+  return name ? name : intern(c->names, "unknown");
+}
+
+Str tune_driver(Ctx *c) {
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  return intern_printf(c->names, "shardc %s LLVM %u.%u.%u", SHARDC_VERSION, major, minor, patch);
+}
+
+/* ---- files ---- */
+
+bool tune_load(Cli *o, const char *path, TuneDb *db) {
+  size_t n;
+  char *text = file_read(o->c, path, &n);
+  if (text) tune_db_read(o->c, path, text, n, db);
+  return text != NULL;
+}
+
+/* ---- kernels ---- */
+
+static bool asked_for(const char *only, const Variants *v) {
+  for (size_t n; only && *only; only += n + (only[n] == ',')) {
+    n = strcspn(only, ",");
+    const char *names[] = {v->family, v->alias ? v->alias : v->family};
+    for (int i = 0; i < 2; i++)
+      if (strlen(names[i]) == n && !strncmp(names[i], only, n)) return true;
+  }
+  return !only;
+}
+
+Tunables tune_kernels(Module *m, const char *only) {
+  Tunables list = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+    if (k->kind != FN_KERNEL || !v || !asked_for(only, v)) continue;
+    Tunable t = {v, k, variants_key(m, v, k)};
+    uint32_t j = 0;
+    while (j < list.n && (list.at[j].v != v || list.at[j].key != t.key)) j++;
+    if (j == list.n) vec_push(m->arena, list, t);
+  }
+  return list;
+}
+
+/* ---- into the module ---- */
+
+static void lacking(Module *m, const Fn *k, const char *family, const char *key) {
+  Report *r = diag_at(m->ctx->diag, "E1206", loc_span(m, k->loc),
+                      "no tuning record for kernel `%s`: %s %s", k->name, family, key);
+  diag_fact(r, "target %s, %s workers", module_setting(m, "target.name", "?"),
+            module_setting(m, "target.workers", "?"));
+  diag_help(r, "`shardc tune FILE` measures it; without --require-tuned the family's rule is used");
+}
+
+static void does_not_fit(Module *m, const Tunable *t, const TuneRecord *r) {
+  Report *w =
+      diag_at(m->ctx->diag, "W1207", loc_span(m, t->k->loc),
+              "the tuning record of kernel `%s` does not fit it and is left out", t->k->name);
+  diag_fact(w, "%s %s: %s", r->family, r->key, variants_text(m, t->v, &r->cut));
+}
+
+/* Settings for kernels of `of`, a module after `order`, go into `to`. */
+static void write_settings(Module *to, Module *of, const TuneDb *db) {
+  Tunables list = tune_kernels(of, NULL);
+  int64_t workers = (int64_t)module_number(of, "target.workers", 1);
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Tunable *t = &list.at[i];
+    const TuneRecord *r =
+        tune_db_find(db, intern(of->ctx->names, t->v->family), t->key,
+                     module_setting(of, "target.name", ""), workers, tune_device(of->ctx));
+    if (r && t->v->fits(of, t->k, &r->cut))
+      module_set(to, variants_setting(of, t->v, t->key), "%s", variants_text(of, t->v, &r->cut));
+    else if (r) does_not_fit(of, t, r);
+  }
+}
+
+static void check_gaps(Module *settings, Module *of) {
+  Tunables list = tune_kernels(of, NULL);
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Tunable *t = &list.at[i];
+    if (!module_setting(settings, variants_setting(of, t->v, t->key), NULL))
+      lacking(settings, t->k, t->v->family, t->key);
+  }
+}
+
+/* A copy that has run up to `order`; the module itself if that is where it is. NULL: diagnostics.
+ */
+static Module *ordered(Module *m) {
+  size_t n;
+  if (!strcmp(m->after, "order")) return m;
+  char *text = ir_print(m, &n);
+  Module *copy = ir_parse(m->ctx, "copy for tuning", text, n);
+  return copy && pipeline_run(copy, &(PipelineOptions){.until = "order"}) ? copy : NULL;
+}
+
+static Exit check_selected(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+    if (k->kind == FN_KERNEL && v && !attr_get(&k->attrs, ATTR_tuned))
+      lacking(m, k, v->family, variants_key(m, v, k));
+  }
+  return diag_errors(m->ctx->diag) ? EXIT_INPUT : EXIT_FINE;
+}
+
+Exit use_records(Cli *o, Module *m) {
+  const char *path = o->value[OPT_TUNE_DB];
+  TuneDb db = {0};
+  if (!path && !o->value[OPT_REQUIRE_TUNED]) return EXIT_FINE;
+  if (module_fence(m) >= FENCE_ORDERED && strcmp(m->after, "order")) {
+    if (path)
+      return cli_usage("`%s` is IR after `%s`: its kernels are chosen already", o->operands.at[0],
+                       m->after);
+    return check_selected(m);
+  }
+  Exit e = describe_target(o, m);
+  if (e != EXIT_FINE) return e;
+  if (path && !tune_load(o, path, &db)) return EXIT_ENVIRONMENT;
+  Module *of = ordered(m);
+  if (!of) return EXIT_INPUT;
+  if (path) write_settings(m, of, &db);
+  if (o->value[OPT_REQUIRE_TUNED]) check_gaps(m, of);
+  return diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_FINE;
+}

@@ -1,0 +1,252 @@
+/* Measuring variants of one kernel: they become objects, one shared library, and run in a child
+   process on the runtime's own pool, so that a kernel that crashes costs one record and no more.
+
+   Every round runs each variant once, in turn, with the caches emptied before: in a step its
+   operands come from memory, too. What is compared is the median over the rounds, so that a noisy
+   neighbour who stays for a while meets all variants alike. Before, the results of each variant are
+   compared with those of the first one, which is the rule's. */
+#include "cmd_tune.h"
+#include "codegen/codegen.h"
+#include "runtime/pool.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PHASES = 4, FLUSH = 32 << 20, ALIGN = 64 };
+
+typedef struct Kernel {
+  const Fn *f;
+  int phases;
+  rt_chunk *run[PHASES];
+  int64_t chunks[PHASES];
+} Kernel;
+
+typedef struct Bench {
+  Module *m;
+  Arena *arena;
+  Pool *pool;
+  uint32_t nkernels, nin, nout;
+  Kernel *kernel;
+  void **buffer; /* operands, results, workspace */
+  int64_t *bytes;
+  char *flush;
+} Bench;
+
+/* ---- making them ---- */
+
+static Module *variants_of(Module *m, const Tunable *t, const CutList *cuts) {
+  Module *v = module_new(m->ctx);
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strncmp(m->settings.at[i].key, "target.", 7))
+      module_set(v, m->settings.at[i].key, "%s", m->settings.at[i].value);
+  for (uint32_t i = 0; i < cuts->n; i++) {
+    Fn *f = fn_new(v, FN_KERNEL, intern_printf(m->ctx->names, "variant_%u", i));
+    Str name = f->name;
+    *f = *t->k;
+    f->name = name, memset(&f->attrs, 0, sizeof f->attrs);
+    attr_set_str(v, &f->attrs, ATTR_family, attr_str(&t->k->attrs, ATTR_family, ""));
+    t->v->apply(v, f, &cuts->at[i]);
+    module_add(v, f);
+  }
+  return v;
+}
+
+/* ---- buffers ---- */
+
+static int64_t span_bytes(const Fn *f, ValueId v) {
+  const Value *x = &f->values.at[v];
+  int64_t last = 0;
+  if (!x->storage.ordered) return type_count(&x->type) * elem_bytes(x->type.elem);
+  for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
+  return (last + 1) * elem_bytes(x->type.elem);
+}
+
+/* Floats of about one tenth, ints and bools zero: no index is out of its dim. */
+static void fill(void *at, int64_t bytes, Elem e) {
+  memset(at, 0, (size_t)bytes);
+  for (int64_t i = 0; i < bytes / elem_bytes(e); i++) {
+    float x = (float)(i * 7919 % 1009 - 504) * 2e-4f;
+    double d = x;
+    if (e == ELEM_f32) ((float *)at)[i] = x;
+    if (e == ELEM_bf16) memcpy((char *)at + 2 * i, (char *)&x + 2, 2);
+    if (e == ELEM_f64) memcpy((char *)at + 8 * i, &d, 8);
+  }
+}
+
+static void *new_bytes(int64_t bytes) {
+  void *p = aligned_alloc(ALIGN, (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN + ALIGN));
+  if (!p) _exit(1);
+  return p;
+}
+
+static void make_buffers(Bench *b) {
+  const Fn *f = b->kernel[0].f;
+  b->nin = f->args.n, b->nout = f->results.n;
+  uint32_t n = b->nin + b->nout;
+  b->buffer = ARENA_ARRAY(b->arena, void *, n + 1), b->bytes = ARENA_ARRAY(b->arena, int64_t, n);
+  for (uint32_t i = 0; i < n; i++) {
+    ValueId v = i < b->nin ? f->args.at[i] : f->results.at[i - b->nin];
+    b->bytes[i] = span_bytes(f, v), b->buffer[i] = new_bytes(b->bytes[i]);
+    fill(b->buffer[i], b->bytes[i], f->values.at[v].type.elem);
+  }
+  int64_t work = 0;
+  for (uint32_t i = 0; i < b->nkernels; i++) {
+    int64_t own = attr_int(&b->kernel[i].f->attrs, ATTR_workspace, 0);
+    work = own > work ? own : work;
+  }
+  b->buffer[n] = new_bytes(work);
+  b->flush = new_bytes(FLUSH);
+}
+
+/* ---- running ---- */
+
+static bool find_chunks(Bench *b, Kernel *k, void *library) {
+  const Attr *chunks = attr_get(&k->f->attrs, ATTR_chunks);
+  k->phases = (int)chunks->i;
+  for (int p = 0; p < k->phases && p < PHASES; p++) {
+    char *symbol = arena_printf(b->arena, "%s_p%d", kernel_symbol(b->m, k->f), p);
+    *(void **)&k->run[p] = dlsym(library, symbol);
+    k->chunks[p] = chunks->list[p];
+    if (!k->run[p]) return false;
+  }
+  return k->phases <= PHASES;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double run(Bench *b, const Kernel *k) {
+  double start = now();
+  for (int p = 0; p < k->phases; p++) rt_pool_run(b->pool, k->run[p], b->buffer, k->chunks[p]);
+  return now() - start;
+}
+
+static void flush_chunk(void *const *buffers, int64_t chunk, void *scratch) {
+  (void)scratch;
+  char *p = (char *)buffers[0] + chunk * (FLUSH / 16);
+  for (int i = 0; i < FLUSH / 16; i += ALIGN) p[i]++;
+}
+
+static bool near(const Bench *b, const char *x, const char *y, int64_t bytes, Elem e) {
+  float worst = 0, most = 0, u, v;
+  int step = elem_bytes(e);
+  if (e != ELEM_f32 && e != ELEM_bf16) return true;
+  (void)b;
+  for (int64_t i = 0; i < bytes; i += step) {
+    u = v = 0;
+    memcpy((char *)&u + 4 - step, x + i, (size_t)step);
+    memcpy((char *)&v + 4 - step, y + i, (size_t)step);
+    worst = fmaxf(worst, fabsf(u - v)), most = fmaxf(most, fabsf(v));
+    if (isnan(u) != isnan(v)) return false;
+  }
+  return worst <= (e == ELEM_f32 ? 1e-4f : 2e-2f) * (most + 1e-6f);
+}
+
+/* Results of each variant against those of the first. */
+static void compare(Bench *b, Timing *out) {
+  char **want = ARENA_ARRAY(b->arena, char *, b->nout + 1);
+  for (uint32_t i = 0; i < b->nkernels; i++) {
+    for (uint32_t r = 0; r < b->nout; r++)
+      memset(b->buffer[b->nin + r], 0, (size_t)b->bytes[b->nin + r]);
+    run(b, &b->kernel[i]);
+    out[i].good = true;
+    for (uint32_t r = 0; r < b->nout; r++) {
+      int64_t bytes = b->bytes[b->nin + r];
+      Elem e = value_type(b->kernel[0].f, b->kernel[0].f->results.at[r])->elem;
+      if (i) out[i].good &= near(b, b->buffer[b->nin + r], want[r], bytes, e);
+      else want[r] = new_bytes(bytes), memcpy(want[r], b->buffer[b->nin + r], (size_t)bytes);
+    }
+  }
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void time_all(Bench *b, int rounds, Timing *out) {
+  double *t = ARENA_ARRAY(b->arena, double, (int64_t)rounds * b->nkernels);
+  void *const flush[] = {b->flush};
+  for (int r = 0; r < rounds; r++)
+    for (uint32_t i = 0; i < b->nkernels; i++) {
+      uint32_t which = r & 1 ? b->nkernels - 1 - i : i; /* there and back: no place is favoured */
+      if (!out[which].good) continue;
+      rt_pool_run(b->pool, flush_chunk, flush, 16);
+      t[which * (uint32_t)rounds + (uint32_t)r] = run(b, &b->kernel[which]);
+    }
+  for (uint32_t i = 0; i < b->nkernels; i++) {
+    qsort(t + i * (uint32_t)rounds, (size_t)rounds, sizeof *t, ascending);
+    out[i].ns = t[i * (uint32_t)rounds + (uint32_t)rounds / 2];
+  }
+}
+
+/* ---- the child ---- */
+
+static _Noreturn void child(Module *m, const char *library, int rounds, int pipe) {
+  Bench b = {.m = m, .arena = arena_new(), .nkernels = m->fns.n};
+  Timing *out = ARENA_ARRAY(b.arena, Timing, m->fns.n + 1);
+  void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  int64_t scratch = ALIGN;
+  Fault fault = {0};
+  b.kernel = ARENA_ARRAY(b.arena, Kernel, m->fns.n + 1);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    b.kernel[i].f = m->fns.at[i];
+    int64_t own = attr_int(&m->fns.at[i]->attrs, ATTR_scratch, 0);
+    scratch = own > scratch ? own : scratch;
+    if (!handle || !find_chunks(&b, &b.kernel[i], handle)) _exit(1);
+  }
+  b.pool = rt_pool_start((int)module_number(m, "target.workers", 1), scratch, &fault);
+  if (!b.pool) _exit(1);
+  make_buffers(&b);
+  compare(&b, out);
+  time_all(&b, rounds, out);
+  ssize_t n = (ssize_t)(sizeof *out * m->fns.n);
+  _exit(write(pipe, out, (size_t)n) == n ? 0 : 1);
+}
+
+static bool read_all(int file, void *at, size_t n) {
+  for (size_t done = 0; done < n;) {
+    ssize_t got = read(file, (char *)at + done, n - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += (size_t)got;
+  }
+  return true;
+}
+
+static bool run_child(Module *m, const char *library, int rounds, Timing *out) {
+  int ends[2], status = 1;
+  if (pipe(ends)) return false;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) child(m, library, rounds, ends[1]);
+  close(ends[1]);
+  bool good = pid > 0 && read_all(ends[0], out, sizeof *out * m->fns.n);
+  close(ends[0]);
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  return good && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, int rounds, Timing *out) {
+  Module *v = variants_of(m, t, cuts);
+  char *folder = work_folder(m->ctx);
+  if (!folder) return false;
+  const char *library = arena_printf(m->arena, "%s/variants.so", folder);
+  bool good = kernels_build(v, folder, (int)module_number(m, "target.workers", 1)) &&
+              kernels_link(v, folder, "variants.so");
+  bool ran = good && run_child(v, library, rounds, out);
+  remove_folder(m->arena, folder);
+  if (good && !ran) {
+    Report *r = diag_at(m->ctx->diag, "W1208", loc_span(m, t->k->loc),
+                        "kernel `%s` could not be measured", t->k->name);
+    diag_fact(r, "%s %s", t->v->family, t->key);
+  }
+  return ran;
+}

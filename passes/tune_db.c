@@ -1,0 +1,165 @@
+/* Reading, merging and writing tuning records: see tune_db.h. Every file is an input from outside:
+   nothing in it may do more than be left out. Whether a cut fits its kernel is asked where the
+   kernel is known. */
+#include "tune_db.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { FIELDS = 11, LINE_MOST = 1000 };
+
+typedef struct Fields {
+  Str at[FIELDS];
+} Fields;
+
+/* ---- reading ---- */
+
+static bool readable(const char *line, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if ((unsigned char)line[i] < 32 && line[i] != '\t') return false;
+  return n < LINE_MOST;
+}
+
+static bool split(Ctx *c, const char *line, size_t n, Fields *f) {
+  size_t from = 0;
+  for (int i = 0; i < FIELDS; i++) {
+    size_t end = from;
+    while (end < n && line[end] != '\t') end++;
+    if (end == from || (end == n) != (i == FIELDS - 1)) return false;
+    f->at[i] = intern_n(c->names, line + from, end - from);
+    from = end + 1;
+  }
+  return true;
+}
+
+static bool whole(Str text, int64_t most, int64_t *n) {
+  char *end;
+  if (*text < '0' || *text > '9') return false;
+  *n = strtoll(text, &end, 10);
+  return !*end && *n >= 1 && *n <= most && end - text < 12;
+}
+
+static bool time_of(Str text, double *ns) {
+  char *end;
+  *ns = strtod(text, &end);
+  return *text >= '0' && *text <= '9' && !*end && isfinite(*ns) && *ns >= 1 && *ns < 1e15;
+}
+
+static bool is_date(Str text) {
+  static const char form[] = "dddd-dd-dd";
+  if (strlen(text) != sizeof form - 1) return false;
+  for (int i = 0; form[i]; i++)
+    if (form[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != '-') return false;
+  return true;
+}
+
+static bool record_of(const Fields *f, TuneRecord *r) {
+  const Variants *v = variants_find(f->at[0]);
+  if (!v || strcmp(v->family, f->at[0])) return false;
+  r->family = f->at[0], r->key = f->at[1], r->target = f->at[2];
+  r->device = f->at[4], r->driver = f->at[5], r->date = f->at[10];
+  return whole(f->at[3], 1 << 16, &r->workers) && variants_read(v, f->at[6], &r->cut) &&
+         time_of(f->at[7], &r->ns) && time_of(f->at[8], &r->rule_ns) &&
+         whole(f->at[9], 1 << 20, &r->rounds) && is_date(r->date);
+}
+
+static bool is_comment(const char *line, size_t n) {
+  size_t i = 0;
+  while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r')) i++;
+  return i == n || line[i] == '#';
+}
+
+static void warn(Ctx *c, const char *name, const char *text, size_t n, size_t at, size_t length,
+                 uint32_t bad) {
+  uint32_t file = diag_add_source(c->diag, name, text, n);
+  Span s = {file, (uint32_t)at, length < 200 ? (uint32_t)length : 200};
+  Report *r = diag_at(c->diag, "W1206", s, "%u line%s of `%s` left out: no tuning record%s", bad,
+                      bad > 1 ? "s" : "", name, bad > 1 ? "s" : "");
+  diag_label(r, "%s", bad > 1 ? "the first of them" : "this one");
+  diag_help(r, "a record has %d fields with tabs between; `shardc tune` writes them", FIELDS);
+}
+
+void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneDb *db) {
+  uint32_t bad = 0;
+  size_t first = 0, length = 0;
+  for (size_t at = 0, end; at < n; at = end + 1) {
+    Fields f;
+    TuneRecord r;
+    for (end = at; end < n && text[end] != '\n'; end++) {}
+    if (is_comment(text + at, end - at)) continue;
+    if (readable(text + at, end - at) && split(c, text + at, end - at, &f) && record_of(&f, &r))
+      tune_db_add(c, db, &r);
+    else if (!bad++) first = at, length = end - at;
+  }
+  if (bad) warn(c, name, text, n, first, length, bad);
+}
+
+/* ---- merging and finding ---- */
+
+static bool same_kernel(const TuneRecord *a, const TuneRecord *b) {
+  return a->family == b->family && a->key == b->key && a->target == b->target &&
+         a->workers == b->workers;
+}
+
+/* Newer first, then faster, then by what it says: the same one whatever the order of lines. */
+static bool better(const TuneRecord *a, const TuneRecord *b) {
+  int date = strcmp(a->date, b->date), device = strcmp(a->device, b->device);
+  if (date) return date > 0;
+  if (a->ns < b->ns || a->ns > b->ns) return a->ns < b->ns;
+  return device ? device < 0 : memcmp(a->cut.at, b->cut.at, sizeof a->cut.at) < 0;
+}
+
+void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *r) {
+  for (uint32_t i = 0; i < db->n; i++) {
+    TuneRecord *old = &db->at[i];
+    if (!same_kernel(old, r) || old->device != r->device) continue;
+    if (better(r, old)) *old = *r;
+    return;
+  }
+  vec_push(c->arena, *db, *r);
+}
+
+const TuneRecord *tune_db_find(const TuneDb *db, Str family, Str key, Str target, int64_t workers,
+                               Str device) {
+  const TuneRecord wanted = {.family = family, .key = key, .target = target, .workers = workers};
+  const TuneRecord *best = NULL;
+  for (uint32_t i = 0; i < db->n; i++) {
+    const TuneRecord *r = &db->at[i];
+    if (!same_kernel(r, &wanted)) continue;
+    if (r->device == device) return r;
+    if (!best || better(r, best)) best = r;
+  }
+  return best;
+}
+
+/* ---- writing ---- */
+
+static int in_order(const void *x, const void *y) {
+  const TuneRecord *a = x, *b = y;
+  int d = strcmp(a->family, b->family);
+  if (!d) d = strcmp(a->key, b->key);
+  if (!d) d = strcmp(a->target, b->target);
+  if (!d) d = (a->workers > b->workers) - (a->workers < b->workers);
+  return d ? d : strcmp(a->device, b->device);
+}
+
+char *tune_db_text(Ctx *c, TuneDb *db) {
+  char *text = NULL;
+  size_t n;
+  FILE *out = open_memstream(&text, &n);
+  if (!out) bug("no memory");
+  if (db->n) qsort(db->at, db->n, sizeof *db->at, in_order);
+  fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);
+  for (uint32_t i = 0; i < db->n; i++) {
+    const TuneRecord *r = &db->at[i];
+    const Variants *v = variants_find(r->family);
+    fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", r->family, r->key, r->target, (long long)r->workers,
+            r->device, r->driver);
+    for (int j = 0; j < v->count; j++)
+      fprintf(out, "%s%lld", j ? " " : "", (long long)r->cut.at[j]);
+    fprintf(out, "\t%.0f\t%.0f\t%lld\t%s\n", r->ns, r->rule_ns, (long long)r->rounds, r->date);
+  }
+  fclose(out);
+  char *copy = arena_strndup(c->arena, text, n);
+  free(text);
+  return copy;
+}

@@ -1,0 +1,48 @@
+/* Families whose kernels come in variants: what a cut of a kernel is made of, which cuts are legal,
+   and which ones a tuner should try beside the rule's. One row of variants.c per family.
+
+   A cut is the list of numbers that attribute `tile` holds; variant, chunks and scratch follow from
+   it. `select` takes the cut of the tuning records where there is one, else the rule's. */
+#ifndef SHARDC_VARIANTS_H
+#define SHARDC_VARIANTS_H
+#include "ir/ir.h"
+
+enum { TILE_MOST = 12, TUNE_STAGES = 4, TUNE_WIDE = 400 };
+
+typedef struct Machine { /* what the rules ask about the target */
+  int64_t registers, l2, workers;
+  int lanes;
+} Machine;
+
+Machine machine_of(const Module *m);
+
+typedef struct Cut {
+  int64_t at[TILE_MOST];
+} Cut;
+
+typedef VEC(Cut) CutList;
+
+typedef struct Variants {
+  const char *family, *alias; /* alias: what people call it; NULL: no other name */
+  int count;                  /* numbers of a cut */
+  Cut (*rule)(const Module *m, const Fn *k);
+  bool (*fits)(const Module *m, const Fn *k, const Cut *c); /* can a kernel be made with it? */
+  void (*apply)(Module *m, Fn *k, const Cut *c);            /* sets the attributes */
+  /* Cuts that differ from `from` in one decision. Decisions come in stages 0, 1, ..; wide: every
+     choice worth a try, else the two or three next ones. Some may not fit. */
+  void (*vary)(Module *m, const Fn *k, const Cut *from, int stage, bool wide, CutList *out);
+  const char *(*shape)(Module *m, const Fn *k); /* for people: m256-n2304-k768 */
+} Variants;
+
+const Variants *variants_find(const char *family); /* by name or alias; NULL: it has none */
+const Variants *variants_row(int i);               /* NULL after the last */
+
+/* What a record is found by: the shape and a hash of the kernel function's text without its name,
+   attributes and positions, its dims named in order. */
+Str variants_key(Module *m, const Variants *v, const Fn *k);
+
+/* The setting that holds the cut for kernels of that key: tune.FAMILY.KEY = "16 3 1 ..". */
+const char *variants_setting(Module *m, const Variants *v, Str key);
+Str variants_text(Module *m, const Variants *v, const Cut *c);
+bool variants_read(const Variants *v, const char *text, Cut *c); /* exactly count whole numbers */
+#endif
