@@ -110,7 +110,7 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
   while (!p->queue.n) {
     bool new_line = p->last == SEMI || p->last == LBRACE;
     int token = shard_scan_lex(value, at, p->scanner);
-    if (diag_full(p->c->diag)) return 0;
+    if (diag_full(p->c->diag)) return p->last = 0; /* reading stops: nothing is found any more */
     if (begins_item(p, token)) close_blocks(p, token, new_line, *at);
     else if (!p->skip || !token || token == SHARD_error) return token;
     else if (token == SEMI && p->braces <= p->skip_level) return p->skip = false, token;

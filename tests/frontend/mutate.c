@@ -1,4 +1,4 @@
-/* Robustness of the reader: parses many damaged copies of each file given, checks their settings
+/* Robustness of the reader: parses each file given and many damaged copies of it, checks their settings
    blocks, prints tree and diagnostics to nowhere. It passes if it ends (and, built with sanitizers,
    if these have nothing to say). Usage: mutate ROUNDS FILE...   The same rounds give the same
    damage. */
@@ -91,6 +91,7 @@ int main(int argc, char **argv) {
   uint64_t state = 1;
   for (int i = 2; i < argc; i++) {
     Text original = read_file(argv[i]);
+    read_all(&original, nowhere);
     for (int r = 0; r < rounds; r++) {
       Text t = {malloc(original.n + 1), original.n};
       if (!t.at) return 2;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
-# Seeds are the examples, the library and the files of tests/frontend; the dictionary is made from the tables of words.
+# Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary is made from the tables of words.
 # Objects stay in BUILD/fuzz_front and are made anew when a source or header changed. Exit 77 (skipped) where no clang
 # has the fuzzer library.
 set -eu
@@ -32,7 +32,7 @@ done
 "$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o "$work/fuzz"
 
 rm -rf "$work/seeds"; mkdir -p "$work/seeds" "$work/corpus"
-for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard "$root"/tests/frontend/codes/*.shard; do
+for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do
   cp "$seed" "$work/seeds/$(basename "$seed")"
 done
 "$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=1 -dict="$root/tests/fuzz/shard.dict" \
