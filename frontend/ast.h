@@ -39,6 +39,7 @@ typedef struct AstNumber {
   double value; /* in the base unit: bytes, FLOP/s, seconds, a share of 1 */
   AstUnit unit;
   bool integer;     /* written with digits only, before any unit; then i is exact */
+  bool bad;         /* it was reported and stands for an unknown number */
   int64_t integral; /* the value as an integer, when `integer` (unit included for bytes) */
   Str text;         /* as written, a leading `-` of a setting's value included */
   Span span;
@@ -288,6 +289,8 @@ typedef struct AstFile {
   Str name;
   uint32_t file; /* number of the source in the diagnostics */
   VEC(AstItem *) items;
+  bool lost;      /* an item could not be read at all: what it declared is not known */
+  bool lost_dims; /* the same of a dim */
 } AstFile;
 
 /* Parses one file. The text is copied. Mistakes are in c->diag (E01xx); the tree holds what could

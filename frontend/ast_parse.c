@@ -45,7 +45,8 @@ void shard_open_push(Parse *p, char open, int last) {
 }
 
 void shard_open_pop(Parse *p, char close) {
-  if (close == '}') shard_open_drop(p);
+  if (close == '}') shard_open_drop(p), p->skip_open = 0;
+  else if (p->skip && p->skip_open) p->skip_open--;
   if (!p->open.n || vec_last(p->open).close != close) return;
   p->open.n--;
   if (close == '}') p->braces--;
@@ -73,6 +74,7 @@ void shard_start_skipping(Parse *p, int found) {
   p->bad = true;
   if (found == LBRACKET || found == LPAREN || found == LBRACE) p->open.n--;
   if (found == LBRACE) p->braces--;
+  p->skip_open = shard_open_depth(p);
   shard_open_drop(p);
   p->skip = found != SEMI, p->skip_level = p->braces;
   if (found == LBRACE) shard_open_push(p, '{', 0);
@@ -106,6 +108,11 @@ static int next_in_queue(SHARD_STYPE *value, Span *at, Parse *p) {
   return t.code;
 }
 
+/* A `;` of the text inside a bracket in which the mistake was: it does not end the line. */
+static bool written_inside(const Parse *p, Span at) {
+  return p->skip_open && diag_source(p->c->diag, at.file)->text[at.offset] == ';';
+}
+
 int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
   while (!p->queue.n) {
     bool new_line = p->last == SEMI || p->last == LBRACE;
@@ -113,7 +120,8 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
     if (diag_full(p->c->diag)) return p->last = 0; /* reading stops: nothing is found any more */
     if (begins_item(p, token)) close_blocks(p, token, new_line, *at);
     else if (!p->skip || !token || token == SHARD_error) return token;
-    else if (token == SEMI && p->braces <= p->skip_level) return p->skip = false, token;
+    else if (token == SEMI && p->braces <= p->skip_level && !written_inside(p, *at))
+      return p->skip = false, token;
   }
   return next_in_queue(value, at, p);
 }

@@ -35,12 +35,6 @@ static unsigned class_of(const char *token) {
   return 0;
 }
 
-static bool expects(const char *const *expected, int n, const char *token) {
-  for (int i = 0; i < n; i++)
-    if (!strcmp(expected[i], token)) return true;
-  return false;
-}
-
 static unsigned classes_of(const char *const *expected, int n) {
   unsigned all = 0;
   for (int i = 0; i < n; i++) all |= class_of(expected[i]);
@@ -77,7 +71,7 @@ static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, u
     if ((taken & CLASS_EXPR) && !strcmp(expected[i], "a name")) continue;
     bool seldom = !strcmp(expected[i], "pad") || !strcmp(expected[i], ".");
     bool after_name = !strcmp(expected[i], "[") || !strcmp(expected[i], "(");
-    if (seldom || (after_name && expects(expected, n, "+"))) continue;
+    if (seldom || (after_name && shard_expects(expected, n, "+"))) continue;
     words_add(w, token_text(p, expected[i]));
   }
 }
@@ -85,24 +79,24 @@ static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, u
 static const char *expected_at_end(Parse *p, const char *const *expected, int n) {
   Words w = {0};
   unsigned all = classes_of(expected, n);
-  bool expr = expects(expected, n, "a number") && expects(expected, n, "a string");
+  bool expr = shard_expects(expected, n, "a number") && shard_expects(expected, n, "a string");
   if (all & CLASS_ITEM) return "an item (`dims`, `layer`, `model`, `train`, ..)";
   if (all & CLASS_STMT) return "a statement or `}`";
   if (expr) words_add(&w, p->settings && p->braces ? "a value" : "an expression");
   if (!expr || !(p->settings && p->braces))
     add_tokens(p, &w, expected, n, expr ? (unsigned)CLASS_EXPR : 0);
   if (w.n < 3 && !expr && (all & CLASS_OPERATOR)) words_add(&w, "an operator");
-  if (expects(expected, n, ";") && w.n < 4) words_add(&w, "the end of the line");
+  if (shard_expects(expected, n, ";") && w.n < 4) words_add(&w, "the end of the line");
   return words_join(p, &w);
 }
 
 static const char *expected_in(Parse *p, const Open *o, const char *const *expected, int n) {
   char close[2] = {o->close, 0};
   Words w = {0};
-  if (!expects(expected, n, close)) return expected_at_end(p, expected, n);
-  if (expects(expected, n, ",")) words_add(&w, "`,`");
-  else if (expects(expected, n, "+")) words_add(&w, "an operator");
-  else if (expects(expected, n, "a number")) words_add(&w, "an expression");
+  if (!shard_expects(expected, n, close)) return expected_at_end(p, expected, n);
+  if (shard_expects(expected, n, ",")) words_add(&w, "`,`");
+  else if (shard_expects(expected, n, "+")) words_add(&w, "an operator");
+  else if (shard_expects(expected, n, "a number")) words_add(&w, "an expression");
   words_add(&w, token_text(p, close));
   return words_join(p, &w);
 }
@@ -164,29 +158,17 @@ static const char *opened_at(Parse *p, const Open *o, Span at) {
   return arena_printf(p->c->arena, "line %u column %u", line, column);
 }
 
-/* help: close it: `[Heads, Head, Embed]`, where that is one short line */
-static void help_close(Parse *p, Report *r, const Open *o, uint32_t end) {
-  const char *text =
-      span_text(p->c, (Span){p->file->file, o->offset, end > o->offset ? end - o->offset : 0});
-  if (strlen(text) > 60 || strchr(text, '\n') || strlen(text) < 2) return;
-  diag_help(r, "close it: `%s%c`", text, o->close);
-}
-
-static uint32_t end_before(const Parse *p, Span at) {
-  const Source *s = diag_source(p->c->diag, at.file);
-  uint32_t end = at.offset;
-  while (end && (s->text[end - 1] == ' ' || s->text[end - 1] == '\t')) end--;
-  return end;
-}
-
-static void report_in_bracket(Parse *p, Span at, const Open *o, const char *found,
+static void report_in_bracket(Parse *p, Span at, const Open *o, int token, const char *found,
                               const char *const *expected, int n) {
   const char *wanted = expected_in(p, o, expected, n);
-  bool closes = expects(expected, n, (char[]){o->close, 0});
+  bool closes = shard_expects(expected, n, (char[]){o->close, 0});
   Report *r = diag_at(p->c->diag, "E0101", at, "expected %s in %s, found %s", wanted,
                       open_name(o->kind, true), found);
   diag_label(r, "%s opened at %s is still open", open_name(o->kind, false), opened_at(p, o, at));
-  if (closes) help_close(p, r, o, end_before(p, at));
+  if (n == 1 && !strcmp(expected[0], ":")) {
+    diag_help(r, "the type stands behind `:`");
+    diag_edit(r, (Span){at.file, p->before, 0}, ":");
+  } else shard_help_in_bracket(p, r, at, o, token, closes);
 }
 
 /* A bracket that the found token itself opened is not where we are. */
@@ -196,45 +178,31 @@ static const Open *innermost(const Parse *p, int found) {
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
-static const char *nearest_keyword(const Parse *p, const char *word, bool item) {
-  VEC(const char *) words = {0};
-  uint32_t n;
-  const Keyword *k = keyword_table(&n);
-  for (uint32_t i = 0; i < n; i++)
-    if (item ? keyword_begins_item(k[i].token) : k[i].role == KEYWORD_LINE)
-      vec_push(p->c->arena, words, k[i].word);
-  return diag_nearest(word, words.at, words.n);
-}
-
-/* The keyword that the name at the start of this line was meant to be: `leyer A`, `parm w [D]`. */
-static const char *meant_word(const Parse *p, Span at, const char *const *expected, int n) {
-  bool second = expects(expected, n, "=") && expects(expected, n, ",");
-  if (p->word != IDENT || p->settings || (at.offset != p->word_span.offset && !second)) return NULL;
-  const char *word = span_text(p->c, p->word_span);
-  if (!p->braces) return nearest_keyword(p, word, true);
-  return second ? nearest_keyword(p, word, false) : NULL;
-}
-
-/* `batch = 8` in a settings block */
-static bool equals_after_word(const Parse *p, Span at) {
-  const Source *s = diag_source(p->c->diag, at.file);
-  bool right_behind = end_before(p, at) == p->word_span.offset + p->word_span.length;
-  return p->settings && p->braces && at.offset < s->length && s->text[at.offset] == '=' &&
-         right_behind;
-}
-
-static void report_on_line(Parse *p, Span at, const Open *o, const char *found,
+static void report_on_line(Parse *p, Span at, const Open *o, int token, const char *found,
                            const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
   bool fresh = classes_of(expected, n) & (CLASS_ITEM | CLASS_STMT);
   Report *r = diag_at(p->c->diag, "E0101", at, "expected %s%s, found %s", wanted,
                       fresh ? "" : line_name(p), found);
-  if (o && !strcmp(found, "the end of the file"))
+  if (o && !token) {
     diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
-  const char *meant = meant_word(p, at, expected, n);
-  if (meant) diag_help(r, "did you mean `%s`?", meant);
-  if (equals_after_word(p, at))
-    diag_help(r, "a setting is a word and its value, without `=` between them");
+    diag_help(r, "close it with `}`");
+    diag_edit(r, (Span){at.file, at.offset, 0}, "}\n");
+    return;
+  }
+  shard_help_on_line(p, r, at, token, expected, n);
+}
+
+bool shard_line_begins(const Parse *p, Span at) {
+  const Source *s = diag_source(p->c->diag, at.file);
+  uint32_t i = at.offset;
+  while (i && (s->text[i - 1] == ' ' || s->text[i - 1] == '\t')) i--;
+  return !i || s->text[i - 1] == '\n';
+}
+
+/* The token is the first of its line, but the line before was not complete. */
+static bool ends_too_early(const Parse *p, Span at) {
+  return p->before && p->word_span.offset != at.offset && shard_line_begins(p, at);
 }
 
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
@@ -242,8 +210,11 @@ void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
   const Open *o = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
   if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
-  if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, at, o, text, expected, n);
-  else report_on_line(p, at, o, text, expected, n);
+  Span where = at;
+  if (found && ends_too_early(p, at))
+    where = (Span){at.file, p->before, 1}, text = "the end of the line";
+  if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, where, o, found, text, expected, n);
+  else report_on_line(p, where, o, found, text, expected, n);
   bool written = found == SEMI && diag_source(p->c->diag, at.file)->text[at.offset] == ';';
   bool inside = o && o->kind != OPEN_BLOCK;
   shard_start_skipping(p, found);
@@ -254,6 +225,8 @@ void shard_report_unclosed(Parse *p, Span at) {
   const Open *o = &p->open.at[0];
   Report *r = diag_at(p->c->diag, "E0101", at, "expected `}` before `%s`", span_text(p->c, at));
   diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
+  diag_help(r, "close it with `}` on a line before");
+  diag_edit(r, (Span){at.file, at.offset, 0}, "}\n");
 }
 
 void shard_report_depth(Parse *p, Span at) {
@@ -269,6 +242,14 @@ void shard_report_depth(Parse *p, Span at) {
 static const char *const unit_words[] = {"KiB", "MiB", "GiB",    "TiB",    "KB", "MB", "GB",  "TB",
                                          "%",   "s",   "TFLOPS", "PFLOPS", "us", "ms", "min", "h"};
 
+static const char *without_underscores(Parse *p, const char *text) {
+  char *plain = arena_strndup(p->c->arena, text, strlen(text)), *to = plain;
+  for (; *text; text++)
+    if (*text != '_') *to++ = *text;
+  *to = 0;
+  return plain;
+}
+
 void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
   size_t digits = strspn(text, "0123456789.");
   const char *all = arena_strndup(p->c->arena, text, n), *unit = all + (digits < n ? digits : n);
@@ -283,11 +264,33 @@ void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
   Report *r = diag_at(p->c->diag, "E0102", where, "`%s` is not a number with a unit", all);
   diag_label(r, "no such unit");
   const char *near = diag_nearest(unit, unit_words, sizeof unit_words / sizeof *unit_words);
-  if (near) diag_help(r, "a unit with a similar name exists: `%.*s%s`", (int)digits, all, near);
-  else
+  const char *const pipeline[] = {"one_f_one_b"};
+  const char *choice = keyword_foreign(all, pipeline, 1);
+  size_t name = strspn(unit, "0123456789_");
+  if (near) {
+    diag_help(r, "a unit with a similar name exists: `%.*s%s`", (int)digits, all, near);
+    diag_edit(r, where, "%s", near);
+  } else if (choice) {
+    diag_help(r, "write `%s`", choice);
+    diag_edit(r, at, "%s", choice);
+  } else if (!unit[name]) {
+    const char *plain = without_underscores(p, all);
+    diag_help(r, "digits are written without `_`: `%s`", plain);
+    diag_edit(r, at, "%s", plain);
+  } else
     diag_help(
         r,
         "units: KiB MiB GiB TiB KB MB GB TB (and each with /s), TFLOPS PFLOPS, us ms s min h, %%");
+}
+
+/* 'a string' in single quotes */
+static void help_quotes(Parse *p, Report *r, const char *text, Span at) {
+  size_t n = strcspn(text + 1, "'\n") + 1;
+  diag_help(r, "a prime belongs directly behind a name; strings are in double quotes");
+  if (text[n] != '\'') return;
+  diag_edit(r, at, "\"");
+  diag_edit(r, (Span){at.file, at.offset + (uint32_t)n, 1}, "\"");
+  (void)p;
 }
 
 void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
@@ -297,8 +300,7 @@ void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
   const char *shown =
       printable ? arena_strndup(p->c->arena, text, n) : arena_printf(p->c->arena, "\\x%02X", first);
   Report *r = diag_at(p->c->diag, "E0103", at, "the character `%s` has no meaning here", shown);
-  if (first == '\'')
-    diag_help(r, "a prime belongs directly behind a name; strings are in double quotes");
+  if (first == '\'') help_quotes(p, r, text, at);
   else if (first == '!') diag_help(r, "`not(x)` for bools, `!=` for different");
   else if (first >= 0x80) diag_help(r, "names are ASCII letters, digits and `_`");
 }
@@ -307,5 +309,14 @@ void shard_report_bad_string(Parse *p, Span at) {
   if (p->skip) return; /* the line has a mistake already */
   Report *r = diag_at(p->c->diag, "E0103", at, "string without an end");
   diag_label(r, "no `\"` on this line");
+  const Source *s = diag_source(p->c->diag, at.file);
+  uint32_t start = at.offset, end = at.offset + at.length;
+  while (start && s->text[start - 1] != '\n' && s->text[start - 1] != '"') start--;
+  if (start && s->text[start - 1] == '"') {
+    diag_help(r, "a string begins and ends with `\"` on the same line");
+    return;
+  }
+  while (end > at.offset + 1 && strchr(" \t\r", s->text[end - 1])) end--;
   diag_help(r, "close it with `\"`");
+  diag_edit(r, (Span){at.file, end, 0}, "\"");
 }

@@ -90,7 +90,7 @@ file: items ;
 items: %empty
     | items ";"
     | items item ";"                 { ast_file_add(p, $2, @2); }
-    | items error ";"                { yyerrok; }
+    | items error ";"                { yyerrok; p->file->lost = true; }
     ;
 item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
     | DIMS "{" dimdecls "}"          { $$ = ast_item_dims(ast_item_new(p, ITEM_DIMS, @1, (AstName){0}), $3); }
@@ -139,7 +139,7 @@ names: name                          { $$ = ast_names_add(p, NULL, $1); }
 dimdecls: %empty                     { $$ = NULL; }
     | dimdecls ";"
     | dimdecls dimdecl ";"           { $$ = ast_dims_join(p, $1, $2); }
-    | dimdecls error ";"             { yyerrok; }
+    | dimdecls error ";"             { yyerrok; p->file->lost_dims = true; }
     ;
 dimdecl: names                       { $$ = ast_dims_add(p, NULL, $1, NULL, NULL, @$); }
     | names "=" expr                 { $$ = ast_dims_add(p, NULL, $1, $3, NULL, @$); }

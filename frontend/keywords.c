@@ -7,14 +7,40 @@
 static const Keyword table[] = {
 #define KEYWORD(token, word, role) {#word, token, KEYWORD_##role},
 #define WORD(word) {#word, 0, KEYWORD_WORD},
+#define FOREIGN(word, meant)
 #include "keywords.def"
 #undef KEYWORD
 #undef WORD
+#undef FOREIGN
+};
+
+static const struct {
+  const char *word, *meant;
+} foreign[] = {
+#define KEYWORD(token, word, role)
+#define WORD(word)
+#define FOREIGN(word, meant) {word, meant},
+#include "keywords.def"
+#undef KEYWORD
+#undef WORD
+#undef FOREIGN
 };
 
 const Keyword *keyword_table(uint32_t *n) {
   *n = sizeof table / sizeof *table;
   return table;
+}
+
+const char *keyword_foreign(const char *word, const char *const *names, uint32_t n) {
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+    for (uint32_t k = 0; k < n && !strcmp(foreign[i].word, word); k++)
+      if (!strcmp(foreign[i].meant, names[k])) return names[k];
+  return NULL;
+}
+
+const char *keyword_meant(const char *word, const char *const *names, uint32_t n) {
+  const char *meant = keyword_foreign(word, names, n);
+  return meant ? meant : diag_nearest(word, names, n);
 }
 
 const Keyword *keyword_find(const char *text, size_t n) {

@@ -205,7 +205,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
   if (!diag_errors(c->diag)) check_built(e, &choice);
   const AstItem *weights = choose_weights(w, &choice);
-  if (!diag_errors(c->diag) && weights) check_weights(e, weights), check_weights_config(e, weights);
+  if (!diag_errors(c->diag) && weights) check_weights(e, weights);
   world_flush_warnings(w);
   if (diag_errors(c->diag)) return NULL;
   return write_module(w, o, &choice, s, e);

@@ -30,7 +30,7 @@ static const Decl *named(World *w, Space s, const char *name, const char *word) 
   if (d) return d;
   const char *near = world_nearest(w, s, name);
   Report *r = world_error(w, "E0201", nowhere(), "no %s named `%s`", word, name);
-  if (near) diag_help(r, "one with a similar name exists: `%s`", near);
+  diag_near(r, "one", near);
   return NULL;
 }
 
@@ -41,7 +41,7 @@ static const Decl *model_for(World *w, const Decl *block) {
   const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
   Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
                           block->item->base.text);
-  if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+  diag_near(r, "a model", near);
   return NULL;
 }
 
@@ -76,7 +76,7 @@ static bool set_base(World *w, Choice *c) {
   if (base && base->item->kind == ITEM_MODEL) return true;
   const char *near = world_nearest(w, SPACE_MODEL, i->base.text);
   Report *r = world_error(w, "E0201", i->base.span, "no model named `%s`", i->base.text);
-  if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+  diag_near(r, "a model", near);
   return false;
 }
 
@@ -200,7 +200,7 @@ void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
       const char *near = world_nearest(w, SPACE_DIM, name);
       Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name,
                               o->dims[i]);
-      if (near) diag_help(r, "a dimension with a similar name exists: `%s`", near);
+      diag_near(r, "a dimension", near);
     } else sizes_give(s, name, size, nowhere());
   }
 }

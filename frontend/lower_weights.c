@@ -199,6 +199,13 @@ void check_weights_config(Eval *e, const AstItem *block) {
     for (uint32_t k = 0; s->arrow == ARROW_NONE && k < s->values.n; k++) {
       const AstPair *pair = &s->values.at[k];
       if (!pair->key || json_value(e, pair->value)) continue;
+      if (pair->value->kind == VALUE_PATH && sizes_find(e->sizes, pair->value->path->text))
+        continue;
+      if (pair->value->kind == VALUE_EXPR && !e->sized) continue;
+      if (pair->value->kind == VALUE_PATH && pair->value->path->parts.n == 1) {
+        explain_no_dim(e->w, pair->value->span, pair->value->path->text);
+        continue;
+      }
       Report *r = world_error(e->w, "E0201", pair->value->span, "`%s` has no value for config.json",
                               pair->key->text);
       diag_help(r, "a number, \"text\", on, off, none, a dim, (an expression) or a [list] of them");

@@ -39,15 +39,17 @@ typedef struct Parse {
   void *scanner;
   uint32_t offset; /* of the next character */
   uint32_t end;    /* of the last token */
+  uint32_t before; /* end of the token before it */
   int last;        /* code of the last token */
   int word;        /* code of the first token of this line */
   Span word_span;
+  int item; /* the word that began this item */
   bool settings; /* inside (or in the head of) a settings block */
   bool eof_done; /* the last `;` was given */
   VEC(Open) open;
   uint32_t braces; /* number of OPEN_BLOCK entries */
   bool skip;       /* after a mistake: tokens are dropped up to the end of the line */
-  uint32_t skip_level;
+  uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open there */
   VEC(Token) queue; /* tokens put in front of the text, from queue.at[queued] on */
   uint32_t queued;
   bool bad;  /* a mistake since the last item */
@@ -74,6 +76,13 @@ void shard_report_unclosed(Parse *p, Span at);
 void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_string(Parse *p, Span at);
+
+/* ---- ast_help.c: what to write instead ---- */
+void shard_help_in_bracket(Parse *p, Report *r, Span at, const Open *o, int found, bool closes);
+void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *const *expected,
+                        int n);
+bool shard_line_begins(const Parse *p, Span at); /* the token there is the first of its line */
+bool shard_expects(const char *const *expected, int n, const char *token);
 
 /* ---- ast.c: builders ---- */
 AstName ast_name_at(Str text, Span s);

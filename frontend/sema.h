@@ -68,6 +68,10 @@ typedef struct World {
   Diag *scratch;              /* takes repeated diagnostics */
   VEC(const AstItem *) wrong; /* settings blocks with mistakes */
   NameMap *walked;            /* layers of which an instance was made */
+  bool lost;                  /* a used file could not be read: its names are not known */
+  const AstFile *library;     /* the standard library where no file uses it, for messages */
+  bool said_deep;             /* that a number is defined by itself */
+  bool said_library;          /* that `use "std"` is missing */
 } World;
 
 World *world_load(Ctx *c,
@@ -80,6 +84,11 @@ Str world_place(const World *w, Span from,
                 Span s); /* "line 7", or "gpt2.shard:7" seen from another file */
 Report *world_error(World *w, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* An unknown name of this kind may have been declared by something that could not be read: nothing
+   more is said about it, but it counts as an error. */
+bool world_lost(World *w, Space s);
+/* True if the library has the name but no file uses it: then that is said, once. */
+bool world_misses_library(World *w, Space s, Span at, Str name);
 void world_warn(World *w, const char *code, Span s, Str headline, Str help);
 void world_flush_warnings(World *w); /* only if there is no error */
 
@@ -103,7 +112,7 @@ typedef struct Sizes {
   uint32_t n;
   uint32_t declared; /* of these, dims of files; the others are axes of a layer */
   NameMap *index;    /* of the declared ones */
-  int depth; /* of the number being computed: constants in circles */
+  int depth;         /* of the number being computed: constants in circles */
 } Sizes;
 
 Sizes *sizes_new(World *w, const AstItem *variant);
@@ -159,7 +168,7 @@ typedef enum MaskKind {
 typedef struct Val Val;
 typedef struct Mask {
   MaskKind kind;
-  double number;     /* SLIDING, BLOCKS */
+  double number;     /* SLIDING, BLOCKS; PATTERN: its first operand, if that is a number */
   const Val *tensor; /* PADDING, SAME, TENSOR */
   Str name;          /* PATTERN */
   const struct Mask *a, *b;
@@ -308,8 +317,9 @@ typedef struct Eval {
   Arena *arena;
   Sizes *sizes;
   Mode mode;
-  Build *build; /* NULL: checking only */
-  bool sized;   /* every dim that is used must have a size */
+  Build *build;         /* NULL: checking only */
+  bool sized;           /* every dim that is used must have a size */
+  const AstItem *train; /* that gives sizes, for messages; may be NULL */
   const Site *site;
   Str path;           /* of the instance being made, "" at the top */
   const Stack *stack; /* around the instance being made */
@@ -342,7 +352,7 @@ typedef struct Call { /* operands of a call, evaluated */
   Str arg_name[ARGS_MAX]; /* NULL: by place */
   Val arg[ARGS_MAX];
   const AstExpr *expr[ARGS_MAX];
-  Span arg_span[ARGS_MAX];
+  Span arg_span[ARGS_MAX], arg_name_span[ARGS_MAX];
 } Call;
 
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
@@ -412,8 +422,9 @@ bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x,
                const AstExpr *expr); /* E0303 */
 
 /* sema_mask.c */
-bool mask_word(Str name);     /* causal, all */
-bool mask_function(Str name); /* sliding, window, .. */
+bool mask_word(Str name);          /* causal, all */
+bool mask_function(Str name);      /* sliding, window, .. */
+const char *mask_name(uint32_t i); /* the functions in turn, then NULL */
 Val mask_of_word(Eval *e, Str name, Span at);
 Val mask_call(Eval *e, const Call *c);
 Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at);
@@ -425,6 +436,7 @@ Val mask_values(Eval *e, const Mask *m, Str q, Str k, Span at);
 void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b);
 void explain_contract(Eval *e, const Call *c, Str dim);
 void explain_missing(Eval *e, const Call *c, Str dim, const Val *x, const AstExpr *expr);
+void explain_no_axes(Eval *e, const Call *c); /* E0204: dot(x, w) */
 void explain_no_dim(World *w, Span at, Str name);
 Str expr_text(Ctx *c, const AstExpr *x, const char *otherwise); /* the source text if it is short */
 

@@ -78,6 +78,21 @@ static bool check_rest(Eval *e, const Parts *p) {
   return true;
 }
 
+/* Keys that have the queries' axis get the keys' name, so both have one length. */
+static bool check_lengths(Eval *e, const Call *c, const Parts *p) {
+  if (dims_has(&p->x[1].dims, p->k) && dims_has(&p->x[2].dims, p->k)) return true;
+  int64_t q = eval_size(e, p->q), k = eval_size(e, p->k);
+  if (q <= 0 || k <= 0 || q == k) return q != SIZE_BAD && k != SIZE_BAD;
+  Report *r = eval_error(e, "E0312", c->axes->span, "`%s` has size %lld and `%s` %lld", p->q,
+                         (long long)q, p->k, (long long)k);
+  diag_label(r, "the keys have `%s`, which becomes `%s`", p->q, p->k);
+  const DimInfo *info = sizes_find(e->sizes, p->k);
+  diag_also(r, info->def->span, "set here");
+  diag_help(r, "the same length under another name: `%s like %s`", p->k, p->q);
+  diag_edit(r, info->def->span, "%s like %s", p->k, p->q);
+  return false;
+}
+
 static bool check_settings(Eval *e, const Parts *p, Dims *scores) {
   Dims d = {.n = 1, .at = {p->d}};
   *scores = dims_without(&p->x[0].dims, &d);
@@ -141,7 +156,7 @@ Val eval_attention(Eval *e, const Call *c) {
   Parts p = {0};
   Dims scores;
   if (!axes(e, c, &p) || !operands(e, c, &p) || !check_operands(e, c, &p) || !check_rest(e, &p) ||
-      !check_settings(e, &p, &scores))
+      !check_lengths(e, c, &p) || !check_settings(e, &p, &scores))
     return val_poison();
   Span mask_at = p.expr[3] ? p.expr[3]->span : c->span;
   const Mask *m = as_mask(e, &p.mask);

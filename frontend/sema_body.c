@@ -21,6 +21,7 @@ static void assign_attrs(Eval *e, const AstStmt *s) {
     if (strcmp(s->attrs.at[i].name.text, "f32")) {
       Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value",
                              s->attrs.at[i].name.text);
+      diag_edit(r, s->attrs.at[i].name.span, "f32");
       diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
     }
 }
@@ -41,6 +42,7 @@ static bool one_number(Eval *e, const AstStmt *s, const Val *v, const char *word
   else {
     diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
     diag_help(r, "take its mean: `mean[*](..)`");
+    diag_edit_around(r, s->value->span, "mean[*](", ")");
   }
   return false;
 }
@@ -54,6 +56,8 @@ static void misplaced(Eval *e, const AstStmt *s, const char *word, const char *w
   Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", s->word,
                          "`%s` cannot stand here", word);
   diag_label(r, "only %s has one", where);
+  if (s->kind == STMT_RETURN)
+    diag_help(r, "a model names its values, shows them with `output`, and ends with `loss`");
 }
 
 static bool in_layer(const Eval *e) { return e->site && e->site->decl->space == SPACE_LAYER; }
@@ -82,6 +86,19 @@ static void body_statement(Eval *e, Env *env, const AstStmt *s) {
   }
 }
 
+/* The last line assigns what was meant as the result. */
+static void help_return(Report *r, const AstStmts *body) {
+  const AstStmt *last = body->n ? body->at[body->n - 1] : NULL;
+  if (!last || last->kind != STMT_ASSIGN || last->names.n != 1 || !last->value) {
+    diag_help(r, "end it with `return ..`");
+    return;
+  }
+  Span name = last->names.at[0].span;
+  diag_also(r, name, "the last line");
+  diag_help(r, "return it instead of assigning `%s`", last->names.at[0].text);
+  diag_edit(r, (Span){name.file, name.offset, last->value->span.offset - name.offset}, "return ");
+}
+
 Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
   for (uint32_t i = 0; i < body->n; i++) {
     const AstStmt *s = body->at[i];
@@ -96,6 +113,7 @@ Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
   if (d && !d->item->bad) {
     Report *r = eval_error(e, "E0304", d->span, "`%s` has no `return`", d->name);
     diag_label(r, "its body ends without a result");
+    help_return(r, body);
   }
   return val_poison();
 }
@@ -106,7 +124,10 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
   Val t;
   bool ok = type_resolve(e, env, s->type, &t);
   Str twice = dims_repeated(&t.dims);
-  if (twice) eval_error(e, "E0203", s->type->span, "an input has dimension `%s` twice", twice);
+  if (twice)
+    diag_help(eval_error(e, "E0203", s->type->span, "an input has dimension `%s` twice", twice),
+              "a second axis of the same length is another dimension: `dims { Other like %s }`",
+              twice);
   if (t.dims.n > MAX_RANK)
     ok = false, eval_error(e, "E0204", s->type->span, "more than %d dimensions", MAX_RANK);
   for (int k = 0; ok && k < t.dims.n; k++) {
@@ -129,7 +150,8 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
 static void set_loss(Eval *e, Env *env, const AstStmt *s) {
   Val v = eval_expr(e, env, s->value);
   if (e->has_loss)
-    eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`");
+    diag_edit(eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`"),
+              s->word, "aux");
   e->has_loss = true;
   if (!one_number(e, s, &v, "loss")) v = val_poison();
   e->loss = v;
@@ -141,8 +163,15 @@ static void note_outputs(Eval *e, Env *env, const AstStmt *s) {
     const AstName *n = &s->names.at[i];
     const Val *v = env_find(env, n->text);
     if (!v || v->kind == VAL_SUB || (v->kind != VAL_POISON && !val_is_tensor(v))) {
-      Report *r = eval_error(e, "E0201", n->span, "no value named `%s` here", n->text);
-      if (!v) diag_help(r, "`output` comes after the line that computes it");
+      Report *r = eval_error(
+          e, v ? "E0402" : "E0201", n->span,
+          v ? "`%s` is no value: only values can be shown" : "no value named `%s` here", n->text);
+      VEC(const char *) names = {0};
+      for (uint32_t k = 0; k < env->vars.n; k++)
+        if (val_is_tensor(&env->vars.at[k].val)) vec_push(e->arena, names, env->vars.at[k].name);
+      const char *near = !v && names.n ? diag_nearest(n->text, names.at, names.n) : NULL;
+      if (near) diag_near(r, "a value", near);
+      else if (!v) diag_help(r, "`output` comes after the line that computes it");
       continue;
     }
     vec_push(e->arena, e->outputs, (Output){n->text, n->span, *v});

@@ -1,6 +1,7 @@
 /* Calls: what a name before round brackets means (a sub, a function, an operator, a mask, an
    initialiser, in this order), operands by place and by name, and functions, which are walked in
    place once per use. */
+#include "frontend/keywords.h"
 #include "frontend/sema.h"
 #include "frontend/lower.h"
 #include <string.h>
@@ -12,7 +13,7 @@ static bool add_operand(Eval *e, Env *env, Call *c, Str name, const AstExpr *x, 
     eval_error(e, "E0204", span, "more than %d operands", ARGS_MAX);
     return false;
   }
-  c->arg_name[c->n] = name, c->expr[c->n] = x, c->arg_span[c->n] = x->span;
+  c->arg_name[c->n] = name, c->expr[c->n] = x, c->arg_span[c->n] = span;
   c->arg[c->n++] = eval_expr(e, env, x);
   return true;
 }
@@ -24,7 +25,8 @@ static bool start_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped
   if (piped && !add_operand(e, env, c, NULL, piped, piped->span)) return false;
   for (uint32_t i = 0; i < x->args.n; i++) {
     const AstArg *a = &x->args.at[i];
-    if (!add_operand(e, env, c, a->name.text, a->value, a->span)) return false;
+    if (c->n < ARGS_MAX) c->arg_name_span[c->n] = a->name.span;
+    if (!add_operand(e, env, c, a->name.text, a->value, a->value->span)) return false;
   }
   return true;
 }
@@ -42,13 +44,19 @@ static int formal_index(const Call *c, int i, int n, const Str *formals) {
   return -1;
 }
 
-static void wrong_operand(Eval *e, const Call *c, int i, int n, const Str *formals, Str why) {
-  Span at = c->arg_name[i] ? c->arg_span[i] : c->expr[i]->span;
-  Report *r = eval_error(e, "E0204", at, "%s", why);
+static Str formals_text(Eval *e, int n, const Str *formals) {
   Str list = "";
   for (int k = 0; k < n; k++)
     list = arena_printf(e->arena, "%s%s%s", list, k ? ", " : "", formals[k]);
-  diag_fact(r, "`%s` takes %s", c->name, n ? list : "no operands");
+  return list;
+}
+
+static void wrong_operand(Eval *e, const Call *c, int i, int n, const Str *formals, Str why) {
+  Span at = c->arg_name[i] ? c->arg_name_span[i] : c->expr[i]->span;
+  Report *r = eval_error(e, "E0204", at, "%s", why);
+  diag_fact(r, "`%s` takes %s", c->name, n ? formals_text(e, n, formals) : "no operands");
+  if (c->arg_name[i])
+    diag_near(r, "an operand", n ? diag_nearest(c->arg_name[i], formals, (uint32_t)n) : NULL);
 }
 
 /* Places operands; out[i].kind is VAL_ABSENT where nothing was written. */
@@ -76,6 +84,7 @@ bool bind_operands(Eval *e, const Call *c, int n, const Str *formals, int requir
     if (exprs[k]) continue;
     Report *r = eval_error(e, "E0204", c->span, "`%s` needs its operand `%s`", c->name, formals[k]);
     diag_label(r, "%d of %d given", c->n, n);
+    diag_fact(r, "`%s` takes %s", c->name, formals_text(e, n, formals));
     return false;
   }
   return true;
@@ -196,14 +205,11 @@ static const AstSetting *find_setting(const AstBlock *b, const char *word) {
 static const Decl *reference_of(Eval *e, const Decl *d) {
   const AstSetting *s = find_setting(d->item->block, "reference");
   const AstValue *v = s && s->values.n ? s->values.at[0].value : NULL;
-  if (!v || v->kind != VALUE_PATH) {
-    Report *r = world_error(e->w, "E0606", d->span, "extern `%s` has no `reference`", d->name);
-    diag_help(r, "add `reference NAME`: a `fn` that says what it computes");
-    return NULL;
-  }
+  if (!v || v->kind != VALUE_PATH) return e->w->errors++, NULL; /* E0606 was given */
   const Decl *f = world_find(e->w, SPACE_FN, v->path->text, false);
   if (f && f->item->kind == ITEM_FN) return f;
-  world_error(e->w, "E0201", v->span, "no function named `%s`", v->path->text);
+  Report *r = world_error(e->w, "E0201", v->span, "no function named `%s`", v->path->text);
+  diag_near(r, "one", world_nearest(e->w, SPACE_FN, v->path->text));
   return NULL;
 }
 
@@ -276,8 +282,7 @@ static bool place_operands(Eval *e, const Builtin *b, Call *c) {
 
 static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
   if (b->axes == 1 && !c->axes) {
-    Report *r = eval_error(e, "E0204", c->span, "`%s` needs axes in square brackets", b->name);
-    diag_help(r, "for example `%s[D](..)`", b->name);
+    explain_no_axes(e, c);
     return val_poison();
   }
   if (b->axes == 0 && c->axes) {
@@ -294,8 +299,12 @@ static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
   return b->run(e, b, c);
 }
 
+static const char *const inits[] = {"normal", "truncated_normal", "uniform"};
+
 static bool init_word(Str n) {
-  return !strcmp(n, "normal") || !strcmp(n, "truncated_normal") || !strcmp(n, "uniform");
+  for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
+    if (!strcmp(n, inits[i])) return true;
+  return false;
 }
 
 static Val call_init(Eval *e, Call *c) {
@@ -330,13 +339,16 @@ static void no_function(Eval *e, const Env *env, const Call *c) {
     if (env->vars.at[i].val.kind == VAL_SUB) vec_push(e->arena, names, env->vars.at[i].name);
   for (const Decl *d; (d = world_next(e->w, SPACE_FN, &at));) vec_push(e->arena, names, d->name);
   for (uint32_t i = 0; i < n; i++) vec_push(e->arena, names, table[i].name);
-  const char *near = diag_nearest(c->name, names.at, names.n);
+  for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) vec_push(e->arena, names, inits[i]);
+  for (uint32_t i = 0; mask_name(i); i++) vec_push(e->arena, names, mask_name(i));
+  const char *near = keyword_meant(c->name, names.at, names.n);
+  if (world_lost(e->w, SPACE_FN) || world_misses_library(e->w, SPACE_FN, c->name_span, c->name))
+    return;
   Report *r =
       eval_error(e, "E0201", c->name_span, "no sub, function or operator named `%s`", c->name);
-  if (near) diag_help(r, "one with a similar name exists: `%s`", near);
+  if (near) diag_near(r, "one", near);
   else if (world_find(e->w, SPACE_LAYER, c->name, false))
     diag_help(r, "`%s` is a layer: declare `sub name = %s` and call `name(..)`", c->name, c->name);
-  else if (!e->w->std) diag_help(r, "for the standard library, begin the file with `use \"std\"`");
 }
 
 /* cross_entropy(x, labels, ignore = -100): such labels are in the data on purpose. */

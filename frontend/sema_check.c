@@ -35,7 +35,8 @@ static bool has_bad(const World *w) {
 static Eval *walk(World *w, const Choice *c) {
   uint32_t before = w->errors;
   Eval *e = eval_new(w, choice_sizes(w, c), MODE_CHECK, NULL);
-  e->sized = c->train != NULL;
+  bool sized = c->train && sound(w, c->train->item) && w->errors == before;
+  e->sized = sized, e->train = sized ? c->train->item : NULL;
   sizes_compute(e->sizes);
   if (!c->base->bad) eval_model(e, c->base);
   return w->errors == before && !has_bad(w) ? e : NULL;
@@ -72,7 +73,7 @@ static bool choose_for_block(World *w, const Decl *block, Choice *c) {
     const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
     Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
                             block->item->base.text);
-    if (near) diag_help(r, "a model with a similar name exists: `%s`", near);
+    diag_near(r, "a model", near);
     return false;
   }
   return choose_for_model(w, model, c);
@@ -144,6 +145,16 @@ static void check_layers(World *w) {
     if (own(w, d) && !d->item->bad && !walked(w, d)) check_layer(w, d);
 }
 
+/* A gradient by hand belongs to a function. */
+static void check_grads(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_GRAD, &at));) {
+    if (!own(w, d) || world_find(w, SPACE_FN, d->name, false) || world_lost(w, SPACE_FN)) continue;
+    Report *r = world_error(w, "E0201", d->span, "no function named `%s`", d->name);
+    diag_near(r, "one", world_nearest(w, SPACE_FN, d->name));
+  }
+}
+
 /* Sizes and constants, for their mistakes: used or not. */
 static void check_numbers(World *w) {
   Sizes *s = sizes_new(w, NULL);
@@ -161,6 +172,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   if (!w) return false;
   check_settings(w);
   check_numbers(w);
+  check_grads(w);
   for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
     if (own(w, d) && !d->item->bad) check_model(w, d, out);
   check_trains(w);

@@ -38,17 +38,36 @@ static const Input *find_input(const Eval *e, Str name) {
   return NULL;
 }
 
-static void check_fed(Eval *e, const Feds *fed, Span line) {
-  VEC(const char *) names = {0};
-  for (uint32_t i = 0; i < e->inputs.n; i++) vec_push(e->arena, names, e->inputs.at[i]->name);
-  for (uint32_t i = 0; i < fed->n; i++) {
-    if (find_input(e, fed->at[i].name)) continue;
-    Report *r =
-        world_error(e->w, "E0604", fed->at[i].span, "the model has no input `%s`", fed->at[i].name);
-    const char *near = names.n ? diag_nearest(fed->at[i].name, names.at, names.n) : NULL;
-    if (near) diag_help(r, "an input with a similar name exists: `%s`", near);
-  }
+static bool is_fed(const Feds *fed, Str name) {
+  for (uint32_t i = 0; i < fed->n; i++)
+    if (fed->at[i].name == name) return true;
+  return false;
+}
+
+static void no_input(Eval *e, const Feds *fed, const Fed *wrong) {
+  VEC(const char *) hungry = {0};
+  Str list = "";
   for (uint32_t i = 0; i < e->inputs.n; i++) {
+    Str name = e->inputs.at[i]->name;
+    if (is_fed(fed, name)) continue;
+    list = arena_printf(e->arena, "%s%s`%s`", list, *list ? ", " : "", name);
+    vec_push(e->arena, hungry, name);
+  }
+  Report *r = world_error(e->w, "E0604", wrong->span, "the model has no input `%s`", wrong->name);
+  if (hungry.n) diag_fact(r, "without data: %s", list);
+  const char *near = hungry.n ? diag_nearest(wrong->name, hungry.at, hungry.n) : NULL;
+  if (near) diag_near(r, "an input", near);
+  else if (hungry.n == 1) {
+    diag_help(r, "the input without data is `%s`", hungry.at[0]);
+    diag_edit(r, wrong->span, "%s", hungry.at[0]);
+  }
+}
+
+static void check_fed(Eval *e, const Feds *fed, Span line) {
+  bool unknown = false;
+  for (uint32_t i = 0; i < fed->n; i++)
+    if (!find_input(e, fed->at[i].name)) no_input(e, fed, &fed->at[i]), unknown = true;
+  for (uint32_t i = 0; i < e->inputs.n && !unknown; i++) {
     uint32_t n = 0;
     Span second = line;
     for (uint32_t k = 0; k < fed->n; k++)
@@ -91,12 +110,18 @@ static NameMap *index_of_params(const Eval *e) {
   return m;
 }
 
-static void no_param(Eval *e, const AstSetting *line) {
+static void no_param(Eval *e, const AstSetting *line, const NameMap *lines) {
   VEC(const char *) names = {0};
-  for (uint32_t i = 0; i < e->params.n; i++) vec_push(e->arena, names, e->params.at[i]->path);
+  uint32_t at;
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!names_find(lines, 0, e->params.at[i]->path, &at))
+      vec_push(e->arena, names, e->params.at[i]->path);
   const char *near = names.n ? diag_nearest(line->path->text, names.at, names.n) : NULL;
   Report *r = world_error(e->w, "E0502", line->path->span, "no parameter `%s`", line->path->text);
-  if (near) diag_help(r, "a parameter with a similar name exists: `%s`", near);
+  if (names.n == 1) {
+    diag_help(r, "the parameter without a line is `%s`", near = names.at[0]);
+    diag_edit(r, line->path->span, "%s", near);
+  } else diag_near(r, "a parameter without a line", near);
 }
 
 static void check_order(Eval *e, const AstSetting *line, const Param *p) {
@@ -146,9 +171,10 @@ static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines)
   diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
 }
 
-static void check_line(Eval *e, const AstSetting *s, const Param *p, const AstSetting *before) {
+static void check_line(Eval *e, const AstSetting *s, const Param *p, const AstSetting *before,
+                       const NameMap *lines) {
   if (!p) {
-    no_param(e, s);
+    no_param(e, s, lines);
     return;
   }
   check_order(e, s, p), check_stars(e, s, p);
@@ -158,7 +184,10 @@ static void check_line(Eval *e, const AstSetting *s, const Param *p, const AstSe
 }
 
 void check_weights(Eval *e, const AstItem *weights) {
-  NameMap *params = index_of_params(e), *lines = names_new(e->arena);
+  NameMap *params = index_of_params(e), *lines = names_new(e->arena), *all = names_new(e->arena);
+  uint32_t before = e->w->errors;
+  for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++)
+    names_put(all, 0, weights->block->settings.at[i]->path->text, i);
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++) {
     const AstSetting *s = weights->block->settings.at[i];
     uint32_t param, line;
@@ -166,8 +195,9 @@ void check_weights(Eval *e, const AstItem *weights) {
     bool known = names_find(params, 0, s->path->text, &param);
     bool again = names_find(lines, 0, s->path->text, &line);
     check_line(e, s, known ? e->params.at[param] : NULL,
-               again ? weights->block->settings.at[line] : NULL);
+               again ? weights->block->settings.at[line] : NULL, all);
     names_put(lines, 0, s->path->text, i);
   }
-  if (weights->block && !weights->bad) missing_lines(e, weights, lines);
+  if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);
+  if (weights->block) check_weights_config(e, weights);
 }

@@ -92,9 +92,10 @@ static NumState number_name(Sizes *s, const AstExpr *e, double *out) {
   if (d) return number_eval(s, d->item->value, out);
   if (!sizes_find(s, n)) {
     const char *near = world_nearest(s->w, SPACE_DIM, n);
+    if (world_lost(s->w, SPACE_DIM)) return NUM_BAD;
     if (!near) near = world_nearest(s->w, SPACE_CONST, n);
     Report *r = world_error(s->w, "E0201", e->span, "no dimension or constant named `%s`", n);
-    if (near) diag_help(r, "one with a similar name exists: `%s`", near);
+    diag_near(r, "one", near);
     return NUM_BAD;
   }
   int64_t size = size_of(s, n);
@@ -131,7 +132,7 @@ static NumState number_binary(Sizes *s, const AstExpr *e, double *out) {
 /* A constant may use constants: the depth ends circles, which E0202 then names. */
 static NumState number_walk(Sizes *s, const AstExpr *e, double *out) {
   switch (e->kind) {
-  case EXPR_NUMBER: return *out = e->number.value, NUM_KNOWN;
+  case EXPR_NUMBER: return *out = e->number.value, e->number.bad ? NUM_BAD : NUM_KNOWN;
   case EXPR_NAME: return number_name(s, e, out);
   case EXPR_CALL: return number_call(s, e, out);
   case EXPR_BINARY: return number_binary(s, e, out);
@@ -144,13 +145,19 @@ static NumState number_walk(Sizes *s, const AstExpr *e, double *out) {
   }
 }
 
+/* Said once per run: on the way back every number of the circle is bad. */
+static NumState too_deep(Sizes *s, const AstExpr *e) {
+  if (s->w->said_deep) return s->w->errors++, NUM_BAD;
+  s->w->said_deep = true;
+  Report *r = world_error(s->w, "E0202", e->span, "this number is defined by itself");
+  diag_label(r, "or nested more than 200 deep");
+  return NUM_BAD;
+}
+
 NumState number_eval(Sizes *s, const AstExpr *e, double *out) {
   *out = 0;
   if (!e) return NUM_BAD;
-  if (s->depth > 200) {
-    world_error(s->w, "E0202", e->span, "this number is defined by itself");
-    return NUM_BAD;
-  }
+  if (s->depth > 200) return too_deep(s, e);
   s->depth++;
   NumState r = number_walk(s, e, out);
   s->depth--;

@@ -1,6 +1,7 @@
 /* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere
    (sema_ops*.c), calls in sema_call.c. A value that cannot be is poisoned; whatever is computed
    from it is poisoned too, in silence. */
+#include "frontend/keywords.h"
 #include "frontend/sema.h"
 #include "frontend/lower.h"
 #include <math.h>
@@ -51,6 +52,8 @@ int64_t eval_size(Eval *e, Str dim) {
   Report *r =
       world_error(e->w, "E0308", d->def->name.span, "dimension `%s` has no size", d->decl->name);
   diag_label(r, "open, and this command needs its size");
+  if (e->train)
+    diag_also(r, e->train->name.span, "train block `%s` gives none", e->train->name.text);
   diag_help(r, "give it one: `size %s = 64` in the train block, or `-D %s=64`", d->decl->name,
             d->decl->name);
   return SIZE_BAD;
@@ -91,16 +94,20 @@ void env_set(Eval *e, Env *env, Str name, Val v) {
 }
 
 static void no_value(Eval *e, const Env *env, const AstExpr *x) {
+  static const char *const words[] = {"none", "on", "off", "pi", "inf", "causal", "all"};
   VEC(const char *) names = {0};
   uint32_t at = 0;
-  for (uint32_t i = 0; i < env->vars.n; i++) vec_push(e->arena, names, env->vars.at[i].name);
+  if (world_lost(e->w, SPACE_CONST) || world_lost(e->w, SPACE_DIM)) return;
+  for (uint32_t i = 0; i < env->vars.n; i++)
+    if (env->vars.at[i].val.kind != VAL_SUB) vec_push(e->arena, names, env->vars.at[i].name);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(e->arena, names, words[i]);
   for (const Decl *d; (d = world_next(e->w, SPACE_CONST, &at));) vec_push(e->arena, names, d->name);
   for (uint32_t i = 0; i < e->sizes->n; i++) vec_push(e->arena, names, e->sizes->dim[i].decl->name);
-  const char *near = names.n ? diag_nearest(x->name.text, names.at, names.n) : NULL;
+  const char *near = names.n ? keyword_meant(x->name.text, names.at, names.n) : NULL;
   Report *r = eval_error(e, "E0201", x->span, "no value named `%s`", x->name.text);
   if (world_find(e->w, SPACE_FN, x->name.text, env->std) || builtin_find(x->name.text, false))
     diag_help(r, "`%s` is a function: it needs operands in round brackets", x->name.text);
-  else if (near) diag_help(r, "a value with a similar name exists: `%s`", near);
+  else diag_near(r, "a value", near);
 }
 
 static Val layout_value(Eval *e, const Decl *d) {

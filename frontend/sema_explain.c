@@ -11,6 +11,7 @@ Str expr_text(Ctx *c, const AstExpr *x, const char *otherwise) {
 }
 
 void explain_no_dim(World *w, Span at, Str name) {
+  if (world_lost(w, SPACE_DIM)) return;
   const char *near = world_nearest(w, SPACE_DIM, name);
   Report *r = world_error(w, "E0201", at, "no dimension named `%s`", name);
   diag_label(r, "not in any `dims` block of %s", world_file_name(w, at.file));
@@ -19,6 +20,7 @@ void explain_no_dim(World *w, Span at, Str name) {
     if (!strcmp(d->name, near)) {
       diag_help(r, "a dimension with a similar name exists: `%s` (%s)", near,
                 world_place(w, at, d->span));
+      diag_edit(r, at, "%s", near);
       return;
     }
   diag_help(r, "declare it: `dims { %s = .. }`", name);
@@ -78,6 +80,7 @@ void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a
   diag_fact(r, "left operand has %s; %s %s not in %s", dims_text(c, &a->dims), list,
             extra.n > 1 ? "are" : "is", extra.n > 1 ? "it" : "it");
   const Binding *better = fitting(env, x->right, &a->dims);
+  if (better) diag_edit(r, x->right->span, "%s", better->name);
   if (better)
     diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name,
               dims_text(c, &better->val.dims), all_pairs(x->op), list);
@@ -88,6 +91,14 @@ void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a
 
 static Str operand_name(Ctx *c, const Call *call, int i) {
   return expr_text(c, call->expr[i], i ? "the right operand" : "the left operand");
+}
+
+/* The listed axes with another one in the place of `wrong`. */
+static Str axes_with(Ctx *c, const Call *call, Str wrong, Str right) {
+  Dims d = call->groups.at[0].from;
+  for (int i = 0; i < d.n; i++)
+    if (d.at[i] == wrong) d.at[i] = right;
+  return dims_names(c, &d);
 }
 
 void explain_contract(Eval *e, const Call *call, Str dim) {
@@ -105,11 +116,31 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
                   : eval_error(e, "E0302", at, "cannot contract `%s`: neither operand has it", dim);
   diag_label(r, "%s is %s, %s is %s", left, dims_text(c, &a->dims), right, dims_text(c, &b->dims));
   Dims only_a = dims_without(&a->dims, &b->dims), shared = dims_without(&a->dims, &only_a);
-  if (shared.n == 1)
-    diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0], shared.at[0],
-              left, right);
-  else if (shared.n) diag_help(r, "the shared dimensions are %s", dims_names(c, &shared));
+  for (int i = 0; i < call->groups.at[0].from.n; i++) { /* those that are listed already */
+    Dims one = {.n = 1, .at = {call->groups.at[0].from.at[i]}};
+    if (shared.n > 1) shared = dims_without(&shared, &one);
+  }
+  if (shared.n == 1) {
+    diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0],
+              axes_with(c, call, dim, shared.at[0]), left, right);
+    diag_edit(r, at, "%s", shared.at[0]);
+  } else if (shared.n) diag_help(r, "the shared dimensions are %s", dims_names(c, &shared));
   else diag_help(r, "they share no dimension; `outer(%s, %s)` makes all products", left, right);
+}
+
+/* dot(x, w): the axes are missing, and mostly it is clear which. */
+void explain_no_axes(Eval *e, const Call *c) {
+  Report *r = eval_error(e, "E0204", c->span, "`%s` needs axes in square brackets", c->name);
+  Dims shared = {0};
+  if (!strcmp(c->name, "dot") && c->n == 2) {
+    Dims only = dims_without(&c->arg[0].dims, &c->arg[1].dims);
+    shared = dims_without(&c->arg[0].dims, &only);
+  }
+  Span behind = {c->name_span.file, c->name_span.offset + c->name_span.length, 0};
+  if (shared.n == 1) {
+    diag_help(r, "the shared dimension is `%s`: `dot[%s](..)`", shared.at[0], shared.at[0]);
+    diag_edit(r, behind, "[%s]", shared.at[0]);
+  } else diag_help(r, "for example `%s[D](..)`", c->name);
 }
 
 /* ---- E0303 ---- */
@@ -133,6 +164,49 @@ static void help_crossed(Eval *e, Report *r, Str like, Str dim, const AstExpr *x
   diag_help(r, "give the keys their own axis: `dot%s(%s, rename[%s -> %s](%s))`",
             span_text(c, x->axes->span), expr_text(c, x->args.at[0].value, "q"), like, dim,
             expr_text(c, x->args.at[1].value, "k"));
+  diag_edit_around(r, x->args.at[1].value->span,
+                   arena_printf(c->arena, "rename[%s -> %s](", like, dim), ")");
+}
+
+/* The axis that was meant: one with a similar name, the other end of a `like`, or the one that the
+   index in the second operand addresses. */
+static Str meant_axis(Eval *e, const Call *call, Str dim, const Val *x) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < x->dims.n; i++) {
+    Str have = x->dims.at[i];
+    const DimInfo *a = sizes_find(e->sizes, have), *b = sizes_find(e->sizes, dim);
+    if (dims_has(&call->groups.at[0].from, have)) continue;
+    if ((a && a->def->like.text == dim) || (b && b->def->like.text == have)) return have;
+    if (call->n > 1 && call->arg[1].kind == VAL_INDEX && call->arg[1].of == have) return have;
+    vec_push(e->arena, names, have);
+  }
+  return names.n ? diag_nearest(dim, names.at, names.n) : NULL;
+}
+
+static bool axis_span(const Call *call, Str dim, Span *out) {
+  for (uint32_t g = 0; call->axes && g < call->axes->groups.n; g++)
+    for (uint32_t i = 0; i < call->axes->groups.at[g].from.n; i++)
+      if (call->axes->groups.at[g].from.at[i].text == dim)
+        return *out = call->axes->groups.at[g].from.at[i].span, true;
+  return false;
+}
+
+static void help_missing(Eval *e, Report *r, const Call *call, Str dim, const Val *x) {
+  Ctx *c = e->ctx;
+  Str meant = meant_axis(e, call, dim, x);
+  Span at;
+  bool swapped = call->n > 1 && x->kind == VAL_INDEX && call->arg[1].kind == VAL_FLOAT &&
+                 dims_has(&call->arg[1].dims, dim) && call->expr[0] && call->expr[1];
+  if (swapped) {
+    Str first = expr_text(c, call->expr[1], NULL), second = expr_text(c, call->expr[0], NULL);
+    diag_help(r, "the operands stand in the other order");
+    if (!first || !second) return;
+    diag_edit(r, call->expr[0]->span, "%s", first);
+    diag_edit(r, call->expr[1]->span, "%s", second);
+  } else if (meant && axis_span(call, dim, &at)) {
+    diag_help(r, "perhaps `%s` was meant, which it has", meant);
+    diag_edit(r, at, "%s", meant);
+  }
 }
 
 void explain_missing(Eval *e, const Call *call, Str dim, const Val *x, const AstExpr *expr) {
@@ -146,5 +220,7 @@ void explain_missing(Eval *e, const Call *call, Str dim, const Val *x, const Ast
     help_crossed(e, r, like, dim, expr);
     return;
   }
-  diag_label(r, "has %s", dims_text(c, &x->dims));
+  if (x->kind == VAL_INDEX) diag_label(r, "is %s, has %s", kind_text(c, x), dims_text(c, &x->dims));
+  else diag_label(r, "has %s", dims_text(c, &x->dims));
+  help_missing(e, r, call, dim, x);
 }

@@ -2,6 +2,7 @@
    inside. Calling an instance walks its body with the operands; calling it twice shares the
    parameters. What a body returns is compared with what the layer declares, and a dim that got its
    prime inside loses it here. */
+#include "frontend/keywords.h"
 #include "frontend/sema.h"
 #include "frontend/emit.h"
 #include <string.h>
@@ -15,8 +16,11 @@ static void read_attrs(Eval *e, const AstAttrs *attrs, Param *p) {
     else if (!strcmp(a->name.text, "frozen")) p->frozen = true;
     else if (!strcmp(a->name.text, "f32")) p->f32 = true;
     else {
+      static const char *const names[] = {"nodecay", "f32", "frozen"};
       Report *r = eval_error(e, "E0201", a->name.span, "no attribute named `@%s`", a->name.text);
+      const char *near = diag_nearest(a->name.text, names, 3);
       diag_help(r, "the attributes of a parameter are @nodecay, @f32, @frozen");
+      if (near) diag_edit(r, a->name.span, "%s", near);
     }
   }
 }
@@ -96,10 +100,10 @@ static void declare_param(Eval *e, Env *env, const AstStmt *s) {
 static const Decl *find_layer(Eval *e, const Env *env, const AstName *n) {
   const Decl *d = world_find(e->w, SPACE_LAYER, n->text, env->std);
   if (d) return d;
-  const char *near = world_nearest(e->w, SPACE_LAYER, n->text);
+  if (world_lost(e->w, SPACE_LAYER) || world_misses_library(e->w, SPACE_LAYER, n->span, n->text))
+    return NULL;
   Report *r = eval_error(e, "E0201", n->span, "no layer named `%s`", n->text);
-  if (near) diag_help(r, "a layer with a similar name exists: `%s`", near);
-  else if (!e->w->std) diag_help(r, "for the standard library, begin the file with `use \"std\"`");
+  diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, n->text));
   return NULL;
 }
 
@@ -151,12 +155,26 @@ static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, G
   return i;
 }
 
-static void check_given(Eval *e, const Given *g, uint32_t n, Str layer) {
+static Str joined(Eval *e, const char *const *names, uint32_t n) {
+  Str s = "";
+  for (uint32_t i = 0; i < n; i++) s = arena_printf(e->arena, "%s%s%s", s, i ? ", " : "", names[i]);
+  return s;
+}
+
+/* Options that no layer took. `d`: the layer, where there is only one. */
+static void check_given(Eval *e, const Given *g, uint32_t n, const Decl *d, Str layer) {
   for (uint32_t i = 0; i < n; i++) {
     if (g[i].used) continue;
+    VEC(const char *) names = {0};
+    const AstOptions *has = d ? &d->item->with : NULL;
+    for (uint32_t k = 0; has && k < has->n; k++) vec_push(e->arena, names, has->at[k].name.text);
     Report *r = eval_error(e, "E0601", g[i].ast->name.span, "`%s` has no option `%s`", layer,
                            g[i].ast->name.text);
     diag_label(r, "unknown option");
+    if (has && has->n) diag_fact(r, "its options: %s", joined(e, names.at, names.n));
+    else if (has) diag_fact(r, "it has no options");
+    diag_near(r, "an option",
+              names.n ? diag_nearest(g[i].ast->name.text, names.at, names.n) : NULL);
   }
 }
 
@@ -181,7 +199,7 @@ static void declare_sub(Eval *e, Env *env, const AstStmt *s) {
   if (d && ok)
     i = make_instance(e, d, &axes, g, s->with.n,
                       intern_printf(e->ctx->names, "%s%s.", e->path, name), s->of.at[0].span);
-  if (i) i->name = name, check_given(e, g, s->with.n, d->name);
+  if (i) i->name = name, check_given(e, g, s->with.n, d, d->name);
   env_set(e, env, name, sub_value(i));
 }
 
@@ -250,7 +268,7 @@ static void declare_stack(Eval *e, Env *env, const AstStmt *s) {
   e->stack = k, dims_add(&e->lead, k->dim);
   bool ok = fill_stack(e, env, s, k, g);
   e->stack = outer, e->lead.n--;
-  if (ok) check_given(e, g, s->with.n, name);
+  if (ok) check_given(e, g, s->with.n, k->n == 1 ? k->body[0]->layer : NULL, name);
   i->stack = k, i->name = name, i->span = s->of.at[0].span;
   env_set(e, env, name, ok ? sub_value(i) : val_poison());
 }
@@ -281,7 +299,10 @@ static Kind formal_kind(Eval *e, const Env *env, const AstType *t, Str *of) {
   if (!t->elem.text || !strcmp(t->elem.text, "f32")) return VAL_FLOAT;
   if (!strcmp(t->elem.text, "i32")) return VAL_INT;
   if (!strcmp(t->elem.text, "bool")) return VAL_BOOL;
+  static const char *const types[] = {"f32", "i32", "bool"};
+  const char *near = keyword_meant(t->elem.text, types, 3);
   Report *r = eval_error(e, "E0201", t->elem.span, "no element type named `%s`", t->elem.text);
+  if (near) diag_edit(r, t->elem.span, "%s", near);
   diag_help(r, "element types are f32, i32, bool, and `of D` for an index");
   return VAL_POISON;
 }
@@ -305,8 +326,23 @@ static Dims without_star(Eval *e, const Dims *d, bool *open) {
   return named;
 }
 
-static void wrong_dims(Eval *e, const Instance *i, Str formal, const Dims *want, const Dims *named,
-                       const Dims *have, bool open, Span at) {
+/* The dim that may stand for `want`: one that is `like` it, or the only other one of its size. */
+static Str same_axis(Eval *e, Str want, const Dims *have, bool by_size) {
+  Str found = NULL;
+  const DimInfo *w = sizes_find(e->sizes, want);
+  for (int i = 0; i < have->n; i++) {
+    const DimInfo *h = sizes_find(e->sizes, have->at[i]);
+    if (!w || !h) continue;
+    if (w->def->like.text == have->at[i] || h->def->like.text == want) return have->at[i];
+    if (!by_size || size_of(e->sizes, want) != size_of(e->sizes, have->at[i])) continue;
+    if (found) return NULL;
+    found = have->at[i];
+  }
+  return found;
+}
+
+static void wrong_dims(Eval *e, const Instance *i, Str formal, const AstType *type,
+                       const Dims *want, const Dims *named, const Dims *have, bool open, Span at) {
   Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, i->name,
                          dims_text(e->ctx, want));
   diag_label(r, "has %s", dims_text(e->ctx, have));
@@ -315,8 +351,12 @@ static void wrong_dims(Eval *e, const Instance *i, Str formal, const Dims *want,
     diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
   if (extra.n && !open)
     diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
-  if (missing.n == 1 && extra.n == 1 && !open)
-    diag_help(r, "if they are the same axis: `rename[%s -> %s](..)`", extra.at[0], missing.at[0]);
+  if (i->layer->std) diag_also(r, i->span, "`%s` is declared here", i->name);
+  else diag_also(r, type->span, "declared here");
+  Str other = missing.n == 1 ? same_axis(e, missing.at[0], open ? have : &extra, !open) : NULL;
+  if (!other) return;
+  diag_help(r, "if they are the same axis: `rename[%s -> %s](..)`", other, missing.at[0]);
+  diag_edit_around(r, at, arena_printf(e->arena, "rename[%s -> %s](", other, missing.at[0]), ")");
 }
 
 static bool fits_kind(const Val *want, const Val *have) {
@@ -341,7 +381,7 @@ static bool check_operand(Eval *e, Instance *i, uint32_t k, const Val *v, Span a
     return false;
   }
   if (open ? dims_subset(&named, &v->dims) : dims_same(&named, &v->dims)) return true;
-  wrong_dims(e, i, f->name.text, &want.dims, &named, &v->dims, open, at);
+  wrong_dims(e, i, f->name.text, f->type, &want.dims, &named, &v->dims, open, at);
   return false;
 }
 
@@ -353,6 +393,8 @@ static void wrong_result(Eval *e, const Instance *i, const Env *env, const Dims 
                          dims_text(e->ctx, declared));
   diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
   Dims missing = dims_without(want, &v->dims), extra = dims_without(&v->dims, want);
+  if (missing.n)
+    diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
   if (extra.n)
     diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
   for (int k = 0; k < missing.n; k++) {

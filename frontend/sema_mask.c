@@ -37,6 +37,10 @@ static const Pattern *find_pattern(Str name) {
 bool mask_word(Str name) { return !strcmp(name, "causal") || !strcmp(name, "all"); }
 bool mask_function(Str name) { return find_pattern(name) != NULL; }
 
+const char *mask_name(uint32_t i) {
+  return i < sizeof patterns / sizeof *patterns ? patterns[i].name : NULL;
+}
+
 static Val mask_value(const Mask *m) { return (Val){.kind = VAL_MASK, .mask = m, .id = NO_VALUE}; }
 
 Val mask_of_word(Eval *e, Str name, Span at) {
@@ -103,6 +107,7 @@ Val mask_call(Eval *e, const Call *c) {
     ok = fill_number(e, c, m, &v[0], x[0]);
   else
     for (int i = 0; i < n; i++) ok &= pattern_operand(e, c, &v[i], x[i]);
+  if (p->kind == MASK_PATTERN && v[0].kind == VAL_NUMBER && v[0].known) m->number = v[0].number;
   return ok ? mask_value(m) : val_poison();
 }
 
@@ -141,13 +146,13 @@ const Mask *mask_unbuilt(const Mask *m) {
 
 typedef struct Unit { /* the blocks(n) of an expression */
   const Mask *blocks, *pattern;
-  bool two;
+  const Mask *other; /* blocks of another size */
 } Unit;
 
 static void find_unit(const Mask *m, Unit *u) {
   if (!m) return;
   if (m->kind == MASK_PATTERN && !u->pattern) u->pattern = m;
-  if (m->kind == MASK_BLOCKS && u->blocks && u->blocks->number != m->number) u->two = true;
+  if (m->kind == MASK_BLOCKS && u->blocks && u->blocks->number != m->number) u->other = m;
   if (m->kind == MASK_BLOCKS && !u->blocks) u->blocks = m;
   find_unit(m->a, u), find_unit(m->b, u);
 }
@@ -185,11 +190,26 @@ static bool check_parts(Eval *e, const Mask *m, const Dims *scores, Str q, Str k
   return check_parts(e, m->a, scores, q, k, at) && check_parts(e, m->b, scores, q, k, at);
 }
 
+/* random(k) draws k of the block columns that there are. */
+static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
+  if (!m) return true;
+  int64_t size = size_of(e->sizes, k);
+  bool random = m->kind == MASK_PATTERN && !strcmp(m->name, "random");
+  if (random && size > 0 && blocks->number > 0 && m->number > ceil((double)size / blocks->number)) {
+    Report *r = eval_error(e, "E0311", m->span, "`random` of more block columns than there are");
+    diag_label(r, "%.0f of %.0f", m->number, ceil((double)size / blocks->number));
+    diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", k, (long long)size, blocks->number);
+    return false;
+  }
+  return enough_columns(e, m->a, blocks, k) && enough_columns(e, m->b, blocks, k);
+}
+
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
   Unit u = {0};
   find_unit(m, &u);
-  if (u.two) {
-    eval_error(e, "E0311", at, "two different `blocks(n)` in one mask");
+  if (u.other) {
+    Report *r = eval_error(e, "E0311", u.other->span, "two different `blocks(n)` in one mask");
+    diag_also(r, u.blocks->span, "the first one");
     return false;
   }
   if (u.pattern && !u.blocks) {
@@ -198,6 +218,7 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span a
     diag_help(r, "for example `blocks(16) & %s`", span_text(e->ctx, u.pattern->span));
     return false;
   }
+  if (u.pattern && !enough_columns(e, m, u.blocks, k)) return false;
   return check_parts(e, m, scores, q, k, at);
 }
 

@@ -61,7 +61,7 @@ static PlanAxis *need_axis(Plan *p, Str name, Span at) {
   for (uint32_t i = 0; i < p->mesh.n; i++) vec_push(p->e->arena, names, p->mesh.at[i].name);
   const char *near = names.n ? diag_nearest(name, names.at, names.n) : NULL;
   Report *r = world_error(p->w, "E0708", at, "the mesh has no axis `%s`", name);
-  if (near) diag_help(r, "an axis with a similar name exists: `%s`", near);
+  if (near) diag_near(r, "an axis", near);
   else if (!p->mesh.n) diag_help(r, "add it to the plan: `mesh %s = 2`", name);
   return NULL;
 }
@@ -73,7 +73,7 @@ static void check_machine(Plan *p) {
   if (!d) {
     const char *near = world_nearest(p->w, SPACE_MACHINE, on->path->text);
     Report *r = world_error(p->w, "E0201", on->span, "no machine named `%s`", on->path->text);
-    if (near) diag_help(r, "a machine with a similar name exists: `%s`", near);
+    diag_near(r, "a machine", near);
     return;
   }
   int64_t ranks = 1, gpus = settings_integer(d->item, ITEM_MACHINE, "node", "gpus");
@@ -84,7 +84,13 @@ static void check_machine(Plan *p) {
   Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
                           (long long)ranks, (long long)(gpus * nodes));
   diag_also(r, on->span, "machine `%s`", d->name);
-  diag_help(r, "`on %s nodes = %lld`", d->name, (long long)((ranks + gpus - 1) / gpus));
+  long long needed = (long long)((ranks + gpus - 1) / gpus);
+  const AstValue *written = settings_value(p->item, "on", "nodes");
+  diag_help(r, "`on %s nodes = %lld`", d->name, needed);
+  if (written) diag_edit(r, written->span, "%lld", needed);
+  else
+    diag_edit(r, (Span){on->span.file, on->span.offset + on->span.length, 0}, " nodes = %lld",
+              needed);
 }
 
 /* ---- rules ---- */
@@ -112,8 +118,11 @@ static void read_target(Plan *p, Rule *r, const AstSetting *s) {
     else if (!strcmp(name, "none")) r->none = true;
     else {
       PlanAxis *a = need_axis(p, name, v->span);
-      if (a && a->placed)
-        world_error(p->w, "E0606", v->span, "mesh axis `%s` stands in two `place` lines", name);
+      if (a && a->placed) {
+        world_error(p->w, "E0606", v->span, "mesh axis `%s` is written twice in `place` lines",
+                    name);
+        continue;
+      }
       if (a) a->placed = true, r->target = v->span;
       if (a) vec_push(p->e->arena, r->axes, a);
     }
@@ -210,12 +219,19 @@ static bool is_stack_dim(const Plan *p, Str dim) {
   return false;
 }
 
-static void uneven_stages(Plan *p, const Placed *d, int64_t size, int64_t ranks) {
+static void uneven_stages(Plan *p, const Rule *rule, const Placed *d, int64_t size, int64_t ranks) {
   if (settings_on(p->item, ITEM_PLAN, "pipeline", "uneven")) return;
   Report *r = world_error(p->w, "E0704", d->span, "%lld layers over %lld stages", (long long)size,
                           (long long)ranks);
   diag_label(r, "`%s` is not a multiple of %lld", d->dim, (long long)ranks);
   diag_help(r, "stages may differ by one layer: `pipeline one_f_one_b uneven = on`");
+  const AstSetting *line = settings_line(p->item, "pipeline");
+  if (line)
+    diag_edit(r, (Span){line->span.file, line->span.offset + line->span.length, 0}, " uneven = on");
+  else
+    diag_edit(r,
+              (Span){rule->line->span.file, rule->line->span.offset + rule->line->span.length, 0},
+              "\n  pipeline one_f_one_b uneven = on");
 }
 
 static void check_divides(Plan *p, const Rule *rule) {
@@ -225,7 +241,7 @@ static void check_divides(Plan *p, const Rule *rule) {
     int64_t size = stored_size_of(p->e->sizes, d->dim);
     if (size <= 0 || size % ranks == 0 || !strcmp(d->dim, "Batch")) continue;
     if (is_stack_dim(p, d->dim)) {
-      uneven_stages(p, d, size, ranks);
+      uneven_stages(p, rule, d, size, ranks);
       continue;
     }
     Report *r =
@@ -256,6 +272,14 @@ static Str names_but(Plan *p, const Rule *rule, const Placed *without) {
   return s;
 }
 
+/* The operands of the line between these, the second one left out. */
+static Str names_between(Plan *p, const Placed *from, const Placed *end) {
+  Str s = "";
+  for (const Placed *d = from; d < end; d++)
+    s = arena_printf(p->e->arena, "%s%s%s", s, *s ? ", " : "", d->dim);
+  return s;
+}
+
 static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed *first,
                         const Placed *second) {
   Str axis = axes_text(p, rule);
@@ -265,6 +289,15 @@ static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed 
   diag_label(r, "`%s` already takes `%s` in %s", first->dim, axis, dims_text(p->e->ctx, &all));
   diag_help(r, "drop `%s`, or order the choice: `place %s -> %s else %s`", second->dim,
             names_but(p, rule, second), axis, second->dim);
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    if (rule->dims.at[i].otherwise) return; /* the order is written already */
+  const AstPair *last = &vec_last(rule->line->target);
+  diag_edit(r,
+            (Span){first->span.file, first->span.offset,
+                   second->span.offset + second->span.length - first->span.offset},
+            "%s", names_between(p, first, second));
+  diag_edit(r, (Span){last->span.file, last->span.offset + last->span.length, 0}, " else %s",
+            second->dim);
 }
 
 static void check_once(Plan *p, const Rule *rule) {
@@ -311,10 +344,11 @@ static Str equation(Plan *p, const Rule *rule, int64_t micro, bool has_micro) {
   return arena_printf(p->e->arena, "%s = %s = %lld", names, sizes, (long long)product);
 }
 
-static void help_micro(Report *r, int64_t share, int64_t micro) {
+static void help_micro(Report *r, const AstValue *written, int64_t share, int64_t micro) {
   int64_t below = micro < share ? micro : share, above = micro;
   while (below > 1 && share % below) below--;
   while (above < share && share % above) above++;
+  if (written) diag_edit(r, written->span, "%lld", (long long)below);
   if (above > share || above == below)
     diag_help(r, "nearest that divides: micro = %lld (%lld accumulation steps)", (long long)below,
               (long long)(share / below));
@@ -343,7 +377,7 @@ static void check_batch(Plan *p) {
   for (uint32_t i = 0; rule && i < rule->axes.n; i++)
     diag_also(r, rule->axes.at[i]->value, "%s = %lld", rule->axes.at[i]->name,
               (long long)rule->axes.at[i]->size);
-  if (batch % splits == 0) help_micro(r, batch / splits, micro);
+  if (batch % splits == 0) help_micro(r, micro_at, batch / splits, micro);
   else
     diag_help(r, "a batch of %lld or %lld", (long long)(batch / splits * splits),
               (long long)((batch / splits + 1) * splits));
@@ -368,10 +402,41 @@ static bool starts_path(const Plan *p, Str first) {
   return false;
 }
 
+/* h[0..5]: six of the rounds that there are. */
+static void check_rounds(Plan *p, const AstValue *v, Str stack) {
+  const AstPart *part = v->path->parts.n > 1 ? &v->path->parts.at[1] : NULL;
+  size_t n = strlen(stack);
+  if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
+  for (uint32_t i = 0; i < p->e->params.n; i++) {
+    const Param *q = p->e->params.at[i];
+    if (strncmp(q->path, stack, n) || q->path[n] != '.' || !q->lead.n) continue;
+    int64_t rounds = size_of(p->e->sizes, q->lead.at[0]);
+    int64_t last = part->kind == PART_RANGE ? part->last : part->first;
+    bool turned = part->kind == PART_RANGE && part->last < part->first;
+    if (rounds <= 0 || (!turned && last < rounds)) return;
+    Report *r = turned ? world_error(p->w, "E0709", part->span, "the range `%s` is turned round",
+                                     v->path->text)
+                       : world_error(p->w, "E0709", part->span, "`%s` has no round %lld", stack,
+                                     (long long)last);
+    diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
+    if (turned) {
+      diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->last, (long long)part->first);
+      diag_edit(r, v->span, "%s[%lld..%lld]", stack, (long long)part->last, (long long)part->first);
+    } else if (part->kind == PART_RANGE && part->first < rounds) {
+      diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->first, (long long)rounds - 1);
+      diag_edit(r, v->span, "%s[%lld..%lld]", stack, (long long)part->first, (long long)rounds - 1);
+    }
+    return;
+  }
+}
+
 static void check_path(Plan *p, const AstValue *v) {
   if (v->kind != VALUE_PATH || !v->path->parts.n) return;
   Str first = v->path->parts.at[0].name;
-  if (starts_path(p, first)) return;
+  if (starts_path(p, first)) {
+    check_rounds(p, v, first);
+    return;
+  }
   Report *r = world_error(p->w, "E0709", v->span, "`%s` names no part of model `%s`", v->path->text,
                           p->c->model->name);
   diag_label(r, "no stack, sub or parameter `%s`", first);

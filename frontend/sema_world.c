@@ -6,6 +6,7 @@
    library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
    inside bodies. */
 #include "frontend/sema.h"
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -27,6 +28,41 @@ Report *world_error(World *w, const char *code, Span s, const char *format, ...)
       return diag_at(w->scratch, code, s, "%s", text);
   vec_push(w->ctx->arena, w->seen, (Seen){code, s});
   return diag_at(w->ctx->diag, code, s, "%s", text);
+}
+
+bool world_lost(World *w, Space s) {
+  bool lost = w->lost;
+  for (uint32_t i = 0; i < w->files.n; i++)
+    lost |= w->files.at[i]->lost || (s == SPACE_DIM && w->files.at[i]->lost_dims);
+  w->errors += lost;
+  return lost;
+}
+
+static const AstFile *library(World *w) {
+  if (w->library) return w->library;
+  Ctx quiet = *w->ctx;
+  size_t n;
+  const char *text = std_shard_text(&n);
+  quiet.diag = w->scratch;
+  return w->library = ast_parse(&quiet, "std.shard", text, n);
+}
+
+bool world_misses_library(World *w, Space s, Span at, Str name) {
+  if (w->std) return false;
+  const AstFile *f = library(w);
+  for (uint32_t i = 0; i < f->items.n; i++) {
+    const AstItem *item = f->items.at[i];
+    bool same = s == SPACE_LAYER ? item->kind == ITEM_LAYER : item->kind == ITEM_FN;
+    if (!same || item->name.text != name) continue;
+    if (w->said_library) return w->errors++, true;
+    w->said_library = true;
+    Report *r = world_error(w, "E0201", at, "`%s` is in the standard library", name);
+    diag_label(r, "which this file does not use");
+    diag_help(r, "begin the file with `use \"std\"`");
+    diag_edit(r, (Span){at.file, 0, 0}, "use \"std\"\n");
+    return true;
+  }
+  return false;
 }
 
 void world_warn(World *w, const char *code, Span s, Str headline, Str help) {
@@ -227,6 +263,24 @@ static bool load_used(World *w, const char *from, Str name) {
   return false;
 }
 
+/* Of "std" and the `.shard` files beside the one that uses it. */
+static const char *nearest_file(World *w, const char *from, const char *name) {
+  VEC(const char *) names = {0};
+  const char *slash = from ? strrchr(from, '/') : NULL;
+  const char *folder = slash ? arena_strndup(w->ctx->arena, from, (size_t)(slash - from) + 1) : ".";
+  struct dirent **at;
+  int n = scandir(folder, &at, NULL, alphasort);
+  vec_push(w->ctx->arena, names, "std");
+  for (int i = 0; i < n; i++) {
+    size_t length = strlen(at[i]->d_name);
+    if (length > 6 && !strcmp(at[i]->d_name + length - 6, ".shard"))
+      vec_push(w->ctx->arena, names, arena_strndup(w->ctx->arena, at[i]->d_name, length - 6));
+    free(at[i]);
+  }
+  if (n >= 0) free(at);
+  return diag_nearest(name, names.at, names.n);
+}
+
 static void use_file(World *w, const AstItem *i, const char *from) {
   if (!i->file) return;
   if (!strcmp(i->file, "std")) {
@@ -236,6 +290,11 @@ static void use_file(World *w, const AstItem *i, const char *from) {
   if (from && load_used(w, from, i->file)) return;
   Report *r = world_error(w, "E0201", i->file_span, "no file `%s.shard`", i->file);
   diag_label(r, "neither beside this file nor on SHARDC_PATH");
+  w->lost = true;
+  const char *near = nearest_file(w, from, i->file);
+  if (!near) return;
+  diag_help(r, "a file with a similar name exists: `use \"%s\"`", near);
+  diag_edit(r, i->file_span, "\"%s\"", near);
 }
 
 static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from) {

@@ -1,6 +1,7 @@
 /* Checks a settings block against the table settings.def: known words and options (E0601), values
    of the right type, unit and range (E0602), nothing missing or written twice (E0606). One error
    per value; what names mean is checked elsewhere. */
+#include "keywords.h"
 #include "settings.h"
 
 typedef struct Check {
@@ -57,7 +58,7 @@ static const char *words_text(const Check *k, const Words *w, const char *betwee
 
 /* A word that was meant: a small slip, or a known word with something behind it (zero_stage). */
 static const char *meant(const char *wrong, const Words *w) {
-  const char *near = diag_nearest(wrong, w->at, w->n);
+  const char *near = keyword_meant(wrong, w->at, w->n);
   for (uint32_t i = 0; !near && i < w->n; i++) {
     size_t n = strlen(w->at[i]);
     if (n > 2 && !strncmp(wrong, w->at[i], n) && wrong[n] == '_') near = w->at[i];
@@ -77,6 +78,10 @@ static const char *mended(const Check *k, Span wrong, Span whole, const char *ri
 
 /* ---- E0601 ---- */
 
+static void edit_near(Report *r, Span at, const char *near) {
+  if (near) diag_edit(r, at, "%s", near);
+}
+
 static void unknown_line(const Check *k, const AstSetting *s) {
   const char *block = ast_item_word(k->item->kind);
   Words w = words_of(k, ROW_LINE, "", NULL);
@@ -85,6 +90,7 @@ static void unknown_line(const Check *k, const AstSetting *s) {
   Report *r = diag_at(k->c->diag, "E0601", s->path->span, "%s blocks have no setting `%s`", block,
                       s->path->text);
   diag_label(r, "unknown setting");
+  edit_near(r, s->path->span, near);
   if (near)
     diag_help(r, "write `%s` (settings of %s: %s)", mended(k, s->path->span, s->span, near), block,
               all);
@@ -99,6 +105,7 @@ static void unknown_option(const Check *k, const AstSetting *s, const AstPair *p
   Report *r =
       diag_at(k->c->diag, "E0601", p->key->span, "`%s` has no option `%s`", word, p->key->text);
   diag_label(r, "unknown option");
+  edit_near(r, p->key->span, near);
   if (near) diag_help(r, "write `%s`", mended(k, p->key->span, p->span, near));
   else if (w.n) diag_help(r, "options of `%s`: %s", word, words_text(k, &w, " ", 12));
 }
@@ -127,7 +134,9 @@ static void wrong_choice(const Check *k, const char *what, const AstValue *v, co
   const char *near = v->kind == VALUE_PATH ? meant(v->path->text, &w) : NULL;
   Report *r =
       wrong_value(k, what, v, arena_printf(k->c->arena, "one of %s", words_text(k, &w, ", ", 12)));
+  if (!near && w.n == 1) near = w.at[0];
   if (near) diag_help(r, "write `%s`", near);
+  edit_near(r, v->span, near);
 }
 
 static bool whole_number(const AstNumber *n, double least) {
@@ -187,6 +196,26 @@ static bool value_fits(SettingType t, const AstValue *v) {
   return false;
 }
 
+/* yes for on; 40GB/s where bytes are wanted, or the other way round; "512" for 512. */
+static void help_value(const Check *k, SettingType t, const AstValue *v, Report *r) {
+  static const char *const switches[] = {"on", "off"};
+  const char *text = span_text(k->c, v->span), *with = NULL;
+  size_t n = strlen(text);
+  if (t == TYPE_SWITCH) {
+    with = v->kind == VALUE_PATH ? keyword_foreign(text, switches, 2) : NULL;
+    if (v->kind == VALUE_NUMBER && v->number.integer) with = v->number.integral ? "on" : "off";
+  } else if (v->kind == VALUE_NUMBER && t == TYPE_BYTES && v->number.unit == UNIT_BYTES_PER_SECOND)
+    with = arena_strndup(k->c->arena, text, n - 2);
+  else if (v->kind == VALUE_NUMBER && t == TYPE_RATE && v->number.unit == UNIT_BYTES)
+    with = arena_printf(k->c->arena, "%s/s", text);
+  else if (v->kind == VALUE_STRING && (t == TYPE_COUNT || t == TYPE_INTEGER) &&
+           strspn(v->string, "0123456789") == strlen(v->string))
+    with = v->string;
+  if (!with || !*with) return;
+  diag_help(r, "write `%s`", with);
+  diag_edit(r, v->span, "%s", with);
+}
+
 static void check_value(const Check *k, SettingType t, const char *what, const char *choices,
                         const AstValue *v) {
   Words w = words_of(k, ROW_CHOICE, choices, NULL);
@@ -194,10 +223,21 @@ static void check_value(const Check *k, SettingType t, const char *what, const c
   for (uint32_t i = 0; !listed && i < w.n; i++) listed = !strcmp(w.at[i], v->path->text);
   if (!listed || (w.n && t == TYPE_WORD && v->kind != VALUE_PATH))
     wrong_choice(k, what, v, choices);
-  else if (!value_fits(t, v)) wrong_value(k, what, v, setting_type_text(t));
+  else if (!value_fits(t, v)) help_value(k, t, v, wrong_value(k, what, v, setting_type_text(t)));
 }
 
 /* ---- lines ---- */
+
+static const char *choice_word(const Check *k, const SettingRow *row, const AstSetting *s);
+
+/* optim adamw lr 6e-4: the option lacks its `=`. */
+static void help_option(const Check *k, const SettingRow *row, const AstSetting *s,
+                        const AstValue *v, Report *r) {
+  if (v->kind != VALUE_PATH || !find_option(k, row->word, choice_word(k, row, s), v->path->text))
+    return;
+  diag_help(r, "an option is written with `=`: `%s = ..`", v->path->text);
+  diag_edit(r, (Span){v->span.file, v->span.offset + v->span.length, 0}, " =");
+}
 
 static void check_operands(const Check *k, const SettingRow *row, const AstSetting *s) {
   const AstValue **at;
@@ -213,8 +253,9 @@ static void check_operands(const Check *k, const SettingRow *row, const AstSetti
     const char *some = row->most == 0   ? "no value of its own"
                        : row->most == 1 ? "one value"
                                         : "fewer values";
-    diag_label(diag_at(k->c->diag, "E0602", at[row->most]->span, "`%s` takes %s", row->word, some),
-               "one too many");
+    Report *r = diag_at(k->c->diag, "E0602", at[row->most]->span, "`%s` takes %s", row->word, some);
+    diag_label(r, "one too many");
+    help_option(k, row, s, at[row->most], r);
   }
 }
 
@@ -299,7 +340,8 @@ static void check_target(const Check *k, const SettingRow *row, const AstSetting
     bool name = !p->key && p->value->kind == VALUE_PATH;
     if (!name) diag_at(k->c->diag, "E0602", p->span, "`%s` wants names behind `->`", row->word);
     else if (offload && strcmp(p->value->path->text, "host"))
-      wrong_value(k, "`offload`", p->value, "`host` behind `->`");
+      diag_edit(wrong_value(k, "`offload`", p->value, "`host` behind `->`"), p->value->span,
+                "host");
   }
 }
 
@@ -327,12 +369,24 @@ static const AstSetting *earlier_line(const AstBlock *b, uint32_t at) {
   return NULL;
 }
 
+/* A misspelt line was reported already; that the right one is missing need not be said too. */
+static bool meant_by_another(const Check *k, const char *word) {
+  Words w = words_of(k, ROW_LINE, "", NULL);
+  for (uint32_t i = 0; i < k->item->block->settings.n; i++) {
+    const char *written = k->item->block->settings.at[i]->path->text;
+    const char *near = find_line(k, written) ? NULL : meant(written, &w);
+    if (near && !strcmp(near, word)) return true;
+  }
+  return false;
+}
+
 static void check_missing(const Check *k) {
   for (uint32_t i = 0; i < k->nrows; i++) {
     const SettingRow *row = &k->rows[i];
     if (row->block != k->item->kind || !(row->flags & SETTING_NEEDED) ||
         settings_line(k->item, row->word))
       continue;
+    if (meant_by_another(k, row->word)) continue;
     Report *r = diag_at(k->c->diag, "E0606", k->item->name.span, "%s block `%s` has no `%s`",
                         ast_item_word(k->item->kind), k->item->name.text, row->word);
     diag_help(r, "`%s`: %s", row->word, row->help);

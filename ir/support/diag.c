@@ -17,8 +17,9 @@
 #include "diag.h"
 #include "vec.h"
 #include <stdlib.h>
+#include <strings.h>
 
-enum { ERROR_LIMIT = 20 };
+enum { ERROR_LIMIT = 20, LINE_LIMIT = 180 };
 
 typedef struct Place {
   Span span;
@@ -32,6 +33,7 @@ struct Report {
   VEC(Place) also;
   VEC(const char *) facts;
   VEC(const char *) helps;
+  VEC(Place) edits;
   uint32_t number; /* order of arrival */
 };
 
@@ -142,6 +144,22 @@ void diag_help(Report *r, const char *text, ...) {
   vec_push(r->arena, r->helps, help);
 }
 
+void diag_edit(Report *r, Span s, const char *text, ...) {
+  FORMAT_INTO(r, text, with);
+  if (s.file) vec_push(r->arena, r->edits, ((Place){s, with}));
+}
+
+void diag_edit_around(Report *r, Span s, const char *before, const char *after) {
+  diag_edit(r, (Span){s.file, s.offset, 0}, "%s", before);
+  diag_edit(r, (Span){s.file, s.offset + s.length, 0}, "%s", after);
+}
+
+void diag_near(Report *r, const char *what, const char *near) {
+  if (!near) return;
+  diag_help(r, "%s with a similar name exists: `%s`", what, near);
+  diag_edit(r, r->primary.span, "%s", near);
+}
+
 uint32_t diag_errors(const Diag *d) { return d->errors; }
 bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
 
@@ -206,27 +224,54 @@ static void put_marks(FILE *out, const char *text, size_t n, char mark) {
   if (!written) fputc(mark, out);
 }
 
-static void put_source_line(const Printer *p, Span at) {
-  const Source *s = diag_source(p->d, at.file);
-  size_t start = line_start(s, at.offset), n = line_length(s, start);
-  const Style *y = &p->style;
-  fprintf(p->out, "%s%*u |%s", y->blue, p->gutter, line_of(p->d, at), y->end);
-  if (n) fputc(' ', p->out);
-  for (size_t i = 0; i < n; i++) fputc(s->text[start + i] ? s->text[start + i] : '?', p->out);
-  fputc('\n', p->out);
+/* The part of a source line that is shown: all of it, unless it is long. */
+typedef struct Window {
+  const char *text; /* of the line */
+  size_t from, to, n;
+} Window;
+
+static bool inside_character(const char *text, size_t at) {
+  return ((unsigned char)text[at] & 0xC0) == 0x80;
 }
 
-static void put_place(const Printer *p, const Place *place, bool primary) {
-  const Source *s = diag_source(p->d, place->span.file);
-  size_t start = line_start(s, place->span.offset), n = line_length(s, start);
-  size_t before = place->span.offset < s->length ? place->span.offset - start : s->length - start;
-  size_t under = place->span.length < n - (before < n ? before : n) ? place->span.length
-                                                                    : n - (before < n ? before : n);
+/* `mark`: column that must be seen. The same for every place of a line if the first one gives it.
+ */
+static Window window_of(const Source *s, size_t offset, size_t mark) {
+  size_t start = line_start(s, offset), n = line_length(s, start);
+  Window w = {s->text + start, 0, n, n};
+  if (n <= LINE_LIMIT) return w;
+  w.from = mark > LINE_LIMIT / 2 ? mark - LINE_LIMIT / 2 : 0;
+  if (w.from + LINE_LIMIT > n) w.from = n - LINE_LIMIT;
+  w.to = w.from + LINE_LIMIT;
+  while (w.from && inside_character(w.text, w.from)) w.from--;
+  while (w.to < n && inside_character(w.text, w.to)) w.to++;
+  return w;
+}
+
+static void put_source_line(const Printer *p, Span at, const Window *w) {
   const Style *y = &p->style;
-  fprintf(p->out, "%s%*s |%s ", y->blue, p->gutter, "", y->end);
-  put_blanks(p->out, s->text + start, before);
+  fprintf(p->out, "%s%*u |%s", y->blue, p->gutter, line_of(p->d, at), y->end);
+  if (w->n) fputc(' ', p->out);
+  if (w->from) fputs("...", p->out);
+  for (size_t i = w->from; i < w->to; i++) fputc(w->text[i] ? w->text[i] : '?', p->out);
+  fputs(w->to < w->n ? "...\n" : "\n", p->out);
+}
+
+static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
+
+static void put_place(const Printer *p, const Place *place, bool primary, const Window *w) {
+  const Source *s = diag_source(p->d, place->span.file);
+  size_t start = (size_t)(w->text - s->text);
+  size_t end = at_most(place->span.offset, s->length) - start + place->span.length;
+  size_t before = at_most(place->span.offset, s->length) - start;
+  if (before > w->to && w->to < w->n) before = w->to;
+  if (before < w->from) before = w->from;
+  size_t under = at_most(end, w->to) > before ? at_most(end, w->to) - before : 0;
+  const Style *y = &p->style;
+  fprintf(p->out, "%s%*s |%s %s", y->blue, p->gutter, "", y->end, w->from ? "   " : "");
+  put_blanks(p->out, w->text + w->from, before - w->from);
   fputs(primary ? y->severity : y->blue, p->out);
-  put_marks(p->out, s->text + start + before, under, primary ? '^' : '-');
+  put_marks(p->out, w->text + before, under, primary ? '^' : '-');
   if (place->text && *place->text) fprintf(p->out, " %s", place->text);
   fprintf(p->out, "%s\n", y->end);
 }
@@ -242,10 +287,19 @@ static int compare_places(const void *a, const void *b) {
   return (x->span.offset > y->span.offset) - (x->span.offset < y->span.offset);
 }
 
+/* Around which column a long line is cut: that of the primary place if it is on this line. */
+static size_t shown_column(const Printer *p, const Place *first, const Place *primary) {
+  const Place *at = line_of(p->d, primary->span) == line_of(p->d, first->span) ? primary : first;
+  uint32_t line, column;
+  diag_line_column(p->d, at->span, &line, &column);
+  return column - 1;
+}
+
 /* The primary place and, if they are in the same file, the others: line by line, each line once. */
 static void put_snippet(const Printer *p, const Report *r) {
   VEC(const Place *) places = {0};
   uint32_t last = 0;
+  Window w = {0};
   vec_push(r->arena, places, &r->primary);
   for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++)
     vec_push(r->arena, places, &r->also.at[i]);
@@ -253,8 +307,12 @@ static void put_snippet(const Printer *p, const Report *r) {
   for (uint32_t i = 0; i < places.n; i++) {
     uint32_t line = line_of(p->d, places.at[i]->span);
     if (last && line > last + 1) fprintf(p->out, "%s...%s\n", p->style.blue, p->style.end);
-    if (line != last) put_source_line(p, places.at[i]->span);
-    put_place(p, places.at[i], places.at[i] == &r->primary);
+    if (line != last) {
+      w = window_of(diag_source(p->d, places.at[i]->span.file), places.at[i]->span.offset,
+                    shown_column(p, places.at[i], &r->primary));
+      put_source_line(p, places.at[i]->span, &w);
+    }
+    put_place(p, places.at[i], places.at[i] == &r->primary, &w);
     last = line;
   }
 }
@@ -370,6 +428,23 @@ static void put_json_list(const char *name, const char *const *at, uint32_t n, F
   fputc(']', out);
 }
 
+static void put_json_edits(const Diag *d, const Report *r, FILE *out) {
+  fputs(",\"edits\":[", out);
+  for (uint32_t i = 0; i < r->edits.n; i++) {
+    const Place *e = &r->edits.at[i];
+    const Source *s = diag_source(d, e->span.file);
+    uint32_t line, column;
+    diag_line_column(d, e->span, &line, &column);
+    fputs(i ? ",{\"file\":" : "{\"file\":", out);
+    json_put_string(out, s ? s->name : "");
+    fprintf(out, ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"text\":", line, column,
+            e->span.offset, e->span.length);
+    json_put_string(out, e->text);
+    fputc('}', out);
+  }
+  fputc(']', out);
+}
+
 static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
   char *text = NULL;
   size_t n = 0;
@@ -395,6 +470,7 @@ static void print_json(const Diag *d, const Report *r, FILE *out) {
   fputc(']', out);
   put_json_list("facts", r->facts.at, r->facts.n, out);
   put_json_list("help", r->helps.at, r->helps.n, out);
+  put_json_edits(d, r, out);
   put_json_rendered(d, r, out);
   fputs("}\n", out);
 }
@@ -482,6 +558,22 @@ static int edit_distance(const char *a, int na, const char *b, int nb) {
   return row[na % 3][nb];
 }
 
+/* Vocab for vocab and for Vocabulary: the only name that is the same but for case, or of which one
+   is the beginning of the other. */
+static const char *nearest_prefix(const char *wanted, const char *const *names, uint32_t n) {
+  const char *best = NULL;
+  size_t length = strlen(wanted);
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcasecmp(wanted, names[i])) return names[i];
+  for (uint32_t i = 0; i < n; i++) {
+    size_t other = strlen(names[i]), common = length < other ? length : other;
+    if (common < 3 || strncmp(wanted, names[i], common)) continue;
+    if (best && strcmp(best, names[i])) return NULL;
+    best = names[i];
+  }
+  return best;
+}
+
 const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n) {
   const char *best = NULL;
   size_t length = strlen(wanted);
@@ -492,7 +584,7 @@ const char *diag_nearest(const char *wanted, const char *const *names, uint32_t 
     int distance = edit_distance(wanted, (int)length, names[i], (int)other);
     if (distance < limit && distance < (int)length) best = names[i], limit = distance;
   }
-  return best;
+  return best ? best : nearest_prefix(wanted, names, n);
 }
 
 /* ---- errors of the compiler itself ---- */

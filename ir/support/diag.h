@@ -8,6 +8,10 @@
      Report r = diag_at(d, "E0201", span, "no dimension named `%s`", name);
      diag_label(r, "not in any `dims` block of %s", file);
      diag_help(r, "a dimension with a similar name exists: `%s` (line %d)", near, line);
+     diag_edit(r, span, "%s", near);
+
+   The edits of one message are applied together and mend it; programs read them as JSON. A message
+   whose mending needs a decision has none. Long source lines are cut around the carets.
 
    Codes start with E (error), W (warning), N (note). Errors of the compiler itself are not
    diagnostics: use `bug()`. */
@@ -47,6 +51,12 @@ void diag_also(Report *r, Span s, const char *text, ...)
     __attribute__((format(printf, 3, 4))); /* another place */
 void diag_fact(Report *r, const char *text, ...) __attribute__((format(printf, 2, 3)));
 void diag_help(Report *r, const char *text, ...) __attribute__((format(printf, 2, 3)));
+void diag_edit(Report *r, Span s, const char *text, ...)
+    __attribute__((format(printf, 3, 4))); /* what to write in place of s; length 0: before it */
+
+void diag_edit_around(Report *r, Span s, const char *before, const char *after);
+void diag_near(Report *r, const char *what,
+               const char *near); /* help: a name for the primary place; nothing if NULL */
 
 uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
@@ -55,13 +65,13 @@ diag_first_code(const Diag *d); /* of the first error that was reported, NULL if
 bool diag_given(const Diag *d, const char *code); /* has this code been reported? */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
-/* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line 0
-   and file "" where there is no position, help null where there is none. `comma`: something stands
-   before them. True if there are any. */
+/* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line
+   0 and file "" where there is no position, help null where there is none. `comma`: something
+   stands before them. True if there are any. */
 bool diag_print_list(const Diag *d, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,
-                         uint32_t n); /* edit distance <= 2, else NULL */
+                         uint32_t n); /* edit distance <= 2, or a beginning; else NULL */
 
 /* An internal error: says where in the compiler, aborts. */
 #define bug(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
