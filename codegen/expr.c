@@ -480,6 +480,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
   bool f = elem_class(elem) == CLASS_FLOAT;
   switch (op->code) {
   case OP_copy:
+  case OP_wide:
   case OP_stop: return x;
   case OP_neg: return f ? LLVMBuildFNeg(b, x, "") : LLVMBuildNeg(b, x, "");
   case OP_not: return LLVMBuildNot(b, x, "");

@@ -41,7 +41,7 @@ static double (*const unary[OP_COUNT])(double) = {
     [OP_sqrt] = sqrt,    [OP_rsqrt] = do_rsqrt,     [OP_sin] = sin,    [OP_cos] = cos,
     [OP_tanh] = tanh,    [OP_sigmoid] = do_sigmoid, [OP_erf] = erf,    [OP_erfinv] = do_erfinv,
     [OP_sign] = do_sign, [OP_floor] = floor,        [OP_not] = do_not, [OP_cast] = do_same,
-    [OP_copy] = do_same, [OP_stop] = do_same,
+    [OP_copy] = do_same, [OP_stop] = do_same, [OP_wide] = do_same,
 };
 
 static double (*const binary[OP_COUNT])(double, double) = {

@@ -204,6 +204,14 @@ static const char *append_rest(const Shape *s, Type *out, const Type *a, const T
   return NULL;
 }
 
+/* Sums are made in f32: narrow operands may deliver them unrounded. */
+static bool delivers_f32(const Shape *s) {
+  const Value *out = &s->f->values.at[s->op->out];
+  bool placed = out->def < s->f->ops.n && &s->f->ops.at[out->def] == s->op;
+  Elem e = shape_in(s, 0)->elem;
+  return placed && (e == ELEM_bf16 || e == ELEM_f16) && out->type.elem == ELEM_f32;
+}
+
 static const char *rule_dot(Shape *s) {
   const Type *a = shape_in(s, 0), *b = shape_in(s, 1);
   Group g = shape_group(s, 0);
@@ -215,6 +223,7 @@ static const char *rule_dot(Shape *s) {
                       shape_text(s, b));
   if (why) return why;
   s->out[0] = type_without(a, g.from, g.nfrom);
+  if (delivers_f32(s)) s->out[0].elem = ELEM_f32;
   return append_rest(s, &s->out[0], a, b);
 }
 

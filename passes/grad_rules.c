@@ -71,6 +71,11 @@ void grad_erfinv(Back *k, const Op *o, const ValueId *dy) {
 void grad_cast(Back *k, const Op *o, const ValueId *dy) { gr_give(k, o, 0, dy[0]); }
 void grad_copy(Back *k, const Op *o, const ValueId *dy) { gr_give(k, o, 0, dy[0]); }
 
+/* What is kept in f32 has its gradient in f32. */
+void grad_wide(Back *k, const Op *o, const ValueId *dy) {
+  gr_give(k, o, 0, gr_un(k, OP_wide, dy[0]));
+}
+
 void grad_add(Back *k, const Op *o, const ValueId *dy) {
   gr_give(k, o, 0, dy[0]);
   gr_give(k, o, 1, dy[0]);
