@@ -11,12 +11,18 @@ static LLVMTypeRef several(LLVMTypeRef type, int n) {
   return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
 }
 
+/* What was read, as a factor: rounded to the type of the product. */
+static LLVMValueRef as_factor(Contract *c, Elem elem, LLVMValueRef x) {
+  x = expr_convert(c->e, expr_from_memory(c->e, elem, x), elem, ELEM_f32);
+  return elem == c->p.compute ? x : expr_convert(c->e, x, ELEM_f32, c->p.compute);
+}
+
 /* n elements of memory type `elem` side by side, as f32 */
 static LLVMValueRef load_f32(Contract *c, Elem elem, LLVMValueRef address, int n) {
   Emit *e = c->e;
   LLVMValueRef x = LLVMBuildLoad2(e->builder, several(contract_memory(e, elem), n), address, "");
   LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
-  return expr_convert(e, expr_from_memory(e, elem, x), elem, ELEM_f32);
+  return as_factor(c, elem, x);
 }
 
 static void store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
@@ -70,7 +76,7 @@ static LLVMValueRef masked_f32(Contract *c, Elem elem, LLVMValueRef address, LLV
   LLVMValueRef args[] = {address, LLVMConstInt(i32, (unsigned)elem_bytes(elem), 0), mask,
                          LLVMConstNull(vector)};
   LLVMValueRef x = emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
-  return expr_convert(e, expr_from_memory(e, elem, x), elem, ELEM_f32);
+  return as_factor(c, elem, x);
 }
 
 /* Lanes gathered one by one; those that do not exist repeat the last one that does. */

@@ -22,6 +22,12 @@ static OpId find_dot(const Fn *k) {
   bug("kernel %s has no dot", k->name);
 }
 
+/* What is read for operand v: an operand may be cast on the way in. */
+static ValueId source_of(const Fn *k, ValueId v) {
+  const Op *o = value_def(k, v);
+  return o && o->code == OP_cast ? o->in[0] : v;
+}
+
 static uint32_t find_arg(const Fn *k, ValueId v) {
   for (uint32_t i = 0; i < k->args.n; i++)
     if (k->args.at[i] == v) return i;
@@ -104,7 +110,8 @@ static bool in_group(const Group *g, Str dim) {
 }
 
 static void classify(Product *p, const Fn *k, const Op *dot) {
-  const Value *a = &k->values.at[dot->in[0]], *b = &k->values.at[dot->in[1]];
+  const Value *a = &k->values.at[source_of(k, dot->in[0])];
+  const Value *b = &k->values.at[source_of(k, dot->in[1])];
   const Value *r = first_result(k, p->value);
   for (int i = 0; i < a->type.rank; i++) {
     Str dim = a->type.axis[i].dim;
@@ -174,8 +181,10 @@ Product product_of(const Fn *kernel, int lanes) {
   Product p = {.dot = find_dot(kernel)};
   const Op *dot = &kernel->ops.at[p.dot];
   p.value = dot->out;
-  p.arg_a = find_arg(kernel, dot->in[0]), p.arg_b = find_arg(kernel, dot->in[1]);
-  p.elem_a = value_type(kernel, dot->in[0])->elem, p.elem_b = value_type(kernel, dot->in[1])->elem;
+  ValueId a = source_of(kernel, dot->in[0]), b = source_of(kernel, dot->in[1]);
+  p.arg_a = find_arg(kernel, a), p.arg_b = find_arg(kernel, b);
+  p.elem_a = value_type(kernel, a)->elem, p.elem_b = value_type(kernel, b)->elem;
+  p.compute = value_type(kernel, dot->in[0])->elem;
   classify(&p, kernel, dot);
   join_dims(&p, kernel, &p.batch), join_dims(&p, kernel, &p.m);
   join_dims(&p, kernel, &p.n), join_dims(&p, kernel, &p.k);

@@ -27,7 +27,8 @@ typedef struct Product {
   OpId dot;
   ValueId value;         /* the dot's result */
   uint32_t arg_a, arg_b; /* which arguments the sides are */
-  Elem elem_a, elem_b;
+  Elem elem_a, elem_b;   /* in memory */
+  Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
   ProductDims batch, m, n, k;
   int nzero;
   Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner

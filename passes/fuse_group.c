@@ -303,6 +303,16 @@ static uint32_t anchor_group(Fuse *u, OpId id, GroupKind kind) {
   return g;
 }
 
+/* A contraction that packs its operand casts it on the way in: no copy of a parameter is kept in
+ * the narrow type. */
+static void store_factor(Fuse *u, ValueId v) {
+  const Op *o = value_def(u->f, v);
+  bool cast = o && o->code == OP_cast && value(u, v)->where == LAZY;
+  bool narrows = cast && type(u, o->in[0])->elem == ELEM_f32 && elem_bytes(type(u, v)->elem) < 4 &&
+                 elem_class(type(u, v)->elem) == CLASS_FLOAT;
+  if (!narrows || value(u, o->in[0])->where != LEAF) fuse_store(u, v);
+}
+
 static void visit_attention(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
   bool grad = o->code == OP_attention_grad;
@@ -392,7 +402,7 @@ void fuse_visit(Fuse *u, OpId id) {
   case FAMILY_ATTENTION: visit_attention(u, id); return;
   case FAMILY_SCATTER: visit_scatter(u, id); return;
   case FAMILY_CONTRACT:
-    store_operands(u, o, 0, 2);
+    store_factor(u, o->in[0]), store_factor(u, o->in[1]);
     anchor_group(u, id, GROUP_contract);
     return;
   default:

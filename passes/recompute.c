@@ -56,6 +56,16 @@ static bool reads_memory(const Op *o) {
   return family == FAMILY_CONTRACT || family == FAMILY_ATTENTION || family == FAMILY_CALL;
 }
 
+/* What holds the number v: of a narrow float cast to a wide one, the narrow one. */
+static ValueId held(const Pair *p, ValueId v) {
+  const Op *o = value_def(p->fwd, v);
+  if (!o || o->code != OP_cast) return v;
+  const Type *from = value_type(p->fwd, o->in[0]), *to = value_type(p->fwd, v);
+  bool widens = elem_class(from->elem) == CLASS_FLOAT && elem_class(to->elem) == CLASS_FLOAT &&
+                elem_bytes(from->elem) < elem_bytes(to->elem);
+  return widens ? o->in[0] : v;
+}
+
 /* `barrier` counts the reading ops up to here: a value that is used behind a later one than the one
    before its definition lives across it. */
 static void find_memory(Pair *p) {
@@ -64,7 +74,8 @@ static void find_memory(Pair *p) {
     const Op *o = &p->fwd->ops.at[i];
     for (uint32_t j = 0; j < o->nin; j++) {
       if (reads_memory(o)) p->pinned[o->in[j]] = true;
-      p->memory[o->in[j]] |= p->pinned[o->in[j]] || born[o->in[j]] < barrier;
+      ValueId v = held(p, o->in[j]);
+      p->memory[v] |= p->pinned[v] || born[v] < barrier;
     }
     barrier += reads_memory(o);
     for (uint32_t j = 0; j < o->nout; j++) born[o->out + j] = barrier;

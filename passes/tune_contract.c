@@ -21,9 +21,14 @@ static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_ROWS] = x->registers >= 32 ? rows_wide[width] : rows_narrow[width];
 }
 
+/* In place, element by element. */
+static bool a_readable(const Product *p) { return p->elem_a == ELEM_f32 && p->compute == ELEM_f32; }
+
 /* In place, by whole vectors. */
 static bool b_readable(const Product *p, int lanes) {
-  if (p->elem_b != ELEM_f32 || !p->n.n || p->n.outer > 1 || p->n.inner % lanes) return false;
+  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.n || p->n.outer > 1 ||
+      p->n.inner % lanes)
+    return false;
   return p->n.dim[p->n.n - 1].b == 1;
 }
 
@@ -118,7 +123,7 @@ static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
   tile[TILE_PACK_A] =
-      p->elem_a != ELEM_f32 || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
+      !a_readable(p) || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
   tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
@@ -131,7 +136,7 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
   if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
   if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
   if (t[TILE_PACK_A] > 1 || t[TILE_PACK_B] > 1) return false;
-  if (!t[TILE_PACK_A] && p.elem_a != ELEM_f32) return false;
+  if (!t[TILE_PACK_A] && !a_readable(&p)) return false;
   if (!t[TILE_PACK_B] && !b_readable(&p, x.lanes)) return false;
   if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
   if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > p.k.inner) return false;
