@@ -131,7 +131,10 @@ static ValueId constant(Eval *e, const Val *v, Elem elem) {
 static ValueId use(Eval *e, const Val *v, Elem elem) {
   Frame *f = e->build->frame;
   if (v->id != NO_VALUE) return bring(e, f, v->frame, v->id);
-  if (v->param) return param_in(e, f, v->param);
+  if (v->param) {
+    ValueId id = param_in(e, f, v->param);
+    return v->param->f32 ? ir_unary(e->build->m, f->fn, OP_wide, id, here(e)) : id;
+  }
   if (v->input) return bring(e, f, e->build->root, load_global(e, input_global(e, v), here(e)));
   if (v->rounds) return rounds_in(e, f, v);
   if (v->known) return constant(e, v, elem);

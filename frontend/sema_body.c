@@ -16,9 +16,30 @@ static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {
     env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
 }
 
-static void assign_attrs(Eval *e, const AstStmt *s) {
+/* `x = .. @f32`: kept in f32 whatever the plan says. */
+static Val keep_wide(Eval *e, const AstAttr *at, const Val *v) {
+  if (v->kind == VAL_LIST) {
+    Val list = *v, *items = ARENA_ARRAY(e->arena, Val, v->nitems + 1);
+    for (int i = 0; i < v->nitems; i++) items[i] = keep_wide(e, at, &v->items[i]);
+    list.items = items;
+    return list;
+  }
+  if (v->kind == VAL_POISON || v->kind == VAL_NUMBER || v->known) return *v;
+  if (!val_is_real(v)) {
+    Report *r =
+        eval_error(e, "E0201", at->name.span, "no attribute `@f32` of %s", kind_text(e->ctx, v));
+    diag_help(r, "it keeps floats in f32; leave it out");
+    return val_poison();
+  }
+  Val out = val_tensor(VAL_FLOAT, v->dims);
+  lower_op(e, &out, 1, OP_wide, 1, &v, 0, NULL);
+  return out;
+}
+
+static void assign_attrs(Eval *e, const AstStmt *s, Val *v) {
   for (uint32_t i = 0; i < s->attrs.n; i++)
-    if (strcmp(s->attrs.at[i].name.text, "f32")) {
+    if (!strcmp(s->attrs.at[i].name.text, "f32")) *v = keep_wide(e, &s->attrs.at[i], v);
+    else {
       Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value",
                              s->attrs.at[i].name.text);
       diag_edit(r, s->attrs.at[i].name.span, "f32");
@@ -28,7 +49,7 @@ static void assign_attrs(Eval *e, const AstStmt *s) {
 
 void eval_assign(Eval *e, Env *env, const AstStmt *s) {
   Val v = eval_expr(e, env, s->value);
-  assign_attrs(e, s);
+  assign_attrs(e, s, &v);
   if (s->names.n > 1) assign_several(e, env, s, &v);
   else env_set(e, env, s->names.at[0].text, v);
 }
