@@ -197,7 +197,6 @@ static const Unbuilt unbuilt[] = {
     {ITEM_PLAN, "zero", NULL, "!0", "partitioning of states"},
     {ITEM_PLAN, "recompute", NULL, NULL, "recomputation"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
-    {ITEM_PLAN, "precision", NULL, "bf16", "precision `bf16`"},
     {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
     {ITEM_PLAN, "on", "nodes", "!1", "several nodes"},
 };

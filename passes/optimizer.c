@@ -229,7 +229,28 @@ static void read_settings(Update *u, const OptimizerRow *row) {
   u->nesterov = is_on(u->m, "train.optim.nesterov");
 }
 
-static void update_all(Update *u, const OptimizerRow *row, const ValueId *gradient) {
+/* How many times a step adds up gradients. */
+static double rounds(const Module *m) {
+  double part = module_number(m, "plan.micro", 0);
+  for (uint32_t i = 0; i < m->dims.n && part > 0; i++)
+    if (!strcmp(m->dims.at[i].name, "Batch")) return (double)m->dims.at[i].size / part;
+  return 1;
+}
+
+/* Where products are narrow: the gradient in the type in which it waits, from there on f32. */
+static ValueId delivered(Update *u, ValueId d) {
+  const char *compute = module_setting(u->m, "plan.precision", "f32");
+  if (!strcmp(compute, "f32") || !strcmp(compute, "tf32")) return d;
+  const char *waits =
+      module_setting(u->m, "plan.precision.grad", rounds(u->m) > 1 ? "f32" : compute);
+  Elem e = ELEM_f32;
+  if (elem_find(waits, &e) && e != ELEM_f32) d = to_f32(u, ir_cast(u->m, u->f, d, e, u->loc));
+  return ir_unary(u->m, u->f, OP_wide, d, u->loc);
+}
+
+static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
+  for (uint32_t i = 0; i < u->globals; i++)
+    if (gradient[i] != NO_VALUE) gradient[i] = delivered(u, gradient[i]);
   measure(u, gradient);
   row->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {

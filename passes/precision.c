@@ -1,13 +1,157 @@
-/* precision: element types of compute, gradients and master weights, from setting plan.precision.
+/* precision: element types of values, from setting plan.precision. Globals stay as they are:
+   parameters are f32 masters, states and outputs f32.
 
-   f32 only: types stay as they are. Anything else is refused here, before a later pass could
-   mistake it for f32. */
-#include "passes/internal.h"
+   f32 and tf32 change nothing (a processor has no products rounded to TF32) but remove op `wide`.
+   With bf16, whatever was f32 becomes:
+
+     contractions, attention   operands are rounded to bf16, sums run in f32, results are bf16
+     element-wise, reductions  computed in f32; results f32
+     a value is rounded once, for all who read it, where it would lie in memory: operands of
+       products, the state between rounds of a loop, what a loop keeps or is given, and
+       activations that statistics are taken of
+     statistics                sums, inputs, optimizer states, losses, log-sum-exp are not rounded
+     what is marked @f32       (op `wide`) is not rounded, and products that read it run in f32
+
+   So masters are cast where a product reads them; fuse lets the product's packing do that, and no
+   copy of the weights is kept. Sums over rounds of a loop add up in f32 (plan.precision.grad).
+
+   The pass plans each function by one walk, bodies of loops with the types of their operands
+   (precision_plan.c), then writes it anew (precision_emit.c). */
+#include "passes/precision.h"
 #include <string.h>
 
+/* ---- bodies ---- */
+
+static bool same_infos(const Info *a, const Info *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (a[i].elem != b[i].elem || a[i].make != b[i].make || a[i].wide != b[i].wide) return false;
+  return true;
+}
+
+static BodyPlan *plan_body(Precision *p, const BodyPlan *like) {
+  uint32_t results = like->f->results.n;
+  for (uint32_t i = 0; i < p->bodies.n; i++) {
+    BodyPlan *b = p->bodies.at[i];
+    if (b->f == like->f && same_infos(b->args, like->args, like->f->args.n) &&
+        !memcmp(b->carried, like->carried, results) && !memcmp(b->wanted, like->wanted, results))
+      return b;
+  }
+  BodyPlan *b = ARENA_ARRAY(p->m->arena, BodyPlan, 1);
+  *b = *like;
+  b->args = ARENA_ARRAY(p->m->arena, Info, like->f->args.n + 1);
+  b->carried = ARENA_ARRAY(p->m->arena, bool, results + 1);
+  memcpy(b->args, like->args, sizeof *b->args * like->f->args.n);
+  memcpy(b->carried, like->carried, results);
+  b->plan = precision_plan(p, b->f, b);
+  vec_push(p->m->arena, p->bodies, b);
+  return b;
+}
+
+/* Does carried value i only add something up? Then it is read once, by the sum that goes back. */
+static bool adds_up(const Fn *body, uint32_t i) {
+  ValueId arg = body->args.at[i + 1], result = body->results.at[i];
+  const Op *sum = value_def(body, result);
+  uint32_t readers = 0;
+  for (uint32_t k = 0; k < body->ops.n; k++)
+    for (uint32_t j = 0; j < body->ops.at[k].nin; j++) readers += body->ops.at[k].in[j] == arg;
+  return readers == 1 && sum && sum->code == OP_add && (sum->in[0] == arg || sum->in[1] == arg);
+}
+
+/* The state between rounds: sums are f32, others the compute type unless nothing but statistics
+ * goes round. */
+static Info first_guess(const Precision *p, const Fn *body, uint32_t i, Info given) {
+  const Type *t = value_type(body, body->args.at[i + 1]);
+  if (t->elem != ELEM_f32) return given;
+  if (adds_up(body, i)) return (Info){t->rank ? p->added : ELEM_f32, MADE_STATS, false};
+  if (given.wide) return (Info){ELEM_f32, MADE_STATS, true};
+  if (!t->rank || given.make == MADE_STATS || given.make == MADE_NEUTRAL)
+    return (Info){ELEM_f32, MADE_STATS, false};
+  return (Info){p->compute, MADE_NARROW, false};
+}
+
+/* What comes back may say more; true if it did. */
+static bool revise(const Precision *p, const BodyPlan *b, uint32_t i, Info *guess) {
+  Info back = b->plan.info[b->f->results.at[i]];
+  const Type *t = value_type(b->f, b->f->args.at[i + 1]);
+  if (t->elem != ELEM_f32 || !t->rank || guess->wide || adds_up(b->f, i)) return false;
+  if (back.wide) {
+    *guess = (Info){ELEM_f32, MADE_STATS, true};
+    return true;
+  }
+  bool stats = back.make == MADE_STATS || back.make == MADE_NEUTRAL;
+  if (stats || guess->elem == p->compute) return false;
+  *guess = (Info){p->compute, MADE_NARROW, false};
+  return true;
+}
+
+static BodyPlan *settle(Precision *p, BodyPlan *like, const LoopShape *s) {
+  for (;;) {
+    for (uint32_t i = 0; i < s->carry; i++) {
+      Elem was = value_type(like->f, like->f->args.at[i + 1])->elem;
+      like->carried[i] = was == ELEM_f32 && like->args[i + 1].elem == p->compute;
+    }
+    BodyPlan *b = plan_body(p, like);
+    bool again = false;
+    for (uint32_t i = 0; i < s->carry; i++) again |= revise(p, b, i, &like->args[i + 1]);
+    if (!again) return b;
+  }
+}
+
+BodyPlan *precision_body(Precision *p, const Op *loop, const FnPlan *plan) {
+  LoopShape s = loop_shape(loop);
+  const Fn *f = loop->callee;
+  BodyPlan like = {.f = f, .carry = s.carry, .args = ARENA_ARRAY(p->m->arena, Info, f->args.n + 1)};
+  like.carried = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);
+  like.wanted = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);
+  like.args[0] = (Info){value_type(f, f->args.at[0])->elem, MADE_NEUTRAL, false};
+  for (uint32_t i = 0; i < loop->nin; i++) {
+    Info given = plan->info[loop->in[i]];
+    like.args[i + 1] = i < s.carry ? first_guess(p, f, i, given) : given;
+  }
+  for (uint32_t i = 0; i < loop->nout; i++)
+    like.wanted[i] = p->wide_sums && (plan->uses[loop->out + i] & USE_WIDE);
+  return settle(p, &like, &s);
+}
+
+Fn *precision_made(Precision *p, BodyPlan *b) {
+  if (!b->made) b->made = precision_write(p, &b->plan, b);
+  return b->made;
+}
+
+/* ---- the pass ---- */
+
+static bool has_wide(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (uint32_t k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (m->fns.at[i]->ops.at[k].code == OP_wide) return true;
+  return false;
+}
+
+static Elem chosen(Module *m, const char *key, Elem otherwise) {
+  Elem e = otherwise;
+  Str word = module_setting(m, key, NULL);
+  if (word && (!elem_find(word, &e) || e == ELEM_f16)) {
+    Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", word);
+    diag_help(r, "`f32`, `tf32` and `bf16` are");
+    e = otherwise;
+  }
+  return e;
+}
+
 void pass_precision(Module *m) {
-  Str p = module_setting(m, "plan.precision", "f32");
-  if (!strcmp(p, "f32") || !strcmp(p, "tf32")) return; /* on a processor tf32 is f32 */
-  Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", p);
-  diag_help(r, "`precision f32`, or no such line");
+  Str word = module_setting(m, "plan.precision", "f32");
+  Elem compute = strcmp(word, "tf32") ? chosen(m, "plan.precision", ELEM_f32) : ELEM_f32;
+  if (compute == ELEM_f32 && !has_wide(m)) return;
+  Precision p = {.m = m, .compute = compute};
+  p.added = chosen(m, "plan.precision.grad", ELEM_f32);
+  p.wide_sums = module_setting(m, "plan.precision.grad", NULL) && p.added == ELEM_f32;
+  if (compute == ELEM_f32) p.added = ELEM_f32;
+  uint32_t n = m->fns.n;
+  for (uint32_t i = 0; i < n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind != FN_ENTRY) continue;
+    FnPlan plan = precision_plan(&p, f, NULL);
+    module_replace(m, f, precision_write(&p, &plan, NULL));
+  }
+  module_collect(m);
 }

@@ -1,5 +1,5 @@
 /* recompute: what a pre-norm block keeps for its backward loop, and that nothing changes in what is
-   computed; precision: types that are not built are refused. */
+   computed. */
 #include "common.h"
 #include <string.h>
 
@@ -63,27 +63,10 @@ static void gradients_stay(void **state) {
   check_gradients(block, 1e-5);
 }
 
-static void narrow_types(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Module *m = module_from(c, block);
-  add_loss(m);
-  module_set(m, "plan.precision", "bf16");
-  expect_error(m, "clean", "E0901", "bf16");
-  ctx_free(c);
-  c = ctx_new();
-  m = module_from(c, block);
-  add_loss(m);
-  module_set(m, "plan.precision", "tf32");
-  run_until(m, "clean");
-  ctx_free(c);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_kept),
       cmocka_unit_test(gradients_stay),
-      cmocka_unit_test(narrow_types),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
