@@ -2,8 +2,10 @@
    data.
 
    The module runs through the passes that are left; the page gets the text after each of them, the
-   host program, and every buffer of every frame with its life. Lines that texts share are written
-   once. The page holds everything that it shows: it needs no network and no other file. */
+   host program, the assembly of every kernel, and every buffer of every frame with its life. Lines
+   that texts share are written once: after the passes most lines are those of before, and assembly
+   repeats itself. The page holds everything that it shows: it needs no network and no other file.
+ */
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
@@ -81,12 +83,12 @@ static bool of_head(const char *line) {
   return false;
 }
 
-static void put_lines(Page *p, const char *text) {
+static void put_lines(Page *p, FILE *out, const char *text, bool (*left_out)(const char *line)) {
   bool first = true;
   for (size_t n; *text; text += n + (text[n] == '\n')) {
     n = strcspn(text, "\n");
-    if (of_head(text)) continue;
-    fprintf(p->stages, first ? "%u" : ",%u", line_number(p, intern_n(p->m->ctx->names, text, n)));
+    if (left_out(text)) continue;
+    fprintf(out, first ? "%u" : ",%u", line_number(p, intern_n(p->m->ctx->names, text, n)));
     first = false;
   }
 }
@@ -96,6 +98,14 @@ static const char *body_of(const char *text) {
          (of_head(text) || !strncmp(text, "shardc-ir ", 10) || !strncmp(text, "model ", 6)))
     text += strcspn(text, "\n") + 1;
   return text;
+}
+
+static void put_counts(Page *p, FILE *out) {
+  IrCount c = module_count(p->m);
+  uint32_t ops = 0;
+  for (uint32_t i = 0; i < p->m->fns.n; i++) ops += p->m->fns.at[i]->ops.n;
+  fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"peak\":%lld,\"kernels\":%u,\"ops\":%u", c.flop,
+          c.bytes, (long long)c.peak, c.kernels, ops);
 }
 
 static void add_stage(Page *p) {
@@ -109,8 +119,9 @@ static void add_stage(Page *p) {
   put_member(p->stages, "help", pass ? pass->help : "the model as it was written");
   putc(',', p->stages);
   put_member(p->stages, "head", ir_head(p->m));
+  put_counts(p, p->stages);
   fprintf(p->stages, ",\"changed\":%s,\"lines\":[", changed ? "true" : "false");
-  put_lines(p, text);
+  put_lines(p, p->stages, text, of_head);
   fputs("]}", p->stages);
   p->before = text;
 }
@@ -128,6 +139,32 @@ static Exit run_stages(Page *p) {
     add_stage(p);
   }
   return EXIT_FINE;
+}
+
+/* ---- assembly ---- */
+
+/* What says nothing to a reader: debug tables, symbol sizes. */
+static bool of_assembler(const char *line) {
+  static const char *const left_out[] = {"\t.cfi_",   "\t.size\t",           "\t.type\t",
+                                         "\t.file\t", "\t.section\t\".note", "\n"};
+  for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+    if (!strncmp(line, left_out[i], strlen(left_out[i]))) return true;
+  return false;
+}
+
+static void put_assembly(Page *p, FILE *out) {
+  bool first = true;
+  for (uint32_t i = 0; i < p->m->fns.n; i++) {
+    const Fn *k = p->m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    fputs(first ? "{" : ",\n{", out), first = false;
+    put_member(out, "name", k->name);
+    putc(',', out);
+    put_member(out, "symbol", kernel_symbol(p->m, k));
+    fputs(",\"lines\":[", out);
+    put_lines(p, out, kernel_text(p->m, k, true), of_assembler);
+    fputs("]}", out);
+  }
 }
 
 /* ---- memory ---- */
@@ -196,7 +233,13 @@ static void put_frame(FILE *out, Module *m, const Fn *f) {
     put_results(out, m, f, i, what, last);
     if (o->callee) put_work(out, m, f, i, what);
   }
-  fputs("null]}", out); /* the end of the list: every block ends with a comma */
+  fputs("null],\"names\":[", out); /* the end of the list: every block ends with a comma */
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (i) putc(',', out);
+    put_string(out, o->callee ? o->callee->name : op_name(o->code));
+  }
+  fputs("]}", out);
 }
 
 /* The main entry first, then callers before their bodies. */
@@ -213,7 +256,8 @@ static void put_frames(FILE *out, Module *m) {
 
 /* ---- the page ---- */
 
-static void put_data(Page *p, FILE *out, const char *lines, const char *stages) {
+static void put_data(Page *p, FILE *out, const char *lines, const char *stages,
+                     const char *assembly) {
   Module *m = p->m;
   putc('{', out);
   put_member(out, "model", m->model);
@@ -225,14 +269,16 @@ static void put_data(Page *p, FILE *out, const char *lines, const char *stages) 
     put_member(out, "text", m->sources.at[i].text);
     putc('}', out);
   }
-  fprintf(out, "],\n\"lines\":[%s],\n\"stages\":[%s],\n\"frames\":[", lines, stages);
+  fprintf(out, "],\n\"lines\":[%s],\n\"stages\":[%s],\n\"kernels\":[%s],\n\"frames\":[", lines,
+          stages, assembly);
   put_frames(out, m);
   fputs("],\n", out);
   put_member(out, "host", host_write(m));
   putc('}', out);
 }
 
-static char *put_page(Page *p, const char *lines, const char *stages, size_t *n) {
+static char *put_page(Page *p, const char *lines, const char *stages, const char *assembly,
+                      size_t *n) {
   static const char mark[] = "@DATA@";
   size_t length;
   const char *page = page_html_text(&length), *at = strstr(page, mark);
@@ -240,7 +286,7 @@ static char *put_page(Page *p, const char *lines, const char *stages, size_t *n)
   FILE *out = open_memstream(&text, n);
   if (!out || !at) bug("no page");
   fwrite(page, 1, (size_t)(at - page), out);
-  put_data(p, out, lines, stages);
+  put_data(p, out, lines, stages, assembly);
   at += sizeof mark - 1;
   fwrite(at, 1, length - (size_t)(at - page), out);
   fclose(out);
@@ -249,17 +295,19 @@ static char *put_page(Page *p, const char *lines, const char *stages, size_t *n)
 
 Exit dump_html(Cli *o, Module *m, const char *output) {
   Page p = {.o = o, .m = m, .cap = 1024};
-  char *lines = NULL, *stages = NULL, *text = NULL;
-  size_t n, m1;
+  char *lines = NULL, *stages = NULL, *assembly = NULL, *text = NULL;
+  size_t n, lengths[3];
   p.slot = ARENA_ARRAY(m->arena, Str, p.cap), p.number = ARENA_ARRAY(m->arena, uint32_t, p.cap);
-  p.lines = open_memstream(&lines, &n), p.stages = open_memstream(&stages, &m1);
-  if (!p.lines || !p.stages) bug("no memory");
+  p.lines = open_memstream(&lines, &lengths[0]), p.stages = open_memstream(&stages, &lengths[1]);
+  FILE *kernels = open_memstream(&assembly, &lengths[2]);
+  if (!p.lines || !p.stages || !kernels) bug("no memory");
   Exit e = run_stages(&p);
-  fclose(p.lines), fclose(p.stages);
+  if (e == EXIT_FINE) put_assembly(&p, kernels);
+  fclose(p.lines), fclose(p.stages), fclose(kernels);
   if (e == EXIT_FINE) {
-    text = put_page(&p, lines, stages, &n);
+    text = put_page(&p, lines, stages, assembly, &n);
     e = write_text(o->c, output, text, n);
   }
-  free(text), free(lines), free(stages);
+  free(text), free(lines), free(stages), free(assembly);
   return e;
 }

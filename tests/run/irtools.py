@@ -141,6 +141,9 @@ unchanged = [b for a, b in zip(texts, list(texts)[1:]) if module_lines(texts[a])
 check([s['name'] for s in data['stages'] if not s['changed']] == unchanged, 'page: passes that change nothing')
 check(set(re.findall(r'https?://[^"\s]+', re.sub(r'<script id="data".*?</script>', '', page, flags=re.S))) <= {'http://www.w3.org/2000/svg'}, 'page: not by itself')
 check(data['host'].startswith('/*') and data['sources'][0]['text'] in read(tiny).decode(), 'page: host program, source')
+check([k['name'] for k in data['kernels']] == re.findall(r'^kernel @(\S+?)\(', texts['memory'], re.M), 'page: kernels')
+for k in data['kernels']:
+    check(k['symbol'] + '_p0:' in [data['lines'][i] for i in k['lines']], f'page: assembly of {k["name"]}')
 for f in data['frames']:                                    # no two blocks that live at once overlap, all lie in the frame
     blocks = [b for b in f['blocks'] if b]
     check(all(0 <= b[1] and b[1] + b[2] <= f['bytes'] and b[3] <= b[4] <= f['ops'] for b in blocks), 'page: block outside of its frame')
