@@ -31,6 +31,7 @@ bool rt_fault(Fault *f, int code, const char *format, ...) {
   va_list a;
   va_start(a, format);
   f->code = code, f->position = -1, f->unit = "", f->where[0] = 0, f->help[0] = 0;
+  f->everywhere = f->quiet = false;
   vsnprintf(f->what, sizeof f->what, format, a);
   va_end(a);
   return false;
@@ -67,7 +68,7 @@ void rt_print_fault(const Fault *f, const char *severity) {
 
 void rt_die(const Fault *f) {
   fflush(stdout);
-  rt_print_fault(f, "error");
+  if (!f->quiet) rt_print_fault(f, "error");
   exit(rt_exit_status(f->code));
 }
 

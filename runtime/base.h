@@ -18,6 +18,8 @@ typedef struct Fault {
   int64_t position;                          /* in `unit`s from the start of the file; -1: none */
   const char *unit;                          /* such as byte, token */
   char where[RT_PATH], what[640], help[640]; /* where: file; may be empty */
+  bool everywhere,
+      quiet; /* all ranks have a fault at this point; this one leaves the words to another */
 } Fault;
 
 /* Fills f and returns false, so that a failing function ends with `return rt_fault(..)`. */

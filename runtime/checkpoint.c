@@ -1,12 +1,14 @@
 /* Writing, listing and rotating checkpoints.
 
-   A checkpoint is written into a folder of another name (.new-step-NNNNNN): tensors first, each
-   with its place in the logical tensor, then state.json with the sums of all files and of itself.
+   A checkpoint is written into a folder of another name (.new-step-NNNNNN): tensors first, a file
+   per rank, each tensor with its place in the logical one, then state.json with the sums of all
+   files and of itself, by rank 0. What several ranks hold alike, one of them writes.
    Then sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and
    what a kill leaves behind is only ever a .new- or .old- folder. Must not: delete anything before
    the new checkpoint stands under its name. */
 #include "checkpoint.h"
 #include "file.h"
+#include "placed.h"
 #include "safetensors.h"
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char rank_file[] = "rank-00000.safetensors";
+static void rank_file(char name[64], int rank) {
+  snprintf(name, 64, "rank-%05d.safetensors", rank);
+}
 
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
   char name[64];
@@ -27,39 +31,80 @@ void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
 
 static bool kept(const rt_tensor *t) { return t->kind == RT_PARAM || t->kind == RT_STATE; }
 
-/* Where the slice of this rank lies in the logical tensor: begin:end/size of each dimension. */
-static char *place_text(const rt_tensor *t) {
-  char text[RT_MAX_RANK * 64] = "";
-  for (int i = 0, n = 0; i < t->rank; i++)
-    n += snprintf(text + n, sizeof text - (size_t)n, "%s0:%lld/%lld", i ? "," : "",
-                  (long long)t->size[i], (long long)t->size[i]);
-  return rt_copy_text(text, strlen(text));
+/* Where a piece lies in the logical tensor: begin:end/size of each dimension; a part of that box
+   has its range of elements behind a semicolon. */
+static char *place_text(const rt_program *p, const rt_tensor *t, const Piece *b) {
+  char text[RT_MAX_RANK * 64 + 64] = "";
+  size_t n = 0, size = sizeof text;
+  for (int i = 0; i < t->rank; i++)
+    n += (size_t)snprintf(text + n, size - n, "%s%lld:%lld/%lld", i ? "," : "",
+                          (long long)b->begin[i], (long long)b->end[i],
+                          (long long)rt_whole_size(p, t, i));
+  if (t->flat)
+    n += (size_t)snprintf(text + n, size - n, ";%lld:%lld", (long long)b->from, (long long)b->to);
+  return rt_copy_text(text, n);
 }
 
 typedef struct Contents {
   SafeItem *item;
   SafePair *pair;
-  int nitems, npairs;
+  int64_t *size; /* of items that are parts of boxes */
+  int nitems, npairs, room;
 } Contents;
 
-static void add(Contents *c, const Device *d, const rt_tensor *t, bool place) {
-  c->item[c->nitems++] = (SafeItem){t->name, t->elem, t->rank, t->size, rt_tensor_data(d, t)};
-  if (place) c->pair[c->npairs++] = (SafePair){rt_format("place.%s", t->name), place_text(t)};
+static int count_pieces(const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  Piece b;
+  int n = 0;
+  while (rt_piece_next(&w, &b)) n++;
+  return n;
 }
 
-static Contents contents(const Device *d, bool outputs, bool places) {
+static bool written_here(const Device *d, const rt_tensor *t) {
+  return kept(t) && rt_is_writer(d->program, t, rt_comm_rank(d->comm));
+}
+
+/* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
+static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  char *data = rt_tensor_data(d, t);
+  Piece b;
+  for (int k = 0; rt_piece_next(&w, &b); k++) {
+    char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
+    c->size[c->nitems] = b.to - b.from;
+    c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(d->program, t, &b)};
+    c->item[c->nitems] =
+        (SafeItem){name, t->elem, t->flat ? 1 : t->rank, t->flat ? &c->size[c->nitems] : t->size,
+                   data + b.at * rt_elem_bytes(t->elem)};
+    c->nitems++;
+  }
+}
+
+static Contents room_for(int n) {
+  return (Contents){rt_alloc(sizeof(SafeItem) * (size_t)n),
+                    rt_alloc(sizeof(SafePair) * (size_t)n),
+                    rt_alloc(sizeof(int64_t) * (size_t)n),
+                    0,
+                    0,
+                    n};
+}
+
+/* What this rank writes into a checkpoint. */
+static Contents own_contents(const Device *d) {
   const rt_program *p = d->program;
-  Contents c = {rt_alloc(sizeof(SafeItem) * (size_t)p->ntensors),
-                rt_alloc(sizeof(SafePair) * (size_t)p->ntensors), 0, 0};
+  int n = 1;
   for (int i = 0; i < p->ntensors; i++)
-    if (kept(&p->tensors[i]) || (outputs && p->tensors[i].kind == RT_OUTPUT))
-      add(&c, d, &p->tensors[i], places);
+    if (written_here(d, &p->tensors[i])) n += count_pieces(d, &p->tensors[i]);
+  Contents c = room_for(n);
+  for (int i = 0; i < p->ntensors; i++)
+    if (written_here(d, &p->tensors[i])) add_pieces(&c, d, &p->tensors[i]);
   return c;
 }
 
 static void free_contents(Contents *c) {
   for (int i = 0; i < c->npairs; i++) free((char *)c->pair[i].key), free((char *)c->pair[i].value);
-  free(c->item), free(c->pair);
+  for (int i = 0; i < c->npairs; i++) free((char *)c->item[i].name);
+  free(c->item), free(c->pair), free(c->size);
 }
 
 static bool cannot(Fault *f, const char *what, const char *path) {
@@ -69,30 +114,52 @@ static bool cannot(Fault *f, const char *what, const char *path) {
   return rt_at(f, path, "", -1);
 }
 
-static bool write_tensors(const char *path, const Device *d, bool outputs, int64_t *bytes,
-                          uint64_t *hash, Fault *f) {
+static bool write_items(const char *path, const Contents *c, int64_t *bytes, uint64_t *hash,
+                        Fault *f) {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return cannot(f, "make the file", path);
-  Contents c = contents(d, outputs, !outputs);
-  bool ok = rt_safe_write(fd, c.item, c.nitems, c.pair, c.npairs, bytes, hash, f);
+  bool ok = rt_safe_write(fd, c->item, c->nitems, c->pair, c->npairs, bytes, hash, f);
   if (ok && fsync(fd)) ok = cannot(f, "write", path);
   if (close(fd) && ok) ok = cannot(f, "write", path);
-  free_contents(&c);
   return ok || rt_at(f, path, "", -1);
 }
 
-bool rt_dump(const char *path, const Device *d, Fault *f) {
+static bool replace_with(const char *path, const Contents *c, Fault *f) {
   char temporary[RT_PATH + 8];
   int64_t bytes;
   uint64_t hash;
   snprintf(temporary, sizeof temporary, "%s.tmp", path);
-  bool ok = write_tensors(temporary, d, true, &bytes, &hash, f);
+  bool ok = write_items(temporary, c, &bytes, &hash, f);
   if (ok && rename(temporary, path)) ok = cannot(f, "rename to", path);
   if (!ok) unlink(temporary);
   return ok;
 }
 
-static void write_dims(FILE *o, const rt_program *p) {
+/* Logical tensors, gathered; rank 0 writes. */
+bool rt_dump(const char *path, const Device *d, Fault *f) {
+  const rt_program *p = rt_whole_program(d->program);
+  bool first = rt_comm_rank(d->comm) == 0, ok = true;
+  Contents c = room_for(p->ntensors + 1);
+  for (int i = 0; i < p->ntensors; i++) {
+    const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
+    if (!kept(t) && t->kind != RT_OUTPUT) continue;
+    void *data = rt_tensor_data(d, t);
+    if (rt_is_placed(t)) {
+      data = first ? rt_alloc((size_t)whole->bytes) : NULL;
+      rt_tensor_gather(d, t, data);
+    }
+    c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
+  }
+  if (first) ok = replace_with(path, &c, f);
+  for (int i = 0; i < c.nitems; i++) {
+    const rt_tensor *t = rt_tensor_find(d->program, c.item[i].name);
+    if (rt_is_placed(t)) free((void *)c.item[i].data);
+  }
+  free_contents(&c);
+  return ok;
+}
+
+static void write_dims(FILE *o, const rt_program *p) { /* logical sizes */
   const char *seen[256];
   int n = 0;
   fprintf(o, "\"dims\":{");
@@ -104,13 +171,29 @@ static void write_dims(FILE *o, const rt_program *p) {
       seen[n++] = p->tensors[i].dim[k];
       if (n > 1) fputc(',', o);
       rt_json_write(o, p->tensors[i].dim[k]);
-      fprintf(o, ":%lld", (long long)p->tensors[i].size[k]);
+      fprintf(o, ":%lld", (long long)rt_whole_size(p, &p->tensors[i], k));
     }
   fprintf(o, "}");
 }
 
-static bool write_state(const char *path, const rt_program *p, const Progress *g, int64_t bytes,
-                        uint64_t hash, Fault *f) {
+typedef struct Written { /* what a rank made */
+  int64_t code, bytes;   /* code: of the fault, 0: none */
+  uint64_t hash;
+} Written;
+
+static void write_files(FILE *o, const Written *w, int world) {
+  char name[64];
+  fprintf(o, ",\"files\":[");
+  for (int i = 0; i < world; i++) {
+    rank_file(name, i);
+    fprintf(o, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
+            (long long)w[i].bytes, (unsigned long long)w[i].hash);
+  }
+  fprintf(o, "]");
+}
+
+static bool write_state(const char *path, const rt_program *p, const Progress *g, const Written *w,
+                        int world, Fault *f) {
   char *text = NULL;
   size_t n = 0;
   FILE *o = open_memstream(&text, &n);
@@ -121,9 +204,7 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
           (long long)g->step, (long long)g->samples, (long long)g->tokens, (long long)g->seed);
   rt_json_real(o, g->loss);
   fprintf(o, ",\"valid_loss\":"), rt_json_real(o, g->valid_loss);
-  fprintf(o, ","), write_dims(o, p);
-  fprintf(o, ",\"files\":[{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}]", rank_file,
-          (long long)bytes, (unsigned long long)hash);
+  fprintf(o, ","), write_dims(o, p), write_files(o, w, world);
   fflush(o);
   fprintf(o, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
   fclose(o);
@@ -132,14 +213,22 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
   return ok;
 }
 
-static bool write_folder(const char *folder, const Device *d, const Progress *p, Fault *f) {
+static bool write_rank(const char *folder, const Device *d, Written *w, Fault *f) {
+  char path[RT_PATH], name[64];
+  rank_file(name, rt_comm_rank(d->comm));
+  rt_join(path, folder, name);
+  Contents c = own_contents(d);
+  bool ok = write_items(path, &c, &w->bytes, &w->hash, f);
+  free_contents(&c);
+  return ok;
+}
+
+static bool finish_folder(const char *folder, const Device *d, const Progress *p, const Written *w,
+                          Fault *f) {
   char path[RT_PATH];
-  int64_t bytes;
-  uint64_t hash;
-  rt_join(path, folder, rank_file);
-  if (!write_tensors(path, d, false, &bytes, &hash, f)) return false;
   rt_join(path, folder, "state.json");
-  return write_state(path, d->program, p, bytes, hash, f) && rt_sync_folder(folder, f);
+  return write_state(path, d->program, p, w, rt_comm_world(d->comm), f) &&
+         rt_sync_folder(folder, f);
 }
 
 /* Puts the new folder at its place; one that is there already is exchanged, then removed. */
@@ -160,21 +249,36 @@ static void point_latest(const char *run,
   if (!symlink(strrchr(folder, '/') + 1, temporary) && rename(temporary, link)) unlink(temporary);
 }
 
+static bool prepare_folder(const char *fresh, Fault *f) {
+  rt_remove_tree(fresh);
+  return rt_make_folders(fresh, f);
+}
+
+static bool publish(const char *run, const char *fresh, const char *folder, Fault *f) {
+  if (!put_in_place(fresh, folder, f) || !rt_sync_folder(run, f)) return false;
+  point_latest(run, folder);
+  return true;
+}
+
 bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f) {
   char folder[RT_PATH], fresh[RT_PATH], name[64];
+  bool first = rt_comm_rank(d->comm) == 0;
+  Written mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
   rt_checkpoint_path(folder, run, p->step);
   snprintf(name, sizeof name, ".new-step-%06lld", (long long)p->step);
   rt_join(fresh, run, name);
-  if (!*folder || !*fresh) return rt_fault(f, 401, "the name of the run directory is too long");
-  rt_remove_tree(fresh);
-  if (!rt_make_folders(fresh, f)) return false;
-  if (!write_folder(fresh, d, p, f) || !put_in_place(fresh, folder, f)) {
-    rt_remove_tree(fresh);
-    return false;
-  }
-  if (!rt_sync_folder(run, f)) return false;
-  point_latest(run, folder);
-  return true;
+  bool ok = *folder && *fresh;
+  if (!ok) rt_fault(f, 401, "the name of the run directory is too long");
+  ok = rt_comm_all(d->comm, "make the folder of a checkpoint",
+                   ok && (!first || prepare_folder(fresh, f)), f);
+  ok = ok &&
+       rt_comm_all(d->comm, "write its part of a checkpoint", write_rank(fresh, d, &mine, f), f);
+  rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
+  bool good = ok;
+  if (first && ok) good = finish_folder(fresh, d, p, all, f) && publish(run, fresh, folder, f);
+  if (first && !good && *fresh) rt_remove_tree(fresh);
+  free(all);
+  return ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
 }
 
 /* ---- what there is ---- */

@@ -33,10 +33,6 @@ bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 
 /* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, .. */
 bool rt_weights_load(const char *path, const Device *d, Fault *f);
-/* Copies one tensor of a file into the part of `to` that begins at `start` in each dimension,
- * converting elements. */
-void rt_copy_box(int from_elem, const void *from, const int64_t *from_size, const rt_tensor *t,
-                 void *to, const int64_t *start);
 bool rt_dump(const char *path, const Device *d,
              Fault *f); /* outputs, parameters, states as safetensors */
 

@@ -139,6 +139,9 @@ void rt_comm_close(Comm *c) {
   c->over = true;
 }
 
+int rt_comm_rank(const Comm *c) { return c ? c->launch.rank : 0; }
+int rt_comm_world(const Comm *c) { return c ? c->launch.world : 1; }
+
 /* ---- calls ---- */
 
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
@@ -156,7 +159,7 @@ void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void 
 }
 
 static void own(Comm *c, rt_collective what, const void *send, void *receive) {
-  if (c->launch.world == 1) {
+  if (!c || c->launch.world == 1) {
     self_collect(c, NULL, 0, &what, send, receive);
     return;
   }
@@ -185,3 +188,38 @@ void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes) {
 }
 
 void rt_comm_wait(Comm *c, const char *what) { rt_comm_largest(c, what, 0); }
+
+void rt_comm_largest_of(Comm *c, const char *what, int64_t *v, int64_t n) {
+  own(c,
+      (rt_collective){
+          .what = what, .kind = RT_ALL_REDUCE, .reduction = RT_MAX, .elem = RT_I64, .count = n},
+      v, v);
+}
+
+bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f) {
+  int world = rt_comm_world(c);
+  if (world == 1) return ok;
+  int64_t code = ok ? 0 : f->code, *all = rt_alloc(sizeof *all * (size_t)world);
+  rt_comm_gather(c, what, &code, all, sizeof code);
+  bool good = true;
+  for (int i = 0; i < world; i++) {
+    if (all[i] && ok && good)
+      rt_fault(f, (int)all[i], "rank %d failed: %s", i, what), f->quiet = true;
+    good = good && !all[i];
+  }
+  f->everywhere = !good;
+  free(all);
+  return good;
+}
+
+bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f) {
+  if (rt_comm_world(c) == 1) return ok;
+  struct {
+    Fault f;
+    bool ok;
+  } told = {.f = *f, .ok = ok};
+  rt_comm_broadcast(c, what, &told, sizeof told);
+  if (data) rt_comm_broadcast(c, what, data, n);
+  *f = told.f, f->everywhere = !told.ok, f->quiet = rt_comm_rank(c) > 0;
+  return told.ok;
+}

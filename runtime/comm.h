@@ -57,11 +57,20 @@ bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
 void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
 
-/* The runtime's own, over all ranks; `what` is for messages. */
+int rt_comm_rank(const Comm *c);
+int rt_comm_world(const Comm *c);
+
+/* The runtime's own, over all ranks; `what` is for messages. Without a communicator: one rank. */
 int64_t rt_comm_largest(Comm *c, const char *what, int64_t v);
 void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes);
 void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes); /* from rank 0 */
 void rt_comm_wait(Comm *c, const char *what); /* until all ranks are here */
+void rt_comm_largest_of(Comm *c, const char *what, int64_t *v,
+                        int64_t n); /* of each of n numbers */
+/* Do all ranks say ok? Otherwise each has a fault: its own, or a quiet one that says whose. */
+bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
+/* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
+bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
 
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *c, int n);

@@ -1,16 +1,25 @@
 /* The guard that looks for numbers which are not finite, and names the tensors that are clean. */
 #include "checkpoint.h"
+#include "placed.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static int64_t bad_in(const Device *d, const rt_tensor *t) {
-  const void *data = rt_tensor_data(d, t);
-  int64_t n = rt_tensor_count(t), bad = 0;
+static int64_t bad_among(const rt_tensor *t, const void *data, int64_t from, int64_t to) {
+  int64_t bad = 0;
   if (t->elem == RT_F32)
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(((const float *)data)[i]);
+    for (int64_t i = from; i < to; i++) bad += !isfinite(((const float *)data)[i]);
   else if (t->elem == RT_BF16 || t->elem == RT_F16 || t->elem == RT_F64)
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
+    for (int64_t i = from; i < to; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
+  return bad;
+}
+
+static int64_t bad_in(const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  int64_t bad = 0;
+  for (Piece b; rt_piece_next(&w, &b);)
+    bad += bad_among(t, rt_tensor_data(d, t), b.at, b.at + b.to - b.from);
   return bad;
 }
 
@@ -27,14 +36,18 @@ static void append(char *text, size_t n, const char *name, int64_t bad) {
 
 int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
                     size_t nclean) {
-  int faulty = 0;
+  int faulty = 0, n = d->program->ntensors;
+  int64_t *bad = rt_alloc(sizeof *bad * (size_t)n);
   names[0] = clean[0] = 0;
-  for (int i = 0; i < d->program->ntensors; i++) {
+  for (int i = 0; i < n; i++)
+    if (kinds >> d->program->tensors[i].kind & 1) bad[i] = bad_in(d, &d->program->tensors[i]);
+  rt_comm_largest_of(d->comm, "numbers that are not finite", bad, n);
+  for (int i = 0; i < n; i++) {
     const rt_tensor *t = &d->program->tensors[i];
     if (!(kinds >> t->kind & 1)) continue;
-    int64_t bad = bad_in(d, t);
-    faulty += bad > 0;
-    append(bad ? names : clean, bad ? nnames : nclean, t->name, bad);
+    faulty += bad[i] > 0;
+    append(bad[i] ? names : clean, bad[i] ? nnames : nclean, t->name, bad[i]);
   }
+  free(bad);
   return faulty;
 }

@@ -1,10 +1,12 @@
 /* Reading checkpoints back. state.json carries a sum over itself and over every file; a checkpoint
    is verified completely before the first byte of it is used, so a damaged one is refused and never
-   starts a run silently wrong. Tensors are filled by intersecting each slice's place with the
-   logical tensor: how many files wrote them is no matter. */
+   starts a run silently wrong; with many ranks, each verifies its share of the files. Tensors are
+   filled by intersecting what the files hold of the logical tensor with what this rank holds of it:
+   how many ranks wrote it, under which plan, is no matter. */
 #include "checkpoint.h"
 #include "file.h"
 #include "json.h"
+#include "placed.h"
 #include "safetensors.h"
 #include <math.h>
 #include <stdio.h>
@@ -106,41 +108,26 @@ bool rt_state_check(Bytes b, Fault *f) {
 
 /* ---- places ---- */
 
-typedef struct Box {
-  int64_t begin[RT_MAX_RANK], end[RT_MAX_RANK];
-} Box;
-
-/* begin:end/size of each dimension, comma between; whole if there is no text. */
-static bool read_place(const char *text, const rt_tensor *t, Box *b) {
-  for (int i = 0; i < t->rank; i++) {
-    long long begin = 0, end = t->size[i], size = t->size[i];
+/* begin:end/size of each dimension, comma between; behind a semicolon a range of the box's
+   elements. The whole tensor if there is no text. */
+static bool read_place(const char *text, const rt_program *p, const rt_tensor *t, Piece *b) {
+  *b = rt_piece_whole(p, t);
+  for (int i = 0; text && i < t->rank; i++) {
+    long long begin, end, size;
     int n = 0;
-    if (text && sscanf(text, "%lld:%lld/%lld%n", &begin, &end, &size, &n) != 3) return false;
-    if (begin < 0 || end < begin || end > size || size != t->size[i]) return false;
+    if (sscanf(text, "%lld:%lld/%lld%n", &begin, &end, &size, &n) != 3) return false;
+    if (begin < 0 || end < begin || end > size || size != b->end[i]) return false;
     b->begin[i] = begin, b->end[i] = end;
-    if (text) text += n, text += *text == ',';
+    text += n, text += *text == ',';
   }
-  return !text || !*text;
-}
-
-void rt_copy_box(int from_elem, const void *from, const int64_t *from_size, const rt_tensor *t,
-                 void *to, const int64_t *start) {
-  int64_t n = 1, row = t->rank ? from_size[t->rank - 1] : 1;
-  for (int i = 0; i < t->rank; i++) n *= from_size[i];
-  for (int64_t k = 0; k < n; k += row) { /* row by row along the last dimension */
-    int64_t at = 0, rest = k / row, scale = t->rank ? t->size[t->rank - 1] : 1;
-    for (int i = t->rank - 2; i >= 0; i--) {
-      at += (rest % from_size[i] + start[i]) * scale;
-      rest /= from_size[i], scale *= t->size[i];
-    }
-    if (t->rank) at += start[t->rank - 1];
-    int bytes = rt_elem_bytes(t->elem);
-    if (from_elem == (int)t->elem)
-      memcpy((char *)to + at * bytes, (const char *)from + k * bytes, (size_t)(row * bytes));
-    else
-      for (int64_t i = 0; i < row; i++)
-        rt_elem_put(t->elem, to, at + i, rt_elem_get(from_elem, from, k + i));
+  long long from = 0, to = rt_piece_count(b), count = to;
+  int n = 0;
+  if (text && *text == ';') {
+    if (sscanf(text, ";%lld:%lld%n", &from, &to, &n) != 2) return false;
+    text += n;
   }
+  b->from = from, b->to = to;
+  return from >= 0 && from <= to && to <= count && (!text || !*text);
 }
 
 /* ---- files of a checkpoint ---- */
@@ -150,7 +137,7 @@ typedef struct Open {
   SafeFile file;
 } Open;
 
-static bool open_file(const char *folder, const StateFile *s, Open *o, Fault *f) {
+static bool open_file(const char *folder, const StateFile *s, Open *o, bool verify, Fault *f) {
   char path[RT_PATH], sum[20];
   rt_join(path, folder, s->name);
   if (!rt_map_file(path, 502, &o->bytes, f)) return false;
@@ -159,9 +146,10 @@ static bool open_file(const char *folder, const StateFile *s, Open *o, Fault *f)
              (long long)s->bytes);
     return rt_at(f, path, "", -1);
   }
-  snprintf(sum, sizeof sum, "%016llx",
-           (unsigned long long)rt_hash_of(o->bytes.at, (size_t)o->bytes.n));
-  if (strcmp(sum, s->sum)) {
+  if (verify)
+    snprintf(sum, sizeof sum, "%016llx",
+             (unsigned long long)rt_hash_of(o->bytes.at, (size_t)o->bytes.n));
+  if (verify && strcmp(sum, s->sum)) {
     rt_fault(f, 502, "the bytes do not match the check sum in state.json");
     return rt_at(f, path, "", -1);
   }
@@ -170,80 +158,132 @@ static bool open_file(const char *folder, const StateFile *s, Open *o, Fault *f)
   return rt_at(f, path, "", -1);
 }
 
-/* One tensor of one file against the program's: its place, or a fault. */
-static bool place_of(const Open *o, const SafeTensor *s, const rt_tensor *t, Box *b, Fault *f) {
-  char key[RT_NAME + 8];
-  snprintf(key, sizeof key, "place.%s", t->name);
-  bool fits = s->rank == t->rank && s->elem == (int)t->elem &&
-              read_place(rt_safe_meta(&o->file, key), t, b);
-  for (int i = 0; fits && i < t->rank; i++) fits = b->end[i] - b->begin[i] == s->size[i];
+/* One item of a file against the program's tensor: its place, or a fault. An item that is a part of
+   its box has one dimension, otherwise those of the box. */
+static bool place_of(const Open *o, const SafeTensor *s, const rt_program *p, const rt_tensor *t,
+                     Piece *b, Fault *f) {
+  char key[RT_NAME + 24];
+  snprintf(key, sizeof key, "place.%s", s->name);
+  const char *text = rt_safe_meta(&o->file, key);
+  bool part = text && strchr(text, ';');
+  bool fits =
+      s->rank == (part ? 1 : t->rank) && s->elem == (int)t->elem && read_place(text, p, t, b);
+  for (int i = 0; fits && !part && i < t->rank; i++) fits = b->end[i] - b->begin[i] == s->size[i];
+  if (fits && part) fits = b->to - b->from == s->size[0];
   if (fits) return true;
   rt_fault(f, 503, "%s has another shape or type than in this model", t->name);
   return rt_help(
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
-static bool apart(const Box *a, const Box *b, int rank) {
-  for (int i = 0; i < rank; i++)
+static bool apart(const Piece *a, const Piece *b) {
+  bool same = true;
+  for (int i = 0; i < a->rank; i++) {
     if (a->end[i] <= b->begin[i] || b->end[i] <= a->begin[i]) return true;
-  return false;
+    same = same && a->begin[i] == b->begin[i] && a->end[i] == b->end[i];
+  }
+  return same && (a->to <= b->from || b->to <= a->from);
 }
 
-/* Walks over all slices of a tensor: they lie apart and make it whole; copies them if `fill`. seen:
- * room for n. */
-static bool tensor_from(const Open *o, int n, const Device *d, const rt_tensor *t, bool fill,
-                        Box *seen, Fault *f) {
-  int64_t have = 0;
-  int slices = 0;
-  for (int i = 0; i < n; i++) {
-    const SafeTensor *s = rt_safe_find(&o[i].file, t->name);
-    Box *b = &seen[slices];
-    if (!s) continue;
-    if (!place_of(&o[i], s, t, b, f)) return false;
-    for (int k = 0; k < slices; k++)
-      if (!apart(b, &seen[k], t->rank))
-        return rt_fault(f, 502, "two slices of %s overlap", t->name);
-    have += s->bytes / rt_elem_bytes(t->elem), slices++;
-    if (fill) rt_copy_box(s->elem, s->data, s->size, t, rt_tensor_data(d, t), b->begin);
+typedef struct Filling { /* one tensor, from all files */
+  const Open *o;
+  int nfiles;
+  const Device *d;
+  const rt_tensor *t;
+  bool fill;
+  Piece *seen; /* pieces found so far */
+  int nseen, room;
+  int64_t have;
+} Filling;
+
+static void copy_into(const Filling *l, const SafeTensor *s, const Piece *from) {
+  PieceWalk w = rt_pieces(l->d->program, l->t, rt_comm_rank(l->d->comm));
+  char *data = rt_tensor_data(l->d, l->t);
+  Piece mine;
+  while (rt_piece_next(&w, &mine))
+    rt_piece_copy(s->elem, s->data, from, (int)l->t->elem,
+                  data + mine.at * rt_elem_bytes((int)l->t->elem), &mine);
+}
+
+static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
+  if (l->nseen == l->room) {
+    l->room = l->room * 2 + 8;
+    if (!(l->seen = realloc(l->seen, sizeof(Piece) * (size_t)l->room))) rt_fail(701, "no memory");
   }
-  if (have == rt_tensor_count(t)) return true;
-  rt_fault(f, 503, have ? "%s is there only in part" : "%s is not in the checkpoint", t->name);
+  Piece *b = &l->seen[l->nseen];
+  if (!place_of(o, s, l->d->program, l->t, b, f)) return false;
+  for (int k = 0; !l->fill && k < l->nseen; k++)
+    if (!apart(b, &l->seen[k])) return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
+  l->nseen++, l->have += b->to - b->from;
+  if (l->fill) copy_into(l, s, b);
+  return true;
+}
+
+/* NAME, or NAME:0, NAME:1, .. */
+static bool take_all(Filling *l, const Open *o, Fault *f) {
+  char name[RT_NAME + 16];
+  const SafeTensor *s = rt_safe_find(&o->file, l->t->name);
+  if (s) return take(l, o, s, f);
+  for (int k = 0;; k++) {
+    snprintf(name, sizeof name, "%s:%d", l->t->name, k);
+    if (!(s = rt_safe_find(&o->file, name))) return true;
+    if (!take(l, o, s, f)) return false;
+  }
+}
+
+/* Walks over all pieces of a tensor: they lie apart and make it whole; copies them if `fill`. */
+static bool tensor_from(Filling *l, Fault *f) {
+  l->nseen = 0, l->have = 0;
+  for (int i = 0; i < l->nfiles; i++)
+    if (!take_all(l, &l->o[i], f)) return false;
+  if (l->have == rt_whole_count(l->d->program, l->t)) return true;
+  rt_fault(f, 503, l->have ? "%s is there only in part" : "%s is not in the checkpoint",
+           l->t->name);
   return rt_help(f,
                  "it belongs to another model; --init takes parameters alone from a weights file");
 }
 
-static bool load_tensors(const Open *o, int n, const Device *d, Fault *f) {
-  Box *seen = rt_alloc(sizeof(Box) * (size_t)n);
+static bool load_tensors(const Open *o, int n, const Device *d, bool fill, Fault *f) {
+  Filling l = {.o = o, .nfiles = n, .d = d, .fill = fill};
   bool ok = true;
-  for (int fill = 0; fill < 2; fill++)
-    for (int i = 0; ok && i < d->program->ntensors; i++) {
-      const rt_tensor *t = &d->program->tensors[i];
-      if (t->kind == RT_PARAM || t->kind == RT_STATE) ok = tensor_from(o, n, d, t, fill, seen, f);
-    }
-  free(seen);
+  for (int i = 0; ok && i < d->program->ntensors; i++) {
+    l.t = &d->program->tensors[i];
+    if (l.t->kind == RT_PARAM || l.t->kind == RT_STATE) ok = tensor_from(&l, f);
+  }
+  free(l.seen);
   return ok;
 }
 
 static bool load_files(const char *folder, const State *s, const Device *d, Fault *f) {
   Open *o = rt_alloc(sizeof(Open) * (size_t)s->nfiles);
+  int rank = rt_comm_rank(d->comm), world = rt_comm_world(d->comm);
   bool ok = true;
-  for (int i = 0; ok && i < s->nfiles; i++) ok = open_file(folder, &s->file[i], &o[i], f);
-  ok = ok && (load_tensors(o, s->nfiles, d, f) || rt_at(f, folder, "", -1));
+  for (int i = 0; ok && i < s->nfiles; i++)
+    ok = open_file(folder, &s->file[i], &o[i], i % world == rank, f);
+  ok = ok && (load_tensors(o, s->nfiles, d, false, f) || rt_at(f, folder, "", -1));
+  ok = rt_comm_all(d->comm, "use a checkpoint", ok, f);
+  if (ok) load_tensors(o, s->nfiles, d, true, f);
   for (int i = 0; i < s->nfiles; i++) rt_safe_free(&o[i].file), rt_unmap_file(&o[i].bytes);
   free(o);
   return ok;
 }
 
-bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f) {
+static bool open_state(const char *folder, State *s, Fault *f) {
   char path[RT_PATH];
   Bytes b;
-  State s;
+  *s = (State){.step = -1};
   rt_join(path, folder, "state.json");
   if (!rt_map_file(path, 502, &b, f)) return false;
-  bool ok = read_state(b, &s, f) || rt_at(f, path, "", -1);
+  bool ok = read_state(b, s, f) || rt_at(f, path, "", -1);
   rt_unmap_file(&b);
-  ok = ok && load_files(folder, &s, d, f);
-  if (ok && strcmp(s.program, d->program->hash))
+  return ok;
+}
+
+bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f) {
+  State s;
+  bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &s, f), f) &&
+            load_files(folder, &s, d, f);
+  if (ok && strcmp(s.program, d->program->hash) && rt_comm_rank(d->comm) == 0)
     fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
   free(s.file);
   if (ok) *p = (Progress){s.step, s.samples, s.tokens, (uint64_t)s.seed, s.loss, s.valid_loss};
@@ -262,7 +302,7 @@ bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fa
     rt_checkpoint_path(folder, run, l.step[i]);
     ok = rt_checkpoint_load(folder, d, p, f);
     if (!ok && f->code != 502) break; /* of another model: an older one would be, too */
-    if (!ok && i + 1 < l.n) rt_print_fault(f, "warning");
+    if (!ok && i + 1 < l.n && !f->quiet) rt_print_fault(f, "warning");
   }
   free(l.step);
   return ok;

@@ -1,0 +1,233 @@
+/* Pieces of logical tensors: which ones a rank holds, copying between them, gathering.
+
+   All of it follows from the tables and a rank's number, so every rank knows what every other holds
+   and nothing but numbers travels. Blocks of a split dim are equal; several axes on one dim count
+   major first. Must not: allocate, but for the logical program and the staging of a gather. */
+#include "placed.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a rank holds ---- */
+
+static int64_t coordinate(const rt_program *p, int axis, int rank) {
+  return rank / p->mesh[axis].stride % p->mesh[axis].size;
+}
+
+static Piece box_of(const rt_program *p, const rt_tensor *t, int rank) {
+  Piece b = {.rank = t->rank};
+  int64_t block[RT_MAX_RANK] = {0};
+  for (int i = 0; i < t->nsplits; i++) {
+    int dim = t->split[i].dim, axis = t->split[i].axis;
+    block[dim] = block[dim] * p->mesh[axis].size + coordinate(p, axis, rank);
+  }
+  for (int i = 0; i < t->rank; i++)
+    b.begin[i] = block[i] * t->size[i], b.end[i] = b.begin[i] + t->size[i];
+  b.to = rt_piece_count(&b);
+  return b;
+}
+
+int64_t rt_piece_count(const Piece *b) {
+  int64_t n = 1;
+  for (int i = 0; i < b->rank; i++) n *= b->end[i] - b->begin[i];
+  return n;
+}
+
+PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank) {
+  return (PieceWalk){p, t, rank, 0, t->flat ? t->flat->begin / t->flat->bucket : 0};
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
+static bool share(const PieceWalk *w, int64_t count, Piece *b) {
+  const rt_flat *f = w->t->flat;
+  int64_t n = w->p->mesh[f->axis].size, own = f->bucket / n,
+          first = w->bucket * f->bucket + coordinate(w->p, f->axis, w->rank) * own,
+          from = most(first, f->begin), to = least(first + own, f->begin + count);
+  if (from >= to) return false;
+  b->from = w->round * count + from - f->begin, b->to = w->round * count + to - f->begin;
+  b->at = w->round * f->shard + w->bucket * own + from - first;
+  return true;
+}
+
+bool rt_piece_next(PieceWalk *w, Piece *b) {
+  const rt_flat *f = w->t->flat;
+  *b = box_of(w->p, w->t, w->rank);
+  if (!f) return w->round++ == 0 && b->to > 0;
+  int64_t count = b->to / f->rounds;
+  while (w->round < f->rounds) {
+    bool some = share(w, count, b);
+    if (++w->bucket * f->bucket >= f->begin + count) w->round++, w->bucket = f->begin / f->bucket;
+    if (some) return true;
+  }
+  return false;
+}
+
+Piece rt_piece_whole(const rt_program *p, const rt_tensor *t) {
+  Piece b = {.rank = t->rank};
+  for (int i = 0; i < t->rank; i++) b.end[i] = rt_whole_size(p, t, i);
+  b.to = rt_piece_count(&b);
+  return b;
+}
+
+bool rt_is_placed(const rt_tensor *t) { return t->nsplits || t->flat; }
+
+int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim) {
+  int64_t n = t->size[dim];
+  for (int i = 0; i < t->nsplits; i++)
+    if (t->split[i].dim == dim) n *= p->mesh[t->split[i].axis].size;
+  return n;
+}
+
+int64_t rt_whole_count(const rt_program *p, const rt_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= rt_whole_size(p, t, i);
+  return n;
+}
+
+static rt_tensor whole_tensor(const rt_program *p, const rt_tensor *t) {
+  rt_tensor w = *t;
+  for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(p, t, i);
+  w.bytes = rt_whole_count(p, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL;
+  return w;
+}
+
+const rt_program *rt_whole_program(const rt_program *p) {
+  if (!p->naxes) return p;
+  rt_program *whole = rt_alloc(sizeof *whole);
+  rt_tensor *tensors = rt_alloc(sizeof *tensors * (size_t)p->ntensors);
+  for (int i = 0; i < p->ntensors; i++) tensors[i] = whole_tensor(p, &p->tensors[i]);
+  *whole = *p, whole->tensors = tensors;
+  return whole;
+}
+
+bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank) {
+  for (int axis = 0; axis < p->naxes; axis++) {
+    bool splits = t->flat && t->flat->axis == axis;
+    for (int i = 0; i < t->nsplits; i++) splits = splits || t->split[i].axis == axis;
+    if (!splits && coordinate(p, axis, rank)) return false;
+  }
+  return true;
+}
+
+/* ---- copying ---- */
+
+/* A dim that both boxes cover alike is joined with the one in front of it: longer runs. */
+static void join_dims(Piece *a, Piece *b) {
+  while (a->rank > 1) {
+    int i = a->rank - 1;
+    int64_t n = a->end[i] - a->begin[i];
+    if (a->begin[i] != b->begin[i] || a->end[i] != b->end[i]) return;
+    a->begin[i - 1] *= n, a->end[i - 1] *= n, b->begin[i - 1] *= n, b->end[i - 1] *= n;
+    a->rank--, b->rank--;
+  }
+}
+
+static void copy_elements(int from_elem, const char *from, int to_elem, char *to, int64_t n) {
+  if (from_elem == to_elem) {
+    memcpy(to, from, (size_t)(n * rt_elem_bytes(to_elem)));
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) rt_elem_put(to_elem, to, i, rt_elem_get(from_elem, from, i));
+}
+
+/* Element k of box a: its coordinate on the last dim, and where its row begins in box b; false if b
+   lacks the row. */
+static bool row_in(const Piece *a, int64_t k, const Piece *b, int64_t *last, int64_t *row) {
+  int64_t scale = 1, rest = k;
+  bool inside = true;
+  *row = 0;
+  for (int i = a->rank - 1; i >= 0; i--) {
+    int64_t n = a->end[i] - a->begin[i], c = a->begin[i] + rest % n;
+    rest /= n;
+    if (i == a->rank - 1) *last = c;
+    else inside = inside && c >= b->begin[i] && c < b->end[i], *row += (c - b->begin[i]) * scale;
+    scale *= b->end[i] - b->begin[i];
+  }
+  return inside;
+}
+
+void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
+                   const Piece *target) {
+  Piece a = *source, b = *target;
+  if (!a.rank) a.rank = b.rank = 1, a.begin[0] = b.begin[0] = 0, a.end[0] = b.end[0] = 1;
+  join_dims(&a, &b);
+  int end = a.rank - 1;
+  for (int64_t k = a.from, run; k < a.to; k += run) {
+    int64_t last = 0, row = 0;
+    bool inside = row_in(&a, k, &b, &last, &row);
+    run = least(a.end[end] - last, a.to - k);
+    if (!inside) continue;
+    int64_t low = most(last, b.begin[end]), high = least(last + run, b.end[end]),
+            into = row + low - b.begin[end], cut = most(0, b.from - into);
+    int64_t n = least(high - low, b.to - into) - cut;
+    if (n <= 0) continue;
+    copy_elements(from_elem,
+                  (const char *)from + (k - a.from + low - last + cut) * rt_elem_bytes(from_elem),
+                  to_elem, (char *)to + (into + cut - b.from) * rt_elem_bytes(to_elem), n);
+  }
+}
+
+void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole) {
+  Piece all = rt_piece_whole(d->program, t), mine;
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  char *data = rt_tensor_data(d, t);
+  while (rt_piece_next(&w, &mine))
+    rt_piece_copy(elem, whole, &all, (int)t->elem, data + mine.at * rt_elem_bytes(t->elem), &mine);
+}
+
+/* ---- gathering ---- */
+
+enum { STAGE = 1 << 18 }; /* elements of each rank at a time */
+
+typedef struct Gather {
+  const Device *d;
+  const rt_tensor *t;
+  int64_t bytes; /* of an element */
+  char *send, *all, *whole;
+  Piece to;
+  PieceWalk *walk; /* of all ranks */
+  Piece *piece;
+} Gather;
+
+/* The next piece of every rank; returns the elements of the longest, 0: there are none. */
+static int64_t next_pieces(Gather *g, int world) {
+  int64_t longest = 0;
+  for (int i = 0; i < world; i++) {
+    if (!rt_piece_next(&g->walk[i], &g->piece[i])) g->piece[i].from = g->piece[i].to = 0;
+    longest = most(longest, g->piece[i].to - g->piece[i].from);
+  }
+  return longest;
+}
+
+/* Elements at .. at + n - 1 of every rank's piece, as far as it has them. */
+static void gather_part(Gather *g, int world, int64_t at, int64_t n) {
+  Comm *c = g->d->comm;
+  Piece *mine = &g->piece[rt_comm_rank(c)];
+  int64_t have = most(0, least(n, mine->to - mine->from - at));
+  memcpy(g->send, (char *)rt_tensor_data(g->d, g->t) + (mine->at + at) * g->bytes,
+         (size_t)(have * g->bytes));
+  rt_comm_gather(c, g->t->name, g->send, g->all, n * g->bytes);
+  for (int i = 0; i < world; i++) {
+    Piece part = g->piece[i];
+    part.from += at, part.to = least(part.to, part.from + n);
+    if (g->whole && part.from < part.to && rt_is_writer(g->d->program, g->t, i))
+      rt_piece_copy((int)g->t->elem, g->all + i * n * g->bytes, &part, (int)g->t->elem, g->whole,
+                    &g->to);
+  }
+}
+
+void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole) {
+  int world = rt_comm_world(d->comm);
+  Gather g = {.d = d, .t = t, .bytes = rt_elem_bytes(t->elem), .whole = whole};
+  g.to = rt_piece_whole(d->program, t);
+  g.walk = rt_alloc(sizeof *g.walk * (size_t)world);
+  g.piece = rt_alloc(sizeof *g.piece * (size_t)world);
+  for (int i = 0; i < world; i++) g.walk[i] = rt_pieces(d->program, t, i);
+  g.send = rt_alloc((size_t)(STAGE * g.bytes));
+  g.all = rt_alloc((size_t)(STAGE * g.bytes * world));
+  for (int64_t n; (n = next_pieces(&g, world)) > 0;)
+    for (int64_t at = 0; at < n; at += STAGE) gather_part(&g, world, at, least(STAGE, n - at));
+  free(g.walk), free(g.piece), free(g.send), free(g.all);
+}

@@ -1,0 +1,43 @@
+/* Logical tensors and the parts of them that ranks hold. A rank's part is one or more pieces: a box
+   of the logical tensor (what the splits leave), and in it a range of elements (all of them, or
+   what a flat group's shard holds). */
+#ifndef SHARDC_RT_PLACED_H
+#define SHARDC_RT_PLACED_H
+#include "device.h"
+
+typedef struct Piece {
+  int rank;                                     /* of the tensor: number of dims */
+  int64_t begin[RT_MAX_RANK], end[RT_MAX_RANK]; /* the box, in the logical tensor */
+  int64_t from, to;                             /* elements of the box, in its own order */
+  int64_t at; /* where element `from` lies, in elements from the tensor's data */
+} Piece;
+
+typedef struct PieceWalk { /* over the pieces that a rank holds of a tensor */
+  const rt_program *p;
+  const rt_tensor *t;
+  int rank;
+  int64_t round, bucket;
+} PieceWalk;
+
+PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank);
+bool rt_piece_next(PieceWalk *w, Piece *piece);
+Piece rt_piece_whole(const rt_program *p, const rt_tensor *t); /* the logical tensor */
+int64_t rt_piece_count(const Piece *b);                        /* elements of the box */
+/* Copies what two pieces have in common. `from` and `to` are where their first elements lie. */
+void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
+                   const Piece *target);
+
+bool rt_is_placed(const rt_tensor *t); /* ranks hold different parts */
+int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim);
+int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);
+/* The program as one rank would have it: tensors of logical size. p itself if there are no splits.
+ */
+const rt_program *rt_whole_program(const rt_program *p);
+/* Of tensors that several ranks hold alike, one of them writes. */
+bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank);
+
+/* Between a dense logical tensor and what this rank holds of it. Gathering is a call of all ranks.
+ */
+void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole);
+void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole);
+#endif
