@@ -57,6 +57,7 @@ static bool colour(void) {
 }
 
 void rt_print_fault(const Fault *f, const char *severity) {
+  if (f->quiet) return;
   bool c = colour();
   fprintf(stderr, "%s%s[R%04d]%s: %s\n", c ? "\033[1;31m" : "", severity, f->code,
           c ? "\033[0m" : "", f->what);
@@ -68,7 +69,7 @@ void rt_print_fault(const Fault *f, const char *severity) {
 
 void rt_die(const Fault *f) {
   fflush(stdout);
-  if (!f->quiet) rt_print_fault(f, "error");
+  rt_print_fault(f, "error");
   exit(rt_exit_status(f->code));
 }
 

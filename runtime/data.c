@@ -3,6 +3,7 @@
    last sample used. Indexes are checked against their dimension as they are read. Must not:
    allocate (this runs inside steps). */
 #include "data.h"
+#include "placed.h"
 #include "shuffle.h"
 #include <stdlib.h>
 #include <string.h>
@@ -101,16 +102,36 @@ static Window window_of(const Stream *s, int64_t sample) {
   return (Window){.part = p, .at = d.at, .count = d.count < s->length ? d.count : s->length};
 }
 
+static bool fill_feed(const Data *d, const Set *s, const Feed *e, Window of, char *to, Fault *f) {
+  Window w = window_of(&s->stream[e->stream], (int64_t)of.sample);
+  w.seed = of.seed, w.epoch = of.epoch, w.sample = of.sample;
+  return d->tasked ? rt_window_fill(&d->task, e, &w, to, f)
+                   : fill_column(e, w.part, w.at + e->shift, to, f);
+}
+
+/* A row of an input of which ranks hold different parts: other ranks' rows are passed over, other
+   ranks' parts of a row are cut off. */
+static bool fill_part(const Data *d, const Set *s, const Device *device, const Feed *e,
+                      const rt_tensor *local, Window of, int64_t row, Fault *f) {
+  PieceWalk walk = rt_pieces(device->program, local, rt_comm_rank(device->comm));
+  Piece mine, line = rt_piece_whole(d->program, e->input);
+  if (!rt_piece_next(&walk, &mine) || row < mine.begin[0] || row >= mine.end[0]) return true;
+  if (!fill_feed(d, s, e, of, d->stage, f)) return false;
+  line.begin[0] = row, line.end[0] = row + 1, line.to = rt_piece_count(&line);
+  rt_piece_copy((int)local->elem, d->stage, &line, (int)local->elem, rt_tensor_data(device, local),
+                &mine);
+  return true;
+}
+
 static bool fill_sample(const Data *d, const Set *s, const Device *device, Window of, int64_t row,
                         Fault *f) {
   for (int i = 0; i < s->nfeeds; i++) {
     const Feed *e = &s->feed[i];
-    Window w = window_of(&s->stream[e->stream], (int64_t)of.sample);
-    w.seed = of.seed, w.epoch = of.epoch, w.sample = of.sample;
+    const rt_tensor *local = &device->program->tensors[e->input - d->program->tensors];
     char *to =
-        (char *)rt_tensor_data(device, e->input) + row * e->count * rt_elem_bytes(e->input->elem);
-    if (d->tasked ? !rt_window_fill(&d->task, e, &w, to, f)
-                  : !fill_column(e, w.part, w.at + e->shift, to, f))
+        (char *)rt_tensor_data(device, local) + row * e->count * rt_elem_bytes((int)local->elem);
+    if (local->nsplits ? !fill_part(d, s, device, e, local, of, row, f)
+                       : !fill_feed(d, s, e, of, to, f))
       return false;
   }
   return true;

@@ -72,16 +72,18 @@ typedef struct Task { /* what is made of a sequence of tokens; ids: -1 where the
 } Task;
 
 typedef struct Data {
+  const rt_program *program; /* logical sizes */
   Set train, valid;
   bool tasked; /* inputs are made of tokens by `task`; else a column each */
   Task task;
   int64_t batch,
       tokens; /* samples per step; numbers of the first input per sample, 1 if it is no sequence */
   bool shuffle;
+  char *stage; /* room for one sample of an input */
 } Data;
 
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
-/* Fills every input with samples cursor .. cursor + batch - 1; in the epoch's order if `seed` is
+/* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in the epoch's order if `seed` is
    not NULL and the data is shuffled. */
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);

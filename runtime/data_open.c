@@ -316,11 +316,21 @@ static bool enough(const Opening *q) {
   return rt_at(q->f, s->stream[0].part[0].path, "", -1);
 }
 
+static int64_t longest_sample(const Opening *q) { /* bytes */
+  int64_t most = 0;
+  for (int i = 0; i < q->ninputs; i++) {
+    int64_t n = rt_tensor_count(q->input[i]) / q->d->batch * rt_elem_bytes((int)q->input[i]->elem);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) {
-  *d = (Data){.batch = 1, .tokens = 1};
+  *d = (Data){.program = p, .batch = 1, .tokens = 1};
   Opening q = {.p = p, .o = o, .d = d, .f = f};
   if (!find_inputs(&q) || !read_options(&q)) return false;
   bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_task(&q));
+  d->stage = rt_alloc((size_t)longest_sample(&q));
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
 
@@ -347,5 +357,6 @@ void rt_data_close(Data *d) {
   close_set(&d->train), close_set(&d->valid);
   close_feeds(&d->train);
   if (!shared) close_feeds(&d->valid);
+  free(d->stage);
   *d = (Data){0};
 }

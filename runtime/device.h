@@ -11,14 +11,15 @@ typedef struct Device {
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
   Region arena[RT_ARENAS];
   Pool *pool;
-  Comm *comm; /* NULL: one rank, and nothing to count */
+  Comm *comm;   /* NULL: one rank */
   Trace *trace; /* NULL: off */
   int32_t *counters;
   bool check;       /* poison WORK before each entry and measure it */
   int64_t *touched; /* per entry: the most bytes of WORK touched, in check runs */
 } Device;
 
-bool rt_device_start(Device *d, const rt_program *p, int threads, bool check, Fault *f);
+bool rt_device_start(Device *d, const rt_program *p, Comm *comm, int threads, bool check,
+                     Fault *f); /* comm: NULL for one rank */
 void rt_device_stop(Device *d);
 bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
 const rt_entry *rt_entry_find(const rt_program *p, const char *name);

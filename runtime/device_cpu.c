@@ -5,6 +5,7 @@
    page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
 #include "device.h"
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,8 +92,20 @@ static void make_counters(Device *d) {
   for (int64_t i = 0; i < n; i++) d->counters[i] = (int32_t)i;
 }
 
-bool rt_device_start(Device *d, const rt_program *p, int threads, bool check, Fault *f) {
-  *d = (Device){.program = p, .check = check};
+/* The scalars mesh.AXIS, from which generated code takes offsets. */
+static void set_coordinates(const Device *d) {
+  char name[RT_NAME];
+  for (int i = 0; i < d->program->naxes && d->comm; i++) {
+    snprintf(name, sizeof name, "mesh.%s", d->program->mesh[i].name);
+    const rt_tensor *t = rt_tensor_find(d->program, name);
+    if (t) rt_elem_put((int)t->elem, rt_tensor_data(d, t), 0, d->comm->group[i].me);
+  }
+}
+
+bool rt_device_start(Device *d, const rt_program *p, Comm *comm, int threads, bool check,
+                     Fault *f) {
+  Share among = comm ? (Share){comm->launch.local_world, comm->launch.local_rank} : (Share){1, 0};
+  *d = (Device){.program = p, .comm = comm, .check = check};
   d->ctx.state = rt_alloc(sizeof(struct rt_state));
   d->ctx.state->device = d;
   for (int i = 0; i < RT_ARENAS; i++) {
@@ -103,7 +116,8 @@ bool rt_device_start(Device *d, const rt_program *p, int threads, bool check, Fa
   if (check) watch_guards();
   make_counters(d);
   d->touched = rt_alloc(sizeof(int64_t) * (size_t)p->nentries);
-  d->pool = rt_pool_start(threads, p->scratch, f);
+  d->pool = rt_pool_start_among(threads, among, p->scratch, f);
+  set_coordinates(d);
   return d->pool != NULL;
 }
 

@@ -1,5 +1,6 @@
 /* The executable's main: one rank, one device. Reads the command line, checks that generated code
    and runtime belong together, meets the other ranks, runs a command. */
+#include "placed.h"
 #include "run.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,13 @@ static uint64_t sum_of(int argc, char **argv) {
   rt_hash_start(&h);
   for (int i = 1; i < argc; i++) rt_hash_add(&h, argv[i], strlen(argv[i]) + 1);
   return rt_hash_end(&h);
+}
+
+/* What is said is the same on all ranks, so rank 0 says it. Errors are said by the rank that has
+   them. */
+static void be_silent(Run *r) {
+  r->o.at[OPT_quiet].given = true;
+  if (!freopen("/dev/null", "w", stdout)) rt_fail(403, "cannot open /dev/null");
 }
 
 static int run_command(Run *r) {
@@ -39,6 +47,8 @@ int main(int argc, char **argv) {
   if (!rt_override(r, &f)) rt_die(&f);
   r->comm.options = sum_of(argc, argv);
   if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);
+  r->whole = rt_whole_program(r->p);
+  if (!rt_first(r)) be_silent(r);
   int status = run_command(r);
   if (r->device.pool) rt_device_stop(&r->device);
   rt_data_close(&r->data);

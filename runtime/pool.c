@@ -11,7 +11,8 @@
    Sleeping is announced
    (`sleepers`, `asleep`) before the word is looked at again, and the other side looks at the
    announcement after it changed the word: nobody is missed. Workers are pinned, one per processor,
-   first threads of cores first. Where other programs want the processors, seen by the switches
+   first threads of cores first; ranks of one machine take
+   processors in turn. Where other programs want the processors, seen by the switches
    forced on the caller, they are let loose and spin briefly. Must not: allocate after the start. */
 #include "pool.h"
 #include "memory.h"
@@ -43,8 +44,8 @@ struct Pool {
   atomic_int spin; /* microseconds */
   cpu_set_t cpus;  /* where workers may run when they are not pinned */
   Worker *worker;
-  JobSpan *span;   /* per worker; NULL: nobody watches */
-  int64_t runs; /* since the last look at how busy the machine is */
+  JobSpan *span; /* per worker; NULL: nobody watches */
+  int64_t runs;  /* since the last look at how busy the machine is */
   long switches;
   double looked;
   _Alignas(64) atomic_ullong gate; /* job number << 32 | CLOSED | workers inside */
@@ -244,23 +245,29 @@ static bool start_workers(Pool *p, Fault *f) {
   return rt_fault(f, 704, "cannot start worker %d of this run", started);
 }
 
-Pool *rt_pool_start(int workers, int64_t scratch, Fault *f) {
-  int cpu[CPU_SETSIZE], cpus = processors(cpu, CPU_SETSIZE), usable = rt_cpus();
+Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f) {
+  int cpu[CPU_SETSIZE], cpus = processors(cpu, CPU_SETSIZE), usable = rt_cpus(),
+                        all = workers * among.ranks;
   Pool *p = aligned_alloc(64, sizeof(Pool));
   if (!p) rt_fail(701, "no memory for the thread pool");
-  *p = (Pool){.workers = workers, .gate = CLOSED, .spin = workers <= usable ? SPIN : SPIN_BUSY};
+  *p = (Pool){.workers = workers, .gate = CLOSED, .spin = all <= usable ? SPIN : SPIN_BUSY};
   p->worker = rt_alloc(sizeof(Worker) * (size_t)workers);
   if (sched_getaffinity(0, sizeof p->cpus, &p->cpus)) CPU_ZERO(&p->cpus);
-  bool pinned = workers > 1 && workers <= usable && usable == cpus;
+  bool pinned = workers > 1 && all <= usable && usable == cpus;
+  const int *own = cpu + (pinned ? among.me * workers : 0);
   for (int i = 0; i < workers; i++) {
-    p->worker[i] = (Worker){.pool = p, .number = i, .cpu = pinned ? cpu[i] : -1};
+    p->worker[i] = (Worker){.pool = p, .number = i, .cpu = pinned ? own[i] : -1};
     if (!rt_region_map(&p->worker[i].scratch, scratch, true, f)) return NULL;
   }
   if (!start_workers(p, f)) return NULL;
   p->worker[0].thread = pthread_self();
   p->pinned = pinned;
-  if (pinned) pin(cpu[0]);
+  if (pinned) pin(own[0]);
   return p;
+}
+
+Pool *rt_pool_start(int workers, int64_t scratch, Fault *f) {
+  return rt_pool_start_among(workers, (Share){1, 0}, scratch, f);
 }
 
 void rt_pool_stop(Pool *p) {

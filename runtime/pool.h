@@ -9,6 +9,11 @@ typedef struct Pool Pool;
 /* Workers (the caller is number 0), each with `scratch` bytes that start at a multiple of 64 and
  * end at a guard page. */
 Pool *rt_pool_start(int workers, int64_t scratch, Fault *f);
+typedef struct Share { /* ranks on this machine, and which of them this is: each has its processors
+                        */
+  int ranks, me;
+} Share;
+Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f);
 void rt_pool_stop(Pool *p);
 /* Runs all chunks; returns when the last has ended. Only the thread that started the pool may call
  * it. */

@@ -19,6 +19,7 @@ typedef struct Run {
   Watch watch;
   Device device;
   Comm comm;
+  const rt_program *whole; /* the program as one rank would have it: tensors of logical size */
   Data data;
   Progress at;
   double started;    /* rt_now() of the start of main */
@@ -27,6 +28,13 @@ typedef struct Run {
 } Run;
 
 void rt_watch_start(Watch *w);
+
+/* Many ranks (together.c). One writes, reports and decides; what depends on a clock or a signal is
+   asked of all, so that all do the same. */
+bool rt_first(const Run *r);                      /* is this rank 0? */
+int rt_caught(Run *r);                            /* has any rank got a signal? A call of all ranks */
+bool rt_everywhere(const Run *r, Fault *f);       /* all ranks have this fault; false */
+_Noreturn void rt_die_together(Run *r, Fault *f); /* rt_die, behind the other ranks if all have one */
 
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 

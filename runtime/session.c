@@ -2,6 +2,7 @@
    Options win over the settings that were compiled in. */
 #include "run.h"
 #include "file.h"
+#include "placed.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -30,7 +31,7 @@ bool rt_open_data(Run *r, Fault *f) {
     if (!o.shuffle && strcmp(shuffle, "off"))
       return rt_fault(f, 103, "--shuffle takes on or off, not `%s`", shuffle);
   }
-  return rt_data_open(&r->data, r->p, &o, f);
+  return rt_data_open(&r->data, r->whole, &o, f);
 }
 
 static bool debugging(const char *word) {
@@ -46,16 +47,21 @@ static bool start_trace(Run *r, Fault *f) {
   return r->device.trace != NULL;
 }
 
+/* Launchers may have bound this rank to processors; otherwise the ranks of a machine share all. */
+static int own_cpus(const Run *r) {
+  int cpus = rt_cpus(), ranks = r->comm.launch.local_world;
+  return ranks > 1 && cpus == (int)sysconf(_SC_NPROCESSORS_ONLN) ? cpus / ranks : cpus;
+}
+
 bool rt_start_device(Run *r, Fault *f) {
-  int64_t threads = rt_count_option(r, OPT_threads, "", rt_cpus());
+  int64_t threads = rt_count_option(r, OPT_threads, "", own_cpus(r));
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
     return rt_fault(f, 103, "--threads %lld: this executable has room for 1 to %d workers",
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  if (!rt_device_start(&r->device, r->p, threads > 1 ? (int)threads : 1, check, f)) return false;
-  r->device.comm = &r->comm;
-  return start_trace(r, f);
+  return rt_device_start(&r->device, r->p, &r->comm, threads > 1 ? (int)threads : 1, check, f) &&
+         start_trace(r, f);
 }
 
 /* ---- the run directory ---- */
@@ -90,7 +96,7 @@ static const char *resume_folder(const Run *r) {
   return text && *text && strcmp(text, "auto") ? text : NULL;
 }
 
-bool rt_run_folder(Run *r, bool fresh, Fault *f) {
+static bool find_folder(Run *r, bool fresh, Fault *f) {
   const char *out = text_option(r, OPT_out), *from = resume_folder(r);
   if (out) snprintf(r->out, sizeof r->out, "%s", out);
   else if (from && is_checkpoint(from)) snprintf(r->out, sizeof r->out, "%s/..", from);
@@ -103,7 +109,12 @@ bool rt_run_folder(Run *r, bool fresh, Fault *f) {
   return rt_help(f, "--resume goes on with it, --out DIR begins another");
 }
 
-bool rt_hold_folder(Run *r, Fault *f) {
+bool rt_run_folder(Run *r, bool fresh, Fault *f) {
+  bool ok = !rt_first(r) || find_folder(r, fresh, f);
+  return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
+}
+
+static bool hold_folder(Run *r, Fault *f) {
   char path[RT_PATH];
   if (!rt_make_folders(r->out, f)) return false;
   rt_join(path, r->out, ".lock");
@@ -115,6 +126,11 @@ bool rt_hold_folder(Run *r, Fault *f) {
   if (!flock(r->lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return true;
   rt_fault(f, 404, "another process trains into this directory");
   return rt_at(f, r->out, "", -1);
+}
+
+bool rt_hold_folder(Run *r, Fault *f) {
+  bool ok = !rt_first(r) || hold_folder(r, f);
+  return rt_comm_first(&r->comm, "the run directory", ok, NULL, 0, f);
 }
 
 /* ---- tensors and entries ---- */
@@ -138,10 +154,10 @@ double rt_get_output(const Run *r, const char *name) {
   return data ? rt_elem_get(t->elem, data, 0) : NAN;
 }
 
-int64_t rt_parameters(const rt_program *p) {
+int64_t rt_parameters(const rt_program *p) { /* of all ranks together */
   int64_t n = 0;
   for (int i = 0; i < p->ntensors; i++)
-    if (p->tensors[i].kind == RT_PARAM) n += rt_tensor_count(&p->tensors[i]);
+    if (p->tensors[i].kind == RT_PARAM) n += rt_whole_count(p, &p->tensors[i]);
   return n;
 }
 
@@ -185,7 +201,7 @@ bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault 
   rt_set_scalar(r, "step", r->at.step);
   for (int64_t i = 0; e && i < n; i++) {
     int64_t first = (all ? i * all / n : 0) * r->data.batch;
-    if (atomic_load(&r->watch.caught)) return true;
+    if (rt_caught(r)) return true;
     if (!rt_data_fill(&r->data, &r->data.valid, &r->device, first, NULL, f)) return false;
     if (!rt_device_run(&r->device, e, f)) return false;
     sum += rt_get_output(r, "eval.loss");

@@ -3,7 +3,8 @@
    A step is: fill the inputs with the next samples, set @seed and @step, run, read @loss.
    Everything else (evaluation, metrics, checkpoints, progress) happens between steps. A run depends
    on nothing but the tensors and Progress, which is why a resumed run gives the same bits as an
-   unbroken one. Must not: save a checkpoint whose numbers are not finite. */
+   unbroken one. Must not: save a checkpoint whose numbers are not
+   finite. */
 #include "run.h"
 #include "file.h"
 #include <math.h>
@@ -58,10 +59,16 @@ static void advance(Run *r, const StepRecord *record) {
   if (!record->skipped) r->at.loss = record->loss;
 }
 
+/* Asked of all ranks: the larger reason counts. */
 static Stop why_stop(const Train *t) {
-  if (t->r->at.step >= t->steps) return DONE;
-  if (atomic_load(&t->r->watch.caught)) return SIGNAL;
-  return rt_now() >= t->limit ? TIME_UP : GO_ON;
+  Run *r = t->r;
+  if (r->at.step >= t->steps) return DONE;
+  Stop mine = atomic_load(&r->watch.caught) ? SIGNAL : rt_now() >= t->limit ? TIME_UP : GO_ON;
+  return (Stop)rt_comm_largest(&r->comm, "whether to stop", mine);
+}
+
+static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
+  return !rt_first(t->r) || rt_metrics_step(&t->metrics, record, f);
 }
 
 static bool point_at_saved(const Train *t, Fault *f) {
@@ -80,6 +87,7 @@ static bool not_finite(Train *t, int code, const char *what, Fault *f) {
                   clean, sizeof clean);
   rt_fault(f, code, "%s after step %lld is not finite\n  not finite: %s\n  clean: %s", what,
            (long long)t->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
+  rt_everywhere(t->r, f);
   return point_at_saved(t, f);
 }
 
@@ -91,7 +99,7 @@ static bool save(Train *t, Fault *f) {
     return not_finite(t, 602, "a tensor", f);
   if (!rt_checkpoint_save(t->r->out, &t->r->device, &t->r->at, f)) return false;
   t->saved = t->r->at.step;
-  rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
+  if (rt_first(t->r)) rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
   return true;
 }
 
@@ -102,11 +110,12 @@ static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
   rt_meter_break(&t->meter);
   if (!rt_guarded(r->p)) {
     advance(r, record);
-    rt_metrics_step(&t->metrics, record, f);
+    write_metrics(t, record, f);
     return not_finite(t, 601, "the loss", f);
   }
   Fault unsaved = {0};
   rt_not_fine(r, record, f);
+  rt_everywhere(r, f);
   record->skipped = true;
   if (t->skipped++ < t->may_skip) {
     rt_help(f, "%lld of %lld steps in a row that may be left out (on_nan skip)",
@@ -115,7 +124,7 @@ static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
     return true;
   }
   if (r->at.step > 0 && !save(t, &unsaved)) rt_print_fault(&unsaved, "warning");
-  rt_metrics_step(&t->metrics, record, &unsaved);
+  write_metrics(t, record, &unsaved);
   return point_at_saved(t, f);
 }
 
@@ -140,11 +149,11 @@ static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
   bool ends = stop == DONE || stop == TIME_UP,
        evaluates = can_evaluate(t) && (ends || due(step, t->eval_every));
   if (evaluates && stop != SIGNAL && !evaluate(t, record, f)) return false;
-  if (!rt_metrics_step(&t->metrics, record, f)) return false;
+  if (!write_metrics(t, record, f)) return false;
   if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
   rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
                 t->limit - rt_now(), stop != GO_ON);
-  if (evaluates || stop != GO_ON)
+  if (rt_first(t->r) && (evaluates || stop != GO_ON))
     return rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
   return true;
 }
@@ -190,7 +199,7 @@ static bool resume(Train *t, Fault *f) {
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
                     (long long)seed->count, (long long)r->at.seed);
-  rt_checkpoint_retire(r->out, r->at.step);
+  if (rt_first(r)) rt_checkpoint_retire(r->out, r->at.step);
   if (!r->o.at[OPT_quiet].given && r->at.step)
     fprintf(stderr, "resumed at step %lld\n", (long long)r->at.step);
   return true;
@@ -213,11 +222,14 @@ static void read_settings(Train *t) {
 
 static void greet(const Train *t) {
   const Run *r = t->r;
+  char ranks[48] = "";
+  int world = rt_comm_world(&r->comm);
   if (r->o.at[OPT_quiet].given) return;
+  if (world > 1) snprintf(ranks, sizeof ranks, "%d ranks with each ", world);
   fprintf(stderr,
-          "%s: %lld parameters, %d worker%s, %lld training and %lld validation samples, run "
+          "%s: %lld parameters, %s%d worker%s, %lld training and %lld validation samples, run "
           "directory %s\n",
-          r->p->model, (long long)rt_parameters(r->p), rt_pool_workers(r->device.pool),
+          r->p->model, (long long)rt_parameters(r->p), ranks, rt_pool_workers(r->device.pool),
           rt_pool_workers(r->device.pool) > 1 ? "s" : "", (long long)r->data.train.samples,
           (long long)r->data.valid.samples, r->out);
   const char *compiled = rt_setting_of(&rt_the_program, "train.steps");
@@ -235,9 +247,11 @@ static bool start(Train *t, Fault *f) {
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
+  if (!rt_comm_first(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
   if (there && !rt_hold_folder(r, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, f)) return false;
+  if (!rt_first(r)) return true;
   rt_checkpoint_clean(r->out);
   greet(t);
   return rt_metrics_open(&t->metrics, r->out, r->at.step, f);
@@ -262,7 +276,7 @@ int rt_train(Run *r) {
   Fault f = {0};
   Stop stop = DONE;
   *t = (Train){.r = r, .saved = -1, .metrics.fd = -1};
-  if (!start(t, &f)) rt_die(&f);
+  if (!start(t, &f)) rt_die_together(r, &f);
   rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
                  r->at.step);
   const char *peak = rt_setting_of(r->p, "machine.node.f32");
@@ -270,7 +284,7 @@ int rt_train(Run *r) {
   bool ok = loop(t, &stop, &f);
   rt_meter_break(&t->meter);
   rt_metrics_close(&t->metrics);
-  if (!ok || !rt_finish(r, &f)) rt_die(&f);
+  if (!ok || !rt_finish(r, &f)) rt_die_together(r, &f);
   conclude(t, stop);
   free(t);
   return stop == SIGNAL ? 75 : 0;

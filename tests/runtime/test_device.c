@@ -162,7 +162,7 @@ static void test_windows(void **state) {
   assert_int_equal(d.train.samples, 5); /* 22 tokens: windows at 0, 4, .. 16 */
   assert_int_equal(d.valid.samples, 5); /* 21 tokens from 22 */
   assert_true(d.batch == BATCH && d.tokens == SEQ);
-  assert_true(rt_device_start(&dev, &p, 1, false, &f));
+  assert_true(rt_device_start(&dev, &p, NULL, 1, false, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 4, NULL, &f)); /* samples 4 and, round the end, 0 */
   const int32_t *tokens = rt_tensor_data(&dev, &token_inputs[0]),
                 *targets = rt_tensor_data(&dev, &token_inputs[1]);
@@ -192,7 +192,7 @@ static void test_index_limit(void **state) {
   Data d;
   Device dev;
   Fault f;
-  assert_true(rt_data_open(&d, &p, &o, &f) && rt_device_start(&dev, &p, 1, false, &f));
+  assert_true(rt_data_open(&d, &p, &o, &f) && rt_device_start(&dev, &p, NULL, 1, false, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
   assert_false(rt_data_fill(&d, &d.train, &dev, 1, NULL, &f));
   assert_true(f.code == 204 && f.position == 11 && strstr(f.where, "limit.txt") &&
@@ -217,7 +217,7 @@ static void test_columns(void **state) {
   Fault f;
   assert_true(rt_data_open(&d, &p, &o, &f));
   assert_true(d.train.samples == 3 && d.valid.samples == 1);
-  assert_true(rt_device_start(&dev, &p, 1, false, &f));
+  assert_true(rt_device_start(&dev, &p, NULL, 1, false, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
   const float *image = rt_tensor_data(&dev, &column_inputs[0]);
   const int32_t *label = rt_tensor_data(&dev, &column_inputs[1]);

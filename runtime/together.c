@@ -1,0 +1,20 @@
+/* What the ranks of a job do as one: rank 0 writes, reports and decides; the others are silent. A
+   signal that reached one rank, or a clock that ran ahead on it, counts for all, because they ask
+   each other at the same places. */
+#include "run.h"
+
+bool rt_first(const Run *r) { return rt_comm_rank(&r->comm) == 0; }
+
+int rt_caught(Run *r) {
+  return (int)rt_comm_largest(&r->comm, "signals", atomic_load(&r->watch.caught));
+}
+
+bool rt_everywhere(const Run *r, Fault *f) {
+  f->everywhere = true, f->quiet = !rt_first(r);
+  return false;
+}
+
+void rt_die_together(Run *r, Fault *f) {
+  if (f->everywhere) rt_comm_close(&r->comm);
+  rt_die(f);
+}
