@@ -43,7 +43,8 @@ typedef struct Cli {
   Strings dims, sets;           /* -D, --set */
   Strings operands;
   DiagFormat format;
-  bool colour; /* of stderr */
+  bool colour;                    /* of stderr */
+  const struct LowerFacts *facts; /* about the file that was lowered */
 } Cli;
 
 typedef Exit CommandRun(Cli *o);

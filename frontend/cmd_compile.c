@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
+#include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>
@@ -130,6 +131,7 @@ Exit cmd_compile(Cli *o) {
   if (kind == EMIT_AST) return emit_ast(o, output);
   e = load_module(o, &m);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
+  if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);
   if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
   return report(o, e);

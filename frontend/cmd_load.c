@@ -2,6 +2,7 @@
  * goes on where it was. */
 #include "cmd.h"
 #include "codegen/codegen.h"
+#include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
 #include <errno.h>
@@ -71,8 +72,10 @@ static bool read_sets(Cli *o, Strings *out) {
   return !diag_errors(o->c->diag);
 }
 
-static Module *load_shard(Cli *o, const char *path) {
+Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
+  *facts = (LowerFacts){0};
+  lower.facts = facts;
   Strings sets = {0};
   if (!read_sets(o, &sets)) return NULL;
   lower.plan = o->value[OPT_PLAN];
@@ -110,7 +113,11 @@ Exit load_module(Cli *o, Module **m) {
   if (kind == FILE_MISSING) return cannot_read(o->c, path);
   if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
-  *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
+  LowerFacts *facts = ARENA_NEW(o->c->arena, LowerFacts);
+  o->facts = facts;
+  *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path, facts);
+  int64_t micro = *m && kind == FILE_SHARD ? fit_micro(o, *m, facts) : 0;
+  if (micro) module_set(*m, "plan.micro", "%lld", (long long)micro);
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
   return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;
 }

@@ -187,11 +187,22 @@ static void no_train(World *w, const Choice *c) {
   diag_help(r, "add `train NAME for %s { batch 8; steps 100; optim adamw; ... }`", c->model->name);
 }
 
+static void note_facts(const LowerOptions *o, const Choice *c) {
+  const AstValue *micro = c->plan ? settings_value(c->plan->item, "micro", NULL) : NULL;
+  if (!o->facts) return;
+  *o->facts = (LowerFacts){.micro = micro != NULL};
+  for (uint32_t i = 0; i < o->nsets; i++)
+    o->facts->micro |= !strncmp(o->sets[i], "plan.micro=", strlen("plan.micro="));
+  if (!c->plan) return;
+  o->facts->plan = micro ? micro->span : c->plan->span, o->facts->plan_name = c->plan->name;
+}
+
 Module *lower_program(Ctx *c, const LowerOptions *o) {
   Choice choice;
   World *w = world_load(c, o->path);
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, o, &choice)) return NULL;
   if (!choice.train) no_train(w, &choice);
+  note_facts(o, &choice);
   check_blocks(w, &choice);
   Sizes *s = choice_sizes(w, &choice);
   if (check_command_line(w, o)) give_batch(w, s, o);

@@ -4,6 +4,12 @@
 #define SHARDC_LOWER_H
 #include "ir/ir.h"
 
+typedef struct LowerFacts { /* what was written, for messages of later stages */
+  Span plan;                /* the plan's `micro` or its name; file 0: no plan */
+  Str plan_name;            /* NULL: none */
+  bool micro;               /* some micro-batch was written */
+} LowerFacts;
+
 typedef struct LowerOptions {
   const char *path; /* FILE */
   const char *model, *train,
@@ -12,6 +18,7 @@ typedef struct LowerOptions {
   uint32_t ndims;
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
+  LowerFacts *facts; /* filled in; may be NULL */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".

@@ -80,7 +80,8 @@ bool number_function(Str name, int n, const double *arg, double *out) {
   if (n == 1 && !strcmp(name, "float")) return *out = arg[0], true;
   if (n < 1 || (strcmp(name, "min") && strcmp(name, "max"))) return false;
   *out = arg[0];
-  for (int i = 1; i < n; i++) *out = !strcmp(name, "min") ? fmin(*out, arg[i]) : fmax(*out, arg[i]);
+  for (int i = 1; i < n; i++)
+    if (isnan(arg[i]) || (!strcmp(name, "min") ? arg[i] < *out : arg[i] > *out)) *out = arg[i];
   return true;
 }
 

@@ -88,22 +88,27 @@ static bool rename_sizes(Eval *e, const Call *c, Str from, Str to) {
   return false;
 }
 
+/* All pairs take place at once, so names may be exchanged. */
 static bool rename_one(Eval *e, const Call *c, Str from, Str to, Dims *d, AxisGroup *done) {
-  if (!dims_has(d, from) && dims_has(d, to)) return true;
-  if (!dims_has(d, from)) {
+  const Dims *before = &c->arg[0].dims;
+  if (!dims_has(before, from) && dims_has(before, to)) return true;
+  if (!dims_has(before, from)) {
     explain_missing(e, c, from, &c->arg[0], c->expr[0]);
     return false;
   }
-  if (dims_has(d, to)) {
-    Report *r = eval_error(e, "E0203", c->expr[0]->span,
-                           "`rename[%s -> %s]` of a tensor that has both", from, to);
-    diag_label(r, "has %s", dims_text(e->ctx, d));
-    return false;
-  }
   for (int i = 0; i < d->n; i++)
-    if (d->at[i] == from) d->at[i] = to;
+    if (before->at[i] == from) d->at[i] = to;
   dims_add(&done->from, from), dims_add(&done->to, to);
   return rename_sizes(e, c, from, to);
+}
+
+static bool rename_distinct(Eval *e, const Call *c, const Dims *d) {
+  Str twice = dims_repeated(d);
+  if (!twice) return true;
+  Report *r = eval_error(e, "E0203", c->expr[0]->span, "`rename%s` of a tensor that has `%s` too",
+                         span_text(e->ctx, c->axes->span), twice);
+  diag_label(r, "has %s", dims_text(e->ctx, &c->arg[0].dims));
+  return false;
 }
 
 Val op_rename(Eval *e, const Builtin *b, const Call *c) {
@@ -120,6 +125,7 @@ Val op_rename(Eval *e, const Builtin *b, const Call *c) {
       if (!rename_one(e, c, g->from.at[k], g->to.at[k], &d, &done)) return val_poison();
   }
   if (!done.from.n) return *a;
+  if (!rename_distinct(e, c, &d)) return val_poison();
   Val out = as_result(a, d);
   if (out.kind == VAL_INDEX) out.free = a->free;
   moved(e, &out, OP_rename, a, 1, &done);

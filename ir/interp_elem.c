@@ -14,8 +14,9 @@ static double do_add(double a, double b) { return a + b; }
 static double do_sub(double a, double b) { return a - b; }
 static double do_mul(double a, double b) { return a * b; }
 static double do_div(double a, double b) { return a / b; }
-static double do_min(double a, double b) { return b < a ? b : a; }
-static double do_max(double a, double b) { return b > a ? b : a; }
+/* A NaN in either operand is the result; of equal ones the first. */
+static double do_min(double a, double b) { return b < a || isnan(b) ? b : a; }
+static double do_max(double a, double b) { return b > a || isnan(b) ? b : a; }
 static double do_lt(double a, double b) { return a < b; }
 static double do_le(double a, double b) { return a <= b; }
 static double do_eq(double a, double b) { return a == b; }

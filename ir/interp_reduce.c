@@ -1,5 +1,6 @@
 /* Reductions and scans. Sums are added up in double, whatever the element type, and rounded once at
  * the end. */
+#include <math.h>
 #include "interp_inside.h"
 
 typedef struct Row { /* the elements that one result element comes from */
@@ -18,7 +19,8 @@ static int64_t row_extreme(Row w, bool largest) {
   int64_t best = 0;
   for (int64_t i = 1; i < w.n; i++) {
     double a = w.at[w.offset[i]], b = w.at[w.offset[best]];
-    if (largest ? a > b : a < b) best = i;
+    if (isnan(b)) break; /* the first NaN is the result */
+    if (isnan(a) || (largest ? a > b : a < b)) best = i;
   }
   return best;
 }

@@ -39,8 +39,8 @@ static double f_add(double a, double b) { return a + b; }
 static double f_sub(double a, double b) { return a - b; }
 static double f_mul(double a, double b) { return a * b; }
 static double f_div(double a, double b) { return a / b; }
-static double f_min(double a, double b) { return b < a ? b : a; }
-static double f_max(double a, double b) { return b > a ? b : a; }
+static double f_min(double a, double b) { return b < a || isnan(b) ? b : a; }
+static double f_max(double a, double b) { return b > a || isnan(b) ? b : a; }
 static double f_lt(double a, double b) { return a < b; }
 static double f_le(double a, double b) { return a <= b; }
 static double f_eq(double a, double b) { return a == b; }
