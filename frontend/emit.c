@@ -281,15 +281,19 @@ void lower_aux(Eval *e, const Val *v) {
 
 /* ---- loops ---- */
 
-static Str body_name(Eval *e, const Stack *k) {
-  static const char *const words[] = {"check", "forward", "eval", "logits"};
-  Module *m = e->build->m;
+/* As parameters name it: h.*.sub */
+static Str stack_path(Eval *e, const Stack *k) {
   Str path = k->body[0]->path;
   size_t n = strlen(path);
   const char *star =
       n >= 3 ? strstr(path + (n >= 5 && path[n - 2] != '*' ? n - 5 : n - 3), ".*.") : NULL;
-  if (star) n = (size_t)(star - path);
-  Str base = intern_printf(m->ctx->names, "%.*s.%s", (int)n, path, words[e->mode]), name = base;
+  return intern_n(e->ctx->names, path, star ? (size_t)(star - path) : n);
+}
+
+static Str body_name(Eval *e, const Stack *k) {
+  static const char *const words[] = {"check", "forward", "eval", "logits"};
+  Module *m = e->build->m;
+  Str base = intern_printf(m->ctx->names, "%s.%s", stack_path(e, k), words[e->mode]), name = base;
   for (int i = 1; module_fn(m, name); i++) name = intern_printf(m->ctx->names, "%s.%d", base, i);
   return name;
 }
@@ -341,6 +345,7 @@ static ValueId loop_op(Eval *e, const Frame *f) {
   attr_set_int(m, &op->attrs, ATTR_carry, 1);
   attr_set_int(m, &op->attrs, ATTR_invariant, f->captures.n);
   attr_set_int(m, &op->attrs, ATTR_trip, f->trip);
+  attr_set_str(m, &op->attrs, ATTR_path, stack_path(e, f->stack));
   return op->out;
 }
 

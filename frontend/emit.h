@@ -21,7 +21,8 @@ void lower_int(Eval *e, Op *op, AttrKey k, int64_t v);
 /* Makes the dims of a value those of `big` (and more): a itself if it has them all. */
 Val lower_widened(Eval *e, const Val *a, const Dims *big);
 
-void lower_aux(Eval *e, const Val *v); /* adds to the loss */
+void lower_assigned(Eval *e, Str name, const Val *v); /* a layer's value got this name */
+void lower_aux(Eval *e, const Val *v);                /* adds to the loss */
 void lower_loop_begin(Eval *e, const Stack *k, int n, Val *args);
 Val lower_loop_end(Eval *e, const Val *carried);
 #endif

@@ -119,6 +119,7 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
   write_dims(m, s);
   if (c->plan) write_mesh(&b, s, c->plan->item);
   write_settings(m, checked, c, o);
+  write_recompute(&b, checked, c->plan ? c->plan->item : NULL);
   write_weights(m, checked, c); /* after the sources: built-in blocks are none of the program's */
   write_params(&b, checked);
   add_inputs(&b, checked);

@@ -195,7 +195,6 @@ static const Unbuilt unbuilt[] = {
     {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
     {ITEM_PLAN, "zero", NULL, "!0", "partitioning of states"},
-    {ITEM_PLAN, "recompute", NULL, NULL, "recomputation"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
     {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
     {ITEM_PLAN, "on", "nodes", "!1", "several nodes"},

@@ -337,6 +337,7 @@ typedef struct Eval {
   Str mask_q, mask_k;     /* inside the definition of attention: its axes */
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];
+  VEC(Str) assigned;    /* h.*.attn.q: what layers of stacks assign, when checking */
   bool compile;         /* what is not built yet is an error */
   const Instance *self; /* whose body is being walked, NULL: the model's */
 } Eval;

@@ -14,6 +14,8 @@ static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {
   bool fits = v->kind == VAL_LIST && (any ? n >= (int)s->names.n : n == (int)s->names.n);
   for (uint32_t i = 0; i < s->names.n; i++)
     env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
+  for (uint32_t i = 0; fits && i < s->names.n; i++)
+    lower_assigned(e, s->names.at[i].text, &v->items[i]);
 }
 
 /* `x = .. @f32`: kept in f32 whatever the plan says. */
@@ -51,7 +53,7 @@ void eval_assign(Eval *e, Env *env, const AstStmt *s) {
   Val v = eval_expr(e, env, s->value);
   assign_attrs(e, s, &v);
   if (s->names.n > 1) assign_several(e, env, s, &v);
-  else env_set(e, env, s->names.at[0].text, v);
+  else env_set(e, env, s->names.at[0].text, v), lower_assigned(e, s->names.at[0].text, &v);
 }
 
 /* One number, or E0309. */

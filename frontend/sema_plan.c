@@ -450,6 +450,7 @@ static void check_lines(Plan *p) {
     if (recompute || !strcmp(s->path->text, "zero")) check_over(p, s);
     uint32_t n = recompute ? setting_operands(p->e->ctx, s, &v) : 0;
     for (uint32_t k = 0; k < n; k++) check_path(p, v[k]);
+    if (recompute) check_recompute(p->e, s);
   }
 }
 

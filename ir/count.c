@@ -131,6 +131,8 @@ IrCount ir_count(const Module *m, const Fn *f) {
   return sum;
 }
 
+double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
+
 const Fn *ir_main_entry(const Module *m) {
   const Fn *first = NULL;
   for (uint32_t i = m->fns.n; i-- > 0;) {

@@ -5,6 +5,7 @@
 #include "ir.h"
 
 /* Of one run of an entry, body or kernel, loops with all their rounds. */
+double ir_op_flop(const Module *m, const Fn *f, const Op *o); /* of one op, callees included */
 IrCount ir_count(const Module *m, const Fn *f);
 
 /* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */

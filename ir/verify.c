@@ -151,10 +151,10 @@ static void check_types(Verifier *v, const Op *op) {
 /* ---- attributes ---- */
 
 typedef struct OpAttrs { /* masks by AttrKey */
-  uint32_t needed, allowed;
+  uint64_t needed, allowed;
 } OpAttrs;
 
-#define A(key) (1u << ATTR_##key)
+#define A(key) (1ull << ATTR_##key)
 _Static_assert(ATTR_COUNT <= 32, "attribute masks are 32 bits wide");
 
 static const OpAttrs op_attrs[OP_COUNT] = {
@@ -175,10 +175,10 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_part] = {A(axis), 0},
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
-    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(work_at) | A(slots)},
+    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(path) | A(work_at) | A(slots)},
 };
 
-static const uint32_t fn_attrs[] = {
+static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live),
     [FN_BODY] = A(frame) | A(live),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) |
@@ -186,13 +186,13 @@ static const uint32_t fn_attrs[] = {
 };
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {
-  uint32_t have = 0;
+  uint64_t have = 0;
   for (uint32_t i = 0; i < l->n; i++) {
-    have |= 1u << l->at[i].key;
+    have |= 1ull << l->at[i].key;
     if (i && l->at[i - 1].key >= l->at[i].key)
       verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
   }
-  uint32_t missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
+  uint64_t missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
   for (int k = 0; k < ATTR_COUNT; k++) {
     if (missing >> k & 1)
       verify_report(v, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,
@@ -251,7 +251,9 @@ static void check_op(Verifier *v, OpId id) {
   const Op *op = &v->fn->ops.at[id];
   check_symbol(v, op);
   check_types(v, op);
-  check_attrs(v, &op->attrs, op_attrs[op->code], op_name(op->code), op_span(v->m, op));
+  OpAttrs rule = op_attrs[op->code];
+  rule.allowed |= A(names);
+  check_attrs(v, &op->attrs, rule, op_name(op->code), op_span(v->m, op));
   check_store(v, id);
 }
 

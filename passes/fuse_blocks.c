@@ -223,7 +223,7 @@ static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
 
 static void write_loop(Blocks *b, Rebuild *r) {
   ValueId *in = ARENA_ARRAY(b->m->arena, ValueId, b->carried.n + b->invariant.n + b->stacked.n + 1);
-  LoopShape s = {b->carried.n, b->invariant.n, b->stacked.n, b->block.size, false, b->block};
+  LoopShape s = {b->carried.n, b->invariant.n, b->stacked.n, b->block.size, false, b->block, NULL};
   Loc loc = b->body->loc;
   uint32_t n = 0;
   for (uint32_t i = 0; i < b->carried.n; i++)

@@ -227,7 +227,8 @@ static ValueId emit_backward(LoopBack *l) {
                  .stacked = l->operands[2].n,
                  .trip = l->s.trip,
                  .reverse = !l->s.reverse,
-                 .axis = l->s.axis};
+                 .axis = l->s.axis,
+                 .path = l->s.path};
   return rebuild_loop(l->k->m, l->k->b, l->bwd, s, all.at, l->o->loc)->out;
 }
 

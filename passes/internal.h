@@ -24,7 +24,8 @@ void rebuild_results(Rebuild *r);        /* results of from, mapped, become resu
 ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
 
 /* Ends a pass that rebuilt functions: keeps what entries reach, callees before callers, gives every
-   function a name of its own and every value the natural order of dims. For passes before `order`. */
+   function a name of its own and every value the natural order of dims. For passes before `order`.
+ */
 void module_collect(Module *m);
 
 /* A loop's operands and body arguments by role. */
@@ -33,10 +34,11 @@ typedef struct LoopShape {
   int64_t trip;
   bool reverse;
   Axis axis; /* what it runs over */
+  Str path;  /* the stack of the model that it is, or NULL */
 } LoopShape;
 LoopShape loop_shape(const Op *o);
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
-              Loc loc); /* result types from the body */
+                 Loc loc); /* result types from the body */
 
 /* Appends an op of one result whose type is known. */
 ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *g,
@@ -49,6 +51,9 @@ ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc);         /* sum over 
 Span span_of(const Module *m, Loc at);           /* for diagnostics */
 Fn *entry_of(const Module *m, const char *name); /* NULL if absent */
 Global *global_named(const Module *m, const char *name);
+
+/* The same op, its operands aside: code, groups, attributes, callee or global (simplify.c). */
+bool op_alike(const Op *a, const Op *b);
 
 /* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
  * done its work. */

@@ -87,7 +87,8 @@ LoopShape loop_shape(const Op *o) {
   LoopShape s = {.carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
                  .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
                  .trip = attr_int(&o->attrs, ATTR_trip, 0),
-                 .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0};
+                 .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
+                 .path = attr_str(&o->attrs, ATTR_path, NULL)};
   s.stacked = o->nin - s.carry - s.invariant;
   s.axis = (Axis){o->group[0].from[0], s.trip};
   return s;
@@ -113,6 +114,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   attr_set_int(m, &o->attrs, ATTR_invariant, s.invariant);
   attr_set_int(m, &o->attrs, ATTR_trip, s.trip);
   if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
+  if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
   o->callee = body;
   return o;
 }

@@ -79,16 +79,20 @@ static bool same_attrs(const AttrList *a, const AttrList *b) {
   return true;
 }
 
+bool op_alike(const Op *a, const Op *b) {
+  return a->code == b->code && a->callee == b->callee && a->global == b->global &&
+         same_groups(a, b) && same_attrs(&a->attrs, &b->attrs);
+}
+
 static bool same_op(const Fn *f, const Op *a, const Fn *g, const Op *b) {
-  if (a->code != b->code || a->nin != b->nin || a->nout != b->nout) return false;
-  if (a->callee != b->callee || a->global != b->global) return false;
+  if (a->nin != b->nin || a->nout != b->nout || !op_alike(a, b)) return false;
   for (uint32_t i = 0; i < a->nin; i++)
     if (a->in[i] != b->in[i]) return false;
   for (uint32_t i = 0; i < a->nout; i++) {
     const Type *p = value_type(f, a->out + i), *q = value_type(g, b->out + i);
     if (p->elem != q->elem || !type_same_dims(p, q)) return false;
   }
-  return same_groups(a, b) && same_attrs(&a->attrs, &b->attrs);
+  return true;
 }
 
 static OpTable table_new(Module *m, uint32_t ops) {

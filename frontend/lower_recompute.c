@@ -1,0 +1,215 @@
+/* The `recompute` lines of a plan: checked against the model's stacks, written as settings for pass
+   `recompute`, one per line of the plan:
+
+     plan.recompute.1 = h[0..5], dec keep = input loc(f1:20:3+31)
+     plan.recompute.2 = h keep = auto budget = 4294967296 loc(f1:21:3+40)
+     plan.recompute.3 = h keep = [h.*.attn.q, h.*.attn.k] loc(f1:22:3+37)
+
+   A path is a stack as parameters name it, without the `.*` behind. Values that a line lists get
+   their name in the IR (attribute `names`) when they are assigned; nothing else of a plan is seen
+   while ops are written. */
+#include "frontend/emit.h"
+#include "frontend/lower_build.h"
+#include "frontend/settings.h"
+#include <string.h>
+
+typedef struct Stacks { /* a path of a plan */
+  Str path;             /* h, h.*.sub */
+  const Param *param;   /* one of its parameters, NULL: there is no such stack */
+  int64_t first, last;  /* of its layers; last -1: all */
+} Stacks;
+
+static Str part_text(Eval *e, const AstPart *p) {
+  switch (p->kind) {
+  case PART_NAME: return p->name;
+  case PART_INDEX: return intern_printf(e->ctx->names, "%lld", (long long)p->first);
+  default: return intern(e->ctx->names, "*");
+  }
+}
+
+static const Param *param_under(const Eval *e, Str path) {
+  size_t n = strlen(path);
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!strncmp(e->params.at[i]->path, path, n) && !strncmp(e->params.at[i]->path + n, ".*.", 3))
+      return e->params.at[i];
+  return NULL;
+}
+
+/* h, h.*, h[0..5], h.3; before that, every stack around it whole: h.*.sub[0..1] */
+static Stacks read_path(Eval *e, const AstPath *p) {
+  const AstPart *end = &p->parts.at[p->parts.n - 1];
+  bool layers = p->parts.n > 1 && end->kind != PART_NAME;
+  Stacks s = {.last = -1};
+  for (uint32_t i = 0; i < p->parts.n - layers; i++)
+    s.path = i ? intern_printf(e->ctx->names, "%s.%s", s.path, part_text(e, &p->parts.at[i]))
+               : part_text(e, &p->parts.at[i]);
+  if (layers && end->kind != PART_ANY)
+    s.first = end->first, s.last = end->kind == PART_RANGE ? end->last : end->first;
+  s.param = param_under(e, s.path);
+  return s;
+}
+
+static bool ranges_inside(const AstPath *p) {
+  for (uint32_t i = 1; i + 1 < p->parts.n; i++)
+    if (p->parts.at[i].kind == PART_RANGE || p->parts.at[i].kind == PART_INDEX) return true;
+  return false;
+}
+
+static bool begins_path(const Eval *e, Str first) {
+  size_t n = strlen(first);
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!strncmp(e->params.at[i]->path, first, n) && e->params.at[i]->path[n] == '.') return true;
+  return false;
+}
+
+/* Unknown paths and layers that are not there are found before (sema_plan.c). */
+static void check_stack(Eval *e, const AstValue *v) {
+  Stacks s = read_path(e, v->path);
+  if (s.param && !ranges_inside(v->path)) return;
+  if (!e->compile || !begins_path(e, v->path->parts.at[0].name)) return;
+  Report *r =
+      world_error(e->w, "E0901", v->span, "recomputation of `%s` is not built yet", v->path->text);
+  diag_label(r, "no whole layers of a stack");
+  diag_help(r, "name a stack: `h.*`, or some of its layers: `h[0..5]`");
+}
+
+/* ---- names of kept values ---- */
+
+static Str full_name(Eval *e, Str stack, const AstValue *name) {
+  return intern_printf(e->ctx->names, "%s.*.%s", stack, name->path->text);
+}
+
+static void check_name(Eval *e, Str stack, const AstValue *name) {
+  Str full = full_name(e, stack, name);
+  for (uint32_t i = 0; i < e->assigned.n; i++)
+    if (e->assigned.at[i] == full) return;
+  Report *r = world_error(e->w, "E0709", name->span, "no value `%s` in the layers of `%s`",
+                          name->path->text, stack);
+  diag_label(r, "nothing of that name is assigned there");
+  diag_help(r, "names are written from the layer on: `attn.q` is `q` of its sub `attn`");
+}
+
+static void check_names(Eval *e, const AstSetting *line, const AstValue *keep) {
+  const AstValue **paths;
+  uint32_t n = setting_operands(e->ctx, line, &paths);
+  for (uint32_t i = 0; i < n; i++) {
+    Stacks s = read_path(e, paths[i]->path);
+    for (uint32_t k = 0; s.param && k < keep->items.n; k++)
+      check_name(e, s.path, keep->items.at[k]);
+  }
+}
+
+static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) {
+  bool is_auto = keep && keep->kind == VALUE_PATH && !strcmp(keep->path->text, "auto");
+  const AstValue *budget = setting_option(line, "budget");
+  if (is_auto && !budget) {
+    Report *r = world_error(e->w, "E0606", keep->span, "`keep = auto` wants a budget");
+    diag_help(r, "`keep = auto budget = 4GiB`: bytes that saved values may take");
+  } else if (budget && !is_auto) {
+    Report *r = world_error(e->w, "E0602", budget->span, "a budget is for `keep = auto` only");
+    diag_label(r, "nothing is chosen here");
+  }
+}
+
+static void later(Eval *e, const AstSetting *line, const char *key, const char *what) {
+  const AstValue *v = setting_option(line, key);
+  if (!v || !e->compile) return;
+  Report *r = world_error(e->w, "E0901", v->span, "%s is not built yet", what);
+  diag_label(r, "in the language, for later");
+}
+
+void check_recompute(Eval *e, const AstSetting *line) {
+  const AstValue **paths, **over, *keep = setting_option(line, "keep");
+  uint32_t n = setting_operands(e->ctx, line, &paths);
+  if (setting_over(e->ctx, line, &over) && e->compile) {
+    Report *r = world_error(e->w, "E0901", over[0]->span,
+                            "splitting kept values over an axis is not built yet");
+    diag_label(r, "in the language, for later");
+  }
+  later(e, line, "over", "splitting kept values over an axis");
+  later(e, line, "offload", "keeping values in the host's memory");
+  for (uint32_t i = 0; i < n; i++) check_stack(e, paths[i]);
+  check_budget(e, line, keep);
+  if (keep && keep->kind == VALUE_LIST) check_names(e, line, keep);
+}
+
+/* ---- settings ---- */
+
+static const char *paths_text(Eval *e, const AstSetting *line) {
+  const AstValue **paths;
+  uint32_t n = setting_operands(e->ctx, line, &paths);
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++) {
+    Stacks s = read_path(e, paths[i]->path);
+    const char *range =
+        s.last < 0 ? ""
+                   : arena_printf(e->arena, "[%lld..%lld]", (long long)s.first, (long long)s.last);
+    text = arena_printf(e->arena, "%s%s%s%s", text, i ? ", " : "", s.path, range);
+  }
+  return text;
+}
+
+static const char *names_text(Eval *e, const AstSetting *line, const AstValue *keep) {
+  const AstValue **paths;
+  uint32_t n = setting_operands(e->ctx, line, &paths);
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < keep->items.n; k++)
+      text = arena_printf(e->arena, "%s%s%s", text, *text ? ", " : "",
+                          full_name(e, read_path(e, paths[i]->path).path, keep->items.at[k]));
+  return arena_printf(e->arena, "[%s]", text);
+}
+
+static void write_line(const Build *b, Eval *e, const AstSetting *line, int number) {
+  const AstValue *keep = setting_option(line, "keep"), *budget = setting_option(line, "budget");
+  const char *what = !keep                      ? "all"
+                     : keep->kind == VALUE_LIST ? names_text(e, line, keep)
+                                                : keep->path->text;
+  const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";
+  Loc at = build_loc(b, line->span);
+  module_set(b->m, arena_printf(e->arena, "plan.recompute.%d", number),
+             "%s keep = %s%s loc(f%u:%u:%u+%u)", paths_text(e, line), what, bytes, at.file, at.line,
+             at.column, at.length);
+}
+
+void write_recompute(const Build *b, Eval *e, const AstItem *plan) {
+  int number = 0;
+  for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
+    const AstSetting *line = plan->block->settings.at[i];
+    if (!strcmp(line->path->text, "recompute")) write_line(b, e, line, ++number);
+  }
+}
+
+/* ---- while ops are written ---- */
+
+static bool is_listed(const Module *m, Str full) {
+  size_t n = strlen(full);
+  for (uint32_t i = 0; i < m->settings.n; i++) {
+    if (strncmp(m->settings.at[i].key, "plan.recompute.", 15)) continue;
+    for (const char *p = m->settings.at[i].value; (p = strstr(p, full)); p += n)
+      if ((p[-1] == '[' || p[-1] == ' ') && (p[n] == ']' || p[n] == ',')) return true;
+  }
+  return false;
+}
+
+static void name_result(Module *m, Fn *f, ValueId v, Str full) {
+  if (f->values.at[v].def == NO_OP) return;
+  Op *o = &f->ops.at[f->values.at[v].def];
+  const char *text = "";
+  for (uint32_t i = 0; i < o->nout; i++) {
+    Str had = attr_str(&o->attrs, ATTR_names, "");
+    for (uint32_t k = 0; k < i && *had; k++) had += strcspn(had, ",") + (strchr(had, ',') != NULL);
+    text = arena_printf(m->arena, "%s%s%.*s", text, i ? "," : "",
+                        o->out + i == v ? (int)strlen(full) : (int)strcspn(had, ","),
+                        o->out + i == v ? full : had);
+  }
+  attr_set_str(m, &o->attrs, ATTR_names, intern(m->ctx->names, text));
+}
+
+void lower_assigned(Eval *e, Str name, const Val *v) {
+  if (!e->self || !e->site || e->site->decl->space != SPACE_LAYER) return;
+  Str full = intern_printf(e->ctx->names, "%s%s", e->self->path, name);
+  if (e->mode == MODE_CHECK && strchr(full, '*')) vec_push(e->arena, e->assigned, full);
+  if (!e->build || v->id == NO_VALUE || v->frame != e->build->frame) return;
+  if (is_listed(e->build->m, full)) name_result(e->build->m, v->frame->fn, v->id, full);
+}

@@ -1,0 +1,365 @@
+/* recompute: pairs of loops and their rewriting.
+
+   A pair is a forward loop and a backward loop of one function such that stacked results of the
+   first are stacked operands of the second. Rewritten, the forward loop saves what its segment
+   keeps; the backward body begins with copies of the forward ops that lead from there to what it
+   reads. Layers that keep different things become loops of their own (segments): slices of the
+   stacked operands go in, parts of the stacked results are put together again (`concat`) where
+   others read them. A later segment's bodies add its first layer to their counter, so that random
+   numbers and tables by layer stay the same. What nobody reads any more goes in simplify. */
+#include "passes/recompute.h"
+#include <string.h>
+
+/* ---- pairs ---- */
+
+static void find_kept(Pair *p) {
+  for (uint32_t i = 0; i < p->fwd->values.n; i++) p->kept[i] = NO_VALUE;
+  for (uint32_t i = p->l2->nin - p->s2.stacked; i < p->l2->nin; i++) {
+    uint32_t r = p->l2->in[i] - p->l1->out;
+    if (p->l2->in[i] >= p->l1->out && r >= p->s1.carry && r < p->l1->nout)
+      p->kept[p->fwd->results.at[r]] = i;
+  }
+}
+
+static void find_outside(Pair *p) {
+  uint32_t first = p->l2->nin - p->s2.stacked;
+  for (uint32_t i = 0; i < p->f->ops.n; i++) {
+    const Op *o = &p->f->ops.at[i];
+    for (uint32_t j = 0; j < (o == p->l2 ? first : o->nin); j++) {
+      uint32_t r = o->in[j] - p->l1->out;
+      if (o->in[j] >= p->l1->out && r < p->l1->nout) p->outside[p->fwd->results.at[r]] = true;
+    }
+  }
+  for (uint32_t i = 0; i < p->f->results.n; i++) {
+    uint32_t r = p->f->results.at[i] - p->l1->out;
+    if (p->f->results.at[i] >= p->l1->out && r < p->l1->nout)
+      p->outside[p->fwd->results.at[r]] = true;
+  }
+}
+
+bool pair_of(Module *m, const Fn *f, const Op *l1, const Op *l2, Pair *p) {
+  if (l1->code != OP_loop || l2->code != OP_loop) return false;
+  *p = (Pair){.m = m, .f = f, .l1 = l1, .l2 = l2, .s1 = loop_shape(l1), .s2 = loop_shape(l2)};
+  p->fwd = l1->callee, p->bwd = l2->callee;
+  p->kept = ARENA_ARRAY(m->arena, uint32_t, p->fwd->values.n + 1);
+  p->outside = ARENA_ARRAY(m->arena, bool, p->fwd->values.n + 1);
+  find_kept(p);
+  find_outside(p);
+  for (uint32_t v = 0; v < p->fwd->values.n; v++)
+    if (p->kept[v] != NO_VALUE) return p->s1.trip == p->s2.trip;
+  return false;
+}
+
+bool pair_judged(const Pair *p) { return p->s1.path && strchr(p->s1.path, '['); }
+
+bool pair_is_carried(const Pair *p, ValueId v) {
+  uint32_t arg = p->fwd->values.at[v].result; /* 0: the counter */
+  return !value_def(p->fwd, v) && arg > 0 && arg <= p->s1.carry;
+}
+
+bool pair_can_keep(const Pair *p, ValueId v) {
+  const Type *t = value_type(p->fwd, v);
+  return t->rank < MAX_RANK && type_find(t, p->s1.axis.dim) < 0;
+}
+
+/* ---- one segment ---- */
+
+typedef struct Work { /* of one pair while f is rebuilt */
+  Change *c;
+  const Pair *p;
+  Rebuild *r;
+  bool judged;
+  ValueId **part; /* by segment: the forward loop's results there, then the fresh ones */
+  ValueId **from; /* by segment: the carried operands it began with */
+} Work;
+
+static bool kept_before(const Pair *p, ValueId v) { return p->kept[v] != NO_VALUE; }
+static bool is_fresh(const Pair *p, const Segment *g, ValueId v) {
+  return g->keep[v] && !kept_before(p, v);
+}
+static bool is_dropped(const Pair *p, const Segment *g, ValueId v) {
+  return !g->keep[v] && kept_before(p, v);
+}
+
+static bool is_whole(const Pair *p, const Segment *g) { return g->count == p->s1.trip; }
+
+/* A stacked value of the old f in the new one, the segment's layers only. */
+static ValueId slice_of(const Work *w, const Segment *g, ValueId whole) {
+  const Pair *p = w->p;
+  if (is_whole(p, g)) return whole;
+  Type t = *value_type(w->r->to, whole);
+  t.axis[type_find(&t, p->s1.axis.dim)].size = g->count;
+  Group group = group_map(1, &p->s1.axis.dim, 1, &p->s1.axis.dim);
+  Op *o = fn_op(p->m, w->r->to, OP_slice, 1, &whole, 1, &t, p->l1->loc);
+  op_add_group(p->m, o, group);
+  attr_set_int(p->m, &o->attrs, ATTR_at, g->first);
+  return o->out;
+}
+
+static LoopShape shape_of(const Work *w, const Segment *g, LoopShape s) {
+  s.trip = s.axis.size = g->count;
+  if (w->judged && s.path)
+    s.path = intern_printf(w->p->m->ctx->names, "%s[%lld..%lld]", s.path, (long long)g->first,
+                           (long long)(g->first + g->count - 1));
+  return s;
+}
+
+/* The counter as bodies know it: over all layers. */
+static ValueId counted(const Pair *p, const Segment *g, Fn *body) {
+  ValueId counter = body->args.at[0];
+  if (!g->first) return counter;
+  ValueId first = ir_const(p->m, body, ELEM_i32, (double)g->first, body->loc);
+  return ir_binary(p->m, body, OP_add, counter, first, body->loc);
+}
+
+/* ---- forward ---- */
+
+static Fn *forward_body(const Work *w, const Segment *g, bool saves) {
+  const Pair *p = w->p;
+  Rebuild b = {p->m, p->fwd, fn_new(p->m, FN_BODY, p->fwd->name), value_map(p->m, p->fwd)};
+  b.to->loc = p->fwd->loc;
+  for (uint32_t i = 0; i < p->fwd->args.n; i++)
+    b.map[p->fwd->args.at[i]] = fn_arg(p->m, b.to, *value_type(p->fwd, p->fwd->args.at[i]));
+  b.map[p->fwd->args.at[0]] = counted(p, g, b.to);
+  for (uint32_t i = 0; i < p->fwd->ops.n; i++) rebuild_op(&b, &p->fwd->ops.at[i]);
+  rebuild_results(&b);
+  for (ValueId v = 0; v < p->fwd->values.n; v++)
+    if (saves && is_fresh(p, g, v)) fn_result(p->m, b.to, b.map[v]);
+  return b.to;
+}
+
+/* The forward loop over a segment's layers; its results. */
+static ValueId *emit_forward(const Work *w, const Segment *g, const ValueId *carried, bool saves) {
+  const Pair *p = w->p;
+  VEC(ValueId) in = {0};
+  for (uint32_t i = 0; i < p->l1->nin; i++) {
+    bool stacked = i >= p->s1.carry + p->s1.invariant;
+    ValueId whole = w->r->map[p->l1->in[i]];
+    vec_push(p->m->arena, in,
+             i < p->s1.carry ? carried[i]
+             : stacked       ? slice_of(w, g, whole)
+                             : whole);
+  }
+  const Op *o = rebuild_loop(p->m, w->r->to, forward_body(w, g, saves), shape_of(w, g, p->s1),
+                             in.at, p->l1->loc);
+  ValueId *out = ARENA_ARRAY(p->m->arena, ValueId, o->nout + 1);
+  for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
+  return out;
+}
+
+/* Parts of a stacked value, in order of layers. */
+static ValueId put_together(const Work *w, const ValueId *part) {
+  Module *m = w->p->m;
+  Fn *f = w->r->to;
+  Str dim = w->p->s1.axis.dim, from[] = {dim, dim};
+  ValueId all = part[0];
+  for (uint32_t k = 1; k < w->c->segments.n; k++) {
+    Type t = *value_type(f, all);
+    t.axis[type_find(&t, dim)].size += type_size(value_type(f, part[k]), dim);
+    ValueId in[] = {all, part[k]};
+    Group g = group_map(2, from, 1, &dim);
+    all = emit_typed(m, f, OP_concat, 2, in, &g, t, w->p->l1->loc);
+  }
+  return all;
+}
+
+/* Number of the segment that runs as k-th. */
+static uint32_t turn(const Work *w, const LoopShape *s, uint32_t k) {
+  return s->reverse ? w->c->segments.n - 1 - k : k;
+}
+
+static ValueId part_of_each(const Work *w, ValueId *const *results, uint32_t i) {
+  ValueId *part = ARENA_ARRAY(w->p->m->arena, ValueId, w->c->segments.n);
+  for (uint32_t k = 0; k < w->c->segments.n; k++) part[k] = results[k][i];
+  return put_together(w, part);
+}
+
+static void write_forward(Work *w) {
+  const Pair *p = w->p;
+  uint32_t n = w->c->segments.n;
+  ValueId *carried = ARENA_ARRAY(p->m->arena, ValueId, p->s1.carry + 1);
+  for (uint32_t i = 0; i < p->s1.carry; i++) carried[i] = w->r->map[p->l1->in[i]];
+  for (uint32_t k = 0; k < n; k++) {
+    uint32_t at = turn(w, &p->s1, k);
+    const Segment *g = &w->c->segments.at[at];
+    w->from[at] = carried;
+    w->part[at] = carried = emit_forward(w, g, carried, !g->rerun);
+  }
+  for (uint32_t i = 0; i < p->l1->nout; i++)
+    if (i < p->s1.carry) w->r->map[p->l1->out + i] = carried[i];
+    else if (p->outside[p->fwd->results.at[i]])
+      w->r->map[p->l1->out + i] = part_of_each(w, w->part, i);
+}
+
+/* ---- backward ---- */
+
+typedef struct NewLoop {
+  const Work *w;
+  const Pair *p;
+  const Segment *g;
+  const ValueId *saved; /* results of the segment's forward loop */
+  Rebuild body;         /* bwd -> new body */
+  ValueId *map;         /* fwd -> new body */
+  VEC(ValueId) in;      /* operands, values of the new f */
+  LoopShape s;
+} NewLoop;
+
+static void add_operand(NewLoop *n, ValueId *map, const Fn *from, ValueId arg, ValueId operand) {
+  map[arg] = fn_arg(n->p->m, n->body.to, *value_type(from, arg));
+  vec_push(n->p->m->arena, n->in, operand);
+}
+
+/* Which result of the forward loop an operand of the backward loop is; 0: none of the stacked. */
+static uint32_t saved_result(const Pair *p, uint32_t operand) {
+  uint32_t r = p->l2->in[operand] - p->l1->out;
+  bool is = p->l2->in[operand] >= p->l1->out && r >= p->s1.carry && r < p->l1->nout;
+  return is && operand >= p->s2.carry + p->s2.invariant ? r + 1 : 0;
+}
+
+static void carried_operands(NewLoop *n, const ValueId *carried) {
+  const Pair *p = n->p;
+  for (uint32_t i = 0; i < p->s2.carry; i++)
+    add_operand(n, n->body.map, p->bwd, p->bwd->args.at[i + 1], carried[i]);
+}
+
+static void old_operands(NewLoop *n, uint32_t begin, uint32_t end, bool stacked) {
+  const Pair *p = n->p;
+  for (uint32_t i = begin; i < end; i++) {
+    uint32_t r = saved_result(p, i);
+    if (r && is_dropped(p, n->g, p->fwd->results.at[r - 1])) continue;
+    ValueId whole = r ? NO_VALUE : n->w->r->map[p->l2->in[i]];
+    ValueId v = r ? n->saved[r - 1] : stacked ? slice_of(n->w, n->g, whole) : whole;
+    add_operand(n, n->body.map, p->bwd, p->bwd->args.at[i + 1], v);
+  }
+}
+
+/* Operands of the forward loop that the chain may read; those that it does not read are dead and go
+ * in simplify. */
+static void new_operands(NewLoop *n, uint32_t begin, uint32_t end, bool stacked) {
+  const Pair *p = n->p;
+  for (uint32_t i = begin; i < end; i++) {
+    ValueId whole = n->w->r->map[p->l1->in[i]];
+    add_operand(n, n->map, p->fwd, p->fwd->args.at[i + 1],
+                stacked ? slice_of(n->w, n->g, whole) : whole);
+  }
+}
+
+static void fresh_operands(NewLoop *n) {
+  const ValueId *next = n->saved + n->p->l1->nout;
+  for (ValueId v = 0; v < n->p->fwd->values.n; v++)
+    if (is_fresh(n->p, n->g, v)) add_operand(n, n->map, n->p->fwd, v, *next++);
+}
+
+static void operands(NewLoop *n, const ValueId *carried) {
+  const Pair *p = n->p;
+  uint32_t c1 = p->s1.carry, v1 = c1 + p->s1.invariant, c2 = p->s2.carry, v2 = c2 + p->s2.invariant;
+  fn_arg(p->m, n->body.to, type_scalar(ELEM_i32));
+  carried_operands(n, carried);
+  old_operands(n, c2, v2, false);
+  new_operands(n, c1, v1, false);
+  n->s.invariant = n->in.n - c2;
+  old_operands(n, v2, p->l2->nin, true);
+  new_operands(n, v1, p->l1->nin, true);
+  fresh_operands(n);
+  n->s.stacked = n->in.n - c2 - n->s.invariant;
+  ValueId counter = counted(p, n->g, n->body.to);
+  n->body.map[p->bwd->args.at[0]] = n->map[p->fwd->args.at[0]] = counter;
+}
+
+static void mark_chain(const Pair *p, Segment *g, ValueId v) {
+  const Op *def = value_def(p->fwd, v);
+  if (g->keep[v] || (!def && !pair_is_carried(p, v))) return;
+  if (!def) bug("recompute: the input of a layer is needed and not kept");
+  if (g->chain[def - p->fwd->ops.at]) return;
+  g->chain[def - p->fwd->ops.at] = true;
+  for (uint32_t i = 0; i < def->nin; i++) mark_chain(p, g, def->in[i]);
+}
+
+static void copy_op(NewLoop *n, const Op *o) {
+  const Pair *p = n->p;
+  ValueId *all = value_map(p->m, p->fwd);
+  for (uint32_t j = 0; j < o->nin; j++) all[o->in[j]] = n->map[o->in[j]];
+  fn_clone_op(p->m, n->body.to, p->fwd, o, all);
+  for (uint32_t j = 0; j < o->nout; j++)
+    if (n->map[o->out + j] == NO_VALUE) n->map[o->out + j] = all[o->out + j];
+}
+
+static void copy_chain(NewLoop *n) {
+  const Pair *p = n->p;
+  for (ValueId v = 0; v < p->fwd->values.n; v++)
+    if (kept_before(p, v) && !is_dropped(p, n->g, v))
+      n->map[v] = n->body.map[p->bwd->args.at[p->kept[v] + 1]];
+  for (uint32_t i = 0; i < p->fwd->ops.n; i++)
+    if (n->g->chain[i]) copy_op(n, &p->fwd->ops.at[i]);
+  for (uint32_t i = p->s2.carry + p->s2.invariant; i < p->l2->nin; i++) {
+    uint32_t r = saved_result(p, i);
+    if (r && is_dropped(p, n->g, p->fwd->results.at[r - 1]))
+      n->body.map[p->bwd->args.at[i + 1]] = n->map[p->fwd->results.at[r - 1]];
+  }
+}
+
+static ValueId *emit_backward(const Work *w, const Segment *g, const ValueId *saved,
+                              const ValueId *carried) {
+  const Pair *p = w->p;
+  NewLoop n = {.w = w, .p = p, .g = g, .saved = saved, .s = shape_of(w, g, p->s2)};
+  n.map = value_map(p->m, p->fwd);
+  n.body = (Rebuild){p->m, p->bwd, fn_new(p->m, FN_BODY, p->bwd->name), value_map(p->m, p->bwd)};
+  n.body.to->loc = p->bwd->loc;
+  operands(&n, carried);
+  copy_chain(&n);
+  for (uint32_t i = 0; i < p->bwd->ops.n; i++) rebuild_op(&n.body, &p->bwd->ops.at[i]);
+  rebuild_results(&n.body);
+  const Op *o = rebuild_loop(p->m, w->r->to, n.body.to, n.s, n.in.at, p->l2->loc);
+  ValueId *out = ARENA_ARRAY(p->m->arena, ValueId, o->nout + 1);
+  for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
+  return out;
+}
+
+static void write_backward(Work *w) {
+  const Pair *p = w->p;
+  uint32_t n = w->c->segments.n;
+  ValueId *carried = ARENA_ARRAY(p->m->arena, ValueId, p->s2.carry + 1);
+  ValueId **results = ARENA_ARRAY(p->m->arena, ValueId *, n);
+  for (uint32_t i = 0; i < p->s2.carry; i++) carried[i] = w->r->map[p->l2->in[i]];
+  for (uint32_t k = 0; k < n; k++) {
+    uint32_t at = turn(w, &p->s2, k);
+    const Segment *g = &w->c->segments.at[at];
+    const ValueId *saved = g->rerun ? emit_forward(w, g, w->from[at], true) : w->part[at];
+    results[at] = carried = emit_backward(w, g, saved, carried);
+  }
+  for (uint32_t i = 0; i < p->l2->nout; i++)
+    w->r->map[p->l2->out + i] = i < p->s2.carry ? carried[i] : part_of_each(w, results, i);
+}
+
+/* ---- the function ---- */
+
+static Work work_of(Change *c, Rebuild *r, bool judged) {
+  const Pair *p = &c->pair;
+  Arena *a = p->m->arena;
+  Work w = {.c = c, .p = p, .r = r, .judged = judged};
+  w.part = ARENA_ARRAY(a, ValueId *, c->segments.n);
+  w.from = ARENA_ARRAY(a, ValueId *, c->segments.n);
+  for (uint32_t i = 0; i < c->segments.n; i++) {
+    Segment *g = &c->segments.at[i];
+    g->chain = ARENA_ARRAY(a, bool, p->fwd->ops.n + 1);
+    for (ValueId v = 0; v < p->fwd->values.n; v++)
+      if (is_dropped(p, g, v)) mark_chain(p, g, v);
+  }
+  return w;
+}
+
+Fn *pair_rewrite(Module *m, const Fn *f, Change *changes, uint32_t n, bool judged) {
+  Rebuild r = rebuild_begin(m, f);
+  Work *w = ARENA_ARRAY(m->arena, Work, n);
+  for (uint32_t k = 0; k < n; k++) w[k] = work_of(&changes[k], &r, judged);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    uint32_t k = 0;
+    while (k < n && o != changes[k].pair.l1 && o != changes[k].pair.l2) k++;
+    if (k == n) rebuild_op(&r, o);
+    else if (o == changes[k].pair.l1) write_forward(&w[k]);
+    else write_backward(&w[k]);
+  }
+  rebuild_results(&r);
+  return r.to;
+}
