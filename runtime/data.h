@@ -10,7 +10,7 @@ typedef struct Document { /* tokens at .. at + count - 1 of a file */
 
 typedef struct Part { /* one file, or the part of it that belongs to the set */
   const char *path;
-  Bytes file;
+  Bytes file, index; /* index: Megatron's */
   Array array;
   int64_t low; /* number of the array where the part begins; of `document`: the first of the set */
   int64_t first;      /* index of its first sample in the set */
@@ -81,6 +81,12 @@ typedef struct Data {
   bool shuffle;
   char *stage; /* room for one sample of an input */
 } Data;
+
+/* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). What was
+   opened is to be closed, also after a failure. */
+bool rt_part_open(const char *path, const char *format, Part *p, Fault *f);
+bool rt_parts_open(const char *pattern, const char *format, Part **parts, int *n, Fault *f);
+void rt_part_close(Part *p);
 
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
 /* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in the epoch's order if `seed` is

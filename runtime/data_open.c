@@ -5,7 +5,6 @@
 #include "data.h"
 #include "file.h"
 #include <ctype.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,30 +21,11 @@ static int64_t per_sample(const rt_tensor *t) {
   return rt_tensor_count(t) / (t->size[0] ? t->size[0] : 1);
 }
 
-/* ---- files ---- */
-
-static bool open_part(const char *path, const char *format, Part *part, Fault *f) {
-  part->path = rt_copy_text(path, strlen(path));
-  if (!rt_map_file(path, 201, &part->file, f)) return false;
-  if (part->file.n == 0) {
-    rt_fault(f, 203, "the file is empty");
-    return rt_at(f, path, "", -1);
-  }
-  return rt_array_open(part->file, path, format, &part->array, f) || rt_at(f, path, "", -1);
-}
-
 static bool open_files(const char *pattern, const char *format, Stream *s, Fault *f) {
-  glob_t g;
-  int r = glob(pattern, GLOB_NOCHECK, NULL, &g);
-  if (r) return rt_fault(f, 201, "cannot look for `%s`", pattern);
-  s->part = rt_alloc(sizeof *s->part * g.gl_pathc);
-  bool ok = true;
-  for (size_t i = 0; ok && i < g.gl_pathc; i++)
-    ok = open_part(g.gl_pathv[i], format, &s->part[s->nparts++], f);
-  if (!ok && f->code == 201)
-    rt_help(f, "--data FILE names the training data; paths count from the current directory");
-  globfree(&g);
-  return ok;
+  if (rt_parts_open(pattern, format, &s->part, &s->nparts, f)) return true;
+  return f->code != 201 ? false
+                        : rt_help(f, "--data FILE names the training data; paths count from the "
+                                     "current directory");
 }
 
 /* ---- cutting files into samples ---- */
@@ -297,7 +277,7 @@ static bool read_options(Opening *q) {
   q->d->shuffle = q->o->shuffle >= 0 ? q->o->shuffle : !(shuffle && !strcmp(shuffle, "off"));
   if (q->format && !rt_format_known(q->format)) {
     rt_fault(q->f, 103, "unknown data format `%s`", q->format);
-    return rt_help(q->f, "formats: npy llmc idx u16 u32 f32 bytes");
+    return rt_help(q->f, "formats: npy llmc megatron idx u16 u32 f32 bytes");
   }
   char *end;
   double percent = q->valid ? strtod(q->valid, &end) : 0;
@@ -337,11 +317,7 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
 static void close_set(Set *s) {
   for (int i = 0; i < s->nstreams; i++) {
     Stream *stream = &s->stream[i];
-    for (int k = 0; k < stream->nparts && !stream->shared; k++) {
-      rt_unmap_file(&stream->part[k].file);
-      free((char *)stream->part[k].path);
-      free(stream->part[k].document);
-    }
+    for (int k = 0; k < stream->nparts && !stream->shared; k++) rt_part_close(&stream->part[k]);
     free(stream->part);
   }
   free(s->stream);

@@ -158,12 +158,29 @@ static void find_documents(const Task *t, Part *p) {
   if (!p->document) p->document = rt_alloc(sizeof(Document));
 }
 
+/* The same from Megatron's index. */
+static void list_documents(const Task *t, Part *p) {
+  int64_t room = 0, least = t->mlm ? 1 : 2;
+  for (int64_t d = 0; d + 1 < p->array.documents; d++) {
+    int64_t begin = rt_array_document(&p->array, d), end = rt_array_document(&p->array, d + 1);
+    if (end - begin >= least) push_document(p, &room, (Document){begin, end - begin});
+  }
+  if (!p->document) p->document = rt_alloc(sizeof(Document));
+}
+
+static bool all_listed(const Stream *s) {
+  for (int i = 0; i < s->nparts; i++)
+    if (s->part[i].array.documents < 2) return false;
+  return true;
+}
+
 bool rt_task_documents(const Task *t, Stream *s, Fault *f) {
+  bool listed = all_listed(s);
   if (!t->documents) return true;
-  if (t->eot < 0) {
+  if (t->eot < 0 && !listed) {
     rt_fault(f, 205, "`pack = off` needs to know where documents end");
     return rt_help(f, "`eot = ID` in the data line: the token that ends a document");
   }
-  for (int i = 0; i < s->nparts; i++) find_documents(t, &s->part[i]);
+  for (int i = 0; i < s->nparts; i++) (listed ? list_documents : find_documents)(t, &s->part[i]);
   return true;
 }

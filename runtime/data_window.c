@@ -32,6 +32,12 @@ static int64_t token_at(const Window *w, int64_t k) {
   return rt_array_int(&w->part->array, w->at + k);
 }
 
+/* By the index where there is one, else by the token that ends documents. */
+static bool ends_document(const Task *t, const Window *w, int64_t k) {
+  const Array *a = &w->part->array;
+  return a->documents > 1 ? rt_array_ends(a, w->at + k) : t->eot >= 0 && token_at(w, k) == t->eot;
+}
+
 static int32_t masked(const Task *t, const Feed *e, const Window *w, int64_t k, int32_t token) {
   Draw d = draw(w, k);
   if (d.chosen >= t->rate || is_special(t, token)) return token;
@@ -64,7 +70,7 @@ static void fill_counter(const Task *t, const Feed *e, const Window *w, void *to
     if (k == w->count && k) doc++, pos = 0;
     rt_elem_put(e->input->elem, to, k, (double)(e->role == ROLE_DOC ? doc : pos));
     pos++;
-    if (k < w->count && t->eot >= 0 && token_at(w, k) == t->eot) doc++, pos = 0;
+    if (k < w->count && ends_document(t, w, k)) doc++, pos = 0;
   }
 }
 

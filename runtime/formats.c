@@ -103,6 +103,14 @@ static Answer open_idx(const Ask *q, Array *a) {
   return YES;
 }
 
+/* Pairs are opened by rt_megatron_open; here comes a file that has lost its other half. */
+static Answer open_megatron(const Ask *q, Array *a) {
+  (void)a;
+  if (!q->forced && !rt_megatron_is(q->file)) return NO;
+  rt_fault(q->f, 202, "Megatron data is a pair of files: NAME.bin, and NAME.idx beside it");
+  return BAD;
+}
+
 /* ---- NPY: a Python dictionary such as {'descr': '<f4', 'fortran_order': False, 'shape': (60000,
  * 784), } ---- */
 
@@ -194,7 +202,7 @@ bool rt_array_open(Bytes file, const char *name, const char *format, Array *a, F
     if (r != NO) return r == YES;
   }
   rt_fault(f, 202, "unknown format `%s`", format ? format : "");
-  return rt_help(f, "formats: npy llmc idx u16 u32 f32 bytes");
+  return rt_help(f, "formats: npy llmc megatron idx u16 u32 f32 bytes");
 }
 
 static uint64_t load(const Array *a, int64_t i) {
