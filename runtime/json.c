@@ -2,6 +2,7 @@
    UTF-8; U+0000 is refused, because names end at NUL here. Nesting deeper than 64 is refused. Must
    not: read at or beyond `end`, allocate. */
 #include "json.h"
+#include "unicode.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +18,13 @@ bool rt_json_fail(Json *j, const char *why) {
   return false;
 }
 
-static int peek(Json *j) {
+int rt_json_peek(Json *j) {
   while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\t' || *j->p == '\r')) j->p++;
   return j->p < j->end && !j->error ? (unsigned char)*j->p : -1;
 }
 
 static bool take(Json *j, int c, const char *why) {
-  if (peek(j) != c) return rt_json_fail(j, why);
+  if (rt_json_peek(j) != c) return rt_json_fail(j, why);
   j->p++;
   return true;
 }
@@ -33,7 +34,7 @@ bool rt_json_array(Json *j) { return take(j, '[', "expected an array") && (j->fi
 
 /* The comma, or the closing character: true if another item follows. */
 static bool another(Json *j, int close) {
-  int c = peek(j);
+  int c = rt_json_peek(j);
   if (c == close) {
     j->p++, j->first = false;
     return false;
@@ -46,7 +47,7 @@ static bool another(Json *j, int close) {
 
 bool rt_json_element(Json *j) {
   if (j->error || !another(j, ']')) return false;
-  return peek(j) == ']' ? rt_json_fail(j, "a comma before ]") : true;
+  return rt_json_peek(j) == ']' ? rt_json_fail(j, "a comma before ]") : true;
 }
 
 bool rt_json_member(Json *j, char *key, size_t size) {
@@ -77,22 +78,13 @@ static long unicode(Json *j) { /* after \u; a surrogate pair is two of them */
   return low < 0xdc00 || low > 0xdfff ? -1 : 0x10000 + (high - 0xd800) * 1024 + (low - 0xdc00);
 }
 
-static int utf8(long c, char *out) {
-  if (c < 0x80) return out[0] = (char)c, 1;
-  int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-  static const int lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-  for (int i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 63));
-  out[0] = (char)(lead[n] | c);
-  return n;
-}
-
 static int escape(Json *j, char *out) { /* bytes written, 0: wrong */
   static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
   if (j->p == j->end) return 0;
   char c = *j->p++;
   if (c == 'u') {
     long v = unicode(j);
-    return v > 0 ? utf8(v, out) : 0;
+    return v > 0 ? rt_utf8_put((int32_t)v, out) : 0;
   }
   const char *at = c ? strchr(from, c) : NULL;
   if (!at) return 0;
@@ -143,7 +135,7 @@ static const char *number_end(const char *p, const char *end, bool *whole) {
 }
 
 static bool number_text(Json *j, char out[64], bool *whole) {
-  if (peek(j) < 0) return rt_json_fail(j, "the text ends early");
+  if (rt_json_peek(j) < 0) return rt_json_fail(j, "the text ends early");
   const char *e = number_end(j->p, j->end, whole);
   if (!e || e - j->p > 63) return rt_json_fail(j, "expected a number");
   memcpy(out, j->p, (size_t)(e - j->p));
@@ -163,7 +155,7 @@ bool rt_json_int(Json *j, int64_t *v) {
 
 static bool literal(Json *j, const char *word) {
   size_t n = strlen(word);
-  if (peek(j) < 0 || (size_t)(j->end - j->p) < n || memcmp(j->p, word, n)) return false;
+  if (rt_json_peek(j) < 0 || (size_t)(j->end - j->p) < n || memcmp(j->p, word, n)) return false;
   j->p += n, j->first = false;
   return true;
 }
@@ -177,10 +169,16 @@ bool rt_json_number(Json *j, double *v) {
   return true;
 }
 
+bool rt_json_bool(Json *j, bool *v) {
+  if (literal(j, "true")) return *v = true;
+  if (literal(j, "false")) return *v = false, true;
+  return rt_json_fail(j, "expected true or false");
+}
+
 static bool skip(Json *j, int depth) {
   double ignored;
   if (depth > DEEPEST) return rt_json_fail(j, "nested too deeply");
-  switch (peek(j)) {
+  switch (rt_json_peek(j)) {
   case '{':
     rt_json_object(j);
     while (rt_json_member(j, NULL, 0)) skip(j, depth + 1);
@@ -201,6 +199,6 @@ bool rt_json_skip(Json *j) { return skip(j, 0); }
 
 bool rt_json_done(Json *j) {
   if (j->error) return false;
-  peek(j);
+  rt_json_peek(j);
   return j->p == j->end ? true : rt_json_fail(j, "more text behind the end");
 }

@@ -23,6 +23,8 @@ bool rt_json_element(Json *j);                        /* true: a value follows; 
 bool rt_json_string(Json *j, char *out, size_t size); /* too long for out is an error */
 bool rt_json_int(Json *j, int64_t *v);
 bool rt_json_number(Json *j, double *v); /* null reads as NaN */
+bool rt_json_bool(Json *j, bool *v);
+int rt_json_peek(Json *j); /* the character with which the next value begins; -1: none */
 bool rt_json_skip(Json *j);
 bool rt_json_done(Json *j); /* no error and nothing but space is left */
 bool rt_json_fail(Json *j, const char *why);

@@ -12,7 +12,7 @@ done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 cd "$root/runtime"
 "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  "$root/tests/fuzz/$target.c" base.c elem.c hash.c file.c json.c safetensors.c formats.c megatron.c shuffle.c \
+  "$root/tests/fuzz/$target.c" base.c elem.c hash.c file.c json.c unicode.c safetensors.c formats.c megatron.c shuffle.c \
   pool.c trace.c memory.c device_cpu.c checkpoint.c restore.c metrics.c svg.c -lm -lpthread -o "$dir/fuzz"
 mkdir "$dir/corpus"
 [ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"

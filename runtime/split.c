@@ -1,0 +1,99 @@
+/* The pre-tokenizers of GPT-2, Llama 3 (cl100k) and their kin by hand instead of by a general
+   regular expression: the expressions of split.def, alternative by alternative, leftmost first.
+   Bytes that are no UTF-8 count as neither letter, number nor space. A piece ends after 16 MiB at
+   the latest, so memory stays bounded on any input. Must not: look behind p. */
+#include "split.h"
+#include "unicode.h"
+#include <string.h>
+
+enum { LONGEST = 1 << 24 };
+
+static int class_at(const Text *t, const uint8_t *p, int *bytes) {
+  int32_t c = rt_utf8_next(p, t->end, bytes);
+  return c < 0 ? 0 : t->classes[c] & (RT_LETTER | RT_NUMBER | RT_SPACE);
+}
+
+/* Behind the characters of this class at p; 0: none of letter, number, space. */
+static const uint8_t *run(const Text *t, const uint8_t *p, int class) {
+  const uint8_t *start = p;
+  for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == class;) p += n;
+  return p;
+}
+
+static bool is_newline(const uint8_t *p) { return *p == '\n' || *p == '\r'; }
+
+/* 's|'t|'re|'ve|'m|'ll|'d; fold: in any case, and then the long s is an s too. */
+static const uint8_t *contraction(const Text *t, const uint8_t *p, bool fold) {
+  static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
+  if (*p != '\'' || ++p == t->end) return NULL;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    ptrdiff_t n = (ptrdiff_t)strlen(ends[i]), k = 0;
+    while (k < n && p + k < t->end && (fold ? p[k] | 32 : p[k]) == ends[i][k]) k++;
+    if (k == n) return p + n;
+  }
+  return fold && t->end - p > 1 && p[0] == 0xc5 && p[1] == 0xbf ? p + 2 : NULL;
+}
+
+/* \s+(?!\S)|\s+: all of the spaces at p, but the last one where something follows. */
+static const uint8_t *spaces(const Text *t, const uint8_t *p) {
+  const uint8_t *start = p, *last = p;
+  for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == RT_SPACE; p += n) last = p;
+  return p == t->end || last == start ? p : last;
+}
+
+static const uint8_t *split_gpt2(const Text *t, const uint8_t *p) {
+  const uint8_t *end = contraction(t, p, false), *q = p + (*p == ' ');
+  int n;
+  if (end) return end;
+  int class = q < t->end ? class_at(t, q, &n) : RT_SPACE;
+  return class == RT_SPACE ? spaces(t, p) : run(t, q, class);
+}
+
+/* \s*[\r\n]+: to the last newline among the spaces at p; NULL: there is none. */
+static const uint8_t *lines(const Text *t, const uint8_t *p) {
+  const uint8_t *found = NULL, *end = run(t, p, RT_SPACE);
+  for (; p < end; p++)
+    if (is_newline(p)) found = p + 1;
+  return found;
+}
+
+static const uint8_t *numbers(const Text *t, const uint8_t *p, int most) {
+  for (int n; most-- && p < t->end && class_at(t, p, &n) == RT_NUMBER;) p += n;
+  return p;
+}
+
+static const uint8_t *by_letters(const Text *t, const uint8_t *p, int digits) {
+  const uint8_t *end = contraction(t, p, true);
+  int n, m, class = class_at(t, p, &n);
+  if (end) return end;
+  if (class == RT_LETTER) return run(t, p, RT_LETTER);
+  if (class == RT_NUMBER) return numbers(t, p, digits);
+  if (!is_newline(p) && p + n < t->end && class_at(t, p + n, &m) == RT_LETTER)
+    return run(t, p + n, RT_LETTER);
+  const uint8_t *q = p + (*p == ' ');
+  if (q < t->end && class_at(t, q, &n) == 0) {
+    for (q = run(t, q, 0); q < t->end && is_newline(q);) q++;
+    return q;
+  }
+  end = lines(t, p);
+  return end ? end : spaces(t, p);
+}
+
+static const uint8_t *split_llama3(const Text *t, const uint8_t *p) { return by_letters(t, p, 3); }
+static const uint8_t *split_qwen2(const Text *t, const uint8_t *p) { return by_letters(t, p, 1); }
+
+Split *rt_split_gpt2(void) { return split_gpt2; }
+
+Split *rt_split_find(const char *pattern) {
+  static const struct {
+    const char *pattern;
+    Split *split;
+  } rows[] = {
+#define SPLIT(name, pattern) {pattern, split_##name},
+#include "split.def"
+#undef SPLIT
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (!strcmp(rows[i].pattern, pattern)) return rows[i].split;
+  return NULL;
+}

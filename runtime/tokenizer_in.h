@@ -1,0 +1,94 @@
+/* Inside of the tokenizers: the vocabulary, and what its readers and its users share. */
+#ifndef SHARDC_RT_TOKENIZER_IN_H
+#define SHARDC_RT_TOKENIZER_IN_H
+#include "split.h"
+#include "tokenizer.h"
+#include "unicode.h"
+
+enum { MODEL_NONE, MODEL_BPE, MODEL_WORDPIECE };
+
+typedef struct Piece { /* of the text of all tokens */
+  uint32_t at, n;
+} Piece;
+
+typedef struct Token {
+  Piece text; /* of BPE: the bytes that it stands for */
+  int32_t id;
+  bool added, special, left, right; /* left, right: takes the spaces there */
+  bool alone, normalized;           /* whole words only; looked for behind the normalizer */
+} Token;
+
+typedef struct Merge { /* as read; then pair table */
+  Piece left, right;
+} Merge;
+
+typedef struct Pair { /* left, right: tokens by place; key 0: empty */
+  uint64_t key;
+  int32_t rank, made;
+} Pair;
+
+enum { CACHE_SLOTS = 1 << 14, CACHE_TEXT = 40, CACHE_IDS = 12 };
+typedef struct Cached { /* the ids of a piece that was seen before */
+  uint8_t text[CACHE_TEXT], n, count;
+  int32_t id[CACHE_IDS];
+} Cached;
+
+typedef struct Symbol { /* of a piece that is merged: tokens in a list */
+  int32_t token, before, after;
+} Symbol;
+
+typedef struct Candidate { /* two neighbours that may merge, in a heap by rank, then place */
+  int32_t rank, at, made;
+} Candidate;
+
+struct Tokenizer {
+  int model;
+  uint8_t *classes;
+  uint8_t *text; /* of all tokens and merges */
+  int64_t used, room;
+  Token *token;
+  int32_t ntokens, token_room;
+  int32_t *slot; /* hash table: text of a token -> its place, -1: empty */
+  int32_t *by_id;
+  uint32_t mask, pair_mask;
+  Merge *merge;
+  int32_t nmerges, merge_room;
+  Pair *pair;
+  int32_t *added; /* places of the added tokens, the longest first */
+  int32_t nadded;
+  bool starts[256]; /* first bytes of the added tokens */
+  int32_t unknown;  /* its place; -1: none */
+  char unknown_name[256], prefix[64];
+  /* BPE */
+  Split *split;
+  bool prefix_space, whole_words; /* whole_words: a piece that is a token is never cut */
+  int32_t of_byte[256];
+  Symbol *symbol;
+  Candidate *heap;
+  int64_t symbol_room, heap_room;
+  /* WordPiece */
+  bool clean, ideographs, strip, lower;
+  int64_t longest, longest_text; /* characters of a word, bytes of a token */
+  int32_t *word;                 /* characters of the word that is read, and its text */
+  int64_t nword, word_room, spelled_room;
+  uint8_t *spelled;
+  Cached *cache;
+};
+
+Tokenizer *rt_vocab_new(int64_t text_room);
+bool rt_vocab_add(Tokenizer *t, Piece text, int64_t id, Token **out, Fault *f);
+bool rt_vocab_add_merge(Tokenizer *t, Piece left, Piece right, Fault *f);
+/* Behind the last token and merge: bytes for letters, the tables, the checks. */
+bool rt_vocab_finish(Tokenizer *t, Fault *f);
+int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n); /* its place; or -1 */
+const Pair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right);
+void *rt_vocab_grow(void *at, int64_t *room, int64_t need, size_t size);
+
+void rt_ids_add(Ids *out, int32_t id);
+typedef void Work(Tokenizer *t, const uint8_t *p, const uint8_t *end, Ids *out);
+void rt_remembered(Tokenizer *t, Work *work, const uint8_t *p, const uint8_t *end, Ids *out);
+Work rt_bpe_piece;
+/* The words of p .. end up to `enough` ids; returns how far it came. */
+const uint8_t *rt_words(Tokenizer *t, const uint8_t *p, const uint8_t *end, int64_t enough,
+                        Ids *out);
+#endif
