@@ -89,8 +89,8 @@ bool rt_parts_open(const char *pattern, const char *format, Part **parts, int *n
 void rt_part_close(Part *p);
 
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
-/* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in the epoch's order if `seed` is
-   not NULL and the data is shuffled. */
+/* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in
+   the epoch's order if `seed` is not NULL and the data is shuffled. */
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
 void rt_data_close(Data *d);
