@@ -135,6 +135,12 @@ static bool replace_with(const char *path, const Contents *c, Fault *f) {
   return ok;
 }
 
+/* Keys and values of a window are no result. */
+static bool shown(const rt_tensor *t) {
+  return t->kind == RT_OUTPUT && strncmp(t->name, "decode.of.fill.", 15) &&
+         strncmp(t->name, "decode.of.row.", 14);
+}
+
 /* Logical tensors, gathered; rank 0 writes. */
 bool rt_dump(const char *path, const Device *d, Fault *f) {
   const rt_program *p = rt_whole_program(d->program);
@@ -142,7 +148,7 @@ bool rt_dump(const char *path, const Device *d, Fault *f) {
   Contents c = room_for(p->ntensors + 1);
   for (int i = 0; i < p->ntensors; i++) {
     const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
-    if (!kept(t) && t->kind != RT_OUTPUT) continue;
+    if (!kept(t) && !shown(t)) continue;
     void *data = rt_tensor_data(d, t);
     if (rt_is_placed(t)) {
       data = first ? rt_alloc((size_t)whole->bytes) : NULL;

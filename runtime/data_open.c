@@ -17,6 +17,10 @@ const char *rt_setting_of(const rt_program *p, const char *key) {
 
 bool rt_is_logits(const rt_tensor *t) { return !strncmp(t->name, "logits.", 7); }
 
+bool rt_is_data(const rt_tensor *t) {
+  return t->kind == RT_INPUT && !rt_is_logits(t) && strncmp(t->name, "decode.of.", 10);
+}
+
 static int64_t per_sample(const rt_tensor *t) {
   return rt_tensor_count(t) / (t->size[0] ? t->size[0] : 1);
 }
@@ -259,7 +263,7 @@ static bool count_samples(Set *s, Fault *f) {
 static bool find_inputs(Opening *q) {
   for (int i = 0; i < q->p->ntensors; i++) {
     const rt_tensor *t = &q->p->tensors[i];
-    if (t->kind != RT_INPUT || rt_is_logits(t)) continue;
+    if (!rt_is_data(t)) continue;
     if (!t->rank || strcmp(t->dim[0], "Batch"))
       return rt_fault(q->f, 205, "input %s does not begin with dimension Batch", t->name);
     if (q->ninputs == 64) return rt_fault(q->f, 205, "more than 64 inputs");

@@ -57,7 +57,7 @@ bool rt_task_read(Task *t, const rt_program *p, Fault *f) {
 static const rt_tensor *input_named(const rt_program *p, const char *name) {
   for (int i = 0; name && i < p->ntensors; i++) {
     const rt_tensor *t = &p->tensors[i];
-    if (t->kind == RT_INPUT && !rt_is_logits(t) && !strcmp(t->name, name)) return t;
+    if (rt_is_data(t) && !strcmp(t->name, name)) return t;
   }
   return NULL;
 }
@@ -66,7 +66,7 @@ static const rt_tensor *input_named(const rt_program *p, const char *name) {
 static const rt_tensor *input_at(const rt_program *p, int n) {
   for (int i = 0; i < p->ntensors; i++) {
     const rt_tensor *t = &p->tensors[i];
-    if (t->kind == RT_INPUT && !rt_is_logits(t) && n-- == 0) return t;
+    if (rt_is_data(t) && n-- == 0) return t;
   }
   return NULL;
 }

@@ -1,22 +1,29 @@
 /* Command sample: a text goes on by one token at a time. Entry logits runs over a whole window
-   (Batch 1, Seq positions); the last position's row gives the distribution of the next token; when
-   the text is longer than Seq the window slides. Tokens are bytes; a larger vocabulary prints
-   numbers. Random numbers come from (seed, position) alone. */
+   (Batch 1, Seq positions); the last position's row gives the distribution of the next token. Where
+   the program has an entry decode, a token costs one position instead (decode.h); a longer prompt
+   goes through logits, which fills the caches. A text longer than Seq moves the window: by one
+   token, or, with caches, by a quarter of it, since their positions move as well. Tokens are bytes;
+   a larger vocabulary prints numbers. Random numbers come from (seed, position) alone. */
+#include "decode.h"
 #include "run.h"
 #include "shuffle.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Sampler {
   Run *r;
   const rt_entry *entry;
   const rt_tensor *input, *output;
   int64_t seq, vocab;
-  int64_t position_stride, vocab_stride; /* of the output, in elements */
+  int64_t position_stride; /* of the output, in elements */
   int32_t *window;
   int64_t length;
+  Decoder decoder;
+  bool caches;           /* the decoder is used */
+  const rt_tensor *from; /* where the newest logits are */
   double *weight;
   int32_t *order;
   double temperature, share;
@@ -62,11 +69,9 @@ static bool prepare(Sampler *s, Fault *f) {
   s->entry = rt_entry_find(r->p, "logits");
   if (!s->entry) return rt_fault(f, 801, "this executable has no entry `logits`");
   if (!find_tensors(s, f)) return false;
-  int position = axis_of(s->output, s->input->dim[s->input->rank - 1]),
-      vocab = axis_of(s->output, s->input->of);
+  int position = axis_of(s->output, s->input->dim[s->input->rank - 1]);
   s->seq = s->input->size[s->input->rank - 1], s->vocab = s->input->of_size;
-  s->position_stride = stride_of(s->output, position),
-  s->vocab_stride = stride_of(s->output, vocab);
+  s->position_stride = stride_of(s->output, position);
   s->window = rt_alloc(sizeof(int32_t) * (size_t)s->seq);
   s->weight = rt_alloc(sizeof(double) * (size_t)s->vocab);
   s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
@@ -76,16 +81,38 @@ static bool prepare(Sampler *s, Fault *f) {
   return true;
 }
 
+/* The part of the window that is given up when it is full. */
+static int64_t step_of(const Sampler *s) {
+  return s->decoder.entry && s->seq >= 4 ? s->seq / 4 : 1;
+}
+
 static void append(Sampler *s, int32_t token) {
-  if (s->length == s->seq) memmove(s->window, s->window + 1, sizeof(int32_t) * (size_t)--s->length);
+  if (s->length == s->seq) {
+    int64_t step = step_of(s);
+    s->length -= step, s->decoder.filled = 0;
+    memmove(s->window, s->window + step, sizeof(int32_t) * (size_t)s->length);
+  }
   s->window[s->length++] = token;
 }
 
-static bool run_logits(Sampler *s, Fault *f) {
+static bool run_window(Sampler *s, Fault *f) {
   void *data = rt_tensor_data(&s->r->device, s->input);
   for (int64_t i = 0; i < s->seq; i++)
     rt_elem_put(s->input->elem, data, i, i < s->length ? s->window[i] : 0);
-  return rt_device_run(&s->r->device, s->entry, f);
+  s->from = s->output;
+  if (!rt_device_run(&s->r->device, s->entry, f)) return false;
+  if (s->caches) rt_decoder_fill(&s->decoder, s->length);
+  return true;
+}
+
+/* A fixed rule, so that the same command gives the same text: short ends one by one. */
+static bool run_logits(Sampler *s, Fault *f) {
+  Decoder *c = &s->decoder;
+  if (!s->caches || s->length - c->filled > 1 + s->seq / 16) return run_window(s, f);
+  s->from = c->logits;
+  while (c->filled < s->length)
+    if (!rt_decoder_step(c, s->window[c->filled], f)) return false;
+  return true;
 }
 
 /* Brings the likeliest of the tokens from place i on to place i. */
@@ -98,11 +125,13 @@ static void bring_forward(Sampler *s, int64_t i) {
 }
 
 static void read_logits(Sampler *s) {
-  const void *logits = rt_tensor_data(&s->r->device, s->output);
-  int64_t row = (s->length - 1) * s->position_stride;
+  const void *logits = rt_tensor_data(&s->r->device, s->from);
+  bool window = s->from == s->output;
+  int64_t row = window ? (s->length - 1) * s->position_stride : 0;
+  int64_t stride = stride_of(s->from, axis_of(s->from, s->input->of));
   for (int64_t i = 0; i < s->vocab; i++) {
     s->order[i] = (int32_t)i;
-    s->weight[i] = rt_elem_get(s->output->elem, logits, row + i * s->vocab_stride);
+    s->weight[i] = rt_elem_get(s->output->elem, logits, row + i * stride);
   }
 }
 
@@ -156,15 +185,37 @@ static void start_window(Sampler *s) {
   }
 }
 
+static bool open_caches(Sampler *s, Fault *f) {
+  const OptionValue *o = &s->r->o.at[OPT_cache];
+  if (o->given && strcmp(o->text, "on") && strcmp(o->text, "off"))
+    return rt_fault(f, 103, "--cache takes on or off, not `%s`", o->text);
+  rt_decoder_open(&s->decoder, &s->r->device, s->input, s->output);
+  s->caches = s->decoder.entry && !(o->given && !strcmp(o->text, "off"));
+  if (s->decoder.entry || !o->given || strcmp(o->text, "on")) return true;
+  const char *why = rt_setting_of(s->r->p, "sample.cache");
+  return rt_fault(f, 801, "this executable samples without caches: %s", why ? why : "no entry");
+}
+
+static void say_speed(const Sampler *s, int64_t tokens, double seconds) {
+  const OptionValue *o = s->r->o.at;
+  if (!o[OPT_profile].given && (o[OPT_quiet].given || !isatty(2))) return;
+  fprintf(stderr, "%lld tokens in %.2f s: %.1f per second%s\n", (long long)tokens, seconds,
+          (double)tokens / seconds, s->caches ? "" : ", without caches");
+}
+
 int rt_sample(Run *r) {
   Fault f = {0};
   Sampler s = {.r = r};
-  if (!prepare(&s, &f) || !rt_start_device(r, &f) || !rt_load_weights(r, &f)) rt_die(&f);
+  if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
+      !rt_load_weights(r, &f))
+    rt_die(&f);
   int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
   start_window(&s);
-  for (int64_t i = 0; i < tokens && !atomic_load(&r->watch.caught); i++) {
+  double start = rt_now();
+  int64_t i = 0;
+  for (; i < tokens && !atomic_load(&r->watch.caught); i++) {
     if (!run_logits(&s, &f)) rt_die(&f);
     int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
     append(&s, token);
@@ -172,6 +223,8 @@ int rt_sample(Run *r) {
     if (fflush(stdout)) break; /* nobody reads any more */
   }
   printf("\n");
+  fflush(stdout);
+  say_speed(&s, i, rt_now() - start);
   if (!rt_finish(r, &f)) rt_die(&f);
   free(s.window), free(s.weight), free(s.order);
   int caught = atomic_load(&r->watch.caught);

@@ -1,0 +1,76 @@
+/* Sampling with caches. Entry `decode` (pass decode) computes one position from its token and from
+   caches of the keys and values of those before; what it adds to them are rows, outputs that are
+   copied behind the others here. Entry `logits` fills all positions of a window at once. The
+   globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Must not: keep caches
+   whose positions have moved. */
+#include "decode.h"
+#include <stdio.h>
+#include <string.h>
+
+static const rt_tensor *numbered(const rt_program *p, const char *what, int number) {
+  char name[RT_NAME];
+  snprintf(name, sizeof name, "decode.of.%s.%d", what, number);
+  return rt_tensor_find(p, name);
+}
+
+static const rt_tensor *named(const rt_program *p, const char *name) {
+  char full[RT_NAME];
+  snprintf(full, sizeof full, "decode.of.%s", name);
+  return rt_tensor_find(p, full);
+}
+
+static bool open_cache(Decoder *c, int number) {
+  const rt_program *p = c->d->program;
+  CacheTensor t = {numbered(p, "cache", number), numbered(p, "row", number),
+                   numbered(p, "fill", number), -1};
+  if (!t.cache || !t.row || !t.fill) return false;
+  for (int i = 0; i < t.cache->rank; i++)
+    if (t.cache->size[i] != t.row->size[i]) t.axis = i;
+  c->cache[number] = t;
+  return t.axis >= 0;
+}
+
+void rt_decoder_open(Decoder *c, Device *d, const rt_tensor *input, const rt_tensor *output) {
+  const rt_program *p = d->program;
+  static const char prefix[] = "logits.";
+  *c = (Decoder){.d = d, .entry = rt_entry_find(p, "decode")};
+  if (!c->entry || strncmp(input->name, prefix, sizeof prefix - 1)) return;
+  c->token = named(p, input->name + sizeof prefix - 1);
+  c->logits = named(p, output->name), c->position = named(p, "position");
+  while (c->ncaches < MOST_CACHES && open_cache(c, c->ncaches)) c->ncaches++;
+  bool more = numbered(p, "cache", c->ncaches) != NULL;
+  if (!c->token || !c->logits || !c->position || more) c->entry = NULL;
+}
+
+static void sizes_around(const CacheTensor *t, int64_t *outer, int64_t *inner) {
+  *outer = 1, *inner = rt_elem_bytes(t->cache->elem);
+  for (int i = 0; i < t->cache->rank; i++)
+    *(i < t->axis ? outer : inner) *= i == t->axis ? 1 : t->cache->size[i];
+}
+
+/* n positions from the start of `from`, which holds `have`, behind the `at` positions of the cache.
+ */
+static void copy_rows(const Decoder *c, const CacheTensor *t, const rt_tensor *from, int64_t have,
+                      int64_t at, int64_t n) {
+  int64_t outer, inner, all = t->cache->size[t->axis];
+  char *to = rt_tensor_data(c->d, t->cache);
+  const char *source = rt_tensor_data(c->d, from);
+  sizes_around(t, &outer, &inner);
+  for (int64_t i = 0; i < outer; i++)
+    memcpy(to + (i * all + at) * inner, source + i * have * inner, (size_t)(n * inner));
+}
+
+void rt_decoder_fill(Decoder *c, int64_t n) {
+  for (int i = 0; i < c->ncaches; i++)
+    copy_rows(c, &c->cache[i], c->cache[i].fill, c->cache[i].cache->size[c->cache[i].axis], 0, n);
+  c->filled = n;
+}
+
+bool rt_decoder_step(Decoder *c, int32_t token, Fault *f) {
+  rt_elem_put(c->token->elem, rt_tensor_data(c->d, c->token), 0, token);
+  rt_elem_put(c->position->elem, rt_tensor_data(c->d, c->position), 0, (double)c->filled);
+  if (!rt_device_run(c->d, c->entry, f)) return false;
+  for (int i = 0; i < c->ncaches; i++) copy_rows(c, &c->cache[i], c->cache[i].row, 1, c->filled, 1);
+  c->filled++;
+  return true;
+}

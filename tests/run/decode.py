@@ -1,0 +1,130 @@
+"""Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and rotary
+positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose positions meet
+otherwise keep the old way, and say why.
+
+    python3 decode.py SHARDC
+"""
+import array, json, os, shutil, struct, sys
+from common import EXAMPLES, check, read, run, text_file, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+HEAD = '''use "std"
+dims { Batch, Seq; Key like Seq; Vocab = 256; Embed = 24; Kv = 2; Group = 2; Head = 6; Layers = 3; Deep = 2 }
+'''
+TAIL = '''
+train t for M {
+  size  Seq = 20
+  batch 4
+  steps 30
+  data  "text.txt" valid = 10%
+  optim adamw lr = 1e-2
+}
+'''
+ATTENTION = '''layer Attention(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  param wq [Kv, Group, Head, Embed] ~ normal(0.3)
+  param wk [Kv, Head, Embed] ~ normal(0.3)
+  param wv [Kv, Head, Embed] ~ normal(0.3)
+  param wo [Embed, Kv, Group, Head] ~ normal(0.3)
+  q = rope[Seq; Head](dot[Embed](x, wq))
+  k = rope[Seq; Head](dot[Embed](x, wk))
+  v = dot[Embed](x, wv)
+  return dot[Kv, Group, Head](attention[Seq -> Key; Head](q, k, v, mask = MASK), wo)
+}
+'''
+BLOCK = '''layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  sub norm = RMSNorm[Embed]
+  sub attn = Attention
+  return x + attn(norm(x))
+}
+'''
+NESTED = BLOCK + '''layer Pair(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  stack deep [Deep] of Block
+  return deep(x)
+}
+'''
+MODEL = '''model M {
+  input tokens, targets [Batch, Seq] of Vocab
+  param embed [Vocab, Embed] ~ normal(0.5)
+  BODY
+  logits = dot[Embed](x, embed)
+  output logits
+  loss cross_entropy[Vocab](logits, targets)
+}
+'''
+STACK = 'stack h [Layers] of Block\n  x = h(embed[Vocab = tokens])'
+
+
+def model(mask='causal', layers=BLOCK, body=STACK): return HEAD + ATTENTION.replace('MASK', mask) + layers + MODEL.replace('BODY', body) + TAIL
+
+
+CACHED = dict(
+    causal=model(),
+    sliding=model('causal & sliding(5)'),
+    nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
+    table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  ' + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
+    single=model(body='sub one = Attention\n  sub two = Attention\n  e = embed[Vocab = tokens]\n  x = two(e + one(e)) + e'))
+NOT = dict(
+    ahead=(model('all'), 'not causal'),
+    back=(model('sliding(5)'), 'not causal'),
+    shifted=(model(body='e = embed[Vocab = tokens]\n  x = e + shift[Seq](e, 1)'), 'positions meet outside of attention'),
+    summed=(model(body='x = cumsum[Seq](embed[Vocab = tokens])'), 'positions meet outside of attention'),
+    mean=(model(body='e = embed[Vocab = tokens]\n  x = e + mean[Seq](e)'), 'more than one token'),
+    plain=(model(body='x = embed[Vocab = tokens]'), 'no attention'))
+
+
+def compiled(name, text):
+    open(f'{WORK}/{name}.shard', 'w').write(text)
+    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q', cwd=WORK)
+    return f'{WORK}/{name}'
+
+
+def trained(exe):
+    run(exe, 'train', '--data', 'text.txt', '--valid', '10%', '--out', 'run', '--steps', '30', '--quiet', cwd=WORK)
+
+
+def sample(exe, cache, *more):
+    return run(exe, 'sample', '--out', 'run', '--cache', cache, *more, cwd=WORK)[0]
+
+
+def tensor(path, name):
+    data = read(path)
+    n, = struct.unpack('<Q', data[:8])
+    t = json.loads(data[8:8 + n])[name]
+    a = array.array('f'); a.frombytes(data[8 + n + t['data_offsets'][0]:8 + n + t['data_offsets'][1]])
+    return a.tolist()
+
+
+def logits(exe, cache, prompt):
+    sample(exe, cache, '--prompt', prompt, '--tokens', '1', '--dump', f'{WORK}/dump')
+    if cache == 'on': return tensor(f'{WORK}/dump', 'decode.of.out.logits')
+    return tensor(f'{WORK}/dump', 'out.logits')[256 * (len(prompt) - 1):256 * len(prompt)]
+
+
+def compare(name, exe):
+    shutil.rmtree(f'{WORK}/run', ignore_errors=True)
+    trained(exe)
+    for more in (['--temperature', '0'], ['--seed', '3'], ['--seed', '4', '--prompt', 'a prompt that is longer than one window of this model']):
+        check(sample(exe, 'on', '--tokens', '70', *more) == sample(exe, 'off', '--tokens', '70', *more), f'{name}: {more}')
+    worst = max(abs(a - b) for p in ('T', 'To') for a, b in zip(logits(exe, 'on', p), logits(exe, 'off', p)))
+    print(f'{name}: logits differ by at most {worst:.1e}')
+    check(worst < 1e-4, 'logits')
+
+
+text_file(f'{WORK}/text.txt', 8000)
+for name, text in CACHED.items():
+    exe = compiled(name, text)
+    info = json.loads(run(exe, 'info', '--json')[0])
+    check('bytes' in info['settings']['sample.cache'], info['settings'])
+    compare(name, exe)
+    run(exe, 'sample', '--out', 'run', '--check-memory', '--tokens', '30', cwd=WORK)
+run(SHARDC, 'compile', f'{EXAMPLES}/tiny.shard', '-o', f'{WORK}/tiny', '-q')
+compare('tiny', f'{WORK}/tiny')
+for name, (text, why) in NOT.items():
+    exe = compiled(name, text)
+    says = json.loads(run(exe, 'info', '--json')[0])['settings']['sample.cache']
+    check(says.startswith('none: ') and why in says, f'{name}: {says}')
+    shutil.rmtree(f'{WORK}/run', ignore_errors=True)
+    trained(exe)
+    check(sample(exe, 'off', '--seed', '2') == run(exe, 'sample', '--out', 'run', '--seed', '2', cwd=WORK)[0], name)
+    check('R0801' in run(exe, 'sample', '--out', 'run', '--cache', 'on', cwd=WORK, expect=2)[1], name)
+shutil.rmtree(WORK)
