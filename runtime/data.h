@@ -111,7 +111,8 @@ bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shi
                 Fault *f);
 /* Numbers i .. i + n - 1 as indexes of the input, each checked. */
 bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f);
-bool rt_is_data(const rt_tensor *t);   /* an input of the entries step and eval */
+/* An input of the entries step and eval. */
+bool rt_is_data(const rt_tensor *t);
 bool rt_is_logits(const rt_tensor *t); /* an input of entry logits */
 const char *rt_setting_of(const rt_program *p, const char *key); /* NULL if absent */
 #endif

@@ -172,6 +172,8 @@ def case_kill():
 def signalled(number, wait, *args, slow='20'):
     p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *args], cwd=D, env=dict(os.environ, TOY_SLOW=slow),
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    out = path(args[args.index('--out') + 1], 'metrics.jsonl')
+    while p.poll() is None and not (os.path.exists(out) and os.path.getsize(out)): time.sleep(0.02)
     time.sleep(wait)
     p.send_signal(number)
     return p
@@ -180,7 +182,7 @@ def signalled(number, wait, *args, slow='20'):
 def case_signals():
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
         shutil.rmtree(path('s'), True)
-        check(signalled(number, 0.6, '--out', 's', '--steps', '100000').wait(30) == 75, f'75 after {number}')
+        check(signalled(number, 0.1, '--out', 's', '--steps', '100000').wait(30) == 75, f'75 after {number}')
         check(newest('s') > 'step-000000', 'saved')
     step = int(newest('s')[5:])
     train('--out', 's', '--resume', '--steps', str(step + 20))
