@@ -116,6 +116,9 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels%s, %.1f s\n",
           output, scaled(o->c, (double)count, 1000, numbers), scaled(o->c, bytes, 1024, sizes),
           kernels, tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))
+      fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
 Exit cmd_compile(Cli *o) {

@@ -1,10 +1,13 @@
-/* One random program, all the way down in the interpreter: check FILE...
+/* One random program, all the way down in the interpreter: check [PLANS] FILE...
+   PLANS: how many random plans for each, 1 if there is no number.
 
-   The module as lowered is the oracle. Against it: the loss and outputs after the whole pipeline
-   and with micro-batches of one sample; the parameters after one step of plain SGD with rate 1, so
-   that a parameter moves by its gradient; and that gradient against central differences of the
-   lowered loss in doubles, a few elements per parameter. Each file runs in a process of its own: an
-   internal error is one failure, not the end. */
+   The module as lowered is the oracle. Against it: the loss and outputs after the whole pipeline,
+   with micro-batches of one sample, and, pass by pass, under a plan drawn at random (micro-batches;
+   what each stack keeps: all, inputs, nothing, the best within a budget, layers of a stack apart);
+   the parameters after one step of plain SGD with rate 1, so that a parameter moves by its
+   gradient; and that gradient against central differences of the lowered loss in doubles, a few
+   elements per parameter. Each file runs in a process of its own: an internal error is one failure,
+   not the end. */
 #include "frontend/lower.h"
 #include "ir/interp.h"
 #include "passes/pass.h"
@@ -102,12 +105,17 @@ static bool same(const Side *a, const Side *b, Str name, double tolerance) {
          false;
 }
 
-static bool run_all(const Side *side, int n) {
+static bool run_entries(const Side *s) {
   static const char *const entries[] = {"init", "eval", "logits", "step"};
+  for (size_t e = 0; e < sizeof entries / sizeof *entries; e++)
+    if (!interp_run(s->in, entries[e]))
+      return printf("%s, %s: %s\n", s->name, entries[e], interp_error(s->in)), false;
+  return true;
+}
+
+static bool run_all(const Side *side, int n) {
   for (int s = 0; s < n; s++)
-    for (size_t e = 0; e < sizeof entries / sizeof *entries; e++)
-      if (!interp_run(side[s].in, entries[e]))
-        return printf("%s, %s: %s\n", side[s].name, entries[e], interp_error(side[s].in)), false;
+    if (!run_entries(&side[s])) return false;
   return true;
 }
 
@@ -193,7 +201,107 @@ static bool check_gradients(Side *lower, const Side *update) {
   return good;
 }
 
-static bool check_program_file(const char *path) {
+/* ---- under a plan ---- */
+
+static const char *random_keep(Module *m) {
+  switch (draw(5)) {
+  case 0: return "all";
+  case 1: return "input";
+  case 2: return "none";
+  default: return arena_printf(m->arena, "auto budget = %d", 50 << draw(8));
+  }
+}
+
+/* One or two lines per stack, in the order of loops. */
+static void random_lines(Module *m) {
+  int number = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      Str path = o->code == OP_loop ? attr_str(&o->attrs, ATTR_path, NULL) : NULL;
+      if (!path || !draw(4)) continue;
+      int64_t cut = (int64_t)draw((uint64_t)attr_int(&o->attrs, ATTR_trip, 1));
+      module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number), "%s keep = %s", path,
+                 random_keep(m));
+      if (draw(2))
+        module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number),
+                   "%s[0..%lld] keep = %s", path, (long long)cut, random_keep(m));
+    }
+}
+
+static void say_plan(const Module *m) {
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strncmp(m->settings.at[i].key, "plan.", 5))
+      printf("  %s = %s\n", m->settings.at[i].key, m->settings.at[i].value);
+}
+
+static bool too_small(Ctx *c) {
+  char *text = NULL;
+  size_t n;
+  FILE *f = open_memstream(&text, &n);
+  diag_print(c->diag, f, DIAG_SHORT, false);
+  fclose(f);
+  bool found = strstr(text, "E0710") != NULL;
+  free(text);
+  return found;
+}
+
+static void take_inputs(const Side *from, Side *to) {
+  for (uint32_t i = 0; i < from->m->globals.n; i++) {
+    const Global *g = from->m->globals.at[i];
+    if (g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR)
+      set_if_there(to->in, g->name, interp_get(from->in, g->name)->at);
+  }
+}
+
+static bool same_results(const Side *update, const Side *s) {
+  bool good = true;
+  for (uint32_t i = 0; i < update->m->globals.n; i++) {
+    const Global *g = update->m->globals.at[i];
+    if (g->kind == GLOBAL_PARAM || (g->kind == GLOBAL_OUTPUT && strstr(g->name, "loss")))
+      good &= same(update, s, g->name, 2e-4);
+  }
+  return good;
+}
+
+/* Every pass of the pipeline by itself, the interpreter after each. */
+static bool check_plan(const Side *update, const char *text, size_t n) {
+  Side s = {.c = ctx_new()};
+  s.m = ir_parse(s.c, "copy", text, n);
+  describe(s.m);
+  if (draw(3)) module_set(s.m, "plan.micro", "%d", 1 + (int)draw(2));
+  random_lines(s.m);
+  uint32_t passes;
+  const Pass *list = pass_table(&passes);
+  for (uint32_t i = 0; i < passes; i++) {
+    PipelineOptions o = {.verify = true, .until = list[i].name};
+    if (!list[i].run) continue;
+    s.name = list[i].name;
+    if (!pipeline_run(s.m, &o))
+      return too_small(s.c) || (say_plan(s.m), fail(s.c, "a pass failed under a plan"));
+    if (!strcmp(s.m->after, "inline") || !strcmp(s.m->after, "simplify") ||
+        !strcmp(s.m->after, "grad"))
+      continue;
+    s.in = interp_new(s.m, s.c->arena);
+    take_inputs(update, &s);
+    if (!run_entries(&s) || !same_results(update, &s)) return say_plan(s.m), false;
+  }
+  ctx_free(s.c);
+  return true;
+}
+
+static bool check_plans(const Side *update, const char *text, size_t n, const char *path,
+                        int plans) {
+  uint64_t before = state;
+  bool good = true;
+  const char *slash = strrchr(path, '/');
+  for (const char *p = slash ? slash : path; *p; p++) state = state * 31 + (unsigned char)*p;
+  for (int i = 0; i < plans && good; i++) good = check_plan(update, text, n);
+  state = before;
+  return good;
+}
+
+static bool check_program_file(const char *path, int plans) {
   Side side[4] = {{.name = "lowered"},
                   {.name = "with updates"},
                   {.name = "after all passes"},
@@ -210,17 +318,18 @@ static bool check_program_file(const char *path) {
     return false;
   set_inputs(side, 4);
   return run_all(side, 4) && compare(&side[0], &side[1], &side[2], &side[3]) &&
-         check_gradients(&side[0], &side[1]);
+         check_plans(&side[1], text, n, path, plans) && check_gradients(&side[0], &side[1]);
 }
 
 int main(int argc, char **argv) {
   int failed = 0, status;
-  for (int i = 1; i < argc; i++) {
+  int first = argc > 1 && atoi(argv[1]) ? 2 : 1, plans = first == 2 ? atoi(argv[1]) : 1;
+  for (int i = first; i < argc; i++) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
       alarm(120);
-      bool good = check_program_file(argv[i]);
+      bool good = check_program_file(argv[i], plans);
       fflush(stdout);
       _exit(!good);
     }
@@ -229,6 +338,6 @@ int main(int argc, char **argv) {
     printf("%s: failed%s\n", argv[i], WIFSIGNALED(status) ? " by a signal" : "");
     failed++;
   }
-  printf("%d programs, %d failed\n", argc - 1, failed);
+  printf("%d programs, %d failed\n", argc - first, failed);
   return failed > 0;
 }

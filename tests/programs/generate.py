@@ -16,7 +16,8 @@ BINARY = ['%s + %s', '%s - %s', '%s * %s', 'max(%s, %s)', 'min(%s, %s)', '%s / (
 LAYERS = ['  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  return x + dot[{h}](tanh(dot[{d}](x, w)), u)',
           '  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  return x + gelu(l(n(x)))',
           '  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c',
-          '  sub n = RMSNorm[{d}]\n  return n(x) * sigmoid(x) + 0.1 * x']
+          '  sub n = RMSNorm[{d}]\n  return n(x) * sigmoid(x) + 0.1 * x',
+          '  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))']
 
 
 class Program:
@@ -108,7 +109,10 @@ class Program:
         else:
             which, rounds = s.r.randrange(len(LAYERS)), s.r.choice([2, 3])
             option = {2: ' with c = 0.1'}.get(which, '')
-            s.layers.append(f'layer L{len(s.layers)}(x: [*, {d}]) -> [*, {d}]{option} {{\n{LAYERS[which].format(d=d, h=e)}\n}}\n')
+            inner = f'L{len(s.layers)}'
+            if which == len(LAYERS) - 1:          # a stack of stacks
+                s.layers.append(f'layer {inner}(x: [*, {d}]) -> [*, {d}] {{\n{LAYERS[s.r.choice([0, 1, 3])].format(d=d, h=e)}\n}}\n')
+            s.layers.append(f'layer L{len(s.layers)}(x: [*, {d}]) -> [*, {d}]{option} {{\n{LAYERS[which].format(d=d, h=e, inner=inner)}\n}}\n')
             given = f' with c = {[0.2, 0.3, 0.4][:rounds]}' if option and s.r.random() < .5 else ''
             s.subs.append(f'stack {name} [N{rounds}] of L{len(s.layers) - 1}{given}')
         s.add(f'{name}({v})', dims)
@@ -124,7 +128,7 @@ class Program:
         terms = s.r.sample(s.values[-4:], 2)
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
-        return ('use "std"\ndims { Batch; ' + '; '.join(f'{d} = {n}' for d, n in SIZE.items()) + '; N2 = 2; N3 = 3 }\n' + ''.join(s.layers) +
+        return ('use "std"\ndims { Batch; ' + '; '.join(f'{d} = {n}' for d, n in SIZE.items()) + '; N2 = 2; N3 = 3; N4 = 2 }\n' + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
                 'train t {\n  batch 4\n  steps 2\n  optim sgd lr = 1\n'
                 '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy")\n}\n')

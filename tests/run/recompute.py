@@ -1,0 +1,58 @@
+"""What layers keep changes no loss and is counted to the byte: a GPT under every policy.
+
+    python3 recompute.py SHARDC
+
+Losses are equal to the bit: the same kernels run, only later or twice. The work arena is as large as predicted, touched to the
+end, and within 3 % of the bytes that live at once.
+"""
+import json, os, re, sys
+from common import check, run, text_file, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+PLANS = {
+    'whole': '',
+    'inputs': 'recompute h.* keep = input',
+    'nothing': 'recompute h.* keep = none',
+    'halves': 'recompute h[0..2] keep = none\n  recompute h[3..5] keep = none',
+    'some': 'recompute h[0..3] keep = input',
+    'named': 'recompute h.* keep = [attn.q, attn.k, attn.v]',
+    'large': 'recompute h.* keep = auto budget = 1MiB',
+    'small': 'recompute h.* keep = auto budget = 400KiB',
+}
+MODEL = '''use "gpt2"
+variant Six of GPT2 { Pos = 32; Vocab = 256; Embed = 48; Heads = 3; Layers = 6 }
+train six for Six {
+  size  Seq = 24
+  batch 6
+  steps 5
+  data  "text.txt"
+  optim adamw lr = 2e-3
+  clip  1.0
+}
+''' + ''.join(f'plan {name} for Six {{\n  {line}\n}}\n' for name, line in PLANS.items())
+
+
+def train(plan):
+    run(SHARDC, 'compile', 'six.shard', '--plan', plan, '-o', plan, cwd=WORK)
+    out, err = run(f'{WORK}/{plan}', 'train', '--check-memory', '--out', f'out {plan}', cwd=WORK)
+    losses = [line['loss'] for line in map(json.loads, open(f'{WORK}/out {plan}/metrics.jsonl')) if 'loss' in line]
+    m = re.search(r'^step\s+(\d+)\s+(\d+)\s+(\d+)', out + err, re.M)
+    check(m, f'no line about the memory of step:\n{out}{err}')
+    predicted, touched, live = map(int, m.groups())
+    check(predicted - 64 < touched <= predicted, f'{plan}: {touched} of {predicted} predicted bytes touched')
+    check(predicted <= 1.03 * live, f'{plan}: {predicted} bytes, {live} live at once')
+    told, _ = run(f'{WORK}/{plan}', 'info', cwd=WORK)
+    return losses, predicted, re.findall(r'made\.recompute\.\d+ = (.*)', told)
+
+
+text_file(f'{WORK}/text.txt')
+open(f'{WORK}/six.shard', 'w').write(MODEL)
+whole, most, _ = train('whole')
+for plan in list(PLANS)[1:]:
+    losses, bytes, told = train(plan)
+    check(losses == whole, f'{plan}: losses {losses}, without recomputation {whole}')
+    check(plan == 'nothing' or bytes < most, f'{plan}: {bytes} bytes, without recomputation {most}')
+    kept = sum(float(n) for n in re.findall(r': (\d+) bytes', ' '.join(told)))
+    budget = {'large': 1 << 20, 'small': 400 << 10}.get(plan, 1e30)
+    check(told and kept <= budget, f'{plan}: {told}')
+print(f'{len(PLANS)} plans, {len(whole)} equal losses each, fewest bytes {min(most, bytes)}')
