@@ -83,6 +83,9 @@ const char *page_html_text(size_t *n);                   /* page.html, embedded 
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
                 size_t *n); /* unified; empty if equal */
 
+/* cmd_compile.c: operand 0 to an executable; says what is wrong */
+Exit compile_executable(Cli *o, const char *output, Module **m);
+
 /* cmd_load.c */
 typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
 char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E0001) */

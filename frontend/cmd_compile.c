@@ -121,6 +121,13 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
+Exit compile_executable(Cli *o, const char *output, Module **m) {
+  Exit e = load_module(o, m);
+  if (e == EXIT_FINE) e = run_pipeline(o, *m, NULL);
+  if (e == EXIT_FINE) e = build(o, *m, EMIT_EXE, output);
+  return report(o, e);
+}
+
 Exit cmd_compile(Cli *o) {
   double start = now();
   EmitKind kind;

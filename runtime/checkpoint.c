@@ -162,6 +162,7 @@ bool rt_dump(const char *path, const Device *d, Fault *f) {
     if (rt_is_placed(t)) free((void *)c.item[i].data);
   }
   free_contents(&c);
+  rt_whole_free(p, d->program);
   return ok;
 }
 

@@ -203,6 +203,7 @@ bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f) {
   rt_comm_gather(c, what, &code, all, sizeof code);
   bool good = true;
   for (int i = 0; i < world; i++) {
+    if (!ok && all[i] == code && i < rt_comm_rank(c)) f->quiet = true; /* one says it */
     if (all[i] && ok && good)
       rt_fault(f, (int)all[i], "rank %d failed: %s", i, what), f->quiet = true;
     good = good && !all[i];
@@ -222,4 +223,36 @@ bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fa
   if (data) rt_comm_broadcast(c, what, data, n);
   *f = told.f, f->everywhere = !told.ok, f->quiet = rt_comm_rank(c) > 0;
   return told.ok;
+}
+
+/* ---- the table of --profile ---- */
+
+static void print_axis(const Comm *c, int axis) {
+  const rt_program *p = c->program;
+  CommCount all = {0};
+  for (int i = 0; i <= p->ncollectives; i++) {
+    bool mine = i < p->ncollectives ? p->collectives[i].axis == axis : axis == p->naxes;
+    if (!mine) continue;
+    all.calls += c->count[i].calls, all.seconds += c->count[i].seconds;
+    all.elements += c->count[i].elements, all.bytes += c->count[i].bytes;
+  }
+  fprintf(stderr, "axis %-16s %12lld calls %16.0f elements %18.0f bytes %10.3f s\n",
+          axis < p->naxes ? p->mesh[axis].name : "(all ranks)", (long long)all.calls, all.elements,
+          all.bytes, all.seconds);
+}
+
+void rt_comm_table(const Comm *c) {
+  const rt_program *p = c->program;
+  if (c->launch.world == 1) return;
+  fprintf(stderr, "\n%-14s %-10s %10s %16s %18s %10s  %s\n", "collective", "axis", "calls",
+          "elements sent", "bytes sent", "seconds", "of");
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *r = &p->collectives[i];
+    const CommCount *n = &c->count[i];
+    if (n->calls)
+      fprintf(stderr, "%-14s %-10s %10lld %16.0f %18.0f %10.3f  %s%s%s\n",
+              rt_collective_name((int)r->kind), p->mesh[r->axis].name, (long long)n->calls,
+              n->elements, n->bytes, n->seconds, r->what, *r->source ? ", " : "", r->source);
+  }
+  for (int axis = 0; axis <= p->naxes; axis++) print_axis(c, axis);
 }

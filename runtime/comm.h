@@ -72,6 +72,8 @@ bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
 /* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
 bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
 
+void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
+
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *c, int n);
 const char *rt_collective_name(int kind); /* all-reduce, .. */

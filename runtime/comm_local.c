@@ -280,6 +280,20 @@ static double seconds_of(const char *name, double otherwise) {
   return v > 0 ? v : otherwise;
 }
 
+/* What must be the same, besides the program's own hash, for ranks to fit together. */
+static uint64_t layout_of(const rt_program *p) {
+  Hash h;
+  rt_hash_start(&h);
+  rt_hash_add(&h, p->compiler, strlen(p->compiler)), rt_hash_add(&h, p->target, strlen(p->target));
+  for (int i = 0; i < p->naxes; i++)
+    rt_hash_add(&h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *c = &p->collectives[i];
+    rt_hash_add(&h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
+  }
+  return rt_hash_end(&h);
+}
+
 static Hello hello_of(const Comm *c) {
   const rt_program *p = c->program;
   Hello h = {.magic = "shardc\1",
@@ -289,8 +303,7 @@ static Hello hello_of(const Comm *c) {
              .pid = getpid(),
              .program = rt_hash_of(p->hash, strlen(p->hash)),
              .options = c->options};
-  h.layout =
-      rt_hash_of(p->compiler, strlen(p->compiler)) ^ rt_hash_of(p->target, strlen(p->target));
+  h.layout = layout_of(p);
   gethostname(h.host, sizeof h.host - 1);
   return h;
 }

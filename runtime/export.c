@@ -2,6 +2,7 @@
    model's weights block, and a config.json beside it, so that other tools load the directory. A
    model without a map gets its own paths, one tensor per round, and no config.json. */
 #include "file.h"
+#include "placed.h"
 #include "run.h"
 #include "weights.h"
 #include <errno.h>
@@ -33,6 +34,18 @@ static void add(Export *x, const Map *m, const Device *d, const rt_tensor *t, in
   int64_t *size = rt_alloc(sizeof *size * RT_MAX_RANK);
   int rank = rt_slice_shape(s, size);
   x->item[x->n++] = (SafeItem){rt_copy_text(name, strlen(name)), s->elem, rank, size, data};
+}
+
+/* A call of all ranks; rank 0 gets the whole of it. */
+static void add_parameter(Export *x, const Map *m, const Run *r, int i) {
+  const rt_tensor *part = &r->p->tensors[i], *t = &r->whole->tensors[i];
+  Device view = r->device;
+  if (rt_is_placed(part)) {
+    void *data = rt_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
+    rt_tensor_gather(&r->device, part, data);
+    view = rt_device_with(&r->device, r->whole, t, data);
+  }
+  for (int64_t k = 0; rt_first(r) && k < rt_rounds(t); k++) add(x, m, &view, t, k);
 }
 
 static int64_t count_items(const rt_program *p) {
@@ -98,21 +111,22 @@ static bool load(Run *r, Fault *f) {
 
 int rt_export(Run *r) {
   Fault f = {0};
-  const rt_program *p = r->p;
+  const rt_program *p = r->whole;
   bool mapped = rt_map_there(p);
   Map m = rt_map(p, !mapped);
   if (!r->o.at[OPT_out].given) {
     rt_fault(&f, 103, "export needs --out DIR: where to write");
     rt_help(&f, "--resume=DIR says which run, --init FILE other weights");
-    rt_die(&f);
+    rt_die_together(r, &f);
   }
   const char *folder = r->o.at[OPT_out].text;
-  if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die(&f);
+  if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die_together(r, &f);
   Export x = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(p) + 1))};
   for (int i = 0; i < p->ntensors; i++)
-    for (int64_t k = 0; p->tensors[i].kind == RT_PARAM && k < rt_rounds(&p->tensors[i]); k++)
-      add(&x, &m, &r->device, &p->tensors[i], k);
-  if (!write_tensors(&x, folder, &f) || (mapped && !write_config(p, folder, &f))) rt_die(&f);
+    if (p->tensors[i].kind == RT_PARAM) add_parameter(&x, &m, r, i);
+  if (!rt_first(r)) return 0;
+  if (!write_tensors(&x, folder, &f) || (mapped && !write_config(p, folder, &f)))
+    rt_die_together(r, &f);
   if (!r->o.at[OPT_quiet].given)
     fprintf(stderr, "%d tensors in %s%s\n", x.n, folder,
             mapped ? "" : ", under the model's own names: it has no weights block");

@@ -102,6 +102,12 @@ const rt_program *rt_whole_program(const rt_program *p) {
   return whole;
 }
 
+void rt_whole_free(const rt_program *whole, const rt_program *p) {
+  if (whole == p) return;
+  free((void *)whole->tensors);
+  free((void *)whole);
+}
+
 bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank) {
   for (int axis = 0; axis < p->naxes; axis++) {
     bool splits = t->flat && t->flat->axis == axis;
@@ -175,6 +181,13 @@ void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *w
   char *data = rt_tensor_data(d, t);
   while (rt_piece_next(&w, &mine))
     rt_piece_copy(elem, whole, &all, (int)t->elem, data + mine.at * rt_elem_bytes(t->elem), &mine);
+}
+
+Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data) {
+  Device view = *d;
+  view.program = whole;
+  view.ctx.arena[t->arena] = (char *)((uintptr_t)data - (uintptr_t)t->offset);
+  return view;
 }
 
 /* ---- gathering ---- */

@@ -33,6 +33,7 @@ int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);
 /* The program as one rank would have it: tensors of logical size. p itself if there are no splits.
  */
 const rt_program *rt_whole_program(const rt_program *p);
+void rt_whole_free(const rt_program *whole, const rt_program *p);
 /* Of tensors that several ranks hold alike, one of them writes. */
 bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank);
 
@@ -40,4 +41,6 @@ bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank);
  */
 void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole);
 void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole);
+/* As if `t`, a tensor of the logical program, lay whole at `data`: for code that knows no ranks. */
+Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data);
 #endif

@@ -31,7 +31,7 @@ bool rt_open_data(Run *r, Fault *f) {
     if (!o.shuffle && strcmp(shuffle, "off"))
       return rt_fault(f, 103, "--shuffle takes on or off, not `%s`", shuffle);
   }
-  return rt_data_open(&r->data, r->whole, &o, f);
+  return rt_comm_all(&r->comm, "open the data", rt_data_open(&r->data, r->whole, &o, f), f);
 }
 
 static bool debugging(const char *word) {
@@ -40,7 +40,7 @@ static bool debugging(const char *word) {
 }
 
 static bool start_trace(Run *r, Fault *f) {
-  const char *text = text_option(r, OPT_trace);
+  const char *text = rt_first(r) ? text_option(r, OPT_trace) : NULL;
   if (!text && !r->o.at[OPT_profile].given) return true;
   r->device.trace = rt_trace_open(r->p, text, f);
   if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
@@ -60,8 +60,9 @@ bool rt_start_device(Run *r, Fault *f) {
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  return rt_device_start(&r->device, r->p, &r->comm, threads > 1 ? (int)threads : 1, check, f) &&
-         start_trace(r, f);
+  bool ok = rt_device_start(&r->device, r->p, &r->comm, threads > 1 ? (int)threads : 1, check, f) &&
+            start_trace(r, f);
+  return rt_comm_all(&r->comm, "start the device", ok, f);
 }
 
 /* ---- the run directory ---- */
@@ -172,7 +173,9 @@ bool rt_initialise(Run *r, Fault *f) {
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", 0);
   if (!e || !rt_device_run(&r->device, e, f)) return false;
-  return !r->o.at[OPT_init].given || rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
+  if (!r->o.at[OPT_init].given) return true;
+  bool ok = rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
+  return rt_comm_all(&r->comm, "read the weights", ok, f);
 }
 
 bool rt_load_weights(Run *r, Fault *f) {
@@ -212,7 +215,9 @@ bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault 
 
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
  * predicted. */
-static void report_memory(const Run *r) {
+static void report_memory(Run *r) { /* the rank that touched most counts */
+  rt_comm_largest_of(&r->comm, "touched bytes", r->device.touched, r->p->nentries);
+  if (!rt_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
@@ -227,7 +232,10 @@ static void report_memory(const Run *r) {
 bool rt_finish(Run *r, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
-  if (r->o.at[OPT_profile].given) rt_trace_table(r->device.trace);
+  if (r->o.at[OPT_profile].given && rt_first(r)) {
+    rt_trace_table(r->device.trace);
+    rt_comm_table(&r->comm);
+  }
   if (r->device.trace && !rt_trace_write(r->device.trace, f)) return false;
-  return !dump || rt_dump(dump, &r->device, f);
+  return !dump || rt_comm_all(&r->comm, "write the dump", rt_dump(dump, &r->device, f), f);
 }

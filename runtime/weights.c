@@ -6,11 +6,14 @@
    sides: the file's tensor and the model's parameter. */
 #include "weights.h"
 #include "checkpoint.h"
+#include "placed.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Loader {
-  const Device *d;
+  const Device *own; /* what this rank holds */
+  const Device *d;   /* as if one rank had all: tensors of logical size */
   const WeightFiles *w;
   Map map;
   int64_t found, missing;
@@ -67,7 +70,7 @@ static bool lacks(Loader *l, const rt_tensor *t, int64_t round, Fault *f) {
   return false;
 }
 
-static bool load_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
+static bool read_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
   int file = 0;
   const SafeTensor *s = l->map.plain ? rt_weights_find(l->w, t->name, &file) : NULL;
   if (s) {
@@ -80,6 +83,21 @@ static bool load_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
     if (!take(l, s, t, &to, file, fill, f)) return false;
   }
   return true;
+}
+
+/* A tensor of which ranks hold parts is read whole, one at a time. */
+static bool load_tensor(Loader *l, int i, bool fill, Fault *f) {
+  const rt_tensor *t = &l->d->program->tensors[i], *part = &l->own->program->tensors[i];
+  if (!fill || !rt_is_placed(part)) return read_tensor(l, t, fill, f);
+  const Device *d = l->d;
+  void *data = rt_alloc((size_t)t->bytes);
+  Device view = rt_device_with(d, d->program, t, data);
+  l->d = &view;
+  bool ok = read_tensor(l, t, true, f);
+  l->d = d;
+  if (ok) rt_tensor_keep(l->own, part, (int)t->elem, data);
+  free(data);
+  return ok;
 }
 
 static void count_found(Loader *l) {
@@ -135,7 +153,7 @@ static bool load(Loader *l, Fault *f) {
     bool ok = true;
     for (int i = 0; i < p->ntensors; i++)
       if (p->tensors[i].kind == RT_PARAM && (ok || l->missing))
-        ok = load_tensor(l, &p->tensors[i], fill, f) && ok;
+        ok = load_tensor(l, i, fill, f) && ok;
     if (l->missing > 1)
       rt_help(f, "%lld parameters of the model are not in the file", (long long)l->missing);
     if (!ok || (!fill && !check_extra(l, f))) return false;
@@ -147,8 +165,11 @@ bool rt_weights_load(const char *path, const Device *d, Fault *f) {
   WeightFiles w;
   bool ok = rt_weights_open(path, &w, f);
   if (ok) {
-    Loader l = {.d = d, .w = &w, .map = choose_map(d, &w)};
+    Device view = *d;
+    view.program = rt_whole_program(d->program);
+    Loader l = {.own = d, .d = &view, .w = &w, .map = choose_map(&view, &w)};
     ok = load(&l, f);
+    rt_whole_free(view.program, d->program);
   }
   rt_weights_close(&w);
   return ok || rt_at(f, path, "", -1);

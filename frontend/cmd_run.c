@@ -1,0 +1,254 @@
+/* `shardc run`: compiles a model and starts it, as one process or as the ranks of its plan on this
+   machine.
+
+   Rank 0 has the terminal; what other ranks say is passed on line by line with their number in
+   front, but not what another one said already. Signals go to all ranks once. When a rank fails,
+   the others are given a moment to leave by themselves, then they are killed; the exit status is
+   that of the rank that failed. Launching on several machines is the work of mpirun, srun and
+   their kind. */
+#include "cmd.h"
+#include "codegen/codegen.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { GRACE = 5, MOST_RANKS = 1024, LINE = 2048, REMEMBERED = 256, RESUMABLE = 75 };
+
+typedef struct Rank {
+  pid_t pid; /* 0: has ended */
+  int from;  /* what it says; -1: the terminal is its own, or it has ended */
+  char line[LINE];
+  size_t n;
+} Rank;
+
+typedef struct Job {
+  int n, alive, signals;
+  Rank *rank;
+  char **command;
+  pid_t group;
+  char name[64];
+  int status;    /* of the first that failed, or of all */
+  double failed; /* when; 0: none has */
+  bool killed;
+  uint64_t said[REMEMBERED]; /* lines that other ranks than 0 have said */
+  int nsaid;
+} Job;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- starting ---- */
+
+static void put(const char *name, int v) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", v);
+  setenv(name, text, 1);
+}
+
+static _Noreturn void become(const Job *j, int i, int say) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  setpgid(0, j->group);
+  if (j->n > 1) {
+    put("RANK", i), put("WORLD_SIZE", j->n), put("LOCAL_RANK", i), put("LOCAL_WORLD_SIZE", j->n);
+    setenv("SHARDC_JOB", j->name, 1);
+  }
+  if (say >= 0) {
+    int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, 0);
+    dup2(say, 1), dup2(say, 2);
+  }
+  execv(j->command[0], j->command);
+  fprintf(stderr, "shardc: cannot run `%s`: %s\n", j->command[0], strerror(errno));
+  _exit(127);
+}
+
+static bool start_rank(Job *j, int i) {
+  int line[2] = {-1, -1};
+  if (i && pipe2(line, O_CLOEXEC)) return false;
+  pid_t pid = fork();
+  if (pid == 0) become(j, i, line[1]);
+  if (line[1] >= 0) close(line[1]);
+  if (pid < 0) return false;
+  if (!i) j->group = pid;
+  setpgid(pid, j->group);
+  if (line[0] >= 0) fcntl(line[0], F_SETFL, O_NONBLOCK);
+  j->rank[i] = (Rank){.pid = pid, .from = line[0]};
+  j->alive++;
+  return true;
+}
+
+static bool watch_signals(Job *j) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD), sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return j->signals >= 0;
+}
+
+/* ---- what ranks say ---- */
+
+static bool said_before(Job *j, const char *line) {
+  uint64_t sum = 14695981039346656037u; /* FNV-1a */
+  for (; *line; line++) sum = (sum ^ (unsigned char)*line) * 1099511628211u;
+  for (int i = 0; i < j->nsaid && i < REMEMBERED; i++)
+    if (j->said[i] == sum) return true;
+  j->said[j->nsaid++ % REMEMBERED] = sum;
+  return false;
+}
+
+static void say_line(Job *j, int i) {
+  Rank *r = &j->rank[i];
+  r->line[r->n] = 0, r->n = 0;
+  if (!said_before(j, r->line)) fprintf(stderr, "[rank %d] %s\n", i, r->line);
+}
+
+static void listen_to(Job *j, int i) {
+  Rank *r = &j->rank[i];
+  char part[4096];
+  for (ssize_t got; r->from >= 0;) {
+    got = read(r->from, part, sizeof part);
+    if (got < 0) return;
+    for (ssize_t k = 0; k < got; k++)
+      if (part[k] == '\n' || r->n == LINE - 1) say_line(j, i);
+      else r->line[r->n++] = part[k];
+    if (got) continue;
+    if (r->n) say_line(j, i);
+    close(r->from), r->from = -1;
+  }
+}
+
+/* ---- ends ---- */
+
+static void note_end(Job *j, int i, int status) {
+  bool signalled = WIFSIGNALED(status);
+  int code = signalled ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  j->rank[i].pid = 0, j->alive--;
+  listen_to(j, i);
+  if (signalled && !j->killed && j->n > 1)
+    fprintf(stderr, "shardc: rank %d was ended by signal %d (%s)\n", i, WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+  if (!code || j->killed) return;
+  /* Ranks that leave because another one failed leave with 1: the cause counts. */
+  if (j->failed <= 0 || j->status == 1) j->status = code;
+  if (j->failed <= 0 && code != RESUMABLE) j->failed = now();
+}
+
+static void reap(Job *j) {
+  int status;
+  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+    for (int i = 0; i < j->n; i++)
+      if (j->rank[i].pid == pid) note_end(j, i, status);
+}
+
+static void forward(Job *j, int number) {
+  if (j->n == 1) kill(j->rank[0].pid, number);
+  else kill(-j->group, number);
+}
+
+static void read_signals(Job *j) {
+  struct signalfd_siginfo s;
+  while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s)
+    if (s.ssi_signo == SIGCHLD) reap(j);
+    else if (j->alive) forward(j, (int)s.ssi_signo == SIGHUP ? SIGTERM : (int)s.ssi_signo);
+}
+
+static int look_after(Job *j) {
+  struct pollfd *p = calloc((size_t)j->n + 1, sizeof *p);
+  while (p && j->alive) {
+    p[0] = (struct pollfd){j->signals, POLLIN, 0};
+    for (int i = 0; i < j->n; i++) p[i + 1] = (struct pollfd){j->rank[i].from, POLLIN, 0};
+    poll(p, (nfds_t)j->n + 1, j->failed > 0 ? 200 : -1);
+    for (int i = 0; i < j->n; i++)
+      if (p[i + 1].revents) listen_to(j, i);
+    read_signals(j);
+    if (j->failed > 0 && !j->killed && now() > j->failed + GRACE)
+      j->killed = true, kill(-j->group, SIGKILL);
+  }
+  free(p);
+  return j->status;
+}
+
+static int run_ranks(char **command, int n) {
+  Job j = {.n = n, .command = command, .rank = calloc((size_t)n, sizeof(Rank))};
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  snprintf(j.name, sizeof j.name, "run %ld %lld.%09ld", (long)getpid(), (long long)t.tv_sec,
+           t.tv_nsec);
+  bool ok = j.rank && watch_signals(&j);
+  for (int i = 0; ok && i < n; i++) ok = start_rank(&j, i);
+  if (!ok) {
+    fprintf(stderr, "shardc: cannot start %d processes: %s\n", n, strerror(errno));
+    if (j.group) kill(-j.group, SIGKILL);
+    free(j.rank);
+    return EXIT_ENVIRONMENT;
+  }
+  int status = look_after(&j);
+  close(j.signals);
+  free(j.rank);
+  return status;
+}
+
+/* ---- the command ---- */
+
+static bool is_executable(const char *path) {
+  char mark[4] = "";
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  bool elf = fd >= 0 && read(fd, mark, 4) == 4 && !memcmp(mark, "\177ELF", 4);
+  if (fd >= 0) close(fd);
+  return elf;
+}
+
+static Exit count_ranks(const Cli *o, const Module *m, int *n) {
+  const char *text = o->value[OPT_RANKS];
+  char *end;
+  *n = 1;
+  for (uint32_t i = 0; m && i < m->mesh.n; i++) *n *= (int)m->mesh.at[i].size;
+  if (!text) return EXIT_FINE;
+  long v = strtol(text, &end, 10);
+  if (*end || end == text || v < 1 || v > MOST_RANKS)
+    return cli_usage("`--ranks` wants a number from 1 to %d, not `%s`", MOST_RANKS, text);
+  *n = (int)v;
+  return EXIT_FINE;
+}
+
+static Exit run_it(Cli *o, const char *exe, const Module *m) {
+  Strings words = {0};
+  int n;
+  Exit e = count_ranks(o, m, &n);
+  if (e != EXIT_FINE) return e;
+  vec_push(o->c->arena, words, strchr(exe, '/') ? exe : arena_printf(o->c->arena, "./%s", exe));
+  for (uint32_t i = 1; i < o->operands.n; i++) vec_push(o->c->arena, words, o->operands.at[i]);
+  vec_push(o->c->arena, words, NULL);
+  return (Exit)run_ranks((char **)words.at, n);
+}
+
+Exit cmd_run(Cli *o) {
+  const char *base = getenv("TMPDIR");
+  Module *m;
+  if (is_executable(o->operands.at[0])) return run_it(o, o->operands.at[0], NULL);
+  char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
+  if (!mkdtemp(folder)) {
+    diag_at(o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", folder, strerror(errno));
+    return report(o, EXIT_ENVIRONMENT);
+  }
+  const char *exe = arena_printf(o->c->arena, "%s/model", folder);
+  Exit e = compile_executable(o, exe, &m);
+  if (e == EXIT_FINE) e = run_it(o, exe, m);
+  unlink(exe), rmdir(folder);
+  return e;
+}

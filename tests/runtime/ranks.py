@@ -1,0 +1,229 @@
+"""Many ranks end to end, without the compiler: toy_ranks.c in several shapes (data_tensor_zero). The same run whatever the
+shape, checkpoints from any to any, one rank killed at random instants, signals, faults that one rank has.
+
+    python3 ranks.py SHARDC TOY.. [CASE=NAME] [KILLS=30]
+"""
+import json, os, random, re, shutil, signal, struct, subprocess, sys, tempfile, time
+
+args = [a for a in sys.argv[1:] if '=' not in a]
+knobs = dict(a.split('=') for a in sys.argv[1:] if '=' in a)
+SHARDC, TOYS = os.path.abspath(args[0]), {os.path.basename(t)[4:]: os.path.abspath(t) for t in args[1:]}
+WORLD = {s: int(s.split('_')[0]) * int(s.split('_')[1]) for s in TOYS}
+D = tempfile.mkdtemp(prefix='toy ranks ')
+rng = random.Random(11)
+job = 0
+
+
+def check(ok, what):
+    if not ok: sys.exit('failed: ' + what)
+
+
+def path(*p): return os.path.join(D, *p)
+
+
+def environment(shape, rank, **more):
+    e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'SHARDC'))}
+    e.update(NO_COLOR='1', RANK=str(rank), WORLD_SIZE=str(WORLD[shape]), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(WORLD[shape]),
+             SHARDC_JOB=f'{os.getpid()} {job}')
+    e.update({k: str(v) for k, v in more.items()})
+    return e
+
+
+def start(shape, *a, exe=None, **env):
+    """All ranks as processes of their own, as a launcher would."""
+    global job
+    job += 1
+    return [subprocess.Popen([exe[r] if exe else TOYS[shape], *map(str, a)], cwd=D, env=environment(shape, r, **env),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(WORLD[shape])]
+
+
+def end(ps, seconds=60):
+    """(exit status, stdout, stderr) of every rank."""
+    limit, all = time.time() + seconds, []
+    for p in ps:
+        try: out, err = p.communicate(timeout=max(0.1, limit - time.time()))
+        except subprocess.TimeoutExpired:
+            for q in ps: q.kill()
+            sys.exit(f'failed: a rank did not end within {seconds} s')
+        all.append((p.returncode, out.decode('latin1'), err.decode('latin1')))
+    return all
+
+
+def run(shape, *a, expect=0, says='', **env):
+    all = end(start(shape, *a, **env))
+    text = ''.join(o + e for _, o, e in all)
+    if any(s != expect for s, _, _ in all) or says not in text:
+        sys.exit(f'{shape} {a}: expected {expect} and `{says}`\n' + '\n'.join(f'{i}: {x[0]}\n{x[1]}{x[2]}' for i, x in enumerate(all)))
+    return all
+
+
+def train(shape, out, *a, **kw): return run(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a, **kw)
+def lines(out): return [json.loads(x) for x in open(path(out, 'metrics.jsonl'))]
+def losses(out): return [x['loss'] for x in lines(out)]
+
+
+def close(a, b, tolerance=1e-5):
+    return len(a) == len(b) and all(abs(x - y) <= tolerance * max(abs(x), abs(y), 1e-3) for x, y in zip(a, b))
+
+
+def tensors(file):
+    """Of a safetensors file: name -> list of floats."""
+    b = open(path(file), 'rb').read()
+    n = struct.unpack('<Q', b[:8])[0]
+    head = json.loads(b[8:8 + n])
+    return {k: struct.unpack(f'<{(v["data_offsets"][1] - v["data_offsets"][0]) // 4}f', b[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]])
+            for k, v in head.items() if k != '__metadata__' and v['dtype'] == 'F32'}
+
+
+def case_same():
+    """Losses, weights and momentum of every shape are those of one rank; one shape twice is the same bits."""
+    for s in TOYS:
+        all = train(s, 'same_' + s, '--dump', f'same_{s}.st', '--eval-every', '20', '--check-memory')
+        check(not any(o for _, o, _ in all[1:]), 'only rank 0 speaks')
+        check('validation loss' in all[0][1], 'summary')
+        check(close(losses('same_' + s), losses('same_1_1_0')), f'{s}: losses')
+        one, many = tensors('same_1_1_0.st'), tensors(f'same_{s}.st')
+        check(set(one) == set(many), f'{s}: names')
+        for name in ('w', 'w.momentum'): check(close(one[name], many[name], 1e-4), f'{s}: {name}')
+    train('2_2_1', 'twice', '--dump', 'twice.st', '--eval-every', '20', '--check-memory')
+    check(losses('twice') == losses('same_2_2_1') and open(path('twice.st'), 'rb').read() == open(path('same_2_2_1.st'), 'rb').read(), 'same bits')
+
+
+def case_resume():
+    """Saved under any shape, resumed under any other."""
+    shapes = list(TOYS)
+    for a in shapes: train(a, 'half_' + a, '--steps', '20')
+    for i, a in enumerate(shapes):
+        for b in (a, shapes[(i + 1) % len(shapes)], shapes[(i + 3) % len(shapes)]):
+            out = f'to_{a}_{b}'
+            shutil.copytree(path('half_' + a), path(out))
+            train(b, out, '--resume', '--dump', out + '.st')
+            check(close(losses(out), losses('same_1_1_0')), f'{a} to {b}: losses')
+            one, many = tensors('same_1_1_0.st'), tensors(out + '.st')
+            for name in ('w', 'w.momentum'): check(close(one[name], many[name], 1e-4), f'{a} to {b}: {name}')
+            if a == b: check(losses(out) == losses('same_' + a), f'{a}: the same bits after resuming')
+
+
+def case_commands():
+    """eval, sample, export and --init of any shape, from the checkpoint of any other."""
+    shapes = [s for s in TOYS if s != '1_1_0']
+    want = end(start('1_1_0', 'eval', '--out', 'same_1_1_0', '--data', 'text.txt', '--valid', '10%'))[0][1]
+    text = end(start('1_1_0', 'sample', '--out', 'same_1_1_0', '--prompt', 'the ', '--tokens', '40'))[0][1]
+    end(start('1_1_0', 'export', '--resume=same_1_1_0', '--out', 'weights_one'))
+    for i, s in enumerate(shapes):
+        out = 'same_' + shapes[i - 1]
+        check(run(s, 'eval', '--out', out, '--data', 'text.txt', '--valid', '10%')[0][1] == want, f'{s}: eval')
+        check(run(s, 'sample', '--out', out, '--prompt', 'the ', '--tokens', '40')[0][1] == text, f'{s}: sample')
+        run(s, 'export', f'--resume={out}', '--out', 'weights_' + s)
+        check(close(tensors(f'weights_{s}/model.safetensors')['w'], tensors('weights_one/model.safetensors')['w'], 1e-4), f'{s}: export')
+        train(s, 'init_' + s, '--init', 'weights_one', '--steps', '5')
+    for s in shapes: check(close(losses('init_' + s), losses('init_' + shapes[0])), f'{s}: --init')
+    run('2_1_0', 'train', '--data', 'text.txt', '--init', 'nothing', expect=4, says='R0301')
+
+
+def case_counts():
+    """Elements sent per axis, in paper counting: 2 z for all-reduce, z for reduce-scatter and all-gather."""
+    for s in ('2_2_0', '2_2_1', '4_1_1'):
+        data, tensor, zero = map(int, s.split('_'))
+        err = train(s, 'count_' + s, '--steps', '10', '--valid', '0%', '--save-every', '0', '--profile')[0][2]
+        sent = {a: float(n) for a, n in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements', err, re.M)}
+        w, rows = 65536 // tensor, 128 // data * 256
+        check(sent['data'] == 10 * (2 * w + 2), f'{s}: data {sent}')
+        check(sent['tensor'] == (10 * 2 * rows), f'{s}: tensor {sent}')
+
+
+def case_kill():
+    """One rank is killed at a random instant: the others name it and leave; the run resumes with the same losses."""
+    shape, world = '2_2_1', 4
+    for k in range(int(knobs.get('KILLS', 6))):
+        out, victim = f'kill_{k}', rng.randrange(world)
+        ps = start(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--save-every', '5', '--keep', '9',
+                   TOY_SLOW=20)
+        time.sleep(rng.uniform(0.1, 1.6))
+        began = time.time()
+        ps[victim].kill()
+        all = end(ps, 30)
+        took = time.time() - began
+        done = all[victim][0] == 0
+        check(done or all[victim][0] == -9, 'the victim')
+        for r, (status, _, err) in enumerate(all):
+            if r == victim or done: continue
+            named = f'rank {victim} (' in err and 'R0901' in err
+            early = 'R0107' in err or 'R0901' in err      # before all had met: rank 0 is the one they know
+            check(status in (1, 3) and (named or (status == 3 and early)), f'rank {r} after rank {victim}: {status} {err}')
+        check(took < 30, 'within 30 s')
+        train(shape, out, '--resume', '--save-every', '5', '--keep', '9')
+        check(losses(out) == losses('same_' + shape), f'kill {k}: the same losses')
+        print(f'  rank {victim}: the others left after {took:.2f} s: {all[victim - 1][2].strip().splitlines()[-2:][0][:110] if not done else "it was done"}')
+    train('1_2_0', 'kill_0', '--resume', '--steps', '45')
+    check(close(losses('kill_0')[:40], losses('same_1_1_0')), 'under another number of ranks')
+
+
+def case_signals():
+    """SIGTERM to one rank saves all; --max-time on many."""
+    ps = start('2_2_0', 'train', '--data', 'text.txt', '--valid', '10%', '--out', 'term', TOY_SLOW=20)
+    time.sleep(1)
+    ps[2].send_signal(signal.SIGTERM)
+    all = end(ps)
+    check([s for s, _, _ in all] == [75] * 4, f'exit 75: {all}')
+    check('stopped and saved' in all[0][1], 'stopped and saved')
+    train('2_2_0', 'term', '--resume')
+    check(losses('term') == losses('same_2_2_0'), 'resumed')
+    check('time is up' in train('2_1_0', 'time', '--max-time', '1', TOY_SLOW=50)[0][1], '--max-time')
+
+
+def case_faults():
+    """What goes wrong, once or on one rank: one message that says which."""
+    all = train('2_2_0', 'nan', expect=5, says='R0601', TOY_NAN=7)
+    check(sum('R0601' in e for _, _, e in all) == 1, 'rank 0 says it')
+    run('2_1_0', 'train', '--data', 'none.txt', expect=4, says='R0201')
+    ps = start('2_2_0', 'train', '--data', 'text.txt', '--out', 'die', TOY_DIE='5:3')
+    all = end(ps, 30)
+    check([s for s, _, _ in all] == [1, 1, 1, -9], f'{all}')
+    check(all[0][2].count('rank 3 (') == 1 and 'of w (gradient)' in all[0][2], f'it is named: {all[0][2]}')
+    train('2_1_0', 'nan', expect=2, says='R0402')
+    global job
+    job += 1
+    e = environment('2_1_0', 0, WORLD_SIZE=3)
+    p = subprocess.run([TOYS['2_1_0'], 'train'], cwd=D, env=e, capture_output=True, text=True)
+    check(p.returncode == 3 and 'built for 2 ranks (data = 2, tensor = 1) but was started with 3 (RANK)' in p.stderr, p.stderr)
+    ps = start('2_1_0', 'train', '--data', 'text.txt', exe=[TOYS['2_1_0'], TOYS['1_2_0']])
+    check(all_say(end(ps), 3, 'R0106'), 'another executable')
+
+
+def all_say(all, status, text): return all and any(s == status and text in e for s, _, e in all)
+
+
+def shardc(*a, expect=0, says='', **kw):
+    e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
+    p = subprocess.run([SHARDC, *a], cwd=D, capture_output=True, text=True, timeout=120, env=dict(e, NO_COLOR='1', **kw))
+    if p.returncode != expect or says not in p.stdout + p.stderr:
+        sys.exit(f'shardc {a}: {p.returncode}, expected {expect} and `{says}`\n{p.stdout}\n{p.stderr}')
+    return p.stdout, p.stderr
+
+
+def case_run():
+    """shardc run with an executable: exit statuses, names in front, signals."""
+    some = ['--', 'train', '--data', 'text.txt', '--valid', '10%', '--out']
+    out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run')
+    check(losses('by_run') == losses('same_2_2_0') and 'done after 40 steps' in out, 'by_run')
+    shardc('run', '-n', '3', TOYS['2_2_0'], *some, 'by_run3', expect=3, says='built for 4 ranks (data = 2, tensor = 2) but was started with 3')
+    out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run4', expect=137, says='rank 1 was ended by signal 9', TOY_DIE='5:1')
+    check('[rank 2] error[R0901]: rank 1 (' in err or '[rank 3] error[R0901]: rank 1 (' in err, err)
+    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run5'], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env=dict(os.environ, TOY_SLOW='20'))
+    time.sleep(1.2)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    check(p.returncode == 75 and b'stopped and saved' in out, f'{p.returncode} {out} {err}')
+    shardc('run', '-n', '0', TOYS['2_2_0'], expect=2, says='--ranks')
+
+
+words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
+open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
+for name, case in [(n[5:], f) for n, f in list(globals().items()) if n.startswith('case_')]:
+    if knobs.get('CASE', name) not in (name,) and name != 'same': continue
+    began = time.time()
+    case()
+    print(f'{name}: good, {time.time() - began:.1f} s', flush=True)
+shutil.rmtree(D)
