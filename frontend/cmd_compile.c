@@ -124,6 +124,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
 Exit compile_executable(Cli *o, const char *output, Module **m) {
   Exit e = load_module(o, m);
   if (e == EXIT_FINE) e = run_pipeline(o, *m, NULL);
+  if (e == EXIT_FINE && !fit_check(o, *m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE) e = build(o, *m, EMIT_EXE, output);
   return report(o, e);
 }
