@@ -3,13 +3,14 @@
 #include "runtime/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-  static const char *const formats[] = {NULL, "npy", "llmc", "idx", "u16", "u32", "f32", "bytes"};
+  static const char *const formats[] = {NULL,  "npy", "llmc",  "idx",     "u16",
+                                        "u32", "f32", "bytes", "megatron"};
   static const char *const names[] = {"a", "a.bin", "a.f32", "a.u32"};
   Array a;
   Fault f;
   double sum = 0;
   if (n < 1) return 0;
-  const char *format = formats[data[0] % 8], *name = names[data[0] / 8 % 4];
+  const char *format = formats[data[0] % 9], *name = names[data[0] / 9 % 4];
   uint8_t *copy = rt_alloc(n - 1); /* so that reading one byte too many is seen */
   __builtin_memcpy(copy, data + 1, n - 1);
   if (rt_array_open((Bytes){copy, (int64_t)n - 1}, name, format, &a, &f))
