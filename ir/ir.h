@@ -335,7 +335,7 @@ Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map);
 const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->nout] */);
 
 /* What holds from a pass on, by the name of the last pass that ran. */
-typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_PLACED } Fence;
+typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_SELECTED, FENCE_PLACED } Fence;
 Fence module_fence(const Module *m);
 
 /* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet.

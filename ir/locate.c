@@ -32,8 +32,8 @@ static const struct {
   const char *pass;
   Fence fence;
 } fences[] = {
-    {"fuse", FENCE_FUSED},       {"order", FENCE_ORDERED},    {"select", FENCE_ORDERED},
-    {"prefetch", FENCE_ORDERED}, {"schedule", FENCE_ORDERED}, {"memory", FENCE_PLACED},
+    {"fuse", FENCE_FUSED},        {"order", FENCE_ORDERED},     {"select", FENCE_SELECTED},
+    {"prefetch", FENCE_SELECTED}, {"schedule", FENCE_SELECTED}, {"memory", FENCE_PLACED},
     {"prove", FENCE_PLACED},
 };
 

@@ -202,6 +202,21 @@ int *reduction_levels(Arena *a, const Fn *k) {
   return level;
 }
 
+static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits) {
+  Nest kept = nest_of(k, &r->kept, nest_reference(k, &r->over));
+  return 2 * r->n * round_64(nest_count(&kept) * splits * 8);
+}
+
+int64_t scan_scratch(const Fn *k, const Reductions *r) {
+  int64_t bytes = 0;
+  for (int i = 0; i < r->n; i++)
+    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN)
+      bytes += round_64(r->over.axis[0].size * 8);
+  return bytes;
+}
+
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v) {
   for (int i = 0; i < r->over.n; i++)
     if (type_find(value_type(k, v), r->over.axis[i].dim) >= 0) return true;

@@ -59,6 +59,10 @@ int *reduction_levels(Arena *a, const Fn *k);
 /* Walks along a row: one per level that a reduction's operand has, and one for each higher level of
  * a result with reduced dims; the last one stores these results. */
 int reduction_passes(const Fn *k, const Reductions *r, const int *level);
+/* Bytes of workspace if the reduced dims are cut into so many ranges; of scratch per worker for
+   scans. */
+int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits);
+int64_t scan_scratch(const Fn *k, const Reductions *r);
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
 /* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
  * memory included. */

@@ -1,9 +1,9 @@
 /* The verifier: every rule that holds after pass m->after, as numbered constraints (docs/ir.md).
 
    Codes: E1101 structure and SSA, E1102 types, E1103 attributes, E1104 calls and loops, E1105
-   globals and entries, E1106 to E1108 what passes fuse, order, memory promise (verify_storage.c). A
-   function whose SSA form is broken is not looked at further: the other checks follow operands
-   without asking. */
+   globals and entries, E1106 to E1108 what passes fuse, order, memory promise (verify_storage.c),
+   E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
+   further: the other checks follow operands without asking. */
 #include "verify.h"
 
 void verify_report(Verifier *v, const char *code, Span at, const char *format, ...) {
@@ -181,8 +181,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
 static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live),
     [FN_BODY] = A(frame) | A(live),
-    [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) |
-                  A(workspace) | A(tuned),
+    [FN_KERNEL] =
+        A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) | A(workspace) | A(tuned),
 };
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {
@@ -191,6 +191,9 @@ static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char
     have |= 1ull << l->at[i].key;
     if (i && l->at[i - 1].key >= l->at[i].key)
       verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
+    bool flag = l->at[i].key == ATTR_reverse || l->at[i].key == ATTR_inverse;
+    if (flag && l->at[i].i != 0 && l->at[i].i != 1)
+      verify_report(v, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(l->at[i].key));
   }
   uint64_t missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
   for (int k = 0; k < ATTR_COUNT; k++) {
@@ -273,6 +276,7 @@ static void check_storage(Verifier *v) {
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     v->fn = v->m->fns.at[i];
     if (v->fence >= FENCE_ORDERED) verify_ordered(v);
+    if (v->fence >= FENCE_SELECTED && !v->failed) verify_selected(v);
     if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
   }
 }

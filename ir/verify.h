@@ -1,5 +1,5 @@
 /* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_storage.c (what
-   fuse, order and memory promise). A check reports and goes on, so that one run shows every broken
+   fuse, order and memory promise), verify_kernel.c (what select promises). A check reports and goes on, so that one run shows every broken
    rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
@@ -19,6 +19,7 @@ Span verify_fn_span(Verifier *v);
 void verify_shards(Verifier *v);  /* placements of a function, collectives */
 void verify_fused(Verifier *v);   /* after fuse */
 void verify_ordered(Verifier *v); /* after order */
+void verify_selected(Verifier *v); /* kernel functions after select */
 void verify_placed(Verifier *v);  /* after memory */
 
 /* Elements from the first to the last that the value touches; -1 if its strides are wrong. */

@@ -6,6 +6,7 @@
    class, named by its first value. A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+#include "inplace.h"
 #include "verify.h"
 
 void verify_fused(Verifier *v) {
@@ -70,6 +71,42 @@ static bool is_operand(const Op *op, ValueId id) {
   return false;
 }
 
+/* Every element at the same offset, when dim `skip` of a is left out. */
+static bool same_storage(const Value *a, const Value *b, Str skip) {
+  for (int i = 0; i < a->type.rank; i++) {
+    int j = type_find(&b->type, a->type.axis[i].dim);
+    if (a->type.axis[i].dim == skip || a->type.axis[i].size == 1) continue;
+    if (j < 0 || a->storage.stride[i] != b->storage.stride[j]) return false;
+  }
+  return true;
+}
+
+/* A loop adds up in the operand's buffer if its body updates that argument in place. */
+static bool carried_in_place(const Op *op, const Value *value) {
+  uint32_t j = value->result;
+  if (j >= (uint32_t)attr_int(&op->attrs, ATTR_carry, 0) || op->in[j] != value->storage.base)
+    return false;
+  const Fn *f = op->callee;
+  ValueId r = f->results.at[j];
+  while (f->values.at[r].storage.view == VIEW_INPLACE) r = f->values.at[r].storage.base;
+  return r == f->args.at[j + 1];
+}
+
+/* A kernel that writes into the buffer of an operand reads each element there first. */
+static void check_callee_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
+  const Op *op = &v->fn->ops.at[value->def];
+  if (!op->callee) return;
+  bool fine = value->type.elem == base->type.elem && type_same_dims(&value->type, &base->type) &&
+              same_storage(value, base, NULL);
+  if (op->code == OP_loop) fine = carried_in_place(op, value);
+  for (uint32_t i = 0; op->code == OP_kernel && i < op->nin && fine; i++)
+    if (op->in[i] == value->storage.base)
+      fine = kernel_in_place(v->m->arena, op->callee, i, value->result);
+  if (!fine)
+    verify_report(v, "E1107", value_span(v, id),
+                  "[order-c11] @%s cannot write into the buffer of that operand", op->callee->name);
+}
+
 static void check_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
   const Fn *f = v->fn;
   Span at = value_span(v, id);
@@ -77,9 +114,23 @@ static void check_inplace(Verifier *v, ValueId id, const Value *value, const Val
     verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
     verify_report(v, "E1107", at, "[order-c5] in place of a value that is used later");
-  if (elem_bytes(base->type.elem) * verify_extent(base) <
-      elem_bytes(value->type.elem) * verify_extent(value))
+  else if (elem_bytes(base->type.elem) * verify_extent(base) <
+           elem_bytes(value->type.elem) * verify_extent(value))
     verify_report(v, "E1107", at, "[order-c6] in place of a smaller value");
+  else check_callee_inplace(v, id, value, base);
+}
+
+static ValueId root_of(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  return v;
+}
+
+/* A view shows its op's operand, itself or where that one is a view of. */
+static bool of_operand(const Fn *f, const Value *value) {
+  const Op *op = value->def == NO_OP ? NULL : &f->ops.at[value->def];
+  for (uint32_t i = 0; op && i < op->nin; i++)
+    if (root_of(f, op->in[i]) == root_of(f, value->storage.base)) return true;
+  return false;
 }
 
 static void check_view(Verifier *v, ValueId id) {
@@ -97,17 +148,9 @@ static void check_view(Verifier *v, ValueId id) {
   } else if (s->offset < 0 || s->offset > verify_extent(base) - verify_extent(value) ||
              value->type.elem != base->type.elem) {
     verify_report(v, "E1107", value_span(v, id), "[order-c7] a view reaches outside of its base");
+  } else if (!of_operand(v->fn, value)) {
+    verify_report(v, "E1107", value_span(v, id), "[order-c10] a view of what is no operand");
   }
-}
-
-/* Every element at the same offset, when dim `skip` of a is left out. */
-static bool same_storage(const Value *a, const Value *b, Str skip) {
-  for (int i = 0; i < a->type.rank; i++) {
-    int j = type_find(&b->type, a->type.axis[i].dim);
-    if (a->type.axis[i].dim == skip || a->type.axis[i].size == 1) continue;
-    if (j < 0 || a->storage.stride[i] != b->storage.stride[j]) return false;
-  }
-  return true;
 }
 
 static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
@@ -135,9 +178,17 @@ static void check_boundary(Verifier *v, const Op *op) {
       differs(v, op, "result", i);
 }
 
+/* Values of a kernel function are elements in registers: only callers know what shares bytes. */
+static void check_inside(Verifier *v, ValueId id) {
+  const Storage *s = &v->fn->values.at[id].storage;
+  if (s->view != VIEW_NONE || s->place != PLACE_NONE)
+    verify_report(v, "E1107", value_span(v, id), "[order-c9] a place or view inside of a kernel");
+}
+
 void verify_ordered(Verifier *v) {
   const Fn *f = v->fn;
   if (f->kind == FN_KERNEL) {
+    for (ValueId i = 0; i < f->values.n; i++) check_inside(v, i);
     for (uint32_t i = 0; i < f->args.n; i++) check_strides(v, f->args.at[i]);
     for (uint32_t i = 0; i < f->results.n; i++) check_strides(v, f->results.at[i]);
     return;
@@ -276,8 +327,16 @@ static void check_place(Verifier *v, ValueId id) {
                   (long long)bytes_of(value), (long long)s->at, (long long)room);
 }
 
+/* What lies in an argument's bytes is that argument, shows it or took its place. */
+static bool of_argument(const Fn *f, ValueId v, uint32_t arg) {
+  while (f->values.at[v].storage.view != VIEW_NONE) v = f->values.at[v].storage.base;
+  return f->values.at[v].def == NO_OP && f->values.at[v].result == arg;
+}
+
 static void check_shared(Verifier *v, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
+  if (s->place == PLACE_ARG && !of_argument(v->fn, id, s->slot))
+    verify_report(v, "E1108", value_span(v, id), "[place-c7] in the bytes of argument %u", s->slot);
   if (s->view == VIEW_NONE) return;
   const Value *base = &v->fn->values.at[s->base];
   int64_t offset = s->view == VIEW_OF ? s->offset * elem_bytes(base->type.elem) : 0;

@@ -6,6 +6,7 @@
    that ends in a global or in a body's result goes there instead, unless the operand is that
    global's old value or the carried argument of that result: then both share, and no copy is ever
    made. */
+#include "ir/inplace.h"
 #include "passes/order.h"
 
 typedef struct Inplace {
@@ -28,46 +29,6 @@ static void note_reads(Inplace *p) {
     p->last[v] = p->f->ops.n, p->result[v] = i + 1;
   }
 }
-
-/* ---- inside the kernel ---- */
-
-static bool moves(OpCode c) {
-  OpFamily f = op_family(c);
-  return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER || f == FAMILY_CONTRACT ||
-         f == FAMILY_ATTENTION || f == FAMILY_SCATTER;
-}
-
-/* Marks what is computed from argument a at the same point; false if a is read at another one. */
-static bool reads_in_step(Module *m, const Fn *k, ValueId a) {
-  bool *from = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
-  from[a] = true;
-  for (OpId i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
-    bool any = false;
-    for (uint32_t j = 0; j < o->nin; j++) any |= from[o->in[j]];
-    if (any && moves(o->code)) return false;
-    bool ends = op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
-    for (uint32_t j = 0; j < o->nout; j++) from[o->out + j] = any && !ends;
-  }
-  return true;
-}
-
-static uint32_t results_of_size(const Fn *k, int64_t count) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < k->results.n; i++)
-    n += type_count(value_type(k, k->results.at[i])) >= count;
-  return n;
-}
-
-/* Rows write their full-size results in the last pass over a row; with several of them the passes
- * may differ. */
-static bool family_allows(const Fn *k, const Type *t) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (!strcmp(family, "row")) return results_of_size(k, type_count(t)) == 1;
-  return !strcmp(family, "elem") || !strcmp(family, "contract");
-}
-
-/* ---- outside ---- */
 
 static const Global *loaded(const Inplace *p, ValueId v) {
   const Op *o = value_def(p->f, v);
@@ -103,8 +64,7 @@ static bool may_take(const Inplace *p, OpId id, uint32_t i, uint32_t arg) {
   if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
   if (times_read(p, o, a) != 1 || taken(p, o, i, a)) return false;
   if (!layout_same(x, y) || x->type.elem != y->type.elem || !places_agree(p, r, a)) return false;
-  return family_allows(o->callee, &y->type) &&
-         reads_in_step(p->m, o->callee, o->callee->args.at[arg]);
+  return kernel_in_place(p->m->arena, o->callee, arg, i);
 }
 
 static void take(const Inplace *p, ValueId r, ValueId a) {

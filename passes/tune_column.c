@@ -35,6 +35,5 @@ void tune_column(Module *m, Fn *k) {
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
   if (tile[2] > 1)
-    attr_set_int(m, &k->attrs, ATTR_workspace,
-                 2 * r.n * ceil_div(nest_count(&kept) * tile[2] * 8, 64) * 64);
+    attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, tile[2]));
 }

@@ -9,14 +9,6 @@
 
 enum { ROWS = 64, SIMPLE = 10, UNROLL = 4 };
 
-static int64_t scratch_of(const Fn *k, const Reductions *r) {
-  int64_t bytes = 0;
-  for (int i = 0; i < r->n; i++)
-    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN)
-      bytes += (r->over.axis[0].size * 8 + 63) / 64 * 64;
-  return bytes;
-}
-
 /* Ops that one walk evaluates per element to get v: up to other reductions. */
 static int ops_below(const Fn *k, ValueId v, bool *seen) {
   const Op *o = value_def(k, v);
@@ -59,5 +51,5 @@ void tune_row(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, along ? "row" : across ? "rows" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, passes + 1, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
-  if (r.scans) attr_set_int(m, &k->attrs, ATTR_scratch, scratch_of(k, &r));
+  if (r.scans) attr_set_int(m, &k->attrs, ATTR_scratch, scan_scratch(k, &r));
 }

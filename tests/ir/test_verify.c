@@ -13,6 +13,13 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
                            "%6 : i32[], %7 : f32[A:3], %8 : f32[S:4, D:2], %9 : f32[K:5, D:2], %10 "
                            ": bool[S:4, K:5], %11 : f32[S:4]) {\n";
 
+#define ELEM_WITH(attributes)                                                                      \
+  "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
+  "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+#define DOT_WITH(attributes)                                                                       \
+  "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:16]) {family = \"contract\", " attributes \
+  "} {\n%2 = dot[K] %0, %1 : f32[A:2, B:16]\nreturn %2\n}\n"
+
 static const Broken types[] = {
     {"group-c1", "E1102", "%20 = add[A] %0, %0 : f32[A:2, B:3]"},
     {"group-c1", "E1102", "%20 = sum[A; B] %0 : f32[]"},
@@ -88,6 +95,7 @@ static const Broken types[] = {
      "%20 = expand[E, F, G, H, I, J, L] %0 : f32[A:2, B:3, E:1, F:1, G:1, H:1, I:1, J:1]"},
     {"attr-c1", "E1103", "%20 = pow %1 : f32[B:3]"},
     {"attr-c2", "E1103", "%20 = exp %1 {value = 2} : f32[B:3]"},
+    {"attr-c4", "E1103", "%20 = cumsum[B] %1 {inverse = 2} : f32[B:3]"},
 };
 
 /* Whole modules: what follows the word `after`. */
@@ -203,12 +211,47 @@ static const Broken modules[] = {
      "trip = 2} : f32[L:2, A:4] partial(x)\n}\n"},
     {"shard-c10", "E1109",
      "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A:4]\n}\n"},
+    {"order-c9", "E1107",
+     "order\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4] {0: inplace(%0)}\nreturn %1\n}\n"},
+    {"order-c10", "E1107",
+     "order\nbody @b(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = rename[A -> B] %0 : f32[B:4] {0: "
+     "view(%1 + "
+     "0)}\nreturn %2\n}\n"},
+    {"order-c11", "E1107",
+     "order\nkernel @k(%0 : f32[A:4]) {\n%1 = cumsum[A] %0 : f32[A:4]\n%2 = shift[A] %1 {by = 1} : "
+     "f32[A:4]\nreturn %2\n}\nkernel @s(%0 : f32[A:4]) {\n%1 = shift[A] %0 {by = 1} : "
+     "f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4]) {\n%1 = kernel @s, %0 : f32[A:4] {0: inplace(%0)}\nreturn %1\n}\n"},
+    {"order-c11", "E1107",
+     "order\nkernel @k(%0 : f32[A:4, B:4]) {\n%1 = sum[A] %0 : f32[B:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4, B:4]) {\n%1 = kernel @k, %0 : f32[B:4] {0: inplace(%0)}\nreturn "
+     "%1\n}\n"},
+    {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
+    {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
+    {"select-c1", "E1110", ELEM_WITH("tile = [256]")},
+    {"select-c2", "E1110",
+     DOT_WITH("tile = [6, 2, 1, 1, 1, 1, 1, 0], chunks = [1], scratch = 448")},
+    {"select-c2", "E1110",
+     DOT_WITH("tile = [6, 0, 1, 1, 1, 1, 1, 0, 1], chunks = [1], scratch = 448")},
+    {"select-c2", "E1110",
+     DOT_WITH("tile = [6, 2, 1, 9, 1, 1, 1, 0, 1], chunks = [1], scratch = 448")},
+    {"select-c3", "E1110",
+     DOT_WITH("tile = [6, 2, 1, 1, 1, 1, 1, 0, 1], chunks = [2], scratch = 1408")},
+    {"select-c4", "E1110",
+     DOT_WITH("tile = [6, 2, 1, 1, 1, 1, 1, 0, 1], chunks = [1], scratch = 64")},
+    {"select-c4", "E1110",
+     "select\nkernel @k(%0 : f32[A:4, B:64]) {family = \"column\", tile = [32, 16, 2, 4], chunks = "
+     "[2, 1], workspace = 64} {\n%1 = sum[A] %0 : f32[B:64]\nreturn %1\n}\n"},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
     {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},
     {"place-c5", "E1108",
      "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 15} {\n"
      "%1 = rename[A -> B] %0 : f32[B:4] {0: at(frame + 0)}\n}\n"},
+    {"place-c7", "E1108",
+     "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n%1 = kernel @k, %0 : f32[A:4] {0: at(arg 0 + 0)}\n"
+     "return %1\n}\n"},
     {"place-c6", "E1108",
      "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n"
      "%1 = slice[A -> B] %0 {at = 2} : f32[B:2] {0: view(%0 + 2) at(arg 0 + 4)}\n}\n"},

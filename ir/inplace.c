@@ -1,0 +1,44 @@
+/* What a kernel function says about reading and writing one buffer: see inplace.h. A kernel without
+   a family (written by hand) is judged by its ops alone. */
+#include "inplace.h"
+
+static bool moves(OpCode c) {
+  OpFamily f = op_family(c);
+  return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER || f == FAMILY_CONTRACT ||
+         f == FAMILY_ATTENTION || f == FAMILY_SCATTER;
+}
+
+/* Marks what is computed from argument a at the same point; false if a is read at another one. */
+static bool reads_in_step(Arena *arena, const Fn *k, ValueId a) {
+  bool *from = ARENA_ARRAY(arena, bool, k->values.n + 1);
+  from[a] = true;
+  for (OpId i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    bool any = false;
+    for (uint32_t j = 0; j < o->nin; j++) any |= from[o->in[j]];
+    if (any && moves(o->code)) return false;
+    bool ends = op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
+    for (uint32_t j = 0; j < o->nout; j++) from[o->out + j] = any && !ends;
+  }
+  return true;
+}
+
+static uint32_t results_of_size(const Fn *k, int64_t count) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < k->results.n; i++)
+    n += type_count(value_type(k, k->results.at[i])) >= count;
+  return n;
+}
+
+/* Rows write their full-size results in the last pass over a row; with several of them the passes
+ * may differ. */
+static bool family_allows(const Fn *k, const Type *t) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  if (!strcmp(family, "row")) return results_of_size(k, type_count(t)) == 1;
+  return !*family || !strcmp(family, "elem") || !strcmp(family, "contract");
+}
+
+bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
+  const Type *t = value_type(k, k->results.at[result]);
+  return family_allows(k, t) && reads_in_step(a, k, k->args.at[arg]);
+}

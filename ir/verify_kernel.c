@@ -1,0 +1,124 @@
+/* What `select` promises about kernel functions, checked: the numbers of attribute `tile` are
+   numbers a kernel can be made with, and chunks, scratch and workspace are what follows from them.
+   The code generator reads all of these and believes them: a scratch too small is written past, a
+   chunk too few is work that nobody does.
+
+   Families whose chunks cut any number of units in even ranges are right with any number of them.
+ */
+#include "flash.h"
+#include "nest.h"
+#include "product.h"
+#include "verify.h"
+
+static void wrong(Verifier *v, const char *label, const char *what, int64_t have, int64_t want) {
+  verify_report(v, "E1110", verify_fn_span(v), "[%s] %s of @%s is %lld, its tile needs %lld", label,
+                what, v->fn->name, (long long)have, (long long)want);
+}
+
+static bool all_from(const Attr *a, int64_t least) {
+  for (int64_t i = 0; a && i < a->i; i++)
+    if (a->list[i] < least) return false;
+  return true;
+}
+
+static OpId find(const Fn *k, OpFamily family) {
+  for (OpId i = 0; i < k->ops.n; i++)
+    if (op_family(k->ops.at[i].code) == family) return i;
+  return NO_OP;
+}
+
+typedef struct Plan { /* what follows from a tile */
+  int phases;
+  int64_t chunks[2], scratch;
+} Plan;
+
+static void check_plan(Verifier *v, const Plan *p) {
+  const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
+  int64_t scratch = attr_int(&v->fn->attrs, ATTR_scratch, 0);
+  if (!chunks || chunks->i != p->phases)
+    wrong(v, "select-c3", "the number of phases", chunks ? chunks->i : 0, p->phases);
+  for (int i = 0; chunks && i < p->phases && i < chunks->i; i++)
+    if (chunks->list[i] != p->chunks[i])
+      wrong(v, "select-c3", "the number of chunks", chunks->list[i], p->chunks[i]);
+  if (scratch != p->scratch) wrong(v, "select-c4", "scratch", scratch, p->scratch);
+}
+
+static bool is_tile(Verifier *v, const Attr *tile, int count, int64_t needed) {
+  bool good = tile->i == count;
+  for (int64_t i = 0; good && i < needed; i++) good = tile->list[i] >= 1 && tile->list[i] < 1 << 30;
+  if (!good)
+    verify_report(v, "E1110", verify_fn_span(v),
+                  "[select-c2] tile of @%s: %d numbers, the first %lld of them from 1 on",
+                  v->fn->name, count, (long long)needed);
+  return good;
+}
+
+/* Blocks of something cannot be more than there is of it. */
+static bool product_fits(const Product *p, const ProductPlan *q) {
+  const int64_t *t = q->tile;
+  return t[TILE_K_OUTER] <= p->k.outer && t[TILE_K_INNER] <= p->k.inner &&
+         (t[TILE_K_INNER] == 1 || t[TILE_K_OUTER] == p->k.outer) &&
+         t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q->tiles &&
+         t[TILE_COLUMN] <= q->panels;
+}
+
+static bool flash_fits(const Flash *f, const FlashPlan *p) {
+  const int64_t *t = p->tile;
+  int64_t heads = f->grad ? f->shared.count : f->shared.count * f->group.count;
+  return t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] == 0 && t[FLASH_HEADS] <= heads &&
+         t[FLASH_QUERY_BLOCK] % p->tile_queries == 0 && t[FLASH_PARTS] <= p->query_blocks &&
+         t[FLASH_KEY_PARTS] <= p->key_blocks;
+}
+
+static void check_contract(Verifier *v, const Attr *tile, int lanes) {
+  const int64_t *t = tile->list;
+  if (find(v->fn, FAMILY_CONTRACT) == NO_OP || !is_tile(v, tile, TILE_COUNT, TILE_PACK_A)) return;
+  Product p = product_of(v->fn, lanes);
+  ProductPlan q = product_plan(&p, lanes, t);
+  bool packs =
+      t[TILE_PACK_A] >= 0 && t[TILE_PACK_A] <= 1 && t[TILE_PACK_B] >= 0 && t[TILE_PACK_B] <= 1;
+  if (!packs || !product_fits(&p, &q))
+    verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
+                  v->fn->name);
+  else check_plan(v, &(Plan){1, {q.chunks, 0}, q.a_bytes + q.b_bytes + q.c_bytes});
+}
+
+static void check_attention(Verifier *v, const Attr *tile, int lanes) {
+  if (find(v->fn, FAMILY_ATTENTION) == NO_OP || !is_tile(v, tile, FLASH_COUNT, FLASH_KEY_PARTS))
+    return;
+  Flash f = flash_of(v->fn);
+  FlashPlan p = flash_plan(&f, lanes, tile->list);
+  if (!flash_fits(&f, &p))
+    verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
+                  v->fn->name);
+  else check_plan(v, &(Plan){p.phases, {p.chunks[0], p.chunks[1]}, p.scratch});
+}
+
+static void check_column(Verifier *v, const Attr *tile) {
+  if (!is_tile(v, tile, 4, 4)) return;
+  Reductions r = reductions_of(v->fn);
+  int64_t want = tile->list[2] > 1 ? reduction_workspace(v->fn, &r, tile->list[2]) : 0;
+  int64_t have = attr_int(&v->fn->attrs, ATTR_workspace, 0);
+  if (have != want) wrong(v, "select-c4", "workspace", have, want);
+}
+
+static void check_row(Verifier *v) {
+  Reductions r = reductions_of(v->fn);
+  int64_t want = scan_scratch(v->fn, &r), have = attr_int(&v->fn->attrs, ATTR_scratch, 0);
+  if (have != want) wrong(v, "select-c4", "scratch", have, want);
+}
+
+void verify_selected(Verifier *v) {
+  const Attr *tile = attr_get(&v->fn->attrs, ATTR_tile);
+  Str family = attr_str(&v->fn->attrs, ATTR_family, "");
+  int lanes = (int)module_number(v->m, "target.vector_bytes", 32) / 4;
+  if (v->fn->kind != FN_KERNEL || !tile) return;
+  const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
+  if (!chunks || !chunks->i || !all_from(chunks, 1))
+    verify_report(v, "E1110", verify_fn_span(v), "[select-c1] @%s has no positive chunks",
+                  v->fn->name);
+  else if (!strcmp(family, "contract")) check_contract(v, tile, lanes);
+  else if (!strncmp(family, "attention", 9)) check_attention(v, tile, lanes);
+  else if (!strcmp(family, "column")) check_column(v, tile);
+  else if (is_tile(v, tile, (int)tile->i, tile->i) && !strcmp(family, "row")) check_row(v);
+}

@@ -1,0 +1,555 @@
+/* Seeded faults: does anything notice if a pass makes a mistake?
+
+   A small model runs to each pass in turn. There one thing is changed: an operand, an attribute, a
+   dim, an offset, a place, a tile. Then the verifier must refuse the module, or the interpreter (in
+   bytes after `memory`) must report, or the numbers of some entry must differ from those of the
+   sound module. What nobody notices is a survivor, and the test fails.
+
+     mutants MODEL.shard COUNT [SEED]      COUNT faults after each pass
+     mutants MODEL.shard -SEED             shows that one
+
+   A fault that by its nature changes no number is no fault. Which those are is not a list of cases:
+   operands of commutative ops in the other order; ops whose result reaches nothing; what pass
+   simplify, run over both, makes the same module again (equal expressions, before they are joined);
+   values that are as good as one another by `as_good` and `neutral`; results in place
+   where the verifier's rules for that allow it; cuts of kernels that are as right as the rule's,
+   which the tests of codegen prove. */
+#include "frontend/lower.h"
+#include "ir/interp.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct Fault {
+  Module *m;
+  Fn *f;
+  OpId at;
+  Op *op;
+  uint64_t random;
+  const char *what;
+} Fault;
+
+static uint32_t below(Fault *x, uint64_t n) {
+  x->random = x->random * 6364136223846793005u + 1442695040888963407u;
+  return n ? (uint32_t)((x->random >> 33) % n) : 0;
+}
+
+/* ---- values and operands ---- */
+
+static bool same_type(const Fn *f, ValueId a, ValueId b) {
+  return type_same_dims(&f->values.at[a].type, &f->values.at[b].type) &&
+         f->values.at[a].type.elem == f->values.at[b].type.elem;
+}
+
+static ValueId without_stop(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  return o && o->code == OP_stop ? o->in[0] : v;
+}
+
+/* Both are equal for everything that runs: one is `stop` of the other (what log-sum-exp subtracts
+   has no gradient in all), or one half of a guard whose halves fail together (loss and gradients
+   that are not finite). */
+static bool as_good(const Fn *f, ValueId a, ValueId b) {
+  const Op *o = value_def(f, a);
+  if (without_stop(f, a) == without_stop(f, b)) return true;
+  return o && o->code == OP_and && (o->in[0] == b || o->in[1] == b);
+}
+
+/* Another value of the type of v that is defined above op; NO_VALUE if there is none. */
+static ValueId another(Fault *x, ValueId v) {
+  VEC(ValueId) list = {0};
+  for (ValueId i = 0; i < x->f->values.n; i++) {
+    const Value *u = &x->f->values.at[i];
+    bool above = u->def == NO_OP || u->def < x->at;
+    if (above && i != v && same_type(x->f, i, v) && !as_good(x->f, v, i))
+      vec_push(x->m->arena, list, i);
+  }
+  return list.n ? list.at[below(x, list.n)] : NO_VALUE;
+}
+
+static bool other_operand(Fault *x) {
+  if (!x->op->nin || x->op->code == OP_abs) return false; /* stands in the guard only */
+  uint32_t which = below(x, x->op->nin);
+  ValueId v = another(x, x->op->in[which]);
+  if (v == NO_VALUE) return false;
+  x->op->in[which] = v, x->what = "another operand";
+  return true;
+}
+
+static bool commutes(OpCode c) {
+  static const OpCode list[] = {OP_add, OP_mul, OP_min, OP_max, OP_and, OP_or, OP_eq, OP_dot};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (list[i] == c) return true;
+  return false;
+}
+
+/* A kernel of nothing but one such op, too. */
+static bool commutative(const Op *o) {
+  if (o->code != OP_kernel || !o->callee->ops.n) return commutes(o->code);
+  OpCode all = o->callee->ops.at[0].code;
+  for (OpId i = 0; i < o->callee->ops.n; i++)
+    if (o->callee->ops.at[i].code != all) return false;
+  return commutes(all);
+}
+
+static bool swapped_operands(Fault *x) {
+  if (x->op->nin < 2 || commutative(x->op)) return false;
+  uint32_t i = below(x, x->op->nin), j = below(x, x->op->nin);
+  ValueId v = x->op->in[i];
+  if (v == x->op->in[j] || !same_type(x->f, v, x->op->in[j])) return false;
+  x->op->in[i] = x->op->in[j], x->op->in[j] = v, x->what = "swapped operands";
+  return true;
+}
+
+/* A product with the constant 1 beside `to`; the absolute value of a loss that is not negative. */
+static bool neutral(const Fn *f, const Op *o, ValueId to) {
+  if (o->code == OP_abs) return true;
+  for (uint32_t i = 0; o->code == OP_mul && i < o->nin; i++) {
+    const Op *c = value_def(f, o->in[i]);
+    if (o->in[i] != to && c && c->code == OP_const &&
+        fabs(attr_float(&c->attrs, ATTR_value, 0) - 1) < 1e-9)
+      return true;
+  }
+  return false;
+}
+
+/* Its operand instead of it, as if the op (an accumulation, an activation) had been forgotten. */
+static bool dropped_op(Fault *x) {
+  const Op *o = x->op;
+  if (!o->nin || o->nout != 1 || o->code == OP_stop) return false;
+  ValueId to = o->in[below(x, o->nin)];
+  if (!same_type(x->f, to, o->out) || neutral(x->f, o, to)) return false;
+  for (OpId i = x->at + 1; i < x->f->ops.n; i++)
+    for (uint32_t k = 0; k < x->f->ops.at[i].nin; k++)
+      if (x->f->ops.at[i].in[k] == o->out) x->f->ops.at[i].in[k] = to;
+  for (uint32_t i = 0; i < x->f->results.n; i++)
+    if (x->f->results.at[i] == o->out) x->f->results.at[i] = to;
+  x->what = "dropped op";
+  return true;
+}
+
+static bool swapped_results(Fault *x) {
+  uint32_t n = x->f->results.n, i = below(x, n), j = below(x, n);
+  if (n < 2) return false;
+  ValueId v = x->f->results.at[i];
+  if (v == x->f->results.at[j] || !same_type(x->f, v, x->f->results.at[j])) return false;
+  x->f->results.at[i] = x->f->results.at[j], x->f->results.at[j] = v;
+  x->what = "swapped results of the function";
+  return true;
+}
+
+static bool other_op(Fault *x) {
+  static const OpCode pairs[][2] = {{OP_add, OP_sub}, {OP_mul, OP_div},   {OP_exp, OP_sqrt},
+                                    {OP_lt, OP_le},   {OP_sum, OP_rmax},  {OP_tanh, OP_sigmoid},
+                                    {OP_max, OP_min}, {OP_rsqrt, OP_sqrt}};
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    for (int k = 0; k < 2; k++)
+      if (x->op->code == pairs[i][k]) {
+        x->op->code = pairs[i][!k], x->what = "another op";
+        return true;
+      }
+  return false;
+}
+
+static bool swapped_ops(Fault *x) {
+  Op *next = x->at + 1 < x->f->ops.n ? x->op + 1 : NULL;
+  if (!next) return false;
+  bool meet = false;
+  for (uint32_t i = 0; i < next->nin; i++)
+    meet |= next->in[i] >= x->op->out && next->in[i] < x->op->out + x->op->nout;
+  if (!meet) return false; /* an order that is as good */
+  Op o = *x->op;
+  *x->op = *next, *next = o;
+  for (uint32_t i = 0; i < x->op->nout; i++) x->f->values.at[x->op->out + i].def = x->at;
+  for (uint32_t i = 0; i < next->nout; i++) x->f->values.at[next->out + i].def = x->at + 1;
+  x->what = "two ops in the wrong order";
+  return true;
+}
+
+/* ---- dims, attributes, globals ---- */
+
+static bool other_dim(Fault *x) {
+  if (!x->op->ngroups || !x->op->nin) return false;
+  Group *g = &x->op->group[below(x, (uint64_t)x->op->ngroups)];
+  const Type *t = &x->f->values.at[x->op->in[0]].type;
+  if (!g->nfrom || !t->rank) return false;
+  Str dim = t->axis[below(x, (uint64_t)t->rank)].dim;
+  if (dim == g->from[0]) return false;
+  g->from[0] = dim, x->what = "another dim";
+  return true;
+}
+
+static bool other_number(Fault *x) {
+  if (!x->op->attrs.n) return false;
+  Attr *a = &x->op->attrs.at[below(x, x->op->attrs.n)];
+  if (attr_kind(a->key) == ATTR_INT) a->i += below(x, 2) ? 1 : -1;
+  else if (attr_kind(a->key) == ATTR_FLOAT) a->f = a->f * 1.5 + 1;
+  else if (attr_kind(a->key) == ATTR_INTS && a->i) a->list[below(x, (uint64_t)a->i)] += 4;
+  else return false;
+  x->what = arena_printf(x->m->arena, "attribute %s", attr_name(a->key));
+  return true;
+}
+
+static bool other_global(Fault *x) {
+  if (!x->op->global) return false;
+  Global *g = x->m->globals.at[below(x, x->m->globals.n)];
+  if (g == x->op->global || !type_same_dims(&g->type, &x->op->global->type)) return false;
+  if (g->type.elem != x->op->global->type.elem) return false;
+  x->op->global = g, x->what = "another global";
+  return true;
+}
+
+static bool dropped_store(Fault *x) {
+  if (x->op->code != OP_store) return false;
+  memmove(x->op, x->op + 1, sizeof *x->op * (x->f->ops.n - x->at - 1));
+  x->f->ops.n--;
+  for (ValueId v = 0; v < x->f->values.n; v++)
+    if (x->f->values.at[v].def != NO_OP && x->f->values.at[v].def > x->at) x->f->values.at[v].def--;
+  x->what = "dropped store";
+  return true;
+}
+
+static bool other_callee(Fault *x) {
+  if (!x->op->callee) return false;
+  Fn *f = x->m->fns.at[below(x, x->m->fns.n)];
+  if (f == x->op->callee) return false;
+  x->op->callee = f, x->what = "another function";
+  return true;
+}
+
+/* ---- storage ---- */
+
+static Value *a_result(Fault *x) {
+  return x->op->nout ? &x->f->values.at[x->op->out + below(x, x->op->nout)] : NULL;
+}
+
+static bool other_stride(Fault *x) {
+  Value *v = a_result(x);
+  if (!v || !v->storage.ordered || !v->type.rank) return false;
+  int i = (int)below(x, (uint64_t)v->type.rank), j = (int)below(x, (uint64_t)v->type.rank);
+  int64_t s = v->storage.stride[i];
+  if (v->type.axis[i].size == 1 || v->type.axis[j].size == 1) return false;
+  if (i == j) v->storage.stride[i] += 1;
+  else if (s == v->storage.stride[j]) return false;
+  else v->storage.stride[i] = v->storage.stride[j], v->storage.stride[j] = s;
+  x->what = "strides";
+  return true;
+}
+
+static bool other_view(Fault *x) {
+  Value *v = a_result(x);
+  if (!v || v->storage.view == VIEW_NONE) return false;
+  ValueId b = another(x, v->storage.base);
+  switch (below(x, 4)) {
+  case 0: v->storage.offset += 1; break;
+  case 1:
+    if (v->storage.view == VIEW_OF) return false; /* new_view does that */
+    v->storage.view = VIEW_OF;
+    break;
+  case 2: v->storage.view = VIEW_NONE; break;
+  default:
+    if (b == NO_VALUE) return false;
+    x->what = v->storage.view == VIEW_OF ? "view" : "in place of another";
+    v->storage.base = b;
+    return true;
+  }
+  if (v->storage.view == VIEW_INPLACE && v->storage.offset) return false; /* it has none */
+  x->what = "view";
+  return true;
+}
+
+static bool new_view(Fault *x) { /* in place of an operand, unsaid by order */
+  Value *v = a_result(x);
+  if (!v || !v->storage.ordered || v->storage.view != VIEW_NONE || !x->op->nin) return false;
+  v->storage.view = VIEW_INPLACE, v->storage.base = x->op->in[below(x, x->op->nin)];
+  v->storage.offset = 0;
+  x->what = "in place";
+  return true;
+}
+
+static bool other_place(Fault *x) {
+  Value *v = a_result(x);
+  static const int64_t steps[] = {4, -4, 64, -64, 128};
+  if (!v || v->storage.place == PLACE_NONE) return false;
+  const Storage *other = &x->f->values.at[below(x, x->f->values.n)].storage;
+  Storage was = v->storage;
+  switch (below(x, 3)) {
+  case 0: v->storage.at += steps[below(x, 5)]; break;
+  case 1:
+    v->storage.place = other->place, v->storage.slot = other->slot, v->storage.at = other->at;
+    break;
+  default: v->storage.slot++;
+  }
+  bool slot = v->storage.place != PLACE_FRAME && v->storage.slot != was.slot;
+  if (!slot && v->storage.place == was.place && v->storage.at == was.at) return false;
+  x->what = "place";
+  return true;
+}
+
+/* Numbers that a cut must not have. Kernels of elem, row, column, scatter divide their units into
+   any number of chunks. */
+static bool other_shape_of_kernel(Fault *x) {
+  if (x->f->kind != FN_KERNEL || !x->f->attrs.n) return false;
+  Attr *a = &x->f->attrs.at[below(x, x->f->attrs.n)];
+  Str family = attr_str(&x->f->attrs, ATTR_family, "");
+  bool planned = !strcmp(family, "contract") || !strncmp(family, "attention", 9);
+  if (a->key == ATTR_scratch || a->key == ATTR_workspace) a->i -= 64;
+  else if (a->key == ATTR_chunks && planned)
+    a->list[below(x, (uint64_t)a->i)] += below(x, 2) ? 1 : -1;
+  else if (a->key == ATTR_chunks || (a->key == ATTR_tile && !planned))
+    a->list[below(x, (uint64_t)a->i)] = 0;
+  else return false;
+  x->what = arena_printf(x->m->arena, "%s of the kernel", attr_name(a->key));
+  return true;
+}
+
+static bool smaller_frame(Fault *x) {
+  Attr *a = NULL;
+  for (uint32_t i = 0; i < x->f->attrs.n; i++)
+    if (x->f->attrs.at[i].key == ATTR_frame) a = &x->f->attrs.at[i];
+  if (!a || a->i < 64) return false;
+  a->i -= 64, x->what = "frame";
+  return true;
+}
+
+/* ---- one fault ---- */
+
+static bool (*const faults[])(Fault *) = {other_operand,
+                                          swapped_operands,
+                                          dropped_op,
+                                          swapped_results,
+                                          other_op,
+                                          swapped_ops,
+                                          other_dim,
+                                          other_number,
+                                          other_global,
+                                          dropped_store,
+                                          other_callee,
+                                          other_stride,
+                                          other_view,
+                                          new_view,
+                                          other_place,
+                                          smaller_frame,
+                                          other_place,
+                                          other_operand,
+                                          other_shape_of_kernel,
+                                          swapped_operands};
+
+/* Does the value reach a result, a store, or an argument that its function uses? */
+static bool live(const Fn *f, ValueId v) {
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (f->results.at[i] == v) return true;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) {
+      if (o->in[k] != v) continue;
+      bool used = !o->nout;
+      for (uint32_t r = 0; r < o->nout; r++) used |= live(f, o->out + r);
+      if (used && (!o->callee || live(o->callee, o->callee->args.at[k + (o->code == OP_loop)])))
+        return true;
+    }
+  }
+  return false;
+}
+
+static bool reaches_nothing(const Fn *f, const Op *o) {
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (live(f, o->out + i)) return false;
+  return o->nout > 0;
+}
+
+static const char *seed_fault(Module *m, uint64_t seed) {
+  Fault x = {.m = m, .random = seed * 2862933555777941757u + 3037000493u};
+  for (int tries = 0; tries < 2000; tries++) {
+    x.f = m->fns.at[below(&x, m->fns.n)];
+    if (!x.f->ops.n) continue;
+    x.at = below(&x, x.f->ops.n), x.op = &x.f->ops.at[x.at];
+    OpId at = x.at;
+    if (reaches_nothing(x.f, x.op)) continue;
+    const char *op = op_name(x.op->code);
+    if (faults[below(&x, sizeof faults / sizeof *faults)](&x))
+      return arena_printf(m->arena, "@%s, op %u (%s): %s", x.f->name, at, op, x.what);
+  }
+  return NULL;
+}
+
+/* ---- running ---- */
+
+static double made_up(const Global *g, int64_t i, const Module *m) {
+  uint64_t h = 1469598103934665603u;
+  for (const char *c = g->name; *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+  h = (h + (uint64_t)i) * 6364136223846793005u, h ^= h >> 29, h *= 2862933555777941757u;
+  double u = (double)(h >> 40) / 16777216.0;
+  int64_t of = 2;
+  for (uint32_t k = 0; g->of && k < m->dims.n; k++)
+    if (m->dims.at[k].name == g->of) of = m->dims.at[k].size;
+  if (elem_class(g->type.elem) != CLASS_FLOAT) return floor(u * (double)of);
+  return g->kind == GLOBAL_STATE ? 1e-6 * (1 + 2 * u) : (float)(2 * u - 1);
+}
+
+/* Steps that are sick try what guards a step against numbers that are not finite. */
+enum { RUNS = 10 };
+static const struct Run {
+  const char *entry;
+  int step;     /* in the warm-up, after it, past the end */
+  double sick;  /* instead of the first weight; 0: nothing */
+  double scale; /* of all weights */
+} runs[RUNS] = {{"init", 3, 0, 1},        {"step", 3, 0, 1},    {"step", 5, 0, 1},
+                {"step", 25, 0, 1},       {"eval", 3, 0, 1},    {"logits", 3, 0, 1},
+                {"step", 3, INFINITY, 1}, {"step", 3, 1e25, 1}, {"step", 3, 0, 40},
+                {"eval", 3, 0, 40}};
+
+static Interp *filled(Module *m, const struct Run *r) {
+  Interp *in = interp_new(m, m->arena);
+  const Global *first = NULL;
+  for (uint32_t i = 0; i < m->globals.n && !first; i++)
+    if (m->globals.at[i]->kind == GLOBAL_PARAM) first = m->globals.at[i];
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int64_t n = type_count(&g->type);
+    double *x = ARENA_ARRAY(m->arena, double, n);
+    double scale = g->kind == GLOBAL_PARAM ? r->scale : 1;
+    for (int64_t k = 0; k < n; k++) x[k] = scale * made_up(g, k, m);
+    if (g->kind == GLOBAL_SCALAR) x[0] = r->step;
+    if (r->sick > 0 && g == first) x[0] = r->sick;
+    interp_set(in, g->name, x);
+  }
+  return in;
+}
+
+static bool run(Interp *in, const Module *m, const char *entry) {
+  return module_fence(m) == FENCE_PLACED ? interp_run_placed(in, entry) : interp_run(in, entry);
+}
+
+/* Both come from one interpreter, so a sound module gives the same bits. */
+static bool differ(double x, double y) {
+  return memcmp(&x, &y, sizeof x) && !(isnan(x) && isnan(y));
+}
+
+static bool globals_differ(Module *m, Interp *a, Interp *b) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Tensor *x = interp_get(a, m->globals.at[i]->name),
+                 *y = interp_get(b, m->globals.at[i]->name);
+    if (!y) return true;
+    for (int64_t k = 0; k < type_count(&x->type); k++)
+      if (differ(x->at[k], y->at[k])) return true;
+  }
+  return false;
+}
+
+static const char *without_positions(Module *m) {
+  size_t n;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) m->fns.at[i]->ops.at[k].loc = (Loc){0};
+  return ir_print(m, &n);
+}
+
+/* Is it the same after pass simplify? */
+static bool same_when_clean(Module *sound, Module *m) {
+  size_t n;
+  if (module_fence(m) != FENCE_NONE) return false;
+  const char *text = ir_print(sound, &n);
+  Module *copy = ir_parse(m->ctx, "sound.ir", text, n);
+  pass_find("simplify")->run(copy), pass_find("simplify")->run(m);
+  return !strcmp(without_positions(copy), without_positions(m));
+}
+
+typedef enum Notice { NOBODY, VERIFIER, INTERPRETER, NUMBERS, NO_FAULT, NOTICES } Notice;
+
+static Notice noticed_by(Module *sound, Interp *const *want, Module *m, bool allowed) {
+  if (!ir_verify(m)) return VERIFIER;
+  for (int i = 0; i < RUNS; i++) {
+    if (!module_fn(m, intern(m->ctx->names, runs[i].entry))) continue;
+    Interp *in = filled(m, &runs[i]);
+    if (!run(in, m, runs[i].entry)) return INTERPRETER;
+    if (globals_differ(sound, want[i], in)) return NUMBERS;
+  }
+  return allowed || same_when_clean(sound, m) ? NO_FAULT : NOBODY;
+}
+
+/* ---- the program ---- */
+
+static Module *lowered(Ctx *c, const char *path) {
+  static const char *const target[][2] = {
+      {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
+      {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
+      {"workers", "2"}};
+  LowerOptions options = {.path = path, .plan = "parts"};
+  Module *m = lower_program(c, &options);
+  for (size_t i = 0; m && i < sizeof target / sizeof *target; i++)
+    module_set(m, arena_printf(c->arena, "target.%s", target[i][0]), "%s", target[i][1]);
+  return m;
+}
+
+typedef struct Tally {
+  uint32_t by[NOTICES];
+} Tally;
+
+static uint32_t seeded(const Tally *t) {
+  return t->by[VERIFIER] + t->by[INTERPRETER] + t->by[NUMBERS] + t->by[NOBODY];
+}
+
+/* The lines of the mutant that the sound module has not in that place. */
+static void show_lines(const char *a, const char *b) {
+  for (size_t n, k; *a && *b; a += n + (a[n] == '\n'), b += k + (b[k] == '\n')) {
+    n = strcspn(a, "\n"), k = strcspn(b, "\n");
+    if (n != k || memcmp(a, b, n)) printf("  - %.*s\n  + %.*s\n", (int)n, a, (int)k, b);
+  }
+}
+
+static void try_fault(Module *sound, Interp *const *want, const char *text, uint64_t seed, Tally *t,
+                      bool show) {
+  Ctx *c = ctx_new();
+  Module *m = ir_parse(c, "sound.ir", text, strlen(text));
+  const char *what = m ? seed_fault(m, seed) : NULL;
+  size_t length;
+  if (what && show) show_lines(text, ir_print(m, &length));
+  if (what) {
+    Notice n = noticed_by(sound, want, m, strstr(what, "in place"));
+    t->by[n]++;
+    if (n == NOBODY || show)
+      printf("%s after %s, %llu: %s\n", n ? "noticed" : "SURVIVOR", sound->after,
+             (unsigned long long)seed, what);
+    if (show) diag_print(c->diag, stdout, DIAG_SHORT, false);
+  }
+  ctx_free(c);
+}
+
+static void try_stage(Module *m, long count, uint64_t seed, Tally *t) {
+  Interp *want[RUNS];
+  size_t n;
+  const char *text = ir_print(m, &n);
+  for (int i = 0; i < RUNS; i++) {
+    want[i] = filled(m, &runs[i]);
+    if (module_fn(m, intern(m->ctx->names, runs[i].entry)) && !run(want[i], m, runs[i].entry))
+      printf("%s of the sound module: %s\n", runs[i].entry, interp_error(want[i]));
+  }
+  if (count < 0) try_fault(m, want, text, (uint64_t)-count, t, true);
+  for (long i = 0; i < count; i++) try_fault(m, want, text, seed + (uint64_t)i, t, false);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  Tally all = {0};
+  uint32_t n;
+  const Pass *passes = pass_table(&n);
+  Ctx *c = ctx_new();
+  Module *m = lowered(c, argv[1]);
+  for (uint32_t i = 0; m && i < n; i++) {
+    if (!passes[i].run) continue;
+    if (!pipeline_run(m, &(PipelineOptions){.until = passes[i].name})) break;
+    Tally t = {0};
+    try_stage(m, atol(argv[2]), argc > 3 ? strtoull(argv[3], NULL, 10) : 1, &t);
+    printf("%-10s %4u faults: %4u refused, %4u stopped, %4u other numbers, %4u unnoticed; %u were "
+           "none\n",
+           passes[i].name, seeded(&t), t.by[VERIFIER], t.by[INTERPRETER], t.by[NUMBERS],
+           t.by[NOBODY], t.by[NO_FAULT]);
+    for (int k = 0; k < NOTICES; k++) all.by[k] += t.by[k];
+  }
+  diag_print(c->diag, stderr, DIAG_HUMAN, false);
+  printf("%u faults, %u unnoticed\n", seeded(&all), all.by[NOBODY]);
+  bool fine = m && !diag_errors(c->diag) && seeded(&all) && !all.by[NOBODY];
+  ctx_free(c);
+  return !fine;
+}
