@@ -1,6 +1,6 @@
-/* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_storage.c (what
-   fuse, order and memory promise), verify_kernel.c (what select promises). A check reports and goes on, so that one run shows every broken
-   rule. */
+/* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_shard.c
+   (placements on a mesh), verify_storage.c (what fuse, order and memory promise), verify_kernel.c
+   (what select promises). A check reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
 #include "text.h"
