@@ -190,7 +190,6 @@ typedef struct Unbuilt { /* an option of the table; value NULL: written at all; 
 static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
-    {ITEM_TRAIN, "data", "tokenizer", NULL, "a tokenizer"},
     {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},
     {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},

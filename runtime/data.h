@@ -2,21 +2,7 @@
 #ifndef SHARDC_RT_DATA_H
 #define SHARDC_RT_DATA_H
 #include "device.h"
-#include "formats.h"
-
-typedef struct Document { /* tokens at .. at + count - 1 of a file */
-  int64_t at, count;
-} Document;
-
-typedef struct Part { /* one file, or the part of it that belongs to the set */
-  const char *path;
-  Bytes file, index; /* index: Megatron's */
-  Array array;
-  int64_t low; /* number of the array where the part begins; of `document`: the first of the set */
-  int64_t first;      /* index of its first sample in the set */
-  Document *document; /* where a document is a sample; NULL: windows */
-  int64_t ndocuments;
-} Part;
+#include "part.h"
 
 typedef struct Stream { /* files in name order; sample s of a part begins at number low + s * stride
                          */
@@ -82,12 +68,6 @@ typedef struct Data {
   char *stage; /* room for one sample of an input */
 } Data;
 
-/* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). What was
-   opened is to be closed, also after a failure. */
-bool rt_part_open(const char *path, const char *format, Part *p, Fault *f);
-bool rt_parts_open(const char *pattern, const char *format, Part **parts, int *n, Fault *f);
-void rt_part_close(Part *p);
-
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
 /* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in
    the epoch's order if `seed` is not NULL and the data is shuffled. */
@@ -113,6 +93,6 @@ bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shi
 bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f);
 /* An input of the entries step and eval. */
 bool rt_is_data(const rt_tensor *t);
-bool rt_is_logits(const rt_tensor *t); /* an input of entry logits */
+bool rt_is_logits(const rt_tensor *t);                           /* an input of entry logits */
 const char *rt_setting_of(const rt_program *p, const char *key); /* NULL if absent */
 #endif

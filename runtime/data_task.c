@@ -6,6 +6,7 @@
    reads every token). */
 #include "data.h"
 #include "file.h"
+#include "tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,22 @@ static void read_special(Task *t, const char *text) {
   }
 }
 
+/* What is not written comes from the tokenizer: BERT's names. */
+static bool ask_tokenizer(Task *t, const rt_program *p, Fault *f) {
+  const char *path = rt_setting_of(p, "data.tokenizer");
+  Tokenizer *k;
+  if (!path || !(t->mlm || t->documents)) return true;
+  if (!rt_tokenizer_open(path, &k, NULL, f)) return false;
+  if (t->mask_id < 0) t->mask_id = rt_tokenizer_id(k, "[MASK]");
+  if (t->pad_id < 0) t->pad_id = rt_tokenizer_id(k, "[PAD]");
+  static const char *const names[] = {"[PAD]", "[CLS]", "[SEP]", "[MASK]"};
+  for (size_t i = 0; !t->nspecial && i < sizeof names / sizeof *names; i++)
+    t->special[i] = rt_tokenizer_id(k, names[i]); /* -1 is no token */
+  if (!t->nspecial) t->nspecial = sizeof names / sizeof *names;
+  rt_tokenizer_close(k);
+  return true;
+}
+
 bool rt_task_read(Task *t, const rt_program *p, Fault *f) {
   const char *name = rt_setting_of(p, "data.task"), *pack = rt_setting_of(p, "data.pack");
   *t = (Task){.mlm = name && !strcmp(name, "mlm"), .documents = pack && !strcmp(pack, "off")};
@@ -47,9 +64,11 @@ bool rt_task_read(Task *t, const rt_program *p, Fault *f) {
   t->mask = share_setting(p, "mask", 0.8);
   t->random = share_setting(p, "random", 0.1);
   read_special(t, rt_setting_of(p, "data.special"));
+  if (!ask_tokenizer(t, p, f)) return false;
   if (!t->mlm || t->mask_id >= 0) return true;
   rt_fault(f, 205, "task `mlm` has no mask token");
-  return rt_help(f, "`mask_id = ID` in the data line");
+  return rt_help(f,
+                 "`mask_id = ID` in the data line, or `tokenizer = \"FILE\"` with a token [MASK]");
 }
 
 /* ---- inputs ---- */

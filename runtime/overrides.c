@@ -15,7 +15,8 @@ static const struct {
     {"train.steps", WHOLE},        {"train.seed", WHOLE},       {"train.eval.every", WHOLE},
     {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE}, {"train.save.keep", WHOLE},
     {"data.train", ANY},           {"data.valid", ANY},         {"data.format", ANY},
-    {"data.shuffle", SWITCH},      {"data.raw", SWITCH},        {"machine.node.f32", NUMBER}};
+    {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},    {"data.raw", SWITCH},
+    {"machine.node.f32", NUMBER}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
 
 static bool fits(ValueKind kind, const char *value) {

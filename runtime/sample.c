@@ -2,11 +2,13 @@
    (Batch 1, Seq positions); the last position's row gives the distribution of the next token. Where
    the program has an entry decode, a token costs one position instead (decode.h); a longer prompt
    goes through logits, which fills the caches. A text longer than Seq moves the window: by one
-   token, or, with caches, by a quarter of it, since their positions move as well. Tokens are bytes;
-   a larger vocabulary prints numbers. Random numbers come from (seed, position) alone. */
+   token, or, with caches, by a quarter of it, since their positions move as well. What tokens
+   say, the tokenizer knows (voice.h); without one they are bytes, or numbers. Random numbers come
+   from (seed, position) alone. */
 #include "decode.h"
 #include "run.h"
 #include "shuffle.h"
+#include "voice.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@ typedef struct Sampler {
   int32_t *order;
   double temperature, share;
   int64_t top;
+  Voice voice;
 } Sampler;
 
 static int axis_of(const rt_tensor *t, const char *dim) {
@@ -167,22 +170,18 @@ static int32_t choose(Sampler *s, double u) {
   return s->order[0];
 }
 
-static void show(const Sampler *s, int32_t token) {
-  if (s->vocab <= 256) putchar(token);
-  else printf("%d ", token);
-}
-
-static void start_window(Sampler *s) {
-  const char *prompt = s->r->o.at[OPT_prompt].given ? s->r->o.at[OPT_prompt].text : "\n";
-  if (!*prompt) prompt = "\n";
-  for (; *prompt; prompt++) {
-    int32_t token = (unsigned char)*prompt;
-    if (token >= s->vocab)
-      rt_fail(204, "the prompt's byte %d is not below %s = %lld", token, s->input->of,
-              (long long)s->vocab);
-    append(s, token);
-    if (s->r->o.at[OPT_prompt].given) show(s, token);
+static bool start_window(Sampler *s, Fault *f) {
+  const OptionValue *prompt = &s->r->o.at[OPT_prompt];
+  Ids ids = {0};
+  bool given = prompt->given && *prompt->text;
+  if (!rt_voice_read(&s->voice, given ? prompt->text : "\n", &ids, f)) return false;
+  if (ids.n == 0) rt_ids_add(&ids, 0); /* a text without tokens: something must be first */
+  for (int64_t i = 0; i < ids.n; i++) {
+    append(s, ids.at[i]);
+    if (given) rt_voice_say(&s->voice, ids.at[i]);
   }
+  free(ids.at);
+  return true;
 }
 
 static bool open_caches(Sampler *s, Fault *f) {
@@ -207,22 +206,22 @@ int rt_sample(Run *r) {
   Fault f = {0};
   Sampler s = {.r = r};
   if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
-      !rt_load_weights(r, &f))
+      !rt_load_weights(r, &f) || !rt_voice_open(&s.voice, r, s.vocab, &f))
     rt_die(&f);
   int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
-  start_window(&s);
+  if (!start_window(&s, &f)) rt_die(&f);
   double start = rt_now();
   int64_t i = 0;
   for (; i < tokens && !atomic_load(&r->watch.caught); i++) {
     if (!run_logits(&s, &f)) rt_die(&f);
     int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
     append(&s, token);
-    show(&s, token);
+    rt_voice_say(&s.voice, token);
     if (fflush(stdout)) break; /* nobody reads any more */
   }
-  printf("\n");
+  rt_voice_end(&s.voice);
   fflush(stdout);
   say_speed(&s, i, rt_now() - start);
   if (!rt_finish(r, &f)) rt_die(&f);

@@ -25,6 +25,8 @@ void rt_tokenizer_close(Tokenizer *t);
    these; otherwise they are text like any other. */
 void rt_encode(Tokenizer *t, Bytes text, bool special, Ids *out);
 
+void rt_ids_add(Ids *out, int32_t id);
+
 typedef struct Encoding {                /* the same in parts, for long texts */
   const uint8_t *at, *stop, *next, *end; /* stop: where an added token begins that ends at next */
   int32_t found;                         /* its place; -1: none */

@@ -84,7 +84,6 @@ int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n); /* it
 const Pair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right);
 void *rt_vocab_grow(void *at, int64_t *room, int64_t need, size_t size);
 
-void rt_ids_add(Ids *out, int32_t id);
 typedef void Work(Tokenizer *t, const uint8_t *p, const uint8_t *end, Ids *out);
 void rt_remembered(Tokenizer *t, Work *work, const uint8_t *p, const uint8_t *end, Ids *out);
 Work rt_bpe_piece;

@@ -6,6 +6,7 @@
    unbroken one. Must not: save a checkpoint whose numbers are not
    finite. */
 #include "run.h"
+#include "voice.h"
 #include "file.h"
 #include <math.h>
 #include <stdio.h>
@@ -251,6 +252,8 @@ static bool start(Train *t, Fault *f) {
   if (there && !rt_hold_folder(r, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, f)) return false;
+  bool kept = !rt_first(r) || rt_voice_keep(r, f);
+  if (!rt_comm_first(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_first(r)) return true;
   rt_checkpoint_clean(r->out);
   greet(t);

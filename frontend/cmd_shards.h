@@ -1,0 +1,27 @@
+/* Writing files of tokens, for `shardc data`: one file, or shards of so many tokens each. */
+#ifndef SHARDC_CMD_SHARDS_H
+#define SHARDC_CMD_SHARDS_H
+#include "cmd.h"
+
+typedef enum TokenFormat { TO_BYTES, TO_U16, TO_U32, TO_LLMC, TO_NPY, TO_MEGATRON } TokenFormat;
+
+typedef struct Shards {
+  Cli *o;
+  const char *output, *name,
+      *part; /* as asked for; the file that is written, and its name until then */
+  TokenFormat format;
+  int width;        /* bytes of a token */
+  int64_t most;     /* tokens of a shard; 0: all in one file */
+  int64_t n, total; /* tokens of this file, of all */
+  int files;
+  FILE *f;
+  VEC(int64_t) ends; /* of documents in this file, in tokens */
+} Shards;
+
+/* By --to, --output and --shard; largest: of the ids that will come. Says what is wrong. */
+Exit shards_open(Shards *s, Cli *o, int64_t largest);
+bool shards_add(Shards *s, const int32_t *ids, int64_t n);
+void shards_end_document(Shards *s);
+bool shards_close(Shards *s);  /* the last file gets its name */
+void shards_remove(Shards *s); /* after a failure: what is not complete goes */
+#endif

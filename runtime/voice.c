@@ -1,0 +1,109 @@
+/* Which tokenizer speaks for a run: --tokenizer, else the copy in the run directory, else what the
+   setting data.tokenizer names. Training copies the files, so a run can be sampled where the
+   originals are gone; a run that goes on must have the same. Must not: tokenize training data (that
+   is done beforehand, by `shardc data tokenize`). */
+#include "voice.h"
+#include "file.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *wanted(const Run *r) {
+  const OptionValue *o = &r->o.at[OPT_tokenizer];
+  return o->given ? o->text : rt_setting_of(r->p, "data.tokenizer");
+}
+
+static bool fits(const Tokenizer *t, int64_t vocab, const char *path, Fault *f) {
+  if (rt_tokenizer_limit(t) <= vocab) return true;
+  rt_fault(f, 205, "the tokenizer has tokens up to %lld, the model takes 0 to %lld",
+           (long long)rt_tokenizer_limit(t) - 1, (long long)vocab - 1);
+  return rt_at(f, path, "", -1);
+}
+
+bool rt_voice_open(Voice *v, const Run *r, int64_t vocab, Fault *f) {
+  char kept[RT_PATH];
+  const char *path = wanted(r);
+  *v = (Voice){.vocab = vocab};
+  rt_join(kept, r->out, "tokenizer");
+  if (!r->o.at[OPT_tokenizer].given && *r->out && rt_is_folder(kept)) path = kept;
+  if (!path) return true;
+  return rt_tokenizer_open(path, &v->t, NULL, f) && fits(v->t, vocab, path, f);
+}
+
+bool rt_voice_read(Voice *v, const char *text, Ids *out, Fault *f) {
+  Bytes b = {(const uint8_t *)text, (int64_t)strlen(text)};
+  if (v->t) rt_encode(v->t, b, true, out);
+  for (int64_t i = 0; !v->t && i < b.n; i++) {
+    if (b.at[i] >= v->vocab)
+      return rt_fault(f, 204, "the prompt's byte %d is not below %lld", b.at[i],
+                      (long long)v->vocab);
+    rt_ids_add(out, b.at[i]);
+  }
+  return true;
+}
+
+void rt_voice_say(Voice *v, int32_t token) {
+  if (v->t) rt_decode(v->t, token, &v->spelling, stdout);
+  else if (v->vocab <= 256) putchar(token);
+  else printf("%d ", token);
+}
+
+void rt_voice_end(Voice *v) {
+  rt_decode_end(&v->spelling, stdout);
+  putchar('\n');
+  if (v->t) rt_tokenizer_close(v->t);
+  v->t = NULL;
+}
+
+/* ---- keeping it ---- */
+
+static const rt_tensor *token_input(const rt_program *p) {
+  for (int i = 0; i < p->ntensors; i++)
+    if (p->tensors[i].kind == RT_INPUT && p->tensors[i].of) return &p->tensors[i];
+  return NULL;
+}
+
+/* Under the name by which rt_tokenizer_open finds it in a folder. */
+static const char *kept_name(const char *path, bool second, bool pair) {
+  size_t n = strlen(path);
+  bool json = n > 5 && !strcmp(path + n - 5, ".json");
+  return second ? "merges.txt" : !json ? "vocab.txt" : pair ? "vocab.json" : "tokenizer.json";
+}
+
+static bool same(Bytes a, const char *path, Fault *f) {
+  Bytes b;
+  if (!rt_map_file(path, 206, &b, f)) return false;
+  bool equal = a.n == b.n && (a.n == 0 || !memcmp(a.at, b.at, (size_t)a.n));
+  rt_unmap_file(&b);
+  if (equal) return true;
+  rt_fault(f, 104, "this run was begun with another tokenizer");
+  return rt_at(f, path, "", -1);
+}
+
+static bool keep_file(const char *folder, const char *path, const char *name, Fault *f) {
+  char to[RT_PATH];
+  Bytes b;
+  rt_join(to, folder, name);
+  if (!rt_map_file(path, 206, &b, f)) return false;
+  bool ok = rt_exists(to) ? same(b, to, f) : rt_write_file(to, b.at, b.n, true, f);
+  rt_unmap_file(&b);
+  return ok;
+}
+
+bool rt_voice_keep(const Run *r, Fault *f) {
+  char folder[RT_PATH], *files[2] = {0};
+  const char *path = wanted(r);
+  const rt_tensor *input = token_input(r->p);
+  Tokenizer *t;
+  if (!path) return true;
+  if (!rt_tokenizer_open(path, &t, files, f)) return false;
+  bool ok = !input || fits(t, input->of_size, path, f);
+  rt_tokenizer_close(t);
+  rt_join(folder, r->out, "tokenizer");
+  ok = ok && rt_make_folders(folder, f);
+  for (int i = 0; i < 2; i++) {
+    if (ok && files[i]) ok = keep_file(folder, files[i], kept_name(files[i], i == 1, files[1]), f);
+    free(files[i]);
+  }
+  return ok;
+}

@@ -1,0 +1,112 @@
+"""`shardc data`, and an executable that was trained on its tokens: info, convert, tokenize, sampling by a prompt.   data.py SHARDC ROOT"""
+import json, os, struct, subprocess, sys, tempfile
+
+SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+TEXT = f'{ROOT}/tests/runtime/text'
+D = tempfile.mkdtemp(prefix='shardc data ')
+
+
+def run(*args, expect=0, says='', exe=SHARDC):
+    p = subprocess.run([exe, *args], cwd=D, capture_output=True, timeout=300, env=dict(os.environ, NO_COLOR='1'))
+    out = p.stdout.decode('utf-8', 'replace') + p.stderr.decode('utf-8', 'replace')
+    if p.returncode != expect or says not in out: sys.exit(f'{" ".join(args)}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}')
+    return out
+
+
+def data(*args, **kw): return run('data', *args, **kw)
+def path(name): return os.path.join(D, name)
+def read(name): return open(path(name), 'rb').read()
+
+
+def check(ok, what):
+    if not ok: sys.exit('failed: ' + what)
+
+
+def vectors(name):
+    """Strings and ids that the reference gave, as in test_text.c."""
+    for line in open(f'{TEXT}/vectors.txt'):
+        w = line.split()
+        if w[0] == name and w[1] == '0' and w[2].rstrip(':') not in ('mixed', 'every', '-'):
+            yield bytes.fromhex(w[2].rstrip(':')), [int(x) for x in w[3:]]
+
+
+def tokenize():
+    end = 0
+    for tokenizer, name in ('gpt2.json', 'gpt2'), ('llama3.json', 'llama3'), ('bert.json', 'bert'), ('gpt2-vocab.json', 'gpt2'), ('bert-vocab.txt', 'bert'):
+        files, want = [], []
+        for i, (text, ids) in enumerate(vectors(name)):
+            open(path(f'{i}.txt'), 'wb').write(text)
+            files.append(f'{i}.txt'); want += [*ids, end]
+        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 't.bin', says=f't.bin: {len(want)} tokens')
+        b = read('t.bin')
+        check(struct.unpack('<3i', b[:12]) == (20240520, 1, len(want)), 'head of llm.c')
+        check(list(struct.unpack(f'<{len(want)}H', b[1024:])) == want, f'tokens of {tokenizer}')
+        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 'p.bin', '--to', 'megatron')
+        check(f'{len(files)} documents' in data('info', 'p.bin'), 'a document per file')
+    open(path('s.txt'), 'w').write('a<|endoftext|>b')
+    for more, n in ([], 8), (['--special'], 3):
+        data('tokenize', 's.txt', '--tokenizer', f'{TEXT}/gpt2.json', '-o', 's.u16', *more)
+        check((len(read('s.u16')) // 2 == 3) == (n == 3), 'names of special tokens')
+    text = data('info', 's.u16', '--head', '9', '--tokenizer', f'{TEXT}/gpt2.json', says='a<|endoftext|>b')
+    check('s.u16: u16, u16, 3 numbers, 0 to ' in text, 'info')
+
+
+def convert():
+    tokens = [7 * i % 60000 for i in range(10000)]
+    open(path('all.bin'), 'wb').write(struct.pack('<10000H', *tokens))
+    data('convert', 'all.bin', '-o', 'all.npy')
+    data('convert', 'all.npy', '-o', 'c.bin', '--to', 'llmc')
+    data('convert', 'c.bin', '-o', 'm.bin', '--to', 'megatron')
+    data('convert', 'm', '-o', 'w.u32')
+    data('convert', 'w.u32', '-o', 'back.bin', '--to', 'u16')
+    check(read('back.bin') == read('all.bin'), 'around all formats')
+    data('convert', 'all.bin', '-o', 'part.bin', '--shard', '3000', says='part_000003.bin and 3 before it: 10000 tokens')
+    info = json.loads(data('info', 'part_*.bin', '--json'))
+    check([f['numbers'] for f in info['files']] == [3000, 3000, 3000, 1000] and info['files'][0]['format'] == 'llmc', 'shards')
+    check('4 files, 10000 numbers' in data('info', 'part_*.bin'), 'sum of shards')
+    data('convert', 'part_*.bin', '-o', 'again.bin', '--to', 'u16')
+    check(read('again.bin') == read('all.bin'), 'shards together')
+    open(path('wide.u32'), 'wb').write(struct.pack('<3I', 1, 70000, 2))
+    data('convert', 'wide.u32', '-o', 'wide.bin')
+    check(struct.unpack('<I', read('wide.bin')[:4])[0] == 20240801, 'wide tokens')
+    data('convert', 'wide.u32', '-o', 'x.bin', '--to', 'u16', expect=1, says='E1402')
+    data('convert', 'wide.u32', '-o', 'x.bin', '--to', 'u32', expect=2, says='would not be read as u32 again')
+    check(not [f for f in os.listdir(D) if f.endswith('.part') or f.startswith('x.')], 'nothing is left over')
+
+
+def refusals():
+    open(path('bad.npy'), 'wb').write(b'\x93NUMPY\1\0\xff\xff')
+    data('info', 'bad.npy', expect=1, says='E1401')
+    data('info', 'absent', expect=4, says='E0001')
+    data('look', 'x', expect=2, says='info, convert or tokenize')
+    data('info', 'all.bin', '--eot', '1', expect=2, says='no option `--eot`')
+    data('tokenize', 's.txt', '-o', 'x.bin', expect=2, says='--tokenizer')
+    data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', 'nobody', expect=2, says='nobody')
+    open(path('kind.json'), 'w').write('{"normalizer":{"type":"Nmt"}}')
+    data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', 'kind.json', expect=1, says='`Nmt`')
+
+
+def sample():
+    source = open(f'{ROOT}/examples/tiny.shard').read()
+    line = next(x for x in source.split('\n') if x.strip().startswith('data '))
+    source = source.replace(line, '  data "train.bin" valid = 10% tokenizer = "gpt2.json"').replace('Vocab  = 256', 'Vocab  = 704')
+    open(path('words.shard'), 'w').write(source)
+    open(path('gpt2.json'), 'w').write(open(f'{TEXT}/gpt2.json').read())
+    data('tokenize', f'{ROOT}/docs/language.md', '--tokenizer', 'gpt2.json', '-o', 'train.bin')
+    run('compile', 'words.shard', '-o', 'words')
+    exe = path('words')
+    run('train', '--steps', '3', '--out', 'r', exe=exe)
+    check(read('r/tokenizer/tokenizer.json') == read('gpt2.json'), 'the run keeps the tokenizer')
+    os.rename(path('gpt2.json'), path('gone.json'))
+    out = run('sample', '--out', 'r', '--prompt', 'The layer\u2019s', '--tokens', '20', exe=exe)
+    check(out.startswith('The layer\u2019s') and not out[11:].strip().isdigit(), 'a prompt goes through the tokenizer: ' + out)
+    open(path('gpt2.json'), 'w').write(open(f'{TEXT}/llama3.json').read())
+    run('train', '--steps', '5', '--out', 'r', '--resume', exe=exe, expect=2, says='another tokenizer')
+    os.remove(path('gpt2.json'))
+    run('train', '--steps', '5', '--out', 'q', exe=exe, expect=4, says='R0206')
+
+
+for case in tokenize, convert, refusals, sample:
+    case()
+    print(case.__name__, 'good', flush=True)
+subprocess.run(['rm', '-r', D])
