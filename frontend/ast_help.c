@@ -102,6 +102,9 @@ static void help_comma(Parse *p, Report *r, uint32_t end) {
   diag_edit(r, span_of(p, end, end), ",");
 }
 
+static bool help_operator(Parse *p, Report *r, Span at);
+static bool help_method(Parse *p, Report *r, Span at, int found);
+
 void shard_help_in_bracket(Parse *p, Report *r, Span at, const Open *o, int found, bool closes) {
   uint32_t end = back_over_blanks(p, p->before < at.offset ? p->before : at.offset);
   bool axes = o->kind == OPEN_DIMS || o->kind == OPEN_INDEX;
@@ -112,8 +115,13 @@ void shard_help_in_bracket(Parse *p, Report *r, Span at, const Open *o, int foun
       help_brackets(p, r, o, "a list is in square brackets", "[]"))
     return;
   if (found == ARROW && axes && help_groups(p, r, at)) return;
+  if (help_operator(p, r, at) || (!axes && help_method(p, r, at, found))) return;
   if (found == LPAREN && axes)
     diag_help(r, "picking elements names the dimension that the index addresses: `w[D = index]`");
+  else if (axes && (found == NUMBER || found == COLON || found == MINUS))
+    diag_help(
+        r,
+        "elements are picked by name: `x[D = index]`; a part of D is `slice[D -> A](x, at = 0)`");
   else if (closes && begins_value(found)) help_comma(p, r, end);
   else if (closes && found != ARROW && found != COMMA) help_close(p, r, o, end);
 }
@@ -134,9 +142,12 @@ static const char *nearest_keyword(const Parse *p, const char *word, bool item) 
 /* The keyword that the name at the start of this line was meant to be: `leyer A`, `parm w [D]`. */
 static bool help_word(Parse *p, Report *r, Span at, const char *const *expected, int n) {
   bool second = shard_expects(expected, n, "=") && shard_expects(expected, n, ",");
+  if (p->word == FOR && p->braces && !p->settings)
+    return diag_help(r, "%s", keyword_habit("for")), true;
   if (p->word != IDENT || p->settings || (at.offset != p->word_span.offset && !second))
     return false;
   const char *word = span_text(p->c, p->word_span), *meant = NULL;
+  if (p->braces && keyword_habit(word)) return diag_help(r, "%s", keyword_habit(word)), true;
   if (!p->braces) meant = nearest_keyword(p, word, true);
   else if (second) meant = nearest_keyword(p, word, false);
   if (!meant) return false;
@@ -168,12 +179,27 @@ static bool help_setting(Parse *p, Report *r, Span at) {
 static bool help_operator(Parse *p, Report *r, Span at) {
   char op = *source_at(p, at.offset);
   const char *name = span_text(p->c, p->word_span);
+  if (op == '@') {
+    diag_help(r, "the product of matrices is `dot[D](a, b)`: D is summed");
+    return true;
+  }
   if (p->word == IDENT && op && strchr("+-*/", op) && *source_at(p, at.offset + 1) == '=') {
     diag_help(r, "there is no `%c=`: `%s = %s %c ..`", op, name, name, op);
     diag_edit(r, span_of(p, at.offset, at.offset + 2), "= %s %c", name, op);
     return true;
   }
   char before = at.offset ? *source_at(p, at.offset - 1) : 0;
+  if ((op == '&' || op == '|') && before == op) {
+    diag_help(r, "`%c` joins bools and masks", op);
+    diag_edit(r, span_of(p, at.offset - 1, at.offset + 1), "%c", op);
+    return true;
+  }
+  const char *word = span_text(p->c, at);
+  if (!strcmp(word, "and") || !strcmp(word, "or")) {
+    diag_help(r, "`%c` joins bools and masks", *word == 'a' ? '&' : '|');
+    diag_edit(r, at, "%c", *word == 'a' ? '&' : '|');
+    return true;
+  }
   if (op == '*' && before == '*') {
     diag_help(r, "`^` raises to a power");
     diag_edit(r, span_of(p, at.offset - 1, at.offset + 1), "^");
@@ -213,6 +239,11 @@ static bool help_missing(Parse *p, Report *r, Span at, int found, const char *co
   if (found == IDENT && shard_expects(expected, n, "for")) word = "for";
   if (p->item == DIMS && p->braces && found == NUMBER && shard_expects(expected, n, "="))
     word = "=";
+  if (found == COLON && word && *word == '=') {
+    diag_help(r, "write `=` for `:`");
+    diag_edit(r, at, "=");
+    return true;
+  }
   if (p->word == PARAM && found == NUMBER && shard_expects(expected, n, "~")) word = "=";
   if (p->word == PARAM && found == IDENT && shard_expects(expected, n, "~")) word = "~";
   if (!word || shard_line_begins(p, at)) return false;
@@ -220,6 +251,45 @@ static bool help_missing(Parse *p, Report *r, Span at, int found, const char *co
   diag_help(r, "put `%s` before `%s`", word, span_text(p->c, at));
   diag_edit(r, span_of(p, at.offset, at.offset), "%s ", word);
   return true;
+}
+
+/* x.relu(), torch.relu(x) */
+static bool help_method(Parse *p, Report *r, Span at, int found) {
+  uint32_t name = at.offset;
+  if (found != LPAREN) return false;
+  while (name && in_name(*source_at(p, name - 1))) name--;
+  if (name == at.offset || !name || *source_at(p, name - 1) != '.') return false;
+  const char *method = text_between(p, name, at.offset), *habit = keyword_habit(method);
+  if (habit) diag_help(r, "%s", habit);
+  else diag_help(r, "there are no methods and no prefixes: `%s(x)`, or `x |> %s`", method, method);
+  return true;
+}
+
+/* Linear(In, Out), param w (In, Out), a == b at the beginning of a line */
+static bool help_round(Parse *p, Report *r, Span at, int found) {
+  uint32_t end = found == LPAREN ? closing(p, at.offset) : 0;
+  if (found == EQ && p->word == IDENT && p->braces && !p->settings) {
+    diag_help(r, "`=` gives a name to a value");
+    diag_edit(r, at, "=");
+    return true;
+  }
+  if (found == ASSIGN && p->word == OUTPUT) {
+    diag_help(r, "first `name = ..`, then `output name`");
+    return true;
+  }
+  if (!end) return false;
+  if (p->word == SUB || p->word == PARAM || p->word == STACK) {
+    const char *inside = text_between(p, at.offset, end), *comma = strchr(inside, ',');
+    diag_help(r, "axes are in square brackets%s", p->word == SUB ? ": `Linear[In -> Out]`" : "");
+    diag_edit(r, span_of(p, at.offset, at.offset + 1), "[");
+    if (p->word == SUB && comma && !strchr(comma + 1, ',')) {
+      uint32_t where = at.offset + (uint32_t)(comma - inside);
+      diag_edit(r, span_of(p, where, where + 1), " ->");
+    }
+    diag_edit(r, span_of(p, end, end + 1), "]");
+    return true;
+  }
+  return help_method(p, r, at, found);
 }
 
 /* dims { B as A }, recompute h* */
@@ -272,7 +342,7 @@ void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *con
                         int n) {
   bool done = help_word(p, r, at, expected, n) || help_setting(p, r, at) ||
               help_operator(p, r, at) || help_other_word(p, r, at, found) ||
-              help_missing(p, r, at, found, expected, n);
+              help_round(p, r, at, found) || help_missing(p, r, at, found, expected, n);
   if (!done && found == IDENT && shard_expects(expected, n, "=") && shard_expects(expected, n, ","))
     done = help_names(p, r, at);
   if (!done) help_example(p, r);

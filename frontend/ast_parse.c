@@ -110,7 +110,8 @@ static int next_in_queue(SHARD_STYPE *value, Span *at, Parse *p) {
 
 /* A `;` of the text inside a bracket in which the mistake was: it does not end the line. */
 static bool written_inside(const Parse *p, Span at) {
-  return p->skip_open && diag_source(p->c->diag, at.file)->text[at.offset] == ';';
+  return (p->skip_open || shard_open_depth(p)) &&
+         diag_source(p->c->diag, at.file)->text[at.offset] == ';';
 }
 
 int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {

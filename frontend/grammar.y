@@ -67,7 +67,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %type <name> name axis for_opt
 %type <names> names axislist choice
 %type <group> group
-%type <axes> axes axes_opt groups
+%type <axes> axes axes_opt shape groups
 %type <type> type
 %type <expr> expr post
 %type <args> args args_opt arg
@@ -147,6 +147,9 @@ dimdecl: names                       { $$ = ast_dims_add(p, NULL, $1, NULL, NULL
     | name LIKE name                 { $$ = ast_dims_like(p, NULL, $1, $3, @$); }
     ;
 axes: "[" groups "]"                 { $$ = ast_axes_close($2, @$); } ;
+shape: axes
+    | "[" "]"                        { $$ = ast_axes_close(ast_axes_add(p, NULL, ast_group_new(p, NULL, NULL, @$)), @$); }
+    ;
 axes_opt: %empty                     { $$ = NULL; }
     | axes
     ;
@@ -162,9 +165,9 @@ axislist: axis                       { $$ = ast_names_add(p, NULL, $1); }
 axis: name
     | "*"                            { $$ = ast_name_at(intern(p->c->names, "*"), @1); }
     ;
-type: axes                           { $$ = ast_type_new(p, $1, (AstName){0}, (AstName){0}, @$); }
-    | axes OF name                   { $$ = ast_type_new(p, $1, $3, (AstName){0}, @$); }
-    | axes name                      { $$ = ast_type_new(p, $1, (AstName){0}, $2, @$); }
+type: shape                          { $$ = ast_type_new(p, $1, (AstName){0}, (AstName){0}, @$); }
+    | shape OF name                  { $$ = ast_type_new(p, $1, $3, (AstName){0}, @$); }
+    | shape name                     { $$ = ast_type_new(p, $1, (AstName){0}, $2, @$); }
     ;
 formals: formal
     | formals "," name ":" type      { $$ = ast_formals_add(p, $1, $3, $5, span_join(@3, @5)); }
@@ -182,7 +185,7 @@ stmts: %empty                        { $$ = NULL; }
     | stmts stmt ";"                 { $$ = ast_stmts_add(p, $1, ast_stmt_close($2, @2)); }
     | stmts error ";"                { yyerrok; }
     ;
-stmt: PARAM name axes init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, $5, $6); }
+stmt: PARAM name shape init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, $5, $6); }
     | SUB name "=" name axes_opt with_opt { $$ = ast_stmt_sub(p, @1, $2, $4, $5, $6); }
     | STACK name axes OF choice with_opt  { $$ = ast_stmt_stack(p, @1, $2, $3, $5, $6); }
     | INPUT names type               { $$ = ast_stmt_names(p, STMT_INPUT, @1, $2, $3); }

@@ -7,10 +7,12 @@
 static const Keyword table[] = {
 #define KEYWORD(token, word, role) {#word, token, KEYWORD_##role},
 #define WORD(word) {#word, 0, KEYWORD_WORD},
+#define HABIT(word, text)
 #define FOREIGN(word, meant)
 #include "keywords.def"
 #undef KEYWORD
 #undef WORD
+#undef HABIT
 #undef FOREIGN
 };
 
@@ -19,10 +21,22 @@ static const struct {
 } foreign[] = {
 #define KEYWORD(token, word, role)
 #define WORD(word)
+#define HABIT(word, text)
 #define FOREIGN(word, meant) {word, meant},
+#include "keywords.def"
+#undef HABIT
+#undef FOREIGN
+};
+
+static const struct {
+  const char *word, *text;
+} habits[] = {
+#define HABIT(word, text) {word, text},
+#define FOREIGN(word, meant)
 #include "keywords.def"
 #undef KEYWORD
 #undef WORD
+#undef HABIT
 #undef FOREIGN
 };
 
@@ -35,6 +49,12 @@ const char *keyword_foreign(const char *word, const char *const *names, uint32_t
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
     for (uint32_t k = 0; k < n && !strcmp(foreign[i].word, word); k++)
       if (!strcmp(foreign[i].meant, names[k])) return names[k];
+  return NULL;
+}
+
+const char *keyword_habit(const char *word) {
+  for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+    if (!strcmp(habits[i].word, word)) return habits[i].text;
   return NULL;
 }
 

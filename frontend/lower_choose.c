@@ -74,6 +74,7 @@ static bool set_base(World *w, Choice *c) {
   const Decl *base = world_find(w, SPACE_MODEL, i->base.text, false);
   c->variant = i, c->base = base ? base->item : NULL;
   if (base && base->item->kind == ITEM_MODEL) return true;
+  if (world_lost(w, SPACE_MODEL)) return false;
   const char *near = world_nearest(w, SPACE_MODEL, i->base.text);
   Report *r = world_error(w, "E0201", i->base.span, "no model named `%s`", i->base.text);
   diag_near(r, "a model", near);

@@ -44,8 +44,11 @@ static void assign_attrs(Eval *e, const AstStmt *s, Val *v) {
     else {
       Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value",
                              s->attrs.at[i].name.text);
-      diag_edit(r, s->attrs.at[i].name.span, "f32");
-      diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
+      if (!strcmp(s->attrs.at[i].name.text, "nodecay") ||
+          !strcmp(s->attrs.at[i].name.text, "frozen"))
+        diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
+      else diag_help(r, "the product of matrices is `dot[D](a, b)`: D is summed");
+      *v = val_poison();
     }
 }
 

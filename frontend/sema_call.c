@@ -172,7 +172,9 @@ static void check_grad(Eval *e, const Decl *d, const Call *c, const Env *env, co
 
 Val call_function(Eval *e, const Decl *d, Call *c) {
   if (eval_inside(e, d, c->name_span)) return val_poison();
+  if (!d->std) names_put(e->w->walked, 1, d->name, 1);
   fill_star(c);
+  if (d->item->axes && !c->axes) return explain_no_axes(e, c), val_poison();
   if (!library_needs(e, d, c)) return val_poison();
   Env env = {.std = d->std};
   if (!axes_bind(e, d->item->axes, &c->groups, c->name_span, d->name, false, &env.axes))
@@ -301,7 +303,7 @@ static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
 
 static const char *const inits[] = {"normal", "truncated_normal", "uniform"};
 
-static bool init_word(Str n) {
+bool is_initialiser(Str n) {
   for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
     if (!strcmp(n, inits[i])) return true;
   return false;
@@ -331,8 +333,10 @@ static Val call_init(Eval *e, Call *c) {
 
 /* ---- what the name means ---- */
 
-static void no_function(Eval *e, const Env *env, const Call *c) {
-  VEC(const char *) names = {0};
+typedef VEC(const char *) FunctionNames;
+
+static FunctionNames functions_in_scope(Eval *e, const Env *env) {
+  FunctionNames names = {0};
   uint32_t at = 0, n;
   const Builtin *table = builtin_table(&n);
   for (uint32_t i = 0; i < env->vars.n; i++)
@@ -341,14 +345,31 @@ static void no_function(Eval *e, const Env *env, const Call *c) {
   for (uint32_t i = 0; i < n; i++) vec_push(e->arena, names, table[i].name);
   for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) vec_push(e->arena, names, inits[i]);
   for (uint32_t i = 0; mask_name(i); i++) vec_push(e->arena, names, mask_name(i));
-  const char *near = keyword_meant(c->name, names.at, names.n);
+  return names;
+}
+
+/* matmul for dot: an edit only where no axes have to be chosen. */
+static void help_foreign(Eval *e, Report *r, const Call *c, const char *foreign) {
+  const Builtin *b = builtin_find(intern(e->ctx->names, foreign), true);
+  bool bare = b && b->axes == 1 && !c->axes;
+  diag_help(r, "here that is `%s%s`", foreign, bare ? "[D](..)" : "");
+  if (!bare) diag_edit(r, c->name_span, "%s", foreign);
+}
+
+static void no_function(Eval *e, const Env *env, const Call *c) {
+  FunctionNames names = functions_in_scope(e, env);
   if (world_lost(e->w, SPACE_FN) || world_misses_library(e->w, SPACE_FN, c->name_span, c->name))
     return;
+  const char *near = diag_nearest(c->name, names.at, names.n);
+  const char *foreign = keyword_foreign(c->name, names.at, names.n);
   Report *r =
       eval_error(e, "E0201", c->name_span, "no sub, function or operator named `%s`", c->name);
-  if (near) diag_near(r, "one", near);
+  if (keyword_habit(c->name)) diag_help(r, "%s", keyword_habit(c->name));
+  else if (foreign) help_foreign(e, r, c, foreign);
+  else if (near) diag_near(r, "one", near);
   else if (world_find(e->w, SPACE_LAYER, c->name, false))
-    diag_help(r, "`%s` is a layer: declare `sub name = %s` and call `name(..)`", c->name, c->name);
+    diag_help(r, "`%s` is a layer: declare `sub name = %s%s` and call `name(..)`", c->name, c->name,
+              c->axes ? span_text(e->ctx, c->axes->span) : "");
 }
 
 /* cross_entropy(x, labels, ignore = -100): such labels are in the data on purpose. */
@@ -391,7 +412,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped) {
   if (d) return call_declared(e, d, &c);
   if (b) return call_builtin(e, b, &c);
   if (mask_function(c.name)) return mask_call(e, &c);
-  if (init_word(c.name)) return call_init(e, &c);
+  if (is_initialiser(c.name)) return call_init(e, &c);
   no_function(e, env, &c);
   return val_poison();
 }

@@ -69,6 +69,7 @@ static void check_model(World *w, const Decl *d, CheckResult *out) {
 static bool choose_for_block(World *w, const Decl *block, Choice *c) {
   if (!block->item->base.text) return false;
   const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
+  if (!model && world_lost(w, SPACE_MODEL)) return false;
   if (!model) {
     const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
     Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
@@ -155,6 +156,14 @@ static void check_grads(World *w) {
   }
 }
 
+static void check_functions(World *w) {
+  uint32_t at = 0, seen;
+  for (const Decl *d; (d = world_next(w, SPACE_FN, &at));)
+    if (own(w, d) && d->item->kind == ITEM_FN && !d->item->bad &&
+        !names_find(w->walked, 1, d->name, &seen))
+      check_unused_function(w, d);
+}
+
 /* Sizes and constants, for their mistakes: used or not. */
 static void check_numbers(World *w) {
   Sizes *s = sizes_new(w, NULL);
@@ -179,6 +188,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   check_plans(w);
   check_all_weights(w);
   check_layers(w);
+  check_functions(w);
   world_flush_warnings(w);
   return true;
 }

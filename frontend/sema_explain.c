@@ -120,7 +120,11 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
     Dims one = {.n = 1, .at = {call->groups.at[0].from.at[i]}};
     if (shared.n > 1) shared = dims_without(&shared, &one);
   }
-  if (shared.n == 1) {
+  bool listed = shared.n == 1 && dims_has(&call->groups.at[0].from, shared.at[0]);
+  if (listed) {
+    diag_help(r, "leave `%s` out: `dot[%s](%s, %s)`", dim, shared.at[0], left, right);
+    diag_edit(r, call->axes->span, "[%s]", shared.at[0]);
+  } else if (shared.n == 1) {
     diag_help(r, "the shared dimension is `%s`: `dot[%s](%s, %s)`", shared.at[0],
               axes_with(c, call, dim, shared.at[0]), left, right);
     diag_edit(r, at, "%s", shared.at[0]);
@@ -140,7 +144,9 @@ void explain_no_axes(Eval *e, const Call *c) {
   if (shared.n == 1) {
     diag_help(r, "the shared dimension is `%s`: `dot[%s](..)`", shared.at[0], shared.at[0]);
     diag_edit(r, behind, "[%s]", shared.at[0]);
-  } else diag_help(r, "for example `%s[D](..)`", c->name);
+  } else if (c->n && c->arg[0].dims.n)
+    diag_help(r, "for example `%s[%s](..)`", c->name, c->arg[0].dims.at[c->arg[0].dims.n - 1]);
+  else diag_help(r, "for example `%s[D](..)`", c->name);
 }
 
 /* ---- E0303 ---- */

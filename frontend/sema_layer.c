@@ -103,7 +103,12 @@ static const Decl *find_layer(Eval *e, const Env *env, const AstName *n) {
   if (world_lost(e->w, SPACE_LAYER) || world_misses_library(e->w, SPACE_LAYER, n->span, n->text))
     return NULL;
   Report *r = eval_error(e, "E0201", n->span, "no layer named `%s`", n->text);
-  diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, n->text));
+  static const char *const known[] = {"LayerNorm", "Linear"};
+  const char *foreign = keyword_foreign(n->text, known, 2);
+  if (foreign && world_find(e->w, SPACE_LAYER, intern(e->ctx->names, foreign), false)) {
+    diag_help(r, "here that is `%s`", foreign);
+    diag_edit(r, n->span, "%s", foreign);
+  } else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, n->text));
   return NULL;
 }
 

@@ -454,6 +454,61 @@ static void check_lines(Plan *p) {
   }
 }
 
+/* ---- warnings: what works, slowly ---- */
+
+/* The axis splits elements of layers, and its ranks do not fit into one node. */
+static void warn_spans(Plan *p, const Rule *rule) {
+  const AstValue *on = settings_value(p->item, "on", NULL);
+  const Decl *d =
+      on && on->kind == VALUE_PATH ? world_find(p->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  int64_t gpus = d ? settings_integer(d->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
+  bool inner = false;
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
+             !is_stack_dim(p, rule->dims.at[i].dim);
+  if (gpus <= 0 || !inner || rule->axes.n != 1) return;
+  for (uint32_t i = 0; i < p->mesh.n; i++) {
+    ranks *= p->mesh.at[i].size;
+    if (&p->mesh.at[i] == rule->axes.at[0]) break;
+  }
+  if (ranks <= gpus) return;
+  Str axis = rule->axes.at[0]->name;
+  world_warn(p->w, "W0701", rule->target,
+             arena_printf(p->e->arena,
+                          "mesh axis `%s` spans nodes: %lld ranks, %lld GPUs in a node", axis,
+                          (long long)ranks, (long long)gpus),
+             arena_printf(p->e->arena,
+                          "put `%s` first in `mesh`, with at most %lld: it sends in every layer",
+                          axis, (long long)gpus));
+}
+
+/* (stages - 1) of (micro-batches + stages - 1) steps of a stage are idle. */
+static void warn_bubble(Plan *p) {
+  const AstItem *train = p->c->train ? p->c->train->item : NULL;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
+  int64_t micro = settings_integer(p->item, ITEM_PLAN, "micro", NULL);
+  Str kind = settings_word(p->e->ctx, p->item, ITEM_PLAN, "pipeline", NULL);
+  int64_t chunks = kind && !strcmp(kind, "interleaved")
+                       ? settings_integer(p->item, ITEM_PLAN, "pipeline", "chunks")
+                       : 1;
+  const Rule *split = batch_rule(p), *cut = NULL;
+  for (uint32_t i = 0; i < p->rules.n; i++)
+    for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
+      if (is_stack_dim(p, p->rules.at[i].dims.at[k].dim)) cut = &p->rules.at[i];
+  if (!cut || batch < 1 || micro < 1 || chunks < 1 || (kind && !strcmp(kind, "zero_bubble")))
+    return;
+  stages = ranks_of(cut);
+  if (split) splits = ranks_of(split);
+  int64_t count = batch / (splits * micro);
+  double idle = (double)(stages - 1) / (double)(count * chunks + stages - 1);
+  if (count < 1 || idle <= 0.2) return;
+  world_warn(p->w, "W0702", cut->target,
+             arena_printf(p->e->arena,
+                          "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",
+                          100 * idle, (long long)stages, (long long)count),
+             "more micro-batches (a smaller `micro`), fewer stages, or `pipeline interleaved`");
+}
+
 void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   Plan p = {.e = e, .w = e->w, .c = c, .item = plan};
   if (!plan->block) return;
@@ -463,5 +518,7 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   for (uint32_t i = 0; i < p.rules.n; i++)
     if (p.rules.at[i].axes.n) check_divides(&p, &p.rules.at[i]), check_once(&p, &p.rules.at[i]);
   check_batch(&p);
+  for (uint32_t i = 0; i < p.rules.n; i++) warn_spans(&p, &p.rules.at[i]);
+  warn_bubble(&p);
   check_lines(&p);
 }

@@ -55,6 +55,19 @@ static Op *moved(Eval *e, Val *out, OpCode code, const Val *a, int ngroups, cons
   return lower_op(e, out, 1, code, 1, &a, ngroups, g);
 }
 
+/* All pairs of two long axes are seldom meant. */
+static void warn_huge(Eval *e, const Call *c, const Dims *all) {
+  Eval quiet = *e;
+  quiet.sized = false;
+  int64_t n = eval_sizes(&quiet, all);
+  if (n < (int64_t)1 << 30 || c->span.file == e->w->std) return;
+  world_warn(e->w, "W0303", c->span,
+             arena_printf(e->arena, "`expand%s` makes %.1f G elements: %s",
+                          span_text(e->ctx, c->axes->span), (double)n / (1 << 30),
+                          dims_text(e->ctx, all)),
+             "if they are summed afterwards, `dot[..](a, b)` never makes them");
+}
+
 Val op_expand(Eval *e, const Builtin *b, const Call *c) {
   (void)b;
   const Val *a = &c->arg[0];
@@ -73,6 +86,7 @@ Val op_expand(Eval *e, const Builtin *b, const Call *c) {
     if (!dims_add(&all, d->at[i])) return val_poison();
   }
   Val out = as_result(a, all);
+  warn_huge(e, c, &all);
   moved(e, &out, OP_expand, a, 1, c->groups.at);
   return out;
 }

@@ -151,7 +151,8 @@ static void check_ids(Eval *e, const AstSetting *line, const AstValue *task) {
     bool asked = (!needs[i].task || !strcmp(needs[i].task, task->path->text)) &&
                  (!needs[i].pack || is_word(setting_option(line, "pack"), needs[i].pack));
     if (!asked || setting_option(line, needs[i].key)) continue;
-    Report *r = world_error(e->w, "E0606", task->path->span, "this data line has no `%s`", needs[i].key);
+    Report *r =
+        world_error(e->w, "E0606", task->path->span, "this data line has no `%s`", needs[i].key);
     diag_fact(r, "it is %s", needs[i].what);
     diag_help(r, "write `%s = ID`, or `tokenizer = \"FILE\"`, which says it", needs[i].key);
   }
