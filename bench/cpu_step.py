@@ -23,7 +23,7 @@ with tempfile.TemporaryDirectory() as work:
     with open(f'{work}/tokens.bin', 'wb') as f:
         f.write(b''.join(struct.pack('<H', rng.randrange(50257)) for _ in range(o.batch * o.seq * 64 + 1)))
     env = dict(os.environ, SHARDC_PATH=os.path.join(HERE, '..', 'examples'))
-    subprocess.run([o.shardc, 'compile', f'{HERE}/gpt2_cpu.shard', '-o', exe, '-D', f'Seq={o.seq}', '--set', f'train.batch={o.batch}'],
+    subprocess.run([o.shardc, 'compile', f'{HERE}/gpt2_cpu.shard', '-o', exe, '-D', f'Seq={o.seq}', '--set', f'train.batch={o.batch}', '--set', f'plan.precision={o.precision}'],
                    check=True, env=env, stdout=subprocess.DEVNULL)
     ours, peer = [], []
     for r in range(o.rounds):

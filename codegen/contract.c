@@ -21,9 +21,9 @@ typedef struct Walk { /* where the loops of a chunk stand */
   LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */
   LLVMValueRef more, last;        /* i64: not the first block of k; i1: the last one */
   KBlock k;
-  LLVMValueRef k_turn, next_length; /* number of the block of k; inner length of the next one */
-  LLVMValueRef turn;                /* number of the panel in the chunk's order */
-  LLVMValueRef packed_a, packed_b, sums; /* scratch */
+  LLVMValueRef k_turn, next_length, next_half; /* number of the block of k; of the next one */
+  LLVMValueRef turn;                           /* number of the panel in the chunk's order */
+  LLVMValueRef packed_a, packed_b, sums;       /* scratch */
 } Walk;
 
 /* The last chunk dim changes fastest: neighbouring chunks share rows. */
@@ -50,15 +50,19 @@ static void scratch_parts(Walk *w) {
   w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
 }
 
+/* Elements of operand s between steps of the inner k dim. */
+static int64_t step_stride(const Contract *c, Side s) {
+  return contract_inner_stride(&c->p.k, s) * c->q.tile[TILE_DEPTH];
+}
+
 /* Address in operand s at this batch, at the block's first inner k element. */
 static LLVMValueRef operand_base(Walk *w, Side s) {
   Contract *c = w->c;
   Emit *e = c->e;
   uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
   LLVMValueRef offset = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, s);
-  offset = tile_add(
-      e, offset,
-      LLVMBuildNSWMul(e->builder, w->k.start, emit_i64(e, contract_inner_stride(&c->p.k, s)), ""));
+  offset = tile_add(e, offset,
+                    LLVMBuildNSWMul(e->builder, w->k.start, emit_i64(e, step_stride(c, s)), ""));
   Elem elem = s == SIDE_A ? c->p.elem_a : c->p.elem_b;
   return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
 }
@@ -84,7 +88,7 @@ static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_A])
-    return tile_elements(e, c->f32, w->a_base, contract_tile_offset(c, tile, SIDE_A));
+    return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, w->k.o1, w->k.o0, "");
   n = LLVMBuildNSWMul(e->builder, n, w->k.length, "");
   n = LLVMBuildNSWMul(e->builder, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), "");
@@ -113,7 +117,7 @@ static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMVa
   LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
   at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
   at = tile_add(e, at, tile_times(e, v0, c->q.lanes));
-  return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n), at);
+  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n), at);
 }
 
 /* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
@@ -125,8 +129,9 @@ static LLVMValueRef next_tile(Walk *w, LLVMValueRef tile, LLVMValueRef here) {
   LLVMValueRef next = tile_add(e, tile, emit_i64(e, 1));
   LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->row.to, "");
   next = LLVMBuildSelect(e->builder, more, next, w->row.from, "");
-  LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), w->k.length, "");
-  return tile_elements(e, c->f32, w->a_base,
+  LLVMValueRef block = tile_times(e, w->k.length, step_stride(c, SIDE_A));
+  LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), block, "");
+  return tile_elements(e, c->a_memory, w->a_base,
                        tile_add(e, contract_tile_offset(c, next, SIDE_A), on));
 }
 
@@ -139,7 +144,7 @@ static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueR
   if (!c->direct) return sums;
   if (c->stream) {
     LLVMValueRef at = LLVMBuildPtrToInt(e->builder, out, c->i64, "");
-    at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * 4 - 1), "");
+    at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * elem_bytes(c->out) - 1), "");
     LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
     kind = LLVMBuildSelect(e->builder, whole, emit_i64(e, STORE_STREAM), kind, "");
   }
@@ -148,8 +153,9 @@ static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueR
   return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
 }
 
-typedef struct NextPanel {                 /* of b: packed while the present one is computed */
-  LLVMValueRef v0, wide, src, length, dst; /* src: at its block of k; length 0: there is none */
+typedef struct NextPanel { /* of b: packed while the present one is computed */
+  LLVMValueRef v0, wide, src, length, half,
+      dst; /* src: at its block of k; length 0: there is none */
 } NextPanel;
 
 /* Buffer of the panel that is `turn`th in this chunk. */
@@ -178,13 +184,14 @@ static NextPanel next_panel(Walk *w, LLVMValueRef panel) {
   Emit *e = c->e;
   LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1)), zero = emit_i64(e, 0);
   LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
-  LLVMValueRef on = tile_times(e, w->k.length, contract_inner_stride(&c->p.k, SIDE_B));
+  LLVMValueRef on = tile_times(e, w->k.length, step_stride(c, SIDE_B));
   on = LLVMBuildSelect(e->builder, same, zero, on, "");
   LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, on);
   next = LLVMBuildSelect(e->builder, same, next, w->panel.from, "");
   LLVMValueRef length = LLVMBuildSelect(e->builder, w->last, zero, w->next_length, "");
   NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
   n.length = LLVMBuildSelect(e->builder, same, w->k.length, length, "");
+  if (w->k.half) n.half = LLVMBuildSelect(e->builder, same, w->k.half, w->next_half, "");
   n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, 1)));
   return n;
 }
@@ -195,7 +202,7 @@ static Range pack_slice(Walk *w, const NextPanel *n, LLVMValueRef i) {
   Emit *e = c->e;
   LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
   Range part = contract_slice(c, i, tiles, n->length);
-  KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length};
+  KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
   for (int wide = 0; wide <= (c->q.wide > 0); wide++) {
     LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
     LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSLT, part.from, part.to, "");
@@ -226,11 +233,15 @@ static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef
   TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
   at.m_outer = contract_tile_outer(c, t.i), at.row0 = contract_tile_row(c, t.i);
   at.rows = contract_tile_rows(c, t.i), at.values = tile_sums(w, t.i, panel);
-  LLVMValueRef args[MICRO_ARGS] = {
-      [MICRO_A] = tile_a(w, t.i), [MICRO_B] = b,
-      [MICRO_C] = at.values,      [MICRO_O0] = w->k.o0,
-      [MICRO_O1] = w->k.o1,       [MICRO_LENGTH] = w->k.length,
-      [MICRO_MORE] = w->more,     [MICRO_OUT] = tile_out(w, t.i, v0, at.values)};
+  LLVMValueRef args[MICRO_ARGS] = {[MICRO_A] = tile_a(w, t.i),
+                                   [MICRO_B] = b,
+                                   [MICRO_C] = at.values,
+                                   [MICRO_O0] = w->k.o0,
+                                   [MICRO_O1] = w->k.o1,
+                                   [MICRO_LENGTH] = w->k.length,
+                                   [MICRO_MORE] = w->more,
+                                   [MICRO_OUT] = tile_out(w, t.i, v0, at.values),
+                                   [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)};
   prepare_ahead(w, &n, LLVMBuildNSWSub(e->builder, t.i, w->row.from, ""), args);
   args[MICRO_NEXT] = next_tile(w, t.i, args[MICRO_A]);
   args[MICRO_STORE] = store_kind(w, v0, vectors, args[MICRO_OUT]);
@@ -289,6 +300,15 @@ static void panels(Walk *w) {
   emit_loop_end(e, &p);
 }
 
+/* Whether inner block of k i ends with half a step. */
+static LLVMValueRef half_of(Walk *w, LLVMValueRef i) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (c->p.k.inner % c->q.tile[TILE_DEPTH] == 0) return NULL;
+  LLVMValueRef last = emit_i64(e, c->q.tile[TILE_K_INNER] - 1);
+  return LLVMBuildZExt(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, i, last, ""), c->i64, "");
+}
+
 static void k_blocks(Walk *w) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -296,11 +316,12 @@ static void k_blocks(Walk *w) {
   Loop x = emit_loop(e, emit_i64(e, 0), emit_i64(e, outer * inner), 1, 0, NULL);
   LLVMValueRef n = emit_i64(e, inner);
   Range o = tile_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
-  Range i = tile_range(e, LLVMBuildURem(e->builder, x.i, n, ""), c->p.k.inner, inner);
-  w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, "")};
+  LLVMValueRef now = LLVMBuildURem(e->builder, x.i, n, "");
+  LLVMValueRef next = LLVMBuildURem(e->builder, tile_add(e, x.i, emit_i64(e, 1)), n, "");
+  Range i = tile_range(e, now, c->q.steps, inner), after = tile_range(e, next, c->q.steps, inner);
+  w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, ""), NULL};
+  w->k.half = half_of(w, now), w->next_half = half_of(w, next);
   w->k_turn = x.i;
-  Range after = tile_range(e, LLVMBuildURem(e->builder, tile_add(e, x.i, emit_i64(e, 1)), n, ""),
-                           c->p.k.inner, inner);
   w->next_length = LLVMBuildNSWSub(e->builder, after.to, after.from, "");
   LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, 0), "");
   w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");
@@ -323,6 +344,8 @@ void contract_emit(Emit *e) {
   c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes),
   c.i64 = emit_type(e, ELEM_i64);
   c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
+  c.pairs = c.q.tile[TILE_DEPTH] == 2;
+  c.a_memory = c.q.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.p.elem_a);
   contract_ahead_of(&c);
   emit_begin_phase(e, 0);
   Walk w = {.c = &c};

@@ -11,6 +11,7 @@ typedef struct Contract {
   Product p;
   ProductPlan q;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
+  bool pairs;      /* factors are pairs of bf16 (contract_pair.c) */
   bool sliced;     /* the next panel of b is packed slice by slice, one before each row tile, into a
                       second buffer */
   int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
@@ -21,14 +22,17 @@ typedef struct Contract {
   bool stream;  /* .. past the caches, where addresses allow: the result is larger than they are */
   int64_t
       out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
+  Elem out;    /* its element type */
+  LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   LLVMValueRef micro[2][2], pack_a,
       pack_b[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
 
-/* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` inner
- * elements. */
+/* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` steps of the
+   inner dim (tile depth elements each). half: i64, 1 if the last step has one element only; NULL
+   where no step of the product has. */
 typedef struct KBlock {
-  LLVMValueRef o0, o1, start, length;
+  LLVMValueRef o0, o1, start, length, half;
 } KBlock;
 
 /* ---- addresses (contract_address.c) ---- */
@@ -71,6 +75,7 @@ enum {
   MICRO_O0,
   MICRO_O1,
   MICRO_LENGTH,
+  MICRO_HALF,
   MICRO_MORE,
   MICRO_AHEAD,
   MICRO_STEP,
@@ -87,8 +92,15 @@ enum {
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
 
+/* Factors of side s: n neighbours along lanes or rows at one step of k; n steps of one of them,
+   where k lies side by side. half: the step's second element does not exist. */
+LLVMValueRef contract_factors(Contract *c, Side s, LLVMValueRef address, int n, LLVMValueRef mask,
+                              bool half);
+LLVMValueRef contract_run(Contract *c, Side s, LLVMValueRef address, int n);
+LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum);
+
 /* b's panel of vectors v0 .. v0 + vectors - 1 at k block x, from src, into dst[k][vectors * lanes];
- * inner k elements in part */
+ * steps of inner k in part */
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part);
 /* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS] */

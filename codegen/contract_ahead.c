@@ -9,9 +9,11 @@
 
 enum { LINE = 64 };
 
-static int64_t step_bytes(const Contract *c) {
+static int64_t row_bytes(const Contract *c) { /* between neighbours along k */
   return contract_inner_stride(&c->p.k, SIDE_B) * elem_bytes(c->p.elem_b);
 }
+
+static int64_t step_bytes(const Contract *c) { return row_bytes(c) * c->q.tile[TILE_DEPTH]; }
 
 static int64_t lane_bytes(const Contract *c) {
   return contract_inner_stride(&c->p.n, SIDE_B) * elem_bytes(c->p.elem_b);
@@ -30,7 +32,7 @@ static void early_panel(Contract *c) {
   if (!plain) return;
   if (c->sliced) {
     int64_t lines = (lanes_of_panel(c) * elem_bytes(c->p.elem_b) + LINE - 1) / LINE;
-    c->ahead_count = (int)lines + (step_bytes(c) % LINE != 0), c->ahead_gap = LINE;
+    c->ahead_count = (int)lines + (row_bytes(c) % LINE != 0), c->ahead_gap = LINE;
   } else if (contract_inner_stride(&c->p.k, SIDE_B) == 1) {
     c->ahead_count = 2, c->ahead_gap = half_lanes(c) * lane_bytes(c);
   }
@@ -40,12 +42,13 @@ static void early_result(Contract *c) {
   const Value *r = &c->k->values.at[c->k->results.at[0]];
   bool rows =
       c->p.n.n && c->p.m.n && c->p.n.outer == 1 && contract_inner_stride(&c->p.n, SIDE_R) == 1;
-  if (!rows || r->type.elem != ELEM_f32) return;
-  c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * 4;
+  if (!rows || elem_class(r->type.elem) != CLASS_FLOAT || r->type.elem == ELEM_f64) return;
+  c->out = r->type.elem, c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * elem_bytes(c->out);
   c->direct = c->k->results.n == 1 && c->k->results.at[0] == c->p.value;
   bool aligned =
       c->out_row % LINE == 0; /* rows; whether the result starts at a line is asked at run time */
-  c->stream = c->direct && aligned && type_count(&r->type) * 4 >= c->e->target->l2_bytes;
+  c->stream =
+      c->direct && aligned && type_count(&r->type) * elem_bytes(c->out) >= c->e->target->l2_bytes;
 }
 
 void contract_ahead_of(Contract *c) {
@@ -59,7 +62,7 @@ LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLV
                             LLVMValueRef *step) {
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  *step = emit_i64(e, step_bytes(c));
+  *step = emit_i64(e, row_bytes(c)); /* rounds are enough for every row: four steps each */
   if (c->sliced) return tile_elements(e, i8, panel, tile_times(e, from, step_bytes(c)));
   LLVMValueRef zero = emit_i64(e, 0),
                needed = LLVMBuildICmp(e->builder, LLVMIntSLT, i, emit_i64(e, half_lanes(c)), "");

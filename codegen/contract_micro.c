@@ -37,7 +37,8 @@ static int64_t row_stride(const Contract *c) {
 }
 
 static int64_t step_a(const Contract *c) {
-  return c->q.tile[TILE_PACK_A] ? c->q.tile[TILE_ROWS] : contract_inner_stride(&c->p.k, SIDE_A);
+  return c->q.tile[TILE_PACK_A] ? c->q.tile[TILE_ROWS]
+                                : contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
 }
 
 static int64_t step_b(const Micro *u) {
@@ -50,24 +51,37 @@ static LLVMValueRef at(Micro *u, LLVMValueRef base, int64_t offset) {
   return tile_elements(e, u->c->f32, base, emit_i64(e, offset));
 }
 
+static LLVMValueRef at_a(Micro *u, LLVMValueRef base, int64_t offset) {
+  return tile_elements(u->c->e, u->c->a_memory, base, emit_i64(u->c->e, offset));
+}
+
 static LLVMValueRef load(Micro *u, LLVMTypeRef type, LLVMValueRef address) {
   LLVMValueRef v = LLVMBuildLoad2(u->c->e->builder, type, address, "");
   LLVMSetAlignment(v, 4);
   return v;
 }
 
+/* a's factor at this address; half: its second element does not exist. */
+static LLVMValueRef factor(Micro *u, LLVMValueRef address, bool half) {
+  Contract *c = u->c;
+  if (half) return contract_factors(c, SIDE_A, address, 1, NULL, true);
+  LLVMValueRef x = load(u, c->f32, address);
+  if (!c->q.tile[TILE_PACK_A]) LLVMSetAlignment(x, (unsigned)elem_bytes(c->p.elem_a));
+  return x;
+}
+
 /* One step of k at element i of the unrolled loop: reads phi, updates value. */
-static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i) {
+static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
   Contract *c = u->c;
   LLVMValueRef b[8];
   for (int v = 0; v < u->vectors; v++)
     b[v] = load(u, c->vector, at(u, pb, i * step_b(u) + v * c->q.lanes));
   for (int r = 0; r < u->rows; r++) {
-    LLVMValueRef x = load(u, c->f32, at(u, pa, i * step_a(c) + r * row_stride(c)));
+    LLVMValueRef x = factor(u, at_a(u, pa, i * step_a(c) + r * row_stride(c)), half);
     x = emit_splat(c->e, x, c->q.lanes);
     for (int v = 0; v < u->vectors; v++) {
       LLVMValueRef *acc = &u->value[r * u->vectors + v];
-      *acc = emit_fma(c->e, x, b[v], *acc);
+      *acc = contract_multiply(c, x, b[v], *acc);
     }
   }
 }
@@ -92,7 +106,8 @@ static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
     for (int i = 0; i < c->ahead_count; i++) prefetch(u, address, i * c->ahead_gap, false);
     return tile_elements(e, i8, address, param(u, MICRO_STEP));
   }
-  for (int64_t at = 0; at < u->vectors * c->q.lanes * 4; at += 64) prefetch(u, address, at, true);
+  for (int64_t at = 0; at < u->vectors * c->q.lanes * elem_bytes(c->out); at += 64)
+    prefetch(u, address, at, true);
   return tile_elements(e, i8, address, emit_i64(e, c->out_row));
 }
 
@@ -100,7 +115,7 @@ static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
 static void fetch_a(Micro *u, LLVMValueRef k) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int64_t row = row_stride(c) * 4, turns = u->rows <= 8 ? 4 : 8;
+  int64_t row = row_stride(c) * elem_bytes(c->p.elem_a), turns = u->rows <= 8 ? 4 : 8;
   LLVMValueRef round = LLVMBuildLShr(e->builder, k, emit_i64(e, 2), "");
   LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
   LLVMValueRef floats = LLVMBuildAnd(e->builder, k, emit_i64(e, -turns * UNROLL), "");
@@ -112,7 +127,8 @@ static void fetch_a(Micro *u, LLVMValueRef k) {
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
-static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Fetch what) {
+static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Fetch what,
+                     bool half) {
   Contract *c = u->c;
   Emit *e = c->e;
   int n = u->n, carried = n + (what ? 3 : 2);
@@ -120,9 +136,9 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, F
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
   if (what) l.next[n + 2] = fetch(u, l.phi[n + 2], what);
   if (unroll == UNROLL && c->ahead_a) fetch_a(u, l.i);
-  for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i);
+  for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i, half);
   for (int i = 0; i < n; i++) l.next[i] = u->value[i];
-  l.next[n] = at(u, l.phi[n], unroll * step_a(c));
+  l.next[n] = at_a(u, l.phi[n], unroll * step_a(c));
   l.next[n + 1] = at(u, l.phi[n + 1], unroll * step_b(u));
   emit_loop_end(e, &l);
   for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
@@ -134,15 +150,19 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   Emit *e = c->e;
   u->value[u->n] = pa, u->value[u->n + 1] = pb;
   LLVMValueRef length = param(u, MICRO_LENGTH), ahead = u->value[u->n + 2], from = emit_i64(e, 0);
-  LLVMValueRef most = LLVMBuildAnd(e->builder, length, emit_i64(e, -UNROLL), "");
+  LLVMValueRef full = length; /* in place, half a step is not read by words */
+  bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
+  if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
+  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
   if (c->out_row && !c->stream && c->p.k.outer == 1) {
     u->value[u->n + 2] = param(u, MICRO_OUT);
     LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * UNROLL));
-    run_loop(u, from, head, UNROLL, FETCH_OUT);
+    run_loop(u, from, head, UNROLL, FETCH_OUT, false);
     from = head, u->value[u->n + 2] = ahead;
   }
-  run_loop(u, from, most, UNROLL, c->ahead_count ? FETCH_AHEAD : FETCH_NONE);
-  run_loop(u, most, length, 1, FETCH_NONE);
+  run_loop(u, from, most, UNROLL, c->ahead_count ? FETCH_AHEAD : FETCH_NONE, false);
+  run_loop(u, most, full, 1, FETCH_NONE, false);
+  if (halves) run_loop(u, full, length, 1, FETCH_NONE, true);
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
@@ -169,7 +189,7 @@ static void run_all(Micro *u) {
   Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n + 1, first);
   for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
   u->value[u->n + 2] = l.phi[u->n];
-  LLVMValueRef pa = tile_elements(e, c->f32, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
+  LLVMValueRef pa = tile_elements(e, c->a_memory, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
   LLVMValueRef pb = tile_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
   run_inner(u, pa, pb);
   for (int i = 0; i < u->n; i++) l.next[i] = u->value[i];
@@ -218,9 +238,12 @@ static void store_out(Micro *u, bool stream) {
   LLVMValueRef one = LLVMConstInt(LLVMInt32TypeInContext(e->context), 1, 0);
   LLVMValueRef node = LLVMMDNodeInContext(e->context, &one, 1);
   for (int i = 0; i < u->n; i++) {
-    int64_t offset = i / u->vectors * (c->out_row / 4) + i % u->vectors * c->q.lanes;
-    LLVMValueRef s = LLVMBuildStore(e->builder, u->value[i], at(u, param(u, MICRO_OUT), offset));
-    LLVMSetAlignment(s, stream ? (unsigned)c->q.lanes * 4 : 4);
+    int bytes = elem_bytes(c->out);
+    int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->q.lanes;
+    LLVMValueRef to =
+        tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
+    LLVMValueRef s = LLVMBuildStore(e->builder, expr_to_memory(e, c->out, u->value[i]), to);
+    LLVMSetAlignment(s, (unsigned)(stream ? c->q.lanes * bytes : bytes));
     if (stream) LLVMSetMetadata(s, kind, node);
   }
 }

@@ -1,5 +1,5 @@
 /* Packing: copies a panel of b, or row tiles of a, into scratch in the order in which the
-   micro-kernel reads them, as f32.
+   micro-kernel reads them, as factors (contract_pair.c).
 
    Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a
    vector load; where k does, squares of lanes x lanes elements are transposed in registers;
@@ -9,20 +9,6 @@
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
   return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
-}
-
-/* What was read, as a factor: rounded to the type of the product. */
-static LLVMValueRef as_factor(Contract *c, Elem elem, LLVMValueRef x) {
-  x = expr_convert(c->e, expr_from_memory(c->e, elem, x), elem, ELEM_f32);
-  return elem == c->p.compute ? x : expr_convert(c->e, x, ELEM_f32, c->p.compute);
-}
-
-/* n elements of memory type `elem` side by side, as f32 */
-static LLVMValueRef load_f32(Contract *c, Elem elem, LLVMValueRef address, int n) {
-  Emit *e = c->e;
-  LLVMValueRef x = LLVMBuildLoad2(e->builder, several(contract_memory(e, elem), n), address, "");
-  LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
-  return as_factor(c, elem, x);
 }
 
 static void store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
@@ -40,14 +26,17 @@ static LLVMValueRef insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int
 
 typedef struct PackB {
   Contract *c;
-  LLVMValueRef src, dst, length, o0, o1, from, to; /* from, to: of inner k */
-  int width;                                       /* vectors of the panel */
+  LLVMValueRef src, dst, length, o0, o1, from, to, half; /* from, to: steps of inner k */
+  LLVMValueRef full;                                     /* up to here they are whole */
+  int width;                                             /* vectors of the panel */
 } PackB;
 
 typedef struct LaneRow {          /* where the lanes of one vector come from */
   LLVMValueRef base, valid, mask; /* at k = 0; number of lanes that exist; NULL mask: all */
   int v;
 } LaneRow;
+
+static bool has_halves(const Contract *c) { return c->p.k.inner % c->q.tile[TILE_DEPTH] != 0; }
 
 static bool has_tail(const Contract *c) { return c->p.n.inner % c->q.lanes != 0; }
 
@@ -69,18 +58,8 @@ static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
   return r;
 }
 
-static LLVMValueRef masked_f32(Contract *c, Elem elem, LLVMValueRef address, LLVMValueRef mask) {
-  Emit *e = c->e;
-  LLVMTypeRef vector = LLVMVectorType(contract_memory(e, elem), (unsigned)c->q.lanes);
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), types[] = {vector, c->ptr};
-  LLVMValueRef args[] = {address, LLVMConstInt(i32, (unsigned)elem_bytes(elem), 0), mask,
-                         LLVMConstNull(vector)};
-  LLVMValueRef x = emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
-  return as_factor(c, elem, x);
-}
-
 /* Lanes gathered one by one; those that do not exist repeat the last one that does. */
-static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) {
+static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset, bool half) {
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef x = LLVMGetPoison(c->vector);
@@ -89,7 +68,7 @@ static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset) 
     if (has_tail(c)) at = emit_min_i64(e, at, tile_add(e, r->valid, emit_i64(e, -1)));
     at = tile_add(e, k_offset, tile_times(e, at, contract_inner_stride(&c->p.n, SIDE_B)));
     LLVMValueRef address = tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at);
-    x = insert(c, x, load_f32(c, c->p.elem_b, address, 1), j);
+    x = insert(c, x, contract_factors(c, SIDE_B, address, 1, NULL, half), j);
   }
   return x;
 }
@@ -104,12 +83,13 @@ static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* off
 static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
   Contract *c = b->c;
   LLVMValueRef outer = contract_offset(c->e, &c->p.k, c->p.k.n - 1, o, SIDE_B);
-  return tile_add(c->e, outer, tile_times(c->e, k, contract_inner_stride(&c->p.k, SIDE_B)));
+  int64_t stride = contract_inner_stride(&c->p.k, SIDE_B) * c->q.tile[TILE_DEPTH];
+  return tile_add(c->e, outer, tile_times(c->e, k, stride));
 }
 
 /* Row by row of the panel: vector loads if the lanes lie side by side, else gathers. */
 static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from,
-                      LLVMValueRef to) {
+                      LLVMValueRef to, bool half) {
   Contract *c = b->c;
   Emit *e = c->e;
   bool plain = contract_inner_stride(&c->p.n, SIDE_B) == 1;
@@ -117,10 +97,8 @@ static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMVal
   LLVMValueRef source = source_offset(b, o, k.i), row = panel_row(b, o, k.i);
   for (int i = 0; i < n; i++) {
     LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
-    if (!plain) x = gathered(b, &r[i], source);
-    else
-      x = r[i].mask ? masked_f32(c, c->p.elem_b, at, r[i].mask)
-                    : load_f32(c, c->p.elem_b, at, c->q.lanes);
+    if (!plain) x = gathered(b, &r[i], source, half);
+    else x = contract_factors(c, SIDE_B, at, c->q.lanes, r[i].mask, half);
     store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
   }
   emit_loop_end(e, &k);
@@ -135,8 +113,8 @@ static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValue
   LLVMValueRef source = source_offset(b, o, k.i);
   for (int j = 0; j < c->q.lanes; j++) {
     LLVMValueRef at = tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
-    row[j] = load_f32(c, c->p.elem_b,
-                      tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at), c->q.lanes);
+    row[j] = contract_run(c, SIDE_B, tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at),
+                          c->q.lanes);
   }
   tile_transpose(e, row, c->q.lanes);
   LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
@@ -149,22 +127,23 @@ static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->q.lanes), "");
-  LLVMValueRef most = LLVMBuildNSWSub(e->builder, b->to, b->from, "");
+  LLVMValueRef most = LLVMBuildNSWSub(e->builder, b->full, b->from, "");
   most = tile_add(e, b->from, LLVMBuildAnd(e->builder, most, emit_i64(e, -c->q.lanes), ""));
   most = LLVMBuildSelect(e->builder, whole, most, b->from, "");
   transpose_rows(b, r, o, most);
-  copy_rows(b, r, 1, o, most, b->to);
+  copy_rows(b, r, 1, o, most, b->full, false);
 }
 
 static void pack_panel(PackB *b, LLVMValueRef v0) {
   Contract *c = b->c;
   bool transpose = contract_inner_stride(&c->p.k, SIDE_B) == 1 &&
-                   contract_inner_stride(&c->p.n, SIDE_B) != 1 && c->p.k.inner >= c->q.lanes;
+                   contract_inner_stride(&c->p.n, SIDE_B) != 1 && c->q.steps >= c->q.lanes;
   LaneRow r[8];
   for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
   Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
-  if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->to);
+  if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->full, false);
   for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
+  if (b->full != b->to) copy_rows(b, r, b->width, o.i, b->full, b->to, true);
   emit_loop_end(c->e, &o);
 }
 
@@ -175,10 +154,13 @@ static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
 }
 
 static LLVMValueRef make_pack_b(Contract *c, int wide) {
-  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 6));
-  LLVMValueRef p[8];
-  for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = {c, p[0], p[1], p[5], p[3], p[4], p[6], p[7], (int)c->q.width + wide};
+  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 7));
+  LLVMValueRef p[9];
+  for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
+  PackB b = {.c = c, .src = p[0], .dst = p[1], .o0 = p[3], .o1 = p[4], .length = p[5]};
+  b.from = p[6], b.to = b.full = p[7], b.half = p[8], b.width = (int)c->q.width + wide;
+  if (has_halves(c)) /* the block's last step may be outside of this part */
+    b.full = emit_min_i64(c->e, b.to, LLVMBuildNSWSub(c->e->builder, b.length, b.half, ""));
   pack_panel(&b, p[2]);
   tile_aside_end(c->e, &s);
   return s.function;
@@ -187,46 +169,64 @@ static LLVMValueRef make_pack_b(Contract *c, int wide) {
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part) {
   if (!c->pack_b[wide]) c->pack_b[wide] = make_pack_b(c, wide);
-  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length, part.from, part.to};
-  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 6), c->pack_b[wide], args, 8, "");
+  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
+  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length, part.from, part.to, half};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 7), c->pack_b[wide], args, 9, "");
 }
 
 /* ---- a ---- */
 
 typedef struct PackA {
   Contract *c;
-  LLVMValueRef src, dst, t0, t1, o0, o1, length;
+  LLVMValueRef src, dst, t0, t1, o0, o1, length, half;
 } PackA;
 
 /* `rows` elements of one step of k */
-static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows) {
+static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows,
+                                bool half) {
   Contract *c = a->c;
   Emit *e = c->e;
   LLVMTypeRef memory = contract_memory(e, c->p.elem_a);
   int64_t stride = contract_inner_stride(&c->p.m, SIDE_A);
   if (stride == 1 || rows == 1)
-    return load_f32(c, c->p.elem_a, tile_elements(e, memory, base, offset), rows);
+    return contract_factors(c, SIDE_A, tile_elements(e, memory, base, offset), rows, NULL, half);
   LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
   for (int r = 0; r < rows; r++) {
     LLVMValueRef at = tile_add(e, offset, emit_i64(e, r * stride));
-    x = insert(c, x, load_f32(c, c->p.elem_a, tile_elements(e, memory, base, at), 1), r);
+    LLVMValueRef one = tile_elements(e, memory, base, at);
+    x = insert(c, x, contract_factors(c, SIDE_A, one, 1, NULL, half), r);
   }
   return x;
+}
+
+typedef struct TileColumns { /* of one outer index of k */
+  LLVMValueRef base, outer, dst, done;
+  int rows;
+} TileColumns;
+
+static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
+                         bool half) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
+  Loop k = emit_loop(e, from, to, 1, 0, NULL);
+  LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride));
+  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
+  store_f32(c, tile_column(a, t->base, offset, t->rows, half), t->dst, at);
+  emit_loop_end(e, &k);
 }
 
 static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
   Contract *c = a->c;
   Emit *e = c->e;
+  LLVMValueRef full = a->length;
+  if (has_halves(c)) full = LLVMBuildNSWSub(e->builder, full, a->half, "");
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
-  LLVMValueRef outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
-  LLVMValueRef done =
-      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
-  Loop k = emit_loop(e, emit_i64(e, 0), a->length, 1, 0, NULL);
-  LLVMValueRef offset =
-      tile_add(e, outer, tile_times(e, k.i, contract_inner_stride(&c->p.k, SIDE_A)));
-  LLVMValueRef at = tile_times(e, tile_add(e, done, k.i), c->q.tile[TILE_ROWS]);
-  store_f32(c, tile_column(a, base, offset, rows), dst, at);
-  emit_loop_end(e, &k);
+  TileColumns t = {.base = base, .dst = dst, .rows = rows};
+  t.outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
+  t.done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
+  pack_columns(a, &t, emit_i64(e, 0), full, false);
+  if (has_halves(c)) pack_columns(a, &t, full, a->length, true);
   emit_loop_end(e, &o);
 }
 
@@ -252,10 +252,10 @@ static void pack_tiles(PackA *a) {
 }
 
 static LLVMValueRef make_pack_a(Contract *c) {
-  Aside s = tile_aside(c->e, "pack_a", pack_type(c, 2, 5));
-  LLVMValueRef p[7];
-  for (unsigned i = 0; i < 7; i++) p[i] = LLVMGetParam(s.function, i);
-  PackA a = {c, p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
+  Aside s = tile_aside(c->e, "pack_a", pack_type(c, 2, 6));
+  LLVMValueRef p[8];
+  for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
+  PackA a = {c, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
   pack_tiles(&a);
   tile_aside_end(c->e, &s);
   return s.function;
@@ -264,6 +264,7 @@ static LLVMValueRef make_pack_a(Contract *c) {
 void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
                      LLVMValueRef t1, const KBlock *x) {
   if (!c->pack_a) c->pack_a = make_pack_a(c);
-  LLVMValueRef args[] = {src, dst, t0, t1, x->o0, x->o1, x->length};
-  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 5), c->pack_a, args, 7, "");
+  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
+  LLVMValueRef args[] = {src, dst, t0, t1, x->o0, x->o1, x->length, half};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 6), c->pack_a, args, 8, "");
 }

@@ -131,17 +131,22 @@ static LLVMValueRef bf16_widen(Emit *e, LLVMValueRef x) {
 /* The upper half of an f32, rounded to nearest even; a NaN stays a (quiet) NaN. */
 static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
+  LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
+  if (e->target->pairs) { /* one instruction; takes denormals as zeros */
+    LLVMTypeRef narrow = like(x, LLVMBFloatTypeInContext(e->context));
+    return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, x, narrow, ""), half, "");
+  }
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef bits = LLVMBuildBitCast(b, x, like(x, i32), "");
   LLVMValueRef upper = LLVMBuildLShr(b, bits, constant_like(x, i32, 16), "");
   LLVMValueRef odd = LLVMBuildAnd(b, upper, constant_like(x, i32, 1), "");
-  LLVMValueRef half = LLVMBuildAdd(b, odd, constant_like(x, i32, 0x7fff), "");
+  LLVMValueRef tie = LLVMBuildAdd(b, odd, constant_like(x, i32, 0x7fff), "");
   LLVMValueRef rounded =
-      LLVMBuildLShr(b, LLVMBuildAdd(b, bits, half, ""), constant_like(x, i32, 16), "");
+      LLVMBuildLShr(b, LLVMBuildAdd(b, bits, tie, ""), constant_like(x, i32, 16), "");
   LLVMValueRef quiet = LLVMBuildOr(b, upper, constant_like(x, i32, 0x40), "");
   LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
   LLVMValueRef chosen = LLVMBuildSelect(b, nan, quiet, rounded, "");
-  return LLVMBuildTrunc(b, chosen, like(x, LLVMInt16TypeInContext(e->context)), "");
+  return LLVMBuildTrunc(b, chosen, half, "");
 }
 
 LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x) {

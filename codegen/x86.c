@@ -20,12 +20,12 @@ typedef struct Row {
 
 static const Row rows[] = {
     /* poorest first */
-    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20},
+    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false},
      V3_NEEDS},
-    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20},
+    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false},
      V4_NEEDS},
     {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20},
+      16 << 20, true},
      V4_NEEDS "+avx512bf16,"},
 };
 
@@ -71,6 +71,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.l1", "%lld", (long long)t->l1_bytes);
   module_set(m, "target.l2", "%lld", (long long)t->l2_bytes);
   module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
+  module_set(m, "target.pairs", "%d", t->pairs);
   module_set(m, "target.workers", "%d", workers);
 }
 

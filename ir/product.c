@@ -215,8 +215,9 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   q.tiles_inner = ceil_div(p->m.inner, tile[TILE_ROWS]), q.tiles = p->m.outer * q.tiles_inner;
   q.height = p->m.inner / q.tiles_inner, q.high = p->m.inner % q.tiles_inner;
   q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
+  q.steps = ceil_div(p->k.inner, tile[TILE_DEPTH]);
   q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
-  q.k_inner_max = ceil_div(p->k.inner, tile[TILE_K_INNER]);
+  q.k_inner_max = ceil_div(q.steps, tile[TILE_K_INNER]);
   q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]),
   q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
   int64_t k = q.k_outer_max * q.k_inner_max,

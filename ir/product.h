@@ -52,12 +52,15 @@ enum ProductTile {               /* entries of attribute tile */
                    TILE_COLUMN,  /* blocks of panels */
                    TILE_PACK_A,  /* 1: a is copied into tiles first */
                    TILE_PACK_B,  /* 1: b is copied into panels first */
+                   TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
+                                  step of k. 2: pairs of bf16 */
                    TILE_COUNT
 };
 
 typedef struct ProductPlan {
   int64_t tile[TILE_COUNT];
   int lanes;
+  int64_t steps;              /* of the inner k dim, the last one perhaps half empty */
   int64_t vectors_inner;      /* vectors of one inner n row, the last one perhaps partly empty */
   int64_t vectors, panels;    /* of all of n */
   int64_t width, wide;        /* the first `wide` panels have width + 1 vectors, the rest width */
@@ -65,7 +68,7 @@ typedef struct ProductPlan {
   int64_t height,
       high; /* the first `high` tiles of a column have height + 1 rows, the rest height */
   int64_t chunks;
-  int64_t k_outer_max, k_inner_max; /* longest block of each */
+  int64_t k_outer_max, k_inner_max; /* longest block of each, the inner one in steps */
   int64_t tiles_max, panels_max;    /* longest block of each */
   int64_t a_bytes, b_bytes,
       c_bytes; /* scratch: packed a of a row block, one panel of b, tiles of partial results */

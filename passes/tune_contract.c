@@ -22,7 +22,10 @@ static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
 }
 
 /* In place, element by element. */
-static bool a_readable(const Product *p) { return p->elem_a == ELEM_f32 && p->compute == ELEM_f32; }
+static bool a_readable(const Product *p, const int64_t *tile) {
+  if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
+  return p->elem_a == p->compute && p->k.n && p->k.dim[p->k.n - 1].a == 1;
+}
 
 /* In place, by whole vectors. */
 static bool b_readable(const Product *p, int lanes) {
@@ -35,12 +38,17 @@ static bool b_readable(const Product *p, int lanes) {
 enum { K_BLOCK = 768 };
 
 static void choose_k(const Product *p, int64_t *tile) {
-  int64_t k = p->k.outer * p->k.inner;
+  int64_t steps = ceil_div(p->k.inner, tile[TILE_DEPTH]), k = p->k.outer * steps;
   tile[TILE_K_OUTER] = tile[TILE_K_INNER] = 1;
   if (k <= K_BLOCK * 3 / 2) return;
-  if (p->k.inner <= K_BLOCK * 3 / 2 && p->k.outer > 1)
+  if (steps <= K_BLOCK * 3 / 2 && p->k.outer > 1)
     tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, K_BLOCK));
-  else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(p->k.inner, K_BLOCK);
+  else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(steps, K_BLOCK);
+}
+
+/* Pairs along k, where the machine has them and k is no list of single elements. */
+static bool has_pairs(const Product *p, const Machine *x) {
+  return x->pairs && p->compute == ELEM_bf16 && p->k.inner > 1;
 }
 
 /* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
@@ -63,7 +71,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, co
   Cost c = {.tiles = q->tiles, .panels = q->panels};
   c.height = (double)(p->m.outer * p->m.inner) / (double)q->tiles;
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
-  c.k = (double)(p->k.outer * p->k.inner);
+  c.k = (double)(p->k.outer * q->steps);
   c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
   c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
   if (!tile[TILE_PACK_A] && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
@@ -123,7 +131,7 @@ static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
   tile[TILE_PACK_A] =
-      !a_readable(p) || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
+      !a_readable(p, tile) || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
   tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
@@ -135,11 +143,12 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
     return false;
   if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
   if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
+  if (t[TILE_DEPTH] != 1 && (t[TILE_DEPTH] != 2 || !has_pairs(&p, &x))) return false;
   if (t[TILE_PACK_A] > 1 || t[TILE_PACK_B] > 1) return false;
-  if (!t[TILE_PACK_A] && !a_readable(&p)) return false;
+  if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
   if (!t[TILE_PACK_B] && !b_readable(&p, x.lanes)) return false;
   if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
-  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > p.k.inner) return false;
+  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > ceil_div(p.k.inner, t[TILE_DEPTH])) return false;
   if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p.k.outer) return false;
   ProductPlan q = product_plan(&p, x.lanes, t);
   return t[TILE_BATCH] <= p.batch.outer * p.batch.inner && t[TILE_ROW] <= q.tiles &&
@@ -151,6 +160,7 @@ Cut contract_rule(const Module *m, const Fn *k) {
   Product p = product_of(k, x.lanes);
   Cut c = {{0}};
   choose_tile(&p, &x, c.at);
+  c.at[TILE_DEPTH] = has_pairs(&p, &x) ? 2 : 1;
   choose_k(&p, c.at);
   choose_packing(&p, &x, c.at);
   choose_chunks(&p, &x, c.at);

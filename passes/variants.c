@@ -32,7 +32,8 @@ Machine machine_of(const Module *m) {
   return (Machine){.registers = (int64_t)module_number(m, "target.vector_registers", 16),
                    .l2 = (int64_t)module_number(m, "target.l2", 1 << 20),
                    .workers = (int64_t)module_number(m, "target.workers", 2),
-                   .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4};
+                   .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4,
+                   .pairs = module_number(m, "target.pairs", 0) != 0};
 }
 
 /* ---- keys ---- */

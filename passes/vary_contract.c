@@ -30,17 +30,17 @@ static void vary_packing(Module *m, const Cut *from, CutList *out) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* `length` elements of k in a block, or a little less. */
+/* `length` steps of k in a block, or a little less. */
 static Cut with_k(const Product *p, const Cut *from, int64_t length) {
   Cut c = *from;
-  int64_t outer = ceil_div(length, p->k.inner), *t = c.at;
-  if (length >= p->k.inner) t[TILE_K_OUTER] = ceil_div(p->k.outer, outer), t[TILE_K_INNER] = 1;
-  else t[TILE_K_OUTER] = p->k.outer, t[TILE_K_INNER] = ceil_div(p->k.inner, length);
+  int64_t *t = c.at, inner = ceil_div(p->k.inner, t[TILE_DEPTH]), outer = ceil_div(length, inner);
+  if (length >= inner) t[TILE_K_OUTER] = ceil_div(p->k.outer, outer), t[TILE_K_INNER] = 1;
+  else t[TILE_K_OUTER] = p->k.outer, t[TILE_K_INNER] = ceil_div(inner, length);
   return c;
 }
 
 static void vary_k(Module *m, const Product *p, const Cut *from, bool wide, CutList *out) {
-  int64_t k = p->k.outer * p->k.inner;
+  int64_t k = p->k.outer * ceil_div(p->k.inner, from->at[TILE_DEPTH]);
   int64_t now = ceil_div(k, from->at[TILE_K_OUTER] * from->at[TILE_K_INNER]);
   for (int64_t n = wide ? 128 : now / 2; n > 0 && n <= (wide ? 4096 : now * 2); n *= 2)
     if (n != now && n < 2 * k) add(m, out, with_k(p, from, n));
@@ -76,7 +76,9 @@ void contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide
 
 const char *contract_shape(Module *m, const Fn *k) {
   Product p = product_of(k, machine_of(m).lanes);
-  const char *elem = p.elem_a == p.elem_b ? elem_name(p.elem_a) : "mixed";
+  const char *elem = p.elem_a == p.elem_b    ? elem_name(p.elem_a)
+                     : p.compute != ELEM_f32 ? elem_name(p.compute)
+                                             : "mixed";
   return arena_printf(m->arena, "%s-b%lld-m%lld-n%lld-k%lld", elem,
                       (long long)(p.batch.outer * p.batch.inner),
                       (long long)(p.m.outer * p.m.inner), (long long)(p.n.outer * p.n.inner),

@@ -114,6 +114,25 @@ static void renamed(Harness *h, int i, const Product *p, const char *a, const ch
   }
 }
 
+/* What pass precision makes of a product: factors cast on the way in, f32 out, an epilogue, and its
+   result rounded. */
+static void narrowed(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  bool wide_a = i % 4 == 1, wide_b = i % 4 > 1;
+  Dims bias = some(h, &p->r);
+  if (wide_a) a = type(h, "f32", &p->a);
+  if (wide_b) b = type(h, "f32", &p->b);
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"contract\"} {\n", i, a, b,
+              type(h, "f32", &bias));
+  int x = 0, y = 1, n = 3;
+  if (wide_a) harness_add(h, "  %%%d = cast %%0 : %s\n", x = n++, dense(h, "bf16", &p->a));
+  if (wide_b) harness_add(h, "  %%%d = cast %%1 : %s\n", y = n++, dense(h, "bf16", &p->b));
+  harness_add(h, "  %%%d = dot[%s] %%%d, %%%d : %s\n", n, names(h, &p->k), x, y,
+              dense(h, "f32", &p->r));
+  harness_add(h, "  %%%d = add %%%d, %%2 : %s\n", n + 1, n, dense(h, "f32", &p->r));
+  harness_add(h, "  %%%d = cast %%%d : %s\n", n + 2, n + 1, result(h, "bf16", &p->r));
+  harness_add(h, "  return %%%d\n}\n", n + 2);
+}
+
 static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
   h->workers = workers, h->random += (uint64_t)count * 31 + (uint64_t)workers;
   if (make == accumulate) {
@@ -142,7 +161,13 @@ static void many_chunks(void **state) {
   (void)state, run_case(plain, 40, 3000, false, 3e-5, machine);
 }
 static void bf16_operands(void **state) {
-  (void)state, run_case(plain, 30, 2, true, 8e-3, machine);
+  (void)state, run_case(plain, 60, 2, true, 8e-3, machine);
+}
+static void bf16_chunks(void **state) {
+  (void)state, run_case(plain, 30, 3000, true, 8e-3, machine);
+}
+static void bf16_narrowed(void **state) {
+  (void)state, run_case(narrowed, 60, 2, true, 3e-5, machine);
 }
 static void activations(void **state) {
   (void)state, run_case(activation, 60, 2, false, 3e-5, machine);
@@ -155,44 +180,47 @@ static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, fals
 /* Every cut that a tuner may measure gives the same numbers. */
 static void variants(void **state) {
   (void)state;
-  Case *const makes[] = {plain, activation};
-  for (int i = 0; i < 2; i++) {
+  Case *const makes[] = {plain, activation, narrowed};
+  for (int i = 0; i < 3; i++) {
     Harness *h = harness_new(machine);
     h->vary = true;
-    run_on(h, makes[i], 50, 2, false, 3e-5);
+    run_on(h, makes[i], 50, 2, i == 2, 3e-5);
   }
 }
 
 /* Sizes at which tuning blocks k, packs, prefetches and streams. */
-static void large_with(bool vary) {
+static void large_with(bool vary, const char *elem, double tolerance) {
   static const int64_t shape[][3] = {
-      {64, 1700, 100}, {129, 2000, 96}, {300, 40, 700}, {24, 3000, 24}, {9, 1200, 64}};
+      {64, 1700, 100}, {129, 2001, 96}, {300, 41, 700}, {24, 3000, 24}, {9, 4999, 64}};
   Harness *h = harness_new(machine);
   h->low = -1, h->high = 1, h->vary = vary;
   for (int i = 0; i < 20; i++) {
     const int64_t *s = shape[i % 5];
     const char *an[] = {"M", "K"}, *bn[] = {"K", "N"}, *at[] = {"K", "M"}, *bt[] = {"N", "K"};
-    const char *a = i / 5 & 1 ? harness_dense(h, "f32", 2, at, (int64_t[]){s[1], s[0]})
-                              : harness_dense(h, "f32", 2, an, s);
-    const char *b = i / 5 & 2 ? harness_dense(h, "f32", 2, bt, (int64_t[]){s[2], s[1]})
-                              : harness_dense(h, "f32", 2, bn, s + 1);
+    const char *a = i / 5 & 1 ? harness_dense(h, elem, 2, at, (int64_t[]){s[1], s[0]})
+                              : harness_dense(h, elem, 2, an, s);
+    const char *b = i / 5 & 2 ? harness_dense(h, elem, 2, bt, (int64_t[]){s[2], s[1]})
+                              : harness_dense(h, elem, 2, bn, s + 1);
     harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i, a, b);
     harness_add(h, "  %%2 = dot[K] %%0, %%1 : f32[M:%lld, N:%lld]\n  return %%2\n}\n",
                 (long long)s[0], (long long)s[2]);
   }
-  assert_int_equal(harness_run(h, 1e-4), 0);
+  assert_int_equal(harness_run(h, tolerance), 0);
   harness_free(h);
 }
 
-static void large(void **state) { (void)state, large_with(false); }
-static void large_variants(void **state) { (void)state, large_with(true); }
+static void large(void **state) { (void)state, large_with(false, "f32", 1e-4); }
+static void large_variants(void **state) { (void)state, large_with(true, "f32", 1e-4); }
+static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e-4); }
 
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain_dots),    cmocka_unit_test(many_chunks),
-                                     cmocka_unit_test(bf16_operands), cmocka_unit_test(activations),
-                                     cmocka_unit_test(in_place),      cmocka_unit_test(new_names),
-                                     cmocka_unit_test(large),         cmocka_unit_test(variants),
-                                     cmocka_unit_test(large_variants)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(plain_dots),     cmocka_unit_test(many_chunks),
+      cmocka_unit_test(bf16_operands),  cmocka_unit_test(activations),
+      cmocka_unit_test(in_place),       cmocka_unit_test(new_names),
+      cmocka_unit_test(large),          cmocka_unit_test(variants),
+      cmocka_unit_test(large_variants), cmocka_unit_test(bf16_chunks),
+      cmocka_unit_test(bf16_narrowed),  cmocka_unit_test(large_bf16)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,8 @@
 
 #define LINE(key, device, cut, ns, date)                                                           \
   "contract\t" key "\tx86_64_v4\t2\t" device "\tshardc 0.1\t" cut "\t" ns "\t900\t9\t" date "\n"
-#define CUT_A "8 3 1 1 1 2 4 0 1"
-#define CUT_B "9 3 1 1 1 2 4 0 1"
+#define CUT_A "8 3 1 1 1 2 4 0 1 1"
+#define CUT_B "9 3 1 1 1 2 4 0 1 1"
 
 static TuneDb read(Ctx *c, const char *text) {
   TuneDb db = {0};
@@ -97,8 +97,8 @@ static void broken_lines_are_left_out(void **state) {
       "contract\tk\tx\t0\tm\td\t" CUT_A "\t1\t1\t1\t2026-01-01\n",
       "contract\tk\tx\t2\tm\td\t8 3 1\t1\t1\t1\t2026-01-01\n",
       "contract\tk\tx\t2\tm\td\t" CUT_A " 1\t1\t1\t1\t2026-01-01\n",
-      "contract\tk\tx\t2\tm\td\t-1 3 1 1 1 2 4 0 1\t1\t1\t1\t2026-01-01\n",
-      "contract\tk\tx\t2\tm\td\t99999999999999999999 3 1 1 1 2 4 0 1\t1\t1\t1\t2026-01-01\n",
+      "contract\tk\tx\t2\tm\td\t-1 3 1 1 1 2 4 0 1 1\t1\t1\t1\t2026-01-01\n",
+      "contract\tk\tx\t2\tm\td\t99999999999999999999 3 1 1 1 2 4 0 1 1\t1\t1\t1\t2026-01-01\n",
       "contract\tk\tx\t2\tm\td\t" CUT_A "\tnan\t1\t1\t2026-01-01\n",
       "contract\tk\tx\t2\tm\td\t" CUT_A "\t1e99\t1\t1\t2026-01-01\n",
       "contract\tk\tx\t2\tm\td\t" CUT_A "\t1\t1\t1\tyesterday\n",

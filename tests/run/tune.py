@@ -33,11 +33,11 @@ run(shardc, 'compile', f'{d}/ir/{names[-1]}', '-o', f'{d}/no', '--tune-db', f'{d
 
 # an edited cut is obeyed if it fits, and left out with a warning if it does not
 old = '\t'.join(records[0][:7])
-edited = read(f'{d}/a.tune').decode().replace(old, '\t'.join(records[0][:6] + ['4 1 1 1 1 1 1 0 1']))
+edited = read(f'{d}/a.tune').decode().replace(old, '\t'.join(records[0][:6] + ['4 1 1 1 1 1 1 0 1 1']))
 open(f'{d}/edited.tune', 'w').write(edited)
 out, _ = run(shardc, 'dump', model, *small, '--after', 'select', '--tune-db', f'{d}/edited.tune')
-check('tile = [4, 1, 1, 1, 1, 1, 1, 0, 1]' in out, 'an edited cut is not obeyed')
-open(f'{d}/edited.tune', 'w').write(edited.replace('4 1 1 1 1 1 1 0 1', '33 9 1 1 1 1 1 0 1'))
+check('tile = [4, 1, 1, 1, 1, 1, 1, 0, 1, 1]' in out, 'an edited cut is not obeyed')
+open(f'{d}/edited.tune', 'w').write(edited.replace('4 1 1 1 1 1 1 0 1 1', '33 9 1 1 1 1 1 0 1 1'))
 _, said = run(shardc, 'dump', model, *small, '--after', 'select', '--tune-db', f'{d}/edited.tune')
 check('W1207' in said, 'no warning about a cut that does not fit: ' + said)
 ir = read(f'{d}/ir/{names[0]}').decode()
