@@ -1,7 +1,10 @@
 /* Speed of family contract on the products of GPT-2's layers and head, as a share of this machine's
    peak.
 
-     bench_gemm [tokens [only]]
+     bench_gemm [tokens [f32|bf16 [only]]]
+
+   With bf16, activations and gradients are bf16, weights f32 that the kernel rounds while it packs
+   them, as in a model with `precision bf16`.
 
    Per shape: forward (W stored [In, Out]; the head's tied embedding [Vocab, Embed]), gradient of
    the input, gradient of the weights. Kernels are tuned and compiled as for a model. Two threads
@@ -10,6 +13,7 @@
    processor time of the threads, so that other processes on the machine count little. Medians of 7.
  */
 #include "codegen/codegen.h"
+#include "ir/numbers.h"
 #include "passes/tune.h"
 #include <dlfcn.h>
 #include <immintrin.h>
@@ -35,8 +39,9 @@ typedef struct Team {
   atomic_int turn, done;
   atomic_long next;
   Job job;
+  bool narrow; /* products of bf16 */
   void *scratch[THREADS];
-  double seconds[THREADS];
+  double seconds[THREADS], work[THREADS]; /* work: operations of the peak loop */
 } Team;
 
 typedef struct Member {
@@ -59,6 +64,15 @@ __attribute__((target("avx512f"))) static double peak16(void) {
   return 12.0 * 16 * 2 * PEAK_ROUNDS;
 }
 
+#define STEPNARROW(i) __asm__ volatile("vdpbf16ps %1, %1, %0" : "+v"(a##i) : "v"(x));
+
+__attribute__((target("avx512f"))) static double peak_narrow(void) {
+  __m512 x = _mm512_set1_ps(1e-3f);
+  EACH(INIT16)
+  for (int i = 0; i < PEAK_ROUNDS; i++) { EACH(STEPNARROW) }
+  return 12.0 * 16 * 4 * PEAK_ROUNDS;
+}
+
 __attribute__((target("avx2,fma"))) static double peak8(void) {
   __m256 x = _mm256_set1_ps(1e-3f);
   EACH(INIT8)
@@ -66,7 +80,10 @@ __attribute__((target("avx2,fma"))) static double peak8(void) {
   return 12.0 * 8 * 2 * PEAK_ROUNDS;
 }
 
-static double peak_loop(void) { return __builtin_cpu_supports("avx512f") ? peak16() : peak8(); }
+static double peak_loop(bool narrow) {
+  if (narrow && __builtin_cpu_supports("avx512bf16")) return peak_narrow();
+  return __builtin_cpu_supports("avx512f") ? peak16() : peak8();
+}
 
 /* ---- threads ---- */
 
@@ -78,7 +95,7 @@ static double processor_time(void) {
 
 static void work(Team *t, int number) {
   double start = processor_time();
-  if (!t->job.run) peak_loop();
+  if (!t->job.run) t->work[number] = peak_loop(t->narrow);
   else
     for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->job.chunks;)
       t->job.run(t->job.buffers, i, t->scratch[number]);
@@ -107,8 +124,8 @@ static double run_job(Team *t, Job job) { /* seconds per thread */
 }
 
 static double peak(Team *t) {
-  return THREADS * (__builtin_cpu_supports("avx512f") ? 16 : 8) * 24.0 * PEAK_ROUNDS /
-         run_job(t, (Job){0});
+  double seconds = run_job(t, (Job){0});
+  return THREADS * t->work[0] / seconds;
 }
 
 /* ---- kernels ---- */
@@ -126,17 +143,18 @@ static const char *const kind_name[] = {"forward", "input", "weight"};
 /* buffers: X, W, Y in this order; a kernel reads two and writes the third */
 static const int reads[KINDS][2] = {{0, 1}, {2, 1}, {0, 2}}, writes[KINDS] = {2, 0, 1};
 
-static Fn *make_kernel(Module *m, const Shape *s, Kind kind, int64_t tokens) {
+static Fn *make_kernel(Module *m, const Shape *s, Kind kind, int64_t tokens, Elem e) {
   Axis t = {intern(m->ctx->names, "Token"), tokens}, in = {intern(m->ctx->names, "In"), s->in},
        out = {intern(m->ctx->names, "Out"), s->out};
-  Type type[] = {type_of(ELEM_f32, 2, (Axis[]){t, in}),
+  Type type[] = {type_of(e, 2, (Axis[]){t, in}),
                  type_of(ELEM_f32, 2, s->tied ? (Axis[]){out, in} : (Axis[]){in, out}),
-                 type_of(ELEM_f32, 2, (Axis[]){t, out})};
+                 type_of(e, 2, (Axis[]){t, out})};
   Str sum = kind == FORWARD ? in.dim : kind == INPUT ? out.dim : t.dim;
   Fn *k = fn_new(m, FN_KERNEL, intern_printf(m->ctx->names, "%s.%s", s->name, kind_name[kind]));
   ValueId a = fn_arg(m, k, type[reads[kind][0]]), b = fn_arg(m, k, type[reads[kind][1]]);
+  b = ir_cast(m, k, b, e, (Loc){0});
   ValueId d = ir_dot(m, k, a, b, 1, &sum, (Loc){0});
-  k->values.at[d].type = type[writes[kind]];
+  k->values.at[d].type = type_with_elem(type[writes[kind]], e);
   fn_result(m, k, d);
   attr_set_str(m, &k->attrs, ATTR_family, intern(m->ctx->names, "contract"));
   module_add(m, k);
@@ -157,12 +175,17 @@ static Chunk *build(Module *m, Fn *k, const char *folder) {
   return run;
 }
 
-static char *memory(int64_t bytes) {
+static char *memory(int64_t bytes, Elem e) {
   int64_t huge = 2 << 20, all = (bytes + huge - 1) / huge * huge;
   char *p = aligned_alloc((size_t)huge, (size_t)all);
   if (!p) exit(1);
   madvise(p, (size_t)all, MADV_HUGEPAGE);
-  for (int64_t i = 0; i < all / 4; i++) ((float *)p)[i] = (float)(i * 7919 % 1009 - 504) * 1e-3f;
+  for (int64_t i = 0; i < all / elem_bytes(e); i++) {
+    float f = (float)(i * 7919 % 1009 - 504) * 1e-3f;
+    uint16_t half = bf16_from_f32(f);
+    memcpy(p + i * elem_bytes(e), e == ELEM_f32 ? (void *)&f : (void *)&half,
+           (size_t)elem_bytes(e));
+  }
   return p;
 }
 
@@ -190,12 +213,14 @@ static void report(const Shape *s, Kind kind, const Fn *k, double share, double 
 static void measure(Team *team, const Shape *s, Kind kind, int64_t tokens, const char *folder) {
   Ctx *c = ctx_new();
   Module *m = module_new(c);
-  Fn *k = make_kernel(m, s, kind, tokens);
+  Elem e = team->narrow ? ELEM_bf16 : ELEM_f32;
+  Fn *k = make_kernel(m, s, kind, tokens, e);
   Chunk *run = build(m, k, folder);
   int64_t weight = s->in * s->out * 4, copies = COLD_BYTES / weight + 1;
-  char *x = memory(tokens * s->in * 4), *y = memory(tokens * s->out * 4),
-       *w = memory(weight * copies);
-  for (int i = 0; i < THREADS; i++) team->scratch[i] = memory(attr_int(&k->attrs, ATTR_scratch, 0));
+  char *x = memory(tokens * s->in * elem_bytes(e), e),
+       *y = memory(tokens * s->out * elem_bytes(e), e), *w = memory(weight * copies, ELEM_f32);
+  for (int i = 0; i < THREADS; i++)
+    team->scratch[i] = memory(attr_int(&k->attrs, ATTR_scratch, 0), ELEM_f32);
   double share[REPEATS], seconds[REPEATS],
       flop = 2.0 * (double)tokens * (double)s->in * (double)s->out;
   for (int i = -1; i < REPEATS; i++) { /* the first one warms up */
@@ -221,6 +246,7 @@ int main(int argc, char **argv) {
   static Team team;
   static Member members[THREADS];
   int64_t tokens = argc > 1 ? atol(argv[1]) : 256;
+  team.narrow = argc > 2 && !strcmp(argv[2], "bf16");
   char folder[] = "/tmp/shardc-bench-XXXXXX";
   if (!mkdtemp(folder)) return 1;
   for (int i = 1; i < THREADS; i++) {
@@ -230,7 +256,7 @@ int main(int argc, char **argv) {
   }
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (Kind k = 0; k < KINDS; k++)
-      if (argc < 3 || !strcmp(argv[2], shapes[i].name))
+      if (argc < 4 || !strcmp(argv[3], shapes[i].name))
         measure(&team, &shapes[i], k, tokens, folder);
   char command[64];
   snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -18,15 +18,17 @@
 #include <llvm-c/TargetMachine.h>
 
 /* The facts of a machine that passes need stand in the module as settings (target.name,
-   target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.pairs,
-   target.workers: written by target_describe before the pipeline runs); LLVM's own words stay here.
+   target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.rounds,
+   target.pairs, target.workers: written by target_describe before the pipeline runs); LLVM's own
+   words stay here.
  */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
   int vector_bytes, vector_registers;
   int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared */
-  bool pairs;                           /* multiplies pairs of bf16 and adds them to f32 */
+  bool rounds; /* has instructions that round f32 to bf16 and multiply pairs of bf16 */
+  bool pairs;  /* the latter do more than multiply-adds of f32 */
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */

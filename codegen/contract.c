@@ -89,10 +89,8 @@ static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_A])
     return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
-  LLVMValueRef n = LLVMBuildNSWSub(e->builder, w->k.o1, w->k.o0, "");
-  n = LLVMBuildNSWMul(e->builder, n, w->k.length, "");
-  n = LLVMBuildNSWMul(e->builder, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), "");
-  return tile_elements(e, c->f32, w->packed_a, tile_times(e, n, c->q.tile[TILE_ROWS]));
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
+  return tile_elements(e, c->f32, w->packed_a, contract_packed_tile(c, n, &w->k));
 }
 
 static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {

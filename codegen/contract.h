@@ -106,6 +106,8 @@ void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, 
 /* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS] */
 void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
                      LLVMValueRef t1, const KBlock *x);
+/* offset of packed tile n of the chunk */
+LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
   int vectors;

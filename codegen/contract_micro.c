@@ -33,12 +33,14 @@ LLVMTypeRef contract_micro_type(Contract *c) {
 static LLVMValueRef param(Micro *u, int i) { return LLVMGetParam(u->c->e->function, (unsigned)i); }
 
 static int64_t row_stride(const Contract *c) {
+  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) return c->q.pitch;
   return c->q.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->p.m, SIDE_A);
 }
 
 static int64_t step_a(const Contract *c) {
-  return c->q.tile[TILE_PACK_A] ? c->q.tile[TILE_ROWS]
-                                : contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
+  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) return 1;
+  if (c->q.tile[TILE_PACK_A]) return c->q.tile[TILE_ROWS];
+  return contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
 }
 
 static int64_t step_b(const Micro *u) {

@@ -4,7 +4,8 @@
    Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a
    vector load; where k does, squares of lanes x lanes elements are transposed in registers;
    otherwise lanes are gathered one by one. Lanes beyond the end of the inner n dim repeat its last
-   element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows]. */
+   element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows], or,
+   where k lies side by side, [tile][row][k], so that they are copied by vectors. */
 #include "contract.h"
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
@@ -230,19 +231,71 @@ static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
   emit_loop_end(e, &o);
 }
 
+typedef enum Piece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } Piece;
+
+/* Steps [from, to) of a row, side by side in memory. */
+static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
+                     LLVMValueRef to, Piece what) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  int n = what == PIECE_VECTOR ? c->q.lanes : 1;
+  Loop k = emit_loop(e, from, to, n, 0, NULL);
+  LLVMValueRef at = tile_elements(e, contract_memory(e, c->p.elem_a), src,
+                                  tile_times(e, k.i, c->q.tile[TILE_DEPTH]));
+  LLVMValueRef x = what == PIECE_HALF ? contract_factors(c, SIDE_A, at, 1, NULL, true)
+                                      : contract_run(c, SIDE_A, at, n);
+  store_f32(c, x, dst, k.i);
+  emit_loop_end(e, &k);
+}
+
+static void pack_row(PackA *a, LLVMValueRef src, LLVMValueRef dst) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMValueRef full = a->length, zero = emit_i64(e, 0);
+  if (has_halves(c)) full = LLVMBuildNSWSub(e->builder, full, a->half, "");
+  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -c->q.lanes), "");
+  Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
+  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o.i, a->o0, "");
+  LLVMValueRef from = tile_elements(e, contract_memory(e, c->p.elem_a), src,
+                                    contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A));
+  LLVMValueRef to = tile_elements(e, c->f32, dst, LLVMBuildNSWMul(e->builder, done, a->length, ""));
+  copy_run(a, from, to, zero, most, PIECE_VECTOR);
+  copy_run(a, from, to, most, full, PIECE_ONE);
+  if (has_halves(c)) copy_run(a, from, to, full, a->length, PIECE_HALF);
+  emit_loop_end(e, &o);
+}
+
+static void pack_rows(PackA *a, LLVMValueRef base, LLVMValueRef dst, LLVMValueRef rows) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  Loop r = emit_loop(e, emit_i64(e, 0), rows, 1, 0, NULL);
+  LLVMValueRef from = tile_times(e, r.i, contract_inner_stride(&c->p.m, SIDE_A));
+  pack_row(a, tile_elements(e, contract_memory(e, c->p.elem_a), base, from),
+           tile_elements(e, c->f32, dst, tile_times(e, r.i, c->q.pitch)));
+  emit_loop_end(e, &r);
+}
+
+LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) {
+  Emit *e = c->e;
+  const int64_t *tile = c->q.tile;
+  if (tile[TILE_PACK_A] == PACK_ROWS) return tile_times(e, n, c->q.pitch * tile[TILE_ROWS]);
+  LLVMValueRef k = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
+  k = LLVMBuildNSWMul(e->builder, k, x->length, "");
+  return tile_times(e, LLVMBuildNSWMul(e->builder, k, n, ""), tile[TILE_ROWS]);
+}
+
 static void pack_tiles(PackA *a) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMValueRef n =
-      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, a->o1, a->o0, ""), a->length, "");
+  const KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
   Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
   LLVMValueRef offset = contract_tile_offset(c, t.i, SIDE_A);
   LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
-  LLVMValueRef done =
-      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, t.i, a->t0, ""), n, "");
-  LLVMValueRef dst = tile_elements(e, c->f32, a->dst, tile_times(e, done, c->q.tile[TILE_ROWS]));
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, t.i, a->t0, "");
+  LLVMValueRef dst = tile_elements(e, c->f32, a->dst, contract_packed_tile(c, n, &x));
   LLVMValueRef rows = contract_tile_rows(c, t.i);
-  for (int tall = c->q.high > 0; tall >= 0; tall--) {
+  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) pack_rows(a, base, dst, rows);
+  for (int tall = c->q.high > 0; tall >= 0 && c->q.tile[TILE_PACK_A] == PACK_TILES; tall--) {
     int64_t height = c->q.height + tall;
     Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, height), ""));
     pack_tile(a, base, dst, (int)height);

@@ -132,7 +132,7 @@ static LLVMValueRef bf16_widen(Emit *e, LLVMValueRef x) {
 static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
-  if (e->target->pairs) { /* one instruction; takes denormals as zeros */
+  if (e->target->rounds) { /* one instruction; takes denormals as zeros */
     LLVMTypeRef narrow = like(x, LLVMBFloatTypeInContext(e->context));
     return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, x, narrow, ""), half, "");
   }

@@ -20,13 +20,19 @@ typedef struct Row {
 
 static const Row rows[] = {
     /* poorest first */
-    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false},
+    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false,
+      false},
      V3_NEEDS},
-    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false},
+    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false,
+      false},
      V4_NEEDS},
     {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true},
+      16 << 20, true, true},
      V4_NEEDS "+avx512bf16,"},
+    /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
+    {{"x86_64_v4_fp16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
+      16 << 20, true, false},
+     V4_NEEDS "+avx512bf16,+avx512fp16,"},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -71,6 +77,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.l1", "%lld", (long long)t->l1_bytes);
   module_set(m, "target.l2", "%lld", (long long)t->l2_bytes);
   module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
+  module_set(m, "target.rounds", "%d", t->rounds);
   module_set(m, "target.pairs", "%d", t->pairs);
   module_set(m, "target.workers", "%d", workers);
 }

@@ -223,7 +223,9 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   int64_t k = q.k_outer_max * q.k_inner_max,
           block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
   bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
-  q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * k * tile[TILE_ROWS] * 4) : 0;
+  q.pitch = (ceil_div(k, 32) * 2 + 1) * 16;
+  int64_t column = tile[TILE_PACK_A] == PACK_ROWS ? q.pitch : k;
+  q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * column * tile[TILE_ROWS] * 4) : 0;
   q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
   if (product_sliced(p, tile)) q.b_bytes *= 2;
   q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block);

@@ -50,16 +50,20 @@ enum ProductTile {               /* entries of attribute tile */
                                     three */
                    TILE_ROW,     /* blocks of row tiles */
                    TILE_COLUMN,  /* blocks of panels */
-                   TILE_PACK_A,  /* 1: a is copied into tiles first */
+                   TILE_PACK_A,  /* PACK_TILES: a is copied into [tile][k][row] first; PACK_ROWS:
+                                    into [tile][row][k] */
                    TILE_PACK_B,  /* 1: b is copied into panels first */
                    TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
                                   step of k. 2: pairs of bf16 */
                    TILE_COUNT
 };
 
+enum { PACK_NOT, PACK_TILES, PACK_ROWS };
+
 typedef struct ProductPlan {
   int64_t tile[TILE_COUNT];
   int lanes;
+  int64_t pitch;              /* factors between packed rows of a: an odd number of cache lines */
   int64_t steps;              /* of the inner k dim, the last one perhaps half empty */
   int64_t vectors_inner;      /* vectors of one inner n row, the last one perhaps partly empty */
   int64_t vectors, panels;    /* of all of n */

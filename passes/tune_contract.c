@@ -53,10 +53,12 @@ static bool has_pairs(const Product *p, const Machine *x) {
 
 /* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
    one; of reading it in place: little, from whichever cache it is in. */
-static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b, bool packed) {
+static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b,
+                        int64_t packed) {
   const ProductDim *x = across->n ? &across->dim[across->n - 1] : NULL;
   const ProductDim *y = k->n ? &k->dim[k->n - 1] : NULL;
   if (!packed) return 0.1;
+  if (packed == PACK_ROWS) return 0.25;
   if (!x || (of_b ? x->b : x->a) == 1) return 0.35;
   return y && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
 }
@@ -130,8 +132,10 @@ static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
 static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  tile[TILE_PACK_A] =
-      !a_readable(p, tile) || (!a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes);
+  bool often = !a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes;
+  tile[TILE_PACK_A] = a_readable(p, tile) ? often ? PACK_TILES : PACK_NOT
+                      : a_in_order        ? PACK_ROWS
+                                          : PACK_TILES;
   tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
 }
 
@@ -143,8 +147,11 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
     return false;
   if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
   if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
-  if (t[TILE_DEPTH] != 1 && (t[TILE_DEPTH] != 2 || !has_pairs(&p, &x))) return false;
-  if (t[TILE_PACK_A] > 1 || t[TILE_PACK_B] > 1) return false;
+  if (t[TILE_DEPTH] != 1 &&
+      (t[TILE_DEPTH] != 2 || !x.rounds || p.compute != ELEM_bf16 || p.k.inner < 2))
+    return false;
+  if (t[TILE_PACK_A] > PACK_ROWS || t[TILE_PACK_B] > 1) return false;
+  if (t[TILE_PACK_A] == PACK_ROWS && (!p.k.n || p.k.dim[p.k.n - 1].a != 1)) return false;
   if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
   if (!t[TILE_PACK_B] && !b_readable(&p, x.lanes)) return false;
   if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
@@ -171,7 +178,8 @@ void contract_apply(Module *m, Fn *k, const Cut *c) {
   int lanes = machine_of(m).lanes;
   Product p = product_of(k, lanes);
   ProductPlan q = product_plan(&p, lanes, c->at);
-  static const char *const variant[2][2] = {{"in_place", "pack_b"}, {"pack_a", "pack_ab"}};
+  static const char *const variant[3][2] = {
+      {"in_place", "pack_b"}, {"pack_a", "pack_ab"}, {"rows_a", "rows_ab"}};
   attr_set_str(m, &k->attrs, ATTR_variant,
                intern(m->ctx->names, variant[c->at[TILE_PACK_A]][c->at[TILE_PACK_B]]));
   attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, c->at);

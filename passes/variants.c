@@ -33,7 +33,8 @@ Machine machine_of(const Module *m) {
                    .l2 = (int64_t)module_number(m, "target.l2", 1 << 20),
                    .workers = (int64_t)module_number(m, "target.workers", 2),
                    .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4,
-                   .pairs = module_number(m, "target.pairs", 0) != 0};
+                   .pairs = module_number(m, "target.pairs", 0) != 0,
+                   .rounds = module_number(m, "target.rounds", 0) != 0};
 }
 
 /* ---- keys ---- */

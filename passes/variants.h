@@ -12,7 +12,7 @@ enum { TILE_MOST = 12, TUNE_STAGES = 4, TUNE_WIDE = 400 };
 typedef struct Machine { /* what the rules ask about the target */
   int64_t registers, l2, workers;
   int lanes;
-  bool pairs; /* target.pairs */
+  bool pairs, rounds; /* target.pairs, target.rounds */
 } Machine;
 
 Machine machine_of(const Module *m);

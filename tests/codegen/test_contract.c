@@ -215,6 +215,10 @@ static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e
 
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
+  if (strstr(machine, "bf16") && !__builtin_cpu_supports("avx512bf16")) {
+    puts("skipped: this machine has no instructions for bf16");
+    return 77;
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plain_dots),     cmocka_unit_test(many_chunks),
       cmocka_unit_test(bf16_operands),  cmocka_unit_test(activations),
