@@ -1,5 +1,7 @@
 /* `shardc opt`: passes by name over a module, IR in and IR out. What a pass needs is checked by the
-   runner of passes; --run-to cuts the list, so that a pass at fault is found by halving. */
+   runner of passes; --run-to cuts the list, so that a pass at fault is found by halving. What a
+   pass can be told it reads from the settings of the module: PASS{KEY=VALUE,..} writes them, and so
+   they stand in the result. */
 #include "cmd.h"
 #include "passes/pass.h"
 #include <errno.h>
@@ -7,15 +9,38 @@
 
 typedef VEC(const Pass *) PassList;
 
-static Exit read_list(Cli *o, const char *text, PassList *list) {
+/* KEY=VALUE,.. of n characters. */
+static Exit read_options(Cli *o, const char *text, size_t n, Strings *options) {
+  const char *all = arena_strndup(o->c->arena, text, n);
+  for (size_t length; *all; all += length + (all[length] == ',')) {
+    length = strcspn(all, ",");
+    const char *one = arena_strndup(o->c->arena, all, length), *equals = strchr(one, '=');
+    if (!equals || equals == one) return cli_usage("`%s` is not of the form KEY=VALUE", one);
+    vec_push(o->c->arena, *options, one);
+  }
+  return EXIT_FINE;
+}
+
+static Exit read_list(Cli *o, const char *text, PassList *list, Strings *options) {
   for (const char *at = text;;) {
-    size_t n = strcspn(at, ",");
+    size_t n = strcspn(at, ",{"), end = at[n] == '{' ? strcspn(at, "}") : n;
     const char *name = arena_strndup(o->c->arena, at, n);
     const Pass *p = pass_find(name);
     if (!p) return unknown_pass(o, name);
     vec_push(o->c->arena, *list, p);
-    if (!at[n]) return EXIT_FINE;
-    at += n + 1;
+    if (at[n] == '{' && !at[end]) return cli_usage("`%s` has no `}`", at);
+    if (at[n] == '{' && read_options(o, at + n + 1, end - n - 1, options) != EXIT_FINE)
+      return EXIT_USAGE;
+    at += end + (at[n] == '{');
+    if (!*at) return EXIT_FINE;
+    if (*at++ != ',') return cli_usage("a comma between passes, not `%s`", at - 1);
+  }
+}
+
+static void set_options(Module *m, const Strings *options) {
+  for (uint32_t i = 0; i < options->n; i++) {
+    const char *text = options->at[i], *equals = strchr(text, '=');
+    module_set(m, arena_strndup(m->arena, text, (size_t)(equals - text)), "%s", equals + 1);
   }
 }
 
@@ -41,15 +66,17 @@ static Exit cut_list(const Cli *o, PassList *list) {
 
 Exit cmd_opt(Cli *o) {
   PassList list = {0};
+  Strings options = {0};
   PipelineOptions p = {0};
   Module *m;
   const char *names = o->value[OPT_PASSES];
-  Exit e = names ? read_list(o, names, &list) : EXIT_FINE;
+  Exit e = names ? read_list(o, names, &list, &options) : EXIT_FINE;
   if (o->value[OPT_VERIFY_EACH] && o->value[OPT_NO_VERIFY])
     return cli_usage("`--verify-each` and `--no-verify` cannot both be given");
   if (e != EXIT_FINE) return e;
   e = load_module(o, &m);
   if (e == EXIT_FINE && !names) rest_of_table(o, m, &list);
+  if (e == EXIT_FINE) set_options(m, &options);
   if (e == EXIT_FINE) e = cut_list(o, &list);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &p);
   if (e == EXIT_FINE && !passes_run(m, list.n, list.at, &p)) e = EXIT_INPUT;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "passes/internal.h"
-#include "placed.h"
+#include "ir/interp.h"
 #include "random_module.h"
 #include <math.h>
 
@@ -30,23 +30,17 @@ static State random_state(Module *m, uint64_t seed) {
   return s;
 }
 
-static State run(Module *m, const State *s) {
+static State run_by(bool (*how)(Interp *, const char *), Module *m, const State *s) {
   Interp *in = interp_new(m, m->arena);
   State r = {ARENA_ARRAY(m->arena, double *, m->globals.n + 1)};
   for (uint32_t i = 0; i < m->globals.n; i++) interp_set(in, m->globals.at[i]->name, s->at[i]);
-  if (!interp_run(in, "step")) fail_msg("interpreter: %s", interp_error(in));
+  if (!how(in, "step")) fail_msg("interpreter: %s", interp_error(in));
   for (uint32_t i = 0; i < m->globals.n; i++) r.at[i] = interp_get(in, m->globals.at[i]->name)->at;
   return r;
 }
 
-static State run_placed(Module *m, const State *s) {
-  Placed *p = placed_new(m, m->arena);
-  State r = {ARENA_ARRAY(m->arena, double *, m->globals.n + 1)};
-  for (uint32_t i = 0; i < m->globals.n; i++) placed_set(p, m->globals.at[i], s->at[i]);
-  assert_true(placed_run(p, "step"));
-  for (uint32_t i = 0; i < m->globals.n; i++) r.at[i] = placed_get(p, m->globals.at[i]);
-  return r;
-}
+static State run(Module *m, const State *s) { return run_by(interp_run, m, s); }
+static State run_placed(Module *m, const State *s) { return run_by(interp_run_placed, m, s); }
 
 static void same(Module *m, const State *a, const State *b, const char *where, int seed) {
   for (uint32_t i = 0; i < m->globals.n; i++)
