@@ -164,7 +164,7 @@ for f in data['frames']:                                    # no two blocks that
 
 lines = []
 for layers in (12, 48, 96):
-    out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--after', 'memory')
+    out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--set', 'plan.micro=1', '--after', 'memory')
     lines.append(out.count('\n'))
 out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', 'Layers=96', '--format=html')
 check(len(out) < 2e6, f'the page of 96 layers has {len(out)} bytes')
