@@ -7,6 +7,8 @@
 #include "shuffle.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const Part *part_of(const Stream *s, int64_t sample) {
   int low = 0, high = s->nparts;
@@ -137,15 +139,37 @@ static bool fill_sample(const Data *d, const Set *s, const Device *device, Windo
   return true;
 }
 
+/* Which sample stands at a place of the endless row of epochs. */
+static int64_t sample_at(const Data *d, const Set *s, int64_t place, const uint64_t *seed) {
+  int64_t sample = place % s->samples;
+  return seed && d->shuffle ? rt_permute(*seed, (uint64_t)(place / s->samples), s->samples, sample)
+                            : sample;
+}
+
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f) {
   for (int64_t row = 0; s->samples && row < d->batch; row++) {
-    int64_t epoch = (cursor + row) / s->samples, sample = (cursor + row) % s->samples;
-    if (seed && d->shuffle) sample = rt_permute(*seed, (uint64_t)epoch, s->samples, sample);
+    int64_t epoch = (cursor + row) / s->samples, sample = sample_at(d, s, cursor + row, seed);
     /* Without a seed, as in evaluation, every pass sees the same masks. */
     Window of = {
         .seed = seed ? *seed : 0, .epoch = seed ? (uint64_t)epoch : 0, .sample = (uint64_t)sample};
     if (!fill_sample(d, s, device, of, row, f)) return false;
   }
   return true;
+}
+
+/* Asks the system for the bytes of a window without waiting for them. */
+static void fetch(const Window *w) {
+  const Array *a = &w->part->array;
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)(a->at + w->at * a->width),
+            begin = at & ~(page - 1);
+  madvise((void *)begin, at + (uintptr_t)(w->count * a->width) - begin, MADV_WILLNEED);
+}
+
+void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed) {
+  for (int64_t row = 0; s->samples && row < d->batch; row++)
+    for (int i = 0; i < s->nstreams; i++) {
+      Window w = window_of(&s->stream[i], sample_at(d, s, cursor + row, seed));
+      fetch(&w);
+    }
 }

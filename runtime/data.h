@@ -73,6 +73,8 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
    the epoch's order if `seed` is not NULL and the data is shuffled. */
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
+/* Starts reading what rt_data_fill will want there; the step in between hides the disk. */
+void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed);
 void rt_data_close(Data *d);
 /* Tasks (data_task.c, data_window.c). */
 typedef struct Window { /* a sample of tokens */

@@ -37,6 +37,8 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   int64_t cursor = r->o.at[OPT_overfit_batch].given ? 0 : r->at.samples;
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
+  if (!r->o.at[OPT_overfit_batch].given)
+    rt_data_ahead(&r->data, &r->data.train, cursor + r->data.batch, &r->at.seed);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   if (!rt_device_run(&r->device, t->step, f)) return false;
