@@ -63,8 +63,7 @@ bool rt_metrics_line(Bytes line, StepRecord *r) {
   return rt_json_done(&j) && r->step >= 0;
 }
 
-/* Reads lines up to `step` into the curves; returns how many bytes of the file they take. */
-static int64_t read_back(Metrics *m, Bytes b, int64_t step) {
+int64_t rt_metrics_read(Metrics *m, Bytes b, int64_t step) {
   int64_t at = 0;
   for (const uint8_t *end; at < b.n && (end = memchr(b.at + at, '\n', (size_t)(b.n - at)));) {
     int64_t n = end - (b.at + at);
@@ -83,7 +82,7 @@ bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f) {
   Bytes b = {0};
   if (rt_exists(m->path)) {
     if (!rt_map_file(m->path, 401, &b, f)) return false;
-    int64_t keep = read_back(m, b, step);
+    int64_t keep = rt_metrics_read(m, b, step);
     bool ok = keep == b.n || rt_write_file(m->path, b.at, keep, true, f);
     rt_unmap_file(&b);
     if (!ok) return false;

@@ -29,6 +29,8 @@ void rt_metrics_close(Metrics *m);
 bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f); /* allocates nothing */
 bool rt_metrics_picture(const Metrics *m, const char *run, const char *title, Fault *f);
 bool rt_metrics_line(Bytes line, StepRecord *r); /* one line of the file; false: not such a line */
+/* Lines up to `step` into the curves; how many bytes of the file they take. */
+int64_t rt_metrics_read(Metrics *m, Bytes file, int64_t step);
 char *rt_loss_svg(const Metrics *m, const char *title, size_t *n);
 void rt_curve_add(Curve *c, double step, double value);
 

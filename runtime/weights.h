@@ -47,6 +47,8 @@ typedef struct WeightFiles {
   SafeFile *file;
 } WeightFiles;
 
+/* The files that an index names, each once; true if there are any. */
+bool rt_index_read(Bytes text, const char *folder, WeightFiles *w, Fault *f);
 bool rt_weights_open(const char *path, WeightFiles *w, Fault *f);
 void rt_weights_close(WeightFiles *w);
 const SafeTensor *rt_weights_find(const WeightFiles *w, const char *name, int *file);

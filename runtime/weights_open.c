@@ -44,25 +44,30 @@ static void read_map(Json *j, WeightFiles *w, const char *folder) {
   }
 }
 
+bool rt_index_read(Bytes b, const char *folder, WeightFiles *w, Fault *f) {
+  char key[64];
+  Json j = rt_json(b.at, b.n);
+  if (rt_json_object(&j))
+    while (rt_json_member(&j, key, sizeof key)) {
+      if (!strcmp(key, "weight_map")) read_map(&j, w, folder);
+      else rt_json_skip(&j);
+    }
+  bool ok = rt_json_done(&j);
+  if (ok && w->n) return true;
+  rt_fault(f, 302, "not an index of weights: %s", ok ? "no weight_map" : j.error);
+  return rt_at(f, "", "byte", j.p - j.begin);
+}
+
 static bool read_index(const char *path, WeightFiles *w, Fault *f) {
   Bytes b;
-  char key[64], folder[RT_PATH];
+  char folder[RT_PATH];
   snprintf(folder, sizeof folder, "%s", path);
   char *slash = strrchr(folder, '/');
   if (slash) *slash = 0;
   if (!rt_map_file(path, 301, &b, f)) return false;
-  Json j = rt_json(b.at, b.n);
-  if (rt_json_object(&j))
-    while (rt_json_member(&j, key, sizeof key)) {
-      if (!strcmp(key, "weight_map")) read_map(&j, w, slash ? folder : ".");
-      else rt_json_skip(&j);
-    }
-  bool ok = rt_json_done(&j);
-  int64_t position = j.p - j.begin;
+  bool ok = rt_index_read(b, slash ? folder : ".", w, f);
   rt_unmap_file(&b);
-  if (ok && w->n) return true;
-  rt_fault(f, 302, "not an index of weights: %s", ok ? "no weight_map" : j.error);
-  return rt_at(f, path, "byte", position);
+  return ok || rt_at(f, path, "", -1);
 }
 
 static bool only_file(const char *folder, char path[RT_PATH], Fault *f) {

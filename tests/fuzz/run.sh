@@ -16,6 +16,8 @@ fuzz_tokenizer) sources="json.c file.c unicode.c split.c vocab.c bpe.c wordpiece
 fuzz_megatron) sources="formats.c megatron.c" ;;
 fuzz_formats) sources="formats.c megatron.c" ;;
 fuzz_json) sources="json.c unicode.c" ;;
+fuzz_index) sources="file.c json.c unicode.c safetensors.c weights_open.c" ;;
+fuzz_metrics) sources="file.c json.c unicode.c metrics.c svg.c" ;;
 fuzz_safetensors) sources="file.c json.c unicode.c safetensors.c" ;;
 *) sources=$(ls -- *.c | grep -vE '^(base|elem|hash|main|train)\.c$') ;;
 esac

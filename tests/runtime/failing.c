@@ -1,0 +1,68 @@
+/* A library put in front of libc (LD_PRELOAD) for tests of faults. It counts the calls that change
+   files: write, fsync, rename, mkdir, open with O_CREAT.
+
+   FAIL_AT=k: call k finds the disk full; with FAIL_ALL every later one, too. KILL_AT=k: the process
+   dies in front of call k, as with kill -9. COUNT=file: the number of calls is written there at the
+   end. Must not: touch the standard streams. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static atomic_int calls; /* of a process that lives for one test */
+
+static int knob(const char *name) {
+  const char *text = getenv(name);
+  return text ? atoi(text) : 0;
+}
+
+/* Counts; true if this call is to fail. */
+static int due(void) {
+  int k = atomic_fetch_add(&calls, 1) + 1, at = knob("FAIL_AT");
+  if (knob("KILL_AT") == k) kill(getpid(), SIGKILL);
+  return at && (getenv("FAIL_ALL") ? k >= at : k == at);
+}
+
+static int full(void) { return errno = ENOSPC, -1; }
+
+ssize_t write(int fd, const void *data, size_t n) {
+  ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+  return fd > 2 && due() ? full() : next(fd, data, n);
+}
+
+int fsync(int fd) {
+  int (*next)(int) = dlsym(RTLD_NEXT, "fsync");
+  return due() ? full() : next(fd);
+}
+
+int rename(const char *from, const char *to) {
+  int (*next)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+  return due() ? full() : next(from, to);
+}
+
+int mkdir(const char *path, mode_t mode) {
+  int (*next)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
+  struct stat s;
+  return stat(path, &s) && due() ? full() : next(path, mode);
+}
+
+int open(const char *path, int flags, ...) {
+  va_list a;
+  va_start(a, flags);
+  int mode = va_arg(a, int), (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+  va_end(a);
+  return flags & O_CREAT && due() ? full() : next(path, flags, mode);
+}
+
+__attribute__((destructor)) static void tell(void) {
+  const char *path = getenv("COUNT");
+  int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+  int fd = path ? next(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+  if (fd >= 0) dprintf(fd, "%d", atomic_load(&calls)), close(fd);
+}

