@@ -210,7 +210,11 @@ Interp *interp_new(Module *m, Arena *a) {
   Interp *in = ARENA_NEW(a, Interp);
   in->m = m, in->arena = a, in->round = true;
   in->global = ARENA_ARRAY(a, Tensor, m->globals.n + 1);
-  for (uint32_t i = 0; i < m->globals.n; i++) in->global[i] = tensor_new(a, m->globals.at[i]->type);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    in->global[i] = tensor_new(a, m->globals.at[i]->type);
+    int64_t n = type_count(&in->global[i].type);
+    for (int64_t k = 0; k < n; k++) in->global[i].at[k] = 0; /* as the bytes of a fresh arena */
+  }
   return in;
 }
 

@@ -1,5 +1,4 @@
-/* optimizer: an update rule per parameter, appended to the entry `step`; zeros for its states,
-   appended to `init`.
+/* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as zeros.
 
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
    setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb) with .lr .betas .eps
@@ -44,13 +43,12 @@ static ValueId num(Update *u, double value) {
 static ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
 static ValueId to_f32(Update *u, ValueId a) { return ir_cast(u->m, u->f, a, ELEM_f32, u->loc); }
 
+/* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */
 static Global *state(Update *u, const Global *g, const char *name) {
   Module *m = u->m;
   Str path = intern_printf(m->ctx->names, "%s.%s", g->name, name);
   Global *s = module_global(m, path);
   if (!s) s = module_add_global(m, GLOBAL_STATE, path, g->type, g->loc);
-  Fn *init = entry_of(m, "init");
-  if (init) ir_store(m, init, s, emit_full(m, init, s->type, 0, g->loc), g->loc);
   return s;
 }
 

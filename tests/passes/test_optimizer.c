@@ -77,6 +77,12 @@ static void compare(Interp *in, const Weight *w, const Weight *b, int t) {
   }
 }
 
+static void states_begin(Interp *in, const Module *m) {
+  static const double none[N];
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->kind == GLOBAL_STATE) interp_set(in, m->globals.at[i]->name, none);
+}
+
 static void check(const Setup *s) {
   Ctx *k = ctx_new();
   Module *m = module_from(k, arena_printf(k->arena, text, s->settings));
@@ -86,7 +92,7 @@ static void check(const Setup *s) {
   Weight w[N], b[N];
   for (int i = 0; i < N; i++)
     c[i] = filled(m, module_global(m, intern(k->names, "c")), i), w[i] = b[i] = (Weight){1, 0, 0};
-  must_run(in, "init");
+  must_run(in, "init"), states_begin(in, m);
   for (int t = 0; t < STEPS; t++) {
     interp_set(in, "step", (double[]){t});
     must_run(in, "step");
