@@ -2,6 +2,7 @@
    line says. And what the table knows but no pass reads yet: E0901 at its position. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
+#include "ir/placement.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,10 +157,10 @@ static void write_command_line(Module *m, const LowerOptions *o) {
   }
 }
 
-/* A micro-batch that is the whole batch needs no cut. */
+/* A micro-batch that is all of a rank's share needs no cut. */
 static void drop_whole_micro(Module *m, int64_t batch) {
   uint32_t n = 0;
-  bool whole = module_number(m, "plan.micro", 0) == (double)batch;
+  bool whole = module_number(m, "plan.micro", 0) * (double)mesh_batch_ranks(m) == (double)batch;
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!whole || strcmp(m->settings.at[i].key, "plan.micro"))
       m->settings.at[n++] = m->settings.at[i];
@@ -190,8 +191,6 @@ typedef struct Unbuilt { /* an option of the table; value NULL: written at all; 
 static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
-    {ITEM_PLAN, "mesh", NULL, NULL, "a mesh of several ranks"},
-    {ITEM_PLAN, "place", NULL, NULL, "placement on a mesh"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
     {ITEM_PLAN, "zero", NULL, "!0", "partitioning of states"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},

@@ -322,8 +322,7 @@ static void check_once(Plan *p, const Rule *rule) {
 static const Rule *batch_rule(const Plan *p) {
   for (uint32_t i = 0; i < p->rules.n; i++)
     for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
-      if (!strcmp(p->rules.at[i].dims.at[k].dim, "Batch") && !p->rules.at[i].dims.at[k].otherwise)
-        return &p->rules.at[i];
+      if (!strcmp(p->rules.at[i].dims.at[k].dim, "Batch")) return &p->rules.at[i];
   return NULL;
 }
 

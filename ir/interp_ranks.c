@@ -112,6 +112,18 @@ static void count(Exchange *x, const Tensor *out) {
                                                   : n; /* all_to_all: z / ways is what is held */
 }
 
+/* The operand with its dims in the order of the result's. */
+static Tensor *in_step(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  Type t = a->type;
+  const Type *out = &run_out(r, 0)->type;
+  for (int i = 0; i < out->rank; i++)
+    t.axis[i] = (Axis){out->axis[i].dim, type_size(&a->type, out->axis[i].dim)};
+  Tensor *same = ARENA_NEW(r->arena, Tensor);
+  *same = tensor_in_order(r->arena, a, &t);
+  return same;
+}
+
 void run_collective(Run *r) {
   Ranks *ranks = r->interp->ranks;
   Tensor *out = run_out(r, 0);
@@ -124,7 +136,7 @@ void run_collective(Run *r) {
   x.ways = ranks->m->mesh.at[x.axis].size;
   x.mine = mesh_coordinate(ranks->m, r->interp->rank, x.axis);
   x.peer = ARENA_ARRAY(r->arena, const Tensor *, x.ways);
-  ranks->shown[r->interp->rank] = run_in(r, 0);
+  ranks->shown[r->interp->rank] = in_step(r);
   meet(ranks);
   for (int64_t k = 0; k < x.ways; k++)
     x.peer[k] = ranks->shown[peer_of(ranks, r->interp->rank, x.axis, k)];

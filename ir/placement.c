@@ -72,8 +72,10 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
   return type_count(&local);
 }
 
-int64_t placement_part(const Module *m, Str dim) {
-  return strcmp(dim, "Batch") ? 0 : (int64_t)module_number(m, "plan.micro", 0);
+int64_t placement_part(const Module *m, const Placement *p, Str dim) {
+  if (strcmp(dim, "Batch")) return 0;
+  return (int64_t)module_number(m, "plan.micro", 0) * mesh_batch_ranks(m) /
+         placement_ways(m, p, dim);
 }
 
 /* The block of a rank: its coordinates on the axes that cut dim, the coarsest first. */
@@ -89,7 +91,25 @@ static int64_t block_of(const Module *m, const Placement *p, Str dim, int64_t ra
 int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
                         int64_t local, bool dealt) {
   int64_t block = block_of(m, p, axis->dim, rank), ways = placement_ways(m, p, axis->dim);
-  int64_t part = dealt ? placement_part(m, axis->dim) : 0;
+  int64_t part = dealt ? placement_part(m, p, axis->dim) : 0;
   if (!part || part > axis->size) part = axis->size;
   return local / part * part * ways + block * part + local % part;
+}
+
+static bool cuts_batch(const PlaceRule *r) {
+  for (uint32_t k = 0; k < r->dims.n; k++)
+    if (!strcmp(r->dims.at[k], "Batch")) return true;
+  for (uint32_t k = 0; k < r->otherwise.n; k++)
+    if (!strcmp(r->otherwise.at[k], "Batch")) return true;
+  return false;
+}
+
+int64_t mesh_batch_ranks(const Module *m) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++) {
+      int axis = mesh_find(m, m->rules.at[i].axes.at[k]);
+      if (axis >= 0) n *= m->mesh.at[axis].size;
+    }
+  return n;
 }

@@ -11,6 +11,7 @@ int mesh_find(const Module *m, Str name); /* -1: no such axis */
 int64_t mesh_ranks(const Module *m);
 /* Axes in the order of the place rules, those of no rule last; returns their number. */
 int mesh_order(const Module *m, int *axes);
+int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */
 /* Coordinate of a rank along an axis: the first axis varies fastest. */
 int64_t mesh_coordinate(const Module *m, int64_t rank, int axis);
 
@@ -27,8 +28,9 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* i
    input (`dealt`) go round the ranks in parts of plan.micro, other dims in one block per rank. */
 int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
                         int64_t local, bool dealt);
-/* Samples of one rank in one part of a step, if the step is cut in time; else 0. */
-int64_t placement_part(const Module *m, Str dim);
+/* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0.
+ */
+int64_t placement_part(const Module *m, const Placement *p, Str dim);
 const char *placed_text(Module *m, const Type *t, const Placement *p); /* f32[Batch/data:8] */
 
 /* What running along one index of an op means for a mesh axis that cuts it: the op works on blocks

@@ -1,5 +1,5 @@
-/* micro: the entries `step` and `eval` take the batch in parts of plan.micro samples, one after the
-   other.
+/* micro: the entries `step` and `eval` take the batch in parts of plan.micro samples per rank, one
+   after the other.
 
      before   what the parts need and no part changes; counts and the like on the whole batch
      loop     [micro] over a body with everything that has Batch, forward and backward, on one part;
@@ -12,6 +12,7 @@
    each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
    whole batch. */
 #include "passes/micro.h"
+#include "ir/placement.h"
 
 typedef VEC(ValueId) ValueList;
 
@@ -282,7 +283,7 @@ static void cut(Module *m, const char *name, int64_t part) {
 }
 
 void pass_micro(Module *m) {
-  int64_t part = (int64_t)module_number(m, "plan.micro", 0);
+  int64_t part = (int64_t)module_number(m, "plan.micro", 0) * mesh_batch_ranks(m);
   if (!module_setting(m, "plan.micro", NULL)) return;
   simplify_module(m, true);
   cut(m, "step", part);

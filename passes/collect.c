@@ -1,0 +1,197 @@
+/* collect: collectives where placements disagree. Every op gets operands in the placement that it
+   works on, and every result says where it really is (docs/ir.md, Placements).
+
+   One walk per function in program order. An op takes the way that sends the least
+   (collect_choose.c); its operands are brought there (collect_bring.c); a result that is a partial
+   sum stays one as long as everything that reads it is a sum or moves indexes, and is completed
+   right behind its definition otherwise, to its home: so nothing is completed twice and saved
+   values are complete. Loops run over the same body, written once; at their borders values are at
+   home, but sums over the rounds and gradients may leave as partial sums, to be completed once
+   behind the loop. Inputs and positions are made where they are needed and never sent: if blocks do
+   not serve, the input is asked for whole and the walk begins again (each time at least one axis
+   less). Without a mesh the pass does nothing. */
+#include "passes/collect.h"
+#include <string.h>
+
+static Str completed_to(const Site *s, ValueId old, int axis, const Placement *p) {
+  Str home = s->u.home[old].on[axis];
+  Placement with = *p;
+  with.on[axis] = home;
+  return home && placement_fits(s->m, value_type(s->f, old), &with) ? home : NULL;
+}
+
+void site_define(Site *s, ValueId old, ValueId v, const Placement *at) {
+  Placement p = *at;
+  s->to->values.at[v].placed = *at;
+  for (int i = 0; i < s->c->n; i++) {
+    int axis = s->c->axis[i];
+    bool stays = at->on[axis] == PARTIAL_SUM && s->u.linear[old];
+    if (at->on[axis] == PARTIAL_MAX) p.on[axis] = NULL; /* its blocks then cost nothing */
+    else if (is_partial(p.on[axis]) && !stays) p.on[axis] = completed_to(s, old, axis, &p);
+  }
+  if (s->u.root[old]) p = s->u.home[old];
+  v = site_convert(s, v, &p);
+  s->copies[old].n = 0;
+  site_put(s, old, v, &p);
+}
+
+static void collect_op(Site *s, const Op *o) {
+  Way w;
+  if (!choose_way(s, o, &w)) return;
+  ValueId first = site_emit(s, o, w.in);
+  for (uint32_t i = 0; i < o->nout; i++) site_define(s, o->out + i, first + i, &w.out[i]);
+}
+
+static Placement global_placement(const Collect *c, const Global *g) {
+  Placement p = g->placed;
+  const Demand *d = demand_find(c, g, 0);
+  for (int i = 0; d && i < MAX_MESH; i++)
+    if (d->whole[i]) p.on[i] = NULL;
+  return p;
+}
+
+static void collect_global(Site *s, const Op *o) {
+  Placement p = global_placement(s->c, o->global);
+  if (o->code == OP_load) {
+    ValueId v = site_emit(s, o, NULL);
+    site_put(s, o->out, v, &p);
+  } else {
+    ValueId v = o->in[0];
+    for (int a = 0; a < MAX_MESH && s->u.of[v]; a++)
+      if (s->u.home[v].on[a] && s->u.home[v].on[a] != p.on[a]) {
+        stuck(s, o, v, a);
+        return;
+      }
+    site_emit(s, o, &p);
+  }
+}
+
+/* ---- loops ---- */
+
+static void visit(Site *s);
+
+static Site site_new(Collect *c, const Fn *f) {
+  Site s = {.c = c, .m = c->m, .f = f, .to = fn_new(c->m, f->kind, f->name)};
+  s.to->loc = f->loc;
+  s.u = uses_new(c->m, f);
+  s.copies = ARENA_ARRAY(c->m->arena, Copies, f->values.n + 1);
+  s.map = ARENA_ARRAY(c->m->arena, ValueId, f->values.n + 1);
+  return s;
+}
+
+static Placement without(Placement p, Str dim) {
+  for (int i = 0; i < MAX_MESH; i++)
+    if (p.on[i] == dim) p.on[i] = NULL;
+  return p;
+}
+
+typedef struct Loop {
+  Site *outer;
+  const Op *o;
+  LoopShape s;
+  Site in;
+  ValueList operands;
+} Loop;
+
+/* Weights come as they are, free things as the body asks for them, all else comes home. */
+static Placement argument_placement(const Loop *l, uint32_t i) {
+  ValueId arg = l->in.f->args.at[i + 1];
+  Placement p = l->in.u.home[arg];
+  if (i < l->s.carry) return p;
+  if (l->in.u.of[arg]) return without(l->outer->u.home[l->o->in[i]], l->s.axis.dim);
+  const Demand *d = l->in.u.free[arg] ? demand_find(l->in.c, l->in.f, i + 1) : NULL;
+  for (int a = 0; d && a < MAX_MESH; a++)
+    if (d->whole[a]) p.on[a] = NULL;
+  return p;
+}
+
+static void add_arguments(Loop *l) {
+  const Fn *f = l->in.f;
+  for (uint32_t i = 0; i < f->args.n; i++) {
+    ValueId arg = f->args.at[i];
+    ValueId v = fn_arg(l->in.m, l->in.to, *value_type(f, arg));
+    Placement p = i ? argument_placement(l, i - 1) : (Placement){0};
+    if (i && l->in.u.of[arg]) l->in.u.home[arg] = p;
+    site_put(&l->in, arg, v, &p);
+  }
+}
+
+static void add_results(Loop *l) {
+  const Fn *f = l->in.f;
+  for (uint32_t i = 0; i < f->results.n; i++) {
+    ValueId v = f->results.at[i];
+    bool sums = i < l->s.carry && l->in.u.running[f->args.at[i + 1]];
+    bool free_way = sums || (i >= l->s.carry && l->in.u.gradient[v] && !l->in.u.free[v]);
+    Placement p = free_way ? l->in.copies[v].at[0].at : l->in.u.home[v];
+    if (i < l->s.carry && !sums) p = l->in.copies[f->args.at[i + 1]].at[0].at;
+    fn_result(l->in.m, l->in.to, site_bring(&l->in, v, &p));
+  }
+}
+
+/* A first value that is zero lies wherever the sum does. */
+static void bring_operands(Loop *l) {
+  for (uint32_t i = 0; i < l->o->nin; i++) {
+    Placement p = l->in.copies[l->in.f->args.at[i + 1]].at[0].at;
+    vec_push(l->in.m->arena, l->operands, site_bring(l->outer, l->o->in[i], &p));
+  }
+}
+
+static void collect_loop(Site *s, const Op *o) {
+  Loop l = {.outer = s, .o = o, .s = loop_shape(o), .in = site_new(s->c, o->callee)};
+  uses_of_body(s->m, s->f, &s->u, o, &l.in.u);
+  add_arguments(&l);
+  visit(&l.in);
+  if (s->c->failed) return;
+  add_results(&l);
+  bring_operands(&l);
+  ValueId first = rebuild_loop(s->m, s->to, l.in.to, l.s, l.operands.at, o->loc)->out;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    Placement p = *site_placed(&l.in, l.in.to->results.at[i]);
+    site_define(s, o->out + i, first + i, &p);
+  }
+}
+
+/* ---- functions ---- */
+
+static bool is_free(const Site *s, const Op *o) {
+  return o->code != OP_load && o->nout && s->u.free[o->out];
+}
+
+static void visit(Site *s) {
+  for (uint32_t i = 0; i < s->f->ops.n && !s->c->failed; i++) {
+    const Op *o = s->op = &s->f->ops.at[i];
+    if (is_free(s, o)) continue;
+    if (op_family(o->code) == FAMILY_GLOBAL) collect_global(s, o);
+    else if (o->code == OP_loop) collect_loop(s, o);
+    else if (!sum_like(s->f, o)) collect_op(s, o);
+    else if (!s->u.inner[o->out]) collect_sum(s, o);
+  }
+}
+
+static Fn *collect_entry(Collect *c, const Fn *f) {
+  Site s = site_new(c, f);
+  uses_of_entry(c->m, f, &s.u);
+  visit(&s);
+  return s.to;
+}
+
+void pass_collect(Module *m) {
+  Collect c = {.m = m};
+  uint32_t n = m->fns.n;
+  Fn **entry = ARENA_ARRAY(m->arena, Fn *, n + 1);
+  if (!m->mesh.n) return;
+  c.n = mesh_order(m, c.axis);
+  do {
+    c.again = false;
+    for (uint32_t i = 0; i < n && !c.failed; i++)
+      if (m->fns.at[i]->kind == FN_ENTRY) entry[i] = collect_entry(&c, m->fns.at[i]);
+  } while (c.again && !c.failed);
+  if (c.failed) return;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *g = m->globals.at[i];
+    g->placed = global_placement(&c, g);
+  }
+  for (uint32_t i = 0; i < n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY) module_replace(m, m->fns.at[i], entry[i]);
+  module_collect(m);
+}

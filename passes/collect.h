@@ -1,0 +1,94 @@
+/* collect, inside: a function rewritten so that every op works on blocks that its operands hold.
+
+   collect.c          the walk over functions and loops
+   collect_choose.c   which way of working an op takes: least elements sent
+   collect_sum.c      sums of several terms, taken together
+   collect_bring.c    values in the placement that somebody wants: copies, conversions, things made
+                      where they are needed
+   collect_uses.c     what may stay a partial sum, what is a gradient, what is free to make */
+#ifndef SHARDC_PASSES_COLLECT_H
+#define SHARDC_PASSES_COLLECT_H
+#include "ir/placement.h"
+#include "passes/internal.h"
+
+typedef struct Copy { /* a value as it stands in the new function */
+  Placement at;
+  ValueId v;
+} Copy;
+typedef VEC(Copy) Copies;
+typedef VEC(ValueId) ValueList;
+
+/* What a rank must hold whole on some axes, since no block serves all who read it: an input, or an
+   argument of a body that costs nothing to make. */
+typedef struct Demand {
+  const void *of; /* Global or Fn (by pointer: looked up only, never an order) */
+  uint32_t arg;
+  bool whole[MAX_MESH];
+} Demand;
+
+typedef struct Collect {
+  Module *m;
+  int axis[MAX_MESH], n; /* mesh axes in the order of the rules */
+  VEC(Demand) demands;
+  bool again;  /* a demand came up: all once more */
+  bool failed; /* a diagnostic was given */
+} Collect;
+
+typedef struct Uses { /* of the values of one function; arrays by ValueId */
+  Placement *home;
+  bool *free;        /* made where it is needed: positions, constants, inputs, and what they give */
+  bool *input;       /* ... from inputs: samples of other ranks are no cheap thing */
+  bool *linear;      /* all its uses let a partial sum through */
+  bool *root;        /* a gradient that the update reads */
+  bool *gradient;    /* ends in gradients of parameters only, through sums: lives as `home` says */
+  const Global **of; /* the parameter that it is, or a round's slice of */
+  bool *inner;       /* a sum that is one term of the only op that reads it */
+  bool *running;     /* argument of a body that a sum over rounds runs in */
+} Uses;
+
+typedef struct Site { /* a function at work */
+  Collect *c;
+  Module *m;
+  const Fn *f;
+  Fn *to;
+  Uses u;
+  Copies *copies; /* by ValueId of f */
+  ValueId *map;   /* scratch for copied ops */
+  const Op *op;   /* in work */
+} Site;
+
+/* ---- collect_uses.c ---- */
+Uses uses_new(Module *m, const Fn *f);
+void uses_of_entry(Module *m, const Fn *f, Uses *u);
+/* u: of the body of loop o, called from f with uses `outer`. */
+void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u);
+bool sum_like(const Fn *f, const Op *o); /* add or sub of floats */
+
+/* ---- collect_bring.c ---- */
+void site_put(Site *s, ValueId old, ValueId v, const Placement *at); /* one more copy */
+ValueId site_bring(Site *s, ValueId old, const Placement *want);
+ValueId site_convert(Site *s, ValueId v, const Placement *to); /* v: in s->to */
+/* Copies o with its operands so placed; returns its first result. */
+ValueId site_emit(Site *s, const Op *o, const Placement *in);
+const Placement *site_placed(const Site *s, ValueId v);
+const Demand *demand_find(const Collect *c, const void *of, uint32_t arg); /* NULL: none */
+double convert_cost(const Site *s, Str from, Str to, int axis, double held);
+/* Elements of type t that a rank holds where `axis` does not cut it. */
+double held_but(const Site *s, const Type *t, const Placement *p, int axis);
+/* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
+double bring_cost(const Site *s, ValueId old, int axis, Str want, const Placement *others);
+
+/* ---- collect_choose.c ---- */
+typedef struct Way { /* an op on blocks */
+  Placement *in, *out;
+} Way;
+bool choose_way(Site *s, const Op *o, Way *w); /* false: E0707 was given */
+bool stuck(Site *s, const Op *o, ValueId weight, int axis);
+
+/* ---- collect_sum.c ---- */
+void collect_sum(Site *s, const Op *root);
+
+/* ---- collect.c ---- */
+/* A new result: completed now unless it may stay as it is. */
+void site_define(Site *s, ValueId old, ValueId v, const Placement *at);
+#endif

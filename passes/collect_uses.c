@@ -1,0 +1,269 @@
+/* What `collect` must know of values before it moves anything: which are free to make wherever they
+   are needed, which may stay partial sums, which are gradients and live as their parameter does,
+   which are single terms of a longer sum.
+
+   Gradients are found from the stores of parameters: behind element-wise ops and loads stands what
+   the update reads (a root); before it, whatever reaches nothing but roots through sums, copies and
+   moved indexes. Bodies are asked from outside in. */
+#include "passes/collect.h"
+
+Uses uses_new(Module *m, const Fn *f) {
+  uint32_t n = f->values.n + 1;
+  Uses u = {.home = ARENA_ARRAY(m->arena, Placement, n), .free = ARENA_ARRAY(m->arena, bool, n)};
+  u.input = ARENA_ARRAY(m->arena, bool, n), u.linear = ARENA_ARRAY(m->arena, bool, n);
+  u.root = ARENA_ARRAY(m->arena, bool, n), u.gradient = ARENA_ARRAY(m->arena, bool, n);
+  u.inner = ARENA_ARRAY(m->arena, bool, n), u.running = ARENA_ARRAY(m->arena, bool, n);
+  u.of = ARENA_ARRAY(m->arena, const Global *, n);
+  for (uint32_t i = 0; i < f->values.n; i++) u.home[i] = f->values.at[i].placed;
+  return u;
+}
+
+bool sum_like(const Fn *f, const Op *o) {
+  return (o->code == OP_add || o->code == OP_sub) &&
+         elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;
+}
+
+static bool lets_through(const Module *m, const Fn *f, const Op *o, uint32_t i) {
+  return sum_like(f, o) || shard_linear(m, f, o, i);
+}
+
+/* ---- free, of ---- */
+
+static bool makes_for_free(const Op *o) {
+  if (o->code == OP_load)
+    return o->global->kind == GLOBAL_INPUT || o->global->kind == GLOBAL_SCALAR;
+  return op_family(o->code) == FAMILY_SOURCE || (op_flags(o->code) & POINT && o->nin);
+}
+
+static void find_free(const Fn *f, Uses *u) {
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool free = makes_for_free(o), input = o->code == OP_load && o->global->kind == GLOBAL_INPUT;
+    for (uint32_t k = 0; k < o->nin; k++) free &= u->free[o->in[k]], input |= u->input[o->in[k]];
+    for (uint32_t k = 0; k < o->nout; k++) u->free[o->out + k] = free, u->input[o->out + k] = input;
+    if (o->code == OP_load && o->global->kind == GLOBAL_PARAM) u->of[o->out] = o->global;
+    if (o->code == OP_cast) u->of[o->out] = u->of[o->in[0]];
+  }
+}
+
+/* ---- gradients ---- */
+
+/* Does v come from a load of a parameter or state through element-wise ops of these dims alone? */
+static bool from_state(const Fn *f, const Type *t, ValueId v, char *known) {
+  enum { NO = 1, YES = 2 };
+  const Op *o = value_def(f, v);
+  if (!o || !type_same_dims(value_type(f, v), t)) return false;
+  if (known[v]) return known[v] == YES;
+  bool is = o->code == OP_load;
+  if (op_family(o->code) == FAMILY_ELEM)
+    for (uint32_t i = 0; i < o->nin; i++) is |= from_state(f, t, o->in[i], known);
+  known[v] = is ? YES : NO;
+  return is;
+}
+
+/* The one operand of an element-wise op that has the dims of t, the others being numbers. */
+static ValueId only_operand(const Fn *f, const Type *t, const Op *o) {
+  ValueId v = NO_VALUE;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    if (!type_same_dims(value_type(f, o->in[i]), t)) continue;
+    if (v != NO_VALUE) return NO_VALUE;
+    v = o->in[i];
+  }
+  return v;
+}
+
+typedef struct Update { /* of one parameter */
+  const Global *g;
+  bool *seen;
+  char *known;
+} Update;
+
+/* From the value that is stored to the parameter back to what the update reads: sums of gradients
+   and the like stay one thing, the factor of clipping is looked through. */
+static void find_roots(const Fn *f, Uses *u, Update *p, ValueId v) {
+  const Op *o = value_def(f, v);
+  const Type *t = &p->g->type;
+  if (p->seen[v] || u->free[v] || !type_same_dims(value_type(f, v), t)) return;
+  p->seen[v] = true;
+  u->home[v] = p->g->placed;
+  if (o && o->code == OP_load) return;
+  bool elem = o && op_family(o->code) == FAMILY_ELEM;
+  if (elem && from_state(f, t, v, p->known)) {
+    for (uint32_t i = 0; i < o->nin; i++) find_roots(f, u, p, o->in[i]);
+  } else if (elem && only_operand(f, t, o) != NO_VALUE) {
+    find_roots(f, u, p, only_operand(f, t, o));
+  } else {
+    u->root[v] = u->gradient[v] = true;
+  }
+}
+
+static Str renamed_from(const Op *o, Str dim) {
+  for (int i = 0; i < o->ngroups; i++)
+    for (int k = 0; k < o->group[i].nto; k++)
+      if (o->group[i].to[k] == dim) return o->code == OP_rename ? o->group[i].from[k] : NULL;
+  return dim;
+}
+
+/* Where operand i belongs if the result belongs at p: cut along the same dims; along dims that are
+   summed on the way (samples), as by the rules. */
+static Placement before(const Module *m, const Fn *f, const Op *o, uint32_t i, const Placement *p) {
+  Placement r = {0};
+  const Type *t = value_type(f, o->in[i]), *end = value_type(f, o->out);
+  const Placement *own = &f->values.at[o->in[i]].placed;
+  for (int a = 0; a < MAX_MESH; a++) {
+    Str dim = is_split(p->on[a]) ? renamed_from(o, p->on[a]) : NULL;
+    bool summed = own->on[a] && type_find(end, own->on[a]) < 0;
+    r.on[a] = dim && type_find(t, dim) >= 0 ? dim : summed ? own->on[a] : NULL;
+    if (!placement_fits(m, t, &r)) r.on[a] = NULL;
+  }
+  return r;
+}
+
+typedef struct Flow {   /* backwards, by value */
+  bool *wanted, *other; /* read by gradients; by something else */
+} Flow;
+
+static void want_gradient(Uses *u, Flow *w, ValueId v, const Placement *home) {
+  if (u->root[v]) return;
+  if (w->wanted[v] && !placement_equal(&u->home[v], home)) w->other[v] = true;
+  if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->home[v] = *home;
+}
+
+/* Ops from the last to the first: all readers of a value come before it. */
+static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
+  Placement *kept = ARENA_ARRAY(m->arena, Placement, f->values.n + 1);
+  for (uint32_t i = 0; i < f->values.n; i++) kept[i] = f->values.at[i].placed;
+  for (uint32_t i = f->ops.n; i-- > 0;) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nout; k++) {
+      ValueId v = o->out + k;
+      if (w->wanted[v] && !w->other[v]) u->gradient[v] = true;
+      else if (w->wanted[v] && !u->root[v]) u->home[v] = kept[v];
+    }
+    for (uint32_t k = 0; k < o->nin; k++) {
+      bool through = o->nout == 1 && u->gradient[o->out] && lets_through(m, f, o, k);
+      Placement p = through ? before(m, f, o, k, &u->home[o->out]) : (Placement){0};
+      if (through) want_gradient(u, w, o->in[k], &p);
+      else w->other[o->in[k]] = true;
+    }
+  }
+}
+
+/* ---- sums ---- */
+
+typedef struct Reader {
+  uint32_t n; /* uses, results of the function included */
+  const Op *op;
+} Reader;
+
+static Reader *readers(Module *m, const Fn *f) {
+  Reader *r = ARENA_ARRAY(m->arena, Reader, f->values.n + 1);
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) {
+      Reader *x = &r[f->ops.at[i].in[k]];
+      x->n++, x->op = &f->ops.at[i];
+    }
+  for (uint32_t i = 0; i < f->results.n; i++) r[f->results.at[i]].n++;
+  return r;
+}
+
+static void find_inner(const Fn *f, Uses *u, const Reader *r) {
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (!sum_like(f, o) || u->free[o->out] || u->root[o->out]) continue;
+    const Reader *x = &r[o->out];
+    u->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !u->free[x->op->out] &&
+                       type_same_dims(value_type(f, o->out), value_type(f, x->op->out));
+  }
+}
+
+/* Does the argument run up to body result `end` through sums alone? */
+static bool runs_to(const Fn *f, const Reader *r, ValueId v, ValueId end) {
+  while (v != end) {
+    const Op *o = r[v].op;
+    if (r[v].n != 1 || !o || !sum_like(f, o) || (o->code == OP_sub && o->in[0] != v)) return false;
+    v = o->out;
+  }
+  return r[end].n == 1;
+}
+
+static bool is_zero(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  if (o && (o->code == OP_expand || o->code == OP_rename)) return is_zero(f, o->in[0]);
+  return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
+}
+
+static void find_linear(Module *m, const Fn *f, Uses *u) {
+  for (uint32_t i = 0; i < f->values.n; i++) u->linear[i] = !u->free[i];
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (!lets_through(m, f, &f->ops.at[i], k)) u->linear[f->ops.at[i].in[k]] = false;
+}
+
+/* ---- functions ---- */
+
+static Flow flow_new(Module *m, const Fn *f) {
+  return (Flow){ARENA_ARRAY(m->arena, bool, f->values.n + 1),
+                ARENA_ARRAY(m->arena, bool, f->values.n + 1)};
+}
+
+void uses_of_entry(Module *m, const Fn *f, Uses *u) {
+  Flow w = flow_new(m, f);
+  find_free(f, u);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code != OP_store || o->global->kind != GLOBAL_PARAM) continue;
+    Update p = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
+                ARENA_ARRAY(m->arena, char, f->values.n + 1)};
+    find_roots(f, u, &p, o->in[0]);
+  }
+  follow_gradients(m, f, u, &w);
+  find_linear(m, f, u);
+  find_inner(f, u, readers(m, f));
+}
+
+static Placement in_round(const Placement *p, Str dim) {
+  Placement r = *p;
+  for (int a = 0; a < MAX_MESH; a++)
+    if (r.on[a] == dim) r.on[a] = NULL;
+  return r;
+}
+
+static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShape s,
+                           const Reader *r, Uses *u) {
+  const Fn *body = o->callee;
+  u->free[body->args.at[0]] = true;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    ValueId arg = body->args.at[i + 1];
+    if (i < s.carry) {
+      u->running[arg] = is_zero(f, o->in[i]) && runs_to(body, r, arg, body->results.at[i]);
+    } else {
+      u->free[arg] = outer->free[o->in[i]], u->input[arg] = outer->input[o->in[i]];
+      u->of[arg] = outer->of[o->in[i]];
+    }
+  }
+}
+
+void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u) {
+  const Fn *body = o->callee;
+  LoopShape s = loop_shape(o);
+  Flow w = flow_new(m, body);
+  Reader *r = readers(m, body);
+  body_arguments(f, outer, o, s, r, u);
+  find_free(body, u);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    ValueId v = body->results.at[i];
+    Placement home = in_round(&outer->home[o->out + i], s.axis.dim);
+    bool runs = i >= s.carry || u->running[body->args.at[i + 1]];
+    if (outer->gradient[o->out + i] && runs && !u->free[v]) want_gradient(u, &w, v, &home);
+    else w.other[v] = true;
+  }
+  follow_gradients(m, body, u, &w);
+  find_linear(m, body, u);
+  find_inner(body, u, r);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    ValueId v = body->results.at[i];
+    bool sums = i < s.carry && u->running[body->args.at[i + 1]];
+    if (!sums && !(i >= s.carry && u->gradient[v])) u->linear[v] = false;
+  }
+}

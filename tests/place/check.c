@@ -1,0 +1,146 @@
+/* One model on one rank and on a mesh, in the interpreter (check.h). Both are taken after `clean`,
+   whose folded constants are rounded. All floats are doubles: what differs, differs by the order of
+   sums. */
+#include "check.h"
+#include "frontend/lower.h"
+#include "ir/placement.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t mix(uint64_t z) { /* splitmix64 */
+  z += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+static int64_t size_named(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (m->dims.at[i].name == name) return m->dims.at[i].size;
+  return 1;
+}
+
+/* Of every sixth label none, of every fifth position padding: losses and counts differ by rank. */
+static double input_value(const Module *m, const Global *g, uint64_t step, int64_t i) {
+  uint64_t r = mix(step * 1000003 + (uint64_t)i * 7919 + (uint64_t)g->name[0]);
+  if (g->of && !strcmp(g->name, "labels") && r % 6 == 0) return -100;
+  if (g->of) return (double)(r / 64 % (uint64_t)size_named(m, g->of));
+  if (g->type.elem == ELEM_bool) return r % 5 > 0 || i % 8 == 0;
+  return elem_class(g->type.elem) == CLASS_INT ? (double)(r % 5) : (double)(r % 4001) / 1000 - 2;
+}
+
+/* `K like D` as lowering writes it where a plan has a mesh. */
+static const char *with_mesh(Ctx *c, Module *m, const Plan *p) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (!strcmp(m->dims.at[i].name, "Key")) m->dims.at[i].like = intern(c->names, "Seq");
+  const char *text = ir_print(m, NULL), *at = strstr(text, "\nset ") + 1;
+  return arena_printf(c->arena, "%.*smesh %s\n%s%s", (int)(at - text), text, p->mesh, p->rules, at);
+}
+
+Module *trial_module(Ctx *c, const Trial *t, const char *last) {
+  LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
+  Module *m = lower_program(c, &options);
+  if (!m) return NULL;
+  if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
+  if (t->plan.mesh) {
+    const char *text = with_mesh(c, m, &t->plan);
+    m = ir_parse(c, "meshed.ir", text, strlen(text));
+    if (!m) return NULL;
+  }
+  return pipeline_run(m, &(PipelineOptions){.verify = true, .until = last}) ? m : NULL;
+}
+
+typedef struct Pair {
+  Ctx *c;
+  Module *one, *many;
+  Interp *a;
+  Ranks *b;
+  Outcome *out;
+} Pair;
+
+static void set_inputs(Pair *p, int step) {
+  for (uint32_t i = 0; i < p->one->globals.n; i++) {
+    const Global *g = p->one->globals.at[i];
+    if (g->kind != GLOBAL_INPUT) continue;
+    int64_t n = type_count(&g->type);
+    double *v = ARENA_ARRAY(p->c->arena, double, n);
+    for (int64_t k = 0; k < n; k++) v[k] = input_value(p->one, g, (uint64_t)step, k);
+    interp_set(p->a, g->name, v);
+    ranks_set(p->b, g->name, v);
+  }
+  if (interp_get(p->a, "step")) interp_set_all(p->a, "step", step);
+  if (interp_get(p->a, "step")) ranks_set_all(p->b, "step", step);
+}
+
+/* Differences against the size of the whole tensor: gradients that are zero but for rounding do not
+   count. */
+static void compare(Pair *p, const Global *g) {
+  const Tensor *x = interp_get(p->a, g->name), *y = ranks_get(p->b, g->name);
+  if (!y) {
+    p->out->error = ranks_error(p->b);
+    return;
+  }
+  double difference = 0, size = 1e-9;
+  for (int64_t i = 0, n = type_count(&x->type); i < n; i++) {
+    difference += (x->at[i] - y->at[i]) * (x->at[i] - y->at[i]), size += x->at[i] * x->at[i];
+    if (isnan(y->at[i])) difference = INFINITY;
+  }
+  double share = sqrt(difference / size);
+  if (share > p->out->worst) p->out->worst = share, p->out->where = g->name;
+}
+
+static bool both(Pair *p, const char *entry) {
+  if (!interp_run(p->a, entry)) p->out->error = interp_error(p->a);
+  else if (!ranks_run(p->b, entry)) p->out->error = ranks_error(p->b);
+  return !p->out->error;
+}
+
+static void compare_all(Pair *p) {
+  for (uint32_t i = 0; i < p->one->globals.n && !p->out->error; i++) {
+    GlobalKind k = p->one->globals.at[i]->kind;
+    if (k != GLOBAL_INPUT && k != GLOBAL_SCALAR) compare(p, p->one->globals.at[i]);
+  }
+}
+
+static void run_pair(Pair *p, int steps) {
+  interp_set_round(p->a, false), ranks_set_round(p->b, false);
+  interp_set_all(p->a, "seed", 11), ranks_set_all(p->b, "seed", 11);
+  if (!both(p, "init")) return;
+  for (int i = 0; i < steps; i++) {
+    set_inputs(p, i);
+    if (!both(p, "step")) return;
+  }
+  for (int a = 0; a < (int)p->many->mesh.n; a++)
+    for (int c = 0; c < OP_COUNT; c++) p->out->sent[a][c] = ranks_sent(p->b, a, (OpCode)c);
+  if (both(p, "eval") && both(p, "logits")) compare_all(p);
+}
+
+static const char *reported(Ctx *c) {
+  char *text = NULL;
+  size_t n;
+  FILE *f = open_memstream(&text, &n);
+  diag_print(c->diag, f, DIAG_HUMAN, false);
+  fclose(f);
+  const char *kept = arena_printf(c->arena, "%s", text);
+  free(text);
+  return kept;
+}
+
+Outcome trial_run(Ctx *c, const Trial *t) {
+  Outcome out = {.where = "-"};
+  Trial alone = *t;
+  alone.plan = (Plan){0};
+  Pair p = {.c = c, .one = trial_module(c, &alone, "clean"), .out = &out};
+  p.many = p.one ? trial_module(c, t, "clean") : NULL;
+  if (!p.many) {
+    out.error = reported(c);
+    return out;
+  }
+  if (t->print) printf("%s\n", ir_print(p.many, NULL));
+  p.a = interp_new(p.one, c->arena), p.b = ranks_new(p.many, c->arena);
+  out.m = p.many;
+  run_pair(&p, t->steps);
+  return out;
+}

@@ -1,0 +1,29 @@
+/* One model on one rank and on a mesh, in the interpreter: what both store must agree. */
+#ifndef SHARDC_TESTS_PLACE_CHECK_H
+#define SHARDC_TESTS_PLACE_CHECK_H
+#include "ir/interp_ranks.h"
+
+typedef struct Plan {
+  const char *mesh;  /* "data = 2, tensor = 2"; NULL: one rank */
+  const char *rules; /* lines of the IR: "place Batch -> data\n..." */
+  int64_t micro;     /* samples of a rank and micro-batch; 0: all */
+} Plan;
+
+typedef struct Trial {
+  const char *file;
+  Plan plan;
+  int steps;
+  const char *dim; /* "Layers=3", or NULL */
+  bool print;      /* the module after collect, on stdout */
+} Trial;
+
+typedef struct Outcome {
+  double worst;                     /* largest difference of a loss or a weight, against its size */
+  const char *where, *error;        /* error: NULL, or why there is no outcome */
+  int64_t sent[MAX_MESH][OP_COUNT]; /* in all steps together */
+  Module *m;                        /* after `clean` */
+} Outcome;
+
+Outcome trial_run(Ctx *c, const Trial *t);
+Module *trial_module(Ctx *c, const Trial *t, const char *last); /* NULL: diagnostics */
+#endif

@@ -1,0 +1,143 @@
+/* Four models over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation {1, 4}:
+   three steps, an evaluation and logits equal one rank; what a block sends is counted exactly; what
+   cannot be is a diagnostic at the rule. Arguments: the folder of the models. */
+// clang-format off: cmocka.h needs these before it
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include "check.h"
+#include <stdio.h>
+
+static const char *folder;
+
+typedef struct Model {
+  const char *file, *rules, *otherwise;
+} Model;
+
+static const Model models[] = {
+    {"gpt2_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor", "Seq"},
+    {"llama_ranks", "place Batch -> data\nplace Kv, Mlp, Vocab -> tensor", "Seq"},
+    {"bert_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor", "Seq"},
+    {"mixer_ranks", "place Batch -> data\nplace Places, Wide, Class -> tensor", "Seq"},
+};
+enum { MODELS = sizeof models / sizeof *models, BATCH = 16 };
+
+static Outcome trial(Ctx *c, const Model *m, int data, int tensor, bool seq, int rounds,
+                     const char *dim) {
+  Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, m->file), .steps = 3};
+  t.plan.mesh = arena_printf(c->arena, "data = %d, tensor = %d", data, tensor);
+  t.plan.rules =
+      arena_printf(c->arena, "%s%s%s\n", m->rules, seq ? " else " : "", seq ? m->otherwise : "");
+  t.plan.micro = rounds > 1 ? BATCH / data / rounds : 0;
+  t.dim = dim;
+  return trial_run(c, &t);
+}
+
+static void check_model(const Model *m) {
+  static const int sizes[] = {1, 2, 4};
+  for (int i = 0; i < 36; i++) {
+    int data = sizes[i % 3], tensor = sizes[i / 3 % 3], rounds = i / 9 % 2 ? 4 : 1;
+    Ctx *c = ctx_new();
+    Outcome o = trial(c, m, data, tensor, i / 18, rounds, NULL);
+    if (o.error || o.worst > 1e-9)
+      fail_msg("%s, data %d, tensor %d, else Seq %d, %d rounds: %s %g at %s", m->file, data, tensor,
+               i / 18, rounds, o.error ? o.error : "", o.worst, o.where);
+    ctx_free(c);
+  }
+}
+
+static void gpt2(void **state) { (void)state, check_model(&models[0]); }
+static void llama(void **state) { (void)state, check_model(&models[1]); }
+static void bert(void **state) { (void)state, check_model(&models[2]); }
+static void mixer(void **state) { (void)state, check_model(&models[3]); }
+
+/* ---- volumes ---- */
+
+static int64_t all_sent(const Outcome *o, int axis) {
+  int64_t n = 0;
+  for (int c = 0; c < OP_COUNT; c++) n += o->sent[axis][c];
+  return n;
+}
+
+/* Per block and step: 8 zb, 10 zb with `else Seq`, zb = samples of a rank x Seq x Embed. Beside
+   that each block's place in the norms of parameters that are cut, or in gradients that are
+   partial. */
+static void sent_per_block(void **state) {
+  (void)state;
+  static const struct {
+    int model, norms, partial; /* cut parameters of a block; elements of whole ones */
+  } cases[] = {{0, 6, 6 * 16}, {1, 7, 2 * 16}, {2, 10, 6 * 16}};
+  for (int i = 0; i < 12; i++) {
+    int seq = i % 2, tensor = i / 2 % 2 ? 4 : 2, k = i / 4, data = 2;
+    int64_t zb = BATCH / data * 8 * 16, sent[2];
+    for (int layers = 0; layers < 2; layers++) {
+      Ctx *c = ctx_new();
+      Outcome o =
+          trial(c, &models[cases[k].model], data, tensor, seq, 1, layers ? "Layers=3" : "Layers=2");
+      if (o.error) fail_msg("%s", o.error);
+      sent[layers] = all_sent(&o, 1);
+      ctx_free(c);
+    }
+    int64_t small = 2 * cases[k].norms + (seq ? 2 * cases[k].partial : 0);
+    int64_t want = 3 * ((seq ? 10 : 8) * zb + small);
+    if (sent[1] - sent[0] != want)
+      fail_msg("%s, tensor %d, else Seq %d: %lld elements per block, expected %lld (zb %lld)",
+               models[cases[k].model].file, tensor, seq, (long long)(sent[1] - sent[0]),
+               (long long)want, (long long)zb);
+  }
+}
+
+/* Gradients over data: twice the parameters once per step, whatever the accumulation. */
+static void sent_over_data(void **state) {
+  (void)state;
+  int64_t sent[2];
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    Outcome o = trial(c, &models[0], 4, 1, false, i ? 4 : 1, NULL);
+    if (o.error) fail_msg("%s", o.error);
+    sent[i] = all_sent(&o, 0);
+    int64_t parameters = 0;
+    for (uint32_t g = 0; g < o.m->globals.n; g++)
+      if (o.m->globals.at[g]->kind == GLOBAL_PARAM)
+        parameters += type_count(&o.m->globals.at[g]->type);
+    assert_int_equal(sent[i], 3 * 2 * (parameters + 1)); /* and the loss */
+    ctx_free(c);
+  }
+  assert_int_equal(sent[0], sent[1]);
+}
+
+/* ---- diagnostics ---- */
+
+static void refused(const char *file, const char *rules, const char *words) {
+  Ctx *c = ctx_new();
+  Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, file), .steps = 1};
+  t.plan = (Plan){"tensor = 2", rules, 0};
+  Outcome o = trial_run(c, &t);
+  if (!o.error || !strstr(o.error, words)) fail_msg("%s: %s", words, o.error ? o.error : "fine");
+  ctx_free(c);
+}
+
+static void says_what_cannot_be(void **state) {
+  (void)state;
+  refused("gpt2_ranks", "place QKV -> tensor\n", "error[E0701]: cannot split `QKV` (3)");
+  refused("gpt2_ranks", "place Pos -> tensor\n",
+          "error[E0707]: `slice` cannot work on `Pos` split over `tensor`");
+}
+
+int main(int argc, char **argv) {
+  if (argc != 2) return 2;
+  folder = argv[1];
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt2),
+      cmocka_unit_test(llama),
+      cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),
+      cmocka_unit_test(sent_per_block),
+      cmocka_unit_test(sent_over_data),
+      cmocka_unit_test(says_what_cannot_be),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
