@@ -279,7 +279,7 @@ void pass_decode(Module *m) {
   Str dim = logits ? position_dim(logits) : NULL;
   Decode d = {.m = m};
   uint32_t globals = m->globals.n;
-  if (!logits) return;
+  if (!logits || m->mesh.n) return; /* over a mesh sampling computes all positions */
   DecodeFrame one = frame_of(&d, logits, "decode"), whole = frame_of(&d, logits, "logits");
   if (!dim) decode_fail(&one, NULL, "no input of tokens in a row");
   else store_outputs(&one, (DimSet){1, {dim}});
