@@ -4,6 +4,8 @@ safetensors, and must reproduce them up to the last bits of f32.
 
     python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py
 
+NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW.
+
 Parameters carry the paths of the model files; those of a stack are written stacked, [Layers, ...], as `h.*.name`.
 """
 import json, math, os, sys
@@ -126,12 +128,26 @@ def optimizer(w, o):
     return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
 
 
+def make_narrow(name):
+    rng = np.random.default_rng(abs(sum(map(ord, name))))
+    w, loss, o = globals()[name](rng)
+    def narrow():
+        with torch.autocast('cpu', dtype=torch.bfloat16): return loss()
+    train(f'{name}.bf16', w, narrow, o)
+
+
 def make(name):
+    if name.endswith('.bf16'): return make_narrow(name[:-5])
     rng = np.random.default_rng(abs(sum(map(ord, name))))
     w, loss, o = (globals().get(name) or getattr(zoo, name))(rng)
-    numpy = lambda t: t.detach().numpy().copy()
     save_file({k: numpy(v) for k, v in w.items()}, f'{HERE}/{name}.init.safetensors')
-    w = {k: v for k, v in w.items() if k not in o.get('frozen', [])}
+    train(name, {k: v for k, v in w.items() if k not in o.get('frozen', [])}, loss, o)
+
+
+def numpy(t): return t.detach().numpy().copy()
+
+
+def train(name, w, loss, o):
     steps, losses = optimizer(w, o), []
     for t in range(20):
         for g in steps.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
@@ -145,4 +161,5 @@ def make(name):
 
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
           'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb']
-for n in sys.argv[1:] or MODELS: make(n)
+NARROW = ['mlp.bf16', 'gpt2_small.bf16', 'llama_small.bf16']
+for n in sys.argv[1:] or MODELS + NARROW: make(n)

@@ -4,6 +4,8 @@
 
 Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5 |all|)
 + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
+With `--set plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its gradients of
+parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2 max(|ref|, 1e-2 |all|).
 Needs the standard library only.
 """
 import array, json, math, os, shutil, struct, subprocess, sys
@@ -28,25 +30,25 @@ def safetensors(path):
 def norm(a): return math.sqrt(sum(x * x for x in a))
 
 
-def compare_gradients(got, ref):
+def compare_gradients(got, ref, narrow):
     total, bad, worst = norm([norm(a) for _, a in ref.values()]), 0, 0
     for name, (shape, r) in ref.items():
         if name not in got: print(f'{name}: missing'); bad += 1; continue
         gshape, g = got[name]
         if gshape != shape: print(f'{name}: shape {gshape}, expected {shape}'); bad += 1; continue
         e = norm([x - y for x, y in zip(g, r)])
-        e = max(0, e - 6e-8 * total) / max(norm(r), 1e-5 * total)
+        e = max(0, e - 6e-8 * total) / max(norm(r), (1e-2 if narrow else 1e-5) * total)
         worst = max(worst, e)
-        if not e <= 1e-3: print(f'{name}: relative error {e:.2e}'); bad += 1
+        if not e <= (3e-2 if narrow else 1e-3): print(f'{name}: relative error {e:.2e}'); bad += 1
     print(f'{len(ref)} gradients, worst relative error {worst:.1e}')
     return bad
 
 
-def compare_losses(got, ref):
+def compare_losses(got, ref, narrow):
     if len(got) != len(ref): print(f'{len(got)} losses, expected {len(ref)}'); return 1
     worst = max(abs(a - b) / abs(b) for a, b in zip(got, ref))
     print(f'{len(ref)} losses, worst relative error {worst:.1e}')
-    return not worst <= 1e-4
+    return not worst <= (5e-3 if narrow else 1e-4)
 
 
 def main():
@@ -59,8 +61,10 @@ def main():
     run(exe, 'train', '--init', init, '--steps', '1', '--out', f'{work}/one', '--dump', f'{work}/dump.safetensors')
     run(exe, 'train', '--init', init, '--out', f'{work}/all')
     lines = [json.loads(x) for x in open(f'{work}/all/metrics.jsonl')]
-    bad = compare_losses([x['loss'] for x in lines if 'loss' in x], json.load(open(f'{HERE}/{name}.losses.json'))['losses'])
-    return bad + compare_gradients(safetensors(f'{work}/dump.safetensors'), safetensors(f'{HERE}/{name}.grads.safetensors'))
+    narrow = 'plan.precision=bf16' in options
+    if narrow: name += '.bf16'
+    bad = compare_losses([x['loss'] for x in lines if 'loss' in x], json.load(open(f'{HERE}/{name}.losses.json'))['losses'], narrow)
+    return bad + compare_gradients(safetensors(f'{work}/dump.safetensors'), safetensors(f'{HERE}/{name}.grads.safetensors'), narrow)
 
 
 if __name__ == "__main__": sys.exit(main() > 0)
