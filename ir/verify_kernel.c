@@ -56,7 +56,7 @@ static bool is_tile(Verifier *v, const Attr *tile, int count, int64_t needed) {
 /* Blocks of something cannot be more than there is of it. */
 static bool product_fits(const Product *p, const ProductPlan *q) {
   const int64_t *t = q->tile;
-  return t[TILE_K_OUTER] <= p->k.outer && t[TILE_K_INNER] <= p->k.inner &&
+  return t[TILE_K_OUTER] <= p->k.outer && t[TILE_K_INNER] <= q->steps &&
          (t[TILE_K_INNER] == 1 || t[TILE_K_OUTER] == p->k.outer) &&
          t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q->tiles &&
          t[TILE_COLUMN] <= q->panels;
@@ -70,14 +70,22 @@ static bool flash_fits(const Flash *f, const FlashPlan *p) {
          t[FLASH_KEY_PARTS] <= p->key_blocks;
 }
 
+/* Rows are copied where k lies side by side; pairs are of bf16. */
+static bool factors_fit(const Product *p, const int64_t *t) {
+  bool rows = p->k.n && p->k.dim[p->k.n - 1].a == 1;
+  bool packs = t[TILE_PACK_A] >= PACK_NOT && t[TILE_PACK_A] <= (rows ? PACK_ROWS : PACK_TILES) &&
+               t[TILE_PACK_B] >= 0 && t[TILE_PACK_B] <= 1;
+  return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == 2 && p->compute == ELEM_bf16));
+}
+
 static void check_contract(Verifier *v, const Attr *tile, int lanes) {
   const int64_t *t = tile->list;
   if (find(v->fn, FAMILY_CONTRACT) == NO_OP || !is_tile(v, tile, TILE_COUNT, TILE_PACK_A)) return;
   Product p = product_of(v->fn, lanes);
-  ProductPlan q = product_plan(&p, lanes, t);
-  bool packs =
-      t[TILE_PACK_A] >= 0 && t[TILE_PACK_A] <= 1 && t[TILE_PACK_B] >= 0 && t[TILE_PACK_B] <= 1;
-  if (!packs || !product_fits(&p, &q))
+  bool factors = factors_fit(&p, t);
+  ProductPlan q = {0};
+  if (factors) q = product_plan(&p, lanes, t);
+  if (!factors || !product_fits(&p, &q))
     verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
                   v->fn->name);
   else check_plan(v, &(Plan){1, {q.chunks, 0}, q.a_bytes + q.b_bytes + q.c_bytes});
