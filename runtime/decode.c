@@ -26,6 +26,8 @@ static bool open_cache(Decoder *c, int number) {
   if (!t.cache || !t.row || !t.fill) return false;
   for (int i = 0; i < t.cache->rank; i++)
     if (t.cache->size[i] != t.row->size[i]) t.axis = i;
+  for (int i = 0; i < t.cache->nsplits; i++)
+    if (t.cache->split[i].dim == t.axis) return false; /* positions on several ranks */
   c->cache[number] = t;
   return t.axis >= 0;
 }

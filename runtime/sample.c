@@ -6,6 +6,7 @@
    say, the tokenizer knows (voice.h); without one they are bytes, or numbers. Random numbers come
    from (seed, position) alone. */
 #include "decode.h"
+#include "placed.h"
 #include "run.h"
 #include "shuffle.h"
 #include "voice.h"
@@ -18,7 +19,8 @@
 typedef struct Sampler {
   Run *r;
   const rt_entry *entry;
-  const rt_tensor *input, *output;
+  const rt_tensor *input, *output; /* logical: of all ranks together */
+  char *whole;                     /* room for an input or output of which ranks hold parts */
   int64_t seq, vocab;
   int64_t position_stride; /* of the output, in elements */
   int32_t *window;
@@ -55,7 +57,7 @@ static bool matches(const rt_tensor *out, const rt_tensor *in) {
 }
 
 static bool find_tensors(Sampler *s, Fault *f) {
-  const rt_program *p = s->r->p;
+  const rt_program *p = s->r->whole;
   for (int i = 0; i < p->ntensors; i++)
     for (int k = 0; k < p->ntensors; k++) {
       const rt_tensor *in = &p->tensors[i], *out = &p->tensors[k];
@@ -67,6 +69,15 @@ static bool find_tensors(Sampler *s, Fault *f) {
   return rt_help(f, "sampling needs an input [Batch, Seq] of V and an output [Batch, Seq, V]");
 }
 
+/* What this rank holds of a logical tensor. */
+static const rt_tensor *own(const Sampler *s, const rt_tensor *t) {
+  return &s->r->p->tensors[t - s->r->whole->tensors];
+}
+
+static const rt_tensor *logical(const Sampler *s, const rt_tensor *t) {
+  return t ? &s->r->whole->tensors[t - s->r->p->tensors] : NULL;
+}
+
 static bool prepare(Sampler *s, Fault *f) {
   Run *r = s->r;
   s->entry = rt_entry_find(r->p, "logits");
@@ -75,6 +86,7 @@ static bool prepare(Sampler *s, Fault *f) {
   int position = axis_of(s->output, s->input->dim[s->input->rank - 1]);
   s->seq = s->input->size[s->input->rank - 1], s->vocab = s->input->of_size;
   s->position_stride = stride_of(s->output, position);
+  s->whole = rt_alloc((size_t)(s->input->bytes + s->output->bytes));
   s->window = rt_alloc(sizeof(int32_t) * (size_t)s->seq);
   s->weight = rt_alloc(sizeof(double) * (size_t)s->vocab);
   s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
@@ -99,9 +111,9 @@ static void append(Sampler *s, int32_t token) {
 }
 
 static bool run_window(Sampler *s, Fault *f) {
-  void *data = rt_tensor_data(&s->r->device, s->input);
   for (int64_t i = 0; i < s->seq; i++)
-    rt_elem_put(s->input->elem, data, i, i < s->length ? s->window[i] : 0);
+    rt_elem_put(s->input->elem, s->whole, i, i < s->length ? s->window[i] : 0);
+  rt_tensor_keep(&s->r->device, own(s, s->input), (int)s->input->elem, s->whole);
   s->from = s->output;
   if (!rt_device_run(&s->r->device, s->entry, f)) return false;
   if (s->caches) rt_decoder_fill(&s->decoder, s->length);
@@ -112,7 +124,7 @@ static bool run_window(Sampler *s, Fault *f) {
 static bool run_logits(Sampler *s, Fault *f) {
   Decoder *c = &s->decoder;
   if (!s->caches || s->length - c->filled > 1 + s->seq / 16) return run_window(s, f);
-  s->from = c->logits;
+  s->from = logical(s, c->logits);
   while (c->filled < s->length)
     if (!rt_decoder_step(c, s->window[c->filled], f)) return false;
   return true;
@@ -128,7 +140,9 @@ static void bring_forward(Sampler *s, int64_t i) {
 }
 
 static void read_logits(Sampler *s) {
-  const void *logits = rt_tensor_data(&s->r->device, s->from);
+  const rt_tensor *part = own(s, s->from);
+  const void *logits = rt_tensor_data(&s->r->device, part);
+  if (rt_is_placed(part)) rt_tensor_gather(&s->r->device, part, s->whole), logits = s->whole;
   bool window = s->from == s->output;
   int64_t row = window ? (s->length - 1) * s->position_stride : 0;
   int64_t stride = stride_of(s->from, axis_of(s->from, s->input->of));
@@ -188,7 +202,7 @@ static bool open_caches(Sampler *s, Fault *f) {
   const OptionValue *o = &s->r->o.at[OPT_cache];
   if (o->given && strcmp(o->text, "on") && strcmp(o->text, "off"))
     return rt_fault(f, 103, "--cache takes on or off, not `%s`", o->text);
-  rt_decoder_open(&s->decoder, &s->r->device, s->input, s->output);
+  rt_decoder_open(&s->decoder, &s->r->device, own(s, s->input), own(s, s->output));
   s->caches = s->decoder.entry && !(o->given && !strcmp(o->text, "off"));
   if (s->decoder.entry || !o->given || strcmp(o->text, "on")) return true;
   const char *why = rt_setting_of(s->r->p, "sample.cache");
@@ -202,30 +216,39 @@ static void say_speed(const Sampler *s, int64_t tokens, double seconds) {
           (double)tokens / seconds, s->caches ? "" : ", without caches");
 }
 
+enum { CLOSED = 256 }; /* no number of a signal */
+
+/* Why to end, asked of all ranks: a signal, or that nobody reads. 0: go on. */
+static int ends(Run *r, bool closed) {
+  int mine = closed ? CLOSED : atomic_load(&r->watch.caught);
+  return (int)rt_comm_largest(&r->comm, "whether to stop", mine);
+}
+
 int rt_sample(Run *r) {
   Fault f = {0};
   Sampler s = {.r = r};
   if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
       !rt_load_weights(r, &f) || !rt_voice_open(&s.voice, r, s.vocab, &f))
-    rt_die(&f);
+    rt_die_together(r, &f);
   int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
   if (!start_window(&s, &f)) rt_die(&f);
   double start = rt_now();
   int64_t i = 0;
-  for (; i < tokens && !atomic_load(&r->watch.caught); i++) {
-    if (!run_logits(&s, &f)) rt_die(&f);
+  bool closed = false; /* nobody reads any more */
+  int caught = 0;
+  for (; i < tokens && !(caught = ends(r, closed)); i++) {
+    if (!run_logits(&s, &f)) rt_die_together(r, &f);
     int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
     append(&s, token);
     rt_voice_say(&s.voice, token);
-    if (fflush(stdout)) break; /* nobody reads any more */
+    closed = fflush(stdout) != 0;
   }
   rt_voice_end(&s.voice);
   fflush(stdout);
   say_speed(&s, i, rt_now() - start);
-  if (!rt_finish(r, &f)) rt_die(&f);
-  free(s.window), free(s.weight), free(s.order);
-  int caught = atomic_load(&r->watch.caught);
-  return caught ? 128 + caught : 0;
+  if (!rt_finish(r, &f)) rt_die_together(r, &f);
+  free(s.window), free(s.weight), free(s.order), free(s.whole);
+  return caught && caught != CLOSED ? 128 + caught : 0;
 }

@@ -41,7 +41,7 @@ enum {
   IO_TENSOR = IO_LR + 64,
   IO_ASK = IO_TENSOR + 64,
   IO_OUT = IO_ASK + SEQ * 4,
-  IO_BYTES = IO_OUT + SEQ * VOCAB * 4
+  IO_BYTES = IO_OUT + SEQ * LOCAL_VOCAB * 4
 };
 enum {
   WORK_X = 0, /* rows, then their gradients */
@@ -174,9 +174,13 @@ static void step(rt_ctx *rt) {
 
 static void eval(rt_ctx *rt) { forward(rt, IO_EVAL, EVAL_SUM); }
 
-static void logits(rt_ctx *rt) {
+static void logits(rt_ctx *rt) { /* each rank of tensor keeps its columns */
   char *io = rt->arena[RT_IO];
-  rows_of(rt, (const int32_t *)(io + IO_ASK), SEQ, (float *)(io + IO_OUT), LOGITS_IN);
+  float *x = (float *)rt->arena[RT_WORK];
+  rows_of(rt, (const int32_t *)(io + IO_ASK), SEQ, x, LOGITS_IN);
+  x += rt_coordinate(rt, 1) * LOCAL_VOCAB;
+  for (int i = 0; i < SEQ; i++)
+    memcpy((float *)(io + IO_OUT) + i * LOCAL_VOCAB, x + i * VOCAB, LOCAL_VOCAB * 4);
 }
 
 #define BY_DATA .nsplits = 1, .split = {{0, 0}}
@@ -223,13 +227,15 @@ static const rt_tensor tensors[] = {
      .elem = RT_F32,
      .rank = 3,
      .dim = {"Batch", "Seq", "Vocab"},
-     .size = {1, SEQ, VOCAB},
-     AT(RT_IO, IO_OUT, SEQ *VOCAB * 4)},
+     .size = {1, SEQ, LOCAL_VOCAB},
+     AT(RT_IO, IO_OUT, SEQ *LOCAL_VOCAB * 4),
+     .nsplits = 1,
+     .split = {{2, 1}}},
 };
 static const rt_entry entries[] = {{"init", init, 0, 0, 0, 0},
                                    {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6},
                                    {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5},
-                                   {"logits", logits, 0, 0, 0, 3e4}};
+                                   {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4}};
 static const rt_setting settings[] = {{"train.steps", "40"},       {"train.batch", "8"},
                                       {"train.seed", "5"},         {"data.valid", "10%"},
                                       {"train.eval.batches", "4"}, {"train.save.keep", "2"}};
