@@ -187,6 +187,9 @@ static void put_program(Host *h, int kernels, int entries) {
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", m->globals.n);
   host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);
+  host_put(h, "    .communicator = ");
+  host_string(h, module_setting(m, "comm", "local"));
+  host_put(h, ",\n");
   host_put(h, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
            m->settings.n);
 }

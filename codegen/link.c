@@ -62,7 +62,7 @@ static pid_t start(Link *l, Words *w) {
   return pid;
 }
 
-static bool finish(Link *l, pid_t pid, const char *what) {
+static bool finish(Link *l, pid_t pid, const char *compiler, const char *what) {
   int status;
   if (pid < 0) return false;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
@@ -70,8 +70,11 @@ static bool finish(Link *l, pid_t pid, const char *what) {
   Bytes words = cache_read_file(l->arena, path);
   unlink(path);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  Report *r =
-      diag_at(l->m->ctx->diag, "E1312", (Span){0}, "the C compiler `cc` failed to %s", what);
+  Report *r = diag_at(l->m->ctx->diag, "E1312", (Span){0}, "the C compiler `%s` failed to %s",
+                      compiler, what);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && !strcmp(compiler, "mpicc"))
+    diag_help(r,
+              "install an MPI for developers, such as libopenmpi-dev, or leave `--comm mpi` out");
   if (words.at && words.n)
     diag_fact(r, "%s", arena_strndup(l->arena, words.at, strcspn(words.at, "\n")));
   return false;
@@ -161,9 +164,13 @@ static void add_objects(Link *l, Words *w) {
       vec_push(l->arena, *w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
 }
 
+/* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
+static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
+
 static bool link_all(Link *l) {
   Words w = {0};
-  vec_push(l->arena, w, "cc");
+  bool mpi = uses_mpi(l->m);
+  vec_push(l->arena, w, mpi ? "mpicc" : "cc");
 #ifdef __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
   vec_push(l->arena, w, "-fsanitize=address,undefined");
 #endif
@@ -171,10 +178,13 @@ static bool link_all(Link *l) {
       "-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack", "-o", "program", "host.o"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) vec_push(l->arena, w, flags[i]);
   add_objects(l, &w);
+  const char *const own[] = {"-std=gnu17", "-D_GNU_SOURCE", "-O1", "-I", l->lib};
+  for (size_t i = 0; mpi && i < sizeof own / sizeof *own; i++) vec_push(l->arena, w, own[i]);
+  if (mpi) vec_push(l->arena, w, arena_printf(l->arena, "%s/comm_mpi.c", l->lib));
   vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
   vec_push(l->arena, w, "-lm");
   vec_push(l->arena, w, "-lpthread");
-  return finish(l, start(l, &w), "link the executable");
+  return finish(l, start(l, &w), mpi ? "mpicc" : "cc", "link the executable");
 }
 
 bool kernels_link(Module *m, const char *dir, const char *name) {
@@ -185,7 +195,7 @@ bool kernels_link(Module *m, const char *dir, const char *name) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l.arena, w, words[i]);
   add_objects(&l, &w);
   vec_push(l.arena, w, "-lm");
-  bool ok = finish(&l, start(&l, &w), "link the kernels");
+  bool ok = finish(&l, start(&l, &w), "cc", "link the kernels");
   arena_free(l.arena);
   return ok;
 }
@@ -204,7 +214,7 @@ static bool build_executable(Link *l) {
   if (!find_library(l) || !open_folder(l)) return false;
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
-  ok = (host >= 0 && finish(l, host, "compile the host program")) && ok;
+  ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
   ok = ok && link_all(l) && deliver(l);
   close_folder(l);
   return ok;

@@ -121,8 +121,19 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
+/* How ranks talk is no matter of the model: what one rank computes stays the same. */
+static Exit set_communicator(const Cli *o, Module *m) {
+  const char *name = o->value[OPT_COMM];
+  if (!name) return EXIT_FINE;
+  if (strcmp(name, "local") && strcmp(name, "mpi"))
+    return cli_usage("`--comm` is one of local, mpi, not `%s`", name);
+  module_set(m, "comm", "%s", name);
+  return EXIT_FINE;
+}
+
 Exit compile_executable(Cli *o, const char *output, Module **m) {
   Exit e = load_module(o, m);
+  if (e == EXIT_FINE) e = set_communicator(o, *m);
   if (e == EXIT_FINE) e = run_pipeline(o, *m, NULL);
   if (e == EXIT_FINE && !fit_check(o, *m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE) e = build(o, *m, EMIT_EXE, output);
@@ -141,6 +152,7 @@ Exit cmd_compile(Cli *o) {
   if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
   if (kind == EMIT_AST) return emit_ast(o, output);
   e = load_module(o, &m);
+  if (e == EXIT_FINE) e = set_communicator(o, m);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);

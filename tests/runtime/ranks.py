@@ -219,6 +219,31 @@ def case_run():
     shardc('run', '-n', '0', TOYS['2_2_0'], expect=2, says='--ranks')
 
 
+def case_mpi():
+    """The same program over MPI: the same losses; the launcher's variables are understood by `local`, too."""
+    if not shutil.which('mpicc') or not shutil.which('mpirun'): return print('  no mpicc or mpirun: not tested')
+    root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
+    lib = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc')
+    e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
+    e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
+    subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root, '-I', lib, '-DDATA=2', '-DTENSOR=2',
+                    '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm_mpi.c'),
+                    os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')], check=True)
+
+    def mpirun(exe, out, expect, *a, **env):
+        p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', exe, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a],
+                           cwd=D, env=dict(e, **env), capture_output=True, text=True, timeout=120)
+        check(p.returncode == expect, f'mpirun: {p.returncode} {p.stdout} {p.stderr}')
+        return p.stdout + p.stderr
+    for debug in ('', 'comm'):
+        mpirun(path('over_mpi'), 'mpi' + debug, 0, SHARDC_DEBUG=debug)
+        check(close(losses('mpi' + debug), losses('same_1_1_0')), 'losses over MPI')
+    check('process rank 2' in mpirun(path('over_mpi'), 'mpi_die', 137, TOY_DIE='5:2'), 'mpirun names the dead')
+    mpirun(path('over_mpi'), 'mpi_die', 0, '--resume')
+    mpirun(TOYS['2_2_1'], 'mpi_local', 0)
+    check(losses('mpi_local') == losses('same_2_2_1'), 'local under mpirun')
+
+
 words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
 open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
 for name, case in [(n[5:], f) for n, f in list(globals().items()) if n.startswith('case_')]:

@@ -18,6 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef COMM
+#define COMM NULL
+#endif
 enum { BATCH = 8, SEQ = 16, VOCAB = 256 };
 enum {
   LOCAL_BATCH = BATCH / DATA,
@@ -261,5 +264,6 @@ const rt_program rt_the_program = {.abi = RT_ABI_VERSION,
                                    .sources = sources,
                                    .mesh = mesh,
                                    .naxes = DATA * TENSOR > 1 ? 2 : 0,
+                                   .communicator = COMM,
                                    .collectives = table,
                                    .ncollectives = sizeof table / sizeof *table};

@@ -1,0 +1,242 @@
+/* Communicator `mpi`: any MPI between machines. The only file that knows MPI: it is compiled with
+   the user's mpicc when a model is, so shardc and the runtime need none. The main thread owns MPI.
+
+   Groups are communicators split from the world, one per mesh axis. Tensors travel in chunks
+   through staging of a fixed size, made at the start; 16-bit floats are added as f32 and rounded
+   once. Calls are started without blocking and tested, so that a rank that does not come ends the
+   job; one that dies is noticed by the launcher, which ends the others. SHARDC_DEBUG=comm compares
+   before each call what the ranks of the group are about to do. */
+#include "comm.h"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STAGE = 1 << 20 }; /* elements in flight */
+
+typedef struct Mpi {
+  MPI_Comm *group; /* per channel */
+  char *out, *in;  /* staging: STAGE elements of up to 8 bytes, sent and received */
+  double ended, late;
+  unsigned calls;
+  int debug;
+} Mpi;
+
+typedef struct Call {
+  Mpi *m;
+  Comm *c;
+  const Group *g;
+  const rt_collective *what;
+  MPI_Comm comm;
+  int size, wire; /* bytes of an element; element type on the wire */
+  double limit;
+} Call;
+
+/* ---- facts ---- */
+
+static MPI_Datatype type_of(int elem) {
+  switch ((rt_elem)elem) {
+  case RT_F32: return MPI_FLOAT;
+  case RT_F64: return MPI_DOUBLE;
+  case RT_I32: return MPI_INT32_T;
+  case RT_I64: return MPI_INT64_T;
+  case RT_BOOL: return MPI_UINT8_T;
+  default: return MPI_UINT16_T; /* moved, never added */
+  }
+}
+
+static MPI_Op op_of(const rt_collective *c) {
+  return c->reduction == RT_MAX || c->elem == RT_BOOL ? MPI_MAX : MPI_SUM;
+}
+
+static _Noreturn void end_all(const Call *x, int code, const char *what) {
+  fprintf(stderr, "error[R%04d]: %s: %s #%u of %s%s%s; this is rank %d\n", code, what,
+          rt_collective_name((int)x->what->kind), x->m->calls, x->what->what,
+          *x->what->source ? ", " : "", x->what->source, x->c->launch.rank);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);
+}
+
+static void await(const Call *x, MPI_Request *r) {
+  for (int done = 0; !done;) {
+    MPI_Test(r, &done, MPI_STATUS_IGNORE);
+    if (!done && rt_now() > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
+  }
+}
+
+/* ---- 16-bit floats travel as f32 where they are added ---- */
+
+static void widen(const Call *x, void *to, const void *from, int64_t n) {
+  if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
+  else
+    for (int64_t i = 0; i < n; i++)
+      ((float *)to)[i] = (float)rt_elem_get((int)x->what->elem, from, i);
+}
+
+static void narrow(const Call *x, void *to, const void *from, int64_t n) {
+  if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
+  else
+    for (int64_t i = 0; i < n; i++)
+      rt_elem_put((int)x->what->elem, to, i, (double)((const float *)from)[i]);
+}
+
+/* ---- collectives, a chunk at a time ---- */
+
+static void all_reduce(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  widen(x, x->m->out, send + at * x->size, m);
+  MPI_Iallreduce(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm, &r);
+  await(x, &r);
+  narrow(x, receive + at * x->size, x->m->in, m);
+}
+
+/* Blocks in the order of ranks, m elements of each; x->m->in is free until they are sent. */
+static void pack(const Call *x, const char *send, int64_t at, int64_t m) {
+  int wire = rt_elem_bytes(x->wire);
+  for (int i = 0; i < x->g->n; i++) {
+    rt_block_out((int)x->what->elem, x->m->in, send, x->g->n, i, x->what->send_row, at, m);
+    widen(x, x->m->out + i * m * wire, x->m->in, m);
+  }
+}
+
+static void unpack(const Call *x, char *receive, int64_t at, int64_t m) {
+  for (int i = 0; i < x->g->n; i++)
+    rt_block_in((int)x->what->elem, receive, x->m->in + i * m * x->size, x->g->n, i,
+                x->what->receive_row, at, m);
+}
+
+static void reduce_scatter(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  pack(x, send, at, m);
+  MPI_Ireduce_scatter_block(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm,
+                            &r);
+  await(x, &r);
+  narrow(x, receive + at * x->size, x->m->in, m);
+}
+
+static void all_gather(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  MPI_Datatype t = type_of((int)x->what->elem);
+  MPI_Iallgather(send + at * x->size, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
+  await(x, &r);
+  unpack(x, receive, at, m);
+}
+
+static void all_to_all(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  MPI_Datatype t = type_of((int)x->what->elem);
+  pack(x, send, at, m);
+  MPI_Ialltoall(x->m->out, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
+  await(x, &r);
+  unpack(x, receive, at, m);
+}
+
+static void broadcast(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  char *data = receive + at * x->size;
+  if (x->g->me == 0 && send != receive) memcpy(data, send + at * x->size, (size_t)(m * x->size));
+  MPI_Ibcast(data, (int)m, type_of((int)x->what->elem), 0, x->comm, &r);
+  await(x, &r);
+}
+
+static void (*const chunk[])(const Call *, const char *, char *, int64_t, int64_t) = {
+    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast};
+
+/* The largest and the smallest mark of the group are the same if all are. */
+static void compare(const Call *x) {
+  const rt_program *p = x->c->program;
+  int64_t row = x->what >= p->collectives && x->what < p->collectives + p->ncollectives
+                    ? x->what - p->collectives
+                    : -1,
+          mine[3] = {row, x->what->count, (int64_t)x->what->kind}, v[6], most[6];
+  MPI_Request r;
+  for (int i = 0; i < 3; i++) v[i] = mine[i], v[i + 3] = -mine[i];
+  MPI_Iallreduce(v, most, 6, MPI_INT64_T, MPI_MAX, x->comm, &r);
+  await(x, &r);
+  for (int i = 0; i < 3; i++)
+    if (most[i] != -most[i + 3]) end_all(x, 903, "the ranks disagree; here comes");
+}
+
+static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+                        const void *send, void *receive) {
+  Mpi *m = c->inside;
+  Call x = {.m = m,
+            .c = c,
+            .g = g,
+            .what = what,
+            .comm = m->group[channel],
+            .size = rt_elem_bytes((int)what->elem),
+            .wire = (int)what->elem};
+  bool adds = what->kind == RT_ALL_REDUCE || what->kind == RT_REDUCE_SCATTER;
+  double now = rt_now(), worked = now - m->ended;
+  if (adds && (what->elem == RT_BF16 || what->elem == RT_F16)) x.wire = RT_F32;
+  x.limit = now + (worked > m->late ? worked : m->late);
+  m->calls++;
+  if (m->debug) compare(&x);
+  bool blocks = what->kind != RT_ALL_REDUCE && what->kind != RT_BROADCAST;
+  int64_t step = blocks ? STAGE / g->n : STAGE;
+  for (int64_t at = 0; at < what->count; at += step)
+    chunk[what->kind](&x, send, receive, at, what->count - at < step ? what->count - at : step);
+  m->ended = rt_now();
+}
+
+/* ---- joining ---- */
+
+typedef struct Who {
+  uint64_t program, options;
+  int64_t pid;
+  char host[64];
+} Who;
+
+static bool all_alike(const Comm *c, Fault *f) {
+  int world = c->launch.world;
+  const rt_program *p = c->program;
+  Who mine = {.program =
+                  rt_hash_of(p->hash, strlen(p->hash)) ^ rt_hash_of(p->target, strlen(p->target)),
+              .options = c->options,
+              .pid = getpid()};
+  Who *all = rt_alloc(sizeof *all * (size_t)world);
+  gethostname(mine.host, sizeof mine.host - 1);
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+  bool ok = true;
+  for (int i = 1; ok && i < world; i++)
+    if (all[i].program != all[0].program || all[i].options != all[0].options)
+      ok = rt_fault(f, 106, "rank %d (%s, pid %lld) runs with %s than rank 0 (%s, pid %lld)", i,
+                    all[i].host, (long long)all[i].pid,
+                    all[i].program != all[0].program ? "another executable" : "other options",
+                    all[0].host, (long long)all[0].pid);
+  free(all);
+  return ok;
+}
+
+static bool mpi_join(Comm *c, Fault *f) {
+  int have, rank, world, channels = c->program->naxes + 1;
+  const char *late = getenv("SHARDC_LATE"), *debug = getenv("SHARDC_DEBUG");
+  if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &have))
+    return rt_fault(f, 107, "MPI cannot start");
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (rank != c->launch.rank || world != c->launch.world) {
+    rt_fault(f, 101, "MPI says rank %d of %d, but %s says rank %d of %d", rank, world,
+             c->launch.from, c->launch.rank, c->launch.world);
+    return rt_help(f, "start it with the mpirun of the MPI that it was compiled with");
+  }
+  if (!all_alike(c, f)) return false;
+  Mpi *m = rt_alloc(sizeof *m);
+  c->inside = m;
+  m->late = late && strtod(late, NULL) > 0 ? strtod(late, NULL) : 25;
+  m->debug = debug && strstr(debug, "comm");
+  m->group = rt_alloc(sizeof(MPI_Comm) * (size_t)channels);
+  m->out = rt_alloc((size_t)STAGE * 8), m->in = rt_alloc((size_t)STAGE * 8);
+  for (int i = 0; i < channels; i++)
+    MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &m->group[i]);
+  m->ended = rt_now();
+  return true;
+}
+
+static void mpi_leave(Comm *c, int status) {
+  if (c->over || !status || status == 75) MPI_Finalize();
+  else MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+const CommKind rt_comm_mpi = {"mpi", mpi_join, mpi_collect, mpi_leave};
