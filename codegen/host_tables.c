@@ -96,9 +96,10 @@ static int put_entries(Host *h) {
     const Fn *f = h->m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
     IrCount c = ir_count(h->m, f);
-    host_put(h, "    {\"%s\", run_%s, %lld, %lld, %.17g, %.17g},\n", f->name,
+    host_put(h, "    {\"%s\", run_%s, %lld, %lld, %.17g, %.17g, %.17g},\n", f->name,
              host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
-             (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes);
+             (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes,
+             attr_float(&f->attrs, ATTR_least, 0));
     n++;
   }
   host_put(h, "    {0},\n};\n");

@@ -61,6 +61,7 @@ static bool one_rank(Module *m) {
 
 void pass_fuse(Module *m) {
   if (!one_rank(m)) return;
+  for (uint32_t i = 0; i < m->fns.n; i++) least_bytes(m, m->fns.at[i]);
   cut_into_blocks(m);
   FnVec all = {0};
   for (uint32_t i = 0; i < m->fns.n; i++) {

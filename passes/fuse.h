@@ -54,6 +54,10 @@ typedef struct Fuse {
 const char *group_name(GroupKind k);
 unsigned group_neighbours(GroupKind k);
 
+/* least_bytes.c: the bytes that no grouping can avoid, as attribute `least` of a function whose
+   callees have theirs */
+void least_bytes(Module *m, Fn *f);
+
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 

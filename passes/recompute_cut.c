@@ -12,81 +12,23 @@
      c(o) -> sink    flop
      a(v) -> sink    bytes       v is an input of the layer
 
-   The flow is Dinic's (blocking flows over shortest paths). The cut that is taken is the one next
+   The cut that is taken is the one next
    to the source, so that equal costs are decided the same way always. A value that a search has
    settled as kept has a price of its own to its op: a(v) holds and c(o) does not.
 
    Numbers are doubles: what is compared in the end are the exact sums of keep_cost. */
 #include "passes/recompute_cut.h"
-#include <float.h>
+#include "passes/flow.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct Arc {
-  uint32_t to, next; /* next arc of the same node, 0: none */
-  double room;
-} Arc;
-
 struct KeepNet {
   const KeepBody *body;
-  uint32_t nodes, narcs;
-  uint32_t *first, *now, *level, *queue; /* by node; arcs are numbered from 2 */
-  Arc *arc;
-  double least;                         /* room below this is none */
+  Flow flow;
   uint32_t *of_value, *of_op;           /* nodes, 0: nothing needs it */
   uint32_t *need, *bytes, *kept, *flop; /* arcs, by value and by op, 0: none */
   bool *there, *done;                   /* for keep_cost */
 };
-
-enum { SOURCE, SINK, NODES };
-
-static uint32_t join(KeepNet *n, uint32_t from, uint32_t to, double room) {
-  n->arc[n->narcs] = (Arc){to, n->first[from], room};
-  n->first[from] = n->narcs++;
-  n->arc[n->narcs] = (Arc){from, n->first[to], 0};
-  n->first[to] = n->narcs++;
-  return n->narcs - 2;
-}
-
-/* ---- the flow ---- */
-
-static bool find_levels(KeepNet *n) {
-  uint32_t head = 0, tail = 0;
-  memset(n->level, 0, sizeof *n->level * n->nodes);
-  n->level[SOURCE] = 1, n->queue[tail++] = SOURCE;
-  while (head < tail) {
-    uint32_t at = n->queue[head++];
-    for (uint32_t i = n->first[at]; i; i = n->arc[i].next) {
-      if (n->arc[i].room <= n->least || n->level[n->arc[i].to]) continue;
-      n->level[n->arc[i].to] = n->level[at] + 1;
-      n->queue[tail++] = n->arc[i].to;
-    }
-  }
-  return n->level[SINK] > 0;
-}
-
-static double push(KeepNet *n, uint32_t at, double most) {
-  if (at == SINK) return most;
-  for (uint32_t *i = &n->now[at]; *i; *i = n->arc[*i].next) {
-    Arc *a = &n->arc[*i];
-    if (a->room <= n->least || n->level[a->to] != n->level[at] + 1) continue;
-    double sent = push(n, a->to, fmin(most, a->room));
-    if (sent <= 0) continue;
-    a->room -= sent, n->arc[*i ^ 1].room += sent;
-    return sent;
-  }
-  return 0;
-}
-
-static double flow(KeepNet *n) {
-  double sum = 0, sent;
-  while (find_levels(n) && sum < DBL_MAX) {
-    memcpy(n->now, n->first, sizeof *n->now * n->nodes);
-    while ((sent = push(n, SOURCE, INFINITY)) > 0 && isfinite(sent)) sum += sent;
-    if (isinf(sent)) return INFINITY;
-  }
-  return sum;
-}
 
 /* ---- the cost of a set ---- */
 
@@ -153,32 +95,32 @@ static uint32_t only_result(const KeepBody *b, const Relevant *r, uint32_t o) {
 /* Values that are never kept share the node of their op, where it has no other result. */
 static void number_nodes(KeepNet *n, const Relevant *r, const KeepState *never) {
   const KeepBody *b = n->body;
-  n->nodes = NODES;
+  n->flow.nodes = FLOW_NODES;
   for (uint32_t v = 0; v < b->nvalues; v++) {
     uint32_t o = b->value[v].op;
     if (!r->value[v] || b->value[v].known) continue;
-    if (o != KEEP_NO_OP && !n->of_op[o]) n->of_op[o] = n->nodes++;
+    if (o != KEEP_NO_OP && !n->of_op[o]) n->of_op[o] = n->flow.nodes++;
     bool alone = o != KEEP_NO_OP && never[v] == KEEP_NOT && only_result(b, r, o) == v;
-    n->of_value[v] = alone ? n->of_op[o] : n->nodes++;
+    n->of_value[v] = alone ? n->of_op[o] : n->flow.nodes++;
   }
 }
 
 static void join_value(KeepNet *n, uint32_t v) {
   const KeepValue *x = &n->body->value[v];
-  uint32_t at = n->of_value[v], op = x->op == KEEP_NO_OP ? SINK : n->of_op[x->op];
+  uint32_t at = n->of_value[v], op = x->op == KEEP_NO_OP ? FLOW_SINK : n->of_op[x->op];
   if (!at) return;
-  n->need[v] = join(n, SOURCE, at, 0);
+  n->need[v] = flow_join(&n->flow, FLOW_SOURCE, at, 0);
   if (at == op) return;
-  n->bytes[v] = join(n, at, op, 0);
-  if (op != SINK) n->kept[v] = join(n, op, SINK, 0);
+  n->bytes[v] = flow_join(&n->flow, at, op, 0);
+  if (op != FLOW_SINK) n->kept[v] = flow_join(&n->flow, op, FLOW_SINK, 0);
 }
 
 static void join_op(KeepNet *n, uint32_t o) {
   const KeepOp *x = &n->body->op[o];
   if (!n->of_op[o]) return;
-  n->flop[o] = join(n, n->of_op[o], SINK, 0);
+  n->flop[o] = flow_join(&n->flow, n->of_op[o], FLOW_SINK, 0);
   for (uint32_t k = 0; k < x->nin; k++)
-    if (n->of_value[x->in[k]]) join(n, n->of_op[o], n->of_value[x->in[k]], INFINITY);
+    if (n->of_value[x->in[k]]) flow_join(&n->flow, n->of_op[o], n->of_value[x->in[k]], INFINITY);
 }
 
 KeepNet *keep_net(Arena *a, const KeepBody *b, const KeepState *never) {
@@ -186,12 +128,10 @@ KeepNet *keep_net(Arena *a, const KeepBody *b, const KeepState *never) {
   for (uint32_t i = 0; i < b->nops; i++) arcs += b->op[i].nin;
   KeepNet *n = ARENA_NEW(a, KeepNet);
   Relevant r = find_relevant(a, b);
-  n->body = b, n->narcs = 2;
+  n->body = b;
   n->of_value = ARENA_ARRAY(a, uint32_t, v), n->of_op = ARENA_ARRAY(a, uint32_t, o);
   number_nodes(n, &r, never);
-  n->first = ARENA_ARRAY(a, uint32_t, n->nodes), n->now = ARENA_ARRAY(a, uint32_t, n->nodes);
-  n->level = ARENA_ARRAY(a, uint32_t, n->nodes), n->queue = ARENA_ARRAY(a, uint32_t, n->nodes);
-  n->arc = ARENA_ARRAY(a, Arc, 2 * arcs + 2);
+  n->flow = flow_new(a, n->flow.nodes, arcs);
   n->need = ARENA_ARRAY(a, uint32_t, v), n->bytes = ARENA_ARRAY(a, uint32_t, v);
   n->kept = ARENA_ARRAY(a, uint32_t, v), n->flop = ARENA_ARRAY(a, uint32_t, o);
   n->there = ARENA_ARRAY(a, bool, v), n->done = ARENA_ARRAY(a, bool, o);
@@ -200,35 +140,33 @@ KeepNet *keep_net(Arena *a, const KeepBody *b, const KeepState *never) {
   return n;
 }
 
-static void empty_arc(KeepNet *n, uint32_t arc, double room) {
-  if (!arc) return;
-  n->arc[arc].room = room, n->arc[arc ^ 1].room = 0;
-  if (isfinite(room)) n->least = fmax(n->least, room * 1e-13);
+static void price(KeepNet *n, uint32_t arc, double room) {
+  if (arc) flow_set(&n->flow, arc, room);
 }
 
 static void price_net(KeepNet *n, const KeepState *state, double flop_price, double byte_price) {
   const KeepBody *b = n->body;
-  n->least = 0;
-  for (uint32_t i = 2; i < n->narcs; i += 2) empty_arc(n, i, INFINITY);
+  n->flow.least = 0;
+  for (uint32_t i = 2; i < n->flow.narcs; i += 2) flow_set(&n->flow, i, INFINITY);
   for (uint32_t v = 0; v < b->nvalues; v++) {
     const KeepValue *x = &b->value[v];
     bool may = x->possible && state[v] != KEEP_NOT, must = state[v] == KEEP_ALWAYS;
-    empty_arc(n, n->need[v], x->needed || must ? INFINITY : 0);
-    empty_arc(n, n->bytes[v], may ? x->bytes * byte_price : INFINITY);
-    empty_arc(n, n->kept[v], must ? INFINITY : 0);
+    price(n, n->need[v], x->needed || must ? INFINITY : 0);
+    price(n, n->bytes[v], may ? x->bytes * byte_price : INFINITY);
+    price(n, n->kept[v], must ? INFINITY : 0);
   }
-  for (uint32_t i = 0; i < b->nops; i++) empty_arc(n, n->flop[i], b->op[i].flop * flop_price);
+  for (uint32_t i = 0; i < b->nops; i++) price(n, n->flop[i], b->op[i].flop * flop_price);
 }
 
 bool keep_cheapest(KeepNet *n, const KeepState *state, double flop_price, double byte_price,
                    bool *keep, KeepCost *cost) {
   const KeepBody *b = n->body;
   price_net(n, state, flop_price, byte_price);
-  if (isinf(flow(n))) return false;
+  if (isinf(flow_run(&n->flow))) return false;
   for (uint32_t v = 0; v < b->nvalues; v++) {
     uint32_t at = n->of_value[v], o = b->value[v].op;
-    bool computed = o != KEEP_NO_OP && n->level[n->of_op[o]];
-    keep[v] = at && n->level[at] && !computed;
+    bool computed = o != KEEP_NO_OP && n->flow.level[n->of_op[o]];
+    keep[v] = at && n->flow.level[at] && !computed;
   }
   return cost_of(b, keep, n->there, n->done, cost);
 }

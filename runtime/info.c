@@ -32,12 +32,12 @@ static int print_text(const rt_program *p) {
   printf("\nmemory, bytes\n");
   for (int i = 0; i < RT_ARENAS; i++)
     printf("  %-10s%16lld\n", arenas[i], (long long)p->arena_bytes[i]);
-  printf("  %-10s%16lld per worker\n\nentries%20s%16s%14s%14s\n", "scratch", (long long)p->scratch,
-         "work bytes", "live bytes", "flop", "bytes moved");
+  printf("  %-10s%16lld per worker\n\nentries%20s%16s%14s%14s%14s\n", "scratch",
+         (long long)p->scratch, "work bytes", "live bytes", "flop", "bytes moved", "unavoidable");
   for (int i = 0; i < p->nentries; i++)
-    printf("  %-9s%16lld%16lld%14.4g%14.4g\n", p->entries[i].name,
+    printf("  %-9s%16lld%16lld%14.4g%14.4g%14.4g\n", p->entries[i].name,
            (long long)p->entries[i].work_bytes, (long long)p->entries[i].live_bytes,
-           p->entries[i].flop, p->entries[i].bytes);
+           p->entries[i].flop, p->entries[i].bytes, p->entries[i].least_bytes);
   printf("\n%d kernels\n", p->nkernels);
   for (int i = 0; i < p->nkernels; i++) {
     printf("  %-34s", p->kernels[i]->name);
@@ -84,8 +84,9 @@ static void json_tables(const rt_program *p) {
   for (int i = 0; i < p->nentries; i++) {
     const rt_entry *e = &p->entries[i];
     printf("%s{", i ? "," : ""), pair("name", e->name);
-    printf(",\"work_bytes\":%lld,\"live_bytes\":%lld,\"flop\":%.17g,\"bytes\":%.17g}",
-           (long long)e->work_bytes, (long long)e->live_bytes, e->flop, e->bytes);
+    printf(",\"work_bytes\":%lld,\"live_bytes\":%lld,\"flop\":%.17g,\"bytes\":%.17g,\"least_"
+           "bytes\":%.17g}",
+           (long long)e->work_bytes, (long long)e->live_bytes, e->flop, e->bytes, e->least_bytes);
   }
   printf("],\"kernels\":[");
   for (int i = 0; i < p->nkernels; i++) printf("%s", i ? "," : ""), json_kernel(p->kernels[i]);

@@ -104,6 +104,7 @@ typedef struct rt_entry {
   int64_t work_bytes; /* predicted high-water of WORK while it runs, scratch not included */
   int64_t live_bytes; /* largest sum of live bytes: the lower bound of any packing */
   double flop, bytes; /* per run, counted from the IR */
+  double least_bytes; /* that no grouping into kernels could avoid; docs/ir.md */
 } rt_entry;
 
 typedef struct rt_setting {

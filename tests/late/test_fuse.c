@@ -120,6 +120,38 @@ static void an_optimizer_is_one_kernel(void **state) {
          "column 2>1: mul sum\nelem 2>2: mul sqrt sub\n");
 }
 
+/* Attribute `least` of the entry, against sums by hand. */
+static void expect_least(const char *body, double bytes) {
+  Ctx *c = ctx_new();
+  char *text = arena_printf(c->arena, "%s%s}\n", HEAD, body);
+  Module *m = ir_parse(c, "test.ir", text, strlen(text));
+  assert_non_null(m);
+  pass_fuse(m);
+  assert_true(attr_float(&entry_of(m, "step")->attrs, ATTR_least, -1) == bytes);
+  ctx_free(c);
+}
+
+static void unavoidable_bytes(void **state) {
+  (void)state;
+  /* x, w, b, y are read, the result is written */
+  expect_least("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = add %6, %1 : f32[B:4, M:16]\n"
+               "  %8 = tanh %7 : f32[B:4, M:16]\n  %9 = add %8, %4 : f32[B:4, M:16]\n  store @out, "
+               "%9\n",
+               128 + 512 + 64 + 256 + 256);
+  /* x, w; what lies between two products is written and read once; w again; the result */
+  expect_least("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = tanh %6 : f32[B:4, M:16]\n"
+               "  %8 = dot[M] %7, %0 : f32[B:4, E:8]\n  store @out2, %8\n",
+               128 + 512 + 256 + 256 + 512 + 128);
+  /* a sum joins the product: its result is never written as a whole */
+  expect_least("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = sum[M] %6 : f32[B:4]\n"
+               "  store @rows, %7\n",
+               128 + 512 + 16);
+  /* one operand for two results */
+  expect_least("  %6 = mul %2, %2 : f32[E:8]\n  %7 = add %6, %2 : f32[E:8]\n  store @cols, %6\n"
+               "  store @cols2, %7\n",
+               32 + 32 + 32);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(bias_activation_residual_join_a_dot),
                                      cmocka_unit_test(a_norm_is_one_row_kernel),
@@ -127,6 +159,7 @@ int main(void) {
                                      cmocka_unit_test(sums_over_rows_share_a_kernel),
                                      cmocka_unit_test(the_smallest_value_is_saved),
                                      cmocka_unit_test(cheap_values_are_computed_again),
-                                     cmocka_unit_test(an_optimizer_is_one_kernel)};
+                                     cmocka_unit_test(an_optimizer_is_one_kernel),
+                                     cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
