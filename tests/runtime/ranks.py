@@ -94,7 +94,7 @@ def case_resume():
     shapes = list(TOYS)
     for a in shapes: train(a, 'half_' + a, '--steps', '20')
     for i, a in enumerate(shapes):
-        for b in (a, shapes[(i + 1) % len(shapes)], shapes[(i + 3) % len(shapes)]):
+        for b in sorted({a, shapes[(i + 1) % len(shapes)], shapes[(i + 3) % len(shapes)]}):
             out = f'to_{a}_{b}'
             shutil.copytree(path('half_' + a), path(out))
             train(b, out, '--resume', '--dump', out + '.st')
@@ -226,9 +226,12 @@ def case_mpi():
     lib = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc')
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
     e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
-    subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root, '-I', lib, '-DDATA=2', '-DTENSOR=2',
+    made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root, '-I', lib, '-DDATA=2', '-DTENSOR=2',
                     '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm_mpi.c'),
-                    os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')], check=True)
+                    os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')],
+                   capture_output=True, text=True)
+    if '__asan' in made.stderr: return print('  the runtime is built with sanitizers: not tested over MPI')
+    check(made.returncode == 0, made.stderr)
 
     def mpirun(exe, out, expect, *a, **env):
         p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', exe, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a],
