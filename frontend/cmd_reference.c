@@ -30,9 +30,11 @@ static bool is_line(const SettingRow *r, AstItemKind block) {
 /* Is `r` about the line `word`? `*only`: the choice, or the option's key, that it belongs to. */
 static bool is_part(const SettingRow *r, const SettingRow *line, const char **only) {
   size_t n = strlen(line->word);
-  *only = r->word[n] == '.' ? r->word + n + 1 : "";
-  return r->block == line->block && r->kind != ROW_LINE && !strncmp(r->word, line->word, n) &&
-         (!r->word[n] || r->word[n] == '.');
+  *only = "";
+  if (r->block != line->block || r->kind == ROW_LINE || strncmp(r->word, line->word, n))
+    return false;
+  if (r->word[n] == '.') *only = r->word + n + 1;
+  return !r->word[n] || r->word[n] == '.';
 }
 
 static const char *operands_text(const SettingRow *r) {
