@@ -68,6 +68,8 @@ char *host_write(Module *m) {
            m->model);
   host_put(&h, "#include \"rt.h\"\n");
   host_kernels(&h);
+  if (host_count_collectives(m))
+    host_put(&h, "\nstatic const rt_collective collectives[%u];\n", host_count_collectives(m));
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind != FN_KERNEL) host_function(&h, m->fns.at[i]);
   host_tables(&h);

@@ -7,6 +7,7 @@ typedef struct Host {
   Module *m;
   char *text;
   size_t n, cap;
+  uint32_t collectives; /* written so far */
 } Host;
 
 void host_put(Host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -19,4 +20,5 @@ const char *host_arena(const Global *g); /* weights, states, io: variables of ge
 void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of the functions */
 void host_tables(Host *h);  /* everything behind them, rt_the_program last */
 void host_function(Host *h, const Fn *f); /* host_body.c */
+uint32_t host_count_collectives(const Module *m);
 #endif

@@ -2,6 +2,7 @@
  * the program. */
 #include "host.h"
 #include "ir/count.h"
+#include "ir/placement.h"
 #include "cache.h"
 
 static const char *const arena_words[] = {"RT_WEIGHTS", "RT_STATES", "RT_IO", "RT_WORK"};
@@ -54,6 +55,83 @@ static int put_kernel_list(Host *h) {
   return n;
 }
 
+/* ---- ranks ---- */
+
+uint32_t host_count_collectives(const Module *m) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      n += op_family(m->fns.at[i]->ops.at[k].code) == FAMILY_COLLECTIVE;
+  return n;
+}
+
+/* Elements of one of `ways` blocks of dim and of all that lies behind it in storage. */
+static int64_t row_of(const Type *t, Str dim, int64_t ways) {
+  int at = type_find(t, dim);
+  int64_t row = t->axis[at].size / ways;
+  for (int i = at + 1; i < t->rank; i++) row *= t->axis[i].size;
+  return row;
+}
+
+static void put_collective(Host *h, const Fn *f, const Op *o) {
+  static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
+                                              [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
+                                              [OP_all_gather] = "RT_ALL_GATHER",
+                                              [OP_all_to_all] = "RT_ALL_TO_ALL"};
+  const Type *in = value_type(f, o->in[0]), *out = value_type(f, o->out);
+  int64_t ways = attr_int(&o->attrs, ATTR_ways, 1), count = type_count(in), send = 0, receive = 0;
+  if (o->code == OP_reduce_scatter) count = type_count(out);
+  if (o->code == OP_all_to_all) count /= ways;
+  send = receive = count;
+  if (o->code == OP_reduce_scatter) send = row_of(in, o->group[0].from[0], ways);
+  if (o->code == OP_all_gather) receive = row_of(out, o->group[0].from[0], ways);
+  if (o->code == OP_all_to_all) {
+    send = row_of(in, o->group[0].to[0], ways);
+    receive = row_of(out, o->group[0].from[0], ways);
+  }
+  bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
+  host_put(h, "    {\"%s in %s\", \"%s\", %s, %d, %s, %s, %lld, %lld, %lld},\n", op_name(o->code),
+           f->name, host_source(h, o->loc), words[o->code],
+           mesh_find(h->m, attr_str(&o->attrs, ATTR_axis, "")), most ? "RT_MAX" : "RT_SUM",
+           upper(h, elem_words[in->elem]), (long long)count, (long long)send, (long long)receive);
+}
+
+static void put_ranks(Host *h) {
+  const Module *m = h->m;
+  uint32_t n = host_count_collectives(m);
+  int64_t stride = 1;
+  if (!m->mesh.n) return;
+  host_put(h, "\nstatic const rt_axis mesh[] = {\n");
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    host_put(h, "    {\"%s\", %lld, %lld},\n", m->mesh.at[i].name, (long long)m->mesh.at[i].size,
+             (long long)stride);
+    stride *= m->mesh.at[i].size;
+  }
+  host_put(h, "};\n");
+  if (n) host_put(h, "\nstatic const rt_collective collectives[%u] = {\n", n);
+  for (uint32_t i = 0; n && i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (op_family(m->fns.at[i]->ops.at[k].code) == FAMILY_COLLECTIVE)
+        put_collective(h, m->fns.at[i], &m->fns.at[i]->ops.at[k]);
+  if (n) host_put(h, "};\n");
+}
+
+/* Which axes cut which dims, the coarsest cut first; samples that are dealt in parts. */
+static void put_splits(Host *h, const Global *g) {
+  const Module *m = h->m;
+  int axes[MAX_MESH], n = mesh_order(m, axes), splits = 0;
+  for (int i = 0; i < n; i++) splits += is_split(g->placed.on[axes[i]]);
+  if (!splits) return;
+  host_put(h, ", .nsplits = %d, .split = {", splits);
+  for (int i = 0; i < n; i++)
+    if (is_split(g->placed.on[axes[i]]))
+      host_put(h, "{%d, %d}, ", type_find(&g->type, g->placed.on[axes[i]]), axes[i]);
+  host_put(h, "}");
+  Str batch = g->type.rank ? g->type.axis[0].dim : "";
+  int64_t part = g->kind == GLOBAL_INPUT ? placement_part(m, &g->placed, batch) : 0;
+  if (part && part < g->type.axis[0].size) host_put(h, ", .part = %lld", (long long)part);
+}
+
 /* ---- tensors ---- */
 
 static int arena_index(const Global *g) {
@@ -77,8 +155,10 @@ static void put_tensor(Host *h, const Global *g) {
   host_put(h, "%s}, ", t->rank ? "" : "0");
   if (g->of) host_put(h, "\"%s\", %lld", g->of, (long long)of_size(h->m, g));
   else host_put(h, "0, 0");
-  host_put(h, ", %s, %lld, %lld},\n", arena_words[arena_index(g)], (long long)g->storage.at,
+  host_put(h, ", %s, %lld, %lld", arena_words[arena_index(g)], (long long)g->storage.at,
            (long long)host_global_bytes(g));
+  put_splits(h, g);
+  host_put(h, "},\n");
 }
 
 static void put_tensors(Host *h) {
@@ -191,11 +271,16 @@ static void put_program(Host *h, int kernels, int entries) {
   host_put(h, "    .communicator = ");
   host_string(h, module_setting(m, "comm", "local"));
   host_put(h, ",\n");
+  if (m->mesh.n) host_put(h, "    .mesh = mesh,\n    .naxes = %u,\n", m->mesh.n);
+  if (host_count_collectives(m))
+    host_put(h, "    .collectives = collectives,\n    .ncollectives = %u,\n",
+             host_count_collectives(m));
   host_put(h, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
            m->settings.n);
 }
 
 void host_tables(Host *h) {
+  put_ranks(h);
   put_tensors(h);
   int kernels = put_kernel_list(h), entries = put_entries(h);
   put_settings(h);

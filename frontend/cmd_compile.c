@@ -1,4 +1,5 @@
 /* `shardc compile`: the road from a file to an executable, or a part of it. */
+#include "ir/placement.h"
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
@@ -113,9 +114,13 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
     tuned += attr_get(&m->fns.at[i]->attrs, ATTR_tuned) != NULL;
   }
   if (o->value[OPT_QUIET] || o->format == DIAG_JSON) return;
-  fprintf(stderr, "%s: %s parameters, 1 rank, %s of weights and states, %u kernels%s, %.1f s\n",
-          output, scaled(o->c, (double)count, 1000, numbers), scaled(o->c, bytes, 1024, sizes),
-          kernels, tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
+  long long ranks = (long long)mesh_ranks(m);
+  const char *each = ranks > 1 ? " each" : "";
+  fprintf(stderr,
+          "%s: %s parameters%s, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
+          output, scaled(o->c, (double)count, 1000, numbers), each, ranks, ranks > 1 ? "s" : "",
+          scaled(o->c, bytes, 1024, sizes), each, kernels,
+          tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);

@@ -14,7 +14,8 @@ void verify_fused(Verifier *v) {
   for (OpId i = 0; i < v->fn->ops.n; i++) {
     const Op *op = &v->fn->ops.at[i];
     OpFamily family = op_family(op->code);
-    bool fine = family == FAMILY_GLOBAL || op->code == OP_loop || op->code == OP_kernel;
+    bool fine = family == FAMILY_GLOBAL || family == FAMILY_COLLECTIVE || op->code == OP_loop ||
+                op->code == OP_kernel;
     if (!fine && !(op_flags(op->code) & VIEW))
       verify_report(v, "E1106", op_span(v->m, op), "[fuse-c1] %s outside of a kernel",
                     op_name(op->code));

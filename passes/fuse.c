@@ -8,7 +8,6 @@
    Then a minimum cut per group decides which values are written to memory (fuse_cut.c), and the
    groups are written as kernel functions (fuse_emit.c). The pass changes no number and never orders
    by address. */
-#include "ir/placement.h"
 #include "passes/fuse.h"
 
 static const struct {
@@ -50,17 +49,7 @@ static void cut_into_blocks(Module *m) {
   for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
 }
 
-static bool one_rank(Module *m) {
-  if (mesh_ranks(m) == 1) return true;
-  Loc at = m->rules.n ? m->rules.at[0].loc : (Loc){0};
-  Report *r = diag_at(m->ctx->diag, "E0901", span_of(m, at),
-                      "programs of %lld ranks are not built yet", (long long)mesh_ranks(m));
-  diag_help(r, "`shardc dump FILE --plan P --after localize` shows what each rank would do");
-  return false;
-}
-
 void pass_fuse(Module *m) {
-  if (!one_rank(m)) return;
   for (uint32_t i = 0; i < m->fns.n; i++) least_bytes(m, m->fns.at[i]);
   cut_into_blocks(m);
   FnVec all = {0};

@@ -9,7 +9,7 @@
 #define SHARDC_PASSES_FUSE_H
 #include "passes/internal.h"
 
-/* Rows of ir/families.def; GROUP_LOOP is a loop op, which only takes its place in the order. */
+/* Rows of ir/families.def; GROUP_LOOP is a loop op or a collective, which only takes its place in the order. */
 typedef enum GroupKind {
 #define FAMILY(name, anchor, neighbours, what) GROUP_##name,
 #include "ir/families.def"

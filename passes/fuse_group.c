@@ -397,6 +397,7 @@ void fuse_visit(Fuse *u, OpId id) {
   switch (op_family(o->code)) {
   case FAMILY_GLOBAL: visit_global(u, o); return;
   case FAMILY_CALL: visit_call(u, id); return;
+  case FAMILY_COLLECTIVE: visit_loop(u, id); return; /* in its place, between buffers, as a loop */
   case FAMILY_REDUCE:
   case FAMILY_SCAN: visit_reduce(u, id); return;
   case FAMILY_ATTENTION: visit_attention(u, id); return;

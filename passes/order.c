@@ -192,9 +192,34 @@ static void order_global(Order *o, const Op *op) {
   *at = old;
 }
 
+/* t with its dims in the order of those of `order`, whose sizes may be others. */
+static Type in_order_of(const Type *t, const Type *order) {
+  Type r = {.elem = t->elem, .rank = t->rank};
+  for (int i = 0; i < t->rank; i++)
+    r.axis[i] = (Axis){order->axis[i].dim, type_size(t, order->axis[i].dim)};
+  return r;
+}
+
+/* Sends and receives dense buffers of one order: the one that a caller asked for, or the operand's.
+ */
+static void order_collective(Order *o, const Op *op) {
+  const Value *asked = &o->r.from->values.at[op->out];
+  ValueId in = o->r.map[op->in[0]];
+  Type send = *value_type(o->r.to, in), receive = asked->type;
+  if (asked->storage.ordered) send = in_order_of(&send, &asked->type);
+  Value dense = dense_value(&send);
+  in = bring(o, in, &dense);
+  Op *c = rebuild_op(&o->r, op);
+  c->in[0] = in;
+  receive = in_order_of(&receive, &send);
+  Value *v = made_value(o, c->out);
+  v->type = receive, v->storage = layout_dense(&receive);
+}
+
 static void order_op(Order *o, const Op *op) {
   if (op->code == OP_kernel) order_kernel(o, op);
   else if (op->code == OP_loop) order_loop(o, op);
+  else if (op_family(op->code) == FAMILY_COLLECTIVE) order_collective(o, op);
   else if (op_flags(op->code) & VIEW) order_view(o, op);
   else if (op_family(op->code) == FAMILY_GLOBAL) order_global(o, op);
   else bug("order: a %s op outside of kernels in %s", op_name(op->code), o->r.from->name);
@@ -249,7 +274,8 @@ static bool may_return(const Fn *f, uint32_t i, uint32_t carry) {
   ValueId v = f->results.at[i];
   const Op *o = value_def(f, v);
   if (returned_before(f, i)) return false;
-  if (o) return o->code == OP_kernel || o->code == OP_loop;
+  if (o)
+    return o->code == OP_kernel || o->code == OP_loop || op_family(o->code) == FAMILY_COLLECTIVE;
   uint32_t arg = f->values.at[v].result;
   return i >= carry && arg >= 1 && arg <= carry;
 }

@@ -36,7 +36,7 @@ void order_results(Module *m);
    with its dims. Results of bodies that are called get their layout here. */
 const Type **order_wants(Module *m, const Fn *f);
 
-bool order_stored(const Fn *f, ValueId v); /* to a global, whose layout is dense */
+bool order_stored(const Fn *f, ValueId v); /* to a global, or sent: its layout is dense */
 
 /* order_inplace.c: results of kernels that may overwrite an operand */
 void order_inplace(Module *m, Fn *f);

@@ -40,7 +40,9 @@ static void wish_kernel(Module *m, const Fn *f, const Op *o, const Type **want) 
 
 bool order_stored(const Fn *f, ValueId v) {
   for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].in[0] == v) return true;
+    if ((f->ops.at[i].code == OP_store || op_family(f->ops.at[i].code) == FAMILY_COLLECTIVE) &&
+        f->ops.at[i].in[0] == v)
+      return true;
   return false;
 }
 

@@ -86,8 +86,25 @@ static Placement home_of(Homes *h, const Type *t, bool must_divide) {
   return p;
 }
 
+/* Layers over ranks are a pipeline: the loop itself would be cut. */
+static void refuse_layers(Homes *h, const Global *g) {
+  int stacked = 0;
+  for (const char *c = g->name; *c; c++) stacked += *c == '*';
+  for (int i = 0; i < h->n && !h->failed; i++) {
+    const PlaceRule *rule;
+    Str dim = dim_for(h->m, &g->type, h->m->mesh.at[h->axis[i]].name, &rule);
+    int at = dim ? type_find(&g->type, dim) : -1;
+    if (at < 0 || at >= stacked) continue;
+    h->failed = true;
+    Report *d = diag_at(h->m->ctx->diag, "E0901", span_of(h->m, rule->loc),
+                        "the pipeline is not built yet");
+    diag_label(d, "`%s` counts the rounds of a stack", dim);
+  }
+}
+
 static void place_global(Homes *h, Global *g) {
   if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(h->m, g->name)) return;
+  if (g->kind == GLOBAL_PARAM) refuse_layers(h, g);
   bool weights = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
   g->placed = home_of(h, &g->type, weights);
 }

@@ -111,12 +111,20 @@ static bool fill_feed(const Data *d, const Set *s, const Feed *e, Window of, cha
                    : fill_column(e, w.part, w.at + e->shift, to, f);
 }
 
+/* Where row lies if every rank's rows stand end to end: samples that are dealt go round the ranks. */
+static int64_t dealt_row(const rt_program *p, const rt_tensor *t, int64_t row) {
+  if (!t->part) return row;
+  int64_t ways = rt_whole_size(p, t, 0) / t->size[0], turn = row / t->part;
+  return turn % ways * t->size[0] + turn / ways * t->part + row % t->part;
+}
+
 /* A row of an input of which ranks hold different parts: other ranks' rows are passed over, other
    ranks' parts of a row are cut off. */
 static bool fill_part(const Data *d, const Set *s, const Device *device, const Feed *e,
                       const rt_tensor *local, Window of, int64_t row, Fault *f) {
   PieceWalk walk = rt_pieces(device->program, local, rt_comm_rank(device->comm));
   Piece mine, line = rt_piece_whole(d->program, e->input);
+  row = dealt_row(device->program, local, row);
   if (!rt_piece_next(&walk, &mine) || row < mine.begin[0] || row >= mine.end[0]) return true;
   if (!fill_feed(d, s, e, of, d->stage, f)) return false;
   line.begin[0] = row, line.end[0] = row + 1, line.to = rt_piece_count(&line);

@@ -96,6 +96,7 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   int nsplits; /* 0: every rank holds all of it */
   rt_split split[RT_MAX_AXES];
   const rt_flat *flat; /* NULL: it lies dense at offset */
+  int64_t part; /* inputs: samples go round the ranks in parts of so many; 0: one block for each */
 } rt_tensor;
 
 typedef struct rt_entry {
