@@ -43,6 +43,7 @@ Module *trial_module(Ctx *c, const Trial *t, const char *last) {
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
+  if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
   if (t->plan.mesh) {
     const char *text = with_mesh(c, m, &t->plan);
@@ -60,10 +61,17 @@ typedef struct Pair {
   Outcome *out;
 } Pair;
 
+/* The entry that samples token by token is made for one rank alone. */
+static bool in_both(const Pair *p, const Global *g) {
+  for (uint32_t i = 0; i < p->many->globals.n; i++)
+    if (!strcmp(p->many->globals.at[i]->name, g->name)) return true;
+  return false;
+}
+
 static void set_inputs(Pair *p, int step) {
   for (uint32_t i = 0; i < p->one->globals.n; i++) {
     const Global *g = p->one->globals.at[i];
-    if (g->kind != GLOBAL_INPUT) continue;
+    if (g->kind != GLOBAL_INPUT || !in_both(p, g)) continue;
     int64_t n = type_count(&g->type);
     double *v = ARENA_ARRAY(p->c->arena, double, n);
     for (int64_t k = 0; k < n; k++) v[k] = input_value(p->one, g, (uint64_t)step, k);
@@ -100,7 +108,8 @@ static bool both(Pair *p, const char *entry) {
 static void compare_all(Pair *p) {
   for (uint32_t i = 0; i < p->one->globals.n && !p->out->error; i++) {
     GlobalKind k = p->one->globals.at[i]->kind;
-    if (k != GLOBAL_INPUT && k != GLOBAL_SCALAR) compare(p, p->one->globals.at[i]);
+    if (k != GLOBAL_INPUT && k != GLOBAL_SCALAR && in_both(p, p->one->globals.at[i]))
+      compare(p, p->one->globals.at[i]);
   }
 }
 

@@ -13,8 +13,9 @@ typedef struct Trial {
   const char *file;
   Plan plan;
   int steps;
-  const char *dim; /* "Layers=3", or NULL */
-  bool print;      /* the module after collect, on stdout */
+  const char *dim;  /* "Layers=3", or NULL */
+  const char *rate; /* train.optim.lr instead of the file's, or NULL */
+  bool print;       /* the module after collect, on stdout */
 } Trial;
 
 typedef struct Outcome {

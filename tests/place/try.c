@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
   char *rules = arena_printf(c->arena, "%s\n", argv[3]);
   for (char *p = rules; *p; p++)
     if (*p == ';') *p = '\n';
-  Trial t = {argv[1], {argv[2], rules, argc > 4 ? atoi(argv[4]) : 0}, 3, NULL, argc > 5};
+  Trial t = {argv[1], {argv[2], rules, argc > 4 ? atoi(argv[4]) : 0}, 3, NULL, NULL, argc > 5};
   Outcome o = trial_run(c, &t);
   if (o.error) printf("%s\n", o.error);
   else printf("worst %.3g at %s\n", o.worst, o.where);
