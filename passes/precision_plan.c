@@ -30,8 +30,8 @@ static uint8_t use_of(const Op *o) {
 static void find_uses(FnPlan *x, const BodyPlan *body) {
   const Fn *f = x->f;
   for (uint32_t i = 0; i < f->results.n; i++) {
-    bool carried = body->carried[i];
-    x->uses[f->results.at[i]] |= carried ? USE_CARRIED : USE_STACKED;
+    bool carried = body->carried[i], sum = !carried && i < body->carry; /* goes round as it is */
+    if (!sum) x->uses[f->results.at[i]] |= carried ? USE_CARRIED : USE_STACKED;
     if (body->wanted[i]) x->uses[f->results.at[i]] |= USE_WIDE;
   }
 }
