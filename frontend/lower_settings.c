@@ -50,6 +50,7 @@ static void sink(void *data, const char *key, const char *value) {
 
 static void write_plan(Module *m, Eval *e, const Choice *c) {
   static const char *const wanted[] = {"plan.precision", "plan.deterministic", "plan.micro"};
+  bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
   /* What only other plans than one rank on one processor need is left out. */
   uint32_t n = 0;
@@ -57,6 +58,7 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
     bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
     for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
       keep |= !strcmp(m->settings.at[i].key, wanted[k]);
+    keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
@@ -192,7 +194,6 @@ static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
-    {ITEM_PLAN, "zero", NULL, "!0", "partitioning of states"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
     {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
     {ITEM_PLAN, "on", "nodes", "!1", "several nodes"},
@@ -215,9 +216,11 @@ static void not_built(Eval *e, Span at, const char *why) {
   diag_label(r, "in the language, for later");
 }
 
-static void check_unbuilt(Eval *e, const AstItem *item) {
+/* What only programs for the machine need is no matter while planning. */
+static void check_unbuilt(Eval *e, const AstItem *item, bool planning) {
   for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
     const Unbuilt *u = &unbuilt[i];
+    if (planning && !strcmp(u->word, "on")) continue;
     const AstSetting *line = u->block == item->kind ? settings_line(item, u->word) : NULL;
     const AstValue *v = line ? settings_value(item, u->word, u->key) : NULL;
     if (line && (v || !u->key) && matches(u, v)) not_built(e, v ? v->span : line->span, u->why);
@@ -250,11 +253,11 @@ static void note_kernels(Eval *e) {
     }
 }
 
-void check_built(Eval *e, const Choice *c) {
-  check_unbuilt(e, c->train->item);
+void check_built(Eval *e, const Choice *c, bool planning) {
+  check_unbuilt(e, c->train->item, planning);
   if (c->plan) {
-    check_unbuilt(e, c->plan->item);
-    check_machine(e, c->plan->item);
+    check_unbuilt(e, c->plan->item, planning);
+    if (!planning) check_machine(e, c->plan->item);
   }
   note_hand_gradients(e);
   note_kernels(e);

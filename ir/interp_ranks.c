@@ -87,7 +87,9 @@ static void exchange_blocks(const Exchange *x, Tensor *out) {
   Str dim = op->group[0].from[0], cut = op->nout && op->group[0].nto ? op->group[0].to[0] : NULL;
   for (int64_t k = 0; k < x->ways; k++) {
     const Tensor *a = x->peer[k];
-    if (op->code == OP_reduce_scatter) {
+    if (op->code == OP_part) {
+      if (k == x->mine) move_block(a, k, out, 0, dim, type_size(&out->type, dim), false);
+    } else if (op->code == OP_reduce_scatter) {
       move_block(a, x->mine, out, 0, dim, type_size(&out->type, dim), true);
     } else if (op->code == OP_all_gather) {
       move_block(a, 0, out, k, dim, type_size(&a->type, dim), false);
@@ -143,7 +145,7 @@ void run_collective(Run *r) {
   if (r->op->code == OP_all_reduce) sum_all(&x, out);
   else exchange_blocks(&x, out);
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) run_put(r, out, i, out->at[i]);
-  if (r->interp->rank == 0) count(&x, out);
+  if (r->interp->rank == 0 && r->op->code != OP_part) count(&x, out);
   meet(ranks);
 }
 
@@ -219,6 +221,36 @@ void ranks_set_all(Ranks *r, const char *global, double value) {
   for (int64_t i = 0; i < r->n; i++) interp_set_all(r->rank[i], global, value);
 }
 
+typedef struct Held { /* what one rank holds of a global: its own element `from` is element `at` */
+  const double *own;
+  int64_t n, *from, *at;
+} Held;
+
+static Held held_whole(const Ranks *r, const Global *g, int64_t rank) {
+  Held h = {.own = interp_get(r->rank[rank], g->name)->at, .n = type_count(&g->type)};
+  h.at = offsets_of(r, r->arena, g, rank);
+  h.from = ARENA_ARRAY(r->arena, int64_t, h.n);
+  for (int64_t k = 0; k < h.n; k++) h.from[k] = k;
+  return h;
+}
+
+/* Of a member of a flat global: where the elements that the rank has of the flat one belong. */
+static Held held_member(const Ranks *r, const Global *g, int64_t rank) {
+  Held flat = held_whole(r, g->within, rank), h = {.own = flat.own};
+  Type whole = whole_type(r, g->within);
+  int64_t *at = offsets_of(r, r->arena, g, rank);
+  int64_t rounds =
+      g->type.rank && whole.axis[0].dim == g->type.axis[0].dim ? whole.axis[0].size : 1;
+  int64_t round = type_count(&whole) / rounds, count = type_count(&g->type) / rounds;
+  h.from = ARENA_ARRAY(r->arena, int64_t, flat.n), h.at = ARENA_ARRAY(r->arena, int64_t, flat.n);
+  for (int64_t k = 0; k < flat.n; k++) {
+    int64_t in_round = flat.at[k] % round - g->begin;
+    if (in_round < 0 || in_round >= count) continue;
+    h.from[h.n] = k, h.at[h.n++] = at[flat.at[k] / round * count + in_round];
+  }
+  return h;
+}
+
 const Tensor *ranks_get(Ranks *r, const char *global) {
   const Global *g = find_global(r, global);
   if (!g) return NULL;
@@ -226,15 +258,14 @@ const Tensor *ranks_get(Ranks *r, const char *global) {
   *t = tensor_new(r->arena, whole_type(r, g));
   bool *seen = ARENA_ARRAY(r->arena, bool, type_count(&t->type));
   for (int64_t i = 0; i < r->n; i++) {
-    const int64_t *at = offsets_of(r, r->arena, g, i);
-    const double *own = interp_get(r->rank[i], global)->at;
-    for (int64_t k = 0, n = type_count(&g->type); k < n; k++) {
-      bool same = t->at[at[k]] == own[k] || (t->at[at[k]] != t->at[at[k]] && own[k] != own[k]);
-      if (seen[at[k]] && !same) {
+    Held h = g->within ? held_member(r, g, i) : held_whole(r, g, i);
+    for (int64_t k = 0; k < h.n; k++) {
+      double now = h.own[h.from[k]], *then = &t->at[h.at[k]];
+      if (seen[h.at[k]] && *then != now && (*then == *then || now == now)) {
         r->error = arena_printf(r->arena, "ranks hold different values of @%s", global);
         return NULL;
       }
-      t->at[at[k]] = own[k], seen[at[k]] = true;
+      *then = now, seen[h.at[k]] = true;
     }
   }
   return t;

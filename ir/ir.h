@@ -183,6 +183,8 @@ typedef struct Global {
   int frozen;      /* parameters: no gradient, no states */
   Storage storage; /* place: offset in the arena of its kind */
   Placement placed;
+  struct Global *within; /* a member of this flat one, made by pass zero: never loaded or stored */
+  int64_t begin;         /* its first element there, of one round */
   Loc loc;
   Span span;
 } Global;

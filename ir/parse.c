@@ -443,6 +443,10 @@ static void read_global_line(Parser *p, GlobalKind kind) {
   g->span = span, g->placed = placed;
   if (lex_keyword(p, "of")) g->of = lex_word(p, "a dim");
   read_marks(p, g);
+  if (lex_keyword(p, "in")) {
+    g->within = read_global(p, p->at);
+    if (lex_keyword(p, "from")) g->begin = lex_int(p);
+  }
   if (lex_keyword(p, "at")) {
     lex_expect(p, '(');
     g->storage.place = PLACE_GLOBAL, g->storage.slot = p->m->globals.n - 1;

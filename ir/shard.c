@@ -196,10 +196,11 @@ uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
   return *list = b.list.at, b.list.n;
 }
 
-static bool widens(const Fn *f, const Op *o) {
-  Elem from = value_type(f, o->in[0])->elem, to = value_type(f, o->out)->elem;
-  return elem_class(from) == CLASS_FLOAT && elem_class(to) == CLASS_FLOAT &&
-         elem_bytes(to) >= elem_bytes(from);
+/* Terms of a partial sum may be rounded before they are added: they go over the wire in the type
+   that their readers want, and are added in f32 there. */
+static bool between_floats(const Fn *f, const Op *o) {
+  return elem_class(value_type(f, o->in[0])->elem) == CLASS_FLOAT &&
+         elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;
 }
 
 /* Sums, copies and moved indexes of floats; a product with one number. Sums of several terms are
@@ -216,7 +217,7 @@ bool shard_linear(const Module *m, const Fn *f, const Op *o, uint32_t i) {
   case OP_merge:
   case OP_unstack:
   case OP_slice: return true;
-  case OP_cast: return widens(f, o);
+  case OP_cast: return between_floats(f, o);
   case OP_rope:
   case OP_scatter: return i == 0;
   case OP_mul: return !value_type(f, o->in[1 - i])->rank;

@@ -53,6 +53,8 @@ static void check_global(Verifier *v, uint32_t index) {
     verify_report(v, "E1105", at, "[global-c4] only inputs of ints address a dim");
   if ((g->decay || g->frozen) && g->kind != GLOBAL_PARAM)
     verify_report(v, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
+  if (g->within && (g->within->type.elem != g->type.elem || g->within->within))
+    verify_report(v, "E1105", at, "[global-c10] @%s cannot lie in @%s", g->name, g->within->name);
 }
 
 static void check_fn_name(Verifier *v) {
@@ -172,7 +174,7 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_reduce_scatter] = {A(axis), A(ways)},
     [OP_all_gather] = {A(axis), A(ways)},
     [OP_all_to_all] = {A(axis), A(ways)},
-    [OP_part] = {A(axis), 0},
+    [OP_part] = {A(axis), A(ways)},
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
     [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(path) | A(work_at) | A(slots)},
@@ -240,6 +242,9 @@ static void check_store(Verifier *v, OpId id) {
     verify_report(v, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
   if (v->fn->kind == FN_BODY)
     verify_report(v, "E1105", at, "[global-c7] %s outside of an entry", op_name(op->code));
+  if (op->global->within)
+    verify_report(v, "E1105", at, "[global-c11] @%s lies in @%s: that one is loaded and stored",
+                  op->global->name, op->global->within->name);
   if (op->code != OP_store) return;
   if (op->global->kind == GLOBAL_INPUT || op->global->kind == GLOBAL_SCALAR)
     verify_report(v, "E1105", at, "[global-c8] @%s is set by the runtime", op->global->name);

@@ -219,6 +219,7 @@ static void place_globals(Module *m) {
   int64_t end[3] = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
+    if (g->within) continue;
     int64_t *at = &end[arena_of(g->kind)];
     g->storage.place = PLACE_GLOBAL, g->storage.slot = i, g->storage.at = *at;
     *at += memory_round(global_bytes(g));

@@ -40,7 +40,7 @@ static bool places_agree(const Inplace *p, ValueId r, ValueId a) {
   if (p->result[r]) return p->result[r] <= p->carry && x->def == NO_OP && x->result == p->result[r];
   if (p->goes[r]) return loaded(p, a) == p->goes[r];
   const Op *o = value_def(p->f, a);
-  return o && (o->code == OP_kernel || o->code == OP_loop) && !p->goes[a];
+  return o && order_owns(o) && !p->goes[a];
 }
 
 static uint32_t times_read(const Inplace *p, const Op *o, ValueId root) {
@@ -91,6 +91,15 @@ static void try_loop(const Inplace *p, OpId id) {
   }
 }
 
+/* The sum of all ranks goes where this rank's term was. */
+static void try_all_reduce(const Inplace *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  ValueId a = o->in[0], r = o->out;
+  const Value *x = &p->f->values.at[a];
+  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return;
+  if (layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a)) take(p, r, a);
+}
+
 static void try_kernel(const Inplace *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   for (uint32_t i = 0; i < o->nout; i++)
@@ -111,5 +120,6 @@ void order_inplace(Module *m, Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) {
     if (f->ops.at[i].code == OP_kernel) try_kernel(&p, i);
     if (f->ops.at[i].code == OP_loop) try_loop(&p, i);
+    if (f->ops.at[i].code == OP_all_reduce) try_all_reduce(&p, i);
   }
 }

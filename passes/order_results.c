@@ -35,7 +35,7 @@ static bool can_stack(const Returns *r, ValueId v) {
     const Type *t = value_type(r->body, v);
     const Op *o = value_def(r->body, v);
     if (t->rank == MAX_RANK || type_find(t, r->loop->group[0].from[0]) >= 0) return false;
-    if (!is_view(o)) return o && (o->code == OP_kernel || o->code == OP_loop);
+    if (!is_view(o)) return o && order_owns(o);
     v = o->in[0];
   }
 }

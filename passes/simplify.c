@@ -156,7 +156,9 @@ static void take(Rebuild *r, const Op *o, ValueId first) {
 /* True if something was gained. */
 static bool simplify_op(Simplify *s, Rebuild *r, OpTable *t, const Op *o) {
   Op c = mapped(s->m, o, r->map);
-  if (op_flags(o->code) & SIDE) return rebuild_op(r, o), false;
+  /* What is gathered twice was dropped between on purpose. */
+  bool kept = op_flags(o->code) & SIDE || op_family(o->code) == FAMILY_COLLECTIVE;
+  if (kept) return rebuild_op(r, o), false;
   if (unstack_of_stack(r, o, &c)) return true;
   ValueId v = o->nout == 1 ? simplify_rule(s, &c, value_type(r->from, o->out)) : NO_VALUE;
   if (v != NO_VALUE) return r->map[o->out] = v, true;

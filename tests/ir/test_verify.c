@@ -147,6 +147,10 @@ static const Broken modules[] = {
     {"global-c9", "E1105",
      "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f32[]\nstore @o, %0\nstore "
      "@o, %0\n}\n"},
+    {"global-c10", "E1105", "lower\nparam @g : f32[A:4]\nparam @p : f64[A:2] in @g from 0\n"},
+    {"global-c11", "E1105",
+     "lower\nparam @g : f32[A:4]\nparam @p : f32[A:2] in @g from 2\nentry @e {\n%0 = load @p : "
+     "f32[A:2]\n}\n"},
     {"type-c3", "E1105", "lower\ninput @i : f32[A:2]\nentry @e {\n%0 = load @i : f32[]\n}\n"},
     {"attr-c2", "E1103", "lower\nbody @b() {family = \"row\"} {\n}\n"},
     {"fuse-c1", "E1106", "fuse\nbody @b(%0 : f32[]) {\n%1 = exp %0 : f32[]\n}\n"},

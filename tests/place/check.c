@@ -39,11 +39,22 @@ static const char *with_mesh(Ctx *c, Module *m, const Plan *p) {
   return arena_printf(c->arena, "%.*smesh %s\n%s%s", (int)(at - text), text, p->mesh, p->rules, at);
 }
 
+static void set_all(Ctx *c, Module *m, const char *settings) {
+  while (settings && *settings) {
+    size_t key = strcspn(settings, "="), value = strcspn(settings + key, " ");
+    module_set(m, arena_printf(c->arena, "%.*s", (int)key, settings), "%.*s", (int)value - 1,
+               settings + key + 1);
+    settings += key + value, settings += *settings == ' ';
+  }
+}
+
 Module *trial_module(Ctx *c, const Trial *t, const char *last) {
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
+  if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
+  set_all(c, m, t->plan.settings);
   if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
   if (t->plan.mesh) {
     const char *text = with_mesh(c, m, &t->plan);
@@ -76,7 +87,7 @@ static void set_inputs(Pair *p, int step) {
     double *v = ARENA_ARRAY(p->c->arena, double, n);
     for (int64_t k = 0; k < n; k++) v[k] = input_value(p->one, g, (uint64_t)step, k);
     interp_set(p->a, g->name, v);
-    ranks_set(p->b, g->name, v);
+    if (module_global(p->many, intern(p->c->names, g->name))) ranks_set(p->b, g->name, v);
   }
   if (interp_get(p->a, "step")) interp_set_all(p->a, "step", step);
   if (interp_get(p->a, "step")) ranks_set_all(p->b, "step", step);

@@ -7,6 +7,8 @@ typedef struct Plan {
   const char *mesh;  /* "data = 2, tensor = 2"; NULL: one rank */
   const char *rules; /* lines of the IR: "place Batch -> data\n..." */
   int64_t micro;     /* samples of a rank and micro-batch; 0: all */
+  int zero;          /* stage */
+  const char *settings; /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
 } Plan;
 
 typedef struct Trial {

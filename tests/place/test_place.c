@@ -101,7 +101,7 @@ static void sent_over_data(void **state) {
     sent[i] = all_sent(&o, 0);
     int64_t parameters = 0;
     for (uint32_t g = 0; g < o.m->globals.n; g++)
-      if (o.m->globals.at[g]->kind == GLOBAL_PARAM)
+      if (o.m->globals.at[g]->kind == GLOBAL_PARAM && !o.m->globals.at[g]->within)
         parameters += type_count(&o.m->globals.at[g]->type);
     assert_int_equal(sent[i], 3 * 2 * (parameters + 1)); /* and the loss */
     ctx_free(c);
@@ -114,7 +114,7 @@ static void sent_over_data(void **state) {
 static void refused(const char *file, const char *rules, const char *words) {
   Ctx *c = ctx_new();
   Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, file), .steps = 1};
-  t.plan = (Plan){"tensor = 2", rules, 0};
+  t.plan = (Plan){.mesh = "tensor = 2", .rules = rules};
   Outcome o = trial_run(c, &t);
   if (!o.error || !strstr(o.error, words)) fail_msg("%s: %s", words, o.error ? o.error : "fine");
   ctx_free(c);

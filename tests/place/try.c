@@ -1,4 +1,4 @@
-/* One trial by hand: try FILE MESH RULES [MICRO] [print], such as
+/* One trial by hand: try FILE MESH RULES [MICRO [STAGE [SETTINGS [print]]]], such as
    try gpt2_ranks.shard "data = 2, tensor = 2" "place Batch -> data;place Heads, Mlp -> tensor" */
 #include "check.h"
 #include <stdio.h>
@@ -10,7 +10,11 @@ int main(int argc, char **argv) {
   char *rules = arena_printf(c->arena, "%s\n", argv[3]);
   for (char *p = rules; *p; p++)
     if (*p == ';') *p = '\n';
-  Trial t = {argv[1], {argv[2], rules, argc > 4 ? atoi(argv[4]) : 0}, 3, NULL, NULL, argc > 5};
+  Trial t = {.file = argv[1], .steps = 3, .print = argc > 7};
+  t.plan = (Plan){.mesh = argv[2], .rules = rules};
+  if (argc > 4) t.plan.micro = atoi(argv[4]);
+  if (argc > 5) t.plan.zero = atoi(argv[5]);
+  if (argc > 6) t.plan.settings = argv[6];
   Outcome o = trial_run(c, &t);
   if (o.error) printf("%s\n", o.error);
   else printf("worst %.3g at %s\n", o.worst, o.where);

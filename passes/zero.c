@@ -1,0 +1,375 @@
+/* zero: parameters that every rank of an axis would hold alike become flat groups, and the stage
+   says what of them is kept as one rank's shard: 1 the optimizer's states, 2 gradients too, 3
+   parameters too ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section
+   5).
+
+     stage   gradient                                    parameter
+     0       all-reduce of the flat group                every rank updates all
+     1       reduce-scatter at the end of the step       own shard is updated, all-gather
+     2       reduce-scatter of each micro-batch, per     the same
+             round of a stack
+     3       the same                                    gathered before each round that reads it
+
+   Runs below `localize`: members have the sizes of one rank. The norm is summed per bucket and
+   owner and these sums in one order, so all stages get the same bits. Further axes over which a
+   gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
+   that `place` cut over the axis (their gradients have no all-reduce over it). */
+#include "ir/placement.h"
+#include "passes/zero_site.h"
+#include <string.h>
+
+typedef struct Entry { /* an entry being rewritten */
+  Zero *z;
+  Site site;
+  bool *stored;      /* by group */
+  ValueId *complete; /* by group: the gradient, summed over all axes */
+} Entry;
+
+/* ---- globals ---- */
+
+/* A shard says over which axis it is one. */
+static Global *add_global(Zero *z, GlobalKind kind, Str name, Type t, Loc loc, Str owner) {
+  Global *g = module_add_global(z->m, kind, name, t, loc);
+  for (uint32_t i = 0; owner && i < z->m->mesh.n; i++)
+    if (z->m->mesh.at[i].name == z->axis) g->placed.on[i] = owner;
+  return g;
+}
+
+static void add_globals(Zero *z, ZeroGroup *g) {
+  const ZeroMember *first = &g->member.at[0];
+  bool all = g->rounds.dim != NULL, whole = z->stage < 3;
+  Str owner = z->stage ? g->owner : NULL;
+  Elem e = first->param->type.elem;
+  if (g->copied) {
+    Type own = zero_owned_type(g, e, all, z->stage ? 1 : z->ways);
+    Str name = intern_printf(z->m->ctx->names, "%s.master", g->name);
+    g->master = add_global(z, GLOBAL_STATE, name, own, first->param->loc, owner);
+    e = g->narrow;
+  }
+  Type t = whole ? zero_flat_type(z, g, e, all) : zero_owned_type(g, e, all, 1);
+  g->param = add_global(z, GLOBAL_PARAM, g->name, t, first->param->loc, whole ? NULL : owner);
+  for (uint32_t i = 0; i < g->nstates; i++) {
+    const Global *old = first->state[i];
+    Str name =
+        intern_printf(z->m->ctx->names, "%s%s", g->name, old->name + strlen(first->param->name));
+    t = zero_owned_type(g, old->type.elem, all, z->stage ? 1 : z->ways);
+    g->state[i] = add_global(z, GLOBAL_STATE, name, t, old->loc, owner);
+  }
+}
+
+static bool is_member(const Zero *z, const Global *x, uint32_t *group, uint32_t *member,
+                      int *state) {
+  for (uint32_t g = 0; g < z->group.n; g++)
+    for (uint32_t i = 0; i < z->group.at[g].member.n; i++) {
+      const ZeroMember *m = &z->group.at[g].member.at[i];
+      *group = g, *member = i, *state = -1;
+      if (m->param == x) return true;
+      for (uint32_t k = 0; k < z->group.at[g].nstates; k++)
+        if (m->state[k] == x) return *state = (int)k, true;
+    }
+  return false;
+}
+
+static void put_members(const ZeroGroup *g) {
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    const ZeroMember *m = &g->member.at[i];
+    m->param->within = g->copied ? g->master : g->param, m->param->begin = m->begin;
+    for (uint32_t k = 0; k < g->nstates; k++)
+      m->state[k]->within = g->state[k], m->state[k]->begin = m->begin;
+  }
+}
+
+/* Groups stand before their members. */
+static void sort_globals(Module *m) {
+  VEC(Global *) all = {0};
+  for (int members = 0; members < 2; members++)
+    for (uint32_t i = 0; i < m->globals.n; i++)
+      if ((m->globals.at[i]->within != NULL) == members) vec_push(m->arena, all, m->globals.at[i]);
+  for (uint32_t i = 0; i < all.n; i++) m->globals.at[i] = all.at[i];
+}
+
+/* ---- reading ---- */
+
+static void find_members(Entry *e) {
+  Site *s = &e->site;
+  for (uint32_t i = 0; i < s->from->ops.n; i++) {
+    const Op *o = &s->from->ops.at[i];
+    uint32_t group, member;
+    int state;
+    if (o->code != OP_load || !is_member(e->z, o->global, &group, &member, &state) || state >= 0)
+      continue;
+    bool all = e->z->group.at[group].rounds.dim != NULL;
+    s->ref[o->out] = (Ref){.group = (int)group, .member = member, .all = all};
+    if (s->kept[all][group] == NO_VALUE)
+      s->kept[all][group] = ir_load(e->z->m, s->to, e->z->group.at[group].param, (Loc){0});
+  }
+}
+
+/* ---- the gradient and its norm ---- */
+
+static ValueId complete(Entry *e, uint32_t group) {
+  Zero *z = e->z;
+  const ZeroGroup *g = &z->group.at[group];
+  if (e->complete[group] != NO_VALUE) return e->complete[group];
+  ValueId v = site_reduced(&e->site, group);
+  for (int i = 0; i < g->nothers; i++)
+    v = zero_collective(z, e->site.to, OP_all_reduce, NULL, g->others[i],
+                        zero_ways(z, g->others[i]), v);
+  v = ir_cast(z->m, e->site.to, v, value_type(z->step, g->member.at[0].leaf)->elem, (Loc){0});
+  return e->complete[group] = v;
+}
+
+/* One number, or one per round, as the old one was. */
+static ValueId norm_of(Entry *e, uint32_t group, const Type *as) {
+  Zero *z = e->z;
+  const ZeroGroup *g = &z->group.at[group];
+  Fn *f = e->site.to;
+  Str dims[] = {g->bucket, g->owner, g->rounds.dim};
+  int n = as->rank || !g->rounds.dim ? 2 : 3;
+  ValueId v = complete(e, group), q = ir_binary(z->m, f, OP_mul, v, v, (Loc){0});
+  q = ir_cast(z->m, f, q, as->elem, (Loc){0});
+  q = ir_reduce(z->m, f, OP_sum, q, 1, &g->part, (Loc){0});
+  if (z->stage) q = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, q);
+  return ir_reduce(z->m, f, OP_sum, q, n, dims, (Loc){0});
+}
+
+/* The sums of squares that the old norm adds: the first member's is the group's, the others' 0. */
+static void prepare_norms(Entry *e) {
+  Zero *z = e->z;
+  for (uint32_t g = 0; g < z->group.n; g++)
+    for (uint32_t i = 0; i < z->group.at[g].member.n; i++) {
+      ValueId old = z->group.at[g].member.at[i].square;
+      if (old == NO_VALUE) continue;
+      const Type *t = value_type(z->step, old);
+      e->site.map[old] = i ? emit_full(z->m, e->site.to, *t, 0, (Loc){0}) : norm_of(e, g, t);
+    }
+}
+
+/* Which gradient is at fault is told by group: outputs norm2.of.NAME of its members go, that of the
+   first one takes the group's name. */
+static const char norm_prefix[] = "norm2.of.";
+
+static ZeroGroup *group_of_norm(Zero *z, const Global *x, bool *first) {
+  if (x->kind != GLOBAL_OUTPUT || strncmp(x->name, norm_prefix, strlen(norm_prefix))) return NULL;
+  for (uint32_t g = 0; g < z->group.n; g++)
+    for (uint32_t i = 0; i < z->group.at[g].member.n; i++)
+      if (!strcmp(z->group.at[g].member.at[i].param->name, x->name + strlen(norm_prefix)))
+        return *first = i == 0, &z->group.at[g];
+  return NULL;
+}
+
+static void name_norms(Zero *z) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < z->m->globals.n; i++) {
+    Global *x = z->m->globals.at[i];
+    bool first = false;
+    const ZeroGroup *g = group_of_norm(z, x, &first);
+    if (g && !first) continue;
+    if (g) x->name = intern_printf(z->m->ctx->names, "%s%s", norm_prefix, g->name);
+    z->m->globals.at[n++] = x;
+  }
+  z->m->globals.n = n;
+}
+
+/* ---- the update ---- */
+
+static ValueId own_part(Entry *e, uint32_t group) {
+  Zero *z = e->z;
+  const ZeroGroup *g = &z->group.at[group];
+  bool all = g->rounds.dim != NULL;
+  if (g->copied) return ir_load(z->m, e->site.to, g->master, (Loc){0});
+  ValueId v = e->site.kept[all][group];
+  if (v == NO_VALUE) v = ir_load(z->m, e->site.to, g->param, (Loc){0});
+  if (z->stage == 3) return v;
+  v = zero_cut(z, e->site.to, g, v, all);
+  return z->stage ? zero_own(z, e->site.to, g, v) : v;
+}
+
+/* The chain of the first member, on flat values; `done` is by old value. */
+static ValueId chain_value(Entry *e, const ValueId *done, ValueId v) {
+  if (done[v] != NO_VALUE) return done[v];
+  return value_type(e->site.from, v)->rank ? NO_VALUE : site_value(&e->site, v);
+}
+
+static void chain_op(Entry *e, ValueId *done, const Op *o, Type shape) {
+  Zero *z = e->z;
+  Fn *f = e->site.to;
+  Type t = type_with_elem(shape, value_type(e->site.from, o->out)->elem);
+  ValueId in[3];
+  for (uint32_t k = 0; k < o->nin; k++) in[k] = chain_value(e, done, o->in[k]);
+  if (o->code == OP_expand) {
+    done[o->out] = emit_spread(z->m, f, in[0], t, o->loc);
+    return;
+  }
+  Op *n = fn_op(z->m, f, o->code, o->nin, in, 1, &t, o->loc);
+  done[o->out] = n->out;
+  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(z->m->arena, n->attrs, o->attrs.at[i]);
+}
+
+static const Op *last_store(const Fn *f, const Global *g) {
+  const Op *o = NULL;
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == g) o = &f->ops.at[i];
+  return o;
+}
+
+static void seed_chain(Entry *e, const ZeroGroup *g, ValueId *done, ValueId param,
+                       ValueId gradient) {
+  const ZeroMember *m = &g->member.at[0];
+  const Fn *f = e->site.from;
+  done[m->leaf] = gradient;
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code != OP_load) continue;
+    if (o->global == m->param) done[o->out] = param;
+    for (uint32_t k = 0; k < g->nstates; k++)
+      if (o->global == m->state[k])
+        done[o->out] = ir_load(e->z->m, e->site.to, g->state[k], o->loc);
+  }
+}
+
+static void store_param(Entry *e, const ZeroGroup *g, ValueId v) {
+  Zero *z = e->z;
+  Fn *f = e->site.to;
+  bool all = g->rounds.dim != NULL;
+  if (g->copied) {
+    ir_store(z->m, f, g->master, v, (Loc){0});
+    v = ir_cast(z->m, f, v, g->narrow, (Loc){0});
+  }
+  if (z->stage == 1 || z->stage == 2)
+    v = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, v);
+  if (z->stage < 3) v = zero_join(z, f, g, v, all);
+  ir_store(z->m, f, g->param, v, (Loc){0});
+}
+
+static void update(Entry *e, uint32_t group) {
+  const ZeroGroup *g = &e->z->group.at[group];
+  const ZeroMember *m = &g->member.at[0];
+  const Fn *f = e->site.from;
+  ValueId *done = value_map(e->z->m, f), gradient = complete(e, group);
+  seed_chain(e, g, done, own_part(e, group), gradient);
+  Type shape = *value_type(e->site.to, gradient);
+  for (uint32_t i = 0; i < m->nchain; i++) chain_op(e, done, &f->ops.at[m->chain[i]], shape);
+  for (uint32_t k = 0; k < g->nstates; k++)
+    ir_store(e->z->m, e->site.to, g->state[k], done[last_store(f, m->state[k])->in[0]], (Loc){0});
+  store_param(e, g, done[last_store(f, m->param)->in[0]]);
+}
+
+/* ---- first values ---- */
+
+static ValueId stored_value(Entry *e, const Global *x, Type t) {
+  const Op *o = last_store(e->site.from, x);
+  return o ? site_value(&e->site, o->in[0]) : emit_full(e->z->m, e->site.to, t, 0, (Loc){0});
+}
+
+static void first_values(Entry *e, uint32_t group) {
+  Zero *z = e->z;
+  const ZeroGroup *g = &z->group.at[group];
+  bool all = g->rounds.dim != NULL;
+  ValueId *v = ARENA_ARRAY(z->m->arena, ValueId, g->member.n);
+  for (uint32_t i = 0; i < g->member.n; i++)
+    v[i] = stored_value(e, g->member.at[i].param, g->member.at[i].param->type);
+  ValueId flat = zero_flatten(z, e->site.to, g, v, all, false);
+  if (g->copied) {
+    ValueId own = zero_cut(z, e->site.to, g, flat, all);
+    if (z->stage) own = zero_own(z, e->site.to, g, own);
+    ir_store(z->m, e->site.to, g->master, own, (Loc){0});
+    flat = ir_cast(z->m, e->site.to, flat, g->narrow, (Loc){0});
+  }
+  if (z->stage == 3) {
+    flat = zero_cut(z, e->site.to, g, flat, all);
+    flat = zero_own(z, e->site.to, g, flat);
+  }
+  ir_store(z->m, e->site.to, g->param, flat, (Loc){0});
+  for (uint32_t k = 0; k < g->nstates; k++)
+    if (last_store(e->site.from, g->member.at[0].state[k]))
+      ir_store(z->m, e->site.to, g->state[k],
+               emit_full(z->m, e->site.to, g->state[k]->type, 0, (Loc){0}), (Loc){0});
+}
+
+/* ---- entries ---- */
+
+static void rewrite_store(Entry *e, const Op *o, bool step) {
+  uint32_t group, member;
+  int state;
+  bool first = true;
+  if (group_of_norm(e->z, o->global, &first) && !first) return;
+  if (!is_member(e->z, o->global, &group, &member, &state)) {
+    ir_store(e->z->m, e->site.to, o->global, site_value(&e->site, o->in[0]), o->loc);
+    return;
+  }
+  if (e->stored[group]) return;
+  e->stored[group] = true;
+  if (step) update(e, group);
+  else first_values(e, group);
+}
+
+static void rewrite_entry(Zero *z, Fn *f) {
+  Arena *a = z->m->arena;
+  uint32_t n = z->group.n;
+  Rebuild r = rebuild_begin(z->m, f);
+  Entry e = {.z = z, .site = site_begin(z, f, r.to)};
+  e.stored = ARENA_ARRAY(a, bool, n + 1);
+  e.complete = ARENA_ARRAY(a, ValueId, n + 1);
+  for (uint32_t g = 0; g < n; g++) e.complete[g] = NO_VALUE;
+  find_members(&e);
+  if (f == z->step) {
+    for (uint32_t g = 0; g < n; g++) {
+      const ZeroGroup *group = &z->group.at[g];
+      ValueId *sum = ARENA_ARRAY(a, ValueId, group->member.n);
+      for (uint32_t i = 0; i < group->member.n; i++) sum[i] = group->member.at[i].sum;
+      site_gradient(&e.site, g, sum);
+    }
+    prepare_norms(&e);
+  }
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store) rewrite_store(&e, &f->ops.at[i], f == z->step);
+  module_replace(z->m, f, r.to);
+}
+
+int64_t zero_ways(const Zero *z, Str axis) {
+  for (uint32_t i = 0; i < z->m->mesh.n; i++)
+    if (z->m->mesh.at[i].name == axis) return z->m->mesh.at[i].size;
+  return 1;
+}
+
+/* What the plan says, else the axis that cuts Batch finest: its ranks are the nearest to each
+ * other. */
+static Str axis_of(const Module *m) {
+  Str said = module_setting(m, "plan.zero.over", NULL), batch = intern(m->ctx->names, "Batch"),
+      found = NULL;
+  if (said && *said) return intern(m->ctx->names, said);
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
+      if (m->rules.at[i].dims.at[k] == batch && m->rules.at[i].axes.n)
+        found = m->rules.at[i].axes.at[m->rules.at[i].axes.n - 1];
+  return found;
+}
+
+static bool read_settings(Zero *z) {
+  Module *m = z->m;
+  z->axis = axis_of(m);
+  if (!z->axis || mesh_find(m, z->axis) < 0) return false;
+  z->ways = zero_ways(z, z->axis);
+  z->stage = (int)module_number(m, "plan.zero", 0);
+  z->bucket_bytes = (int64_t)module_number(m, "plan.zero.bucket", 25 << 20);
+  z->keep_root = !strcmp(module_setting(m, "plan.zero.keep_root", "on"), "on");
+  z->full = !strcmp(module_setting(m, "plan.zero.accumulate", "shard"), "full");
+  z->step = entry_of(m, "step");
+  return z->step != NULL;
+}
+
+void pass_zero(Module *m) {
+  Zero z = {.m = m};
+  if (!read_settings(&z)) return;
+  zero_find_groups(&z);
+  for (uint32_t i = 0; i < z.group.n; i++) add_globals(&z, &z.group.at[i]);
+  VEC(Fn *) entries = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY) vec_push(m->arena, entries, m->fns.at[i]);
+  for (uint32_t i = 0; i < entries.n; i++) rewrite_entry(&z, entries.at[i]);
+  for (uint32_t i = 0; i < z.group.n; i++) put_members(&z.group.at[i]);
+  name_norms(&z);
+  sort_globals(m);
+  module_collect(m);
+}

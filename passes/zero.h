@@ -1,0 +1,78 @@
+/* Partitioning of states (ZeRO), inside: the groups of parameters that one axis shares
+   (zero_groups.c), their flat layout (zero_flat.c), and the rewriting of functions
+   (zero_rewrite.c).
+
+   A group is laid out flat, one round of its stack after the other: the local blocks of its members
+   end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
+   padded with zeros: [rounds, flat] = [rounds, buckets, owner, piece]. Rank i of the axis owns the
+   i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. */
+#ifndef SHARDC_PASSES_ZERO_H
+#define SHARDC_PASSES_ZERO_H
+#include "passes/internal.h"
+
+enum { ZERO_STATES = 4, ZERO_OTHERS = 4 };
+
+typedef struct ZeroMember {
+  Global *param, *state[ZERO_STATES];
+  ValueId leaf;        /* of `step`: the complete gradient, as the update reads it */
+  ValueId sum;         /* of `step`: the partial gradient, before the first all_reduce */
+  Str order[MAX_RANK]; /* dims of `sum` in the order of the parameter's */
+  ValueId square;      /* of `step`: sum of squares of leaf, for the norm; NO_VALUE: none */
+  OpId *chain;         /* ops of the update, in order */
+  uint32_t nchain;
+  bool copied; /* every reader casts it to `narrow` */
+  Elem narrow;
+  Str signature;        /* the chain in words: equal ones can be done as one */
+  int64_t begin, count; /* elements of one round: where in the flat dim, how many */
+} ZeroMember;
+
+typedef struct ZeroGroup {
+  Str name;
+  Axis rounds; /* the stack's dim; no dim: parameters outside of stacks */
+  VEC(ZeroMember) member;
+  uint32_t nstates;
+  int nothers;
+  Str others[ZERO_OTHERS]; /* further axes over which the gradient is a partial sum */
+  int64_t length, buckets,
+      piece; /* elements of one round, unpadded; of one rank's part of a bucket */
+  Str flat, bucket, owner, part; /* names of the dims */
+  Global *param, *state[ZERO_STATES];
+  /* Parameters that are read only after a cast to a narrower type, `narrow`, are kept in it; param
+     is this copy then, and `master` the parameters themselves, one rank's shard from stage 1 on. */
+  bool copied;
+  Elem narrow;
+  Global *master;
+} ZeroGroup;
+
+typedef struct Zero {
+  Module *m;
+  const Fn *step;
+  Str axis;
+  int64_t ways;
+  int stage;
+  bool keep_root; /* stage 3: what is outside of stacks stays gathered from its first use on */
+  bool full;      /* stage 2: gradients stay whole until the end of the step */
+  int64_t bucket_bytes;
+  VEC(ZeroGroup) group;
+} Zero;
+
+bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
+/* By op: how many stacks ran before it; returns how many there are in all, plus one. */
+uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
+/* Fills z->group from entry step. */
+void zero_find_groups(Zero *z);
+int64_t zero_ways(const Zero *z, Str axis); /* ranks of a mesh axis */
+
+/* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */
+Type zero_flat_type(const Zero *z, const ZeroGroup *g, Elem e, bool all); /* [rounds, flat] */
+/* [rounds, buckets, owner, piece] */
+Type zero_owned_type(const ZeroGroup *g, Elem e, bool all, int64_t owners);
+/* Members, or their gradients, end to end with the padding. */
+ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
+                     bool gradient);
+ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat, bool all);
+ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all);   /* flat: owned */
+ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all); /* owned: flat */
+ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned); /* this rank's part of it */
+ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t ways, ValueId v);
+#endif

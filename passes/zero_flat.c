@@ -1,0 +1,162 @@
+/* Flat values of a group: members put end to end and taken out again, buckets cut and joined. All
+   of it is renaming, merging, slicing: views, where the storage allows it. */
+#include "passes/zero.h"
+
+static Type led_by(const ZeroGroup *g, Elem e, bool all) {
+  bool rounds = all && g->rounds.dim;
+  return type_of(e, rounds ? 1 : 0, &g->rounds);
+}
+
+static void push(Type *t, Str dim, int64_t size) { t->axis[t->rank++] = (Axis){dim, size}; }
+
+static int64_t padded(const Zero *z, const ZeroGroup *g) { return g->buckets * g->piece * z->ways; }
+
+Type zero_flat_type(const Zero *z, const ZeroGroup *g, Elem e, bool all) {
+  Type t = led_by(g, e, all);
+  push(&t, g->flat, padded(z, g));
+  return t;
+}
+
+Type zero_owned_type(const ZeroGroup *g, Elem e, bool all, int64_t owners) {
+  Type t = led_by(g, e, all);
+  push(&t, g->bucket, g->buckets);
+  push(&t, g->owner, owners);
+  push(&t, g->part, g->piece);
+  return t;
+}
+
+static Str member_dim(const Zero *z, const ZeroGroup *g, uint32_t i) {
+  return intern_printf(z->m->ctx->names, "%s_%u", g->flat, i);
+}
+
+/* A member with all its dims but the rounds merged into one, in the order `dims`. */
+static ValueId line_up(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId v, const Str *dims,
+                       bool all) {
+  Str from[MAX_RANK], to = member_dim(z, g, i);
+  int n = 0;
+  const Type *have = value_type(f, v);
+  for (int k = 0; k < g->member.at[i].param->type.rank; k++)
+    if (dims[k] != g->rounds.dim && type_find(have, dims[k]) >= 0) from[n++] = dims[k];
+  Type t = led_by(g, have->elem, all);
+  push(&t, to, g->member.at[i].count);
+  Group map = group_map(n, from, 1, &to);
+  return emit_typed(z->m, f, n == 1 ? OP_rename : OP_merge, 1, &v, &map, t, (Loc){0});
+}
+
+static void param_dims(const Global *p, Str *dims) {
+  for (int k = 0; k < p->type.rank; k++) dims[k] = p->type.axis[k].dim;
+}
+
+static ValueId tail(Zero *z, Fn *f, const ZeroGroup *g, Elem e, bool all, Str dim) {
+  Type t = led_by(g, e, all);
+  push(&t, dim, padded(z, g) - g->length);
+  return emit_full(z->m, f, t, 0, (Loc){0});
+}
+
+/* One behind the other, in as many steps as a list of dims needs. */
+static ValueId chain(Zero *z, Fn *f, const ZeroGroup *g, uint32_t n, const ValueId *in,
+                     const Str *name, bool all) {
+  ValueId v = in[0];
+  Str have = name[0];
+  int64_t size = type_size(value_type(f, v), have);
+  for (uint32_t i = 1, step = 0; i < n; step++) {
+    ValueId part[MAX_RANK] = {v};
+    Str from[MAX_RANK] = {have};
+    int k = 1;
+    for (; k < MAX_RANK && i < n; k++, i++) {
+      part[k] = in[i], from[k] = name[i];
+      size += type_size(value_type(f, in[i]), name[i]);
+    }
+    have = i < n ? intern_printf(z->m->ctx->names, "%s_to_%u", g->flat, step) : g->flat;
+    Type t = led_by(g, value_type(f, v)->elem, all);
+    push(&t, have, size);
+    Group map = group_map(k, from, 1, &have);
+    v = emit_typed(z->m, f, OP_concat, (uint32_t)k, part, &map, t, (Loc){0});
+  }
+  return n == 1 ? ir_rename(z->m, f, v, have, g->flat, (Loc){0}) : v;
+}
+
+ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
+                     bool gradient) {
+  uint32_t n = g->member.n;
+  ValueId *in = ARENA_ARRAY(z->m->arena, ValueId, n + 1);
+  Str *name = ARENA_ARRAY(z->m->arena, Str, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    Str dims[MAX_RANK];
+    param_dims(g->member.at[i].param, dims);
+    in[i] = line_up(z, f, g, i, member[i], gradient ? g->member.at[i].order : dims, all);
+    name[i] = member_dim(z, g, i);
+  }
+  if (padded(z, g) > g->length) {
+    name[n] = member_dim(z, g, n);
+    in[n] = tail(z, f, g, value_type(f, in[0])->elem, all, name[n]);
+    n++;
+  }
+  return chain(z, f, g, n, in, name, all);
+}
+
+/* A member's dims, those of the parameter without the rounds, or with them. */
+static Type member_type(const ZeroGroup *g, uint32_t i, Elem e, bool all) {
+  Type t = led_by(g, e, all);
+  const Type *p = &g->member.at[i].param->type;
+  for (int k = 0; k < p->rank; k++)
+    if (p->axis[k].dim != g->rounds.dim) t.axis[t.rank++] = p->axis[k];
+  return t;
+}
+
+ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat, bool all) {
+  const ZeroMember *m = &g->member.at[i];
+  Elem e = value_type(f, flat)->elem;
+  Str from = g->flat, to = member_dim(z, g, i), dims[MAX_RANK];
+  Type t = led_by(g, e, all), whole = member_type(g, i, e, all);
+  push(&t, to, m->count);
+  Group cut = group_map(1, &from, 1, &to);
+  Op *o = fn_op(z->m, f, OP_slice, 1, &flat, 1, &t, (Loc){0});
+  ValueId v = o->out;
+  op_add_group(z->m, o, cut);
+  attr_set_int(z->m, &o->attrs, ATTR_at, m->begin);
+  int n = 0;
+  for (int k = t.rank - 1; k < whole.rank; k++) dims[n++] = whole.axis[k].dim;
+  Group map = group_map(1, &to, n, dims);
+  return emit_typed(z->m, f, n == 1 ? OP_rename : OP_split, 1, &v, &map, whole, (Loc){0});
+}
+
+ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all) {
+  Str to[] = {g->bucket, g->owner, g->part};
+  Group map = group_map(1, &g->flat, 3, to);
+  Type t = zero_owned_type(g, value_type(f, flat)->elem, all, z->ways);
+  return emit_typed(z->m, f, OP_split, 1, &flat, &map, t, (Loc){0});
+}
+
+ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
+  Str from[] = {g->bucket, g->owner, g->part};
+  Group map = group_map(3, from, 1, &g->flat);
+  Type t = zero_flat_type(z, g, value_type(f, owned)->elem, all);
+  return emit_typed(z->m, f, OP_merge, 1, &owned, &map, t, (Loc){0});
+}
+
+ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t ways, ValueId v) {
+  Type t = *value_type(f, v);
+  if (dim && c == OP_all_gather) t.axis[type_find(&t, dim)].size *= ways;
+  else if (dim) t.axis[type_find(&t, dim)].size /= ways;
+  Op *o = fn_op(z->m, f, c, 1, &v, 1, &t, (Loc){0});
+  if (dim) op_add_group(z->m, o, group_dims(1, &dim));
+  attr_set_str(z->m, &o->attrs, ATTR_axis, axis);
+  attr_set_int(z->m, &o->attrs, ATTR_ways, ways);
+  return o->out;
+}
+
+/* The coordinate of this rank is a number that the runtime sets. */
+static ValueId coordinate(Zero *z, Fn *f) {
+  Str name = intern_printf(z->m->ctx->names, "mesh.%s", z->axis);
+  Global *g = module_global(z->m, name);
+  if (!g) g = module_add_global(z->m, GLOBAL_SCALAR, name, type_scalar(ELEM_i32), (Loc){0});
+  return ir_load(z->m, f, g, (Loc){0});
+}
+
+ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned) {
+  Type t = *value_type(f, owned);
+  t.axis[type_find(&t, g->owner)].size = 1;
+  ValueId v = ir_gather(z->m, f, owned, coordinate(z, f), g->owner, (Loc){0});
+  return emit_spread(z->m, f, v, t, (Loc){0});
+}

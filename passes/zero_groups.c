@@ -1,0 +1,349 @@
+/* Which parameters form a group, and what their update looks like.
+
+   A parameter's update is the backward slice of its store, and of the stores of the states it
+   reads: element-wise ops over its dims, from the parameter, its states, numbers, and one gradient.
+   The gradient is the complete one; behind it stand the all-reduces that complete it, of which the
+   group's axis is one. Parameters whose slices read alike (same ops, same numbers), that the
+   same axes cut, and whose gradients are summed over the same axes form a group, per stack and one
+   for all outside of stacks. What is not of this form (an update that looks at norms per parameter,
+   a scalar) keeps its state on every rank. */
+#include "ir/placement.h"
+#include "passes/zero.h"
+#include <string.h>
+
+typedef struct Slice { /* one parameter's update, being read */
+  Zero *z;
+  const Fn *f;
+  ZeroMember member;
+  uint32_t nstates;
+  bool good;
+  bool *in; /* by value: made by the slice */
+  VEC(OpId) chain;
+} Slice;
+
+static bool is_scalar(const Fn *f, ValueId v) { return value_type(f, v)->rank == 0; }
+
+static bool add_state(Slice *s, Global *g) {
+  for (uint32_t i = 0; i < s->nstates; i++)
+    if (s->member.state[i] == g) return true;
+  if (s->nstates == ZERO_STATES) return false;
+  s->member.state[s->nstates++] = g;
+  return true;
+}
+
+static bool spreads_number(const Fn *f, const Op *o) {
+  return o->code == OP_expand && is_scalar(f, o->in[0]);
+}
+
+/* A gradient in the type in which the update reads it. */
+static bool casts_gradient(const Fn *f, const Op *o) {
+  const Op *from = o->code == OP_cast ? value_def(f, o->in[0]) : NULL;
+  while (from && from->code == OP_cast) from = value_def(f, from->in[0]);
+  return from && op_family(from->code) != FAMILY_ELEM && from->code != OP_load &&
+         !spreads_number(f, from);
+}
+
+static void read_value(Slice *s, ValueId v) {
+  const Op *o = value_def(s->f, v);
+  if (!s->good || is_scalar(s->f, v) || s->in[v]) return;
+  if (o && o->code == OP_load && o->global == s->member.param) return;
+  if (o && o->code == OP_load && o->global->kind == GLOBAL_STATE) {
+    s->good = add_state(s, o->global);
+    return;
+  }
+  if (!o || casts_gradient(s->f, o) ||
+      (op_family(o->code) != FAMILY_ELEM && !spreads_number(s->f, o))) {
+    s->good = s->member.leaf == NO_VALUE || s->member.leaf == v;
+    s->member.leaf = v;
+    return;
+  }
+  for (uint32_t i = 0; i < o->nin; i++) read_value(s, o->in[i]);
+  s->in[v] = true;
+  vec_push(s->z->m->arena, s->chain, s->f->values.at[v].def);
+}
+
+static const Op *store_of(const Fn *f, const Global *g) {
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == g) return &f->ops.at[i];
+  return NULL;
+}
+
+/* ---- the gradient ---- */
+
+static void other_axis(Slice *s, ZeroGroup *g, Str axis, bool *met) {
+  if (axis == s->z->axis) *met = true;
+  else if (g->nothers < ZERO_OTHERS) g->others[g->nothers++] = axis;
+  else s->good = false;
+}
+
+/* Where the dims of the parameter stand in the gradient before it was renamed. */
+static void rename_order(const ZeroMember *m, Str *order, const Op *o) {
+  for (int g = 0; g < o->ngroups; g++)
+    for (int k = 0; k < m->param->type.rank; k++)
+      if (order[k] == o->group[g].to[0]) order[k] = o->group[g].from[0];
+}
+
+/* What stands between a partial gradient and the complete one. */
+static bool completes(const Op *o) {
+  return o->code == OP_rename || o->code == OP_all_reduce || o->code == OP_cast;
+}
+
+static void find_sum(Slice *s, ZeroGroup *key) {
+  ZeroMember *m = &s->member;
+  bool met = s->z->ways == 1;
+  const Type *p = &m->param->type;
+  Str order[MAX_RANK];
+  const Op *o;
+  for (int k = 0; k < p->rank; k++) order[k] = m->order[k] = p->axis[k].dim;
+  m->sum = m->leaf;
+  for (ValueId v = m->leaf; (o = value_def(s->f, v)) && completes(o); v = o->in[0]) {
+    if (o->code == OP_rename) rename_order(m, order, o);
+    if (o->code != OP_all_reduce) continue;
+    other_axis(s, key, attr_str(&o->attrs, ATTR_axis, ""), &met);
+    m->sum = o->in[0];
+    memcpy(m->order, order, sizeof order);
+  }
+  s->good = s->good && met && type_count(value_type(s->f, m->sum)) == type_count(p);
+}
+
+/* The one op that reads v, or NULL. */
+static const Op *only_reader(const Fn *f, ValueId v) {
+  const Op *reader = NULL;
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == v) {
+        if (reader && reader != &f->ops.at[i]) return NULL;
+        reader = &f->ops.at[i];
+      }
+  return reader;
+}
+
+/* The sum of leaf * leaf, one number or one per round, if the norm is asked for. */
+static void find_square(Slice *s, const Op *o) {
+  const Fn *f = s->f;
+  ValueId leaf = s->member.leaf;
+  if (o->code != OP_mul || o->in[0] != leaf || o->in[1] != leaf || s->in[o->out]) return;
+  const Op *sum = only_reader(f, o->out);
+  if (sum && sum->code == OP_cast) sum = only_reader(f, sum->out);
+  s->good = s->good && sum && sum->code == OP_sum && s->member.square == NO_VALUE;
+  if (!s->good) return;
+  const Type *t = value_type(f, sum->out);
+  s->good = t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->member.param->type.axis[0].dim);
+  s->member.square = sum->out;
+}
+
+static bool is_square(const Op *o, ValueId leaf) {
+  return o->code == OP_mul && o->in[0] == leaf && o->in[1] == leaf;
+}
+
+/* Nothing but the stores may see what the update makes, nothing but the norm the gradient. */
+static void check_uses(Slice *s) {
+  for (uint32_t i = 0; i < s->f->ops.n; i++) {
+    const Op *o = &s->f->ops.at[i];
+    bool inside = o->nout == 1 && s->in[o->out];
+    for (uint32_t k = 0; k < o->nin && s->good; k++) {
+      if (s->in[o->in[k]]) s->good = inside || o->code == OP_store;
+      if (o->in[k] == s->member.leaf) s->good = inside || is_square(o, s->member.leaf);
+    }
+    find_square(s, o);
+  }
+}
+
+/* ---- in words ---- */
+
+static Str operand_word(const Slice *s, ValueId v) {
+  Arena *a = s->z->m->arena;
+  const Op *o = value_def(s->f, v);
+  for (uint32_t i = 0; i < s->chain.n; i++)
+    if (s->f->ops.at[s->chain.at[i]].out == v) return arena_printf(a, " #%u", i);
+  if (v == s->member.leaf) return " g";
+  if (o && o->code == OP_load && o->global == s->member.param) return " p";
+  for (uint32_t i = 0; o && o->code == OP_load && i < s->nstates; i++)
+    if (o->global == s->member.state[i]) return arena_printf(a, " s%u", i);
+  if (o && o->code == OP_const)
+    return arena_printf(a, " %s:%.17g", elem_name(value_type(s->f, v)->elem),
+                        attr_float(&o->attrs, ATTR_value, 0));
+  return arena_printf(a, " %%%u", v);
+}
+
+static Str chain_words(const Slice *s) {
+  Arena *a = s->z->m->arena;
+  Str w = elem_name(s->member.param->type.elem);
+  for (uint32_t i = 0; i < s->z->m->mesh.n; i++)
+    w = arena_printf(a, "%s%c", w, is_split(s->member.param->placed.on[i]) ? '/' : '.');
+  for (uint32_t i = 0; i < s->chain.n; i++) {
+    const Op *o = &s->f->ops.at[s->chain.at[i]];
+    w = arena_printf(a, "%s;%s:%s{%.17g}", w, op_name(o->code),
+                     elem_name(value_type(s->f, o->out)->elem),
+                     attr_float(&o->attrs, ATTR_value, 0));
+    for (uint32_t k = 0; k < o->nin; k++) w = arena_printf(a, "%s%s", w, operand_word(s, o->in[k]));
+  }
+  const Op *last = store_of(s->f, s->member.param);
+  w = arena_printf(a, "%s>%s", w, operand_word(s, last->in[0]));
+  for (uint32_t i = 0; i < s->nstates; i++)
+    w = arena_printf(a, "%s>%s", w, operand_word(s, store_of(s->f, s->member.state[i])->in[0]));
+  return w;
+}
+
+/* ---- who reads it ---- */
+
+/* Between which stacks a value is read, as a set of epochs; views of it included. The update does
+   not count. */
+static uint64_t epochs_of(const Slice *s, const Fn *f, ValueId v) {
+  uint32_t *epoch;
+  uint64_t set = 0;
+  zero_epochs(s->z, f, &epoch);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (f == s->f && o->nout == 1 && s->in[o->out]) continue;
+    for (uint32_t k = 0; k < o->nin; k++) {
+      if (o->in[k] != v) continue;
+      if (o->code == OP_rename) set |= epochs_of(s, f, o->out);
+      else if (o->code == OP_loop && zero_is_micro(s->z, o))
+        set |= epochs_of(s, o->callee, o->callee->args.at[k + 1]);
+      else set |= (uint64_t)1 << (epoch[i] < 63 ? epoch[i] : 63);
+    }
+  }
+  return set;
+}
+
+/* Is v, of any function, read by nothing but casts to one narrower float type? */
+static bool only_cast(Slice *s, const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (f == s->f && o->nout == 1 && s->in[o->out] && o->code != OP_cast) continue;
+    for (uint32_t k = 0; k < o->nin; k++) {
+      if (o->in[k] != v) continue;
+      if (o->code == OP_loop && !only_cast(s, o->callee, o->callee->args.at[k + 1])) return false;
+      if (o->code == OP_rename && !only_cast(s, f, o->out)) return false;
+      if (o->code == OP_loop || o->code == OP_rename) continue;
+      Elem e = o->code == OP_cast ? value_type(f, o->out)->elem : ELEM_f32;
+      if (elem_class(e) != CLASS_FLOAT || elem_bytes(e) >= elem_bytes(value_type(f, v)->elem))
+        return false;
+      if (s->member.copied && s->member.narrow != e) return false;
+      s->member.copied = true, s->member.narrow = e;
+    }
+  }
+  return true;
+}
+
+static void find_copy(Slice *s) {
+  Module *m = s->z->m;
+  bool good = true;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; m->fns.at[i]->kind == FN_ENTRY && k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (o->code == OP_load && o->global == s->member.param)
+        good = good && only_cast(s, m->fns.at[i], o->out);
+    }
+  s->member.copied = s->member.copied && good;
+}
+
+static Str region_words(const Slice *s) {
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < s->f->ops.n; i++) {
+    const Op *o = &s->f->ops.at[i];
+    if (o->code == OP_load && o->global == s->member.param) set |= epochs_of(s, s->f, o->out);
+  }
+  return arena_printf(s->z->m->arena, "@%llx", (unsigned long long)set);
+}
+
+/* ---- groups ---- */
+
+static bool read_update(Slice *s, ZeroGroup *key) {
+  const Op *store = store_of(s->f, s->member.param);
+  if (!store || s->member.param->type.rank == 0) return false;
+  read_value(s, store->in[0]);
+  for (uint32_t i = 0; s->good && i < s->nstates; i++) {
+    const Op *kept = store_of(s->f, s->member.state[i]);
+    s->good = kept && s->member.state[i]->type.rank == s->member.param->type.rank;
+    if (s->good) read_value(s, kept->in[0]);
+  }
+  if (!s->good || s->member.leaf == NO_VALUE) return false;
+  find_sum(s, key);
+  check_uses(s);
+  return s->good;
+}
+
+/* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
+static Axis rounds_of(const Global *p) {
+  return strchr(p->name, '*') ? p->type.axis[0] : (Axis){0};
+}
+
+static Str region_of(const Zero *z, const Global *p) {
+  const char *star = strchr(p->name, '*');
+  return star && star > p->name ? arena_strndup(z->m->arena, p->name, (size_t)(star - p->name - 1))
+                                : "root";
+}
+
+static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
+  if (a->rounds.dim != b->rounds.dim || a->nothers != b->nothers || strcmp(a->name, b->name))
+    return false;
+  for (int i = 0; i < a->nothers; i++)
+    if (a->others[i] != b->others[i]) return false;
+  return !strcmp(a->member.at[0].signature, b->member.at[0].signature);
+}
+
+static void add_member(Zero *z, ZeroGroup key, ZeroMember m) {
+  Arena *a = z->m->arena;
+  vec_push(a, key.member, m);
+  for (uint32_t i = 0; i < z->group.n; i++)
+    if (same_group(&z->group.at[i], &key)) {
+      vec_push(a, z->group.at[i].member, m);
+      return;
+    }
+  vec_push(a, z->group, key);
+}
+
+static void read_param(Zero *z, Global *p) {
+  Slice s = {.z = z, .f = z->step, .good = true};
+  s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
+  s.in = ARENA_ARRAY(z->m->arena, bool, z->step->values.n + 1);
+  ZeroGroup key = {.name = region_of(z, p), .rounds = rounds_of(p)};
+  if (!read_update(&s, &key)) return;
+  s.member.chain = s.chain.at, s.member.nchain = s.chain.n;
+  s.member.signature = chain_words(&s);
+  find_copy(&s);
+  key.copied = s.member.copied, key.narrow = s.member.narrow;
+  if (key.copied)
+    s.member.signature =
+        arena_printf(z->m->arena, "%s as %s", s.member.signature, elem_name(key.narrow));
+  if (!key.rounds.dim)
+    s.member.signature = arena_printf(z->m->arena, "%s%s", s.member.signature, region_words(&s));
+  key.nstates = s.nstates;
+  add_member(z, key, s.member);
+}
+
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Pieces begin at multiples of 64 bytes. */
+static void lay_out(Zero *z, ZeroGroup *g) {
+  int64_t width = elem_bytes(g->member.at[0].param->type.elem), align = 64 / width,
+          most = z->bucket_bytes / width;
+  g->length = 0;
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    ZeroMember *m = &g->member.at[i];
+    m->begin = g->length;
+    m->count = type_count(&m->param->type) / (g->rounds.dim ? g->rounds.size : 1);
+    g->length += m->count;
+  }
+  g->buckets = most > 0 ? (g->length + most - 1) / most : 1;
+  g->piece = round_up((g->length + g->buckets - 1) / g->buckets, z->ways * align) / z->ways;
+}
+
+static void name_group(Zero *z, ZeroGroup *g, uint32_t i) {
+  Interner *n = z->m->ctx->names;
+  uint32_t same = 1;
+  for (uint32_t k = 0; k < i; k++) same += !strcmp(z->group.at[k].name, g->name);
+  Str name = same > 1 ? arena_printf(z->m->arena, "%s%u", g->name, same) : g->name;
+  g->name = intern_printf(n, "zero.%s", name);
+  g->flat = intern_printf(n, "Flat_%u", i), g->bucket = intern_printf(n, "Bucket_%u", i);
+  g->owner = intern_printf(n, "Owner_%u", i), g->part = intern_printf(n, "Piece_%u", i);
+}
+
+void zero_find_groups(Zero *z) {
+  for (uint32_t i = 0; i < z->m->globals.n; i++)
+    if (z->m->globals.at[i]->kind == GLOBAL_PARAM) read_param(z, z->m->globals.at[i]);
+  for (uint32_t i = 0; i < z->group.n; i++) lay_out(z, &z->group.at[i]);
+  for (uint32_t i = z->group.n; i-- > 0;) name_group(z, &z->group.at[i], i);
+}

@@ -1,0 +1,48 @@
+/* A function being rewritten for partitioned states (zero_rewrite.c). */
+#ifndef SHARDC_PASSES_ZERO_SITE_H
+#define SHARDC_PASSES_ZERO_SITE_H
+#include "passes/zero.h"
+
+enum { REF_VIEWS = 2 };
+
+typedef struct Ref { /* an old value that is a member of a group */
+  int group;         /* -1: it is none */
+  uint32_t member;
+  bool all; /* with the rounds of its stack */
+  int nviews;
+  const Op *view[REF_VIEWS]; /* renamed so, in this order */
+} Ref;
+
+typedef struct Pull { /* how a group's gradient leaves */
+  bool wanted;
+  ValueId *sum;   /* old values by member */
+  const Op *loop; /* that all of them are results of, or NULL */
+  bool carried;
+  ValueId *inner; /* what its body adds up or stacks, by member */
+} Pull;
+
+typedef struct Site {
+  Zero *z;
+  const Fn *from;
+  Fn *to;
+  ValueId *map; /* by old value */
+  Ref *ref;     /* by old value */
+  bool *narrow; /* by old value: the new one has the narrow type already that readers cast it to */
+  ValueId *kept[2], *flat[2]; /* by group; [1]: all rounds; as stored, and whole */
+  Pull *pull;
+  ValueId *reduced; /* by group */
+  bool *finished;   /* by group: reduced is what leaves the function */
+  uint32_t *epoch;  /* by op: stacks that ran before it */
+  uint32_t epochs;
+  ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
+  ValueId *member;
+} Site;
+
+typedef VEC(ValueId) ValueList;
+
+Site site_begin(Zero *z, const Fn *from, Fn *to);
+ValueId site_value(Site *s, ValueId v); /* the new value of an old one, made if need be */
+/* Says which old values are the gradients of a group; before anything of the function is copied. */
+void site_gradient(Site *s, uint32_t group, const ValueId *sum);
+ValueId site_reduced(Site *s, uint32_t group);
+#endif
