@@ -132,6 +132,27 @@ static void put_splits(Host *h, const Global *g) {
   if (part && part < g->type.axis[0].size) host_put(h, ", .part = %lld", (long long)part);
 }
 
+/* A flat global that is whole on every rank is one bucket; a shard is [rounds, buckets, owner,
+   piece]. */
+static void put_flat(Host *h, const Global *g, uint32_t number) {
+  const Type *t = &g->within->type;
+  bool rounds = g->type.rank && t->rank && t->axis[0].dim == g->type.axis[0].dim;
+  int64_t n = rounds ? t->axis[0].size : 1, round = type_count(t) / n, bucket = round;
+  int axis = -1;
+  for (uint32_t i = 0; i < h->m->mesh.n; i++)
+    if (is_split(g->within->placed.on[i])) axis = (int)i;
+  if (axis >= 0) bucket = t->axis[t->rank - 1].size * h->m->mesh.at[axis].size;
+  host_put(h, "static const rt_flat flat_%u = {%d, %lld, %lld, %lld, %lld}; /* %s */\n", number,
+           axis, (long long)bucket, (long long)g->begin, (long long)n, (long long)round, g->name);
+}
+
+/* Flat globals, and copies in a narrower type, are no tensors to the runtime: their members are. */
+static bool is_flat(const Module *m, const Global *g) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == g) return true;
+  return g->derived;
+}
+
 /* ---- tensors ---- */
 
 static int arena_index(const Global *g) {
@@ -144,8 +165,9 @@ static int64_t of_size(const Module *m, const Global *g) {
   return 0;
 }
 
-static void put_tensor(Host *h, const Global *g) {
+static void put_tensor(Host *h, const Global *g, uint32_t number) {
   const Type *t = &g->type;
+  const Global *place = g->within ? g->within : g;
   host_put(h, "    {\"%s\", %s, %s, %d, {", g->name, kind_words[g->kind],
            upper(h, elem_words[t->elem]), t->rank);
   for (int i = 0; i < t->rank; i++) host_put(h, "%s\"%s\"", i ? ", " : "", t->axis[i].dim);
@@ -155,16 +177,24 @@ static void put_tensor(Host *h, const Global *g) {
   host_put(h, "%s}, ", t->rank ? "" : "0");
   if (g->of) host_put(h, "\"%s\", %lld", g->of, (long long)of_size(h->m, g));
   else host_put(h, "0, 0");
-  host_put(h, ", %s, %lld, %lld", arena_words[arena_index(g)], (long long)g->storage.at,
+  host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
            (long long)host_global_bytes(g));
   put_splits(h, g);
+  if (g->within) host_put(h, ", .flat = &flat_%u", number);
   host_put(h, "},\n");
 }
 
-static void put_tensors(Host *h) {
+static uint32_t put_tensors(Host *h) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < h->m->globals.n; i++)
+    if (h->m->globals.at[i]->within) put_flat(h, h->m->globals.at[i], i);
   host_put(h, "\nstatic const rt_tensor tensors[] = {\n");
-  for (uint32_t i = 0; i < h->m->globals.n; i++) put_tensor(h, h->m->globals.at[i]);
+  for (uint32_t i = 0; i < h->m->globals.n; i++) {
+    if (is_flat(h->m, h->m->globals.at[i])) continue;
+    put_tensor(h, h->m->globals.at[i], i), n++;
+  }
   host_put(h, "    {0},\n};\n");
+  return n;
 }
 
 /* ---- entries ---- */
@@ -218,6 +248,7 @@ static int64_t arena_end(const Module *m, int arena) {
   int64_t end = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
+    if (g->within) continue;
     int64_t to = (g->storage.at + host_global_bytes(g) + 63) / 64 * 64;
     if (arena_index(g) == arena && to > end) end = to;
   }
@@ -253,7 +284,7 @@ static const char *hash_of(Host *h) {
                       (unsigned long long)x.b);
 }
 
-static void put_program(Host *h, int kernels, int entries) {
+static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   const Module *m = h->m;
   host_put(h, "\nconst rt_program rt_the_program = {\n    .abi = RT_ABI_VERSION,\n    .model = ");
   host_string(h, m->model);
@@ -265,7 +296,7 @@ static void put_program(Host *h, int kernels, int entries) {
            (long long)largest(m, true), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
            (long long)arena_end(m, 2), (long long)work_end(m));
   host_put(h, "    .counters = %lld,\n", (long long)largest(m, false));
-  host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", m->globals.n);
+  host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
   host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);
   host_put(h, "    .communicator = ");
@@ -281,9 +312,9 @@ static void put_program(Host *h, int kernels, int entries) {
 
 void host_tables(Host *h) {
   put_ranks(h);
-  put_tensors(h);
+  uint32_t tensors = put_tensors(h);
   int kernels = put_kernel_list(h), entries = put_entries(h);
   put_settings(h);
   put_sources(h);
-  put_program(h, kernels, entries);
+  put_program(h, tensors, kernels, entries);
 }

@@ -185,6 +185,7 @@ typedef struct Global {
   Placement placed;
   struct Global *within; /* a member of this flat one, made by pass zero: never loaded or stored */
   int64_t begin;         /* its first element there, of one round */
+  bool derived;          /* follows from a state: no part of checkpoints */
   Loc loc;
   Span span;
 } Global;

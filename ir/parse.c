@@ -426,7 +426,8 @@ static void read_marks(Parser *p, Global *g) {
   do {
     if (lex_keyword(p, "decay")) g->decay = 1;
     else if (lex_keyword(p, "frozen")) g->frozen = 1;
-    else lex_fail(p, "E1001", p->at, "a global is marked decay or frozen");
+    else if (lex_keyword(p, "derived")) g->derived = true;
+    else lex_fail(p, "E1001", p->at, "a global is marked decay, frozen or derived");
   } while (lex_take(p, ','));
   lex_expect(p, '}');
 }

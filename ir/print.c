@@ -260,6 +260,7 @@ static void put_global(Printer *p, const Global *g) {
   if (g->decay || g->frozen)
     put(p, " {%s%s%s}", g->decay ? "decay" : "", g->decay && g->frozen ? ", " : "",
         g->frozen ? "frozen" : "");
+  if (g->derived) put(p, " {derived}");
   if (g->within) put(p, " in @%s from %lld", g->within->name, (long long)g->begin);
   if (g->storage.place != PLACE_NONE) put(p, " at(%lld)", (long long)g->storage.at);
   put_loc(p, g->loc);

@@ -274,8 +274,7 @@ static bool may_return(const Fn *f, uint32_t i, uint32_t carry) {
   ValueId v = f->results.at[i];
   const Op *o = value_def(f, v);
   if (returned_before(f, i)) return false;
-  if (o)
-    return o->code == OP_kernel || o->code == OP_loop || op_family(o->code) == FAMILY_COLLECTIVE;
+  if (o) return order_owns(o);
   uint32_t arg = f->values.at[v].result;
   return i >= carry && arg >= 1 && arg <= carry;
 }

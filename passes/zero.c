@@ -48,6 +48,7 @@ static void add_globals(Zero *z, ZeroGroup *g) {
   }
   Type t = whole ? zero_flat_type(z, g, e, all) : zero_owned_type(g, e, all, 1);
   g->param = add_global(z, GLOBAL_PARAM, g->name, t, first->param->loc, whole ? NULL : owner);
+  g->param->derived = g->copied;
   for (uint32_t i = 0; i < g->nstates; i++) {
     const Global *old = first->state[i];
     Str name =

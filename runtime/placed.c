@@ -42,8 +42,9 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
 static bool share(const PieceWalk *w, int64_t count, Piece *b) {
   const rt_flat *f = w->t->flat;
-  int64_t n = w->p->mesh[f->axis].size, own = f->bucket / n,
-          first = w->bucket * f->bucket + coordinate(w->p, f->axis, w->rank) * own,
+  int64_t n = f->axis < 0 ? 1 : w->p->mesh[f->axis].size, own = f->bucket / n,
+          mine = f->axis < 0 ? 0 : coordinate(w->p, f->axis, w->rank),
+          first = w->bucket * f->bucket + mine * own,
           from = most(first, f->begin), to = least(first + own, f->begin + count);
   if (from >= to) return false;
   b->from = w->round * count + from - f->begin, b->to = w->round * count + to - f->begin;
