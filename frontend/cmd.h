@@ -45,6 +45,7 @@ typedef struct Cli {
   DiagFormat format;
   bool colour;                    /* of stderr */
   const struct LowerFacts *facts; /* about the file that was lowered */
+  bool planning;                  /* nothing is compiled */
 } Cli;
 
 typedef Exit CommandRun(Cli *o);

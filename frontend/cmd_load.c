@@ -75,7 +75,7 @@ static bool read_sets(Cli *o, Strings *out) {
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
   *facts = (LowerFacts){0};
-  lower.facts = facts;
+  lower.facts = facts, lower.planning = o->planning;
   Strings sets = {0};
   if (!read_sets(o, &sets)) return NULL;
   lower.plan = o->value[OPT_PLAN];

@@ -215,7 +215,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
-  if (!diag_errors(c->diag)) check_built(e, &choice);
+  if (!diag_errors(c->diag)) check_built(e, &choice, o->planning);
   const AstItem *weights = choose_weights(w, &choice);
   if (!diag_errors(c->diag) && weights) check_weights(e, weights);
   world_flush_warnings(w);

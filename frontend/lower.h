@@ -19,6 +19,7 @@ typedef struct LowerOptions {
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
   LowerFacts *facts; /* filled in; may be NULL */
+  bool planning;     /* the machine need not be one that programs are made for */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".
@@ -34,6 +35,10 @@ typedef struct CheckedModel {
 typedef struct CheckResult {
   VEC(CheckedModel) models;
 } CheckResult;
+
+/* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL: FILE
+   cannot be read, or has mistakes. */
+const char *program_plans(Ctx *c, const char *path);
 
 /* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot
    be read. Mistakes are in the diagnostics. `out` may be NULL. */

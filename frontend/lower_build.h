@@ -81,7 +81,7 @@ void check_weights(Eval *e, const AstItem *weights);                /* E0502, E0
 void check_plan(Eval *e, const Choice *c, const AstItem *plan);     /* E0701 .. E0709 */
 void check_recompute(Eval *e, const AstSetting *line);              /* E0709, E0606, E0901 */
 void write_recompute(const Build *b, Eval *e, const AstItem *plan); /* the lines as settings */
-void check_built(Eval *e, const Choice *c); /* E0901: settings whose pass is not built yet */
+void check_built(Eval *e, const Choice *c, bool planning); /* E0901: settings whose pass is not built yet */
 bool check_command_line(World *w, const LowerOptions *o); /* E0601, E0602 of --set */
 void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o);
 void write_data(Module *m, Eval *e, const Choice *c);

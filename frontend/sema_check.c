@@ -175,6 +175,16 @@ static void check_numbers(World *w) {
       number_eval(s, d->item->value, &value);
 }
 
+const char *program_plans(Ctx *c, const char *path) {
+  World *w = world_load(c, path);
+  const char *names = "";
+  uint32_t at = 0;
+  if (!w || diag_errors(c->diag)) return NULL;
+  for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));)
+    if (own(w, d)) names = arena_printf(c->arena, "%s%s%s", names, *names ? "," : "", d->name);
+  return names;
+}
+
 bool check_program(Ctx *c, const char *path, CheckResult *out) {
   World *w = world_load(c, path);
   uint32_t at = 0;

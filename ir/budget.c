@@ -1,0 +1,231 @@
+/* Budgets and traffic of a module after `memory` (budget.h).
+
+   A buffer is a class of values that share bytes: a value and the views and in-place values of it.
+   What it is for follows from who uses it:
+     gradient   read by a kernel that makes parameters or states, and not made of these alone
+     saved      leaves one loop stacked and enters another one stacked
+     buffer     sent or received
+   The figure of a kind is the largest sum of such buffers that live at once, bodies of loops
+   included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
+   holds of the result (placement.h says z). */
+#include "budget.h"
+#include "count.h"
+#include "placement.h"
+
+typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER } Use;
+
+typedef struct Buffers { /* of one function, by the value that names the class */
+  const Module *m;
+  const Fn *f;
+  ValueId *root;
+  Use *use;
+  int64_t *bytes, *born, *dies;
+} Buffers;
+
+/* ---- classes ---- */
+
+static int64_t value_span(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
+static bool in_frame(const Buffers *b, ValueId v) {
+  return b->f->values.at[v].storage.place == PLACE_FRAME;
+}
+
+static void find_buffers(Buffers *b) {
+  for (ValueId v = 0; v < b->f->values.n; v++) {
+    const Value *x = &b->f->values.at[v];
+    b->root[v] = x->storage.view == VIEW_NONE ? v : b->root[x->storage.base];
+    ValueId r = b->root[v];
+    if (r == v) b->born[v] = b->dies[v] = x->def == NO_OP ? -1 : (int64_t)x->def;
+    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(b, v) ? 0 : value_span(x);
+    if (bytes > b->bytes[r]) b->bytes[r] = bytes;
+    if (x->def != NO_OP && (int64_t)x->def > b->dies[r]) b->dies[r] = x->def;
+  }
+  for (OpId i = 0; i < b->f->ops.n; i++)
+    for (uint32_t k = 0; k < b->f->ops.at[i].nin; k++) {
+      int64_t *dies = &b->dies[b->root[b->f->ops.at[i].in[k]]];
+      if (i > *dies) *dies = i;
+    }
+}
+
+/* ---- what for ---- */
+
+static void mark(Buffers *b, ValueId v, Use use) {
+  ValueId r = b->root[v];
+  if (b->use[r] == USE_WORKING && in_frame(b, v)) b->use[r] = use;
+}
+
+static bool is_kept(const Buffers *b, ValueId v) {
+  const Storage *s = &b->f->values.at[v].storage;
+  if (s->place != PLACE_GLOBAL) return false;
+  GlobalKind k = b->m->globals.at[s->slot]->kind;
+  return k == GLOBAL_PARAM || k == GLOBAL_STATE;
+}
+
+/* Stored to a parameter or state, there or by a copy. */
+static bool is_update(const Buffers *b, const Op *o) {
+  for (uint32_t i = 0; i < o->nout; i++) {
+    if (is_kept(b, o->out + i)) return true;
+    for (OpId k = 0; k < b->f->ops.n; k++) {
+      const Op *s = &b->f->ops.at[k];
+      if (s->code == OP_store && s->in[0] == o->out + i && s->global->kind == GLOBAL_STATE)
+        return true;
+    }
+  }
+  return false;
+}
+
+/* A part of a parameter taken out for its update is no gradient. */
+static bool made_of_kept(const Buffers *b, ValueId v) {
+  const Op *o = value_def(b->f, v);
+  while (o && op_flags(o->code) & VIEW && o->nin == 1) o = value_def(b->f, o->in[0]);
+  if (!o || o->code != OP_kernel) return false;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (in_frame(b, o->in[i]) && value_type(b->f, o->in[i])->rank) return false;
+  return true;
+}
+
+static void mark_gradients(Buffers *b, const Op *o) {
+  if (b->f->kind != FN_ENTRY || o->code != OP_kernel || !is_update(b, o)) return;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (value_type(b->f, o->in[i])->rank && !made_of_kept(b, o->in[i]))
+      mark(b, o->in[i], USE_GRADIENT);
+}
+
+static uint32_t whole_operands(const Op *o) {
+  return (uint32_t)(attr_int(&o->attrs, ATTR_carry, 0) + attr_int(&o->attrs, ATTR_invariant, 0));
+}
+
+static void mark_saved(Buffers *b, const Op *o) {
+  for (uint32_t i = whole_operands(o); i < o->nin; i++) {
+    const Op *from = value_def(b->f, b->root[o->in[i]]);
+    if (from && from->code == OP_loop && from != o) mark(b, o->in[i], USE_SAVED);
+  }
+}
+
+/* Where gradients stay whole until the end of the step, they are what is scattered there, and its
+   result a message. */
+static void mark_whole(Buffers *b, const Op *o) {
+  bool full = module_number(b->m, "plan.zero", 0) == 1 ||
+              !strcmp(module_setting(b->m, "plan.zero.accumulate", ""), "full");
+  if (!full || o->code != OP_reduce_scatter || b->use[b->root[o->out]] != USE_GRADIENT) return;
+  mark(b, o->in[0], USE_GRADIENT);
+  b->use[b->root[o->out]] = USE_BUFFER;
+}
+
+static void find_uses(Buffers *b) {
+  for (OpId i = 0; i < b->f->ops.n; i++) mark_gradients(b, &b->f->ops.at[i]);
+  for (OpId i = 0; i < b->f->ops.n; i++) mark_whole(b, &b->f->ops.at[i]);
+  for (OpId i = 0; i < b->f->ops.n; i++)
+    if (b->f->ops.at[i].code == OP_loop) mark_saved(b, &b->f->ops.at[i]);
+  for (OpId i = 0; i < b->f->ops.n; i++) {
+    const Op *o = &b->f->ops.at[i];
+    if (op_family(o->code) == FAMILY_COLLECTIVE)
+      mark(b, o->in[0], USE_BUFFER), mark(b, o->out, USE_BUFFER);
+  }
+}
+
+static Buffers buffers_of(const Module *m, const Fn *f) {
+  uint32_t n = f->values.n + 1;
+  Buffers b = {.m = m, .f = f};
+  b.root = ARENA_ARRAY(m->arena, ValueId, n), b.use = ARENA_ARRAY(m->arena, Use, n);
+  b.bytes = ARENA_ARRAY(m->arena, int64_t, n), b.born = ARENA_ARRAY(m->arena, int64_t, n);
+  b.dies = ARENA_ARRAY(m->arena, int64_t, n);
+  find_buffers(&b);
+  find_uses(&b);
+  return b;
+}
+
+/* The largest sum of buffers of that use that live at once. */
+static int64_t peak(const Module *m, const Fn *f, Use use) {
+  Buffers b = buffers_of(m, f);
+  int64_t most = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    int64_t sum = o->code == OP_loop ? peak(m, o->callee, use) : 0;
+    for (ValueId v = 0; v < f->values.n; v++)
+      if (b.root[v] == v && b.use[v] == use && b.born[v] <= i && b.dies[v] >= i) sum += b.bytes[v];
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+
+/* ---- the sum ---- */
+
+static int64_t round_up(int64_t n) { return (n + 63) / 64 * 64; }
+
+static int64_t frame_of(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    int64_t n = m->fns.at[i]->kind == FN_ENTRY ? attr_int(&m->fns.at[i]->attrs, ATTR_frame, 0) : 0;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static int64_t take(int64_t *from, int64_t wanted) {
+  int64_t n = wanted < *from ? wanted : *from;
+  *from -= n;
+  return n;
+}
+
+Budget module_budget(const Module *m) {
+  Budget b = {0};
+  const Fn *step = ir_main_entry(m);
+  int64_t other = 0, frame = frame_of(m);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem));
+    if (g->within) continue;
+    *(g->kind == GLOBAL_PARAM   ? &b.weights
+      : g->kind == GLOBAL_STATE ? &b.optimizer
+                                : &other) += bytes;
+  }
+  b.total = b.weights + b.optimizer + other + frame;
+  b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT) : 0);
+  b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER) : 0);
+  b.saved = take(&frame, step ? peak(m, step, USE_SAVED) : 0);
+  b.working = frame + other;
+  return b;
+}
+
+/* ---- traffic ---- */
+
+static double elements_of(const Fn *f, const Op *o) {
+  double in = (double)type_count(value_type(f, o->in[0])),
+         out = (double)type_count(value_type(f, o->out));
+  return o->code == OP_all_reduce ? 2 * out : o->code == OP_reduce_scatter ? in : out;
+}
+
+static Traffic *row_for(const Module *m, TrafficList *l, OpCode kind, int axis) {
+  uint32_t at = 0;
+  while (at < l->n && (l->at[at].axis < axis || (l->at[at].axis == axis && l->at[at].kind < kind)))
+    at++;
+  if (at < l->n && l->at[at].axis == axis && l->at[at].kind == kind) return &l->at[at];
+  vec_push(m->arena, *l, (Traffic){0});
+  for (uint32_t i = l->n - 1; i > at; i--) l->at[i] = l->at[i - 1];
+  l->at[at] = (Traffic){.kind = kind, .axis = axis};
+  return &l->at[at];
+}
+
+static void add_traffic(const Module *m, const Fn *f, double times, TrafficList *l) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop)
+      add_traffic(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), l);
+    if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
+    Traffic *t = row_for(m, l, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
+    double n = times * elements_of(f, o);
+    t->calls += times, t->elements += n, t->bytes += n * elem_bytes(value_type(f, o->out)->elem);
+  }
+}
+
+TrafficList module_traffic(const Module *m) {
+  TrafficList l = {0};
+  const Fn *step = ir_main_entry(m);
+  if (step) add_traffic(m, step, 1, &l);
+  return l;
+}

@@ -1,0 +1,26 @@
+/* What a rank needs and sends, read off a module after pass `memory`: for `shardc plan`. All ranks
+   of a module are alike: offsets differ, sizes do not. */
+#ifndef SHARDC_IR_BUDGET_H
+#define SHARDC_IR_BUDGET_H
+#include "ir.h"
+
+/* Bytes of a rank, by what they are for; together they are the four arenas, to the byte.
+     weights     parameters                 optimizer   states
+     gradients   what updates read          saved       what the backward part reads of the forward
+   part buffers     what collectives send and receive, and neither of these working     the rest:
+   temporaries, inputs, outputs Saved values and gradients share bytes where their lives allow it.
+   These are counted as gradients once, so that the parts add up. */
+typedef struct Budget {
+  int64_t weights, gradients, optimizer, saved, working, buffers, total;
+} Budget;
+Budget module_budget(const Module *m);
+
+typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
+  OpCode kind;
+  int axis; /* of m->mesh */
+  double calls, elements, bytes;
+} Traffic;
+typedef VEC(Traffic) TrafficList;
+/* By axis, then kind; only what is sent at all. */
+TrafficList module_traffic(const Module *m);
+#endif
