@@ -288,6 +288,25 @@ static void first_values(Entry *e, uint32_t group) {
                emit_full(z->m, e->site.to, g->state[k]->type, 0, (Loc){0}), (Loc){0});
 }
 
+/* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */
+static void add_refresh(Zero *z) {
+  bool any = false;
+  for (uint32_t g = 0; g < z->group.n; g++) any |= z->group.at[g].copied;
+  if (!any) return;
+  Fn *f = fn_new(z->m, FN_ENTRY, intern(z->m->ctx->names, "refresh"));
+  for (uint32_t i = 0; i < z->group.n; i++) {
+    const ZeroGroup *g = &z->group.at[i];
+    bool all = g->rounds.dim != NULL;
+    if (!g->copied) continue;
+    ValueId v = ir_cast(z->m, f, ir_load(z->m, f, g->master, (Loc){0}), g->narrow, (Loc){0});
+    if (z->stage == 1 || z->stage == 2)
+      v = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, v);
+    if (z->stage < 3) v = zero_join(z, f, g, v, all);
+    ir_store(z->m, f, g->param, v, (Loc){0});
+  }
+  module_add(z->m, f);
+}
+
 /* ---- entries ---- */
 
 static void rewrite_store(Entry *e, const Op *o, bool step) {
@@ -369,6 +388,7 @@ void pass_zero(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) vec_push(m->arena, entries, m->fns.at[i]);
   for (uint32_t i = 0; i < entries.n; i++) rewrite_entry(&z, entries.at[i]);
+  add_refresh(&z);
   for (uint32_t i = 0; i < z.group.n; i++) put_members(&z.group.at[i]);
   name_norms(&z);
   sort_globals(m);

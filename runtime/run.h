@@ -50,6 +50,7 @@ bool rt_open_data(Run *r, Fault *f);
 bool rt_start_device(Run *r, Fault *f);
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
 bool rt_hold_folder(Run *r, Fault *f);            /* makes and locks it */
+bool rt_refresh(Run *r, Fault *f); /* behind whatever has read the parameters */
 bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
 bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */

@@ -168,6 +168,12 @@ static const rt_entry *need_entry(const Run *r, const char *name, Fault *f) {
   return e;
 }
 
+/* What a program keeps beside its parameters follows from them, once they are read. */
+bool rt_refresh(Run *r, Fault *f) {
+  const rt_entry *e = rt_entry_find(r->p, "refresh");
+  return !e || rt_device_run(&r->device, e, f);
+}
+
 bool rt_initialise(Run *r, Fault *f) {
   const rt_entry *e = need_entry(r, "init", f);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
@@ -175,16 +181,17 @@ bool rt_initialise(Run *r, Fault *f) {
   if (!e || !rt_device_run(&r->device, e, f)) return false;
   if (!r->o.at[OPT_init].given) return true;
   bool ok = rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
-  return rt_comm_all(&r->comm, "read the weights", ok, f);
+  return rt_comm_all(&r->comm, "read the weights", ok, f) && rt_refresh(r, f);
 }
 
 bool rt_load_weights(Run *r, Fault *f) {
   const char *from = resume_folder(r);
   r->at.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0);
   if (r->o.at[OPT_init].given) return rt_initialise(r, f);
-  if (from && is_checkpoint(from)) return rt_checkpoint_load(from, &r->device, &r->at, f);
+  if (from && is_checkpoint(from))
+    return rt_checkpoint_load(from, &r->device, &r->at, f) && rt_refresh(r, f);
   if (!rt_run_folder(r, false, f)) return false;
-  if (rt_checkpoint_load_newest(r->out, &r->device, &r->at, f)) return true;
+  if (rt_checkpoint_load_newest(r->out, &r->device, &r->at, f)) return rt_refresh(r, f);
   return f->code == 501
              ? rt_help(f, "train first, or name weights: --out DIR, --resume=DIR, --init FILE")
              : false;

@@ -192,7 +192,7 @@ static bool load_resumed(Train *t, Fault *f) {
                 : rt_checkpoint_load(from, &r->device, &r->at, f);
   if (!ok && automatic && f->code == 501) return rt_initialise(r, f); /* nothing yet: begin */
   if (ok && run && !strcmp(from, r->out)) t->saved = r->at.step;
-  return ok;
+  return ok && rt_refresh(r, f);
 }
 
 static bool resume(Train *t, Fault *f) {
