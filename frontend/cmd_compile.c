@@ -84,6 +84,19 @@ static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
 
 /* ---- the one line that a good compile says ---- */
 
+/* A flat global or a copy, not a parameter of the model. */
+static bool is_layout(const Module *m, const Global *g) {
+  bool flat = g->derived;
+  for (uint32_t i = 0; i < m->globals.n && !flat; i++) flat = m->globals.at[i]->within == g;
+  return flat;
+}
+
+static int64_t logical_count(const Module *m, const Global *g) {
+  int64_t n = type_count(&g->type);
+  for (int i = 0; i < g->type.rank; i++) n *= placement_ways(m, &g->placed, g->type.axis[i].dim);
+  return n;
+}
+
 static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
   int64_t bytes = 0;
   *count = 0;
@@ -91,8 +104,8 @@ static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
     const Global *g = m->globals.at[i];
     bool wanted = g->kind == GLOBAL_PARAM || (!parameters && g->kind == GLOBAL_STATE);
     if (!wanted) continue;
-    *count += g->kind == GLOBAL_PARAM ? type_count(&g->type) : 0;
-    bytes += type_count(&g->type) * elem_bytes(g->type.elem);
+    if (g->kind == GLOBAL_PARAM && !is_layout(m, g)) *count += logical_count(m, g);
+    if (!g->within) bytes += type_count(&g->type) * elem_bytes(g->type.elem);
   }
   return bytes;
 }
@@ -117,8 +130,8 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   long long ranks = (long long)mesh_ranks(m);
   const char *each = ranks > 1 ? " each" : "";
   fprintf(stderr,
-          "%s: %s parameters%s, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
-          output, scaled(o->c, (double)count, 1000, numbers), each, ranks, ranks > 1 ? "s" : "",
+          "%s: %s parameters, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
+          output, scaled(o->c, (double)count, 1000, numbers), ranks, ranks > 1 ? "s" : "",
           scaled(o->c, bytes, 1024, sizes), each, kernels,
           tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
   for (uint32_t i = 0; i < m->settings.n; i++)
