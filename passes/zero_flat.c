@@ -137,6 +137,7 @@ ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
 
 ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t ways, ValueId v) {
   Type t = *value_type(f, v);
+  if (ways == 1) return v; /* alone on the axis: nothing is sent */
   if (dim && c == OP_all_gather) t.axis[type_find(&t, dim)].size *= ways;
   else if (dim) t.axis[type_find(&t, dim)].size /= ways;
   Op *o = fn_op(z->m, f, c, 1, &v, 1, &t, (Loc){0});

@@ -1,0 +1,113 @@
+"""Plans beside plans: python3 plans.py SHARDC ROOT
+
+ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0 = 1 and
+2 = 3; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on under four ranks, and
+under one, as it does under two. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
+paper does, and says no with exit 3.
+"""
+import json, os, re, shutil, subprocess, sys, tempfile
+
+SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+STAGES = ''.join(f'plan {name}{z} for Small {{ mesh data = 2\n place Batch -> data\n {micro}\n zero {z} over data bucket = 8KiB }}\n'
+                 for name, micro in (('z', ''), ('m', 'micro 2')) for z in range(4))
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
+train t for Small {
+  size  Seq = 8
+  batch 8
+  steps 6
+  data  "text.txt" format = bytes
+  optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1
+  clip  1.0
+}
+plan one for Small { micro 8 }
+plan half for Small { mesh data = 2
+ place Batch -> data
+ precision bf16
+ zero 3 over data }
+plan four for Small { mesh data = 2, tensor = 2
+ place Batch -> data
+ place Heads, Mlp, Vocab -> tensor else Seq
+ zero 3 over data }
+''' + STAGES
+TABLE = '''use "gpt2"
+variant Wide of GPT2 { Pos = 1024; Vocab = 50304; Embed = 8192; Heads = 64; Layers = 90 }
+train t for Wide { size Seq = 1024; batch 1024; steps 1; data "text.txt" format = u16; optim adamw lr = 1e-4; clip 1.0 }
+machine small { node gpus = 8 arch = sm_80 memory = 40GiB reserve = 1.5GiB bf16 = 312TFLOPS
+  link intra = 300GB/s inter = 25GB/s }
+''' + ''.join(f'plan s{z}n{n} for Wide {{ mesh data = {n}\n place Batch -> data\n precision bf16\n zero {z} over data }}\n'
+              for z in range(4) for n in (1, 16, 1024)) + '''plan tight for Wide { on small nodes = 2
+ mesh data = 16
+ place Batch -> data
+ micro 1
+ precision bf16
+ zero 1 over data }
+'''
+
+
+def run(*command, expect=0):
+    p = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600,
+                       env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
+    if p.returncode != expect: sys.exit(f'{" ".join(command)}: exit {p.returncode}, expected {expect}\n{p.stdout[-1000:]}{p.stderr[-2000:]}')
+    return p
+
+
+def check(condition, message):
+    if not condition: sys.exit('failed: ' + message)
+
+
+def ranks(plan, *args):
+    n = {'one': 1, 'four': 4}.get(plan, 2)
+    return run(f'./{plan}', *args) if n == 1 else run(SHARDC, 'run', f'./{plan}', '-n', str(n), '--', *args)
+
+
+def exported(plan, out):
+    ranks(plan, 'export', '--out', f'{out}.export', '--resume', out)
+    return open(f'{folder}/{out}.export/model.safetensors', 'rb').read()
+
+
+def losses(out): return [json.loads(line)['loss'] for line in open(f'{folder}/{out}/metrics.jsonl') if '"loss"' in line]
+
+
+def planned(file, plan, expect=0): return json.loads(run(SHARDC, 'plan', file, '--plan', plan, '--json', expect=expect).stdout)
+
+
+folder = tempfile.mkdtemp()
+try:
+    open(f'{folder}/m.shard', 'w').write(MODEL)
+    open(f'{folder}/table.shard', 'w').write(TABLE)
+    shutil.copy(f'{ROOT}/docs/ir.md', f'{folder}/text.txt')
+    stages = [f'{name}{z}' for name in 'zm' for z in range(4)]
+    bits = {}
+    for plan in ['one', 'half', 'four', *stages]: run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q')
+    for plan in ['one', *stages]:
+        said = ranks(plan, 'train', '--out', f'run_{plan}', '--steps', '3', '--profile')
+        if plan == 'one': continue
+        bits[plan] = exported(plan, f'run_{plan}')
+        sent = re.search(r'^axis data +\d+ calls +(\d+) elements', said.stdout + said.stderr, re.M)
+        want = planned('m.shard', plan)['communication'][0]['elements_per_step']
+        check(sent and int(sent.group(1)) == 3 * want, f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
+        worst = max(abs(a - b) for a, b in zip(losses('run_one'), losses(f'run_{plan}')))
+        check(worst < 2e-5, f'losses of {plan} differ by {worst} from one rank')
+    check(len({bits[f'z{z}'] for z in range(4)}) == 1, 'stages 0 to 3 without accumulation: other bits')
+    check(bits['m0'] == bits['m1'] and bits['m2'] == bits['m3'], 'stages with accumulation: other bits')
+
+    for plan in ('z3', 'four', 'one'): ranks(plan, 'train', '--resume', 'run_z3', '--out', f'on_{plan}', '--steps', '6')
+    for plan in ('four', 'one'):
+        worst = max(abs(a - b) for a, b in zip(losses('on_z3'), losses(f'on_{plan}')))
+        check(worst < 2e-5, f'resumed under {plan}: losses differ by {worst}')
+    ranks('half', 'train', '--out', 'whole')
+    ranks('half', 'train', '--out', 'parts', '--steps', '3'), ranks('half', 'train', '--out', 'parts', '--resume')
+    check(exported('half', 'whole') == exported('half', 'parts'), 'a resumed run in bf16 gives other bits')
+
+    count = 50304 * 8192 + 1024 * 8192 + 90 * (12 * 8192 * 8192 + 13 * 8192) + 2 * 8192
+    for z in range(4):
+        for n in (1, 16, 1024):
+            bytes_ = planned('table.shard', f's{z}n{n}')['classes'][0]['bytes']
+            have = (bytes_['weights'] + bytes_['gradients'] + bytes_['optimizer']) / count
+            want = [16, 4 + 12 / n, 2 + 14 / n, 16 / n][z]
+            check(abs(have - want) < 0.03 * want, f'stage {z} over {n}: {have} bytes per parameter, the paper says {want}')
+    check(not planned('table.shard', 'tight', expect=3)['fits'], 'a plan that is too large fits')
+    print('stages give the same bits, sent = planned, checkpoints move between plans, bytes as in the paper')
+finally:
+    shutil.rmtree(folder)
