@@ -177,9 +177,16 @@ static Type one_block(const Blocks *b, const Type *t) {
   return r;
 }
 
+/* Many small terms are never added up in a narrow type. */
+static Type sum_type(const Blocks *b, ValueId v) {
+  Type t = *type(b, v);
+  bool narrow = elem_class(t.elem) == CLASS_FLOAT && elem_bytes(t.elem) < 4;
+  return narrow ? type_with_elem(t, ELEM_f32) : t;
+}
+
 static void body_args(Blocks *b) {
   fn_arg(b->m, b->body, type_scalar(ELEM_i32));
-  for (uint32_t i = 0; i < b->carried.n; i++) fn_arg(b->m, b->body, *type(b, b->carried.at[i]));
+  for (uint32_t i = 0; i < b->carried.n; i++) fn_arg(b->m, b->body, sum_type(b, b->carried.at[i]));
   for (uint32_t i = 0; i < b->invariant.n; i++)
     b->inner[b->invariant.at[i]] = fn_arg(b->m, b->body, *type(b, b->invariant.at[i]));
   for (uint32_t i = 0; i < b->stacked.n; i++)
@@ -195,6 +202,14 @@ static void build_inner(Blocks *b, ValueId v) {
   made->type = one_block(b, &made->type);
 }
 
+/* A block's term in the type of the sum: a product delivers it so. */
+static ValueId wide_term(Blocks *b, ValueId v) {
+  Type t = sum_type(b, v);
+  Value *made = &b->body->values.at[b->inner[v]];
+  if (value_def(b->f, v)->code == OP_dot) made->type.elem = t.elem;
+  return ir_cast(b->m, b->body, b->inner[v], t.elem, value_def(b->f, v)->loc);
+}
+
 static void build_body(Blocks *b) {
   b->body = fn_new(b->m, FN_BODY, intern_printf(b->m->ctx->names, "%s.blocks", b->f->name));
   b->body->loc = b->f->ops.at[b->dot].loc;
@@ -205,8 +220,8 @@ static void build_body(Blocks *b) {
     ValueId v = b->carried.at[i];
     build_inner(b, v);
     Loc loc = value_def(b->f, v)->loc;
-    fn_result(b->m, b->body,
-              ir_binary(b->m, b->body, OP_add, b->body->args.at[1 + i], b->inner[v], loc));
+    ValueId term = wide_term(b, v);
+    fn_result(b->m, b->body, ir_binary(b->m, b->body, OP_add, b->body->args.at[1 + i], term, loc));
   }
   for (uint32_t i = 0; i < b->exits.n; i++) fn_result(b->m, b->body, b->inner[b->exits.at[i]]);
 }
@@ -227,11 +242,14 @@ static void write_loop(Blocks *b, Rebuild *r) {
   Loc loc = b->body->loc;
   uint32_t n = 0;
   for (uint32_t i = 0; i < b->carried.n; i++)
-    in[n++] = emit_full(b->m, r->to, *type(b, b->carried.at[i]), 0, loc);
+    in[n++] = emit_full(b->m, r->to, sum_type(b, b->carried.at[i]), 0, loc);
   for (uint32_t i = 0; i < b->invariant.n; i++) in[n++] = r->map[b->invariant.at[i]];
   for (uint32_t i = 0; i < b->stacked.n; i++) in[n++] = split_rows(b, r, b->stacked.at[i]);
   ValueId out = rebuild_loop(b->m, r->to, b->body, s, in, loc)->out;
-  for (uint32_t i = 0; i < b->carried.n; i++) r->map[b->carried.at[i]] = out + i;
+  for (uint32_t i = 0; i < b->carried.n; i++) {
+    ValueId v = b->carried.at[i];
+    r->map[v] = ir_cast(b->m, r->to, out + i, type(b, v)->elem, loc);
+  }
   Str from[] = {b->block.dim, b->rows.dim};
   Group g = group_map(2, from, 1, &b->rows.dim);
   for (uint32_t i = 0; i < b->exits.n; i++) {
