@@ -19,7 +19,7 @@ fuzz_json) sources="json.c unicode.c" ;;
 fuzz_index) sources="file.c json.c unicode.c safetensors.c weights_open.c" ;;
 fuzz_metrics) sources="file.c json.c unicode.c metrics.c svg.c" ;;
 fuzz_safetensors) sources="file.c json.c unicode.c safetensors.c" ;;
-*) sources=$(ls -- *.c | grep -vE '^(base|elem|hash|main|train)\.c$') ;;
+*) sources=$(ls -- *.c | grep -vE '^(base|elem|hash|main|train|comm_mpi)\.c$') ;;
 esac
 # shellcheck disable=SC2086 # a list of words
 "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
