@@ -3,7 +3,6 @@
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    module are one class: it takes as long for a thousand as for two. */
 #include "cmd.h"
-#include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
 #include "ir/count.h"
@@ -21,19 +20,11 @@ typedef struct Planned {
 
 /* ---- the figures ---- */
 
-/* Kernels are cut for this machine, whatever the plan's one is: that moves workspaces only. */
-static void describe_host(Cli *o, Module *m) {
-  Cli here = *o;
-  here.value[OPT_TARGET] = "native";
-  describe_target(&here, m);
-}
-
 static bool plan_module(Cli *o, Planned *p) {
-  LowerFacts facts;
   PipelineOptions until = {.until = "memory", .verify = !o->value[OPT_NO_VERIFY]};
-  p->m = load_shard(o, o->operands.at[0], &facts);
-  if (p->m) describe_host(o, p->m);
-  if (!p->m || !pipeline_run(p->m, &until)) return false;
+  if (load_module(o, &p->m) != EXIT_FINE || describe_target(o, p->m) != EXIT_FINE ||
+      !pipeline_run(p->m, &until))
+    return false;
   p->need = module_budget(p->m);
   p->reserve = (int64_t)module_number(p->m, "machine.node.reserve", 0);
   p->capacity = (int64_t)module_number(p->m, "machine.node.memory", 0);
@@ -169,6 +160,7 @@ static Exit plan_one(Cli *o, const char *name) {
   Cli one = *o;
   one.c = ctx_new();
   one.planning = true;
+  one.value[OPT_TARGET] = "native"; /* whatever the plan's machine is: that moves workspaces only */
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned p = {.name = name};
   bool made = plan_module(&one, &p);
