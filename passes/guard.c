@@ -12,6 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+const char guard_prefix[] = "norm2.of.";
+
 void guard_output(Module *m, Fn *f, const char *name, ValueId v) {
   Global *g = global_named(m, name);
   if (!g)
@@ -57,7 +59,7 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
     if (gradient[i] == NO_VALUE) continue;
     const Global *g = m->globals.at[i];
     ValueId one = guard_squares(m, f, g, gradient[i]);
-    guard_output(m, f, intern_printf(m->ctx->names, "norm2.of.%s", g->name), one);
+    guard_output(m, f, intern_printf(m->ctx->names, "%s%s", guard_prefix, g->name), one);
     add(m, f, &each, one, g->loc);
   }
   for (int i = 0; i < each.n; i++) {

@@ -3,6 +3,8 @@
 #define SHARDC_GUARD_H
 #include "passes/internal.h"
 
+extern const char guard_prefix[]; /* of the outputs norm2.of.NAME */
+
 /* sum d^2 over the dims of one round of a parameter: a number, or one per round of its stack. */
 ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d);
 

@@ -15,6 +15,7 @@
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
    that `place` cut over the axis (their gradients have no all-reduce over it). */
 #include "ir/placement.h"
+#include "passes/guard.h"
 #include "passes/zero_site.h"
 #include <string.h>
 
@@ -148,13 +149,11 @@ static void prepare_norms(Entry *e) {
 
 /* Which gradient is at fault is told by group: outputs norm2.of.NAME of its members go, that of the
    first one takes the group's name. */
-static const char norm_prefix[] = "norm2.of.";
-
 static ZeroGroup *group_of_norm(Zero *z, const Global *x, bool *first) {
-  if (x->kind != GLOBAL_OUTPUT || strncmp(x->name, norm_prefix, strlen(norm_prefix))) return NULL;
+  if (x->kind != GLOBAL_OUTPUT || strncmp(x->name, guard_prefix, strlen(guard_prefix))) return NULL;
   for (uint32_t g = 0; g < z->group.n; g++)
     for (uint32_t i = 0; i < z->group.at[g].member.n; i++)
-      if (!strcmp(z->group.at[g].member.at[i].param->name, x->name + strlen(norm_prefix)))
+      if (!strcmp(z->group.at[g].member.at[i].param->name, x->name + strlen(guard_prefix)))
         return *first = i == 0, &z->group.at[g];
   return NULL;
 }
@@ -166,7 +165,7 @@ static void name_norms(Zero *z) {
     bool first = false;
     const ZeroGroup *g = group_of_norm(z, x, &first);
     if (g && !first) continue;
-    if (g) x->name = intern_printf(z->m->ctx->names, "%s%s", norm_prefix, g->name);
+    if (g) x->name = intern_printf(z->m->ctx->names, "%s%s", guard_prefix, g->name);
     z->m->globals.at[n++] = x;
   }
   z->m->globals.n = n;
@@ -207,13 +206,6 @@ static void chain_op(Entry *e, ValueId *done, const Op *o, Type shape) {
   for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(z->m->arena, n->attrs, o->attrs.at[i]);
 }
 
-static const Op *last_store(const Fn *f, const Global *g) {
-  const Op *o = NULL;
-  for (uint32_t i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == g) o = &f->ops.at[i];
-  return o;
-}
-
 static void seed_chain(Entry *e, const ZeroGroup *g, ValueId *done, ValueId param,
                        ValueId gradient) {
   const ZeroMember *m = &g->member.at[0];
@@ -229,14 +221,10 @@ static void seed_chain(Entry *e, const ZeroGroup *g, ValueId *done, ValueId para
   }
 }
 
-static void store_param(Entry *e, const ZeroGroup *g, ValueId v) {
-  Zero *z = e->z;
-  Fn *f = e->site.to;
+/* What a rank owns of the parameters, in the form and type in which they are read. */
+static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
   bool all = g->rounds.dim != NULL;
-  if (g->copied) {
-    ir_store(z->m, f, g->master, v, (Loc){0});
-    v = ir_cast(z->m, f, v, g->narrow, (Loc){0});
-  }
+  if (g->copied) v = ir_cast(z->m, f, v, g->narrow, (Loc){0});
   if (z->stage == 1 || z->stage == 2)
     v = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, v);
   if (z->stage < 3) v = zero_join(z, f, g, v, all);
@@ -252,14 +240,17 @@ static void update(Entry *e, uint32_t group) {
   Type shape = *value_type(e->site.to, gradient);
   for (uint32_t i = 0; i < m->nchain; i++) chain_op(e, done, &f->ops.at[m->chain[i]], shape);
   for (uint32_t k = 0; k < g->nstates; k++)
-    ir_store(e->z->m, e->site.to, g->state[k], done[last_store(f, m->state[k])->in[0]], (Loc){0});
-  store_param(e, g, done[last_store(f, m->param)->in[0]]);
+    ir_store(e->z->m, e->site.to, g->state[k], done[zero_store_of(f, m->state[k])->in[0]],
+             (Loc){0});
+  ValueId v = done[zero_store_of(f, m->param)->in[0]];
+  if (g->copied) ir_store(e->z->m, e->site.to, g->master, v, (Loc){0});
+  publish(e->z, e->site.to, g, v);
 }
 
 /* ---- first values ---- */
 
 static ValueId stored_value(Entry *e, const Global *x, Type t) {
-  const Op *o = last_store(e->site.from, x);
+  const Op *o = zero_store_of(e->site.from, x);
   return o ? site_value(&e->site, o->in[0]) : emit_full(e->z->m, e->site.to, t, 0, (Loc){0});
 }
 
@@ -283,7 +274,7 @@ static void first_values(Entry *e, uint32_t group) {
   }
   ir_store(z->m, e->site.to, g->param, flat, (Loc){0});
   for (uint32_t k = 0; k < g->nstates; k++)
-    if (last_store(e->site.from, g->member.at[0].state[k]))
+    if (zero_store_of(e->site.from, g->member.at[0].state[k]))
       ir_store(z->m, e->site.to, g->state[k],
                emit_full(z->m, e->site.to, g->state[k]->type, 0, (Loc){0}), (Loc){0});
 }
@@ -296,13 +287,7 @@ static void add_refresh(Zero *z) {
   Fn *f = fn_new(z->m, FN_ENTRY, intern(z->m->ctx->names, "refresh"));
   for (uint32_t i = 0; i < z->group.n; i++) {
     const ZeroGroup *g = &z->group.at[i];
-    bool all = g->rounds.dim != NULL;
-    if (!g->copied) continue;
-    ValueId v = ir_cast(z->m, f, ir_load(z->m, f, g->master, (Loc){0}), g->narrow, (Loc){0});
-    if (z->stage == 1 || z->stage == 2)
-      v = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, v);
-    if (z->stage < 3) v = zero_join(z, f, g, v, all);
-    ir_store(z->m, f, g->param, v, (Loc){0});
+    if (g->copied) publish(z, f, g, ir_load(z->m, f, g->master, (Loc){0}));
   }
   module_add(z->m, f);
 }
@@ -348,9 +333,8 @@ static void rewrite_entry(Zero *z, Fn *f) {
 }
 
 int64_t zero_ways(const Zero *z, Str axis) {
-  for (uint32_t i = 0; i < z->m->mesh.n; i++)
-    if (z->m->mesh.at[i].name == axis) return z->m->mesh.at[i].size;
-  return 1;
+  int at = mesh_find(z->m, axis);
+  return at < 0 ? 1 : z->m->mesh.at[at].size;
 }
 
 /* What the plan says, else the axis that cuts Batch finest: its ranks are the nearest to each

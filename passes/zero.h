@@ -61,6 +61,7 @@ bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, n
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
+const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis); /* ranks of a mesh axis */
 
 /* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */

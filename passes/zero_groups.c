@@ -62,7 +62,7 @@ static void read_value(Slice *s, ValueId v) {
   vec_push(s->z->m->arena, s->chain, s->f->values.at[v].def);
 }
 
-static const Op *store_of(const Fn *f, const Global *g) {
+const Op *zero_store_of(const Fn *f, const Global *g) {
   for (uint32_t i = 0; i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_store && f->ops.at[i].global == g) return &f->ops.at[i];
   return NULL;
@@ -178,10 +178,11 @@ static Str chain_words(const Slice *s) {
                      attr_float(&o->attrs, ATTR_value, 0));
     for (uint32_t k = 0; k < o->nin; k++) w = arena_printf(a, "%s%s", w, operand_word(s, o->in[k]));
   }
-  const Op *last = store_of(s->f, s->member.param);
+  const Op *last = zero_store_of(s->f, s->member.param);
   w = arena_printf(a, "%s>%s", w, operand_word(s, last->in[0]));
   for (uint32_t i = 0; i < s->nstates; i++)
-    w = arena_printf(a, "%s>%s", w, operand_word(s, store_of(s->f, s->member.state[i])->in[0]));
+    w = arena_printf(a, "%s>%s", w,
+                     operand_word(s, zero_store_of(s->f, s->member.state[i])->in[0]));
   return w;
 }
 
@@ -251,11 +252,11 @@ static Str region_words(const Slice *s) {
 /* ---- groups ---- */
 
 static bool read_update(Slice *s, ZeroGroup *key) {
-  const Op *store = store_of(s->f, s->member.param);
+  const Op *store = zero_store_of(s->f, s->member.param);
   if (!store || s->member.param->type.rank == 0) return false;
   read_value(s, store->in[0]);
   for (uint32_t i = 0; s->good && i < s->nstates; i++) {
-    const Op *kept = store_of(s->f, s->member.state[i]);
+    const Op *kept = zero_store_of(s->f, s->member.state[i]);
     s->good = kept && s->member.state[i]->type.rank == s->member.param->type.rank;
     if (s->good) read_value(s, kept->in[0]);
   }
