@@ -1,13 +1,14 @@
-"""Plans beside plans: python3 plans.py SHARDC ROOT
+"""Plans beside plans: python3 plans.py SHARDC
 
 ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0 = 1 and
 2 = 3; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on under four ranks, and
 under one, as it does under two. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
 paper does, and says no with exit 3.
 """
-import json, os, re, shutil, subprocess, sys, tempfile
+import json, os, re, shutil, sys
+from common import check, read, run, text_file, workdir
 
-SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 STAGES = ''.join(f'plan {name}{z} for Small {{ mesh data = 2\n place Batch -> data\n {micro}\n zero {z} over data bucket = 8KiB }}\n'
                  for name, micro in (('z', ''), ('m', 'micro 2')) for z in range(4))
 MODEL = '''use "gpt2"
@@ -45,46 +46,35 @@ machine small { node gpus = 8 arch = sm_80 memory = 40GiB reserve = 1.5GiB bf16 
 '''
 
 
-def run(*command, expect=0):
-    p = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600,
-                       env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
-    if p.returncode != expect: sys.exit(f'{" ".join(command)}: exit {p.returncode}, expected {expect}\n{p.stdout[-1000:]}{p.stderr[-2000:]}')
-    return p
-
-
-def check(condition, message):
-    if not condition: sys.exit('failed: ' + message)
-
-
 def ranks(plan, *args):
     n = {'one': 1, 'four': 4}.get(plan, 2)
-    return run(f'./{plan}', *args) if n == 1 else run(SHARDC, 'run', f'./{plan}', '-n', str(n), '--', *args)
+    start = (f'./{plan}',) if n == 1 else (SHARDC, 'run', f'./{plan}', '-n', str(n), '--')
+    return run(*start, *args, cwd=folder)
 
 
 def exported(plan, out):
     ranks(plan, 'export', '--out', f'{out}.export', '--resume', out)
-    return open(f'{folder}/{out}.export/model.safetensors', 'rb').read()
+    return read(f'{folder}/{out}.export/model.safetensors')
 
 
 def losses(out): return [json.loads(line)['loss'] for line in open(f'{folder}/{out}/metrics.jsonl') if '"loss"' in line]
 
 
-def planned(file, plan, expect=0): return json.loads(run(SHARDC, 'plan', file, '--plan', plan, '--json', expect=expect).stdout)
+def planned(file, plan, expect=0): return json.loads(run(SHARDC, 'plan', file, '--plan', plan, '--json', cwd=folder, expect=expect)[0])
 
 
-folder = tempfile.mkdtemp()
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     open(f'{folder}/table.shard', 'w').write(TABLE)
-    shutil.copy(f'{ROOT}/docs/ir.md', f'{folder}/text.txt')
+    text_file(f'{folder}/text.txt')
     stages = [f'{name}{z}' for name in 'zm' for z in range(4)]
     bits = {}
-    for plan in ['one', 'half', 'four', *stages]: run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q')
+    for plan in ['one', 'half', 'four', *stages]: run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
     for plan in ['one', *stages]:
         said = ranks(plan, 'train', '--out', f'run_{plan}', '--steps', '3', '--profile')
         if plan == 'one': continue
         bits[plan] = exported(plan, f'run_{plan}')
-        sent = re.search(r'^axis data +\d+ calls +(\d+) elements', said.stdout + said.stderr, re.M)
+        sent = re.search(r'^axis data +\d+ calls +(\d+) elements', ''.join(said), re.M)
         want = planned('m.shard', plan)['communication'][0]['elements_per_step']
         check(sent and int(sent.group(1)) == 3 * want, f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
         worst = max(abs(a - b) for a, b in zip(losses('run_one'), losses(f'run_{plan}')))

@@ -1,11 +1,12 @@
-"""One model under plans of one rank and of a mesh: python3 ranks.py SHARDC ROOT
+"""One model under plans of one rank and of a mesh: python3 ranks.py SHARDC
 
 The executable of a plan over data and tensor runs as four processes of this machine; its losses, its norms and the weights that
 it exports are those of one rank up to rounding; so are those of two rounds of accumulation with `else Seq`.
 """
-import json, os, shutil, subprocess, sys, tempfile
+import array, json, os, shutil, struct, sys
+from common import check, read, run, text_file, workdir
 
-SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
 train t for Small {
@@ -33,32 +34,42 @@ plan parts for Small {
 '''
 
 
-def run(*command):
-    p = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600,
-                       env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
-    if p.returncode: sys.exit(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-1000:]}{p.stderr[-2000:]}')
-    return p.stdout
-
-
 def numbers(plan):
     rows = map(json.loads, open(f'{folder}/run_{plan}/metrics.jsonl'))
     return [(r['loss'], r.get('norm', r.get('grad_norm', 0))) for r in rows if 'loss' in r]
 
 
-folder = tempfile.mkdtemp()
+def weights(plan):
+    """Name -> numbers of the parameters that the newest checkpoint's export holds."""
+    run(*start(plan), 'export', '--resume', f'run_{plan}', '--out', f'export_{plan}', cwd=folder)
+    data = read(f'{folder}/export_{plan}/model.safetensors')
+    size, = struct.unpack('<Q', data[:8])
+    head = json.loads(data[8:8 + size])
+    return {name: array.array('f', data[8 + size + t['data_offsets'][0]:8 + size + t['data_offsets'][1]])
+            for name, t in head.items() if name != '__metadata__'}
+
+
+def start(plan): return (f'./{plan}',) if plan == 'one' else (SHARDC, 'run', f'./{plan}', '-n', '4', '--')
+
+
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
-    shutil.copy(f'{ROOT}/docs/ir.md', f'{folder}/text.txt')
+    text_file(f'{folder}/text.txt')
     found = {}
     for plan in ('one', 'mesh', 'parts'):
-        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan)
-        start = (f'./{plan}',) if plan == 'one' else (SHARDC, 'run', f'./{plan}', '-n', '4', '--')
-        run(*start, 'train', '--out', f'run_{plan}')
+        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, cwd=folder)
+        run(*start(plan), 'train', '--out', f'run_{plan}', cwd=folder)
         found[plan] = numbers(plan)
+    one = weights('one')
     for plan in ('mesh', 'parts'):
         pairs = [(a, b) for x, y in zip(found['one'], found[plan]) for a, b in zip(x, y)]
         if len(found[plan]) != 5 or any(abs(a - b) > 1e-5 * abs(a) for a, b in pairs):
             sys.exit(f'{plan}: {found[plan]}, one rank {found["one"]}')
+        many = weights(plan)
+        check(one.keys() == many.keys(), f'{plan} exports {sorted(many)}')
+        for name, x in one.items():
+            apart, size = sum((a - b) ** 2 for a, b in zip(x, many[name])), sum(a * a for a in x)
+            check(len(x) == len(many[name]) and apart <= 1e-8 * size + 1e-12, f'{plan}: {name} differs by {apart ** .5} of {size ** .5}')
     print(f'3 plans, losses {[round(l, 4) for l, n in found["mesh"]]}')
 finally:
     shutil.rmtree(folder)

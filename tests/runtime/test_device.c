@@ -1,5 +1,6 @@
 /* The pool and the data sets: every chunk once whatever the number of workers, waking after sleep,
    scratch of one's own; permutations, windows, columns, splits. */
+#include "folder.h"
 #include "runtime/data.h"
 #include "runtime/shuffle.h"
 #include <setjmp.h>
@@ -241,20 +242,6 @@ static void test_columns(void **state) {
   assert_false(rt_data_open(&d, &p, &o, &f));
   assert_int_equal(f.code, 205);
   rt_data_close(&d);
-}
-
-static int make_folder(void **state) {
-  char *folder = strdup("/tmp/shardrt_XXXXXX");
-  *state = mkdtemp(folder);
-  return !*state;
-}
-
-static int remove_folder(void **state) {
-  char command[300];
-  snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-  int r = system(command);
-  free(*state);
-  return r;
 }
 
 int main(void) {

@@ -1,5 +1,6 @@
 /* What the tasks make of a file of tokens: windows and documents, masked tokens and their labels,
    document numbers, positions, padding. */
+#include "folder.h"
 #include "runtime/data.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -212,20 +213,6 @@ static void test_faults(void **state) {
   expect_fault(*state, no_end, 1, 2, "where documents end");
   expect_fault(*state, wrong, 4, 6, "type that this task cannot feed");
   expect_fault(*state, wrong, 1, 3, "feeds two inputs");
-}
-
-static int make_folder(void **state) {
-  char *folder = strdup("/tmp/shardrt_XXXXXX");
-  *state = mkdtemp(folder);
-  return !*state;
-}
-
-static int remove_folder(void **state) {
-  char command[300];
-  snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-  int r = system(command);
-  free(*state);
-  return r;
 }
 
 int main(void) {
