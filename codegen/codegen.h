@@ -77,6 +77,9 @@ char *work_folder(Ctx *c);
 void remove_folder(Arena *a, const char *folder);
 /* LLVM IR or assembly of one kernel, in m's arena. */
 char *kernel_text(Module *m, const Fn *k, bool assembly);
+/* Are the kernels of this module PTX (DIR/SYMBOL.ptx, and .cubin where ptxas is on PATH) instead of
+ * objects? */
+bool for_gpu(const Module *m);
 /* Symbol of a kernel: its name with every character that C does not allow replaced by _. */
 const char *kernel_symbol(Module *m, const Fn *k);
 #endif

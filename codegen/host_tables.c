@@ -24,19 +24,56 @@ static const char *upper(Host *h, const char *s) {
 
 /* ---- kernels ---- */
 
+static int64_t of_phase(const Fn *k, AttrKey key, int phase) {
+  const Attr *a = attr_get(&k->attrs, key);
+  if (!a || a->i <= phase)
+    bug("host: kernel %s has no %s in phase %d", k->name, attr_name(key), phase);
+  return a->list[phase];
+}
+
+static void put_head(Host *h, const Fn *k, const char *symbol, int phases) {
+  host_put(h,
+           "static const rt_kernel %s = {.name = \"%s\", .source = \"%s\", .phases = %d,\n    "
+           ".phase = {",
+           symbol, k->name, host_source(h, k->loc), phases);
+}
+
+static void put_cpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
+  host_put(h, "rt_chunk");
+  for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
+  host_put(h, ";\n");
+  put_head(h, k, symbol, phases);
+  for (int p = 0; p < phases; p++)
+    host_put(h, "%s{.run = %s_p%d, .chunks = %lld}", p ? ", " : "", symbol, p,
+             (long long)of_phase(k, ATTR_chunks, p));
+  host_put(h, "}");
+}
+
+/* The labels of an image are those of link.c. */
+static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
+  bool works = attr_get(&k->attrs, ATTR_workspace) != NULL;
+  host_put(h, "extern const char %s_ptx[], %s_ptx_end[], %s_cubin[], %s_cubin_end[];\n", symbol,
+           symbol, symbol, symbol);
+  host_put(h, "static const rt_image %s_image = {%s_ptx, %s_ptx_end, %s_cubin, %s_cubin_end};\n",
+           symbol, symbol, symbol, symbol, symbol);
+  put_head(h, k, symbol, phases);
+  for (int p = 0; p < phases; p++)
+    host_put(h, "%s{.entry = \"%s_p%d\", .chunks = %lld, .threads = %lld, .shared = %lld}",
+             p ? ", " : "", symbol, p, (long long)of_phase(k, ATTR_chunks, p),
+             (long long)of_phase(k, ATTR_threads, p), (long long)of_phase(k, ATTR_shared, p));
+  host_put(h, "},\n    .image = &%s_image, .nbuffers = %u", symbol,
+           k->args.n + k->results.n + works);
+}
+
 static void put_kernel(Host *h, const Fn *k) {
   const char *symbol = kernel_symbol(h->m, k);
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
   int phases = chunks ? (int)chunks->i : 0;
   if (phases < 1) bug("host: kernel %s has no chunks", k->name);
-  host_put(h, "rt_chunk");
-  for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
-  host_put(h, ";\nstatic const rt_kernel %s = {\"%s\", \"%s\", %d, {", symbol, k->name,
-           host_source(h, k->loc), phases);
-  for (int p = 0; p < phases; p++)
-    host_put(h, "%s{%s_p%d, %lld}", p ? ", " : "", symbol, p, (long long)chunks->list[p]);
+  if (for_gpu(h->m)) put_gpu_kernel(h, k, symbol, phases);
+  else put_cpu_kernel(h, k, symbol, phases);
   IrCount c = ir_count(h->m, k);
-  host_put(h, "}, %.17g, %.17g};\n", c.flop, c.bytes);
+  host_put(h, ", .flop = %.17g, .bytes = %.17g};\n", c.flop, c.bytes);
 }
 
 void host_kernels(Host *h) {
@@ -291,6 +328,7 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   host_put(h,
            ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));
   host_string(h, module_setting(m, "target.name", ""));
+  if (for_gpu(m)) host_put(h, ",\n    .sm = %d", (int)module_number(m, "target.sm", 0));
   host_put(h, ",\n    .workers = %d,\n", (int)module_number(m, "target.workers", 1));
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
            (long long)largest(m, true), (long long)arena_end(m, 0), (long long)arena_end(m, 1),

@@ -158,7 +158,48 @@ static pid_t compile_host(Link *l) {
   return start(l, &w);
 }
 
+bool for_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
+
+/* Bytes of a file between labels that host.c knows; a zero byte ends text. */
+static void put_image(Link *l, FILE *o, const char *symbol, const char *kind) {
+  const char *file = arena_printf(l->arena, "%s.%s", symbol, kind);
+  bool there = !access(arena_printf(l->arena, "%s/%s", l->folder, file), R_OK);
+  fprintf(o, "\t.balign 64\n\t.globl %s_%s, %s_%s_end\n\t.hidden %s_%s, %s_%s_end\n", symbol, kind,
+          symbol, kind, symbol, kind, symbol, kind);
+  fprintf(o, "%s_%s:\n", symbol, kind);
+  if (there) fprintf(o, "\t.incbin \"%s\"\n", file);
+  fprintf(o, "%s_%s_end:\n\t.byte 0\n", symbol, kind);
+}
+
+/* The kernels of a GPU as data of the executable: images.S takes their files as they are. */
+static bool embed_images(Link *l) {
+  char *text = NULL;
+  size_t n = 0;
+  const char *path = arena_printf(l->arena, "%s/images.S", l->folder);
+  FILE *o = open_memstream(&text, &n);
+  if (!o) return fails(l, "E1310", "cannot write", path);
+  fprintf(o, "\t.section .rodata\n");
+  for (uint32_t i = 0; i < l->m->fns.n; i++) {
+    if (l->m->fns.at[i]->kind != FN_KERNEL) continue;
+    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "ptx");
+    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "cubin");
+  }
+  fprintf(o, "\t.section .note.GNU-stack,\"\",@progbits\n");
+  fclose(o);
+  bool ok = cache_write_file(l->arena, path, (Bytes){text, n});
+  free(text);
+  if (!ok) return fails(l, "E1310", "cannot write", path);
+  Words w = {0};
+  const char *const words[] = {"cc", "-c", "-o", "images.o", "images.S"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
+  return finish(l, start(l, &w), "cc", "embed the kernels");
+}
+
 static void add_objects(Link *l, Words *w) {
+  if (for_gpu(l->m)) {
+    vec_push(l->arena, *w, "images.o");
+    return;
+  }
   for (uint32_t i = 0; i < l->m->fns.n; i++)
     if (l->m->fns.at[i]->kind == FN_KERNEL)
       vec_push(l->arena, *w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
@@ -215,7 +256,7 @@ static bool build_executable(Link *l) {
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
   ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
-  ok = ok && link_all(l) && deliver(l);
+  ok = ok && (!for_gpu(l->m) || embed_images(l)) && link_all(l) && deliver(l);
   close_folder(l);
   return ok;
 }

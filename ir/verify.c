@@ -183,8 +183,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
 static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(least),
     [FN_BODY] = A(frame) | A(live) | A(least),
-    [FN_KERNEL] =
-        A(family) | A(variant) | A(tile) | A(chunks) | A(scratch) | A(workspace) | A(tuned),
+    [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
+                  A(scratch) | A(workspace) | A(tuned),
 };
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {

@@ -1,36 +1,63 @@
-/* What generated host code and the runtime share: the program's description as constant tables, kernels, and the
-   calls of rt_abi.def. Generated code includes this header alone. Shapes are in elements, sizes in bytes, offsets from
-   the start of an arena. Everything that generated code hands over is constant and lives as long as the process. */
+/* What generated host code and the runtime share: the program's description as constant tables,
+   kernels, and the calls of rt_abi.def. Generated code includes this header alone. Shapes are in
+   elements, sizes in bytes, offsets from the start of an arena. Everything that generated code
+   hands over is constant and lives as long as the process. */
 #ifndef SHARDC_RT_H
 #define SHARDC_RT_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 3, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 4, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
-/* One chunk of one phase. Chunks of a phase may run in any order on any worker; phases run one after the other.
-   scratch is the worker's own, 64-byte aligned, rt_program.scratch bytes. */
+/* One chunk of one phase. Chunks of a phase may run in any order on any worker; phases run one
+   after the other. scratch is the worker's own, 64-byte aligned, rt_program.scratch bytes. */
 typedef void rt_chunk(void *const *buffers, int64_t chunk, void *scratch);
+
+/* Code of one kernel for a GPU. Its entries take one address per buffer, nothing else. */
+typedef struct rt_image {
+  const char *ptx, *ptx_end;     /* text, a zero byte at ptx_end */
+  const char *cubin, *cubin_end; /* for one architecture alone; equal: there is none */
+} rt_image;
 
 typedef struct rt_kernel {
   const char *name;   /* such as h.forward.dot3 */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
   int phases;
   struct {
-    rt_chunk *run;
-    int64_t chunks; /* compiled in: results never depend on the number of workers */
+    rt_chunk *run;     /* NULL on a GPU */
+    int64_t chunks;    /* compiled in: results never depend on the number of workers */
+    const char *entry; /* on a GPU: the name in the image; chunks are CTAs of so many */
+    int threads;       /* threads, with so many */
+    int64_t shared;    /* bytes of dynamic shared memory */
   } phase[RT_MAX_PHASES];
-  double flop, bytes; /* per launch, counted from the IR; 0: not known */
+  double flop, bytes;    /* per launch, counted from the IR; 0: not known */
+  const rt_image *image; /* NULL: code for a CPU */
+  int nbuffers;          /* on a GPU */
 } rt_kernel;
 
-/* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug runs. */
+/* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug
+ * runs. */
 typedef enum rt_arena { RT_WEIGHTS, RT_STATES, RT_IO, RT_WORK, RT_ARENAS } rt_arena;
 
-typedef enum rt_elem { RT_F32, RT_BF16, RT_F16, RT_F64, RT_I32, RT_I64, RT_BOOL } rt_elem; /* as ir/dtypes.def */
-typedef enum rt_kind { RT_PARAM, RT_STATE, RT_INPUT, RT_SCALAR, RT_OUTPUT } rt_kind;       /* as GlobalKind */
+typedef enum rt_elem {
+  RT_F32,
+  RT_BF16,
+  RT_F16,
+  RT_F64,
+  RT_I32,
+  RT_I64,
+  RT_BOOL
+} rt_elem; /* as ir/dtypes.def */
+typedef enum rt_kind {
+  RT_PARAM,
+  RT_STATE,
+  RT_INPUT,
+  RT_SCALAR,
+  RT_OUTPUT
+} rt_kind; /* as GlobalKind */
 
 /* ---- many ranks ---- */
 
@@ -52,10 +79,10 @@ typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 /* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
    handled in blocks of `count` elements: all-reduce and broadcast have one, the others n in the
    buffer that is whole: reduce-scatter sends n and receives its own, all-gather sends its own and
-   receives n, all-to-all sends n and receives n. Where a buffer holds n blocks, each is cut in rows:
-   row r of block i begins at element (r * n + i) * row. So row = count puts blocks end to end, and a
-   smaller row splits a dim that is not the first in storage order: row is the number of elements of
-   one block of that dim and of all dims behind it. */
+   receives n, all-to-all sends n and receives n. Where a buffer holds n blocks, each is cut in
+   rows: row r of block i begins at element (r * n + i) * row. So row = count puts blocks end to
+   end, and a smaller row splits a dim that is not the first in storage order: row is the number of
+   elements of one block of that dim and of all dims behind it. */
 typedef struct rt_collective {
   const char *what;   /* the tensor in the user's words, such as h.*.attn.c_proj_b (gradient) */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
@@ -74,23 +101,24 @@ typedef struct rt_split {
 
 /* A tensor that is part of a flat group: the members' local blocks lie end to end, this one from
    element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on `axis` owns
-   the i-th n-th of every bucket; axis -1: every rank has all of it. Shards of the buckets lie end to
-   end at the tensor's offset. A stacked tensor may have a group per round: `rounds` equal parts,
+   the i-th n-th of every bucket; axis -1: every rank has all of it. Shards of the buckets lie end
+   to end at the tensor's offset. A stacked tensor may have a group per round: `rounds` equal parts,
    their shards `shard` elements apart; otherwise rounds is 1. */
 typedef struct rt_flat {
   int axis;
   int64_t bucket, begin, rounds, shard;
 } rt_flat;
 
-typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output; dense in declared order */
+typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output; dense in declared
+                              order */
   const char *name;        /* path: h.*.attn.c_attn (first dim is the stacked one) */
   rt_kind kind;
   rt_elem elem;
   int rank;
   const char *dim[RT_MAX_RANK];
   int64_t size[RT_MAX_RANK]; /* of this rank's block: the same on all ranks */
-  const char *of;  /* inputs that are indexes: the dim addressed, else NULL */
-  int64_t of_size; /* its size: ids must be below */
+  const char *of;            /* inputs that are indexes: the dim addressed, else NULL */
+  int64_t of_size;           /* its size: ids must be below */
   rt_arena arena;
   int64_t offset, bytes;
   int nsplits; /* 0: every rank holds all of it */
@@ -113,13 +141,14 @@ typedef struct rt_setting {
 } rt_setting;
 
 typedef struct rt_program {
-  int abi; /* RT_ABI_VERSION */
+  int abi;                             /* RT_ABI_VERSION */
   const char *model, *compiler, *hash; /* hash of the canonical IR, hexadecimal */
-  const char *target;                  /* such as x86_64_v4 */
+  const char *target;                  /* such as x86_64_v4, sm_80 */
+  int sm;                              /* of a GPU's target, such as 80; 0: a CPU */
   int workers;                         /* workers at most, compiled in */
   int64_t scratch;                     /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
-  int64_t counters;                    /* rt_counter is asked for 0 .. counters - 1 */
+  int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */
   const rt_tensor *tensors;
   int ntensors;
   const rt_entry *entries;

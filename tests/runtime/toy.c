@@ -83,9 +83,23 @@ static void gather_p0(void *const *b, int64_t chunk, void *scratch) {
 }
 
 static const rt_kernel forward = {
-    "forward", "toy.shard:7", 2, {{forward_p0, ROWS / 16}, {forward_p1, 1}}, 1e5, 3e5};
-static const rt_kernel update = {"update", "toy.shard:9", 1, {{update_p0, VOCAB / 16}}, 2e5, 7e5};
-static const rt_kernel gather = {"gather", "toy.shard:8", 1, {{gather_p0, SEQ}}, 0, 3e4};
+    .name = "forward",
+    .source = "toy.shard:7",
+    .phases = 2,
+    .phase = {{.run = forward_p0, .chunks = ROWS / 16}, {.run = forward_p1, .chunks = 1}},
+    .flop = 1e5,
+    .bytes = 3e5};
+static const rt_kernel update = {.name = "update",
+                                 .source = "toy.shard:9",
+                                 .phases = 1,
+                                 .phase = {{.run = update_p0, .chunks = VOCAB / 16}},
+                                 .flop = 2e5,
+                                 .bytes = 7e5};
+static const rt_kernel gather = {.name = "gather",
+                                 .source = "toy.shard:8",
+                                 .phases = 1,
+                                 .phase = {{.run = gather_p0, .chunks = SEQ}},
+                                 .bytes = 3e4};
 
 static void init(rt_ctx *rt) {
   float *w = (float *)rt->arena[RT_WEIGHTS];
