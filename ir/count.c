@@ -3,9 +3,10 @@
    A contraction is two operations per term; attention two contractions forward, five backward, over
    all keys; every other float op one per element of its result or, for reductions, of its operand.
    Bytes are the operands and results of each kernel, and of each op that computes outside of
-   kernels, as if nothing stayed in a cache. Loops count their rounds; kernels are counted once per
-   place that runs them. The peak is the entry's frame once `memory` has run; before, the largest
-   sum of bytes alive at an op, views without bytes of their own. Nothing here changes the module.
+   kernels, as if nothing stayed in a cache; of a table that is gathered from, the rows that are
+   taken. Loops count their rounds; kernels are counted once per place that runs them. The peak is
+   the entry's frame once `memory` has run; before, the largest sum of bytes alive at an op, views
+   without bytes of their own. Nothing here changes the module.
  */
 #include "count.h"
 
@@ -94,10 +95,24 @@ static int64_t largest_sum(const Module *m, const Fn *f) {
 
 /* ---- sums ---- */
 
+/* Of an argument that is only gathered or sliced from, a kernel reads what it takes. */
+static double read_bytes(const Fn *k, ValueId arg) {
+  double all = value_bytes(k, arg), taken = 0;
+  for (OpId i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    for (uint32_t j = 0; j < o->nin; j++) {
+      if (o->in[j] != arg) continue;
+      bool takes = (o->code == OP_gather && !j) || o->code == OP_slice;
+      taken += takes ? value_bytes(k, o->out) : all;
+    }
+  }
+  return taken < all ? taken : all;
+}
+
 static IrCount kernel_count(const Fn *k) {
   IrCount c = {.kernels = 1};
   for (OpId i = 0; i < k->ops.n; i++) c.flop += op_flop(k, &k->ops.at[i]);
-  for (uint32_t i = 0; i < k->args.n; i++) c.bytes += value_bytes(k, k->args.at[i]);
+  for (uint32_t i = 0; i < k->args.n; i++) c.bytes += read_bytes(k, k->args.at[i]);
   for (uint32_t i = 0; i < k->results.n; i++) c.bytes += value_bytes(k, k->results.at[i]);
   return c;
 }
