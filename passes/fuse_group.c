@@ -180,12 +180,15 @@ static bool admits(Fuse *u, uint32_t g, ValueId v) {
   return true;
 }
 
-/* Does g read a value that is made where leaf x is made? */
+/* Does g read a value that is made where leaf x is made? It is asked for groups that would read
+   both from memory: what is not stored there they compute again, from the same values. */
 static bool reads_from(Fuse *u, uint32_t g, const FuseValue *x) {
   const ValueList *leaves = &u->groups.at[g].leaves;
-  for (uint32_t i = 0; i < leaves->n && u->groups.at[g].kind == GROUP_column; i++) {
+  GroupKind kind = u->groups.at[g].kind;
+  for (uint32_t i = 0; i < leaves->n && (kind == GROUP_column || kind == GROUP_elem); i++) {
     const FuseValue *y = value(u, leaves->at[i]);
-    if (x->where == HOMED && y->where == HOMED && x->home == y->home) return true;
+    bool same = x->where == HOMED && y->where == HOMED && x->home == y->home;
+    if (same && (kind == GROUP_column || u->groups.at[x->home].kind != GROUP_LOOP)) return true;
   }
   return false;
 }

@@ -17,7 +17,7 @@
   "input @y : f32[B:4, M:16]\ninput @t : i32[B:4] of M\noutput @out : f32[B:4, M:16]\noutput "     \
   "@out2 : f32[B:4, E:8]\n"                                                                        \
   "output @rows : f32[B:4]\noutput @one : f32[]\noutput @cols : f32[E:8]\noutput @cols2 : "        \
-  "f32[E:8]\n"                                                                                     \
+  "f32[E:8]\noutput @out3 : f32[B:4, M:16]\n"                                                      \
   "entry @step {\n  %0 = load @w : f32[E:8, M:16]\n  %1 = load @b : f32[M:16]\n  %2 = load @g : "  \
   "f32[E:8]\n"                                                                                     \
   "  %3 = load @x : f32[B:4, E:8]\n  %4 = load @y : f32[B:4, M:16]\n  %5 = load @t : i32[B:4]\n"
@@ -120,6 +120,18 @@ static void an_optimizer_is_one_kernel(void **state) {
          "column 2>1: mul sum\nelem 2>2: mul sqrt sub\n");
 }
 
+/* Both updates wait for the norm of a product: they read it once, though each could have been an
+ * epilogue. */
+static void updates_of_one_product_share_a_kernel(void **state) {
+  (void)state;
+  expect("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = mul %6, %6 : f32[B:4, M:16]\n"
+         "  %8 = sum[B, M] %7 : f32[]\n  %9 = lt %8, %8 : bool[]\n"
+         "  %10 = add %6, %4 : f32[B:4, M:16]\n  %11 = where %9, %10, %4 : f32[B:4, M:16]\n"
+         "  %12 = mul %6, %4 : f32[B:4, M:16]\n  %13 = where %9, %12, %4 : f32[B:4, M:16]\n"
+         "  store @out, %11\n  store @out3, %13\n",
+         "contract 2>1: dot\ncolumn 1>1: mul sum\nelem 3>2: lt add where mul where\n");
+}
+
 /* Attribute `least` of the entry, against sums by hand. */
 static void expect_least(const char *body, double bytes) {
   Ctx *c = ctx_new();
@@ -160,6 +172,7 @@ int main(void) {
                                      cmocka_unit_test(the_smallest_value_is_saved),
                                      cmocka_unit_test(cheap_values_are_computed_again),
                                      cmocka_unit_test(an_optimizer_is_one_kernel),
+                                     cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
