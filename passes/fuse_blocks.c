@@ -7,12 +7,17 @@
    results are stacked, results that are summed over rows are carried and added up. Only one block
    is in memory at a time. The same numbers are added, in another order over rows.
 
+   Every block reads the operand without rows (the embedding) three times and adds to its gradient:
+   a block is no smaller than a few times that operand, or what blocks read again would be more than
+   a third of all that they move. Nor is it smaller than a share of the largest value that is in
+   memory anyway: that saves nothing.
+
    A region is what reads a large value that depends on the contraction, and what lies between; ops
    in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
    computed again inside, others are sliced. */
 #include "passes/fuse.h"
 
-enum { BLOCK_BYTES = 192 << 20, LARGE_SHARE = 2 };
+enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 3, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
 
 typedef enum Role { OUTSIDE, INSIDE, ADDED } Role; /* ADDED: inside, summed over the rows */
 
@@ -276,14 +281,36 @@ static Fn *write_function(Blocks *b) {
 
 /* ---- which value, how many blocks ---- */
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Arguments and results of loops: they stay while the region runs. */
+static int64_t largest_kept(const Blocks *b) {
+  int64_t most = 0;
+  for (ValueId v = 0; v < b->f->values.n; v++) {
+    OpId def = b->f->values.at[v].def;
+    bool loop = def != NO_OP && def < b->dot && b->f->ops.at[def].code == OP_loop;
+    if (def == NO_OP || loop) most = larger(most, bytes_of(type(b, v)));
+  }
+  return most;
+}
+
+/* Bytes of a block at most: as set, or by the sizes of what is beside it. */
+static int64_t limit_of(const Blocks *b, const Type *again) {
+  if (module_setting(b->m, "target.block", NULL))
+    return (int64_t)module_number(b->m, "target.block", 0);
+  int64_t most = larger(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
+  return larger(most, largest_kept(b) / BLOCK_SHARE);
+}
+
 /* Rows: the first dim of the result that only one operand has. */
-static bool choose_rows(Blocks *b, const Op *o, int64_t limit) {
+static bool choose_rows(Blocks *b, const Op *o) {
   const Type *t = type(b, o->out), *x = type(b, o->in[0]), *y = type(b, o->in[1]);
   for (int i = 0; i < t->rank; i++) {
     bool one = (type_find(x, t->axis[i].dim) >= 0) != (type_find(y, t->axis[i].dim) >= 0);
     if (!one || t->axis[i].size < 2) continue;
     b->rows = t->axis[i];
-    int64_t n = 2;
+    int64_t n = 2, limit = limit_of(b, type_find(x, b->rows.dim) >= 0 ? y : x);
+    if (!limit || bytes_of(t) <= limit) return false;
     while (n < b->rows.size && (b->rows.size % n || bytes_of(t) / n > limit)) n++;
     b->block = (Axis){intern_printf(b->m->ctx->names, "%s_block", b->rows.dim), n};
     return true;
@@ -291,11 +318,11 @@ static bool choose_rows(Blocks *b, const Op *o, int64_t limit) {
   return false;
 }
 
-static bool try_dot(Blocks *b, OpId id, int64_t limit) {
+static bool try_dot(Blocks *b, OpId id) {
   const Op *o = &b->f->ops.at[id];
-  if (o->code != OP_dot || bytes_of(type(b, o->out)) <= limit || !choose_rows(b, o, limit))
-    return false;
-  b->dot = id, b->large = bytes_of(type(b, o->out)) / LARGE_SHARE;
+  b->dot = id;
+  if (o->code != OP_dot || !choose_rows(b, o)) return false;
+  b->large = bytes_of(type(b, o->out)) / LARGE_SHARE;
   b->depends = ARENA_ARRAY(b->m->arena, bool, b->f->values.n + 1);
   b->role = ARENA_ARRAY(b->m->arena, Role, b->f->ops.n + 1);
   mark_dependents(b);
@@ -303,11 +330,10 @@ static bool try_dot(Blocks *b, OpId id, int64_t limit) {
 }
 
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body) {
-  int64_t limit = (int64_t)module_number(m, "target.block", BLOCK_BYTES);
   *body = NULL;
-  for (OpId i = 0; i < f->ops.n && limit > 0; i++) {
+  for (OpId i = 0; i < f->ops.n; i++) {
     Blocks b = {.m = m, .f = f};
-    if (!try_dot(&b, i, limit)) continue;
+    if (!try_dot(&b, i)) continue;
     build_body(&b);
     *body = b.body;
     return write_function(&b);
