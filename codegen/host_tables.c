@@ -175,12 +175,17 @@ static void put_flat(Host *h, const Global *g, uint32_t number) {
   const Type *t = &g->within->type;
   bool rounds = g->type.rank && t->rank && t->axis[0].dim == g->type.axis[0].dim;
   int64_t n = rounds ? t->axis[0].size : 1, round = type_count(t) / n, bucket = round;
-  int axis = -1;
-  for (uint32_t i = 0; i < h->m->mesh.n; i++)
-    if (is_split(g->within->placed.on[i])) axis = (int)i;
-  if (axis >= 0) bucket = t->axis[t->rank - 1].size * h->m->mesh.at[axis].size;
-  host_put(h, "static const rt_flat flat_%u = {%d, %lld, %lld, %lld, %lld}; /* %s */\n", number,
-           axis, (long long)bucket, (long long)g->begin, (long long)n, (long long)round, g->name);
+  if (!placement_is_whole(&g->within->placed)) bucket = t->axis[t->rank - 1].size;
+  int axes = 0;
+  const char *list = "";
+  for (uint32_t i = 0; i < h->m->mesh.n; i++) {
+    if (!is_split(g->within->placed.on[i])) continue;
+    bucket *= h->m->mesh.at[i].size;
+    list = arena_printf(h->m->arena, "%s%s%u", list, axes++ ? ", " : "", i);
+  }
+  host_put(h, "static const rt_flat flat_%u = {%lld, %lld, %lld, %lld, %d, {%s}}; /* %s */\n",
+           number, (long long)bucket, (long long)g->begin, (long long)n, (long long)round, axes,
+           axes ? list : "0", g->name);
 }
 
 /* Flat globals, and copies in a narrower type, are no tensors to the runtime: their members are. */

@@ -234,20 +234,12 @@ static void check_machine(Eval *e, const AstItem *plan) {
   if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
 }
 
-/* Partitioned states: over one axis, of updates that look at elements alone. */
+/* Partitioned states: of updates that look at elements alone. */
 static void check_zero(Eval *e, const Choice *c) {
   const AstSetting *line = settings_line(c->plan->item, "zero");
-  const AstValue *stage = settings_value(c->plan->item, "zero", NULL), **axes,
+  const AstValue *stage = settings_value(c->plan->item, "zero", NULL),
                  *optim = settings_value(c->train->item, "optim", NULL);
   if (!line || !stage || !strcmp(value_word(stage), "0")) return;
-  const AstValue *keep = setting_option(line, "keep_gathered"),
-                 *persist = setting_option(line, "persist");
-  uint32_t n = setting_over(e->ctx, line, &axes);
-  if (keep && !strcmp(value_word(keep), "on"))
-    not_built(e, keep->span, "keeping parameters gathered over a step");
-  if (persist && !(persist->kind == VALUE_NUMBER && persist->number.value == 0))
-    not_built(e, persist->span, "leaving small parameters whole");
-  if (n > 1) not_built(e, axes[1]->span, "partitioning over several axes");
   if (optim && !strcmp(value_word(optim), "lamb"))
     not_built(e, stage->span, "partitioning of the states of `lamb`");
 }

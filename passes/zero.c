@@ -28,34 +28,34 @@ typedef struct Entry { /* an entry being rewritten */
 
 /* ---- globals ---- */
 
-/* A shard says over which axis it is one. */
-static Global *add_global(Zero *z, GlobalKind kind, Str name, Type t, Loc loc, Str owner) {
-  Global *g = module_add_global(z->m, kind, name, t, loc);
-  for (uint32_t i = 0; owner && i < z->m->mesh.n; i++)
-    if (z->m->mesh.at[i].name == z->axis) g->placed.on[i] = owner;
-  return g;
+/* A shard says over which axes it is one. */
+static Global *add_global(Zero *z, const ZeroGroup *g, GlobalKind kind, Str name, Type t, Loc loc,
+                          bool shard) {
+  Global *x = module_add_global(z->m, kind, name, t, loc);
+  for (int i = 0; shard && i < g->naxes; i++)
+    x->placed.on[mesh_find(z->m, g->axis[i])] = g->owner[i];
+  return x;
 }
 
 static void add_globals(Zero *z, ZeroGroup *g) {
   const ZeroMember *first = &g->member.at[0];
-  bool all = g->rounds.dim != NULL, whole = z->stage < 3;
-  Str owner = z->stage ? g->owner : NULL;
+  bool all = g->rounds.dim != NULL, whole = g->stage<3, shard = g->stage> 0;
   Elem e = first->param->type.elem;
   if (g->copied) {
-    Type own = zero_owned_type(g, e, all, z->stage ? 1 : z->ways);
+    Type own = zero_owned_type(z, g, e, all, !shard);
     Str name = intern_printf(z->m->ctx->names, "%s.master", g->name);
-    g->master = add_global(z, GLOBAL_STATE, name, own, first->param->loc, owner);
+    g->master = add_global(z, g, GLOBAL_STATE, name, own, first->param->loc, shard);
     e = g->narrow;
   }
-  Type t = whole ? zero_flat_type(z, g, e, all) : zero_owned_type(g, e, all, 1);
-  g->param = add_global(z, GLOBAL_PARAM, g->name, t, first->param->loc, whole ? NULL : owner);
+  Type t = whole ? zero_flat_type(g, e, all) : zero_owned_type(z, g, e, all, false);
+  g->param = add_global(z, g, GLOBAL_PARAM, g->name, t, first->param->loc, !whole);
   g->param->derived = g->copied;
   for (uint32_t i = 0; i < g->nstates; i++) {
     const Global *old = first->state[i];
     Str name =
         intern_printf(z->m->ctx->names, "%s%s", g->name, old->name + strlen(first->param->name));
-    t = zero_owned_type(g, old->type.elem, all, z->stage ? 1 : z->ways);
-    g->state[i] = add_global(z, GLOBAL_STATE, name, t, old->loc, owner);
+    t = zero_owned_type(z, g, old->type.elem, all, !shard);
+    g->state[i] = add_global(z, g, GLOBAL_STATE, name, t, old->loc, shard);
   }
 }
 
@@ -92,6 +92,15 @@ static void sort_globals(Module *m) {
 
 /* ---- reading ---- */
 
+/* As the functions of the entry read it. */
+static ValueId load_param(Entry *e, uint32_t group) {
+  Zero *z = e->z;
+  const ZeroGroup *g = &z->group.at[group];
+  ValueId v = ir_load(z->m, e->site.to, g->param, (Loc){0});
+  if (g->stage < 3 || !z->keep_gathered) return v;
+  return zero_join(z, e->site.to, g, zero_gather(z, e->site.to, g, v), g->rounds.dim != NULL);
+}
+
 static void find_members(Entry *e) {
   Site *s = &e->site;
   for (uint32_t i = 0; i < s->from->ops.n; i++) {
@@ -102,8 +111,7 @@ static void find_members(Entry *e) {
       continue;
     bool all = e->z->group.at[group].rounds.dim != NULL;
     s->ref[o->out] = (Ref){.group = (int)group, .member = member, .all = all};
-    if (s->kept[all][group] == NO_VALUE)
-      s->kept[all][group] = ir_load(e->z->m, s->to, e->z->group.at[group].param, (Loc){0});
+    if (s->kept[all][group] == NO_VALUE) s->kept[all][group] = load_param(e, group);
   }
 }
 
@@ -114,9 +122,7 @@ static ValueId complete(Entry *e, uint32_t group) {
   const ZeroGroup *g = &z->group.at[group];
   if (e->complete[group] != NO_VALUE) return e->complete[group];
   ValueId v = site_reduced(&e->site, group);
-  for (int i = 0; i < g->nothers; i++)
-    v = zero_collective(z, e->site.to, OP_all_reduce, NULL, g->others[i],
-                        zero_ways(z, g->others[i]), v);
+  for (int i = 0; i < g->nothers; i++) v = zero_sum(z, e->site.to, g->others[i], v);
   v = ir_cast(z->m, e->site.to, v, value_type(z->step, g->member.at[0].leaf)->elem, (Loc){0});
   return e->complete[group] = v;
 }
@@ -126,12 +132,14 @@ static ValueId norm_of(Entry *e, uint32_t group, const Type *as) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
   Fn *f = e->site.to;
-  Str dims[] = {g->bucket, g->owner, g->rounds.dim};
-  int n = as->rank || !g->rounds.dim ? 2 : 3;
+  Str dims[ZERO_AXES + 2] = {g->bucket};
+  int n = 1;
+  for (int i = 0; i < g->naxes; i++) dims[n++] = g->owner[i];
+  if (!as->rank && g->rounds.dim) dims[n++] = g->rounds.dim;
   ValueId v = complete(e, group), q = ir_binary(z->m, f, OP_mul, v, v, (Loc){0});
   q = ir_cast(z->m, f, q, as->elem, (Loc){0});
   q = ir_reduce(z->m, f, OP_sum, q, 1, &g->part, (Loc){0});
-  if (z->stage) q = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, q);
+  if (g->stage) q = zero_gather(z, f, g, q);
   return ir_reduce(z->m, f, OP_sum, q, n, dims, (Loc){0});
 }
 
@@ -178,11 +186,10 @@ static ValueId own_part(Entry *e, uint32_t group) {
   const ZeroGroup *g = &z->group.at[group];
   bool all = g->rounds.dim != NULL;
   if (g->copied) return ir_load(z->m, e->site.to, g->master, (Loc){0});
-  ValueId v = e->site.kept[all][group];
-  if (v == NO_VALUE) v = ir_load(z->m, e->site.to, g->param, (Loc){0});
-  if (z->stage == 3) return v;
+  ValueId v = ir_load(z->m, e->site.to, g->param, (Loc){0});
+  if (g->stage == 3) return v;
   v = zero_cut(z, e->site.to, g, v, all);
-  return z->stage ? zero_own(z, e->site.to, g, v) : v;
+  return g->stage ? zero_own(z, e->site.to, g, v) : v;
 }
 
 /* The chain of the first member, on flat values; `done` is by old value. */
@@ -225,9 +232,8 @@ static void seed_chain(Entry *e, const ZeroGroup *g, ValueId *done, ValueId para
 static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
   bool all = g->rounds.dim != NULL;
   if (g->copied) v = ir_cast(z->m, f, v, g->narrow, (Loc){0});
-  if (z->stage == 1 || z->stage == 2)
-    v = zero_collective(z, f, OP_all_gather, g->owner, z->axis, z->ways, v);
-  if (z->stage < 3) v = zero_join(z, f, g, v, all);
+  if (g->stage == 1 || g->stage == 2) v = zero_gather(z, f, g, v);
+  if (g->stage < 3) v = zero_join(z, f, g, v, all);
   ir_store(z->m, f, g->param, v, (Loc){0});
 }
 
@@ -264,11 +270,11 @@ static void first_values(Entry *e, uint32_t group) {
   ValueId flat = zero_flatten(z, e->site.to, g, v, all, false);
   if (g->copied) {
     ValueId own = zero_cut(z, e->site.to, g, flat, all);
-    if (z->stage) own = zero_own(z, e->site.to, g, own);
+    if (g->stage) own = zero_own(z, e->site.to, g, own);
     ir_store(z->m, e->site.to, g->master, own, (Loc){0});
     flat = ir_cast(z->m, e->site.to, flat, g->narrow, (Loc){0});
   }
-  if (z->stage == 3) {
+  if (g->stage == 3) {
     flat = zero_cut(z, e->site.to, g, flat, all);
     flat = zero_own(z, e->site.to, g, flat);
   }
@@ -337,27 +343,47 @@ int64_t zero_ways(const Zero *z, Str axis) {
   return at < 0 ? 1 : z->m->mesh.at[at].size;
 }
 
-/* What the plan says, else the axis that cuts Batch finest: its ranks are the nearest to each
- * other. */
-static Str axis_of(const Module *m) {
-  Str said = module_setting(m, "plan.zero.over", NULL), batch = intern(m->ctx->names, "Batch"),
-      found = NULL;
-  if (said && *said) return intern(m->ctx->names, said);
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
-      if (m->rules.at[i].dims.at[k] == batch && m->rules.at[i].axes.n)
-        found = m->rules.at[i].axes.at[m->rules.at[i].axes.n - 1];
-  return found;
+/* Is a name in a list like "data, node"? */
+static bool lists(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
+    if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
+  return false;
+}
+
+static bool cuts_batch(const Module *m, Str axis) {
+  Str batch = intern(m->ctx->names, "Batch");
+  for (uint32_t i = 0; i < m->rules.n; i++) {
+    const PlaceRule *r = &m->rules.at[i];
+    bool names = false, cuts = false;
+    for (uint32_t k = 0; k < r->axes.n; k++) names |= r->axes.at[k] == axis;
+    for (uint32_t k = 0; k < r->dims.n; k++) cuts |= r->dims.at[k] == batch;
+    if (names && cuts) return true;
+  }
+  return false;
+}
+
+/* What the plan says, else the axes that cut Batch; in the order of the mesh, whose first axis has
+   the ranks that are the nearest to each other. */
+static void find_axes(Zero *z) {
+  const Module *m = z->m;
+  const char *said = module_setting(m, "plan.zero.over", "");
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    Str name = m->mesh.at[i].name;
+    bool ours = *said ? lists(said, name) : cuts_batch(m, name);
+    if (ours && z->naxes < ZERO_AXES) z->axis[z->naxes++] = name;
+  }
 }
 
 static bool read_settings(Zero *z) {
   Module *m = z->m;
-  z->axis = axis_of(m);
-  if (!z->axis || mesh_find(m, z->axis) < 0) return false;
-  z->ways = zero_ways(z, z->axis);
+  find_axes(z);
+  if (!z->naxes) return false;
   z->stage = (int)module_number(m, "plan.zero", 0);
   z->bucket_bytes = (int64_t)module_number(m, "plan.zero.bucket", 25 << 20);
+  z->persist = (int64_t)module_number(m, "plan.zero.persist", 0);
   z->keep_root = !strcmp(module_setting(m, "plan.zero.keep_root", "on"), "on");
+  z->keep_gathered = !strcmp(module_setting(m, "plan.zero.keep_gathered", "off"), "on");
   z->full = !strcmp(module_setting(m, "plan.zero.accumulate", "shard"), "full");
   z->step = entry_of(m, "step");
   return z->step != NULL;

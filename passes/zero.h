@@ -4,13 +4,16 @@
 
    A group is laid out flat, one round of its stack after the other: the local blocks of its members
    end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
-   padded with zeros: [rounds, flat] = [rounds, buckets, owner, piece]. Rank i of the axis owns the
-   i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. */
+   padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. Rank i of the axis owns the
+   i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. Of several axes each
+   has a dim of owners, the first axis of the mesh the coarsest: sums are scattered over it first
+   and whole values gathered over it last, so axes behind it, whose ranks are farther apart, carry
+   what is left of the message by then. */
 #ifndef SHARDC_PASSES_ZERO_H
 #define SHARDC_PASSES_ZERO_H
 #include "passes/internal.h"
 
-enum { ZERO_STATES = 4, ZERO_OTHERS = 4 };
+enum { ZERO_STATES = 4, ZERO_AXES = 4 };
 
 typedef struct ZeroMember {
   Global *param, *state[ZERO_STATES];
@@ -31,11 +34,14 @@ typedef struct ZeroGroup {
   Axis rounds; /* the stack's dim; no dim: parameters outside of stacks */
   VEC(ZeroMember) member;
   uint32_t nstates;
-  int nothers;
-  Str others[ZERO_OTHERS]; /* further axes over which the gradient is a partial sum */
+  int naxes, nothers;
+  Str axis[ZERO_AXES];   /* over which it is partitioned, in the order of the mesh */
+  Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
+  int64_t ways;          /* parts: ranks of all its axes */
+  int stage;             /* the plan's, or 2 for parameters that stay whole */
   int64_t length, buckets,
       piece; /* elements of one round, unpadded; of one rank's part of a bucket */
-  Str flat, bucket, owner, part; /* names of the dims */
+  Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
   Global *param, *state[ZERO_STATES];
   /* Parameters that are read only after a cast to a narrower type, `narrow`, are kept in it; param
      is this copy then, and `master` the parameters themselves, one rank's shard from stage 1 on. */
@@ -47,11 +53,13 @@ typedef struct ZeroGroup {
 typedef struct Zero {
   Module *m;
   const Fn *step;
-  Str axis;
-  int64_t ways;
+  int naxes;
+  Str axis[ZERO_AXES]; /* in the order of the mesh */
   int stage;
-  bool keep_root; /* stage 3: what is outside of stacks stays gathered from its first use on */
-  bool full;      /* stage 2: gradients stay whole until the end of the step */
+  int64_t persist;    /* stage 3: parameters of so many bytes a round stay whole */
+  bool keep_root;     /* stage 3: what is outside of stacks stays gathered from its first use on */
+  bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
+  bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
   VEC(ZeroGroup) group;
 } Zero;
@@ -62,12 +70,12 @@ uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
-int64_t zero_ways(const Zero *z, Str axis); /* ranks of a mesh axis */
+int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 
 /* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */
-Type zero_flat_type(const Zero *z, const ZeroGroup *g, Elem e, bool all); /* [rounds, flat] */
-/* [rounds, buckets, owner, piece] */
-Type zero_owned_type(const ZeroGroup *g, Elem e, bool all, int64_t owners);
+Type zero_flat_type(const ZeroGroup *g, Elem e, bool all); /* [rounds, flat] */
+/* [rounds, buckets, owners, piece]: of all owners, or of one rank. */
+Type zero_owned_type(const Zero *z, const ZeroGroup *g, Elem e, bool all, bool whole);
 /* Members, or their gradients, end to end with the padding. */
 ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
                      bool gradient);
@@ -75,5 +83,9 @@ ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat
 ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all);   /* flat: owned */
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all); /* owned: flat */
 ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned); /* this rank's part of it */
-ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t ways, ValueId v);
+ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
+/* Over the group's axes: the sum, of which each rank keeps its part, or without partitioning all;
+   and the parts of all ranks. */
+ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
+ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
 #endif

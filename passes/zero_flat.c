@@ -9,18 +9,18 @@ static Type led_by(const ZeroGroup *g, Elem e, bool all) {
 
 static void push(Type *t, Str dim, int64_t size) { t->axis[t->rank++] = (Axis){dim, size}; }
 
-static int64_t padded(const Zero *z, const ZeroGroup *g) { return g->buckets * g->piece * z->ways; }
+static int64_t padded(const ZeroGroup *g) { return g->buckets * g->piece * g->ways; }
 
-Type zero_flat_type(const Zero *z, const ZeroGroup *g, Elem e, bool all) {
+Type zero_flat_type(const ZeroGroup *g, Elem e, bool all) {
   Type t = led_by(g, e, all);
-  push(&t, g->flat, padded(z, g));
+  push(&t, g->flat, padded(g));
   return t;
 }
 
-Type zero_owned_type(const ZeroGroup *g, Elem e, bool all, int64_t owners) {
+Type zero_owned_type(const Zero *z, const ZeroGroup *g, Elem e, bool all, bool whole) {
   Type t = led_by(g, e, all);
   push(&t, g->bucket, g->buckets);
-  push(&t, g->owner, owners);
+  for (int i = 0; i < g->naxes; i++) push(&t, g->owner[i], whole ? zero_ways(z, g->axis[i]) : 1);
   push(&t, g->part, g->piece);
   return t;
 }
@@ -49,7 +49,7 @@ static void param_dims(const Global *p, Str *dims) {
 
 static ValueId tail(Zero *z, Fn *f, const ZeroGroup *g, Elem e, bool all, Str dim) {
   Type t = led_by(g, e, all);
-  push(&t, dim, padded(z, g) - g->length);
+  push(&t, dim, padded(g) - g->length);
   return emit_full(z->m, f, t, 0, (Loc){0});
 }
 
@@ -87,7 +87,7 @@ ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, 
     in[i] = line_up(z, f, g, i, member[i], gradient ? g->member.at[i].order : dims, all);
     name[i] = member_dim(z, g, i);
   }
-  if (padded(z, g) > g->length) {
+  if (padded(g) > g->length) {
     name[n] = member_dim(z, g, n);
     in[n] = tail(z, f, g, value_type(f, in[0])->elem, all, name[n]);
     n++;
@@ -121,22 +121,32 @@ ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat
   return emit_typed(z->m, f, n == 1 ? OP_rename : OP_split, 1, &v, &map, whole, (Loc){0});
 }
 
+/* [buckets, owners, piece] of a group; returns their number. */
+static int owned_dims(const ZeroGroup *g, Str *dims) {
+  int n = 0;
+  dims[n++] = g->bucket;
+  for (int i = 0; i < g->naxes; i++) dims[n++] = g->owner[i];
+  dims[n++] = g->part;
+  return n;
+}
+
 ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all) {
-  Str to[] = {g->bucket, g->owner, g->part};
-  Group map = group_map(1, &g->flat, 3, to);
-  Type t = zero_owned_type(g, value_type(f, flat)->elem, all, z->ways);
+  Str to[ZERO_AXES + 2];
+  Group map = group_map(1, &g->flat, owned_dims(g, to), to);
+  Type t = zero_owned_type(z, g, value_type(f, flat)->elem, all, true);
   return emit_typed(z->m, f, OP_split, 1, &flat, &map, t, (Loc){0});
 }
 
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
-  Str from[] = {g->bucket, g->owner, g->part};
-  Group map = group_map(3, from, 1, &g->flat);
-  Type t = zero_flat_type(z, g, value_type(f, owned)->elem, all);
+  Str from[ZERO_AXES + 2];
+  Group map = group_map(owned_dims(g, from), from, 1, &g->flat);
+  Type t = zero_flat_type(g, value_type(f, owned)->elem, all);
   return emit_typed(z->m, f, OP_merge, 1, &owned, &map, t, (Loc){0});
 }
 
-ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t ways, ValueId v) {
+static ValueId collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, ValueId v) {
   Type t = *value_type(f, v);
+  int64_t ways = zero_ways(z, axis);
   if (ways == 1) return v; /* alone on the axis: nothing is sent */
   if (dim && c == OP_all_gather) t.axis[type_find(&t, dim)].size *= ways;
   else if (dim) t.axis[type_find(&t, dim)].size /= ways;
@@ -147,17 +157,37 @@ ValueId zero_collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, int64_t way
   return o->out;
 }
 
+ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v) {
+  return collective(z, f, OP_all_reduce, NULL, axis, v);
+}
+
+ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  for (int i = 0; i < g->naxes; i++)
+    v = g->stage ? collective(z, f, OP_reduce_scatter, g->owner[i], g->axis[i], v)
+                 : zero_sum(z, f, g->axis[i], v);
+  return v;
+}
+
+ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  for (int i = g->naxes - 1; i >= 0; i--)
+    v = collective(z, f, OP_all_gather, g->owner[i], g->axis[i], v);
+  return v;
+}
+
 /* The coordinate of this rank is a number that the runtime sets. */
-static ValueId coordinate(Zero *z, Fn *f) {
-  Str name = intern_printf(z->m->ctx->names, "mesh.%s", z->axis);
+static ValueId coordinate(Zero *z, Fn *f, Str axis) {
+  Str name = intern_printf(z->m->ctx->names, "mesh.%s", axis);
   Global *g = module_global(z->m, name);
   if (!g) g = module_add_global(z->m, GLOBAL_SCALAR, name, type_scalar(ELEM_i32), (Loc){0});
   return ir_load(z->m, f, g, (Loc){0});
 }
 
 ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned) {
-  Type t = *value_type(f, owned);
-  t.axis[type_find(&t, g->owner)].size = 1;
-  ValueId v = ir_gather(z->m, f, owned, coordinate(z, f), g->owner, (Loc){0});
+  Type t =
+      zero_owned_type(z, g, value_type(f, owned)->elem,
+                      g->rounds.dim && type_find(value_type(f, owned), g->rounds.dim) >= 0, false);
+  ValueId v = owned;
+  for (int i = 0; i < g->naxes; i++)
+    v = ir_gather(z->m, f, v, coordinate(z, f, g->axis[i]), g->owner[i], (Loc){0});
   return emit_spread(z->m, f, v, t, (Loc){0});
 }

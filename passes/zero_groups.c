@@ -70,10 +70,32 @@ const Op *zero_store_of(const Fn *f, const Global *g) {
 
 /* ---- the gradient ---- */
 
-static void other_axis(Slice *s, ZeroGroup *g, Str axis, bool *met) {
-  if (axis == s->z->axis) *met = true;
-  else if (g->nothers < ZERO_OTHERS) g->others[g->nothers++] = axis;
-  else s->good = false;
+static bool is_partitioned(const Zero *z, Str axis) {
+  for (int i = 0; i < z->naxes; i++)
+    if (z->axis[i] == axis) return true;
+  return false;
+}
+
+static bool add_axis(Str *list, int *n, Str axis) {
+  if (*n == ZERO_AXES) return false;
+  list[(*n)++] = axis;
+  return true;
+}
+
+/* Axes in the order of the mesh; `met`: those over which the gradient is summed. An axis of one
+   rank sums nothing, and is always among them. */
+static bool take_axes(const Zero *z, ZeroGroup *g, const bool *met) {
+  bool good = true;
+  g->ways = 1;
+  for (uint32_t i = 0; i < z->m->mesh.n; i++) {
+    Str name = z->m->mesh.at[i].name;
+    bool ours = is_partitioned(z, name);
+    if (!met[i] && !(ours && z->m->mesh.at[i].size == 1)) continue;
+    good = good &&
+           (ours ? add_axis(g->axis, &g->naxes, name) : add_axis(g->others, &g->nothers, name));
+    if (ours) g->ways *= z->m->mesh.at[i].size;
+  }
+  return good && g->naxes;
 }
 
 /* Where the dims of the parameter stand in the gradient before it was renamed. */
@@ -90,7 +112,7 @@ static bool completes(const Op *o) {
 
 static void find_sum(Slice *s, ZeroGroup *key) {
   ZeroMember *m = &s->member;
-  bool met = s->z->ways == 1;
+  bool met[MAX_MESH] = {false};
   const Type *p = &m->param->type;
   Str order[MAX_RANK];
   const Op *o;
@@ -99,11 +121,12 @@ static void find_sum(Slice *s, ZeroGroup *key) {
   for (ValueId v = m->leaf; (o = value_def(s->f, v)) && completes(o); v = o->in[0]) {
     if (o->code == OP_rename) rename_order(m, order, o);
     if (o->code != OP_all_reduce) continue;
-    other_axis(s, key, attr_str(&o->attrs, ATTR_axis, ""), &met);
+    met[mesh_find(s->z->m, attr_str(&o->attrs, ATTR_axis, ""))] = true;
     m->sum = o->in[0];
     memcpy(m->order, order, sizeof order);
   }
-  s->good = s->good && met && type_count(value_type(s->f, m->sum)) == type_count(p);
+  s->good =
+      s->good && take_axes(s->z, key, met) && type_count(value_type(s->f, m->sum)) == type_count(p);
 }
 
 /* The one op that reads v, or NULL. */
@@ -278,10 +301,11 @@ static Str region_of(const Zero *z, const Global *p) {
 }
 
 static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
-  if (a->rounds.dim != b->rounds.dim || a->nothers != b->nothers || strcmp(a->name, b->name))
+  if (a->rounds.dim != b->rounds.dim || a->naxes != b->naxes || a->nothers != b->nothers ||
+      a->stage != b->stage || strcmp(a->name, b->name))
     return false;
-  for (int i = 0; i < a->nothers; i++)
-    if (a->others[i] != b->others[i]) return false;
+  for (int i = 0; i < ZERO_AXES; i++)
+    if (a->axis[i] != b->axis[i] || a->others[i] != b->others[i]) return false;
   return !strcmp(a->member.at[0].signature, b->member.at[0].signature);
 }
 
@@ -294,6 +318,14 @@ static void add_member(Zero *z, ZeroGroup key, ZeroMember m) {
       return;
     }
   vec_push(a, z->group, key);
+}
+
+/* Small parameters stay whole. */
+static int stage_of(const Slice *s, const ZeroGroup *g) {
+  const Global *p = s->member.param;
+  int64_t count = type_count(&p->type) / (g->rounds.dim ? g->rounds.size : 1);
+  int64_t bytes = count * elem_bytes(g->copied ? g->narrow : p->type.elem);
+  return s->z->stage == 3 && bytes <= s->z->persist ? 2 : s->z->stage;
 }
 
 static void read_param(Zero *z, Global *p) {
@@ -312,6 +344,7 @@ static void read_param(Zero *z, Global *p) {
   if (!key.rounds.dim)
     s.member.signature = arena_printf(z->m->arena, "%s%s", s.member.signature, region_words(&s));
   key.nstates = s.nstates;
+  key.stage = stage_of(&s, &key);
   add_member(z, key, s.member);
 }
 
@@ -329,7 +362,7 @@ static void lay_out(Zero *z, ZeroGroup *g) {
     g->length += m->count;
   }
   g->buckets = most > 0 ? (g->length + most - 1) / most : 1;
-  g->piece = round_up((g->length + g->buckets - 1) / g->buckets, z->ways * align) / z->ways;
+  g->piece = round_up((g->length + g->buckets - 1) / g->buckets, g->ways * align) / g->ways;
 }
 
 static void name_group(Zero *z, ZeroGroup *g, uint32_t i) {
@@ -339,7 +372,8 @@ static void name_group(Zero *z, ZeroGroup *g, uint32_t i) {
   Str name = same > 1 ? arena_printf(z->m->arena, "%s%u", g->name, same) : g->name;
   g->name = intern_printf(n, "zero.%s", name);
   g->flat = intern_printf(n, "Flat_%u", i), g->bucket = intern_printf(n, "Bucket_%u", i);
-  g->owner = intern_printf(n, "Owner_%u", i), g->part = intern_printf(n, "Piece_%u", i);
+  g->part = intern_printf(n, "Piece_%u", i);
+  for (int k = 0; k < g->naxes; k++) g->owner[k] = intern_printf(n, "Owner_%u_%s", i, g->axis[k]);
 }
 
 void zero_find_groups(Zero *z) {

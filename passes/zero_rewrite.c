@@ -102,9 +102,14 @@ void site_gradient(Site *s, uint32_t group, const ValueId *sum) {
 
 /* ---- parameters ---- */
 
+/* Kept in shards, and gathered where it is read? */
+static bool is_gathered(const Zero *z, uint32_t group) {
+  return z->group.at[group].stage == 3 && !z->keep_gathered;
+}
+
 /* Dropped while a stack runs, gathered again behind it? */
 static bool is_gathered_anew(const Zero *z, uint32_t group) {
-  return z->stage == 3 && !z->keep_root && !z->group.at[group].rounds.dim;
+  return is_gathered(z, group) && !z->keep_root && !z->group.at[group].rounds.dim;
 }
 
 static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
@@ -114,10 +119,7 @@ static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
   ValueId *memo = anew ? &s->again[epoch * z->group.n + group] : &s->flat[all][group];
   if (*memo != NO_VALUE) return *memo;
   ValueId v = s->kept[all][group];
-  if (z->stage == 3) {
-    v = zero_collective(z, s->to, OP_all_gather, g->owner, z->axis, z->ways, v);
-    v = zero_join(z, s->to, g, v, all);
-  }
+  if (is_gathered(z, group)) v = zero_join(z, s->to, g, zero_gather(z, s->to, g, v), all);
   return *memo = v;
 }
 
@@ -157,7 +159,7 @@ static bool is_narrow(Site *s, ValueId v) {
 }
 
 /* Is a gradient reduced where it comes to light, or whole until the end of the step? */
-static bool reduces_at_once(const Zero *z) { return z->stage >= 2 && !z->full; }
+static bool reduces_at_once(const Zero *z, const ZeroGroup *g) { return g->stage >= 2 && !z->full; }
 
 /* ---- loops ---- */
 
@@ -248,8 +250,9 @@ static uint32_t pass_sums(Copy *c) {
   for (uint32_t g = 0; g < z->group.n; g++) {
     if (!through(c, g) || !s->pull[g].carried) continue;
     Elem e = value_type(s->from, s->pull[g].sum[0])->elem;
-    Type t = reduces_at_once(z) ? zero_owned_type(&z->group.at[g], e, true, 1)
-                                : zero_flat_type(z, &z->group.at[g], e, true);
+    const ZeroGroup *group = &z->group.at[g];
+    Type t = reduces_at_once(z, group) ? zero_owned_type(z, group, e, true, false)
+                                       : zero_flat_type(group, e, true);
     vec_push(z->m->arena, c->in, emit_full(z->m, s->to, t, 0, (Loc){0}));
     c->body.reduced[g] = fn_arg(z->m, c->body.to, t); /* until its sum is made */
     n++;
@@ -354,9 +357,7 @@ ValueId site_value(Site *s, ValueId v) {
 
 static ValueId reduce(Site *s, const ZeroGroup *g, ValueId flat, bool all) {
   Zero *z = s->z;
-  ValueId owned = zero_cut(z, s->to, g, flat, all);
-  OpCode c = z->stage ? OP_reduce_scatter : OP_all_reduce;
-  return zero_collective(z, s->to, c, z->stage ? g->owner : NULL, z->axis, z->ways, owned);
+  return zero_reduce(z, s->to, g, zero_cut(z, s->to, g, flat, all));
 }
 
 static ValueId flatten_here(Site *s, uint32_t group, bool *all) {
@@ -372,7 +373,8 @@ static ValueId flatten_here(Site *s, uint32_t group, bool *all) {
 ValueId site_reduced(Site *s, uint32_t group) {
   const Zero *z = s->z;
   const ZeroGroup *g = &z->group.at[group];
-  bool all = g->rounds.dim != NULL, entry = s->from->kind == FN_ENTRY, at_once = reduces_at_once(z);
+  bool all = g->rounds.dim != NULL, entry = s->from->kind == FN_ENTRY,
+       at_once = reduces_at_once(z, g);
   if (s->finished[group]) return s->reduced[group];
   s->finished[group] = true;
   if (s->pull[group].loop) {

@@ -42,10 +42,13 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
 static bool share(const PieceWalk *w, int64_t count, Piece *b) {
   const rt_flat *f = w->t->flat;
-  int64_t n = f->axis < 0 ? 1 : w->p->mesh[f->axis].size, own = f->bucket / n,
-          mine = f->axis < 0 ? 0 : coordinate(w->p, f->axis, w->rank),
-          first = w->bucket * f->bucket + mine * own,
-          from = most(first, f->begin), to = least(first + own, f->begin + count);
+  int64_t mine = 0, own = f->bucket;
+  for (int i = 0; i < f->naxes; i++) {
+    int64_t n = w->p->mesh[f->axis[i]].size;
+    mine = mine * n + coordinate(w->p, f->axis[i], w->rank), own /= n;
+  }
+  int64_t first = w->bucket * f->bucket + mine * own, from = most(first, f->begin),
+          to = least(first + own, f->begin + count);
   if (from >= to) return false;
   b->from = w->round * count + from - f->begin, b->to = w->round * count + to - f->begin;
   b->at = w->round * f->shard + w->bucket * own + from - first;
@@ -111,7 +114,8 @@ void rt_whole_free(const rt_program *whole, const rt_program *p) {
 
 bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank) {
   for (int axis = 0; axis < p->naxes; axis++) {
-    bool splits = t->flat && t->flat->axis == axis;
+    bool splits = false;
+    for (int i = 0; t->flat && i < t->flat->naxes; i++) splits |= t->flat->axis[i] == axis;
     for (int i = 0; i < t->nsplits; i++) splits = splits || t->split[i].axis == axis;
     if (!splits && coordinate(p, axis, rank)) return false;
   }

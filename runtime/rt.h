@@ -100,13 +100,14 @@ typedef struct rt_split {
 } rt_split;
 
 /* A tensor that is part of a flat group: the members' local blocks lie end to end, this one from
-   element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on `axis` owns
-   the i-th n-th of every bucket; axis -1: every rank has all of it. Shards of the buckets lie end
-   to end at the tensor's offset. A stacked tensor may have a group per round: `rounds` equal parts,
-   their shards `shard` elements apart; otherwise rounds is 1. */
+   element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on the axes
+   owns the i-th n-th of every bucket, the first axis counting coarsest; no axes: every rank has all
+   of it. Shards of the buckets lie end to end at the tensor's offset. A stacked tensor may have a
+   group per round: `rounds` equal parts, their shards `shard` elements apart; otherwise rounds
+   is 1. */
 typedef struct rt_flat {
-  int axis;
   int64_t bucket, begin, rounds, shard;
+  int naxes, axis[RT_MAX_AXES];
 } rt_flat;
 
 typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output; dense in declared

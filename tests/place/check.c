@@ -3,6 +3,7 @@
    sums. */
 #include "check.h"
 #include "frontend/lower.h"
+#include "ir/budget.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 #include <math.h>
@@ -124,6 +125,22 @@ static void compare_all(Pair *p) {
   }
 }
 
+/* What was sent is what the program says, to the element. */
+static void check_sent(Pair *p, int steps) {
+  int64_t planned[MAX_MESH][OP_COUNT] = {0};
+  TrafficList l = module_traffic(p->many);
+  for (uint32_t i = 0; i < l.n; i++)
+    planned[l.at[i].axis][l.at[i].kind] = (int64_t)l.at[i].elements * steps;
+  for (int a = 0; a < (int)p->many->mesh.n; a++)
+    for (int c = 0; c < OP_COUNT; c++) {
+      int64_t sent = p->out->sent[a][c] = ranks_sent(p->b, a, (OpCode)c);
+      if (sent != planned[a][c])
+        p->out->error = arena_printf(p->c->arena, "%s over %s: %lld elements sent, %lld planned",
+                                     op_name((OpCode)c), p->many->mesh.at[a].name, (long long)sent,
+                                     (long long)planned[a][c]);
+    }
+}
+
 static void run_pair(Pair *p, int steps) {
   interp_set_round(p->a, false), ranks_set_round(p->b, false);
   interp_set_all(p->a, "seed", 11), ranks_set_all(p->b, "seed", 11);
@@ -132,8 +149,8 @@ static void run_pair(Pair *p, int steps) {
     set_inputs(p, i);
     if (!both(p, "step")) return;
   }
-  for (int a = 0; a < (int)p->many->mesh.n; a++)
-    for (int c = 0; c < OP_COUNT; c++) p->out->sent[a][c] = ranks_sent(p->b, a, (OpCode)c);
+  check_sent(p, steps);
+  if (p->out->error) return;
   if (both(p, "eval") && both(p, "logits")) compare_all(p);
 }
 

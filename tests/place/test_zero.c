@@ -86,6 +86,41 @@ static void precision(void **state) {
   }
 }
 
+/* Batch over two axes: partitioned over one and replicated over the other, or over both; small
+   parameters that stay whole, all gathered once per step. */
+static void hybrid(void **state) {
+  (void)state;
+  static const char *const settings[] = {
+      "plan.zero.over=data",
+      "plan.zero.over=node plan.zero.bucket=1500",
+      NULL,
+      "plan.zero.persist=64 plan.zero.over=data",
+      "plan.zero.keep_gathered=on plan.zero.bucket=1500",
+      "plan.zero.keep_root=off",
+      "plan.precision=bf16 plan.zero.persist=64",
+      "plan.precision=bf16 plan.zero.keep_gathered=on",
+  };
+  enum { SETTINGS = sizeof settings / sizeof *settings };
+  for (int i = 0; i<4 * SETTINGS; i += every> 1 ? 3 : 1) {
+    Ctx *c = ctx_new();
+    Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, models[i % 4].file)};
+    bool tensor = i / SETTINGS % 2, seq = tensor && i % 2;
+    t.plan.mesh = tensor ? "data = 2, node = 2, tensor = 2" : "data = 2, node = 2";
+    t.plan.rules =
+        arena_printf(c->arena, "place Batch -> node, data\n%s%s\n",
+                     tensor ? strchr(models[i % 4].rules, '\n') + 1 : "", seq ? " else Seq" : "");
+    t.steps = 3, t.plan.micro = i % 3 ? 2 : 0;
+    t.plan.zero = i % SETTINGS == 2 ? i / SETTINGS % 4 : 3;
+    t.plan.settings = settings[i % SETTINGS];
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-6)
+      fail_msg("%s, %s, %s, zero %d, micro %lld: %s %g at %s", t.file, t.plan.rules,
+               t.plan.settings ? t.plan.settings : "", t.plan.zero, (long long)t.plan.micro,
+               o.error ? o.error : "", o.worst, o.where);
+    ctx_free(c);
+  }
+}
+
 /* ---- volumes ---- */
 
 /* Elements of parameters as they are laid out, padding included: of all, and outside of stacks. */
@@ -147,8 +182,9 @@ int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1], every = argc > 2 ? 1 : 7;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2),  cmocka_unit_test(llama),     cmocka_unit_test(bert),
-      cmocka_unit_test(mixer), cmocka_unit_test(precision), cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(gpt2),          cmocka_unit_test(llama),     cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),         cmocka_unit_test(precision), cmocka_unit_test(hybrid),
+      cmocka_unit_test(sent_by_stage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,18 @@ plan four for Small { mesh data = 2, tensor = 2
  place Batch -> data
  place Heads, Mlp, Vocab -> tensor else Seq
  zero 3 over data }
+plan inside for Small { mesh data = 2, node = 2
+ place Batch -> node, data
+ zero 3 over data persist = 100 }
+plan both for Small { mesh data = 2, node = 2
+ place Batch -> node, data
+ zero 3 bucket = 8KiB }
+plan once for Small { mesh data = 2, node = 2
+ place Batch -> node, data
+ micro 1
+ zero 3 keep_gathered = on }
 ''' + STAGES
+FOUR = ['four', 'inside', 'both', 'once']
 TABLE = '''use "gpt2"
 variant Wide of GPT2 { Pos = 1024; Vocab = 50304; Embed = 8192; Heads = 64; Layers = 90 }
 train t for Wide { size Seq = 1024; batch 1024; steps 1; data "text.txt" format = u16; optim adamw lr = 1e-4; clip 1.0 }
@@ -47,7 +58,7 @@ machine small { node gpus = 8 arch = sm_80 memory = 40GiB reserve = 1.5GiB bf16 
 
 
 def ranks(plan, *args):
-    n = {'one': 1, 'four': 4}.get(plan, 2)
+    n = 1 if plan == 'one' else 4 if plan in FOUR else 2
     start = (f'./{plan}',) if n == 1 else (SHARDC, 'run', f'./{plan}', '-n', str(n), '--')
     return run(*start, *args, cwd=folder)
 
@@ -67,23 +78,24 @@ try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     open(f'{folder}/table.shard', 'w').write(TABLE)
     text_file(f'{folder}/text.txt')
-    stages = [f'{name}{z}' for name in 'zm' for z in range(4)]
+    stages = [f'{name}{z}' for name in 'zm' for z in range(4)] + FOUR[1:]
     bits = {}
     for plan in ['one', 'half', 'four', *stages]: run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
     for plan in ['one', *stages]:
         said = ranks(plan, 'train', '--out', f'run_{plan}', '--steps', '3', '--profile')
         if plan == 'one': continue
         bits[plan] = exported(plan, f'run_{plan}')
-        sent = re.search(r'^axis data +\d+ calls +(\d+) elements', ''.join(said), re.M)
-        want = planned('m.shard', plan)['communication'][0]['elements_per_step']
-        check(sent and int(sent.group(1)) == 3 * want, f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
+        for axis in planned('m.shard', plan)['communication']:
+            sent, want = re.search(rf'^axis {axis["axis"]} +\d+ calls +(\d+) elements', ''.join(said), re.M), axis['elements_per_step']
+            check(sent and int(sent.group(1)) == 3 * want, f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
         worst = max(abs(a - b) for a, b in zip(losses('run_one'), losses(f'run_{plan}')))
         check(worst < 2e-5, f'losses of {plan} differ by {worst} from one rank')
     check(len({bits[f'z{z}'] for z in range(4)}) == 1, 'stages 0 to 3 without accumulation: other bits')
     check(bits['m0'] == bits['m1'] and bits['m2'] == bits['m3'], 'stages with accumulation: other bits')
 
-    for plan in ('z3', 'four', 'one'): ranks(plan, 'train', '--resume', 'run_z3', '--out', f'on_{plan}', '--steps', '6')
-    for plan in ('four', 'one'):
+    moved = ['one', *FOUR]
+    for plan in ['z3', *moved]: ranks(plan, 'train', '--resume', 'run_z3', '--out', f'on_{plan}', '--steps', '6')
+    for plan in moved:
         worst = max(abs(a - b) for a, b in zip(losses('on_z3'), losses(f'on_{plan}')))
         check(worst < 2e-5, f'resumed under {plan}: losses differ by {worst}')
     ranks('half', 'train', '--out', 'whole')

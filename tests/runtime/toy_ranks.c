@@ -197,7 +197,7 @@ static void logits(rt_ctx *rt) { /* each rank of tensor keeps its columns */
 #define SCALAR(n, k, e, where, bytes)                                                              \
   { .name = n, .kind = k, .elem = e, AT(RT_IO, where, bytes) }
 static const rt_flat flat = {
-    .axis = 0, .bucket = BUCKET, .begin = 0, .rounds = 1, .shard = 2 * OWN};
+    .bucket = BUCKET, .begin = 0, .rounds = 1, .shard = 2 * OWN, .naxes = 1, .axis = {0}};
 static const rt_tensor tensors[] = {
     {.name = "w",
      .kind = RT_PARAM,
