@@ -46,6 +46,7 @@ typedef struct Cli {
   bool colour;                    /* of stderr */
   const struct LowerFacts *facts; /* about the file that was lowered */
   bool planning;                  /* nothing is compiled */
+  bool here;                      /* all ranks will run on this machine */
 } Cli;
 
 typedef Exit CommandRun(Cli *o);

@@ -2,85 +2,36 @@
 
    What a step needs is known once pass `memory` has run, and the passes take a fraction of a second
    even for large models. So it is tried, not estimated: where no plan says `micro`, the largest
-   divisor of the batch with which the program fits is taken (N0601); a plan that does not fit is
-   E0801, with the largest `micro` that would. Tries have a context of their own, and nothing of
-   them is written. The machine is that of the plan, or this one, of whose memory an eighth is left
-   to others. */
-#include "cmd.h"
+   divisor of a rank's share of the batch with which the program fits is taken (N0601); a plan that
+   does not fit is E0801, with what would fit instead (cmd_fit_try.c), at the line that would
+   change. Nothing of a try is written. The machine is that of the plan, or this one, of whose
+   memory an eighth is left to others; a mesh without a machine may run anywhere, so its micro-batch
+   is not chosen. */
 #include "frontend/fit.h"
-#include "frontend/lower.h"
+#include "frontend/machine.h"
 #include "ir/count.h"
-#include "passes/pass.h"
+#include "ir/placement.h"
 #include <unistd.h>
 
-typedef struct Need { /* bytes */
-  int64_t weights, states, other, work, all;
-} Need;
-
-static Need need_of(const Module *m) {
-  Need n = {0};
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    int64_t bytes = type_count(&g->type) * elem_bytes(g->type.elem);
-    *(g->kind == GLOBAL_PARAM   ? &n.weights
-      : g->kind == GLOBAL_STATE ? &n.states
-                                : &n.other) += bytes;
-  }
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
-    int64_t frame = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
-    if (frame > n.work) n.work = frame;
-  }
-  n.all = n.weights + n.states + n.other + n.work;
-  return n;
+int64_t fit_capacity(const Cli *o, const Module *m) {
+  Machine x = plan_machine(m);
+  if (x.memory > 0) return plan_capacity(&x);
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
+  return o->here ? all / mesh_ranks(m) : all;
 }
 
-static int64_t capacity_of(const Module *m) {
-  double memory = module_number(m, "machine.node.memory", 0);
-  double reserve = module_number(m, "machine.node.reserve", 0);
-  if (memory > 0) return (int64_t)(memory - reserve);
-  return (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
+/* In the unit of the whole message: small programs are told in MiB. */
+typedef struct Unit {
+  const char *name;
+  double bytes;
+} Unit;
+
+static Unit unit_for(int64_t bytes) {
+  return bytes < (1 << 30) ? (Unit){"MiB", 1 << 20} : (Unit){"GiB", 1 << 30};
 }
 
-static const char *gib(Ctx *c, int64_t bytes) {
-  return arena_printf(c->arena, "%.1f", (double)bytes / (1 << 30));
-}
-
-/* ---- tries ---- */
-
-/* True if the program with this micro-batch can be made; what it needs is in `out`. */
-static bool try_micro(const Cli *o, int64_t micro, Need *out) {
-  Cli one = *o;
-  LowerFacts facts;
-  one.c = ctx_new();
-  one.sets = (Strings){0};
-  for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
-  vec_push(one.c->arena, one.sets, arena_printf(one.c->arena, "plan.micro=%lld", (long long)micro));
-  Module *m = load_shard(&one, o->operands.at[0], &facts);
-  PipelineOptions p = {.until = "memory"};
-  bool good = m && describe_target(&one, m) == EXIT_FINE && pipeline_run(m, &p) &&
-              !diag_errors(one.c->diag);
-  if (good) *out = need_of(m);
-  ctx_free(one.c);
-  return good;
-}
-
-/* The largest divisor of the batch, below `limit`, with which it fits; 0: none. */
-static int64_t largest_micro(const Cli *o, int64_t batch, int64_t limit, int64_t capacity,
-                             Need *out) {
-  VEC(int64_t) divisors = {0};
-  for (int64_t d = 1; d < limit; d++)
-    if (batch % d == 0) vec_push(o->c->arena, divisors, d);
-  int64_t best = 0;
-  uint32_t low = 0, high = divisors.n;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    Need n;
-    if (!try_micro(o, divisors.at[middle], &n)) return 0;
-    if (n.all <= capacity) best = divisors.at[middle], *out = n, low = middle + 1;
-    else high = middle;
-  }
-  return best;
+static const char *in(Ctx *c, Unit u, int64_t bytes) {
+  return arena_printf(c->arena, "%.1f", (double)bytes / u.bytes);
 }
 
 /* ---- where no micro is written ---- */
@@ -89,54 +40,107 @@ static int64_t largest_micro(const Cli *o, int64_t batch, int64_t limit, int64_t
 static bool surely_fits(const Module *m, int64_t capacity) {
   const Fn *step = ir_main_entry(m);
   double moved = step ? ir_count(m, step).bytes : 0;
-  return 8 * moved + 4 * (double)need_of(m).all < (double)capacity;
+  return 8 * moved + 4 * (double)module_budget(m).total < (double)capacity;
 }
 
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
-  int64_t capacity = capacity_of(m), batch = (int64_t)module_number(m, "train.batch", 0);
-  Need need = {0}, whole;
-  if (facts->micro || m->mesh.n || batch < 2 || surely_fits(m, capacity)) return 0;
-  if (!try_micro(o, batch, &whole) || whole.all <= capacity) return 0;
-  int64_t micro = largest_micro(o, batch, batch, capacity, &need);
+  int64_t capacity = fit_capacity(o, m), batch = (int64_t)module_number(m, "train.batch", 0);
+  int64_t share = batch / mesh_batch_ranks(m);
+  Budget need, whole;
+  bool anywhere = m->mesh.n && module_number(m, "machine.node.memory", 0) <= 0;
+  if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
+  if (!fit_try(o, &(Change){0}, &whole) || whole.total <= capacity) return 0;
+  int64_t micro = fit_largest_micro(o, m, (Change){0}, share, capacity, &need);
   if (!micro) return 0;
   Report *r =
       diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
-  diag_fact(r, "needs %s GiB; the whole batch of %lld would need %s GiB, there are %s GiB",
-            gib(o->c, need.all), (long long)batch, gib(o->c, whole.all), gib(o->c, capacity));
+  Unit u = unit_for(capacity);
+  diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
+            in(o->c, u, need.total), u.name, m->mesh.n ? "share" : "batch", (long long)share,
+            in(o->c, u, whole.total), u.name, in(o->c, u, capacity), u.name);
   diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
   return micro;
 }
 
 /* ---- a program that does not fit ---- */
 
-static void add_part(Ctx *c, const char **text, const char *name, int64_t bytes) {
-  if (bytes >= (1 << 30) / 20)
-    *text = arena_printf(c->arena, "%s%s%s %s", *text, **text ? ", " : "", name, gib(c, bytes));
+static void say_parts(Ctx *c, Report *r, const Budget *b, Unit u) {
+  const struct {
+    const char *name;
+    int64_t bytes;
+  } parts[] = {{"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
+               {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers}};
+  const char *text = "";
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
+                        in(c, u, parts[i].bytes));
+  diag_fact(r, "%s (%s)", text, u.name);
+}
+
+static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
+  Machine x = plan_machine(m);
+  Ctx *c = o->c;
+  const char *alike = m->mesh.n ? "; all ranks are alike" : "";
+  bool shared = x.memory ? !x.gpus && x.in_node > 1 : o->here && mesh_ranks(m) > 1;
+  const char *of = shared ? arena_printf(c->arena, ", one of %lld ranks that share a node",
+                                         (long long)(x.memory ? x.in_node : mesh_ranks(m)))
+                          : "";
+  if (!x.memory)
+    diag_fact(r,
+              "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
+              "otherwise",
+              of);
+  else if (x.reserve)
+    diag_fact(r, "capacity: %s %s - %s %s runtime reserve%s%s", in(c, u, x.memory), u.name,
+              in(c, u, x.reserve), u.name, of, alike);
+  else if (*of || *alike)
+    diag_fact(r, "capacity: %s %s%s%s", in(c, u, x.memory), u.name, of, alike);
+}
+
+/* The place is the line that would change. */
+static Span place_of(const LowerFacts *facts, const Change *c) {
+  if (c->stage && facts->zero.file) return facts->zero;
+  return c->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
+}
+
+/* What the line `zero` leaves whole. */
+static void label_stage(const Module *m, Report *r) {
+  static const char *const whole[] = {"a full optimizer state", "whole gradients", "whole weights"};
+  int stage = (int)module_number(m, "plan.zero", 0), axis = fit_batch_axis(m);
+  if (stage < 3 && axis >= 0)
+    diag_label(r, "every %s rank keeps %s", m->mesh.at[axis].name, whole[stage]);
+}
+
+static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r, const Change *c,
+                     const char *need) {
+  const char *html = m->mesh.n ? "; `shardc plan --html FILE` draws the timeline" : "";
+  diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, c), need, html);
+  if (c->micro && !c->stage && !c->keep_input && !c->times && facts->micro_at.file)
+    diag_edit(r, facts->micro_at, "%lld", (long long)c->micro);
 }
 
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
-  Need n = need_of(m), smaller;
-  int64_t capacity = capacity_of(m), batch = (int64_t)module_number(m, "train.batch", 0);
-  if (n.all <= capacity) return true;
-  const char *parts = "", *name = facts->plan_name ? facts->plan_name : "";
+  Budget n = module_budget(m), better;
+  Change c = {0};
+  int64_t capacity = fit_capacity(o, m);
+  if (n.total <= capacity) return true;
+  bool found = file_kind(o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
+  const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
-  Report *r =
-      diag_at(o->c->diag, "E0801", facts->plan, "%s needs %s GiB on rank 0, capacity is %s GiB",
-              who, gib(o->c, n.all), gib(o->c, capacity));
-  add_part(o->c, &parts, "weights", n.weights), add_part(o->c, &parts, "optimizer", n.states);
-  add_part(o->c, &parts, "data", n.other), add_part(o->c, &parts, "saved and working", n.work);
-  if (*parts) diag_fact(r, "%s (GiB)", parts);
-  if (module_number(m, "machine.node.memory", 0) <= 0)
-    diag_fact(
-        r, "capacity: seven eighths of this machine's memory; a `machine` block says it otherwise");
-  int64_t micro = (int64_t)module_number(m, "plan.micro", (double)batch);
-  micro = file_kind(o->operands.at[0]) == FILE_SHARD && !m->mesh.n
-              ? largest_micro(o, batch, micro, capacity, &smaller)
-              : 0;
-  if (micro) {
-    diag_help(r, "`micro %lld` would need %s GiB", (long long)micro, gib(o->c, smaller.all));
-    if (facts->micro) diag_edit(r, facts->plan, "%lld", (long long)micro);
-  } else if (n.weights + n.states > capacity)
-    diag_help(r, "weights and optimizer alone are too large: a smaller model, or more memory");
+  Unit u = unit_for(n.total);
+  Span at = place_of(facts, &c);
+  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
+                      in(o->c, u, n.total), u.name, in(o->c, u, capacity), u.name);
+  if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
+  say_parts(o->c, r, &n, u);
+  say_capacity(o, m, r, u);
+  if (found)
+    say_help(o, m, facts, r, &c,
+             arena_printf(o->c->arena, "%s %s", in(o->c, u, better.total), u.name));
+  else if (file_kind(o->operands.at[0]) == FILE_SHARD)
+    diag_help(r, n.weights + n.optimizer > capacity
+                     ? "weights and optimizer alone are too large: a smaller model, or more memory"
+                     : "neither zero, micro, recompute nor more ranks alone would do: a smaller "
+                       "model, or more memory");
   return false;
 }

@@ -175,6 +175,7 @@ static bool of_surroundings(const char *code) {
 Exit exit_of(const Cli *o, Exit otherwise) {
   const char *code = diag_first_code(o->c->diag);
   if (otherwise == EXIT_USAGE || !code) return otherwise;
+  if (!strcmp(code, "E0801")) return EXIT_NO;
   if (diag_given(o->c->diag, "E1204")) return EXIT_BUG;
   return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
 }

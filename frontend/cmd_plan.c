@@ -2,21 +2,11 @@
    compiled; the figures are those of the program, not estimates, but for the time of a step, which
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    module are one class: it takes as long for a thousand as for two. */
-#include "cmd.h"
-#include "frontend/lower.h"
-#include "ir/budget.h"
+#include "cmd_plan.h"
+#include "frontend/fit.h"
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
-
-typedef struct Planned {
-  const char *name; /* of the plan; "" for the default one */
-  Module *m;
-  Budget need;
-  int64_t reserve, capacity; /* capacity 0: the machine does not say */
-  TrafficList traffic;
-  double flop;
-} Planned;
 
 /* ---- the figures ---- */
 
@@ -25,48 +15,38 @@ static bool plan_module(Cli *o, Planned *p) {
   if (load_module(o, &p->m) != EXIT_FINE || describe_target(o, p->m) != EXIT_FINE ||
       !pipeline_run(p->m, &until))
     return false;
+  IrCount work = module_count(p->m);
+  p->facts = o->facts;
   p->need = module_budget(p->m);
-  p->reserve = (int64_t)module_number(p->m, "machine.node.reserve", 0);
-  p->capacity = (int64_t)module_number(p->m, "machine.node.memory", 0);
+  p->machine = plan_machine(p->m);
   p->traffic = module_traffic(p->m);
-  p->flop = module_count(p->m).flop;
+  p->flop = work.flop, p->moved = work.bytes;
+  p->time = plan_time(p->m, &p->machine, &p->traffic, p->flop, p->moved);
+  p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
   return true;
 }
 
-static bool fits(const Planned *p) {
-  return !p->capacity || p->need.total + p->reserve <= p->capacity;
+void plan_parts(const Planned *p, PlanPart *out) {
+  const Budget *b = &p->need;
+  const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},        {"gradients", b->gradients},
+                                      {"optimizer", b->optimizer},    {"saved", b->saved},
+                                      {"working", b->working},        {"buffers", b->buffers},
+                                      {"reserve", p->machine.reserve}};
+  memcpy(out, parts, sizeof parts);
 }
 
-/* Bytes that a ring really sends, of those in paper counting. */
-static double ring_share(const Planned *p, int axis) {
-  double n = (double)p->m->mesh.at[axis].size;
-  return (n - 1) / n;
-}
-
-/* FLOP/s of the compute type, 0: unknown. */
-static double peak_flops(const Planned *p) {
-  const char *type = module_setting(p->m, "plan.precision", "f32");
-  return module_number(p->m, arena_printf(p->m->arena, "machine.node.%s", type), 0);
-}
-
-static double seconds_of(const Planned *p) {
-  double flops = peak_flops(p), link = module_number(p->m, "machine.link.intra", 0), bytes = 0;
-  for (uint32_t i = 0; i < p->traffic.n; i++)
-    bytes += p->traffic.at[i].bytes * ring_share(p, p->traffic.at[i].axis);
-  if (flops <= 0 || (bytes > 0 && link <= 0)) return 0;
-  return p->flop / flops + (bytes > 0 ? bytes / link : 0);
-}
+static int64_t all_bytes(const Planned *p) { return p->need.total + p->machine.reserve; }
 
 /* ---- text ---- */
 
-static const char *amount(Arena *a, double bytes) {
+const char *plan_amount(Arena *a, double bytes) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;
   for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
   return arena_printf(a, u ? "%.2f %s" : "%.0f %s", bytes, units[u]);
 }
 
-static const char *mesh_words(const Planned *p) {
+const char *plan_mesh(const Planned *p) {
   const char *s = "";
   for (uint32_t i = 0; i < p->m->mesh.n; i++)
     s = arena_printf(p->m->arena, "%s%s%s = %lld", s, i ? ", " : "", p->m->mesh.at[i].name,
@@ -74,21 +54,24 @@ static const char *mesh_words(const Planned *p) {
   return *s ? s : "one rank";
 }
 
+const char *plan_title(const Planned *p) {
+  long long ranks = (long long)mesh_ranks(p->m);
+  return arena_printf(p->m->arena, "plan %s for %s: %lld rank%s (%s)",
+                      *p->name ? p->name : "(none written)", p->m->model, ranks,
+                      ranks == 1 ? "" : "s", plan_mesh(p));
+}
+
 static void say_bytes(const Planned *p) {
-  const Budget *b = &p->need;
-  const struct {
-    const char *name;
-    int64_t bytes;
-  } rows[] = {{"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
-              {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers},
-              {"reserve", p->reserve}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    printf("  %-10s %12s  %5.1f %%\n", rows[i].name, amount(p->m->arena, (double)rows[i].bytes),
-           100 * (double)rows[i].bytes / (double)(b->total + p->reserve));
-  printf("  %-10s %12s", "total", amount(p->m->arena, (double)(b->total + p->reserve)));
-  if (p->capacity)
-    printf("  of %s: %s", amount(p->m->arena, (double)p->capacity),
-           fits(p) ? "fits" : "does not fit");
+  PlanPart parts[PLAN_PARTS];
+  plan_parts(p, parts);
+  for (int i = 0; i < PLAN_PARTS; i++)
+    printf("  %-10s %12s  %5.1f %%\n", parts[i].name,
+           plan_amount(p->m->arena, (double)parts[i].bytes),
+           100 * (double)parts[i].bytes / (double)all_bytes(p));
+  printf("  %-10s %12s", "total", plan_amount(p->m->arena, (double)all_bytes(p)));
+  if (p->machine.memory)
+    printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
+           p->fits ? "fits" : "does not fit");
   printf("\n");
 }
 
@@ -98,20 +81,31 @@ static void say_traffic(const Planned *p) {
   for (uint32_t i = 0; i < p->traffic.n; i++) {
     const Traffic *t = &p->traffic.at[i];
     printf("  over %-8s %-16s %12.0f %12s %9.0f\n", p->m->mesh.at[t->axis].name, op_name(t->kind),
-           t->elements, amount(p->m->arena, t->bytes), t->calls);
+           t->elements, plan_amount(p->m->arena, t->bytes), t->calls);
   }
 }
 
+/* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes) */
+static void say_time(const Planned *p) {
+  const StepTime *t = &p->time;
+  if (t->total <= 0) return;
+  printf("at least %.3g s: computation %.3g s", t->total, t->compute);
+  if (t->memory > 0) printf(" beside memory %.3g s", t->memory);
+  for (uint32_t i = 0; i < p->m->mesh.n; i++)
+    if (t->axis[i] > 0)
+      printf(", over %s %.3g s%s", p->m->mesh.at[i].name, t->axis[i],
+             axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
+  printf("\n");
+}
+
 static void say_plan(const Planned *p) {
-  int64_t ranks = mesh_ranks(p->m);
-  printf("plan %s for %s: %lld rank%s (%s)\n", *p->name ? p->name : "(none written)", p->m->model,
-         (long long)ranks, ranks == 1 ? "" : "s", mesh_words(p));
-  printf("bytes of %s\n", ranks == 1 ? "the rank" : "each rank");
+  printf("%s\n", plan_title(p));
+  printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
   say_bytes(p);
   say_traffic(p);
-  printf("a step: %.4g FLOP per rank", p->flop);
-  if (seconds_of(p) > 0) printf(", at least %.3g s at the machine's peak and links", seconds_of(p));
-  printf("\n");
+  printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
+         plan_amount(p->m->arena, p->moved));
+  say_time(p);
 }
 
 /* ---- JSON ---- */
@@ -135,23 +129,38 @@ static void put_axis(const Planned *p, uint32_t axis, bool *any) {
   printf("]}");
 }
 
+static void put_bytes(const Planned *p) {
+  PlanPart parts[PLAN_PARTS];
+  plan_parts(p, parts);
+  printf("\"bytes\":{");
+  for (int i = 0; i < PLAN_PARTS; i++)
+    printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
+  printf("\"total\":%lld}", (long long)all_bytes(p));
+}
+
+static void put_time(const Planned *p) {
+  const StepTime *t = &p->time;
+  if (t->total <= 0) return;
+  printf("\"seconds_per_step\":%.6g,\"seconds\":{\"compute\":%.6g,\"memory\":%.6g,\"over\":{",
+         t->total, t->compute, t->memory);
+  for (uint32_t i = 0; i < p->m->mesh.n; i++)
+    printf("%s\"%s\":%.6g", i ? "," : "", p->m->mesh.at[i].name, t->axis[i]);
+  printf("}},");
+}
+
 static void put_json(const Planned *p) {
-  const Budget *b = &p->need;
   long long ranks = (long long)mesh_ranks(p->m);
   bool any = false;
   printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":[{\"ranks\":\"",
          p->name, p->m->model, ranks);
-  printf(ranks > 1 ? "0-%lld" : "%lld", ranks - 1);
-  printf("\",\"bytes\":{\"weights\":%lld,\"gradients\":%lld,\"optimizer\":%lld,\"saved\":%lld,"
-         "\"working\":%lld,\"buffers\":%lld,\"reserve\":%lld,\"total\":%lld}}],\"communication\":[",
-         (long long)b->weights, (long long)b->gradients, (long long)b->optimizer,
-         (long long)b->saved, (long long)b->working, (long long)b->buffers, (long long)p->reserve,
-         (long long)(b->total + p->reserve));
+  printf(ranks > 1 ? "0-%lld\"," : "%lld\",", ranks - 1);
+  put_bytes(p);
+  printf("}],\"communication\":[");
   for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, i, &any);
   printf("],\"flop_per_step\":%.17g,", p->flop);
-  if (seconds_of(p) > 0) printf("\"seconds_per_step\":%.6g,", seconds_of(p));
-  if (p->capacity) printf("\"capacity\":%lld,", (long long)p->capacity);
-  printf("\"fits\":%s}\n", fits(p) ? "true" : "false");
+  put_time(p);
+  if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);
+  printf("\"fits\":%s}\n", p->fits ? "true" : "false");
 }
 
 /* ---- the command ---- */
@@ -162,14 +171,12 @@ static Exit plan_one(Cli *o, const char *name) {
   one.planning = true;
   one.value[OPT_TARGET] = "native"; /* whatever the plan's machine is: that moves workspaces only */
   one.value[OPT_PLAN] = *name ? name : NULL;
-  Planned p = {.name = name};
+  Planned p = {.name = name, .fits = true};
   bool made = plan_module(&one, &p);
+  if (made && o->value[OPT_JSON]) put_json(&p);
+  else if (made) say_plan(&p);
+  fflush(stdout);
   Exit e = report(&one, made ? EXIT_FINE : EXIT_INPUT);
-  if (made && e == EXIT_FINE) {
-    if (o->value[OPT_JSON]) put_json(&p);
-    else say_plan(&p);
-    if (!fits(&p)) e = EXIT_NO;
-  }
   ctx_free(one.c);
   return e;
 }

@@ -247,6 +247,7 @@ Exit cmd_run(Cli *o) {
     return report(o, EXIT_ENVIRONMENT);
   }
   const char *exe = arena_printf(o->c->arena, "%s/model", folder);
+  o->here = true;
   Exit e = compile_executable(o, exe, &m);
   if (e == EXIT_FINE) e = run_it(o, exe, m);
   unlink(exe), rmdir(folder);

@@ -1,17 +1,42 @@
-/* Fitting a program into memory: for the driver alone (cmd_fit.c).
+/* Fitting a program into memory: for the driver alone (cmd_fit.c, cmd_fit_try.c).
 
-   Both may run passes on copies of the program; neither changes the module that it is given. */
+   All of it may run passes on copies of the program; none changes the module that it is given. */
 #ifndef SHARDC_FIT_H
 #define SHARDC_FIT_H
 #include "cmd.h"
 #include "frontend/lower.h"
+#include "ir/budget.h"
 
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
+
+/* What a rank may use: of the plan's machine, or of this one if it says nothing. */
+int64_t fit_capacity(const Cli *o, const Module *m);
 
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
+
+/* ---- tries: cmd_fit_try.c ---- */
+
+typedef struct Change { /* of a plan; what is 0 stays as it is */
+  int stage;            /* of zero */
+  int64_t micro;
+  bool keep_input; /* recompute every stack from its input */
+  int64_t times;   /* so many more ranks along the first axis that cuts Batch */
+} Change;
+
+/* True if the program so changed can be made; what a rank then needs is in `out`. */
+bool fit_try(const Cli *o, const Change *c, Budget *out);
+/* The largest divisor of a rank's share of the batch, below `limit`, with which it fits; 0: none.
+ */
+int64_t fit_largest_micro(const Cli *o, const Module *m, Change c, int64_t limit, int64_t capacity,
+                          Budget *out);
+/* The smallest change that makes it fit. False: none was found. */
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, Change *c, Budget *out);
+/* `zero 1 over data` with `micro 2` */
+const char *fit_words(Arena *a, const Module *m, const Change *c);
+int fit_batch_axis(const Module *m); /* the first of the mesh that cuts Batch; -1: none */
 #endif

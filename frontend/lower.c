@@ -195,7 +195,10 @@ static void note_facts(const LowerOptions *o, const Choice *c) {
   for (uint32_t i = 0; i < o->nsets; i++)
     o->facts->micro |= !strncmp(o->sets[i], "plan.micro=", strlen("plan.micro="));
   if (!c->plan) return;
-  o->facts->plan = micro ? micro->span : c->plan->span, o->facts->plan_name = c->plan->name;
+  o->facts->plan = c->plan->span, o->facts->plan_name = c->plan->name;
+  if (micro) o->facts->micro_at = micro->span;
+  const AstSetting *zero = settings_line(c->plan->item, "zero");
+  if (zero) o->facts->zero = zero->span;
 }
 
 Module *lower_program(Ctx *c, const LowerOptions *o) {

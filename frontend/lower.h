@@ -5,7 +5,8 @@
 #include "ir/ir.h"
 
 typedef struct LowerFacts { /* what was written, for messages of later stages */
-  Span plan;                /* the plan's `micro` or its name; file 0: no plan */
+  Span plan;                /* the plan's name; file 0: no plan */
+  Span zero, micro_at;      /* its line `zero`, the value of `micro`; file 0: none */
   Str plan_name;            /* NULL: none */
   bool micro;               /* some micro-batch was written */
 } LowerFacts;
@@ -36,8 +37,8 @@ typedef struct CheckResult {
   VEC(CheckedModel) models;
 } CheckResult;
 
-/* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL: FILE
-   cannot be read, or has mistakes. */
+/* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL:
+   FILE cannot be read, or has mistakes. */
 const char *program_plans(Ctx *c, const char *path);
 
 /* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot

@@ -59,6 +59,7 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
     for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
       keep |= !strcmp(m->settings.at[i].key, wanted[k]);
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
+    keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
@@ -196,7 +197,6 @@ static const Unbuilt unbuilt[] = {
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
     {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
-    {ITEM_PLAN, "on", "nodes", "!1", "several nodes"},
 };
 
 static const char *value_word(const AstValue *v) {
@@ -216,11 +216,9 @@ static void not_built(Eval *e, Span at, const char *why) {
   diag_label(r, "in the language, for later");
 }
 
-/* What only programs for the machine need is no matter while planning. */
-static void check_unbuilt(Eval *e, const AstItem *item, bool planning) {
+static void check_unbuilt(Eval *e, const AstItem *item) {
   for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
     const Unbuilt *u = &unbuilt[i];
-    if (planning && !strcmp(u->word, "on")) continue;
     const AstSetting *line = u->block == item->kind ? settings_line(item, u->word) : NULL;
     const AstValue *v = line ? settings_value(item, u->word, u->key) : NULL;
     if (line && (v || !u->key) && matches(u, v)) not_built(e, v ? v->span : line->span, u->why);
@@ -264,11 +262,11 @@ static void note_kernels(Eval *e) {
 }
 
 void check_built(Eval *e, const Choice *c, bool planning) {
-  check_unbuilt(e, c->train->item, planning);
+  check_unbuilt(e, c->train->item);
   if (c->plan) {
-    check_unbuilt(e, c->plan->item, planning);
+    check_unbuilt(e, c->plan->item);
     check_zero(e, c);
-    if (!planning) check_machine(e, c->plan->item);
+    if (!planning) check_machine(e, c->plan->item); /* for the machine no program is made then */
   }
   note_hand_gradients(e);
   note_kernels(e);

@@ -1,0 +1,84 @@
+/* The machine of a plan as numbers (machine.h), from the settings machine.* of a module.
+
+   A node with GPUs has a rank per GPU, and memory, reserve and peaks are each rank's; without, the
+   ranks of a node share its memory, and peaks are the node's. Ranks stand in nodes one after
+   another, the first axis of the mesh varies fastest. A ring over an axis that leaves the node is
+   as fast as its slowest link: of a node's way out it has the share of the ranks that it joins
+   there. Times are bounds: peaks that are reached, messages that never wait. */
+#include "machine.h"
+#include "ir/placement.h"
+
+enum { GPU_RESERVE = 1536 };
+
+static double number(const Module *m, const char *key) {
+  return module_number(m, arena_printf(m->arena, "machine.%s", key), 0);
+}
+
+static int64_t ranks_in_node(const Module *m, bool gpus) {
+  int64_t ranks = mesh_ranks(m), nodes = (int64_t)module_number(m, "plan.on.nodes", 1);
+  int64_t most = gpus ? (int64_t)number(m, "node.gpus") : (ranks + nodes - 1) / nodes;
+  return most < ranks ? most : ranks;
+}
+
+Machine plan_machine(const Module *m) {
+  Machine x = {.gpus = number(m, "node.gpus") > 0};
+  const char *type = module_setting(m, "plan.precision", "f32");
+  x.in_node = ranks_in_node(m, x.gpus);
+  double share = x.gpus ? 1 : (double)x.in_node;
+  double reserve = x.gpus ? (double)GPU_RESERVE * (1 << 20) : 0;
+  x.memory = (int64_t)(number(m, "node.memory") / share);
+  x.reserve = x.memory ? (int64_t)(module_number(m, "machine.node.reserve", reserve) / share) : 0;
+  x.flops = number(m, arena_printf(m->arena, "node.%s", type)) / share;
+  x.hbm = number(m, "node.hbm") / share;
+  x.intra = number(m, "link.intra"), x.inter = number(m, "link.inter");
+  return x;
+}
+
+int64_t plan_capacity(const Machine *x) { return x->memory - x->reserve; }
+
+/* ---- time ---- */
+
+static int64_t stride_of(const Module *m, int axis) {
+  int64_t n = 1;
+  for (int i = 0; i < axis; i++) n *= m->mesh.at[i].size;
+  return n;
+}
+
+/* Ranks of one ring over the axis that stand in one node. */
+static int64_t joined(const Module *m, const Machine *x, int axis) {
+  int64_t n = x->in_node / stride_of(m, axis), size = m->mesh.at[axis].size;
+  return n < 1 ? 1 : n < size ? n : size;
+}
+
+bool axis_crosses(const Module *m, const Machine *x, int axis) {
+  return joined(m, x, axis) < m->mesh.at[axis].size;
+}
+
+/* Bytes per second that a rank sends over an axis, 0: not known. */
+static double rate_over(const Module *m, const Machine *x, int axis) {
+  int64_t k = joined(m, x, axis);
+  if (!axis_crosses(m, x, axis) || x->inter <= 0) return x->intra;
+  double out = x->inter * (double)k / (double)x->in_node;
+  return k > 1 && x->intra > 0 && x->intra < out ? x->intra : out;
+}
+
+/* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
+static bool add_messages(StepTime *t, const Module *m, const Machine *x, const Traffic *sent) {
+  double n = (double)m->mesh.at[sent->axis].size, rate = rate_over(m, x, sent->axis);
+  double bytes = sent->bytes * (n - 1) / n;
+  if (rate > 0) t->axis[sent->axis] += bytes / rate;
+  return rate > 0 || bytes <= 0;
+}
+
+StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
+                   double bytes) {
+  StepTime t = {0};
+  bool known = x->flops > 0;
+  if (x->flops > 0) t.compute = flop / x->flops;
+  if (x->hbm > 0) t.memory = bytes / x->hbm;
+  for (uint32_t i = 0; i < traffic->n; i++) known &= add_messages(&t, m, x, &traffic->at[i]);
+  if (!known) return t;
+  t.total = t.compute > t.memory ? t.compute : t.memory;
+  for (uint32_t i = 0; i < m->mesh.n; i++) t.total += t.axis[i];
+  return t;
+}

@@ -1,0 +1,26 @@
+/* The machine of a plan as numbers: what a rank may use, and a bound on the time of a step. For the
+   driver alone. */
+#ifndef SHARDC_MACHINE_H
+#define SHARDC_MACHINE_H
+#include "ir/budget.h"
+
+typedef struct Machine {
+  int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
+  int64_t in_node;         /* ranks that share a node */
+  bool gpus;
+  double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
+} Machine;
+
+Machine plan_machine(const Module *m);
+int64_t plan_capacity(const Machine *x); /* memory without reserve; 0: not known */
+
+typedef struct StepTime { /* seconds, 0: not known */
+  double compute, memory, axis[MAX_MESH];
+  double total; /* computation beside memory, then messages; 0: something is not known */
+} StepTime;
+
+/* traffic and count are those of m after pass `memory`. */
+StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
+                   double bytes);
+bool axis_crosses(const Module *m, const Machine *x, int axis); /* leaves the node */
+#endif

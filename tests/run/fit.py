@@ -1,0 +1,82 @@
+"""What `plan` and `compile` say of plans that do not fit: python3 fit.py SHARDC
+
+E0801 and exit 3, at the line that would change; what the help names is tried here by writing it into the plan: it fits, with the
+bytes that the help tells. Without `micro` the largest that fits is taken, also on a mesh. Times of a step follow from the links.
+"""
+import json, os, re, shutil, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 64; Vocab = 512; Embed = 64; Heads = 4; Layers = 4 }
+train t for Small { size Seq = 64; batch 64; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
+machine box { node gpus = 4 arch = sm_80 memory = %s reserve = 1MiB bf16 = 1TFLOPS f32 = 1TFLOPS hbm = 100GB/s
+  link intra = 100GB/s inter = 40GB/s }
+plan p for Small {
+  on box nodes = 64
+  mesh data = 8
+  place Batch -> data
+%s}
+'''
+
+
+def plan(memory, lines, *args):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (memory, ''.join(f'  {l}\n' for l in lines)))
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--json', *args], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    return p.returncode, json.loads(p.stdout) if p.stdout else None, p.stderr
+
+
+def replaced(lines, new):
+    """The lines of the plan with those of the help in their place."""
+    words = {n.split()[0] for n in new}
+    return [l for l in lines if l.split()[0] not in words or l.startswith('recompute')] + new
+
+
+def refused(memory, lines, says, at):
+    rc, j, err = plan(memory, lines)
+    check(rc == 3 and not j['fits'] and 'E0801' in err, f'{memory} {lines}: exit {rc}\n{err}')
+    check(says in err, f'{memory} {lines}: `{says}` wanted\n{err}')
+    check(at in err, f'{memory} {lines}: `{at}` wanted\n{err}')
+    words, size = re.search(r'help: (.*?) would need ([\d.]+) (?:MiB|GiB)', err).groups()
+    new = re.findall(r'`([^`]*)`', words)
+    mesh = [n for n in new if n.startswith('mesh')]
+    rc, j, err = plan(memory, replaced(lines, [n for n in new if not n.startswith('mesh')]))
+    if mesh:
+        text = open(f'{folder}/m.shard').read().replace('mesh data = 8', mesh[0])
+        open(f'{folder}/m.shard', 'w').write(text)
+        p = subprocess.run([SHARDC, 'plan', 'm.shard', '--json'], cwd=folder, capture_output=True, text=True,
+                           env=dict(os.environ, SHARDC_PATH=EXAMPLES))
+        rc, j, err = p.returncode, json.loads(p.stdout), p.stderr
+    check(rc == 0 and j['fits'], f'{new} does not help: {rc} {err}')
+    b = j['classes'][0]['bytes']
+    check(abs((b['total'] - b['reserve']) / 2**20 - float(size)) < 0.06, f'{new}: {b} is not {size} MiB')
+
+
+try:
+    rc, j, err = plan('1GiB', ['micro 8', 'zero 0'])
+    b = j['classes'][0]['bytes']
+    check(rc == 0 and not err and b['reserve'] == 1 << 20 and b['total'] == sum(v for k, v in b.items() if k != 'total'), f'{b} {err}')
+    whole = b['total'] / 2**20
+    refused(f'{whole - 0.5:.2f}MiB', ['micro 8', 'zero 0'], 'every data rank keeps a full optimizer state', 'zero 0')
+    refused(f'{whole * 0.7:.2f}MiB', ['micro 8', 'zero 0'], '`micro ', 'micro 8')
+    one = plan('1GiB', ['micro 1', 'zero 0'])[1]['classes'][0]['bytes']['total'] / 2**20
+    for share in 0.9, 0.75, 0.6, 0.5: refused(f'{one * share:.2f}MiB', ['micro 1', 'zero 0'], 'zero ', 'zero 0')
+    low = plan('1GiB', ['micro 1', 'zero 3'])[1]['classes'][0]['bytes']['total'] / 2**20
+    refused(f'{low - 0.1:.2f}MiB', ['micro 1', 'zero 3'], 'recompute h.* keep = input', 'plan p for Small')
+    least = plan('1GiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'])[1]['classes'][0]['bytes']['total'] / 2**20
+    refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ', 'plan p for Small')
+    rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
+    check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
+    # chosen by itself
+    rc, j, err = plan(f'{whole * 0.75:.2f}MiB', ['zero 0'])
+    check(rc == 0 and 'N0601' in err and 'micro = ' in err and 'share of 8' in err, err)
+    # the time of a step, from its parts; four ranks of the ring stand in a node
+    rc, j, err = plan('1GiB', ['micro 8', 'zero 0'])
+    t, sent = j['seconds'], j['communication'][0]['bytes_per_step']
+    check(abs(t['over']['data'] - sent * 7 / 8 / 40e9) < 1e-3 * t['over']['data'], f'{t} {sent}')
+    check(abs(t['compute'] - j['flop_per_step'] / 1e12) < 1e-4 * t['compute'], f'{t}')
+    check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['over']['data']) < 1e-4 * t['compute'], f'{t}')
+    print('what does not fit is refused, and what the help says fits')
+finally:
+    shutil.rmtree(folder)
