@@ -60,7 +60,7 @@ static void write_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, b
   set_vector(a, p, at, tail);
   LLVMValueRef value = attention_load(a, x->memory, tile_add(e, row, at));
   if (x->factor) value = LLVMBuildFMul(e->builder, value, x->factor, "");
-  expr_put(e, x->v, p, expr_convert(e, value, ELEM_f32, value_type(e->k, x->v)->elem));
+  expr_deliver(e, x->v, p, expr_convert(e, value, ELEM_f32, value_type(e->k, x->v)->elem));
 }
 
 typedef void VectorWork(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);

@@ -125,6 +125,8 @@ expr_load(Emit *e, ValueId arg,
           const Point *p); /* of an argument or result: from its buffer, whatever is bound */
 void expr_put(Emit *e, ValueId v, const Point *p,
               LLVMValueRef value); /* stores a computed value of v to its result buffers */
+/* .. and to those of larger results that are put together from v (deliver.c) */
+void expr_deliver(Emit *e, ValueId v, const Point *p, LLVMValueRef value);
 LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from,
                           Elem to); /* registers to registers; to bf16, f16: rounds */
 LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x);

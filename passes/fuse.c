@@ -23,10 +23,19 @@ static const struct {
 const char *group_name(GroupKind k) { return families[k].name; }
 unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
 
+static uint32_t *count_uses(Arena *a, const Fn *f) {
+  uint32_t *uses = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) uses[f->ops.at[i].in[k]]++;
+  for (uint32_t i = 0; i < f->results.n; i++) uses[f->results.at[i]]++;
+  return uses;
+}
+
 static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   const Fn *f = fuse_sink(m, given);
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
+  u.uses = count_uses(m->arena, f), u.joins = module_number(m, "target.join", 0) != 0;
   u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};

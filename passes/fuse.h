@@ -9,7 +9,8 @@
 #define SHARDC_PASSES_FUSE_H
 #include "passes/internal.h"
 
-/* Rows of ir/families.def; GROUP_LOOP is a loop op or a collective, which only takes its place in the order. */
+/* Rows of ir/families.def; GROUP_LOOP is a loop op or a collective, which only takes its place in
+ * the order. */
 typedef enum GroupKind {
 #define FAMILY(name, anchor, neighbours, what) GROUP_##name,
 #include "ir/families.def"
@@ -17,7 +18,7 @@ typedef enum GroupKind {
   GROUP_LOOP
 } GroupKind;
 
-enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4 };
+enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8 };
 
 typedef VEC(ValueId) ValueList;
 
@@ -47,6 +48,8 @@ typedef struct Fuse {
   Arena *arena;
   VEC(FuseGroup) groups;
   FuseValue *value; /* by ValueId of f */
+  uint32_t *uses;   /* by ValueId: as an operand or a result of f */
+  bool joins;       /* kernels of this target may put their results together (target.join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;

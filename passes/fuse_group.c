@@ -265,12 +265,49 @@ static uint32_t picking_group(Fuse *u, const Op *o) {
   return UINT32_MAX;
 }
 
+/* ---- results that are put together ---- */
+
+/* The value that v shows under other names, if nobody else reads either of them. */
+static ValueId only_shown(const Fuse *u, ValueId v) {
+  while (u->uses[v] == 1) {
+    const Op *o = value_def(u->f, v);
+    if (!o || o->code != OP_rename) return v;
+    v = o->in[0];
+  }
+  return NO_VALUE;
+}
+
+/* The group that makes all operands of a stack and may write them side by side. */
+static uint32_t joining_group(const Fuse *u, const Op *o) {
+  uint32_t g = UINT32_MAX;
+  for (uint32_t i = 0; i < o->nin && u->joins && o->code == OP_stack; i++) {
+    ValueId v = only_shown(u, o->in[i]);
+    if (v == NO_VALUE || u->value[v].where != HOMED || (i && u->value[v].home != g))
+      return UINT32_MAX;
+    g = u->value[v].home;
+  }
+  bool may = g != UINT32_MAX && group_neighbours(u->groups.at[g].kind) & JOIN;
+  return may ? g : UINT32_MAX;
+}
+
+/* Only the whole is stored. */
+static void join_results(Fuse *u, const Op *o, uint32_t g) {
+  for (uint32_t i = 0; i < o->nin; i++) {
+    ValueId v = o->in[i];
+    for (; value(u, v)->where == LEAF; v = value_def(u->f, v)->in[0])
+      *value(u, v) = (FuseValue){.where = HOMED, .home = g};
+    value(u, v)->stored = false;
+  }
+  set_home(u, o->out, g);
+}
+
 static void visit_point(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
   ValueId v = o->out;
   if (type(u, v)->rank) place_scalars(u, o);
-  uint32_t after = fuse_after(u, v), row = picking_group(u, o);
-  if (row != UINT32_MAX) settle(u, v, row);
+  uint32_t after = fuse_after(u, v), row = picking_group(u, o), whole = joining_group(u, o);
+  if (whole != UINT32_MAX) join_results(u, o, whole);
+  else if (row != UINT32_MAX) settle(u, v, row);
   else if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
 }
 

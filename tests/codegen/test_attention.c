@@ -153,8 +153,28 @@ static void add_forward(Harness *h, int i, const char *elem, int kind) {
               harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
 }
 
-static void add_backward(Harness *h, int i, const char *elem, int kind) {
+/* Keys as many as queries, no groups: gradients have one shape, and may be put together. */
+static Shape even_shape(Harness *h) {
   Shape s = random_shape(h);
+  s.keys = s.queries, s.nk = s.nq;
+  for (int i = 0; i < s.nq; i++) s.kdim[i] = s.qdim[i], s.ksize[i] = s.qsize[i];
+  s.kdim[s.nk - 2] = "T";
+  return s;
+}
+
+static void return_stack(Harness *h, const Shape *s, const char *elem, int out) {
+  const char *dims[7] = {"P"}, *one = harness_dense(h, elem, s->nq, s->qdim, s->qsize);
+  int64_t size[7] = {3};
+  for (int i = 0; i < s->nq; i++) dims[i + 1] = s->qdim[i], size[i + 1] = s->qsize[i];
+  for (int i = 1; i < 3; i++)
+    harness_add(h, "  %%%d = rename[T -> S] %%%d : %s\n", out + 2 + i, out + i, one);
+  harness_add(h, "  %%%d = stack[P] %%%d, %%%d, %%%d : %s\n  return %%%d\n}\n", out + 5, out,
+              out + 3, out + 4, harness_dense(h, elem, s->nq + 1, dims, size), out + 5);
+}
+
+static void add_backward(Harness *h, int i, const char *elem, int kind) {
+  bool together = i % 4 == 3;
+  Shape s = together ? even_shape(h) : random_shape(h);
   Mask m = random_mask(h, &s, kind, 6);
   int out = 6 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = kind == ALL ? "" : arena_printf(h->arena, ", %%%d", out - 1);
@@ -166,10 +186,11 @@ static void add_backward(Harness *h, int i, const char *elem, int kind) {
               "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
               "{scale = 0.4} : ",
               out, out + 1, out + 2, mask);
-  harness_add(h, "%s, %s, %s\n  return %%%d, %%%d, %%%d\n}\n",
-              harness_dense(h, elem, s.nq, s.qdim, s.qsize),
+  harness_add(h, "%s, %s, %s\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize),
-              harness_dense(h, elem, s.nk, s.kdim, s.ksize), out, out + 1, out + 2);
+              harness_dense(h, elem, s.nk, s.kdim, s.ksize));
+  if (together) return_stack(h, &s, elem, out);
+  else harness_add(h, "  return %%%d, %%%d, %%%d\n}\n", out, out + 1, out + 2);
 }
 
 static void run_on(Harness *h, const char *elem, int count, bool grad, int workers,

@@ -36,10 +36,11 @@ static char *kernels_of(Module *m) {
   return text;
 }
 
-static void expect(const char *body, const char *kernels) {
+static void expect_on(const char *setting, const char *body, const char *kernels) {
   Ctx *c = ctx_new();
   char *text = arena_printf(c->arena, "%s%s}\n", HEAD, body);
   Module *m = ir_parse(c, "test.ir", text, strlen(text));
+  if (m && setting) module_set(m, setting, "1");
   if (!m || !ir_verify(m)) {
     diag_print(c->diag, stderr, DIAG_HUMAN, false);
     fail_msg("the test's own text is wrong");
@@ -50,6 +51,8 @@ static void expect(const char *body, const char *kernels) {
   assert_string_equal(kernels_of(m), kernels);
   ctx_free(c);
 }
+
+static void expect(const char *body, const char *kernels) { expect_on(NULL, body, kernels); }
 
 static void bias_activation_residual_join_a_dot(void **state) {
   (void)state;
@@ -120,6 +123,26 @@ static void an_optimizer_is_one_kernel(void **state) {
          "column 2>1: mul sum\nelem 2>2: mul sqrt sub\n");
 }
 
+/* Gradients that are only read as a whole are written as one, where kernels can. */
+static void gradients_lie_in_their_stack(void **state) {
+  (void)state;
+  static const char body[] =
+      "  %6 = rename[B -> K] %4 : f32[K:4, M:16]\n"
+      "  %7, %8 = attention[B -> K; M] %4, %6, %6 {scale = 1} : f32[B:4, M:16], f32[B:4]\n"
+      "  %9, %10, %11 = attention_grad[B -> K; M] %4, %6, %6, %7, %8, %4 {scale = 1} : "
+      "f32[B:4, M:16], f32[K:4, M:16], f32[K:4, M:16]\n"
+      "  %12 = rename[K -> B] %10 : f32[B:4, M:16]\n"
+      "  %13 = rename[K -> B] %11 : f32[B:4, M:16]\n"
+      "  %14 = stack[P] %9, %12, %13 : f32[P:3, B:4, M:16]\n"
+      "  %15 = expand[P] %0 : f32[P:3, E:8, M:16]\n"
+      "  %16 = dot[P, M] %14, %15 : f32[B:4, E:8]\n  store @out2, %16\n";
+  expect_on("target.join", body,
+            "attention 2>2: attention\nattention_grad 4>1: attention_grad rename rename stack\n"
+            "elem 1>1: expand\ncontract 2>1: dot\n");
+  expect(body, "attention 2>2: attention\nattention_grad 4>3: attention_grad\n"
+               "elem 3>1: stack\nelem 1>1: expand\ncontract 2>1: dot\n");
+}
+
 /* Both updates wait for the norm of a product: they read it once, though each could have been an
  * epilogue. */
 static void updates_of_one_product_share_a_kernel(void **state) {
@@ -173,6 +196,7 @@ int main(void) {
                                      cmocka_unit_test(cheap_values_are_computed_again),
                                      cmocka_unit_test(an_optimizer_is_one_kernel),
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
+                                     cmocka_unit_test(gradients_lie_in_their_stack),
                                      cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
