@@ -225,6 +225,7 @@ static bool link_all(Link *l) {
   vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
   vec_push(l->arena, w, "-lm");
   vec_push(l->arena, w, "-lpthread");
+  vec_push(l->arena, w, "-ldl");
   return finish(l, start(l, &w), mpi ? "mpicc" : "cc", "link the executable");
 }
 

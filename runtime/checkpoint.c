@@ -67,7 +67,7 @@ static bool written_here(const Device *d, const rt_tensor *t) {
 /* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
 static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  char *data = rt_tensor_data(d, t);
+  const char *data = rt_tensor_read(d, t);
   Piece b;
   for (int k = 0; rt_piece_next(&w, &b); k++) {
     char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
@@ -149,11 +149,9 @@ bool rt_dump(const char *path, const Device *d, Fault *f) {
   for (int i = 0; i < p->ntensors; i++) {
     const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
     if (!kept(t) && !shown(t)) continue;
-    void *data = rt_tensor_data(d, t);
-    if (rt_is_placed(t)) {
-      data = first ? rt_alloc((size_t)whole->bytes) : NULL;
-      rt_tensor_gather(d, t, data);
-    }
+    void *gathered = first && rt_is_placed(t) ? rt_alloc((size_t)whole->bytes) : NULL;
+    if (rt_is_placed(t)) rt_tensor_gather(d, t, gathered);
+    const void *data = rt_is_placed(t) ? gathered : rt_tensor_read(d, t);
     c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
   }
   if (first) ok = replace_with(path, &c, f);

@@ -31,7 +31,8 @@ bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fa
 
 bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 
-/* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, .. */
+/* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, ..
+ */
 bool rt_weights_load(const char *path, const Device *d, Fault *f);
 bool rt_dump(const char *path, const Device *d,
              Fault *f); /* outputs, parameters, states as safetensors */

@@ -111,7 +111,8 @@ static bool fill_feed(const Data *d, const Set *s, const Feed *e, Window of, cha
                    : fill_column(e, w.part, w.at + e->shift, to, f);
 }
 
-/* Where row lies if every rank's rows stand end to end: samples that are dealt go round the ranks. */
+/* Where row lies if every rank's rows stand end to end: samples that are dealt go round the ranks.
+ */
 static int64_t dealt_row(const rt_program *p, const rt_tensor *t, int64_t row) {
   if (!t->part) return row;
   int64_t ways = rt_whole_size(p, t, 0) / t->size[0], turn = row / t->part;
@@ -128,7 +129,7 @@ static bool fill_part(const Data *d, const Set *s, const Device *device, const F
   if (!rt_piece_next(&walk, &mine) || row < mine.begin[0] || row >= mine.end[0]) return true;
   if (!fill_feed(d, s, e, of, d->stage, f)) return false;
   line.begin[0] = row, line.end[0] = row + 1, line.to = rt_piece_count(&line);
-  rt_piece_copy((int)local->elem, d->stage, &line, (int)local->elem, rt_tensor_data(device, local),
+  rt_piece_copy((int)local->elem, d->stage, &line, (int)local->elem, rt_tensor_write(device, local),
                 &mine);
   return true;
 }
@@ -139,7 +140,7 @@ static bool fill_sample(const Data *d, const Set *s, const Device *device, Windo
     const Feed *e = &s->feed[i];
     const rt_tensor *local = &device->program->tensors[e->input - d->program->tensors];
     char *to =
-        (char *)rt_tensor_data(device, local) + row * e->count * rt_elem_bytes((int)local->elem);
+        (char *)rt_tensor_write(device, local) + row * e->count * rt_elem_bytes((int)local->elem);
     if (local->nsplits ? !fill_part(d, s, device, e, local, of, row, f)
                        : !fill_feed(d, s, e, of, to, f))
       return false;

@@ -55,11 +55,14 @@ static void sizes_around(const CacheTensor *t, int64_t *outer, int64_t *inner) {
 static void copy_rows(const Decoder *c, const CacheTensor *t, const rt_tensor *from, int64_t have,
                       int64_t at, int64_t n) {
   int64_t outer, inner, all = t->cache->size[t->axis];
-  char *to = rt_tensor_data(c->d, t->cache);
-  const char *source = rt_tensor_data(c->d, from);
   sizes_around(t, &outer, &inner);
-  for (int64_t i = 0; i < outer; i++)
-    memcpy(to + (i * all + at) * inner, source + i * have * inner, (size_t)(n * inner));
+  rt_tensor_rows(c->d, &(RowCopy){.to = t->cache,
+                                  .from = from,
+                                  .to_at = at * inner,
+                                  .to_apart = all * inner,
+                                  .from_apart = have * inner,
+                                  .bytes = n * inner,
+                                  .rows = outer});
 }
 
 void rt_decoder_fill(Decoder *c, int64_t n) {
@@ -69,8 +72,8 @@ void rt_decoder_fill(Decoder *c, int64_t n) {
 }
 
 bool rt_decoder_step(Decoder *c, int32_t token, Fault *f) {
-  rt_elem_put(c->token->elem, rt_tensor_data(c->d, c->token), 0, token);
-  rt_elem_put(c->position->elem, rt_tensor_data(c->d, c->position), 0, (double)c->filled);
+  rt_elem_put(c->token->elem, rt_tensor_write(c->d, c->token), 0, token);
+  rt_elem_put(c->position->elem, rt_tensor_write(c->d, c->position), 0, (double)c->filled);
   if (!rt_device_run(c->d, c->entry, f)) return false;
   for (int i = 0; i < c->ncaches; i++) copy_rows(c, &c->cache[i], c->cache[i].row, 1, c->filled, 1);
   c->filled++;

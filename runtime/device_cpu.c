@@ -1,4 +1,4 @@
-/* The CPU device: what generated code calls (rt_abi.def), arenas, entries.
+/* The CPU device: what generated code calls, arenas, entries.
 
    Every call returns with the work done. Arenas are mapped once at start. In check runs WORK is
    poisoned before an entry, placed so that the bytes predicted for this entry end at the guard
@@ -10,17 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-struct rt_state {
-  Device *device;
-};
-
 enum {
   PIECE = 1 << 20,
   FRONT = 4096
 }; /* bytes per chunk of copies; of poison in front of WORK in check runs */
 
-void rt_launch(rt_ctx *rt, const rt_kernel *k, void *const *buffers) {
-  Device *d = rt->state->device;
+static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
   Pool *p = d->pool;
   if (d->trace) {
     rt_trace_launch(d->trace, p, k, buffers);
@@ -45,30 +40,40 @@ static void zero_chunk(void *const *b, int64_t chunk, void *scratch) {
   memset((char *)b[0] + chunk * PIECE, 0, piece(*(int64_t *)b[2], chunk));
 }
 
-static void move(rt_ctx *rt, int what, rt_chunk *run, void *const *buffers, int64_t bytes) {
-  Device *d = rt->state->device;
+static void move(Device *d, int what, rt_chunk *run, void *const *buffers, int64_t bytes) {
   int64_t chunks = (bytes + PIECE - 1) / PIECE;
   if (d->trace) rt_trace_move(d->trace, d->pool, what, run, buffers, chunks, (double)bytes);
   else rt_pool_run(d->pool, run, buffers, chunks);
 }
 
-void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
+static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   void *buffers[] = {to, (void *)from, &bytes};
-  move(rt, -1, copy_chunk, buffers, bytes);
+  move(d, -1, copy_chunk, buffers, bytes);
 }
 
-void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
+static void zero(Device *d, void *to, int64_t bytes) {
   void *buffers[] = {to, NULL, &bytes};
-  move(rt, -2, zero_chunk, buffers, bytes);
+  move(d, -2, zero_chunk, buffers, bytes);
 }
 
-void *rt_counter(rt_ctx *rt, int64_t i) { return rt->state->device->counters + i; }
+static void *counter(Device *d, int64_t i) { return d->counters + i; }
 
-void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *receive) {
-  rt_comm_collect(rt->state->device->comm, c, send, receive);
+static void collect(Device *d, const rt_collective *c, const void *send, void *receive) {
+  rt_comm_collect(d->comm, c, send, receive);
 }
 
-int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }
+static void rows(Device *d, const RowCopy *c) {
+  char *to = rt_tensor_write(d, c->to);
+  const char *from = rt_tensor_read(d, c->from);
+  for (int64_t i = 0; i < c->rows; i++)
+    memcpy(to + c->to_at + i * c->to_apart, from + c->from_at + i * c->from_apart,
+           (size_t)c->bytes);
+}
+
+static void words(const Device *d, char *out, size_t n) {
+  int workers = rt_pool_workers(d->pool);
+  snprintf(out, n, "%d worker%s", workers, workers > 1 ? "s" : "");
+}
 
 /* Check runs: the guard page was touched. Says so; nothing else is safe to do here. */
 static void on_guard(int number) {
@@ -92,41 +97,23 @@ static void make_counters(Device *d) {
   for (int64_t i = 0; i < n; i++) d->counters[i] = (int32_t)i;
 }
 
-/* The scalars mesh.AXIS, from which generated code takes offsets. */
-static void set_coordinates(const Device *d) {
-  char name[RT_NAME];
-  for (int i = 0; i < d->program->naxes && d->comm; i++) {
-    snprintf(name, sizeof name, "mesh.%s", d->program->mesh[i].name);
-    const rt_tensor *t = rt_tensor_find(d->program, name);
-    if (t) rt_elem_put((int)t->elem, rt_tensor_data(d, t), 0, d->comm->group[i].me);
-  }
-}
-
-bool rt_device_start(Device *d, const rt_program *p, Comm *comm, int threads, bool check,
-                     Fault *f) {
-  Share among = comm ? (Share){comm->launch.local_world, comm->launch.local_rank} : (Share){1, 0};
-  *d = (Device){.program = p, .comm = comm, .check = check};
-  d->ctx.state = rt_alloc(sizeof(struct rt_state));
-  d->ctx.state->device = d;
+static bool start(Device *d, const DeviceOptions *o, Fault *f) {
+  const rt_program *p = d->program;
+  const Launch *l = d->comm ? &d->comm->launch : NULL;
+  Share among = l ? (Share){l->local_world, l->local_rank} : (Share){1, 0};
   for (int i = 0; i < RT_ARENAS; i++) {
-    int64_t front = check && i == RT_WORK ? FRONT : 0;
-    if (!rt_region_map(&d->arena[i], p->arena_bytes[i] + front, check, f)) return false;
-    d->ctx.arena[i] = d->arena[i].base;
+    int64_t front = o->check && i == RT_WORK ? FRONT : 0;
+    if (!rt_region_map(&d->arena[i], p->arena_bytes[i] + front, o->check, f)) return false;
+    d->ctx.arena[i] = d->view[i] = d->arena[i].base;
   }
-  if (check) watch_guards();
+  if (o->check) watch_guards();
   make_counters(d);
-  d->touched = rt_alloc(sizeof(int64_t) * (size_t)p->nentries);
-  d->pool = rt_pool_start_among(threads, among, p->scratch, f);
-  set_coordinates(d);
+  d->pool = rt_pool_start_among(o->threads, among, p->scratch, f);
   return d->pool != NULL;
 }
 
-void rt_device_stop(Device *d) {
+static void stop(Device *d) {
   if (d->pool) rt_pool_stop(d->pool);
-  for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);
-  rt_trace_close(d->trace);
-  free(d->counters), free(d->touched), free(d->ctx.state);
-  *d = (Device){0};
 }
 
 static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
@@ -148,30 +135,19 @@ static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
   return true;
 }
 
-bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
+static bool run(Device *d, const rt_entry *e, Fault *f) {
   if (d->check) return run_checked(d, e, f);
   e->run(&d->ctx);
   return true;
 }
 
-const rt_entry *rt_entry_find(const rt_program *p, const char *name) {
-  for (int i = 0; i < p->nentries; i++)
-    if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
-  return NULL;
-}
-
-const rt_tensor *rt_tensor_find(const rt_program *p, const char *name) {
-  for (int i = 0; i < p->ntensors; i++)
-    if (!strcmp(p->tensors[i].name, name)) return &p->tensors[i];
-  return NULL;
-}
-
-void *rt_tensor_data(const Device *d, const rt_tensor *t) {
-  return d->ctx.arena[t->arena] + t->offset;
-}
-
-int64_t rt_tensor_count(const rt_tensor *t) {
-  int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->size[i];
-  return n;
-}
+const DeviceKind rt_device_cpu = {.start = start,
+                                  .stop = stop,
+                                  .run = run,
+                                  .launch = launch,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .counter = counter,
+                                  .collect = collect,
+                                  .rows = rows,
+                                  .words = words};

@@ -40,7 +40,8 @@ static void add(Export *x, const Map *m, const Device *d, const rt_tensor *t, in
 static void add_parameter(Export *x, const Map *m, const Run *r, int i) {
   const rt_tensor *part = &r->p->tensors[i], *t = &r->whole->tensors[i];
   Device view = r->device;
-  if (rt_is_placed(part)) {
+  if (!rt_is_placed(part)) t = part;
+  else {
     void *data = rt_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
     rt_tensor_gather(&r->device, part, data);
     view = rt_device_with(&r->device, r->whole, t, data);

@@ -82,8 +82,8 @@ static void name_gradients(const Run *r, char *faulty, char *clean, size_t n) {
   for (int i = 0; i < r->p->ntensors; i++) {
     const rt_tensor *t = &r->p->tensors[i];
     if (!is_norm(t)) continue;
-    name_one(faulty, n, t, rt_tensor_data(&r->device, t), true);
-    name_one(clean, n, t, rt_tensor_data(&r->device, t), false);
+    name_one(faulty, n, t, rt_tensor_read(&r->device, t), true);
+    name_one(clean, n, t, rt_tensor_read(&r->device, t), false);
   }
 }
 

@@ -19,7 +19,7 @@ static int64_t bad_in(const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
   int64_t bad = 0;
   for (Piece b; rt_piece_next(&w, &b);)
-    bad += bad_among(t, rt_tensor_data(d, t), b.at, b.at + b.to - b.from);
+    bad += bad_among(t, rt_tensor_read(d, t), b.at, b.at + b.to - b.from);
   return bad;
 }
 

@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
   r->whole = rt_whole_program(r->p);
   if (!rt_first(r)) be_silent(r);
   int status = run_command(r);
-  if (r->device.pool) rt_device_stop(&r->device);
+  if (r->device.kind) rt_device_stop(&r->device);
   rt_data_close(&r->data);
   rt_comm_close(&r->comm);
   if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");

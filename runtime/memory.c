@@ -7,8 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const uint32_t POISON = 0x7fa0dead; /* a signalling NaN in f32 */
-
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 bool rt_region_map(Region *r, int64_t bytes, bool tight, Fault *f) {
@@ -40,12 +38,12 @@ char *rt_region_end(const Region *r, int64_t bytes) {
 
 void rt_poison(char *base, int64_t bytes) {
   uint32_t *word = (uint32_t *)base;
-  for (size_t i = 0; i < round_up((size_t)bytes, 64) / 4; i++) word[i] = POISON;
+  for (size_t i = 0; i < round_up((size_t)bytes, 64) / 4; i++) word[i] = RT_POISON;
 }
 
 int64_t rt_touched(const char *base, int64_t bytes) {
   const uint32_t *word = (const uint32_t *)base;
   size_t n = round_up((size_t)bytes, 64) / 4;
-  while (n && word[n - 1] == POISON) n--;
+  while (n && word[n - 1] == RT_POISON) n--;
   return (int64_t)n * 4;
 }

@@ -3,6 +3,8 @@
 #define SHARDC_RT_MEMORY_H
 #include "base.h"
 
+enum { RT_POISON = 0x7fa0dead }; /* a signalling NaN in f32 */
+
 typedef struct Region {
   char *map, *base; /* base: multiple of 64 */
   size_t mapped;    /* guard page included */

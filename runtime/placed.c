@@ -183,15 +183,15 @@ void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_
 void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole) {
   Piece all = rt_piece_whole(d->program, t), mine;
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  char *data = rt_tensor_data(d, t);
+  char *data = rt_tensor_write(d, t);
   while (rt_piece_next(&w, &mine))
     rt_piece_copy(elem, whole, &all, (int)t->elem, data + mine.at * rt_elem_bytes(t->elem), &mine);
 }
 
 Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data) {
   Device view = *d;
-  view.program = whole;
-  view.ctx.arena[t->arena] = (char *)((uintptr_t)data - (uintptr_t)t->offset);
+  view.program = whole, view.state = NULL;
+  view.view[t->arena] = (char *)((uintptr_t)data - (uintptr_t)t->offset);
   return view;
 }
 
@@ -224,7 +224,7 @@ static void gather_part(Gather *g, int world, int64_t at, int64_t n) {
   Comm *c = g->d->comm;
   Piece *mine = &g->piece[rt_comm_rank(c)];
   int64_t have = most(0, least(n, mine->to - mine->from - at));
-  memcpy(g->send, (char *)rt_tensor_data(g->d, g->t) + (mine->at + at) * g->bytes,
+  memcpy(g->send, (const char *)rt_tensor_read(g->d, g->t) + (mine->at + at) * g->bytes,
          (size_t)(have * g->bytes));
   rt_comm_gather(c, g->t->name, g->send, g->all, n * g->bytes);
   for (int i = 0; i < world; i++) {

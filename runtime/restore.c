@@ -198,7 +198,7 @@ typedef struct Filling { /* one tensor, from all files */
 
 static void copy_into(const Filling *l, const SafeTensor *s, const Piece *from) {
   PieceWalk w = rt_pieces(l->d->program, l->t, rt_comm_rank(l->d->comm));
-  char *data = rt_tensor_data(l->d, l->t);
+  char *data = rt_tensor_write(l->d, l->t);
   Piece mine;
   while (rt_piece_next(&w, &mine))
     rt_piece_copy(s->elem, s->data, from, (int)l->t->elem,

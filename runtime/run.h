@@ -31,10 +31,11 @@ void rt_watch_start(Watch *w);
 
 /* Many ranks (together.c). One writes, reports and decides; what depends on a clock or a signal is
    asked of all, so that all do the same. */
-bool rt_first(const Run *r);                      /* is this rank 0? */
-int rt_caught(Run *r);                            /* has any rank got a signal? A call of all ranks */
-bool rt_everywhere(const Run *r, Fault *f);       /* all ranks have this fault; false */
-_Noreturn void rt_die_together(Run *r, Fault *f); /* rt_die, behind the other ranks if all have one */
+bool rt_first(const Run *r);                /* is this rank 0? */
+int rt_caught(Run *r);                      /* has any rank got a signal? A call of all ranks */
+bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false */
+_Noreturn void rt_die_together(Run *r,
+                               Fault *f); /* rt_die, behind the other ranks if all have one */
 
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
@@ -50,12 +51,10 @@ bool rt_open_data(Run *r, Fault *f);
 bool rt_start_device(Run *r, Fault *f);
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
 bool rt_hold_folder(Run *r, Fault *f);            /* makes and locks it */
-bool rt_refresh(Run *r, Fault *f); /* behind whatever has read the parameters */
+bool rt_refresh(Run *r, Fault *f);                /* behind whatever has read the parameters */
 bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
 bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */
-void *rt_find_data(const Run *r, const char *name,
-                   const rt_tensor **t); /* NULL if the program has no such tensor */
 void rt_set_scalar(Run *r, const char *name, int64_t v);
 double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
 bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples,

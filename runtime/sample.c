@@ -141,7 +141,7 @@ static void bring_forward(Sampler *s, int64_t i) {
 
 static void read_logits(Sampler *s) {
   const rt_tensor *part = own(s, s->from);
-  const void *logits = rt_tensor_data(&s->r->device, part);
+  const void *logits = rt_tensor_read(&s->r->device, part);
   if (rt_is_placed(part)) rt_tensor_gather(&s->r->device, part, s->whole), logits = s->whole;
   bool window = s->from == s->output;
   int64_t row = window ? (s->length - 1) * s->position_stride : 0;

@@ -53,6 +53,20 @@ static int own_cpus(const Run *r) {
   return ranks > 1 && cpus == (int)sysconf(_SC_NPROCESSORS_ONLN) ? cpus / ranks : cpus;
 }
 
+/* --device cpu, gpu or gpu:N; number -1: by the rank's own number. */
+static bool choose_device(const Run *r, DeviceOptions *o, Fault *f) {
+  const char *text = text_option(r, OPT_device);
+  char *end = (char *)"";
+  bool gpu = text && !strncmp(text, "gpu", 3), cpu = text && !strcmp(text, "cpu");
+  o->number = -1;
+  if (gpu && text[3] == ':' && text[4]) o->number = (int)strtol(text + 4, &end, 10);
+  if (text && !cpu && (!gpu || *end || o->number < -1 || (text[3] && !text[4])))
+    return rt_fault(f, 103, "--device takes cpu, gpu or gpu:N, not `%s`", text);
+  if (!text || gpu == (r->p->sm > 0)) return true;
+  rt_fault(f, 103, "--device %s: this executable was compiled for %s", text, r->p->target);
+  return rt_help(f, "compile with --target %s", gpu ? "sm_80" : "native");
+}
+
 bool rt_start_device(Run *r, Fault *f) {
   int64_t threads = rt_count_option(r, OPT_threads, "", own_cpus(r));
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
@@ -60,7 +74,12 @@ bool rt_start_device(Run *r, Fault *f) {
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  bool ok = rt_device_start(&r->device, r->p, &r->comm, threads > 1 ? (int)threads : 1, check, f) &&
+  DeviceOptions o = {.threads = threads > 1 ? (int)threads : 1,
+                     .check = check,
+                     .no_graph = r->o.at[OPT_no_graph].given,
+                     .careful = debugging("launch"),
+                     .kernels = text_option(r, OPT_kernels)};
+  bool ok = choose_device(r, &o, f) && rt_device_start(&r->device, r->p, &r->comm, &o, f) &&
             start_trace(r, f);
   return rt_comm_all(&r->comm, "start the device", ok, f);
 }
@@ -136,23 +155,17 @@ bool rt_hold_folder(Run *r, Fault *f) {
 
 /* ---- tensors and entries ---- */
 
-void *rt_find_data(const Run *r, const char *name, const rt_tensor **t) {
-  *t = rt_tensor_find(r->p, name);
-  return *t ? rt_tensor_data(&r->device, *t) : NULL;
-}
-
 void rt_set_scalar(Run *r, const char *name, int64_t v) {
-  const rt_tensor *t;
-  void *data = rt_find_data(r, name, &t);
-  if (!data) return;
+  const rt_tensor *t = rt_tensor_find(r->p, name);
+  if (!t) return;
+  void *data = rt_tensor_write(&r->device, t);
   if (t->elem == RT_I64) memcpy(data, &v, sizeof v); /* a double would not hold every seed */
   else rt_elem_put(t->elem, data, 0, (double)v);
 }
 
 double rt_get_output(const Run *r, const char *name) {
-  const rt_tensor *t;
-  const void *data = rt_find_data(r, name, &t);
-  return data ? rt_elem_get(t->elem, data, 0) : NAN;
+  const rt_tensor *t = rt_tensor_find(r->p, name);
+  return t ? rt_elem_get(t->elem, rt_tensor_read(&r->device, t), 0) : NAN;
 }
 
 int64_t rt_parameters(const rt_program *p) { /* of all ranks together */

@@ -52,6 +52,7 @@ Trace *rt_trace_open(const rt_program *p, const char *text, Fault *f) {
 }
 
 void rt_trace_workers(Trace *t, Pool *p) {
+  if (!p) return;
   t->workers = rt_pool_workers(p);
   t->span = rt_alloc(sizeof *t->span * (size_t)t->workers);
   rt_pool_watch(p, t->span);
@@ -89,6 +90,16 @@ void rt_trace_launch(Trace *t, Pool *p, const rt_kernel *k, void *const *buffers
   for (int i = 0; i < k->phases; i++)
     r->seconds += run_phase(t, p, what, i, k->phase[i].run, buffers, k->phase[i].chunks);
   r->calls++, r->flop += k->flop, r->bytes += k->bytes;
+}
+
+void rt_trace_timed(Trace *t, const rt_kernel *k, int phase, double seconds) {
+  int what = number_of(t, k);
+  double end = rt_now();
+  if (t->recording)
+    record(t, (TraceEvent){what, phase, 0, k->phase[phase].chunks, end - seconds, end});
+  t->row[what].seconds += seconds;
+  if (phase) return;
+  t->row[what].calls++, t->row[what].flop += k->flop, t->row[what].bytes += k->bytes;
 }
 
 void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buffers, int64_t chunks,

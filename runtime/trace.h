@@ -23,7 +23,7 @@ typedef struct Trace {
   const rt_kernel **sorted; /* by address, to find numbers */
   int *number;
   TraceRow *row; /* kernels, then copies, zeros */
-  JobSpan *span;    /* per worker: of the phase that ran last */
+  JobSpan *span; /* per worker: of the phase that ran last */
   int workers;
   char path[RT_PATH]; /* of the trace, empty: none */
   int64_t first, last;
@@ -36,8 +36,10 @@ typedef struct Trace {
 
 /* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. */
 Trace *rt_trace_open(const rt_program *p, const char *text, Fault *f);
-void rt_trace_workers(Trace *t, Pool *p);
+void rt_trace_workers(Trace *t, Pool *p); /* p NULL: a GPU */
 void rt_trace_launch(Trace *t, Pool *p, const rt_kernel *k, void *const *buffers);
+/* The same where somebody else measured: no workers. */
+void rt_trace_timed(Trace *t, const rt_kernel *k, int phase, double seconds);
 /* A copy (-1) or fill (-2) of so many bytes. */
 void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buffers, int64_t chunks,
                    double bytes);

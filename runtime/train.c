@@ -225,16 +225,16 @@ static void read_settings(Train *t) {
 
 static void greet(const Train *t) {
   const Run *r = t->r;
-  char ranks[48] = "";
+  char ranks[48] = "", device[160];
   int world = rt_comm_world(&r->comm);
   if (r->o.at[OPT_quiet].given) return;
+  rt_device_words(&r->device, device, sizeof device);
   if (world > 1) snprintf(ranks, sizeof ranks, "%d ranks with each ", world);
   fprintf(stderr,
-          "%s: %lld parameters, %s%d worker%s, %lld training and %lld validation samples, run "
+          "%s: %lld parameters, %s%s, %lld training and %lld validation samples, run "
           "directory %s\n",
-          r->p->model, (long long)rt_parameters(r->p), ranks, rt_pool_workers(r->device.pool),
-          rt_pool_workers(r->device.pool) > 1 ? "s" : "", (long long)r->data.train.samples,
-          (long long)r->data.valid.samples, r->out);
+          r->p->model, (long long)rt_parameters(r->p), ranks, device,
+          (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
   const char *compiled = rt_setting_of(&rt_the_program, "train.steps");
   if (compiled && strtoll(compiled, NULL, 10) != t->steps)
     fprintf(stderr, "note: the learning-rate schedule was compiled for %s steps\n", compiled);

@@ -88,7 +88,7 @@ bool rt_map_ignores(const Map *m, const char *name) {
 /* ---- slices ---- */
 
 Slice rt_slice_whole(const Device *d, const rt_tensor *t) {
-  Slice s = {.elem = (int)t->elem, .rank = t->rank, .data = rt_tensor_data(d, t)};
+  Slice s = {.elem = (int)t->elem, .rank = t->rank, .data = rt_tensor_write(d, t)};
   int64_t stride = 1;
   for (int i = t->rank - 1; i >= 0; i--)
     s.size[i] = t->size[i], s.stride[i] = stride, stride *= t->size[i];

@@ -163,10 +163,10 @@ static void test_windows(void **state) {
   assert_int_equal(d.train.samples, 5); /* 22 tokens: windows at 0, 4, .. 16 */
   assert_int_equal(d.valid.samples, 5); /* 21 tokens from 22 */
   assert_true(d.batch == BATCH && d.tokens == SEQ);
-  assert_true(rt_device_start(&dev, &p, NULL, 1, false, &f));
+  assert_true(rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 4, NULL, &f)); /* samples 4 and, round the end, 0 */
-  const int32_t *tokens = rt_tensor_data(&dev, &token_inputs[0]),
-                *targets = rt_tensor_data(&dev, &token_inputs[1]);
+  const int32_t *tokens = rt_tensor_read(&dev, &token_inputs[0]),
+                *targets = rt_tensor_read(&dev, &token_inputs[1]);
   assert_true(tokens[0] == 16 && tokens[3] == 19 && targets[0] == 17 && targets[3] == 20 &&
               tokens[4] == 0);
   assert_true(rt_data_fill(&d, &d.valid, &dev, 0, NULL, &f));
@@ -193,7 +193,7 @@ static void test_index_limit(void **state) {
   Data d;
   Device dev;
   Fault f;
-  assert_true(rt_data_open(&d, &p, &o, &f) && rt_device_start(&dev, &p, NULL, 1, false, &f));
+  assert_true(rt_data_open(&d, &p, &o, &f) && rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
   assert_false(rt_data_fill(&d, &d.train, &dev, 1, NULL, &f));
   assert_true(f.code == 204 && f.position == 11 && strstr(f.where, "limit.txt") &&
@@ -218,10 +218,10 @@ static void test_columns(void **state) {
   Fault f;
   assert_true(rt_data_open(&d, &p, &o, &f));
   assert_true(d.train.samples == 3 && d.valid.samples == 1);
-  assert_true(rt_device_start(&dev, &p, NULL, 1, false, &f));
+  assert_true(rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
-  const float *image = rt_tensor_data(&dev, &column_inputs[0]);
-  const int32_t *label = rt_tensor_data(&dev, &column_inputs[1]);
+  const float *image = rt_tensor_read(&dev, &column_inputs[0]);
+  const int32_t *label = rt_tensor_read(&dev, &column_inputs[1]);
   assert_true(image[0] == 1 && image[1] == 0 && image[2] == (float)(51 * (float)(1.0 / 255)));
   assert_true(label[0] == 3 && label[1] == 1);
   assert_true(rt_data_fill(&d, &d.valid, &dev, 0, NULL, &f) && label[0] == 9);

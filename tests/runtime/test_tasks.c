@@ -62,12 +62,12 @@ static void open_bench(Bench *b, const char *folder, const uint8_t *data, size_t
   DataOptions o = {.shuffle = -1};
   Fault f;
   assert_true(rt_data_open(&b->data, &p, &o, &f));
-  assert_true(rt_device_start(&b->device, &p, NULL, 1, false, &f));
-  b->tokens = rt_tensor_data(&b->device, &inputs[0]);
-  b->labels = rt_tensor_data(&b->device, &inputs[1]);
-  b->doc = rt_tensor_data(&b->device, &inputs[2]), b->pos = rt_tensor_data(&b->device, &inputs[3]);
-  b->types = rt_tensor_data(&b->device, &inputs[4]);
-  b->valid = rt_tensor_data(&b->device, &inputs[5]);
+  assert_true(rt_device_start(&b->device, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
+  b->tokens = rt_tensor_read(&b->device, &inputs[0]);
+  b->labels = rt_tensor_read(&b->device, &inputs[1]);
+  b->doc = rt_tensor_read(&b->device, &inputs[2]), b->pos = rt_tensor_read(&b->device, &inputs[3]);
+  b->types = rt_tensor_read(&b->device, &inputs[4]);
+  b->valid = rt_tensor_read(&b->device, &inputs[5]);
 }
 
 static void fill(Bench *b, const Set *s, int64_t cursor, const uint64_t *seed) {

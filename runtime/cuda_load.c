@@ -1,0 +1,116 @@
+/* Finding the CUDA driver and what it has to offer. Functions are asked for by cuGetProcAddress
+   with the version whose prototypes stand in cuda_api.def, so that a newer driver gives the same
+   ones; drivers without it, and stand-ins, export them. Must not: start anything on a device. */
+#include "cuda.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASKED = 12000 };
+
+typedef CUresult (*GetAddress)(const char *name, void **at, int version, uint64_t flags,
+                               int *status);
+
+static const char *const places[] = {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1",
+                                     "/usr/local/nvidia/lib64/libcuda.so.1",
+                                     "/run/opengl-driver/lib/libcuda.so.1", "libcuda.so"};
+
+static bool open_at(CudaApi *a, const char *path, char *why, size_t n) {
+  a->library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (a->library) snprintf(a->path, sizeof a->path, "%s", path);
+  else if (!*why) snprintf(why, n, "%s", dlerror());
+  return a->library != NULL;
+}
+
+static bool open_library(CudaApi *a, Fault *f) {
+  const char *given = getenv("SHARDC_LIBCUDA");
+  char why[400] = "";
+  if (given && *given) open_at(a, given, why, sizeof why);
+  else
+    for (size_t i = 0; !a->library && i < sizeof places / sizeof *places; i++)
+      open_at(a, places[i], why, sizeof why);
+  if (a->library) return true;
+  rt_fault(f, 1001, "this executable is for a GPU, and no CUDA driver can be loaded: %s", why);
+  return rt_help(f, "install NVIDIA's driver (it brings libcuda.so.1; SHARDC_LIBCUDA=FILE names "
+                    "another place), compile for a CPU with --target native, or try it without a "
+                    "GPU: shardc run --emulate");
+}
+
+static void *find(const CudaApi *a, GetAddress get, const char *name, const char *exported) {
+  void *at = NULL;
+  int status = 0;
+  if (get && get(name, &at, ASKED, 0, &status) == CU_SUCCESS && at) return at;
+  return dlsym(a->library, exported);
+}
+
+static bool find_all(CudaApi *a, Fault *f) {
+  GetAddress get;
+  *(void **)&get = dlsym(a->library, "cuGetProcAddress_v2");
+#define CU(name, exported, arguments)                                                              \
+  *(void **)&a->name = find(a, get, #name, #exported);                                             \
+  if (!a->name) return rt_fault(f, 1004, "the CUDA driver %s has no %s", a->path, #name);
+#include "cuda_api.def"
+#undef CU
+  return true;
+}
+
+void rt_cuda_error(const CudaApi *a, CUresult e, char *out, size_t n) {
+  const char *name = NULL, *text = NULL;
+  a->cuGetErrorName(e, &name), a->cuGetErrorString(e, &text);
+  snprintf(out, n, "%s (%d)%s%s", name ? name : "CUDA error", e, text ? ": " : "",
+           text ? text : "");
+}
+
+static bool start(CudaApi *a, Fault *f) {
+  char why[300];
+  CUresult e = a->cuInit(0);
+  if (e == CU_SUCCESS) e = a->cuDriverGetVersion(&a->version);
+  if (e == CU_SUCCESS) return true;
+  rt_cuda_error(a, e, why, sizeof why);
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (e == CU_NO_DEVICE) {
+    rt_fault(f, 1002, "the CUDA driver %s finds no GPU", a->path);
+    return visible ? rt_help(f, "CUDA_VISIBLE_DEVICES is `%s`", visible)
+                   : rt_help(f, "nvidia-smi shows what the system sees");
+  }
+  rt_fault(f, 1008, "the CUDA driver %s does not start: %s", a->path, why);
+  return e == CU_VERSION_MISMATCH
+             ? rt_help(f, "the driver in the kernel is of another version: reboot, or load it anew")
+             : false;
+}
+
+bool rt_cuda_load(CudaApi *a, Fault *f) {
+  *a = (CudaApi){0};
+  bool ok = open_library(a, f) && find_all(a, f);
+  if (!ok && f->code == 1004) rt_help(f, "a driver for CUDA 11.3 or newer has it (465 and up)");
+  return ok && start(a, f);
+}
+
+bool rt_cuda_device(const CudaApi *a, int number, CudaDevice *d, Fault *f) {
+  int count = 0, major = 0, minor = 0;
+  *d = (CudaDevice){0};
+  CUresult e = a->cuDeviceGetCount(&count);
+  if (e == CU_SUCCESS && (count < 1 || number >= count)) {
+    rt_fault(f, 1002, count ? "there is no GPU %d: the driver finds %d" : "the driver finds no GPU",
+             number, count);
+    return rt_help(f, "devices count from 0; CUDA_VISIBLE_DEVICES hides some");
+  }
+  if (e == CU_SUCCESS) e = a->cuDeviceGet(&d->handle, number);
+  if (e == CU_SUCCESS) e = a->cuDeviceGetName(d->name, sizeof d->name, d->handle);
+  if (e == CU_SUCCESS) e = a->cuDeviceTotalMem(&d->bytes, d->handle);
+  const struct {
+    int *to, attribute;
+  } facts[] = {{&major, CU_MAJOR},
+               {&minor, CU_MINOR},
+               {&d->multiprocessors, CU_MULTIPROCESSORS},
+               {&d->shared_limit, CU_SHARED_LIMIT},
+               {&d->l2_bytes, CU_L2_BYTES}};
+  for (size_t i = 0; e == CU_SUCCESS && i < sizeof facts / sizeof *facts; i++)
+    e = a->cuDeviceGetAttribute(facts[i].to, facts[i].attribute, d->handle);
+  d->sm = major * 10 + minor;
+  if (e == CU_SUCCESS) return true;
+  char why[300];
+  rt_cuda_error(a, e, why, sizeof why);
+  return rt_fault(f, 1008, "the driver does not tell about GPU %d: %s", number, why);
+}

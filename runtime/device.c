@@ -1,0 +1,140 @@
+/* What all kinds of device have in common: the calls of generated code on their way to the kind,
+   and the view that the runtime has of tensors. Must not: know what a kind does. */
+#include "device.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rt_state {
+  Device *device;
+};
+
+/* ---- rt_abi.def ---- */
+
+void rt_launch(rt_ctx *rt, const rt_kernel *k, void *const *buffers) {
+  Device *d = rt->state->device;
+  d->kind->launch(d, k, buffers);
+}
+
+void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
+  Device *d = rt->state->device;
+  d->kind->copy(d, to, from, bytes);
+}
+
+void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
+  Device *d = rt->state->device;
+  d->kind->zero(d, to, bytes);
+}
+
+void *rt_counter(rt_ctx *rt, int64_t i) {
+  Device *d = rt->state->device;
+  return d->kind->counter(d, i);
+}
+
+void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *receive) {
+  Device *d = rt->state->device;
+  d->kind->collect(d, c, send, receive);
+}
+
+int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }
+
+/* ---- start, stop, run ---- */
+
+/* The scalars mesh.AXIS, from which generated code takes offsets. */
+static void set_coordinates(const Device *d) {
+  char name[RT_NAME];
+  for (int i = 0; i < d->program->naxes && d->comm; i++) {
+    snprintf(name, sizeof name, "mesh.%s", d->program->mesh[i].name);
+    const rt_tensor *t = rt_tensor_find(d->program, name);
+    if (t) rt_elem_put((int)t->elem, rt_tensor_write(d, t), 0, d->comm->group[i].me);
+  }
+}
+
+bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o, Fault *f) {
+  *d = (Device){.kind = p->sm ? &rt_device_cuda : &rt_device_cpu,
+                .program = p,
+                .comm = comm,
+                .check = o->check};
+  d->ctx.state = rt_alloc(sizeof(struct rt_state));
+  d->ctx.state->device = d;
+  d->touched = rt_alloc(sizeof(int64_t) * (size_t)p->nentries);
+  if (d->kind->fetch) d->state = rt_alloc((size_t)p->ntensors + 1);
+  if (!d->kind->start(d, o, f)) return false;
+  set_coordinates(d);
+  return true;
+}
+
+void rt_device_stop(Device *d) {
+  if (d->kind) d->kind->stop(d);
+  for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);
+  rt_trace_close(d->trace);
+  free(d->counters), free(d->touched), free(d->state), free(d->ctx.state);
+  *d = (Device){0};
+}
+
+static void push_written(Device *d) {
+  int n = d->program->ntensors;
+  for (int i = 0; i < n; i++) {
+    if (d->state[i] != WRITTEN) continue;
+    d->kind->push(d, &d->program->tensors[i]);
+    d->state[i] = SAME, d->state[n] = true;
+  }
+}
+
+static void forget_views(Device *d) {
+  for (int i = 0; i < d->program->ntensors; i++) {
+    rt_kind kind = d->program->tensors[i].kind;
+    if (kind != RT_INPUT && kind != RT_SCALAR) d->state[i] = STALE;
+  }
+}
+
+bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
+  if (d->state) push_written(d);
+  bool ok = d->kind->run(d, e, f);
+  if (d->state) forget_views(d);
+  return ok;
+}
+
+void rt_device_words(const Device *d, char *out, size_t n) { d->kind->words(d, out, n); }
+
+/* ---- tensors ---- */
+
+static char *view_of(const Device *d, const rt_tensor *t, bool writes) {
+  uint8_t *state = d->state ? &d->state[t - d->program->tensors] : NULL;
+  uint8_t *flying = d->state ? &d->state[d->program->ntensors] : NULL;
+  if (state && *state == STALE) d->kind->fetch(d, t), *state = SAME, *flying = false;
+  if (state && writes && *flying) d->kind->settle(d), *flying = false;
+  if (state && writes) *state = WRITTEN;
+  return d->view[t->arena] + t->offset;
+}
+
+const void *rt_tensor_read(const Device *d, const rt_tensor *t) { return view_of(d, t, false); }
+void *rt_tensor_write(const Device *d, const rt_tensor *t) { return view_of(d, t, true); }
+
+/* What is on the device counts from here on, so what was written goes there first. */
+void rt_tensor_rows(Device *d, const RowCopy *c) {
+  if (d->state) {
+    uint8_t *to = &d->state[c->to - d->program->tensors];
+    push_written(d);
+    *to = STALE;
+  }
+  d->kind->rows(d, c);
+}
+
+const rt_entry *rt_entry_find(const rt_program *p, const char *name) {
+  for (int i = 0; i < p->nentries; i++)
+    if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
+  return NULL;
+}
+
+const rt_tensor *rt_tensor_find(const rt_program *p, const char *name) {
+  for (int i = 0; i < p->ntensors; i++)
+    if (!strcmp(p->tensors[i].name, name)) return &p->tensors[i];
+  return NULL;
+}
+
+int64_t rt_tensor_count(const rt_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->size[i];
+  return n;
+}

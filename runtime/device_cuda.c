@@ -1,0 +1,340 @@
+/* The CUDA device: arenas in the memory of one GPU, one stream, entries as graphs.
+
+   The first run of an entry goes launch by launch and waits for each, so that code which is refused
+   or faults is told with its kernel. The second run is recorded, with the same calls of generated
+   code, into a graph; from then on a run is one launch of it. Addresses are final and scalars lie
+   in device memory, so a graph holds for the whole process. Nothing in a run waits for the device;
+   who reads a tensor does. Collectives of communicators that work on the host go through two
+   buffers there, and their entries are not recorded. Must not: allocate after the start. */
+#include "device_cuda.h"
+#include "placed.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREAD_LOCAL_CAPTURE = 1, PIN_AT_MOST = 256 << 20, SMALL = 4096, ON_DEVICE = 2 };
+
+bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f) {
+  char why[300];
+  if (e == CU_SUCCESS) return true;
+  rt_cuda_error(&c->api, e, why, sizeof why);
+  return rt_fault(f, e == CU_OUT_OF_MEMORY ? 1005 : 1008, "cannot %s: %s", what, why);
+}
+
+/* Faults of kernels reach the host at whatever call comes next. */
+void rt_cuda_must(const Cuda *c, CUresult e, const char *what) {
+  Fault f = {0};
+  char why[300];
+  if (e == CU_SUCCESS) return;
+  if (e < CU_ILLEGAL_ADDRESS || !c->running) {
+    rt_cuda_ok(c, e, what, &f);
+    rt_die(&f);
+  }
+  rt_cuda_error(&c->api, e, why, sizeof why);
+  rt_fault(&f, 1007, "a kernel of entry %s failed on the GPU: %s", c->running, why);
+  rt_help(&f, "SHARDC_DEBUG=launch waits for every kernel and so names it");
+  rt_die(&f);
+}
+
+static CUdeviceptr at(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
+
+/* ---- start ---- */
+
+static bool fits(const Cuda *c, const rt_program *p, Fault *f) {
+  int64_t shared = 0;
+  if (c->device.sm < p->sm) {
+    rt_fault(f, 1003, "this executable is for %s, and GPU %s has compute capability %d.%d",
+             p->target, c->device.name, c->device.sm / 10, c->device.sm % 10);
+    return rt_help(f, "no GPU older than the target can run it: --device gpu:N takes another one");
+  }
+  for (int i = 0; i < p->nkernels; i++)
+    for (int k = 0; k < p->kernels[i]->phases; k++)
+      if (p->kernels[i]->phase[k].shared > shared) shared = p->kernels[i]->phase[k].shared;
+  return shared <= c->device.shared_limit ||
+         rt_fault(f, 1003, "a kernel needs %lld bytes of shared memory, GPU %s has %d",
+                  (long long)shared, c->device.name, c->device.shared_limit);
+}
+
+static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *p, Fault *f) {
+  size_t have = 0, all = 0;
+  int64_t needed = 0;
+  CUresult e = c->api.cuMemAlloc(to, (size_t)(bytes > 64 ? bytes : 64));
+  if (e != CU_OUT_OF_MEMORY) return rt_cuda_ok(c, e, "allocate device memory", f);
+  c->api.cuMemGetInfo(&have, &all);
+  for (int i = 0; i < RT_ARENAS; i++) {
+    needed += p->arena_bytes[i];
+    if (c->arena[i] && &c->arena[i] != to) have += (size_t)p->arena_bytes[i];
+  }
+  rt_fault(f, 1005, "this executable needs %.2f GB on the GPU, and %.2f of %.2f GB are free on %s",
+           1e-9 * (double)needed, 1e-9 * (double)have, 1e-9 * (double)all, c->device.name);
+  return rt_help(f, "nvidia-smi shows who holds the rest; `micro` in the plan, or recompute, needs "
+                    "less");
+}
+
+static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
+  size_t bytes = sizeof(int32_t) * (size_t)(p->counters + 1);
+  int32_t *number = rt_alloc(bytes);
+  for (int64_t i = 0; i < p->counters; i++) number[i] = (int32_t)i;
+  bool ok = allocate(c, (int64_t)bytes, &c->counters, p, f) &&
+            rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
+                       "copy to the device", f) &&
+            rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f);
+  free(number);
+  return ok;
+}
+
+/* WORK has no view. Pages of a view that nobody reads or writes cost nothing. */
+static bool make_arenas(Device *d, Cuda *c, Fault *f) {
+  const rt_program *p = d->program;
+  for (int i = 0; i < RT_ARENAS; i++) {
+    if (!allocate(c, p->arena_bytes[i], &c->arena[i], p, f)) return false;
+    d->ctx.arena[i] = (char *)(uintptr_t)c->arena[i];
+    if (i == RT_WORK) continue;
+    if (!rt_region_map(&d->arena[i], p->arena_bytes[i], false, f)) return false;
+    d->view[i] = d->arena[i].base;
+  }
+  int64_t io = p->arena_bytes[RT_IO];
+  c->pinned = io > 0 && io <= PIN_AT_MOST &&
+              c->api.cuMemHostRegister(d->view[RT_IO], (size_t)io, 0) == CU_SUCCESS;
+  return true;
+}
+
+static int64_t collective_bytes(const rt_program *p, const rt_collective *c, bool sends) {
+  bool many = c->kind == RT_ALL_TO_ALL || c->kind == (sends ? RT_REDUCE_SCATTER : RT_ALL_GATHER);
+  return c->count * rt_elem_bytes((int)c->elem) * (many ? p->mesh[c->axis].size : 1);
+}
+
+static void make_stages(Cuda *c, const rt_program *p) {
+  int64_t most = 0;
+  for (int i = 0; i < p->ncollectives; i++)
+    for (int k = 0; k < 2; k++) {
+      int64_t bytes = collective_bytes(p, &p->collectives[i], k);
+      if (bytes > most) most = bytes;
+    }
+  if (most) c->send = rt_alloc((size_t)most), c->receive = rt_alloc((size_t)most);
+}
+
+static bool open_context(Cuda *c, int number, Fault *f) {
+  const CudaApi *a = &c->api;
+  const char *what = "use the GPU";
+  return rt_cuda_device(a, number, &c->device, f) &&
+         rt_cuda_ok(c, a->cuDevicePrimaryCtxRetain(&c->context, c->device.handle), what, f) &&
+         rt_cuda_ok(c, a->cuCtxSetCurrent(c->context), what, f) &&
+         rt_cuda_ok(c, a->cuStreamCreate(&c->stream, 1), what, f) &&
+         rt_cuda_ok(c, a->cuEventCreate(&c->from, 0), what, f) &&
+         rt_cuda_ok(c, a->cuEventCreate(&c->to, 0), what, f);
+}
+
+/* Ranks of a machine take its GPUs in turn. */
+static int choose(Device *d, const DeviceOptions *o, const CudaApi *a) {
+  int count = 0;
+  if (o->number >= 0) return o->number;
+  if (!d->comm || a->cuDeviceGetCount(&count) != CU_SUCCESS || count < 1) return 0;
+  return d->comm->launch.local_rank % count;
+}
+
+static bool start(Device *d, const DeviceOptions *o, Fault *f) {
+  Cuda *c = d->inside = rt_alloc(sizeof *c);
+  const rt_program *p = d->program;
+  c->no_graph = o->no_graph, c->careful = o->careful, c->kernels = o->kernels;
+  c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
+  if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
+  if (!fits(c, p, f) || !make_arenas(d, c, f) || !make_counters(c, p, f)) return false;
+  rt_cuda_kernels_open(c, p);
+  make_stages(c, p);
+  for (int i = 0; i < p->ntensors; i++) /* device memory is as others left it */
+    if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
+  return true;
+}
+
+static void stop(Device *d) {
+  Cuda *c = d->inside;
+  const CudaApi *a = &c->api;
+  if (c->stream) a->cuStreamSynchronize(c->stream);
+  for (int i = 0; c->stream && i < d->program->nentries; i++)
+    if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
+  if (c->pinned) a->cuMemHostUnregister(d->view[RT_IO]);
+  for (int i = 0; i < RT_ARENAS; i++)
+    if (c->arena[i]) a->cuMemFree(c->arena[i]);
+  if (c->counters) a->cuMemFree(c->counters);
+  rt_cuda_kernels_close(c);
+  if (c->from) a->cuEventDestroy(c->from);
+  if (c->to) a->cuEventDestroy(c->to);
+  if (c->stream) a->cuStreamDestroy(c->stream);
+  if (c->context) a->cuDevicePrimaryCtxRelease(c->device.handle);
+  free(c->entry), free(c->send), free(c->receive), free(c);
+}
+
+/* ---- calls of generated code ---- */
+
+static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
+  rt_cuda_launch(d->inside, k, buffers, d->trace);
+}
+
+static void copy(Device *d, void *to, const void *from, int64_t bytes) {
+  Cuda *c = d->inside;
+  rt_cuda_must(c, c->api.cuMemcpyDtoDAsync(at(to), at(from), (size_t)bytes, c->stream), "copy");
+}
+
+static void zero(Device *d, void *to, int64_t bytes) {
+  Cuda *c = d->inside;
+  bool words = bytes % 4 == 0 && at(to) % 4 == 0;
+  CUresult e = words ? c->api.cuMemsetD32Async(at(to), 0, (size_t)bytes / 4, c->stream)
+                     : c->api.cuMemsetD8Async(at(to), 0, (size_t)bytes, c->stream);
+  rt_cuda_must(c, e, "fill with zeros");
+}
+
+static void *counter(Device *d, int64_t i) {
+  const Cuda *c = d->inside;
+  return (void *)(uintptr_t)(c->counters + (CUdeviceptr)i * sizeof(int32_t));
+}
+
+static void wait(const Cuda *c) {
+  rt_cuda_must(c, c->api.cuStreamSynchronize(c->stream), "wait for the GPU");
+}
+
+static void collect(Device *d, const rt_collective *x, const void *send, void *receive) {
+  Cuda *c = d->inside;
+  int64_t out = collective_bytes(d->program, x, true), in = collective_bytes(d->program, x, false);
+  rt_cuda_must(c, c->api.cuMemcpyDtoHAsync(c->send, at(send), (size_t)out, c->stream), "copy");
+  wait(c);
+  rt_comm_collect(d->comm, x, c->send, c->receive);
+  rt_cuda_must(c, c->api.cuMemcpyHtoDAsync(at(receive), c->receive, (size_t)in, c->stream), "copy");
+  wait(c);
+}
+
+/* ---- entries ---- */
+
+static void record(Device *d, Cuda *c, const rt_entry *e, Recorded *r) {
+  CUgraph graph = NULL;
+  const char *what = "record a graph";
+  rt_cuda_must(c, c->api.cuStreamBeginCapture(c->stream, THREAD_LOCAL_CAPTURE), what);
+  e->run(&d->ctx);
+  rt_cuda_must(c, c->api.cuStreamEndCapture(c->stream, &graph), what);
+  rt_cuda_must(c, c->api.cuGraphInstantiateWithFlags(&r->graph, graph, 0), what);
+  c->api.cuGraphDestroy(graph);
+}
+
+static bool collects(const Device *d) {
+  return d->program->ncollectives && rt_comm_world(d->comm) > 1;
+}
+
+static bool run_entry(Device *d, const rt_entry *e) {
+  Cuda *c = d->inside;
+  Recorded *r = &c->entry[e - d->program->entries];
+  bool first = r->runs++ == 0;
+  c->running = e->name, c->waits = first || c->careful;
+  if (first || c->no_graph || c->careful || d->check || d->trace || collects(d)) {
+    e->run(&d->ctx);
+    return true;
+  }
+  if (!r->graph) record(d, c, e, r);
+  rt_cuda_must(c, c->api.cuGraphLaunch(r->graph, c->stream), "launch a graph");
+  return true;
+}
+
+/* Check runs: the end of what an entry touched, read back a piece at a time from behind. */
+static int64_t touched(Cuda *c, int64_t bytes) {
+  enum { PIECE = 1 << 20 };
+  char *piece = rt_alloc(PIECE + 64);
+  int64_t most = 0;
+  for (int64_t end = (bytes + 63) / 64 * 64; end > 0 && !most;) {
+    int64_t from = end > PIECE ? end - PIECE : 0;
+    CUresult e =
+        c->api.cuMemcpyDtoHAsync(piece, c->arena[RT_WORK] + (CUdeviceptr)from,
+                                 (size_t)(end > bytes ? bytes - from : end - from), c->stream);
+    rt_cuda_must(c, e, "copy"), wait(c);
+    if (end > bytes) rt_poison(piece + (bytes - from) / 4 * 4, end - bytes);
+    int64_t n = rt_touched(piece, end - from);
+    if (n) most = from + n;
+    end = from;
+  }
+  free(piece);
+  return most;
+}
+
+static bool run(Device *d, const rt_entry *e, Fault *f) {
+  Cuda *c = d->inside;
+  int64_t *most = &d->touched[e - d->program->entries], words = e->work_bytes / 4;
+  if (!d->check) return run_entry(d, e);
+  if (e->work_bytes > d->program->arena_bytes[RT_WORK])
+    return rt_fault(f, 105, "entry %s needs more work memory than there is", e->name);
+  if (words)
+    rt_cuda_must(c, c->api.cuMemsetD32Async(c->arena[RT_WORK], RT_POISON, (size_t)words, c->stream),
+                 "poison the work arena");
+  bool ok = run_entry(d, e);
+  int64_t now = touched(c, e->work_bytes / 4 * 4);
+  if (now > *most) *most = now;
+  return ok;
+}
+
+/* ---- views ---- */
+
+/* Bytes `from`..`to` of an arena. */
+static void move(const Device *d, rt_arena arena, int64_t from, int64_t to, bool fetches) {
+  const Cuda *c = d->inside;
+  CUdeviceptr there = c->arena[arena] + (CUdeviceptr)from;
+  char *here = d->view[arena] + from;
+  size_t n = (size_t)(to - from);
+  CUresult e = fetches ? c->api.cuMemcpyDtoHAsync(here, there, n, c->stream)
+                       : c->api.cuMemcpyHtoDAsync(there, here, n, c->stream);
+  if (n) rt_cuda_must(c, e, fetches ? "copy from the GPU" : "copy to the GPU");
+}
+
+static void move_tensor(const Device *d, const rt_tensor *t, bool fetches) {
+  int64_t n = rt_elem_bytes((int)t->elem);
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  if (!t->flat) move(d, t->arena, t->offset, t->offset + t->bytes, fetches);
+  for (Piece b; t->flat && rt_piece_next(&w, &b);)
+    move(d, t->arena, t->offset + b.at * n, t->offset + (b.at + b.to - b.from) * n, fetches);
+}
+
+/* Small outputs come together: who reads the loss reads the others, too. */
+static void fetch(const Device *d, const rt_tensor *t) {
+  const rt_program *p = d->program;
+  bool small = t->kind == RT_OUTPUT && t->bytes <= SMALL;
+  if (!small) move_tensor(d, t, true);
+  for (int i = 0; small && i < p->ntensors; i++) {
+    const rt_tensor *o = &p->tensors[i];
+    if (o->kind != RT_OUTPUT || o->bytes > SMALL || d->state[i] != STALE) continue;
+    move_tensor(d, o, true), d->state[i] = SAME;
+  }
+  wait(d->inside);
+}
+
+static void push(const Device *d, const rt_tensor *t) { move_tensor(d, t, false); }
+
+static void settle(const Device *d) { wait(d->inside); }
+
+static void rows(Device *d, const RowCopy *x) {
+  Cuda *c = d->inside;
+  CuCopy2D copy = {.from_kind = ON_DEVICE,
+                   .from_device = at(d->ctx.arena[x->from->arena] + x->from->offset + x->from_at),
+                   .from_pitch = (size_t)x->from_apart,
+                   .to_kind = ON_DEVICE,
+                   .to_device = at(d->ctx.arena[x->to->arena] + x->to->offset + x->to_at),
+                   .to_pitch = (size_t)x->to_apart,
+                   .bytes = (size_t)x->bytes,
+                   .rows = (size_t)x->rows};
+  rt_cuda_must(c, c->api.cuMemcpy2DAsync(&copy, c->stream), "copy rows");
+}
+
+static void words(const Device *d, char *out, size_t n) {
+  const Cuda *c = d->inside;
+  snprintf(out, n, "%s (sm_%d, driver %d.%d)", c->device.name, c->device.sm, c->api.version / 1000,
+           c->api.version % 1000 / 10);
+}
+
+const DeviceKind rt_device_cuda = {.start = start,
+                                   .stop = stop,
+                                   .run = run,
+                                   .launch = launch,
+                                   .copy = copy,
+                                   .zero = zero,
+                                   .counter = counter,
+                                   .collect = collect,
+                                   .rows = rows,
+                                   .words = words,
+                                   .fetch = fetch,
+                                   .push = push,
+                                   .settle = settle};
