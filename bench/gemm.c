@@ -37,7 +37,7 @@ typedef struct Job { /* what the threads do: chunks of a kernel, or the peak loo
 
 typedef struct Team {
   atomic_int turn, done;
-  atomic_long next;
+  atomic_long next[THREADS];
   Job job;
   bool narrow; /* products of bf16 */
   void *scratch[THREADS];
@@ -97,8 +97,12 @@ static void work(Team *t, int number) {
   double start = processor_time();
   if (!t->job.run) t->work[number] = peak_loop(t->narrow);
   else
-    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->job.chunks;)
-      t->job.run(t->job.buffers, i, t->scratch[number]);
+    for (int k = 0; k < THREADS; k++) { /* as the pool does: its own share, then the other's */
+      int share = (number + k) % THREADS;
+      int64_t end = (share + 1) * t->job.chunks / THREADS;
+      for (int64_t i; (i = atomic_fetch_add(&t->next[share], 1)) < end;)
+        t->job.run(t->job.buffers, i, t->scratch[number]);
+    }
   t->seconds[number] = processor_time() - start;
 }
 
@@ -114,7 +118,8 @@ static void *member(void *argument) {
 
 static double run_job(Team *t, Job job) { /* seconds per thread */
   t->job = job;
-  atomic_store(&t->next, 0), atomic_store(&t->done, 0);
+  for (int i = 0; i < THREADS; i++) atomic_store(&t->next[i], i * job.chunks / THREADS);
+  atomic_store(&t->done, 0);
   atomic_fetch_add(&t->turn, 1);
   work(t, 0);
   while (atomic_load(&t->done) < THREADS - 1) _mm_pause();

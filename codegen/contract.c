@@ -151,9 +151,9 @@ static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueR
   return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
 }
 
-typedef struct NextPanel { /* of b: packed while the present one is computed */
-  LLVMValueRef v0, wide, src, length, half,
-      dst; /* src: at its block of k; length 0: there is none */
+typedef struct NextPanel { /* of b: fetched, and packed, while the present one is computed */
+  LLVMValueRef v0, wide, src, length, half, dst; /* src: at its block of k */
+  LLVMValueRef pack; /* i1: it is this chunk's; the next chunk's first one is only fetched */
 } NextPanel;
 
 /* Buffer of the panel that is `turn`th in this chunk. */
@@ -176,21 +176,28 @@ static LLVMValueRef panel_source(Walk *w, LLVMValueRef base, LLVMValueRef v0) {
   return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), base, at);
 }
 
-/* The panel after this one: of this block of k, or the first one of the next block. */
+/* The panel after this one: of this block of k, the first one of the next block, or, at the end,
+   the one with which the next chunk begins. */
 static NextPanel next_panel(Walk *w, LLVMValueRef panel) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1)), zero = emit_i64(e, 0);
   LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
-  LLVMValueRef on = tile_times(e, w->k.length, step_stride(c, SIDE_B));
+  LLVMValueRef all = emit_i64(e, c->q.panels), from = w->panel.from;
+  LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSLT, w->panel.to, all, "");
+  LLVMValueRef after = LLVMBuildSelect(e->builder, over, w->panel.to, zero, "");
+  LLVMValueRef back = LLVMBuildNSWSub(e->builder, zero, w->k.start, "");
+  LLVMValueRef on = LLVMBuildSelect(e->builder, w->last, back, w->k.length, "");
   on = LLVMBuildSelect(e->builder, same, zero, on, "");
+  on = tile_times(e, on, step_stride(c, SIDE_B));
   LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, on);
-  next = LLVMBuildSelect(e->builder, same, next, w->panel.from, "");
-  LLVMValueRef length = LLVMBuildSelect(e->builder, w->last, zero, w->next_length, "");
+  from = LLVMBuildSelect(e->builder, w->last, after, from, "");
+  next = LLVMBuildSelect(e->builder, same, next, from, "");
   NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
-  n.length = LLVMBuildSelect(e->builder, same, w->k.length, length, "");
+  n.length = LLVMBuildSelect(e->builder, same, w->k.length, w->next_length, "");
   if (w->k.half) n.half = LLVMBuildSelect(e->builder, same, w->k.half, w->next_half, "");
   n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, 1)));
+  n.pack = LLVMBuildOr(e->builder, same, LLVMBuildNot(e->builder, w->last, ""), "");
   return n;
 }
 
@@ -204,6 +211,7 @@ static Range pack_slice(Walk *w, const NextPanel *n, LLVMValueRef i) {
   for (int wide = 0; wide <= (c->q.wide > 0); wide++) {
     LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
     LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSLT, part.from, part.to, "");
+    some = LLVMBuildAnd(e->builder, some, n->pack, "");
     Branch b = emit_if(e, LLVMBuildAnd(e->builder, here, some, ""));
     contract_pack_b(c, wide, n->src, n->dst, n->v0, &k, part);
     emit_end_if(e, b);

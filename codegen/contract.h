@@ -17,6 +17,7 @@ typedef struct Contract {
   int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
                       bytes apart */
   int64_t ahead_gap;
+  int ahead_turns; /* rounds over which they are spread; 0: no turns, the address moves each round */
   bool ahead_a; /* the next tile's rows of a are fetched early */
   bool direct;  /* the only result is the dot itself: the micro-kernel may store it */
   bool stream;  /* .. past the caches, where addresses allow: the result is larger than they are */

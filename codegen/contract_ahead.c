@@ -25,6 +25,14 @@ static int64_t lanes_of_panel(const Contract *c) {
 
 static int64_t half_lanes(const Contract *c) { return (lanes_of_panel(c) + 1) / 2; }
 
+/* Row tiles share the rows of a panel; a round per four steps is more than enough for a row where
+   there are many tiles. Then a row's lines are fetched in several rounds: a burst would fill the
+   queue to memory, and hits behind it would wait. */
+static int turns_of(const Contract *c) {
+  int64_t tiles = c->q.tiles / c->q.tile[TILE_ROW];
+  return tiles >= 18 ? 4 : tiles >= 9 ? 2 : 1;
+}
+
 static void early_panel(Contract *c) {
   c->sliced = product_sliced(&c->p, c->q.tile);
   bool plain =
@@ -33,6 +41,7 @@ static void early_panel(Contract *c) {
   if (c->sliced) {
     int64_t lines = (lanes_of_panel(c) * elem_bytes(c->p.elem_b) + LINE - 1) / LINE;
     c->ahead_count = (int)lines + (row_bytes(c) % LINE != 0), c->ahead_gap = LINE;
+    c->ahead_turns = turns_of(c);
   } else if (contract_inner_stride(&c->p.k, SIDE_B) == 1) {
     c->ahead_count = 2, c->ahead_gap = half_lanes(c) * lane_bytes(c);
   }

@@ -14,7 +14,7 @@
    accumulators. */
 #include "contract.h"
 
-enum { UNROLL = 4 };
+enum { UNROLL = 4, LINE = 64 };
 
 typedef struct Micro {
   Contract *c;
@@ -88,29 +88,61 @@ static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
   }
 }
 
-typedef enum Fetch { FETCH_NONE, FETCH_OUT, FETCH_AHEAD } Fetch; /* what a loop asks for early */
+/* Sums wait in scratch between blocks of k. */
+static bool partial(const Contract *c) {
+  return c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1;
+}
+
+/* The result's rows come through the caches. */
+static bool stored(const Contract *c) { return c->out_row && !c->stream; }
+
+typedef enum Fetch {
+  FETCH_NONE,
+  FETCH_AHEAD,
+  FETCH_OUT
+} Fetch; /* what a loop asks for early: so many addresses go round with it */
 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i8 = LLVMInt8TypeInContext(e->context);
-  LLVMValueRef args[] = {tile_elements(e, i8, address, emit_i64(e, offset)),
-                         LLVMConstInt(i32, write, 0), LLVMConstInt(i32, write ? 3 : 2, 0),
-                         LLVMConstInt(i32, 1, 0)};
-  emit_intrinsic(e, "llvm.prefetch", u->c->ptr, 4, args);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
+  emit_prefetch(e, tile_elements(e, i8, address, emit_i64(e, offset)), write);
 }
 
-/* One round's prefetches; returns the next round's address. */
-static LLVMValueRef fetch(Micro *u, LLVMValueRef address, Fetch what) {
+/* Some lines of a row of b, the others in the next rounds; then the next row. */
+static void fetch_in_turns(Micro *u, Loop *l, LLVMValueRef base) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  int64_t turns = c->ahead_turns, each = (c->ahead_count + turns - 1) / turns;
+  LLVMValueRef round = LLVMBuildLShr(e->builder, l->i, emit_i64(e, 2), "");
+  LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
+  LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, turns), "");
+  LLVMValueRef at = LLVMBuildNSWMul(e->builder, row, param(u, MICRO_STEP), "");
+  at = tile_add(e, at, tile_times(e, turn, each * c->ahead_gap));
+  LLVMValueRef address = tile_elements(e, LLVMInt8TypeInContext(e->context), base, at);
+  for (int64_t i = 0; i < each; i++) prefetch(u, address, i * c->ahead_gap, false);
+}
+
+/* One round's prefetches; moves the addresses on. */
+static void fetch(Micro *u, Loop *l, Fetch what) {
   Contract *c = u->c;
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  if (what == FETCH_AHEAD) {
-    for (int i = 0; i < c->ahead_count; i++) prefetch(u, address, i * c->ahead_gap, false);
-    return tile_elements(e, i8, address, param(u, MICRO_STEP));
+  int n = u->n;
+  if (what == FETCH_AHEAD && c->ahead_turns > 1) {
+    fetch_in_turns(u, l, l->phi[n + 2]);
+    return;
   }
-  for (int64_t at = 0; at < u->vectors * c->q.lanes * elem_bytes(c->out); at += 64)
-    prefetch(u, address, at, true);
-  return tile_elements(e, i8, address, emit_i64(e, c->out_row));
+  if (what == FETCH_AHEAD) {
+    for (int i = 0; i < c->ahead_count; i++) prefetch(u, l->phi[n + 2], i * c->ahead_gap, false);
+    l->next[n + 2] = tile_elements(e, i8, l->phi[n + 2], param(u, MICRO_STEP));
+    return;
+  }
+  int64_t sums = c->q.tile[TILE_VECTORS] * c->q.lanes * 4;
+  for (int64_t at = 0; at < u->vectors * c->q.lanes * elem_bytes(c->out) && stored(c); at += LINE)
+    prefetch(u, l->phi[n + 2], at, true);
+  for (int64_t at = 0; at < sums && partial(c); at += LINE) prefetch(u, l->phi[n + 3], at, true);
+  l->next[n + 2] = tile_elements(e, i8, l->phi[n + 2], emit_i64(e, c->out_row));
+  l->next[n + 3] = tile_elements(e, i8, l->phi[n + 3], emit_i64(e, sums));
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
@@ -133,10 +165,10 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, F
                      bool half) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int n = u->n, carried = n + (what ? 3 : 2);
+  int n = u->n, carried = n + 2 + (int)what;
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
-  if (what) l.next[n + 2] = fetch(u, l.phi[n + 2], what);
+  if (what) fetch(u, &l, what);
   if (unroll == UNROLL && c->ahead_a) fetch_a(u, l.i);
   for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i, half);
   for (int i = 0; i < n; i++) l.next[i] = u->value[i];
@@ -156,8 +188,8 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
   if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
-  if (c->out_row && !c->stream && c->p.k.outer == 1) {
-    u->value[u->n + 2] = param(u, MICRO_OUT);
+  if ((stored(c) || partial(c)) && c->p.k.outer == 1) {
+    u->value[u->n + 2] = param(u, MICRO_OUT), u->value[u->n + 3] = param(u, MICRO_C);
     LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * UNROLL));
     run_loop(u, from, head, UNROLL, FETCH_OUT, false);
     from = head, u->value[u->n + 2] = ahead;
@@ -206,24 +238,31 @@ static LLVMValueRef tile_address(Micro *u, int i) {
   return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->q.lanes);
 }
 
-/* Accumulators start at zero, or where an earlier block of k stopped. */
+/* Accumulators start at zero; what an earlier block of k left is added at the end, when it has been
+   fetched. */
 static void start(Micro *u) {
+  for (int i = 0; i < u->n; i++) u->value[i] = LLVMConstNull(u->c->vector);
+  u->value[u->n + 2] = param(u, MICRO_AHEAD);
+}
+
+static void add_earlier(Micro *u) {
   Emit *e = u->c->e;
-  LLVMValueRef zero = LLVMConstNull(u->c->vector);
+  if (!partial(u->c)) return;
+  LLVMValueRef sum[LOOP_CARRIED];
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
   LLVMValueRef more =
       LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
   Branch b = emit_if(e, more);
-  LLVMValueRef old[LOOP_CARRIED];
-  for (int i = 0; i < u->n; i++) old[i] = load(u, u->c->vector, tile_address(u, i));
+  for (int i = 0; i < u->n; i++)
+    sum[i] = LLVMBuildFAdd(e->builder, load(u, u->c->vector, tile_address(u, i)), u->value[i], "");
   LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
   emit_end_if(e, b);
   for (int i = 0; i < u->n; i++) {
-    u->value[i] = LLVMBuildPhi(e->builder, u->c->vector, "acc");
-    LLVMAddIncoming(u->value[i], &zero, &entry, 1);
-    LLVMAddIncoming(u->value[i], &old[i], &then, 1);
+    LLVMValueRef first = u->value[i];
+    u->value[i] = LLVMBuildPhi(e->builder, u->c->vector, "sum");
+    LLVMAddIncoming(u->value[i], &first, &entry, 1);
+    LLVMAddIncoming(u->value[i], &sum[i], &then, 1);
   }
-  u->value[u->n + 2] = param(u, MICRO_AHEAD);
 }
 
 static void store_sums(Micro *u) {
@@ -270,11 +309,12 @@ LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
   LLVMValueRef *made = &c->micro[rows > c->q.height][vectors > c->q.width];
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
-  if (u.n + 3 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
+  if (u.n + 4 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
   Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors),
                        contract_micro_type(c));
   start(&u);
   run_all(&u);
+  add_earlier(&u);
   store(&u);
   tile_aside_end(c->e, &s);
   return *made = s.function;

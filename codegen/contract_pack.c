@@ -200,10 +200,27 @@ static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset
   return x;
 }
 
+enum { GROUP = 8, AHEAD = 8 }; /* tiles copied side by side; steps of k fetched early */
+
 typedef struct TileColumns { /* of one outer index of k */
-  LLVMValueRef base, outer, dst, done;
-  int rows;
+  int n, rows;
+  LLVMValueRef base[GROUP], dst[GROUP], outer, done;
 } TileColumns;
+
+/* Elements of one step lie side by side: neighbouring tiles share cache lines, so they are copied
+   together. */
+static bool in_groups(const Contract *c) { return contract_inner_stride(&c->p.m, SIDE_A) == 1; }
+
+static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, int64_t stride) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMValueRef at = tile_times(e, tile_add(e, k, emit_i64(e, AHEAD)), stride);
+  for (int g = 0; g < t->n; g++)
+    emit_prefetch(e,
+                  tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g],
+                                tile_add(e, t->outer, at)),
+                  false);
+}
 
 static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
                          bool half) {
@@ -211,23 +228,24 @@ static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVM
   Emit *e = c->e;
   int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
   Loop k = emit_loop(e, from, to, 1, 0, NULL);
-  LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride));
+  LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride)), x[GROUP];
   LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
-  store_f32(c, tile_column(a, t->base, offset, t->rows, half), t->dst, at);
+  if (in_groups(c)) fetch_step(a, t, k.i, stride);
+  for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
+  for (int g = 0; g < t->n; g++) store_f32(c, x[g], t->dst[g], at);
   emit_loop_end(e, &k);
 }
 
-static void pack_tile(PackA *a, LLVMValueRef base, LLVMValueRef dst, int rows) {
+static void pack_steps(PackA *a, TileColumns *t) {
   Contract *c = a->c;
   Emit *e = c->e;
   LLVMValueRef full = a->length;
   if (has_halves(c)) full = LLVMBuildNSWSub(e->builder, full, a->half, "");
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
-  TileColumns t = {.base = base, .dst = dst, .rows = rows};
-  t.outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
-  t.done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
-  pack_columns(a, &t, emit_i64(e, 0), full, false);
-  if (has_halves(c)) pack_columns(a, &t, full, a->length, true);
+  t->outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
+  t->done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
+  pack_columns(a, t, emit_i64(e, 0), full, false);
+  if (has_halves(c)) pack_columns(a, t, full, a->length, true);
   emit_loop_end(e, &o);
 }
 
@@ -284,23 +302,79 @@ LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) 
   return tile_times(e, LLVMBuildNSWMul(e->builder, k, n, ""), tile[TILE_ROWS]);
 }
 
+static LLVMValueRef tile_source(PackA *a, LLVMValueRef t) {
+  Contract *c = a->c;
+  return tile_elements(c->e, contract_memory(c->e, c->p.elem_a), a->src,
+                       contract_tile_offset(c, t, SIDE_A));
+}
+
+static LLVMValueRef tile_copy(PackA *a, LLVMValueRef t) {
+  Contract *c = a->c;
+  const KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
+  LLVMValueRef n = LLVMBuildNSWSub(c->e->builder, t, a->t0, "");
+  return tile_elements(c->e, c->f32, a->dst, contract_packed_tile(c, n, &x));
+}
+
+/* n tiles from t on if all of them have `height` rows */
+static void pack_group(PackA *a, LLVMValueRef t, int n, int64_t height) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  TileColumns x = {.n = n, .rows = (int)height};
+  LLVMValueRef fit = NULL;
+  for (int g = 0; g < n; g++) {
+    LLVMValueRef i = tile_add(e, t, emit_i64(e, g)), rows = contract_tile_rows(c, i);
+    LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, height), "");
+    fit = fit ? LLVMBuildAnd(e->builder, fit, here, "") : here;
+    x.base[g] = tile_source(a, i), x.dst[g] = tile_copy(a, i);
+  }
+  Branch b = emit_if(e, fit);
+  pack_steps(a, &x);
+  emit_end_if(e, b);
+}
+
+static void pack_single(PackA *a, LLVMValueRef t) {
+  Contract *c = a->c;
+  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) {
+    pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t));
+    return;
+  }
+  for (int tall = c->q.high > 0; tall >= 0; tall--) pack_group(a, t, 1, c->q.height + tall);
+}
+
+static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMValueRef last = tile_add(e, t, emit_i64(e, GROUP - 1)), first = contract_tile_rows(c, t);
+  LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, last, a->t1, "");
+  for (int g = 1; g < GROUP && c->q.high; g++) {
+    LLVMValueRef rows = contract_tile_rows(c, tile_add(e, t, emit_i64(e, g)));
+    LLVMValueRef equal = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, first, "");
+    same = LLVMBuildAnd(e->builder, same, equal, "");
+  }
+  return same;
+}
+
 static void pack_tiles(PackA *a) {
   Contract *c = a->c;
   Emit *e = c->e;
-  const KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
-  Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
-  LLVMValueRef offset = contract_tile_offset(c, t.i, SIDE_A);
-  LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_a), a->src, offset);
-  LLVMValueRef n = LLVMBuildNSWSub(e->builder, t.i, a->t0, "");
-  LLVMValueRef dst = tile_elements(e, c->f32, a->dst, contract_packed_tile(c, n, &x));
-  LLVMValueRef rows = contract_tile_rows(c, t.i);
-  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) pack_rows(a, base, dst, rows);
-  for (int tall = c->q.high > 0; tall >= 0 && c->q.tile[TILE_PACK_A] == PACK_TILES; tall--) {
-    int64_t height = c->q.height + tall;
-    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, height), ""));
-    pack_tile(a, base, dst, (int)height);
-    emit_end_if(e, b);
+  bool groups = c->q.tile[TILE_PACK_A] == PACK_TILES && in_groups(c) && c->q.tiles_max >= GROUP;
+  if (!groups) {
+    Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
+    pack_single(a, t.i);
+    emit_loop_end(e, &t);
+    return;
   }
+  Loop t = emit_loop(e, a->t0, a->t1, GROUP, 0, NULL);
+  LLVMValueRef same = same_heights(a, t.i);
+  Branch together = emit_if(e, same);
+  for (int tall = c->q.high > 0; tall >= 0; tall--) pack_group(a, t.i, GROUP, c->q.height + tall);
+  emit_end_if(e, together);
+  Branch single = emit_if(e, LLVMBuildNot(e->builder, same, ""));
+  LLVMValueRef end = emit_min_i64(e, tile_add(e, t.i, emit_i64(e, GROUP)), a->t1);
+  Loop i = emit_loop(e, t.i, end, 1, 0, NULL);
+  pack_single(a, i.i);
+  emit_loop_end(e, &i);
+  emit_end_if(e, single);
   emit_loop_end(e, &t);
 }
 

@@ -264,6 +264,13 @@ LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
   return emit_intrinsic_types(e, name, 1, &type, n, args);
 }
 
+void emit_prefetch(Emit *e, LLVMValueRef address, bool write) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef args[] = {address, LLVMConstInt(i32, write, 0), LLVMConstInt(i32, write ? 3 : 2, 0),
+                         LLVMConstInt(i32, 1, 0)};
+  emit_intrinsic(e, "llvm.prefetch", LLVMPointerTypeInContext(e->context, 0), 4, args);
+}
+
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
   LLVMValueRef args[] = {a, b, c};
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, args);

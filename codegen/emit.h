@@ -95,6 +95,7 @@ LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
 /* overloaded on several types, or on none (machine intrinsics) */
 LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTypeRef *types, int n,
                                   LLVMValueRef *args);
+void emit_prefetch(Emit *e, LLVMValueRef address, bool write); /* soon read, or soon written */
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 /* plain memory: `lanes` consecutive elements of emit_type(elem) (1: a scalar), masked if mask is
  * not NULL */

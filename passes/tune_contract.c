@@ -96,7 +96,7 @@ static double chunk_time(const Cost *c, int64_t rows,
 static double makespan(const Cost *c, const Machine *x, int64_t batches, int64_t rows,
                        int64_t columns) {
   double chunk = chunk_time(c, rows, columns);
-  return chunk * ((double)ceil_div(batches * rows * columns, x->workers) + 0.25);
+  return chunk * ((double)ceil_div(batches * rows * columns, x->workers) + 0.1);
 }
 
 /* At least `rows` blocks of rows. */

@@ -2,7 +2,8 @@
 
    `gate` holds the number of the job, how many workers have entered it, and whether it is closed. A
    job is published by storing the next number; a worker that sees it enters by adding one, and
-   claims chunks from one atomic counter until none is left. The caller claims chunks, too; when
+   claims chunks until none is left: its own share in order, as neighbours use the same memory and
+   fetch for each other, then what the others have left. The caller claims chunks, too; when
    none is left it closes the gate and waits for those inside only. So a worker that the system has
    put aside costs nothing: it finds the gate closed. Which worker runs which chunk differs from run
    to run and never changes a result: the cut into chunks is compiled in.
@@ -35,6 +36,8 @@ typedef struct Worker {
   int number, cpu;
   pthread_t thread;
   Region scratch;
+  int64_t end;                    /* of its share of the chunks */
+  _Alignas(64) atomic_llong next; /* first chunk of the share that nobody claimed */
 } Worker;
 
 struct Pool {
@@ -51,8 +54,6 @@ struct Pool {
   _Alignas(64) atomic_ullong gate; /* job number << 32 | CLOSED | workers inside */
   rt_chunk *run;                   /* the job: one cache line brings all of it */
   void *const *buffers;
-  int64_t chunks;
-  _Alignas(64) atomic_llong next; /* first chunk that nobody claimed */
   _Alignas(64) atomic_uint done;  /* workers that have left the job */
   atomic_int asleep;              /* the caller waits for `done` in a futex */
   _Alignas(64) atomic_int sleepers;
@@ -87,12 +88,27 @@ static bool spin(Pool *p, atomic_uint *word, unsigned seen) {
   return false;
 }
 
-static int64_t claim_chunks(Pool *p, Worker *w) {
-  int64_t chunks = p->chunks, n = 0;
-  for (;; n++) {
-    int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-    if (i >= chunks) return n;
+/* The rest of the share of worker `of`. */
+static int64_t run_share(Pool *p, Worker *w, Worker *of) {
+  for (int64_t n = 0;; n++) {
+    if (atomic_load_explicit(&of->next, memory_order_relaxed) >= of->end) return n;
+    int64_t i = atomic_fetch_add_explicit(&of->next, 1, memory_order_relaxed);
+    if (i >= of->end) return n;
     p->run(p->buffers, i, w->scratch.base);
+  }
+}
+
+static int64_t claim_chunks(Pool *p, Worker *w) {
+  int64_t n = 0;
+  for (int i = 0; i < p->workers; i++)
+    n += run_share(p, w, &p->worker[(w->number + i) % p->workers]);
+  return n;
+}
+
+static void give_shares(Pool *p, int64_t chunks) {
+  for (int i = 0; i < p->workers; i++) {
+    atomic_store_explicit(&p->worker[i].next, i * chunks / p->workers, memory_order_relaxed);
+    p->worker[i].end = (i + 1) * chunks / p->workers;
   }
 }
 
@@ -185,8 +201,8 @@ void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
     return;
   }
   if (++p->runs % 256 == 0) look_around(p);
-  p->run = run, p->buffers = buffers, p->chunks = chunks;
-  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  p->run = run, p->buffers = buffers;
+  give_shares(p, chunks);
   atomic_store_explicit(&p->done, 0, memory_order_relaxed);
   open_gate(p);
   work(p, &p->worker[0]);
@@ -251,7 +267,8 @@ Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f) {
   Pool *p = aligned_alloc(64, sizeof(Pool));
   if (!p) rt_fail(701, "no memory for the thread pool");
   *p = (Pool){.workers = workers, .gate = CLOSED, .spin = all <= usable ? SPIN : SPIN_BUSY};
-  p->worker = rt_alloc(sizeof(Worker) * (size_t)workers);
+  p->worker = aligned_alloc(64, sizeof(Worker) * (size_t)workers);
+  if (!p->worker) rt_fail(701, "no memory for the thread pool");
   if (sched_getaffinity(0, sizeof p->cpus, &p->cpus)) CPU_ZERO(&p->cpus);
   bool pinned = workers > 1 && all <= usable && usable == cpus;
   const int *own = cpu + (pinned ? among.me * workers : 0);
