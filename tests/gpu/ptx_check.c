@@ -1,0 +1,162 @@
+/* Shadows: which bytes were written, and who touched a word last.
+ *
+ * A stamp names an interval: what one warp does between two synchronisations. Each warp knows up to
+ * which stamp the intervals of every other warp are over for it; a barrier hands that knowledge
+ * round. Two accesses of different threads, one of them a write, race when the earlier one's
+ * interval is not over for the later one's warp: for global memory also when it belongs to another
+ * CTA of this launch. A word remembers its last writer and two readers, which suffices to see any
+ * race at barriers of the whole CTA (a writer can be at most one of two readers itself).
+ *
+ * Must not: report what is ordered. It may miss a race between readers forgotten at partial
+ * barriers, and it takes fences for nothing: data guarded by flags in memory counts as raced for.
+ */
+#include "ptx_memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- intervals ---- */
+void warp_interval(Warp *w) {
+  Cta *c = w->cta;
+  PtxDevice *d = c->launch->device;
+  if (!d->o.check) return;
+  if (d->stamp >= (UINT32_C(1) << 27) - 2) races_forget(d);
+  if (c->nowner == c->owner_room) {
+    uint32_t room = c->owner_room ? 2 * c->owner_room : 256;
+    uint8_t *more = realloc(c->owner, room);
+    if (!more) abort();
+    c->owner = more, c->owner_room = room;
+  }
+  w->stamp = ++d->stamp;
+  c->owner[c->nowner++] = (uint8_t)w->index;
+  w->known[w->index] = w->stamp;
+}
+
+/* Stamps ran out: who touched what before is forgotten. */
+void races_forget(PtxDevice *d) {
+  if (!d->plane.cells) return;
+  for (int i = 0; i < d->nblocks; i++) {
+    int64_t from = (int64_t)(d->blocks[i].at - d->o.base);
+    memset(d->plane.cells + from / 4, 0, (size_t)(d->blocks[i].room / 4) * sizeof(Cell));
+  }
+  d->stamp = 0;
+}
+
+/* ---- races ---- */
+typedef struct Me {
+  const Warp *w;
+  uint32_t who;   /* stamp << 5 | lane */
+  uint32_t since; /* older stamps are over for everybody */
+} Me;
+
+/* The warp of a stamp of this CTA; -1: another CTA's. */
+static int owner_of(const Cta *c, uint32_t stamp) {
+  uint32_t i = stamp - c->first_stamp;
+  return i < c->nowner ? c->owner[i] : -1;
+}
+
+static inline bool unordered(const Me *me, uint32_t who) {
+  uint32_t stamp = who >> 5;
+  if (stamp < me->since || who == me->who) return false;
+  if (stamp == me->who >> 5) return true; /* same interval of the same warp, another lane */
+  int v = owner_of(me->w->cta, stamp);
+  if (v < 0) return true;
+  return (uint32_t)v != me->w->index && stamp >= me->w->known[v];
+}
+
+static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_t who,
+                        const char *they) {
+  const char *i = t->atomic ? "an atomic access" : t->write ? "a write" : "a read";
+  const char *space = t->space == SPACE_SHARED ? "shared" : "global";
+  int v = owner_of(w->cta, who >> 5);
+  if (v < 0)
+    fault(w, op, lane, "race on %s memory: %s of what another CTA %s in this launch", space, i,
+          they);
+  else
+    fault(w, op, lane,
+          "race on %s memory at %#llx: %s of what thread %u %s with no barrier between", space,
+          (unsigned long long)t->offset, i, (uint32_t)v * LANES + (who & 31), they);
+  return false;
+}
+
+static inline void note_read(const Me *me, Cell *c, uint8_t bytes) {
+  if (c->read == me->who) {
+    c->read_bytes |= bytes;
+    return;
+  }
+  if (unordered(me, c->read) && c->read >> 5 != c->read2 >> 5)
+    c->read2 = c->read, c->read_bytes = (uint8_t)(c->read_bytes << 4);
+  c->read = me->who, c->read_bytes = (uint8_t)((c->read_bytes & 0xf0) | bytes);
+}
+
+static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
+                      uint8_t bytes) {
+  if (c->wrote_bytes & bytes) {
+    if (unordered(me, c->wrote) && !(t->atomic && c->atomic))
+      return report_race(w, op, lane, t, c->wrote, "wrote");
+    if (t->constant && c->wrote >> 5 >= w->cta->launch->first_stamp) {
+      fault(w, op, lane, "ld.global.nc of memory written in this launch");
+      return false;
+    }
+  }
+  note_read(me, c, bytes);
+  return true;
+}
+
+static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
+                       uint8_t bytes) {
+  if (c->wrote_bytes & bytes && unordered(me, c->wrote) && !(t->atomic && c->atomic))
+    return report_race(w, op, lane, t, c->wrote, "wrote");
+  if (c->read_bytes & bytes && unordered(me, c->read))
+    return report_race(w, op, lane, t, c->read, "read");
+  if (c->read_bytes >> 4 & bytes && unordered(me, c->read2))
+    return report_race(w, op, lane, t, c->read2, "read");
+  if (c->wrote == me->who) c->wrote_bytes |= bytes;
+  else c->wrote = me->who, c->wrote_bytes = bytes;
+  c->atomic = t->atomic;
+  if (!t->atomic) c->read_bytes = (uint8_t)(c->read_bytes & ~bytes & ~(bytes << 4));
+  return true;
+}
+
+static bool race(Warp *w, const Op *op, int lane, const Touch *t) {
+  const Launch *l = w->cta->launch;
+  Me me = {w, w->stamp << 5 | (uint32_t)lane, 0};
+  me.since = t->space == SPACE_SHARED ? w->cta->first_stamp : l->first_stamp;
+  for (uint64_t at = t->offset & ~UINT64_C(3); at < t->offset + t->bytes; at += 4) {
+    Cell *c = &t->plane->cells[at >> 2];
+    uint8_t bytes = 15;
+    if (t->bytes < 4) bytes = (uint8_t)(((1 << t->bytes) - 1) << (t->offset & 3));
+    if (c->flying & bytes) {
+      fault(w, op, lane,
+            "shared memory at %#llx awaits an asynchronous copy that was not waited for",
+            (unsigned long long)t->offset);
+      return false;
+    }
+    if (!(t->write ? write_cell : read_cell)(w, op, lane, t, &me, c, bytes)) return false;
+  }
+  return true;
+}
+
+/* ---- written bytes ---- */
+static bool written(Warp *w, const Op *op, int lane, const Touch *t) {
+  const uint8_t *bits = t->plane->written;
+  if (bits_all(bits, (int64_t)t->offset, t->bytes)) return true;
+  uint64_t at = t->offset;
+  while (bits[at >> 3] >> (at & 7) & 1) at++;
+  uint64_t base = t->space == SPACE_GLOBAL ? w->cta->launch->device->o.base : 0;
+  fault(w, op, lane, "reads %u bytes at %#llx: nobody wrote the byte at %#llx", t->bytes,
+        (unsigned long long)(t->offset + base), (unsigned long long)(at + base));
+  return false;
+}
+
+bool touch(Warp *w, const Op *op, int lane, const Touch *t) {
+  if (t->plane->written && (!t->write || t->atomic) && !written(w, op, lane, t)) return false;
+  if (t->plane->cells && !race(w, op, lane, t)) return false;
+  if (t->plane->written && t->write)
+    bits_set(t->plane->written, (int64_t)t->offset, t->bytes, true);
+  return true;
+}
+
+bool touch_all(Warp *w, const Op *op, uint32_t mask, const Access *x) {
+  (void)w, (void)op, (void)mask, (void)x;
+  return false;
+}

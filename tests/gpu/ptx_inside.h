@@ -1,0 +1,277 @@
+/* What the files of the PTX machine share: registers, decoded instructions, warps, memory.
+ *
+ * A register of a warp is an array of its 32 lanes (a predicate: one word of 32 bits), so that an
+ * instruction is one loop over 32 values. Constants and special registers are registers that are
+ * filled beforehand: every operand is an offset into the warp's register file.
+ *
+ * Must not: be included outside tests/gpu/ptx*.c. */
+#ifndef TESTS_GPU_PTX_INSIDE_H
+#define TESTS_GPU_PTX_INSIDE_H
+#include "ptx.h"
+#include <stddef.h>
+
+enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16 };
+#define ALL_LANES 0xffffffffu
+#define NO_SLOT INT32_MIN
+
+/* Windows of the generic address space; inside them, addresses of the spaces themselves. */
+#define SHARED_WINDOW UINT64_C(0x010000000000)
+#define LOCAL_WINDOW UINT64_C(0x020000000000)
+#define PARAM_WINDOW UINT64_C(0x030000000000)
+#define WINDOW_BYTES UINT64_C(0x001000000000)
+#define SHARED_FIRST 0x400 /* the first 1 KiB of a CTA's shared memory is the system's */
+
+typedef enum RegKind { REG_PRED, REG_16, REG_32, REG_64, REG_NONE } RegKind;
+typedef enum Space {
+  SPACE_GENERIC,
+  SPACE_GLOBAL,
+  SPACE_SHARED,
+  SPACE_LOCAL,
+  SPACE_PARAM, /* of the kernel: read only */
+  SPACE_CONST
+} Space;
+
+typedef struct Arena Arena;
+void *arena_get(Arena **a, size_t bytes); /* zeroed */
+void arena_drop(Arena **a);
+
+/* ---- decoded instructions ---- */
+typedef struct Op Op;
+typedef struct Warp Warp;
+typedef void Lanes(void *d, const void *a, const void *b, const void *c, const void *e);
+typedef enum Went {
+  WENT_ON,     /* to w->pc */
+  WENT_APART,  /* lanes have places of their own: choose again */
+  WENT_WAITING /* the warp waits, is done, or the launch failed */
+} Went;
+typedef Went Step(Warp *w, const Op *op, uint32_t mask);
+
+struct Op {
+  Lanes *lanes; /* the same for each lane, no other effect; else NULL */
+  Step *step;
+  int32_t guard; /* predicate; NO_SLOT: none */
+  uint32_t flip; /* xor for @! */
+  int32_t d, a, b, c, e;
+  uint32_t target; /* of a jump */
+  uint32_t line, loc;
+  RegKind kind;      /* of d */
+  uint8_t kind_a;    /* of a, where it varies */
+  uint8_t space, n;  /* memory: elements of the vector */
+  uint8_t bytes;     /* of one element */
+  uint8_t sub, flag; /* what of its family */
+  bool is_signed;
+  int64_t imm;
+  const int32_t *list;  /* registers of vectors */
+  const uint8_t *kinds; /* and their kinds */
+};
+
+typedef enum Which {
+  TID,
+  NTID = TID + 3,
+  CTAID = NTID + 3,
+  NCTAID = CTAID + 3, /* .x .y .z each */
+  LANEID = NCTAID + 3,
+  WARPID,
+  NWARPID,
+  MASK_EQ,
+  MASK_LT,
+  MASK_LE,
+  MASK_GT,
+  MASK_GE,
+  SMID,
+  NSMID,
+  GRIDID,
+  DYNAMIC_SHARED,
+  DYNAMIC_BASE
+} Which;
+typedef struct Special { /* a register filled when its warp starts */
+  int32_t slot;
+  Which which;
+  RegKind kind; /* 32 or 64 bits */
+} Special;
+
+typedef struct Param {
+  int offset, bytes;
+} Param;
+
+typedef struct Function {
+  const char *name;
+  struct PtxModule *module;
+  Op *ops;
+  int nops;
+  int32_t below,
+      above; /* bytes of a warp's register file: constants below its origin, registers above */
+  const uint8_t *fill; /* the constants */
+  const Special *special;
+  int nspecial;
+  const Param *params;
+  int nparams, params_bytes;
+  int64_t static_shared, local_bytes;
+  uint32_t max[3], need[3]; /* .maxntid, .reqntid */
+  struct Function *next;
+} Function;
+
+typedef struct Variable {
+  const char *name;
+  uint64_t at;
+  int64_t bytes;
+  struct Variable *next;
+} Variable;
+
+struct PtxModule {
+  PtxDevice *device;
+  Arena *arena;
+  Function *functions; /* entries */
+  Variable *variables;
+  const char **lines; /* the text, for reports */
+  int nlines;
+};
+
+/* ---- memory ---- */
+/* Who touched a word last. A stamp names an interval of one warp between two synchronisations;
+ * stamps only grow. who = stamp << 5 | lane; 0: nobody. */
+typedef struct Cell {
+  uint32_t wrote, read, read2;
+  uint8_t wrote_bytes, read_bytes; /* of the word; read_bytes: read in bits 0-3, read2 in 4-7 */
+  uint8_t atomic;                  /* the write was an atomic one */
+  uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring */
+} Cell;
+
+typedef struct Block {
+  uint64_t at;
+  int64_t bytes, room;
+  bool constant;
+} Block;
+
+typedef struct Plane { /* bytes with their shadows */
+  uint8_t *data;
+  uint8_t *written; /* one bit per byte; NULL: not kept */
+  Cell *cells;      /* one per word; NULL: not kept */
+} Plane;
+
+struct PtxDevice {
+  PtxOptions o;
+  Plane plane;
+  int64_t plane_bytes;
+  Block *blocks; /* ascending */
+  int nblocks, room;
+  uint32_t stamp;
+  uint64_t warp_steps, lane_steps;
+};
+int device_block(const PtxDevice *d, uint64_t at); /* its index, or -1 - where it would be */
+bool device_cells(PtxDevice *d);                   /* race shadows exist from now on */
+void bits_set(uint8_t *bits, int64_t from, int64_t n, bool value);
+bool bits_all(const uint8_t *bits, int64_t from, int64_t n);
+
+/* ---- a launch ---- */
+typedef struct Flight Flight; /* an asynchronous copy under way */
+typedef struct Launch Launch;
+typedef struct Cta Cta;
+
+struct Warp {
+  Cta *cta;
+  uint8_t *regs;
+  uint32_t pc, limit; /* of the lanes that run; the nearest place of others */
+  uint32_t mask;      /* lanes that run */
+  uint32_t alive, parked;
+  uint32_t lane_pc[LANES];
+  uint32_t index; /* in its CTA */
+  uint32_t stamp; /* of this interval */
+  uint32_t carry; /* condition code of add.cc */
+  uint32_t slice; /* jumps until others get their turn */
+  int waits;      /* barrier id + 1; 0: it runs */
+  const Op *red;  /* bar.red that waits for its result */
+  uint32_t red_mask;
+  Flight *flights;           /* oldest first */
+  uint32_t groups[LANES];    /* committed by each lane */
+  uint32_t known[MAX_WARPS]; /* intervals of others that are over for this warp */
+};
+
+typedef struct Barrier {
+  uint32_t arrived, expected; /* threads */
+  uint32_t waiting, came;     /* warps that wait; warps that came, bar.arrive included */
+  bool fixed;                 /* a count was given */
+  uint32_t stamps[MAX_WARPS]; /* of those that came: their interval after it */
+  uint32_t ones, threads;     /* bar.red: predicates that were true, all */
+} Barrier;
+
+struct Cta {
+  Launch *launch;
+  uint32_t at[3], index;
+  Warp *warps;
+  uint32_t nwarps, live;
+  Plane shared; /* indexed by shared address */
+  uint32_t shared_end;
+  uint8_t *local; /* of all threads */
+  Barrier barriers[MAX_BARRIERS];
+  uint32_t first_stamp;
+  uint8_t *owner; /* of stamp - first_stamp: its warp */
+  uint32_t nowner, owner_room;
+};
+
+struct Launch {
+  PtxDevice *device;
+  const Function *f;
+  const PtxLaunch *given;
+  uint32_t threads;
+  uint32_t first_stamp;
+  int *cache; /* block that an instruction touched last */
+  Cta cta;
+  uint64_t random;
+  int64_t budget;
+  bool failed;
+  char *error;
+  int error_bytes;
+};
+
+static inline void *reg_at(const Warp *w, int32_t slot) { return w->regs + slot; }
+static inline uint64_t reg_get(const Warp *w, int32_t slot, RegKind kind, int lane) {
+  const uint8_t *r = w->regs + slot;
+  switch (kind) {
+  case REG_PRED: return *(const uint32_t *)r >> lane & 1;
+  case REG_16: return ((const uint16_t *)r)[lane];
+  case REG_32: return ((const uint32_t *)r)[lane];
+  default: return ((const uint64_t *)r)[lane];
+  }
+}
+static inline void reg_set(Warp *w, int32_t slot, RegKind kind, int lane, uint64_t v) {
+  uint8_t *r = w->regs + slot;
+  uint32_t bit = UINT32_C(1) << lane;
+  switch (kind) {
+  case REG_PRED: *(uint32_t *)r = (*(uint32_t *)r & ~bit) | (v & 1 ? bit : 0); break;
+  case REG_16: ((uint16_t *)r)[lane] = (uint16_t)v; break;
+  case REG_32: ((uint32_t *)r)[lane] = (uint32_t)v; break;
+  default: ((uint64_t *)r)[lane] = v; break;
+  }
+}
+static inline int first_lane(uint32_t mask) { return __builtin_ctz(mask); }
+
+/* Ends the launch with the first report. */
+Went fault(Warp *w, const Op *op, int lane, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* run.c: lanes that must come together. True: all of `need` are here; else *went says what to do.
+ */
+bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
+void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
+Step step_jump, step_exit, step_trap;
+
+/* sync.c */
+bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came */
+
+/* check.c */
+void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */
+void races_forget(PtxDevice *d);
+typedef struct Touch { /* one access of one lane */
+  Plane *plane;
+  uint64_t offset;
+  uint32_t bytes;
+  bool write, atomic, asynchronous;
+  bool constant; /* ld.global.nc */
+  Space space;
+} Touch;
+bool touch(Warp *w, const Op *op, int lane, const Touch *t); /* false: reported */
+
+/* async.c */
+void flights_drop(Warp *w);
+#endif
