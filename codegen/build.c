@@ -1,10 +1,11 @@
-/* Kernel functions to object files.
+/* Kernel functions to object files, or to PTX (assemble.c takes it on from there).
 
    Each kernel is compiled in a forked child, because LLVM may abort on what it cannot select; at
    most `jobs` children run at a time. A child writes DIR/SYMBOL.o, or ends with another status and
    its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel cache where
    the compiler, LLVM, the target and the function's text are the same. The same function gives the
    same bytes, whatever the order of the children. */
+#include "assemble.h"
 #include "cache.h"
 #include "emit.h"
 #include <errno.h>
@@ -18,15 +19,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHILD_CANNOT_WRITE = 3, CHILD_INVALID = 4 };
+enum { CHILD_CANNOT_WRITE = 3 };
 
 /* ---- one kernel ---- */
 
 static LLVMTargetMachineRef machine_new(const Target *t) {
-  LLVMInitializeX86TargetInfo();
-  LLVMInitializeX86Target();
-  LLVMInitializeX86TargetMC();
-  LLVMInitializeX86AsmPrinter();
+  if (t->gpu) {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+  } else {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  }
   LLVMTargetRef target;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(t->triple, &target, &message))
@@ -40,8 +48,8 @@ static void optimize(Emit *e, LLVMTargetMachineRef machine) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  LLVMErrorRef error =
-      LLVMRunPasses(e->module, e->passes ? e->passes : emit_default_passes, machine, options);
+  const char *passes = e->target->gpu ? emit_gpu_passes : emit_default_passes;
+  LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : passes, machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
 }
@@ -55,13 +63,20 @@ static void check_module(Emit *e) {
   bug("kernel %s: LLVM rejects its code: %s", e->k->name, message);
 }
 
+/* What cannot be selected for a GPU is said here only: the call that makes the code succeeds. */
+static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
+  if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+  bug("kernel %s: %s", ((const Fn *)k)->name, LLVMGetDiagInfoDescription(info));
+}
+
 /* Emits, checks and optimizes. The caller frees both. */
 static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, LLVMTargetMachineRef *machine) {
   const Target *t = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
-  const KernelFamily *family = family_find(name);
+  const KernelFamily *family = t->gpu ? nvptx_family_find(name) : family_find(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, t, arena);
+  LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
   *machine = machine_new(t);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
   LLVMSetModuleDataLayout(e->module, layout);
@@ -112,7 +127,8 @@ typedef struct Build {
   Arena *arena;
   const char *folder, *cache; /* objects go here; cache may be NULL */
   Hash compiler;
-  bool failed;
+  const Assembler *assembler; /* NULL: none, or no GPU */
+  bool gpu, failed;
 } Build;
 
 typedef struct Child {
@@ -147,19 +163,39 @@ static Hash kernel_key(Build *b, const Fn *k) {
   return hash_text(b->compiler, ir_print_fn(b->m, &bare));
 }
 
+static const char *code_ending(const Build *b) { return b->gpu ? ".ptx" : ".o"; }
+
+/* What ptxas makes depends on ptxas too. */
+static Hash cubin_key(Build *b, const Fn *k) {
+  return hash_text(kernel_key(b, k), b->assembler->version);
+}
+
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
   Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
-  return o.at && cache_write_file(b->arena, object_path(b, k, ".o"), o);
+  if (!o.at || !cache_write_file(b->arena, object_path(b, k, code_ending(b)), o)) return false;
+  if (!b->assembler) return true;
+  Bytes cubin = cache_get(b->arena, b->cache, cubin_key(b, k));
+  return cubin.at && cache_write_file(b->arena, object_path(b, k, ".cubin"), cubin);
+}
+
+/* Does not come back if ptxas refuses. */
+static void assemble(Build *b, const Fn *k) {
+  const char *cubin = object_path(b, k, ".cubin");
+  assembler_run(b->arena, b->assembler, target_of(b->m), object_path(b, k, ".ptx"), cubin);
+  Bytes code = cache_read_file(b->arena, cubin);
+  if (b->cache && code.at) cache_put(b->arena, b->cache, cubin_key(b, k), code);
 }
 
 static _Noreturn void child_main(Build *b, const Fn *k) {
   int err = open(object_path(b, k, ".err"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO);
-  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, LLVMObjectFile);
+  LLVMMemoryBufferRef code =
+      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = cache_write_file(b->arena, object_path(b, k, ".o"), o);
+  bool ok = cache_write_file(b->arena, object_path(b, k, code_ending(b)), o);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
+  if (ok && b->assembler) assemble(b, k);
   _exit(ok ? 0 : CHILD_CANNOT_WRITE);
 }
 
@@ -169,10 +205,24 @@ static const char *first_line(Build *b, const Fn *k) {
                              : "it said nothing";
 }
 
+static void report_assembler(Build *b, const Fn *k) {
+  Report *r = diag_at(b->m->ctx->diag, "E1304", (Span){0},
+                      "ptxas does not take kernel `%s` as it must be", k->name);
+  diag_fact(r, "%s", first_line(b, k));
+  diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
+            target_of(b->m)->name);
+  diag_help(r, "--keep DIR keeps the PTX; with another ptxas, or none, on PATH it may go through");
+}
+
 static void report(Build *b, const Fn *k, int status) {
   b->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
-    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", object_path(b, k, ".o"));
+    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`",
+            object_path(b, k, code_ending(b)));
+    return;
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
+    report_assembler(b, k);
     return;
   }
   Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d",
@@ -219,6 +269,8 @@ bool kernels_build(Module *m, const char *dir, int jobs) {
   if (jobs < 1) jobs = 1;
   b.cache = cache_folder(b.arena);
   b.compiler = compiler_hash(&b);
+  b.gpu = target_of(m)->gpu;
+  if (b.gpu) b.assembler = assembler_find(b.arena);
   Child *children = ARENA_ARRAY(b.arena, Child, jobs);
   int running = 0;
   for (uint32_t i = 0; i < m->fns.n && !b.failed; i++) {

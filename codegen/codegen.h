@@ -19,16 +19,19 @@
 
 /* The facts of a machine that passes need stand in the module as settings (target.name,
    target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.rounds,
-   target.pairs, target.workers: written by target_describe before the pipeline runs); LLVM's own
-   words stay here.
+   target.pairs, target.workers, target.gpu and on GPUs target.sm, target.shared: written by
+   target_describe before the pipeline runs); LLVM's own words stay here.
  */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
   int vector_bytes, vector_registers;
   int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared */
-  bool rounds; /* has instructions that round f32 to bf16 and multiply pairs of bf16 */
-  bool pairs;  /* the latter do more than multiply-adds of f32 */
+  bool rounds;          /* has instructions that round f32 to bf16 and multiply pairs of bf16 */
+  bool pairs;           /* the latter do more than multiply-adds of f32 */
+  bool gpu;             /* kernels are PTX; families are those of codegen/nvptx */
+  int sm;               /* GPU: its generation */
+  int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have */
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
@@ -50,6 +53,7 @@ typedef struct KernelFamily {
 } KernelFamily;
 
 const KernelFamily *family_find(const char *name);
+const KernelFamily *nvptx_family_find(const char *name); /* the same for GPUs; NULL: not there */
 
 /* Where libshardrt.a and rt.h are; NULL: nowhere. `looked`: the first place that was tried. */
 const char *library_folder(Arena *a, const char **looked);
@@ -67,8 +71,8 @@ bool codegen_build(Module *m, const BuildOptions *o);
 
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);
-/* Compiles every kernel function of m to DIR/NAME.o in child processes, through the kernel cache
- * (build.c). */
+/* Compiles every kernel function of m to DIR/SYMBOL.o, on a GPU to DIR/SYMBOL.ptx and, where ptxas
+ * is on PATH, DIR/SYMBOL.cubin, in child processes, through the kernel cache (build.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
 /* The objects of all kernels in DIR as one shared library DIR/NAME (link.c). */
 bool kernels_link(Module *m, const char *dir, const char *name);

@@ -2,20 +2,28 @@
    intrinsics.
 
    Every phase is a function `void SYMBOL_pN(ptr buffers, i64 chunk, ptr scratch)`. Its entry block
-   loads all buffer pointers once; those that stay unused are removed by the pass pipeline. Loops
-   test at the top and carry values in phis; the pipeline rotates them. Nothing here depends on a
-   kernel family.
+   loads all buffer pointers once; those that stay unused are removed by the pass pipeline. On a GPU
+   a phase is a kernel whose parameters are the buffers (nvptx/phase.c). Loops test at the top and
+   carry values in phis; the pipeline rotates them. Nothing here depends on a kernel family.
 
    Vectors wider than a register are legal everywhere but slow: who emits them chooses e->lanes. The
    attribute min-legal-vector-width is never written: without it LLVM uses 512-bit registers on
    every AVX-512 machine. */
 #include "emit.h"
+#include "nvptx/phase.h"
 #include <stdio.h>
 
 const char *const emit_default_passes =
     "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,"
     "licm),"
     "early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
+
+/* After it the machine's own passes share addresses, merge loads, and give every lane its register.
+ */
+const char *const emit_gpu_passes =
+    "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,"
+    "licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,gvn,"
+    "instcombine<no-verify-fixpoint>,simplifycfg)";
 
 const char *kernel_symbol(Module *m, const Fn *k) {
   char *s = arena_strndup(m->arena, k->name, strlen(k->name));
@@ -26,6 +34,17 @@ const char *kernel_symbol(Module *m, const Fn *k) {
   return arena_printf(m->arena, "k_%s", s);
 }
 
+/* Whether 31 bits hold every index, every offset into a buffer and every number of a point. */
+static bool small_indexes(const Fn *k) {
+  for (ValueId v = 0; v < k->values.n; v++) {
+    const Type *t = value_type(k, v);
+    int64_t span = 1;
+    for (int a = 0; a < t->rank; a++) span += (t->axis[a].size - 1) * expr_stride(k, v, a);
+    if (span >= 1 << 30 || type_count(t) >= 1 << 30) return false;
+  }
+  return true;
+}
+
 Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
   Emit *e = ARENA_NEW(arena, Emit);
   e->m = m, e->k = k, e->target = t, e->arena = arena;
@@ -34,6 +53,8 @@ Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
   e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);
   e->lanes = t->vector_bytes / 4;
+  e->index = t->gpu && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
+                                        : LLVMInt64TypeInContext(e->context);
   LLVMSetTarget(e->module, t->triple);
   return e;
 }
@@ -86,6 +107,8 @@ LLVMValueRef emit_i64(Emit *e, int64_t v) {
   return LLVMConstInt(LLVMInt64TypeInContext(e->context), (uint64_t)v, 1);
 }
 
+LLVMValueRef emit_index(Emit *e, int64_t v) { return LLVMConstInt(e->index, (uint64_t)v, 1); }
+
 LLVMValueRef emit_f32(Emit *e, double v) {
   return LLVMConstReal(LLVMFloatTypeInContext(e->context), v);
 }
@@ -128,8 +151,8 @@ LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef left = LLVMBuildSub(e->builder, end, i, "left");
-  LLVMValueRef some =
-      LLVMBuildTrunc(e->builder, emit_min_i64(e, left, emit_i64(e, lanes)), i32, "");
+  LLVMValueRef most = LLVMConstInt(LLVMTypeOf(left), (uint64_t)lanes, 0);
+  LLVMValueRef some = LLVMBuildTrunc(e->builder, emit_min_i64(e, left, most), i32, "");
   LLVMValueRef numbers = emit_lane_numbers(e, i32, lanes, 1);
   return LLVMBuildICmp(e->builder, LLVMIntSLT, numbers, emit_splat(e, some, lanes), "mask");
 }
@@ -147,10 +170,15 @@ static void enum_attribute(Emit *e, unsigned at, const char *name) {
   LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
 }
 
-static void load_pointers(Emit *e) {
+uint32_t emit_buffers(const Emit *e) {
   uint32_t n = e->k->args.n + e->k->results.n;
   if (attr_get(&e->k->attrs, ATTR_workspace)) n++;
   if (n > sizeof e->pointer / sizeof *e->pointer) bug("kernel %s: too many buffers", e->k->name);
+  return n;
+}
+
+static void load_pointers(Emit *e) {
+  uint32_t n = emit_buffers(e);
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
   for (uint32_t i = 0; i < n; i++) {
     LLVMValueRef at = emit_i64(e, i);
@@ -160,6 +188,10 @@ static void load_pointers(Emit *e) {
 }
 
 void emit_begin_phase(Emit *e, int phase) {
+  if (e->target->gpu) {
+    nvptx_begin_phase(e, phase);
+    return;
+  }
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
   LLVMTypeRef params[] = {ptr, LLVMInt64TypeInContext(e->context), ptr};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 3, 0);
@@ -187,6 +219,12 @@ LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result) {
   return e->pointer[operand_or_result];
 }
 
+int64_t emit_buffer_align(Emit *e, uint32_t operand_or_result) {
+  const Attr *a = attr_get(&e->k->attrs, ATTR_align);
+  if (!e->target->gpu) return 1;
+  return a && operand_or_result < a->i ? a->list[operand_or_result] : 16;
+}
+
 /* Units are dealt out so that sizes differ by at most one; chunk and units are constants except the
  * chunk's number. */
 void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from,
@@ -209,7 +247,7 @@ Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int ca
   l.exit = LLVMAppendBasicBlockInContext(e->context, e->function, "exit");
   LLVMBuildBr(e->builder, l.head);
   LLVMPositionBuilderAtEnd(e->builder, l.head);
-  l.i = LLVMBuildPhi(e->builder, LLVMInt64TypeInContext(e->context), "i");
+  l.i = LLVMBuildPhi(e->builder, LLVMTypeOf(from), "i");
   LLVMAddIncoming(l.i, &from, &before, 1);
   for (int c = 0; c < carried; c++) {
     l.phi[c] = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[c]), "carried");
@@ -223,7 +261,8 @@ Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int ca
 }
 
 void emit_loop_end(Emit *e, Loop *l) {
-  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, l->i, emit_i64(e, l->step), "next");
+  LLVMValueRef step = LLVMConstInt(LLVMTypeOf(l->i), (uint64_t)l->step, 1);
+  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, l->i, step, "next");
   LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
   LLVMBuildBr(e->builder, l->head);
   LLVMAddIncoming(l->i, &next, &last, 1);

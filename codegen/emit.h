@@ -15,7 +15,7 @@
 
 typedef struct Index { /* index of one dim at a point */
   Str dim;
-  LLVMValueRef at; /* i64: scalar index, or index of lane 0 */
+  LLVMValueRef at; /* of type e->index: scalar index, or index of lane 0 */
   bool lane;       /* this dim runs over the lanes: at, at + 1, .. */
   LLVMValueRef
       each; /* or one index per lane, <lanes x i32>; made by moved indexes, NULL otherwise */
@@ -36,10 +36,13 @@ struct Emit {
   LLVMContextRef context;
   LLVMModuleRef module;
   LLVMBuilderRef builder;
-  LLVMValueRef function, buffers, chunk, scratch; /* of the phase being written */
-  int lanes;                                      /* f32 lanes of a vector in this kernel */
+  LLVMValueRef function, buffers, chunk,
+      scratch;            /* of the phase being written; GPU: function only */
+  LLVMTypeRef index;      /* of indexes and offsets: i64; on a GPU i32 where all sizes allow it */
+  int lanes;              /* f32 lanes of a vector in this kernel */
   struct ExprState *expr; /* bindings and memo of the expression generator */
   Arena *arena;
+  int phase;          /* GPU: number of the phase being written */
   const char *symbol; /* of the kernel, in C: phases are SYMBOL_p0, .. */
   const char
       *passes; /* LLVM pass pipeline to run, NULL: emit_default_passes; an emitter may set it */
@@ -49,7 +52,7 @@ struct Emit {
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */
 Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena);
 void emit_free(Emit *e); /* LLVM parts */
-extern const char *const emit_default_passes;
+extern const char *const emit_default_passes, *const emit_gpu_passes;
 
 /* phases and loops (emit.c) */
 void emit_begin_phase(Emit *e, int phase); /* declares SYMBOL_pN, sets function, buffers, chunk,
@@ -59,16 +62,17 @@ void emit_end_phase(Emit *e);              /* ret void */
 const int64_t *emit_tile(Emit *e, int64_t n);
 const int64_t *emit_chunks(Emit *e, int64_t n);
 LLVMValueRef emit_i64(Emit *e, int64_t v);
-LLVMTypeRef emit_type(Emit *e, Elem elem); /* scalar in registers: bool is i1, in memory i8 */
+LLVMValueRef emit_index(Emit *e, int64_t v); /* a constant of e->index */
+LLVMTypeRef emit_type(Emit *e, Elem elem);   /* scalar in registers: bool is i1, in memory i8 */
 LLVMTypeRef emit_vector(Emit *e, Elem elem, int lanes);
 LLVMTypeRef emit_memory_type(Emit *e, Elem elem); /* bool is i8, bf16 is i16 */
 LLVMValueRef emit_f32(Emit *e, double v);
 LLVMValueRef emit_number(Emit *e, Elem elem, double v); /* constant of emit_type */
 LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar, int lanes);
 LLVMValueRef emit_lane_numbers(Emit *e, LLVMTypeRef scalar_type, int lanes,
-                               int64_t step); /* 0, step, 2 step, .. */
-int emit_lanes_of(LLVMValueRef v);            /* 0: scalar */
-LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b);
+                               int64_t step);                       /* 0, step, 2 step, .. */
+int emit_lanes_of(LLVMValueRef v);                                  /* 0: scalar */
+LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b); /* of any integer type */
 /* mask of lanes i, i + 1, .. that are below `end` */
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes);
 /* first and one past the last of `units` equal units that this chunk of `chunks` does */
@@ -81,15 +85,17 @@ typedef struct Loop {
   int carried;
   int64_t step;
 } Loop;
-/* for (i = from; i < to; i += step) with carried values: initial values in, read loop->phi, set
-   loop->next, after emit_loop_end loop->phi are the final values. Bodies may create blocks of their
-   own. */
+/* for (i = from; i < to; i += step), i of the type of `from`, with carried values: initial values
+   in, read loop->phi, set loop->next, after emit_loop_end loop->phi are the final values. Bodies
+   may create blocks of their own. */
 Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
                const LLVMValueRef *initial);
 void emit_loop_end(Emit *e, Loop *l);
 LLVMValueRef
 emit_buffer(Emit *e,
             uint32_t operand_or_result); /* operands first, then results, then workspace: a ptr */
+/* Bytes that its first element is aligned to; on a GPU attribute `align`, 16 without it. */
+int64_t emit_buffer_align(Emit *e, uint32_t operand_or_result);
 LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
                             LLVMValueRef *args); /* overloaded on type */
 /* overloaded on several types, or on none (machine intrinsics) */

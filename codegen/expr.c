@@ -229,6 +229,7 @@ typedef struct Where { /* elements of a buffer that a point addresses */
   Reach reach;
   LLVMValueRef pointer; /* SPREAD: base of the offsets */
   LLVMValueRef offset;  /* SPREAD: element offsets per lane */
+  unsigned align;       /* bytes that `pointer` is a multiple of */
 } Where;
 
 static uint32_t result_number(const Emit *e, ValueId v) {
@@ -272,23 +273,52 @@ static LLVMValueRef lane_offsets(Emit *e, ValueId v, const Point *p) {
   return sum;
 }
 
+/* Offsets of a GPU are 32 bits wide: that they do not wrap lets LLVM put constant parts into the
+ * instruction. */
+static LLVMValueRef offset_mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  return e->target->gpu ? LLVMBuildNSWMul(e->builder, a, b, "")
+                        : LLVMBuildMul(e->builder, a, b, "");
+}
+
+static LLVMValueRef offset_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  return e->target->gpu ? LLVMBuildNSWAdd(e->builder, a, b, "")
+                        : LLVMBuildAdd(e->builder, a, b, "");
+}
+
 static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
-  LLVMValueRef offset = emit_i64(e, 0);
+  LLVMValueRef offset = emit_index(e, 0);
   for (int a = 0; a < t->rank; a++) {
     const Index *x = point_need(e, p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
     if (x->each || stride == 0) continue;
-    LLVMValueRef part = LLVMBuildMul(e->builder, x->at, emit_i64(e, stride), "");
-    offset = LLVMBuildAdd(e->builder, offset, part, "");
+    offset = offset_add(e, offset, offset_mul(e, x->at, emit_index(e, stride)));
   }
   LLVMTypeRef memory = emit_memory_type(e, t->elem);
   return LLVMBuildGEP2(e->builder, memory, emit_buffer(e, buffer), &offset, 1, "");
 }
 
+/* The largest power of two, up to 16, that divides n. */
+static int64_t power_in(int64_t n) { return n ? n & -n : 16; }
+
+/* Bytes that the address of p's (first) element is surely a multiple of. On a CPU nothing is gained
+ * by knowing more than the element. */
+static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
+  const Type *t = value_type(e->k, v);
+  int64_t bytes = elem_bytes(t->elem), align = emit_buffer_align(e, buffer);
+  for (int a = 0; e->target->gpu && a < t->rank; a++) {
+    const Index *x = point_need(e, p, t->axis[a].dim);
+    int64_t step = expr_stride(e->k, v, a) * bytes;
+    if (t->axis[a].size == 1 || (!x->each && x->at == emit_index(e, 0))) continue;
+    if (!x->each && x->multiple) step *= x->multiple;
+    if (power_in(step) < align) align = power_in(step);
+  }
+  return (unsigned)(align > bytes ? align : bytes);
+}
+
 static Where locate(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
-  Where w = {.pointer = element_pointer(e, v, buffer, p)};
+  Where w = {.pointer = element_pointer(e, v, buffer, p), .align = address_align(e, v, buffer, p)};
   for (int a = 0; a < t->rank; a++) {
     const Index *x = point_need(e, p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
@@ -364,7 +394,7 @@ LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
     x = load_masked(e, elem, w.pointer, p->mask);
   } else {
     x = LLVMBuildLoad2(e->builder, memory, w.pointer, "");
-    LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
+    LLVMSetAlignment(x, w.align);
     mark_invariant(e, arg, x);
   }
   return expr_from_memory(e, elem, x);
@@ -396,7 +426,7 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
   } else if (w.reach == REACH_VECTOR && p->mask) {
     store_masked(e, elem, w.pointer, x, p->mask);
   } else {
-    LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), (unsigned)elem_bytes(elem));
+    LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), w.align);
   }
 }
 

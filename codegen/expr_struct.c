@@ -30,13 +30,13 @@ static LLVMValueRef each_constant(Emit *e, int64_t v) {
 static Index index_add(Emit *e, Index x, int64_t d) {
   if (d == 0) return x;
   if (x.each) x.each = LLVMBuildAdd(e->builder, x.each, each_constant(e, d), "");
-  else x.at = LLVMBuildAdd(e->builder, x.at, emit_i64(e, d), "");
+  else x.at = LLVMBuildAdd(e->builder, x.at, emit_index(e, d), "");
   x.multiple = x.multiple ? gcd(x.multiple, d) : 0;
   return x;
 }
 
 static Index index_constant(Emit *e, int64_t v) {
-  return (Index){.at = emit_i64(e, v), .multiple = v};
+  return (Index){.at = emit_index(e, v), .multiple = v};
 }
 
 /* All lanes as numbers. */
@@ -58,7 +58,7 @@ static Index index_join(Emit *e, const Index *slow, const Index *fast, int64_t s
     r.each = LLVMBuildAdd(e->builder, a, index_each(e, fast), "");
     return r;
   }
-  LLVMValueRef a = LLVMBuildMul(e->builder, slow->at, emit_i64(e, size), "");
+  LLVMValueRef a = LLVMBuildMul(e->builder, slow->at, emit_index(e, size), "");
   r.at = LLVMBuildAdd(e->builder, a, fast->at, "");
   r.lane = fast->lane;
   r.multiple = gcd(size, fast->multiple);
@@ -70,8 +70,8 @@ static void index_cut(Emit *e, const Index *x, int64_t size, Index *slow, Index 
   LLVMBuilderRef b = e->builder;
   *slow = *fast = (Index){0};
   if (!index_varies(x) || stays_within(e, x, size)) {
-    slow->at = LLVMBuildUDiv(b, x->at, emit_i64(e, size), "");
-    fast->at = LLVMBuildURem(b, x->at, emit_i64(e, size), "");
+    slow->at = LLVMBuildUDiv(b, x->at, emit_index(e, size), "");
+    fast->at = LLVMBuildURem(b, x->at, emit_index(e, size), "");
     fast->lane = x->lane;
     fast->multiple = gcd(x->multiple, size);
     return;
@@ -86,7 +86,7 @@ static LLVMValueRef index_inside(Emit *e, const Index *x, int64_t size) {
   if (index_varies(x))
     return LLVMBuildICmp(e->builder, LLVMIntULT, index_each(e, x), each_constant(e, size),
                          "inside");
-  return LLVMBuildICmp(e->builder, LLVMIntULT, x->at, emit_i64(e, size), "inside");
+  return LLVMBuildICmp(e->builder, LLVMIntULT, x->at, emit_index(e, size), "inside");
 }
 
 /* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
@@ -96,7 +96,7 @@ static void set_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside
   if (index_varies(&x)) {
     p->mask = p->mask ? LLVMBuildAnd(e->builder, p->mask, inside, "") : inside;
   } else {
-    x.at = LLVMBuildSelect(e->builder, inside, x.at, emit_i64(e, 0), "");
+    x.at = LLVMBuildSelect(e->builder, inside, x.at, emit_index(e, 0), "");
     x.multiple = 0;
   }
   point_set(p, x);
@@ -255,6 +255,18 @@ static LLVMValueRef unstack(Emit *e, const Op *op, ValueId v, const Point *p) {
   return expr_value(e, op->in[0], &q);
 }
 
+/* Where indexes are i32, a wider number that does not fit becomes -1: outside, as it was. */
+static LLVMValueRef scalar_index(Emit *e, LLVMValueRef number, Elem elem) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef from = LLVMTypeOf(number);
+  if (from == e->index) return number;
+  if (elem != ELEM_i64) return LLVMBuildSExt(b, number, e->index, "");
+  LLVMValueRef limit = LLVMConstInt(from, 1ull << 31, 0),
+               low = LLVMBuildTrunc(b, number, e->index, "");
+  return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntULT, number, limit, ""), low,
+                         LLVMConstAllOnes(e->index), "");
+}
+
 /* The index that an i32 value gives: scalar, or one per lane. */
 static Index index_of_value(Emit *e, LLVMValueRef number, Elem elem) {
   Index x = {0};
@@ -263,9 +275,7 @@ static Index index_of_value(Emit *e, LLVMValueRef number, Elem elem) {
                                                LLVMVectorType(i32_type(e), (unsigned)e->lanes), "")
                               : number;
   } else {
-    x.at = elem == ELEM_i64
-               ? number
-               : LLVMBuildSExt(e->builder, number, LLVMInt64TypeInContext(e->context), "");
+    x.at = scalar_index(e, number, elem);
   }
   return x;
 }
@@ -296,13 +306,17 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
 /* theta^(-2i/D) for i < D/2, as constants of the module */
 static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
-  char *name = arena_printf(e->arena, "frequencies.%lld.%a", (long long)half, theta);
+  uint64_t bits;
+  memcpy(&bits, &theta, sizeof bits);
+  char *name =
+      arena_printf(e->arena, "frequencies_%lld_%llx", (long long)half, (unsigned long long)bits);
   LLVMValueRef table = LLVMGetNamedGlobal(e->module, name);
   if (table) return table;
   LLVMValueRef *numbers = ARENA_ARRAY(e->arena, LLVMValueRef, half);
   for (int64_t i = 0; i < half; i++)
     numbers[i] = LLVMConstReal(f32, (float)pow(theta, -(double)i / (double)half));
-  table = LLVMAddGlobal(e->module, LLVMArrayType2(f32, (uint64_t)half), name);
+  table = LLVMAddGlobalInAddressSpace(e->module, LLVMArrayType2(f32, (uint64_t)half), name,
+                                      e->target->gpu ? 1 : 0);
   LLVMSetInitializer(table, LLVMConstArray2(f32, numbers, (uint64_t)half));
   LLVMSetGlobalConstant(table, 1);
   LLVMSetLinkage(table, LLVMPrivateLinkage);
@@ -341,7 +355,7 @@ static void rope_indexes(Emit *e, const Index *d, int64_t half, Index *i, Index 
   index_cut(e, d, half, &slow, i);
   *partner = *d;
   if (simple) {
-    LLVMValueRef h = emit_i64(e, half);
+    LLVMValueRef h = emit_index(e, half);
     *low = LLVMBuildICmp(b, LLVMIntULT, d->at, h, "");
     partner->at =
         LLVMBuildSelect(b, *low, LLVMBuildAdd(b, d->at, h, ""), LLVMBuildSub(b, d->at, h, ""), "");

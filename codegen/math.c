@@ -7,6 +7,7 @@
    : x`, so that a NaN passes through them and machines still need one instruction. No fast-math
    flags: code that relies on the order of operations stays as written. */
 #include "emit.h"
+#include "nvptx/math.h"
 #include <math.h>
 
 /* ---- constants and small helpers: all follow the shape of x ---- */
@@ -112,6 +113,7 @@ static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 }
 
 static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
+  if (e->target->gpu) return nvptx_exp(e, x);
   LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
   LLVMValueRef n = intrinsic(e, "llvm.rint", mul(e, clamped, real(x, 1.4426950216293335)));
   LLVMValueRef r = emit_fma(e, n, real(x, -0x1.62e4p-1), clamped);
@@ -146,9 +148,15 @@ static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
   return pick(e, LLVMRealUEQ, x, real(x, INFINITY), x, r); /* infinity and NaN */
 }
 
+/* a / x; on a GPU to two units in the last place */
+static LLVMValueRef quotient(Emit *e, double a, LLVMValueRef x) {
+  if (e->target->gpu) return mul(e, real(x, a), nvptx_reciprocal(e, x));
+  return LLVMBuildFDiv(e->builder, real(x, a), x, "");
+}
+
 static LLVMValueRef sigmoid_f32(Emit *e, LLVMValueRef x) {
   LLVMValueRef t = exp_f32(e, LLVMBuildFNeg(e->builder, x, ""));
-  return LLVMBuildFDiv(e->builder, real(x, 1), add(e, real(x, 1), t), "");
+  return quotient(e, 1, add(e, real(x, 1), t));
 }
 
 static LLVMValueRef tanh_f32(Emit *e, LLVMValueRef x) {
@@ -157,7 +165,7 @@ static LLVMValueRef tanh_f32(Emit *e, LLVMValueRef x) {
                               0.020997179672122, -0.006096714176237583);
   LLVMValueRef small = emit_fma(e, mul(e, t, x), p, x);
   LLVMValueRef power = exp_f32(e, add(e, a, a));
-  LLVMValueRef part = LLVMBuildFDiv(e->builder, real(x, 2), add(e, power, real(x, 1)), "");
+  LLVMValueRef part = quotient(e, 2, add(e, power, real(x, 1)));
   LLVMValueRef large = with_sign(e, sub(e, real(x, 1), part), x);
   return pick(e, LLVMRealOLT, a, real(x, 0.625), small, large);
 }
@@ -224,7 +232,14 @@ static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
   return pick(e, LLVMRealOEQ, intrinsic(e, "llvm.fabs", x), real(x, INFINITY), real(x, NAN), y);
 }
 
+static bool is_f64(Emit *e, LLVMValueRef x) {
+  LLVMTypeRef t = LLVMTypeOf(x);
+  if (emit_lanes_of(x)) t = LLVMGetElementType(t);
+  return t == LLVMDoubleTypeInContext(e->context);
+}
+
 static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {
+  if (e->target->gpu && !is_f64(e, x)) return nvptx_rsqrt(e, x);
   return LLVMBuildFDiv(e->builder, real(x, 1), intrinsic(e, "llvm.sqrt", x), "");
 }
 
@@ -297,12 +312,6 @@ static LLVMValueRef unary_f64(Emit *e, OpCode c, LLVMValueRef x) {
   }
 }
 
-static bool is_f64(Emit *e, LLVMValueRef x) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  if (emit_lanes_of(x)) t = LLVMGetElementType(t);
-  return t == LLVMDoubleTypeInContext(e->context);
-}
-
 LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x) {
   if (c == OP_sqrt) return intrinsic(e, "llvm.sqrt", x);
   if (c == OP_rsqrt) return rsqrt_any(e, x);
@@ -361,6 +370,11 @@ static bool splat_of_number(LLVMValueRef x) {
 }
 
 static LLVMValueRef extreme(Emit *e, LLVMRealPredicate p, LLVMValueRef a, LLVMValueRef b) {
+  if (e->target->gpu && !is_f64(e, a)) { /* max.NaN and min.NaN */
+    LLVMValueRef args[] = {a, b};
+    const char *name = p == LLVMRealOGT ? "llvm.maximum" : "llvm.minimum";
+    return emit_intrinsic(e, name, LLVMTypeOf(a), 2, args);
+  }
   if (splat_of_number(a) && !splat_of_number(b)) { /* on a tie both are equal numbers */
     LLVMValueRef swap = a;
     a = b, b = swap;

@@ -27,7 +27,7 @@ static LLVMValueRef lacks(Emit *e, const Nest *n, ValueId v, const Point *p, LLV
     Str dim = n->dim[i].dim;
     if (type_find(value_type(e->k, v), dim) >= 0) continue;
     LLVMValueRef at = point_find(p, dim)->at;
-    LLVMValueRef zero = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
+    LLVMValueRef zero = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_index(e, 0), "");
     all = all ? LLVMBuildAnd(e->builder, all, zero, "") : zero;
   }
   return all;
@@ -66,14 +66,15 @@ int64_t walk_units(const Walk *w) { return nest_count(w->nest) / nest_inner(w->n
 static void set_outer(Emit *e, const Walk *w, Point *p, LLVMValueRef flat) {
   const Nest *n = w->nest;
   for (int i = n->n - 2; i >= 0; i--) {
-    LLVMValueRef size = emit_i64(e, n->dim[i].size), at = flat;
+    LLVMValueRef size = emit_index(e, n->dim[i].size), at = flat;
     if (i > 0) {
       at = LLVMBuildURem(e->builder, flat, size, "");
       flat = LLVMBuildUDiv(e->builder, flat, size, "");
     }
     point_set(p, (Index){.dim = n->dim[i].dim, .at = at});
   }
-  for (int i = 0; i < n->nzero; i++) point_set(p, (Index){.dim = n->zero[i], .at = emit_i64(e, 0)});
+  for (int i = 0; i < n->nzero; i++)
+    point_set(p, (Index){.dim = n->zero[i], .at = emit_index(e, 0)});
 }
 
 typedef struct Run { /* the innermost loop of one unit */
@@ -89,7 +90,7 @@ static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LL
     p[u] = r->point;
     if (mask) p[u].mask = mask;
     if (!nest->n) continue;
-    LLVMValueRef at = u ? LLVMBuildAdd(e->builder, i, emit_i64(e, u * step), "") : i;
+    LLVMValueRef at = u ? LLVMBuildAdd(e->builder, i, emit_index(e, u * step), "") : i;
     int64_t multiple = r->w->block % step ? (r->w->block >= nest_inner(nest) ? step : 0) : step;
     point_set(&p[u], (Index){.dim = nest->dim[nest->n - 1].dim,
                              .at = at,
@@ -104,7 +105,7 @@ static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LL
 /* Steps of n * step from `from` while they fit below `end`; returns where they stop. */
 static LLVMValueRef steps(Emit *e, const Run *r, LLVMValueRef from, int n, int step) {
   LLVMBuilderRef b = e->builder;
-  LLVMValueRef size = emit_i64(e, (int64_t)n * step);
+  LLVMValueRef size = emit_index(e, (int64_t)n * step);
   LLVMValueRef count = LLVMBuildUDiv(b, LLVMBuildSub(b, r->end, from, ""), size, "");
   LLVMValueRef stop = LLVMBuildAdd(b, from, LLVMBuildMul(b, count, size, ""), "");
   Loop l = emit_loop(e, from, stop, (int64_t)n * step, 0, NULL);
@@ -139,12 +140,12 @@ static void unit(Emit *e, const Walk *w, LLVMValueRef number) {
   LLVMBuilderRef b = e->builder;
   Run r = {.w = w, .point = w->base ? *w->base : (Point){0}};
   int64_t inner = nest_inner(w->nest), n = blocks(w);
-  LLVMValueRef outer = number, start = emit_i64(e, 0), size = emit_i64(e, inner);
+  LLVMValueRef outer = number, start = emit_index(e, 0), size = emit_index(e, inner);
   if (n > 1) {
-    outer = LLVMBuildUDiv(b, number, emit_i64(e, n), "");
-    LLVMValueRef block = LLVMBuildURem(b, number, emit_i64(e, n), "");
-    start = LLVMBuildMul(b, block, emit_i64(e, w->block), "start");
-    LLVMValueRef end = LLVMBuildAdd(b, start, emit_i64(e, w->block), "");
+    outer = LLVMBuildUDiv(b, number, emit_index(e, n), "");
+    LLVMValueRef block = LLVMBuildURem(b, number, emit_index(e, n), "");
+    start = LLVMBuildMul(b, block, emit_index(e, w->block), "start");
+    LLVMValueRef end = LLVMBuildAdd(b, start, emit_index(e, w->block), "");
     r.end = inner % w->block ? emit_min_i64(e, end, size) : end;
   } else {
     r.end = size;
@@ -163,6 +164,6 @@ void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
 
 void walk_all(Emit *e, const Walk *w) {
   int64_t units = walk_units(w);
-  if (units == 1) unit(e, w, emit_i64(e, 0));
-  else walk(e, w, emit_i64(e, 0), emit_i64(e, units));
+  if (units == 1) unit(e, w, emit_index(e, 0));
+  else walk(e, w, emit_index(e, 0), emit_index(e, units));
 }

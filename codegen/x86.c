@@ -5,7 +5,7 @@
    Cache sizes are those of common machines of the row, not of the one that compiles: cuts of work
    must not depend on it. Vector registers are used at full width everywhere; `tune` stays generic,
    which keeps wide tiles free of spills. */
-#include "codegen.h"
+#include "target.h"
 #include <llvm-c/Target.h>
 #include <string.h>
 
@@ -21,17 +21,17 @@ typedef struct Row {
 static const Row rows[] = {
     /* poorest first */
     {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false,
-      false},
+      false, false, 0, 0},
      V3_NEEDS},
     {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false,
-      false},
+      false, false, 0, 0},
      V4_NEEDS},
     {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, true},
+      16 << 20, true, true, false, 0, 0},
      V4_NEEDS "+avx512bf16,"},
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
     {{"x86_64_v4_fp16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, false},
+      16 << 20, true, false, false, 0, 0},
      V4_NEEDS "+avx512bf16,+avx512fp16,"},
 };
 
@@ -52,7 +52,7 @@ static bool has_all(const char *features, const char *needs) {
   return true;
 }
 
-static const Target *find_native(void) {
+const Target *x86_native(void) {
   char *features = LLVMGetHostCPUFeatures();
   const Target *best = NULL;
   for (int i = 0; i < ROWS; i++)
@@ -61,31 +61,4 @@ static const Target *find_native(void) {
   return best;
 }
 
-const Target *target_find(const char *name) {
-  if (!strcmp(name, "native")) return find_native();
-  for (int i = 0; i < ROWS; i++)
-    if (!strcmp(name, rows[i].target.name)) return &rows[i].target;
-  return NULL;
-}
-
-const char *target_name(int i) { return i < ROWS ? rows[i].target.name : NULL; }
-
-void target_describe(Module *m, const Target *t, int workers) {
-  module_set(m, "target.name", "%s", t->name);
-  module_set(m, "target.vector_bytes", "%d", t->vector_bytes);
-  module_set(m, "target.vector_registers", "%d", t->vector_registers);
-  module_set(m, "target.l1", "%lld", (long long)t->l1_bytes);
-  module_set(m, "target.l2", "%lld", (long long)t->l2_bytes);
-  module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
-  module_set(m, "target.rounds", "%d", t->rounds);
-  module_set(m, "target.pairs", "%d", t->pairs);
-  module_set(m, "target.join", "1");
-  module_set(m, "target.workers", "%d", workers);
-}
-
-const Target *target_of(const Module *m) {
-  Str name = module_setting(m, "target.name", NULL);
-  const Target *t = name ? target_find(name) : NULL;
-  if (!t) bug("the module names no known target");
-  return t;
-}
+const Target *x86_target(int i) { return i < ROWS ? &rows[i].target : NULL; }

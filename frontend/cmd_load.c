@@ -96,7 +96,10 @@ Exit describe_target(Cli *o, Module *m) {
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
   if (!name) name = module_setting(m, "machine.node.arch", "native");
   const Target *t = target_find(name);
-  if (!t) return cli_usage("no target `%s`; targets: native, x86_64_v3, x86_64_v4", name);
+  const char *all = "native";
+  for (int i = 0; !t && target_name(i); i++)
+    all = arena_printf(o->c->arena, "%s, %s", all, target_name(i));
+  if (!t) return cli_usage("no target `%s`; targets: %s", name, all);
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   target_describe(m, t, cores > 0 ? (int)cores : 1);
   return EXIT_FINE;

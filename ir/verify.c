@@ -157,7 +157,7 @@ typedef struct OpAttrs { /* masks by AttrKey */
 } OpAttrs;
 
 #define A(key) (1ull << ATTR_##key)
-_Static_assert(ATTR_COUNT <= 32, "attribute masks are 32 bits wide");
+_Static_assert(ATTR_COUNT <= 64, "attribute masks are 64 bits wide");
 
 static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_const] = {A(value), 0},
@@ -184,7 +184,7 @@ static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(least),
     [FN_BODY] = A(frame) | A(live) | A(least),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
-                  A(scratch) | A(workspace) | A(tuned),
+                  A(scratch) | A(workspace) | A(align) | A(tuned),
 };
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {

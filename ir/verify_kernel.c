@@ -116,11 +116,38 @@ static void check_row(Verifier *v) {
   if (have != want) wrong(v, "select-c4", "scratch", have, want);
 }
 
+static bool lists_phases(Verifier *v, AttrKey key, int64_t phases, int64_t least, int64_t most) {
+  const Attr *a = attr_get(&v->fn->attrs, key);
+  bool good = a && a->i == phases;
+  for (int64_t i = 0; good && i < phases; i++) good = a->list[i] >= least && a->list[i] <= most;
+  if (!good)
+    verify_report(v, "E1110", verify_fn_span(v),
+                  "[select-c5] %s of @%s: one number from %lld to %lld for each of its %lld phases",
+                  attr_name(key), v->fn->name, (long long)least, (long long)most,
+                  (long long)phases);
+  return good;
+}
+
+/* On a GPU: CTAs, threads and shared memory of every phase. */
+static void check_gpu(Verifier *v, const Attr *tile) {
+  const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
+  int64_t phases = chunks ? chunks->i : 0;
+  int64_t shared = (int64_t)module_number(v->m, "target.shared", 0);
+  if (lists_phases(v, ATTR_chunks, phases ? phases : 1, 1, INT32_MAX) &&
+      lists_phases(v, ATTR_threads, phases, 1, 1024) &&
+      lists_phases(v, ATTR_shared, phases, 0, shared))
+    is_tile(v, tile, (int)tile->i, tile->i);
+}
+
 void verify_selected(Verifier *v) {
   const Attr *tile = attr_get(&v->fn->attrs, ATTR_tile);
   Str family = attr_str(&v->fn->attrs, ATTR_family, "");
   int lanes = (int)module_number(v->m, "target.vector_bytes", 32) / 4;
   if (v->fn->kind != FN_KERNEL || !tile) return;
+  if (module_number(v->m, "target.gpu", 0) != 0) {
+    check_gpu(v, tile);
+    return;
+  }
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   if (!chunks || !chunks->i || !all_from(chunks, 1))
     verify_report(v, "E1110", verify_fn_span(v), "[select-c1] @%s has no positive chunks",

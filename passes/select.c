@@ -1,6 +1,8 @@
 /* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
-   its family, or from the tuning record that stands in the settings for it; functions that are
-   equal but for their name and positions become one, so that each kernel is compiled once. */
+   its family, on a GPU also threads and shared memory (gpu.h), or from the tuning record that
+   stands in the settings for it; functions that are equal but for their name and positions become
+   one, so that each kernel is compiled once. */
+#include "passes/gpu.h"
 #include "passes/internal.h"
 #include "passes/tune.h"
 #include <ctype.h>
@@ -107,8 +109,13 @@ static void name_apart(Module *m) {
 }
 
 void pass_select(Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_KERNEL) tune(m, m->fns.at[i]);
+  bool gpu = module_gpu(m);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    if (!gpu) tune(m, k);
+    else if (!gpu_tune(m, k)) return;
+  }
   merge_equal(m);
   name_apart(m);
 }

@@ -1,7 +1,7 @@
 """Every code of a diagnostic is produced by a file, and explained.   codes.py SHARDC ROOT NOFORK
 
 A file of tests/frontend/codes says how: `# run: ARGUMENTS` with FILE for itself, and `# expect: CODE [at LINE:COLUMN]`;
-`# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes;
+`# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes, ROOT this repository;
 `# folder: NAME` makes a folder in it.
 Files of tests/frontend/cases (see expect.sh) count too, and for rules of the IR that no text can break and passes that fail, the C tests; for records of this machine, tests/run/tune.py.
 """
@@ -33,7 +33,7 @@ def run_file(path, folder):
     env = dict(os.environ, ASAN_OPTIONS='verify_asan_link_order=0:detect_leaks=0')
     for assignment in re.findall(r'^# with: (\w+=.*)$', head, re.M):
         name, value = assignment.split('=', 1)
-        env[name] = value.replace('FOLDER', folder).replace('NOFORK', NOFORK)
+        env[name] = value.replace('FOLDER', folder).replace('NOFORK', NOFORK).replace('ROOT', ROOT)
     for name in re.findall(r'^# folder: (.*)$', head, re.M): os.makedirs(f'{folder}/{name}')
     r = subprocess.run([SHARDC, *args, '--message-format=short'], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
     found = re.findall(r'^(?:.*?:(\d+:\d+): )?\w+\[(\w+)\]', r.stderr, re.M)

@@ -1,0 +1,84 @@
+/* ptxas as a child process: see assemble.h.
+
+   ptxas ends with 0 also where it puts registers into memory or runs tensor instructions one after
+   the other; it says so on stderr (spill warnings, C75xx). Such a kernel is many times slower than
+   it should be, so both count as failures. */
+#include "assemble.h"
+#include "cache.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *on_path(Arena *a, const char *name) {
+  const char *path = getenv("PATH");
+  while (path && *path) {
+    size_t n = strcspn(path, ":");
+    const char *file = arena_printf(a, "%.*s/%s", (int)n, path, name);
+    if (n && !access(file, X_OK)) return file;
+    path += n + (path[n] == ':');
+  }
+  return NULL;
+}
+
+/* Runs a command; what it says on both streams goes to *said. False: it did not end with 0. */
+static bool run(Arena *a, const char *const *words, const char **said) {
+  int ends[2], status;
+  char *text = arena_alloc(a, 1 << 16);
+  size_t n = 0;
+  if (pipe(ends)) bug("no pipe: %s", strerror(errno));
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(ends[1], STDOUT_FILENO), dup2(ends[1], STDERR_FILENO);
+    close(ends[0]), close(ends[1]);
+    execv(words[0], (char *const *)words);
+    _exit(127);
+  }
+  close(ends[1]);
+  char rest[4096];
+  for (ssize_t k; (k = read(ends[0], rest, sizeof rest)) > 0 || (k < 0 && errno == EINTR);)
+    for (ssize_t i = 0; i < k && n + 1 < 1 << 16; i++) text[n++] = rest[i];
+  close(ends[0]);
+  text[n] = 0, *said = text;
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  return pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+const Assembler *assembler_find(Arena *a) {
+  Assembler *x = ARENA_NEW(a, Assembler);
+  x->path = on_path(a, "ptxas");
+  if (!x->path) return NULL;
+  const char *words[] = {x->path, "--version", NULL};
+  return run(a, words, &x->version) ? x : NULL;
+}
+
+/* The first line that has one of these words; NULL: none. */
+static const char *line_with(Arena *a, const char *text, const char *const *word) {
+  for (const char *line = text; *line;) {
+    size_t n = strcspn(line, "\n");
+    const char *own = arena_strndup(a, line, n);
+    for (int i = 0; word[i]; i++)
+      if (strstr(own, word[i])) return own;
+    line += n + (line[n] == '\n');
+  }
+  return NULL;
+}
+
+void assembler_run(Arena *a, const Assembler *x, const Target *t, const char *ptx,
+                   const char *cubin) {
+  const char *said, *const faults[] = {"C75", "spill", "Spill", NULL};
+  const char *words[] = {
+      x->path, arena_printf(a, "-arch=%s", t->cpu), "--warn-on-spills", ptx, "-o", cubin, NULL};
+  bool ok = run(a, words, &said);
+  const char *line = line_with(a, said, faults);
+  if (ok && !line) return;
+  unlink(cubin);
+  const char *const any[] = {"error", "fatal", "", NULL};
+  if (!line) line = line_with(a, said, any);
+  fprintf(stderr, "%s\n", line ? line : "it said nothing");
+  fflush(stderr);
+  _exit(ASSEMBLER_REFUSED);
+}

@@ -1,0 +1,47 @@
+/* Family elem on a GPU: each thread evaluates all results at one vector of points, or several.
+
+   Attribute tile = [lanes, vectors per thread]. Neighbouring threads take neighbouring vectors, so
+   a warp reads whole lines; a thread's vectors are a CTA apart. All results are evaluated at a
+   point before any is stored, because a result may lie in the buffer of an operand. A result with
+   fewer dims is stored where its missing dims are 0. */
+#include "families.h"
+#include "space.h"
+
+typedef struct Elementwise {
+  Nest nest;
+  int64_t vectors; /* in all */
+} Elementwise;
+
+static void one_vector(Emit *e, const Elementwise *s, LLVMValueRef flat, bool inside) {
+  const Fn *k = e->k;
+  Branch b = {0};
+  if (!inside) {
+    LLVMValueRef end = emit_index(e, s->vectors);
+    b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntULT, flat, end, "inside"));
+  }
+  expr_forget(e);
+  Point p = space_point(e, &s->nest, e->lanes, flat, NULL);
+  walk_store(e, &s->nest, NULL, &p, k->results.n, k->results.at);
+  if (!inside) emit_end_if(e, b);
+}
+
+void gpu_elem_emit(Emit *e) {
+  const Fn *k = e->k;
+  const int64_t *tile = emit_tile(e, 2);
+  Elementwise s = {0};
+  Axes all = {0};
+  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
+  s.nest = nest_of(k, &all, nest_reference(k, &all));
+  e->lanes = (int)tile[0];
+  s.vectors = space_vectors(e, &s.nest, e->lanes);
+  emit_begin_phase(e, 0);
+  int64_t threads = simt_threads(e, 0), per_cta = threads * tile[1];
+  LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
+  LLVMValueRef first = index_mul_add(e, cta, per_cta, thread);
+  for (int64_t i = 0; i < tile[1]; i++) {
+    LLVMValueRef flat = first;
+    if (i) flat = LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * threads), "");
+    one_vector(e, &s, flat, s.vectors == simt_ctas(e, 0) * per_cta);
+  }
+  emit_end_phase(e);
+}

@@ -1,0 +1,13 @@
+/* The kernel families that GPUs have, each with its emitter gpu_NAME_emit (one file each); the
+   table of passes/gpu.c says how they are cut. A family of ir/families.def that is missing in both
+   cannot be compiled for a GPU yet, which `select` reports. */
+#include "families.h"
+#include <string.h>
+
+static const KernelFamily families[] = {{"elem", gpu_elem_emit}};
+
+const KernelFamily *nvptx_family_find(const char *name) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (!strcmp(families[i].name, name)) return &families[i];
+  return NULL;
+}

@@ -1,0 +1,8 @@
+/* The emitters of the GPU's kernel families, one file each. */
+#ifndef SHARDC_NVPTX_FAMILIES_H
+#define SHARDC_NVPTX_FAMILIES_H
+#include "simt.h"
+
+void gpu_elem_emit(Emit *e);
+
+#endif

@@ -1,0 +1,62 @@
+/* Mathematics of f32 on the special function units.
+
+   e^x = 2^n 2^f with n = floor(x log2 e): n comes out of an addition that rounds down, f is what is
+   left, to the second word of log2 e; ex2.approx gives 2^f within two units in the last place
+   whatever f is. Results below the normal numbers are 0. The reciprocal and 1/sqrt are within one
+   unit, the latter also of denormals. NaN stays NaN: clamps are max.NaN and min.NaN. Nothing here
+   is exact: what must be rounded as IEEE says is not written with these. */
+#include "math.h"
+#include "simt.h"
+
+/* A machine intrinsic of scalars, on every lane. */
+static LLVMValueRef on_lanes(Emit *e, const char *name, int n, LLVMValueRef *args) {
+  int lanes = emit_lanes_of(args[0]);
+  if (!lanes) return simt_intrinsic(e, name, n, args);
+  LLVMValueRef all = LLVMGetPoison(LLVMTypeOf(args[0]));
+  for (int i = 0; i < lanes; i++) {
+    LLVMValueRef one[3], at = simt_i32(e, i);
+    for (int j = 0; j < n; j++)
+      one[j] =
+          emit_lanes_of(args[j]) ? LLVMBuildExtractElement(e->builder, args[j], at, "") : args[j];
+    all = LLVMBuildInsertElement(e->builder, all, simt_intrinsic(e, name, n, one), at, "");
+  }
+  return all;
+}
+
+static LLVMValueRef real(Emit *e, LLVMValueRef x, double v) {
+  return emit_splat(e, emit_f32(e, v), emit_lanes_of(x));
+}
+
+static LLVMValueRef word(Emit *e, LLVMValueRef x, int64_t v) {
+  return emit_splat(e, simt_i32(e, v), emit_lanes_of(x));
+}
+
+static LLVMValueRef clamp(Emit *e, LLVMValueRef x, double low, double high) {
+  LLVMValueRef most[] = {x, real(e, x, high)};
+  LLVMValueRef least[] = {emit_intrinsic(e, "llvm.minimum", LLVMTypeOf(x), 2, most),
+                          real(e, x, low)};
+  return emit_intrinsic(e, "llvm.maximum", LLVMTypeOf(x), 2, least);
+}
+
+LLVMValueRef nvptx_exp(Emit *e, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef bounded = clamp(e, x, -88, 89), magic = real(e, x, 0x1.8p23);
+  LLVMValueRef down[] = {bounded, real(e, x, 0x1.715476p0), magic};
+  LLVMValueRef sum = on_lanes(e, "llvm.nvvm.fma.rm.f", 3, down); /* its low bits are n */
+  LLVMValueRef n = LLVMBuildFSub(b, sum, magic, "");
+  LLVMValueRef f = emit_fma(e, bounded, real(e, x, 0x1.715476p0), LLVMBuildFNeg(b, n, ""));
+  f = emit_fma(e, bounded, real(e, x, 0x1.4ae0cp-26), f);
+  LLVMTypeRef words = LLVMTypeOf(word(e, x, 0));
+  LLVMValueRef biased = LLVMBuildAdd(b, LLVMBuildBitCast(b, sum, words, ""), word(e, x, 127), "");
+  LLVMValueRef scale = LLVMBuildShl(b, biased, word(e, x, 23), "");
+  scale = LLVMBuildBitCast(b, scale, LLVMTypeOf(x), "");
+  return LLVMBuildFMul(b, on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &f), scale, "");
+}
+
+LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x) {
+  return on_lanes(e, "llvm.nvvm.rcp.approx.ftz.f", 1, &x);
+}
+
+LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x) {
+  return on_lanes(e, "llvm.nvvm.rsqrt.approx.f", 1, &x);
+}

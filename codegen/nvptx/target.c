@@ -1,0 +1,23 @@
+/* Targets of the NVPTX family: one row per generation of GPUs. All get the same code; rows differ
+   in what the assembler is told and in the PTX version that knows the generation.
+
+   Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
+   Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
+   that a kernel runs on all of them. Cache sizes mean nothing to GPU kernels. */
+#include "codegen/target.h"
+
+enum { SHARED = 99 << 10 };
+
+#define GPU(number, ptx)                                                                           \
+  {                                                                                                \
+    .name = "sm_" #number, .triple = "nvptx64-nvidia-cuda", .cpu = "sm_" #number, .tune = "",      \
+    .features = ptx, .vector_bytes = 16, .vector_registers = 255, .l1_bytes = SHARED,              \
+    .l2_bytes = 4 << 20, .l3_bytes = 4 << 20, .gpu = true, .sm = number, .shared_bytes = SHARED,   \
+  }
+
+static const Target rows[] = {GPU(80, "+ptx70"), GPU(86, "+ptx71"), GPU(89, "+ptx78"),
+                              GPU(90, "+ptx78")};
+
+const Target *nvptx_target(int i) {
+  return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;
+}

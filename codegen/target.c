@@ -1,0 +1,55 @@
+/* All targets as one list, the families of machines one after the other, and what passes learn of
+   the chosen one: settings target.*. Facts of machines stand in the file of their family. */
+#include "target.h"
+#include <string.h>
+
+static const struct { const Target *(*row)(int i); } families[] = {{x86_target}, {nvptx_target}};
+
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static const Target *target_at(int i) {
+  for (int f = 0; f < FAMILIES; f++) {
+    int n = 0;
+    for (const Target *t; (t = families[f].row(n)); n++)
+      if (n == i) return t;
+    i -= n;
+  }
+  return NULL;
+}
+
+const Target *target_find(const char *name) {
+  if (!strcmp(name, "native")) return x86_native();
+  const Target *t;
+  for (int i = 0; (t = target_at(i)); i++)
+    if (!strcmp(name, t->name)) return t;
+  return NULL;
+}
+
+const char *target_name(int i) {
+  const Target *t = target_at(i);
+  return t ? t->name : NULL;
+}
+
+void target_describe(Module *m, const Target *t, int workers) {
+  module_set(m, "target.name", "%s", t->name);
+  module_set(m, "target.vector_bytes", "%d", t->vector_bytes);
+  module_set(m, "target.vector_registers", "%d", t->vector_registers);
+  module_set(m, "target.l1", "%lld", (long long)t->l1_bytes);
+  module_set(m, "target.l2", "%lld", (long long)t->l2_bytes);
+  module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
+  module_set(m, "target.rounds", "%d", t->rounds);
+  module_set(m, "target.pairs", "%d", t->pairs);
+  module_set(m, "target.join", "%d", !t->gpu);
+  module_set(m, "target.workers", "%d", t->gpu ? 1 : workers);
+  module_set(m, "target.gpu", "%d", t->gpu);
+  if (!t->gpu) return;
+  module_set(m, "target.sm", "%d", t->sm);
+  module_set(m, "target.shared", "%lld", (long long)t->shared_bytes);
+}
+
+const Target *target_of(const Module *m) {
+  Str name = module_setting(m, "target.name", NULL);
+  const Target *t = name ? target_find(name) : NULL;
+  if (!t) bug("the module names no known target");
+  return t;
+}

@@ -1,0 +1,32 @@
+/* Cutting kernels for GPUs: the table of families and what they share. See gpu.h. */
+#include "gpu.h"
+
+static const struct {
+  const char *name;
+  void (*tune)(Module *m, Fn *k);
+} tuners[] = {{"elem", gpu_tune_elem}};
+
+bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
+
+bool gpu_tune(Module *m, Fn *k) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
+    if (!strcmp(tuners[i].name, family)) {
+      tuners[i].tune(m, k);
+      return true;
+    }
+  Report *r = diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
+                      "kernels of family `%s` are not built for GPUs yet", family);
+  diag_fact(r, "kernel `%s`, target %s", k->name, module_setting(m, "target.name", "?"));
+  diag_help(r, "compile for a processor: `--target native`");
+  return false;
+}
+
+void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile,
+             const GpuPhases *p) {
+  attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, variant));
+  attr_set_ints(m, &k->attrs, ATTR_tile, ntile, tile);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, p->n, p->ctas);
+  attr_set_ints(m, &k->attrs, ATTR_threads, p->n, p->threads);
+  attr_set_ints(m, &k->attrs, ATTR_shared, p->n, p->shared);
+}

@@ -1,0 +1,28 @@
+/* How pass `select` cuts kernels for GPUs: what tune.h is for CPUs. A rule sets the attributes
+   variant, tile, chunks (CTAs per phase), threads, shared and workspace of a kernel function; the
+   emitters of codegen/nvptx obey. */
+#ifndef SHARDC_GPU_H
+#define SHARDC_GPU_H
+#include "ir/nest.h"
+
+bool module_gpu(const Module *m); /* setting target.gpu */
+
+/* False: the family has no kernels for GPUs yet; a diagnostic was given. */
+bool gpu_tune(Module *m, Fn *k);
+
+void gpu_tune_elem(Module *m, Fn *k);
+
+/* The most lanes, a power of two up to 16 bytes of the widest element, that may run over the
+   innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer that has
+   the dim gets aligned vectors, and no op would take the lanes apart. */
+int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
+
+typedef struct GpuPhases { /* per phase */
+  int n;
+  int64_t ctas[4], threads[4], shared[4];
+} GpuPhases;
+
+void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile,
+             const GpuPhases *p);
+
+#endif

@@ -1,0 +1,16 @@
+/* Cutting family elem for GPUs: as many points per thread as fill 16-byte accesses, one vector per
+   thread, so that enough CTAs keep the memory busy. */
+#include "gpu.h"
+
+enum { THREADS = 256 };
+
+void gpu_tune_elem(Module *m, Fn *k) {
+  Axes all = {0};
+  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
+  Nest n = nest_of(k, &all, nest_reference(k, &all));
+  int lanes = gpu_lanes(m, k, &n, k->results.n, k->results.at);
+  int64_t vectors = nest_count(&n) / lanes, tile[2] = {lanes, 1}, threads = THREADS;
+  while (threads > 32 && threads / 2 >= vectors) threads /= 2;
+  GpuPhases p = {1, {(vectors + threads - 1) / threads}, {threads}, {0}};
+  gpu_set(m, k, lanes > 1 ? "vector" : "scalar", 2, tile, &p);
+}

@@ -1,0 +1,181 @@
+/* How many lanes a thread may take at once: see gpu_lanes in gpu.h.
+
+   The lane dim is followed from the values that are evaluated back to the buffers, through ops that
+   move indexes, as the expression generator will do it (codegen/expr_struct.c): lanes stay
+   consecutive through renames, expands, even slices, and splits and merges whose pieces are
+   multiples of the lanes; through others each lane would get an index of its own, and one point per
+   thread is then the better way. */
+#include "gpu.h"
+
+typedef struct Lane { /* of a value: which of its dims the lanes run over */
+  Str dim;            /* NULL: none */
+  int64_t multiple;   /* lane 0 is at a multiple of this */
+} Lane;
+
+typedef struct Lanes {
+  const Fn *k;
+  int n;
+  Lane *known; /* per value: fits with this one */
+  bool *checked;
+} Lanes;
+
+static bool fits(Lanes *x, ValueId v, Lane l);
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+static bool whole(const Lanes *x, int64_t n) { return n % x->n == 0; }
+
+static int64_t align_of(const Fn *k, ValueId v) {
+  const Attr *a = attr_get(&k->attrs, ATTR_align);
+  uint32_t at = k->values.at[v].result;
+  if (k->values.at[v].def != NO_OP)
+    for (at = 0; at < k->results.n && k->results.at[at] != v;) at++;
+  if (k->values.at[v].def != NO_OP) at += k->args.n;
+  return a && at < a->i ? a->list[at] : 16;
+}
+
+/* Vectors of a buffer are consecutive and aligned. */
+static bool buffer_fits(const Lanes *x, ValueId v, Lane l) {
+  const Type *t = value_type(x->k, v);
+  int64_t bytes = elem_bytes(t->elem) * x->n;
+  if (bytes > 16) bytes = 16;
+  if (!l.dim) return true;
+  if (buffer_stride(x->k, v, l.dim) != 1 || !whole(x, l.multiple)) return false;
+  if (align_of(x->k, v) < bytes) return false;
+  for (int a = 0; a < t->rank; a++) {
+    int64_t step = buffer_stride(x->k, v, t->axis[a].dim) * elem_bytes(t->elem);
+    if (t->axis[a].dim != l.dim && t->axis[a].size > 1 && step % bytes) return false;
+  }
+  return true;
+}
+
+static Lane restricted(const Lanes *x, ValueId v, Lane l) {
+  return l.dim && type_find(value_type(x->k, v), l.dim) >= 0 ? l : (Lane){0};
+}
+
+static bool same(Lanes *x, const Op *o, Lane l) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!fits(x, o->in[i], restricted(x, o->in[i], l))) return false;
+  return true;
+}
+
+/* Which group, and which of its dims, makes dim l.dim of the result; -1: none. */
+static int group_to(const Op *o, Str dim, int *at) {
+  for (int g = 0; g < o->ngroups; g++)
+    for (*at = 0; *at < o->group[g].nto; ++*at)
+      if (o->group[g].to[*at] == dim) return g;
+  return -1;
+}
+
+static bool moved(Lanes *x, const Op *o, Lane l) {
+  int at = 0, g = l.dim ? group_to(o, l.dim, &at) : -1;
+  if (g < 0) return fits(x, o->in[0], restricted(x, o->in[0], l));
+  const Group *group = &o->group[g];
+  const Type *from = value_type(x->k, o->in[0]);
+  switch (o->code) {
+  case OP_rename: return fits(x, o->in[0], (Lane){group->from[at], l.multiple});
+  case OP_slice:
+    l = (Lane){group->from[0], gcd(l.multiple, attr_int(&o->attrs, ATTR_at, 0))};
+    return fits(x, o->in[0], l);
+  case OP_split: {
+    int64_t size = type_size(value_type(x->k, o->out), l.dim);
+    return at == group->nto - 1 && fits(x, o->in[0], (Lane){group->from[0], gcd(l.multiple, size)});
+  }
+  case OP_merge: {
+    Str inner = group->from[group->nfrom - 1];
+    int64_t size = type_size(from, inner);
+    return whole(x, size) && fits(x, o->in[0], (Lane){inner, gcd(l.multiple, size)});
+  }
+  default: return false;
+  }
+}
+
+static bool mentions(const Op *o, Str dim) {
+  for (int g = 0; dim && g < o->ngroups; g++) {
+    for (int i = 0; i < o->group[g].nfrom; i++)
+      if (o->group[g].from[i] == dim) return true;
+    for (int i = 0; i < o->group[g].nto; i++)
+      if (o->group[g].to[i] == dim) return true;
+  }
+  return false;
+}
+
+static bool rope_fits(Lanes *x, const Op *o, Lane l) {
+  Str dim = o->group[1].from[0];
+  int64_t half = type_size(value_type(x->k, o->out), dim) / 2;
+  if (l.dim != dim) return same(x, o, l);
+  l.multiple = gcd(l.multiple, half);
+  return whole(x, half) && same(x, o, l);
+}
+
+static bool op_fits(Lanes *x, const Op *o, Lane l) {
+  if (op_family(o->code) == FAMILY_ELEM || o->code == OP_expand) return same(x, o, l);
+  switch (o->code) {
+  case OP_const:
+  case OP_iota: return true;
+  case OP_rand: return same(x, o, (Lane){0});
+  case OP_rope: return rope_fits(x, o, l);
+  case OP_gather:
+    return !restricted(x, o->in[1], l).dim && fits(x, o->in[1], (Lane){0}) &&
+           fits(x, o->in[0], restricted(x, o->in[0], l));
+  case OP_rename:
+  case OP_slice:
+  case OP_split:
+  case OP_merge: return moved(x, o, l);
+  case OP_pad:
+  case OP_shift:
+  case OP_concat:
+  case OP_stack:
+  case OP_unstack: return !mentions(o, l.dim) && same(x, o, l);
+  default: return true; /* reductions: what they are made of is a root of its own */
+  }
+}
+
+static bool fits(Lanes *x, ValueId v, Lane l) {
+  const Op *o = value_def(x->k, v);
+  if (x->checked[v] && x->known[v].dim == l.dim && x->known[v].multiple == l.multiple) return true;
+  x->checked[v] = true, x->known[v] = l;
+  return o ? op_fits(x, o, l) : buffer_fits(x, v, l);
+}
+
+static bool is_result(const Fn *k, ValueId v) {
+  for (uint32_t r = 0; r < k->results.n; r++)
+    if (k->results.at[r] == v) return true;
+  return false;
+}
+
+static bool all_fit(Lanes *x, Str dim, uint32_t nroots, const ValueId *root) {
+  for (uint32_t i = 0; i < nroots; i++) {
+    Lane l = restricted(x, root[i], (Lane){dim, x->n});
+    if (is_result(x->k, root[i]) && !buffer_fits(x, root[i], l)) return false;
+    if (!fits(x, root[i], l)) return false;
+  }
+  return true;
+}
+
+/* Bytes of the widest element of a buffer that has the dim's size at least. */
+static int64_t widest(const Fn *k) {
+  int64_t most = 2;
+  for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
+    const Type *t = value_type(k, i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n]);
+    if (t->rank && elem_bytes(t->elem) > most) most = elem_bytes(t->elem);
+  }
+  return most;
+}
+
+int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root) {
+  Str dim = n->n ? n->dim[n->n - 1].dim : NULL;
+  for (int lanes = (int)(16 / widest(k)); dim && lanes > 1; lanes /= 2) {
+    Lanes x = {.k = k, .n = lanes};
+    x.known = ARENA_ARRAY(m->arena, Lane, k->values.n + 1);
+    x.checked = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
+    if (nest_inner(n) % lanes == 0 && all_fit(&x, dim, nroots, root)) return lanes;
+  }
+  return 1;
+}
