@@ -13,8 +13,13 @@
 #include "ir/placement.h"
 #include <unistd.h>
 
+/* That of the plan, unless the ranks run here whatever it is (`verify`). */
+static Machine machine_for(const Cli *o, const Module *m) {
+  return o->planning && o->here ? (Machine){0} : plan_machine(m);
+}
+
 int64_t fit_capacity(const Cli *o, const Module *m) {
-  Machine x = plan_machine(m);
+  Machine x = machine_for(o, m);
   if (x.memory > 0) return plan_capacity(&x);
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
   return o->here ? all / mesh_ranks(m) : all;
@@ -78,7 +83,7 @@ static void say_parts(Ctx *c, Report *r, const Budget *b, Unit u) {
 }
 
 static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
-  Machine x = plan_machine(m);
+  Machine x = machine_for(o, m);
   Ctx *c = o->c;
   const char *alike = m->mesh.n ? "; all ranks are alike" : "";
   bool shared = x.memory ? !x.gpus && x.in_node > 1 : o->here && mesh_ranks(m) > 1;

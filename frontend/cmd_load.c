@@ -172,13 +172,13 @@ bool make_folder(Ctx *c, const char *path) {
 /* Errors of the surroundings, not of the input: files (E00xx), dumps (E1201), compilers and linkers
  * (E13xx). */
 static bool of_surroundings(const char *code) {
-  return !strncmp(code, "E00", 3) || !strcmp(code, "E1201") || !strncmp(code, "E13", 3);
+  return !strncmp(code, "E00", 3) || !strcmp(code, "E0803") || !strcmp(code, "E1201") || !strncmp(code, "E13", 3);
 }
 
 Exit exit_of(const Cli *o, Exit otherwise) {
   const char *code = diag_first_code(o->c->diag);
   if (otherwise == EXIT_USAGE || !code) return otherwise;
-  if (!strcmp(code, "E0801")) return EXIT_NO;
+  if (!strcmp(code, "E0801") || !strcmp(code, "E0802")) return EXIT_NO;
   if (diag_given(o->c->diag, "E1204")) return EXIT_BUG;
   return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
 }

@@ -7,6 +7,7 @@
    that of the rank that failed. Launching on several machines is the work of mpirun, srun and
    their kind. */
 #include "cmd.h"
+#include "cmd_verify.h"
 #include "codegen/codegen.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -183,7 +184,7 @@ static int look_after(Job *j) {
   return j->status;
 }
 
-static int run_ranks(char **command, int n) {
+int run_ranks(char **command, int n) {
   Job j = {.n = n, .command = command, .rank = calloc((size_t)n, sizeof(Rank))};
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);

@@ -235,18 +235,23 @@ bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault 
 
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
  * predicted. */
-static void report_memory(Run *r) { /* the rank that touched most counts */
-  rt_comm_largest_of(&r->comm, "touched bytes", r->device.touched, r->p->nentries);
+static void report_memory(Run *r) {
+  int64_t *touched = r->device.touched, all = 0; /* more than predicted is R0702 on any rank: */
+  for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i]; /* the least one counts */
+  rt_comm_largest_of(&r->comm, "touched bytes", touched, r->p->nentries);
+  for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i];
   if (!rt_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
-    int64_t touched = r->device.touched[i];
-    if (!touched) continue;
+    if (!touched[i]) continue;
     fprintf(stderr, "%-8s %14lld %14lld %14lld  %s\n", e->name, (long long)e->work_bytes,
-            (long long)touched, (long long)e->live_bytes,
-            (touched + 63) / 64 * 64 >= e->work_bytes ? "exact" : "less");
+            (long long)touched[i], (long long)e->live_bytes,
+            (touched[i] + 63) / 64 * 64 >= e->work_bytes ? "exact" : "less");
   }
+  for (int i = 0; i < RT_ARENAS; i++) all += r->p->arena_bytes[i];
+  fprintf(stderr, "%-8s %14lld bytes of %s\n", "arenas", (long long)all,
+          r->p->naxes ? "each rank" : "the process");
 }
 
 bool rt_finish(Run *r, Fault *f) {

@@ -1,0 +1,144 @@
+/* What two runs of one model left behind, compared: losses and norms step by step, parameters and
+   states as logical tensors in the order of the model, so that the first one that differs is the
+   one nearest to the cause. The norm of a difference is compared with the tensor's norm and what an
+   optimizer can move: what has no gradient in mathematics (biases of keys) has one of rounding,
+   which an optimizer that divides by its size makes as large as any. */
+#include "cmd_verify.h"
+#include "runtime/file.h"
+#include "runtime/metrics.h"
+#include "runtime/safetensors.h"
+#include <math.h>
+
+typedef struct Steps {
+  VEC(double) loss, norm;
+} Steps;
+
+static bool cannot_read(Cli *o, const Fault *f) {
+  diag_at(o->c->diag, "E0803", (Span){0}, "a run left nothing to compare: %s %s", f->where,
+          f->what);
+  return false;
+}
+
+static bool read_steps(Cli *o, const char *path, Steps *s) {
+  Fault f = {0};
+  Bytes b;
+  if (!rt_map_file(path, 201, &b, &f)) return cannot_read(o, &f);
+  for (int64_t at = 0, n; at < b.n; at += n + 1) {
+    const uint8_t *end = memchr(b.at + at, '\n', (size_t)(b.n - at));
+    StepRecord r;
+    n = end ? end - (b.at + at) : b.n - at;
+    if (!rt_metrics_line((Bytes){b.at + at, n}, &r) || isnan(r.loss)) continue;
+    vec_push(o->c->arena, s->loss, r.loss);
+    vec_push(o->c->arena, s->norm, r.norm);
+  }
+  rt_unmap_file(&b);
+  return true;
+}
+
+/* ---- numbers ---- */
+
+static double apart(double a, double b, double least) {
+  double size = fmax(fabs(a), least);
+  return a == b ? 0 : isfinite(a) && isfinite(b) ? fabs(a - b) / size : INFINITY;
+}
+
+static void compare_steps(const Steps *a, const Steps *b, const Tolerance *t, Verdict *v) {
+  enum { LEAST_LOSS = 1 };
+  for (uint32_t i = 0; i < v->steps; i++) {
+    double loss = apart(b->loss.at[i], a->loss.at[i], LEAST_LOSS);
+    double norm =
+        isnan(a->norm.at[i]) || isnan(b->norm.at[i]) ? 0 : apart(b->norm.at[i], a->norm.at[i], 0.1);
+    v->same_bits &= loss <= 0 && norm <= 0;
+    if (loss > v->loss) v->loss = loss, v->loss_step = i + 1;
+    if (norm > v->norm) v->norm = norm, v->norm_step = i + 1;
+    if (loss > t->loss && !v->bad_loss)
+      v->bad_loss = i + 1, v->a_loss = a->loss.at[i], v->b_loss = b->loss.at[i];
+    if (norm > t->norm && !v->bad_norm)
+      v->bad_norm = i + 1, v->a_norm = a->norm.at[i], v->b_norm = b->norm.at[i];
+  }
+}
+
+/* ---- tensors ---- */
+
+static int64_t count_of(const SafeTensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->size[i];
+  return n;
+}
+
+static float element(const SafeTensor *t, int64_t i) {
+  float f;
+  memcpy(&f, t->data + 4 * i, 4);
+  return f;
+}
+
+/* [3, 0, 7] */
+static const char *index_text(Arena *a, const SafeTensor *t, int64_t at) {
+  const char *text = "";
+  for (int i = t->rank; i-- > 0; at /= t->size[i])
+    text = arena_printf(a, "%lld%s%s", (long long)(at % t->size[i]), *text ? ", " : "", text);
+  return arena_printf(a, "[%s]", text);
+}
+
+static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *b,
+                           const Tolerance *t, Verdict *v) {
+  double sum = 0, size = 0, most = -1;
+  int64_t n = count_of(a), at = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double x = element(a, i), y = element(b, i), d = x == y ? 0 : x - y;
+    sum += d * d, size += y * y;
+    if (!(fabs(d) <= most)) most = isnan(d) ? INFINITY : fabs(d), at = i;
+  }
+  double by = sqrt(sum) / (sqrt(size) + t->noise * sqrt((double)n));
+  v->tensors++;
+  v->same_bits &= !memcmp(a->data, b->data, (size_t)a->bytes);
+  if (!(by <= v->weights)) v->weights = by, v->worst = a->name;
+  if (by <= t->weights || v->bad_tensor) return;
+  v->bad_tensor = arena_printf(arena, "%s", a->name), v->bad_by = by;
+  v->bad_index = index_text(arena, a, at);
+  v->a_value = element(a, at), v->b_value = element(b, at);
+}
+
+static bool comparable(const SafeTensor *a, const SafeTensor *b) {
+  return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
+}
+
+static void compare_kind(Arena *arena, const Side *side, GlobalKind kind, const SafeFile *a,
+                         const SafeFile *b, const Tolerance *t, Verdict *v) {
+  for (uint32_t i = 0; i < side->m->globals.n; i++) {
+    const Global *g = side->m->globals.at[i];
+    const SafeTensor *x = rt_safe_find(a, g->name), *y = rt_safe_find(b, g->name);
+    if (g->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, t, v);
+  }
+}
+
+static bool compare_dumps(Cli *o, const Side *a, const Side *b, const Tolerance *t, Verdict *v) {
+  Fault f = {0};
+  Bytes x, y = {0};
+  SafeFile p = {0}, q = {0};
+  if (!rt_map_file(a->dump, 301, &x, &f)) return cannot_read(o, &f);
+  bool good =
+      rt_map_file(b->dump, 301, &y, &f) && rt_safe_read(x, &p, &f) && rt_safe_read(y, &q, &f);
+  if (good) {
+    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, t, v);
+    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, t, v);
+    if (v->worst) v->worst = arena_printf(o->c->arena, "%s", v->worst);
+  } else cannot_read(o, &f);
+  rt_safe_free(&p), rt_safe_free(&q);
+  rt_unmap_file(&x), rt_unmap_file(&y);
+  return good;
+}
+
+bool verify_compare(Cli *o, const Side *a, const Side *b, const Tolerance *t, Verdict *v) {
+  Steps x = {0}, y = {0};
+  *v = (Verdict){.same_bits = true};
+  if (!read_steps(o, a->metrics, &x) || !read_steps(o, b->metrics, &y)) return false;
+  if (x.loss.n != y.loss.n || !x.loss.n) {
+    diag_at(o->c->diag, "E0803", (Span){0}, "one run has %u steps, the other one %u", x.loss.n,
+            y.loss.n);
+    return false;
+  }
+  v->steps = x.loss.n;
+  compare_steps(&x, &y, t, v);
+  return compare_dumps(o, a, b, t, v);
+}

@@ -1,0 +1,141 @@
+"""Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data, plans from a
+row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts, recompute, precision, clip.
+"""
+import array, json, os, random, re, shutil, struct, subprocess
+from common import EXAMPLES, ROOT
+
+CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
+           'parts': [1, 4], 'recompute': [0, 1], 'precision': ['f32', 'bf16'], 'clip': [0, 1]}
+STACKS = {'bert': 'encoder', 'llama': 'layers'}
+SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
+PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'place'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
+BATCH, SAMPLES, SEQ, VOCAB = 16, 64, 8, 32
+
+
+def npy(path, kind, shape, values):
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
+    head += ' ' * ((64 - (11 + len(head)) % 64) % 64) + '\n'
+    code = {'<f4': 'f', '<i4': 'i', '|b1': '?'}[kind]
+    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + struct.pack(f'<{len(values)}{code}', *values))
+
+
+def write_data(folder):
+    r = random.Random(3)
+    tokens = [min(VOCAB - 1, int(r.expovariate(0.15))) for _ in range(SAMPLES * SEQ + 1)]
+    open(f'{folder}/text.bin', 'wb').write(struct.pack(f'<{len(tokens)}H', *tokens))
+    n, shape = SAMPLES * SEQ, (SAMPLES, SEQ)
+    npy(f'{folder}/tokens.npy', '<i4', shape, tokens[:n])
+    npy(f'{folder}/labels.npy', '<i4', shape, [t if r.random() < .4 else -100 for t in tokens[:n]])
+    npy(f'{folder}/types.npy', '<i4', shape, [r.randrange(2) for _ in range(n)])
+    npy(f'{folder}/valid.npy', '|b1', shape, [i % SEQ == 0 or r.random() < .8 for i in range(n)])
+    npy(f'{folder}/image.npy', '<f4', (SAMPLES, 4, 8, 2), [r.gauss(0, 1) for _ in range(SAMPLES * 64)])
+    npy(f'{folder}/label.npy', '<i4', (SAMPLES,), [r.randrange(4) for _ in range(SAMPLES)])
+
+
+def name_of(row): return '_'.join(f'{v}' for v in row.values())
+
+
+def variant(model):
+    """The model and the train block of tests/place, with data that is there."""
+    text = open(os.path.join(ROOT, 'tests', 'place', f'{model}_ranks.shard')).read()
+    text = text.replace('"none.bin" format = u16', '"text.bin" format = u16')
+    if model == 'bert': text = re.sub(r'(\w+) = "none.npy"', r'\1 = "\1.npy"', text)
+    if model == 'mixer': text = text.replace('image = "none.npy"', 'image = "image.npy"').replace('label = "none.npy"', 'label = "label.npy"')
+    return text
+
+
+def plan_text(row, name):
+    owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
+    lines = [f'precision {row["precision"]}']
+    if row.get('data'):
+        lines += [f'mesh data = {row["data"]}, tensor = {row["tensor"]}', f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> data',
+                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''), f'zero {row["zero"]} over data bucket = 8KiB']
+        if row['recompute']: lines.append(f'recompute {STACKS.get(row["model"], "h")}.* keep = input')
+    return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
+
+
+class Bench:
+    """A folder in which rows are compiled and run; what one rank gives is kept."""
+
+    def __init__(s, shardc, folder, steps):
+        s.shardc, s.folder, s.steps, s.ones = os.path.abspath(shardc), folder, steps, {}
+        write_data(folder)
+
+    def call(s, *command, timeout=120):
+        e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
+        e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
+        if p.returncode: raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-600:]}{p.stderr[-1500:]}')
+        return p.stdout + p.stderr
+
+    def start(s, exe, ranks, mpi): return (f'./{exe}',) if ranks == 1 and not mpi else \
+        ('mpirun', '--oversubscribe', '-n', str(ranks), f'./{exe}') if mpi else (s.shardc, 'run', f'./{exe}', '-n', str(ranks), '--')
+
+    def train(s, row, name, mpi=False):
+        """(losses, norms, weights, what it said, what plan said)"""
+        text = variant(row['model'])
+        if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
+        open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
+        ranks = row.get('data', 1) * row.get('tensor', 1)
+        s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *(['--comm', 'mpi'] if mpi else []))
+        said = s.call(*s.start(f'{name}.exe', ranks, mpi), 'train', '--steps', str(s.steps), '--out', name, '--check-memory', '--profile',
+                      '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
+        rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
+        found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
+        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json').splitlines()[0])
+        for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
+        shutil.rmtree(f'{s.folder}/{name}')
+        return (*found, plan)
+
+    def one(s, row):
+        key = {k: row[k] for k in ('model', 'precision', 'clip')}
+        name = 'one_' + name_of(key)
+        if name not in s.ones: s.ones[name] = s.train(key, name)
+        return s.ones[name]
+
+    def differs(s, row, mpi=False):
+        """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was planned."""
+        found = s.train(row, ('mpi_' if mpi else 'row_') + name_of(row), mpi)
+        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found, s.steps)
+
+
+def tensors(path):
+    data = open(path, 'rb').read()
+    size, = struct.unpack('<Q', data[:8])
+    head = json.loads(data[8:8 + size])
+    return {name: array.array('f', data[8 + size + t['data_offsets'][0]:8 + size + t['data_offsets'][1]])
+            for name, t in head.items() if name != '__metadata__' and t['dtype'] == 'F32'}
+
+
+def compare(one, many, precision):
+    """Losses, norms of gradients, all tensors of the dump (parameters, states, outputs) by norm."""
+    # What has no gradient in mathematics (biases of keys) moves with rounding, by up to lr a step: the last number, per element.
+    close, tight, noise = {'f32': (2e-5, 2e-3, 1e-6), 'bf16': (2e-2, 0.2, 2e-3)}[precision]
+    if len(one[0]) != len(many[0]): return f'{len(many[0])} steps, {len(one[0])} wanted'
+    for i, (a, b) in enumerate(zip(one[0], many[0])):
+        if not abs(a - b) <= close * max(abs(a), 1): return f'step {i + 1}: loss {b}, one rank {a}'
+    for i, (a, b) in enumerate(zip(one[1], many[1])):
+        if not abs(a - b) <= 20 * close * max(abs(a), .1): return f'step {i + 1}: norm {b}, one rank {a}'
+    for name, x in one[2].items():
+        if name.startswith(('norm2.of.', 'decode.of.', 'out.', 'logits.')): continue       # outputs of one entry
+        if name not in many[2]: return f'{name} is missing'
+        y = many[2][name]
+        apart, size = sum((a - b) ** 2 for a, b in zip(x, y)) ** .5, sum(a * a for a in x) ** .5
+        if len(x) != len(y) or not apart <= tight * size + noise * len(x) ** .5: return f'{name}: differs by {apart} of {size}'
+
+
+def memory(found):
+    said, plan = found[3], found[4]
+    rows = re.findall(r'^(step|eval|init|logits|decode) +(\d+) +(\d+) +(\d+)  (\w+)', said, re.M)
+    all_ = re.search(r'^arenas +(\d+) bytes', said, re.M)
+    if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
+    want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
+    if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
+
+
+def sent(found, steps):
+    """Elements that rank 0 sent along each axis are those of the plan."""
+    real = {a: int(n) for a, n in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements', found[3], re.M)}
+    for axis in found[4]['communication']:
+        if real.get(axis['axis'], 0) != steps * axis['elements_per_step']:
+            return f'over {axis["axis"]}: {real.get(axis["axis"], 0)} elements in {steps} steps, {axis["elements_per_step"]} planned each'

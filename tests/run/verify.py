@@ -1,0 +1,57 @@
+"""`shardc verify`: python3 verify.py SHARDC
+
+Plans of one model agree with one rank and with each other, stages 0 and 3 to the bit, bf16 within its rounding, also a plan for a
+machine that is not here; a tolerance below rounding names a step and a tensor (exit 3); a run that fails is exit 4.
+"""
+import json, os, shutil, subprocess, sys
+from common import EXAMPLES, check, text_file, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
+train t for Small { size Seq = 8; batch 8; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
+machine far { node gpus = 8 arch = sm_80 memory = 40GiB bf16 = 312TFLOPS }
+plan one for Small { micro 8 }
+plan z0 for Small { mesh data = 2
+ place Batch -> data
+ zero 0 over data bucket = 8KiB }
+plan z3 for Small { mesh data = 2
+ place Batch -> data
+ zero 3 over data bucket = 8KiB }
+plan cut for Small { on far
+ mesh data = 2, tensor = 2
+ micro 2
+ place Batch -> data
+ place Heads, Mlp, Vocab -> tensor else Seq
+ precision bf16
+ recompute h.* keep = input }
+'''
+
+
+def verify(*args, expect=0):
+    p = subprocess.run([SHARDC, 'verify', 'm.shard', *args], cwd=folder, capture_output=True, text=True, timeout=300,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', TMPDIR=folder))
+    check(p.returncode == expect, f'verify {args}: exit {p.returncode}, expected {expect}\n{p.stdout}{p.stderr}')
+    check(not [f for f in os.listdir(folder) if f.startswith('shardc-')], 'a folder stays')
+    return p.stdout, p.stderr
+
+
+try:
+    open(f'{folder}/m.shard', 'w').write(MODEL)
+    text_file(f'{folder}/text.txt')
+    j = json.loads(verify('--plan', 'z3', '--against', 'z0', '--steps', '2', '--json')[0])
+    check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
+    j = json.loads(verify('--plan', 'z3', '--json')[0])
+    check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == '' and j['tolerance']['loss'] == 1e-5, f'{j}')
+    out, err = verify('--plan', 'cut', '--against', 'one')
+    check('they agree' in out and 'tolerance 0.02' in out and not err, out + err)
+    out, err = verify('--plan', 'cut', '--tol', '1e-7', expect=3)
+    check('they differ' in out and 'E0802' in err and 'the loss of step 1 is' in err and 'the first tensor that differs is `wte`' in err, out + err)
+    j = json.loads(verify('--plan', 'cut', '--tol', '1e-7', '--json', expect=3)[0])
+    check(not j['agrees'] and j['first_step'] == 1 and j['first_tensor'] == 'wte', f'{j}')
+    check('R0201' in verify('--plan', 'z0', '--', '--data', 'none.txt', expect=4)[1], 'what the run said')
+    check('E0201' in verify('--plan', 'zz', expect=1)[1], 'a plan that is not there')
+    check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1], 'wrong usage')
+    print('plans agree, and where they do not it is told')
+finally:
+    shutil.rmtree(folder)
