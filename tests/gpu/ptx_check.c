@@ -98,7 +98,7 @@ static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me 
       return false;
     }
   }
-  note_read(me, c, bytes);
+  if (!t->atomic) note_read(me, c, bytes); /* atomic writes may follow an atomic read */
   return true;
 }
 
@@ -149,8 +149,8 @@ static bool written(Warp *w, const Op *op, int lane, const Touch *t) {
 }
 
 bool touch(Warp *w, const Op *op, int lane, const Touch *t) {
-  if (t->plane->written && (!t->write || t->atomic) && !written(w, op, lane, t)) return false;
   if (t->plane->cells && !race(w, op, lane, t)) return false;
+  if (t->plane->written && (!t->write || t->atomic) && !written(w, op, lane, t)) return false;
   if (t->plane->written && t->write)
     bits_set(t->plane->written, (int64_t)t->offset, t->bytes, true);
   return true;

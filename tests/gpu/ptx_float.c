@@ -100,14 +100,16 @@ const LaneRow double_rows[] = {
   INT_TESTS(R, T) R(lo, T, a < b) R(ls, T, a <= b) R(hi, T, a > b) R(hs, T, a >= b)
 #define FLOAT_TESTS(R, T)                                                                          \
   R(eq, T, a == b)                                                                                 \
-  R(ne, T, a<b || a> b) R(lt, T, a < b) R(le, T, a <= b) R(gt, T, a > b) R(ge, T, a >= b)          \
-      R(equ, T, !(a < b || a > b)) R(neu, T, a != b) R(ltu, T, !(a >= b)) R(leu, T, !(a > b))      \
-          R(gtu, T, !(a <= b)) R(geu, T, !(a < b)) R(num, T, a == a && b == b)                     \
-              R(nan, T, a != a || b != b)
+  R(ne, T, a<b || a> b)                                                                            \
+  R(lt, T, a < b)                                                                                  \
+  R(le, T, a <= b) R(gt, T, a > b) R(ge, T, a >= b) R(equ, T, !(a < b || a > b)) R(neu, T, a != b) \
+      R(ltu, T, !(a >= b)) R(leu, T, !(a > b)) R(gtu, T, !(a <= b)) R(geu, T, !(a < b))            \
+          R(num, T, a == a && b == b) R(nan, T, a != a || b != b)
 #define ALL_TESTS(R)                                                                               \
   UNSIGNED_TESTS(R, u16)                                                                           \
-  UNSIGNED_TESTS(R, u32) UNSIGNED_TESTS(R, u64) INT_TESTS(R, s16) INT_TESTS(R, s32)                \
-      INT_TESTS(R, s64) FLOAT_TESTS(R, f32) FLOAT_TESTS(R, f64)
+  UNSIGNED_TESTS(R, u32)                                                                           \
+  UNSIGNED_TESTS(R, u64)                                                                           \
+  INT_TESTS(R, s16) INT_TESTS(R, s32) INT_TESTS(R, s64) FLOAT_TESTS(R, f32) FLOAT_TESTS(R, f64)
 #define TEST_FN(OP, T, EXPR) LANE_TEST(setp_##OP##_##T, T, EXPR)
 #define TEST_ROW(OP, T, EXPR) ROW_TEST(setp_##OP##_##T, T, "setp_" #OP "_" #T)
 #define FTZ_FN(OP, T, EXPR)                                                                        \

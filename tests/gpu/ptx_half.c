@@ -82,9 +82,11 @@ HALF_BITS(FN_BITS)
 
 #define HALF_TESTS(R)                                                                              \
   R(eq, a == b)                                                                                    \
-  R(ne, a<b || a> b) R(lt, a < b) R(le, a <= b) R(gt, a > b) R(ge, a >= b)                         \
-      R(equ, !(a < b || a > b)) R(neu, a != b) R(ltu, !(a >= b)) R(leu, !(a > b))                  \
-          R(gtu, !(a <= b)) R(geu, !(a < b)) R(num, a == a && b == b) R(nan, a != a || b != b)
+  R(ne, a<b || a> b)                                                                               \
+  R(lt, a < b)                                                                                     \
+  R(le, a <= b) R(gt, a > b) R(ge, a >= b) R(equ, !(a < b || a > b)) R(neu, a != b)                \
+      R(ltu, !(a >= b)) R(leu, !(a > b)) R(gtu, !(a <= b)) R(geu, !(a < b))                        \
+          R(num, a == a && b == b) R(nan, a != a || b != b)
 #define TEST_FN(TYPE, OP, EXPR)                                                                    \
   static inline bool OP##_##TYPE(f32 a, f32 b) { return EXPR; }                                    \
   LANE_TEST(setp_##OP##_##TYPE, u16, OP##_##TYPE(WIDE_##TYPE(a), WIDE_##TYPE(b)))
@@ -100,8 +102,8 @@ HALF_TESTS(TEST_bf16)
   HALF_ROW(#OP "_bf16", OP##_bf16, N, REG_16) HALF_ROW(#OP "_bf16x2", OP##_bf16x2, N, REG_32)
 #define ROWS_BITS(OP, N, EXPR)                                                                     \
   HALF_ROW(#OP "_f16", OP##_half, 1, REG_16)                                                       \
-  HALF_ROW(#OP "_bf16", OP##_half, 1, REG_16) HALF_ROW(#OP "_f16x2", OP##_pair, 1, REG_32)         \
-      HALF_ROW(#OP "_bf16x2", OP##_pair, 1, REG_32)
+  HALF_ROW(#OP "_bf16", OP##_half, 1, REG_16)                                                      \
+  HALF_ROW(#OP "_f16x2", OP##_pair, 1, REG_32) HALF_ROW(#OP "_bf16x2", OP##_pair, 1, REG_32)
 #define TEST_ROW_f16(OP, EXPR) ROW_TEST(setp_##OP##_f16, u16, "setp_" #OP "_f16")
 #define TEST_ROW_bf16(OP, EXPR) ROW_TEST(setp_##OP##_bf16, u16, "setp_" #OP "_bf16")
 const LaneRow half_rows[] = {

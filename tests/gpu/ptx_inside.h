@@ -258,6 +258,8 @@ Step step_jump, step_exit, step_trap;
 
 /* sync.c */
 bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came */
+/* All live lanes of every membermask (register `slot`) among `mask` are here; else *went. */
+bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
 
 /* check.c */
 void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */

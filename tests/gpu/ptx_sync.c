@@ -142,7 +142,7 @@ void decode_bar(Reader *r, const Ins *ins) {
 
 /* ---- membermasks ---- */
 /* All lanes of every membermask among `mask` are here. */
-static bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went) {
+bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went) {
   uint32_t left = mask;
   const uint32_t *members = reg_at(w, slot);
   while (left) {
