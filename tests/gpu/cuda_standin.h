@@ -1,0 +1,150 @@
+/* What the files of the stand-in for libcuda.so.1 share.
+
+   The library is the CUDA driver as far as shardc and a stand-in for NCCL call it, over the PTX
+   machine (ptx.h). A driver is state of a process: all of it hangs on one struct, behind one lock.
+   Work is a list of operations per stream; a graph is such a list that was recorded. Without
+   SHARDC_EMULATE_LATE an operation is done when it is enqueued, with it as late as the interface
+   allows: when something waits for it. Must not: accept what a real driver refuses. */
+#ifndef TESTS_GPU_CUDA_STANDIN_H
+#define TESTS_GPU_CUDA_STANDIN_H
+#include "ptx.h"
+#include "runtime/cuda.h"
+#include <pthread.h>
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { MOST_DEVICES = 16, HOST = 1, DEVICE = 2, EITHER = 4 };
+
+enum { /* results beside those of runtime/cuda.h */
+       CU_NOT_INITIALIZED = 3,
+       CU_INVALID_DEVICE = 101,
+       CU_INVALID_HANDLE = 400,
+       CU_MISALIGNED = 716,
+       CU_CAPTURE_UNSUPPORTED = 900,
+       CU_CAPTURE_INVALIDATED = 901,
+       CU_UNKNOWN = 999
+};
+
+typedef void HostFunction(void *data);
+
+typedef enum OpKind { OP_LAUNCH, OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_GRAPH, OP_CALL } OpKind;
+
+typedef struct Op {
+  OpKind kind;
+  union {
+    struct {
+      CUfunction function;
+      PtxLaunch launch; /* its params are the operation's own */
+    } launch;
+    struct {
+      CuCopy2D c;
+      void *staged; /* what the source held when it was enqueued; NULL: read it when it is done */
+    } copy;
+    struct {
+      CUdeviceptr to;
+      uint32_t value;
+      int bytes; /* of the value */
+      size_t n;
+    } set;
+    CUevent event;
+    CUgraphExec graph;
+    struct {
+      HostFunction *f;
+      void *data;
+    } call;
+  };
+} Op;
+
+typedef struct Ops {
+  Op *at;
+  size_t n, room, done; /* done: how many are behind us */
+} Ops;
+
+struct CUctx { /* the primary context of a device */
+  int number, users;
+  PtxDevice *machine;
+  int64_t allocated;
+  CUresult sticky;  /* of a kernel that failed: all calls from then on */
+  CUstream streams; /* list; the default stream is the first */
+};
+
+struct CUstrm {
+  CUcontext context;
+  CUstream next;
+  Ops ops;
+  CUgraph capture; /* where operations are recorded; NULL: not capturing */
+  bool origin;     /* began the capture */
+};
+
+struct CUevnt {
+  CUcontext context;
+  CUstream pending; /* its record is in the list of this stream */
+  CUgraph capture;  /* was recorded in this capture */
+  bool recorded;
+  double when;
+};
+
+struct CUgrph {
+  Ops ops;
+  bool broken; /* a call that must not be made while recording was made */
+};
+
+struct CUgrphExec {
+  CUcontext context;
+  Ops ops;
+};
+
+struct CUmod {
+  CUcontext context;
+  PtxModule *module;
+  CUfunction functions; /* list */
+};
+
+struct CUfunc {
+  CUmodule module;
+  CUfunction next;
+  char *name;
+  int shared; /* dynamic shared memory allowed: attribute 8 */
+};
+
+typedef struct Range { /* of host memory that is pinned */
+  char *at;
+  size_t n;
+  bool own; /* was allocated here */
+} Range;
+
+typedef struct Driver {
+  pthread_mutex_t lock;
+  bool started, late, check, log;
+  int ndevices, sm, version, captures;
+  int64_t shared, memory, used;
+  uint64_t seed;
+  struct CUctx context[MOST_DEVICES];
+  Range *pinned;
+  int npinned;
+} Driver;
+
+extern Driver standin_driver;
+#define driver (&standin_driver)
+
+/* Every call runs behind the lock, which is free inside host functions. */
+void standin_enter(void);
+CUresult standin_leave(CUresult e);
+
+CUcontext standin_context(void);     /* current; NULL: none */
+CUstream standin_stream(CUstream s); /* 0, 1 and 2 are the default stream */
+/* Which context's memory an address is; NULL: none. */
+CUcontext standin_owner(CUdeviceptr at);
+bool standin_pinned(const void *at, size_t n);
+/* A call that must not be made while a stream is recorded. */
+CUresult standin_unsafe(void);
+
+CUresult standin_enqueue(CUstream s, const Op *op);
+CUresult standin_flush(CUstream s);      /* all that is enqueued there */
+CUresult standin_flush_all(CUcontext c); /* on all streams of a context */
+void standin_ops_free(Ops *o);
+CUresult standin_copy(CUcontext c, const CuCopy2D *x);
+CUresult standin_set(CUdeviceptr to, uint32_t value, int bytes, size_t n);
+CUresult standin_launch(CUcontext c, const PtxLaunch *l, CUfunction f);
+#endif
