@@ -3,9 +3,7 @@
    for. Losses, norms, parameters and states are compared (cmd_verify_compare.c). What one rank in
    f32 gives is what a plan is compared with, unless another one is named. */
 #include "cmd_verify.h"
-#include "codegen/codegen.h"
 #include "ir/placement.h"
-#include "passes/pass.h"
 #include "runtime/file.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -335,7 +335,8 @@ static void read_param(Zero *z, Global *p) {
   ZeroGroup key = {.name = region_of(z, p), .rounds = rounds_of(p)};
   if (!read_update(&s, &key)) return;
   s.member.chain = s.chain.at, s.member.nchain = s.chain.n;
-  s.member.signature = chain_words(&s);
+  s.member.signature = arena_printf(z->m->arena, "%s of %s", chain_words(&s),
+                                    elem_name(value_type(s.f, s.member.sum)->elem));
   find_copy(&s);
   key.copied = s.member.copied, key.narrow = s.member.narrow;
   if (key.copied)

@@ -9,12 +9,12 @@ DATA = {'x': ('<f4', (4, 3, 4)), 'y': ('<f4', (4, 4)), 'i': ('<i4', (4,)), 'j': 
 PACK = {'<f4': 'f', '<i4': 'i', '|b1': '?'}
 
 
-def write_data(folder):
+def write_data(folder, samples=4):
     r = random.Random(5)
     draw = {'x': lambda: r.gauss(0, 1), 'y': lambda: r.gauss(0, 1), 'i': lambda: r.randrange(4), 'j': lambda: r.randrange(6),
             'b': lambda: r.random() < .7}
     for name, (kind, shape) in DATA.items():
-        n = 1
+        n, shape = 1, (samples, *shape[1:])
         for k in shape: n *= k
         body = struct.pack(f'<{n}{PACK[kind]}', *[draw[name]() for _ in range(n)])
         head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
@@ -56,4 +56,4 @@ def main():
     sys.exit(failed > 0)
 
 
-main()
+if __name__ == '__main__': main()
