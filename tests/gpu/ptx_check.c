@@ -5,7 +5,8 @@
  * round. Two accesses of different threads, one of them a write, race when the earlier one's
  * interval is not over for the later one's warp: for global memory also when it belongs to another
  * CTA of this launch. A word remembers its last writer and two readers, which suffices to see any
- * race at barriers of the whole CTA (a writer can be at most one of two readers itself).
+ * race at barriers of the whole CTA (a writer can be at most one of two readers itself), and two
+ * writers of different bytes.
  *
  * Must not: report what is ordered. It may miss a race between readers forgotten at partial
  * barriers, and it takes fences for nothing: data guarded by flags in memory counts as raced for.
@@ -88,31 +89,55 @@ static inline void note_read(const Me *me, Cell *c, uint8_t bytes) {
   c->read = me->who, c->read_bytes = (uint8_t)((c->read_bytes & 0xf0) | bytes);
 }
 
+/* Does a write of the cell clash with this access? Both writers are asked. */
+static inline bool clashes(const Touch *t, const Me *me, const Cell *c, uint8_t bytes,
+                           uint32_t *who) {
+  if (c->wrote_bytes & bytes && unordered(me, c->wrote) && !(t->atomic && c->atomic & 1))
+    *who = c->wrote;
+  else if (c->wrote_bytes >> 4 & bytes && unordered(me, c->wrote2) && !(t->atomic && c->atomic & 2))
+    *who = c->wrote2;
+  else return false;
+  return true;
+}
+
 static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
                       uint8_t bytes) {
-  if (c->wrote_bytes & bytes) {
-    if (unordered(me, c->wrote) && !(t->atomic && c->atomic))
-      return report_race(w, op, lane, t, c->wrote, "wrote");
-    if (t->constant && c->wrote >> 5 >= w->cta->launch->first_stamp) {
-      fault(w, op, lane, "ld.global.nc of memory written in this launch");
-      return false;
-    }
+  uint32_t who;
+  if (clashes(t, me, c, bytes, &who)) return report_race(w, op, lane, t, who, "wrote");
+  if (t->constant && c->wrote_bytes & bytes && c->wrote >> 5 >= w->cta->launch->first_stamp) {
+    fault(w, op, lane, "ld.global.nc of memory written in this launch");
+    return false;
   }
   if (!t->atomic) note_read(me, c, bytes); /* atomic writes may follow an atomic read */
   return true;
 }
 
+/* The new writer takes the place of those whose bytes it covers, else that of the second. */
+static void note_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
+  if (c->wrote == me->who) {
+    if (!t->atomic) c->atomic &= 2;
+    c->wrote_bytes |= bytes;
+    return;
+  }
+  c->wrote_bytes &= (uint8_t) ~(bytes | bytes << 4);
+  if (!(c->wrote_bytes & 15)) {
+    c->wrote = me->who, c->wrote_bytes |= bytes;
+    c->atomic = (uint8_t)((c->atomic & 2) | t->atomic);
+  } else {
+    c->wrote2 = me->who, c->wrote_bytes = (uint8_t)((c->wrote_bytes & 15) | bytes << 4);
+    c->atomic = (uint8_t)((c->atomic & 1) | t->atomic << 1);
+  }
+}
+
 static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
                        uint8_t bytes) {
-  if (c->wrote_bytes & bytes && unordered(me, c->wrote) && !(t->atomic && c->atomic))
-    return report_race(w, op, lane, t, c->wrote, "wrote");
+  uint32_t who;
+  if (clashes(t, me, c, bytes, &who)) return report_race(w, op, lane, t, who, "wrote");
   if (c->read_bytes & bytes && unordered(me, c->read))
     return report_race(w, op, lane, t, c->read, "read");
   if (c->read_bytes >> 4 & bytes && unordered(me, c->read2))
     return report_race(w, op, lane, t, c->read2, "read");
-  if (c->wrote == me->who) c->wrote_bytes |= bytes;
-  else c->wrote = me->who, c->wrote_bytes = bytes;
-  c->atomic = t->atomic;
+  note_write(me, t, c, bytes);
   if (!t->atomic) c->read_bytes = (uint8_t)(c->read_bytes & ~bytes & ~(bytes << 4));
   return true;
 }

@@ -47,7 +47,7 @@ static int32_t source_symbol(Reader *r, const Ins *ins, const Arg *a, RegKind ki
   if (kind != REG_32 && kind != REG_64) read_error(r, ins->line, "an address has 32 or 64 bits");
   if (!y->dynamic) return constant(r, kind, y->value + (uint64_t)a->offset);
   if (a->offset) read_error(r, ins->line, "an offset on `%s` needs brackets", y->name);
-  return special(r, DYNAMIC_BASE, kind);
+  return dynamic_shared(r, y, kind);
 }
 
 static uint64_t float_bits(Reader *r, const Ins *ins, const Arg *a, RegKind kind) {

@@ -107,6 +107,7 @@ typedef struct Function {
   const Param *params;
   int nparams, params_bytes;
   int64_t static_shared, local_bytes;
+  uint32_t dynamic_align;   /* of dynamic shared memory */
   uint32_t max[3], need[3]; /* .maxntid, .reqntid */
   struct Function *next;
 } Function;
@@ -131,9 +132,9 @@ struct PtxModule {
 /* Who touched a word last. A stamp names an interval of one warp between two synchronisations;
  * stamps only grow. who = stamp << 5 | lane; 0: nobody. */
 typedef struct Cell {
-  uint32_t wrote, read, read2;
-  uint8_t wrote_bytes, read_bytes; /* of the word; read_bytes: read in bits 0-3, read2 in 4-7 */
-  uint8_t atomic;                  /* the write was an atomic one */
+  uint32_t wrote, wrote2, read, read2;
+  uint8_t wrote_bytes, read_bytes; /* of the word: the first's in bits 0-3, the second's in 4-7 */
+  uint8_t atomic;                  /* bit 0: wrote was an atomic write, bit 1: wrote2 */
   uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring */
 } Cell;
 

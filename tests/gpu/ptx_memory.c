@@ -287,7 +287,7 @@ void decode_address(Reader *r, const Ins *ins, const Arg *a, int32_t *slot, RegK
   }
   *kind = REG_64;
   if (!a->symbol) *slot = constant(r, REG_64, 0);
-  else if (a->symbol->dynamic) *slot = special(r, DYNAMIC_BASE, REG_64);
+  else if (a->symbol->dynamic) *slot = dynamic_shared(r, a->symbol, REG_64);
   else *slot = constant(r, REG_64, a->symbol->value);
 }
 

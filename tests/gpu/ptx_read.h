@@ -159,6 +159,7 @@ int type_bytes(const char *type);    /* 0: not a type */
 int32_t new_slot(Reader *r, RegKind k);
 int32_t constant(Reader *r, RegKind k, uint64_t value);
 int32_t special(Reader *r, Which which, RegKind kind);
+int32_t dynamic_shared(Reader *r, const Symbol *y, RegKind kind);
 void constants_close(Reader *r);
 
 /* body.c */

@@ -219,7 +219,8 @@ static uint32_t draw(Launch *l, uint32_t below) {
 }
 
 static uint32_t dynamic_base(const Function *f) {
-  return (SHARED_FIRST + (uint32_t)f->static_shared + 15) & ~UINT32_C(15);
+  uint32_t align = f->dynamic_align < 16 ? 16 : f->dynamic_align;
+  return (SHARED_FIRST + (uint32_t)f->static_shared + align - 1) & ~(align - 1);
 }
 
 static uint32_t special_value(const Warp *w, Which which, int lane) {
@@ -358,7 +359,7 @@ static bool set_up(Launch *l, void **held) {
   Cta *c = &l->cta;
   const Function *f = l->f;
   PtxDevice *d = l->device;
-  size_t shared = SHARED_FIRST + (size_t)f->static_shared + 15 + l->given->shared;
+  size_t shared = dynamic_base(f) + (size_t)l->given->shared;
   size_t words = shared / 4 + 2, file = file_bytes(f);
   c->launch = l, c->nwarps = (l->threads + LANES - 1) / LANES;
   c->shared_end = SHARED_FIRST + (uint32_t)f->static_shared;

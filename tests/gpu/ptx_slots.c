@@ -133,6 +133,12 @@ int32_t special(Reader *r, Which which, RegKind kind) {
   return r->specials[r->nspecials++].slot;
 }
 
+/* The address of dynamic shared memory, aligned as the variable wants. */
+int32_t dynamic_shared(Reader *r, const Symbol *y, RegKind kind) {
+  if (y->align > r->f->dynamic_align) r->f->dynamic_align = (uint32_t)y->align;
+  return special(r, DYNAMIC_BASE, kind);
+}
+
 static void fill_constant(uint8_t *at, const Constant *c) {
   if (c->kind == REG_PRED) memcpy(at, &c->value, 4);
   else
