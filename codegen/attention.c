@@ -2,8 +2,8 @@
    of each query.
 
    Scores are kept transposed: a block has keys as rows and queries as lanes, so maxima and sums
-   over keys are lane-wise. Per head: keys and values are copied to scratch, then for each tile of
-   queries (one or two vectors) and each block of keys:
+   over keys are lane-wise. Per head: keys and values are copied to scratch, then for each block of
+   queries, each block of keys and each tile of queries (one or two vectors) of the block:
 
      S = K Q^T (in units of log 2)            register tiles, rows = keys
      m' = max(m, max S); P = 2^(S - m')       lane-wise; l = l 2^(m - m') + sum P
@@ -32,9 +32,10 @@ Attention attention_new(Emit *e) {
 
 typedef struct Forward {
   Attention a;
-  LLVMValueRef keys, values, rows, queries, scores, out; /* scratch */
-  LLVMValueRef most, sum;                                /* per query: m, l */
-  LLVMValueRef q0;                                       /* first query of the tile */
+  LLVMValueRef keys, values, rows, scores;      /* scratch */
+  LLVMValueRef all_queries, all_out, all_state; /* of the block's tiles */
+  LLVMValueRef queries, out, most, sum;         /* of the tile; per query: m, l */
+  LLVMValueRef q0;                              /* first query of the tile */
 } Forward;
 
 static LLVMValueRef lane_at(Forward *f, int v) { return emit_i64(f->a.e, v * f->a.p.lanes); }
@@ -109,6 +110,10 @@ static void scale_out(Forward *f, int v, LLVMValueRef factor) {
   emit_loop_end(e, &d);
 }
 
+static LLVMValueRef any_lane(Emit *e, LLVMValueRef lanes) {
+  return emit_intrinsic(e, "llvm.vector.reduce.or", LLVMTypeOf(lanes), 1, &lanes);
+}
+
 static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool masked) {
   Attention *a = &f->a;
   Emit *e = a->e;
@@ -120,32 +125,64 @@ static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool 
     sum = LLVMBuildFAdd(e->builder, sum, block_exp(f, v, m, count, masked), "");
     attention_store(a, m, f->most, at);
     attention_store(a, sum, f->sum, at);
+    LLVMValueRef grown = LLVMBuildFCmp(e->builder, LLVMRealUNE, m, old, "");
+    Branch grows = emit_if(e, any_lane(e, grown));
     scale_out(f, v, factor);
+    emit_end_if(e, grows);
   }
 }
 
-static void key_block(Forward *f, LLVMValueRef k0, LLVMValueRef q1) {
+static void scores_block(Forward *f, LLVMValueRef k0, LLVMValueRef end, bool masked) {
   Attention *a = &f->a;
   Emit *e = a->e;
   const FlashPlan *p = &a->p;
-  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])),
-                                  emit_i64(e, a->f.keys));
   LLVMValueRef count = LLVMBuildNSWSub(e->builder, end, k0, "");
-  MaskFacts facts = attention_facts(a, f->q0, q1, k0, end);
-  Branch some = emit_if(e, facts.some);
   TileShape s = {
       (int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries,
       p->tile_queries};
   attention_product(a, s, s.vectors, attention_at(a, f->keys, k0, p->width), f->queries, f->scores,
                     count, emit_i64(e, a->f.width), false);
-  for (int masked = 0; masked <= (a->f.mask != NO_VALUE); masked++) {
-    Branch b = emit_if(e, masked ? LLVMBuildNot(e->builder, facts.all, "") : facts.all);
-    softmax_block(f, k0, count, masked);
-    emit_end_if(e, b);
-  }
+  softmax_block(f, k0, count, masked);
   TileShape o = {s.rows, s.vectors, 1, p->width, p->tile_queries, p->tile_queries};
   attention_product(a, o, o.vectors, attention_at(a, f->values, k0, p->width), f->scores, f->out,
                     emit_i64(e, p->width), count, true);
+}
+
+/* The last key of the block that may be admitted, and one, in whole register tiles: a causal mask
+   ends inside of a block. */
+static LLVMValueRef last_needed(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef q1) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  int64_t rows = a->p.tile[FLASH_ROWS];
+  LLVMValueRef steps = LLVMBuildNSWSub(e->builder, end, k0, "");
+  steps =
+      LLVMBuildUDiv(e->builder, tile_add(e, steps, emit_i64(e, rows - 1)), emit_i64(e, rows), "");
+  LLVMValueRef none = emit_i64(e, 0);
+  Loop i = emit_loop(e, none, steps, 1, 1, &none);
+  LLVMValueRef from = tile_add(e, k0, tile_times(e, i.i, rows));
+  LLVMValueRef to = emit_min_i64(e, tile_add(e, from, emit_i64(e, rows)), end);
+  LLVMValueRef some = attention_facts(a, f->q0, q1, from, to).some;
+  i.next[0] = LLVMBuildSelect(e->builder, some, to, i.phi[0], "");
+  emit_loop_end(e, &i);
+  return i.phi[0];
+}
+
+static void key_block(Forward *f, LLVMValueRef k0) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  const FlashPlan *p = &a->p;
+  LLVMValueRef q1 = tile_add(e, f->q0, emit_i64(e, p->tile_queries));
+  q1 = emit_min_i64(e, q1, emit_i64(e, a->f.queries));
+  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])),
+                                  emit_i64(e, a->f.keys));
+  MaskFacts facts = attention_facts(a, f->q0, q1, k0, end);
+  Branch some = emit_if(e, facts.some);
+  if (a->f.mask == NO_VALUE) scores_block(f, k0, end, false);
+  for (int all = 0; all < 2 && a->f.mask != NO_VALUE; all++) {
+    Branch b = emit_if(e, all ? facts.all : LLVMBuildNot(e->builder, facts.all, ""));
+    scores_block(f, k0, all ? end : last_needed(f, k0, end, q1), !all);
+    emit_end_if(e, b);
+  }
   emit_end_if(e, some);
 }
 
@@ -191,20 +228,47 @@ static void finish_tile(Forward *f) {
                   f->rows, 1);
 }
 
-static void query_tile(Forward *f) {
-  Attention *a = &f->a;
-  Emit *e = a->e;
-  LLVMValueRef q1 = tile_add(e, f->q0, emit_i64(e, a->p.tile_queries));
-  q1 = emit_min_i64(e, q1, emit_i64(e, a->f.queries));
+typedef void TileWork(Forward *f, LLVMValueRef k0);
+
+static void start_work(Forward *f, LLVMValueRef k0) {
+  (void)k0;
   start_tile(f);
-  Loop k =
-      emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
-  key_block(f, k.i, q1);
-  emit_loop_end(e, &k);
+}
+
+static void finish_work(Forward *f, LLVMValueRef k0) {
+  (void)k0;
   finish_tile(f);
 }
 
-static void head(Forward *f, LLVMValueRef h, Range tiles) {
+/* All tiles of the block that begins at query s0 and has queries left. */
+static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *work) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  int64_t n = a->p.tile_queries, count = a->p.tile[FLASH_QUERY_BLOCK];
+  LLVMValueRef left = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), s0, "");
+  Loop t = emit_loop(e, emit_i64(e, 0), emit_min_i64(e, emit_i64(e, count), left), n, 0, NULL);
+  f->q0 = tile_add(e, s0, t.i);
+  f->queries = attention_at(a, f->all_queries, t.i, a->p.width);
+  f->out = attention_at(a, f->all_out, t.i, a->p.width);
+  f->most = tile_elements(e, a->f32, f->all_state, t.i);
+  f->sum = tile_elements(e, a->f32, f->most, emit_i64(e, count));
+  work(f, k0);
+  emit_loop_end(e, &t);
+}
+
+/* Keys are the outer loop: a block of them is near for all tiles. */
+static void query_block(Forward *f, LLVMValueRef s0) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  each_tile(f, s0, NULL, start_work);
+  Loop k =
+      emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
+  each_tile(f, s0, k.i, key_block);
+  emit_loop_end(e, &k);
+  each_tile(f, s0, NULL, finish_work);
+}
+
+static void head(Forward *f, LLVMValueRef h, Range blocks) {
   Attention *a = &f->a;
   Emit *e = a->e;
   LLVMValueRef groups = emit_i64(e, a->f.group.count), zero = emit_i64(e, 0),
@@ -213,9 +277,8 @@ static void head(Forward *f, LLVMValueRef h, Range tiles) {
   a->group = LLVMBuildURem(e->builder, h, groups, "");
   attention_read(a, a->f.k, a->f.key, zero, a->f.keys, all, f->keys, 1);
   attention_read(a, a->f.v, a->f.key, zero, a->f.keys, all, f->values, 1);
-  Loop t = emit_loop(e, tiles.from, tiles.to, 1, 0, NULL);
-  f->q0 = tile_times(e, t.i, a->p.tile_queries);
-  query_tile(f);
+  Loop t = emit_loop(e, blocks.from, blocks.to, 1, 0, NULL);
+  query_block(f, tile_times(e, t.i, a->p.tile[FLASH_QUERY_BLOCK]));
   emit_loop_end(e, &t);
 }
 
@@ -225,11 +288,12 @@ static void give_scratch(Forward *f) {
   a->next_scratch = a->e->scratch;
   f->keys = attention_scratch(a, p->keys * p->width),
   f->values = attention_scratch(a, p->keys * p->width);
-  f->rows = attention_scratch(a, p->width * p->tile_queries),
-  f->queries = attention_scratch(a, p->width * p->tile_queries);
-  f->out = attention_scratch(a, p->width * p->tile_queries);
+  int64_t block = p->tile[FLASH_QUERY_BLOCK];
+  f->rows = attention_scratch(a, p->width * p->tile_queries);
   f->scores = attention_scratch(a, p->tile[FLASH_KEY_BLOCK] * p->tile_queries);
-  f->most = attention_scratch(a, p->tile_queries), f->sum = attention_scratch(a, p->tile_queries);
+  f->all_queries = attention_scratch(a, p->width * block);
+  f->all_out = attention_scratch(a, p->width * block);
+  f->all_state = attention_scratch(a, 2 * block);
 }
 
 void attention_emit(Emit *e) {
@@ -240,10 +304,10 @@ void attention_emit(Emit *e) {
   LLVMValueRef parts = emit_i64(e, a->p.tile[FLASH_PARTS]);
   Range heads = tile_range(e, LLVMBuildUDiv(e->builder, e->chunk, parts, ""),
                            a->f.shared.count * a->f.group.count, a->p.tile[FLASH_HEADS]);
-  Range tiles = tile_range(e, LLVMBuildURem(e->builder, e->chunk, parts, ""), a->p.query_blocks,
-                           a->p.tile[FLASH_PARTS]);
+  Range blocks = tile_range(e, LLVMBuildURem(e->builder, e->chunk, parts, ""), a->p.query_blocks,
+                            a->p.tile[FLASH_PARTS]);
   Loop h = emit_loop(e, heads.from, heads.to, 1, 0, NULL);
-  head(&f, h.i, tiles);
+  head(&f, h.i, blocks);
   emit_loop_end(e, &h);
   emit_end_phase(e);
 }

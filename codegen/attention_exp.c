@@ -1,6 +1,8 @@
-/* Powers of two for softmax: x = n + f with n whole, |f| <= 1/2; 2^f by a polynomial fitted at
-   Chebyshev points (relative error 1e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no
-   other argument reduction is needed. */
+/* Powers of two for softmax: x = n + f with n whole; 2^f by a polynomial fitted at Chebyshev points
+   (relative error 2e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no other argument
+   reduction is needed. Where the machine gives f = x - floor(x) and p 2^floor(x) in one instruction
+   each, f is in [0, 1) and the whole range is right; otherwise |f| <= 1/2, and what is below 2^-126
+   becomes that. */
 #include "attention.h"
 
 LLVMValueRef attention_splat(Attention *a, double x) {
@@ -11,28 +13,41 @@ LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, LLVMRealOGT, a, b, ""), a, b, "");
 }
 
-static LLVMValueRef power_of_two(Emit *e, LLVMValueRef p, LLVMValueRef n) { /* p * 2^n */
-  LLVMBuilderRef b = e->builder;
+enum { DEGREE = 5 };
+
+static LLVMValueRef polynomial(Emit *e, const double *c, LLVMValueRef f) {
+  int lanes = emit_lanes_of(f);
+  LLVMValueRef p = emit_splat(e, emit_f32(e, c[DEGREE]), lanes);
+  for (int i = DEGREE - 1; i >= 0; i--)
+    p = emit_fma(e, p, f, emit_splat(e, emit_f32(e, c[i]), lanes));
+  return p;
+}
+
+static LLVMValueRef exp2_wide(Emit *e, LLVMValueRef x) {
+  static const double c[] = {0.99999989835002434,  0.69315448966323168,  0.24014181820143965,
+                             0.055860337077259084, 0.008949590423318712, 0.0018937540582125109};
+  enum { BELOW = 9 }; /* x - floor(x), no exceptions */
   LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
-  LLVMTypeRef type = LLVMTypeOf(p), ints = LLVMVectorType(i32, LLVMGetVectorSize(type));
-  if (LLVMGetVectorSize(type) == 16) {
-    LLVMValueRef args[] = {p, n, LLVMConstNull(type), LLVMConstAllOnes(i16),
-                           LLVMConstInt(i32, 4, 0)};
-    return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
-  }
-  LLVMValueRef shift = emit_splat(e, LLVMConstInt(i32, 23, 0), (int)LLVMGetVectorSize(type));
-  LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildFPToSI(b, n, ints, ""), shift, "");
-  bits = LLVMBuildAdd(b, LLVMBuildBitCast(b, p, ints, ""), bits, "");
-  return LLVMBuildBitCast(b, bits, type, "");
+  LLVMValueRef none = LLVMConstNull(LLVMTypeOf(x)), all = LLVMConstAllOnes(i16);
+  LLVMValueRef now = LLVMConstInt(i32, 4, 0);
+  LLVMValueRef part[] = {x, LLVMConstInt(i32, BELOW, 0), none, all, now};
+  LLVMValueRef f = emit_intrinsic_types(e, "llvm.x86.avx512.mask.reduce.ps.512", 0, NULL, 5, part);
+  LLVMValueRef scale[] = {polynomial(e, c, f), x, none, all, now};
+  return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, scale);
 }
 
 LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x) {
   static const double c[] = {1.0000000754548972,  0.6931471880262287,   0.24022107485308267,
                              0.05550357114219194, 0.009676031918324871, 0.0013390863364616103};
+  LLVMBuilderRef b = e->builder;
   int lanes = emit_lanes_of(x);
+  if (lanes == 16) return exp2_wide(e, x);
   x = attention_max(e, x, emit_splat(e, emit_f32(e, -126), lanes));
   LLVMValueRef n = emit_intrinsic(e, "llvm.rint", LLVMTypeOf(x), 1, &x);
-  LLVMValueRef f = LLVMBuildFSub(e->builder, x, n, ""), p = emit_splat(e, emit_f32(e, c[5]), lanes);
-  for (int i = 4; i >= 0; i--) p = emit_fma(e, p, f, emit_splat(e, emit_f32(e, c[i]), lanes));
-  return power_of_two(e, p, n);
+  LLVMValueRef p = polynomial(e, c, LLVMBuildFSub(b, x, n, ""));
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), ints = LLVMVectorType(i32, (unsigned)lanes);
+  LLVMValueRef shift = emit_splat(e, LLVMConstInt(i32, 23, 0), lanes);
+  LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildFPToSI(b, n, ints, ""), shift, "");
+  bits = LLVMBuildAdd(b, LLVMBuildBitCast(b, p, ints, ""), bits, "");
+  return LLVMBuildBitCast(b, bits, LLVMTypeOf(p), "");
 }

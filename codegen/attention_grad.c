@@ -164,10 +164,11 @@ static void zero_scores(Backward *b, const Scores *s) {
   emit_loop_end(a->e, &r);
 }
 
-static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
+/* Tiles of queries [from, to) of the block */
+static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range queries) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
+  Loop t = emit_loop(e, queries.from, queries.to, a->p.tile_queries, 0, NULL);
   LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = tile_add(e, q0, emit_i64(e, a->p.tile_queries));
   Scores s = {t.i, k0, LLVMBuildNSWSub(e->builder, end, k0, "")};
   MaskFacts facts = attention_facts(a, q0, emit_min_i64(e, q1, emit_i64(e, a->f.queries)), k0, end);
@@ -182,21 +183,54 @@ static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
 
 /* ---- gradients ---- */
 
-static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows) {
+static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
   Attention *a = &b->a;
+  Emit *e = a->e;
   int64_t width = a->p.width, vectors = width / a->p.lanes;
   int r = (int)a->p.tile[FLASH_ROWS], most = vectors > 1 ? 2 : 1;
   TileShape by_key = {r, most, block(b), 1, width, width},
             by_query = {r, most, 1, block(b), width, width};
+  LLVMValueRef p = tile_elements(e, a->f32, b->p, queries.from),
+               ds = tile_elements(e, a->f32, b->ds, queries.from);
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, queries.to, queries.from, "");
   if (b->want_kv) {
-    attention_product(a, by_key, vectors, b->p, b->dy, attention_at(a, b->dv, k0, width), rows,
-                      b->count, true);
-    attention_product(a, by_key, vectors, b->ds, b->q, attention_at(a, b->dk, k0, width), rows,
-                      b->count, true);
+    attention_product(a, by_key, vectors, p, attention_at(a, b->dy, queries.from, width),
+                      attention_at(a, b->dv, k0, width), rows, n, true);
+    attention_product(a, by_key, vectors, ds, attention_at(a, b->q, queries.from, width),
+                      attention_at(a, b->dk, k0, width), rows, n, true);
   }
   if (b->want_q)
-    attention_product(a, by_query, vectors, b->ds, attention_at(a, b->keys, k0, width), b->dq,
-                      b->count, rows, true);
+    attention_product(a, by_query, vectors, ds, attention_at(a, b->keys, k0, width),
+                      attention_at(a, b->dq, queries.from, width), n, rows, true);
+}
+
+static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range queries) {
+  all_scores(b, k0, end, queries);
+  add_gradients(b, k0, LLVMBuildNSWSub(b->a.e->builder, end, k0, ""), queries);
+}
+
+static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
+  Emit *e = b->a.e;
+  return emit_min_i64(e, tile_add(e, b->s0, to), emit_i64(e, b->a.f.queries));
+}
+
+/* A block that the mask admits in part: in pieces of some keys and one tile of queries, those that
+   it excludes are left out. */
+static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  int64_t queries = a->p.tile_queries, rows = a->p.tile[FLASH_ROWS];
+  int64_t keys = (queries + rows - 1) / rows * rows;
+  Loop k = emit_loop(e, k0, end, keys, 0, NULL);
+  LLVMValueRef to = emit_min_i64(e, tile_add(e, k.i, emit_i64(e, keys)), end);
+  Loop t = emit_loop(e, emit_i64(e, 0), b->count, queries, 0, NULL);
+  Range part = {t.i, emit_min_i64(e, tile_add(e, t.i, emit_i64(e, queries)), b->count)};
+  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = last_query(b, part.to);
+  Branch some = emit_if(e, attention_facts(a, q0, q1, k.i, to).some);
+  scores_block(b, k.i, to, part);
+  emit_end_if(e, some);
+  emit_loop_end(e, &t);
+  emit_loop_end(e, &k);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {
@@ -205,10 +239,15 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   LLVMValueRef end = tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]));
   end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
   MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
-  Branch some = emit_if(e, facts.some);
-  all_scores(b, k0, end);
-  add_gradients(b, k0, LLVMBuildNSWSub(e->builder, end, k0, ""));
-  emit_end_if(e, some);
+  Branch whole = emit_if(e, facts.all);
+  scores_block(b, k0, end, (Range){emit_i64(e, 0), b->count});
+  emit_end_if(e, whole);
+  if (a->f.mask == NO_VALUE) return;
+  LLVMValueRef mixed =
+      LLVMBuildAnd(e->builder, facts.some, LLVMBuildNot(e->builder, facts.all, ""), "");
+  Branch part = emit_if(e, mixed);
+  mixed_block(b, k0, end);
+  emit_end_if(e, part);
 }
 
 static void query_block(Backward *b, LLVMValueRef i, Range keys) {

@@ -39,8 +39,8 @@ static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t forward_floats(const FlashPlan *p) {
-  int64_t keys = p->tile[FLASH_KEY_BLOCK], queries = p->tile_queries;
-  return 2 * p->keys * p->width + 3 * p->width * queries + keys * queries + 2 * queries;
+  int64_t keys = p->tile[FLASH_KEY_BLOCK], block = p->tile[FLASH_QUERY_BLOCK];
+  return 2 * p->keys * p->width + (p->width + keys) * p->tile_queries + 2 * (p->width + 1) * block;
 }
 
 static int64_t backward_floats(const FlashPlan *p) {
@@ -53,7 +53,7 @@ FlashPlan flash_plan(const Flash *f, int lanes, const int64_t tile[FLASH_COUNT])
   memcpy(p.tile, tile, sizeof p.tile);
   p.width = round_up(round_up(f->width, lanes), tile[FLASH_ROWS]);
   p.keys = round_up(f->keys, tile[FLASH_ROWS]);
-  p.query_blocks = ceil_div(f->queries, f->grad ? tile[FLASH_QUERY_BLOCK] : p.tile_queries);
+  p.query_blocks = ceil_div(f->queries, tile[FLASH_QUERY_BLOCK]);
   p.key_blocks = ceil_div(f->keys, tile[FLASH_KEY_BLOCK]);
   p.chunks[0] = tile[FLASH_HEADS] * tile[FLASH_PARTS];
   if (f->grad && tile[FLASH_KEY_PARTS]) {

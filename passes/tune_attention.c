@@ -15,10 +15,10 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
   tile[FLASH_VECTORS] = f->queries > x->lanes ? 2 : 1;
   tile[FLASH_ROWS] = x->registers >= 32 ? 8 : 4;
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
-  bool small = f->grad || (f->mask != NO_VALUE && f->keys <= 1024); /* skips more of a triangle */
-  tile[FLASH_KEY_BLOCK] = at_most(small ? 64 : 128, round_up(f->keys, tile[FLASH_ROWS]));
-  tile[FLASH_QUERY_BLOCK] =
-      f->grad ? at_most(round_up(64, queries), round_up(f->queries, queries)) : queries;
+  tile[FLASH_KEY_BLOCK] = at_most(f->grad ? 64 : 128, round_up(f->keys, tile[FLASH_ROWS]));
+  bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
+  int64_t block = f->grad ? (far ? 128 : 64) : far ? 4 * queries : queries;
+  tile[FLASH_QUERY_BLOCK] = at_most(round_up(block, queries), round_up(f->queries, queries));
 }
 
 /* Chunks for this many multiply-adds: about eight per worker, none below some twenty microseconds.
@@ -28,11 +28,11 @@ static int64_t chunks_wanted(double work, const Machine *x) {
   return work / 5e5 > most ? (int64_t)most : at_least((int64_t)(work / 5e5), 1);
 }
 
-/* Heads first; if there are fewer heads than chunks wanted, each is cut into parts. Returns the
- * number of parts. */
+/* Heads first; if they are fewer than half of the chunks wanted, each is cut into parts, which copy
+   the head's keys and values once more. Returns the number of parts. */
 static int64_t cut(int64_t wanted, int64_t heads, int64_t blocks, int64_t *tile) {
   tile[FLASH_HEADS] = at_most(heads, wanted);
-  return heads >= wanted ? 1 : at_most(blocks, (wanted + heads - 1) / heads);
+  return 2 * heads >= wanted ? 1 : at_most(blocks, (wanted + heads - 1) / heads);
 }
 
 static double multiply_adds(const Flash *f) {
@@ -102,7 +102,7 @@ static bool tile_fits(const Flash *f, const Machine *x, const int64_t *t) {
   int64_t lanes = t[FLASH_VECTORS] * x->lanes, block = t[FLASH_QUERY_BLOCK];
   if (!within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, t[FLASH_ROWS]))) return false;
   if (t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] || block % lanes) return false;
-  return f->grad ? within(block, lanes, round_up(f->queries, lanes)) : block == lanes;
+  return within(block, lanes, round_up(f->queries, lanes));
 }
 
 bool attention_fits(const Module *m, const Fn *k, const Cut *c) {
@@ -139,12 +139,10 @@ static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, C
 
 static void vary_queries(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
   int64_t vectors = from->at[FLASH_VECTORS], block = from->at[FLASH_QUERY_BLOCK];
-  int64_t unit = block / vectors; /* forward: lanes */
   Cut c = *from;
   c.at[FLASH_VECTORS] = 3 - vectors;
-  if (!f->grad) c.at[FLASH_QUERY_BLOCK] = unit * (3 - vectors);
+  if (!f->grad) c.at[FLASH_QUERY_BLOCK] = block / vectors * (3 - vectors);
   vec_push(m->arena, *out, c);
-  if (!f->grad) return;
   for (int64_t n = wide ? 16 : block / 2; n <= (wide ? 256 : block * 2); n *= 2)
     if (n != block) add(m, out, from, FLASH_QUERY_BLOCK, n);
 }
