@@ -15,9 +15,10 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
   tile[FLASH_VECTORS] = f->queries > x->lanes ? 2 : 1;
   tile[FLASH_ROWS] = x->registers >= 32 ? 8 : 4;
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
-  tile[FLASH_KEY_BLOCK] = at_most(f->grad ? 64 : 128, round_up(f->keys, tile[FLASH_ROWS]));
   bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
-  int64_t block = f->grad ? (far ? 128 : 64) : far ? 4 * queries : queries;
+  int64_t keys = (far ? 64 : 128) * (f->grad ? 1 : 2);
+  int64_t block = f->grad ? (far ? 256 : 64) : far ? 8 * queries : queries;
+  tile[FLASH_KEY_BLOCK] = at_most(keys, round_up(f->keys, tile[FLASH_ROWS]));
   tile[FLASH_QUERY_BLOCK] = at_most(round_up(block, queries), round_up(f->queries, queries));
 }
 
