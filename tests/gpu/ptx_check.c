@@ -181,7 +181,84 @@ bool touch(Warp *w, const Op *op, int lane, const Touch *t) {
   return true;
 }
 
+/* ---- the common cases, all lanes at once ---- */
+static bool all_written(const Access *x, uint32_t mask) {
+  const uint8_t *bits = x->plane->written;
+  if (x->row) return bits_all(bits, (int64_t)x->offset[0], (int64_t)x->bytes * LANES);
+  if (x->same) return bits_all(bits, (int64_t)x->offset[first_lane(mask)], x->bytes);
+  uint32_t need = (UINT32_C(1) << x->bytes) - 1, have = need; /* at most 16 bytes, aligned */
+  for (int i = 0; i < LANES; i++) {
+    uint16_t sixteen;
+    memcpy(&sixteen, bits + (x->offset[i] >> 4) * 2, 2);
+    have &= (uint32_t)sixteen >> (x->offset[i] & 15);
+  }
+  return have == need;
+}
+
+/* Kept also when nothing is checked, for launches that are checked later. */
+void set_written(const Access *x, uint32_t mask) {
+  uint8_t *bits = x->plane->written;
+  if (x->row) bits_set(bits, (int64_t)x->offset[0], (int64_t)x->bytes * LANES, true);
+  else
+    for (int i = 0; i < LANES; i++) {
+      if (!(mask >> i & 1)) continue;
+      uint16_t sixteen;
+      uint8_t *at = bits + (x->offset[i] >> 4) * 2;
+      memcpy(&sixteen, at, 2);
+      sixteen |= (uint16_t)(((UINT32_C(1) << x->bytes) - 1) << (x->offset[i] & 15));
+      memcpy(at, &sixteen, 2);
+    }
+}
+
+/* Nobody else's write or flight is in the way. */
+static inline bool quiet(const Me *me, const Cell *c) {
+  if (c->flying || (c->wrote_bytes & 15 && c->wrote != me->who && unordered(me, c->wrote)))
+    return false;
+  return c->wrote_bytes < 16 || c->wrote2 == me->who || !unordered(me, c->wrote2);
+}
+
+static inline bool quick_read(const Me *me, Cell *c, uint8_t bytes) {
+  if (!quiet(me, c)) return false;
+  uint32_t stamp = me->who >> 5;
+  bool twice = c->read >> 5 == stamp && c->read2 >> 5 == stamp &&
+               c->read != c->read2; /* enough to see a write */
+  if (!twice || (c->read_bytes & bytes) != bytes || (c->read_bytes >> 4 & bytes) != bytes)
+    note_read(me, c, bytes);
+  return true;
+}
+
+static inline bool quick_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
+  if (!quiet(me, c)) return false;
+  if (c->read_bytes & 15 && unordered(me, c->read)) return false;
+  if (c->read_bytes >> 4 && unordered(me, c->read2)) return false;
+  note_write(me, t, c, bytes);
+  c->read_bytes = (uint8_t)(c->read_bytes & ~bytes & ~(bytes << 4));
+  return true;
+}
+
+/* Of lanes at one address two are enough: more readers are not remembered. */
+static uint32_t two_of(uint32_t mask) {
+  uint32_t first = mask & -mask, rest = mask & ~first;
+  return first | (rest & -rest);
+}
+
 bool touch_all(Warp *w, const Op *op, uint32_t mask, const Access *x) {
-  (void)w, (void)op, (void)mask, (void)x;
-  return false;
+  (void)op;
+  if (x->atomic || x->constant) return false;
+  Touch t = {.plane = x->plane, .write = x->write, .space = x->space};
+  Me me = {w, w->stamp << 5, 0};
+  me.since = x->space == SPACE_SHARED ? w->cta->first_stamp : w->cta->launch->first_stamp;
+  if (!x->write && !all_written(x, mask)) return false;
+  uint32_t lanes = x->same && !x->write ? two_of(mask) : mask;
+  for (; lanes; lanes &= lanes - 1) {
+    int i = first_lane(lanes);
+    uint64_t at = x->offset[i];
+    Cell *c = &x->plane->cells[at >> 2];
+    uint8_t bytes = x->bytes < 4 ? (uint8_t)(((1 << x->bytes) - 1) << (at & 3)) : 15;
+    me.who = w->stamp << 5 | (uint32_t)i;
+    for (uint32_t k = 0; k < x->bytes; k += 4, c++)
+      if (!(x->write ? quick_write(&me, &t, c, bytes) : quick_read(&me, c, bytes))) return false;
+  }
+  if (x->write) set_written(x, mask);
+  return true;
 }

@@ -42,25 +42,57 @@ static bool report_global(Warp *w, const Op *op, int lane, const Access *x) {
   return report_bounds(w, op, lane, x, what);
 }
 
+/* How the lanes' addresses lie. Lanes that take no part get the address of one that does, so that
+ * loops over all lanes touch nothing else. Returns the bits that are set in any address. */
+static uint64_t survey(uint32_t mask, Access *x) {
+  uint64_t *a = x->address, first = a[first_lane(mask)];
+  uint64_t low = UINT64_MAX, high = 0, any = 0, off_row = 0, off_same = 0;
+  if (mask != ALL_LANES)
+    for (int i = 0; i < LANES; i++) a[i] = mask >> i & 1 ? a[i] : first;
+  for (int i = 0; i < LANES; i++) {
+    low = a[i] < low ? a[i] : low;
+    high = a[i] > high ? a[i] : high;
+    any |= a[i], off_same |= a[i] ^ first;
+    off_row |= a[i] - a[0] - (uint64_t)i * x->bytes;
+  }
+  x->low = low, x->high = high;
+  x->row = mask == ALL_LANES && !off_row, x->same = !off_same;
+  return any;
+}
+
+static void point(Access *x, uint8_t *data, uint64_t base) {
+  for (int i = 0; i < LANES; i++) x->offset[i] = x->address[i] - base;
+  for (int i = 0; i < LANES; i++) x->at[i] = data + x->offset[i];
+}
+
+/* Lanes in several blocks, or outside of all. */
+static bool place_apart(Warp *w, const Op *op, uint32_t mask, const Access *x) {
+  const PtxDevice *d = w->cta->launch->device;
+  for (int i = 0; i < LANES; i++) {
+    if (!(mask >> i & 1)) continue;
+    int k = device_block(d, x->address[i]);
+    const Block *b = k < 0 ? NULL : &d->blocks[k];
+    if (!b || (uint64_t)b->bytes - (x->address[i] - b->at) < x->bytes)
+      return report_global(w, op, i, x);
+    if (b->constant && x->write) return report_bounds(w, op, i, x, "constant memory");
+  }
+  return true;
+}
+
 /* One block holds all lanes' bytes almost always, and the same as last time. */
 static bool place_global(Warp *w, const Op *op, uint32_t mask, Access *x) {
   Launch *l = w->cta->launch;
   PtxDevice *d = l->device;
   int *cache = &l->cache[op - l->f->ops];
-  for (int i = 0; i < LANES; i++) {
-    if (!(mask >> i & 1)) continue;
-    uint64_t at = x->address[i];
-    const Block *b = &d->blocks[*cache];
-    if (*cache >= d->nblocks || at - b->at >= (uint64_t)b->bytes) {
-      int found = device_block(d, at);
-      if (found < 0) return report_global(w, op, i, x);
-      *cache = found, b = &d->blocks[found];
-    }
-    if ((uint64_t)b->bytes - (at - b->at) < x->bytes) return report_global(w, op, i, x);
-    if (b->constant && x->write) return report_bounds(w, op, i, x, "constant memory");
-    x->offset[i] = at - d->o.base;
-    x->at[i] = d->plane.data + x->offset[i];
+  const Block *b = &d->blocks[*cache];
+  if (*cache >= d->nblocks || x->low - b->at >= (uint64_t)b->bytes) {
+    int found = device_block(d, x->low);
+    *cache = found < 0 ? 0 : found, b = &d->blocks[*cache];
   }
+  bool inside = d->nblocks && x->low >= b->at && x->high - b->at < (uint64_t)b->bytes &&
+                (uint64_t)b->bytes - (x->high - b->at) >= x->bytes && !(b->constant && x->write);
+  if (!inside && !place_apart(w, op, mask, x)) return false;
+  point(x, d->plane.data, d->o.base);
   x->plane = &d->plane, x->space = SPACE_GLOBAL;
   return true;
 }
@@ -68,16 +100,17 @@ static bool place_global(Warp *w, const Op *op, uint32_t mask, Access *x) {
 static bool place_shared(Warp *w, const Op *op, uint32_t mask, Access *x) {
   Cta *c = w->cta;
   char what[100];
-  for (int i = 0; i < LANES; i++) {
-    if (!(mask >> i & 1)) continue;
+  uint64_t end = c->shared_end;
+  bool inside = x->low >= SHARED_FIRST && x->high < end && end - x->high >= x->bytes;
+  for (int i = 0; i < LANES && !inside; i++) {
     uint64_t at = x->address[i];
-    if (at < SHARED_FIRST || at >= c->shared_end || c->shared_end - at < x->bytes) {
+    if (mask >> i & 1 && (at < SHARED_FIRST || at >= end || end - at < x->bytes)) {
       snprintf(what, sizeof what, "out of bounds: shared memory is %#x to %#x", SHARED_FIRST,
                c->shared_end);
       return report_bounds(w, op, i, x, what);
     }
-    x->offset[i] = at, x->at[i] = c->shared.data + at;
   }
+  point(x, c->shared.data, 0);
   x->plane = &c->shared, x->space = SPACE_SHARED;
   return true;
 }
@@ -89,12 +122,11 @@ static bool place_private(Warp *w, const Op *op, uint32_t mask, Access *x) {
   uint64_t size = local ? (uint64_t)f->local_bytes : (uint64_t)f->params_bytes;
   char what[100];
   for (int i = 0; i < LANES; i++) {
-    if (!(mask >> i & 1)) continue;
     uint64_t at = x->address[i];
     if (at >= size || size - at < x->bytes) {
       snprintf(what, sizeof what, "out of bounds: %llu bytes of %s memory",
                (unsigned long long)size, space_name(x->space));
-      return report_bounds(w, op, i, x, what);
+      return report_bounds(w, op, mask >> i & 1 ? i : first_lane(mask), x, what);
     }
     uint8_t *base = local ? c->local + (size_t)(w->index * LANES + (uint32_t)i) * size
                           : (uint8_t *)(uintptr_t)c->launch->given->params;
@@ -114,7 +146,11 @@ static bool aligned(Warp *w, const Op *op, uint32_t mask, const Access *x) {
 }
 
 static bool check(Warp *w, const Op *op, uint32_t mask, const Access *x) {
-  if (!x->plane || !(x->plane->written || x->plane->cells)) return true;
+  if (!x->plane) return true;
+  if (!w->cta->launch->device->o.check) {
+    if (x->write && x->plane->written) set_written(x, mask);
+    return true;
+  }
   if (touch_all(w, op, mask, x)) return true;
   Touch t = {.plane = x->plane,
              .bytes = x->bytes,
@@ -131,7 +167,7 @@ static bool check(Warp *w, const Op *op, uint32_t mask, const Access *x) {
 }
 
 bool place(Warp *w, const Op *op, uint32_t mask, Access *x) {
-  if (!aligned(w, op, mask, x)) return false;
+  if (survey(mask, x) & (x->bytes - 1)) return aligned(w, op, mask, x);
   bool found = x->space == SPACE_SHARED ? place_shared(w, op, mask, x)
                : x->space == SPACE_GLOBAL || x->space == SPACE_CONST
                    ? place_global(w, op, mask, x)
@@ -180,20 +216,26 @@ static inline uint64_t load_bytes(const uint8_t *p, int bytes, bool sign) {
   return v;
 }
 
+/* The bytes of all lanes into a register of the same width. */
+#define LOAD(BITS)                                                                                 \
+  do {                                                                                             \
+    uint##BITS##_t *to = (void *)d, got[LANES];                                                    \
+    if (x->row && op->n == 1) memcpy(got, x->at[0], sizeof got);                                   \
+    else                                                                                           \
+      for (int i = 0; i < LANES; i++) memcpy(&got[i], x->at[i] + from, BITS / 8);                  \
+    if (mask == ALL_LANES) memcpy(to, got, sizeof got);                                            \
+    else                                                                                           \
+      for (int i = 0; i < LANES; i++) to[i] = mask >> i & 1 ? got[i] : to[i];                      \
+  } while (0)
+
 static void load_part(Warp *w, const Op *op, uint32_t mask, const Access *x, int k) {
   int bytes = op->bytes, from = k * bytes;
   RegKind kind = op->kinds[k];
   uint8_t *d = w->regs + op->list[k];
-  if (bytes == 4 && kind == REG_32) {
-    for (int i = 0; i < LANES; i++)
-      if (mask >> i & 1) memcpy(d + 4 * i, x->at[i] + from, 4);
-  } else if (bytes == 8 && kind == REG_64) {
-    for (int i = 0; i < LANES; i++)
-      if (mask >> i & 1) memcpy(d + 8 * i, x->at[i] + from, 8);
-  } else if (bytes == 2 && kind == REG_16) {
-    for (int i = 0; i < LANES; i++)
-      if (mask >> i & 1) memcpy(d + 2 * i, x->at[i] + from, 2);
-  } else
+  if (bytes == 4 && kind == REG_32) LOAD(32);
+  else if (bytes == 8 && kind == REG_64) LOAD(64);
+  else if (bytes == 2 && kind == REG_16) LOAD(16);
+  else
     for (int i = 0; i < LANES; i++)
       if (mask >> i & 1)
         reg_set(w, op->list[k], kind, i, load_bytes(x->at[i] + from, bytes, op->is_signed));
@@ -203,13 +245,10 @@ static void store_part(Warp *w, const Op *op, uint32_t mask, const Access *x, in
   int bytes = op->bytes, from = k * bytes;
   int width = reg_bytes(op->kinds[k]) / LANES;
   const uint8_t *s = w->regs + op->list[k];
-  if (bytes == 4) {
-    for (int i = 0; i < LANES; i++)
-      if (mask >> i & 1) memcpy(x->at[i] + from, s + width * i, 4);
-  } else if (bytes == 2) {
-    for (int i = 0; i < LANES; i++)
-      if (mask >> i & 1) memcpy(x->at[i] + from, s + width * i, 2);
-  } else
+  if (x->row && op->n == 1 && bytes == width) memcpy(x->at[0], s, (size_t)(bytes * LANES));
+  else if (mask == ALL_LANES && bytes == 4 && width == 4)
+    for (int i = 0; i < LANES; i++) memcpy(x->at[i] + from, s + 4 * i, 4);
+  else
     for (int i = 0; i < LANES; i++)
       if (mask >> i & 1) memcpy(x->at[i] + from, s + width * i, (size_t)bytes);
 }

@@ -15,6 +15,9 @@ typedef struct Access {
   uint32_t bytes; /* of one lane, a power of two */
   bool write, atomic, constant;
   bool unchecked; /* bounds and alignment only */
+  /* what `place` finds: all lanes take part, one behind the other or all the same */
+  bool row, same;
+  uint64_t low, high; /* addresses of the lowest and highest lane */
 } Access;
 
 bool place(Warp *w, const Op *op, uint32_t mask, Access *x); /* false: reported */
@@ -28,4 +31,5 @@ bool is_ordering(const char *part);
 /* check.c: the common cases of touch() for all lanes at once; false: some lane needs the slow way
  */
 bool touch_all(Warp *w, const Op *op, uint32_t mask, const Access *x);
+void set_written(const Access *x, uint32_t mask);
 #endif

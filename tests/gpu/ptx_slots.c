@@ -4,7 +4,7 @@
  * constants can be copied in one piece and neither knows how many of the other there will be.
  * Predicates are single words and share lines of 64 bytes.
  *
- * Must not: give one place to two values (ptx_reuse.c does that later, by liveness). */
+ * Must not: give one place to two values. */
 #include "ptx_read.h"
 #include <stdlib.h>
 #include <string.h>
