@@ -114,4 +114,6 @@ typedef struct TileAt { /* where a register tile is, for the epilogue */
   int vectors;
 } TileAt;
 void contract_epilogue(Contract *c, const TileAt *t);
+/* Adds the new names of dims that the epilogue renames to a point of the dot's result. */
+void contract_names(Emit *e, const Product *product, Point *p);
 #endif

@@ -31,11 +31,11 @@ static bool depends(const bool *of, const Op *op) {
 }
 
 /* A result whose dims were renamed after the dot is found at the same point under its new names. */
-static void add_names(Contract *c, Point *p) {
-  const Fn *k = c->k;
-  bool *from_dot = ARENA_ARRAY(c->e->arena, bool, k->values.n + 1);
-  from_dot[c->p.value] = true;
-  for (uint32_t i = c->p.dot + 1; i < k->ops.n; i++) {
+void contract_names(Emit *e, const Product *product, Point *p) {
+  const Fn *k = e->k;
+  bool *from_dot = ARENA_ARRAY(e->arena, bool, k->values.n + 1);
+  from_dot[product->value] = true;
+  for (uint32_t i = product->dot + 1; i < k->ops.n; i++) {
     const Op *op = &k->ops.at[i];
     if (!depends(from_dot, op)) continue;
     if (op->code != OP_rename && op_family(op->code) != FAMILY_ELEM)
@@ -64,7 +64,7 @@ static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
   if (!scalar(c)) set_index(&p, c->p.n.dim[c->p.n.n - 1].dim, x->first[v], true, c->q.lanes);
   for (int i = 0; i < c->p.nzero; i++) set_index(&p, c->p.zero[i], emit_i64(c->e, 0), false, 0);
   p.mask = x->mask[v];
-  add_names(c, &p);
+  contract_names(c->e, &c->p, &p);
   return p;
 }
 

@@ -4,7 +4,10 @@
 static const struct {
   const char *name;
   void (*tune)(Module *m, Fn *k);
-} tuners[] = {{"elem", gpu_tune_elem}};
+} tuners[] = {{"elem", gpu_tune_elem},
+              {"contract", gpu_tune_contract},
+              {"attention", gpu_tune_attention},
+              {"attention_grad", gpu_tune_attention}};
 
 bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
 
@@ -29,4 +32,9 @@ void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *ti
   attr_set_ints(m, &k->attrs, ATTR_chunks, p->n, p->ctas);
   attr_set_ints(m, &k->attrs, ATTR_threads, p->n, p->threads);
   attr_set_ints(m, &k->attrs, ATTR_shared, p->n, p->shared);
+}
+
+bool gpu_aligned(const Fn *k, uint32_t buffer) {
+  const Attr *a = attr_get(&k->attrs, ATTR_align);
+  return !a || buffer >= a->i || a->list[buffer] >= 16;
 }

@@ -11,6 +11,11 @@ bool module_gpu(const Module *m); /* setting target.gpu */
 bool gpu_tune(Module *m, Fn *k);
 
 void gpu_tune_elem(Module *m, Fn *k);
+void gpu_tune_contract(Module *m, Fn *k);
+void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
+
+/* Whether argument or result `buffer` (arguments first) begins on 16 bytes wherever k is called. */
+bool gpu_aligned(const Fn *k, uint32_t buffer);
 
 /* The most lanes, a power of two up to 16 bytes of the widest element, that may run over the
    innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer that has

@@ -4,7 +4,10 @@
 #include "families.h"
 #include <string.h>
 
-static const KernelFamily families[] = {{"elem", gpu_elem_emit}};
+static const KernelFamily families[] = {{"elem", gpu_elem_emit},
+                                        {"contract", gpu_contract_emit},
+                                        {"attention", gpu_attention_emit},
+                                        {"attention_grad", gpu_attention_grad_emit}};
 
 const KernelFamily *nvptx_family_find(const char *name) {
   for (size_t i = 0; i < sizeof families / sizeof *families; i++)

@@ -4,5 +4,8 @@
 #include "simt.h"
 
 void gpu_elem_emit(Emit *e);
+void gpu_contract_emit(Emit *e);
+void gpu_attention_emit(Emit *e);
+void gpu_attention_grad_emit(Emit *e);
 
 #endif

@@ -1,7 +1,9 @@
 /* Test harness of kernels: see harness.h. */
 #include "harness.h"
+#include "harness_gpu.h"
 #include "ir/interp.h"
 #include "ir/numbers.h"
+#include "passes/gpu.h"
 #include "passes/tune.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -97,6 +99,10 @@ const char *harness_result(Harness *h, const char *elem, int n, const char *cons
 
 static void tune(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
+  if (module_gpu(m)) {
+    gpu_tune(m, k);
+    return;
+  }
 #define FAMILY(name, anchors, neighbours, what)                                                    \
   if (!strcmp(family, #name)) tune_##name(m, k);
 #include "ir/families.def"
@@ -139,6 +145,7 @@ static void *load(Harness *h, Module *m, const char *folder) {
     diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
     return NULL;
   }
+  if (module_gpu(m)) return (void *)folder;
   if (!kernels_link(m, folder, "test.so")) return NULL;
   const char *so = arena_printf(h->arena, "%s/test.so", folder);
   void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
@@ -305,7 +312,19 @@ static void running_free(Running *r) {
   free(r->scratch), free(r->workspace);
 }
 
+static bool run_on_gpu(Running *r) {
+  int n = (int)(r->nargs + r->nresults);
+  GpuBuffer *b = ARENA_ARRAY(r->h->arena, GpuBuffer, n);
+  for (int i = 0; i < n; i++) {
+    int a = i < (int)r->nargs ? -1 : inplace_argument(r->h, (uint32_t)i - r->nargs);
+    b[i] = (GpuBuffer){r->buffer[i].at, r->buffer[i].bytes, a};
+  }
+  uint64_t seed = next_random(r->h);
+  return gpu_run_kernel(r->m, r->k, r->library, b, n, seed, seed & 64);
+}
+
 static bool run_phases(Running *r, bool shuffled) {
+  if (module_gpu(r->m)) return run_on_gpu(r);
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
   for (int64_t p = 0; p < chunks->i; p++) {
     Chunk *run;
@@ -397,7 +416,7 @@ static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, doub
   consistent(&r, args);
   interp_call(interp_new(m, h->arena), k, args, want);
   bool ok = run_phases(&r, true);
-  if (!ok) fprintf(stderr, "  @%s: a phase is missing\n", k->name);
+  if (!ok) fprintf(stderr, "  @%s: a phase did not run\n", k->name);
   for (uint32_t i = 0; ok && i < r.nresults; i++) ok &= compare_result(&r, i, &want[i], tolerance);
   if (!guard_kept(r.scratch, r.scratch_bytes))
     ok = false, fprintf(stderr, "  @%s: wrote past its scratch\n", k->name);
@@ -443,7 +462,7 @@ int harness_check(Harness *h, Module *m, double tolerance) {
     if (!asked && shared_buffers(h, m, k)) failed += !check_kernel(h, m, k, library, tolerance);
     if (!asked) h->inplace.n = 0;
   }
-  if (library) dlclose(library);
+  if (library && !module_gpu(m)) dlclose(library);
   remove_folder(h->arena, folder);
   return failed;
 }

@@ -1,0 +1,118 @@
+/* Family attention on GPUs: softmax(scale * q k^T) v without ever holding all scores.
+
+   A CTA has some queries of one head, 16 for each warp, and walks over the blocks of keys that the
+   mask admits, their keys and values copied while the block before is computed (flash_tiles.c).
+   Per block:
+
+     S = Q K^T in units of log 2                    flash_product.c
+     m' = max(m, max S); P = 2^(S - m')             rows lie in four lanes each
+     l = l 2^(m - m') + sum P; O = O 2^(m - m') + P V
+
+   l is summed per lane and joined at the end. A query without key gives 0 and minus infinity. */
+#include "families.h"
+#include "flash.h"
+#include <math.h>
+
+static const double LN_2 = 0.6931471805599453, NOTHING = -1e30;
+
+typedef struct Forward {
+  Registers out, scores, most, sum; /* most and sum: m and l of both rows of the lane */
+} Forward;
+
+/* Over the four lanes of a row. */
+static LLVMValueRef across(FlashGpu *x, LLVMValueRef v, bool most) {
+  for (int d = 1; d <= 2; d *= 2) {
+    LLVMValueRef other = warp_from(&x->w, v, d);
+    v = most ? warp_max(&x->w, v, other) : LLVMBuildFAdd(x->e->builder, v, other, "");
+  }
+  return v;
+}
+
+static LLVMValueRef row_max(FlashGpu *x, const Registers *s, int half) {
+  Warp *w = &x->w;
+  LLVMValueRef v = warp_get(w, s, 2 * half);
+  for (int i = 1; i < s->n / 2; i++)
+    v = warp_max(w, v, warp_get(w, s, i / 2 * 4 + 2 * half + i % 2));
+  return across(x, v, true);
+}
+
+/* A maximum to subtract: of rows without any key so far, 0. */
+static LLVMValueRef subtracted(FlashGpu *x, LLVMValueRef m) {
+  LLVMValueRef none = LLVMBuildFCmp(x->e->builder, LLVMRealOLT, m, emit_f32(x->e, NOTHING / 2), "");
+  return LLVMBuildSelect(x->e->builder, none, emit_f32(x->e, 0), m, "");
+}
+
+static void softmax_row(FlashGpu *x, Forward *f, int half) {
+  Warp *w = &x->w;
+  LLVMBuilderRef b = x->e->builder;
+  LLVMValueRef old = warp_get(w, &f->most, half);
+  LLVMValueRef m = warp_max(w, old, row_max(x, &f->scores, half)), base = subtracted(x, m);
+  LLVMValueRef factor = warp_exp2(w, LLVMBuildFSub(b, old, base, ""));
+  LLVMValueRef sum = LLVMBuildFMul(b, warp_get(w, &f->sum, half), factor, "");
+  for (int i = 0; i < f->scores.n / 2; i++) {
+    int at = i / 2 * 4 + 2 * half + i % 2;
+    LLVMValueRef p = warp_exp2(w, LLVMBuildFSub(b, warp_get(w, &f->scores, at), base, ""));
+    warp_set(w, &f->scores, at, p);
+    sum = LLVMBuildFAdd(b, sum, p, "");
+  }
+  for (int i = 0; i < f->out.n / 2; i++) {
+    int at = i / 2 * 4 + 2 * half + i % 2;
+    warp_set(w, &f->out, at, LLVMBuildFMul(b, warp_get(w, &f->out, at), factor, ""));
+  }
+  warp_set(w, &f->most, half, m), warp_set(w, &f->sum, half, sum);
+}
+
+static void block(FlashGpu *x, const FlashBlock *b, void *with) {
+  Forward *f = with;
+  flash_scores(x, &f->scores, 0, 0, b->stage);
+  flash_mask(x, &f->scores, b);
+  softmax_row(x, f, 0), softmax_row(x, f, 1);
+  flash_apply(x, &f->out, &f->scores, 1, b->stage);
+}
+
+static void put_lse(FlashGpu *x, int half, LLVMValueRef m, LLVMValueRef l, LLVMValueRef any) {
+  Warp *w = &x->w;
+  Emit *e = x->e;
+  LLVMValueRef row = flash_row(x, half);
+  LLVMValueRef mine = LLVMBuildOr(e->builder, warp_rem(w, w->lane, 4), x->slice, "");
+  mine = LLVMBuildICmp(e->builder, LLVMIntEQ, mine, warp_i32(w, 0), "");
+  mine = LLVMBuildAnd(e->builder, mine, warp_less(w, row, warp_i32(w, x->rows)), "");
+  Branch b = emit_if(e, mine);
+  LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
+  LLVMValueRef lse = emit_fma(e, m, emit_f32(e, LN_2), math_unary(e, OP_log, safe));
+  lse = LLVMBuildSelect(e->builder, any, lse, emit_f32(e, -INFINITY), "");
+  Point p = attention_point(&x->a);
+  point_set(&p, (Index){.dim = x->a.f.query, .at = warp_wide(w, row)});
+  expr_put(e, x->a.f.lse, &p, lse);
+  emit_end_if(e, b);
+}
+
+static void finish(FlashGpu *x, Forward *f) {
+  Emit *e = x->e;
+  LLVMValueRef inverse[2];
+  for (int half = 0; half < 2; half++) {
+    LLVMValueRef l = across(x, warp_get(&x->w, &f->sum, half), false);
+    LLVMValueRef any = LLVMBuildFCmp(e->builder, LLVMRealUGT, l, emit_f32(e, 0), "");
+    LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
+    inverse[half] = LLVMBuildFDiv(e->builder, emit_f32(e, 1), safe, "");
+    inverse[half] = LLVMBuildSelect(e->builder, any, inverse[half], emit_f32(e, 0), "");
+    put_lse(x, half, warp_get(&x->w, &f->most, half), l, any);
+  }
+  flash_put(x, x->a.f.y, &f->out, inverse);
+}
+
+void gpu_attention_emit(Emit *e) {
+  FlashGpu x = flash_new(e);
+  flash_begin(&x, 0);
+  Warp *w = &x.w;
+  Forward f = {.out = warp_registers(w, w->f32, (int)x.g.slice / 2),
+               .scores = warp_registers(w, w->f32, (int)x.g.tile[FLASH_GPU_COLUMNS] / 2),
+               .most = warp_registers(w, w->f32, 2),
+               .sum = warp_registers(w, w->f32, 2)};
+  warp_fill(w, &f.out, emit_f32(e, 0)), warp_fill(w, &f.sum, emit_f32(e, 0));
+  warp_fill(w, &f.most, emit_f32(e, NOTHING));
+  flash_read_rows(&x);
+  flash_walk(&x, block, &f);
+  finish(&x, &f);
+  emit_end_phase(e);
+}

@@ -1,0 +1,51 @@
+/* Inside of families attention and attention_grad on GPUs. See flash.c for the whole. */
+#ifndef SHARDC_NVPTX_FLASH_H
+#define SHARDC_NVPTX_FLASH_H
+#include "codegen/attention.h"
+#include "ir/flash_gpu.h"
+#include "load.h"
+
+typedef struct FlashGpu {
+  Emit *e;
+  Attention a; /* dims of the head and masks are the CPU's */
+  Elem elem;   /* of q, k, v */
+  FlashGpuPlan g;
+  Warp w;
+  FlashPhase phase;
+  bool rows_are_keys;
+  int64_t rows, columns; /* there are */
+  LLVMValueRef head; /* i32: flat number, of queries; where rows are keys, of the group's first */
+  LLVMValueRef row0, slice; /* i32: first row of the CTA, first element of its slice of the width */
+  TileLoad row[2], column[2]; /* tiles; columns in two stages of all tiles */
+  int64_t row_at[2], column_at, stage_bytes, scores_at; /* in shared memory */
+} FlashGpu;
+
+enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lane */
+
+/* ---- tiles and places (flash_tiles.c) ---- */
+FlashGpu flash_new(Emit *e);
+void flash_begin(FlashGpu *x, int phase);      /* the phase, its head, rows and tiles */
+void flash_read_rows(FlashGpu *x);             /* begins to copy the row tiles */
+LLVMValueRef flash_row(FlashGpu *x, int half); /* i32: the lane's row of either half of its 16 */
+LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q); /* .. its columns */
+/* Walks over the blocks of columns that the mask admits, two stages in turn; `work` gets the first
+   column, the stage's offset, whether all scores are admitted. */
+typedef struct FlashBlock {
+  LLVMValueRef c0, stage, all; /* i32, i32, i1 */
+  LLVMValueRef head;           /* i32: of the queries */
+} FlashBlock;
+typedef void FlashWork(FlashGpu *x, const FlashBlock *b, void *with);
+void flash_walk(FlashGpu *x, FlashWork *work, void *with);
+/* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
+void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
+LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index); /* f32 there */
+
+/* ---- products (flash_product.c) ---- */
+/* out = row tile r . column tile c: 16 rows of the warp, all columns of the block */
+void flash_scores(FlashGpu *x, const Registers *out, int r, int c, LLVMValueRef stage);
+/* out += p times the slice of column tile c */
+void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, LLVMValueRef stage);
+/* Scores into units of log 2; what the mask or the end of the columns excludes becomes minus 1e30
+ */
+void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b);
+#endif

@@ -1,0 +1,303 @@
+/* Attention on GPUs: heads, tiles in shared memory, the walk over blocks of columns, results. See
+   flash.c. Offsets of tensors go through the expression generator, so any storage order will do. */
+#include "flash.h"
+
+FlashGpu flash_new(Emit *e) {
+  FlashGpu x = {.e = e, .a = {.e = e, .f = flash_of(e->k)}};
+  e->lanes = 1, e->index = emit_type(e, ELEM_i64); /* bounds of masks are i64 */
+  x.a.p.lanes = 1, x.a.i64 = e->index;
+  x.elem = value_type(e->k, x.a.f.q)->elem;
+  x.g = flash_gpu_plan(&x.a.f, x.elem, emit_tile(e, FLASH_GPU_COUNT));
+  return x;
+}
+
+/* ---- tiles ---- */
+
+static int64_t stride_of(const FlashGpu *x, ValueId v, Str dim) {
+  return expr_stride(x->e->k, v, type_find(value_type(x->e->k, v), dim));
+}
+
+/* First element of the head. */
+static LLVMValueRef base_of(FlashGpu *x, ValueId v, Str row) {
+  Point p = attention_point(&x->a);
+  point_set(&p, (Index){.dim = row, .at = emit_i64(x->e, 0)});
+  point_set(&p, (Index){.dim = x->a.f.dim, .at = emit_i64(x->e, 0)});
+  return expr_address(x->e, v, &p);
+}
+
+static ProductDims one_dim(Str dim, int64_t size, int64_t stride) {
+  return (ProductDims){.n = 1, .dim = {{.dim = dim, .size = size, .a = stride}}, size, 1};
+}
+
+static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit, int64_t at) {
+  const Flash *f = &x->a.f;
+  Str row = keys ? f->key : f->query;
+  TileLoad l = {.side = column ? x->g.column : x->g.row, .memory = x->elem, .shared = x->elem};
+  l.side.async = (x->g.tile[FLASH_GPU_COPY] - 1) & bit;
+  l.k = one_dim(row, keys ? f->keys : f->queries, stride_of(x, v, row));
+  l.mn = one_dim(f->dim, f->width, stride_of(x, v, f->dim));
+  l.k_extent = l.k.inner, l.k_tile = l.side.rows;
+  l.mn_extent = f->width, l.mn_tile = x->g.width;
+  l.threads = 2 * (int)x->g.tile[FLASH_GPU_ROWS], l.mn0 = warp_i32(&x->w, 0);
+  l.base = base_of(x, v, row);
+  tile_load_setup(&x->w, &l, at);
+  return l;
+}
+
+static ValueId tile_value(const FlashGpu *x, bool column, int i, int *bit) {
+  const Flash *f = &x->a.f;
+  bool keys = column != x->rows_are_keys;
+  if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? f->v : f->k;
+  return *bit = i ? FLASH_COPY_DY : FLASH_COPY_Q, i ? f->dy : f->q;
+}
+
+static void setup_tiles(FlashGpu *x) {
+  int rows = flash_gpu_tiles(x->phase, false), columns = flash_gpu_tiles(x->phase, true), bit;
+  int64_t at = 0;
+  for (int i = 0; i < rows; i++, at += x->g.row.bytes) {
+    ValueId v = tile_value(x, false, i, &bit);
+    x->row_at[i] = at;
+    x->row[i] = load_of(x, v, x->rows_are_keys, false, bit, at);
+  }
+  x->column_at = at, x->stage_bytes = columns * x->g.column.bytes;
+  x->scores_at = at + 2 * x->stage_bytes;
+  for (int i = 0; i < columns; i++) {
+    ValueId v = tile_value(x, true, i, &bit);
+    x->column[i] = load_of(x, v, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
+  }
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Rows of one head beside each other, the last ones first: under a causal mask they have most work.
+ */
+static void place(FlashGpu *x) {
+  Warp *w = &x->w;
+  Emit *e = x->e;
+  const Flash *f = &x->a.f;
+  int64_t blocks = ceil_div(x->rows, x->g.tile[FLASH_GPU_ROWS]);
+  LLVMValueRef slices = warp_div(w, w->cta, blocks), block = warp_rem(w, w->cta, blocks);
+  if (!x->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
+  x->row0 = warp_times(w, block, x->g.tile[FLASH_GPU_ROWS]);
+  x->slice = warp_times(w, warp_rem(w, slices, x->g.tile[FLASH_GPU_SLICES]), x->g.slice);
+  LLVMValueRef head = warp_div(w, slices, x->g.tile[FLASH_GPU_SLICES]);
+  int64_t groups = f->group.count;
+  x->head = x->rows_are_keys ? warp_times(w, head, groups) : head;
+  x->a.shared = warp_wide(w, x->rows_are_keys ? head : warp_div(w, head, groups));
+  x->a.group = x->rows_are_keys ? emit_i64(e, 0) : warp_wide(w, warp_rem(w, head, groups));
+}
+
+void flash_begin(FlashGpu *x, int phase) {
+  emit_begin_phase(x->e, phase);
+  x->w = warp_begin(x->e);
+  x->phase = x->g.phase[phase];
+  x->rows_are_keys = x->phase == FLASH_DKV;
+  x->rows = x->rows_are_keys ? x->a.f.keys : x->a.f.queries;
+  x->columns = x->rows_are_keys ? x->a.f.queries : x->a.f.keys;
+  if (x->phase == FLASH_ROWSUMS) return;
+  place(x);
+  setup_tiles(x);
+}
+
+void flash_read_rows(FlashGpu *x) {
+  Warp *w = &x->w;
+  LLVMValueRef block = warp_div(w, x->row0, x->g.tile[FLASH_GPU_ROWS]), zero = warp_i32(w, 0);
+  for (int i = 0; i < flash_gpu_tiles(x->phase, false); i++) {
+    tile_load_begin(w, &x->row[i], block, warp_plus(w, block, 1), zero);
+    tile_load_end(w, &x->row[i], zero);
+  }
+}
+
+LLVMValueRef flash_row(FlashGpu *x, int half) {
+  Warp *w = &x->w;
+  LLVMValueRef row = warp_add(w, warp_times(w, w->warp, 16), warp_div(w, w->lane, 4));
+  return warp_add(w, x->row0, warp_plus(w, row, 8 * half));
+}
+
+LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
+  Warp *w = &x->w;
+  LLVMValueRef at = warp_times(w, warp_rem(w, w->lane, 4), 2);
+  return warp_plus(w, warp_add(w, c0, at), block * FLASH_BLOCK + q);
+}
+
+/* ---- the walk ---- */
+
+typedef struct Walk {
+  FlashGpu *x;
+  int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
+} Walk;
+
+static LLVMValueRef first_column(Walk *k, LLVMValueRef unit) {
+  Warp *w = &k->x->w;
+  return warp_times(w, warp_rem(w, unit, k->blocks), k->x->g.tile[FLASH_GPU_COLUMNS]);
+}
+
+static void enter_unit(Walk *k, LLVMValueRef unit) { /* its head */
+  FlashGpu *x = k->x;
+  if (x->rows_are_keys) x->a.group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
+}
+
+static MaskFacts facts_of(Walk *k, LLVMValueRef unit) {
+  FlashGpu *x = k->x;
+  Warp *w = &x->w;
+  enter_unit(k, unit);
+  LLVMValueRef c0 = first_column(k, unit), row0 = x->row0;
+  LLVMValueRef c1 =
+      warp_min(w, warp_plus(w, c0, x->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, x->columns));
+  LLVMValueRef row1 =
+      warp_min(w, warp_plus(w, row0, x->g.tile[FLASH_GPU_ROWS]), warp_i32(w, x->rows));
+  LLVMValueRef at[] = {row0, row1, c0, c1};
+  for (int i = 0; i < 4; i++) at[i] = warp_wide(w, at[i]);
+  int rows = x->rows_are_keys ? 2 : 0; /* queries come first */
+  return attention_facts(&x->a, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
+}
+
+/* The first unit from `unit` on that has a score to compute, or the number of units. */
+static LLVMValueRef next_unit(Walk *k, LLVMValueRef unit) {
+  Warp *w = &k->x->w;
+  Emit *e = k->x->e;
+  if (k->x->a.f.mask == NO_VALUE) return unit;
+  Registers at = warp_registers(w, w->i32, 1);
+  warp_set(w, &at, 0, unit);
+  WarpLoop l = warp_loop(w);
+  LLVMValueRef i = warp_get(w, &at, 0);
+  LLVMValueRef none = LLVMBuildNot(e->builder, facts_of(k, i).some, "");
+  LLVMValueRef there = warp_less(w, i, warp_i32(w, k->units));
+  warp_loop_while(w, &l, LLVMBuildAnd(e->builder, there, none, ""));
+  warp_set(w, &at, 0, warp_plus(w, i, 1));
+  warp_loop_end(w, &l);
+  return warp_get(w, &at, 0);
+}
+
+static void begin_unit(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
+  FlashGpu *x = k->x;
+  Warp *w = &x->w;
+  int bit;
+  enter_unit(k, unit);
+  LLVMValueRef there = warp_less(w, unit, warp_i32(w, k->units));
+  LLVMValueRef block = warp_rem(w, unit, k->blocks), end = warp_i32(w, k->blocks);
+  block = LLVMBuildSelect(x->e->builder, there, block, end, "");
+  if (x->rows_are_keys) { /* no head after the last one */
+    LLVMValueRef last = emit_i64(x->e, x->a.f.group.count - 1);
+    x->a.group = LLVMBuildSelect(x->e->builder, there, x->a.group, last, "");
+  }
+  for (int i = 0; i < flash_gpu_tiles(x->phase, true); i++) {
+    ValueId v = tile_value(x, true, i, &bit);
+    if (x->rows_are_keys) x->column[i].base = base_of(x, v, x->a.f.query);
+    tile_load_begin(w, &x->column[i], block, end, stage);
+  }
+}
+
+static void end_unit(Walk *k, LLVMValueRef stage) {
+  for (int i = 0; i < flash_gpu_tiles(k->x->phase, true); i++)
+    tile_load_end(&k->x->w, &k->x->column[i], stage);
+}
+
+static FlashBlock block_of(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
+  FlashGpu *x = k->x;
+  Warp *w = &x->w;
+  FlashBlock b = {.c0 = first_column(k, unit), .stage = stage, .all = facts_of(k, unit).all};
+  b.head = x->rows_are_keys ? warp_add(w, x->head, warp_div(w, unit, k->blocks)) : x->head;
+  if (x->rows_are_keys || x->columns % x->g.tile[FLASH_GPU_COLUMNS] == 0) return b;
+  LLVMValueRef end = warp_plus(w, b.c0, x->g.tile[FLASH_GPU_COLUMNS] - 1);
+  LLVMValueRef whole = warp_less(w, end, warp_i32(w, x->columns));
+  b.all = LLVMBuildAnd(x->e->builder, b.all, whole, "");
+  return b;
+}
+
+void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
+  Warp *w = &x->w;
+  Walk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
+  k.units = k.blocks * (x->rows_are_keys ? x->a.f.group.count : 1);
+  Registers unit = warp_registers(w, w->i32, 1), stage = warp_registers(w, w->i32, 1);
+  LLVMValueRef zero = warp_i32(w, 0), first = next_unit(&k, zero);
+  begin_unit(&k, first, zero), end_unit(&k, zero);
+  warp_commit(w);
+  warp_set(w, &unit, 0, first), warp_set(w, &stage, 0, zero);
+  WarpLoop l = warp_loop(w);
+  LLVMValueRef now = warp_get(w, &unit, 0), here = warp_get(w, &stage, 0);
+  warp_loop_while(w, &l, warp_less(w, now, warp_i32(w, k.units)));
+  warp_wait(w, 0), warp_barrier(w);
+  LLVMValueRef next = next_unit(&k, warp_plus(w, now, 1));
+  LLVMValueRef other = warp_sub(w, warp_i32(w, x->stage_bytes), here);
+  begin_unit(&k, next, other);
+  warp_commit(w);
+  FlashBlock b = block_of(&k, now, here);
+  work(x, &b, with);
+  end_unit(&k, other);
+  warp_set(w, &unit, 0, next), warp_set(w, &stage, 0, other);
+  warp_loop_end(w, &l);
+  warp_wait(w, 0);
+}
+
+/* ---- results ---- */
+
+/* Whether elements of the width lie side by side in every result that has it. */
+static bool side_by_side(const FlashGpu *x) {
+  const Fn *k = x->e->k;
+  for (uint32_t r = 0; r < k->results.n; r++) {
+    bool there = type_find(value_type(k, k->results.at[r]), x->a.f.dim) >= 0;
+    if (there && stride_of(x, k->results.at[r], x->a.f.dim) != 1) return false;
+  }
+  return x->a.f.width % 2 == 0;
+}
+
+/* Two neighbours in one store where they lie so. */
+static void put_pair(FlashGpu *x, ValueId v, Point *p, LLVMValueRef d, LLVMValueRef at[2]) {
+  Emit *e = x->e;
+  const Flash *f = &x->a.f;
+  LLVMValueRef two = LLVMGetPoison(LLVMVectorType(x->w.f32, 2));
+  if (side_by_side(x)) {
+    for (int q = 0; q < 2; q++)
+      two = LLVMBuildInsertElement(e->builder, two, at[q], warp_i32(&x->w, q), "");
+    point_set(p, (Index){.dim = f->dim, .at = warp_wide(&x->w, d), .lane = true, .multiple = 2});
+    e->lanes = 2;
+    expr_deliver(e, v, p, two);
+    e->lanes = 1;
+    return;
+  }
+  for (int q = 0; q < 2; q++) {
+    LLVMValueRef i = warp_plus(&x->w, d, q);
+    Branch b = emit_if(e, warp_less(&x->w, i, warp_i32(&x->w, f->width)));
+    point_set(p, (Index){.dim = f->dim, .at = warp_wide(&x->w, i)});
+    expr_deliver(e, v, p, at[q]);
+    emit_end_if(e, b);
+  }
+}
+
+static void put_row(FlashGpu *x, ValueId v, Point *p, const Registers *sums, int half,
+                    LLVMValueRef factor) {
+  Warp *w = &x->w;
+  for (int j = 0; j < sums->n / 4; j++) {
+    LLVMValueRef d = flash_column(x, x->slice, j, 0), at[2];
+    Branch b = {0};
+    bool ragged = x->a.f.width != x->g.width;
+    if (ragged) b = emit_if(x->e, warp_less(w, d, warp_i32(w, x->a.f.width)));
+    for (int q = 0; q < 2; q++) {
+      at[q] = warp_get(w, sums, 4 * j + 2 * half + q);
+      if (factor) at[q] = LLVMBuildFMul(x->e->builder, at[q], factor, "");
+    }
+    put_pair(x, v, p, d, at);
+    if (ragged) emit_end_if(x->e, b);
+  }
+}
+
+void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]) {
+  Warp *w = &x->w;
+  Str dim = x->rows_are_keys ? x->a.f.key : x->a.f.query;
+  if (x->rows_are_keys) x->a.group = emit_i64(x->e, 0);
+  for (int half = 0; half < 2; half++) {
+    LLVMValueRef row = flash_row(x, half);
+    Branch b = emit_if(x->e, warp_less(w, row, warp_i32(w, x->rows)));
+    Point p = attention_point(&x->a);
+    point_set(&p, (Index){.dim = dim, .at = warp_wide(w, row)});
+    put_row(x, v, &p, sums, half, factor ? factor[half] : NULL);
+    emit_end_if(x->e, b);
+  }
+}
+
+LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index) {
+  Emit *e = x->e;
+  LLVMValueRef base = emit_buffer(e, e->k->args.n + e->k->results.n), at = warp_wide(&x->w, index);
+  return LLVMBuildInBoundsGEP2(e->builder, x->w.f32, base, &at, 1, "");
+}

@@ -1,0 +1,77 @@
+/* Products of f32 without tensor cores: a warp's lanes stand 4 x 8, each sums rows x columns of the
+   warp's tile, four steps of k at a time.
+
+   Where k lies side by side in shared memory a lane takes every fourth row (every eighth column),
+   and reads four elements of k of each at once; otherwise it takes groups of four neighbours and
+   reads each group at once. Either way 16 bytes per read, without bank conflicts. */
+#include "gemm.h"
+
+typedef struct Strip { /* of one operand: what a lane takes */
+  const GemmSide *side;
+  int n;              /* rows or columns of a lane */
+  int64_t at;         /* of the side in a stage */
+  LLVMValueRef first; /* i32: the first of them in the tile */
+  int64_t lanes;      /* that stand beside each other */
+} Strip;
+
+static Strip strip_of(Gemm *x, bool is_b) {
+  Warp *w = &x->w;
+  Strip s = {.side = is_b ? &x->g.b : &x->g.a, .lanes = is_b ? 8 : 4};
+  s.n = (int)(x->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / s.lanes);
+  s.at = is_b ? x->g.a.bytes : 0;
+  LLVMValueRef lane = is_b ? warp_rem(w, w->lane, 8) : warp_div(w, w->lane, 8);
+  s.first = warp_add(w, is_b ? x->warp_n : x->warp_m, warp_times(w, lane, s.side->along_k ? 1 : 4));
+  return s;
+}
+
+/* Distance of a lane's i-th row or column from its first. */
+static int64_t step_of(const Strip *s, int i) {
+  return s->side->along_k ? i * s->lanes : i / 4 * 4 * s->lanes + i % 4;
+}
+
+/* value[i * 4 + q]: row or column i at step q of four. */
+static void read_strip(Gemm *x, const Strip *s, LLVMValueRef stage, LLVMValueRef k,
+                       LLVMValueRef *value) {
+  Warp *w = &x->w;
+  LLVMTypeRef four = LLVMVectorType(w->f32, 4);
+  bool along_k = s->side->along_k;
+  LLVMValueRef base = warp_times(w, s->first, along_k ? s->side->pitch : 4);
+  base = warp_add(w, base, warp_times(w, k, along_k ? 4 : s->side->pitch));
+  base = warp_add(w, stage, base);
+  for (int i = 0; i < s->n; i++) {
+    int64_t column = along_k ? 0 : step_of(s, i / 4 * 4), row = along_k ? step_of(s, i) : i % 4;
+    LLVMValueRef at = warp_plus(w, base, s->at + row * s->side->pitch + column * 4);
+    LLVMValueRef v = warp_load(w, four, at, 16);
+    for (int q = 0; q < 4; q++) {
+      int to = along_k ? i * 4 + q : (i / 4 * 4 + q) * 4 + i % 4;
+      value[to] = LLVMBuildExtractElement(x->e->builder, v, warp_i32(w, q), "");
+    }
+  }
+}
+
+void gemm_fma(Gemm *x, LLVMValueRef stage) {
+  Warp *w = &x->w;
+  Strip a = strip_of(x, false), b = strip_of(x, true);
+  LLVMValueRef va[64], vb[64];
+  if (a.n > 16 || b.n > 16) bug("kernel %s: a lane of %d x %d sums", x->k->name, a.n, b.n);
+  Loop l = emit_loop(x->e, warp_i32(w, 0), warp_i32(w, x->g.tile[GEMM_K]), 4, 0, NULL);
+  read_strip(x, &a, stage, l.i, va);
+  read_strip(x, &b, stage, l.i, vb);
+  for (int q = 0; q < 4; q++)
+    for (int i = 0; i < a.n; i++)
+      for (int j = 0; j < b.n; j++) {
+        LLVMValueRef sum = warp_get(w, &x->sums, i * b.n + j);
+        warp_set(w, &x->sums, i * b.n + j, emit_fma(x->e, va[i * 4 + q], vb[j * 4 + q], sum));
+      }
+  emit_loop_end(x->e, &l);
+}
+
+void gemm_fma_out(Gemm *x) {
+  Warp *w = &x->w;
+  Strip a = strip_of(x, false), b = strip_of(x, true);
+  LLVMValueRef at = warp_add(w, warp_times(w, a.first, x->g.out_pitch), warp_times(w, b.first, 4));
+  for (int i = 0; i < a.n; i++)
+    for (int j = 0; j < b.n; j++)
+      warp_store(w, warp_get(w, &x->sums, i * b.n + j),
+                 warp_plus(w, at, step_of(&a, i) * x->g.out_pitch + step_of(&b, j) * 4), 4);
+}

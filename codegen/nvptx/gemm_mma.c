@@ -1,0 +1,97 @@
+/* Products on tensor cores: fragments of 16 rows (columns) of an operand come from shared memory by
+   ldmatrix, transposed where k is not what lies side by side; f32 (tf32) that lie so are read as
+   single words, because ldmatrix turns pairs of bytes only.
+
+   Of an operand's 16 x 16 (f32: 16 x 8) block the four matrices are, for a: upper and lower rows of
+   the first half of k, then of the second; for b: both halves of k of the first eight columns, then
+   of the others. Lane l gets row l / 4 of each, words l % 4. */
+#include "gemm.h"
+
+typedef struct Fragments { /* of one operand */
+  const GemmSide *side;
+  bool is_b;
+  int n;                    /* blocks of 16 rows or columns in a warp's tile */
+  int64_t at;               /* of the side in a stage */
+  LLVMValueRef row, turned; /* byte offset of the lane's row; its piece, turned */
+  LLVMValueRef single;      /* byte offset of the lane's word of a block */
+} Fragments;
+
+static bool words(const Fragments *f) { return f->side->elem == 4 && !f->side->along_k; }
+
+static Fragments fragments_of(Gemm *x, bool is_b) {
+  Warp *w = &x->w;
+  Fragments f = {.side = is_b ? &x->g.b : &x->g.a, .is_b = is_b, .at = is_b ? x->g.a.bytes : 0};
+  f.n = (int)(x->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
+  LLVMValueRef mn = is_b ? x->warp_n : x->warp_m, group = warp_div(w, w->lane, 8);
+  LLVMValueRef low = warp_rem(w, group, 2), high = warp_div(w, group, 2);
+  LLVMValueRef half_mn = is_b ? high : low, half_k = is_b ? low : high;
+  LLVMValueRef row =
+      warp_add(w, warp_rem(w, w->lane, 8), warp_times(w, f.side->along_k ? half_mn : half_k, 8));
+  LLVMValueRef piece = f.side->along_k ? half_k : warp_add(w, warp_div(w, mn, 8), half_mn);
+  f.turned = warp_xor(w, piece, tile_turn(w, f.side, row));
+  if (f.side->along_k) row = warp_add(w, row, mn);
+  f.row = warp_times(w, row, f.side->pitch);
+  f.single = warp_add(w, warp_times(w, warp_rem(w, w->lane, 4), f.side->pitch),
+                      warp_times(w, warp_add(w, mn, warp_div(w, w->lane, 4)), 4));
+  return f;
+}
+
+/* Block i at step s of k, word by word. */
+static void read_words(Gemm *x, const Fragments *f, LLVMValueRef stage, int i, int s,
+                       LLVMValueRef out[4]) {
+  Warp *w = &x->w;
+  for (int q = 0; q < 4; q++) {
+    int half_mn = f->is_b ? q / 2 : q % 2, half_k = f->is_b ? q % 2 : q / 2;
+    int64_t offset = f->at + (8 * s + 4 * half_k) * f->side->pitch + (16 * i + 8 * half_mn) * 4;
+    out[q] = warp_load(w, w->i32, warp_plus(w, warp_add(w, stage, f->single), offset), 4);
+  }
+}
+
+static void read_block(Gemm *x, const Fragments *f, LLVMValueRef stage, int i, int s,
+                       LLVMValueRef out[4]) {
+  Warp *w = &x->w;
+  if (words(f)) {
+    read_words(x, f, stage, i, s, out);
+  } else {
+    int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
+    LLVMValueRef piece = f->turned;
+    if (f->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
+    LLVMValueRef at = warp_add(w, warp_add(w, stage, f->row), warp_times(w, piece, 16));
+    at = warp_plus(w, at, f->at + rows * f->side->pitch + pieces * 16);
+    warp_matrices(w, at, !f->side->along_k, out);
+  }
+  for (int q = 0; f->side->elem == 4 && q < 4; q++) out[q] = warp_tf32(w, out[q]);
+}
+
+void gemm_mma(Gemm *x, LLVMValueRef stage) {
+  Fragments fa = fragments_of(x, false), fb = fragments_of(x, true);
+  LLVMValueRef a[16][4], b[16][4];
+  if (fa.n > 16 || fb.n > 16) bug("kernel %s: a warp of %d x %d", x->k->name, fa.n, fb.n);
+  int steps = (int)(x->g.tile[GEMM_K] * fa.side->elem / 32);
+  for (int s = 0; s < steps; s++) {
+    for (int i = 0; i < fa.n; i++) read_block(x, &fa, stage, i, s, a[i]);
+    for (int j = 0; j < fb.n; j++) read_block(x, &fb, stage, j, s, b[j]);
+    for (int i = 0; i < fa.n; i++)
+      for (int j = 0; j < 2 * fb.n; j++)
+        warp_multiply(&x->w, x->a.shared, a[i], b[j / 2] + 2 * (j % 2), &x->sums,
+                      4 * (i * 2 * fb.n + j));
+  }
+}
+
+void gemm_mma_out(Gemm *x) {
+  Warp *w = &x->w;
+  int rows = (int)x->g.tile[GEMM_WARP_M] / 16, columns = (int)x->g.tile[GEMM_WARP_N] / 8;
+  LLVMValueRef row = warp_add(w, x->warp_m, warp_div(w, w->lane, 4));
+  LLVMValueRef column = warp_add(w, x->warp_n, warp_times(w, warp_rem(w, w->lane, 4), 2));
+  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
+  LLVMValueRef pair = LLVMGetPoison(LLVMVectorType(w->f32, 2));
+  for (int i = 0; i < 2 * rows; i++)
+    for (int j = 0; j < columns; j++) {
+      int sum = 4 * (i / 2 * columns + j) + 2 * (i % 2);
+      LLVMValueRef v = pair;
+      for (int q = 0; q < 2; q++)
+        v = LLVMBuildInsertElement(x->e->builder, v, warp_get(w, &x->sums, sum + q), warp_i32(w, q),
+                                   "");
+      warp_store(w, v, warp_plus(w, at, 8 * i * x->g.out_pitch + 32 * j), 8);
+    }
+}

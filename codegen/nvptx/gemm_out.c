@@ -1,0 +1,118 @@
+/* The way out of a product: sums lie as f32 rows in shared memory; neighbouring threads take
+   neighbouring columns, evaluate the kernel's POINT ops there and store every result. With several
+   splits the sums go to the workspace as [split][batch][m][n], and the second phase adds the splits
+   in their order before it does the same. */
+#include "codegen/contract.h"
+#include "gemm.h"
+
+static LLVMValueRef index_of(Gemm *x, LLVMValueRef i) {
+  return LLVMBuildZExtOrBitCast(x->e->builder, i, x->e->index, "");
+}
+
+static void set_dims(Gemm *x, Point *p, const ProductDims *d, LLVMValueRef flat) {
+  for (int i = 0; i < d->n; i++)
+    point_set(p, (Index){.dim = d->dim[i].dim, .at = index_of(x, tile_index(&x->w, d, i, flat))});
+}
+
+/* All results are evaluated before one is stored: a result may lie in the buffer of an operand. */
+static void put_results(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
+                        LLVMValueRef sum) {
+  Emit *e = x->e;
+  Point p = {0};
+  set_dims(x, &p, &x->p.batch, batch);
+  set_dims(x, &p, &x->p.m, m);
+  set_dims(x, &p, &x->p.n, n);
+  for (int i = 0; i < x->p.nzero; i++)
+    point_set(&p, (Index){.dim = x->p.zero[i], .at = emit_index(e, 0)});
+  contract_names(e, &x->p, &p);
+  LLVMValueRef value[MAX_RESULTS];
+  expr_reset(e);
+  expr_bind(e, x->p.value, expr_convert(e, sum, ELEM_f32, value_type(x->k, x->p.value)->elem));
+  for (uint32_t i = 0; i < x->k->results.n; i++) value[i] = expr_value(e, x->k->results.at[i], &p);
+  for (uint32_t i = 0; i < x->k->results.n; i++) {
+    bool again = false; /* expr_put stores to all buffers of a value */
+    for (uint32_t j = 0; j < i; j++) again |= x->k->results.at[j] == x->k->results.at[i];
+    if (!again) expr_put(e, x->k->results.at[i], &p, value[i]);
+  }
+}
+
+/* Address in the workspace of element `flat` of split `split`. */
+static LLVMValueRef partial(Gemm *x, LLVMValueRef split, LLVMValueRef flat) {
+  LLVMBuilderRef b = x->e->builder;
+  int64_t elements = x->g.batches * x->g.m * x->g.n;
+  LLVMValueRef at = LLVMBuildNSWMul(b, warp_wide(&x->w, split), emit_i64(x->e, elements), "");
+  at = LLVMBuildNSWAdd(b, at, flat, "");
+  LLVMValueRef base = emit_buffer(x->e, x->k->args.n + x->k->results.n);
+  return LLVMBuildInBoundsGEP2(b, x->w.f32, base, &at, 1, "");
+}
+
+static LLVMValueRef flat_of(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n) {
+  LLVMBuilderRef b = x->e->builder;
+  LLVMValueRef at = LLVMBuildNSWMul(b, warp_wide(&x->w, batch), emit_i64(x->e, x->g.m), "");
+  at = LLVMBuildNSWAdd(b, at, warp_wide(&x->w, m), "");
+  at = LLVMBuildNSWMul(b, at, emit_i64(x->e, x->g.n), "");
+  return LLVMBuildNSWAdd(b, at, warp_wide(&x->w, n), "");
+}
+
+static void put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
+  if (x->g.phases == 1) {
+    put_results(x, x->batch, m, n, sum);
+    return;
+  }
+  LLVMBuildStore(x->e->builder, sum, partial(x, x->split, flat_of(x, x->batch, m, n)));
+}
+
+/* i1: element (m, n) is there; NULL: all are */
+static LLVMValueRef inside(Gemm *x, LLVMValueRef m, LLVMValueRef n) {
+  Warp *w = &x->w;
+  LLVMValueRef a = warp_less(w, m, warp_i32(w, x->g.m)), b = warp_less(w, n, warp_i32(w, x->g.n));
+  bool rows = x->g.m % x->g.tile[GEMM_M], columns = x->g.n % x->g.tile[GEMM_N];
+  if (rows && columns) return LLVMBuildAnd(x->e->builder, a, b, "");
+  return rows ? a : columns ? b : NULL;
+}
+
+void gemm_results(Gemm *x) {
+  Warp *w = &x->w;
+  Emit *e = x->e;
+  int64_t elements = x->g.tile[GEMM_M] * x->g.tile[GEMM_N];
+  Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, elements / x->g.threads[0]), 1, 0, NULL);
+  LLVMValueRef i = LLVMBuildTrunc(e->builder, l.i, w->i32, "");
+  i = warp_add(w, warp_times(w, i, x->g.threads[0]), w->thread);
+  LLVMValueRef row = warp_div(w, i, x->g.tile[GEMM_N]), column = warp_rem(w, i, x->g.tile[GEMM_N]);
+  LLVMValueRef m = warp_add(w, x->m0, row), n = warp_add(w, x->n0, column);
+  LLVMValueRef in = inside(x, m, n);
+  Branch b = {0};
+  if (in) b = emit_if(e, in);
+  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
+  put(x, m, n, warp_load(w, w->f32, at, 4));
+  if (in) emit_end_if(e, b);
+  emit_loop_end(e, &l);
+}
+
+static LLVMValueRef sum_splits(Gemm *x, LLVMValueRef flat) {
+  Emit *e = x->e;
+  LLVMValueRef zero = emit_f32(e, 0);
+  Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, x->g.tile[GEMM_SPLITS]), 1, 1, &zero);
+  LLVMValueRef split = LLVMBuildTrunc(e->builder, l.i, x->w.i32, "");
+  LLVMValueRef v = LLVMBuildLoad2(e->builder, x->w.f32, partial(x, split, flat), "");
+  l.next[0] = LLVMBuildFAdd(e->builder, l.phi[0], v, "");
+  emit_loop_end(e, &l);
+  return l.phi[0];
+}
+
+void gemm_reduce(Gemm *x) {
+  Warp *w = &x->w;
+  Emit *e = x->e;
+  int64_t elements = x->g.batches * x->g.m * x->g.n, threads = x->g.threads[1];
+  int64_t all = x->g.chunks[1] * threads;
+  LLVMValueRef first = warp_wide(w, warp_add(w, warp_times(w, w->cta, threads), w->thread));
+  Loop l = emit_loop(e, first, emit_i64(e, elements), all, 0, NULL);
+  LLVMValueRef n = LLVMBuildURem(e->builder, l.i, emit_i64(e, x->g.n), "");
+  LLVMValueRef above = LLVMBuildUDiv(e->builder, l.i, emit_i64(e, x->g.n), "");
+  LLVMValueRef m = LLVMBuildURem(e->builder, above, emit_i64(e, x->g.m), "");
+  LLVMValueRef batch = LLVMBuildUDiv(e->builder, above, emit_i64(e, x->g.m), "");
+  LLVMValueRef at[] = {batch, m, n};
+  for (int i = 0; i < 3; i++) at[i] = LLVMBuildTrunc(e->builder, at[i], w->i32, "");
+  put_results(x, at[0], at[1], at[2], sum_splits(x, l.i));
+  emit_loop_end(e, &l);
+}

@@ -1,0 +1,201 @@
+/* Tiles into shared memory: see load.h.
+
+   A thread copies pieces of 16 bytes of one column of pieces, in rows that lie apart by as many
+   rows as all threads make. What lies in memory as it will in shared memory goes asynchronously: 16
+   bytes at once where alignment is known, single words of f32 otherwise. The rest is loaded into
+   registers when the copy begins, and rounded and stored when it ends; more than a few pieces go
+   one after the other when the copy begins, because their addresses would fill the registers. Rows,
+   columns and elements of k that do not exist become zeros. */
+#include "load.h"
+
+static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
+  return a && b ? LLVMBuildAnd(w->e->builder, a, b, "") : a ? a : b;
+}
+
+LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat) {
+  int64_t below = 1;
+  for (int i = at + 1; i < d->n; i++) below *= d->dim[i].size;
+  flat = warp_div(w, flat, below);
+  return at ? warp_rem(w, flat, d->dim[at].size) : flat;
+}
+
+LLVMValueRef tile_offset(Warp *w, const ProductDims *d, bool is_b, LLVMValueRef flat) {
+  LLVMBuilderRef b = w->e->builder;
+  LLVMValueRef sum = emit_i64(w->e, 0);
+  for (int i = 0; i < d->n; i++) {
+    int64_t stride = is_b ? d->dim[i].b : d->dim[i].a;
+    if (!stride) continue;
+    LLVMValueRef at = warp_wide(w, tile_index(w, d, i, flat));
+    sum = LLVMBuildNSWAdd(b, sum, LLVMBuildNSWMul(b, at, emit_i64(w->e, stride), ""), "");
+  }
+  return sum;
+}
+
+LLVMValueRef tile_turn(Warp *w, const GemmSide *s, LLVMValueRef row) {
+  int64_t pieces = s->columns * s->elem / 16;
+  if (!s->swizzled || pieces < 2) return warp_i32(w, 0);
+  if (pieces >= 8) return warp_rem(w, row, 8);
+  return warp_rem(w, warp_div(w, row, 8 / pieces), pieces);
+}
+
+/* Offset in a stage of piece `piece` of row `row` */
+static LLVMValueRef place_of(Warp *w, const GemmSide *s, LLVMValueRef row, LLVMValueRef piece) {
+  LLVMValueRef turned = warp_xor(w, piece, tile_turn(w, s, row));
+  return warp_add(w, warp_times(w, row, s->pitch), warp_times(w, turned, 16));
+}
+
+/* Where row or column mn of the tile is; whether it exists. */
+static LLVMValueRef locate(Warp *w, const TileLoad *l, LLVMValueRef mn, LLVMValueRef *there) {
+  mn = warp_add(w, l->mn0, mn);
+  if (l->mn_extent % l->mn_tile) {
+    *there = warp_less(w, mn, warp_i32(w, l->mn_extent));
+    mn = LLVMBuildSelect(w->e->builder, *there, mn, warp_i32(w, 0), "");
+  }
+  return tile_offset(w, &l->mn, l->is_b, mn);
+}
+
+/* The thread's i-th piece; past the end of the tile it is nobody's, and nobody reads there. */
+static TilePiece piece_at(Warp *w, const TileLoad *l, LLVMValueRef i) {
+  const GemmSide *s = &l->side;
+  TilePiece p = {.row = warp_add(w, l->first, warp_times(w, i, l->rows_apart))};
+  int64_t pieces = s->columns / l->each;
+  if (l->rows_apart * pieces < l->threads)
+    p.mine = warp_less(w, l->first, warp_i32(w, l->rows_apart));
+  if (s->rows % l->rows_apart) p.mine = both(w, p.mine, warp_less(w, p.row, warp_i32(w, s->rows)));
+  if (p.mine) p.row = warp_min(w, p.row, warp_i32(w, s->rows - 1));
+  p.to = warp_plus(w, place_of(w, s, p.row, l->piece), l->at);
+  if (s->along_k) p.offset = locate(w, l, p.row, &p.there);
+  return p;
+}
+
+static bool rolled(const TileLoad *l) { return l->items > LOAD_UNROLLED; }
+
+void tile_load_setup(Warp *w, TileLoad *l, int64_t at) {
+  const GemmSide *s = &l->side;
+  l->quiet = s->async || (l->memory == ELEM_f32 && l->shared == ELEM_f32);
+  l->each = 16 / s->elem;
+  int64_t pieces = s->columns / l->each;
+  l->at = at, l->rows_apart = l->threads / pieces;
+  if (!l->rows_apart) bug("kernel %s: a row of %d pieces", w->e->k->name, (int)pieces);
+  l->items = (int)((s->rows + l->rows_apart - 1) / l->rows_apart);
+  l->piece = warp_rem(w, w->thread, pieces);
+  l->first = warp_div(w, w->thread, pieces);
+  for (int i = 0; !rolled(l) && i < l->items; i++) l->item[i] = piece_at(w, l, warp_i32(w, i));
+  for (int j = 0; !s->along_k && j < (s->async ? 1 : l->each); j++)
+    l->offset[j] = locate(w, l, warp_plus(w, warp_times(w, l->piece, l->each), j), &l->there[j]);
+}
+
+/* ---- elements ---- */
+
+typedef struct Element {
+  LLVMValueRef at, there; /* pointer; NULL: it is there */
+} Element;
+
+/* Element j of a piece at tile kt of k. */
+static Element element(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMValueRef kt) {
+  LLVMBuilderRef b = w->e->builder;
+  bool along = l->side.along_k;
+  LLVMValueRef k = along ? warp_plus(w, warp_times(w, l->piece, l->each), j) : p->row;
+  k = warp_add(w, k, warp_times(w, kt, l->k_tile));
+  int mn = l->side.async ? 0 : j;
+  Element el = {.there = along ? p->there : l->there[mn]};
+  if (l->k_extent % l->k_tile) {
+    LLVMValueRef in = warp_less(w, k, warp_i32(w, l->k_extent));
+    k = LLVMBuildSelect(b, in, k, warp_i32(w, 0), "");
+    el.there = both(w, el.there, in);
+  }
+  LLVMValueRef offset =
+      LLVMBuildNSWAdd(b, along ? p->offset : l->offset[mn], tile_offset(w, &l->k, l->is_b, k), "");
+  el.at = LLVMBuildInBoundsGEP2(b, emit_memory_type(w->e, l->memory), l->base, &offset, 1, "");
+  return el;
+}
+
+static void copy_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+                       LLVMValueRef stage) {
+  int n = l->side.async ? 1 : l->each;
+  for (int j = 0; j < n; j++) {
+    Element el = element(w, l, p, j, kt);
+    warp_copy(w, warp_plus(w, warp_add(w, stage, p->to), j * 4), el.at, 16 / n, el.there);
+  }
+}
+
+/* In the form of registers for rounding, as it lies in memory otherwise. */
+static LLVMValueRef fetch(Warp *w, TileLoad *l, const Element *el) {
+  LLVMTypeRef type = emit_memory_type(w->e, l->memory);
+  LLVMValueRef v = LLVMBuildLoad2(w->e->builder, type, el->at, "");
+  LLVMSetAlignment(v, (unsigned)elem_bytes(l->memory));
+  if (el->there) v = LLVMBuildSelect(w->e->builder, el->there, v, LLVMConstNull(type), "");
+  return l->memory == l->shared ? v : expr_from_memory(w->e, l->memory, v);
+}
+
+static LLVMValueRef halves(Warp *w, LLVMValueRef low, LLVMValueRef high) {
+  LLVMBuilderRef b = w->e->builder;
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(w->e->context);
+  low = LLVMBuildZExt(b, LLVMBuildBitCast(b, low, i16, ""), w->i32, "");
+  high = LLVMBuildZExt(b, LLVMBuildBitCast(b, high, i16, ""), w->i32, "");
+  return LLVMBuildOr(b, low, LLVMBuildShl(b, high, warp_i32(w, 16), ""), "");
+}
+
+static LLVMValueRef word(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMValueRef kt) {
+  if (l->side.elem == 4) {
+    Element el = element(w, l, p, j, kt);
+    return LLVMBuildBitCast(w->e->builder, fetch(w, l, &el), w->i32, "");
+  }
+  Element low = element(w, l, p, 2 * j, kt), high = element(w, l, p, 2 * j + 1, kt);
+  LLVMValueRef a = fetch(w, l, &low), b = fetch(w, l, &high);
+  return l->memory == l->shared ? halves(w, a, b) : warp_pack(w, l->shared, a, b);
+}
+
+static void store_piece(Warp *w, const TilePiece *p, const LLVMValueRef *words,
+                        LLVMValueRef stage) {
+  LLVMValueRef v = LLVMGetPoison(LLVMVectorType(w->i32, 4));
+  for (int j = 0; j < 4; j++)
+    v = LLVMBuildInsertElement(w->e->builder, v, words[j], warp_i32(w, j), "");
+  warp_store(w, v, warp_add(w, stage, p->to), 16);
+}
+
+/* All of a piece at once. */
+static void move_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+                       LLVMValueRef stage) {
+  Branch b = {0};
+  if (p->mine) b = emit_if(w->e, p->mine);
+  if (l->quiet) {
+    copy_piece(w, l, p, kt, stage);
+  } else {
+    LLVMValueRef words[4];
+    for (int j = 0; j < 4; j++) words[j] = word(w, l, p, j, kt);
+    store_piece(w, p, words, stage);
+  }
+  if (p->mine) emit_end_if(w->e, b);
+}
+
+static void move_pieces(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef stage) {
+  for (int i = 0; !rolled(l) && i < l->items; i++) move_piece(w, l, &l->item[i], kt, stage);
+  if (!rolled(l)) return;
+  Loop i = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, l->items), 1, 0, NULL);
+  TilePiece p = piece_at(w, l, i.i);
+  move_piece(w, l, &p, kt, stage);
+  emit_loop_end(w->e, &i);
+}
+
+void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage) {
+  if (l->quiet || rolled(l)) {
+    Branch b = emit_if(w->e, warp_less(w, kt, end));
+    move_pieces(w, l, kt, stage);
+    emit_end_if(w->e, b);
+    return;
+  }
+  kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody reads it */
+  for (int i = 0; i < l->items; i++)
+    for (int j = 0; j < 4; j++) l->held[i][j] = word(w, l, &l->item[i], j, kt);
+}
+
+void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage) {
+  if (l->quiet || rolled(l)) return;
+  for (int i = 0; i < l->items; i++) {
+    Branch b = {0};
+    if (l->item[i].mine) b = emit_if(w->e, l->item[i].mine);
+    store_piece(w, &l->item[i], l->held[i], stage);
+    if (l->item[i].mine) emit_end_if(w->e, b);
+  }
+}

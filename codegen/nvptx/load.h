@@ -1,0 +1,49 @@
+/* Tiles of operands on their way into shared memory.
+
+   A tile is `side` (ir/gemm.h): `mn` stays in place while a CTA works, `k` moves on from tile to
+   tile. Where an element lies follows from flat indexes over the dims of both. */
+#ifndef SHARDC_NVPTX_LOAD_H
+#define SHARDC_NVPTX_LOAD_H
+#include "ir/gemm.h"
+#include "warp.h"
+
+enum { LOAD_UNROLLED = 4, LOAD_EACH = 8 };
+
+typedef struct TilePiece {    /* of 16 bytes, that a thread copies */
+  LLVMValueRef row, to;       /* i32: its row in the tile; its offset in a stage */
+  LLVMValueRef offset, there; /* along k: where its mn is; whether it exists, NULL: it does */
+  LLVMValueRef mine;          /* i1: the thread copies it; NULL: it does */
+} TilePiece;
+
+typedef struct TileLoad {
+  /* set by the caller */
+  GemmSide side;
+  ProductDims mn, k;
+  bool is_b;                                    /* which strides of the dims count */
+  int64_t mn_extent, k_extent, mn_tile, k_tile; /* elements there are; of a tile */
+  Elem memory, shared;                          /* of an element there */
+  int threads;
+  LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
+  /* set by tile_load_setup */
+  bool quiet;                /* asynchronous, by 16 or 4 bytes */
+  int each, items;           /* elements of a piece, pieces of a thread */
+  int64_t at, rows_apart;    /* offset of the tile in a stage; rows from piece to piece */
+  LLVMValueRef first, piece; /* i32: the thread's first row; which piece of a row it copies */
+  TilePiece item[LOAD_UNROLLED];
+  LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn: the same of each element */
+  LLVMValueRef held[LOAD_UNROLLED][4];              /* words between begin and end */
+} TileLoad;
+
+/* at: offset of the tile in a stage */
+void tile_load_setup(Warp *w, TileLoad *l, int64_t at);
+/* Begins to copy tile kt of k into the stage at offset `stage`, ends it: between the two stands the
+   work that hides it. A tile from `end` on is not there: nothing that is read is written. */
+void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage);
+void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage);
+
+/* Which bits of a row's number a piece's number is turned by. */
+LLVMValueRef tile_turn(Warp *w, const GemmSide *s, LLVMValueRef row);
+/* i32 index of dim `at` of d at flat index `flat`; i64 offset in elements of an operand */
+LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat);
+LLVMValueRef tile_offset(Warp *w, const ProductDims *d, bool is_b, LLVMValueRef flat);
+#endif

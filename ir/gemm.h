@@ -1,0 +1,64 @@
+/* How a dot is cut on a GPU. `select` decides and writes the numbers as attribute tile; the PTX
+   emitters read them back. Both ask gemm_plan, so that they cannot disagree.
+
+   Rows m, columns n and the summed k of product.h are each one flat range here, whatever dims they
+   are made of. A CTA makes a tile of the result, its warps parts of that tile; tiles of both
+   operands come through a ring of stages in shared memory. With several splits each CTA sums one
+   range of k into the workspace and a second phase adds the ranges in their order. */
+#ifndef SHARDC_GEMM_H
+#define SHARDC_GEMM_H
+#include "product.h"
+
+enum GemmTile {              /* entries of attribute tile */
+                GEMM_M,      /* rows of a CTA's tile */
+                GEMM_N,      /* columns of it */
+                GEMM_K,      /* elements of k in one stage */
+                GEMM_WARP_M, /* rows of a warp's tile */
+                GEMM_WARP_N, /* columns of it */
+                GEMM_STAGES, /* of the ring */
+                GEMM_SPLITS, /* ranges of k */
+                GEMM_COPY_A, /* GemmCopy of both operands */
+                GEMM_COPY_B,
+                GEMM_COUNT
+};
+
+/* How an operand comes into shared memory. Along k: rows are m or n and k lies side by side; along
+   mn: the other way round. Single: element by element, whatever lies where; async: 16 bytes at
+   once. */
+enum GemmCopy { COPY_SINGLE_K = 1, COPY_SINGLE_MN, COPY_ASYNC_K, COPY_ASYNC_MN };
+
+typedef enum GemmMath {
+  GEMM_FMA,  /* f32 multiply-adds */
+  GEMM_TF32, /* m16n8k8 of f32 rounded to tf32 */
+  GEMM_MMA   /* m16n8k16 of bf16 or f16 */
+} GemmMath;
+
+extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant says */
+
+typedef struct GemmSide { /* an operand's tile in shared memory */
+  bool along_k, async;
+  bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
+  int elem;      /* bytes of an element */
+  int64_t rows, columns, pitch, bytes; /* columns lie side by side; pitch: bytes between rows */
+} GemmSide;
+
+typedef struct GemmPlan {
+  int64_t tile[GEMM_COUNT];
+  GemmMath math;
+  int64_t m, n, k, batches; /* of the whole product */
+  int64_t tiles_m, tiles_n, tiles_k;
+  int64_t range; /* tiles of k in one split; the last may have fewer */
+  GemmSide a, b;
+  int64_t stage;     /* bytes of one stage */
+  int64_t out_pitch; /* bytes between rows of the sums on their way out */
+  int warps_m, warps_n;
+  int phases;
+  int64_t chunks[2], threads[2], shared[2];
+  int64_t workspace;
+} GemmPlan;
+
+GemmPlan gemm_plan(const Product *p, GemmMath math, const int64_t tile[GEMM_COUNT]);
+/* Whether all 16-byte pieces along that direction lie side by side in memory and on multiples of 16
+   bytes, if the operand itself begins on one. */
+bool gemm_pieces(const Product *p, bool side_b, bool along_k);
+#endif

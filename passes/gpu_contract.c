@@ -1,0 +1,113 @@
+/* How a dot is cut on a GPU: which mathematics, how operands come in, which tile, how many splits
+   of k. ir/gemm.h says what the numbers mean.
+
+   The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA
+   bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large
+   ones waste waves and ragged edges; the table's last column holds the share of peak that a tile
+   reaches alone. */
+#include "gpu.h"
+#include "ir/gemm.h"
+
+enum { PROCESSORS = 108 }; /* that choices are made for */
+
+typedef struct Shape { /* a row of a table: largest first */
+  int64_t m, n, k, warp_m, warp_n, stages;
+  double rate; /* multiply-adds per multiprocessor and cycle */
+} Shape;
+
+static const Shape mma_shapes[] = {
+    {128, 128, 32, 64, 64, 4, 750}, {128, 64, 32, 64, 32, 4, 600}, {64, 128, 32, 32, 64, 4, 600},
+    {64, 64, 32, 32, 32, 4, 420},   {32, 128, 32, 32, 32, 4, 350}, {32, 64, 32, 16, 32, 4, 250},
+    {32, 32, 32, 16, 16, 4, 150},
+};
+static const Shape tf32_shapes[] = {
+    {128, 128, 16, 64, 64, 3, 380}, {128, 64, 16, 64, 32, 3, 300}, {64, 64, 16, 32, 32, 3, 210},
+    {32, 64, 16, 16, 32, 3, 120},   {32, 32, 16, 16, 16, 3, 75},
+};
+static const Shape fma_shapes[] = {
+    {128, 128, 16, 32, 64, 3, 58}, {128, 64, 16, 32, 32, 3, 52}, {64, 64, 16, 32, 32, 3, 46},
+    {32, 64, 16, 16, 32, 3, 32},   {32, 32, 16, 16, 32, 3, 20},
+};
+
+typedef struct Shapes {
+  const Shape *at;
+  int n;
+} Shapes;
+
+#define SHAPES(list)                                                                               \
+  { list, sizeof list / sizeof *list }
+static const Shapes shapes[] = {/* by GemmMath */
+                                SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static GemmMath math_of(const Module *m, const Product *p) {
+  if (p->compute == ELEM_bf16 || p->compute == ELEM_f16) return GEMM_MMA;
+  return strcmp(module_setting(m, "plan.precision", ""), "tf32") ? GEMM_FMA : GEMM_TF32;
+}
+
+/* Whole pieces where alignment is known; else along what lies side by side. */
+static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
+  Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
+  const ProductDims *mn = is_b ? &p->n : &p->m;
+  if (memory == shared && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
+    if (gemm_pieces(p, is_b, true)) return COPY_ASYNC_K;
+    if (gemm_pieces(p, is_b, false)) return COPY_ASYNC_MN;
+  }
+  const ProductDim *k1 = p->k.n ? &p->k.dim[p->k.n - 1] : NULL;
+  const ProductDim *mn1 = mn->n ? &mn->dim[mn->n - 1] : NULL;
+  if (!k1) return COPY_SINGLE_MN;
+  if (!mn1) return COPY_SINGLE_K;
+  return (is_b ? mn1->b : mn1->a) < (is_b ? k1->b : k1->a) ? COPY_SINGLE_MN : COPY_SINGLE_K;
+}
+
+/* Cycles of the whole product on all multiprocessors. */
+static double cycles_of(const GemmPlan *g, const Shape *s) {
+  double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
+  double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
+  double multiply = area * steps / s->rate, load = bytes * steps / 40;
+  double each = 1500 + area * 0.3 + (multiply > load ? multiply : load);
+  double waves = (double)ceil_div(g->chunks[0], PROCESSORS);
+  double reduce = g->phases == 1 ? 0 : 4000 + (double)g->workspace * 2 / 1000;
+  return waves * each + reduce;
+}
+
+static void fill(int64_t *tile, const Shape *s) {
+  tile[GEMM_M] = s->m, tile[GEMM_N] = s->n, tile[GEMM_K] = s->k;
+  tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
+}
+
+/* Splits of at least 256 elements of k, doubled while CTAs are few. */
+static void choose(const Product *p, GemmMath math, int64_t *tile) {
+  double least = 0;
+  int64_t best[GEMM_COUNT] = {0};
+  for (int i = 0; i < shapes[math].n; i++) {
+    const Shape *s = &shapes[math].at[i];
+    fill(tile, s);
+    for (int64_t splits = 1; splits <= 64; splits *= 2) {
+      tile[GEMM_SPLITS] = splits;
+      GemmPlan g = gemm_plan(p, math, tile);
+      if (splits > 1 && (g.range * s->k < 256 || g.range * (splits - 1) >= g.tiles_k)) break;
+      double t = cycles_of(&g, s);
+      if (least && t >= least) continue;
+      least = t;
+      memcpy(best, tile, sizeof best);
+    }
+  }
+  memcpy(tile, best, sizeof best);
+}
+
+void gpu_tune_contract(Module *m, Fn *k) {
+  Product p = product_of(k, 8);
+  int64_t tile[GEMM_COUNT] = {0};
+  GemmMath math = math_of(m, &p);
+  tile[GEMM_COPY_A] = copy_of(k, &p, math, false);
+  tile[GEMM_COPY_B] = copy_of(k, &p, math, true);
+  choose(&p, math, tile);
+  GemmPlan g = gemm_plan(&p, math, tile);
+  GpuPhases phases = {.n = g.phases};
+  for (int i = 0; i < g.phases; i++)
+    phases.ctas[i] = g.chunks[i], phases.threads[i] = g.threads[i], phases.shared[i] = g.shared[i];
+  gpu_set(m, k, gemm_variant[math], GEMM_COUNT, tile, &phases);
+  if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
+}

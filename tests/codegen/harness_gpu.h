@@ -1,0 +1,17 @@
+/* Kernels of GPU targets on the PTX machine, for harness.c. */
+#ifndef SHARDC_TEST_HARNESS_GPU_H
+#define SHARDC_TEST_HARNESS_GPU_H
+#include "codegen/codegen.h"
+
+typedef struct GpuBuffer {
+  char *at; /* host copy */
+  int64_t bytes;
+  int same; /* number of the buffer before it that it is, -1: its own */
+} GpuBuffer;
+
+/* Runs all phases of kernel k, whose PTX is in `folder`, on copies of the buffers (operands, then
+   results), with a workspace that nobody has written; brings the copies back. All checks of the
+   machine are on; late: asynchronous copies arrive as late as they may. False: it said why. */
+bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer *buffer, int n,
+                    uint64_t seed, bool late);
+#endif
