@@ -4,26 +4,12 @@
 #include "cmd.h"
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
-#include <dlfcn.h>
+#include "doctor.h"
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-typedef enum Need { NEED_ALWAYS, NEED_GPU, NEED_RANKS, NEED_NOTHING } Need;
-
-typedef struct Finding {
-  const char *name;
-  const char *value; /* NULL: not found */
-  Need need;
-  const char *help; /* how to get it */
-} Finding;
-
-typedef struct Doctor {
-  Arena *arena;
-  VEC(Finding) found;
-} Doctor;
-
-static void add(Doctor *d, const char *name, const char *value, Need need, const char *help) {
+void doctor_add(Doctor *d, const char *name, const char *value, Need need, const char *help) {
   vec_push(d->arena, d->found, (Finding){name, value, need, help});
 }
 
@@ -33,10 +19,10 @@ static void add_system(Doctor *d) {
   struct utsname u;
   unsigned major, minor, patch;
   if (!uname(&u))
-    add(d, "system", arena_printf(d->arena, "%s %s %s", u.sysname, u.release, u.machine),
-        NEED_NOTHING, "");
+    doctor_add(d, "system", arena_printf(d->arena, "%s %s %s", u.sysname, u.release, u.machine),
+               NEED_NOTHING, "");
   LLVMGetVersion(&major, &minor, &patch);
-  add(d, "LLVM", arena_printf(d->arena, "%u.%u.%u", major, minor, patch), NEED_ALWAYS, "");
+  doctor_add(d, "LLVM", arena_printf(d->arena, "%u.%u.%u", major, minor, patch), NEED_ALWAYS, "");
 }
 
 /* What stands behind `name :` in /proc/cpuinfo; "" if nothing does. */
@@ -82,13 +68,13 @@ static void add_processor(Doctor *d) {
   const char *model = cpu_line(d, "model name");
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  add(d, "processor", *model ? model : "unknown", NEED_NOTHING, "");
-  add(d, "target", t ? arena_printf(d->arena, "%s (%s)", t->name, t->cpu) : NULL, NEED_ALWAYS,
-      "executables need a processor with AVX2 and FMA (x86-64-v3)");
-  add(d, "features", features_of(d), NEED_NOTHING, "");
-  if (t) add(d, "caches", caches_of(d, t), NEED_NOTHING, "");
-  add(d, "cores", arena_printf(d->arena, "%ld", cores), NEED_NOTHING, "");
-  add(d, "memory", arena_printf(d->arena, "%.1f GiB", bytes / (1 << 30)), NEED_NOTHING, "");
+  doctor_add(d, "processor", *model ? model : "unknown", NEED_NOTHING, "");
+  doctor_add(d, "target", t ? arena_printf(d->arena, "%s (%s)", t->name, t->cpu) : NULL,
+             NEED_ALWAYS, "executables need a processor with AVX2 and FMA (x86-64-v3)");
+  doctor_add(d, "features", features_of(d), NEED_NOTHING, "");
+  if (t) doctor_add(d, "caches", caches_of(d, t), NEED_NOTHING, "");
+  doctor_add(d, "cores", arena_printf(d->arena, "%ld", cores), NEED_NOTHING, "");
+  doctor_add(d, "memory", arena_printf(d->arena, "%.1f GiB", bytes / (1 << 30)), NEED_NOTHING, "");
 }
 
 /* ---- programs ---- */
@@ -129,7 +115,7 @@ static void add_program(Doctor *d, const char *name, const char *word, Need need
   const char *path = find_program(d, name);
   const char *value =
       path ? arena_printf(d->arena, "%s: %s", path, version_of(d, path, word)) : NULL;
-  add(d, name, value, need, help);
+  doctor_add(d, name, value, need, help);
 }
 
 /* ---- folders ---- */
@@ -138,56 +124,16 @@ static void add_folders(Doctor *d) {
   const char *looked, *lib = library_folder(d->arena, &looked), *cache = cache_folder(d->arena);
   const char *temporary = getenv("TMPDIR");
   if (!temporary || !*temporary) temporary = "/tmp";
-  add(d, "runtime library", lib, NEED_ALWAYS,
-      arena_printf(d->arena,
-                   "libshardrt.a and rt.h are not in `%s`; set SHARDC_LIB to their folder",
-                   looked));
-  add(d, "kernel cache", cache && !access(cache, W_OK) ? cache : NULL, NEED_NOTHING,
+  doctor_add(d, "runtime library", lib, NEED_ALWAYS,
+             arena_printf(d->arena,
+                          "libshardrt.a and rt.h are not in `%s`; set SHARDC_LIB to their folder",
+                          looked));
+  doctor_add(
+      d, "kernel cache", cache && !access(cache, W_OK) ? cache : NULL, NEED_NOTHING,
       "set SHARDC_CACHE_DIR to a folder that can be written; without one every kernel is compiled "
       "again");
-  add(d, "temporary folder", access(temporary, W_OK) ? NULL : temporary, NEED_ALWAYS,
-      "set TMPDIR to a folder that can be written");
-}
-
-/* ---- libraries that are loaded when needed ---- */
-
-typedef int IntCall(int *);
-typedef int InitCall(unsigned);
-
-static void *symbol_of(void *library, const char *name) {
-  return library ? dlsym(library, name) : NULL;
-}
-
-static int number_from(void *library, const char *name) {
-  void *address = symbol_of(library, name);
-  IntCall *call;
-  int n = 0;
-  memcpy(&call, &address, sizeof call);
-  return address && !call(&n) ? n : 0;
-}
-
-static void add_driver(Doctor *d) {
-  void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL),
-       *address = symbol_of(library, "cuInit");
-  InitCall *init;
-  memcpy(&init, &address, sizeof init);
-  bool works = address && !init(0);
-  int version = works ? number_from(library, "cuDriverGetVersion") : 0;
-  int gpus = works ? number_from(library, "cuDeviceGetCount") : 0;
-  const char *value = arena_printf(d->arena, "CUDA %d.%d, %d GPU%s", version / 1000,
-                                   version % 1000 / 10, gpus, gpus == 1 ? "" : "s");
-  add(d, "NVIDIA driver", works ? value : NULL, NEED_GPU,
-      library ? "libcuda.so.1 is there, but finds no GPU"
-              : "install the driver of the GPU (Debian: nvidia-driver); it brings libcuda.so.1");
-}
-
-static void add_nccl(Doctor *d) {
-  int v = number_from(dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL), "ncclGetVersion");
-  int major = v < 10000 ? v / 1000 : v / 10000,
-      minor = v < 10000 ? v % 1000 / 100 : v % 10000 / 100;
-  add(d, "NCCL", v ? arena_printf(d->arena, "%d.%d.%d", major, minor, v % 100) : NULL, NEED_RANKS,
-      "libnccl.so.2 comes from NVIDIA (package libnccl2 of its repository); only messages between "
-      "GPUs need it");
+  doctor_add(d, "temporary folder", access(temporary, W_OK) ? NULL : temporary, NEED_ALWAYS,
+             "set TMPDIR to a folder that can be written");
 }
 
 /* ---- output ---- */
@@ -227,7 +173,7 @@ static void print_json(const Doctor *d) {
 Exit cmd_doctor(Cli *o) {
   Doctor d = {.arena = o->c->arena};
   Exit e = EXIT_FINE;
-  add(&d, "shardc", SHARDC_VERSION, NEED_ALWAYS, "");
+  doctor_add(&d, "shardc", SHARDC_VERSION, NEED_ALWAYS, "");
   add_system(&d);
   add_processor(&d);
   add_program(&d, "cc", "", NEED_ALWAYS,
@@ -235,10 +181,10 @@ Exit cmd_doctor(Cli *o) {
   add_folders(&d);
   add_program(&d, "ptxas", "release", NEED_GPU,
               "comes with the CUDA toolkit (Debian: nvidia-cuda-toolkit)");
-  add_driver(&d);
+  doctor_gpu(&d);
   add_program(&d, "mpirun", "", NEED_RANKS,
               "install an MPI, for example `apt-get install openmpi-bin`; only many nodes need it");
-  add_nccl(&d);
+  doctor_nccl(&d);
   for (uint32_t i = 0; i < d.found.n; i++)
     if (!d.found.at[i].value && d.found.at[i].need == NEED_ALWAYS) e = EXIT_ENVIRONMENT;
   if (o->value[OPT_JSON]) print_json(&d);

@@ -94,7 +94,8 @@ static Module *load_ir(Cli *o, const char *path) {
 Exit describe_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
-  if (!name) name = module_setting(m, "machine.node.arch", "native");
+  if (!name)
+    name = module_setting(m, "machine.node.arch", o->value[OPT_EMULATE] ? "sm_80" : "native");
   const Target *t = target_find(name);
   const char *all = "native";
   for (int i = 0; !t && target_name(i); i++)

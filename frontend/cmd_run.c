@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GRACE = 5, MOST_RANKS = 1024, LINE = 2048, REMEMBERED = 256, RESUMABLE = 75 };
+enum { GRACE = 5, MOST_RANKS = 1024, MOST_GPUS = 16, LINE = 2048, REMEMBERED = 256, RESUMABLE = 75 };
 
 typedef struct Rank {
   pid_t pid; /* 0: has ended */
@@ -227,11 +227,27 @@ static Exit count_ranks(const Cli *o, const Module *m, int *n) {
   return EXIT_FINE;
 }
 
+/* Executables find the stand-in as their driver. */
+static Exit find_standin(Cli *o) {
+  const char *looked, *lib = library_folder(o->c->arena, &looked);
+  const char *path = arena_printf(o->c->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
+  if (access(path, R_OK)) {
+    Report *r = diag_at(o->c->diag, "E1314", (Span){0}, "cannot find the stand-in for a GPU");
+    diag_fact(r, "looked for `%s`", path);
+    diag_help(r, "build shardc with its tests, or set SHARDC_LIB to the folder that holds emulate");
+    return report(o, EXIT_ENVIRONMENT);
+  }
+  setenv("SHARDC_LIBCUDA", path, 1);
+  return EXIT_FINE;
+}
+
 static Exit run_it(Cli *o, const char *exe, const Module *m) {
   Strings words = {0};
   int n;
   Exit e = count_ranks(o, m, &n);
   if (e != EXIT_FINE) return e;
+  if (o->value[OPT_EMULATE] && !getenv("SHARDC_EMULATE_DEVICES"))
+    put("SHARDC_EMULATE_DEVICES", n < MOST_GPUS ? n : MOST_GPUS);
   vec_push(o->c->arena, words, strchr(exe, '/') ? exe : arena_printf(o->c->arena, "./%s", exe));
   for (uint32_t i = 1; i < o->operands.n; i++) vec_push(o->c->arena, words, o->operands.at[i]);
   vec_push(o->c->arena, words, NULL);
@@ -241,6 +257,8 @@ static Exit run_it(Cli *o, const char *exe, const Module *m) {
 Exit cmd_run(Cli *o) {
   const char *base = getenv("TMPDIR");
   Module *m;
+  Exit e = o->value[OPT_EMULATE] ? find_standin(o) : EXIT_FINE;
+  if (e != EXIT_FINE) return e;
   if (is_executable(o->operands.at[0])) return run_it(o, o->operands.at[0], NULL);
   char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(folder)) {
@@ -249,7 +267,7 @@ Exit cmd_run(Cli *o) {
   }
   const char *exe = arena_printf(o->c->arena, "%s/model", folder);
   o->here = true;
-  Exit e = compile_executable(o, exe, &m);
+  e = compile_executable(o, exe, &m);
   if (e == EXIT_FINE) e = run_it(o, exe, m);
   unlink(exe), rmdir(folder);
   return e;
