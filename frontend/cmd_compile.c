@@ -143,9 +143,19 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
 static Exit set_communicator(const Cli *o, Module *m) {
   const char *name = o->value[OPT_COMM];
   if (!name) return EXIT_FINE;
-  if (strcmp(name, "local") && strcmp(name, "mpi"))
-    return cli_usage("`--comm` is one of local, mpi, not `%s`", name);
+  if (strcmp(name, "local") && strcmp(name, "mpi") && strcmp(name, "nccl"))
+    return cli_usage("`--comm` is one of local, mpi, nccl, not `%s`", name);
   module_set(m, "comm", "%s", name);
+  return EXIT_FINE;
+}
+
+/* NCCL knows GPUs alone, and they know nothing better. */
+static Exit suit_communicator(const Cli *o, Module *m) {
+  bool gpu = for_gpu(m);
+  if (!gpu && !strcmp(module_setting(m, "comm", ""), "nccl"))
+    return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
+  if (gpu && m->mesh.n && !o->value[OPT_COMM] && !module_setting(m, "comm", NULL))
+    module_set(m, "comm", "nccl");
   return EXIT_FINE;
 }
 
@@ -154,6 +164,7 @@ Exit compile_executable(Cli *o, const char *output, Module **m) {
   if (e == EXIT_FINE) e = set_communicator(o, *m);
   if (e == EXIT_FINE) e = run_pipeline(o, *m, NULL);
   if (e == EXIT_FINE && !fit_check(o, *m, o->facts)) e = EXIT_INPUT;
+  if (e == EXIT_FINE) e = suit_communicator(o, *m);
   if (e == EXIT_FINE) e = build(o, *m, EMIT_EXE, output);
   return report(o, e);
 }

@@ -238,6 +238,7 @@ static Exit find_standin(Cli *o) {
     return report(o, EXIT_ENVIRONMENT);
   }
   setenv("SHARDC_LIBCUDA", path, 1);
+  setenv("SHARDC_LIBNCCL", arena_printf(o->c->arena, "%s/emulate/libnccl.so.2", lib), 1);
   return EXIT_FINE;
 }
 

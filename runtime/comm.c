@@ -80,6 +80,7 @@ static void make_groups(Comm *c) {
 static bool choose(Comm *c, Fault *f) {
   const char *name = c->program->communicator;
   bool mpi = name && !strcmp(name, "mpi");
+  c->on_device = name && !strcmp(name, "nccl") && c->launch.world > 1;
   c->kind = c->launch.world == 1 ? &rt_comm_self : mpi ? &rt_comm_mpi : &rt_comm_local;
   return c->kind || rt_fault(f, 105, "this executable was linked without communicator %s",
                              mpi ? "mpi" : "local");

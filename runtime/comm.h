@@ -47,6 +47,7 @@ struct Comm {
   Group group[RT_MAX_AXES + 1];
   CommCount *count; /* per row of the table, then the runtime's own */
   void *inside;     /* the kind's */
+  bool on_device;   /* the program's collectives are the device's work: NCCL */
   bool over;        /* all ranks are done: leaving is no trouble */
 };
 

@@ -64,6 +64,8 @@ bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOpt
   return true;
 }
 
+bool rt_device_join(Device *d, Fault *f) { return !d->kind->join || d->kind->join(d, f); }
+
 void rt_device_stop(Device *d) {
   if (d->kind) d->kind->stop(d);
   for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);

@@ -31,6 +31,7 @@ typedef struct RowCopy { /* `rows` times `bytes`, from rows and to rows that lie
 
 typedef struct DeviceKind {
   bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
+  bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
   void (*stop)(Device *d);
   bool (*run)(Device *d, const rt_entry *e, Fault *f);
   /* what rt_abi.def says */
@@ -69,7 +70,8 @@ struct Device {
 };
 
 bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o,
-                     Fault *f); /* comm: NULL for one rank */
+                     Fault *f);           /* comm: NULL for one rank */
+bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the start of all */
 void rt_device_stop(Device *d);
 bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
 void rt_device_words(const Device *d, char *out, size_t n);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { THREAD_LOCAL_CAPTURE = 1, PIN_AT_MOST = 256 << 20, SMALL = 4096, ON_DEVICE = 2 };
 
@@ -141,10 +142,17 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !make_counters(c, p, f)) return false;
   rt_cuda_kernels_open(c, p);
-  make_stages(c, p);
+  if (!d->comm || !d->comm->on_device) make_stages(c, p);
   for (int i = 0; i < p->ntensors; i++) /* device memory is as others left it */
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
   return true;
+}
+
+static bool join(Device *d, Fault *f) {
+  Cuda *c = d->inside;
+  if (!d->comm || !d->comm->on_device) return true;
+  c->nccl = rt_nccl_start(d->comm, &c->api, f);
+  return c->nccl != NULL;
 }
 
 static void stop(Device *d) {
@@ -153,6 +161,7 @@ static void stop(Device *d) {
   if (c->stream) a->cuStreamSynchronize(c->stream);
   for (int i = 0; c->stream && i < d->program->nentries; i++)
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
+  if (c->nccl) rt_nccl_stop(c->nccl);
   if (c->pinned) a->cuMemHostUnregister(d->view[RT_IO]);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
@@ -189,12 +198,28 @@ static void *counter(Device *d, int64_t i) {
   return (void *)(uintptr_t)(c->counters + (CUdeviceptr)i * sizeof(int32_t));
 }
 
+/* A collective of NCCL may never end: while it is waited for, its communicators are asked. */
 static void wait(const Cuda *c) {
-  rt_cuda_must(c, c->api.cuStreamSynchronize(c->stream), "wait for the GPU");
+  const struct timespec nap = {.tv_nsec = 20000};
+  CUresult e = c->nccl ? CU_NOT_READY : c->api.cuStreamSynchronize(c->stream);
+  for (int64_t i = 0; e == CU_NOT_READY; i++) {
+    e = c->api.cuStreamQuery(c->stream);
+    if (e == CU_NOT_READY && i % 500 == 499) rt_nccl_look(c->nccl);
+    if (e == CU_NOT_READY && i > 100) nanosleep(&nap, NULL);
+  }
+  rt_cuda_must(c, e, "wait for the GPU");
 }
 
 static void collect(Device *d, const rt_collective *x, const void *send, void *receive) {
   Cuda *c = d->inside;
+  if (d->comm->group[x->axis].n == 1) {
+    if (send != receive) copy(d, receive, send, collective_bytes(d->program, x, true));
+    return;
+  }
+  if (c->nccl) {
+    rt_nccl_collect(c->nccl, x, send, receive, c->stream);
+    return;
+  }
   int64_t out = collective_bytes(d->program, x, true), in = collective_bytes(d->program, x, false);
   rt_cuda_must(c, c->api.cuMemcpyDtoHAsync(c->send, at(send), (size_t)out, c->stream), "copy");
   wait(c);
@@ -215,8 +240,9 @@ static void record(Device *d, Cuda *c, const rt_entry *e, Recorded *r) {
   c->api.cuGraphDestroy(graph);
 }
 
-static bool collects(const Device *d) {
-  return d->program->ncollectives && rt_comm_world(d->comm) > 1;
+static bool goes_through_host(const Device *d) {
+  const Cuda *c = d->inside;
+  return d->program->ncollectives && rt_comm_world(d->comm) > 1 && !c->nccl;
 }
 
 static bool run_entry(Device *d, const rt_entry *e) {
@@ -224,7 +250,7 @@ static bool run_entry(Device *d, const rt_entry *e) {
   Recorded *r = &c->entry[e - d->program->entries];
   bool first = r->runs++ == 0;
   c->running = e->name, c->waits = first || c->careful;
-  if (first || c->no_graph || c->careful || d->check || d->trace || collects(d)) {
+  if (first || c->no_graph || c->careful || d->check || d->trace || goes_through_host(d)) {
     e->run(&d->ctx);
     return true;
   }
@@ -326,6 +352,7 @@ static void words(const Device *d, char *out, size_t n) {
 }
 
 const DeviceKind rt_device_cuda = {.start = start,
+                                   .join = join,
                                    .stop = stop,
                                    .run = run,
                                    .launch = launch,

@@ -3,6 +3,7 @@
 #define SHARDC_RT_DEVICE_CUDA_H
 #include "cuda.h"
 #include "device.h"
+#include "nccl.h"
 
 typedef struct Loaded { /* a kernel's code on the device; module NULL: not yet */
   const rt_kernel *kernel;
@@ -30,6 +31,7 @@ typedef struct Cuda {
   bool pinned;                   /* the view of IO */
   const char *kernels;           /* a folder; NULL: none */
   char *send, *receive;          /* of collectives that go through the host */
+  Nccl *nccl;                    /* NULL: collectives go through the host */
   const char *running;           /* the entry, for messages */
 } Cuda;
 

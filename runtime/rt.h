@@ -159,7 +159,7 @@ typedef struct rt_program {
   const rt_setting *settings; /* resolved train and plan settings: train.steps, data.train, .. */
   int nsettings;
   const char *const *sources; /* name, text, name, text, .., NULL */
-  const char *communicator;   /* local, mpi; NULL: local. One rank needs none */
+  const char *communicator;   /* local, mpi, nccl; NULL: local. One rank needs none */
   const rt_axis *mesh;
   int naxes; /* 0: one rank */
   const rt_collective *collectives;

@@ -301,3 +301,19 @@ static CUresult set(CUdeviceptr to, uint32_t value, int bytes, size_t n, CUstrea
 SET(8, unsigned char)
 SET(16, unsigned short)
 SET(32, unsigned)
+
+/* ---- for the stand-in of NCCL: from inside a host function ---- */
+
+EXPORT bool standin_peek(CUdeviceptr at, void *to, size_t n) {
+  standin_enter();
+  CUcontext c = standin_owner(at);
+  bool ok = c && ptx_read(c->machine, to, at, (int64_t)n);
+  return standin_leave(0), ok;
+}
+
+EXPORT bool standin_poke(CUdeviceptr at, const void *from, size_t n) {
+  standin_enter();
+  CUcontext c = standin_owner(at);
+  bool ok = c && ptx_write(c->machine, at, from, (int64_t)n);
+  return standin_leave(0), ok;
+}

@@ -1,0 +1,218 @@
+/* Collectives over NCCL. One communicator per axis of the mesh; its id is made by the first rank of
+   each group and travels over the communicator of the host. Where a program cuts buffers in rows
+   (rt_collective), blocks are put end to end by copies of rows on the device, before or behind.
+   An all-to-all is a group of sends and receives. Must not: allocate, or wait, after the start. */
+#include "nccl.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ON_DEVICE = 2 };
+
+/* ---- loading ---- */
+
+bool rt_nccl_load(NcclApi *a, Fault *f) {
+  const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
+  *a = (NcclApi){.library = dlopen(path, RTLD_NOW | RTLD_GLOBAL)};
+  if (!a->library) {
+    rt_fault(f, 1009, "NCCL cannot be loaded: %s", dlerror());
+    return rt_help(f, "install libnccl2 of NVIDIA's repository (SHARDC_LIBNCCL=FILE names another "
+                      "place), or compile with --comm local: ranks of one machine over its memory");
+  }
+  snprintf(a->path, sizeof a->path, "%s", path);
+#define NCCL(name, arguments)                                                                      \
+  *(void **)&a->name = dlsym(a->library, #name);                                                   \
+  if (!a->name) return rt_fault(f, 1009, "%s has no %s", a->path, #name);
+#include "nccl_api.def"
+#undef NCCL
+  a->ncclGetVersion(&a->version);
+  return true;
+}
+
+/* ---- messages ---- */
+
+static void error_text(const Nccl *n, NcclResult e, char *out, size_t size) {
+  const char *(*text)(NcclResult), *(*last)(NcclComm);
+  *(void **)&text = dlsym(n->api.library, "ncclGetErrorString");
+  *(void **)&last = dlsym(n->api.library, "ncclGetLastError");
+  const char *more = last ? last(NULL) : NULL;
+  snprintf(out, size, "%s (%d)%s%.200s", text ? text(e) : "NCCL error", e,
+           more && *more ? ": " : "", more ? more : "");
+}
+
+static void must(const Nccl *n, NcclResult e, const rt_collective *c) {
+  char why[400];
+  Fault f = {0};
+  if (e == NCCL_SUCCESS || e == NCCL_IN_PROGRESS) return;
+  error_text(n, e, why, sizeof why);
+  if (c)
+    rt_fault(&f, 1010, "%s of %s%s%s failed: %s", rt_collective_name((int)c->kind), c->what,
+             *c->source ? ", " : "", c->source, why);
+  else rt_fault(&f, 1010, "NCCL failed: %s", why);
+  rt_help(&f, "NCCL_DEBUG=WARN tells more");
+  rt_die(&f);
+}
+
+static void copied(const Nccl *n, CUresult e, const rt_collective *c) {
+  const char *name = NULL;
+  if (e == CU_SUCCESS) return;
+  n->cuda->cuGetErrorName(e, &name);
+  rt_fail(1008, "cannot copy blocks of %s: %s", c->what, name ? name : "CUDA error");
+}
+
+void rt_nccl_look(Nccl *n) {
+  for (int i = 0; i < n->comm->program->naxes; i++) {
+    NcclResult e = NCCL_SUCCESS;
+    if (n->axis[i]) n->api.ncclCommGetAsyncError(n->axis[i], &e);
+    must(n, e, n->last);
+  }
+}
+
+/* ---- start ---- */
+
+static bool cuts_rows(const rt_collective *c) {
+  return c->send_row != c->count || c->receive_row != c->count;
+}
+
+/* The larger of the two is enough for both: blocks of one collective. */
+static bool make_stages(Nccl *n, const rt_program *p, Fault *f) {
+  size_t most = 0;
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *c = &p->collectives[i];
+    size_t bytes = (size_t)(c->count * rt_elem_bytes((int)c->elem) * p->mesh[c->axis].size);
+    if (cuts_rows(c) && bytes > most) most = bytes;
+  }
+  if (!most) return true;
+  if (n->cuda->cuMemAlloc(&n->pack, most) || n->cuda->cuMemAlloc(&n->unpack, most))
+    return rt_fault(f, 1005, "no memory on the GPU for %zu bytes of collectives", 2 * most);
+  return true;
+}
+
+static bool join_axis(Nccl *n, int axis, Fault *f) {
+  Comm *c = n->comm;
+  const Group *g = &c->group[axis];
+  NcclId mine = {0}, *all = rt_alloc(sizeof *all * (size_t)c->launch.world);
+  NcclResult e = g->n > 1 && !g->me ? n->api.ncclGetUniqueId(&mine) : NCCL_SUCCESS;
+  rt_comm_gather(c, "the ids of NCCL", &mine, all, sizeof mine);
+  if (!e && g->n > 1) e = n->api.ncclCommInitRank(&n->axis[axis], g->n, all[g->first], g->me);
+  free(all);
+  char why[400];
+  if (!e) return true;
+  error_text(n, e, why, sizeof why);
+  return rt_fault(f, 1010, "NCCL does not start over axis %s: %s", c->program->mesh[axis].name,
+                  why);
+}
+
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, Fault *f) {
+  Nccl *n = rt_alloc(sizeof *n);
+  n->cuda = cuda, n->comm = c;
+  bool ok = rt_nccl_load(&n->api, f) && make_stages(n, c->program, f);
+  ok = rt_comm_all(c, "load NCCL", ok, f);
+  for (int i = 0; ok && i < c->program->naxes; i++)
+    ok = rt_comm_all(c, "join NCCL", join_axis(n, i, f), f);
+  if (ok) return n;
+  free(n);
+  return NULL;
+}
+
+void rt_nccl_stop(Nccl *n) {
+  for (int i = 0; i < n->comm->program->naxes; i++)
+    if (n->axis[i]) n->api.ncclCommDestroy(n->axis[i]);
+  if (n->pack) n->cuda->cuMemFree(n->pack), n->cuda->cuMemFree(n->unpack);
+  free(n);
+}
+
+/* ---- rows ---- */
+
+typedef struct Rows { /* one collective on its way */
+  Nccl *n;
+  const rt_collective *c;
+  CUstream stream;
+  int ways, type;
+  size_t size; /* of an element */
+} Rows;
+
+static const void *host(CUdeviceptr p) { return (const void *)(uintptr_t)p; }
+
+/* Between n blocks cut in rows and the same blocks end to end. */
+static void copy_rows(const Rows *x, CUdeviceptr blocks, CUdeviceptr line, int64_t row, bool out) {
+  size_t width = (size_t)row * x->size, rows = (size_t)(x->c->count / row);
+  for (int i = 0; i < x->ways; i++) {
+    CUdeviceptr in_blocks = blocks + (size_t)i * width,
+                in_line = line + (size_t)i * (size_t)x->c->count * x->size;
+    CuCopy2D copy = {.from_kind = ON_DEVICE,
+                     .from_device = out ? in_blocks : in_line,
+                     .from_pitch = out ? width * (size_t)x->ways : width,
+                     .to_kind = ON_DEVICE,
+                     .to_device = out ? in_line : in_blocks,
+                     .to_pitch = out ? width : width * (size_t)x->ways,
+                     .bytes = width,
+                     .rows = rows};
+    copied(x->n, x->n->cuda->cuMemcpy2DAsync(&copy, x->stream), x->c);
+  }
+}
+
+/* Blocks to send, end to end. */
+static const char *packed(const Rows *x, const void *send) {
+  if (x->c->send_row == x->c->count) return send;
+  copy_rows(x, (CUdeviceptr)(uintptr_t)send, x->n->pack, x->c->send_row, true);
+  return host(x->n->pack);
+}
+
+/* Where blocks are received end to end; `unpack` puts them in rows. */
+static char *landing(const Rows *x, void *receive) {
+  return x->c->receive_row == x->c->count ? receive : (char *)(uintptr_t)x->n->unpack;
+}
+
+static void unpack(const Rows *x, void *receive) {
+  if (x->c->receive_row != x->c->count)
+    copy_rows(x, (CUdeviceptr)(uintptr_t)receive, x->n->unpack, x->c->receive_row, false);
+}
+
+/* ---- collectives ---- */
+
+static void all_to_all(const Rows *x, NcclComm comm, const char *send, char *receive) {
+  const NcclApi *a = &x->n->api;
+  size_t count = (size_t)x->c->count, bytes = count * x->size;
+  must(x->n, a->ncclGroupStart(), x->c);
+  for (int i = 0; i < x->ways; i++) {
+    must(x->n, a->ncclSend(send + (size_t)i * bytes, count, x->type, i, comm, x->stream), x->c);
+    must(x->n, a->ncclRecv(receive + (size_t)i * bytes, count, x->type, i, comm, x->stream), x->c);
+  }
+  must(x->n, a->ncclGroupEnd(), x->c);
+}
+
+/* By rt_elem: f32, bf16, f16, f64, i32, i64, bool */
+static const int types[] = {7, 9, 6, 8, 2, 4, 1};
+
+void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive,
+                     CUstream stream) {
+  const NcclApi *a = &n->api;
+  Rows x = {.n = n,
+            .c = c,
+            .stream = stream,
+            .ways = n->comm->group[c->axis].n,
+            .type = types[c->elem],
+            .size = (size_t)rt_elem_bytes((int)c->elem)};
+  NcclComm comm = n->axis[c->axis];
+  size_t count = (size_t)c->count;
+  int op = c->reduction == RT_MAX || c->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;
+  n->last = c;
+  switch (c->kind) {
+  case RT_ALL_REDUCE:
+    must(n, a->ncclAllReduce(send, receive, count, x.type, op, comm, stream), c);
+    return;
+  case RT_BROADCAST:
+    must(n, a->ncclBroadcast(send, receive, count, x.type, 0, comm, stream), c);
+    return;
+  case RT_REDUCE_SCATTER:
+    must(n, a->ncclReduceScatter(packed(&x, send), receive, count, x.type, op, comm, stream), c);
+    return;
+  case RT_ALL_GATHER:
+    must(n, a->ncclAllGather(send, landing(&x, receive), count, x.type, comm, stream), c);
+    break;
+  case RT_ALL_TO_ALL: all_to_all(&x, comm, packed(&x, send), landing(&x, receive)); break;
+  }
+  unpack(&x, receive);
+}

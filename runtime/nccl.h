@@ -1,0 +1,42 @@
+/* NCCL, found at run time, and the collectives of a program over it: on the device's stream, so
+   that they are recorded into graphs like kernels. The ranks meet over another communicator
+   (comm.h), which also carries the runtime's own questions and watches who is lost. */
+#ifndef SHARDC_RT_NCCL_H
+#define SHARDC_RT_NCCL_H
+#include "comm.h"
+#include "cuda.h"
+
+typedef int NcclResult;
+typedef struct ncclComm *NcclComm;
+typedef struct NcclId { /* passed by value */
+  char bytes[128];
+} NcclId;
+
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_SUM = 0, NCCL_MAX = 2 };
+
+typedef struct NcclApi {
+  void *library;
+  char path[RT_PATH];
+  int version; /* 22809 is 2.28.9 */
+#define NCCL(name, arguments) NcclResult(*name) arguments;
+#include "nccl_api.def"
+#undef NCCL
+} NcclApi;
+
+bool rt_nccl_load(NcclApi *a, Fault *f); /* $SHARDC_LIBNCCL, or where the linker finds it */
+
+typedef struct Nccl {
+  NcclApi api;
+  const CudaApi *cuda;
+  Comm *comm;
+  NcclComm axis[RT_MAX_AXES]; /* of the mesh; NULL: one rank there */
+  CUdeviceptr pack, unpack;   /* blocks end to end, of collectives whose rows are shorter */
+  const rt_collective *last;  /* for messages */
+} Nccl;
+
+/* A call of all ranks, with the device's context current. NULL: f says why. */
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, Fault *f);
+void rt_nccl_stop(Nccl *n);
+void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, CUstream s);
+void rt_nccl_look(Nccl *n); /* ends the process if a communicator has failed */
+#endif
