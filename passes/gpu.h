@@ -14,6 +14,8 @@ void gpu_tune_elem(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
 void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
 
+/* Sets attribute align of every kernel from its callers; before gpu_tune. */
+void gpu_align(Module *m);
 /* Whether argument or result `buffer` (arguments first) begins on 16 bytes wherever k is called. */
 bool gpu_aligned(const Fn *k, uint32_t buffer);
 

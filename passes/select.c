@@ -110,6 +110,7 @@ static void name_apart(Module *m) {
 
 void pass_select(Module *m) {
   bool gpu = module_gpu(m);
+  if (gpu) gpu_align(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;

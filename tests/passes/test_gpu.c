@@ -1,0 +1,101 @@
+/* What pass select knows and chooses for GPUs. */
+// clang-format off: cmocka.h needs these before it
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include "ir/gemm.h"
+#include "passes/gpu.h"
+#include <stdio.h>
+
+static Module *parse(Ctx *c, const char *text) {
+  Module *m = ir_parse(c, "test", text, strlen(text));
+  if (!m || !ir_verify(m)) diag_print(c->diag, stderr, DIAG_HUMAN, false);
+  assert_non_null(m);
+  module_set(m, "target.gpu", "1");
+  return m;
+}
+
+static const char *const views =
+    "shardc-ir 1\nmodel Test\nafter order\n"
+    "param @w : f32[L:3, N:5, K:7]\ninput @x : f32[M:4, K:8]\noutput @y : f32[L:3, M:4, N:5]\n"
+    "kernel @k(%0 : f32[M:4, K:7] {strides(8, 1)}, %1 : f32[N:5, K:7]) {family = \"contract\"} {\n"
+    "  %2 = dot[K] %0, %1 : f32[M:4, N:5]\n  return %2\n}\n"
+    "body @b(%0 : i32[], %1 : f32[M:4, K:7] {strides(8, 1)}, %2 : f32[N:5, K:7]) {\n"
+    "  %3 = kernel @k, %1, %2 : f32[M:4, N:5]\n  return %3\n}\n"
+    "entry @step {\n  %0 = load @x : f32[M:4, K:8]\n  %1 = load @w : f32[L:3, N:5, K:7]\n"
+    "  %2 = slice[K -> K] %0 {at = 1} : f32[M:4, K:7] {0: strides(8, 1) view(%0 + 1)}\n"
+    "  %3 = loop[L] @b, %2, %1 {carry = 0, invariant = 1, trip = 3} : f32[L:3, M:4, N:5]\n"
+    "  store @y, %3\n}\n";
+
+/* A view one element in, slices of 140 bytes, of results of 80 bytes. */
+static void alignment_follows_views_and_slices(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = parse(c, views);
+  gpu_align(m);
+  const Attr *a = attr_get(&m->fns.at[0]->attrs, ATTR_align);
+  assert_non_null(a);
+  assert_int_equal(a->i, 3);
+  assert_int_equal(a->list[0], 4);
+  assert_int_equal(a->list[1], 4);
+  assert_int_equal(a->list[2], 16);
+  ctx_free(c);
+}
+
+/* The cut of dot[K] over a : elem[M, K], b : elem[N, K]. */
+static Fn *product(Ctx *c, const char *elem, int m, int n, int k, const char *align) {
+  Module *mod = parse(
+      c, arena_printf(c->arena,
+                      "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : %s[M:%d, K:%d], %%1 : "
+                      "%s[N:%d, K:%d]) {family = \"contract\"%s} {\n  %%2 = dot[K] %%0, %%1 : "
+                      "f32[M:%d, N:%d]\n  return %%2\n}\n",
+                      elem, m, k, elem, n, k, align, m, n));
+  gpu_tune_contract(mod, mod->fns.at[0]);
+  return mod->fns.at[0];
+}
+
+static int64_t tile(const Fn *k, int i) { return attr_get(&k->attrs, ATTR_tile)->list[i]; }
+
+static void large_products_take_large_tiles(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Fn *k = product(c, "bf16", 8192, 8192, 1024, "");
+  assert_string_equal(attr_str(&k->attrs, ATTR_variant, ""), "mma");
+  assert_int_equal(tile(k, GEMM_M), 128);
+  assert_int_equal(tile(k, GEMM_N), 128);
+  assert_int_equal(tile(k, GEMM_SPLITS), 1);
+  assert_int_equal(tile(k, GEMM_COPY_A), COPY_ASYNC_K);
+  ctx_free(c);
+}
+
+static void few_tiles_split_k(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Fn *k = product(c, "bf16", 256, 256, 16384, "");
+  assert_true(tile(k, GEMM_SPLITS) > 1);
+  assert_int_equal(attr_get(&k->attrs, ATTR_chunks)->i, 2);
+  assert_int_equal(attr_int(&k->attrs, ATTR_workspace, 0), 256 * 256 * 4 * tile(k, GEMM_SPLITS));
+  ctx_free(c);
+}
+
+/* Odd rows, and views that begin anywhere, come element by element. */
+static void pieces_need_alignment(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  assert_int_equal(tile(product(c, "bf16", 64, 64, 63, ""), GEMM_COPY_A), COPY_SINGLE_K);
+  Fn *k = product(c, "bf16", 64, 64, 64, ", align = [2, 16, 16]");
+  assert_int_equal(tile(k, GEMM_COPY_A), COPY_SINGLE_K);
+  assert_int_equal(tile(k, GEMM_COPY_B), COPY_ASYNC_K);
+  ctx_free(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(alignment_follows_views_and_slices),
+                                     cmocka_unit_test(large_products_take_large_tiles),
+                                     cmocka_unit_test(few_tiles_split_k),
+                                     cmocka_unit_test(pieces_need_alignment)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
