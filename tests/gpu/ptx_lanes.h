@@ -135,14 +135,22 @@ static inline uint16_t float_to_bf16(float f) {
   return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
 static inline float f16_to_float(uint16_t h) {
-  _Float16 x;
-  memcpy(&x, &h, 2);
-  return (float)x;
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+  float small = (float)mantissa * 0x1p-24f;
+  uint32_t bits = exponent == 31 ? 0x7f800000 | mantissa << 13
+                  : exponent     ? (exponent + 112) << 23 | mantissa << 13
+                                 : bits_of(small);
+  return float_of(bits | sign);
 }
+/* Nearest, ties to even. Below 2^-14 the sum with 0.5 rounds at the last bit of a half. */
 static inline uint16_t float_to_f16(float f) {
-  _Float16 x = (_Float16)f;
-  uint16_t h;
-  memcpy(&h, &x, 2);
-  return f != f ? 0x7fff : h;
+  uint32_t all = bits_of(f), sign = all >> 16 & 0x8000, x = all & 0x7fffffff;
+  uint32_t low = bits_of(float_of(x) + 0.5f) - 0x3f000000;
+  uint32_t normal = (x - 0x38000000 + 0xfff + (x >> 13 & 1)) >> 13;
+  uint32_t h = x > 0x7f800000    ? 0x7fff
+               : x >= 0x47800000 ? 0x7c00 | sign
+               : x < 0x38800000  ? low | sign
+                                 : normal | sign;
+  return (uint16_t)h;
 }
 #endif

@@ -122,7 +122,21 @@ static int write_all(const char *path) {
   return fclose(f) != 0;
 }
 
+/* Each program as a module of its own: seeds for fuzz_ptx.c. */
+static int write_each(const char *dir) {
+  for (int i = 0; i < COUNT; i++) {
+    char path[500], *text = small_text("k", programs[i].before, programs[i].body);
+    snprintf(path, sizeof path, "%s/%s", dir, programs[i].name);
+    FILE *f = fopen(path, "w");
+    if (!f) return 1;
+    fprintf(f, "%s%s", small_head, text);
+    free(text), fclose(f);
+  }
+  return 0;
+}
+
 int main(int argc, char **argv) {
+  if (argc > 2 && !strcmp(argv[1], "--seeds")) return write_each(argv[2]);
   if (argc > 1) return write_all(argv[1]);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_programs),
                                      cmocka_unit_test(test_products)};
