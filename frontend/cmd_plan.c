@@ -7,6 +7,7 @@
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
+#include <stdlib.h>
 
 /* ---- the figures ---- */
 
@@ -18,6 +19,11 @@ static bool plan_module(Cli *o, Planned *p) {
   IrCount work = module_count(p->m);
   p->facts = o->facts;
   p->need = module_budget(p->m);
+  for (uint32_t i = 0; i < p->m->fns.n; i++) {
+    const Fn *f = p->m->fns.at[i];
+    int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
+    if (n > p->frame) p->frame = n;
+  }
   p->machine = plan_machine(p->m);
   p->traffic = module_traffic(p->m);
   p->flop = work.flop, p->moved = work.bytes;
@@ -33,6 +39,18 @@ void plan_parts(const Planned *p, PlanPart *out) {
                                       {"working", b->working},        {"buffers", b->buffers},
                                       {"reserve", p->machine.reserve}};
   memcpy(out, parts, sizeof parts);
+}
+
+const char *plan_buffer(const Planned *p, const Alive *x) {
+  const Op *def = x->value == NO_VALUE ? NULL : value_def(x->f, x->value);
+  const char *of = !def ? x->f->name : def->callee ? def->callee->name : op_name(def->code);
+  if (x->value == NO_VALUE) return arena_printf(p->m->arena, "workspace in %s", of);
+  Loc at = def ? def->loc : (Loc){0};
+  const char *where =
+      at.file && at.file <= p->m->sources.n ? p->m->sources.at[at.file - 1].name : NULL;
+  const char *file = where && strrchr(where, '/') ? strrchr(where, '/') + 1 : where;
+  return arena_printf(p->m->arena, "%s of %s%s", type_text(p->m, value_type(x->f, x->value)), of,
+                      file ? arena_printf(p->m->arena, " (%s:%u)", file, at.line) : "");
 }
 
 static int64_t all_bytes(const Planned *p) { return p->need.total + p->machine.reserve; }
@@ -165,34 +183,68 @@ static void put_json(const Planned *p) {
 
 /* ---- the command ---- */
 
-static Exit plan_one(Cli *o, const char *name) {
-  Cli one = *o;
+/* What all plans of a call share. */
+typedef struct Planning {
+  Cli *o;
+  PlanPage *page; /* NULL: none is wanted */
+  const char *model;
+} Planning;
+
+static Exit draw(Planning *x, Planned *p) {
+  const char *path = x->o->value[OPT_SVG];
+  if (!path && !x->page) return EXIT_FINE;
+  p->timeline = module_timeline(p->m);
+  x->model = arena_printf(x->o->c->arena, "%s", p->m->model);
+  if (x->page) plan_page_add(x->page, p);
+  if (!path) return EXIT_FINE;
+  char *text = NULL;
+  size_t n;
+  FILE *out = open_memstream(&text, &n);
+  if (!out) bug("no memory");
+  plan_svg(out, p);
+  fclose(out);
+  Exit e = write_text(p->m->ctx, path, text, n);
+  free(text);
+  return e;
+}
+
+static bool to_stdout(const char *path) { return path && !strcmp(path, "-"); }
+
+static Exit plan_one(Planning *x, const char *name) {
+  Cli one = *x->o;
   one.c = ctx_new();
   one.planning = true;
   one.value[OPT_TARGET] = "native"; /* whatever the plan's machine is: that moves workspaces only */
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned p = {.name = name, .fits = true};
-  bool made = plan_module(&one, &p);
-  if (made && o->value[OPT_JSON]) put_json(&p);
-  else if (made) say_plan(&p);
+  bool made = plan_module(&one, &p),
+       quiet = to_stdout(one.value[OPT_HTML]) || to_stdout(one.value[OPT_SVG]);
+  if (made && one.value[OPT_JSON]) put_json(&p);
+  else if (made && !quiet) say_plan(&p);
   fflush(stdout);
-  Exit e = report(&one, made ? EXIT_FINE : EXIT_INPUT);
+  Exit e = made ? draw(x, &p) : EXIT_INPUT;
+  e = report(&one, e);
   ctx_free(one.c);
   return e;
 }
 
 /* Plans by name, separated by commas; without --plan, those of FILE for the model. */
 Exit cmd_plan(Cli *o) {
-  const char *names = o->value[OPT_PLAN];
+  const char *names = o->value[OPT_PLAN], *page = o->value[OPT_HTML];
   if (!names) names = program_plans(o->c, o->operands.at[0]);
   if (!names) return report(o, EXIT_ENVIRONMENT);
+  if (o->value[OPT_SVG] && strchr(names, ','))
+    return cli_usage("`--svg` draws one plan: --plan NAME");
+  Planning x = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
   Exit worst = EXIT_FINE;
   do {
     size_t n = strcspn(names, ",");
-    Exit e = plan_one(o, arena_strndup(o->c->arena, names, n));
+    Exit e = plan_one(&x, arena_strndup(o->c->arena, names, n));
     if (e > worst) worst = e;
     names += n, names += *names == ',';
-    if (*names && !o->value[OPT_JSON]) printf("\n");
+    if (*names && !o->value[OPT_JSON] && !to_stdout(page)) printf("\n");
   } while (*names);
-  return worst;
+  if (!page) return worst;
+  Exit e = report(o, plan_page_write(x.page, o->c, x.model, page));
+  return e == EXIT_FINE ? worst : e;
 }

@@ -11,11 +11,13 @@ typedef struct Planned {
   Module *m;
   const LowerFacts *facts;
   Budget need;
+  int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   TrafficList traffic;
   double flop, moved; /* of a step: operations, bytes between kernels and memory */
   StepTime time;
   bool fits;
+  Timeline timeline; /* only if a picture is wanted */
 } Planned;
 
 typedef struct PlanPart {
@@ -28,4 +30,16 @@ void plan_parts(const Planned *p, PlanPart *out); /* PLAN_PARTS of them: weights
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */
 const char *plan_mesh(const Planned *p);         /* data = 2, tensor = 2 */
 const char *plan_title(const Planned *p);        /* plan two for Tiny: 2 ranks (data = 2) */
+/* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
+const char *plan_buffer(const Planned *p, const Alive *x);
+
+void plan_svg(FILE *out, const Planned *p); /* cmd_plan_svg.c */
+const char *plan_colour(int part);
+
+/* cmd_plan_html.c */
+typedef struct PlanPage PlanPage;
+PlanPage *plan_page_new(Arena *a);
+void plan_page_add(PlanPage *page, const Planned *p);
+Exit plan_page_write(PlanPage *p, Ctx *c, const char *model, const char *path);
+const char *plan_css_text(size_t *n); /* plan.css, embedded */
 #endif

@@ -11,8 +11,7 @@
 #include "budget.h"
 #include "count.h"
 #include "placement.h"
-
-typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER } Use;
+#include <stdlib.h>
 
 typedef struct Buffers { /* of one function, by the value that names the class */
   const Module *m;
@@ -109,9 +108,11 @@ static void mark_saved(Buffers *b, const Op *o) {
 /* Where gradients stay whole until the end of the step, they are what is scattered there, and its
    result a message. */
 static void mark_whole(Buffers *b, const Op *o) {
-  bool full = module_number(b->m, "plan.zero", 0) == 1 ||
-              !strcmp(module_setting(b->m, "plan.zero.accumulate", ""), "full");
-  if (!full || o->code != OP_reduce_scatter || b->use[b->root[o->out]] != USE_GRADIENT) return;
+  double stage = module_number(b->m, "plan.zero", 0);
+  bool full = stage <= 1 || !strcmp(module_setting(b->m, "plan.zero.accumulate", ""), "full");
+  bool sums = o->code == (stage < 1 ? OP_all_reduce : OP_reduce_scatter);
+  if (!full || !sums || b->use[b->root[o->out]] != USE_GRADIENT) return;
+  if (b->root[o->in[0]] == b->root[o->out]) return;
   mark(b, o->in[0], USE_GRADIENT);
   b->use[b->root[o->out]] = USE_BUFFER;
 }
@@ -151,6 +152,89 @@ static int64_t peak(const Module *m, const Fn *f, Use use) {
     if (sum > most) most = sum;
   }
   return most;
+}
+
+/* ---- the timeline ---- */
+
+typedef struct Place { /* where a walk stands: an op of a function, and of those that call it */
+  const struct Place *outer;
+  const Buffers *b;
+  OpId op;
+  int64_t work;
+} Place;
+
+typedef struct Walk {
+  const Module *m;
+  Timeline *out;
+  int64_t most;
+} Walk;
+
+/* What an op has beside its results: workspace of a kernel, second buffers of a loop. */
+static int64_t work_of(const Fn *f, const Op *o) {
+  if (o->code == OP_kernel) return attr_int(&o->callee->attrs, ATTR_workspace, 0);
+  const Attr *slots = o->code == OP_loop ? attr_get(&o->attrs, ATTR_slots) : NULL;
+  int64_t sum = 0;
+  for (int64_t k = 0; slots && k < slots->i; k++)
+    if (slots->list[k] >= 0) sum += value_span(&f->values.at[o->out + k]);
+  return sum;
+}
+
+static bool is_alive(const Buffers *b, ValueId v, OpId when) {
+  return b->root[v] == v && b->bytes[v] && b->born[v] <= when && b->dies[v] >= when;
+}
+
+static void list_alive(const Walk *w, const Place *p) {
+  for (w->out->alive.n = 0; p; p = p->outer) {
+    const Fn *f = p->b->f;
+    for (ValueId v = 0; v < f->values.n; v++)
+      if (is_alive(p->b, v, p->op))
+        vec_push(w->m->arena, w->out->alive, (Alive){f, v, p->b->use[v], p->b->bytes[v]});
+    if (p->work) vec_push(w->m->arena, w->out->alive, (Alive){f, NO_VALUE, USE_WORKING, p->work});
+  }
+}
+
+static bool is_moment(const Op *o) {
+  return o->code == OP_kernel || op_family(o->code) == FAMILY_COLLECTIVE;
+}
+
+static void walk(Walk *w, const Fn *f, const Place *outer, const Moment *base) {
+  Buffers b = buffers_of(w->m, f);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    Place here = {outer, &b, i, work_of(f, o)};
+    Moment now = *base;
+    if (o->code != OP_loop && !is_moment(o)) continue;
+    now.f = f, now.op = i, now.alive[USE_WORKING] += here.work;
+    for (ValueId v = 0; v < f->values.n; v++)
+      if (is_alive(&b, v, i)) now.alive[b.use[v]] += b.bytes[v];
+    if (o->code == OP_loop) {
+      now.times *= (double)attr_int(&o->attrs, ATTR_trip, 1);
+      walk(w, o->callee, &here, &now);
+      continue;
+    }
+    int64_t sum = 0;
+    for (int u = 0; u < USE_COUNT; u++) sum += now.alive[u];
+    vec_push(w->m->arena, w->out->moment, now);
+    if (sum <= w->most) continue;
+    w->most = sum, w->out->peak = w->out->moment.n - 1;
+    list_alive(w, &here);
+  }
+}
+
+static int larger_first(const void *a, const void *b) {
+  const Alive *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  int name = strcmp(x->f->name, y->f->name);
+  return name ? name : x->value < y->value ? -1 : x->value > y->value;
+}
+
+Timeline module_timeline(const Module *m) {
+  Timeline t = {0};
+  Walk w = {m, &t, -1};
+  const Fn *step = ir_main_entry(m);
+  if (step) walk(&w, step, NULL, &(Moment){.times = 1});
+  if (t.alive.n) qsort(t.alive.at, t.alive.n, sizeof *t.alive.at, larger_first);
+  return t;
 }
 
 /* ---- the sum ---- */

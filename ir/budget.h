@@ -15,6 +15,30 @@ typedef struct Budget {
 } Budget;
 Budget module_budget(const Module *m);
 
+typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
+
+typedef struct Moment { /* one op of a step, kernels and collectives; a body's stand where it runs
+                         */
+  const Fn *f;
+  OpId op;
+  double times;             /* how often a step comes by */
+  int64_t alive[USE_COUNT]; /* bytes of the frame by what for, those of callers included */
+} Moment;
+
+typedef struct Alive { /* a buffer at the largest moment */
+  const Fn *f;
+  ValueId value; /* of f; NO_VALUE: the workspace of the op */
+  Use use;
+  int64_t bytes;
+} Alive;
+
+typedef struct Timeline {
+  VEC(Moment) moment;
+  uint32_t peak;    /* the moment of the largest sum */
+  VEC(Alive) alive; /* then, the largest first */
+} Timeline;
+Timeline module_timeline(const Module *m);
+
 typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
   OpCode kind;
   int axis; /* of m->mesh */

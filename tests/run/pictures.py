@@ -1,0 +1,49 @@
+"""`shardc plan --html` and `--svg`: python3 pictures.py SHARDC
+
+One page that loads nothing, the same bytes each time, small; well-formed; it holds the figures of `--json`, and its largest moment
+is the one that pass `memory` found: no packing can be smaller. With chromium at hand it is drawn, and is not empty.
+"""
+import json, os, re, shutil, sys, xml.etree.ElementTree as tree
+from common import EXAMPLES, check, read, run, workdir
+
+SHARDC, folder, FILE = os.path.abspath(sys.argv[1]), workdir(), f'{EXAMPLES}/tiny_ranks.shard'
+UNITS = {'B': 1, 'KiB': 2**10, 'MiB': 2**20, 'GiB': 2**30}
+
+
+def bytes_of(text): return float(text.split()[0]) * UNITS[text.split()[1]]
+
+
+def plan(*args, **kw): return run(SHARDC, 'plan', FILE, *args, cwd=folder, **kw)
+
+
+def largest(svg):
+    return bytes_of(re.search(r'largest moment, ([\d.]+ \w+);', svg).group(1))
+
+
+try:
+    for plan_name in ('two', 'four'):
+        svg = plan('--plan', plan_name, '--svg', '-')[0]
+        picture = tree.fromstring(svg)
+        check(len(svg) < 20000 and len(picture.findall('.//{*}path')) > 8, f'{len(svg)} bytes of svg')
+        text = run(SHARDC, 'dump', FILE, '--plan', plan_name, '--after', 'memory', cwd=folder)[0]
+        frame, live = map(int, re.search(r'^entry @step \{frame = (\d+), live = (\d+)', text, re.M).groups())
+        total = json.loads(plan('--plan', plan_name, '--json')[0])['classes'][0]['bytes']['total']
+        check(abs(largest(svg) - (total - frame + live)) < 0.01 * total, f'largest moment {largest(svg)}, of {total} - {frame} + {live}')
+    for name in 'ab': plan('--html', f'{name}.html')
+    page = read(f'{folder}/a.html')
+    check(page == read(f'{folder}/b.html') and len(page) < 60000, f'{len(page)} bytes, not the same twice')
+    text = page.decode()
+    loads = [u for u in re.findall(r'(?:src|href)=|url\(|https?://[^"]*', text) if u != 'http://www.w3.org/2000/svg']
+    check(not loads and '<script' not in text, f'the page loads {loads}')
+    for svg in re.findall(r'<svg.*?</svg>', text, re.S): tree.fromstring(svg)
+    check(text.count('<svg') == 5 and text.count('<section>') == 2, 'two plans and what compares them')
+    for sent in json.loads(plan('--plan', 'four', '--json')[0])['communication']:
+        for c in sent['collectives']: check(f'>{c["elements"]}<' in text, f'{c} is not on the page')
+    check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, two plans')
+    chromium = shutil.which('chromium') or shutil.which('chromium-browser')
+    if chromium:
+        run(chromium, '--headless', '--no-sandbox', '--disable-gpu', '--window-size=1000,1400', '--screenshot=a.png', f'file://{folder}/a.html', cwd=folder)
+        check(os.path.getsize(f'{folder}/a.png') > 20000, 'an empty picture')
+    print('page and picture of two plans' + ('' if chromium else '; no chromium: not drawn'))
+finally:
+    shutil.rmtree(folder)
