@@ -169,6 +169,24 @@ static void put_splits(Host *h, const Global *g) {
   if (part && part < g->type.axis[0].size) host_put(h, ", .part = %lld", (long long)part);
 }
 
+/* Sizes without the padding that a split asked for. */
+static void put_logical(Host *h, const Global *g) {
+  bool any = false;
+  int64_t logical[MAX_RANK] = {0};
+  for (int i = 0; i < g->type.rank; i++) {
+    Axis a = g->type.axis[i];
+    int64_t whole = a.size * placement_ways(h->m, &g->placed, a.dim);
+    bool kept = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
+    logical[i] = kept ? placement_logical(h->m, a.dim, whole) : whole;
+    if (logical[i] == whole) logical[i] = 0;
+    any |= logical[i] != 0;
+  }
+  if (!any) return;
+  host_put(h, ", .logical = {");
+  for (int i = 0; i < g->type.rank; i++) host_put(h, "%lld, ", (long long)logical[i]);
+  host_put(h, "}");
+}
+
 /* A flat global that is whole on every rank is one bucket; a shard is [rounds, buckets, owner,
    piece]. */
 static void put_flat(Host *h, const Global *g, uint32_t number) {
@@ -222,6 +240,7 @@ static void put_tensor(Host *h, const Global *g, uint32_t number) {
   host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
            (long long)host_global_bytes(g));
   put_splits(h, g);
+  put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
   host_put(h, "},\n");
 }

@@ -34,6 +34,8 @@ bool interp_run(Interp *in,
    false if one is read as another value. */
 bool interp_run_placed(Interp *in, const char *entry);
 const char *interp_error(const Interp *in);
+/* An element-wise op of numbers. */
+double interp_scalar(const Op *op, const double *x);
 /* Runs one function: args in the order of f->args, each with that argument's dims in any order.
    Fills results with tensors in the arena of interp_new, in the order of the types of f->results.
  */

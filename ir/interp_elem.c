@@ -51,7 +51,7 @@ static double (*const binary[OP_COUNT])(double, double) = {
     [OP_eq] = do_eq,   [OP_and] = do_and, [OP_or] = do_or,
 };
 
-static double scalar(const Op *op, const double *x) {
+double interp_scalar(const Op *op, const double *x) {
   if (op->code == OP_where) return x[0] != 0 ? x[1] : x[2];
   if (op->code == OP_pow) return pow(x[0], attr_float(&op->attrs, ATTR_value, 1));
   if (unary[op->code]) return unary[op->code](x[0]);
@@ -68,7 +68,7 @@ void run_elem(Run *r) {
     double x[3] = {0};
     for (uint32_t k = 0; k < r->op->nin; k++)
       x[k] = run_in(r, k)->at[steps_at(&out->type, &steps[k], index)];
-    run_put(r, out, i++, scalar(r->op, x));
+    run_put(r, out, i++, interp_scalar(r->op, x));
   } while (walk_next(&out->type, index));
 }
 

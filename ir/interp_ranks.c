@@ -251,6 +251,24 @@ static Held held_member(const Ranks *r, const Global *g, int64_t rank) {
   return h;
 }
 
+/* The logical part of a tensor; NULL if its padding is not zero. */
+static Tensor *without_padding(const Ranks *r, const Tensor *t) {
+  Type logical = t->type;
+  for (int i = 0; i < logical.rank; i++)
+    logical.axis[i].size = placement_logical(r->m, logical.axis[i].dim, logical.axis[i].size);
+  Tensor *out = ARENA_NEW(r->arena, Tensor);
+  *out = tensor_new(r->arena, logical);
+  int64_t index[MAX_RANK] = {0}, n = 0, at = 0;
+  do {
+    bool inside = true;
+    for (int i = 0; i < logical.rank; i++) inside &= index[i] < logical.axis[i].size;
+    if (inside) out->at[n++] = t->at[at];
+    else if (t->at[at] != 0) return NULL;
+    at++;
+  } while (walk_next(&t->type, index));
+  return out;
+}
+
 const Tensor *ranks_get(Ranks *r, const char *global) {
   const Global *g = find_global(r, global);
   if (!g) return NULL;
@@ -268,6 +286,9 @@ const Tensor *ranks_get(Ranks *r, const char *global) {
       *then = now, seen[h.at[k]] = true;
     }
   }
+  if (g->kind != GLOBAL_PARAM && g->kind != GLOBAL_STATE) return t;
+  t = without_padding(r, t);
+  if (!t) r->error = arena_printf(r->arena, "the padding of @%s is not zero", global);
   return t;
 }
 

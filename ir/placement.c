@@ -67,6 +67,12 @@ Type placement_local(const Module *m, const Type *t, const Placement *p) {
   return r;
 }
 
+int64_t placement_logical(const Module *m, Str dim, int64_t whole) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (m->dims.at[i].name == dim && m->dims.at[i].stored == whole) return m->dims.at[i].size;
+  return whole;
+}
+
 int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
   Type local = placement_local(m, t, p);
   return type_count(&local);

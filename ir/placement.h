@@ -23,6 +23,8 @@ bool placement_is_whole(const Placement *p);                          /* on ever
 int64_t placement_ways(const Module *m, const Placement *p, Str dim); /* number of blocks of dim */
 bool placement_fits(const Module *m, const Type *t, const Placement *p);    /* blocks are equal */
 Type placement_local(const Module *m, const Type *t, const Placement *p);   /* sizes of one rank */
+/* A dim of a parameter or state without the padding that its split needs; `whole`: of all ranks. */
+int64_t placement_logical(const Module *m, Str dim, int64_t whole);
 int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* its elements */
 /* Index in the whole dim of element `local` of an axis with the sizes of one rank. Samples of an
    input (`dealt`) go round the ranks in parts of plan.micro, other dims in one block per rank. */

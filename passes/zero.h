@@ -39,6 +39,7 @@ typedef struct ZeroGroup {
   Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
+  bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
   int64_t length, buckets,
       piece; /* elements of one round, unpadded; of one rank's part of a bucket */
   Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */

@@ -86,7 +86,7 @@ static bool add_axis(Str *list, int *n, Str axis) {
    rank sums nothing, and is always among them. */
 static bool take_axes(const Zero *z, ZeroGroup *g, const bool *met) {
   bool good = true;
-  g->ways = 1;
+  g->ways = 1, g->naxes = g->nothers = 0;
   for (uint32_t i = 0; i < z->m->mesh.n; i++) {
     Str name = z->m->mesh.at[i].name;
     bool ours = is_partitioned(z, name);
@@ -110,6 +110,18 @@ static bool completes(const Op *o) {
   return o->code == OP_rename || o->code == OP_all_reduce || o->code == OP_cast;
 }
 
+/* A gradient that is complete for other reasons (its pieces were gathered over another axis): over
+   all axes on which the parameter is whole. */
+static void take_complete(Slice *s, ZeroGroup *key) {
+  bool met[MAX_MESH] = {false};
+  ZeroMember *m = &s->member;
+  for (uint32_t i = 0; i < s->z->m->mesh.n; i++)
+    met[i] = is_partitioned(s->z, s->z->m->mesh.at[i].name) && !m->param->placed.on[i];
+  m->sum = m->leaf, key->complete = true;
+  for (int k = 0; k < m->param->type.rank; k++) m->order[k] = m->param->type.axis[k].dim;
+  s->good = s->good && take_axes(s->z, key, met);
+}
+
 static void find_sum(Slice *s, ZeroGroup *key) {
   ZeroMember *m = &s->member;
   bool met[MAX_MESH] = {false};
@@ -125,8 +137,8 @@ static void find_sum(Slice *s, ZeroGroup *key) {
     m->sum = o->in[0];
     memcpy(m->order, order, sizeof order);
   }
-  s->good =
-      s->good && take_axes(s->z, key, met) && type_count(value_type(s->f, m->sum)) == type_count(p);
+  if (!take_axes(s->z, key, met)) take_complete(s, key);
+  s->good = s->good && key->naxes && type_count(value_type(s->f, m->sum)) == type_count(p);
 }
 
 /* The one op that reads v, or NULL. */
@@ -302,7 +314,7 @@ static Str region_of(const Zero *z, const Global *p) {
 
 static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
   if (a->rounds.dim != b->rounds.dim || a->naxes != b->naxes || a->nothers != b->nothers ||
-      a->stage != b->stage || strcmp(a->name, b->name))
+      a->stage != b->stage || a->complete != b->complete || strcmp(a->name, b->name))
     return false;
   for (int i = 0; i < ZERO_AXES; i++)
     if (a->axis[i] != b->axis[i] || a->others[i] != b->others[i]) return false;

@@ -96,7 +96,7 @@ void site_gradient(Site *s, uint32_t group, const ValueId *sum) {
   Pull p = {.wanted = true};
   p.sum = ARENA_ARRAY(a, ValueId, g->member.n), p.inner = ARENA_ARRAY(a, ValueId, g->member.n);
   memcpy(p.sum, sum, sizeof *sum * g->member.n);
-  if (!leaves_loop(s, g, &p)) p.loop = NULL;
+  if (g->complete || !leaves_loop(s, g, &p)) p.loop = NULL;
   s->pull[group] = p;
 }
 
@@ -357,7 +357,9 @@ ValueId site_value(Site *s, ValueId v) {
 
 static ValueId reduce(Site *s, const ZeroGroup *g, ValueId flat, bool all) {
   Zero *z = s->z;
-  return zero_reduce(z, s->to, g, zero_cut(z, s->to, g, flat, all));
+  ValueId v = zero_cut(z, s->to, g, flat, all);
+  if (!g->complete) return zero_reduce(z, s->to, g, v);
+  return g->stage ? zero_own(z, s->to, g, v) : v;
 }
 
 static ValueId flatten_here(Site *s, uint32_t group, bool *all) {

@@ -48,7 +48,8 @@ static char *place_text(const rt_program *p, const rt_tensor *t, const Piece *b)
 typedef struct Contents {
   SafeItem *item;
   SafePair *pair;
-  int64_t *size; /* of items that are parts of boxes */
+  int64_t (*size)[RT_MAX_RANK]; /* of items */
+  void **copy;                  /* of items without padding, or NULL */
   int nitems, npairs, room;
 } Contents;
 
@@ -64,26 +65,40 @@ static bool written_here(const Device *d, const rt_tensor *t) {
   return kept(t) && rt_is_writer(d->program, t, rt_comm_rank(d->comm));
 }
 
+static void add_piece(Contents *c, const rt_program *p, const rt_tensor *t, const char *data,
+                      char *name, const Piece *held) {
+  Piece b = rt_piece_logical(p, t, held);
+  data += held->at * rt_elem_bytes(t->elem);
+  int64_t *size = c->size[c->nitems];
+  if (b.to - b.from < held->to - held->from) {
+    void *copy = rt_alloc((size_t)((b.to - b.from) * rt_elem_bytes(t->elem)));
+    rt_piece_copy((int)t->elem, data, held, (int)t->elem, copy, &b);
+    data = c->copy[c->nitems] = copy;
+  }
+  for (int i = 0; i < t->rank; i++) size[i] = b.end[i] - b.begin[i];
+  if (t->flat) size[0] = b.to - b.from;
+  c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(p, t, &b)};
+  c->item[c->nitems++] = (SafeItem){name, t->elem, t->flat ? 1 : t->rank, size, data};
+}
+
 /* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
 static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
   const char *data = rt_tensor_read(d, t);
   Piece b;
-  for (int k = 0; rt_piece_next(&w, &b); k++) {
+  for (int k = 0; rt_piece_next(&w, &b);) {
+    Piece logical = rt_piece_logical(d->program, t, &b);
+    if (logical.from == logical.to) continue;
     char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
-    c->size[c->nitems] = b.to - b.from;
-    c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(d->program, t, &b)};
-    c->item[c->nitems] =
-        (SafeItem){name, t->elem, t->flat ? 1 : t->rank, t->flat ? &c->size[c->nitems] : t->size,
-                   data + b.at * rt_elem_bytes(t->elem)};
-    c->nitems++;
+    add_piece(c, d->program, t, data, name, &b), k++;
   }
 }
 
 static Contents room_for(int n) {
   return (Contents){rt_alloc(sizeof(SafeItem) * (size_t)n),
                     rt_alloc(sizeof(SafePair) * (size_t)n),
-                    rt_alloc(sizeof(int64_t) * (size_t)n),
+                    rt_alloc(sizeof(int64_t[RT_MAX_RANK]) * (size_t)n),
+                    rt_alloc(sizeof(void *) * (size_t)n),
                     0,
                     0,
                     n};
@@ -104,7 +119,8 @@ static Contents own_contents(const Device *d) {
 static void free_contents(Contents *c) {
   for (int i = 0; i < c->npairs; i++) free((char *)c->pair[i].key), free((char *)c->pair[i].value);
   for (int i = 0; i < c->npairs; i++) free((char *)c->item[i].name);
-  free(c->item), free(c->pair), free(c->size);
+  for (int i = 0; i < c->nitems; i++) free(c->copy[i]);
+  free(c->item), free(c->pair), free(c->size), free(c->copy);
 }
 
 static bool cannot(Fault *f, const char *what, const char *path) {

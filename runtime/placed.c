@@ -75,10 +75,17 @@ Piece rt_piece_whole(const rt_program *p, const rt_tensor *t) {
   return b;
 }
 
-bool rt_is_placed(const rt_tensor *t) { return t->nsplits || t->flat; }
+bool rt_is_padded(const rt_tensor *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (t->logical[i]) return true;
+  return false;
+}
+
+bool rt_is_placed(const rt_tensor *t) { return t->nsplits || t->flat || rt_is_padded(t); }
 
 int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim) {
   int64_t n = t->size[dim];
+  if (t->logical[dim]) return t->logical[dim];
   for (int i = 0; i < t->nsplits; i++)
     if (t->split[i].dim == dim) n *= p->mesh[t->split[i].axis].size;
   return n;
@@ -94,7 +101,34 @@ static rt_tensor whole_tensor(const rt_program *p, const rt_tensor *t) {
   rt_tensor w = *t;
   for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(p, t, i);
   w.bytes = rt_whole_count(p, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL;
+  memset(w.logical, 0, sizeof w.logical);
   return w;
+}
+
+/* Of the first n elements of box a, how many box b has, which is a part of it. */
+static int64_t among_first(const Piece *a, const Piece *b, int64_t n) {
+  int64_t below = rt_piece_count(a), inside = rt_piece_count(b), sum = 0;
+  if (n >= below) return inside;
+  for (int i = 0; i < a->rank && inside; i++) {
+    int64_t have = b->end[i] - b->begin[i];
+    below /= a->end[i] - a->begin[i], inside /= have;
+    int64_t at = a->begin[i] + n / below;
+    sum += (at < b->begin[i] ? 0 : least(at - b->begin[i], have)) * inside;
+    if (at < b->begin[i] || at >= b->end[i]) return sum;
+    n %= below;
+  }
+  return sum;
+}
+
+Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b) {
+  Piece c = *b;
+  if (!rt_is_padded(t)) return c;
+  for (int i = 0; i < c.rank; i++) {
+    int64_t end = rt_whole_size(p, t, i);
+    c.end[i] = least(c.end[i], end), c.begin[i] = least(c.begin[i], end);
+  }
+  c.from = among_first(b, &c, b->from), c.to = among_first(b, &c, b->to);
+  return c;
 }
 
 const rt_program *rt_whole_program(const rt_program *p) {

@@ -23,11 +23,14 @@ PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank);
 bool rt_piece_next(PieceWalk *w, Piece *piece);
 Piece rt_piece_whole(const rt_program *p, const rt_tensor *t); /* the logical tensor */
 int64_t rt_piece_count(const Piece *b);                        /* elements of the box */
+/* The piece without padding: the same elements in the same order, but for those. */
+Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b);
 /* Copies what two pieces have in common. `from` and `to` are where their first elements lie. */
 void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
                    const Piece *target);
 
-bool rt_is_placed(const rt_tensor *t); /* ranks hold different parts */
+bool rt_is_padded(const rt_tensor *t); /* some dims are longer than they seem */
+bool rt_is_placed(const rt_tensor *t); /* what a rank holds is not the logical tensor */
 int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim);
 int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);
 /* The program as one rank would have it: tensors of logical size. p itself if there are no splits.

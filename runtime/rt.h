@@ -126,6 +126,8 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   rt_split split[RT_MAX_AXES];
   const rt_flat *flat; /* NULL: it lies dense at offset */
   int64_t part; /* inputs: samples go round the ranks in parts of so many; 0: one block for each */
+  /* Size of a dim of all ranks without the padding behind it, which is zero; 0: there is none. */
+  int64_t logical[RT_MAX_RANK];
 } rt_tensor;
 
 typedef struct rt_entry {

@@ -36,6 +36,10 @@ static double input_value(const Module *m, const Global *g, uint64_t step, int64
 static const char *with_mesh(Ctx *c, Module *m, const Plan *p) {
   for (uint32_t i = 0; i < m->dims.n; i++)
     if (!strcmp(m->dims.at[i].name, "Key")) m->dims.at[i].like = intern(c->names, "Seq");
+  for (uint32_t i = 0; p->pad && i < m->dims.n; i++) {
+    Dim *d = &m->dims.at[i];
+    if (strcmp(d->name, "Batch")) d->stored = (d->size + p->pad - 1) / p->pad * p->pad;
+  }
   const char *text = ir_print(m, NULL), *at = strstr(text, "\nset ") + 1;
   return arena_printf(c->arena, "%.*smesh %s\n%s%s", (int)(at - text), text, p->mesh, p->rules, at);
 }
@@ -56,6 +60,7 @@ Module *trial_module(Ctx *c, const Trial *t, const char *last) {
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
   set_all(c, m, t->plan.settings);
+  set_all(c, m, t->train);
   if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
   if (t->plan.mesh) {
     const char *text = with_mesh(c, m, &t->plan);

@@ -8,6 +8,7 @@ typedef struct Plan {
   const char *rules; /* lines of the IR: "place Batch -> data\n..." */
   int64_t micro;     /* samples of a rank and micro-batch; 0: all */
   int zero;          /* stage */
+  int64_t pad;       /* all dims but Batch are stored in multiples of this; 0: as the file says */
   const char *settings; /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
 } Plan;
 
@@ -15,9 +16,10 @@ typedef struct Trial {
   const char *file;
   Plan plan;
   int steps;
-  const char *dim;  /* "Layers=3", or NULL */
-  const char *rate; /* train.optim.lr instead of the file's, or NULL */
-  bool print;       /* the module after collect, on stdout */
+  const char *train; /* settings of both, as those of the plan, or NULL */
+  const char *dim;   /* "Layers=3", or NULL */
+  const char *rate;  /* train.optim.lr instead of the file's, or NULL */
+  bool print;        /* the module after collect, on stdout */
 } Trial;
 
 typedef struct Outcome {

@@ -48,7 +48,8 @@ static Plan random_plan(Ctx *c) {
 }
 
 static void print_plan(const char *file, const Plan *p) {
-  printf("%s, mesh %s, micro %lld\n%s", file, p->mesh, (long long)p->micro, p->rules);
+  printf("%s, mesh %s, micro %lld, pad %lld, zero %d\n%s", file, p->mesh, (long long)p->micro,
+         (long long)p->pad, p->zero, p->rules);
 }
 
 static int run_one(const char *file, uint64_t seed) {
@@ -57,6 +58,9 @@ static int run_one(const char *file, uint64_t seed) {
   Trial t = {.file = file, .plan = random_plan(c), .steps = 2};
   t.rate = "0.01"; /* large steps blow rounding up */
   if (draw(4) == 0) t.plan.micro = 1;
+  if (draw(2)) t.plan.pad = 12;
+  t.plan.zero = (int)draw(5) - 1;
+  if (t.plan.zero < 0) t.plan.zero = 3, t.plan.settings = "plan.zero.over=x plan.zero.bucket=64";
   Outcome o = trial_run(c, &t);
   if (o.error && strstr(o.error, "error[E07") && !strstr(o.error, "E0706")) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);

@@ -25,6 +25,7 @@ static const Model models[] = {
     {"llama_ranks", "place Batch -> data\nplace Kv, Mlp, Vocab -> tensor"},
     {"bert_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor"},
     {"mixer_ranks", "place Batch -> data\nplace Places, Wide, Class -> tensor"},
+    {"padded_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor"},
 };
 enum { BATCH = 16, COMBINATIONS = 4 * 36 };
 
@@ -69,6 +70,8 @@ static void gpt2(void **state) { (void)state, check_model(&models[0], 0); }
 static void llama(void **state) { (void)state, check_model(&models[1], 3); }
 static void bert(void **state) { (void)state, check_model(&models[2], 5); }
 static void mixer(void **state) { (void)state, check_model(&models[3], 6); }
+
+static void padded(void **state) { (void)state, check_model(&models[4], 2); }
 
 static void precision(void **state) {
   (void)state;
@@ -182,9 +185,9 @@ int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1], every = argc > 2 ? 1 : 7;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2),          cmocka_unit_test(llama),     cmocka_unit_test(bert),
-      cmocka_unit_test(mixer),         cmocka_unit_test(precision), cmocka_unit_test(hybrid),
-      cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(gpt2),   cmocka_unit_test(llama),         cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),  cmocka_unit_test(padded),        cmocka_unit_test(precision),
+      cmocka_unit_test(hybrid), cmocka_unit_test(sent_by_stage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

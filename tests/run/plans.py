@@ -2,7 +2,7 @@
 
 ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0 = 1 and
 2 = 3; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on under four ranks, and
-under one, as it does under two. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
+under one, as it does under two, also where words and heads are padded for the ranks. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
 paper does, and says no with exit 3.
 """
 import json, os, re, shutil, sys
@@ -12,7 +12,7 @@ SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 STAGES = ''.join(f'plan {name}{z} for Small {{ mesh data = 2\n place Batch -> data\n {micro}\n zero {z} over data bucket = 8KiB }}\n'
                  for name, micro in (('z', ''), ('m', 'micro 2')) for z in range(4))
 MODEL = '''use "gpt2"
-variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
+variant Small of GPT2 { Pos = 8; Vocab = 251 pad 8; Embed = 18; Heads = 3 pad 4; Layers = 2 }
 train t for Small {
   size  Seq = 8
   batch 8
@@ -30,6 +30,10 @@ plan four for Small { mesh data = 2, tensor = 2
  place Batch -> data
  place Heads, Mlp, Vocab -> tensor else Seq
  zero 3 over data }
+plan padded for Small { mesh data = 2, tensor = 2
+ place Batch -> data
+ place Heads, Mlp, Vocab -> tensor else Seq
+ zero 3 over data bucket = 8KiB }
 plan inside for Small { mesh data = 2, node = 2
  place Batch -> node, data
  zero 3 over data persist = 100 }
@@ -41,7 +45,7 @@ plan once for Small { mesh data = 2, node = 2
  micro 1
  zero 3 keep_gathered = on }
 ''' + STAGES
-FOUR = ['four', 'inside', 'both', 'once']
+FOUR = ['four', 'padded', 'inside', 'both', 'once']
 TABLE = '''use "gpt2"
 variant Wide of GPT2 { Pos = 1024; Vocab = 50304; Embed = 8192; Heads = 64; Layers = 90 }
 train t for Wide { size Seq = 1024; batch 1024; steps 1; data "text.txt" format = u16; optim adamw lr = 1e-4; clip 1.0 }
@@ -98,6 +102,8 @@ try:
     for plan in moved:
         worst = max(abs(a - b) for a, b in zip(losses('on_z3'), losses(f'on_{plan}')))
         check(worst < 2e-5, f'resumed under {plan}: losses differ by {worst}')
+    for plan, out in (('padded', 'z3'), ('z3', 'padded')):
+        check(exported(plan, f'run_{out}') == bits[out], f'padding: the checkpoint of {out}, exported by {plan}, has other bits')
     ranks('half', 'train', '--out', 'whole')
     ranks('half', 'train', '--out', 'parts', '--steps', '3'), ranks('half', 'train', '--out', 'parts', '--resume')
     check(exported('half', 'whole') == exported('half', 'parts'), 'a resumed run in bf16 gives other bits')
