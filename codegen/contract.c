@@ -24,6 +24,7 @@ typedef struct Walk { /* where the loops of a chunk stand */
   LLVMValueRef k_turn, next_length, next_half; /* number of the block of k; of the next one */
   LLVMValueRef turn;                           /* number of the panel in the chunk's order */
   LLVMValueRef packed_a, packed_b, sums;       /* scratch */
+  LLVMValueRef totals;                         /* of b's panels over k (contract_sums.c) */
 } Walk;
 
 /* The last chunk dim changes fastest: neighbouring chunks share rows. */
@@ -48,6 +49,7 @@ static void scratch_parts(Walk *w) {
   w->packed_a = e->scratch;
   w->packed_b = tile_elements(e, i8, e->scratch, emit_i64(e, c->q.a_bytes));
   w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
+  w->totals = tile_elements(e, i8, w->sums, emit_i64(e, c->q.c_bytes));
 }
 
 /* Elements of operand s between steps of the inner k dim. */
@@ -115,7 +117,7 @@ static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMVa
   LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
   at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
   at = tile_add(e, at, tile_times(e, v0, c->q.lanes));
-  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n), at);
+  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n + c->first), at);
 }
 
 /* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
@@ -280,9 +282,25 @@ static LLVMValueRef ready_panel(Walk *w, LLVMValueRef v0, int wide) {
   return dst;
 }
 
+/* Sums of b's panel beside the product, once for all blocks of rows. */
+static void panel_sums(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int wide) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  if (c->p.sum == NO_VALUE) return;
+  LLVMValueRef zero = emit_i64(e, 0), n = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
+  TileAt t = {.batch = w->b, .m_outer = zero, .row0 = zero, .rows = zero, .v0 = v0};
+  t.vectors = (int)c->q.width + wide;
+  t.values =
+      tile_elements(e, c->f32, w->totals, tile_times(e, n, c->q.tile[TILE_VECTORS] * c->q.lanes));
+  Branch first = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, w->row.from, zero, ""));
+  contract_sums(c, wide, b, &t, &w->k, w->more, w->last);
+  emit_end_if(e, first);
+}
+
 static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
-  LLVMValueRef v0 = panel_first_vector(w->c, panel);
-  row_tiles(w, panel, v0, ready_panel(w, v0, wide), (int)w->c->q.width + wide);
+  LLVMValueRef v0 = panel_first_vector(w->c, panel), b = ready_panel(w, v0, wide);
+  panel_sums(w, panel, v0, b, wide);
+  row_tiles(w, panel, v0, b, (int)w->c->q.width + wide);
 }
 
 static void panels(Walk *w) {

@@ -25,8 +25,9 @@ typedef struct Contract {
       out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
   Elem out;    /* its element type */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
-  LLVMValueRef micro[2][2], pack_a,
-      pack_b[2]; /* functions made so far: [one row more][one vector more] */
+  uint32_t first;       /* the result of the product's dims that comes first */
+  LLVMValueRef micro[2][2], pack_a, pack_b[2],
+      sums[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
 
 /* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` steps of the
@@ -116,4 +117,9 @@ typedef struct TileAt { /* where a register tile is, for the epilogue */
 void contract_epilogue(Contract *c, const TileAt *t);
 /* Adds the new names of dims that the epilogue renames to a point of the dot's result. */
 void contract_names(Emit *e, const Product *product, Point *p);
+/* Vector v of the first row of t, which may lack rows: `m_outer` and `row0` are not read then */
+Point contract_point(Contract *c, const TileAt *t, int v);
+/* Adds a packed panel of b to t's values, over the block x of k; the last block stores the sums */
+void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *t, const KBlock *x,
+                   LLVMValueRef more, LLVMValueRef last);
 #endif

@@ -48,12 +48,14 @@ static void early_panel(Contract *c) {
 }
 
 static void early_result(Contract *c) {
-  const Value *r = &c->k->values.at[c->k->results.at[0]];
+  bool only = c->k->results.n == 1 + (c->p.sum != NO_VALUE);
+  c->first = c->k->results.at[0] == c->p.sum;
+  const Value *r = &c->k->values.at[c->k->results.at[c->first]];
   bool rows =
       c->p.n.n && c->p.m.n && c->p.n.outer == 1 && contract_inner_stride(&c->p.n, SIDE_R) == 1;
   if (!rows || elem_class(r->type.elem) != CLASS_FLOAT || r->type.elem == ELEM_f64) return;
   c->out = r->type.elem, c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * elem_bytes(c->out);
-  c->direct = c->k->results.n == 1 && c->k->results.at[0] == c->p.value;
+  c->direct = only && c->k->results.at[c->first] == c->p.value;
   bool aligned =
       c->out_row % LINE == 0; /* rows; whether the result starts at a line is asked at run time */
   c->stream =

@@ -82,6 +82,12 @@ static void locate_vector(Epilogue *x, int v) {
     x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->p.n.inner), c->q.lanes);
 }
 
+Point contract_point(Contract *c, const TileAt *t, int v) {
+  Epilogue x = {.c = c, .t = t};
+  locate_vector(&x, v);
+  return point_of(&x, t->row0, v);
+}
+
 static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
   Contract *c = x->c;
   Emit *e = c->e;
@@ -100,9 +106,10 @@ static void store_results(Epilogue *x, LLVMValueRef r, int v) {
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(e);
   expr_bind(e, c->p.value, sums(x, r, v));
-  for (uint32_t i = 0; i < c->k->results.n; i++) value[i] = expr_value(e, c->k->results.at[i], &p);
+  for (uint32_t i = 0; i < c->k->results.n; i++)
+    if (c->k->results.at[i] != c->p.sum) value[i] = expr_value(e, c->k->results.at[i], &p);
   for (uint32_t i = 0; i < c->k->results.n; i++) {
-    bool again = false; /* expr_put stores to all buffers of a value */
+    bool again = c->k->results.at[i] == c->p.sum; /* expr_put stores to all buffers of a value */
     for (uint32_t j = 0; j < i; j++) again |= c->k->results.at[j] == c->k->results.at[i];
     if (!again) expr_put(e, c->k->results.at[i], &p, value[i]);
   }

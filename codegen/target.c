@@ -40,6 +40,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.rounds", "%d", t->rounds);
   module_set(m, "target.pairs", "%d", t->pairs);
   module_set(m, "target.join", "1");
+  module_set(m, "target.sums", "%d", !t->gpu);
   module_set(m, "target.workers", "%d", t->gpu ? 1 : workers);
   module_set(m, "target.gpu", "%d", t->gpu);
   if (!t->gpu) return;

@@ -28,6 +28,18 @@ static ValueId source_of(const Fn *k, ValueId v) {
   return o && o->code == OP_cast ? o->in[0] : v;
 }
 
+/* The operand that is summed beside the product: sum and what of it, if there is one. */
+static ValueId find_sum(const Fn *k, ValueId *sum) {
+  for (OpId i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    if (op_family(o->code) != FAMILY_REDUCE) continue;
+    *sum = o->out;
+    return source_of(k, o->in[0]);
+  }
+  *sum = NO_VALUE;
+  return NO_VALUE;
+}
+
 static uint32_t find_arg(const Fn *k, ValueId v) {
   for (uint32_t i = 0; i < k->args.n; i++)
     if (k->args.at[i] == v) return i;
@@ -188,7 +200,9 @@ Product product_of(const Fn *kernel, int lanes) {
   classify(&p, kernel, dot);
   join_dims(&p, kernel, &p.batch), join_dims(&p, kernel, &p.m);
   join_dims(&p, kernel, &p.n), join_dims(&p, kernel, &p.k);
-  if (wants_swap(&p, lanes)) swap_sides(&p);
+  ValueId summed = find_sum(kernel, &p.sum);
+  bool swap = p.sum == NO_VALUE ? wants_swap(&p, lanes) : kernel->args.at[p.arg_b] != summed;
+  if (swap) swap_sides(&p);
   sort_outward(&p.batch), sort_outward(&p.m), sort_outward(&p.n), sort_outward(&p.k);
   if (p.n.n) move_last(&p.n, best_lane(&p.n, lanes));
   if (p.m.n) move_last(&p.m, best_inner(&p.m, row_score));
@@ -228,6 +242,7 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * column * tile[TILE_ROWS] * 4) : 0;
   q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
   if (product_sliced(p, tile)) q.b_bytes *= 2;
+  if (p->sum != NO_VALUE) q.s_bytes = round_64(q.panels_max * tile[TILE_VECTORS] * lanes * 4);
   q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block);
   return q;
 }

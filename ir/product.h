@@ -26,6 +26,7 @@ typedef struct ProductDims {
 typedef struct Product {
   OpId dot;
   ValueId value;         /* the dot's result */
+  ValueId sum;           /* b summed over k, a result of its own; NO_VALUE: none */
   uint32_t arg_a, arg_b; /* which arguments the sides are */
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
@@ -75,7 +76,8 @@ typedef struct ProductPlan {
   int64_t k_outer_max, k_inner_max; /* longest block of each, the inner one in steps */
   int64_t tiles_max, panels_max;    /* longest block of each */
   int64_t a_bytes, b_bytes,
-      c_bytes; /* scratch: packed a of a row block, one panel of b, tiles of partial results */
+      c_bytes, /* scratch: packed a of a row block, one panel of b, tiles of partial results */
+      s_bytes; /* sums of the panels of a chunk */
 } ProductPlan;
 
 /* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side,

@@ -74,7 +74,7 @@ static bool flash_fits(const Flash *f, const FlashPlan *p) {
 static bool factors_fit(const Product *p, const int64_t *t) {
   bool rows = p->k.n && p->k.dim[p->k.n - 1].a == 1;
   bool packs = t[TILE_PACK_A] >= PACK_NOT && t[TILE_PACK_A] <= (rows ? PACK_ROWS : PACK_TILES) &&
-               t[TILE_PACK_B] >= 0 && t[TILE_PACK_B] <= 1;
+               t[TILE_PACK_B] >= (p->sum != NO_VALUE) && t[TILE_PACK_B] <= 1;
   return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == 2 && p->compute == ELEM_bf16));
 }
 
@@ -88,7 +88,7 @@ static void check_contract(Verifier *v, const Attr *tile, int lanes) {
   if (!factors || !product_fits(&p, &q))
     verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
                   v->fn->name);
-  else check_plan(v, &(Plan){1, {q.chunks, 0}, q.a_bytes + q.b_bytes + q.c_bytes});
+  else check_plan(v, &(Plan){1, {q.chunks, 0}, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes});
 }
 
 static void check_attention(Verifier *v, const Attr *tile, int lanes) {

@@ -39,6 +39,7 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};
+  fuse_sums(&u);
   for (OpId i = 0; i < f->ops.n; i++) fuse_visit(&u, i);
   for (uint32_t i = 0; i < f->results.n; i++) fuse_store(&u, f->results.at[i]);
   fuse_cut(&u);

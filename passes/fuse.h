@@ -18,7 +18,7 @@ typedef enum GroupKind {
   GROUP_LOOP
 } GroupKind;
 
-enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8 };
+enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8, SUMS = 16 };
 
 typedef VEC(ValueId) ValueList;
 
@@ -47,9 +47,10 @@ typedef struct Fuse {
   const Fn *f;
   Arena *arena;
   VEC(FuseGroup) groups;
-  FuseValue *value; /* by ValueId of f */
-  uint32_t *uses;   /* by ValueId: as an operand or a result of f */
-  bool joins;       /* kernels of this target may put their results together (target.join) */
+  FuseValue *value;      /* by ValueId of f */
+  uint32_t *uses;        /* by ValueId: as an operand or a result of f */
+  OpId *sum_of, *dot_of; /* by OpId: the sum that a contraction computes, and the other way round */
+  bool joins;            /* kernels of this target may put their results together (target.join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;
@@ -67,6 +68,9 @@ Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 /* fuse_sink.c: the function with contractions moved to their first use where that needs less memory
  */
 Fn *fuse_sink(Module *m, const Fn *f);
+
+/* fuse_sums.c: which sums contractions compute: sets sum_of, dot_of */
+void fuse_sums(Fuse *u);
 
 /* fuse_group.c: which group an op joins */
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */

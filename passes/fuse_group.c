@@ -403,6 +403,7 @@ static bool reduce_joins(Fuse *u, uint32_t g, const Op *o, GroupKind kind) {
 
 static void visit_reduce(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
+  if (u->dot_of[id] != NO_OP) return; /* with the contraction */
   GroupKind kind = reduce_kind(u, o);
   uint32_t after = fuse_after(u, o->in[0]), g;
   for (g = u->groups.n; g-- > 0 && g + 1 >= after;)
@@ -410,6 +411,13 @@ static void visit_reduce(Fuse *u, OpId id) {
   if (g == UINT32_MAX || g + 1 < after)
     g = open_group(u, kind, id, *type(u, o->in[0]), rows_of(u, o));
   home_results(u, o, g);
+}
+
+static void visit_contract(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  store_factor(u, o->in[0]), store_factor(u, o->in[1]);
+  uint32_t g = anchor_group(u, id, GROUP_contract);
+  if (u->sum_of[id] != NO_OP) home_results(u, &u->f->ops.at[u->sum_of[id]], g);
 }
 
 static void visit_loop(Fuse *u, OpId id) {
@@ -442,10 +450,7 @@ void fuse_visit(Fuse *u, OpId id) {
   case FAMILY_SCAN: visit_reduce(u, id); return;
   case FAMILY_ATTENTION: visit_attention(u, id); return;
   case FAMILY_SCATTER: visit_scatter(u, id); return;
-  case FAMILY_CONTRACT:
-    store_factor(u, o->in[0]), store_factor(u, o->in[1]);
-    anchor_group(u, id, GROUP_contract);
-    return;
+  case FAMILY_CONTRACT: visit_contract(u, id); return;
   default:
     if (!is_point(o)) bug("fuse: no kernel family takes %s", op_name(o->code));
     if (is_view(o)) visit_view(u, o);

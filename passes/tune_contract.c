@@ -136,7 +136,7 @@ static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_PACK_A] = a_readable(p, tile) ? often ? PACK_TILES : PACK_NOT
                       : a_in_order        ? PACK_ROWS
                                           : PACK_TILES;
-  tile[TILE_PACK_B] = !b_readable(p, x->lanes) || rows >= 4 * tile[TILE_ROWS];
+  tile[TILE_PACK_B] = !b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
 }
 
 bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
@@ -153,7 +153,7 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
   if (t[TILE_PACK_A] > PACK_ROWS || t[TILE_PACK_B] > 1) return false;
   if (t[TILE_PACK_A] == PACK_ROWS && (!p.k.n || p.k.dim[p.k.n - 1].a != 1)) return false;
   if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
-  if (!t[TILE_PACK_B] && !b_readable(&p, x.lanes)) return false;
+  if (!t[TILE_PACK_B] && (!b_readable(&p, x.lanes) || p.sum != NO_VALUE)) return false;
   if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
   if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > ceil_div(p.k.inner, t[TILE_DEPTH])) return false;
   if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p.k.outer) return false;
@@ -184,7 +184,7 @@ void contract_apply(Module *m, Fn *k, const Cut *c) {
                intern(m->ctx->names, variant[c->at[TILE_PACK_A]][c->at[TILE_PACK_B]]));
   attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, c->at);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &q.chunks);
-  attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes);
+  attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes);
 }
 
 void tune_contract(Module *m, Fn *k) {

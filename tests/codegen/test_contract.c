@@ -138,6 +138,24 @@ static const char *machine = "native";
 /* The PTX machine is slow, and has no cuts for tuners. */
 static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
 static int some_of(int count) { return gpu() ? count / 3 : count; }
+/* An operand's sum over k beside the product: before it or behind it, widened or not. */
+static void summed(Harness *h, int i, const Product *p, const char *a, const char *b) {
+  const Dims *of = i % 3 ? &p->b : &p->a;
+  bool widen = *p->elem == 'b' && i % 2;
+  const char *elem = widen ? "f32" : p->elem, *k = names(h, &p->k);
+  Dims kept = {0};
+  for (int d = 0; d < of->n; d++) {
+    bool over = false;
+    for (int j = 0; j < p->k.n; j++) over |= p->k.dim[j] == of->dim[d];
+    if (!over) add(&kept, of->dim[d], of->size[d]);
+  }
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i, a, b);
+  harness_add(h, "  %%2 = dot[%s] %%0, %%1 : %s\n", k, result(h, p->elem, &p->r));
+  if (widen) harness_add(h, "  %%3 = cast %%%d : %s\n", of == &p->b, dense(h, "f32", of));
+  harness_add(h, "  %%%d = sum[%s] %%%d : %s\n", 3 + widen, k, widen ? 3 : of == &p->b,
+              result(h, elem, &kept));
+  harness_add(h, i % 2 ? "  return %%2, %%%d\n}\n" : "  return %%%d, %%2\n}\n", 3 + widen);
+}
 
 static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
   count = some_of(count);
@@ -173,6 +191,13 @@ static void bf16_chunks(void **state) {
 }
 static void bf16_narrowed(void **state) {
   (void)state, run_case(narrowed, 60, 2, true, 3e-5, machine);
+}
+static void with_sums(void **state) { (void)state, run_case(summed, 90, 2, false, 3e-5, machine); }
+static void with_sums_chunks(void **state) {
+  (void)state, run_case(summed, 40, 3000, false, 3e-5, machine);
+}
+static void with_sums_bf16(void **state) {
+  (void)state, run_case(summed, 60, 2, true, 8e-3, machine);
 }
 static void activations(void **state) {
   (void)state, run_case(activation, 60, 2, false, 3e-5, machine);
@@ -235,6 +260,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(in_place),       cmocka_unit_test(new_names),
       cmocka_unit_test(large),          cmocka_unit_test(variants),
       cmocka_unit_test(large_variants), cmocka_unit_test(bf16_chunks),
-      cmocka_unit_test(bf16_narrowed),  cmocka_unit_test(large_bf16)};
+      cmocka_unit_test(bf16_narrowed),  cmocka_unit_test(large_bf16),
+      cmocka_unit_test(with_sums),      cmocka_unit_test(with_sums_chunks),
+      cmocka_unit_test(with_sums_bf16)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,20 @@ static void gradients_lie_in_their_stack(void **state) {
                "elem 3>1: stack\nelem 1>1: expand\ncontract 2>1: dot\n");
 }
 
+/* The gradient of a bias is summed by the product that reads the same rows, before or after it. */
+static void a_product_sums_what_it_reads(void **state) {
+  (void)state;
+  static const char body[] =
+      "  %6 = sum[B] %4 : f32[M:16]\n  %7 = dot[B] %3, %4 : f32[E:8, M:16]\n"
+      "  %8 = sum[B] %3 : f32[E:8]\n  %9 = sum[E] %7 : f32[M:16]\n"
+      "  %10 = add %9, %6 : f32[M:16]\n  %11 = add %4, %10 : f32[B:4, M:16]\n"
+      "  store @out, %11\n  store @cols, %8\n";
+  expect_on("target.sums", body,
+            "column 1>1: sum\ncontract 2>2: sum dot\ncolumn 1>1: sum\nelem 3>1: add add\n");
+  expect(body, "column 1>1: sum\ncolumn 1>1: sum\ncontract 2>1: dot\ncolumn 1>1: sum\n"
+               "elem 3>1: add add\n");
+}
+
 /* Both updates wait for the norm of a product: they read it once, though each could have been an
  * epilogue. */
 static void updates_of_one_product_share_a_kernel(void **state) {
@@ -197,6 +211,7 @@ int main(void) {
                                      cmocka_unit_test(an_optimizer_is_one_kernel),
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(gradients_lie_in_their_stack),
+                                     cmocka_unit_test(a_product_sums_what_it_reads),
                                      cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
