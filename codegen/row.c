@@ -10,22 +10,7 @@
    variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
    `scalar`: one element at a time. tile = [block of rows, unroll of each walk ..]. */
-#include "reduce.h"
-
-typedef struct Rows {
-  Emit *e;
-  Reductions r;
-  int *level;
-  Nest kept, over;
-  bool lanes_over, lanes_kept; /* which space runs over the lanes */
-  const int64_t *unroll;       /* per pass */
-  int passes;
-  Accumulator *acc; /* of each reduction, scans excluded */
-  const Point *row; /* while a row is emitted */
-  int pass;
-  uint32_t nfull, nrow; /* results of full size, of rows */
-  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
-} Rows;
+#include "row.h"
 
 static const Op *reduction(const Rows *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
 
@@ -39,6 +24,7 @@ static void sort_results(Rows *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
+    if (is_column_sum(k, &s->r, v)) continue;
     if (reduction_along(k, &s->r, v)) s->full[s->nfull++] = v;
     else s->per_row[s->nrow++] = v;
   }
@@ -65,17 +51,17 @@ static void check_moves(const Rows *s) {
 
 static void element(void *state, const Point *p, int n, LLVMValueRef start) {
   Rows *s = state;
-  (void)start;
   for (int i = 0; i < s->r.n; i++) {
     if (is_scan(reduction(s, i)) || !now(s, reduction(s, i))) continue;
     for (int u = 0; u < n; u++) accumulator_take(s->e, &s->acc[i], s->acc[i].n > 1 ? u : 0, &p[u]);
   }
+  if (s->pass == s->passes - 1) row_columns_add(s, p, n, start);
   if (s->pass == s->passes - 1)
     for (int u = 0; u < n; u++) walk_store(s->e, &s->kept, &s->over, &p[u], s->nfull, s->full);
 }
 
 static bool walks(const Rows *s) {
-  if (s->pass == s->passes - 1 && s->nfull) return true;
+  if (s->pass == s->passes - 1 && (s->nfull || s->r.ncolumns)) return true;
   for (int i = 0; i < s->r.n; i++)
     if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) return true;
   return false;
@@ -179,7 +165,10 @@ void row_emit(Emit *e) {
             .body = row,
             .state = &s};
   LLVMValueRef from, to;
-  emit_chunk_range(e, walk_units(&w), emit_chunks(e, 1)[0], &from, &to);
+  s.chunks = emit_chunks(e, s.r.ncolumns ? 2 : 1);
+  row_columns_zero(&s);
+  emit_chunk_range(e, walk_units(&w), s.chunks[0], &from, &to);
   walk(e, &w, from, to);
   emit_end_phase(e);
+  if (s.r.ncolumns) row_columns_join(&s);
 }

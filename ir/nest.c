@@ -164,6 +164,32 @@ static bool reduces(const Op *o) {
   return op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
 }
 
+static bool is_read(const Fn *k, ValueId v) {
+  for (OpId i = 0; i < k->ops.n; i++)
+    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
+      if (k->ops.at[i].in[j] == v) return true;
+  return false;
+}
+
+/* The reduction that says which dims are reduced: one that cannot be a sum of columns, if any. */
+static const Op *leading_reduction(const Fn *k) {
+  const Op *first = NULL;
+  for (OpId i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    if (!reduces(o)) continue;
+    if (o->code != OP_sum || is_read(k, o->out)) return o;
+    if (!first) first = o;
+  }
+  return first;
+}
+
+static bool disjoint(const Group *a, const Group *b) {
+  for (int i = 0; i < a->nfrom; i++)
+    for (int j = 0; j < b->nfrom; j++)
+      if (a->from[i] == b->from[j]) return false;
+  return true;
+}
+
 static void add_over(Reductions *r, const Fn *k, const Op *o) {
   const Type *t = value_type(k, o->in[0]);
   for (int i = 0; i < o->group[0].nfrom; i++) {
@@ -176,14 +202,19 @@ static void add_over(Reductions *r, const Fn *k, const Op *o) {
 Reductions reductions_of(const Fn *k) {
   Reductions r = {0};
   Axes all = {0};
+  const Op *leads = leading_reduction(k);
   for (uint32_t i = 0; i < k->ops.n; i++) {
     const Op *o = &k->ops.at[i];
     if (!reduces(o)) continue;
-    if (r.n == MAX_RESULTS) bug("kernel %s has too many reductions", k->name);
+    if (r.n + r.ncolumns == MAX_RESULTS) bug("kernel %s has too many reductions", k->name);
+    axes_add(&all, value_type(k, o->in[0]));
+    if (o != leads && disjoint(&o->group[0], &leads->group[0])) {
+      r.column[r.ncolumns++] = i;
+      continue;
+    }
     r.op[r.n++] = i;
     r.scans |= op_family(o->code) == FAMILY_SCAN;
     add_over(&r, k, o);
-    axes_add(&all, value_type(k, o->in[0]));
   }
   for (uint32_t i = 0; i < k->results.n; i++) axes_add(&all, value_type(k, k->results.at[i]));
   r.kept = axes_without(&all, &r.over);
@@ -217,6 +248,22 @@ int64_t scan_scratch(const Fn *k, const Reductions *r) {
   return bytes;
 }
 
+int64_t column_bytes(const Reductions *r) {
+  int64_t n = 1;
+  for (int i = 0; i < r->over.n; i++) n *= r->over.axis[i].size;
+  return round_64(n * 4);
+}
+
+int64_t column_workspace(const Reductions *r, int64_t chunks) {
+  return r->ncolumns * chunks * column_bytes(r);
+}
+
+bool is_column_sum(const Fn *k, const Reductions *r, ValueId v) {
+  for (int i = 0; i < r->ncolumns; i++)
+    if (k->ops.at[r->column[i]].out == v) return true;
+  return false;
+}
+
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v) {
   for (int i = 0; i < r->over.n; i++)
     if (type_find(value_type(k, v), r->over.axis[i].dim) >= 0) return true;
@@ -231,6 +278,7 @@ int reduction_passes(const Fn *k, const Reductions *r, const int *level) {
   }
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
+    if (is_column_sum(k, r, v)) v = value_def(k, v)->in[0];
     if (reduction_along(k, r, v) && level[v] > most) most = level[v];
   }
   return most + 1;

@@ -44,10 +44,11 @@ int64_t nest_inner(const Nest *n); /* size of the innermost dim, 1 if there is n
  */
 bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes);
 
-/* Reductions and scans of a kernel function: all over the same dims. */
+/* Reductions and scans of a kernel function: all over the same dims, but for sums of columns. Those
+   add up, over the dims that the others keep, what the rows make, and nothing reads them. */
 typedef struct Reductions {
-  int n;
-  OpId op[MAX_RESULTS];
+  int n, ncolumns;
+  OpId op[MAX_RESULTS], column[MAX_RESULTS];
   Axes over, kept; /* kept: all other dims of operands and results */
   bool scans;
 } Reductions;
@@ -63,6 +64,10 @@ int reduction_passes(const Fn *k, const Reductions *r, const int *level);
    scans. */
 int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits);
 int64_t scan_scratch(const Fn *k, const Reductions *r);
+/* Bytes of one sum of columns in one chunk; of workspace for all of them in so many chunks */
+int64_t column_bytes(const Reductions *r);
+int64_t column_workspace(const Reductions *r, int64_t chunks);
+bool is_column_sum(const Fn *k, const Reductions *r, ValueId v);
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
 /* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
  * memory included. */

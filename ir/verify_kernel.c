@@ -110,10 +110,15 @@ static void check_column(Verifier *v, const Attr *tile) {
   if (have != want) wrong(v, "select-c4", "workspace", have, want);
 }
 
-static void check_row(Verifier *v) {
+static void check_row(Verifier *v, const Attr *chunks) {
   Reductions r = reductions_of(v->fn);
   int64_t want = scan_scratch(v->fn, &r), have = attr_int(&v->fn->attrs, ATTR_scratch, 0);
   if (have != want) wrong(v, "select-c4", "scratch", have, want);
+  if (chunks->i != 1 + (r.ncolumns > 0))
+    wrong(v, "select-c3", "the number of phases", chunks->i, 1 + (r.ncolumns > 0));
+  want = column_workspace(&r, chunks->list[0]);
+  have = attr_int(&v->fn->attrs, ATTR_workspace, 0);
+  if (have != want) wrong(v, "select-c4", "workspace", have, want);
 }
 
 static bool lists_phases(Verifier *v, AttrKey key, int64_t phases, int64_t least, int64_t most) {
@@ -155,5 +160,5 @@ void verify_selected(Verifier *v) {
   else if (!strcmp(family, "contract")) check_contract(v, tile, lanes);
   else if (!strncmp(family, "attention", 9)) check_attention(v, tile, lanes);
   else if (!strcmp(family, "column")) check_column(v, tile);
-  else if (is_tile(v, tile, (int)tile->i, tile->i) && !strcmp(family, "row")) check_row(v);
+  else if (is_tile(v, tile, (int)tile->i, tile->i) && !strcmp(family, "row")) check_row(v, chunks);
 }

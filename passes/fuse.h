@@ -39,6 +39,7 @@ typedef struct FuseValue {
   uint32_t after; /* memo of fuse_after, valid if stamp is the current one */
   uint32_t stamp;
   bool stored; /* has a buffer */
+  bool beside; /* HOMED, and known only when its group is done: nothing in the group may read it */
   bool wanted; /* HOMED, not stored, a later group computes with it */
 } FuseValue;
 
@@ -47,10 +48,11 @@ typedef struct Fuse {
   const Fn *f;
   Arena *arena;
   VEC(FuseGroup) groups;
-  FuseValue *value;      /* by ValueId of f */
-  uint32_t *uses;        /* by ValueId: as an operand or a result of f */
-  OpId *sum_of, *dot_of; /* by OpId: the sum that a contraction computes, and the other way round */
-  bool joins;            /* kernels of this target may put their results together (target.join) */
+  FuseValue *value; /* by ValueId of f */
+  uint32_t *uses;   /* by ValueId: as an operand or a result of f */
+  OpId *sum_of;     /* by OpId: the sum that a contraction computes beside its product */
+  OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
+  bool joins;       /* kernels of this target may put their results together (target.join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;
@@ -69,7 +71,7 @@ Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
  */
 Fn *fuse_sink(Module *m, const Fn *f);
 
-/* fuse_sums.c: which sums contractions compute: sets sum_of, dot_of */
+/* fuse_sums.c: which sums are computed beside something else: sets sum_of, with */
 void fuse_sums(Fuse *u);
 
 /* fuse_group.c: which group an op joins */
@@ -78,6 +80,7 @@ bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own *
    is then read in step only, so that w may be computed by the group and its gradient may take over
    its buffer. */
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
+GroupKind fuse_reduce_kind(const Fuse *u, const Op *o);
 bool fuse_heavy(OpCode c); /* too dear to be computed by every user */
 uint32_t
 fuse_after(Fuse *u,

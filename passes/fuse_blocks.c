@@ -9,7 +9,7 @@
 
    Every block reads the operand without rows (the embedding) three times and adds to its gradient:
    a block is no smaller than a few times that operand, or what blocks read again would be more than
-   a third of all that they move. Nor is it smaller than a share of the largest value that is in
+   a fifth of all that they move. Nor is it smaller than a share of the largest value that is in
    memory anyway: that saves nothing.
 
    A region is what reads a large value that depends on the contraction, and what lies between; ops
@@ -17,7 +17,7 @@
    computed again inside, others are sliced. */
 #include "passes/fuse.h"
 
-enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 3, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
+enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 6, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
 
 typedef enum Role { OUTSIDE, INSIDE, ADDED } Role; /* ADDED: inside, summed over the rows */
 

@@ -33,7 +33,7 @@ static const Type *type(const Fuse *u, ValueId v) { return value_type(u->f, v); 
 
 static uint32_t compute_after(Fuse *u, ValueId v) {
   const FuseValue *x = value(u, v);
-  if (x->where == HOMED) return x->home + 1;
+  if (x->where == HOMED) return x->home + 1 + x->beside;
   const Op *o = value_def(u->f, v);
   uint32_t after = 0;
   for (uint32_t i = 0; o && i < o->nin; i++) {
@@ -171,7 +171,7 @@ static bool space_fits(const FuseGroup *g, const Type *t) {
 /* May element-wise v be computed by group g, whose values it may read? */
 static bool admits(Fuse *u, uint32_t g, ValueId v) {
   const FuseGroup *x = &u->groups.at[g];
-  if (fuse_after(u, v) > g + 1 || !space_fits(x, type(u, v))) return false;
+  if (g >= u->groups.n || fuse_after(u, v) > g + 1 || !space_fits(x, type(u, v))) return false;
   if (x->kind != GROUP_elem && !(group_neighbours(x->kind) & POST)) return false;
   const Op *o = value_def(u->f, v);
   if (moves_own(u, o, g)) return false;
@@ -375,7 +375,7 @@ static bool reduced(const Op *o, Str dim) {
 
 /* Sums whose last dim in natural order stays, or that leave nothing, are column kernels; all other
  * reductions go by rows. */
-static GroupKind reduce_kind(const Fuse *u, const Op *o) {
+GroupKind fuse_reduce_kind(const Fuse *u, const Op *o) {
   const Type *t = type(u, o->in[0]);
   if (o->code != OP_sum || !t->rank) return GROUP_row;
   bool scalar = type(u, o->out)->rank == 0;
@@ -401,23 +401,51 @@ static bool reduce_joins(Fuse *u, uint32_t g, const Op *o, GroupKind kind) {
   return after == g + 1 || (shares_leaf(u, g, a) && has_room(u, g));
 }
 
+static uint32_t reduce_group(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  GroupKind kind = fuse_reduce_kind(u, o);
+  uint32_t after = fuse_after(u, o->in[0]);
+  for (uint32_t g = u->groups.n; g-- > 0 && g + 1 >= after;)
+    if (reduce_joins(u, g, o, kind)) return g;
+  return open_group(u, kind, id, *type(u, o->in[0]), rows_of(u, o));
+}
+
+static void home_beside(Fuse *u, const Op *o, uint32_t g) {
+  home_results(u, o, g);
+  value(u, o->out)->beside = true;
+  u->stamp++;
+}
+
+/* A sum of columns with the rows of group g, or in a group of its own. */
+static void add_columns(Fuse *u, OpId id, uint32_t g) {
+  const Op *o = &u->f->ops.at[id];
+  const FuseGroup *x = &u->groups.at[g];
+  bool fits = x->kind == GROUP_row && same_space(&x->space, type(u, o->in[0])) &&
+              fuse_after(u, o->in[0]) <= g + 1 && !tree_moves_own(u, o->in[0], g) && has_room(u, g);
+  if (fits) home_beside(u, o, g);
+  else home_results(u, o, reduce_group(u, id));
+}
+
 static void visit_reduce(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
-  if (u->dot_of[id] != NO_OP) return; /* with the contraction */
-  GroupKind kind = reduce_kind(u, o);
-  uint32_t after = fuse_after(u, o->in[0]), g;
-  for (g = u->groups.n; g-- > 0 && g + 1 >= after;)
-    if (reduce_joins(u, g, o, kind)) break;
-  if (g == UINT32_MAX || g + 1 < after)
-    g = open_group(u, kind, id, *type(u, o->in[0]), rows_of(u, o));
+  OpId with = u->with[id];
+  bool dot = with != NO_OP && u->f->ops.at[with].code == OP_dot;
+  if (dot || (with != NO_OP && with > id)) return; /* with the contraction, with the rows */
+  if (with != NO_OP) {
+    add_columns(u, id, value(u, u->f->ops.at[with].out)->home);
+    return;
+  }
+  uint32_t g = reduce_group(u, id);
   home_results(u, o, g);
+  for (OpId i = 0; i < id; i++)
+    if (u->with[i] == id) add_columns(u, i, g);
 }
 
 static void visit_contract(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
   store_factor(u, o->in[0]), store_factor(u, o->in[1]);
   uint32_t g = anchor_group(u, id, GROUP_contract);
-  if (u->sum_of[id] != NO_OP) home_results(u, &u->f->ops.at[u->sum_of[id]], g);
+  if (u->sum_of[id] != NO_OP) home_beside(u, &u->f->ops.at[u->sum_of[id]], g);
 }
 
 static void visit_loop(Fuse *u, OpId id) {

@@ -1,13 +1,17 @@
-/* fuse, before grouping: sums that a contraction computes while it reads their operand.
+/* fuse, before grouping: sums over rows that the kernel of something else computes on the way
+   (`SUMS` in families.def), so that memory is read once. Which targets have such kernels: setting
+   target.sums.
 
    The gradient of a bias is the sum, over the rows of a batch, of the very value that the gradient
    of a weight contracts over the same rows: dot[B](x, dy) and sum[B] dy. A contraction that copies
-   the rows of dy for its own use adds them up on the way, and memory is read once (`SUMS` in
-   families.def). The summed operand must own the innermost dim of the product in the order of its
-   type: it is the one that runs over vector lanes (ir/product.h).
+   the rows of dy for its own use adds them up. The summed operand must own the innermost dim of the
+   product in the order of its type: it is the one that runs over vector lanes (ir/product.h).
 
-   A sum above its contraction waits for it; so nothing may read the sum in between. Which targets
-   have such kernels: setting target.sums. */
+   The gradients of a norm's gain and bias are sums over rows of what a row kernel has in its hands
+   when it computes the gradient of the norm's input: it adds them up row by row.
+
+   A sum above its partner waits for it; so nothing may read the sum in between, and what reads it
+   is never of the same kernel. */
 #include "passes/fuse.h"
 
 /* What the sum adds up, before it was widened. */
@@ -51,23 +55,76 @@ static OpId first_reader(const Fn *f, ValueId v) {
   return f->ops.n;
 }
 
-static OpId find_dot(const Fuse *u, const Op *sum) {
+static OpId find_dot(const Fuse *u, const Op *sum, OpId before) {
   const Fn *f = u->f;
   ValueId v = summed(f, sum);
-  OpId before = first_reader(f, sum->out);
   for (OpId i = 0; i < before; i++)
     if (may_sum(f, &f->ops.at[i], sum, v) && u->sum_of[i] == NO_OP) return i;
   return NO_OP;
 }
 
+/* ---- rows ---- */
+
+/* What v is computed from, element by element, that is as large as v. */
+static void mark_sources(const Fn *f, ValueId v, bool *seen, bool *source) {
+  const Op *o = value_def(f, v);
+  if (seen[v]) return;
+  seen[v] = true;
+  if (!o || !(op_flags(o->code) & POINT) || fuse_moves(o->code)) source[v] = true;
+  for (uint32_t i = 0; o && !source[v] && i < o->nin; i++)
+    if (type_same_dims(value_type(f, o->in[i]), value_type(f, v)))
+      mark_sources(f, o->in[i], seen, source);
+}
+
+static bool share_source(const Fuse *u, ValueId a, ValueId b) {
+  uint32_t n = u->f->values.n;
+  bool *x = ARENA_ARRAY(u->arena, bool, n + 1), *y = ARENA_ARRAY(u->arena, bool, n + 1);
+  mark_sources(u->f, a, ARENA_ARRAY(u->arena, bool, n + 1), x);
+  mark_sources(u->f, b, ARENA_ARRAY(u->arena, bool, n + 1), y);
+  for (ValueId v = 0; v < n; v++)
+    if (x[v] && y[v]) return true;
+  return false;
+}
+
+/* Sums over all dims that the row reduction keeps. */
+static bool is_complement(const Type *t, const Group *sum, const Group *row) {
+  for (int i = 0; i < sum->nfrom; i++)
+    for (int j = 0; j < row->nfrom; j++)
+      if (sum->from[i] == row->from[j]) return false;
+  return sum->nfrom + row->nfrom == t->rank;
+}
+
+static OpId find_row(const Fuse *u, const Op *sum, OpId before) {
+  const Fn *f = u->f;
+  const Type *t = value_type(f, sum->in[0]);
+  if (!value_type(f, sum->out)->rank || !is_factor(t->elem)) return NO_OP;
+  for (OpId i = 0; i < before; i++) {
+    const Op *o = &f->ops.at[i];
+    bool row = op_family(o->code) == FAMILY_REDUCE && u->uses[o->out] &&
+               type_same_dims(value_type(f, o->in[0]), t) &&
+               is_complement(t, &sum->group[0], &o->group[0]);
+    if (row && fuse_reduce_kind(u, o) == GROUP_row && share_source(u, sum->in[0], o->in[0]))
+      return i;
+  }
+  return NO_OP;
+}
+
+static void find_partner(Fuse *u, OpId id) {
+  const Op *o = &u->f->ops.at[id];
+  OpId before = first_reader(u->f, o->out), dot = NO_OP;
+  if (group_neighbours(GROUP_contract) & SUMS) dot = find_dot(u, o, before);
+  if (dot != NO_OP) u->sum_of[dot] = id;
+  u->with[id] = dot;
+  if (dot == NO_OP && group_neighbours(GROUP_row) & SUMS && fuse_reduce_kind(u, o) == GROUP_column)
+    u->with[id] = find_row(u, o, before);
+}
+
 void fuse_sums(Fuse *u) {
   const Fn *f = u->f;
   u->sum_of = ARENA_ARRAY(u->arena, OpId, f->ops.n + 1);
-  u->dot_of = ARENA_ARRAY(u->arena, OpId, f->ops.n + 1);
-  for (OpId i = 0; i <= f->ops.n; i++) u->sum_of[i] = u->dot_of[i] = NO_OP;
-  if (!module_number(u->m, "target.sums", 0) || !(group_neighbours(GROUP_contract) & SUMS)) return;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    OpId dot = f->ops.at[i].code == OP_sum ? find_dot(u, &f->ops.at[i]) : NO_OP;
-    if (dot != NO_OP) u->dot_of[i] = dot, u->sum_of[dot] = i;
-  }
+  u->with = ARENA_ARRAY(u->arena, OpId, f->ops.n + 1);
+  for (OpId i = 0; i <= f->ops.n; i++) u->sum_of[i] = u->with[i] = NO_OP;
+  if (!module_number(u->m, "target.sums", 0)) return;
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_sum) find_partner(u, i);
 }

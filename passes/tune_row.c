@@ -47,9 +47,11 @@ void tune_row(Module *m, Fn *k) {
     tile[1 + i] = along && length >= 2 * UNROLL * lanes ? unroll_of(m, k, &r, level, i) : 1;
   int64_t units = nest_count(&kept) / rows * ((rows + tile[0] - 1) / tile[0]);
   int64_t count = nest_count(&kept) * nest_count(&over);
-  int64_t chunks = chunks_for(m, count, element_cost(k) * (along || across ? 1 : 8), units);
+  int64_t chunks[2] = {chunks_for(m, count, element_cost(k) * (along || across ? 1 : 8), units), 1};
   attr_set_str(m, &k->attrs, ATTR_variant, along ? "row" : across ? "rows" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, passes + 1, tile);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
+  if (r.ncolumns) chunks[1] = chunks_for(m, nest_count(&over) * chunks[0] * r.ncolumns, 4, length);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, r.ncolumns ? 2 : 1, chunks);
+  if (r.ncolumns) attr_set_int(m, &k->attrs, ATTR_workspace, column_workspace(&r, chunks[0]));
   if (r.scans) attr_set_int(m, &k->attrs, ATTR_scratch, scan_scratch(k, &r));
 }

@@ -102,6 +102,29 @@ static void layernorm(Harness *h, int i) {
   harness_add(h, "  return %%3, %%14, %%6, %%12\n}\n");
 }
 
+static const char *kept_names(const Shape *s) { return s->kept == 2 ? "A, B" : "A"; }
+
+/* x - half the row's largest, times dy, summed up along columns, before and behind what rows make;
+ * of a narrow type x itself, because registers do not round. */
+static void columns_of_rows(Harness *h, int i, const char *elem) {
+  Shape s = random_shape(h, false);
+  if (!s.kept) s.kept = 1, s.dim[s.over] = "A", s.size[s.over] = 1;
+  const char *f = dense(h, elem, &s), *rows = some(h, elem, &s, false, true);
+  const char *c = over_names(&s), *k = kept_names(&s);
+  harness_add(h, "kernel @both%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n", i,
+              full(h, elem, &s, false), full(h, elem, &s, false));
+  harness_add(h, "  %%2 = sum[%s] %%1 : %s\n  %%3 = rmax[%s] %%0 : %s\n", k,
+              some(h, elem, &s, true, true), c, rows);
+  harness_add(h, "  %%4 = const {value = 0.5} : %s[]\n  %%5 = mul %%3, %%4 : %s\n", elem, rows);
+  harness_add(h, "  %%6 = sub %%0, %%5 : %s\n  %%7 = mul %%6, %%1 : %s\n", f, f);
+  harness_add(h, "  %%8 = sum[%s] %%%d : %s\n  %%9 = add %%7, %%0 : %s\n", k, *elem == 'b' ? 0 : 7,
+              some(h, elem, &s, true, true), full(h, elem, &s, true));
+  harness_add(h, i % 3 ? "  return %%2, %%9, %%8\n}\n" : "  return %%8, %%5, %%2\n}\n");
+}
+
+static void columns_of_rows_f32(Harness *h, int i) { columns_of_rows(h, i, "f32"); }
+static void columns_of_rows_bf16(Harness *h, int i) { columns_of_rows(h, i, "bf16"); }
+
 /* Log-sum-exp, the logit of the target, the best index, a count. */
 static void loss(Harness *h, int i) {
   Shape s = random_shape(h, true);
@@ -200,6 +223,11 @@ static void test_row(void **state) {
   run_shapes(*state, scan, 40, 20000, 1e-4);
 }
 
+static void test_both(void **state) {
+  run_shapes(*state, columns_of_rows_f32, 100, 5000, 1e-4);
+  run_shapes(*state, columns_of_rows_bf16, 60, 5000, 2e-2);
+}
+
 static void test_column(void **state) {
   run_shapes(*state, columns, 140, 5000, 1e-4);
   run_shapes(*state, extremes, 70, 5000, 1e-4);
@@ -231,6 +259,7 @@ int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {TEST(test_row), TEST(test_column), TEST(test_scatter),
-                                     TEST(test_inplace)};
+                                     TEST(test_inplace), TEST(test_both)};
+  if (argc > 2) cmocka_set_test_filter(argv[2]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

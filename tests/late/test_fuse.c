@@ -157,6 +157,20 @@ static void a_product_sums_what_it_reads(void **state) {
                "elem 3>1: add add\n");
 }
 
+/* Rows and columns of the same values: sums over rows wait for the kernel that walks along them,
+ * and what reads them is of another one. */
+static void rows_sum_their_columns(void **state) {
+  (void)state;
+  static const char body[] =
+      "  %6 = sum[B] %3 : f32[E:8]\n  %7 = sum[E] %3 : f32[B:4]\n"
+      "  %8 = sub %3, %7 : f32[B:4, E:8]\n  %9 = mul %8, %8 : f32[B:4, E:8]\n"
+      "  %10 = sum[B] %9 : f32[E:8]\n  %11 = add %9, %10 : f32[B:4, E:8]\n"
+      "  store @out2, %11\n  store @cols, %6\n";
+  expect_on("target.sums", body, "row 1>3: sum sum sub mul sum\nelem 3>1: sub mul add\n");
+  expect(body, "column 1>1: sum\nrow 1>1: sum\ncolumn 2>1: sub mul sum\n"
+               "elem 3>1: sub mul add\n");
+}
+
 /* Both updates wait for the norm of a product: they read it once, though each could have been an
  * epilogue. */
 static void updates_of_one_product_share_a_kernel(void **state) {
@@ -212,6 +226,7 @@ int main(void) {
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(gradients_lie_in_their_stack),
                                      cmocka_unit_test(a_product_sums_what_it_reads),
+                                     cmocka_unit_test(rows_sum_their_columns),
                                      cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,27 @@
+/* Inside of family row: what row.c and row_columns.c share. */
+#ifndef SHARDC_ROW_H
+#define SHARDC_ROW_H
+#include "reduce.h"
+
+typedef struct Rows {
+  Emit *e;
+  Reductions r;
+  int *level;
+  Nest kept, over;
+  bool lanes_over, lanes_kept; /* which space runs over the lanes */
+  const int64_t *unroll;       /* per pass */
+  const int64_t *chunks;       /* per phase */
+  int passes;
+  Accumulator *acc; /* of each reduction, scans excluded */
+  const Point *row; /* while a row is emitted */
+  int pass;
+  uint32_t nfull, nrow; /* results of full size, of rows */
+  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
+} Rows;
+
+/* ---- sums of columns (row_columns.c) ---- */
+void row_columns_zero(Rows *s); /* at the start of a chunk of the first phase */
+/* Adds the operands at n points of the last walk; start: as in WalkBody */
+void row_columns_add(Rows *s, const Point *p, int n, LLVMValueRef start);
+void row_columns_join(Rows *s); /* the second phase */
+#endif
