@@ -15,7 +15,7 @@ static Str new_name(const Op *o, Str dim) {
 }
 
 static Point renamed(Emit *e, const Op *o, const Point *p) {
-  Point q = {.mask = p->mask};
+  Point q = {.mask = p->mask, .guard = p->guard, .guard_moved = p->guard_moved};
   const Type *t = value_type(e->k, o->in[0]);
   for (int i = 0; i < t->rank; i++) {
     Index x = *point_find(p, t->axis[i].dim);
@@ -27,7 +27,7 @@ static Point renamed(Emit *e, const Op *o, const Point *p) {
 
 static Point stacked(Emit *e, const Op *o, uint32_t operand, const Point *p) {
   Point q = *p;
-  point_set(&q, (Index){.dim = o->group[0].from[0], .at = emit_i64(e, operand)});
+  point_set(&q, (Index){.dim = o->group[0].from[0], .at = emit_index(e, operand)});
   return q;
 }
 

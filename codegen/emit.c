@@ -287,6 +287,15 @@ void emit_end_if(Emit *e, Branch b) {
   LLVMPositionBuilderAtEnd(e->builder, b.rest);
 }
 
+LLVMValueRef emit_if_value(Emit *e, LLVMBasicBlockRef before, LLVMBasicBlockRef made_in,
+                           LLVMValueRef made) {
+  LLVMValueRef x = LLVMBuildPhi(e->builder, LLVMTypeOf(made), ""),
+               zero = LLVMConstNull(LLVMTypeOf(made));
+  LLVMAddIncoming(x, &zero, &before, 1);
+  LLVMAddIncoming(x, &made, &made_in, 1);
+  return x;
+}
+
 /* ---- intrinsics ---- */
 
 LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTypeRef *types, int n,

@@ -12,6 +12,7 @@
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 #include "codegen.h"
+#include "ir/nest.h"
 
 typedef struct Index { /* index of one dim at a point */
   Str dim;
@@ -27,6 +28,9 @@ typedef struct Point {
   Index index[MAX_RANK * 2];
   LLVMValueRef mask; /* <lanes x i1> of valid lanes, or NULL: all valid. Loads and stores outside
                         are not done */
+  LLVMValueRef
+      guard;        /* GPU: one bit, or NULL: where it does not hold nothing is loaded or stored */
+  bool guard_moved; /* index names are no longer those of Emit.guarded: it is asked everywhere */
 } Point;
 
 struct Emit {
@@ -42,8 +46,9 @@ struct Emit {
   int lanes;              /* f32 lanes of a vector in this kernel */
   struct ExprState *expr; /* bindings and memo of the expression generator */
   Arena *arena;
-  int phase;          /* GPU: number of the phase being written */
-  const char *symbol; /* of the kernel, in C: phases are SYMBOL_p0, .. */
+  int phase;           /* GPU: number of the phase being written */
+  const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
+  const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
   const char
       *passes; /* LLVM pass pipeline to run, NULL: emit_default_passes; an emitter may set it */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
@@ -114,6 +119,9 @@ Branch
 emit_if(Emit *e,
         LLVMValueRef condition); /* what follows is done only if it holds, up to emit_end_if */
 void emit_end_if(Emit *e, Branch b);
+/* After emit_end_if: `made` where the branch, entered from block `before`, was taken, else zero. */
+LLVMValueRef emit_if_value(Emit *e, LLVMBasicBlockRef before, LLVMBasicBlockRef made_in,
+                           LLVMValueRef made);
 
 /* expressions (expr.c, math.c) */
 void expr_reset(Emit *e);  /* forget bindings and memo: at each new point */

@@ -44,7 +44,7 @@ static const Index *point_need(Emit *e, const Point *p, Str dim) {
 
 Point point_restrict(Emit *e, ValueId v, const Point *p) {
   const Type *t = value_type(e->k, v);
-  Point q = {.mask = p->mask};
+  Point q = {.mask = p->mask, .guard = p->guard, .guard_moved = p->guard_moved};
   for (int a = 0; a < t->rank; a++) point_set(&q, *point_need(e, p, t->axis[a].dim));
   return q;
 }
@@ -92,7 +92,7 @@ static bool same_index(const Index *a, const Index *b) {
 
 static bool known_at(Emit *e, ValueId v, const Known *k, const Point *p) {
   const Type *t = value_type(e->k, v);
-  if (k->mask != p->mask) return false;
+  if (k->mask != p->mask || k->guard != p->guard) return false;
   for (int a = 0; a < t->rank; a++)
     if (!same_index(&k->index[a], point_need(e, p, t->axis[a].dim))) return false;
   return true;
@@ -102,7 +102,7 @@ static void remember(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
   const Type *t = value_type(e->k, v);
   Known *k = ARENA_NEW(e->arena, Known);
   for (int a = 0; a < t->rank; a++) k->index[a] = *point_need(e, p, t->axis[a].dim);
-  k->n = t->rank, k->mask = p->mask, k->value = value;
+  k->n = t->rank, k->mask = p->mask, k->guard = p->guard, k->value = value;
   k->older = e->expr->known[v];
   e->expr->known[v] = k;
 }
@@ -382,7 +382,7 @@ static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMVa
   return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
 }
 
-LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
+static LLVMValueRef load_free(Emit *e, ValueId arg, const Point *p) {
   Elem elem = value_type(e->k, arg)->elem;
   Where w = locate(e, arg, buffer_number(e, arg), p);
   LLVMTypeRef memory = emit_memory_type(e, elem);
@@ -398,6 +398,16 @@ LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
     mark_invariant(e, arg, x);
   }
   return expr_from_memory(e, elem, x);
+}
+
+LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
+  if (!p->guard) return load_free(e, arg, p);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
+  Branch b = emit_if(e, p->guard);
+  LLVMValueRef x = load_free(e, arg, p);
+  LLVMBasicBlockRef made_in = LLVMGetInsertBlock(e->builder);
+  emit_end_if(e, b);
+  return emit_if_value(e, before, made_in, x);
 }
 
 static void store_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef x, LLVMValueRef mask) {
@@ -431,8 +441,11 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
 }
 
 void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
+  Branch b = {0};
+  if (p->guard) b = emit_if(e, p->guard);
   for (uint32_t r = 0; r < e->k->results.n; r++)
     if (e->k->results.at[r] == v) store_at(e, v, e->k->args.n + r, p, value);
+  if (p->guard) emit_end_if(e, b);
 }
 
 void expr_store(Emit *e, ValueId v, const Point *p) { expr_put(e, v, p, expr_value(e, v, p)); }
@@ -579,8 +592,7 @@ static LLVMValueRef element_wise(Emit *e, const Op *op, ValueId v, const Point *
   return unary(e, op, result, operand_as(e, op, 0, result, p));
 }
 
-/* The one index decides; other dims are those of the current row. */
-static LLVMValueRef load_row(Emit *e, const Row *row, const Point *p) {
+static LLVMValueRef load_row_free(Emit *e, const Row *row, const Point *p) {
   const Index *x = point_need(e, p, row->dim);
   LLVMTypeRef type = emit_type(e, row->elem);
   Where w = {.pointer = row->base};
@@ -596,6 +608,17 @@ static LLVMValueRef load_row(Emit *e, const Row *row, const Point *p) {
   return v;
 }
 
+/* The one index decides; other dims are those of the current row. */
+static LLVMValueRef load_row(Emit *e, const Row *row, const Point *p) {
+  if (!p->guard) return load_row_free(e, row, p);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
+  Branch b = emit_if(e, p->guard);
+  LLVMValueRef x = load_row_free(e, row, p);
+  LLVMBasicBlockRef made_in = LLVMGetInsertBlock(e->builder);
+  emit_end_if(e, b);
+  return emit_if_value(e, before, made_in, x);
+}
+
 static LLVMValueRef compute(Emit *e, ValueId v, const Point *p) {
   const Op *op = value_def(e->k, v);
   if (e->expr->row[v].base) return load_row(e, &e->expr->row[v], p);
@@ -608,8 +631,19 @@ static LLVMValueRef compute(Emit *e, ValueId v, const Point *p) {
   return expr_moved(e, op, v, p);
 }
 
-LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p) {
+/* A guard that is about dims which v does not have says nothing about v. */
+static bool guard_is_idle(const Emit *e, ValueId v, const Point *p) {
+  if (!p->guard || p->guard_moved || !e->guarded) return false;
+  for (int a = 0; a < value_type(e->k, v)->rank; a++)
+    if (axes_have(e->guarded, value_type(e->k, v)->axis[a].dim)) return false;
+  return true;
+}
+
+LLVMValueRef expr_value(Emit *e, ValueId v, const Point *outer) {
   if (e->expr->bound[v]) return e->expr->bound[v];
+  Point free;
+  const Point *p = outer;
+  if (guard_is_idle(e, v, outer)) free = *outer, free.guard = NULL, p = &free;
   for (const Known *k = e->expr->known[v]; k; k = k->older)
     if (known_at(e, v, k, p)) return k->value;
   LLVMValueRef x = compute(e, v, p);

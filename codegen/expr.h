@@ -8,7 +8,7 @@ typedef struct Known { /* a value that was evaluated at a point */
   struct Known *older;
   int n; /* indexes of the value's own dims */
   Index index[MAX_RANK];
-  LLVMValueRef mask, value;
+  LLVMValueRef mask, guard, value;
 } Known;
 
 typedef struct Row { /* values along one dim in memory, in the form of registers (bf16 as f32) */

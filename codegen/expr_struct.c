@@ -282,7 +282,7 @@ static Index index_of_value(Emit *e, LLVMValueRef number, Elem elem) {
 
 static Point point_of_operand(Emit *e, ValueId operand, const Point *p, Str but) {
   const Type *t = value_type(e->k, operand);
-  Point q = {.mask = p->mask};
+  Point q = {.mask = p->mask, .guard = p->guard, .guard_moved = p->guard_moved};
   for (int a = 0; a < t->rank; a++) {
     const Index *x = point_find(p, t->axis[a].dim);
     if (x && t->axis[a].dim != but) point_set(&q, *x);
@@ -457,6 +457,7 @@ static LLVMValueRef rand_op(Emit *e, const Op *op, ValueId v, const Point *p) {
 
 LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
   Point p = point_restrict(e, v, outer);
+  if (op->code != OP_expand) p.guard_moved = p.guard != NULL;
   switch (op->code) {
   case OP_expand: return expr_value(e, op->in[0], &p);
   case OP_iota: {

@@ -39,6 +39,20 @@ static LLVMValueRef neutral(Emit *e, const Op *op, Elem elem, LLVMTypeRef type) 
   return lowest(e, elem, type, op->code != OP_rmin);
 }
 
+void reduction_check_moves(Emit *e, const Reductions *r, const int *level) {
+  const Fn *k = e->k;
+  for (uint32_t i = 0; i < k->ops.n; i++) {
+    const Op *o = &k->ops.at[i];
+    bool moves =
+        (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
+    if (!moves || !level[o->in[0]]) continue;
+    for (int g = 0; g < o->ngroups; g++)
+      for (int d = 0; d < o->group[g].nfrom; d++)
+        if (axes_have(&r->kept, o->group[g].from[d]))
+          bug("kernel %s: %s moves rows of what depends on a reduction", k->name, op_name(o->code));
+  }
+}
+
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n) {
   Elem elem = value_type(e->k, op->in[0])->elem;
   Accumulator a = {
@@ -84,6 +98,8 @@ void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
   LLVMValueRef x = emit_splat(e, expr_value(e, a->op->in[0], p), type_lanes(a->type));
   if (p->mask && type_lanes(a->type))
     x = LLVMBuildSelect(e->builder, p->mask, x, neutral(e, a->op, a->elem, a->type), "");
+  if (p->guard)
+    x = LLVMBuildSelect(e->builder, p->guard, x, neutral(e, a->op, a->elem, a->type), "");
   if (is_argmax(a->op)) {
     take_argmax(e, a, x, p);
     return;

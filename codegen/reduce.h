@@ -15,6 +15,10 @@ typedef struct Accumulator {
   int n;     /* how many of value[] */
 } Accumulator;
 
+/* What depends on a reduction must not be read at another row: that row's value is not known here.
+ */
+void reduction_check_moves(Emit *e, const Reductions *r, const int *level);
+
 /* lanes: of the vectors that come in; 1: scalars. across: at the end lanes are reduced to one. */
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n);
 void accumulator_start(Emit *e, Accumulator *a);

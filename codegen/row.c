@@ -31,22 +31,6 @@ static void sort_results(Rows *s) {
   s->passes = reduction_passes(k, &s->r, s->level);
 }
 
-/* What depends on a reduction must not be read at another row: that row's value is not known here.
- */
-static void check_moves(const Rows *s) {
-  const Fn *k = s->e->k;
-  for (uint32_t i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
-    bool moves =
-        (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
-    if (!moves || !s->level[o->in[0]]) continue;
-    for (int g = 0; g < o->ngroups; g++)
-      for (int d = 0; d < o->group[g].nfrom; d++)
-        if (axes_have(&s->r.kept, o->group[g].from[d]))
-          bug("kernel %s: %s moves rows of what depends on a reduction", k->name, op_name(o->code));
-  }
-}
-
 /* ---- one walk along a row ---- */
 
 static void element(void *state, const Point *p, int n, LLVMValueRef start) {
@@ -155,7 +139,7 @@ void row_emit(Emit *e) {
   sort_results(&s);
   const int64_t *tile = emit_tile(e, 1 + s.passes);
   s.unroll = tile + 1;
-  check_moves(&s);
+  reduction_check_moves(e, &s.r, s.level);
   emit_begin_phase(e, 0);
   make_accumulators(&s);
   Walk w = {.nest = &s.kept,

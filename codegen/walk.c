@@ -43,6 +43,11 @@ void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t 
                 const ValueId *v) {
   LLVMValueRef value[MAX_RESULTS];
   for (uint32_t i = 0; i < n; i++) value[i] = expr_value(e, v[i], p);
+  walk_put(e, a, b, p, n, v, value);
+}
+
+void walk_put(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v,
+              const LLVMValueRef *value) {
   for (uint32_t i = 0; i < n; i++) {
     if (seen(v, i)) continue;
     LLVMValueRef once = lacks(e, b, v[i], p, lacks(e, a, v[i], p, NULL));

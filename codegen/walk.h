@@ -35,6 +35,10 @@ void walk_all(Emit *e, const Walk *w);
 void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
                 const ValueId *v);
 
+/* The same in two steps, for values that were evaluated before; value[i] is that of v[i] at p. */
+void walk_put(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n, const ValueId *v,
+              const LLVMValueRef *value);
+
 /* Variables: memory in the entry block that the pass pipeline turns into registers; for sums over
  * nested loops. */
 LLVMValueRef emit_variable(Emit *e, LLVMTypeRef type);

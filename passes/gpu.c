@@ -4,10 +4,15 @@
 static const struct {
   const char *name;
   void (*tune)(Module *m, Fn *k);
-} tuners[] = {{"elem", gpu_tune_elem},
-              {"contract", gpu_tune_contract},
-              {"attention", gpu_tune_attention},
-              {"attention_grad", gpu_tune_attention}};
+} tuners[] = {
+    {"elem", gpu_tune_elem},
+    {"row", gpu_tune_row},
+    {"column", gpu_tune_column},
+    {"scatter", gpu_tune_scatter},
+    {"contract", gpu_tune_contract},
+    {"attention", gpu_tune_attention},
+    {"attention_grad", gpu_tune_attention},
+};
 
 bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
 

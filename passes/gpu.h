@@ -11,6 +11,9 @@ bool module_gpu(const Module *m); /* setting target.gpu */
 bool gpu_tune(Module *m, Fn *k);
 
 void gpu_tune_elem(Module *m, Fn *k);
+void gpu_tune_row(Module *m, Fn *k);
+void gpu_tune_column(Module *m, Fn *k);
+void gpu_tune_scatter(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
 void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
 

@@ -1,6 +1,7 @@
 /* Cutting family elem for GPUs: as many points per thread as fill 16-byte accesses, one vector per
    thread, so that enough CTAs keep the memory busy. */
 #include "gpu.h"
+#include "ir/gpu_tile.h"
 
 enum { THREADS = 256 };
 
@@ -9,8 +10,8 @@ void gpu_tune_elem(Module *m, Fn *k) {
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   Nest n = nest_of(k, &all, nest_reference(k, &all));
   int lanes = gpu_lanes(m, k, &n, k->results.n, k->results.at);
-  int64_t vectors = nest_count(&n) / lanes, tile[2] = {lanes, 1}, threads = THREADS;
+  int64_t vectors = nest_count(&n) / lanes, tile[POINT_TILES] = {lanes, 1}, threads = THREADS;
   while (threads > 32 && threads / 2 >= vectors) threads /= 2;
   GpuPhases p = {1, {(vectors + threads - 1) / threads}, {threads}, {0}};
-  gpu_set(m, k, lanes > 1 ? "vector" : "scalar", 2, tile, &p);
+  gpu_set(m, k, lanes > 1 ? "vector" : "scalar", POINT_TILES, tile, &p);
 }

@@ -5,6 +5,7 @@
    point before any is stored, because a result may lie in the buffer of an operand. A result with
    fewer dims is stored where its missing dims are 0. */
 #include "families.h"
+#include "ir/gpu_tile.h"
 #include "space.h"
 
 typedef struct Elementwise {
@@ -27,18 +28,18 @@ static void one_vector(Emit *e, const Elementwise *s, LLVMValueRef flat, bool in
 
 void gpu_elem_emit(Emit *e) {
   const Fn *k = e->k;
-  const int64_t *tile = emit_tile(e, 2);
+  const int64_t *tile = emit_tile(e, POINT_TILES);
   Elementwise s = {0};
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   s.nest = nest_of(k, &all, nest_reference(k, &all));
-  e->lanes = (int)tile[0];
+  e->lanes = (int)tile[POINT_LANES];
   s.vectors = space_vectors(e, &s.nest, e->lanes);
   emit_begin_phase(e, 0);
-  int64_t threads = simt_threads(e, 0), per_cta = threads * tile[1];
+  int64_t threads = simt_threads(e, 0), per_cta = threads * tile[POINT_VECTORS];
   LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
   LLVMValueRef first = index_mul_add(e, cta, per_cta, thread);
-  for (int64_t i = 0; i < tile[1]; i++) {
+  for (int64_t i = 0; i < tile[POINT_VECTORS]; i++) {
     LLVMValueRef flat = first;
     if (i) flat = LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * threads), "");
     one_vector(e, &s, flat, s.vectors == simt_ctas(e, 0) * per_cta);

@@ -4,10 +4,15 @@
 #include "families.h"
 #include <string.h>
 
-static const KernelFamily families[] = {{"elem", gpu_elem_emit},
-                                        {"contract", gpu_contract_emit},
-                                        {"attention", gpu_attention_emit},
-                                        {"attention_grad", gpu_attention_grad_emit}};
+static const KernelFamily families[] = {
+    {"elem", gpu_elem_emit},
+    {"row", gpu_row_emit},
+    {"column", gpu_column_emit},
+    {"scatter", gpu_scatter_emit},
+    {"contract", gpu_contract_emit},
+    {"attention", gpu_attention_emit},
+    {"attention_grad", gpu_attention_grad_emit},
+};
 
 const KernelFamily *nvptx_family_find(const char *name) {
   for (size_t i = 0; i < sizeof families / sizeof *families; i++)

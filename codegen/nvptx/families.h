@@ -7,5 +7,8 @@ void gpu_elem_emit(Emit *e);
 void gpu_contract_emit(Emit *e);
 void gpu_attention_emit(Emit *e);
 void gpu_attention_grad_emit(Emit *e);
+void gpu_row_emit(Emit *e);
+void gpu_column_emit(Emit *e);
+void gpu_scatter_emit(Emit *e);
 
 #endif

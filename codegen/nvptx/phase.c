@@ -13,8 +13,7 @@ static int64_t buffer_bytes(const Fn *k, uint32_t i) {
   return type_count(t) * elem_bytes(t->elem);
 }
 
-/* Whether buffer i cannot be the same memory as any buffer on the other side of the arrow. */
-static bool alone(const Fn *k, uint32_t i) {
+bool nvptx_alone(const Fn *k, uint32_t i) {
   uint32_t n = k->args.n + k->results.n;
   if (i >= n) return true; /* the workspace */
   for (uint32_t j = 0; j < n; j++)
@@ -31,7 +30,7 @@ static void attribute(Emit *e, unsigned at, const char *name, uint64_t value) {
 static void describe_buffers(Emit *e, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     attribute(e, i + 1, "align", (uint64_t)emit_buffer_align(e, i));
-    if (!alone(e->k, i)) continue;
+    if (!nvptx_alone(e->k, i)) continue;
     attribute(e, i + 1, "noalias", 0);
     if (i < e->k->args.n) attribute(e, i + 1, "readonly", 0);
   }

@@ -1,0 +1,31 @@
+/* What the numbers of attribute `tile` mean for the GPU's kernel families: shared by the rules that
+   choose them (passes/gpu_*.c) and the emitters that obey (codegen/nvptx). */
+#ifndef SHARDC_GPU_TILE_H
+#define SHARDC_GPU_TILE_H
+#include "nest.h"
+
+enum GpuElemTile { POINT_LANES, POINT_VECTORS /* per thread */, POINT_TILES };
+/* A group of threads has one row; `vectors`: of each thread, kept in registers; or that many per
+   turn of a loop. Variant `rows`: lanes run over neighbouring rows. */
+enum GpuRowTile { ROW_LANES, ROW_GROUP, ROW_VECTORS, ROW_TILES };
+/* A CTA has `across` vectors of columns, each of so many threads as there are left; or with variant
+   `row` one column. `turns`: elements per turn of its loop. */
+enum GpuColumnTile {
+  COLUMN_LANES,
+  COLUMN_ACROSS,
+  COLUMN_SPLITS,
+  COLUMN_TURNS,
+  COLUMN_JOINERS,
+  COLUMN_TILES
+};
+/* Lanes and vectors per thread of the columns; lanes of the zero fill. */
+enum GpuScatterTile { SCATTER_LANES, SCATTER_VECTORS, SCATTER_FILL, SCATTER_TILES };
+
+/* Shared memory of a CTA for joining one reduction of its warps: two parts of 8 bytes per warp. */
+enum { GROUP_EXCHANGE = 2 * 32 * 8 };
+/* Bytes of one row that a scan leaves in memory. */
+static inline int64_t gpu_scan_bytes(const Reductions *r) {
+  return (r->over.axis[0].size * 8 + 63) / 64 * 64;
+}
+
+#endif
