@@ -16,6 +16,10 @@ void gpu_tune_column(Module *m, Fn *k);
 void gpu_tune_scatter(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
 void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
+/* The cut with the shape of that number, largest first, instead of the rule's; false: there is no
+   such one, or it does not fit the kernel. */
+bool gpu_vary_contract(Module *m, Fn *k, int shape, int64_t splits);
+bool gpu_vary_attention(Module *m, Fn *k, int shape);
 
 /* Sets attribute align of every kernel from its callers; before gpu_tune. */
 void gpu_align(Module *m);

@@ -44,33 +44,35 @@ static bool fits(const Module *m, const Flash *f, const FlashGpuPlan *p) {
   return registers_of(f, p) <= 176;
 }
 
-static bool cut(Module *m, Fn *k) {
+static void apply(Module *m, Fn *k, const FlashGpuPlan *p) {
+  GpuPhases phases = {.n = p->phases};
+  for (int i = 0; i < p->phases; i++)
+    phases.ctas[i] = p->chunks[i], phases.threads[i] = p->threads[i],
+    phases.shared[i] = p->shared[i];
+  gpu_set(m, k, p->mma ? "mma" : "fma", FLASH_GPU_COUNT, p->tile, &phases);
+  if (p->workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p->workspace);
+}
+
+bool gpu_vary_attention(Module *m, Fn *k, int shape) {
   Flash f = flash_of(k);
-  Elem elem = value_type(k, f.q)->elem;
+  if (shape >= (int)(sizeof shapes / sizeof *shapes)) return false;
   int64_t rows = f.grad && f.keys > f.queries ? f.keys : f.queries, least = round_up(rows, 16);
   int64_t tile[FLASH_GPU_COUNT] = {[FLASH_GPU_SLICES] = (f.width + SLICE_MOST - 1) / SLICE_MOST};
   tile[FLASH_GPU_COPY] = copies_of(k, &f);
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-    tile[FLASH_GPU_ROWS] = shapes[i][0] < least ? shapes[i][0] : least;
-    tile[FLASH_GPU_COLUMNS] = shapes[i][1];
-    FlashGpuPlan p = flash_gpu_plan(&f, elem, tile);
-    if (!fits(m, &f, &p)) continue;
-    GpuPhases phases = {.n = p.phases};
-    for (int j = 0; j < p.phases; j++)
-      phases.ctas[j] = p.chunks[j], phases.threads[j] = p.threads[j],
-      phases.shared[j] = p.shared[j];
-    gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, tile, &phases);
-    if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
-    return true;
-  }
-  return false;
+  tile[FLASH_GPU_ROWS] = shapes[shape][0] < least ? shapes[shape][0] : least;
+  tile[FLASH_GPU_COLUMNS] = shapes[shape][1];
+  FlashGpuPlan p = flash_gpu_plan(&f, value_type(k, f.q)->elem, tile);
+  if (!fits(m, &f, &p)) return false;
+  apply(m, k, &p);
+  return true;
 }
 
 void gpu_tune_attention(Module *m, Fn *k) {
-  if (cut(m, k)) return;
-  Flash f = flash_of(k);
-  Report *r = diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
-                      "attention over heads %lld wide is not built for GPUs", (long long)f.width);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    if (gpu_vary_attention(m, k, (int)i)) return;
+  Report *r =
+      diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
+              "attention over heads %lld wide is not built for GPUs", (long long)flash_of(k).width);
   diag_fact(r, "kernel `%s`: its tiles do not fit the shared memory of a CTA", k->name);
   diag_help(r, "use narrower heads, or compile for a processor: `--target native`");
 }

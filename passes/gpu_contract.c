@@ -77,17 +77,22 @@ static void fill(int64_t *tile, const Shape *s) {
   tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
 }
 
-/* Splits of at least 256 elements of k, doubled while CTAs are few. */
+/* Each split has work, none less than 256 elements of k unless `few`. */
+static bool splits_fit(const GemmPlan *g, bool few) {
+  int64_t splits = g->tile[GEMM_SPLITS], range = g->range * g->tile[GEMM_K];
+  return splits == 1 || ((few || range >= 256) && g->range * (splits - 1) < g->tiles_k);
+}
+
+/* Splits are doubled while CTAs are few. */
 static void choose(const Product *p, GemmMath math, int64_t *tile) {
   double least = 0;
   int64_t best[GEMM_COUNT] = {0};
   for (int i = 0; i < shapes[math].n; i++) {
     const Shape *s = &shapes[math].at[i];
     fill(tile, s);
-    for (int64_t splits = 1; splits <= 64; splits *= 2) {
-      tile[GEMM_SPLITS] = splits;
+    for (tile[GEMM_SPLITS] = 1; tile[GEMM_SPLITS] <= 64; tile[GEMM_SPLITS] *= 2) {
       GemmPlan g = gemm_plan(p, math, tile);
-      if (splits > 1 && (g.range * s->k < 256 || g.range * (splits - 1) >= g.tiles_k)) break;
+      if (!splits_fit(&g, false)) break;
       double t = cycles_of(&g, s);
       if (least && t >= least) continue;
       least = t;
@@ -97,17 +102,39 @@ static void choose(const Product *p, GemmMath math, int64_t *tile) {
   memcpy(tile, best, sizeof best);
 }
 
-void gpu_tune_contract(Module *m, Fn *k) {
-  Product p = product_of(k, 8);
-  int64_t tile[GEMM_COUNT] = {0};
-  GemmMath math = math_of(m, &p);
-  tile[GEMM_COPY_A] = copy_of(k, &p, math, false);
-  tile[GEMM_COPY_B] = copy_of(k, &p, math, true);
-  choose(&p, math, tile);
-  GemmPlan g = gemm_plan(&p, math, tile);
+static void apply(Module *m, Fn *k, const Product *p, GemmMath math, const int64_t *tile) {
+  GemmPlan g = gemm_plan(p, math, tile);
   GpuPhases phases = {.n = g.phases};
   for (int i = 0; i < g.phases; i++)
     phases.ctas[i] = g.chunks[i], phases.threads[i] = g.threads[i], phases.shared[i] = g.shared[i];
   gpu_set(m, k, gemm_variant[math], GEMM_COUNT, tile, &phases);
   if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
+}
+
+static void copies(const Fn *k, const Product *p, GemmMath math, int64_t *tile) {
+  tile[GEMM_COPY_A] = copy_of(k, p, math, false);
+  tile[GEMM_COPY_B] = copy_of(k, p, math, true);
+}
+
+void gpu_tune_contract(Module *m, Fn *k) {
+  Product p = product_of(k, 8);
+  int64_t tile[GEMM_COUNT] = {0};
+  GemmMath math = math_of(m, &p);
+  copies(k, &p, math, tile);
+  choose(&p, math, tile);
+  apply(m, k, &p, math, tile);
+}
+
+bool gpu_vary_contract(Module *m, Fn *k, int shape, int64_t splits) {
+  Product p = product_of(k, 8);
+  int64_t tile[GEMM_COUNT] = {0};
+  GemmMath math = math_of(m, &p);
+  if (shape >= shapes[math].n) return false;
+  copies(k, &p, math, tile);
+  fill(tile, &shapes[math].at[shape]);
+  tile[GEMM_SPLITS] = splits;
+  GemmPlan g = gemm_plan(&p, math, tile);
+  if (!splits_fit(&g, true)) return false;
+  apply(m, k, &p, math, tile);
+  return true;
 }

@@ -111,6 +111,12 @@ static void tune(Module *m, Fn *k) {
 
 /* A few random decisions away from the rule's cut. */
 static void vary(Harness *h, Module *m, Fn *k) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  int shape = (int)harness_random(h, 0, 6);
+  if (module_gpu(m) && !strcmp(family, "contract"))
+    gpu_vary_contract(m, k, shape, harness_random(h, 1, 3));
+  else if (module_gpu(m)) gpu_vary_attention(m, k, shape);
+  if (module_gpu(m)) return;
   const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
   Cut cut = v ? v->rule(m, k) : (Cut){{0}};
   for (int i = 0; v && i < 2 * TUNE_STAGES; i++) {

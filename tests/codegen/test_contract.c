@@ -135,7 +135,7 @@ static void narrowed(Harness *h, int i, const Product *p, const char *a, const c
 
 static const char *machine = "native";
 
-/* The PTX machine is slow, and has no cuts for tuners. */
+/* The PTX machine is slow. */
 static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
 static int some_of(int count) { return gpu() ? count / 3 : count; }
 /* An operand's sum over k beside the product: before it or behind it, widened or not. */
@@ -157,7 +157,8 @@ static void summed(Harness *h, int i, const Product *p, const char *a, const cha
   harness_add(h, i % 2 ? "  return %%2, %%%d\n}\n" : "  return %%%d, %%2\n}\n", 3 + widen);
 }
 
-static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
+static void run_elem(Harness *h, Case *make, int count, int workers, const char *elem,
+                     double tolerance) {
   count = some_of(count);
   h->workers = workers, h->random += (uint64_t)count * 31 + (uint64_t)workers;
   if (make == accumulate) {
@@ -166,12 +167,16 @@ static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, do
   }
   for (int i = 0; i < count; i++) {
     Product p = random_product(h);
-    p.elem = bf16 ? "bf16" : "f32";
+    p.elem = elem;
     const char *a = type(h, p.elem, &p.a), *b = type(h, p.elem, &p.b);
     make(h, i, &p, a, b);
   }
   assert_int_equal(harness_run(h, tolerance), 0);
   harness_free(h);
+}
+
+static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
+  run_elem(h, make, count, workers, bf16 ? "bf16" : "f32", tolerance);
 }
 
 static void run_case(Case *make, int count, int workers, bool bf16, double tolerance,
@@ -211,13 +216,26 @@ static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, fals
 /* Every cut that a tuner may measure gives the same numbers. */
 static void variants(void **state) {
   (void)state;
-  if (gpu()) skip();
   Case *const makes[] = {plain, activation, narrowed};
   for (int i = 0; i < 3; i++) {
     Harness *h = harness_new(machine);
     h->vary = true;
     run_on(h, makes[i], 50, 2, i == 2, 3e-5);
   }
+}
+
+/* Fragments of the other types that tensor cores take. */
+static void tensor_cores(void **state) {
+  (void)state;
+  if (!gpu()) skip();
+  Harness *h = harness_new(machine);
+  h->vary = true;
+  run_elem(h, plain, 90, 2, "f16", 2e-3);
+  h = harness_new(machine);
+  h->vary = true;
+  harness_add(h, "set plan.precision = \"tf32\"\n");
+  h->low = -1, h->high = 1;
+  run_elem(h, plain, 90, 2, "f32", 1e-2);
 }
 
 /* Sizes at which tuning blocks k, packs, prefetches and streams. */
@@ -244,7 +262,6 @@ static void large_with(bool vary, const char *elem, double tolerance) {
 static void large(void **state) { (void)state, large_with(false, "f32", 1e-4); }
 static void large_variants(void **state) {
   (void)state;
-  if (gpu()) skip();
   large_with(true, "f32", 1e-4);
 }
 static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e-4); }
@@ -255,14 +272,21 @@ int main(int argc, char **argv) {
     puts("skipped: this machine has no instructions for bf16");
     return 77;
   }
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain_dots),     cmocka_unit_test(many_chunks),
-      cmocka_unit_test(bf16_operands),  cmocka_unit_test(activations),
-      cmocka_unit_test(in_place),       cmocka_unit_test(new_names),
-      cmocka_unit_test(large),          cmocka_unit_test(variants),
-      cmocka_unit_test(large_variants), cmocka_unit_test(bf16_chunks),
-      cmocka_unit_test(bf16_narrowed),  cmocka_unit_test(large_bf16),
-      cmocka_unit_test(with_sums),      cmocka_unit_test(with_sums_chunks),
-      cmocka_unit_test(with_sums_bf16)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain_dots),
+                                     cmocka_unit_test(many_chunks),
+                                     cmocka_unit_test(bf16_operands),
+                                     cmocka_unit_test(activations),
+                                     cmocka_unit_test(in_place),
+                                     cmocka_unit_test(new_names),
+                                     cmocka_unit_test(large),
+                                     cmocka_unit_test(variants),
+                                     cmocka_unit_test(large_variants),
+                                     cmocka_unit_test(bf16_chunks),
+                                     cmocka_unit_test(tensor_cores),
+                                     cmocka_unit_test(bf16_narrowed),
+                                     cmocka_unit_test(large_bf16),
+                                     cmocka_unit_test(with_sums),
+                                     cmocka_unit_test(with_sums_chunks),
+                                     cmocka_unit_test(with_sums_bf16)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
