@@ -64,10 +64,15 @@ typedef struct BuildOptions {
   const char *emit; /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout) */
   bool verbose;     /* print the commands that run */
   int jobs;
+  int part, parts; /* of an executable for several targets: output is an object for targets_join */
 } BuildOptions;
 
 /* Module after `memory` -> files. False if diagnostics were given. */
 bool codegen_build(Module *m, const BuildOptions *o);
+
+/* The objects of codegen_build for 0 .. parts - 1, in this order, as one executable. m: any of
+ * them. */
+bool targets_join(Module *m, const BuildOptions *o, const char *const *objects);
 
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);

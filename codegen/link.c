@@ -146,6 +146,11 @@ static void close_folder(Link *l) {
 
 /* ---- the executable ---- */
 
+/* The programs of an executable for several targets hang on each other. */
+static const char *program_flag(const Link *l, const char *word, int part) {
+  return arena_printf(l->arena, "-D%s=rt_program_%d", word, part);
+}
+
 static pid_t compile_host(Link *l) {
   const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
   char *text = host_write(l->m);
@@ -155,6 +160,9 @@ static pid_t compile_host(Link *l) {
                                "-o", "host.o",     "-I",  l->lib,  "host.c"};
   Words w = {0};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
+  if (l->o->part) vec_push(l->arena, w, program_flag(l, "RT_PROGRAM", l->o->part));
+  if (l->o->part + 1 < l->o->parts)
+    vec_push(l->arena, w, program_flag(l, "RT_NEXT", l->o->part + 1));
   return start(l, &w);
 }
 
@@ -208,17 +216,38 @@ static void add_objects(Link *l, Words *w) {
 /* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
 static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
 
-static bool link_all(Link *l) {
+/* One object of all that belongs to one target. Only its program can be seen from outside: kernels
+   of different targets have the same names. */
+static bool make_part(Link *l) {
+  Words join = {0}, hide = {0};
+  const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, join, words[i]);
+  add_objects(l, &join);
+  if (!finish(l, start(l, &join), "cc", "join the objects of a target")) return false;
+  vec_push(l->arena, hide, "objcopy");
+  vec_push(l->arena, hide,
+           l->o->part ? arena_printf(l->arena, "--keep-global-symbol=rt_program_%d", l->o->part)
+                      : "--keep-global-symbol=rt_the_program");
+  vec_push(l->arena, hide, "program");
+  return finish(l, start(l, &hide), "objcopy", "join the objects of a target");
+}
+
+/* objects: NULL: those of the module in the folder. */
+static bool link_all(Link *l, const char *const *objects) {
   Words w = {0};
   bool mpi = uses_mpi(l->m);
   vec_push(l->arena, w, mpi ? "mpicc" : "cc");
 #ifdef __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
   vec_push(l->arena, w, "-fsanitize=address,undefined");
 #endif
-  const char *const flags[] = {
-      "-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack", "-o", "program", "host.o"};
+  const char *const flags[] = {"-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack",
+                               "-o", "program"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) vec_push(l->arena, w, flags[i]);
-  add_objects(l, &w);
+  for (int i = 0; objects && i < l->o->parts; i++) vec_push(l->arena, w, objects[i]);
+  if (!objects) {
+    vec_push(l->arena, w, "host.o");
+    add_objects(l, &w);
+  }
   const char *const own[] = {"-std=gnu17", "-D_GNU_SOURCE", "-O1", "-I", l->lib};
   for (size_t i = 0; mpi && i < sizeof own / sizeof *own; i++) vec_push(l->arena, w, own[i]);
   if (mpi) vec_push(l->arena, w, arena_printf(l->arena, "%s/comm_mpi.c", l->lib));
@@ -257,8 +286,18 @@ static bool build_executable(Link *l) {
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
   ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
-  ok = ok && (!for_gpu(l->m) || embed_images(l)) && link_all(l) && deliver(l);
+  ok = ok && (!for_gpu(l->m) || embed_images(l));
+  ok = ok && (l->o->parts > 1 ? make_part(l) : link_all(l, NULL)) && deliver(l);
   close_folder(l);
+  return ok;
+}
+
+bool targets_join(Module *m, const BuildOptions *o, const char *const *objects) {
+  Link l = {.m = m, .o = o, .arena = arena_new()};
+  bool ok = find_library(&l) && (l.folder = work_folder(m->ctx));
+  ok = ok && link_all(&l, objects) && deliver(&l);
+  if (l.folder) remove_folder(l.arena, l.folder);
+  arena_free(l.arena);
   return ok;
 }
 

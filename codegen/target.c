@@ -19,6 +19,7 @@ static const Target *target_at(int i) {
 
 const Target *target_find(const char *name) {
   if (!strcmp(name, "native")) return x86_native();
+  if (!strcmp(name, "x86")) name = "x86_64_v3"; /* any processor that shardc knows */
   const Target *t;
   for (int i = 0; (t = target_at(i)); i++)
     if (!strcmp(name, t->name)) return t;

@@ -67,15 +67,28 @@ static Exit emit_ast(Cli *o, const char *output) {
 
 /* ---- the road ---- */
 
-static Exit build(Cli *o, Module *m, EmitKind kind, const char *output) {
-  BuildOptions b = {
-      .output = output, .keep_dir = o->value[OPT_KEEP], .verbose = o->value[OPT_VERBOSE] != NULL};
+typedef struct Targets { /* of one executable */
+  Strings name;
+  const char *folder; /* of their objects; NULL: there is only one */
+} Targets;
+
+static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, int part, int parts) {
+  BuildOptions b = {.output = output,
+                    .keep_dir = o->value[OPT_KEEP],
+                    .verbose = o->value[OPT_VERBOSE] != NULL,
+                    .part = part,
+                    .parts = parts};
   double start = now();
   b.emit = kind == EMIT_EXE ? NULL : emit_names[kind];
   b.jobs =
       o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : (int)module_number(m, "target.workers", 1);
   if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
   if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
+  if (b.keep_dir && parts > 1) {
+    b.keep_dir =
+        arena_printf(o->c->arena, "%s/%s", b.keep_dir, module_setting(m, "target.name", ""));
+    if (!make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
+  }
   bool good = codegen_build(m, &b);
   if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
@@ -159,14 +172,76 @@ static Exit suit_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
+/* One target, from the module as loaded to what `kind` asks for. */
+static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, int part, int parts) {
+  Exit e = set_communicator(o, m);
+  if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
+  if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
+  if (e == EXIT_FINE && kind != EMIT_IR) e = suit_communicator(o, m);
+  if (e != EXIT_FINE) return e;
+  return kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output, part, parts);
+}
+
+/* One processor at most: GPUs tell at run time what they are. */
+static Exit read_targets(Cli *o, Targets *t, EmitKind kind) {
+  const char *list = o->value[OPT_TARGET];
+  int processors = 0;
+  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+    vec_push(o->c->arena, t->name, arena_strndup(o->c->arena, at, strcspn(at, ",")));
+  if (t->name.n < 2) return EXIT_FINE;
+  if (kind != EMIT_EXE) return cli_usage("`--target %s`: only executables are for several", list);
+  for (uint32_t i = 0; i < t->name.n; i++) {
+    const Target *x = target_find(t->name.at[i]);
+    processors += x && !x->gpu;
+    for (uint32_t k = 0; k < i; k++)
+      if (!strcmp(t->name.at[i], t->name.at[k])) return cli_usage("`--target %s`: one twice", list);
+  }
+  return processors < 2 ? EXIT_FINE
+                        : cli_usage("`--target %s`: one processor at most, beside GPUs", list);
+}
+
+/* Every target gets a copy of the module; what is said about the model was said at its loading. */
+static Exit make_all(Cli *o, Module *m, const char *output, const Targets *t, double start) {
+  size_t length;
+  const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
+  Strings objects = {0};
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 0; e == EXIT_FINE && i < t->name.n; i++) {
+    Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
+    if (!copy) return EXIT_INPUT;
+    o->value[OPT_TARGET] = t->name.at[i];
+    vec_push(o->c->arena, objects, arena_printf(o->c->arena, "%s/part_%u.o", t->folder, i));
+    e = make_one(o, copy, EMIT_EXE, objects.at[i], (int)i, (int)t->name.n);
+    if (e == EXIT_FINE && start > 0)
+      say_done(o, copy, arena_printf(o->c->arena, "%s (%s)", output, t->name.at[i]), now() - start);
+  }
+  o->value[OPT_TARGET] = given;
+  BuildOptions b = {
+      .output = output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)t->name.n};
+  if (e == EXIT_FINE && !targets_join(m, &b, objects.at)) e = EXIT_ENVIRONMENT;
+  return e;
+}
+
+/* start: when the command began; 0: nothing is said. */
+static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double start) {
+  Targets t = {0};
+  Exit e = read_targets(o, &t, kind);
+  if (e == EXIT_FINE) e = load_module(o, m);
+  if (e != EXIT_FINE) return e;
+  if (t.name.n < 2) {
+    e = make_one(o, *m, kind, output, 0, 1);
+    if (e == EXIT_FINE && kind == EMIT_EXE && start > 0) say_done(o, *m, output, now() - start);
+    return e;
+  }
+  t.folder = work_folder(o->c);
+  if (!t.folder) return EXIT_ENVIRONMENT;
+  e = make_all(o, *m, output, &t, start);
+  remove_folder(o->c->arena, t.folder);
+  return e;
+}
+
 Exit compile_executable(Cli *o, const char *output, Module **m) {
-  Exit e = load_module(o, m);
-  if (e == EXIT_FINE) e = set_communicator(o, *m);
-  if (e == EXIT_FINE) e = run_pipeline(o, *m, NULL);
-  if (e == EXIT_FINE && !fit_check(o, *m, o->facts)) e = EXIT_INPUT;
-  if (e == EXIT_FINE) e = suit_communicator(o, *m);
-  if (e == EXIT_FINE) e = build(o, *m, EMIT_EXE, output);
-  return report(o, e);
+  return report(o, make(o, EMIT_EXE, output, m, 0));
 }
 
 Exit cmd_compile(Cli *o) {
@@ -180,11 +255,5 @@ Exit cmd_compile(Cli *o) {
     return cli_usage("an executable cannot go to stdout; name a file after -o");
   if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
   if (kind == EMIT_AST) return emit_ast(o, output);
-  e = load_module(o, &m);
-  if (e == EXIT_FINE) e = set_communicator(o, m);
-  if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
-  if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
-  if (e == EXIT_FINE) e = kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output);
-  if (e == EXIT_FINE && kind == EMIT_EXE) say_done(o, m, output, now() - start);
-  return report(o, e);
+  return report(o, make(o, kind, output, &m, start));
 }

@@ -166,9 +166,18 @@ typedef struct rt_program {
   int naxes; /* 0: one rank */
   const rt_collective *collectives;
   int ncollectives;
+  const struct rt_program *next; /* the same model for another target; NULL: none */
 } rt_program;
 
 extern const rt_program rt_the_program; /* defined by generated code */
+
+/* An executable for several targets holds several programs; all but the first are called otherwise. */
+#ifndef RT_PROGRAM
+#define RT_PROGRAM rt_the_program
+#endif
+#ifdef RT_NEXT
+extern const rt_program RT_PROGRAM, RT_NEXT;
+#endif
 
 /* First bytes of the context, the only part that generated code reads: where each arena starts. */
 struct rt_ctx {

@@ -37,6 +37,7 @@ bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false 
 _Noreturn void rt_die_together(Run *r,
                                Fault *f); /* rt_die, behind the other ranks if all have one */
 
+const rt_program *rt_choose_program(const rt_program *first, const Options *o); /* choose.c */
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
 /* faulty.c: steps whose loss or gradients are not finite */
