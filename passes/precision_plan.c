@@ -145,6 +145,14 @@ static Info info_of(Precision *p, const FnPlan *x, const Op *o, uint32_t result)
   return i;
 }
 
+/* Rows of a table are rounded as its products round them, so that a copy of it in the compute type
+   serves both. */
+static bool takes_rows(const FnPlan *x, const Op *o) {
+  const Op *table = o->code == OP_gather ? value_def(x->f, o->in[0]) : NULL;
+  bool given = !table || table->code == OP_load;
+  return o->code == OP_gather && given && x->info[o->in[0]].make == MADE_NEUTRAL;
+}
+
 static void visit(Precision *p, FnPlan *x, const Op *o) {
   if (o->code == OP_loop) {
     BodyPlan *b = x->body[o - x->f->ops.at] = precision_body(p, o, x);
@@ -155,7 +163,7 @@ static void visit(Precision *p, FnPlan *x, const Op *o) {
   }
   for (uint32_t i = 0; i < o->nout; i++) {
     x->info[o->out + i] = info_of(p, x, o, i);
-    bool kept = x->uses[o->out + i] & (USE_PRODUCT | USE_LOOP | USE_CARRIED);
+    bool kept = x->uses[o->out + i] & (USE_PRODUCT | USE_LOOP | USE_CARRIED) || takes_rows(x, o);
     if (kept && p->compute != ELEM_f32 && may_round(x, o->out + i)) round_value(p, x, o->out + i);
   }
 }

@@ -234,7 +234,7 @@ static uint64_t epochs_of(const Slice *s, const Fn *f, ValueId v) {
     if (f == s->f && o->nout == 1 && s->in[o->out]) continue;
     for (uint32_t k = 0; k < o->nin; k++) {
       if (o->in[k] != v) continue;
-      if (o->code == OP_rename) set |= epochs_of(s, f, o->out);
+      if (o->code == OP_rename || o->code == OP_cast) set |= epochs_of(s, f, o->out);
       else if (o->code == OP_loop && zero_is_micro(s->z, o))
         set |= epochs_of(s, o->callee, o->callee->args.at[k + 1]);
       else set |= (uint64_t)1 << (epoch[i] < 63 ? epoch[i] : 63);

@@ -123,11 +123,19 @@ static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
   return *memo = v;
 }
 
+/* Is the member, cast so, what is kept of it? */
+static bool is_copy(const Site *s, Ref r, const Op *cast) {
+  const ZeroGroup *g = &s->z->group.at[r.group];
+  return g->copied && value_type(s->from, cast->out)->elem == g->narrow;
+}
+
 /* What an old value is, if it is a member of a group or a view of one. */
 static Ref ref_of(Site *s, ValueId v) {
   const Op *o = value_def(s->from, v);
-  if (s->ref[v].group >= 0 || !o || o->code != OP_rename) return s->ref[v];
+  bool casts = o && o->code == OP_cast;
+  if (s->ref[v].group >= 0 || !o || (o->code != OP_rename && !casts)) return s->ref[v];
   Ref r = ref_of(s, o->in[0]);
+  if (casts) return r.group >= 0 && is_copy(s, r, o) ? (s->ref[v] = r) : s->ref[v];
   if (r.group < 0 || r.nviews == REF_VIEWS) return s->ref[v];
   r.view[r.nviews++] = o;
   return s->ref[v] = r;
