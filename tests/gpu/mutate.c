@@ -1,0 +1,266 @@
+/* Is a wrong kernel noticed? Five kernels as the compiler emits them for sm_80; each barrier, wait,
+ * guard, comparison, selection and address term of their PTX is dropped or altered, one at a time;
+ * the machine must report, or the result differ from the interpreter's.
+ *
+ *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
+ *
+ * Exit 1 when fewer than 95 % of all are noticed. README.md argues the others. */
+#include "mutate.h"
+#include "codegen/codegen.h"
+#include "ir/interp.h"
+#include "ir/numbers.h"
+#include "passes/gpu.h"
+#include "ptx.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM = 20000, BUFFERS = 12 };
+
+typedef struct Sample {
+  const char *name, *text;
+  double tolerance;
+} Sample;
+static const Sample samples[] = {
+#define SAMPLE(NAME, TOLERANCE, TEXT) {#NAME, TEXT, TOLERANCE},
+#include "mutate.def"
+};
+
+typedef struct Kernel {
+  Ctx *ctx;
+  Module *m;
+  const Fn *k;
+  char *text;
+  int n, nargs;
+  void *given[BUFFERS];
+  int64_t bytes[BUFFERS];
+  Tensor *want;
+  double tolerance;
+} Kernel;
+
+/* ---- the kernel and what it should give ---- */
+static void put(void *at, int64_t i, Elem e, double x) {
+  float f = (float)x;
+  uint16_t half = e == ELEM_bf16 ? bf16_from_f32(f) : f16_from_f32(f);
+  int32_t i32 = (int32_t)x;
+  if (e == ELEM_f32) memcpy((char *)at + 4 * i, &f, 4);
+  else if (elem_bytes(e) == 2) memcpy((char *)at + 2 * i, &half, 2);
+  else if (e == ELEM_i32) memcpy((char *)at + 4 * i, &i32, 4);
+  else *((char *)at + i) = x != 0;
+}
+
+static double get(const void *at, int64_t i, Elem e) {
+  float f;
+  uint16_t half;
+  int32_t i32;
+  if (e == ELEM_f32) return memcpy(&f, (const char *)at + 4 * i, 4), f;
+  memcpy(&half, (const char *)at + elem_bytes(e) * i, elem_bytes(e) >= 2 ? 2 : 1);
+  if (e == ELEM_bf16) return f32_from_bf16(half);
+  if (e == ELEM_f16) return f32_from_f16(half);
+  if (e == ELEM_i32) return memcpy(&i32, (const char *)at + 4 * i, 4), i32;
+  return *((const char *)at + i) != 0;
+}
+
+static uint64_t next(uint64_t *s) {
+  *s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
+  return *s;
+}
+
+/* Arguments: floats of -2 .. 2, whole numbers of 0 .. 6. */
+static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
+  const Type *t = value_type(k->k, k->k->args.at[i]);
+  int64_t n = type_count(t);
+  Tensor x = {*t, ARENA_ARRAY(k->ctx->arena, double, n)};
+  k->bytes[i] = n * elem_bytes(t->elem), k->given[i] = calloc(1, (size_t)k->bytes[i] + 8);
+  for (int64_t e = 0; e < n; e++) {
+    double u = (double)(next(random) >> 11) * 0x1p-53;
+    put(k->given[i], e, t->elem, elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : floor(7 * u));
+    x.at[e] = get(k->given[i], e, t->elem);
+  }
+  return x;
+}
+
+static void make_buffers(Kernel *k) {
+  uint64_t random = 88172645463325252u;
+  k->nargs = (int)k->k->args.n, k->n = k->nargs + (int)k->k->results.n;
+  Tensor *args = ARENA_ARRAY(k->ctx->arena, Tensor, k->nargs + 1);
+  for (int i = 0; i < k->nargs; i++) args[i] = make_argument(k, i, &random);
+  k->want = ARENA_ARRAY(k->ctx->arena, Tensor, k->k->results.n + 1);
+  for (int i = k->nargs; i < k->n; i++) {
+    const Type *t = value_type(k->k, k->k->results.at[i - k->nargs]);
+    k->bytes[i] = type_count(t) * elem_bytes(t->elem);
+  }
+  interp_call(interp_new(k->m, k->ctx->arena), k->k, args, k->want);
+}
+
+static char *read_file(const char *path) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return NULL;
+  char *text = calloc(1, 1 << 22);
+  size_t n = fread(text, 1, (1 << 22) - 1, f);
+  fclose(f);
+  return n ? text : NULL;
+}
+
+static bool compile(Kernel *k, const Sample *s) {
+  k->ctx = ctx_new(), k->tolerance = s->tolerance;
+  char *text = arena_printf(k->ctx->arena, "shardc-ir 1\nmodel Test\nafter select\n%s", s->text);
+  k->m = ir_parse(k->ctx, "mutate", text, strlen(text));
+  bool ok = k->m && ir_verify(k->m);
+  if (ok) target_describe(k->m, target_find("sm_80"), 1);
+  for (uint32_t i = 0; ok && i < k->m->fns.n; i++)
+    k->k = k->m->fns.at[i], ok = gpu_tune(k->m, k->m->fns.at[i]);
+  const char *folder = ok ? work_folder(k->ctx) : NULL;
+  ok = folder && kernels_build(k->m, folder, 1);
+  if (ok)
+    k->text =
+        read_file(arena_printf(k->ctx->arena, "%s/%s.ptx", folder, kernel_symbol(k->m, k->k)));
+  if (folder) remove_folder(k->ctx->arena, folder);
+  if (ok && k->text) return make_buffers(k), true;
+  diag_print(k->ctx->diag, stderr, DIAG_HUMAN, false);
+  return false;
+}
+
+/* ---- one run ---- */
+static bool launch(const Kernel *k, PtxModule *m, const uint64_t *params, int n, char *error,
+                   int size) {
+  const AttrList *l = &k->k->attrs;
+  const Attr *chunks = attr_get(l, ATTR_chunks), *threads = attr_get(l, ATTR_threads),
+             *shared = attr_get(l, ATTR_shared);
+  for (int64_t p = 0; p < chunks->i; p++) {
+    char entry[300];
+    snprintf(entry, sizeof entry, "%s_p%d", kernel_symbol(k->m, k->k), (int)p);
+    PtxLaunch go = {entry,
+                    {(uint32_t)chunks->list[p], 1, 1},
+                    {(uint32_t)threads->list[p], 1, 1},
+                    (uint32_t)shared->list[p],
+                    params,
+                    8 * n};
+    if (!ptx_launch(m, &go, error, size)) return false;
+  }
+  return true;
+}
+
+static bool right(const Kernel *k, PtxDevice *d, const uint64_t *params, char *error, int size) {
+  for (int i = k->nargs; i < k->n; i++) {
+    const Tensor *w = &k->want[i - k->nargs];
+    Elem e = value_type(k->k, k->k->results.at[i - k->nargs])->elem;
+    double tolerance = k->tolerance + (e == ELEM_bf16 ? 0x1p-8 : e == ELEM_f16 ? 0x1p-10 : 0);
+    char *got = calloc(1, (size_t)k->bytes[i] + 8);
+    bool ok =
+        ptx_unwritten(d, params[i], k->bytes[i]) < 0 && ptx_read(d, got, params[i], k->bytes[i]);
+    int64_t bad = 0;
+    for (int64_t j = 0, n = type_count(&w->type); ok && j < n; j++, bad = j) {
+      double x = get(got, j, e);
+      ok = x == w->at[j] || fabs(x - w->at[j]) <= tolerance * (1 + fabs(w->at[j])) ||
+           (isnan(x) && isnan(w->at[j]));
+    }
+    free(got);
+    if (!ok)
+      return snprintf(error, (size_t)size, "result %d differs at element %lld", i - k->nargs,
+                      (long long)bad),
+             false;
+  }
+  return true;
+}
+
+/* Operands must come out as they went in. */
+static bool kept(const Kernel *k, PtxDevice *d, const uint64_t *params, char *error, int size) {
+  for (int i = 0; i < k->nargs; i++) {
+    char *now = calloc(1, (size_t)k->bytes[i] + 8);
+    bool same =
+        ptx_read(d, now, params[i], k->bytes[i]) && !memcmp(now, k->given[i], (size_t)k->bytes[i]);
+    free(now);
+    if (!same) return snprintf(error, (size_t)size, "operand %d was written", i), false;
+  }
+  return true;
+}
+
+/* False: noticed, error says how. */
+static bool run(const Kernel *k, const char *text, const PtxOptions *o, char *error, int size) {
+  PtxDevice *d = ptx_device_new(o);
+  PtxModule *m = ptx_parse(d, text, error, size);
+  uint64_t params[BUFFERS + 1] = {0};
+  int n = k->n;
+  for (int i = 0; i < k->n; i++) {
+    params[i] = ptx_alloc(d, k->bytes[i]);
+    if (i < k->nargs) ptx_write(d, params[i], k->given[i], k->bytes[i]);
+  }
+  int64_t workspace = attr_int(&k->k->attrs, ATTR_workspace, 0);
+  if (workspace) params[n++] = ptx_alloc(d, workspace);
+  bool ok = m && launch(k, m, params, n, error, size) && right(k, d, params, error, size) &&
+            kept(k, d, params, error, size);
+  ptx_module_free(m), ptx_device_free(d);
+  return ok;
+}
+
+static bool unnoticed(const Kernel *k, const char *text, char *error, int size) {
+  for (uint64_t i = 0; i < 2; i++) {
+    PtxOptions o = {
+        .check = true, .late = !i, .seed = i, .budget = 20000000, .memory = INT64_C(256) << 20};
+    if (!run(k, text, &o, error, size)) return false;
+  }
+  return true;
+}
+
+/* ---- all mutants of a kernel ---- */
+static void show(const Kernel *k, const Mutant *m) {
+  const char *at = k->text;
+  for (int i = 1; i < m->line && at; i++) at = strchr(at, '\n') + 1;
+  at += strspn(at, " \t");
+  printf("    line %d: %.*s  (%s)\n", m->line, (int)strcspn(at, "\n"), at, mutant_names[m->kind]);
+}
+
+static void mutate(const Kernel *k, bool verbose, int total[MUTANT_KINDS],
+                   int missed[MUTANT_KINDS]) {
+  static Mutant list[ROOM];
+  int n = mutants_find(k->text, list, ROOM);
+  char error[1000];
+  for (int i = 0; i < n; i++) {
+    char *text = mutant_apply(k->text, &list[i]);
+    bool lost = unnoticed(k, text, error, sizeof error);
+    free(text);
+    total[list[i].kind]++, missed[list[i].kind] += lost;
+    if (lost && verbose) show(k, &list[i]);
+  }
+}
+
+static void free_kernel(Kernel *k) {
+  for (int i = 0; i < k->nargs; i++) free(k->given[i]);
+  free(k->text);
+  ctx_free(k->ctx);
+}
+
+int main(int argc, char **argv) {
+  bool verbose = argc > 1 && !strcmp(argv[1], "-v"), print = argc > 1 && !strcmp(argv[1], "-p");
+  const char *only = argc > 1 + verbose + print ? argv[1 + verbose + print] : NULL;
+  int total[MUTANT_KINDS] = {0}, missed[MUTANT_KINDS] = {0}, all = 0, lost = 0;
+  char error[1000];
+  for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+    Kernel k = {0};
+    if (only && strcmp(only, samples[i].name)) continue;
+    if (!compile(&k, &samples[i])) return printf("%s: does not compile\n", samples[i].name), 1;
+    if (!unnoticed(&k, k.text, error, sizeof error))
+      return printf("%s: %s\n", samples[i].name, error), 1;
+    if (print) {
+      fputs(k.text, stdout), free_kernel(&k);
+      continue;
+    }
+    int before = 0, gone = 0, after = 0, gone_after = 0;
+    for (int j = 0; j < MUTANT_KINDS; j++) before += total[j], gone += missed[j];
+    mutate(&k, verbose, total, missed);
+    for (int j = 0; j < MUTANT_KINDS; j++) after += total[j], gone_after += missed[j];
+    printf("%-16s %5d mutants, %d not noticed\n", samples[i].name, after - before,
+           gone_after - gone);
+    fflush(stdout);
+    free_kernel(&k);
+  }
+  for (int j = 0; j < MUTANT_KINDS; j++) {
+    if (total[j]) printf("  %-22s %5d, %d not noticed\n", mutant_names[j], total[j], missed[j]);
+    all += total[j], lost += missed[j];
+  }
+  printf("%d of %d mutants noticed (%.1f %%)\n", all - lost, all,
+         100.0 * (all - lost) / (all ? all : 1));
+  return (all - lost) * 100 < all * 95;
+}

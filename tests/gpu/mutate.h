@@ -1,0 +1,37 @@
+/* Mechanical changes to PTX text: one at a time, each of which should be noticed by somebody.
+ *
+ *   Mutant list[N]; int n = mutants_find(text, list, N);
+ *   char *changed = mutant_apply(text, &list[i]);
+ *
+ * Must not: make text that cannot be read. */
+#ifndef TESTS_GPU_MUTATE_H
+#define TESTS_GPU_MUTATE_H
+#include <stddef.h>
+
+typedef enum MutantKind {
+  DROP_BARRIER,   /* bar.sync and bar.warp.sync go away */
+  DROP_WAIT,      /* cp.async.wait_group goes away */
+  EASE_WAIT,      /* it waits for one group less */
+  DROP_COMMIT,    /* cp.async.commit_group goes away */
+  NEGATE_GUARD,   /* @p becomes @!p */
+  DROP_GUARD,     /* @p goes away: always; for a branch: always taken */
+  NEVER_GUARD,    /* the guarded instruction goes away: never */
+  SHIFT_COMPARE,  /* lt and le, gt and ge change places */
+  NEGATE_COMPARE, /* lt and ge, gt and le, eq and ne change places */
+  SWAP_SELECT,    /* operands of selp change places */
+  DROP_TERM,      /* add a, b, c of an address becomes mov a, b */
+  ALTER_OFFSET,   /* [r+n] becomes [r+n+size], [r] becomes [r+size] */
+  MUTANT_KINDS
+} MutantKind;
+extern const char *const mutant_names[MUTANT_KINDS];
+
+typedef struct Mutant {
+  MutantKind kind;
+  int line;        /* of the text, from 1 */
+  size_t from, to; /* bytes that are replaced */
+  char with[120];
+} Mutant;
+
+int mutants_find(const char *text, Mutant *out, int room);
+char *mutant_apply(const char *text, const Mutant *m); /* malloc */
+#endif
