@@ -132,7 +132,7 @@ static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
 static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  bool often = !a_in_order && columns >= 4 * tile[TILE_VECTORS] * x->lanes;
+  bool often = !a_in_order && columns > tile[TILE_VECTORS] * x->lanes;
   tile[TILE_PACK_A] = a_readable(p, tile) ? often ? PACK_TILES : PACK_NOT
                       : a_in_order        ? PACK_ROWS
                                           : PACK_TILES;
