@@ -255,10 +255,24 @@ static void differentiate_step(Module *m, Fn *step, const Op *loss) {
   module_collect(m);
 }
 
+/* Only in IR by hand, or whose `after` line is lost. */
+static bool has_gradients(Module *m, const Fn *step) {
+  for (uint32_t i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    if (o->code != OP_store || strncmp(o->global->name, "grad.", 5)) continue;
+    Report *r = diag_at(m->ctx->diag, "E1105", span_of(m, o->loc), "[global-c9] @%s is stored twice",
+                        o->global->name);
+    diag_help(r, "the step holds gradients already: its module goes on with `after grad`");
+    return true;
+  }
+  return false;
+}
+
 void pass_grad(Module *m) {
   Fn *step = entry_of(m, "step");
   if (!step) return;
   const Op *loss = loss_store(m, step);
   if (!loss) bug("entry step stores no @loss");
+  if (has_gradients(m, step)) return;
   differentiate_step(m, step, loss);
 }

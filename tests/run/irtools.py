@@ -62,7 +62,7 @@ entry @step {
 ''')
 run(shardc, 'compile', f'{d}/hand.ir', '-o', f'{d}/hand', '-q')
 check(os.access(f'{d}/hand', os.X_OK), 'nothing was made of ten lines')
-open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:16, Seq:64, Embed:128]', '[Batch:16, Time:64, Embed:128]', 1))
+open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:8, Seq:128, Embed:96]', '[Batch:8, Time:128, Embed:96]', 1))
 _, said = run(shardc, 'compile', f'{d}/renamed.ir', '-o', f'{d}/no', expect=1)
 check(re.search(r'renamed\.ir:\d+:\d+', said) and 'error[E' in said, 'no place in: ' + said)
 
