@@ -271,6 +271,7 @@ static LLVMValueRef libm(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef
   int lanes = emit_lanes_of(x);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef args[] = {x, second};
+  if (e->target->gpu) return nvptx_f64(e, name, x, second);
   if (!lanes) return libm_scalar(e, name, second ? 2 : 1, args);
   LLVMValueRef r = LLVMGetPoison(LLVMTypeOf(x));
   for (int i = 0; i < lanes; i++) {

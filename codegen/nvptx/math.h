@@ -1,4 +1,5 @@
-/* Mathematics of f32 that GPUs have instructions for; scalars and vectors, called by math.c. */
+/* Mathematics on GPUs: of f32 what there are instructions for; scalars and vectors, called by
+   codegen/math.c. */
 #ifndef SHARDC_NVPTX_MATH_H
 #define SHARDC_NVPTX_MATH_H
 #include "codegen/emit.h"
@@ -6,5 +7,7 @@
 LLVMValueRef nvptx_exp(Emit *e, LLVMValueRef x);
 LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x); /* 0 above 2^126 */
 LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x);
+/* f64 (math_f64.c): exp, log, sin, cos, tanh, erf of x, or pow of x and a second number. */
+LLVMValueRef nvptx_f64(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef second);
 
 #endif
