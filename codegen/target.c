@@ -41,6 +41,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.rounds", "%d", t->rounds);
   module_set(m, "target.pairs", "%d", t->pairs);
   module_set(m, "target.join", "1");
+  module_set(m, "target.narrow_from", "%d", t->gpu ? 512 : 0);
   module_set(m, "target.sums", "%d", !t->gpu);
   module_set(m, "target.workers", "%d", t->gpu ? 1 : workers);
   module_set(m, "target.gpu", "%d", t->gpu);

@@ -12,8 +12,9 @@ const char *const gemm_variant[] = {"fma", "tf32", "mma"};
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static GemmSide side_of(const GemmPlan *g, int64_t extent, int64_t copy) {
-  GemmSide s = {.along_k = copy == COPY_SINGLE_K || copy == COPY_ASYNC_K,
-                .async = copy >= COPY_ASYNC_K,
+  GemmSide s = {.along_k = copy % 2 == COPY_SINGLE_K,
+                .async = copy == COPY_ASYNC_K || copy == COPY_ASYNC_MN,
+                .wide = copy >= COPY_WIDE_K,
                 .swizzled = g->math == GEMM_MMA,
                 .elem = g->math == GEMM_MMA ? 2 : 4};
   s.rows = s.along_k ? extent : g->tile[GEMM_K];

@@ -24,8 +24,15 @@ enum GemmTile {              /* entries of attribute tile */
 
 /* How an operand comes into shared memory. Along k: rows are m or n and k lies side by side; along
    mn: the other way round. Single: element by element, whatever lies where; async: 16 bytes at
-   once. */
-enum GemmCopy { COPY_SINGLE_K = 1, COPY_SINGLE_MN, COPY_ASYNC_K, COPY_ASYNC_MN };
+   once; wide: four f32 at once, rounded to 16 bits on the way. */
+enum GemmCopy {
+  COPY_SINGLE_K = 1,
+  COPY_SINGLE_MN,
+  COPY_ASYNC_K,
+  COPY_ASYNC_MN,
+  COPY_WIDE_K,
+  COPY_WIDE_MN
+};
 
 typedef enum GemmMath {
   GEMM_FMA,  /* f32 multiply-adds */
@@ -36,7 +43,7 @@ typedef enum GemmMath {
 extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant says */
 
 typedef struct GemmSide { /* an operand's tile in shared memory */
-  bool along_k, async;
+  bool along_k, async, wide;
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
   int elem;      /* bytes of an element */
   int64_t rows, columns, pitch, bytes; /* columns lie side by side; pitch: bytes between rows */

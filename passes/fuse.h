@@ -52,7 +52,9 @@ typedef struct Fuse {
   uint32_t *uses;   /* by ValueId: as an operand or a result of f */
   OpId *sum_of;     /* by OpId: the sum that a contraction computes beside its product */
   OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
-  bool joins;       /* kernels of this target may put their results together (target.join) */
+  int64_t narrow_from; /* factors that so many rows of the other operand meet are cast before the
+                          product, not on the way in; 0: none (target.narrow_from) */
+  bool joins;          /* kernels of this target may put their results together (target.join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;

@@ -343,14 +343,24 @@ static uint32_t anchor_group(Fuse *u, OpId id, GroupKind kind) {
   return g;
 }
 
+/* How many elements of the product one element of a factor goes into. */
+static int64_t met_by(const Fuse *u, const Op *dot, ValueId v) {
+  const Type *t = type(u, v), *r = type(u, dot->out);
+  int64_t n = type_count(r);
+  for (int i = 0; i < t->rank; i++)
+    if (type_find(r, t->axis[i].dim) >= 0) n /= t->axis[i].size;
+  return n;
+}
+
 /* A contraction that packs its operand casts it on the way in: no copy of a parameter is kept in
- * the narrow type. */
-static void store_factor(Fuse *u, ValueId v) {
+ * the narrow type, unless the target reads it too often for that. */
+static void store_factor(Fuse *u, const Op *dot, ValueId v) {
   const Op *o = value_def(u->f, v);
   bool cast = o && o->code == OP_cast && value(u, v)->where == LAZY;
   bool narrows = cast && type(u, o->in[0])->elem == ELEM_f32 && elem_bytes(type(u, v)->elem) < 4 &&
                  elem_class(type(u, v)->elem) == CLASS_FLOAT;
-  if (!narrows || value(u, o->in[0])->where != LEAF) fuse_store(u, v);
+  bool often = u->narrow_from && met_by(u, dot, v) >= u->narrow_from;
+  if (!narrows || often || value(u, o->in[0])->where != LEAF) fuse_store(u, v);
 }
 
 static void visit_attention(Fuse *u, OpId id) {
@@ -443,7 +453,7 @@ static void visit_reduce(Fuse *u, OpId id) {
 
 static void visit_contract(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
-  store_factor(u, o->in[0]), store_factor(u, o->in[1]);
+  store_factor(u, o, o->in[0]), store_factor(u, o, o->in[1]);
   uint32_t g = anchor_group(u, id, GROUP_contract);
   if (u->sum_of[id] != NO_OP) home_beside(u, &u->f->ops.at[u->sum_of[id]], g);
 }

@@ -50,9 +50,10 @@ static GemmMath math_of(const Module *m, const Product *p) {
 static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
   Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
   const ProductDims *mn = is_b ? &p->n : &p->m;
-  if (memory == shared && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
-    if (gemm_pieces(p, is_b, true)) return COPY_ASYNC_K;
-    if (gemm_pieces(p, is_b, false)) return COPY_ASYNC_MN;
+  bool wide = memory == ELEM_f32 && memory != shared;
+  if ((memory == shared || wide) && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
+    if (gemm_pieces(p, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
+    if (gemm_pieces(p, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
   }
   const ProductDim *k1 = p->k.n ? &p->k.dim[p->k.n - 1] : NULL;
   const ProductDim *mn1 = mn->n ? &mn->dim[mn->n - 1] : NULL;

@@ -37,9 +37,9 @@ static void scores_mma(FlashGpu *x, const Registers *out, int r, int c, LLVMValu
   LLVMValueRef columns = warp_add(w, column_row(x, c, stage, warp_i32(w, 0)), matrix_at(x, true));
   rows = warp_plus(w, rows, x->row_at[r]);
   for (int64_t d = 0; d < x->g.width; d += 16) {
-    warp_matrices(w, warp_plus(w, rows, 2 * d), false, a);
+    warp_matrices(w, rows, 2 * d, false, a);
     for (int j = 0; j < out->n / 8; j++) {
-      warp_matrices(w, warp_plus(w, columns, 16 * j * pitch(x) + 2 * d), false, b);
+      warp_matrices(w, columns, 16 * j * pitch(x) + 2 * d, false, b);
       warp_multiply(w, x->elem, a, b, out, 8 * j);
       warp_multiply(w, x->elem, a, b + 2, out, 8 * j + 4);
     }
@@ -57,7 +57,7 @@ static void apply_mma(FlashGpu *x, const Registers *out, const Registers *p, int
       a[q] =
           warp_pack(w, x->elem, warp_get(w, p, 8 * s + 2 * q), warp_get(w, p, 8 * s + 2 * q + 1));
     for (int j = 0; j < out->n / 8; j++) {
-      warp_matrices(w, warp_plus(w, at, 16 * s * pitch(x) + 32 * j), true, b);
+      warp_matrices(w, at, 16 * s * pitch(x) + 32 * j, true, b);
       warp_multiply(w, x->elem, a, b, out, 8 * j);
       warp_multiply(w, x->elem, a, b + 2, out, 8 * j + 4);
     }

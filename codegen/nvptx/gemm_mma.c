@@ -56,9 +56,9 @@ static void read_block(Gemm *x, const Fragments *f, LLVMValueRef stage, int i, i
     int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
     LLVMValueRef piece = f->turned;
     if (f->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
-    LLVMValueRef at = warp_add(w, warp_add(w, stage, f->row), warp_times(w, piece, 16));
-    at = warp_plus(w, at, f->at + rows * f->side->pitch + pieces * 16);
-    warp_matrices(w, at, !f->side->along_k, out);
+    LLVMValueRef at = warp_add(w, f->row, warp_times(w, piece, 16));
+    int64_t more = f->at + rows * f->side->pitch + pieces * 16;
+    warp_matrices(w, warp_add(w, at, stage), more, !f->side->along_k, out);
   }
   for (int q = 0; f->side->elem == 4 && q < 4; q++) out[q] = warp_tf32(w, out[q]);
 }

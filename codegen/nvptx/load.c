@@ -146,6 +146,26 @@ static LLVMValueRef word(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMVa
   return l->memory == l->shared ? halves(w, a, b) : warp_pack(w, l->shared, a, b);
 }
 
+/* Words 2 half and 2 half + 1 from four f32. */
+static void wide_words(Warp *w, TileLoad *l, const TilePiece *p, int half, LLVMValueRef kt,
+                       LLVMValueRef *words) {
+  LLVMTypeRef four = LLVMVectorType(w->f32, 4);
+  Element el = element(w, l, p, 4 * half, kt);
+  LLVMValueRef v = LLVMBuildLoad2(w->e->builder, four, el.at, ""), x[4];
+  LLVMSetAlignment(v, 16);
+  if (el.there) v = LLVMBuildSelect(w->e->builder, el.there, v, LLVMConstNull(four), "");
+  for (int i = 0; i < 4; i++)
+    x[i] = LLVMBuildExtractElement(w->e->builder, v, warp_i32(w, i), "");
+  for (int i = 0; i < 2; i++)
+    words[2 * half + i] = warp_pack(w, l->shared, x[2 * i], x[2 * i + 1]);
+}
+
+static void words_of(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+                     LLVMValueRef *words) {
+  for (int half = 0; l->side.wide && half < 2; half++) wide_words(w, l, p, half, kt, words);
+  for (int j = 0; !l->side.wide && j < 4; j++) words[j] = word(w, l, p, j, kt);
+}
+
 static void store_piece(Warp *w, const TilePiece *p, const LLVMValueRef *words,
                         LLVMValueRef stage) {
   LLVMValueRef v = LLVMGetPoison(LLVMVectorType(w->i32, 4));
@@ -163,7 +183,7 @@ static void move_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt
     copy_piece(w, l, p, kt, stage);
   } else {
     LLVMValueRef words[4];
-    for (int j = 0; j < 4; j++) words[j] = word(w, l, p, j, kt);
+    words_of(w, l, p, kt, words);
     store_piece(w, p, words, stage);
   }
   if (p->mine) emit_end_if(w->e, b);
@@ -186,8 +206,7 @@ void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LL
     return;
   }
   kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody reads it */
-  for (int i = 0; i < l->items; i++)
-    for (int j = 0; j < 4; j++) l->held[i][j] = word(w, l, &l->item[i], j, kt);
+  for (int i = 0; i < l->items; i++) words_of(w, l, &l->item[i], kt, l->held[i]);
 }
 
 void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage) {

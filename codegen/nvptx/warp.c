@@ -1,6 +1,7 @@
 /* Vocabulary of warps: see warp.h. What LLVM 19 has as an intrinsic is used as one; the rest is
    inline assembly, marked convergent where threads meet. */
 #include "warp.h"
+#include "simt.h"
 
 static LLVMValueRef special(Warp *w, const char *name) {
   return emit_intrinsic_types(w->e, name, 0, NULL, 0, NULL);
@@ -129,17 +130,22 @@ void warp_barrier_lanes(Warp *w) {
 
 /* ---- asynchronous copies ---- */
 
+/* Offsets in shared memory as addresses of 32 bits: LLVM's own are 64 bits wide and cost twice the
+ * arithmetic. */
+static LLVMValueRef near_address(Warp *w, LLVMValueRef offset) {
+  return warp_add(w, LLVMBuildPtrToInt(w->e->builder, w->shared, w->i32, ""), offset);
+}
+
 void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef there) {
-  const char *name = bytes == 16 ? "llvm.nvvm.cp.async.cg.shared.global.16"
-                                 : "llvm.nvvm.cp.async.ca.shared.global.4";
-  LLVMValueRef args[] = {warp_at(w, to), LLVMBuildAddrSpaceCast(w->e->builder, from, w->far, ""),
-                         NULL};
-  if (!there) {
-    emit_intrinsic_types(w->e, name, 0, NULL, 2, args);
-    return;
-  }
-  args[2] = LLVMBuildSelect(w->e->builder, there, warp_i32(w, bytes), warp_i32(w, 0), "");
-  emit_intrinsic_types(w->e, arena_printf(w->e->arena, "%s.s", name), 0, NULL, 3, args);
+  const char *text = arena_printf(
+      w->e->arena, "cp.async.%s.shared.global [$0], [$1], %d%s;", bytes == 16 ? "cg" : "ca", bytes,
+      there ? ", $2" : "");
+  LLVMValueRef args[] = {near_address(w, to),
+                         LLVMBuildAddrSpaceCast(w->e->builder, from, w->far, ""), NULL};
+  if (there)
+    args[2] = LLVMBuildSelect(w->e->builder, there, warp_i32(w, bytes), warp_i32(w, 0), "");
+  simt_asm(w->e, text, there ? "r,l,r,~{memory}" : "r,l,~{memory}",
+           LLVMVoidTypeInContext(w->e->context), there ? 3 : 2, args, false);
 }
 
 void warp_commit(Warp *w) { special(w, "llvm.nvvm.cp.async.commit.group"); }
@@ -158,12 +164,16 @@ LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance) {
 
 /* ---- fragments ---- */
 
-void warp_matrices(Warp *w, LLVMValueRef offset, bool transposed, LLVMValueRef out[4]) {
-  LLVMValueRef at = warp_at(w, offset);
-  const char *name = transposed ? "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16"
-                                : "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16";
-  LLVMValueRef four = emit_intrinsic_types(w->e, name, 1, &w->near, 1, &at);
-  for (unsigned i = 0; i < 4; i++) out[i] = LLVMBuildExtractValue(w->e->builder, four, i, "");
+void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
+                   LLVMValueRef out[4]) {
+  LLVMTypeRef types[] = {w->i32, w->i32, w->i32, w->i32};
+  LLVMTypeRef four = LLVMStructTypeInContext(w->e->context, types, 4, 0);
+  LLVMValueRef at = near_address(w, offset);
+  const char *text = arena_printf(
+      w->e->arena, "ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 {$0, $1, $2, $3}, [$4+%lld];",
+      transposed ? ".trans" : "", (long long)more);
+  LLVMValueRef v = simt_asm(w->e, text, "=r,=r,=r,=r,r,~{memory}", four, 1, &at, false);
+  for (unsigned i = 0; i < 4; i++) out[i] = LLVMBuildExtractValue(w->e->builder, v, i, "");
 }
 
 static const char *multiply_name(Elem elem) {
@@ -189,27 +199,16 @@ void warp_multiply(Warp *w, Elem elem, const LLVMValueRef *a, const LLVMValueRef
     warp_set(w, c, at + i, LLVMBuildExtractValue(w->e->builder, d, (unsigned)i, ""));
 }
 
-/* Assembly without effects: as free to move as any arithmetic. */
-static LLVMValueRef pure(Warp *w, const char *text, const char *operands, LLVMTypeRef type, int n,
-                         LLVMValueRef *args) {
-  LLVMTypeRef types[4];
-  for (int i = 0; i < n; i++) types[i] = LLVMTypeOf(args[i]);
-  LLVMTypeRef f = LLVMFunctionType(type, types, (unsigned)n, 0);
-  LLVMValueRef code = LLVMGetInlineAsm(f, text, strlen(text), operands, strlen(operands), 0, 0,
-                                       LLVMInlineAsmDialectATT, 0);
-  return LLVMBuildCall2(w->e->builder, f, code, args, (unsigned)n, "");
-}
-
 LLVMValueRef warp_tf32(Warp *w, LLVMValueRef word) {
   LLVMValueRef x = LLVMBuildBitCast(w->e->builder, word, w->f32, "");
-  return pure(w, "cvt.rna.tf32.f32 $0, $1;", "=r,f", w->i32, 1, &x);
+  return simt_asm(w->e, "cvt.rna.tf32.f32 $0, $1;", "=r,f", w->i32, 1, &x, true);
 }
 
 LLVMValueRef warp_pack(Warp *w, Elem elem, LLVMValueRef low, LLVMValueRef high) {
   LLVMValueRef args[] = {high, low};
   const char *text =
       elem == ELEM_bf16 ? "cvt.rn.bf16x2.f32 $0, $1, $2;" : "cvt.rn.f16x2.f32 $0, $1, $2;";
-  return pure(w, text, "=r,f,f", w->i32, 2, args);
+  return simt_asm(w->e, text, "=r,f,f", w->i32, 2, args, true);
 }
 
 /* ---- loops ---- */
