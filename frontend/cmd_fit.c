@@ -118,7 +118,7 @@ static void label_stage(const Module *m, Report *r) {
 
 static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r, const Change *c,
                      const char *need) {
-  const char *html = m->mesh.n ? "; `shardc plan --html FILE` draws the timeline" : "";
+  const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "";
   diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, c), need, html);
   if (c->micro && !c->stage && !c->keep_input && !c->times && facts->micro_at.file)
     diag_edit(r, facts->micro_at, "%lld", (long long)c->micro);

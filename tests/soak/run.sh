@@ -1,0 +1,8 @@
+#!/bin/sh
+# The long runs that the suite has short forms of: tests/soak/run.sh SHARDC [PLACE_TESTS]   about an hour on two processors
+set -e
+shardc=$1 here=$(cd "$(dirname "$0")/.." && pwd)
+python3 -B "$here/run/cover.py" "$shardc" all
+python3 -B "$here/programs/ranks.py" "$shardc" 0 500
+python3 -B "$here/run/kill.py" "$shardc" 30
+[ -z "$2" ] || "$2/place_test_zero" "$here/place" all
