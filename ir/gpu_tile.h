@@ -9,7 +9,7 @@ enum GpuElemTile { POINT_LANES, POINT_VECTORS /* per thread */, POINT_TILES };
    turn of a loop. Variant `rows`: lanes run over neighbouring rows. */
 enum GpuRowTile { ROW_LANES, ROW_GROUP, ROW_VECTORS, ROW_TILES };
 /* A CTA has `across` vectors of columns, each of so many threads as there are left; or with variant
-   `row` one column. `turns`: elements per turn of its loop. */
+   `along` one column. `turns`: elements per turn of its loop. */
 enum GpuColumnTile {
   COLUMN_LANES,
   COLUMN_ACROSS,

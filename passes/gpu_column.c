@@ -48,6 +48,6 @@ void gpu_tune_column(Module *m, Fn *k) {
                  {blocks * splits, ceil_div(all * last, THREADS)},
                  {threads, THREADS},
                  {shared, 0}};
-  gpu_set(m, k, side ? "columns" : "row", COLUMN_TILES, tile, &p);
+  gpu_set(m, k, side ? "columns" : "along", COLUMN_TILES, tile, &p);
   if (splits > 1) attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, splits));
 }

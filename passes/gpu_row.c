@@ -5,7 +5,8 @@
 #include "gpu.h"
 #include "ir/gpu_tile.h"
 
-enum { THREADS = 128, LOOSE = 40, TIGHT = 64, POINTS = 32, LONG_GROUP = 512, TURN = 4 };
+enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
+enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 
 typedef struct Row {
   Module *m;
@@ -75,10 +76,10 @@ static void cut_along(Fn *k, const Row *w) {
   int lanes = gpu_lanes(w->m, k, &w->over, w->nroots, w->root);
   int64_t length = nest_count(&w->over) / lanes, held = held_values(w), group = 1;
   while (group < 32 && group < length) group *= 2;
-  while (group < LONG_GROUP && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
+  while (group < 512 && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
-  if (!fits) group = LONG_GROUP;
+  if (!fits) group = length * lanes > LONG ? 1024 : 512; /* few rows at once stay in the cache */
   int64_t tile[ROW_TILES] = {lanes, group, fits ? ceil_div(length, group) : TURN};
   GpuPhases p =
       phase_of(nest_count(&w->kept), group, group > 32 ? w->r.n * (int64_t)GROUP_EXCHANGE : 0);
@@ -108,12 +109,21 @@ static void cut_scan(Fn *k, const Row *w) {
   gpu_set(w->m, k, "turns", ROW_TILES, tile, &p);
 }
 
+/* Few long rows that are summed once: other CTAs must help, as family column has them. */
+static bool few_long_sums(const Row *w) {
+  if (w->passes > 1 || w->r.scans || nest_count(&w->kept) > FEW) return false;
+  for (uint32_t i = (uint32_t)w->r.n; i < w->nroots; i++)
+    if (reduction_along(w->k, &w->r, w->root[i]) && w->level[w->root[i]]) return false;
+  return nest_count(&w->over) > LONG;
+}
+
 void gpu_tune_row(Module *m, Fn *k) {
   Row w = row_of(m, k);
   bool along = !w.over.n || buffer_stride(k, w.reference, w.over.dim[w.over.n - 1].dim) == 1;
   bool side =
       !along && w.kept.n && buffer_stride(k, w.reference, w.kept.dim[w.kept.n - 1].dim) == 1;
-  if (w.r.scans) cut_scan(k, &w);
+  if (few_long_sums(&w)) gpu_tune_column(m, k);
+  else if (w.r.scans) cut_scan(k, &w);
   else if (side) cut_side(k, &w);
   else cut_along(k, &w);
 }

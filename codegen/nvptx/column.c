@@ -3,7 +3,7 @@
 
    Variant `columns`: a CTA has a block of columns, a vector of them per thread, and so many threads
    of each column as there are left; each takes every so-manieth element of the reduced space. Their
-   states meet in shared memory and the first thread joins them in order. Variant `row`: a CTA has
+   states meet in shared memory and the first thread joins them in order. Variant `along`: a CTA has
    one column and its threads lie along the reduced space. Splits cut the reduced space over CTAs:
    phase 0 then leaves the state of every (split, column) in the workspace, and phase 1 joins them,
    a thread or a warp per column. No atomics: the same bits every time. */
@@ -15,7 +15,7 @@ typedef struct Columns {
   Emit *e;
   Reductions r;
   Nest kept, over;
-  bool along; /* variant `row` */
+  bool along; /* variant `along` */
   int lanes_kept, lanes_over;
   int64_t across, joiners, splits, turn; /* threads side by side, per column; elements at once */
   int64_t columns, length;               /* vectors of them */
@@ -297,7 +297,7 @@ void gpu_column_emit(Emit *e) {
       bug("kernel %s: a column kernel sums once", k->name);
   ValueId reference = nest_reference(k, &s->r.over);
   s->kept = nest_of(k, &s->r.kept, reference), s->over = nest_of(k, &s->r.over, reference);
-  s->along = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "row");
+  s->along = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "along");
   e->lanes = (int)tile[COLUMN_LANES];
   s->lanes_kept = s->along ? 1 : e->lanes, s->lanes_over = s->along ? e->lanes : 1;
   s->across = tile[COLUMN_ACROSS], s->splits = tile[COLUMN_SPLITS], s->turn = tile[COLUMN_TURNS];

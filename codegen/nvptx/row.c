@@ -5,8 +5,8 @@
    holds its vectors of the row in registers from the first level of reductions to the last, so that
    memory is read once: the generator writes the levels one after the other over the same points,
    and the expression generator remembers what it evaluated there. `turns`: long rows are walked
-   once per level. `rows`: rows lie side by side in memory; each thread has a vector of them to
-   itself.
+   once per level, and few that are summed once are cut as family column has them (`columns`,
+   `along`). `rows`: rows lie side by side in memory; each thread has a vector of them to itself.
 
    The states of a level's reductions are joined over the group; every thread then has the results
    and goes on. Results of full size are stored in the last level, all evaluated first, those of the
@@ -314,6 +314,11 @@ static void read_tile(Rows *s) {
 
 void gpu_row_emit(Emit *e) {
   const Fn *k = e->k;
+  Str variant = attr_str(&k->attrs, ATTR_variant, "");
+  if (!strcmp(variant, "columns") || !strcmp(variant, "along")) {
+    gpu_column_emit(e);
+    return;
+  }
   Rows *s = ARENA_NEW(e->arena, Rows);
   s->e = e, s->r = reductions_of(k), s->level = reduction_levels(e->arena, k);
   s->passes = reduction_passes(k, &s->r, s->level);

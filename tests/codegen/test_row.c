@@ -207,6 +207,20 @@ static void scatter(Harness *h, int i) {
       over_names(&s), harness_result(h, "f32", n, dim, size));
 }
 
+/* Few rows that are long: GPUs share each among CTAs, or read it again for every level. */
+static void long_rows(Harness *h, int i) {
+  int n = (int[]){16385, 20000, 33000, 65540}[i % 4], rows = 1 + i % 3;
+  const char *f = arena_printf(h->arena, "f32[A:%d, B:%d]", rows, n);
+  const char *r = arena_printf(h->arena, "f32[A:%d]", rows);
+  harness_add(h, "kernel @long%d(%%0 : %s) {family = \"row\"} {\n  %%1 = mul %%0, %%0 : %s\n", i, f,
+              f);
+  harness_add(h,
+              "  %%2 = sum[B] %%1 : %s\n  %%3 = argmax[B] %%0 : i32[A:%d]\n  %%4 = sqrt %%2 : %s\n",
+              r, rows, r);
+  if (i % 2) harness_add(h, "  return %%4, %%3\n}\n");
+  else harness_add(h, "  %%5 = div %%0, %%4 : %s\n  return %%5, %%3\n}\n", f);
+}
+
 static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n, int chunk,
                        double tolerance) {
   Harness *h = harness_new(target);
@@ -221,6 +235,7 @@ static void test_row(void **state) {
   run_shapes(*state, layernorm, 70, 20000, 5e-5);
   run_shapes(*state, loss, 70, 20000, 1e-5);
   run_shapes(*state, scan, 40, 20000, 1e-4);
+  run_shapes(*state, long_rows, 8, 20000, 1e-5);
 }
 
 static void test_both(void **state) {
