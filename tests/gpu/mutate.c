@@ -68,7 +68,7 @@ static uint64_t next(uint64_t *s) {
   return *s;
 }
 
-/* Arguments: floats of -2 .. 2, whole numbers of 0 .. 6. */
+/* Arguments: floats of -2 .. 2, whole numbers of -1 .. 190. */
 static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
   const Type *t = value_type(k->k, k->k->args.at[i]);
   int64_t n = type_count(t);
@@ -76,7 +76,8 @@ static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
   k->bytes[i] = n * elem_bytes(t->elem), k->given[i] = calloc(1, (size_t)k->bytes[i] + 8);
   for (int64_t e = 0; e < n; e++) {
     double u = (double)(next(random) >> 11) * 0x1p-53;
-    put(k->given[i], e, t->elem, elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : floor(7 * u));
+    put(k->given[i], e, t->elem,
+        elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : floor(192 * u) - 1);
     x.at[e] = get(k->given[i], e, t->elem);
   }
   return x;
