@@ -134,20 +134,18 @@ static int64_t read_dims(Reader *r, int64_t width, bool *open) {
 
 /* .global and .const have device addresses at once; their bytes without value are zero. */
 static void place_global(Reader *r, Symbol *y, int width) {
-  uint8_t *data = get(r, (size_t)y->bytes + 8);
-  int64_t at = 0;
-  if (take_mark(r, '=')) read_values(r, data, &at, y->bytes, width, 0);
-  uint64_t where = ptx_alloc(r->m->device, y->bytes ? y->bytes : 1);
+  PtxDevice *d = r->m->device;
+  uint64_t where = ptx_alloc(d, y->bytes ? y->bytes : 1);
   if (!where) read_error(r, r->t.line, "no device memory for `%s`", y->name);
   Variable *v = get(r, sizeof *v);
   *v = (Variable){y->name, where, y->bytes, r->m->variables};
   r->m->variables = v;
-  ptx_write(r->m->device, where, data, y->bytes);
+  uint8_t *data = get(r, (size_t)y->bytes + 8);
+  int64_t at = 0;
+  if (take_mark(r, '=')) read_values(r, data, &at, y->bytes, width, 0);
+  ptx_write(d, where, data, y->bytes);
   y->value = where;
-  if (y->constant) {
-    PtxDevice *d = r->m->device;
-    d->blocks[device_block(d, where)].constant = true;
-  }
+  if (y->constant) d->blocks[device_block(d, where)].constant = true;
 }
 
 static void place_inside(Reader *r, Symbol *y) {
