@@ -474,7 +474,7 @@ static Module *lowered(Ctx *c, const char *path) {
   static const char *const target[][2] = {
       {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
       {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
-      {"workers", "2"}};
+      {"workers", "2"},      {"join", "1"},          {"sums", "1"}};
   LowerOptions options = {.path = path, .plan = "parts"};
   Module *m = lower_program(c, &options);
   for (size_t i = 0; m && i < sizeof target / sizeof *target; i++)

@@ -95,6 +95,7 @@ static void check_module(int seed) {
   Module *m = random_module(c, (uint64_t)seed, 10 + seed % 30);
   if (seed % 2) module_set(m, "target.pad", "16"), module_set(m, "target.row", "8");
   if (seed % 3 == 0) module_set(m, "target.block", "%d", 64);
+  if (seed % 4) module_set(m, "target.sums", "1"), module_set(m, "target.join", "1");
   check_passes(m, seed);
   ctx_free(c);
 }
