@@ -298,18 +298,12 @@ static LLVMValueRef erfinv_f64(Emit *e, LLVMValueRef x) {
 
 static LLVMValueRef unary_f64(Emit *e, OpCode c, LLVMValueRef x) {
   switch (c) {
-  case OP_exp: return libm(e, "exp", x, NULL);
-  case OP_log: return libm(e, "log", x, NULL);
-  case OP_sin: return libm(e, "sin", x, NULL);
-  case OP_cos: return libm(e, "cos", x, NULL);
-  case OP_tanh: return libm(e, "tanh", x, NULL);
-  case OP_erf: return libm(e, "erf", x, NULL);
   case OP_erfinv: return erfinv_f64(e, x);
   case OP_sigmoid: {
     LLVMValueRef t = libm(e, "exp", LLVMBuildFNeg(e->builder, x, ""), NULL);
     return LLVMBuildFDiv(e->builder, real(x, 1), add(e, real(x, 1), t), "");
   }
-  default: bug("no mathematics for %s", op_name(c));
+  default: return libm(e, op_name(c), x, NULL); /* ops are named as C's functions are */
   }
 }
 

@@ -261,15 +261,9 @@ Val op_rope(Eval *e, const Builtin *b, const Call *c) {
 
 static const Builtin builtins[] = {
     {"abs", op_unary, OP_abs, "x", 1, 0, NULL},
-    {"exp", op_unary, OP_exp, "x", 1, 0, NULL},
-    {"log", op_unary, OP_log, "x", 1, 0, NULL},
-    {"sqrt", op_unary, OP_sqrt, "x", 1, 0, NULL},
-    {"rsqrt", op_unary, OP_rsqrt, "x", 1, 0, NULL},
-    {"sin", op_unary, OP_sin, "x", 1, 0, NULL},
-    {"cos", op_unary, OP_cos, "x", 1, 0, NULL},
-    {"tanh", op_unary, OP_tanh, "x", 1, 0, NULL},
-    {"sigmoid", op_unary, OP_sigmoid, "x", 1, 0, NULL},
-    {"erf", op_unary, OP_erf, "x", 1, 0, NULL},
+#define FUNCTION(name, ...) {#name, op_unary, OP_##name, "x", 1, 0, NULL},
+#include "ir/functions.def"
+#undef FUNCTION
     {"sign", op_unary, OP_sign, "x", 1, 0, NULL},
     {"floor", op_unary, OP_floor, "x", 1, 0, NULL},
     {"ceil", op_numeric, 0, "x", 1, 0, NULL},

@@ -52,7 +52,7 @@ typedef enum OpFamily {
   FAMILY_COLLECTIVE
 } OpFamily;
 
-enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32 };
+enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32, SLOW = 64 };
 
 typedef enum AttrKey {
 #define ATTR(name, kind, meaning) ATTR_##name,

@@ -288,19 +288,14 @@ int reduction_passes(const Fn *k, const Reductions *r, const int *level) {
 
 static int64_t op_cost(const Op *o) {
   switch (o->code) {
-  case OP_exp:
-  case OP_log:
-  case OP_tanh:
-  case OP_sigmoid:
-  case OP_sin:
-  case OP_cos: return 2;
+  case OP_div: return 0;
   case OP_erf:
   case OP_erfinv:
+  case OP_gather:
   case OP_pow: return 3;
   case OP_rope:
   case OP_rand: return 6;
-  case OP_gather: return 3;
-  default: return 0;
+  default: return op_flags(o->code) & SLOW ? 2 : 0;
   }
 }
 

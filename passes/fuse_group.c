@@ -18,13 +18,7 @@ bool fuse_moves(OpCode c) {
 bool fuse_heavy(OpCode c) { return c == OP_rope || c == OP_erfinv; }
 
 /* Operations that should not be repeated for every element when their result is one number. */
-static bool slow_scalar(const Op *o, Elem e) {
-  static const OpCode slow[] = {OP_exp,     OP_log, OP_sqrt,   OP_rsqrt, OP_sin, OP_cos, OP_tanh,
-                                OP_sigmoid, OP_erf, OP_erfinv, OP_div,   OP_pow, OP_rand};
-  for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
-    if (o->code == slow[i]) return true;
-  return e == ELEM_f64;
-}
+static bool slow_scalar(const Op *o, Elem e) { return op_flags(o->code) & SLOW || e == ELEM_f64; }
 
 static bool is_view(const Op *o) { return op_flags(o->code) & VIEW; }
 static bool is_point(const Op *o) { return op_flags(o->code) & POINT; }

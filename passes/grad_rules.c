@@ -15,51 +15,24 @@ void grad_abs(Back *k, const Op *o, const ValueId *dy) {
   gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_un(k, OP_sign, gr_in(k, o, 0))));
 }
 
-void grad_exp(Back *k, const Op *o, const ValueId *dy) {
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_out(k, o, 0)));
-}
-
-void grad_log(Back *k, const Op *o, const ValueId *dy) {
-  gr_give(k, o, 0, gr_bin(k, OP_div, dy[0], gr_in(k, o, 0)));
-}
-
-void grad_sqrt(Back *k, const Op *o, const ValueId *dy) {
-  gr_give(k, o, 0, gr_bin(k, OP_div, gr_scaled(k, dy[0], 0.5), gr_out(k, o, 0)));
-}
-
-/* -1/2 a^(-3/2) = -1/2 y^3 */
-void grad_rsqrt(Back *k, const Op *o, const ValueId *dy) {
-  ValueId y = gr_out(k, o, 0);
-  ValueId cube = gr_bin(k, OP_mul, gr_bin(k, OP_mul, y, y), y);
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_scaled(k, cube, -0.5)));
-}
-
-void grad_sin(Back *k, const Op *o, const ValueId *dy) {
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_un(k, OP_cos, gr_in(k, o, 0))));
-}
-
-void grad_cos(Back *k, const Op *o, const ValueId *dy) {
-  gr_give(k, o, 0, gr_un(k, OP_neg, gr_bin(k, OP_mul, dy[0], gr_un(k, OP_sin, gr_in(k, o, 0)))));
-}
-
 static ValueId one_minus(Back *k, ValueId a) { return gr_bin(k, OP_sub, gr_number(k, a, 1), a); }
 
-void grad_tanh(Back *k, const Op *o, const ValueId *dy) {
-  ValueId y = gr_out(k, o, 0);
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], one_minus(k, gr_bin(k, OP_mul, y, y))));
-}
-
-void grad_sigmoid(Back *k, const Op *o, const ValueId *dy) {
-  ValueId y = gr_out(k, o, 0);
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_bin(k, OP_mul, y, one_minus(k, y))));
-}
-
-/* 2 / sqrt(pi) e^(-a^2) */
-void grad_erf(Back *k, const Op *o, const ValueId *dy) {
-  ValueId a = gr_in(k, o, 0);
-  ValueId e = gr_un(k, OP_exp, gr_un(k, OP_neg, gr_bin(k, OP_mul, a, a)));
-  gr_give(k, o, 0, gr_bin(k, OP_mul, dy[0], gr_scaled(k, e, 1.1283791670955126)));
-}
+/* The words in which ir/functions.def says gradients. */
+#define DY dy[0]
+#define A gr_in(k, o, 0)
+#define Y gr_out(k, o, 0)
+#define MUL(a, b) gr_bin(k, OP_mul, a, b)
+#define DIV(a, b) gr_bin(k, OP_div, a, b)
+#define UNARY(op, a) gr_un(k, OP_##op, a)
+#define SCALED(a, factor) gr_scaled(k, a, factor)
+#define ONE_MINUS(a) one_minus(k, a)
+#define ONE_PLUS(a) gr_bin(k, OP_add, a, gr_number(k, dy[0], 1))
+#define FUNCTION(name, value, gradient, low, high, error, at, is, meaning)                         \
+  void grad_##name(Back *k, const Op *o, const ValueId *dy) { gr_give(k, o, 0, gradient); }
+#include "ir/functions.def"
+#undef FUNCTION
+#undef A
+#undef Y
 
 /* sqrt(pi) / 2 e^(y^2) */
 void grad_erfinv(Back *k, const Op *o, const ValueId *dy) {

@@ -77,6 +77,10 @@ static uint32_t count_ops(const Case *cases, uint32_t n, bool *seen) {
 
 static void elements(bool *seen) {
   const Case cases[] = {
+#define FUNCTION(name, value, gradient, low, high, error, at, is, meaning)                         \
+  {#name, "f64[]", "%8 = const {value = " #at "} : f64[]\n%9 = " #name " %8 : f64[]", {is}},
+#include "ir/functions.def"
+#undef FUNCTION
       UNARY(neg, "%2", EACH(NEGATED)),
       UNARY(abs, "%2", EACH(fabs)),
       UNARY(exp, "%2", EACH(exp)),

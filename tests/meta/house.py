@@ -3,7 +3,7 @@
   sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 800 lines; C lines <= 120 columns
   layers    includes follow the direction of knowledge: ir <- frontend, passes <- codegen <- driver; runtime alone
   heads     every source file opens with a comment that says what it does
-  tables    every op has an entry in docs/ir.md and, if differentiable, a row in grad.def; no other list of op names
+  tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def; no other list of op names
   marks     no marks of unfinished work
 """
 import os, re, subprocess, sys

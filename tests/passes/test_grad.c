@@ -25,6 +25,9 @@ typedef struct Case {
   { op, "output @y : " type "\n", lines "store @y, %10\n" }
 
 static const Case cases[] = {
+#define FUNCTION(name, ...) UNARY(name, "%8"),
+#include "ir/functions.def"
+#undef FUNCTION
     UNARY(neg, "%0"),
     UNARY(abs, "%0"),
     UNARY(exp, "%0"),
