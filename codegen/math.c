@@ -243,10 +243,19 @@ static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {
   return LLVMBuildFDiv(e->builder, real(x, 1), intrinsic(e, "llvm.sqrt", x), "");
 }
 
+/* What 1 + x loses of x is put back to first order; at -1 and infinity there is nothing to put. */
+static LLVMValueRef log1p_f32(Emit *e, LLVMValueRef x) {
+  LLVMValueRef u = add(e, real(x, 1), x), lost = sub(e, x, sub(e, u, real(x, 1)));
+  LLVMValueRef part = LLVMBuildFDiv(e->builder, lost, u, "");
+  part = pick(e, LLVMRealUNO, part, part, real(x, 0), part);
+  return add(e, log_f32(e, u), part);
+}
+
 static LLVMValueRef unary_f32(Emit *e, OpCode c, LLVMValueRef x) {
   switch (c) {
   case OP_exp: return exp_f32(e, x);
   case OP_log: return log_f32(e, x);
+  case OP_log1p: return log1p_f32(e, x);
   case OP_sin: return sine_f32(e, x, 0);
   case OP_cos: return sine_f32(e, x, 1);
   case OP_tanh: return tanh_f32(e, x);
