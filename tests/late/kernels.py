@@ -1,6 +1,6 @@
 """Kernel counts and memory of whole models: python3 kernels.py SHARDC
 
-A GPT-2 block is at most 10 kernels forward and 20 backward; no body copies; the frame of every function of every example is
+A GPT-2 block is at most 10 kernels forward and 20 backward; its step moves at most 1.4 times the bytes that it must, at every size; no body copies; the frame of every function of every example is
 within 3 % of the largest sum of live bytes; the gradient of the logits takes over their buffer.
 """
 import os, re, subprocess, sys
@@ -25,6 +25,19 @@ def dump(path, *options):
     return functions
 
 
+def check_bytes(path, *options):
+    """Head of the dump against the unavoidable bytes (docs/ir.md)."""
+    env = dict(os.environ, SHARDC_PATH=EXAMPLES)
+    command = [sys.argv[1], 'dump', path, '--target', 'x86_64_v3', '--after', 'memory', '-o', '-', *options]
+    text = subprocess.run(command, capture_output=True, text=True, env=env).stdout
+    moved = re.search(r'^# step: .* ([\d.e+]+) bytes moved', text, re.M)
+    least = re.search(r'^entry @step .*least = ([\d.e+]+)', text, re.M)
+    check(moved and least, f'{path}: no counts')
+    ratio = float(moved[1]) / float(least[1])
+    print(os.path.basename(path), *options, f'moves {ratio:.2f} times the unavoidable bytes')
+    check(ratio <= 1.4, f'{path} {options}: {ratio:.3f} times the unavoidable bytes')
+
+
 def check_memory(name, functions):
     for f, text in functions.items():
         frame, live = (int(re.search(rf'{k} = (\d+)', text)[1]) for k in ('frame', 'live'))
@@ -43,6 +56,10 @@ def main():
     logits = re.search(r'kernel @step\.rmax\d+, .*', gpt2['step'])
     check(logits and 'inplace' in logits[0], 'the gradient of the logits does not take over their buffer')
     for name in ('gpt2_small', 'llama_small', 'mlp'): check_memory(name, dump(f'{REFERENCE}/{name}.shard'))
+    bench = f'{HERE}/../../bench/gpt2_cpu.shard'
+    check_bytes(f'{EXAMPLES}/gpt2.shard', '--set', 'plan.micro=16')
+    for seq in (64, 512, 1024): check_bytes(bench, '-D', f'Seq={seq}')
+    check_bytes(bench, '-D', 'Seq=512', '--set', 'plan.precision=bf16')
     return bad > 0
 
 
