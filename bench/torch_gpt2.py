@@ -46,10 +46,12 @@ class GPT2(nn.Module):
 
 def refuse_reference_blas():
     """A product that a tuned library does in some milliseconds takes a reference BLAS a second."""
-    a = torch.randn(1024, 1024)
-    start = time.perf_counter()
-    for _ in range(5): a @ a
-    if 5 * 2 * 1024 ** 3 / (time.perf_counter() - start) < 20e9: sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer')
+    a, best = torch.randn(1024, 1024), 1e9
+    for _ in range(8):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    if 2 * 1024 ** 3 / best < 20e9: sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer')
 
 
 def main():
