@@ -26,9 +26,9 @@ void gpu_align(Module *m);
 /* Whether argument or result `buffer` (arguments first) begins on 16 bytes wherever k is called. */
 bool gpu_aligned(const Fn *k, uint32_t buffer);
 
-/* The most lanes, a power of two up to 16 bytes of the widest element, that may run over the
-   innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer that has
-   the dim gets aligned vectors, and no op would take the lanes apart. */
+/* The most lanes, a power of two up to 16 bytes of the large buffers' widest element, that may run
+   over the innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer
+   that has the dim gets aligned vectors, and no op would take the lanes apart. */
 int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
 
 typedef struct GpuPhases { /* per phase */

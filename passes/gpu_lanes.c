@@ -159,12 +159,21 @@ static bool all_fit(Lanes *x, Str dim, uint32_t nroots, const ValueId *root) {
   return true;
 }
 
-/* Bytes of the widest element of a buffer that has the dim's size at least. */
+static ValueId buffer(const Fn *k, uint32_t i) {
+  return i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n];
+}
+
+/* Bytes of the widest element among the large buffers: those of which most is read and written. */
 static int64_t widest(const Fn *k) {
-  int64_t most = 2;
-  for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
-    const Type *t = value_type(k, i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n]);
-    if (t->rank && elem_bytes(t->elem) > most) most = elem_bytes(t->elem);
+  int64_t most = 2, largest = 0;
+  uint32_t n = k->args.n + k->results.n;
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t count = type_count(value_type(k, buffer(k, i)));
+    if (count > largest) largest = count;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    const Type *t = value_type(k, buffer(k, i));
+    if (2 * type_count(t) > largest && elem_bytes(t->elem) > most) most = elem_bytes(t->elem);
   }
   return most;
 }

@@ -221,6 +221,24 @@ static void long_rows(Harness *h, int i) {
   else harness_add(h, "  %%5 = div %%0, %%4 : %s\n  return %%5, %%3\n}\n", f);
 }
 
+/* 16-bit rows and columns beside f32: vectors of eight on a GPU. */
+static void halves(Harness *h, int i) {
+  const char *elem = i % 2 ? "f16" : "bf16";
+  int rows = (int)harness_random(h, 1, 40), n = (int)harness_random(h, 1, 60) * (i % 3 ? 8 : 1);
+  const char *dims = arena_printf(h->arena, "[A:%d, B:%d]", rows, n);
+  harness_add(h, "kernel @half%d(%%0 : %s%s, %%1 : f32[B:%d]) {family = \"row\"} {\n", i, elem,
+              dims, n);
+  harness_add(h, "  %%2 = cast %%0 : f32%s\n  %%3 = sum[B] %%2 : f32[A:%d]\n", dims, rows);
+  harness_add(h, "  %%4 = const {value = %d} : f32[]\n  %%5 = div %%3, %%4 : f32[A:%d]\n", n, rows);
+  harness_add(h, "  %%6 = sub %%2, %%5 : f32%s\n  %%7 = mul %%6, %%1 : f32%s\n", dims, dims);
+  harness_add(h, "  %%8 = cast %%7 : %s%s\n  return %%8, %%5\n}\n", elem, dims);
+  harness_add(h, "kernel @hsum%d(%%0 : %s%s, %%1 : f32%s) {family = \"column\"} {\n", i, elem, dims,
+              dims);
+  harness_add(h, "  %%2 = cast %%0 : f32%s\n  %%3 = mul %%2, %%1 : f32%s\n", dims, dims);
+  harness_add(h, "  %%4 = sum[A] %%3 : f32[B:%d]\n  %%5 = cast %%4 : %s[B:%d]\n", n, elem, n);
+  harness_add(h, "  %%6 = rmax[A] %%2 : f32[B:%d]\n  return %%4, %%5, %%6\n}\n", n);
+}
+
 static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n, int chunk,
                        double tolerance) {
   Harness *h = harness_new(target);
@@ -236,6 +254,7 @@ static void test_row(void **state) {
   run_shapes(*state, loss, 70, 20000, 1e-5);
   run_shapes(*state, scan, 40, 20000, 1e-4);
   run_shapes(*state, long_rows, 8, 20000, 1e-5);
+  run_shapes(*state, halves, 40, 2000, 1e-4);
 }
 
 static void test_both(void **state) {
