@@ -222,19 +222,6 @@ static void put_collective(Body *b, const Op *o) {
            label(b, o->in[0]), address(b, o->out), label(b, o->out));
 }
 
-/* The rank's coordinates, scalars @mesh.AXIS: from there on every offset follows. */
-static void put_coordinates(Body *b) {
-  const Module *m = b->h->m;
-  for (OpId i = 0; i < b->f->ops.n; i++) {
-    const Op *o = &b->f->ops.at[i];
-    if (o->code != OP_load || o->global->kind != GLOBAL_SCALAR) continue;
-    for (uint32_t a = 0; a < m->mesh.n; a++)
-      if (!strncmp(o->global->name, "mesh.", 5) && !strcmp(o->global->name + 5, m->mesh.at[a].name))
-        host_put(b->h, "  *(int32_t *)(%s) = (int32_t)rt_coordinate(rt, %u); /* %s */\n",
-                 plus(b, host_arena(o->global), o->global->storage.at), a, o->global->name);
-  }
-}
-
 /* ---- stores ---- */
 
 static void put_store(Body *b, const Op *o) {
@@ -295,7 +282,6 @@ void host_function(Host *h, const Fn *f) {
   put_head(&b);
   put_arenas(&b);
   if (f->kind == FN_ENTRY) host_put(h, "  (void)rt;\n");
-  put_coordinates(&b);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_kernel) put_kernel(&b, o);

@@ -347,7 +347,8 @@ static const char *hash_of(Host *h) {
 
 static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   const Module *m = h->m;
-  host_put(h, "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n    .abi = RT_ABI_VERSION,\n    .model = ");
+  host_put(h, "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
+  host_put(h, "    .abi = RT_ABI_VERSION,\n    .model = ");
   host_string(h, m->model);
   host_put(h,
            ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));

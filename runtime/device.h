@@ -55,6 +55,7 @@ typedef enum View { SAME, STALE, WRITTEN } View; /* of a tensor, against the dev
 struct Device {
   const DeviceKind *kind; /* NULL: not started */
   const rt_program *program;
+  const rt_program *first; /* of the executable's programs; NULL: there is only this one */
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
   Region arena[RT_ARENAS];
   char *view[RT_ARENAS]; /* where the runtime finds an arena; WORK has none on a GPU */

@@ -143,9 +143,12 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !make_counters(c, p, f)) return false;
   rt_cuda_kernels_open(c, p);
   if (!d->comm || !d->comm->on_device) make_stages(c, p);
-  for (int i = 0; i < p->ntensors; i++) /* device memory is as others left it */
+  for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
-  return true;
+  /* Optimizer states begin at zero; device memory is as others left it. */
+  size_t states = (size_t)p->arena_bytes[RT_STATES];
+  CUresult e = c->api.cuMemsetD8Async(c->arena[RT_STATES], 0, states, c->stream);
+  return !states || rt_cuda_ok(c, e, "clear the optimizer states", f);
 }
 
 static bool join(Device *d, Fault *f) {

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     rt_options_help(name ? name + 1 : argv[0], r->p->model);
     return 0;
   }
-  r->p = rt_choose_program(r->p, &r->o);
+  r->first = r->p, r->p = rt_choose_program(r->p, &r->o);
   if (!rt_override(r, &f)) rt_die(&f);
   r->comm.options = sum_of(argc, argv);
   if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);

@@ -279,11 +279,18 @@ static bool open_state(const char *folder, State *s, Fault *f) {
   return ok;
 }
 
+/* The programs of one executable are one compilation, for several targets. */
+static bool of_this_executable(const State *s, const Device *d) {
+  for (const rt_program *p = d->first; p; p = p->next)
+    if (!strcmp(s->program, p->hash)) return true;
+  return !strcmp(s->program, d->program->hash);
+}
+
 bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f) {
   State s;
   bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &s, f), f) &&
             load_files(folder, &s, d, f);
-  if (ok && strcmp(s.program, d->program->hash) && rt_comm_rank(d->comm) == 0)
+  if (ok && !of_this_executable(&s, d) && rt_comm_rank(d->comm) == 0)
     fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
   free(s.file);
   if (ok) *p = (Progress){s.step, s.samples, s.tokens, (uint64_t)s.seed, s.loss, s.valid_loss};

@@ -14,7 +14,7 @@ typedef struct Watch { /* signals: a thread waits for them, the run asks */
 } Watch;
 
 typedef struct Run {
-  const rt_program *p;
+  const rt_program *p, *first; /* first: of all that the executable holds */
   Options o;
   Watch watch;
   Device device;

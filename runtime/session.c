@@ -81,6 +81,7 @@ bool rt_start_device(Run *r, Fault *f) {
                      .kernels = text_option(r, OPT_kernels)};
   bool ok = choose_device(r, &o, f) && rt_device_start(&r->device, r->p, &r->comm, &o, f) &&
             start_trace(r, f);
+  r->device.first = r->first;
   return rt_comm_all(&r->comm, "start the device", ok, f) && rt_device_join(&r->device, f);
 }
 

@@ -1,5 +1,6 @@
 """Models compiled for a GPU, trained on the stand-in: losses are those of the target for processors; graphs, resuming,
-evaluation, executables for several targets, ranks over NCCL.
+evaluation, executables for several targets, ranks over NCCL. Without ptxas, which is slow: that its code is good is seen
+where kernels are tested.
 
     python3 train.py SHARDC [CASE ..]
 """
@@ -9,12 +10,13 @@ SHARDC = os.path.abspath(sys.argv[1])
 HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATE = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc', 'emulate')
 STANDIN = {'SHARDC_LIBCUDA': f'{EMULATE}/libcuda.so.1', 'SHARDC_LIBNCCL': f'{EMULATE}/libnccl.so.2'}
+EXAMPLES = os.path.join(HERE, '..', '..', 'examples')
 D = tempfile.mkdtemp(prefix='gpu train ')
 rng = random.Random(5)
 
 
 def run(*command, env=None, expect=0, says=''):
-    e = {**os.environ, 'NO_COLOR': '1', 'SHARDC_PATH': os.path.join(HERE, '..', '..', 'examples'), **(env or {})}
+    e = {**os.environ, 'NO_COLOR': '1', 'PATH': '/usr/bin:/bin', 'SHARDC_PATH': EXAMPLES, **(env or {})}
     p = subprocess.run(list(map(str, command)), cwd=D, capture_output=True, timeout=300, env=e, encoding='latin1')
     if p.returncode != expect or says not in p.stdout + p.stderr:
         sys.exit(f'{" ".join(map(str, command))}\n  exit {p.returncode}, expected {expect} and `{says}`\n{p.stdout}\n{p.stderr}')
@@ -78,6 +80,64 @@ def case_linear():
         run(SHARDC, 'run', model, '--plan', 'two', '--emulate', *args, '--', 'train', '--out', out, says='2 ranks')
         close('cpu2', out, 1e-3)
     run(SHARDC, 'run', model, '--comm', 'nccl', expect=2, says='is for GPUs')
+
+
+def text():
+    words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
+    open(os.path.join(D, 'text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(4000)))
+
+
+def compare(file, *args, most, steps, ranks=0):
+    """The same model on a processor and on the stand-in."""
+    text()
+    run(SHARDC, 'compile', file, '--target', 'x86,sm_80', '-o', 'both', *args)
+    go = [SHARDC, 'run', './both', '-n', ranks, '--'] if ranks else ['./both']
+    data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1', '--steps', steps]
+    for out in 'a', 'b': shutil.rmtree(os.path.join(D, out), ignore_errors=True)
+    run(*go, 'train', *data, '--device', 'cpu', '--out', 'a')
+    gpus = {**STANDIN, 'SHARDC_EMULATE_DEVICES': str(ranks or 1)}
+    start = time.time()
+    run(*go, 'train', *data, '--out', 'b', env=gpus, says='shardc stand-in')
+    close('a', 'b', most)
+    check(time.time() - start < 60 or steps > 20, f'{steps} steps took {time.time() - start:.0f} s')
+
+
+SMALL = ['-D', 'Layers=2', '-D', 'Embed=64', '-D', 'Heads=2', '-D', 'Vocab=256', '-D', 'Pos=64']
+
+
+def gpt2(plan):
+    path = os.path.join(D, 'small.shard')
+    open(path, 'w').write('use "gpt2"\ntrain small for GPT2 { size Seq = 32; batch 4; steps 20; seed 7; clip 1.0\n'
+                          '  data "text.txt" format = bytes\n  optim adamw lr = 1e-3\n}\n'
+                          f'plan p for GPT2 {{ {plan} }}\n')
+    return [path, '--train', 'small', '--plan', 'p', *SMALL]
+
+
+def case_gpt2():
+    compare(*gpt2('precision f32'), most=1e-3, steps=20)
+    data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1']
+    shutil.copytree(os.path.join(D, 'b'), os.path.join(D, 'c'))
+    run('./both', 'train', *data, '--out', 'b', '--resume', '--steps', '24', env=STANDIN)
+    run('./both', 'train', *data, '--out', 'c', '--resume', '--steps', '24', '--no-graph', env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
+    check([x[:2] for x in losses('b')] == [x[:2] for x in losses('c')] and weights('b') == weights('c'), 'resumed to the same bits')
+    words = [run('./both', 'sample', '--out', 'b', '--prompt', 'the', '--tokens', '12', '--temperature', '0', *args, env=env)
+             for args, env in (([], STANDIN), (['--cache', 'off'], STANDIN), (['--device', 'cpu'], {}))]
+    check(words[0] == words[1] == words[2], f'the same sample: {words}')
+
+
+def case_bf16(): compare(*gpt2('precision bf16'), most=2e-2, steps=20)
+
+
+ONE = ['-D', 'Layers=1', '-D', 'Seq=32', '--set', 'train.batch=2']
+
+
+def case_llama(): compare(os.path.join(EXAMPLES, 'tiny_llama.shard'), *ONE, most=1e-3, steps=20)
+def case_bert(): compare(os.path.join(EXAMPLES, 'tiny_bert.shard'), *ONE, most=1e-3, steps=20)
+
+
+def case_ranks():
+    compare(os.path.join(EXAMPLES, 'tiny_ranks.shard'), '--plan', 'two', *ONE, '-D', 'Embed=48', '-D', 'Heads=2',
+            most=1e-3, steps=5, ranks=2)
 
 
 cases = {k[5:]: v for k, v in list(globals().items()) if k.startswith('case_')}
