@@ -32,6 +32,7 @@ typedef struct Target {
   bool gpu;             /* kernels are PTX; families are those of codegen/nvptx */
   int sm;               /* GPU: its generation */
   int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have */
+  int64_t memory_bytes; /* GPU: of a common one; plans without a machine are fitted into it */
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */

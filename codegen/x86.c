@@ -21,17 +21,17 @@ typedef struct Row {
 static const Row rows[] = {
     /* poorest first */
     {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false,
-      false, false, 0, 0},
+      false, false, 0, 0, 0},
      V3_NEEDS},
     {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false,
-      false, false, 0, 0},
+      false, false, 0, 0, 0},
      V4_NEEDS},
     {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, true, false, 0, 0},
+      16 << 20, true, true, false, 0, 0, 0},
      V4_NEEDS "+avx512bf16,"},
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
     {{"x86_64_v4_fp16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, false, false, 0, 0},
+      16 << 20, true, false, false, 0, 0, 0},
      V4_NEEDS "+avx512bf16,+avx512fp16,"},
 };
 

@@ -5,9 +5,10 @@
    divisor of a rank's share of the batch with which the program fits is taken (N0601); a plan that
    does not fit is E0801, with what would fit instead (cmd_fit_try.c), at the line that would
    change. Nothing of a try is written. The machine is that of the plan, or this one, of whose
-   memory an eighth is left to others; a mesh without a machine may run anywhere, so its micro-batch
-   is not chosen. */
+   memory an eighth is left to others, or with --target a common GPU of that target; a mesh without
+   a machine may run anywhere, so its micro-batch is not chosen. */
 #include "frontend/fit.h"
+#include "codegen/codegen.h"
 #include "frontend/machine.h"
 #include "ir/count.h"
 #include "ir/placement.h"
@@ -18,9 +19,24 @@ static Machine machine_for(const Cli *o, const Module *m) {
   return o->planning && o->here ? (Machine){0} : plan_machine(m);
 }
 
+/* The GPU with the least memory among the targets that --target names; NULL: the program runs in
+ * the memory of a host, as on the stand-in. */
+static const Target *named_gpu(const Cli *o) {
+  const char *list = o->value[OPT_EMULATE] ? NULL : o->value[OPT_TARGET];
+  const Target *least = NULL;
+  for (size_t n; list && *list; list += n + (list[n] == ',')) {
+    n = strcspn(list, ",");
+    const Target *t = target_find(arena_strndup(o->c->arena, list, n));
+    if (t && t->gpu && (!least || t->memory_bytes < least->memory_bytes)) least = t;
+  }
+  return least;
+}
+
 int64_t fit_capacity(const Cli *o, const Module *m) {
   Machine x = machine_for(o, m);
+  const Target *gpu = named_gpu(o);
   if (x.memory > 0) return plan_capacity(&x);
+  if (gpu && !o->here) return gpu->memory_bytes / 8 * 7;
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
   return o->here ? all / mesh_ranks(m) : all;
 }
@@ -90,7 +106,14 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
   const char *of = shared ? arena_printf(c->arena, ", one of %lld ranks that share a node",
                                          (long long)(x.memory ? x.in_node : mesh_ranks(m)))
                           : "";
-  if (!x.memory)
+  const Target *gpu = o->here ? NULL : named_gpu(o);
+  if (!x.memory && gpu)
+    diag_fact(
+        r,
+        "capacity: seven eighths of the %s %s that a GPU of %s commonly has; a `machine` block "
+        "says it otherwise",
+        in(c, u, gpu->memory_bytes), u.name, gpu->name);
+  else if (!x.memory)
     diag_fact(r,
               "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
               "otherwise",

@@ -3,20 +3,23 @@
 
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
    Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
-   that a kernel runs on all of them. Cache sizes mean nothing to GPU kernels. */
+   that a kernel runs on all of them; memory is that of a common one, and the executable tells
+   before the first step if the GPU at hand has less. Cache sizes mean nothing to GPU kernels. */
 #include "codegen/target.h"
 
 enum { SHARED = 99 << 10 };
+#define GIB ((int64_t)1 << 30)
 
-#define GPU(number, ptx)                                                                           \
+#define GPU(number, ptx, memory)                                                                   \
   {                                                                                                \
     .name = "sm_" #number, .triple = "nvptx64-nvidia-cuda", .cpu = "sm_" #number, .tune = "",      \
     .features = ptx, .vector_bytes = 16, .vector_registers = 255, .l1_bytes = SHARED,              \
     .l2_bytes = 4 << 20, .l3_bytes = 4 << 20, .gpu = true, .sm = number, .shared_bytes = SHARED,   \
+    .memory_bytes = (memory)*GIB,                                                                  \
   }
 
-static const Target rows[] = {GPU(80, "+ptx70"), GPU(86, "+ptx71"), GPU(89, "+ptx78"),
-                              GPU(90, "+ptx78")};
+static const Target rows[] = {GPU(80, "+ptx70", 40), GPU(86, "+ptx71", 24), GPU(89, "+ptx78", 24),
+                              GPU(90, "+ptx78", 80)};
 
 const Target *nvptx_target(int i) {
   return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;

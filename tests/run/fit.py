@@ -71,6 +71,11 @@ try:
     # chosen by itself
     rc, j, err = plan(f'{whole * 0.75:.2f}MiB', ['zero 0'])
     check(rc == 0 and 'N0601' in err and 'micro = ' in err and 'share of 8' in err, err)
+    # without a machine: a common GPU of the target
+    for target, memory in ('sm_86', '21.0'), ('sm_80', '35.0'):
+        p = subprocess.run([SHARDC, 'dump', f'{EXAMPLES}/gpt2.shard', '--model', 'GPT2', '--target', target, '-o', f'{folder}/d.ir'], capture_output=True,
+                           text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+        check(f'there are {memory} GiB' in p.stderr, f'{target}: {p.stderr}')
     # the time of a step, from its parts; four ranks of the ring stand in a node
     rc, j, err = plan('1GiB', ['micro 8', 'zero 0'])
     t, sent = j['seconds'], j['communication'][0]['bytes_per_step']
