@@ -35,7 +35,7 @@ static void plan_phases(GemmPlan *g) {
   g->threads[0] = 32 * g->warps_m * g->warps_n;
   g->shared[0] = most(t[GEMM_STAGES] * g->stage, t[GEMM_M] * g->out_pitch);
   g->workspace = g->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
-  g->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH);
+  g->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   g->threads[1] = REDUCE_THREADS;
 }
 

@@ -19,6 +19,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_SPLITS, /* ranges of k */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
+                GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
                 GEMM_COUNT
 };
 

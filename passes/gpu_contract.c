@@ -112,7 +112,18 @@ static void apply(Module *m, Fn *k, const Product *p, GemmMath math, const int64
   if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
 }
 
-static void copies(const Fn *k, const Product *p, GemmMath math, int64_t *tile) {
+/* Vectors over the inner columns, where nothing that follows the product takes them apart. */
+static int64_t lanes_of(Module *m, const Fn *k, const Product *p) {
+  if (!p->n.n) return 1;
+  for (OpId i = p->dot; i < k->ops.n; i++)
+    if (k->ops.at[i].code == OP_rename) return 1;
+  const ProductDim *d = &p->n.dim[p->n.n - 1];
+  Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
+  return gpu_lanes(m, k, &n, k->results.n, k->results.at);
+}
+
+static void copies(Module *m, const Fn *k, const Product *p, GemmMath math, int64_t *tile) {
+  tile[GEMM_LANES] = lanes_of(m, k, p);
   tile[GEMM_COPY_A] = copy_of(k, p, math, false);
   tile[GEMM_COPY_B] = copy_of(k, p, math, true);
 }
@@ -121,7 +132,7 @@ void gpu_tune_contract(Module *m, Fn *k) {
   Product p = product_of(k, 8);
   int64_t tile[GEMM_COUNT] = {0};
   GemmMath math = math_of(m, &p);
-  copies(k, &p, math, tile);
+  copies(m, k, &p, math, tile);
   choose(&p, math, tile);
   apply(m, k, &p, math, tile);
 }
@@ -131,7 +142,7 @@ bool gpu_vary_contract(Module *m, Fn *k, int shape, int64_t splits) {
   int64_t tile[GEMM_COUNT] = {0};
   GemmMath math = math_of(m, &p);
   if (shape >= shapes[math].n) return false;
-  copies(k, &p, math, tile);
+  copies(m, k, &p, math, tile);
   fill(tile, &shapes[math].at[shape]);
   tile[GEMM_SPLITS] = splits;
   GemmPlan g = gemm_plan(&p, math, tile);

@@ -24,9 +24,9 @@ static GemmMath math_of(const Fn *k) {
 
 static Gemm gemm_new(Emit *e) {
   Gemm x = {.e = e, .k = e->k};
-  e->lanes = 1;
   x.p = product_of(e->k, 8);
   x.g = gemm_plan(&x.p, math_of(e->k), emit_tile(e, GEMM_COUNT));
+  e->lanes = (int)x.g.tile[GEMM_LANES];
   return x;
 }
 

@@ -1,7 +1,7 @@
 /* The way out of a product: sums lie as f32 rows in shared memory; neighbouring threads take
-   neighbouring columns, evaluate the kernel's POINT ops there and store every result. With several
-   splits the sums go to the workspace as [split][batch][m][n], and the second phase adds the splits
-   in their order before it does the same. */
+   neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops there and
+   store every result. With several splits the sums go to the workspace as [split][batch][m][n], and
+   the second phase adds the splits in their order before it does the same. */
 #include "codegen/contract.h"
 #include "gemm.h"
 
@@ -14,6 +14,16 @@ static void set_dims(Gemm *x, Point *p, const ProductDims *d, LLVMValueRef flat)
     point_set(p, (Index){.dim = d->dim[i].dim, .at = index_of(x, tile_index(&x->w, d, i, flat))});
 }
 
+/* The inner columns run over the lanes of a vector. */
+static void set_columns(Gemm *x, Point *p, LLVMValueRef n) {
+  set_dims(x, p, &x->p.n, n);
+  if (!x->p.n.n || x->e->lanes == 1) return;
+  Index *inner = point_find(p, x->p.n.dim[x->p.n.n - 1].dim);
+  inner->lane = true, inner->multiple = x->e->lanes;
+}
+
+static LLVMTypeRef numbers(Gemm *x) { return emit_vector(x->e, ELEM_f32, x->e->lanes); }
+
 /* All results are evaluated before one is stored: a result may lie in the buffer of an operand. */
 static void put_results(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
                         LLVMValueRef sum) {
@@ -21,7 +31,7 @@ static void put_results(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMValueRe
   Point p = {0};
   set_dims(x, &p, &x->p.batch, batch);
   set_dims(x, &p, &x->p.m, m);
-  set_dims(x, &p, &x->p.n, n);
+  set_columns(x, &p, n);
   for (int i = 0; i < x->p.nzero; i++)
     point_set(&p, (Index){.dim = x->p.zero[i], .at = emit_index(e, 0)});
   contract_names(e, &x->p, &p);
@@ -54,12 +64,17 @@ static LLVMValueRef flat_of(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMVal
   return LLVMBuildNSWAdd(b, at, warp_wide(&x->w, n), "");
 }
 
+static unsigned vector_align(const Gemm *x) {
+  return x->e->lanes < 4 ? 4 * (unsigned)x->e->lanes : 16;
+}
+
 static void put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
   if (x->g.phases == 1) {
     put_results(x, x->batch, m, n, sum);
     return;
   }
-  LLVMBuildStore(x->e->builder, sum, partial(x, x->split, flat_of(x, x->batch, m, n)));
+  LLVMValueRef at = partial(x, x->split, flat_of(x, x->batch, m, n));
+  LLVMSetAlignment(LLVMBuildStore(x->e->builder, sum, at), vector_align(x));
 }
 
 /* i1: element (m, n) is there; NULL: all are */
@@ -74,27 +89,28 @@ static LLVMValueRef inside(Gemm *x, LLVMValueRef m, LLVMValueRef n) {
 void gemm_results(Gemm *x) {
   Warp *w = &x->w;
   Emit *e = x->e;
-  int64_t elements = x->g.tile[GEMM_M] * x->g.tile[GEMM_N];
+  int64_t elements = x->g.tile[GEMM_M] * x->g.tile[GEMM_N] / e->lanes;
   Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, elements / x->g.threads[0]), 1, 0, NULL);
   LLVMValueRef i = LLVMBuildTrunc(e->builder, l.i, w->i32, "");
-  i = warp_add(w, warp_times(w, i, x->g.threads[0]), w->thread);
+  i = warp_times(w, warp_add(w, warp_times(w, i, x->g.threads[0]), w->thread), e->lanes);
   LLVMValueRef row = warp_div(w, i, x->g.tile[GEMM_N]), column = warp_rem(w, i, x->g.tile[GEMM_N]);
   LLVMValueRef m = warp_add(w, x->m0, row), n = warp_add(w, x->n0, column);
   LLVMValueRef in = inside(x, m, n);
   Branch b = {0};
   if (in) b = emit_if(e, in);
   LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
-  put(x, m, n, warp_load(w, w->f32, at, 4));
+  put(x, m, n, warp_load(w, numbers(x), at, (int)vector_align(x)));
   if (in) emit_end_if(e, b);
   emit_loop_end(e, &l);
 }
 
 static LLVMValueRef sum_splits(Gemm *x, LLVMValueRef flat) {
   Emit *e = x->e;
-  LLVMValueRef zero = emit_f32(e, 0);
+  LLVMValueRef zero = LLVMConstNull(numbers(x));
   Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, x->g.tile[GEMM_SPLITS]), 1, 1, &zero);
   LLVMValueRef split = LLVMBuildTrunc(e->builder, l.i, x->w.i32, "");
-  LLVMValueRef v = LLVMBuildLoad2(e->builder, x->w.f32, partial(x, split, flat), "");
+  LLVMValueRef v = LLVMBuildLoad2(e->builder, numbers(x), partial(x, split, flat), "");
+  LLVMSetAlignment(v, vector_align(x));
   l.next[0] = LLVMBuildFAdd(e->builder, l.phi[0], v, "");
   emit_loop_end(e, &l);
   return l.phi[0];
@@ -104,8 +120,9 @@ void gemm_reduce(Gemm *x) {
   Warp *w = &x->w;
   Emit *e = x->e;
   int64_t elements = x->g.batches * x->g.m * x->g.n, threads = x->g.threads[1];
-  int64_t all = x->g.chunks[1] * threads;
-  LLVMValueRef first = warp_wide(w, warp_add(w, warp_times(w, w->cta, threads), w->thread));
+  int64_t all = x->g.chunks[1] * threads * e->lanes;
+  LLVMValueRef first = warp_add(w, warp_times(w, w->cta, threads), w->thread);
+  first = warp_wide(w, warp_times(w, first, e->lanes));
   Loop l = emit_loop(e, first, emit_i64(e, elements), all, 0, NULL);
   LLVMValueRef n = LLVMBuildURem(e->builder, l.i, emit_i64(e, x->g.n), "");
   LLVMValueRef above = LLVMBuildUDiv(e->builder, l.i, emit_i64(e, x->g.n), "");
