@@ -39,8 +39,7 @@ static bool deliver(Warp *w, const Flight *f, int lane) {
              .offset = f->to[lane],
              .bytes = f->bytes,
              .write = true,
-             .space = SPACE_SHARED,
-             .asynchronous = true};
+             .space = SPACE_SHARED};
   return touch(w, f->op, lane, &t);
 }
 

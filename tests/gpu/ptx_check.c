@@ -20,7 +20,11 @@ void warp_interval(Warp *w) {
   Cta *c = w->cta;
   PtxDevice *d = c->launch->device;
   if (!d->o.check) return;
-  if (d->stamp >= (UINT32_C(1) << 27) - 2) races_forget(d);
+  if (d->stamp >= (UINT32_C(1) << 27) - 2) {
+    fault(w, c->launch->f->ops, 0,
+          "the race check has no numbers left: too many barriers in one launch");
+    return;
+  }
   if (c->nowner == c->owner_room) {
     uint32_t room = c->owner_room ? 2 * c->owner_room : 256;
     uint8_t *more = realloc(c->owner, room);
@@ -32,7 +36,7 @@ void warp_interval(Warp *w) {
   w->known[w->index] = w->stamp;
 }
 
-/* Stamps ran out: who touched what before is forgotten. */
+/* Stamps run out: who touched what in earlier launches is forgotten. */
 void races_forget(PtxDevice *d) {
   if (!d->plane.cells) return;
   for (int i = 0; i < d->nblocks; i++) {

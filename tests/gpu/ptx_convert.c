@@ -27,9 +27,10 @@ static inline u64 clamped_u64(f64 x) {
   R(u32, u64)                                                                                      \
   R(u64, u16)                                                                                      \
   R(u64, u32)                                                                                      \
-  R(u32, s16) R(u64, s16) R(u64, s32) R(s16, s32) R(s16, s64) R(s32, s16) R(s32, s64) R(s64, s16)  \
-      R(s64, s32) R(s32, u16) R(s64, u16) R(s64, u32) R(u16, s32) R(u32, s64) R(u16, s64)          \
-          R(s16, u32) R(s32, u64) R(s16, u64)
+  R(u32, s16)                                                                                      \
+  R(u64, s16) R(u64, s32) R(s16, s32) R(s16, s64) R(s32, s16) R(s32, s64) R(s64, s16) R(s64, s32)  \
+      R(s32, u16) R(s64, u16) R(s64, u32) R(u16, s32) R(u32, s64) R(u16, s64) R(s16, u32)          \
+          R(s32, u64) R(s16, u64)
 #define FROM_INT(R) R(f32, u16) R(f32, s16) R(f32, u32) R(f32, s32) R(f64, u32) R(f64, s32)
 #define PAIR_FN(D, S) LANE_FN1(cvt_##D##_##S, D, S, (D)a)
 #define PAIR_ROW(D, S) ROW1(cvt_##D##_##S, D, S, "cvt_" #D "_" #S)

@@ -105,9 +105,9 @@ const LaneRow double_rows[] = {
   R(le, T, a <= b)                                                                                 \
   R(gt, T, a > b)                                                                                  \
   R(ge, T, a >= b)                                                                                 \
-  R(equ, T, !(a < b || a > b)) R(neu, T, a != b) R(ltu, T, !(a >= b)) R(leu, T, !(a > b))          \
-      R(gtu, T, !(a <= b)) R(geu, T, !(a < b)) R(num, T, a == a && b == b)                         \
-          R(nan, T, a != a || b != b)
+  R(equ, T, !(a < b || a > b))                                                                     \
+  R(neu, T, a != b) R(ltu, T, !(a >= b)) R(leu, T, !(a > b)) R(gtu, T, !(a <= b))                  \
+      R(geu, T, !(a < b)) R(num, T, a == a && b == b) R(nan, T, a != a || b != b)
 #define ALL_TESTS(R)                                                                               \
   UNSIGNED_TESTS(R, u16)                                                                           \
   UNSIGNED_TESTS(R, u32)                                                                           \

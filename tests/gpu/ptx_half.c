@@ -87,8 +87,9 @@ HALF_BITS(FN_BITS)
   R(le, a <= b)                                                                                    \
   R(gt, a > b)                                                                                     \
   R(ge, a >= b)                                                                                    \
-  R(equ, !(a < b || a > b)) R(neu, a != b) R(ltu, !(a >= b)) R(leu, !(a > b)) R(gtu, !(a <= b))    \
-      R(geu, !(a < b)) R(num, a == a && b == b) R(nan, a != a || b != b)
+  R(equ, !(a < b || a > b))                                                                        \
+  R(neu, a != b) R(ltu, !(a >= b)) R(leu, !(a > b)) R(gtu, !(a <= b)) R(geu, !(a < b))             \
+      R(num, a == a && b == b) R(nan, a != a || b != b)
 #define TEST_FN(TYPE, OP, EXPR)                                                                    \
   static inline bool OP##_##TYPE(f32 a, f32 b) { return EXPR; }                                    \
   LANE_TEST(setp_##OP##_##TYPE, u16, OP##_##TYPE(WIDE_##TYPE(a), WIDE_##TYPE(b)))

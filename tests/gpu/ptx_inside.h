@@ -257,6 +257,9 @@ bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
 void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
 Step step_jump, step_exit, step_trap;
 
+/* parse.c */
+const Function *find_entry(const PtxModule *m, const char *name);
+
 /* sync.c */
 bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came */
 /* All live lanes of every membermask (register `slot`) among `mask` are here; else *went. */
@@ -269,7 +272,7 @@ typedef struct Touch { /* one access of one lane */
   Plane *plane;
   uint64_t offset;
   uint32_t bytes;
-  bool write, atomic, asynchronous;
+  bool write, atomic;
   bool constant; /* ld.global.nc */
   Space space;
 } Touch;

@@ -172,7 +172,7 @@ bool place(Warp *w, const Op *op, uint32_t mask, Access *x) {
                : x->space == SPACE_GLOBAL || x->space == SPACE_CONST
                    ? place_global(w, op, mask, x)
                    : place_private(w, op, mask, x);
-  return found && (x->unchecked || check(w, op, mask, x));
+  return found && check(w, op, mask, x);
 }
 
 /* Generic addresses: the lanes that are in the window of the first; x->address becomes theirs. */
@@ -267,7 +267,7 @@ static Went step_move(Warp *w, const Op *op, uint32_t mask) {
   uint64_t generic[LANES];
   x.bytes = (uint32_t)op->n * op->bytes, x.write = op->flag & FLAG_WRITE,
   x.atomic = op->flag & FLAG_ATOMIC;
-  x.constant = op->flag & FLAG_CONSTANT, x.unchecked = false, x.space = (Space)op->space;
+  x.constant = op->flag & FLAG_CONSTANT, x.space = (Space)op->space;
   if (x.space != SPACE_GENERIC) {
     addresses(w, op, x.address);
     return move(w, op, mask, &x) ? WENT_ON : WENT_WAITING;

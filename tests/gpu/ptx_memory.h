@@ -14,7 +14,6 @@ typedef struct Access {
   Space space;
   uint32_t bytes; /* of one lane, a power of two */
   bool write, atomic, constant;
-  bool unchecked; /* bounds and alignment only */
   /* what `place` finds: all lanes take part, one behind the other or all the same */
   bool row, same;
   uint64_t low, high; /* addresses of the lowest and highest lane */

@@ -237,7 +237,7 @@ void ptx_module_free(PtxModule *m) {
 }
 
 /* ---- questions ---- */
-static const Function *find_entry(const PtxModule *m, const char *name) {
+const Function *find_entry(const PtxModule *m, const char *name) {
   for (const Function *f = m->functions; f; f = f->next)
     if (!strcmp(f->name, name)) return f;
   return NULL;

@@ -407,18 +407,12 @@ static void run_all(Launch *l) {
   free(order);
 }
 
-static const Function *find_function(const PtxModule *m, const char *name) {
-  for (const Function *f = m->functions; f; f = f->next)
-    if (!strcmp(f->name, name)) return f;
-  return NULL;
-}
-
 bool ptx_launch(PtxModule *m, const PtxLaunch *given, char *error, int error_bytes) {
   PtxDevice *d = m->device;
   void *held = NULL;
   Launch l = {.device = d,
               .given = given,
-              .f = find_function(m, given->entry),
+              .f = find_entry(m, given->entry),
               .error = error,
               .error_bytes = error_bytes,
               .budget = d->o.budget};
