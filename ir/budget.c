@@ -4,13 +4,15 @@
    What it is for follows from who uses it:
      gradient   read by a kernel that makes parameters or states, and not made of these alone
      saved      leaves one loop stacked and enters another one stacked
-     buffer     sent or received
+     buffer     sent or received, but for flat groups: their messages, one for each bucket, go from
+                unreduced gradients and into gathered parameters, where these lie
    The figure of a kind is the largest sum of such buffers that live at once, bodies of loops
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
 #include "budget.h"
 #include "count.h"
 #include "placement.h"
+#include <string.h>
 #include <stdlib.h>
 
 typedef struct Buffers { /* of one function, by the value that names the class */
@@ -105,8 +107,7 @@ static void mark_saved(Buffers *b, const Op *o) {
   }
 }
 
-/* Where gradients stay whole until the end of the step, they are what is scattered there, and its
-   result a message. */
+/* Where gradients stay whole until the end of the step, they are what is scattered there. */
 static void mark_whole(Buffers *b, const Op *o) {
   double stage = module_number(b->m, "plan.zero", 0);
   bool full = stage <= 1 || !strcmp(module_setting(b->m, "plan.zero.accumulate", ""), "full");
@@ -114,7 +115,14 @@ static void mark_whole(Buffers *b, const Op *o) {
   if (!full || !sums || b->use[b->root[o->out]] != USE_GRADIENT) return;
   if (b->root[o->in[0]] == b->root[o->out]) return;
   mark(b, o->in[0], USE_GRADIENT);
-  b->use[b->root[o->out]] = USE_BUFFER;
+  b->use[b->root[o->out]] = USE_WORKING;
+}
+
+/* Of a flat group of parameters (pass zero)? */
+static bool is_flat(const Type *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (!strncmp(t->axis[i].dim, "Bucket_", 7)) return true;
+  return false;
 }
 
 static void find_uses(Buffers *b) {
@@ -124,7 +132,7 @@ static void find_uses(Buffers *b) {
     if (b->f->ops.at[i].code == OP_loop) mark_saved(b, &b->f->ops.at[i]);
   for (OpId i = 0; i < b->f->ops.n; i++) {
     const Op *o = &b->f->ops.at[i];
-    if (op_family(o->code) == FAMILY_COLLECTIVE)
+    if (op_family(o->code) == FAMILY_COLLECTIVE && !is_flat(value_type(b->f, o->in[0])))
       mark(b, o->in[0], USE_BUFFER), mark(b, o->out, USE_BUFFER);
   }
 }

@@ -103,6 +103,15 @@ static uint32_t stores_to(const Frame *x, const Global *g) {
   return n;
 }
 
+/* Has v all bytes of its class, in their order? */
+static bool shows_all(Frame *x, ValueId v) {
+  const Value *a = value(x, v);
+  if (a->storage.view != VIEW_OF) return true;
+  const Value *root = value(x, x->class_of[v]);
+  return value_is_dense(a) && value_is_dense(root) && a->type.elem == root->type.elem &&
+         type_count(&a->type) == type_count(&root->type);
+}
+
 /* A value that only has to be in the global at the end is made there, if nothing reads the old
  * value any more. */
 static void place_stored(Frame *x, const Op *store) {
@@ -110,7 +119,7 @@ static void place_stored(Frame *x, const Op *store) {
   Class *c = class_at(x, v);
   uint32_t slot = global_slot(x->m, store->global);
   if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
-  if (c->place != PLACE_NONE || value(x, v)->storage.view == VIEW_OF) return;
+  if (c->place != PLACE_NONE || !shows_all(x, v)) return;
   if (c->bytes != global_bytes(store->global) || stores_to(x, store->global) != 1) return;
   if (global_busy(x, slot, c->born)) return;
   c->place = PLACE_GLOBAL, c->slot = slot, c->dies = x->f->ops.n;

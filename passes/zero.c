@@ -329,7 +329,7 @@ static void rewrite_entry(Zero *z, Fn *f) {
       const ZeroGroup *group = &z->group.at[g];
       ValueId *sum = ARENA_ARRAY(a, ValueId, group->member.n);
       for (uint32_t i = 0; i < group->member.n; i++) sum[i] = group->member.at[i].sum;
-      site_gradient(&e.site, g, sum);
+      site_gradient(&e.site, g, sum, group->member.at[0].elem);
     }
     prepare_norms(&e);
   }

@@ -19,6 +19,7 @@ typedef struct ZeroMember {
   Global *param, *state[ZERO_STATES];
   ValueId leaf;        /* of `step`: the complete gradient, as the update reads it */
   ValueId sum;         /* of `step`: the partial gradient, before the first all_reduce */
+  Elem elem;           /* of the gradient where it is summed: the narrowest up to `leaf` */
   Str order[MAX_RANK]; /* dims of `sum` in the order of the parameter's */
   ValueId square;      /* of `step`: sum of squares of leaf, for the norm; NO_VALUE: none */
   OpId *chain;         /* ops of the update, in order */

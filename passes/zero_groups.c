@@ -129,12 +129,15 @@ static void find_sum(Slice *s, ZeroGroup *key) {
   Str order[MAX_RANK];
   const Op *o;
   for (int k = 0; k < p->rank; k++) order[k] = m->order[k] = p->axis[k].dim;
+  Elem narrowest = m->elem = value_type(s->f, m->leaf)->elem;
   m->sum = m->leaf;
   for (ValueId v = m->leaf; (o = value_def(s->f, v)) && completes(o); v = o->in[0]) {
+    Elem e = value_type(s->f, v)->elem;
+    if (elem_bytes(e) < elem_bytes(narrowest)) narrowest = e;
     if (o->code == OP_rename) rename_order(m, order, o);
     if (o->code != OP_all_reduce) continue;
     met[mesh_find(s->z->m, attr_str(&o->attrs, ATTR_axis, ""))] = true;
-    m->sum = o->in[0];
+    m->sum = o->in[0], m->elem = narrowest;
     memcpy(m->order, order, sizeof order);
   }
   if (!take_axes(s->z, key, met)) take_complete(s, key);
@@ -214,7 +217,7 @@ static Str chain_words(const Slice *s) {
     for (uint32_t k = 0; k < o->nin; k++) w = arena_printf(a, "%s%s", w, operand_word(s, o->in[k]));
   }
   const Op *last = zero_store_of(s->f, s->member.param);
-  w = arena_printf(a, "%s>%s", w, operand_word(s, last->in[0]));
+  w = arena_printf(a, "%s>%s of %s", w, operand_word(s, last->in[0]), elem_name(s->member.elem));
   for (uint32_t i = 0; i < s->nstates; i++)
     w = arena_printf(a, "%s>%s", w,
                      operand_word(s, zero_store_of(s->f, s->member.state[i])->in[0]));

@@ -72,16 +72,23 @@ static ValueId added(const Fn *f, const Op *loop, uint32_t result) {
   return o->in[0] == sum ? o->in[1] : o->in[1] == sum ? o->in[0] : NO_VALUE;
 }
 
+/* The op that makes v, if v is read once. */
+static const Op *only_read(const Fn *f, ValueId v) {
+  return uses_of(f, v) == 1 ? value_def(f, v) : NULL;
+}
+
 /* Do all gradients of the group leave one loop, so that the group can leave it instead? */
 static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
   for (uint32_t i = 0; i < g->member.n; i++) {
-    const Op *o = value_def(s->from, p->sum[i]);
-    if (!o || o->code != OP_loop || (p->loop && p->loop != o) || uses_of(s->from, p->sum[i]) != 1)
-      return false;
+    const Op *o = only_read(s->from, p->sum[i]);
+    bool casts = o && o->code == OP_cast;
+    p->out[i] = casts ? o->in[0] : p->sum[i];
+    if (casts) o = only_read(s->from, p->out[i]);
+    if (!o || o->code != OP_loop || (p->loop && p->loop != o)) return false;
     LoopShape shape = loop_shape(o);
-    uint32_t result = p->sum[i] - o->out;
+    uint32_t result = p->out[i] - o->out;
     bool carried = result < shape.carry;
-    if (p->loop && carried != p->carried) return false;
+    if ((p->loop && carried != p->carried) || (carried && casts)) return false;
     p->loop = o, p->carried = carried;
     if (!carried && shape.axis.dim != g->rounds.dim) return false;
     p->inner[i] = carried ? added(s->from, o, result) : o->callee->results.at[result];
@@ -90,10 +97,11 @@ static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
   return true;
 }
 
-void site_gradient(Site *s, uint32_t group, const ValueId *sum) {
+void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem) {
   Arena *a = s->z->m->arena;
   const ZeroGroup *g = &s->z->group.at[group];
-  Pull p = {.wanted = true};
+  Pull p = {.wanted = true, .elem = elem};
+  p.out = ARENA_ARRAY(a, ValueId, g->member.n);
   p.sum = ARENA_ARRAY(a, ValueId, g->member.n), p.inner = ARENA_ARRAY(a, ValueId, g->member.n);
   memcpy(p.sum, sum, sizeof *sum * g->member.n);
   if (g->complete || !leaves_loop(s, g, &p)) p.loop = NULL;
@@ -192,7 +200,7 @@ static void mark_results(Copy *c) {
   Zero *z = c->s->z;
   for (uint32_t g = 0; g < z->group.n; g++)
     for (uint32_t i = 0; through(c, g) && i < z->group.at[g].member.n; i++)
-      c->gone[c->s->pull[g].sum[i] - c->o->out] = true;
+      c->gone[c->s->pull[g].out[i] - c->o->out] = true;
 }
 
 static Role role_of(Copy *c, uint32_t i) {
@@ -257,7 +265,7 @@ static uint32_t pass_sums(Copy *c) {
   uint32_t n = 0;
   for (uint32_t g = 0; g < z->group.n; g++) {
     if (!through(c, g) || !s->pull[g].carried) continue;
-    Elem e = value_type(s->from, s->pull[g].sum[0])->elem;
+    Elem e = s->pull[g].elem;
     const ZeroGroup *group = &z->group.at[g];
     Type t = reduces_at_once(z, group) ? zero_owned_type(z, group, e, true, false)
                                        : zero_flat_type(group, e, true);
@@ -306,7 +314,7 @@ static void copy_results(Copy *c) {
   c->body.reduced = ARENA_ARRAY(z->m->arena, ValueId, z->group.n + 1);
   for (uint32_t g = 0; g < z->group.n; g++) c->body.reduced[g] = NO_VALUE;
   for (uint32_t g = 0; g < z->group.n; g++)
-    if (through(c, g)) site_gradient(&c->body, g, c->s->pull[g].inner);
+    if (through(c, g)) site_gradient(&c->body, g, c->s->pull[g].inner, c->s->pull[g].elem);
   ValueList carried = {0}, stacked = {0};
   old_results(c, 0, c->old.carry, &carried);
   group_results(c, true, sums);
@@ -373,7 +381,9 @@ static ValueId reduce(Site *s, const ZeroGroup *g, ValueId flat, bool all) {
 static ValueId flatten_here(Site *s, uint32_t group, bool *all) {
   const ZeroGroup *g = &s->z->group.at[group];
   ValueId *v = ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n);
-  for (uint32_t i = 0; i < g->member.n; i++) v[i] = site_value(s, s->pull[group].sum[i]);
+  const Pull *p = &s->pull[group];
+  for (uint32_t i = 0; i < g->member.n; i++)
+    v[i] = ir_cast(s->z->m, s->to, site_value(s, p->sum[i]), p->elem, (Loc){0});
   *all = g->rounds.dim && type_find(value_type(s->to, v[0]), g->rounds.dim) >= 0;
   return zero_flatten(s->z, s->to, g, v, *all, true);
 }

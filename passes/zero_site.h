@@ -16,7 +16,9 @@ typedef struct Ref { /* an old value that is a member of a group */
 typedef struct Pull { /* how a group's gradient leaves */
   bool wanted;
   ValueId *sum;   /* old values by member */
+  Elem elem;      /* of the group's, to which they are cast */
   const Op *loop; /* that all of them are results of, or NULL */
+  ValueId *out;   /* its results, before a cast */
   bool carried;
   ValueId *inner; /* what its body adds up or stacks, by member */
 } Pull;
@@ -43,6 +45,6 @@ typedef VEC(ValueId) ValueList;
 Site site_begin(Zero *z, const Fn *from, Fn *to);
 ValueId site_value(Site *s, ValueId v); /* the new value of an old one, made if need be */
 /* Says which old values are the gradients of a group; before anything of the function is copied. */
-void site_gradient(Site *s, uint32_t group, const ValueId *sum);
+void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem);
 ValueId site_reduced(Site *s, uint32_t group);
 #endif
