@@ -94,18 +94,25 @@ static bool is_complement(const Type *t, const Group *sum, const Group *row) {
   return sum->nfrom + row->nfrom == t->rank;
 }
 
-static OpId find_row(const Fuse *u, const Op *sum, OpId before) {
+static bool may_follow(const Fuse *u, const Op *sum, const Op *o) {
   const Fn *f = u->f;
   const Type *t = value_type(f, sum->in[0]);
-  if (!value_type(f, sum->out)->rank || !is_factor(t->elem)) return NO_OP;
-  for (OpId i = 0; i < before; i++) {
-    const Op *o = &f->ops.at[i];
-    bool row = op_family(o->code) == FAMILY_REDUCE && u->uses[o->out] &&
-               type_same_dims(value_type(f, o->in[0]), t) &&
-               is_complement(t, &sum->group[0], &o->group[0]);
-    if (row && fuse_reduce_kind(u, o) == GROUP_row && share_source(u, sum->in[0], o->in[0]))
-      return i;
-  }
+  bool row = op_family(o->code) == FAMILY_REDUCE && u->uses[o->out] &&
+             type_same_dims(value_type(f, o->in[0]), t) &&
+             is_complement(t, &sum->group[0], &o->group[0]);
+  return row && fuse_reduce_kind(u, o) == GROUP_row && share_source(u, sum->in[0], o->in[0]);
+}
+
+/* The next reduction of rows below the sum, whose kernel is still to come; else the last one above,
+   so that what is only computed again for the gradient changes no partner. */
+static OpId find_row(const Fuse *u, OpId id, OpId before) {
+  const Fn *f = u->f;
+  const Op *sum = &f->ops.at[id];
+  if (!value_type(f, sum->out)->rank || !is_factor(value_type(f, sum->in[0])->elem)) return NO_OP;
+  for (OpId i = id + 1; i < before; i++)
+    if (may_follow(u, sum, &f->ops.at[i])) return i;
+  for (OpId i = id; i-- > 0;)
+    if (may_follow(u, sum, &f->ops.at[i])) return i;
   return NO_OP;
 }
 
@@ -116,7 +123,7 @@ static void find_partner(Fuse *u, OpId id) {
   if (dot != NO_OP) u->sum_of[dot] = id;
   u->with[id] = dot;
   if (dot == NO_OP && group_neighbours(GROUP_row) & SUMS && fuse_reduce_kind(u, o) == GROUP_column)
-    u->with[id] = find_row(u, o, before);
+    u->with[id] = find_row(u, id, before);
 }
 
 void fuse_sums(Fuse *u) {
