@@ -25,7 +25,7 @@ typedef struct Buffers { /* of one function, by the value that names the class *
 
 /* ---- classes ---- */
 
-static int64_t value_span(const Value *v) {
+int64_t value_span_bytes(const Value *v) {
   int64_t last = 0;
   for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
   return (last + 1) * elem_bytes(v->type.elem);
@@ -41,7 +41,7 @@ static void find_buffers(Buffers *b) {
     b->root[v] = x->storage.view == VIEW_NONE ? v : b->root[x->storage.base];
     ValueId r = b->root[v];
     if (r == v) b->born[v] = b->dies[v] = x->def == NO_OP ? -1 : (int64_t)x->def;
-    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(b, v) ? 0 : value_span(x);
+    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(b, v) ? 0 : value_span_bytes(x);
     if (bytes > b->bytes[r]) b->bytes[r] = bytes;
     if (x->def != NO_OP && (int64_t)x->def > b->dies[r]) b->dies[r] = x->def;
   }
@@ -183,7 +183,7 @@ static int64_t work_of(const Fn *f, const Op *o) {
   const Attr *slots = o->code == OP_loop ? attr_get(&o->attrs, ATTR_slots) : NULL;
   int64_t sum = 0;
   for (int64_t k = 0; slots && k < slots->i; k++)
-    if (slots->list[k] >= 0) sum += value_span(&f->values.at[o->out + k]);
+    if (slots->list[k] >= 0) sum += value_span_bytes(&f->values.at[o->out + k]);
   return sum;
 }
 

@@ -39,6 +39,9 @@ typedef struct Timeline {
 } Timeline;
 Timeline module_timeline(const Module *m);
 
+/* From a value's first byte to its last, gaps between rows included. */
+int64_t value_span_bytes(const Value *v);
+
 typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
   OpCode kind;
   int axis; /* of m->mesh */

@@ -8,6 +8,7 @@
    a body's frame is one block of known size. Entries' frames are the WORK arena, one at a time. The
    attribute `live` is the lower bound that no packing can beat, bodies included. */
 #include "passes/memory.h"
+#include "ir/budget.h"
 
 typedef struct Class {
   int64_t bytes, born, dies;
@@ -29,12 +30,6 @@ typedef struct Frame {
 static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
 static Class *class_at(const Frame *x, ValueId v) { return &x->classes[x->class_of[v]]; }
 
-static int64_t span_bytes(const Value *v) {
-  int64_t last = 0;
-  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
-  return (last + 1) * elem_bytes(v->type.elem);
-}
-
 static uint32_t global_slot(const Module *m, const Global *g) {
   uint32_t i = 0;
   while (m->globals.at[i] != g) i++;
@@ -55,7 +50,7 @@ static void find_classes(Frame *x) {
     if (x->class_of[v] == v) *c = (Class){.born = value(x, v)->def, .dies = -1};
     if (value(x, v)->def == NO_OP)
       c->born = -1, c->place = PLACE_ARG, c->slot = value(x, v)->result;
-    int64_t bytes = s->view == VIEW_OF ? 0 : span_bytes(value(x, v));
+    int64_t bytes = s->view == VIEW_OF ? 0 : value_span_bytes(value(x, v));
     if (bytes > c->bytes) c->bytes = bytes;
     if (c->born > c->dies) c->dies = c->born;
   }
@@ -151,7 +146,7 @@ static void add_loop(Frame *x, OpId id) {
   if (attr_int(a, ATTR_frame, 0))
     x->work[id] = add_block(x, attr_int(a, ATTR_frame, 0), attr_int(a, ATTR_live, 0), id, id);
   for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
-    int64_t bytes = needs_slot(o, j) ? span_bytes(value(x, o->out + j)) : 0;
+    int64_t bytes = needs_slot(o, j) ? value_span_bytes(value(x, o->out + j)) : 0;
     uint32_t b = add_block(x, bytes, bytes, id, id);
     if (j == 0) x->slot[id] = b;
   }
