@@ -43,3 +43,7 @@ bool gpu_aligned(const Fn *k, uint32_t buffer) {
   const Attr *a = attr_get(&k->attrs, ATTR_align);
   return !a || buffer >= a->i || a->list[buffer] >= 16;
 }
+
+bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference) {
+  return n->n && reference != NO_VALUE && buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
+}

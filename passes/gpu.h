@@ -31,6 +31,9 @@ bool gpu_aligned(const Fn *k, uint32_t buffer);
    that has the dim gets aligned vectors, and no op would take the lanes apart. */
 int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
 
+/* Whether the innermost dim lies side by side in `reference`; a space may have none (NO_VALUE). */
+bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference);
+
 typedef struct GpuPhases { /* per phase */
   int n;
   int64_t ctas[4], threads[4], shared[4];

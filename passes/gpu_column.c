@@ -26,7 +26,7 @@ void gpu_tune_column(Module *m, Fn *k) {
   uint32_t n = 0;
   for (int i = 0; i < r.n; i++) root[n++] = k->ops.at[r.op[i]].in[0];
   for (uint32_t i = 0; i < k->results.n; i++) root[n++] = k->results.at[i];
-  bool side = kept.n && buffer_stride(k, reference, kept.dim[kept.n - 1].dim) == 1;
+  bool side = gpu_consecutive(k, &kept, reference);
   int lanes = gpu_lanes(m, k, side ? &kept : &over, n, root);
   int64_t columns = nest_count(&kept) / (side ? lanes : 1),
           length = nest_count(&over) / (side ? 1 : lanes);

@@ -119,9 +119,8 @@ static bool few_long_sums(const Row *w) {
 
 void gpu_tune_row(Module *m, Fn *k) {
   Row w = row_of(m, k);
-  bool along = !w.over.n || buffer_stride(k, w.reference, w.over.dim[w.over.n - 1].dim) == 1;
-  bool side =
-      !along && w.kept.n && buffer_stride(k, w.reference, w.kept.dim[w.kept.n - 1].dim) == 1;
+  bool side = w.over.n && !gpu_consecutive(k, &w.over, w.reference) &&
+              gpu_consecutive(k, &w.kept, w.reference);
   if (few_long_sums(&w)) gpu_tune_column(m, k);
   else if (w.r.scans) cut_scan(k, &w);
   else if (side) cut_side(k, &w);
