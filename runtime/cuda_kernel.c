@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG = 16 << 10, PLAIN_SHARED = 48 << 10 /* beyond it a function must ask */ };
+enum { LOG = 16 << 10 };
 
 static int by_address(const void *a, const void *b) {
   const rt_kernel *x = ((const Loaded *)a)->kernel, *y = ((const Loaded *)b)->kernel;
@@ -117,7 +117,8 @@ static void load(const Cuda *c, Loaded *l) {
   free(other);
   for (int i = 0; i < k->phases; i++) {
     e = c->api.cuModuleGetFunction(&l->function[i], l->module, k->phase[i].entry);
-    if (e == CU_SUCCESS && k->phase[i].shared > PLAIN_SHARED)
+    /* Beyond 48 KiB, static shared memory included, a function must ask. */
+    if (e == CU_SUCCESS && k->phase[i].shared > 0)
       e = c->api.cuFuncSetAttribute(l->function[i], CU_FUNC_SHARED, (int)k->phase[i].shared);
     if (e != CU_SUCCESS) refuse(c, k, e, k->phase[i].entry);
   }
