@@ -308,6 +308,18 @@ static void group_results(Copy *c, bool carried, ValueId *sums) {
   }
 }
 
+/* Gradients are made in the old order, whatever their groups: so fuse finds the same neighbours,
+   and all stages get the same bits. */
+static void make_in_order(Copy *c) {
+  const Zero *z = c->s->z;
+  bool *wanted = ARENA_ARRAY(z->m->arena, bool, c->body.from->values.n + 1);
+  for (uint32_t g = 0; g < z->group.n; g++)
+    for (uint32_t i = 0; through(c, g) && !c->body.pull[g].loop && i < z->group.at[g].member.n; i++)
+      wanted[c->body.pull[g].sum[i]] = true;
+  for (ValueId v = 0; v < c->body.from->values.n; v++)
+    if (wanted[v]) site_value(&c->body, v);
+}
+
 static void copy_results(Copy *c) {
   Zero *z = c->s->z;
   ValueId *sums = c->body.reduced;
@@ -316,6 +328,7 @@ static void copy_results(Copy *c) {
   for (uint32_t g = 0; g < z->group.n; g++)
     if (through(c, g)) site_gradient(&c->body, g, c->s->pull[g].inner, c->s->pull[g].elem);
   ValueList carried = {0}, stacked = {0};
+  make_in_order(c);
   old_results(c, 0, c->old.carry, &carried);
   group_results(c, true, sums);
   old_results(c, c->old.carry, c->o->nout, &stacked);
