@@ -16,6 +16,10 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
 #define ELEM_WITH(attributes)                                                                      \
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+#define GPU_WITH(attributes)                                                                       \
+  "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
+  "kernel @k(%0 : f32[A:4]) {family = \"elem\", tile = [1], " attributes                           \
+  "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define DOT_WITH(attributes)                                                                       \
   "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:16]) {family = \"contract\", " attributes \
   "} {\n%2 = dot[K] %0, %1 : f32[A:2, B:16]\nreturn %2\n}\n"
@@ -246,6 +250,10 @@ static const Broken modules[] = {
     {"select-c4", "E1110",
      "select\nkernel @k(%0 : f32[A:4, B:64]) {family = \"column\", tile = [32, 16, 2, 4], chunks = "
      "[2, 1], workspace = 64} {\n%1 = sum[A] %0 : f32[B:64]\nreturn %1\n}\n"},
+    {"select-c5", "E1110", GPU_WITH("chunks = [0], threads = [32], shared = [0]")},
+    {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [1056], shared = [0]")},
+    {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [101377]")},
+    {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
     {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},
