@@ -134,6 +134,12 @@ static bool of_operand(const Fn *f, const Value *value) {
   return false;
 }
 
+/* Only an op that writes nothing itself may leave its operand's bytes to its result: of any other
+ * one a view would say that what it computes is there already. */
+static bool may_view(const Fn *f, const Value *value) {
+  return op_flags(f->ops.at[value->def].code) & VIEW;
+}
+
 static void check_view(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
@@ -151,6 +157,9 @@ static void check_view(Verifier *v, ValueId id) {
     verify_report(v, "E1107", value_span(v, id), "[order-c7] a view reaches outside of its base");
   } else if (!of_operand(v->fn, value)) {
     verify_report(v, "E1107", value_span(v, id), "[order-c10] a view of what is no operand");
+  } else if (!may_view(v->fn, value)) {
+    verify_report(v, "E1107", value_span(v, id), "[order-c12] %s does not make views",
+                  op_name(v->fn->ops.at[value->def].code));
   }
 }
 

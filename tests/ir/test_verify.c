@@ -234,6 +234,13 @@ static const Broken modules[] = {
      "order\nkernel @k(%0 : f32[A:4, B:4]) {\n%1 = sum[A] %0 : f32[B:4]\nreturn %1\n}\n"
      "body @b(%0 : f32[A:4, B:4]) {\n%1 = kernel @k, %0 : f32[B:4] {0: inplace(%0)}\nreturn "
      "%1\n}\n"},
+    {"order-c12", "E1107",
+     "order\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4]) {\n%1 = kernel @k, %0 : f32[A:4] {0: view(%0 + 0)}\nreturn %1\n}\n"},
+    {"order-c12", "E1107",
+     "order\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
+     "%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : f32[A:4] {0: view(%0 + "
+     "0)}\nreturn %1\n}\n"},
     {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
     {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256]")},
@@ -291,6 +298,8 @@ static const Broken modules[] = {
 
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
+    "order\nbody @b(%0 : f32[A:4]) {\n%1 = slice[A -> B] %0 {at = 1} : f32[B:2] {0: view(%0 + "
+    "1)}\nreturn %1\n}\n",
     "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
     "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[] {0: inplace(%0)}\n}\n",
     "order\nbody @f(%0 : i32[], %1 : f32[B:3] {strides(2)}) {\n}\nbody @b(%0 : f32[A:2, B:3] "
