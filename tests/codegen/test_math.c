@@ -22,6 +22,7 @@ static const Case cases[] = {
     {"log", 1e-30, 1e-3, 2e-7},
     {"log", 0.5, 2, 3e-7},
     {"log", 1, 1e30, 2e-7},
+    {"log1p", 1e-12, 1e-3, 2e-7},
     {"tanh", -0.7, 0.7, 4e-7},
     {"tanh", -12, 12, 4e-7},
     {"sigmoid", -80, 80, 4e-7},

@@ -156,6 +156,7 @@ static const Case elementwise[] = {
     {"  z = relu(x)", {1, 0, 3, 0.5}},
     {"  z = clamp(x, -1, 1)", {1, -1, 1, 0.5}},
     {"  z = softplus(0 * x)", {0.69314718, 0.69314718, 0.69314718, 0.69314718}},
+    {"  z = 1e18 * softplus(0 * x - 40)", {4.24835426, 4.24835426, 4.24835426, 4.24835426}},
     {"  z = x |> relu\n    |> relu", {1, 0, 3, 0.5}},
 };
 
@@ -190,6 +191,7 @@ static const Case structures[] = {
     {"  z = nll[D](0 * x, i)", {1.386294361}},
     {"  z = cross_entropy[D](expand[C](0 * x), k, ignore = 3)", {1.386294361}},
     {"  z = bce(0 * x, float(b))", {0.69314718}},
+    {"  z = 1e18 * bce(0 * x - 40, 0 * x)", {4.24835426}},
     {"  z = mse(x, 0 * x)", {3.5625}},
     {"  z = slice[C -> One](rope[C; R](m))", {1, 4}},
     {"  z = sum[R](rope[C; R](m)^2)", {17, 29, 45}},
