@@ -1,47 +1,72 @@
-/* Which of the programs of an executable runs (compile --target x86,sm_80): --device says, or what
-   is there: the newest that the GPU can run, else the one for processors. Must not: complain about
-   a device that is not there; its start does, in more words. */
+/* Which of the programs of an executable runs. Of several plans (compile --plan a,b) the one for as
+   many ranks as there are; of several targets (--target x86,sm_80) --device says, or what is there:
+   the newest that the GPU can run, else the one for processors. Must not: complain about a launch
+   that does not fit, or a device that is not there; the start does, in more words. */
 #include "run.h"
 #include "cuda.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const rt_program *for_cpu(const rt_program *p) {
-  while (p && p->sm) p = p->next;
+static const rt_program *for_cpu(const rt_program *p, int64_t ranks) {
+  while (p && (p->sm || rt_mesh_ranks(p) != ranks)) p = p->next;
   return p;
 }
 
 /* The newest that a GPU of this capability can run. */
-static const rt_program *for_sm(const rt_program *p, int sm) {
+static const rt_program *for_sm(const rt_program *p, int64_t ranks, int sm) {
   const rt_program *best = NULL;
   for (; p; p = p->next)
-    if (p->sm && p->sm <= sm && (!best || p->sm > best->sm)) best = p;
+    if (p->sm && p->sm <= sm && rt_mesh_ranks(p) == ranks && (!best || p->sm > best->sm)) best = p;
   return best;
 }
 
-static const rt_program *oldest_gpu(const rt_program *p) {
+static const rt_program *oldest_gpu(const rt_program *p, int64_t ranks) {
   const rt_program *best = NULL;
   for (; p; p = p->next)
-    if (p->sm && (!best || p->sm < best->sm)) best = p;
+    if (p->sm && rt_mesh_ranks(p) == ranks && (!best || p->sm < best->sm)) best = p;
   return best;
 }
 
-/* Its compute capability; 0: there is no such GPU, or no driver. */
-static int capability(int number) {
+/* Its compute capability; 0: there is no such GPU, or no driver. why: "" if there is none at all.
+ */
+static int capability(int number, const rt_program *gpu, char *why, size_t n) {
   CudaApi a;
   CudaDevice d;
   Fault f = {0};
-  return rt_cuda_load(&a, &f) && rt_cuda_device(&a, number, &d, &f) ? d.sm : 0;
+  *why = 0;
+  bool there = rt_cuda_load(&a, &f) && rt_cuda_device(&a, number, &d, &f);
+  if (!there && a.library && f.code != 1002) snprintf(why, n, "%s", f.what);
+  if (there && d.sm < gpu->sm)
+    snprintf(why, n, "%s has compute capability %d.%d, this executable is for %s", d.name,
+             d.sm / 10, d.sm % 10, gpu->target);
+  return there ? d.sm : 0;
+}
+
+/* Where no plan is for as many ranks as there are, the first is as good as any. */
+static int64_t ranks_of_plan(const rt_program *first) {
+  Launch l;
+  Fault f = {0};
+  int64_t world = rt_launch_find(&l, &f) ? l.world : 1;
+  for (const rt_program *p = first; p; p = p->next)
+    if (rt_mesh_ranks(p) == world) return world;
+  return rt_mesh_ranks(first);
 }
 
 const rt_program *rt_choose_program(const rt_program *first, const Options *o) {
   const char *device = o->at[OPT_device].given ? o->at[OPT_device].text : NULL;
-  const rt_program *cpu = for_cpu(first), *gpu = oldest_gpu(first), *best;
+  int64_t ranks = first->next ? ranks_of_plan(first) : 0;
+  const rt_program *cpu = for_cpu(first, ranks), *gpu = oldest_gpu(first, ranks), *best = first;
   bool asked = device && !strncmp(device, "gpu", 3);
   int number = asked && device[3] == ':' ? atoi(device + 4) : 0;
-  if (!first->next || (o->command == 'i' && !device)) return first;
+  char why[sizeof((Fault){0}).what];
+  if (!first->next) return first;
+  while (rt_mesh_ranks(best) != ranks) best = best->next;
+  if (o->command == 'i' && !device) return best;
   if (cpu && (!gpu || (device && !asked))) return cpu;
   if (o->command == 'i') return gpu;
-  best = for_sm(first, capability(number));
-  return best ? best : asked || !cpu ? gpu : cpu;
+  best = for_sm(first, ranks, capability(number, gpu, why, sizeof why));
+  if (best || asked || !cpu) return best ? best : gpu;
+  if (*why && !o->at[OPT_quiet].given) fprintf(stderr, "note: the GPU is not used: %s\n", why);
+  return cpu;
 }

@@ -80,43 +80,63 @@ static void make_groups(Comm *c) {
 static bool choose(Comm *c, Fault *f) {
   const char *name = c->program->communicator;
   bool mpi = name && !strcmp(name, "mpi");
-  c->on_device = name && !strcmp(name, "nccl") && c->launch.world > 1;
-  c->kind = c->launch.world == 1 ? &rt_comm_self : mpi ? &rt_comm_mpi : &rt_comm_local;
+  bool nccl = name && !strcmp(name, "nccl"), apart = c->launch.apart || c->meet;
+  c->on_device = nccl && c->launch.world > 1;
+  c->kind = c->launch.world == 1 ? &rt_comm_self
+            : mpi                ? &rt_comm_mpi
+            : nccl && apart      ? &rt_comm_tcp
+                                 : &rt_comm_local;
+  if (c->meet && c->launch.world > 1 && !nccl) {
+    rt_fault(f, 104, "--meet: the ranks of this executable do not exchange tensors over NCCL");
+    return rt_help(f, "communicator local is one machine's; over MPI ranks meet by its mpirun");
+  }
   return c->kind || rt_fault(f, 105, "this executable was linked without communicator %s",
                              mpi ? "mpi" : "local");
 }
 
-static int64_t mesh_ranks(const rt_program *p) {
+int64_t rt_mesh_ranks(const rt_program *p) {
   int64_t n = 1;
   for (int i = 0; i < p->naxes; i++) n *= p->mesh[i].size;
   return n;
 }
 
-/* such as (data = 4, tensor = 2) */
-static void mesh_text(const rt_program *p, char *text, size_t size) {
-  size_t n = 0;
-  text[0] = 0;
+/* such as 8 ranks (data = 4, tensor = 2) */
+static size_t mesh_text(const rt_program *p, char *text, size_t n, size_t size) {
+  int64_t ranks = rt_mesh_ranks(p);
+  if (n < size)
+    n +=
+        (size_t)snprintf(text + n, size - n, "%lld rank%s", (long long)ranks, ranks > 1 ? "s" : "");
   for (int i = 0; i < p->naxes && n < size; i++)
     n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : " (", p->mesh[i].name,
                           (long long)p->mesh[i].size);
-  if (p->naxes && n < size) snprintf(text + n, size - n, ")");
+  if (p->naxes && n < size) n += (size_t)snprintf(text + n, size - n, ")");
+  return n;
+}
+
+/* Of all plans of the executable; programs of one plan for several targets stand together. */
+static void meshes_text(const rt_program *p, char *text, size_t size) {
+  size_t n = mesh_text(p, text, 0, size);
+  for (int64_t before = rt_mesh_ranks(p); (p = p->next); before = rt_mesh_ranks(p)) {
+    if (rt_mesh_ranks(p) == before) continue;
+    if (n < size) n += (size_t)snprintf(text + n, size - n, " or ");
+    n = mesh_text(p, text, n, size);
+  }
 }
 
 static bool check_world(const Comm *c, Fault *f) {
-  int64_t ranks = mesh_ranks(c->program);
-  char mesh[256];
-  if (ranks == c->launch.world) return true;
-  mesh_text(c->program, mesh, sizeof mesh);
-  rt_fault(f, 101, "this executable is built for %lld rank%s%s but was started with %d%s%s%s",
-           (long long)ranks, ranks == 1 ? "" : "s", mesh, c->launch.world,
-           c->launch.from ? " (" : "", c->launch.from ? c->launch.from : "",
-           c->launch.from ? ")" : "");
-  return ranks == 1 ? rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks",
-                              c->launch.world)
-                    : rt_help(f,
-                              "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or "
-                              "`srun -n %lld` with this executable",
-                              (long long)ranks, (long long)ranks, (long long)ranks);
+  const Launch *l = &c->launch;
+  int64_t ranks = rt_mesh_ranks(c->program);
+  char meshes[400];
+  if (ranks == l->world) return true;
+  meshes_text(c->first ? c->first : c->program, meshes, sizeof meshes);
+  rt_fault(f, 101, "this executable is built for %s but was started with %d%s%s%s", meshes,
+           l->world, l->from ? " (" : "", l->from ? l->from : "", l->from ? ")" : "");
+  if (ranks == 1)
+    return rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks", l->world);
+  return rt_help(f,
+                 "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or `srun -n %lld` "
+                 "with this executable",
+                 (long long)ranks, (long long)ranks, (long long)ranks);
 }
 
 static void leave(int status, void *comm) {
@@ -124,9 +144,17 @@ static void leave(int status, void *comm) {
   c->kind->leave(c, status);
 }
 
+/* --meet wins over what the launcher says. */
+static void set_place(Comm *c) {
+  if (!c->meet) return;
+  snprintf(c->launch.place, sizeof c->launch.place, "%s", c->meet);
+  c->launch.place_from = "--meet", c->launch.ports = 1;
+}
+
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
   c->program = p;
   if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !choose(c, f)) return false;
+  set_place(c);
   make_groups(c);
   c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
   if (!c->kind->join(c, f)) return false;
@@ -145,14 +173,23 @@ int rt_comm_world(const Comm *c) { return c ? c->launch.world : 1; }
 
 /* ---- calls ---- */
 
+static void add(CommCount *count, const rt_collective *what, int n, double seconds) {
+  double elements = rt_comm_elements(what, n);
+  count->calls++, count->seconds += seconds;
+  count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
+}
+
+void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
+  add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
+}
+
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
                 void *receive) {
   const Group *g = &c->group[channel];
-  double start = rt_now(), elements = rt_comm_elements(what, g->n);
+  double start = rt_now();
   if (g->n == 1) self_collect(c, g, channel, what, send, receive);
   else c->kind->collect(c, g, channel, what, send, receive);
-  count->calls++, count->seconds += rt_now() - start;
-  count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
+  add(count, what, g->n, rt_now() - start);
 }
 
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive) {

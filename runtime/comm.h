@@ -1,5 +1,6 @@
 /* Communicators: how the ranks of a job exchange tensors. One table of functions per kind: self
-   (one rank), local (processes of one machine over shared memory), mpi.
+   (one rank), local (processes of one machine over shared memory), mpi, and tcp, which carries what
+   the runtime itself asks between the machines of a program whose tensors go over NCCL.
 
    Ranks are numbered over the mesh (rt_axis: coordinate = rank / stride % size). A group is the
    ranks that differ in one coordinate alone, or all of them. Everything that ranks tell each other
@@ -32,6 +33,11 @@ typedef struct Launch { /* who am I (launch.c) */
   int rank, world, local_rank, local_world;
   const char *from; /* the variable that told the rank, NULL: single */
   char job[256];    /* the same for all ranks of a job, another one for other jobs */
+  bool named;       /* the launcher named it: it is the same on all machines */
+  bool apart;       /* not all ranks are known to be on this machine */
+  char place[1024]; /* where ranks of several machines meet: HOST:PORT or a file; empty: unknown */
+  const char *place_from; /* what told the place */
+  int ports;              /* from PORT on; what others use is passed over */
 } Launch;
 
 typedef struct CommCount { /* of one collective, or of the runtime's own exchanges */
@@ -40,23 +46,31 @@ typedef struct CommCount { /* of one collective, or of the runtime's own exchang
 } CommCount;
 
 struct Comm {
-  const rt_program *program;
+  const rt_program *program, *first; /* first: of all that the executable holds, for messages */
   const CommKind *kind;
   Launch launch;
   uint64_t options; /* sum over the command line: ranks must be started with the same */
+  const char *meet; /* --meet: the place; NULL: as the launcher says */
   Group group[RT_MAX_AXES + 1];
-  CommCount *count; /* per row of the table, then the runtime's own */
-  void *inside;     /* the kind's */
-  bool on_device;   /* the program's collectives are the device's work: NCCL */
-  bool over;        /* all ranks are done: leaving is no trouble */
+  CommCount *count;             /* per row of the table, then the runtime's own */
+  void *inside;                 /* the kind's */
+  bool on_device;               /* the program's collectives are the device's work: NCCL */
+  bool over;                    /* all ranks are done: leaving is no trouble */
+  struct Guard *guard;          /* NULL: the launcher watches */
+  void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
+  void *device;
 };
 
-bool rt_launch_find(Launch *l, Fault *f); /* from the environment of launchers */
+int64_t rt_mesh_ranks(const rt_program *p);
+bool rt_launch_find(Launch *l, Fault *f);                 /* from the environment of launchers */
+double rt_seconds_of(const char *name, double otherwise); /* a variable of the environment */
 
 /* Decides the kind and joins. */
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
 void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
+/* A device has sent it without the communicator. */
+void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
 
 int rt_comm_rank(const Comm *c);
 int rt_comm_world(const Comm *c);
@@ -73,6 +87,13 @@ bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
 /* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
 bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
 
+/* Around handing work to a GPU and waiting for it; `at`, from any thread, tells how far it is
+   there. A rank whose GPU does not come to what the others' wait for ends the job like one that is
+   late. */
+void rt_comm_device_begins(Comm *c, bool new_run);
+void rt_comm_device_ends(Comm *c);
+void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1; 0: none */
+
 void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
 
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
@@ -85,6 +106,6 @@ void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t 
 void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
                  int64_t from, int64_t count);
 
-extern const CommKind rt_comm_self, rt_comm_local;
+extern const CommKind rt_comm_self, rt_comm_local, rt_comm_tcp;
 extern const CommKind rt_comm_mpi __attribute__((weak)); /* there if it was linked */
 #endif

@@ -41,11 +41,9 @@ typedef struct Lane {
 typedef struct Local {
   Guard guard;
   Meeting meeting;
-  Seat *seat; /* mine */
   Lane *lane; /* channel by channel, rank by rank */
-  unsigned *round, calls;
+  unsigned *round;
   int world, me;
-  double ended; /* the last collective */
   int spin;
 } Local;
 
@@ -74,15 +72,12 @@ static void breathe(void) {
 static bool reached(Word *w, unsigned round) { return (int)(atomic_load(&w->at) - round) >= 0; }
 
 static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
-  atomic_store(&l->guard.missing, rank);
-  atomic_store(&l->guard.waits_since, rt_now());
-  atomic_store(&l->seat->state, SEAT_WAITS);
+  rt_guard_wait(&l->guard, rank);
   atomic_fetch_add(&w->sleepers, 1);
   for (unsigned seen; (int)((seen = atomic_load(&w->at)) - round) < 0;)
     syscall(SYS_futex, &w->at, FUTEX_WAIT, seen, NULL, NULL, 0);
   atomic_fetch_sub(&w->sleepers, 1);
-  atomic_store(&l->seat->state, SEAT_RUNS);
-  atomic_store(&l->guard.waits_since, 0);
+  rt_guard_go_on(&l->guard);
 }
 
 static void await(const Call *x, bool arrival, unsigned round) {
@@ -96,12 +91,8 @@ static void await(const Call *x, bool arrival, unsigned round) {
 
 static void advance(const Call *x, Word *w, unsigned round) {
   atomic_store(&w->at, round);
-  atomic_fetch_add(&x->l->seat->moves, 1);
+  atomic_fetch_add(&x->l->guard.seat->moves, 1);
   if (atomic_load(&w->sleepers)) syscall(SYS_futex, &w->at, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
-}
-
-static _Noreturn void wait_for_the_end(void) { /* the guard ends the process */
-  for (;;) pause();
 }
 
 static void compare(const Call *x) {
@@ -109,7 +100,7 @@ static void compare(const Call *x) {
     if (atomic_load(&lane_of(x, i)->call) != x->mark) {
       rt_guard_trouble(&x->l->guard, TROUBLE_DISAGREES, (int)(x->g->first + i * x->g->stride),
                        x->l->me);
-      wait_for_the_end();
+      rt_guard_end();
     }
 }
 
@@ -225,30 +216,6 @@ static void broadcast(Call *x) {
 
 /* ---- calls ---- */
 
-/* Two calls have the same mark if they fit together. */
-static unsigned long long mark_of(const Local *l, const rt_collective *c, unsigned row) {
-  struct {
-    int64_t count;
-    unsigned row, kind, reduction, elem, calls, nothing;
-  } key = {c->count, row, c->kind, c->reduction, c->elem, l->calls, 0};
-  return rt_hash_of(&key, sizeof key) ^ (row ? 0 : rt_hash_of(c->what, strlen(c->what)));
-}
-
-static void announce(Call *x, const Comm *c) {
-  const rt_program *p = c->program;
-  Local *l = x->l;
-  unsigned row = 0;
-  if (x->what >= p->collectives && x->what < p->collectives + p->ncollectives)
-    row = (unsigned)(x->what - p->collectives) + 1;
-  else snprintf(l->seat->text, SEAT_TEXT, "%s", x->what->what);
-  l->calls++;
-  x->mark = mark_of(l, x->what, row);
-  atomic_store(&l->seat->call, (unsigned long long)l->calls << 32 | row);
-  atomic_store(&l->seat->inside, 1);
-  double worked = rt_now() - l->ended;
-  atomic_store(&l->guard.patience, worked > l->guard.late ? worked : l->guard.late);
-}
-
 static void local_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
                           const void *send, void *receive) {
   Local *l = c->inside;
@@ -260,7 +227,7 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
             .size = rt_elem_bytes((int)what->elem),
             .send = send,
             .receive = receive};
-  announce(&x, c);
+  x.mark = rt_guard_enter(&l->guard, what);
   switch (what->kind) {
   case RT_ALL_REDUCE: all_reduce(&x); break;
   case RT_REDUCE_SCATTER: scatter(&x, true); break;
@@ -268,58 +235,21 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
   case RT_ALL_GATHER: all_gather(&x); break;
   case RT_BROADCAST: broadcast(&x); break;
   }
-  atomic_store(&l->seat->inside, 0);
-  l->ended = rt_now();
+  rt_guard_exit(&l->guard);
 }
 
 /* ---- joining ---- */
 
-static double seconds_of(const char *name, double otherwise) {
-  const char *text = getenv(name);
-  double v = text ? strtod(text, NULL) : 0;
-  return v > 0 ? v : otherwise;
-}
-
-/* What must be the same, besides the program's own hash, for ranks to fit together. */
-static uint64_t layout_of(const rt_program *p) {
-  Hash h;
-  rt_hash_start(&h);
-  rt_hash_add(&h, p->compiler, strlen(p->compiler)), rt_hash_add(&h, p->target, strlen(p->target));
-  for (int i = 0; i < p->naxes; i++)
-    rt_hash_add(&h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
-  for (int i = 0; i < p->ncollectives; i++) {
-    const rt_collective *c = &p->collectives[i];
-    rt_hash_add(&h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
-  }
-  return rt_hash_end(&h);
-}
-
-static Hello hello_of(const Comm *c) {
-  const rt_program *p = c->program;
-  Hello h = {.magic = "shardc\1",
-             .rank = c->launch.rank,
-             .world = c->launch.world,
-             .abi = p->abi,
-             .pid = getpid(),
-             .program = rt_hash_of(p->hash, strlen(p->hash)),
-             .options = c->options};
-  h.layout = layout_of(p);
-  gethostname(h.host, sizeof h.host - 1);
-  return h;
-}
-
-static bool share(Local *l, const Hello *h, int64_t bytes, Fault *f) {
+static Table *share(Local *l, int64_t bytes, Fault *f) {
   size_t lanes = sizeof(Table) + sizeof(Seat) * (size_t)l->world;
   char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->meeting.memory, 0);
-  if (at == MAP_FAILED)
-    return rt_fault(f, 701, "no memory to share between ranks: %s", strerror(errno));
   close(l->meeting.memory);
-  l->guard.table = (Table *)at;
+  if (at == MAP_FAILED) {
+    rt_fault(f, 701, "no memory to share between ranks: %s", strerror(errno));
+    return NULL;
+  }
   l->lane = (Lane *)(at + (lanes + 63) / 64 * 64);
-  l->seat = &l->guard.table->seat[l->me];
-  memcpy(l->seat->host, h->host, sizeof h->host);
-  l->seat->pid = h->pid;
-  return true;
+  return (Table *)at;
 }
 
 static bool one_machine(const Launch *l, Fault *f) {
@@ -340,28 +270,14 @@ static bool local_join(Comm *c, Fault *f) {
   l->round = rt_alloc(sizeof(unsigned) * (size_t)channels);
   int64_t bytes = (int64_t)sizeof(Table) + (int64_t)sizeof(Seat) * l->world + 64 +
                   (int64_t)sizeof(Lane) * l->world * channels;
-  l->guard = (Guard){.comm = c,
-                     .meeting = &l->meeting,
-                     .late = seconds_of("SHARDC_LATE", 25),
-                     .silent = 20,
-                     .missing = -1};
-  Hello h = hello_of(c);
-  if (!one_machine(&c->launch, f) ||
-      !rt_meet(&l->meeting, &c->launch, &h, bytes, seconds_of("SHARDC_MEET", 60), f) ||
-      !share(l, &h, bytes, f))
-    return false;
-  l->ended = rt_now();
-  rt_guard_start(&l->guard, f);
-  return l->guard.thread != 0;
+  if (!one_machine(&c->launch, f) || !rt_meet(&l->meeting, &rt_way_unix, c, bytes, f)) return false;
+  Table *table = share(l, bytes, f);
+  return table && rt_guard_start(&l->guard, c, &l->meeting, table, f);
 }
 
-/* Ranks that leave without a failure are missed only by those who still wait for them. */
 static void local_leave(Comm *c, int status) {
   Local *l = c->inside;
-  if (!l || !l->seat) return;
-  atomic_store(&l->seat->status, status);
-  atomic_store(&l->seat->state, SEAT_LEFT);
-  if (!c->over && status && status != 75) rt_guard_trouble(&l->guard, TROUBLE_ENDED, l->me, 0);
+  if (l) rt_guard_leave(&l->guard, status);
 }
 
 const CommKind rt_comm_local = {"local", local_join, local_collect, local_leave};

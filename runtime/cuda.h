@@ -18,7 +18,6 @@ enum { /* results */
        CU_SUCCESS = 0,
        CU_INVALID_VALUE = 1,
        CU_OUT_OF_MEMORY = 2,
-       CU_STUB_LIBRARY = 34,
        CU_NO_DEVICE = 100,
        CU_INVALID_IMAGE = 200,
        CU_INVALID_CONTEXT = 201,
@@ -30,8 +29,7 @@ enum { /* results */
        CU_ILLEGAL_ADDRESS = 700,
        CU_OUT_OF_RESOURCES = 701,
        CU_LAUNCH_FAILED = 719,
-       CU_NOT_SUPPORTED = 801,
-       CU_VERSION_MISMATCH = 803
+       CU_NOT_SUPPORTED = 801
 };
 
 enum { /* attributes of a device, of a function; options of the assembler in the driver */
@@ -72,6 +70,9 @@ typedef struct CudaApi {
 bool rt_cuda_load(CudaApi *a, Fault *f);
 /* CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered */
 void rt_cuda_error(const CudaApi *a, CUresult e, char *out, size_t n);
+/* `what`: why, with the help and the number of cuda_causes.def; `code` is for what is not there. */
+bool rt_cuda_fault(const CudaApi *a, CUresult e, int code, Fault *f, const char *what, ...)
+    __attribute__((format(printf, 5, 6)));
 
 typedef struct CudaDevice { /* what a device is */
   CUdevice handle;

@@ -1,7 +1,9 @@
 /* Kernels on a CUDA device: their code is loaded when they are launched for the first time, which
    is in the first run of an entry, never while a graph is recorded. Code for this very architecture
    is tried first; where the driver refuses it (an older driver, another GPU), the PTX beside it is
-   assembled by the driver. Every failure is told with the kernel's name and its place in the model.
+   assembled by the driver. Where a kernel has a larger variant and the device allows its shared
+   memory, that one runs; this is decided once, at start. Every failure is told with the kernel's
+   name and its place in the model.
  */
 #include "device_cuda.h"
 #include "file.h"
@@ -16,17 +18,49 @@ static int by_address(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-bool rt_cuda_kernels_open(Cuda *c, const rt_program *p) {
+/* The name of the kernel's file: its first entry without _p0. */
+static void symbol_of(const rt_kernel *k, char *out, size_t n) {
+  size_t length = strlen(k->phase[0].entry);
+  snprintf(out, n, "%.*s", (int)(length > 3 ? length - 3 : length), k->phase[0].entry);
+}
+
+/* DIR/SYMBOL.ptx; false: it is not there. */
+static bool replaced(const Cuda *c, const rt_kernel *k, char path[RT_PATH]) {
+  char symbol[RT_PATH], name[RT_PATH + 8];
+  if (!c->kernels) return false;
+  symbol_of(k, symbol, sizeof symbol);
+  snprintf(name, sizeof name, "%s.ptx", symbol);
+  rt_join(path, c->kernels, name);
+  return rt_exists(path);
+}
+
+/* A folder that replaces nothing is a mistake: another model's, or none at all. */
+static bool check_folder(const Cuda *c, Fault *f) {
+  char path[RT_PATH];
+  if (!c->kernels) return true;
+  for (int i = 0; i < c->nloaded; i++)
+    if (replaced(c, c->loaded[i].taken, path)) return true;
+  rt_fault(f, 103, "--kernels %s: no kernel of this executable has a file there", c->kernels);
+  return rt_help(f, "files are called SYMBOL.ptx; `shardc compile --keep DIR` writes them");
+}
+
+static const rt_kernel *taken_for(const Cuda *c, const rt_kernel *k) {
+  for (int i = 0; k->larger && i < k->larger->phases; i++)
+    if (k->larger->phase[i].shared > c->device.shared_limit) return k;
+  return k->larger ? k->larger : k;
+}
+
+bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f) {
   int most = 1;
   c->loaded = rt_alloc(sizeof *c->loaded * (size_t)(p->nkernels + 1));
   c->nloaded = p->nkernels;
   for (int i = 0; i < p->nkernels; i++) {
-    c->loaded[i].kernel = p->kernels[i];
+    c->loaded[i].kernel = p->kernels[i], c->loaded[i].taken = taken_for(c, p->kernels[i]);
     if (p->kernels[i]->nbuffers > most) most = p->kernels[i]->nbuffers;
   }
   qsort(c->loaded, (size_t)c->nloaded, sizeof *c->loaded, by_address);
   c->arguments = rt_alloc(sizeof *c->arguments * (size_t)most);
-  return true;
+  return check_folder(c, f);
 }
 
 void rt_cuda_kernels_close(Cuda *c) {
@@ -49,16 +83,25 @@ static _Noreturn void die(int code, const char *what, const char *help) {
   rt_die(&f);
 }
 
+/* PTX 7.x came with CUDA 11, 8.x with CUDA 12. */
+static void old_driver(const Cuda *c, const rt_kernel *k, char *out, size_t n) {
+  const char *version = strstr(k->image->ptx, ".version");
+  int major = 0, minor = 0;
+  if (version) sscanf(version, ".version %d.%d", &major, &minor);
+  snprintf(out, n,
+           "the code is PTX %d.%d, which drivers for CUDA %d read; this one is for CUDA %d.%d: "
+           "install a newer driver",
+           major, minor, major + 4, c->api.version / 1000, c->api.version % 1000 / 10);
+}
+
 static _Noreturn void refuse(const Cuda *c, const rt_kernel *k, CUresult e, const char *log) {
-  char place[RT_NAME + 80], why[300], what[1200];
+  char place[RT_NAME + 80], why[300], what[1200], old[200];
   const char *help = "this is a mistake of shardc: please report it";
   int code = 1006;
   place_of(k, place, sizeof place), rt_cuda_error(&c->api, e, why, sizeof why);
   snprintf(what, sizeof what, "the driver refused the code of %s: %s%s%.200s", place, why,
            *log ? "\n  " : "", log);
-  if (e == CU_UNSUPPORTED_PTX_VERSION)
-    code = 1004,
-    help = "a newer driver knows this version of PTX; `doctor` shows which one is there";
+  if (e == CU_UNSUPPORTED_PTX_VERSION) old_driver(c, k, old, sizeof old), code = 1004, help = old;
   if (e == CU_OUT_OF_MEMORY) code = 1005, help = "another process may hold it: nvidia-smi shows";
   if (c->kernels) help = "--kernels replaces the code that was compiled in";
   die(code, what, help);
@@ -77,22 +120,12 @@ static _Noreturn void fail_launch(const Cuda *c, const rt_kernel *k, int phase, 
 
 /* ---- loading ---- */
 
-/* The name of the kernel's file: its first entry without _p0. */
-static void symbol_of(const rt_kernel *k, char *out, size_t n) {
-  size_t length = strlen(k->phase[0].entry);
-  snprintf(out, n, "%.*s", (int)(length > 3 ? length - 3 : length), k->phase[0].entry);
-}
-
-/* Text of DIR/SYMBOL.ptx, NULL: there is none. */
+/* NULL: nothing replaces its code. */
 static char *replacement(const Cuda *c, const rt_kernel *k) {
-  char symbol[RT_PATH], name[RT_PATH + 8], path[RT_PATH];
+  char path[RT_PATH];
   Bytes file;
   Fault f = {0};
-  if (!c->kernels) return NULL;
-  symbol_of(k, symbol, sizeof symbol);
-  snprintf(name, sizeof name, "%s.ptx", symbol);
-  rt_join(path, c->kernels, name);
-  if (!rt_exists(path)) return NULL;
+  if (!replaced(c, k, path)) return NULL;
   if (!rt_map_file(path, 301, &file, &f)) rt_die(&f);
   char *text = rt_copy_text((const char *)file.at, (size_t)file.n);
   rt_unmap_file(&file);
@@ -106,7 +139,7 @@ static CUresult load_text(const Cuda *c, CUmodule *m, const char *ptx, char log[
 }
 
 static void load(const Cuda *c, Loaded *l) {
-  const rt_kernel *k = l->kernel;
+  const rt_kernel *k = l->taken;
   const rt_image *image = k->image;
   char log[LOG] = "", *other = replacement(c, k);
   CUresult e = CU_NO_BINARY_FOR_GPU;
@@ -135,7 +168,7 @@ static Loaded *loaded(const Cuda *c, const rt_kernel *k) {
 /* ---- launching ---- */
 
 static CUresult launch_phase(const Cuda *c, const Loaded *l, int i) {
-  const rt_kernel *k = l->kernel;
+  const rt_kernel *k = l->taken;
   return c->api.cuLaunchKernel(l->function[i], (unsigned)k->phase[i].chunks, 1, 1,
                                (unsigned)k->phase[i].threads, 1, 1, (unsigned)k->phase[i].shared,
                                c->stream, c->arguments, NULL);
@@ -155,11 +188,11 @@ static double launch_timed(const Cuda *c, const Loaded *l, int i, CUresult *e) {
 void rt_cuda_launch(Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace) {
   const Loaded *l = loaded(c, k);
   for (int i = 0; i < k->nbuffers; i++) c->arguments[i] = (void *)&buffers[i];
-  for (int i = 0; i < k->phases; i++) {
+  for (int i = 0; i < l->taken->phases; i++) {
     CUresult e;
     if (trace) rt_trace_timed(trace, k, i, launch_timed(c, l, i, &e));
     else e = launch_phase(c, l, i);
     if (e == CU_SUCCESS && c->waits) e = c->api.cuStreamSynchronize(c->stream);
-    if (e != CU_SUCCESS) fail_launch(c, k, i, e);
+    if (e != CU_SUCCESS) fail_launch(c, l->taken, i, e);
   }
 }

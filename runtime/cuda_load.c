@@ -1,8 +1,10 @@
-/* Finding the CUDA driver and what it has to offer. Functions are asked for by cuGetProcAddress
-   with the version whose prototypes stand in cuda_api.def, so that a newer driver gives the same
-   ones; drivers without it, and stand-ins, export them. Must not: start anything on a device. */
+/* Finding the CUDA driver and what it has to offer, and saying why it does not. Functions are asked
+   for by cuGetProcAddress with the version whose prototypes stand in cuda_api.def, so that a newer
+   driver gives the same ones; drivers without it, and stand-ins, export them. Must not: start
+   anything on a device. */
 #include "cuda.h"
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +34,9 @@ static bool open_library(CudaApi *a, Fault *f) {
       open_at(a, places[i], why, sizeof why);
   if (a->library) return true;
   rt_fault(f, 1001, "this executable is for a GPU, and no CUDA driver can be loaded: %s", why);
-  return rt_help(f, "install NVIDIA's driver (it brings libcuda.so.1; SHARDC_LIBCUDA=FILE names "
-                    "another place), compile for a CPU with --target native, or try it without a "
-                    "GPU: shardc run --emulate");
+  return rt_help(f, "install NVIDIA's driver, under WSL that of Windows (it brings libcuda.so.1; "
+                    "SHARDC_LIBCUDA=FILE names another place), compile for a CPU with --target "
+                    "native, or try it without a GPU: shardc run --emulate");
 }
 
 static void *find(const CudaApi *a, GetAddress get, const char *name, const char *exported) {
@@ -55,35 +57,61 @@ static bool find_all(CudaApi *a, Fault *f) {
   return true;
 }
 
+/* ---- what goes wrong ---- */
+
+static const struct Cause {
+  CUresult e;
+  const char *name;
+  int code;
+  const char *help;
+} causes[] = {
+#define CAUSE(result, name, code, help) {result, #name, code, help},
+#include "cuda_causes.def"
+#undef CAUSE
+};
+
+static const struct Cause *cause_of(CUresult e) {
+  for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+    if (causes[i].e == e) return &causes[i];
+  return NULL;
+}
+
 void rt_cuda_error(const CudaApi *a, CUresult e, char *out, size_t n) {
   const char *name = NULL, *text = NULL;
+  const struct Cause *cause = cause_of(e);
   a->cuGetErrorName(e, &name), a->cuGetErrorString(e, &text);
-  snprintf(out, n, "%s (%d)%s%s", name ? name : "CUDA error", e, text ? ": " : "",
-           text ? text : "");
+  if (!name) name = cause ? cause->name : "CUDA error";
+  snprintf(out, n, "%s (%d)%s%s", name, e, text ? ": " : "", text ? text : "");
+}
+
+bool rt_cuda_fault(const CudaApi *a, CUresult e, int code, Fault *f, const char *what, ...) {
+  const struct Cause *cause = cause_of(e);
+  char doing[RT_PATH + 100], why[300];
+  va_list args;
+  va_start(args, what);
+  vsnprintf(doing, sizeof doing, what, args);
+  va_end(args);
+  rt_cuda_error(a, e, why, sizeof why);
+  rt_fault(f, cause ? cause->code : code, "%s: %s", doing, why);
+  return cause ? rt_help(f, "%s", cause->help) : false;
 }
 
 static bool start(CudaApi *a, Fault *f) {
-  char why[300];
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   CUresult e = a->cuInit(0);
   if (e == CU_SUCCESS) e = a->cuDriverGetVersion(&a->version);
   if (e == CU_SUCCESS) return true;
-  rt_cuda_error(a, e, why, sizeof why);
-  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  if (e == CU_NO_DEVICE) {
-    rt_fault(f, 1002, "the CUDA driver %s finds no GPU", a->path);
-    return visible ? rt_help(f, "CUDA_VISIBLE_DEVICES is `%s`", visible)
-                   : rt_help(f, "nvidia-smi shows what the system sees");
-  }
-  rt_fault(f, 1008, "the CUDA driver %s does not start: %s", a->path, why);
-  return e == CU_VERSION_MISMATCH
-             ? rt_help(f, "the driver in the kernel is of another version: reboot, or load it anew")
-             : false;
+  rt_cuda_fault(a, e, 1001, f,
+                e == CU_NO_DEVICE ? "the CUDA driver %s finds no GPU"
+                                  : "the CUDA driver %s does not start",
+                a->path);
+  return e == CU_NO_DEVICE && visible ? rt_help(f, "CUDA_VISIBLE_DEVICES is `%s`", visible) : false;
 }
 
 bool rt_cuda_load(CudaApi *a, Fault *f) {
   *a = (CudaApi){0};
   bool ok = open_library(a, f) && find_all(a, f);
-  if (!ok && f->code == 1004) rt_help(f, "a driver for CUDA 11.3 or newer has it (465 and up)");
+  if (!ok && f->code == 1004) rt_help(f, "a driver for CUDA 11.4 or newer has it (470 and up)");
   return ok && start(a, f);
 }
 
@@ -109,8 +137,6 @@ bool rt_cuda_device(const CudaApi *a, int number, CudaDevice *d, Fault *f) {
   for (size_t i = 0; e == CU_SUCCESS && i < sizeof facts / sizeof *facts; i++)
     e = a->cuDeviceGetAttribute(facts[i].to, facts[i].attribute, d->handle);
   d->sm = major * 10 + minor;
-  if (e == CU_SUCCESS) return true;
-  char why[300];
-  rt_cuda_error(a, e, why, sizeof why);
-  return rt_fault(f, 1008, "the driver does not tell about GPU %d: %s", number, why);
+  return e == CU_SUCCESS ||
+         rt_cuda_fault(a, e, 1008, f, "the driver does not tell about GPU %d", number);
 }

@@ -16,10 +16,7 @@
 enum { THREAD_LOCAL_CAPTURE = 1, PIN_AT_MOST = 256 << 20, SMALL = 4096, ON_DEVICE = 2 };
 
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f) {
-  char why[300];
-  if (e == CU_SUCCESS) return true;
-  rt_cuda_error(&c->api, e, why, sizeof why);
-  return rt_fault(f, e == CU_OUT_OF_MEMORY ? 1005 : 1008, "cannot %s: %s", what, why);
+  return e == CU_SUCCESS || rt_cuda_fault(&c->api, e, 1008, f, "cannot %s", what);
 }
 
 /* Faults of kernels reach the host at whatever call comes next. */
@@ -56,6 +53,11 @@ static bool fits(const Cuda *c, const rt_program *p, Fault *f) {
                   (long long)shared, c->device.name, c->device.shared_limit);
 }
 
+static const char *mebibytes(char out[32], double bytes) {
+  snprintf(out, 32, bytes < 10 << 20 ? "%.2f MiB" : "%.0f MiB", bytes / (1 << 20));
+  return out;
+}
+
 static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *p, Fault *f) {
   size_t have = 0, all = 0;
   int64_t needed = 0;
@@ -66,8 +68,10 @@ static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *
     needed += p->arena_bytes[i];
     if (c->arena[i] && &c->arena[i] != to) have += (size_t)p->arena_bytes[i];
   }
-  rt_fault(f, 1005, "this executable needs %.2f GB on the GPU, and %.2f of %.2f GB are free on %s",
-           1e-9 * (double)needed, 1e-9 * (double)have, 1e-9 * (double)all, c->device.name);
+  char wants[32], has[32], of[32];
+  rt_fault(f, 1005, "this executable needs %s on the GPU, and %s of %s are free on %s",
+           mebibytes(wants, (double)needed), mebibytes(has, (double)have),
+           mebibytes(of, (double)all), c->device.name);
   return rt_help(f, "nvidia-smi shows who holds the rest; `micro` in the plan, or recompute, needs "
                     "less");
 }
@@ -141,7 +145,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !make_counters(c, p, f)) return false;
-  rt_cuda_kernels_open(c, p);
+  if (!rt_cuda_kernels_open(c, p, f)) return false;
   if (!d->comm || !d->comm->on_device) make_stages(c, p);
   for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
@@ -151,10 +155,24 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   return !states || rt_cuda_ok(c, e, "clear the optimizer states", f);
 }
 
+/* The job is lost: graphs hold what NCCL has, so they go first. From another thread. */
+static void let_go(void *device) {
+  Device *d = device;
+  Cuda *c = d->inside;
+  c->api.cuCtxSetCurrent(c->context);
+  for (int i = 0; i < d->program->nentries; i++) {
+    CUgraphExec graph = c->entry[i].graph;
+    c->entry[i].graph = NULL;
+    if (graph) c->api.cuGraphExecDestroy(graph);
+  }
+  rt_nccl_abort(c->nccl);
+}
+
 static bool join(Device *d, Fault *f) {
   Cuda *c = d->inside;
   if (!d->comm || !d->comm->on_device) return true;
-  c->nccl = rt_nccl_start(d->comm, &c->api, f);
+  c->nccl = rt_nccl_start(d->comm, &c->api, c->context, f);
+  if (c->nccl) d->comm->device = d, d->comm->let_go = let_go;
   return c->nccl != NULL;
 }
 
@@ -164,6 +182,7 @@ static void stop(Device *d) {
   if (c->stream) a->cuStreamSynchronize(c->stream);
   for (int i = 0; c->stream && i < d->program->nentries; i++)
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
+  if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
   if (c->pinned) a->cuMemHostUnregister(d->view[RT_IO]);
   for (int i = 0; i < RT_ARENAS; i++)
@@ -205,22 +224,39 @@ static void *counter(Device *d, int64_t i) {
 static void wait(const Cuda *c) {
   const struct timespec nap = {.tv_nsec = 20000};
   CUresult e = c->nccl ? CU_NOT_READY : c->api.cuStreamSynchronize(c->stream);
+  if (c->nccl) rt_nccl_waits(c->nccl, false);
   for (int64_t i = 0; e == CU_NOT_READY; i++) {
     e = c->api.cuStreamQuery(c->stream);
     if (e == CU_NOT_READY && i % 500 == 499) rt_nccl_look(c->nccl);
     if (e == CU_NOT_READY && i > 100) nanosleep(&nap, NULL);
   }
+  if (c->nccl) rt_nccl_look(c->nccl), rt_nccl_goes_on(c->nccl);
   rt_cuda_must(c, e, "wait for the GPU");
+}
+
+/* --profile shows counts and times, and records no graphs: it sees every call. */
+static void collect_timed(Device *d, const rt_collective *x, const void *send, void *receive) {
+  Cuda *c = d->inside;
+  float milliseconds = 0;
+  rt_cuda_must(c, c->api.cuEventRecord(c->from, c->stream), "time a collective");
+  rt_nccl_collect(c->nccl, x, send, receive, c->stream);
+  rt_cuda_must(c, c->api.cuEventRecord(c->to, c->stream), "time a collective");
+  wait(c);
+  CUresult e = c->api.cuEventElapsedTime(&milliseconds, c->from, c->to);
+  rt_cuda_must(c, e, "time a collective");
+  rt_comm_count(d->comm, x, 1e-3 * milliseconds);
 }
 
 static void collect(Device *d, const rt_collective *x, const void *send, void *receive) {
   Cuda *c = d->inside;
   if (d->comm->group[x->axis].n == 1) {
     if (send != receive) copy(d, receive, send, collective_bytes(d->program, x, true));
+    if (d->trace) rt_comm_count(d->comm, x, 0);
     return;
   }
   if (c->nccl) {
-    rt_nccl_collect(c->nccl, x, send, receive, c->stream);
+    if (d->trace) collect_timed(d, x, send, receive);
+    else rt_nccl_collect(c->nccl, x, send, receive, c->stream);
     return;
   }
   int64_t out = collective_bytes(d->program, x, true), in = collective_bytes(d->program, x, false);
@@ -233,11 +269,16 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
 
 /* ---- entries ---- */
 
+static void call_entry(Device *d, Cuda *c, const rt_entry *e) {
+  if (c->nccl) rt_nccl_begin(c->nccl, c->stream);
+  e->run(&d->ctx);
+}
+
 static void record(Device *d, Cuda *c, const rt_entry *e, Recorded *r) {
   CUgraph graph = NULL;
   const char *what = "record a graph";
   rt_cuda_must(c, c->api.cuStreamBeginCapture(c->stream, THREAD_LOCAL_CAPTURE), what);
-  e->run(&d->ctx);
+  call_entry(d, c, e);
   rt_cuda_must(c, c->api.cuStreamEndCapture(c->stream, &graph), what);
   rt_cuda_must(c, c->api.cuGraphInstantiateWithFlags(&r->graph, graph, 0), what);
   c->api.cuGraphDestroy(graph);
@@ -248,17 +289,24 @@ static bool goes_through_host(const Device *d) {
   return d->program->ncollectives && rt_comm_world(d->comm) > 1 && !c->nccl;
 }
 
-static bool run_entry(Device *d, const rt_entry *e) {
+static void hand_over(Device *d, const rt_entry *e) {
   Cuda *c = d->inside;
   Recorded *r = &c->entry[e - d->program->entries];
   bool first = r->runs++ == 0;
   c->running = e->name, c->waits = first || c->careful;
   if (first || c->no_graph || c->careful || d->check || d->trace || goes_through_host(d)) {
-    e->run(&d->ctx);
-    return true;
+    call_entry(d, c, e);
+    return;
   }
   if (!r->graph) record(d, c, e, r);
   rt_cuda_must(c, c->api.cuGraphLaunch(r->graph, c->stream), "launch a graph");
+}
+
+static bool run_entry(Device *d, const rt_entry *e) {
+  Cuda *c = d->inside;
+  if (c->nccl) rt_nccl_waits(c->nccl, true);
+  hand_over(d, e);
+  if (c->nccl) rt_nccl_goes_on(c->nccl);
   return true;
 }
 

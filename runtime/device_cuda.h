@@ -5,8 +5,9 @@
 #include "device.h"
 #include "nccl.h"
 
-typedef struct Loaded { /* a kernel's code on the device; module NULL: not yet */
-  const rt_kernel *kernel;
+typedef struct Loaded {    /* a kernel's code on the device; module NULL: not yet */
+  const rt_kernel *kernel; /* of the program's table */
+  const rt_kernel *taken;  /* it, or the larger one that this device allows */
   CUmodule module;
   CUfunction function[RT_MAX_PHASES];
 } Loaded;
@@ -39,7 +40,7 @@ typedef struct Cuda {
 void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
 
-bool rt_cuda_kernels_open(Cuda *c, const rt_program *p);
+bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_kernels_close(Cuda *c);
 void rt_cuda_launch(Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
 #endif

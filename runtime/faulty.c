@@ -3,8 +3,9 @@
    A guarded program (pass optimizer) applies a step only if its loss and the norm of its gradients
    are finite, so after a faulty one parameters and states are those of before. Its outputs
    norm2.of.NAME, one number per parameter or per layer of one, tell where the fault lies. Here the
-   run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. Must not:
-   hide a fault. */
+   run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. In f16 a
+   step that is left out for a scale that was too large is no fault: the program has halved it
+   (passes/loss_scale.c). Must not: hide a fault. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>
@@ -22,11 +23,15 @@ static const char *policy(const rt_program *p) {
   return text ? text : "stop";
 }
 
+static bool scales(const rt_program *p) { return rt_tensor_find(p, "loss.scale") != NULL; }
+
 bool rt_guarded(const rt_program *p) {
   bool norms = false;
   for (int i = 0; i < p->ntensors; i++) norms |= is_norm(&p->tensors[i]);
-  return norms && strcmp(policy(p), "off");
+  return norms && (scales(p) || strcmp(policy(p), "off"));
 }
+
+bool rt_overflowed(const Run *r) { return rt_get_output(r, "loss.overflow") > 0; }
 
 int64_t rt_may_skip(const rt_program *p) {
   const char *most = rt_setting_of(p, "train.on_nan.max");

@@ -15,9 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BEAT = 250 }; /* milliseconds */
+enum { BEAT = 250, LINGER = 100000, LET_GO = 3 }; /* milliseconds, microseconds, seconds */
 
 typedef struct Pulse { /* of a rank that is watched */
   unsigned beat;
@@ -36,9 +38,7 @@ static int rank_of(const Guard *g, int line) { return g->comm->launch.rank ? 0 :
 
 void rt_guard_trouble(Guard *g, Trouble what, int rank, int against) {
   unsigned long long none = 0;
-  atomic_store(&g->table->against, (unsigned long long)against);
-  atomic_compare_exchange_strong(&g->table->trouble, &none,
-                                 (unsigned long long)what << 32 | (unsigned)rank);
+  atomic_compare_exchange_strong(&g->table->trouble, &none, verdict(what, rank, against));
 }
 
 /* ---- words ---- */
@@ -48,7 +48,9 @@ static void call_text(const Guard *g, int rank, char *text, size_t size) {
   const rt_program *p = g->comm->program;
   unsigned long long call = atomic_load(&s->call);
   unsigned row = (unsigned)call, number = (unsigned)(call >> 32);
-  if (!call) snprintf(text, size, "the start");
+  if (!call && atomic_load(&s->runs))
+    snprintf(text, size, "the beginning of run %u of the GPU", atomic_load(&s->runs));
+  else if (!call) snprintf(text, size, "the start");
   else if (row && (int)row <= p->ncollectives) {
     const rt_collective *c = &p->collectives[row - 1];
     snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)c->kind), number,
@@ -64,14 +66,32 @@ static void where_text(const Guard *g, int rank, char *text, size_t size) {
   snprintf(text, size, "%s %s", inside ? "in" : "after", call);
 }
 
-static _Noreturn void give_up(const Guard *g, unsigned long long trouble) {
-  int rank = (int)(unsigned)trouble, other = (int)atomic_load(&g->table->against), code = 901;
+static void *let_device_go(void *comm) {
+  Comm *c = comm;
+  void (*go)(void *) = c->let_go;
+  c->let_go = NULL;
+  go(c->device);
+  return NULL;
+}
+
+/* What waits on the GPU is told to end. A driver that does not answer is left alone. */
+static void let_go(Comm *c) {
+  pthread_t helper;
+  if (!c->let_go || pthread_create(&helper, NULL, let_device_go, c)) return;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += LET_GO;
+  pthread_timedjoin_np(helper, NULL, &until);
+}
+
+static _Noreturn void give_up(const Guard *g, Verdict trouble) {
+  int rank = verdict_rank(trouble), other = verdict_against(trouble), code = 901;
   const Seat *s = &g->table->seat[rank];
   char who[120], where[440], there[440];
   Fault f;
   snprintf(who, sizeof who, "rank %d (%.64s, pid %lld)", rank, s->host, (long long)s->pid);
   where_text(g, rank, where, sizeof where);
-  switch ((Trouble)(trouble >> 32)) {
+  switch (verdict_what(trouble)) {
   case TROUBLE_ENDED:
     rt_fault(&f, code, "%s ended with exit status %d %s", who, atomic_load(&s->status), where);
     rt_help(&f, "its own message says why");
@@ -89,11 +109,16 @@ static _Noreturn void give_up(const Guard *g, unsigned long long trouble) {
     where_text(g, other, there, sizeof there);
     rt_fault(&f, 903, "%s is %s, but rank %d is %s", who, where, other, there);
     break;
+  case TROUBLE_STUCK:
+    rt_fault(&f, 902, "no GPU of the job moves on; that of %s is %s", who, where);
+    rt_help(&f, "NCCL_DEBUG=INFO tells what NCCL does; a network or a GPU may have failed");
+    break;
   default:
     rt_fault(&f, code, "%s died %s", who, where);
     rt_help(&f, "a run goes on with --resume from its last checkpoint");
   }
   rt_print_fault(&f, "error");
+  let_go(g->comm);
   _exit(rt_exit_status(f.code));
 }
 
@@ -103,6 +128,7 @@ static void watch_lines(Look *l) {
   Guard *g = l->g;
   for (int i = 0; i < g->meeting->npeers; i++) {
     if (!(l->line[i].revents & (POLLHUP | POLLERR | POLLIN))) continue;
+    if (g->post && rt_post_receive(g, i)) continue;
     Seat *s = &g->table->seat[rank_of(g, i)];
     l->line[i].fd = -1; /* poll passes over it */
     if (atomic_load(&s->state) != SEAT_LEFT) rt_guard_trouble(g, TROUBLE_DIED, rank_of(g, i), 0);
@@ -122,20 +148,48 @@ static void watch_pulses(Look *l, bool slept) {
   }
 }
 
-/* Rank 0 looks whether anybody moves while all wait. */
+/* Where a rank's GPU is, to compare: the run, then the collective. */
+static unsigned long long place_of(const Seat *s) {
+  return (unsigned long long)atomic_load(&s->runs) << 32 | atomic_load(&s->call) >> 32;
+}
+
+/* GPUs wait for each other and nothing moves: who is behind? A rank that does not wait at all, else
+   the one whose GPU has come least far; those that wait on the host are done with theirs. */
+static void accuse(const Look *l) {
+  Guard *g = l->g;
+  int behind = -1, ahead = -1, runs = -1, done = -1;
+  for (int i = 0; i < g->comm->launch.world; i++) {
+    const Seat *s = g->table->seat;
+    int state = atomic_load(&s[i].state);
+    if (state == SEAT_RUNS && runs < 0) runs = i;
+    if (state == SEAT_WAITS && done < 0) done = i;
+    if (state != SEAT_ON_DEVICE) continue;
+    if (behind < 0 || place_of(&s[i]) < place_of(&s[behind])) behind = i;
+    if (ahead < 0 || place_of(&s[i]) > place_of(&s[ahead])) ahead = i;
+  }
+  if (behind < 0) return;
+  bool level = place_of(&g->table->seat[behind]) == place_of(&g->table->seat[ahead]);
+  if (runs >= 0) rt_guard_trouble(g, TROUBLE_LATE, runs, ahead);
+  else if (level && done < 0) rt_guard_trouble(g, TROUBLE_STUCK, behind, ahead);
+  else rt_guard_trouble(g, TROUBLE_LATE, behind, level ? done : ahead);
+}
+
+/* Rank 0 looks whether anybody moves while all wait, or while GPUs do. */
 static void watch_moves(Look *l) {
   Guard *g = l->g;
   unsigned long long moves = 0;
-  int n = g->comm->launch.world, differs = 0;
-  bool wait = true;
+  int n = g->comm->launch.world, differs = 0, busy = 0, devices = 0;
   for (int i = 0; i < n; i++) {
     Seat *s = &g->table->seat[i];
-    moves += atomic_load(&s->moves), wait = wait && atomic_load(&s->state) == SEAT_WAITS;
+    int state = atomic_load(&s->state);
+    moves += atomic_load(&s->moves);
+    busy += state == SEAT_RUNS || state == SEAT_LEFT, devices += state == SEAT_ON_DEVICE;
     if (atomic_load(&s->call) != atomic_load(&g->table->seat[0].call)) differs = i;
   }
-  if (!wait || moves != l->moves) l->moves = moves, l->still_since = l->now;
-  else if (l->now - l->still_since > 5 && differs)
-    rt_guard_trouble(g, TROUBLE_DISAGREES, differs, 0);
+  double still = l->now - l->still_since;
+  if ((busy && !devices) || moves != l->moves) l->moves = moves, l->still_since = l->now;
+  else if (!devices && still > 5 && differs) rt_guard_trouble(g, TROUBLE_DISAGREES, differs, 0);
+  else if (devices && still > g->late && still > atomic_load(&g->device_longest)) accuse(l);
 }
 
 /* This rank waits: for somebody who has left, or for too long? */
@@ -153,37 +207,150 @@ static void watch_wait(Look *l) {
     rt_guard_trouble(g, TROUBLE_LATE, rank, g->comm->launch.rank);
 }
 
+/* Trouble ends the process, except a rank that ends by itself already. The others hear it first. */
+static void watch_trouble(Look *l) {
+  Guard *g = l->g;
+  Verdict trouble = atomic_load(&g->table->trouble);
+  bool own =
+      verdict_rank(trouble) == g->comm->launch.rank && verdict_what(trouble) == TROUBLE_ENDED;
+  if (g->post) rt_post_send(g);
+  if (!trouble || own) return;
+  if (g->post) usleep(LINGER);
+  give_up(g, trouble);
+}
+
+static void look(Look *l, double now) {
+  Guard *g = l->g;
+  bool slept = now - l->now > 3;
+  l->now = now;
+  atomic_fetch_add(&g->seat->beat, 1);
+  watch_lines(l), watch_pulses(l, slept);
+  if (!g->comm->launch.rank) watch_moves(l);
+  if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
+  watch_wait(l);
+  watch_trouble(l);
+  atomic_fetch_add(&g->looks, 1);
+}
+
 static void *stand(void *argument) {
   Guard *g = argument;
-  Seat *mine = &g->table->seat[g->comm->launch.rank];
   int n = g->meeting->npeers;
   Look l = {.g = g,
-            .line = rt_alloc(sizeof(struct pollfd) * (size_t)n),
+            .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
             .pulse = rt_alloc(sizeof(Pulse) * (size_t)n)};
   for (int i = 0; i < n; i++)
     l.line[i] = (struct pollfd){g->meeting->peer[i], POLLIN, 0}, l.pulse[i].seen = rt_now();
+  l.line[n] = (struct pollfd){g->wake, POLLIN, 0};
   for (l.now = rt_now();;) {
-    poll(l.line, (nfds_t)n, BEAT);
-    double now = rt_now();
-    bool slept = now - l.now > 3;
-    l.now = now;
-    atomic_fetch_add(&mine->beat, 1);
-    watch_lines(&l), watch_pulses(&l, slept);
-    if (!g->comm->launch.rank) watch_moves(&l);
-    if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
-    watch_wait(&l);
-    unsigned long long trouble = atomic_load(&g->table->trouble);
-    if (trouble && (int)(unsigned)trouble != g->comm->launch.rank) give_up(g, trouble);
-    if (trouble && (Trouble)(trouble >> 32) != TROUBLE_ENDED) give_up(g, trouble);
+    uint64_t woken;
+    poll(l.line, (nfds_t)n + 1, BEAT);
+    if (l.line[n].revents & POLLIN && read(g->wake, &woken, sizeof woken) < 0) l.line[n].fd = -1;
+    look(&l, rt_now());
   }
   return NULL;
 }
 
-bool rt_guard_start(Guard *g, Fault *f) {
+bool rt_guard_start(Guard *g, Comm *c, Meeting *m, Table *table, Fault *f) {
+  const Launch *l = &c->launch;
   sigset_t all, old;
+  c->guard = g, g->comm = c, g->table = table, g->meeting = m, g->seat = &table->seat[l->rank];
+  g->late = rt_seconds_of("SHARDC_LATE", 25), g->silent = 20, g->missing = -1;
+  g->post = m->talk ? rt_post_open(g) : NULL;
+  g->wake = m->talk ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  gethostname(g->seat->host, sizeof g->seat->host - 1);
+  g->seat->pid = getpid(), g->ended = rt_now();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int failed = pthread_create(&g->thread, NULL, stand, g);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return !failed || rt_fault(f, 704, "cannot start the thread that watches the other ranks");
+}
+
+/* ---- what the main thread tells ---- */
+
+_Noreturn void rt_guard_end(void) {
+  for (;;) pause();
+}
+
+unsigned long long rt_guard_enter(Guard *g, const rt_collective *c) {
+  const rt_program *p = g->comm->program;
+  struct {
+    int64_t count;
+    unsigned row, kind, reduction, elem, calls, nothing;
+  } key = {c->count, 0, c->kind, c->reduction, c->elem, ++g->calls, 0};
+  if (c >= p->collectives && c < p->collectives + p->ncollectives)
+    key.row = (unsigned)(c - p->collectives) + 1;
+  else snprintf(g->seat->text, SEAT_TEXT, "%s", c->what);
+  double worked = rt_now() - g->ended;
+  atomic_store(&g->seat->call, (unsigned long long)g->calls << 32 | key.row);
+  atomic_store(&g->seat->inside, 1);
+  atomic_store(&g->patience, worked > g->late ? worked : g->late);
+  return rt_hash_of(&key, sizeof key) ^ (key.row ? 0 : rt_hash_of(c->what, strlen(c->what)));
+}
+
+void rt_guard_exit(Guard *g) {
+  atomic_store(&g->seat->inside, 0);
+  g->ended = rt_now();
+}
+
+void rt_guard_wait(Guard *g, int rank) {
+  atomic_store(&g->missing, rank);
+  atomic_store(&g->waits_since, rt_now());
+  atomic_store(&g->seat->state, SEAT_WAITS);
+}
+
+void rt_guard_go_on(Guard *g) {
+  atomic_store(&g->seat->state, SEAT_RUNS);
+  atomic_store(&g->waits_since, 0);
+}
+
+void rt_comm_device_begins(Comm *c, bool new_run) {
+  Guard *g = c ? c->guard : NULL;
+  if (!g) return;
+  if (new_run) {
+    atomic_fetch_add(&g->seat->runs, 1);
+    rt_comm_device_at(c, 0, 0);
+  }
+  g->device_since = rt_now();
+  atomic_fetch_add(&g->seat->moves, 1);
+  atomic_store(&g->seat->inside, 1);
+  atomic_store(&g->seat->state, SEAT_ON_DEVICE);
+}
+
+void rt_comm_device_ends(Comm *c) {
+  Guard *g = c ? c->guard : NULL;
+  if (!g) return;
+  double took = rt_now() - g->device_since;
+  if (atomic_load(&g->table->trouble)) rt_guard_end(); /* what has come from there is not right */
+  if (took > atomic_load(&g->device_longest)) atomic_store(&g->device_longest, took);
+  atomic_fetch_add(&g->seat->moves, 1);
+  atomic_store(&g->seat->inside, 0);
+  atomic_store(&g->seat->state, SEAT_RUNS);
+}
+
+void rt_comm_device_at(Comm *c, unsigned position, unsigned row) {
+  Guard *g = c ? c->guard : NULL;
+  if (!g) return;
+  unsigned long long call = (unsigned long long)position << 32 | row;
+  if (atomic_exchange(&g->seat->call, call) != call) atomic_fetch_add(&g->seat->moves, 1);
+}
+
+/* The second look from now on has surely seen and sent what was written here. */
+static void wait_until_told(Guard *g) {
+  unsigned from = atomic_load(&g->looks);
+  uint64_t one = 1;
+  for (int i = 0; i < 150 && atomic_load(&g->looks) - from < 2; i++) {
+    if (write(g->wake, &one, sizeof one) < 0) return;
+    usleep(10000);
+  }
+}
+
+/* Ranks that leave without a failure are missed only by those who still wait for them. */
+void rt_guard_leave(Guard *g, int status) {
+  if (!g->seat) return;
+  atomic_store(&g->seat->status, status);
+  atomic_store(&g->seat->state, SEAT_LEFT);
+  if (!g->comm->over && status && status != 75)
+    rt_guard_trouble(g, TROUBLE_ENDED, g->comm->launch.rank, 0);
+  if (g->post) wait_until_told(g);
 }

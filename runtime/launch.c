@@ -1,7 +1,8 @@
 /* Which rank is this? Launchers say so in the environment, each with variables of its own; the
    first set found wins. Open MPI stands before Slurm, because mpirun inside an allocation sets
-   both; Slurm counts only inside a step, because the batch shell has SLURM_PROCID = 0, too. Must
-   not: guess; half a set is refused. */
+   both; Slurm counts only inside a step, because the batch shell has SLURM_PROCID = 0, too. Where
+   ranks of several machines meet is told by MASTER_ADDR and MASTER_PORT, or follows from Slurm's
+   list of nodes. Must not: guess; half a set is refused. */
 #include "comm.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static const Launcher launchers[] = {
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      {"PMIX_NAMESPACE"}},
-    {NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_ID"}},
+    {NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {NULL}},
     {"SLURM_STEP_ID",
      "SLURM_PROCID",
      "SLURM_STEP_NUM_TASKS",
@@ -70,7 +71,43 @@ static void name_job(Launch *l, const Launcher *from) {
     if (text && n < sizeof l->job)
       n += (size_t)snprintf(l->job + n, sizeof l->job - n, "%s/", text);
   }
+  l->named = n > 0;
   if (!n) snprintf(l->job, sizeof l->job, "parent %ld", (long)getppid());
+}
+
+/* ---- where ranks of several machines meet ---- */
+
+/* The first of n[01-03,7],m2 is n01. */
+static void first_host(const char *list, char *to, size_t size) {
+  size_t n = strcspn(list, "[,"), digits = list[n] == '[' ? strcspn(list + n + 1, "-,]") : 0;
+  snprintf(to, size, "%.*s%.*s", (int)n, list, (int)digits, list + n + 1);
+}
+
+/* A port that the steps of a job share, and other jobs hardly have. */
+static int port_of_step(void) {
+  const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
+  return 20000 +
+         (int)((strtoul(job ? job : "0", NULL, 10) * 16 + strtoul(step ? step : "0", NULL, 10)) %
+               10000);
+}
+
+/* torchrun listens at MASTER_PORT itself: its ranks take one of those behind it. */
+static void find_place(Launch *l, const Launcher *from) {
+  const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"),
+             *store = getenv("TORCHELASTIC_USE_AGENT_STORE"),
+             *nodes = getenv("SLURM_STEP_NODELIST");
+  bool taken = store && !strcmp(store, "True") && port && atoi(port) > 0;
+  l->ports = taken ? 8 : 1;
+  if (host && *host) {
+    l->place_from = "MASTER_ADDR, MASTER_PORT";
+    if (taken) snprintf(l->place, sizeof l->place, "%s:%d", host, atoi(port) + 1);
+    else snprintf(l->place, sizeof l->place, "%s:%s", host, port && *port ? port : "29500");
+  } else if (!strncmp(from->rank, "SLURM", 5) && nodes && *nodes) {
+    char name[256];
+    first_host(nodes, name, sizeof name);
+    l->place_from = "SLURM_STEP_NODELIST";
+    snprintf(l->place, sizeof l->place, "%s:%d", name, port_of_step());
+  }
 }
 
 static bool read_set(Launch *l, const Launcher *from, Fault *f) {
@@ -83,7 +120,10 @@ static bool read_set(Launch *l, const Launcher *from, Fault *f) {
   }
   if (!number(from->local_rank, l->rank, &l->local_rank, f)) return false;
   if (!number(from->local_world, local ? local : l->world, &l->local_world, f)) return false;
-  name_job(l, from);
+  name_job(l, from), find_place(l, from);
+  /* By hand, or where a launcher does not count them, ranks with a place may be anywhere. */
+  bool counted = local || (from->local_world && getenv(from->local_world));
+  l->apart = l->local_world != l->world || (!counted && *l->place);
   if (l->rank < l->world) return true;
   return rt_fault(f, 101, "%s is %d, but %s is %d: ranks count from 0", from->rank, l->rank,
                   from->world, l->world);
@@ -102,4 +142,10 @@ bool rt_launch_find(Launch *l, Fault *f) {
     return rt_help(f, "launchers set both; unset it to start one rank");
   }
   return true;
+}
+
+double rt_seconds_of(const char *name, double otherwise) {
+  const char *text = getenv(name);
+  double v = text ? strtod(text, NULL) : 0;
+  return v > 0 ? v : otherwise;
 }

@@ -45,8 +45,10 @@ int main(int argc, char **argv) {
     return 0;
   }
   r->first = r->p, r->p = rt_choose_program(r->p, &r->o);
+  if (r->o.command != 'i' && !rt_processor_fits(r->p, &f)) rt_die(&f);
   if (!rt_override(r, &f)) rt_die(&f);
-  r->comm.options = sum_of(argc, argv);
+  r->comm.first = r->first, r->comm.options = sum_of(argc, argv);
+  r->comm.meet = r->o.at[OPT_meet].given ? r->o.at[OPT_meet].text : NULL;
   if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);
   r->whole = rt_whole_program(r->p);
   if (!rt_first(r)) be_silent(r);

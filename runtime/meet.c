@@ -1,90 +1,84 @@
-/* How the ranks of one machine find each other: rank 0 listens on a socket whose name follows from
-   the job, the others connect, say who they are, and get the shared memory. The name is abstract,
-   so nothing stays behind, and only this user's processes are let in. Rank 0 compares what all say;
-   a job of different executables, options or sizes is refused on every rank, by name. Nobody waits
-   longer than the time-out. The sockets stay open: their end tells the end of a process. */
+/* How the ranks of a job find each other, whatever the way (seats.h): rank 0 opens a door, the
+   others connect and say who they are. Rank 0 compares what all say; a job of different
+   executables, options or sizes is refused on every rank, by name. Nobody waits longer than the
+   time-out. The sockets stay open: their end tells the end of a process. Must not: believe what a
+   connection says before its number and magic are checked. */
 #include "seats.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-typedef struct Answer {
-  int32_t code, nothing; /* 0: welcome, with the memory */
-  char what[640], help[640];
-} Answer;
+enum { MOMENT = 10 }; /* seconds: starts of one job spread more than messages do */
 
-typedef struct Address {
-  struct sockaddr_un at;
-  socklen_t n;
-} Address;
-
-static Address address_of(const Launch *l) {
-  Address a = {.at.sun_family = AF_UNIX};
-  int n = snprintf(a.at.sun_path + 1, sizeof a.at.sun_path - 1, "shardc-%ld-%016llx",
-                   (long)getuid(), (unsigned long long)rt_hash_of(l->job, strlen(l->job)));
-  a.n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-  return a;
-}
-
-static bool cannot(Fault *f, const char *what) {
-  return rt_fault(f, 107, "cannot %s for the ranks of this job: %s", what, strerror(errno));
-}
+static const char magic[8] = "shardc\2";
 
 /* ---- messages ---- */
 
-static bool receive_hello(int s, Hello *h) {
-  struct ucred who;
-  socklen_t n = sizeof who;
-  if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.uid != getuid()) return false;
-  struct pollfd p = {s, POLLIN, 0};
-  return poll(&p, 1, 2000) == 1 && recv(s, h, sizeof *h, 0) == (ssize_t)sizeof *h &&
-         !memcmp(h->magic, "shardc\1", 8);
-}
-
-static bool send_answer(int s, const Answer *a, int memory) {
-  struct iovec v = {(void *)a, sizeof *a};
-  union {
-    struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof memory)];
-  } c = {0};
-  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
-  if (!a->code) {
-    m.msg_control = &c, m.msg_controllen = sizeof c.room;
-    c.head = (struct cmsghdr){CMSG_LEN(sizeof memory), SOL_SOCKET, SCM_RIGHTS};
-    memcpy(CMSG_DATA(&c.head), &memory, sizeof memory);
+bool rt_send_all(int s, const void *data, size_t n) {
+  while (n) {
+    ssize_t done = send(s, data, n, MSG_NOSIGNAL);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    data = (const char *)data + done, n -= (size_t)done;
   }
-  return sendmsg(s, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *a;
+  return true;
 }
 
-static bool receive_answer(int s, Answer *a, int *memory) {
-  struct iovec v = {a, sizeof *a};
-  union {
-    struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof *memory)];
-  } c = {0};
-  struct msghdr m = {
-      .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.room};
-  if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *a) return false;
-  if (a->code) return true;
-  if (m.msg_controllen < sizeof c.head || c.head.cmsg_type != SCM_RIGHTS) return false;
-  memcpy(memory, CMSG_DATA(&c.head), sizeof *memory);
+bool rt_receive_all(int s, void *data, size_t n, double seconds) {
+  double end = rt_now() + seconds;
+  while (n) {
+    struct pollfd p = {s, POLLIN, 0};
+    double left = end - rt_now();
+    if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) < 1) return false;
+    ssize_t done = recv(s, data, n, 0);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    data = (char *)data + done, n -= (size_t)done;
+  }
   return true;
+}
+
+/* What must be the same, besides the program's own hash, for ranks to fit together. */
+static uint64_t layout_of(const rt_program *p) {
+  Hash h;
+  rt_hash_start(&h);
+  rt_hash_add(&h, p->compiler, strlen(p->compiler)), rt_hash_add(&h, p->target, strlen(p->target));
+  for (int i = 0; i < p->naxes; i++)
+    rt_hash_add(&h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *c = &p->collectives[i];
+    rt_hash_add(&h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
+  }
+  return rt_hash_end(&h);
+}
+
+static Hello hello_of(const Comm *c) {
+  const rt_program *p = c->program;
+  Hello h = {.rank = c->launch.rank,
+             .world = c->launch.world,
+             .abi = p->abi,
+             .pid = getpid(),
+             .program = rt_hash_of(p->hash, strlen(p->hash)),
+             .options = c->options,
+             .layout = layout_of(p)};
+  memcpy(h.magic, magic, sizeof magic);
+  gethostname(h.host, sizeof h.host - 1);
+  return h;
 }
 
 /* ---- rank 0 ---- */
 
 typedef struct Host {
   Meeting *m;
+  const Way *way;
   const Launch *l;
   const Hello *mine;
-  int listens, came;
+  int came, wanted; /* connections */
+  Fault wrong;      /* of the first that does not fit; code 0: all do so far */
   double end;
 } Host;
 
@@ -106,121 +100,150 @@ static bool same(const Hello *a, const Hello *b, Fault *f) {
   return true;
 }
 
+static bool twice(const Hello *a, const Hello *b, Fault *f) {
+  rt_fault(f, 106, "two processes say that they are rank %d: pid %lld on %s and pid %lld on %s",
+           a->rank, (long long)a->pid, a->host, (long long)b->pid, b->host);
+  return rt_help(f,
+                 "each rank needs a number of its own; does another job meet at the same place?");
+}
+
+/* The rank's place among the sockets of its line; NULL: it is somebody else's. */
+static int *socket_of(const Host *h, const Hello *who) {
+  if (who->rank < 1 || who->rank >= h->l->world || who->line < 0 || who->line >= h->way->lines)
+    return NULL;
+  const Hello *known = &h->m->hello[who->rank];
+  if (known->pid && (known->pid != who->pid || memcmp(known->host, who->host, sizeof who->host)))
+    return NULL;
+  int *at = who->line ? &h->m->talk[who->rank - 1] : &h->m->peer[who->rank - 1];
+  return *at < 0 ? at : NULL;
+}
+
+static void answer(const Host *h, int s, const Fault *f) {
+  Answer a = {.code = f->code};
+  snprintf(a.what, sizeof a.what, "%s", f->what), snprintf(a.help, sizeof a.help, "%s", f->help);
+  h->way->answer(s, &a, h->m->memory);
+}
+
+/* It is told at once. The others that come now hear of it, too: they get a moment. */
+static void refuse(Host *h, int s, const Fault *why) {
+  if (!h->wrong.code) h->wrong = *why;
+  answer(h, s, why);
+  close(s);
+  h->came += h->way->lines;
+  if (h->end > rt_now() + MOMENT) h->end = rt_now() + MOMENT;
+}
+
 /* A connection that is none of ours is closed and forgotten. */
-static bool let_in(Host *h, int s, Fault *f) {
-  Hello hello;
-  if (s < 0) return true;
-  if (!receive_hello(s, &hello)) return close(s), true;
-  if (!same(h->mine, &hello, f)) return h->m->peer[0] = s, h->m->npeers = 1, false;
-  if (hello.rank < 1 || hello.rank >= h->l->world || h->m->hello[hello.rank].pid) {
-    h->m->peer[0] = s, h->m->npeers = 1;
-    return rt_fault(f, 106, "two processes say that they are rank %d: pid %lld and pid %lld",
-                    hello.rank, (long long)hello.pid,
-                    hello.rank < 1 || hello.rank >= h->l->world
-                        ? (long long)h->mine->pid
-                        : (long long)h->m->hello[hello.rank].pid);
+static void let_in(Host *h, int s) {
+  Hello who;
+  Fault f = {0};
+  if (s < 0) return;
+  if (!h->way->greets(s, h->m) || !rt_receive_all(s, &who, sizeof who, 2) ||
+      memcmp(who.magic, magic, sizeof magic)) {
+    close(s);
+    return;
   }
-  h->m->hello[hello.rank] = hello, h->m->peer[hello.rank - 1] = s, h->came++;
-  return true;
+  who.host[sizeof who.host - 1] = 0;
+  int *at = socket_of(h, &who);
+  bool known = who.rank > 0 && who.rank < h->l->world;
+  if (!same(h->mine, &who, &f) ||
+      (!at && !twice(&who, known ? &h->m->hello[who.rank] : h->mine, &f))) {
+    refuse(h, s, &f);
+    return;
+  }
+  h->m->hello[who.rank] = who, *at = s, h->came++;
 }
 
 /* such as 2, 3 */
 static bool missing(const Host *h, double seconds, Fault *f) {
   char list[200] = "";
   size_t n = 0;
-  for (int i = 1; i < h->l->world && n < sizeof list - 16; i++)
-    if (!h->m->hello[i].pid)
-      n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", i);
-  rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", h->l->world - 1 - h->came,
-           h->l->world, seconds, list);
+  int away = 0;
+  for (int i = 1; i < h->l->world; i++) {
+    if (h->m->hello[i].pid) continue;
+    if (n < sizeof list - 16)
+      n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", away ? ", " : "", i);
+    away++;
+  }
+  rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", away, h->l->world, seconds,
+           list);
   return rt_help(f, "see whether they started, and what they say");
 }
 
 static bool gather(Host *h, double seconds, Fault *f) {
-  while (h->came < h->l->world - 1) {
+  while (h->came < h->wanted) {
     double left = h->end - rt_now();
-    struct pollfd p = {h->listens, POLLIN, 0};
-    if (left <= 0) return missing(h, seconds, f);
-    if (poll(&p, 1, (int)(left * 1000) + 1) != 1) continue;
-    if (!let_in(h, accept4(h->listens, NULL, NULL, SOCK_CLOEXEC), f)) return false;
+    struct pollfd p = {h->m->listens, POLLIN, 0};
+    if (left <= 0) break;
+    if (poll(&p, 1, (int)(left * 1000) + 1) == 1)
+      let_in(h, accept4(h->m->listens, NULL, NULL, SOCK_CLOEXEC));
   }
-  return true;
+  if (h->wrong.code) *f = h->wrong;
+  return !h->wrong.code && (h->came >= h->wanted || missing(h, seconds, f));
 }
 
-static void tell(const Host *h, const Fault *f) {
-  Answer a = {.code = f->code};
-  snprintf(a.what, sizeof a.what, "%s", f->what), snprintf(a.help, sizeof a.help, "%s", f->help);
-  for (int i = 0; i < h->m->npeers; i++)
-    if (h->m->peer[i] >= 0) send_answer(h->m->peer[i], &a, h->m->memory);
-}
-
-static bool open_door(Host *h, int64_t bytes, Fault *f) {
-  Address a = address_of(h->l);
-  h->m->memory = memfd_create("shardc", MFD_CLOEXEC);
-  if (h->m->memory < 0 || ftruncate(h->m->memory, bytes)) return cannot(f, "make shared memory");
-  h->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (h->listens < 0) return cannot(f, "make a socket");
-  while (bind(h->listens, (struct sockaddr *)&a.at, a.n)) {
-    if (errno != EADDRINUSE || rt_now() > h->end) {
-      cannot(f, "listen");
-      return rt_help(f, "does another job with the same name run? (%s)", h->l->job);
-    }
-    nanosleep(&(struct timespec){0, 50000000}, NULL); /* a job of the same name ends just now */
-  }
-  return !listen(h->listens, h->l->world) || cannot(f, "listen");
-}
-
-static bool invite(Meeting *m, const Launch *l, const Hello *mine, int64_t bytes, double seconds,
-                   Fault *f) {
-  Host h = {m, l, mine, -1, 0, rt_now() + seconds};
-  int keep = l->world - 1;
-  m->hello[0] = *mine;
-  for (int i = 0; i < keep; i++) m->peer[i] = -1;
-  m->npeers = keep;
-  bool ok = open_door(&h, bytes, f) && gather(&h, seconds, f);
-  if (h.listens >= 0) close(h.listens);
+static bool invite(Host *h, int64_t bytes, double seconds, Fault *f) {
+  Meeting *m = h->m;
+  m->npeers = h->l->world - 1, h->wanted = m->npeers * h->way->lines;
+  m->hello[0] = *h->mine;
+  bool ok = h->way->open(m, h->l, bytes, h->end, f) && gather(h, seconds, f);
+  h->way->close(m, h->l);
   if (ok) *f = (Fault){0};
-  tell(&h, f);
+  for (int i = 0; i < m->npeers; i++)
+    if (m->peer[i] >= 0) answer(h, m->peer[i], f);
   return ok;
 }
 
 /* ---- the others ---- */
 
-static int reach(const Launch *l, double end) {
-  Address a = address_of(l);
-  for (;;) {
-    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (s >= 0 && !connect(s, (struct sockaddr *)&a.at, a.n)) return s;
-    if (s >= 0) close(s);
-    if (rt_now() > end) return -1;
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
-  }
+static bool nobody(const Launch *l, const Way *way, double seconds, Fault *f) {
+  bool far = way->lines > 1;
+  if (f->code) return false;
+  rt_fault(f, 107, "rank 0 did not come within %.0f s%s%.300s%s; this is rank %d of %d", seconds,
+           far ? " to " : "", far ? l->place : "", far ? ", where ranks are to meet" : "", l->rank,
+           l->world);
+  return rt_help(f,
+                 far ? "see whether it started, what it says, and whether a firewall lies between"
+                     : "see whether it started, and what it says");
 }
 
-static bool attend(Meeting *m, const Launch *l, const Hello *mine, double seconds, Fault *f) {
+static bool attend(Meeting *m, const Way *way, const Launch *l, Hello mine, double seconds,
+                   Fault *f) {
   Answer a;
   double end = rt_now() + seconds;
-  int s = reach(l, end);
-  if (s < 0) {
-    rt_fault(f, 107, "rank 0 did not come within %.0f s; this is rank %d of %d", seconds, l->rank,
-             l->world);
-    return rt_help(f, "see whether it started, and what it says");
+  bool said = true;
+  m->npeers = 1;
+  for (int i = 0; i < way->lines; i++) {
+    int s = way->reach(m, l, end, f);
+    if (s < 0 && (!i || f->code)) return nobody(l, way, seconds, f);
+    if (s < 0) break; /* rank 0 has answered before it heard all */
+    if (i) m->talk[0] = s;
+    else m->peer[0] = s;
+    mine.line = i, said = said && rt_send_all(s, &mine, sizeof mine);
   }
-  m->peer[0] = s, m->npeers = 1;
-  struct pollfd p = {s, POLLIN, 0};
-  if (send(s, mine, sizeof *mine, MSG_NOSIGNAL) != (ssize_t)sizeof *mine ||
-      poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 || !receive_answer(s, &a, &m->memory))
+  struct pollfd p = {m->peer[0], POLLIN, 0};
+  if (!said || poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 ||
+      !way->hear(m->peer[0], &a, &m->memory))
     return rt_fault(f, 107, "rank 0 ended before all ranks had come; this is rank %d of %d",
                     l->rank, l->world);
-  if (!a.code) return true;
+  if (!a.code) return *f = (Fault){0}, true;
   rt_fault(f, a.code, "%.630s", a.what);
   return rt_help(f, "%.630s", a.help);
 }
 
-bool rt_meet(Meeting *m, const Launch *l, const Hello *mine, int64_t bytes, double seconds,
-             Fault *f) {
-  m->memory = -1;
-  m->peer = rt_alloc(sizeof(int) * (size_t)l->world);
+static int *no_sockets(int n) {
+  int *s = rt_alloc(sizeof *s * (size_t)n);
+  for (int i = 0; i < n; i++) s[i] = -1;
+  return s;
+}
+
+bool rt_meet(Meeting *m, const Way *way, const Comm *c, int64_t bytes, Fault *f) {
+  const Launch *l = &c->launch;
+  Hello mine = hello_of(c);
+  double seconds = rt_seconds_of("SHARDC_MEET", 60);
+  *m = (Meeting){.memory = -1, .listens = -1};
+  m->peer = no_sockets(l->world), m->talk = way->lines > 1 ? no_sockets(l->world) : NULL;
   m->hello = rt_alloc(sizeof(Hello) * (size_t)l->world);
-  return l->rank ? attend(m, l, mine, seconds, f) : invite(m, l, mine, bytes, seconds, f);
+  Host h = {.m = m, .way = way, .l = l, .mine = &mine, .end = rt_now() + seconds};
+  return l->rank ? attend(m, way, l, mine, seconds, f) : invite(&h, bytes, seconds, f);
 }

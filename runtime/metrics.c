@@ -43,6 +43,7 @@ static void field(Json *j, const char *key, StepRecord *r) {
               {"valid_loss", NULL, &r->valid_loss},
               {"lr", NULL, &r->lr},
               {"grad_norm", NULL, &r->norm},
+              {"scale", NULL, &r->scale},
               {"ms", NULL, &r->milliseconds}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(key, rows[i].key)) {
@@ -56,7 +57,7 @@ static void field(Json *j, const char *key, StepRecord *r) {
 bool rt_metrics_line(Bytes line, StepRecord *r) {
   char key[64];
   *r = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
-  r->milliseconds = NAN;
+  r->milliseconds = r->scale = r->overflows = NAN;
   Json j = rt_json(line.at, line.n);
   if (rt_json_object(&j))
     while (rt_json_member(&j, key, sizeof key)) field(&j, key, r);
@@ -114,6 +115,7 @@ bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f) {
   n = put(line, n, sizeof line, "valid_loss", r->valid_loss, false);
   n = put(line, n, sizeof line, "lr", r->lr, false);
   n = put(line, n, sizeof line, "grad_norm", r->norm, false);
+  n = put(line, n, sizeof line, "scale", r->scale, false);
   n = put(line, n, sizeof line, "ms", r->milliseconds, false);
   n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n", r->skipped ? ",\"skipped\":true" : "");
   rt_curve_add(&m->train, (double)r->step, r->loss);

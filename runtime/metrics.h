@@ -19,7 +19,8 @@ typedef struct Metrics {
 typedef struct StepRecord { /* NaN: not known, left out */
   int64_t step, samples, tokens;
   double loss, valid_loss, lr, norm, milliseconds;
-  bool skipped; /* it was not finite and nothing of it was applied */
+  double scale, overflows; /* of the loss; steps left out for its sake so far */
+  bool skipped;            /* it was not finite and nothing of it was applied */
 } StepRecord;
 
 /* Opens metrics.jsonl in the run directory; lines of later steps than `step` are dropped, the

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { ON_DEVICE = 2 };
 
@@ -61,12 +62,42 @@ static void copied(const Nccl *n, CUresult e, const rt_collective *c) {
   rt_fail(1008, "cannot copy blocks of %s: %s", c->what, name ? name : "CUDA error");
 }
 
+/* Who was lost is the better message: the guard gets a moment to say it and to end the process. */
 void rt_nccl_look(Nccl *n) {
+  const struct timespec moment = {.tv_sec = 5};
   for (int i = 0; i < n->comm->program->naxes; i++) {
     NcclResult e = NCCL_SUCCESS;
     if (n->axis[i]) n->api.ncclCommGetAsyncError(n->axis[i], &e);
+    if (e && e != NCCL_IN_PROGRESS) nanosleep(&moment, NULL);
     must(n, e, n->last);
   }
+}
+
+/* ---- where the device is ---- */
+
+static void mark(Nccl *n, unsigned row, CUstream s) {
+  CUresult e = n->cuda->cuMemsetD32Async(n->word, n->position << 16 | (row & 0xffff), 1, s);
+  if (e) rt_fail(1008, "cannot mark on the GPU where it is: error %d", (int)e);
+}
+
+void rt_nccl_begin(Nccl *n, CUstream s) {
+  n->position = 0;
+  mark(n, 0, s);
+}
+
+void rt_nccl_waits(Nccl *n, bool new_run) {
+  rt_comm_device_begins(n->comm, new_run);
+  atomic_store(&n->since, rt_now());
+}
+
+void rt_nccl_goes_on(Nccl *n) {
+  atomic_store(&n->since, 0);
+  rt_comm_device_ends(n->comm);
+}
+
+void rt_nccl_abort(Nccl *n) {
+  for (int i = 0; i < n->comm->program->naxes; i++)
+    if (n->axis[i]) n->api.ncclCommAbort(n->axis[i]);
 }
 
 /* ---- start ---- */
@@ -95,7 +126,9 @@ static bool join_axis(Nccl *n, int axis, Fault *f) {
   NcclId mine = {0}, *all = rt_alloc(sizeof *all * (size_t)c->launch.world);
   NcclResult e = g->n > 1 && !g->me ? n->api.ncclGetUniqueId(&mine) : NCCL_SUCCESS;
   rt_comm_gather(c, "the ids of NCCL", &mine, all, sizeof mine);
+  rt_nccl_waits(n, true);
   if (!e && g->n > 1) e = n->api.ncclCommInitRank(&n->axis[axis], g->n, all[g->first], g->me);
+  rt_nccl_goes_on(n);
   free(all);
   char why[400];
   if (!e) return true;
@@ -104,19 +137,21 @@ static bool join_axis(Nccl *n, int axis, Fault *f) {
                   why);
 }
 
-Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, Fault *f) {
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, Fault *f) {
   Nccl *n = rt_alloc(sizeof *n);
-  n->cuda = cuda, n->comm = c;
-  bool ok = rt_nccl_load(&n->api, f) && make_stages(n, c->program, f);
+  n->cuda = cuda, n->comm = c, n->context = context;
+  bool ok = rt_nccl_load(&n->api, f) && make_stages(n, c->program, f) && rt_nccl_watch_start(n, f);
   ok = rt_comm_all(c, "load NCCL", ok, f);
   for (int i = 0; ok && i < c->program->naxes; i++)
     ok = rt_comm_all(c, "join NCCL", join_axis(n, i, f), f);
   if (ok) return n;
+  rt_nccl_watch_stop(n);
   free(n);
   return NULL;
 }
 
 void rt_nccl_stop(Nccl *n) {
+  rt_nccl_watch_stop(n);
   for (int i = 0; i < n->comm->program->naxes; i++)
     if (n->axis[i]) n->api.ncclCommDestroy(n->axis[i]);
   if (n->pack) n->cuda->cuMemFree(n->pack), n->cuda->cuMemFree(n->unpack);
@@ -198,7 +233,8 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
   NcclComm comm = n->axis[c->axis];
   size_t count = (size_t)c->count;
   int op = c->reduction == RT_MAX || c->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;
-  n->last = c;
+  n->last = c, n->position++;
+  mark(n, (unsigned)(c - n->comm->program->collectives) + 1, stream);
   switch (c->kind) {
   case RT_ALL_REDUCE:
     must(n, a->ncclAllReduce(send, receive, count, x.type, op, comm, stream), c);

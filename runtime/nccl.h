@@ -5,6 +5,8 @@
 #define SHARDC_RT_NCCL_H
 #include "comm.h"
 #include "cuda.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 typedef int NcclResult;
 typedef struct ncclComm *NcclComm;
@@ -32,11 +34,25 @@ typedef struct Nccl {
   NcclComm axis[RT_MAX_AXES]; /* of the mesh; NULL: one rank there */
   CUdeviceptr pack, unpack;   /* blocks end to end, of collectives whose rows are shorter */
   const rt_collective *last;  /* for messages */
+  CUcontext context;
+  CUstream side;        /* of the watch: it reads while the other one waits */
+  CUdeviceptr word;     /* on the device: position << 16 | row of the collective it has come to */
+  unsigned position;    /* of the next collective in its entry */
+  _Atomic double since; /* the device is waited for since then; 0: it is not */
+  pthread_t watch;
+  atomic_bool over;
 } Nccl;
 
 /* A call of all ranks, with the device's context current. NULL: f says why. */
-Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, Fault *f);
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, Fault *f);
 void rt_nccl_stop(Nccl *n);
 void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, CUstream s);
-void rt_nccl_look(Nccl *n); /* ends the process if a communicator has failed */
+void rt_nccl_look(Nccl *n);              /* ends the process if a communicator has failed */
+void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
+/* Around a time in which the device is given work and waited for. */
+void rt_nccl_waits(Nccl *n, bool new_run);
+void rt_nccl_goes_on(Nccl *n);
+void rt_nccl_abort(Nccl *n); /* from another thread: what waits on the device ends */
+bool rt_nccl_watch_start(Nccl *n, Fault *f); /* nccl_watch.c */
+void rt_nccl_watch_stop(Nccl *n);
 #endif

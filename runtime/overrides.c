@@ -12,11 +12,12 @@ static const struct {
   const char *key;
   ValueKind kind;
 } open_keys[] = {
-    {"train.steps", WHOLE},        {"train.seed", WHOLE},       {"train.eval.every", WHOLE},
-    {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE}, {"train.save.keep", WHOLE},
-    {"data.train", ANY},           {"data.valid", ANY},         {"data.format", ANY},
-    {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},    {"data.raw", SWITCH},
-    {"machine.node.f32", NUMBER}};
+    {"train.steps", WHOLE},        {"train.seed", WHOLE},         {"train.eval.every", WHOLE},
+    {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE},   {"train.save.keep", WHOLE},
+    {"data.train", ANY},           {"data.valid", ANY},           {"data.format", ANY},
+    {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},      {"data.raw", SWITCH},
+    {"machine.node.f32", NUMBER},  {"machine.node.tf32", NUMBER}, {"machine.node.bf16", NUMBER},
+    {"machine.node.f16", NUMBER}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
 
 static bool fits(ValueKind kind, const char *value) {

@@ -68,8 +68,10 @@ void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens,
   size_t n = (size_t)snprintf(line, sizeof line, "step %lld/%lld  loss %.4f", (long long)r->step,
                               (long long)steps, r->loss);
   n = add(line, n, " (val %.4f)", m->valid);
-  n = add(line, n, "  norm %.3g", r->norm);
+  n = add(line, n, "  norm %.3g", isfinite(r->norm) ? r->norm : NAN);
   n = add(line, n, "  lr %.3g", r->lr);
+  n = add(line, n, "  scale %.6g", r->scale);
+  n = add(line, n, "  left out %.0f", r->overflows > 0 ? r->overflows : NAN);
   n = add(line, n, m->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / m->rate);
   n += (size_t)snprintf(line + n, sizeof line - n, "  %s %s/s", rate,
                         tokens > 1 ? "tok" : "samples");

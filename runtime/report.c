@@ -9,7 +9,7 @@
 
 typedef struct RunLog {
   const char *name;
-  Curve train, valid, lr, norm, ms;
+  Curve train, valid, lr, norm, scale, ms;
   StepRecord last;
   double best;
   int64_t best_step, lines, damaged;
@@ -24,7 +24,7 @@ static void take(RunLog *l, const StepRecord *r) {
   double x = (double)r->step;
   rt_curve_add(&l->train, x, r->loss), rt_curve_add(&l->valid, x, r->valid_loss);
   rt_curve_add(&l->lr, x, r->lr), rt_curve_add(&l->norm, x, r->norm);
-  rt_curve_add(&l->ms, x, r->milliseconds);
+  rt_curve_add(&l->ms, x, r->milliseconds), rt_curve_add(&l->scale, x, r->scale);
   if (isfinite(r->valid_loss) && !(r->valid_loss >= l->best))
     l->best = r->valid_loss, l->best_step = r->step;
   if (isfinite(r->milliseconds)) l->seconds += r->milliseconds / 1e3;
@@ -116,6 +116,7 @@ static void write_page(FILE *o, const RunLog *l, int n) {
   chart(o, l, n, offsetof(RunLog, valid), "Validation loss", "loss", true);
   chart(o, l, n, offsetof(RunLog, lr), "Learning rate", "rate", false);
   chart(o, l, n, offsetof(RunLog, norm), "Gradient norm before clipping", "norm", false);
+  chart(o, l, n, offsetof(RunLog, scale), "Loss scale", "factor", false);
   chart(o, l, n, offsetof(RunLog, ms), "Time per step", "ms", false);
   fputs("</body></html>\n", o);
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 4, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 5, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -36,6 +36,8 @@ typedef struct rt_kernel {
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* on a GPU */
+  /* On a GPU: the same with more shared memory, which runs instead where a CTA may have so much. */
+  const struct rt_kernel *larger;
 } rt_kernel;
 
 /* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug
@@ -147,9 +149,10 @@ typedef struct rt_program {
   int abi;                             /* RT_ABI_VERSION */
   const char *model, *compiler, *hash; /* hash of the canonical IR, hexadecimal */
   const char *target;                  /* such as x86_64_v4, sm_80 */
-  int sm;                              /* of a GPU's target, such as 80; 0: a CPU */
-  int workers;                         /* workers at most, compiled in */
-  int64_t scratch;                     /* bytes per worker, the largest of all kernels */
+  const char *needs; /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
+  int sm;            /* of a GPU's target, such as 80; 0: a CPU */
+  int workers;       /* workers at most, compiled in */
+  int64_t scratch;   /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
   int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */
   const rt_tensor *tensors;
@@ -166,12 +169,13 @@ typedef struct rt_program {
   int naxes; /* 0: one rank */
   const rt_collective *collectives;
   int ncollectives;
-  const struct rt_program *next; /* the same model for another target; NULL: none */
+  const struct rt_program *next; /* the same model for another plan or target; NULL: none */
 } rt_program;
 
 extern const rt_program rt_the_program; /* defined by generated code */
 
-/* An executable for several targets holds several programs; all but the first are called otherwise. */
+/* An executable for several targets holds several programs; all but the first are called otherwise.
+ */
 #ifndef RT_PROGRAM
 #define RT_PROGRAM rt_the_program
 #endif

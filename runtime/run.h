@@ -38,12 +38,14 @@ _Noreturn void rt_die_together(Run *r,
                                Fault *f); /* rt_die, behind the other ranks if all have one */
 
 const rt_program *rt_choose_program(const rt_program *first, const Options *o); /* choose.c */
+bool rt_processor_fits(const rt_program *p, Fault *f);                          /* processor.c */
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
 /* faulty.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
 int64_t rt_may_skip(const rt_program *p); /* how many in a row may be left out */
 bool rt_is_fine(const rt_program *p, const StepRecord *r);
+bool rt_overflowed(const Run *r); /* the last step was left out because its scale was too large */
 bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f); /* fills f, returns false */
 
 /* session.c */

@@ -50,6 +50,9 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .valid_loss = NAN,
                          .lr = rt_get_output(r, "lr"),
                          .norm = rt_get_output(r, "grad.norm"),
+                         .scale = rt_get_output(r, "loss.scale"),
+                         .overflows = rt_get_output(r, "loss.skipped"),
+                         .skipped = rt_overflowed(r),
                          .milliseconds = 1e3 * (rt_now() - start)};
   if (rt_allocations && rt_allocations() != before)
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
@@ -166,12 +169,12 @@ static bool loop(Train *t, Stop *stop, Fault *f) {
   while ((*stop = why_stop(t)) == GO_ON) {
     if (!one_step(t, &record, f)) return false;
     if (rt_is_fine(t->r->p, &record)) t->skipped = 0;
-    else if (!handle_fault(t, &record, f)) return false;
+    else if (!record.skipped && !handle_fault(t, &record, f)) return false;
     advance(t->r, &record);
     if (!after_step(t, &record, *stop = why_stop(t), f)) return false;
     if (*stop != GO_ON) return true;
   }
-  return *stop != SIGNAL || save(t, f); /* a signal before the first step */
+  return *stop == DONE || save(t, f); /* before the first step, or while one was evaluated */
 }
 
 /* ---- before the loop ---- */
@@ -266,14 +269,25 @@ static void conclude(const Train *t, Stop stop) {
   const Progress *g = &t->r->at;
   char took[32];
   rt_text_seconds(took, rt_now() - t->r->started);
-  printf("%s after %lld steps in %s: ",
+  printf("%s after %lld steps in %s",
          stop == SIGNAL    ? (t->saves ? "stopped and saved" : "stopped, nothing saved")
          : stop == TIME_UP ? "time is up"
                            : "done",
          (long long)g->step, took);
-  if (!isnan(g->loss)) printf("loss %.4f", g->loss);
+  if (!isnan(g->loss)) printf(": loss %.4f", g->loss);
+  else if (g->step) printf(": all were left out, nothing is trained");
   if (!isnan(g->valid_loss)) printf(", validation loss %.4f", g->valid_loss);
   printf("\nrun directory: %s\n", t->r->out);
+}
+
+/* Of the type that the plan computes in, per rank; 0: nobody told it. Ranks share a processor. */
+static double peak_of(const Run *r) {
+  char key[64];
+  const char *type = rt_setting_of(r->p, "plan.precision");
+  snprintf(key, sizeof key, "machine.node.%s", type ? type : "f32");
+  const char *peak = rt_setting_of(r->p, key);
+  double all = peak ? strtod(peak, NULL) : 0;
+  return r->p->sm ? all : all / r->comm.launch.local_world;
 }
 
 int rt_train(Run *r) {
@@ -284,8 +298,7 @@ int rt_train(Run *r) {
   if (!start(t, &f)) rt_die_together(r, &f);
   rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
                  r->at.step);
-  const char *peak = rt_setting_of(r->p, "machine.node.f32");
-  t->meter.flop = t->step->flop, t->meter.peak = peak ? strtod(peak, NULL) : 0;
+  t->meter.flop = t->step->flop, t->meter.peak = peak_of(r);
   bool ok = loop(t, &stop, &f);
   rt_meter_break(&t->meter);
   rt_metrics_close(&t->metrics);

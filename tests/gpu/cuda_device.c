@@ -59,6 +59,12 @@ static int visible(int n) { /* CUDA_VISIBLE_DEVICES: how many, in order */
   return k;
 }
 
+CUresult standin_told(const char *call) {
+  size_t n = strlen(call);
+  bool told = driver->fails && !strncmp(driver->fails, call, n) && driver->fails[n] == '=';
+  return told ? atoi(driver->fails + n + 1) : CU_SUCCESS;
+}
+
 EXPORT CUresult cuInit(unsigned flags) {
   if (flags) return CU_INVALID_VALUE;
   standin_enter();
@@ -70,9 +76,11 @@ EXPORT CUresult cuInit(unsigned flags) {
     driver->used = number("USED", 0), driver->seed = (uint64_t)number("SEED", 0);
     driver->late = number("LATE", 0), driver->check = number("CHECK", 0);
     driver->log = number("LOG", 0), driver->started = true;
+    driver->fails = getenv("SHARDC_EMULATE_FAIL");
     for (int i = 0; i < MOST_DEVICES; i++) driver->context[i].number = i;
   }
-  return standin_leave(driver->ndevices ? CU_SUCCESS : CU_NO_DEVICE);
+  CUresult e = standin_told("cuInit");
+  return standin_leave(e ? e : driver->ndevices ? CU_SUCCESS : CU_NO_DEVICE);
 }
 
 EXPORT CUresult cuDriverGetVersion(int *version) {
@@ -90,6 +98,7 @@ static const struct {
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
@@ -107,6 +116,9 @@ static const struct {
     {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+     "system has unsupported display driver / cuda driver combination"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
     {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
@@ -193,6 +205,8 @@ static CUresult retain(CUcontext c) {
                   .sm = driver->sm,
                   .base = 0x100000000000u + ((uint64_t)c->number << 40),
                   .memory = driver->memory};
+  CUresult e = standin_told("cuDevicePrimaryCtxRetain");
+  if (e) return e;
   if (c->users++) return CU_SUCCESS;
   c->machine = ptx_device_new(&o), c->sticky = CU_SUCCESS;
   c->streams = calloc(1, sizeof *c->streams);

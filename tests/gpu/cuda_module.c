@@ -30,6 +30,7 @@ static CUresult load(CUmodule *out, const void *image, char *log, size_t room) {
   if (!c || !c->machine) return CU_INVALID_CONTEXT;
   if (c->sticky) return c->sticky;
   CUresult e = standin_unsafe();
+  if (!e) e = standin_told("cuModuleLoadDataEx");
   if (e) return e;
   const unsigned char *head = image;
   if (!memcmp(head, "\177ELF", 4) || (head[0] == 0x50 && head[1] == 0xed))

@@ -120,6 +120,7 @@ typedef struct Driver {
   int ndevices, sm, version, captures;
   int64_t shared, memory, used;
   uint64_t seed;
+  const char *fails; /* CALL=RESULT: what that call returns; "": none fails */
   struct CUctx context[MOST_DEVICES];
   Range *pinned;
   int npinned;
@@ -137,6 +138,7 @@ CUstream standin_stream(CUstream s); /* 0, 1 and 2 are the default stream */
 /* Which context's memory an address is; NULL: none. */
 CUcontext standin_owner(CUdeviceptr at);
 bool standin_pinned(const void *at, size_t n);
+CUresult standin_told(const char *call); /* to fail by SHARDC_EMULATE_FAIL; else success */
 /* A call that must not be made while a stream is recorded. */
 CUresult standin_unsafe(void);
 

@@ -174,5 +174,8 @@ void standin_work(void *data) {
             : w->kind == BROADCAST                ? broadcast(w)
                                                   : collect(w);
   int none = 0;
+  if (w->comm->fails && !--w->comm->fails)
+    atomic_compare_exchange_strong(&w->comm->error, &none, NCCL_REMOTE);
+  none = 0;
   if (!ok) atomic_compare_exchange_strong(&w->comm->error, &none, NCCL_SYSTEM);
 }

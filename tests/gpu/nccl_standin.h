@@ -31,6 +31,7 @@ struct ncclComm {
   Shared *shared;
   size_t bytes;
   atomic_int error, aborted;
+  long fails; /* SHARDC_EMULATE_NCCL_ERROR: the number of the operation that does; 0: none */
   struct Work *works; /* list: graphs may run them again */
 };
 

@@ -1,7 +1,9 @@
 /* Collectives of the CUDA device over NCCL, with the stand-ins of both: four processes run every
    kind, in several types and cuts, launch by launch and from a graph, and compare with communicator
-   local. A rank that is killed ends the others, which name it. */
-#include "runtime/device.h"
+   local. A rank that is killed, that does not come on the host or on its GPU, or whose NCCL fails
+   ends the others, which name it. */
+#include "runtime/device_cuda.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -14,11 +16,22 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { RANKS = 4, RUNS = 4, COUNT = 24, ROOM = 40000, KINDS = 5, TABLE = 64, DIE = 2 };
+enum {
+  RANKS = 4,
+  RUNS = 4,
+  COUNT = 24,
+  ROOM = 40000,
+  KINDS = 5,
+  TABLE = 64,
+  FAULTY = 2,
+  STALL = 16
+};
+typedef enum Ill { WELL, DIES, SLEEPS, STALLS, FAILS } Ill; /* what is wrong with rank FAULTY */
 
 static const rt_axis square[] = {{"data", 2, 1}, {"tensor", 2, 2}}, line[] = {{"data", 4, 1}};
 static rt_collective table[TABLE]; /* made before the ranks part */
 static int number_of_rows;
+static Device *stalls; /* this rank's GPU does not come to a reduce-scatter; NULL: it does */
 
 /* Every kind over every axis; the blocks of the second half are cut in rows; one is long. */
 static int make_table(const rt_axis *mesh, int naxes) {
@@ -45,10 +58,24 @@ static int make_table(const rt_axis *mesh, int naxes) {
 }
 
 /* WEIGHTS is what is sent, the same for every row of the table; STATES what is received. */
-static void step(rt_ctx *rt) {
-  for (int i = 0; i < number_of_rows; i++)
-    rt_collect(rt, &table[i], rt->arena[RT_WEIGHTS], rt->arena[RT_STATES] + (int64_t)i * ROOM * 4);
+static void sleep_for_ever(void *nothing) {
+  (void)nothing;
+  for (;;) pause();
 }
+
+static void stall(void) {
+  CUresult (*launch)(CUstream, void (*)(void *), void *);
+  *(void **)&launch = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuLaunchHostFunc");
+  launch(((Cuda *)stalls->inside)->stream, sleep_for_ever, NULL);
+}
+
+static void step(rt_ctx *rt) {
+  for (int i = 0; i < number_of_rows; i++) {
+    if (stalls && i == STALL) stall();
+    rt_collect(rt, &table[i], rt->arena[RT_WEIGHTS], rt->arena[RT_STATES] + (int64_t)i * ROOM * 4);
+  }
+}
+
 static void check(bool ok, const char *what) {
   if (ok) return;
   fprintf(stderr, "%s\n", what);
@@ -80,7 +107,13 @@ static void fill(char *data, int rank, int run) {
   }
 }
 
-static void run_rank(int rank, const rt_axis *mesh, int naxes, bool dies) {
+static void be_ill(Ill ill, Device *d) {
+  if (ill == DIES) kill(getpid(), SIGKILL);
+  if (ill == SLEEPS) sleep_for_ever(NULL);
+  if (ill == STALLS) stalls = d;
+}
+
+static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   static const rt_entry entry = {.name = "step", .run = step};
   const rt_tensor tensors[] = {
       {.name = "w", .kind = RT_PARAM, .elem = RT_F32, .arena = RT_WEIGHTS, .bytes = ROOM * 4},
@@ -108,18 +141,19 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, bool dies) {
   Comm c = {0};
   Device d;
   Fault f = {0};
-  DeviceOptions o = {.number = -1};
+  DeviceOptions o = {.number = -1, .no_graph = ill == STALLS};
   char number[16];
   snprintf(number, sizeof number, "%d", rank);
+  if (ill == FAILS && rank == FAULTY) setenv("SHARDC_EMULATE_NCCL_ERROR", "20", 1);
   setenv("RANK", number, 1), setenv("LOCAL_RANK", number, 1);
   if (!rt_comm_open(&c, &p, &f) || !rt_device_start(&d, &p, &c, &o, &f) || !rt_device_join(&d, &f))
     rt_die(&f);
   char *sent = rt_alloc(ROOM * 4);
   for (int run = 0; run < RUNS; run++) {
     fill(rt_tensor_write(&d, &tensors[0]), rank, run), fill(sent, rank, run);
-    if (dies && rank == DIE && run == 3) kill(getpid(), SIGKILL);
+    if (rank == FAULTY && run == 3) be_ill(ill, &d);
     check(rt_device_run(&d, &entry, &f), f.what);
-    if (!dies) compare(&d, &c, sent, run);
+    if (!ill) compare(&d, &c, sent, run);
     else rt_tensor_read(&d, &tensors[1]);
   }
   rt_device_stop(&d);
@@ -128,18 +162,18 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, bool dies) {
 }
 
 /* Exit statuses of all ranks, 256 for a signal; what they said in `words`. */
-static void start(const rt_axis *mesh, int naxes, bool dies, int status[RANKS], char *words) {
+static void start(const rt_axis *mesh, int naxes, Ill ill, int status[RANKS], char *words) {
   pid_t pid[RANKS];
   char job[32], file[] = "/tmp/shardc-nccl.XXXXXX";
   int say = mkstemp(file);
   unlink(file);
-  snprintf(job, sizeof job, "nccl %ld %d", (long)getpid(), naxes + 2 * dies);
+  snprintf(job, sizeof job, "nccl %ld %d", (long)getpid(), naxes + 2 * (int)ill);
   setenv("SHARDC_JOB", job, 1);
   number_of_rows = make_table(mesh, naxes);
   for (int i = 0; i < RANKS; i++)
     if (!(pid[i] = fork())) {
       dup2(say, 2);
-      run_rank(i, mesh, naxes, dies);
+      run_rank(i, mesh, naxes, ill);
     }
   for (int i = 0, s; i < RANKS; i++)
     status[i] = waitpid(pid[i], &s, 0) == pid[i] && WIFEXITED(s) ? WEXITSTATUS(s) : 256;
@@ -151,7 +185,7 @@ static void start(const rt_axis *mesh, int naxes, bool dies, int status[RANKS], 
 static void all_run(const rt_axis *mesh, int naxes) {
   int status[RANKS];
   char words[8192];
-  start(mesh, naxes, false, status, words);
+  start(mesh, naxes, WELL, status, words);
   if (*words) print_message("%s", words);
   for (int i = 0; i < RANKS; i++) assert_int_equal(status[i], 0);
 }
@@ -173,20 +207,51 @@ static void late(void **state) {
   unsetenv("SHARDC_EMULATE_LATE");
 }
 
-static void a_rank_dies(void **state) {
+static void end_of(Ill ill, int faulty, const char *text, const char *more) {
   int status[RANKS];
   char words[8192];
-  (void)state;
   double from = rt_now();
-  start(square, 2, true, status, words);
+  start(square, 2, ill, status, words);
+  print_message("%.2f s: %.*s\n", rt_now() - from, (int)strcspn(words, "\n"), words);
   assert_true(rt_now() - from < 30);
-  for (int i = 0; i < RANKS; i++) assert_int_equal(status[i], i == DIE ? 256 : 1);
-  assert_non_null(strstr(words, "error[R0901]: rank 2 ("));
+  for (int i = 0; i < RANKS; i++) assert_int_equal(status[i], i == FAULTY ? faulty : 1);
+  if (!strstr(words, text) || !strstr(words, more)) print_message("%s", words);
+  assert_non_null(strstr(words, text));
+  assert_non_null(strstr(words, more));
+}
+
+static void a_rank_dies(void **state) {
+  (void)state;
+  end_of(DIES, 256, "error[R0901]: rank 2 (", "died");
+}
+
+static void a_rank_does_not_come(void **state) {
+  (void)state;
+  setenv("SHARDC_LATE", "2", 1);
+  end_of(SLEEPS, 1, "error[R0902]: rank 2 (", "did not come to all-reduce #");
+}
+
+static void a_gpu_does_not_come(void **state) {
+  (void)state;
+  setenv("SHARDC_LATE", "2", 1);
+  end_of(STALLS, 1, "error[R0902]: rank 2 (",
+         "did not come to reduce-scatter #17 of a test over tensor; it is still at work in "
+         "all-reduce #16 of a test over tensor");
+}
+
+static void nccl_fails(void **state) {
+  (void)state;
+  end_of(FAILS, 1, "error[R1010]: ", "remote process exited or there was a network error (6)");
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(on_a_line), cmocka_unit_test(on_a_square),
-                                     cmocka_unit_test(late), cmocka_unit_test(a_rank_dies)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(on_a_line),
+                                     cmocka_unit_test(on_a_square),
+                                     cmocka_unit_test(late),
+                                     cmocka_unit_test(a_rank_dies),
+                                     cmocka_unit_test(nccl_fails),
+                                     cmocka_unit_test(a_rank_does_not_come),
+                                     cmocka_unit_test(a_gpu_does_not_come)};
   setenv("SHARDC_LIBCUDA", LIBCUDA, 1), setenv("SHARDC_LIBNCCL", LIBNCCL, 1);
   setenv("SHARDC_EMULATE_DEVICES", "4", 1);
   setenv("WORLD_SIZE", "4", 1), setenv("LOCAL_WORLD_SIZE", "4", 1);

@@ -83,10 +83,21 @@ train('--out', 'n', expect=4, says='R1002]: the CUDA driver', env={'SHARDC_EMULA
 train('--out', 'n', '--device', 'gpu:3', expect=4, says='R1002]: there is no GPU 3', env={})
 train('--out', 'n', expect=4, says='R1003]: this executable is for sm_80, and GPU', env={'SHARDC_EMULATE_SM': '75'})
 train('--out', 'n', expect=4, says='R1003]: a kernel needs 60000 bytes of shared memory', env={'SHARDC_EMULATE_SHARED': '49152'})
-train('--out', 'n', expect=4, says='R1005]: this executable needs', env={'SHARDC_EMULATE_MEMORY': '10000', 'SHARDC_EMULATE_USED': '9000'})
+train('--out', 'n', expect=4, says='R1005]: this executable needs 0.02 MiB on the GPU, and 0.00 MiB of 0.01 MiB are free', env={'SHARDC_EMULATE_MEMORY': '10000', 'SHARDC_EMULATE_USED': '9000'})
 train('--out', 'n', '--device', 'cpu', expect=2, says='R0103')
 train('--out', 'n', '--device', 'gpu:x', expect=2, says='R0103')
 train('--out', 'n', expect=4, says='R1004]: the driver refused the code of kernel init.elem1', env={'SHARDC_EMULATE_DRIVER': '10020'})
+check('the code is PTX 7.0, which drivers for CUDA 11 read; this one is for CUDA 10.2' in
+      train('--out', 'n', expect=4, says='R1004', env={'SHARDC_EMULATE_DRIVER': '10020'}), 'both versions')
+for call, result, code, status, text in (
+        ('cuInit', 34, 'R1001', 4, 'links with, no driver'), ('cuInit', 802, 'R1001', 4, 'fabric manager'), ('cuInit', 803, 'R1001', 4, 'reboot'),
+        ('cuInit', 304, 'R1001', 4, '--gpus all'), ('cuInit', 999, 'R1001', 4, 'dmesg'), ('cuInit', 3, 'R1001', 4, 'does not start'),
+        ('cuDevicePrimaryCtxRetain', 46, 'R1002', 4, 'for itself'), ('cuDevicePrimaryCtxRetain', 2, 'R1005', 4, 'nvidia-smi'),
+        ('cuDevicePrimaryCtxRetain', 214, 'R1008', 1, 'ECC'), ('cuModuleLoadDataEx', 2, 'R1005', 4, 'init.elem1'),
+        ('cuModuleLoadDataEx', 200, 'R1006', 1, 'init.elem1 (toy.shard:4)')):
+    said = train('--out', 'n', expect=status, says=code, env={'SHARDC_EMULATE_FAIL': f'{call}={result}'})
+    check(text in said, f'{call} {result}: {said}')
+for folder in ('nowhere', D): train('--out', 'n', '--kernels', folder, expect=2, says='no kernel of this executable has a file there')
 check('stand-in GPU' in train('--out', 'v', expect=1, says='R1007]: kernel step.learn (toy.shard:7) failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS',
                               env={'TOY_FAULT': str(1 << 30)}), 'the stand-in tells the line')
 check('phase 0: 1 CTAs of 1 threads, 60000 bytes' in train('--out', 'w', expect=1, says='MISALIGNED', env={'TOY_FAULT': '2'}), 'the launch')

@@ -194,6 +194,8 @@ def case_signals():
     start = time.time()
     check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
     check(0.9 < time.time() - start < 5, 'max-time is kept')
+    train('--out', 's5', '--max-time', '0.5s', '--eval-every', '1', '--eval-batches', '1', env={'TOY_SLOW_EVAL': '800'})
+    check(newest('s5') == 'step-000001', 'what was trained is saved when time runs out in an evaluation')
 
 
 def case_damage():

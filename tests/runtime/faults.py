@@ -10,6 +10,7 @@ import os, random, shutil, subprocess, sys, tempfile, time
 TOY, FAILING = (os.path.abspath(x) for x in sys.argv[1:3])
 EVERY, RANDOM = (int(x) for x in (sys.argv[3:] + ['7', '6'][len(sys.argv) - 3:]))
 D = tempfile.mkdtemp(prefix='shardc faults ')
+FAILING = shutil.copy(FAILING, tempfile.mkdtemp(prefix='shardc-failing-'))  # LD_PRELOAD takes no spaces
 STEPS = ['--steps', '12', '--save-every', '4', '--eval-every', '4']
 rng = random.Random(5)
 
@@ -95,4 +96,4 @@ check(p.returncode == 0, 'without faults', p)
 calls = int(open(f'{D}/count').read())
 full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage()
 print(f'{calls} calls, every {EVERY}: full disks and kills; {RANDOM} random kills and changed bytes per file')
-shutil.rmtree(D)
+shutil.rmtree(D), shutil.rmtree(os.path.dirname(FAILING))

@@ -1,16 +1,19 @@
-/* Communicator `local` with forked processes: every kind, element type and layout over meshes of 1
-   to 8 ranks, odd sizes, ranks that come in any order, against results that each rank computes for
-   itself; then ranks that die, stop, leave, come late, call something else, or never come.
+/* Communicators `local` and `tcp` with forked processes: every kind, element type and layout over
+   meshes of 1 to 8 ranks, odd sizes, ranks that come in any order, against results that each rank
+   computes for itself; then ranks that die, stop, leave, come late, call something else, or never
+   come.
 
      test_comm [SEED ROUNDS]      more rounds than the suite runs */
 #include "ir/numbers.h"
 #include "runtime/comm.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +26,7 @@ typedef struct Case {
   rt_collective row[MOST_ROWS];
   uint64_t seed;
   int world;
+  const char *place; /* ranks are on machines of their own: HOST:PORT; NULL: on one machine */
 } Case;
 
 static uint64_t next(uint64_t *s) { /* splitmix64 */
@@ -182,6 +186,7 @@ static pid_t start(const Case *c, int rank, int job, Body *body, const char *log
   Fault f = {0};
   put("RANK", rank), put("WORLD_SIZE", c->world), put("LOCAL_RANK", rank);
   put("LOCAL_WORLD_SIZE", c->world), put("SHARDC_JOB", (int64_t)getppid() * 1000 + job);
+  if (c->place) put("LOCAL_WORLD_SIZE", 1), put("LOCAL_RANK", 0), comm.meet = c->place;
   if (log) {
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0666);
     dup2(fd, 2);
@@ -244,21 +249,40 @@ static void test_results(uint64_t seed, int rounds) {
 
 static char log_path[64];
 
-static void check_log(const char *what, const char *const *texts) {
+static void check_log(const char *what, const char *const *texts, bool far) {
   static char text[1 << 16];
   int fd = open(log_path, O_RDONLY);
   ssize_t n = read(fd, text, sizeof text - 1);
   close(fd), unlink(log_path);
   text[n > 0 ? n : 0] = 0;
   for (; *texts; texts++)
-    if (!strstr(text, *texts)) {
+    if ((!far || **texts != '>') && !strstr(text, *texts + (**texts == '>'))) {
       fprintf(stderr, "%s: `%s` is not in\n%s\n", what, *texts, text);
       _exit(99);
     }
 }
 
+static int talk(const Case *c, Comm *comm, int n) {
+  static char big[200000];
+  char *all = rt_alloc(sizeof big * (size_t)c->world);
+  for (int i = 0; i < n; i++) {
+    int64_t many[3] = {i, comm->launch.rank, -comm->launch.rank};
+    memset(big, comm->launch.rank + i, sizeof big);
+    rt_comm_gather(comm, "bytes", big, all, i % 2 ? 7 : sizeof big);
+    for (int r = 0; r < c->world; r++)
+      if (all[r * (i % 2 ? 7 : (int)sizeof big) + 6] != (char)(r + i)) fail("gathered", i, r);
+    rt_comm_broadcast(comm, "bytes", big, sizeof big);
+    if (big[sizeof big - 1] != (char)i) fail("broadcast", i, big[0]);
+    rt_comm_largest_of(comm, "numbers", many, 3);
+    if (many[0] != i || many[1] != c->world - 1 || many[2]) fail("largest", many[1], many[2]);
+  }
+  free(all);
+  return 0;
+}
+
 static int some_calls(const Case *c, Comm *comm, int n) {
   uint64_t own = 1;
+  if (c->place) return talk(c, comm, n);
   for (int i = 0; i < n; i++) one_call(c, comm, i, &own);
   return 0;
 }
@@ -302,7 +326,7 @@ static int late(const Case *c, Comm *comm) {
 }
 static int stopped(const Case *c, Comm *comm) {
   some_calls(c, comm, 5);
-  if (comm->launch.rank == 1) kill(getpid(), SIGSTOP);
+  while (comm->launch.rank == 1) kill(getpid(), SIGSTOP);
   return some_calls(c, comm, MOST_ROWS);
 }
 
@@ -311,7 +335,7 @@ typedef struct Expect {
   Body *body;
   int rank, status, others; /* of the faulty rank, -1: any; of the others */
   double seconds;
-  const char *texts[6];
+  const char *texts[6]; /* the last ones that begin with > are of ranks on one machine */
 } Expect;
 
 static const Expect troubles[] = {
@@ -321,19 +345,21 @@ static const Expect troubles[] = {
      256 + SIGKILL,
      1,
      3,
-     {"R0901", "rank 2 (", "died after", "value 4", "x.shard:1"}},
+     {"R0901", "rank 2 (", "died after", ">value 4", ">x.shard:1"}},
     {"rank 0 dies", zero_dies, 0, 256 + SIGKILL, 1, 3, {"R0901", "rank 0 (", "died after"}},
     {"gives up", gives_up, 1, 4, 1, 3, {"R0901", "rank 1 (", "ended with exit status 4"}},
     {"leaves", leaves, 1, 0, 1, 8, {"R0901", "rank 1 (", "ended with exit status 0"}},
     {"differs", differs, -1, 0, 1, 3, {"R0903", "another thing", "one thing"}},
     {"another axis", other_axis, -1, 0, 1, 12, {"R0903", "over a", "over b"}},
-    {"late", late, 3, 1, 1, 6, {"R0902", "rank 3 (", "did not come to", "value 4"}},
+    {"late", late, 3, 1, 1, 6, {"R0902", "rank 3 (", "did not come to", ">value 4"}},
 };
 
-static void check_trouble(const Expect *e) {
+static void check_trouble(const Expect *e, const char *place) {
   Case c;
   int status[MOST_RANKS];
   make_case(&c, 12, 3); /* 2 x 2 */
+  if (place) c.place = place, c.p.communicator = "nccl";
+  if (place && e->body == other_axis) return;
   if (e->body == other_axis)
     for (int i = 0; i < 2; i++)
       c.row[i] = (rt_collective){
@@ -341,22 +367,23 @@ static void check_trouble(const Expect *e) {
   double began = rt_now();
   run(&c, e->body, log_path, status);
   double took = rt_now() - began;
-  check_log(e->name, e->texts);
+  check_log(e->name, e->texts, place != NULL);
   for (int i = 0; i < c.world; i++) {
     bool faulty = i == e->rank;
     if (faulty ? e->status >= 0 && status[i] != e->status : status[i] != e->others)
       fail(e->name, i, status[i]);
   }
-  printf("%s: %.1f s\n", e->name, took);
+  printf("%s%s: %.1f s\n", e->name, place ? ", apart" : "", took);
   if (took > e->seconds) fail("took too long", (int64_t)took, 0);
 }
 
 /* A process that is stopped: the others leave by themselves, so it is ended from outside. */
-static void test_stopped(void) {
+static void test_stopped(const char *place) {
   static const char *const texts[] = {"R0902", "rank 1 (", "has not answered", NULL};
   Case c;
   pid_t child[MOST_RANKS];
   make_case(&c, 12, 3);
+  if (place) c.place = place, c.p.communicator = "nccl";
   double began = rt_now();
   for (int i = 0; i < c.world; i++) child[i] = start(&c, i, 900, stopped, log_path);
   for (int i = 0; i < c.world; i++)
@@ -367,8 +394,8 @@ static void test_stopped(void) {
     }
   double took = rt_now() - began;
   kill(child[1], SIGKILL), waitpid(child[1], NULL, 0);
-  check_log("stopped", texts);
-  printf("stopped: %.1f s\n", took);
+  check_log("stopped", texts, place != NULL);
+  printf("stopped%s: %.1f s\n", place ? ", apart" : "", took);
   if (took > 30) fail("took too long", (int64_t)took, 0);
 }
 
@@ -391,10 +418,38 @@ static void test_start(void) {
     for (int i = 0; i < n; i++)
       if (waitpid(child[i], &s, 0) < 0 || !WIFEXITED(s) || WEXITSTATUS(s) != 3)
         fail("start", which, s);
-    check_log("start", which == 0 ? missing : which == 1 ? alone : other);
+    check_log("start", which == 0 ? missing : which == 1 ? alone : other, false);
   }
   unsetenv("SHARDC_MEET");
   printf("start: ranks that do not come, or differ, are named\n");
+}
+
+/* ---- ranks on machines of their own ---- */
+
+static int long_talk(const Case *c, Comm *comm) { return talk(c, comm, 40); }
+
+/* A port that nobody has: the system names one. */
+static const char *free_port(void) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t n = sizeof a;
+  int s = socket(AF_INET, SOCK_STREAM, 0);
+  if (bind(s, (struct sockaddr *)&a, n) || getsockname(s, (struct sockaddr *)&a, &n))
+    fail("no port", 0, 0);
+  close(s);
+  return rt_format("127.0.0.1:%d", ntohs(a.sin_port));
+}
+
+static void test_apart(const char *place) {
+  int status[MOST_RANKS];
+  for (int mesh = 1; mesh < (int)(sizeof meshes / sizeof *meshes); mesh += 3) {
+    Case c;
+    make_case(&c, 5, mesh);
+    c.place = place, c.p.communicator = "nccl";
+    run(&c, long_talk, NULL, status);
+    for (int i = 0; i < c.world; i++)
+      if (status[i]) fail("a rank failed", mesh, status[i]);
+  }
+  printf("apart: good\n");
 }
 
 int main(int argc, char **argv) {
@@ -404,9 +459,13 @@ int main(int argc, char **argv) {
   test_results(seed, argc > 2 ? atoi(argv[2]) : 2);
   if (argc > 2) return 0;
   test_start();
+  char *file = rt_format("%s.meet", log_path);
+  const char *places[] = {NULL, free_port(), file};
+  for (int k = 1; k < 3; k++) test_apart(places[k]);
   setenv("SHARDC_LATE", "2", 1);
-  for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) check_trouble(&troubles[i]);
+  for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++)
+    for (int k = 0; k < 2; k++) check_trouble(&troubles[i], places[k]);
   unsetenv("SHARDC_LATE");
-  test_stopped();
+  test_stopped(NULL), test_stopped(places[1]);
   return 0;
 }

@@ -1,7 +1,8 @@
-/* The pool and the data sets: every chunk once whatever the number of workers, waking after sleep,
-   scratch of one's own; permutations, windows, columns, splits. */
+/* The pool, the processor and the data sets: every chunk once whatever the number of workers,
+   waking after sleep, scratch of one's own; permutations, windows, columns, splits. */
 #include "folder.h"
 #include "runtime/data.h"
+#include "runtime/run.h"
 #include "runtime/shuffle.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -193,7 +194,8 @@ static void test_index_limit(void **state) {
   Data d;
   Device dev;
   Fault f;
-  assert_true(rt_data_open(&d, &p, &o, &f) && rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
+  assert_true(rt_data_open(&d, &p, &o, &f) &&
+              rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
   assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
   assert_false(rt_data_fill(&d, &d.train, &dev, 1, NULL, &f));
   assert_true(f.code == 204 && f.position == 11 && strstr(f.where, "limit.txt") &&
@@ -244,11 +246,27 @@ static void test_columns(void **state) {
   rt_data_close(&d);
 }
 
+static void test_processor(void **state) {
+  (void)state;
+  Fault f = {0};
+  rt_program p = {.target = "x86_64_v9"};
+  assert_true(rt_processor_fits(&p, &f)); /* asks for nothing */
+  p.needs = "";
+  assert_true(rt_processor_fits(&p, &f));
+  p.needs = "+avx2,+fma,";
+  assert_int_equal(rt_processor_fits(&p, &f),
+                   __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  f = (Fault){0}, p.needs = "+avx9,+amx-tile,";
+  assert_false(rt_processor_fits(&p, &f));
+  assert_int_equal(f.code, 109);
+  assert_non_null(strstr(f.what, "x86_64_v9: the processor lacks avx9"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pool),        cmocka_unit_test(test_pool_stops),
-      cmocka_unit_test(test_permutation), cmocka_unit_test(test_philox),
-      cmocka_unit_test(test_windows),     cmocka_unit_test(test_index_limit),
-      cmocka_unit_test(test_columns)};
+      cmocka_unit_test(test_processor),   cmocka_unit_test(test_pool),
+      cmocka_unit_test(test_pool_stops),  cmocka_unit_test(test_permutation),
+      cmocka_unit_test(test_philox),      cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_index_limit), cmocka_unit_test(test_columns)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -4,8 +4,9 @@
    counters, states, three scalars, four entries.
 
    Environment, for tests of faults: TOY_NAN=n the loss of step n is NaN; TOY_SLOW=ms a step takes
-   so long; TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel writes behind the work arena;
-   TOY_STRAY=1 in front of it; TOY_CRASH=n kills the process in step n. */
+   so long, TOY_SLOW_EVAL=ms an evaluation; TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel
+   writes behind the work arena; TOY_STRAY=1 in front of it; TOY_CRASH=n kills the process in step
+   n. */
 #include "runtime/rt.h"
 #include <math.h>
 #include <stdlib.h>
@@ -36,6 +37,11 @@ enum {
 static int knob(const char *name) {
   const char *text = getenv(name);
   return text ? atoi(text) : -1;
+}
+
+static void dawdle(const char *name) {
+  int ms = knob(name);
+  if (ms > 0) nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
 /* buffers: tokens, targets, w, gradient rows, loss per row, loss. Phase 0: 16 positions a chunk;
@@ -127,8 +133,7 @@ static void misbehave(rt_ctx *rt, int step) {
   if (knob("TOY_OVERRUN") > 0) *(volatile float *)(work + WORK_BYTES) = 1;
   if (knob("TOY_STRAY") > 0) *(volatile float *)(work - 4) = 1;
   if (knob("TOY_CRASH") == step) abort();
-  int slow = knob("TOY_SLOW");
-  if (slow > 0) nanosleep(&(struct timespec){slow / 1000, slow % 1000 * 1000000L}, NULL);
+  dawdle("TOY_SLOW");
 }
 
 static void step(rt_ctx *rt) {
@@ -143,7 +148,10 @@ static void step(rt_ctx *rt) {
   misbehave(rt, now);
 }
 
-static void eval(rt_ctx *rt) { run_forward(rt, IO_EVAL); }
+static void eval(rt_ctx *rt) {
+  dawdle("TOY_SLOW_EVAL");
+  run_forward(rt, IO_EVAL);
+}
 
 static void logits(rt_ctx *rt) {
   char *io = rt->arena[RT_IO];
@@ -152,8 +160,7 @@ static void logits(rt_ctx *rt) {
   rt_copy(rt, io + IO_OUT, copy, SEQ * VOCAB * 4);
 }
 
-#define SEQUENCE                                                                                   \
-  { "Batch", "Seq" }
+#define SEQUENCE {"Batch", "Seq"}
 #define WHOLE 0, {{0, 0}}, NULL, 0, {0}
 static const rt_tensor tensors[] = {
     {"w",

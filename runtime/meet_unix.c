@@ -1,0 +1,105 @@
+/* Meeting on one machine: rank 0 listens on a socket whose name follows from the job. The name is
+   abstract, so nothing stays behind, and only this user's processes are let in. With the answer
+   goes the shared memory. */
+#include "seats.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct Address {
+  struct sockaddr_un at;
+  socklen_t n;
+} Address;
+
+static Address address_of(const Launch *l) {
+  Address a = {.at.sun_family = AF_UNIX};
+  int n = snprintf(a.at.sun_path + 1, sizeof a.at.sun_path - 1, "shardc-%ld-%016llx",
+                   (long)getuid(), (unsigned long long)rt_hash_of(l->job, strlen(l->job)));
+  a.n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+  return a;
+}
+
+static bool cannot(Fault *f, const char *what) {
+  return rt_fault(f, 107, "cannot %s for the ranks of this job: %s", what, strerror(errno));
+}
+
+/* ---- rank 0 ---- */
+
+static bool open_door(Meeting *m, const Launch *l, int64_t bytes, double end, Fault *f) {
+  Address a = address_of(l);
+  m->memory = memfd_create("shardc", MFD_CLOEXEC);
+  if (m->memory < 0 || ftruncate(m->memory, bytes)) return cannot(f, "make shared memory");
+  m->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (m->listens < 0) return cannot(f, "make a socket");
+  while (bind(m->listens, (struct sockaddr *)&a.at, a.n)) {
+    if (errno != EADDRINUSE || rt_now() > end) {
+      cannot(f, "listen");
+      return rt_help(f, "does another job with the same name run? (%s)", l->job);
+    }
+    nanosleep(&(struct timespec){0, 50000000}, NULL); /* a job of the same name ends just now */
+  }
+  return !listen(m->listens, l->world) || cannot(f, "listen");
+}
+
+static void close_door(Meeting *m, const Launch *l) {
+  (void)l;
+  if (m->listens >= 0) close(m->listens);
+}
+
+static bool is_ours(int s, const Meeting *m) {
+  struct ucred who;
+  socklen_t n = sizeof who;
+  (void)m;
+  return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == getuid();
+}
+
+static bool answer(int s, const Answer *a, int memory) {
+  struct iovec v = {(void *)a, sizeof *a};
+  union {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof memory)];
+  } c = {0};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+  if (!a->code) {
+    m.msg_control = &c, m.msg_controllen = sizeof c.room;
+    c.head = (struct cmsghdr){CMSG_LEN(sizeof memory), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(&c.head), &memory, sizeof memory);
+  }
+  return sendmsg(s, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *a;
+}
+
+/* ---- the others ---- */
+
+static int reach(Meeting *m, const Launch *l, double end, Fault *f) {
+  Address a = address_of(l);
+  (void)m, (void)f;
+  for (;;) {
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (s >= 0 && !connect(s, (struct sockaddr *)&a.at, a.n)) return s;
+    if (s >= 0) close(s);
+    if (rt_now() > end) return -1;
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
+  }
+}
+
+static bool hear(int s, Answer *a, int *memory) {
+  struct iovec v = {a, sizeof *a};
+  union {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof *memory)];
+  } c = {0};
+  struct msghdr m = {
+      .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.room};
+  if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *a) return false;
+  if (a->code) return true;
+  if (m.msg_controllen < sizeof c.head || c.head.cmsg_type != SCM_RIGHTS) return false;
+  memcpy(memory, CMSG_DATA(&c.head), sizeof *memory);
+  return true;
+}
+
+const Way rt_way_unix = {1, open_door, close_door, is_ours, reach, answer, hear};

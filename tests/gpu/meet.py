@@ -1,0 +1,186 @@
+"""Ranks of several machines, here processes with the environment of several: an executable that talks over the stand-in's NCCL meets
+over TCP and by a file, as torchrun, mpirun and srun start it and by hand; the same losses as one processor; what is wrong with a
+launch is said, with the status of docs/executable.md, and never hangs; one rank that is killed ends all, and is named.
+
+    python3 meet.py SHARDC [CASE ..]
+"""
+import json, os, random, shutil, socket, struct, subprocess, sys, tempfile, time
+
+SHARDC = os.path.abspath(sys.argv[1])
+HERE = os.path.dirname(os.path.abspath(__file__))
+EMULATE = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc', 'emulate')
+OTHERS = ('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'SHARDC', 'MASTER', 'TORCHELASTIC')
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(OTHERS)}
+CLEAN.update(NO_COLOR='1', SHARDC_LIBCUDA=f'{EMULATE}/libcuda.so.1', SHARDC_LIBNCCL=f'{EMULATE}/libnccl.so.2', SHARDC_EMULATE_DEVICES='4')
+D = tempfile.mkdtemp(prefix='gpu meet ')
+rng = random.Random(9)
+MEET = 6          # seconds: the ranks of one case may start far apart on a busy machine
+
+
+def check(ok, what):
+    if not ok: sys.exit('failed: ' + what)
+
+
+def npy(name, shape, values):
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    head += ' ' * (-(len(head) + 11) % 64) + '\n'
+    open(os.path.join(D, name), 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                                            + struct.pack(f'<{len(values)}f', *values))
+
+
+def free_port():
+    """Nobody has it, nor the ones behind it, now."""
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return min(s.getsockname()[1], 65000)
+
+
+def by_hand(r, port, **more):
+    """Rank r of four, two on each machine, as torchrun tells it."""
+    return {'RANK': r, 'WORLD_SIZE': 4, 'LOCAL_RANK': r % 2, 'LOCAL_WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port, **more}
+
+
+def start(environments, *a, exe='four'):
+    exes = exe if isinstance(exe, list) else [exe] * len(environments)
+    return [subprocess.Popen([f'./{x}', 'train', *a], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**CLEAN, **{k: str(v) for k, v in e.items()}}) for x, e in zip(exes, environments)]
+
+
+def end(ps, seconds=60):
+    """(exit status, what it said) of every rank."""
+    limit, all = time.time() + seconds, []
+    for p in ps:
+        try: out, err = p.communicate(timeout=max(0.1, limit - time.time()))
+        except subprocess.TimeoutExpired:
+            for q in ps: q.kill()
+            sys.exit(f'failed: a rank did not end within {seconds} s')
+        all.append((p.returncode, out + err))
+    return all
+
+
+def losses(out): return [json.loads(x)['loss'] for x in open(os.path.join(D, out, 'metrics.jsonl'))]
+
+
+def good(all, out):
+    check(all and not any(s for s, _ in all), f'{out}: {all}')
+    check('4 ranks' in all[0][1], all[0][1])
+    a, b = losses(out), losses('one')
+    check(len(a) == len(b) and all_close(a, b), f'{out}: {a} {b}')
+
+
+def all_close(a, b): return max(abs(x - y) for x, y in zip(a, b)) < 1e-4
+
+
+def bad(environments, status, *texts, seconds=20, args=(), every=True, **kw):
+    """All ranks (or at least one) end with the status, and say it."""
+    kw = {'exe': 'four', **kw}
+    environments = [{'SHARDC_MEET': MEET, **e} for e in environments]
+    began, all = time.time(), end(start(environments, *args, '--out', 'none', exe=kw['exe']), seconds)
+    ok = [s == status and any(t in words for t in texts) for s, words in all]
+    check(sum(ok) == len(all) if every else any(ok) and not any(s == 0 for s, _ in all), f'{texts}: {all}')
+    print(f'  {time.time() - began:.1f} s: {next(w for (s, w), o in zip(all, ok) if o).strip().splitlines()[0][:150]}')
+
+
+def case_tcp():
+    port = free_port()
+    good(end(start([by_hand(r, port) for r in range(4)], '--out', 'tcp')), 'tcp')
+    good(end(start([by_hand(r, 1, MASTER_ADDR='nowhere.invalid') for r in range(4)], '--out', 'option', '--meet', f'localhost:{port}')), 'option')
+    several = [{k: v for k, v in by_hand(r, port).items() if not k.startswith('LOCAL')} for r in range(4)]
+    good(end(start(several, '--out', 'uncounted')), 'uncounted')
+    slurm = [{'SLURM_JOB_ID': 7, 'SLURM_STEP_ID': os.getpid() % 10000, 'SLURM_PROCID': r, 'SLURM_STEP_NUM_TASKS': 4, 'SLURM_LOCALID': r % 2, 'SLURM_NODEID': r // 2,
+              'SLURM_STEP_TASKS_PER_NODE': '2(x2)', 'SLURM_STEP_NODELIST': 'localhost,other[1-3]'} for r in range(4)]
+    good(end(start(slurm, '--out', 'slurm')), 'slurm')
+
+
+def case_file():
+    file, apart = os.path.join(D, 'meet'), [by_hand(r, 1, MASTER_ADDR='') for r in range(4)]
+    for old in ('', f'shardc {free_port()} 123\n127.0.0.1\n', 'nonsense'):
+        if old: open(file, 'w').write(old)
+        ps = start(apart[1:], '--out', f'file{len(old)}', '--meet', file)     # rank 0 comes last
+        time.sleep(0.3)
+        good(end(start(apart[:1], '--out', f'file{len(old)}', '--meet', file) + ps), f'file{len(old)}')
+        check(not os.path.exists(file), 'the file goes when all have come')
+
+
+def case_launchers():
+    """The lines of docs/executable.md, with the program's name."""
+    def line(command, out, env=None):
+        shutil.rmtree(os.path.join(D, out), ignore_errors=True)
+        p = subprocess.run(['bash', '-c', command], cwd=D, capture_output=True, text=True, timeout=120, env={
+            **CLEAN, 'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_rmaps_base_oversubscribe': '1', **(env or {})})
+        good([(p.returncode, p.stdout + p.stderr)], out)
+        print(f'  ran: {command[:120]}')
+    if shutil.which('mpirun'):
+        line('mpirun -n 4 ./four train --out a', 'a')
+        line('mpirun -n 4 ./four train --out a --meet ./meet', 'a')
+    else: print('  no mpirun: not tested')
+    if shutil.which('torchrun'):
+        line('torchrun --no-python --nproc-per-node 4 ./four train --out b', 'b')
+        port = free_port()
+        one = f'torchrun --no-python --nnodes 2 --node-rank %d --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port} ./four train --out b'
+        line(f'{one % 1} & {one % 0} && wait $!', 'b')
+    else: print('  no torchrun: not tested')
+
+
+def case_bad():
+    port = free_port()
+    four = [by_hand(r, port) for r in range(4)]
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0)), s.listen()
+        taken = s.getsockname()[1]
+        bad([by_hand(0, taken)], 4, 'R0108', seconds=20)
+        bad([by_hand(1, taken)], 3, 'is not rank 0 of this job')
+    bad([by_hand(r, port, MASTER_ADDR='nowhere.invalid') for r in range(4)], 4, 'the address of rank 0 cannot be found: `nowhere.invalid`')
+    bad([by_hand(r, port, MASTER_ADDR='') for r in range(4)], 4, 'nothing says where they meet')
+    bad(four, 4, '--meet: `here` is no place where ranks can meet', args=['--meet', 'here'])
+    bad([by_hand(r, 'x') for r in range(4)], 4, 'is no place where ranks can meet')
+    bad([by_hand(r, 99999) for r in range(4)], 4, 'is no place where ranks can meet')
+    bad(four[:1], 4, 'R0108', args=['--meet', '/nowhere/meet'])
+    bad(four[:2], 3, f'2 of 4 ranks did not come within {MEET} s: rank 2, 3')
+    bad(four[1:2], 3, f'rank 0 did not come within {MEET} s to 127.0.0.1:')
+    bad([four[0], four[1], four[1], four[3]], 3, 'two processes say that they are rank 1', 'rank 0 did not come', 'ended before', every=False)
+    bad(four[:3] + [by_hand(3, port, WORLD_SIZE=5)], 3, 'built for 4 ranks', every=False)
+    bad(four[:2] + [by_hand(2, port), by_hand(9, port)], 3, 'RANK is 9, but WORLD_SIZE is 4', every=False)
+    bad(four, 3, 'rank 3 (', 'another executable than rank 0', exe=['four', 'four', 'four', 'other'])
+    bad([{**e, 'SHARDC_LIBNCCL': '/nowhere'} for e in four], 4, 'NCCL cannot be loaded', every=False)
+    alone = start([{**by_hand(r, port), 'SHARDC_MEET': str(MEET)} for r in range(4)], '--out', 'none2', exe='cpu')
+    check(all(s == 3 and 'communicator local joins' in w for s, w in end(alone)), 'processors of several machines')
+
+
+def case_kill():
+    """Two that are killed while they train, one before all have met."""
+    port = free_port()
+    for k, wait in enumerate((0.0, 1.5, 2.0)):
+        victim = (2, 0, 3)[k]
+        ps = start([by_hand(r, port, SHARDC_MEET=8) for r in range(4)], '--out', f'kill{k}', '--steps', '200000', '--save-every', '0', '--max-time', '20')
+        time.sleep(wait)
+        began = time.time()
+        ps[victim].kill()
+        all = end(ps, 30)
+        for r, (status, words) in enumerate(all):
+            named = f'rank {victim} (' in words and 'R0901' in words
+            early = 'R0107' in words and not wait
+            check(r == victim or status in (1, 3) and (named or early), f'rank {r} after rank {victim}: {status} {words}')
+        print(f'  rank {victim}: the others left after {time.time() - began:.2f} s: {all[victim - 1][1].strip().splitlines()[-2][:110]}')
+
+
+cases = {k[5:]: v for k, v in list(globals().items()) if k.startswith('case_')}
+try:
+    x, w = [rng.gauss(0, 1) for _ in range(640 * 16)], [rng.gauss(0, 1) for _ in range(16 * 8)]
+    npy('x.npy', (640, 16), x)
+    npy('y.npy', (640, 8), [sum(x[i * 16 + k] * w[k * 8 + o] for k in range(16)) for i in range(640) for o in range(8)])
+    model = open(os.path.join(HERE, 'linear.shard')).read()
+    open(f'{D}/m.shard', 'w').write(model + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
+    open(f'{D}/n.shard', 'w').write(model.replace('0.01', '0.02') + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
+    for out, file, *a in (('one', 'm', '--target', 'x86'), ('four', 'm', '--plan', 'four', '--target', 'sm_80'), ('other', 'n', '--plan', 'four', '--target', 'sm_80'),
+                          ('cpu', 'm', '--plan', 'four', '--target', 'x86')):
+        p = subprocess.run([SHARDC, 'compile', f'{file}.shard', '-o', f'{out}.exe' if out == 'one' else out, '-q', *a], cwd=D, capture_output=True, text=True,
+                           env={**CLEAN, 'PATH': '/usr/bin:/bin', 'SHARDC_PATH': os.path.join(HERE, '..', '..', 'examples')})
+        check(p.returncode == 0, p.stderr)
+    check(subprocess.run(['./one.exe', 'train', '--out', 'one'], cwd=D, env=CLEAN, capture_output=True).returncode == 0, 'one processor')
+    for name in sys.argv[2:] or cases:
+        began = time.time()
+        cases[name]()
+        print(f'{name}: good, {time.time() - began:.1f} s', flush=True)
+finally:
+    shutil.rmtree(D)
