@@ -67,18 +67,30 @@ static const char *line_with(Arena *a, const char *text, const char *const *word
   return NULL;
 }
 
+/* What is wrong with the cubin, NULL: nothing. */
+static const char *fault_of(Arena *a, bool ok, const char *said) {
+  const char *const faults[] = {"C75", "spill", "Spill", NULL};
+  const char *const any[] = {"error", "fatal", "", NULL};
+  const char *line = line_with(a, said, faults);
+  if (!line && !ok) line = line_with(a, said, any);
+  return line || ok ? line : "it said nothing";
+}
+
+/* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a
+   multiprocessor. Told that one is enough, it takes the registers that it needs. */
 void assembler_run(Arena *a, const Assembler *x, const Target *t, const char *ptx,
                    const char *cubin) {
-  const char *said, *const faults[] = {"C75", "spill", "Spill", NULL};
-  const char *words[] = {
-      x->path, arena_printf(a, "-arch=%s", t->cpu), "--warn-on-spills", ptx, "-o", cubin, NULL};
-  bool ok = run(a, words, &said);
-  const char *line = line_with(a, said, faults);
-  if (ok && !line) return;
+  const char *said, *arch = arena_printf(a, "-arch=%s", t->cpu), *first = NULL;
+  for (int i = 0; i < 2; i++) {
+    const char *words[] = {
+        x->path, arch, "--warn-on-spills", ptx, "-o", cubin, i ? "--minnctapersm=1" : NULL, NULL};
+    bool ok = run(a, words, &said);
+    const char *line = fault_of(a, ok, said);
+    if (!line) return;
+    if (!first) first = line;
+  }
   unlink(cubin);
-  const char *const any[] = {"error", "fatal", "", NULL};
-  if (!line) line = line_with(a, said, any);
-  fprintf(stderr, "%s\n", line ? line : "it said nothing");
+  fprintf(stderr, "%s\n", first);
   fflush(stderr);
   _exit(ASSEMBLER_REFUSED);
 }

@@ -6,7 +6,8 @@
    queries, each block of keys and each tile of queries (one or two vectors) of the block:
 
      S = K Q^T (in units of log 2)            register tiles, rows = keys
-     m' = max(m, max S); P = 2^(S - m')       lane-wise; l = l 2^(m - m') + sum P
+     m' = max(m, max S); P = 2^(S - m')       lane-wise, the maxima still in registers where no
+                                              score is masked; l = l 2^(m - m') + sum P
      O^T = O^T 2^(m - m') + V^T P             register tiles, rows = D
 
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and minus
@@ -33,6 +34,7 @@ Attention attention_new(Emit *e) {
 typedef struct Forward {
   Attention a;
   LLVMValueRef keys, values, rows, scores;      /* scratch */
+  LLVMValueRef grown;                           /* maxima with those of the present block */
   LLVMValueRef all_queries, all_out, all_state; /* of the block's tiles */
   LLVMValueRef queries, out, most, sum;         /* of the tile; per query: m, l */
   LLVMValueRef q0;                              /* first query of the tile */
@@ -114,12 +116,20 @@ static LLVMValueRef any_lane(Emit *e, LLVMValueRef lanes) {
   return emit_intrinsic(e, "llvm.vector.reduce.or", LLVMTypeOf(lanes), 1, &lanes);
 }
 
-static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool masked) {
+typedef enum Block {               /* of scores */
+                     BLOCK_WHOLE,  /* of whole tiles, all admitted: the tiles find the maxima */
+                     BLOCK_RAGGED, /* the last tile lacks keys */
+                     BLOCK_MASKED
+} Block;
+
+static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, Block kind) {
   Attention *a = &f->a;
+  bool masked = kind == BLOCK_MASKED;
   Emit *e = a->e;
   for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
     LLVMValueRef at = lane_at(f, v), old = attention_load(a, f->most, at);
-    LLVMValueRef m = block_max(f, v, k0, count, masked);
+    LLVMValueRef m =
+        kind == BLOCK_WHOLE ? attention_load(a, f->grown, at) : block_max(f, v, k0, count, masked);
     LLVMValueRef factor = attention_exp2(e, LLVMBuildFSub(e->builder, old, m, ""));
     LLVMValueRef sum = LLVMBuildFMul(e->builder, attention_load(a, f->sum, at), factor, "");
     sum = LLVMBuildFAdd(e->builder, sum, block_exp(f, v, m, count, masked), "");
@@ -132,39 +142,39 @@ static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool 
   }
 }
 
-static void scores_block(Forward *f, LLVMValueRef k0, LLVMValueRef end, bool masked) {
+static void scores_block(Forward *f, LLVMValueRef k0, LLVMValueRef end, Block kind) {
   Attention *a = &f->a;
   Emit *e = a->e;
   const FlashPlan *p = &a->p;
   LLVMValueRef count = LLVMBuildNSWSub(e->builder, end, k0, "");
-  TileShape s = {
-      (int)p->tile[FLASH_ROWS], (int)p->tile[FLASH_VECTORS], p->width, 1, p->tile_queries,
-      p->tile_queries};
-  attention_product(a, s, s.vectors, attention_at(a, f->keys, k0, p->width), f->queries, f->scores,
-                    count, emit_i64(e, a->f.width), false);
-  softmax_block(f, k0, count, masked);
-  TileShape o = {s.rows, s.vectors, 1, p->width, p->tile_queries, p->tile_queries};
-  attention_product(a, o, o.vectors, attention_at(a, f->values, k0, p->width), f->scores, f->out,
-                    emit_i64(e, p->width), count, true);
+  TileShape s = {(int)p->tile[FLASH_ROWS],
+                 (int)p->tile[FLASH_VECTORS],
+                 p->width,
+                 1,
+                 p->tile_queries,
+                 p->tile_queries,
+                 false};
+  Operands scores = {attention_at(a, f->keys, k0, p->width), f->queries, f->scores, NULL};
+  if (kind == BLOCK_WHOLE) scores.most = f->grown;
+  for (int v = 0; v < s.vectors && scores.most; v++)
+    attention_store(a, attention_load(a, f->most, lane_at(f, v)), f->grown, lane_at(f, v));
+  attention_product(a, s, s.vectors, scores, count, emit_i64(e, a->f.width), false);
+  softmax_block(f, k0, count, kind);
+  TileShape o = {s.rows, s.vectors, 1, p->width, p->tile_queries, p->tile_queries, false};
+  Operands out = {attention_at(a, f->values, k0, p->width), f->scores, f->out, NULL};
+  attention_product(a, o, o.vectors, out, emit_i64(e, p->width), count, true);
 }
 
-/* The last key of the block that may be admitted, and one, in whole register tiles: a causal mask
-   ends inside of a block. */
-static LLVMValueRef last_needed(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef q1) {
-  Attention *a = &f->a;
-  Emit *e = a->e;
+/* Whether the block [k0, end) is BLOCK_WHOLE; NULL: surely. */
+static LLVMValueRef is_whole(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef all) {
+  const Attention *a = &f->a;
+  LLVMBuilderRef b = a->e->builder;
   int64_t rows = a->p.tile[FLASH_ROWS];
-  LLVMValueRef steps = LLVMBuildNSWSub(e->builder, end, k0, "");
-  steps =
-      LLVMBuildUDiv(e->builder, tile_add(e, steps, emit_i64(e, rows - 1)), emit_i64(e, rows), "");
-  LLVMValueRef none = emit_i64(e, 0);
-  Loop i = emit_loop(e, none, steps, 1, 1, &none);
-  LLVMValueRef from = tile_add(e, k0, tile_times(e, i.i, rows));
-  LLVMValueRef to = emit_min_i64(e, tile_add(e, from, emit_i64(e, rows)), end);
-  LLVMValueRef some = attention_facts(a, f->q0, q1, from, to).some;
-  i.next[0] = LLVMBuildSelect(e->builder, some, to, i.phi[0], "");
-  emit_loop_end(e, &i);
-  return i.phi[0];
+  if (a->f.mask == NO_VALUE) all = NULL;
+  if (a->f.keys % rows == 0) return all;
+  LLVMValueRef rest = LLVMBuildURem(b, LLVMBuildNSWSub(b, end, k0, ""), emit_i64(a->e, rows), "");
+  LLVMValueRef even = LLVMBuildICmp(b, LLVMIntEQ, rest, emit_i64(a->e, 0), "");
+  return all ? LLVMBuildAnd(b, all, even, "") : even;
 }
 
 static void key_block(Forward *f, LLVMValueRef k0) {
@@ -176,11 +186,14 @@ static void key_block(Forward *f, LLVMValueRef k0) {
   LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])),
                                   emit_i64(e, a->f.keys));
   MaskFacts facts = attention_facts(a, f->q0, q1, k0, end);
+  LLVMValueRef whole = is_whole(f, k0, end, facts.all);
+  bool masked = a->f.mask != NO_VALUE;
   Branch some = emit_if(e, facts.some);
-  if (a->f.mask == NO_VALUE) scores_block(f, k0, end, false);
-  for (int all = 0; all < 2 && a->f.mask != NO_VALUE; all++) {
-    Branch b = emit_if(e, all ? facts.all : LLVMBuildNot(e->builder, facts.all, ""));
-    scores_block(f, k0, all ? end : last_needed(f, k0, end, q1), !all);
+  if (!whole) scores_block(f, k0, end, BLOCK_WHOLE);
+  for (int all = 0; all < 2 && whole; all++) {
+    Branch b = emit_if(e, all ? whole : LLVMBuildNot(e->builder, whole, ""));
+    LLVMValueRef last = all || !masked ? end : attention_last_key(a, f->q0, q1, k0, end);
+    scores_block(f, k0, last, all ? BLOCK_WHOLE : masked ? BLOCK_MASKED : BLOCK_RAGGED);
     emit_end_if(e, b);
   }
   emit_end_if(e, some);
@@ -294,6 +307,7 @@ static void give_scratch(Forward *f) {
   f->all_queries = attention_scratch(a, p->width * block);
   f->all_out = attention_scratch(a, p->width * block);
   f->all_state = attention_scratch(a, 2 * block);
+  f->grown = attention_scratch(a, p->tile_queries);
 }
 
 void attention_emit(Emit *e) {

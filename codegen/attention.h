@@ -9,6 +9,7 @@
 typedef struct TileShape {
   int rows, vectors;
   int64_t a_row, a_step, b_step, c_row;
+  bool most; /* the largest of each column goes into a row of maxima that stands already */
 } TileShape;
 
 typedef struct TileCode { /* one function per shape */
@@ -32,10 +33,18 @@ Attention attention_new(Emit *e);
 /* ---- tiles and buffers in scratch (attention_tile.c) ---- */
 LLVMValueRef attention_scratch(Attention *a, int64_t floats); /* at the start of a phase */
 LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int64_t row_floats);
+typedef struct Operands { /* of a product; most: the row of maxima, NULL: none */
+  LLVMValueRef A, B, C, most;
+} Operands;
 /* All tiles of a product: rows from 0 to `rows` in steps of the shape's rows, `vectors` in all; n
- * steps; more: adds to C */
-void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B,
-                       LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more);
+ * steps; more: adds to C. A constant number of rows ends with a smaller tile, any other with a
+ * whole one, for which operands have room. */
+void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
+                       LLVMValueRef n, bool more);
+/* Row from which a range of keys [k0, end) needs no more for queries [q0, q1): behind the last key
+ * that the mask may admit, in whole register tiles */
+LLVMValueRef attention_last_key(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                                LLVMValueRef end);
 void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats); /* a multiple of lanes */
 LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset);
 void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset);

@@ -140,13 +140,16 @@ static void make_scores(Backward *b, const Scores *s, LLVMValueRef all) {
                      p->width,
                      1,
                      p->tile_queries,
-                     block(b)};
+                     block(b),
+                     false};
   LLVMValueRef qt = attention_at(a, b->qt, s->t, p->width),
                dyt = attention_at(a, b->dyt, s->t, p->width);
-  attention_product(a, shape, shape.vectors, attention_at(a, b->keys, s->k0, p->width), qt,
-                    tile_elements(e, a->f32, b->p, s->t), s->rows, width, false);
-  attention_product(a, shape, shape.vectors, attention_at(a, b->values, s->k0, p->width), dyt,
-                    tile_elements(e, a->f32, b->ds, s->t), s->rows, width, false);
+  Operands scores = {attention_at(a, b->keys, s->k0, p->width), qt,
+                     tile_elements(e, a->f32, b->p, s->t), NULL};
+  Operands products = {attention_at(a, b->values, s->k0, p->width), dyt,
+                       tile_elements(e, a->f32, b->ds, s->t), NULL};
+  attention_product(a, shape, shape.vectors, scores, s->rows, width, false);
+  attention_product(a, shape, shape.vectors, products, s->rows, width, false);
   for (int masked = 0; masked <= (a->f.mask != NO_VALUE); masked++) {
     Branch x = emit_if(e, masked ? LLVMBuildNot(e->builder, all, "") : all);
     for (int v = 0; v < shape.vectors; v++) finish_scores(b, s, v, masked);
@@ -183,25 +186,47 @@ static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range que
 
 /* ---- gradients ---- */
 
-static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
+/* Vectors of a register tile over the width: as many as the tile has, in equal parts. */
+static int width_vectors(const FlashPlan *p) {
+  int64_t all = p->width / p->lanes, most = p->tile[FLASH_VECTORS];
+  int64_t parts = (all + most - 1) / most;
+  return (int)((all + parts - 1) / parts);
+}
+
+/* dQ: one tile of queries after the other, of which a tile's rows may leave a rest. */
+static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  int64_t width = a->p.width, n = a->p.tile_queries;
+  TileShape s = {
+      (int)a->p.tile[FLASH_ROWS], width_vectors(&a->p), 1, block(b), width, width, false};
+  Loop t = emit_loop(e, queries.from, queries.to, n, 0, NULL);
+  Operands dq = {tile_elements(e, a->f32, b->ds, t.i), attention_at(a, b->keys, k0, width),
+                 attention_at(a, b->dq, t.i, width), NULL};
+  attention_product(a, s, width / a->p.lanes, dq, emit_i64(e, n), rows, true);
+  emit_loop_end(e, &t);
+}
+
+static void add_to_keys(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
   Attention *a = &b->a;
   Emit *e = a->e;
   int64_t width = a->p.width, vectors = width / a->p.lanes;
-  int r = (int)a->p.tile[FLASH_ROWS], most = vectors > 1 ? 2 : 1;
-  TileShape by_key = {r, most, block(b), 1, width, width},
-            by_query = {r, most, 1, block(b), width, width};
+  TileShape s = {
+      (int)a->p.tile[FLASH_ROWS], width_vectors(&a->p), block(b), 1, width, width, false};
   LLVMValueRef p = tile_elements(e, a->f32, b->p, queries.from),
                ds = tile_elements(e, a->f32, b->ds, queries.from);
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, queries.to, queries.from, "");
-  if (b->want_kv) {
-    attention_product(a, by_key, vectors, p, attention_at(a, b->dy, queries.from, width),
-                      attention_at(a, b->dv, k0, width), rows, n, true);
-    attention_product(a, by_key, vectors, ds, attention_at(a, b->q, queries.from, width),
-                      attention_at(a, b->dk, k0, width), rows, n, true);
-  }
-  if (b->want_q)
-    attention_product(a, by_query, vectors, ds, attention_at(a, b->keys, k0, width),
-                      attention_at(a, b->dq, queries.from, width), n, rows, true);
+  Operands dv = {p, attention_at(a, b->dy, queries.from, width), attention_at(a, b->dv, k0, width),
+                 NULL};
+  Operands dk = {ds, attention_at(a, b->q, queries.from, width), attention_at(a, b->dk, k0, width),
+                 NULL};
+  attention_product(a, s, vectors, dv, rows, n, true);
+  attention_product(a, s, vectors, dk, rows, n, true);
+}
+
+static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
+  if (b->want_kv) add_to_keys(b, k0, rows, queries);
+  if (b->want_q) add_to_queries(b, k0, rows, queries);
 }
 
 static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range queries) {
@@ -214,23 +239,20 @@ static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
   return emit_min_i64(e, tile_add(e, b->s0, to), emit_i64(e, b->a.f.queries));
 }
 
-/* A block that the mask admits in part: in pieces of some keys and one tile of queries, those that
-   it excludes are left out. */
+/* A block that the mask admits in part: one tile of queries after the other, up to the last key
+   that it needs. */
 static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  int64_t queries = a->p.tile_queries, rows = a->p.tile[FLASH_ROWS];
-  int64_t keys = (queries + rows - 1) / rows * rows;
-  Loop k = emit_loop(e, k0, end, keys, 0, NULL);
-  LLVMValueRef to = emit_min_i64(e, tile_add(e, k.i, emit_i64(e, keys)), end);
+  int64_t queries = a->p.tile_queries;
   Loop t = emit_loop(e, emit_i64(e, 0), b->count, queries, 0, NULL);
   Range part = {t.i, emit_min_i64(e, tile_add(e, t.i, emit_i64(e, queries)), b->count)};
   LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = last_query(b, part.to);
-  Branch some = emit_if(e, attention_facts(a, q0, q1, k.i, to).some);
-  scores_block(b, k.i, to, part);
+  LLVMValueRef last = attention_last_key(a, q0, q1, k0, end);
+  Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGT, last, k0, ""));
+  scores_block(b, k0, last, part);
   emit_end_if(e, some);
   emit_loop_end(e, &t);
-  emit_loop_end(e, &k);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {

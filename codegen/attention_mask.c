@@ -172,6 +172,24 @@ MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMVa
   return (MaskFacts){b.some, b.all};
 }
 
+/* A causal mask ends inside of a block. */
+LLVMValueRef attention_last_key(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                                LLVMValueRef end) {
+  Emit *e = a->e;
+  int64_t rows = a->p.tile[FLASH_ROWS];
+  LLVMValueRef none = emit_i64(e, 0), steps = LLVMBuildNSWSub(e->builder, end, k0, "");
+  steps =
+      LLVMBuildUDiv(e->builder, tile_add(e, steps, emit_i64(e, rows - 1)), emit_i64(e, rows), "");
+  LLVMValueRef first = k0;
+  Loop i = emit_loop(e, none, steps, 1, 1, &first);
+  LLVMValueRef from = tile_add(e, k0, tile_times(e, i.i, rows));
+  LLVMValueRef to = emit_min_i64(e, tile_add(e, from, emit_i64(e, rows)), end);
+  LLVMValueRef some = attention_facts(a, q0, q1, from, to).some;
+  i.next[0] = LLVMBuildSelect(e->builder, some, to, i.phi[0], "");
+  emit_loop_end(e, &i);
+  return i.phi[0];
+}
+
 LLVMValueRef attention_admitted(Attention *a, const Point *queries, LLVMValueRef key) {
   Emit *e = a->e;
   Point p = *queries;

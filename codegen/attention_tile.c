@@ -73,10 +73,10 @@ static void run_steps(TileBuild *t, LLVMValueRef from, LLVMValueRef to, int unro
   for (int i = 0; i < t->n + 2; i++) t->value[i] = l.phi[i];
 }
 
-enum { TILE_A, TILE_B, TILE_C, TILE_N, TILE_MORE, TILE_ARGS };
+enum { TILE_A, TILE_B, TILE_C, TILE_MOST, TILE_N, TILE_MORE, TILE_ARGS };
 
 static LLVMTypeRef tile_type(Attention *a) {
-  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->i64, a->i64};
+  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->ptr, a->i64, a->i64};
   return LLVMFunctionType(LLVMVoidTypeInContext(a->e->context), t, TILE_ARGS, 0);
 }
 
@@ -103,6 +103,17 @@ static void start(TileBuild *t, LLVMValueRef f) {
   t->value[t->n] = LLVMGetParam(f, TILE_A), t->value[t->n + 1] = LLVMGetParam(f, TILE_B);
 }
 
+static void keep_most(TileBuild *t, LLVMValueRef row) {
+  Emit *e = t->a->e;
+  for (int v = 0; v < t->s.vectors; v++) {
+    LLVMValueRef at = emit_i64(e, v * t->a->p.lanes), most = t->value[v];
+    for (int r = 1; r < t->s.rows; r++)
+      most = attention_max(e, t->value[r * t->s.vectors + v], most);
+    most = attention_max(e, most, attention_load(t->a, row, at));
+    attention_store(t->a, most, row, at);
+  }
+}
+
 static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
   Emit *e = a->e;
   TileBuild t = {.a = a, .s = s, .n = s.rows * s.vectors};
@@ -115,13 +126,15 @@ static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
   run_steps(&t, most, n, 1);
   for (int i = 0; i < t.n; i++)
     attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
+  if (s.most) keep_most(&t, LLVMGetParam(x.function, TILE_MOST));
   tile_aside_end(e, &x);
   return x.function;
 }
 
 static bool same_shape(const TileShape *a, const TileShape *b) {
   return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row &&
-         a->a_step == b->a_step && a->b_step == b->b_step && a->c_row == b->c_row;
+         a->a_step == b->a_step && a->b_step == b->b_step && a->c_row == b->c_row &&
+         a->most == b->most;
 }
 
 static LLVMValueRef tile_function(Attention *a, TileShape s) {
@@ -134,24 +147,41 @@ static LLVMValueRef tile_function(Attention *a, TileShape s) {
   return t->function;
 }
 
-/* One column of tiles, vectors v .. v + s.vectors - 1. */
-static void product_column(Attention *a, TileShape s, int64_t v, LLVMValueRef A, LLVMValueRef B,
-                           LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more) {
+/* The tile at row r of a column. */
+static void product_tile(Attention *a, TileShape s, LLVMValueRef at, Operands x, LLVMValueRef r,
+                         LLVMValueRef n, bool more) {
   Emit *e = a->e;
-  LLVMValueRef f = tile_function(a, s), at = emit_i64(e, v * a->p.lanes);
-  Loop r = emit_loop(e, emit_i64(e, 0), rows, s.rows, 0, NULL);
-  LLVMValueRef c = tile_elements(e, a->f32, attention_at(a, C, r.i, s.c_row), at);
-  LLVMValueRef args[] = {attention_at(a, A, r.i, s.a_row), tile_elements(e, a->f32, B, at), c, n,
+  LLVMValueRef c = tile_elements(e, a->f32, attention_at(a, x.C, r, s.c_row), at);
+  LLVMValueRef most = s.most ? tile_elements(e, a->f32, x.most, at) : c;
+  LLVMValueRef args[] = {attention_at(a, x.A, r, s.a_row),
+                         tile_elements(e, a->f32, x.B, at),
+                         c,
+                         most,
+                         n,
                          emit_i64(e, more)};
-  LLVMBuildCall2(e->builder, tile_type(a), f, args, TILE_ARGS, "");
-  emit_loop_end(e, &r);
+  LLVMBuildCall2(e->builder, tile_type(a), tile_function(a, s), args, TILE_ARGS, "");
 }
 
-void attention_product(Attention *a, TileShape s, int64_t vectors, LLVMValueRef A, LLVMValueRef B,
-                       LLVMValueRef C, LLVMValueRef rows, LLVMValueRef n, bool more) {
+/* One column of tiles, vectors v .. v + s.vectors - 1. */
+static void product_column(Attention *a, TileShape s, int64_t v, Operands x, LLVMValueRef rows,
+                           LLVMValueRef n, bool more) {
+  Emit *e = a->e;
+  LLVMValueRef at = emit_i64(e, v * a->p.lanes);
+  int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0, rest = known % s.rows;
+  Loop r = emit_loop(e, emit_i64(e, 0), known ? emit_i64(e, known - rest) : rows, s.rows, 0, NULL);
+  product_tile(a, s, at, x, r.i, n, more);
+  emit_loop_end(e, &r);
+  if (!rest) return;
+  s.rows = (int)rest;
+  product_tile(a, s, at, x, emit_i64(e, known - rest), n, more);
+}
+
+void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
+                       LLVMValueRef n, bool more) {
+  s.most = x.most != NULL;
   for (int64_t v = 0; v < vectors; v += s.vectors) {
     if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
-    product_column(a, s, v, A, B, C, rows, n, more);
+    product_column(a, s, v, x, rows, n, more);
   }
 }
 

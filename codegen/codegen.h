@@ -19,24 +19,31 @@
 
 /* The facts of a machine that passes need stand in the module as settings (target.name,
    target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.rounds,
-   target.pairs, target.workers, target.gpu and on GPUs target.sm, target.shared: written by
-   target_describe before the pipeline runs); LLVM's own words stay here.
+   target.pairs, target.matrix, target.workers, target.gpu and on GPUs target.sm, target.shared,
+   target.shared_most: written by target_describe before the pipeline runs); LLVM's own words stay
+   here.
  */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
+  const char *needs; /* what a processor must have, in LLVM's words: "+avx2,+fma," */
   int vector_bytes, vector_registers;
   int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared */
   bool rounds;          /* has instructions that round f32 to bf16 and multiply pairs of bf16 */
   bool pairs;           /* the latter do more than multiply-adds of f32 */
+  bool matrix;          /* has matrix registers for products of bf16 */
   bool gpu;             /* kernels are PTX; families are those of codegen/nvptx */
   int sm;               /* GPU: its generation */
-  int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have */
+  int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have on all of them */
+  int64_t shared_most;  /* .. on those that allow most */
   int64_t memory_bytes; /* GPU: of a common one; plans without a machine are fitted into it */
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
-const char *target_name(int i);              /* of all targets, NULL after the last: for messages */
+/* Whether this process may run its kernels. Asks the system for registers that it hands out on
+   request only. */
+bool target_runs_here(const Target *t);
+const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
 const Target *target_of(const Module *m); /* from setting target.name */
 
@@ -65,7 +72,7 @@ typedef struct BuildOptions {
   const char *emit; /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout) */
   bool verbose;     /* print the commands that run */
   int jobs;
-  int part, parts; /* of an executable for several targets: output is an object for targets_join */
+  int part, parts; /* of an executable for several plans or targets: output is an object for targets_join */
 } BuildOptions;
 
 /* Module after `memory` -> files. False if diagnostics were given. */

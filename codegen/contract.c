@@ -5,10 +5,9 @@
    batches x a block of row tiles x a block of panels (columns of tiles). Per chunk, per batch, per
    block of k:
 
-     copy a's row tiles into scratch, if they are packed
-     for each panel:
-       copy b's panel into scratch, if it is packed; otherwise read it where it lies
-       for each row tile: micro-kernel, then, in the last block of k, the epilogue
+     copy a's row tiles into scratch, if they are packed, unless a phase before did so for all
+   chunks for each panel: copy b's panel into scratch, if it is packed; otherwise read it where it
+   lies for each row tile: micro-kernel, then, in the last block of k, the epilogue
 
    Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of
    its rows. The value of an element does not depend on the cut of rows and columns, only on the
@@ -86,18 +85,35 @@ static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
                        tile_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
 }
 
+/* Where the copy of a that all chunks share has this batch and block of k. */
+static LLVMValueRef shared_block(Walk *w) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef at = tile_times(e, w->b, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
+  LLVMValueRef workspace = emit_buffer(e, c->k->args.n + c->k->results.n);
+  return tile_elements(e, c->f32, workspace,
+                       tile_times(e, tile_add(e, at, w->k_turn), c->q.block_floats));
+}
+
 static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_A])
     return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
-  LLVMValueRef n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
-  return tile_elements(e, c->f32, w->packed_a, contract_packed_tile(c, n, &w->k));
+  LLVMValueRef n = tile, base = w->packed_a;
+  if (c->q.shared) base = shared_block(w);
+  else n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
+  return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
 }
 
 static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
+  if (c->matrix) { /* all tiles are of full height: their last rows may be nobody's */
+    LLVMValueRef f = contract_matrix(c, vectors);
+    LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
+    return;
+  }
   for (int tall = c->q.high > 0; tall >= 0; tall--) {
     LLVMValueRef f = contract_micro(c, (int)c->q.height + tall, vectors);
     LLVMValueRef here =
@@ -129,28 +145,22 @@ static LLVMValueRef next_tile(Walk *w, LLVMValueRef tile, LLVMValueRef here) {
   LLVMValueRef next = tile_add(e, tile, emit_i64(e, 1));
   LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->row.to, "");
   next = LLVMBuildSelect(e->builder, more, next, w->row.from, "");
+  if (c->q.rows_a) return tile_a(w, next);
   LLVMValueRef block = tile_times(e, w->k.length, step_stride(c, SIDE_A));
   LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), block, "");
   return tile_elements(e, c->a_memory, w->a_base,
                        tile_add(e, contract_tile_offset(c, next, SIDE_A), on));
 }
 
-/* How the micro-kernel stores its sums: see STORE_SUMS. The last panel may have lanes that do not
+/* 1 if the micro-kernel may store its sums as the result. The last panel may have lanes that do not
  * exist. */
-static LLVMValueRef store_kind(Walk *w, LLVMValueRef v0, int vectors, LLVMValueRef out) {
+static LLVMValueRef is_direct(Walk *w, LLVMValueRef v0, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef sums = emit_i64(e, STORE_SUMS), kind = emit_i64(e, STORE_OUT);
-  if (!c->direct) return sums;
-  if (c->stream) {
-    LLVMValueRef at = LLVMBuildPtrToInt(e->builder, out, c->i64, "");
-    at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * elem_bytes(c->out) - 1), "");
-    LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
-    kind = LLVMBuildSelect(e->builder, whole, emit_i64(e, STORE_STREAM), kind, "");
-  }
+  if (!c->direct) return emit_i64(e, 0);
   LLVMValueRef end = tile_times(e, tile_add(e, v0, emit_i64(e, vectors)), c->q.lanes);
   LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
-  return LLVMBuildSelect(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), kind, sums, "");
+  return LLVMBuildZExt(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), c->i64, "");
 }
 
 typedef struct NextPanel { /* of b: fetched, and packed, while the present one is computed */
@@ -252,10 +262,10 @@ static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef
                                    [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)};
   prepare_ahead(w, &n, LLVMBuildNSWSub(e->builder, t.i, w->row.from, ""), args);
   args[MICRO_NEXT] = next_tile(w, t.i, args[MICRO_A]);
-  args[MICRO_STORE] = store_kind(w, v0, vectors, args[MICRO_OUT]);
+  args[MICRO_DIRECT] = is_direct(w, v0, vectors);
   call_micro(w, args, at.rows, vectors);
   LLVMValueRef in_sums =
-      LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_STORE], emit_i64(e, STORE_SUMS), "");
+      LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_DIRECT], emit_i64(e, 0), "");
   Branch last = emit_if(e, LLVMBuildAnd(e->builder, w->last, in_sums, ""));
   contract_epilogue(c, &at);
   emit_end_if(e, last);
@@ -306,7 +316,7 @@ static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
 static void panels(Walk *w) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->q.tile[TILE_PACK_A])
+  if (c->q.tile[TILE_PACK_A] && !c->q.shared)
     contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
   Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
   LLVMValueRef wide = is_wide(c, p.i),
@@ -333,26 +343,51 @@ static LLVMValueRef half_of(Walk *w, LLVMValueRef i) {
   return LLVMBuildZExt(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, i, last, ""), c->i64, "");
 }
 
-static void k_blocks(Walk *w) {
+/* Goes to block `turn` of k. */
+static void enter_block(Walk *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
   int64_t outer = c->q.tile[TILE_K_OUTER], inner = c->q.tile[TILE_K_INNER];
-  Loop x = emit_loop(e, emit_i64(e, 0), emit_i64(e, outer * inner), 1, 0, NULL);
   LLVMValueRef n = emit_i64(e, inner);
-  Range o = tile_range(e, LLVMBuildUDiv(e->builder, x.i, n, ""), c->p.k.outer, outer);
-  LLVMValueRef now = LLVMBuildURem(e->builder, x.i, n, "");
-  LLVMValueRef next = LLVMBuildURem(e->builder, tile_add(e, x.i, emit_i64(e, 1)), n, "");
+  Range o = tile_range(e, LLVMBuildUDiv(e->builder, turn, n, ""), c->p.k.outer, outer);
+  LLVMValueRef now = LLVMBuildURem(e->builder, turn, n, "");
+  LLVMValueRef next = LLVMBuildURem(e->builder, tile_add(e, turn, emit_i64(e, 1)), n, "");
   Range i = tile_range(e, now, c->q.steps, inner), after = tile_range(e, next, c->q.steps, inner);
   w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, ""), NULL};
   w->k.half = half_of(w, now), w->next_half = half_of(w, next);
-  w->k_turn = x.i;
+  w->k_turn = turn;
   w->next_length = LLVMBuildNSWSub(e->builder, after.to, after.from, "");
-  LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, 0), "");
+  LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, turn, emit_i64(e, 0), "");
   w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");
-  w->last = LLVMBuildICmp(e->builder, LLVMIntEQ, x.i, emit_i64(e, outer * inner - 1), "");
+  w->last = LLVMBuildICmp(e->builder, LLVMIntEQ, turn, emit_i64(e, outer * inner - 1), "");
   w->a_base = operand_base(w, SIDE_A), w->b_base = operand_base(w, SIDE_B);
+}
+
+static void k_blocks(Walk *w) {
+  Emit *e = w->c->e;
+  const int64_t *tile = w->c->q.tile;
+  LLVMValueRef blocks = emit_i64(e, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
+  Loop x = emit_loop(e, emit_i64(e, 0), blocks, 1, 0, NULL);
+  enter_block(w, x.i);
   panels(w);
   emit_loop_end(e, &x);
+}
+
+/* The phase before: copies a for all chunks, some tiles of one batch and block of k at a time. */
+static void share_a(Contract *c) {
+  Emit *e = c->e;
+  Walk w = {.c = c};
+  emit_begin_phase(e, 0);
+  LLVMValueRef groups = emit_i64(e, c->q.groups);
+  LLVMValueRef blocks = emit_i64(e, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
+  LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, groups, "");
+  w.b = LLVMBuildUDiv(e->builder, above, blocks, "");
+  enter_block(&w, LLVMBuildURem(e->builder, above, blocks, ""));
+  w.row = tile_range(e, LLVMBuildURem(e->builder, e->chunk, groups, ""), c->q.tiles, c->q.groups);
+  LLVMValueRef to =
+      tile_elements(e, c->f32, shared_block(&w), contract_packed_tile(c, w.row.from, &w.k));
+  contract_pack_a(c, w.a_base, to, w.row.from, w.row.to, &w.k);
+  emit_end_phase(e);
 }
 
 static ProductPlan read_plan(Emit *e, const Product *p) {
@@ -368,10 +403,13 @@ void contract_emit(Emit *e) {
   c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes),
   c.i64 = emit_type(e, ELEM_i64);
   c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
-  c.pairs = c.q.tile[TILE_DEPTH] == 2;
+  c.matrix = c.q.tile[TILE_DEPTH] == DEPTH_MATRIX;
+  c.pairs = c.matrix || c.q.tile[TILE_DEPTH] == DEPTH_PAIRS;
   c.a_memory = c.q.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.p.elem_a);
   contract_ahead_of(&c);
-  emit_begin_phase(e, 0);
+  if (c.q.shared) share_a(&c);
+  emit_begin_phase(e, c.q.shared);
+  if (c.matrix) contract_matrix_begin(&c);
   Walk w = {.c = &c};
   chunk_ranges(&w);
   scratch_parts(&w);
@@ -379,6 +417,6 @@ void contract_emit(Emit *e) {
   w.b = b.i;
   k_blocks(&w);
   emit_loop_end(e, &b);
-  if (c.stream) emit_intrinsic_types(e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
+  if (c.matrix) contract_matrix_end(&c);
   emit_end_phase(e);
 }

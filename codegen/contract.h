@@ -12,15 +12,17 @@ typedef struct Contract {
   ProductPlan q;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
   bool pairs;      /* factors are pairs of bf16 (contract_pair.c) */
+  bool matrix;     /* matrix registers multiply them (contract_matrix.c) */
   bool sliced;     /* the next panel of b is packed slice by slice, one before each row tile, into a
                       second buffer */
   int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
                       bytes apart */
   int64_t ahead_gap;
-  int ahead_turns; /* rounds over which they are spread; 0: no turns, the address moves each round */
-  bool ahead_a; /* the next tile's rows of a are fetched early */
-  bool direct;  /* the only result is the dot itself: the micro-kernel may store it */
-  bool stream;  /* .. past the caches, where addresses allow: the result is larger than they are */
+  int ahead_turns; /* rounds over which they are spread; 0: the address moves each round */
+  bool ahead_a;    /* the next tile's rows of a are fetched early */
+  int64_t ahead_lines, out_rows; /* matrix registers: lines of b's next slice, rows of the result,
+                                    that a step fetches */
+  bool direct; /* the only result is the dot itself: the micro-kernel may store it */
   int64_t
       out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
   Elem out;    /* its element type */
@@ -31,8 +33,8 @@ typedef struct Contract {
 } Contract;
 
 /* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` steps of the
-   inner dim (tile depth elements each). half: i64, 1 if the last step has one element only; NULL
-   where no step of the product has. */
+   inner dim (tile depth elements each). half: i64, 1 if the last step is not full; NULL where all
+   steps of the product are. */
 typedef struct KBlock {
   LLVMValueRef o0, o1, start, length, half;
 } KBlock;
@@ -57,19 +59,22 @@ LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s);
 
 /* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
 void contract_ahead_of(
-    Contract *c); /* sets sliced, ahead_count, ahead_gap, ahead_a, out_row, direct, stream */
+    Contract *c); /* sets sliced, ahead_count, ahead_gap, ahead_a, out_row, direct */
 /* What the micro-kernel fetches during row tile i of the next panel of b, whose block of k begins
    at `panel` and is packed up to inner k element `from` (0 if not by slices); bytes from round to
    round in step */
 LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLVMValueRef from,
                             LLVMValueRef *step);
+/* The same for matrix registers, in step i of the micro-kernel: fetches its part */
+void contract_ahead_matrix(Contract *c, LLVMValueRef i);
 /* Inner k elements [from, to) that are packed before row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 
 /* ---- parts ---- */
 /* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the
-   tile's result goes; NEXT: a of the next tile. C[rows][vectors] of TILE_VECTORS vectors a row (+)=
-   A B over a block of k; more != 0: adds to what stands in C */
+   tile's result goes; DIRECT: 1 if it goes there at once, 0 if the sums go into C; NEXT: a of the
+   next tile. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0:
+   adds to what stands in C */
 enum {
   MICRO_A,
   MICRO_B,
@@ -82,17 +87,16 @@ enum {
   MICRO_AHEAD,
   MICRO_STEP,
   MICRO_OUT,
-  MICRO_STORE,
+  MICRO_DIRECT,
   MICRO_NEXT,
   MICRO_ARGS
 };
-enum {
-  STORE_SUMS,
-  STORE_OUT,
-  STORE_STREAM
-}; /* into C, into the result, into the result past the caches */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
+/* The same for matrix registers, and what stands around all calls of it in a phase */
+LLVMValueRef contract_matrix(Contract *c, int vectors);
+void contract_matrix_begin(Contract *c);
+void contract_matrix_end(Contract *c);
 
 /* Factors of side s: n neighbours along lanes or rows at one step of k; n steps of one of them,
    where k lies side by side. half: the step's second element does not exist. */
@@ -105,9 +109,14 @@ LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVM
  * steps of inner k in part */
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part);
-/* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS] */
+/* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS], or
+ * [tile][row][k]
+ */
 void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
                      LLVMValueRef t1, const KBlock *x);
+/* one of them, where k does not lie side by side, for matrix registers */
+void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef rows,
+                           const KBlock *x);
 /* offset of packed tile n of the chunk */
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */

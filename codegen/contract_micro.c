@@ -6,9 +6,9 @@
    + 1 fits the register file. Strides are constants, so a is read where it lies through one
    pointer.
 
-   Memory is asked for early: the first rounds of the unrolled loop prefetch the rows of the result
-   that the epilogue will write, the others walk through the part of b that is packed next, and
-   through the next tile's rows of a.
+   Memory is asked for early: the first rounds of the unrolled loop prefetch the lines of the result
+   that the epilogue will write, one a round, the others walk through the part of b that is packed
+   next, and through the next tile's rows of a.
 
    k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the
    accumulators. */
@@ -33,12 +33,12 @@ LLVMTypeRef contract_micro_type(Contract *c) {
 static LLVMValueRef param(Micro *u, int i) { return LLVMGetParam(u->c->e->function, (unsigned)i); }
 
 static int64_t row_stride(const Contract *c) {
-  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) return c->q.pitch;
+  if (c->q.rows_a) return c->q.pitch;
   return c->q.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->p.m, SIDE_A);
 }
 
 static int64_t step_a(const Contract *c) {
-  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) return 1;
+  if (c->q.rows_a) return 1;
   if (c->q.tile[TILE_PACK_A]) return c->q.tile[TILE_ROWS];
   return contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
 }
@@ -93,14 +93,7 @@ static bool partial(const Contract *c) {
   return c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1;
 }
 
-/* The result's rows come through the caches. */
-static bool stored(const Contract *c) { return c->out_row && !c->stream; }
-
-typedef enum Fetch {
-  FETCH_NONE,
-  FETCH_AHEAD,
-  FETCH_OUT
-} Fetch; /* what a loop asks for early: so many addresses go round with it */
+typedef enum Fetch { FETCH_NONE, FETCH_AHEAD, FETCH_OUT } Fetch; /* what a loop asks for early */
 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
@@ -122,6 +115,30 @@ static void fetch_in_turns(Micro *u, Loop *l, LLVMValueRef base) {
   for (int64_t i = 0; i < each; i++) prefetch(u, address, i * c->ahead_gap, false);
 }
 
+/* Lines of a row of the result, and of the sums of earlier blocks. */
+static int64_t out_lines(const Micro *u) {
+  const Contract *c = u->c;
+  int64_t bytes = u->vectors * c->q.lanes * (partial(c) ? 4 : elem_bytes(c->out));
+  return (bytes + LINE - 1) / LINE;
+}
+
+/* One line of the tile's result per round: more of them would fill the queue to memory, and what
+   the caches hold would wait behind. */
+static void fetch_out(Micro *u, Loop *l) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  int64_t lines = out_lines(u), sums = c->q.tile[TILE_VECTORS] * c->q.lanes * 4;
+  LLVMValueRef round = LLVMBuildLShr(e->builder, l->i, emit_i64(e, 2), "");
+  LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, lines), "");
+  LLVMValueRef line = LLVMBuildURem(e->builder, round, emit_i64(e, lines), "");
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
+  line = tile_times(e, line, LINE);
+  LLVMValueRef out = tile_add(e, tile_times(e, row, c->out_row), line);
+  LLVMValueRef sum = tile_add(e, tile_times(e, row, sums), line);
+  if (c->out_row) prefetch(u, tile_elements(e, i8, param(u, MICRO_OUT), out), 0, true);
+  if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
+}
+
 /* One round's prefetches; moves the addresses on. */
 static void fetch(Micro *u, Loop *l, Fetch what) {
   Contract *c = u->c;
@@ -137,19 +154,15 @@ static void fetch(Micro *u, Loop *l, Fetch what) {
     l->next[n + 2] = tile_elements(e, i8, l->phi[n + 2], param(u, MICRO_STEP));
     return;
   }
-  int64_t sums = c->q.tile[TILE_VECTORS] * c->q.lanes * 4;
-  for (int64_t at = 0; at < u->vectors * c->q.lanes * elem_bytes(c->out) && stored(c); at += LINE)
-    prefetch(u, l->phi[n + 2], at, true);
-  for (int64_t at = 0; at < sums && partial(c); at += LINE) prefetch(u, l->phi[n + 3], at, true);
-  l->next[n + 2] = tile_elements(e, i8, l->phi[n + 2], emit_i64(e, c->out_row));
-  l->next[n + 3] = tile_elements(e, i8, l->phi[n + 3], emit_i64(e, sums));
+  fetch_out(u, l);
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
 static void fetch_a(Micro *u, LLVMValueRef k) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int64_t row = row_stride(c) * elem_bytes(c->p.elem_a), turns = u->rows <= 8 ? 4 : 8;
+  int64_t bytes = c->q.tile[TILE_PACK_A] ? 4 : elem_bytes(c->p.elem_a);
+  int64_t row = row_stride(c) * bytes, turns = u->rows <= 8 ? 4 : 8;
   LLVMValueRef round = LLVMBuildLShr(e->builder, k, emit_i64(e, 2), "");
   LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
   LLVMValueRef floats = LLVMBuildAnd(e->builder, k, emit_i64(e, -turns * UNROLL), "");
@@ -165,7 +178,7 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, F
                      bool half) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int n = u->n, carried = n + 2 + (int)what;
+  int n = u->n, carried = n + 2 + (what == FETCH_AHEAD);
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
   if (what) fetch(u, &l, what);
@@ -183,16 +196,15 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   Contract *c = u->c;
   Emit *e = c->e;
   u->value[u->n] = pa, u->value[u->n + 1] = pb;
-  LLVMValueRef length = param(u, MICRO_LENGTH), ahead = u->value[u->n + 2], from = emit_i64(e, 0);
+  LLVMValueRef length = param(u, MICRO_LENGTH), from = emit_i64(e, 0);
   LLVMValueRef full = length; /* in place, half a step is not read by words */
   bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
   if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
-  if ((stored(c) || partial(c)) && c->p.k.outer == 1) {
-    u->value[u->n + 2] = param(u, MICRO_OUT), u->value[u->n + 3] = param(u, MICRO_C);
-    LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * UNROLL));
+  if ((c->out_row || partial(c)) && c->p.k.outer == 1) {
+    LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * out_lines(u) * UNROLL));
     run_loop(u, from, head, UNROLL, FETCH_OUT, false);
-    from = head, u->value[u->n + 2] = ahead;
+    from = head;
   }
   run_loop(u, from, most, UNROLL, c->ahead_count ? FETCH_AHEAD : FETCH_NONE, false);
   run_loop(u, most, full, 1, FETCH_NONE, false);
@@ -272,20 +284,16 @@ static void store_sums(Micro *u) {
   }
 }
 
-static void store_out(Micro *u, bool stream) {
+static void store_out(Micro *u) {
   Contract *c = u->c;
   Emit *e = c->e;
-  unsigned kind = LLVMGetMDKindIDInContext(e->context, "nontemporal", 11);
-  LLVMValueRef one = LLVMConstInt(LLVMInt32TypeInContext(e->context), 1, 0);
-  LLVMValueRef node = LLVMMDNodeInContext(e->context, &one, 1);
+  int bytes = elem_bytes(c->out);
   for (int i = 0; i < u->n; i++) {
-    int bytes = elem_bytes(c->out);
     int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->q.lanes;
     LLVMValueRef to =
         tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
     LLVMValueRef s = LLVMBuildStore(e->builder, expr_to_memory(e, c->out, u->value[i]), to);
-    LLVMSetAlignment(s, (unsigned)(stream ? c->q.lanes * bytes : bytes));
-    if (stream) LLVMSetMetadata(s, kind, node);
+    LLVMSetAlignment(s, (unsigned)bytes);
   }
 }
 
@@ -295,14 +303,14 @@ static void store(Micro *u) {
     store_sums(u);
     return;
   }
-  LLVMValueRef how = param(u, MICRO_STORE);
-  for (int x = STORE_SUMS; x <= STORE_STREAM; x++) {
-    if (x == STORE_STREAM && !u->c->stream) continue;
-    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, how, emit_i64(e, x), ""));
-    if (x == STORE_SUMS) store_sums(u);
-    else store_out(u, x == STORE_STREAM);
-    emit_end_if(e, b);
-  }
+  LLVMValueRef out =
+      LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_DIRECT), emit_i64(e, 0), "");
+  Branch b = emit_if(e, out);
+  store_out(u);
+  emit_end_if(e, b);
+  b = emit_if(e, LLVMBuildNot(e->builder, out, ""));
+  store_sums(u);
+  emit_end_if(e, b);
 }
 
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {

@@ -5,7 +5,11 @@
    vector load; where k does, squares of lanes x lanes elements are transposed in registers;
    otherwise lanes are gathered one by one. Lanes beyond the end of the inner n dim repeat its last
    element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows], or,
-   where k lies side by side, [tile][row][k], so that they are copied by vectors. */
+   where k lies side by side, [tile][row][k], so that they are copied by vectors; for matrix
+   registers (contract_pack_matrix.c) always the latter.
+
+   Everything here counts k in factors (words): a step has q.words of them, the last step of the
+   inner dim perhaps some that are half empty or, for matrix registers, zero. */
 #include "contract.h"
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
@@ -27,7 +31,7 @@ static LLVMValueRef insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int
 
 typedef struct PackB {
   Contract *c;
-  LLVMValueRef src, dst, length, o0, o1, from, to, half; /* from, to: steps of inner k */
+  LLVMValueRef src, dst, length, o0, o1, from, to, half; /* from, to: words of inner k */
   LLVMValueRef full;                                     /* up to here they are whole */
   int width;                                             /* vectors of the panel */
 } PackB;
@@ -38,6 +42,23 @@ typedef struct LaneRow {          /* where the lanes of one vector come from */
 } LaneRow;
 
 static bool has_halves(const Contract *c) { return c->p.k.inner % c->q.tile[TILE_DEPTH] != 0; }
+
+/* Elements of a word, which are neighbours along k. */
+static int64_t depth(const Contract *c) { return c->pairs ? 2 : 1; }
+
+/* Whole words of the inner k dim's last step, where it is not full; whether one more has half. */
+static int64_t last_words(const Contract *c) {
+  return c->p.k.inner % c->q.tile[TILE_DEPTH] / depth(c);
+}
+static bool last_half(const Contract *c) { return c->p.k.inner % depth(c) != 0; }
+
+/* Words of `length` steps that are whole. */
+static LLVMValueRef full_words(Contract *c, LLVMValueRef length, LLVMValueRef half) {
+  LLVMValueRef all = tile_times(c->e, length, c->q.words);
+  if (!has_halves(c)) return all;
+  return LLVMBuildNSWSub(c->e->builder, all, tile_times(c->e, half, c->q.words - last_words(c)),
+                         "");
+}
 
 static bool has_tail(const Contract *c) { return c->p.n.inner % c->q.lanes != 0; }
 
@@ -84,7 +105,7 @@ static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* off
 static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
   Contract *c = b->c;
   LLVMValueRef outer = contract_offset(c->e, &c->p.k, c->p.k.n - 1, o, SIDE_B);
-  int64_t stride = contract_inner_stride(&c->p.k, SIDE_B) * c->q.tile[TILE_DEPTH];
+  int64_t stride = contract_inner_stride(&c->p.k, SIDE_B) * depth(c);
   return tile_add(c->e, outer, tile_times(c->e, k, stride));
 }
 
@@ -135,16 +156,35 @@ static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
   copy_rows(b, r, 1, o, most, b->full, false);
 }
 
+static void zero_rows(PackB *b, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
+  Contract *c = b->c;
+  Loop k = emit_loop(c->e, from, to, 1, 0, NULL);
+  for (int v = 0; v < b->width; v++)
+    store_f32(c, LLVMConstNull(c->vector), b->dst,
+              tile_add(c->e, panel_row(b, o, k.i), emit_i64(c->e, v * c->q.lanes)));
+  emit_loop_end(c->e, &k);
+}
+
+/* What the last step of the inner dim lacks, if it is in this part. */
+static void end_panel(PackB *b, const LaneRow *r, LLVMValueRef o) {
+  Contract *c = b->c;
+  LLVMValueRef end = b->full;
+  if (last_half(c)) end = emit_min_i64(c->e, b->to, tile_add(c->e, end, emit_i64(c->e, 1)));
+  if (last_half(c)) copy_rows(b, r, b->width, o, b->full, end, true);
+  if (c->matrix) zero_rows(b, o, end, b->to);
+}
+
 static void pack_panel(PackB *b, LLVMValueRef v0) {
   Contract *c = b->c;
   bool transpose = contract_inner_stride(&c->p.k, SIDE_B) == 1 &&
-                   contract_inner_stride(&c->p.n, SIDE_B) != 1 && c->q.steps >= c->q.lanes;
+                   contract_inner_stride(&c->p.n, SIDE_B) != 1 &&
+                   c->q.steps * c->q.words >= c->q.lanes;
   LaneRow r[8];
   for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
   Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
   if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->full, false);
   for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
-  if (b->full != b->to) copy_rows(b, r, b->width, o.i, b->full, b->to, true);
+  if (b->full != b->to) end_panel(b, r, o.i);
   emit_loop_end(c->e, &o);
 }
 
@@ -158,10 +198,11 @@ static LLVMValueRef make_pack_b(Contract *c, int wide) {
   Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 7));
   LLVMValueRef p[9];
   for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = {.c = c, .src = p[0], .dst = p[1], .o0 = p[3], .o1 = p[4], .length = p[5]};
-  b.from = p[6], b.to = b.full = p[7], b.half = p[8], b.width = (int)c->q.width + wide;
+  PackB b = {.c = c, .src = p[0], .dst = p[1], .o0 = p[3], .o1 = p[4], .half = p[8]};
+  b.length = tile_times(c->e, p[5], c->q.words), b.from = tile_times(c->e, p[6], c->q.words);
+  b.to = b.full = tile_times(c->e, p[7], c->q.words), b.width = (int)c->q.width + wide;
   if (has_halves(c)) /* the block's last step may be outside of this part */
-    b.full = emit_min_i64(c->e, b.to, LLVMBuildNSWSub(c->e->builder, b.length, b.half, ""));
+    b.full = emit_min_i64(c->e, b.to, full_words(c, p[5], p[8]));
   pack_panel(&b, p[2]);
   tile_aside_end(c->e, &s);
   return s.function;
@@ -180,17 +221,31 @@ void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, 
 typedef struct PackA {
   Contract *c;
   LLVMValueRef src, dst, t0, t1, o0, o1, length, half;
-} PackA;
+} PackA; /* length: steps */
 
-/* `rows` elements of one step of k */
+/* Which lanes hold a column of so many rows, where that is no whole vector type; NULL: all. */
+static LLVMValueRef rows_mask(Contract *c, int rows) {
+  if (c->q.lanes < 16 || rows <= 8 || rows >= c->q.lanes) return NULL;
+  return emit_tail_mask(c->e, emit_i64(c->e, 0), emit_i64(c->e, rows), c->q.lanes);
+}
+
+static void store_column(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset,
+                         int rows) {
+  LLVMValueRef mask = LLVMTypeOf(x) == c->vector ? rows_mask(c, rows) : NULL;
+  emit_store(c->e, ELEM_f32, tile_elements(c->e, c->f32, base, offset), x, mask);
+}
+
+/* `rows` elements of one step of k; a whole vector where rows_mask says so */
 static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows,
                                 bool half) {
   Contract *c = a->c;
   Emit *e = c->e;
   LLVMTypeRef memory = contract_memory(e, c->p.elem_a);
   int64_t stride = contract_inner_stride(&c->p.m, SIDE_A);
+  LLVMValueRef mask = stride == 1 ? rows_mask(c, rows) : NULL;
   if (stride == 1 || rows == 1)
-    return contract_factors(c, SIDE_A, tile_elements(e, memory, base, offset), rows, NULL, half);
+    return contract_factors(c, SIDE_A, tile_elements(e, memory, base, offset),
+                            mask ? c->q.lanes : rows, mask, half);
   LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
   for (int r = 0; r < rows; r++) {
     LLVMValueRef at = tile_add(e, offset, emit_i64(e, r * stride));
@@ -216,31 +271,29 @@ static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, int64_t s
   Emit *e = c->e;
   LLVMValueRef at = tile_times(e, tile_add(e, k, emit_i64(e, AHEAD)), stride);
   for (int g = 0; g < t->n; g++)
-    emit_prefetch(e,
-                  tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g],
-                                tile_add(e, t->outer, at)),
-                  false);
+    emit_prefetch(
+        e, tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g], tile_add(e, t->outer, at)),
+        false);
 }
 
 static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
                          bool half) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
+  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * depth(c);
   Loop k = emit_loop(e, from, to, 1, 0, NULL);
   LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride)), x[GROUP];
   LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
   if (in_groups(c)) fetch_step(a, t, k.i, stride);
   for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
-  for (int g = 0; g < t->n; g++) store_f32(c, x[g], t->dst[g], at);
+  for (int g = 0; g < t->n; g++) store_column(c, x[g], t->dst[g], at, t->rows);
   emit_loop_end(e, &k);
 }
 
 static void pack_steps(PackA *a, TileColumns *t) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMValueRef full = a->length;
-  if (has_halves(c)) full = LLVMBuildNSWSub(e->builder, full, a->half, "");
+  LLVMValueRef full = full_words(c, a->length, a->half);
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
   t->outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
   t->done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
@@ -251,35 +304,43 @@ static void pack_steps(PackA *a, TileColumns *t) {
 
 typedef enum Piece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } Piece;
 
-/* Steps [from, to) of a row, side by side in memory. */
+/* Words [from, to) of a row, side by side in memory. */
 static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
                      LLVMValueRef to, Piece what) {
   Contract *c = a->c;
   Emit *e = c->e;
   int n = what == PIECE_VECTOR ? c->q.lanes : 1;
   Loop k = emit_loop(e, from, to, n, 0, NULL);
-  LLVMValueRef at = tile_elements(e, contract_memory(e, c->p.elem_a), src,
-                                  tile_times(e, k.i, c->q.tile[TILE_DEPTH]));
+  LLVMValueRef at =
+      tile_elements(e, contract_memory(e, c->p.elem_a), src, tile_times(e, k.i, depth(c)));
   LLVMValueRef x = what == PIECE_HALF ? contract_factors(c, SIDE_A, at, 1, NULL, true)
                                       : contract_run(c, SIDE_A, at, n);
   store_f32(c, x, dst, k.i);
   emit_loop_end(e, &k);
 }
 
+static void zero_words(PackA *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef to) {
+  Loop k = emit_loop(a->c->e, from, to, 1, 0, NULL);
+  store_f32(a->c, LLVMConstNull(a->c->f32), dst, k.i);
+  emit_loop_end(a->c->e, &k);
+}
+
 static void pack_row(PackA *a, LLVMValueRef src, LLVMValueRef dst) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMValueRef full = a->length, zero = emit_i64(e, 0);
-  if (has_halves(c)) full = LLVMBuildNSWSub(e->builder, full, a->half, "");
+  LLVMValueRef full = full_words(c, a->length, a->half), zero = emit_i64(e, 0);
+  LLVMValueRef length = tile_times(e, a->length, c->q.words), end = full;
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -c->q.lanes), "");
+  if (last_half(c)) end = tile_add(e, full, a->half);
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o.i, a->o0, "");
   LLVMValueRef from = tile_elements(e, contract_memory(e, c->p.elem_a), src,
                                     contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A));
-  LLVMValueRef to = tile_elements(e, c->f32, dst, LLVMBuildNSWMul(e->builder, done, a->length, ""));
+  LLVMValueRef to = tile_elements(e, c->f32, dst, LLVMBuildNSWMul(e->builder, done, length, ""));
   copy_run(a, from, to, zero, most, PIECE_VECTOR);
   copy_run(a, from, to, most, full, PIECE_ONE);
-  if (has_halves(c)) copy_run(a, from, to, full, a->length, PIECE_HALF);
+  if (last_half(c)) copy_run(a, from, to, full, end, PIECE_HALF);
+  if (c->matrix && has_halves(c)) zero_words(a, to, end, length);
   emit_loop_end(e, &o);
 }
 
@@ -296,7 +357,7 @@ static void pack_rows(PackA *a, LLVMValueRef base, LLVMValueRef dst, LLVMValueRe
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) {
   Emit *e = c->e;
   const int64_t *tile = c->q.tile;
-  if (tile[TILE_PACK_A] == PACK_ROWS) return tile_times(e, n, c->q.pitch * tile[TILE_ROWS]);
+  if (c->q.rows_a) return tile_times(e, n, c->q.pitch * tile[TILE_ROWS]);
   LLVMValueRef k = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
   k = LLVMBuildNSWMul(e->builder, k, x->length, "");
   return tile_times(e, LLVMBuildNSWMul(e->builder, k, n, ""), tile[TILE_ROWS]);
@@ -334,7 +395,12 @@ static void pack_group(PackA *a, LLVMValueRef t, int n, int64_t height) {
 
 static void pack_single(PackA *a, LLVMValueRef t) {
   Contract *c = a->c;
-  if (c->q.tile[TILE_PACK_A] == PACK_ROWS) {
+  if (c->matrix && contract_inner_stride(&c->p.k, SIDE_A) != 1) {
+    KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
+    contract_pack_squares(c, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t), &x);
+    return;
+  }
+  if (c->q.rows_a) {
     pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t));
     return;
   }
@@ -357,7 +423,8 @@ static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
 static void pack_tiles(PackA *a) {
   Contract *c = a->c;
   Emit *e = c->e;
-  bool groups = c->q.tile[TILE_PACK_A] == PACK_TILES && in_groups(c) && c->q.tiles_max >= GROUP;
+  int64_t tiles = c->q.shared ? c->q.tiles : c->q.tiles_max;
+  bool groups = !c->q.rows_a && in_groups(c) && tiles >= GROUP;
   if (!groups) {
     Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
     pack_single(a, t.i);

@@ -109,6 +109,7 @@ void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *t, c
   if (!c->sums[wide]) c->sums[wide] = make_sums(c, wide);
   LLVMValueRef outer = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
   LLVMValueRef rows = LLVMBuildNSWMul(e->builder, outer, x->length, "");
+  rows = tile_times(e, rows, c->q.words);
   LLVMValueRef args[] = {panel, t->values, rows, more};
   LLVMBuildCall2(e->builder, sum_type(c), c->sums[wide], args, SUM_ARGS, "");
   Branch done = emit_if(e, last);

@@ -25,15 +25,6 @@ const char *const emit_gpu_passes =
     "licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,gvn,"
     "instcombine<no-verify-fixpoint>,simplifycfg)";
 
-const char *kernel_symbol(Module *m, const Fn *k) {
-  char *s = arena_strndup(m->arena, k->name, strlen(k->name));
-  for (char *c = s; *c; c++) {
-    bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
-    if (!plain) *c = '_';
-  }
-  return arena_printf(m->arena, "k_%s", s);
-}
-
 /* Whether 31 bits hold every index, every offset into a buffer and every number of a point. */
 static bool small_indexes(const Fn *k) {
   for (ValueId v = 0; v < k->values.n; v++) {
@@ -280,6 +271,15 @@ Branch emit_if(Emit *e, LLVMValueRef condition) {
   LLVMBuildCondBr(e->builder, condition, then, b.rest);
   LLVMPositionBuilderAtEnd(e->builder, then);
   return b;
+}
+
+Branch emit_if_apart(Emit *e, uint32_t operand) {
+  LLVMValueRef apart = LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0);
+  uint32_t result = e->k->args.n;
+  if (operand < result)
+    apart = LLVMBuildICmp(e->builder, LLVMIntNE, emit_buffer(e, operand), emit_buffer(e, result),
+                          "apart");
+  return emit_if(e, apart);
 }
 
 void emit_end_if(Emit *e, Branch b) {

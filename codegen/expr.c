@@ -128,11 +128,40 @@ static LLVMValueRef bf16_widen(Emit *e, LLVMValueRef x) {
   return LLVMBuildBitCast(e->builder, bits, like(x, LLVMFloatTypeInContext(e->context)), "");
 }
 
+/* What was widened to x, if x is nothing else; NULL. */
+static LLVMValueRef bf16_narrow(LLVMValueRef x) {
+  LLVMValueRef bits = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
+  if (!bits || !LLVMIsAInstruction(bits) || LLVMGetInstructionOpcode(bits) != LLVMShl) return NULL;
+  LLVMValueRef wide = LLVMGetOperand(bits, 0);
+  return LLVMIsAZExtInst(wide) ? LLVMGetOperand(wide, 0) : NULL;
+}
+
+/* On GPUs: two by two, because the instruction for one works at a quarter of the rate. */
+static LLVMValueRef bf16_pairs(Emit *e, LLVMValueRef x, LLVMTypeRef half) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  int words = emit_lanes_of(x) / 2;
+  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(i32, (unsigned)words));
+  for (int i = 0; i < words; i++) {
+    LLVMValueRef two[2]; /* the first argument is the upper half */
+    for (int j = 0; j < 2; j++)
+      two[1 - j] = LLVMBuildExtractElement(b, x, LLVMConstInt(i32, (uint64_t)(2 * i + j), 0), "");
+    LLVMValueRef word = emit_intrinsic_types(e, "llvm.nvvm.ff2bf16x2.rn", 0, NULL, 2, two);
+    word = LLVMBuildBitCast(b, word, i32, "");
+    all = LLVMBuildInsertElement(b, all, word, LLVMConstInt(i32, (uint64_t)i, 0), "");
+  }
+  return LLVMBuildBitCast(b, all, half, "");
+}
+
 /* The upper half of an f32, rounded to nearest even; a NaN stays a (quiet) NaN. */
 static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
-  if (e->target->rounds) { /* one instruction; takes denormals as zeros */
+  LLVMValueRef already = bf16_narrow(x);
+  if (already && LLVMTypeOf(already) == half) return already;
+  if (e->target->gpu && emit_lanes_of(x) % 2 == 0 && emit_lanes_of(x))
+    return bf16_pairs(e, x, half);
+  if (e->target->rounds || e->target->gpu) { /* one instruction; on x86 denormals become zeros */
     LLVMTypeRef narrow = like(x, LLVMBFloatTypeInContext(e->context));
     return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, x, narrow, ""), half, "");
   }
@@ -195,8 +224,7 @@ static LLVMValueRef float_to_float(Emit *e, LLVMValueRef x, Elem from, Elem to) 
   LLVMTypeRef t = like(x, emit_type(e, to));
   if (from == ELEM_f64 && to != ELEM_f64) x = LLVMBuildFPTrunc(e->builder, x, t, "");
   if (to == ELEM_f64 && from != ELEM_f64) x = LLVMBuildFPExt(e->builder, x, t, "");
-  if ((to == ELEM_bf16 || to == ELEM_f16) && from != to)
-    x = expr_from_memory(e, to, expr_to_memory(e, to, x));
+  if (elem_is_half(to) && from != to) x = expr_from_memory(e, to, expr_to_memory(e, to, x));
   return x;
 }
 
@@ -214,7 +242,7 @@ LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to) {
   if (ct == CLASS_FLOAT) {
     LLVMValueRef f = cf == CLASS_BOOL ? LLVMBuildUIToFP(e->builder, x, t, "")
                                       : LLVMBuildSIToFP(e->builder, x, t, "");
-    return to == ELEM_bf16 || to == ELEM_f16 ? float_to_float(e, f, ELEM_f32, to) : f;
+    return elem_is_half(to) ? float_to_float(e, f, ELEM_f32, to) : f;
   }
   if (cf == CLASS_BOOL) return LLVMBuildZExt(e->builder, x, t, "");
   return elem_bytes(from) < elem_bytes(to) ? LLVMBuildSExt(e->builder, x, t, "")
@@ -382,7 +410,8 @@ static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMVa
   return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
 }
 
-static LLVMValueRef load_free(Emit *e, ValueId arg, const Point *p) {
+static LLVMValueRef load_argument(Emit *e, const void *from, const Point *p) {
+  ValueId arg = *(const ValueId *)from;
   Elem elem = value_type(e->k, arg)->elem;
   Where w = locate(e, arg, buffer_number(e, arg), p);
   LLVMTypeRef memory = emit_memory_type(e, elem);
@@ -400,14 +429,21 @@ static LLVMValueRef load_free(Emit *e, ValueId arg, const Point *p) {
   return expr_from_memory(e, elem, x);
 }
 
-LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
-  if (!p->guard) return load_free(e, arg, p);
+typedef LLVMValueRef Load(Emit *e, const void *from, const Point *p);
+
+/* Loads where the point's guard holds; elsewhere the value is zero. */
+static LLVMValueRef guarded(Emit *e, Load *load, const void *from, const Point *p) {
+  if (!p->guard) return load(e, from, p);
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
   Branch b = emit_if(e, p->guard);
-  LLVMValueRef x = load_free(e, arg, p);
+  LLVMValueRef x = load(e, from, p);
   LLVMBasicBlockRef made_in = LLVMGetInsertBlock(e->builder);
   emit_end_if(e, b);
   return emit_if_value(e, before, made_in, x);
+}
+
+LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
+  return guarded(e, load_argument, &arg, p);
 }
 
 static void store_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef x, LLVMValueRef mask) {
@@ -592,7 +628,9 @@ static LLVMValueRef element_wise(Emit *e, const Op *op, ValueId v, const Point *
   return unary(e, op, result, operand_as(e, op, 0, result, p));
 }
 
-static LLVMValueRef load_row_free(Emit *e, const Row *row, const Point *p) {
+/* The one index decides; other dims are those of the current row. */
+static LLVMValueRef load_row(Emit *e, const void *from, const Point *p) {
+  const Row *row = from;
   const Index *x = point_need(e, p, row->dim);
   LLVMTypeRef type = emit_type(e, row->elem);
   Where w = {.pointer = row->base};
@@ -608,20 +646,9 @@ static LLVMValueRef load_row_free(Emit *e, const Row *row, const Point *p) {
   return v;
 }
 
-/* The one index decides; other dims are those of the current row. */
-static LLVMValueRef load_row(Emit *e, const Row *row, const Point *p) {
-  if (!p->guard) return load_row_free(e, row, p);
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
-  Branch b = emit_if(e, p->guard);
-  LLVMValueRef x = load_row_free(e, row, p);
-  LLVMBasicBlockRef made_in = LLVMGetInsertBlock(e->builder);
-  emit_end_if(e, b);
-  return emit_if_value(e, before, made_in, x);
-}
-
 static LLVMValueRef compute(Emit *e, ValueId v, const Point *p) {
   const Op *op = value_def(e->k, v);
-  if (e->expr->row[v].base) return load_row(e, &e->expr->row[v], p);
+  if (e->expr->row[v].base) return guarded(e, load_row, &e->expr->row[v], p);
   if (!op) return expr_load(e, v, p);
   if (!(op_flags(op->code) & POINT))
     bug("kernel %s: %s is not bound at this point", e->k->name, op_name(op->code));

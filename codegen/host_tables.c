@@ -49,6 +49,13 @@ static void put_cpu_kernel(Host *h, const Fn *k, const char *symbol, int phases)
   host_put(h, "}");
 }
 
+/* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
+static const Fn *larger_of(const Module *m, const Fn *k) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (!strcmp(attr_str(&m->fns.at[i]->attrs, ATTR_instead, ""), k->name)) return m->fns.at[i];
+  return NULL;
+}
+
 /* The labels of an image are those of link.c. */
 static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
   bool works = attr_get(&k->attrs, ATTR_workspace) != NULL;
@@ -63,6 +70,8 @@ static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases)
              (long long)of_phase(k, ATTR_threads, p), (long long)of_phase(k, ATTR_shared, p));
   host_put(h, "},\n    .image = &%s_image, .nbuffers = %u", symbol,
            k->args.n + k->results.n + works);
+  const Fn *larger = larger_of(h->m, k);
+  if (larger) host_put(h, ", .larger = &%s", kernel_symbol(h->m, larger));
 }
 
 static void put_kernel(Host *h, const Fn *k) {
@@ -86,7 +95,7 @@ static int put_kernel_list(Host *h) {
   int n = 0;
   host_put(h, "\nstatic const rt_kernel *const kernels[] = {\n");
   for (uint32_t i = 0; i < h->m->fns.n; i++)
-    if (h->m->fns.at[i]->kind == FN_KERNEL)
+    if (h->m->fns.at[i]->kind == FN_KERNEL && !attr_get(&h->m->fns.at[i]->attrs, ATTR_instead))
       host_put(h, "    &%s,\n", kernel_symbol(h->m, h->m->fns.at[i])), n++;
   host_put(h, "    0,\n};\n");
   return n;
@@ -354,6 +363,7 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
            ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));
   host_string(h, module_setting(m, "target.name", ""));
   if (for_gpu(m)) host_put(h, ",\n    .sm = %d", (int)module_number(m, "target.sm", 0));
+  else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
   host_put(h, ",\n    .workers = %d,\n", (int)module_number(m, "target.workers", 1));
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
            (long long)largest(m, true), (long long)arena_end(m, 0), (long long)arena_end(m, 1),

@@ -216,8 +216,8 @@ static void add_objects(Link *l, Words *w) {
 /* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
 static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
 
-/* One object of all that belongs to one target. Only its program can be seen from outside: kernels
-   of different targets have the same names. */
+/* One object of all that belongs to one plan and target. Only its program can be seen from outside:
+   kernels of different ones have the same names. */
 static bool make_part(Link *l) {
   Words join = {0}, hide = {0};
   const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};

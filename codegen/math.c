@@ -6,7 +6,7 @@
    larger ones lose digits). Infinities and NaN give what libm gives. Clamps are written `x > c ? c
    : x`, so that a NaN passes through them and machines still need one instruction. No fast-math
    flags: code that relies on the order of operations stays as written. */
-#include "emit.h"
+#include "arith.h"
 #include "nvptx/math.h"
 #include <math.h>
 
@@ -21,34 +21,11 @@ static LLVMTypeRef i32_like(Emit *e, LLVMValueRef x) {
   return shaped(x, LLVMInt32TypeInContext(e->context));
 }
 
-static LLVMValueRef real(LLVMValueRef x, double v) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  int lanes = emit_lanes_of(x);
-  if (!lanes) return LLVMConstReal(t, v);
-  LLVMValueRef all[64];
-  for (int i = 0; i < lanes; i++) all[i] = LLVMConstReal(LLVMGetElementType(t), v);
-  return LLVMConstVector(all, (unsigned)lanes);
-}
-
 static LLVMValueRef word(Emit *e, LLVMValueRef x, uint32_t v) {
   int lanes = emit_lanes_of(x);
   LLVMValueRef c = LLVMConstInt(LLVMInt32TypeInContext(e->context), v, 0), all[64];
   for (int i = 0; i < lanes; i++) all[i] = c;
   return lanes ? LLVMConstVector(all, (unsigned)lanes) : c;
-}
-
-static LLVMValueRef mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFMul(e->builder, a, b, "");
-}
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFAdd(e->builder, a, b, "");
-}
-static LLVMValueRef sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFSub(e->builder, a, b, "");
-}
-
-static LLVMValueRef intrinsic(Emit *e, const char *name, LLVMValueRef x) {
-  return emit_intrinsic(e, name, LLVMTypeOf(x), 1, &x);
 }
 
 static LLVMValueRef pick(Emit *e, LLVMRealPredicate p, LLVMValueRef a, LLVMValueRef b,
@@ -115,7 +92,9 @@ static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
   if (e->target->gpu) return nvptx_exp(e, x);
   LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
-  LLVMValueRef n = intrinsic(e, "llvm.rint", mul(e, clamped, real(x, 1.4426950216293335)));
+  /* a number this large leaves no room behind the point: the sum is rounded to a whole number */
+  LLVMValueRef whole = real(x, 0x1.8p23);
+  LLVMValueRef n = sub(e, emit_fma(e, clamped, real(x, 1.4426950216293335), whole), whole);
   LLVMValueRef r = emit_fma(e, n, real(x, -0x1.62e4p-1), clamped);
   r = emit_fma(e, n, real(x, -0x1.7f7d1cp-20), r);
   LLVMValueRef q = POLYNOMIAL(e, r, 0.5, 0.16666576266288757, 0.041666556149721146,

@@ -10,7 +10,7 @@ int accumulator_parts(const Op *op) { return is_argmax(op) ? 2 : 1; }
 
 Elem accumulator_elem(Elem elem, int part) {
   if (part) return ELEM_i32;
-  return elem == ELEM_bf16 || elem == ELEM_f16 ? ELEM_f32 : elem;
+  return elem_is_half(elem) ? ELEM_f32 : elem;
 }
 
 static LLVMValueRef number(Emit *e, Elem elem, double v, LLVMTypeRef type) {
@@ -67,6 +67,7 @@ Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n
 void accumulator_start(Emit *e, Accumulator *a) {
   for (int i = 0; i < a->n; i++) emit_set(e, a->value[i], neutral(e, a->op, a->elem, a->type));
   if (a->index) emit_set(e, a->index, number(e, ELEM_i32, INT32_MAX, a->index_type));
+  if (a->invalid) emit_set(e, a->invalid, LLVMConstNull(a->type));
 }
 
 static int type_lanes(LLVMTypeRef t) {
@@ -94,18 +95,51 @@ static void take_argmax(Emit *e, Accumulator *a, LLVMValueRef x, const Point *p)
   emit_set(e, a->index, LLVMBuildSelect(e->builder, take, position(e, a, p), at, ""));
 }
 
-void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
+static LLVMValueRef operand_at(Emit *e, const Accumulator *a, const Point *p) {
   LLVMValueRef x = emit_splat(e, expr_value(e, a->op->in[0], p), type_lanes(a->type));
   if (p->mask && type_lanes(a->type))
     x = LLVMBuildSelect(e->builder, p->mask, x, neutral(e, a->op, a->elem, a->type), "");
   if (p->guard)
     x = LLVMBuildSelect(e->builder, p->guard, x, neutral(e, a->op, a->elem, a->type), "");
+  return x;
+}
+
+void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
+  LLVMValueRef x = operand_at(e, a, p);
   if (is_argmax(a->op)) {
     take_argmax(e, a, x, p);
     return;
   }
   LLVMValueRef old = emit_get(e, a->type, a->value[which]);
   emit_set(e, a->value[which], math_combine(e, a->op->code, old, x));
+}
+
+void accumulator_apart(Emit *e, Accumulator *a) {
+  bool extreme = a->op->code == OP_rmax || a->op->code == OP_rmin;
+  if (extreme && a->n > 1 && type_lanes(a->type) && elem_class(a->elem) == CLASS_FLOAT)
+    a->invalid = emit_variable(e, a->type);
+}
+
+/* Two at a time: one comparison says whether either is a NaN. */
+static void take_pair(Emit *e, Accumulator *a, int at, const Point *p) {
+  LLVMBuilderRef b = e->builder;
+  LLVMRealPredicate more = a->op->code == OP_rmax ? LLVMRealOGT : LLVMRealOLT;
+  LLVMValueRef x[2];
+  for (int u = 0; u < 2; u++) {
+    x[u] = operand_at(e, a, &p[u]);
+    LLVMValueRef old = emit_get(e, a->type, a->value[at + u]);
+    LLVMValueRef take = LLVMBuildFCmp(b, more, x[u], old, "");
+    emit_set(e, a->value[at + u], LLVMBuildSelect(b, take, x[u], old, ""));
+  }
+  LLVMValueRef bad = LLVMBuildFCmp(b, LLVMRealUNO, x[0], x[1], "");
+  LLVMValueRef old = emit_get(e, a->type, a->invalid), nan = number(e, a->elem, NAN, a->type);
+  emit_set(e, a->invalid, LLVMBuildSelect(b, bad, nan, old, ""));
+}
+
+void accumulator_take_all(Emit *e, Accumulator *a, int n, const Point *p) {
+  bool pairs = a->invalid && n % 2 == 0;
+  for (int u = 0; u < n && pairs; u += 2) take_pair(e, a, u, &p[u]);
+  for (int u = 0; u < n && !pairs; u++) accumulator_take(e, a, a->n > 1 ? u : 0, &p[u]);
 }
 
 /* Of two (value, index) the larger value, then the smaller index. */
@@ -155,6 +189,11 @@ void accumulator_state(Emit *e, Accumulator *a, LLVMValueRef state[2]) {
   for (int i = 1; i < a->n; i++) {
     LLVMValueRef with[2] = {emit_get(e, a->type, a->value[i]), NULL};
     accumulator_join(e, a->op, a->elem, state, with);
+  }
+  if (a->invalid) {
+    LLVMValueRef old = emit_get(e, a->type, a->invalid);
+    LLVMValueRef bad = LLVMBuildFCmp(e->builder, LLVMRealUNO, old, old, "");
+    state[0] = LLVMBuildSelect(e->builder, bad, old, state[0], "");
   }
   while (a->across && emit_lanes_of(state[0])) {
     LLVMValueRef half[2][2] = {{0}};

@@ -11,8 +11,9 @@ typedef struct Accumulator {
   bool across; /* lanes are reduced, too */
   LLVMTypeRef type, index_type;
   LLVMValueRef value[WALK_UNROLL],
-      index; /* variables; `index` for argmax only, which uses value[0] alone */
-  int n;     /* how many of value[] */
+      index;            /* variables; `index` for argmax only, which uses value[0] alone */
+  LLVMValueRef invalid; /* variable: NaN where one came in; NULL: value[] keeps it */
+  int n;                /* how many of value[] */
 } Accumulator;
 
 /* What depends on a reduction must not be read at another row: that row's value is not known here.
@@ -24,6 +25,10 @@ Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n
 void accumulator_start(Emit *e, Accumulator *a);
 /* Takes the operand at point p into value[which]; dim: the dim of argmax. */
 void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p);
+/* From now on accumulator_take_all may keep a NaN apart: then the largest takes one instruction. */
+void accumulator_apart(Emit *e, Accumulator *a);
+/* The operands at n points, each into its value[] */
+void accumulator_take_all(Emit *e, Accumulator *a, int n, const Point *p);
 /* Joins the running values of `from` to those of `into`, lane by lane. Both came from the same
  * accumulator_new. */
 void accumulator_fold(Emit *e, Accumulator *into, const Accumulator *from);

@@ -5,7 +5,8 @@
    other reduction first, then those that need these, and so on; a row stays in the cache meanwhile.
    Results of full size are stored in the last of these walks and results of the row after it, so
    that a result may lie in the buffer of an operand. A scan goes along the row once more, one
-   element at a time, into scratch, where later levels read it.
+   element at a time, into scratch, where later levels read it. What is slow to make and needed by
+   several walks (e^x) is kept in scratch, too (ir/row_kept.h).
 
    variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
@@ -17,6 +18,12 @@ static const Op *reduction(const Rows *s, int i) { return &s->e->k->ops.at[s->r.
 static bool is_scan(const Op *o) { return op_family(o->code) == FAMILY_SCAN; }
 
 static bool now(const Rows *s, const Op *o) { return s->level[o->in[0]] == s->pass; }
+
+/* Whether a walk of this pass has to add up what reduction i reads. */
+static bool takes(const Rows *s, int i) {
+  const Op *o = reduction(s, i);
+  return !is_scan(o) && now(s, o) && !row_pick(s, o, NULL);
+}
 
 /* ---- what the kernel asks for ---- */
 
@@ -31,14 +38,44 @@ static void sort_results(Rows *s) {
   s->passes = reduction_passes(k, &s->r, s->level);
 }
 
+/* ---- values kept between walks ---- */
+
+static LLVMValueRef keep_memory(Rows *s, int i) {
+  LLVMValueRef at = emit_i64(s->e, i * s->keep.bytes);
+  LLVMTypeRef byte = LLVMInt8TypeInContext(s->e->context);
+  return LLVMBuildGEP2(s->e->builder, byte, s->e->scratch, &at, 1, "");
+}
+
+static void keep_values(Rows *s, const Point *p, int n) {
+  Emit *e = s->e;
+  Str dim = s->r.over.axis[0].dim;
+  for (int i = 0; i < s->keep.n; i++)
+    for (int u = 0; u < n && s->keep.walk[i] == s->pass; u++) {
+      LLVMValueRef at = point_find(&p[u], dim)->at, x = expr_value(e, s->keep.v[i], &p[u]);
+      LLVMValueRef to =
+          LLVMBuildGEP2(e->builder, emit_type(e, ELEM_f32), keep_memory(s, i), &at, 1, "");
+      emit_store(e, ELEM_f32, to, emit_splat(e, x, e->lanes), p[u].mask);
+    }
+}
+
+/* From now on these values are read; NULL: no more. */
+static void bind_kept(Rows *s, bool known) {
+  for (int i = 0; i < s->keep.n; i++)
+    if (!known || s->keep.walk[i] == s->pass)
+      expr_bind_row(s->e, s->keep.v[i], known ? keep_memory(s, i) : NULL, s->r.over.axis[0].dim,
+                    ELEM_f32);
+}
+
 /* ---- one walk along a row ---- */
 
 static void element(void *state, const Point *p, int n, LLVMValueRef start) {
   Rows *s = state;
   for (int i = 0; i < s->r.n; i++) {
-    if (is_scan(reduction(s, i)) || !now(s, reduction(s, i))) continue;
-    for (int u = 0; u < n; u++) accumulator_take(s->e, &s->acc[i], s->acc[i].n > 1 ? u : 0, &p[u]);
+    if (!takes(s, i)) continue;
+    accumulator_take_all(s->e, &s->acc[i], n, p);
   }
+  keep_values(s, p, n);
+  row_ahead(s, p, n);
   if (s->pass == s->passes - 1) row_columns_add(s, p, n, start);
   if (s->pass == s->passes - 1)
     for (int u = 0; u < n; u++) walk_store(s->e, &s->kept, &s->over, &p[u], s->nfull, s->full);
@@ -47,13 +84,13 @@ static void element(void *state, const Point *p, int n, LLVMValueRef start) {
 static bool walks(const Rows *s) {
   if (s->pass == s->passes - 1 && (s->nfull || s->r.ncolumns)) return true;
   for (int i = 0; i < s->r.n; i++)
-    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) return true;
+    if (takes(s, i)) return true;
   return false;
 }
 
 static void reduce_pass(Rows *s) {
   for (int i = 0; i < s->r.n; i++)
-    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i))) accumulator_start(s->e, &s->acc[i]);
+    if (takes(s, i)) accumulator_start(s->e, &s->acc[i]);
   Walk w = {.nest = &s->over,
             .block = nest_inner(&s->over),
             .lanes = s->lanes_over,
@@ -62,9 +99,9 @@ static void reduce_pass(Rows *s) {
             .body = element,
             .state = s};
   walk_all(s->e, &w);
+  bind_kept(s, true);
   for (int i = 0; i < s->r.n; i++)
-    if (!is_scan(reduction(s, i)) && now(s, reduction(s, i)))
-      expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i]));
+    if (takes(s, i)) expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i]));
 }
 
 /* ---- scans ---- */
@@ -110,7 +147,9 @@ static void row(void *state, const Point *p, int n, LLVMValueRef start) {
     expr_bind(s->e, reduction(s, i)->out, NULL);
     expr_bind_row(s->e, reduction(s, i)->out, NULL, NULL, ELEM_f32);
   }
+  bind_kept(s, false);
   for (s->pass = 0; s->pass < s->passes; s->pass++) {
+    row_picks(s);
     if (walks(s)) reduce_pass(s);
     for (int i = 0; i < s->r.n; i++)
       if (is_scan(reduction(s, i)) && now(s, reduction(s, i))) scan(s, i);
@@ -122,10 +161,13 @@ static void row(void *state, const Point *p, int n, LLVMValueRef start) {
 static void make_accumulators(Rows *s) {
   s->acc = ARENA_ARRAY(s->e->arena, Accumulator, s->r.n + 1);
   int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1;
-  for (int i = 0; i < s->r.n; i++)
-    if (!is_scan(reduction(s, i)))
-      s->acc[i] = accumulator_new(s->e, reduction(s, i), lanes, s->lanes_over,
-                                  (int)s->unroll[s->level[reduction(s, i)->in[0]]]);
+  for (int i = 0; i < s->r.n; i++) {
+    const Op *o = reduction(s, i);
+    if (is_scan(o)) continue;
+    int n = (int)s->unroll[s->level[o->in[0]]];
+    s->acc[i] = accumulator_new(s->e, o, lanes, s->lanes_over, n);
+    accumulator_apart(s->e, &s->acc[i]);
+  }
 }
 
 void row_emit(Emit *e) {
@@ -137,6 +179,7 @@ void row_emit(Emit *e) {
   s.lanes_over = !strcmp(variant, "row"), s.lanes_kept = !strcmp(variant, "rows");
   if (!s.lanes_over && !s.lanes_kept) e->lanes = 1;
   sort_results(&s);
+  s.keep = rows_kept(e->arena, k, &s.r);
   const int64_t *tile = emit_tile(e, 1 + s.passes);
   s.unroll = tile + 1;
   reduction_check_moves(e, &s.r, s.level);

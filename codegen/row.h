@@ -2,6 +2,7 @@
 #ifndef SHARDC_ROW_H
 #define SHARDC_ROW_H
 #include "reduce.h"
+#include "ir/row_kept.h"
 
 typedef struct Rows {
   Emit *e;
@@ -12,12 +13,25 @@ typedef struct Rows {
   const int64_t *unroll;       /* per pass */
   const int64_t *chunks;       /* per phase */
   int passes;
+  KeptRows keep;    /* between walks */
   Accumulator *acc; /* of each reduction, scans excluded */
   const Point *row; /* while a row is emitted */
   int pass;
   uint32_t nfull, nrow; /* results of full size, of rows */
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
 } Rows;
+
+typedef struct Pick { /* a gather */
+  Op op;
+  ValueId in[2];
+} Pick;
+
+/* Whether a sum picks one element (row_pick.c), and what does the same; out may be NULL. */
+bool row_pick(const Rows *s, const Op *sum, Pick *out);
+void row_picks(Rows *s); /* those of the present pass, before its walk */
+
+/* Asks for rows that come later (row_ahead.c); points of a walk */
+void row_ahead(Rows *s, const Point *p, int n);
 
 /* ---- sums of columns (row_columns.c) ---- */
 void row_columns_zero(Rows *s); /* at the start of a chunk of the first phase */

@@ -1,11 +1,12 @@
 /* Family scatter: rows of x are added up by index, without atomics and in the order of the rows, so
    that the same bits come out every time. x may be computed by element-wise ops.
 
-   Phase 0 fills the result with zeros. Phase 1 is cut by columns (the dims that stay) and by ranges
-   of the new dim: a chunk goes through all rows and adds what falls into its own part; so every
-   element of the result has one writer. Indexes outside are dropped. variant `vector`: lanes run
-   over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of columns,
-   ranges of the new dim, unroll, block of the zero fill]. */
+   Phase 0 fills the result with zeros, or with what the sums are added to; nothing is to be done if
+   that stands in the result's buffer already. Phase 1 is cut by columns (the dims that stay) and by
+   ranges of the new dim: a chunk goes through all rows and adds what falls into its own part; so
+   every element of the result has one writer. Indexes outside are dropped. variant `vector`: lanes
+   run over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of
+   columns, ranges of the new dim, unroll, block of the fill]. */
 #include "ir/scatter.h"
 #include "walk.h"
 
@@ -19,11 +20,16 @@ typedef struct Scattering {
   int columns;
 } Scattering;
 
-static void zero(void *state, const Point *p, int n, LLVMValueRef start) {
+static void fill(void *state, const Point *p, int n, LLVMValueRef start) {
   Scattering *s = state;
-  Elem elem = value_type(s->e->k, s->s.out)->elem;
+  Emit *e = s->e;
+  Elem elem = value_type(e->k, s->s.out)->elem;
   (void)start;
-  for (int u = 0; u < n; u++) expr_put(s->e, s->s.out, &p[u], emit_number(s->e, elem, 0));
+  for (int u = 0; u < n; u++) {
+    expr_forget(e);
+    bool from = s->s.base != NO_VALUE;
+    expr_put(e, s->s.out, &p[u], from ? expr_value(e, s->s.base, &p[u]) : emit_number(e, elem, 0));
+  }
 }
 
 /* Adds x at point q to the result's row `at`. */
@@ -75,7 +81,7 @@ static void add_columns(void *state, const Point *p, int n, LLVMValueRef start) 
   walk_all(s->e, &w);
 }
 
-static void phase_zero(Scattering *s, int64_t block, int64_t chunks) {
+static void phase_fill(Scattering *s, int64_t block, int64_t chunks) {
   Emit *e = s->e;
   int lanes = e->lanes;
   Nest *result = &s->s.result;
@@ -83,9 +89,11 @@ static void phase_zero(Scattering *s, int64_t block, int64_t chunks) {
   LLVMValueRef from, to;
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
-  Walk w = {.nest = result, .block = block, .lanes = vector, .unroll = 1, .body = zero, .state = s};
+  Branch apart = emit_if_apart(e, s->s.from_arg);
+  Walk w = {.nest = result, .block = block, .lanes = vector, .unroll = 1, .body = fill, .state = s};
   emit_chunk_range(e, walk_units(&w), chunks, &from, &to);
   walk(e, &w, from, to);
+  emit_end_if(e, apart);
   emit_end_phase(e);
   e->lanes = lanes;
 }
@@ -119,8 +127,6 @@ void scatter_emit(Emit *e) {
   const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, 2);
   Scattering s = {.e = e, .s = scatter_of(k, e->lanes), .unroll = (int)tile[2]};
   s.vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
-  for (uint32_t i = 0; i < k->results.n; i++)
-    if (k->results.at[i] != s.s.out) bug("kernel %s: a scatter kernel has one result", k->name);
-  phase_zero(&s, tile[3], chunks[0]);
+  phase_fill(&s, tile[3], chunks[0]);
   phase_add(&s, tile[0], tile[1], chunks[1]);
 }

@@ -3,7 +3,9 @@
 #include "target.h"
 #include <string.h>
 
-static const struct { const Target *(*row)(int i); } families[] = {{x86_target}, {nvptx_target}};
+static const struct {
+  const Target *(*row)(int i);
+} families[] = {{x86_target}, {nvptx_target}};
 
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -40,6 +42,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
   module_set(m, "target.rounds", "%d", t->rounds);
   module_set(m, "target.pairs", "%d", t->pairs);
+  module_set(m, "target.matrix", "%d", t->matrix);
   module_set(m, "target.join", "1");
   module_set(m, "target.narrow_from", "%d", t->gpu ? 512 : 0);
   module_set(m, "target.sums", "%d", !t->gpu);
@@ -48,6 +51,7 @@ void target_describe(Module *m, const Target *t, int workers) {
   if (!t->gpu) return;
   module_set(m, "target.sm", "%d", t->sm);
   module_set(m, "target.shared", "%lld", (long long)t->shared_bytes);
+  module_set(m, "target.shared_most", "%lld", (long long)t->shared_most);
 }
 
 const Target *target_of(const Module *m) {

@@ -8,31 +8,37 @@
 #include "target.h"
 #include <llvm-c/Target.h>
 #include <string.h>
-
-typedef struct Row {
-  Target target;
-  const char *needs; /* LLVM features that the machine must have, each followed by a comma */
-} Row;
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define V3_NEEDS "+avx2,+fma,+f16c,+bmi2,"
 #define V4_NEEDS V3_NEEDS "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,"
-#define TRIPLE "x86_64-unknown-linux-gnu"
+#define FP16_NEEDS V4_NEEDS "+avx512bf16,+avx512fp16,"
 
-static const Row rows[] = {
+#define ROW(label, cpu_, bytes, registers, l1, l2, l3, ...)                                        \
+  {.name = label,                                                                                  \
+   .triple = "x86_64-unknown-linux-gnu",                                                           \
+   .cpu = cpu_,                                                                                    \
+   .tune = "generic",                                                                              \
+   .vector_bytes = bytes,                                                                          \
+   .vector_registers = registers,                                                                  \
+   .l1_bytes = (l1) << 10,                                                                         \
+   .l2_bytes = (l2) << 10,                                                                         \
+   .l3_bytes = (l3) << 20,                                                                         \
+   __VA_ARGS__}
+
+static const Target rows[] = {
     /* poorest first */
-    {{"x86_64_v3", TRIPLE, "x86-64-v3", "generic", "", 32, 16, 32 << 10, 512 << 10, 8 << 20, false,
-      false, false, 0, 0, 0},
-     V3_NEEDS},
-    {{"x86_64_v4", TRIPLE, "x86-64-v4", "generic", "", 64, 32, 32 << 10, 1 << 20, 16 << 20, false,
-      false, false, 0, 0, 0},
-     V4_NEEDS},
-    {{"x86_64_v4_bf16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, true, false, 0, 0, 0},
-     V4_NEEDS "+avx512bf16,"},
+    ROW("x86_64_v3", "x86-64-v3", 32, 16, 32, 512, 8, .features = "", .needs = V3_NEEDS),
+    ROW("x86_64_v4", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "", .needs = V4_NEEDS),
+    ROW("x86_64_v4_bf16", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "+avx512bf16",
+        .needs = V4_NEEDS "+avx512bf16,", .rounds = true, .pairs = true),
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
-    {{"x86_64_v4_fp16", TRIPLE, "x86-64-v4", "generic", "+avx512bf16", 64, 32, 32 << 10, 1 << 20,
-      16 << 20, true, false, false, 0, 0, 0},
-     V4_NEEDS "+avx512bf16,+avx512fp16,"},
+    ROW("x86_64_v4_fp16", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "+avx512bf16",
+        .needs = FP16_NEEDS, .rounds = true),
+    ROW("x86_64_v4_amx", "x86-64-v4", 64, 32, 32, 1024, 16,
+        .features = "+avx512bf16,+amx-tile,+amx-bf16", .needs = FP16_NEEDS "+amx-tile,+amx-bf16,",
+        .rounds = true, .matrix = true),
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -52,13 +58,30 @@ static bool has_all(const char *features, const char *needs) {
   return true;
 }
 
-const Target *x86_native(void) {
+/* A process must ask the system before it uses the tiles of AMX: kernels run in this one, too. */
+static bool permitted(const Target *t) {
+  enum { REQUEST = 0x1023, TILES = 18 }; /* ARCH_REQ_XCOMP_PERM; number of the state */
+  if (!strstr(t->needs, "+amx")) return true;
+#if defined(__linux__) && defined(__x86_64__)
+  return !syscall(SYS_arch_prctl, REQUEST, TILES);
+#else
+  return false;
+#endif
+}
+
+bool target_runs_here(const Target *t) {
+  if (t->gpu) return false;
   char *features = LLVMGetHostCPUFeatures();
+  bool here = has_all(features, t->needs) && permitted(t);
+  LLVMDisposeMessage(features);
+  return here;
+}
+
+const Target *x86_native(void) {
   const Target *best = NULL;
   for (int i = 0; i < ROWS; i++)
-    if (has_all(features, rows[i].needs)) best = &rows[i].target;
-  LLVMDisposeMessage(features);
+    if (target_runs_here(&rows[i])) best = &rows[i];
   return best;
 }
 
-const Target *x86_target(int i) { return i < ROWS ? &rows[i].target : NULL; }
+const Target *x86_target(int i) { return i < ROWS ? &rows[i] : NULL; }

@@ -67,26 +67,36 @@ static Exit emit_ast(Cli *o, const char *output) {
 
 /* ---- the road ---- */
 
-typedef struct Targets { /* of one executable */
-  Strings name;
-  const char *folder; /* of their objects; NULL: there is only one */
-} Targets;
+typedef struct Parts { /* of one executable: a program for every plan and target */
+  Strings plan, target;
+  const char *folder; /* of their objects */
+  Strings object;
+  Module *last; /* of them */
+  const char *output;
+  double start; /* when the command began; 0: nothing is said */
+} Parts;
 
-static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, int part, int parts) {
+typedef struct Part {
+  const char *name; /* of its plan, target or both; NULL: there are no others */
+  int part, parts;
+} Part;
+
+static const Part whole = {NULL, 0, 1};
+
+static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
   BuildOptions b = {.output = output,
                     .keep_dir = o->value[OPT_KEEP],
                     .verbose = o->value[OPT_VERBOSE] != NULL,
-                    .part = part,
-                    .parts = parts};
+                    .part = p->part,
+                    .parts = p->parts};
   double start = now();
   b.emit = kind == EMIT_EXE ? NULL : emit_names[kind];
   b.jobs =
       o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : (int)module_number(m, "target.workers", 1);
   if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
   if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
-  if (b.keep_dir && parts > 1) {
-    b.keep_dir =
-        arena_printf(o->c->arena, "%s/%s", b.keep_dir, module_setting(m, "target.name", ""));
+  if (b.keep_dir && p->name) {
+    b.keep_dir = arena_printf(o->c->arena, "%s/%s", b.keep_dir, p->name);
     if (!make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
   }
   bool good = codegen_build(m, &b);
@@ -105,8 +115,11 @@ static bool is_layout(const Module *m, const Global *g) {
 }
 
 static int64_t logical_count(const Module *m, const Global *g) {
-  int64_t n = type_count(&g->type);
-  for (int i = 0; i < g->type.rank; i++) n *= placement_ways(m, &g->placed, g->type.axis[i].dim);
+  int64_t n = 1;
+  for (int i = 0; i < g->type.rank; i++) {
+    Axis a = g->type.axis[i];
+    n *= placement_logical(m, a.dim, a.size * placement_ways(m, &g->placed, a.dim));
+  }
   return n;
 }
 
@@ -172,75 +185,131 @@ static Exit suit_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
-/* One target, from the module as loaded to what `kind` asks for. */
-static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, int part, int parts) {
+/* One program, from the module as loaded to what `kind` asks for. */
+static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
   Exit e = set_communicator(o, m);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE && kind != EMIT_IR) e = suit_communicator(o, m);
   if (e != EXIT_FINE) return e;
-  return kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output, part, parts);
+  return kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output, p);
+}
+
+/* ---- several plans, several targets ---- */
+
+static Exit read_list(Cli *o, OptionId option, const char *name, Strings *out) {
+  const char *list = o->value[option];
+  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+    vec_push(o->c->arena, *out, arena_strndup(o->c->arena, at, strcspn(at, ",")));
+  for (uint32_t i = 0; i < out->n; i++)
+    for (uint32_t k = 0; k < i; k++)
+      if (!strcmp(out->at[i], out->at[k])) return cli_usage("`--%s %s`: one twice", name, list);
+  return EXIT_FINE;
 }
 
 /* One processor at most: GPUs tell at run time what they are. */
-static Exit read_targets(Cli *o, Targets *t, EmitKind kind) {
-  const char *list = o->value[OPT_TARGET];
+static Exit read_parts(Cli *o, Parts *p, EmitKind kind) {
   int processors = 0;
-  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-    vec_push(o->c->arena, t->name, arena_strndup(o->c->arena, at, strcspn(at, ",")));
-  if (t->name.n < 2) return EXIT_FINE;
-  if (kind != EMIT_EXE) return cli_usage("`--target %s`: only executables are for several", list);
-  for (uint32_t i = 0; i < t->name.n; i++) {
-    const Target *x = target_find(t->name.at[i]);
+  Exit e = read_list(o, OPT_TARGET, "target", &p->target);
+  if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &p->plan);
+  if (e != EXIT_FINE || (p->target.n < 2 && p->plan.n < 2)) return e;
+  if (kind != EMIT_EXE)
+    return cli_usage("`--emit=%s` takes one plan and one target: only executables are for several",
+                     emit_names[kind]);
+  for (uint32_t i = 0; i < p->target.n; i++) {
+    const Target *x = target_find(p->target.at[i]);
     processors += x && !x->gpu;
-    for (uint32_t k = 0; k < i; k++)
-      if (!strcmp(t->name.at[i], t->name.at[k])) return cli_usage("`--target %s`: one twice", list);
   }
-  return processors < 2 ? EXIT_FINE
-                        : cli_usage("`--target %s`: one processor at most, beside GPUs", list);
+  return processors < 2
+             ? EXIT_FINE
+             : cli_usage("`--target %s`: one processor at most, beside GPUs", o->value[OPT_TARGET]);
 }
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
-static Exit make_all(Cli *o, Module *m, const char *output, const Targets *t, double start) {
+static Exit make_targets(Cli *o, Module *m, Parts *p, uint32_t plan) {
   size_t length;
   const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
-  Strings objects = {0};
+  Arena *a = o->c->arena;
+  uint32_t targets = p->target.n ? p->target.n : 1, plans = p->plan.n ? p->plan.n : 1;
   Exit e = EXIT_FINE;
-  for (uint32_t i = 0; e == EXIT_FINE && i < t->name.n; i++) {
+  for (uint32_t i = 0; e == EXIT_FINE && i < targets; i++) {
     Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
     if (!copy) return EXIT_INPUT;
-    o->value[OPT_TARGET] = t->name.at[i];
-    vec_push(o->c->arena, objects, arena_printf(o->c->arena, "%s/part_%u.o", t->folder, i));
-    e = make_one(o, copy, EMIT_EXE, objects.at[i], (int)i, (int)t->name.n);
-    if (e == EXIT_FINE && start > 0)
-      say_done(o, copy, arena_printf(o->c->arena, "%s (%s)", output, t->name.at[i]), now() - start);
+    const char *target = p->target.n ? p->target.at[i] : NULL;
+    Part part = {target, (int)(plan * targets + i), (int)(plans * targets)};
+    if (plans > 1) part.name = p->plan.at[plan];
+    if (plans > 1 && targets > 1) part.name = arena_printf(a, "%s, %s", part.name, target);
+    const char *object = arena_printf(a, "%s/part_%d.o", p->folder, part.part);
+    o->value[OPT_TARGET] = target;
+    vec_push(a, p->object, object);
+    e = make_one(o, copy, EMIT_EXE, object, &part);
+    p->last = copy;
+    if (e == EXIT_FINE && p->start > 0)
+      say_done(o, copy, arena_printf(a, "%s (%s)", p->output, part.name), now() - p->start);
   }
   o->value[OPT_TARGET] = given;
-  BuildOptions b = {
-      .output = output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)t->name.n};
-  if (e == EXIT_FINE && !targets_join(m, &b, objects.at)) e = EXIT_ENVIRONMENT;
   return e;
 }
 
-/* start: when the command began; 0: nothing is said. */
+/* An executable takes the plan for as many ranks as it is started with. */
+static Exit check_plan(const Cli *o, const Module *m, const Module *const *before, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (strcmp(before[i]->model, m->model))
+      return cli_usage("`--plan %s`: they are for several models, %s and %s", o->value[OPT_PLAN],
+                       before[i]->model, m->model);
+    if (mesh_ranks(before[i]) == mesh_ranks(m))
+      return cli_usage("`--plan %s`: two are for %lld ranks, and the number of ranks is what tells "
+                       "an executable which plan it runs",
+                       o->value[OPT_PLAN], (long long)mesh_ranks(m));
+  }
+  return EXIT_FINE;
+}
+
+static Exit load_plans(Cli *o, const Parts *p, Module **m) {
+  const char *given = o->value[OPT_PLAN];
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 0; e == EXIT_FINE && i < p->plan.n; i++) {
+    o->value[OPT_PLAN] = p->plan.at[i];
+    e = load_module(o, &m[i]);
+    o->value[OPT_PLAN] = given;
+    if (e == EXIT_FINE) e = check_plan(o, m[i], (const Module *const *)m, i);
+  }
+  return e;
+}
+
+static Exit make_parts(Cli *o, Module **m, uint32_t n, const char *output, Parts *p) {
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) e = make_targets(o, m[i], p, i);
+  BuildOptions b = {
+      .output = output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)p->object.n};
+  if (e == EXIT_FINE && !targets_join(p->last, &b, p->object.at)) e = EXIT_ENVIRONMENT;
+  return e;
+}
+
 static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double start) {
-  Targets t = {0};
-  Exit e = read_targets(o, &t, kind);
-  if (e == EXIT_FINE) e = load_module(o, m);
+  Parts p = {.output = output, .start = start};
+  Exit e = read_parts(o, &p, kind);
+  uint32_t n = p.plan.n > 1 ? p.plan.n : 1;
+  Module **all = ARENA_ARRAY(o->c->arena, Module *, n);
+  if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &p, all) : load_module(o, all);
   if (e != EXIT_FINE) return e;
-  if (t.name.n < 2) {
-    e = make_one(o, *m, kind, output, 0, 1);
+  *m = all[0];
+  if (n < 2 && p.target.n < 2) {
+    e = make_one(o, *m, kind, output, &whole);
     if (e == EXIT_FINE && kind == EMIT_EXE && start > 0) say_done(o, *m, output, now() - start);
     return e;
   }
-  t.folder = work_folder(o->c);
-  if (!t.folder) return EXIT_ENVIRONMENT;
-  e = make_all(o, *m, output, &t, start);
-  remove_folder(o->c->arena, t.folder);
+  p.folder = work_folder(o->c);
+  if (!p.folder) return EXIT_ENVIRONMENT;
+  e = make_parts(o, all, n, output, &p);
+  remove_folder(o->c->arena, p.folder);
   return e;
 }
 
 Exit compile_executable(Cli *o, const char *output, Module **m) {
+  if (o->value[OPT_PLAN] && strchr(o->value[OPT_PLAN], ','))
+    return cli_usage("`--plan %s`: one plan at a time; `compile` puts several into an executable",
+                     o->value[OPT_PLAN]);
   return report(o, make(o, EMIT_EXE, output, m, 0));
 }
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 void doctor_add(Doctor *d, const char *name, const char *value, Need need, const char *help) {
-  vec_push(d->arena, d->found, (Finding){name, value, need, help});
+  vec_push(d->arena, d->found, (Finding){name, value, need, help, NULL});
 }
 
 /* ---- this machine ---- */
@@ -148,8 +148,8 @@ static void print_table(const Doctor *d) {
     const Finding *f = &d->found.at[i];
     if (f->value) printf("%-17s %s\n", f->name, f->value);
     else
-      printf("%-17s not found (needed: %s)\n%-17s   %s\n", f->name, need_text(f->need), "",
-             f->help);
+      printf("%-17s %s (needed: %s)\n%-17s   %s\n", f->name, f->lacks ? f->lacks : "not found",
+             need_text(f->need), "", f->help);
   }
 }
 

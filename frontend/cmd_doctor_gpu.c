@@ -4,6 +4,7 @@
 #include "codegen/codegen.h"
 #include "runtime/cuda.h"
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 typedef int IntCall(int *);
@@ -16,14 +17,23 @@ static int number_from(void *library, const char *name) {
   return address && !call(&n) ? n : 0;
 }
 
-/* The newest target that a GPU can run. */
-static const char *target_for(int sm) {
-  const char *best = NULL;
+/* Whether the driver reads the target's PTX: 7.x came with CUDA 11.x. */
+static bool reads(const CudaApi *api, const Target *t) {
+  int major = 0, minor = 0;
+  bool known = sscanf(t->features, "+ptx%1d%1d", &major, &minor) == 2;
+  return !known || api->version >= 1000 * (major + 4) + 10 * minor;
+}
+
+/* The newest target that a GPU can run with this driver. */
+static const char *target_for(Arena *a, const CudaApi *api, int sm) {
+  const char *best = NULL, *lacks = "too old for shardc";
   for (int i = 0; target_name(i); i++) {
     const Target *t = target_find(target_name(i));
-    if (t->gpu && t->sm <= sm) best = t->name;
+    if (!t->gpu || t->sm > sm) continue;
+    if (reads(api, t)) best = t->name;
+    else lacks = "its driver is too old for shardc";
   }
-  return best;
+  return best ? arena_printf(a, "--target %s", best) : lacks;
 }
 
 static void add_gpu(Doctor *d, const CudaApi *api, int i) {
@@ -34,16 +44,13 @@ static void add_gpu(Doctor *d, const CudaApi *api, int i) {
     doctor_add(d, name, NULL, NEED_GPU, arena_printf(d->arena, "%s", f.what));
     return;
   }
-  const char *target = target_for(x.sm);
-  doctor_add(
-      d, name,
-      arena_printf(d->arena,
-                   "%s, compute capability %d.%d (%s%s), %.1f GiB, %d multiprocessors, %d KiB of "
-                   "shared memory per CTA",
-                   x.name, x.sm / 10, x.sm % 10, target ? "--target " : "too old for shardc",
-                   target ? target : "", (double)x.bytes / (1 << 30), x.multiprocessors,
-                   x.shared_limit >> 10),
-      NEED_NOTHING, "");
+  doctor_add(d, name,
+             arena_printf(d->arena,
+                          "%s, compute capability %d.%d (%s), %.1f GiB, %d multiprocessors, %d KiB "
+                          "of shared memory per CTA",
+                          x.name, x.sm / 10, x.sm % 10, target_for(d->arena, api, x.sm),
+                          (double)x.bytes / (1 << 30), x.multiprocessors, x.shared_limit >> 10),
+             NEED_NOTHING, "");
 }
 
 static void add_driver(Doctor *d) {
@@ -52,15 +59,16 @@ static void add_driver(Doctor *d) {
   int gpus = 0;
   bool works = rt_cuda_load(&api, &f);
   if (works) api.cuDeviceGetCount(&gpus);
-  doctor_add(d, "NVIDIA driver",
-             works
-                 ? arena_printf(d->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
-                                api.version % 1000 / 10, gpus, gpus == 1 ? "" : "s")
-                 : NULL,
-             NEED_GPU,
-             f.code == 1001 ? "install the driver of the GPU (Debian: nvidia-driver); it brings "
-                              "libcuda.so.1"
-                            : arena_printf(d->arena, "%s", f.what));
+  doctor_add(
+      d, "NVIDIA driver",
+      works ? arena_printf(d->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
+                           api.version % 1000 / 10, gpus, gpus == 1 ? "" : "s")
+            : NULL,
+      NEED_GPU,
+      api.library ? arena_printf(d->arena, "%s\n%-17s   %s", f.what, "", f.help)
+                  : "install the driver of the GPU (Debian: nvidia-driver; under WSL that of "
+                    "Windows); it brings libcuda.so.1");
+  if (api.library) d->found.at[d->found.n - 1].lacks = "cannot be used";
   for (int i = 0; i < gpus; i++) add_gpu(d, &api, i);
 }
 
@@ -72,7 +80,8 @@ static void add_stand_in(Doctor *d) {
 }
 
 void doctor_nccl(Doctor *d) {
-  int v = number_from(dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL), "ncclGetVersion");
+  const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
+  int v = number_from(dlopen(path, RTLD_LAZY | RTLD_LOCAL), "ncclGetVersion");
   int major = v < 10000 ? v / 1000 : v / 10000,
       minor = v < 10000 ? v % 1000 / 100 : v % 10000 / 100;
   doctor_add(

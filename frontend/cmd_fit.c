@@ -32,6 +32,13 @@ static const Target *named_gpu(const Cli *o) {
   return least;
 }
 
+const char *fit_target(const Cli *o) {
+  const char *list = o->value[OPT_TARGET];
+  const Target *gpu = named_gpu(o);
+  if (!list || gpu) return list ? gpu->name : NULL;
+  return arena_strndup(o->c->arena, list, strcspn(list, ","));
+}
+
 int64_t fit_capacity(const Cli *o, const Module *m) {
   Machine x = machine_for(o, m);
   const Target *gpu = named_gpu(o);

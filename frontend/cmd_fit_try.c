@@ -44,6 +44,7 @@ static bool apply(Module *m, const Change *c) {
   if (c->stage) module_set(m, "plan.zero", "%d", c->stage);
   if (c->keep_input && !*stacks) return false;
   if (c->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (c->accumulate) module_set(m, "plan.zero.accumulate", "%s", c->accumulate);
   if (c->times <= 1) return true;
   if (axis < 0) return false;
   m->mesh.at[axis].size *= c->times;
@@ -51,11 +52,19 @@ static bool apply(Module *m, const Change *c) {
   return batch % (ranks * (int64_t)module_number(m, "plan.micro", 1)) == 0;
 }
 
-bool fit_try(const Cli *o, const Change *c, Budget *out) {
+static Cost cost_of(const Module *m) {
+  Cost c = {.need = module_budget(m)};
+  TrafficList l = module_traffic(m);
+  for (uint32_t i = 0; i < l.n; i++) c.elements += l.at[i].elements, c.bytes += l.at[i].bytes;
+  return c;
+}
+
+bool fit_cost(const Cli *o, const Change *c, Cost *out) {
   Cli one = *o;
   LowerFacts facts;
   one.c = ctx_new();
   one.sets = (Strings){0};
+  one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
   if (c->micro)
     vec_push(one.c->arena, one.sets,
@@ -64,8 +73,15 @@ bool fit_try(const Cli *o, const Change *c, Budget *out) {
   PipelineOptions p = {.until = "memory"};
   bool good = m && apply(m, c) && describe_target(&one, m) == EXIT_FINE && pipeline_run(m, &p) &&
               !diag_errors(one.c->diag);
-  if (good) *out = module_budget(m);
+  if (good) *out = cost_of(m);
   ctx_free(one.c);
+  return good;
+}
+
+bool fit_try(const Cli *o, const Change *c, Budget *out) {
+  Cost cost;
+  bool good = fit_cost(o, c, &cost);
+  if (good) *out = cost.need;
   return good;
 }
 

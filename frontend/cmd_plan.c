@@ -3,13 +3,35 @@
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    module are one class: it takes as long for a thousand as for two. */
 #include "cmd_plan.h"
-#include "frontend/fit.h"
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 
 /* ---- the figures ---- */
+
+/* Is there a loop over micro-batches? */
+static bool adds_up(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (o->code == OP_loop && o->group[0].nfrom && !strcmp(o->group[0].from[0], "micro"))
+        return true;
+    }
+  return false;
+}
+
+static void plan_accumulation(const Cli *o, Planned *p) {
+  static const char *const names[ACCUMULATIONS] = {"shard", "full"};
+  const char *taken = module_setting(p->m, "plan.zero.accumulate", names[0]);
+  if (module_number(p->m, "plan.zero", 0) < 2 || !p->traffic.n || !adds_up(p->m)) return;
+  for (int i = 0; i < ACCUMULATIONS; i++) {
+    Accumulation *a = &p->accumulate[i];
+    *a = (Accumulation){.name = names[i], .taken = !strcmp(names[i], taken)};
+    if (!fit_cost(o, &(Change){.accumulate = a->name}, &a->cost)) return;
+  }
+  p->naccumulate = ACCUMULATIONS;
+}
 
 static bool plan_module(Cli *o, Planned *p) {
   PipelineOptions until = {.until = "memory", .verify = !o->value[OPT_NO_VERIFY]};
@@ -29,6 +51,7 @@ static bool plan_module(Cli *o, Planned *p) {
   p->flop = work.flop, p->moved = work.bytes;
   p->time = plan_time(p->m, &p->machine, &p->traffic, p->flop, p->moved);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
+  plan_accumulation(o, p);
   return true;
 }
 
@@ -103,6 +126,18 @@ static void say_traffic(const Planned *p) {
   }
 }
 
+static void say_accumulation(const Planned *p) {
+  if (!p->naccumulate) return;
+  printf("gradients between micro-batches       total    gradients   sent per step\n");
+  for (int i = 0; i < p->naccumulate; i++) {
+    const Accumulation *c = &p->accumulate[i];
+    Arena *a = p->m->arena;
+    printf("  accumulate = %-5s %-7s %14s %12s %15s\n", c->name, c->taken ? "(taken)" : "",
+           plan_amount(a, (double)(c->cost.need.total + p->machine.reserve)),
+           plan_amount(a, (double)c->cost.need.gradients), plan_amount(a, c->cost.bytes));
+  }
+}
+
 /* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes) */
 static void say_time(const Planned *p) {
   const StepTime *t = &p->time;
@@ -121,6 +156,7 @@ static void say_plan(const Planned *p) {
   printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
   say_bytes(p);
   say_traffic(p);
+  say_accumulation(p);
   printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
          plan_amount(p->m->arena, p->moved));
   say_time(p);
@@ -166,6 +202,20 @@ static void put_time(const Planned *p) {
   printf("}},");
 }
 
+static void put_accumulation(const Planned *p) {
+  if (!p->naccumulate) return;
+  printf("\"accumulate\":[");
+  for (int i = 0; i < p->naccumulate; i++) {
+    const Accumulation *a = &p->accumulate[i];
+    printf("%s{\"choice\":\"%s\",\"taken\":%s,\"total\":%lld,\"gradients\":%lld,"
+           "\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f}",
+           i ? "," : "", a->name, a->taken ? "true" : "false",
+           (long long)(a->cost.need.total + p->machine.reserve), (long long)a->cost.need.gradients,
+           a->cost.elements, a->cost.bytes);
+  }
+  printf("],");
+}
+
 static void put_json(const Planned *p) {
   long long ranks = (long long)mesh_ranks(p->m);
   bool any = false;
@@ -177,6 +227,7 @@ static void put_json(const Planned *p) {
   for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, i, &any);
   printf("],\"flop_per_step\":%.17g,", p->flop);
   put_time(p);
+  put_accumulation(p);
   if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);
   printf("\"fits\":%s}\n", p->fits ? "true" : "false");
 }
@@ -214,7 +265,6 @@ static Exit plan_one(Planning *x, const char *name) {
   Cli one = *x->o;
   one.c = ctx_new();
   one.planning = true;
-  one.value[OPT_TARGET] = "native"; /* whatever the plan's machine is: that moves workspaces only */
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned p = {.name = name, .fits = true};
   bool made = plan_module(&one, &p),

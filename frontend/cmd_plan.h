@@ -3,8 +3,18 @@
 #ifndef SHARDC_CMD_PLAN_H
 #define SHARDC_CMD_PLAN_H
 #include "cmd.h"
+#include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "frontend/machine.h"
+
+/* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
+   while several micro-batches add up. */
+typedef struct Accumulation {
+  const char *name;
+  bool taken;
+  Cost cost;
+} Accumulation;
+enum { ACCUMULATIONS = 2 };
 
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
@@ -17,6 +27,8 @@ typedef struct Planned {
   double flop, moved; /* of a step: operations, bytes between kernels and memory */
   StepTime time;
   bool fits;
+  Accumulation accumulate[ACCUMULATIONS];
+  int naccumulate;   /* 0: there is no choice */
   Timeline timeline; /* only if a picture is wanted */
 } Planned;
 

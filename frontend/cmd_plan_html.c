@@ -131,6 +131,21 @@ static void put_collectives(FILE *o, const Planned *p) {
   fputs("</table>\n", o);
 }
 
+static void put_accumulation(FILE *o, const Planned *p) {
+  if (!p->naccumulate) return;
+  fputs("<h3>Gradients between micro-batches</h3>\n", o);
+  put_heads(o, "accumulate #total #gradients #sent_in_a_step");
+  for (int i = 0; i < p->naccumulate; i++) {
+    const Accumulation *a = &p->accumulate[i];
+    fprintf(o, "<tr><td>%s%s</td>", a->name, a->taken ? " (taken)" : "");
+    put_amount(o, p->m->arena, (double)(a->cost.need.total + p->machine.reserve));
+    put_amount(o, p->m->arena, (double)a->cost.need.gradients);
+    put_amount(o, p->m->arena, a->cost.bytes);
+    fputs("</tr>\n", o);
+  }
+  fputs("</table>\n", o);
+}
+
 static void put_seconds(FILE *o, const char *what, double seconds) {
   if (seconds > 0) fprintf(o, "<tr><td>%s</td><td class=\"n\">%.3g s</td></tr>\n", what, seconds);
 }
@@ -174,6 +189,7 @@ void plan_page_add(PlanPage *page, const Planned *p) {
   put_largest(page->body, p);
   put_axes(page->body, p);
   put_collectives(page->body, p);
+  put_accumulation(page->body, p);
   put_work(page->body, p);
   fputs("</section>\n", page->body);
 }

@@ -13,17 +13,7 @@
 #include <unistd.h>
 
 enum { CANDIDATES = 12, ROUNDS = 9, BATCH = 24 };
-static const double CLEARLY = 0.98; /* of the rule's time */
-
-typedef struct Search {
-  Cli *o;
-  Module *m;
-  const Tunable *t;
-  int rounds;
-  uint32_t most; /* cuts measured at most, 0: all combinations */
-  CutList seen;
-  Cut best;
-} Search;
+static const double CLEARLY = 0.99; /* of the rule's time */
 
 static bool equal_cuts(const Cut *a, const Cut *b) { return !memcmp(a->at, b->at, sizeof a->at); }
 
@@ -33,7 +23,7 @@ static bool listed(const CutList *l, const Cut *c) {
   return false;
 }
 
-static bool is_new(const Search *s, const Cut *c) {
+bool tune_is_new(const Search *s, const Cut *c) {
   return s->t->v->fits(s->m, s->t->k, c) && !listed(&s->seen, c);
 }
 
@@ -45,8 +35,7 @@ static uint32_t fastest(const CutList *cuts, const Timing *t) {
   return best;
 }
 
-/* The best so far against those cuts, in turn. */
-static bool contest(Search *s, const CutList *cuts) {
+bool tune_contest(Search *s, const CutList *cuts) {
   Timing t[BATCH + 1];
   for (uint32_t from = 0; from < cuts->n; from += BATCH) {
     CutList batch = {0};
@@ -72,11 +61,11 @@ static bool by_stages(Search *s) {
     uint32_t most = share(s, stage) + (stage ? 0 : 1); /* the first decision weighs most */
     s->t->v->vary(s->m, s->t->k, &s->best, stage, false, &near);
     for (uint32_t i = 0; i < near.n && chosen.n < most; i++) {
-      if (!is_new(s, &near.at[i])) continue;
+      if (!tune_is_new(s, &near.at[i])) continue;
       vec_push(s->m->arena, chosen, near.at[i]);
       vec_push(s->m->arena, s->seen, near.at[i]);
     }
-    if (chosen.n && !contest(s, &chosen)) return false;
+    if (chosen.n && !tune_contest(s, &chosen)) return false;
   }
   return true;
 }
@@ -87,10 +76,10 @@ static bool by_all(Search *s) {
       CutList wide = {0};
       s->t->v->vary(s->m, s->t->k, &s->seen.at[i], stage, true, &wide);
       for (uint32_t j = 0; j < wide.n; j++)
-        if (is_new(s, &wide.at[j])) vec_push(s->m->arena, s->seen, wide.at[j]);
+        if (tune_is_new(s, &wide.at[j])) vec_push(s->m->arena, s->seen, wide.at[j]);
     }
   CutList rest = {.at = s->seen.at + 1, .n = s->seen.n - 1};
-  return contest(s, &rest);
+  return tune_contest(s, &rest);
 }
 
 static Str today(Ctx *c) {
@@ -101,13 +90,13 @@ static Str today(Ctx *c) {
   return intern(c->names, text);
 }
 
-/* The rule's cut against the best one, with twice as many rounds. */
+/* The rule's cut against the best one, with four times as many rounds. */
 static bool decide(Search *s, const Cut *rule, TuneRecord *r) {
   CutList both = {0};
   Timing t[2];
   vec_push(s->m->arena, both, *rule);
   if (!equal_cuts(rule, &s->best)) vec_push(s->m->arena, both, s->best);
-  if (!tune_measure(s->m, s->t, &both, 2 * s->rounds + 1, t)) return false;
+  if (!tune_measure(s->m, s->t, &both, 4 * s->rounds + 1, t)) return false;
   uint32_t chosen = both.n > 1 && t[1].good && t[1].ns < CLEARLY * t[0].ns;
   r->cut = both.at[chosen], r->ns = t[chosen].ns, r->rule_ns = t[0].ns;
   return true;
@@ -122,7 +111,7 @@ static bool search(Search *s, TuneRecord *r) {
   r->family = intern(c->names, s->t->v->family), r->key = s->t->key;
   r->target = module_setting(s->m, "target.name", ""), r->device = tune_device(c);
   r->workers = (int64_t)module_number(s->m, "target.workers", 1);
-  r->driver = tune_driver(c), r->rounds = 2 * s->rounds + 1, r->date = today(c);
+  r->driver = tune_driver(c), r->rounds = 4 * s->rounds + 1, r->date = today(c);
   return true;
 }
 
@@ -169,7 +158,7 @@ static Exit check_only(Cli *o) {
   for (size_t n; only && *only; only += n + (only[n] == ',')) {
     n = strcspn(only, ",");
     const char *name = arena_strndup(o->c->arena, only, n);
-    if (variants_find(name)) continue;
+    if (variants_find(name, false)) continue;
     return cli_usage("no family with variants is called `%s`; there are gemm, attention, "
                      "attention_grad",
                      name);
@@ -177,28 +166,30 @@ static Exit check_only(Cli *o) {
   return EXIT_FINE;
 }
 
-/* Kernels of the row that this machine is described by, or of a poorer one. */
-static bool runs_here(const Module *m) {
-  const Target *here = target_find("native");
-  Str name = module_setting(m, "target.name", "");
-  for (int i = 0; here && target_name(i); i++) {
-    if (!strcmp(target_name(i), name)) return true;
-    if (!strcmp(target_name(i), here->name)) break;
-  }
-  return false;
+/* Says how good the record's cut is beside n others. */
+static void say_rivals(const Search *s, const TuneRecord *r, long n) {
+  TuneCheck c;
+  if (!n || !tune_check(s, &r->cut, (uint32_t)n, &c) || s->o->value[OPT_QUIET]) return;
+  fprintf(stderr, "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %%: %s\n",
+          1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.best_ns / c.pick_ns,
+          variants_text(s->m, s->t->v, &c.best));
 }
 
-static void measure_all(Cli *o, Module *m, TuneDb *db, long candidates, long rounds,
-                        const char *output) {
+typedef struct Limits { /* numbers of the command line */
+  long candidates, rounds, rivals;
+} Limits;
+
+static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *n, const char *output) {
   Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
   uint32_t done = 0;
   for (uint32_t i = 0; i < list.n; i++) {
-    Search s = {o, m, &list.at[i], (int)rounds, (uint32_t)candidates, {0}, {{0}}};
+    Search s = {o, m, &list.at[i], (int)n->rounds, (uint32_t)n->candidates, {0}, {{0}}};
     TuneRecord r = {0};
     if (!o->value[OPT_AGAIN] && has_record(o, m, db, s.t)) continue;
     if (!search(&s, &r)) continue;
     tune_db_add(o->c, db, &r);
     say(&s, i + 1, list.n, &r), done++;
+    say_rivals(&s, &r, n->rivals);
     if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return;
   }
   if (!o->value[OPT_QUIET])
@@ -217,11 +208,12 @@ Exit cmd_tune(Cli *o) {
   const char *output = records_of(o);
   TuneDb db = {0};
   Module *m;
-  long candidates, rounds;
+  Limits n;
   Exit e = check_only(o);
-  if (e == EXIT_FINE) e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &candidates);
-  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &rounds);
-  if (e == EXIT_FINE && rounds < 1) e = cli_usage("`--rounds` is at least 1");
+  if (e == EXIT_FINE) e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &n.candidates);
+  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &n.rounds);
+  if (e == EXIT_FINE) e = number_of(o, OPT_RIVALS, "rivals", 0, &n.rivals);
+  if (e == EXIT_FINE && n.rounds < 1) e = cli_usage("`--rounds` is at least 1");
   if (e != EXIT_FINE) return e;
   if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
   if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))
@@ -231,9 +223,9 @@ Exit cmd_tune(Cli *o) {
   if (e == EXIT_FINE && strcmp(m->after, "order"))
     e = cli_usage("`%s` is IR after `%s`: its kernels are chosen already", o->operands.at[0],
                   m->after);
-  if (e == EXIT_FINE && !runs_here(m))
+  if (e == EXIT_FINE && !target_runs_here(target_of(m)))
     e = cli_usage("this machine cannot run kernels for %s", module_setting(m, "target.name", "?"));
-  if (e == EXIT_FINE) measure_all(o, m, &db, candidates, rounds, output);
+  if (e == EXIT_FINE) measure_all(o, m, &db, &n, output);
   if (e == EXIT_FINE) e = put_records(o, &db, output);
   return report(o, e);
 }

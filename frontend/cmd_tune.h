@@ -27,4 +27,27 @@ typedef struct Timing {
 /* Makes kernel k with each cut, runs them in turn for so many rounds, and fills one Timing per cut.
    False: nothing could be measured, said as a diagnostic. */
 bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, int rounds, Timing *out);
+
+/* cmd_tune.c */
+typedef struct Search { /* of the best cut for one kernel */
+  Cli *o;
+  Module *m;
+  const Tunable *t;
+  int rounds;
+  uint32_t most; /* cuts measured at most, 0: all combinations */
+  CutList seen;
+  Cut best;
+} Search;
+bool tune_is_new(const Search *s, const Cut *c); /* it fits, and was not seen */
+/* The best so far against those cuts, in turn; the fastest becomes the best. */
+bool tune_contest(Search *s, const CutList *cuts);
+
+/* cmd_tune_check.c */
+typedef struct TuneCheck {
+  double pick_ns, best_ns;
+  uint32_t cuts;
+  Cut best;
+} TuneCheck;
+/* How good is that cut? Measures n others and what lies near the best of them. */
+bool tune_check(const Search *s, const Cut *pick, uint32_t n, TuneCheck *out);
 #endif

@@ -6,6 +6,7 @@
    the kernel falls back to the rule of its family. */
 #include "cmd_tune.h"
 #include "codegen/codegen.h"
+#include "passes/gpu.h"
 #include "passes/pass.h"
 #include <llvm-c/Core.h>
 #include <stdlib.h>
@@ -62,9 +63,10 @@ static bool asked_for(const char *only, const Variants *v) {
 
 Tunables tune_kernels(Module *m, const char *only) {
   Tunables list = {0};
+  if (module_gpu(m)) gpu_align(m); /* keys and cuts depend on it */
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), module_gpu(m));
     if (k->kind != FN_KERNEL || !v || !asked_for(only, v)) continue;
     Tunable t = {v, k, variants_key(m, v, k)};
     uint32_t j = 0;
@@ -128,7 +130,7 @@ static Module *ordered(Module *m) {
 static Exit check_selected(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), module_gpu(m));
     if (k->kind == FN_KERNEL && v && !attr_get(&k->attrs, ATTR_tuned))
       lacking(m, k, v->family, variants_key(m, v, k));
   }

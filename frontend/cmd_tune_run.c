@@ -7,6 +7,7 @@
    compared with those of the first one, which is the rule's. */
 #include "cmd_tune.h"
 #include "codegen/codegen.h"
+#include "ir/numbers.h"
 #include "runtime/pool.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -65,6 +66,18 @@ static int64_t span_bytes(const Fn *f, ValueId v) {
   return (last + 1) * elem_bytes(x->type.elem);
 }
 
+static uint16_t to_half(Elem e, float x) {
+  return e == ELEM_f16 ? f16_from_f32(x) : bf16_from_f32(x);
+}
+
+static float number_at(Elem e, const char *p) {
+  float f = 0;
+  uint16_t h = 0;
+  memcpy(elem_is_half(e) ? (void *)&h : &f, p, (size_t)elem_bytes(e));
+  if (elem_is_half(e)) f = e == ELEM_f16 ? f32_from_f16(h) : f32_from_bf16(h);
+  return f;
+}
+
 /* Floats of about one tenth, ints and bools zero: no index is out of its dim. */
 static void fill(void *at, int64_t bytes, Elem e) {
   memset(at, 0, (size_t)bytes);
@@ -72,7 +85,7 @@ static void fill(void *at, int64_t bytes, Elem e) {
     float x = (float)(i * 7919 % 1009 - 504) * 2e-4f;
     double d = x;
     if (e == ELEM_f32) ((float *)at)[i] = x;
-    if (e == ELEM_bf16) memcpy((char *)at + 2 * i, (char *)&x + 2, 2);
+    if (elem_is_half(e)) ((uint16_t *)at)[i] = to_half(e, x);
     if (e == ELEM_f64) memcpy((char *)at + 8 * i, &d, 8);
   }
 }
@@ -135,14 +148,12 @@ static void flush_chunk(void *const *buffers, int64_t chunk, void *scratch) {
 }
 
 static bool near(const Bench *b, const char *x, const char *y, int64_t bytes, Elem e) {
-  float worst = 0, most = 0, u, v;
+  float worst = 0, most = 0;
   int step = elem_bytes(e);
-  if (e != ELEM_f32 && e != ELEM_bf16) return true;
+  if (e != ELEM_f32 && !elem_is_half(e)) return true;
   (void)b;
   for (int64_t i = 0; i < bytes; i += step) {
-    u = v = 0;
-    memcpy((char *)&u + 4 - step, x + i, (size_t)step);
-    memcpy((char *)&v + 4 - step, y + i, (size_t)step);
+    float u = number_at(e, x + i), v = number_at(e, y + i);
     worst = fmaxf(worst, fabsf(u - v)), most = fmaxf(most, fabsf(v));
     if (isnan(u) != isnan(v)) return false;
   }

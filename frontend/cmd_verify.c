@@ -84,6 +84,7 @@ static Exit make_side(Verify *x, Cli *one, Side *s, const char *side) {
   one->c = ctx_new();
   one->planning = one->here = true;
   one->value[OPT_PLAN] = s->plan;
+  if (!one->value[OPT_MODEL] && x->a.m) one->value[OPT_MODEL] = x->a.m->model;
   one->value[OPT_TARGET] = x->o->value[OPT_TARGET] ? x->o->value[OPT_TARGET] : "native";
   Exit e = compile_executable(one, exe, &s->m);
   return e == EXIT_FINE ? run_side(x, s, side, exe) : e;

@@ -9,7 +9,8 @@ typedef struct Finding {
   const char *name;
   const char *value; /* NULL: not found */
   Need need;
-  const char *help; /* how to get it */
+  const char *help;  /* how to get it */
+  const char *lacks; /* NULL: not found */
 } Finding;
 
 typedef struct Doctor {

@@ -12,6 +12,8 @@ Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
 
 /* What a rank may use: of the plan's machine, or of this one if it says nothing. */
 int64_t fit_capacity(const Cli *o, const Module *m);
+/* Of the targets that --target names, the one to try for; NULL: it is not given. */
+const char *fit_target(const Cli *o);
 
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
@@ -24,12 +26,19 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 typedef struct Change { /* of a plan; what is 0 stays as it is */
   int stage;            /* of zero */
   int64_t micro;
-  bool keep_input; /* recompute every stack from its input */
-  int64_t times;   /* so many more ranks along the first axis that cuts Batch */
+  bool keep_input;        /* recompute every stack from its input */
+  int64_t times;          /* so many more ranks along the first axis that cuts Batch */
+  const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
 } Change;
+
+typedef struct Cost { /* of a rank */
+  Budget need;
+  double elements, bytes; /* that it sends in a step, over all axes */
+} Cost;
 
 /* True if the program so changed can be made; what a rank then needs is in `out`. */
 bool fit_try(const Cli *o, const Change *c, Budget *out);
+bool fit_cost(const Cli *o, const Change *c, Cost *out); /* the same, with what it sends */
 /* The largest divisor of a rank's share of the batch, below `limit`, with which it fits; 0: none.
  */
 int64_t fit_largest_micro(const Cli *o, const Module *m, Change c, int64_t limit, int64_t capacity,

@@ -12,31 +12,32 @@ static void write_axes(Build *b, const AstSetting *mesh) {
   }
 }
 
-static void write_operand(Build *b, PlaceRule *r, const AstValue *v, bool otherwise) {
+static void write_operand(Build *b, const Sizes *s, PlaceRule *r, const AstValue *v,
+                          bool otherwise) {
   if (v->kind != VALUE_PATH) return;
   Str name = intern(b->m->ctx->names, v->path->text);
-  if (v->path->parts.n > 1) vec_push(b->m->arena, r->paths, name);
+  if (!sizes_find(s, name)) vec_push(b->m->arena, r->paths, name);
   else if (otherwise) vec_push(b->m->arena, r->otherwise, name);
   else vec_push(b->m->arena, r->dims, name);
 }
 
-static void write_target(Build *b, PlaceRule *r, const AstSetting *s) {
+static void write_target(Build *b, const Sizes *s, PlaceRule *r, const AstSetting *line) {
   bool otherwise = false;
-  for (uint32_t i = 0; i < s->target.n; i++) {
-    const AstValue *v = s->target.at[i].value;
-    if (v->kind != VALUE_PATH || s->target.at[i].key) continue;
+  for (uint32_t i = 0; i < line->target.n; i++) {
+    const AstValue *v = line->target.at[i].value;
+    if (v->kind != VALUE_PATH || line->target.at[i].key) continue;
     Str name = intern(b->m->ctx->names, v->path->text);
     if (!strcmp(name, "else")) otherwise = true;
-    else if (otherwise) write_operand(b, r, v, true);
+    else if (otherwise) write_operand(b, s, r, v, true);
     else if (strcmp(name, "none")) vec_push(b->m->arena, r->axes, name);
   }
 }
 
-static void write_rule(Build *b, const AstSetting *s) {
-  PlaceRule r = {.loc = build_loc(b, s->path->span)};
-  for (uint32_t i = 0; i < s->values.n; i++)
-    if (!s->values.at[i].key) write_operand(b, &r, s->values.at[i].value, false);
-  write_target(b, &r, s);
+static void write_rule(Build *b, const Sizes *s, const AstSetting *line) {
+  PlaceRule r = {.loc = build_loc(b, line->path->span)};
+  for (uint32_t i = 0; i < line->values.n; i++)
+    if (!line->values.at[i].key) write_operand(b, s, &r, line->values.at[i].value, false);
+  write_target(b, s, &r, line);
   vec_push(b->m->arena, b->m->rules, r);
 }
 
@@ -55,6 +56,6 @@ void write_mesh(Build *b, const Sizes *s, const AstItem *plan) {
   write_likes(b->m, s);
   for (uint32_t i = 0; i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
-    if (!strcmp(line->path->text, "place") && line->arrow == ARROW_RIGHT) write_rule(b, line);
+    if (!strcmp(line->path->text, "place") && line->arrow == ARROW_RIGHT) write_rule(b, s, line);
   }
 }

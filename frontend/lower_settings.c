@@ -48,10 +48,25 @@ static void sink(void *data, const char *key, const char *value) {
   module_set(data, moved ? key + strlen("train.") : key, "%s", value);
 }
 
+/* The axes of `zero` stand behind a word, not behind a key. */
+static void write_over(Module *m, Eval *e, const Choice *c) {
+  const AstSetting *line = c->plan ? settings_line(c->plan->item, "zero") : NULL;
+  const AstValue **axis;
+  const char *list = "";
+  uint32_t n = setting_over(e->ctx, line, &axis);
+  for (uint32_t i = 0; i < n; i++)
+    list = arena_printf(m->arena, "%s%s%s", list, i ? ", " : "", axis[i]->path->text);
+  if (n) module_set(m, "plan.zero.over", "%s", list);
+}
+
 static void write_plan(Module *m, Eval *e, const Choice *c) {
-  static const char *const wanted[] = {"plan.precision", "plan.deterministic", "plan.micro"};
+  static const char *const wanted[] = {
+      "plan.precision",      "plan.precision.grad",  "plan.precision.scale",
+      "plan.precision.grow", "plan.precision.least", "plan.deterministic",
+      "plan.micro"};
   bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
+  write_over(m, e, c);
   /* What only other plans than one rank on one processor need is left out. */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->settings.n; i++) {
@@ -196,7 +211,7 @@ static const Unbuilt unbuilt[] = {
     {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
     {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
     {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
-    {ITEM_PLAN, "precision", NULL, "f16", "precision `f16`"},
+    {ITEM_PLAN, "precision", "reduce", NULL, "a type of its own for gradients in messages"},
 };
 
 static const char *value_word(const AstValue *v) {
@@ -232,16 +247,6 @@ static void check_machine(Eval *e, const AstItem *plan) {
   if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
 }
 
-/* Partitioned states: of updates that look at elements alone. */
-static void check_zero(Eval *e, const Choice *c) {
-  const AstSetting *line = settings_line(c->plan->item, "zero");
-  const AstValue *stage = settings_value(c->plan->item, "zero", NULL),
-                 *optim = settings_value(c->train->item, "optim", NULL);
-  if (!line || !stage || !strcmp(value_word(stage), "0")) return;
-  if (optim && !strcmp(value_word(optim), "lamb"))
-    not_built(e, stage->span, "partitioning of the states of `lamb`");
-}
-
 static void note_hand_gradients(Eval *e) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(e->w, SPACE_GRAD, &at));) {
@@ -265,7 +270,6 @@ void check_built(Eval *e, const Choice *c, bool planning) {
   check_unbuilt(e, c->train->item);
   if (c->plan) {
     check_unbuilt(e, c->plan->item);
-    check_zero(e, c);
     if (!planning) check_machine(e, c->plan->item); /* for the machine no program is made then */
   }
   note_hand_gradients(e);

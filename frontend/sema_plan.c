@@ -12,7 +12,7 @@ typedef struct PlanAxis {
   bool placed; /* a `place` line has it */
 } PlanAxis;
 
-typedef struct Placed { /* a dim in a `place` line */
+typedef struct Placed { /* a dim in a `place` line, or a path */
   Str dim;
   Span span;
   bool otherwise; /* behind `else` */
@@ -21,7 +21,7 @@ typedef struct Placed { /* a dim in a `place` line */
 typedef struct Rule { /* one `place` line */
   const AstSetting *line;
   VEC(Placed) dims;
-  VEC(Str) paths; /* tensors named by path */
+  VEC(Placed) paths; /* parameters, or what they are part of */
   VEC(const PlanAxis *) axes;
   Span target; /* the axes as written */
   bool none;   /* -> none: these tensors stay whole */
@@ -95,16 +95,50 @@ static void check_machine(Plan *p) {
 
 /* ---- rules ---- */
 
+static bool starts_path(const Plan *p, Str path) {
+  size_t n = strlen(path);
+  for (uint32_t i = 0; i < p->e->params.n; i++) {
+    Str param = p->e->params.at[i]->path;
+    if (!strncmp(param, path, n) && (param[n] == '.' || !param[n])) return true;
+  }
+  return false;
+}
+
+static void names_nothing(Plan *p, Span at, Str path) {
+  VEC(const char *) names = {0};
+  for (uint32_t i = 0; i < p->e->params.n; i++)
+    vec_push(p->e->arena, names, p->e->params.at[i]->path);
+  const char *near = names.n ? diag_nearest(path, names.at, names.n) : NULL;
+  Report *r = world_error(p->w, "E0709", at, "`%s` names no parameter of model `%s`", path,
+                          p->c->model->name);
+  if (near) diag_near(r, "a parameter", near);
+  else diag_help(r, "all rounds of a stack are a star, as in `h.*.w`");
+}
+
 static void read_operand(Plan *p, Rule *r, const AstValue *v, bool otherwise) {
   if (v->kind != VALUE_PATH) return;
   Str name = intern(p->e->ctx->names, v->path->text);
-  if (v->path->parts.n > 1) {
-    vec_push(p->e->arena, r->paths, name);
-    return;
+  Placed x = {name, v->span, otherwise};
+  if (sizes_find(p->e->sizes, name)) vec_push(p->e->arena, r->dims, x);
+  else if (starts_path(p, name)) vec_push(p->e->arena, r->paths, x);
+  else if (v->path->parts.n < 2) explain_no_dim(p->w, v->span, name);
+  else names_nothing(p, v->span, name);
+}
+
+/* Dims go to axes, paths to `none`. */
+static void check_operands(Plan *p, const Rule *r) {
+  if (!r->none && r->axes.n && r->paths.n) {
+    Str path = r->paths.at[0].dim;
+    Report *d = world_error(p->w, "E0602", r->paths.at[0].span,
+                            "`place` splits dimensions over mesh axes, `%s` is none", path);
+    diag_help(d, "name a dimension of it; `place %s -> none` keeps it whole", path);
   }
-  if (sizes_find(p->e->sizes, name))
-    vec_push(p->e->arena, r->dims, (Placed){name, v->span, otherwise});
-  else explain_no_dim(p->w, v->span, name);
+  if (r->none && r->dims.n) {
+    Str dim = r->dims.at[0].dim;
+    Report *d = world_error(p->w, "E0602", r->dims.at[0].span,
+                            "`-> none` takes paths of parameters, `%s` is a dimension", dim);
+    diag_help(d, "a dimension that no `place` line names is not split");
+  }
 }
 
 static void read_target(Plan *p, Rule *r, const AstSetting *s) {
@@ -137,6 +171,7 @@ static void read_rules(Plan *p) {
     for (uint32_t k = 0; k < s->values.n; k++)
       if (!s->values.at[k].key) read_operand(p, &r, s->values.at[k].value, false);
     read_target(p, &r, s);
+    check_operands(p, &r);
     vec_push(p->e->arena, p->rules, r);
   }
 }
@@ -213,6 +248,14 @@ static void help_divisors(Plan *p, Report *r, const Rule *rule) {
   diag_help(r, "%s sizes that divide %s: %s", axes_text(p, rule), names, list);
 }
 
+/* Where it costs no more than an eighth. */
+static void help_padding(Report *r, const Placed *d, int64_t size, int64_t ranks) {
+  int64_t stored = (size + ranks - 1) / ranks * ranks;
+  if (stored - size <= size / 8)
+    diag_help(r, "or store it padded: `%s = %lld pad %lld` among the dims is %lld, which divides",
+              d->dim, (long long)size, (long long)ranks, (long long)stored);
+}
+
 static bool is_stack_dim(const Plan *p, Str dim) {
   for (uint32_t i = 0; i < p->e->params.n; i++)
     if (dims_has(&p->e->params.at[i]->lead, dim)) return true;
@@ -250,6 +293,7 @@ static void check_divides(Plan *p, const Rule *rule) {
     diag_label(r, "%lld is not a multiple of %lld", (long long)size, (long long)ranks);
     fact_params(p, r, d->dim);
     help_divisors(p, r, rule);
+    help_padding(r, d, size, ranks);
   }
 }
 
@@ -258,7 +302,7 @@ static void check_divides(Plan *p, const Rule *rule) {
 static bool kept_whole(const Plan *p, const Rule *before, Str path) {
   for (uint32_t i = 0; i < p->rules.n && &p->rules.at[i] != before; i++)
     for (uint32_t k = 0; p->rules.at[i].none && k < p->rules.at[i].paths.n; k++)
-      if (p->rules.at[i].paths.at[k] == path) return true;
+      if (p->rules.at[i].paths.at[k].dim == path) return true;
   return false;
 }
 
@@ -392,15 +436,6 @@ static void check_over(Plan *p, const AstSetting *s) {
       need_axis(p, intern(p->e->ctx->names, v[i]->path->text), v[i]->span);
 }
 
-static bool starts_path(const Plan *p, Str first) {
-  size_t n = strlen(first);
-  for (uint32_t i = 0; i < p->e->params.n; i++) {
-    Str path = p->e->params.at[i]->path;
-    if (!strncmp(path, first, n) && (path[n] == '.' || !path[n])) return true;
-  }
-  return false;
-}
-
 /* h[0..5]: six of the rounds that there are. */
 static void check_rounds(Plan *p, const AstValue *v, Str stack) {
   const AstPart *part = v->path->parts.n > 1 ? &v->path->parts.at[1] : NULL;
@@ -481,6 +516,36 @@ static void warn_spans(Plan *p, const Rule *rule) {
                           axis, (long long)gpus));
 }
 
+/* Ranks along an axis that cuts nothing all do the same. */
+static void warn_idle(Plan *p) {
+  for (uint32_t i = 0; i < p->mesh.n; i++) {
+    const PlanAxis *a = &p->mesh.at[i];
+    if (a->size < 2 || a->placed) continue;
+    world_warn(
+        p->w, "W0704", a->value,
+        arena_printf(p->e->arena, "nothing is split over mesh axis `%s`: %lld ranks do the same",
+                     a->name, (long long)a->size),
+        arena_printf(p->e->arena, "`place DIM -> %s`, for data parallelism `place Batch -> %s`",
+                     a->name, a->name));
+  }
+}
+
+/* Without `over`, the axes that split Batch are meant. */
+static void warn_whole(Plan *p) {
+  const AstSetting *zero = settings_line(p->item, "zero");
+  const AstValue *stage = settings_value(p->item, "zero", NULL), **over;
+  if (!stage || stage->kind != VALUE_NUMBER || stage->number.integral < 1 || batch_rule(p) ||
+      setting_over(p->e->ctx, zero, &over))
+    return;
+  long long z = stage->number.integral;
+  world_warn(
+      p->w, "W0703", zero->span,
+      arena_printf(p->e->arena, "`zero %lld` partitions nothing: no mesh axis splits Batch", z),
+      p->mesh.n ? arena_printf(p->e->arena, "`place Batch -> %s`, or `zero %lld over %s`",
+                               p->mesh.at[0].name, z, p->mesh.at[0].name)
+                : "`mesh data = N` and `place Batch -> data` say whose ranks share");
+}
+
 /* (stages - 1) of (micro-batches + stages - 1) steps of a stage are idle. */
 static void warn_bubble(Plan *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
@@ -519,5 +584,7 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   check_batch(&p);
   for (uint32_t i = 0; i < p.rules.n; i++) warn_spans(&p, &p.rules.at[i]);
   warn_bubble(&p);
+  warn_idle(&p);
+  warn_whole(&p);
   check_lines(&p);
 }

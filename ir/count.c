@@ -117,6 +117,23 @@ static IrCount kernel_count(const Fn *k) {
   return c;
 }
 
+/* A scatter into its operand's buffer reads and writes the rows that it takes. */
+static double untouched_bytes(const Fn *f, const Op *o) {
+  if (strcmp(attr_str(&o->callee->attrs, ATTR_family, ""), "scatter")) return 0;
+  const Fn *k = o->callee;
+  double all = value_bytes(f, o->out), taken = 0;
+  for (OpId i = 0; i < k->ops.n; i++)
+    if (k->ops.at[i].code == OP_scatter) taken = value_bytes(k, k->ops.at[i].in[0]);
+  bool stays = f->values.at[o->out].storage.view == VIEW_INPLACE && taken < all;
+  return stays ? 2 * (all - taken) : 0;
+}
+
+static IrCount called_count(const Fn *f, const Op *o) {
+  IrCount c = kernel_count(o->callee);
+  c.bytes -= untouched_bytes(f, o);
+  return c;
+}
+
 static IrCount single_count(const Fn *f, const Op *o) {
   IrCount c = {.flop = op_flop(f, o)};
   if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL) return c;
@@ -127,7 +144,7 @@ static IrCount single_count(const Fn *f, const Op *o) {
 
 static IrCount op_count(const Module *m, const Fn *f, const Op *o) {
   if (!o->callee) return single_count(f, o);
-  if (o->callee->kind == FN_KERNEL) return kernel_count(o->callee);
+  if (o->callee->kind == FN_KERNEL) return called_count(f, o);
   IrCount c = ir_count(m, o->callee);
   double rounds = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
   c.flop *= rounds, c.bytes *= rounds;

@@ -40,7 +40,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t forward_floats(const FlashPlan *p) {
   int64_t keys = p->tile[FLASH_KEY_BLOCK], block = p->tile[FLASH_QUERY_BLOCK];
-  return 2 * p->keys * p->width + (p->width + keys) * p->tile_queries + 2 * (p->width + 1) * block;
+  return 2 * p->keys * p->width + (p->width + keys + 1) * p->tile_queries +
+         2 * (p->width + 1) * block;
 }
 
 static int64_t backward_floats(const FlashPlan *p) {
@@ -51,7 +52,7 @@ static int64_t backward_floats(const FlashPlan *p) {
 FlashPlan flash_plan(const Flash *f, int lanes, const int64_t tile[FLASH_COUNT]) {
   FlashPlan p = {.lanes = lanes, .tile_queries = tile[FLASH_VECTORS] * lanes, .phases = 1};
   memcpy(p.tile, tile, sizeof p.tile);
-  p.width = round_up(round_up(f->width, lanes), tile[FLASH_ROWS]);
+  p.width = round_up(f->width, lanes);
   p.keys = round_up(f->keys, tile[FLASH_ROWS]);
   p.query_blocks = ceil_div(f->queries, tile[FLASH_QUERY_BLOCK]);
   p.key_blocks = ceil_div(f->keys, tile[FLASH_KEY_BLOCK]);

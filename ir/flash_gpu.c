@@ -36,7 +36,7 @@ static int64_t chunks_of(const FlashGpuPlan *p, const Flash *f, FlashPhase phase
 FlashGpuPlan flash_gpu_plan(const Flash *f, Elem elem, const int64_t tile[FLASH_GPU_COUNT]) {
   static const FlashPhase forward[] = {FLASH_FORWARD},
                           backward[] = {FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ};
-  FlashGpuPlan p = {.mma = elem == ELEM_bf16 || elem == ELEM_f16,
+  FlashGpuPlan p = {.mma = elem_is_half(elem),
                     .phases = f->grad ? 3 : 1,
                     .heads = f->shared.count * f->group.count};
   memcpy(p.tile, tile, sizeof p.tile);

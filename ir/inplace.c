@@ -35,7 +35,8 @@ static uint32_t results_of_size(const Fn *k, int64_t count) {
 static bool family_allows(const Fn *k, const Type *t) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
   if (!strcmp(family, "row")) return results_of_size(k, type_count(t)) == 1;
-  return !*family || !strcmp(family, "elem") || !strcmp(family, "contract");
+  return !*family || !strcmp(family, "elem") || !strcmp(family, "contract") ||
+         !strcmp(family, "scatter");
 }
 
 bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {

@@ -247,6 +247,7 @@ typedef struct Module {
 const char *elem_name(Elem e);
 int elem_bytes(Elem e);
 ElemClass elem_class(Elem e);
+bool elem_is_half(Elem e); /* a float of 16 bits: f32 in registers and sums */
 const char *op_name(OpCode c);
 OpFamily op_family(OpCode c);
 unsigned op_flags(OpCode c);
@@ -344,7 +345,6 @@ Fence module_fence(const Module *m);
 /* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet.
  */
 Span loc_span(Module *m, Loc l);
-Span op_span(Module *m, const Op *op); /* in the IR text it was read from, else its loc */
 
 /* ---- text (print.c, parse.c) ---- */
 char *ir_print(Module *m, size_t *length); /* in m's arena */
@@ -353,6 +353,7 @@ char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,
                  size_t n); /* NULL: diagnostics were given, codes E1xxx */
+Module *ir_read(Ctx *c, const char *path); /* a file; NULL: the same, or E0001 (read.c) */
 
 /* ---- verifier (verify.c) ---- */
 /* Checks every rule that holds after pass m->after; reports through the diagnostics with numbered

@@ -25,8 +25,6 @@ Span loc_span(Module *m, Loc l) {
   return (Span){file, (uint32_t)at, l.length < rest ? l.length : (uint32_t)rest};
 }
 
-Span op_span(Module *m, const Op *op) { return op->span.file ? op->span : loc_span(m, op->loc); }
-
 /* Passes from which a fence holds, in the order of the pipeline. */
 static const struct {
   const char *pass;

@@ -217,7 +217,33 @@ static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
   if (!tile[TILE_PACK_B] || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1) return false;
-  return p->n.dim[p->n.n - 1].b == 1;
+  return p->n.dim[p->n.n - 1].b == 1 ||
+         (tile[TILE_DEPTH] == DEPTH_MATRIX && p->k.dim[p->k.n - 1].b == 1);
+}
+
+bool product_matrix_in_place(const Product *p, const int64_t tile[TILE_COUNT]) {
+  return p->elem_a == p->compute && p->k.n && p->k.dim[p->k.n - 1].a == 1 &&
+         p->k.inner % DEPTH_MATRIX == 0 && p->m.inner % tile[TILE_ROWS] == 0;
+}
+
+bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]) {
+  int64_t rows = tile[TILE_ROWS], how = tile[TILE_PACK_A];
+  bool in_place = !how && product_matrix_in_place(p, tile);
+  return p->compute == ELEM_bf16 && (rows == MATRIX_SIDE || rows == 2 * MATRIX_SIDE) &&
+         tile[TILE_VECTORS] <= 2 && tile[TILE_PACK_B] == 1 &&
+         (in_place || (how & ~PACK_SHARED) == PACK_ROWS);
+}
+
+/* The phase that copies a for all chunks: some 65536 elements each, but whole groups of tiles. */
+static void plan_shared(const Product *p, ProductPlan *q, int64_t column) {
+  enum { ELEMENTS = 1 << 16, TILES = 8 };
+  const int64_t *tile = q->tile;
+  int64_t most = ceil_div(q->tiles, TILES), blocks = tile[TILE_K_OUTER] * tile[TILE_K_INNER];
+  q->block_floats = q->tiles * column * tile[TILE_ROWS];
+  q->groups = ceil_div(q->block_floats, ELEMENTS);
+  if (q->groups > most) q->groups = most;
+  blocks *= p->batch.outer * p->batch.inner;
+  q->pack_chunks = blocks * q->groups, q->w_bytes = blocks * q->block_floats * 4;
 }
 
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {
@@ -230,16 +256,20 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   q.height = p->m.inner / q.tiles_inner, q.high = p->m.inner % q.tiles_inner;
   q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
   q.steps = ceil_div(p->k.inner, tile[TILE_DEPTH]);
+  q.words = tile[TILE_DEPTH] == DEPTH_MATRIX ? DEPTH_MATRIX / 2 : 1;
   q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
   q.k_inner_max = ceil_div(q.steps, tile[TILE_K_INNER]);
   q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]),
   q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
-  int64_t k = q.k_outer_max * q.k_inner_max,
+  int64_t k = q.k_outer_max * q.k_inner_max * q.words,
           block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
   bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
   q.pitch = (ceil_div(k, 32) * 2 + 1) * 16;
-  int64_t column = tile[TILE_PACK_A] == PACK_ROWS ? q.pitch : k;
-  q.a_bytes = tile[TILE_PACK_A] ? round_64(q.tiles_max * column * tile[TILE_ROWS] * 4) : 0;
+  q.shared = tile[TILE_PACK_A] & PACK_SHARED;
+  q.rows_a = (tile[TILE_PACK_A] & ~PACK_SHARED) == PACK_ROWS;
+  int64_t column = q.rows_a ? q.pitch : k;
+  if (q.shared) plan_shared(p, &q, column);
+  else if (tile[TILE_PACK_A]) q.a_bytes = round_64(q.tiles_max * column * tile[TILE_ROWS] * 4);
   q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
   if (product_sliced(p, tile)) q.b_bytes *= 2;
   if (p->sum != NO_VALUE) q.s_bytes = round_64(q.panels_max * tile[TILE_VECTORS] * lanes * 4);

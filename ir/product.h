@@ -52,20 +52,24 @@ enum ProductTile {               /* entries of attribute tile */
                    TILE_ROW,     /* blocks of row tiles */
                    TILE_COLUMN,  /* blocks of panels */
                    TILE_PACK_A,  /* PACK_TILES: a is copied into [tile][k][row] first; PACK_ROWS:
-                                    into [tile][row][k] */
+                                    into [tile][row][k]; + PACK_SHARED: once for all chunks, in a
+                                    phase of its own, else by each chunk */
                    TILE_PACK_B,  /* 1: b is copied into panels first */
                    TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
-                                  step of k. 2: pairs of bf16 */
+                                  step of k. DEPTH_PAIRS: two of bf16 are one factor; DEPTH_MATRIX:
+                                  so many pairs that they fill rows of matrix registers */
                    TILE_COUNT
 };
 
-enum { PACK_NOT, PACK_TILES, PACK_ROWS };
+enum { PACK_NOT, PACK_TILES, PACK_ROWS, PACK_SHARED = 4 };
+enum { DEPTH_PAIRS = 2, DEPTH_MATRIX = 32, MATRIX_SIDE = 16 }; /* rows of a matrix register */
 
 typedef struct ProductPlan {
   int64_t tile[TILE_COUNT];
   int lanes;
   int64_t pitch;              /* factors between packed rows of a: an odd number of cache lines */
-  int64_t steps;              /* of the inner k dim, the last one perhaps half empty */
+  int64_t words;              /* factors (32 bits) of one step of k */
+  int64_t steps;              /* of the inner k dim, the last one perhaps not full */
   int64_t vectors_inner;      /* vectors of one inner n row, the last one perhaps partly empty */
   int64_t vectors, panels;    /* of all of n */
   int64_t width, wide;        /* the first `wide` panels have width + 1 vectors, the rest width */
@@ -78,10 +82,19 @@ typedef struct ProductPlan {
   int64_t a_bytes, b_bytes,
       c_bytes, /* scratch: packed a of a row block, one panel of b, tiles of partial results */
       s_bytes; /* sums of the panels of a chunk */
+  bool rows_a, shared;         /* what TILE_PACK_A says */
+  int64_t groups, pack_chunks; /* if shared: chunks of tiles that are copied together, of each batch
+                                  and block of k; number of all */
+  int64_t block_floats;        /* .. of a batch's block of k in the workspace */
+  int64_t w_bytes;             /* .. of workspace, else 0 */
 } ProductPlan;
 
-/* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side,
-   and one k dim. */
+/* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side
+   (with matrix registers: or k so), and one k dim. */
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]);
+/* Whether matrix registers read a where it lies: whole tiles and steps of bf16. */
+bool product_matrix_in_place(const Product *p, const int64_t tile[TILE_COUNT]);
+/* Whether a cut of depth DEPTH_MATRIX can be made: at most 2 x 2 registers of sums, packed rows. */
+bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
 #endif

@@ -7,12 +7,25 @@ static OpId find_scatter(const Fn *k) {
   bug("kernel %s has no scatter", k->name);
 }
 
+/* The result is the scatter's own, or a sum of it and the base. */
+static void find_base(const Fn *k, ValueId sum, Scatter *s) {
+  s->out = k->results.at[0], s->base = NO_VALUE, s->from_arg = k->args.n;
+  if (k->results.n != 1) bug("kernel %s: a scatter kernel has one result", k->name);
+  if (s->out == sum) return;
+  const Op *add = value_def(k, s->out);
+  if (!add || add->code != OP_add) bug("kernel %s: a scatter is only added to something", k->name);
+  s->base = add->in[add->in[0] == sum];
+  for (uint32_t i = 0; i < k->args.n; i++)
+    if (k->args.at[i] == s->base) s->from_arg = i;
+}
+
 Scatter scatter_of(const Fn *k, int lanes) {
   Scatter s = {.op = find_scatter(k)};
   const Op *o = &k->ops.at[s.op];
   const Group *g = &o->group[0];
   Axes x = {0}, from = {0}, out = {0};
-  s.x = o->in[0], s.index = o->in[1], s.out = o->out, s.to = g->to[0];
+  s.x = o->in[0], s.index = o->in[1], s.to = g->to[0];
+  find_base(k, o->out, &s);
   s.to_size = type_size(value_type(k, s.out), s.to);
   axes_add(&x, value_type(k, s.x));
   axes_add(&out, value_type(k, s.out));

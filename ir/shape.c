@@ -209,7 +209,7 @@ static bool delivers_f32(const Shape *s) {
   const Value *out = &s->f->values.at[s->op->out];
   bool placed = out->def < s->f->ops.n && &s->f->ops.at[out->def] == s->op;
   Elem e = shape_in(s, 0)->elem;
-  return placed && (e == ELEM_bf16 || e == ELEM_f16) && out->type.elem == ELEM_f32;
+  return placed && elem_is_half(e) && out->type.elem == ELEM_f32;
 }
 
 static const char *rule_dot(Shape *s) {

@@ -42,6 +42,7 @@ static const struct {
 const char *elem_name(Elem e) { return elem_facts[e].name; }
 int elem_bytes(Elem e) { return elem_facts[e].bytes; }
 ElemClass elem_class(Elem e) { return elem_facts[e].class; }
+bool elem_is_half(Elem e) { return elem_class(e) == CLASS_FLOAT && elem_bytes(e) == 2; }
 
 bool elem_find(const char *name, Elem *e) {
   for (int i = 0; i < ELEM_COUNT; i++)

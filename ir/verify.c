@@ -6,28 +6,25 @@
    further: the other checks follow operands without asking. */
 #include "verify.h"
 
-void verify_report(Verifier *v, const char *code, Span at, const char *format, ...) {
+void verify_report(Verifier *v, const char *code, Where at, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(v->m->arena, format, args);
   va_end(args);
   v->failed = true;
   if (diag_full(v->m->ctx->diag)) return;
-  Report *r = diag_at(v->m->ctx->diag, code, at, "%s", text);
+  Span span = at.span.file ? at.span : loc_span(v->m, at.loc);
+  Report *r = diag_at(v->m->ctx->diag, code, span, "%s", text);
   diag_fact(r, "in function @%s after pass `%s`", v->fn ? v->fn->name : "-", v->m->after);
 }
 
-Span verify_fn_span(Verifier *v) {
-  return v->fn->span.file ? v->fn->span : loc_span(v->m, v->fn->loc);
-}
+Where verify_at_op(const Op *op) { return (Where){op->span, op->loc}; }
 
-static Span global_span(Verifier *v, const Global *g) {
-  return g->span.file ? g->span : loc_span(v->m, g->loc);
-}
+Where verify_at_fn(const Verifier *v) { return (Where){v->fn->span, v->fn->loc}; }
 
 /* ---- names ---- */
 
-static void check_type_names(Verifier *v, const Type *t, Span at) {
+static void check_type_names(Verifier *v, const Type *t, Where at) {
   for (int i = 0; i < t->rank; i++) {
     if (!text_is_word(t->axis[i].dim))
       verify_report(v, "E1101", at, "[name-c1] `%s` is no dim name", t->axis[i].dim);
@@ -42,7 +39,7 @@ static void check_type_names(Verifier *v, const Type *t, Span at) {
 
 static void check_global(Verifier *v, uint32_t index) {
   const Global *g = v->m->globals.at[index];
-  Span at = global_span(v, g);
+  Where at = {g->span, g->loc};
   if (!text_is_symbol(g->name))
     verify_report(v, "E1101", at, "[name-c2] `%s` is no global name", g->name);
   if (module_global(v->m, g->name) != g)
@@ -59,7 +56,7 @@ static void check_global(Verifier *v, uint32_t index) {
 
 static void check_fn_name(Verifier *v) {
   const Fn *f = v->fn;
-  Span at = verify_fn_span(v);
+  Where at = verify_at_fn(v);
   if (!text_is_symbol(f->name))
     verify_report(v, "E1101", at, "[name-c3] `%s` is no function name", f->name);
   if (module_fn(v->m, f->name) != f)
@@ -76,8 +73,8 @@ static bool check_defs(Verifier *v, OpId id) {
   for (uint32_t r = 0; r < op->nout; r++) {
     ValueId out = op->out + r;
     if (out >= f->values.n || f->values.at[out].def != id || f->values.at[out].result != r)
-      return verify_report(v, "E1101", op_span(v->m, op),
-                           "[ssa-c2] result %u of %s is another op's", r, op_name(op->code)),
+      return verify_report(v, "E1101", verify_at_op(op), "[ssa-c2] result %u of %s is another op's",
+                           r, op_name(op->code)),
              false;
   }
   return true;
@@ -90,7 +87,7 @@ static bool check_uses(Verifier *v, OpId id) {
     ValueId in = op->in[i];
     OpId def = in < f->values.n ? f->values.at[in].def : id;
     if (def != NO_OP && def >= id)
-      return verify_report(v, "E1101", op_span(v->m, op),
+      return verify_report(v, "E1101", verify_at_op(op),
                            "[ssa-c1] operand %u of %s is not defined above", i, op_name(op->code)),
              false;
   }
@@ -102,14 +99,14 @@ static bool check_ends(Verifier *v) {
   for (uint32_t i = 0; i < f->args.n; i++) {
     ValueId a = f->args.at[i];
     if (a >= f->values.n || f->values.at[a].def != NO_OP || f->values.at[a].result != i)
-      return verify_report(v, "E1101", verify_fn_span(v), "[ssa-c3] argument %u is no argument", i),
+      return verify_report(v, "E1101", verify_at_fn(v), "[ssa-c3] argument %u is no argument", i),
              false;
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId r = f->results.at[i];
     OpId def = r < f->values.n ? f->values.at[r].def : f->ops.n;
     if (def != NO_OP && def >= f->ops.n)
-      return verify_report(v, "E1101", verify_fn_span(v), "[ssa-c4] result %u is not defined", i),
+      return verify_report(v, "E1101", verify_at_fn(v), "[ssa-c4] result %u is not defined", i),
              false;
   }
   return true;
@@ -136,17 +133,17 @@ static void check_result_types(Verifier *v, const Op *op, const Type *want) {
                     ? have->elem == want[r].elem && type_same_dims(have, &want[r])
                     : type_equal(have, &want[r]);
     if (!same)
-      verify_report(v, type_code(op), op_span(v->m, op),
+      verify_report(v, type_code(op), verify_at_op(op),
                     "[type-c3] result %u of %s is %s, expected %s", r, op_name(op->code),
                     type_text(v->m, have), type_text(v->m, &want[r]));
-    check_type_names(v, have, op_span(v->m, op));
+    check_type_names(v, have, verify_at_op(op));
   }
 }
 
 static void check_types(Verifier *v, const Op *op) {
   Type *want = ARENA_ARRAY(v->m->arena, Type, op->nout + 1);
   const char *why = shape_infer(v->m, v->fn, op, want);
-  if (why) verify_report(v, type_code(op), op_span(v->m, op), "%s", why);
+  if (why) verify_report(v, type_code(op), verify_at_op(op), "%s", why);
   else check_result_types(v, op, want);
 }
 
@@ -184,10 +181,10 @@ static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(least),
     [FN_BODY] = A(frame) | A(live) | A(least),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
-                  A(scratch) | A(workspace) | A(align) | A(tuned),
+                  A(scratch) | A(workspace) | A(align) | A(tuned) | A(instead),
 };
 
-static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Span at) {
+static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Where at) {
   uint64_t have = 0;
   for (uint32_t i = 0; i < l->n; i++) {
     have |= 1ull << l->at[i].key;
@@ -218,7 +215,7 @@ static bool stands_before(const Module *m, const Fn *a, const Fn *b) {
 
 static void check_symbol(Verifier *v, const Op *op) {
   bool calls = op_family(op->code) == FAMILY_CALL, touches = op_family(op->code) == FAMILY_GLOBAL;
-  Span at = op_span(v->m, op);
+  Where at = verify_at_op(op);
   if (calls != (op->callee != NULL) || touches != (op->global != NULL)) {
     verify_report(v, "E1101", at, "[op-c3] %s has the wrong kind of symbol", op_name(op->code));
   } else if (calls) {
@@ -237,7 +234,7 @@ static void check_symbol(Verifier *v, const Op *op) {
 static void check_store(Verifier *v, OpId id) {
   const Op *op = &v->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
-  Span at = op_span(v->m, op);
+  Where at = verify_at_op(op);
   if (module_global(v->m, op->global->name) != op->global)
     verify_report(v, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
   if (v->fn->kind == FN_BODY)
@@ -261,7 +258,7 @@ static void check_op(Verifier *v, OpId id) {
   check_types(v, op);
   OpAttrs rule = op_attrs[op->code];
   rule.allowed |= A(names);
-  check_attrs(v, &op->attrs, rule, op_name(op->code), op_span(v->m, op));
+  check_attrs(v, &op->attrs, rule, op_name(op->code), verify_at_op(op));
   check_store(v, id);
 }
 
@@ -269,8 +266,8 @@ static void check_fn(Verifier *v, const Fn *f) {
   v->fn = f;
   check_fn_name(v);
   for (uint32_t i = 0; i < f->args.n; i++)
-    check_type_names(v, value_type(f, f->args.at[i]), verify_fn_span(v));
-  check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_fn_span(v));
+    check_type_names(v, value_type(f, f->args.at[i]), verify_at_fn(v));
+  check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_at_fn(v));
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
   if (v->fence >= FENCE_FUSED) verify_fused(v);
   if (v->m->mesh.n) verify_shards(v);

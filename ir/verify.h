@@ -12,15 +12,21 @@ typedef struct Verifier {
   bool failed;
 } Verifier;
 
-void verify_report(Verifier *v, const char *code, Span at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-Span verify_fn_span(Verifier *v);
+typedef struct Where { /* the text it was read from, else the source; looked up when it is shown */
+  Span span;
+  Loc loc;
+} Where;
 
-void verify_shards(Verifier *v);  /* placements of a function, collectives */
-void verify_fused(Verifier *v);   /* after fuse */
-void verify_ordered(Verifier *v); /* after order */
+void verify_report(Verifier *v, const char *code, Where at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+Where verify_at_op(const Op *op);
+Where verify_at_fn(const Verifier *v);
+
+void verify_shards(Verifier *v);   /* placements of a function, collectives */
+void verify_fused(Verifier *v);    /* after fuse */
+void verify_ordered(Verifier *v);  /* after order */
 void verify_selected(Verifier *v); /* kernel functions after select */
-void verify_placed(Verifier *v);  /* after memory */
+void verify_placed(Verifier *v);   /* after memory */
 
 /* Elements from the first to the last that the value touches; -1 if its strides are wrong. */
 int64_t verify_extent(const Value *v);

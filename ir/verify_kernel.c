@@ -6,12 +6,12 @@
    Families whose chunks cut any number of units in even ranges are right with any number of them.
  */
 #include "flash.h"
-#include "nest.h"
 #include "product.h"
+#include "row_kept.h"
 #include "verify.h"
 
 static void wrong(Verifier *v, const char *label, const char *what, int64_t have, int64_t want) {
-  verify_report(v, "E1110", verify_fn_span(v), "[%s] %s of @%s is %lld, its tile needs %lld", label,
+  verify_report(v, "E1110", verify_at_fn(v), "[%s] %s of @%s is %lld, its tile needs %lld", label,
                 what, v->fn->name, (long long)have, (long long)want);
 }
 
@@ -29,7 +29,7 @@ static OpId find(const Fn *k, OpFamily family) {
 
 typedef struct Plan { /* what follows from a tile */
   int phases;
-  int64_t chunks[2], scratch;
+  int64_t chunks[2], scratch, workspace;
 } Plan;
 
 static void check_plan(Verifier *v, const Plan *p) {
@@ -41,13 +41,15 @@ static void check_plan(Verifier *v, const Plan *p) {
     if (chunks->list[i] != p->chunks[i])
       wrong(v, "select-c3", "the number of chunks", chunks->list[i], p->chunks[i]);
   if (scratch != p->scratch) wrong(v, "select-c4", "scratch", scratch, p->scratch);
+  int64_t workspace = attr_int(&v->fn->attrs, ATTR_workspace, 0);
+  if (workspace != p->workspace) wrong(v, "select-c4", "workspace", workspace, p->workspace);
 }
 
 static bool is_tile(Verifier *v, const Attr *tile, int count, int64_t needed) {
   bool good = tile->i == count;
   for (int64_t i = 0; good && i < needed; i++) good = tile->list[i] >= 1 && tile->list[i] < 1 << 30;
   if (!good)
-    verify_report(v, "E1110", verify_fn_span(v),
+    verify_report(v, "E1110", verify_at_fn(v),
                   "[select-c2] tile of @%s: %d numbers, the first %lld of them from 1 on",
                   v->fn->name, count, (long long)needed);
   return good;
@@ -70,12 +72,15 @@ static bool flash_fits(const Flash *f, const FlashPlan *p) {
          t[FLASH_KEY_PARTS] <= p->key_blocks;
 }
 
-/* Rows are copied where k lies side by side; pairs are of bf16. */
+/* Rows are copied where k lies side by side; pairs, and what matrix registers hold, are of bf16. */
 static bool factors_fit(const Product *p, const int64_t *t) {
+  if (t[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_fits(p, t);
   bool rows = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  bool packs = t[TILE_PACK_A] >= PACK_NOT && t[TILE_PACK_A] <= (rows ? PACK_ROWS : PACK_TILES) &&
-               t[TILE_PACK_B] >= (p->sum != NO_VALUE) && t[TILE_PACK_B] <= 1;
-  return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == 2 && p->compute == ELEM_bf16));
+  int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
+  bool packs = how >= PACK_NOT && how <= (rows ? PACK_ROWS : PACK_TILES) &&
+               (how || !t[TILE_PACK_A]) && t[TILE_PACK_B] >= (p->sum != NO_VALUE) &&
+               t[TILE_PACK_B] <= 1;
+  return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && p->compute == ELEM_bf16));
 }
 
 static void check_contract(Verifier *v, const Attr *tile, int lanes) {
@@ -86,9 +91,13 @@ static void check_contract(Verifier *v, const Attr *tile, int lanes) {
   ProductPlan q = {0};
   if (factors) q = product_plan(&p, lanes, t);
   if (!factors || !product_fits(&p, &q))
-    verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
+    verify_report(v, "E1110", verify_at_fn(v), "[select-c2] tile of @%s cuts more than there is",
                   v->fn->name);
-  else check_plan(v, &(Plan){1, {q.chunks, 0}, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes});
+  else
+    check_plan(v, &(Plan){1 + q.shared,
+                          {q.shared ? q.pack_chunks : q.chunks, q.chunks},
+                          q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
+                          q.w_bytes});
 }
 
 static void check_attention(Verifier *v, const Attr *tile, int lanes) {
@@ -97,9 +106,9 @@ static void check_attention(Verifier *v, const Attr *tile, int lanes) {
   Flash f = flash_of(v->fn);
   FlashPlan p = flash_plan(&f, lanes, tile->list);
   if (!flash_fits(&f, &p))
-    verify_report(v, "E1110", verify_fn_span(v), "[select-c2] tile of @%s cuts more than there is",
+    verify_report(v, "E1110", verify_at_fn(v), "[select-c2] tile of @%s cuts more than there is",
                   v->fn->name);
-  else check_plan(v, &(Plan){p.phases, {p.chunks[0], p.chunks[1]}, p.scratch});
+  else check_plan(v, &(Plan){p.phases, {p.chunks[0], p.chunks[1]}, p.scratch, 0});
 }
 
 static void check_column(Verifier *v, const Attr *tile) {
@@ -112,7 +121,8 @@ static void check_column(Verifier *v, const Attr *tile) {
 
 static void check_row(Verifier *v, const Attr *chunks) {
   Reductions r = reductions_of(v->fn);
-  int64_t want = scan_scratch(v->fn, &r), have = attr_int(&v->fn->attrs, ATTR_scratch, 0);
+  int64_t want = row_scratch(v->m->arena, v->fn, &r),
+          have = attr_int(&v->fn->attrs, ATTR_scratch, 0);
   if (have != want) wrong(v, "select-c4", "scratch", have, want);
   if (chunks->i != 1 + (r.ncolumns > 0))
     wrong(v, "select-c3", "the number of phases", chunks->i, 1 + (r.ncolumns > 0));
@@ -126,18 +136,35 @@ static bool lists_phases(Verifier *v, AttrKey key, int64_t phases, int64_t least
   bool good = a && a->i == phases;
   for (int64_t i = 0; good && i < phases; i++) good = a->list[i] >= least && a->list[i] <= most;
   if (!good)
-    verify_report(v, "E1110", verify_fn_span(v),
+    verify_report(v, "E1110", verify_at_fn(v),
                   "[select-c5] %s of @%s: one number from %lld to %lld for each of its %lld phases",
                   attr_name(key), v->fn->name, (long long)least, (long long)most,
                   (long long)phases);
   return good;
 }
 
+/* A kernel that takes another one's place has its operands, results and workspace. */
+static void check_instead(Verifier *v) {
+  const Fn *f = v->fn, *other = module_fn(v->m, attr_str(&f->attrs, ATTR_instead, ""));
+  bool same = other && other->kind == FN_KERNEL && other->args.n == f->args.n &&
+              other->results.n == f->results.n;
+  for (uint32_t i = 0; same && i < f->args.n; i++)
+    same = type_equal(value_type(f, f->args.at[i]), value_type(other, other->args.at[i]));
+  for (uint32_t i = 0; same && i < f->results.n; i++)
+    same = type_equal(value_type(f, f->results.at[i]), value_type(other, other->results.at[i]));
+  if (!same || attr_int(&f->attrs, ATTR_workspace, 0) != attr_int(&other->attrs, ATTR_workspace, 0))
+    verify_report(v, "E1110", verify_at_fn(v),
+                  "[select-c6] @%s cannot take the place of another kernel", f->name);
+}
+
 /* On a GPU: CTAs, threads and shared memory of every phase. */
 static void check_gpu(Verifier *v, const Attr *tile) {
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   int64_t phases = chunks ? chunks->i : 0;
-  int64_t shared = (int64_t)module_number(v->m, "target.shared", 0);
+  bool instead = attr_get(&v->fn->attrs, ATTR_instead) != NULL;
+  int64_t shared =
+      (int64_t)module_number(v->m, instead ? "target.shared_most" : "target.shared", 0);
+  if (instead) check_instead(v);
   if (lists_phases(v, ATTR_chunks, phases ? phases : 1, 1, INT32_MAX) &&
       lists_phases(v, ATTR_threads, phases, 1, 1024) &&
       lists_phases(v, ATTR_shared, phases, 0, shared))
@@ -155,7 +182,7 @@ void verify_selected(Verifier *v) {
   }
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   if (!chunks || !chunks->i || !all_from(chunks, 1))
-    verify_report(v, "E1110", verify_fn_span(v), "[select-c1] @%s has no positive chunks",
+    verify_report(v, "E1110", verify_at_fn(v), "[select-c1] @%s has no positive chunks",
                   v->fn->name);
   else if (!strcmp(family, "contract")) check_contract(v, tile, lanes);
   else if (!strncmp(family, "attention", 9)) check_attention(v, tile, lanes);

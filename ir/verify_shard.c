@@ -13,7 +13,7 @@ static void report(Verifier *v, const Op *op, const char *format, ...) {
   va_start(args, format);
   const char *text = arena_vprintf(v->m->arena, format, args);
   va_end(args);
-  verify_report(v, "E1109", op ? op_span(v->m, op) : verify_fn_span(v), "%s", text);
+  verify_report(v, "E1109", op ? verify_at_op(op) : verify_at_fn(v), "%s", text);
 }
 
 static const Placement *placed(const Verifier *v, ValueId value) {

@@ -17,16 +17,16 @@ void verify_fused(Verifier *v) {
     bool fine = family == FAMILY_GLOBAL || family == FAMILY_COLLECTIVE || op->code == OP_loop ||
                 op->code == OP_kernel;
     if (!fine && !(op_flags(op->code) & VIEW))
-      verify_report(v, "E1106", op_span(v->m, op), "[fuse-c1] %s outside of a kernel",
+      verify_report(v, "E1106", verify_at_op(op), "[fuse-c1] %s outside of a kernel",
                     op_name(op->code));
   }
 }
 
 /* ---- order ---- */
 
-static Span value_span(Verifier *v, ValueId id) {
+static Where value_at(Verifier *v, ValueId id) {
   const Op *def = value_def(v->fn, id);
-  return def ? op_span(v->m, def) : verify_fn_span(v);
+  return def ? verify_at_op(def) : verify_at_fn(v);
 }
 
 /* Elements must not lie on each other: by growing stride, each axis steps over all that the smaller
@@ -51,10 +51,9 @@ int64_t verify_extent(const Value *v) {
 static void check_strides(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   if (!value->storage.ordered)
-    verify_report(v, "E1107", value_span(v, id), "[order-c1] a value has no strides");
+    verify_report(v, "E1107", value_at(v, id), "[order-c1] a value has no strides");
   else if (verify_extent(value) < 0)
-    verify_report(v, "E1107", value_span(v, id),
-                  "[order-c2] strides let elements lie on each other");
+    verify_report(v, "E1107", value_at(v, id), "[order-c2] strides let elements lie on each other");
 }
 
 static bool used_after(const Fn *f, ValueId id, OpId after) {
@@ -104,13 +103,13 @@ static void check_callee_inplace(Verifier *v, ValueId id, const Value *value, co
     if (op->in[i] == value->storage.base)
       fine = kernel_in_place(v->m->arena, op->callee, i, value->result);
   if (!fine)
-    verify_report(v, "E1107", value_span(v, id),
+    verify_report(v, "E1107", value_at(v, id),
                   "[order-c11] @%s cannot write into the buffer of that operand", op->callee->name);
 }
 
 static void check_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
   const Fn *f = v->fn;
-  Span at = value_span(v, id);
+  Where at = value_at(v, id);
   if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
     verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
@@ -143,9 +142,14 @@ static bool may_view(const Fn *f, const Value *value) {
 static void check_view(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
-  if (s->view == VIEW_NONE) return;
+  if (s->view == VIEW_NONE) {
+    if (value->def != NO_OP && may_view(v->fn, value))
+      verify_report(v, "E1107", value_at(v, id), "[order-c13] nobody writes the result of %s",
+                    op_name(v->fn->ops.at[value->def].code));
+    return;
+  }
   if (s->base >= id) {
-    verify_report(v, "E1107", value_span(v, id),
+    verify_report(v, "E1107", value_at(v, id),
                   "[order-c3] a view of a value that is not defined above");
     return;
   }
@@ -154,17 +158,17 @@ static void check_view(Verifier *v, ValueId id) {
     check_inplace(v, id, value, base);
   } else if (s->offset < 0 || s->offset > verify_extent(base) - verify_extent(value) ||
              value->type.elem != base->type.elem) {
-    verify_report(v, "E1107", value_span(v, id), "[order-c7] a view reaches outside of its base");
+    verify_report(v, "E1107", value_at(v, id), "[order-c7] a view reaches outside of its base");
   } else if (!of_operand(v->fn, value)) {
-    verify_report(v, "E1107", value_span(v, id), "[order-c10] a view of what is no operand");
+    verify_report(v, "E1107", value_at(v, id), "[order-c10] a view of what is no operand");
   } else if (!may_view(v->fn, value)) {
-    verify_report(v, "E1107", value_span(v, id), "[order-c12] %s does not make views",
+    verify_report(v, "E1107", value_at(v, id), "[order-c12] %s does not make views",
                   op_name(v->fn->ops.at[value->def].code));
   }
 }
 
 static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
-  verify_report(v, "E1107", op_span(v->m, op),
+  verify_report(v, "E1107", verify_at_op(op),
                 "[order-c8] %s %u of %s @%s is stored in another order there", what, i,
                 op_name(op->code), op->callee->name);
 }
@@ -192,7 +196,7 @@ static void check_boundary(Verifier *v, const Op *op) {
 static void check_inside(Verifier *v, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
   if (s->view != VIEW_NONE || s->place != PLACE_NONE)
-    verify_report(v, "E1107", value_span(v, id), "[order-c9] a place or view inside of a kernel");
+    verify_report(v, "E1107", value_at(v, id), "[order-c9] a place or view inside of a kernel");
 }
 
 void verify_ordered(Verifier *v) {
@@ -306,7 +310,7 @@ static void check_conflicts(Places *p) {
     for (uint32_t j = 0; j < i; j++) {
       const Tenancy *a = &p->spans.at[i], *b = &p->spans.at[j];
       if (conflict(a, b))
-        verify_report(p->v, "E1108", a->op ? op_span(p->v->m, a->op) : verify_fn_span(p->v),
+        verify_report(p->v, "E1108", a->op ? verify_at_op(a->op) : verify_at_fn(p->v),
                       "[place-c3] bytes %lld .. %lld and %lld .. %lld are in use at the same time",
                       (long long)a->from, (long long)a->to, (long long)b->from, (long long)b->to);
     }
@@ -316,7 +320,7 @@ static void check_place(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
   const Fn *f = v->fn;
-  Span at = value_span(v, id);
+  Where at = value_at(v, id);
   if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
   if (s->at < 0 || s->at % elem_bytes(value->type.elem))
     verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
@@ -346,13 +350,13 @@ static bool of_argument(const Fn *f, ValueId v, uint32_t arg) {
 static void check_shared(Verifier *v, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
   if (s->place == PLACE_ARG && !of_argument(v->fn, id, s->slot))
-    verify_report(v, "E1108", value_span(v, id), "[place-c7] in the bytes of argument %u", s->slot);
+    verify_report(v, "E1108", value_at(v, id), "[place-c7] in the bytes of argument %u", s->slot);
   if (s->view == VIEW_NONE) return;
   const Value *base = &v->fn->values.at[s->base];
   int64_t offset = s->view == VIEW_OF ? s->offset * elem_bytes(base->type.elem) : 0;
   if (s->place != base->storage.place || s->slot != base->storage.slot ||
       s->at != base->storage.at + offset)
-    verify_report(v, "E1108", value_span(v, id), "[place-c6] a view is not placed in its base");
+    verify_report(v, "E1108", value_at(v, id), "[place-c6] a view is not placed in its base");
 }
 
 void verify_placed(Verifier *v) {

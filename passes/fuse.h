@@ -18,7 +18,7 @@ typedef enum GroupKind {
   GROUP_LOOP
 } GroupKind;
 
-enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8, SUMS = 16 };
+enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8, SUMS = 16, BASE = 32 };
 
 typedef VEC(ValueId) ValueList;
 

@@ -8,30 +8,18 @@
    bytes, reading one that is in a buffer anyway costs them once. Of equal cuts the one nearest the
    users is taken: it repeats the least work. Values that must have a buffer (operands of
    contractions, loops, stores) are given. */
+#include "passes/flow.h"
 #include "passes/fuse.h"
+#include <math.h>
 
-typedef struct Edge {
-  uint32_t to, back; /* back: index of the reverse edge in the list of `to` */
-  int64_t room;
-} Edge;
-
-typedef VEC(Edge) EdgeList;
-
+/* It runs from what is wanted to what cannot be computed again, so that the cut next to FLOW_SOURCE
+   is the one nearest the users. A value is two nodes, `used` and behind it `made`. */
 typedef struct Net {
   Fuse *u;
-  uint32_t group, n;
-  EdgeList *edges;   /* by node: source, sink, then (in, out) of each value */
-  uint32_t *node_of; /* by ValueId: its `in` node, 0: not in the net */
-  ValueList values;  /* by (node - 2) / 2 */
+  uint32_t group, arcs;
+  uint32_t *node_of; /* by ValueId: its node `used`, 0: not in the net */
+  ValueList values;  /* of the net */
 } Net;
-
-enum { SOURCE = 0, SINK = 1 };
-static const int64_t UNBOUNDED = INT64_MAX / 4;
-
-static void edge(Net *t, uint32_t a, uint32_t b, int64_t room) {
-  vec_push(t->u->arena, t->edges[a], (Edge){b, t->edges[b].n, room});
-  vec_push(t->u->arena, t->edges[b], (Edge){a, t->edges[a].n - 1, 0});
-}
 
 /* An expression for this group: lazy, or with a home that is later. */
 static bool is_free(const Fuse *u, uint32_t g, ValueId v) {
@@ -44,6 +32,11 @@ static bool is_own(const Fuse *u, uint32_t g, ValueId v) {
   return x->where == HOMED && x->home == g;
 }
 
+/* Wanted by a later group, without a buffer so far. */
+static bool computed_again(const Fuse *u, uint32_t g, ValueId v) {
+  return is_own(u, g, v) && u->value[v].wanted && !u->value[v].stored;
+}
+
 static const Op *computed_by(const Net *t, ValueId v) {
   const Op *o = value_def(t->u->f, v);
   if (is_free(t->u, t->group, v)) return o;
@@ -52,60 +45,42 @@ static const Op *computed_by(const Net *t, ValueId v) {
   return again && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
 }
 
-static int64_t cost_of(const Net *t, ValueId v) {
+static double cost_of(const Net *t, ValueId v) {
   const Type *type = value_type(t->u->f, v);
-  int64_t bytes = type_count(type) * elem_bytes(type->elem);
-  if (is_free(t->u, t->group, v)) return UNBOUNDED;
+  double bytes = (double)type_count(type) * elem_bytes(type->elem);
+  if (is_free(t->u, t->group, v)) return INFINITY;
   return is_own(t->u, t->group, v) && !t->u->value[v].stored ? 2 * bytes : bytes;
 }
 
 /* Adds v and everything it may be computed from. */
-static uint32_t add_value(Net *t, ValueId v) {
-  if (t->node_of[v]) return t->node_of[v];
-  uint32_t in = t->n;
-  t->node_of[v] = in, t->n += 2;
+static void add_value(Net *t, ValueId v) {
+  if (t->node_of[v]) return;
+  t->node_of[v] = FLOW_NODES + 2 * t->values.n;
   vec_push(t->u->arena, t->values, v);
-  edge(t, in, in + 1, cost_of(t, v));
   const Op *o = computed_by(t, v);
-  if (!o) edge(t, SOURCE, in, UNBOUNDED);
-  for (uint32_t i = 0; o && i < o->nin; i++) edge(t, add_value(t, o->in[i]) + 1, in, UNBOUNDED);
-  return in;
+  t->arcs += 2 + (o ? o->nin : 0);
+  for (uint32_t i = 0; o && i < o->nin; i++) add_value(t, o->in[i]);
 }
 
-/* One augmenting path by depth-first search; returns what it added. */
-static int64_t augment(Net *t, uint32_t at, int64_t flow, bool *seen) {
-  if (at == SINK) return flow;
-  seen[at] = true;
-  for (uint32_t i = 0; i < t->edges[at].n; i++) {
-    Edge *e = &t->edges[at].at[i];
-    if (!e->room || seen[e->to]) continue;
-    int64_t got = augment(t, e->to, e->room < flow ? e->room : flow, seen);
-    if (!got) continue;
-    t->edges[at].at[i].room -= got;
-    t->edges[e->to].at[e->back].room += got;
-    return got;
-  }
-  return 0;
+static void join_value(const Net *t, Flow *n, ValueId v) {
+  uint32_t used = t->node_of[v];
+  const Op *o = computed_by(t, v);
+  flow_join(n, used, used + 1, cost_of(t, v));
+  if (!o) flow_join(n, used + 1, FLOW_SINK, INFINITY);
+  for (uint32_t i = 0; o && i < o->nin; i++) flow_join(n, used + 1, t->node_of[o->in[i]], INFINITY);
 }
 
-/* Nodes from which the sink can still be reached. */
-static void mark_sink_side(const Net *t, uint32_t at, bool *side) {
-  if (side[at]) return;
-  side[at] = true;
-  for (uint32_t i = 0; i < t->edges[at].n; i++) {
-    const Edge *e = &t->edges[at].at[i];
-    if (t->edges[e->to].at[e->back].room) mark_sink_side(t, e->to, side);
-  }
-}
-
-static void solve(Net *t) {
-  bool *seen = ARENA_ARRAY(t->u->arena, bool, t->n);
-  while (augment(t, SOURCE, UNBOUNDED, seen)) memset(seen, 0, t->n);
-  memset(seen, 0, t->n);
-  mark_sink_side(t, SINK, seen);
+static void solve(const Net *t, uint32_t wanted) {
+  Flow n = flow_new(t->u->arena, FLOW_NODES + 2 * t->values.n, t->arcs + wanted);
+  for (uint32_t i = 0; i < t->values.n; i++) join_value(t, &n, t->values.at[i]);
+  for (uint32_t i = 0; i < t->values.n; i++)
+    if (computed_again(t->u, t->group, t->values.at[i]))
+      flow_join(&n, FLOW_SOURCE, t->node_of[t->values.at[i]], INFINITY);
+  flow_run(&n);
   for (uint32_t i = 0; i < t->values.n; i++) {
     FuseValue *x = &t->u->value[t->values.at[i]];
-    bool cut = !seen[2 + 2 * i] && seen[3 + 2 * i];
+    uint32_t used = t->node_of[t->values.at[i]];
+    bool cut = n.level[used] && !n.level[used + 1];
     if (cut && x->where == HOMED && x->home == t->group) x->stored = true;
   }
 }
@@ -146,20 +121,14 @@ static void want_inside(Walk *w, ValueId v) {
   for (uint32_t i = 0; o && i < o->nin; i++) want_inside(w, o->in[i]);
 }
 
-static bool computed_again(const Walk *w, ValueId v) {
-  const FuseValue *x = &w->u->value[v];
-  return is_own(w->u, w->group, v) && x->wanted && !x->stored;
-}
-
 static void cut_group(Walk *w) {
   Fuse *u = w->u;
-  uint32_t n = u->f->values.n;
-  Net t = {.u = u, .group = w->group, .n = 2};
-  t.edges = ARENA_ARRAY(u->arena, EdgeList, 2 * n + 2);
-  t.node_of = ARENA_ARRAY(u->arena, uint32_t, n + 1);
-  for (ValueId v = 0; v < n; v++)
-    if (computed_again(w, v)) edge(&t, add_value(&t, v) + 1, SINK, UNBOUNDED);
-  if (t.n > 2) solve(&t);
+  Net t = {.u = u, .group = w->group};
+  uint32_t wanted = 0;
+  t.node_of = ARENA_ARRAY(u->arena, uint32_t, u->f->values.n + 1);
+  for (ValueId v = 0; v < u->f->values.n; v++)
+    if (computed_again(u, w->group, v)) add_value(&t, v), wanted++;
+  if (wanted) solve(&t, wanted);
 }
 
 /* What users compute again reads other values, perhaps of the same group: to a fixed point. */
@@ -169,7 +138,7 @@ static void spread(Walk *w) {
   for (bool more = true; more;) {
     more = false;
     for (ValueId v = n; v-- > 0;)
-      if (computed_again(w, v) && !done[v]) {
+      if (computed_again(w->u, w->group, v) && !done[v]) {
         done[v] = more = true;
         want_operands(w, v);
       }

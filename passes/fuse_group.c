@@ -295,13 +295,30 @@ static void join_results(Fuse *u, const Op *o, uint32_t g) {
   set_home(u, o->out, g);
 }
 
+/* ---- sums that start from something ---- */
+
+/* The group that makes one term and may start from the other one, known before. */
+static uint32_t adding_group(Fuse *u, const Op *o) {
+  for (uint32_t i = 0; o->code == OP_add && i < 2; i++) {
+    const FuseValue *x = value(u, o->in[i]);
+    ValueId base = o->in[1 - i];
+    if (x->where != HOMED || !(group_neighbours(u->groups.at[x->home].kind) & BASE)) continue;
+    if (u->f->values.at[o->in[i]].def != u->groups.at[x->home].anchor) continue;
+    bool fits = u->uses[o->in[i]] == 1 && !x->stored && fuse_after(u, base) <= x->home;
+    if (fits && same_space(type(u, base), &u->groups.at[x->home].space)) return x->home;
+  }
+  return UINT32_MAX;
+}
+
 static void visit_point(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
   ValueId v = o->out;
   if (type(u, v)->rank) place_scalars(u, o);
   uint32_t after = fuse_after(u, v), row = picking_group(u, o), whole = joining_group(u, o);
+  uint32_t sum = adding_group(u, o);
   if (whole != UINT32_MAX) join_results(u, o, whole);
   else if (row != UINT32_MAX) settle(u, v, row);
+  else if (sum != UINT32_MAX) settle(u, v, sum);
   else if (after && admits(u, after - 1, v)) settle(u, v, after - 1);
 }
 

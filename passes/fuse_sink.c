@@ -4,7 +4,9 @@
    A gradient that is added to another one later (an embedding that is also the output layer) then
    is one kernel with the sum in its epilogue, and its large result does not lie in memory while the
    operands would do. Element-wise ops follow: they stand right before what needs them. Results of a
-   body are made where they are: they lie in the caller's memory anyway. */
+   body are made where they are: they lie in the caller's memory anyway. Scatters move, too, behind
+   what they are added to: they start from that, in its buffer, and touch only the rows they take.
+ */
 #include "passes/fuse.h"
 
 typedef struct Sink {
@@ -25,7 +27,27 @@ static bool leaves(const Fn *f, ValueId v) {
   return false;
 }
 
+/* Is v added to what a contraction makes, and nothing else? */
+static bool is_added(const Fn *f, ValueId v) {
+  uint32_t uses = 0, sums = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) {
+      const Op *other = o->code == OP_add ? value_def(f, o->in[1 - k]) : NULL;
+      uses += o->in[k] == v;
+      sums += o->in[k] == v && other && op_family(other->code) == FAMILY_CONTRACT;
+    }
+  }
+  return uses == 1 && sums == 1 && !leaves(f, v);
+}
+
+static bool scatters(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  return o && o->code == OP_scatter;
+}
+
 static bool sinks(const Fn *f, const Op *o) {
+  if (o->code == OP_scatter) return is_added(f, o->out);
   if (op_family(o->code) != FAMILY_CONTRACT) return op_flags(o->code) & POINT;
   return bytes_of(f, o->out) >= bytes_of(f, o->in[0]) + bytes_of(f, o->in[1]) && !leaves(f, o->out);
 }
@@ -33,6 +55,8 @@ static bool sinks(const Fn *f, const Op *o) {
 static void need(Sink *s, ValueId v) {
   if (s->r.map[v] != NO_VALUE) return;
   const Op *o = value_def(s->r.from, v);
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!scatters(s->r.from, o->in[i])) need(s, o->in[i]);
   for (uint32_t i = 0; i < o->nin; i++) need(s, o->in[i]);
   if (s->r.map[v] == NO_VALUE) rebuild_op(&s->r, o);
 }

@@ -29,7 +29,7 @@ static bool same_dims(const Group *a, const Group *b) {
   return n == a->nfrom && n == b->nfrom;
 }
 
-static bool is_factor(Elem e) { return e == ELEM_f32 || e == ELEM_bf16 || e == ELEM_f16; }
+static bool is_factor(Elem e) { return e == ELEM_f32 || elem_is_half(e); }
 
 /* v runs over the lanes of dot o, and the product has rows beside. */
 static bool over_lanes(const Fn *f, const Op *o, ValueId v) {

@@ -1,5 +1,8 @@
 /* Cutting kernels for GPUs: the table of families and what they share. See gpu.h. */
 #include "gpu.h"
+#include "tune.h"
+
+enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 
 static const struct {
   const char *name;
@@ -15,6 +18,13 @@ static const struct {
 };
 
 bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
+
+int64_t gpu_shared(const Module *m) { return (int64_t)module_number(m, "target.shared", 99 << 10); }
+
+int64_t gpu_registers(int64_t threads) {
+  int64_t most = REGISTER_FILE / threads / 8 * 8;
+  return most < MOST_REGISTERS ? most : MOST_REGISTERS;
+}
 
 bool gpu_tune(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");

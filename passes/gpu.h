@@ -16,10 +16,12 @@ void gpu_tune_column(Module *m, Fn *k);
 void gpu_tune_scatter(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
 void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
-/* The cut with the shape of that number, largest first, instead of the rule's; false: there is no
-   such one, or it does not fit the kernel. */
-bool gpu_vary_contract(Module *m, Fn *k, int shape, int64_t splits);
-bool gpu_vary_attention(Module *m, Fn *k, int shape);
+
+int64_t gpu_shared(const Module *m); /* bytes that a CTA of the default variants may have */
+/* A copy of k, a kernel as its rule cuts it, with a larger cut for GPUs whose CTAs may have more
+   shared memory than that; NULL: none has a point. Both get the same workspace. */
+Fn *gpu_larger(Module *m, Fn *k);
+int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of so many may have */
 
 /* Sets attribute align of every kernel from its callers; before gpu_tune. */
 void gpu_align(Module *m);
@@ -29,7 +31,7 @@ bool gpu_aligned(const Fn *k, uint32_t buffer);
 /* The most lanes, a power of two up to 16 bytes of the large buffers' widest element, that may run
    over the innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer
    that has the dim gets aligned vectors, and no op would take the lanes apart. */
-int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
+int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
 
 /* Whether the innermost dim lies side by side in `reference`; a space may have none (NO_VALUE). */
 bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference);

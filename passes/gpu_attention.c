@@ -1,12 +1,17 @@
 /* How attention is cut on a GPU: the largest blocks of scores whose tiles fit the shared memory of
-   a CTA and whose sums fit the registers of a thread, and no more rows than there are.
+   a CTA and whose sums fit the registers of a thread, and no more rows than there are. Where heads
+   are wide and more shared memory is at hand, more rows share the columns that pass by.
    ir/flash_gpu.h says what the numbers mean. */
-#include "ir/flash_gpu.h"
-#include "passes/gpu.h"
+#include "gpu.h"
+#include "tune.h"
 
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 
-static const int64_t shapes[][2] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
+enum { WIDE = 128 }; /* heads for which larger blocks have a point */
+
+typedef int64_t Shape[2];
+static const Shape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
+static const Shape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -37,39 +42,82 @@ static int64_t registers_of(const Flash *f, const FlashGpuPlan *p) {
   return f->grad ? p->slice + 2 * columns : p->slice / 2 + columns;
 }
 
-static bool fits(const Module *m, const Flash *f, const FlashGpuPlan *p) {
-  int64_t limit = (int64_t)module_number(m, "target.shared", 101376);
-  for (int i = 0; i < p->phases; i++)
-    if (p->shared[i] > limit) return false;
-  return registers_of(f, p) <= 176;
+static FlashGpuPlan plan_of(const Fn *k, const Flash *f, const Cut *c) {
+  int64_t tile[FLASH_GPU_COUNT] = {c->at[FLASH_GPU_ROWS], c->at[FLASH_GPU_COLUMNS]};
+  tile[FLASH_GPU_SLICES] = (f->width + SLICE_MOST - 1) / SLICE_MOST;
+  tile[FLASH_GPU_COPY] = copies_of(k, f);
+  return flash_gpu_plan(f, value_type(k, f->q)->elem, tile);
 }
 
-static void apply(Module *m, Fn *k, const FlashGpuPlan *p) {
-  GpuPhases phases = {.n = p->phases};
-  for (int i = 0; i < p->phases; i++)
-    phases.ctas[i] = p->chunks[i], phases.threads[i] = p->threads[i],
-    phases.shared[i] = p->shared[i];
-  gpu_set(m, k, p->mma ? "mma" : "fma", FLASH_GPU_COUNT, p->tile, &phases);
-  if (p->workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p->workspace);
-}
-
-bool gpu_vary_attention(Module *m, Fn *k, int shape) {
+static bool fits_within(const Fn *k, const Cut *c, int64_t limit) {
+  int64_t rows = c->at[FLASH_GPU_ROWS], columns = c->at[FLASH_GPU_COLUMNS];
+  if (rows < 16 || rows > 256 || rows % 16 || columns < 16 || columns > 256 || columns % 16)
+    return false;
   Flash f = flash_of(k);
-  if (shape >= (int)(sizeof shapes / sizeof *shapes)) return false;
-  int64_t rows = f.grad && f.keys > f.queries ? f.keys : f.queries, least = round_up(rows, 16);
-  int64_t tile[FLASH_GPU_COUNT] = {[FLASH_GPU_SLICES] = (f.width + SLICE_MOST - 1) / SLICE_MOST};
-  tile[FLASH_GPU_COPY] = copies_of(k, &f);
-  tile[FLASH_GPU_ROWS] = shapes[shape][0] < least ? shapes[shape][0] : least;
-  tile[FLASH_GPU_COLUMNS] = shapes[shape][1];
-  FlashGpuPlan p = flash_gpu_plan(&f, value_type(k, f.q)->elem, tile);
-  if (!fits(m, &f, &p)) return false;
-  apply(m, k, &p);
-  return true;
+  FlashGpuPlan p = plan_of(k, &f, c);
+  for (int i = 0; i < p.phases; i++)
+    if (p.shared[i] > limit) return false;
+  return registers_of(&f, &p) <= 176;
+}
+
+bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
+  return fits_within(k, c, gpu_shared(m));
+}
+
+void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
+  Flash f = flash_of(k);
+  FlashGpuPlan p = plan_of(k, &f, c);
+  GpuPhases phases = {.n = p.phases};
+  for (int i = 0; i < p.phases; i++)
+    phases.ctas[i] = p.chunks[i], phases.threads[i] = p.threads[i], phases.shared[i] = p.shared[i];
+  gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, &phases);
+  if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
+}
+
+/* Of the table, the first that fits; {0}: none. */
+static Cut first_of(const Fn *k, const Shape *table, size_t n, int64_t limit) {
+  Flash f = flash_of(k);
+  int64_t most = round_up(f.grad && f.keys > f.queries ? f.keys : f.queries, 16);
+  for (size_t i = 0; i < n; i++) {
+    Cut c = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
+    if (fits_within(k, &c, limit)) return c;
+  }
+  return (Cut){{0}};
+}
+
+Cut gpu_attention_rule(const Module *m, const Fn *k) {
+  return first_of(k, shapes, sizeof shapes / sizeof *shapes, gpu_shared(m));
+}
+
+/* With registers to spare: a variant that only some devices run must not be one that spills. */
+bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
+  Cut now = gpu_attention_rule(m, k);
+  *c = first_of(k, larger, sizeof larger / sizeof *larger, limit);
+  Flash f = flash_of(k);
+  if (f.width < WIDE || c->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
+  FlashGpuPlan p = plan_of(k, &f, c);
+  return registers_of(&f, &p) <= 144;
+}
+
+void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,
+                        CutList *out) {
+  static const int64_t sizes[] = {128, 64, 32, 16};
+  (void)k;
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 4; j++) {
+      Cut c = *from;
+      if (wide || stage == 0) c.at[FLASH_GPU_ROWS] = sizes[i];
+      if (wide || stage == 1) c.at[FLASH_GPU_COLUMNS] = sizes[j];
+      if (stage < (wide ? 1 : 2)) vec_push(m->arena, *out, c);
+    }
 }
 
 void gpu_tune_attention(Module *m, Fn *k) {
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    if (gpu_vary_attention(m, k, (int)i)) return;
+  Cut c = gpu_attention_rule(m, k);
+  if (c.at[0]) {
+    gpu_attention_apply(m, k, &c);
+    return;
+  }
   Report *r =
       diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
               "attention over heads %lld wide is not built for GPUs", (long long)flash_of(k).width);

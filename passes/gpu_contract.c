@@ -4,9 +4,9 @@
    The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA
    bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large
    ones waste waves and ragged edges; the table's last column holds the share of peak that a tile
-   reaches alone. */
+   reaches alone. Tiles for which registers or shared memory do not suffice are passed over. */
+#include "gpu_contract.h"
 #include "gpu.h"
-#include "ir/gemm.h"
 
 enum { PROCESSORS = 108 }; /* that choices are made for */
 
@@ -16,13 +16,14 @@ typedef struct Shape { /* a row of a table: largest first */
 } Shape;
 
 static const Shape mma_shapes[] = {
-    {128, 128, 32, 64, 64, 4, 750}, {128, 64, 32, 64, 32, 4, 600}, {64, 128, 32, 32, 64, 4, 600},
-    {64, 64, 32, 32, 32, 4, 420},   {32, 128, 32, 32, 32, 4, 350}, {32, 64, 32, 16, 32, 4, 250},
-    {32, 32, 32, 16, 16, 4, 150},
+    {128, 256, 32, 64, 64, 4, 820}, {256, 128, 32, 64, 64, 4, 820}, {128, 128, 32, 64, 64, 4, 750},
+    {128, 64, 32, 64, 32, 4, 600},  {64, 128, 32, 32, 64, 4, 600},  {64, 64, 32, 32, 32, 4, 420},
+    {32, 128, 32, 32, 32, 4, 350},  {32, 64, 32, 16, 32, 4, 250},   {32, 32, 32, 16, 16, 4, 150},
 };
 static const Shape tf32_shapes[] = {
-    {128, 128, 16, 64, 64, 3, 380}, {128, 64, 16, 64, 32, 3, 300}, {64, 64, 16, 32, 32, 3, 210},
-    {32, 64, 16, 16, 32, 3, 120},   {32, 32, 16, 16, 16, 3, 75},
+    {128, 256, 16, 64, 64, 3, 415}, {256, 128, 16, 64, 64, 3, 415}, {128, 128, 16, 64, 64, 3, 380},
+    {128, 64, 16, 64, 32, 3, 300},  {64, 64, 16, 32, 32, 3, 210},   {32, 64, 16, 16, 32, 3, 120},
+    {32, 32, 16, 16, 16, 3, 75},
 };
 static const Shape fma_shapes[] = {
     {128, 128, 16, 32, 64, 3, 58}, {128, 64, 16, 32, 32, 3, 52}, {64, 64, 16, 32, 32, 3, 46},
@@ -34,15 +35,14 @@ typedef struct Shapes {
   int n;
 } Shapes;
 
-#define SHAPES(list)                                                                               \
-  { list, sizeof list / sizeof *list }
+#define SHAPES(list) {list, sizeof list / sizeof *list}
 static const Shapes shapes[] = {/* by GemmMath */
                                 SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static GemmMath math_of(const Module *m, const Product *p) {
-  if (p->compute == ELEM_bf16 || p->compute == ELEM_f16) return GEMM_MMA;
+  if (elem_is_half(p->compute)) return GEMM_MMA;
   return strcmp(module_setting(m, "plan.precision", ""), "tf32") ? GEMM_FMA : GEMM_TF32;
 }
 
@@ -78,42 +78,8 @@ static void fill(int64_t *tile, const Shape *s) {
   tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
 }
 
-/* Each split has work, none less than 256 elements of k unless `few`. */
-static bool splits_fit(const GemmPlan *g, bool few) {
-  int64_t splits = g->tile[GEMM_SPLITS], range = g->range * g->tile[GEMM_K];
-  return splits == 1 || ((few || range >= 256) && g->range * (splits - 1) < g->tiles_k);
-}
-
-/* Splits are doubled while CTAs are few. */
-static void choose(const Product *p, GemmMath math, int64_t *tile) {
-  double least = 0;
-  int64_t best[GEMM_COUNT] = {0};
-  for (int i = 0; i < shapes[math].n; i++) {
-    const Shape *s = &shapes[math].at[i];
-    fill(tile, s);
-    for (tile[GEMM_SPLITS] = 1; tile[GEMM_SPLITS] <= 64; tile[GEMM_SPLITS] *= 2) {
-      GemmPlan g = gemm_plan(p, math, tile);
-      if (!splits_fit(&g, false)) break;
-      double t = cycles_of(&g, s);
-      if (least && t >= least) continue;
-      least = t;
-      memcpy(best, tile, sizeof best);
-    }
-  }
-  memcpy(tile, best, sizeof best);
-}
-
-static void apply(Module *m, Fn *k, const Product *p, GemmMath math, const int64_t *tile) {
-  GemmPlan g = gemm_plan(p, math, tile);
-  GpuPhases phases = {.n = g.phases};
-  for (int i = 0; i < g.phases; i++)
-    phases.ctas[i] = g.chunks[i], phases.threads[i] = g.threads[i], phases.shared[i] = g.shared[i];
-  gpu_set(m, k, gemm_variant[math], GEMM_COUNT, tile, &phases);
-  if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
-}
-
 /* Vectors over the inner columns, where nothing that follows the product takes them apart. */
-static int64_t lanes_of(Module *m, const Fn *k, const Product *p) {
+static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
   if (!p->n.n) return 1;
   for (OpId i = p->dot; i < k->ops.n; i++)
     if (k->ops.at[i].code == OP_rename) return 1;
@@ -122,31 +88,78 @@ static int64_t lanes_of(Module *m, const Fn *k, const Product *p) {
   return gpu_lanes(m, k, &n, k->results.n, k->results.at);
 }
 
-static void copies(Module *m, const Fn *k, const Product *p, GemmMath math, int64_t *tile) {
-  tile[GEMM_LANES] = lanes_of(m, k, p);
-  tile[GEMM_COPY_A] = copy_of(k, p, math, false);
-  tile[GEMM_COPY_B] = copy_of(k, p, math, true);
+GpuProduct gpu_product_of(const Module *m, const Fn *k) {
+  GpuProduct x = {.p = product_of(k, 8), .limit = gpu_shared(m)};
+  x.math = math_of(m, &x.p);
+  x.fixed[GEMM_LANES] = lanes_of(m, k, &x.p);
+  x.fixed[GEMM_COPY_A] = copy_of(k, &x.p, x.math, false);
+  x.fixed[GEMM_COPY_B] = copy_of(k, &x.p, x.math, true);
+  return x;
+}
+
+GemmPlan gpu_product_plan(const GpuProduct *x, const Cut *c) {
+  int64_t tile[GEMM_COUNT];
+  memcpy(tile, x->fixed, sizeof tile);
+  memcpy(tile, c->at, sizeof *tile * GPU_CONTRACT_COUNT);
+  return gemm_plan(&x->p, x->math, tile);
+}
+
+/* Splits are doubled while CTAs are few; none gets less than some elements of k. */
+static bool worth_it(const GemmPlan *g) {
+  return g->tile[GEMM_SPLITS] == 1 || g->range * g->tile[GEMM_K] >= 256;
+}
+
+/* The best cut and its cycles. */
+static double search(const GpuProduct *x, Cut *best) {
+  double least = 0;
+  Cut c = {{0}};
+  for (int i = 0; i < shapes[x->math].n; i++) {
+    const Shape *s = &shapes[x->math].at[i];
+    fill(c.at, s);
+    for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64; c.at[GEMM_SPLITS] *= 2) {
+      if (!gpu_product_fits(x, &c)) break;
+      GemmPlan g = gpu_product_plan(x, &c);
+      if (!worth_it(&g)) break;
+      double t = cycles_of(&g, s);
+      if (least && t >= least) continue;
+      least = t, *best = c;
+    }
+  }
+  return least;
+}
+
+Cut gpu_contract_rule(const Module *m, const Fn *k) {
+  GpuProduct x = gpu_product_of(m, k);
+  Cut best = {{0}};
+  if (!search(&x, &best)) bug("kernel %s: no tile fits", k->name);
+  return best;
+}
+
+/* Not one with a larger workspace: every device would have to keep it. */
+bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best) {
+  GpuProduct x = gpu_product_of(m, k);
+  double without = search(&x, best);
+  int64_t workspace = gpu_product_plan(&x, best).workspace;
+  x.limit = limit;
+  return search(&x, best) < 0.97 * without && gpu_product_plan(&x, best).workspace <= workspace;
+}
+
+void gpu_contract_apply(Module *m, Fn *k, const Cut *c) {
+  GpuProduct x = gpu_product_of(m, k);
+  GemmPlan g = gpu_product_plan(&x, c);
+  GpuPhases phases = {.n = g.phases};
+  for (int i = 0; i < g.phases; i++)
+    phases.ctas[i] = g.chunks[i], phases.threads[i] = g.threads[i], phases.shared[i] = g.shared[i];
+  gpu_set(m, k, gemm_variant[x.math], GEMM_COUNT, g.tile, &phases);
+  if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
 }
 
 void gpu_tune_contract(Module *m, Fn *k) {
-  Product p = product_of(k, 8);
-  int64_t tile[GEMM_COUNT] = {0};
-  GemmMath math = math_of(m, &p);
-  copies(m, k, &p, math, tile);
-  choose(&p, math, tile);
-  apply(m, k, &p, math, tile);
+  Cut c = gpu_contract_rule(m, k);
+  gpu_contract_apply(m, k, &c);
 }
 
-bool gpu_vary_contract(Module *m, Fn *k, int shape, int64_t splits) {
-  Product p = product_of(k, 8);
-  int64_t tile[GEMM_COUNT] = {0};
-  GemmMath math = math_of(m, &p);
-  if (shape >= shapes[math].n) return false;
-  copies(m, k, &p, math, tile);
-  fill(tile, &shapes[math].at[shape]);
-  tile[GEMM_SPLITS] = splits;
-  GemmPlan g = gemm_plan(&p, math, tile);
-  if (!splits_fit(&g, true)) return false;
-  apply(m, k, &p, math, tile);
-  return true;
+bool gpu_contract_fits(const Module *m, const Fn *k, const Cut *c) {
+  GpuProduct x = gpu_product_of(m, k);
+  return gpu_product_fits(&x, c);
 }

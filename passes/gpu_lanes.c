@@ -178,7 +178,7 @@ static int64_t widest(const Fn *k) {
   return most;
 }
 
-int gpu_lanes(Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root) {
+int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root) {
   Str dim = n->n ? n->dim[n->n - 1].dim : NULL;
   for (int lanes = (int)(16 / widest(k)); dim && lanes > 1; lanes /= 2) {
     Lanes x = {.k = k, .n = lanes};

@@ -7,6 +7,7 @@
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
+enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
 
 typedef struct Row {
   Module *m;
@@ -72,6 +73,12 @@ static GpuPhases phase_of(int64_t rows, int64_t group, int64_t shared) {
   return (GpuPhases){1, {ceil_div(rows, per_cta)}, {threads}, {shared}};
 }
 
+/* Vectors that a thread has under way while it reads a long row. */
+static int64_t turn_of(int64_t group, int lanes) {
+  int64_t n = (group == WHOLE ? 8 : 32) / lanes;
+  return n < TURN ? n : TURN;
+}
+
 static void cut_along(Fn *k, const Row *w) {
   int lanes = gpu_lanes(w->m, k, &w->over, w->nroots, w->root);
   int64_t length = nest_count(&w->over) / lanes, held = held_values(w), group = 1;
@@ -79,8 +86,8 @@ static void cut_along(Fn *k, const Row *w) {
   while (group < 512 && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
-  if (!fits) group = length * lanes > LONG ? 1024 : 512; /* few rows at once stay in the cache */
-  int64_t tile[ROW_TILES] = {lanes, group, fits ? ceil_div(length, group) : TURN};
+  if (!fits) group = length * lanes > LONG ? WHOLE : 512; /* few rows at once stay in the cache */
+  int64_t tile[ROW_TILES] = {lanes, group, fits ? ceil_div(length, group) : turn_of(group, lanes)};
   GpuPhases p =
       phase_of(nest_count(&w->kept), group, group > 32 ? w->r.n * (int64_t)GROUP_EXCHANGE : 0);
   gpu_set(w->m, k, fits ? "held" : "turns", ROW_TILES, tile, &p);

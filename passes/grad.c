@@ -8,6 +8,7 @@
    backward are put together. The gradient of parameter NAME is stored to the output grad.NAME:
    `optimizer` takes it from there. Shapes, decay and the update are not decided here. */
 #include "passes/grad.h"
+#include "passes/loss_scale.h"
 
 static GradRule *const rules[OP_COUNT] = {
 #define GRAD(op, rule) [OP_##op] = rule,
@@ -241,7 +242,8 @@ static void differentiate_step(Module *m, Fn *step, const Op *loss) {
   Back *k = back_new(m, step, varied_values(m, step, NULL));
   k->loc = loss->loc;
   if (k->varied[loss->in[0]])
-    back_seed(k, loss->in[0], ir_const(m, k->b, value_type(step, loss->in[0])->elem, 1, loss->loc));
+    back_seed(k, loss->in[0],
+              loss_scale_seed(m, k->b, value_type(step, loss->in[0])->elem, loss->loc));
   back_run(k);
   ValueId *of = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++) of[i] = parameter_gradient(k, m->globals.at[i]);
@@ -260,8 +262,9 @@ static bool has_gradients(Module *m, const Fn *step) {
   for (uint32_t i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     if (o->code != OP_store || strncmp(o->global->name, "grad.", 5)) continue;
-    Report *r = diag_at(m->ctx->diag, "E1105", span_of(m, o->loc), "[global-c9] @%s is stored twice",
-                        o->global->name);
+    Span at = o->span.file ? o->span : span_of(m, o->loc);
+    Report *r =
+        diag_at(m->ctx->diag, "E1105", at, "[global-c9] @%s is stored twice", o->global->name);
     diag_help(r, "the step holds gradients already: its module goes on with `after grad`");
     return true;
   }

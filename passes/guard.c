@@ -69,13 +69,8 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
   return all.n ? ir_unary(m, f, OP_sqrt, all.at[0], (Loc){0}) : NO_VALUE;
 }
 
-static ValueId is_finite(Module *m, Fn *f, ValueId v) {
+ValueId guard_finite(Module *m, Fn *f, ValueId v) {
   ValueId size = ir_unary(m, f, OP_abs, v, (Loc){0});
   return ir_binary(m, f, OP_lt, size, ir_const(m, f, value_type(f, v)->elem, INFINITY, (Loc){0}),
                    (Loc){0});
-}
-
-ValueId guard_fine(Module *m, Fn *f, ValueId loss, ValueId norm) {
-  ValueId fine = is_finite(m, f, norm);
-  return loss == NO_VALUE ? fine : ir_binary(m, f, OP_and, is_finite(m, f, loss), fine, (Loc){0});
 }

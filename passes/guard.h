@@ -12,8 +12,8 @@ ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d);
    NO_VALUE. Stores the square of every parameter's norm to the output norm2.of.NAME. */
 ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient);
 
-/* bool[]: the loss (if there is one) and the norm are finite. */
-ValueId guard_fine(Module *m, Fn *f, ValueId loss, ValueId norm);
+/* bool[]: is v, a number, finite? */
+ValueId guard_finite(Module *m, Fn *f, ValueId v);
 
 /* Stores v to an output of this name, made if it is not there yet. */
 void guard_output(Module *m, Fn *f, const char *name, ValueId v);

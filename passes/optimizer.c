@@ -11,6 +11,7 @@
    Outputs: lr, the rate of this step; grad.norm and, per parameter, norm2.of.NAME. */
 #include "passes/optimizer.h"
 #include "passes/guard.h"
+#include "passes/loss_scale.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@ typedef struct Update {
   ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
   ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
+  ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
+  LossScale scale; /* of the gradients */
   double betas[2], eps, decay, momentum;
   bool nesterov;
   /* AdamW: f32[], made once */
@@ -62,7 +65,7 @@ static void put(Update *u, Global *g, ValueId v) {
 /* ---- AdamW ---- */
 static void adamw_begin(Update *u) {
   Schedule *s = &u->s;
-  ValueId one = s_num(s, 1), t = s_bin(s, OP_add, s->t, one);
+  ValueId one = s_num(s, 1), t = u->count;
   ValueId b1 = s_power(s, u->betas[0], t), b2 = s_power(s, u->betas[1], t);
   u->rate = to_f32(u, s_bin(s, OP_div, u->lr, s_bin(s, OP_sub, one, b1)));
   u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
@@ -89,7 +92,7 @@ static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
 /* ---- LAMB ---- */
 static void lamb_begin(Update *u) {
   Schedule *s = &u->s;
-  ValueId one = s_num(s, 1), t = s_bin(s, OP_add, s->t, one);
+  ValueId one = s_num(s, 1), t = u->count;
   ValueId b2 = s_power(s, u->betas[1], t);
   u->fresh = to_f32(u, s_bin(s, OP_sub, one, s_power(s, u->betas[0], t)));
   u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
@@ -172,15 +175,32 @@ static void clip(Update *u, ValueId norm) {
   u->coefficient = bin(u, OP_min, ratio, num(u, 1));
 }
 
+/* Gradients are multiplied by the scale until the update reads them: one factor takes it out and
+   clips. */
+static void unscale(Update *u) {
+  if (u->coefficient == NO_VALUE) u->coefficient = u->scale.inverse;
+  else u->coefficient = bin(u, OP_mul, u->coefficient, u->scale.inverse);
+}
+
+static void guard(Update *u, ValueId norm) {
+  ValueId loss = u->loss == NO_VALUE ? NO_VALUE : guard_finite(u->m, u->f, u->loss);
+  ValueId fine = guard_finite(u->m, u->f, norm);
+  u->fine = loss == NO_VALUE ? fine : bin(u, OP_and, loss, fine);
+  loss_scale_step(u->m, u->f, &u->scale, loss, fine);
+}
+
 static void measure(Update *u, const ValueId *gradient) {
-  bool guarded = strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
+  bool scaled = u->scale.now != NO_VALUE,
+       guarded = scaled || strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
   u->coefficient = u->fine = NO_VALUE;
   if (!guarded && module_number(u->m, "train.clip", 0) <= 0) return;
   ValueId norm = guard_norm(u->m, u->f, u->globals, gradient);
   if (norm == NO_VALUE) return;
+  if (scaled) norm = bin(u, OP_mul, norm, u->scale.inverse);
   guard_output(u->m, u->f, "grad.norm", norm);
   clip(u, norm);
-  if (guarded) u->fine = guard_fine(u->m, u->f, u->loss, norm);
+  if (scaled) unscale(u);
+  if (guarded) guard(u, norm);
 }
 
 /* ---- putting it together ---- */
@@ -189,7 +209,7 @@ static const char *base_name(const Global *g) {
 }
 
 /* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
-static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss, bool keep) {
+static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss) {
   Rebuild r = rebuild_begin(m, step);
   for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
   for (uint32_t i = 0; i < step->ops.n; i++) {
@@ -198,9 +218,20 @@ static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss,
     for (uint32_t g = 0; name && g < m->globals.n; g++)
       if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = r.map[o->in[0]];
     if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = r.map[o->in[0]];
-    if (!name || keep) rebuild_op(&r, o);
+    if (!name) rebuild_op(&r, o);
   }
   return r.to;
+}
+
+/* Outputs grad.NAME that stay, without the scale. */
+static void store_gradients(Update *u, const ValueId *gradient) {
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    Str name = intern_printf(u->m->ctx->names, "grad.%s", u->m->globals.at[i]->name);
+    ValueId d = gradient[i];
+    if (u->scale.now != NO_VALUE) d = bin(u, OP_mul, d, u->scale.inverse);
+    ir_store(u->m, u->f, module_global(u->m, name), d, u->m->globals.at[i]->loc);
+  }
 }
 
 static void drop_gradient_outputs(Module *m) {
@@ -246,6 +277,14 @@ static ValueId delivered(Update *u, ValueId d) {
   return ir_unary(u->m, u->f, OP_wide, d, u->loc);
 }
 
+/* The number of this update, from 1. */
+static ValueId count_updates(Update *u) {
+  Schedule *s = &u->s;
+  ValueId t = s_bin(s, OP_add, s->t, s_num(s, 1));
+  if (u->scale.now == NO_VALUE) return t;
+  return s_bin(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
+}
+
 static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = delivered(u, gradient[i]);
@@ -270,13 +309,17 @@ void pass_optimizer(Module *m) {
   bool keep = is_on(m, "debug.gradients");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
-  u.f = take_gradients(m, step, gradient, &u.loss, keep);
+  u.f = take_gradients(m, step, gradient, &u.loss);
   u.s = schedule_begin(m, u.f);
+  u.scale = loss_scale_load(m, u.f);
+  u.count = count_updates(&u);
   read_settings(&u, row);
   u.lr = s_bin(&u.s, OP_mul, s_num(&u.s, setting_number(m, "train.optim.lr", row->lr)),
                schedule_factor(&u.s));
+  if (keep) store_gradients(&u, gradient);
   update_all(&u, row, gradient);
   if (!keep) drop_gradient_outputs(m);
   module_replace(m, step, u.f);
+  loss_scale_begin(m);
   module_collect(m);
 }

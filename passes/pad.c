@@ -10,12 +10,15 @@
 
    Where padding is zero already (pad_facts.c), nothing is added. So gradients of parameters are
    zero there too, and norms and updates need not know. Stands behind `recompute` and before
-   `place`: derivatives are made of logical values. Does nothing without a mesh, and to a dim whose
-   logical size its axes divide. */
+   `place`: derivatives are made of logical values. Does nothing to a dim whose logical size its
+   axes divide; without axes, to one whose rows the target can read in whole pieces. */
 #include "ir/placement.h"
+#include "passes/gpu.h"
 #include "passes/pad.h"
 #include <math.h>
 #include <string.h>
+
+enum { PIECE = 8 }; /* of 16 bits in what a GPU reads at once; other rows are read one by one */
 
 typedef struct PadFn { /* one function */
   Pads *p;
@@ -61,12 +64,16 @@ static bool runs_over(const Module *m, Str dim) {
   return false;
 }
 
+/* Only what d is stored as. */
+static bool divides(int64_t n, const Dim *d) { return d->size % n && d->stored % n == 0; }
+
 static void find_dims(Pads *p) {
   Module *m = p->m;
+  int64_t pieces = module_gpu(m) ? PIECE : 1;
   for (uint32_t i = 0; i < m->dims.n; i++) {
     const Dim *d = &m->dims.at[i];
-    int64_t ways = d->stored > d->size ? ways_of(m, d) : 1;
-    if (d->size % ways == 0 || d->stored % ways || runs_over(m, d->name) || p->n == PADS) continue;
+    if (d->stored <= d->size || !(divides(ways_of(m, d), d) || divides(pieces, d))) continue;
+    if (runs_over(m, d->name) || p->n == PADS) continue;
     p->at[p->n++] = (PadDim){d->name, d->size, d->stored};
   }
 }
@@ -335,7 +342,7 @@ static PadFn pad_fn(Pads *p, const Fn *f, const PadFacts *args) {
 
 void pass_pad(Module *m) {
   Pads p = {.m = m};
-  if (m->mesh.n) find_dims(&p);
+  if (m->mesh.n || module_gpu(m)) find_dims(&p);
   if (!p.n) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];

@@ -2,7 +2,7 @@
    parameters are f32 masters, states and outputs f32.
 
    f32 and tf32 change nothing (a processor has no products rounded to TF32) but remove op `wide`.
-   With bf16, whatever was f32 becomes:
+   With bf16 (and f16, whose gradients carry a scale: loss_scale.c), whatever was f32 becomes:
 
      contractions, attention   operands are rounded to bf16, sums run in f32, results are bf16
      element-wise, reductions  computed in f32; results f32
@@ -130,9 +130,9 @@ static bool has_wide(const Module *m) {
 static Elem chosen(Module *m, const char *key, Elem otherwise) {
   Elem e = otherwise;
   Str word = module_setting(m, key, NULL);
-  if (word && (!elem_find(word, &e) || e == ELEM_f16)) {
+  if (word && (!elem_find(word, &e) || elem_class(e) != CLASS_FLOAT || e == ELEM_f64)) {
     Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", word);
-    diag_help(r, "`f32`, `tf32` and `bf16` are");
+    diag_help(r, "`f32`, `tf32`, `bf16` and `f16` are");
     e = otherwise;
   }
   return e;

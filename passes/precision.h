@@ -49,7 +49,7 @@ struct BodyPlan { /* a body for operands of these types */
 
 typedef struct Precision {
   Module *m;
-  Elem compute;   /* bf16 */
+  Elem compute;   /* bf16, f16 */
   Elem added;     /* of what adds up over rounds */
   bool wide_sums; /* gradients are asked for in f32: products deliver them so through loops */
   VEC(BodyPlan *) bodies;

@@ -6,9 +6,10 @@
    traffic. In memory anyway are the loop's operands, what a contraction, attention or inner loop of
    the forward body reads, what lives across one, and small results of reductions (statistics of
    rows). If such a value is not kept yet, it is kept from now on, in exchange. What a contraction
-   reads is not computed again, unless it needs nothing but the loop's operands (masks). So a
-   pre-norm block keeps its input, the operands of its products, what attention delivers, the
-   residual stream and per-row statistics; norms and activations are computed again. Values are
+   reads is not computed again, unless it needs nothing but the loop's operands (masks); what lives
+   across one is if all that it needs is kept in any case: then the forward body reads that instead,
+   too. So a pre-norm block keeps its input, the operands of its products, what attention delivers,
+   the residual stream and per-row statistics; norms and activations are computed again. Values are
    judged in order of definition; what was dropped is looked through.
 
    This is what a plan calls `keep = all`. Then the plan's `recompute` lines: recompute_lines.c
@@ -136,9 +137,9 @@ static bool again(Judge *j, ValueId v) {
   Walk w = {.j = j, .type = *value_type(p->fwd, v), .possible = true};
   w.seen = ARENA_ARRAY(p->m->arena, bool, n + 1), w.need = ARENA_ARRAY(p->m->arena, bool, n + 1);
   walk(&w, v, true);
-  if (!w.possible || w.large > 1 || (j->memory[v] && w.kept)) return false;
+  if (!w.possible || w.large > 1 || (j->pinned[v] && w.kept)) return false;
   for (ValueId i = 0; i < n; i++)
-    if (w.need[i] && !pair_can_keep(p, i)) return false;
+    if (w.need[i] && (j->memory[v] || !pair_can_keep(p, i))) return false;
   for (ValueId i = 0; i < n; i++) j->fresh[i] |= w.need[i];
   return true;
 }

@@ -31,7 +31,7 @@ static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
 
 /* By a record; false if there is none. */
 static bool tune_by_record(Module *m, Fn *k, Str family) {
-  const Variants *v = variants_find(family);
+  const Variants *v = variants_find(family, module_gpu(m));
   Cut c;
   if (!v || !has_records(m)) return false;
   const char *key = variants_setting(m, v, variants_key(m, v, k));
@@ -43,13 +43,14 @@ static bool tune_by_record(Module *m, Fn *k, Str family) {
   return true;
 }
 
-static void tune(Module *m, Fn *k) {
+static bool tune(Module *m, Fn *k, bool gpu) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (tune_by_record(m, k, family)) return;
+  if (tune_by_record(m, k, family)) return true;
+  if (gpu) return gpu_tune(m, k);
   for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
     if (!strcmp(tuners[i].name, family)) {
       tuners[i].tune(m, k);
-      return;
+      return true;
     }
   bug("select: kernel %s has no family", k->name);
 }
@@ -108,15 +109,30 @@ static void name_apart(Module *m) {
   }
 }
 
+/* Each stands just above the kernel whose place it may take. */
+static void add_larger(Module *m) {
+  Module old = *m;
+  memset(&m->fns, 0, sizeof m->fns);
+  for (uint32_t i = 0; i < old.fns.n; i++) {
+    Fn *k = old.fns.at[i], *f = k->kind == FN_KERNEL ? gpu_larger(m, k) : NULL;
+    if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_instead, k->name);
+    module_add(m, k);
+  }
+  name_apart(m);
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (attr_get(&m->fns.at[i]->attrs, ATTR_instead))
+      attr_set_str(m, &m->fns.at[i]->attrs, ATTR_instead, m->fns.at[i + 1]->name);
+}
+
 void pass_select(Module *m) {
   bool gpu = module_gpu(m);
   if (gpu) gpu_align(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    if (!gpu) tune(m, k);
-    else if (!gpu_tune(m, k)) return;
+    if (!tune(m, k, gpu)) return;
   }
   merge_equal(m);
   name_apart(m);
+  if (gpu) add_larger(m);
 }

@@ -67,7 +67,7 @@ static double (*const folds[OP_COUNT])(double, double) = {
  * floats). */
 static bool as_elem(Elem e, double v, double *r) {
   *r = e == ELEM_f32 ? (double)(float)v : e == ELEM_bool ? v != 0 : v;
-  if (e == ELEM_bf16 || e == ELEM_f16) return false;
+  if (elem_is_half(e)) return false;
   if (elem_class(e) != CLASS_INT) return true;
   *r = trunc(v);
   return fabs(v) < 2147483648.0;

@@ -7,7 +7,7 @@
    follows from a cut. */
 #ifndef SHARDC_TUNE_H
 #define SHARDC_TUNE_H
-#include "ir/flash.h"
+#include "ir/flash_gpu.h"
 #include "ir/product.h"
 #include "variants.h"
 
@@ -23,7 +23,20 @@
   const char *name##_shape(Module *m, const Fn *k);
 
 VARIANTS_OF(contract)
+/* The cut with as many chunks as the rule would choose for its tile, packing and blocks of k. */
+Cut contract_chunked(const Module *m, const Fn *k, const Cut *from);
 VARIANTS_OF(attention) /* attention_grad too */
-enum { CONTRACT_COUNT = TILE_COUNT, ATTENTION_COUNT = FLASH_COUNT };
+VARIANTS_OF(gpu_contract)
+VARIANTS_OF(gpu_attention) /* rule: {0} where none fits */
+/* The best cut where a CTA may have `limit` bytes of shared memory; false: the rule's is as good.
+ */
+bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best);
+bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *best);
+enum {
+  CONTRACT_COUNT = TILE_COUNT,
+  ATTENTION_COUNT = FLASH_COUNT,
+  GPU_CONTRACT_COUNT = GEMM_SPLITS + 1,
+  GPU_ATTENTION_COUNT = FLASH_GPU_COLUMNS + 1
+};
 
 #endif

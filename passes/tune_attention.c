@@ -7,17 +7,27 @@
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "tune.h"
 
+enum { WIDE = 4 }; /* vectors of the widest register tile */
+
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+static int64_t rows_of(const Machine *x, int64_t vectors) {
+  return x->registers < 32 ? 4 : vectors == WIDE ? 6 : 8;
+}
+
+/* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
+ * four multiply-adds: the fewest loads, where that many queries are there to fill them. */
 static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
-  tile[FLASH_VECTORS] = f->queries > x->lanes ? 2 : 1;
-  tile[FLASH_ROWS] = x->registers >= 32 ? 8 : 4;
+  bool many = x->registers >= 32 && f->queries >= 4 * WIDE * x->lanes;
+  tile[FLASH_VECTORS] = many ? WIDE : f->queries > x->lanes ? 2 : 1;
+  tile[FLASH_ROWS] = rows_of(x, tile[FLASH_VECTORS]);
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
   bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
-  int64_t keys = (far ? 64 : 128) * (f->grad ? 1 : 2);
-  int64_t block = f->grad ? (far ? 256 : 64) : far ? 8 * queries : queries;
+  int64_t keys = (far || many ? 64 : 128) * (f->grad ? 1 : 2);
+  int64_t block = f->grad ? (far ? 256 : 64) : far ? 256 : queries;
+  keys = round_up(keys, tile[FLASH_ROWS]);
   tile[FLASH_KEY_BLOCK] = at_most(keys, round_up(f->keys, tile[FLASH_ROWS]));
   tile[FLASH_QUERY_BLOCK] = at_most(round_up(block, queries), round_up(f->queries, queries));
 }
@@ -98,8 +108,9 @@ void tune_attention_grad(Module *m, Fn *k) { tune_either(m, k); }
 static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
 
 static bool tile_fits(const Flash *f, const Machine *x, const int64_t *t) {
-  if (!within(t[FLASH_VECTORS], 1, 2) || t[FLASH_ROWS] != (x->registers >= 32 ? 8 : 4))
-    return false;
+  int64_t vectors = t[FLASH_VECTORS];
+  if (!within(vectors, 1, 2) && (vectors != WIDE || x->registers < 32)) return false;
+  if (t[FLASH_ROWS] != rows_of(x, vectors)) return false;
   int64_t lanes = t[FLASH_VECTORS] * x->lanes, block = t[FLASH_QUERY_BLOCK];
   if (!within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, t[FLASH_ROWS]))) return false;
   if (t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] || block % lanes) return false;
@@ -133,17 +144,31 @@ static void add(Module *m, CutList *out, const Cut *from, int which, int64_t val
 }
 
 static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
-  int64_t keys = from->at[FLASH_KEY_BLOCK], all = round_up(f->keys, from->at[FLASH_ROWS]);
-  for (int64_t n = wide ? 16 : keys / 2; n <= (wide ? 512 : keys * 2); n *= 2)
-    if (n != keys) add(m, out, from, FLASH_KEY_BLOCK, at_most(n, all));
+  int64_t rows = from->at[FLASH_ROWS], keys = from->at[FLASH_KEY_BLOCK];
+  for (int64_t n = wide ? 16 : keys / 2; n <= (wide ? 512 : keys * 2); n *= 2) {
+    int64_t block = at_most(round_up(n, rows), round_up(f->keys, rows));
+    if (block != keys) add(m, out, from, FLASH_KEY_BLOCK, block);
+  }
 }
 
-static void vary_queries(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
-  int64_t vectors = from->at[FLASH_VECTORS], block = from->at[FLASH_QUERY_BLOCK];
+/* The same with another register tile; blocks stay as large as its multiples allow. */
+static Cut with_vectors(const Machine *x, const Cut *from, int64_t vectors) {
   Cut c = *from;
-  c.at[FLASH_VECTORS] = 3 - vectors;
-  if (!f->grad) c.at[FLASH_QUERY_BLOCK] = block / vectors * (3 - vectors);
-  vec_push(m->arena, *out, c);
+  int64_t *t = c.at, lanes = vectors * x->lanes;
+  t[FLASH_VECTORS] = vectors, t[FLASH_ROWS] = rows_of(x, vectors);
+  t[FLASH_KEY_BLOCK] = round_up(t[FLASH_KEY_BLOCK], t[FLASH_ROWS]);
+  t[FLASH_QUERY_BLOCK] = round_up(t[FLASH_QUERY_BLOCK], lanes);
+  return c;
+}
+
+static void vary_queries(Module *m, const Cut *from, bool wide, CutList *out) {
+  Machine x = machine_of(m);
+  int64_t block = from->at[FLASH_QUERY_BLOCK];
+  for (int64_t v = 1; v <= WIDE; v *= 2)
+    if (v != from->at[FLASH_VECTORS]) {
+      Cut c = with_vectors(&x, from, v);
+      vec_push(m->arena, *out, c);
+    }
   for (int64_t n = wide ? 16 : block / 2; n <= (wide ? 256 : block * 2); n *= 2)
     if (n != block) add(m, out, from, FLASH_QUERY_BLOCK, n);
 }
@@ -162,6 +187,6 @@ static void vary_chunks(Module *m, const Flash *f, const Cut *from, bool wide, C
 void attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide, CutList *out) {
   Flash f = flash_of(k);
   if (stage == 0) vary_blocks(m, &f, from, wide, out);
-  if (stage == 1) vary_queries(m, &f, from, wide, out);
+  if (stage == 1) vary_queries(m, from, wide, out);
   if (stage == 2) vary_chunks(m, &f, from, wide, out);
 }

@@ -34,6 +34,5 @@ void tune_column(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, across ? "columns" : along ? "row" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
-  if (tile[2] > 1)
-    attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, tile[2]));
+  if (tile[2] > 1) attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, tile[2]));
 }

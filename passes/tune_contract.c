@@ -12,17 +12,42 @@ static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* Neighbours along k lie side by side: a row of a is read as it is. */
+static bool a_in_order(const Product *p) { return p->k.n && p->k.dim[p->k.n - 1].a == 1; }
+
+/* Tall tiles and short blocks of k, whose panel stays in the first-level cache, need fewer lines of
+   the second one, which then has time for the result. Not where 14 rows of a are read side by side:
+   their distance may be a multiple of what the first level tells apart. */
+static bool tall_tiles(const Product *p, const Machine *x) {
+  enum { COLUMNS = 12 };
+  int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
+  return x->registers >= 32 && p->compute == ELEM_f32 && !a_in_order(p) && vectors >= COLUMNS;
+}
+
+/* Two by two registers, or fewer where there are no more rows or columns. */
+static void matrix_tile(const Product *p, const Machine *x, int64_t *tile) {
+  int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
+  tile[TILE_VECTORS] = at_most(vectors, 2);
+  tile[TILE_ROWS] = p->m.inner <= MATRIX_SIDE ? MATRIX_SIDE : 2 * MATRIX_SIDE;
+}
+
 static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
-  int64_t widest = x->registers >= 32 ? 3 : 2;
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) {
+    matrix_tile(p, x, tile);
+    return;
+  }
+  int64_t widest = x->registers >= 32 && !tall_tiles(p, x) ? 3 : 2;
   int64_t width = ceil_div(vectors, ceil_div(vectors, widest));
   static const int64_t rows_wide[] = {0, 16, 12, 8}, rows_narrow[] = {0, 12, 6, 0};
   tile[TILE_VECTORS] = width;
   tile[TILE_ROWS] = x->registers >= 32 ? rows_wide[width] : rows_narrow[width];
+  if (tall_tiles(p, x) && width == 2) tile[TILE_ROWS] = 14;
 }
 
 /* In place, element by element. */
 static bool a_readable(const Product *p, const int64_t *tile) {
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_in_place(p, tile);
   if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
   return p->elem_a == p->compute && p->k.n && p->k.dim[p->k.n - 1].a == 1;
 }
@@ -35,15 +60,17 @@ static bool b_readable(const Product *p, int lanes) {
   return p->n.dim[p->n.n - 1].b == 1;
 }
 
-enum { K_BLOCK = 768 };
+enum { K_BLOCK = 768, K_TALL = 512, K_MATRIX = 24 }; /* steps */
 
-static void choose_k(const Product *p, int64_t *tile) {
+static void choose_k(const Product *p, const Machine *x, int64_t *tile) {
+  bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX;
+  int64_t block = matrix ? K_MATRIX : tall_tiles(p, x) ? K_TALL : K_BLOCK;
   int64_t steps = ceil_div(p->k.inner, tile[TILE_DEPTH]), k = p->k.outer * steps;
   tile[TILE_K_OUTER] = tile[TILE_K_INNER] = 1;
-  if (k <= K_BLOCK * 3 / 2) return;
-  if (steps <= K_BLOCK * 3 / 2 && p->k.outer > 1)
-    tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, K_BLOCK));
-  else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(steps, K_BLOCK);
+  if (k <= block * 3 / 2) return;
+  if (steps <= block * 3 / 2 && p->k.outer > 1)
+    tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, block));
+  else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(steps, block);
 }
 
 /* Pairs along k, where the machine has them and k is no list of single elements. */
@@ -51,15 +78,27 @@ static bool has_pairs(const Product *p, const Machine *x) {
   return x->pairs && p->compute == ELEM_bf16 && p->k.inner > 1;
 }
 
+/* Matrix registers, where a good part of them has something to do. */
+static bool has_matrix(const Product *p, const Machine *x) {
+  enum { LEAST = 8 };
+  return x->matrix && p->compute == ELEM_bf16 && p->m.inner >= LEAST && p->n.inner >= LEAST &&
+         p->k.inner >= LEAST;
+}
+
+static int64_t choose_depth(const Product *p, const Machine *x) {
+  return has_matrix(p, x) ? DEPTH_MATRIX : has_pairs(p, x) ? DEPTH_PAIRS : 1;
+}
+
 /* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
-   one; of reading it in place: little, from whichever cache it is in. */
+   one; tiles of a in short pieces from far apart; of reading it in place: little, from whichever
+   cache it is in. Measured. */
 static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b,
                         int64_t packed) {
   const ProductDim *x = across->n ? &across->dim[across->n - 1] : NULL;
   const ProductDim *y = k->n ? &k->dim[k->n - 1] : NULL;
   if (!packed) return 0.1;
-  if (packed == PACK_ROWS) return 0.25;
-  if (!x || (of_b ? x->b : x->a) == 1) return 0.35;
+  if ((packed & ~PACK_SHARED) == PACK_ROWS) return 0.45;
+  if (!x || (of_b ? x->b : x->a) == 1) return of_b ? 0.35 : 1;
   return y && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
 }
 
@@ -67,19 +106,26 @@ typedef struct Cost {    /* of one product of the batch, in cycles */
   int64_t tiles, panels; /* of rows, of columns */
   double height, width;  /* of a tile, of a panel */
   double k, per_multiply, per_a, per_b, start;
+  double once; /* before all chunks, by all workers together */
 } Cost;
 
 static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, const int64_t *tile) {
   Cost c = {.tiles = q->tiles, .panels = q->panels};
   c.height = (double)(p->m.outer * p->m.inner) / (double)q->tiles;
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
-  c.k = (double)(p->k.outer * q->steps);
+  c.k = (double)(p->k.outer * q->steps * q->words);
   c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_multiply = 1.1 / (MATRIX_SIDE * MATRIX_SIDE);
   c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
-  if (!tile[TILE_PACK_A] && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
+  if (q->shared) {
+    c.once = c.per_a * c.k * (double)(p->m.outer * p->m.inner) + 4000 * (double)x->workers;
+    c.per_a = copy_cost(&p->m, &p->k, false, PACK_NOT);
+  }
+  if ((!tile[TILE_PACK_A] || q->shared) && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
     c.per_a *= 3; /* comes from far each time */
   c.per_b = copy_cost(&p->n, &p->k, true, tile[TILE_PACK_B]);
-  double panel = (double)(q->k_outer_max * q->k_inner_max * tile[TILE_VECTORS] * x->lanes);
+  double panel =
+      (double)(q->k_outer_max * q->k_inner_max * q->words * tile[TILE_VECTORS] * x->lanes);
   c.start = 4000 + panel / 2; /* hand-out; the first panel comes from memory without warning */
   return c;
 }
@@ -96,12 +142,13 @@ static double chunk_time(const Cost *c, int64_t rows,
 static double makespan(const Cost *c, const Machine *x, int64_t batches, int64_t rows,
                        int64_t columns) {
   double chunk = chunk_time(c, rows, columns);
-  return chunk * ((double)ceil_div(batches * rows * columns, x->workers) + 0.1);
+  return c->once * (double)batches / (double)x->workers +
+         chunk * ((double)ceil_div(batches * rows * columns, x->workers) + 0.1);
 }
 
-/* At least `rows` blocks of rows. */
-static void cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t rows,
-                int64_t *tile) {
+/* At least `rows` blocks of rows. Returns the time. */
+static double cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t rows,
+                  int64_t *tile) {
   double least = 0;
   int64_t most = 16 * x->workers, batches = tile[TILE_BATCH];
   tile[TILE_ROW] = 0;
@@ -111,32 +158,79 @@ static void cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t r
       if (tile[TILE_ROW] && t >= least) continue;
       tile[TILE_ROW] = i, tile[TILE_COLUMN] = j, least = t;
     }
+  return least;
 }
 
-/* Batches go together in chunks while there are enough of them; otherwise each is cut by itself. */
-static void choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
+/* Batches go together in chunks while there are enough of them; otherwise each is cut by itself.
+   Returns the time of it all. */
+static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   int64_t batches = p->batch.outer * p->batch.inner;
   tile[TILE_BATCH] = batches, tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
   Cost c = cost_of(p, &q, x, tile);
   double whole = chunk_time(&c, 1, 1);
-  int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * 4;
-  cut(&c, &q, x, at_most(q.tiles, ceil_div(a_bytes, x->l2)), tile);
-  if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return;
+  int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
+  int64_t room = a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
+  double least = cut(&c, &q, x, at_most(q.tiles, ceil_div(a_bytes, room)), tile);
+  if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return least;
   double each = at_least(8 * x->workers, 1),
          enough = whole * (double)batches / 60000; /* some 20 microseconds each */
   tile[TILE_BATCH] = enough < each ? at_least((int64_t)enough, 1) : (int64_t)each;
+  return least;
+}
+
+Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
+  Machine x = machine_of(m);
+  Product p = product_of(k, x.lanes);
+  Cut c = *from;
+  choose_chunks(&p, &x, c.at);
+  return c;
+}
+
+/* The copy of a is made once for all chunks where that takes less time and is not too large. */
+static void choose_sharing(const Product *p, const Machine *x, int64_t *tile) {
+  enum { MOST = 16 }; /* second-level caches */
+  double own = choose_chunks(p, x, tile), once;
+  int64_t shared[TILE_COUNT];
+  if (!tile[TILE_PACK_A] || p->batch.outer * p->batch.inner > 1) return;
+  memcpy(shared, tile, sizeof shared);
+  shared[TILE_PACK_A] |= PACK_SHARED;
+  if (product_plan(p, x->lanes, shared).w_bytes > MOST * x->l2) return;
+  once = choose_chunks(p, x, shared);
+  if (once < own) memcpy(tile, shared, sizeof shared);
+}
+
+/* Whether columns of a, read where they lie, stay in the second-level cache: rows whose distance
+   has a large power of two in it share few of its sets. */
+static bool columns_stay(const Product *p, const Machine *x, const int64_t *tile) {
+  enum { WAYS = 16, LINE = 64, MOST = 8 }; /* what is larger than so many caches comes from far */
+  if (!p->m.n || p->m.dim[p->m.n - 1].a != 1 || p->k.outer > 1) return false;
+  int64_t row = p->k.n ? p->k.dim[p->k.n - 1].a * elem_bytes(p->elem_a) : 0;
+  int64_t k = ceil_div(p->k.inner, tile[TILE_K_INNER]), sets = x->l2 / LINE / WAYS;
+  if (row % LINE || row * p->k.inner > MOST * x->l2) return false;
+  for (int64_t lines = row / LINE; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
+  return k <= sets * WAYS / 2;
 }
 
 /* A copy pays off when it is read several times. */
 static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
-  bool a_in_order = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  bool often = !a_in_order && columns > tile[TILE_VECTORS] * x->lanes;
-  tile[TILE_PACK_A] = a_readable(p, tile) ? often ? PACK_TILES : PACK_NOT
-                      : a_in_order        ? PACK_ROWS
-                                          : PACK_TILES;
-  tile[TILE_PACK_B] = !b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
+  bool in_order = a_in_order(p), often = columns > tile[TILE_VECTORS] * x->lanes;
+  bool readable = a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
+  bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX, by_rows = in_order || matrix;
+  tile[TILE_PACK_A] = readable ? PACK_NOT : by_rows ? PACK_ROWS : PACK_TILES;
+  tile[TILE_PACK_B] =
+      matrix || !b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
+}
+
+/* No more blocks than there is of anything. */
+static bool blocks_fit(const Product *p, const Machine *x, const int64_t *t) {
+  if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p->k.outer) return false;
+  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > ceil_div(p->k.inner, t[TILE_DEPTH])) return false;
+  if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p->k.outer) return false;
+  ProductPlan q = product_plan(p, x->lanes, t);
+  return t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q.tiles &&
+         t[TILE_COLUMN] <= q.panels;
 }
 
 bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
@@ -145,32 +239,30 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
   const int64_t *t = c->at;
   if (t[TILE_ROWS] < 1 || t[TILE_VECTORS] < 1 || t[TILE_ROWS] > 32 || t[TILE_VECTORS] > 8)
     return false;
-  if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
   if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
+  if (t[TILE_DEPTH] == DEPTH_MATRIX)
+    return x.matrix && product_matrix_fits(&p, t) && blocks_fit(&p, &x, t);
+  if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
   if (t[TILE_DEPTH] != 1 &&
-      (t[TILE_DEPTH] != 2 || !x.rounds || p.compute != ELEM_bf16 || p.k.inner < 2))
+      (t[TILE_DEPTH] != DEPTH_PAIRS || !x.rounds || p.compute != ELEM_bf16 || p.k.inner < 2))
     return false;
-  if (t[TILE_PACK_A] > PACK_ROWS || t[TILE_PACK_B] > 1) return false;
-  if (t[TILE_PACK_A] == PACK_ROWS && (!p.k.n || p.k.dim[p.k.n - 1].a != 1)) return false;
+  int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
+  if (how > PACK_ROWS || (!how && t[TILE_PACK_A]) || t[TILE_PACK_B] > 1) return false;
+  if (how == PACK_ROWS && !a_in_order(&p)) return false;
   if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
   if (!t[TILE_PACK_B] && (!b_readable(&p, x.lanes) || p.sum != NO_VALUE)) return false;
-  if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p.k.outer) return false;
-  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > ceil_div(p.k.inner, t[TILE_DEPTH])) return false;
-  if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p.k.outer) return false;
-  ProductPlan q = product_plan(&p, x.lanes, t);
-  return t[TILE_BATCH] <= p.batch.outer * p.batch.inner && t[TILE_ROW] <= q.tiles &&
-         t[TILE_COLUMN] <= q.panels;
+  return blocks_fit(&p, &x, t);
 }
 
 Cut contract_rule(const Module *m, const Fn *k) {
   Machine x = machine_of(m);
   Product p = product_of(k, x.lanes);
   Cut c = {{0}};
+  c.at[TILE_DEPTH] = choose_depth(&p, &x);
   choose_tile(&p, &x, c.at);
-  c.at[TILE_DEPTH] = has_pairs(&p, &x) ? 2 : 1;
-  choose_k(&p, c.at);
+  choose_k(&p, &x, c.at);
   choose_packing(&p, &x, c.at);
-  choose_chunks(&p, &x, c.at);
+  choose_sharing(&p, &x, c.at);
   return c;
 }
 
@@ -180,10 +272,12 @@ void contract_apply(Module *m, Fn *k, const Cut *c) {
   ProductPlan q = product_plan(&p, lanes, c->at);
   static const char *const variant[3][2] = {
       {"in_place", "pack_b"}, {"pack_a", "pack_ab"}, {"rows_a", "rows_ab"}};
-  attr_set_str(m, &k->attrs, ATTR_variant,
-               intern(m->ctx->names, variant[c->at[TILE_PACK_A]][c->at[TILE_PACK_B]]));
+  const char *name = variant[c->at[TILE_PACK_A] & ~PACK_SHARED][c->at[TILE_PACK_B]];
+  int64_t chunks[] = {q.pack_chunks, q.chunks};
+  attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, name));
   attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, c->at);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &q.chunks);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, 1 + q.shared, chunks + !q.shared);
+  if (q.shared) attr_set_int(m, &k->attrs, ATTR_workspace, q.w_bytes);
   attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes);
 }
 

@@ -52,8 +52,10 @@ static bool is_date(Str text) {
   return true;
 }
 
+static bool for_gpu(Str target) { return !strncmp(target, "sm_", 3); }
+
 static bool record_of(const Fields *f, TuneRecord *r) {
-  const Variants *v = variants_find(f->at[0]);
+  const Variants *v = variants_find(f->at[0], for_gpu(f->at[2]));
   if (!v || strcmp(v->family, f->at[0])) return false;
   r->family = f->at[0], r->key = f->at[1], r->target = f->at[2];
   r->device = f->at[4], r->driver = f->at[5], r->date = f->at[10];
@@ -151,7 +153,7 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
   fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);
   for (uint32_t i = 0; i < db->n; i++) {
     const TuneRecord *r = &db->at[i];
-    const Variants *v = variants_find(r->family);
+    const Variants *v = variants_find(r->family, for_gpu(r->target));
     fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", r->family, r->key, r->target, (long long)r->workers,
             r->device, r->driver);
     for (int j = 0; j < v->count; j++)

@@ -4,7 +4,7 @@
    Lanes run along the row where its elements are consecutive; over neighbouring rows where those
    are; else there are none. Short expressions are unrolled, so that additions do not wait for each
    other. */
-#include "ir/nest.h"
+#include "ir/row_kept.h"
 #include "tune.h"
 
 enum { ROWS = 64, SIMPLE = 10, UNROLL = 4 };
@@ -53,5 +53,6 @@ void tune_row(Module *m, Fn *k) {
   if (r.ncolumns) chunks[1] = chunks_for(m, nest_count(&over) * chunks[0] * r.ncolumns, 4, length);
   attr_set_ints(m, &k->attrs, ATTR_chunks, r.ncolumns ? 2 : 1, chunks);
   if (r.ncolumns) attr_set_int(m, &k->attrs, ATTR_workspace, column_workspace(&r, chunks[0]));
-  if (r.scans) attr_set_int(m, &k->attrs, ATTR_scratch, scan_scratch(k, &r));
+  int64_t scratch = row_scratch(m->arena, k, &r);
+  if (scratch) attr_set_int(m, &k->attrs, ATTR_scratch, scratch);
 }

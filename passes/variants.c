@@ -16,15 +16,25 @@ static const Variants table[] = {
     {"attention_grad", NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply,
      attention_vary, attention_shape},
 };
+static const Variants gpu_table[] = {
+    {"contract", "gemm", GPU_CONTRACT_COUNT, gpu_contract_rule, gpu_contract_fits,
+     gpu_contract_apply, gpu_contract_vary, contract_shape},
+    {"attention", NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits,
+     gpu_attention_apply, gpu_attention_vary, attention_shape},
+    {"attention_grad", NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits,
+     gpu_attention_apply, gpu_attention_vary, attention_shape},
+};
 
 enum { ROWS = sizeof table / sizeof *table };
 
-const Variants *variants_row(int i) { return i < ROWS ? &table[i] : NULL; }
+const Variants *variants_row(int i, bool gpu) {
+  return i >= ROWS ? NULL : gpu ? &gpu_table[i] : &table[i];
+}
 
-const Variants *variants_find(const char *family) {
-  for (int i = 0; i < ROWS; i++)
-    if (!strcmp(table[i].family, family) || (table[i].alias && !strcmp(table[i].alias, family)))
-      return &table[i];
+const Variants *variants_find(const char *family, bool gpu) {
+  const Variants *v;
+  for (int i = 0; (v = variants_row(i, gpu)); i++)
+    if (!strcmp(v->family, family) || (v->alias && !strcmp(v->alias, family))) return v;
   return NULL;
 }
 
@@ -34,7 +44,8 @@ Machine machine_of(const Module *m) {
                    .workers = (int64_t)module_number(m, "target.workers", 2),
                    .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4,
                    .pairs = module_number(m, "target.pairs", 0) != 0,
-                   .rounds = module_number(m, "target.rounds", 0) != 0};
+                   .rounds = module_number(m, "target.rounds", 0) != 0,
+                   .matrix = module_number(m, "target.matrix", 0) != 0};
 }
 
 /* ---- keys ---- */
@@ -61,11 +72,15 @@ static void rename_groups(Renaming *r, Op *o) {
   o->group = g;
 }
 
-/* The function without its name, attributes and positions, dims as d0, d1, .. */
+/* The function without its name and positions, dims as d0, d1, ..; of its attributes `align` alone,
+   which says how buffers may be read. */
 static Fn bare_of(Module *m, const Fn *k) {
   Renaming r = {.m = m};
   Fn f = *k;
-  f.name = intern(m->ctx->names, "k"), f.loc = (Loc){0}, f.attrs.n = 0;
+  f.name = intern(m->ctx->names, "k"), f.loc = (Loc){0};
+  memset(&f.attrs, 0, sizeof f.attrs);
+  const Attr *align = attr_get(&k->attrs, ATTR_align);
+  if (align) attr_set_ints(m, &f.attrs, ATTR_align, (int)align->i, align->list);
   f.values.at = ARENA_ARRAY(m->arena, Value, k->values.n + 1);
   f.ops.at = ARENA_ARRAY(m->arena, Op, k->ops.n + 1);
   memcpy(f.values.at, k->values.at, sizeof *k->values.at * k->values.n);

@@ -1,18 +1,29 @@
 /* Families whose kernels come in variants: what a cut of a kernel is made of, which cuts are legal,
    and which ones a tuner should try beside the rule's. One row of variants.c per family.
 
-   A cut is the list of numbers that attribute `tile` holds; variant, chunks and scratch follow from
-   it. `select` takes the cut of the tuning records where there is one, else the rule's. */
+   A cut is the list of numbers that attribute `tile` holds (on GPUs its first ones); variant,
+   chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut of
+   the tuning records where there is one, else the rule's.
+
+   Whoever measures walks like this, for processors and GPUs alike (frontend/cmd_tune.c does): run
+   the pipeline up to `order`; tune_kernels (frontend/cmd_tune.h) lists the kernels, each key once;
+   begin with rule(), let vary() offer neighbours for stages 0 .. TUNE_STAGES - 1, keep those that
+   fits() takes, put each cut on a copy of the kernel with apply(), build the copies with
+   kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry SYMBOL_pN per phase, whose launch
+   stands in the attributes chunks (CTAs), threads, shared and workspace. A TuneRecord (tune_db.h)
+   of the best one, with the setting target.name as its target and 1 as its workers, is what
+   `compile
+   --tune-db` obeys. */
 #ifndef SHARDC_VARIANTS_H
 #define SHARDC_VARIANTS_H
 #include "ir/ir.h"
 
-enum { TILE_MOST = 12, TUNE_STAGES = 4, TUNE_WIDE = 400 };
+enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 
 typedef struct Machine { /* what the rules ask about the target */
   int64_t registers, l2, workers;
   int lanes;
-  bool pairs, rounds; /* target.pairs, target.rounds */
+  bool pairs, rounds, matrix; /* target.pairs, .. */
 } Machine;
 
 Machine machine_of(const Module *m);
@@ -35,8 +46,9 @@ typedef struct Variants {
   const char *(*shape)(Module *m, const Fn *k); /* for people: m256-n2304-k768 */
 } Variants;
 
-const Variants *variants_find(const char *family); /* by name or alias; NULL: it has none */
-const Variants *variants_row(int i);               /* NULL after the last */
+/* By name or alias, of kernels for processors or for GPUs; NULL: it has none. */
+const Variants *variants_find(const char *family, bool gpu);
+const Variants *variants_row(int i, bool gpu); /* NULL after the last */
 
 /* What a record is found by: the shape and a hash of the kernel function's text without its name,
    attributes and positions, its dims named in order. */

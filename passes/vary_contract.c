@@ -1,13 +1,26 @@
 /* What a tuner tries beside the rule for family contract, one decision after the other: register
    tile, packing, blocks of k, chunks. Each stage starts from the best cut so far; chunks come last
-   because how many of them are good depends on how long one takes. */
+   because how many of them are good depends on how long one takes. What changes before gets the
+   chunks that the rule would give it, and only then keeps those it had. */
 #include "tune.h"
 
 static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 
+static void vary_matrix(Module *m, const Cut *from, CutList *out) {
+  for (int64_t i = 0; i < 4; i++) {
+    Cut c = *from;
+    c.at[TILE_ROWS] = i & 1 ? 2 * MATRIX_SIDE : MATRIX_SIDE, c.at[TILE_VECTORS] = 1 + i / 2;
+    add(m, out, c);
+  }
+}
+
 /* As many rows as the registers hold beside one register per vector of b and one for a, and the
    next smaller number that divides well. */
 static void vary_tile(Module *m, const Machine *x, const Cut *from, bool wide, CutList *out) {
+  if (from->at[TILE_DEPTH] == DEPTH_MATRIX) {
+    vary_matrix(m, from, out);
+    return;
+  }
   for (int64_t width = x->registers >= 32 ? 3 : 2; width >= 1; width--) {
     int64_t most = (x->registers - 1 - width) / width;
     if (most > 16) most = 16;
@@ -20,12 +33,22 @@ static void vary_tile(Module *m, const Machine *x, const Cut *from, bool wide, C
   }
 }
 
+/* First b, packed or in place; then a: once for all chunks instead of by each, in place; then what
+   is left, at last of both. */
 static void vary_packing(Module *m, const Cut *from, CutList *out) {
-  for (int64_t i = 1; i < 4; i++) {
-    Cut c = *from;
-    c.at[TILE_PACK_A] ^= i & 1, c.at[TILE_PACK_B] ^= i >> 1;
-    add(m, out, c);
-  }
+  int64_t now = from->at[TILE_PACK_A];
+  const int64_t how[] = {now ? now ^ PACK_SHARED : PACK_TILES | PACK_SHARED,
+                         now ? PACK_NOT : PACK_TILES,
+                         PACK_TILES,
+                         PACK_TILES | PACK_SHARED,
+                         PACK_ROWS,
+                         PACK_ROWS | PACK_SHARED};
+  Cut c = *from, other = *from;
+  other.at[TILE_PACK_B] ^= 1;
+  add(m, out, other);
+  for (size_t i = 0; i < sizeof how / sizeof *how; i++) c.at[TILE_PACK_A] = how[i], add(m, out, c);
+  for (size_t i = 0; i < sizeof how / sizeof *how; i++)
+    other.at[TILE_PACK_A] = how[i], add(m, out, other);
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -42,20 +65,23 @@ static Cut with_k(const Product *p, const Cut *from, int64_t length) {
 static void vary_k(Module *m, const Product *p, const Cut *from, bool wide, CutList *out) {
   int64_t k = p->k.outer * ceil_div(p->k.inner, from->at[TILE_DEPTH]);
   int64_t now = ceil_div(k, from->at[TILE_K_OUTER] * from->at[TILE_K_INNER]);
-  for (int64_t n = wide ? 128 : now / 2; n > 0 && n <= (wide ? 4096 : now * 2); n *= 2)
+  int64_t words = from->at[TILE_DEPTH] == DEPTH_MATRIX ? MATRIX_SIDE : 1;
+  int64_t least = wide ? 128 / words : now / 2, most = wide ? 4096 / words : now * 2;
+  for (int64_t n = least; n > 0 && n <= most; n *= 2)
     if (n != now && n < 2 * k) add(m, out, with_k(p, from, n));
 }
 
+static int64_t scaled(int64_t n, int power) { return power < 0 ? n >> -power : n << power; }
+
+/* More of them balance the work, fewer copy less; columns before rows. */
 static void vary_chunks(Module *m, const Cut *from, bool wide, CutList *out) {
-  static const int64_t factor[] = {1, 2, 4, 8};
-  int64_t most = wide ? 4 : 2, *t;
-  for (int64_t i = 1 - most; i < most; i++)
-    for (int64_t j = 1 - most; j < most; j++) {
+  static const int powers[] = {0, 1, -1, 2, -2, 3, -3};
+  for (int i = 0; i < (wide ? 7 : 3); i++)
+    for (int j = 0; j < (wide ? 7 : 3); j++) {
       Cut c = *from;
       if ((!i && !j) || (!wide && i && j)) continue;
-      t = c.at;
-      t[TILE_ROW] = i < 0 ? t[TILE_ROW] / factor[-i] : t[TILE_ROW] * factor[i];
-      t[TILE_COLUMN] = j < 0 ? t[TILE_COLUMN] / factor[-j] : t[TILE_COLUMN] * factor[j];
+      c.at[TILE_ROW] = scaled(from->at[TILE_ROW], powers[i]);
+      c.at[TILE_COLUMN] = scaled(from->at[TILE_COLUMN], powers[j]);
       add(m, out, c);
     }
   for (int64_t n = 2; n <= (wide ? 8 : 2); n *= 2) {
@@ -68,10 +94,14 @@ static void vary_chunks(Module *m, const Cut *from, bool wide, CutList *out) {
 void contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide, CutList *out) {
   Machine x = machine_of(m);
   Product p = product_of(k, x.lanes);
-  if (stage == 0) vary_tile(m, &x, from, wide, out);
-  if (stage == 1) vary_packing(m, from, out);
-  if (stage == 2) vary_k(m, &p, from, wide, out);
-  if (stage == 3) vary_chunks(m, from, wide, out);
+  CutList near = {0};
+  if (stage == 0) vary_tile(m, &x, from, wide, &near);
+  if (stage == 1) vary_packing(m, from, &near);
+  if (stage == 2) vary_k(m, &p, from, wide, &near);
+  if (stage == 3) vary_chunks(m, from, wide, &near);
+  for (uint32_t i = 0; i < near.n && stage < 3; i++)
+    add(m, out, contract_chunked(m, k, &near.at[i]));
+  for (uint32_t i = 0; i < near.n; i++) add(m, out, near.at[i]);
 }
 
 const char *contract_shape(Module *m, const Fn *k) {

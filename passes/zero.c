@@ -192,42 +192,6 @@ static ValueId own_part(Entry *e, uint32_t group) {
   return g->stage ? zero_own(z, e->site.to, g, v) : v;
 }
 
-/* The chain of the first member, on flat values; `done` is by old value. */
-static ValueId chain_value(Entry *e, const ValueId *done, ValueId v) {
-  if (done[v] != NO_VALUE) return done[v];
-  return value_type(e->site.from, v)->rank ? NO_VALUE : site_value(&e->site, v);
-}
-
-static void chain_op(Entry *e, ValueId *done, const Op *o, Type shape) {
-  Zero *z = e->z;
-  Fn *f = e->site.to;
-  Type t = type_with_elem(shape, value_type(e->site.from, o->out)->elem);
-  ValueId in[3];
-  for (uint32_t k = 0; k < o->nin; k++) in[k] = chain_value(e, done, o->in[k]);
-  if (o->code == OP_expand) {
-    done[o->out] = emit_spread(z->m, f, in[0], t, o->loc);
-    return;
-  }
-  Op *n = fn_op(z->m, f, o->code, o->nin, in, 1, &t, o->loc);
-  done[o->out] = n->out;
-  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(z->m->arena, n->attrs, o->attrs.at[i]);
-}
-
-static void seed_chain(Entry *e, const ZeroGroup *g, ValueId *done, ValueId param,
-                       ValueId gradient) {
-  const ZeroMember *m = &g->member.at[0];
-  const Fn *f = e->site.from;
-  done[m->leaf] = gradient;
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    if (o->code != OP_load) continue;
-    if (o->global == m->param) done[o->out] = param;
-    for (uint32_t k = 0; k < g->nstates; k++)
-      if (o->global == m->state[k])
-        done[o->out] = ir_load(e->z->m, e->site.to, g->state[k], o->loc);
-  }
-}
-
 /* What a rank owns of the parameters, in the form and type in which they are read. */
 static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
   bool all = g->rounds.dim != NULL;
@@ -239,16 +203,8 @@ static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
 
 static void update(Entry *e, uint32_t group) {
   const ZeroGroup *g = &e->z->group.at[group];
-  const ZeroMember *m = &g->member.at[0];
-  const Fn *f = e->site.from;
-  ValueId *done = value_map(e->z->m, f), gradient = complete(e, group);
-  seed_chain(e, g, done, own_part(e, group), gradient);
-  Type shape = *value_type(e->site.to, gradient);
-  for (uint32_t i = 0; i < m->nchain; i++) chain_op(e, done, &f->ops.at[m->chain[i]], shape);
-  for (uint32_t k = 0; k < g->nstates; k++)
-    ir_store(e->z->m, e->site.to, g->state[k], done[zero_store_of(f, m->state[k])->in[0]],
-             (Loc){0});
-  ValueId v = done[zero_store_of(f, m->param)->in[0]];
+  ValueId gradient = complete(e, group), own = own_part(e, group),
+          v = zero_update(&e->site, group, own, gradient);
   if (g->copied) ir_store(e->z->m, e->site.to, g->master, v, (Loc){0});
   publish(e->z, e->site.to, g, v);
 }

@@ -1,10 +1,12 @@
 /* Partitioning of states (ZeRO), inside: the groups of parameters that one axis shares
-   (zero_groups.c), their flat layout (zero_flat.c), and the rewriting of functions
-   (zero_rewrite.c).
+   (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions (zero_rewrite.c),
+   and of updates (zero_update.c).
 
    A group is laid out flat, one round of its stack after the other: the local blocks of its members
    end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
-   padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. Rank i of the axis owns the
+   padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. Where updates look at norms
+   of members, buckets are short and each member is padded to whole ones, so that a member's sum is
+   one of its buckets' (zero_update.c). Rank i of the axis owns the
    i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. Of several axes each
    has a dim of owners, the first axis of the mesh the coarsest: sums are scattered over it first
    and whole values gathered over it last, so axes behind it, whose ranks are farther apart, carry
@@ -24,7 +26,8 @@ typedef struct ZeroMember {
   ValueId square;      /* of `step`: sum of squares of leaf, for the norm; NO_VALUE: none */
   OpId *chain;         /* ops of the update, in order */
   uint32_t nchain;
-  bool copied; /* every reader casts it to `narrow` */
+  const bool *number; /* by value of `step`: of the chain, and one number per round */
+  bool copied;        /* every reader casts it to `narrow` */
   Elem narrow;
   Str signature;        /* the chain in words: equal ones can be done as one */
   int64_t begin, count; /* elements of one round: where in the flat dim, how many */
@@ -41,8 +44,8 @@ typedef struct ZeroGroup {
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
-  int64_t length, buckets,
-      piece; /* elements of one round, unpadded; of one rank's part of a bucket */
+  bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
+  int64_t buckets, piece; /* of one round; elements of one rank's part of a bucket */
   Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
   Global *param, *state[ZERO_STATES];
   /* Parameters that are read only after a cast to a narrower type, `narrow`, are kept in it; param
@@ -64,6 +67,9 @@ typedef struct Zero {
   bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
   VEC(ZeroGroup) group;
+  uint32_t nwhole;     /* parameters that no group takes, though ranks hold them alike */
+  const Global *whole; /* the first of them */
+  const char *why;
 } Zero;
 
 bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */

@@ -47,9 +47,15 @@ static void param_dims(const Global *p, Str *dims) {
   for (int k = 0; k < p->type.rank; k++) dims[k] = p->type.axis[k].dim;
 }
 
-static ValueId tail(Zero *z, Fn *f, const ZeroGroup *g, Elem e, bool all, Str dim) {
+/* Elements of padding behind a member. */
+static int64_t gap_behind(const ZeroGroup *g, uint32_t i) {
+  const ZeroMember *m = &g->member.at[i];
+  return (i + 1 < g->member.n ? m[1].begin : padded(g)) - m->begin - m->count;
+}
+
+static ValueId zeros(Zero *z, Fn *f, const ZeroGroup *g, Elem e, bool all, Axis a) {
   Type t = led_by(g, e, all);
-  push(&t, dim, padded(g) - g->length);
+  push(&t, a.dim, a.size);
   return emit_full(z->m, f, t, 0, (Loc){0});
 }
 
@@ -78,19 +84,18 @@ static ValueId chain(Zero *z, Fn *f, const ZeroGroup *g, uint32_t n, const Value
 
 ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
                      bool gradient) {
-  uint32_t n = g->member.n;
-  ValueId *in = ARENA_ARRAY(z->m->arena, ValueId, n + 1);
-  Str *name = ARENA_ARRAY(z->m->arena, Str, n + 1);
-  for (uint32_t i = 0; i < n; i++) {
+  uint32_t n = 0, most = 2 * g->member.n;
+  ValueId *in = ARENA_ARRAY(z->m->arena, ValueId, most);
+  Str *name = ARENA_ARRAY(z->m->arena, Str, most);
+  for (uint32_t i = 0; i < g->member.n; i++) {
     Str dims[MAX_RANK];
     param_dims(g->member.at[i].param, dims);
-    in[i] = line_up(z, f, g, i, member[i], gradient ? g->member.at[i].order : dims, all);
-    name[i] = member_dim(z, g, i);
-  }
-  if (padded(g) > g->length) {
-    name[n] = member_dim(z, g, n);
-    in[n] = tail(z, f, g, value_type(f, in[0])->elem, all, name[n]);
-    n++;
+    name[n] = member_dim(z, g, i);
+    in[n++] = line_up(z, f, g, i, member[i], gradient ? g->member.at[i].order : dims, all);
+    if (!gap_behind(g, i)) continue;
+    name[n] = member_dim(z, g, g->member.n + i);
+    Axis gap = {name[n], gap_behind(g, i)};
+    in[n++] = zeros(z, f, g, value_type(f, in[0])->elem, all, gap);
   }
   return chain(z, f, g, n, in, name, all);
 }

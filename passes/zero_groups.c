@@ -5,21 +5,32 @@
    The gradient is the complete one; behind it stand the all-reduces that complete it, of which the
    group's axis is one. Parameters whose slices read alike (same ops, same numbers), that the
    same axes cut, and whose gradients are summed over the same axes form a group, per stack and one
-   for all outside of stacks. What is not of this form (an update that looks at norms per parameter,
-   a scalar) keeps its state on every rank. */
+   for all outside of stacks. An update may also look at numbers of its parameter, one per round of
+   a stack: functions of sums over all elements of the parameter and its states, such as norms.
+   What is not of this form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/placement.h"
 #include "passes/zero.h"
 #include <string.h>
+
+typedef enum Known { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } Known;
 
 typedef struct Slice { /* one parameter's update, being read */
   Zero *z;
   const Fn *f;
   ZeroMember member;
   uint32_t nstates;
-  bool good;
-  bool *in; /* by value: made by the slice */
+  Axis rounds;         /* of the parameter's stack */
+  const char *why;     /* not of the form; NULL: it is so far */
+  bool *in;            /* by value: made by the slice */
+  Known *own, *number; /* by value: does it look at the parameter or its states; is it one number
+                          of a round that does */
   VEC(OpId) chain;
 } Slice;
+
+/* The first reason is kept. */
+static void need(Slice *s, bool good, const char *otherwise) {
+  if (!s->why && !good) s->why = otherwise;
+}
 
 static bool is_scalar(const Fn *f, ValueId v) { return value_type(f, v)->rank == 0; }
 
@@ -43,17 +54,73 @@ static bool casts_gradient(const Fn *f, const Op *o) {
          !spreads_number(f, from);
 }
 
+/* ---- numbers of a parameter ---- */
+
+static bool is_elem(const Op *o) { return o && op_family(o->code) == FAMILY_ELEM; }
+
+/* Is v made of the parameter or its states, element by element? */
+static bool is_own(Slice *s, ValueId v) {
+  const Op *o = value_def(s->f, v);
+  if (s->own[v] != KNOWN_NOT_YET) return s->own[v] == KNOWN_YES;
+  bool own =
+      o && o->code == OP_load && (o->global == s->member.param || o->global->kind == GLOBAL_STATE);
+  for (uint32_t i = 0; is_elem(o) && !own && i < o->nin; i++) own = is_own(s, o->in[i]);
+  s->own[v] = own ? KNOWN_YES : KNOWN_NO;
+  return own;
+}
+
+static bool lists_dim(const Op *o, Str dim) {
+  for (int i = 0; i < o->group[0].nfrom; i++)
+    if (o->group[0].from[i] == dim) return true;
+  return false;
+}
+
+/* A sum over all dims but the rounds. */
+static bool sums_round(Slice *s, const Op *o) {
+  const Type *t = value_type(s->f, o->in[0]), *p = &s->member.param->type;
+  if (o->code != OP_sum || t->rank != p->rank || !is_own(s, o->in[0])) return false;
+  for (int i = 0; i < p->rank; i++)
+    if (type_find(t, p->axis[i].dim) < 0 ||
+        lists_dim(o, p->axis[i].dim) == (p->axis[i].dim == s->rounds.dim))
+      return false;
+  return true;
+}
+
+/* One number, or one for every round: made of sums over all of a round's elements of what is made
+   of the parameter and its states. The norm of all gradients is none: it looks at no parameter. */
+static bool is_number(Slice *s, ValueId v) {
+  const Op *o = value_def(s->f, v);
+  const Type *t = value_type(s->f, v);
+  if (s->number[v] != KNOWN_NOT_YET) return s->number[v] == KNOWN_YES;
+  bool shape = t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->rounds.dim),
+       number =
+           o && shape && s->member.param->type.rank > (s->rounds.dim ? 1 : 0) && sums_round(s, o);
+  if (o && shape && (is_elem(o) || o->code == OP_all_reduce))
+    for (uint32_t i = 0; !number && i < o->nin; i++) number = is_number(s, o->in[i]);
+  s->number[v] = number ? KNOWN_YES : KNOWN_NO;
+  return number;
+}
+
+/* Beside the element-wise: what makes a number, and spreads one. */
+static bool may_stand(Slice *s, const Op *o) {
+  return is_elem(o) || is_number(s, o->out) || spreads_number(s->f, o) ||
+         (o->code == OP_expand && is_number(s, o->in[0]));
+}
+
+/* ---- the slice ---- */
+
 static void read_value(Slice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
-  if (!s->good || is_scalar(s->f, v) || s->in[v]) return;
+  bool number = is_number(s, v);
+  if (s->why || s->in[v] || (is_scalar(s->f, v) && !number)) return;
   if (o && o->code == OP_load && o->global == s->member.param) return;
   if (o && o->code == OP_load && o->global->kind == GLOBAL_STATE) {
-    s->good = add_state(s, o->global);
+    need(s, add_state(s, o->global), "its update reads more than four states");
     return;
   }
-  if (!o || casts_gradient(s->f, o) ||
-      (op_family(o->code) != FAMILY_ELEM && !spreads_number(s->f, o))) {
-    s->good = s->member.leaf == NO_VALUE || s->member.leaf == v;
+  if (!o || (casts_gradient(s->f, o) && !number) || !may_stand(s, o)) {
+    need(s, s->member.leaf == NO_VALUE || s->member.leaf == v,
+         "its update is not element by element");
     s->member.leaf = v;
     return;
   }
@@ -119,7 +186,7 @@ static void take_complete(Slice *s, ZeroGroup *key) {
     met[i] = is_partitioned(s->z, s->z->m->mesh.at[i].name) && !m->param->placed.on[i];
   m->sum = m->leaf, key->complete = true;
   for (int k = 0; k < m->param->type.rank; k++) m->order[k] = m->param->type.axis[k].dim;
-  s->good = s->good && take_axes(s->z, key, met);
+  need(s, take_axes(s->z, key, met), "its gradient is summed over too many axes");
 }
 
 static void find_sum(Slice *s, ZeroGroup *key) {
@@ -141,7 +208,8 @@ static void find_sum(Slice *s, ZeroGroup *key) {
     memcpy(m->order, order, sizeof order);
   }
   if (!take_axes(s->z, key, met)) take_complete(s, key);
-  s->good = s->good && key->naxes && type_count(value_type(s->f, m->sum)) == type_count(p);
+  need(s, type_count(value_type(s->f, m->sum)) == type_count(p),
+       "its gradient has another number of elements");
 }
 
 /* The one op that reads v, or NULL. */
@@ -158,15 +226,17 @@ static const Op *only_reader(const Fn *f, ValueId v) {
 
 /* The sum of leaf * leaf, one number or one per round, if the norm is asked for. */
 static void find_square(Slice *s, const Op *o) {
+  static const char norm[] = "the squares of its gradient are summed in another way than for clip";
   const Fn *f = s->f;
   ValueId leaf = s->member.leaf;
   if (o->code != OP_mul || o->in[0] != leaf || o->in[1] != leaf || s->in[o->out]) return;
   const Op *sum = only_reader(f, o->out);
   if (sum && sum->code == OP_cast) sum = only_reader(f, sum->out);
-  s->good = s->good && sum && sum->code == OP_sum && s->member.square == NO_VALUE;
-  if (!s->good) return;
+  need(s, sum && sum->code == OP_sum && s->member.square == NO_VALUE, norm);
+  if (s->why) return;
   const Type *t = value_type(f, sum->out);
-  s->good = t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->member.param->type.axis[0].dim);
+  need(s, t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->member.param->type.axis[0].dim),
+       norm);
   s->member.square = sum->out;
 }
 
@@ -179,9 +249,11 @@ static void check_uses(Slice *s) {
   for (uint32_t i = 0; i < s->f->ops.n; i++) {
     const Op *o = &s->f->ops.at[i];
     bool inside = o->nout == 1 && s->in[o->out];
-    for (uint32_t k = 0; k < o->nin && s->good; k++) {
-      if (s->in[o->in[k]]) s->good = inside || o->code == OP_store;
-      if (o->in[k] == s->member.leaf) s->good = inside || is_square(o, s->member.leaf);
+    for (uint32_t k = 0; k < o->nin; k++) {
+      if (s->in[o->in[k]])
+        need(s, inside || o->code == OP_store, "more than its update reads what that makes");
+      if (o->in[k] == s->member.leaf)
+        need(s, inside || is_square(o, s->member.leaf), "more than its update reads its gradient");
     }
     find_square(s, o);
   }
@@ -211,9 +283,9 @@ static Str chain_words(const Slice *s) {
     w = arena_printf(a, "%s%c", w, is_split(s->member.param->placed.on[i]) ? '/' : '.');
   for (uint32_t i = 0; i < s->chain.n; i++) {
     const Op *o = &s->f->ops.at[s->chain.at[i]];
-    w = arena_printf(a, "%s;%s:%s{%.17g}", w, op_name(o->code),
-                     elem_name(value_type(s->f, o->out)->elem),
-                     attr_float(&o->attrs, ATTR_value, 0));
+    w = arena_printf(a, "%s;%s%s:%s{%.17g %s}", w, s->number[o->out] == KNOWN_YES ? "one " : "",
+                     op_name(o->code), elem_name(value_type(s->f, o->out)->elem),
+                     attr_float(&o->attrs, ATTR_value, 0), attr_str(&o->attrs, ATTR_axis, ""));
     for (uint32_t k = 0; k < o->nin; k++) w = arena_printf(a, "%s%s", w, operand_word(s, o->in[k]));
   }
   const Op *last = zero_store_of(s->f, s->member.param);
@@ -291,17 +363,43 @@ static Str region_words(const Slice *s) {
 
 static bool read_update(Slice *s, ZeroGroup *key) {
   const Op *store = zero_store_of(s->f, s->member.param);
-  if (!store || s->member.param->type.rank == 0) return false;
   read_value(s, store->in[0]);
-  for (uint32_t i = 0; s->good && i < s->nstates; i++) {
+  for (uint32_t i = 0; !s->why && i < s->nstates; i++) {
     const Op *kept = zero_store_of(s->f, s->member.state[i]);
-    s->good = kept && s->member.state[i]->type.rank == s->member.param->type.rank;
-    if (s->good) read_value(s, kept->in[0]);
+    need(s, kept && s->member.state[i]->type.rank == s->member.param->type.rank,
+         "a state of its update has another shape, or is never written");
+    if (!s->why) read_value(s, kept->in[0]);
   }
-  if (!s->good || s->member.leaf == NO_VALUE) return false;
+  need(s, s->member.leaf != NO_VALUE, "its update reads no gradient");
+  if (s->why) return false;
   find_sum(s, key);
   check_uses(s);
-  return s->good;
+  return !s->why;
+}
+
+/* Do several ranks of an axis hold it alike, all of which the plan wants partitioned? */
+static bool is_repeated(const Zero *z, const Global *p) {
+  for (uint32_t i = 0; i < z->m->mesh.n; i++)
+    if (z->m->mesh.at[i].size > 1 && is_partitioned(z, z->m->mesh.at[i].name) && !p->placed.on[i])
+      return true;
+  return false;
+}
+
+/* The first of them is named, with its reason. */
+static void warn_whole(Zero *z) {
+  Module *m = z->m;
+  if (!z->nwhole) return;
+  Report *r = diag_at(m->ctx->diag, "W0703", span_of(m, z->whole->loc),
+                      "`zero %d` does not partition parameter `%s`%s", z->stage, z->whole->name,
+                      z->nwhole > 1 ? arena_printf(m->arena, " and %u more", z->nwhole - 1) : "");
+  diag_label(r, "%s", z->why);
+  diag_help(
+      r, "what is not partitioned stays whole on every rank, with its states, and is counted so");
+}
+
+static void note_whole(Zero *z, const Slice *s) {
+  if (!z->stage || !is_repeated(z, s->member.param)) return;
+  if (!z->nwhole++) z->whole = s->member.param, z->why = s->why;
 }
 
 /* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
@@ -343,13 +441,27 @@ static int stage_of(const Slice *s, const ZeroGroup *g) {
   return s->z->stage == 3 && bytes <= s->z->persist ? 2 : s->z->stage;
 }
 
+static const bool *numbers_of(const Slice *s, bool *any) {
+  bool *number = ARENA_ARRAY(s->z->m->arena, bool, s->f->values.n + 1);
+  for (ValueId v = 0; v < s->f->values.n; v++)
+    *any |= number[v] = s->in[v] && s->number[v] == KNOWN_YES;
+  return number;
+}
+
 static void read_param(Zero *z, Global *p) {
-  Slice s = {.z = z, .f = z->step, .good = true};
+  Slice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
   s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
+  if (!zero_store_of(z->step, p) || p->type.rank == 0) return;
   s.in = ARENA_ARRAY(z->m->arena, bool, z->step->values.n + 1);
-  ZeroGroup key = {.name = region_of(z, p), .rounds = rounds_of(p)};
-  if (!read_update(&s, &key)) return;
+  s.own = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
+  s.number = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
+  ZeroGroup key = {.name = region_of(z, p), .rounds = s.rounds};
+  if (!read_update(&s, &key)) {
+    note_whole(z, &s);
+    return;
+  }
   s.member.chain = s.chain.at, s.member.nchain = s.chain.n;
+  s.member.number = numbers_of(&s, &key.measured);
   s.member.signature = arena_printf(z->m->arena, "%s of %s", chain_words(&s),
                                     elem_name(value_type(s.f, s.member.sum)->elem));
   find_copy(&s);
@@ -364,21 +476,31 @@ static void read_param(Zero *z, Global *p) {
   add_member(z, key, s.member);
 }
 
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+/* Into so many buckets at least a group is cut whose members begin at buckets: what they waste is
+   the members' number of these at most. */
+enum { FINE = 1024 };
+
+static int64_t over(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+static int64_t round_up(int64_t n, int64_t unit) { return over(n, unit) * unit; }
 
 /* Pieces begin at multiples of 64 bytes. */
 static void lay_out(Zero *z, ZeroGroup *g) {
-  int64_t width = elem_bytes(g->member.at[0].param->type.elem), align = 64 / width,
-          most = z->bucket_bytes / width;
-  g->length = 0;
+  int64_t width = elem_bytes(g->member.at[0].param->type.elem), unit = g->ways * (64 / width),
+          most = z->bucket_bytes / width, all = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
     ZeroMember *m = &g->member.at[i];
-    m->begin = g->length;
     m->count = type_count(&m->param->type) / (g->rounds.dim ? g->rounds.size : 1);
-    g->length += m->count;
+    all += m->count;
   }
-  g->buckets = most > 0 ? (g->length + most - 1) / most : 1;
-  g->piece = round_up((g->length + g->buckets - 1) / g->buckets, g->ways * align) / g->ways;
+  g->buckets = most > 0 ? over(all, most) : 1;
+  if (g->measured && g->buckets < FINE) g->buckets = FINE;
+  int64_t bucket = round_up(over(all, g->buckets), unit), at = 0;
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    ZeroMember *m = &g->member.at[i];
+    m->begin = at, at += g->measured ? round_up(m->count, bucket) : m->count;
+  }
+  if (g->measured) g->buckets = at / bucket;
+  g->piece = bucket / g->ways;
 }
 
 static void name_group(Zero *z, ZeroGroup *g, uint32_t i) {
@@ -396,5 +518,6 @@ void zero_find_groups(Zero *z) {
   for (uint32_t i = 0; i < z->m->globals.n; i++)
     if (z->m->globals.at[i]->kind == GLOBAL_PARAM) read_param(z, z->m->globals.at[i]);
   for (uint32_t i = 0; i < z->group.n; i++) lay_out(z, &z->group.at[i]);
+  warn_whole(z);
   for (uint32_t i = z->group.n; i-- > 0;) name_group(z, &z->group.at[i], i);
 }

@@ -47,4 +47,7 @@ ValueId site_value(Site *s, ValueId v); /* the new value of an old one, made if 
 /* Says which old values are the gradients of a group; before anything of the function is copied. */
 void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem);
 ValueId site_reduced(Site *s, uint32_t group);
+/* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
+   the new parameters (zero_update.c). */
+ValueId zero_update(Site *s, uint32_t group, ValueId param, ValueId gradient);
 #endif

@@ -1,7 +1,8 @@
 /* Tiles into shared memory: see load.h.
 
    A thread copies pieces of 16 bytes of one column of pieces, in rows that lie apart by as many
-   rows as all threads make. What lies in memory as it will in shared memory goes asynchronously: 16
+   rows as all threads make; where a row has more pieces than there are threads, its parts count as
+   rows. What lies in memory as it will in shared memory goes asynchronously: 16
    bytes at once where alignment is known, single words of f32 otherwise. The rest is loaded into
    registers when the copy begins, and rounded and stored when it ends; more than a few pieces go
    one after the other when the copy begins, because their addresses would fill the registers. Rows,
@@ -57,15 +58,23 @@ static LLVMValueRef locate(Warp *w, const TileLoad *l, LLVMValueRef mn, LLVMValu
 /* The thread's i-th piece; past the end of the tile it is nobody's, and nobody reads there. */
 static TilePiece piece_at(Warp *w, const TileLoad *l, LLVMValueRef i) {
   const GemmSide *s = &l->side;
-  TilePiece p = {.row = warp_add(w, l->first, warp_times(w, i, l->rows_apart))};
-  int64_t pieces = s->columns / l->each;
-  if (l->rows_apart * pieces < l->threads)
-    p.mine = warp_less(w, l->first, warp_i32(w, l->rows_apart));
-  if (s->rows % l->rows_apart) p.mine = both(w, p.mine, warp_less(w, p.row, warp_i32(w, s->rows)));
-  if (p.mine) p.row = warp_min(w, p.row, warp_i32(w, s->rows - 1));
-  p.to = warp_plus(w, place_of(w, s, p.row, l->piece), l->at);
+  int64_t parts = s->rows * l->parts;
+  LLVMValueRef part = warp_add(w, l->first, warp_times(w, i, l->parts_apart));
+  TilePiece p = {.piece = l->piece};
+  if (l->parts_apart * l->across < l->threads)
+    p.mine = warp_less(w, l->first, warp_i32(w, l->parts_apart));
+  if (parts % l->parts_apart) p.mine = both(w, p.mine, warp_less(w, part, warp_i32(w, parts)));
+  if (p.mine) part = warp_min(w, part, warp_i32(w, parts - 1));
+  p.row = warp_div(w, part, l->parts);
+  if (l->parts > 1)
+    p.piece = warp_add(w, p.piece, warp_times(w, warp_rem(w, part, l->parts), l->across));
+  p.to = warp_plus(w, place_of(w, s, p.row, p.piece), l->at);
   if (s->along_k) p.offset = locate(w, l, p.row, &p.there);
   return p;
+}
+
+static LLVMValueRef nth_element(Warp *w, const TileLoad *l, LLVMValueRef piece, int j) {
+  return warp_plus(w, warp_times(w, piece, l->each), j);
 }
 
 static bool rolled(const TileLoad *l) { return l->items > LOAD_UNROLLED; }
@@ -75,14 +84,14 @@ void tile_load_setup(Warp *w, TileLoad *l, int64_t at) {
   l->quiet = s->async || (l->memory == ELEM_f32 && l->shared == ELEM_f32);
   l->each = 16 / s->elem;
   int64_t pieces = s->columns / l->each;
-  l->at = at, l->rows_apart = l->threads / pieces;
-  if (!l->rows_apart) bug("kernel %s: a row of %d pieces", w->e->k->name, (int)pieces);
-  l->items = (int)((s->rows + l->rows_apart - 1) / l->rows_apart);
-  l->piece = warp_rem(w, w->thread, pieces);
-  l->first = warp_div(w, w->thread, pieces);
+  for (l->parts = 1; pieces % l->parts || pieces / l->parts > l->threads;) l->parts++;
+  l->at = at, l->across = pieces / l->parts, l->parts_apart = l->threads / l->across;
+  l->items = (int)((s->rows * l->parts + l->parts_apart - 1) / l->parts_apart);
+  l->piece = warp_rem(w, w->thread, l->across);
+  l->first = warp_div(w, w->thread, l->across);
   for (int i = 0; !rolled(l) && i < l->items; i++) l->item[i] = piece_at(w, l, warp_i32(w, i));
-  for (int j = 0; !s->along_k && j < (s->async ? 1 : l->each); j++)
-    l->offset[j] = locate(w, l, warp_plus(w, warp_times(w, l->piece, l->each), j), &l->there[j]);
+  for (int j = 0; !s->along_k && l->parts == 1 && j < (s->async ? 1 : l->each); j++)
+    l->offset[j] = locate(w, l, nth_element(w, l, l->piece, j), &l->there[j]);
 }
 
 /* ---- elements ---- */
@@ -95,17 +104,17 @@ typedef struct Element {
 static Element element(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMValueRef kt) {
   LLVMBuilderRef b = w->e->builder;
   bool along = l->side.along_k;
-  LLVMValueRef k = along ? warp_plus(w, warp_times(w, l->piece, l->each), j) : p->row;
+  LLVMValueRef k = along ? nth_element(w, l, p->piece, j) : p->row, mn = p->offset;
   k = warp_add(w, k, warp_times(w, kt, l->k_tile));
-  int mn = l->side.async ? 0 : j;
-  Element el = {.there = along ? p->there : l->there[mn]};
+  Element el = {.there = p->there};
+  if (!along && l->parts == 1) mn = l->offset[j], el.there = l->there[j];
+  if (!along && l->parts > 1) mn = locate(w, l, nth_element(w, l, p->piece, j), &el.there);
   if (l->k_extent % l->k_tile) {
     LLVMValueRef in = warp_less(w, k, warp_i32(w, l->k_extent));
     k = LLVMBuildSelect(b, in, k, warp_i32(w, 0), "");
     el.there = both(w, el.there, in);
   }
-  LLVMValueRef offset =
-      LLVMBuildNSWAdd(b, along ? p->offset : l->offset[mn], tile_offset(w, &l->k, l->is_b, k), "");
+  LLVMValueRef offset = LLVMBuildNSWAdd(b, mn, tile_offset(w, &l->k, l->is_b, k), "");
   el.at = LLVMBuildInBoundsGEP2(b, emit_memory_type(w->e, l->memory), l->base, &offset, 1, "");
   return el;
 }
@@ -154,10 +163,8 @@ static void wide_words(Warp *w, TileLoad *l, const TilePiece *p, int half, LLVMV
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, four, el.at, ""), x[4];
   LLVMSetAlignment(v, 16);
   if (el.there) v = LLVMBuildSelect(w->e->builder, el.there, v, LLVMConstNull(four), "");
-  for (int i = 0; i < 4; i++)
-    x[i] = LLVMBuildExtractElement(w->e->builder, v, warp_i32(w, i), "");
-  for (int i = 0; i < 2; i++)
-    words[2 * half + i] = warp_pack(w, l->shared, x[2 * i], x[2 * i + 1]);
+  for (int i = 0; i < 4; i++) x[i] = LLVMBuildExtractElement(w->e->builder, v, warp_i32(w, i), "");
+  for (int i = 0; i < 2; i++) words[2 * half + i] = warp_pack(w, l->shared, x[2 * i], x[2 * i + 1]);
 }
 
 static void words_of(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,

@@ -10,7 +10,8 @@
 enum { LOAD_UNROLLED = 4, LOAD_EACH = 8 };
 
 typedef struct TilePiece {    /* of 16 bytes, that a thread copies */
-  LLVMValueRef row, to;       /* i32: its row in the tile; its offset in a stage */
+  LLVMValueRef row, piece;    /* i32: its row in the tile; which of the row it is */
+  LLVMValueRef to;            /* i32: its offset in a stage */
   LLVMValueRef offset, there; /* along k: where its mn is; whether it exists, NULL: it does */
   LLVMValueRef mine;          /* i1: the thread copies it; NULL: it does */
 } TilePiece;
@@ -27,10 +28,13 @@ typedef struct TileLoad {
   /* set by tile_load_setup */
   bool quiet;                /* asynchronous, by 16 or 4 bytes */
   int each, items;           /* elements of a piece, pieces of a thread */
-  int64_t at, rows_apart;    /* offset of the tile in a stage; rows from piece to piece */
-  LLVMValueRef first, piece; /* i32: the thread's first row; which piece of a row it copies */
+  int64_t at;                /* offset of the tile in a stage */
+  int parts;                 /* of a row, where threads are fewer than its pieces */
+  int64_t across;            /* pieces of a part */
+  int64_t parts_apart;       /* parts from piece to piece of a thread */
+  LLVMValueRef first, piece; /* i32: the thread's first part; which piece of a part it copies */
   TilePiece item[LOAD_UNROLLED];
-  LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn: the same of each element */
+  LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn, of whole rows: of each element */
   LLVMValueRef held[LOAD_UNROLLED][4];              /* words between begin and end */
 } TileLoad;
 

@@ -6,17 +6,9 @@
    series of 2 artanh(f / (2 + f)). sin and cos: multiples of pi/2 taken off in three parts, good
    for |x| below 1e5. erf: the series whose terms are all positive. Powers are e^(y log x). */
 #include "math.h"
+#include "codegen/arith.h"
 #include <math.h>
 #include <string.h>
-
-static LLVMValueRef real(LLVMValueRef x, double v) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  int lanes = emit_lanes_of(x);
-  LLVMValueRef all[8];
-  if (!lanes) return LLVMConstReal(t, v);
-  for (int i = 0; i < lanes; i++) all[i] = LLVMConstReal(LLVMGetElementType(t), v);
-  return LLVMConstVector(all, (unsigned)lanes);
-}
 
 static LLVMTypeRef words_like(Emit *e, LLVMValueRef x) {
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
@@ -28,21 +20,8 @@ static LLVMValueRef word(Emit *e, LLVMValueRef x, int64_t v) {
   return emit_splat(e, emit_i64(e, v), emit_lanes_of(x));
 }
 
-static LLVMValueRef mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFMul(e->builder, a, b, "");
-}
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFAdd(e->builder, a, b, "");
-}
-static LLVMValueRef sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildFSub(e->builder, a, b, "");
-}
 static LLVMValueRef quotient(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFDiv(e->builder, a, b, "");
-}
-
-static LLVMValueRef intrinsic(Emit *e, const char *name, LLVMValueRef x) {
-  return emit_intrinsic(e, name, LLVMTypeOf(x), 1, &x);
 }
 
 static LLVMValueRef pick(Emit *e, LLVMRealPredicate p, LLVMValueRef a, double b, LLVMValueRef yes,

@@ -1,12 +1,13 @@
 /* Family scatter on a GPU: rows of x are added up by index, without atomics and in the order of the
    rows, so that the same bits come out every time.
 
-   Phase 0 fills the result with zeros. Phase 1, variant `search`: a warp has one row and a block of
-   columns; it looks for the row's index among the rows before. If it is there, another warp does
-   it; else the warp adds the row and all later ones of that index, in registers, and stores the
-   sum. All lanes look at once, 32 rows at a time. Variant `owner`, where the index differs from
-   column to column: a thread has a column, goes through all rows, and is the only one that writes
-   it. Indexes outside are dropped. */
+   Phase 0 fills the result with zeros, or with what the sums are added to; nothing is to be done if
+   that stands in the result's buffer already. Phase 1, variant `search`: a warp has one row and a
+   block of columns; it looks for the row's index among the rows before. If it is there, another
+   warp does it; else the warp adds the row and all later ones of that index, in registers, and
+   stores the sum. All lanes look at once, 32 rows at a time. Variant `owner`, where the index
+   differs from column to column: a thread has a column, goes through all rows, and is the only one
+   that writes it. Indexes outside are dropped. */
 #include "families.h"
 #include "ir/gpu_tile.h"
 #include "ir/scatter.h"
@@ -25,17 +26,19 @@ typedef struct Scattering {
 
 /* ---- phase 0 ---- */
 
-static void phase_zero(Scattering *s, int lanes) {
+static void phase_fill(Scattering *s, int lanes) {
   Emit *e = s->e;
   e->lanes = lanes;
   int64_t all = space_vectors(e, &s->s.result, lanes);
   emit_begin_phase(e, 0);
+  Branch apart = emit_if_apart(e, s->s.from_arg);
   LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
   LLVMValueRef flat = index_mul_add(e, cta, simt_threads(e, 0), thread);
   Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, all), ""));
   Point p = space_point(e, &s->s.result, lanes, flat, NULL);
-  expr_put(e, s->s.out, &p, emit_number(e, s->elem, 0));
-  emit_end_if(e, b);
+  bool from = s->s.base != NO_VALUE;
+  expr_put(e, s->s.out, &p, from ? expr_value(e, s->s.base, &p) : emit_number(e, s->elem, 0));
+  emit_end_if(e, b), emit_end_if(e, apart);
   emit_end_phase(e);
 }
 
@@ -168,7 +171,12 @@ static void store_sums(Scattering *s, const LLVMValueRef *sum) {
   for (int64_t i = 0; i < s->vectors; i++) {
     Point to = s->column[i];
     point_set(&to, (Index){.dim = s->s.to, .at = s->own});
-    expr_put(e, s->s.out, &to, expr_convert(e, sum[i], s->in_registers, s->elem));
+    LLVMValueRef all = sum[i];
+    if (s->s.base != NO_VALUE) {
+      LLVMValueRef old = expr_load(e, s->s.out, &to);
+      all = math_combine(e, OP_sum, expr_convert(e, old, s->elem, s->in_registers), all);
+    }
+    expr_put(e, s->s.out, &to, expr_convert(e, all, s->in_registers, s->elem));
   }
 }
 
@@ -228,13 +236,11 @@ void gpu_scatter_emit(Emit *e) {
   const int64_t *tile = emit_tile(e, SCATTER_TILES);
   Scattering *s = ARENA_NEW(e->arena, Scattering);
   s->e = e, s->s = scatter_of(k, 1);
-  for (uint32_t i = 0; i < k->results.n; i++)
-    if (k->results.at[i] != s->s.out) bug("kernel %s: a scatter kernel has one result", k->name);
   s->elem = value_type(k, s->s.out)->elem;
-  s->in_registers = s->elem == ELEM_bf16 || s->elem == ELEM_f16 ? ELEM_f32 : s->elem;
+  s->in_registers = elem_is_half(s->elem) ? ELEM_f32 : s->elem;
   s->vectors = tile[SCATTER_VECTORS];
   if (s->vectors > COLUMNS_MOST) bug("kernel %s: too many columns per thread", k->name);
-  phase_zero(s, (int)tile[SCATTER_FILL]);
+  phase_fill(s, (int)tile[SCATTER_FILL]);
   e->lanes = (int)tile[SCATTER_LANES];
   s->rows = nest_count(&s->s.from), s->columns = space_vectors(e, &s->s.kept, e->lanes);
   emit_begin_phase(e, 1);

@@ -3,23 +3,35 @@
 
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
    Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
-   that a kernel runs on all of them; memory is that of a common one, and the executable tells
+   that a kernel runs on all of them; some allow more, which larger variants of kernels may use
+   (passes/gpu_larger.c). Memory is that of a common one, and the executable tells
    before the first step if the GPU at hand has less. Cache sizes mean nothing to GPU kernels. */
 #include "codegen/target.h"
 
-enum { SHARED = 99 << 10 };
+enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 #define GIB ((int64_t)1 << 30)
 
-#define GPU(number, ptx, memory)                                                                   \
+#define GPU(number, ptx, memory, most)                                                             \
   {                                                                                                \
-    .name = "sm_" #number, .triple = "nvptx64-nvidia-cuda", .cpu = "sm_" #number, .tune = "",      \
-    .features = ptx, .vector_bytes = 16, .vector_registers = 255, .l1_bytes = SHARED,              \
-    .l2_bytes = 4 << 20, .l3_bytes = 4 << 20, .gpu = true, .sm = number, .shared_bytes = SHARED,   \
-    .memory_bytes = (memory)*GIB,                                                                  \
+      .name = "sm_" #number,                                                                       \
+      .triple = "nvptx64-nvidia-cuda",                                                             \
+      .cpu = "sm_" #number,                                                                        \
+      .tune = "",                                                                                  \
+      .features = ptx,                                                                             \
+      .vector_bytes = 16,                                                                          \
+      .vector_registers = 255,                                                                     \
+      .l1_bytes = SHARED,                                                                          \
+      .l2_bytes = 4 << 20,                                                                         \
+      .l3_bytes = 4 << 20,                                                                         \
+      .gpu = true,                                                                                 \
+      .sm = number,                                                                                \
+      .shared_bytes = SHARED,                                                                      \
+      .shared_most = (most),                                                                       \
+      .memory_bytes = (memory) * GIB,                                                              \
   }
 
-static const Target rows[] = {GPU(80, "+ptx70", 40), GPU(86, "+ptx71", 24), GPU(89, "+ptx78", 24),
-                              GPU(90, "+ptx78", 80)};
+static const Target rows[] = {GPU(80, "+ptx70", 40, SHARED_A100), GPU(86, "+ptx71", 24, SHARED),
+                              GPU(89, "+ptx78", 24, SHARED), GPU(90, "+ptx78", 80, SHARED_H100)};
 
 const Target *nvptx_target(int i) {
   return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;

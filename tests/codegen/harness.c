@@ -1,99 +1,15 @@
 /* Test harness of kernels: see harness.h. */
-#include "harness.h"
 #include "harness_gpu.h"
-#include "ir/interp.h"
-#include "ir/numbers.h"
+#include "harness_inside.h"
+#include "harness_keep.h"
 #include "passes/gpu.h"
 #include "passes/tune.h"
 #include <dlfcn.h>
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
-
-enum { GUARD = 256, POISON = 0xFF };
-
-/* ---- making a batch ---- */
-
-Harness *harness_new(const char *target) {
-  Ctx *c = ctx_new();
-  Harness *h = ARENA_NEW(c->arena, Harness);
-  h->ctx = c, h->arena = c->arena, h->target = target;
-  h->low = -2, h->high = 2, h->int_low = -1, h->int_high = 9;
-  h->random = 88172645463325252u, h->workers = 2;
-  harness_add(h, "shardc-ir 1\nmodel Test\nafter select\n");
-  return h;
-}
-
-void harness_free(Harness *h) { ctx_free(h->ctx); }
-
-void harness_add(Harness *h, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *s = arena_vprintf(h->arena, format, args);
-  va_end(args);
-  for (; *s; s++) vec_push(h->arena, h->text, *s);
-}
-
-static uint64_t next_random(Harness *h) {
-  h->random ^= h->random << 13, h->random ^= h->random >> 7, h->random ^= h->random << 17;
-  return h->random;
-}
-
-int64_t harness_random(Harness *h, int64_t low, int64_t high) {
-  return low + (int64_t)(next_random(h) % (uint64_t)(high - low + 1));
-}
-
-static const char *shape_words(Harness *h, const char *elem, int n, const char *const *dim,
-                               const int64_t *size, const int *order, bool padded,
-                               const char *which) {
-  const char *axes = "", *strides = "";
-  int64_t stride[MAX_RANK], s = 1;
-  bool dense = true;
-  for (int i = n - 1; i >= 0; i--) {
-    if (padded && harness_random(h, 0, 5) == 0) s += harness_random(h, 1, 17), dense = false;
-    stride[i] = s;
-    s *= size[order[i]];
-  }
-  for (int i = 0; i < n; i++) {
-    const char *comma = i ? ", " : "";
-    axes = arena_printf(h->arena, "%s%s%s:%lld", axes, comma, dim[order[i]],
-                        (long long)size[order[i]]);
-    strides = arena_printf(h->arena, "%s%s%lld", strides, comma, (long long)stride[i]);
-  }
-  if (dense) return arena_printf(h->arena, "%s[%s]", elem, axes);
-  return arena_printf(h->arena, "%s[%s] {%sstrides(%s)}", elem, axes, which, strides);
-}
-
-const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
-                          const int64_t *size) {
-  int order[MAX_RANK];
-  for (int i = 0; i < n; i++) order[i] = i;
-  return shape_words(h, elem, n, dim, size, order, false, "");
-}
-
-static const char *random_type(Harness *h, const char *elem, int n, const char *const *dim,
-                               const int64_t *size, const char *which) {
-  int order[MAX_RANK];
-  for (int i = 0; i < n; i++) order[i] = i;
-  for (int i = n - 1; i > 0 && harness_random(h, 0, 2) == 0; i--) {
-    int j = (int)harness_random(h, 0, i), t = order[i];
-    order[i] = order[j], order[j] = t;
-  }
-  return shape_words(h, elem, n, dim, size, order, true, which);
-}
-
-const char *harness_type(Harness *h, const char *elem, int n, const char *const *dim,
-                         const int64_t *size) {
-  return random_type(h, elem, n, dim, size, "");
-}
-
-const char *harness_result(Harness *h, const char *elem, int n, const char *const *dim,
-                           const int64_t *size) {
-  return random_type(h, elem, n, dim, size, "0: ");
-}
 
 /* ---- tuning, building, loading ---- */
 
@@ -112,12 +28,7 @@ static void tune(Module *m, Fn *k) {
 /* A few random decisions away from the rule's cut. */
 static void vary(Harness *h, Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
-  int shape = (int)harness_random(h, 0, 6);
-  if (module_gpu(m) && !strcmp(family, "contract"))
-    gpu_vary_contract(m, k, shape, harness_random(h, 1, 3));
-  else if (module_gpu(m)) gpu_vary_attention(m, k, shape);
-  if (module_gpu(m)) return;
-  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""));
+  const Variants *v = variants_find(family, module_gpu(m));
   Cut cut = v ? v->rule(m, k) : (Cut){{0}};
   for (int i = 0; v && i < 2 * TUNE_STAGES; i++) {
     CutList list = {0};
@@ -137,6 +48,7 @@ static Module *module_of(Harness *h) {
   if (!m || !t) return NULL;
   if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   target_describe(m, t, h->workers);
+  if (h->most && t->gpu) module_set(m, "target.shared", "%lld", (long long)t->shared_most);
   if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);
@@ -159,174 +71,17 @@ static void *load(Harness *h, Module *m, const char *folder) {
   return library;
 }
 
-/* ---- buffers ---- */
-
-typedef struct Buffer {
-  const Fn *k;
-  ValueId v;
-  int64_t bytes;
-  char *block, *at; /* with guards; of the elements */
-} Buffer;
-
-static int64_t stride_at(const Fn *k, ValueId v, int axis) {
-  const Value *value = &k->values.at[v];
-  if (value->storage.ordered) return value->storage.stride[axis];
-  int64_t s = 1;
-  for (int a = value->type.rank - 1; a > axis; a--) s *= value->type.axis[a].size;
-  return s;
-}
-
-static Buffer buffer_new(const Fn *k, ValueId v) {
-  const Type *t = value_type(k, v);
-  int64_t n = 1;
-  for (int a = 0; a < t->rank; a++) n += (t->axis[a].size - 1) * stride_at(k, v, a);
-  Buffer b = {.k = k, .v = v, .bytes = n * elem_bytes(t->elem)};
-  int64_t all = (b.bytes + 2 * GUARD + 63) / 64 * 64;
-  b.block = aligned_alloc(64, (size_t)all);
-  memset(b.block, POISON, (size_t)all);
-  b.at = b.block + GUARD;
-  return b;
-}
-
-/* Offset in bytes of element i in the dense order of the type. */
-static int64_t offset_of(const Buffer *b, int64_t i) {
-  const Type *t = value_type(b->k, b->v);
-  int64_t at = 0;
-  for (int a = t->rank - 1; a >= 0; a--) {
-    at += i % t->axis[a].size * stride_at(b->k, b->v, a);
-    i /= t->axis[a].size;
-  }
-  return at * elem_bytes(t->elem);
-}
-
-static void put(const Buffer *b, int64_t i, double x) {
-  char *p = b->at + offset_of(b, i);
-  float f = (float)x;
-  uint16_t half;
-  int32_t i32 = (int32_t)x;
-  int64_t i64 = (int64_t)x;
-  switch (value_type(b->k, b->v)->elem) {
-  case ELEM_f32: memcpy(p, &f, 4); break;
-  case ELEM_bf16: half = bf16_from_f32(f), memcpy(p, &half, 2); break;
-  case ELEM_f16: half = f16_from_f32(f), memcpy(p, &half, 2); break;
-  case ELEM_f64: memcpy(p, &x, 8); break;
-  case ELEM_i32: memcpy(p, &i32, 4); break;
-  case ELEM_i64: memcpy(p, &i64, 8); break;
-  default: *p = x != 0; break;
-  }
-}
-
-static double get(const Buffer *b, int64_t i) {
-  const char *p = b->at + offset_of(b, i);
-  float f;
-  uint16_t half;
-  int32_t i32;
-  int64_t i64;
-  double d;
-  switch (value_type(b->k, b->v)->elem) {
-  case ELEM_f32: memcpy(&f, p, 4); return f;
-  case ELEM_bf16: memcpy(&half, p, 2); return f32_from_bf16(half);
-  case ELEM_f16: memcpy(&half, p, 2); return f32_from_f16(half);
-  case ELEM_f64: memcpy(&d, p, 8); return d;
-  case ELEM_i32: memcpy(&i32, p, 4); return i32;
-  case ELEM_i64: memcpy(&i64, p, 8); return (double)i64;
-  default: return *(const unsigned char *)p;
-  }
-}
-
-/* Random numbers that the element type holds exactly. */
-static Tensor random_tensor(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
-  const Type *t = value_type(k, v);
-  int64_t n = type_count(t);
-  Tensor x = {*t, ARENA_ARRAY(h->arena, double, n)};
-  for (int64_t i = 0; i < n; i++) {
-    double u = (double)(next_random(h) >> 11) * 0x1p-53, f = h->low + (h->high - h->low) * u;
-    ElemClass class = elem_class(t->elem);
-    put(b, i,
-        class == CLASS_FLOAT  ? f
-        : class == CLASS_BOOL ? u < 0.5
-                              : (double)harness_random(h, h->int_low, h->int_high));
-    x.at[i] = get(b, i);
-  }
-  return x;
-}
-
-/* Whether all bytes that are no elements still hold the poison. */
-static bool clean_around(Harness *h, const Buffer *b) {
-  const Type *t = value_type(b->k, b->v);
-  int64_t all = b->bytes + 2 * GUARD;
-  char *used = arena_alloc(h->arena, (size_t)all);
-  for (int64_t i = 0, n = type_count(t); i < n; i++)
-    memset(used + GUARD + offset_of(b, i), 1, (size_t)elem_bytes(t->elem));
-  for (int64_t i = 0; i < all; i++)
-    if (!used[i] && (unsigned char)b->block[i] != POISON) return false;
-  return true;
-}
-
 /* ---- running one kernel ---- */
-
-typedef struct Running {
-  Harness *h;
-  Module *m;
-  const Fn *k;
-  void *library;
-  uint32_t nargs, nresults;
-  Buffer *buffer; /* arguments, results */
-  void **pointer;
-  char *scratch, *workspace;
-  int64_t scratch_bytes, workspace_bytes;
-} Running;
-
-static char *poisoned(int64_t bytes) {
-  int64_t all = (bytes + GUARD + 63) / 64 * 64;
-  char *p = aligned_alloc(64, (size_t)all);
-  memset(p, POISON, (size_t)all);
-  return p;
-}
-
-static int inplace_argument(Harness *h, uint32_t result) {
-  for (uint32_t i = 0; i + 1 < h->inplace.n; i += 2)
-    if (h->inplace.at[i + 1] == (int)result) return h->inplace.at[i];
-  return -1;
-}
-
-static Running running_new(Harness *h, Module *m, const Fn *k, void *library) {
-  Running r = {
-      .h = h, .m = m, .k = k, .library = library, .nargs = k->args.n, .nresults = k->results.n};
-  r.buffer = ARENA_ARRAY(h->arena, Buffer, r.nargs + r.nresults);
-  r.pointer = ARENA_ARRAY(h->arena, void *, r.nargs + r.nresults + 1);
-  for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(k, k->args.at[i]);
-  for (uint32_t i = 0; i < r.nresults; i++) {
-    Buffer *b = &r.buffer[r.nargs + i];
-    int a = inplace_argument(h, i);
-    *b = buffer_new(k, k->results.at[i]);
-    if (a < 0) continue;
-    free(b->block);
-    b->at = r.buffer[a].at, b->block = r.buffer[a].block;
-  }
-  for (uint32_t i = 0; i < r.nargs + r.nresults; i++) r.pointer[i] = r.buffer[i].at;
-  r.scratch_bytes = attr_int(&k->attrs, ATTR_scratch, 0);
-  r.workspace_bytes = attr_int(&k->attrs, ATTR_workspace, 0);
-  r.scratch = poisoned(r.scratch_bytes), r.workspace = poisoned(r.workspace_bytes);
-  r.pointer[r.nargs + r.nresults] = r.workspace;
-  return r;
-}
-
-static void running_free(Running *r) {
-  for (uint32_t i = 0; i < r->nargs + r->nresults; i++)
-    if (i < r->nargs || inplace_argument(r->h, i - r->nargs) < 0) free(r->buffer[i].block);
-  free(r->scratch), free(r->workspace);
-}
 
 static bool run_on_gpu(Running *r) {
   int n = (int)(r->nargs + r->nresults);
   GpuBuffer *b = ARENA_ARRAY(r->h->arena, GpuBuffer, n);
   for (int i = 0; i < n; i++) {
-    int a = i < (int)r->nargs ? -1 : inplace_argument(r->h, (uint32_t)i - r->nargs);
+    int a = i < (int)r->nargs ? -1 : running_same(r->h, (uint32_t)i - r->nargs);
     b[i] = (GpuBuffer){r->buffer[i].at, r->buffer[i].bytes, a};
   }
-  uint64_t seed = next_random(r->h);
-  return gpu_run_kernel(r->m, r->k, r->library, b, n, seed, seed & 64);
+  uint64_t seed = harness_next(r->h);
+  return gpu_run_kernel(r->m, r->k, r->h->library, b, n, seed, seed & 64);
 }
 
 static bool run_phases(Running *r, bool shuffled) {
@@ -334,8 +89,8 @@ static bool run_phases(Running *r, bool shuffled) {
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
   for (int64_t p = 0; p < chunks->i; p++) {
     Chunk *run;
-    *(void **)&run =
-        dlsym(r->library, arena_printf(r->h->arena, "%s_p%d", kernel_symbol(r->m, r->k), (int)p));
+    *(void **)&run = dlsym(r->h->library,
+                           arena_printf(r->h->arena, "%s_p%d", kernel_symbol(r->m, r->k), (int)p));
     if (!run) return false;
     int64_t n = chunks->list[p], first = shuffled ? harness_random(r->h, 0, n - 1) : 0;
     for (int64_t i = n; i-- > 0;) {
@@ -346,129 +101,21 @@ static bool run_phases(Running *r, bool shuffled) {
   return true;
 }
 
-static bool guard_kept(const char *p, int64_t bytes) {
-  for (int i = 0; i < GUARD; i++)
-    if ((unsigned char)p[bytes + i] != POISON) return false;
-  return true;
-}
-
-static bool equal(const Harness *h, double got, double want, double tolerance, Elem e) {
-  if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
-  if (got == want) return true;
-  if (e == ELEM_bf16) tolerance += 0x1p-8;
-  if (e == ELEM_f16) tolerance += 0x1p-10;
-  double base = h->relative ? fabs(want) + 1e-37 / tolerance : 1 + fabs(want);
-  return elem_class(e) == CLASS_FLOAT && fabs(got - want) <= tolerance * base;
-}
-
-static bool compare_result(Running *r, uint32_t i, const Tensor *want, double tolerance) {
-  const Buffer *b = &r->buffer[r->nargs + i];
-  const Type *t = value_type(r->k, b->v);
-  int64_t wrong = 0;
-  for (int64_t e = 0, n = type_count(t); e < n; e++) {
-    double got = get(b, e);
-    if (equal(r->h, got, want->at[e], tolerance, t->elem)) continue;
-    if (wrong++ < 3)
-      fprintf(stderr, "  @%s result %u element %lld: %.9g, expected %.9g\n", r->k->name, i,
-              (long long)e, got, want->at[e]);
-  }
-  if (!clean_around(r->h, b))
-    wrong++, fprintf(stderr, "  @%s result %u: bytes around it were written\n", r->k->name, i);
-  return !wrong;
-}
-
-static uint32_t argument_of(const Fn *k, ValueId v) {
-  for (uint32_t i = 0; i < k->args.n; i++)
-    if (k->args.at[i] == v) return i;
-  return UINT32_MAX;
-}
-
-/* The gradient of attention reads what the forward op delivered: k with that op instead, run on the
-   same arguments, gives the y and lse that belong to them. */
-static void consistent(Running *r, Tensor *args) {
-  const Fn *k = r->k;
-  Fn *f = fn_new(r->m, FN_KERNEL, k->name);
-  ValueId *map = ARENA_ARRAY(r->h->arena, ValueId, k->values.n + 1);
-  for (uint32_t i = 0; i < k->args.n; i++)
-    map[k->args.at[i]] = fn_arg(r->m, f, *value_type(k, k->args.at[i]));
-  for (uint32_t i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
-    if (o->code != OP_attention_grad) {
-      fn_clone_op(r->m, f, k, o, map);
-      continue;
-    }
-    ValueId in[] = {map[o->in[0]], map[o->in[1]], map[o->in[2]], o->nin > 6 ? map[o->in[6]] : 0};
-    uint32_t arg[] = {argument_of(k, o->in[3]), argument_of(k, o->in[4])};
-    Type types[] = {*value_type(k, o->in[3]), *value_type(k, o->in[4])};
-    Op *n = fn_op(r->m, f, OP_attention, o->nin - 3, in, 2, types, o->loc);
-    n->ngroups = o->ngroups, n->group = o->group, n->attrs = o->attrs;
-    Tensor out[2];
-    fn_result(r->m, f, n->out), fn_result(r->m, f, n->out + 1);
-    interp_call(interp_new(r->m, r->h->arena), f, args, out);
-    for (int j = 0; j < 2; j++)
-      for (int64_t x = 0, count = type_count(&types[j]); x < count; x++) {
-        put(&r->buffer[arg[j]], x, out[j].at[x]);
-        args[arg[j]].at[x] = get(&r->buffer[arg[j]], x);
-      }
-    return;
-  }
-}
-
-static bool check_kernel(Harness *h, Module *m, const Fn *k, void *library, double tolerance) {
-  Running r = running_new(h, m, k, library);
-  Tensor *args = ARENA_ARRAY(h->arena, Tensor, r.nargs + 1),
-         *want = ARENA_ARRAY(h->arena, Tensor, r.nresults + 1);
-  for (uint32_t i = 0; i < r.nargs; i++) args[i] = random_tensor(h, k, k->args.at[i], &r.buffer[i]);
-  consistent(&r, args);
-  interp_call(interp_new(m, h->arena), k, args, want);
-  bool ok = run_phases(&r, true);
-  if (!ok) fprintf(stderr, "  @%s: a phase did not run\n", k->name);
-  for (uint32_t i = 0; ok && i < r.nresults; i++) ok &= compare_result(&r, i, &want[i], tolerance);
-  if (!guard_kept(r.scratch, r.scratch_bytes))
-    ok = false, fprintf(stderr, "  @%s: wrote past its scratch\n", k->name);
-  if (!guard_kept(r.workspace, r.workspace_bytes))
-    ok = false, fprintf(stderr, "  @%s: wrote past its workspace\n", k->name);
-  if (!ok) fputs(ir_print_fn(m, k), stderr);
-  running_free(&r);
-  return ok;
-}
-
 int harness_run(Harness *h, double tolerance) {
   Module *m = module_of(h);
   return m ? harness_check(h, m, tolerance) : 1;
 }
 
-/* Pairs argument, result of kernel k that callers keep in one buffer. */
-static bool shared_buffers(Harness *h, Module *m, const Fn *k) {
-  h->inplace.n = 0;
-  for (uint32_t f = 0; f < m->fns.n; f++)
-    for (uint32_t i = 0; i < m->fns.at[f]->ops.n; i++) {
-      const Op *o = &m->fns.at[f]->ops.at[i];
-      if (o->callee != k || h->inplace.n) continue;
-      for (uint32_t r = 0; r < o->nout; r++)
-        for (uint32_t a = 0; a < o->nin; a++) {
-          const Storage *s = &m->fns.at[f]->values.at[o->out + r].storage;
-          if (s->view != VIEW_INPLACE || s->base != o->in[a]) continue;
-          vec_push(h->arena, h->inplace, (int)a);
-          vec_push(h->arena, h->inplace, (int)r);
-        }
-    }
-  return h->inplace.n > 0;
-}
+static bool run_shuffled(Running *r) { return run_phases(r, true); }
 
 int harness_check(Harness *h, Module *m, double tolerance) {
   char *folder = work_folder(h->ctx);
-  void *library = load(h, m, folder);
-  int failed = library ? 0 : 1;
-  bool asked = h->inplace.n > 0;
-  for (uint32_t i = 0; library && i < m->fns.n; i++) {
-    const Fn *k = m->fns.at[i];
-    if (k->kind != FN_KERNEL) continue;
-    failed += !check_kernel(h, m, k, library, tolerance);
-    if (!asked && shared_buffers(h, m, k)) failed += !check_kernel(h, m, k, library, tolerance);
-    if (!asked) h->inplace.n = 0;
-  }
-  if (library && !module_gpu(m)) dlclose(library);
+  h->library = load(h, m, folder), h->run = run_shuffled;
+  int failed = h->library ? 0 : 1;
+  bool kept = h->library && harness_keep(h, m, folder, tolerance);
+  for (uint32_t i = 0; h->library && !kept && i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL) failed += harness_kernel(h, m, m->fns.at[i], tolerance);
+  if (h->library && !module_gpu(m)) dlclose(h->library);
   remove_folder(h->arena, folder);
   return failed;
 }
@@ -482,10 +129,10 @@ static double now(void) {
 double harness_time(Harness *h, int times) {
   char *folder = work_folder(h->ctx);
   Module *m = module_of(h);
-  void *library = m ? load(h, m, folder) : NULL;
-  if (!library) return -1;
-  Running r = running_new(h, m, m->fns.at[m->fns.n - 1], library);
-  for (uint32_t i = 0; i < r.nargs; i++) random_tensor(h, r.k, r.k->args.at[i], &r.buffer[i]);
+  h->library = m ? load(h, m, folder) : NULL;
+  if (!h->library) return -1;
+  Running r = running_new(h, m, m->fns.at[m->fns.n - 1]);
+  for (uint32_t i = 0; i < r.nargs; i++) running_random(h, r.k, r.k->args.at[i], &r.buffer[i]);
   double best = 1e30;
   for (int i = 0; i < times; i++) {
     double start = now();
@@ -494,7 +141,7 @@ double harness_time(Harness *h, int times) {
     if (t < best) best = t;
   }
   running_free(&r);
-  dlclose(library);
+  dlclose(h->library);
   remove_folder(h->arena, folder);
   return best;
 }

@@ -12,6 +12,8 @@
 #define SHARDC_TEST_HARNESS_H
 #include "codegen/codegen.h"
 
+typedef struct Running Running; /* harness_inside.h: one kernel and its buffers */
+
 typedef struct Harness {
   Ctx *ctx;
   Arena *arena;
@@ -26,7 +28,10 @@ typedef struct Harness {
   int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
                   always */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
+  bool most;   /* on a GPU: cuts for those that allow most shared memory */
   int workers; /* target.workers: more of them make more chunks, 2 at first */
+  bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
+  void *library;           /* of the kernels, for run */
 } Harness;
 
 Harness *harness_new(const char *target);
@@ -39,6 +44,10 @@ int harness_run(Harness *h, double tolerance);
 /* The same for the kernel functions of a module after `select` that is in h->ctx, with results in
    the buffers of operands wherever a caller has them there. */
 int harness_check(Harness *h, Module *m, double tolerance);
+/* The numbers of a batch that harness_keep.h kept, from its settings. */
+void harness_read_numbers(Harness *h, const Module *m, double *tolerance);
+/* One kernel function of such a module by h->run, which the caller has set; how often it failed. */
+int harness_kernel(Harness *h, Module *m, const Fn *k, double tolerance);
 int64_t harness_random(Harness *h, int64_t low, int64_t high); /* inclusive */
 /* A type such as "f32[A:3, B:5] {strides(8, 1)}" of an argument: dims sometimes in another order,
    sometimes padded strides; the same for the (first) result of an op; and plainly dense, of either.

@@ -1,5 +1,6 @@
 /* Kernels of GPU targets on the PTX machine: see harness_gpu.h. */
 #include "harness_gpu.h"
+#include "passes/gpu.h"
 #include "tests/gpu/ptx.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,7 @@ bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer 
                     uint64_t seed, bool late) {
   GpuRun r = {.k = k, .symbol = kernel_symbol(m, k)};
   PtxOptions o = {.check = true, .late = late, .seed = seed, .sm = target_of(m)->sm};
+  o.shared_limit = gpu_shared(m);
   char *text = read_text(arena_printf(m->arena, "%s/%s.ptx", folder, r.symbol));
   if (!text) return say(&r, "there is no PTX");
   r.device = ptx_device_new(&o);

@@ -21,11 +21,12 @@ static int64_t pick(Harness *h, const int64_t *list, size_t n) {
   return list[harness_random(h, 0, (int64_t)n - 1)];
 }
 
-static Shape random_shape(Harness *h) {
+/* width 0: any */
+static Shape shape_of(Harness *h, int64_t width) {
   static const char *const batch[] = {"B", "H", "G"};
   Shape s = {.queries = pick(h, lengths, sizeof lengths / sizeof *lengths),
              .keys = pick(h, lengths, sizeof lengths / sizeof *lengths)};
-  int64_t width = pick(h, widths, sizeof widths / sizeof *widths);
+  if (!width) width = pick(h, widths, sizeof widths / sizeof *widths);
   for (int i = 0, n = (int)harness_random(h, 0, 3); i < n; i++) {
     int64_t size = harness_random(h, 1, 3);
     s.qdim[s.nq] = batch[i], s.qsize[s.nq++] = size;
@@ -140,8 +141,9 @@ static Mask random_mask(Harness *h, const Shape *s, int kind, int arg) {
   }
 }
 
-static void add_forward(Harness *h, int i, const char *elem, int kind) {
-  Shape s = random_shape(h);
+static void add_forward(Harness *h, int i, const char *elem, int64_t width) {
+  int kind = i % MASKS;
+  Shape s = shape_of(h, width);
   Mask m = random_mask(h, &s, kind, 3);
   int out = 3 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = kind == ALL ? "" : arena_printf(h->arena, ", %%%d", out - 1);
@@ -154,8 +156,8 @@ static void add_forward(Harness *h, int i, const char *elem, int kind) {
 }
 
 /* Keys as many as queries, no groups: gradients have one shape, and may be put together. */
-static Shape even_shape(Harness *h) {
-  Shape s = random_shape(h);
+static Shape even_shape(Harness *h, int64_t width) {
+  Shape s = shape_of(h, width);
   s.keys = s.queries, s.nk = s.nq;
   for (int i = 0; i < s.nq; i++) s.kdim[i] = s.qdim[i], s.ksize[i] = s.qsize[i];
   s.kdim[s.nk - 2] = "T";
@@ -172,9 +174,10 @@ static void return_stack(Harness *h, const Shape *s, const char *elem, int out) 
               out + 3, out + 4, harness_dense(h, elem, s->nq + 1, dims, size), out + 5);
 }
 
-static void add_backward(Harness *h, int i, const char *elem, int kind) {
+static void add_backward(Harness *h, int i, const char *elem, int64_t width) {
   bool together = i % 4 == 3;
-  Shape s = together ? even_shape(h) : random_shape(h);
+  int kind = i % MASKS;
+  Shape s = together ? even_shape(h, width) : shape_of(h, width);
   Mask m = random_mask(h, &s, kind, 6);
   int out = 6 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = kind == ALL ? "" : arena_printf(h->arena, ", %%%d", out - 1);
@@ -204,7 +207,7 @@ static void run_on(Harness *h, const char *elem, int count, bool grad, int worke
   h->workers = workers;
   h->int_low = 0, h->int_high = 40;
   h->random += (uint64_t)count * 977 + (uint64_t)grad;
-  for (int i = 0; i < count; i++) (grad ? add_backward : add_forward)(h, i, elem, i % MASKS);
+  for (int i = 0; i < count; i++) (grad ? add_backward : add_forward)(h, i, elem, 0);
   assert_int_equal(harness_run(h, tolerance), 0);
   harness_free(h);
 }
@@ -226,6 +229,11 @@ static void backward_bf16(void **state) {
   double tolerance = gpu() ? 1e-2 : 2e-3; /* tensor cores take probabilities in bf16 */
   (void)state, run_many(machine, "bf16", gpu() ? 60 : 18, true, 2, tolerance);
 }
+static void f16(void **state) {
+  (void)state;
+  run_many(machine, "f16", gpu() ? 60 : 18, false, 2, gpu() ? 1e-3 : 1e-4);
+  run_many(machine, "f16", gpu() ? 60 : 18, true, 2, gpu() ? 2e-3 : 5e-4);
+}
 static void backward_many_chunks(void **state) {
   (void)state, run_many(machine, "f32", 36, true, 400, 4e-5);
 }
@@ -240,12 +248,36 @@ static void variants(void **state) {
   }
 }
 
+/* Heads up to 256 wide, where a GPU's tiles are small and a row has more pieces than threads. */
+static void wide_with(bool most) {
+  static const int64_t wide[] = {80, 96, 112, 128, 160, 192, 256};
+  for (int half = 0; half < 2; half++)
+    for (int grad = 0; grad < 2; grad++) {
+      Harness *h = harness_new(machine);
+      h->workers = 2, h->int_low = 0, h->int_high = 40, h->low = -0.5, h->high = 0.5;
+      h->vary = h->most = most;
+      for (int i = 0; i < (int)(sizeof wide / sizeof *wide); i++)
+        (grad ? add_backward : add_forward)(h, i, half ? "bf16" : "f32", wide[i]);
+      assert_int_equal(harness_run(h, half ? 2e-2 : 1e-4), 0);
+      harness_free(h);
+    }
+}
+
+static void wide_heads(void **state) { (void)state, wide_with(false); }
+static void wide_heads_most_shared(void **state) {
+  (void)state;
+  if (!gpu()) skip();
+  wide_with(true);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
+  if (argc > 2) cmocka_set_test_filter(argv[2]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward),       cmocka_unit_test(forward_many_chunks),
       cmocka_unit_test(forward_bf16),  cmocka_unit_test(backward),
       cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks),
-      cmocka_unit_test(variants)};
+      cmocka_unit_test(variants),      cmocka_unit_test(f16),
+      cmocka_unit_test(wide_heads),    cmocka_unit_test(wide_heads_most_shared)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,14 @@
 /* Building of kernels: same bytes every time, the cache, kernels whose compiler dies, texts. */
 #include "codegen/cache.h"
 #include "harness.h"
+#include "passes/gpu.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char good[] = "shardc-ir 1\nmodel Test\nafter select\n"
@@ -139,10 +141,65 @@ static void test_targets(void **state) {
     assert_string_equal(target_find(target_name(i))->name, target_name(i));
 }
 
+/* Products and attention of 16-bit floats use tensor cores, ldmatrix and asynchronous copies. */
+static void test_tensor_cores(void **state) {
+  (void)state;
+  static const char *const elems[] = {"bf16", "f16"};
+  static const char *const words[] = {"mma.sync", "ldmatrix", "cp.async"};
+  for (int i = 0; i < 2; i++) {
+    const char *e = elems[i];
+    char text[900];
+    int n = snprintf(text, sizeof text,
+                     "shardc-ir 1\nmodel Test\nafter select\n"
+                     "kernel @dot(%%0 : %s[M:256, K:256], %%1 : %s[K:256, N:256]) {family = "
+                     "\"contract\"} {\n  %%2 = dot[K] %%0, %%1 : f32[M:256, N:256]\n"
+                     "  return %%2\n}\n"
+                     "kernel @look(%%0 : %s[H:2, S:64, D:64], %%1 : %s[H:2, T:64, D:64], %%2 : "
+                     "%s[H:2, T:64, D:64]) {family = \"attention\"} {\n  %%3, %%4 = attention[S -> "
+                     "T; D] %%0, %%1, %%2 {scale = 0.1} : %s[H:2, S:64, D:64], f32[H:2, S:64]\n"
+                     "  return %%3, %%4\n}\n",
+                     e, e, e, e, e, e);
+    Place p = place_of(text, (size_t)n);
+    target_describe(p.m, target_find("sm_80"), 1);
+    for (uint32_t k = 0; k < 2; k++) {
+      gpu_tune(p.m, p.m->fns.at[k]);
+      const char *ptx = kernel_text(p.m, p.m->fns.at[k], true);
+      for (int w = 0; w < 3; w++) assert_non_null(strstr(ptx, words[w]));
+    }
+    place_free(&p);
+  }
+}
+
+/* Spills that are gone when a multiprocessor needs room for one CTA alone are no fault. */
+static void test_second_try(void **state) {
+  (void)state;
+  static const char elem[] = "shardc-ir 1\nmodel Test\nafter select\n"
+                             "kernel @a(%0 : f32[A:64]) {family = \"elem\", variant = \"scalar\", "
+                             "tile = [1, 1], chunks = [2], threads = [32], shared = [0]} {\n"
+                             "  %1 = tanh %0 : f32[A:64]\n  return %1\n}\n";
+  Place p = place_of(elem, sizeof elem - 1);
+  target_describe(p.m, target_find("sm_80"), 1);
+  char *file = arena_printf(p.ctx->arena, "%s/ptxas", p.cache);
+  FILE *f = fopen(file, "w");
+  fputs("#!/bin/sh\nfor a; do case $a in *.cubin) : >$a;; --min*=1) exit 0;; esac; done\n"
+        "echo 'Registers are spilled' >&2\n",
+        f);
+  fclose(f);
+  assert_int_equal(chmod(file, 0755), 0);
+  char *path = arena_printf(p.ctx->arena, "%s", getenv("PATH"));
+  setenv("PATH", arena_printf(p.ctx->arena, "%s:/usr/bin:/bin", p.cache), 1);
+  setenv("SHARDC_CACHE_DIR", "", 1);
+  assert_true(kernels_build(p.m, p.objects, 1));
+  assert_int_equal(files_in(p.objects), 2); /* .ptx and .cubin */
+  setenv("PATH", path, 1);
+  place_free(&p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_cache),
       cmocka_unit_test(test_death),      cmocka_unit_test(test_unwritable),
-      cmocka_unit_test(test_text),       cmocka_unit_test(test_targets)};
+      cmocka_unit_test(test_text),       cmocka_unit_test(test_targets),
+      cmocka_unit_test(test_second_try), cmocka_unit_test(test_tensor_cores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,12 +124,12 @@ static void narrowed(Harness *h, int i, const Product *p, const char *a, const c
   harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"contract\"} {\n", i, a, b,
               type(h, "f32", &bias));
   int x = 0, y = 1, n = 3;
-  if (wide_a) harness_add(h, "  %%%d = cast %%0 : %s\n", x = n++, dense(h, "bf16", &p->a));
-  if (wide_b) harness_add(h, "  %%%d = cast %%1 : %s\n", y = n++, dense(h, "bf16", &p->b));
+  if (wide_a) harness_add(h, "  %%%d = cast %%0 : %s\n", x = n++, dense(h, p->elem, &p->a));
+  if (wide_b) harness_add(h, "  %%%d = cast %%1 : %s\n", y = n++, dense(h, p->elem, &p->b));
   harness_add(h, "  %%%d = dot[%s] %%%d, %%%d : %s\n", n, names(h, &p->k), x, y,
               dense(h, "f32", &p->r));
   harness_add(h, "  %%%d = add %%%d, %%2 : %s\n", n + 1, n, dense(h, "f32", &p->r));
-  harness_add(h, "  %%%d = cast %%%d : %s\n", n + 2, n + 1, result(h, "bf16", &p->r));
+  harness_add(h, "  %%%d = cast %%%d : %s\n", n + 2, n + 1, result(h, p->elem, &p->r));
   harness_add(h, "  return %%%d\n}\n", n + 2);
 }
 
@@ -141,7 +141,7 @@ static int some_of(int count) { return gpu() ? count / 3 : count; }
 /* An operand's sum over k beside the product: before it or behind it, widened or not. */
 static void summed(Harness *h, int i, const Product *p, const char *a, const char *b) {
   const Dims *of = i % 3 ? &p->b : &p->a;
-  bool widen = *p->elem == 'b' && i % 2;
+  bool widen = strcmp(p->elem, "f32") && i % 2;
   const char *elem = widen ? "f32" : p->elem, *k = names(h, &p->k);
   Dims kept = {0};
   for (int d = 0; d < of->n; d++) {
@@ -175,43 +175,39 @@ static void run_elem(Harness *h, Case *make, int count, int workers, const char 
   harness_free(h);
 }
 
-static void run_on(Harness *h, Case *make, int count, int workers, bool bf16, double tolerance) {
-  run_elem(h, make, count, workers, bf16 ? "bf16" : "f32", tolerance);
+static void run_case(Case *make, int count, int workers, const char *elem, double tolerance) {
+  run_elem(harness_new(machine), make, count, workers, elem, tolerance);
 }
 
-static void run_case(Case *make, int count, int workers, bool bf16, double tolerance,
-                     const char *target) {
-  run_on(harness_new(target), make, count, workers, bf16, tolerance);
-}
-
-static void plain_dots(void **state) { (void)state, run_case(plain, 80, 2, false, 3e-5, machine); }
-static void many_chunks(void **state) {
-  (void)state, run_case(plain, 40, 3000, false, 3e-5, machine);
-}
-static void bf16_operands(void **state) {
-  (void)state, run_case(plain, 60, 2, true, 8e-3, machine);
-}
-static void bf16_chunks(void **state) {
-  (void)state, run_case(plain, 30, 3000, true, 8e-3, machine);
-}
-static void bf16_narrowed(void **state) {
-  (void)state, run_case(narrowed, 60, 2, true, 3e-5, machine);
-}
-static void sums_on(int count, int workers, bool bf16, double tolerance) {
+static void plain_dots(void **state) { (void)state, run_case(plain, 80, 2, "f32", 3e-5); }
+static void many_chunks(void **state) { (void)state, run_case(plain, 40, 3000, "f32", 3e-5); }
+static void bf16_operands(void **state) { (void)state, run_case(plain, 60, 2, "bf16", 8e-3); }
+static void bf16_chunks(void **state) { (void)state, run_case(plain, 30, 3000, "bf16", 8e-3); }
+static void bf16_narrowed(void **state) { (void)state, run_case(narrowed, 60, 2, "bf16", 3e-5); }
+static void sums_on(int count, int workers, const char *elem, double tolerance) {
   if (gpu()) skip(); /* target.sums is 0 there */
-  run_case(summed, count, workers, bf16, tolerance, machine);
+  run_case(summed, count, workers, elem, tolerance);
 }
 
-static void with_sums(void **state) { (void)state, sums_on(90, 2, false, 3e-5); }
-static void with_sums_chunks(void **state) { (void)state, sums_on(40, 3000, false, 3e-5); }
-static void with_sums_bf16(void **state) { (void)state, sums_on(60, 2, true, 8e-3); }
-static void activations(void **state) {
-  (void)state, run_case(activation, 60, 2, false, 3e-5, machine);
+static void with_sums(void **state) { (void)state, sums_on(90, 2, "f32", 3e-5); }
+static void with_sums_chunks(void **state) { (void)state, sums_on(40, 3000, "f32", 3e-5); }
+static void with_sums_bf16(void **state) { (void)state, sums_on(60, 2, "bf16", 8e-3); }
+/* The same in f16, whose factors are widened while they are packed. */
+static void f16_operands(void **state) {
+  (void)state;
+  run_case(plain, 40, 2, "f16", 2e-3), run_case(plain, 20, 3000, "f16", 2e-3);
 }
-static void in_place(void **state) {
-  (void)state, run_case(accumulate, 30, 40, false, 3e-5, machine);
+static void f16_narrowed(void **state) {
+  (void)state;
+  run_case(narrowed, 40, 2, "f16", 3e-5);
+  Harness *h = harness_new(machine);
+  h->vary = true;
+  run_elem(h, narrowed, 40, 2, "f16", 3e-5);
 }
-static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, false, 3e-5, machine); }
+static void f16_sums(void **state) { (void)state, sums_on(40, 2, "f16", 2e-3); }
+static void activations(void **state) { (void)state, run_case(activation, 60, 2, "f32", 3e-5); }
+static void in_place(void **state) { (void)state, run_case(accumulate, 30, 40, "f32", 3e-5); }
+static void new_names(void **state) { (void)state, run_case(renamed, 20, 2, "f32", 3e-5); }
 
 /* Every cut that a tuner may measure gives the same numbers. */
 static void variants(void **state) {
@@ -220,7 +216,7 @@ static void variants(void **state) {
   for (int i = 0; i < 3; i++) {
     Harness *h = harness_new(machine);
     h->vary = true;
-    run_on(h, makes[i], 50, 2, i == 2, 3e-5);
+    run_elem(h, makes[i], 50, 2, i == 2 ? "bf16" : "f32", 3e-5);
   }
 }
 
@@ -260,33 +256,43 @@ static void large_with(bool vary, const char *elem, double tolerance) {
 }
 
 static void large(void **state) { (void)state, large_with(false, "f32", 1e-4); }
+/* 128 x 256 and more, for GPUs whose CTAs may have that much shared memory. */
+static void most_shared(void **state) {
+  (void)state;
+  if (!gpu()) skip();
+  for (int i = 0; i < 3; i++) {
+    Harness *h = harness_new(machine);
+    h->vary = h->most = true;
+    if (i == 1) harness_add(h, "set plan.precision = \"tf32\"\n");
+    if (i == 1) h->low = -1, h->high = 1;
+    run_elem(h, plain, 60, 2, i ? i == 1 ? "f32" : "f16" : "bf16", i == 1 ? 1e-2 : 2e-3);
+  }
+}
 static void large_variants(void **state) {
   (void)state;
   large_with(true, "f32", 1e-4);
 }
+static void large_f16(void **state) { (void)state, large_with(false, "f16", 1e-4); }
 static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e-4); }
 
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
+  if (argc > 2) cmocka_set_test_filter(argv[2]);
   if (strstr(machine, "bf16") && !__builtin_cpu_supports("avx512bf16")) {
     puts("skipped: this machine has no instructions for bf16");
     return 77;
   }
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain_dots),
-                                     cmocka_unit_test(many_chunks),
-                                     cmocka_unit_test(bf16_operands),
-                                     cmocka_unit_test(activations),
-                                     cmocka_unit_test(in_place),
-                                     cmocka_unit_test(new_names),
-                                     cmocka_unit_test(large),
-                                     cmocka_unit_test(variants),
-                                     cmocka_unit_test(large_variants),
-                                     cmocka_unit_test(bf16_chunks),
-                                     cmocka_unit_test(tensor_cores),
-                                     cmocka_unit_test(bf16_narrowed),
-                                     cmocka_unit_test(large_bf16),
-                                     cmocka_unit_test(with_sums),
-                                     cmocka_unit_test(with_sums_chunks),
-                                     cmocka_unit_test(with_sums_bf16)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(plain_dots),     cmocka_unit_test(many_chunks),
+      cmocka_unit_test(bf16_operands),  cmocka_unit_test(activations),
+      cmocka_unit_test(in_place),       cmocka_unit_test(new_names),
+      cmocka_unit_test(large),          cmocka_unit_test(variants),
+      cmocka_unit_test(large_variants), cmocka_unit_test(most_shared),
+      cmocka_unit_test(bf16_chunks),    cmocka_unit_test(tensor_cores),
+      cmocka_unit_test(bf16_narrowed),  cmocka_unit_test(large_bf16),
+      cmocka_unit_test(with_sums),      cmocka_unit_test(with_sums_chunks),
+      cmocka_unit_test(with_sums_bf16), cmocka_unit_test(f16_operands),
+      cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
+      cmocka_unit_test(large_f16)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <string.h>
 
 static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,   15,  16, 17,
                                 31, 32, 33, 48, 64, 67, 100, 129, 257};
@@ -117,13 +118,15 @@ static void columns_of_rows(Harness *h, int i, const char *elem) {
               some(h, elem, &s, true, true), c, rows);
   harness_add(h, "  %%4 = const {value = 0.5} : %s[]\n  %%5 = mul %%3, %%4 : %s\n", elem, rows);
   harness_add(h, "  %%6 = sub %%0, %%5 : %s\n  %%7 = mul %%6, %%1 : %s\n", f, f);
-  harness_add(h, "  %%8 = sum[%s] %%%d : %s\n  %%9 = add %%7, %%0 : %s\n", k, *elem == 'b' ? 0 : 7,
-              some(h, elem, &s, true, true), full(h, elem, &s, true));
+  harness_add(h, "  %%8 = sum[%s] %%%d : %s\n  %%9 = add %%7, %%0 : %s\n", k,
+              strcmp(elem, "f32") ? 0 : 7, some(h, elem, &s, true, true), full(h, elem, &s, true));
   harness_add(h, i % 3 ? "  return %%2, %%9, %%8\n}\n" : "  return %%8, %%5, %%2\n}\n");
 }
 
 static void columns_of_rows_f32(Harness *h, int i) { columns_of_rows(h, i, "f32"); }
-static void columns_of_rows_bf16(Harness *h, int i) { columns_of_rows(h, i, "bf16"); }
+static void columns_of_rows_half(Harness *h, int i) {
+  columns_of_rows(h, i, i % 2 ? "f16" : "bf16");
+}
 
 /* Log-sum-exp, the logit of the target, the best index, a count. */
 static void loss(Harness *h, int i) {
@@ -144,6 +147,43 @@ static void loss(Harness *h, int i) {
               some(h, "i32", &s, false, true), dense(h, "i32", &s), some(h, "i32", &s, false, true),
               some(h, "i32", &s, false, true));
   harness_add(h, "  return %%8, %%9, %%11, %%12\n}\n");
+}
+
+/* A few numbers become NaN: the largest and the least of their rows must. */
+static void invalid(Harness *h, int i) {
+  Shape s = random_shape(h, true);
+  const char *f = dense(h, "f32", &s);
+  harness_add(h, "kernel @invalid%d(%%0 : %s) {family = \"row\"} {\n", i,
+              full(h, "f32", &s, false));
+  harness_add(h, "  %%1 = const {value = 1.99} : f32[]\n  %%2 = const {value = nan} : f32[]\n");
+  harness_add(h, "  %%3 = lt %%1, %%0 : %s\n  %%4 = where %%3, %%2, %%0 : %s\n",
+              dense(h, "bool", &s), f);
+  harness_add(h, "  %%5 = rmax[C] %%4 : %s\n  %%6 = rmin[C] %%4 : %s\n  return %%5, %%6\n}\n",
+              some(h, "f32", &s, false, true), some(h, "f32", &s, false, true));
+}
+
+/* Softmax and the score of a label, as `fuse` writes it: a sum of what one element is left of. */
+static void picked(Harness *h, int i) {
+  Shape s = random_shape(h, true);
+  const char *dim[4] = {"C"}, *f = dense(h, "f32", &s), *rows = some(h, "f32", &s, false, true);
+  int64_t size[4] = {over_size(&s, "C")};
+  int n = 1;
+  for (int k = 0; k < s.kept + 1; k++)
+    if (!is_over(s.dim[k])) dim[n] = s.dim[k], size[n++] = s.size[k];
+  const char *bools = harness_dense(h, "bool", n, dim, size);
+  harness_add(h, "kernel @picked%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n", i,
+              full(h, "f32", &s, false), some(h, "i32", &s, false, false));
+  harness_add(h, "  %%2 = rmax[C] %%0 : %s\n  %%3 = sub %%0, %%2 : %s\n", rows, f);
+  harness_add(h, "  %%4 = exp %%3 : %s\n  %%5 = sum[C] %%4 : %s\n", f, rows);
+  harness_add(h, "  %%6 = iota[C] : i32[C:%lld]\n  %%7 = expand[C] %%1 : %s\n", (long long)size[0],
+              harness_dense(h, "i32", n, dim, size));
+  harness_add(h, "  %%8 = eq %s : %s\n  %%9 = const {value = 0} : f32[]\n",
+              i % 2 ? "%7, %6" : "%6, %7", bools);
+  harness_add(h, "  %%10 = where %%8, %%%d, %%9 : %s\n", i % 3 ? 0 : 3,
+              harness_dense(h, "f32", n, dim, size));
+  harness_add(h, "  %%11 = sum[C] %%10 : %s\n  %%12 = div %%4, %%5 : %s\n", rows,
+              full(h, "f32", &s, true));
+  harness_add(h, "  return %%11, %%12, %%5\n}\n");
 }
 
 static void scan(Harness *h, int i) {
@@ -252,6 +292,8 @@ static void test_row(void **state) {
   run_shapes(*state, softmax, 70, 20000, 1e-5);
   run_shapes(*state, layernorm, 70, 20000, 5e-5);
   run_shapes(*state, loss, 70, 20000, 1e-5);
+  run_shapes(*state, picked, 70, 20000, 1e-5);
+  run_shapes(*state, invalid, 70, 20000, 0);
   run_shapes(*state, scan, 40, 20000, 1e-4);
   run_shapes(*state, long_rows, 8, 20000, 1e-5);
   run_shapes(*state, halves, 40, 2000, 1e-4);
@@ -260,7 +302,7 @@ static void test_row(void **state) {
 static void test_both(void **state) {
   if (!strncmp(*state, "sm_", 3)) skip(); /* target.sums is 0 there */
   run_shapes(*state, columns_of_rows_f32, 100, 5000, 1e-4);
-  run_shapes(*state, columns_of_rows_bf16, 60, 5000, 2e-2);
+  run_shapes(*state, columns_of_rows_half, 90, 5000, 2e-2);
 }
 
 static void test_column(void **state) {
@@ -269,6 +311,30 @@ static void test_column(void **state) {
 }
 
 static void test_scatter(void **state) { run_shapes(*state, scatter, 210, 5000, 1e-4); }
+
+/* Sums that start from an operand, which stands in a buffer of its own or in the result's. */
+static void scatter_onto(const char *target, bool in_place) {
+  Harness *h = harness_new(target);
+  static const int sizes[][3] = {{40, 96, 7}, {5, 33, 60}, {300, 8, 20}, {9, 1, 9}};
+  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
+  for (int i = 0; i < 8; i++) {
+    const int *n = sizes[i / 2];
+    const char *r = arena_printf(h->arena, "[V:%d, A:%d]", n[0], n[1]);
+    const char *base = i % 2 && !in_place ? "bf16" : "f32";
+    harness_add(h, "kernel @onto%d(%%0 : %s%s, %%1 : f32[C:%d, A:%d], %%2 : i32[C:%d]) ", i, base,
+                r, n[2], n[1], n[2]);
+    harness_add(h, "{family = \"scatter\"} {\n  %%3 = cast %%0 : f32%s\n", r);
+    harness_add(h, "  %%4 = scatter[C -> V] %%1, %%2 : f32%s\n", r);
+    harness_add(h, "  %%5 = add %s, %%4 : f32%s\n  return %%5\n}\n", i % 2 ? "%3" : "%0", r);
+  }
+  assert_int_equal(harness_run(h, 1e-4), 0);
+  harness_free(h);
+}
+
+static void test_scatter_onto(void **state) {
+  scatter_onto(*state, false);
+  scatter_onto(*state, true);
+}
 
 /* Results that lie in the buffers of operands: the full-size one, and one of rows. */
 static void test_inplace(void **state) {
@@ -293,7 +359,8 @@ static void test_inplace(void **state) {
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_row), TEST(test_column), TEST(test_scatter),
+  const struct CMUnitTest tests[] = {TEST(test_row),     TEST(test_column),
+                                     TEST(test_scatter), TEST(test_scatter_onto),
                                      TEST(test_inplace), TEST(test_both)};
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,21 @@ expect 0 "^target  *x86_64_v" doctor
 expect 0 '^{"schema":1,"findings":\[{"name":"shardc","found":true' doctor --json
 SHARDC_LIB=/absent "$shardc" doctor >out; check [ $? = 4 ]
 check grep -q "^runtime library  *not found (needed: always)" out
+SHARDC_LIBCUDA=/absent/libcuda.so.1 expect 0 "^NVIDIA driver  *not found (needed: for GPUs)" doctor
+standin=$(dirname "$shardc")/lib/shardc/emulate
+if [ -f "$standin/libcuda.so.1" ]; then
+  export SHARDC_LIBCUDA=$standin/libcuda.so.1 SHARDC_LIBNCCL=$standin/libnccl.so.2
+  SHARDC_EMULATE_DEVICES=2 expect 0 "^NVIDIA driver .*libcuda.so.1, CUDA 12.4, 2 GPUs$" doctor
+  expect 0 "^GPU 0 .*compute capability 9.0 (--target sm_90), 8.0 GiB, 8 multiprocessors, 99 KiB" doctor
+  expect 0 "^NCCL  *[0-9]" doctor
+  SHARDC_EMULATE_SM=86 SHARDC_EMULATE_DRIVER=11000 expect 0 "compute capability 8.6 (--target sm_80)" doctor
+  SHARDC_EMULATE_SM=75 expect 0 "compute capability 7.5 (too old for shardc)" doctor
+  SHARDC_EMULATE_DRIVER=10020 expect 0 "(its driver is too old for shardc)" doctor
+  SHARDC_EMULATE_FAIL=cuInit=803 expect 0 "^NVIDIA driver  *cannot be used (needed: for GPUs)" doctor
+  check grep -q "reboot" out
+  SHARDC_EMULATE_DEVICES=0 expect 0 "finds no GPU" doctor
+  unset SHARDC_LIBCUDA SHARDC_LIBNCCL
+fi
 # report
 mkdir -p 'run <1>' old
 for i in 1 2 3; do

@@ -6,7 +6,7 @@ shardc=$1 failed=0; shift
 for file; do
   wanted=$(sed -n 's/^# expect: \([EW][0-9]*\) at \([0-9:]*\).*/\2 \1/p' "$file" | sort)
   found=$("$shardc" check --message-format=short "$file" 2>&1 |
-    sed -n 's/^[^ ]*:\([0-9]*:[0-9]*\): [a-z]*\[\([EW][0-9]*\)\].*/\1 \2/p' | sort)
+    sed -n 's/^[^:]*:\([0-9]*:[0-9]*\): [a-z]*\[\([EW][0-9]*\)\].*/\1 \2/p' | sort)
   [ "$wanted" = "$found" ] && continue
   echo "$file: wanted [$wanted], found [$found]"
   "$shardc" check "$file"

@@ -12,8 +12,10 @@ for clang in clang-19 clang clang-18 none; do
   "$clang" -fsanitize=fuzzer,address "$work/probe.c" -o "$work/probe" 2> /dev/null && break
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
-flags="-std=c17 -D_GNU_SOURCE -O1 -g -I$root -I$build -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
-newest=$(find "$root/frontend" "$root/ir" -name '*.[h]' -o -name '*.def' | xargs ls -t | head -1)
+compile() {
+  "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
+}
+newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
 objects=
 for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/support/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
@@ -21,15 +23,15 @@ for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/support/*.c "$build
   case $source in
     */frontend/main.c | */frontend/cmd_*.c | */frontend/dump_*.c | */page_html.c) continue ;;
   esac
-  object=$work/$(basename "$(dirname "$source")").$name.o
-  objects="$objects $object"
+  object=$(basename "$(dirname "$source")").$name.o
+  objects="$objects $object" # names alone have no spaces
+  object=$work/$object
   if [ ! "$object" -nt "$source" ] || [ ! "$object" -nt "$newest" ]; then
-    # shellcheck disable=SC2086 # a list of words
-    "$clang" $flags -c "$source" -o "$object" || { echo "$source: does not compile"; exit 1; }
+    compile "$source" "$object" || { echo "$source: does not compile"; exit 1; }
   fi
 done
-# shellcheck disable=SC2086
-"$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o "$work/fuzz"
+# shellcheck disable=SC2086 # a list of words
+(cd "$work" && "$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o fuzz)
 
 rm -rf "$work/seeds"; mkdir -p "$work/seeds" "$work/corpus"
 for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do

@@ -21,6 +21,9 @@ add_executable(gpu_bench_ptx EXCLUDE_FROM_ALL bench_ptx.c small.c)
 target_link_libraries(gpu_bench_ptx PRIVATE ptx)
 add_test(NAME gpu/fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:gpu_test_programs> 5)
 set_tests_properties(gpu/fuzz PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+# Kernels of dumps through ptxas; kernels.py .. all calls it.
+add_executable(gpu_spills spills.c)
+target_link_libraries(gpu_spills PRIVATE shardc_codegen shardc_passes shardc_ir m)
 # Wrong kernels must be noticed.
 add_executable(gpu_mutate mutate.c mutate_text.c)
 target_link_libraries(gpu_mutate PRIVATE ptx shardc_codegen shardc_passes shardc_ir m)

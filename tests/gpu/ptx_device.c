@@ -18,6 +18,19 @@ static void *reserve(int64_t bytes) {
   return p == MAP_FAILED ? NULL : p;
 }
 
+/* Zeros in memory of reserve(): whole pages go back to the system, which gives zeros for them. */
+static void clear(void *from, int64_t bytes) {
+  enum { PAGE = 4096, FEW = 64 * PAGE };
+  uintptr_t first = ((uintptr_t)from + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+  uintptr_t end = ((uintptr_t)from + (uintptr_t)bytes) & ~(uintptr_t)(PAGE - 1);
+  if (bytes < FEW || madvise((void *)first, end - first, MADV_DONTNEED)) {
+    memset(from, 0, (size_t)bytes);
+    return;
+  }
+  memset(from, 0, first - (uintptr_t)from);
+  memset((void *)end, 0, (uintptr_t)from + (uintptr_t)bytes - end);
+}
+
 static void defaults(PtxOptions *o) {
   if (o->shared_limit <= 0) o->shared_limit = 101376;
   if (o->sm <= 0) o->sm = 80;
@@ -109,10 +122,10 @@ static uint64_t find_room(const PtxDevice *d, int64_t need) {
   return 0;
 }
 
-static void clear_range(void *data, uint8_t *bits, Cell *cells, int64_t from, int64_t n) {
-  (void)data;
-  bits_set(bits, from, n, false);
-  if (cells) memset(cells + from / 4, 0, (size_t)(n / 4) * sizeof *cells);
+/* What is known of an allocation: n and from are multiples of ALIGN. */
+static void forget(uint8_t *bits, Cell *cells, int64_t from, int64_t n) {
+  clear(bits + from / 8, n / 8);
+  if (cells) clear(cells + from / 4, n / 4 * (int64_t)sizeof *cells);
 }
 
 uint64_t ptx_alloc(PtxDevice *d, int64_t bytes) {
@@ -129,7 +142,7 @@ uint64_t ptx_alloc(PtxDevice *d, int64_t bytes) {
   int i = -1 - device_block(d, at);
   memmove(d->blocks + i + 1, d->blocks + i, sizeof *d->blocks * (size_t)(d->nblocks++ - i));
   d->blocks[i] = (Block){.at = at, .bytes = bytes, .room = need};
-  clear_range(d->plane.data, d->plane.written, d->plane.cells, (int64_t)(at - d->o.base), need);
+  forget(d->plane.written, d->plane.cells, (int64_t)(at - d->o.base), need);
   return at;
 }
 
@@ -207,10 +220,14 @@ bool ptx_copy(PtxDevice *d, uint64_t to, uint64_t from, int64_t bytes) {
 }
 
 static bool set(PtxDevice *d, uint64_t to, const void *value, int64_t width, int64_t count) {
+  const uint32_t zero = 0;
   if (count == 0) return true;
   int64_t at = count < 0 || count > d->plane_bytes ? -1 : inside(d, to, count * width);
   if (at < 0 || at % width) return false;
-  for (int64_t i = 0; i < count; i++) memcpy(d->plane.data + at + i * width, value, (size_t)width);
+  uint8_t *to_host = d->plane.data + at;
+  if (!memcmp(value, &zero, (size_t)width)) clear(to_host, count * width);
+  else
+    for (int64_t i = 0; i < count; i++) memcpy(to_host + i * width, value, (size_t)width);
   bits_set(d->plane.written, at, count * width, true);
   return true;
 }

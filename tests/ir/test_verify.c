@@ -241,6 +241,8 @@ static const Broken modules[] = {
      "order\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
      "%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : f32[A:4] {0: view(%0 + "
      "0)}\nreturn %1\n}\n"},
+    {"order-c13", "E1107",
+     "order\nbody @b(%0 : f32[A:4]) {\n%1 = rename[A -> B] %0 : f32[B:4]\nreturn %1\n}\n"},
     {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
     {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256]")},
@@ -261,12 +263,15 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [1056], shared = [0]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [101377]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
+    {"select-c6", "E1110",
+     GPU_WITH("chunks = [1], threads = [32], shared = [0], instead = \"nothing\"")},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
     {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},
     {"place-c5", "E1108",
-     "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 15} {\n"
-     "%1 = rename[A -> B] %0 : f32[B:4] {0: at(frame + 0)}\n}\n"},
+     "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 15} {\n"
+     "%1 = kernel @k, %0 : f32[A:4] {0: at(frame + 0)}\n}\n"},
     {"place-c7", "E1108",
      "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
      "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n%1 = kernel @k, %0 : f32[A:4] {0: at(arg 0 + 0)}\n"

@@ -1,6 +1,6 @@
 """Kernel counts and memory of whole models: python3 kernels.py SHARDC
 
-A GPT-2 block is at most 10 kernels forward and 20 backward; its step moves at most 1.4 times the bytes that it must, at every size; no body copies; the frame of every function of every example is
+A GPT-2 block is at most 10 kernels forward and 20 backward; steps of GPT-2, Llama and BERT move at most 1.4 times the bytes that they must; no body copies; the frame of every function of every example is
 within 3 % of the largest sum of live bytes; the gradient of the logits takes over their buffer.
 """
 import os, re, subprocess, sys
@@ -60,6 +60,11 @@ def main():
     check_bytes(f'{EXAMPLES}/gpt2.shard', '--set', 'plan.micro=16')
     for seq in (64, 512, 1024): check_bytes(bench, '-D', f'Seq={seq}')
     check_bytes(bench, '-D', 'Seq=512', '--set', 'plan.precision=bf16')
+    for precision in ('f32', 'bf16'):
+        narrow = ['--set', f'plan.precision={precision}']
+        for size in ([], ['-D', 'Seq=512', '-D', 'Kv=4', '-D', 'Group=1', '--set', 'train.batch=2']): check_bytes(f'{EXAMPLES}/tiny_llama.shard', *size, *narrow)
+        for size in ([], ['-D', 'Seq=256', '-D', 'Layers=2']): check_bytes(f'{EXAMPLES}/tiny_bert.shard', *size, *narrow)
+        check_bytes(f'{EXAMPLES}/llama.shard', '--model', 'Llama3', *narrow)
     return bad > 0
 
 

@@ -157,6 +157,19 @@ static void a_product_sums_what_it_reads(void **state) {
                "elem 3>1: add add\n");
 }
 
+/* A scatter waits for the product that it is added to and starts from it; onto anything else it
+   stays where it is. */
+static void a_scatter_starts_from_a_product(void **state) {
+  (void)state;
+  expect("  %6 = scatter[B -> M] %3, %5 : f32[M:16, E:8]\n"
+         "  %7 = dot[B] %4, %3 : f32[M:16, E:8]\n  %8 = add %6, %7 : f32[M:16, E:8]\n"
+         "  %9 = mul %8, %8 : f32[M:16, E:8]\n  %10 = sum[M] %9 : f32[E:8]\n  store @cols, %10\n",
+         "contract 2>1: dot\nscatter 3>1: scatter add\ncolumn 1>1: mul sum\n");
+  expect("  %6 = scatter[B -> M] %3, %5 : f32[M:16, E:8]\n  %7 = sum[E] %6 : f32[M:16]\n"
+         "  %8 = mul %7, %1 : f32[M:16]\n  %9 = sum[M] %8 : f32[]\n  store @one, %9\n",
+         "scatter 2>1: scatter\nrow 2>1: sum mul\ncolumn 1>1: sum\n");
+}
+
 /* Rows and columns of the same values: sums over rows wait for the kernel that walks along them,
  * and what reads them is of another one. */
 static void rows_sum_their_columns(void **state) {
@@ -213,6 +226,21 @@ static void unavoidable_bytes(void **state) {
   expect_least("  %6 = mul %2, %2 : f32[E:8]\n  %7 = add %6, %2 : f32[E:8]\n  store @cols, %6\n"
                "  store @cols2, %7\n",
                32 + 32 + 32);
+  /* y, read beside the first product: once, although the second one could do without it */
+  expect_least("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = mul %6, %4 : f32[B:4, M:16]\n"
+               "  %8 = dot[M] %7, %0 : f32[B:4, E:8]\n  store @out2, %8\n",
+               128 + 512 + 256 + 256 + 256 + 512 + 128);
+  /* nobody has written narrow copies of the operands */
+  expect_least("  %6 = cast %3 : bf16[B:4, E:8]\n  %7 = cast %0 : bf16[E:8, M:16]\n"
+               "  %8 = dot[E] %6, %7 : f32[B:4, M:16]\n  store @out, %8\n",
+               128 + 512 + 256);
+  /* the factor of both products is known when both are there: the smaller one waits in memory */
+  expect_least("  %6 = dot[E] %3, %0 : f32[B:4, M:16]\n  %7 = dot[B] %3, %4 : f32[E:8, M:16]\n"
+               "  %8 = mul %6, %6 : f32[B:4, M:16]\n  %9 = sum[B, M] %8 : f32[]\n"
+               "  %10 = mul %7, %7 : f32[E:8, M:16]\n  %11 = sum[E, M] %10 : f32[]\n"
+               "  %12 = add %9, %11 : f32[]\n  %13 = mul %6, %12 : f32[B:4, M:16]\n"
+               "  %14 = mul %7, %12 : f32[E:8, M:16]\n  store @out, %13\n  store @w, %14\n",
+               128 + 512 + 128 + 256 + 256 + 512 + 2 * 256);
 }
 
 int main(void) {
@@ -227,6 +255,7 @@ int main(void) {
                                      cmocka_unit_test(gradients_lie_in_their_stack),
                                      cmocka_unit_test(a_product_sums_what_it_reads),
                                      cmocka_unit_test(rows_sum_their_columns),
+                                     cmocka_unit_test(a_scatter_starts_from_a_product),
                                      cmocka_unit_test(unavoidable_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

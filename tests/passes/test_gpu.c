@@ -7,6 +7,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "ir/gemm.h"
+#include "ir/gpu_tile.h"
 #include "passes/gpu.h"
 #include <stdio.h>
 
@@ -92,10 +93,82 @@ static void pieces_need_alignment(void **state) {
   ctx_free(c);
 }
 
+/* Tiles of 16 rows and columns of f32 heads fit up to 256; wider ones are refused by name. */
+static void heads_are_cut_up_to_a_width(void **state) {
+  (void)state;
+  static const int widths[] = {16, 80, 112, 256, 1024};
+  for (int i = 0; i < 5; i++) {
+    Ctx *c = ctx_new();
+    int d = widths[i];
+    const char *text = arena_printf(
+        c->arena,
+        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : f32[S:64, D:%d], %%1 : f32[T:64, "
+        "D:%d], %%2 : f32[T:64, D:%d]) {family = \"attention\"} {\n  %%3, %%4 = attention[S -> T; "
+        "D] %%0, %%1, %%2 {scale = 0.1} : f32[S:64, D:%d], f32[S:64]\n  return %%3, %%4\n}\n",
+        d, d, d, d);
+    Module *m = parse(c, text);
+    gpu_tune_attention(m, m->fns.at[0]);
+    assert_int_equal(diag_errors(c->diag), d > 256);
+    assert_int_equal(attr_get(&m->fns.at[0]->attrs, ATTR_tile) != NULL, d <= 256);
+    ctx_free(c);
+  }
+}
+
+/* A second cut for GPUs that allow more shared memory, where it has a point. */
+static void larger_where_it_has_a_point(void **state) {
+  (void)state;
+  static const int sizes[][3] = {{8192, 8192, 1024}, {512, 512, 512}};
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    const int *s = sizes[i];
+    const char *text = arena_printf(
+        c->arena,
+        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : bf16[M:%d, K:%d], %%1 : bf16[N:%d, "
+        "K:%d]) {family = \"contract\"} {\n  %%2 = dot[K] %%0, %%1 : f32[M:%d, N:%d]\n"
+        "  return %%2\n}\n",
+        s[0], s[2], s[1], s[2], s[0], s[1]);
+    Module *m = parse(c, text);
+    Fn *k = m->fns.at[0];
+    gpu_tune_contract(m, k);
+    assert_null(gpu_larger(m, k)); /* all GPUs allow the same */
+    module_set(m, "target.shared_most", "%d", 163 << 10);
+    Fn *f = gpu_larger(m, k);
+    assert_int_equal(f != NULL, !i);
+    if (f) assert_int_equal(tile(f, GEMM_M) * tile(f, GEMM_N), 128 * 256);
+    ctx_free(c);
+  }
+}
+
+/* 1024 threads have 64 registers each: 8 points at a time. */
+static void long_rows_leave_registers(void **state) {
+  (void)state;
+  static const char *const elems[] = {"f32", "bf16"};
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    const char *t = arena_printf(c->arena, "%s[A:300, B:50304]", elems[i]);
+    const char *text = arena_printf(
+        c->arena,
+        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : %s) {family = \"row\"} {\n"
+        "  %%1 = rmax[B] %%0 : %s[A:300]\n  %%2 = sub %%0, %%1 : %s\n  %%3 = exp %%2 : %s\n"
+        "  return %%3\n}\n",
+        t, elems[i], t, t);
+    Module *m = parse(c, text);
+    gpu_tune_row(m, m->fns.at[0]);
+    const Fn *k = m->fns.at[0];
+    assert_string_equal(attr_str(&k->attrs, ATTR_variant, ""), "turns");
+    assert_int_equal(tile(k, ROW_GROUP), 1024);
+    assert_int_equal(tile(k, ROW_LANES) * tile(k, ROW_VECTORS), 8);
+    ctx_free(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(alignment_follows_views_and_slices),
                                      cmocka_unit_test(large_products_take_large_tiles),
                                      cmocka_unit_test(few_tiles_split_k),
-                                     cmocka_unit_test(pieces_need_alignment)};
+                                     cmocka_unit_test(pieces_need_alignment),
+                                     cmocka_unit_test(long_rows_leave_registers),
+                                     cmocka_unit_test(larger_where_it_has_a_point),
+                                     cmocka_unit_test(heads_are_cut_up_to_a_width)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

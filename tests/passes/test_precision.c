@@ -1,5 +1,6 @@
-/* precision: which values of a pre-norm block become bf16, what stays f32, what `wide` keeps, and
-   that nothing else changes: in exact numbers every module computes the same before and after. */
+/* precision: which values of a pre-norm block become bf16 or f16, what stays f32, what `wide`
+   keeps, and that nothing else changes: in exact numbers every module computes the same before and
+   after. */
 #include "common.h"
 #include "tests/common/random_module.h"
 #include <string.h>
@@ -31,15 +32,17 @@ static const char block[] =
     "%8 = load @t : " X "\n%9 = sub %7, %8 : " X "\n%10 = mul %9, %9 : " X "\n"
     "%11 = sum[Batch, Seq, Embed] %10 : f32[]\nstore @loss, %11\n}\n";
 
-static Module *block_module(Ctx *c, const char *mark) {
+static Module *block_in(Ctx *c, const char *mark, const char *type) {
   const char *at = strstr(block, "MARK");
   const char *text =
       arena_printf(c->arena, "%.*s%s%s", (int)(at - block), block, mark, at + strlen("MARK"));
   Module *m = module_from(c, text);
   module_set(m, "train.optim", "adamw");
-  module_set(m, "plan.precision", "bf16");
+  module_set(m, "plan.precision", "%s", type);
   return m;
 }
+
+static Module *block_module(Ctx *c, const char *mark) { return block_in(c, mark, "bf16"); }
 
 typedef struct Found {
   int narrow, wide, mixed; /* products by type of operands and result */
@@ -49,17 +52,17 @@ typedef struct Found {
 
 static void look(const Fn *f, const Op *o, Found *r) {
   if (o->code == OP_wide) r->marks++;
-  if (op_family(o->code) == FAMILY_REDUCE) r->sums += value_type(f, o->in[0])->elem == ELEM_bf16;
+  if (op_family(o->code) == FAMILY_REDUCE) r->sums += elem_is_half(value_type(f, o->in[0])->elem);
   if (o->code == OP_dot) {
-    bool in = value_type(f, o->in[0])->elem == ELEM_bf16,
-         out = value_type(f, o->out)->elem == ELEM_bf16;
+    bool in = elem_is_half(value_type(f, o->in[0])->elem),
+         out = elem_is_half(value_type(f, o->out)->elem);
     r->narrow += in && out, r->mixed += in && !out, r->wide += !in;
   }
   if (o->code != OP_loop) return;
   int64_t carry = attr_int(&o->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < o->nout; i++) {
     const Type *t = value_type(f, o->out + i);
-    if (i < carry) r->states += t->elem == ELEM_bf16;
+    if (i < carry) r->states += elem_is_half(t->elem);
     else
       r->kept += t->elem == ELEM_f32 && type_find(t, o->group[0].from[0]) == 0 &&
                  type_count(t) >= 3 * 4 * 3 * 8 && t->axis[1].dim[0] == 'B';
@@ -77,10 +80,9 @@ static Found all(const Module *m) {
 /* Both products of the forward body end in an epilogue, so their sums are f32; the four of the
    backward body are bf16. Forward state and its gradient are bf16; after recompute nothing large is
    kept in f32. */
-static void compute_types(void **state) {
-  (void)state;
+static void types_in(const char *type) {
   Ctx *c = ctx_new();
-  Module *m = block_module(c, "copy");
+  Module *m = block_in(c, "copy", type);
   run_until(m, "clean");
   Found r = all(m);
   assert_int_equal(r.mixed, 2);
@@ -89,8 +91,14 @@ static void compute_types(void **state) {
   assert_int_equal(r.sums, 0);
   assert_int_equal(r.states, 2);
   assert_int_equal(r.kept, 0);
-  for (uint32_t i = 0; i < m->globals.n; i++) assert_true(m->globals.at[i]->type.elem != ELEM_bf16);
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    assert_false(elem_is_half(m->globals.at[i]->type.elem));
   ctx_free(c);
+}
+
+static void compute_types(void **state) {
+  (void)state;
+  types_in("bf16"), types_in("f16");
 }
 
 /* The second product and its two gradients read what is marked, or its gradient. */
@@ -159,15 +167,15 @@ static void refused(void **state) {
   (void)state;
   Ctx *c = ctx_new();
   Module *m = block_module(c, "copy");
-  module_set(m, "plan.precision", "f16");
-  expect_error(m, "clean", "E0901", "f16");
+  module_set(m, "plan.precision", "i32");
+  expect_error(m, "clean", "E0901", "i32");
   ctx_free(c);
 }
 
 /* In exact numbers nothing is rounded, so the pass changes nothing. */
-static void same_outputs(Module *m, const char *entry) {
+static void same_outputs(Module *m, const char *entry, const char *type) {
   Module *again = module_again(m->ctx, m);
-  module_set(again, "plan.precision", "bf16");
+  module_set(again, "plan.precision", "%s", type);
   run_until(m, "clean");
   run_until(again, "clean");
   Interp *a = interp_filled(m, true), *b = interp_filled(again, true);
@@ -181,7 +189,8 @@ static void exact_numbers(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 150; seed++) {
     Ctx *c = ctx_new();
-    same_outputs(random_module(c, seed, (RandomOptions){20, (int)(seed % 3), true, true}), "step");
+    same_outputs(random_module(c, seed, (RandomOptions){20, (int)(seed % 3), true, true}), "step",
+                 seed % 2 ? "bf16" : "f16");
     ctx_free(c);
   }
 }

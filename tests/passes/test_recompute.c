@@ -30,6 +30,22 @@ static const char block[] =
     "%5 = loop[Layers] @h, %0, %1, %2, %3, %4 {carry = 1, invariant = 0, trip = 3} : " X "\n"
     "store @y, %5\n}\n";
 
+/* x + down(silu(gate(x)) * up(x)): silu(gate(x)) lives across the product `up` */
+static const char gated[] =
+    "shardc-ir 1\nmodel T\nafter lower\nparam @x : " X "\n"
+    "param @g : f32[Layers:3, Embed:8, Mlp:16]\nparam @u : f32[Layers:3, Embed:8, Mlp:16]\n"
+    "param @d : f32[Layers:3, Mlp:16, Embed:8]\noutput @y : " X "\n"
+    "body @h(%0 : i32[], %1 : " X ", %2 : f32[Embed:8, Mlp:16], %3 : f32[Embed:8, Mlp:16], "
+    "%4 : f32[Mlp:16, Embed:8]) {\n"
+    "%5 = dot[Embed] %1, %2 : " U "\n%6 = sigmoid %5 : " U "\n%7 = mul %5, %6 : " U "\n"
+    "%8 = dot[Embed] %1, %3 : " U "\n%9 = mul %7, %8 : " U "\n"
+    "%10 = dot[Mlp] %9, %4 : " X "\n%11 = add %1, %10 : " X "\nreturn %11\n}\n"
+    "entry @step {\n%0 = load @x : " X "\n%1 = load @g : f32[Layers:3, Embed:8, Mlp:16]\n"
+    "%2 = load @u : f32[Layers:3, Embed:8, Mlp:16]\n"
+    "%3 = load @d : f32[Layers:3, Mlp:16, Embed:8]\n"
+    "%4 = loop[Layers] @h, %0, %1, %2, %3 {carry = 1, invariant = 0, trip = 3} : " X "\n"
+    "store @y, %4\n}\n";
+
 static const Op *first_loop(const Module *m) {
   const Fn *f = m->fns.at[m->fns.n - 1];
   for (uint32_t i = 0; i < f->ops.n; i++)
@@ -58,14 +74,28 @@ static void what_is_kept(void **state) {
   ctx_free(c);
 }
 
+/* Kept are the input, both products and what they are multiplied to; silu(gate(x)) is made of
+   gate(x), which is kept anyway. */
+static void what_lives_across_is_made_of_what_is_kept(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = module_from(c, gated);
+  add_loss(m);
+  run_until(m, "clean");
+  assert_int_equal(first_loop(m)->nout, 1 + 4);
+  ctx_free(c);
+}
+
 static void gradients_stay(void **state) {
   (void)state;
   check_gradients(block, 1e-5);
+  check_gradients(gated, 1e-5);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_kept),
+      cmocka_unit_test(what_lives_across_is_made_of_what_is_kept),
       cmocka_unit_test(gradients_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,7 +131,7 @@ static void mangled_files(void **state) {
     for (int i = 0; i < 1 + (int)(x % 4); i++) {
       x ^= x << 13, x ^= x >> 7, x ^= x << 17;
       text[x / 1024 % (sizeof good - 1)] =
-          (char)(x & 1 ? x >> 20 : (uint64_t) "\t\n 90#"[x / 2 % 6]);
+          (char)(x & 1 ? x >> 20 : (uint64_t)"\t\n 90#"[x / 2 % 6]);
     }
     char *copy = arena_alloc(c->arena, n + 1);
     memcpy(copy, text, n);
@@ -153,7 +153,7 @@ static Fn *kernel_of(Ctx *c, const char *text, Module **m) {
 static Str key_of(Ctx *c, const char *text) {
   Module *m;
   Fn *k = kernel_of(c, text, &m);
-  return variants_key(m, variants_find("gemm"), k);
+  return variants_key(m, variants_find("gemm", false), k);
 }
 
 /* Names and attributes do not matter, sizes, strides and ops do. */
@@ -194,12 +194,39 @@ static void only_what_fits(void **state) {
   ctx_free(c);
 }
 
+/* b in place or packed is tried first; a neighbour has the chunks that the rule gives it. */
+static void neighbours(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m;
+  Fn *k = kernel_of(c, DOT("k", "M", "K", "N", "512", "", "  return %2\n"), &m);
+  Cut rule = contract_rule(m, k), same = contract_chunked(m, k, &rule);
+  assert_memory_equal(&rule, &same, sizeof rule);
+  CutList packing = {0};
+  contract_vary(m, k, &rule, 1, false, &packing);
+  assert_int_equal(packing.at[0].at[TILE_PACK_B], !rule.at[TILE_PACK_B]);
+  assert_int_equal(packing.at[0].at[TILE_PACK_A], rule.at[TILE_PACK_A]);
+  for (int stage = 0; stage < 3; stage++) {
+    CutList near = {0};
+    contract_vary(m, k, &rule, stage, true, &near);
+    for (uint32_t i = 0; i < near.n / 2; i++) {
+      same = contract_chunked(m, k, &near.at[i]);
+      assert_memory_equal(&near.at[i], &same, sizeof same);
+    }
+  }
+  ctx_free(c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(newer_beats_faster),    cmocka_unit_test(of_one_day_the_faster),
-      cmocka_unit_test(the_own_machine_first), cmocka_unit_test(machines_stay_apart),
-      cmocka_unit_test(text_is_canonical),     cmocka_unit_test(broken_lines_are_left_out),
-      cmocka_unit_test(mangled_files),         cmocka_unit_test(keys),
-      cmocka_unit_test(only_what_fits)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(neighbours),
+                                     cmocka_unit_test(newer_beats_faster),
+                                     cmocka_unit_test(of_one_day_the_faster),
+                                     cmocka_unit_test(the_own_machine_first),
+                                     cmocka_unit_test(machines_stay_apart),
+                                     cmocka_unit_test(text_is_canonical),
+                                     cmocka_unit_test(broken_lines_are_left_out),
+                                     cmocka_unit_test(mangled_files),
+                                     cmocka_unit_test(keys),
+                                     cmocka_unit_test(only_what_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,7 @@ static int run_one(const char *file, uint64_t seed) {
   if (draw(2)) t.plan.pad = 12;
   t.plan.zero = (int)draw(5) - 1;
   if (t.plan.zero < 0) t.plan.zero = 3, t.plan.settings = "plan.zero.over=x plan.zero.bucket=64";
+  if (draw(3) == 0) t.train = "train.optim=lamb";
   Outcome o = trial_run(c, &t);
   if (o.error && strstr(o.error, "error[E07") && !strstr(o.error, "E0706")) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);

@@ -124,6 +124,30 @@ static void hybrid(void **state) {
   }
 }
 
+/* Norms of parameters: stages 0 to 3, of the flat parts of each. */
+static void lamb(void **state) {
+  (void)state;
+  static const char *const settings[] = {NULL, "plan.zero.bucket=1500", "plan.zero.over=data",
+                                         "plan.precision=bf16", "plan.zero.persist=64"};
+  for (int i = 0; i<40; i += every> 1 ? 3 : 1) {
+    Ctx *c = ctx_new();
+    const Model *m = &models[i % 5];
+    Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, m->file), .steps = 3};
+    bool tensor = i / 4 % 2, seq = i / 8 % 2;
+    t.plan.mesh = tensor ? "data = 4, tensor = 2" : "data = 2, node = 2";
+    t.plan.rules = tensor ? arena_printf(c->arena, "%s%s\n", m->rules, seq ? " else Seq" : "")
+                          : "place Batch -> node, data\n";
+    t.plan.micro = i % 3 ? 2 : 0, t.plan.zero = i % 4, t.plan.settings = settings[i / 4 % 5];
+    t.train = "train.optim=lamb train.optim.decay=0.05", t.rate = "0.02";
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-6)
+      fail_msg("%s, %s, zero %d, micro %lld, %s: %s %g at %s", t.file, t.plan.mesh, t.plan.zero,
+               (long long)t.plan.micro, t.plan.settings ? t.plan.settings : "",
+               o.error ? o.error : "", o.worst, o.where);
+    ctx_free(c);
+  }
+}
+
 /* ---- volumes ---- */
 
 /* Elements of parameters as they are laid out, padding included: of all, and outside of stacks. */
@@ -185,9 +209,9 @@ int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1], every = argc > 2 ? 1 : 7;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2),   cmocka_unit_test(llama),         cmocka_unit_test(bert),
-      cmocka_unit_test(mixer),  cmocka_unit_test(padded),        cmocka_unit_test(precision),
-      cmocka_unit_test(hybrid), cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(gpt2),   cmocka_unit_test(llama),  cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),  cmocka_unit_test(padded), cmocka_unit_test(precision),
+      cmocka_unit_test(hybrid), cmocka_unit_test(lamb),   cmocka_unit_test(sent_by_stage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,8 @@ safetensors, and must reproduce them up to the last bits of f32.
 
     python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py
 
-NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW.
+NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW; NAME.f16 to f16 with
+its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are left out (no gradients then).
 
 Parameters carry the paths of the model files; those of a stack are written stacked, [Layers, ...], as `h.*.name`.
 """
@@ -128,16 +129,19 @@ def optimizer(w, o):
     return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
 
 
-def make_narrow(name):
+SCALES = {'bf16': None, 'f16': 2.0 ** 16, 'f16_skip': 2.0 ** 24}
+
+
+def make_narrow(name, kind):
     rng = np.random.default_rng(abs(sum(map(ord, name))))
     w, loss, o = globals()[name](rng)
     def narrow():
-        with torch.autocast('cpu', dtype=torch.bfloat16): return loss()
-    train(f'{name}.bf16', w, narrow, o)
+        with torch.autocast('cpu', dtype=torch.bfloat16 if kind == 'bf16' else torch.float16): return loss()
+    train(f'{name}.{kind}', w, narrow, o, SCALES[kind])
 
 
 def make(name):
-    if name.endswith('.bf16'): return make_narrow(name[:-5])
+    if '.' in name: return make_narrow(*name.split('.'))
     rng = np.random.default_rng(abs(sum(map(ord, name))))
     w, loss, o = (globals().get(name) or getattr(zoo, name))(rng)
     save_file({k: numpy(v) for k, v in w.items()}, f'{HERE}/{name}.init.safetensors')
@@ -147,19 +151,20 @@ def make(name):
 def numpy(t): return t.detach().numpy().copy()
 
 
-def train(name, w, loss, o):
+def train(name, w, loss, o, scale=None):
     steps, losses = optimizer(w, o), []
+    scaler = torch.amp.GradScaler('cpu', init_scale=scale or 1, enabled=scale is not None)
     for t in range(20):
         for g in steps.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
-        steps.zero_grad(); l = loss(); l.backward(); losses.append(l.item())
-        if t == 0: save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
+        steps.zero_grad(); l = loss(); scaler.scale(l).backward(); scaler.unscale_(steps); losses.append(l.item())
+        if t == 0 and not name.endswith('_skip'): save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
         if o['clip']: torch.nn.utils.clip_grad_norm_(list(w.values()), o['clip'])
-        steps.step()
+        scaler.step(steps); scaler.update()
     json.dump({'torch': torch.__version__, 'losses': losses}, open(f'{HERE}/{name}.losses.json', 'w'), indent=0)
-    print(name, losses[0], losses[-1])
+    print(name, losses[0], losses[-1], *([scaler.get_scale()] if scale else []))
 
 
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
           'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb']
-NARROW = ['mlp.bf16', 'gpt2_small.bf16', 'llama_small.bf16']
+NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)

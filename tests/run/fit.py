@@ -71,6 +71,10 @@ try:
     # chosen by itself
     rc, j, err = plan(f'{whole * 0.75:.2f}MiB', ['zero 0'])
     check(rc == 0 and 'N0601' in err and 'micro = ' in err and 'share of 8' in err, err)
+    # for a list of targets too, each of which is then compiled
+    p = subprocess.run([SHARDC, 'compile', 'm.shard', '--set', 'train.batch=65536', '--target', 'sm_80,sm_86', '-o', 'two'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', PATH='/usr/bin:/bin'))
+    check(p.returncode == 0 and 'N0601' in p.stderr and 'two (sm_86)' in p.stdout + p.stderr, p.stderr)
     # without a machine: a common GPU of the target
     for target, memory in ('sm_86', '21.0'), ('sm_80', '35.0'):
         p = subprocess.run([SHARDC, 'dump', f'{EXAMPLES}/gpt2.shard', '--model', 'GPT2', '--target', target, '-o', f'{folder}/d.ir'], capture_output=True,

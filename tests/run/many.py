@@ -4,6 +4,10 @@ row of choices, and the comparison with one rank. A row is a dict: model, zero, 
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
 
+# How ranks talk: what `compile` and `plan` get, the command in front of the executable, what follows its name.
+OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1 else ['--']),
+        'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
+        'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1], 'precision': ['f32', 'bf16'], 'clip': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
@@ -64,25 +68,24 @@ class Bench:
     def call(s, *command, timeout=120):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
         e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and tried elsewhere
         p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
         if p.returncode: raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-600:]}{p.stderr[-1500:]}')
         return p.stdout + p.stderr
 
-    def start(s, exe, ranks, mpi): return (f'./{exe}',) if ranks == 1 and not mpi else \
-        ('mpirun', '--oversubscribe', '-n', str(ranks), f'./{exe}') if mpi else (s.shardc, 'run', f'./{exe}', '-n', str(ranks), '--')
-
-    def train(s, row, name, mpi=False):
+    def train(s, row, name, over='local'):
         """(losses, norms, weights, what it said, what plan said)"""
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = row.get('data', 1) * row.get('tensor', 1)
-        s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *(['--comm', 'mpi'] if mpi else []))
-        said = s.call(*s.start(f'{name}.exe', ranks, mpi), 'train', '--steps', str(s.steps), '--out', name, '--check-memory', '--profile',
-                      '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
+        options, before, behind = OVER[over]
+        s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *options)
+        said = s.call(*before(s.shardc, ranks), f'./{name}.exe', *behind(ranks), 'train', '--steps', str(s.steps), '--out', name, '--check-memory',
+                      '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
-        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json').splitlines()[0])
+        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *(options if over == 'nccl' else [])).splitlines()[0])
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
         shutil.rmtree(f'{s.folder}/{name}')
         return (*found, plan)
@@ -93,9 +96,9 @@ class Bench:
         if name not in s.ones: s.ones[name] = s.train(key, name)
         return s.ones[name]
 
-    def differs(s, row, mpi=False):
+    def differs(s, row, over='local'):
         """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was planned."""
-        found = s.train(row, ('mpi_' if mpi else 'row_') + name_of(row), mpi)
+        found = s.train(row, f'{over}_{name_of(row)}', over)
         return compare(s.one(row), found, row['precision']) or memory(found) or sent(found, s.steps)
 
 

@@ -26,6 +26,8 @@ try {
   tab = 2, stage = last; draw();
   const line = panes[1].lines.findIndex(l => /= dot\\[/.test(l.text)), kernel = panes[1].lines[line].kernel, place = panes[1].lines[line].at[0];
   seen.kernel = kernel, seen.place = place;
+  const go = panes[1].querySelector('select');
+  seen.functions = [...go.options].map(o => o.text), seen.opened = panes[1].lines[go.value].text;
   seen.links.ir = click(panes[1], line);
   seen.links.source = click(panes[0], place.split(':')[1] - 1);
   seen.links.host = click(panes[2], panes[2].lines.findIndex(l => l.kernel === kernel && !l.far));
@@ -45,6 +47,7 @@ title = re.search(r'<title>(.*?)</title>', p.stdout, re.S)
 check(title and title[1].startswith('{'), 'the page was not drawn: ' + p.stderr[-500:])
 seen = json.loads(html.unescape(title[1]))
 check(not seen['errors'], f'errors in the page: {seen["errors"]}')
+check('@eval' in seen['functions'] and seen['opened'].startswith('entry @step'), f'functions of the IR: {seen["functions"]}, at {seen["opened"]}')
 check(min(seen['views']) >= 1 and max(seen['views']) > 300, f'empty views: {seen["views"]}')
 line = int(seen['place'].split(':')[1]) - 1
 for start, panes in seen['links'].items():

@@ -15,6 +15,8 @@ records = [l.split('\t') for l in read(f'{d}/a.tune').decode().splitlines() if n
 check(records and all(len(r) == 11 and r[0] == 'contract' for r in records), 'records of gemm: ' + said)
 for r in records: check(re.fullmatch(r'f32-b\d+-m\d+-n\d+-k\d+-[0-9a-f]{16}', r[1]), 'key ' + r[1])
 check('0 of' in run(*tune, '--only', 'gemm')[1], 'what has a record was measured again')
+_, said = run(shardc, 'tune', model, *small, '--only', 'attention_grad', '--candidates', '1', '--rounds', '1', '--rivals', '1', '-o', f'{d}/other.tune')
+check(re.search(r'rivals: [\d.]+ us, best of \d+ cuts [\d.]+ us, reached [\d.]+ %', said), 'rivals: ' + said)
 _, said = run(shardc, 'compile', model, *small, '-o', f'{d}/no', '--tune-db', f'{d}/a.tune', '--require-tuned', expect=1)
 check('E1206' in said and 'attention' in said and 'contract' not in said, 'the gap is not named: ' + said)
 run(*tune)

@@ -1,6 +1,6 @@
 """`shardc verify`: python3 verify.py SHARDC
 
-Plans of one model agree with one rank and with each other, one plan twice to the bit, bf16 within its rounding, also a plan for a
+Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16 within its rounding, also a plan for a
 machine that is not here; a tolerance below rounding names a step and a tensor (exit 3); a run that fails is exit 4.
 """
 import json, os, shutil, subprocess, sys
@@ -9,6 +9,7 @@ from common import EXAMPLES, check, text_file, workdir
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
+variant Other of GPT2 { Pos = 8; Vocab = 256; Embed = 32; Heads = 4; Layers = 1 }
 train t for Small { size Seq = 8; batch 8; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
 machine far { node gpus = 8 arch = sm_80 memory = 40GiB bf16 = 312TFLOPS }
 plan one for Small { micro 8 }

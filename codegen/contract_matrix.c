@@ -1,0 +1,185 @@
+/* The micro-kernel of machines with matrix registers (AMX; tile depth 32): up to 2 x 2 of them add
+   up 32 x 32 elements over one block of k.
+
+   A matrix register has 16 rows of 64 bytes. Per step of k, 32 elements: two of a, each 16 rows of
+   16 pairs of bf16, as they lie in memory or in packed rows; two of b, each 16 rows of a packed
+   panel (one pair along k for each of 16 columns); four products of 16 x 16 x 32 into f32. Each of
+   the four loads serves two products, which is all that eight registers allow. There are no masks:
+   packed operands hold zeros beyond the end of k, and what stands in rows and columns that do not
+   exist is never read.
+
+   The registers' shapes are the same in the whole kernel: set when a chunk begins, given back at
+   its end. Products take denormals as zeros. */
+#include "contract.h"
+
+enum { LINE = 64 };                               /* bytes of a row */
+enum { FIRST_A = 4, FIRST_B = 6, REGISTERS = 8 }; /* 0 .. 3: sums */
+
+typedef struct Matrix {
+  Contract *c;
+  int rows, vectors; /* of registers */
+} Matrix;
+
+static LLVMValueRef number(Contract *c, int i) {
+  return LLVMConstInt(LLVMInt8TypeInContext(c->e->context), (unsigned)i, 0);
+}
+
+static LLVMValueRef bytes_on(Contract *c, LLVMValueRef base, LLVMValueRef offset) {
+  return tile_elements(c->e, LLVMInt8TypeInContext(c->e->context), base, offset);
+}
+
+static LLVMValueRef param(Matrix *x, int i) { return LLVMGetParam(x->c->e->function, (unsigned)i); }
+
+static void call(Contract *c, const char *name, int n, LLVMValueRef *args) {
+  emit_intrinsic_types(c->e, name, 0, NULL, n, args);
+}
+
+/* ---- shapes ---- */
+
+/* Palette 1: eight registers of 16 rows of 64 bytes. */
+static LLVMValueRef shapes(Contract *c) {
+  enum { BYTES = 64, COLUMNS_AT = 16, ROWS_AT = 48 };
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(c->e->context);
+  LLVMValueRef byte[BYTES];
+  for (int i = 0; i < BYTES; i++) byte[i] = number(c, 0);
+  byte[0] = number(c, 1);
+  for (int i = 0; i < REGISTERS; i++) {
+    byte[COLUMNS_AT + 2 * i] = number(c, LINE);
+    byte[ROWS_AT + i] = number(c, MATRIX_SIDE);
+  }
+  LLVMValueRef g = LLVMAddGlobal(c->e->module, LLVMArrayType2(i8, BYTES), "shapes");
+  LLVMSetInitializer(g, LLVMConstArray2(i8, byte, BYTES));
+  LLVMSetGlobalConstant(g, 1), LLVMSetLinkage(g, LLVMPrivateLinkage), LLVMSetAlignment(g, LINE);
+  return g;
+}
+
+void contract_matrix_begin(Contract *c) {
+  LLVMValueRef g = shapes(c);
+  call(c, "llvm.x86.ldtilecfg", 1, &g);
+}
+
+void contract_matrix_end(Contract *c) { call(c, "llvm.x86.tilerelease", 0, NULL); }
+
+/* ---- one block of k ---- */
+
+static LLVMValueRef sums_stride(Contract *c) {
+  return emit_i64(c->e, c->q.tile[TILE_VECTORS] * c->q.lanes * 4);
+}
+
+/* Register r, v of the sums at `base`, whose rows are `stride` bytes apart. */
+static void move_sum(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride, int r,
+                     int v) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  LLVMValueRef at = tile_add(e, tile_times(e, stride, r * MATRIX_SIDE), emit_i64(e, v * LINE));
+  LLVMValueRef args[] = {number(c, r * x->vectors + v), bytes_on(c, base, at), stride};
+  call(c, how, 3, args);
+}
+
+static void move_sums(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride) {
+  for (int r = 0; r < x->rows; r++)
+    for (int v = 0; v < x->vectors; v++) move_sum(x, how, base, stride, r, v);
+}
+
+/* Zero, or what an earlier block of k left. */
+static void start(Matrix *x) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  for (int i = 0; i < x->rows * x->vectors; i++) {
+    LLVMValueRef which = number(c, i);
+    call(c, "llvm.x86.tilezero", 1, &which);
+  }
+  if (c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] == 1) return;
+  Branch b =
+      emit_if(e, LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_MORE), emit_i64(e, 0), ""));
+  move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(c));
+  emit_end_if(e, b);
+}
+
+static void finish(Matrix *x) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  if (!c->direct) {
+    move_sums(x, "llvm.x86.tilestored64", param(x, MICRO_C), sums_stride(c));
+    return;
+  }
+  LLVMValueRef out =
+      LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_DIRECT), emit_i64(e, 0), "");
+  LLVMValueRef to = LLVMBuildSelect(e->builder, out, param(x, MICRO_OUT), param(x, MICRO_C), "");
+  LLVMValueRef stride =
+      LLVMBuildSelect(e->builder, out, emit_i64(e, c->out_row), sums_stride(c), "");
+  move_sums(x, "llvm.x86.tilestored64", to, stride);
+}
+
+static int64_t a_stride(const Contract *c) { /* bytes between rows of a */
+  return c->q.rows_a ? c->q.pitch * 4
+                     : contract_inner_stride(&c->p.m, SIDE_A) * elem_bytes(c->p.elem_a);
+}
+
+static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offset, int64_t stride) {
+  Emit *e = c->e;
+  LLVMValueRef args[] = {number(c, which), bytes_on(c, from, emit_i64(e, offset)),
+                         emit_i64(e, stride)};
+  call(c, "llvm.x86.tileloadd64", 3, args);
+}
+
+static void multiply(Matrix *x, int r, int v) {
+  Contract *c = x->c;
+  LLVMValueRef args[] = {number(c, r * x->vectors + v), number(c, FIRST_A + r),
+                         number(c, FIRST_B + v)};
+  call(c, "llvm.x86.tdpbf16ps", 3, args);
+}
+
+/* Each register is loaded just before its first use. */
+static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
+  Contract *c = x->c;
+  int64_t below = a_stride(c), panel = x->vectors * LINE;
+  for (int r = 0; r < x->rows; r++)
+    for (int v = 0; v < x->vectors; v++) {
+      if (v == 0) load_factor(c, FIRST_A + r, pa, r * MATRIX_SIDE * below, below);
+      if (r == 0) load_factor(c, FIRST_B + v, pb, v * LINE, panel);
+      multiply(x, r, v);
+    }
+}
+
+/* All of k's inner dim in this block. */
+static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  LLVMValueRef from[] = {pa, pb};
+  Loop l = emit_loop(e, emit_i64(e, 0), param(x, MICRO_LENGTH), 1, 2, from);
+  contract_ahead_matrix(c, l.i);
+  step(x, l.phi[0], l.phi[1]);
+  l.next[0] = bytes_on(c, l.phi[0], emit_i64(e, LINE));
+  l.next[1] = bytes_on(c, l.phi[1], emit_i64(e, x->vectors * LINE * MATRIX_SIDE));
+  emit_loop_end(e, &l);
+}
+
+/* Address of side s at outer index o of this block. */
+static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, Side s) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  if (s == SIDE_A && !c->q.rows_a)
+    return tile_elements(e, c->a_memory, base, contract_offset(e, &c->p.k, c->p.k.n - 1, o, s));
+  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(x, MICRO_O0), "");
+  done = LLVMBuildNSWMul(e->builder, done, param(x, MICRO_LENGTH), "");
+  return bytes_on(c, base,
+                  tile_times(e, done, s == SIDE_A ? LINE : x->vectors * LINE * MATRIX_SIDE));
+}
+
+LLVMValueRef contract_matrix(Contract *c, int vectors) {
+  Emit *e = c->e;
+  LLVMValueRef *made = &c->micro[0][vectors > c->q.width];
+  if (*made) return *made;
+  Matrix x = {.c = c, .rows = (int)c->q.tile[TILE_ROWS] / MATRIX_SIDE, .vectors = vectors};
+  Aside s =
+      tile_aside(e, arena_printf(e->arena, "matrix%dx%d", x.rows, vectors), contract_micro_type(c));
+  start(&x);
+  Loop o = emit_loop(e, param(&x, MICRO_O0), param(&x, MICRO_O1), 1, 0, NULL);
+  run_inner(&x, at_outer(&x, param(&x, MICRO_A), o.i, SIDE_A),
+            at_outer(&x, param(&x, MICRO_B), o.i, SIDE_B));
+  emit_loop_end(e, &o);
+  finish(&x);
+  tile_aside_end(e, &s);
+  return *made = s.function;
+}

@@ -1,0 +1,20 @@
+/* What a row kernel keeps of a row between its walks: values that take many instructions (e^x of
+   softmax) and that a later walk needs again. They are worked out in the first walk that needs
+   them and read back from scratch in the others. `select` asks for the bytes, the code generator
+   for the values: so they agree. */
+#ifndef SHARDC_ROW_KEPT_H
+#define SHARDC_ROW_KEPT_H
+#include "nest.h"
+
+typedef struct KeptRows {
+  int n;
+  ValueId v[MAX_RESULTS];
+  int walk[MAX_RESULTS]; /* in which it is worked out */
+  int64_t bytes;         /* of one of them, f32, whole cache lines */
+} KeptRows;
+
+/* Of variant `row`, where lanes run along the row; other variants keep nothing. */
+KeptRows rows_kept(Arena *a, const Fn *k, const Reductions *r);
+/* Bytes of scratch per worker, scans included. */
+int64_t row_scratch(Arena *a, const Fn *k, const Reductions *r);
+#endif

@@ -1,0 +1,51 @@
+/* Larger cuts of kernels, for GPUs whose CTAs may have more shared memory than others of the same
+   target: the kernel a second time, with attribute `instead`. The executable holds both, and the
+   runtime takes the larger one where the device allows it. Only families whose tiles grow with
+   shared memory have any, and only where the family's own rule sees a point. */
+#include "gpu.h"
+#include "tune.h"
+
+static const struct {
+  const char *family;
+  bool (*larger)(const Module *m, const Fn *k, int64_t limit, Cut *c);
+  void (*apply)(Module *m, Fn *k, const Cut *c);
+} rules[] = {
+    {"contract", gpu_contract_larger, gpu_contract_apply},
+    {"attention", gpu_attention_larger, gpu_attention_apply},
+    {"attention_grad", gpu_attention_larger, gpu_attention_apply},
+};
+
+/* Callers give one workspace to whichever runs. */
+static void share_workspace(Module *m, Fn *a, Fn *b) {
+  int64_t x = attr_int(&a->attrs, ATTR_workspace, 0), y = attr_int(&b->attrs, ATTR_workspace, 0);
+  int64_t most = x > y ? x : y;
+  if (!most) return;
+  attr_set_int(m, &a->attrs, ATTR_workspace, most);
+  attr_set_int(m, &b->attrs, ATTR_workspace, most);
+}
+
+static Fn *copy_of(Module *m, const Fn *k) {
+  Fn *f = fn_new(m, FN_KERNEL, k->name);
+  AttrList attrs = {0};
+  *f = *k;
+  for (uint32_t i = 0; i < k->attrs.n; i++)
+    if (k->attrs.at[i].key != ATTR_workspace) vec_push(m->arena, attrs, k->attrs.at[i]);
+  f->attrs = attrs;
+  return f;
+}
+
+Fn *gpu_larger(Module *m, Fn *k) {
+  Str family = attr_str(&k->attrs, ATTR_family, "");
+  int64_t limit = (int64_t)module_number(m, "target.shared_most", 0);
+  if (limit <= gpu_shared(m) || attr_get(&k->attrs, ATTR_tuned)) return NULL;
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    Cut c;
+    if (strcmp(rules[i].family, family) || !rules[i].larger(m, k, limit, &c)) continue;
+    Fn *f = copy_of(m, k);
+    rules[i].apply(m, f, &c);
+    share_workspace(m, f, k);
+    f->name = intern_printf(m->ctx->names, "%s.larger", k->name);
+    return f;
+  }
+  return NULL;
+}

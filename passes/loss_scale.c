@@ -1,0 +1,126 @@
+/* Loss scaling for plans in f16, part of passes grad and optimizer ("Mixed Precision Training",
+   section 3.2, with the scale found as the run goes).
+
+   Gradients in f16 below 2^-24 would be lost, so backward starts from the scale instead of 1, and
+   the update divides by it, in f32. A step whose gradients are not finite is left out (guard.c) and
+   the scale halves; after plan.precision.grow good steps in a row it doubles. All of it is scalar
+   ops and states: no branch, nothing asked of the host, the same on every rank, since the norm that
+   decides is that of all ranks.
+
+     state    scale.of.loss     f32[]   of the next step
+              good.of.loss      i32[]   good steps since it changed
+              skipped.of.loss   i32[]   steps left out so far
+     output   loss.scale, loss.overflow, loss.skipped: that this step used; whether it is left out
+              for its sake; how many are so far
+
+   A loss that is not finite is no matter of the scale, nor are gradients that stay so at the least
+   scale (plan.precision.least): then nothing changes and the runtime decides (train.on_nan). Must
+   not: scale the loss itself, which is reported as it is. */
+#include "passes/loss_scale.h"
+#include "passes/guard.h"
+#include "passes/optimizer.h"
+#include <math.h>
+#include <string.h>
+
+bool loss_scale_is_on(const Module *m) {
+  return !strcmp(module_setting(m, "plan.precision", "f32"), "f16") &&
+         module_setting(m, "train.optim", NULL);
+}
+
+static Global *state(Module *m, const char *name, Elem e) {
+  Global *g = global_named(m, name);
+  if (g) return g;
+  return module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), type_scalar(e), (Loc){0});
+}
+
+static Global *the_scale(Module *m) { return state(m, "scale.of.loss", ELEM_f32); }
+static Global *good_steps(Module *m) { return state(m, "good.of.loss", ELEM_i32); }
+static Global *skipped_steps(Module *m) { return state(m, "skipped.of.loss", ELEM_i32); }
+
+static const double largest = 0x1p127;
+
+static double first_scale(const Module *m) {
+  return fmin(setting_number(m, "plan.precision.scale", 65536), largest);
+}
+
+static double least_scale(const Module *m) {
+  return fmin(setting_number(m, "plan.precision.least", 1), first_scale(m));
+}
+
+ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc) {
+  if (!loss_scale_is_on(m)) return ir_const(m, f, e, 1, loc);
+  return ir_cast(m, f, ir_load(m, f, the_scale(m), loc), e, loc);
+}
+
+LossScale loss_scale_load(Module *m, Fn *f) {
+  LossScale s = {NO_VALUE, NO_VALUE, NO_VALUE};
+  if (!loss_scale_is_on(m)) return s;
+  s.now = ir_load(m, f, the_scale(m), (Loc){0});
+  s.inverse = ir_binary(m, f, OP_div, ir_const(m, f, ELEM_f32, 1, (Loc){0}), s.now, (Loc){0});
+  s.skipped = ir_load(m, f, skipped_steps(m), (Loc){0});
+  return s;
+}
+
+/* ---- the next one ---- */
+
+typedef struct Step {
+  Module *m;
+  Fn *f;
+  ValueId fine, overflow; /* bool[] */
+} Step;
+
+static ValueId number(const Step *k, Elem e, double v) {
+  return ir_const(k->m, k->f, e, v, (Loc){0});
+}
+
+static ValueId bin(const Step *k, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(k->m, k->f, c, a, b, (Loc){0});
+}
+
+/* One value after a good step, one after an overflow; otherwise it stays. */
+static ValueId next(const Step *k, ValueId good, ValueId overflow, ValueId now) {
+  ValueId v = ir_where(k->m, k->f, k->overflow, overflow, now, (Loc){0});
+  return ir_where(k->m, k->f, k->fine, good, v, (Loc){0});
+}
+
+static void next_scale(const Step *k, ValueId now) {
+  Module *m = k->m;
+  double every = setting_number(m, "plan.precision.grow", 2000);
+  Global *counter = good_steps(m);
+  ValueId good = ir_load(m, k->f, counter, (Loc){0}), zero = number(k, ELEM_i32, 0);
+  ValueId more = bin(k, OP_add, good, number(k, ELEM_i32, 1));
+  ValueId due = bin(k, OP_le, number(k, ELEM_i32, fmin(every, INT32_MAX)), more);
+  ValueId grown = bin(k, OP_min, bin(k, OP_mul, now, number(k, ELEM_f32, 2)),
+                      bin(k, OP_max, now, number(k, ELEM_f32, largest)));
+  ValueId half = bin(k, OP_max, bin(k, OP_mul, now, number(k, ELEM_f32, 0.5)),
+                     number(k, ELEM_f32, least_scale(m)));
+  ValueId doubled = ir_where(m, k->f, due, grown, now, (Loc){0});
+  ValueId counted = ir_where(m, k->f, due, zero, more, (Loc){0});
+  ir_store(m, k->f, the_scale(m), next(k, doubled, half, now), (Loc){0});
+  ir_store(m, k->f, counter, next(k, counted, zero, good), (Loc){0});
+}
+
+void loss_scale_step(Module *m, Fn *f, const LossScale *s, ValueId loss, ValueId norm) {
+  Step k = {.m = m, .f = f, .fine = norm};
+  if (s->now == NO_VALUE) return;
+  ValueId bad = ir_unary(m, f, OP_not, norm, (Loc){0});
+  k.overflow = bin(&k, OP_and, bad, bin(&k, OP_lt, number(&k, ELEM_f32, least_scale(m)), s->now));
+  if (loss != NO_VALUE) k.fine = bin(&k, OP_and, loss, norm);
+  if (loss != NO_VALUE) k.overflow = bin(&k, OP_and, loss, k.overflow);
+  next_scale(&k, s->now);
+  ValueId left_out = ir_cast(m, f, k.overflow, ELEM_i32, (Loc){0});
+  ValueId skipped = bin(&k, OP_add, s->skipped, left_out);
+  ir_store(m, f, skipped_steps(m), skipped, (Loc){0});
+  guard_output(m, f, "loss.scale", ir_unary(m, f, OP_copy, s->now, (Loc){0}));
+  guard_output(m, f, "loss.overflow", left_out);
+  guard_output(m, f, "loss.skipped", skipped);
+}
+
+void loss_scale_begin(Module *m) {
+  Fn *init = entry_of(m, "init");
+  if (!loss_scale_is_on(m) || !init) return;
+  Rebuild r = rebuild_begin(m, init);
+  for (uint32_t i = 0; i < init->ops.n; i++) rebuild_op(&r, &init->ops.at[i]);
+  ir_store(m, r.to, the_scale(m), ir_const(m, r.to, ELEM_f32, first_scale(m), (Loc){0}), (Loc){0});
+  module_replace(m, init, r.to);
+}

@@ -1,0 +1,11 @@
+/* Batches of kernels for a GPU kept in files instead of run: what tools/gpu-bundle takes along. */
+#ifndef SHARDC_TEST_HARNESS_KEEP_H
+#define SHARDC_TEST_HARNESS_KEEP_H
+#include "harness.h"
+
+/* If $SHARDC_KEEP_KERNELS names a folder and m is for a GPU: copies the kernels of m, their PTX in
+   `folder`, to a new folder NAME-N there, with the module as kernels.ir; the harness's numbers
+   stand in it as settings check.*. $SHARDC_KEEP_EVERY=N keeps one kernel of N where none is called.
+   True: they are kept, and need not be run. */
+bool harness_keep(Harness *h, Module *m, const char *folder, double tolerance);
+#endif
