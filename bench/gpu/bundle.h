@@ -1,0 +1,81 @@
+/* The program of tools/gpu-bundle: what its parts share.
+
+   A part writes rows (JSON, one object a line, to OUT/PART.jsonl) and a table for people (to
+   OUT/PART.txt and stdout) as it goes, so what it found stays when it fails or is ended. Nothing is
+   compiled here: the bundle holds PTX, executables and the interpreter. */
+#ifndef SHARDC_BENCH_BUNDLE_H
+#define SHARDC_BENCH_BUNDLE_H
+#include "runtime/cuda.h"
+#include <stdio.h>
+
+typedef struct Bundle {
+  char folder[RT_PATH]; /* where the bundle lies */
+  char out[RT_PATH];    /* where results go */
+  bool quick;           /* small sizes and few of everything: to try the bundle itself */
+  double ends;          /* rt_now() at which the running part is ended */
+  FILE *rows, *table;
+} Bundle;
+
+#define PART(name, seconds, what) int part_##name(Bundle *b);
+#include "parts.def"
+#undef PART
+
+enum { PART_GOOD = 0, PART_BAD = 1, PART_SKIPPED = 77 }; /* what parts return */
+
+/* ---- results (results.c) ---- */
+
+/* One row: ROW(b, "{\"kernel\": %s}", QUOTED(name)) */
+void put_row(Bundle *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void say(Bundle *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *quoted(const char *text); /* as a JSON string, in new memory */
+/* A number of the row of OUT/PART.jsonl whose member `name` is `which`; NaN: there is none. */
+double found(const Bundle *b, const char *part, const char *which, const char *member);
+char *bundle_path(const Bundle *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool fresh_folder(const Bundle *b, const char *name); /* in OUT; what an earlier run left goes */
+char *out_path(const Bundle *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Lines of a file of the bundle without comments, words by spaces, at most 12; n: how many lines.
+   NULL: no such file. */
+enum { WORDS = 12 };
+typedef struct Line {
+  char *word[WORDS];
+} Line;
+Line *read_list(const Bundle *b, const char *name, int *n);
+
+/* ---- other programs (child.c) ---- */
+
+typedef struct Child {
+  int pid, in, out; /* pipes to its stdin and from its stdout, -1: none */
+} Child;
+
+/* Its messages go to the file `log`. piped: with pipes. */
+bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool piped);
+/* 0: it ended well; else its status, 128 + signal, or -1 after it was ended at `until`. */
+int child_wait(Child *c, double until);
+bool child_line(Child *c, char *line, int size, double until); /* false: none came */
+void child_stop(Child *c);
+void last_words(const char *log, char *out,
+                int size); /* the last line of a log that says something */
+
+/* ---- the GPU (gpu.c) ---- */
+
+typedef struct Gpu {
+  CudaApi api;
+  CudaDevice device;
+  CUcontext context;
+  CUstream stream;
+  CUevent from, to;
+  char why[1000]; /* of the last failure */
+} Gpu;
+
+bool gpu_open(Gpu *g);
+bool gpu_ok(Gpu *g, CUresult e, const char *what); /* fills why */
+bool gpu_load(Gpu *g, const char *ptx, CUmodule *m);
+bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f);
+/* Every parameter is one address. */
+bool gpu_launch(Gpu *g, CUfunction f, int64_t ctas, int threads, int64_t shared, CUdeviceptr *at,
+                int n);
+bool gpu_wait(Gpu *g);
+void gpu_begin(Gpu *g);
+double gpu_end(Gpu *g);          /* seconds since gpu_begin, as the GPU counts; NaN: failed */
+double median(double *x, int n); /* sorts x */
+#endif

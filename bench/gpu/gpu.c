@@ -1,0 +1,78 @@
+/* The GPU of the bundle's parts: the runtime's loader of the driver, a stream, two events. */
+#include "bundle.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOG = 8 << 10, MOST = 64 };
+
+bool gpu_ok(Gpu *g, CUresult e, const char *what) {
+  char name[300];
+  if (e == CU_SUCCESS) return true;
+  rt_cuda_error(&g->api, e, name, sizeof name);
+  snprintf(g->why, sizeof g->why, "%s: %s", what, name);
+  return false;
+}
+
+bool gpu_open(Gpu *g) {
+  Fault f = {0};
+  *g = (Gpu){0};
+  if (!rt_cuda_load(&g->api, &f) || !rt_cuda_device(&g->api, 0, &g->device, &f)) {
+    snprintf(g->why, sizeof g->why, "%s", f.what);
+    return false;
+  }
+  return gpu_ok(g, g->api.cuDevicePrimaryCtxRetain(&g->context, g->device.handle), "context") &&
+         gpu_ok(g, g->api.cuCtxSetCurrent(g->context), "context") &&
+         gpu_ok(g, g->api.cuStreamCreate(&g->stream, 1), "stream") &&
+         gpu_ok(g, g->api.cuEventCreate(&g->from, 0), "event") &&
+         gpu_ok(g, g->api.cuEventCreate(&g->to, 0), "event");
+}
+
+bool gpu_load(Gpu *g, const char *ptx, CUmodule *m) {
+  char log[LOG] = "";
+  int option[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES};
+  void *value[] = {log, (void *)(uintptr_t)(LOG - 1)};
+  if (gpu_ok(g, g->api.cuModuleLoadDataEx(m, ptx, 2, option, value), "load the code")) return true;
+  size_t n = strlen(g->why);
+  snprintf(g->why + n, sizeof g->why - n, " %.300s", log);
+  return false;
+}
+
+bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f) {
+  if (!gpu_ok(g, g->api.cuModuleGetFunction(f, m, entry), entry)) return false;
+  return shared == 0 ||
+         gpu_ok(g, g->api.cuFuncSetAttribute(*f, CU_FUNC_SHARED, (int)shared), "shared memory");
+}
+
+bool gpu_launch(Gpu *g, CUfunction f, int64_t ctas, int threads, int64_t shared, CUdeviceptr *at,
+                int n) {
+  void *argument[MOST];
+  for (int i = 0; i < n && i < MOST; i++) argument[i] = &at[i];
+  return gpu_ok(g,
+                g->api.cuLaunchKernel(f, (unsigned)ctas, 1, 1, (unsigned)threads, 1, 1,
+                                      (unsigned)shared, g->stream, argument, NULL),
+                "launch");
+}
+
+bool gpu_wait(Gpu *g) { return gpu_ok(g, g->api.cuStreamSynchronize(g->stream), "run"); }
+
+void gpu_begin(Gpu *g) { g->api.cuEventRecord(g->from, g->stream); }
+
+double gpu_end(Gpu *g) {
+  float milliseconds = NAN;
+  bool ok = gpu_ok(g, g->api.cuEventRecord(g->to, g->stream), "event") &&
+            gpu_ok(g, g->api.cuEventSynchronize(g->to), "run") &&
+            gpu_ok(g, g->api.cuEventElapsedTime(&milliseconds, g->from, g->to), "event");
+  return ok ? 1e-3 * (double)milliseconds : NAN;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double median(double *x, int n) {
+  if (n < 1) return NAN;
+  qsort(x, (size_t)n, sizeof *x, ascending);
+  return x[n / 2];
+}

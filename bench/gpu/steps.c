@@ -1,0 +1,206 @@
+/* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, beside PyTorch where python3
+   has it and sees the GPU, in turn. steps.list of the bundle: name, layers, width, heads, batch,
+   length, vocabulary. The FLOP of a step are those of the usual count, 6 per parameter and token
+   and 12 per layer, width, position and token: the same for both. MFU is of the data sheet's peak
+   (peaks.def); beside it stands the share of mma.sync as measured in this run.
+
+   PyTorch's process waits while ours runs, and keeps its memory. */
+#include "bundle.h"
+#include "runtime/file.h"
+#include "runtime/json.h"
+#include "runtime/metrics.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 400, ROUNDS = 3, FIRST = 3 }; /* the first steps of a run do not count */
+
+typedef struct Times {
+  double at[MOST];
+  int n;
+} Times;
+
+typedef struct Model {
+  const char *name;
+  double layers, width, batch, length, vocabulary;
+  Line *line;
+} Model;
+
+static const struct {
+  const char *name;
+  double tflops;
+} peaks[] = {
+#define PEAK(name, tflops) {name, tflops},
+#include "peaks.def"
+#undef PEAK
+};
+
+/* NaN: its data sheet is not known here. */
+static double peak_of(const char *gpu) {
+  for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+    if (strstr(gpu, peaks[i].name)) return 1e12 * peaks[i].tflops;
+  return NAN;
+}
+
+static double flop_of(const Model *m) {
+  double e = m->width, tokens = m->batch * m->length;
+  double parameters = m->vocabulary * e + 1024 * e + m->layers * (12 * e * e + 13 * e) + 2 * e;
+  return (6 * parameters + 12 * m->layers * e * m->length) * tokens;
+}
+
+/* ---- ours ---- */
+
+static void read_times(const char *folder, Times *t) {
+  char path[RT_PATH], line[1000];
+  int n = 0;
+  StepRecord r;
+  rt_join(path, folder, "metrics.jsonl");
+  FILE *f = fopen(path, "r");
+  while (f && fgets(line, sizeof line, f))
+    if (rt_metrics_line((Bytes){(uint8_t *)line, (int64_t)strcspn(line, "\n")}, &r) &&
+        isfinite(r.milliseconds) && n++ >= FIRST && t->n < MOST)
+      t->at[t->n++] = 1e-3 * r.milliseconds;
+  if (f) fclose(f);
+}
+
+static bool run_ours(Bundle *b, const Model *m, int steps, int round, double until, Times *t,
+                     char *why, int size) {
+  char number[32], *exe = bundle_path(b, "steps/%s", m->name), *text = bundle_path(b, "text.txt");
+  char *out = out_path(b, "steps/%s.%d", m->name, round),
+       *log = out_path(b, "steps/%s.log", m->name);
+  char *words[] = {exe,        "train", "--data",       text, "--format", "bytes",
+                   "--steps",  number,  "--valid",      "0%", "--out",    out,
+                   "--device", "gpu",   "--save-every", "0",  NULL};
+  Child c;
+  snprintf(number, sizeof number, "%d", steps + FIRST);
+  int before = t->n;
+  int status = child_start(&c, words, b->out, log, false) ? child_wait(&c, until) : 1;
+  read_times(out, t);
+  last_words(log, why, size);
+  if (status < 0) snprintf(why, (size_t)size, "took too long");
+  return t->n > before;
+}
+
+/* ---- PyTorch ---- */
+
+static bool start_peer(Bundle *b, const Model *m, Child *c, double until, char *why, int size) {
+  const char *python = getenv("SHARDC_PYTHON");
+  char line[400], *log = out_path(b, "steps/%s.torch.log", m->name);
+  char **w = m->line->word;
+  char *words[] = {python ? (char *)python : "python3",
+                   bundle_path(b, "torch_steps.py"),
+                   w[1],
+                   w[2],
+                   w[3],
+                   w[4],
+                   w[5],
+                   w[6],
+                   b->quick ? "cpu" : NULL,
+                   NULL};
+  *why = 0;
+  if (child_start(c, words, b->out, log, true) && child_line(c, line, sizeof line, until))
+    return strstr(line, "ready") != NULL;
+  last_words(log, why, size);
+  if (rt_now() >= until) snprintf(why, (size_t)size, "PyTorch was not ready in time");
+  child_stop(c);
+  return false;
+}
+
+static bool run_peer(Child *c, int steps, double until, Times *t) {
+  char line[8000], key[32];
+  double x;
+  if (dprintf(c->in, "%d\n", steps) < 1 || !child_line(c, line, sizeof line, until)) return false;
+  Json j = rt_json(line, (int64_t)strlen(line));
+  if (!rt_json_object(&j) || !rt_json_member(&j, key, sizeof key) || !rt_json_array(&j))
+    return false;
+  while (rt_json_element(&j) && t->n < MOST)
+    if (rt_json_number(&j, &x)) t->at[t->n++] = x;
+  return true;
+}
+
+/* ---- one model ---- */
+
+static void show(Bundle *b, const Model *m, const char *who, Times *t, const char *gpu) {
+  double s = median(t->at, t->n), rate = flop_of(m) / s, tokens = m->batch * m->length / s;
+  double mfu = rate / peak_of(gpu), share = rate / found(b, "ceilings", "bf16 mma.sync", "flops");
+  put_row(b,
+          "{\"name\": \"%s %s\", \"ms\": %.4f, \"low_ms\": %.4f, \"high_ms\": %.4f, \"steps\": %d, "
+          "\"tokens_per_second\": %.6g, \"tflops\": %.5g%s%s}",
+          m->name, who, 1e3 * s, 1e3 * t->at[0], 1e3 * t->at[t->n - 1], t->n, tokens, 1e-12 * rate,
+          isfinite(mfu) ? rt_format(", \"mfu\": %.4f", mfu) : "",
+          isfinite(share) ? rt_format(", \"of_mma_sync\": %.4f", share) : "");
+  say(b, "%-10s %-8s %9.2f ms (%.2f .. %.2f, %d steps) %10.0f tokens/s %8.2f TFLOP/s", m->name, who,
+      1e3 * s, 1e3 * t->at[0], 1e3 * t->at[t->n - 1], t->n, tokens, 1e-12 * rate);
+  if (isfinite(mfu)) say(b, "  MFU %.1f %%", 100 * mfu);
+  if (isfinite(share)) say(b, "  %.1f %% of mma.sync", 100 * share);
+  say(b, "\n");
+}
+
+/* How many steps take about five seconds. */
+static int steps_for(const Bundle *b, Times *t) {
+  double n = t->n ? 5 / median(t->at, t->n) : 10;
+  return b->quick ? 2 : n < 5 ? 5 : n > 100 ? 100 : (int)n;
+}
+
+static bool one_model(Bundle *b, const Model *m, const char *gpu, double until) {
+  Times ours = {.n = 0}, theirs = {.n = 0}, warm = {.n = 0};
+  Child peer = {0, -1, -1};
+  char why[400], lacks[400];
+  /* The driver assembles PTX in the first run, and keeps what it made. */
+  bool good = run_ours(b, m, 2, 0, until, &warm, why, sizeof why);
+  if (!good) say(b, "%-10s shardc   failed: %s\n", m->name, why);
+  if (!good) put_row(b, "{\"name\": \"%s shardc\", \"why\": %s}", m->name, quoted(why));
+  double now = rt_now();
+  bool pair = good && start_peer(b, m, &peer, now + 0.6 * (until - now), lacks, sizeof lacks);
+  int steps = steps_for(b, &warm);
+  for (int i = 1; good && i <= (b->quick ? 1 : ROUNDS) && rt_now() < until; i++) {
+    good = run_ours(b, m, steps, i, until, &ours, why, sizeof why);
+    if (pair) pair = run_peer(&peer, steps, until, &theirs);
+  }
+  child_stop(&peer);
+  if (!ours.n && warm.n)
+    good = run_ours(b, m, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone on the GPU */
+  if (ours.n) show(b, m, "shardc", &ours, gpu);
+  if (theirs.n) show(b, m, "PyTorch", &theirs, gpu);
+  else if (warm.n) say(b, "%-10s PyTorch  not measured: %s\n", m->name, lacks);
+  if (ours.n && theirs.n) {
+    double ratio = median(theirs.at, theirs.n) / median(ours.at, ours.n);
+    put_row(b, "{\"name\": \"%s ratio\", \"ratio\": %.4f}", m->name, ratio);
+    say(b, "%-10s shardc is %.2f times as fast as PyTorch\n", m->name, ratio);
+  }
+  return ours.n > 0;
+}
+
+static Model model_of(Line *l) {
+  return (Model){.name = l->word[0],
+                 .layers = atof(l->word[1]),
+                 .width = atof(l->word[2]),
+                 .batch = atof(l->word[4]),
+                 .length = atof(l->word[5]),
+                 .vocabulary = atof(l->word[6]),
+                 .line = l};
+}
+
+/* Asked in the part's own process: the context is given back before others measure. */
+static bool name_of(char *name, size_t size) {
+  Gpu g;
+  if (!gpu_open(&g)) return false;
+  snprintf(name, size, "%s", g.device.name);
+  g.api.cuDevicePrimaryCtxRelease(g.device.handle);
+  return true;
+}
+
+int part_steps(Bundle *b) {
+  int n, bad = 0;
+  char gpu[96] = "";
+  Line *list = read_list(b, "steps.list", &n);
+  if (!fresh_folder(b, "steps") || !name_of(gpu, sizeof gpu)) return PART_BAD;
+  for (int i = 0; list && i < n; i++) {
+    double now = rt_now();
+    if (!list[i].word[6]) continue;
+    Model m = model_of(&list[i]);
+    bad += !one_model(b, &m, gpu, now + (b->ends - now) / (n - i));
+  }
+  return list && !bad ? PART_GOOD : PART_BAD;
+}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# tools/gpu-bundle on the stand-in GPU: gpu_bundle.sh ROOT BUILD. A small bundle is made, moved, and run with an empty environment: no
+# compiler, no python3, nothing on PATH. What is wrong in it (kernels, models, cuts) fails its part by name, and so does a machine without a GPU.
+set -eu
+root=$1 build=$2
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+"$root/tools/gpu-bundle" --quick --no-build --build "$build" made
+mkdir 'else where' && mv made 'else where/bundle'
+bundle="$dir/else where/bundle"
+cp "$build/lib/shardc/emulate/libcuda.so.1" 'else where'
+bare() { env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$@"; }
+check() { "$@" || { echo "failed: $*"; exit 1; }; }
+ends() { # status, words that must come | command
+  want=$1 words=$2 got=0
+  shift 2
+  "$@" > said 2>&1 || got=$?
+  [ "$got" = "$want" ] && grep -q -- "$words" said || { cat said; echo "ended with $got, not $want and \`$words\`: $*"; exit 1; }
+}
+ends 4 'no GPU that can be used' env SHARDC_LIBCUDA=/nowhere/libcuda.so.1 "$bundle/run" --quick
+ends 2 'no part is called' "$bundle/run" --only nothing
+ends 0 'stand-in' bare "$bundle/run" --quick --minutes 40 --out good
+cat said
+# glibc 2.36 and the driver are all that it needs.
+newest=$(cat "$bundle/run" "$bundle"/models/* "$bundle"/steps/* | LC_ALL=C grep -ao 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
+echo "the newest version of the C library that it asks for is $newest"
+check test "${newest#GLIBC_2.}" -le 36
+for exe in "$bundle/run" "$bundle"/models/* "$bundle"/steps/*; do
+  check test -z "$(readelf -d "$exe" | grep -e RPATH -e RUNPATH)"
+done
+check test "$(du -sm "$bundle" | cut -f1)" -le 40
+check grep -q 'PyTorch  not measured: cannot run python3' good/table.txt
+python3 - << 'END'
+import json, math
+r = json.load(open('good/results.json'), parse_constant=lambda x: 1 / 0)
+assert r['quick'] is True and len(r['written']) == 20
+assert all(set(v) == {'state', 'seconds', 'rows'} and v['rows'] for v in r['parts'].values())
+assert all(math.isfinite(y) for v in r['parts'].values() for x in v['rows'] for y in x.values() if isinstance(y, float))
+table = open('good/table.txt').read()
+assert 'nan' not in table and all(f'\n== {k}: ' in table and f'\n   {k}: good' in table for k in r['parts']), table
+assert all(x['name'] in table for k in ('losses', 'variants') for x in r['parts'][k]['rows']), table
+states = {k: v['state'] for k, v in r['parts'].items()}
+assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'variants', 'steps')), states
+rows = {k: {x['name']: x for x in v['rows']} for k, v in r['parts'].items()}
+assert rows['kernels']['all']['good'] > 100 and rows['kernels']['all']['bad'] == 0
+assert all(x['worst'] < x['allowed'] for x in rows['losses'].values()) and len(rows['losses']) == 2
+assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['wrong'] == 0 and x['us'] > 0 for x in rows['variants'].values())
+assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
+assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
+END
+"$build/shardc" compile "$root/examples/tiny_llama.shard" -D Layers=1 -D Seq=32 --set train.batch=2 --set plan.precision=bf16 --target sm_80 \
+  --tune-db good/gpu.tune -o tuned 2> said
+check grep -q '([1-9][0-9]* tuned)' said
+# One kernel stores nothing, one never ends, one is no code; the others go on.
+rm -r "$bundle"/kernels/codegen*
+cd "$bundle/kernels/tiny_llama"
+pick() { for f in $1; do echo "$f"; return; done; }
+first=$(pick 'k_layers_forward_attention*.ptx') second=$(pick 'k_step_elem*.ptx') third=$(pick 'k_init_elem*.ptx')
+sed -i 's/^\(.*\)st.global[^;]*;/\1/' "$first"
+sed -i '0,/^{/s//{\n.reg .pred %forever;\nFOREVER: bra FOREVER;/' "$second"
+echo nonsense > "$third"
+cd "$dir"
+ends 1 ' 3 bad' bare "$bundle/run" --quick --minutes 40 --only kernels --out bad
+for name in "$first" "$second" "$third"; do
+  name=$(echo "$name" | sed 's/^k_\(.*\)\.ptx$/\1/; s/_/./g')
+  check grep -q "$name\"" bad/kernels.jsonl
+done
+# In one model negative is positive, another has an instruction that there is not; one cut is wrong, one is no code.
+cd "$bundle"
+LC_ALL=C sed -i 's/neg\.f32/abs.f32/g' models/tiny_llama
+LC_ALL=C sed -i 's/fma\.rn\.f32/fmb.rn.f32/g' models/tiny_bert
+sed -i 's/^tiny_llama 1e-3/tiny_llama 1e-5/' losses.list # three steps do not go far
+cd variants
+cuts=$(ls ./*_cut[1-9]*.ptx)
+first=$(echo "$cuts" | head -1) second=$(echo "$cuts" | tail -1)
+sed -i 's/^\(.*\)st.global[^;]*;/\1/' "$first"
+echo nonsense > "$second"
+cd "$dir"
+ends 1 'losses: failed' bare "$bundle/run" --quick --minutes 40 --only losses,variants --out good
+mv good worse
+check grep -q '^tiny_llama .*WRONG' worse/table.txt
+check grep -q '^tiny_bert .*failed on the GPU: error.R1006' worse/table.txt
+check grep -q ', 1 WRONG$' worse/table.txt
+check grep -q ', 1 REFUSED$' worse/table.txt
+echo ok
