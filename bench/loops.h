@@ -1,0 +1,17 @@
+/* Loops that reach a limit of the processor they run on, to measure kernels against. */
+#ifndef BENCH_LOOPS_H
+#define BENCH_LOOPS_H
+
+#include <stdint.h>
+
+/* Multiply-adds on registers; each returns its operations. narrow: pairs of bf16 by dot products,
+   needs AVX512-BF16; matrix: bf16 in matrix registers, needs AMX and the kernel's leave. */
+double loop_wide(void);
+double loop_narrow(void);
+double loop_matrix(void);
+
+/* a = b + 3 c over n elements, stored past the caches: 12 bytes each. n: a multiple of 16, arrays
+   on 64 bytes. */
+void loop_triad(float *a, const float *b, const float *c, int64_t n);
+
+#endif

@@ -1,0 +1,46 @@
+/* Two threads that run the chunks of compiled kernels as the pool does, for the programs that time
+   single kernels. Times are processor time of the threads, so that other processes on the machine
+   count little. Whatever cannot be had (memory, a thread, a symbol) ends the program. */
+#ifndef BENCH_TEAM_H
+#define BENCH_TEAM_H
+
+#include "ir/ir.h"
+
+enum { TEAM_THREADS = 2 };
+
+typedef struct Team Team;
+typedef void TeamWork(void *context, int number); /* number: of the thread, from 0 */
+typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
+
+typedef struct Code { /* a compiled kernel: its phases, each of so many chunks */
+  int phases;
+  Chunk *run[2];
+  int64_t chunks[2];
+} Code;
+
+Team *team_start(void); /* lives to the program's end */
+
+/* Every thread does the work once; seconds per thread. */
+double team_run(Team *t, TeamWork *work, void *context);
+
+/* Operations of a loop that each thread repeats, per second of all threads. */
+typedef double TeamLoop(void); /* returns the operations of one call */
+double team_rate(Team *t, TeamLoop *loop);
+
+/* All phases of a kernel, the chunks taken as the pool does. scratch: team_scratch's. */
+double team_kernel(Team *t, const Code *code, void *const *buffers);
+
+/* Room for each thread's scratch, and the bytes of workspace, which the largest of n kernels needs.
+ */
+int64_t team_scratch(Team *t, const Fn *const *kernels, int n);
+
+/* A kernel's symbols in a library that kernels_link made. */
+Code code_find(Module *m, const Fn *k, void *library);
+
+/* Memory in huge pages, to be freed with free; elements of f32 and bf16 hold small numbers of both
+   signs, others 0. */
+char *bench_memory(int64_t bytes, Elem e);
+
+double bench_median(double *x, int n); /* sorts x */
+
+#endif
