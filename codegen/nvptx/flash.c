@@ -4,9 +4,9 @@
    mask admits, their keys and values copied while the block before is computed (flash_tiles.c).
    Per block:
 
-     S = Q K^T in units of log 2                    flash_product.c
-     m' = max(m, max S); P = 2^(S - m')             rows lie in four lanes each
-     l = l 2^(m - m') + sum P; O = O 2^(m - m') + P V
+     S = Q K^T                                      flash_product.c
+     m' = max(m, max S); P = 2^(c S - c m')         c = scale log2 e; rows lie in four lanes each
+     f = 2^(c m - c m'); l = f l + sum P; O = f O + P V
 
    l is summed per lane and joined at the end. A query without key gives 0 and minus infinity. */
 #include "families.h"
@@ -36,10 +36,10 @@ static LLVMValueRef row_max(FlashGpu *x, const Registers *s, int half) {
   return across(x, v, true);
 }
 
-/* A maximum to subtract: of rows without any key so far, 0. */
+/* A maximum to subtract, in units of log 2: of rows without any key so far, 0. */
 static LLVMValueRef subtracted(FlashGpu *x, LLVMValueRef m) {
   LLVMValueRef none = LLVMBuildFCmp(x->e->builder, LLVMRealOLT, m, emit_f32(x->e, NOTHING / 2), "");
-  return LLVMBuildSelect(x->e->builder, none, emit_f32(x->e, 0), m, "");
+  return LLVMBuildSelect(x->e->builder, none, emit_f32(x->e, 0), flash_units(x, m), "");
 }
 
 static void softmax_row(FlashGpu *x, Forward *f, int half) {
@@ -47,11 +47,11 @@ static void softmax_row(FlashGpu *x, Forward *f, int half) {
   LLVMBuilderRef b = x->e->builder;
   LLVMValueRef old = warp_get(w, &f->most, half);
   LLVMValueRef m = warp_max(w, old, row_max(x, &f->scores, half)), base = subtracted(x, m);
-  LLVMValueRef factor = warp_exp2(w, LLVMBuildFSub(b, old, base, ""));
+  LLVMValueRef factor = flash_exp2(x, old, base);
   LLVMValueRef sum = LLVMBuildFMul(b, warp_get(w, &f->sum, half), factor, "");
   for (int i = 0; i < f->scores.n / 2; i++) {
     int at = i / 2 * 4 + 2 * half + i % 2;
-    LLVMValueRef p = warp_exp2(w, LLVMBuildFSub(b, warp_get(w, &f->scores, at), base, ""));
+    LLVMValueRef p = flash_exp2(x, warp_get(w, &f->scores, at), base);
     warp_set(w, &f->scores, at, p);
     sum = LLVMBuildFAdd(b, sum, p, "");
   }
@@ -79,7 +79,7 @@ static void put_lse(FlashGpu *x, int half, LLVMValueRef m, LLVMValueRef l, LLVMV
   mine = LLVMBuildAnd(e->builder, mine, warp_less(w, row, warp_i32(w, x->rows)), "");
   Branch b = emit_if(e, mine);
   LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
-  LLVMValueRef lse = emit_fma(e, m, emit_f32(e, LN_2), math_unary(e, OP_log, safe));
+  LLVMValueRef lse = emit_fma(e, flash_units(x, m), emit_f32(e, LN_2), math_unary(e, OP_log, safe));
   lse = LLVMBuildSelect(e->builder, any, lse, emit_f32(e, -INFINITY), "");
   Point p = attention_point(&x->a);
   point_set(&p, (Index){.dim = x->a.f.query, .at = warp_wide(w, row)});

@@ -45,7 +45,9 @@ LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index); /* f32 there */
 void flash_scores(FlashGpu *x, const Registers *out, int r, int c, LLVMValueRef stage);
 /* out += p times the slice of column tile c */
 void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, LLVMValueRef stage);
-/* Scores into units of log 2; what the mask or the end of the columns excludes becomes minus 1e30
- */
+/* What the mask or the end of the columns excludes becomes minus 1e30. */
 void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b);
+/* A score, or a maximum of some, in units of log 2; 2^(that - minus), minus in these units. */
+LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score);
+LLVMValueRef flash_exp2(FlashGpu *x, LLVMValueRef score, LLVMValueRef minus);
 #endif

@@ -111,7 +111,7 @@ static void block(FlashGpu *x, const FlashBlock *b, void *with) {
   flash_mask(x, &g->p, b);
   of_query(x, g, b, lse, delta);
   for (int i = 0; i < g->p.n; i++)
-    warp_set(w, &g->p, i, warp_exp2(w, LLVMBuildFSub(q, warp_get(w, &g->p, i), lse[i], "")));
+    warp_set(w, &g->p, i, flash_exp2(x, warp_get(w, &g->p, i), lse[i]));
   flash_scores(x, &g->ds, 1, 1, b->stage);
   if (x->rows_are_keys) flash_apply(x, &g->second, &g->p, 1, b->stage);
   for (int i = 0; i < g->p.n; i++) {

@@ -170,15 +170,30 @@ static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i) {
   return in ? LLVMBuildAnd(x->e->builder, in, yes, "") : yes;
 }
 
+/* Scores as products left them are in the order of scores in units of log 2; these then come out of
+   the multiply-add that subtracts. Tiny scales would bring what is excluded near the others. */
+static bool ordered(const FlashGpu *x) { return x->a.f.scale > 1e-6; }
+
 static bool surely(LLVMValueRef bit) {
   return LLVMIsAConstantInt(bit) && LLVMConstIntGetZExtValue(bit);
+}
+
+LLVMValueRef flash_exp2(FlashGpu *x, LLVMValueRef score, LLVMValueRef minus) {
+  Emit *e = x->e;
+  LLVMValueRef factor = emit_f32(e, ordered(x) ? x->a.f.scale * LOG2_E : 1);
+  return warp_exp2(&x->w, emit_fma(e, score, factor, LLVMBuildFNeg(e->builder, minus, "")));
+}
+
+LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score) {
+  LLVMValueRef factor = emit_f32(x->e, x->a.f.scale * LOG2_E);
+  return ordered(x) ? LLVMBuildFMul(x->e->builder, score, factor, "") : score;
 }
 
 void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b) {
   Warp *w = &x->w;
   Emit *e = x->e;
   LLVMValueRef factor = emit_f32(e, x->a.f.scale * LOG2_E);
-  for (int i = 0; i < scores->n; i++)
+  for (int i = 0; !ordered(x) && i < scores->n; i++)
     warp_set(w, scores, i, LLVMBuildFMul(e->builder, warp_get(w, scores, i), factor, ""));
   if (surely(b->all)) return;
   Branch some = emit_if(e, LLVMBuildNot(e->builder, b->all, ""));
