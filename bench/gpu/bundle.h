@@ -8,19 +8,26 @@
 #include "runtime/cuda.h"
 #include <stdio.h>
 
+typedef struct Child { /* another program */
+  int pid, in, out;    /* pipes to its stdin and from its stdout, -1: none */
+} Child;
+
 typedef struct Bundle {
   char folder[RT_PATH]; /* where the bundle lies */
   char out[RT_PATH];    /* where results go */
   bool quick;           /* small sizes and few of everything: to try the bundle itself */
   double ends;          /* rt_now() at which the running part is ended */
   FILE *rows, *table;
+  Child clocks;     /* nvidia-smi */
+  long clocks_read; /* of what it wrote */
 } Bundle;
 
 #define PART(name, seconds, what) int part_##name(Bundle *b);
 #include "parts.def"
 #undef PART
 
-enum { PART_GOOD = 0, PART_BAD = 1, PART_SKIPPED = 77 }; /* what parts return */
+/* What parts return. SHORT: nothing was wrong, and not all was done. */
+enum { PART_GOOD = 0, PART_BAD = 1, PART_SKIPPED = 77, PART_SHORT = 78 };
 
 /* ---- results (results.c) ---- */
 
@@ -43,10 +50,6 @@ Line *read_list(const Bundle *b, const char *name, int *n);
 
 /* ---- other programs (child.c) ---- */
 
-typedef struct Child {
-  int pid, in, out; /* pipes to its stdin and from its stdout, -1: none */
-} Child;
-
 /* Its messages go to the file `log`. piped: with pipes. */
 bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool piped);
 /* 0: it ended well; else its status, 128 + signal, or -1 after it was ended at `until`. */
@@ -58,6 +61,8 @@ void last_words(const char *log, char *out,
 
 /* ---- the GPU (gpu.c) ---- */
 
+enum { NEEDS_SM = 80 }; /* all code here is for this, or newer */
+
 typedef struct Gpu {
   CudaApi api;
   CudaDevice device;
@@ -65,9 +70,10 @@ typedef struct Gpu {
   CUstream stream;
   CUevent from, to;
   char why[1000]; /* of the last failure */
+  CUresult last;  /* its result */
 } Gpu;
 
-bool gpu_open(Gpu *g);
+bool gpu_open(Gpu *g, int number);                 /* parts see one, number 0 */
 bool gpu_ok(Gpu *g, CUresult e, const char *what); /* fills why */
 bool gpu_load(Gpu *g, const char *ptx, CUmodule *m);
 bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f);
@@ -78,4 +84,13 @@ bool gpu_wait(Gpu *g);
 void gpu_begin(Gpu *g);
 double gpu_end(Gpu *g);          /* seconds since gpu_begin, as the GPU counts; NaN: failed */
 double median(double *x, int n); /* sorts x */
+
+/* ---- clocks (clocks.c) ---- */
+
+/* Begins to ask nvidia-smi for clocks, heat and why they are held back, into OUT/clocks.csv. */
+void clocks_start(Bundle *b, const char *gpu);
+void clocks_stop(Bundle *b);
+/* What it saw since the last call, as words for the table and as members of a JSON object ("" if
+   there is no nvidia-smi). */
+void clocks_since(Bundle *b, char *words, char *members, int size);
 #endif

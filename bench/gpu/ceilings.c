@@ -118,14 +118,25 @@ static double driver_copy(Gpu *g, CUdeviceptr *at, size_t bytes) {
   return median(t, ROUNDS);
 }
 
+/* Two buffers of 1 GiB, or less where there is no room; the caches are far smaller than either. */
+static bool make_two(Gpu *g, size_t *bytes, size_t least, CUdeviceptr at[2]) {
+  for (; *bytes >= least; *bytes /= 2) {
+    if (gpu_ok(g, g->api.cuMemAlloc(&at[0], *bytes), "allocate") &&
+        gpu_ok(g, g->api.cuMemAlloc(&at[1], *bytes), "allocate"))
+      return true;
+    if (at[0]) g->api.cuMemFree(at[0]);
+    at[0] = 0;
+  }
+  return false;
+}
+
 /* The better of a kernel and of the driver's copy; bytes count when read and when written. */
 static bool copies(Bundle *b, Gpu *g) {
   size_t bytes = b->quick ? 64 << 10 : (size_t)1 << 30;
   CUdeviceptr at[2] = {0};
   CUmodule m;
   CUfunction f;
-  bool ok = gpu_ok(g, g->api.cuMemAlloc(&at[0], bytes), "allocate") &&
-            gpu_ok(g, g->api.cuMemAlloc(&at[1], bytes), "allocate") &&
+  bool ok = make_two(g, &bytes, b->quick ? bytes : 4 * (size_t)g->device.l2_bytes, at) &&
             gpu_ok(g, g->api.cuMemsetD32Async(at[1], 0x3f8ccccd, bytes / 4, g->stream), "fill") &&
             gpu_load(g, copy_text, &m) && gpu_function(g, m, "copy", 0, &f);
   double own = ok ? timed(g, f, (int64_t)bytes / 16384, COPY_THREADS, at, 2) : NAN;
@@ -144,7 +155,7 @@ int part_ceilings(Bundle *b) {
   Gpu g;
   CUdeviceptr room = 0;
   bool good = true;
-  if (!gpu_open(&g)) return say(b, "%s\n", g.why), PART_BAD;
+  if (!gpu_open(&g, 0)) return say(b, "%s\n", g.why), PART_BAD;
   put_row(b,
           "{\"name\": \"gpu\", \"gpu\": %s, \"sm\": %d, \"multiprocessors\": %d, \"driver\": %d, "
           "\"shared\": %d, \"l2\": %d, \"bytes\": %zu}",

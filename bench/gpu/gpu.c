@@ -9,15 +9,16 @@ enum { LOG = 8 << 10, MOST = 64 };
 bool gpu_ok(Gpu *g, CUresult e, const char *what) {
   char name[300];
   if (e == CU_SUCCESS) return true;
+  g->last = e;
   rt_cuda_error(&g->api, e, name, sizeof name);
   snprintf(g->why, sizeof g->why, "%s: %s", what, name);
   return false;
 }
 
-bool gpu_open(Gpu *g) {
+bool gpu_open(Gpu *g, int number) {
   Fault f = {0};
   *g = (Gpu){0};
-  if (!rt_cuda_load(&g->api, &f) || !rt_cuda_device(&g->api, 0, &g->device, &f)) {
+  if (!rt_cuda_load(&g->api, &f) || !rt_cuda_device(&g->api, number, &g->device, &f)) {
     snprintf(g->why, sizeof g->why, "%s", f.what);
     return false;
   }

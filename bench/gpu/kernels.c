@@ -2,12 +2,16 @@
    the same bits. Kernels come in folders kernels/NAME: kernels.ir with their functions, and
    SYMBOL.ptx.
 
-   A few processes share the folders. A kernel that faults or hangs ends its process; it is told,
-   and the next process goes on behind it. The harness is the one of tests/codegen. */
+   A few processes share the folders, each taking the next one that nobody has. A kernel that faults
+   or hangs ends its process; it is told, and the next process goes on behind it. A process that
+   gets no context or no memory leaves its share to the others. Folders come in an order that mixes
+   what they hold, so that a run that is out of time has seen something of everything. The harness
+   is the one of tests/codegen. */
 #include "bundle.h"
 #include "codegen/codegen.h"
 #include "tests/codegen/harness_inside.h"
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +25,15 @@ enum { WORKERS = 4, KERNEL_SECONDS = 60, FIRST_POISON = 0x5A, BROKEN = 3, ROOM =
 typedef struct Place { /* shared with the process that works there */
   volatile int pack, kernel;
   volatile int64_t good, bad, skipped;
-  char name[200];
+  volatile bool taken; /* a folder, and it is not done yet */
+  volatile bool began; /* a process of this place had a context once */
+  char name[200], why[1000];
 } Place;
+
+typedef struct Shared { /* by all processes */
+  int next;             /* folder that nobody has */
+  Place place[WORKERS];
+} Shared;
 
 typedef struct Session {
   Bundle *b;
@@ -32,6 +43,7 @@ typedef struct Session {
   Place *place;
   char *folder;
   bool broken; /* the context: nothing runs in it any more */
+  double last; /* rt_now() after which no kernel is begun */
 } Session;
 
 /* ---- one kernel on the GPU ---- */
@@ -197,8 +209,10 @@ static void check(Session *s, Harness *h, Module *m, const Fn *k, double toleran
   if (s->broken) _exit(BROKEN);
 }
 
-static void check_folder(Session *s) {
+/* False: there is no time for all of it. */
+static bool check_folder(Session *s) {
   double tolerance;
+  bool done = true;
   Harness *h = harness_new("gpu");
   char *path = arena_printf(h->arena, "%s/kernels.ir", s->folder);
   Module *m = ir_read(h->ctx, path);
@@ -207,95 +221,130 @@ static void check_folder(Session *s) {
   h->run = run_on_gpu, h->library = s;
   if (m) harness_read_numbers(h, m, &tolerance);
   int number = 0;
-  for (uint32_t i = 0; m && i < m->fns.n; i++) {
+  for (uint32_t i = 0; m && done && i < m->fns.n; i++) {
     if (m->fns.at[i]->kind != FN_KERNEL) continue;
     if (number++ < s->place->kernel) continue;
+    done = rt_now() < s->last;
+    if (!done) break;
     s->place->kernel = number;
     check(s, h, m, m->fns.at[i], tolerance);
   }
   harness_free(h);
+  return done;
 }
 
 /* ---- all of them ---- */
 
 typedef struct Folders {
   char **at;
-  int n;
+  int n, kernels; /* that are in them */
 } Folders;
 
-static int by_name(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
+/* Behind the last '-'; -1: none. */
+static long number_of(const char *path) {
+  const char *dash = strrchr(path, '-');
+  return dash && dash > strrchr(path, '/') ? strtol(dash + 1, NULL, 10) : -1;
+}
+
+static int mixed(const void *a, const void *b) {
+  const char *x = *(char *const *)a, *y = *(char *const *)b;
+  long i = number_of(x), j = number_of(y);
+  return i != j ? (i > j) - (i < j) : strcmp(x, y);
+}
+
+static int count_code(const char *folder) {
+  int n = 0;
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));) n += strstr(e->d_name, ".ptx") != NULL;
+  if (d) closedir(d);
+  return n;
 }
 
 static Folders list_folders(const Bundle *b) {
   char *within = bundle_path(b, "kernels");
-  Folders f = {rt_alloc(sizeof(char *) * 4096), 0};
+  Folders f = {rt_alloc(sizeof(char *) * 4096), 0, 0};
   DIR *d = opendir(within);
   for (struct dirent *e; d && (e = readdir(d)) && f.n < 4096;)
     if (*e->d_name != '.') f.at[f.n++] = bundle_path(b, "kernels/%s", e->d_name);
   if (d) closedir(d);
-  qsort(f.at, (size_t)f.n, sizeof *f.at, by_name);
+  for (int i = 0; i < f.n; i++) f.kernels += count_code(f.at[i]);
+  qsort(f.at, (size_t)f.n, sizeof *f.at, mixed);
   return f;
 }
 
-static _Noreturn void work(Bundle *b, const Folders *f, Place *place, int step) {
-  Session s = {.b = b, .place = place};
+static _Noreturn void work(Bundle *b, const Folders *f, Shared *all, Place *place) {
+  Session s = {.b = b, .place = place, .last = b->ends - fmin(5, 0.1 * (b->ends - rt_now()))};
   snprintf(place->name, sizeof place->name, "start");
-  if (!gpu_open(&s.gpu) || !gpu_ok(&s.gpu, s.gpu.api.cuMemAlloc(&s.room, ROOM), "allocate"))
+  if (!gpu_open(&s.gpu, 0) || !gpu_ok(&s.gpu, s.gpu.api.cuMemAlloc(&s.room, ROOM), "allocate")) {
+    snprintf(place->why, sizeof place->why, "%s", s.gpu.why);
     failed(&s, s.gpu.why), _exit(PART_BAD);
-  for (; place->pack < f->n; place->pack += step, place->kernel = 0) {
-    s.folder = f->at[place->pack];
-    check_folder(&s);
+  }
+  place->began = true;
+  for (;; place->taken = false) {
+    if (!place->taken)
+      place->pack = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED), place->kernel = 0;
+    if (place->pack >= f->n) break;
+    place->taken = true, s.folder = f->at[place->pack];
+    if (!check_folder(&s)) break;
   }
   _exit(PART_GOOD);
 }
 
-static pid_t start(Bundle *b, const Folders *f, Place *place, int step) {
+static pid_t start(Bundle *b, const Folders *f, Shared *all, Place *place) {
   fflush(NULL);
   pid_t pid = fork();
-  if (!pid) work(b, f, place, step);
+  if (!pid) work(b, f, all, place);
   return pid;
 }
 
 /* What ended without saying so: a signal, or a time-out. True: another process may go on. */
 static bool ended(Bundle *b, Place *place, int status) {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == BROKEN) return true;
-  if (WIFEXITED(status)) {
-    if (WEXITSTATUS(status)) place->bad++;
-    return false;
-  }
-  bool hung = WTERMSIG(status) == SIGALRM;
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == BROKEN;
+  bool hung = WTERMSIG(status) == SIGALRM, begun = strcmp(place->name, "start") != 0;
   place->bad++;
   put_row(b, "{\"name\": %s, \"state\": \"%s\"}", quoted(place->name),
           hung ? "took too long" : "ended the process");
-  return strcmp(place->name, "start") != 0;
+  return begun;
 }
 
-static void wait_all(Bundle *b, const Folders *f, Place *place, int n) {
+static void wait_all(Bundle *b, const Folders *f, Shared *all, int n) {
   pid_t pid[WORKERS];
-  for (int i = 0; i < n; i++) pid[i] = start(b, f, &place[i], n);
+  for (int i = 0; i < n; i++) pid[i] = start(b, f, all, &all->place[i]);
   for (int left = n, status; left > 0;) {
     pid_t done = wait(&status);
     for (int i = 0; i < n; i++)
-      if (pid[i] == done) pid[i] = ended(b, &place[i], status) ? start(b, f, &place[i], n) : 0;
+      if (pid[i] == done)
+        pid[i] = ended(b, &all->place[i], status) ? start(b, f, all, &all->place[i]) : 0;
     left = 0;
     for (int i = 0; i < n; i++) left += pid[i] > 0;
   }
 }
 
+static int show(Bundle *b, const Folders *f, const Shared *all, int n) {
+  int good = 0, bad = 0, skipped = 0, began = 0;
+  for (int i = 0; i < n; i++) {
+    const Place *p = &all->place[i];
+    good += (int)p->good, bad += (int)p->bad, skipped += (int)p->skipped, began += p->began;
+    if (!p->began) say(b, "one process less: %s\n", p->why);
+  }
+  int rest = f->kernels - good - bad - skipped;
+  if (rest < 0) rest = 0; /* what died before its first kernel counts as bad, too */
+  put_row(b,
+          "{\"name\": \"all\", \"good\": %d, \"bad\": %d, \"skipped\": %d, \"not_reached\": "
+          "%d}",
+          good, bad, skipped, rest);
+  say(b, "%d kernels of %d batches: %d good, %d bad, %d not for this GPU, %d not reached\n",
+      f->kernels, f->n, good, bad, skipped, rest);
+  if (bad || !began) return PART_BAD;
+  return rest ? PART_SHORT : good ? PART_GOOD : PART_BAD;
+}
+
 int part_kernels(Bundle *b) {
   Folders f = list_folders(b);
-  int n = (int)sysconf(_SC_NPROCESSORS_ONLN), good = 0, bad = 0, skipped = 0;
+  int n = (int)sysconf(_SC_NPROCESSORS_ONLN);
   n = n < 1 ? 1 : n < WORKERS ? n : WORKERS;
-  Place *place = mmap(NULL, sizeof *place * WORKERS, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (place == MAP_FAILED) return PART_BAD;
-  for (int i = 0; i < n; i++) place[i].pack = i;
-  wait_all(b, &f, place, n);
-  for (int i = 0; i < n; i++)
-    good += (int)place[i].good, bad += (int)place[i].bad, skipped += (int)place[i].skipped;
-  put_row(b, "{\"name\": \"all\", \"good\": %d, \"bad\": %d, \"skipped\": %d}", good, bad, skipped);
-  say(b, "%d kernels of %d batches: %d good, %d bad, %d not for this GPU\n", good + bad + skipped,
-      f.n, good, bad, skipped);
-  return good && !bad ? PART_GOOD : PART_BAD;
+  Shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return PART_BAD;
+  wait_all(b, &f, all, n);
+  return show(b, &f, all, n);
 }

@@ -9,6 +9,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "runtime/metrics.h"
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +29,32 @@ typedef struct Model {
 } Model;
 
 static const struct {
-  const char *name;
+  const char *words;
+  int multiprocessors;
   double tflops;
 } peaks[] = {
-#define PEAK(name, tflops) {name, tflops},
+#define PEAK(words, multiprocessors, tflops) {words, multiprocessors, tflops},
 #include "peaks.def"
 #undef PEAK
 };
 
+static bool whole_words(const char *name, const char *words) {
+  for (const char *at = name; (at = strstr(at, words)); at++) {
+    bool begins = at == name || !isalnum((unsigned char)at[-1]);
+    if (begins && !isalnum((unsigned char)at[strlen(words)])) return true;
+  }
+  return false;
+}
+
 /* NaN: its data sheet is not known here. */
-static double peak_of(const char *gpu) {
-  for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
-    if (strstr(gpu, peaks[i].name)) return 1e12 * peaks[i].tflops;
+static double peak_of(const CudaDevice *d) {
+  for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
+    if (!whole_words(d->name, peaks[i].words)) continue;
+    double share = (double)d->multiprocessors / peaks[i].multiprocessors;
+    bool slice = whole_words(d->name, "MIG") && share < 1;
+    return slice || d->multiprocessors == peaks[i].multiprocessors ? 1e12 * peaks[i].tflops * share
+                                                                   : NAN;
+  }
   return NAN;
 }
 
@@ -121,7 +136,7 @@ static bool run_peer(Child *c, int steps, double until, Times *t) {
 
 /* ---- one model ---- */
 
-static void show(Bundle *b, const Model *m, const char *who, Times *t, const char *gpu) {
+static void show(Bundle *b, const Model *m, const char *who, Times *t, const CudaDevice *gpu) {
   double s = median(t->at, t->n), rate = flop_of(m) / s, tokens = m->batch * m->length / s;
   double mfu = rate / peak_of(gpu), share = rate / found(b, "ceilings", "bf16 mma.sync", "flops");
   put_row(b,
@@ -143,13 +158,20 @@ static int steps_for(const Bundle *b, Times *t) {
   return b->quick ? 2 : n < 5 ? 5 : n > 100 ? 100 : (int)n;
 }
 
-static bool one_model(Bundle *b, const Model *m, const char *gpu, double until) {
+typedef enum Outcome { MEASURED, NO_ROOM, FAILED } Outcome;
+
+/* The GPU's memory is too small: nothing is wrong with the model. */
+static Outcome outcome_of(bool measured, const char *why) {
+  return measured ? MEASURED : strstr(why, "R1005") ? NO_ROOM : FAILED;
+}
+
+static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, double until) {
   Times ours = {.n = 0}, theirs = {.n = 0}, warm = {.n = 0};
   Child peer = {0, -1, -1};
-  char why[400], lacks[400];
+  char why[400] = "", lacks[400];
   /* The driver assembles PTX in the first run, and keeps what it made. */
   bool good = run_ours(b, m, 2, 0, until, &warm, why, sizeof why);
-  if (!good) say(b, "%-10s shardc   failed: %s\n", m->name, why);
+  if (!good) say(b, "%-10s shardc   not measured: %s\n", m->name, why);
   if (!good) put_row(b, "{\"name\": \"%s shardc\", \"why\": %s}", m->name, quoted(why));
   double now = rt_now();
   bool pair = good && start_peer(b, m, &peer, now + 0.6 * (until - now), lacks, sizeof lacks);
@@ -169,7 +191,7 @@ static bool one_model(Bundle *b, const Model *m, const char *gpu, double until) 
     put_row(b, "{\"name\": \"%s ratio\", \"ratio\": %.4f}", m->name, ratio);
     say(b, "%-10s shardc is %.2f times as fast as PyTorch\n", m->name, ratio);
   }
-  return ours.n > 0;
+  return outcome_of(ours.n > 0, why);
 }
 
 static Model model_of(Line *l) {
@@ -183,24 +205,25 @@ static Model model_of(Line *l) {
 }
 
 /* Asked in the part's own process: the context is given back before others measure. */
-static bool name_of(char *name, size_t size) {
+static bool device_of(CudaDevice *d) {
   Gpu g;
-  if (!gpu_open(&g)) return false;
-  snprintf(name, size, "%s", g.device.name);
+  if (!gpu_open(&g, 0)) return false;
+  *d = g.device;
   g.api.cuDevicePrimaryCtxRelease(g.device.handle);
   return true;
 }
 
 int part_steps(Bundle *b) {
-  int n, bad = 0;
-  char gpu[96] = "";
+  int n, of[FAILED + 1] = {0};
+  CudaDevice gpu;
   Line *list = read_list(b, "steps.list", &n);
-  if (!fresh_folder(b, "steps") || !name_of(gpu, sizeof gpu)) return PART_BAD;
+  if (!fresh_folder(b, "steps") || !device_of(&gpu)) return PART_BAD;
   for (int i = 0; list && i < n; i++) {
     double now = rt_now();
     if (!list[i].word[6]) continue;
     Model m = model_of(&list[i]);
-    bad += !one_model(b, &m, gpu, now + (b->ends - now) / (n - i));
+    of[one_model(b, &m, &gpu, now + (b->ends - now) / (n - i))]++;
   }
-  return list && !bad ? PART_GOOD : PART_BAD;
+  if (of[FAILED] || !(of[MEASURED] + of[NO_ROOM])) return PART_BAD;
+  return of[MEASURED] ? PART_GOOD : PART_SKIPPED;
 }

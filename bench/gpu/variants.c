@@ -339,9 +339,10 @@ static bool one_kernel(Sweep *s, Variant *v, int n) {
   s->edge = malloc((size_t)2 * EDGE * (v->k->results.n + 1));
   bool ok =
       !v[0].fate && s->edge && make_buffers(s, v, n) && check_all(s, v, n) && time_all(s, v, n);
-  bool good = ok && show(s, v, n);
+  bool good = ok ? show(s, v, n) : s->gpu.last == CU_OUT_OF_MEMORY;
   if (!ok) say(s->b, "%-30s %s\n", v->name, *s->gpu.why ? s->gpu.why : "failed");
   if (!ok) put_row(s->b, "{\"name\": %s, \"why\": %s}", quoted(v->name), quoted(s->gpu.why));
+  s->gpu.last = CU_SUCCESS, *s->gpu.why = 0;
   for (int i = 0; i < n; i++)
     if (v[i].module) s->gpu.api.cuModuleUnload(v[i].module);
   free_buffers(s), free(s->edge);
@@ -356,7 +357,7 @@ static bool open_sweep(Sweep *s, Bundle *b) {
   s->m = ir_read(s->ctx, path);
   if (!s->m) diag_print(s->ctx->diag, stderr, DIAG_HUMAN, false);
   free(path);
-  return s->m && gpu_open(&s->gpu) &&
+  return s->m && gpu_open(&s->gpu, 0) &&
          gpu_ok(&s->gpu, s->gpu.api.cuMemAlloc(&s->flush, 2 * (size_t)s->gpu.device.l2_bytes + 256),
                 "allocate");
 }
@@ -388,16 +389,25 @@ static void read_records(Sweep *s) {
   free(path);
 }
 
-/* Kernels from *at on, which says where it is. */
-static _Noreturn void sweep(Bundle *b, volatile int *at, volatile int *bad) {
+typedef struct Progress { /* shared with the process that sweeps */
+  volatile int at, bad;
+  volatile bool late; /* there was no time for all */
+} Progress;
+
+/* Kernels from where it is on. */
+static _Noreturn void sweep(Bundle *b, Progress *p) {
   static Variant v[MOST_CUTS];
   Sweep s;
+  double began = rt_now();
   if (!open_sweep(&s, b)) say(b, "%s\n", s.m ? s.gpu.why : "there are no kernels"), _exit(PART_BAD);
   read_records(&s);
-  for (int n; (n = cuts_of(s.m, *at, v)); ++*at) {
+  for (int n; (n = cuts_of(s.m, p->at, v)); p->at++) {
+    p->late = rt_now() > b->ends - fmin(5, 0.1 * (b->ends - began));
+    if (p->late)
+      say(b, "out of time: kernel %d and the others are not measured\n", p->at), _exit(PART_GOOD);
     alarm(KERNEL_SECONDS);
     if (one_kernel(&s, v, n)) continue;
-    ++*bad, ++*at;
+    p->bad++, p->at++;
     _exit(AGAIN);
   }
   _exit(PART_GOOD);
@@ -405,21 +415,22 @@ static _Noreturn void sweep(Bundle *b, volatile int *at, volatile int *bad) {
 
 /* A kernel that faults takes its context along: the others go on in a new process. */
 int part_variants(Bundle *b) {
-  volatile int *at = mmap(NULL, 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int status = 0;
-  if (at == MAP_FAILED) return PART_BAD;
+  if (p == MAP_FAILED) return PART_BAD;
   remove(out_path(b, "gpu.tune"));
   assemble(b);
   do {
     fflush(NULL);
     pid_t pid = fork();
-    if (!pid) sweep(b, at, at + 1);
+    if (!pid) sweep(b, p);
     waitpid(pid, &status, 0);
     if (WIFSIGNALED(status)) {
-      say(b, "kernel %d: %s\n", *at,
+      say(b, "kernel %d: %s\n", p->at,
           WTERMSIG(status) == SIGALRM ? "took too long" : "ended its process");
-      ++at[0], ++at[1];
+      p->at++, p->bad++;
     }
   } while (WIFSIGNALED(status) || WEXITSTATUS(status) == AGAIN);
-  return WEXITSTATUS(status) || at[1] || !*at ? PART_BAD : PART_GOOD;
+  if (WEXITSTATUS(status) || p->bad) return PART_BAD;
+  return p->late ? PART_SHORT : p->at ? PART_GOOD : PART_BAD;
 }

@@ -45,18 +45,36 @@ static int64_t number(const char *name, int64_t otherwise) {
   return text && *text ? strtoll(text, NULL, 0) : otherwise;
 }
 
-static int visible(int n) { /* CUDA_VISIBLE_DEVICES: how many, in order */
+/* CUDA_VISIBLE_DEVICES: which of n, in order, and how many. */
+static int visible(int n, int place[MOST_DEVICES]) {
   const char *text = getenv("CUDA_VISIBLE_DEVICES");
   int k = 0;
-  if (!text) return n;
-  for (const char *p = text; *p; p++) {
+  for (; !text && k < n; k++) place[k] = k;
+  for (const char *p = text; p && *p && k < MOST_DEVICES; p++) {
     char *end;
     long i = strtol(p, &end, 10);
     if (end == p || i < 0 || i >= n) break;
-    k++;
+    place[k++] = (int)i;
     if (!*(p = end)) break;
   }
   return k;
+}
+
+/* SHARDC_EMULATE_SM: of each device, the last one of all that follow. */
+static int sm_of(int place) {
+  const char *text = getenv("SHARDC_EMULATE_SM");
+  for (; text && place > 0 && strchr(text, ','); place--) text = strchr(text, ',') + 1;
+  return text && *text ? atoi(text) : 90;
+}
+
+static void find_devices(void) {
+  int place[MOST_DEVICES] = {0};
+  int64_t n = number("DEVICES", 1);
+  driver->ndevices = visible((int)(n < 0 ? 0 : n > MOST_DEVICES ? MOST_DEVICES : n), place);
+  for (int i = 0; i < driver->ndevices; i++) {
+    CUcontext c = &driver->context[i];
+    c->number = i, c->place = place[i], c->sm = sm_of(place[i]);
+  }
 }
 
 CUresult standin_told(const char *call) {
@@ -69,15 +87,13 @@ EXPORT CUresult cuInit(unsigned flags) {
   if (flags) return CU_INVALID_VALUE;
   standin_enter();
   if (!driver->started) {
-    int64_t n = number("DEVICES", 1);
-    driver->ndevices = visible((int)(n < 0 ? 0 : n > MOST_DEVICES ? MOST_DEVICES : n));
-    driver->sm = (int)number("SM", 90), driver->version = (int)number("DRIVER", 12040);
+    find_devices();
+    driver->version = (int)number("DRIVER", 12040);
     driver->shared = number("SHARED", 101376), driver->memory = number("MEMORY", 8ll << 30);
     driver->used = number("USED", 0), driver->seed = (uint64_t)number("SEED", 0);
     driver->late = number("LATE", 0), driver->check = number("CHECK", 0);
     driver->log = number("LOG", 0), driver->started = true;
-    driver->fails = getenv("SHARDC_EMULATE_FAIL");
-    for (int i = 0; i < MOST_DEVICES; i++) driver->context[i].number = i;
+    driver->fails = getenv("SHARDC_EMULATE_FAIL"), driver->name = getenv("SHARDC_EMULATE_NAME");
   }
   CUresult e = standin_told("cuInit");
   return standin_leave(e ? e : driver->ndevices ? CU_SUCCESS : CU_NO_DEVICE);
@@ -153,7 +169,8 @@ EXPORT CUresult cuDeviceGet(CUdevice *d, int i) {
 
 EXPORT CUresult cuDeviceGetName(char *name, int n, CUdevice d) {
   if (d < 0 || d >= driver->ndevices) return CU_INVALID_DEVICE;
-  snprintf(name, (size_t)n, "shardc stand-in %d", d);
+  if (driver->name) snprintf(name, (size_t)n, "%s", driver->name);
+  else snprintf(name, (size_t)n, "shardc stand-in %d", driver->context[d].place);
   return CU_SUCCESS;
 }
 
@@ -167,8 +184,8 @@ static const struct {
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice d) {
   if (d < 0 || d >= driver->ndevices) return CU_INVALID_DEVICE;
   *value = 0;
-  if (attribute == CU_MAJOR) *value = driver->sm / 10;
-  if (attribute == CU_MINOR) *value = driver->sm % 10;
+  if (attribute == CU_MAJOR) *value = driver->context[d].sm / 10;
+  if (attribute == CU_MINOR) *value = driver->context[d].sm % 10;
   if (attribute == CU_SHARED_LIMIT) *value = (int)driver->shared;
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
     if (facts[i].attribute == attribute) *value = facts[i].value;
@@ -186,7 +203,7 @@ EXPORT CUresult cuDeviceGetUuid_v2(char uuid[16], CUdevice d) {
 }
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *text, int n, CUdevice d) {
-  snprintf(text, (size_t)n, "0000:%02X:00.0", d + 1);
+  snprintf(text, (size_t)n, "0000:%02X:00.0", driver->context[d].place + 1);
   return CU_SUCCESS;
 }
 
@@ -202,7 +219,7 @@ static CUresult retain(CUcontext c) {
                   .late = driver->late,
                   .check = driver->check,
                   .seed = driver->seed,
-                  .sm = driver->sm,
+                  .sm = c->sm,
                   .base = 0x100000000000u + ((uint64_t)c->number << 40),
                   .memory = driver->memory};
   CUresult e = standin_told("cuDevicePrimaryCtxRetain");

@@ -63,6 +63,7 @@ typedef struct Ops {
 
 struct CUctx { /* the primary context of a device */
   int number, users;
+  int place, sm; /* place: among all devices, also those that CUDA_VISIBLE_DEVICES hides */
   PtxDevice *machine;
   int64_t allocated;
   CUresult sticky;  /* of a kernel that failed: all calls from then on */
@@ -117,10 +118,11 @@ typedef struct Range { /* of host memory that is pinned */
 typedef struct Driver {
   pthread_mutex_t lock;
   bool started, late, check, log;
-  int ndevices, sm, version, captures;
+  int ndevices, version, captures;
   int64_t shared, memory, used;
   uint64_t seed;
   const char *fails; /* CALL=RESULT: what that call returns; "": none fails */
+  const char *name;  /* of the devices; NULL: their own */
   struct CUctx context[MOST_DEVICES];
   Range *pinned;
   int npinned;

@@ -216,6 +216,19 @@ static void devices(void) {
   SAME(b.a.version, 11040);
 }
 
+static void hidden_devices(void) {
+  Bench b;
+  CudaDevice d;
+  Fault f = {0};
+  open_bench(&b);
+  SAME(rt_cuda_device(&b.a, 0, &d, &f), true);
+  SAME(d.sm, 90);
+  SAME(strcmp(d.name, "shardc stand-in 2"), 0);
+  SAME(rt_cuda_device(&b.a, 1, &d, &f), true);
+  SAME(d.sm, 75);
+  SAME(rt_cuda_device(&b.a, 2, &d, &f), false);
+}
+
 static void no_device(void) {
   Fault f = {0};
   CudaApi a;
@@ -262,6 +275,8 @@ CASE(refuses, refusals, "SHARDC_EMULATE_MEMORY=1073741824")
 CASE(many_devices, devices,
      "SHARDC_EMULATE_DEVICES=3 SHARDC_EMULATE_SM=86 SHARDC_EMULATE_SHARED=49152 "
      "SHARDC_EMULATE_DRIVER=11040")
+CASE(some_hidden, hidden_devices,
+     "SHARDC_EMULATE_DEVICES=4 SHARDC_EMULATE_SM=75,86,90 CUDA_VISIBLE_DEVICES=2,0")
 CASE(none, no_device, "SHARDC_EMULATE_DEVICES=0")
 
 int main(void) {
@@ -270,6 +285,6 @@ int main(void) {
       cmocka_unit_test(graphs_late),  cmocka_unit_test(captures),      cmocka_unit_test(events_now),
       cmocka_unit_test(events_late),  cmocka_unit_test(copies_late),   cmocka_unit_test(reads_late),
       cmocka_unit_test(faults_now),   cmocka_unit_test(faults_late),   cmocka_unit_test(refuses),
-      cmocka_unit_test(many_devices), cmocka_unit_test(none)};
+      cmocka_unit_test(many_devices), cmocka_unit_test(some_hidden),   cmocka_unit_test(none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
