@@ -1,4 +1,4 @@
-/* What a kernel function says about reading and writing one buffer: see inplace.h. A kernel without
+/* What a function says about reading and writing one buffer: see inplace.h. A kernel without
    a family (written by hand) is judged by its ops alone. */
 #include "inplace.h"
 
@@ -42,4 +42,18 @@ static bool family_allows(const Fn *k, const Type *t) {
 bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
   const Type *t = value_type(k, k->results.at[result]);
   return family_allows(k, t) && reads_in_step(a, k, k->args.at[arg]);
+}
+
+uint32_t body_stands_in(const Fn *body, uint32_t result) {
+  ValueId v = body->results.at[result];
+  for (const Storage *s; s = &body->values.at[v].storage, s->view == VIEW_INPLACE && s->base < v;)
+    v = s->base;
+  return body->values.at[v].def == NO_OP ? body->values.at[v].result : 0;
+}
+
+bool loop_in_place(const Op *loop, uint32_t operand, uint32_t result) {
+  uint32_t carry = (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0);
+  uint32_t whole = carry + (uint32_t)attr_int(&loop->attrs, ATTR_invariant, 0);
+  if (body_stands_in(loop->callee, result) != operand + 1) return false;
+  return result < carry ? operand == result : operand >= whole;
 }

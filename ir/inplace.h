@@ -1,5 +1,5 @@
-/* May a kernel's result stand in the bytes of an argument? Asked by pass `order`, which decides it,
-   and by the verifier. */
+/* May a kernel's or a loop's result stand in the bytes of an operand? Asked by pass `order`, which
+   decides it, and by the verifier. */
 #ifndef SHARDC_INPLACE_H
 #define SHARDC_INPLACE_H
 #include "ir.h"
@@ -7,4 +7,10 @@
 /* Every element of argument `arg` is read only where that element of result `result` is written,
    before it is written. Both have the same layout: that is the caller's to see. */
 bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result);
+
+/* The argument in whose bytes a body leaves a result; 0 (no result stands in the counter): none. A
+   loop's result then may stand in its operand: that of a carried result in its own one, that of a
+   stacked one in a stacked operand, whose slice i only round i reads. */
+uint32_t body_stands_in(const Fn *body, uint32_t result);
+bool loop_in_place(const Op *loop, uint32_t operand, uint32_t result);
 #endif

@@ -81,27 +81,16 @@ static bool same_storage(const Value *a, const Value *b, Str skip) {
   return true;
 }
 
-/* A loop adds up in the operand's buffer if its body updates that argument in place. */
-static bool carried_in_place(const Op *op, const Value *value) {
-  uint32_t j = value->result;
-  if (j >= (uint32_t)attr_int(&op->attrs, ATTR_carry, 0) || op->in[j] != value->storage.base)
-    return false;
-  const Fn *f = op->callee;
-  ValueId r = f->results.at[j];
-  while (f->values.at[r].storage.view == VIEW_INPLACE) r = f->values.at[r].storage.base;
-  return r == f->args.at[j + 1];
-}
-
 /* A kernel that writes into the buffer of an operand reads each element there first. */
 static void check_callee_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
   const Op *op = &v->fn->ops.at[value->def];
   if (!op->callee) return;
   bool fine = value->type.elem == base->type.elem && type_same_dims(&value->type, &base->type) &&
               same_storage(value, base, NULL);
-  if (op->code == OP_loop) fine = carried_in_place(op, value);
-  for (uint32_t i = 0; op->code == OP_kernel && i < op->nin && fine; i++)
+  for (uint32_t i = 0; i < op->nin && fine; i++)
     if (op->in[i] == value->storage.base)
-      fine = kernel_in_place(v->m->arena, op->callee, i, value->result);
+      fine = op->code == OP_loop ? loop_in_place(op, i, value->result)
+                                 : kernel_in_place(v->m->arena, op->callee, i, value->result);
   if (!fine)
     verify_report(v, "E1107", value_at(v, id),
                   "[order-c11] @%s cannot write into the buffer of that operand", op->callee->name);
@@ -173,6 +162,21 @@ static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
                 op_name(op->code), op->callee->name);
 }
 
+/* A round that writes its slice of a result into an argument's slice does so in the operand. */
+static void check_taken(Verifier *v, const Op *op) {
+  if (op->code != OP_loop) return;
+  for (uint32_t j = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0); j < op->nout; j++) {
+    const Value *result = &v->fn->values.at[op->out + j];
+    uint32_t arg = body_stands_in(op->callee, j);
+    bool there = arg && arg <= op->nin && result->storage.view == VIEW_INPLACE &&
+                 result->storage.base == op->in[arg - 1];
+    if (arg && loop_in_place(op, arg - 1, j) && !there)
+      verify_report(v, "E1107", value_at(v, op->out + j),
+                    "[order-c14] @%s writes this into operand %u, where it does not stand",
+                    op->callee->name, arg - 1);
+  }
+}
+
 static void check_boundary(Verifier *v, const Op *op) {
   const Fn *c = op->callee;
   if (!c) return;
@@ -190,6 +194,7 @@ static void check_boundary(Verifier *v, const Op *op) {
     if (!same_storage(&v->fn->values.at[op->out + i], &c->values.at[c->results.at[i]],
                       i < carry ? NULL : dim))
       differs(v, op, "result", i);
+  check_taken(v, op);
 }
 
 /* Values of a kernel function are elements in registers: only callers know what shares bytes. */

@@ -1,7 +1,8 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, what is too large is cut into blocks (fuse_blocks.c), and contractions with large results
-   sink to where they are used (fuse_sink.c). One walk over the ops in program order puts each op
+   First, sums with what loops stack go into their rounds (fuse_rounds.c), what is too large is cut
+   into blocks (fuse_blocks.c), and contractions with large results sink to where they are used
+   (fuse_sink.c). One walk over the ops in program order puts each op
    into a group (fuse_group.c). Contractions, attention, scatters and reductions open groups;
    element-wise ops join the group that makes their last operand when its family admits them after
    its anchor (families.def), and otherwise stay expressions that their users compute on the way in.
@@ -23,7 +24,7 @@ static const struct {
 const char *group_name(GroupKind k) { return families[k].name; }
 unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
 
-static uint32_t *count_uses(Arena *a, const Fn *f) {
+uint32_t *fuse_uses(Arena *a, const Fn *f) {
   uint32_t *uses = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
   for (OpId i = 0; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++) uses[f->ops.at[i].in[k]]++;
@@ -36,7 +37,7 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
   u.narrow_from = (int64_t)module_number(m, "target.narrow_from", 0);
-  u.uses = count_uses(m->arena, f), u.joins = module_number(m, "target.join", 0) != 0;
+  u.uses = fuse_uses(m->arena, f), u.joins = module_number(m, "target.join", 0) != 0;
   u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};
@@ -61,6 +62,7 @@ static void cut_into_blocks(Module *m) {
 }
 
 void pass_fuse(Module *m) {
+  fuse_rounds(m);
   for (uint32_t i = 0; i < m->fns.n; i++) least_bytes(m, m->fns.at[i]);
   cut_into_blocks(m);
   FnVec all = {0};

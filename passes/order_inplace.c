@@ -4,8 +4,8 @@
    strides, and the kernel reads each of its elements only at the point where it writes that
    element: never through an op that moves indexes, never as an operand of a contraction. A value
    that ends in a global or in a body's result goes there instead, unless the operand is that
-   global's old value or the carried argument of that result: then both share, and no copy is ever
-   made. */
+   global's old value, the carried argument of that result, or a stacked argument whose operand the
+   loop's stacked result may take over in turn: then both share, and no copy is ever made. */
 #include "ir/inplace.h"
 #include "passes/order.h"
 
@@ -19,6 +19,11 @@ typedef struct Inplace {
 } Inplace;
 
 static void note_reads(Inplace *p) {
+  uint32_t n = p->f->values.n + 1;
+  p->carry = order_carry(p->m, p->f);
+  p->last = ARENA_ARRAY(p->m->arena, OpId, n);
+  p->goes = ARENA_ARRAY(p->m->arena, const Global *, n);
+  p->result = ARENA_ARRAY(p->m->arena, uint32_t, n);
   for (OpId i = 0; i < p->f->ops.n; i++) {
     const Op *o = &p->f->ops.at[i];
     for (uint32_t k = 0; k < o->nin; k++) p->last[view_root(p->f, o->in[k])] = i;
@@ -35,9 +40,14 @@ static const Global *loaded(const Inplace *p, ValueId v) {
   return o && o->code == OP_load ? o->global : NULL;
 }
 
+static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg);
+
 static bool places_agree(const Inplace *p, ValueId r, ValueId a) {
   const Value *x = &p->f->values.at[a];
-  if (p->result[r]) return p->result[r] <= p->carry && x->def == NO_OP && x->result == p->result[r];
+  uint32_t result = p->result[r];
+  if (result && x->def != NO_OP) return false;
+  if (result)
+    return result <= p->carry ? x->result == result : callers_give(p, result - 1, x->result);
   if (p->goes[r]) return loaded(p, a) == p->goes[r];
   const Op *o = value_def(p->f, a);
   return o && order_owns(o) && !p->goes[a];
@@ -72,22 +82,40 @@ static void take(const Inplace *p, ValueId r, ValueId a) {
   s->view = VIEW_INPLACE, s->base = a;
 }
 
-/* Does the body write carried value j where it reads it? */
-static bool carried_in_place(const Fn *body, uint32_t j) {
-  ValueId v = body->results.at[j];
-  while (body->values.at[v].storage.view == VIEW_INPLACE) v = body->values.at[v].storage.base;
-  return v == body->args.at[j + 1];
+/* May loop `id` leave result j in the buffer of operand k? */
+static bool loop_may_take(const Inplace *p, OpId id, uint32_t j, uint32_t k) {
+  const Op *o = &p->f->ops.at[id];
+  ValueId a = o->in[k], r = o->out + j;
+  const Value *x = &p->f->values.at[a];
+  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
+  return times_read(p, o, a) == 1 && layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a);
+}
+
+/* A body's stacked result is written slice by slice into a stacked argument only if every loop over
+   the body gives the operand away: nothing is copied into place for it. */
+static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg) {
+  uint32_t loops = 0;
+  for (uint32_t i = 0; i < p->m->fns.n; i++) {
+    Inplace caller = {.m = p->m, .f = p->m->fns.at[i]};
+    for (OpId id = 0; id < caller.f->ops.n; id++) {
+      const Op *o = &caller.f->ops.at[id];
+      if (o->callee != p->f) continue;
+      LoopShape s = loop_shape(o);
+      if (o->code != OP_loop || arg < 1 + s.carry + s.invariant) return false;
+      if (!caller.last) note_reads(&caller);
+      if (!loop_may_take(&caller, id, result, arg - 1)) return false;
+      loops++;
+    }
+  }
+  return loops > 0;
 }
 
 static void try_loop(const Inplace *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
-  for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
-    ValueId a = o->in[j], r = o->out + j;
-    const Value *x = &p->f->values.at[a];
-    if (!carried_in_place(o->callee, j) || x->storage.view == VIEW_OF || p->last[a] != id ||
-        p->result[a])
-      continue;
-    if (times_read(p, o, a) == 1 && places_agree(p, r, a)) take(p, r, a);
+  for (uint32_t j = 0; j < o->nout; j++) {
+    uint32_t arg = body_stands_in(o->callee, j);
+    if (arg && loop_in_place(o, arg - 1, j) && loop_may_take(p, id, j, arg - 1))
+      take(p, o->out + j, o->in[arg - 1]);
   }
 }
 
@@ -111,11 +139,7 @@ static void try_kernel(const Inplace *p, OpId id) {
 }
 
 void order_inplace(Module *m, Fn *f) {
-  uint32_t n = f->values.n + 1;
-  Inplace p = {.m = m, .f = f, .carry = order_carry(m, f)};
-  p.last = ARENA_ARRAY(m->arena, OpId, n);
-  p.goes = ARENA_ARRAY(m->arena, const Global *, n);
-  p.result = ARENA_ARRAY(m->arena, uint32_t, n);
+  Inplace p = {.m = m, .f = f};
   note_reads(&p);
   for (OpId i = 0; i < f->ops.n; i++) {
     if (f->ops.at[i].code == OP_kernel) try_kernel(&p, i);

@@ -13,6 +13,11 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
                            "%6 : i32[], %7 : f32[A:3], %8 : f32[S:4, D:2], %9 : f32[K:5, D:2], %10 "
                            ": bool[S:4, K:5], %11 : f32[S:4]) {\n";
 
+#define ADDING_LOOP(inside, outside)                                                               \
+  "order\nkernel @k(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n"   \
+  "body @f(%0 : i32[], %1 : f32[A:4], %2 : f32[A:4]) {\n%3 = kernel @k, %1, %2 : f32[A:4]" inside  \
+  "\nreturn %3\n}\nbody @b(%0 : f32[A:4], %1 : f32[L:2, A:4]) {\n%2 = loop[L] @f, %0, %1 "         \
+  "{carry = 0, invariant = 1, trip = 2} : f32[L:2, A:4]" outside "\nreturn %2\n}\n"
 #define ELEM_WITH(attributes)                                                                      \
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
@@ -243,6 +248,8 @@ static const Broken modules[] = {
      "0)}\nreturn %1\n}\n"},
     {"order-c13", "E1107",
      "order\nbody @b(%0 : f32[A:4]) {\n%1 = rename[A -> B] %0 : f32[B:4]\nreturn %1\n}\n"},
+    {"order-c14", "E1107", ADDING_LOOP(" {0: inplace(%2)}", "")},
+    {"order-c11", "E1107", ADDING_LOOP("", " {0: inplace(%1)}")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
     {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256]")},

@@ -144,6 +144,57 @@ static void gradients_lie_in_their_stack(void **state) {
 }
 
 /* The gradient of a bias is summed by the product that reads the same rows, before or after it. */
+/* The result of the loop in @step is in the buffer of its stacked operand. */
+static bool adds_in_place(const Module *m) {
+  const Fn *step = entry_of(m, "step");
+  for (OpId i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    if (o->code != OP_loop) continue;
+    const Storage *s = &step->values.at[o->out].storage;
+    return s->view == VIEW_INPLACE && s->base == o->in[o->nin - 1];
+  }
+  return false;
+}
+
+/* tail: what @step does with the loop's result %5; state @sum is %4 */
+static void expect_rounds(const char *tail, const char *kernels, bool in_place) {
+  static const char head[] =
+      "shardc-ir 1\nmodel Test\nafter clean\n"
+      "input @x : f32[L:3, B:4, E:8]\ninput @y : f32[B:4, M:16]\nstate @sum : f32[L:3, E:8, M:16]\n"
+      "output @out : f32[L:3, E:8, M:16]\n"
+      "body @f(%0 : i32[], %1 : f32[B:4, M:16], %2 : f32[B:4, E:8]) {\n"
+      "  %3 = dot[B] %2, %1 : f32[E:8, M:16]\n  return %3\n}\n"
+      "entry @step {\n  %0 = load @x : f32[L:3, B:4, E:8]\n  %1 = load @y : f32[B:4, M:16]\n"
+      "  %4 = load @sum : f32[L:3, E:8, M:16]\n"
+      "  %5 = loop[L] @f, %1, %0 {carry = 0, invariant = 1, trip = 3} : f32[L:3, E:8, M:16]\n";
+  Ctx *c = ctx_new();
+  char *text = arena_printf(c->arena, "%s%s}\n", head, tail);
+  Module *m = ir_parse(c, "test.ir", text, strlen(text));
+  if (!m || !ir_verify(m)) {
+    diag_print(c->diag, stderr, DIAG_HUMAN, false);
+    fail_msg("the test's own text is wrong");
+  }
+  pass_fuse(m), m->after = intern(c->names, "fuse");
+  assert_true(ir_verify(m));
+  assert_string_equal(kernels_of(m), kernels);
+  pass_order(m), m->after = intern(c->names, "order");
+  assert_true(ir_verify(m));
+  assert_int_equal(adds_in_place(m), in_place);
+  ctx_free(c);
+}
+
+static void rounds_add_up(void **state) {
+  (void)state;
+  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %6\n",
+                "contract 3>1: dot add\n", true);
+  /* another one reads the sum so far: it stays, and the sum has a buffer of its own */
+  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @out, %6\n",
+                "contract 3>1: dot add\n", false);
+  /* the products are wanted, too */
+  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %6\n  store @out, %5\n",
+                "contract 2>1: dot\nelem 2>1: add\n", false);
+}
+
 static void a_product_sums_what_it_reads(void **state) {
   (void)state;
   static const char body[] =
@@ -253,6 +304,7 @@ int main(void) {
                                      cmocka_unit_test(an_optimizer_is_one_kernel),
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(gradients_lie_in_their_stack),
+                                     cmocka_unit_test(rounds_add_up),
                                      cmocka_unit_test(a_product_sums_what_it_reads),
                                      cmocka_unit_test(rows_sum_their_columns),
                                      cmocka_unit_test(a_scatter_starts_from_a_product),
