@@ -3,12 +3,18 @@
 
    Scores are kept transposed: a block has keys as rows and queries as lanes, so maxima and sums
    over keys are lane-wise. Per head: keys and values are copied to scratch, then for each block of
-   queries, each block of keys and each tile of queries (one or two vectors) of the block:
+   queries, each block of keys and each tile of queries (some vectors) of the block:
 
-     S = K Q^T (in units of log 2)            register tiles, rows = keys
-     m' = max(m, max S); P = 2^(S - m')       lane-wise, the maxima still in registers where no
-                                              score is masked; l = l 2^(m - m') + sum P
-     O^T = O^T 2^(m - m') + V^T P             register tiles, rows = D
+     P = 2^(K Q^T - m)                        register tiles, rows = keys, in units of log 2; sums
+                                              start at -m, powers are taken before they are stored
+     l += sum P
+     O^T += V^T P                             register tiles, rows = D
+
+   m is a reference, not the maximum: the first few keys of a query give it. Only where some sum of
+   powers is large (or there is no m yet, or a NaN) the block is done again exactly: scores, their
+   maxima, m' = max(m, max S), and l and O times 2^(m - m'). Where the mask admits some keys, sums
+   start at its choice of -m and NOTHING, whose power is 0, for fewer queries at once, so that less
+   is computed for nothing.
 
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and minus
    infinity. Blocks that the mask excludes are skipped. Everything in scratch is f32, padded to
@@ -16,8 +22,9 @@
 #include "attention.h"
 #include <math.h>
 
-enum { UNROLL = 4 };
-static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453, NOTHING = -1e30;
+enum { FIRST_TILES = 4 }; /* register tiles of keys that give the first m */
+static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
+static const double FIT = 65536; /* sums of powers that need no larger m */
 
 Attention attention_new(Emit *e) {
   Attention a = {.e = e, .f = flash_of(e->k)};
@@ -28,22 +35,47 @@ Attention attention_new(Emit *e) {
   a.f32 = emit_type(e, ELEM_f32), a.vector = emit_vector(e, ELEM_f32, e->lanes),
   a.i64 = emit_type(e, ELEM_i64);
   a.ptr = LLVMPointerTypeInContext(e->context, 0);
+  a.tiles = ARENA_NEW(e->arena, TileCode *);
   return a;
 }
 
 typedef struct Forward {
   Attention a;
-  LLVMValueRef keys, values, rows, scores;      /* scratch */
-  LLVMValueRef grown;                           /* maxima with those of the present block */
+  LLVMValueRef keys, values, rows, all_scores;  /* scratch */
   LLVMValueRef all_queries, all_out, all_state; /* of the block's tiles */
-  LLVMValueRef queries, out, most, sum;         /* of the tile; per query: m, l */
-  LLVMValueRef q0;                              /* first query of the tile */
+  LLVMValueRef q0;                              /* first query of the part being worked on */
+  int vectors;                                  /* of it */
+  LLVMValueRef queries, scores, out;            /* its columns */
+  LLVMValueRef minus, sum;                      /* per query: -m, l */
+  LLVMValueRef grown, added; /* of the present block: largest score so far, sum of powers */
 } Forward;
 
 static LLVMValueRef lane_at(Forward *f, int v) { return emit_i64(f->a.e, v * f->a.p.lanes); }
 
+/* These queries of a tile alone. */
+static Forward part_of(const Forward *f, LLVMValueRef lane, int vectors) {
+  Forward x = *f;
+  Emit *e = f->a.e;
+  LLVMValueRef *base[] = {&x.queries, &x.scores, &x.out, &x.minus, &x.sum, &x.grown, &x.added};
+  for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+    *base[i] = tile_elements(e, f->a.f32, *base[i], lane);
+  x.q0 = tile_add(e, f->q0, lane), x.vectors = vectors;
+  return x;
+}
+
 static LLVMValueRef score_at(Forward *f, LLVMValueRef key, int v) {
   return tile_add(f->a.e, tile_times(f->a.e, key, f->a.p.tile_queries), lane_at(f, v));
+}
+
+static Point queries_of(Forward *f, int v) {
+  return attention_queries(&f->a, tile_add(f->a.e, f->q0, lane_at(f, v)));
+}
+
+/* ---- a block of scores, exactly ---- */
+
+/* m so far */
+static LLVMValueRef reference(Forward *f, int v) {
+  return LLVMBuildFNeg(f->a.e->builder, attention_load(&f->a, f->minus, lane_at(f, v)), "");
 }
 
 /* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING
@@ -51,56 +83,36 @@ static LLVMValueRef score_at(Forward *f, LLVMValueRef key, int v) {
 static LLVMValueRef block_max(Forward *f, int v, LLVMValueRef k0, LLVMValueRef count, bool masked) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  Point p = attention_queries(a, tile_add(e, f->q0, lane_at(f, v)));
-  LLVMValueRef old = attention_load(a, f->most, lane_at(f, v)), first[UNROLL],
-               from = emit_i64(e, 0);
-  LLVMValueRef most = LLVMBuildAnd(e->builder, count, emit_i64(e, -UNROLL), "");
-  for (int i = 0; i < UNROLL; i++) first[i] = old;
-  for (int n = UNROLL; n; n = n == 1 ? 0 : 1) {
-    Loop r = emit_loop(e, from, n == 1 ? count : most, n, n, first);
-    for (int i = 0; i < n; i++) {
-      LLVMValueRef row = tile_add(e, r.i, emit_i64(e, i)),
-                   s = attention_load(a, f->scores, score_at(f, row, v));
-      if (masked) {
-        LLVMValueRef in = attention_admitted(a, &p, tile_add(e, k0, row));
-        s = LLVMBuildSelect(e->builder, in, s, attention_splat(a, NOTHING), "");
-        attention_store(a, s, f->scores, score_at(f, row, v));
-      }
-      r.next[i] = attention_max(e, s, r.phi[i]);
-    }
-    emit_loop_end(e, &r);
-    first[0] = r.phi[0], from = most;
-    for (int i = 1; i < n; i++) first[0] = attention_max(e, first[0], r.phi[i]);
+  Point p = queries_of(f, v);
+  LLVMValueRef most = reference(f, v);
+  Loop r = emit_loop(e, emit_i64(e, 0), count, 1, 1, &most);
+  LLVMValueRef s = attention_load(a, f->scores, score_at(f, r.i, v));
+  if (masked) {
+    LLVMValueRef in = attention_admitted(a, &p, tile_add(e, k0, r.i));
+    s = LLVMBuildSelect(e->builder, in, s, attention_splat(a, attention_nothing), "");
+    attention_store(a, s, f->scores, score_at(f, r.i, v));
   }
-  return first[0];
+  r.next[0] = attention_max(e, s, r.phi[0]);
+  emit_loop_end(e, &r);
+  return r.phi[0];
 }
 
 /* Scores to probabilities relative to m; returns their sum. */
 static LLVMValueRef block_exp(Forward *f, int v, LLVMValueRef m, LLVMValueRef count, bool masked) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  LLVMValueRef zero = LLVMConstNull(a->vector), first[UNROLL], from = emit_i64(e, 0);
-  LLVMValueRef most = LLVMBuildAnd(e->builder, count, emit_i64(e, -UNROLL), "");
-  for (int i = 0; i < UNROLL; i++) first[i] = zero;
-  for (int n = UNROLL; n; n = n == 1 ? 0 : 1) {
-    Loop r = emit_loop(e, from, n == 1 ? count : most, n, n, first);
-    for (int i = 0; i < n; i++) {
-      LLVMValueRef at = score_at(f, tile_add(e, r.i, emit_i64(e, i)), v),
-                   s = attention_load(a, f->scores, at);
-      LLVMValueRef p = attention_exp2(e, LLVMBuildFSub(e->builder, s, m, ""));
-      if (masked) {
-        LLVMValueRef in =
-            LLVMBuildFCmp(e->builder, LLVMRealUGT, s, attention_splat(a, NOTHING / 2), "");
-        p = LLVMBuildSelect(e->builder, in, p, zero, "");
-      }
-      attention_store(a, p, f->scores, at);
-      r.next[i] = LLVMBuildFAdd(e->builder, r.phi[i], p, "");
-    }
-    emit_loop_end(e, &r);
-    first[0] = r.phi[0], from = most;
-    for (int i = 1; i < n; i++) first[0] = LLVMBuildFAdd(e->builder, first[0], r.phi[i], "");
+  LLVMValueRef zero = LLVMConstNull(a->vector), nothing = attention_splat(a, attention_nothing / 2);
+  Loop r = emit_loop(e, emit_i64(e, 0), count, 1, 1, &zero);
+  LLVMValueRef at = score_at(f, r.i, v), s = attention_load(a, f->scores, at);
+  LLVMValueRef p = attention_exp2(e, LLVMBuildFSub(e->builder, s, m, ""));
+  if (masked) { /* m, too, may be NOTHING */
+    LLVMValueRef in = LLVMBuildFCmp(e->builder, LLVMRealUGT, s, nothing, "");
+    p = LLVMBuildSelect(e->builder, in, p, zero, "");
   }
-  return first[0];
+  attention_store(a, p, f->scores, at);
+  r.next[0] = LLVMBuildFAdd(e->builder, r.phi[0], p, "");
+  emit_loop_end(e, &r);
+  return r.phi[0];
 }
 
 static void scale_out(Forward *f, int v, LLVMValueRef factor) {
@@ -116,24 +128,19 @@ static LLVMValueRef any_lane(Emit *e, LLVMValueRef lanes) {
   return emit_intrinsic(e, "llvm.vector.reduce.or", LLVMTypeOf(lanes), 1, &lanes);
 }
 
-typedef enum Block {               /* of scores */
-                     BLOCK_WHOLE,  /* of whole tiles, all admitted: the tiles find the maxima */
-                     BLOCK_RAGGED, /* the last tile lacks keys */
-                     BLOCK_MASKED
-} Block;
-
-static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, Block kind) {
+/* Scores of keys k0 .. as they are to probabilities, to a new m. whole: the tiles have found the
+ * maxima. */
+static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool whole) {
   Attention *a = &f->a;
-  bool masked = kind == BLOCK_MASKED;
   Emit *e = a->e;
-  for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
-    LLVMValueRef at = lane_at(f, v), old = attention_load(a, f->most, at);
-    LLVMValueRef m =
-        kind == BLOCK_WHOLE ? attention_load(a, f->grown, at) : block_max(f, v, k0, count, masked);
+  bool masked = !whole && a->f.mask != NO_VALUE;
+  for (int v = 0; v < f->vectors; v++) {
+    LLVMValueRef at = lane_at(f, v), old = reference(f, v);
+    LLVMValueRef m = whole ? attention_load(a, f->grown, at) : block_max(f, v, k0, count, masked);
     LLVMValueRef factor = attention_exp2(e, LLVMBuildFSub(e->builder, old, m, ""));
     LLVMValueRef sum = LLVMBuildFMul(e->builder, attention_load(a, f->sum, at), factor, "");
     sum = LLVMBuildFAdd(e->builder, sum, block_exp(f, v, m, count, masked), "");
-    attention_store(a, m, f->most, at);
+    attention_store(a, LLVMBuildFNeg(e->builder, m, ""), f->minus, at);
     attention_store(a, sum, f->sum, at);
     LLVMValueRef grown = LLVMBuildFCmp(e->builder, LLVMRealUNE, m, old, "");
     Branch grows = emit_if(e, any_lane(e, grown));
@@ -142,59 +149,162 @@ static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, Block
   }
 }
 
-static void scores_block(Forward *f, LLVMValueRef k0, LLVMValueRef end, Block kind) {
-  Attention *a = &f->a;
-  Emit *e = a->e;
-  const FlashPlan *p = &a->p;
-  LLVMValueRef count = LLVMBuildNSWSub(e->builder, end, k0, "");
-  TileShape s = {(int)p->tile[FLASH_ROWS],
-                 (int)p->tile[FLASH_VECTORS],
-                 p->width,
-                 1,
-                 p->tile_queries,
-                 p->tile_queries,
-                 false};
-  Operands scores = {attention_at(a, f->keys, k0, p->width), f->queries, f->scores, NULL};
-  if (kind == BLOCK_WHOLE) scores.most = f->grown;
-  for (int v = 0; v < s.vectors && scores.most; v++)
-    attention_store(a, attention_load(a, f->most, lane_at(f, v)), f->grown, lane_at(f, v));
-  attention_product(a, s, s.vectors, scores, count, emit_i64(e, a->f.width), false);
-  softmax_block(f, k0, count, kind);
-  TileShape o = {s.rows, s.vectors, 1, p->width, p->tile_queries, p->tile_queries, false};
-  Operands out = {attention_at(a, f->values, k0, p->width), f->scores, f->out, NULL};
-  attention_product(a, o, o.vectors, out, emit_i64(e, p->width), count, true);
+static TileShape score_tile(Forward *f) {
+  const FlashPlan *p = &f->a.p;
+  return (TileShape){.rows = (int)p->tile[FLASH_ROWS],
+                     .vectors = f->vectors,
+                     .a_row = p->width,
+                     .a_step = 1,
+                     .b_step = p->tile_queries,
+                     .c_row = p->tile_queries};
 }
 
-/* Whether the block [k0, end) is BLOCK_WHOLE; NULL: surely. */
-static LLVMValueRef is_whole(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef all) {
-  const Attention *a = &f->a;
-  LLVMBuilderRef b = a->e->builder;
-  int64_t rows = a->p.tile[FLASH_ROWS];
-  if (a->f.mask == NO_VALUE) all = NULL;
-  if (a->f.keys % rows == 0) return all;
-  LLVMValueRef rest = LLVMBuildURem(b, LLVMBuildNSWSub(b, end, k0, ""), emit_i64(a->e, rows), "");
-  LLVMValueRef even = LLVMBuildICmp(b, LLVMIntEQ, rest, emit_i64(a->e, 0), "");
-  return all ? LLVMBuildAnd(b, all, even, "") : even;
+static void product(Forward *f, TileShape s, Operands x, LLVMValueRef k0, LLVMValueRef count) {
+  Attention *a = &f->a;
+  x.A = attention_at(a, f->keys, k0, a->p.width), x.B = f->queries, x.C = f->scores;
+  attention_product(a, s, s.vectors, x, count, emit_i64(a->e, a->f.width));
+}
+
+static void exact_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool whole) {
+  Attention *a = &f->a;
+  TileShape s = score_tile(f);
+  Operands x = {.most = f->grown};
+  if (whole) s.end = END_MOST;
+  for (int v = 0; v < f->vectors && whole; v++)
+    attention_store(a, reference(f, v), f->grown, lane_at(f, v));
+  product(f, s, x, k0, count);
+  softmax_block(f, k0, count, whole);
+}
+
+/* ---- with the m that is there ---- */
+
+/* Scores to probabilities in the registers of the tile; whether all their sums are fit to be used.
+ */
+static LLVMValueRef quick_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool whole) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  TileShape s = score_tile(f);
+  Operands x = {.row = f->minus, .added = f->added};
+  s.start = whole ? START_ROW : START_SUMS, s.end = END_ADDED_POWERS;
+  for (int v = 0; v < f->vectors; v++) {
+    attention_store(a, LLVMConstNull(a->vector), f->added, lane_at(f, v));
+    if (whole) continue;
+    Point p = queries_of(f, v);
+    LLVMValueRef first = attention_load(a, f->minus, lane_at(f, v));
+    attention_fill(a, &p, k0, count, first, tile_elements(e, a->f32, f->scores, lane_at(f, v)),
+                   a->p.tile_queries);
+  }
+  product(f, s, x, k0, count);
+  LLVMValueRef large = NULL;
+  for (int v = 0; v < f->vectors; v++) {
+    LLVMValueRef added = attention_load(a, f->added, lane_at(f, v));
+    LLVMValueRef l = LLVMBuildFCmp(e->builder, LLVMRealUGE, added, attention_splat(a, FIT), "");
+    large = large ? LLVMBuildOr(e->builder, large, l, "") : l;
+  }
+  return LLVMBuildNot(e->builder, any_lane(e, large), "");
+}
+
+static void add_sums(Forward *f) {
+  Attention *a = &f->a;
+  for (int v = 0; v < f->vectors; v++) {
+    LLVMValueRef at = lane_at(f, v), added = attention_load(a, f->added, at);
+    LLVMValueRef sum = attention_load(a, f->sum, at);
+    attention_store(a, LLVMBuildFAdd(a->e->builder, sum, added, ""), f->sum, at);
+  }
+}
+
+/* ---- blocks ---- */
+
+/* Keys [k0, end), which are some; exactly: not before it was tried with the present m. */
+static void scores_block(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef exactly,
+                         bool whole) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  LLVMValueRef count = LLVMBuildNSWSub(e->builder, end, k0, "");
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
+  Branch try = emit_if(e, LLVMBuildNot(e->builder, exactly, ""));
+  LLVMValueRef fit = quick_block(f, k0, count, whole);
+  LLVMBasicBlockRef tried = LLVMGetInsertBlock(e->builder);
+  emit_end_if(e, try);
+  fit = emit_if_value(e, before, tried, fit);
+  Branch quick = emit_if(e, fit);
+  add_sums(f);
+  emit_end_if(e, quick);
+  Branch exact = emit_if(e, LLVMBuildNot(e->builder, fit, ""));
+  exact_block(f, k0, count, whole);
+  emit_end_if(e, exact);
+  TileShape o = {(int)a->p.tile[FLASH_ROWS], f->vectors,        1,          a->p.width,
+                 a->p.tile_queries,          a->p.tile_queries, START_SUMS, END_SUMS};
+  Operands out = {.A = attention_at(a, f->values, k0, a->p.width), .B = f->scores, .C = f->out};
+  attention_product(a, o, o.vectors, out, emit_i64(e, a->p.width), count);
+}
+
+/* Whether some query has no m yet. */
+static LLVMValueRef unknown(Forward *f) {
+  Attention *a = &f->a;
+  LLVMValueRef none = NULL, far = attention_splat(a, -attention_nothing / 2);
+  for (int v = 0; v < f->vectors; v++) {
+    LLVMValueRef x = attention_load(a, f->minus, lane_at(f, v));
+    x = LLVMBuildFCmp(a->e->builder, LLVMRealUGT, x, far, "");
+    none = none ? LLVMBuildOr(a->e->builder, none, x, "") : x;
+  }
+  return any_lane(a->e, none);
+}
+
+/* Keys [k0, end). Where there is no m yet the first of them give one. */
+static void key_range(Forward *f, LLVMValueRef k0, LLVMValueRef end, bool whole) {
+  Emit *e = f->a.e;
+  LLVMValueRef zero = emit_i64(e, 0);
+  Loop turn = emit_loop(e, zero, emit_i64(e, 2), 1, 1, &k0);
+  LLVMValueRef from = turn.phi[0], head = LLVMBuildICmp(e->builder, LLVMIntEQ, turn.i, zero, "");
+  LLVMValueRef some = emit_i64(e, FIRST_TILES * f->a.p.tile[FLASH_ROWS]);
+  LLVMValueRef first = emit_min_i64(e, tile_add(e, from, some), end);
+  first = LLVMBuildSelect(e->builder, unknown(f), first, from, "");
+  LLVMValueRef to = LLVMBuildSelect(e->builder, head, first, end, "");
+  Branch any = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGT, to, from, ""));
+  scores_block(f, from, to, head, whole);
+  emit_end_if(e, any);
+  turn.next[0] = to;
+  emit_loop_end(e, &turn);
+}
+
+static LLVMValueRef last_query(Forward *f, LLVMValueRef q0, int vectors) {
+  Emit *e = f->a.e;
+  return emit_min_i64(e, tile_add(e, q0, emit_i64(e, vectors * f->a.p.lanes)),
+                      emit_i64(e, f->a.f.queries));
+}
+
+/* Keys that the mask admits to some queries, or too few for a register tile: a few vectors of
+ * queries at a time, up to the last key that they need. */
+static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  int vectors = attention_mixed_vectors(a);
+  Loop t =
+      emit_loop(e, emit_i64(e, 0), emit_i64(e, a->p.tile_queries), vectors * a->p.lanes, 0, NULL);
+  Forward part = part_of(f, t.i, vectors);
+  LLVMValueRef q1 = last_query(f, part.q0, vectors);
+  Branch there = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, part.q0, q1, ""));
+  LLVMValueRef last = end;
+  if (a->f.mask != NO_VALUE) last = attention_last_key(a, part.q0, q1, k0, end);
+  key_range(&part, k0, last, false);
+  emit_end_if(e, there);
+  emit_loop_end(e, &t);
 }
 
 static void key_block(Forward *f, LLVMValueRef k0) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  const FlashPlan *p = &a->p;
-  LLVMValueRef q1 = tile_add(e, f->q0, emit_i64(e, p->tile_queries));
-  q1 = emit_min_i64(e, q1, emit_i64(e, a->f.queries));
-  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, p->tile[FLASH_KEY_BLOCK])),
+  LLVMValueRef q1 = last_query(f, f->q0, f->vectors);
+  LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK])),
                                   emit_i64(e, a->f.keys));
-  MaskFacts facts = attention_facts(a, f->q0, q1, k0, end);
-  LLVMValueRef whole = is_whole(f, k0, end, facts.all);
-  bool masked = a->f.mask != NO_VALUE;
-  Branch some = emit_if(e, facts.some);
-  if (!whole) scores_block(f, k0, end, BLOCK_WHOLE);
-  for (int all = 0; all < 2 && whole; all++) {
-    Branch b = emit_if(e, all ? whole : LLVMBuildNot(e->builder, whole, ""));
-    LLVMValueRef last = all || !masked ? end : attention_last_key(a, f->q0, q1, k0, end);
-    scores_block(f, k0, last, all ? BLOCK_WHOLE : masked ? BLOCK_MASKED : BLOCK_RAGGED);
-    emit_end_if(e, b);
+  Branch some = emit_if(e, attention_facts(a, f->q0, q1, k0, end).some);
+  LLVMValueRef mixed = attention_whole_keys(a, f->q0, q1, k0, end);
+  key_range(f, k0, mixed, true);
+  if (a->f.mask != NO_VALUE || a->f.keys % a->p.tile[FLASH_ROWS]) {
+    Branch rest = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, mixed, end, ""));
+    mixed_keys(f, mixed, end);
+    emit_end_if(e, rest);
   }
   emit_end_if(e, some);
 }
@@ -208,7 +318,7 @@ static void start_tile(Forward *f) {
                       a->p.width);
   attention_zero(a, f->out, emit_i64(e, a->p.width * a->p.tile_queries));
   for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
-    attention_store(a, attention_splat(a, NOTHING), f->most, lane_at(f, v));
+    attention_store(a, attention_splat(a, -attention_nothing), f->minus, lane_at(f, v));
     attention_store(a, LLVMConstNull(a->vector), f->sum, lane_at(f, v));
   }
 }
@@ -227,8 +337,7 @@ static void finish_tile(Forward *f) {
   Emit *e = a->e;
   LLVMValueRef zero = LLVMConstNull(a->vector);
   for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
-    LLVMValueRef l = attention_load(a, f->sum, lane_at(f, v)),
-                 m = attention_load(a, f->most, lane_at(f, v));
+    LLVMValueRef l = attention_load(a, f->sum, lane_at(f, v)), m = reference(f, v);
     LLVMValueRef any = LLVMBuildFCmp(e->builder, LLVMRealUGT, l, zero, "");
     LLVMValueRef inverse = LLVMBuildFDiv(e->builder, attention_splat(a, 1), l, "");
     scale_out(f, v, LLVMBuildSelect(e->builder, any, inverse, zero, ""));
@@ -263,8 +372,9 @@ static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *wo
   f->q0 = tile_add(e, s0, t.i);
   f->queries = attention_at(a, f->all_queries, t.i, a->p.width);
   f->out = attention_at(a, f->all_out, t.i, a->p.width);
-  f->most = tile_elements(e, a->f32, f->all_state, t.i);
-  f->sum = tile_elements(e, a->f32, f->most, emit_i64(e, count));
+  f->minus = tile_elements(e, a->f32, f->all_state, t.i);
+  f->sum = tile_elements(e, a->f32, f->minus, emit_i64(e, count));
+  f->scores = f->all_scores, f->vectors = (int)a->p.tile[FLASH_VECTORS];
   work(f, k0);
   emit_loop_end(e, &t);
 }
@@ -303,11 +413,12 @@ static void give_scratch(Forward *f) {
   f->values = attention_scratch(a, p->keys * p->width);
   int64_t block = p->tile[FLASH_QUERY_BLOCK];
   f->rows = attention_scratch(a, p->width * p->tile_queries);
-  f->scores = attention_scratch(a, p->tile[FLASH_KEY_BLOCK] * p->tile_queries);
+  f->all_scores = attention_scratch(a, p->tile[FLASH_KEY_BLOCK] * p->tile_queries);
   f->all_queries = attention_scratch(a, p->width * block);
   f->all_out = attention_scratch(a, p->width * block);
   f->all_state = attention_scratch(a, 2 * block);
   f->grown = attention_scratch(a, p->tile_queries);
+  f->added = attention_scratch(a, p->tile_queries);
 }
 
 void attention_emit(Emit *e) {

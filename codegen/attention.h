@@ -5,11 +5,28 @@
 #include "tile.h"
 #include "ir/flash.h"
 
-/* A register tile's shape: C[rows][vectors] (+)= A[rows][n] B[n][vectors], strides in elements. */
+/* With what the sums of a tile begin, and what becomes of them before they are stored. */
+typedef enum TileStart {
+  START_ZERO,
+  START_SUMS, /* what stands in C */
+  START_ROW   /* one row under all rows: Operands.row */
+} TileStart;
+
+typedef enum TileEnd {
+  END_SUMS,
+  END_MOST,         /* the largest of each column joins a row of maxima: Operands.most */
+  END_POWERS,       /* 2^sum */
+  END_ADDED_POWERS, /* 2^sum; each column's total joins a row: Operands.added */
+  END_TIMES         /* times Operands.factor, which lies as C does */
+} TileEnd;
+
+/* A register tile's shape: C[rows][vectors] = start + A[rows][n] B[n][vectors], strides in
+ * elements. */
 typedef struct TileShape {
   int rows, vectors;
   int64_t a_row, a_step, b_step, c_row;
-  bool most; /* the largest of each column goes into a row of maxima that stands already */
+  TileStart start;
+  TileEnd end;
 } TileShape;
 
 typedef struct TileCode { /* one function per shape */
@@ -23,28 +40,30 @@ typedef struct Attention {
   Flash f;
   FlashPlan p;
   LLVMTypeRef f32, vector, ptr, i64;
-  TileCode *tiles;
+  TileCode **tiles;           /* list of those made; copies of this struct share it */
   LLVMValueRef next_scratch;  /* what is not given out yet */
   LLVMValueRef shared, group; /* flat indexes of the head being worked on */
 } Attention;
 
 Attention attention_new(Emit *e);
+/* Vectors of queries that are worked on at once where the mask admits some of their keys. */
+int attention_mixed_vectors(const Attention *a);
 
 /* ---- tiles and buffers in scratch (attention_tile.c) ---- */
 LLVMValueRef attention_scratch(Attention *a, int64_t floats); /* at the start of a phase */
 LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int64_t row_floats);
-typedef struct Operands { /* of a product; most: the row of maxima, NULL: none */
-  LLVMValueRef A, B, C, most;
+typedef struct Operands { /* of a product */
+  LLVMValueRef A, B, C;
+  LLVMValueRef row; /* START_ROW, else NULL */
+  union {           /* as the shape's end asks, else NULL */
+    LLVMValueRef most, added, factor;
+  };
 } Operands;
 /* All tiles of a product: rows from 0 to `rows` in steps of the shape's rows, `vectors` in all; n
- * steps; more: adds to C. A constant number of rows ends with a smaller tile, any other with a
- * whole one, for which operands have room. */
+ * steps. A constant number of rows ends with a smaller tile, any other with a whole one, for which
+ * operands have room. */
 void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
-                       LLVMValueRef n, bool more);
-/* Row from which a range of keys [k0, end) needs no more for queries [q0, q1): behind the last key
- * that the mask may admit, in whole register tiles */
-LLVMValueRef attention_last_key(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
-                                LLVMValueRef end);
+                       LLVMValueRef n);
 void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats); /* a multiple of lanes */
 LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset);
 void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset);
@@ -73,9 +92,23 @@ MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMVa
                           LLVMValueRef k1);
 LLVMValueRef attention_admitted(Attention *a, const Point *queries,
                                 LLVMValueRef key); /* <lanes x i1> */
+/* Of keys [k0, end), in whole register tiles: behind the last one that the mask may admit for
+ * queries [q0, q1) */
+LLVMValueRef attention_last_key(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                                LLVMValueRef end);
+/* .. behind those in front that it admits to all of them */
+LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                                  LLVMValueRef end);
+/* Where scores of rows [0, count) and columns from `to` on begin: `first` where the mask admits the
+ * key k0 + row, else so low that their powers are 0, as in further rows up to a whole tile. The
+ * lanes of `queries` are a vector's. */
+void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
+                    LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
 
 /* ---- mathematics (attention_exp.c) ---- */
-LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x); /* x at most about 126; 2^-126 below that */
+extern const double attention_nothing; /* a score whose power is 0 */
+/* 2^x; 0 below about -126, at least 2^126 above that; NaN stays */
+LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x);
 LLVMValueRef attention_splat(Attention *a, double x);
 LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b);
 #endif

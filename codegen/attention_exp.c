@@ -1,9 +1,11 @@
 /* Powers of two for softmax: x = n + f with n whole; 2^f by a polynomial fitted at Chebyshev points
    (relative error 2e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no other argument
    reduction is needed. Where the machine gives f = x - floor(x) and p 2^floor(x) in one instruction
-   each, f is in [0, 1) and the whole range is right; otherwise |f| <= 1/2, and what is below 2^-126
-   becomes that. */
+   each, f is in [0, 1) and the whole range is right; otherwise |f| <= 1/2, what is below 2^-126
+   becomes 0 and what is above 2^126 becomes that. */
 #include "attention.h"
+
+const double attention_nothing = -1e30;
 
 LLVMValueRef attention_splat(Attention *a, double x) {
   return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes);
@@ -36,18 +38,31 @@ static LLVMValueRef exp2_wide(Emit *e, LLVMValueRef x) {
   return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, scale);
 }
 
+/* x bounded from both sides; a NaN passes. */
+static LLVMValueRef bounded(Emit *e, LLVMValueRef x, double low, double high) {
+  LLVMBuilderRef b = e->builder;
+  int lanes = emit_lanes_of(x);
+  LLVMValueRef l = emit_splat(e, emit_f32(e, low), lanes),
+               h = emit_splat(e, emit_f32(e, high), lanes);
+  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, l, ""), l, x, "");
+  return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, h, ""), h, x, "");
+}
+
 LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x) {
   static const double c[] = {1.0000000754548972,  0.6931471880262287,   0.24022107485308267,
                              0.05550357114219194, 0.009676031918324871, 0.0013390863364616103};
   LLVMBuilderRef b = e->builder;
   int lanes = emit_lanes_of(x);
   if (lanes == 16) return exp2_wide(e, x);
-  x = attention_max(e, x, emit_splat(e, emit_f32(e, -126), lanes));
+  LLVMValueRef least = emit_splat(e, emit_f32(e, -126), lanes);
+  LLVMValueRef none = LLVMBuildFCmp(b, LLVMRealOLT, x, least, "");
+  x = bounded(e, x, -126, 126);
   LLVMValueRef n = emit_intrinsic(e, "llvm.rint", LLVMTypeOf(x), 1, &x);
   LLVMValueRef p = polynomial(e, c, LLVMBuildFSub(b, x, n, ""));
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), ints = LLVMVectorType(i32, (unsigned)lanes);
   LLVMValueRef shift = emit_splat(e, LLVMConstInt(i32, 23, 0), lanes);
   LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildFPToSI(b, n, ints, ""), shift, "");
   bits = LLVMBuildAdd(b, LLVMBuildBitCast(b, p, ints, ""), bits, "");
+  bits = LLVMBuildSelect(b, none, LLVMConstNull(ints), bits, "");
   return LLVMBuildBitCast(b, bits, LLVMTypeOf(p), "");
 }

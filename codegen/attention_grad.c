@@ -1,11 +1,14 @@
 /* Family attention_grad: gradients of q, k and v from y, the log-sum-exp and dy; scores are
    computed again.
 
-   With P = 2^(S - lse) as in attention.c and delta = row sums of y dy, for a block of keys and a
+   With P = 2^(S - lse) in units of log 2 and delta = row sums of y dy, for a block of keys and a
    block of queries:
 
-     dP = V dY^T;  dS = P (dP - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K      (dQ, dK times
-   scale at the end)
+     P = 2^(K Q^T - lse);  dS = P (V dY^T - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K
+
+   Sums of the first two start at -lse and -delta (where the mask excludes a key: at a score whose
+   power is 0) and are finished in the registers of their tiles. Q is read times scale and log2 e;
+   that is put right when dK and dQ are written.
 
    Query blocks are the outer loop: dQ of one block and dK, dV of all keys stand in scratch. A chunk
    owns what it writes: a head of k and v with all its groups. Where that gives too few chunks the
@@ -13,7 +16,7 @@
    range of queries. Sums run in the order of the loops, so they never change. */
 #include "attention.h"
 
-static const double LOG2_E = 1.4426950408889634;
+static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
 
 typedef struct Backward {
   Attention a;
@@ -22,7 +25,7 @@ typedef struct Backward {
   LLVMValueRef q, dy, dq;            /* [query block][width] */
   LLVMValueRef qt, dyt;              /* per tile of queries: [width][tile queries] */
   LLVMValueRef p, ds;                /* [key block][query block] */
-  LLVMValueRef lse, delta;           /* per query of the block */
+  LLVMValueRef lse, delta;           /* per query of the block, negative */
   LLVMValueRef s0, count;            /* first query of the block, number of them */
 } Backward;
 
@@ -64,8 +67,8 @@ static void find_delta(Backward *b) {
   LLVMValueRef at = tile_add(e, tile_times(e, q.i, a->p.width), d.i);
   d.next[0] = emit_fma(e, attention_load(a, b->dq, at), attention_load(a, b->dy, at), d.phi[0]);
   emit_loop_end(e, &d);
-  LLVMBuildStore(e->builder, math_across(e, OP_sum, d.phi[0]),
-                 tile_elements(e, a->f32, b->delta, q.i));
+  LLVMValueRef delta = LLVMBuildFNeg(e->builder, math_across(e, OP_sum, d.phi[0]), "");
+  LLVMBuildStore(e->builder, delta, tile_elements(e, a->f32, b->delta, q.i));
   emit_loop_end(e, &q);
 }
 
@@ -75,7 +78,7 @@ static void find_lse(Backward *b) { /* in units of log 2 */
   Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), a->p.lanes, 0, NULL);
   Point p = attention_queries(a, tile_add(e, b->s0, q.i));
   LLVMValueRef x =
-      LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, LOG2_E), "");
+      LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, -LOG2_E), "");
   if (p.mask) x = LLVMBuildSelect(e->builder, p.mask, x, LLVMConstNull(a->vector), "");
   attention_store(a, x, b->lse, q.i);
   emit_loop_end(e, &q);
@@ -85,7 +88,7 @@ static void start_block(Backward *b) {
   Attention *a = &b->a;
   const Flash *f = &a->f;
   LLVMValueRef all = emit_i64(a->e, block(b));
-  attention_read(a, f->q, f->query, b->s0, f->queries, all, b->q, 1);
+  attention_read(a, f->q, f->query, b->s0, f->queries, all, b->q, a->f.scale * LOG2_E);
   attention_read(a, f->dy, f->query, b->s0, f->queries, all, b->dy, 1);
   attention_read(a, f->y, f->query, b->s0, f->queries, all, b->dq, 1);
   transpose_tiles(b, b->q, b->qt);
@@ -97,91 +100,60 @@ static void start_block(Backward *b) {
 
 /* ---- a block of scores ---- */
 
-typedef struct Scores { /* one tile of queries against a block of keys */
-  LLVMValueRef t;       /* first query of the tile within the block */
+typedef struct Scores { /* some queries against a block of keys */
+  LLVMValueRef t;       /* the first of them within the block */
+  int vectors;          /* of queries; they are in one tile */
   LLVMValueRef k0, rows;
+  bool whole; /* no mask needs to be asked */
 } Scores;
 
-static LLVMValueRef score_at(Backward *b, const Scores *s, LLVMValueRef row, int v) {
-  Emit *e = b->a.e;
-  return tile_add(e, tile_add(e, tile_times(e, row, block(b)), s->t),
-                  emit_i64(e, v * b->a.p.lanes));
+/* Where column t of the block is in the transposed rows, which are kept per tile. */
+static LLVMValueRef transposed(Backward *b, LLVMValueRef tiles, LLVMValueRef t) {
+  Attention *a = &b->a;
+  LLVMValueRef lane = LLVMBuildURem(a->e->builder, t, emit_i64(a->e, a->p.tile_queries), "");
+  LLVMValueRef first = LLVMBuildNSWSub(a->e->builder, t, lane, "");
+  return tile_elements(a->e, a->f32, attention_at(a, tiles, first, a->p.width), lane);
 }
 
-/* Scores to P, dP to dS, in place. */
-static void finish_scores(Backward *b, const Scores *s, int v, bool masked) {
+static void fill_scores(Backward *b, const Scores *s) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  LLVMValueRef at = tile_add(e, s->t, emit_i64(e, v * a->p.lanes));
-  Point queries = attention_queries(a, tile_add(e, b->s0, at));
-  LLVMValueRef lse = LLVMBuildFNeg(e->builder, attention_load(a, b->lse, at), "");
-  LLVMValueRef delta = attention_load(a, b->delta, at),
-               factor = attention_splat(a, a->f.scale * LOG2_E);
-  Loop r = emit_loop(e, emit_i64(e, 0), s->rows, 1, 0, NULL);
-  LLVMValueRef here = score_at(b, s, r.i, v);
-  LLVMValueRef p = attention_exp2(e, emit_fma(e, attention_load(a, b->p, here), factor, lse));
-  if (masked) {
-    LLVMValueRef in = attention_admitted(a, &queries, tile_add(e, s->k0, r.i));
-    p = LLVMBuildSelect(e->builder, in, p, LLVMConstNull(a->vector), "");
+  for (int v = 0; v < s->vectors; v++) {
+    LLVMValueRef at = tile_add(e, s->t, emit_i64(e, v * a->p.lanes));
+    Point queries = attention_queries(a, tile_add(e, b->s0, at));
+    attention_fill(a, &queries, s->k0, s->rows, attention_load(a, b->lse, at),
+                   tile_elements(e, a->f32, b->p, at), block(b));
   }
-  LLVMValueRef ds = LLVMBuildFSub(e->builder, attention_load(a, b->ds, here), delta, "");
-  attention_store(a, p, b->p, here);
-  attention_store(a, LLVMBuildFMul(e->builder, p, ds, ""), b->ds, here);
-  emit_loop_end(e, &r);
 }
 
-static void make_scores(Backward *b, const Scores *s, LLVMValueRef all) {
+/* P and dS, each finished in the registers of its tile. */
+static void make_scores(Backward *b, const Scores *s) {
   Attention *a = &b->a;
   Emit *e = a->e;
   const FlashPlan *p = &a->p;
   LLVMValueRef width = emit_i64(e, a->f.width);
-  TileShape shape = {(int)p->tile[FLASH_ROWS],
-                     (int)p->tile[FLASH_VECTORS],
-                     p->width,
-                     1,
-                     p->tile_queries,
-                     block(b),
-                     false};
-  LLVMValueRef qt = attention_at(a, b->qt, s->t, p->width),
-               dyt = attention_at(a, b->dyt, s->t, p->width);
-  Operands scores = {attention_at(a, b->keys, s->k0, p->width), qt,
-                     tile_elements(e, a->f32, b->p, s->t), NULL};
-  Operands products = {attention_at(a, b->values, s->k0, p->width), dyt,
-                       tile_elements(e, a->f32, b->ds, s->t), NULL};
-  attention_product(a, shape, shape.vectors, scores, s->rows, width, false);
-  attention_product(a, shape, shape.vectors, products, s->rows, width, false);
-  for (int masked = 0; masked <= (a->f.mask != NO_VALUE); masked++) {
-    Branch x = emit_if(e, masked ? LLVMBuildNot(e->builder, all, "") : all);
-    for (int v = 0; v < shape.vectors; v++) finish_scores(b, s, v, masked);
-    emit_end_if(e, x);
-  }
-}
-
-static void zero_scores(Backward *b, const Scores *s) {
-  Attention *a = &b->a;
-  Loop r = emit_loop(a->e, emit_i64(a->e, 0), s->rows, 1, 0, NULL);
-  for (int v = 0; v < a->p.tile[FLASH_VECTORS]; v++) {
-    attention_store(a, LLVMConstNull(a->vector), b->p, score_at(b, s, r.i, v));
-    attention_store(a, LLVMConstNull(a->vector), b->ds, score_at(b, s, r.i, v));
-  }
-  emit_loop_end(a->e, &r);
-}
-
-/* Tiles of queries [from, to) of the block */
-static void all_scores(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range queries) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  Loop t = emit_loop(e, queries.from, queries.to, a->p.tile_queries, 0, NULL);
-  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = tile_add(e, q0, emit_i64(e, a->p.tile_queries));
-  Scores s = {t.i, k0, LLVMBuildNSWSub(e->builder, end, k0, "")};
-  MaskFacts facts = attention_facts(a, q0, emit_min_i64(e, q1, emit_i64(e, a->f.queries)), k0, end);
-  Branch some = emit_if(e, facts.some);
-  make_scores(b, &s, facts.all);
-  emit_end_if(e, some);
-  Branch none = emit_if(e, LLVMBuildNot(e->builder, facts.some, ""));
-  zero_scores(b, &s);
-  emit_end_if(e, none);
-  emit_loop_end(e, &t);
+  TileShape shape = {.rows = (int)p->tile[FLASH_ROWS],
+                     .vectors = s->vectors,
+                     .a_row = p->width,
+                     .a_step = 1,
+                     .b_step = p->tile_queries,
+                     .c_row = block(b)};
+  LLVMValueRef probabilities = tile_elements(e, a->f32, b->p, s->t);
+  Operands x = {attention_at(a, b->keys, s->k0, p->width),
+                transposed(b, b->qt, s->t),
+                probabilities,
+                tile_elements(e, a->f32, b->lse, s->t),
+                {NULL}};
+  Operands d = {attention_at(a, b->values, s->k0, p->width),
+                transposed(b, b->dyt, s->t),
+                tile_elements(e, a->f32, b->ds, s->t),
+                tile_elements(e, a->f32, b->delta, s->t),
+                {probabilities}};
+  shape.start = s->whole ? START_ROW : START_SUMS, shape.end = END_POWERS;
+  if (!s->whole) fill_scores(b, s);
+  attention_product(a, shape, shape.vectors, x, s->rows, width);
+  shape.start = START_ROW, shape.end = END_TIMES;
+  attention_product(a, shape, shape.vectors, d, s->rows, width);
 }
 
 /* ---- gradients ---- */
@@ -193,17 +165,30 @@ static int width_vectors(const FlashPlan *p) {
   return (int)((all + parts - 1) / parts);
 }
 
-/* dQ: one tile of queries after the other, of which a tile's rows may leave a rest. */
-static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
+/* Queries [from, to) of the block, and how many of them at a time */
+typedef struct Part {
+  Range queries;
+  int vectors;
+} Part;
+
+/* dQ: some queries after the other, of which a tile's rows may leave a rest. */
+static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, const Part *x) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  int64_t width = a->p.width, n = a->p.tile_queries;
-  TileShape s = {
-      (int)a->p.tile[FLASH_ROWS], width_vectors(&a->p), 1, block(b), width, width, false};
-  Loop t = emit_loop(e, queries.from, queries.to, n, 0, NULL);
-  Operands dq = {tile_elements(e, a->f32, b->ds, t.i), attention_at(a, b->keys, k0, width),
-                 attention_at(a, b->dq, t.i, width), NULL};
-  attention_product(a, s, width / a->p.lanes, dq, emit_i64(e, n), rows, true);
+  int64_t width = a->p.width, n = x->vectors * a->p.lanes;
+  TileShape s = {(int)a->p.tile[FLASH_ROWS],
+                 width_vectors(&a->p),
+                 1,
+                 block(b),
+                 width,
+                 width,
+                 START_SUMS,
+                 END_SUMS};
+  Loop t = emit_loop(e, x->queries.from, x->queries.to, n, 0, NULL);
+  Operands dq = {.A = tile_elements(e, a->f32, b->ds, t.i),
+                 .B = attention_at(a, b->keys, k0, width),
+                 .C = attention_at(a, b->dq, t.i, width)};
+  attention_product(a, s, width / a->p.lanes, dq, emit_i64(e, n), rows);
   emit_loop_end(e, &t);
 }
 
@@ -211,27 +196,35 @@ static void add_to_keys(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range q
   Attention *a = &b->a;
   Emit *e = a->e;
   int64_t width = a->p.width, vectors = width / a->p.lanes;
-  TileShape s = {
-      (int)a->p.tile[FLASH_ROWS], width_vectors(&a->p), block(b), 1, width, width, false};
-  LLVMValueRef p = tile_elements(e, a->f32, b->p, queries.from),
-               ds = tile_elements(e, a->f32, b->ds, queries.from);
+  TileShape s = {(int)a->p.tile[FLASH_ROWS],
+                 width_vectors(&a->p),
+                 block(b),
+                 1,
+                 width,
+                 width,
+                 START_SUMS,
+                 END_SUMS};
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, queries.to, queries.from, "");
-  Operands dv = {p, attention_at(a, b->dy, queries.from, width), attention_at(a, b->dv, k0, width),
-                 NULL};
-  Operands dk = {ds, attention_at(a, b->q, queries.from, width), attention_at(a, b->dk, k0, width),
-                 NULL};
-  attention_product(a, s, vectors, dv, rows, n, true);
-  attention_product(a, s, vectors, dk, rows, n, true);
+  Operands dv = {.A = tile_elements(e, a->f32, b->p, queries.from),
+                 .B = attention_at(a, b->dy, queries.from, width),
+                 .C = attention_at(a, b->dv, k0, width)};
+  Operands dk = {.A = tile_elements(e, a->f32, b->ds, queries.from),
+                 .B = attention_at(a, b->q, queries.from, width),
+                 .C = attention_at(a, b->dk, k0, width)};
+  attention_product(a, s, vectors, dv, rows, n);
+  attention_product(a, s, vectors, dk, rows, n);
 }
 
-static void add_gradients(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
-  if (b->want_kv) add_to_keys(b, k0, rows, queries);
-  if (b->want_q) add_to_queries(b, k0, rows, queries);
-}
-
-static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, Range queries) {
-  all_scores(b, k0, end, queries);
-  add_gradients(b, k0, LLVMBuildNSWSub(b->a.e->builder, end, k0, ""), queries);
+/* Keys [k0, end) */
+static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, Part x, bool whole) {
+  Emit *e = b->a.e;
+  LLVMValueRef rows = LLVMBuildNSWSub(e->builder, end, k0, "");
+  Loop t = emit_loop(e, x.queries.from, x.queries.to, x.vectors * b->a.p.lanes, 0, NULL);
+  Scores s = {t.i, x.vectors, k0, rows, whole};
+  make_scores(b, &s);
+  emit_loop_end(e, &t);
+  if (b->want_kv) add_to_keys(b, k0, rows, x.queries);
+  if (b->want_q) add_to_queries(b, k0, rows, &x);
 }
 
 static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
@@ -239,18 +232,19 @@ static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
   return emit_min_i64(e, tile_add(e, b->s0, to), emit_i64(e, b->a.f.queries));
 }
 
-/* A block that the mask admits in part: one tile of queries after the other, up to the last key
-   that it needs. */
+/* A block that the mask admits in part: a few queries after the other, up to the last key that they
+   need. */
 static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  int64_t queries = a->p.tile_queries;
-  Loop t = emit_loop(e, emit_i64(e, 0), b->count, queries, 0, NULL);
-  Range part = {t.i, emit_min_i64(e, tile_add(e, t.i, emit_i64(e, queries)), b->count)};
-  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = last_query(b, part.to);
+  int vectors = attention_mixed_vectors(a);
+  LLVMValueRef queries = emit_i64(e, vectors * a->p.lanes);
+  Loop t = emit_loop(e, emit_i64(e, 0), b->count, vectors * a->p.lanes, 0, NULL);
+  Part x = {{t.i, emit_min_i64(e, tile_add(e, t.i, queries), b->count)}, vectors};
+  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = last_query(b, x.queries.to);
   LLVMValueRef last = attention_last_key(a, q0, q1, k0, end);
   Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGT, last, k0, ""));
-  scores_block(b, k0, last, part);
+  scores_block(b, k0, last, x, false);
   emit_end_if(e, some);
   emit_loop_end(e, &t);
 }
@@ -262,7 +256,8 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
   MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
   Branch whole = emit_if(e, facts.all);
-  scores_block(b, k0, end, (Range){emit_i64(e, 0), b->count});
+  Part all = {{emit_i64(e, 0), b->count}, (int)a->p.tile[FLASH_VECTORS]};
+  scores_block(b, k0, end, all, true);
   emit_end_if(e, whole);
   if (a->f.mask == NO_VALUE) return;
   LLVMValueRef mixed =
@@ -320,7 +315,7 @@ static void head(Backward *b, LLVMValueRef shared, Range groups, Range queries, 
   if (!b->want_kv) return;
   LLVMValueRef dk = attention_at(a, b->dk, rows.from, a->p.width),
                dv = attention_at(a, b->dv, rows.from, a->p.width);
-  attention_write(a, a->f.dk, a->f.key, rows.from, a->f.keys, rows.to, dk, a->f.scale);
+  attention_write(a, a->f.dk, a->f.key, rows.from, a->f.keys, rows.to, dk, LN_2);
   attention_write(a, a->f.dv, a->f.key, rows.from, a->f.keys, rows.to, dv, 1);
 }
 

@@ -1,6 +1,7 @@
 /* Register tiles of attention: all operands stand in scratch as f32, padded to whole tiles, so one
    shape per product is enough. The inner loop is that of the contract family: b's vectors, then per
-   row one element of a, spread. */
+   row one element of a, spread. What is done to each score afterwards is done while it is still in
+   its register, in the shadow of the next tile's multiply-adds. */
 #include "attention.h"
 
 enum { UNROLL = 4 };
@@ -73,10 +74,10 @@ static void run_steps(TileBuild *t, LLVMValueRef from, LLVMValueRef to, int unro
   for (int i = 0; i < t->n + 2; i++) t->value[i] = l.phi[i];
 }
 
-enum { TILE_A, TILE_B, TILE_C, TILE_MOST, TILE_N, TILE_MORE, TILE_ARGS };
+enum { TILE_A, TILE_B, TILE_C, TILE_ROW, TILE_END, TILE_N, TILE_ARGS };
 
 static LLVMTypeRef tile_type(Attention *a) {
-  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->ptr, a->i64, a->i64};
+  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->ptr, a->ptr, a->i64};
   return LLVMFunctionType(LLVMVoidTypeInContext(a->e->context), t, TILE_ARGS, 0);
 }
 
@@ -84,33 +85,47 @@ static LLVMValueRef sum_offset(TileBuild *t, int i) {
   return emit_i64(t->a->e, i / t->s.vectors * t->s.c_row + i % t->s.vectors * t->a->p.lanes);
 }
 
+static LLVMValueRef vector_offset(TileBuild *t, int v) {
+  return emit_i64(t->a->e, v * t->a->p.lanes);
+}
+
 static void start(TileBuild *t, LLVMValueRef f) {
-  Emit *e = t->a->e;
-  LLVMValueRef zero = LLVMConstNull(t->a->vector), old[LOOP_CARRIED];
-  LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
-  LLVMValueRef more =
-      LLVMBuildICmp(e->builder, LLVMIntNE, LLVMGetParam(f, TILE_MORE), emit_i64(e, 0), "");
-  Branch b = emit_if(e, more);
+  LLVMValueRef first[8], from = LLVMGetParam(f, t->s.start == START_ROW ? TILE_ROW : TILE_C);
+  for (int v = 0; v < t->s.vectors; v++)
+    first[v] = t->s.start == START_ROW ? attention_load(t->a, from, vector_offset(t, v))
+                                       : LLVMConstNull(t->a->vector);
   for (int i = 0; i < t->n; i++)
-    old[i] = attention_load(t->a, LLVMGetParam(f, TILE_C), sum_offset(t, i));
-  LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
-  emit_end_if(e, b);
-  for (int i = 0; i < t->n; i++) {
-    t->value[i] = LLVMBuildPhi(e->builder, t->a->vector, "sum");
-    LLVMAddIncoming(t->value[i], &zero, &entry, 1);
-    LLVMAddIncoming(t->value[i], &old[i], &then, 1);
-  }
+    t->value[i] = t->s.start == START_SUMS ? attention_load(t->a, from, sum_offset(t, i))
+                                           : first[i % t->s.vectors];
   t->value[t->n] = LLVMGetParam(f, TILE_A), t->value[t->n + 1] = LLVMGetParam(f, TILE_B);
 }
 
-static void keep_most(TileBuild *t, LLVMValueRef row) {
+static LLVMValueRef ended(TileBuild *t, LLVMValueRef f, int i) {
+  Emit *e = t->a->e;
+  LLVMValueRef x = t->value[i];
+  switch (t->s.end) {
+  case END_SUMS:
+  case END_MOST: return x;
+  case END_POWERS:
+  case END_ADDED_POWERS: return attention_exp2(e, x);
+  case END_TIMES:
+    return LLVMBuildFMul(e->builder, x,
+                         attention_load(t->a, LLVMGetParam(f, TILE_END), sum_offset(t, i)), "");
+  }
+  bug("a tile that ends in %d", (int)t->s.end);
+}
+
+/* One line for all rows of each column: maxima, or totals. */
+static void join_rows(TileBuild *t, LLVMValueRef row) {
   Emit *e = t->a->e;
   for (int v = 0; v < t->s.vectors; v++) {
-    LLVMValueRef at = emit_i64(e, v * t->a->p.lanes), most = t->value[v];
-    for (int r = 1; r < t->s.rows; r++)
-      most = attention_max(e, t->value[r * t->s.vectors + v], most);
-    most = attention_max(e, most, attention_load(t->a, row, at));
-    attention_store(t->a, most, row, at);
+    LLVMValueRef all = t->value[v];
+    for (int r = 1; r <= t->s.rows; r++) {
+      LLVMValueRef x = r < t->s.rows ? t->value[r * t->s.vectors + v]
+                                     : attention_load(t->a, row, vector_offset(t, v));
+      all = t->s.end == END_MOST ? attention_max(e, x, all) : LLVMBuildFAdd(e->builder, x, all, "");
+    }
+    attention_store(t->a, all, row, vector_offset(t, v));
   }
 }
 
@@ -124,9 +139,12 @@ static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
   LLVMValueRef most = LLVMBuildAnd(e->builder, n, emit_i64(e, -UNROLL), "");
   run_steps(&t, emit_i64(e, 0), most, UNROLL);
   run_steps(&t, most, n, 1);
-  for (int i = 0; i < t.n; i++)
+  for (int i = 0; i < t.n; i++) {
+    t.value[i] = ended(&t, x.function, i);
     attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
-  if (s.most) keep_most(&t, LLVMGetParam(x.function, TILE_MOST));
+  }
+  if (s.end == END_MOST || s.end == END_ADDED_POWERS)
+    join_rows(&t, LLVMGetParam(x.function, TILE_END));
   tile_aside_end(e, &x);
   return x.function;
 }
@@ -134,54 +152,57 @@ static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
 static bool same_shape(const TileShape *a, const TileShape *b) {
   return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row &&
          a->a_step == b->a_step && a->b_step == b->b_step && a->c_row == b->c_row &&
-         a->most == b->most;
+         a->start == b->start && a->end == b->end;
 }
 
 static LLVMValueRef tile_function(Attention *a, TileShape s) {
   int serial = 0;
-  for (TileCode *t = a->tiles; t; t = t->next, serial++)
+  for (TileCode *t = *a->tiles; t; t = t->next, serial++)
     if (same_shape(&t->shape, &s)) return t->function;
   TileCode *t = ARENA_NEW(a->e->arena, TileCode);
-  *t = (TileCode){a->tiles, s, build_tile(a, s, serial)};
-  a->tiles = t;
+  *t = (TileCode){*a->tiles, s, build_tile(a, s, serial)};
+  *a->tiles = t;
   return t->function;
 }
 
 /* The tile at row r of a column. */
 static void product_tile(Attention *a, TileShape s, LLVMValueRef at, Operands x, LLVMValueRef r,
-                         LLVMValueRef n, bool more) {
+                         LLVMValueRef n) {
   Emit *e = a->e;
-  LLVMValueRef c = tile_elements(e, a->f32, attention_at(a, x.C, r, s.c_row), at);
-  LLVMValueRef most = s.most ? tile_elements(e, a->f32, x.most, at) : c;
-  LLVMValueRef args[] = {attention_at(a, x.A, r, s.a_row),
-                         tile_elements(e, a->f32, x.B, at),
-                         c,
-                         most,
-                         n,
-                         emit_i64(e, more)};
+  LLVMValueRef args[TILE_ARGS] = {
+      [TILE_A] = attention_at(a, x.A, r, s.a_row),
+      [TILE_B] = tile_elements(e, a->f32, x.B, at),
+      [TILE_C] = tile_elements(e, a->f32, attention_at(a, x.C, r, s.c_row), at),
+      [TILE_ROW] = LLVMGetUndef(a->ptr),
+      [TILE_END] = LLVMGetUndef(a->ptr),
+      [TILE_N] = n};
+  if (s.start == START_ROW) args[TILE_ROW] = tile_elements(e, a->f32, x.row, at);
+  if (s.end == END_MOST || s.end == END_ADDED_POWERS)
+    args[TILE_END] = tile_elements(e, a->f32, x.most, at);
+  if (s.end == END_TIMES)
+    args[TILE_END] = tile_elements(e, a->f32, attention_at(a, x.factor, r, s.c_row), at);
   LLVMBuildCall2(e->builder, tile_type(a), tile_function(a, s), args, TILE_ARGS, "");
 }
 
 /* One column of tiles, vectors v .. v + s.vectors - 1. */
 static void product_column(Attention *a, TileShape s, int64_t v, Operands x, LLVMValueRef rows,
-                           LLVMValueRef n, bool more) {
+                           LLVMValueRef n) {
   Emit *e = a->e;
   LLVMValueRef at = emit_i64(e, v * a->p.lanes);
   int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0, rest = known % s.rows;
   Loop r = emit_loop(e, emit_i64(e, 0), known ? emit_i64(e, known - rest) : rows, s.rows, 0, NULL);
-  product_tile(a, s, at, x, r.i, n, more);
+  product_tile(a, s, at, x, r.i, n);
   emit_loop_end(e, &r);
   if (!rest) return;
   s.rows = (int)rest;
-  product_tile(a, s, at, x, emit_i64(e, known - rest), n, more);
+  product_tile(a, s, at, x, emit_i64(e, known - rest), n);
 }
 
 void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
-                       LLVMValueRef n, bool more) {
-  s.most = x.most != NULL;
+                       LLVMValueRef n) {
   for (int64_t v = 0; v < vectors; v += s.vectors) {
     if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
-    product_column(a, s, v, x, rows, n, more);
+    product_column(a, s, v, x, rows, n);
   }
 }
 

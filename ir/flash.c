@@ -40,7 +40,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t forward_floats(const FlashPlan *p) {
   int64_t keys = p->tile[FLASH_KEY_BLOCK], block = p->tile[FLASH_QUERY_BLOCK];
-  return 2 * p->keys * p->width + (p->width + keys + 1) * p->tile_queries +
+  return 2 * p->keys * p->width + (p->width + keys + 2) * p->tile_queries +
          2 * (p->width + 1) * block;
 }
 

@@ -253,6 +253,20 @@ static void variants(void **state) {
   }
 }
 
+/* Scores of hundreds: the largest one of a query often comes late, and then is far above all
+ * before.
+ */
+static void far_scores(void **state) {
+  (void)state;
+  for (int grad = 0; grad < 2; grad++) {
+    Harness *h = harness_new(machine);
+    h->workers = 2, h->int_low = 0, h->int_high = 40, h->high = grad ? 4 : 12, h->low = -h->high;
+    for (int i = 0; i < (gpu() ? 6 : 30); i++) (grad ? add_backward : add_forward)(h, i, "f32", 48);
+    assert_int_equal(harness_run(h, 2e-3), 0);
+    harness_free(h);
+  }
+}
+
 /* Heads up to 256 wide, where a GPU's tiles are small and a row has more pieces than threads. */
 static void wide_with(bool most) {
   static const int64_t wide[] = {80, 96, 112, 128, 160, 192, 256};
@@ -283,6 +297,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(forward_bf16),  cmocka_unit_test(backward),
       cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks),
       cmocka_unit_test(variants),      cmocka_unit_test(f16),
-      cmocka_unit_test(wide_heads),    cmocka_unit_test(wide_heads_most_shared)};
+      cmocka_unit_test(wide_heads),    cmocka_unit_test(wide_heads_most_shared),
+      cmocka_unit_test(far_scores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
