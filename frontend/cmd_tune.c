@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 enum { CANDIDATES = 12, ROUNDS = 9, BATCH = 24 };
-static const double CLEARLY = 0.99; /* of the rule's time */
+static const double CLEARLY = 0.99;               /* of the rule's time */
+static const double CONTEST = 0.4, LAST_WORD = 2; /* seconds */
 
 static bool equal_cuts(const Cut *a, const Cut *b) { return !memcmp(a->at, b->at, sizeof a->at); }
 
@@ -31,7 +32,7 @@ bool tune_is_new(const Search *s, const Cut *c) {
 static uint32_t fastest(const CutList *cuts, const Timing *t) {
   uint32_t best = 0;
   for (uint32_t i = 1; i < cuts->n; i++)
-    if (t[i].good && t[i].ns < t[best].ns) best = i;
+    if (t[i].good && t[i].share < t[best].share) best = i;
   return best;
 }
 
@@ -42,7 +43,8 @@ bool tune_contest(Search *s, const CutList *cuts) {
     vec_push(s->m->arena, batch, s->best);
     for (uint32_t i = from; i < cuts->n && i < from + BATCH; i++)
       vec_push(s->m->arena, batch, cuts->at[i]);
-    if (!tune_measure(s->m, s->t, &batch, s->rounds, t)) return false;
+    if (!tune_measure(s->m, s->t, &batch, (TuneEffort){s->rounds, s->hurry ? 0 : CONTEST}, t))
+      return false;
     s->best = batch.at[fastest(&batch, t)];
   }
   return true;
@@ -90,15 +92,20 @@ static Str today(Ctx *c) {
   return intern(c->names, text);
 }
 
-/* The rule's cut against the best one, with four times as many rounds. */
+TuneEffort tune_last_effort(const Search *s) {
+  return (TuneEffort){4 * s->rounds + 1, s->hurry ? 0 : LAST_WORD};
+}
+
+/* The rule's cut against the best one. */
 static bool decide(Search *s, const Cut *rule, TuneRecord *r) {
   CutList both = {0};
   Timing t[2];
   vec_push(s->m->arena, both, *rule);
   if (!equal_cuts(rule, &s->best)) vec_push(s->m->arena, both, s->best);
-  if (!tune_measure(s->m, s->t, &both, 4 * s->rounds + 1, t)) return false;
-  uint32_t chosen = both.n > 1 && t[1].good && t[1].ns < CLEARLY * t[0].ns;
-  r->cut = both.at[chosen], r->ns = t[chosen].ns, r->rule_ns = t[0].ns;
+  if (!tune_measure(s->m, s->t, &both, tune_last_effort(s), t)) return false;
+  uint32_t chosen = both.n > 1 && t[1].good && t[1].share < CLEARLY;
+  r->cut = both.at[chosen], r->ns = t[chosen].share * t[0].ns, r->rule_ns = t[0].ns;
+  r->rounds = t[0].rounds;
   return true;
 }
 
@@ -111,7 +118,7 @@ static bool search(Search *s, TuneRecord *r) {
   r->family = intern(c->names, s->t->v->family), r->key = s->t->key;
   r->target = module_setting(s->m, "target.name", ""), r->device = tune_device(c);
   r->workers = (int64_t)module_number(s->m, "target.workers", 1);
-  r->driver = tune_driver(c), r->rounds = 4 * s->rounds + 1, r->date = today(c);
+  r->driver = tune_driver(c), r->date = today(c);
   return true;
 }
 
@@ -170,8 +177,9 @@ static Exit check_only(Cli *o) {
 static void say_rivals(const Search *s, const TuneRecord *r, long n) {
   TuneCheck c;
   if (!n || !tune_check(s, &r->cut, (uint32_t)n, &c) || s->o->value[OPT_QUIET]) return;
-  fprintf(stderr, "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %%: %s\n",
-          1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.best_ns / c.pick_ns,
+  fprintf(stderr,
+          "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %% (%.1f .. %.1f): %s\n",
+          1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.reached, 100 * c.low, 100 * c.high,
           variants_text(s->m, s->t->v, &c.best));
 }
 
@@ -183,7 +191,14 @@ static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *n, const ch
   Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
   uint32_t done = 0;
   for (uint32_t i = 0; i < list.n; i++) {
-    Search s = {o, m, &list.at[i], (int)n->rounds, (uint32_t)n->candidates, {0}, {{0}}};
+    Search s = {o,
+                m,
+                &list.at[i],
+                (int)n->rounds,
+                o->value[OPT_ROUNDS] != NULL,
+                (uint32_t)n->candidates,
+                {0},
+                {{0}}};
     TuneRecord r = {0};
     if (!o->value[OPT_AGAIN] && has_record(o, m, db, s.t)) continue;
     if (!search(&s, &r)) continue;

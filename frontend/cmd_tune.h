@@ -21,12 +21,18 @@ Tunables tune_kernels(Module *m, const char *only); /* only: names with commas; 
 
 /* cmd_tune_run.c */
 typedef struct Timing {
-  double ns;
+  double ns;               /* median */
+  double share, low, high; /* of the first one's time in the same round: median and quartiles */
+  int rounds;
   bool good; /* it ran, and gave what the first one gave */
 } Timing;
-/* Makes kernel k with each cut, runs them in turn for so many rounds, and fills one Timing per cut.
-   False: nothing could be measured, said as a diagnostic. */
-bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, int rounds, Timing *out);
+typedef struct TuneEffort { /* rounds at least, and more until so many seconds are over */
+  int rounds;
+  double seconds;
+} TuneEffort;
+/* Makes kernel k with each cut, runs them in turn, and fills one Timing per cut. False: nothing
+   could be measured, said as a diagnostic. */
+bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort e, Timing *out);
 
 /* cmd_tune.c */
 typedef struct Search { /* of the best cut for one kernel */
@@ -34,6 +40,7 @@ typedef struct Search { /* of the best cut for one kernel */
   Module *m;
   const Tunable *t;
   int rounds;
+  bool hurry;    /* no more rounds than that */
   uint32_t most; /* cuts measured at most, 0: all combinations */
   CutList seen;
   Cut best;
@@ -41,10 +48,13 @@ typedef struct Search { /* of the best cut for one kernel */
 bool tune_is_new(const Search *s, const Cut *c); /* it fits, and was not seen */
 /* The best so far against those cuts, in turn; the fastest becomes the best. */
 bool tune_contest(Search *s, const CutList *cuts);
+/* For the last word between two cuts: differences of one in a hundred must show. */
+TuneEffort tune_last_effort(const Search *s);
 
 /* cmd_tune_check.c */
 typedef struct TuneCheck {
   double pick_ns, best_ns;
+  double reached, low, high; /* the best one's time as a share of the pick's, and quartiles */
   uint32_t cuts;
   Cut best;
 } TuneCheck;

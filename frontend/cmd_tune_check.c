@@ -4,7 +4,7 @@
    (always the same ones), each decision by itself among everything worth a try, so that every
    combination may come; a few rounds tell the eight best, more rounds the best of these. From
    there, every neighbour in each decision is tried until none is faster. What came out then meets
-   the cut in question, in turn, with four times as many rounds. The search must not look at that
+   the cut in question, in turn, for as long as a last word takes. The search must not look at that
    cut. */
 #include "cmd_tune.h"
 #include "passes/pass.h"
@@ -59,9 +59,9 @@ static bool best_drawn(Search *s) {
     vec_push(s->m->arena, batch, s->seen.at[0]);
     for (uint32_t i = from; i < s->seen.n && i < from + BATCH; i++)
       vec_push(s->m->arena, batch, s->seen.at[i]);
-    if (!tune_measure(s->m, s->t, &batch, ROUNDS, t)) return false;
+    if (!tune_measure(s->m, s->t, &batch, (TuneEffort){ROUNDS, 0}, t)) return false;
     for (uint32_t i = 1; i < batch.n; i++)
-      if (t[i].good) keep(best, &batch.at[i], t[i].ns / t[0].ns);
+      if (t[i].good) keep(best, &batch.at[i], t[i].share);
   }
   CutList few = {0};
   for (int i = 0; i < FEW; i++) vec_push(s->m->arena, few, best[i].cut);
@@ -96,7 +96,7 @@ bool tune_check(const Search *found, const Cut *pick, uint32_t n, TuneCheck *out
   if (!best_drawn(&s) || !descend(&s)) return false;
   vec_push(s.m->arena, both, *pick);
   vec_push(s.m->arena, both, s.best);
-  if (!tune_measure(s.m, s.t, &both, 4 * s.rounds + 1, t)) return false;
-  *out = (TuneCheck){t[0].ns, t[1].ns, s.seen.n, s.best};
+  if (!tune_measure(s.m, s.t, &both, tune_last_effort(&s), t)) return false;
+  *out = (TuneCheck){t[0].ns, t[1].ns, t[1].share, t[1].low, t[1].high, s.seen.n, s.best};
   return true;
 }

@@ -2,9 +2,11 @@
    process on the runtime's own pool, so that a kernel that crashes costs one record and no more.
 
    Every round runs each variant once, in turn, with the caches emptied before: in a step its
-   operands come from memory, too. What is compared is the median over the rounds, so that a noisy
-   neighbour who stays for a while meets all variants alike. Before, the results of each variant are
-   compared with those of the first one, which is the rule's. */
+   operands come from memory, too. What is compared is the median over the rounds of a variant's
+   time as a share of the first one's in the same round: a noisy neighbour, or a processor that
+   changes its clock, meets all of a round alike. There are so many rounds as were asked for, and
+   more while there is time. Before, the results of each variant are compared with those of the
+   first one, which is the rule's. */
 #include "cmd_tune.h"
 #include "codegen/codegen.h"
 #include "ir/numbers.h"
@@ -17,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PHASES = 4, FLUSH = 32 << 20, ALIGN = 64 };
+enum { PHASES = 4, FLUSH = 32 << 20, ALIGN = 64, MOST_ROUNDS = 1000 };
 
 typedef struct Kernel {
   const Fn *f;
@@ -182,25 +184,46 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void time_all(Bench *b, int rounds, Timing *out) {
-  double *t = ARENA_ARRAY(b->arena, double, (int64_t)rounds * b->nkernels);
+/* Every variant once; t: by variant. */
+static void time_round(Bench *b, int round, const Timing *out, double *t) {
   void *const flush[] = {b->flush};
-  for (int r = 0; r < rounds; r++)
-    for (uint32_t i = 0; i < b->nkernels; i++) {
-      uint32_t which = r & 1 ? b->nkernels - 1 - i : i; /* there and back: no place is favoured */
-      if (!out[which].good) continue;
-      rt_pool_run(b->pool, flush_chunk, flush, 16);
-      t[which * (uint32_t)rounds + (uint32_t)r] = run(b, &b->kernel[which]);
-    }
   for (uint32_t i = 0; i < b->nkernels; i++) {
-    qsort(t + i * (uint32_t)rounds, (size_t)rounds, sizeof *t, ascending);
-    out[i].ns = t[i * (uint32_t)rounds + (uint32_t)rounds / 2];
+    uint32_t which = round & 1 ? b->nkernels - 1 - i : i; /* there and back: no place is favoured */
+    if (!out[which].good) continue;
+    rt_pool_run(b->pool, flush_chunk, flush, 16);
+    t[which] = run(b, &b->kernel[which]);
   }
+}
+
+/* t: round by round */
+static void summarize(Bench *b, const double *t, int rounds, Timing *out) {
+  double *ns = ARENA_ARRAY(b->arena, double, rounds),
+         *share = ARENA_ARRAY(b->arena, double, rounds);
+  for (uint32_t i = 0; i < b->nkernels; i++) {
+    for (int r = 0; r < rounds; r++) {
+      const double *round = t + (int64_t)r * b->nkernels;
+      ns[r] = round[i], share[r] = round[i] / round[0];
+    }
+    qsort(ns, (size_t)rounds, sizeof *ns, ascending);
+    qsort(share, (size_t)rounds, sizeof *share, ascending);
+    out[i].ns = ns[rounds / 2], out[i].rounds = rounds;
+    out[i].share = share[rounds / 2];
+    out[i].low = share[rounds / 4], out[i].high = share[rounds - 1 - rounds / 4];
+  }
+}
+
+static void time_all(Bench *b, TuneEffort effort, Timing *out) {
+  double *t = ARENA_ARRAY(b->arena, double, (int64_t)MOST_ROUNDS * b->nkernels);
+  double end = now() + 1e9 * effort.seconds;
+  int r = 0;
+  while (r < MOST_ROUNDS && (r < effort.rounds || now() < end))
+    time_round(b, r, out, t + (int64_t)r * b->nkernels), r++;
+  summarize(b, t, r, out);
 }
 
 /* ---- the child ---- */
 
-static _Noreturn void child(Module *m, const char *library, int rounds, int pipe) {
+static _Noreturn void child(Module *m, const char *library, TuneEffort effort, int pipe) {
   Bench b = {.m = m, .arena = arena_new(), .nkernels = m->fns.n};
   Timing *out = ARENA_ARRAY(b.arena, Timing, m->fns.n + 1);
   void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -217,7 +240,7 @@ static _Noreturn void child(Module *m, const char *library, int rounds, int pipe
   if (!b.pool) _exit(1);
   make_buffers(&b);
   compare(&b, out);
-  time_all(&b, rounds, out);
+  time_all(&b, effort, out);
   ssize_t n = (ssize_t)(sizeof *out * m->fns.n);
   _exit(write(pipe, out, (size_t)n) == n ? 0 : 1);
 }
@@ -232,12 +255,12 @@ static bool read_all(int file, void *at, size_t n) {
   return true;
 }
 
-static bool run_child(Module *m, const char *library, int rounds, Timing *out) {
+static bool run_child(Module *m, const char *library, TuneEffort effort, Timing *out) {
   int ends[2], status = 1;
   if (pipe(ends)) return false;
   fflush(NULL);
   pid_t pid = fork();
-  if (!pid) child(m, library, rounds, ends[1]);
+  if (!pid) child(m, library, effort, ends[1]);
   close(ends[1]);
   bool good = pid > 0 && read_all(ends[0], out, sizeof *out * m->fns.n);
   close(ends[0]);
@@ -245,14 +268,15 @@ static bool run_child(Module *m, const char *library, int rounds, Timing *out) {
   return good && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, int rounds, Timing *out) {
+bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort effort,
+                  Timing *out) {
   Module *v = variants_of(m, t, cuts);
   char *folder = work_folder(m->ctx);
   if (!folder) return false;
   const char *library = arena_printf(m->arena, "%s/variants.so", folder);
   bool good = kernels_build(v, folder, (int)module_number(m, "target.workers", 1)) &&
               kernels_link(v, folder, "variants.so");
-  bool ran = good && run_child(v, library, rounds, out);
+  bool ran = good && run_child(v, library, effort, out);
   remove_folder(m->arena, folder);
   if (good && !ran) {
     Report *r = diag_at(m->ctx->diag, "W1208", loc_span(m, t->k->loc),
