@@ -22,7 +22,7 @@
 #include "attention.h"
 #include <math.h>
 
-enum { FIRST_TILES = 4 }; /* register tiles of keys that give the first m */
+enum { FIRST_TILES = 2 }; /* register tiles of keys that give the first m */
 static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
 static const double FIT = 65536; /* sums of powers that need no larger m */
 
@@ -379,10 +379,42 @@ static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *wo
   emit_loop_end(e, &t);
 }
 
+/* While a block is worked on: its results, and the queries of the next one. */
+static void ask_for_rows(Forward *f, LLVMValueRef s0) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  Ahead *list = &a->ahead[AHEAD_BLOCK];
+  int64_t block = a->p.tile[FLASH_QUERY_BLOCK], last = a->f.queries - block;
+  LLVMValueRef rows = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), s0, "");
+  LLVMValueRef next = tile_add(e, s0, emit_i64(e, block));
+  next = emit_min_i64(e, next, emit_i64(e, last > 0 ? last : 0));
+  Point head = attention_point(a);
+  attention_ahead_start(a, list, emit_min_i64(e, emit_i64(e, block), rows));
+  attention_ahead_add(a, list, a->f.q, a->f.query, &head, next, false);
+  attention_ahead_add(a, list, a->f.y, a->f.query, &head, s0, true);
+}
+
+/* While a head is worked on: keys and values of the next one. */
+static void ask_for_keys(Forward *f, LLVMValueRef h) {
+  Attention next = f->a;
+  Emit *e = next.e;
+  Ahead *list = &f->a.ahead[AHEAD_HEAD];
+  LLVMValueRef groups = emit_i64(e, next.f.group.count);
+  int64_t last = next.f.shared.count * next.f.group.count - 1;
+  LLVMValueRef n = emit_min_i64(e, tile_add(e, h, emit_i64(e, 1)), emit_i64(e, last));
+  next.shared = LLVMBuildUDiv(e->builder, n, groups, "");
+  next.group = LLVMBuildURem(e->builder, n, groups, "");
+  Point head = attention_point(&next);
+  attention_ahead_start(&f->a, list, emit_i64(e, next.f.keys));
+  attention_ahead_add(&f->a, list, next.f.k, next.f.key, &head, emit_i64(e, 0), false);
+  attention_ahead_add(&f->a, list, next.f.v, next.f.key, &head, emit_i64(e, 0), false);
+}
+
 /* Keys are the outer loop: a block of them is near for all tiles. */
 static void query_block(Forward *f, LLVMValueRef s0) {
   Attention *a = &f->a;
   Emit *e = a->e;
+  ask_for_rows(f, s0);
   each_tile(f, s0, NULL, start_work);
   Loop k =
       emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
@@ -400,6 +432,7 @@ static void head(Forward *f, LLVMValueRef h, Range blocks) {
   a->group = LLVMBuildURem(e->builder, h, groups, "");
   attention_read(a, a->f.k, a->f.key, zero, a->f.keys, all, f->keys, 1);
   attention_read(a, a->f.v, a->f.key, zero, a->f.keys, all, f->values, 1);
+  if (a->p.tile[FLASH_PARTS] == 1) ask_for_keys(f, h);
   Loop t = emit_loop(e, blocks.from, blocks.to, 1, 0, NULL);
   query_block(f, tile_times(e, t.i, a->p.tile[FLASH_QUERY_BLOCK]));
   emit_loop_end(e, &t);

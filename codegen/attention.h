@@ -35,6 +35,23 @@ typedef struct TileCode { /* one function per shape */
   LLVMValueRef function;
 } TileCode;
 
+/* Rows that are asked for while tiles are computed: a list of equally many of several values */
+enum { AHEAD_MOST = 4 };
+typedef enum AheadList { AHEAD_HEAD, AHEAD_BLOCK, AHEAD_LISTS } AheadList;
+
+typedef struct AheadRows {
+  LLVMValueRef first;
+  int64_t distance; /* bytes from row to row */
+  int lines;        /* of a row */
+  bool write;
+} AheadRows;
+
+typedef struct Ahead {
+  LLVMValueRef done, rows; /* variable of the phase: rows asked for; how many there are */
+  int n;
+  AheadRows at[AHEAD_MOST];
+} Ahead;
+
 typedef struct Attention {
   Emit *e;
   Flash f;
@@ -43,6 +60,7 @@ typedef struct Attention {
   TileCode **tiles;           /* list of those made; copies of this struct share it */
   LLVMValueRef next_scratch;  /* what is not given out yet */
   LLVMValueRef shared, group; /* flat indexes of the head being worked on */
+  Ahead ahead[AHEAD_LISTS];   /* of this phase */
 } Attention;
 
 Attention attention_new(Emit *e);
@@ -82,6 +100,13 @@ void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64
                      LLVMValueRef count, LLVMValueRef src, double factor);
 /* Point of the lanes of queries q .. q + lanes - 1, with their mask */
 Point attention_queries(Attention *a, LLVMValueRef q);
+
+/* ---- memory asked for early (attention_ahead.c) ---- */
+void attention_ahead_start(Attention *a, Ahead *list, LLVMValueRef rows);
+/* Rows first .. of v, if they lie in memory as they are. write: they will be results. */
+void attention_ahead_add(Attention *a, Ahead *list, ValueId v, Str row, const Point *head,
+                         LLVMValueRef first, bool write);
+void attention_ahead(Attention *a); /* one row of each list, if one is left */
 
 /* ---- masks (attention_mask.c) ---- */
 typedef struct MaskFacts {

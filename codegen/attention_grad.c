@@ -36,6 +36,7 @@ static void give_scratch(Backward *b) {
   int64_t width = a->p.width, all = a->p.keys * width, queries = block(b),
           keys = a->p.tile[FLASH_KEY_BLOCK];
   a->next_scratch = a->e->scratch;
+  memset(a->ahead, 0, sizeof a->ahead); /* variables are a phase's own */
   b->keys = attention_scratch(a, all), b->values = attention_scratch(a, all);
   b->dk = attention_scratch(a, all), b->dv = attention_scratch(a, all);
   b->q = attention_scratch(a, queries * width), b->dy = attention_scratch(a, queries * width);
@@ -232,20 +233,43 @@ static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
   return emit_min_i64(e, tile_add(e, b->s0, to), emit_i64(e, b->a.f.queries));
 }
 
-/* A block that the mask admits in part: a few queries after the other, up to the last key that they
-   need. */
-static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
+static LLVMValueRef is_less(Backward *b, LLVMValueRef x, LLVMValueRef y) {
+  return LLVMBuildICmp(b->a.e->builder, LLVMIntSLT, x, y, "");
+}
+
+/* Some queries of a tile, which begins at t, up to the last key that they need. */
+static void mixed_part(Backward *b, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef t) {
   Attention *a = &b->a;
   Emit *e = a->e;
   int vectors = attention_mixed_vectors(a);
-  LLVMValueRef queries = emit_i64(e, vectors * a->p.lanes);
-  Loop t = emit_loop(e, emit_i64(e, 0), b->count, vectors * a->p.lanes, 0, NULL);
-  Part x = {{t.i, emit_min_i64(e, tile_add(e, t.i, queries), b->count)}, vectors};
-  LLVMValueRef q0 = tile_add(e, b->s0, t.i), q1 = last_query(b, x.queries.to);
+  LLVMValueRef to = tile_add(e, t, emit_i64(e, vectors * a->p.lanes));
+  Part x = {{t, emit_min_i64(e, to, b->count)}, vectors};
+  LLVMValueRef q0 = tile_add(e, b->s0, t), q1 = last_query(b, x.queries.to);
   LLVMValueRef last = attention_last_key(a, q0, q1, k0, end);
-  Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGT, last, k0, ""));
+  Branch some = emit_if(e, is_less(b, k0, last));
   scores_block(b, k0, last, x, false);
   emit_end_if(e, some);
+}
+
+/* A block that the mask admits in part. Of each tile of queries: keys that all of them see, then
+   the others, a few queries at a time. */
+static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  LLVMValueRef each = emit_i64(e, a->p.tile_queries);
+  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
+  Part x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
+            (int)a->p.tile[FLASH_VECTORS]};
+  LLVMValueRef mixed =
+      attention_whole_keys(a, tile_add(e, b->s0, t.i), last_query(b, x.queries.to), k0, end);
+  Branch whole = emit_if(e, is_less(b, k0, mixed));
+  scores_block(b, k0, mixed, x, true);
+  emit_end_if(e, whole);
+  Branch rest = emit_if(e, is_less(b, mixed, end));
+  Loop p = emit_loop(e, t.i, x.queries.to, attention_mixed_vectors(a) * a->p.lanes, 0, NULL);
+  mixed_part(b, mixed, end, p.i);
+  emit_loop_end(e, &p);
+  emit_end_if(e, rest);
   emit_loop_end(e, &t);
 }
 
@@ -267,6 +291,35 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   emit_end_if(e, part);
 }
 
+/* While a block of queries is worked on: rows of the next one, and the results of this one. */
+static void ask_for_rows(Backward *b) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  Ahead *list = &a->ahead[AHEAD_BLOCK];
+  int64_t last = a->f.queries - block(b);
+  LLVMValueRef next = tile_add(e, b->s0, emit_i64(e, block(b)));
+  next = emit_min_i64(e, next, emit_i64(e, last > 0 ? last : 0));
+  Point head = attention_point(a);
+  attention_ahead_start(a, list, b->count);
+  attention_ahead_add(a, list, a->f.q, a->f.query, &head, next, false);
+  attention_ahead_add(a, list, a->f.dy, a->f.query, &head, next, false);
+  attention_ahead_add(a, list, a->f.y, a->f.query, &head, next, false);
+  if (b->want_q) attention_ahead_add(a, list, a->f.dq, a->f.query, &head, b->s0, true);
+}
+
+/* While a head is worked on: keys and values of the next one. */
+static void ask_for_keys(Backward *b) {
+  Attention next = b->a;
+  Emit *e = next.e;
+  Ahead *list = &b->a.ahead[AHEAD_HEAD];
+  LLVMValueRef n = tile_add(e, next.shared, emit_i64(e, 1)), zero = emit_i64(e, 0);
+  next.shared = emit_min_i64(e, n, emit_i64(e, next.f.shared.count - 1)), next.group = zero;
+  Point head = attention_point(&next);
+  attention_ahead_start(&b->a, list, emit_i64(e, next.f.keys));
+  attention_ahead_add(&b->a, list, next.f.k, next.f.key, &head, zero, false);
+  attention_ahead_add(&b->a, list, next.f.v, next.f.key, &head, zero, false);
+}
+
 static void query_block(Backward *b, LLVMValueRef i, Range keys) {
   Attention *a = &b->a;
   Emit *e = a->e;
@@ -274,6 +327,7 @@ static void query_block(Backward *b, LLVMValueRef i, Range keys) {
   LLVMValueRef left = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), b->s0, "");
   b->count = emit_min_i64(e, left, emit_i64(e, block(b)));
   start_block(b);
+  ask_for_rows(b);
   Loop k = emit_loop(e, keys.from, keys.to, 1, 0, NULL);
   key_block(b, tile_times(e, k.i, a->p.tile[FLASH_KEY_BLOCK]));
   emit_loop_end(e, &k);
@@ -305,6 +359,7 @@ static void head(Backward *b, LLVMValueRef shared, Range groups, Range queries, 
   Emit *e = a->e;
   a->shared = shared, a->group = groups.from;
   Range rows = start_keys(b, keys);
+  if (a->p.phases == 1) ask_for_keys(b);
   Loop g = emit_loop(e, groups.from, groups.to, 1, 0, NULL);
   a->group = g.i;
   Loop q = emit_loop(e, queries.from, queries.to, 1, 0, NULL);

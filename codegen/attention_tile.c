@@ -4,7 +4,7 @@
    its register, in the shadow of the next tile's multiply-adds. */
 #include "attention.h"
 
-enum { UNROLL = 4 };
+enum { UNROLL = 8 };
 
 LLVMValueRef attention_scratch(Attention *a, int64_t floats) {
   LLVMValueRef at = a->next_scratch;
@@ -181,6 +181,7 @@ static void product_tile(Attention *a, TileShape s, LLVMValueRef at, Operands x,
     args[TILE_END] = tile_elements(e, a->f32, x.most, at);
   if (s.end == END_TIMES)
     args[TILE_END] = tile_elements(e, a->f32, attention_at(a, x.factor, r, s.c_row), at);
+  attention_ahead(a);
   LLVMBuildCall2(e->builder, tile_type(a), tile_function(a, s), args, TILE_ARGS, "");
 }
 

@@ -25,7 +25,7 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
   tile[FLASH_ROWS] = rows_of(x, tile[FLASH_VECTORS]);
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
   bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
-  int64_t keys = (far || many ? 64 : 128) * (f->grad ? 1 : 2);
+  int64_t keys = (far || many ? 72 : 128) * (f->grad ? 1 : 2); /* 72: whole tiles, whole rounds */
   int64_t block = f->grad ? (far ? 256 : 64) : far ? 256 : queries;
   keys = round_up(keys, tile[FLASH_ROWS]);
   tile[FLASH_KEY_BLOCK] = at_most(keys, round_up(f->keys, tile[FLASH_ROWS]));
