@@ -104,7 +104,7 @@ static LLVMValueRef block_exp(Forward *f, int v, LLVMValueRef m, LLVMValueRef co
   LLVMValueRef zero = LLVMConstNull(a->vector), nothing = attention_splat(a, attention_nothing / 2);
   Loop r = emit_loop(e, emit_i64(e, 0), count, 1, 1, &zero);
   LLVMValueRef at = score_at(f, r.i, v), s = attention_load(a, f->scores, at);
-  LLVMValueRef p = attention_exp2(e, LLVMBuildFSub(e->builder, s, m, ""));
+  LLVMValueRef p = math_exp2(e, LLVMBuildFSub(e->builder, s, m, ""));
   if (masked) { /* m, too, may be NOTHING */
     LLVMValueRef in = LLVMBuildFCmp(e->builder, LLVMRealUGT, s, nothing, "");
     p = LLVMBuildSelect(e->builder, in, p, zero, "");
@@ -137,7 +137,7 @@ static void softmax_block(Forward *f, LLVMValueRef k0, LLVMValueRef count, bool 
   for (int v = 0; v < f->vectors; v++) {
     LLVMValueRef at = lane_at(f, v), old = reference(f, v);
     LLVMValueRef m = whole ? attention_load(a, f->grown, at) : block_max(f, v, k0, count, masked);
-    LLVMValueRef factor = attention_exp2(e, LLVMBuildFSub(e->builder, old, m, ""));
+    LLVMValueRef factor = math_exp2(e, LLVMBuildFSub(e->builder, old, m, ""));
     LLVMValueRef sum = LLVMBuildFMul(e->builder, attention_load(a, f->sum, at), factor, "");
     sum = LLVMBuildFAdd(e->builder, sum, block_exp(f, v, m, count, masked), "");
     attention_store(a, LLVMBuildFNeg(e->builder, m, ""), f->minus, at);

@@ -130,10 +130,7 @@ LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1
 void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
                     LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
 
-/* ---- mathematics (attention_exp.c) ---- */
 extern const double attention_nothing; /* a score whose power is 0 */
-/* 2^x; 0 below about -126, at least 2^126 above that; NaN stays */
-LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x);
 LLVMValueRef attention_splat(Attention *a, double x);
 LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b);
 #endif

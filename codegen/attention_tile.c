@@ -6,6 +6,16 @@
 
 enum { UNROLL = 8 };
 
+const double attention_nothing = -1e30;
+
+LLVMValueRef attention_splat(Attention *a, double x) {
+  return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes);
+}
+
+LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, LLVMRealOGT, a, b, ""), a, b, "");
+}
+
 LLVMValueRef attention_scratch(Attention *a, int64_t floats) {
   LLVMValueRef at = a->next_scratch;
   a->next_scratch = tile_elements(a->e, a->f32, at, emit_i64(a->e, floats));
@@ -107,7 +117,7 @@ static LLVMValueRef ended(TileBuild *t, LLVMValueRef f, int i) {
   case END_SUMS:
   case END_MOST: return x;
   case END_POWERS:
-  case END_ADDED_POWERS: return attention_exp2(e, x);
+  case END_ADDED_POWERS: return math_exp2(e, x);
   case END_TIMES:
     return LLVMBuildFMul(e->builder, x,
                          attention_load(t->a, LLVMGetParam(f, TILE_END), sum_offset(t, i)), "");

@@ -157,6 +157,10 @@ void point_set(Point *p, Index index);      /* replaces or appends */
 /* vector mathematics without libm: f32 scalars and vectors */
 LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x);
 LLVMValueRef math_pow(Emit *e, LLVMValueRef x, double exponent);
+/* 2^x of a vector, relative error 2e-7; 0 below about -126, at least 2^126 above that; NaN stays */
+LLVMValueRef math_exp2(Emit *e, LLVMValueRef x);
+/* e^x where x is at most 0: relative error 2e-7 + |x| 6e-8 where that is cheaper than e^x */
+LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x);
 LLVMValueRef math_max(Emit *e, LLVMValueRef a, LLVMValueRef b); /* floats; NaN of either survives */
 LLVMValueRef math_min(Emit *e, LLVMValueRef a, LLVMValueRef b);
 /* sum, OP_rmax or OP_rmin over the lanes of a vector, in a fixed order: OP_sum, OP_rmax, OP_rmin */

@@ -559,6 +559,13 @@ static LLVMValueRef sign_of(Emit *e, LLVMValueRef x, Elem elem) {
   return LLVMBuildSelect(b, above, one, LLVMBuildSelect(b, below, minus, rest, ""), "");
 }
 
+/* Whether this is e^(a - max a). */
+static bool below_largest(const Fn *k, const Op *exp) {
+  const Op *d = value_def(k, exp->in[0]);
+  const Op *most = d && d->code == OP_sub ? value_def(k, d->in[1]) : NULL;
+  return most && most->code == OP_rmax && most->in[0] == d->in[0];
+}
+
 static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
   bool f = elem_class(elem) == CLASS_FLOAT;
@@ -575,6 +582,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
     return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), ""),
                            LLVMBuildNeg(b, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
+  case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
   default: return math_unary(e, op->code, x);
   }
 }

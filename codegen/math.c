@@ -3,8 +3,9 @@
 
    Polynomials are Chebyshev fits made for these intervals. Errors against exact values, in units of
    the last place: exp 1.2, log 1, tanh 2, erf 2, sigmoid 3, erfinv 8, sin and cos 2 (|x| up to 1e5;
-   larger ones lose digits). Infinities and NaN give what libm gives. Clamps are written `x > c ? c
-   : x`, so that a NaN passes through them and machines still need one instruction. No fast-math
+   larger ones lose digits). e^x below a row's largest, as softmax has it, may lose digits where it
+   is small (math_exp_negative). Infinities and NaN give what libm gives. Clamps are written `x > c
+   ? c : x`, so that a NaN passes through them and machines still need one instruction. No fast-math
    flags: code that relies on the order of operations stays as written. */
 #include "arith.h"
 #include "nvptx/math.h"
@@ -65,6 +66,12 @@ static LLVMValueRef with_sign(Emit *e, LLVMValueRef size, LLVMValueRef sign) {
   return emit_intrinsic(e, "llvm.copysign", LLVMTypeOf(size), 2, args);
 }
 
+static bool is_f64(Emit *e, LLVMValueRef x) {
+  LLVMTypeRef t = LLVMTypeOf(x);
+  if (emit_lanes_of(x)) t = LLVMGetElementType(t);
+  return t == LLVMDoubleTypeInContext(e->context);
+}
+
 /* ---- f32 ---- */
 
 /* 2^n for a whole number n in [-126, 127], given as i32 */
@@ -101,6 +108,12 @@ static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
                               0.008363178931176662, 0.0013926184037700295);
   LLVMValueRef p = add(e, emit_fma(e, mul(e, r, r), q, r), real(x, 1));
   return scale_by_power(e, p, n);
+}
+
+LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x) {
+  bool wide = !e->target->gpu && e->target->vector_bytes == 64 && emit_lanes_of(x) == 16;
+  return wide && !is_f64(e, x) ? math_exp2(e, mul(e, x, real(x, 1.4426950408889634)))
+                               : math_unary(e, OP_exp, x);
 }
 
 static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
@@ -209,12 +222,6 @@ static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
   LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, q, word(e, q, 2), ""), word(e, q, 30), "");
   LLVMValueRef y = as_float(e, LLVMBuildXor(b, as_int(e, chosen), sign, ""));
   return pick(e, LLVMRealOEQ, intrinsic(e, "llvm.fabs", x), real(x, INFINITY), real(x, NAN), y);
-}
-
-static bool is_f64(Emit *e, LLVMValueRef x) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  if (emit_lanes_of(x)) t = LLVMGetElementType(t);
-  return t == LLVMDoubleTypeInContext(e->context);
 }
 
 static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {

@@ -1,19 +1,9 @@
-/* Powers of two for softmax: x = n + f with n whole; 2^f by a polynomial fitted at Chebyshev points
-   (relative error 2e-7), times 2^n. Scores are scaled by log2(e) beforehand, so no other argument
-   reduction is needed. Where the machine gives f = x - floor(x) and p 2^floor(x) in one instruction
-   each, f is in [0, 1) and the whole range is right; otherwise |f| <= 1/2, what is below 2^-126
-   becomes 0 and what is above 2^126 becomes that. */
-#include "attention.h"
-
-const double attention_nothing = -1e30;
-
-LLVMValueRef attention_splat(Attention *a, double x) {
-  return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes);
-}
-
-LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, LLVMRealOGT, a, b, ""), a, b, "");
-}
+/* Powers of two for softmax, of attention and of rows: x = n + f with n whole; 2^f by a polynomial
+   fitted at Chebyshev points (relative error 2e-7), times 2^n. Scores are scaled by log2(e)
+   beforehand, so no other argument reduction is needed. Where the machine gives f = x - floor(x)
+   and p 2^floor(x) in one instruction each, f is in [0, 1) and the whole range is right; otherwise
+   |f| <= 1/2, what is below 2^-126 becomes 0 and what is above 2^126 becomes that. */
+#include "arith.h"
 
 enum { DEGREE = 5 };
 
@@ -48,7 +38,7 @@ static LLVMValueRef bounded(Emit *e, LLVMValueRef x, double low, double high) {
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, h, ""), h, x, "");
 }
 
-LLVMValueRef attention_exp2(Emit *e, LLVMValueRef x) {
+LLVMValueRef math_exp2(Emit *e, LLVMValueRef x) {
   static const double c[] = {1.0000000754548972,  0.6931471880262287,   0.24022107485308267,
                              0.05550357114219194, 0.009676031918324871, 0.0013390863364616103};
   LLVMBuilderRef b = e->builder;
