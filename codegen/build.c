@@ -34,6 +34,7 @@ static LLVMTargetMachineRef machine_new(const Target *t) {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser(); /* emit_stream */
   }
   LLVMTargetRef target;
   char *message = NULL;

@@ -77,22 +77,25 @@ static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
   Contract *c = w->c;
   Emit *e = c->e;
   const int64_t *x = c->q.tile;
-  if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) return w->sums;
+  int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes;
+  if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) { /* two in turn: one may wait for its epilogue */
+    LLVMValueRef odd = LLVMBuildAnd(e->builder, tile, emit_i64(e, c->piped), "");
+    return tile_elements(e, c->f32, w->sums, tile_times(e, odd, each));
+  }
   LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
   i = tile_times(e, i, c->q.tiles_max);
   i = tile_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
-  return tile_elements(e, c->f32, w->sums,
-                       tile_times(e, i, x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes));
+  return tile_elements(e, c->f32, w->sums, tile_times(e, i, each));
 }
 
-/* Where the copy of a that all chunks share has this batch and block of k. */
-static LLVMValueRef shared_block(Walk *w) {
+/* Where the copy of an operand that all chunks share has this batch and block of k. */
+static LLVMValueRef shared_block(Walk *w, Side s) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef at = tile_times(e, w->b, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
-  LLVMValueRef workspace = emit_buffer(e, c->k->args.n + c->k->results.n);
-  return tile_elements(e, c->f32, workspace,
-                       tile_times(e, tile_add(e, at, w->k_turn), c->q.block_floats));
+  at = tile_times(e, tile_add(e, at, w->k_turn), s == SIDE_A ? c->q.block_floats : c->q.block_b);
+  if (s == SIDE_B) at = tile_add(e, at, emit_i64(e, c->q.at_b / 4));
+  return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n + c->k->results.n), at);
 }
 
 static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
@@ -101,7 +104,7 @@ static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   if (!c->q.tile[TILE_PACK_A])
     return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = tile, base = w->packed_a;
-  if (c->q.shared) base = shared_block(w);
+  if (c->q.shared) base = shared_block(w, SIDE_A);
   else n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
   return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
 }
@@ -242,34 +245,99 @@ static void prepare_ahead(Walk *w, const NextPanel *n, LLVMValueRef i, LLVMValue
   args[MICRO_AHEAD] = contract_ahead(c, panel_source(w, n->src, n->v0), i, done, &args[MICRO_STEP]);
 }
 
+/* A row tile of a panel: where it is, what the micro-kernel is told. */
+typedef struct RowTile {
+  TileAt at;
+  LLVMValueRef args[MICRO_ARGS];
+} RowTile;
+
+static TileAt tile_at(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
+                      int vectors) {
+  Contract *c = w->c;
+  TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
+  at.m_outer = contract_tile_outer(c, tile), at.row0 = contract_tile_row(c, tile);
+  at.rows = contract_tile_rows(c, tile), at.values = tile_sums(w, tile, panel);
+  return at;
+}
+
+static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
+                        LLVMValueRef b, int vectors, const NextPanel *n) {
+  Emit *e = w->c->e;
+  RowTile x = {tile_at(w, tile, panel, v0, vectors),
+               {[MICRO_A] = tile_a(w, tile),
+                [MICRO_B] = b,
+                [MICRO_O0] = w->k.o0,
+                [MICRO_O1] = w->k.o1,
+                [MICRO_LENGTH] = w->k.length,
+                [MICRO_FROM] = emit_i64(e, 0),
+                [MICRO_TO] = w->k.length,
+                [MICRO_MORE] = w->more,
+                [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)}};
+  x.args[MICRO_C] = x.at.values, x.args[MICRO_OUT] = tile_out(w, tile, v0, x.at.values);
+  prepare_ahead(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), x.args);
+  x.args[MICRO_NEXT] = next_tile(w, tile, x.args[MICRO_A]);
+  x.args[MICRO_DIRECT] = is_direct(w, v0, vectors);
+  return x;
+}
+
 static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n = {0};
   if (c->ahead_count) n = next_panel(w, panel);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
-  TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
-  at.m_outer = contract_tile_outer(c, t.i), at.row0 = contract_tile_row(c, t.i);
-  at.rows = contract_tile_rows(c, t.i), at.values = tile_sums(w, t.i, panel);
-  LLVMValueRef args[MICRO_ARGS] = {[MICRO_A] = tile_a(w, t.i),
-                                   [MICRO_B] = b,
-                                   [MICRO_C] = at.values,
-                                   [MICRO_O0] = w->k.o0,
-                                   [MICRO_O1] = w->k.o1,
-                                   [MICRO_LENGTH] = w->k.length,
-                                   [MICRO_MORE] = w->more,
-                                   [MICRO_OUT] = tile_out(w, t.i, v0, at.values),
-                                   [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)};
-  prepare_ahead(w, &n, LLVMBuildNSWSub(e->builder, t.i, w->row.from, ""), args);
-  args[MICRO_NEXT] = next_tile(w, t.i, args[MICRO_A]);
-  args[MICRO_DIRECT] = is_direct(w, v0, vectors);
-  call_micro(w, args, at.rows, vectors);
+  RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
+  call_micro(w, x.args, x.at.rows, vectors);
   LLVMValueRef in_sums =
-      LLVMBuildICmp(e->builder, LLVMIntEQ, args[MICRO_DIRECT], emit_i64(e, 0), "");
+      LLVMBuildICmp(e->builder, LLVMIntEQ, x.args[MICRO_DIRECT], emit_i64(e, 0), "");
   Branch last = emit_if(e, LLVMBuildAnd(e->builder, w->last, in_sums, ""));
-  contract_epilogue(c, &at);
+  contract_epilogue(c, &x.at);
   emit_end_if(e, last);
   emit_loop_end(e, &t);
+}
+
+/* Parts of a tile's steps of k, and of the rows of the tile before it, in turn. */
+enum { PARTS = 4 };
+
+static LLVMValueRef part_of(Emit *e, LLVMValueRef part, LLVMValueRef total) {
+  LLVMValueRef x = LLVMBuildNSWMul(e->builder, part, total, "");
+  return LLVMBuildUDiv(e->builder, x, emit_i64(e, PARTS), "");
+}
+
+static void some_rows(Contract *c, TileAt at, LLVMValueRef part, LLVMValueRef next) {
+  int64_t each = c->q.tile[TILE_ROWS] / PARTS;
+  at.first = tile_times(c->e, part, each);
+  at.rows = emit_min_i64(c->e, at.rows, tile_times(c->e, next, each));
+  contract_epilogue(c, &at);
+}
+
+/* The same for matrix registers: their products and the vector instructions of the epilogue of the
+   tile before take turns in short pieces, so that the processor does them at the same time. */
+static void piped_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  NextPanel n = {0};
+  LLVMValueRef one = emit_i64(e, 1);
+  if (c->ahead_count) n = next_panel(w, panel);
+  Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
+  RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
+  LLVMValueRef begun = LLVMBuildICmp(e->builder, LLVMIntSGT, t.i, w->row.from, "");
+  begun = LLVMBuildAnd(e->builder, begun, w->last, "");
+  TileAt before = tile_at(w, LLVMBuildNSWSub(e->builder, t.i, one, ""), panel, v0, vectors);
+  Loop p = emit_loop(e, emit_i64(e, 0), emit_i64(e, PARTS), 1, 0, NULL);
+  LLVMValueRef next = tile_add(e, p.i, one);
+  x.args[MICRO_FROM] = part_of(e, p.i, w->k.length);
+  x.args[MICRO_TO] = part_of(e, next, w->k.length);
+  call_micro(w, x.args, x.at.rows, vectors);
+  Branch some = emit_if(e, begun);
+  some_rows(c, before, p.i, next);
+  emit_end_if(e, some);
+  emit_loop_end(e, &p);
+  emit_loop_end(e, &t);
+  Branch last = emit_if(e, w->last);
+  TileAt rest = tile_at(w, LLVMBuildNSWSub(e->builder, w->row.to, one, ""), panel, v0, vectors);
+  contract_epilogue(c, &rest);
+  emit_end_if(e, last);
 }
 
 /* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one is not
@@ -279,6 +347,8 @@ static LLVMValueRef ready_panel(Walk *w, LLVMValueRef v0, int wide) {
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_B])
     return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->q.lanes));
+  if (c->q.shared_b)
+    return tile_elements(e, c->f32, shared_block(w, SIDE_B), contract_packed_panel(c, v0, &w->k));
   LLVMValueRef dst = panel_buffer(w, w->turn),
                begun = LLVMBuildICmp(e->builder, LLVMIntNE, w->turn, emit_i64(e, 0), "");
   Range all = {emit_i64(e, 0), w->k.length};
@@ -310,7 +380,7 @@ static void panel_sums(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRe
 static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
   LLVMValueRef v0 = panel_first_vector(w->c, panel), b = ready_panel(w, v0, wide);
   panel_sums(w, panel, v0, b, wide);
-  row_tiles(w, panel, v0, b, (int)w->c->q.width + wide);
+  (w->c->piped ? piped_tiles : row_tiles)(w, panel, v0, b, (int)w->c->q.width + wide);
 }
 
 static void panels(Walk *w) {
@@ -373,20 +443,87 @@ static void k_blocks(Walk *w) {
   emit_loop_end(e, &x);
 }
 
-/* The phase before: copies a for all chunks, some tiles of one batch and block of k at a time. */
-static void share_a(Contract *c) {
+/* Goes to batch and block of k number `above`. */
+static void enter_above(Walk *w, LLVMValueRef above) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef blocks = emit_i64(e, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
+  w->b = LLVMBuildUDiv(e->builder, above, blocks, "");
+  enter_block(w, LLVMBuildURem(e->builder, above, blocks, ""));
+}
+
+/* Some tiles of a. */
+static void share_a(Walk *w, LLVMValueRef chunk) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef groups = emit_i64(e, c->q.groups);
+  enter_above(w, LLVMBuildUDiv(e->builder, chunk, groups, ""));
+  w->row = tile_range(e, LLVMBuildURem(e->builder, chunk, groups, ""), c->q.tiles, c->q.groups);
+  LLVMValueRef to = tile_elements(e, c->f32, shared_block(w, SIDE_A),
+                                  contract_packed_tile(c, w->row.from, &w->k));
+  contract_pack_a(c, w->a_base, to, w->row.from, w->row.to, &w->k);
+}
+
+/* Steps of k, group of groups_b, of a block whose length is known when the kernel runs. */
+static Range steps_of_group(Walk *w, LLVMValueRef group) {
+  Emit *e = w->c->e;
+  LLVMValueRef n = emit_i64(e, w->c->q.groups_b), next = tile_add(e, group, emit_i64(e, 1));
+  LLVMValueRef from = LLVMBuildNSWMul(e->builder, group, w->k.length, "");
+  LLVMValueRef to = LLVMBuildNSWMul(e->builder, next, w->k.length, "");
+  return (Range){LLVMBuildUDiv(e->builder, from, n, ""), LLVMBuildUDiv(e->builder, to, n, "")};
+}
+
+static void share_panel(Walk *w, LLVMValueRef panel, int wide) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef here = is_wide(c, panel), v0 = panel_first_vector(c, panel);
+  Branch b = emit_if(e, wide ? here : LLVMBuildNot(e->builder, here, ""));
+  LLVMValueRef to =
+      tile_elements(e, c->f32, shared_block(w, SIDE_B), contract_packed_panel(c, v0, &w->k));
+  contract_pack_b(c, wide, w->b_base, to, v0, &w->k, (Range){emit_i64(e, 0), w->k.length});
+  emit_end_if(e, b);
+}
+
+/* Some steps of k of a block of b's panels, or some panels. Blocks of panels change slowest. */
+static void share_b(Walk *w, LLVMValueRef chunk) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef groups = emit_i64(e, c->q.groups_b);
+  LLVMValueRef group = LLVMBuildURem(e->builder, chunk, groups, "");
+  LLVMValueRef above = LLVMBuildUDiv(e->builder, chunk, groups, "");
+  int64_t blocks = c->q.pack_chunks - c->q.chunks_a;
+  blocks /= c->q.groups_b * c->q.columns_b;
+  LLVMValueRef n = emit_i64(e, blocks);
+  enter_above(w, LLVMBuildURem(e->builder, above, n, ""));
+  if (product_rows_b(&c->p)) {
+    LLVMValueRef column = LLVMBuildUDiv(e->builder, above, n, "");
+    Range panels = tile_range(e, column, c->q.panels, c->q.columns_b);
+    Range steps = steps_of_group(w, group);
+    contract_pack_across(c, w->b_base, shared_block(w, SIDE_B), &w->k, panels, steps);
+    return;
+  }
+  Range r = tile_range(e, group, c->q.panels, c->q.groups_b);
+  Loop p = emit_loop(e, r.from, r.to, 1, 0, NULL);
+  for (int wide = 0; wide <= (c->q.wide > 0); wide++) share_panel(w, p.i, wide);
+  emit_loop_end(e, &p);
+}
+
+/* The phase before: copies for all chunks, first of a, then of b. */
+static void share(Contract *c) {
   Emit *e = c->e;
   Walk w = {.c = c};
   emit_begin_phase(e, 0);
-  LLVMValueRef groups = emit_i64(e, c->q.groups);
-  LLVMValueRef blocks = emit_i64(e, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
-  LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, groups, "");
-  w.b = LLVMBuildUDiv(e->builder, above, blocks, "");
-  enter_block(&w, LLVMBuildURem(e->builder, above, blocks, ""));
-  w.row = tile_range(e, LLVMBuildURem(e->builder, e->chunk, groups, ""), c->q.tiles, c->q.groups);
-  LLVMValueRef to =
-      tile_elements(e, c->f32, shared_block(&w), contract_packed_tile(c, w.row.from, &w.k));
-  contract_pack_a(c, w.a_base, to, w.row.from, w.row.to, &w.k);
+  LLVMValueRef of_a = emit_i64(e, c->q.chunks_a), chunk = e->chunk;
+  if (c->q.shared) {
+    Branch a = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, chunk, of_a, ""));
+    share_a(&w, chunk);
+    emit_end_if(e, a);
+  }
+  if (c->q.shared_b) {
+    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGE, chunk, of_a, ""));
+    share_b(&w, LLVMBuildNSWSub(e->builder, chunk, of_a, ""));
+    emit_end_if(e, b);
+  }
   emit_end_phase(e);
 }
 
@@ -407,8 +544,12 @@ void contract_emit(Emit *e) {
   c.pairs = c.matrix || c.q.tile[TILE_DEPTH] == DEPTH_PAIRS;
   c.a_memory = c.q.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.p.elem_a);
   contract_ahead_of(&c);
-  if (c.q.shared) share_a(&c);
-  emit_begin_phase(e, c.q.shared);
+  contract_stream_of(&c);
+  c.piped = c.matrix && c.q.k_outer_max == 1 && c.q.k_inner_max >= PARTS;
+  if (c.piped) c.direct = false;
+  bool before = c.q.pack_chunks > 0;
+  if (before) share(&c);
+  emit_begin_phase(e, before);
   if (c.matrix) contract_matrix_begin(&c);
   Walk w = {.c = &c};
   chunk_ranges(&w);
@@ -418,5 +559,6 @@ void contract_emit(Emit *e) {
   k_blocks(&w);
   emit_loop_end(e, &b);
   if (c.matrix) contract_matrix_end(&c);
+  contract_stream_end(&c);
   emit_end_phase(e);
 }

@@ -18,17 +18,18 @@ typedef struct Contract {
   int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
                       bytes apart */
   int64_t ahead_gap;
-  int ahead_turns; /* rounds over which they are spread; 0: the address moves each round */
-  bool ahead_a;    /* the next tile's rows of a are fetched early */
-  int64_t ahead_lines, out_rows; /* matrix registers: lines of b's next slice, rows of the result,
-                                    that a step fetches */
+  int ahead_turns;     /* rounds over which they are spread; 0: the address moves each round */
+  bool ahead_a;        /* the next tile's rows of a are fetched early */
+  int64_t ahead_lines; /* matrix registers: lines of b's next slice that a step fetches */
+  bool piped;  /* matrix registers: a tile's epilogue is done while the next tile is computed */
   bool direct; /* the only result is the dot itself: the micro-kernel may store it */
   int64_t
       out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
   Elem out;    /* its element type */
+  bool stream; /* it is stored past the caches, where its vectors are aligned */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
-  LLVMValueRef micro[2][2], pack_a, pack_b[2],
+  LLVMValueRef micro[2][2], pack_a, pack_b[2], pack_across,
       sums[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
 
@@ -70,11 +71,18 @@ void contract_ahead_matrix(Contract *c, LLVMValueRef i);
 /* Inner k elements [from, to) that are packed before row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 
+/* ---- results that no cache holds (contract_stream.c) ---- */
+void contract_stream_of(Contract *c); /* sets stream; after contract_ahead_of */
+/* i1: the vector at this address of the result, and those around it, are aligned */
+LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
+void contract_stream_end(Contract *c); /* at the end of a phase that stores so */
+
 /* ---- parts ---- */
 /* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the
    tile's result goes; DIRECT: 1 if it goes there at once, 0 if the sums go into C; NEXT: a of the
-   next tile. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0:
-   adds to what stands in C */
+   next tile; FROM, TO: matrix registers, steps of this call, where the outer k index is one; the
+   first call of a tile is from 0, the last one to LENGTH. C[rows][vectors] of TILE_VECTORS vectors
+   a row (+)= A B over a block of k; more != 0: adds to what stands in C */
 enum {
   MICRO_A,
   MICRO_B,
@@ -82,6 +90,8 @@ enum {
   MICRO_O0,
   MICRO_O1,
   MICRO_LENGTH,
+  MICRO_FROM,
+  MICRO_TO,
   MICRO_HALF,
   MICRO_MORE,
   MICRO_AHEAD,
@@ -109,6 +119,12 @@ LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVM
  * steps of inner k in part */
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part);
+/* The same of some panels, into their places behind each other, row by row as b lies. Where its
+ * lanes lie side by side */
+void contract_pack_across(Contract *c, LLVMValueRef src, LLVMValueRef dst, const KBlock *x,
+                          Range panels, Range part);
+/* offset of the packed panel that begins with vector v0, where all are kept */
+LLVMValueRef contract_packed_panel(Contract *c, LLVMValueRef v0, const KBlock *x);
 /* a's row tiles t0 .. t1 - 1 at k block x, from src, into dst[tile][k][TILE_ROWS], or
  * [tile][row][k]
  */
@@ -121,6 +137,7 @@ void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVM
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
+  LLVMValueRef first; /* rows before it are done; NULL: 0 */
   int vectors;
 } TileAt;
 void contract_epilogue(Contract *c, const TileAt *t);

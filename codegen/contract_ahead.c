@@ -59,7 +59,7 @@ static void early_slice(Contract *c) {
 static void early_panel(Contract *c) {
   c->sliced = product_sliced(&c->p, c->q.tile);
   bool plain =
-      c->q.tile[TILE_PACK_B] && c->p.n.n && c->p.n.outer == 1 && c->p.k.n && c->p.k.outer == 1;
+      c->q.tile[TILE_PACK_B] == 1 && c->p.n.n && c->p.n.outer == 1 && c->p.k.n && c->p.k.outer == 1;
   if (!plain) return;
   if (c->matrix) {
     early_slice(c);
@@ -93,16 +93,13 @@ void contract_ahead_of(Contract *c) {
   if (!c->matrix) return;
   c->ahead_a = false;
   c->direct &= c->out == ELEM_f32 && c->p.m.inner % c->q.tile[TILE_ROWS] == 0;
-  if (c->out_row)
-    c->out_rows = ceil_div(c->q.tile[TILE_ROWS], c->q.steps / c->q.tile[TILE_K_INNER]);
 }
 
-static void fetch_line(Contract *c, LLVMValueRef base, LLVMValueRef at, int64_t offset,
-                       bool write) {
+static void fetch_line(Contract *c, LLVMValueRef base, LLVMValueRef at, int64_t offset) {
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   at = tile_add(e, at, emit_i64(e, offset));
-  emit_prefetch(e, tile_elements(e, i8, base, at), write);
+  emit_prefetch(e, tile_elements(e, i8, base, at), false);
 }
 
 /* Where k lies side by side: line n of the slice is in lane n % lanes. */
@@ -114,7 +111,7 @@ static void fetch_runs(Contract *c, LLVMValueRef base, LLVMValueRef i) {
     LLVMValueRef lane = LLVMBuildURem(e->builder, n, emit_i64(e, lanes), "");
     LLVMValueRef line = LLVMBuildUDiv(e->builder, n, emit_i64(e, lanes), "");
     lane = tile_times(e, lane, lane_bytes(c));
-    fetch_line(c, base, tile_add(e, lane, tile_times(e, line, LINE)), 0, false);
+    fetch_line(c, base, tile_add(e, lane, tile_times(e, line, LINE)), 0);
   }
 }
 
@@ -122,26 +119,13 @@ static void fetch_rows(Contract *c, LLVMValueRef base, LLVMValueRef i) {
   int64_t lines = lines_of_row(c), rows = c->ahead_lines / lines;
   LLVMValueRef at = tile_times(c->e, i, rows * row_bytes(c));
   for (int64_t j = 0; j < c->ahead_lines; j++)
-    fetch_line(c, base, at, j / lines * row_bytes(c) + j % lines * LINE, false);
-}
-
-/* Rows of the tile in the result, round and round where there are more steps than rows. */
-static void fetch_result(Contract *c, LLVMValueRef base, LLVMValueRef i) {
-  Emit *e = c->e;
-  int64_t rows = c->q.tile[TILE_ROWS];
-  int64_t bytes = c->q.tile[TILE_VECTORS] * c->q.lanes * elem_bytes(c->out);
-  LLVMValueRef row = tile_times(e, i, c->out_rows);
-  row = LLVMBuildAnd(e->builder, row, emit_i64(e, rows - 1), "");
-  for (int64_t j = 0; j < c->out_rows; j++)
-    for (int64_t at = 0; at < bytes; at += LINE)
-      fetch_line(c, base, tile_times(e, row, c->out_row), j * c->out_row + at, true);
+    fetch_line(c, base, at, j / lines * row_bytes(c) + j % lines * LINE);
 }
 
 void contract_ahead_matrix(Contract *c, LLVMValueRef i) {
   LLVMValueRef f = c->e->function, base = LLVMGetParam(f, MICRO_AHEAD);
   if (c->ahead_count && runs_of_b(c)) fetch_runs(c, base, i);
   if (c->ahead_count && !runs_of_b(c)) fetch_rows(c, base, i);
-  if (c->out_rows) fetch_result(c, LLVMGetParam(f, MICRO_OUT), i);
 }
 
 LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLVMValueRef from,

@@ -115,10 +115,29 @@ static void store_results(Epilogue *x, LLVMValueRef r, int v) {
   }
 }
 
-void contract_epilogue(Contract *c, const TileAt *t) {
-  Epilogue x = {.c = c, .t = t};
-  for (int v = 0; v < t->vectors; v++) locate_vector(&x, v);
-  Loop r = emit_loop(c->e, emit_i64(c->e, 0), t->rows, 1, 0, NULL);
-  for (int v = 0; v < t->vectors; v++) store_results(&x, r.i, v);
+static void rows(Epilogue *x) {
+  Contract *c = x->c;
+  const TileAt *t = x->t;
+  for (int v = 0; v < t->vectors; v++) locate_vector(x, v);
+  Loop r = emit_loop(c->e, t->first ? t->first : emit_i64(c->e, 0), t->rows, 1, 0, NULL);
+  for (int v = 0; v < t->vectors; v++) store_results(x, r.i, v);
   emit_loop_end(c->e, &r);
+}
+
+void contract_epilogue(Contract *c, const TileAt *t) {
+  Emit *e = c->e;
+  Epilogue x = {.c = c, .t = t};
+  if (!c->stream) {
+    rows(&x);
+    return;
+  }
+  LLVMValueRef aligned = contract_aligned(c, emit_buffer(e, c->k->args.n + c->first));
+  Branch b = emit_if(e, aligned);
+  e->stream = true;
+  rows(&x);
+  e->stream = false;
+  emit_end_if(e, b);
+  b = emit_if(e, LLVMBuildNot(e->builder, aligned, ""));
+  rows(&x);
+  emit_end_if(e, b);
 }

@@ -8,11 +8,19 @@
    packed operands hold zeros beyond the end of k, and what stands in rows and columns that do not
    exist is never read.
 
+   One operand passes by and one stays: a panel of b meets all row tiles of the chunk (a row tile
+   all panels, where it is the only one). What passes by is loaded with the hint that it is not
+   wanted again, so that it does not push out what stays; of that, only as many steps are loaded
+   without the hint as leave room in the first-level cache for sums and results. Measured, share of
+   the peak from the second-level cache, 24 steps: 74 % without hints, 91 % with those for a, 96 %
+   with those for b's last steps.
+
    The registers' shapes are the same in the whole kernel: set when a chunk begins, given back at
    its end. Products take denormals as zeros. */
 #include "contract.h"
 
 enum { LINE = 64 };                               /* bytes of a row */
+enum { STAY_BYTES = 40 << 10 };                   /* of a first-level cache of 48 KiB */
 enum { FIRST_A = 4, FIRST_B = 6, REGISTERS = 8 }; /* 0 .. 3: sums */
 
 typedef struct Matrix {
@@ -81,22 +89,25 @@ static void move_sums(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRe
     for (int v = 0; v < x->vectors; v++) move_sum(x, how, base, stride, r, v);
 }
 
-/* Zero, or what an earlier block of k left. */
+/* Zero, or what an earlier block of k left; in a tile's first call. */
 static void start(Matrix *x) {
   Contract *c = x->c;
   Emit *e = c->e;
+  LLVMValueRef zero = emit_i64(e, 0);
+  Branch first = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, param(x, MICRO_FROM), zero, ""));
   for (int i = 0; i < x->rows * x->vectors; i++) {
     LLVMValueRef which = number(c, i);
     call(c, "llvm.x86.tilezero", 1, &which);
   }
-  if (c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] == 1) return;
-  Branch b =
-      emit_if(e, LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_MORE), emit_i64(e, 0), ""));
-  move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(c));
-  emit_end_if(e, b);
+  if (c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1) {
+    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_MORE), zero, ""));
+    move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(c));
+    emit_end_if(e, b);
+  }
+  emit_end_if(e, first);
 }
 
-static void finish(Matrix *x) {
+static void store_sums(Matrix *x) {
   Contract *c = x->c;
   Emit *e = c->e;
   if (!c->direct) {
@@ -111,16 +122,35 @@ static void finish(Matrix *x) {
   move_sums(x, "llvm.x86.tilestored64", to, stride);
 }
 
+/* After a tile's last call. */
+static void finish(Matrix *x) {
+  Emit *e = x->c->e;
+  LLVMValueRef to = param(x, MICRO_TO), length = param(x, MICRO_LENGTH);
+  Branch last = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, to, length, ""));
+  store_sums(x);
+  emit_end_if(e, last);
+}
+
 static int64_t a_stride(const Contract *c) { /* bytes between rows of a */
   return c->q.rows_a ? c->q.pitch * 4
                      : contract_inner_stride(&c->p.m, SIDE_A) * elem_bytes(c->p.elem_a);
 }
 
-static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offset, int64_t stride) {
+static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offset, int64_t stride,
+                        bool stays) {
   Emit *e = c->e;
   LLVMValueRef args[] = {number(c, which), bytes_on(c, from, emit_i64(e, offset)),
                          emit_i64(e, stride)};
-  call(c, "llvm.x86.tileloadd64", 3, args);
+  call(c, stays ? "llvm.x86.tileloadd64" : "llvm.x86.tileloaddt164", 3, args);
+}
+
+/* Which operand meets more than one other. */
+static Side staying(const Contract *c) { return c->q.tiles_max == 1 ? SIDE_A : SIDE_B; }
+
+/* Steps of a block of k of which it stays. */
+static int64_t steps_that_stay(const Matrix *x) {
+  int registers = staying(x->c) == SIDE_A ? x->rows : x->vectors;
+  return STAY_BYTES / (registers * MATRIX_SIDE * LINE);
 }
 
 static void multiply(Matrix *x, int r, int v) {
@@ -131,28 +161,47 @@ static void multiply(Matrix *x, int r, int v) {
 }
 
 /* Each register is loaded just before its first use. */
-static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
+static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
   Contract *c = x->c;
+  bool a = stays && staying(c) == SIDE_A, b = stays && staying(c) == SIDE_B;
   int64_t below = a_stride(c), panel = x->vectors * LINE;
   for (int r = 0; r < x->rows; r++)
     for (int v = 0; v < x->vectors; v++) {
-      if (v == 0) load_factor(c, FIRST_A + r, pa, r * MATRIX_SIDE * below, below);
-      if (r == 0) load_factor(c, FIRST_B + v, pb, v * LINE, panel);
+      if (v == 0) load_factor(c, FIRST_A + r, pa, r * MATRIX_SIDE * below, below, a);
+      if (r == 0) load_factor(c, FIRST_B + v, pb, v * LINE, panel, b);
       multiply(x, r, v);
     }
 }
 
-/* All of k's inner dim in this block. */
-static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
+/* Steps [from, to) of the inner dim; at: pa and pb there, moved on. */
+static void run_steps(Matrix *x, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *at, bool stays) {
   Contract *c = x->c;
   Emit *e = c->e;
-  LLVMValueRef from[] = {pa, pb};
-  Loop l = emit_loop(e, emit_i64(e, 0), param(x, MICRO_LENGTH), 1, 2, from);
+  Loop l = emit_loop(e, from, to, 1, 2, at);
   contract_ahead_matrix(c, l.i);
-  step(x, l.phi[0], l.phi[1]);
+  step(x, l.phi[0], l.phi[1], stays);
   l.next[0] = bytes_on(c, l.phi[0], emit_i64(e, LINE));
   l.next[1] = bytes_on(c, l.phi[1], emit_i64(e, x->vectors * LINE * MATRIX_SIDE));
   emit_loop_end(e, &l);
+  at[0] = l.phi[0], at[1] = l.phi[1];
+}
+
+/* This call's steps of k's inner dim; pa, pb: at step 0. */
+static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
+  Contract *c = x->c;
+  Emit *e = c->e;
+  LLVMValueRef from = param(x, MICRO_FROM), to = param(x, MICRO_TO);
+  int64_t most = steps_that_stay(x);
+  LLVMValueRef at[] = {bytes_on(c, pa, tile_times(e, from, LINE)),
+                       bytes_on(c, pb, tile_times(e, from, x->vectors * LINE * MATRIX_SIDE))};
+  if (c->q.k_inner_max <= most) {
+    run_steps(x, from, to, at, true);
+    return;
+  }
+  LLVMValueRef part = emit_min_i64(e, to, emit_i64(e, most));
+  LLVMValueRef past = LLVMBuildICmp(e->builder, LLVMIntSGT, from, part, "");
+  run_steps(x, from, part, at, true);
+  run_steps(x, LLVMBuildSelect(e->builder, past, from, part, ""), to, at, false);
 }
 
 /* Address of side s at outer index o of this block. */

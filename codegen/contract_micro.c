@@ -135,7 +135,8 @@ static void fetch_out(Micro *u, Loop *l) {
   line = tile_times(e, line, LINE);
   LLVMValueRef out = tile_add(e, tile_times(e, row, c->out_row), line);
   LLVMValueRef sum = tile_add(e, tile_times(e, row, sums), line);
-  if (c->out_row) prefetch(u, tile_elements(e, i8, param(u, MICRO_OUT), out), 0, true);
+  if (c->out_row && !c->stream)
+    prefetch(u, tile_elements(e, i8, param(u, MICRO_OUT), out), 0, true);
   if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
 }
 
@@ -201,7 +202,7 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
   if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
-  if ((c->out_row || partial(c)) && c->p.k.outer == 1) {
+  if (((c->out_row && !c->stream) || partial(c)) && c->p.k.outer == 1) {
     LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * out_lines(u) * UNROLL));
     run_loop(u, from, head, UNROLL, FETCH_OUT, false);
     from = head;
@@ -284,7 +285,7 @@ static void store_sums(Micro *u) {
   }
 }
 
-static void store_out(Micro *u) {
+static void store_out(Micro *u, bool stream) {
   Contract *c = u->c;
   Emit *e = c->e;
   int bytes = elem_bytes(c->out);
@@ -292,9 +293,26 @@ static void store_out(Micro *u) {
     int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->q.lanes;
     LLVMValueRef to =
         tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
-    LLVMValueRef s = LLVMBuildStore(e->builder, expr_to_memory(e, c->out, u->value[i]), to);
-    LLVMSetAlignment(s, (unsigned)bytes);
+    LLVMValueRef x = expr_to_memory(e, c->out, u->value[i]);
+    if (stream) emit_stream(e, to, x);
+    else LLVMSetAlignment(LLVMBuildStore(e->builder, x, to), (unsigned)bytes);
   }
+}
+
+static void store_result(Micro *u) {
+  Contract *c = u->c;
+  Emit *e = c->e;
+  if (!c->stream) {
+    store_out(u, false);
+    return;
+  }
+  LLVMValueRef aligned = contract_aligned(c, param(u, MICRO_OUT));
+  Branch b = emit_if(e, aligned);
+  store_out(u, true);
+  emit_end_if(e, b);
+  b = emit_if(e, LLVMBuildNot(e->builder, aligned, ""));
+  store_out(u, false);
+  emit_end_if(e, b);
 }
 
 static void store(Micro *u) {
@@ -306,7 +324,7 @@ static void store(Micro *u) {
   LLVMValueRef out =
       LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_DIRECT), emit_i64(e, 0), "");
   Branch b = emit_if(e, out);
-  store_out(u);
+  store_result(u);
   emit_end_if(e, b);
   b = emit_if(e, LLVMBuildNot(e->builder, out, ""));
   store_sums(u);

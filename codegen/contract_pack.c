@@ -109,21 +109,25 @@ static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
   return tile_add(c->e, outer, tile_times(c->e, k, stride));
 }
 
-/* Row by row of the panel: vector loads if the lanes lie side by side, else gathers. */
-static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from,
-                      LLVMValueRef to, bool half) {
+/* A row of the panel: vector loads if the lanes lie side by side, else gathers. */
+static void copy_row(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef k, bool half) {
   Contract *c = b->c;
   Emit *e = c->e;
   bool plain = contract_inner_stride(&c->p.n, SIDE_B) == 1;
-  Loop k = emit_loop(e, from, to, 1, 0, NULL);
-  LLVMValueRef source = source_offset(b, o, k.i), row = panel_row(b, o, k.i);
+  LLVMValueRef source = source_offset(b, o, k), row = panel_row(b, o, k);
   for (int i = 0; i < n; i++) {
     LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
     if (!plain) x = gathered(b, &r[i], source, half);
     else x = contract_factors(c, SIDE_B, at, c->q.lanes, r[i].mask, half);
     store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
   }
-  emit_loop_end(e, &k);
+}
+
+static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from,
+                      LLVMValueRef to, bool half) {
+  Loop k = emit_loop(b->c->e, from, to, 1, 0, NULL);
+  copy_row(b, r, n, o, k.i, half);
+  emit_loop_end(b->c->e, &k);
 }
 
 /* Squares of lanes x lanes, for a vector all of whose lanes exist. */
@@ -189,20 +193,27 @@ static void pack_panel(PackB *b, LLVMValueRef v0) {
 }
 
 static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
-  LLVMTypeRef t[10];
+  LLVMTypeRef t[10]; /* at most */
   for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? c->ptr : c->i64;
   return LLVMFunctionType(c->nothing, t, (unsigned)(pointers + numbers), 0);
+}
+
+/* x: outer k from, to; the block's length; steps from, to; half */
+static PackB panel_words(Contract *c, LLVMValueRef src, LLVMValueRef dst, const LLVMValueRef *x) {
+  PackB b = {.c = c, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
+  b.length = tile_times(c->e, x[2], c->q.words), b.from = tile_times(c->e, x[3], c->q.words);
+  b.to = b.full = tile_times(c->e, x[4], c->q.words);
+  if (has_halves(c)) /* the block's last step may be outside of this part */
+    b.full = emit_min_i64(c->e, b.to, full_words(c, x[2], x[5]));
+  return b;
 }
 
 static LLVMValueRef make_pack_b(Contract *c, int wide) {
   Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", pack_type(c, 2, 7));
   LLVMValueRef p[9];
   for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = {.c = c, .src = p[0], .dst = p[1], .o0 = p[3], .o1 = p[4], .half = p[8]};
-  b.length = tile_times(c->e, p[5], c->q.words), b.from = tile_times(c->e, p[6], c->q.words);
-  b.to = b.full = tile_times(c->e, p[7], c->q.words), b.width = (int)c->q.width + wide;
-  if (has_halves(c)) /* the block's last step may be outside of this part */
-    b.full = emit_min_i64(c->e, b.to, full_words(c, p[5], p[8]));
+  PackB b = panel_words(c, p[0], p[1], p + 3);
+  b.width = (int)c->q.width + wide;
   pack_panel(&b, p[2]);
   tile_aside_end(c->e, &s);
   return s.function;
@@ -214,6 +225,82 @@ void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, 
   LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
   LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length, part.from, part.to, half};
   LLVMBuildCall2(c->e->builder, pack_type(c, 2, 7), c->pack_b[wide], args, 9, "");
+}
+
+/* ---- all panels of b ---- */
+
+typedef void PanelPart(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k);
+
+LLVMValueRef contract_packed_panel(Contract *c, LLVMValueRef v0, const KBlock *x) {
+  LLVMBuilderRef b = c->e->builder;
+  LLVMValueRef words = LLVMBuildNSWMul(b, LLVMBuildNSWSub(b, x->o1, x->o0, ""), x->length, "");
+  return tile_times(c->e, LLVMBuildNSWMul(b, v0, words, ""), c->q.words * c->q.lanes);
+}
+
+/* Panels that all have this width. */
+static void across_panels(const PackB *all, Range panels, int width, LLVMValueRef o, LLVMValueRef k,
+                          PanelPart *part) {
+  Contract *c = all->c;
+  Emit *e = c->e;
+  Loop p = emit_loop(e, panels.from, panels.to, 1, 0, NULL);
+  LLVMValueRef extra = emit_min_i64(e, p.i, emit_i64(e, c->q.wide));
+  LLVMValueRef v0 = tile_add(e, tile_times(e, p.i, c->q.width), extra);
+  LLVMValueRef words = LLVMBuildNSWSub(e->builder, all->o1, all->o0, "");
+  words = LLVMBuildNSWMul(e->builder, words, all->length, "");
+  PackB b = *all;
+  LaneRow r[8];
+  LLVMValueRef at = LLVMBuildNSWMul(e->builder, v0, words, "");
+  b.width = width, b.dst = tile_elements(e, c->f32, all->dst, tile_times(e, at, c->q.lanes));
+  for (int v = 0; v < width; v++) r[v] = lane_row(&b, v0, v);
+  part(&b, r, o, k);
+  emit_loop_end(e, &p);
+}
+
+static void across(const PackB *b, Range panels, LLVMValueRef o, LLVMValueRef k, PanelPart *part) {
+  Contract *c = b->c;
+  LLVMValueRef narrow = panels.from;
+  if (c->q.wide) {
+    LLVMValueRef wide = emit_min_i64(c->e, emit_i64(c->e, c->q.wide), panels.to);
+    across_panels(b, (Range){panels.from, wide}, (int)c->q.width + 1, o, k, part);
+    LLVMValueRef more = LLVMBuildICmp(c->e->builder, LLVMIntSGT, wide, panels.from, "");
+    narrow = LLVMBuildSelect(c->e->builder, more, wide, panels.from, "");
+  }
+  across_panels(b, (Range){narrow, panels.to}, (int)c->q.width, o, k, part);
+}
+
+static void whole_word(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
+  copy_row(b, r, b->width, o, k, false);
+}
+
+static void rest_of_words(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
+  (void)k;
+  end_panel(b, r, o);
+}
+
+static LLVMValueRef make_pack_across(Contract *c) {
+  Emit *e = c->e;
+  Aside s = tile_aside(e, "pack_across", pack_type(c, 2, 8));
+  LLVMValueRef p[10];
+  for (unsigned i = 0; i < 10; i++) p[i] = LLVMGetParam(s.function, i);
+  PackB b = panel_words(c, p[0], p[1], p + 2);
+  Range panels = {p[8], p[9]};
+  Loop o = emit_loop(e, b.o0, b.o1, 1, 0, NULL);
+  Loop k = emit_loop(e, b.from, b.full, 1, 0, NULL);
+  across(&b, panels, o.i, k.i, whole_word);
+  emit_loop_end(e, &k);
+  if (b.full != b.to) across(&b, panels, o.i, b.full, rest_of_words);
+  emit_loop_end(e, &o);
+  tile_aside_end(e, &s);
+  return s.function;
+}
+
+void contract_pack_across(Contract *c, LLVMValueRef src, LLVMValueRef dst, const KBlock *x,
+                          Range panels, Range part) {
+  if (!c->pack_across) c->pack_across = make_pack_across(c);
+  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
+  LLVMValueRef args[] = {src,       dst,     x->o0, x->o1,       x->length,
+                         part.from, part.to, half,  panels.from, panels.to};
+  LLVMBuildCall2(c->e->builder, pack_type(c, 2, 8), c->pack_across, args, 10, "");
 }
 
 /* ---- a ---- */

@@ -60,12 +60,38 @@ static LLVMValueRef joined(Contract *c, LLVMValueRef low, LLVMValueRef high, int
   return LLVMBuildBitCast(b, low, several(c->f32, n), "");
 }
 
+/* Whether two vectors of f32 become one of bf16 by one instruction. */
+static bool rounds_two(const Contract *c, Elem elem, int n) {
+  bool has = c->e->target->rounds && c->q.lanes == 16;
+  return has && n == c->q.lanes && elem == ELEM_f32 && c->p.compute == ELEM_bf16;
+}
+
+/* 2 n elements: first those of low, then those of high */
+static LLVMValueRef round_two(Contract *c, LLVMValueRef low, LLVMValueRef high) {
+  LLVMValueRef args[] = {high, low};
+  return emit_intrinsic_types(c->e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 0, NULL, 2, args);
+}
+
+/* Element i of low beside element i of high */
+static LLVMValueRef round_joined(Contract *c, LLVMValueRef low, LLVMValueRef high) {
+  LLVMValueRef x = round_two(c, low, high), index[64];
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
+  int n = c->q.lanes;
+  for (int i = 0; i < 2 * n; i++)
+    index[i] = LLVMConstInt(i32, (unsigned)(i % 2 ? n + i / 2 : i / 2), 0);
+  LLVMValueRef mix = LLVMConstVector(index, 2 * (unsigned)n);
+  x = LLVMBuildShuffleVector(c->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), mix, "");
+  return LLVMBuildBitCast(c->e->builder, x, c->vector, "");
+}
+
 LLVMValueRef contract_factors(Contract *c, Side s, LLVMValueRef address, int n, LLVMValueRef mask,
                               bool half) {
   Elem elem = elem_of(c, s);
   if (!c->pairs) return load_f32(c, elem, address, n, mask);
   LLVMValueRef next = tile_elements(c->e, contract_memory(c->e, elem), address,
                                     emit_i64(c->e, contract_inner_stride(&c->p.k, s)));
+  if (!half && rounds_two(c, elem, n))
+    return round_joined(c, load(c, elem, address, n, mask), load(c, elem, next, n, mask));
   LLVMValueRef low = load_half(c, elem, address, n, mask);
   return joined(c, low, half ? NULL : load_half(c, elem, next, n, mask), n);
 }
@@ -74,6 +100,11 @@ LLVMValueRef contract_run(Contract *c, Side s, LLVMValueRef address, int n) {
   Elem elem = elem_of(c, s);
   LLVMTypeRef words = several(c->f32, n);
   if (!c->pairs) return load_f32(c, elem, address, n, NULL);
+  if (rounds_two(c, elem, n)) {
+    LLVMValueRef next = tile_elements(c->e, c->f32, address, emit_i64(c->e, n));
+    LLVMValueRef low = load(c, elem, address, n, NULL), high = load(c, elem, next, n, NULL);
+    return LLVMBuildBitCast(c->e->builder, round_two(c, low, high), c->vector, "");
+  }
   return LLVMBuildBitCast(c->e->builder, load_half(c, elem, address, 2 * n, NULL), words, "");
 }
 

@@ -340,6 +340,17 @@ LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVM
   return x;
 }
 
+/* As machine code, because passes turn the vector back into one of bfloat, for which the mark on a
+   store does nothing. */
+void emit_stream(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
+  static const char text[] = "vmovntps $1, ($0)", where[] = "r,v,~{memory}";
+  LLVMTypeRef t[] = {LLVMTypeOf(pointer), LLVMTypeOf(vector)};
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), t, 2, 0);
+  LLVMValueRef code = LLVMGetInlineAsm(type, text, sizeof text - 1, where, sizeof where - 1, 1, 0,
+                                       LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(e->builder, type, code, (LLVMValueRef[]){pointer, vector}, 2, "");
+}
+
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask) {
   if (mask && emit_lanes_of(value)) {
     LLVMTypeRef types[] = {LLVMTypeOf(value), LLVMTypeOf(pointer)};

@@ -471,6 +471,8 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
     store_spread(e, elem, &w, x, p->mask);
   } else if (w.reach == REACH_VECTOR && p->mask) {
     store_masked(e, elem, w.pointer, x, p->mask);
+  } else if (w.reach == REACH_VECTOR && e->stream) {
+    emit_stream(e, w.pointer, x);
   } else {
     LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), w.align);
   }

@@ -36,7 +36,7 @@ static const Target rows[] = {
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
     ROW("x86_64_v4_fp16", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "+avx512bf16",
         .needs = FP16_NEEDS, .rounds = true),
-    ROW("x86_64_v4_amx", "x86-64-v4", 64, 32, 32, 1024, 16,
+    ROW("x86_64_v4_amx", "x86-64-v4", 64, 32, 48, 2048, 16,
         .features = "+avx512bf16,+amx-tile,+amx-bf16", .needs = FP16_NEEDS "+amx-tile,+amx-bf16,",
         .rounds = true, .matrix = true),
 };

@@ -216,7 +216,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
-  if (!tile[TILE_PACK_B] || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1) return false;
+  if (tile[TILE_PACK_B] != 1 || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1)
+    return false;
   return p->n.dim[p->n.n - 1].b == 1 ||
          (tile[TILE_DEPTH] == DEPTH_MATRIX && p->k.dim[p->k.n - 1].b == 1);
 }
@@ -230,20 +231,53 @@ bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]) {
   int64_t rows = tile[TILE_ROWS], how = tile[TILE_PACK_A];
   bool in_place = !how && product_matrix_in_place(p, tile);
   return p->compute == ELEM_bf16 && (rows == MATRIX_SIDE || rows == 2 * MATRIX_SIDE) &&
-         tile[TILE_VECTORS] <= 2 && tile[TILE_PACK_B] == 1 &&
+         tile[TILE_VECTORS] <= 2 && (tile[TILE_PACK_B] & ~PACK_SHARED) == 1 &&
          (in_place || (how & ~PACK_SHARED) == PACK_ROWS);
 }
 
-/* The phase that copies a for all chunks: some 65536 elements each, but whole groups of tiles. */
-static void plan_shared(const Product *p, ProductPlan *q, int64_t column) {
-  enum { ELEMENTS = 1 << 16, TILES = 8 };
-  const int64_t *tile = q->tile;
-  int64_t most = ceil_div(q->tiles, TILES), blocks = tile[TILE_K_OUTER] * tile[TILE_K_INNER];
-  q->block_floats = q->tiles * column * tile[TILE_ROWS];
-  q->groups = ceil_div(q->block_floats, ELEMENTS);
+bool product_rows_b(const Product *p) {
+  return p->n.n && p->n.outer == 1 && p->n.dim[p->n.n - 1].b == 1;
+}
+
+/* The phase that copies operands for all chunks: some 65536 words each, but of a whole groups of
+   tiles, of b whole steps of k or whole panels. */
+enum { SHARED_WORDS = 1 << 16 };
+
+static void plan_shared_a(ProductPlan *q, int64_t blocks, int64_t column) {
+  enum { TILES = 8 };
+  int64_t most = ceil_div(q->tiles, TILES);
+  q->block_floats = q->tiles * column * q->tile[TILE_ROWS];
+  q->groups = ceil_div(q->block_floats, SHARED_WORDS);
   if (q->groups > most) q->groups = most;
+  q->chunks_a = q->pack_chunks = blocks * q->groups;
+  q->at_b = q->w_bytes = round_64(blocks * q->block_floats * 4);
+}
+
+/* Blocks of panels as the chunks have them, so that a worker copies what it needs; but no short
+   pieces of b's rows. */
+static int64_t columns_copied(const Product *p, const ProductPlan *q) {
+  enum { PIECE = 1536 };
+  int64_t n = product_rows_b(p) ? q->tile[TILE_COLUMN] : 1,
+          row = p->n.inner * elem_bytes(p->elem_b);
+  while (n > 1 && row / n < PIECE) n = n % 2 ? 1 : n / 2;
+  return n;
+}
+
+static void plan_shared_b(const Product *p, ProductPlan *q, int64_t blocks, int64_t k) {
+  int64_t most = product_rows_b(p) ? q->k_inner_max : q->panels;
+  q->block_b = k * q->vectors * q->lanes;
+  q->columns_b = columns_copied(p, q);
+  q->groups_b = ceil_div(q->block_b, SHARED_WORDS * q->columns_b);
+  if (q->groups_b > most) q->groups_b = most;
+  q->pack_chunks += blocks * q->columns_b * q->groups_b;
+  q->w_bytes += round_64(blocks * q->block_b * 4);
+}
+
+static void plan_shared(const Product *p, ProductPlan *q, int64_t column, int64_t k) {
+  int64_t blocks = q->tile[TILE_K_OUTER] * q->tile[TILE_K_INNER];
   blocks *= p->batch.outer * p->batch.inner;
-  q->pack_chunks = blocks * q->groups, q->w_bytes = blocks * q->block_floats * 4;
+  if (q->shared) plan_shared_a(q, blocks, column);
+  if (q->shared_b) plan_shared_b(p, q, blocks, k);
 }
 
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {
@@ -266,13 +300,16 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
   q.pitch = (ceil_div(k, 32) * 2 + 1) * 16;
   q.shared = tile[TILE_PACK_A] & PACK_SHARED;
+  q.shared_b = tile[TILE_PACK_B] & PACK_SHARED;
   q.rows_a = (tile[TILE_PACK_A] & ~PACK_SHARED) == PACK_ROWS;
   int64_t column = q.rows_a ? q.pitch : k;
-  if (q.shared) plan_shared(p, &q, column);
-  else if (tile[TILE_PACK_A]) q.a_bytes = round_64(q.tiles_max * column * tile[TILE_ROWS] * 4);
-  q.b_bytes = tile[TILE_PACK_B] ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
+  plan_shared(p, &q, column, k);
+  if (tile[TILE_PACK_A] && !q.shared)
+    q.a_bytes = round_64(q.tiles_max * column * tile[TILE_ROWS] * 4);
+  q.b_bytes = tile[TILE_PACK_B] == 1 ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
   if (product_sliced(p, tile)) q.b_bytes *= 2;
   if (p->sum != NO_VALUE) q.s_bytes = round_64(q.panels_max * tile[TILE_VECTORS] * lanes * 4);
-  q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block);
+  bool two = tile[TILE_DEPTH] == DEPTH_MATRIX; /* one may wait for its epilogue */
+  q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block << two);
   return q;
 }

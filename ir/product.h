@@ -54,7 +54,7 @@ enum ProductTile {               /* entries of attribute tile */
                    TILE_PACK_A,  /* PACK_TILES: a is copied into [tile][k][row] first; PACK_ROWS:
                                     into [tile][row][k]; + PACK_SHARED: once for all chunks, in a
                                     phase of its own, else by each chunk */
-                   TILE_PACK_B,  /* 1: b is copied into panels first */
+                   TILE_PACK_B,  /* 1: b is copied into panels first; + PACK_SHARED as for a */
                    TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
                                   step of k. DEPTH_PAIRS: two of bf16 are one factor; DEPTH_MATRIX:
                                   so many pairs that they fill rows of matrix registers */
@@ -82,11 +82,13 @@ typedef struct ProductPlan {
   int64_t a_bytes, b_bytes,
       c_bytes, /* scratch: packed a of a row block, one panel of b, tiles of partial results */
       s_bytes; /* sums of the panels of a chunk */
-  bool rows_a, shared;         /* what TILE_PACK_A says */
-  int64_t groups, pack_chunks; /* if shared: chunks of tiles that are copied together, of each batch
-                                  and block of k; number of all */
-  int64_t block_floats;        /* .. of a batch's block of k in the workspace */
-  int64_t w_bytes;             /* .. of workspace, else 0 */
+  bool rows_a, shared, shared_b; /* what TILE_PACK_A and TILE_PACK_B say */
+  int64_t groups, groups_b;      /* if shared: chunks of tiles, or of steps or panels of b, that are
+                                    copied together, of each batch and block of k */
+  int64_t columns_b;             /* .. blocks of panels, each of groups_b groups of steps */
+  int64_t chunks_a, pack_chunks; /* number of all of a, of a and b */
+  int64_t block_floats, block_b; /* .. of a batch's block of k in the workspace, of a and b */
+  int64_t at_b, w_bytes;         /* bytes of workspace before b's copy, of all, else 0 */
 } ProductPlan;
 
 /* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side
@@ -96,5 +98,8 @@ bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]);
 bool product_matrix_in_place(const Product *p, const int64_t tile[TILE_COUNT]);
 /* Whether a cut of depth DEPTH_MATRIX can be made: at most 2 x 2 registers of sums, packed rows. */
 bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]);
+/* Whether b is copied for all chunks row by row of its panels, as it lies in memory; else panel by
+   panel. */
+bool product_rows_b(const Product *p);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
 #endif

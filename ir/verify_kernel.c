@@ -77,9 +77,10 @@ static bool factors_fit(const Product *p, const int64_t *t) {
   if (t[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_fits(p, t);
   bool rows = p->k.n && p->k.dim[p->k.n - 1].a == 1;
   int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
+  int64_t panels = t[TILE_PACK_B] & ~PACK_SHARED;
   bool packs = how >= PACK_NOT && how <= (rows ? PACK_ROWS : PACK_TILES) &&
-               (how || !t[TILE_PACK_A]) && t[TILE_PACK_B] >= (p->sum != NO_VALUE) &&
-               t[TILE_PACK_B] <= 1;
+               (how || !t[TILE_PACK_A]) && panels >= (p->sum != NO_VALUE) && panels <= 1 &&
+               (panels || !t[TILE_PACK_B]);
   return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && p->compute == ELEM_bf16));
 }
 
@@ -94,8 +95,8 @@ static void check_contract(Verifier *v, const Attr *tile, int lanes) {
     verify_report(v, "E1110", verify_at_fn(v), "[select-c2] tile of @%s cuts more than there is",
                   v->fn->name);
   else
-    check_plan(v, &(Plan){1 + q.shared,
-                          {q.shared ? q.pack_chunks : q.chunks, q.chunks},
+    check_plan(v, &(Plan){1 + (q.pack_chunks > 0),
+                          {q.pack_chunks ? q.pack_chunks : q.chunks, q.chunks},
                           q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
                           q.w_bytes});
 }

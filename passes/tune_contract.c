@@ -115,7 +115,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, co
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
   c.k = (double)(p->k.outer * q->steps * q->words);
   c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_multiply = 1.1 / (MATRIX_SIDE * MATRIX_SIDE);
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_multiply = 2.5 / (MATRIX_SIDE * MATRIX_SIDE);
   c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
   if (q->shared) {
     c.once = c.per_a * c.k * (double)(p->m.outer * p->m.inner) + 4000 * (double)x->workers;
@@ -124,6 +124,11 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, co
   if ((!tile[TILE_PACK_A] || q->shared) && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
     c.per_a *= 3; /* comes from far each time */
   c.per_b = copy_cost(&p->n, &p->k, true, tile[TILE_PACK_B]);
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_b = 1.3; /* comes from memory, faster than products */
+  if (q->shared_b) {
+    c.once += c.per_b * c.k * (double)(p->n.outer * p->n.inner) + 4000 * (double)x->workers;
+    c.per_b = copy_cost(&p->n, &p->k, true, PACK_NOT);
+  }
   double panel =
       (double)(q->k_outer_max * q->k_inner_max * q->words * tile[TILE_VECTORS] * x->lanes);
   c.start = 4000 + panel / 2; /* hand-out; the first panel comes from memory without warning */
@@ -187,17 +192,27 @@ Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
   return c;
 }
 
-/* The copy of a is made once for all chunks where that takes less time and is not too large. */
-static void choose_sharing(const Product *p, const Machine *x, int64_t *tile) {
+/* Makes the copy that tile entry `which` speaks of once for all chunks where that takes less time
+   and is not too large. Returns the time. */
+static double share(const Product *p, const Machine *x, int which, double own, int64_t *tile) {
   enum { MOST = 16 }; /* second-level caches */
-  double own = choose_chunks(p, x, tile), once;
   int64_t shared[TILE_COUNT];
-  if (!tile[TILE_PACK_A] || p->batch.outer * p->batch.inner > 1) return;
+  if (!tile[which]) return own;
   memcpy(shared, tile, sizeof shared);
-  shared[TILE_PACK_A] |= PACK_SHARED;
-  if (product_plan(p, x->lanes, shared).w_bytes > MOST * x->l2) return;
-  once = choose_chunks(p, x, shared);
-  if (once < own) memcpy(tile, shared, sizeof shared);
+  shared[which] |= PACK_SHARED;
+  if (product_plan(p, x->lanes, shared).w_bytes > MOST * x->l2) return own;
+  double once = choose_chunks(p, x, shared);
+  if (once >= own) return own;
+  memcpy(tile, shared, sizeof shared);
+  return once;
+}
+
+/* Panels of b for vector instructions are packed while others are computed, which costs little. */
+static void choose_sharing(const Product *p, const Machine *x, int64_t *tile) {
+  double own = choose_chunks(p, x, tile);
+  if (p->batch.outer * p->batch.inner > 1) return;
+  own = share(p, x, TILE_PACK_A, own, tile);
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) share(p, x, TILE_PACK_B, own, tile);
 }
 
 /* Whether columns of a, read where they lie, stay in the second-level cache: rows whose distance
@@ -247,7 +262,9 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
       (t[TILE_DEPTH] != DEPTH_PAIRS || !x.rounds || p.compute != ELEM_bf16 || p.k.inner < 2))
     return false;
   int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
-  if (how > PACK_ROWS || (!how && t[TILE_PACK_A]) || t[TILE_PACK_B] > 1) return false;
+  int64_t panels = t[TILE_PACK_B] & ~PACK_SHARED;
+  if (how > PACK_ROWS || (!how && t[TILE_PACK_A])) return false;
+  if (panels > 1 || (!panels && t[TILE_PACK_B])) return false;
   if (how == PACK_ROWS && !a_in_order(&p)) return false;
   if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
   if (!t[TILE_PACK_B] && (!b_readable(&p, x.lanes) || p.sum != NO_VALUE)) return false;
@@ -272,12 +289,13 @@ void contract_apply(Module *m, Fn *k, const Cut *c) {
   ProductPlan q = product_plan(&p, lanes, c->at);
   static const char *const variant[3][2] = {
       {"in_place", "pack_b"}, {"pack_a", "pack_ab"}, {"rows_a", "rows_ab"}};
-  const char *name = variant[c->at[TILE_PACK_A] & ~PACK_SHARED][c->at[TILE_PACK_B]];
+  const char *name = variant[c->at[TILE_PACK_A] & ~PACK_SHARED][c->at[TILE_PACK_B] > 0];
   int64_t chunks[] = {q.pack_chunks, q.chunks};
   attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, name));
   attr_set_ints(m, &k->attrs, ATTR_tile, TILE_COUNT, c->at);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, 1 + q.shared, chunks + !q.shared);
-  if (q.shared) attr_set_int(m, &k->attrs, ATTR_workspace, q.w_bytes);
+  bool before = q.pack_chunks > 0;
+  attr_set_ints(m, &k->attrs, ATTR_chunks, 1 + before, chunks + !before);
+  if (before) attr_set_int(m, &k->attrs, ATTR_workspace, q.w_bytes);
   attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes);
 }
 

@@ -44,7 +44,8 @@ static void vary_packing(Module *m, const Cut *from, CutList *out) {
                          PACK_ROWS,
                          PACK_ROWS | PACK_SHARED};
   Cut c = *from, other = *from;
-  other.at[TILE_PACK_B] ^= 1;
+  bool matrix = from->at[TILE_DEPTH] == DEPTH_MATRIX; /* always packs b */
+  other.at[TILE_PACK_B] ^= matrix ? PACK_SHARED : 1;
   add(m, out, other);
   for (size_t i = 0; i < sizeof how / sizeof *how; i++) c.at[TILE_PACK_A] = how[i], add(m, out, c);
   for (size_t i = 0; i < sizeof how / sizeof *how; i++)

@@ -272,6 +272,34 @@ static void large_variants(void **state) {
   (void)state;
   large_with(true, "f32", 1e-4);
 }
+/* Packing once for all chunks, blocks of k, epilogues in parts: what only long products have. */
+static void large_bf16_variants(void **state) {
+  (void)state;
+  large_with(true, "bf16", 1e-4);
+}
+
+/* Results of more than the second-level cache, which are stored past it: of f32, of bf16 whose sums
+   are cast, and rows that do not begin on whole lines. */
+static void streamed(void **state) {
+  (void)state;
+  if (gpu()) skip();
+  Harness *h = harness_new(machine);
+  h->low = -1, h->high = 1;
+  for (int i = 0; i < 4; i++) {
+    const char *elem = i % 2 ? "bf16" : "f32", *an[] = {"M", "K"}, *bn[] = {"K", "N"};
+    int64_t m = i % 2 ? 1000 : 500, k = i < 2 ? 40 : 9, n = i < 3 ? 1056 : 1040;
+    harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i,
+                harness_dense(h, elem, 2, an, (int64_t[]){m, k}),
+                harness_dense(h, elem, 2, bn, (int64_t[]){k, n}));
+    harness_add(h, "  %%2 = dot[K] %%0, %%1 : f32[M:%lld, N:%lld]\n", (long long)m, (long long)n);
+    if (i % 2)
+      harness_add(h, "  %%3 = cast %%2 : bf16[M:%lld, N:%lld]\n", (long long)m, (long long)n);
+    harness_add(h, "  return %%%d\n}\n", 2 + i % 2);
+  }
+  assert_int_equal(harness_run(h, 8e-3), 0);
+  harness_free(h);
+}
+
 static void large_f16(void **state) { (void)state, large_with(false, "f16", 1e-4); }
 static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e-4); }
 
@@ -293,6 +321,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(with_sums),      cmocka_unit_test(with_sums_chunks),
       cmocka_unit_test(with_sums_bf16), cmocka_unit_test(f16_operands),
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
-      cmocka_unit_test(large_f16)};
+      cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
+      cmocka_unit_test(streamed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

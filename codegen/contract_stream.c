@@ -1,0 +1,50 @@
+/* Large results are stored past the caches.
+
+   A plain store first reads its line from memory, and a result as large as the second-level cache
+   is not found there when it is wanted again. Rows of the result must begin on whole lines; that
+   vectors are aligned is asked when the kernel runs, because results may be parts of others. Not
+   where the epilogue reads something as large as the result: it may lie in the same place, and its
+   lines are in the cache already. Measured: docs/kernels.md. */
+#include "contract.h"
+
+enum { LINE = 64 };
+
+static int64_t elements(const Fn *k, ValueId v) {
+  const Type *t = value_type(k, v);
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->axis[i].size;
+  return n;
+}
+
+static bool whole_lines(const Contract *c, const ProductDims *d, int n) {
+  for (int i = 0; i < n; i++)
+    if (d->dim[i].r * elem_bytes(c->out) % LINE) return false;
+  return true;
+}
+
+static bool reads_as_much(const Contract *c, int64_t result) {
+  for (uint32_t i = 0; i < c->k->args.n; i++)
+    if (i != c->p.arg_a && i != c->p.arg_b && elements(c->k, c->k->args.at[i]) >= result)
+      return true;
+  return false;
+}
+
+void contract_stream_of(Contract *c) {
+  if (!c->out_row || c->k->results.n != 1 + (c->p.sum != NO_VALUE)) return;
+  int64_t n = elements(c->k, c->k->results.at[c->first]);
+  c->stream = n * elem_bytes(c->out) >= c->e->target->l2_bytes && c->p.n.inner % c->q.lanes == 0 &&
+              whole_lines(c, &c->p.m, c->p.m.n) && whole_lines(c, &c->p.batch, c->p.batch.n) &&
+              !reads_as_much(c, n);
+}
+
+LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address) {
+  Emit *e = c->e;
+  LLVMValueRef at = LLVMBuildPtrToInt(e->builder, address, c->i64, "");
+  at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * elem_bytes(c->out) - 1), "");
+  return LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
+}
+
+/* Such stores may pass others: whoever is told that the chunk is done must find them. */
+void contract_stream_end(Contract *c) {
+  if (c->stream) emit_intrinsic_types(c->e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
+}
