@@ -10,8 +10,10 @@
 
 typedef struct Addend { /* to stacked result i of a loop */
   ValueId sum;          /* what the function adds it to; NO_VALUE: nothing */
-  OpId add;
+  OpId add, cast;       /* cast: of the result to the sum's type, before; NO_OP: none */
 } Addend;
+
+static const Addend no_addend = {NO_VALUE, NO_OP, NO_OP};
 
 static uint32_t callers_of(const Module *m, const Fn *body) {
   uint32_t n = 0;
@@ -25,32 +27,40 @@ static bool known_before(const Fn *f, ValueId v, OpId id) {
   return x->def == NO_OP || x->def < id;
 }
 
-/* Is v used once, by the sum of it and what is known before op `loop`? Both have the same dims, in
-   order, so that slices of one are slices of the other. */
+/* The one op that reads v, if it has this code. */
+static OpId only_use(const Fn *f, const uint32_t *uses, ValueId v, OpCode c) {
+  for (OpId i = f->values.at[v].def + 1; uses[v] == 1 && i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == v) return f->ops.at[i].code == c ? i : NO_OP;
+  return NO_OP;
+}
+
+/* Is v, or v in another type, used once, by the sum of it and what is known before op `loop`? All
+   have the same dims, in order, so that slices of one are slices of the other. */
 static Addend addend_of(const Fn *f, const uint32_t *uses, OpId loop, ValueId v) {
-  Addend none = {NO_VALUE, NO_OP};
-  if (uses[v] != 1) return none;
-  for (OpId i = loop + 1; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    if (o->code != OP_add || (o->in[0] != v && o->in[1] != v)) continue;
-    ValueId sum = o->in[o->in[0] == v];
-    bool alike = type_equal(value_type(f, sum), value_type(f, v)) &&
-                 type_equal(value_type(f, o->out), value_type(f, v));
-    return alike && known_before(f, sum, loop) ? (Addend){sum, i} : none;
-  }
-  return none;
+  Addend a = {.cast = only_use(f, uses, v, OP_cast)};
+  Type t = *value_type(f, v);
+  if (a.cast != NO_OP) v = f->ops.at[a.cast].out, t.elem = value_type(f, v)->elem;
+  a.add = only_use(f, uses, v, OP_add);
+  if (a.add == NO_OP) return no_addend;
+  const Op *o = &f->ops.at[a.add];
+  a.sum = o->in[o->in[0] == v];
+  bool alike = type_equal(value_type(f, v), &t) && type_equal(value_type(f, a.sum), &t) &&
+               type_equal(value_type(f, o->out), &t);
+  return alike && known_before(f, a.sum, loop) ? a : no_addend;
 }
 
 /* The body with an argument more for each addend. */
-static Fn *adding_body(Module *m, const Fn *body, LoopShape s, const Addend *addends) {
+static Fn *adding_body(Module *m, const Fn *f, const Fn *body, LoopShape s, const Addend *addends) {
   Rebuild r = rebuild_begin(m, body);
   for (OpId i = 0; i < body->ops.n; i++) rebuild_op(&r, &body->ops.at[i]);
   for (uint32_t i = 0; i < body->results.n; i++) {
     ValueId v = r.map[body->results.at[i]];
     if (i >= s.carry && addends[i].sum != NO_VALUE) {
-      Type t = *value_type(r.to, v);
-      ValueId both[2] = {fn_arg(m, r.to, t), v};
-      v = emit_typed(m, r.to, OP_add, 2, both, NULL, t, value_def(r.to, v)->loc);
+      Loc loc = value_def(r.to, v)->loc;
+      Type t = type_with_elem(*value_type(r.to, v), value_type(f, addends[i].sum)->elem);
+      ValueId both[2] = {fn_arg(m, r.to, t), ir_cast(m, r.to, v, t.elem, loc)};
+      v = emit_typed(m, r.to, OP_add, 2, both, NULL, t, loc);
     }
     fn_result(m, r.to, v);
   }
@@ -69,7 +79,7 @@ static Addend *addends_of(Module *m, const Fn *f, const uint32_t *uses, OpId id)
   uint32_t carry = loop_shape(o).carry, n = 0;
   Addend *a = ARENA_ARRAY(m->arena, Addend, o->nout + 1);
   for (uint32_t i = 0; i < o->nout; i++) {
-    a[i] = i < carry ? (Addend){NO_VALUE, NO_OP} : addend_of(f, uses, id, o->out + i);
+    a[i] = i < carry ? no_addend : addend_of(f, uses, id, o->out + i);
     if (a[i].sum != NO_VALUE && value_def(o->callee, o->callee->results.at[i]) == NULL)
       a[i].sum = NO_VALUE; /* an argument that is saved */
     n += a[i].sum != NO_VALUE;
@@ -107,9 +117,13 @@ static void add_in_rounds(Module *m, Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code != OP_loop || !(x.addends[i] = addends_of(m, f, uses, i))) continue;
-    for (uint32_t k = 0; k < o->nout; k++)
-      if (x.addends[i][k].sum != NO_VALUE) x.gone[x.addends[i][k].add] = true;
-    module_replace(m, o->callee, adding_body(m, o->callee, loop_shape(o), x.addends[i]));
+    for (uint32_t k = 0; k < o->nout; k++) {
+      const Addend *a = &x.addends[i][k];
+      if (a->sum == NO_VALUE) continue;
+      x.gone[a->add] = true;
+      if (a->cast != NO_OP) x.gone[a->cast] = true;
+    }
+    module_replace(m, o->callee, adding_body(m, f, o->callee, loop_shape(o), x.addends[i]));
     any = true;
   }
   if (!any) return;

@@ -156,16 +156,16 @@ static bool adds_in_place(const Module *m) {
   return false;
 }
 
-/* tail: what @step does with the loop's result %5; state @sum is %4 */
+/* tail: what @step does with the loop's result %5; state @sum is %4, @half is %3 */
 static void expect_rounds(const char *tail, const char *kernels, bool in_place) {
   static const char head[] =
       "shardc-ir 1\nmodel Test\nafter clean\n"
       "input @x : f32[L:3, B:4, E:8]\ninput @y : f32[B:4, M:16]\nstate @sum : f32[L:3, E:8, M:16]\n"
-      "output @out : f32[L:3, E:8, M:16]\n"
+      "state @half : bf16[L:3, E:8, M:16]\noutput @out : f32[L:3, E:8, M:16]\n"
       "body @f(%0 : i32[], %1 : f32[B:4, M:16], %2 : f32[B:4, E:8]) {\n"
       "  %3 = dot[B] %2, %1 : f32[E:8, M:16]\n  return %3\n}\n"
       "entry @step {\n  %0 = load @x : f32[L:3, B:4, E:8]\n  %1 = load @y : f32[B:4, M:16]\n"
-      "  %4 = load @sum : f32[L:3, E:8, M:16]\n"
+      "  %3 = load @half : bf16[L:3, E:8, M:16]\n  %4 = load @sum : f32[L:3, E:8, M:16]\n"
       "  %5 = loop[L] @f, %1, %0 {carry = 0, invariant = 1, trip = 3} : f32[L:3, E:8, M:16]\n";
   Ctx *c = ctx_new();
   char *text = arena_printf(c->arena, "%s%s}\n", head, tail);
@@ -187,6 +187,10 @@ static void rounds_add_up(void **state) {
   (void)state;
   expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %6\n",
                 "contract 3>1: dot add\n", true);
+  /* the product is rounded before, as it was */
+  expect_rounds("  %6 = cast %5 : bf16[L:3, E:8, M:16]\n  %7 = add %6, %3 : bf16[L:3, E:8, M:16]\n"
+                "  store @half, %7\n",
+                "contract 3>1: dot cast add\n", true);
   /* another one reads the sum so far: it stays, and the sum has a buffer of its own */
   expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @out, %6\n",
                 "contract 3>1: dot add\n", false);
