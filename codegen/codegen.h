@@ -20,8 +20,8 @@
 /* The facts of a machine that passes need stand in the module as settings (target.name,
    target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.rounds,
    target.pairs, target.matrix, target.workers, target.gpu and on GPUs target.sm, target.shared,
-   target.shared_most: written by target_describe before the pipeline runs); LLVM's own words stay
-   here.
+   target.shared_most, target.shared_all, target.processors: written by target_describe before the
+   pipeline runs); LLVM's own words stay here.
  */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
@@ -36,6 +36,8 @@ typedef struct Target {
   int sm;               /* GPU: its generation */
   int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have on all of them */
   int64_t shared_most;  /* .. on those that allow most */
+  int64_t shared_all;   /* GPU: what all CTAs of a multiprocessor of a common one have */
+  int processors;       /* GPU: multiprocessors of a common one */
   int64_t memory_bytes; /* GPU: of a common one; plans without a machine are fitted into it */
 } Target;
 
@@ -72,7 +74,8 @@ typedef struct BuildOptions {
   const char *emit; /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout) */
   bool verbose;     /* print the commands that run */
   int jobs;
-  int part, parts; /* of an executable for several plans or targets: output is an object for targets_join */
+  int part, parts; /* of an executable for several plans or targets: output is an object for
+                      targets_join */
 } BuildOptions;
 
 /* Module after `memory` -> files. False if diagnostics were given. */

@@ -52,6 +52,8 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.sm", "%d", t->sm);
   module_set(m, "target.shared", "%lld", (long long)t->shared_bytes);
   module_set(m, "target.shared_most", "%lld", (long long)t->shared_most);
+  module_set(m, "target.shared_all", "%lld", (long long)t->shared_all);
+  module_set(m, "target.processors", "%d", t->processors);
 }
 
 const Target *target_of(const Module *m) {

@@ -27,13 +27,24 @@ static GemmSide side_of(const GemmPlan *g, int64_t extent, int64_t copy) {
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* No more room than the ring's, while a pass has fragments of 16 rows and a vector for each lane.
+ */
+static void plan_out(GemmPlan *g) {
+  const int64_t *t = g->tile;
+  int64_t ring = t[GEMM_STAGES] * g->stage;
+  g->out_pitch = (t[GEMM_N] + 8) * 4;
+  for (g->passes = 1, g->out_rows = t[GEMM_WARP_M]; g->warps_m * g->out_rows * g->out_pitch > ring;
+       g->passes *= 2, g->out_rows /= 2)
+    if (g->out_rows % 32 || g->out_rows / 2 * t[GEMM_WARP_N] % (32 * t[GEMM_LANES])) break;
+}
+
 static void plan_phases(GemmPlan *g) {
   const int64_t *t = g->tile;
   int64_t elements = g->batches * g->m * g->n;
   g->phases = t[GEMM_SPLITS] > 1 ? 2 : 1;
   g->chunks[0] = g->batches * g->tiles_m * g->tiles_n * t[GEMM_SPLITS];
   g->threads[0] = 32 * g->warps_m * g->warps_n;
-  g->shared[0] = most(t[GEMM_STAGES] * g->stage, t[GEMM_M] * g->out_pitch);
+  g->shared[0] = most(t[GEMM_STAGES] * g->stage, g->warps_m * g->out_rows * g->out_pitch);
   g->workspace = g->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
   g->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   g->threads[1] = REDUCE_THREADS;
@@ -52,9 +63,9 @@ GemmPlan gemm_plan(const Product *p, GemmMath math, const int64_t tile[GEMM_COUN
   g.a = side_of(&g, tile[GEMM_M], tile[GEMM_COPY_A]);
   g.b = side_of(&g, tile[GEMM_N], tile[GEMM_COPY_B]);
   g.stage = g.a.bytes + g.b.bytes;
-  g.out_pitch = (tile[GEMM_N] + 8) * 4;
   g.warps_m = (int)(tile[GEMM_M] / tile[GEMM_WARP_M]);
   g.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);
+  plan_out(&g);
   plan_phases(&g);
   return g;
 }

@@ -3,8 +3,9 @@
 
    Rows m, columns n and the summed k of product.h are each one flat range here, whatever dims they
    are made of. A CTA makes a tile of the result, its warps parts of that tile; tiles of both
-   operands come through a ring of stages in shared memory. With several splits each CTA sums one
-   range of k into the workspace and a second phase adds the ranges in their order. */
+   operands come through a ring of stages in shared memory, and the sums leave through the same
+   room, in as many passes as that takes. With several splits each CTA sums one range of k into the
+   workspace and a second phase adds the ranges in their order. */
 #ifndef SHARDC_GEMM_H
 #define SHARDC_GEMM_H
 #include "product.h"
@@ -59,6 +60,8 @@ typedef struct GemmPlan {
   GemmSide a, b;
   int64_t stage;     /* bytes of one stage */
   int64_t out_pitch; /* bytes between rows of the sums on their way out */
+  int64_t out_rows;  /* rows of a warp that go out at once, through the ring's room */
+  int passes;        /* until all have */
   int warps_m, warps_n;
   int phases;
   int64_t chunks[2], threads[2], shared[2];

@@ -2,7 +2,7 @@
 #include "gpu.h"
 #include "tune.h"
 
-enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
+enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
 
 static const struct {
   const char *name;
@@ -24,6 +24,18 @@ int64_t gpu_shared(const Module *m) { return (int64_t)module_number(m, "target.s
 int64_t gpu_registers(int64_t threads) {
   int64_t most = REGISTER_FILE / threads / 8 * 8;
   return most < MOST_REGISTERS ? most : MOST_REGISTERS;
+}
+
+int64_t gpu_processors(const Module *m) {
+  return (int64_t)module_number(m, "target.processors", 108);
+}
+
+int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers) {
+  int64_t all = (int64_t)module_number(m, "target.shared_all", 164 << 10);
+  int64_t most = all / (shared + OF_A_CTA), file = REGISTER_FILE / (registers * threads);
+  if (file < most) most = file;
+  if (MOST_THREADS / threads < most) most = MOST_THREADS / threads;
+  return most < 1 ? 1 : most;
 }
 
 bool gpu_tune(Module *m, Fn *k) {

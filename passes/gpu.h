@@ -21,7 +21,10 @@ int64_t gpu_shared(const Module *m); /* bytes that a CTA of the default variants
 /* A copy of k, a kernel as its rule cuts it, with a larger cut for GPUs whose CTAs may have more
    shared memory than that; NULL: none has a point. Both get the same workspace. */
 Fn *gpu_larger(Module *m, Fn *k);
-int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of so many may have */
+int64_t gpu_registers(int64_t threads);  /* that a thread of a CTA of so many may have */
+int64_t gpu_processors(const Module *m); /* multiprocessors of the GPU that choices are made for */
+/* How many CTAs of a kernel one of them holds at once, by shared memory and by registers. */
+int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers);
 
 /* Sets attribute align of every kernel from its callers; before gpu_tune. */
 void gpu_align(Module *m);

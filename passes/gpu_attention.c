@@ -1,13 +1,15 @@
 /* How attention is cut on a GPU: the largest blocks of scores whose tiles fit the shared memory of
-   a CTA and whose sums fit the registers of a thread, and no more rows than there are. Where heads
-   are wide and more shared memory is at hand, more rows share the columns that pass by.
-   ir/flash_gpu.h says what the numbers mean. */
+   a CTA and whose sums fit the registers of a thread, and no more rows than there are. Fewer
+   columns where only so a multiprocessor has room for eight warps: at each block a CTA's warps wait
+   for each other, and those of another CTA go on. Where heads are wide and more shared memory is at
+   hand, more rows share the columns that pass by. ir/flash_gpu.h says what the numbers mean. */
 #include "gpu.h"
 #include "tune.h"
 
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 
-enum { WIDE = 128 }; /* heads for which larger blocks have a point */
+enum { WIDE = 128 };                    /* heads for which larger blocks have a point */
+enum { ENOUGH_WARPS = 8, BESIDE = 96 }; /* registers of a thread beside the sums, estimated */
 
 typedef int64_t Shape[2];
 static const Shape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
@@ -74,25 +76,45 @@ void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
   if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
 }
 
-/* Of the table, the first that fits; {0}: none. */
-static Cut first_of(const Fn *k, const Shape *table, size_t n, int64_t limit) {
+/* On a multiprocessor, in the phase over scores that has fewest. */
+static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut *c) {
+  FlashGpuPlan p = plan_of(k, f, c);
+  int64_t registers = registers_of(f, &p) + BESIDE, least = 0;
+  for (int i = 0; i < p.phases; i++) {
+    if (p.phase[i] == FLASH_ROWSUMS) continue;
+    int64_t room = gpu_resident(m, p.shared[i], p.threads[i], registers < 255 ? registers : 255);
+    int64_t each = (p.chunks[i] + gpu_processors(m) - 1) / gpu_processors(m);
+    int64_t warps = (each < room ? each : room) * p.threads[i] / 32;
+    if (!least || warps < least) least = warps;
+  }
+  return least;
+}
+
+/* Of the table, the first that fits, or one with as many rows that is the first with so many warps;
+   {0}: none fits. */
+static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, int64_t limit,
+                    int64_t wanted) {
   Flash f = flash_of(k);
+  Cut first = {{0}};
   int64_t most = round_up(f.grad && f.keys > f.queries ? f.keys : f.queries, 16);
   for (size_t i = 0; i < n; i++) {
     Cut c = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
-    if (fits_within(k, &c, limit)) return c;
+    if (!fits_within(k, &c, limit)) continue;
+    if (!first.at[0]) first = c;
+    if (c.at[FLASH_GPU_ROWS] != first.at[FLASH_GPU_ROWS]) break;
+    if (warps_of(m, k, &f, &c) >= wanted) return c;
   }
-  return (Cut){{0}};
+  return first;
 }
 
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
-  return first_of(k, shapes, sizeof shapes / sizeof *shapes, gpu_shared(m));
+  return first_of(m, k, shapes, sizeof shapes / sizeof *shapes, gpu_shared(m), ENOUGH_WARPS);
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */
 bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
   Cut now = gpu_attention_rule(m, k);
-  *c = first_of(k, larger, sizeof larger / sizeof *larger, limit);
+  *c = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
   Flash f = flash_of(k);
   if (f.width < WIDE || c->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
   FlashGpuPlan p = plan_of(k, &f, c);

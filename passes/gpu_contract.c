@@ -4,11 +4,14 @@
    The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA
    bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large
    ones waste waves and ragged edges; the table's last column holds the share of peak that a tile
-   reaches alone. Tiles for which registers or shared memory do not suffice are passed over. */
+   reaches where eight warps work on a multiprocessor. Fewer leave gaps: at each tile of k its warps
+   wait for each other and for the first fragments, and only other CTAs' warps could fill that.
+   Tiles for which registers or shared memory do not suffice are passed over. */
 #include "gpu_contract.h"
 #include "gpu.h"
 
-enum { PROCESSORS = 108 }; /* that choices are made for */
+enum { ENOUGH_WARPS = 8 };
+static const double FEW_WARPS = 0.8; /* of the rate, with half of them */
 
 typedef struct Shape { /* a row of a table: largest first */
   int64_t m, n, k, warp_m, warp_n, stages;
@@ -16,7 +19,8 @@ typedef struct Shape { /* a row of a table: largest first */
 } Shape;
 
 static const Shape mma_shapes[] = {
-    {128, 256, 32, 64, 64, 4, 820}, {256, 128, 32, 64, 64, 4, 820}, {128, 128, 32, 64, 64, 4, 750},
+    {128, 256, 64, 64, 64, 3, 850}, {256, 128, 64, 64, 64, 3, 850}, {128, 256, 32, 64, 64, 4, 820},
+    {256, 128, 32, 64, 64, 4, 820}, {128, 128, 32, 64, 64, 4, 750}, {128, 128, 32, 64, 64, 3, 735},
     {128, 64, 32, 64, 32, 4, 600},  {64, 128, 32, 32, 64, 4, 600},  {64, 64, 32, 32, 32, 4, 420},
     {32, 128, 32, 32, 32, 4, 350},  {32, 64, 32, 16, 32, 4, 250},   {32, 32, 32, 16, 16, 4, 150},
 };
@@ -62,13 +66,21 @@ static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) 
   return (is_b ? mn1->b : mn1->a) < (is_b ? k1->b : k1->a) ? COPY_SINGLE_MN : COPY_SINGLE_K;
 }
 
+/* The part of a shape's rate that is left where few warps work on a multiprocessor. */
+static double filled(const GpuProduct *x, const GemmPlan *g) {
+  int64_t each = ceil_div(g->chunks[0], gpu_processors(x->m));
+  int64_t most = gpu_resident(x->m, g->shared[0], g->threads[0], gpu_product_registers(x, g));
+  int64_t warps = (each < most ? each : most) * g->threads[0] / 32;
+  return warps >= ENOUGH_WARPS ? 1 : 2 * warps >= ENOUGH_WARPS ? FEW_WARPS : FEW_WARPS * FEW_WARPS;
+}
+
 /* Cycles of the whole product on all multiprocessors. */
-static double cycles_of(const GemmPlan *g, const Shape *s) {
+static double cycles_of(const GpuProduct *x, const GemmPlan *g, const Shape *s) {
   double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
   double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
-  double multiply = area * steps / s->rate, load = bytes * steps / 40;
+  double multiply = area * steps / s->rate / filled(x, g), load = bytes * steps / 40;
   double each = 1500 + area * 0.3 + (multiply > load ? multiply : load);
-  double waves = (double)ceil_div(g->chunks[0], PROCESSORS);
+  double waves = (double)ceil_div(g->chunks[0], gpu_processors(x->m));
   double reduce = g->phases == 1 ? 0 : 4000 + (double)g->workspace * 2 / 1000;
   return waves * each + reduce;
 }
@@ -89,7 +101,7 @@ static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
 }
 
 GpuProduct gpu_product_of(const Module *m, const Fn *k) {
-  GpuProduct x = {.p = product_of(k, 8), .limit = gpu_shared(m)};
+  GpuProduct x = {.m = m, .p = product_of(k, 8), .limit = gpu_shared(m)};
   x.math = math_of(m, &x.p);
   x.fixed[GEMM_LANES] = lanes_of(m, k, &x.p);
   x.fixed[GEMM_COPY_A] = copy_of(k, &x.p, x.math, false);
@@ -104,10 +116,13 @@ GemmPlan gpu_product_plan(const GpuProduct *x, const Cut *c) {
   return gemm_plan(&x->p, x->math, tile);
 }
 
-/* Splits are doubled while CTAs are few; none gets less than some elements of k. */
+/* None gets less than some elements of k. */
 static bool worth_it(const GemmPlan *g) {
   return g->tile[GEMM_SPLITS] == 1 || g->range * g->tile[GEMM_K] >= 256;
 }
+
+/* One more each, so that they fill whole waves; where they are many, twice as many. */
+static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
 /* The best cut and its cycles. */
 static double search(const GpuProduct *x, Cut *best) {
@@ -116,11 +131,12 @@ static double search(const GpuProduct *x, Cut *best) {
   for (int i = 0; i < shapes[x->math].n; i++) {
     const Shape *s = &shapes[x->math].at[i];
     fill(c.at, s);
-    for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64; c.at[GEMM_SPLITS] *= 2) {
-      if (!gpu_product_fits(x, &c)) break;
+    for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64;
+         c.at[GEMM_SPLITS] = more_splits(c.at[GEMM_SPLITS])) {
+      if (!gpu_product_fits(x, &c)) continue;
       GemmPlan g = gpu_product_plan(x, &c);
       if (!worth_it(&g)) break;
-      double t = cycles_of(&g, s);
+      double t = cycles_of(x, &g, s);
       if (least && t >= least) continue;
       least = t, *best = c;
     }

@@ -9,6 +9,7 @@
 #include "tune.h"
 
 typedef struct GpuProduct {
+  const Module *m;
   Product p;
   GemmMath math;
   int64_t limit;             /* bytes of shared memory of a CTA */

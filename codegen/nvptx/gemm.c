@@ -6,7 +6,8 @@
      copy the first stages - 1 tiles
      for each tile of k: wait for its copy, meet; begin the copy of the tile stages - 1 ahead, into
        the stage that all have just left; multiply; end that copy
-     sums to shared memory as f32 rows; each thread evaluates the epilogue for elements of them
+     sums to shared memory as f32 rows, as many at once as have room in the ring; each thread
+       evaluates the epilogue for elements of them
 
    So one barrier per tile of k. Tiles of neighbouring CTAs form a block of eight rows of tiles,
    whose operands meet in the second-level cache. The order of sums depends on the cut alone. */
@@ -131,6 +132,14 @@ void gemm_multiply(Gemm *x, LLVMValueRef stage) {
   else gemm_mma(x, stage);
 }
 
+static void put_pass(Gemm *x, int pass) {
+  if (pass) warp_barrier(&x->w); /* all have read what the pass before left */
+  if (x->g.math == GEMM_FMA) gemm_fma_out(x, pass);
+  else gemm_mma_out(x, pass);
+  warp_barrier(&x->w);
+  gemm_results(x, pass);
+}
+
 void gpu_contract_emit(Emit *e) {
   Gemm x = gemm_new(e);
   emit_begin_phase(e, 0);
@@ -140,10 +149,7 @@ void gpu_contract_emit(Emit *e) {
   x.sums = warp_registers(&x.w, x.w.f32, gemm_sums(&x));
   warp_fill(&x.w, &x.sums, emit_f32(e, 0));
   multiply_all(&x);
-  if (x.g.math == GEMM_FMA) gemm_fma_out(&x);
-  else gemm_mma_out(&x);
-  warp_barrier(&x.w);
-  gemm_results(&x);
+  for (int i = 0; i < x.g.passes; i++) put_pass(&x, i);
   emit_end_phase(e);
   if (x.g.phases == 1) return;
   emit_begin_phase(e, 1);

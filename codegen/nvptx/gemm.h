@@ -22,11 +22,13 @@ int gemm_sums(const Gemm *x); /* of a thread */
 void gemm_multiply(Gemm *x, LLVMValueRef stage);
 void gemm_fma(Gemm *x, LLVMValueRef stage);
 void gemm_mma(Gemm *x, LLVMValueRef stage);
-/* Writes all sums of the CTA as f32 rows to shared memory. */
-void gemm_fma_out(Gemm *x);
-void gemm_mma_out(Gemm *x);
+/* Writes sums of the CTA as f32 rows to shared memory: of each warp the rows of this pass. */
+void gemm_fma_out(Gemm *x, int pass);
+void gemm_mma_out(Gemm *x, int pass);
 
 /* ---- results (gemm_out.c) ---- */
-void gemm_results(Gemm *x);
+LLVMValueRef
+gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
+void gemm_results(Gemm *x, int pass);
 void gemm_reduce(Gemm *x); /* the second phase of several splits */
 #endif

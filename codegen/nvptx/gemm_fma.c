@@ -66,12 +66,16 @@ void gemm_fma(Gemm *x, LLVMValueRef stage) {
   emit_loop_end(x->e, &l);
 }
 
-void gemm_fma_out(Gemm *x) {
+void gemm_fma_out(Gemm *x, int pass) {
   Warp *w = &x->w;
   Strip a = strip_of(x, false), b = strip_of(x, true);
-  LLVMValueRef at = warp_add(w, warp_times(w, a.first, x->g.out_pitch), warp_times(w, b.first, 4));
-  for (int i = 0; i < a.n; i++)
-    for (int j = 0; j < b.n; j++)
+  int each = a.n / x->g.passes, from = pass * each;
+  LLVMValueRef row = warp_add(w, warp_sub(w, a.first, x->warp_m), gemm_out_row(x));
+  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, b.first, 4));
+  for (int i = from; i < from + each; i++)
+    for (int j = 0; j < b.n; j++) {
+      int64_t down = step_of(&a, i) - step_of(&a, from);
       warp_store(w, warp_get(w, &x->sums, i * b.n + j),
-                 warp_plus(w, at, step_of(&a, i) * x->g.out_pitch + step_of(&b, j) * 4), 4);
+                 warp_plus(w, at, down * x->g.out_pitch + step_of(&b, j) * 4), 4);
+    }
 }

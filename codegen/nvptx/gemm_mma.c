@@ -78,20 +78,20 @@ void gemm_mma(Gemm *x, LLVMValueRef stage) {
   }
 }
 
-void gemm_mma_out(Gemm *x) {
+void gemm_mma_out(Gemm *x, int pass) {
   Warp *w = &x->w;
-  int rows = (int)x->g.tile[GEMM_WARP_M] / 16, columns = (int)x->g.tile[GEMM_WARP_N] / 8;
-  LLVMValueRef row = warp_add(w, x->warp_m, warp_div(w, w->lane, 4));
+  int each = (int)x->g.out_rows / 8, from = pass * each, columns = (int)x->g.tile[GEMM_WARP_N] / 8;
+  LLVMValueRef row = warp_add(w, gemm_out_row(x), warp_div(w, w->lane, 4));
   LLVMValueRef column = warp_add(w, x->warp_n, warp_times(w, warp_rem(w, w->lane, 4), 2));
   LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
   LLVMValueRef pair = LLVMGetPoison(LLVMVectorType(w->f32, 2));
-  for (int i = 0; i < 2 * rows; i++)
+  for (int i = from; i < from + each; i++)
     for (int j = 0; j < columns; j++) {
       int sum = 4 * (i / 2 * columns + j) + 2 * (i % 2);
       LLVMValueRef v = pair;
       for (int q = 0; q < 2; q++)
         v = LLVMBuildInsertElement(x->e->builder, v, warp_get(w, &x->sums, sum + q), warp_i32(w, q),
                                    "");
-      warp_store(w, v, warp_plus(w, at, 8 * i * x->g.out_pitch + 32 * j), 8);
+      warp_store(w, v, warp_plus(w, at, 8 * (i - from) * x->g.out_pitch + 32 * j), 8);
     }
 }

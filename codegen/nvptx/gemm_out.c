@@ -1,7 +1,8 @@
-/* The way out of a product: sums lie as f32 rows in shared memory; neighbouring threads take
-   neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops there and
-   store every result. With several splits the sums go to the workspace as [split][batch][m][n], and
-   the second phase adds the splits in their order before it does the same. */
+/* The way out of a product: sums of a pass lie as f32 rows in shared memory; neighbouring threads
+   take neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops
+   there and store every result. With several splits the sums go to the workspace as
+   [split][batch][m][n], and the second phase adds the splits in their order before it does the
+   same. */
 #include "codegen/contract.h"
 #include "gemm.h"
 
@@ -86,15 +87,29 @@ static LLVMValueRef inside(Gemm *x, LLVMValueRef m, LLVMValueRef n) {
   return rows ? a : columns ? b : NULL;
 }
 
-void gemm_results(Gemm *x) {
+LLVMValueRef gemm_out_row(Gemm *x) {
+  Warp *w = &x->w;
+  return warp_times(w, warp_div(w, w->warp, x->g.warps_n), x->g.out_rows);
+}
+
+/* The row of the tile that row `row` of a pass is. */
+static LLVMValueRef row_of(Gemm *x, LLVMValueRef row, int pass) {
+  Warp *w = &x->w;
+  if (x->g.passes == 1) return row;
+  LLVMValueRef first = warp_times(w, warp_div(w, row, x->g.out_rows), x->g.tile[GEMM_WARP_M]);
+  LLVMValueRef within = warp_plus(w, warp_rem(w, row, x->g.out_rows), pass * x->g.out_rows);
+  return warp_add(w, first, within);
+}
+
+void gemm_results(Gemm *x, int pass) {
   Warp *w = &x->w;
   Emit *e = x->e;
-  int64_t elements = x->g.tile[GEMM_M] * x->g.tile[GEMM_N] / e->lanes;
+  int64_t elements = x->g.warps_m * x->g.out_rows * x->g.tile[GEMM_N] / e->lanes;
   Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, elements / x->g.threads[0]), 1, 0, NULL);
   LLVMValueRef i = LLVMBuildTrunc(e->builder, l.i, w->i32, "");
   i = warp_times(w, warp_add(w, warp_times(w, i, x->g.threads[0]), w->thread), e->lanes);
   LLVMValueRef row = warp_div(w, i, x->g.tile[GEMM_N]), column = warp_rem(w, i, x->g.tile[GEMM_N]);
-  LLVMValueRef m = warp_add(w, x->m0, row), n = warp_add(w, x->n0, column);
+  LLVMValueRef m = warp_add(w, x->m0, row_of(x, row, pass)), n = warp_add(w, x->n0, column);
   LLVMValueRef in = inside(x, m, n);
   Branch b = {0};
   if (in) b = emit_if(e, in);

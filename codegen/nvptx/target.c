@@ -4,14 +4,16 @@
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
    Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
    that a kernel runs on all of them; some allow more, which larger variants of kernels may use
-   (passes/gpu_larger.c). Memory is that of a common one, and the executable tells
-   before the first step if the GPU at hand has less. Cache sizes mean nothing to GPU kernels. */
+   (passes/gpu_larger.c). Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX 4090,
+   an H100), and the executable tells before the first step if the GPU at hand has less; its
+   multiprocessors, and what each has of shared memory, weigh in the choice of tiles, and any other
+   number runs as well. Cache sizes mean nothing to GPU kernels. */
 #include "codegen/target.h"
 
 enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 #define GIB ((int64_t)1 << 30)
 
-#define GPU(number, ptx, memory, most)                                                             \
+#define GPU(number, ptx, memory, most, all, count)                                                 \
   {                                                                                                \
       .name = "sm_" #number,                                                                       \
       .triple = "nvptx64-nvidia-cuda",                                                             \
@@ -27,11 +29,14 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
       .sm = number,                                                                                \
       .shared_bytes = SHARED,                                                                      \
       .shared_most = (most),                                                                       \
+      .shared_all = (int64_t)(all) << 10,                                                          \
+      .processors = (count),                                                                       \
       .memory_bytes = (memory) * GIB,                                                              \
   }
 
-static const Target rows[] = {GPU(80, "+ptx70", 40, SHARED_A100), GPU(86, "+ptx71", 24, SHARED),
-                              GPU(89, "+ptx78", 24, SHARED), GPU(90, "+ptx78", 80, SHARED_H100)};
+static const Target rows[] = {
+    GPU(80, "+ptx70", 40, SHARED_A100, 164, 108), GPU(86, "+ptx71", 24, SHARED, 100, 82),
+    GPU(89, "+ptx78", 24, SHARED, 100, 128), GPU(90, "+ptx78", 80, SHARED_H100, 228, 132)};
 
 const Target *nvptx_target(int i) {
   return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;

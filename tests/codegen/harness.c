@@ -30,7 +30,9 @@ static void vary(Harness *h, Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
   const Variants *v = variants_find(family, module_gpu(m));
   Cut cut = v ? v->rule(m, k) : (Cut){{0}};
-  for (int i = 0; v && i < 2 * TUNE_STAGES; i++) {
+  if (h->cut && (!v || !variants_read(v, h->cut, &cut) || !v->fits(m, k, &cut)))
+    bug("kernel %s cannot have cut `%s`", k->name, h->cut);
+  for (int i = 0; v && !h->cut && i < 2 * TUNE_STAGES; i++) {
     CutList list = {0};
     v->vary(m, k, &cut, i % TUNE_STAGES, harness_random(h, 0, 1), &list);
     if (!list.n) continue;
@@ -52,7 +54,7 @@ static Module *module_of(Harness *h) {
   if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);
-    if (h->vary) vary(h, m, m->fns.at[i]);
+    if (h->vary || h->cut) vary(h, m, m->fns.at[i]);
     if (h->show) fputs(ir_print_fn(m, m->fns.at[i]), stderr);
   }
   return m;

@@ -25,11 +25,12 @@ typedef struct Harness {
   uint64_t random;           /* state */
   bool show;                 /* print tuned text of each kernel */
   bool relative;             /* tolerance * |x| + 1e-37 instead */
-  int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
-                  always */
-  bool vary;   /* cuts that a tuner may try instead of the rule's */
-  bool most;   /* on a GPU: cuts for those that allow most shared memory */
-  int workers; /* target.workers: more of them make more chunks, 2 at first */
+  int chunk; /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
+                always */
+  bool vary; /* cuts that a tuner may try instead of the rule's */
+  const char *cut;         /* this one, as numbers; NULL: the rule's */
+  bool most;               /* on a GPU: cuts for those that allow most shared memory */
+  int workers;             /* target.workers: more of them make more chunks, 2 at first */
   bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
   void *library;           /* of the kernels, for run */
 } Harness;

@@ -268,6 +268,34 @@ static void most_shared(void **state) {
     run_elem(h, plain, 60, 2, i ? i == 1 ? "f32" : "f16" : "bf16", i == 1 ? 1e-2 : 2e-3);
   }
 }
+/* Sums that leave in two and in four passes, whole tiles and ragged ones, splits too. */
+static void passes_out(void **state) {
+  static const struct {
+    const char *elem, *cut;
+    double tolerance;
+  } of[] = {{"bf16", "128 256 32 64 64 2 1", 1e-3}, {"f16", "128 128 32 64 64 4 1", 1e-3},
+            {"bf16", "256 64 32 128 32 2 3", 1e-3}, {"tf32", "128 128 16 64 64 3 1", 1e-2},
+            {"f32", "128 128 16 64 32 2 1", 1e-4},  {"f32", "128 128 8 32 64 2 2", 1e-4}};
+  (void)state;
+  if (!gpu()) skip();
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    bool tf32 = !strcmp(of[i].elem, "tf32");
+    const char *elem = tf32 ? "f32" : of[i].elem;
+    Harness *h = harness_new(machine);
+    h->low = -1, h->high = 1, h->cut = of[i].cut;
+    if (tf32) harness_add(h, "set plan.precision = \"tf32\"\n");
+    for (int k = 0; k < 2; k++)
+      harness_add(h,
+                  "kernel @k%d(%%0 : %s[M:%d, K:72], %%1 : %s[K:72, N:%d], %%2 : f32[M:%d]) "
+                  "{family = \"contract\"} {\n  %%3 = dot[K] %%0, %%1 : f32[M:%d, N:%d]\n"
+                  "  %%4 = add %%3, %%2 : f32[M:%d, N:%d]\n  return %%4\n}\n",
+                  k, elem, k ? 203 : 256, elem, k ? 143 : 256, k ? 203 : 256, k ? 203 : 256,
+                  k ? 143 : 256, k ? 203 : 256, k ? 143 : 256);
+    assert_int_equal(harness_run(h, of[i].tolerance), 0);
+    harness_free(h);
+  }
+}
+
 static void large_variants(void **state) {
   (void)state;
   large_with(true, "f32", 1e-4);
@@ -322,6 +350,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(with_sums_bf16), cmocka_unit_test(f16_operands),
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
-      cmocka_unit_test(streamed)};
+      cmocka_unit_test(streamed),       cmocka_unit_test(passes_out)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,10 +66,31 @@ static void large_products_take_large_tiles(void **state) {
   Fn *k = product(c, "bf16", 8192, 8192, 1024, "");
   assert_string_equal(attr_str(&k->attrs, ATTR_variant, ""), "mma");
   assert_int_equal(tile(k, GEMM_M), 128);
-  assert_int_equal(tile(k, GEMM_N), 128);
+  assert_int_equal(tile(k, GEMM_N), 256);
   assert_int_equal(tile(k, GEMM_SPLITS), 1);
   assert_int_equal(tile(k, GEMM_COPY_A), COPY_ASYNC_K);
   ctx_free(c);
+}
+
+/* Where all CTAs of a multiprocessor share 100 KiB, one of 4 warps would be alone with 4 stages. */
+static void few_warps_are_not_left_alone(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    Module *m =
+        parse(c, "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%0 : bf16[M:16384, K:768], %1 "
+                 ": bf16[N:128, K:768]) {family = \"contract\"} {\n  %2 = dot[K] %0, %1 : "
+                 "f32[M:16384, N:128]\n  return %2\n}\n");
+    module_set(m, "target.shared_all", "%d", (i ? 100 : 164) << 10);
+    module_set(m, "target.processors", "%d", 64);
+    gpu_tune_contract(m, m->fns.at[0]);
+    const Attr *shared = attr_get(&m->fns.at[0]->attrs, ATTR_shared),
+               *threads = attr_get(&m->fns.at[0]->attrs, ATTR_threads);
+    int64_t resident = gpu_resident(m, shared->list[0], threads->list[0], 192);
+    assert_true(resident * threads->list[0] >= 256);
+    assert_true(shared->list[0] <= gpu_shared(m));
+    ctx_free(c);
+  }
 }
 
 static void few_tiles_split_k(void **state) {
@@ -114,10 +135,38 @@ static void heads_are_cut_up_to_a_width(void **state) {
   }
 }
 
+/* Blocks of fewer columns where CTAs share 100 KiB: dk and dv of 64-wide heads, and no smaller ones
+   where nothing helps. */
+static void attention_leaves_room(void **state) {
+  (void)state;
+  static const struct {
+    int width, all, columns;
+  } of[] = {{64, 164, 64}, {64, 100, 32}, {128, 100, 32}};
+  for (int i = 0; i < 3; i++) {
+    Ctx *c = ctx_new();
+    int d = of[i].width;
+    const char *text = arena_printf(
+        c->arena,
+        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : bf16[H:64, S:1024, D:%d], %%1 : "
+        "bf16[H:64, T:1024, D:%d], %%2 : bf16[H:64, T:1024, D:%d], %%3 : bf16[H:64, S:1024, D:%d], "
+        "%%4 : f32[H:64, S:1024], %%5 : bf16[H:64, S:1024, D:%d]) {family = \"attention_grad\"} {\n"
+        "  %%6, %%7, %%8 = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5 {scale = 0.1} : "
+        "bf16[H:64, S:1024, D:%d], bf16[H:64, T:1024, D:%d], bf16[H:64, T:1024, D:%d]\n"
+        "  return %%6, %%7, %%8\n}\n",
+        d, d, d, d, d, d, d, d);
+    Module *m = parse(c, text);
+    module_set(m, "target.shared_all", "%d", of[i].all << 10);
+    gpu_tune_attention(m, m->fns.at[0]);
+    assert_int_equal(tile(m->fns.at[0], 0), 64);
+    assert_int_equal(tile(m->fns.at[0], 1), of[i].columns);
+    ctx_free(c);
+  }
+}
+
 /* A second cut for GPUs that allow more shared memory, where it has a point. */
 static void larger_where_it_has_a_point(void **state) {
   (void)state;
-  static const int sizes[][3] = {{8192, 8192, 1024}, {512, 512, 512}};
+  static const int sizes[][3] = {{8192, 8192, 4096}, {512, 512, 512}};
   for (int i = 0; i < 2; i++) {
     Ctx *c = ctx_new();
     const int *s = sizes[i];
@@ -134,7 +183,7 @@ static void larger_where_it_has_a_point(void **state) {
     module_set(m, "target.shared_most", "%d", 163 << 10);
     Fn *f = gpu_larger(m, k);
     assert_int_equal(f != NULL, !i);
-    if (f) assert_int_equal(tile(f, GEMM_M) * tile(f, GEMM_N), 128 * 256);
+    if (f) assert_int_equal(tile(f, GEMM_K), 2 * tile(k, GEMM_K));
     ctx_free(c);
   }
 }
@@ -165,6 +214,8 @@ static void long_rows_leave_registers(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(alignment_follows_views_and_slices),
                                      cmocka_unit_test(large_products_take_large_tiles),
+                                     cmocka_unit_test(few_warps_are_not_left_alone),
+                                     cmocka_unit_test(attention_leaves_room),
                                      cmocka_unit_test(few_tiles_split_k),
                                      cmocka_unit_test(pieces_need_alignment),
                                      cmocka_unit_test(long_rows_leave_registers),
