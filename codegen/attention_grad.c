@@ -172,19 +172,26 @@ typedef struct Part {
   int vectors;
 } Part;
 
+/* Tiles that add to rows of a gradient, as wide as a head; from row to row of A, and from step to
+   step, there are so many elements. */
+static TileShape sums_shape(const Backward *b, int64_t a_row, int64_t a_step) {
+  const FlashPlan *p = &b->a.p;
+  return (TileShape){.rows = (int)p->tile[FLASH_ROWS],
+                     .vectors = width_vectors(p),
+                     .a_row = a_row,
+                     .a_step = a_step,
+                     .b_step = p->width,
+                     .c_row = p->width,
+                     .start = START_SUMS,
+                     .end = END_SUMS};
+}
+
 /* dQ: some queries after the other, of which a tile's rows may leave a rest. */
 static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, const Part *x) {
   Attention *a = &b->a;
   Emit *e = a->e;
   int64_t width = a->p.width, n = x->vectors * a->p.lanes;
-  TileShape s = {(int)a->p.tile[FLASH_ROWS],
-                 width_vectors(&a->p),
-                 1,
-                 block(b),
-                 width,
-                 width,
-                 START_SUMS,
-                 END_SUMS};
+  TileShape s = sums_shape(b, 1, block(b));
   Loop t = emit_loop(e, x->queries.from, x->queries.to, n, 0, NULL);
   Operands dq = {.A = tile_elements(e, a->f32, b->ds, t.i),
                  .B = attention_at(a, b->keys, k0, width),
@@ -197,14 +204,7 @@ static void add_to_keys(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range q
   Attention *a = &b->a;
   Emit *e = a->e;
   int64_t width = a->p.width, vectors = width / a->p.lanes;
-  TileShape s = {(int)a->p.tile[FLASH_ROWS],
-                 width_vectors(&a->p),
-                 block(b),
-                 1,
-                 width,
-                 width,
-                 START_SUMS,
-                 END_SUMS};
+  TileShape s = sums_shape(b, block(b), 1);
   LLVMValueRef n = LLVMBuildNSWSub(e->builder, queries.to, queries.from, "");
   Operands dv = {.A = tile_elements(e, a->f32, b->p, queries.from),
                  .B = attention_at(a, b->dy, queries.from, width),
