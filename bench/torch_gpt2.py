@@ -9,6 +9,7 @@ import json, sys, time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch_block import Block
 
 B, S = map(int, sys.argv[1:3])
 BF16, COMPILE = 'bf16' in sys.argv, 'compile' in sys.argv
@@ -17,24 +18,11 @@ torch.set_num_threads(2)
 torch.manual_seed(0)
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(E), nn.LayerNorm(E)
-        self.c_attn, self.proj, self.fc, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E), nn.Linear(E, 4 * E), nn.Linear(4 * E, E)
-
-    def forward(self, x):
-        q, k, v = (t.view(B, S, H, E // H).transpose(1, 2) for t in self.c_attn(self.ln_1(x)).split(E, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, S, E)
-        x = x + self.proj(y)
-        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate='tanh'))
-
-
 class GPT2(nn.Module):
     def __init__(self):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(V, E), nn.Embedding(P, E)
-        self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(E)
+        self.h, self.ln_f = nn.ModuleList(Block(E, H) for _ in range(L)), nn.LayerNorm(E)
         for p in self.parameters():
             if p.dim() > 1: nn.init.normal_(p, std=0.02)
 

@@ -10,25 +10,13 @@ import json, sys, time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch_block import Block
 
 L, E, H, B, S, V = map(int, sys.argv[1:7])
 D = 'cpu' if 'cpu' in sys.argv else 'cuda'
 if D == 'cuda' and not torch.cuda.is_available(): sys.exit('this PyTorch sees no GPU')
 torch.manual_seed(0)
 torch.set_float32_matmul_precision('high')
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(E), nn.LayerNorm(E)
-        self.c_attn, self.proj, self.fc, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E), nn.Linear(E, 4 * E), nn.Linear(4 * E, E)
-
-    def forward(self, x):
-        q, k, v = (t.view(B, S, H, E // H).transpose(1, 2) for t in self.c_attn(self.ln_1(x)).split(E, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, S, E)
-        x = x + self.proj(y)
-        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate='tanh'))
 
 
 class Head(nn.Module):
@@ -44,7 +32,7 @@ class GPT2(nn.Module):
     def __init__(self):
         super().__init__()
         self.wte, self.wpe = nn.Embedding((V + 127) // 128 * 128, E), nn.Embedding(S, E)
-        self.h = nn.ModuleList(Block() for _ in range(L))
+        self.h = nn.ModuleList(Block(E, H) for _ in range(L))
         self.head = Head(self.wte)
         for p in self.parameters():
             if p.dim() > 1: nn.init.normal_(p, std=0.02)
