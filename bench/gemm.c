@@ -17,7 +17,6 @@
    but the weights. Times are processor time of the threads, so that other processes on the machine
    count little. Medians of 7, of 21 where one call is short.
  */
-#include "bench/loops.h"
 #include "bench/team.h"
 #include "codegen/codegen.h"
 #include "passes/tune.h"
@@ -167,11 +166,8 @@ int main(int argc, char **argv) {
                                  {"3072x768", 3072, 768, false},
                                  {"768x50257", 768, 50257, true}};
   bool narrow = argc > 2 && !strcmp(argv[2], "bf16");
-  const Target *here = target_find("native");
   Task t = {.tokens = argc > 1 ? atol(argv[1]) : 256, .e = narrow ? ELEM_bf16 : ELEM_f32};
-  t.peak = !narrow || !(here->matrix || here->pairs) ? loop_wide
-           : here->matrix                            ? loop_matrix
-                                                     : loop_narrow;
+  t.peak = loop_of(t.e);
   t.count = argc > 5 ? argc - 5 : 1;
   char folder[] = "/tmp/shardc-bench-XXXXXX";
   if (!mkdtemp(folder)) return 1;

@@ -24,24 +24,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, TRIAD = 4 << 20, MOST = 64, CUTS = 32 };
+enum { ROUNDS = 15, MOST = 64, CUTS = 32 };
 static const int64_t COLD = 400000000;
-
-/* ---- limits ---- */
-
-typedef struct Triad {
-  float *array[3];
-} Triad;
-
-static void triad_part(void *context, int number) {
-  Triad *t = context;
-  int64_t each = TRIAD / TEAM_THREADS, from = number * each;
-  loop_triad(t->array[0] + from, t->array[1] + from, t->array[2] + from, each);
-}
-
-static double bandwidth(Team *team, Triad *t) {
-  return 12.0 * TRIAD / team_run(team, triad_part, t);
-}
 
 /* ---- buffers ---- */
 
@@ -113,23 +97,18 @@ static void report(Candidate *c) {
   fflush(stdout);
 }
 
-typedef struct Bench {
-  Team *team;
-  Triad triad;
-} Bench;
-
-static void time_once(Bench *at, Candidate *c, int round, void *const *buffers, double flop,
+static void time_once(Team *team, Candidate *c, int round, void *const *buffers, double flop,
                       double bytes) {
-  double p = team_rate(at->team, loop_wide), b = bandwidth(at->team, &at->triad);
-  double seconds = team_kernel(at->team, &c->code, buffers);
-  p = 2 / (1 / p + 1 / team_rate(at->team, loop_wide));
-  b = 2 / (1 / b + 1 / bandwidth(at->team, &at->triad));
+  double p = team_rate(team, loop_wide), b = team_triad(team);
+  double seconds = team_kernel(team, &c->code, buffers);
+  p = 2 / (1 / p + 1 / team_rate(team, loop_wide));
+  b = 2 / (1 / b + 1 / team_triad(team));
   if (round < 0) return;
   c->seconds[round] = seconds;
   c->flop[round] = flop / seconds / p, c->bytes[round] = bytes / seconds / b;
 }
 
-static void measure(Bench *at, Module *m, Candidate *c, int n, bool apart) {
+static void measure(Team *team, Module *m, Candidate *c, int n, bool apart) {
   const Fn *k = c->k, *kernels[CUTS];
   double flop = ir_count(m, k).flop, bytes = moved(k);
   int sets = (int)((double)COLD / bytes) + 1;
@@ -137,12 +116,12 @@ static void measure(Bench *at, Module *m, Candidate *c, int n, bool apart) {
   Set *set = calloc((size_t)sets, sizeof *set);
   fill(m->arena, k, set, sets, apart);
   for (int i = 0; i < n; i++) kernels[i] = c[i].k;
-  void *all = bench_memory(team_scratch(at->team, kernels, n), ELEM_f32);
+  void *all = bench_memory(team_scratch(team, kernels, n), ELEM_f32);
   for (int round = -1, call = 0; round < ROUNDS; round++)
     for (int i = 0; i < n; i++, call++) {
       void **buffers = set[call % sets].buffer;
       buffers[k->args.n + k->results.n] = all;
-      time_once(at, &c[i], round, buffers, flop, bytes);
+      time_once(team, &c[i], round, buffers, flop, bytes);
     }
   for (int i = 0; i < n; i++) report(&c[i]);
 }
@@ -204,11 +183,10 @@ int main(int argc, char **argv) {
     n++;
   }
   void *library = build(m, folder);
-  Bench at = {.team = team_start()};
-  for (int i = 0; i < 3; i++) at.triad.array[i] = (float *)bench_memory(4 * TRIAD, ELEM_f32);
+  Team *team = team_start();
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < count[i]; j++) list[i][j].code = code_find(m, list[i][j].k, library);
-    measure(&at, m, list[i], count[i], apart);
+    measure(team, m, list[i], count[i], apart);
   }
   char command[64];
   snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -1,6 +1,7 @@
 /* Threads that wait in a loop for a turn, work, and count themselves done; see team.h. Must not:
    sleep between turns, which would let the processor's clock fall. */
 #include "bench/team.h"
+#include "bench/loops.h"
 #include "codegen/codegen.h"
 #include "ir/numbers.h"
 #include <dlfcn.h>
@@ -18,12 +19,15 @@ typedef struct Member {
   int number;
 } Member;
 
+enum { TRIAD = 24 << 20 }; /* elements of each array */
+
 struct Team {
   atomic_int turn, done;
   TeamWork *work;
   void *context;
   Member member[TEAM_THREADS];
   char *scratch[TEAM_THREADS];
+  float *triad[3]; /* NULL: not yet */
   double seconds[TEAM_THREADS];
 };
 
@@ -95,6 +99,24 @@ double team_rate(Team *t, TeamLoop *loop) {
   double seconds = team_run(t, loop_once, &r), sum = 0;
   for (int i = 0; i < TEAM_THREADS; i++) sum += r.done[i];
   return sum / seconds;
+}
+
+TeamLoop *loop_of(Elem e) {
+  const Target *here = target_find("native");
+  if (e != ELEM_bf16 || !(here->matrix || here->pairs)) return loop_wide;
+  return here->matrix ? loop_matrix : loop_narrow;
+}
+
+static void triad_part(void *context, int number) {
+  float **array = context;
+  int64_t each = TRIAD / TEAM_THREADS, from = number * each;
+  loop_triad(array[0] + from, array[1] + from, array[2] + from, each);
+}
+
+double team_triad(Team *t) {
+  for (int i = 0; i < 3 && !t->triad[i]; i++)
+    t->triad[i] = (float *)bench_memory((int64_t)sizeof(float) * TRIAD, ELEM_f32);
+  return 12.0 * TRIAD / team_run(t, triad_part, t->triad);
 }
 
 /* ---- kernels ---- */

@@ -27,6 +27,12 @@ double team_run(Team *t, TeamWork *work, void *context);
 typedef double TeamLoop(void); /* returns the operations of one call */
 double team_rate(Team *t, TeamLoop *loop);
 
+/* The loop of multiply-adds that the target of this machine multiplies elements e with. */
+TeamLoop *loop_of(Elem e);
+
+/* Bytes per second of triad over arrays that few caches hold. */
+double team_triad(Team *t);
+
 /* All phases of a kernel, the chunks taken as the pool does. scratch: team_scratch's. */
 double team_kernel(Team *t, const Code *code, void *const *buffers);
 
