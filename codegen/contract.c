@@ -191,12 +191,12 @@ static LLVMValueRef panel_source(Walk *w, LLVMValueRef base, LLVMValueRef v0) {
   return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), base, at);
 }
 
-/* The panel after this one: of this block of k, the first one of the next block, or, at the end,
-   the one with which the next chunk begins. */
-static NextPanel next_panel(Walk *w, LLVMValueRef panel) {
+/* The panel that comes `by` after this one: of this block of k, the first ones of the next block,
+   or, at the end, those with which the next chunk begins. */
+static NextPanel next_panel(Walk *w, LLVMValueRef panel, int by) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef next = tile_add(e, panel, emit_i64(e, 1)), zero = emit_i64(e, 0);
+  LLVMValueRef next = tile_add(e, panel, emit_i64(e, by)), zero = emit_i64(e, 0);
   LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
   LLVMValueRef all = emit_i64(e, c->q.panels), from = w->panel.from;
   LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSLT, w->panel.to, all, "");
@@ -207,21 +207,21 @@ static NextPanel next_panel(Walk *w, LLVMValueRef panel) {
   on = tile_times(e, on, step_stride(c, SIDE_B));
   LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, on);
   from = LLVMBuildSelect(e->builder, w->last, after, from, "");
+  from = tile_add(e, from, LLVMBuildNSWSub(e->builder, next, w->panel.to, ""));
+  from = emit_min_i64(e, from, emit_i64(e, c->q.panels - 1));
   next = LLVMBuildSelect(e->builder, same, next, from, "");
   NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
   n.length = LLVMBuildSelect(e->builder, same, w->k.length, w->next_length, "");
   if (w->k.half) n.half = LLVMBuildSelect(e->builder, same, w->k.half, w->next_half, "");
-  n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, 1)));
+  n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, by)));
   n.pack = LLVMBuildOr(e->builder, same, LLVMBuildNot(e->builder, w->last, ""), "");
   return n;
 }
 
-/* Packs the slice of the next panel that belongs to row tile i. */
-static Range pack_slice(Walk *w, const NextPanel *n, LLVMValueRef i) {
+/* Packs steps of the next panel before a row tile. */
+static void pack_slice(Walk *w, const NextPanel *n, Range part) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
-  Range part = contract_slice(c, i, tiles, n->length);
   KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
   for (int wide = 0; wide <= (c->q.wide > 0); wide++) {
     LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
@@ -231,18 +231,77 @@ static Range pack_slice(Walk *w, const NextPanel *n, LLVMValueRef i) {
     contract_pack_b(c, wide, n->src, n->dst, n->v0, &k, part);
     emit_end_if(e, b);
   }
-  return part;
 }
 
-/* Row tile i of the chunk: packs a slice of the next panel, says what the micro-kernel fetches of
- * it. */
-static void prepare_ahead(Walk *w, const NextPanel *n, LLVMValueRef i, LLVMValueRef *args) {
+/* How many steps of a slice the micro-kernel packs: of a panel that is as wide as its own and has
+   all lanes, whole ones, no more than it has rounds. */
+static LLVMValueRef woven_steps(Walk *w, const NextPanel *n, Range part, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
-  args[MICRO_AHEAD] = args[MICRO_B], args[MICRO_STEP] = emit_i64(e, 0);
-  if (!c->ahead_count) return;
-  LLVMValueRef done = c->sliced ? pack_slice(w, n, i).to : emit_i64(e, 0);
-  args[MICRO_AHEAD] = contract_ahead(c, panel_source(w, n->src, n->v0), i, done, &args[MICRO_STEP]);
+  LLVMValueRef zero = emit_i64(e, 0), whole = n->length, own = w->k.length;
+  if (!c->woven) return zero;
+  LLVMValueRef wide = vectors > c->q.width ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
+  LLVMValueRef end = tile_times(e, tile_add(e, n->v0, emit_i64(e, vectors)), c->q.lanes);
+  LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
+  if (n->half) whole = LLVMBuildNSWSub(e->builder, whole, n->half, "");
+  if (n->half) own = LLVMBuildNSWSub(e->builder, own, w->k.half, "");
+  whole = LLVMBuildNSWSub(e->builder, emit_min_i64(e, part.to, whole), part.from, "");
+  LLVMValueRef rounds = LLVMBuildUDiv(e->builder, own, emit_i64(e, MICRO_ROUND), "");
+  LLVMValueRef steps = emit_min_i64(e, whole, rounds);
+  LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSGT, steps, zero, "");
+  some = LLVMBuildAnd(e->builder, some, LLVMBuildAnd(e->builder, wide, full, ""), "");
+  some = LLVMBuildAnd(e->builder, some, n->pack, "");
+  return LLVMBuildSelect(e->builder, some, steps, zero, "");
+}
+
+static LLVMValueRef slice_source(Walk *w, const NextPanel *n, LLVMValueRef step) {
+  Contract *c = w->c;
+  LLVMValueRef at = tile_times(c->e, step, step_stride(c, SIDE_B));
+  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), panel_source(w, n->src, n->v0),
+                       at);
+}
+
+/* What is fetched with row tile i: the slice that is packed with the next one, after the last one
+   the first slice of the panel after the next. */
+static LLVMValueRef fetch_slice(Walk *w, const NextPanel *n, LLVMValueRef i, LLVMValueRef tiles,
+                                LLVMValueRef end) {
+  Emit *e = w->c->e;
+  LLVMValueRef after = tile_add(e, i, emit_i64(e, 1));
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, after, tiles, "");
+  LLVMValueRef here = slice_source(w, &n[0], end);
+  return LLVMBuildSelect(e->builder, more, here, slice_source(w, &n[1], emit_i64(e, 0)), "");
+}
+
+static LLVMValueRef fetch_lanes(Walk *w, const NextPanel *n, LLVMValueRef i) {
+  Contract *c = w->c;
+  int64_t lanes = contract_ahead_lanes(c) * contract_inner_stride(&c->p.n, SIDE_B);
+  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), panel_source(w, n->src, n->v0),
+                       tile_times(c->e, i, lanes));
+}
+
+/* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
+static void prepare_ahead(Walk *w, const NextPanel *n, LLVMValueRef i, int vectors,
+                          LLVMValueRef *args) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  args[MICRO_AHEAD] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
+  args[MICRO_PACKS] = emit_i64(e, 0);
+  if (c->ahead && !c->sliced) args[MICRO_AHEAD] = fetch_lanes(w, n, i);
+  if (!c->sliced) return;
+  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
+  Range part = contract_slice(c, i, tiles, n->length);
+  if (c->matrix) {
+    args[MICRO_AHEAD] = slice_source(w, n, part.to);
+  } else {
+    LLVMValueRef woven = woven_steps(w, n, part, vectors);
+    args[MICRO_SLICE] = slice_source(w, n, part.from);
+    LLVMValueRef row = tile_times(e, part.from, vectors * c->q.lanes);
+    args[MICRO_PLACE] = tile_elements(e, c->f32, n->dst, row);
+    args[MICRO_PACKS] = woven;
+    args[MICRO_AHEAD] = fetch_slice(w, n, i, tiles, part.to);
+    part.from = tile_add(e, part.from, woven);
+  }
+  pack_slice(w, n, part);
 }
 
 /* A row tile of a panel: where it is, what the micro-kernel is told. */
@@ -274,7 +333,7 @@ static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValu
                 [MICRO_MORE] = w->more,
                 [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)}};
   x.args[MICRO_C] = x.at.values, x.args[MICRO_OUT] = tile_out(w, tile, v0, x.at.values);
-  prepare_ahead(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), x.args);
+  prepare_ahead(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), vectors, x.args);
   x.args[MICRO_NEXT] = next_tile(w, tile, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(w, v0, vectors);
   return x;
@@ -283,10 +342,10 @@ static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValu
 static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
-  NextPanel n = {0};
-  if (c->ahead_count) n = next_panel(w, panel);
+  NextPanel n[2] = {0};
+  for (int i = 0; i < 2 && c->ahead; i++) n[i] = next_panel(w, panel, i + 1);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
-  RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
+  RowTile x = row_tile(w, t.i, panel, v0, b, vectors, n);
   call_micro(w, x.args, x.at.rows, vectors);
   LLVMValueRef in_sums =
       LLVMBuildICmp(e->builder, LLVMIntEQ, x.args[MICRO_DIRECT], emit_i64(e, 0), "");
@@ -318,7 +377,7 @@ static void piped_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueR
   Emit *e = c->e;
   NextPanel n = {0};
   LLVMValueRef one = emit_i64(e, 1);
-  if (c->ahead_count) n = next_panel(w, panel);
+  if (c->sliced) n = next_panel(w, panel, 1);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
   LLVMValueRef begun = LLVMBuildICmp(e->builder, LLVMIntSGT, t.i, w->row.from, "");
@@ -544,6 +603,7 @@ void contract_emit(Emit *e) {
   c.pairs = c.matrix || c.q.tile[TILE_DEPTH] == DEPTH_PAIRS;
   c.a_memory = c.q.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.p.elem_a);
   contract_ahead_of(&c);
+  contract_weave_of(&c);
   contract_stream_of(&c);
   c.piped = c.matrix && c.q.k_outer_max == 1 && c.q.k_inner_max >= PARTS;
   if (c.piped) c.direct = false;

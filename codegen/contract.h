@@ -11,16 +11,15 @@ typedef struct Contract {
   Product p;
   ProductPlan q;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
-  bool pairs;      /* factors are pairs of bf16 (contract_pair.c) */
-  bool matrix;     /* matrix registers multiply them (contract_matrix.c) */
-  bool sliced;     /* the next panel of b is packed slice by slice, one before each row tile, into a
-                      second buffer */
-  int ahead_count; /* places of b's next panel that a round of the micro-kernel fetches, ahead_gap
-                      bytes apart */
-  int64_t ahead_gap;
-  int ahead_turns;     /* rounds over which they are spread; 0: the address moves each round */
-  bool ahead_a;        /* the next tile's rows of a are fetched early */
-  int64_t ahead_lines; /* matrix registers: lines of b's next slice that a step fetches */
+  bool pairs;   /* factors are pairs of bf16 (contract_pair.c) */
+  bool matrix;  /* matrix registers multiply them (contract_matrix.c) */
+  bool sliced;  /* the next panel of b is packed slice by slice, one per row tile, into a
+                   second buffer */
+  bool woven;   /* .. inside the micro-kernel (contract_weave.c), else before each row tile */
+  bool ahead;   /* the next panel of b is fetched early */
+  bool ahead_a; /* the next tile's rows of a are fetched early */
+  int64_t ahead_lines; /* lines of b that a round (matrix registers: a step) fetches */
+  int64_t ahead_turns; /* rounds in which they are the same ones */
   bool piped;  /* matrix registers: a tile's epilogue is done while the next tile is computed */
   bool direct; /* the only result is the dot itself: the micro-kernel may store it */
   int64_t
@@ -59,17 +58,20 @@ LLVMValueRef contract_tile_outer(Contract *c,
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s);
 
 /* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
-void contract_ahead_of(
-    Contract *c); /* sets sliced, ahead_count, ahead_gap, ahead_a, out_row, direct */
-/* What the micro-kernel fetches during row tile i of the next panel of b, whose block of k begins
-   at `panel` and is packed up to inner k element `from` (0 if not by slices); bytes from round to
-   round in step */
-LLVMValueRef contract_ahead(Contract *c, LLVMValueRef panel, LLVMValueRef i, LLVMValueRef from,
-                            LLVMValueRef *step);
-/* The same for matrix registers, in step i of the micro-kernel: fetches its part */
+void contract_ahead_of(Contract *c);             /* sets sliced, ahead.., out_row, direct */
+bool contract_runs_of_b(const Contract *c);      /* lanes do not lie side by side: perhaps k does */
+int64_t contract_ahead_lanes(const Contract *c); /* where panels are not sliced: of one row tile */
+/* Round i of the micro-kernel, step i of that for matrix registers: fetches its part of the slice
+ */
+void contract_ahead(Contract *c, LLVMValueRef i);
 void contract_ahead_matrix(Contract *c, LLVMValueRef i);
-/* Inner k elements [from, to) that are packed before row tile i of n, of `length` */
+/* Steps of k [from, to) that are packed with row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
+
+/* ---- copying b beside products (contract_weave.c) ---- */
+void contract_weave_of(Contract *c); /* sets woven; after contract_ahead_of */
+/* Packs step i of a slice that begins at src to dst */
+void contract_weave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef i);
 
 /* ---- results that no cache holds (contract_stream.c) ---- */
 void contract_stream_of(Contract *c); /* sets stream; after contract_ahead_of */
@@ -78,11 +80,12 @@ LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
 void contract_stream_end(Contract *c); /* at the end of a phase that stores so */
 
 /* ---- parts ---- */
-/* AHEAD: address to fetch from early, moving on by STEP bytes every four steps of k; OUT: where the
-   tile's result goes; DIRECT: 1 if it goes there at once, 0 if the sums go into C; NEXT: a of the
-   next tile; FROM, TO: matrix registers, steps of this call, where the outer k index is one; the
-   first call of a tile is from 0, the last one to LENGTH. C[rows][vectors] of TILE_VECTORS vectors
-   a row (+)= A B over a block of k; more != 0: adds to what stands in C */
+/* AHEAD: slice of b to fetch early; SLICE: slice of b to pack to PLACE, PACKS
+   steps of it (only if woven); OUT: where the tile's result goes; DIRECT: 1 if it goes there at
+   once, 0 if the sums go into C; NEXT: a of the next tile; FROM, TO: matrix registers, steps of
+   this call, where the outer k index is one; the first call of a tile is from 0, the last one to
+   LENGTH. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0:
+   adds to what stands in C */
 enum {
   MICRO_A,
   MICRO_B,
@@ -95,12 +98,15 @@ enum {
   MICRO_HALF,
   MICRO_MORE,
   MICRO_AHEAD,
-  MICRO_STEP,
+  MICRO_SLICE,
+  MICRO_PLACE,
+  MICRO_PACKS,
   MICRO_OUT,
   MICRO_DIRECT,
   MICRO_NEXT,
   MICRO_ARGS
 };
+enum { MICRO_ROUND = 4 }; /* steps of k that the loop does at a time */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
 /* The same for matrix registers, and what stands around all calls of it in a phase */

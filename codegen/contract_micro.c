@@ -6,27 +6,27 @@
    + 1 fits the register file. Strides are constants, so a is read where it lies through one
    pointer.
 
-   Memory is asked for early: the first rounds of the unrolled loop prefetch the lines of the result
-   that the epilogue will write, one a round, the others walk through the part of b that is packed
-   next, and through the next tile's rows of a.
+   The first rounds of the unrolled loop pack a slice of b's next panel (contract_weave.c), the next
+   ones prefetch the lines of the result that the epilogue will write, one a round; all walk through
+   the next tile's rows of a.
 
    k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the
    accumulators. */
 #include "contract.h"
 
-enum { UNROLL = 4, LINE = 64 };
+enum { UNROLL = MICRO_ROUND, LINE = 64 };
 
 typedef struct Micro {
   Contract *c;
-  int rows, vectors, n; /* n: accumulators */
-  LLVMValueRef
-      value[LOOP_CARRIED]; /* accumulators, then pointers into a, b, and what is fetched ahead */
+  int rows, vectors, n;             /* n: accumulators */
+  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a and b */
 } Micro;
 
 LLVMTypeRef contract_micro_type(Contract *c) {
   LLVMTypeRef t[MICRO_ARGS];
   for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
-  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_AHEAD] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
+  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
+  t[MICRO_AHEAD] = t[MICRO_SLICE] = t[MICRO_PLACE] = c->ptr;
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
 
@@ -93,7 +93,7 @@ static bool partial(const Contract *c) {
   return c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1;
 }
 
-typedef enum Fetch { FETCH_NONE, FETCH_AHEAD, FETCH_OUT } Fetch; /* what a loop asks for early */
+typedef enum Beside { NOTHING, WEAVE, FETCH_OUT } Beside; /* what a loop does beside products */
 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
@@ -101,18 +101,8 @@ static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write)
   emit_prefetch(e, tile_elements(e, i8, address, emit_i64(e, offset)), write);
 }
 
-/* Some lines of a row of b, the others in the next rounds; then the next row. */
-static void fetch_in_turns(Micro *u, Loop *l, LLVMValueRef base) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  int64_t turns = c->ahead_turns, each = (c->ahead_count + turns - 1) / turns;
-  LLVMValueRef round = LLVMBuildLShr(e->builder, l->i, emit_i64(e, 2), "");
-  LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
-  LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, turns), "");
-  LLVMValueRef at = LLVMBuildNSWMul(e->builder, row, param(u, MICRO_STEP), "");
-  at = tile_add(e, at, tile_times(e, turn, each * c->ahead_gap));
-  LLVMValueRef address = tile_elements(e, LLVMInt8TypeInContext(e->context), base, at);
-  for (int64_t i = 0; i < each; i++) prefetch(u, address, i * c->ahead_gap, false);
+static LLVMValueRef round_of(Micro *u, LLVMValueRef k) {
+  return LLVMBuildUDiv(u->c->e->builder, k, emit_i64(u->c->e, MICRO_ROUND), "");
 }
 
 /* Lines of a row of the result, and of the sums of earlier blocks. */
@@ -124,11 +114,11 @@ static int64_t out_lines(const Micro *u) {
 
 /* One line of the tile's result per round: more of them would fill the queue to memory, and what
    the caches hold would wait behind. */
-static void fetch_out(Micro *u, Loop *l) {
+static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   Contract *c = u->c;
   Emit *e = c->e;
   int64_t lines = out_lines(u), sums = c->q.tile[TILE_VECTORS] * c->q.lanes * 4;
-  LLVMValueRef round = LLVMBuildLShr(e->builder, l->i, emit_i64(e, 2), "");
+  LLVMValueRef round = round_of(u, LLVMBuildNSWSub(e->builder, l->i, from, ""));
   LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, lines), "");
   LLVMValueRef line = LLVMBuildURem(e->builder, round, emit_i64(e, lines), "");
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
@@ -140,22 +130,8 @@ static void fetch_out(Micro *u, Loop *l) {
   if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
 }
 
-/* One round's prefetches; moves the addresses on. */
-static void fetch(Micro *u, Loop *l, Fetch what) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  int n = u->n;
-  if (what == FETCH_AHEAD && c->ahead_turns > 1) {
-    fetch_in_turns(u, l, l->phi[n + 2]);
-    return;
-  }
-  if (what == FETCH_AHEAD) {
-    for (int i = 0; i < c->ahead_count; i++) prefetch(u, l->phi[n + 2], i * c->ahead_gap, false);
-    l->next[n + 2] = tile_elements(e, i8, l->phi[n + 2], param(u, MICRO_STEP));
-    return;
-  }
-  fetch_out(u, l);
+static void weave(Micro *u, LLVMValueRef i) {
+  contract_weave(u->c, u->vectors, param(u, MICRO_SLICE), param(u, MICRO_PLACE), i);
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
@@ -164,7 +140,7 @@ static void fetch_a(Micro *u, LLVMValueRef k) {
   Emit *e = c->e;
   int64_t bytes = c->q.tile[TILE_PACK_A] ? 4 : elem_bytes(c->p.elem_a);
   int64_t row = row_stride(c) * bytes, turns = u->rows <= 8 ? 4 : 8;
-  LLVMValueRef round = LLVMBuildLShr(e->builder, k, emit_i64(e, 2), "");
+  LLVMValueRef round = round_of(u, k);
   LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
   LLVMValueRef floats = LLVMBuildAnd(e->builder, k, emit_i64(e, -turns * UNROLL), "");
   LLVMValueRef at = tile_add(e, tile_times(e, turn, 2 * row), tile_times(e, floats, 4));
@@ -175,14 +151,16 @@ static void fetch_a(Micro *u, LLVMValueRef k) {
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
-static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Fetch what,
+static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Beside what,
                      bool half) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int n = u->n, carried = n + 2 + (what == FETCH_AHEAD);
+  int n = u->n, carried = n + 2;
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
-  if (what) fetch(u, &l, what);
+  if (what == WEAVE) weave(u, round_of(u, l.i));
+  if (what == FETCH_OUT) fetch_out(u, &l, from);
+  if (unroll == UNROLL && c->ahead) contract_ahead(c, round_of(u, l.i));
   if (unroll == UNROLL && c->ahead_a) fetch_a(u, l.i);
   for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i, half);
   for (int i = 0; i < n; i++) l.next[i] = u->value[i];
@@ -202,14 +180,20 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
   if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
+  if (c->woven) { /* as many as there are rounds */
+    LLVMValueRef head = tile_times(e, param(u, MICRO_PACKS), UNROLL);
+    run_loop(u, from, head, UNROLL, WEAVE, false);
+    from = head;
+  }
   if (((c->out_row && !c->stream) || partial(c)) && c->p.k.outer == 1) {
-    LLVMValueRef head = emit_min_i64(e, most, emit_i64(e, u->rows * out_lines(u) * UNROLL));
+    LLVMValueRef head = tile_add(e, from, emit_i64(e, u->rows * out_lines(u) * UNROLL));
+    head = emit_min_i64(e, most, head);
     run_loop(u, from, head, UNROLL, FETCH_OUT, false);
     from = head;
   }
-  run_loop(u, from, most, UNROLL, c->ahead_count ? FETCH_AHEAD : FETCH_NONE, false);
-  run_loop(u, most, full, 1, FETCH_NONE, false);
-  if (halves) run_loop(u, full, length, 1, FETCH_NONE, true);
+  run_loop(u, from, most, UNROLL, NOTHING, false);
+  run_loop(u, most, full, 1, NOTHING, false);
+  if (halves) run_loop(u, full, length, 1, NOTHING, true);
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
@@ -230,17 +214,12 @@ static void run_all(Micro *u) {
     run_inner(u, param(u, MICRO_A), param(u, MICRO_B));
     return;
   }
-  LLVMValueRef first[LOOP_CARRIED];
-  memcpy(first, u->value, sizeof first);
-  first[u->n] = u->value[u->n + 2]; /* only accumulators and the prefetch pointer go round */
-  Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n + 1, first);
+  Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n, u->value);
   for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
-  u->value[u->n + 2] = l.phi[u->n];
   LLVMValueRef pa = tile_elements(e, c->a_memory, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
   LLVMValueRef pb = tile_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
   run_inner(u, pa, pb);
   for (int i = 0; i < u->n; i++) l.next[i] = u->value[i];
-  l.next[u->n] = u->value[u->n + 2];
   emit_loop_end(e, &l);
   for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
 }
@@ -255,7 +234,6 @@ static LLVMValueRef tile_address(Micro *u, int i) {
    fetched. */
 static void start(Micro *u) {
   for (int i = 0; i < u->n; i++) u->value[i] = LLVMConstNull(u->c->vector);
-  u->value[u->n + 2] = param(u, MICRO_AHEAD);
 }
 
 static void add_earlier(Micro *u) {

@@ -342,7 +342,7 @@ static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset
   return x;
 }
 
-enum { GROUP = 8, AHEAD = 8 }; /* tiles copied side by side; steps of k fetched early */
+enum { GROUP = 8, AHEAD = 32 }; /* tiles copied side by side; steps of k fetched early */
 
 typedef struct TileColumns { /* of one outer index of k */
   int n, rows;
@@ -353,14 +353,87 @@ typedef struct TileColumns { /* of one outer index of k */
    together. */
 static bool in_groups(const Contract *c) { return contract_inner_stride(&c->p.m, SIDE_A) == 1; }
 
-static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, int64_t stride) {
+/* The lines of all elements of a step AHEAD of k, at the end of the next tiles' first ones;
+   neighbouring tiles may share lines. */
+static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValueRef end) {
+  enum { LINE = 64 };
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMValueRef at = tile_times(e, tile_add(e, k, emit_i64(e, AHEAD)), stride);
-  for (int g = 0; g < t->n; g++)
-    emit_prefetch(
-        e, tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g], tile_add(e, t->outer, at)),
-        false);
+  int64_t row = contract_inner_stride(&c->p.k, SIDE_A);
+  int64_t shared = c->p.m.outer == 1 ? LINE / (t->rows * elem_bytes(c->p.elem_a)) : 1;
+  LLVMValueRef at = tile_add(e, k, emit_i64(e, AHEAD)), zero = emit_i64(e, 0);
+  LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSGE, at, end, "");
+  at = LLVMBuildNSWSub(e->builder, at, LLVMBuildSelect(e->builder, over, end, zero, ""), "");
+  at = tile_add(e, t->outer, tile_times(e, at, row * depth(c)));
+  LLVMValueRef group = emit_i64(e, t->n * t->rows); /* rows lie side by side */
+  at = tile_add(e, at, LLVMBuildSelect(e->builder, over, group, zero, ""));
+  for (int d = 0; d < depth(c); d++)
+    for (int g = 0; g < t->n; g += shared > 1 ? (int)shared : 1) {
+      LLVMValueRef one = tile_add(e, at, emit_i64(e, d * row));
+      emit_prefetch(e, tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g], one), false);
+    }
+}
+
+/* Tiles of half a vector's height, of pairs of 16 bits: two steps of four tiles are four whole
+   vectors, both on the way in and on the way out. */
+enum { TILES_AT_ONCE = 4, STEPS_AT_ONCE = 2 };
+
+static bool whole_vectors(const Contract *c, const TileColumns *t) {
+  return c->pairs && c->p.elem_a == ELEM_bf16 && c->p.m.outer == 1 && t->n == GROUP &&
+         t->rows * 2 == c->q.lanes && in_groups(c);
+}
+
+static LLVMValueRef mixed(Contract *c, LLVMValueRef x, LLVMValueRef y, const int *index, int n) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
+  LLVMValueRef at[64];
+  for (int i = 0; i < n; i++) at[i] = LLVMConstInt(i32, (unsigned)index[i], 0);
+  return LLVMBuildShuffleVector(c->e->builder, x, y, LLVMConstVector(at, (unsigned)n), "");
+}
+
+/* Factors of one step: the lower or upper half of the elements of two rows, in turn. */
+static LLVMValueRef step_factors(Contract *c, LLVMValueRef low, LLVMValueRef high, int half) {
+  int n = 2 * c->q.lanes, index[64];
+  for (int i = 0; i < n; i++) index[i] = i / 2 + half * c->q.lanes + (i % 2 ? n : 0);
+  return LLVMBuildBitCast(c->e->builder, mixed(c, low, high, index, n), c->vector, "");
+}
+
+/* Two steps of the tiles first .. first + 3. */
+static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueRef from,
+                           LLVMValueRef to) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  LLVMTypeRef memory = contract_memory(e, c->p.elem_a), wide;
+  wide = LLVMVectorType(memory, 2 * (unsigned)c->q.lanes);
+  LLVMValueRef row[2 * STEPS_AT_ONCE];
+  for (int i = 0; i < 2 * STEPS_AT_ONCE; i++) {
+    LLVMValueRef at = emit_i64(e, i * contract_inner_stride(&c->p.k, SIDE_A));
+    at = tile_elements(e, memory, t->base[first], tile_add(e, from, at));
+    row[i] = LLVMBuildLoad2(e->builder, wide, at, "");
+    LLVMSetAlignment(row[i], (unsigned)elem_bytes(c->p.elem_a));
+  }
+  for (int i = 0; i < TILES_AT_ONCE; i++) {
+    LLVMValueRef now = step_factors(c, row[0], row[1], i / 2);
+    LLVMValueRef next = step_factors(c, row[2], row[3], i / 2);
+    int index[64];
+    for (int j = 0; j < c->q.lanes; j++)
+      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * c->q.lanes;
+    store_f32(c, mixed(c, now, next, index, c->q.lanes), t->dst[first + i], to);
+  }
+}
+
+/* Returns up to where. */
+static LLVMValueRef pack_whole_vectors(PackA *a, const TileColumns *t, LLVMValueRef to) {
+  Contract *c = a->c;
+  Emit *e = c->e;
+  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * depth(c);
+  to = LLVMBuildAnd(e->builder, to, emit_i64(e, -STEPS_AT_ONCE), "");
+  Loop k = emit_loop(e, emit_i64(e, 0), to, STEPS_AT_ONCE, 0, NULL);
+  for (int s = 0; s < STEPS_AT_ONCE; s++) fetch_step(a, t, tile_add(e, k.i, emit_i64(e, s)), to);
+  LLVMValueRef from = tile_add(e, t->outer, tile_times(e, k.i, stride));
+  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
+  for (int g = 0; g < t->n; g += TILES_AT_ONCE) pack_two_steps(a, t, g, from, at);
+  emit_loop_end(e, &k);
+  return to;
 }
 
 static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
@@ -371,7 +444,7 @@ static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVM
   Loop k = emit_loop(e, from, to, 1, 0, NULL);
   LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride)), x[GROUP];
   LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
-  if (in_groups(c)) fetch_step(a, t, k.i, stride);
+  if (in_groups(c)) fetch_step(a, t, k.i, to);
   for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
   for (int g = 0; g < t->n; g++) store_column(c, x[g], t->dst[g], at, t->rows);
   emit_loop_end(e, &k);
@@ -384,7 +457,9 @@ static void pack_steps(PackA *a, TileColumns *t) {
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
   t->outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
   t->done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
-  pack_columns(a, t, emit_i64(e, 0), full, false);
+  LLVMValueRef from = emit_i64(e, 0);
+  if (whole_vectors(c, t)) from = pack_whole_vectors(a, t, full);
+  pack_columns(a, t, from, full, false);
   if (has_halves(c)) pack_columns(a, t, full, a->length, true);
   emit_loop_end(e, &o);
 }

@@ -69,7 +69,8 @@ static void choose_k(const Product *p, int64_t *tile) {
   int64_t block = matrix ? K_MATRIX : K_BLOCK;
   int64_t steps = ceil_div(p->k.inner, tile[TILE_DEPTH]), k = p->k.outer * steps;
   tile[TILE_K_OUTER] = tile[TILE_K_INNER] = 1;
-  if (k <= block * 3 / 2) return;
+  int64_t most = matrix ? block * 3 / 2 : block * 4 / 3; /* two panels of vectors are kept */
+  if (k <= most) return;
   if (steps <= block * 3 / 2 && p->k.outer > 1)
     tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, block));
   else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(steps, block);
