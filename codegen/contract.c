@@ -274,9 +274,13 @@ static LLVMValueRef fetch_slice(Walk *w, const NextPanel *n, LLVMValueRef i, LLV
 
 static LLVMValueRef fetch_lanes(Walk *w, const NextPanel *n, LLVMValueRef i) {
   Contract *c = w->c;
-  int64_t lanes = contract_ahead_lanes(c) * contract_inner_stride(&c->p.n, SIDE_B);
-  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), panel_source(w, n->src, n->v0),
-                       tile_times(c->e, i, lanes));
+  Emit *e = c->e;
+  int64_t each = contract_ahead_lanes(c), lanes = (c->q.width + (c->q.wide > 0)) * c->q.lanes;
+  LLVMValueRef left = LLVMBuildICmp(e->builder, LLVMIntSLT, tile_times(e, i, each),
+                                    emit_i64(e, lanes), ""); /* else the first ones again */
+  LLVMValueRef at = LLVMBuildSelect(e->builder, left, i, emit_i64(e, 0), "");
+  return tile_elements(e, contract_memory(e, c->p.elem_b), panel_source(w, n->src, n->v0),
+                       tile_times(e, at, each * contract_inner_stride(&c->p.n, SIDE_B)));
 }
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
