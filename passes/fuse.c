@@ -1,6 +1,6 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, sums with what loops stack go into their rounds (fuse_rounds.c), what is too large is cut
+   First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too large is cut
    into blocks (fuse_blocks.c), and contractions with large results sink to where they are used
    (fuse_sink.c). One walk over the ops in program order puts each op
    into a group (fuse_group.c). Contractions, attention, scatters and reductions open groups;

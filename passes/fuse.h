@@ -69,7 +69,7 @@ void least_bytes(Module *m, Fn *f);
 /* fuse.c: how often each value is an operand or a result of f, by ValueId */
 uint32_t *fuse_uses(Arena *a, const Fn *f);
 
-/* fuse_rounds.c: sums with what loops stack are made by their rounds */
+/* fuse_rounds.c: element-wise work on what loops stack is done by their rounds */
 void fuse_rounds(Module *m);
 
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */

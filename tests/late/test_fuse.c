@@ -143,30 +143,33 @@ static void gradients_lie_in_their_stack(void **state) {
                "elem 3>1: stack\nelem 1>1: expand\ncontract 2>1: dot\n");
 }
 
-/* The gradient of a bias is summed by the product that reads the same rows, before or after it. */
-/* The result of the loop in @step is in the buffer of its stacked operand. */
-static bool adds_in_place(const Module *m) {
+/* Results of the loop in @step that are in the buffers of stacked operands. */
+static int in_place_results(const Module *m) {
   const Fn *step = entry_of(m, "step");
+  int n = 0;
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    if (o->code != OP_loop) continue;
-    const Storage *s = &step->values.at[o->out].storage;
-    return s->view == VIEW_INPLACE && s->base == o->in[o->nin - 1];
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
+      n += step->values.at[o->out + k].storage.view == VIEW_INPLACE;
   }
-  return false;
+  return n;
 }
 
-/* tail: what @step does with the loop's result %5; state @sum is %4, @half is %3 */
-static void expect_rounds(const char *tail, const char *kernels, bool in_place) {
+/* tail: what @step does with the loop's products %5 and sums of rows %6; states @sum and @mean are
+   %4 and %2, @half is %3 */
+static void expect_rounds(const char *tail, const char *kernels, int in_place) {
   static const char head[] =
       "shardc-ir 1\nmodel Test\nafter clean\n"
       "input @x : f32[L:3, B:4, E:8]\ninput @y : f32[B:4, M:16]\nstate @sum : f32[L:3, E:8, M:16]\n"
+      "state @mean : f32[L:3, E:8, M:16]\nstate @row : f32[L:3, M:16]\nstate @rate : f32[]\n"
       "state @half : bf16[L:3, E:8, M:16]\noutput @out : f32[L:3, E:8, M:16]\n"
       "body @f(%0 : i32[], %1 : f32[B:4, M:16], %2 : f32[B:4, E:8]) {\n"
-      "  %3 = dot[B] %2, %1 : f32[E:8, M:16]\n  return %3\n}\n"
+      "  %3 = dot[B] %2, %1 : f32[E:8, M:16]\n  %4 = sum[B] %1 : f32[M:16]\n  return %3, %4\n}\n"
       "entry @step {\n  %0 = load @x : f32[L:3, B:4, E:8]\n  %1 = load @y : f32[B:4, M:16]\n"
+      "  %2 = load @mean : f32[L:3, E:8, M:16]\n"
       "  %3 = load @half : bf16[L:3, E:8, M:16]\n  %4 = load @sum : f32[L:3, E:8, M:16]\n"
-      "  %5 = loop[L] @f, %1, %0 {carry = 0, invariant = 1, trip = 3} : f32[L:3, E:8, M:16]\n";
+      "  %5, %6 = loop[L] @f, %1, %0 {carry = 0, invariant = 1, trip = 3} : f32[L:3, E:8, M:16], "
+      "f32[L:3, M:16]\n";
   Ctx *c = ctx_new();
   char *text = arena_printf(c->arena, "%s%s}\n", head, tail);
   Module *m = ir_parse(c, "test.ir", text, strlen(text));
@@ -174,31 +177,60 @@ static void expect_rounds(const char *tail, const char *kernels, bool in_place) 
     diag_print(c->diag, stderr, DIAG_HUMAN, false);
     fail_msg("the test's own text is wrong");
   }
-  pass_fuse(m), m->after = intern(c->names, "fuse");
+  pass_clean(m), pass_fuse(m), m->after = intern(c->names, "fuse");
   assert_true(ir_verify(m));
   assert_string_equal(kernels_of(m), kernels);
   pass_order(m), m->after = intern(c->names, "order");
   assert_true(ir_verify(m));
-  assert_int_equal(adds_in_place(m), in_place);
+  assert_int_equal(in_place_results(m), in_place);
   ctx_free(c);
 }
 
 static void rounds_add_up(void **state) {
   (void)state;
-  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %6\n",
-                "contract 3>1: dot add\n", true);
+  expect_rounds("  %7 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %7\n",
+                "contract 3>1: dot add\n", 1);
   /* the product is rounded before, as it was */
-  expect_rounds("  %6 = cast %5 : bf16[L:3, E:8, M:16]\n  %7 = add %6, %3 : bf16[L:3, E:8, M:16]\n"
-                "  store @half, %7\n",
-                "contract 3>1: dot cast add\n", true);
+  expect_rounds("  %7 = cast %5 : bf16[L:3, E:8, M:16]\n  %8 = add %7, %3 : bf16[L:3, E:8, M:16]\n"
+                "  store @half, %8\n",
+                "contract 3>1: dot cast add\n", 1);
   /* another one reads the sum so far: it stays, and the sum has a buffer of its own */
-  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @out, %6\n",
-                "contract 3>1: dot add\n", false);
+  expect_rounds("  %7 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @out, %7\n",
+                "contract 3>1: dot add\n", 0);
   /* the products are wanted, too */
-  expect_rounds("  %6 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %6\n  store @out, %5\n",
-                "contract 2>1: dot\nelem 2>1: add\n", false);
+  expect_rounds("  %7 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %7\n  store @out, %5\n",
+                "contract 2>1: dot\nelem 2>1: add\n", 0);
 }
 
+/* The rule of momentum, an update that needs nothing but its own gradient: it ends the product. */
+#define MOMENTUM                                                                                   \
+  "  %7 = load @rate : f32[]\n  %8 = mul %2, %7 : f32[L:3, E:8, M:16]\n"                           \
+  "  %9 = add %8, %5 : f32[L:3, E:8, M:16]\n  %10 = sub %4, %9 : f32[L:3, E:8, M:16]\n"
+
+static void rounds_update(void **state) {
+  (void)state;
+  expect_rounds(MOMENTUM "  store @mean, %9\n  store @sum, %10\n",
+                "contract 5>2: mul dot add sub\n", 2);
+  /* the parameter before the update is wanted, too: no room for the new one */
+  expect_rounds(MOMENTUM "  store @mean, %9\n  store @sum, %10\n  store @out, %4\n",
+                "contract 2>1: dot\nelem 4>2: mul add sub\n", 0);
+  /* a norm of the gradient must be known first */
+  expect_rounds("  %7 = mul %5, %5 : f32[L:3, E:8, M:16]\n  %8 = sum[L, E, M] %7 : f32[]\n"
+                "  %9 = mul %5, %8 : f32[L:3, E:8, M:16]\n"
+                "  %10 = sub %4, %9 : f32[L:3, E:8, M:16]\n  store @sum, %10\n",
+                "contract 2>1: dot\ncolumn 1>1: mul sum\nelem 3>1: mul sub\n", 0);
+  /* the rate is stored before it is read: it is not known before the loop */
+  expect_rounds("  %7 = sum[L, M] %6 : f32[]\n  store @rate, %7\n  %8 = load @rate : f32[]\n"
+                "  %9 = mul %5, %8 : f32[L:3, E:8, M:16]\n"
+                "  %10 = sub %4, %9 : f32[L:3, E:8, M:16]\n  store @sum, %10\n",
+                "contract 2>1: dot\ncolumn 1>1: sum\ncolumn 1>1: sum\nelem 3>1: mul sub\n", 0);
+  /* sums of rows have no end where an update could be done */
+  expect_rounds("  %7 = load @row : f32[L:3, M:16]\n  %8 = mul %6, %6 : f32[L:3, M:16]\n"
+                "  %9 = sub %7, %8 : f32[L:3, M:16]\n  store @row, %9\n",
+                "column 1>1: sum\nelem 2>1: mul sub\n", 0);
+}
+
+/* The gradient of a bias is summed by the product that reads the same rows, before or after it. */
 static void a_product_sums_what_it_reads(void **state) {
   (void)state;
   static const char body[] =
@@ -309,6 +341,7 @@ int main(void) {
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(gradients_lie_in_their_stack),
                                      cmocka_unit_test(rounds_add_up),
+                                     cmocka_unit_test(rounds_update),
                                      cmocka_unit_test(a_product_sums_what_it_reads),
                                      cmocka_unit_test(rows_sum_their_columns),
                                      cmocka_unit_test(a_scatter_starts_from_a_product),

@@ -19,10 +19,14 @@ LAYERS = ['  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4
           '  sub n = RMSNorm[{d}]\n  return n(x) * sigmoid(x) + 0.1 * x',
           '  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))']
 
+# with the guard, without, and without but with a state beside each parameter
+RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1 momentum = 0.9\n  on_nan off']
+
 
 class Program:
     def __init__(s, seed):
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
+        s.rule = RULES[seed % len(RULES)]
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
     def add(s, expr, dims):
@@ -130,7 +134,7 @@ class Program:
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
         return ('use "std"\ndims { Batch; ' + '; '.join(f'{d} = {n}' for d, n in SIZE.items()) + '; N2 = 2; N3 = 3; N4 = 2 }\n' + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
-                'train t {\n  batch 4\n  steps 2\n  optim sgd lr = 1\n'
+                f'train t {{\n  batch 4\n  steps 2\n  {s.rule}\n'
                 '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy")\n}\n')
 
 
