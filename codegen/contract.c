@@ -127,16 +127,16 @@ static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vecto
   }
 }
 
-/* Address in the first result of a tile's first element; sums if the result is not laid out by
- * rows. */
-static LLVMValueRef tile_out(Walk *w, LLVMValueRef tile, LLVMValueRef v0, LLVMValueRef sums) {
+/* Address in a result of a tile's first element; sums if the result is not laid out by rows. */
+static LLVMValueRef tile_out(Walk *w, uint32_t result, LLVMValueRef tile, LLVMValueRef v0,
+                             LLVMValueRef sums) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->out_row) return sums;
   LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
   at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
   at = tile_add(e, at, tile_times(e, v0, c->q.lanes));
-  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n + c->first), at);
+  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n + result), at);
 }
 
 /* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
@@ -325,7 +325,8 @@ static TileAt tile_at(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueR
 
 static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
                         LLVMValueRef b, int vectors, const NextPanel *n) {
-  Emit *e = w->c->e;
+  const Contract *c = w->c;
+  Emit *e = c->e;
   RowTile x = {tile_at(w, tile, panel, v0, vectors),
                {[MICRO_A] = tile_a(w, tile),
                 [MICRO_B] = b,
@@ -336,7 +337,10 @@ static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValu
                 [MICRO_TO] = w->k.length,
                 [MICRO_MORE] = w->more,
                 [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)}};
-  x.args[MICRO_C] = x.at.values, x.args[MICRO_OUT] = tile_out(w, tile, v0, x.at.values);
+  x.args[MICRO_C] = x.at.values, x.args[MICRO_OUT] = tile_out(w, c->first, tile, v0, x.at.values);
+  for (int i = 0; i < BESIDE; i++)
+    x.args[MICRO_BESIDE + i] =
+        i < c->nbeside ? tile_out(w, c->beside[i], tile, v0, x.at.values) : x.args[MICRO_OUT];
   prepare_ahead(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), vectors, x.args);
   x.args[MICRO_NEXT] = next_tile(w, tile, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(w, v0, vectors);

@@ -5,6 +5,8 @@
 #include "tile.h"
 #include "ir/product.h"
 
+enum { BESIDE = 3 }; /* results beside the first that are fetched early: an update writes three */
+
 typedef struct Contract {
   Emit *e;
   const Fn *k;
@@ -28,6 +30,8 @@ typedef struct Contract {
   bool stream; /* it is stored past the caches, where its vectors are aligned */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
+  uint32_t beside[BESIDE]; /* others that lie as it does, so that a tile's rows can be fetched */
+  int nbeside;
   LLVMValueRef micro[2][2], pack_a, pack_b[2], pack_across,
       sums[2]; /* functions made so far: [one row more][one vector more] */
 } Contract;
@@ -81,11 +85,11 @@ void contract_stream_end(Contract *c); /* at the end of a phase that stores so *
 
 /* ---- parts ---- */
 /* AHEAD: slice of b to fetch early; SLICE: slice of b to pack to PLACE, PACKS
-   steps of it (only if woven); OUT: where the tile's result goes; DIRECT: 1 if it goes there at
-   once, 0 if the sums go into C; NEXT: a of the next tile; FROM, TO: matrix registers, steps of
-   this call, where the outer k index is one; the first call of a tile is from 0, the last one to
-   LENGTH. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k; more != 0:
-   adds to what stands in C */
+   steps of it (only if woven); OUT: where the tile's result goes, BESIDE: others; DIRECT: 1 if it
+   goes there at once, 0 if the sums go into C; NEXT: a of the next tile; FROM, TO: matrix
+   registers, steps of this call, where the outer k index is one; the first call of a tile is from
+   0, the last one to LENGTH. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block
+   of k; more != 0: adds to what stands in C */
 enum {
   MICRO_A,
   MICRO_B,
@@ -102,7 +106,8 @@ enum {
   MICRO_PLACE,
   MICRO_PACKS,
   MICRO_OUT,
-  MICRO_DIRECT,
+  MICRO_BESIDE,
+  MICRO_DIRECT = MICRO_BESIDE + BESIDE,
   MICRO_NEXT,
   MICRO_ARGS
 };

@@ -6,6 +6,7 @@
    side the source is read in long runs when its turn comes, and each row tile fetches some lanes.
  */
 #include "contract.h"
+#include <string.h>
 
 enum { LINE = 64 };
 
@@ -81,6 +82,13 @@ static void early_panel(Contract *c) {
   early_lines(c);
 }
 
+/* Every element at the same offset, of the same size. */
+static bool lies_alike(const Value *a, const Value *b) {
+  size_t strides = sizeof *a->storage.stride * (size_t)a->type.rank;
+  return type_equal(&a->type, &b->type) && a->storage.ordered == b->storage.ordered &&
+         (!a->storage.ordered || !memcmp(a->storage.stride, b->storage.stride, strides));
+}
+
 static void early_result(Contract *c) {
   bool only = c->k->results.n == 1 + (c->p.sum != NO_VALUE);
   c->first = c->k->results.at[0] == c->p.sum;
@@ -90,6 +98,9 @@ static void early_result(Contract *c) {
   if (!rows || elem_class(r->type.elem) != CLASS_FLOAT || r->type.elem == ELEM_f64) return;
   c->out = r->type.elem, c->out_row = contract_inner_stride(&c->p.m, SIDE_R) * elem_bytes(c->out);
   c->direct = only && c->k->results.at[c->first] == c->p.value;
+  for (uint32_t i = c->first + 1; i < c->k->results.n && c->nbeside < BESIDE; i++) {
+    if (lies_alike(&c->k->values.at[c->k->results.at[i]], r)) c->beside[c->nbeside++] = i;
+  }
 }
 
 void contract_ahead_of(Contract *c) {

@@ -27,6 +27,7 @@ LLVMTypeRef contract_micro_type(Contract *c) {
   for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
   t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
   t[MICRO_AHEAD] = t[MICRO_SLICE] = t[MICRO_PLACE] = c->ptr;
+  for (int i = 0; i < BESIDE; i++) t[MICRO_BESIDE + i] = c->ptr;
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
 
@@ -112,8 +113,8 @@ static int64_t out_lines(const Micro *u) {
   return (bytes + LINE - 1) / LINE;
 }
 
-/* One line of the tile's result per round: more of them would fill the queue to memory, and what
-   the caches hold would wait behind. */
+/* One line of each of the tile's results per round: more of them would fill the queue to memory,
+   and what the caches hold would wait behind. */
 static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   Contract *c = u->c;
   Emit *e = c->e;
@@ -125,8 +126,10 @@ static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   line = tile_times(e, line, LINE);
   LLVMValueRef out = tile_add(e, tile_times(e, row, c->out_row), line);
   LLVMValueRef sum = tile_add(e, tile_times(e, row, sums), line);
-  if (c->out_row && !c->stream)
-    prefetch(u, tile_elements(e, i8, param(u, MICRO_OUT), out), 0, true);
+  for (int i = 0; c->out_row && !c->stream && i <= c->nbeside; i++) {
+    LLVMValueRef base = param(u, i ? MICRO_BESIDE + i - 1 : MICRO_OUT);
+    prefetch(u, tile_elements(e, i8, base, out), 0, true);
+  }
   if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
 }
 
