@@ -627,6 +627,6 @@ void contract_emit(Emit *e) {
   k_blocks(&w);
   emit_loop_end(e, &b);
   if (c.matrix) contract_matrix_end(&c);
-  contract_stream_end(&c);
+  stream_end(e, c.stream);
   emit_end_phase(e);
 }

@@ -2,6 +2,7 @@
  */
 #ifndef SHARDC_CONTRACT_H
 #define SHARDC_CONTRACT_H
+#include "stream.h"
 #include "tile.h"
 #include "ir/product.h"
 
@@ -27,7 +28,7 @@ typedef struct Contract {
   int64_t
       out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
   Elem out;    /* its element type */
-  bool stream; /* it is stored past the caches, where its vectors are aligned */
+  uint64_t stream;      /* its bit, if it is stored past the caches where its vectors are aligned */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
   uint32_t beside[BESIDE]; /* others that lie as it does, so that a tile's rows can be fetched */
@@ -79,9 +80,9 @@ void contract_weave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst
 
 /* ---- results that no cache holds (contract_stream.c) ---- */
 void contract_stream_of(Contract *c); /* sets stream; after contract_ahead_of */
-/* i1: the vector at this address of the result, and those around it, are aligned */
+/* i1: the vector at this address of the result, and those around it, are aligned; NULL: stream is 0
+ */
 LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
-void contract_stream_end(Contract *c); /* at the end of a phase that stores so */
 
 /* ---- parts ---- */
 /* AHEAD: slice of b to fetch early; SLICE: slice of b to pack to PLACE, PACKS

@@ -115,7 +115,8 @@ static void store_results(Epilogue *x, LLVMValueRef r, int v) {
   }
 }
 
-static void rows(Epilogue *x) {
+static void rows(void *state) {
+  Epilogue *x = state;
   Contract *c = x->c;
   const TileAt *t = x->t;
   for (int v = 0; v < t->vectors; v++) locate_vector(x, v);
@@ -125,19 +126,7 @@ static void rows(Epilogue *x) {
 }
 
 void contract_epilogue(Contract *c, const TileAt *t) {
-  Emit *e = c->e;
   Epilogue x = {.c = c, .t = t};
-  if (!c->stream) {
-    rows(&x);
-    return;
-  }
-  LLVMValueRef aligned = contract_aligned(c, emit_buffer(e, c->k->args.n + c->first));
-  Branch b = emit_if(e, aligned);
-  e->stream = true;
-  rows(&x);
-  e->stream = false;
-  emit_end_if(e, b);
-  b = emit_if(e, LLVMBuildNot(e->builder, aligned, ""));
-  rows(&x);
-  emit_end_if(e, b);
+  LLVMValueRef aligned = contract_aligned(c, emit_buffer(c->e, c->k->args.n + c->first));
+  stream_either(c->e, c->stream, aligned, rows, &x);
 }

@@ -266,7 +266,8 @@ static void store_sums(Micro *u) {
   }
 }
 
-static void store_out(Micro *u, bool stream) {
+static void store_out(void *state) {
+  Micro *u = state;
   Contract *c = u->c;
   Emit *e = c->e;
   int bytes = elem_bytes(c->out);
@@ -275,25 +276,9 @@ static void store_out(Micro *u, bool stream) {
     LLVMValueRef to =
         tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
     LLVMValueRef x = expr_to_memory(e, c->out, u->value[i]);
-    if (stream) emit_stream(e, to, x);
+    if (e->stream) emit_stream(e, to, x);
     else LLVMSetAlignment(LLVMBuildStore(e->builder, x, to), (unsigned)bytes);
   }
-}
-
-static void store_result(Micro *u) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  if (!c->stream) {
-    store_out(u, false);
-    return;
-  }
-  LLVMValueRef aligned = contract_aligned(c, param(u, MICRO_OUT));
-  Branch b = emit_if(e, aligned);
-  store_out(u, true);
-  emit_end_if(e, b);
-  b = emit_if(e, LLVMBuildNot(e->builder, aligned, ""));
-  store_out(u, false);
-  emit_end_if(e, b);
 }
 
 static void store(Micro *u) {
@@ -305,7 +290,7 @@ static void store(Micro *u) {
   LLVMValueRef out =
       LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_DIRECT), emit_i64(e, 0), "");
   Branch b = emit_if(e, out);
-  store_result(u);
+  stream_either(e, u->c->stream, contract_aligned(u->c, param(u, MICRO_OUT)), store_out, u);
   emit_end_if(e, b);
   b = emit_if(e, LLVMBuildNot(e->builder, out, ""));
   store_sums(u);

@@ -32,19 +32,13 @@ static bool reads_as_much(const Contract *c, int64_t result) {
 void contract_stream_of(Contract *c) {
   if (!c->out_row || c->k->results.n != 1 + (c->p.sum != NO_VALUE)) return;
   int64_t n = elements(c->k, c->k->results.at[c->first]);
-  c->stream = n * elem_bytes(c->out) >= c->e->target->l2_bytes && c->p.n.inner % c->q.lanes == 0 &&
-              whole_lines(c, &c->p.m, c->p.m.n) && whole_lines(c, &c->p.batch, c->p.batch.n) &&
-              !reads_as_much(c, n);
+  bool may = n * elem_bytes(c->out) >= c->e->target->l2_bytes && c->p.n.inner % c->q.lanes == 0 &&
+             whole_lines(c, &c->p.m, c->p.m.n) && whole_lines(c, &c->p.batch, c->p.batch.n) &&
+             !reads_as_much(c, n);
+  if (may) c->stream = 1ull << c->first;
 }
 
 LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address) {
-  Emit *e = c->e;
-  LLVMValueRef at = LLVMBuildPtrToInt(e->builder, address, c->i64, "");
-  at = LLVMBuildAnd(e->builder, at, emit_i64(e, c->q.lanes * elem_bytes(c->out) - 1), "");
-  return LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_i64(e, 0), "");
-}
-
-/* Such stores may pass others: whoever is told that the chunk is done must find them. */
-void contract_stream_end(Contract *c) {
-  if (c->stream) emit_intrinsic_types(c->e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
+  if (!c->stream) return NULL;
+  return stream_aligned(c->e, address, c->q.lanes * elem_bytes(c->out));
 }

@@ -5,17 +5,32 @@
    units. All results are evaluated at a point before any is stored, because a result may lie in the
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
+#include "stream.h"
 #include "walk.h"
 
 typedef struct Elementwise {
   Emit *e;
   Nest nest;
+  Walk walk;
+  LLVMValueRef from, to; /* units of this chunk */
 } Elementwise;
 
 static void store_results(void *state, const Point *p, int n, LLVMValueRef start) {
   Elementwise *s = state;
   (void)n, (void)start;
   walk_store(s->e, &s->nest, NULL, p, s->e->k->results.n, s->e->k->results.at);
+}
+
+static void units(void *state) {
+  Elementwise *s = state;
+  walk(s->e, &s->walk, s->from, s->to);
+}
+
+static Stream streamed(Elementwise *s) {
+  const Nest *n = &s->nest;
+  if (!n->n) return (Stream){0};
+  const NestDim *inner = &n->dim[n->n - 1];
+  return stream_of(s->e, &(StreamSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
 }
 
 void elem_emit(Emit *e) {
@@ -27,14 +42,15 @@ void elem_emit(Emit *e) {
   bool vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
-  Walk w = {.nest = &s.nest,
-            .block = emit_tile(e, 1)[0],
-            .lanes = vector,
-            .unroll = 1,
-            .body = store_results,
-            .state = &s};
-  LLVMValueRef from, to;
-  emit_chunk_range(e, walk_units(&w), emit_chunks(e, 1)[0], &from, &to);
-  walk(e, &w, from, to);
+  s.walk = (Walk){.nest = &s.nest,
+                  .block = emit_tile(e, 1)[0],
+                  .lanes = vector,
+                  .unroll = 1,
+                  .body = store_results,
+                  .state = &s};
+  emit_chunk_range(e, walk_units(&s.walk), emit_chunks(e, 1)[0], &s.from, &s.to);
+  Stream stream = streamed(&s);
+  stream_either(e, stream.results, stream.holds, units, &s);
+  stream_end(e, stream.results);
   emit_end_phase(e);
 }

@@ -341,9 +341,12 @@ LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVM
 }
 
 /* As machine code, because passes turn the vector back into one of bfloat, for which the mark on a
-   store does nothing. */
+   store does nothing; of f16 in the form of words, which every target has registers for. */
 void emit_stream(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
   static const char text[] = "vmovntps $1, ($0)", where[] = "r,v,~{memory}";
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), was = LLVMTypeOf(vector);
+  if (LLVMGetTypeKind(LLVMGetElementType(was)) == LLVMHalfTypeKind)
+    vector = LLVMBuildBitCast(e->builder, vector, LLVMVectorType(i16, LLVMGetVectorSize(was)), "");
   LLVMTypeRef t[] = {LLVMTypeOf(pointer), LLVMTypeOf(vector)};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), t, 2, 0);
   LLVMValueRef code = LLVMGetInlineAsm(type, text, sizeof text - 1, where, sizeof where - 1, 1, 0,

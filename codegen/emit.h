@@ -46,7 +46,8 @@ struct Emit {
   int lanes;              /* f32 lanes of a vector in this kernel */
   struct ExprState *expr; /* bindings and memo of the expression generator */
   Arena *arena;
-  bool stream;         /* whole vectors of results are stored past the caches: aligned ones */
+  uint64_t stream;     /* one bit per result: its whole vectors are stored past the caches; they are
+                          aligned (stream.h) */
   int phase;           /* GPU: number of the phase being written */
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */

@@ -88,17 +88,33 @@ static bool walks(const Rows *s) {
   return false;
 }
 
-static void reduce_pass(Rows *s) {
-  for (int i = 0; i < s->r.n; i++)
-    if (takes(s, i)) accumulator_start(s->e, &s->acc[i]);
+static LLVMValueRef head(Rows *s) {
+  Point p = *s->row;
+  if (!s->e->stream || !s->stream.ragged) return NULL;
+  point_set(&p, (Index){.dim = s->over.dim[0].dim, .at = emit_index(s->e, 0)});
+  for (int i = 0; i < s->over.nzero; i++)
+    point_set(&p, (Index){.dim = s->over.zero[i], .at = emit_index(s->e, 0)});
+  return stream_head(s->e, &s->stream, &p);
+}
+
+static void walk_row(void *state) {
+  Rows *s = state;
   Walk w = {.nest = &s->over,
             .block = nest_inner(&s->over),
             .lanes = s->lanes_over,
             .unroll = (int)s->unroll[s->pass],
             .base = s->row,
+            .head = head(s),
             .body = element,
             .state = s};
   walk_all(s->e, &w);
+}
+
+static void reduce_pass(Rows *s) {
+  bool last = s->pass == s->passes - 1;
+  for (int i = 0; i < s->r.n; i++)
+    if (takes(s, i)) accumulator_start(s->e, &s->acc[i]);
+  stream_either(s->e, last ? s->stream.results : 0, s->stream.holds, walk_row, s);
   bind_kept(s, true);
   for (int i = 0; i < s->r.n; i++)
     if (takes(s, i)) expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i]));
@@ -170,6 +186,21 @@ static void make_accumulators(Rows *s) {
   }
 }
 
+/* A sum adds up the same elements in each lane wherever its row lies: heads are for walks without
+   one. */
+static bool reduces_last(Rows *s) {
+  for (int i = 0; i < s->r.n; i++)
+    if (s->level[reduction(s, i)->in[0]] == s->passes - 1) return true;
+  return false;
+}
+
+static Stream streamed(Rows *s) {
+  if (!s->lanes_over || s->over.n != 1) return (Stream){0};
+  const NestDim *along = &s->over.dim[0];
+  return stream_of(
+      s->e, &(StreamSpace){s->kept.dim, s->kept.n, along->dim, along->size, !reduces_last(s)});
+}
+
 void row_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
@@ -195,7 +226,9 @@ void row_emit(Emit *e) {
   s.chunks = emit_chunks(e, s.r.ncolumns ? 2 : 1);
   row_columns_zero(&s);
   emit_chunk_range(e, walk_units(&w), s.chunks[0], &from, &to);
+  s.stream = streamed(&s);
   walk(e, &w, from, to);
+  stream_end(e, s.stream.results);
   emit_end_phase(e);
   if (s.r.ncolumns) row_columns_join(&s);
 }

@@ -2,6 +2,7 @@
 #ifndef SHARDC_ROW_H
 #define SHARDC_ROW_H
 #include "reduce.h"
+#include "stream.h"
 #include "ir/row_kept.h"
 
 typedef struct Rows {
@@ -15,6 +16,7 @@ typedef struct Rows {
   int passes;
   KeptRows keep;    /* between walks */
   Accumulator *acc; /* of each reduction, scans excluded */
+  Stream stream;
   const Point *row; /* while a row is emitted */
   int pass;
   uint32_t nfull, nrow; /* results of full size, of rows */

@@ -8,11 +8,14 @@
    run over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of
    columns, ranges of the new dim, unroll, block of the fill]. */
 #include "ir/scatter.h"
+#include "stream.h"
 #include "walk.h"
 
 typedef struct Scattering {
   Emit *e;
   Scatter s;
+  Walk filling;
+  LLVMValueRef from, to; /* units of it in this chunk */
   bool vector;
   int unroll;
   LLVMValueRef low, high; /* this chunk's range of the new dim */
@@ -81,18 +84,32 @@ static void add_columns(void *state, const Point *p, int n, LLVMValueRef start) 
   walk_all(s->e, &w);
 }
 
+static void fill_units(void *state) {
+  Scattering *s = state;
+  walk(s->e, &s->filling, s->from, s->to);
+}
+
+static Stream streamed(Scattering *s) {
+  const Nest *n = &s->s.result;
+  if (!n->n) return (Stream){0};
+  const NestDim *inner = &n->dim[n->n - 1];
+  return stream_of(s->e, &(StreamSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
+}
+
 static void phase_fill(Scattering *s, int64_t block, int64_t chunks) {
   Emit *e = s->e;
   int lanes = e->lanes;
   Nest *result = &s->s.result;
   bool vector = result->n && buffer_stride(e->k, s->s.out, result->dim[result->n - 1].dim) == 1;
-  LLVMValueRef from, to;
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
   Branch apart = emit_if_apart(e, s->s.from_arg);
-  Walk w = {.nest = result, .block = block, .lanes = vector, .unroll = 1, .body = fill, .state = s};
-  emit_chunk_range(e, walk_units(&w), chunks, &from, &to);
-  walk(e, &w, from, to);
+  s->filling = (Walk){
+      .nest = result, .block = block, .lanes = vector, .unroll = 1, .body = fill, .state = s};
+  emit_chunk_range(e, walk_units(&s->filling), chunks, &s->from, &s->to);
+  Stream stream = streamed(s);
+  stream_either(e, stream.results, stream.holds, fill_units, s);
+  stream_end(e, stream.results);
   emit_end_if(e, apart);
   emit_end_phase(e);
   e->lanes = lanes;

@@ -97,6 +97,7 @@ static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LL
     if (!nest->n) continue;
     LLVMValueRef at = u ? LLVMBuildAdd(e->builder, i, emit_index(e, u * step), "") : i;
     int64_t multiple = r->w->block % step ? (r->w->block >= nest_inner(nest) ? step : 0) : step;
+    if (r->w->head) multiple = 0;
     point_set(&p[u], (Index){.dim = nest->dim[nest->n - 1].dim,
                              .at = at,
                              .lane = r->w->lanes,
@@ -119,9 +120,10 @@ static LLVMValueRef steps(Emit *e, const Run *r, LLVMValueRef from, int n, int s
   return stop;
 }
 
-static void tail(Emit *e, const Run *r, LLVMValueRef from) {
-  Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, from, r->end, ""));
-  call_body(e, r, from, 1, e->lanes, emit_tail_mask(e, from, r->end, e->lanes));
+/* Less than a vector, if anything. */
+static void part(Emit *e, const Run *r, LLVMValueRef from, LLVMValueRef to) {
+  Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, from, to, ""));
+  call_body(e, r, from, 1, e->lanes, emit_tail_mask(e, from, to, e->lanes));
   emit_end_if(e, some);
 }
 
@@ -135,10 +137,14 @@ static void run(Emit *e, const Run *r, LLVMValueRef start) {
   bool even = longest % wide == 0 && last % wide == 0;
   bool full = longest % step == 0 && last % step == 0;
   LLVMValueRef at = start;
+  if (w->head) {
+    at = w->head, even = full = false;
+    part(e, r, start, at);
+  }
   if (w->unroll > 1 && longest >= wide) at = steps(e, r, at, w->unroll, step);
   else even = false;
   if (!even && longest >= step) at = steps(e, r, at, 1, step);
-  if (!full) tail(e, r, at);
+  if (!full) part(e, r, at, r->end);
 }
 
 static void unit(Emit *e, const Walk *w, LLVMValueRef number) {

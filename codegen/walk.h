@@ -21,6 +21,8 @@ typedef struct Walk {
   bool lanes;        /* the innermost dim runs over the lanes */
   int unroll;        /* points per call of the body at most, >= 1 */
   const Point *base; /* indexes of dims outside of this space; NULL: none */
+  LLVMValueRef head; /* so many indexes, fewer than lanes, come first, in a masked vector; NULL:
+                        none. The innermost dim is one block */
   WalkBody *body;
   void *state;
 } Walk;

@@ -181,7 +181,7 @@ static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(least),
     [FN_BODY] = A(frame) | A(live) | A(least),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
-                  A(scratch) | A(workspace) | A(align) | A(tuned) | A(instead),
+                  A(scratch) | A(workspace) | A(stream) | A(align) | A(tuned) | A(instead),
 };
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Where at) {

@@ -15,6 +15,8 @@
 #include "ir/families.def"
 #undef FAMILY
 
+void tune_stream(Module *m, Fn *k); /* for families elem, row and scatter */
+
 #define VARIANTS_OF(name)                                                                          \
   Cut name##_rule(const Module *m, const Fn *k);                                                   \
   bool name##_fits(const Module *m, const Fn *k, const Cut *c);                                    \

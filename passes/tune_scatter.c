@@ -29,4 +29,5 @@ void tune_scatter(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, s.vector ? "vector" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 2, chunks);
+  tune_stream(m, k);
 }

@@ -51,6 +51,7 @@ static Module *module_of(Harness *h) {
   if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   target_describe(m, t, h->workers);
   if (h->most && t->gpu) module_set(m, "target.shared", "%lld", (long long)t->shared_most);
+  if (h->stream) module_set(m, "target.l2", "1"), module_set(m, "target.l3", "1");
   if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);

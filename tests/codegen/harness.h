@@ -25,9 +25,11 @@ typedef struct Harness {
   uint64_t random;           /* state */
   bool show;                 /* print tuned text of each kernel */
   bool relative;             /* tolerance * |x| + 1e-37 instead */
-  int chunk; /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
-                always */
-  bool vary; /* cuts that a tuner may try instead of the rule's */
+  int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
+                  always */
+  bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
+  int shift;   /* buffers begin so many elements behind a multiple of 64 bytes */
+  bool vary;   /* cuts that a tuner may try instead of the rule's */
   const char *cut;         /* this one, as numbers; NULL: the rule's */
   bool most;               /* on a GPU: cuts for those that allow most shared memory */
   int workers;             /* target.workers: more of them make more chunks, 2 at first */

@@ -110,15 +110,16 @@ static int64_t stride_at(const Fn *k, ValueId v, int axis) {
   return s;
 }
 
-static Buffer buffer_new(const Fn *k, ValueId v) {
+static Buffer buffer_new(const Harness *h, const Fn *k, ValueId v) {
   const Type *t = value_type(k, v);
   int64_t n = 1;
   for (int a = 0; a < t->rank; a++) n += (t->axis[a].size - 1) * stride_at(k, v, a);
   Buffer b = {.k = k, .v = v, .bytes = n * elem_bytes(t->elem)};
-  int64_t all = (b.bytes + 2 * GUARD + 63) / 64 * 64;
+  int64_t shift = h->shift * elem_bytes(t->elem),
+          all = (b.bytes + shift + 2 * GUARD + 63) / 64 * 64;
   b.block = aligned_alloc(64, (size_t)all);
   memset(b.block, POISON, (size_t)all);
-  b.at = b.block + GUARD;
+  b.at = b.block + GUARD + shift;
   return b;
 }
 
@@ -188,10 +189,10 @@ Tensor running_random(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
 /* Whether all bytes that are no elements still hold the poison. */
 static bool clean_around(Harness *h, const Buffer *b) {
   const Type *t = value_type(b->k, b->v);
-  int64_t all = b->bytes + 2 * GUARD;
+  int64_t before = b->at - b->block, all = before + b->bytes + GUARD;
   char *used = arena_alloc(h->arena, (size_t)all);
   for (int64_t i = 0, n = type_count(t); i < n; i++)
-    memset(used + GUARD + offset_of(b, i), 1, (size_t)elem_bytes(t->elem));
+    memset(used + before + offset_of(b, i), 1, (size_t)elem_bytes(t->elem));
   for (int64_t i = 0; i < all; i++)
     if (!used[i] && (unsigned char)b->block[i] != POISON) return false;
   return true;
@@ -216,11 +217,11 @@ Running running_new(Harness *h, Module *m, const Fn *k) {
   Running r = {.h = h, .m = m, .k = k, .nargs = k->args.n, .nresults = k->results.n};
   r.buffer = ARENA_ARRAY(h->arena, Buffer, r.nargs + r.nresults);
   r.pointer = ARENA_ARRAY(h->arena, void *, r.nargs + r.nresults + 1);
-  for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(k, k->args.at[i]);
+  for (uint32_t i = 0; i < r.nargs; i++) r.buffer[i] = buffer_new(h, k, k->args.at[i]);
   for (uint32_t i = 0; i < r.nresults; i++) {
     Buffer *b = &r.buffer[r.nargs + i];
     int a = running_same(h, i);
-    *b = buffer_new(k, k->results.at[i]);
+    *b = buffer_new(h, k, k->results.at[i]);
     if (a < 0) continue;
     free(b->block);
     b->at = r.buffer[a].at, b->block = r.buffer[a].block;

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <string.h>
 
 enum { SHAPES = 60 };
 
@@ -248,6 +249,40 @@ static void test_arithmetic(void **state) { run_shapes(*state, arithmetic, SHAPE
 static void test_formats(void **state) { run_shapes(*state, formats, SHAPES, 2e-6); }
 static void test_uneven(void **state) { run_shapes(*state, uneven, SHAPES, 2e-6); }
 
+/* Rows of whole lines, some of them with gaps, and results of every width. */
+static void lines(Harness *h, int i) {
+  int a = 1 + i % 5, b = i % 3 ? 96 * (1 + i % 7) : 67;
+  const char *f = arena_printf(h->arena, "f32[A:%d, B:%d]", a, b), *dims = f + 3, *gaps = f;
+  if (i % 2) gaps = arena_printf(h->arena, "%s {0: strides(%d, 1)}", f, b + 16 * (i % 4));
+  harness_add(h, "kernel @lines%d(%%0 : %s, %%1 : f32[B:%d]) {family = \"elem\"} {\n", i, f, b);
+  harness_add(h, "  %%2 = mul %%0, %%1 : %s\n  %%3 = add %%2, %%0 : %s\n", f, gaps);
+  harness_add(h, "  %%4 = cast %%2 : bf16%s\n  %%5 = lt %%2, %%0 : bool%s\n", dims, dims);
+  harness_add(h, "  %%6 = cast %%2 : f64%s\n  return %%2, %%3, %%4, %%5, %%6, %%1\n}\n", dims);
+}
+
+/* Caches that hold nothing: results pass them where their vectors are aligned. */
+static void run_streamed(const char *target, void (*make)(Harness *h, int i), int shift,
+                         bool in_place) {
+  Harness *h = harness_new(target);
+  h->stream = true, h->shift = shift, h->chunk = 20000;
+  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
+  for (int i = 0; i < 12; i++) make(h, i);
+  assert_int_equal(harness_run(h, 2e-6), 0);
+  harness_free(h);
+}
+
+static void test_streamed(void **state) {
+  if (!strncmp(*state, "sm_", 3)) skip();
+  for (int shift = 0; shift < 4; shift += 3) {
+    run_streamed(*state, lines, shift, false);
+    run_streamed(*state, lines, shift, true);
+    run_streamed(*state, arithmetic, shift, false);
+    run_streamed(*state, formats, shift, false);
+    run_streamed(*state, uneven, shift, false);
+    run_streamed(*state, concat_stack, shift, false);
+  }
+}
+
 static void test_moved(void **state) {
   static void (*const makes[])(Harness *, int) = {
       rename_split, merge, slice_pad_shift, pad, concat_stack, unstack_iota, gather, rope, expand};
@@ -273,7 +308,7 @@ static void test_adamw(void **state) {
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_uneven),
-                                     TEST(test_moved), TEST(test_adamw)};
+  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats),  TEST(test_uneven),
+                                     TEST(test_moved),      TEST(test_streamed), TEST(test_adamw)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,6 +199,35 @@ static void scan(Harness *h, int i) {
               some(h, "f32", &s, false, true), full(h, "f32", &s, true));
 }
 
+/* Rows of whole lines and others, long enough for heads or not, two results of which one is narrow:
+   stored past the caches in every way that there is. */
+static void streamed(Harness *h, int i) {
+  static const int lengths[] = {512, 257, 1040, 1031, 2056, 96};
+  int n = lengths[i % 6], rows = 1 + i % 4, gap = i % 5 ? 0 : 3;
+  const char *one = i % 7 == 3 ? ", D:1" : "", *over = *one ? "B, D" : "B";
+  const char *dims = arena_printf(h->arena, "[A:%d, B:%d%s]", rows, n, one);
+  const char *f = arena_printf(h->arena, "f32%s", dims);
+  if (gap && !*one) f = arena_printf(h->arena, "f32%s {0: strides(%d, 1)}", dims, n + gap);
+  harness_add(h, "kernel @streamed%d(%%0 : f32%s, %%1 : f32[B:%d]) {family = \"row\"} {\n", i, dims,
+              n);
+  harness_add(h, "  %%2 = rmax[%s] %%0 : f32[A:%d]\n  %%3 = sub %%0, %%2 : f32%s\n", over, rows,
+              dims);
+  harness_add(h, "  %%4 = exp %%3 : f32%s\n  %%5 = sum[%s] %%4 : f32[A:%d]\n", dims, over, rows);
+  harness_add(h, "  %%6 = div %%4, %%5 : f32%s\n  %%7 = add %%6, %%1 : %s\n", dims, f);
+  harness_add(h, "  %%8 = cast %%7 : bf16%s\n", dims);
+  harness_add(h, i % 3 ? "  return %%5, %%7\n}\n" : "  return %%8, %%7, %%5\n}\n");
+}
+
+/* The last walk sums, too. */
+static void streamed_sums(Harness *h, int i) {
+  int n = i % 2 ? 1031 : 512;
+  const char *f = arena_printf(h->arena, "f32[A:3, B:%d]", n);
+  harness_add(h, "kernel @sums%d(%%0 : %s) {family = \"row\"} {\n  %%1 = sum[B] %%0 : f32[A:3]\n",
+              i, f);
+  harness_add(h, "  %%2 = sub %%0, %%1 : %s\n  %%3 = mul %%2, %%2 : %s\n", f, f);
+  harness_add(h, "  %%4 = sum[B] %%3 : f32[A:3]\n  return %%2, %%4\n}\n");
+}
+
 /* ---- column ---- */
 
 static void columns(Harness *h, int i) {
@@ -299,6 +328,30 @@ static void test_row(void **state) {
   run_shapes(*state, halves, 40, 2000, 1e-4);
 }
 
+/* Whatever the caches, results are the same; also where they begin anywhere or stand in the buffer
+   of an operand. */
+static void run_streamed(const char *target, void (*make)(Harness *h, int i), int n, int shift,
+                         bool in_place, double tolerance) {
+  Harness *h = harness_new(target);
+  h->stream = true, h->shift = shift, h->chunk = 20000;
+  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
+  for (int i = 0; i < n; i++) make(h, i);
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+static void test_streamed(void **state) {
+  if (!strncmp(*state, "sm_", 3)) skip();
+  for (int shift = 0; shift < 4; shift += 3) {
+    run_streamed(*state, streamed, 24, shift, false, 1e-5);
+    run_streamed(*state, streamed_sums, 2, shift, false, 1e-4);
+    run_streamed(*state, streamed_sums, 2, shift, true, 1e-4);
+    run_streamed(*state, softmax, 20, shift, false, 1e-5);
+    run_streamed(*state, columns_of_rows_half, 8, shift, false, 2e-2);
+    run_streamed(*state, scatter, 20, shift, false, 1e-4);
+  }
+}
+
 static void test_both(void **state) {
   if (!strncmp(*state, "sm_", 3)) skip(); /* target.sums is 0 there */
   run_shapes(*state, columns_of_rows_f32, 100, 5000, 1e-4);
@@ -374,8 +427,8 @@ int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
-      TEST(test_row),     TEST(test_column), TEST(test_scatter),    TEST(test_scatter_onto),
-      TEST(test_inplace), TEST(test_both),   TEST(test_far_softmax)};
+      TEST(test_row),     TEST(test_column),   TEST(test_scatter), TEST(test_scatter_onto),
+      TEST(test_inplace), TEST(test_streamed), TEST(test_both),    TEST(test_far_softmax)};
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

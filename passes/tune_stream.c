@@ -1,0 +1,17 @@
+/* Which results of a kernel are stored past the caches (attribute stream): large ones of kernels
+   that move so much that the last-level cache holds little of a result when its first reader
+   begins. What a buffer's address and an operand in the same place have to say is asked when the
+   kernel runs (codegen/stream.h). Must not: know what instructions a target has. */
+#include "ir/count.h"
+#include "tune.h"
+
+void tune_stream(Module *m, Fn *k) {
+  double large = module_number(m, "target.l2", 1 << 20);
+  double cache = module_number(m, "target.l3", 16 << 20);
+  int64_t *list = ARENA_ARRAY(m->arena, int64_t, k->results.n + 1), n = 0;
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    const Type *t = value_type(k, k->results.at[i]);
+    if ((double)(type_count(t) * elem_bytes(t->elem)) >= large) list[n++] = i;
+  }
+  if (n && ir_count(m, k).bytes > cache) attr_set_ints(m, &k->attrs, ATTR_stream, n, list);
+}
