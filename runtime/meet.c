@@ -124,12 +124,13 @@ static void answer(const Host *h, int s, const Fault *f) {
   h->way->answer(s, &a, h->m->memory);
 }
 
-/* It is told at once. The others that come now hear of it, too: they get a moment. */
+/* It is told at once. The others that come now hear of it, too: they get a moment. It counts by
+   connection, as they do: all its lines come, and none takes the place of another rank's. */
 static void refuse(Host *h, int s, const Fault *why) {
   if (!h->wrong.code) h->wrong = *why;
   answer(h, s, why);
   close(s);
-  h->came += h->way->lines;
+  h->came++;
   if (h->end > rt_now() + MOMENT) h->end = rt_now() + MOMENT;
 }
 

@@ -71,6 +71,9 @@ def good(all, out):
 def all_close(a, b): return max(abs(x - y) for x, y in zip(a, b)) < 1e-4
 
 
+def all_say(ranks, status, text): return all(s == status and text in words for s, words in ranks)
+
+
 def bad(environments, status, *texts, seconds=20, args=(), every=True, **kw):
     """All ranks (or at least one) end with the status, and say it."""
     kw = {'exe': 'four', **kw}
@@ -142,6 +145,12 @@ def case_bad():
     bad(four[:3] + [by_hand(3, port, WORLD_SIZE=5)], 3, 'built for 4 ranks', every=False)
     bad(four[:2] + [by_hand(2, port), by_hand(9, port)], 3, 'RANK is 9, but WORLD_SIZE is 4', every=False)
     bad(four, 3, 'rank 3 (', 'another executable than rank 0', exe=['four', 'four', 'four', 'other'])
+    ps = []
+    for e, exe in ((four[0], 'four'), (four[3], 'other'), (four[1], 'four'), (four[2], 'four')):     # the refused one takes nobody's place
+        ps += start([{'SHARDC_MEET': MEET, **e}], '--out', 'none', exe=exe)
+        time.sleep(0.5)
+    said = end(ps, 20)
+    check(all_say(said, 3, 'another executable than rank 0'), f'one after the other: {said}')
     bad([{**e, 'SHARDC_LIBNCCL': '/nowhere'} for e in four], 4, 'NCCL cannot be loaded', every=False)
     alone = start([{**by_hand(r, port), 'SHARDC_MEET': str(MEET)} for r in range(4)], '--out', 'none2', exe='cpu')
     check(all(s == 3 and 'communicator local joins' in w for s, w in end(alone)), 'processors of several machines')
