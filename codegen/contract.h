@@ -6,7 +6,7 @@
 #include "tile.h"
 #include "ir/product.h"
 
-enum { BESIDE = 3 }; /* results beside the first that are fetched early: an update writes three */
+enum { BESIDE = 3 }; /* results beside the first that are fetched early: AdamW has two */
 
 typedef struct Contract {
   Emit *e;

@@ -1,14 +1,14 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too large is cut
-   into blocks (fuse_blocks.c), and contractions with large results sink to where they are used
-   (fuse_sink.c). One walk over the ops in program order puts each op
-   into a group (fuse_group.c). Contractions, attention, scatters and reductions open groups;
-   element-wise ops join the group that makes their last operand when its family admits them after
-   its anchor (families.def), and otherwise stay expressions that their users compute on the way in.
-   Then a minimum cut per group decides which values are written to memory (fuse_cut.c), and the
-   groups are written as kernel functions (fuse_emit.c). The pass changes no number and never orders
-   by address. */
+   First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too
+   large is cut into blocks (fuse_blocks.c), and contractions with large results sink to where they
+   are used (fuse_sink.c). One walk over the ops in program order puts each op into a group
+   (fuse_group.c). Contractions, attention, scatters and reductions open groups; element-wise ops
+   join the group that makes their last operand when its family admits them after its anchor
+   (families.def), and otherwise stay expressions that their users compute on the way in. Then a
+   minimum cut per group decides which values are written to memory (fuse_cut.c), and the groups are
+   written as kernel functions (fuse_emit.c). The pass changes no number and never orders by
+   address. */
 #include "passes/fuse.h"
 
 static const struct {
@@ -30,6 +30,17 @@ uint32_t *fuse_uses(Arena *a, const Fn *f) {
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++) uses[f->ops.at[i].in[k]]++;
   for (uint32_t i = 0; i < f->results.n; i++) uses[f->results.at[i]]++;
   return uses;
+}
+
+bool fuse_reads(const Op *o, const bool *values) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (values[o->in[k]]) return true;
+  return false;
+}
+
+int64_t fuse_bytes(const Fn *f, ValueId v) {
+  const Type *t = value_type(f, v);
+  return type_count(t) * elem_bytes(t->elem);
 }
 
 static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {

@@ -102,12 +102,6 @@ static bool admit(Rounds *x, OpId id, ValueId space) {
   return x->mine[id] = x->derived[o->out] = true;
 }
 
-static bool touches(const Op *o, const bool *values) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (values[o->in[k]]) return true;
-  return false;
-}
-
 static bool read_by(const Op *o, ValueId v) {
   for (uint32_t k = 0; k < o->nin; k++)
     if (o->in[k] == v) return true;
@@ -123,10 +117,6 @@ static bool read_later(const Fn *f, OpId loop, const bool *work, ValueId v) {
   return false;
 }
 
-static int64_t bytes_of(const Fn *f, ValueId v) {
-  return type_count(value_type(f, v)) * elem_bytes(value_type(f, v)->elem);
-}
-
 /* Bytes of what others read of the work, less those of operands that nothing reads afterwards. */
 static int64_t bytes_more(const Rounds *x) {
   int64_t more = 0;
@@ -134,12 +124,12 @@ static int64_t bytes_more(const Rounds *x) {
   for (OpId i = x->work->loop + 1; i < x->f->ops.n; i++) {
     const Op *o = &x->f->ops.at[i];
     if (!x->mine[i]) continue;
-    if (read_later(x->f, x->work->loop, x->mine, o->out)) more += bytes_of(x->f, o->out);
+    if (read_later(x->f, x->work->loop, x->mine, o->out)) more += fuse_bytes(x->f, o->out);
     for (uint32_t k = 0; k < o->nin; k++) {
       ValueId v = o->in[k];
       if (counted[v] || x->derived[v] || !in_rounds(x, v)) continue;
       counted[v] = true;
-      if (!read_later(x->f, x->work->loop, x->mine, v)) more -= bytes_of(x->f, v);
+      if (!read_later(x->f, x->work->loop, x->mine, v)) more -= fuse_bytes(x->f, v);
     }
   }
   return more;
@@ -172,7 +162,7 @@ static bool takes_over(Rounds *x, ValueId v, ValueId slice) {
   x->derived[v] = true;
   bool any = false;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++)
-    if (touches(&f->ops.at[i], x->derived)) any |= x->mine[i] || admit(x, i, v);
+    if (fuse_reads(&f->ops.at[i], x->derived)) any |= x->mine[i] || admit(x, i, v);
   if (!any || !value_def(body, slice) || read_later(f, x->work->loop, x->mine, v)) return false;
   return bytes_more(x) <= 0 && (only_sums(x) || made_by_product(body, slice));
 }
@@ -181,7 +171,8 @@ static bool takes_over(Rounds *x, ValueId v, ValueId slice) {
 static void note_operand(Rounds *x, ValueId v, bool *noted) {
   Work *w = x->work;
   const Op *loop = &x->f->ops.at[w->loop], *o = value_def(x->f, v);
-  uint32_t stacked = w->s.carry + w->s.invariant, inside = in_rounds(x, v);
+  uint32_t stacked = w->s.carry + w->s.invariant;
+  bool inside = in_rounds(x, v);
   if (noted[v] || (o && o->code == OP_const)) return;
   noted[v] = true;
   for (uint32_t k = inside ? stacked : w->s.carry; k < (inside ? loop->nin : stacked); k++)

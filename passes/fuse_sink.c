@@ -18,11 +18,6 @@ typedef struct Sink {
   bool *busy;      /* by OpId: is being written */
 } Sink;
 
-static int64_t bytes_of(const Fn *f, ValueId v) {
-  const Type *t = value_type(f, v);
-  return type_count(t) * elem_bytes(t->elem);
-}
-
 static bool leaves(const Fn *f, ValueId v) {
   for (uint32_t i = 0; i < f->results.n; i++)
     if (f->results.at[i] == v) return true;
@@ -53,7 +48,8 @@ static bool scatters(const Fn *f, ValueId v) {
 static bool sinks(const Fn *f, const Op *o) {
   if (o->code == OP_scatter) return is_added(f, o->out);
   if (op_family(o->code) != FAMILY_CONTRACT) return op_flags(o->code) & POINT;
-  return bytes_of(f, o->out) >= bytes_of(f, o->in[0]) + bytes_of(f, o->in[1]) && !leaves(f, o->out);
+  return fuse_bytes(f, o->out) >= fuse_bytes(f, o->in[0]) + fuse_bytes(f, o->in[1]) &&
+         !leaves(f, o->out);
 }
 
 /* ---- products that end in updates ---- */
@@ -65,12 +61,6 @@ typedef struct Update {
   bool *follows; /* by ValueId: depends on it in any way */
 } Update;
 
-static bool reads(const Op *o, const bool *values) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (values[o->in[k]]) return true;
-  return false;
-}
-
 /* Does what element-wise ops make of the product end in a result or a global? */
 static bool update_of(Arena *a, Update *u) {
   const Fn *f = u->f;
@@ -80,8 +70,8 @@ static bool update_of(Arena *a, Update *u) {
   u->own[f->ops.at[u->product].out] = u->follows[f->ops.at[u->product].out] = true;
   for (OpId i = u->product + 1; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    bool own = op_family(o->code) == FAMILY_ELEM && reads(o, u->own),
-         follows = reads(o, u->follows);
+    bool own = op_family(o->code) == FAMILY_ELEM && fuse_reads(o, u->own),
+         follows = fuse_reads(o, u->follows);
     for (uint32_t k = 0; k < o->nin; k++) own &= u->own[o->in[k]] || !u->follows[o->in[k]];
     for (uint32_t k = 0; k < o->nout; k++)
       u->own[o->out + k] = own, u->follows[o->out + k] = follows;
@@ -111,7 +101,7 @@ static void note_readers(Arena *a, const Update *u, ValueId v, ValueList *wait) 
   same[v] = true;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (!o->nout || i == u->product || !reads(o, same)) continue;
+    if (!o->nout || i == u->product || !fuse_reads(o, same)) continue;
     if (op_family(o->code) == FAMILY_CONTRACT) {
       if (!u->follows[o->out] && may_rise(f, o->out, u->product)) vec_push(a, *wait, o->out);
     } else if (op_family(o->code) == FAMILY_ELEM) {

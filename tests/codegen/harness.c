@@ -109,6 +109,17 @@ int harness_run(Harness *h, double tolerance) {
   return m ? harness_check(h, m, tolerance) : 1;
 }
 
+int harness_streamed(const char *target, HarnessMake *make, int n, int shift, bool in_place,
+                     double tolerance) {
+  Harness *h = harness_new(target);
+  h->stream = true, h->shift = shift, h->chunk = 20000;
+  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
+  for (int i = 0; i < n; i++) make(h, i);
+  int failed = harness_run(h, tolerance);
+  harness_free(h);
+  return failed;
+}
+
 static bool run_shuffled(Running *r) { return run_phases(r, true); }
 
 int harness_check(Harness *h, Module *m, double tolerance) {

@@ -44,6 +44,11 @@ void harness_add(Harness *h, const char *format, ...) __attribute__((format(prin
 /* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|),
  * or that fail otherwise. */
 int harness_run(Harness *h, double tolerance);
+/* The same of n kernels with caches that hold nothing, so that results pass them wherever they can:
+   in buffers that begin `shift` elements behind a line, or the first two in those of operands. */
+typedef void HarnessMake(Harness *h, int i);
+int harness_streamed(const char *target, HarnessMake *make, int n, int shift, bool in_place,
+                     double tolerance);
 /* The same for the kernel functions of a module after `select` that is in h->ctx, with results in
    the buffers of operands wherever a caller has them there. */
 int harness_check(Harness *h, Module *m, double tolerance);

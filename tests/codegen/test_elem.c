@@ -260,26 +260,15 @@ static void lines(Harness *h, int i) {
   harness_add(h, "  %%6 = cast %%2 : f64%s\n  return %%2, %%3, %%4, %%5, %%6, %%1\n}\n", dims);
 }
 
-/* Caches that hold nothing: results pass them where their vectors are aligned. */
-static void run_streamed(const char *target, void (*make)(Harness *h, int i), int shift,
-                         bool in_place) {
-  Harness *h = harness_new(target);
-  h->stream = true, h->shift = shift, h->chunk = 20000;
-  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
-  for (int i = 0; i < 12; i++) make(h, i);
-  assert_int_equal(harness_run(h, 2e-6), 0);
-  harness_free(h);
-}
-
 static void test_streamed(void **state) {
   if (!strncmp(*state, "sm_", 3)) skip();
   for (int shift = 0; shift < 4; shift += 3) {
-    run_streamed(*state, lines, shift, false);
-    run_streamed(*state, lines, shift, true);
-    run_streamed(*state, arithmetic, shift, false);
-    run_streamed(*state, formats, shift, false);
-    run_streamed(*state, uneven, shift, false);
-    run_streamed(*state, concat_stack, shift, false);
+    assert_int_equal(harness_streamed(*state, lines, 12, shift, false, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, lines, 12, shift, true, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, arithmetic, 12, shift, false, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, formats, 12, shift, false, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, uneven, 12, shift, false, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, concat_stack, 12, shift, false, 2e-6), 0);
   }
 }
 

@@ -328,27 +328,15 @@ static void test_row(void **state) {
   run_shapes(*state, halves, 40, 2000, 1e-4);
 }
 
-/* Whatever the caches, results are the same; also where they begin anywhere or stand in the buffer
-   of an operand. */
-static void run_streamed(const char *target, void (*make)(Harness *h, int i), int n, int shift,
-                         bool in_place, double tolerance) {
-  Harness *h = harness_new(target);
-  h->stream = true, h->shift = shift, h->chunk = 20000;
-  for (int i = 0; i < 2 && in_place; i++) vec_push(h->arena, h->inplace, 0);
-  for (int i = 0; i < n; i++) make(h, i);
-  assert_int_equal(harness_run(h, tolerance), 0);
-  harness_free(h);
-}
-
 static void test_streamed(void **state) {
   if (!strncmp(*state, "sm_", 3)) skip();
   for (int shift = 0; shift < 4; shift += 3) {
-    run_streamed(*state, streamed, 24, shift, false, 1e-5);
-    run_streamed(*state, streamed_sums, 2, shift, false, 1e-4);
-    run_streamed(*state, streamed_sums, 2, shift, true, 1e-4);
-    run_streamed(*state, softmax, 20, shift, false, 1e-5);
-    run_streamed(*state, columns_of_rows_half, 8, shift, false, 2e-2);
-    run_streamed(*state, scatter, 20, shift, false, 1e-4);
+    assert_int_equal(harness_streamed(*state, streamed, 24, shift, false, 1e-5), 0);
+    assert_int_equal(harness_streamed(*state, streamed_sums, 2, shift, false, 1e-4), 0);
+    assert_int_equal(harness_streamed(*state, streamed_sums, 2, shift, true, 1e-4), 0);
+    assert_int_equal(harness_streamed(*state, softmax, 20, shift, false, 1e-5), 0);
+    assert_int_equal(harness_streamed(*state, columns_of_rows_half, 8, shift, false, 2e-2), 0);
+    assert_int_equal(harness_streamed(*state, scatter, 20, shift, false, 1e-4), 0);
   }
 }
 
