@@ -275,7 +275,7 @@ static LLVMValueRef last_query(Forward *f, LLVMValueRef q0, int vectors) {
 }
 
 /* Keys that the mask admits to some queries, or too few for a register tile: a few vectors of
- * queries at a time, up to the last key that they need. */
+ * queries at a time, from the first to the last key that they need. */
 static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
   Attention *a = &f->a;
   Emit *e = a->e;
@@ -285,9 +285,8 @@ static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
   Forward part = part_of(f, t.i, vectors);
   LLVMValueRef q1 = last_query(f, part.q0, vectors);
   Branch there = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, part.q0, q1, ""));
-  LLVMValueRef last = end;
-  if (a->f.mask != NO_VALUE) last = attention_last_key(a, part.q0, q1, k0, end);
-  key_range(&part, k0, last, false);
+  Range seen = attention_seen_keys(a, part.q0, q1, k0, end);
+  key_range(&part, seen.from, seen.to, false);
   emit_end_if(e, there);
   emit_loop_end(e, &t);
 }

@@ -237,7 +237,7 @@ static LLVMValueRef is_less(Backward *b, LLVMValueRef x, LLVMValueRef y) {
   return LLVMBuildICmp(b->a.e->builder, LLVMIntSLT, x, y, "");
 }
 
-/* Some queries of a tile, which begins at t, up to the last key that they need. */
+/* Some queries of a tile, which begins at t: from the first to the last key that they need. */
 static void mixed_part(Backward *b, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef t) {
   Attention *a = &b->a;
   Emit *e = a->e;
@@ -245,9 +245,9 @@ static void mixed_part(Backward *b, LLVMValueRef k0, LLVMValueRef end, LLVMValue
   LLVMValueRef to = tile_add(e, t, emit_i64(e, vectors * a->p.lanes));
   Part x = {{t, emit_min_i64(e, to, b->count)}, vectors};
   LLVMValueRef q0 = tile_add(e, b->s0, t), q1 = last_query(b, x.queries.to);
-  LLVMValueRef last = attention_last_key(a, q0, q1, k0, end);
-  Branch some = emit_if(e, is_less(b, k0, last));
-  scores_block(b, k0, last, x, false);
+  Range seen = attention_seen_keys(a, q0, q1, k0, end);
+  Branch some = emit_if(e, is_less(b, seen.from, seen.to));
+  scores_block(b, seen.from, seen.to, x, false);
   emit_end_if(e, some);
 }
 

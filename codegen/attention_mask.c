@@ -63,6 +63,16 @@ static Bounds arithmetic(Emit *e, OpCode c, Bounds a, Bounds b) {
   }
 }
 
+/* -x, |x| */
+static Bounds reflected(Emit *e, OpCode c, Bounds x) {
+  if (!x.lo) return unknown(e);
+  LLVMValueRef lo = LLVMBuildNSWNeg(e->builder, x.hi, ""),
+               hi = LLVMBuildNSWNeg(e->builder, x.lo, "");
+  if (c == OP_neg) return range(lo, hi);
+  LLVMValueRef least_far = least(e, x.lo, lo, LLVMIntSGT);
+  return range(least(e, least_far, emit_i64(e, 0), LLVMIntSGT), least(e, x.hi, hi, LLVMIntSGT));
+}
+
 static Bounds compare(Emit *e, OpCode c, Bounds a, Bounds b) {
   LLVMBuilderRef q = e->builder;
   if (!a.lo || !b.lo) return unknown(e);
@@ -138,6 +148,9 @@ static Bounds find_bounds(Attention *a, ValueId v, const Spans *s) {
   case OP_not: return logic(e, OP_not, bounds(a, op->in[0], s), unknown(e));
   case OP_and:
   case OP_or: return logic(e, op->code, bounds(a, op->in[0], s), bounds(a, op->in[1], s));
+  case OP_neg:
+  case OP_abs:
+    return from == CLASS_INT ? reflected(e, op->code, bounds(a, op->in[0], s)) : unknown(e);
   default: break;
   }
   if (op->nin != 2 || from != CLASS_INT) return unknown(e);
@@ -183,25 +196,30 @@ typedef struct KeySteps {
   LLVMValueRef from, to;
 } KeySteps;
 
-static KeySteps key_steps(Attention *a, LLVMValueRef k0, LLVMValueRef end) {
+static KeySteps key_steps(Attention *a, LLVMValueRef k0, LLVMValueRef end, int n,
+                          const LLVMValueRef *start) {
   Emit *e = a->e;
   int64_t rows = a->p.tile[FLASH_ROWS];
   LLVMValueRef steps = tile_add(e, LLVMBuildNSWSub(e->builder, end, k0, ""), emit_i64(e, rows - 1));
   steps = LLVMBuildUDiv(e->builder, steps, emit_i64(e, rows), "");
-  KeySteps s = {.loop = emit_loop(e, emit_i64(e, 0), steps, 1, 1, &k0)};
+  KeySteps s = {.loop = emit_loop(e, emit_i64(e, 0), steps, 1, n, start)};
   s.from = tile_add(e, k0, tile_times(e, s.loop.i, rows));
   s.to = emit_min_i64(e, tile_add(e, s.from, emit_i64(e, rows)), end);
   return s;
 }
 
-LLVMValueRef attention_last_key(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
-                                LLVMValueRef end) {
+Range attention_seen_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+                          LLVMValueRef end) {
   Emit *e = a->e;
-  KeySteps s = key_steps(a, k0, end);
+  if (a->f.mask == NO_VALUE) return (Range){k0, end};
+  LLVMValueRef start[] = {end, k0};
+  KeySteps s = key_steps(a, k0, end, 2, start);
   LLVMValueRef some = attention_facts(a, q0, q1, s.from, s.to).some;
-  s.loop.next[0] = LLVMBuildSelect(e->builder, some, s.to, s.loop.phi[0], "");
+  LLVMValueRef first = emit_min_i64(e, s.loop.phi[0], s.from);
+  s.loop.next[0] = LLVMBuildSelect(e->builder, some, first, s.loop.phi[0], "");
+  s.loop.next[1] = LLVMBuildSelect(e->builder, some, s.to, s.loop.phi[1], "");
   emit_loop_end(e, &s.loop);
-  return s.loop.phi[0];
+  return (Range){s.loop.phi[0], s.loop.phi[1]};
 }
 
 LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
@@ -213,7 +231,7 @@ LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1
     n = LLVMBuildUDiv(e->builder, n, emit_i64(e, rows), "");
     return tile_add(e, k0, tile_times(e, n, rows));
   }
-  KeySteps s = key_steps(a, k0, end);
+  KeySteps s = key_steps(a, k0, end, 1, &k0);
   LLVMValueRef next = tile_add(e, s.from, emit_i64(e, rows));
   LLVMValueRef more = attention_facts(a, q0, q1, s.from, s.to).all;
   more = LLVMBuildAnd(e->builder, more, LLVMBuildICmp(e->builder, LLVMIntEQ, s.to, next, ""), "");
