@@ -1,14 +1,17 @@
 /* Floating-point operations, bytes moved, peak of memory and kernels of one run of an entry.
 
    A contraction is two operations per term; attention two contractions forward, five backward, over
-   all keys; every other float op one per element of its result or, for reductions, of its operand.
-   Bytes are the operands and results of each kernel, and of each op that computes outside of
-   kernels, as if nothing stayed in a cache; of a table that is gathered from, the rows that are
-   taken. Loops count their rounds; kernels are counted once per place that runs them. The peak is
-   the entry's frame once `memory` has run; before, the largest sum of bytes alive at an op, views
-   without bytes of their own. Nothing here changes the module.
+   the keys that its mask admits to each query by their positions (admitted.h): not the few more
+   that blocks of kernels compute, nor fewer for what data decides. Every other float op is one per
+   element of its result or, for reductions, of its operand. Bytes are the operands and results of
+   each kernel, and of each op that computes outside of kernels, as if nothing stayed in a cache; of
+   a table that is gathered from, the rows that are taken. Loops count their rounds; kernels are
+   counted once per place that runs them. The peak is the entry's frame once `memory` has run;
+   before, the largest sum of bytes alive at an op, views without bytes of their own. Nothing here
+   changes the module.
  */
 #include "count.h"
+#include "admitted.h"
 
 static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
 
@@ -25,10 +28,21 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
   return n;
 }
 
+static double attention_flop(const Fn *f, const Op *o) {
+  bool grad = o->code == OP_attention_grad;
+  const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
+  uint32_t operands = grad ? 6 : 3;
+  double all = (grad ? 10 : 4) * terms(f, o->in[0], o->in[1]);
+  if (o->nin <= operands) return all;
+  Str query = o->group[0].from[0], key = o->group[0].to[0];
+  return all * mask_share(f, o->in[operands], (Axis){query, type_size(q, query)},
+                          (Axis){key, type_size(k, key)});
+}
+
 static double op_flop(const Fn *f, const Op *o) {
   switch (op_family(o->code)) {
   case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]);
-  case FAMILY_ATTENTION: return (o->nout == 2 ? 4 : 10) * terms(f, o->in[0], o->in[1]);
+  case FAMILY_ATTENTION: return attention_flop(f, o);
   case FAMILY_REDUCE:
   case FAMILY_SCAN:
   case FAMILY_SCATTER: return elements(f, o->in[0]);

@@ -1,0 +1,8 @@
+/* How many scores of an attention its mask admits, from what the IR says about positions. */
+#ifndef SHARDC_IR_ADMITTED_H
+#define SHARDC_IR_ADMITTED_H
+#include "ir.h"
+
+/* The share of queries x keys that `mask`, a bool value of f, admits. */
+double mask_share(const Fn *f, ValueId mask, Axis query, Axis key);
+#endif
