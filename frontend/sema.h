@@ -118,6 +118,7 @@ typedef struct Sizes {
 Sizes *sizes_new(World *w, const AstItem *variant);
 void sizes_give(Sizes *s, Str dim, int64_t size, Span where); /* the last one wins */
 DimInfo *sizes_find(const Sizes *s, Str dim); /* a prime is ignored; NULL: no such dim */
+bool sizes_alike(const Sizes *s, Str a, Str b); /* `like` leads from both to one dim */
 int64_t size_of(Sizes *s, Str dim);           /* > 0, SIZE_OPEN or SIZE_BAD */
 int64_t stored_size_of(Sizes *s, Str dim);
 void sizes_compute(Sizes *s); /* all of them, for their mistakes */
@@ -335,6 +336,7 @@ typedef struct Eval {
   int depth;              /* of expressions and bodies being walked */
   Dims running;           /* dims of the stacks whose rounds are being walked */
   Str mask_q, mask_k;     /* inside the definition of attention: its axes */
+  bool mask_alike;        /* whose positions are the same ones */
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];
   VEC(Str) assigned;    /* h.*.attn.q: what layers of stacks assign, when checking */
@@ -431,7 +433,11 @@ const char *mask_name(uint32_t i); /* the functions in turn, then NULL */
 Val mask_of_word(Eval *e, Str name, Span at);
 Val mask_call(Eval *e, const Call *c);
 Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at);
-bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at);
+typedef struct MaskAxes {
+  Str q, k;
+  bool alike; /* queries and keys are the same positions: one tensor may speak for both */
+} MaskAxes;
+bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at);
 const Mask *mask_unbuilt(const Mask *m); /* a part that no pass can use yet, or NULL */
 Val mask_values(Eval *e, const Mask *m, Str q, Str k, Span at);
 

@@ -124,13 +124,19 @@ static bool op_knows(const Call *c, const Parts *p, const Val *k, const Val *v) 
   return c->groups.at[1].from.n == 1 && dims_same(&k->dims, &v->dims) && !dims_has(&k->dims, p->q);
 }
 
+/* Keys that have the queries' axis are the same positions under another name. */
+static bool alike(const Eval *e, const Parts *p) {
+  return !dims_has(&p->x[1].dims, p->k) || sizes_alike(e->sizes, p->q, p->k);
+}
+
 static Val walk_definition(Eval *e, const Call *c, const Parts *p) {
   const Decl *d = world_find(e->w, SPACE_FN, c->name, true);
   Str q = e->mask_q, k = e->mask_k;
+  bool same = e->mask_alike;
   Call copy = *c;
-  e->mask_q = p->q, e->mask_k = p->k;
+  e->mask_q = p->q, e->mask_k = p->k, e->mask_alike = alike(e, p);
   Val v = call_function(e, d, &copy);
-  e->mask_q = q, e->mask_k = k;
+  e->mask_q = q, e->mask_k = k, e->mask_alike = same;
   return v;
 }
 
@@ -160,7 +166,8 @@ Val eval_attention(Eval *e, const Call *c) {
     return val_poison();
   Span mask_at = p.expr[3] ? p.expr[3]->span : c->span;
   const Mask *m = as_mask(e, &p.mask);
-  if (!mask_check(e, m, &scores, p.q, p.k, mask_at) || !built(e, m, mask_at)) return val_poison();
+  const MaskAxes axes_of = {p.q, p.k, alike(e, &p)};
+  if (!mask_check(e, m, &scores, &axes_of, mask_at) || !built(e, m, mask_at)) return val_poison();
   Val k = renamed(e, &p, 1), v = renamed(e, &p, 2), out[2];
   if (!op_knows(c, &p, &k, &v)) return walk_definition(e, c, &p);
   int64_t size = eval_size(e, p.d);

@@ -232,6 +232,21 @@ static int64_t whole(Sizes *s, const DimInfo *d, double v) {
   return (int64_t)v;
 }
 
+static const DimInfo *root_of(const Sizes *s, Str dim) {
+  const DimInfo *d = sizes_find(s, dim);
+  for (uint32_t steps = 0; d && d->def->like.text && steps < s->n; steps++) {
+    const DimInfo *next = sizes_find(s, d->def->like.text);
+    if (!next) break;
+    d = next;
+  }
+  return d;
+}
+
+bool sizes_alike(const Sizes *s, Str a, Str b) {
+  const DimInfo *x = root_of(s, a);
+  return a == b || (x && x == root_of(s, b));
+}
+
 static int64_t size_like(Sizes *s, const DimInfo *d) {
   if (sizes_find(s, d->def->like.text)) return size_of(s, d->def->like.text);
   explain_no_dim(s->w, d->def->like.span, d->def->like.text);

@@ -169,12 +169,33 @@ static bool check_layout(Eval *e, const Mask *m, const Dims *scores, Str q, Str 
   return false;
 }
 
-static bool check_tensor(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
+/* A tensor over the queries' axis that is taken for the keys', too: only where they are the same
+   positions. Two axes of one size are not. */
+static bool wrong_side(Eval *e, const Mask *m, const MaskAxes *a, Span at) {
   const Val *t = m->tensor;
-  Str wanted = m->kind == MASK_SAME ? q : k;
-  if (dims_has(&t->dims, wanted) && dims_subset(&t->dims, scores)) return true;
-  if (m->kind == MASK_PADDING && dims_has(&t->dims, q) && dims_subset(&t->dims, scores))
-    return true;
+  Report *r = eval_error(e, "E0301", m->span.file ? m->span : at,
+                         "`%s` of the queries, where `%s` are other positions than `%s`", m->name,
+                         a->k, a->q);
+  diag_label(r, "has %s", dims_text(e->ctx, &t->dims));
+  if (m->kind == MASK_PADDING)
+    diag_help(r, "`padding` wants the keys that count: a bool with `%s`", a->k);
+  else
+    diag_help(r,
+              "compare two tensors: `doc_of_queries == doc_of_keys`, one with `%s`, one with "
+              "`%s`, widened to both",
+              a->q, a->k);
+  diag_help(r, "if they are the same positions, say so: `dims { %s like %s }`", a->k, a->q);
+  return false;
+}
+
+static bool check_tensor(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
+  const Val *t = m->tensor;
+  bool fits = dims_subset(&t->dims, scores), q = dims_has(&t->dims, a->q),
+       k = dims_has(&t->dims, a->k);
+  bool of_queries = fits && q && !k && m->kind != MASK_TENSOR;
+  if (of_queries && !a->alike) return wrong_side(e, m, a, at);
+  if (of_queries || (fits && k && !(m->kind == MASK_SAME))) return true;
+  Str wanted = m->kind == MASK_SAME ? a->q : a->k;
   Report *r = eval_error(e, "E0301", m->span.file ? m->span : at,
                          "this part of the mask does not fit the scores");
   diag_label(r, "has %s", dims_text(e->ctx, &t->dims));
@@ -183,11 +204,11 @@ static bool check_tensor(Eval *e, const Mask *m, const Dims *scores, Str q, Str 
   return false;
 }
 
-static bool check_parts(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
+static bool check_parts(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
   if (!m) return true;
-  if (!check_layout(e, m, scores, q, k, at)) return false;
-  if (m->tensor && !check_tensor(e, m, scores, q, k, at)) return false;
-  return check_parts(e, m->a, scores, q, k, at) && check_parts(e, m->b, scores, q, k, at);
+  if (!check_layout(e, m, scores, a->q, a->k, at)) return false;
+  if (m->tensor && !check_tensor(e, m, scores, a, at)) return false;
+  return check_parts(e, m->a, scores, a, at) && check_parts(e, m->b, scores, a, at);
 }
 
 /* random(k) draws k of the block columns that there are. */
@@ -204,7 +225,7 @@ static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
   return enough_columns(e, m->a, blocks, k) && enough_columns(e, m->b, blocks, k);
 }
 
-bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
+bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
   Unit u = {0};
   find_unit(m, &u);
   if (u.other) {
@@ -218,8 +239,8 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span a
     diag_help(r, "for example `blocks(16) & %s`", span_text(e->ctx, u.pattern->span));
     return false;
   }
-  if (u.pattern && !enough_columns(e, m, u.blocks, k)) return false;
-  return check_parts(e, m, scores, q, k, at);
+  if (u.pattern && !enough_columns(e, m, u.blocks, a->k)) return false;
+  return check_parts(e, m, scores, a, at);
 }
 
 /* ---- values ---- */

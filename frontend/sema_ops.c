@@ -105,32 +105,34 @@ static bool common_kind(const Val *a, const Val *b, Kind *k) {
 }
 
 /* The dims of a mask outside of attention: a pair of dims of which one is `like` the other. */
-static bool mask_axes(Eval *e, const Dims *d, Str *q, Str *k) {
-  if (e->mask_q) return *q = e->mask_q, *k = e->mask_k, true;
+static bool mask_axes(Eval *e, const Dims *d, MaskAxes *a) {
+  *a = (MaskAxes){e->mask_q, e->mask_k, e->mask_alike};
+  if (e->mask_q) return true;
+  a->alike = true;
   int found = 0;
   for (int i = 0; i < d->n; i++) {
     const DimInfo *info = sizes_find(e->sizes, d->at[i]);
     if (info && info->def->like.text && dims_has(d, info->def->like.text))
-      *q = info->def->like.text, *k = d->at[i], found++;
+      a->q = info->def->like.text, a->k = d->at[i], found++;
   }
   return found == 1;
 }
 
 static Val mask_condition(Eval *e, const Call *c) {
   Dims all = c->arg[1].dims;
-  Str q = NULL, k = NULL;
+  MaskAxes a;
   for (int i = 0; i < c->arg[2].dims.n; i++)
     if (!dims_has(&all, c->arg[2].dims.at[i])) dims_add(&all, c->arg[2].dims.at[i]);
   if (c->arg[0].mask->kind == MASK_ALL) return val_flat(VAL_BOOL, all, 1);
-  if (!mask_axes(e, &all, &q, &k)) {
+  if (!mask_axes(e, &all, &a)) {
     eval_error(e, "E0402", c->expr[0]->span,
                "which dimensions of %s are queries and keys of this mask?",
                dims_text(e->ctx, &all));
     return val_poison();
   }
-  if (!mask_check(e, c->arg[0].mask, &all, q, k, c->expr[0]->span)) return val_poison();
+  if (!mask_check(e, c->arg[0].mask, &all, &a, c->expr[0]->span)) return val_poison();
   if (!e->build) return val_tensor(VAL_BOOL, all);
-  Val v = mask_values(e, c->arg[0].mask, q, k, c->expr[0]->span);
+  Val v = mask_values(e, c->arg[0].mask, a.q, a.k, c->expr[0]->span);
   return dims_subset(&v.dims, &all) ? v : val_poison();
 }
 
