@@ -131,8 +131,15 @@ Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b) 
   return c;
 }
 
+/* One rank of a GPU may hold padding, too. */
+static bool all_whole(const rt_program *p) {
+  for (int i = 0; i < p->ntensors; i++)
+    if (rt_is_placed(&p->tensors[i])) return false;
+  return true;
+}
+
 const rt_program *rt_whole_program(const rt_program *p) {
-  if (!p->naxes) return p;
+  if (all_whole(p)) return p;
   rt_program *whole = rt_alloc(sizeof *whole);
   rt_tensor *tensors = rt_alloc(sizeof *tensors * (size_t)p->ntensors);
   for (int i = 0; i < p->ntensors; i++) tensors[i] = whole_tensor(p, &p->tensors[i]);

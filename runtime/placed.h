@@ -33,8 +33,8 @@ bool rt_is_padded(const rt_tensor *t); /* some dims are longer than they seem */
 bool rt_is_placed(const rt_tensor *t); /* what a rank holds is not the logical tensor */
 int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim);
 int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);
-/* The program as one rank would have it: tensors of logical size. p itself if there are no splits.
- */
+/* The program as one rank would have it: tensors of logical size. p itself if nothing is split
+   or padded. */
 const rt_program *rt_whole_program(const rt_program *p);
 void rt_whole_free(const rt_program *whole, const rt_program *p);
 /* Of tensors that several ranks hold alike, one of them writes. */

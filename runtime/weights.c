@@ -85,17 +85,18 @@ static bool read_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
   return true;
 }
 
-/* A tensor of which ranks hold parts is read whole, one at a time. */
+/* A tensor of which ranks hold parts, or more than is in files, is read whole, one at a time. Looking
+   up touches nothing of the device: there is no tensor of that size. */
 static bool load_tensor(Loader *l, int i, bool fill, Fault *f) {
   const rt_tensor *t = &l->d->program->tensors[i], *part = &l->own->program->tensors[i];
-  if (!fill || !rt_is_placed(part)) return read_tensor(l, t, fill, f);
+  if (fill && !rt_is_placed(part)) return read_tensor(l, t, fill, f);
   const Device *d = l->d;
-  void *data = rt_alloc((size_t)t->bytes);
+  void *data = fill ? rt_alloc((size_t)t->bytes) : NULL;
   Device view = rt_device_with(d, d->program, t, data);
   l->d = &view;
-  bool ok = read_tensor(l, t, true, f);
+  bool ok = read_tensor(l, t, fill, f);
   l->d = d;
-  if (ok) rt_tensor_keep(l->own, part, (int)t->elem, data);
+  if (ok && fill) rt_tensor_keep(l->own, part, (int)t->elem, data);
   free(data);
   return ok;
 }

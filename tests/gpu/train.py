@@ -230,6 +230,32 @@ def case_start():
 ONE = ['-D', 'Layers=1', '-D', 'Seq=32', '--set', 'train.batch=2']
 
 
+def case_weights():
+    """Weights files have the logical size of a vocabulary that a GPU pads, and whole tensors where ranks hold parts: read by
+    every plan, and written as a processor writes them."""
+    reference = os.path.join(HERE, '..', 'reference')
+    text = open(os.path.join(reference, 'hf_gpt2.shard')).read()
+    open(os.path.join(D, 'weights.shard'), 'w').write(
+        text + '\nplan one for Files { }\n'
+        'plan tensor for Files { mesh t = 2\n place Mlp, Vocab -> t }\n'
+        'plan zero for Files { mesh data = 2\n place Batch -> data\n zero 3 }\n')
+    init = os.path.join(reference, 'hf_gpt2.safetensors')
+    open(os.path.join(D, 'ids.bin'), 'wb').write(struct.pack('<600H', *(rng.randrange(67) for _ in range(600))))
+    train = ['train', '--init', init, '--data', 'ids.bin', '--format', 'u16', '--steps', '2']
+    for plan in 'one', 'tensor', 'zero':
+        run(SHARDC, 'compile', 'weights.shard', '--model', 'Files', '--train', 't', '--plan', plan, '--target', 'x86,sm_80', '-o', 'weigh')
+        go = ['./weigh'] if plan == 'one' else [SHARDC, 'run', './weigh', '-n', '2', '--']
+        gpus = {**STANDIN, 'SHARDC_EMULATE_DEVICES': '2'}
+        for device, env in (('cpu', {}), ('gpu', gpus)):
+            run(*go, 'export', '--init', init, '--out', f'{device} {plan}', '--device', device, env=env)
+            run(*go, *train, '--device', device, '--out', f'{device} {plan} run', '--dump', f'{device}.st', env=env)
+        files = [open(os.path.join(D, f'{x} {plan}', 'model.safetensors'), 'rb').read() for x in ('cpu', 'gpu')]
+        check(files[0] == files[1] and b'"shape":[67,24]' in files[0].replace(b' ', b''), f'{plan}: exports have 67 rows')
+        close(f'cpu {plan} run', f'gpu {plan} run', 1e-5)
+        heads = [open(os.path.join(D, f'{x}.st'), 'rb').read()[8:].split(b'}}')[0] for x in ('cpu', 'gpu')]
+        check(heads[0] == heads[1], f'{plan}: dumps have the same shapes')
+
+
 def case_llama(): compare(os.path.join(EXAMPLES, 'tiny_llama.shard'), *ONE, most=1e-3, steps=20)
 def case_bert(): compare(os.path.join(EXAMPLES, 'tiny_bert.shard'), *ONE, most=1e-3, steps=20)
 
