@@ -57,10 +57,19 @@ static ValueId moved_base(Micro *c, Rebuild *r, const Op *o, ValueId first) {
   return base;
 }
 
-static void copy_op(Micro *c, Rebuild *r, const Op *o, ValueId first);
+/* v in the first part, 0 in the others. */
+static ValueId once(Micro *c, Fn *f, ValueId v, ValueId first, Loc loc) {
+  Type t = *value_type(f, v);
+  ValueId zero = ir_const(c->m, f, ELEM_i32, 0, loc);
+  ValueId in[] = {ir_binary(c->m, f, OP_eq, first, zero, loc), v,
+                  ir_const(c->m, f, t.elem, 0, loc)};
+  return emit_typed(c->m, f, OP_where, 3, in, NULL, t, loc);
+}
+
+static void copy_op(Micro *c, Rebuild *r, const Op *o, const MicroState *s, ValueId first);
 
 /* The body with a smaller Batch and one more invariant argument, the number of the first sample. */
-static Fn *part_body(Micro *c, const Op *loop) {
+static Fn *part_body(Micro *c, const Op *loop, const MicroState *inside) {
   const Fn *f = loop->callee;
   LoopShape s = loop_shape(loop);
   Rebuild r = {c->m, f, fn_new(c->m, FN_BODY, f->name), value_map(c->m, f)};
@@ -71,31 +80,49 @@ static Fn *part_body(Micro *c, const Op *loop) {
     r.map[f->args.at[i]] = fn_arg(c->m, r.to, part_type(c, value_type(f, f->args.at[i])));
   }
   if (first == NO_VALUE) first = fn_arg(c->m, r.to, type_scalar(ELEM_i32));
-  for (uint32_t i = 0; i < f->ops.n; i++) copy_op(c, &r, &f->ops.at[i], first);
+  for (uint32_t i = 0; i < f->ops.n; i++) copy_op(c, &r, &f->ops.at[i], inside, first);
   rebuild_results(&r);
   return r.to;
 }
 
-static void copy_loop(Micro *c, Rebuild *r, const Op *o, ValueId first) {
+/* A carried sum begins with what is whole in one part only. */
+static ValueId carried_in(Micro *c, Rebuild *r, const Op *o, uint32_t i, MicroState before,
+                          MicroState inside, ValueId first) {
+  ValueId v = r->map[o->in[i]];
+  return before == MICRO_WHOLE && inside == MICRO_PARTIAL ? once(c, r->to, v, first, o->loc) : v;
+}
+
+static void copy_loop(Micro *c, Rebuild *r, const Op *o, const MicroState *states, ValueId first) {
   LoopShape s = loop_shape(o);
   ValueList in = {0};
+  const MicroState *inside = micro_body_states(c, o, states);
   for (uint32_t i = 0; i <= o->nin; i++) {
     if (i == s.carry + s.invariant) vec_push(c->m->arena, in, first);
-    if (i < o->nin) vec_push(c->m->arena, in, r->map[o->in[i]]);
+    if (i == o->nin) break;
+    ValueId v = i < s.carry ? carried_in(c, r, o, i, states[o->in[i]],
+                                         inside[o->callee->args.at[i + 1]], first)
+                            : r->map[o->in[i]];
+    vec_push(c->m->arena, in, v);
   }
   s.invariant++;
-  ValueId out = rebuild_loop(c->m, r->to, part_body(c, o), s, in.at, o->loc)->out;
+  ValueId out = rebuild_loop(c->m, r->to, part_body(c, o, inside), s, in.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = out + i;
 }
 
-static void copy_op(Micro *c, Rebuild *r, const Op *o, ValueId first) {
+/* s: states of the function that o stands in. */
+static void copy_op(Micro *c, Rebuild *r, const Op *o, const MicroState *s, ValueId first) {
   if (o->code == OP_loop) {
-    copy_loop(c, r, o, first);
+    copy_loop(c, r, o, s, first);
     return;
   }
-  ValueId base = o->code == OP_rand ? moved_base(c, r, o, first) : NO_VALUE;
+  ValueId *in = ARENA_ARRAY(c->m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) {
+    in[i] = r->map[o->in[i]];
+    if (o->nout && micro_counts_once(o, s, i)) in[i] = once(c, r->to, in[i], first, o->loc);
+  }
+  if (o->code == OP_rand) in[2] = moved_base(c, r, o, first);
   Op *n = rebuild_op(r, o);
-  if (base != NO_VALUE) n->in[2] = base;
+  for (uint32_t i = 0; i < o->nin; i++) n->in[i] = in[i];
   for (uint32_t i = 0; i < o->nout; i++) shrink(c, &r->to->values.at[n->out + i].type);
   if (o->code == OP_iota && o->group[0].from[0] == c->batch)
     r->map[o->out] = ir_binary(c->m, r->to, OP_add, n->out, first, o->loc);
@@ -208,7 +235,7 @@ static Fn *loop_body(Cut *k) {
   ValueId part = ir_const(m, b, ELEM_i32, (double)k->c.part, (Loc){0});
   k->first = ir_binary(m, b, OP_mul, counter, part, (Loc){0});
   for (uint32_t i = 0; i < k->f->ops.n; i++)
-    if (inside(k, &k->f->ops.at[i])) copy_op(&k->c, &k->in, &k->f->ops.at[i], k->first);
+    if (inside(k, &k->f->ops.at[i])) copy_op(&k->c, &k->in, &k->f->ops.at[i], k->state, k->first);
   body_results(k, sum);
   return b;
 }
@@ -284,6 +311,7 @@ static void cut(Module *m, const char *name, int64_t part) {
 
 void pass_micro(Module *m) {
   int64_t part = (int64_t)module_number(m, "plan.micro", 0) * mesh_batch_ranks(m);
+  if (micro_separable(m)) module_set(m, "made.eval.separable", "on");
   if (!module_setting(m, "plan.micro", NULL)) return;
   simplify_module(m, true);
   cut(m, "step", part);

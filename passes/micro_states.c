@@ -2,11 +2,12 @@
    last micro-batch.
 
    Sliced values have dim Batch. A sum, dot or scatter over Batch makes a partial sum; inside bodies
-   of loops that may only pass through linear ops. In an entry the sums are completed behind the
-   loop over micro-batches, so anything may be done with them there, but nothing sliced may depend
-   on them: that would need all micro-batches before the first ends. This is what E0706 says. What
-   no parameter influences (counts of tokens) is whole, whatever it sums over: it is computed before
-   the loop. */
+   of loops that may only pass through linear ops. What is whole may be added to it there (the
+   gradient of a regularizer): it counts in the first micro-batch and is 0 in the others. In an
+   entry the sums are completed behind the loop over micro-batches, so anything may be done with
+   them there, but nothing sliced may depend on them: that would need all micro-batches before the
+   first ends. This is what E0706 says. What no parameter influences (counts of tokens) is whole,
+   whatever it sums over: it is computed before the loop. */
 #include "passes/micro.h"
 #include <string.h>
 
@@ -29,6 +30,7 @@ static bool names_batch(const Micro *c, const Op *o, bool from) {
 bool micro_works_on_parts(const Micro *c, const Op *o) {
   if (names_batch(c, o, false)) return false;
   if (!names_batch(c, o, true)) return true;
+  if (c->asks && o->code != OP_expand) return false; /* it knows the number of the sample */
   return o->code == OP_expand || o->code == OP_rand || o->code == OP_iota;
 }
 
@@ -41,6 +43,7 @@ static bool sums_over_batch(const Micro *c, const Op *o) {
 static MicroState refuse(Micro *c, const Op *o, const char *what) {
   if (c->failed) return MICRO_WHOLE;
   c->failed = true;
+  if (c->asks) return MICRO_WHOLE;
   Report *r = diag_at(c->m->ctx->diag, "E0706", span_of(c->m, o->loc),
                       "`micro` changes this value: %s", what);
   diag_label(r, "`%s` here", op_name(o->code));
@@ -53,12 +56,13 @@ static MicroState refuse(Micro *c, const Op *o, const char *what) {
   return MICRO_WHOLE;
 }
 
-static bool sum_like(MicroState s) { return s == MICRO_PARTIAL || s == MICRO_ZERO; }
 static bool whole(MicroState s) { return s == MICRO_WHOLE || s == MICRO_ZERO; }
+
+static bool sum_like(MicroState s) { return s == MICRO_PARTIAL || whole(s); }
 
 static bool no_fill(const Op *o) { return attr_float(&o->attrs, ATTR_fill, 0) == 0; }
 
-/* Does the op map partial sums to partial sums? */
+/* Does the op map partial sums to partial sums, those of the first part with what is whole? */
 static bool linear(const Op *o, const MicroState *s) {
   switch (o->code) {
   case OP_mul:
@@ -73,6 +77,13 @@ static bool linear(const Op *o, const MicroState *s) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (!sum_like(s[o->in[i]])) return false;
   return (op_flags(o->code) & LINEAR) && no_fill(o);
+}
+
+bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i) {
+  bool product = o->code == OP_mul || o->code == OP_dot || o->code == OP_div ||
+                 o->code == OP_gather || o->code == OP_scatter || o->code == OP_rope;
+  if (product || (o->code == OP_where && !i)) return false;
+  return s[o->out] == MICRO_PARTIAL && s[o->in[i]] == MICRO_WHOLE;
 }
 
 typedef struct Operands {
@@ -98,11 +109,11 @@ static bool is_zero(const Op *o, const MicroState *s) {
 static MicroState joined(Micro *c, const Op *o, MicroState a, MicroState b) {
   if (a == b) return a;
   if (whole(a) && whole(b)) return MICRO_WHOLE;
-  if (sum_like(a) && sum_like(b)) return MICRO_PARTIAL;
-  return refuse(c, o, "a carried value is a sum over `Batch` that does not start at 0");
+  if (sum_like(a) && (b == MICRO_PARTIAL || b == MICRO_ZERO)) return MICRO_PARTIAL;
+  return refuse(c, o, "a carried value is a sum over `Batch` in some rounds only");
 }
 
-static MicroState *body_states(Micro *c, const Op *o, const MicroState *s) {
+MicroState *micro_body_states(Micro *c, const Op *o, const MicroState *s) {
   LoopShape l = loop_shape(o);
   const Fn *body = o->callee;
   MicroState *args = ARENA_ARRAY(c->m->arena, MicroState, body->args.n + 1);
@@ -120,7 +131,7 @@ static MicroState *body_states(Micro *c, const Op *o, const MicroState *s) {
 }
 
 static void loop_states(Micro *c, const Op *o, MicroState *s) {
-  const MicroState *body = body_states(c, o, s);
+  const MicroState *body = micro_body_states(c, o, s);
   for (uint32_t i = 0; i < o->nout; i++) {
     MicroState r = body[o->callee->results.at[i]];
     s[o->out + i] = r == MICRO_ZERO ? MICRO_WHOLE : r;
@@ -171,6 +182,16 @@ static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool en
     MicroState r = result_state(c, f, o, s, in);
     for (uint32_t i = 0; i < o->nout; i++) s[o->out + i] = r;
   }
+}
+
+/* As if the entry were a body: nothing is complete before its end. */
+bool micro_separable(Module *m) {
+  const Fn *f = entry_of(m, "eval");
+  Micro c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .asks = true};
+  MicroState none = MICRO_WHOLE, *s = f ? micro_states(&c, f, &none) : NULL;
+  for (uint32_t i = 0; f && i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store) c.failed |= s[f->ops.at[i].in[0]] != MICRO_PARTIAL;
+  return f && !c.failed;
 }
 
 MicroState *micro_states(Micro *c, const Fn *f, const MicroState *args) {

@@ -98,6 +98,60 @@ static void parts_equal_whole(void **state) {
   ctx_free(c);
 }
 
+/* Regularizers in front of a stack and in its layers: whole terms of a carried sum, of which
+ * another term is a sum over samples where asked for. */
+static const char regular[] = HEAD SET("train.optim", "sgd") SET("train.optim.lr", "0.1")
+    SET("debug.gradients",
+        "on") "%s" /* plan.micro */
+              "param @h.*.w : f32[Layers:2, E:3, O:3] {decay}\nparam @g : f32[E:3]\n"
+              "input @x : f32[Batch:6, E:3]\noutput @loss : f32[]\noutput @eval.loss : f32[]\n"
+              "scalar @seed : i64[]\nscalar @step : i32[]\n"
+              "body @h(%%0 : i32[], %%1 : f32[Batch:6, E:3], %%2 : f32[], %%3 : f32[E:3, O:3]) {\n"
+              "%%4 = dot[E] %%1, %%3 : f32[Batch:6, O:3]\n%%5 = tanh %%4 : f32[Batch:6, O:3]\n"
+              "%%6 = rename[O -> E] %%5 : f32[Batch:6, E:3]\n%%7 = mul %%3, %%3 : f32[E:3, O:3]\n"
+              "%%8 = sum[E, O] %%7 : f32[]\n%%9 = sub %%2, %%8 : f32[]\n"
+              "%%10 = sum[Batch, E] %%6 : f32[]\n%%11 = add %%9, %%%d : f32[]\n"
+              "return %%6, %%11\n}\n"
+              "body @forward(%%0 : f32[Batch:6, E:3], %%1 : f32[E:3], %%2 : f32[Layers:2, E:3, "
+              "O:3]) {\n%%3 = mul %%1, %%1 : f32[E:3]\n%%4 = sum[E] %%3 : f32[]\n"
+              "%%5 = mul %%0, %%1 : f32[Batch:6, E:3]\n"
+              "%%6, %%7 = loop[Layers] @h, %%5, %%4, %%2 {carry = 2, invariant = 0, trip = 2} : "
+              "f32[Batch:6, E:3], f32[]\n%%8 = mul %%6, %%6 : f32[Batch:6, E:3]\n"
+              "%%9 = sum[Batch, E] %%8 : f32[]\n%%10 = add %%9, %%7 : f32[]\nreturn %%10\n}\n"
+              "entry @step {\n%%0 = load @x : f32[Batch:6, E:3]\n%%1 = load @g : f32[E:3]\n"
+              "%%2 = load @h.*.w : f32[Layers:2, E:3, O:3]\n"
+              "%%3 = call @forward, %%0, %%1, %%2 : f32[]\nstore @loss, %%3\n}\n"
+              "entry @eval {\n%%0 = load @x : f32[Batch:6, E:3]\n%%1 = load @g : f32[E:3]\n"
+              "%%2 = load @h.*.w : f32[Layers:2, E:3, O:3]\n"
+              "%%3 = call @forward, %%0, %%1, %%2 : f32[]\nstore @eval.loss, %%3\n}\n";
+
+static Interp *regularized(Ctx *c, const char *micro, int term) {
+  Module *m = module_from(c, arena_printf(c->arena, regular, micro, term));
+  run_until(m, "clean");
+  assert_true(runs_in_parts(m) == (micro[0] != 0));
+  assert_string_equal(module_setting(m, "made.eval.separable", "off"), "on");
+  Interp *in = interp_filled(m, true);
+  must_run(in, "step");
+  must_run(in, "eval");
+  return in;
+}
+
+static void whole_terms_count_once(void **state) {
+  static const char *const outputs[] = {"loss", "eval.loss", "grad.h.*.w", "grad.g", "h.*.w"};
+  (void)state;
+  Ctx *c = ctx_new();
+  for (int term = 8; term <= 10; term += 2) {
+    Interp *whole = regularized(c, "", term);
+    for (int part = 1; part <= 3; part++) {
+      const char *set = arena_printf(c->arena, "set plan.micro = \"%d\"\n", part);
+      Interp *parts = regularized(c, set, term);
+      for (size_t k = 0; k < sizeof outputs / sizeof *outputs; k++)
+        expect_same(whole, parts, outputs[k], 1e-12);
+    }
+  }
+  ctx_free(c);
+}
+
 static void refused(const char *lines, const char *words) {
   Ctx *c = ctx_new();
   Module *m = module_from(
@@ -134,6 +188,7 @@ static void does_not_divide(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_equal_whole),
+      cmocka_unit_test(whole_terms_count_once),
       cmocka_unit_test(not_linear),
       cmocka_unit_test(does_not_divide),
   };
