@@ -163,6 +163,7 @@ static bool open_task(Opening *q) {
   }
   if (!open_tokens(q, q->train, d->train.stream)) return false;
   d->tokens = d->train.stream->stride;
+  d->valid.asked = q->valid || q->share > 0;
   if (q->share > 0) {
     cut(d->train.stream, d->valid.stream, q->share);
     return true;
@@ -205,7 +206,26 @@ static bool open_column(Opening *q, Set *s, int i, const char *given, const char
   return ok;
 }
 
+/* "--data a=x,b=y": every name is an input's. */
+static bool check_names(const Opening *q, const char *given, Fault *f) {
+  for (const char *c = given; c && *c; c += strcspn(c, ","), c += *c == ',') {
+    size_t n = strcspn(c, "=,");
+    int i = 0;
+    while (i < q->ninputs && !(strlen(q->input[i]->name) == n && !strncmp(q->input[i]->name, c, n)))
+      i++;
+    if (i < q->ninputs || c[n] != '=') continue;
+    rt_fault(f, 205, "the model has no input `%.*s`", (int)n, c);
+    char names[240] = "";
+    for (size_t at = 0; i-- > 0 && at < sizeof names;)
+      at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                             q->input[q->ninputs - 1 - i]->name);
+    return rt_help(f, "its inputs: %s", names);
+  }
+  return true;
+}
+
 static bool open_columns(Opening *q, Set *s, const char *given, const char *group) {
+  if (!check_names(q, given, q->f)) return false;
   s->nstreams = s->nfeeds = q->ninputs;
   s->stream = rt_alloc(sizeof(Stream) * (size_t)q->ninputs);
   s->feed = rt_alloc(sizeof(Feed) * (size_t)q->ninputs);
@@ -236,8 +256,10 @@ static bool open_all_columns(Opening *q) {
   Data *d = q->d;
   if (!open_columns(q, &d->train, q->train, "columns")) return false;
   cut_columns(q, &d->train, q->share > 0 ? &d->valid : NULL);
+  d->valid.asked = q->share > 0 || has_valid_columns(q);
   if (q->share > 0 || !has_valid_columns(q)) return true;
   if (!open_columns(q, &d->valid, q->valid, "valid.columns")) return false;
+  d->valid.asked = true;
   cut_columns(q, &d->valid, NULL);
   return true;
 }
