@@ -157,21 +157,34 @@ static bool shown(const rt_tensor *t) {
          strncmp(t->name, "decode.of.row.", 14);
 }
 
+/* The entry that stores an output, by the names that lowering gives. */
+bool rt_is_computed(const Device *d, const rt_tensor *t) {
+  static const char *const of[][2] = {
+      {"out.", "logits"}, {"eval.", "eval"}, {"decode.", "decode"}, {"", "step"}};
+  int i = 0;
+  while (strncmp(t->name, of[i][0], strlen(of[i][0]))) i++;
+  const rt_entry *e = rt_entry_find(d->program, of[i][1]);
+  return e && rt_has_run(d, e);
+}
+
 /* Logical tensors, gathered; rank 0 writes. */
-bool rt_dump(const char *path, const Device *d, Fault *f) {
+bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
   const rt_program *p = rt_whole_program(d->program);
   bool first = rt_comm_rank(d->comm) == 0, ok = true;
-  Contents c = room_for(p->ntensors + 1);
+  Contents c = room_for(p->ntensors + (more ? more->n : 0) + 1);
   for (int i = 0; i < p->ntensors; i++) {
     const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
-    if (!kept(t) && !shown(t)) continue;
+    if (!kept(t) && !(shown(t) && rt_is_computed(d, t))) continue;
+    if (more && !strncmp(t->name, "out.", 4)) continue;
     void *gathered = first && rt_is_placed(t) ? rt_alloc((size_t)whole->bytes) : NULL;
     if (rt_is_placed(t)) rt_tensor_gather(d, t, gathered);
     const void *data = rt_is_placed(t) ? gathered : rt_tensor_read(d, t);
     c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
   }
+  int own = c.nitems;
+  for (int i = 0; more && i < more->n; i++) c.item[c.nitems++] = more->item[i];
   if (first) ok = replace_with(path, &c, f);
-  for (int i = 0; i < c.nitems; i++) {
+  for (int i = 0; i < own; i++) {
     const rt_tensor *t = rt_tensor_find(d->program, c.item[i].name);
     if (rt_is_placed(t)) free((void *)c.item[i].data);
   }

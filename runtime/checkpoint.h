@@ -2,6 +2,7 @@
 #ifndef SHARDC_RT_CHECKPOINT_H
 #define SHARDC_RT_CHECKPOINT_H
 #include "device.h"
+#include "safetensors.h"
 
 typedef struct Progress { /* where a run stands: everything that the next step depends on besides
                              the tensors */
@@ -34,8 +35,15 @@ bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 /* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, ..
  */
 bool rt_weights_load(const char *path, const Device *d, Fault *f);
-bool rt_dump(const char *path, const Device *d,
-             Fault *f); /* outputs, parameters, states as safetensors */
+typedef struct Outputs { /* of many samples, in memory of their own */
+  int n;
+  SafeItem *item;
+} Outputs;
+
+/* Outputs that an entry has computed, parameters, states as safetensors; `more`, unless NULL,
+   stands for the outputs of the model. */
+bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f);
+bool rt_is_computed(const Device *d, const rt_tensor *output); /* has its entry run? */
 
 /* Tensors that hold numbers which are not finite, of the given kinds (bits 1 << rt_kind): how many.
    `names` gets the bad and `clean` the good ones, up to a few, as text. */

@@ -5,6 +5,7 @@
 #include "data.h"
 #include "placed.h"
 #include "shuffle.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -159,10 +160,32 @@ bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cur
                   const uint64_t *seed, Fault *f) {
   for (int64_t row = 0; s->samples && row < d->batch; row++) {
     int64_t epoch = (cursor + row) / s->samples, sample = sample_at(d, s, cursor + row, seed);
-    /* Without a seed, as in evaluation, every pass sees the same masks. */
     Window of = {
         .seed = seed ? *seed : 0, .epoch = seed ? (uint64_t)epoch : 0, .sample = (uint64_t)sample};
     if (!fill_sample(d, s, device, of, row, f)) return false;
+  }
+  return true;
+}
+
+/* Without a seed every pass sees the same masks. */
+bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
+                       int64_t count, int64_t rounds, Fault *f) {
+  for (int64_t row = 0; row < d->batch; row++) {
+    int64_t sample = first + (row < count * rounds ? row % count : 0);
+    if (!fill_sample(d, s, device, (Window){.sample = (uint64_t)sample}, row, f)) return false;
+  }
+  return true;
+}
+
+bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f) {
+  Window of = {.sample = (uint64_t)sample};
+  for (int i = 0; i < s->nfeeds; i++) {
+    char name[RT_NAME];
+    snprintf(name, sizeof name, "logits.%.200s", s->feed[i].input->name);
+    const rt_tensor *t = rt_tensor_find(device->program, name);
+    if (!t) continue; /* no output needs it */
+    if (!fill_feed(d, s, &s->feed[i], of, d->stage, f)) return false;
+    rt_tensor_keep(device, t, (int)s->feed[i].input->elem, d->stage);
   }
   return true;
 }

@@ -41,6 +41,7 @@ typedef struct Set {
   Feed *feed;
   int nstreams, nfeeds;
   int64_t samples;
+  bool asked; /* it was asked for, there may be none of it */
 } Set;
 
 typedef struct DataOptions {
@@ -73,6 +74,12 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
    the epoch's order if `seed` is not NULL and the data is shuffled. */
 bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
+/* For evaluation: `count` samples from `first` on, in file order, `rounds` times, then the first of
+   them as often as a batch has room. */
+bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
+                       int64_t count, int64_t rounds, Fault *f);
+/* Fills the inputs of entry `logits`, of one sample. */
+bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f);
 /* Starts reading what rt_data_fill will want there; the step in between hides the disk. */
 void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed);
 void rt_data_close(Data *d);

@@ -67,6 +67,7 @@ struct Device {
   Trace *trace;          /* NULL: off */
   int32_t *counters;
   bool check;
+  bool *ran;        /* per entry: has it run? */
   int64_t *touched; /* per entry: the most bytes of WORK touched, in check runs */
 };
 
@@ -75,6 +76,7 @@ bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOpt
 bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the start of all */
 void rt_device_stop(Device *d);
 bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
+bool rt_has_run(const Device *d, const rt_entry *e);
 void rt_device_words(const Device *d, char *out, size_t n);
 const rt_entry *rt_entry_find(const rt_program *p, const char *name);
 const rt_tensor *rt_tensor_find(const rt_program *p, const char *name);

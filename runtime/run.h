@@ -60,10 +60,27 @@ bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */
 void rt_set_scalar(Run *r, const char *name, int64_t v);
 double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
-bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples,
-                 Fault *f);       /* *samples 0: stopped */
-bool rt_finish(Run *r, Fault *f); /* --dump, --check-memory */
+const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f); /* NULL: R0801 */
+bool rt_finish(Run *r, const Outputs *outputs,
+               Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);
+
+/* eval.c */
+typedef struct Evaluation { /* what of the validation data, and its loss */
+  double loss;
+  int64_t samples;       /* 0: stopped by a signal */
+  int64_t batches, tail; /* whole batches, spread evenly; samples behind the last whole batch */
+  bool repeats;          /* the set is smaller than a batch, which shows some samples again */
+} Evaluation;
+
+/* What would be evaluated; batches: at most so many, 0: all. */
+Evaluation rt_evaluation(const Run *r, int64_t batches);
+int64_t rt_evaluated(const Run *r, const Evaluation *v, int64_t i); /* the i-th sample of it */
+bool rt_separable(const Run *r); /* has a part of a batch a loss? */
+bool rt_evaluate(Run *r, Evaluation *v, Fault *f);
+/* outputs.c: what the model's outputs are for the samples of an evaluation */
+bool rt_outputs(Run *r, const Evaluation *v, Outputs *o, Fault *f);
+void rt_outputs_free(Outputs *o);
 
 int rt_train(Run *r);
 int rt_eval(Run *r);

@@ -248,7 +248,7 @@ int rt_sample(Run *r) {
   rt_voice_end(&s.voice);
   fflush(stdout);
   say_speed(&s, i, rt_now() - start);
-  if (!rt_finish(r, &f)) rt_die_together(r, &f);
+  if (!rt_finish(r, NULL, &f)) rt_die_together(r, &f);
   free(s.window), free(s.weight), free(s.order), free(s.whole);
   return caught && caught != CLOSED ? 128 + caught : 0;
 }

@@ -176,7 +176,7 @@ int64_t rt_parameters(const rt_program *p) { /* of all ranks together */
   return n;
 }
 
-static const rt_entry *need_entry(const Run *r, const char *name, Fault *f) {
+const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f) {
   const rt_entry *e = rt_entry_find(r->p, name);
   if (!e) rt_fault(f, 801, "this executable has no entry `%s`", name);
   return e;
@@ -189,7 +189,7 @@ bool rt_refresh(Run *r, Fault *f) {
 }
 
 bool rt_initialise(Run *r, Fault *f) {
-  const rt_entry *e = need_entry(r, "init", f);
+  const rt_entry *e = rt_need_entry(r, "init", f);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", 0);
   if (!e || !rt_device_run(&r->device, e, f)) return false;
@@ -211,28 +211,7 @@ bool rt_load_weights(Run *r, Fault *f) {
              : false;
 }
 
-/* ---- evaluation ---- */
-
-/* Batches are spread evenly over the set and read in file order, so every evaluation sees the same
- * samples. */
-bool rt_evaluate(Run *r, int64_t batches, double *loss, int64_t *samples, Fault *f) {
-  const rt_entry *e = need_entry(r, "eval", f);
-  int64_t all = r->data.valid.samples / r->data.batch, n = batches && batches < all ? batches : all;
-  double sum = 0;
-  if (n < 1) n = 1; /* a small set goes round */
-  *samples = 0;
-  rt_set_scalar(r, "seed", (int64_t)r->at.seed);
-  rt_set_scalar(r, "step", r->at.step);
-  for (int64_t i = 0; e && i < n; i++) {
-    int64_t first = (all ? i * all / n : 0) * r->data.batch;
-    if (rt_caught(r)) return true;
-    if (!rt_data_fill(&r->data, &r->data.valid, &r->device, first, NULL, f)) return false;
-    if (!rt_device_run(&r->device, e, f)) return false;
-    sum += rt_get_output(r, "eval.loss");
-  }
-  *loss = sum / (double)n, *samples = n * r->data.batch;
-  return e != NULL;
-}
+/* ---- the end ---- */
 
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
  * predicted. */
@@ -255,7 +234,22 @@ static void report_memory(Run *r) {
           r->p->naxes ? "each rank" : "the process");
 }
 
-bool rt_finish(Run *r, Fault *f) {
+/* Outputs that nothing has computed are left out of a dump: zeros would look like numbers. */
+static void tell_missing(const Run *r, const Outputs *outputs) {
+  bool of_model = false;
+  for (int i = 0; i < r->p->ntensors; i++) {
+    const rt_tensor *t = &r->p->tensors[i];
+    of_model |= !outputs && !strncmp(t->name, "out.", 4) && !rt_is_computed(&r->device, t);
+  }
+  if (of_model)
+    fprintf(stderr, "note: the model's outputs are not in the dump: `eval --dump FILE` computes "
+                    "them for the validation data\n");
+  if (rt_entry_find(r->p, "step") && r->o.command == 't' &&
+      !rt_has_run(&r->device, rt_entry_find(r->p, "step")))
+    fprintf(stderr, "note: no step was run: loss and gradients are not in the dump\n");
+}
+
+bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
   if (r->o.at[OPT_profile].given && rt_first(r)) {
@@ -263,5 +257,7 @@ bool rt_finish(Run *r, Fault *f) {
     rt_comm_table(&r->comm);
   }
   if (r->device.trace && !rt_trace_write(r->device.trace, f)) return false;
-  return !dump || rt_comm_all(&r->comm, "write the dump", rt_dump(dump, &r->device, f), f);
+  if (dump && rt_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);
+  bool ok = !dump || rt_dump(dump, &r->device, outputs, f);
+  return rt_comm_all(&r->comm, "write the dump", ok, f);
 }

@@ -135,11 +135,10 @@ static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
 }
 
 static bool evaluate(Train *t, StepRecord *record, Fault *f) {
-  int64_t samples;
-  double loss = NAN;
-  if (!rt_evaluate(t->r, t->eval_batches, &loss, &samples, f)) return false;
-  if (!samples) return true; /* stopped by a signal */
-  record->valid_loss = t->r->at.valid_loss = loss;
+  Evaluation v = rt_evaluation(t->r, t->eval_batches);
+  if (!rt_evaluate(t->r, &v, f)) return false;
+  if (!v.samples) return true; /* stopped by a signal */
+  record->valid_loss = t->r->at.valid_loss = v.loss;
   return true;
 }
 
@@ -226,6 +225,30 @@ static void read_settings(Train *t) {
                      .valid_loss = NAN};
 }
 
+/* What of the data the run does not see, or sees more often than it seems. */
+static void tell_data(const Train *t) {
+  const Run *r = t->r;
+  int64_t batch = r->data.batch, train = r->data.train.samples, valid = r->data.valid.samples;
+  if (train && train < batch)
+    fprintf(stderr,
+            "note: a batch has %lld samples, the data %lld: some are in it more than once\n",
+            (long long)batch, (long long)train);
+  if (r->data.valid.asked && !valid)
+    fprintf(stderr, "note: what is set apart for validation holds no whole sample: there will be "
+                    "no validation\n");
+  if (!valid || !rt_entry_find(r->p, "eval")) return;
+  Evaluation v = rt_evaluation(r, t->eval_batches);
+  int64_t seen = v.batches * batch + v.tail;
+  if (v.repeats)
+    fprintf(stderr,
+            "note: validation: a batch has %lld samples, the data %lld: some are in it more "
+            "than once\n",
+            (long long)batch, (long long)valid);
+  if (seen < valid)
+    fprintf(stderr, "note: an evaluation takes %lld of the validation samples%s\n", (long long)seen,
+            t->eval_batches ? "; --eval-batches 0: all" : "");
+}
+
 static void greet(const Train *t) {
   const Run *r = t->r;
   char ranks[48] = "", device[160];
@@ -238,6 +261,7 @@ static void greet(const Train *t) {
           "directory %s\n",
           r->p->model, (long long)rt_parameters(r->p), ranks, device,
           (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
+  tell_data(t);
   const char *compiled = rt_setting_of(&rt_the_program, "train.steps");
   if (compiled && strtoll(compiled, NULL, 10) != t->steps)
     fprintf(stderr, "note: the learning-rate schedule was compiled for %s steps\n", compiled);
@@ -302,7 +326,7 @@ int rt_train(Run *r) {
   bool ok = loop(t, &stop, &f);
   rt_meter_break(&t->meter);
   rt_metrics_close(&t->metrics);
-  if (!ok || !rt_finish(r, &f)) rt_die_together(r, &f);
+  if (!ok || !rt_finish(r, NULL, &f)) rt_die_together(r, &f);
   conclude(t, stop);
   free(t);
   return stop == SIGNAL ? 75 : 0;
