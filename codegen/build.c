@@ -7,6 +7,7 @@
    same bytes, whatever the order of the children. */
 #include "assemble.h"
 #include "cache.h"
+#include "ir/support/output.h"
 #include "emit.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -174,10 +175,12 @@ static Hash cubin_key(Build *b, const Fn *k) {
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
   Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
-  if (!o.at || !cache_write_file(b->arena, object_path(b, k, code_ending(b)), o)) return false;
+  if (!o.at || !output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666))
+    return false;
   if (!b->assembler) return true;
   Bytes cubin = cache_get(b->arena, b->cache, cubin_key(b, k));
-  return cubin.at && cache_write_file(b->arena, object_path(b, k, ".cubin"), cubin);
+  return cubin.at &&
+         output_write(b->arena, object_path(b, k, ".cubin"), cubin.at, cubin.n, 0666);
 }
 
 /* Does not come back if ptxas refuses. */
@@ -194,7 +197,7 @@ static _Noreturn void child_main(Build *b, const Fn *k) {
   LLVMMemoryBufferRef code =
       kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = cache_write_file(b->arena, object_path(b, k, code_ending(b)), o);
+  bool ok = output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
   if (ok && b->assembler) assemble(b, k);
   _exit(ok ? 0 : CHILD_CANNOT_WRITE);

@@ -1,5 +1,6 @@
 /* The kernel cache, its hash and its files: see cache.h. */
 #include "cache.h"
+#include "ir/support/output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,16 +37,6 @@ static bool read_all(int fd, char *at, size_t n) {
   return true;
 }
 
-static bool write_all(int fd, const char *at, size_t n) {
-  while (n) {
-    ssize_t put = write(fd, at, n);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    at += put, n -= (size_t)put;
-  }
-  return true;
-}
-
 Bytes cache_read_file(Arena *a, const char *path) {
   Bytes b = {0};
   struct stat st;
@@ -58,16 +49,6 @@ Bytes cache_read_file(Arena *a, const char *path) {
   }
   close(fd);
   return b;
-}
-
-bool cache_write_file(Arena *a, const char *path, Bytes b) {
-  char *part = arena_printf(a, "%s.%ld.part", path, (long)getpid());
-  int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return false;
-  bool ok = write_all(fd, b.at, b.n);
-  ok = !close(fd) && ok && !rename(part, path);
-  if (!ok) unlink(part);
-  return ok;
 }
 
 /* ---- the cache ---- */
@@ -112,5 +93,5 @@ void cache_put(Arena *a, const char *folder, Hash key, Bytes b) {
   Bytes all = {arena_alloc(a, b.n + sizeof h), b.n + sizeof h};
   memcpy(all.at, &h, sizeof h);
   memcpy(all.at + sizeof h, b.at, b.n);
-  cache_write_file(a, cache_path(a, folder, key), all);
+  output_write(a, cache_path(a, folder, key), all.at, all.n, 0666);
 }

@@ -21,8 +21,6 @@ typedef struct Bytes {
 } Bytes;
 
 Bytes cache_read_file(Arena *a, const char *path);
-bool cache_write_file(Arena *a, const char *path,
-                      Bytes b); /* through a temporary file beside it and a rename */
 
 const char *cache_folder(Arena *a); /* made if needed; NULL: there is none */
 Bytes cache_get(Arena *a, const char *folder, Hash key);

@@ -8,6 +8,7 @@
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */
 #include "cache.h"
+#include "ir/support/output.h"
 #include "codegen.h"
 #include <dirent.h>
 #include <errno.h>
@@ -154,7 +155,7 @@ static const char *program_flag(const Link *l, const char *word, int part) {
 static pid_t compile_host(Link *l) {
   const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
   char *text = host_write(l->m);
-  if (!cache_write_file(l->arena, path, (Bytes){text, strlen(text)}))
+  if (!output_write(l->arena, path, text, strlen(text), 0666))
     return fails(l, "E1310", "cannot write", path), -1;
   const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC", "-Wall", "-c",
                                "-o", "host.o",     "-I",  l->lib,  "host.c"};
@@ -194,7 +195,7 @@ static bool embed_images(Link *l) {
   }
   fprintf(o, "\t.section .note.GNU-stack,\"\",@progbits\n");
   fclose(o);
-  bool ok = cache_write_file(l->arena, path, (Bytes){text, n});
+  bool ok = output_write(l->arena, path, text, n, 0666);
   free(text);
   if (!ok) return fails(l, "E1310", "cannot write", path);
   Words w = {0};
@@ -275,7 +276,7 @@ static bool deliver(Link *l) {
   const char *made = arena_printf(l->arena, "%s/program", l->folder);
   Bytes b = cache_read_file(l->arena, made);
   if (!b.at) return fails(l, "E1310", "cannot read", made);
-  if (!cache_write_file(l->arena, l->o->output, b) || chmod(l->o->output, 0755))
+  if (!output_write(l->arena, l->o->output, b.at, b.n, 0777))
     return fails(l, "E1310", "cannot write", l->o->output);
   unlink(made);
   return true;
@@ -308,7 +309,7 @@ static bool put_text(Link *l, const char *text) {
     bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
     return ok || fails(l, "E1310", "cannot write", "stdout");
   }
-  return cache_write_file(l->arena, l->o->output, (Bytes){(char *)text, strlen(text)}) ||
+  return output_write(l->arena, l->o->output, text, strlen(text), 0666) ||
          fails(l, "E1310", "cannot write", l->o->output);
 }
 

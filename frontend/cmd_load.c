@@ -5,6 +5,7 @@
 #include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
+#include "ir/support/output.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -133,35 +134,16 @@ static Exit cannot_write(Ctx *c, const char *path) {
   return EXIT_ENVIRONMENT;
 }
 
-static const char *part_name(Ctx *c, const char *path) {
-  return arena_printf(c->arena, "%s.%ld.part", path, (long)getpid());
-}
-
 /* Found out before the long work, not after it. */
 bool can_write(Ctx *c, const char *path) {
-  const char *part = part_name(c, path);
-  struct stat info;
-  if (!strcmp(path, "-")) return true;
-  bool folder = !stat(path, &info) && S_ISDIR(info.st_mode);
-  FILE *f = folder ? NULL : fopen(part, "wb");
-  if (folder) errno = EISDIR;
-  if (!f) return cannot_write(c, path), false;
-  fclose(f);
-  unlink(part);
-  return true;
+  if (!strcmp(path, "-") || output_possible(c->arena, path)) return true;
+  return cannot_write(c, path), false;
 }
 
 Exit write_text(Ctx *c, const char *path, const char *text, size_t n) {
   if (!strcmp(path, "-"))
     return fwrite(text, 1, n, stdout) == n ? EXIT_FINE : cannot_write(c, "stdout");
-  const char *part = part_name(c, path);
-  FILE *f = fopen(part, "wb");
-  bool good = f && fwrite(text, 1, n, f) == n;
-  if (f) good = !fclose(f) && good;
-  good = good && !rename(part, path);
-  Exit e = good ? EXIT_FINE : cannot_write(c, path);
-  if (!good && f) unlink(part);
-  return e;
+  return output_write(c->arena, path, text, n, 0666) ? EXIT_FINE : cannot_write(c, path);
 }
 
 bool make_folder(Ctx *c, const char *path) {

@@ -20,7 +20,7 @@ static const struct {
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 static bool failed(Shards *s) {
-  diag_at(s->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", s->part, strerror(errno));
+  diag_at(s->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", s->name, strerror(errno));
   return false;
 }
 
@@ -75,7 +75,7 @@ Exit shards_open(Shards *s, Cli *o, int64_t largest) {
     return cli_usage("`--to` is one of bytes, u16, u32, llmc, npy, megatron, not `%s`",
                      o->value[OPT_TO]);
   if (!end_fits(format, end_of(output))) return misnamed(format, output);
-  *s = (Shards){.o = o, .output = output, .format = (TokenFormat)format};
+  *s = (Shards){.o = o, .output = output, .format = (TokenFormat)format, .out.fd = -1};
   s->most = most ? strtoll(most, &end, 10) : 0;
   if (most && (*end || s->most < 1))
     return cli_usage("`--shard` takes a number of tokens, not `%s`", most);
@@ -113,14 +113,19 @@ static bool write_head(Shards *s) {
   return n == 0 || write_bytes(s, s->f, head, (size_t)n);
 }
 
+static FILE *open_stream(const Shards *s, Output *o, const char *name) {
+  FILE *f = output_open(o, s->o->c->arena, name, 0666) ? fdopen(dup(o->fd), "wb") : NULL;
+  if (!f) output_close(o, false);
+  return f;
+}
+
 static bool start_file(Shards *s) {
   const char *end = end_of(s->output);
   Arena *a = s->o->c->arena;
   s->name = s->output, s->n = 0, s->ends.n = 0;
   if (s->most)
     s->name = arena_printf(a, "%.*s_%06d%s", (int)(end - s->output), s->output, s->files, end);
-  s->part = arena_printf(a, "%s.part", s->name);
-  s->f = fopen(s->part, "wb");
+  s->f = open_stream(s, &s->out, s->name);
   s->files++;
   return s->f ? write_head(s) : failed(s);
 }
@@ -146,25 +151,25 @@ static bool write_index(Shards *s) {
   size_t n = strlen(s->name) - strlen(end_of(s->name));
   const char *name = arena_printf(s->o->c->arena, "%.*s.idx", (int)n, s->name);
   uint8_t head[34] = "MMIDIDX\0\0";
-  FILE *f = fopen(name, "wb");
+  Output out;
+  FILE *f = open_stream(s, &out, name);
   if (!f) return failed(s);
   put_le(head + 9, 1, 8), head[17] = s->width == 2 ? 8 : 4;
   put_le(head + 18, s->ends.n, 8), put_le(head + 26, s->ends.n + 1, 8);
   bool ok = write_bytes(s, f, head, sizeof head) && write_tables(s, f);
   if (fclose(f) && ok) ok = failed(s);
-  if (!ok) unlink(name);
-  return ok;
+  return output_close(&out, ok) || (ok && failed(s));
 }
 
 static bool end_file(Shards *s) {
   bool megatron = s->format == TO_MEGATRON;
   int64_t last = s->ends.n ? s->ends.at[s->ends.n - 1] : 0;
   if (megatron && last < s->n) vec_push(s->o->c->arena, s->ends, s->n);
-  bool ok = !fseek(s->f, 0, SEEK_SET) ? write_head(s) : failed(s);
+  bool ok = !formats[s->format].head || !fseek(s->f, 0, SEEK_SET) ? write_head(s) : failed(s);
   if (fclose(s->f) && ok) ok = failed(s);
   s->f = NULL;
   ok = ok && (!megatron || write_index(s));
-  return ok && (!rename(s->part, s->name) || failed(s));
+  return output_close(&s->out, ok) || (ok && failed(s));
 }
 
 /* What this file still takes. */
@@ -214,5 +219,5 @@ bool shards_close(Shards *s) { return (s->f || start_file(s)) && end_file(s); }
 
 void shards_remove(Shards *s) {
   if (s->f) fclose(s->f);
-  if (s->part) unlink(s->part);
+  output_close(&s->out, false);
 }

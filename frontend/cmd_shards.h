@@ -2,13 +2,14 @@
 #ifndef SHARDC_CMD_SHARDS_H
 #define SHARDC_CMD_SHARDS_H
 #include "cmd.h"
+#include "ir/support/output.h"
 
 typedef enum TokenFormat { TO_BYTES, TO_U16, TO_U32, TO_LLMC, TO_NPY, TO_MEGATRON } TokenFormat;
 
 typedef struct Shards {
   Cli *o;
-  const char *output, *name,
-      *part; /* as asked for; the file that is written, and its name until then */
+  const char *output, *name; /* as asked for; of the file that is written */
+  Output out;
   TokenFormat format;
   int width;        /* bytes of a token */
   int64_t most;     /* tokens of a shard; 0: all in one file */

@@ -132,23 +132,10 @@ static bool cannot(Fault *f, const char *what, const char *path) {
 
 static bool write_items(const char *path, const Contents *c, int64_t *bytes, uint64_t *hash,
                         Fault *f) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return cannot(f, "make the file", path);
-  bool ok = rt_safe_write(fd, c->item, c->nitems, c->pair, c->npairs, bytes, hash, f);
-  if (ok && fsync(fd)) ok = cannot(f, "write", path);
-  if (close(fd) && ok) ok = cannot(f, "write", path);
-  return ok || rt_at(f, path, "", -1);
-}
-
-static bool replace_with(const char *path, const Contents *c, Fault *f) {
-  char temporary[RT_PATH + 8];
-  int64_t bytes;
-  uint64_t hash;
-  snprintf(temporary, sizeof temporary, "%s.tmp", path);
-  bool ok = write_items(temporary, c, &bytes, &hash, f);
-  if (ok && rename(temporary, path)) ok = cannot(f, "rename to", path);
-  if (!ok) unlink(temporary);
-  return ok;
+  NewFile n;
+  if (!rt_file_begin(&n, path, 0666, f)) return false;
+  bool ok = rt_safe_write(n.fd, c->item, c->nitems, c->pair, c->npairs, bytes, hash, f);
+  return rt_file_end(&n, ok, true, f);
 }
 
 /* Keys and values of a window are no result. */
@@ -182,8 +169,10 @@ bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
     c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
   }
   int own = c.nitems;
+  int64_t bytes;
+  uint64_t hash;
   for (int i = 0; more && i < more->n; i++) c.item[c.nitems++] = more->item[i];
-  if (first) ok = replace_with(path, &c, f);
+  if (first) ok = write_items(path, &c, &bytes, &hash, f);
   for (int i = 0; i < own; i++) {
     const rt_tensor *t = rt_tensor_find(d->program, c.item[i].name);
     if (rt_is_placed(t)) free((void *)c.item[i].data);
@@ -366,7 +355,10 @@ void rt_checkpoint_clean(const char *run) {
   DIR *d = opendir(run);
   char path[RT_PATH];
   for (struct dirent *e; d && (e = readdir(d));) {
-    if (strncmp(e->d_name, ".new-step-", 10) && strncmp(e->d_name, ".old-step-", 10)) continue;
+    size_t n = strlen(e->d_name);
+    bool part = !strncmp(e->d_name, "shardc-", 7) && n > 4 && !strcmp(e->d_name + n - 4, ".tmp");
+    if (!part && strncmp(e->d_name, ".new-step-", 10) && strncmp(e->d_name, ".old-step-", 10))
+      continue;
     rt_join(path, run, e->d_name);
     rt_remove_tree(path);
   }

@@ -57,19 +57,13 @@ static int64_t count_items(const rt_program *p) {
 }
 
 static bool write_tensors(const Export *x, const char *folder, Fault *f) {
-  char path[RT_PATH], part[RT_PATH + 8];
+  char path[RT_PATH];
+  NewFile n;
   int64_t bytes;
   uint64_t hash;
   rt_join(path, folder, "model.safetensors");
-  snprintf(part, sizeof part, "%s.tmp", path);
-  int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool ok = fd >= 0 && rt_safe_write(fd, x->item, x->n, NULL, 0, &bytes, &hash, f);
-  if (ok && fsync(fd) && errno != EINVAL) ok = rt_fault(f, 403, "%s", strerror(errno));
-  if (fd >= 0) close(fd);
-  else rt_fault(f, 401, "cannot make the file: %s", strerror(errno));
-  if (ok && rename(part, path)) ok = rt_fault(f, 403, "cannot rename: %s", strerror(errno));
-  if (!ok && fd >= 0) unlink(part);
-  return ok || rt_at(f, path, "", -1);
+  if (!rt_file_begin(&n, path, 0666, f)) return false;
+  return rt_file_end(&n, rt_safe_write(n.fd, x->item, x->n, NULL, 0, &bytes, &hash, f), true, f);
 }
 
 static const char *type_name(const rt_program *p) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,29 +86,56 @@ bool rt_sync_folder(const char *path, Fault *f) {
   return ok;
 }
 
-bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f) {
-  char temporary[RT_PATH + 8];
-  snprintf(temporary, sizeof temporary, "%s.tmp", path);
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return cannot(f, 401, "make", temporary);
-  bool ok = rt_write_all(fd, data, n, f);
-  if (ok && sync && fsync(fd)) ok = cannot(f, 403, "write", path);
-  if (close(fd) && ok) ok = cannot(f, 403, "write", path);
-  if (ok && rename(temporary, path)) ok = cannot(f, 403, "rename to", path);
-  if (!ok) unlink(temporary);
-  return ok ? ok : rt_at(f, path, "", -1);
+/* ---- files that are written ---- */
+
+static bool in_place(const char *path) {
+  struct stat s;
+  return !lstat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
 }
 
-void rt_remove_tree(const char *path) {
-  DIR *d = opendir(path);
-  char inside[RT_PATH];
-  for (struct dirent *e; d && (e = readdir(d));) {
-    if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-    rt_join(inside, path, e->d_name);
-    if (*inside) unlink(inside); /* checkpoints hold no folders */
+/* O_EXCL and a random name: nobody who can write the folder puts a link in the way. */
+static int make(NewFile *n, int mode) {
+  const char *slash = strrchr(n->path, '/');
+  for (int i = 0; i < 100; i++) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
+    snprintf(n->part, sizeof n->part, "%.*sshardc-%016llx.tmp",
+             slash ? (int)(slash - n->path) + 1 : 0, n->path, (unsigned long long)number);
+    int fd = open(n->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd >= 0 || errno != EEXIST) return fd;
   }
+  return -1;
+}
+
+bool rt_file_begin(NewFile *n, const char *path, int mode, Fault *f) {
+  n->path = path, n->part[0] = 0;
+  n->fd = in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+                         : make(n, mode);
+  return n->fd >= 0 || cannot(f, 401, "make", path);
+}
+
+bool rt_file_end(NewFile *n, bool ok, bool sync, Fault *f) {
+  if (ok && sync && fsync(n->fd) && errno != EINVAL) ok = cannot(f, 403, "write", n->path);
+  if (close(n->fd) && ok) ok = cannot(f, 403, "write", n->path);
+  if (ok && n->part[0] && rename(n->part, n->path)) ok = cannot(f, 403, "rename to", n->path);
+  if (!ok && n->part[0]) unlink(n->part);
+  return ok || rt_at(f, n->path, "", -1);
+}
+
+bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f) {
+  NewFile o;
+  return rt_file_begin(&o, path, 0666, f) && rt_file_end(&o, rt_write_all(o.fd, data, n, f), sync, f);
+}
+
+/* Of a link only the link goes. */
+void rt_remove_tree(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+      unlinkat(fd, e->d_name, 0); /* checkpoints hold no folders */
   if (d) closedir(d);
-  rmdir(path);
+  if (rmdir(path) && errno == ENOTDIR) unlink(path);
 }
 
 void rt_json_write(FILE *o, const char *text) {

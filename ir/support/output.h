@@ -1,0 +1,21 @@
+/* A file that is written: under its name stands the old content or all of the new one. A regular
+   file, or one that is not there, is made under a name that nobody can foresee and renamed; what is
+   no regular file (a device, a FIFO, a link) is never replaced but written as it is. */
+#ifndef SHARDC_OUTPUT_H
+#define SHARDC_OUTPUT_H
+#include "ir/support/arena.h"
+#include <stdbool.h>
+
+typedef struct Output {
+  int fd;           /* to write to; -1: errno says why there is none */
+  const char *path; /* of the user */
+  const char *part; /* the temporary file; NULL: it is written in place */
+} Output;
+
+/* mode: before the umask, 0666 or 0777. */
+bool output_open(Output *o, Arena *a, const char *path, int mode);
+/* good: all was written. False: errno says why the file is not there; nothing is left behind. */
+bool output_close(Output *o, bool good);
+bool output_write(Arena *a, const char *path, const void *data, size_t n, int mode);
+bool output_possible(Arena *a, const char *path); /* found out before long work; writes nothing */
+#endif

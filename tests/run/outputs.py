@@ -1,0 +1,86 @@
+"""What is no regular file is written in place, never replaced: device nodes, FIFOs, links. Temporary names cannot be foreseen,
+nothing is left behind, and an executable has the mode that the umask says.
+
+    python3 outputs.py SHARDC TOY
+"""
+import os, shutil, stat, subprocess, sys, threading
+from common import ROOT, check, read, run, text_file, workdir
+
+SHARDC, TOY, WORK = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), workdir()
+MODEL = os.path.join(ROOT, 'tests', 'reference', 'mlp.shard')
+path = lambda *p: os.path.join(WORK, *p)
+
+
+def kind(name): return stat.S_IFMT(os.lstat(path(name)).st_mode)
+
+
+def to_fifo(name, *command):
+    """What comes out of a FIFO that the command writes."""
+    got = []
+    reader = threading.Thread(target=lambda: got.append(open(path(name), 'rb').read()))
+    reader.start()
+    run(*command, cwd=WORK)
+    reader.join()
+    return got[0]
+
+
+text_file(path('text.txt'), 4000)
+run(SHARDC, 'dump', MODEL, '-o', path('m.ir'))
+TRAIN = [TOY, 'train', '--data', 'text.txt', '--steps', '3', '--quiet', '--save-every', '0']
+run(*TRAIN, '--out', 'plain', '--dump', 'plain.st', cwd=WORK)
+WRITERS = {'ir': [SHARDC, 'compile', MODEL, '--emit=ir', '-q', '-o'], 'c': [SHARDC, 'compile', MODEL, '--emit=c', '-q', '-o'],
+           'dump': [SHARDC, 'dump', MODEL, '-o'], 'html': [SHARDC, 'dump', MODEL, '--format', 'html', '-o'],
+           'opt': [SHARDC, 'opt', path('m.ir'), '-p', 'inline,simplify', '-o'], 'report': [SHARDC, 'report', path('plain'), '-o'],
+           'exe': [SHARDC, 'compile', MODEL, '-q', '-o']}
+
+os.mkfifo(path('fifo'))
+for name, command in WRITERS.items():
+    os.symlink('real', path('link'))
+    run(*command, 'link', cwd=WORK)
+    check(kind('link') == stat.S_IFLNK and os.path.getsize(path('real')) > 100, f'{name}: a link stays')
+    want = read(path('real'))
+    for f in 'link', 'real': os.remove(path(f))
+    got = to_fifo('fifo', *command, 'fifo')
+    check(kind('fifo') == stat.S_IFIFO and (got == want or name == 'html' and len(got) > 100), f'{name}: a FIFO')  # html tells times
+run(SHARDC, 'data', 'convert', 'text.txt', '--to', 'u16', '-o', 'plain.u16', cwd=WORK)
+os.symlink('real', path('link.u16'))
+run(SHARDC, 'data', 'convert', 'text.txt', '--to', 'u16', '-o', 'link.u16', cwd=WORK)
+check(kind('link.u16') == stat.S_IFLNK and read(path('real')) == read(path('plain.u16')), 'data convert')
+
+# The runtime: a dump and a trace through links and a FIFO.
+os.symlink('real.st', path('link.st')), os.symlink('real.json', path('link.json'))
+run(*TRAIN, '--out', 'linked', '--dump', 'link.st', '--trace', 'link.json', cwd=WORK)
+check(kind('link.st') == kind('link.json') == stat.S_IFLNK and read(path('real.st')) == read(path('plain.st')), '--dump and --trace')
+check(to_fifo('fifo', *TRAIN, '--out', 'piped', '--dump', 'fifo') == read(path('plain.st')), '--dump to a FIFO')
+
+# A device like /dev/null: never with the real one.
+try: os.mknod(path('null'), 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+except OSError: print('not permitted to make device nodes: not tested')
+else:
+    for command in [*WRITERS.values(), [*TRAIN, '--out', 'nulled', '--trace', 'null', '--dump']]:
+        p = subprocess.run([*command, 'null'], cwd=WORK, capture_output=True, text=True)
+        if 'ermission denied' in p.stderr:
+            print('devices cannot be opened here: not tested')
+            break
+        check(p.returncode == 0 and kind('null') == stat.S_IFCHR, f'{command}: a device stays: {p.stderr}')
+
+# Links where temporary files used to be lead nobody to a victim.
+open(path('victim'), 'w').write('untouched')
+for name in 'a.st.tmp', 'b.ir.part': os.symlink('victim', path(name))
+os.mkdir(path('run'))
+for name in 'metrics.jsonl.tmp', 'loss.svg.tmp': os.symlink('../victim', path('run', name))
+run(*TRAIN, '--out', 'run', '--dump', 'a.st', cwd=WORK)
+check(read(path('victim')) == b'untouched', 'a link under a temporary name is not followed')
+os.makedirs(path('keep')), open(path('keep', 'it'), 'w').close()
+os.symlink('../keep', path('run', '.new-step-000004'))
+run(*TRAIN[:5], '4', '--out', 'run', '--resume', '--quiet', cwd=WORK)
+check(os.path.exists(path('keep', 'it')), 'a link under the name of a half-written checkpoint is not emptied')
+left = [f for f in os.listdir(WORK) + os.listdir(path('run')) if f.startswith('shardc-')]
+check(not left, f'nothing is left behind: {left}')
+
+for mask, mode in (0o077, 0o700), (0o022, 0o755), (0o002, 0o775):
+    old = os.umask(mask)
+    run(SHARDC, 'compile', MODEL, '-o', path('exe'), '-q')
+    os.umask(old)
+    check(stat.S_IMODE(os.stat(path('exe')).st_mode) == mode, f'umask {mask:o}')
+shutil.rmtree(WORK)
