@@ -28,7 +28,7 @@ static void be_silent(Run *r) {
 
 static int run_command(Run *r) {
   if (r->o.command == 'i') return rt_info(r);
-  rt_watch_start(&r->watch);
+  rt_watch_look(&r->watch);
   return r->o.command == 't'   ? rt_train(r)
          : r->o.command == 'e' ? rt_eval(r)
          : r->o.command == 'x' ? rt_export(r)
@@ -38,6 +38,7 @@ static int run_command(Run *r) {
 int main(int argc, char **argv) {
   Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1}, *r = &run;
   Fault f = {0};
+  rt_watch_start(&r->watch);
   if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
   if (r->o.at[OPT_help].given) {
     const char *name = strrchr(argv[0], '/');

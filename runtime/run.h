@@ -9,7 +9,8 @@
 #include <stdatomic.h>
 
 typedef struct Watch { /* signals: a thread waits for them, the run asks */
-  atomic_int caught;   /* number of the first SIGINT, SIGTERM or SIGUSR1; 0: none */
+  atomic_int caught;   /* number of the first SIGINT, SIGTERM, SIGUSR1 or SIGHUP; 0: none */
+  atomic_bool looks;   /* the run asks; until then a signal ends the process */
   pthread_t thread;
 } Watch;
 
@@ -27,12 +28,16 @@ typedef struct Run {
   int lock;          /* file descriptor that holds the run directory */
 } Run;
 
-void rt_watch_start(Watch *w);
+void rt_watch_start(Watch *w); /* before anything that may start a thread */
+void rt_watch_look(Watch *w);
 
 /* Many ranks (together.c). One writes, reports and decides; what depends on a clock or a signal is
    asked of all, so that all do the same. */
 bool rt_first(const Run *r);                /* is this rank 0? */
 int rt_caught(Run *r);                      /* has any rank got a signal? A call of all ranks */
+/* Some rank cannot read its data, and all know it: a rank without a fault gets one that is quiet.
+ */
+void rt_data_lost(Run *r, Fault *f);
 bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false */
 _Noreturn void rt_die_together(Run *r,
                                Fault *f); /* rt_die, behind the other ranks if all have one */

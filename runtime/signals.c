@@ -1,34 +1,65 @@
-/* Stopping. SIGINT, SIGTERM and SIGUSR1 are blocked in every thread; one thread waits for them. The
-   first is remembered and the run saves and leaves with 75 at its next look; the second ends the
-   process at once. No handler, no global. */
+/* Stopping. SIGINT, SIGTERM, SIGUSR1 and SIGHUP are blocked in every thread, from the first line of
+   main on: libraries such as MPI's start threads of their own, and a signal that one of these would
+   take ends the process. One thread waits for them. Until the run looks after it, a signal does
+   what it does to any program; then the first is remembered, and the run saves and leaves with 75
+   at its next look. Launchers such as timeout signal a process and then its group, a moment apart:
+   what comes within a second of the first is the same wish; later ones end the process at once. No
+   handler, no global. */
 #include "run.h"
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { ONE_WISH = 1 }; /* seconds */
+
 static void say(const char *text) {
   if (write(2, text, strlen(text)) < 0) return; /* nobody to tell */
 }
 
-static void *wait_for(void *argument) {
-  Watch *w = argument;
+/* SIGHUP only where it is not ignored: nohup means that the run goes on. */
+static sigset_t stopping(void) {
+  struct sigaction hang_up;
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM), sigaddset(&set, SIGUSR1);
+  if (!sigaction(SIGHUP, NULL, &hang_up) && hang_up.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  return set;
+}
+
+static void end_by(int number) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  signal(number, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+  raise(number);
+  _exit(128 + number);
+}
+
+static void *wait_for(void *argument) {
+  Watch *w = argument;
+  sigset_t set = stopping();
+  double first = 0;
   for (;;) {
     int number = 0;
     if (sigwait(&set, &number)) continue;
-    if (atomic_load(&w->caught)) _exit(128 + number);
+    if (!atomic_load(&w->looks)) end_by(number);
+    if (atomic_load(&w->caught)) {
+      if (rt_now() - first >= ONE_WISH) _exit(128 + number);
+      continue;
+    }
+    first = rt_now();
     atomic_store(&w->caught, number);
-    say("\nstopping after this step; a second signal leaves at once\n");
+    say("\nstopping after this step; another signal after a second leaves at once\n");
   }
 }
 
 void rt_watch_start(Watch *w) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM), sigaddset(&set, SIGUSR1);
+  sigset_t set = stopping();
   pthread_sigmask(SIG_BLOCK, &set, NULL);
   signal(SIGPIPE, SIG_IGN); /* a closed terminal must not end a training run */
+  signal(SIGXFSZ, SIG_IGN); /* nor a limit of file sizes: the write says so */
   if (pthread_create(&w->thread, NULL, wait_for, w)) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
+
+void rt_watch_look(Watch *w) { atomic_store(&w->looks, true); }

@@ -180,22 +180,64 @@ def signalled(number, wait, *args, slow='20'):
 
 
 def case_signals():
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP:
         shutil.rmtree(path('s'), True)
         check(signalled(number, 0.1, '--out', 's', '--steps', '100000').wait(30) == 75, f'75 after {number}')
         check(newest('s') > 'step-000000', 'saved')
+    shutil.rmtree(path('s'), True)
+    p = signalled(signal.SIGTERM, 0, '--out', 's', '--steps', '100000')               # as timeout does: process and group
+    p.send_signal(signal.SIGTERM), p.send_signal(signal.SIGINT)
+    check(p.wait(30) == 75 and newest('s') > 'step-000000', 'signals at once are one')
     step = int(newest('s')[5:])
     train('--out', 's', '--resume', '--steps', str(step + 20))
     train('--out', 's2', '--steps', str(step + 20))
     check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
-    p = signalled(signal.SIGTERM, 0.6, '--out', 's3', '--steps', '100000', slow='3000')
-    time.sleep(0.3), p.send_signal(signal.SIGTERM)
-    check(p.wait(2) == 128 + signal.SIGTERM, 'the second signal leaves at once')
+    for attempt in range(8):                                                          # until it is in its first step, which never ends
+        shutil.rmtree(path('s3'), True)
+        p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, env=dict(os.environ, TOY_SLOW='100000'),
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        p.stderr.readline(), time.sleep(0.02 * 2 ** attempt), p.send_signal(signal.SIGTERM)
+        while p.poll() is None: p.send_signal(signal.SIGTERM), time.sleep(0.05)
+        if p.wait() != 75: break
+    check(p.wait() == 128 + signal.SIGTERM, 'a signal after a second leaves at once')
+    p = subprocess.Popen(['nohup', TOY, 'train', '--data', 'text.txt', '--out', 's6', '--steps', '100000'], cwd=D, env=dict(os.environ, TOY_SLOW='20'),
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not os.path.exists(path('s6', 'metrics.jsonl')) or not os.path.getsize(path('s6', 'metrics.jsonl')): time.sleep(0.02)
+    p.send_signal(signal.SIGHUP)
+    n = len(lines('s6'))
+    while len(lines('s6')) < n + 5: time.sleep(0.02)                                  # goes on, under nohup
+    p.send_signal(signal.SIGTERM)
+    check(p.wait(30) == 75, 'nohup')
     start = time.time()
     check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
     check(0.9 < time.time() - start < 5, 'max-time is kept')
     train('--out', 's5', '--max-time', '0.5s', '--eval-every', '1', '--eval-batches', '1', env={'TOY_SLOW_EVAL': '800'})
     check(newest('s5') == 'step-000001', 'what was trained is saved when time runs out in an evaluation')
+
+
+def case_lost_data():
+    """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is saved."""
+    for out, slow, more in ('l1', {'TOY_SLOW': '10'}, ['--shuffle', 'off']), ('l2', {'TOY_SLOW': '10'}, ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches', '1']):
+        for name in 'l.txt', 'v.txt': shutil.copy(TEXT, path(name))
+        p = subprocess.Popen([TOY, 'train', '--data', 'l.txt', '--out', out, '--steps', '100000', *more], cwd=D, env=dict(os.environ, **slow),
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while not os.path.exists(path(out, 'metrics.jsonl')) or not os.path.getsize(path(out, 'metrics.jsonl')): time.sleep(0.02)
+        lost = 'v.txt' if out == 'l2' else 'l.txt'
+        os.truncate(path(lost), 0)
+        err = p.communicate(timeout=60)[1]
+        check(p.returncode == 4 and 'R0201' in err and f'--> {lost}: byte ' in err and 'the last good checkpoint is' in err, f'{p.returncode} {err}')
+        n = int(newest(out)[5:])
+        check([x['step'] for x in lines(out)] == list(range(1, n + 1)), 'metrics up to what is saved')
+    train('--out', 'l1', '--resume', '--shuffle', 'off', '--steps', str(int(newest('l1')[5:]) + 5))
+
+
+def limited_files(): resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
+
+
+def case_file_limit():
+    """SIGXFSZ is no end without words."""
+    toy('train', '--data', 'text.txt', '--out', 'limit', '--steps', '3', preexec_fn=limited_files, expect=1, says='R0403')
+    check(not [f for f in os.listdir(path('limit')) if f.startswith('.new')], 'nothing half-written')
 
 
 def case_damage():

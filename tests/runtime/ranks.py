@@ -172,6 +172,17 @@ def case_signals():
     check('time is up' in train('2_1_0', 'time', '--max-time', '1', TOY_SLOW=50)[0][1], '--max-time')
 
 
+def case_lost_data():
+    """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
+    shutil.copy(path('text.txt'), path('lost.txt'))
+    ps = start('2_2_0', 'train', '--data', 'lost.txt', '--out', 'lost', '--steps', '100000', TOY_SLOW=10)
+    while not os.path.exists(path('lost', 'metrics.jsonl')) or not os.path.getsize(path('lost', 'metrics.jsonl')): time.sleep(0.02)
+    os.truncate(path('lost.txt'), 4096)
+    all = end(ps)
+    check([s for s, _, _ in all] == [4] * 4 and any('R0201' in e and 'lost.txt: byte ' in e for _, _, e in all), f'{all}')
+    check(any(x.startswith('step-') for x in os.listdir(path('lost'))), 'saved')
+
+
 def case_faults():
     """What goes wrong, once or on one rank: one message that says which."""
     all = train('2_2_0', 'nan', expect=5, says='R0601', TOY_NAN=7)
@@ -243,6 +254,16 @@ def case_mpi():
         check(close(losses('mpi' + debug), losses('same_1_1_0')), 'losses over MPI')
     check('process rank 2' in mpirun(path('over_mpi'), 'mpi_die', 137, TOY_DIE='5:2'), 'mpirun names the dead')
     mpirun(path('over_mpi'), 'mpi_die', 0, '--resume')
+    for number in signal.SIGUSR1, signal.SIGTERM:                                      # MPI's own threads do not take them
+        out = f'mpi_{number.name}'
+        p = subprocess.Popen(['mpirun', '--oversubscribe', '-n', '4', path('over_mpi'), 'train', '--data', 'text.txt', '--valid', '10%', '--out', out],
+                             cwd=D, env=dict(e, TOY_SLOW='20'), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while not os.path.exists(path(out, 'metrics.jsonl')) or not lines(out): time.sleep(0.02)
+        p.send_signal(number)
+        err = p.communicate(timeout=60)[1]
+        check(p.returncode and any(x.startswith('step-') for x in os.listdir(path(out))), f'{number}: saved over MPI: {p.returncode} {err}')
+        mpirun(path('over_mpi'), out, 0, '--resume')
+        check(close(losses(out), losses('same_1_1_0')), 'resumed over MPI')
     mpirun(TOYS['2_2_1'], 'mpi_local', 0)
     check(losses('mpi_local') == losses('same_2_2_1'), 'local under mpirun')
 
