@@ -3,6 +3,7 @@
    last sample used. Indexes are checked against their dimension as they are read. Must not:
    allocate (this runs inside steps). */
 #include "data.h"
+#include "file.h"
 #include "placed.h"
 #include "shuffle.h"
 #include <stdio.h>
@@ -156,38 +157,84 @@ static int64_t sample_at(const Data *d, const Set *s, int64_t place, const uint6
                             : sample;
 }
 
-bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
-                  const uint64_t *seed, Fault *f) {
-  for (int64_t row = 0; s->samples && row < d->batch; row++) {
-    int64_t epoch = (cursor + row) / s->samples, sample = sample_at(d, s, cursor + row, seed);
-    Window of = {
-        .seed = seed ? *seed : 0, .epoch = seed ? (uint64_t)epoch : 0, .sample = (uint64_t)sample};
-    if (!fill_sample(d, s, device, of, row, f)) return false;
+/* What is read of mapped files, for a guard to call. */
+typedef struct Filling {
+  const Data *d;
+  const Set *s;
+  const Device *device;
+  int64_t first, count, rounds;
+  const uint64_t *seed;
+  Fault *f;
+} Filling;
+
+static bool fill(void *argument) {
+  const Filling *l = argument;
+  const Set *s = l->s;
+  for (int64_t row = 0; s->samples && row < l->d->batch; row++) {
+    int64_t place = l->first + row;
+    Window of = {.seed = l->seed ? *l->seed : 0,
+                 .epoch = l->seed ? (uint64_t)(place / s->samples) : 0,
+                 .sample = (uint64_t)sample_at(l->d, s, place, l->seed)};
+    if (!fill_sample(l->d, s, l->device, of, row, l->f)) return false;
   }
   return true;
 }
 
 /* Without a seed every pass sees the same masks. */
-bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
-                       int64_t count, int64_t rounds, Fault *f) {
-  for (int64_t row = 0; row < d->batch; row++) {
-    int64_t sample = first + (row < count * rounds ? row % count : 0);
-    if (!fill_sample(d, s, device, (Window){.sample = (uint64_t)sample}, row, f)) return false;
+static bool fill_rows(void *argument) {
+  const Filling *l = argument;
+  for (int64_t row = 0; row < l->d->batch; row++) {
+    int64_t sample = l->first + (row < l->count * l->rounds ? row % l->count : 0);
+    if (!fill_sample(l->d, l->s, l->device, (Window){.sample = (uint64_t)sample}, row, l->f))
+      return false;
   }
   return true;
 }
 
-bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f) {
-  Window of = {.sample = (uint64_t)sample};
-  for (int i = 0; i < s->nfeeds; i++) {
+static bool fill_one(void *argument) {
+  const Filling *l = argument;
+  Window of = {.sample = (uint64_t)l->first};
+  for (int i = 0; i < l->s->nfeeds; i++) {
     char name[RT_NAME];
-    snprintf(name, sizeof name, "logits.%.200s", s->feed[i].input->name);
-    const rt_tensor *t = rt_tensor_find(device->program, name);
+    snprintf(name, sizeof name, "logits.%.200s", l->s->feed[i].input->name);
+    const rt_tensor *t = rt_tensor_find(l->device->program, name);
     if (!t) continue; /* no output needs it */
-    if (!fill_feed(d, s, &s->feed[i], of, d->stage, f)) return false;
-    rt_tensor_keep(device, t, (int)s->feed[i].input->elem, d->stage);
+    if (!fill_feed(l->d, l->s, &l->s->feed[i], of, l->d->stage, l->f)) return false;
+    rt_tensor_keep(l->device, t, (int)l->s->feed[i].input->elem, l->d->stage);
   }
   return true;
+}
+
+/* The file that is mapped there. */
+static bool lost_page(const Set *s, const uint8_t *at, Fault *f) {
+  rt_fault(f, 201, "the file became shorter while it was read, or its disk does not answer");
+  for (int i = 0; i < s->nstreams; i++)
+    for (int k = 0; k < s->stream[i].nparts; k++) {
+      const Part *p = &s->stream[i].part[k];
+      if (at >= p->file.at && at < p->file.at + p->file.n)
+        return rt_at(f, p->path, "byte", at - p->file.at);
+    }
+  return false;
+}
+
+static bool guarded(bool (*read)(void *), Filling l) {
+  const void *lost;
+  if (rt_map_read(l.d->guard, read, &l, &lost)) return true;
+  return lost ? lost_page(l.s, lost, l.f) : false;
+}
+
+bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
+                  const uint64_t *seed, Fault *f) {
+  return guarded(fill, (Filling){d, s, device, cursor, 0, 0, seed, f});
+}
+
+bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
+                       int64_t count, int64_t rounds, Fault *f) {
+  return guarded(fill_rows, (Filling){d, s, device, first, count, rounds, NULL, f});
+}
+
+bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f) {
+  return guarded(fill_one, (Filling){d, s, device, sample, 0, 0, NULL, f});
 }
 
 /* Asks the system for the bytes of a window without waiting for them. */

@@ -67,6 +67,7 @@ typedef struct Data {
       tokens; /* samples per step; numbers of the first input per sample, 1 if it is no sequence */
   bool shuffle;
   char *stage; /* room for one sample of an input */
+  struct MapGuard *guard;
 } Data;
 
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);

@@ -336,6 +336,7 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   Opening q = {.p = p, .o = o, .d = d, .f = f};
   if (!find_inputs(&q) || !read_options(&q)) return false;
   bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_task(&q));
+  d->guard = rt_map_guard();
   d->stage = rt_alloc((size_t)longest_sample(&q));
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
@@ -359,6 +360,6 @@ void rt_data_close(Data *d) {
   close_set(&d->train), close_set(&d->valid);
   close_feeds(&d->train);
   if (!shared) close_feeds(&d->valid);
-  free(d->stage);
+  free(d->stage), free(d->guard);
   *d = (Data){0};
 }

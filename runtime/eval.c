@@ -42,9 +42,10 @@ int64_t rt_evaluated(const Run *r, const Evaluation *v, int64_t i) {
 static bool one_batch(Run *r, int64_t first, int64_t count, int64_t rounds, double *loss,
                       Fault *f) {
   const rt_entry *e = rt_need_entry(r, "eval", f);
-  if (!e || !rt_data_fill_rows(&r->data, &r->data.valid, &r->device, first, count, rounds, f) ||
-      !rt_device_run(&r->device, e, f))
-    return false;
+  f->code = 0;
+  bool filled =
+      e && rt_data_fill_rows(&r->data, &r->data.valid, &r->device, first, count, rounds, f);
+  if (!rt_all_filled(r, filled, f) || !rt_device_run(&r->device, e, f)) return false;
   *loss = rt_get_output(r, "eval.loss");
   return true;
 }

@@ -7,6 +7,10 @@
 /* Maps a file for reading; code: of the fault if that fails. Empty files give n = 0. */
 bool rt_map_file(const char *path, int code, Bytes *b, Fault *f);
 void rt_unmap_file(Bytes *b);
+/* Reads what is mapped; false if read() says so or a page cannot be had, *lost is its address. */
+typedef struct MapGuard MapGuard;
+MapGuard *rt_map_guard(void); /* by rt_alloc */
+bool rt_map_read(MapGuard *g, bool (*read)(void *), void *argument, const void **lost);
 bool rt_exists(const char *path);
 bool rt_is_folder(const char *path);
 

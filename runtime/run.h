@@ -38,6 +38,7 @@ int rt_caught(Run *r);                      /* has any rank got a signal? A call
 /* Some rank cannot read its data, and all know it: a rank without a fault gets one that is quiet.
  */
 void rt_data_lost(Run *r, Fault *f);
+bool rt_all_filled(Run *r, bool filled, Fault *f); /* asked of all ranks */
 bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false */
 _Noreturn void rt_die_together(Run *r,
                                Fault *f); /* rt_die, behind the other ranks if all have one */

@@ -9,6 +9,17 @@ int rt_caught(Run *r) {
   return (int)rt_comm_largest(&r->comm, "signals", atomic_load(&r->watch.caught));
 }
 
+void rt_data_lost(Run *r, Fault *f) {
+  if (!f->code) rt_fault(f, 201, "another rank cannot read its data"), f->quiet = true;
+  f->everywhere = rt_comm_world(&r->comm) > 1;
+}
+
+bool rt_all_filled(Run *r, bool filled, Fault *f) {
+  if (!rt_comm_largest(&r->comm, "whether all have read their data", !filled)) return true;
+  rt_data_lost(r, f);
+  return false;
+}
+
 bool rt_everywhere(const Run *r, Fault *f) {
   f->everywhere = true, f->quiet = !rt_first(r);
   return false;

@@ -16,7 +16,7 @@
 /* Defined by tests that count allocations: how many there were so far. */
 size_t rt_allocations(void) __attribute__((weak));
 
-typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL } Stop;
+typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL, NO_DATA } Stop;
 
 typedef struct Train {
   Run *r;
@@ -24,21 +24,30 @@ typedef struct Train {
   int64_t steps, eval_every, eval_batches, save_every, keep,
       saved;                 /* saved: step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
-  double limit;              /* rt_now() at which to stop */
+  double limit, began;       /* rt_now() at which to stop, and when this step began */
+  size_t allocated;          /* then */
   bool saves;                /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
 } Train;
 
-static bool one_step(Train *t, StepRecord *record, Fault *f) {
+/* The data of the next step, before ranks ask each other whether it is to be: one that cannot read
+   its part ends the run on all, with the state so far saved. */
+static bool fill(Train *t, Fault *f) {
   Run *r = t->r;
-  size_t before = rt_allocations ? rt_allocations() : 0;
-  double start = rt_now();
-  if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   int64_t cursor = r->o.at[OPT_overfit_batch].given ? 0 : r->at.samples;
+  t->allocated = rt_allocations ? rt_allocations() : 0;
+  t->began = rt_now(), f->code = 0;
+  if (r->at.step >= t->steps) return true;
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
   if (!r->o.at[OPT_overfit_batch].given)
     rt_data_ahead(&r->data, &r->data.train, cursor + r->data.batch, &r->at.seed);
+  return true;
+}
+
+static bool one_step(Train *t, StepRecord *record, Fault *f) {
+  Run *r = t->r;
+  if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   if (!rt_device_run(&r->device, t->step, f)) return false;
@@ -53,10 +62,10 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .scale = rt_get_output(r, "loss.scale"),
                          .overflows = rt_get_output(r, "loss.skipped"),
                          .skipped = rt_overflowed(r),
-                         .milliseconds = 1e3 * (rt_now() - start)};
-  if (rt_allocations && rt_allocations() != before)
+                         .milliseconds = 1e3 * (rt_now() - t->began)};
+  if (rt_allocations && rt_allocations() != t->allocated)
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
-                    rt_allocations() - before);
+                    rt_allocations() - t->allocated);
   return true;
 }
 
@@ -66,10 +75,13 @@ static void advance(Run *r, const StepRecord *record) {
 }
 
 /* Asked of all ranks: the larger reason counts. */
-static Stop why_stop(const Train *t) {
+static Stop why_stop(const Train *t, bool filled) {
   Run *r = t->r;
   if (r->at.step >= t->steps) return DONE;
-  Stop mine = atomic_load(&r->watch.caught) ? SIGNAL : rt_now() >= t->limit ? TIME_UP : GO_ON;
+  Stop mine = !filled                         ? NO_DATA
+              : atomic_load(&r->watch.caught) ? SIGNAL
+              : rt_now() >= t->limit          ? TIME_UP
+                                              : GO_ON;
   return (Stop)rt_comm_largest(&r->comm, "whether to stop", mine);
 }
 
@@ -80,7 +92,10 @@ static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
 static bool point_at_saved(const Train *t, Fault *f) {
   char folder[RT_PATH];
   if (t->saved < 0)
-    return rt_help(f, "nothing was saved; a smaller learning rate, warm-up or `clip` often helps");
+    return rt_help(f,
+                   f->code / 100 == 6
+                       ? "nothing was saved; a smaller learning rate, warm-up or `clip` often helps"
+                       : "nothing was saved");
   rt_checkpoint_path(folder, t->r->out, t->saved);
   return rt_help(f, "the last good checkpoint is %.400s", folder);
 }
@@ -148,13 +163,25 @@ static bool can_evaluate(const Train *t) {
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
+/* Data that cannot be read ends the run; what was trained so far stays. */
+static bool keep_state(Train *t, Fault *f) {
+  Fault unsaved = {0};
+  if (t->r->at.step > 0 && !save(t, &unsaved)) rt_print_fault(&unsaved, "warning");
+  return f->help[0] ? false : point_at_saved(t, f);
+}
+
 /* Everything between two steps. */
 static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
   int64_t step = t->r->at.step;
   bool ends = stop == DONE || stop == TIME_UP,
        evaluates = can_evaluate(t) && (ends || due(step, t->eval_every));
-  if (evaluates && stop != SIGNAL && !evaluate(t, record, f)) return false;
-  if (!write_metrics(t, record, f)) return false;
+  bool evaluated = !evaluates || stop == SIGNAL || evaluate(t, record, f);
+  if (!evaluated && f->code / 100 == 2) {
+    Fault unwritten;
+    write_metrics(t, record, &unwritten);
+    return keep_state(t, f);
+  }
+  if (!evaluated || !write_metrics(t, record, f)) return false;
   if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
   rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
                 t->limit - rt_now(), stop != GO_ON);
@@ -165,14 +192,15 @@ static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
 
 static bool loop(Train *t, Stop *stop, Fault *f) {
   StepRecord record;
-  while ((*stop = why_stop(t)) == GO_ON) {
+  for (bool filled; filled = fill(t, f), (*stop = why_stop(t, filled)) == GO_ON;) {
     if (!one_step(t, &record, f)) return false;
     if (rt_is_fine(t->r->p, &record)) t->skipped = 0;
     else if (!record.skipped && !handle_fault(t, &record, f)) return false;
     advance(t->r, &record);
-    if (!after_step(t, &record, *stop = why_stop(t), f)) return false;
+    if (!after_step(t, &record, *stop = why_stop(t, true), f)) return false;
     if (*stop != GO_ON) return true;
   }
+  if (*stop == NO_DATA) return rt_data_lost(t->r, f), keep_state(t, f);
   return *stop == DONE || save(t, f); /* before the first step, or while one was evaluated */
 }
 
