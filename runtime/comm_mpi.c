@@ -58,10 +58,15 @@ static _Noreturn void end_all(const Call *x, int code, const char *what) {
   _exit(1);
 }
 
-static void await(const Call *x, MPI_Request *r) {
+/* What this process slept, stopped or starved, is not counted. */
+static void await(Call *x, MPI_Request *r) {
+  double before = rt_now();
   for (int done = 0; !done;) {
+    double now = rt_now();
+    if (now - before > 1) x->limit += now - before;
+    before = now;
     MPI_Test(r, &done, MPI_STATUS_IGNORE);
-    if (!done && rt_now() > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
+    if (!done && now > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
   }
 }
 
@@ -83,7 +88,7 @@ static void narrow(const Call *x, void *to, const void *from, int64_t n) {
 
 /* ---- collectives, a chunk at a time ---- */
 
-static void all_reduce(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_reduce(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   widen(x, x->m->out, send + at * x->size, m);
   MPI_Iallreduce(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm, &r);
@@ -106,7 +111,7 @@ static void unpack(const Call *x, char *receive, int64_t at, int64_t m) {
                 x->what->receive_row, at, m);
 }
 
-static void reduce_scatter(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void reduce_scatter(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   pack(x, send, at, m);
   MPI_Ireduce_scatter_block(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm,
@@ -115,7 +120,7 @@ static void reduce_scatter(const Call *x, const char *send, char *receive, int64
   narrow(x, receive + at * x->size, x->m->in, m);
 }
 
-static void all_gather(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_gather(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   MPI_Datatype t = type_of((int)x->what->elem);
   MPI_Iallgather(send + at * x->size, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
@@ -123,7 +128,7 @@ static void all_gather(const Call *x, const char *send, char *receive, int64_t a
   unpack(x, receive, at, m);
 }
 
-static void all_to_all(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_to_all(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   MPI_Datatype t = type_of((int)x->what->elem);
   pack(x, send, at, m);
@@ -132,7 +137,7 @@ static void all_to_all(const Call *x, const char *send, char *receive, int64_t a
   unpack(x, receive, at, m);
 }
 
-static void broadcast(const Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void broadcast(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   char *data = receive + at * x->size;
   if (x->g->me == 0 && send != receive) memcpy(data, send + at * x->size, (size_t)(m * x->size));
@@ -140,11 +145,11 @@ static void broadcast(const Call *x, const char *send, char *receive, int64_t at
   await(x, &r);
 }
 
-static void (*const chunk[])(const Call *, const char *, char *, int64_t, int64_t) = {
+static void (*const chunk[])(Call *, const char *, char *, int64_t, int64_t) = {
     all_reduce, reduce_scatter, all_gather, all_to_all, broadcast};
 
 /* The largest and the smallest mark of the group are the same if all are. */
-static void compare(const Call *x) {
+static void compare(Call *x) {
   const rt_program *p = x->c->program;
   int64_t row = x->what >= p->collectives && x->what < p->collectives + p->ncollectives
                     ? x->what - p->collectives

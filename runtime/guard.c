@@ -3,8 +3,9 @@
    The end of a process shows at once, because its socket closes: rank 0 holds one to every other
    rank, those hold one to rank 0. A process that is stopped or starved shows by its heart beat, a
    counter in its seat. A rank that lives but does not come shows when somebody has waited for it
-   too long; ranks that all wait, for different things, disagree. Whoever sees trouble writes it
-   into the table, once; every guard reads it there, says it, and ends its process. What the main
+   too long; ranks that all wait, in one group for different things, disagree: but not while a heart
+   stands still, for its rank may be what all wait for, and come back. Whoever sees trouble writes
+   it into the table, once; every guard reads it there, says it, and ends its process. What the main
    thread does meanwhile is no matter: files are complete or not there at any instant.
 
    Must not: take locks or allocate; compare clocks of different ranks. */
@@ -19,7 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BEAT = 250, LINGER = 100000, LET_GO = 3 }; /* milliseconds, microseconds, seconds */
+enum {
+  BEAT = 250,
+  PAUSED = 2 * BEAT,
+  LINGER = 100000,
+  LET_GO = 3
+}; /* milliseconds, microseconds, seconds */
 
 typedef struct Pulse { /* of a rank that is watched */
   unsigned beat;
@@ -32,6 +38,8 @@ typedef struct Look { /* what one guard remembers */
   Pulse *pulse;
   double now, still_since, left_since, left_wait;
   unsigned long long moves;
+  int missing; /* the rank waited for, and its pulse */
+  Pulse of_missing;
 } Look;
 
 static int rank_of(const Guard *g, int line) { return g->comm->launch.rank ? 0 : line + 1; }
@@ -51,7 +59,7 @@ static void call_text(const Guard *g, int rank, char *text, size_t size) {
   if (!call && atomic_load(&s->runs))
     snprintf(text, size, "the beginning of run %u of the GPU", atomic_load(&s->runs));
   else if (!call) snprintf(text, size, "the start");
-  else if (row && (int)row <= p->ncollectives) {
+  else if (row && row <= (unsigned)p->ncollectives) {
     const rt_collective *c = &p->collectives[row - 1];
     snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)c->kind), number,
              c->what, p->mesh[c->axis].name, *c->source ? " (" : "", c->source,
@@ -86,6 +94,7 @@ static void let_go(Comm *c) {
 
 static _Noreturn void give_up(const Guard *g, Verdict trouble) {
   int rank = verdict_rank(trouble), other = verdict_against(trouble), code = 901;
+  if (rank >= g->comm->launch.world || other >= g->comm->launch.world) _exit(1);
   const Seat *s = &g->table->seat[rank];
   char who[120], where[440], there[440];
   Fault f;
@@ -174,32 +183,82 @@ static void accuse(const Look *l) {
   else rt_guard_trouble(g, TROUBLE_LATE, behind, level ? done : ahead);
 }
 
+/* The axis of the call that a rank is in; naxes: all ranks. */
+static int axis_of(const rt_program *p, const Seat *s) {
+  unsigned row = (unsigned)atomic_load(&s->call);
+  return row && row <= (unsigned)p->ncollectives ? p->collectives[row - 1].axis : p->naxes;
+}
+
+/* Is rank j in rank i's group on this axis? */
+static bool meets(const rt_program *p, int axis, int i, int j) {
+  if (axis >= p->naxes) return true;
+  int64_t n = p->mesh[axis].size, stride = p->mesh[axis].stride;
+  return i - i / stride % n * stride == j - j / stride % n * stride;
+}
+
+/* Two ranks that wait for each other in different calls. Others may wait in different calls, too:
+   of groups that have come more or less far. */
+static bool at_odds(const Guard *g, int *a, int *b) {
+  const rt_program *p = g->comm->program;
+  const Seat *s = g->table->seat;
+  for (int i = 1; i < g->comm->launch.world; i++)
+    for (int j = 0; j < i; j++)
+      if (atomic_load(&s[i].call) != atomic_load(&s[j].call) && meets(p, axis_of(p, &s[i]), i, j) &&
+          meets(p, axis_of(p, &s[j]), i, j))
+        return *a = i, *b = j, true;
+  return false;
+}
+
+static bool all_beat(const Look *l) {
+  Guard *g = l->g;
+  for (int i = 0; i < g->meeting->npeers; i++)
+    if (atomic_load(&g->table->seat[rank_of(g, i)].state) != SEAT_LEFT &&
+        l->now - l->pulse[i].seen > 1e-3 * PAUSED)
+      return false;
+  return true;
+}
+
 /* Rank 0 looks whether anybody moves while all wait, or while GPUs do. */
-static void watch_moves(Look *l) {
+static void watch_moves(Look *l, bool slept) {
   Guard *g = l->g;
   unsigned long long moves = 0;
-  int n = g->comm->launch.world, differs = 0, busy = 0, devices = 0;
+  int n = g->comm->launch.world, a = 0, b = 0, busy = 0, devices = 0;
   for (int i = 0; i < n; i++) {
     Seat *s = &g->table->seat[i];
     int state = atomic_load(&s->state);
     moves += atomic_load(&s->moves);
     busy += state == SEAT_RUNS || state == SEAT_LEFT, devices += state == SEAT_ON_DEVICE;
-    if (atomic_load(&s->call) != atomic_load(&g->table->seat[0].call)) differs = i;
+    if (atomic_load(&s->call) != atomic_load(&g->table->seat[0].call)) a = i;
   }
-  double still = l->now - l->still_since;
-  if ((busy && !devices) || moves != l->moves) l->moves = moves, l->still_since = l->now;
-  else if (!devices && still > 5 && differs) rt_guard_trouble(g, TROUBLE_DISAGREES, differs, 0);
+  double still = l->now - l->still_since, most = g->late > 5 ? g->late / 5 : 1;
+  if ((busy && !devices) || moves != l->moves || slept || !all_beat(l))
+    l->moves = moves, l->still_since = l->now;
+  else if (!devices && still > most && (at_odds(g, &a, &b) || (a && still > g->late)))
+    rt_guard_trouble(g, TROUBLE_DISAGREES, a, b);
   else if (devices && still > g->late && still > atomic_load(&g->device_longest)) accuse(l);
 }
 
+/* A rank that pauses is not late: what it slept is not counted. Between machines only rank 0 sees
+   every heart. */
+static double asleep(Look *l, int rank, double since_last) {
+  Guard *g = l->g;
+  unsigned beat = atomic_load(&g->table->seat[rank].beat);
+  if (rank != l->missing || beat != l->of_missing.beat)
+    l->missing = rank, l->of_missing = (Pulse){beat, l->now};
+  bool seen = !g->post || !rank || !g->comm->launch.rank;
+  return seen && l->now - l->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
+}
+
 /* This rank waits: for somebody who has left, or for too long? */
-static void watch_wait(Look *l) {
+static void watch_wait(Look *l, double since_last) {
   Guard *g = l->g;
   int rank = atomic_load(&g->missing);
   double since = atomic_load(&g->waits_since);
   if (since <= 0 || rank < 0) return;
   Seat *s = &g->table->seat[rank];
   bool left = atomic_load(&s->state) == SEAT_LEFT;
+  double slept = left ? 0 : asleep(l, rank, since_last), moved = since + slept;
+  if (slept > 0 && atomic_compare_exchange_strong(&g->waits_since, &since, moved)) since = moved;
   if (!left || since > l->left_wait || since < l->left_wait)
     l->left_wait = left ? since : 0, l->left_since = l->now; /* it may have come just before */
   else if (l->now - l->left_since > 3) rt_guard_trouble(g, TROUBLE_ENDED, rank, 0);
@@ -221,13 +280,14 @@ static void watch_trouble(Look *l) {
 
 static void look(Look *l, double now) {
   Guard *g = l->g;
-  bool slept = now - l->now > 3;
+  double since_last = now - l->now;
+  bool slept = since_last > 3;
   l->now = now;
   atomic_fetch_add(&g->seat->beat, 1);
   watch_lines(l), watch_pulses(l, slept);
-  if (!g->comm->launch.rank) watch_moves(l);
+  if (!g->comm->launch.rank) watch_moves(l, slept);
   if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
-  watch_wait(l);
+  watch_wait(l, since_last);
   watch_trouble(l);
   atomic_fetch_add(&g->looks, 1);
 }
@@ -237,7 +297,8 @@ static void *stand(void *argument) {
   int n = g->meeting->npeers;
   Look l = {.g = g,
             .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
-            .pulse = rt_alloc(sizeof(Pulse) * (size_t)n)};
+            .pulse = rt_alloc(sizeof(Pulse) * (size_t)n),
+            .missing = -1};
   for (int i = 0; i < n; i++)
     l.line[i] = (struct pollfd){g->meeting->peer[i], POLLIN, 0}, l.pulse[i].seen = rt_now();
   l.line[n] = (struct pollfd){g->wake, POLLIN, 0};

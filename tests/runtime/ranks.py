@@ -172,6 +172,20 @@ def case_signals():
     check('time is up' in train('2_1_0', 'time', '--max-time', '1', TOY_SLOW=50)[0][1], '--max-time')
 
 
+def case_pause():
+    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile."""
+    seconds, late = float(knobs.get('PAUSE', 3)), knobs.get('LATE', 10)     # disagreement shows after a fifth of LATE
+    ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet', SHARDC_LATE=late)
+    while not os.path.exists(path('pause', 'metrics.jsonl')): time.sleep(0.02)
+    for victim in 3, 0:
+        ps[victim].send_signal(signal.SIGSTOP), time.sleep(seconds), ps[victim].send_signal(signal.SIGCONT)
+        n = len(lines('pause'))
+        while len(lines('pause')) <= n and all(p.poll() is None for p in ps): time.sleep(0.02)
+    ps[1].send_signal(signal.SIGTERM)
+    all_ = end(ps)
+    check([s for s, _, _ in all_] == [75] * 4, f'{all_}')
+
+
 def case_lost_data():
     """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
     shutil.copy(path('text.txt'), path('lost.txt'))
