@@ -88,7 +88,7 @@ void fuse_sums(Fuse *u);
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
 /* In a row group, gather[V] w, i over the row itself is the sum of w where the position is i: a row
    is then read in step only, so that w may be computed by the group and its gradient may take over
-   its buffer. */
+   its buffer. V is all of the row: a kernel takes every sum over its whole row. */
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
 GroupKind fuse_reduce_kind(const Fuse *u, const Op *o);
 bool fuse_heavy(OpCode c); /* too dear to be computed by every user */

@@ -29,7 +29,7 @@ typedef struct Kernel {
   uint32_t group;
   Fn *fn;
   ValueId *map;
-  bool *seen;
+  bool *seen, *moved; /* moved: something reads it at other indexes than its own */
   ValueList args;
 } Kernel;
 
@@ -42,6 +42,20 @@ static void find_args(Kernel *k, ValueId v) {
   }
   const Op *o = value_def(k->u->f, v);
   for (uint32_t i = 0; i < o->nin; i++) find_args(k, o->in[i]);
+}
+
+/* A sum is known at the present row only: what is read at others is no pick, but the gather that it
+   was. */
+static bool picks(const Kernel *k, const Op *o) {
+  return !k->moved[o->out] && fuse_picks(k->u, k->group, o);
+}
+
+static void mark_moved(Kernel *k, ValueId v, bool moved) {
+  const Op *o = value_def(k->u->f, v);
+  if (!inside(k->u, k->group, v) || (k->seen[v] && k->moved[v] >= moved)) return;
+  k->seen[v] = true, k->moved[v] |= moved;
+  bool moves = fuse_moves(o->code) && !picks(k, o);
+  for (uint32_t i = 0; i < o->nin; i++) mark_moved(k, o->in[i], k->moved[v] || moves);
 }
 
 static void build_pick(Kernel *k, const Op *o) {
@@ -62,7 +76,7 @@ static void build_value(Kernel *k, ValueId v) {
   const Op *o = value_def(k->u->f, v);
   for (uint32_t i = 0; i < o->nin; i++) build_value(k, o->in[i]);
   if (k->map[v] != NO_VALUE) return;
-  if (fuse_picks(k->u, k->group, o)) build_pick(k, o);
+  if (picks(k, o)) build_pick(k, o);
   else fn_clone_op(k->u->m, k->fn, k->u->f, o, k->map);
 }
 
@@ -77,6 +91,7 @@ static Kernel kernel_begin(Writer *w, uint32_t g) {
   Kernel k = {.u = u, .group = g, .fn = fn_new(u->m, FN_KERNEL, kernel_name(w, &u->groups.at[g]))};
   k.map = value_map(u->m, u->f);
   k.seen = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
+  k.moved = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
   k.fn->loc = u->f->ops.at[u->groups.at[g].anchor].loc;
   attr_set_str(u->m, &k.fn->attrs, ATTR_family,
                intern(u->m->ctx->names, group_name(u->groups.at[g].kind)));
@@ -87,6 +102,8 @@ static Kernel kernel_function(Writer *w, uint32_t g) {
   Kernel k = kernel_begin(w, g);
   const ValueList *results = &w->u->groups.at[g].results;
   for (uint32_t i = 0; i < results->n; i++) find_args(&k, results->at[i]);
+  memset(k.seen, 0, sizeof *k.seen * w->u->f->values.n);
+  for (uint32_t i = 0; i < results->n; i++) mark_moved(&k, results->at[i], false);
   for (uint32_t i = 0; i < k.args.n; i++)
     k.map[k.args.at[i]] = fn_arg(w->u->m, k.fn, *value_type(w->u->f, k.args.at[i]));
   for (uint32_t i = 0; i < results->n; i++) build_value(&k, results->at[i]);

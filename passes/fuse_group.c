@@ -136,7 +136,8 @@ static void settle(Fuse *u, ValueId v, uint32_t g) {
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o) {
   const FuseGroup *g = &u->groups.at[group];
   if (g->kind != GROUP_row || o->code != OP_gather) return false;
-  return same_space(type(u, o->in[0]), &g->space) && same_space(type(u, o->in[1]), &g->rows);
+  return same_space(type(u, o->in[0]), &g->space) && same_space(type(u, o->in[1]), &g->rows) &&
+         same_space(type(u, o->out), &g->rows);
 }
 
 /* Does an op that reads its operands at other indexes read something that group g computes? */

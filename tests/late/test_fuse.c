@@ -84,6 +84,21 @@ static void cross_entropy_picks_in_its_row(void **state) {
       "row 2>1: rmax sub exp sum log add iota expand eq const where sum sub\ncolumn 1>1: sum\n");
 }
 
+/* A sum inside of a row kernel is over the whole row: the label's score, a sum over M only, stays a
+   gather where a row is S and M; and where it is read at other rows than its own. */
+static void only_whole_rows_are_picked_from(void **state) {
+  (void)state;
+  expect("  %6 = expand[S] %4 : f32[S:3, B:4, M:16]\n  %7 = sin %6 : f32[S:3, B:4, M:16]\n"
+         "  %8 = gather[M] %7, %5 : f32[B:4, S:3]\n  %9 = sub %7, %8 : f32[S:3, B:4, M:16]\n"
+         "  %10 = sum[S, M] %9 : f32[B:4]\n  store @rows, %10\n",
+         "row 2>1: expand sin gather sub sum\n");
+  expect("  %6 = mul %4, %4 : f32[B:4, M:16]\n  %7 = gather[M] %6, %5 : f32[B:4]\n"
+         "  %8 = mul %4, %7 : f32[B:4, M:16]\n  %9 = merge[B, M -> X] %8 : f32[X:64]\n"
+         "  %10 = tanh %9 : f32[X:64]\n  %11 = split[X -> B, M] %10 : f32[B:4, M:16]\n"
+         "  %12 = sum[M] %11 : f32[B:4]\n  store @rows, %12\n",
+         "row 2>1: mul gather mul merge tanh split sum\n");
+}
+
 static void sums_over_rows_share_a_kernel(void **state) {
   (void)state;
   expect("  %6 = sum[B] %3 : f32[E:8]\n  %7 = mul %3, %3 : f32[B:4, E:8]\n  %8 = sum[B] %7 : "
@@ -334,6 +349,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(bias_activation_residual_join_a_dot),
                                      cmocka_unit_test(a_norm_is_one_row_kernel),
                                      cmocka_unit_test(cross_entropy_picks_in_its_row),
+                                     cmocka_unit_test(only_whole_rows_are_picked_from),
                                      cmocka_unit_test(sums_over_rows_share_a_kernel),
                                      cmocka_unit_test(the_smallest_value_is_saved),
                                      cmocka_unit_test(cheap_values_are_computed_again),
