@@ -7,9 +7,13 @@
 
 enum { AHEAD_BYTES = 9 << 10 };
 
-/* An argument of which every row is read anew, its elements side by side. */
+/* An argument of which every row is read anew, its elements side by side. Tables, and what is read
+   under other names, have dims of their own: which of their rows comes next is not known. */
 static bool streams(const Rows *s, ValueId v) {
   const Type *t = value_type(s->e->k, v);
+  for (int i = 0; i < t->rank; i++)
+    if (!axes_have(&s->r.kept, t->axis[i].dim) && !axes_have(&s->r.over, t->axis[i].dim))
+      return false;
   Str row = s->kept.dim[s->kept.n - 1].dim, along = s->over.dim[0].dim;
   return type_find(t, row) >= 0 && type_find(t, along) >= 0 && elem_bytes(t->elem) > 1 &&
          buffer_stride(s->e->k, v, along) == 1;

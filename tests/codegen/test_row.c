@@ -308,6 +308,20 @@ static void halves(Harness *h, int i) {
   harness_add(h, "  %%6 = rmax[A] %%2 : f32[B:%d]\n  return %%4, %%5, %%6\n}\n", n);
 }
 
+/* Norms of a table's rows, and of an operand under another name: arguments with dims that the
+   kernel does not walk. */
+static void tables(Harness *h, int i) {
+  int n = (int)harness_random(h, 1, 70), heads = 1 + i % 3, rows = (int)harness_random(h, 1, 40);
+  const char *f = arena_printf(h->arena, "f32[A:%d, H:%d, B:%d]", rows, heads, n);
+  const char *r = arena_printf(h->arena, "f32[A:%d, H:%d]", rows, heads);
+  harness_add(h, "kernel @table%d(%%0 : f32[V:11, H:%d, B:%d], %%1 : i32[A:%d], ", i, heads, n,
+              rows);
+  harness_add(h, "%%2 : f32[R:%d, H:%d, B:%d]) {family = \"row\"} {\n", rows, heads, n);
+  harness_add(h, "  %%3 = gather[V] %%0, %%1 : %s\n  %%4 = rename[R -> A] %%2 : %s\n", f, f);
+  harness_add(h, "  %%5 = mul %%3, %%4 : %s\n  %%6 = sum[B] %%5 : %s\n", f, r);
+  harness_add(h, "  %%7 = mul %%3, %%6 : %s\n  return %%6, %%7\n}\n", f);
+}
+
 static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n, int chunk,
                        double tolerance) {
   Harness *h = harness_new(target);
@@ -326,6 +340,7 @@ static void test_row(void **state) {
   run_shapes(*state, scan, 40, 20000, 1e-4);
   run_shapes(*state, long_rows, 8, 20000, 1e-5);
   run_shapes(*state, halves, 40, 2000, 1e-4);
+  run_shapes(*state, tables, 16, 2000, 1e-4);
 }
 
 static void test_streamed(void **state) {
