@@ -244,11 +244,8 @@ void column_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
   const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, tile[2] > 1 ? 2 : 1);
+  reduction_check(e, true);
   Columns s = {.e = e, .r = reductions_of(k)};
-  const int *level = reduction_levels(e->arena, k);
-  for (int i = 0; i < s.r.n; i++)
-    if (level[reduction(&s, i)->in[0]] || op_family(reduction(&s, i)->code) == FAMILY_SCAN)
-      bug("kernel %s: a column kernel sums once", k->name);
   ValueId reference = nest_reference(k, &s.r.over);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
   s.lanes_kept = !strcmp(variant, "columns"), s.lanes_over = !strcmp(variant, "row");

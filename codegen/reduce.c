@@ -39,18 +39,11 @@ static LLVMValueRef neutral(Emit *e, const Op *op, Elem elem, LLVMTypeRef type) 
   return lowest(e, elem, type, op->code != OP_rmin);
 }
 
-void reduction_check_moves(Emit *e, const Reductions *r, const int *level) {
-  const Fn *k = e->k;
-  for (uint32_t i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
-    bool moves =
-        (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) || o->code == OP_gather;
-    if (!moves || !level[o->in[0]]) continue;
-    for (int g = 0; g < o->ngroups; g++)
-      for (int d = 0; d < o->group[g].nfrom; d++)
-        if (axes_have(&r->kept, o->group[g].from[d]))
-          bug("kernel %s: %s moves rows of what depends on a reduction", k->name, op_name(o->code));
-  }
+void reduction_check(Emit *e, bool column) {
+  RowFault f;
+  if (row_fault(e->k, column, &f))
+    bug("kernel %s: [%s] %s %s the kernel", e->k->name, f.label, op_name(e->k->ops.at[f.op].code),
+        f.what);
 }
 
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n) {

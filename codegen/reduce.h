@@ -16,9 +16,8 @@ typedef struct Accumulator {
   int n;                /* how many of value[] */
 } Accumulator;
 
-/* What depends on a reduction must not be read at another row: that row's value is not known here.
- */
-void reduction_check_moves(Emit *e, const Reductions *r, const int *level);
+/* The ops of a row or column kernel must be able to share its rows (ir/row_share.c). */
+void reduction_check(Emit *e, bool column);
 
 /* lanes: of the vectors that come in; 1: scalars. across: at the end lanes are reduced to one. */
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n);

@@ -204,6 +204,7 @@ static Stream streamed(Rows *s) {
 void row_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
+  reduction_check(e, false);
   Rows s = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
   ValueId reference = nest_reference(k, &s.r.over);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
@@ -213,7 +214,6 @@ void row_emit(Emit *e) {
   s.keep = rows_kept(e->arena, k, &s.r);
   const int64_t *tile = emit_tile(e, 1 + s.passes);
   s.unroll = tile + 1;
-  reduction_check_moves(e, &s.r, s.level);
   emit_begin_phase(e, 0);
   make_accumulators(&s);
   Walk w = {.nest = &s.kept,

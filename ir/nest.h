@@ -69,6 +69,13 @@ int64_t column_bytes(const Reductions *r);
 int64_t column_workspace(const Reductions *r, int64_t chunks);
 bool is_column_sum(const Fn *k, const Reductions *r, ValueId v);
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
+/* Why the ops of a kernel of family row or column cannot share its rows (row_share.c); false if
+   they can. */
+typedef struct RowFault {
+  const char *label, *what; /* of docs/ir.md; what the op does, before the kernel's name */
+  OpId op;
+} RowFault;
+bool row_fault(const Fn *k, bool column, RowFault *f);
 /* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
  * memory included. */
 int64_t element_cost(const Fn *k);

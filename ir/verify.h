@@ -22,11 +22,12 @@ void verify_report(Verifier *v, const char *code, Where at, const char *format, 
 Where verify_at_op(const Op *op);
 Where verify_at_fn(const Verifier *v);
 
-void verify_shards(Verifier *v);   /* placements of a function, collectives */
-void verify_fused(Verifier *v);    /* after fuse */
-void verify_ordered(Verifier *v);  /* after order */
-void verify_selected(Verifier *v); /* kernel functions after select */
-void verify_placed(Verifier *v);   /* after memory */
+void verify_shards(Verifier *v);      /* placements of a function, collectives */
+void verify_fused(Verifier *v);       /* after fuse */
+void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
+void verify_ordered(Verifier *v);     /* after order */
+void verify_selected(Verifier *v);    /* kernel functions after select */
+void verify_placed(Verifier *v);      /* after memory */
 
 /* Elements from the first to the last that the value touches; -1 if its strides are wrong. */
 int64_t verify_extent(const Value *v);

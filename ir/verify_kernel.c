@@ -1,7 +1,8 @@
-/* What `select` promises about kernel functions, checked: the numbers of attribute `tile` are
-   numbers a kernel can be made with, and chunks, scratch and workspace are what follows from them.
-   The code generator reads all of these and believes them: a scratch too small is written past, a
-   chunk too few is work that nobody does.
+/* What `fuse` and `select` promise about kernel functions, checked: the ops of a row kernel can
+   share its rows, by the rule that row_share.c states for the code generators as well; the numbers
+   of attribute `tile` are numbers a kernel can be made with, and chunks, scratch and workspace are
+   what follows from them. The code generator reads all of these and believes them: a scratch too
+   small is written past, a chunk too few is work that nobody does.
 
    Families whose chunks cut any number of units in even ranges are right with any number of them.
  */
@@ -170,6 +171,17 @@ static void check_gpu(Verifier *v, const Attr *tile) {
       lists_phases(v, ATTR_threads, phases, 1, 1024) &&
       lists_phases(v, ATTR_shared, phases, 0, shared))
     is_tile(v, tile, (int)tile->i, tile->i);
+}
+
+/* Every reduction of a kernel is taken over the same row; kernels of other families have none. */
+void verify_shared_rows(Verifier *v) {
+  Str family = attr_str(&v->fn->attrs, ATTR_family, "");
+  bool column = !strcmp(family, "column");
+  RowFault f;
+  if (v->failed || (!column && strcmp(family, "row")) || !row_fault(v->fn, column, &f)) return;
+  const Op *op = &v->fn->ops.at[f.op];
+  verify_report(v, "E1106", verify_at_op(op), "[%s] %s %s @%s", f.label, op_name(op->code), f.what,
+                v->fn->name);
 }
 
 void verify_selected(Verifier *v) {

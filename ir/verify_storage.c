@@ -10,7 +10,10 @@
 #include "verify.h"
 
 void verify_fused(Verifier *v) {
-  if (v->fn->kind == FN_KERNEL) return;
+  if (v->fn->kind == FN_KERNEL) {
+    verify_shared_rows(v);
+    return;
+  }
   for (OpId i = 0; i < v->fn->ops.n; i++) {
     const Op *op = &v->fn->ops.at[i];
     OpFamily family = op_family(op->code);

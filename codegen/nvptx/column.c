@@ -290,11 +290,8 @@ void gpu_column_emit(Emit *e) {
   const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, COLUMN_TILES);
   Columns *s = ARENA_NEW(e->arena, Columns);
+  reduction_check(e, true);
   s->e = e, s->r = reductions_of(k);
-  const int *level = reduction_levels(e->arena, k);
-  for (int i = 0; i < s->r.n; i++)
-    if (level[reduction(s, i)->in[0]] || op_family(reduction(s, i)->code) == FAMILY_SCAN)
-      bug("kernel %s: a column kernel sums once", k->name);
   ValueId reference = nest_reference(k, &s->r.over);
   s->kept = nest_of(k, &s->r.kept, reference), s->over = nest_of(k, &s->r.over, reference);
   s->along = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "along");

@@ -319,6 +319,7 @@ void gpu_row_emit(Emit *e) {
     gpu_column_emit(e);
     return;
   }
+  reduction_check(e, false);
   Rows *s = ARENA_NEW(e->arena, Rows);
   s->e = e, s->r = reductions_of(k), s->level = reduction_levels(e->arena, k);
   s->passes = reduction_passes(k, &s->r, s->level);
@@ -326,7 +327,6 @@ void gpu_row_emit(Emit *e) {
   s->kept = nest_of(k, &s->r.kept, reference), s->over = nest_of(k, &s->r.over, reference);
   read_tile(s);
   sort_results(s);
-  reduction_check_moves(e, &s->r, s->level);
   emit_begin_phase(e, 0);
   make_accumulators(s);
   find_row(s, space_vectors(e, &s->kept, s->side ? e->lanes : 1));

@@ -18,6 +18,9 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
   "body @f(%0 : i32[], %1 : f32[A:4], %2 : f32[A:4]) {\n%3 = kernel @k, %1, %2 : f32[A:4]" inside  \
   "\nreturn %3\n}\nbody @b(%0 : f32[A:4], %1 : f32[L:2, A:4]) {\n%2 = loop[L] @f, %0, %1 "         \
   "{carry = 0, invariant = 1, trip = 2} : f32[L:2, A:4]" outside "\nreturn %2\n}\n"
+#define ROWS(family, ops, last)                                                                    \
+  "fuse\nkernel @k(%0 : f32[A:2, B:3, C:2]) {family = \"" family "\"} {\n%1 = " ops                \
+  " : f32[A:2, B:3, C:2]\n%9 = " last " : f32[A:2]\nreturn %9\n}\n"
 #define ELEM_WITH(attributes)                                                                      \
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
@@ -163,6 +166,15 @@ static const Broken modules[] = {
     {"type-c3", "E1105", "lower\ninput @i : f32[A:2]\nentry @e {\n%0 = load @i : f32[]\n}\n"},
     {"attr-c2", "E1103", "lower\nbody @b() {family = \"row\"} {\n}\n"},
     {"fuse-c1", "E1106", "fuse\nbody @b(%0 : f32[]) {\n%1 = exp %0 : f32[]\n}\n"},
+    {"fuse-c2", "E1106", ROWS("row", "sum[B] %0 : f32[A:2, C:2]\n%2 = sub %0, %1", "sum[B, C] %2")},
+    {"fuse-c2", "E1106",
+     ROWS("row", "rmax[A] %0 : f32[B:3, C:2]\n%2 = sub %0, %1", "rmax[B, C] %2")},
+    {"fuse-c2", "E1106", ROWS("row", "cumsum[B] %0", "sum[B, C] %1")},
+    {"fuse-c3", "E1106",
+     ROWS("row", "rmax[B, C] %0 : f32[A:2]\n%2 = shift[A] %1 {by = 1} : f32[A:2]\n%3 = sub %0, %2",
+          "sum[B, C] %3")},
+    {"fuse-c4", "E1106",
+     ROWS("column", "sum[B, C] %0 : f32[A:2]\n%2 = sub %0, %1", "sum[B, C] %2")},
     {"order-c2", "E1107", "order\nbody @b(%0 : f32[A:2, B:3] {strides(2, 1)}) {\n}\n"},
     {"order-c2", "E1107", "order\nkernel @b(%0 : f32[A:2, B:3] {strides(1, 1)}) {\n}\n"},
     {"order-c3", "E1107",

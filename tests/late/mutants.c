@@ -359,6 +359,41 @@ static bool smaller_frame(Fault *x) {
   return true;
 }
 
+/* ---- rows ---- */
+
+/* Appends an op of one operand in front of the present one. */
+static ValueId put_before(Fault *x, OpCode c, ValueId a, Group g, Type t) {
+  Op *o = fn_op(x->m, x->f, c, 1, &a, 1, &t, (Loc){0});
+  op_add_group(x->m, o, g);
+  ValueId v = o->out;
+  Op last = vec_last(x->f->ops);
+  memmove(&x->f->ops.at[x->at + 1], &x->f->ops.at[x->at], sizeof last * (x->f->ops.n - 1 - x->at));
+  x->f->ops.at[x->at] = last;
+  for (ValueId i = 0; i < x->f->values.n; i++) {
+    OpId *def = &x->f->values.at[i].def;
+    if (*def != NO_OP && *def >= x->at) *def = i == v ? x->at : *def + 1;
+  }
+  x->op = &x->f->ops.at[++x->at];
+  return v;
+}
+
+/* A sum of one term more in a kernel that sums along other dims: the same number in the
+   interpreter, and a sum over the whole row in the kernel. */
+static bool other_row(Fault *x) {
+  Str family = attr_str(&x->f->attrs, ATTR_family, "");
+  if ((strcmp(family, "row") && strcmp(family, "column")) || !x->op->nin) return false;
+  uint32_t which = below(x, x->op->nin);
+  Type t = x->f->values.at[x->op->in[which]].type, more = t;
+  if (elem_class(t.elem) != CLASS_FLOAT || t.rank == MAX_RANK) return false;
+  Axis one = {intern(x->m->ctx->names, "One"), 1};
+  more.axis[more.rank++] = one;
+  Group g = group_dims(1, &one.dim);
+  ValueId v = put_before(x, OP_expand, x->op->in[which], g, more);
+  x->op->in[which] = put_before(x, OP_sum, v, g, t);
+  x->what = "a sum over another row";
+  return true;
+}
+
 /* ---- one fault ---- */
 
 static bool (*const faults[])(Fault *) = {other_operand,
@@ -380,7 +415,7 @@ static bool (*const faults[])(Fault *) = {other_operand,
                                           other_place,
                                           other_operand,
                                           other_shape_of_kernel,
-                                          swapped_operands};
+                                          other_row};
 
 /* Does the value reach a result, a store, or an argument that its function uses? */
 static bool live(const Fn *f, ValueId v) {

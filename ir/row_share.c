@@ -1,0 +1,79 @@
+/* What may share the rows of a kernel: one rule, which the verifier states (fuse-c2 to fuse-c4) and
+   the code generators believe.
+
+   A kernel of family `row` or `column` takes every reduction over its whole row, whatever dims the
+   op lists, and knows a reduction's result at the present row only. So all list the same dims,
+   those that are reduced; sums of columns list all others and are known when the last row is done;
+   and what depends on a reduction is never read at another row. Along the row it may be. */
+#include "nest.h"
+
+static bool is_over(const Axes *a, const Op *o) {
+  for (int i = 0; i < o->group[0].nfrom; i++)
+    if (!axes_have(a, o->group[0].from[i])) return false;
+  return o->group[0].nfrom == a->n;
+}
+
+static bool is_read(const Fn *k, ValueId v) {
+  for (OpId i = 0; i < k->ops.n; i++)
+    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
+      if (k->ops.at[i].in[j] == v) return true;
+  return false;
+}
+
+static bool is_column(const Fn *k, const Reductions *r, const Op *o) {
+  return o->code == OP_sum && is_over(&r->kept, o) && !is_read(k, o->out) &&
+         value_type(k, o->in[0])->rank == r->kept.n + r->over.n;
+}
+
+/* Does o read operand i at other indexes of these dims? */
+static bool moves_along(const Op *o, uint32_t i, const Axes *dims) {
+  bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_expand) ||
+               (o->code == OP_gather && i == 0);
+  for (int g = 0; moves && g < o->ngroups; g++)
+    for (int d = 0; d < o->group[g].nfrom; d++)
+      if (axes_have(dims, o->group[g].from[d])) return true;
+  return false;
+}
+
+static bool fault(RowFault *f, const char *label, const char *what, OpId op) {
+  *f = (RowFault){label, what, op};
+  return true;
+}
+
+static bool dims_differ(const Fn *k, const Reductions *r, bool column, RowFault *f) {
+  for (int i = 0; i < r->n; i++)
+    if (!is_over(&r->over, &k->ops.at[r->op[i]]))
+      return fault(f, "fuse-c2", "is not over all reduced dims of", r->op[i]);
+  for (int i = 0; i < r->ncolumns; i++)
+    if (column || !is_column(k, r, &k->ops.at[r->column[i]]))
+      return fault(f, "fuse-c2", "is neither along the rows nor a sum of all rows of",
+                   r->column[i]);
+  return false;
+}
+
+static bool is_read_elsewhere(const Fn *k, const Reductions *r, const int *level, RowFault *f) {
+  for (OpId i = 0; i < k->ops.n; i++)
+    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
+      if (level[k->ops.at[i].in[j]] && moves_along(&k->ops.at[i], j, &r->kept))
+        return fault(f, "fuse-c3", "reads a reduction at another row of", i);
+  return false;
+}
+
+static bool sums_twice(const Fn *k, const Reductions *r, const int *level, RowFault *f) {
+  for (int i = 0; i < r->n; i++) {
+    const Op *o = &k->ops.at[r->op[i]];
+    if (level[o->in[0]] || op_family(o->code) == FAMILY_SCAN)
+      return fault(f, "fuse-c4", "needs a second walk along the columns of", r->op[i]);
+  }
+  return false;
+}
+
+bool row_fault(const Fn *k, bool column, RowFault *f) {
+  Arena *a = arena_new();
+  Reductions r = reductions_of(k);
+  const int *level = reduction_levels(a, k);
+  bool wrong = dims_differ(k, &r, column, f) || is_read_elsewhere(k, &r, level, f) ||
+               (column && sums_twice(k, &r, level, f));
+  arena_free(a);
+  return wrong;
+}
