@@ -69,6 +69,12 @@ static bool is_result(const Least *l, ValueId v) { /* of a contraction or the li
 static uint32_t node_in(ValueId v) { return FLOW_NODES + 2 * v; }
 static uint32_t node_out(ValueId v) { return FLOW_NODES + 2 * v + 1; }
 
+/* Of what is in memory, a gather or a slice reads no more than it takes. */
+static double taken(const Least *l, const Op *o, uint32_t k) {
+  bool takes = (o->code == OP_gather && !k) || o->code == OP_slice;
+  return takes && l->memory[o->in[k]] ? bytes_of(l, o->out) : INFINITY;
+}
+
 static Flow net_of(Least *l, const double *cost) {
   uint32_t arcs = 4 * l->f->values.n;
   for (OpId i = 0; i < l->f->ops.n; i++) arcs += l->f->ops.at[i].nin * l->f->ops.at[i].nout;
@@ -78,7 +84,7 @@ static Flow net_of(Least *l, const double *cost) {
     const Op *o = &l->f->ops.at[i];
     for (uint32_t k = 0; joins(o) && k < o->nin; k++)
       for (uint32_t r = 0; r < o->nout; r++)
-        flow_join(&n, node_out(o->in[k]), node_in(o->out + r), INFINITY);
+        flow_join(&n, node_out(o->in[k]), node_in(o->out + r), taken(l, o, k));
   }
   return n;
 }

@@ -16,7 +16,7 @@ static double tolerance_of(Harness *h, const Module *m) {
 }
 
 static int check(Harness *h, Module *m) {
-  PipelineOptions o = {.until = "select"};
+  PipelineOptions o = {.verify = true, .until = "select"};
   double tolerance = m ? tolerance_of(h, m) : 0;
   if (m) target_describe(m, target_find(h->target), h->workers);
   if (m) module_set(m, "target.chunk", "%d", 2000);

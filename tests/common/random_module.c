@@ -387,6 +387,34 @@ static bool make_gather(Gen *g) {
   return add(g, ir_gather(g->m, g->f, w, i, v.dim, (Loc){0}));
 }
 
+/* What the label of some rows scores, and what is made of that over more than its dim. */
+static bool make_margin(Gen *g) {
+  ValueId a = pick(g);
+  Type t = type_in(g, a), by = type_scalar(ELEM_i32);
+  Str dims[MAX_RANK];
+  int n = 0;
+  if (t.rank < 2) return false;
+  int v = (int)below(g, (uint32_t)t.rank);
+  int b = (v + 1 + (int)below(g, (uint32_t)t.rank - 1)) % t.rank;
+  by.axis[by.rank++] = t.axis[b];
+  ValueId u = ir_gather(g->m, g->f, a, some_index(g, t.axis[v], &by), t.axis[v].dim, (Loc){0});
+  ValueId d = un(g, OP_sin, bin(g, OP_sub, a, u));
+  for (int i = 0; i < t.rank; i++)
+    if (i != b && (i == v || below(g, 2))) dims[n++] = t.axis[i].dim;
+  return add(g, un(g, OP_tanh, ir_reduce(g->m, g->f, OP_sum, d, n, dims, (Loc){0})));
+}
+
+static bool make_one_hot(Gen *g) {
+  ValueId a = pick(g);
+  Type t = type_in(g, a), by = type_scalar(ELEM_i32);
+  if (t.rank < 2) return false;
+  int v = (int)below(g, (uint32_t)t.rank);
+  by.axis[by.rank++] = t.axis[(v + 1) % t.rank];
+  ValueId i = ir_expand(g->m, g->f, some_index(g, t.axis[v], &by), 1, &t.axis[v], (Loc){0});
+  ValueId here = bin(g, OP_eq, i, ir_iota(g->m, g->f, t.axis[v], (Loc){0}));
+  return add(g, bin(g, OP_mul, a, ir_cast(g->m, g->f, here, ELEM_f32, (Loc){0})));
+}
+
 static bool make_scatter(Gen *g) {
   ValueId x = pick(g);
   Type t = type_in(g, x), over = type_scalar(ELEM_f32);
@@ -501,7 +529,7 @@ static Maker *const makers[] = {
     make_where,     make_cast,   make_stop,     make_reduce,    make_reduce,   make_cumsum,
     make_expand,    make_rename, make_split,    make_slice_pad, make_shift,    make_stack,
     make_concat,    make_rope,   make_dot,      make_dot,       make_gather,   make_scatter,
-    make_attention,
+    make_attention, make_margin, make_one_hot,
 };
 
 static void grow(Gen *g, int ops) {

@@ -236,6 +236,61 @@ static void make_gather(Maker *k) {
   keep(k, ir_gather(k->m, k->f, a, index_of(k, &by, into), into.dim, nowhere));
 }
 
+static ValueId two(Maker *k, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(k->m, k->f, c, a, b, nowhere);
+}
+
+/* Dims of t but `b`, each by chance, the first one surely. */
+static int some_but(Maker *k, const Type *t, Str b, Str *dims) {
+  int n = 0;
+  for (int i = 0; i < t->rank; i++)
+    if (t->axis[i].dim != b && (!n || below(k, 3))) dims[n++] = t->axis[i].dim;
+  return n;
+}
+
+/* Scores of a label that stands for many rows, and what is made of them over more than their dim.
+ */
+static void make_margin(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  Str dims[MAX_RANK];
+  if (t.rank < 2 || t.rank > 4) return;
+  if (below(k, 2)) a = ir_unary(k->m, k->f, OP_sin, a, nowhere);
+  int v = below(k, t.rank), b = (v + 1 + below(k, t.rank - 1)) % t.rank;
+  Type by = {ELEM_i32, 1, {t.axis[b]}};
+  ValueId u = ir_gather(k->m, k->f, a, index_of(k, &by, t.axis[v]), t.axis[v].dim, nowhere);
+  keep(k, u);
+  ValueId d = two(k, below(k, 2) ? OP_sub : OP_max, a, u);
+  int n = some_but(k, &t, t.axis[b].dim, dims);
+  keep(k, ir_reduce(k->m, k->f, below(k, 3) ? OP_sum : OP_rmax, d, n, dims, nowhere));
+}
+
+static void make_one_hot(Maker *k) {
+  ValueId a = any_float(k);
+  Type t = *type(k, a);
+  if (t.rank < 2 || t.rank > 4) return;
+  int v = below(k, t.rank), b = (v + 1 + below(k, t.rank - 1)) % t.rank;
+  Type by = {ELEM_i32, 1, {t.axis[b]}};
+  ValueId i = ir_expand(k->m, k->f, index_of(k, &by, t.axis[v]), 1, &t.axis[v], nowhere);
+  ValueId here = two(k, OP_eq, i, ir_iota(k->m, k->f, t.axis[v], nowhere));
+  keep(k, two(k, OP_mul, a, ir_cast(k->m, k->f, here, ELEM_f32, nowhere)));
+}
+
+/* A norm over one dim of the rows that an index takes out of a table. */
+static void make_norm_of_rows(Maker *k) {
+  Type t = random_type(k, 2), by = {ELEM_i32, 1, {k->axis[below(k, 4)]}};
+  if (type_find(&t, by.axis[0].dim) >= 0) return;
+  ValueId a = of_type(k, &t);
+  Axis into = t.axis[below(k, t.rank)];
+  a = ir_gather(k->m, k->f, a, index_of(k, &by, into), into.dim, nowhere);
+  Str over = into.dim;
+  for (int i = 0; i < t.rank; i++)
+    if (t.axis[i].dim != into.dim) over = t.axis[i].dim;
+  ValueId s = ir_reduce(k->m, k->f, OP_sum, two(k, OP_mul, a, a), 1, &over, nowhere);
+  s = two(k, OP_add, s, ir_const(k->m, k->f, ELEM_f32, 0.5, nowhere));
+  keep(k, two(k, OP_mul, a, ir_unary(k->m, k->f, OP_rsqrt, s, nowhere)));
+}
+
 static void make_scatter(Maker *k) {
   ValueId a = any_float(k);
   Type t = *type(k, a);
@@ -421,11 +476,11 @@ static void make_loop(Maker *k) {
 
 static void make_some(Maker *k, int n) {
   static void (*const makers[])(Maker *) = {
-      make_unary,   make_unary,       make_binary,    make_binary,  make_binary,
-      make_binary,  make_where,       make_iota_mask, make_reduce,  make_reduce,
-      make_reduce,  make_dot,         make_dot,       make_moved,   make_moved,
-      make_shift,   make_split_merge, make_stack,     make_unstack, make_gather,
-      make_scatter, make_attention,   make_attention, make_rope,    make_rand};
+      make_unary,   make_unary,     make_binary,  make_binary,    make_binary,      make_binary,
+      make_where,   make_iota_mask, make_reduce,  make_reduce,    make_reduce,      make_dot,
+      make_dot,     make_moved,     make_moved,   make_shift,     make_split_merge, make_stack,
+      make_unstack, make_gather,    make_scatter, make_attention, make_attention,   make_rope,
+      make_rand,    make_margin,    make_margin,  make_one_hot,   make_norm_of_rows};
   enum { MAKERS = sizeof makers / sizeof *makers };
   for (int i = 0; i < n; i++) makers[below(k, MAKERS)](k);
   if (k->depth < 2 && below(k, 3)) make_loop(k);
