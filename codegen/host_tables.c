@@ -2,6 +2,7 @@
  * the program. */
 #include "host.h"
 #include "ir/count.h"
+#include "ir/message.h"
 #include "ir/placement.h"
 #include "cache.h"
 
@@ -111,35 +112,19 @@ uint32_t host_count_collectives(const Module *m) {
   return n;
 }
 
-/* Elements of one of `ways` blocks of dim and of all that lies behind it in storage. */
-static int64_t row_of(const Type *t, Str dim, int64_t ways) {
-  int at = type_find(t, dim);
-  int64_t row = t->axis[at].size / ways;
-  for (int i = at + 1; i < t->rank; i++) row *= t->axis[i].size;
-  return row;
-}
-
 static void put_collective(Host *h, const Fn *f, const Op *o) {
   static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
                                               [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
                                               [OP_all_gather] = "RT_ALL_GATHER",
                                               [OP_all_to_all] = "RT_ALL_TO_ALL"};
-  const Type *in = value_type(f, o->in[0]), *out = value_type(f, o->out);
-  int64_t ways = attr_int(&o->attrs, ATTR_ways, 1), count = type_count(in), send = 0, receive = 0;
-  if (o->code == OP_reduce_scatter) count = type_count(out);
-  if (o->code == OP_all_to_all) count /= ways;
-  send = receive = count;
-  if (o->code == OP_reduce_scatter) send = row_of(in, o->group[0].from[0], ways);
-  if (o->code == OP_all_gather) receive = row_of(out, o->group[0].from[0], ways);
-  if (o->code == OP_all_to_all) {
-    send = row_of(in, o->group[0].to[0], ways);
-    receive = row_of(out, o->group[0].from[0], ways);
-  }
+  const Type *in = value_type(f, o->in[0]);
+  Message x = message_of(f, o);
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
   host_put(h, "    {\"%s in %s\", \"%s\", %s, %d, %s, %s, %lld, %lld, %lld},\n", op_name(o->code),
            f->name, host_source(h, o->loc), words[o->code],
            mesh_find(h->m, attr_str(&o->attrs, ATTR_axis, "")), most ? "RT_MAX" : "RT_SUM",
-           upper(h, elem_words[in->elem]), (long long)count, (long long)send, (long long)receive);
+           upper(h, elem_words[in->elem]), (long long)x.count, (long long)x.send_row,
+           (long long)x.receive_row);
 }
 
 static void put_ranks(Host *h) {

@@ -5,6 +5,7 @@
 #ifndef SHARDC_INTERP_INSIDE_H
 #define SHARDC_INTERP_INSIDE_H
 #include "interp.h"
+#include "message.h"
 
 typedef struct Store {
   uint32_t global;
@@ -21,6 +22,15 @@ struct Interp {
   struct Ranks *ranks; /* of a mesh (interp_ranks.h), or NULL */
   int64_t rank;
 };
+
+/* One rank's part of a collective of its axis: dense numbers of its buffers in and out. False: the
+   ranks did not come together, since one of them has failed or stands at another op. */
+bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,
+                    double *receive);
+extern const char interp_alone[]; /* the error of a rank whose peers did not come */
+/* What ranks may not do side by side, such as speak: NULL for one rank. */
+void ranks_lock(struct Ranks *r);
+void ranks_unlock(struct Ranks *r);
 
 /* Runs f; results in arena `out`. */
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);

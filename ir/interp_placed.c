@@ -4,7 +4,9 @@
    Every byte remembers the mark of the value that wrote it last; each value of each call has a mark
    of its own (views share their base's, results of a loop's body are handed over to the loop's). A
    kernel first spoils its workspace and its results that are not in place, then reads its operands
-   byte by byte with their marks, then writes: so whatever overlaps is found.
+   byte by byte with their marks, then writes: so whatever overlaps is found. A collective does the
+   same with its two buffers, which it takes as dense, and exchanges blocks with the machines of its
+   peers (interp_ranks.c): what it receives may come before all that it sends is sent.
 
    Buffers of a loop's carried value: the argument's own, if the body updates it in place; the
    slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
@@ -43,13 +45,17 @@ typedef struct Call { /* a function that runs */
   Mark *mark; /* by value */
 } Call;
 
+const char interp_alone[] = "the other ranks did not come to this collective";
+
 static void complain(Call *c, const Op *op, const char *what, ValueId v) {
   if (c->x->error) return;
   Module *m = c->x->in->m;
+  ranks_lock(c->x->in->ranks);
   c->x->error = arena_printf(c->x->in->arena, "@%s, %s%s%s: %s %s", c->f->name,
                              op ? op_name(op->code) : "return", op && op->callee ? " @" : "",
                              op && op->callee ? op->callee->name : "", what,
                              v == NO_VALUE ? "" : type_text(m, value_type(c->f, v)));
+  ranks_unlock(c->x->in->ranks);
 }
 
 /* ---- bytes ---- */
@@ -177,7 +183,8 @@ static int64_t span_bytes(const Value *v) {
   return (last + 1) * elem_bytes(v->type.elem);
 }
 
-/* As rt_copy: all bytes from v's first to its last element; those of the elements must be its own. */
+/* As rt_copy: all bytes from v's first to its last element; those of the elements must be its own.
+ */
 static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mark) {
   Address from = address_of(c, v);
   int64_t n = span_bytes(&c->f->values.at[v]);
@@ -221,6 +228,31 @@ static void run_placed_kernel(Call *c, const Op *op) {
     Tensor t = tensor_in_order(a, &results[i], value_type(c->f, op->out + i));
     visit(c, op->out + i, &t, WRITE);
   }
+  arena_free(a);
+}
+
+/* ---- collectives ---- */
+
+static void run_placed_collective(Call *c, const Op *op) {
+  Message m = message_of(c->f, op);
+  const Type *in = value_type(c->f, op->in[0]), *out = value_type(c->f, op->out);
+  int64_t size = elem_bytes(in->elem), sends = type_count(in), receives = type_count(out);
+  Address from = address_of(c, op->in[0]), to = address_of(c, op->out);
+  Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = new_mark(c);
+  if (!inside(to, receives * size)) complain(c, op, "receives outside of its memory:", op->out);
+  if (c->f->values.at[op->out].storage.view != VIEW_INPLACE) spoil(to, receives * size, mark);
+  if (!marked(from, sends * size, own))
+    complain(c, op, "sends bytes that are another value's:", op->in[0]);
+  if (c->x->error) return;
+  Arena *a = arena_new();
+  double *send = ARENA_ARRAY(a, double, sends), *receive = ARENA_ARRAY(a, double, receives);
+  for (int64_t i = 0; i < sends; i++)
+    send[i] = decode(from.memory->byte + from.at + i * size, in->elem);
+  if (!c->x->in->ranks || !ranks_exchange(c->x->in, op, &m, send, receive))
+    c->x->error = interp_alone;
+  spoil(to, receives * size, mark);
+  for (int64_t i = 0; i < receives; i++)
+    encode(to.memory->byte + to.at + i * size, out->elem, receive[i]);
   arena_free(a);
 }
 
@@ -372,6 +404,7 @@ static void run_placed(Call *c) {
     if (op->code == OP_kernel) run_placed_kernel(c, op);
     else if (op->code == OP_loop) run_placed_loop(c, op);
     else if (op->code == OP_store) run_placed_store(c, op);
+    else if (op_family(op->code) == FAMILY_COLLECTIVE) run_placed_collective(c, op);
     else if (op->code == OP_load) c->mark[op->out] = slot_of(c->x, op->global) + 1;
     else run_placed_view(c, op);
   }

@@ -11,23 +11,44 @@ struct Ranks {
   Arena *arena;
   int64_t n;
   Interp **rank;
-  const Tensor **shown; /* by rank: the operand of the collective in which all are */
+  const Tensor **shown;   /* by rank: the operand of the collective in which all are */
+  const double **sent_by; /* the same in bytes' order, */
+  const Op **at;          /* and which collective that is */
   pthread_mutex_t lock;
   pthread_cond_t all;
   int64_t waiting, turn;
+  bool failed; /* a rank has stopped: nobody waits for it */
   int64_t sent[MAX_MESH][OP_COUNT], calls[MAX_MESH][OP_COUNT];
   const char *entry, *error;
+  bool placed;
 };
 
-static void meet(Ranks *r) {
+static bool meet(Ranks *r) {
   pthread_mutex_lock(&r->lock);
   int64_t turn = r->turn;
   if (++r->waiting == r->n) {
     r->waiting = 0, r->turn++;
     pthread_cond_broadcast(&r->all);
   }
-  while (r->turn == turn) pthread_cond_wait(&r->all, &r->lock);
+  while (r->turn == turn && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  bool met = r->turn != turn;
   pthread_mutex_unlock(&r->lock);
+  return met;
+}
+
+static void fail(Ranks *r) {
+  pthread_mutex_lock(&r->lock);
+  r->failed = true;
+  pthread_cond_broadcast(&r->all);
+  pthread_mutex_unlock(&r->lock);
+}
+
+void ranks_lock(Ranks *r) {
+  if (r) pthread_mutex_lock(&r->lock);
+}
+
+void ranks_unlock(Ranks *r) {
+  if (r) pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- collectives ---- */
@@ -149,6 +170,46 @@ void run_collective(Run *r) {
   meet(ranks);
 }
 
+/* ---- in bytes ---- */
+
+static double joined(OpCode c, bool most, double a, double b) {
+  if (c == OP_all_reduce && most) return b > a ? b : a;
+  return a + b;
+}
+
+/* Block by block, as the runtime does it; sums in the order of coordinates. */
+static void move_blocks(const Op *o, const Message *m, const double *const *peer, int64_t mine,
+                        double *to) {
+  bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max"),
+       sums = o->code == OP_all_reduce || o->code == OP_reduce_scatter;
+  for (int64_t k = 0; k < m->ways; k++)
+    for (int64_t j = 0; j < m->count; j++) {
+      bool one = o->code == OP_all_reduce || o->code == OP_all_gather;
+      double v = peer[k][one ? j : message_at(m, m->send_row, mine, j)];
+      double *p = &to[sums ? j : message_at(m, m->receive_row, k, j)];
+      *p = sums && k ? joined(o->code, most, *p, v) : v;
+    }
+}
+
+bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,
+                    double *receive) {
+  Ranks *r = in->ranks;
+  int axis = mesh_find(r->m, attr_str(&o->attrs, ATTR_axis, ""));
+  if (axis < 0 || m->ways != r->m->mesh.at[axis].size) return false;
+  r->sent_by[in->rank] = send, r->at[in->rank] = o;
+  if (!meet(r)) return false;
+  Arena *a = arena_new();
+  const double **peer = ARENA_ARRAY(a, const double *, m->ways);
+  bool same = true;
+  for (int64_t k = 0; k < m->ways; k++) {
+    int64_t rank = peer_of(r, in->rank, axis, k);
+    peer[k] = r->sent_by[rank], same &= r->at[rank] == o;
+  }
+  if (same) move_blocks(o, m, peer, mesh_coordinate(r->m, in->rank, axis), receive);
+  arena_free(a);
+  return meet(r) && same;
+}
+
 /* ---- ranks ---- */
 
 Ranks *ranks_new(Module *m, Arena *a) {
@@ -156,6 +217,7 @@ Ranks *ranks_new(Module *m, Arena *a) {
   r->m = m, r->arena = a, r->n = mesh_ranks(m);
   r->rank = ARENA_ARRAY(a, Interp *, r->n);
   r->shown = ARENA_ARRAY(a, const Tensor *, r->n);
+  r->sent_by = ARENA_ARRAY(a, const double *, r->n), r->at = ARENA_ARRAY(a, const Op *, r->n);
   pthread_mutex_init(&r->lock, NULL);
   pthread_cond_init(&r->all, NULL);
   for (int64_t i = 0; i < r->n; i++) {
@@ -301,13 +363,15 @@ typedef struct Thread {
 
 static void *run_rank(void *data) {
   Thread *t = data;
-  t->fine = interp_run(t->ranks->rank[t->rank], t->ranks->entry);
+  Ranks *r = t->ranks;
+  t->fine = (r->placed ? interp_run_placed : interp_run)(r->rank[t->rank], r->entry);
+  if (!t->fine) fail(r);
   return NULL;
 }
 
-bool ranks_run(Ranks *r, const char *entry) {
+static bool run_all(Ranks *r, const char *entry, bool placed) {
   Thread *t = ARENA_ARRAY(r->arena, Thread, r->n);
-  r->entry = entry;
+  r->entry = entry, r->placed = placed, r->failed = false, r->waiting = 0;
   bool fine = true;
   for (int64_t i = 0; i < r->n; i++) {
     t[i] = (Thread){.ranks = r, .rank = i};
@@ -315,10 +379,16 @@ bool ranks_run(Ranks *r, const char *entry) {
   }
   for (int64_t i = 0; i < r->n; i++) {
     pthread_join(t[i].id, NULL);
-    if (!t[i].fine) fine = false, r->error = interp_error(r->rank[i]);
+    const char *why = t[i].fine ? NULL : interp_error(r->rank[i]);
+    if (why && (fine || strcmp(why, interp_alone))) r->error = why;
+    fine &= t[i].fine;
   }
   return fine;
 }
+
+bool ranks_run(Ranks *r, const char *entry) { return run_all(r, entry, false); }
+bool ranks_run_placed(Ranks *r, const char *entry) { return run_all(r, entry, true); }
+Interp *ranks_rank(const Ranks *r, int64_t rank) { return r->rank[rank]; }
 
 const char *ranks_error(const Ranks *r) { return r->error; }
 int64_t ranks_sent(const Ranks *r, int axis, OpCode c) { return r->sent[axis][c]; }

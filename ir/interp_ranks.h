@@ -7,6 +7,8 @@
      ranks_sent(r, axis, OP_all_reduce)         elements, in paper counting
 
    Ranks run as threads that meet at every collective; sums are made in the order of coordinates.
+   After `memory` they run in byte arenas of their own (interp_placed.c), and a collective moves
+   blocks of bytes as the tables of the executable say (message.h), not dims by their names.
    Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all z / ranks of the axis,
    where z is what a rank would hold if the axis did not cut the value. */
 #ifndef SHARDC_INTERP_RANKS_H
@@ -22,7 +24,9 @@ void ranks_set_all(Ranks *r, const char *global, double value);
 /* NULL: no such global, or ranks that should hold the same do not (see ranks_error). */
 const Tensor *ranks_get(Ranks *r, const char *global);
 bool ranks_run(Ranks *r, const char *entry);
+bool ranks_run_placed(Ranks *r, const char *entry); /* in bytes, as interp_run_placed */
 const char *ranks_error(const Ranks *r);
+Interp *ranks_rank(const Ranks *r, int64_t rank);
 int64_t ranks_sent(const Ranks *r, int axis, OpCode c);  /* by each rank, since ranks_new */
 int64_t ranks_calls(const Ranks *r, int axis, OpCode c); /* collectives of that kind */
 #endif

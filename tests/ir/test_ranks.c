@@ -4,9 +4,10 @@
 #include "ir/placement.h"
 
 /* Six ranks: coordinate of a = rank % 2, of b = rank / 2. */
-static const char head[] =
-    "shardc-ir 1\nmodel T\nafter localize\nmesh a = 2, b = 3\nplace R -> b, a\n"
-    "input @x : f32[R/b/a:1, N:6]\nscalar @mesh.a : i32[]\nscalar @mesh.b : i32[]\n";
+#define HEAD(after)                                                                                \
+  "shardc-ir 1\nmodel T\nafter " after "\nmesh a = 2, b = 3\nplace R -> b, a\n"                    \
+  "input @x : f32[R/b/a:1, N:6]\nscalar @mesh.a : i32[]\nscalar @mesh.b : i32[]\n"
+static const char head[] = HEAD("localize"), placed_head[] = HEAD("memory");
 
 typedef struct Case {
   const char *output, *op;
@@ -52,32 +53,35 @@ static const Case cases[] = {
      {0, 1, 20, 21, 40, 41, 10, 11, 30, 31, 50, 51}},
 };
 
-static void check_case(const Case *k) {
+/* By names of dims; placed: blocks of bytes. */
+static void check_case(const Case *k, bool placed) {
   Ctx *c = ctx_new();
   const char *text = arena_printf(
       c->arena,
-      "%soutput @y : %s\nentry @e {\n%%0 = load @x : f32[R:1, N:6]\n%%1 = %s\nstore @y, "
+      "%soutput @y : %s\nentry @e%s {\n%%0 = load @x : f32[R:1, N:6]%s\n%%1 = %s%s\nstore @y, "
       "%%1\n}\n",
-      head, k->output, k->op);
+      placed ? placed_head : head, k->output, placed ? " {frame = 128}" : "",
+      placed ? " {0: at(global @x + 0)}" : "", k->op, placed ? " {0: at(frame + 16)}" : "");
   Module *m = module_of(c, text);
   if (!m || !ir_verify(m)) fail_msg("%s", reported(c));
   Ranks *r = ranks_new(m, c->arena);
   double x[36];
   for (int i = 0; i < 36; i++) x[i] = 10 * (i / 6) + i % 6;
   ranks_set(r, "x", x);
-  assert_true(ranks_run(r, "e"));
+  if (!(placed ? ranks_run_placed : ranks_run)(r, "e")) fail_msg("%s", ranks_error(r));
   const Tensor *y = ranks_get(r, "y");
   if (!y) fail_msg("%s", ranks_error(r));
   for (int i = 0; i < 36 && (k->want[i] || i < 2); i++)
     if (y->at[i] != k->want[i]) fail_msg("%s: element %d is %g", k->op, i, y->at[i]);
-  assert_int_equal(ranks_sent(r, k->axis, k->code), k->sent);
-  assert_int_equal(ranks_calls(r, k->axis, k->code), 1);
+  if (!placed) assert_int_equal(ranks_sent(r, k->axis, k->code), k->sent);
+  if (!placed) assert_int_equal(ranks_calls(r, k->axis, k->code), 1);
   ctx_free(c);
 }
 
 static void by_hand(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i]);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_case(&cases[i], false), check_case(&cases[i], true);
 }
 
 static void knows_its_place(void **state) {
@@ -114,11 +118,41 @@ static void sees_that_ranks_differ(void **state) {
   ctx_free(c);
 }
 
+/* Sent and received in bytes: what is not the operand's own, or would be overwritten before it is
+   sent, stops all ranks. */
+static void bytes_of_others(void **state) {
+  (void)state;
+  static const char *const lines[][2] = {
+      {"%1 = all_gather[R] %0 {axis = \"a\", ways = 2} : f32[R:2, N:6] {0: at(frame + 24)}\n"
+       "%2 = all_gather[R] %1 {axis = \"b\", ways = 3} : f32[R:6, N:6] {0: at(frame + 0)}\n",
+       "sends bytes that are another value's"},
+      {"%1 = all_reduce %0 {axis = \"a\", ways = 2} : f32[R:1, N:6] {0: at(frame + 0)}\n"
+       "%2 = all_reduce %1 {axis = \"b\", ways = 3} : f32[R:1, N:6] {0: at(frame + 0)}\n",
+       "sends bytes that are another value's"}, /* in place, but it is not said */
+      {"%1 = all_gather[R] %0 {axis = \"a\", ways = 2} : f32[R:2, N:6] {0: at(frame + 8)}\n",
+       "receives outside of its memory"},
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    Ctx *c = ctx_new();
+    const char *text = arena_printf(c->arena,
+                                    "%sentry @e {frame = %d} {\n%%0 = load @x : f32[R:1, N:6] {0: "
+                                    "at(global @x + 0)}\n%s}\n",
+                                    placed_head, i == 2 ? 48 : 256, lines[i][0]);
+    Module *m = module_of(c, text);
+    if (!m) fail_msg("%s", reported(c));
+    Ranks *r = ranks_new(m, c->arena);
+    assert_false(ranks_run_placed(r, "e"));
+    if (!strstr(ranks_error(r), lines[i][1])) fail_msg("%s: %s", lines[i][1], ranks_error(r));
+    ctx_free(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(by_hand),
       cmocka_unit_test(knows_its_place),
       cmocka_unit_test(sees_that_ranks_differ),
+      cmocka_unit_test(bytes_of_others),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
