@@ -106,6 +106,9 @@ static void check_inplace(Verifier *v, ValueId id, const Value *value, const Val
     verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
     verify_report(v, "E1107", at, "[order-c5] in place of a value that is used later");
+  else if (op_family(f->ops.at[value->def].code) == FAMILY_COLLECTIVE &&
+           f->ops.at[value->def].code != OP_all_reduce)
+    verify_report(v, "E1107", at, "[order-c16] only an all_reduce sends what it receives into");
   else if (elem_bytes(base->type.elem) * verify_extent(base) <
            elem_bytes(value->type.elem) * verify_extent(value))
     verify_report(v, "E1107", at, "[order-c6] in place of a smaller value");
@@ -200,6 +203,27 @@ static void check_boundary(Verifier *v, const Op *op) {
   check_taken(v, op);
 }
 
+/* In the order of its type; an axis of one element steps nowhere. */
+static bool lies_dense(const Value *v) {
+  int64_t dense = 1;
+  for (int i = v->type.rank; i-- > 0; dense *= v->type.axis[i].size)
+    if (v->type.axis[i].size > 1 && v->storage.stride[i] != dense) return false;
+  return true;
+}
+
+/* The runtime takes its two buffers as blocks of rows, in the order of their types (message.h). */
+static void check_message(Verifier *v, const Op *op) {
+  if (op_family(op->code) != FAMILY_COLLECTIVE) return;
+  const Value *in = &v->fn->values.at[op->in[0]], *out = &v->fn->values.at[op->out];
+  bool fine = lies_dense(in) && lies_dense(out) && in->type.rank == out->type.rank;
+  for (int i = 0; fine && i < in->type.rank; i++)
+    fine = in->type.axis[i].dim == out->type.axis[i].dim;
+  if (!fine)
+    verify_report(v, "E1107", verify_at_op(op),
+                  "[order-c15] %s between buffers that are not dense in one order",
+                  op_name(op->code));
+}
+
 /* Values of a kernel function are elements in registers: only callers know what shares bytes. */
 static void check_inside(Verifier *v, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
@@ -217,7 +241,10 @@ void verify_ordered(Verifier *v) {
   }
   for (ValueId i = 0; i < f->values.n; i++) check_strides(v, i);
   for (ValueId i = 0; i < f->values.n && !v->failed; i++) check_view(v, i);
-  for (OpId i = 0; i < f->ops.n && !v->failed; i++) check_boundary(v, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n && !v->failed; i++) {
+    check_boundary(v, &f->ops.at[i]);
+    check_message(v, &f->ops.at[i]);
+  }
 }
 
 /* ---- memory ---- */
