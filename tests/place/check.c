@@ -1,6 +1,10 @@
 /* One model on one rank and on a mesh, in the interpreter (check.h). Both are taken after `clean`,
    whose folded constants are rounded. All floats are doubles: what differs, differs by the order of
-   sums. */
+   sums.
+
+   A placed trial takes the ranks' program after `memory` instead. It then runs twice more, with
+   floats rounded to their types: by the mathematics, and in byte arenas where every byte knows
+   whose it is. These two must agree on every rank, bit by bit. */
 #include "check.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
@@ -53,13 +57,33 @@ static void set_all(Ctx *c, Module *m, const char *settings) {
   }
 }
 
+static void set_recompute(Ctx *c, Module *m, const char *lines) {
+  for (int n = 1; lines && *lines; n++) {
+    size_t length = strcspn(lines, ";");
+    module_set(m, arena_printf(c->arena, "plan.recompute.%d", n), "%.*s", (int)length, lines);
+    lines += length, lines += *lines == ';';
+  }
+}
+
+/* What `select` asks for. */
+static void describe_target(Ctx *c, Module *m) {
+  static const char *const target[][2] = {
+      {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
+      {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
+      {"workers", "2"},      {"join", "1"},          {"sums", "1"}};
+  for (size_t i = 0; i < sizeof target / sizeof *target; i++)
+    module_set(m, arena_printf(c->arena, "target.%s", target[i][0]), "%s", target[i][1]);
+}
+
 Module *trial_module(Ctx *c, const Trial *t, const char *last) {
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
+  if (t->placed) describe_target(c, m);
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
   set_all(c, m, t->plan.settings);
+  set_recompute(c, m, t->plan.recompute);
   set_all(c, m, t->train);
   if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
   if (t->plan.mesh) {
@@ -85,6 +109,18 @@ static bool in_both(const Pair *p, const Global *g) {
   return false;
 }
 
+static void set_rank_inputs(Ranks *r, const Module *one, Module *many, Arena *a, int step) {
+  for (uint32_t i = 0; i < one->globals.n; i++) {
+    const Global *g = one->globals.at[i];
+    if (g->kind != GLOBAL_INPUT || !module_global(many, intern(many->ctx->names, g->name)))
+      continue;
+    int64_t n = type_count(&g->type);
+    double *v = ARENA_ARRAY(a, double, n);
+    for (int64_t k = 0; k < n; k++) v[k] = input_value(one, g, (uint64_t)step, k);
+    ranks_set(r, g->name, v);
+  }
+}
+
 static void set_inputs(Pair *p, int step) {
   for (uint32_t i = 0; i < p->one->globals.n; i++) {
     const Global *g = p->one->globals.at[i];
@@ -93,8 +129,8 @@ static void set_inputs(Pair *p, int step) {
     double *v = ARENA_ARRAY(p->c->arena, double, n);
     for (int64_t k = 0; k < n; k++) v[k] = input_value(p->one, g, (uint64_t)step, k);
     interp_set(p->a, g->name, v);
-    if (module_global(p->many, intern(p->c->names, g->name))) ranks_set(p->b, g->name, v);
   }
+  set_rank_inputs(p->b, p->one, p->many, p->c->arena, step);
   if (interp_get(p->a, "step")) interp_set_all(p->a, "step", step);
   if (interp_get(p->a, "step")) ranks_set_all(p->b, "step", step);
 }
@@ -159,6 +195,46 @@ static void run_pair(Pair *p, int steps) {
   if (both(p, "eval") && both(p, "logits")) compare_all(p);
 }
 
+/* ---- in bytes ---- */
+
+/* The first rank and global of which two runs hold other numbers. */
+static const char *first_difference(Pair *p, const Ranks *x, const Ranks *y) {
+  for (int64_t r = 0; r < mesh_ranks(p->many); r++)
+    for (uint32_t i = 0; i < p->many->globals.n; i++) {
+      const Global *g = p->many->globals.at[i];
+      const Tensor *a = interp_get(ranks_rank(x, r), g->name),
+                   *b = interp_get(ranks_rank(y, r), g->name);
+      for (int64_t k = 0, n = g->within ? 0 : type_count(&g->type); k < n; k++)
+        if (a->at[k] != b->at[k] && !(isnan(a->at[k]) && isnan(b->at[k])))
+          return arena_printf(p->c->arena, "in bytes, rank %lld, @%s element %lld: %.9g, not %.9g",
+                              (long long)r, g->name, (long long)k, b->at[k], a->at[k]);
+    }
+  return NULL;
+}
+
+static void run_both_ways(Pair *p, Ranks *x, Ranks *y, const char *entry) {
+  if (p->out->error || !module_fn(p->many, intern(p->c->names, entry))) return;
+  if (!ranks_run(x, entry)) p->out->error = ranks_error(x);
+  else if (!ranks_run_placed(y, entry))
+    p->out->error = arena_printf(p->c->arena, "in bytes, %s: %s", entry, ranks_error(y));
+  else p->out->error = first_difference(p, x, y);
+}
+
+static void run_placed(Pair *p, int steps) {
+  Ranks *x = ranks_new(p->many, p->c->arena), *y = ranks_new(p->many, p->c->arena);
+  ranks_set_all(x, "seed", 11), ranks_set_all(y, "seed", 11);
+  run_both_ways(p, x, y, "init");
+  run_both_ways(p, x, y, "refresh");
+  for (int i = 0; i < steps && !p->out->error; i++) {
+    set_rank_inputs(x, p->one, p->many, p->c->arena, i);
+    set_rank_inputs(y, p->one, p->many, p->c->arena, i);
+    if (interp_get(p->a, "step")) ranks_set_all(x, "step", i), ranks_set_all(y, "step", i);
+    run_both_ways(p, x, y, "step");
+  }
+  run_both_ways(p, x, y, "eval");
+  run_both_ways(p, x, y, "logits");
+}
+
 static const char *reported(Ctx *c) {
   char *text = NULL;
   size_t n;
@@ -175,7 +251,7 @@ Outcome trial_run(Ctx *c, const Trial *t) {
   Trial alone = *t;
   alone.plan = (Plan){0};
   Pair p = {.c = c, .one = trial_module(c, &alone, "clean"), .out = &out};
-  p.many = p.one ? trial_module(c, t, "clean") : NULL;
+  p.many = p.one ? trial_module(c, t, t->placed ? "memory" : "clean") : NULL;
   if (!p.many) {
     out.error = reported(c);
     return out;
@@ -184,5 +260,6 @@ Outcome trial_run(Ctx *c, const Trial *t) {
   p.a = interp_new(p.one, c->arena), p.b = ranks_new(p.many, c->arena);
   out.m = p.many;
   run_pair(&p, t->steps);
+  if (t->placed && !out.error) run_placed(&p, t->steps);
   return out;
 }

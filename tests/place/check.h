@@ -9,7 +9,8 @@ typedef struct Plan {
   int64_t micro;     /* samples of a rank and micro-batch; 0: all */
   int zero;          /* stage */
   int64_t pad;       /* all dims but Batch are stored in multiples of this; 0: as the file says */
-  const char *settings; /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
+  const char *recompute; /* lines as in the IR: "s0[0..1] keep = input;s1 keep = none", or NULL */
+  const char *settings;  /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
 } Plan;
 
 typedef struct Trial {
@@ -19,14 +20,15 @@ typedef struct Trial {
   const char *train; /* settings of both, as those of the plan, or NULL */
   const char *dim;   /* "Layers=3", or NULL */
   const char *rate;  /* train.optim.lr instead of the file's, or NULL */
-  bool print;        /* the module after collect, on stdout */
+  bool print;        /* the module that ran on the ranks, on stdout */
+  bool placed;       /* through all passes, and once more in poisoned bytes */
 } Trial;
 
 typedef struct Outcome {
   double worst;                     /* largest difference of a loss or a weight, against its size */
   const char *where, *error;        /* error: NULL, or why there is no outcome */
   int64_t sent[MAX_MESH][OP_COUNT]; /* in all steps together */
-  Module *m;                        /* after `clean` */
+  Module *m;                        /* after `clean`, or `memory` */
 } Outcome;
 
 Outcome trial_run(Ctx *c, const Trial *t);

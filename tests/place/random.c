@@ -1,6 +1,8 @@
-/* Random programs on random meshes: random SEED PLANS FILE... Each file runs under PLANS plans, one
-   to three axes with random place lines, and must equal one rank; what the compiler refuses with a
-   diagnostic counts as refused. Each trial runs in a process of its own. */
+/* Random programs under random plans: random SEED PLANS FILE... Each file runs under PLANS plans:
+   one to three axes with random place lines, samples over two axes, every stage of `zero`, buckets
+   from one number to all, what layers keep, parts of the batch, padding, precision. It must equal
+   one rank, and in poisoned bytes itself (check.h); what the compiler refuses with a diagnostic
+   counts as refused. Each trial runs in a process of its own. */
 #include "check.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,44 +32,101 @@ static const char *some_dims(Ctx *c, uint32_t most) {
   return list;
 }
 
-static Plan random_plan(Ctx *c) {
+static const char *some(const char *const *list, uint32_t n) { return list[draw(n)]; }
+#define SOME(...)                                                                                  \
+  some((const char *const[]){__VA_ARGS__}, sizeof(const char *[]){__VA_ARGS__} / sizeof(char *))
+
+/* Samples over two axes, of which one or both share the states: hybrid sharding. */
+static bool add_hybrid(Ctx *c, Plan *p, uint32_t axes) {
+  if (axes < 2 || draw(3)) return false;
+  p->rules = "place Batch -> y, x\n";
+  p->settings =
+      arena_printf(c->arena, "%s%s", p->settings,
+                   SOME("", "plan.zero.over=x ", "plan.zero.over=y ", "plan.zero.over=x,y "));
+  return true;
+}
+
+static void add_mesh(Ctx *c, Plan *p) {
   static const char *const names[] = {"x", "y", "z"};
-  Plan p = {.mesh = "", .rules = "", .micro = 0};
-  uint32_t axes = 1 + draw(3), together = axes > 1 && draw(3) == 0;
+  uint32_t axes = 1 + draw(3);
   for (uint32_t i = 0; i < axes; i++)
-    p.mesh =
-        arena_printf(c->arena, "%s%s%s = %u", p.mesh, i ? ", " : "", names[i], 2 + (draw(4) == 0));
-  for (uint32_t i = 0; i < axes; i++) {
+    p->mesh =
+        arena_printf(c->arena, "%s%s%s = %u", p->mesh, i ? ", " : "", names[i], 2 + (draw(4) == 0));
+  bool hybrid = add_hybrid(c, p, axes), together = !hybrid && axes > 1 && draw(3) == 0;
+  for (uint32_t i = hybrid ? 2 : 0; i < axes; i++) {
     const char *more = i == 0 && together ? ", y" : "";
     if (i == 1 && together) continue;
     const char *otherwise = draw(3) ? "" : arena_printf(c->arena, " else %s", some_dims(c, 2));
-    p.rules = arena_printf(c->arena, "%splace %s -> %s%s%s\n", p.rules, some_dims(c, 4), names[i],
-                           more, otherwise);
+    p->rules = arena_printf(c->arena, "%splace %s -> %s%s%s\n", p->rules, some_dims(c, 4), names[i],
+                            more, otherwise);
   }
+  if (!hybrid && !draw(5)) p->settings = arena_printf(c->arena, "%splan.zero.over=x ", p->settings);
+}
+
+static void add_settings(Ctx *c, Plan *p) {
+  p->zero = (int)draw(4);
+  const char *list[] = {
+      draw(2) ? SOME("plan.zero.bucket=4", "plan.zero.bucket=16", "plan.zero.bucket=64",
+                     "plan.zero.bucket=100", "plan.zero.bucket=256", "plan.zero.bucket=1000",
+                     "plan.zero.bucket=4096")
+              : "",
+      SOME("", "", "", "plan.zero.accumulate=full"),
+      SOME("", "", "", "plan.zero.keep_root=off"),
+      SOME("", "", "", "", "plan.zero.keep_gathered=on"),
+      SOME("", "", "", "", "", "plan.zero.persist=64"),
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (*list[i]) p->settings = arena_printf(c->arena, "%s%s ", p->settings, list[i]);
+}
+
+/* The file's stacks are called s and a number, and have two or three layers. */
+static void add_recompute(Ctx *c, Plan *p, const char *file) {
+  FILE *f = fopen(file, "r");
+  char line[4096];
+  p->recompute = "";
+  while (f && fgets(line, sizeof line, f)) {
+    int stack;
+    if (sscanf(line, " stack s%d [", &stack) != 1 || !draw(3)) continue;
+    const char *keep = draw(4) ? SOME("input", "none", "all")
+                               : arena_printf(c->arena, "auto budget = %u",
+                                              (uint32_t[]){0, 300, 2000, 9000}[draw(4)]);
+    p->recompute =
+        arena_printf(c->arena, "%s%ss%d%s keep = %s", p->recompute, *p->recompute ? ";" : "", stack,
+                     SOME("", "[0..0]", "[1..1]"), keep);
+  }
+  if (f) fclose(f);
+}
+
+static Plan random_plan(Ctx *c, const char *file) {
+  Plan p = {.mesh = "", .rules = "", .settings = ""};
+  add_mesh(c, &p);
+  add_settings(c, &p);
+  add_recompute(c, &p, file);
+  p.micro = (int64_t[]){0, 0, 1, 2}[draw(4)];
+  p.pad = draw(2) ? 12 : 0;
   return p;
 }
 
 static void print_plan(const char *file, const Plan *p) {
-  printf("%s, mesh %s, micro %lld, pad %lld, zero %d\n%s", file, p->mesh, (long long)p->micro,
-         (long long)p->pad, p->zero, p->rules);
+  printf("%s, mesh %s, micro %lld, pad %lld, zero %d, %s, %s\n%s", file, p->mesh,
+         (long long)p->micro, (long long)p->pad, p->zero, p->settings, p->recompute, p->rules);
 }
 
 static int run_one(const char *file, uint64_t seed) {
   Ctx *c = ctx_new();
   state = seed;
-  Trial t = {.file = file, .plan = random_plan(c), .steps = 2};
+  Trial t = {.file = file, .plan = random_plan(c, file), .steps = 2, .placed = true};
   t.rate = "0.01"; /* large steps blow rounding up */
-  if (draw(4) == 0) t.plan.micro = 1;
-  if (draw(2)) t.plan.pad = 12;
-  t.plan.zero = (int)draw(5) - 1;
-  if (t.plan.zero < 0) t.plan.zero = 3, t.plan.settings = "plan.zero.over=x plan.zero.bucket=64";
-  if (draw(3) == 0) t.train = "train.optim=lamb";
+  t.train = arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
+                         SOME("", "", "", "", "", "plan.precision=bf16", "plan.precision=bf16",
+                              "plan.precision=f16"));
   Outcome o = trial_run(c, &t);
   if (o.error && strstr(o.error, "error[E07") && !strstr(o.error, "E0706")) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);
     return REFUSED;
   }
   if (!o.error && o.worst < 1e-6) return EQUAL;
+  printf("seed %llu: %s ", (unsigned long long)seed, t.train);
   print_plan(file, &t.plan);
   if (o.error) printf("%s\n", o.error);
   else printf("%g at %s\n", o.worst, o.where);

@@ -1,6 +1,6 @@
 """Random programs of the language: small models of a handful of operators, layers and stacks over few short dims.
 
-    python3 generate.py FIRST LAST FOLDER        writes FOLDER/pN.shard for FIRST <= N < LAST
+    python3 generate.py FIRST LAST FOLDER [BATCH]        writes FOLDER/pN.shard for FIRST <= N < LAST
 
 The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare well;
 `stop_gradient` is left out, since central differences do not know it.
@@ -140,4 +140,5 @@ class Program:
 
 if __name__ == '__main__':
     first, last, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(Program(n).text())
+    batch = sys.argv[4] if len(sys.argv) > 4 else '4'
+    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(Program(n).text().replace('batch 4', f'batch {batch}'))
