@@ -96,6 +96,7 @@ FileKind file_kind(const char *path);
 Exit load_module(Cli *o, Module **m);
 /* --tune-db, --require-tuned: records become settings of the module (cmd_tune_db.c) */
 Exit use_records(Cli *o, Module *m);
+const char *machine_target(const Module *m);
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
 bool can_write(Ctx *c, const char *path); /* false: E0002 */
 Exit write_text(Ctx *c, const char *path, const char *text,

@@ -32,6 +32,14 @@ static const Target *named_gpu(const Cli *o) {
   return least;
 }
 
+/* .. or, without --target, that of the plan's machine. */
+static const Target *gpu_for(const Cli *o, const Module *m) {
+  const char *name = machine_target(m);
+  if (o->value[OPT_TARGET] || o->value[OPT_EMULATE] || !*name) return named_gpu(o);
+  const Target *t = target_find(name);
+  return t && t->gpu ? t : NULL;
+}
+
 const char *fit_target(const Cli *o) {
   const char *list = o->value[OPT_TARGET];
   const Target *gpu = named_gpu(o);
@@ -41,7 +49,7 @@ const char *fit_target(const Cli *o) {
 
 int64_t fit_capacity(const Cli *o, const Module *m) {
   Machine x = machine_for(o, m);
-  const Target *gpu = named_gpu(o);
+  const Target *gpu = gpu_for(o, m);
   if (x.memory > 0) return plan_capacity(&x);
   if (gpu && !o->here) return gpu->memory_bytes / 8 * 7;
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
@@ -113,7 +121,7 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
   const char *of = shared ? arena_printf(c->arena, ", one of %lld ranks that share a node",
                                          (long long)(x.memory ? x.in_node : mesh_ranks(m)))
                           : "";
-  const Target *gpu = o->here ? NULL : named_gpu(o);
+  const Target *gpu = o->here ? NULL : gpu_for(o, m);
   if (!x.memory && gpu)
     diag_fact(
         r,

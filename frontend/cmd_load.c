@@ -62,26 +62,13 @@ FileKind file_kind(const char *path) {
   return n == sizeof mark - 1 ? FILE_IR : FILE_SHARD;
 }
 
-/* --set KEY=VALUE with the value in the form that the module keeps. False: E0602 was given. */
-static bool read_sets(Cli *o, Strings *out) {
-  for (uint32_t i = 0; i < o->sets.n; i++) {
-    const char *text = o->sets.at[i], *equals = strchr(text, '=');
-    const char *key = arena_strndup(o->c->arena, text, (size_t)(equals - text));
-    const char *value = settings_from_text(o->c, key, equals + 1);
-    if (value) vec_push(o->c->arena, *out, arena_printf(o->c->arena, "%s=%s", key, value));
-  }
-  return !diag_errors(o->c->diag);
-}
-
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
   *facts = (LowerFacts){0};
-  lower.facts = facts, lower.planning = o->planning;
-  Strings sets = {0};
-  if (!read_sets(o, &sets)) return NULL;
+  lower.facts = facts;
   lower.plan = o->value[OPT_PLAN];
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
-  lower.sets = sets.at, lower.nsets = sets.n;
+  lower.sets = o->sets.at, lower.nsets = o->sets.n;
   return lower_program(o->c, &lower);
 }
 
@@ -92,16 +79,40 @@ static Module *load_ir(Cli *o, const char *path) {
   return m && ir_verify(m) ? m : NULL; /* the text may have been edited by hand */
 }
 
+/* The target that the plan's machine names; "": it says nothing of it. */
+const char *machine_target(const Module *m) {
+  const char *name = module_setting(m, "machine.node.arch", "native");
+  return strcmp(name, "native") ? name : "";
+}
+
+/* What is written on the command line goes over the machine of the plan. Ranks that are tried here
+   whatever their machine is (`verify`) need no word about it. */
+static void note_other_target(const Cli *o, const Module *m, const Target *t) {
+  const char *of_machine = machine_target(m);
+  if (!*of_machine || !strcmp(of_machine, t->name) || (o->planning && o->here) ||
+      diag_given(o->c->diag, "N0602"))
+    return;
+  Report *r = diag_at(o->c->diag, "N0602", o->facts ? o->facts->on : (Span){0},
+                      "made for %s, as `--target` says", t->name);
+  diag_label(r, "a machine with %s", of_machine);
+}
+
+static const char *default_target(const Cli *o, const Module *m) {
+  const char *name = machine_target(m);
+  const Target *t = *name ? target_find(name) : NULL;
+  if (o->value[OPT_EMULATE] && !(t && t->gpu)) return "sm_80";
+  return *name ? name : "native";
+}
+
 Exit describe_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
-  if (!name)
-    name = module_setting(m, "machine.node.arch", o->value[OPT_EMULATE] ? "sm_80" : "native");
-  const Target *t = target_find(name);
+  const Target *t = target_find(name ? name : default_target(o, m));
   const char *all = "native";
   for (int i = 0; !t && target_name(i); i++)
     all = arena_printf(o->c->arena, "%s, %s", all, target_name(i));
   if (!t) return cli_usage("no target `%s`; targets: %s", name, all);
+  if (name) note_other_target(o, m, t);
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   target_describe(m, t, cores > 0 ? (int)cores : 1);
   return EXIT_FINE;
@@ -123,6 +134,7 @@ Exit load_module(Cli *o, Module **m) {
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path, facts);
   int64_t micro = *m && kind == FILE_SHARD ? fit_micro(o, *m, facts) : 0;
   if (micro) module_set(*m, "plan.micro", "%lld", (long long)micro);
+  if (o->here) diag_drop(o->c->diag, "N0701"); /* the ranks run here, whatever the machine is */
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
   return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;
 }
@@ -155,7 +167,8 @@ bool make_folder(Ctx *c, const char *path) {
 /* Errors of the surroundings, not of the input: files (E00xx), dumps (E1201), compilers and linkers
  * (E13xx). */
 static bool of_surroundings(const char *code) {
-  return !strncmp(code, "E00", 3) || !strcmp(code, "E0803") || !strcmp(code, "E1201") || !strncmp(code, "E13", 3);
+  return !strncmp(code, "E00", 3) || !strcmp(code, "E0803") || !strcmp(code, "E1201") ||
+         !strncmp(code, "E13", 3);
 }
 
 Exit exit_of(const Cli *o, Exit otherwise) {

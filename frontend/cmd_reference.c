@@ -57,10 +57,25 @@ static void put_line_head(const SettingRow *r) {
   put_sentence(r->help);
   if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
     printf(" Takes %s.", setting_type_text(r->type));
+  const PlannedRow *later = settings_planned_row(r->block, r->word, NULL);
+  if (later && !later->value) fputs(" Not built yet.", stdout);
+  if (later && later->value && *later->value == '!')
+    printf(" Other than `%s` is not built yet.", later->value + 1);
   if (r->flags & SETTING_NEEDED) fputs(" The block must have it.", stdout);
   if (r->flags & SETTING_MANY) fputs(" May stand more than once.", stdout);
   if (*r->otherwise) printf(" Default: `%s`.", r->otherwise);
   putchar('\n');
+}
+
+/* What no pass reads yet. word: of the line; choice: one of it, or NULL */
+static void put_planned(const SettingRow *r, const char *key, const char *choice) {
+  char word[32];
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
+  const PlannedRow *p = settings_planned_row(r->block, word, key);
+  if (!p) return;
+  if (choice) fputs(p->value && !strcmp(p->value, choice) ? "; not built yet" : "", stdout);
+  else if (!p->value) fputs("; not built yet", stdout);
+  else if (*p->value == '!') printf("; other than `%s` is not built yet", p->value + 1);
 }
 
 static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *line) {
@@ -71,7 +86,8 @@ static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *li
     if (r->kind != ROW_CHOICE || !is_part(r, line, &only) || *only) continue;
     if (!begun) puts("\n| word | meaning |\n|---|---|");
     begun = true;
-    fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout), put_cell(r->help), puts(" |");
+    fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout), put_cell(r->help);
+    put_planned(r, NULL, r->key), puts(" |");
   }
 }
 
@@ -97,6 +113,7 @@ static void put_option(const SettingRow *rows, uint32_t n, const SettingRow *r, 
   else put_cell(setting_type_text(r->type));
   fputs(" | ", stdout), put_code(r->otherwise), fputs(" | ", stdout), put_cell(r->help);
   if (*only) printf(" (with `%s`)", only);
+  put_planned(r, r->key, NULL);
   puts(" |");
 }
 
@@ -193,9 +210,10 @@ static void put_errors(void) {
   uint32_t n;
   const Explanation *e = explanation_table(&n);
   const char *group = "";
-  put_head("Errors, warnings, notes", "explain.def",
-           "`shardc explain CODE` prints one entry. A file under `tests/frontend` produces each code,\n"
-           "except those whose check is not built yet.");
+  put_head(
+      "Errors, warnings, notes", "explain.def",
+      "`shardc explain CODE` prints one entry. A file under `tests/frontend` produces each code,\n"
+      "except those whose check is not built yet.");
   for (uint32_t i = 0; i < n; i++) put_error(&e[i], &group);
   puts("\n## Errors of the executable\n\n| code | exit status | meaning |\n|---|---|---|");
   const RuntimeError *r = runtime_error_table(&n);

@@ -19,12 +19,18 @@ Loc build_loc(const Build *b, Span s) {
 
 /* ---- what a module says beside its functions ---- */
 
+static bool is_read(const World *w, uint32_t file) {
+  for (uint32_t i = 0; i < w->files.n; i++)
+    if (w->files.at[i]->file == file) return file != w->std;
+  return false;
+}
+
 static const uint32_t *write_sources(Module *m, const World *w) {
   uint32_t n = diag_source_count(w->ctx->diag);
   uint32_t *files = ARENA_ARRAY(m->arena, uint32_t, n + 1);
   for (uint32_t i = 1; i <= n; i++) {
     const Source *s = diag_source(w->ctx->diag, i);
-    if (i == w->std) continue; /* ops of its bodies point at the user's line */
+    if (!is_read(w, i)) continue; /* ops of the library's bodies point at the user's line */
     vec_push(m->arena, m->sources, (IrSource){intern(m->ctx->names, s->name), s->text});
     files[i] = m->sources.n;
   }
@@ -137,6 +143,11 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
 /* ---- */
 
 static void check_blocks(World *w, const Choice *c) {
+  const Decl *machine = plan_machine_of(w, c->plan);
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_FN, &at));)
+    if (d->item->kind == ITEM_EXTERN && d->item->block) settings_check(w->ctx, d->item);
+  if (machine && settings_check(w->ctx, machine->item)) check_machine_block(w, machine->item);
   if (c->train) settings_check(w->ctx, c->train->item);
   if (c->plan) settings_check(w->ctx, c->plan->item);
   const AstItem *weights = choose_weights(w, c);
@@ -192,11 +203,11 @@ static void note_facts(const LowerOptions *o, const Choice *c) {
   const AstValue *micro = c->plan ? settings_value(c->plan->item, "micro", NULL) : NULL;
   if (!o->facts) return;
   *o->facts = (LowerFacts){.micro = micro != NULL};
-  for (uint32_t i = 0; i < o->nsets; i++)
-    o->facts->micro |= !strncmp(o->sets[i], "plan.micro=", strlen("plan.micro="));
   if (!c->plan) return;
   o->facts->plan = c->plan->span, o->facts->plan_name = c->plan->name;
   if (micro) o->facts->micro_at = micro->span;
+  const AstValue *on = settings_value(c->plan->item, "on", NULL);
+  if (on) o->facts->on = on->span;
   const AstSetting *zero = settings_line(c->plan->item, "zero");
   if (zero) o->facts->zero = zero->span;
 }
@@ -206,10 +217,10 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   World *w = world_load(c, o->path);
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, o, &choice)) return NULL;
   if (!choice.train) no_train(w, &choice);
+  apply_command_line(w, &choice, o);
   note_facts(o, &choice);
   check_blocks(w, &choice);
   Sizes *s = choice_sizes(w, &choice);
-  if (check_command_line(w, o)) give_batch(w, s, o);
   give_command_line(w, s, o);
   sizes_compute(s);
   if (diag_errors(c->diag)) return NULL;
@@ -218,7 +229,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
-  if (!diag_errors(c->diag)) check_built(e, &choice, o->planning);
+  if (!diag_errors(c->diag)) check_built(w, &choice);
   const AstItem *weights = choose_weights(w, &choice);
   if (!diag_errors(c->diag) && weights) check_weights(e, weights);
   world_flush_warnings(w);

@@ -7,6 +7,7 @@
 typedef struct LowerFacts { /* what was written, for messages of later stages */
   Span plan;                /* the plan's name; file 0: no plan */
   Span zero, micro_at;      /* its line `zero`, the value of `micro`; file 0: none */
+  Span on;                  /* its machine */
   Str plan_name;            /* NULL: none */
   bool micro;               /* some micro-batch was written */
 } LowerFacts;
@@ -20,7 +21,6 @@ typedef struct LowerOptions {
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
   LowerFacts *facts; /* filled in; may be NULL */
-  bool planning;     /* the machine need not be one that programs are made for */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".

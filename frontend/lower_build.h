@@ -60,7 +60,6 @@ bool choose_program(World *w, const LowerOptions *o, Choice *out);
 bool choose_for_model(World *w, const Decl *model,
                       Choice *out); /* its base and its train block; false: E0603 or a wrong base */
 Sizes *choice_sizes(World *w, const Choice *c);
-void give_batch(World *w, Sizes *s, const LowerOptions *o); /* of --set, checked before */
 void give_command_line(World *w, Sizes *s, const LowerOptions *o);
 
 /* ---- the task of a data line (sema_task.c) ---- */
@@ -79,10 +78,15 @@ void write_task(Module *m, Eval *e, const AstValue *task);
 void check_data(Eval *e, const Choice *c);                          /* E0604 */
 void check_weights(Eval *e, const AstItem *weights);                /* E0502, E0503 */
 void check_plan(Eval *e, const Choice *c, const AstItem *plan);     /* E0701 .. E0709 */
+void check_machine_block(World *w, const AstItem *item);            /* E0602, E0606 */
 void check_recompute(Eval *e, const AstSetting *line);              /* E0709, E0606, E0901 */
 void write_recompute(const Build *b, Eval *e, const AstItem *plan); /* the lines as settings */
-void check_built(Eval *e, const Choice *c, bool planning); /* E0901: settings whose pass is not built yet */
-bool check_command_line(World *w, const LowerOptions *o); /* E0601, E0602 of --set */
+void check_unbuilt(World *w,
+                   const AstItem *item);     /* E0901, N0902: settings that no pass reads yet */
+void check_built(World *w, const Choice *c); /* of all blocks of a program, and N0901 */
+const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: it names none that there is */
+/* --set: train block, plan and machine become copies with these settings. E0601, E0602, E0901 */
+void apply_command_line(World *w, Choice *c, const LowerOptions *o);
 void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o);
 void write_data(Module *m, Eval *e, const Choice *c);
 

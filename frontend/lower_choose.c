@@ -162,8 +162,10 @@ static void give_sizes(World *w, Sizes *s, const AstSetting *line) {
              p->value->number.integral > 0)
       sizes_give(s, p->key->text, p->value->number.integral, p->span);
     else if (p->value->kind == VALUE_LIST) {
-      Report *r = world_error(w, "E0901", p->value->span, "a list of sizes is not built yet");
+      Report *r = world_unbuilt(w, p->value->span, "a list of sizes is");
       diag_label(r, "one specialisation each");
+      const AstNumber *first = &p->value->items.at[0]->number;
+      if (w->checking && first->integer) sizes_give(s, p->key->text, first->integral, p->span);
     }
   }
 }
@@ -204,13 +206,4 @@ void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
       diag_near(r, "a dimension", near);
     } else sizes_give(s, name, size, nowhere());
   }
-}
-
-/* --set train.batch=8 is a size too. */
-void give_batch(World *w, Sizes *s, const LowerOptions *o) {
-  static const char key[] = "train.batch=";
-  Str batch = intern(w->ctx->names, "Batch");
-  for (uint32_t i = 0; i < o->nsets; i++)
-    if (!strncmp(o->sets[i], key, sizeof key - 1) && sizes_find(s, batch))
-      sizes_give(s, batch, strtoll(o->sets[i] + sizeof key - 1, NULL, 10), nowhere());
 }

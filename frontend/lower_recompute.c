@@ -66,9 +66,8 @@ static bool begins_path(const Eval *e, Str first) {
 static void check_stack(Eval *e, const AstValue *v) {
   Stacks s = read_path(e, v->path);
   if (s.param && !ranges_inside(v->path)) return;
-  if (!e->compile || !begins_path(e, v->path->parts.at[0].name)) return;
-  Report *r =
-      world_error(e->w, "E0901", v->span, "recomputation of `%s` is not built yet", v->path->text);
+  if (!begins_path(e, v->path->parts.at[0].name)) return;
+  Report *r = world_unbuilt(e->w, v->span, "recomputation of `%s` is", v->path->text);
   diag_label(r, "no whole layers of a stack");
   diag_help(r, "name a stack: `h.*`, or some of its layers: `h[0..5]`");
 }
@@ -111,23 +110,9 @@ static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) 
   }
 }
 
-static void later(Eval *e, const AstSetting *line, const char *key, const char *what) {
-  const AstValue *v = setting_option(line, key);
-  if (!v || !e->compile) return;
-  Report *r = world_error(e->w, "E0901", v->span, "%s is not built yet", what);
-  diag_label(r, "in the language, for later");
-}
-
 void check_recompute(Eval *e, const AstSetting *line) {
-  const AstValue **paths, **over, *keep = setting_option(line, "keep");
+  const AstValue **paths, *keep = setting_option(line, "keep");
   uint32_t n = setting_operands(e->ctx, line, &paths);
-  if (setting_over(e->ctx, line, &over) && e->compile) {
-    Report *r = world_error(e->w, "E0901", over[0]->span,
-                            "splitting kept values over an axis is not built yet");
-    diag_label(r, "in the language, for later");
-  }
-  later(e, line, "over", "splitting kept values over an axis");
-  later(e, line, "offload", "keeping values in the host's memory");
   for (uint32_t i = 0; i < n; i++) check_stack(e, paths[i]);
   check_budget(e, line, keep);
   if (keep && keep->kind == VALUE_LIST) check_names(e, line, keep);

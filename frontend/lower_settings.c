@@ -1,5 +1,6 @@
-/* Resolved settings as flat lines of the module: train.*, plan.*, data.*, then what the command
-   line says. And what the table knows but no pass reads yet: E0901 at its position. */
+/* Resolved settings as flat lines of the module: train.*, plan.*, data.*. What the command line
+   says
+   (--set) stands in copies of the blocks by then. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include "ir/placement.h"
@@ -60,10 +61,9 @@ static void write_over(Module *m, Eval *e, const Choice *c) {
 }
 
 static void write_plan(Module *m, Eval *e, const Choice *c) {
-  static const char *const wanted[] = {
-      "plan.precision",      "plan.precision.grad",  "plan.precision.scale",
-      "plan.precision.grow", "plan.precision.least", "plan.deterministic",
-      "plan.micro"};
+  static const char *const wanted[] = {"plan.precision",       "plan.precision.grad",
+                                       "plan.precision.scale", "plan.precision.grow",
+                                       "plan.precision.least", "plan.micro"};
   bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
   write_over(m, e, c);
@@ -80,98 +80,74 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
   m->settings.n = n;
 }
 
+const Decl *plan_machine_of(World *w, const Decl *plan) {
+  const AstValue *on = plan ? settings_value(plan->item, "on", NULL) : NULL;
+  return on && on->kind == VALUE_PATH ? world_find(w, SPACE_MACHINE, on->path->text, false) : NULL;
+}
+
 static void write_machine(Module *m, Eval *e, const Choice *c) {
-  const AstValue *on = c->plan ? settings_value(c->plan->item, "on", NULL) : NULL;
-  const Decl *d =
-      on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  const Decl *d = plan_machine_of(e->w, c->plan);
   if (d) settings_resolve(e->ctx, d->item, ITEM_MACHINE, sink, m);
 }
 
 /* ---- the command line ---- */
 
-/* train.optim.lr is the option lr of the lines optim, optim.adamw, ..; data.format is short for
- * train.data.format. */
-static bool names_row(const SettingRow *r, const char *key) {
-  char name[96];
-  int word = (int)strcspn(r->word, ".");
-  snprintf(name, sizeof name, "%s.%.*s%s%s", ast_item_word(r->block), word, r->word,
-           r->key ? "." : "", r->key ? r->key : "");
-  return r->kind != ROW_CHOICE &&
-         (!strcmp(name, key) || (!strncmp(name, "train.data.", 11) && !strcmp(name + 6, key)));
+static bool is_debug(const char *set) { return !strncmp(set, "debug.", 6); }
+
+static const Decl *edited(World *w, const Decl *old, AstItemKind kind, Space space,
+                          const char *set) {
+  Decl *d = ARENA_NEW(w->ctx->arena, Decl);
+  const AstItem *item = settings_edit(w->ctx, old ? old->item : NULL, kind, set);
+  if (!item) return old;
+  *d = old ? *old : (Decl){.space = space, .name = ""};
+  d->item = item;
+  return d;
 }
 
-static const SettingRow *find_setting(const char *key) {
-  uint32_t n;
-  const SettingRow *rows = settings_table(&n);
-  for (uint32_t i = 0; i < n; i++)
-    if (names_row(&rows[i], key)) return &rows[i];
-  return NULL;
-}
-
-static bool is_choice(const SettingRow *r, const char *value) {
-  uint32_t n;
-  const SettingRow *rows = settings_table(&n);
-  for (uint32_t i = 0; i < n; i++) {
-    char word[64];
-    snprintf(word, sizeof word, "%s%s%s", r->word, r->key ? "." : "", r->key ? r->key : "");
-    if (rows[i].kind == ROW_CHOICE && rows[i].block == r->block && !strcmp(rows[i].word, word) &&
-        !strcmp(rows[i].key, value))
-      return true;
+/* The machine of the plan, in the world: every reader finds it there by its name. */
+static void edit_machine(World *w, const Choice *c, const char *set) {
+  const Decl *d = plan_machine_of(w, c->plan);
+  if (!d) {
+    Report *r = world_error(w, "E0602", (Span){0}, "`--set %s`: no plan names a machine", set);
+    diag_help(r, "`--plan NAME` of a plan with `on MACHINE`");
+    return;
   }
-  return false;
+  const Decl *copy = edited(w, d, ITEM_MACHINE, SPACE_MACHINE, set);
+  w->decls.at[d - w->decls.at].item = copy->item;
 }
 
-static bool fits_type(const SettingRow *r, const char *value) {
-  AstNumber n;
-  bool number = ast_number_unit(value, strlen(value), &n);
-  switch (r->type) {
-  case TYPE_COUNT: return number && n.integer && n.integral >= 1;
-  case TYPE_INTEGER:
-  case TYPE_STAGE: return number && n.integer && n.integral >= 0;
-  case TYPE_POSITIVE: return number && n.value > 0;
-  case TYPE_SHARE: return number && n.value >= 0 && n.value <= 1;
-  case TYPE_NUMBER:
-  case TYPE_BYTES:
-  case TYPE_RATE:
-  case TYPE_FLOPS: return number;
-  case TYPE_SWITCH: return !strcmp(value, "on") || !strcmp(value, "off");
-  case TYPE_WORD: return is_choice(r, value);
-  default: return true;
-  }
-}
-
-static bool check_set(World *w, const char *text) {
-  const char *eq = strchr(text, '=');
-  Str key = eq ? intern_n(w->ctx->names, text, (size_t)(eq - text)) : NULL;
+static void edit_blocks(World *w, Choice *c, const char *set) {
+  AstItemKind kind;
+  const char *eq = strchr(set, '=');
   if (!eq || !eq[1]) {
     world_error(w, "E0602", (Span){0},
                 "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`",
-                text);
-    return false;
-  }
-  const SettingRow *r = find_setting(key);
-  if (!strncmp(key, "debug.", 6) || !strcmp(key, "data.train") || (r && fits_type(r, eq + 1)))
-    return true;
-  if (r) {
-    world_error(w, "E0602", (Span){0}, "`%s` is %s, not `%s`", key, setting_type_text(r->type),
-                eq + 1);
-    return false;
-  }
-  Report *e = world_error(w, "E0601", (Span){0}, "no setting `%s` (from `--set %s`)", key, text);
-  diag_help(e, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
-  return false;
+                set);
+  } else if (!settings_block_of(set, &kind)) {
+    Report *e = world_error(w, "E0601", (Span){0}, "no setting `%.*s` (from `--set %s`)",
+                            (int)(eq - set), set, set);
+    diag_help(e, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
+  } else if (kind == ITEM_MACHINE) edit_machine(w, c, set);
+  else if (kind == ITEM_PLAN) c->plan = edited(w, c->plan, kind, SPACE_PLAN, set);
+  else if (c->train) c->train = edited(w, c->train, kind, SPACE_TRAIN, set);
 }
 
-bool check_command_line(World *w, const LowerOptions *o) {
-  bool good = true;
-  for (uint32_t i = 0; i < o->nsets; i++) good &= check_set(w, o->sets[i]);
-  return good;
+/* Machines last: a plan's may be named by another --set. */
+void apply_command_line(World *w, Choice *c, const LowerOptions *o) {
+  for (int machines = 0; machines < 2; machines++)
+    for (uint32_t i = 0; i < o->nsets; i++) {
+      bool machine = !strncmp(o->sets[i], "machine.", strlen("machine."));
+      if (!is_debug(o->sets[i]) && machine == (machines > 0)) edit_blocks(w, c, o->sets[i]);
+    }
 }
 
-static void write_command_line(Module *m, const LowerOptions *o) {
+/* What is for those who look for mistakes in shardc has no row. */
+static void write_debug(Module *m, const LowerOptions *o) {
   for (uint32_t i = 0; i < o->nsets; i++) {
     const char *eq = strchr(o->sets[i], '=');
-    module_set(m, arena_printf(m->arena, "%.*s", (int)(eq - o->sets[i]), o->sets[i]), "%s", eq + 1);
+    if (is_debug(o->sets[i]))
+      module_set(m, arena_printf(m->arena, "%.*s", (int)(eq - o->sets[i]), o->sets[i]), "%s",
+                 eq + 1);
   }
 }
 
@@ -191,87 +167,9 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
   write_data(m, e, c);
   write_machine(m, e, c);
   write_plan(m, e, c);
-  write_command_line(m, o);
+  write_debug(m, o);
   int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
   if (batch > 0) module_set(m, "train.batch", "%lld", (long long)batch);
   drop_whole_micro(m, batch);
   if (!module_setting(m, "plan.precision", NULL)) module_set(m, "plan.precision", "f32");
-}
-
-/* ---- not built yet ---- */
-
-typedef struct Unbuilt { /* an option of the table; value NULL: written at all; "!x": any other
-                            value than x */
-  AstItemKind block;
-  const char *word, *key, *value, *why;
-} Unbuilt;
-
-static const Unbuilt unbuilt[] = {
-    {ITEM_TRAIN, "optim", NULL, "onebit_adam", "optimizer `onebit_adam`"},
-    {ITEM_TRAIN, "save", "async", "on", "saving while training goes on"},
-    {ITEM_PLAN, "pipeline", NULL, NULL, "the pipeline"},
-    {ITEM_PLAN, "offload", NULL, NULL, "offloading"},
-    {ITEM_PLAN, "precision", "reduce", NULL, "a type of its own for gradients in messages"},
-};
-
-static const char *value_word(const AstValue *v) {
-  if (v->kind == VALUE_PATH) return v->path->text;
-  return v->kind == VALUE_NUMBER && v->number.text ? v->number.text : "";
-}
-
-static bool matches(const Unbuilt *u, const AstValue *v) {
-  if (!u->value) return true;
-  if (!v) return false;
-  return u->value[0] == '!' ? strcmp(value_word(v), u->value + 1) != 0
-                            : !strcmp(value_word(v), u->value);
-}
-
-static void not_built(Eval *e, Span at, const char *why) {
-  Report *r = world_error(e->w, "E0901", at, "%s is not built yet", why);
-  diag_label(r, "in the language, for later");
-}
-
-static void check_unbuilt(Eval *e, const AstItem *item) {
-  for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
-    const Unbuilt *u = &unbuilt[i];
-    const AstSetting *line = u->block == item->kind ? settings_line(item, u->word) : NULL;
-    const AstValue *v = line ? settings_value(item, u->word, u->key) : NULL;
-    if (line && (v || !u->key) && matches(u, v)) not_built(e, v ? v->span : line->span, u->why);
-  }
-}
-
-static void check_machine(Eval *e, const AstItem *plan) {
-  const AstValue *on = settings_value(plan, "on", NULL);
-  const Decl *d =
-      on && on->kind == VALUE_PATH ? world_find(e->w, SPACE_MACHINE, on->path->text, false) : NULL;
-  if (d && settings_has(d->item, "node", "gpus")) not_built(e, on->span, "a machine with GPUs");
-}
-
-static void note_hand_gradients(Eval *e) {
-  uint32_t at = 0;
-  for (const Decl *d; (d = world_next(e->w, SPACE_GRAD, &at));) {
-    Report *r = world_error(e->w, "N0901", d->span, "the gradient of `%s` by hand is not used yet",
-                            d->name);
-    diag_label(r, "the derived one is");
-  }
-}
-
-static void note_kernels(Eval *e) {
-  uint32_t at = 0;
-  for (const Decl *d; (d = world_next(e->w, SPACE_FN, &at));)
-    if (d->item->kind == ITEM_EXTERN) {
-      Report *r =
-          world_error(e->w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
-      diag_label(r, "its reference is compiled");
-    }
-}
-
-void check_built(Eval *e, const Choice *c, bool planning) {
-  check_unbuilt(e, c->train->item);
-  if (c->plan) {
-    check_unbuilt(e, c->plan->item);
-    if (!planning) check_machine(e, c->plan->item); /* for the machine no program is made then */
-  }
-  note_hand_gradients(e);
-  note_kernels(e);
 }

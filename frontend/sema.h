@@ -69,6 +69,7 @@ typedef struct World {
   VEC(const AstItem *) wrong; /* settings blocks with mistakes */
   NameMap *walked;            /* layers of which an instance was made */
   bool lost;                  /* a used file could not be read: its names are not known */
+  bool checking;              /* nothing is compiled: what is not built yet is a note */
   const AstFile *library;     /* the standard library where no file uses it, for messages */
   bool said_deep;             /* that a number is defined by itself */
   bool said_library;          /* that `use "std"` is missing */
@@ -84,13 +85,17 @@ Str world_place(const World *w, Span from,
                 Span s); /* "line 7", or "gpt2.shard:7" seen from another file */
 Report *world_error(World *w, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* `pipelines are` -> "pipelines are not built yet": E0901, or N0902 where nothing is compiled. */
+const char *unbuilt_code(const World *w);
+Report *world_unbuilt(World *w, Span at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* An unknown name of this kind may have been declared by something that could not be read: nothing
    more is said about it, but it counts as an error. */
 bool world_lost(World *w, Space s);
 /* True if the library has the name but no file uses it: then that is said, once. */
 bool world_misses_library(World *w, Space s, Span at, Str name);
 void world_warn(World *w, const char *code, Span s, Str headline, Str help);
-void world_flush_warnings(World *w); /* only if there is no error */
+void world_flush_warnings(World *w); /* only if there is no error; nor are notes on plans then */
 
 /* ---- sizes of dims, numbers (sema_dims.c) ---- */
 

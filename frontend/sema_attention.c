@@ -150,12 +150,12 @@ static const Mask *as_mask(Eval *e, const Val *v) {
 }
 
 static bool built(Eval *e, const Mask *m, Span at) {
-  const Mask *part = e->compile ? mask_unbuilt(m) : NULL;
+  const Mask *part = mask_unbuilt(m);
   if (!part) return true;
-  Report *r = eval_error(e, "E0901", at, "block-sparse masks are not built yet");
-  diag_label(r, "not built yet");
+  Report *r = eval_error(e, unbuilt_code(e->w), at, "block-sparse masks are not built yet");
+  diag_label(r, "in the language, for later");
   if (part->span.file) diag_also(r, part->span, "a block pattern");
-  return false;
+  return !e->compile;
 }
 
 Val eval_attention(Eval *e, const Call *c) {

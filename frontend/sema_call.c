@@ -293,10 +293,10 @@ static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
   }
   if (!place_operands(e, b, c)) return val_poison();
   if (b->later && e->build) bug("`%s` reached code generation", b->name);
-  if (b->later && e->compile) {
-    Report *r = eval_error(e, "E0901", c->name_span, "`%s` is not built yet", b->name);
-    diag_label(r, "%s", b->later);
-    return val_poison();
+  if (b->later) {
+    const char *code = unbuilt_code(e->w);
+    diag_label(eval_error(e, code, c->name_span, "`%s` is not built yet", b->name), "%s", b->later);
+    if (e->compile) return val_poison();
   }
   return b->run(e, b, c);
 }

@@ -11,8 +11,13 @@ static void check_settings(World *w) {
   for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++) {
     uint32_t at = 0;
     for (const Decl *d; (d = world_next(w, spaces[s], &at));)
-      if (own(w, d) && d->item->block && !d->item->bad && !settings_check(w->ctx, d->item))
-        vec_push(w->ctx->arena, w->wrong, d->item);
+      if (own(w, d) && d->item->block && !d->item->bad) {
+        if (!settings_check(w->ctx, d->item)) vec_push(w->ctx->arena, w->wrong, d->item);
+        else {
+          if (d->item->kind == ITEM_MACHINE) check_machine_block(w, d->item);
+          check_unbuilt(w, d->item);
+        }
+      }
   }
 }
 
@@ -189,6 +194,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   World *w = world_load(c, path);
   uint32_t at = 0;
   if (!w) return false;
+  w->checking = true;
   check_settings(w);
   check_numbers(w);
   check_grads(w);

@@ -1,42 +1,10 @@
 /* Plans against the model: names exist (E0201, E0708, E0709), dims divide (E0701, E0704), no
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
    costs is not judged here. */
-#include "frontend/lower_build.h"
-#include "frontend/settings.h"
+#include "frontend/sema_plan.h"
 #include <string.h>
 
-typedef struct PlanAxis {
-  Str name;
-  int64_t size;
-  Span value;
-  bool placed; /* a `place` line has it */
-} PlanAxis;
-
-typedef struct Placed { /* a dim in a `place` line, or a path */
-  Str dim;
-  Span span;
-  bool otherwise; /* behind `else` */
-} Placed;
-
-typedef struct Rule { /* one `place` line */
-  const AstSetting *line;
-  VEC(Placed) dims;
-  VEC(Placed) paths; /* parameters, or what they are part of */
-  VEC(const PlanAxis *) axes;
-  Span target; /* the axes as written */
-  bool none;   /* -> none: these tensors stay whole */
-} Rule;
-
-typedef struct Plan {
-  Eval *e;
-  World *w;
-  const Choice *c;
-  const AstItem *item;
-  VEC(PlanAxis) mesh;
-  VEC(Rule) rules;
-} Plan;
-
-/* ---- mesh and machine ---- */
+/* ---- mesh ---- */
 
 static void read_mesh(Plan *p) {
   const AstSetting *s = settings_line(p->item, "mesh");
@@ -64,33 +32,6 @@ static PlanAxis *need_axis(Plan *p, Str name, Span at) {
   if (near) diag_near(r, "an axis", near);
   else if (!p->mesh.n) diag_help(r, "add it to the plan: `mesh %s = 2`", name);
   return NULL;
-}
-
-static void check_machine(Plan *p) {
-  const AstValue *on = settings_value(p->item, "on", NULL);
-  if (!on || on->kind != VALUE_PATH) return;
-  const Decl *d = world_find(p->w, SPACE_MACHINE, intern(p->e->ctx->names, on->path->text), false);
-  if (!d) {
-    const char *near = world_nearest(p->w, SPACE_MACHINE, on->path->text);
-    Report *r = world_error(p->w, "E0201", on->span, "no machine named `%s`", on->path->text);
-    diag_near(r, "a machine", near);
-    return;
-  }
-  int64_t ranks = 1, gpus = settings_integer(d->item, ITEM_MACHINE, "node", "gpus");
-  int64_t nodes = settings_integer(p->item, ITEM_PLAN, "on", "nodes");
-  for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
-  const AstSetting *mesh = settings_line(p->item, "mesh");
-  if (!mesh || gpus <= 0 || nodes <= 0 || ranks <= gpus * nodes) return;
-  Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
-                          (long long)ranks, (long long)(gpus * nodes));
-  diag_also(r, on->span, "machine `%s`", d->name);
-  long long needed = (long long)((ranks + gpus - 1) / gpus);
-  const AstValue *written = settings_value(p->item, "on", "nodes");
-  diag_help(r, "`on %s nodes = %lld`", d->name, needed);
-  if (written) diag_edit(r, written->span, "%lld", needed);
-  else
-    diag_edit(r, (Span){on->span.file, on->span.offset + on->span.length, 0}, " nodes = %lld",
-              needed);
 }
 
 /* ---- rules ---- */
@@ -256,7 +197,7 @@ static void help_padding(Report *r, const Placed *d, int64_t size, int64_t ranks
               d->dim, (long long)size, (long long)ranks, (long long)stored);
 }
 
-static bool is_stack_dim(const Plan *p, Str dim) {
+bool is_stack_dim(const Plan *p, Str dim) {
   for (uint32_t i = 0; i < p->e->params.n; i++)
     if (dims_has(&p->e->params.at[i]->lead, dim)) return true;
   return false;
@@ -489,32 +430,6 @@ static void check_lines(Plan *p) {
 }
 
 /* ---- warnings: what works, slowly ---- */
-
-/* The axis splits elements of layers, and its ranks do not fit into one node. */
-static void warn_spans(Plan *p, const Rule *rule) {
-  const AstValue *on = settings_value(p->item, "on", NULL);
-  const Decl *d =
-      on && on->kind == VALUE_PATH ? world_find(p->w, SPACE_MACHINE, on->path->text, false) : NULL;
-  int64_t gpus = d ? settings_integer(d->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
-  bool inner = false;
-  for (uint32_t i = 0; i < rule->dims.n; i++)
-    inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
-             !is_stack_dim(p, rule->dims.at[i].dim);
-  if (gpus <= 0 || !inner || rule->axes.n != 1) return;
-  for (uint32_t i = 0; i < p->mesh.n; i++) {
-    ranks *= p->mesh.at[i].size;
-    if (&p->mesh.at[i] == rule->axes.at[0]) break;
-  }
-  if (ranks <= gpus) return;
-  Str axis = rule->axes.at[0]->name;
-  world_warn(p->w, "W0701", rule->target,
-             arena_printf(p->e->arena,
-                          "mesh axis `%s` spans nodes: %lld ranks, %lld GPUs in a node", axis,
-                          (long long)ranks, (long long)gpus),
-             arena_printf(p->e->arena,
-                          "put `%s` first in `mesh`, with at most %lld: it sends in every layer",
-                          axis, (long long)gpus));
-}
 
 /* Ranks along an axis that cuts nothing all do the same. */
 static void warn_idle(Plan *p) {

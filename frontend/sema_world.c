@@ -74,7 +74,10 @@ void world_warn(World *w, const char *code, Span s, Str headline, Str help) {
 }
 
 void world_flush_warnings(World *w) {
-  if (diag_errors(w->ctx->diag)) return;
+  if (diag_errors(w->ctx->diag)) {
+    diag_drop(w->ctx->diag, "N0701"), diag_drop(w->ctx->diag, "N0902");
+    return;
+  }
   for (uint32_t i = 0; i < w->warnings.n; i++) {
     Warning *x = &w->warnings.at[i];
     Report *r = diag_at(w->ctx->diag, x->code, x->span, "%s", x->headline);

@@ -14,8 +14,48 @@ static const SettingRow rows[] = {
   {ROW_OPTION, ITEM_##block, #word, #key, TYPE_##type, 1, 1, 0, otherwise, help},
 #define CHOICE(block, word, value, help)                                                           \
   {ROW_CHOICE, ITEM_##block, #word, #value, TYPE_WORD, 1, 1, 0, "", help},
+#define PLANNED(block, word, key, value, what)
+#include "settings.def"
+#undef LINE
+#undef OPTION
+#undef CHOICE
+#undef PLANNED
+};
+
+static const PlannedRow planned[] = {
+#define LINE(block, word, type, least, most, flags, otherwise, help)
+#define OPTION(block, word, key, type, otherwise, help)
+#define CHOICE(block, word, value, help)
+#define PLANNED(block, word, key, value, what) {ITEM_##block, word, key, value, what},
 #include "settings.def"
 };
+
+const PlannedRow *settings_planned(uint32_t *n) {
+  *n = sizeof planned / sizeof *planned;
+  return planned;
+}
+
+const PlannedRow *settings_planned_row(AstItemKind block, const char *word, const char *key) {
+  for (size_t i = 0; i < sizeof planned / sizeof *planned; i++) {
+    const PlannedRow *p = &planned[i];
+    bool same_key = p->key && key ? !strcmp(p->key, key) : !p->key;
+    if (p->block == block && !strcmp(p->word, word) && same_key && (p->key || !key || !p->value))
+      return p;
+  }
+  return NULL;
+}
+
+static const char *value_word(const AstValue *v) {
+  if (v->kind == VALUE_PATH) return v->path->text;
+  return v->kind == VALUE_NUMBER && v->number.text ? v->number.text : "";
+}
+
+bool settings_asks(const PlannedRow *p, const AstValue *v) {
+  if (!p->value) return true;
+  if (!v) return false;
+  return p->value[0] == '!' ? strcmp(value_word(v), p->value + 1) != 0
+                            : !strcmp(value_word(v), p->value);
+}
 
 const SettingRow *settings_table(uint32_t *n) {
   *n = sizeof rows / sizeof *rows;

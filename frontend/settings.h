@@ -51,6 +51,17 @@ typedef struct SettingRow {
 } SettingRow;
 
 const SettingRow *settings_table(uint32_t *n);
+
+typedef struct PlannedRow { /* in the language, read by no pass yet */
+  AstItemKind block;
+  const char *word, *key;   /* key NULL: the line itself */
+  const char *value, *what; /* value NULL: any; "x": x alone; "!x": any but x */
+} PlannedRow;
+const PlannedRow *settings_planned(uint32_t *n);
+/* NULL: it is built. key NULL: the line. */
+const PlannedRow *settings_planned_row(AstItemKind block, const char *word, const char *key);
+bool settings_asks(const PlannedRow *p,
+                   const AstValue *v); /* does the value ask for it? v NULL: none is written */
 const char *setting_type_text(SettingType t); /* "a whole number of at least 1" */
 
 /* E0601 unknown setting, E0602 wrong value, E0606 missing or written twice. True if nothing is
@@ -58,10 +69,13 @@ const char *setting_type_text(SettingType t); /* "a whole number of at least 1" 
    axes, layers are not looked up here. */
 bool settings_check(Ctx *c, const AstItem *item);
 
-/* One setting from the command line, "train.steps" and "10": the value as settings_resolve would
-   give it. NULL: E0602 was given. Keys that the table does not have, sources and tasks are given
-   back as they are. */
-const char *settings_from_text(Ctx *c, const char *key, const char *value);
+/* ---- one setting from the command line: "train.optim.lr=1e-4" (settings_set.c) ---- */
+
+bool settings_block_of(const char *text,
+                       AstItemKind *block); /* false: of none that --set changes */
+/* A copy of `item` with the setting, whose places point into `text`; NULL: E0602 or E0901 was
+   given. item NULL: an empty block. The copy is to be checked like the item itself. */
+const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, const char *text);
 
 /* ---- reading a checked block. `item` may be NULL: only the table's defaults. `key` NULL: the
  * line's operand. ---- */

@@ -160,6 +160,13 @@ void diag_near(Report *r, const char *what, const char *near) {
   diag_edit(r, r->primary.span, "%s", near);
 }
 
+void diag_drop(Diag *d, const char *code) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < d->reports.n; i++)
+    if (strcmp(d->reports.at[i]->code, code)) d->reports.at[n++] = d->reports.at[i];
+  d->reports.n = n;
+}
+
 uint32_t diag_errors(const Diag *d) { return d->errors; }
 bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
 

@@ -58,6 +58,7 @@ void diag_edit_around(Report *r, Span s, const char *before, const char *after);
 void diag_near(Report *r, const char *what,
                const char *near); /* help: a name for the primary place; nothing if NULL */
 
+void diag_drop(Diag *d, const char *code); /* notes of this code are not shown after all */
 uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
 const char *

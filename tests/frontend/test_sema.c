@@ -68,7 +68,7 @@ static const Mistake mistakes[] = {
     {"plans.shard",
      {{11, "data = 8", "tensor = 8"},
       {12, "Batch -> data", "Heads, Mlp -> tensor"},
-      {14, "zero      2 over data bucket = 25MiB overlap = on", ""}},
+      {14, "zero      2 over data bucket = 25MiB", ""}},
      "error[E0701]: cannot split `Heads` (12) over mesh axis `tensor` (8)\n"
      "  --> plans.shard:12:13\n"
      "12 |   place     Heads, Mlp -> tensor\n"
@@ -78,7 +78,7 @@ static const Mistake mistakes[] = {
     {"plans.shard",
      {{11, "data = 8", "tensor = 4"},
       {12, "Batch -> data", "Heads, Embed -> tensor"},
-      {14, "zero      2 over data bucket = 25MiB overlap = on", ""}},
+      {14, "zero      2 over data bucket = 25MiB", ""}},
      "error[E0702]: `h.*.attn.c_attn` would be split twice over mesh axis `tensor`\n"
      "  --> plans.shard:12:20\n"
      "12 |   place     Heads, Embed -> tensor\n"

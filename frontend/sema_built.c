@@ -1,0 +1,74 @@
+/* What the language has and no pass makes yet. In a program that is compiled such a word is E0901
+   where it stands; `check` says so and goes on (N0902). Words of settings blocks are rows PLANNED
+   of settings.def; others (operators, masks) ask here from where they are evaluated. And what is
+   passed over although it is written: N0901. */
+#include "frontend/lower_build.h"
+#include "frontend/settings.h"
+#include <string.h>
+
+const char *unbuilt_code(const World *w) { return w->checking ? "N0902" : "E0901"; }
+
+Report *world_unbuilt(World *w, Span at, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *what = arena_vprintf(w->ctx->arena, format, args);
+  va_end(args);
+  return world_error(w, unbuilt_code(w), at, "%s not built yet", what);
+}
+
+static void later(World *w, Span at, const char *what) {
+  diag_label(world_unbuilt(w, at, "%s is", what), "in the language, for later");
+}
+
+/* ---- settings ---- */
+
+static bool is_names(const PlannedRow *p) { return p->key && !strcmp(p->key, "over"); }
+
+static void check_line(World *w, const AstSetting *line, const PlannedRow *p) {
+  const AstValue **at, *v = NULL;
+  if (is_names(p) && setting_over(w->ctx, line, &at)) v = at[0];
+  else if (p->key) v = setting_option(line, p->key);
+  else if (setting_operands(w->ctx, line, &at)) v = at[0];
+  if ((v || !p->key) && settings_asks(p, v)) later(w, v ? v->span : line->path->span, p->what);
+}
+
+void check_unbuilt(World *w, const AstItem *item) {
+  uint32_t n;
+  const PlannedRow *rows = settings_planned(&n);
+  for (uint32_t i = 0; item->block && i < item->block->settings.n; i++) {
+    const AstSetting *line = item->block->settings.at[i];
+    for (uint32_t k = 0; k < n && line->arrow != ARROW_LEFT; k++)
+      if (rows[k].block == item->kind && !strcmp(rows[k].word, line->path->text))
+        check_line(w, line, &rows[k]);
+  }
+}
+
+/* ---- passed over ---- */
+
+static void note_hand_gradients(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_GRAD, &at));) {
+    Report *r =
+        world_error(w, "N0901", d->span, "the gradient of `%s` by hand is not used yet", d->name);
+    diag_label(r, "the derived one is");
+  }
+}
+
+static void note_kernels(World *w) {
+  uint32_t at = 0;
+  for (const Decl *d; (d = world_next(w, SPACE_FN, &at));) {
+    if (d->item->kind != ITEM_EXTERN) continue;
+    check_unbuilt(w, d->item);
+    Report *r = world_error(w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
+    diag_label(r, "its reference is compiled");
+  }
+}
+
+void check_built(World *w, const Choice *c) {
+  const Decl *machine = plan_machine_of(w, c->plan);
+  check_unbuilt(w, c->train->item);
+  if (c->plan) check_unbuilt(w, c->plan->item);
+  if (machine) check_unbuilt(w, machine->item);
+  note_hand_gradients(w);
+  note_kernels(w);
+}

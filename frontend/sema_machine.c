@@ -1,0 +1,117 @@
+/* Machines: what a block says must fit together (E0602, E0606), and a plan's mesh must fit its
+   machine: enough GPUs (E0708), none idle without a word (N0701), fast axes inside of nodes
+   (W0701). Which processors there are code generators for is in settings.def (choices of
+   node.arch). */
+#include "frontend/sema_plan.h"
+#include <string.h>
+
+/* ---- the block ---- */
+
+static bool is_gpu(const AstValue *arch) {
+  return arch && arch->kind == VALUE_PATH && !strncmp(arch->path->text, "sm_", 3);
+}
+
+static const char *gpu_archs(Ctx *c) {
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++)
+    if (rows[i].kind == ROW_CHOICE && !strcmp(rows[i].word, "node.arch") &&
+        !strncmp(rows[i].key, "sm_", 3))
+      text = arena_printf(c->arena, "%s%s`arch = %s` (%s)", text, *text ? ", " : "", rows[i].key,
+                          rows[i].help);
+  return text;
+}
+
+void check_machine_block(World *w, const AstItem *item) {
+  const AstValue *gpus = settings_value(item, "node", "gpus"),
+                 *arch = settings_value(item, "node", "arch"),
+                 *memory = settings_value(item, "node", "memory"),
+                 *reserve = settings_value(item, "node", "reserve");
+  if (gpus && !arch) {
+    Report *r = world_error(w, "E0606", gpus->span, "`node` with `gpus` has no `arch`");
+    diag_help(r, "%s", gpu_archs(w->ctx));
+  } else if (gpus && !is_gpu(arch)) {
+    Report *r = world_error(w, "E0602", arch->span, "`%s` is no GPU, and the node has `gpus`",
+                            arch->path->text);
+    diag_help(r, "%s", gpu_archs(w->ctx));
+  } else if (!gpus && is_gpu(arch)) {
+    Report *r = world_error(w, "E0602", arch->span, "`%s` is a GPU, and the node has no `gpus`",
+                            arch->path->text);
+    diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
+  }
+  if (memory && reserve && reserve->number.value >= memory->number.value)
+    diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
+               "the driver's and the libraries' part of it");
+}
+
+/* ---- a plan on it ---- */
+
+static void too_many(Plan *p, const Decl *d, const AstValue *on, int64_t ranks, int64_t gpus,
+                     int64_t nodes) {
+  const AstSetting *mesh = settings_line(p->item, "mesh");
+  Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
+                          (long long)ranks, (long long)(gpus * nodes));
+  diag_also(r, on->span, "machine `%s`", d->name);
+  long long needed = (long long)((ranks + gpus - 1) / gpus);
+  const AstValue *written = settings_value(p->item, "on", "nodes");
+  diag_help(r, "`on %s nodes = %lld`", d->name, needed);
+  if (written) diag_edit(r, written->span, "%lld", needed);
+  else
+    diag_edit(r, (Span){on->span.file, on->span.offset + on->span.length, 0}, " nodes = %lld",
+              needed);
+}
+
+static void note_idle(Plan *p, const AstValue *on, int64_t ranks, int64_t all) {
+  const AstSetting *mesh = settings_line(p->item, "mesh");
+  Report *r =
+      world_error(p->w, "N0701", mesh ? mesh->span : on->span, "%lld of %lld GPUs have no rank",
+                  (long long)(all - ranks), (long long)all);
+  diag_label(r, mesh ? "%lld ranks" : "one rank: the plan has no `mesh`", (long long)ranks);
+  if (mesh) diag_also(r, on->span, "%lld GPUs", (long long)all);
+}
+
+void check_machine(Plan *p) {
+  const AstValue *on = settings_value(p->item, "on", NULL);
+  if (!on || on->kind != VALUE_PATH) return;
+  const Decl *d = world_find(p->w, SPACE_MACHINE, intern(p->e->ctx->names, on->path->text), false);
+  if (!d) {
+    const char *near = world_nearest(p->w, SPACE_MACHINE, on->path->text);
+    Report *r = world_error(p->w, "E0201", on->span, "no machine named `%s`", on->path->text);
+    diag_near(r, "a machine", near);
+    return;
+  }
+  int64_t ranks = 1, gpus = settings_integer(d->item, ITEM_MACHINE, "node", "gpus");
+  int64_t nodes = settings_integer(p->item, ITEM_PLAN, "on", "nodes");
+  for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
+  if (gpus <= 0 || nodes <= 0) return;
+  if (settings_line(p->item, "mesh") && ranks > gpus * nodes)
+    too_many(p, d, on, ranks, gpus, nodes);
+  else if (ranks < gpus * nodes) note_idle(p, on, ranks, gpus * nodes);
+}
+
+/* The axis splits elements of layers, and its ranks do not fit into one node. */
+void warn_spans(Plan *p, const Rule *rule) {
+  const AstValue *on = settings_value(p->item, "on", NULL);
+  const Decl *d =
+      on && on->kind == VALUE_PATH ? world_find(p->w, SPACE_MACHINE, on->path->text, false) : NULL;
+  int64_t gpus = d ? settings_integer(d->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
+  bool inner = false;
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
+             !is_stack_dim(p, rule->dims.at[i].dim);
+  if (gpus <= 0 || !inner || rule->axes.n != 1) return;
+  for (uint32_t i = 0; i < p->mesh.n; i++) {
+    ranks *= p->mesh.at[i].size;
+    if (&p->mesh.at[i] == rule->axes.at[0]) break;
+  }
+  if (ranks <= gpus) return;
+  Str axis = rule->axes.at[0]->name;
+  world_warn(p->w, "W0701", rule->target,
+             arena_printf(p->e->arena,
+                          "mesh axis `%s` spans nodes: %lld ranks, %lld GPUs in a node", axis,
+                          (long long)ranks, (long long)gpus),
+             arena_printf(p->e->arena,
+                          "put `%s` first in `mesh`, with at most %lld: it sends in every layer",
+                          axis, (long long)gpus));
+}

@@ -1,0 +1,42 @@
+/* Inside of the check of plans: a plan as its rules and its mesh (sema_plan.c), and its machine
+   (sema_machine.c). */
+#ifndef SHARDC_SEMA_PLAN_H
+#define SHARDC_SEMA_PLAN_H
+#include "frontend/lower_build.h"
+#include "frontend/settings.h"
+
+typedef struct PlanAxis {
+  Str name;
+  int64_t size;
+  Span value;
+  bool placed; /* a `place` line has it */
+} PlanAxis;
+
+typedef struct Placed { /* a dim in a `place` line, or a path */
+  Str dim;
+  Span span;
+  bool otherwise; /* behind `else` */
+} Placed;
+
+typedef struct Rule { /* one `place` line */
+  const AstSetting *line;
+  VEC(Placed) dims;
+  VEC(Placed) paths; /* parameters, or what they are part of */
+  VEC(const PlanAxis *) axes;
+  Span target; /* the axes as written */
+  bool none;   /* -> none: these tensors stay whole */
+} Rule;
+
+typedef struct Plan {
+  Eval *e;
+  World *w;
+  const Choice *c;
+  const AstItem *item;
+  VEC(PlanAxis) mesh;
+  VEC(Rule) rules;
+} Plan;
+
+bool is_stack_dim(const Plan *p, Str dim);
+void check_machine(Plan *p);                /* E0201, E0708, N0701 */
+void warn_spans(Plan *p, const Rule *rule); /* W0701 */
+#endif

@@ -1,0 +1,73 @@
+"""Every plan of every example: example_plans.py SHARDC EXAMPLES [full]
+
+A plan compiles for the machine that it is written for, to the target that the machine names, or it is refused (E0901) at exactly
+the lines whose comment says what they wait for (`# waits: ..`). PLANS lists them all, so that a new one is thought of. Programs
+are taken as far as the text of their host program (`compile --emit=c`: all passes, no kernels), which is seconds for all; with
+`full`, also as executables, which takes minutes for the large ones.
+`compile`, `dump` and `plan` take the target from one place: its name and the capacity are the same in all three.
+"""
+import os, re, subprocess, sys, tempfile
+
+SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), 'full' in sys.argv[3:]
+CPU = None                                # no machine: the one that compiles
+PLANS = {
+    'gpt1t': {'p3d': 'E0901'},
+    'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'E0901', 'hybrid': 'sm_80'},
+    'tiny_ranks': {'two': CPU, 'four': CPU},
+    'tiny_zero': {'zero0': CPU, 'zero1': CPU, 'zero2': CPU, 'zero3': CPU},
+    'zero_paper': {'n64': CPU, 't1024': CPU},
+}
+wrong = []
+
+
+def shardc(*args): return subprocess.run([SHARDC, *args, '--message-format=short'], capture_output=True, text=True)
+
+
+def lines_of(path, plan):
+    """The lines of a plan, from its head to its closing bracket: [(number, text)]."""
+    lines = list(enumerate(open(path), 1))
+    first = next(i for i, (_, l) in enumerate(lines) if re.match(rf'plan {plan}\b', l))
+    last = next(i for i in range(first, len(lines)) if lines[i][1].startswith('}'))
+    return lines[first:last]
+
+
+def target_in(text):
+    found = re.search(r'"?target\.name"?(?: =|,) "(\w+)"', text)
+    return found and found.group(1)
+
+
+def compiles(path, plan, target, folder):
+    out = f'{folder}/host.c'
+    c = shardc('compile', path, '--plan', plan, '--emit=c', '-o', out)
+    d = shardc('dump', path, '--plan', plan, '--after', 'memory', '-o', f'{folder}/m.ir')
+    p = shardc('plan', path, '--plan', plan)
+    if c.returncode or d.returncode or p.returncode: wrong.append(f'{path} {plan}: {c.stderr}{d.stderr}{p.stderr}'); return
+    made = target_in(open(f'{folder}/m.ir').read())
+    if target and (made != target or f'"{target}"' not in open(out).read()): wrong.append(f'{path} {plan}: made for {made}, not {target}')
+    if FULL:
+        e = shardc('compile', path, '--plan', plan, '-o', f'{folder}/model')
+        if e.returncode: wrong.append(f'{path} {plan} as an executable: {e.stderr}')
+
+
+def waits(path, plan, folder):
+    wanted = [n for n, l in lines_of(path, plan) if '# waits: ' in l]
+    for command in ('compile', '--emit=c', '-o', f'{folder}/host.c'), ('dump', '-o', f'{folder}/m.ir'), ('plan',):
+        p = shardc(command[0], path, '--plan', plan, *command[1:])
+        found = [int(n) for n in re.findall(r'^[^:]*:(\d+):\d+: error\[E0901\]', p.stderr, re.M)]
+        if p.returncode != 1 or sorted(set(found)) != wanted or p.stderr.count('error[') != len(found):
+            wrong.append(f'{command[0]} {path} {plan}: waits at {wanted}, refused at {found}: {p.stderr}')
+
+
+found = {}
+for name in sorted(os.listdir(EXAMPLES)):
+    plans = re.findall(r'^plan (\w+)', open(f'{EXAMPLES}/{name}').read(), re.M) if name.endswith('.shard') else []
+    if plans: found[name[:-6]] = plans
+if found != {k: list(v) for k, v in PLANS.items()}: wrong.append(f'the examples have {found}')
+with tempfile.TemporaryDirectory() as folder:
+    for name, plans in PLANS.items():
+        for plan, outcome in plans.items():
+            if outcome == 'E0901': waits(f'{EXAMPLES}/{name}.shard', plan, folder)
+            else: compiles(f'{EXAMPLES}/{name}.shard', plan, outcome, folder)
+for line in wrong: print(line)
+print(f'{sum(map(len, PLANS.values()))} plans in {len(PLANS)} examples')
+sys.exit(len(wrong) > 0)
