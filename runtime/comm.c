@@ -5,6 +5,7 @@
    broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
    there. So what was measured can be compared with a plan number by number. */
 #include "comm.h"
+#include "data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,19 @@ static bool check_world(const Comm *c, Fault *f) {
                  (long long)ranks, (long long)ranks, (long long)ranks);
 }
 
+/* The machine of the plan says how many GPUs a node has, each for one rank. What is not known of
+   this node's ranks is not judged, nor is the stand-in, on which all ranks are tried at once. */
+static bool check_node(const Comm *c, Fault *f) {
+  const Launch *l = &c->launch;
+  const char *text = rt_setting_of(c->program, "machine.node.gpus");
+  int gpus = text && c->program->sm ? atoi(text) : 0;
+  bool known = !l->apart || l->local_world != l->world;
+  if (!gpus || !known || l->local_world <= gpus || getenv("SHARDC_EMULATE_DEVICES")) return true;
+  rt_fault(f, 101, "%d ranks on this machine, and the plan is for nodes with %d GPU%s",
+           l->local_world, gpus, gpus > 1 ? "s" : "");
+  return rt_help(f, "start %d per node, on %d nodes", gpus, (l->world + gpus - 1) / gpus);
+}
+
 static void leave(int status, void *comm) {
   Comm *c = comm;
   c->kind->leave(c, status);
@@ -153,7 +167,8 @@ static void set_place(Comm *c) {
 
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
   c->program = p;
-  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !choose(c, f)) return false;
+  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !check_node(c, f) || !choose(c, f))
+    return false;
   set_place(c);
   make_groups(c);
   c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
