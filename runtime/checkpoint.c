@@ -227,6 +227,8 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
           (long long)g->step, (long long)g->samples, (long long)g->tokens, (long long)g->seed);
   rt_json_real(o, g->loss);
   fprintf(o, ",\"valid_loss\":"), rt_json_real(o, g->valid_loss);
+  fprintf(o, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)g->data);
+  rt_json_write(o, g->optimizer);
   fprintf(o, ","), write_dims(o, p), write_files(o, w, world);
   fflush(o);
   fprintf(o, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));

@@ -9,6 +9,8 @@ typedef struct Progress { /* where a run stands: everything that the next step d
   int64_t step, samples, tokens; /* done; samples is the data cursor */
   uint64_t seed;
   double loss, valid_loss; /* NaN: not known */
+  uint64_t data;           /* what is read (rt_data_identity); 0: not known */
+  char optimizer[32];
 } Progress;
 
 typedef struct CheckpointList { /* newest first */

@@ -84,6 +84,9 @@ bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t
 /* Starts reading what rt_data_fill will want there; the step in between hides the disk. */
 void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed);
 void rt_data_close(Data *d);
+/* A number that differs where other files, or in another order, are read: sizes, begins and ends of
+   all files, samples, shuffling. Not their names. */
+uint64_t rt_data_identity(const Data *d);
 /* Tasks (data_task.c, data_window.c). */
 typedef struct Window { /* a sample of tokens */
   const Part *part;

@@ -341,6 +341,31 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
 
+static void add_part(Hash *h, const Part *p) {
+  int64_t most = p->file.n < 4096 ? p->file.n : 4096, facts[] = {p->file.n, p->low, p->ndocuments};
+  rt_hash_add(h, facts, sizeof facts);
+  rt_hash_add(h, p->file.at, (size_t)most);
+  rt_hash_add(h, p->file.at + p->file.n - most, (size_t)most);
+}
+
+static void add_set(Hash *h, const Set *s) {
+  rt_hash_add(h, &s->samples, sizeof s->samples);
+  for (int i = 0; i < s->nstreams; i++) {
+    const Stream *stream = &s->stream[i];
+    int64_t facts[] = {stream->samples, stream->stride, stream->length, stream->nparts};
+    rt_hash_add(h, facts, sizeof facts);
+    for (int k = 0; k < stream->nparts; k++) add_part(h, &stream->part[k]);
+  }
+}
+
+uint64_t rt_data_identity(const Data *d) {
+  Hash h;
+  rt_hash_start(&h);
+  rt_hash_add(&h, &d->shuffle, sizeof d->shuffle);
+  add_set(&h, &d->train), add_set(&h, &d->valid);
+  return rt_hash_end(&h);
+}
+
 static void close_set(Set *s) {
   for (int i = 0; i < s->nstreams; i++) {
     Stream *stream = &s->stream[i];

@@ -19,7 +19,7 @@ typedef struct StateFile {
 } StateFile;
 
 typedef struct State {
-  char model[RT_NAME], program[RT_NAME];
+  char model[RT_NAME], program[RT_NAME], data[32], optimizer[32];
   int64_t schema, step, samples, tokens, seed;
   double loss, valid_loss;
   StateFile *file;
@@ -77,6 +77,8 @@ static void read_member(Json *j, const char *key, State *s, int64_t size) {
     }
   if (!strcmp(key, "model")) rt_json_string(j, s->model, sizeof s->model);
   else if (!strcmp(key, "program")) rt_json_string(j, s->program, sizeof s->program);
+  else if (!strcmp(key, "data")) rt_json_string(j, s->data, sizeof s->data);
+  else if (!strcmp(key, "optimizer")) rt_json_string(j, s->optimizer, sizeof s->optimizer);
   else if (!strcmp(key, "files") && !s->file) read_files(j, s, size / 16 + 1);
   else rt_json_skip(j);
 }
@@ -286,15 +288,29 @@ static bool of_this_executable(const State *s, const Device *d) {
   return !strcmp(s->program, d->program->hash);
 }
 
+static void tell_other(const char *folder, const State *s, const Device *d) {
+  if (strcmp(s->model, d->program->model))
+    fprintf(stderr, "note: %s is of model %s, this is %s; all its tensors fit\n", folder, s->model,
+            d->program->model);
+  else fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
+}
+
 bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f) {
   State s;
   bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &s, f), f) &&
             load_files(folder, &s, d, f);
-  if (ok && !of_this_executable(&s, d) && rt_comm_rank(d->comm) == 0)
-    fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
+  if (ok && !of_this_executable(&s, d) && rt_comm_rank(d->comm) == 0) tell_other(folder, &s, d);
   free(s.file);
-  if (ok) *p = (Progress){s.step, s.samples, s.tokens, (uint64_t)s.seed, s.loss, s.valid_loss};
-  return ok;
+  if (!ok) return false;
+  *p = (Progress){.step = s.step,
+                  .samples = s.samples,
+                  .tokens = s.tokens,
+                  .seed = (uint64_t)s.seed,
+                  .loss = s.loss,
+                  .valid_loss = s.valid_loss,
+                  .data = strtoull(s.data, NULL, 16)};
+  memcpy(p->optimizer, s.optimizer, sizeof p->optimizer);
+  return true;
 }
 
 bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fault *f) {

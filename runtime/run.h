@@ -59,7 +59,9 @@ int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t o
 bool rt_open_data(Run *r, Fault *f);
 bool rt_start_device(Run *r, Fault *f);
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
-bool rt_hold_folder(Run *r, Fault *f);            /* makes and locks it */
+/* Makes and locks it; r->out may become another number. */
+bool rt_hold_folder(Run *r, bool fresh, Fault *f);
+bool rt_lock_folder(const char *folder, int *fd, Fault *f); /* lock.c */
 bool rt_refresh(Run *r, Fault *f);                /* behind whatever has read the parameters */
 bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
 bool rt_load_weights(Run *r,

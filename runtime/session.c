@@ -4,12 +4,11 @@
 #include "file.h"
 #include "placed.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise) {
@@ -22,6 +21,21 @@ static const char *text_option(const Run *r, OptionId o) {
   return r->o.at[o].given ? r->o.at[o].text : NULL;
 }
 
+/* Ranks of several machines, or of several directories, may see several files of one name. */
+static bool same_data(Run *r, Fault *f) {
+  int world = rt_comm_world(&r->comm), other = 0;
+  uint64_t mine = rt_data_identity(&r->data), *all = rt_alloc(sizeof mine * (size_t)world);
+  rt_comm_gather(&r->comm, "what the data is", &mine, all, sizeof mine);
+  for (int i = world - 1; i > 0; i--)
+    if (all[i] != all[0]) other = i;
+  free(all);
+  if (!other) return true;
+  rt_fault(f, 106, "rank %d reads other data than rank 0", other);
+  rt_help(f, "files of the same names differ in size, or in what they hold at their begin or end: "
+             "another directory, or a copy that is not complete?");
+  return rt_everywhere(r, f);
+}
+
 bool rt_open_data(Run *r, Fault *f) {
   const char *shuffle = text_option(r, OPT_shuffle);
   DataOptions o = {text_option(r, OPT_data), text_option(r, OPT_valid), text_option(r, OPT_format),
@@ -31,7 +45,8 @@ bool rt_open_data(Run *r, Fault *f) {
     if (!o.shuffle && strcmp(shuffle, "off"))
       return rt_fault(f, 103, "--shuffle takes on or off, not `%s`", shuffle);
   }
-  return rt_comm_all(&r->comm, "open the data", rt_data_open(&r->data, r->whole, &o, f), f);
+  return rt_comm_all(&r->comm, "open the data", rt_data_open(&r->data, r->whole, &o, f), f) &&
+         same_data(r, f);
 }
 
 static bool debugging(const char *word) {
@@ -117,6 +132,12 @@ static const char *resume_folder(const Run *r) {
   return text && *text && strcmp(text, "auto") ? text : NULL;
 }
 
+static bool held_already(const Run *r, Fault *f) {
+  rt_fault(f, 402, "this directory holds a run already");
+  rt_at(f, r->out, "", -1);
+  return rt_help(f, "--resume goes on with it, --out DIR begins another");
+}
+
 static bool find_folder(Run *r, bool fresh, Fault *f) {
   const char *out = text_option(r, OPT_out), *from = resume_folder(r);
   if (out) snprintf(r->out, sizeof r->out, "%s", out);
@@ -124,10 +145,7 @@ static bool find_folder(Run *r, bool fresh, Fault *f) {
   else if (from) snprintf(r->out, sizeof r->out, "%s", from);
   else default_folder(r, fresh);
   if (!*r->out) return rt_fault(f, 103, "--out needs the name of a directory");
-  if (!fresh || !holds_run(r->out)) return true;
-  rt_fault(f, 402, "this directory holds a run already");
-  rt_at(f, r->out, "", -1);
-  return rt_help(f, "--resume goes on with it, --out DIR begins another");
+  return !fresh || !holds_run(r->out) || held_already(r, f);
 }
 
 bool rt_run_folder(Run *r, bool fresh, Fault *f) {
@@ -135,23 +153,23 @@ bool rt_run_folder(Run *r, bool fresh, Fault *f) {
   return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
-static bool hold_folder(Run *r, Fault *f) {
-  char path[RT_PATH];
-  if (!rt_make_folders(r->out, f)) return false;
-  rt_join(path, r->out, ".lock");
-  r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (r->lock < 0) {
-    rt_fault(f, 401, "cannot write here: %s", strerror(errno));
-    return rt_at(f, r->out, "", -1);
+/* A run that nobody named takes the first number that it can make itself. */
+static bool make_folder(Run *r, bool fresh, Fault *f) {
+  bool named = r->o.at[OPT_out].given || !fresh;
+  for (int i = 1; !named && i < 1 << 20; i++) {
+    if (!rt_make_folders("runs", f)) return false;
+    numbered(r, r->out, i);
+    if (!mkdir(r->out, 0777)) return true;
+    named = errno != EEXIST;
   }
-  if (!flock(r->lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return true;
-  rt_fault(f, 404, "another process trains into this directory");
-  return rt_at(f, r->out, "", -1);
+  return rt_make_folders(r->out, f);
 }
 
-bool rt_hold_folder(Run *r, Fault *f) {
-  bool ok = !rt_first(r) || hold_folder(r, f);
-  return rt_comm_first(&r->comm, "the run directory", ok, NULL, 0, f);
+/* Behind the lock it is looked at again: another run may have come and gone since. */
+bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
+  bool ok = !rt_first(r) || (make_folder(r, fresh, f) && rt_lock_folder(r->out, &r->lock, f));
+  if (ok && rt_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
+  return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
 /* ---- tensors and entries ---- */

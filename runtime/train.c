@@ -212,6 +212,21 @@ static bool holds_checkpoints(const char *folder) {
   return l.n > 0;
 }
 
+/* Nothing to resume yet. What an earlier run wrote of its steps stays, under another name. */
+static bool begin_anew(Run *r, Fault *f) {
+  char path[RT_PATH], kept[RT_PATH], name[32];
+  if (rt_first(r)) fprintf(stderr, "note: no checkpoint in %s: begins at step 1\n", r->out);
+  rt_join(path, r->out, "metrics.jsonl");
+  for (int i = 1; rt_first(r) && rt_exists(path); i++) {
+    snprintf(name, sizeof name, "metrics-%03d.jsonl", i);
+    rt_join(kept, r->out, name);
+    if (rt_exists(kept)) continue;
+    if (rename(path, kept)) break;
+    fprintf(stderr, "note: its metrics.jsonl is now %s\n", name);
+  }
+  return rt_initialise(r, f);
+}
+
 /* Loads from the run's own directory (auto), another run's, or one checkpoint. */
 static bool load_resumed(Train *t, Fault *f) {
   Run *r = t->r;
@@ -220,15 +235,30 @@ static bool load_resumed(Train *t, Fault *f) {
   if (automatic) from = r->out;
   bool ok = run ? rt_checkpoint_load_newest(from, &r->device, &r->at, f)
                 : rt_checkpoint_load(from, &r->device, &r->at, f);
-  if (!ok && automatic && f->code == 501) return rt_initialise(r, f); /* nothing yet: begin */
+  if (!ok && automatic && f->code == 501) return begin_anew(r, f);
   if (ok && run && !strcmp(from, r->out)) t->saved = r->at.step;
   return ok && rt_refresh(r, f);
+}
+
+/* What goes on where it stopped, but not as it was; checkpoints of old runtimes do not tell. */
+static void tell_differences(const Train *t, const Progress *own) {
+  const Progress *then = &t->r->at;
+  if (!then->step || !rt_first(t->r)) return;
+  if (then->data && then->data != own->data)
+    fprintf(stderr, "note: the resumed run read other data, or in another order (files, --valid, "
+                    "--shuffle, length of samples)\n");
+  if (then->optimizer[0] && strcmp(then->optimizer, own->optimizer))
+    fprintf(stderr, "note: the resumed run's optimizer was %s, this one is %s\n", then->optimizer,
+            own->optimizer);
 }
 
 static bool resume(Train *t, Fault *f) {
   Run *r = t->r;
   const OptionValue *seed = &r->o.at[OPT_seed];
+  Progress own = r->at;
   if (!load_resumed(t, f)) return false;
+  tell_differences(t, &own);
+  r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
                     (long long)seed->count, (long long)r->at.seed);
@@ -251,6 +281,8 @@ static void read_settings(Train *t) {
   r->at = (Progress){.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0),
                      .loss = NAN,
                      .valid_loss = NAN};
+  const char *optimizer = rt_setting_of(r->p, "train.optim");
+  snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", optimizer ? optimizer : "");
 }
 
 /* What of the data the run does not see, or sees more often than it seems. */
@@ -304,11 +336,12 @@ static bool start(Train *t, Fault *f) {
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
+  r->at.data = rt_data_identity(&r->data);
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
   if (!rt_comm_first(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
-  if (there && !rt_hold_folder(r, f)) return false;
+  if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
-  if (!there && !rt_hold_folder(r, f)) return false;
+  if (!there && !rt_hold_folder(r, !resumes, f)) return false;
   bool kept = !rt_first(r) || rt_voice_keep(r, f);
   if (!rt_comm_first(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_first(r)) return true;

@@ -74,7 +74,18 @@ def case_resume():
         check([x[:2] for x in losses('b1')] == [x[:2] for x in losses('b2')], 'resumed losses')
     train('--out', 'b2', expect=2, says='R0402')
     train('--out', 'b2', '--resume', '--seed', '99', expect=2, says='R0104')
-    train('--out', 'b3', '--resume=auto', '--steps', '5')                              # nothing there: begins
+    train('--out', 'b3', '--resume=auto', '--steps', '5', says='note: no checkpoint in b3: begins at step 1')
+    train('--out', 'b5', '--steps', '7', '--save-every', '0')
+    before = open(path('b5', 'metrics.jsonl')).read()
+    train('--out', 'b5', '--resume', '--steps', '2', says='metrics.jsonl is now metrics-001.jsonl')
+    check(open(path('b5', 'metrics-001.jsonl')).read() == before and len(lines('b5')) == 2, 'nothing is replaced')
+    open(path('other.txt'), 'w').write(open(TEXT).read().upper())
+    note = 'note: the resumed run read other data, or in another order'
+    check(note not in train('--out', 'b3', '--resume', '--steps', '6'), 'the same data')
+    train('--out', 'b3', '--resume', '--steps', '7', '--shuffle', 'off', says=note)
+    toy('train', '--data', 'other.txt', '--out', 'b3', '--resume', '--steps', '8', '--shuffle', 'off', says=note)
+    state = path('b3', 'step-000008', 'state.json')
+    check(re.search(r'"data":"[0-9a-f]{16}","optimizer":', open(state).read()), 'it is kept')
     train('--out', 'b4', '--resume=b1', '--steps', '125')                             # from another run's directory
     check(not os.path.exists(path('b4', 'step-000120')) and newest('b4') == 'step-000125', 'goes on elsewhere')
     train('--resume=b1/step-000120', '--steps', '130', says='resumed at step 120')

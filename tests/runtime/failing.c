@@ -3,7 +3,8 @@
 
    FAIL_AT=k: call k finds the disk full; with FAIL_ALL every later one, too. KILL_AT=k: the process
    dies in front of call k, as with kill -9. COUNT=file: the number of calls is written there at the
-   end. Must not: touch the standard streams. */
+   end. NO_LOCKS: flock fails as where a file system has none. WAITS=file: the first mkdir of a new
+   folder makes file.here and goes on once file is there. Must not: touch the standard streams. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,9 +47,24 @@ int rename(const char *from, const char *to) {
   return due() ? full() : next(from, to);
 }
 
+int flock(int fd, int what) {
+  int (*next)(int, int) = dlsym(RTLD_NEXT, "flock");
+  return getenv("NO_LOCKS") ? (errno = ENOLCK, -1) : next(fd, what);
+}
+
+static void wait_for(const char *file) {
+  char here[4096];
+  int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+  if (!file || !access(file, F_OK)) return;
+  snprintf(here, sizeof here, "%s.here", file);
+  close(next(here, O_WRONLY | O_CREAT, 0666));
+  while (access(file, F_OK)) usleep(2000);
+}
+
 int mkdir(const char *path, mode_t mode) {
   int (*next)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
   struct stat s;
+  if (stat(path, &s)) wait_for(getenv("WAITS"));
   return stat(path, &s) && due() ? full() : next(path, mode);
 }
 

@@ -90,10 +90,54 @@ def damage():
         open(f'{last}/{name}', 'wb').write(good)
 
 
+def begin(*more, **env):
+    return subprocess.Popen([TOY, 'train', '--data', 'text.txt', *more], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=dict(os.environ, NO_COLOR='1', LD_PRELOAD=FAILING, **env))
+
+
+def until(there):
+    while not there(): time.sleep(0.01)
+
+
+def locks():
+    """Where there are no locks, a file keeps others out; a process that is gone does not."""
+    until_trains = lambda out: until(lambda: os.path.exists(f'{D}/{out}/metrics.jsonl') and os.path.getsize(f'{D}/{out}/metrics.jsonl'))
+    p = begin('--out', 'held', '--steps', '100000', NO_LOCKS='1', TOY_SLOW='10')
+    until_trains('held')
+    other = go('held', '--resume', LD_PRELOAD=FAILING, NO_LOCKS='1')
+    check(other.returncode == 1 and 'R0404' in other.stderr and f'pid {p.pid} on ' in other.stderr, 'kept out', other)
+    p.kill()
+    check('this file system has no locks' in p.communicate()[1], 'it is said', other)
+    other = go('held', '--resume', '--steps', '3', LD_PRELOAD=FAILING, NO_LOCKS='1')
+    check(other.returncode == 0 and not os.path.exists(f'{D}/held/.lock-held'), 'of one that is gone', other)
+    open(f'{D}/held/.lock-held', 'w').write('1 another-host\n')
+    other = go('held', '--resume', '--steps', '4', LD_PRELOAD=FAILING, NO_LOCKS='1')
+    check(other.returncode == 1 and 'pid 1 on another-host' in other.stderr and 'remove .lock-held' in other.stderr, 'of another host', other)
+
+
+def between():
+    """A run that comes and goes between another's look at a directory and its lock; two runs that nobody named."""
+    p = begin('--out', 'b', '--steps', '5', WAITS=f'{D}/b.go')
+    until(lambda: os.path.exists(f'{D}/b.go.here'))
+    a = go('b', '--steps', '9')
+    check(a.returncode == 0, 'the one between', a)
+    want = newest('b'), open(f'{D}/b/metrics.jsonl').read()
+    open(f'{D}/b.go', 'w').close()
+    err = p.communicate()[1]
+    check(p.returncode == 2 and 'R0402' in err and (newest('b'), open(f'{D}/b/metrics.jsonl').read()) == want, 'looked at again: ' + err, a)
+    os.makedirs(f'{D}/runs')
+    p = begin('--steps', '5', WAITS=f'{D}/c.go')
+    until(lambda: os.path.exists(f'{D}/c.go.here'))
+    q = begin('--steps', '5')
+    check('runs/Toy-001' in q.communicate()[0], 'the first number', a)
+    open(f'{D}/c.go', 'w').close()
+    check('runs/Toy-002' in p.communicate()[0] and p.returncode == 0, 'the next number', a)
+
+
 open(f'{D}/text.txt', 'w').write('the quick brown fox jumps over the lazy dog. ' * 900)
 p = go('want', *STEPS, LD_PRELOAD=FAILING, COUNT=f'{D}/count')
 check(p.returncode == 0, 'without faults', p)
 calls = int(open(f'{D}/count').read())
-full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage()
+full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage(), locks(), between()
 print(f'{calls} calls, every {EVERY}: full disks and kills; {RANDOM} random kills and changed bytes per file')
 shutil.rmtree(D), shutil.rmtree(os.path.dirname(FAILING))

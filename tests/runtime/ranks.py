@@ -172,6 +172,19 @@ def case_signals():
     check('time is up' in train('2_1_0', 'time', '--max-time', '1', TOY_SLOW=50)[0][1], '--max-time')
 
 
+def case_data():
+    """Ranks that see different files under one name are refused."""
+    for r, end_ in enumerate('ab'):
+        os.makedirs(path(f'd{r}'), exist_ok=True)
+        open(path(f'd{r}', 'text.txt'), 'w').write(open(path('text.txt')).read() + end_)
+    global job
+    job += 1
+    ps = [subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt', '--out', path('data')], cwd=path(f'd{r}'), env=environment('2_1_0', r),
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(2)]
+    all_ = end(ps)
+    check([s for s, _, _ in all_] == [3, 3] and 'R0106' in all_[0][2] and 'rank 1 reads other data than rank 0' in all_[0][2], f'{all_}')
+
+
 def case_pause():
     """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile."""
     seconds, late = float(knobs.get('PAUSE', 3)), knobs.get('LATE', 10)     # disagreement shows after a fifth of LATE
