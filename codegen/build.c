@@ -147,7 +147,7 @@ static Hash compiler_hash(Build *b) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   Bytes self = cache_read_file(b->arena, "/proc/self/exe");
-  Hash h = hash_bytes(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
+  Hash h = hash_quick(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
   return hash_text(h, target_of(b->m)->name);
 }
@@ -268,10 +268,19 @@ static void start(Build *b, Child *children, int *n, const Fn *k) {
           k->name, strerror(errno));
 }
 
+static const char *find_cache(Build *b) {
+  const char *why, *folder = cache_folder(b->arena, &why);
+  if (!why) return folder;
+  Report *r = diag_at(b->m->ctx->diag, "W1315", (Span){0}, "the kernel cache is not used: %s", why);
+  diag_help(r, "what is in it goes into executables: `chmod go-w` the folder, or name another one "
+               "with SHARDC_CACHE_DIR");
+  return NULL;
+}
+
 bool kernels_build(Module *m, const char *dir, int jobs) {
   Build b = {.m = m, .arena = arena_new(), .folder = dir};
   if (jobs < 1) jobs = 1;
-  b.cache = cache_folder(b.arena);
+  b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);
   b.gpu = target_of(m)->gpu;
   if (b.gpu) b.assembler = assembler_find(b.arena);

@@ -9,21 +9,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- hash: two FNV-1a sums with different primes of the field, enough for names of files ---- */
+/* ---- hash ---- */
 
-Hash hash_begin(void) { return (Hash){0xcbf29ce484222325u, 0x9ae16a3b2f90404fu}; }
+Hash hash_begin(void) { return sha256_begin(); }
 
 Hash hash_bytes(Hash h, const void *bytes, size_t n) {
-  const unsigned char *p = bytes;
-  for (size_t i = 0; i < n; i++) {
-    h.a = (h.a ^ p[i]) * 0x100000001b3u;
-    h.b = (h.b ^ p[i]) * 0xc6a4a7935bd1e995u;
-    h.b ^= h.b >> 29;
-  }
+  sha256_add(&h, bytes, n);
   return h;
 }
 
 Hash hash_text(Hash h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
+
+const char *hash_words(Arena *a, Hash h, int digits) {
+  uint8_t sum[SHA256_BYTES];
+  char text[2 * SHA256_BYTES + 1];
+  sha256_end(h, sum);
+  for (int i = 0; i < SHA256_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", sum[i]);
+  return arena_printf(a, "%.*s", digits, text);
+}
+
+/* Two FNV-1a sums with different primes of the field. */
+Hash hash_quick(Hash h, const void *bytes, size_t n) {
+  const unsigned char *p = bytes;
+  uint64_t sum[2] = {0xcbf29ce484222325u, 0x9ae16a3b2f90404fu};
+  for (size_t i = 0; i < n; i++) {
+    sum[0] = (sum[0] ^ p[i]) * 0x100000001b3u;
+    sum[1] = (sum[1] ^ p[i]) * 0xc6a4a7935bd1e995u;
+    sum[1] ^= sum[1] >> 29;
+  }
+  return hash_bytes(h, sum, sizeof sum);
+}
 
 /* ---- files ---- */
 
@@ -37,12 +52,16 @@ static bool read_all(int fd, char *at, size_t n) {
   return true;
 }
 
-Bytes cache_read_file(Arena *a, const char *path) {
+static bool of_others(const struct stat *st) {
+  return (st->st_uid != geteuid() && st->st_uid != 0) || st->st_mode & (S_IWGRP | S_IWOTH);
+}
+
+static Bytes read_file(Arena *a, const char *path, bool own) {
   Bytes b = {0};
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return b;
-  if (!fstat(fd, &st) && S_ISREG(st.st_mode)) {
+  if (!fstat(fd, &st) && S_ISREG(st.st_mode) && !(own && of_others(&st))) {
     b.n = (size_t)st.st_size;
     b.at = arena_alloc(a, b.n + 1);
     if (!read_all(fd, b.at, b.n)) b.at = NULL;
@@ -51,8 +70,11 @@ Bytes cache_read_file(Arena *a, const char *path) {
   return b;
 }
 
+Bytes cache_read_file(Arena *a, const char *path) { return read_file(a, path, false); }
+
 /* ---- the cache ---- */
 
+/* What is above it may be for others too; the folder itself is not. */
 static bool make_folder(char *path) {
   for (char *c = path + 1; *c; c++) {
     if (*c != '/') continue;
@@ -60,38 +82,44 @@ static bool make_folder(char *path) {
     mkdir(path, 0777);
     *c = '/';
   }
-  return !mkdir(path, 0777) || errno == EEXIST;
+  return !mkdir(path, 0700) || errno == EEXIST;
 }
 
-const char *cache_folder(Arena *a) {
+const char *cache_folder(Arena *a, const char **why) {
   const char *own = getenv("SHARDC_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
              *home = getenv("HOME");
+  struct stat st;
   char *path = NULL;
+  *why = NULL;
   if (own) path = arena_printf(a, "%s", own);
   else if (xdg && *xdg) path = arena_printf(a, "%s/shardc", xdg);
   else if (home && *home) path = arena_printf(a, "%s/.cache/shardc", home);
-  return path && *path && make_folder(path) ? path : NULL;
+  if (!path || !*path || !make_folder(path) || stat(path, &st)) return NULL;
+  if (!of_others(&st)) return path;
+  bool theirs = st.st_uid != geteuid() && st.st_uid != 0;
+  *why = theirs ? arena_printf(a, "`%s` belongs to another user", path)
+                : arena_printf(a, "others can write `%s` (mode %04o)", path,
+                               (unsigned)st.st_mode & 07777);
+  return NULL;
 }
 
 static const char *cache_path(Arena *a, const char *folder, Hash key) {
-  return arena_printf(a, "%s/%016llx%016llx.o", folder, (unsigned long long)key.a,
-                      (unsigned long long)key.b);
+  return arena_printf(a, "%s/%s.o", folder, hash_words(a, key, 2 * SHA256_BYTES));
 }
 
 Bytes cache_get(Arena *a, const char *folder, Hash key) {
-  Bytes none = {0}, b = cache_read_file(a, cache_path(a, folder, key));
-  Hash stored;
-  if (!b.at || b.n <= sizeof stored) return none;
-  memcpy(&stored, b.at, sizeof stored);
-  b.at += sizeof stored, b.n -= sizeof stored;
-  Hash h = hash_bytes(key, b.at, b.n);
-  return h.a == stored.a && h.b == stored.b ? b : none;
+  Bytes none = {0}, b = read_file(a, cache_path(a, folder, key), true);
+  uint8_t sum[SHA256_BYTES];
+  if (!b.at || b.n <= sizeof sum) return none;
+  const char *stored = b.at;
+  b.at += sizeof sum, b.n -= sizeof sum;
+  sha256_end(hash_bytes(key, b.at, b.n), sum);
+  return !memcmp(sum, stored, sizeof sum) ? b : none;
 }
 
 void cache_put(Arena *a, const char *folder, Hash key, Bytes b) {
-  Hash h = hash_bytes(key, b.at, b.n);
-  Bytes all = {arena_alloc(a, b.n + sizeof h), b.n + sizeof h};
-  memcpy(all.at, &h, sizeof h);
-  memcpy(all.at + sizeof h, b.at, b.n);
-  output_write(a, cache_path(a, folder, key), all.at, all.n, 0666);
+  Bytes all = {arena_alloc(a, b.n + SHA256_BYTES), b.n + SHA256_BYTES};
+  sha256_end(hash_bytes(key, b.at, b.n), (uint8_t *)all.at);
+  memcpy(all.at + SHA256_BYTES, b.at, b.n);
+  output_write(a, cache_path(a, folder, key), all.at, all.n, 0600);
 }

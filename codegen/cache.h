@@ -1,19 +1,22 @@
 /* The kernel cache: object files under a key. A file is its checksum, then the object; it appears
    by rename, so that a reader sees all of it or nothing. What cannot be read or written is as if it
-   were not there: the cache never fails. */
+   were not there: the cache never fails. What it holds goes into executables, so a folder or a file
+   that others own or can write is not used. */
 #ifndef SHARDC_CACHE_H
 #define SHARDC_CACHE_H
+#include "ir/sha256.h"
 #include "ir/support/arena.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct Hash {
-  uint64_t a, b;
-} Hash;
+typedef Sha256 Hash;
 
 Hash hash_begin(void);
 Hash hash_bytes(Hash h, const void *bytes, size_t n);
 Hash hash_text(Hash h, const char *text); /* with its end, so that two texts in a row stay apart */
+const char *hash_words(Arena *a, Hash h, int digits); /* hexadecimal, at most 64 */
+/* Of many bytes that nobody forges, quick: the compiler's own. */
+Hash hash_quick(Hash h, const void *bytes, size_t n);
 
 typedef struct Bytes {
   char *at; /* in the arena; NULL: not there */
@@ -22,7 +25,8 @@ typedef struct Bytes {
 
 Bytes cache_read_file(Arena *a, const char *path);
 
-const char *cache_folder(Arena *a); /* made if needed; NULL: there is none */
+/* Made if needed, for this user alone. NULL: there is none, *why says so if it is one of others. */
+const char *cache_folder(Arena *a, const char **why);
 Bytes cache_get(Arena *a, const char *folder, Hash key);
 void cache_put(Arena *a, const char *folder, Hash key, Bytes b);
 #endif

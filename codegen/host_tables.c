@@ -334,9 +334,7 @@ static int64_t largest(const Module *m, bool of_kernels) {
 }
 
 static const char *hash_of(Host *h) {
-  Hash x = hash_text(hash_begin(), ir_print(h->m, NULL));
-  return arena_printf(h->m->arena, "%016llx%016llx", (unsigned long long)x.a,
-                      (unsigned long long)x.b);
+  return hash_words(h->m->arena, hash_text(hash_begin(), ir_print(h->m, NULL)), 32);
 }
 
 static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {

@@ -121,7 +121,8 @@ static void add_program(Doctor *d, const char *name, const char *word, Need need
 /* ---- folders ---- */
 
 static void add_folders(Doctor *d) {
-  const char *looked, *lib = library_folder(d->arena, &looked), *cache = cache_folder(d->arena);
+  const char *looked, *lib = library_folder(d->arena, &looked), *why,
+                      *cache = cache_folder(d->arena, &why);
   const char *temporary = getenv("TMPDIR");
   if (!temporary || !*temporary) temporary = "/tmp";
   doctor_add(d, "runtime library", lib, NEED_ALWAYS,
@@ -130,8 +131,9 @@ static void add_folders(Doctor *d) {
                           looked));
   doctor_add(
       d, "kernel cache", cache && !access(cache, W_OK) ? cache : NULL, NEED_NOTHING,
-      "set SHARDC_CACHE_DIR to a folder that can be written; without one every kernel is compiled "
-      "again");
+      why ? why
+          : "set SHARDC_CACHE_DIR to a folder that can be written; without one every kernel is "
+            "compiled again");
   doctor_add(d, "temporary folder", access(temporary, W_OK) ? NULL : temporary, NEED_ALWAYS,
              "set TMPDIR to a folder that can be written");
 }

@@ -99,6 +99,30 @@ static void test_cache(void **state) {
   place_free(&p);
 }
 
+/* What others can write is not used, and that is said. */
+static void test_cache_of_others(void **state) {
+  (void)state;
+  Place p = place_of(good, sizeof good - 1);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  assert_int_equal(files_in(p.cache), 2);
+  chmod(p.cache, 0770);
+  const char *why, *damage = arena_printf(p.ctx->arena, "rm -f %s/*", p.cache);
+  assert_null(cache_folder(p.ctx->arena, &why));
+  assert_non_null(strstr(why, "others can write"));
+  assert_int_equal(system(damage), 0);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  assert_int_equal(files_in(p.cache), 0);
+  assert_true(diag_given(p.ctx->diag, "W1315"));
+  chmod(p.cache, 0700);
+  Hash key = hash_text(hash_begin(), "key");
+  cache_put(p.ctx->arena, p.cache, key, (Bytes){"bytes", 5});
+  assert_non_null(cache_get(p.ctx->arena, p.cache, key).at);
+  damage = arena_printf(p.ctx->arena, "chmod 0666 %s/*", p.cache);
+  assert_int_equal(system(damage), 0);
+  assert_null(cache_get(p.ctx->arena, p.cache, key).at);
+  place_free(&p);
+}
+
 static void test_death(void **state) {
   (void)state;
   Place p = place_of(bad, sizeof bad - 1);
@@ -197,9 +221,10 @@ static void test_second_try(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_cache),
-      cmocka_unit_test(test_death),      cmocka_unit_test(test_unwritable),
-      cmocka_unit_test(test_text),       cmocka_unit_test(test_targets),
-      cmocka_unit_test(test_second_try), cmocka_unit_test(test_tensor_cores)};
+      cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_cache),
+      cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_death),
+      cmocka_unit_test(test_unwritable),      cmocka_unit_test(test_text),
+      cmocka_unit_test(test_targets),         cmocka_unit_test(test_second_try),
+      cmocka_unit_test(test_tensor_cores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
