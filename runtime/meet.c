@@ -1,8 +1,10 @@
 /* How the ranks of a job find each other, whatever the way (seats.h): rank 0 opens a door, the
-   others connect and say who they are. Rank 0 compares what all say; a job of different
-   executables, options or sizes is refused on every rank, by name. Nobody waits longer than the
-   time-out. The sockets stay open: their end tells the end of a process. Must not: believe what a
-   connection says before its number and magic are checked. */
+   others connect and say who they are. Rank 0 hears all that
+   connect at once, and compares what they say; a job of different executables, options or sizes is
+   refused on every rank, by name. What is none of the job (silent, garbage, without its secret) is
+   forgotten, and keeps nobody waiting. Nobody waits longer than the time-out. The sockets stay
+   open: their end tells the end of a process. Must not: believe what a connection says before its
+   number, magic and proof are checked. */
 #include "seats.h"
 #include <errno.h>
 #include <poll.h>
@@ -12,9 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOMENT = 10 }; /* seconds: starts of one job spread more than messages do */
+enum { MOMENT = 10, MANNERS = 10, SPARE = 64 };
+/* Seconds: starts of one job spread more than messages do; a hello comes at once. SPARE: visitors
+   beyond the ranks' own connections. */
 
-static const char magic[8] = "shardc\2";
+static const char magic[8] = "shardc\3";
 
 /* ---- messages ---- */
 
@@ -40,6 +44,12 @@ bool rt_receive_all(int s, void *data, size_t n, double seconds) {
     data = (char *)data + done, n -= (size_t)done;
   }
   return true;
+}
+
+void rt_plain(char *text, size_t size) {
+  text[size - 1] = 0;
+  for (; *text; text++)
+    if (*text < 32 || *text > 126) *text = '?';
 }
 
 /* What must be the same, besides the program's own hash, for ranks to fit together. */
@@ -78,6 +88,9 @@ typedef struct Host {
   const Launch *l;
   const Hello *mine;
   int came, wanted; /* connections */
+  Visitor *visitor;
+  struct pollfd *line; /* of visitors, then of the door */
+  int nvisitors, room, strangers;
   Fault wrong;      /* of the first that does not fit; code 0: all do so far */
   double end;
 } Host;
@@ -134,25 +147,64 @@ static void refuse(Host *h, int s, const Fault *why) {
   if (h->end > rt_now() + MOMENT) h->end = rt_now() + MOMENT;
 }
 
-/* A connection that is none of ours is closed and forgotten. */
-static void let_in(Host *h, int s) {
-  Hello who;
+/* Somebody of this job, who says what does not fit ends it: everybody hears why. */
+static void let_in(Host *h, int s, Hello *who) {
   Fault f = {0};
-  if (s < 0) return;
-  if (!h->way->greets(s, h->m) || !rt_receive_all(s, &who, sizeof who, 2) ||
-      memcmp(who.magic, magic, sizeof magic)) {
-    close(s);
-    return;
-  }
-  who.host[sizeof who.host - 1] = 0;
-  int *at = socket_of(h, &who);
-  bool known = who.rank > 0 && who.rank < h->l->world;
-  if (!same(h->mine, &who, &f) ||
-      (!at && !twice(&who, known ? &h->m->hello[who.rank] : h->mine, &f))) {
+  rt_plain(who->host, sizeof who->host);
+  int *at = socket_of(h, who);
+  bool known = who->rank > 0 && who->rank < h->l->world;
+  if (!same(h->mine, who, &f) ||
+      (!at && !twice(who, known ? &h->m->hello[who->rank] : h->mine, &f))) {
     refuse(h, s, &f);
     return;
   }
-  h->m->hello[who.rank] = who, *at = s, h->came++;
+  h->m->hello[who->rank] = *who, *at = s, h->came++;
+}
+
+/* ---- visitors ---- */
+
+static void forget(Host *h, int i, bool its_socket) {
+  if (its_socket) close(h->visitor[i].s);
+  memmove(&h->visitor[i], &h->visitor[i + 1], sizeof(Visitor) * (size_t)(h->nvisitors - i - 1));
+  h->nvisitors--;
+}
+
+/* One too many takes the place of the one that has been silent for longest. */
+static void open_to(Host *h, int s) {
+  if (s < 0) return;
+  if (h->nvisitors == h->room) h->strangers++, forget(h, 0, true);
+  Visitor *v = &h->visitor[h->nvisitors++];
+  *v = (Visitor){.s = s, .since = rt_now()};
+  if (!h->way->greets(v)) h->strangers++, forget(h, h->nvisitors - 1, true);
+}
+
+static bool of_a_rank(const Hello *h) {
+  return !memcmp(h->magic, magic, sizeof magic) && h->rank >= 0 && h->rank < h->world;
+}
+
+static void hear_out(Host *h, int i) {
+  Visitor *v = &h->visitor[i];
+  ssize_t n = recv(v->s, (char *)&v->hello + v->have, sizeof v->hello - v->have, MSG_DONTWAIT);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (n > 0) v->have += (size_t)n;
+  if (n > 0 && v->have < sizeof v->hello) return;
+  bool ours = n > 0 && of_a_rank(&v->hello) && h->way->proves(v, h->m);
+  Visitor done = *v;
+  h->strangers += !ours;
+  forget(h, i, !ours);
+  if (ours) let_in(h, done.s, &done.hello);
+}
+
+static void listen_once(Host *h, double seconds) {
+  int n = h->nvisitors;
+  for (int i = 0; i < n; i++) h->line[i] = (struct pollfd){h->visitor[i].s, POLLIN, 0};
+  h->line[n] = (struct pollfd){h->m->listens, POLLIN, 0};
+  if (poll(h->line, (nfds_t)n + 1, (int)(seconds * 1000) + 1) < 0) return;
+  for (int i = n; i-- > 0;) {
+    if (h->line[i].revents) hear_out(h, i);
+    else if (rt_now() - h->visitor[i].since > MANNERS) h->strangers++, forget(h, i, true);
+  }
+  if (h->line[n].revents & POLLIN) open_to(h, accept4(h->m->listens, NULL, NULL, SOCK_CLOEXEC));
 }
 
 /* such as 2, 3 */
@@ -168,17 +220,20 @@ static bool missing(const Host *h, double seconds, Fault *f) {
   }
   rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", away, h->l->world, seconds,
            list);
-  return rt_help(f, "see whether they started, and what they say");
+  if (!h->strangers) return rt_help(f, "see whether they started, and what they say");
+  return rt_help(f,
+                 "%d connections were none of this job's: has every rank the same SHARDC_SECRET?",
+                 h->strangers);
 }
 
 static bool gather(Host *h, double seconds, Fault *f) {
-  while (h->came < h->wanted) {
-    double left = h->end - rt_now();
-    struct pollfd p = {h->m->listens, POLLIN, 0};
-    if (left <= 0) break;
-    if (poll(&p, 1, (int)(left * 1000) + 1) == 1)
-      let_in(h, accept4(h->m->listens, NULL, NULL, SOCK_CLOEXEC));
-  }
+  h->room = 2 * h->wanted + SPARE;
+  h->visitor = rt_alloc(sizeof(Visitor) * (size_t)h->room);
+  h->line = rt_alloc(sizeof(struct pollfd) * (size_t)(h->room + 1));
+  for (double left; h->came < h->wanted && (left = h->end - rt_now()) > 0;)
+    listen_once(h, left < 1 ? left : 1);
+  while (h->nvisitors) forget(h, 0, true);
+  free(h->visitor), free(h->line);
   if (h->wrong.code) *f = h->wrong;
   return !h->wrong.code && (h->came >= h->wanted || missing(h, seconds, f));
 }
@@ -212,19 +267,17 @@ static bool attend(Meeting *m, const Way *way, const Launch *l, Hello mine, doub
                    Fault *f) {
   Answer a;
   double end = rt_now() + seconds;
-  bool said = true;
   m->npeers = 1;
   for (int i = 0; i < way->lines; i++) {
-    int s = way->reach(m, l, end, f);
+    mine.line = i;
+    int s = way->reach(m, l, &mine, end, f);
     if (s < 0 && (!i || f->code)) return nobody(l, way, seconds, f);
     if (s < 0) break; /* rank 0 has answered before it heard all */
     if (i) m->talk[0] = s;
     else m->peer[0] = s;
-    mine.line = i, said = said && rt_send_all(s, &mine, sizeof mine);
   }
   struct pollfd p = {m->peer[0], POLLIN, 0};
-  if (!said || poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 ||
-      !way->hear(m->peer[0], &a, &m->memory))
+  if (poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 || !way->hear(m->peer[0], &a, &m->memory))
     return rt_fault(f, 107, "rank 0 ended before all ranks had come; this is rank %d of %d",
                     l->rank, l->world);
   if (!a.code) return *f = (Fault){0}, true;

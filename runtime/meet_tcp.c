@@ -2,8 +2,11 @@
    file system that all see: there rank 0 writes its addresses, its port and a random number, and
    removes it when all have come; an old file leads nowhere and is read again.
 
-   Rank 0 speaks first: magic and token (of the job's name, or the number in the file). So whatever
-   else listens at a port is known by its silence and hears nothing from us. Where a launcher keeps
+   Rank 0 speaks first, a magic and a random number; so whatever else listens at a port is known by
+   its silence. Then each side proves, by HMAC over the other's random number, that it knows the
+   job's key: made of SHARDC_SECRET, and of the number in the file or the job's name. Who cannot
+   proves nothing and learns nothing; without a secret, what a job's name tells can be guessed. Only
+   the meeting is protected: what is sent later is neither hidden nor signed. Where a launcher keeps
    its own port open (torchrun), the ports behind it are tried in turn, on both sides. Must not:
    wait for ever; trust what connects: meet.c checks it. */
 #include "file.h"
@@ -31,11 +34,11 @@ enum {
   HOSTS = 16
 }; /* seconds until a port is given up; nanoseconds */
 
-static const char magic[8] = "shardc>";
+static const char magic[8] = "shardc>2";
 
 typedef struct Greeting {
   char magic[8];
-  uint64_t token;
+  uint8_t nonce[NONCE];
 } Greeting;
 
 typedef struct Place {
@@ -85,6 +88,36 @@ static struct addrinfo *look_up(const Launch *l, const Place *p, int port, doubl
 static void set_up(int s) {
   int yes = 1;
   setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* rounds of short messages */
+}
+
+/* ---- the secret ---- */
+
+enum { RANK_SIDE = 'r', ZERO_SIDE = '0' };
+
+static bool random_bytes(void *to, size_t n) { return getrandom(to, n, 0) == (ssize_t)n; }
+
+static void key_of(const Meeting *m, uint8_t key[SHA256_BYTES]) {
+  const char *secret = getenv("SHARDC_SECRET");
+  Sha256 h = sha256_begin();
+  sha256_add(&h, &m->token, sizeof m->token);
+  if (secret) sha256_add(&h, secret, strlen(secret));
+  sha256_end(h, key);
+}
+
+/* Of one side, over the other's random number and all that the rank says of itself. */
+static void prove(const Meeting *m, uint8_t side, const uint8_t nonce[NONCE], const Hello *hello,
+                  uint8_t proof[SHA256_BYTES]) {
+  uint8_t key[SHA256_BYTES], head[1 + NONCE] = {side};
+  memcpy(head + 1, nonce, NONCE);
+  key_of(m, key);
+  hmac_sha256(key, head, sizeof head, hello, offsetof(Hello, proof), proof);
+}
+
+/* In a time that does not depend on where they differ. */
+static bool equal(const uint8_t a[SHA256_BYTES], const uint8_t b[SHA256_BYTES]) {
+  uint8_t differ = 0;
+  for (int i = 0; i < SHA256_BYTES; i++) differ |= a[i] ^ b[i];
+  return !differ;
 }
 
 /* ---- rank 0 ---- */
@@ -183,12 +216,15 @@ static bool write_place(Meeting *m, const Launch *l, Fault *f) {
   char text[HOSTS * 80];
   m->listens = listen_anywhere(0, l->world);
   if (m->listens < 0) return rt_fault(f, 108, "rank 0 cannot listen: %s", strerror(errno));
-  if (getrandom(&m->token, sizeof m->token, 0) != sizeof m->token)
+  if (!random_bytes(&m->token, sizeof m->token))
     return rt_fault(f, 108, "no random number: %s", strerror(errno));
   size_t n = (size_t)snprintf(text, sizeof text, "shardc %d %016llx\n", port_of(m->listens),
                               (unsigned long long)m->token);
   n += own_addresses(text + n, sizeof text - n);
-  if (rt_write_file(l->place, text, (int64_t)n, false, f)) return true;
+  NewFile file; /* for this user's eyes: the number is what lets ranks in */
+  if (rt_file_begin(&file, l->place, 0600, f) &&
+      rt_file_end(&file, rt_write_all(file.fd, text, (int64_t)n, f), false, f))
+    return true;
   f->code = 108;
   return false;
 }
@@ -208,11 +244,21 @@ static void close_door(Meeting *m, const Launch *l) {
   if (is_file(l->place)) unlink(l->place);
 }
 
-static bool greets(int s, const Meeting *m) {
-  Greeting g = {.token = m->token};
+static bool greets(Visitor *v) {
+  Greeting g;
   memcpy(g.magic, magic, sizeof magic);
-  set_up(s);
-  return rt_send_all(s, &g, sizeof g);
+  set_up(v->s);
+  if (!random_bytes(v->nonce, sizeof v->nonce)) return false;
+  memcpy(g.nonce, v->nonce, sizeof g.nonce);
+  return send(v->s, &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof g;
+}
+
+static bool proves(Visitor *v, const Meeting *m) {
+  uint8_t proof[SHA256_BYTES];
+  prove(m, RANK_SIDE, v->nonce, &v->hello, proof);
+  if (!equal(proof, v->hello.proof)) return false;
+  prove(m, ZERO_SIDE, v->hello.nonce, &v->hello, proof);
+  return send(v->s, proof, sizeof proof, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof proof;
 }
 
 static bool answer(int s, const Answer *a, int memory) {
@@ -232,16 +278,27 @@ static bool connect_in_time(int s, const struct addrinfo *a, double seconds) {
          !fcntl(s, F_SETFL, flags & ~O_NONBLOCK);
 }
 
-/* A connection that greets with the token; -1: none, *strange if somebody else is there. */
-static int knock(const struct addrinfo *list, uint64_t token, bool *strange) {
+/* Both sides prove that they know the secret; rank 0 has the hello then. */
+static bool shake_hands(int s, const Meeting *m, const Hello *mine) {
+  Greeting g = {0};
+  Hello hello = *mine;
+  uint8_t want[SHA256_BYTES], proof[SHA256_BYTES];
+  if (!rt_receive_all(s, &g, sizeof g, 3) || memcmp(g.magic, magic, sizeof magic)) return false;
+  if (!random_bytes(hello.nonce, sizeof hello.nonce)) return false;
+  prove(m, RANK_SIDE, g.nonce, &hello, hello.proof);
+  prove(m, ZERO_SIDE, hello.nonce, &hello, want);
+  return rt_send_all(s, &hello, sizeof hello) && rt_receive_all(s, proof, sizeof proof, 10) &&
+         equal(proof, want);
+}
+
+/* A connection to rank 0 of this job; -1: none, *strange if somebody else is there. */
+static int knock(const struct addrinfo *list, const Meeting *m, const Hello *mine, bool *strange) {
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
-    Greeting g = {0};
     int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) continue;
     if (connect_in_time(s, a, 3)) {
       set_up(s);
-      bool greeted = rt_receive_all(s, &g, sizeof g, 3);
-      if (greeted && !memcmp(g.magic, magic, sizeof magic) && g.token == token) return s;
+      if (shake_hands(s, m, mine)) return s;
       *strange = true;
     }
     close(s);
@@ -249,26 +306,27 @@ static int knock(const struct addrinfo *list, uint64_t token, bool *strange) {
   return -1;
 }
 
-static int knock_at(const Launch *l, const Place *p, uint64_t token, double end, bool *strange,
-                    Fault *f) {
+static int knock_at(const Launch *l, const Place *p, const Meeting *m, const Hello *mine,
+                    double end, bool *strange, Fault *f) {
   struct addrinfo *list = look_up(l, p, p->port, end, f);
   if (!list) return -1;
-  int s = knock(list, token, strange);
+  int s = knock(list, m, mine, strange);
   freeaddrinfo(list);
   return s;
 }
 
-static int try_ports(const Meeting *m, const Launch *l, double end, bool *strange, Fault *f) {
+static int try_ports(const Meeting *m, const Launch *l, const Hello *mine, double end,
+                     bool *strange, Fault *f) {
   Place p;
   int s = -1;
   if (!read_place(l, &p, f)) return -1;
   for (int i = 0; s < 0 && !f->code && i < l->ports; i++, p.port++)
-    s = knock_at(l, &p, m->token, end, strange, f);
+    s = knock_at(l, &p, m, mine, end, strange, f);
   return s;
 }
 
 /* What the file says may be old: then nobody is there, or somebody without its number. */
-static int try_file(const Launch *l, double end, bool *strange) {
+static int try_file(Meeting *m, const Launch *l, const Hello *mine, double end, bool *strange) {
   char text[HOSTS * 80 + 1], *line, *rest = NULL;
   unsigned long long token;
   Place p;
@@ -279,19 +337,21 @@ static int try_file(const Launch *l, double end, bool *strange) {
   fclose(in);
   text[n] = 0, line = strtok_r(text, "\n", &rest);
   if (!line || sscanf(line, "shardc %d %llx", &p.port, &token) != 2) return -1;
+  m->token = token;
   for (int s; (line = strtok_r(NULL, "\n", &rest));) {
     snprintf(p.host, sizeof p.host, "%s", line);
-    if ((s = knock_at(l, &p, token, end, strange, &none)) >= 0) return s;
+    if ((s = knock_at(l, &p, m, mine, end, strange, &none)) >= 0) return s;
   }
   return -1;
 }
 
-static int reach(Meeting *m, const Launch *l, double end, Fault *f) {
+static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fault *f) {
   bool strange = false;
   m->token = l->named ? rt_hash_of(l->job, strlen(l->job)) : 0;
   for (;;) {
     struct pollfd p = {m->peer[0], POLLIN, 0};
-    int s = is_file(l->place) ? try_file(l, end, &strange) : try_ports(m, l, end, &strange, f);
+    int s = is_file(l->place) ? try_file(m, l, mine, end, &strange)
+                              : try_ports(m, l, mine, end, &strange, f);
     if (s >= 0 || f->code) return s;
     if (m->peer[0] >= 0 && poll(&p, 1, 0) == 1) return -1; /* rank 0 has answered already */
     if (rt_now() > end) break;
@@ -300,7 +360,8 @@ static int reach(Meeting *m, const Launch *l, double end, Fault *f) {
   if (!strange) return -1;
   rt_fault(f, 107, "something listens at %.300s (%s), but it is not rank 0 of this job", l->place,
            l->place_from);
-  rt_help(f, "another job or service has the port: choose another one, for all ranks");
+  rt_help(f, "another job or service has the port (choose another one, for all ranks), or "
+             "SHARDC_SECRET is not the same");
   return -1;
 }
 
@@ -311,4 +372,4 @@ static bool hear(int s, Answer *a, int *memory) {
   return ok;
 }
 
-const Way rt_way_tcp = {2, open_door, close_door, greets, reach, answer, hear};
+const Way rt_way_tcp = {2, open_door, close_door, greets, proves, reach, answer, hear};

@@ -51,11 +51,18 @@ static void close_door(Meeting *m, const Launch *l) {
   if (m->listens >= 0) close(m->listens);
 }
 
-static bool is_ours(int s, const Meeting *m) {
+/* Asked on both sides: who listens under a name that anybody can work out may be anybody. */
+static bool is_ours(int s) {
   struct ucred who;
   socklen_t n = sizeof who;
-  (void)m;
   return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == getuid();
+}
+
+static bool greets(Visitor *v) { return is_ours(v->s); }
+
+static bool proves(Visitor *v, const Meeting *m) {
+  (void)v, (void)m;
+  return true;
 }
 
 static bool answer(int s, const Answer *a, int memory) {
@@ -75,16 +82,23 @@ static bool answer(int s, const Answer *a, int memory) {
 
 /* ---- the others ---- */
 
-static int reach(Meeting *m, const Launch *l, double end, Fault *f) {
+static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fault *f) {
   Address a = address_of(l);
-  (void)m, (void)f;
+  bool strange = false;
+  (void)m;
   for (;;) {
     int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (s >= 0 && !connect(s, (struct sockaddr *)&a.at, a.n)) return s;
+    bool there = s >= 0 && !connect(s, (struct sockaddr *)&a.at, a.n);
+    if (there && is_ours(s) && rt_send_all(s, mine, sizeof *mine)) return s;
+    strange = strange || (there && !is_ours(s));
     if (s >= 0) close(s);
-    if (rt_now() > end) return -1;
+    if (rt_now() > end) break;
     nanosleep(&(struct timespec){0, 5000000}, NULL);
   }
+  if (!strange) return -1;
+  rt_fault(f, 107, "another user's process listens where the ranks of this job meet");
+  rt_help(f, "SHARDC_JOB=NAME, the same for all ranks, is another place");
+  return -1;
 }
 
 static bool hear(int s, Answer *a, int *memory) {
@@ -102,4 +116,4 @@ static bool hear(int s, Answer *a, int *memory) {
   return true;
 }
 
-const Way rt_way_unix = {1, open_door, close_door, is_ours, reach, answer, hear};
+const Way rt_way_unix = {1, open_door, close_door, greets, proves, reach, answer, hear};

@@ -51,6 +51,7 @@ static Note note_of(const Seat *s) {
 static void put_down(Seat *s, const Note *n) {
   memcpy(s->host, n->host, sizeof s->host - 1);
   memcpy(s->text, n->text, sizeof s->text - 1);
+  rt_plain(s->host, sizeof s->host), rt_plain(s->text, sizeof s->text);
   s->pid = n->pid;
   atomic_store(&s->moves, n->moves), atomic_store(&s->call, n->call);
   atomic_store(&s->status, n->status), atomic_store(&s->inside, n->inside);

@@ -7,10 +7,11 @@
 #ifndef SHARDC_RT_SEATS_H
 #define SHARDC_RT_SEATS_H
 #include "comm.h"
+#include "ir/sha256.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { SEAT_TEXT = 160 };
+enum { SEAT_TEXT = 160, NONCE = 16 };
 
 /* ON_DEVICE: its main thread waits for the GPU, which may wait for those of other ranks. */
 typedef enum SeatState { SEAT_RUNS, SEAT_WAITS, SEAT_LEFT, SEAT_ON_DEVICE } SeatState;
@@ -58,6 +59,7 @@ typedef struct Hello { /* what ranks tell when they meet; rank, line, pid, host 
   int64_t pid;
   uint64_t program, options, layout;
   char host[64];
+  uint8_t nonce[NONCE], proof[SHA256_BYTES]; /* between machines: of the secret (meet_tcp.c) */
 } Hello;
 
 typedef struct Meeting {
@@ -71,6 +73,14 @@ typedef struct Meeting {
   uint64_t token; /* between machines: ranks of one job know the same number */
 } Meeting;
 
+typedef struct Visitor { /* of rank 0: a connection whose hello has not all come */
+  int s;
+  uint8_t nonce[NONCE]; /* told to it */
+  double since;
+  size_t have;
+  Hello hello;
+} Visitor;
+
 typedef struct Answer {  /* of rank 0, when all have come or something is wrong */
   int32_t code, nothing; /* 0: welcome */
   char what[640], help[640];
@@ -82,15 +92,17 @@ typedef struct Way {
   int lines; /* connections of each rank */
   bool (*open)(Meeting *m, const Launch *l, int64_t bytes, double end, Fault *f);
   void (*close)(Meeting *m, const Launch *l);
-  bool (*greets)(int s, const Meeting *m); /* rank 0, before it listens to a connection */
-  int (*reach)(Meeting *m, const Launch *l, double end,
-               Fault *f); /* -1: time is over, or a fault */
+  bool (*greets)(Visitor *v);                   /* rank 0, before it listens to a connection */
+  bool (*proves)(Visitor *v, const Meeting *m); /* rank 0: is its hello one of this job? */
+  /* A connection to rank 0, which has the hello; -1: time is over, or a fault. */
+  int (*reach)(Meeting *m, const Launch *l, const Hello *mine, double end, Fault *f);
   bool (*answer)(int s, const Answer *a, int memory);
   bool (*hear)(int s, Answer *a, int *memory);
 } Way;
 
 extern const Way rt_way_unix, rt_way_tcp;
 
+void rt_plain(char *text, size_t size); /* what came from afar, for a terminal */
 bool rt_meet(Meeting *m, const Way *way, const Comm *c, int64_t bytes, Fault *f);
 bool rt_send_all(int s, const void *data, size_t n);
 bool rt_receive_all(int s, void *data, size_t n, double seconds); /* seconds: for all of it */

@@ -156,6 +156,41 @@ def case_bad():
     check(all(s == 3 and 'communicator local joins' in w for s, w in end(alone)), 'processors of several machines')
 
 
+def connected(port):
+    """A connection that rank 0 has greeted."""
+    while True:
+        try: s = socket.create_connection(('127.0.0.1', port), 1)
+        except OSError: time.sleep(0.01)
+        else: return s, s.recv(24, socket.MSG_WAITALL)
+
+
+def hello(rank, host):
+    """Of a rank of another program, well formed, with a guess for a proof."""
+    return struct.pack('<8s4iq3Q64s16s32s', b'shardc\3', rank, 4, 5, 0, 77, 1, 2, 3, host, rng.randbytes(16), rng.randbytes(32))
+
+
+def case_strangers():
+    """Who does not know the secret ends nothing and keeps nobody waiting: silent ones, garbage, hellos of a wrong program."""
+    port = free_port()
+    four = [by_hand(r, port, SHARDC_SECRET='of this job', SHARDC_MEET=40) for r in range(4)]
+    ps = start(four[:1], '--out', 'strangers')
+    open_ = [connected(port)[0] for _ in range(100)]                       # more than there is room for
+    check(connected(port)[1].startswith(b'shardc'), 'it greets')
+    for text in rng.randbytes(500), b'GET / HTTP/1.0\r\n\r\n' * 20, hello(1, b'\x1b[31mred'), hello(-1, b'x') + bytes(5000000), hello(9, b'x'):
+        s, greeting = connected(port)
+        s.settimeout(10)
+        try:
+            s.sendall(text)
+            while s.recv(4096): check(False, 'nothing is told to strangers')
+        except OSError: pass
+    began = time.time()
+    good(end(ps[:1] + start(four[1:], '--out', 'strangers')), 'strangers')
+    print(f'  the ranks met and trained in {time.time() - began:.1f} s')
+    other = [by_hand(0, port, SHARDC_SECRET='of this job'), by_hand(1, port, SHARDC_SECRET='of another')]
+    bad(other, 3, '3 of 4 ranks did not come', 'SHARDC_SECRET is not the same')
+    bad(other[:1] + [by_hand(1, port)], 3, 'has every rank the same SHARDC_SECRET?', 'is not rank 0 of this job')
+
+
 def case_kill():
     """Two that are killed while they train, one before all have met."""
     port = free_port()

@@ -3,7 +3,7 @@ shape, checkpoints from any to any, one rank killed at random instants, signals,
 
     python3 ranks.py SHARDC TOY.. [CASE=NAME] [KILLS=30]
 """
-import json, os, random, re, shutil, signal, struct, subprocess, sys, tempfile, time
+import json, os, random, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 args = [a for a in sys.argv[1:] if '=' not in a]
 knobs = dict(a.split('=') for a in sys.argv[1:] if '=' in a)
@@ -183,6 +183,29 @@ def case_data():
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(2)]
     all_ = end(ps)
     check([s for s, _, _ in all_] == [3, 3] and 'R0106' in all_[0][2] and 'rank 1 reads other data than rank 0' in all_[0][2], f'{all_}')
+
+
+def case_squat():
+    """Another user's process that listens where the ranks of a job meet is not believed."""
+    if os.getuid(): return print('  not root: not tested')
+    global job
+    job += 1
+    names = lambda: set(re.findall(r'@(shardc-0-[0-9a-f]{16})', open('/proc/net/unix').read()))
+    before = names()
+    p = subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D, env=environment('2_1_0', 0), stderr=subprocess.DEVNULL)
+    while not (new := names() - before): time.sleep(0.01)
+    p.kill(), p.wait()
+    ready, tell = os.pipe()
+    if not (q := os.fork()):
+        os.setuid(65534)
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.bind('\0' + new.pop()), s.listen(), os.write(tell, b'x')
+        kept = [s.accept() for _ in range(10 ** 6)]
+        os._exit(len(kept))
+    os.read(ready, 1)
+    r = subprocess.run([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D, env=environment('2_1_0', 1, SHARDC_MEET=1), capture_output=True, text=True)
+    os.kill(q, signal.SIGKILL), os.waitpid(q, 0)
+    check(r.returncode == 3 and "another user's process listens" in r.stderr, f'{r.returncode} {r.stderr}')
 
 
 def case_pause():
