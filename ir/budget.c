@@ -10,6 +10,7 @@
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
 #include "budget.h"
+#include "loop.h"
 #include "count.h"
 #include "placement.h"
 #include <string.h>
@@ -96,12 +97,10 @@ static void mark_gradients(Buffers *b, const Op *o) {
       mark(b, o->in[i], USE_GRADIENT);
 }
 
-static uint32_t whole_operands(const Op *o) {
-  return (uint32_t)(attr_int(&o->attrs, ATTR_carry, 0) + attr_int(&o->attrs, ATTR_invariant, 0));
-}
-
+/* What the body reads of a stack; one that it only goes on with is no saved value. */
 static void mark_saved(Buffers *b, const Op *o) {
-  for (uint32_t i = whole_operands(o); i < o->nin; i++) {
+  for (uint32_t i = loop_whole(o); i < o->nin; i++) {
+    if (!value_is_used(o->callee, o->callee->args.at[i + 1])) continue;
     const Op *from = value_def(b->f, b->root[o->in[i]]);
     if (from && from->code == OP_loop && from != o) mark(b, o->in[i], USE_SAVED);
   }

@@ -53,7 +53,9 @@ uint32_t body_stands_in(const Fn *body, uint32_t result) {
 
 bool loop_in_place(const Op *loop, uint32_t operand, uint32_t result) {
   uint32_t carry = (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0);
-  uint32_t whole = carry + (uint32_t)attr_int(&loop->attrs, ATTR_invariant, 0);
+  uint32_t whole = loop_whole(loop);
+  bool read = value_is_used(loop->callee, loop->callee->args.at[operand + 1]);
+  if (loop_continues(loop, result) == operand && !read) return true;
   if (body_stands_in(loop->callee, result) != operand + 1) return false;
   return result < carry ? operand == result : operand >= whole;
 }

@@ -2,7 +2,7 @@
    decides it, and by the verifier. */
 #ifndef SHARDC_INPLACE_H
 #define SHARDC_INPLACE_H
-#include "ir.h"
+#include "loop.h"
 
 /* Every element of argument `arg` is read only where that element of result `result` is written,
    before it is written. Both have the same layout: that is the caller's to see. */
@@ -10,7 +10,8 @@ bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result);
 
 /* The argument in whose bytes a body leaves a result; 0 (no result stands in the counter): none. A
    loop's result then may stand in its operand: that of a carried result in its own one, that of a
-   stacked one in a stacked operand, whose slice i only round i reads. */
+   stacked one in a stacked operand, whose slice i only round i reads. So may one that continues an
+   operand of which the body reads nothing. */
 uint32_t body_stands_in(const Fn *body, uint32_t result);
 bool loop_in_place(const Op *loop, uint32_t operand, uint32_t result);
 #endif

@@ -5,6 +5,7 @@
    run in the interpreter stays small. Stores are collected and take effect when the entry ends:
    loads see the state of its start, wherever they stand. */
 #include "interp_inside.h"
+#include "loop.h"
 #include "numbers.h"
 #include <math.h>
 
@@ -131,12 +132,33 @@ typedef struct Rounds {    /* a loop while it runs */
   Tensor *args, *results;
 } Rounds;
 
+static Tensor slice_in(Run *r, const Rounds *l, uint32_t k, int64_t i, Arena *a) {
+  const Tensor *all = run_in(r, k);
+  const Fn *body = r->op->callee;
+  return slice_of(a, all, l->dim, i + loop_base(r->op, &all->type),
+                  value_type(body, body->args.at[k + 1]));
+}
+
+/* Of stacked results that other loops write, too: what those wrote before; before the first, what
+   shows if it is read. */
+static void start_results(Run *r, const Rounds *l) {
+  for (uint32_t k = l->carried; k < r->op->nout; k++) {
+    uint32_t on = loop_continues(r->op, k);
+    Tensor *t = run_out(r, k);
+    int64_t n = type_count(&t->type);
+    if (on != NO_VALUE) {
+      Tensor have = tensor_in_order(r->arena, run_in(r, on), &t->type);
+      memcpy(t->at, have.at, sizeof(double) * (size_t)n);
+    }
+    for (int64_t i = 0; loop_begins(r->op, k) && i < n; i++) run_put(r, t, i, NAN);
+  }
+}
+
 static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
   const Fn *body = r->op->callee;
   double counter = (double)i;
   l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
-  for (uint32_t k = l->whole; k < r->op->nin; k++)
-    l->args[k + 1] = slice_of(a, run_in(r, k), l->dim, i, value_type(body, body->args.at[k + 1]));
+  for (uint32_t k = l->whole; k < r->op->nin; k++) l->args[k + 1] = slice_in(r, l, k, i, a);
   interp_fn(r->interp, body, l->args, a, l->results);
   for (uint32_t k = 0; k < l->carried; k++) { /* out of the round's arena */
     Tensor t = tensor_in_order(a, &l->results[k], &run_out(r, k)->type);
@@ -144,22 +166,23 @@ static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
     l->args[k + 1] = *run_out(r, k);
   }
   for (uint32_t k = l->carried; k < r->op->nout; k++)
-    put_slice(a, run_out(r, k), l->dim, i, &l->results[k]);
+    put_slice(a, run_out(r, k), l->dim, i + loop_base(r->op, &run_out(r, k)->type), &l->results[k]);
 }
 
 static void run_loop(Run *r) {
   const Op *op = r->op;
-  int64_t trip = attr_int(&op->attrs, ATTR_trip, 0),
+  int64_t trip = attr_int(&op->attrs, ATTR_trip, 0), first = loop_first(op),
           reverse = attr_int(&op->attrs, ATTR_reverse, 0);
   Rounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
               .dim = op->group[0].from[0]};
-  l.whole = l.carried + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
+  l.whole = loop_whole(op);
   l.args = ARENA_ARRAY(r->arena, Tensor, op->nin + 1);
   l.results = ARENA_ARRAY(r->arena, Tensor, op->nout + 1);
   for (uint32_t k = 0; k < l.whole; k++) l.args[k + 1] = *run_in(r, k);
+  start_results(r, &l);
   for (int64_t i = 0; i < trip; i++) {
     Arena *a = arena_new();
-    loop_round(r, &l, reverse ? trip - 1 - i : i, a);
+    loop_round(r, &l, first + (reverse ? trip - 1 - i : i), a);
     arena_free(a);
   }
 }

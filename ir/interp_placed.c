@@ -10,8 +10,10 @@
 
    Buffers of a loop's carried value: the argument's own, if the body updates it in place; the
    slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
-   the last round writing the loop's result. */
+   the last round writing the loop's result. Of a stack that several loops write each finds what
+   those before have written: the operand's bytes get the mark of the result. */
 #include "interp_inside.h"
+#include "loop.h"
 #include "numbers.h"
 
 typedef uint32_t Mark; /* 0: nobody */
@@ -191,6 +193,8 @@ static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mar
   if (!visit(c, v, NULL, READ)) complain(c, op, "copies bytes that are another value's", v);
   if (!inside(to, n) || !inside(from, n))
     complain(c, op, "copies outside of its memory", op->in[0]);
+  if (to.memory == from.memory && to.at < from.at + n && from.at < to.at + n)
+    complain(c, op, "copies onto another value's bytes, its own:", v);
   if (c->x->error) return;
   spoil(to, n, to_mark);
   memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
@@ -263,7 +267,7 @@ static void run_placed(Call *c);
 typedef struct Rounds {
   const Op *op;
   uint32_t carried, whole;
-  int64_t trip;
+  int64_t trip, first;
   bool reverse;
   Str dim;
   Address *in, *out;
@@ -285,6 +289,7 @@ static uint32_t saved_as(const Rounds *l, uint32_t j) {
 static Address slice_at(const Call *c, const Rounds *l, ValueId v, int64_t i) {
   const Value *value = &c->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
+  i += loop_base(l->op, &value->type);
   return offset(address_of(c, v), i * stride * elem_bytes(value->type.elem));
 }
 
@@ -294,13 +299,17 @@ static Address second_buffer(const Call *c, const Rounds *l, uint32_t j) {
   return offset(c->frame, there ? slots->list[j] : 0);
 }
 
+static int64_t counter_of(const Rounds *l, int64_t n) {
+  return l->first + (l->reverse ? l->trip - 1 - n : n);
+}
+
 /* Where round n leaves carried value j. */
 static Address carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
   ValueId result = l->op->out + j;
   uint32_t saved = saved_as(l, j);
   bool last = n == l->trip - 1;
   if (last || returns_arg(l->op, j, j + 1)) return address_of(c, result);
-  if (saved) return slice_at(c, l, l->op->out + saved, l->reverse ? l->trip - 2 - n : n + 1);
+  if (saved) return slice_at(c, l, l->op->out + saved, counter_of(l, n + 1));
   return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : address_of(c, result);
 }
 
@@ -308,12 +317,29 @@ static void start_carry(Call *c, Rounds *l, uint32_t j) {
   ValueId first = l->op->in[j];
   uint32_t saved = saved_as(l, j);
   Address from = address_of(c, first), to = from;
-  if (saved) to = slice_at(c, l, l->op->out + saved, l->reverse ? l->trip - 1 : 0);
+  if (saved) to = slice_at(c, l, l->op->out + saved, counter_of(l, 0));
   else if (returns_arg(l->op, j, j + 1)) to = address_of(c, l->op->out + j);
   l->in[j + 1] = to, l->in_mark[j + 1] = c->mark[first];
   if (same_address(to, from)) return;
   l->in_mark[j + 1] = saved ? l->out_mark[saved] : new_mark(c);
   copy_bytes(c, l->op, to, first, l->in_mark[j + 1]);
+}
+
+/* A stack that other loops write, too: the operand's bytes, copied unless they stand there. Before
+   the first of these loops it is nonsense. */
+static void start_stack(Call *c, Rounds *l, uint32_t k) {
+  ValueId result = l->op->out + k;
+  uint32_t on = loop_continues(l->op, k);
+  if (loop_begins(l->op, k) && c->f->values.at[result].storage.view != VIEW_INPLACE &&
+      !visit(c, result, NULL, SPOIL))
+    complain(c, l->op, "writes outside of its memory:", result);
+  if (on == NO_VALUE) return;
+  if (!same_address(address_of(c, result), l->in[on + 1])) {
+    copy_bytes(c, l->op, address_of(c, result), l->op->in[on], l->out_mark[k]);
+  } else {
+    hand_over(c, l->op, l->op->in[on], l->out_mark[k]);
+    l->in_mark[on + 1] = l->out_mark[k];
+  }
 }
 
 static void set_counter(Call *c, Rounds *l, int64_t i) {
@@ -342,7 +368,7 @@ static void take_results(Call *c, Call *inner, Rounds *l, int64_t n) {
 static void placed_round(Call *c, Rounds *l, int64_t n) {
   const Op *op = l->op;
   const Fn *body = op->callee;
-  int64_t i = l->reverse ? l->trip - 1 - n : n, frame = attr_int(&body->attrs, ATTR_frame, 0);
+  int64_t i = counter_of(l, n), frame = attr_int(&body->attrs, ATTR_frame, 0);
   set_counter(c, l, i);
   for (uint32_t k = l->whole; k < op->nin; k++) l->in[k + 1] = slice_at(c, l, op->in[k], i);
   for (uint32_t k = 0; k < op->nout; k++)
@@ -360,7 +386,7 @@ static void placed_round(Call *c, Rounds *l, int64_t n) {
 static void run_placed_loop(Call *c, const Op *op) {
   Arena *a = c->x->arena;
   Rounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
-  l.whole = l.carried + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
+  l.whole = loop_whole(op), l.first = loop_first(op);
   l.trip = attr_int(&op->attrs, ATTR_trip, 0), l.reverse = attr_int(&op->attrs, ATTR_reverse, 0);
   l.dim = op->group[0].from[0];
   l.in = ARENA_ARRAY(a, Address, op->nin + 1), l.out = ARENA_ARRAY(a, Address, op->nout + 1);
@@ -369,6 +395,7 @@ static void run_placed_loop(Call *c, const Op *op) {
     l.out_mark[k] = c->mark[op->out + k] = new_mark(c);
   for (uint32_t k = l.carried; k < op->nin; k++)
     l.in[k + 1] = address_of(c, op->in[k]), l.in_mark[k + 1] = c->mark[op->in[k]];
+  for (uint32_t k = l.carried; k < op->nout; k++) start_stack(c, &l, k);
   for (uint32_t j = 0; j < l.carried; j++) start_carry(c, &l, j);
   for (int64_t n = 0; n < l.trip && !c->x->error; n++) placed_round(c, &l, n);
   for (uint32_t j = 0; j < l.carried; j++) c->mark[op->out + j] = l.in_mark[j + 1];

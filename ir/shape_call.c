@@ -3,7 +3,8 @@
 
    Dims are compared as sets; that their storage agrees from pass `order` on is the verifier's
    business. The arguments of a loop's body are its counter, the carried values, the invariant ones
-   and one slice of each stacked operand. */
+   and one slice of each stacked operand. Of a loop over a part of a stack the operands and results
+   are stacks of the rounds alone or of all; LoopSign.of is the length of these. */
 #include "shape.h"
 
 static const char *differ(const Shape *s, const char *label, const char *what, uint32_t i,
@@ -31,8 +32,25 @@ const char *shape_rule_call(Shape *s) {
 
 typedef struct LoopSign {
   Axis axis;
-  int64_t carried, invariant;
+  int64_t carried, invariant, of;
 } LoopSign;
+
+static const char *loop_part(const Shape *s, LoopSign *l) {
+  int64_t trip = l->axis.size, first = attr_int(&s->op->attrs, ATTR_first, 0);
+  const Attr *into = attr_get(&s->op->attrs, ATTR_into);
+  l->of = attr_int(&s->op->attrs, ATTR_of, trip);
+  if (first < 0 || first > INT32_MAX - trip)
+    return shape_why(s, "[loop-c9] the first round has number %lld", (long long)first);
+  if (attr_get(&s->op->attrs, ATTR_of) && (l->of <= trip || first > l->of - trip))
+    return shape_why(s, "[loop-c10] rounds %lld .. %lld are no part of a stack of %lld",
+                     (long long)first, (long long)(first + trip - 1), (long long)l->of);
+  if (into && (l->of == trip || into->i != s->op->nout - l->carried))
+    return shape_why(s,
+                     "[loop-c11] `into` is for parts of a stack, a number for each of its %lld "
+                     "stacked results",
+                     (long long)(s->op->nout - l->carried));
+  return NULL;
+}
 
 static const char *loop_sign(const Shape *s, LoopSign *l) {
   const Op *op = s->op;
@@ -51,7 +69,7 @@ static const char *loop_sign(const Shape *s, LoopSign *l) {
     return shape_why(s, "[loop-c3] %u operands and %u results, @%s has %u arguments and %u results",
                      op->nin, op->nout, op->callee->name, op->callee->args.n,
                      op->callee->results.n);
-  return NULL;
+  return loop_part(s, l);
 }
 
 static const char *loop_operand(const Shape *s, const LoopSign *l, uint32_t i) {
@@ -60,12 +78,28 @@ static const char *loop_operand(const Shape *s, const LoopSign *l, uint32_t i) {
   Type slice = *have;
   if (i >= l->carried + l->invariant) {
     int at = type_find(have, l->axis.dim);
-    if (at < 0 || have->axis[at].size != l->axis.size)
+    if (at < 0 || (have->axis[at].size != l->axis.size && have->axis[at].size != l->of))
       return shape_why(s, "[loop-c5] stacked operand %u is %s, without %s:%lld", i,
-                       shape_text(s, have), l->axis.dim, (long long)l->axis.size);
+                       shape_text(s, have), l->axis.dim, (long long)l->of);
     slice = type_without(have, &l->axis.dim, 1);
   }
   return shape_same(&slice, want) ? NULL : differ(s, "loop-c4", "operand", i, &slice, want);
+}
+
+/* What result i continues is a stack of its type. */
+static const char *loop_continued(const Shape *s, const LoopSign *l, uint32_t i, int64_t to) {
+  int64_t stacked = (int64_t)s->op->nin - l->carried - l->invariant;
+  if (to < 0 || to >= stacked)
+    return shape_why(s, "[loop-c12] result %u continues stacked operand %lld of %lld", i,
+                     (long long)to, (long long)stacked);
+  const Type *have = shape_in(s, (uint32_t)(l->carried + l->invariant + to));
+  if (!shape_same(have, &s->out[i]))
+    return shape_why(s, "[loop-c12] result %u is %s and continues %s", i, shape_text(s, &s->out[i]),
+                     shape_text(s, have));
+  for (uint32_t k = (uint32_t)l->carried; k < i; k++)
+    if (attr_get(&s->op->attrs, ATTR_into)->list[k - l->carried] == to)
+      return shape_why(s, "[loop-c12] results %u and %u continue one operand", k, i);
+  return NULL;
 }
 
 static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
@@ -79,9 +113,11 @@ static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
   if (type_find(t, l->axis.dim) >= 0 || t->rank == MAX_RANK)
     return shape_why(s, "[loop-c7] result %u, %s, cannot be stacked along %s", i, shape_text(s, t),
                      l->axis.dim);
-  *out = (Type){t->elem, 1, {l->axis}};
+  const Attr *into = attr_get(&s->op->attrs, ATTR_into);
+  int64_t to = into ? into->list[i - l->carried] : INTO_OWN;
+  *out = (Type){t->elem, 1, {{l->axis.dim, to == INTO_OWN ? l->axis.size : l->of}}};
   for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
-  return NULL;
+  return to == INTO_OWN || to == INTO_NEW ? NULL : loop_continued(s, l, i, to);
 }
 
 const char *shape_rule_loop(Shape *s) {

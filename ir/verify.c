@@ -174,7 +174,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_part] = {A(axis), A(ways)},
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
-    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(reverse) | A(path) | A(work_at) | A(slots)},
+    [OP_loop] = {A(carry) | A(invariant) | A(trip),
+                 A(first) | A(of) | A(into) | A(reverse) | A(path) | A(work_at) | A(slots)},
 };
 
 static const uint64_t fn_attrs[] = {
@@ -269,6 +270,7 @@ static void check_fn(Verifier *v, const Fn *f) {
     check_type_names(v, value_type(f, f->args.at[i]), verify_at_fn(v));
   check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_at_fn(v));
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
+  if (!v->failed) verify_parts(v);
   if (v->fence >= FENCE_FUSED) verify_fused(v);
   if (v->m->mesh.n) verify_shards(v);
 }

@@ -1,4 +1,5 @@
-/* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_shard.c
+/* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_parts.c (what
+   loops over parts of a stack leave unwritten), verify_shard.c
    (placements on a mesh), verify_storage.c (what fuse, order and memory promise), verify_kernel.c
    (what select promises). A check reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
@@ -22,6 +23,7 @@ void verify_report(Verifier *v, const char *code, Where at, const char *format, 
 Where verify_at_op(const Op *op);
 Where verify_at_fn(const Verifier *v);
 
+void verify_parts(Verifier *v);       /* loops over parts of stacks */
 void verify_shards(Verifier *v);      /* placements of a function, collectives */
 void verify_fused(Verifier *v);       /* after fuse */
 void verify_shared_rows(Verifier *v); /* kernel functions after fuse */

@@ -4,6 +4,7 @@
    Between `place` and `collect` placements say where values should be; nothing is proved about ops.
    Below `localize` types are those of one rank and placements stand at globals only. */
 #include "placement.h"
+#include "loop.h"
 #include "verify.h"
 
 static void report(Verifier *v, const Op *op, const char *format, ...)
@@ -148,19 +149,28 @@ static void same(Verifier *v, const Op *op, const char *what, uint32_t i, const 
     report(v, op, "[shard-c8] %s %u is placed otherwise in @%s", what, i, op->callee->name);
 }
 
+static bool is_continued(const Op *loop, uint32_t operand) {
+  for (uint32_t i = 0; i < loop->nout; i++)
+    if (loop_continues(loop, i) == operand) return true;
+  return false;
+}
+
 static void check_loop(Verifier *v, const Op *op) {
   const Fn *body = op->callee;
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < op->nin; i++) {
     const Placement *arg = &body->values.at[body->args.at[i + 1]].placed;
     same(v, op, "operand", i, placed(v, op->in[i]), arg);
-    for (uint32_t k = 0; k < v->m->mesh.n && i >= carry; k++)
+    bool sums = i < carry || is_continued(op, i);
+    for (uint32_t k = 0; k < v->m->mesh.n && !sums; k++)
       if (is_partial(arg->on[k])) report(v, op, "[shard-c9] operand %u is partial", i);
   }
   for (uint32_t i = 0; i < op->nout; i++) {
     const Placement *result = &body->values.at[body->results.at[i]].placed;
     same(v, op, "result", i, placed(v, op->out + i), result);
     if (i < carry) same(v, op, "carried", i, placed(v, op->in[i]), result);
+    uint32_t on = loop_continues(op, i);
+    if (on != NO_VALUE) same(v, op, "continued", i, placed(v, op->in[on]), result);
     if (has_maximum(result)) report(v, op, "[shard-c9] result %u is a partial maximum", i);
   }
 }

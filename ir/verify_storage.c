@@ -201,6 +201,15 @@ static void check_boundary(Verifier *v, const Op *op) {
                       i < carry ? NULL : dim))
       differs(v, op, "result", i);
   check_taken(v, op);
+  for (uint32_t i = carry; loop && i < op->nout; i++) {
+    uint32_t on = loop_continues(op, i);
+    if (on != NO_VALUE &&
+        !same_storage(&v->fn->values.at[op->in[on]], &v->fn->values.at[op->out + i], NULL))
+      verify_report(v, "E1107", verify_at_op(op),
+                    "[order-c17] result %u is stored in another order than operand %u, with which "
+                    "it goes on",
+                    i, on);
+  }
 }
 
 /* In the order of its type; an axis of one element steps nowhere. */

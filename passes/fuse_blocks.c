@@ -243,7 +243,11 @@ static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
 
 static void write_loop(Blocks *b, Rebuild *r) {
   ValueId *in = ARENA_ARRAY(b->m->arena, ValueId, b->carried.n + b->invariant.n + b->stacked.n + 1);
-  LoopShape s = {b->carried.n, b->invariant.n, b->stacked.n, b->block.size, false, b->block, NULL};
+  LoopShape s = {.carry = b->carried.n,
+                 .invariant = b->invariant.n,
+                 .stacked = b->stacked.n,
+                 .trip = b->block.size,
+                 .axis = b->block};
   Loc loc = b->body->loc;
   uint32_t n = 0;
   for (uint32_t i = 0; i < b->carried.n; i++)

@@ -4,6 +4,7 @@
    one; `map` says which new value stands for each old one. */
 #ifndef SHARDC_PASSES_INTERNAL_H
 #define SHARDC_PASSES_INTERNAL_H
+#include "ir/loop.h"
 #include "passes/pass.h"
 
 PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
@@ -36,8 +37,13 @@ typedef struct LoopShape {
   bool reverse;
   Axis axis; /* what it runs over */
   Str path;  /* the stack of the model that it is, or NULL */
+  int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
+  const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
+  uint32_t ninto;
 } LoopShape;
 LoopShape loop_shape(const Op *o);
+int64_t loop_into(const LoopShape *s, uint32_t result); /* as attribute `into` says it */
+Axis loop_axis(const LoopShape *s, uint32_t result);    /* in front of a stacked result */
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
                  Loc loc); /* result types from the body */
 

@@ -89,9 +89,30 @@ LoopShape loop_shape(const Op *o) {
                  .trip = attr_int(&o->attrs, ATTR_trip, 0),
                  .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                  .path = attr_str(&o->attrs, ATTR_path, NULL)};
+  const Attr *into = attr_get(&o->attrs, ATTR_into);
   s.stacked = o->nin - s.carry - s.invariant;
   s.axis = (Axis){o->group[0].from[0], s.trip};
+  s.first = loop_first(o), s.of = attr_int(&o->attrs, ATTR_of, 0);
+  if (into) s.into = into->list, s.ninto = (uint32_t)into->i;
   return s;
+}
+
+int64_t loop_into(const LoopShape *s, uint32_t result) {
+  return result - s->carry < s->ninto ? s->into[result - s->carry] : INTO_OWN;
+}
+
+Axis loop_axis(const LoopShape *s, uint32_t result) {
+  return (Axis){s->axis.dim, loop_into(s, result) == INTO_OWN ? s->trip : s->of};
+}
+
+static void set_part(Module *m, Op *o, const LoopShape *s) {
+  uint32_t n = o->nout - s->carry;
+  int64_t *into = ARENA_ARRAY(m->arena, int64_t, n + 1);
+  bool any = false;
+  for (uint32_t i = 0; i < n; i++) any |= (into[i] = loop_into(s, s->carry + i)) != INTO_OWN;
+  if (s->first) attr_set_int(m, &o->attrs, ATTR_first, s->first);
+  if (s->of) attr_set_int(m, &o->attrs, ATTR_of, s->of);
+  if (any) attr_set_ints(m, &o->attrs, ATTR_into, (int)n, into);
 }
 
 static Type stacked_type(Axis a, const Type *t) {
@@ -106,13 +127,14 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   Type *types = ARENA_ARRAY(m->arena, Type, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     const Type *t = value_type(body, body->results.at[i]);
-    types[i] = i < s.carry ? *value_type(f, in[i]) : stacked_type(s.axis, t);
+    types[i] = i < s.carry ? *value_type(f, in[i]) : stacked_type(loop_axis(&s, i), t);
   }
   Op *o = fn_op(m, f, OP_loop, s.carry + s.invariant + s.stacked, in, n, types, loc);
   op_add_group(m, o, group_dims(1, &s.axis.dim));
   attr_set_int(m, &o->attrs, ATTR_carry, s.carry);
   attr_set_int(m, &o->attrs, ATTR_invariant, s.invariant);
   attr_set_int(m, &o->attrs, ATTR_trip, s.trip);
+  set_part(m, o, &s);
   if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
   o->callee = body;

@@ -340,6 +340,36 @@ static void loops(void **state) {
   check_loop(", reverse = 1", (double[]){928, 1136}, (double[]){464, 568, 202, 244, 1, 2});
 }
 
+/* Rounds 2 and 3, then 0 and 1, of four: squares of the counter added to slices of s; one loop
+   keeps its results for itself, two write one stack of all, a third reads slices 1 to 2 of that. */
+static void parts_of_loops(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = sound_module(
+      c, "shardc-ir 1\nmodel T\ninput @s : f64[L:4]\noutput @y : f64[L:4]\noutput @z : f64[L:2]\n"
+         "output @x : f64[]\nbody @b(%0 : i32[], %1 : f64[]) {\n%2 = cast %0 : f64[]\n%3 = mul %2, "
+         "%2 : f64[]\n%4 = add %3, %1 : f64[]\nreturn %4, %4\n}\n"
+         "body @n(%0 : i32[], %1 : f64[], %2 : f64[]) {\n%3 = cast %0 : f64[]\n%4 = mul %3, %3 : "
+         "f64[]\n%5 = add %4, %1 : f64[]\nreturn %5\n}\n"
+         "body @t(%0 : i32[], %1 : f64[], %2 : f64[], %3 : f64[]) {\n%4 = add %2, %3 : f64[]\n%5 = "
+         "add %1, %4 : f64[]\nreturn %5\n}\n"
+         "entry @e {\n%0 = load @s : f64[L:4]\n"
+         "%1, %2 = loop[L] @b, %0 {carry = 0, invariant = 0, trip = 2, first = 2, of = 4, into = "
+         "[-2, -1], reverse = 1} : f64[L:4], f64[L:2]\n"
+         "%3 = loop[L] @n, %0, %1 {carry = 0, invariant = 0, trip = 2, of = 4, into = [1]} : "
+         "f64[L:4]\n%4 = const {value = 0} : f64[]\n"
+         "%5 = loop[L] @t, %4, %3, %2 {carry = 1, invariant = 0, trip = 2, first = 1, of = 4} : "
+         "f64[]\nstore @y, %3\nstore @z, %2\nstore @x, %5\n}\n");
+  Interp *in = interp_new(m, c->arena);
+  interp_set(in, "s", (double[]){10, 20, 30, 40});
+  assert_true(interp_run(in, "e"));
+  const double all[] = {10, 21, 34, 49};
+  for (int i = 0; i < 4; i++) assert_true(interp_get(in, "y")->at[i] == all[i]);
+  for (int i = 0; i < 2; i++) assert_true(interp_get(in, "z")->at[i] == all[2 + i]);
+  assert_true(interp_get(in, "x")->at[0] == 21 + 34 + 34 + 49);
+  ctx_free(c);
+}
+
 static void calls_and_stores(void **state) {
   (void)state;
   Ctx *c = ctx_new();
@@ -445,6 +475,7 @@ int main(void) {
       cmocka_unit_test(attention_and_its_gradient),
       cmocka_unit_test(a_query_without_keys_gives_zero),
       cmocka_unit_test(loops),
+      cmocka_unit_test(parts_of_loops),
       cmocka_unit_test(calls_and_stores),
       cmocka_unit_test(random_numbers),
       cmocka_unit_test(rounding),

@@ -133,6 +133,35 @@ static void updated_in_place(void **state) {
         NULL, (double[]){15, 19, 23, 27});
 }
 
+/* Two loops write one stack, the second one in the buffer of the first, or in one of its own. */
+static void one_stack(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  const char *lines =
+      "body @b(%%0 : i32[] {at(arg 0 + 0)}, %%1 : f32[A:4] {at(arg 1 + 0)}) {\n%%2 = kernel @add, "
+      "%%1, %%1 : f32[A:4] {0: at(result 0 + 0)}\nreturn %%2\n}\n"
+      "body @n(%%0 : i32[] {at(arg 0 + 0)}, %%1 : f32[A:4] {at(arg 1 + 0)}, %%2 : f32[A:4] {at(arg "
+      "2 + 0)}) {\n%%3 = kernel @add, %%1, %%1 : f32[A:4] {0: at(result 0 + 0)}\nreturn %%3\n}\n"
+      "body @t(%%0 : i32[] {at(arg 0 + 0)}, %%1 : f32[A:4] {at(arg 1 + 0)}, %%2 : f32[A:4] {at(arg "
+      "2 + 0)}) {\n%%3 = kernel @add, %%1, %%2 : f32[A:4] {0: inplace(%%1) at(arg 1 + 0)}\nreturn "
+      "%%3\n}\n"
+      "entry @e {frame = 128} {\n%%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+      "%%1 = load @s : f32[L:3, A:4] {0: at(global @s + 0)}\n"
+      "%%2 = loop[L] @b, %%1 {carry = 0, invariant = 0, trip = 2, first = 1, of = 3, into = [-2], "
+      "reverse = 1} : f32[L:3, A:4] {0: at(frame + 0)}\n"
+      "%%3 = loop[L] @n, %%1, %%2 {carry = 0, invariant = 0, trip = 1, of = 3, into = [1]} : "
+      "f32[L:3, A:4] {0: %sat(frame + %d)}\n"
+      "%%4 = loop[L] @t, %%0, %%3 {carry = 1, invariant = 0, trip = 3, slots = [-1]} : f32[A:4] "
+      "{0: "
+      "at(frame + %d)}\nstore @y, %%4\n}\n";
+  const double want[] = {30, 37, 44, 51}; /* p + 2 * sum of s */
+  check(arena_printf(a, lines, "inplace(%2) ", 0, 48), NULL, want);
+  check(arena_printf(a, lines, "", 48, 96), NULL, want);
+  check(arena_printf(a, lines, "", 32, 96), "another value's", NULL);
+  check(arena_printf(a, lines, "inplace(%2) ", 0, 16), "another value's", NULL);
+  arena_free(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kernels_in_a_row),
@@ -140,6 +169,7 @@ int main(void) {
       cmocka_unit_test(loops),
       cmocka_unit_test(saved_slices),
       cmocka_unit_test(updated_in_place),
+      cmocka_unit_test(one_stack),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

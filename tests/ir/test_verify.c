@@ -110,6 +110,21 @@ static const Broken types[] = {
     {"attr-c4", "E1103", "%20 = cumsum[B] %1 {inverse = 2} : f32[B:3]"},
 };
 
+/* Rounds over a part of five, their results stacked so. */
+#define PART_LOOP(part, type)                                                                      \
+  "lower\nbody @f(%0 : i32[], %1 : f32[A:2]) {\n%2 = exp %1 : f32[A:2]\nreturn %2\n}\n"            \
+  "body @g(%0 : f32[L:5, A:2]) {\n"                                                                \
+  "%1 = loop[L] @f, %0 {carry = 0, invariant = 0, " part "} : " type "\nreturn %1\n}\n"
+
+/* One loop writes slices 0 and 1 of five, another one so many more. */
+#define TWO_PARTS(trip, then)                                                                      \
+  "lower\nbody @f(%0 : i32[]) {\n%1 = const {value = 1} : f32[]\n%2 = expand[A] %1 : "             \
+  "f32[A:2]\nreturn %2\n}\nbody @h(%0 : i32[], %1 : f32[A:2]) {\n%2 = const {value = 1} : "        \
+  "f32[]\n%3 = expand[A] %2 : f32[A:2]\nreturn %3\n}\nbody @r(%0 : i32[], %1 : f32[A:2]) {\n%2 = " \
+  "exp %1 : f32[A:2]\nreturn %2\n}\nbody @g(%0 : f32[]) {\n%1 = loop[L] @f {carry = 0, invariant " \
+  "= 0, trip = 2, of = 5, into = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 {carry = 0, "          \
+  "invariant = 0, trip = " trip ", of = 5, into = [0]} : f32[L:5, A:2]\n" then "}\n"
+
 /* Whole modules: what follows the word `after`. */
 static const Broken modules[] = {
     {"fn-c2", "E1105", "lower\nentry @e(%0 : f32[]) {\n}\n"},
@@ -149,6 +164,27 @@ static const Broken modules[] = {
     {"loop-c8", "E1104",
      "lower\nbody @f(%0 : i64[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
      "2}\n}\n"},
+    {"loop-c9", "E1104", PART_LOOP("trip = 2, first = -1", "f32[L:2, A:2]")},
+    {"loop-c9", "E1104", PART_LOOP("trip = 2, first = 2147483647", "f32[L:2, A:2]")},
+    {"loop-c10", "E1104", PART_LOOP("trip = 2, first = 4, of = 5", "f32[L:2, A:2]")},
+    {"loop-c10", "E1104", PART_LOOP("trip = 5, of = 5", "f32[L:5, A:2]")},
+    {"loop-c11", "E1104", PART_LOOP("trip = 5, into = [-2]", "f32[L:5, A:2]")},
+    {"loop-c11", "E1104", PART_LOOP("trip = 2, of = 5, into = []", "f32[L:2, A:2]")},
+    {"loop-c12", "E1104", PART_LOOP("trip = 2, of = 5, into = [1]", "f32[L:5, A:2]")},
+    {"loop-c12", "E1104", PART_LOOP("trip = 2, of = 5, into = [-3]", "f32[L:5, A:2]")},
+    {"loop-c12", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[]) {\n%2 = expand[A] %1 : f32[A:2]\nreturn %2\n}\n"
+     "body @g(%0 : f32[L:5]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, of = 5, "
+     "into = [0]} : f32[L:5, A:2]\n}\n"},
+    {"loop-c12", "E1104",
+     "lower\nbody @f(%0 : i32[], %1 : f32[]) {\nreturn %1, %1\n}\n"
+     "body @g(%0 : f32[L:5]) {\n%1, %2 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, of = "
+     "5, into = [0, 0]} : f32[L:5], f32[L:5]\n}\n"},
+    {"loop-c13", "E1104", PART_LOOP("trip = 2, of = 5, into = [-2]", "f32[L:5, A:2]")},
+    {"loop-c13", "E1104", TWO_PARTS("3, first = 1", "%3 = exp %2 : f32[L:5, A:2]\n")},
+    {"loop-c13", "E1104",
+     TWO_PARTS("3, first = 2", "%3 = loop[L] @r, %1 {carry = 0, invariant = 0, trip = 3, of = 5} : "
+                               "f32[L:3, A:2]\n")},
     {"global-c2", "E1105",
      "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f64[]\nstore @o, %0\n}\n"},
     {"global-c4", "E1105", "lower\ninput @i : f32[] of Vocab\n"},
@@ -230,6 +266,11 @@ static const Broken modules[] = {
     {"shard-c8", "E1109",
      "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : "
      "f32[A/x:4]) {\n%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : f32[A:4]\n}\n"},
+    {"shard-c8", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\n%2 = part[A] %1 {axis = "
+     "\"x\"} "
+     ": f32[A/x:4]\nreturn %2\n}\nbody @b(%0 : f32[L:2, A:4]) {\n%1 = loop[L] @f, %0 {carry = 0, "
+     "invariant = 0, trip = 1, of = 2, into = [0]} : f32[L:2, A/x:4]\n}\n"},
     {"shard-c9", "E1109",
      "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4] partial(x)) {\nreturn "
      "%1\n}\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 1, "
@@ -273,6 +314,11 @@ static const Broken modules[] = {
      "order\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = reduce_scatter[A] %0 {axis = \"x\", ways = "
      "2} : f32[A:2] {0: inplace(%0)}\nreturn %1\n}\n"},
     {"order-c11", "E1107", ADDING_LOOP("", " {0: inplace(%1)}")},
+    {"order-c17", "E1107",
+     "order\nkernel @k() {family = \"elem\"} {\n%0 = const {value = 1} : f32[]\n%1 = expand[A] %0 "
+     ": f32[A:2]\nreturn %1\n}\nbody @f(%0 : i32[], %1 : f32[A:2] {strides(2)}) {\n%2 = kernel @k "
+     ": f32[A:2]\nreturn %2\n}\nbody @b(%0 : f32[L:2, A:2] {strides(4, 2)}) {\n%1 = loop[L] @f, %0 "
+     "{carry = 0, invariant = 0, trip = 1, of = 2, into = [0]} : f32[L:2, A:2]\n}\n"},
     {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
     {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256]")},

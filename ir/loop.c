@@ -1,0 +1,42 @@
+/* Facts about loop ops: see loop.h. */
+#include "loop.h"
+
+static uint32_t carried(const Op *loop) { return (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0); }
+
+uint32_t loop_whole(const Op *loop) {
+  return carried(loop) + (uint32_t)attr_int(&loop->attrs, ATTR_invariant, 0);
+}
+
+int64_t loop_first(const Op *loop) { return attr_int(&loop->attrs, ATTR_first, 0); }
+
+int64_t loop_length(const Op *loop) {
+  return attr_int(&loop->attrs, ATTR_of, attr_int(&loop->attrs, ATTR_trip, 0));
+}
+
+static int64_t into(const Op *loop, uint32_t result) {
+  const Attr *a = attr_get(&loop->attrs, ATTR_into);
+  return a && result >= carried(loop) && result - carried(loop) < a->i
+             ? a->list[result - carried(loop)]
+             : INTO_OWN;
+}
+
+uint32_t loop_continues(const Op *loop, uint32_t result) {
+  int64_t k = into(loop, result);
+  return k >= 0 ? loop_whole(loop) + (uint32_t)k : NO_VALUE;
+}
+
+bool loop_begins(const Op *loop, uint32_t result) { return into(loop, result) == INTO_NEW; }
+
+int64_t loop_base(const Op *loop, const Type *stacked) {
+  bool all = type_size(stacked, loop->group[0].from[0]) == loop_length(loop);
+  return attr_get(&loop->attrs, ATTR_of) && all ? 0 : -loop_first(loop);
+}
+
+bool value_is_used(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == v) return true;
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (f->results.at[i] == v) return true;
+  return false;
+}

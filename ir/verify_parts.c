@@ -1,0 +1,61 @@
+/* Loops over parts of a stack: what such a loop does not write of a new stack, no op may read.
+
+   A stack that a loop begins (`into` -2) has the slices of that loop's rounds; one that a loop
+   continues has those of its operand, too. As long as slices are missing, only loops may take the
+   value: to continue it, or as a stacked operand of which they read slices that are there. */
+#include "loop.h"
+#include "verify.h"
+
+typedef struct Part { /* slices from .. to - 1 of a stack; to 0: all of them, or no stack */
+  int64_t from, to;
+} Part;
+
+static Part rounds_of(const Op *loop) {
+  int64_t first = loop_first(loop);
+  return (Part){first, first + attr_int(&loop->attrs, ATTR_trip, 0)};
+}
+
+/* Both are parts of one stack; what lies between them counts as missing. */
+static Part joined(Part a, Part b, int64_t of) {
+  if (!a.to || (a.from > b.to || b.from > a.to)) return a;
+  Part r = {a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to};
+  return r.from == 0 && r.to == of ? (Part){0, 0} : r;
+}
+
+static Part result_part(const Op *loop, uint32_t i, const Part *have) {
+  uint32_t on = loop_continues(loop, i);
+  Part rounds = rounds_of(loop);
+  if (on != NO_VALUE) return joined(have[loop->in[on]], rounds, loop_length(loop));
+  return loop_begins(loop, i) ? rounds : (Part){0, 0};
+}
+
+static bool may_take(const Op *o, uint32_t k, Part have) {
+  if (o->code != OP_loop || k < loop_whole(o)) return false;
+  Part rounds = rounds_of(o);
+  bool reads = value_is_used(o->callee, o->callee->args.at[k + 1]),
+       written = have.from <= rounds.from && rounds.to <= have.to;
+  return reads ? written : true;
+}
+
+static void check_taken(Verifier *v, const Op *o, const Part *have) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (have[o->in[k]].to && !may_take(o, k, have[o->in[k]]))
+      verify_report(v, "E1104", verify_at_op(o),
+                    "[loop-c13] of operand %u of %s only slices %lld .. %lld are written", k,
+                    op_name(o->code), (long long)have[o->in[k]].from,
+                    (long long)(have[o->in[k]].to - 1));
+}
+
+void verify_parts(Verifier *v) {
+  const Fn *f = v->fn;
+  Part *have = ARENA_ARRAY(v->m->arena, Part, f->values.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    check_taken(v, o, have);
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
+      have[o->out + k] = result_part(o, k, have);
+  }
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (have[f->results.at[i]].to)
+      verify_report(v, "E1104", verify_at_fn(v), "[loop-c13] result %u is not all written", i);
+}
