@@ -6,7 +6,8 @@
      - the same address in every round when the body updates them in place;
      - the slices of a saved result, when the body saves what it was given: round i reads slice i,
    writes the next one;
-     - otherwise two buffers in turn, so chosen that the last round writes the loop's result. */
+     - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
+   A result that continues an operand stands in its buffer, or begins with a copy of it. */
 #include "host.h"
 
 typedef struct Body {
@@ -84,7 +85,7 @@ static void put_kernel(Body *b, const Op *o) {
 typedef struct Loop {
   const Op *o;
   uint32_t carry, invariant;
-  int64_t trip;
+  int64_t trip, first;
   bool reverse;
   Str dim;
 } Loop;
@@ -94,6 +95,7 @@ static Loop loop_of(const Op *o) {
                 (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
                 (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
                 attr_int(&o->attrs, ATTR_trip, 0),
+                loop_first(o),
                 attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                 o->group[0].from[0]};
 }
@@ -123,9 +125,12 @@ static int64_t value_bytes(Body *b, ValueId v) {
   return (last + 1) * elem_bytes(x->type.elem);
 }
 
+/* Of a stack of the rounds alone slice 0 is the first round's. */
 static const char *slice(Body *b, const Loop *l, ValueId v, const char *index) {
-  return arena_printf(b->h->m->arena, "%s + %s * %lld", address(b, v), index,
-                      (long long)step_bytes(b, l, v));
+  int64_t step = step_bytes(b, l, v), begin = loop_base(l->o, value_type(b->f, v)) * step;
+  Arena *a = b->h->m->arena;
+  const char *at = arena_printf(a, "%s + %s * %lld", address(b, v), index, (long long)step);
+  return begin ? arena_printf(a, "%s - %lld", at, (long long)-begin) : at;
 }
 
 static void put_copy(Body *b, const char *to, ValueId from) {
@@ -147,7 +152,8 @@ static void put_carry_start(Body *b, const Loop *l, uint32_t j) {
   if (saved)
     put_copy(b,
              slice(b, l, l->o->out + saved,
-                   l->reverse ? arena_printf(b->h->m->arena, "%lld", (long long)l->trip - 1) : "0"),
+                   arena_printf(b->h->m->arena, "%lld",
+                                (long long)(l->first + (l->reverse ? l->trip - 1 : 0)))),
              l->o->in[j]);
   else if (is_arg(l->o, j, j + 1)) put_copy(b, address(b, r), l->o->in[j]);
 }
@@ -200,11 +206,16 @@ static void put_loop_outputs(Body *b, const Loop *l) {
 
 static void put_loop(Body *b, const Op *o) {
   Loop l = loop_of(o);
+  for (uint32_t k = l.carry; k < o->nout; k++)
+    if (loop_continues(o, k) != NO_VALUE)
+      put_copy(b, address(b, o->out + k), o->in[loop_continues(o, k)]);
   for (uint32_t j = 0; j < l.carry; j++) put_carry_start(b, &l, j);
   host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
   const char *source = host_source(b->h, o->loc);
   host_put(b->h, "%s%s */\n", *source ? ", " : "", source);
-  if (l.reverse) host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)l.trip - 1);
+  if (l.reverse)
+    host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)(l.first + l.trip - 1));
+  else if (l.first) host_put(b->h, "    const int64_t i = %lld + n;\n", (long long)l.first);
   else host_put(b->h, "    const int64_t i = n;\n");
   put_loop_inputs(b, &l);
   put_loop_outputs(b, &l);

@@ -320,14 +320,18 @@ static int64_t work_end(const Module *m) {
   return end;
 }
 
+static int64_t last_counter(const Op *loop) {
+  return loop_first(loop) + attr_int(&loop->attrs, ATTR_trip, 0) - 1;
+}
+
 static int64_t largest(const Module *m, bool of_kernels) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     int64_t n = f->kind == FN_KERNEL && of_kernels ? attr_int(&f->attrs, ATTR_scratch, 0) : 0;
     for (OpId j = 0; j < f->ops.n && !of_kernels; j++)
-      if (f->ops.at[j].code == OP_loop && attr_int(&f->ops.at[j].attrs, ATTR_trip, 0) > n)
-        n = attr_int(&f->ops.at[j].attrs, ATTR_trip, 0);
+      if (f->ops.at[j].code == OP_loop && last_counter(&f->ops.at[j]) >= n)
+        n = last_counter(&f->ops.at[j]) + 1;
     if (n > most) most = n;
   }
   return most;

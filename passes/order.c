@@ -120,6 +120,33 @@ static Value stack_of(const Order *o, const Value *slice, Axis axis) {
   return v;
 }
 
+static Axis stack_axis(const Value *stack, const LoopShape *s) {
+  return (Axis){s->axis.dim, type_size(&stack->type, s->axis.dim)};
+}
+
+/* A stack that a result continues lies as that result does. */
+static ValueId continued_operand(Order *o, Fn *body, const Op *op, uint32_t i, ValueId v,
+                                 const LoopShape *s) {
+  for (uint32_t k = s->carry; k < op->nout; k++) {
+    const Value *result = &body->values.at[body->results.at[k]], *have = made_value(o, v);
+    if (loop_continues(op, k) != i || !result->storage.ordered) continue;
+    Value wanted = stack_of(o, result, stack_axis(have, s));
+    return bring(o, v, &wanted);
+  }
+  return v;
+}
+
+static void continued_results(const Op *made, Fn *body, const LoopShape *s) {
+  for (uint32_t k = s->carry; k < made->nout; k++) {
+    uint32_t on = loop_continues(made, k);
+    if (on == NO_VALUE) continue;
+    const Value *arg = &body->values.at[body->args.at[on + 1]];
+    Value *v = &body->values.at[body->results.at[k]];
+    if (v->def == NO_OP || v->storage.ordered) continue;
+    v->type = layout_permuted(&v->type, &arg->type), v->storage = arg->storage;
+  }
+}
+
 /* The first caller of a body says how its arguments lie; others copy what lies otherwise. Carried
    values need a buffer of their own layout, not a view's. */
 static ValueId loop_operand(Order *o, Fn *body, uint32_t i, ValueId v, const LoopShape *s) {
@@ -127,7 +154,7 @@ static ValueId loop_operand(Order *o, Fn *body, uint32_t i, ValueId v, const Loo
   bool stacked = i >= s->carry + s->invariant;
   const Value *have = made_value(o, v);
   if (arg->storage.ordered) {
-    Value wanted = stacked ? stack_of(o, arg, s->axis) : *arg;
+    Value wanted = stacked ? stack_of(o, arg, stack_axis(have, s)) : *arg;
     Type slice = stacked ? type_without(&have->type, &s->axis.dim, 1) : have->type;
     Value probe = {.type = slice};
     for (int k = 0; k < slice.rank; k++)
@@ -159,7 +186,7 @@ static Value loop_result(const Order *o, const Fn *body, uint32_t i, const LoopS
   if (!v.storage.ordered) v.storage = layout_padded(&v.type, stored ? (Pad){0} : o->pad);
   v.storage.view = VIEW_NONE;
   if (i < s->carry) return v;
-  Value whole = stack_of(o, &v, s->axis);
+  Value whole = stack_of(o, &v, loop_axis(s, i));
   if (stored && layout_is_dense(&v)) whole.storage = layout_dense(&whole.type);
   return whole;
 }
@@ -167,9 +194,12 @@ static Value loop_result(const Order *o, const Fn *body, uint32_t i, const LoopS
 static void order_loop(Order *o, const Op *op) {
   LoopShape s = loop_shape(op);
   ValueId *in = ARENA_ARRAY(o->m->arena, ValueId, op->nin + 1);
-  for (uint32_t i = 0; i < op->nin; i++)
-    in[i] = loop_operand(o, op->callee, i, o->r.map[op->in[i]], &s);
+  for (uint32_t i = 0; i < op->nin; i++) {
+    ValueId v = continued_operand(o, op->callee, op, i, o->r.map[op->in[i]], &s);
+    in[i] = loop_operand(o, op->callee, i, v, &s);
+  }
   carried_results(op->callee, s.carry);
+  continued_results(op, op->callee, &s);
   Op *c = rebuild_op(&o->r, op);
   memcpy(c->in, in, op->nin * sizeof *in);
   for (uint32_t i = 0; i < c->nout; i++) {

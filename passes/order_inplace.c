@@ -15,6 +15,7 @@ typedef struct Inplace {
   OpId *last;          /* by root: the last op that reads it; f->ops.n: after the end */
   const Global **goes; /* by root: the global that it is stored to, or NULL */
   uint32_t *result;    /* by root: its number among f's results + 1, 0: none */
+  ValueId *next;       /* by value: the result of a loop that continues it, or NO_VALUE */
   uint32_t carry;      /* of a body: how many of its results are carried on */
 } Inplace;
 
@@ -23,10 +24,12 @@ static void note_reads(Inplace *p) {
   p->carry = order_carry(p->m, p->f);
   p->last = ARENA_ARRAY(p->m->arena, OpId, n);
   p->goes = ARENA_ARRAY(p->m->arena, const Global *, n);
-  p->result = ARENA_ARRAY(p->m->arena, uint32_t, n);
+  p->result = ARENA_ARRAY(p->m->arena, uint32_t, n), p->next = value_map(p->m, p->f);
   for (OpId i = 0; i < p->f->ops.n; i++) {
     const Op *o = &p->f->ops.at[i];
     for (uint32_t k = 0; k < o->nin; k++) p->last[view_root(p->f, o->in[k])] = i;
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
+      if (loop_continues(o, k) != NO_VALUE) p->next[o->in[loop_continues(o, k)]] = o->out + k;
     if (o->code == OP_store) p->goes[view_root(p->f, o->in[0])] = o->global;
   }
   for (uint32_t i = 0; i < p->f->results.n; i++) {
@@ -42,8 +45,17 @@ static const Global *loaded(const Inplace *p, ValueId v) {
 
 static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg);
 
+/* The stack that v becomes part of, if loops go on with it. */
+static ValueId last_of_chain(const Inplace *p, ValueId v) {
+  while (p->next[v] != NO_VALUE) v = p->next[v];
+  return v;
+}
+
 static bool places_agree(const Inplace *p, ValueId r, ValueId a) {
   const Value *x = &p->f->values.at[a];
+  const Op *made = value_def(p->f, a);
+  if (made && p->next[a] == r) return made->code == OP_loop && !p->goes[a];
+  r = last_of_chain(p, r);
   uint32_t result = p->result[r];
   if (result && x->def != NO_OP) return false;
   if (result)
@@ -87,6 +99,8 @@ static bool loop_may_take(const Inplace *p, OpId id, uint32_t j, uint32_t k) {
   const Op *o = &p->f->ops.at[id];
   ValueId a = o->in[k], r = o->out + j;
   const Value *x = &p->f->values.at[a];
+  uint32_t on = loop_continues(o, j);
+  if (on != NO_VALUE && on != k) return false;
   if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
   return times_read(p, o, a) == 1 && layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a);
 }
@@ -114,8 +128,9 @@ static void try_loop(const Inplace *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   for (uint32_t j = 0; j < o->nout; j++) {
     uint32_t arg = body_stands_in(o->callee, j);
-    if (arg && loop_in_place(o, arg - 1, j) && loop_may_take(p, id, j, arg - 1))
-      take(p, o->out + j, o->in[arg - 1]);
+    uint32_t on = loop_continues(o, j), k = arg ? arg - 1 : on;
+    if (k != NO_VALUE && loop_in_place(o, k, j) && loop_may_take(p, id, j, k))
+      take(p, o->out + j, o->in[k]);
   }
 }
 

@@ -14,6 +14,7 @@ typedef struct Returns {
   uint32_t carry;
   ValueId *root;     /* by result: the value that it is a view of, or itself */
   VEC(ValueId) kept; /* the new results */
+  VEC(int64_t) into; /* by stacked one of them: as attribute `into` has it */
 } Returns;
 
 static bool is_view(const Op *o) { return o && op_flags(o->code) & VIEW; }
@@ -50,33 +51,40 @@ static bool worth_it(const Returns *r, ValueId root) {
   return 4 * bytes >= 3 * bytes_of(r->body, root);
 }
 
+/* Results that other loops write, too, stay what they are. */
+static bool is_own(const Returns *r, uint32_t i) {
+  return loop_continues(r->loop, i) == NO_VALUE && !loop_begins(r->loop, i);
+}
+
 static bool choose_roots(Returns *r) {
   bool any = false;
   for (uint32_t i = 0; i < r->body->results.n; i++) {
     ValueId v = r->body->results.at[i], root = root_of(r->body, v);
-    bool whole = i >= r->carry && root != v && can_stack(r, v) && worth_it(r, root);
+    bool whole = i >= r->carry && is_own(r, i) && root != v && can_stack(r, v) && worth_it(r, root);
     r->root[i] = whole ? root : v;
     any |= whole;
   }
   return any;
 }
 
-/* Carried results first; each root once. */
+/* Carried results first; each root once, and each that other loops write, too. */
 static void choose_results(Returns *r) {
+  LoopShape s = loop_shape(r->loop);
   for (uint32_t i = 0; i < r->body->results.n; i++) {
     bool there = false;
-    for (uint32_t k = r->carry; k < r->kept.n && i >= r->carry; k++)
-      there |= r->kept.at[k] == r->root[i];
+    for (uint32_t k = r->carry; k < r->kept.n && i >= r->carry && is_own(r, i); k++)
+      there |= r->kept.at[k] == r->root[i] && r->into.at[k - r->carry] == INTO_OWN;
     if (!there) vec_push(r->m->arena, r->kept, r->root[i]);
+    if (!there && i >= r->carry) vec_push(r->m->arena, r->into, loop_into(&s, i));
   }
 }
 
 /* ---- the caller ---- */
 
-static Type stacked(const Returns *r, ValueId v) {
+static Type stacked(const Returns *r, ValueId v, int64_t into) {
   const Type *t = value_type(r->body, v);
   LoopShape s = loop_shape(r->loop);
-  Type whole = {t->elem, 1, {s.axis}};
+  Type whole = {t->elem, 1, {{s.axis.dim, into == INTO_OWN ? s.trip : s.of}}};
   for (int i = 0; i < t->rank; i++) whole.axis[whole.rank++] = t->axis[i];
   return whole;
 }
@@ -85,15 +93,24 @@ static void write_loop(Returns *r, Rebuild *to, ValueId *of) {
   Type *types = ARENA_ARRAY(r->m->arena, Type, r->kept.n + 1);
   ValueId *in = ARENA_ARRAY(r->m->arena, ValueId, r->loop->nin + 1);
   for (uint32_t i = 0; i < r->kept.n; i++)
-    types[i] = i < r->carry ? *value_type(r->caller, r->loop->out + i) : stacked(r, r->kept.at[i]);
+    types[i] = i < r->carry ? *value_type(r->caller, r->loop->out + i)
+                            : stacked(r, r->kept.at[i], r->into.at[i - r->carry]);
   for (uint32_t i = 0; i < r->loop->nin; i++) in[i] = to->map[r->loop->in[i]];
   Op *o = fn_op(r->m, to->to, OP_loop, r->loop->nin, in, r->kept.n, types, r->loop->loc);
   op_add_group(r->m, o, r->loop->group[0]);
   for (uint32_t i = 0; i < r->loop->attrs.n; i++)
     vec_push(r->m->arena, o->attrs, r->loop->attrs.at[i]);
+  if (attr_get(&o->attrs, ATTR_into))
+    attr_set_ints(r->m, &o->attrs, ATTR_into, (int)r->into.n, r->into.at);
   o->callee = r->body;
   for (uint32_t i = 0; i < r->carry; i++) to->map[r->loop->out + i] = o->out + i;
-  for (uint32_t i = r->carry; i < r->kept.n; i++) of[r->kept.at[i]] = o->out + i;
+  for (uint32_t i = r->carry; i < r->kept.n; i++)
+    if (r->into.at[i - r->carry] == INTO_OWN) of[r->kept.at[i]] = o->out + i;
+  for (uint32_t i = r->carry, k = r->carry; i < r->loop->nout; i++) {
+    if (is_own(r, i)) continue;
+    while (r->into.at[k - r->carry] == INTO_OWN) k++;
+    to->map[r->loop->out + i] = o->out + k++;
+  }
 }
 
 /* The stacked form of v of the body, whose root's is known. */
@@ -102,7 +119,7 @@ static ValueId stacked_view(Returns *r, Rebuild *to, ValueId *of, ValueId v) {
   const Op *o = value_def(r->body, v);
   ValueId in = stacked_view(r, to, of, o->in[0]);
   Type *types = ARENA_ARRAY(r->m->arena, Type, o->nout);
-  for (uint32_t i = 0; i < o->nout; i++) types[i] = stacked(r, o->out + i);
+  for (uint32_t i = 0; i < o->nout; i++) types[i] = stacked(r, o->out + i, INTO_OWN);
   Op *c = fn_op(r->m, to->to, o->code, 1, &in, o->nout, types, o->loc);
   for (int i = 0; i < o->ngroups; i++) op_add_group(r->m, c, o->group[i]);
   for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(r->m->arena, c->attrs, o->attrs.at[i]);
@@ -121,7 +138,7 @@ static void rewrite(Returns *r) {
     }
     write_loop(r, &to, of);
     for (uint32_t k = r->carry; k < o->nout; k++)
-      to.map[o->out + k] = stacked_view(r, &to, of, r->body->results.at[k]);
+      if (is_own(r, k)) to.map[o->out + k] = stacked_view(r, &to, of, r->body->results.at[k]);
   }
   rebuild_results(&to);
   r->body->results.n = 0;

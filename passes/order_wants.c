@@ -38,7 +38,18 @@ static void wish_kernel(Module *m, const Fn *f, const Op *o, const Type **want) 
     wish(m, want, o->out + i, value_type(f, o->out + i), order);
 }
 
+/* The result of loop o that continues v, or NO_VALUE. */
+static ValueId continued(const Op *o, ValueId v) {
+  for (uint32_t i = 0; o->code == OP_loop && i < o->nout; i++)
+    if (loop_continues(o, i) != NO_VALUE && o->in[loop_continues(o, i)] == v) return o->out + i;
+  return NO_VALUE;
+}
+
 bool order_stored(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    ValueId next = continued(&f->ops.at[i], v);
+    if (next != NO_VALUE && order_stored(f, next)) return true;
+  }
   for (OpId i = 0; i < f->ops.n; i++)
     if ((f->ops.at[i].code == OP_store || op_family(f->ops.at[i].code) == FAMILY_COLLECTIVE) &&
         f->ops.at[i].in[0] == v)
@@ -62,6 +73,9 @@ static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
     Pad pad = order_stored(f, o->out + i) ? (Pad){0} : layout_pad(m);
     if (def && def->code == OP_kernel)
       order_result(o->callee, i, want[o->out + i], s.axis.dim, pad);
+    uint32_t on = loop_continues(o, i);
+    if (on != NO_VALUE && want[o->out + i])
+      wish(m, want, o->in[on], value_type(f, o->in[on]), want[o->out + i]);
   }
   for (uint32_t i = 0; i < s.carry; i++)
     if (want[o->out + i]) wish(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);

@@ -307,6 +307,8 @@ static void loop_op(PadFn *k, const Op *o) {
     k->r.map[o->out + i] = out + i;
     k->fact[o->out + i] = body.fact[o->callee->results.at[i]];
     if (i < loop_shape(o).carry) k->fact[o->out + i] = args[1 + i];
+    uint32_t on = loop_continues(o, i);
+    if (on != NO_VALUE) join_facts(k->p, &k->fact[o->out + i], &args[1 + on]);
   }
 }
 

@@ -76,31 +76,53 @@ static void judge_carried(LoopPlan *p, uint32_t i) {
     p->operand[i] = OPERAND_FIXED, p->result[i] = RESULT_OPERAND, p->of[i] = i;
 }
 
+/* Is it in a stack that a result which somebody reads goes on with? Such a one stays alone: it may
+   be taken over. */
+static bool is_continued(const LoopPlan *p, uint32_t operand) {
+  for (uint32_t i = p->s.carry; i < p->o->nout; i++)
+    if (p->result[i] == RESULT_KEPT && loop_continues(p->o, i) == operand) return true;
+  return false;
+}
+
 static void judge_other(LoopPlan *p, uint32_t i) {
   bool invariant = i < p->s.carry + p->s.invariant;
+  if (is_continued(p, i)) return;
   if (!p->live[body_arg(p, i)]) {
     p->operand[i] = OPERAND_DROPPED;
   } else if (invariant && made_of_nothing(p->f, p->o->in[i])) {
     p->operand[i] = OPERAND_MADE;
   } else {
     for (uint32_t j = invariant ? p->s.carry : p->s.carry + p->s.invariant; j < i; j++)
-      if (p->o->in[j] == p->o->in[i] && p->operand[j] == OPERAND_KEPT)
+      if (p->o->in[j] == p->o->in[i] && p->operand[j] == OPERAND_KEPT && !is_continued(p, j))
         p->operand[i] = OPERAND_SAME, p->which[i] = j;
   }
+}
+
+/* A result of all rounds is what the body returns of the operand of its type; of a stack that other
+   loops write, too, only if it continues that one. */
+static bool shows_operand(const LoopPlan *p, uint32_t i, int64_t n) {
+  uint32_t on = loop_continues(p->o, i);
+  if (n < p->s.carry) return false;
+  if (n < p->s.carry + p->s.invariant) return on == NO_VALUE;
+  return type_same_dims(value_type(p->f, p->o->in[n]), value_type(p->f, p->o->out + i)) &&
+         (on == NO_VALUE || on == n);
 }
 
 static void judge_stacked_result(LoopPlan *p, uint32_t i) {
   ValueId v = p->body->results.at[i];
   int64_t n = operand_of(p, v);
   if (p->result[i] == RESULT_DROPPED) return;
-  if (n >= p->s.carry) {
+  if (shows_operand(p, i, n)) {
     bool invariant = n < p->s.carry + p->s.invariant;
     p->result[i] = invariant ? RESULT_SPREAD : RESULT_OPERAND, p->of[i] = (uint32_t)n;
+  } else if (loop_continues(p->o, i) != NO_VALUE) {
+    return;
   } else if (made_of_nothing(p->body, v)) {
     p->result[i] = RESULT_MADE;
   } else {
     for (uint32_t j = p->s.carry; j < i; j++)
-      if (p->body->results.at[j] == v && p->result[j] == RESULT_KEPT)
+      if (p->body->results.at[j] == v && p->result[j] == RESULT_KEPT &&
+          loop_into(&p->s, i) == loop_into(&p->s, j))
         p->result[i] = RESULT_SAME, p->of[i] = j;
   }
 }
@@ -108,8 +130,8 @@ static void judge_stacked_result(LoopPlan *p, uint32_t i) {
 static void make_plan(LoopPlan *p, const uint32_t *uses) {
   find_live(p, uses);
   for (uint32_t i = 0; i < p->s.carry; i++) judge_carried(p, i);
-  for (uint32_t i = p->s.carry; i < p->o->nin; i++) judge_other(p, i);
   for (uint32_t i = p->s.carry; i < p->o->nout; i++) judge_stacked_result(p, i);
+  for (uint32_t i = p->s.carry; i < p->o->nin; i++) judge_other(p, i);
   for (uint32_t i = 0; i < p->o->nin; i++) p->changed |= p->operand[i] != OPERAND_KEPT;
   for (uint32_t i = 0; i < p->o->nout; i++) p->changed |= p->result[i] != RESULT_KEPT;
 }
@@ -167,6 +189,18 @@ static uint32_t add_operands(LoopPlan *p, const Rebuild *r, OperandFate fate, ui
   return n;
 }
 
+/* Attribute `into` for the results that stay, by the new numbers of the operands that stay. */
+static void renumber_into(const LoopPlan *p, LoopShape *s) {
+  uint32_t v = p->s.carry + p->s.invariant;
+  int64_t *into = ARENA_ARRAY(p->m->arena, int64_t, p->o->nout + 1);
+  s->into = into, s->ninto = 0;
+  for (uint32_t i = p->s.carry; i < p->o->nout; i++) {
+    int64_t k = loop_into(&p->s, i), to = k < 0 ? k : 0;
+    for (uint32_t j = 0; k > 0 && j < k; j++) to += p->operand[v + j] == OPERAND_KEPT;
+    if (p->result[i] == RESULT_KEPT) into[s->ninto++] = to;
+  }
+}
+
 static ValueId new_loop(LoopPlan *p, Rebuild *r) {
   uint32_t c = p->s.carry, v = c + p->s.invariant;
   ValueId *in = ARENA_ARRAY(p->m->arena, ValueId, p->o->nin + 1);
@@ -176,20 +210,22 @@ static ValueId new_loop(LoopPlan *p, Rebuild *r) {
   n = add_operands(p, r, OPERAND_KEPT, c, v, in, n);
   s.invariant = n - s.carry;
   s.stacked = add_operands(p, r, OPERAND_KEPT, v, p->o->nin, in, n) - n;
+  renumber_into(p, &s);
   return rebuild_loop(p->m, r->to, new_body(p), s, in, p->o->loc)->out;
 }
 
-static ValueId spread_over_rounds(LoopPlan *p, Rebuild *r, ValueId v) {
-  return ir_expand(p->m, r->to, v, 1, &p->s.axis, p->o->loc);
+static ValueId spread_over_rounds(LoopPlan *p, Rebuild *r, uint32_t i, ValueId v) {
+  Axis axis = loop_axis(&p->s, i);
+  return ir_expand(p->m, r->to, v, 1, &axis, p->o->loc);
 }
 
 static void map_result(LoopPlan *p, Rebuild *r, uint32_t i) {
   ValueId *to = &r->map[p->o->out + i];
   switch (p->result[i]) {
   case RESULT_OPERAND: *to = r->map[p->o->in[p->of[i]]]; break;
-  case RESULT_SPREAD: *to = spread_over_rounds(p, r, r->map[p->o->in[p->of[i]]]); break;
+  case RESULT_SPREAD: *to = spread_over_rounds(p, r, i, r->map[p->o->in[p->of[i]]]); break;
   case RESULT_MADE:
-    *to = spread_over_rounds(p, r, make_again(p->m, r->to, p->body, p->body->results.at[i]));
+    *to = spread_over_rounds(p, r, i, make_again(p->m, r->to, p->body, p->body->results.at[i]));
     break;
   case RESULT_SAME: *to = r->map[p->o->out + p->of[i]]; break;
   case RESULT_KEPT:
