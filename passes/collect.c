@@ -116,6 +116,24 @@ static void add_arguments(Loop *l) {
   }
 }
 
+/* What has been written of a stack and what this loop adds to it lie alike: as gradients do, if
+   both are so placed, else at home. Of a stack that its rounds read, too, the operand is at home.
+ */
+static Placement continued_placement(Loop *l, uint32_t result, uint32_t operand) {
+  const Fn *f = l->in.f;
+  ValueId v = f->results.at[result], arg = f->args.at[operand + 1];
+  const Placement *have = &l->outer->copies[l->o->in[operand]].at[0].at;
+  Placement p = l->in.u.free[v] ? l->in.u.home[v] : l->in.copies[v].at[0].at,
+            home = without(l->outer->u.home[l->o->out + result], l->s.axis.dim);
+  if (value_is_used(f, arg)) return l->in.copies[arg].at[0].at;
+  for (int a = 0; a < MAX_MESH; a++)
+    if (p.on[a] != have->on[a] || !l->in.u.gradient[v]) p.on[a] = home.on[a];
+  ValueId slice = l->in.copies[arg].at[0].v;
+  l->in.copies[arg].n = 0;
+  site_put(&l->in, arg, slice, &p);
+  return p;
+}
+
 static void add_results(Loop *l) {
   const Fn *f = l->in.f;
   for (uint32_t i = 0; i < f->results.n; i++) {
@@ -124,6 +142,8 @@ static void add_results(Loop *l) {
     bool free_way = sums || (i >= l->s.carry && l->in.u.gradient[v] && !l->in.u.free[v]);
     Placement p = free_way ? l->in.copies[v].at[0].at : l->in.u.home[v];
     if (i < l->s.carry && !sums) p = l->in.copies[f->args.at[i + 1]].at[0].at;
+    uint32_t on = loop_continues(l->o, i);
+    if (on != NO_VALUE) p = continued_placement(l, i, on);
     fn_result(l->in.m, l->in.to, site_bring(&l->in, v, &p));
   }
 }

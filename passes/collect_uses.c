@@ -129,6 +129,14 @@ static void want_gradient(Uses *u, Flow *w, ValueId v, const Placement *home) {
   if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->home[v] = *home;
 }
 
+/* The result of loop o that goes on with operand k, of which its rounds read nothing. */
+static ValueId continued(const Op *o, uint32_t k) {
+  for (uint32_t i = 0; o->code == OP_loop && i < o->nout; i++)
+    if (loop_continues(o, i) == k && !value_is_used(o->callee, o->callee->args.at[k + 1]))
+      return o->out + i;
+  return NO_VALUE;
+}
+
 /* Ops from the last to the first: all readers of a value come before it. */
 static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
   Placement *kept = ARENA_ARRAY(m->arena, Placement, f->values.n + 1);
@@ -143,6 +151,9 @@ static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
     for (uint32_t k = 0; k < o->nin; k++) {
       bool through = o->nout == 1 && u->gradient[o->out] && lets_through(m, f, o, k);
       Placement p = through ? before(m, f, o, k, &u->home[o->out]) : (Placement){0};
+      ValueId next = continued(o, k);
+      if (next != NO_VALUE && (u->gradient[next] || u->root[next]))
+        through = true, p = u->home[next];
       if (through) want_gradient(u, w, o->in[k], &p);
       else w->other[o->in[k]] = true;
     }
@@ -197,7 +208,8 @@ static void find_linear(Module *m, const Fn *f, Uses *u) {
   for (uint32_t i = 0; i < f->values.n; i++) u->linear[i] = !u->free[i];
   for (uint32_t i = 0; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
-      if (!lets_through(m, f, &f->ops.at[i], k)) u->linear[f->ops.at[i].in[k]] = false;
+      if (!lets_through(m, f, &f->ops.at[i], k) && continued(&f->ops.at[i], k) == NO_VALUE)
+        u->linear[f->ops.at[i].in[k]] = false;
 }
 
 /* ---- functions ---- */

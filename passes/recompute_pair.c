@@ -3,10 +3,11 @@
    A pair is a forward loop and a backward loop of one function such that stacked results of the
    first are stacked operands of the second. Rewritten, the forward loop saves what its segment
    keeps; the backward body begins with copies of the forward ops that lead from there to what it
-   reads. Layers that keep different things become loops of their own (segments): slices of the
-   stacked operands go in, parts of the stacked results are put together again (`concat`) where
-   others read them. A later segment's bodies add its first layer to their counter, so that random
-   numbers and tables by layer stay the same. What nobody reads any more goes in simplify. */
+   reads. Layers that keep different things become loops of their own (segments), each over its part
+   of the stacks: operands go in whole, results that others than the backward loop read are whole,
+   too, each loop going on with the stack that the one before began (attribute `into`). So whoever
+   asks about a stack, before or behind the loops, sees one. What nobody reads any more goes in
+   simplify. */
 #include "passes/recompute.h"
 #include <string.h>
 
@@ -41,6 +42,7 @@ bool pair_of(Module *m, const Fn *f, const Op *l1, const Op *l2, Pair *p) {
   if (l1->code != OP_loop || l2->code != OP_loop) return false;
   *p = (Pair){.m = m, .f = f, .l1 = l1, .l2 = l2, .s1 = loop_shape(l1), .s2 = loop_shape(l2)};
   p->fwd = l1->callee, p->bwd = l2->callee;
+  if (p->s1.of || p->s2.of) return false; /* segments have been made already */
   p->kept = ARENA_ARRAY(m->arena, uint32_t, p->fwd->values.n + 1);
   p->outside = ARENA_ARRAY(m->arena, bool, p->fwd->values.n + 1);
   find_kept(p);
@@ -81,22 +83,8 @@ static bool is_dropped(const Pair *p, const Segment *g, ValueId v) {
   return !g->keep[v] && kept_before(p, v);
 }
 
-static bool is_whole(const Pair *p, const Segment *g) { return g->count == p->s1.trip; }
-
-/* A stacked value of the old f in the new one, the segment's layers only. */
-static ValueId slice_of(const Work *w, const Segment *g, ValueId whole) {
-  const Pair *p = w->p;
-  if (is_whole(p, g)) return whole;
-  Type t = *value_type(w->r->to, whole);
-  t.axis[type_find(&t, p->s1.axis.dim)].size = g->count;
-  Group group = group_map(1, &p->s1.axis.dim, 1, &p->s1.axis.dim);
-  Op *o = fn_op(p->m, w->r->to, OP_slice, 1, &whole, 1, &t, p->l1->loc);
-  op_add_group(p->m, o, group);
-  attr_set_int(p->m, &o->attrs, ATTR_at, g->first);
-  return o->out;
-}
-
 static LoopShape shape_of(const Work *w, const Segment *g, LoopShape s) {
+  if (g->count != s.trip) s.of = s.trip, s.first = g->first;
   s.trip = s.axis.size = g->count;
   if (w->judged && s.path)
     s.path = intern_printf(w->p->m->ctx->names, "%s[%lld..%lld]", s.path, (long long)g->first,
@@ -104,23 +92,49 @@ static LoopShape shape_of(const Work *w, const Segment *g, LoopShape s) {
   return s;
 }
 
-/* The counter as bodies know it: over all layers. */
-static ValueId counted(const Pair *p, const Segment *g, Fn *body) {
-  ValueId counter = body->args.at[0];
-  if (!g->first) return counter;
-  ValueId first = ir_const(p->m, body, ELEM_i32, (double)g->first, body->loc);
-  return ir_binary(p->m, body, OP_add, counter, first, body->loc);
+/* Results of a segment's loop that others read go on with those of the segment before; `before`:
+   its results, NULL for the first one. */
+typedef struct Stacks {
+  const ValueId *before;
+  VEC(ValueId) in;   /* operands that are continued, behind all others */
+  VEC(int64_t) into; /* by stacked result */
+} Stacks;
+
+static void continue_stack(const Work *w, Stacks *s, const LoopShape *shape, Fn *body, uint32_t i,
+                           const Type *slice) {
+  Arena *a = w->p->m->arena;
+  bool part = shape->of != 0;
+  vec_push(a, s->into,
+           !part        ? INTO_OWN
+           : !s->before ? INTO_NEW
+                        : (int64_t)shape->stacked + s->in.n);
+  if (!part || !s->before) return;
+  fn_arg(w->p->m, body, *slice);
+  vec_push(a, s->in, s->before[i]);
+}
+
+static void end_stacks(Stacks *s, LoopShape *shape) {
+  shape->stacked += s->in.n, shape->into = s->into.at, shape->ninto = s->into.n;
 }
 
 /* ---- forward ---- */
 
-static Fn *forward_body(const Work *w, const Segment *g, bool saves) {
+static bool is_read_outside(const Pair *p, uint32_t result) {
+  return p->outside[p->fwd->results.at[result]];
+}
+
+/* `s`: stacks that others read; what is made once more is read by the backward loop alone. */
+static Fn *forward_body(const Work *w, const Segment *g, bool saves, LoopShape *shape, Stacks *s) {
   const Pair *p = w->p;
   Rebuild b = {p->m, p->fwd, fn_new(p->m, FN_BODY, p->fwd->name), value_map(p->m, p->fwd)};
   b.to->loc = p->fwd->loc;
   for (uint32_t i = 0; i < p->fwd->args.n; i++)
     b.map[p->fwd->args.at[i]] = fn_arg(p->m, b.to, *value_type(p->fwd, p->fwd->args.at[i]));
-  b.map[p->fwd->args.at[0]] = counted(p, g, b.to);
+  for (uint32_t i = p->s1.carry; i < p->l1->nout; i++) {
+    const Type *slice = value_type(p->fwd, p->fwd->results.at[i]);
+    if (s && is_read_outside(p, i)) continue_stack(w, s, shape, b.to, i, slice);
+    else if (s) vec_push(p->m->arena, s->into, INTO_OWN);
+  }
   for (uint32_t i = 0; i < p->fwd->ops.n; i++) rebuild_op(&b, &p->fwd->ops.at[i]);
   rebuild_results(&b);
   for (ValueId v = 0; v < p->fwd->values.n; v++)
@@ -129,49 +143,25 @@ static Fn *forward_body(const Work *w, const Segment *g, bool saves) {
 }
 
 /* The forward loop over a segment's layers; its results. */
-static ValueId *emit_forward(const Work *w, const Segment *g, const ValueId *carried, bool saves) {
+static ValueId *emit_forward(const Work *w, const Segment *g, const ValueId *carried, bool saves,
+                             Stacks *s) {
   const Pair *p = w->p;
   VEC(ValueId) in = {0};
-  for (uint32_t i = 0; i < p->l1->nin; i++) {
-    bool stacked = i >= p->s1.carry + p->s1.invariant;
-    ValueId whole = w->r->map[p->l1->in[i]];
-    vec_push(p->m->arena, in,
-             i < p->s1.carry ? carried[i]
-             : stacked       ? slice_of(w, g, whole)
-                             : whole);
-  }
-  const Op *o = rebuild_loop(p->m, w->r->to, forward_body(w, g, saves), shape_of(w, g, p->s1),
-                             in.at, p->l1->loc);
+  LoopShape shape = shape_of(w, g, p->s1);
+  for (uint32_t i = 0; i < p->l1->nin; i++)
+    vec_push(p->m->arena, in, i < p->s1.carry ? carried[i] : w->r->map[p->l1->in[i]]);
+  Fn *body = forward_body(w, g, saves, &shape, s);
+  for (uint32_t i = 0; s && i < s->in.n; i++) vec_push(p->m->arena, in, s->in.at[i]);
+  if (s) end_stacks(s, &shape);
+  const Op *o = rebuild_loop(p->m, w->r->to, body, shape, in.at, p->l1->loc);
   ValueId *out = ARENA_ARRAY(p->m->arena, ValueId, o->nout + 1);
   for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
   return out;
 }
 
-/* Parts of a stacked value, in order of layers. */
-static ValueId put_together(const Work *w, const ValueId *part) {
-  Module *m = w->p->m;
-  Fn *f = w->r->to;
-  Str dim = w->p->s1.axis.dim, from[] = {dim, dim};
-  ValueId all = part[0];
-  for (uint32_t k = 1; k < w->c->segments.n; k++) {
-    Type t = *value_type(f, all);
-    t.axis[type_find(&t, dim)].size += type_size(value_type(f, part[k]), dim);
-    ValueId in[] = {all, part[k]};
-    Group g = group_map(2, from, 1, &dim);
-    all = emit_typed(m, f, OP_concat, 2, in, &g, t, w->p->l1->loc);
-  }
-  return all;
-}
-
 /* Number of the segment that runs as k-th. */
 static uint32_t turn(const Work *w, const LoopShape *s, uint32_t k) {
   return s->reverse ? w->c->segments.n - 1 - k : k;
-}
-
-static ValueId part_of_each(const Work *w, ValueId *const *results, uint32_t i) {
-  ValueId *part = ARENA_ARRAY(w->p->m->arena, ValueId, w->c->segments.n);
-  for (uint32_t k = 0; k < w->c->segments.n; k++) part[k] = results[k][i];
-  return put_together(w, part);
 }
 
 static void write_forward(Work *w) {
@@ -182,13 +172,12 @@ static void write_forward(Work *w) {
   for (uint32_t k = 0; k < n; k++) {
     uint32_t at = turn(w, &p->s1, k);
     const Segment *g = &w->c->segments.at[at];
+    Stacks s = {.before = k ? carried : NULL};
     w->from[at] = carried;
-    w->part[at] = carried = emit_forward(w, g, carried, !g->rerun);
+    w->part[at] = carried = emit_forward(w, g, carried, !g->rerun, &s);
   }
   for (uint32_t i = 0; i < p->l1->nout; i++)
-    if (i < p->s1.carry) w->r->map[p->l1->out + i] = carried[i];
-    else if (p->outside[p->fwd->results.at[i]])
-      w->r->map[p->l1->out + i] = part_of_each(w, w->part, i);
+    if (i < p->s1.carry || is_read_outside(p, i)) w->r->map[p->l1->out + i] = carried[i];
 }
 
 /* ---- backward ---- */
@@ -222,26 +211,22 @@ static void carried_operands(NewLoop *n, const ValueId *carried) {
     add_operand(n, n->body.map, p->bwd, p->bwd->args.at[i + 1], carried[i]);
 }
 
-static void old_operands(NewLoop *n, uint32_t begin, uint32_t end, bool stacked) {
+static void old_operands(NewLoop *n, uint32_t begin, uint32_t end) {
   const Pair *p = n->p;
   for (uint32_t i = begin; i < end; i++) {
     uint32_t r = saved_result(p, i);
     if (r && is_dropped(p, n->g, p->fwd->results.at[r - 1])) continue;
-    ValueId whole = r ? NO_VALUE : n->w->r->map[p->l2->in[i]];
-    ValueId v = r ? n->saved[r - 1] : stacked ? slice_of(n->w, n->g, whole) : whole;
+    ValueId all = n->w->r->map[p->l2->in[i]], v = r && all == NO_VALUE ? n->saved[r - 1] : all;
     add_operand(n, n->body.map, p->bwd, p->bwd->args.at[i + 1], v);
   }
 }
 
 /* Operands of the forward loop that the chain may read; those that it does not read are dead and go
  * in simplify. */
-static void new_operands(NewLoop *n, uint32_t begin, uint32_t end, bool stacked) {
+static void new_operands(NewLoop *n, uint32_t begin, uint32_t end) {
   const Pair *p = n->p;
-  for (uint32_t i = begin; i < end; i++) {
-    ValueId whole = n->w->r->map[p->l1->in[i]];
-    add_operand(n, n->map, p->fwd, p->fwd->args.at[i + 1],
-                stacked ? slice_of(n->w, n->g, whole) : whole);
-  }
+  for (uint32_t i = begin; i < end; i++)
+    add_operand(n, n->map, p->fwd, p->fwd->args.at[i + 1], n->w->r->map[p->l1->in[i]]);
 }
 
 static void fresh_operands(NewLoop *n) {
@@ -255,15 +240,23 @@ static void operands(NewLoop *n, const ValueId *carried) {
   uint32_t c1 = p->s1.carry, v1 = c1 + p->s1.invariant, c2 = p->s2.carry, v2 = c2 + p->s2.invariant;
   fn_arg(p->m, n->body.to, type_scalar(ELEM_i32));
   carried_operands(n, carried);
-  old_operands(n, c2, v2, false);
-  new_operands(n, c1, v1, false);
+  old_operands(n, c2, v2);
+  new_operands(n, c1, v1);
   n->s.invariant = n->in.n - c2;
-  old_operands(n, v2, p->l2->nin, true);
-  new_operands(n, v1, p->l1->nin, true);
+  old_operands(n, v2, p->l2->nin);
+  new_operands(n, v1, p->l1->nin);
   fresh_operands(n);
   n->s.stacked = n->in.n - c2 - n->s.invariant;
-  ValueId counter = counted(p, n->g, n->body.to);
-  n->body.map[p->bwd->args.at[0]] = n->map[p->fwd->args.at[0]] = counter;
+  n->body.map[p->bwd->args.at[0]] = n->map[p->fwd->args.at[0]] = n->body.to->args.at[0];
+}
+
+/* All stacked results: gradients of the stack. */
+static void stacked_results(NewLoop *n, Stacks *s) {
+  const Pair *p = n->p;
+  for (uint32_t i = p->s2.carry; i < p->l2->nout; i++)
+    continue_stack(n->w, s, &n->s, n->body.to, i, value_type(p->bwd, p->bwd->results.at[i]));
+  for (uint32_t i = 0; i < s->in.n; i++) vec_push(p->m->arena, n->in, s->in.at[i]);
+  end_stacks(s, &n->s);
 }
 
 static void mark_chain(const Pair *p, Segment *g, ValueId v) {
@@ -299,13 +292,15 @@ static void copy_chain(NewLoop *n) {
 }
 
 static ValueId *emit_backward(const Work *w, const Segment *g, const ValueId *saved,
-                              const ValueId *carried) {
+                              const ValueId *carried, bool first) {
   const Pair *p = w->p;
   NewLoop n = {.w = w, .p = p, .g = g, .saved = saved, .s = shape_of(w, g, p->s2)};
   n.map = value_map(p->m, p->fwd);
   n.body = (Rebuild){p->m, p->bwd, fn_new(p->m, FN_BODY, p->bwd->name), value_map(p->m, p->bwd)};
   n.body.to->loc = p->bwd->loc;
+  Stacks s = {.before = first ? NULL : carried};
   operands(&n, carried);
+  stacked_results(&n, &s);
   copy_chain(&n);
   for (uint32_t i = 0; i < p->bwd->ops.n; i++) rebuild_op(&n.body, &p->bwd->ops.at[i]);
   rebuild_results(&n.body);
@@ -319,16 +314,14 @@ static void write_backward(Work *w) {
   const Pair *p = w->p;
   uint32_t n = w->c->segments.n;
   ValueId *carried = ARENA_ARRAY(p->m->arena, ValueId, p->s2.carry + 1);
-  ValueId **results = ARENA_ARRAY(p->m->arena, ValueId *, n);
   for (uint32_t i = 0; i < p->s2.carry; i++) carried[i] = w->r->map[p->l2->in[i]];
   for (uint32_t k = 0; k < n; k++) {
     uint32_t at = turn(w, &p->s2, k);
     const Segment *g = &w->c->segments.at[at];
-    const ValueId *saved = g->rerun ? emit_forward(w, g, w->from[at], true) : w->part[at];
-    results[at] = carried = emit_backward(w, g, saved, carried);
+    const ValueId *saved = g->rerun ? emit_forward(w, g, w->from[at], true, NULL) : w->part[at];
+    carried = emit_backward(w, g, saved, carried, k == 0);
   }
-  for (uint32_t i = 0; i < p->l2->nout; i++)
-    w->r->map[p->l2->out + i] = i < p->s2.carry ? carried[i] : part_of_each(w, results, i);
+  for (uint32_t i = 0; i < p->l2->nout; i++) w->r->map[p->l2->out + i] = carried[i];
 }
 
 /* ---- the function ---- */

@@ -44,6 +44,7 @@ Site site_begin(Zero *z, const Fn *from, Fn *to) {
   }
   s.pull = ARENA_ARRAY(a, Pull, n + 1);
   s.reduced = ARENA_ARRAY(a, ValueId, n + 1), s.finished = ARENA_ARRAY(a, bool, n + 1);
+  s.copied = ARENA_ARRAY(a, bool, from->ops.n + 1);
   for (uint32_t g = 0; g < n; g++) s.reduced[g] = NO_VALUE;
   s.epochs = zero_epochs(z, from, &s.epoch);
   s.again = ARENA_ARRAY(a, ValueId, s.epochs * n + 1);
@@ -77,7 +78,43 @@ static const Op *only_read(const Fn *f, ValueId v) {
   return uses_of(f, v) == 1 ? value_def(f, v) : NULL;
 }
 
-/* Do all gradients of the group leave one loop, so that the group can leave it instead? */
+/* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
+static ValueId *continued(const Site *s, const ZeroGroup *g, const Op *loop, const ValueId *out,
+                          bool *broken) {
+  ValueId *before = ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    uint32_t on = loop_continues(loop, out[i] - loop->out);
+    if (on == NO_VALUE) continue;
+    before[i] = loop->in[on], n++;
+    *broken |= value_is_used(loop->callee, loop->callee->args.at[on + 1]);
+  }
+  *broken |= n && n < g->member.n;
+  return n ? before : NULL;
+}
+
+/* The loops that write the group's gradient, the first one first, and what their bodies make. */
+static bool find_links(const Site *s, const ZeroGroup *g, Pull *p, const Op *loop, ValueId *out) {
+  bool broken = false;
+  PullLink link = {loop, out, ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n)};
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    uint32_t result = out[i] - loop->out;
+    link.inner[i] = p->carried ? added(s->from, loop, result) : loop->callee->results.at[result];
+    if (link.inner[i] == NO_VALUE) return false;
+  }
+  ValueId *before = continued(s, g, loop, out, &broken);
+  for (uint32_t i = 0; before && !broken && i < g->member.n; i++) {
+    const Op *o = only_read(s->from, before[i]);
+    broken = !o || o->code != OP_loop || o != value_def(s->from, before[0]);
+  }
+  if (broken) return false;
+  if (before && !find_links(s, g, p, value_def(s->from, before[0]), before)) return false;
+  vec_push(s->z->m->arena, p->link, link);
+  return true;
+}
+
+/* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
+ * instead? */
 static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
   for (uint32_t i = 0; i < g->member.n; i++) {
     const Op *o = only_read(s->from, p->sum[i]);
@@ -91,18 +128,15 @@ static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
     if ((p->loop && carried != p->carried) || (carried && casts)) return false;
     p->loop = o, p->carried = carried;
     if (!carried && shape.axis.dim != g->rounds.dim) return false;
-    p->inner[i] = carried ? added(s->from, o, result) : o->callee->results.at[result];
-    if (p->inner[i] == NO_VALUE) return false;
   }
-  return true;
+  return find_links(s, g, p, p->loop, p->out);
 }
 
 void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem) {
   Arena *a = s->z->m->arena;
   const ZeroGroup *g = &s->z->group.at[group];
   Pull p = {.wanted = true, .elem = elem};
-  p.out = ARENA_ARRAY(a, ValueId, g->member.n);
-  p.sum = ARENA_ARRAY(a, ValueId, g->member.n), p.inner = ARENA_ARRAY(a, ValueId, g->member.n);
+  p.out = ARENA_ARRAY(a, ValueId, g->member.n), p.sum = ARENA_ARRAY(a, ValueId, g->member.n);
   memcpy(p.sum, sum, sizeof *sum * g->member.n);
   if (g->complete || !leaves_loop(s, g, &p)) p.loop = NULL;
   s->pull[group] = p;
@@ -189,22 +223,36 @@ typedef struct Copy { /* a loop being copied */
   Role *role; /* by operand */
   bool *gone; /* by result: a gradient that leaves within its group */
   ValueList in;
+  uint32_t *begun;   /* by group: the stacked operand that its gradient goes on with, NO_VALUE */
+  VEC(int64_t) into; /* of the new loop */
 } Copy;
 
-static bool through(const Copy *c, uint32_t group) {
+/* What the group has to do with the loop; NULL: nothing. */
+static const PullLink *through(const Copy *c, uint32_t group) {
   const Pull *p = &c->s->pull[group];
-  return p->wanted && p->loop == c->o;
+  for (uint32_t k = 0; p->wanted && p->loop && k < p->link.n; k++)
+    if (p->link.at[k].loop == c->o) return &p->link.at[k];
+  return NULL;
 }
 
 static void mark_results(Copy *c) {
   Zero *z = c->s->z;
-  for (uint32_t g = 0; g < z->group.n; g++)
-    for (uint32_t i = 0; through(c, g) && i < z->group.at[g].member.n; i++)
-      c->gone[c->s->pull[g].out[i] - c->o->out] = true;
+  for (uint32_t g = 0; g < z->group.n; g++) {
+    const PullLink *l = through(c, g);
+    for (uint32_t i = 0; l && i < z->group.at[g].member.n; i++)
+      c->gone[l->out[i] - c->o->out] = true;
+  }
+}
+
+static bool carries_on(const Copy *c, uint32_t operand) {
+  for (uint32_t i = c->old.carry; i < c->o->nout; i++)
+    if (c->gone[i] && loop_continues(c->o, i) == operand) return true;
+  return false;
 }
 
 static Role role_of(Copy *c, uint32_t i) {
   if (i < c->old.carry) return c->gone[i] ? ROLE_DROPPED : ROLE_PLAIN;
+  if (carries_on(c, i)) return ROLE_DROPPED;
   Ref r = ref_of(c->s, c->o->in[i]);
   if (r.group < 0) return ROLE_PLAIN;
   const ZeroGroup *g = &c->s->z->group.at[r.group];
@@ -276,6 +324,21 @@ static uint32_t pass_sums(Copy *c) {
   return n;
 }
 
+/* Group gradients that loops before this one began. */
+static void pass_stacks(Copy *c) {
+  Site *s = c->s;
+  for (uint32_t g = 0; g < s->z->group.n; g++) {
+    const PullLink *l = through(c, g);
+    c->begun[g] = NO_VALUE;
+    if (!l || s->pull[g].carried || l == s->pull[g].link.at) continue;
+    ValueId v = s->reduced[g];
+    Type t = type_without(value_type(s->to, v), &c->old.axis.dim, 1);
+    c->begun[g] = c->new.stacked++;
+    vec_push(s->z->m->arena, c->in, v);
+    fn_arg(s->z->m, c->body.to, t);
+  }
+}
+
 static void pass_operands(Copy *c) {
   uint32_t carry = c->old.carry, rest = carry + c->old.invariant;
   fn_arg(c->s->z->m, c->body.to, type_scalar(ELEM_i32));
@@ -287,6 +350,19 @@ static void pass_operands(Copy *c) {
   pass_range(c, rest, c->o->nin);
   c->new.stacked =
       count_role(c, rest, c->o->nin, ROLE_PLAIN) + pass_groups(c, rest, c->o->nin, true);
+  pass_stacks(c);
+}
+
+/* Attribute `into` of an old result: plain operands stay in their order. */
+static int64_t old_stack(const Copy *c, uint32_t result) {
+  uint32_t on = loop_continues(c->o, result);
+  if (on == NO_VALUE) return loop_into(&c->old, result);
+  return count_role(c, c->old.carry + c->old.invariant, on, ROLE_PLAIN);
+}
+
+static int64_t group_stack(const Copy *c, uint32_t g) {
+  if (c->begun[g] != NO_VALUE) return c->begun[g];
+  return c->s->pull[g].link.n > 1 ? INTO_NEW : INTO_OWN;
 }
 
 static void old_results(Copy *c, uint32_t from, uint32_t to, ValueList *order) {
@@ -295,6 +371,7 @@ static void old_results(Copy *c, uint32_t from, uint32_t to, ValueList *order) {
     if (c->gone[i]) continue;
     fn_result(c->s->z->m, c->body.to, site_value(&c->body, body->results.at[i]));
     vec_push(c->s->z->m->arena, *order, c->o->out + i);
+    if (i >= c->old.carry) vec_push(c->s->z->m->arena, c->into, old_stack(c, i));
   }
 }
 
@@ -304,6 +381,7 @@ static void group_results(Copy *c, bool carried, ValueId *sums) {
     if (!through(c, g) || c->s->pull[g].carried != carried) continue;
     ValueId v = site_reduced(&c->body, g);
     if (carried) v = ir_binary(z->m, c->body.to, OP_add, sums[g], v, (Loc){0});
+    else vec_push(z->m->arena, c->into, group_stack(c, g));
     fn_result(z->m, c->body.to, v);
   }
 }
@@ -326,13 +404,14 @@ static void copy_results(Copy *c) {
   c->body.reduced = ARENA_ARRAY(z->m->arena, ValueId, z->group.n + 1);
   for (uint32_t g = 0; g < z->group.n; g++) c->body.reduced[g] = NO_VALUE;
   for (uint32_t g = 0; g < z->group.n; g++)
-    if (through(c, g)) site_gradient(&c->body, g, c->s->pull[g].inner, c->s->pull[g].elem);
+    if (through(c, g)) site_gradient(&c->body, g, through(c, g)->inner, c->s->pull[g].elem);
   ValueList carried = {0}, stacked = {0};
   make_in_order(c);
   old_results(c, 0, c->old.carry, &carried);
   group_results(c, true, sums);
   old_results(c, c->old.carry, c->o->nout, &stacked);
   group_results(c, false, sums);
+  c->new.into = c->into.at, c->new.ninto = c->into.n;
   Op *o = rebuild_loop(z->m, c->s->to, c->body.to, c->new, c->in.at, c->o->loc);
   ValueId out = o->out;
   for (uint32_t i = 0; i < carried.n; i++) c->s->map[carried.at[i]] = out++;
@@ -343,9 +422,23 @@ static void copy_results(Copy *c) {
     if (through(c, g) && !c->s->pull[g].carried) c->s->reduced[g] = out++;
 }
 
+static void copy_loop(Site *s, const Op *o);
+
+/* Loops that begin what this one goes on with stand before it. */
+static void copy_links_before(Copy *c) {
+  for (uint32_t g = 0; g < c->s->z->group.n; g++) {
+    const PullLink *l = through(c, g);
+    if (l && l != c->s->pull[g].link.at) copy_loop(c->s, l[-1].loop);
+  }
+}
+
 static void copy_loop(Site *s, const Op *o) {
   Module *m = s->z->m;
   Copy c = {.s = s, .o = o, .old = loop_shape(o)};
+  if (s->copied[o - s->from->ops.at]) return;
+  s->copied[o - s->from->ops.at] = true;
+  c.begun = ARENA_ARRAY(m->arena, uint32_t, s->z->group.n + 1);
+  copy_links_before(&c);
   Fn *body = fn_new(m, FN_BODY, o->callee->name);
   body->loc = o->callee->loc;
   c.new = c.old;
@@ -411,7 +504,7 @@ ValueId site_reduced(Site *s, uint32_t group) {
   if (s->finished[group]) return s->reduced[group];
   s->finished[group] = true;
   if (s->pull[group].loop) {
-    if (s->reduced[group] == NO_VALUE) copy_loop(s, s->pull[group].loop);
+    copy_loop(s, s->pull[group].loop);
     if (!at_once && entry) s->reduced[group] = reduce(s, g, s->reduced[group], all);
     return s->reduced[group];
   }

@@ -13,14 +13,20 @@ typedef struct Ref { /* an old value that is a member of a group */
   const Op *view[REF_VIEWS]; /* renamed so, in this order */
 } Ref;
 
+typedef struct PullLink { /* a loop that a group's gradient leaves */
+  const Op *loop;
+  ValueId *out;   /* its results, by member */
+  ValueId *inner; /* what its body adds up or stacks */
+} PullLink;
+
 typedef struct Pull { /* how a group's gradient leaves */
   bool wanted;
   ValueId *sum;   /* old values by member */
   Elem elem;      /* of the group's, to which they are cast */
-  const Op *loop; /* that all of them are results of, or NULL */
+  const Op *loop; /* that all of them are results of, or NULL; the last one of `link` */
   ValueId *out;   /* its results, before a cast */
   bool carried;
-  ValueId *inner; /* what its body adds up or stacks, by member */
+  VEC(PullLink) link; /* loops that write a part of the stack each, in order */
 } Pull;
 
 typedef struct Site {
@@ -34,6 +40,7 @@ typedef struct Site {
   Pull *pull;
   ValueId *reduced; /* by group */
   bool *finished;   /* by group: reduced is what leaves the function */
+  bool *copied;     /* by op: a loop that is there already */
   uint32_t *epoch;  /* by op: stacks that ran before it */
   uint32_t epochs;
   ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
