@@ -58,7 +58,7 @@ static Guess guess(const Sum *x, int axis, Str state) {
     const Term *t = &x->terms.at[i];
     bool is = partial_on(x, t, axis);
     partial |= is;
-    if (is || state == PARTIAL_SUM) continue;
+    if (is) continue; /* blocks are no terms of a partial sum: that costs infinity */
     Str own = s->u.of[t->old] ? s->u.home[t->old].on[axis] : NULL;
     if (own && own != state) g.now = INFINITY; /* weights stay */
     g.now += bring_cost(s, t->old, axis, within(x, t, state), &x->target);

@@ -128,7 +128,7 @@ int rt_eval(Run *r) {
   if (r->o.at[OPT_dump].given && !rt_outputs(r, &v, &outputs, &f)) rt_die_together(r, &f);
   if (!rt_finish(r, outputs.n ? &outputs : NULL, &f)) rt_die_together(r, &f);
   rt_outputs_free(&outputs);
-  if (!r->o.at[OPT_quiet].given) tell_rest(r, &v);
+  if (!r->o.at[OPT_quiet].given && !r->o.at[OPT_json].given) tell_rest(r, &v);
   print_result(r, &v);
   return isfinite(v.loss) ? 0 : 5;
 }

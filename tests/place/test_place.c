@@ -54,6 +54,23 @@ static void llama(void **state) { (void)state, check_model(&models[1]); }
 static void bert(void **state) { (void)state, check_model(&models[2]); }
 static void mixer(void **state) { (void)state, check_model(&models[3]); }
 
+/* Blocks are no terms of a partial sum. */
+static void terms_of_gradients(void **state) {
+  static const char *const rules[] = {"place Heads -> t\n", "place Batch -> t\n",
+                                      "place Heads, Batch -> t\n", "place Out -> t\n"};
+  (void)state;
+  for (int i = 0; i < 8; i++) {
+    Ctx *c = ctx_new();
+    Trial t = {.file = arena_printf(c->arena, "%s/merged_ranks.shard", folder), .steps = 3};
+    t.plan = (Plan){.mesh = "t = 2", .rules = rules[i / 2], .zero = i % 2 * 3};
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-9)
+      fail_msg("%s, zero %d: %s %g at %s", rules[i / 2], i % 2 * 3, o.error ? o.error : "", o.worst,
+               o.where);
+    ctx_free(c);
+  }
+}
+
 /* ---- volumes ---- */
 
 static int64_t all_sent(const Outcome *o, int axis) {
@@ -135,6 +152,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(llama),
       cmocka_unit_test(bert),
       cmocka_unit_test(mixer),
+      cmocka_unit_test(terms_of_gradients),
       cmocka_unit_test(sent_per_block),
       cmocka_unit_test(sent_over_data),
       cmocka_unit_test(says_what_cannot_be),
