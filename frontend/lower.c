@@ -170,7 +170,8 @@ static void take(World *w, Taken *t, Str name, Span at) {
 }
 
 static void check_names(World *w, const Eval *e) {
-  static const char *const reserved[] = {"seed", "step", "loss", "eval.loss", "lr"};
+  static const char *const reserved[] = {"seed",      "step", "loss",
+                                         "eval.loss", "lr",   "norm.of.gradients"};
   Interner *names = w->ctx->names;
   Taken t = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

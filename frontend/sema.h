@@ -267,7 +267,8 @@ struct Param {
   Dims lead; /* dims of the stacks, outermost first */
   Val init;
   bool nodecay, frozen, f32;
-  bool used; /* by some expression */
+  bool used; /* by some expression that the loss, an aux or an output needs */
+  bool seen; /* by some expression */
   Span span; /* where the user reads about it */
   const AstStmt *decl;
 };
@@ -341,6 +342,7 @@ typedef struct Eval {
   int depth;              /* of expressions and bodies being walked */
   Dims running;           /* dims of the stacks whose rounds are being walked */
   Str mask_q, mask_k;     /* inside the definition of attention: its axes */
+  bool idle;              /* nothing needs the statement that is walked */
   bool mask_alike;        /* whose positions are the same ones */
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];

@@ -112,6 +112,41 @@ static void body_statement(Eval *e, Env *env, const AstStmt *s) {
   }
 }
 
+/* ---- what some statements need of those before them ---- */
+
+static void add_names(NameMap *out, const AstExpr *x) {
+  if (!x) return;
+  if (x->name.text) names_put(out, 0, x->name.text, 1);
+  for (uint32_t i = 0; i < x->args.n; i++) add_names(out, x->args.at[i].value);
+  add_names(out, x->base);
+  add_names(out, x->index);
+  add_names(out, x->left);
+  add_names(out, x->right);
+}
+
+static bool wanted(const NameMap *names, const AstStmt *s) {
+  uint32_t one;
+  for (uint32_t i = 0; i < s->names.n; i++)
+    if (names_find(names, 0, s->names.at[i].text, &one)) return true;
+  return false;
+}
+
+/* By statement: is it of one of the kinds `ends` (bits 1 << AstStmtKind), or assigned what they
+   need? */
+static bool *needed_statements(Eval *e, const AstStmts *body, unsigned ends) {
+  bool *need = ARENA_ARRAY(e->arena, bool, body->n + 1);
+  NameMap *names = names_new(e->arena);
+  for (uint32_t i = body->n; i-- > 0;) {
+    const AstStmt *s = body->at[i];
+    need[i] = ends >> s->kind & 1 || (s->kind == STMT_ASSIGN && wanted(names, s));
+    if (!need[i]) continue;
+    add_names(names, s->value);
+    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++)
+      names_put(names, 0, s->names.at[k].text, 1);
+  }
+  return need;
+}
+
 /* The last line assigns what was meant as the result. */
 static void help_return(Report *r, const AstStmts *body) {
   const AstStmt *last = body->n ? body->at[body->n - 1] : NULL;
@@ -125,16 +160,31 @@ static void help_return(Report *r, const AstStmts *body) {
   diag_edit(r, (Span){name.file, name.offset, last->value->span.offset - name.offset}, "return ");
 }
 
-Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
+/* False: no value was returned. What nothing needs uses no parameter: its `aux` lines may. */
+static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, Val *v) {
+  unsigned ends = 1u << STMT_AUX | (e->idle ? 0 : 1u << STMT_RETURN);
+  bool *need = e->mode == MODE_CHECK ? needed_statements(e, body, ends) : NULL;
+  *v = val_poison();
   for (uint32_t i = 0; i < body->n; i++) {
     const AstStmt *s = body->at[i];
+    e->idle = need && !need[i];
     if (s->kind == STMT_RETURN) {
       if (s->value) *returned = s->value->span;
-      return eval_expr(e, env, s->value);
+      *v = eval_expr(e, env, s->value);
+      return true;
     }
     body_statement(e, env, s);
-    if (diag_full(e->ctx->diag)) return val_poison();
+    if (diag_full(e->ctx->diag)) return true;
   }
+  return false;
+}
+
+Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
+  bool idle = e->idle;
+  Val v;
+  bool done = walk_body(e, env, body, returned, &v);
+  e->idle = idle;
+  if (done) return v;
   const Decl *d = e->site ? e->site->decl : NULL;
   if (d && !d->item->bad) {
     Report *r = eval_error(e, "E0304", d->span, "`%s` has no `return`", d->name);
@@ -215,42 +265,6 @@ static void model_statement(Eval *e, Env *env, const AstStmt *s) {
   }
 }
 
-/* ---- what the outputs need: statements, from the last to the first ---- */
-
-typedef VEC(Str) Names;
-
-static void add_names(Arena *a, Names *out, const AstExpr *x) {
-  if (!x) return;
-  if (x->name.text) vec_push(a, *out, x->name.text);
-  for (uint32_t i = 0; i < x->args.n; i++) add_names(a, out, x->args.at[i].value);
-  add_names(a, out, x->base);
-  add_names(a, out, x->index);
-  add_names(a, out, x->left);
-  add_names(a, out, x->right);
-}
-
-static bool wanted(const Names *names, const AstStmt *s) {
-  for (uint32_t i = 0; i < s->names.n; i++)
-    for (uint32_t k = 0; k < names->n; k++)
-      if (names->at[k] == s->names.at[i].text) return true;
-  return false;
-}
-
-static bool *needed_statements(Eval *e, const AstStmts *body) {
-  bool *need = ARENA_ARRAY(e->arena, bool, body->n + 1);
-  Names names = {0};
-  for (uint32_t i = body->n; i-- > 0;) {
-    const AstStmt *s = body->at[i];
-    need[i] = e->mode != MODE_LOGITS || s->kind == STMT_OUTPUT ||
-              (s->kind == STMT_ASSIGN && wanted(&names, s));
-    if (!need[i]) continue;
-    add_names(e->arena, &names, s->value);
-    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++)
-      vec_push(e->arena, names, s->names.at[k].text);
-  }
-  return need;
-}
-
 static bool declares(const AstStmt *s) {
   return s->kind == STMT_PARAM || s->kind == STMT_SUB || s->kind == STMT_STACK;
 }
@@ -258,11 +272,10 @@ static bool declares(const AstStmt *s) {
 static void warn_unused(Eval *e) {
   for (uint32_t i = 0; i < e->params.n; i++) {
     const Param *p = e->params.at[i];
-    if (!p->used && !p->frozen)
-      world_warn(
-          e->w, "W0501", p->span,
-          arena_printf(e->arena, "parameter `%s` gets no gradient: nothing uses it", p->path),
-          NULL);
+    if (p->used || p->frozen) continue;
+    const char *why = p->seen ? "what uses it is not used" : "nothing uses it";
+    world_warn(e->w, "W0501", p->span,
+               arena_printf(e->arena, "parameter `%s` gets no gradient: %s", p->path, why), NULL);
   }
 }
 
@@ -274,9 +287,14 @@ void eval_model(Eval *e, const AstItem *model) {
     if (body->at[i]->kind == STMT_INPUT) declare_input(e, &env, body->at[i]);
   for (uint32_t i = 0; i < body->n; i++)
     if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
-  bool *need = needed_statements(e, body);
-  for (uint32_t i = 0; i < body->n && !diag_full(e->ctx->diag); i++)
-    if (need[i]) model_statement(e, &env, body->at[i]);
+  unsigned ends = e->mode == MODE_LOGITS ? 1u << STMT_OUTPUT
+                                         : 1u << STMT_OUTPUT | 1u << STMT_LOSS | 1u << STMT_AUX;
+  bool *need = needed_statements(e, body, ends);
+  for (uint32_t i = 0; i < body->n && !diag_full(e->ctx->diag); i++) {
+    e->idle = !need[i];
+    if (need[i] || e->mode != MODE_LOGITS) model_statement(e, &env, body->at[i]);
+  }
+  e->idle = false;
   if (e->mode == MODE_CHECK) warn_unused(e);
   if (e->has_loss || model->bad || e->mode == MODE_LOGITS || diag_full(e->ctx->diag)) return;
   Report *r =

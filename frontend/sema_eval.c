@@ -139,6 +139,12 @@ static Val word_value(Str n, bool *found) {
   return v;
 }
 
+static void use_param(const Eval *e, const Val *v) {
+  if (!v->param) return;
+  v->param->seen = true;
+  v->param->used |= !e->idle;
+}
+
 static Val name_value(Eval *e, Env *env, const AstExpr *x) {
   Str n = x->name.text;
   const Val *v = env_find(env, n);
@@ -146,7 +152,7 @@ static Val name_value(Eval *e, Env *env, const AstExpr *x) {
     eval_error(e, "E0402", x->span, "`%s` is a sub, not a value: call it with operands", n);
     return val_poison();
   }
-  if (v && v->param) v->param->used = true;
+  if (v) use_param(e, v);
   if (v) return *v;
   const Dims *axis = axis_find(&env->axes, n);
   if (axis) return size_number(e, axis);
@@ -183,7 +189,7 @@ static Val field_value(Eval *e, Env *env, const AstExpr *x) {
       diag_help(r, "`name.part` is a parameter of a sub");
       return val_poison();
     }
-    if (!n && v->param) v->param->used = true;
+    if (!n) use_param(e, v);
     if (!n) return *v;
     if (v->sub->stack) {
       eval_error(e, "E0402", p->name.span, "`%s` is a stack: its parameters differ by round",

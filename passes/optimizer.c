@@ -8,7 +8,7 @@
    handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place;
    LAMB's norms come before it, one for every round of a stack. A step whose loss or gradients are
    not finite changes nothing (guard.c), unless train.on_nan says off.
-   Outputs: lr, the rate of this step; grad.norm and, per parameter, norm2.of.NAME. */
+   Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
 #include "passes/optimizer.h"
 #include "passes/guard.h"
 #include "passes/loss_scale.h"
@@ -197,7 +197,7 @@ static void measure(Update *u, const ValueId *gradient) {
   ValueId norm = guard_norm(u->m, u->f, u->globals, gradient);
   if (norm == NO_VALUE) return;
   if (scaled) norm = bin(u, OP_mul, norm, u->scale.inverse);
-  guard_output(u->m, u->f, "grad.norm", norm);
+  guard_output(u->m, u->f, "norm.of.gradients", norm);
   clip(u, norm);
   if (scaled) unscale(u);
   if (guarded) guard(u, norm);

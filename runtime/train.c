@@ -58,7 +58,7 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .loss = rt_get_output(r, "loss"),
                          .valid_loss = NAN,
                          .lr = rt_get_output(r, "lr"),
-                         .norm = rt_get_output(r, "grad.norm"),
+                         .norm = rt_get_output(r, "norm.of.gradients"),
                          .scale = rt_get_output(r, "loss.scale"),
                          .overflows = rt_get_output(r, "loss.skipped"),
                          .skipped = rt_overflowed(r),

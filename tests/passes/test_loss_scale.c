@@ -74,13 +74,13 @@ static void halves_and_doubles(void **state) {
     expect(&k, scale, 0, i, 1);
     assert_true(output_of(k.in, "loss.overflow") == 1);
     assert_true(output_of(k.in, "loss.scale") == 2 * scale);
-    assert_true(!isfinite(output_of(k.in, "grad.norm")));
+    assert_true(!isfinite(output_of(k.in, "norm.of.gradients")));
   }
   for (int i = 1; i <= 2; i++) {
     step(&k, 0.5);
     expect(&k, scale, i, 3, w -= 0.25);
     assert_true(output_of(k.in, "loss.overflow") == 0);
-    assert_true(fabs(output_of(k.in, "grad.norm") - sqrt(N)) < 1e-6);
+    assert_true(fabs(output_of(k.in, "norm.of.gradients") - sqrt(N)) < 1e-6);
   }
   step(&k, 0.5);
   expect(&k, 2 * scale, 0, 3, w -= 0.25);
@@ -131,7 +131,7 @@ static void clipped_and_in_parts(void **state) {
     step(&k, 0.25);
     want -= 0.25 / sqrt(N);
     assert_true(fabs(weight(&k) - want * 1) < 2e-6);
-    assert_true(fabs(output_of(k.in, "grad.norm") - 0.5 * sqrt(N)) < 1e-6);
+    assert_true(fabs(output_of(k.in, "norm.of.gradients") - 0.5 * sqrt(N)) < 1e-6);
     assert_true(state_of(&k, "good.of.loss") == 1);
     ctx_free(k.c), ctx_free(c);
   }

@@ -82,7 +82,7 @@ static Interp *trained(Ctx *c, const char *micro, const char *until) {
 static void parts_equal_whole(void **state) {
   static const char *const sizes[] = {SET("plan.micro", "1"), SET("plan.micro", "2"),
                                       SET("plan.micro", "3"), SET("plan.micro", "6")};
-  static const char *const outputs[] = {"loss",     "each",       "eval.loss", "grad.norm",
+  static const char *const outputs[] = {"loss",     "each",       "eval.loss", "norm.of.gradients",
                                         "grad.wte", "grad.h.*.w", "grad.g",    "wte",
                                         "h.*.w",    "g"};
   static const char *const until[] = {"micro", "recompute", "clean"};

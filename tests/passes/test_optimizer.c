@@ -99,7 +99,7 @@ static void check(const Setup *s) {
     step(s, w, b, c, t, &norm);
     compare(in, w, b, t);
     near(output_of(in, "lr"), s->lr * s->factor[t]);
-    if (s->clip > 0) near(output_of(in, "grad.norm"), norm);
+    if (s->clip > 0) near(output_of(in, "norm.of.gradients"), norm);
   }
   ctx_free(k);
 }

@@ -216,7 +216,7 @@ static const rt_tensor tensors[] = {
     {"loss", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_LOSS, 4, WHOLE},
     {"eval.loss", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_EVAL, 4, WHOLE},
     {"lr", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_LR, 4, WHOLE},
-    {"grad.norm", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_NORM, 4, WHOLE},
+    {"norm.of.gradients", RT_OUTPUT, RT_F32, 0, {0}, {0}, NULL, 0, RT_IO, IO_NORM, 4, WHOLE},
     {"logits.tokens",
      RT_INPUT,
      RT_I32,
