@@ -101,6 +101,9 @@ static void say_verdict(const Verify *x, const Verdict *v, bool agrees) {
     printf("  tensors  %u differ by %.2g at most (tolerance %.2g)%s%s\n", v->tensors, v->weights,
            x->t.weights, v->worst ? ": " : "", v->worst ? v->worst : "");
   }
+  if (v->beneath)
+    printf("  not judged: %u parameter%s with gradients of rounding alone: %s%s\n", v->beneath,
+           v->beneath > 1 ? "s" : "", v->beneath_name, v->beneath > 1 ? ", .." : "");
   printf("they %s\n", agrees ? "agree" : "differ");
 }
 
@@ -111,8 +114,9 @@ static void put_verdict(const Verify *x, const Verdict *v, bool agrees) {
          agrees ? "true" : "false", v->same_bits ? "true" : "false");
   printf("\"tolerance\":{\"loss\":%g,\"norm\":%g,\"weights\":%g},", x->t.loss, x->t.norm,
          x->t.weights);
-  printf("\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u", v->loss,
-         v->norm, v->weights, v->tensors);
+  printf(
+      "\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u,\"not_judged\":%u",
+      v->loss, v->norm, v->weights, v->tensors, v->beneath);
   if (v->bad_loss) printf(",\"first_step\":%u", v->bad_loss);
   if (v->bad_tensor) printf(",\"first_tensor\":\"%s\"", v->bad_tensor);
   printf("}\n");
@@ -151,6 +155,7 @@ static void set_tolerance(Verify *x) {
   bool wide = precision_of(&x->a)[1] == '3' && precision_of(&x->b)[1] == '3'; /* f32 */
   const char *said = x->o->value[OPT_TOL];
   x->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
+  x->t.rounding = wide ? 1e-6 : 1e-3;
   x->t.norm = 10 * x->t.loss, x->t.weights = 10 * x->t.loss;
   double lr = module_number(x->b.m, "train.optim.lr", 1e-3);
   x->t.noise = lr * strtod(x->steps, NULL);

@@ -13,6 +13,7 @@ typedef struct Side {         /* one of the two */
 typedef struct Tolerance { /* relative; weights: by norm, and `noise` for each element beside that
                             */
   double loss, norm, weights, noise;
+  double rounding; /* of the norm of a gradient, against that of all */
 } Tolerance;
 
 typedef struct Verdict {
@@ -20,6 +21,8 @@ typedef struct Verdict {
   double loss, norm, weights;    /* largest differences, relative; of tensors by norm */
   uint32_t loss_step, norm_step; /* where, from 1 */
   const char *worst;             /* tensor */
+  uint32_t beneath;              /* parameters that have a gradient of rounding alone: not judged */
+  Str beneath_name;              /* the first */
   bool same_bits;                /* of losses, norms and tensors */
   uint32_t bad_loss, bad_norm;   /* the first step beyond the tolerance; 0: none */
   double a_loss, b_loss, a_norm, b_norm;

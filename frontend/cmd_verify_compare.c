@@ -1,8 +1,10 @@
 /* What two runs of one model left behind, compared: losses and norms step by step, parameters and
    states as logical tensors in the order of the model, so that the first one that differs is the
    one nearest to the cause. The norm of a difference is compared with the tensor's norm and what an
-   optimizer can move: what has no gradient in mathematics (biases of keys) has one of rounding,
-   which an optimizer that divides by its size makes as large as any. */
+   optimizer can move. What has no gradient in mathematics (biases of keys) has one of rounding,
+   which an optimizer that divides by its size makes as large as any: where the norm of a gradient
+   is below the rounding of all of them, on both sides, the parameter and its states are not judged.
+ */
 #include "cmd_verify.h"
 #include "runtime/file.h"
 #include "runtime/metrics.h"
@@ -99,14 +101,54 @@ static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *
   v->a_value = element(a, at), v->b_value = element(b, at);
 }
 
+/* The sum of squares that the last step left in norm2.of.NAME; below 0: it told none. */
+static double squares_of(Arena *arena, const SafeFile *s, Str param) {
+  const SafeTensor *t = rt_safe_find(s, arena_printf(arena, "norm2.of.%s", param));
+  if (!t || t->elem != RT_F32) return -1;
+  double sum = 0;
+  for (int64_t i = 0; i < count_of(t); i++) sum += element(t, i);
+  return sum;
+}
+
+static bool beneath(Arena *arena, const Module *m, const SafeFile *s, Str param, double rounding) {
+  double all = 0, own = squares_of(arena, s, param);
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->kind == GLOBAL_PARAM)
+      all += fmax(0, squares_of(arena, s, m->globals.at[i]->name));
+  return own >= 0 && own <= rounding * rounding * all;
+}
+
+/* The parameter itself, or the one that a state belongs to. */
+static bool belongs(Str name, Str param) {
+  size_t n = strlen(param);
+  return !strncmp(name, param, n) && (!name[n] || name[n] == '.');
+}
+
+typedef VEC(Str) Names;
+
+static Names find_beneath(Arena *arena, const Module *m, const SafeFile *a, const SafeFile *b,
+                          const Tolerance *t) {
+  Names out = {0};
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Str name = m->globals.at[i]->name;
+    if (m->globals.at[i]->kind == GLOBAL_PARAM && beneath(arena, m, a, name, t->rounding) &&
+        beneath(arena, m, b, name, t->rounding))
+      vec_push(arena, out, name);
+  }
+  return out;
+}
+
 static bool comparable(const SafeTensor *a, const SafeTensor *b) {
   return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
 }
 
 static void compare_kind(Arena *arena, const Side *side, GlobalKind kind, const SafeFile *a,
-                         const SafeFile *b, const Tolerance *t, Verdict *v) {
+                         const SafeFile *b, const Names *out, const Tolerance *t, Verdict *v) {
   for (uint32_t i = 0; i < side->m->globals.n; i++) {
     const Global *g = side->m->globals.at[i];
+    bool judged = true;
+    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(g->name, out->at[k]);
+    if (!judged) continue;
     const SafeTensor *x = rt_safe_find(a, g->name), *y = rt_safe_find(b, g->name);
     if (g->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, t, v);
   }
@@ -120,8 +162,10 @@ static bool compare_dumps(Cli *o, const Side *a, const Side *b, const Tolerance 
   bool good =
       rt_map_file(b->dump, 301, &y, &f) && rt_safe_read(x, &p, &f) && rt_safe_read(y, &q, &f);
   if (good) {
-    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, t, v);
-    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, t, v);
+    Names out = find_beneath(o->c->arena, b->m, &p, &q, t);
+    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, &out, t, v);
+    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, &out, t, v);
+    v->beneath = out.n, v->beneath_name = out.n ? out.at[0] : NULL;
     if (v->worst) v->worst = arena_printf(o->c->arena, "%s", v->worst);
   } else cannot_read(o, &f);
   rt_safe_free(&p), rt_safe_free(&q);

@@ -92,13 +92,33 @@ static void name_gradients(const Run *r, char *faulty, char *clean, size_t n) {
   }
 }
 
+/* A step computes from data, parameters and states: what is not finite there comes first. */
+static bool find_cause(const Run *r, char *cause, size_t n) {
+  enum { LIST = 240 };
+  char names[LIST], clean[LIST];
+  const char *from = r->o.at[OPT_init].given ? "perhaps in the file of --init, " : "";
+  *cause = 0;
+  if (rt_check_finite(&r->device, 1 << RT_INPUT, names, LIST, clean, LIST))
+    return snprintf(cause, n, "the data holds numbers that are not finite: inputs %s", names) > 0;
+  if (rt_check_finite(&r->device, 1 << RT_PARAM | 1 << RT_STATE, names, LIST, clean, LIST))
+    return snprintf(cause, n, "not finite before the step: %s%s", from, names) > 0;
+  if (!r->at.step)
+    snprintf(cause, n,
+             "no step was applied yet, so the learning rate is not the cause: a division "
+             "by 0, a log of 0, a constant?");
+  return false;
+}
+
 bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f) {
   enum { LIST = 240 };
-  char faulty[LIST], clean[LIST];
+  char faulty[LIST], clean[LIST], cause[2 * LIST];
   name_gradients(r, faulty, clean, LIST);
-  return rt_fault(f, 601,
-                  "step %lld: %s is not finite; nothing of this step was applied\n"
-                  "  gradients not finite: %s\n  clean: %s%sparameters and states",
-                  (long long)record->step, isfinite(record->loss) ? "a gradient" : "the loss",
-                  *faulty ? faulty : "none", clean, *clean ? "; " : "");
+  bool before = find_cause(r, cause, sizeof cause);
+  rt_fault(f, 601,
+           "step %lld: %s is not finite; nothing of this step was applied\n"
+           "  gradients not finite: %s\n  clean: %s%s%s",
+           (long long)record->step, isfinite(record->loss) ? "a gradient" : "the loss",
+           *faulty ? faulty : "none", clean, *clean && !before ? "; " : "",
+           before ? "" : "data, parameters and states");
+  return *cause ? rt_help(f, "%s", cause) : false;
 }

@@ -91,13 +91,15 @@ static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
 
 static bool point_at_saved(const Train *t, Fault *f) {
   char folder[RT_PATH];
+  char cause[sizeof f->help];
+  snprintf(cause, sizeof cause, "%.480s%s", f->help, *f->help ? "; " : "");
   if (t->saved < 0)
-    return rt_help(f,
-                   f->code / 100 == 6
-                       ? "nothing was saved; a smaller learning rate, warm-up or `clip` often helps"
-                       : "nothing was saved");
+    return rt_help(f, "%.500snothing was saved%s", cause,
+                   *cause || f->code / 100 != 6
+                       ? ""
+                       : "; a smaller learning rate, warm-up or `clip` often helps");
   rt_checkpoint_path(folder, t->r->out, t->saved);
-  return rt_help(f, "the last good checkpoint is %.400s", folder);
+  return rt_help(f, "%.300sthe last good checkpoint is %.330s", cause, folder);
 }
 
 /* Says which tensors hold numbers that are not finite and which do not: the boundary shows where it

@@ -3,15 +3,25 @@
 Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16 within its rounding, also a plan for a
 machine that is not here; a tolerance below rounding names a step and a tensor (exit 3); a run that fails is exit 4.
 """
-import json, os, shutil, subprocess, sys
+import array, json, math, os, shutil, subprocess, sys
 from common import EXAMPLES, check, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
+dims { In = 6 }
 variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
 variant Other of GPT2 { Pos = 8; Vocab = 256; Embed = 32; Heads = 4; Layers = 1 }
 train t for Small { size Seq = 8; batch 8; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
 machine far { node gpus = 8 arch = sm_80 memory = 40GiB bf16 = 312TFLOPS }
+model Keys {                                        # the bias of the keys has no gradient but rounding
+  input x [Batch, Seq, In] f32
+  sub query = Linear[In -> Head]
+  sub key   = Linear[In -> Head]
+  sub value = Linear[In -> Head]
+  loss mean[*]((attention[Seq -> Key; Head](query(x), key(x), value(x)) - 1)^2)
+}
+train k for Keys { size Seq = 8; batch 8; steps 6; data columns(x = "x.f32"); optim adamw lr = 3e-3 }
+plan k4 for Keys { micro 4 }
 plan one for Small { micro 8 }
 plan z0 for Small { mesh data = 2
  place Batch -> data
@@ -40,6 +50,7 @@ def verify(*args, expect=0):
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
+    array.array('f', [math.sin(7 * i * i) for i in range(16 * 8 * 6)]).tofile(open(f'{folder}/x.f32', 'wb'))
     j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
     check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
@@ -51,6 +62,8 @@ try:
     check('they differ' in out and 'E0802' in err and 'the loss of step 1 is' in err and 'the first tensor that differs is `wte`' in err, out + err)
     j = json.loads(verify('--plan', 'cut', '--tol', '1e-7', '--json', expect=3)[0])
     check(not j['agrees'] and j['first_step'] == 1 and j['first_tensor'] == 'wte', f'{j}')
+    out, err = verify('--plan', 'k4', '--steps', '6')
+    check('they agree' in out and 'not judged: 1 parameter with gradients of rounding alone: key.b' in out and not err, out + err)
     check('R0201' in verify('--plan', 'z0', '--', '--data', 'none.txt', expect=4)[1], 'what the run said')
     check('E0201' in verify('--plan', 'zz', expect=1)[1], 'a plan that is not there')
     check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1], 'wrong usage')
