@@ -42,10 +42,42 @@ static int find(const char *name, size_t n) {
   return -1;
 }
 
-static bool unknown(const char *name, Fault *f) {
+/* What other trainers take as an option is compiled in here. */
+static const struct {
+  const char *names, *what, *how; /* how: what sets it, the value goes behind */
+} compiled_in[] = {
+    {" lr learning-rate ", "the learning rate", "--set train.optim.lr="},
+    {" warmup warmup-steps warmup-iters ", "the schedule", "--set train.lr.warmup="},
+    {" weight-decay wd ", "weight decay", "--set train.optim.decay="},
+    {" optimizer optim ", "the optimizer", "--set train.optim="},
+    {" grad-clip clip max-grad-norm ", "clipping", "--set train.clip="},
+    {" batch batch-size bs train-batch-size ", "the batch", "--set train.batch="},
+    {" seq seq-len seq-length block-size context-length ", "the sequence", "-D Seq="},
+    {" dtype precision ", "the type of computation", "--set plan.precision="},
+};
+
+static bool is_compiled_in(const char *asked, const char *value, Fault *f) {
+  char word[72];
+  snprintf(word, sizeof word, " %s ", asked);
+  for (char *c = word; *c; c++)
+    if (*c == '_') *c = '-';
+  for (size_t i = 0; i < sizeof compiled_in / sizeof *compiled_in; i++)
+    if (strstr(compiled_in[i].names, word)) {
+      rt_fault(f, 102, "unknown option --%s: %s is compiled in", asked, compiled_in[i].what);
+      rt_help(f, "compile again with %s%.60s, which takes a moment", compiled_in[i].how, value);
+      return true;
+    }
+  return false;
+}
+
+/* next: the word behind it, or NULL */
+static bool unknown(const char *name, const char *next, Fault *f) {
   int best = 4, at = -1;
   char spelled[64], asked[64];
+  const char *equal = strchr(name, '=');
   snprintf(asked, sizeof asked, "%.*s", (int)strcspn(name, "="), name);
+  if (is_compiled_in(asked, equal ? equal + 1 : next && *next != '-' ? next : "VALUE", f))
+    return false;
   for (int i = 0; i < OPT_COUNT; i++) {
     spell(spelled, table[i].name);
     int d = rt_distance(asked, spelled);
@@ -91,7 +123,7 @@ static bool read_value(int i, OptionValue *v, const char *text, Fault *f) {
 static bool read_option(Options *o, int argc, char **argv, int *at, Fault *f) {
   const char *name = argv[*at] + 2, *equal = strchr(name, '=');
   int i = find(name, equal ? (size_t)(equal - name) : strlen(name));
-  if (i < 0) return unknown(name, f);
+  if (i < 0) return unknown(name, *at + 1 < argc ? argv[*at + 1] : NULL, f);
   OptionValue *v = &o->at[i];
   v->given = true;
   if (table[i].kind == FLAG)

@@ -1,11 +1,13 @@
 /* The progress line: on a terminal one line that is written over, elsewhere a plain line every few
-   seconds. step 1200/18865  loss 3.4127 (val 3.4410)  norm 0.62  lr 5.9e-4  412 ms  1.27M tok/s
-   MFU 41.3% eta 2h01m. Must not: allocate. */
+   seconds. Where the terminal is too narrow, the least important fields go.
+     step 1200/18865  loss 3.4127 (val 3.4410)  norm 0.62  lr 5.9e-4  412 ms  1.27M tok/s  MFU 41.3%
+   and so on. Must not: allocate. */
 #include "metrics.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void rt_text_seconds(char out[32], double s) {
@@ -42,17 +44,83 @@ static void measure(Meter *m, const StepRecord *r, double now) {
   m->last_time = now, m->last_step = r->step;
 }
 
-static size_t add(char *line, size_t n, const char *format, double v) {
-  if (isnan(v)) return n;
-  return n + (size_t)snprintf(line + n, 256 - n, format, v);
+/* ---- the line: fields, and which of them go first where the terminal is narrow ---- */
+
+enum { FIELDS = 12, LINE = 256 };
+
+typedef struct Field {
+  char text[40];
+  int spare; /* 0: stays */
+} Field;
+
+typedef struct Line {
+  Field field[FIELDS];
+  int n;
+} Line;
+
+static void add(Line *l, int spare, const char *format, double v) {
+  if (isnan(v) || l->n == FIELDS) return;
+  Field *f = &l->field[l->n++];
+  f->spare = spare;
+  snprintf(f->text, sizeof f->text, format, v);
+}
+
+static void add_text(Line *l, int spare, const char *before, const char *text, const char *behind) {
+  if (l->n == FIELDS) return;
+  Field *f = &l->field[l->n++];
+  f->spare = spare;
+  snprintf(f->text, sizeof f->text, "%.8s%.20s%.10s", before, text, behind);
 }
 
 /* The share of the machine's peak that is used; never a guess. */
-static size_t add_use(const Meter *m, char *line, size_t n) {
-  if (!(m->flop > 0)) return n;
+static void add_use(const Meter *m, Line *l) {
+  if (!(m->flop > 0)) return;
   double used = m->flop * m->rate;
-  if (m->peak > 0) return add(line, n, "  MFU %.1f%%", 100 * used / m->peak);
-  return add(line, n, "  %.1f GFLOP/s  MFU n/a", 1e-9 * used);
+  if (m->peak > 0) {
+    add(l, 4, "  MFU %.1f%%", 100 * used / m->peak);
+    return;
+  }
+  add(l, 8, "  %.1f GFLOP/s", 1e-9 * used);
+  add_text(l, 9, "  MFU ", "n/a", "");
+}
+
+static size_t length(const Line *l) {
+  size_t n = 0;
+  for (int i = 0; i < l->n; i++) n += strlen(l->field[i].text);
+  return n;
+}
+
+static void drop(Line *l, int i) {
+  memmove(&l->field[i], &l->field[i + 1], sizeof(Field) * (size_t)(l->n - i - 1));
+  l->n--;
+}
+
+static void fold(Line *l, size_t width) {
+  while (length(l) > width) {
+    int most = 0;
+    for (int i = 1; i < l->n; i++)
+      if (l->field[i].spare > l->field[most].spare) most = i;
+    if (!l->field[most].spare) return;
+    drop(l, most);
+  }
+}
+
+/* A terminal that does not tell its width has the usual one; its last column stays free. */
+static size_t width_of(const Meter *m) {
+  struct winsize w;
+  if (!m->tty) return LINE - 1;
+  if (ioctl(2, TIOCGWINSZ, &w) || !w.ws_col) return 79;
+  return w.ws_col < LINE ? (size_t)w.ws_col - 1 : LINE - 1;
+}
+
+static void print_line(const Meter *m, Line *l, bool last) {
+  char text[FIELDS * sizeof l->field[0].text];
+  size_t n = 0, width = width_of(m);
+  fold(l, width);
+  for (int i = 0; i < l->n; i++)
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s", l->field[i].text);
+  if (m->tty) dprintf(2, "\r%.*s\033[K%s", (int)width, text, last ? "\n" : "");
+  else dprintf(2, "%s\n", text);
 }
 
 void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens, double limit,
@@ -60,25 +128,25 @@ void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens,
   double now = rt_now();
   if (!isnan(r->valid_loss)) m->valid = r->valid_loss;
   if (m->quiet || (!last && !due(m, r, now))) return;
-  char line[256], rate[32], eta[32];
+  char rate[32], eta[32];
+  Line l = {.n = 1};
   measure(m, r, now);
   m->last_print = now;
   text_rate(rate, m->rate * (double)tokens);
   rt_text_seconds(eta, fmax(0, fmin((double)(steps - r->step) / m->rate, limit)));
-  size_t n = (size_t)snprintf(line, sizeof line, "step %lld/%lld  loss %.4f", (long long)r->step,
-                              (long long)steps, r->loss);
-  n = add(line, n, " (val %.4f)", m->valid);
-  n = add(line, n, "  norm %.3g", isfinite(r->norm) ? r->norm : NAN);
-  n = add(line, n, "  lr %.3g", r->lr);
-  n = add(line, n, "  scale %.6g", r->scale);
-  n = add(line, n, "  left out %.0f", r->overflows > 0 ? r->overflows : NAN);
-  n = add(line, n, m->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / m->rate);
-  n += (size_t)snprintf(line + n, sizeof line - n, "  %s %s/s", rate,
-                        tokens > 1 ? "tok" : "samples");
-  n = add_use(m, line, n);
-  snprintf(line + n, sizeof line - n, "  eta %s", eta);
-  if (m->tty) dprintf(2, "\r%s\033[K%s", line, last ? "\n" : "");
-  else dprintf(2, "%s\n", line);
+  snprintf(l.field[0].text, sizeof l.field[0].text, "step %lld/%lld", (long long)r->step,
+           (long long)steps);
+  add(&l, 0, "  loss %.4f", r->loss);
+  add(&l, 3, " (val %.4f)", m->valid);
+  add(&l, 7, "  norm %.3g", isfinite(r->norm) ? r->norm : NAN);
+  add(&l, 6, "  lr %.3g", r->lr);
+  add(&l, 5, "  scale %.6g", r->scale);
+  add(&l, 5, "  left out %.0f", r->overflows > 0 ? r->overflows : NAN);
+  add(&l, 4, m->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / m->rate);
+  add_text(&l, 1, "  ", rate, tokens > 1 ? " tok/s" : " samples/s");
+  add_use(m, &l);
+  add_text(&l, 2, "  eta ", eta, "");
+  print_line(m, &l, last);
   m->open = m->tty && !last;
 }
 

@@ -26,6 +26,7 @@ typedef struct Train {
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
   size_t allocated;          /* then */
+  int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool saves;                /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
@@ -156,6 +157,7 @@ static bool evaluate(Train *t, StepRecord *record, Fault *f) {
   if (!rt_evaluate(t->r, &v, f)) return false;
   if (!v.samples) return true; /* stopped by a signal */
   record->valid_loss = t->r->at.valid_loss = v.loss;
+  t->evaluated = v.samples;
   return true;
 }
 
@@ -364,6 +366,8 @@ static void conclude(const Train *t, Stop stop) {
   if (!isnan(g->loss)) printf(": loss %.4f", g->loss);
   else if (g->step) printf(": all were left out, nothing is trained");
   if (!isnan(g->valid_loss)) printf(", validation loss %.4f", g->valid_loss);
+  if (!isnan(g->valid_loss) && t->evaluated) /* `eval` reads all of them */
+    printf(" (%lld of %lld samples)", (long long)t->evaluated, (long long)t->r->data.valid.samples);
   printf("\nrun directory: %s\n", t->r->out);
 }
 

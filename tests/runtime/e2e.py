@@ -3,7 +3,7 @@ damaged files, signals, wrong use.
 
     python3 e2e.py TOY TOY_COUNTING|- [CASE ..]
 """
-import json, os, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, time
+import fcntl, json, os, pty, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios, time
 import xml.dom.minidom
 
 TOY, COUNTING = os.path.abspath(sys.argv[1]), sys.argv[2]
@@ -118,6 +118,38 @@ def case_trace():
     check(tensors('p') == tensors('p1'), 'watching changes nothing')
     train('--out', 'p2', '--trace', 'x:0..2', expect=2, says='R0103')
     if COUNTING != '-': train('--out', 'p3', '--steps', '9', '--profile', '--trace', 'p3.json', exe=COUNTING)
+
+
+def on_terminal(columns, *a):
+    """What a terminal of so many columns shows of the progress line, each time it is written."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('4H', 24, columns, 0, 0))
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *a], cwd=D, stdout=subprocess.DEVNULL, stderr=slave, env=dict(os.environ, TERM='xterm'))
+    os.close(slave)
+    said = b''
+    try:
+        while part := os.read(master, 4096): said += part
+    except OSError: pass                                      # the other end is closed
+    os.close(master)
+    check(p.wait() == 0, 'trains on a terminal')
+    return [re.sub(r'\x1b\[K|\n', '', x) for x in said.decode().split('\r') if x.startswith('step ')]
+
+
+def case_width():
+    """One line, whatever the width: the least important fields go first."""
+    for columns in 30, 45, 80, 100, 200, 0:
+        shown = on_terminal(columns, '--out', f'wide{columns}', '--steps', '40', '--eval-every', '10')
+        check(shown and max(map(len, shown)) < (columns or 80), f'{columns}: {shown}')
+        check('step 40/40' in shown[-1] and ('loss ' in shown[-1] or columns == 30), f'{columns}: {shown[-1]}')
+        check(('MFU' in shown[-1]) == (columns == 200) and ('tok/s' in shown[-1]) == (columns not in (30,)), f'{columns}: {shown[-1]}')
+
+
+def case_habits():
+    """Options of other trainers are told how to be had."""
+    for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), (('--learning_rate', '1'), 'train.optim.lr=1,'), \
+                   (('--weight-decay', '--quiet'), '--set train.optim.decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
+        check('R0102' in train(*a, expect=2, says=says), f'{a}')
+    check(' of ' in train('--out', 'hab', '--steps', '5', '--eval-batches', '1').split('validation loss ')[1].split('\n')[0], 'what the loss covers')
 
 
 def case_set():
