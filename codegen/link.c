@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -118,10 +119,32 @@ static bool find_library(Link *l) {
   return false;
 }
 
+/* When this process has ended, whatever the way, the folder goes. What waits for that end is a
+   process of its own: it reads from a pipe of which only this one and its children have the other
+   end. Nobody waits for it, so it belongs to init. */
+static void look_after(Arena *a, const char *folder) {
+  int line[2];
+  char nothing;
+  sigset_t all;
+  if (pipe2(line, O_CLOEXEC)) return;
+  pid_t pid = fork();
+  if (pid == 0) {
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    if (setsid() < 0 || fork()) _exit(0);
+    close(0), close(1), close(2), close(line[1]);
+    while (read(line[0], &nothing, 1) < 0 && errno == EINTR) {}
+    remove_folder(a, folder);
+    _exit(0);
+  }
+  close(line[0]); /* the other end closes with the process */
+  if (pid > 0) waitpid(pid, NULL, 0);
+}
+
 char *work_folder(Ctx *c) {
   const char *base = getenv("TMPDIR");
   char *path = arena_printf(c->arena, "%s/shardc.XXXXXX", base && *base ? base : "/tmp");
-  if (mkdtemp(path)) return path;
+  if (mkdtemp(path)) return look_after(c->arena, path), path;
   diag_at(c->diag, "E1310", (Span){0}, "cannot make a temporary folder `%s`: %s", path,
           strerror(errno));
   return NULL;

@@ -3,7 +3,7 @@ nothing is left behind, and an executable has the mode that the umask says.
 
     python3 outputs.py SHARDC TOY
 """
-import os, shutil, stat, subprocess, sys, threading
+import os, shutil, signal, stat, subprocess, sys, threading, time
 from common import ROOT, check, read, run, text_file, workdir
 
 SHARDC, TOY, WORK = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), workdir()
@@ -77,6 +77,15 @@ run(*TRAIN[:5], '4', '--out', 'run', '--resume', '--quiet', cwd=WORK)
 check(os.path.exists(path('keep', 'it')), 'a link under the name of a half-written checkpoint is not emptied')
 left = [f for f in os.listdir(WORK) + os.listdir(path('run')) if f.startswith('shardc-')]
 check(not left, f'nothing is left behind: {left}')
+
+# A compiler that is ended leaves no work folder behind.
+os.mkdir(path('tmp'))
+for number in signal.SIGTERM, signal.SIGKILL:
+    p = subprocess.Popen([SHARDC, 'compile', MODEL, '-o', 'never', '-q'], cwd=WORK, env=dict(os.environ, TMPDIR=path('tmp'), SHARDC_CACHE_DIR=''))
+    while not (there := os.listdir(path('tmp'))) or not os.listdir(path('tmp', there[0])): time.sleep(0.002)
+    p.send_signal(number)
+    check(p.wait() == -number, 'it is ended')
+    while os.listdir(path('tmp')): time.sleep(0.01)
 
 for mask, mode in (0o077, 0o700), (0o022, 0o755), (0o002, 0o775):
     old = os.umask(mask)
