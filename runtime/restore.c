@@ -84,6 +84,7 @@ static void read_member(Json *j, const char *key, State *s, int64_t size) {
 }
 
 static bool read_state(Bytes b, State *s, Fault *f) {
+  const int64_t most = (int64_t)1 << 60; /* sums with such counts do not overflow */
   char key[64];
   *s = (State){.loss = NAN, .valid_loss = NAN, .step = -1};
   if (!sum_matches(b)) return rt_fault(f, 502, "the text does not match its own check sum");
@@ -96,6 +97,8 @@ static bool read_state(Bytes b, State *s, Fault *f) {
   }
   if (s->schema != 1)
     return rt_fault(f, 502, "schema %lld is not known to this executable", (long long)s->schema);
+  if (s->step > most || s->samples > most || s->tokens > most || s->tokens < 0)
+    return rt_fault(f, 502, "it counts more steps, samples or tokens than there can be");
   if (s->step < 0 || s->samples < 0 || !s->nfiles)
     return rt_fault(f, 502, "it lacks the step, the cursor or the files");
   return true;

@@ -1,5 +1,6 @@
 /* Readers of the runtime: sums, JSON, safetensors, data formats, element types. What they must
    accept, refuse, and where they say the fault is. */
+#include "runtime/checkpoint.h"
 #include "runtime/file.h"
 #include "runtime/formats.h"
 #include "runtime/json.h"
@@ -8,6 +9,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -254,6 +256,28 @@ static void test_curve(void **state) {
   free(c);
 }
 
+/* Counts near 2^63, with a sum that is right. */
+static void test_state_counts(void **state) {
+  (void)state;
+  static const struct {
+    const char *samples;
+    bool good;
+  } rows[] = {
+      {"64", true}, {"1152921504606846976", true}, {"9223372036854775807", false}, {"-1", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[400];
+    Fault f;
+    int n = snprintf(text, sizeof text,
+                     "{\"schema\":1,\"step\":8,\"samples\":%s,\"tokens\":1,\"seed\":1,\"files\":"
+                     "[{\"name\":\"a\",\"bytes\":1,\"xxh64\":\"0\"}]",
+                     rows[i].samples);
+    n += snprintf(text + n, sizeof text - (size_t)n, ",\"check\":\"%016llx\"}\n",
+                  (unsigned long long)rt_hash_of(text, (size_t)n));
+    assert_int_equal(rt_state_check((Bytes){(uint8_t *)text, n}, &f), rows[i].good);
+    if (!rows[i].good) assert_int_equal(f.code, 502);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_hash),
                                      cmocka_unit_test(test_json_strict),
@@ -265,6 +289,7 @@ int main(void) {
                                      cmocka_unit_test(test_llmc),
                                      cmocka_unit_test(test_idx),
                                      cmocka_unit_test(test_npy),
-                                     cmocka_unit_test(test_curve)};
+                                     cmocka_unit_test(test_curve),
+                                     cmocka_unit_test(test_state_counts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
