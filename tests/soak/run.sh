@@ -5,4 +5,5 @@ shardc=$1 here=$(cd "$(dirname "$0")/.." && pwd)
 python3 -B "$here/run/cover.py" "$shardc" all
 python3 -B "$here/programs/ranks.py" "$shardc" 0 500
 python3 -B "$here/run/kill.py" "$shardc" 30
+python3 -B "$here/run/stops.py" "$shardc"
 [ -z "$2" ] || "$2/place_test_zero" "$here/place" all
