@@ -22,3 +22,38 @@ static bool matches(const char *s, bool (*allowed)(char)) {
 bool text_is_word(const char *s) { return matches(s, text_is_word_char); }
 bool text_is_symbol(const char *s) { return matches(s, text_is_symbol_char); }
 bool text_is_key(const char *s) { return matches(s, text_is_key_char); }
+
+static char symbol_char(char c) {
+  return text_is_word_char(c) && c != '\'' ? c : '_';
+}
+
+char *text_symbol(Arena *a, const char *name) {
+  char *s = arena_strndup(a, name, strlen(name));
+  for (char *c = s; *c; c++) *c = symbol_char(*c);
+  return s;
+}
+
+/* What generated code appends to a kernel's symbol: phases, images of a GPU. */
+static bool is_ending(const char *s) {
+  static const char *const list[] = {"_image", "_ptx", "_ptx_end", "_cubin", "_cubin_end"};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (!strcmp(s, list[i])) return true;
+  if (strncmp(s, "_p", 2) || !s[2]) return false;
+  return !s[2 + strspn(s + 2, "0123456789")];
+}
+
+static bool symbols_meet(const char *a, const char *b) {
+  while (*a && *b && symbol_char(*a) == symbol_char(*b)) a++, b++;
+  if (*a && *b) return false;
+  char rest[16] = "";
+  const char *longer = *a ? a : b;
+  if (strlen(longer) >= sizeof rest) return false;
+  for (int i = 0; longer[i]; i++) rest[i] = symbol_char(longer[i]);
+  return !*rest || is_ending(rest);
+}
+
+const Fn *symbol_twin(const Module *m, uint32_t i) {
+  for (uint32_t j = 0; j < i; j++)
+    if (symbols_meet(m->fns.at[i]->name, m->fns.at[j]->name)) return m->fns.at[j];
+  return NULL;
+}

@@ -14,4 +14,10 @@ bool text_is_key_char(
 bool text_is_word(const char *s);
 bool text_is_symbol(const char *s);
 bool text_is_key(const char *s);
+
+/* The name of a function in generated code: h.forward -> h_forward. The only place where it is
+   made. */
+char *text_symbol(Arena *a, const char *name);
+/* A function before number i whose generated names meet those of function i; NULL: none. */
+const Fn *symbol_twin(const Module *m, uint32_t i);
 #endif

@@ -5,6 +5,7 @@
    E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
    further: the other checks follow operands without asking. */
 #include "verify.h"
+#include <stdlib.h>
 
 void verify_report(Verifier *v, const char *code, Where at, const char *format, ...) {
   va_list args;
@@ -63,6 +64,56 @@ static void check_fn_name(Verifier *v) {
     verify_report(v, "E1101", at, "[fn-c1] two functions are called @%s", f->name);
   if (f->kind == FN_ENTRY && (f->args.n || f->results.n))
     verify_report(v, "E1105", at, "[fn-c2] entry @%s has arguments or results", f->name);
+}
+
+/* Generated code has names of their own for functions, made by text_symbol. Pass `select` sees to
+ * it that they differ. */
+static void check_symbols(Verifier *v) {
+  const Module *m = v->m;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    v->fn = m->fns.at[i];
+    const Fn *other = symbol_twin(m, i);
+    if (other)
+      verify_report(v, "E1101", verify_at_fn(v), "[name-c4] @%s and @%s have one name in C",
+                    v->fn->name, other->name);
+  }
+}
+
+/* ---- settings ---- */
+
+/* Facts of a machine: code generation divides by some and sizes its buffers by others. */
+static const struct {
+  const char *key;
+  double least, most;
+} target_facts[] = {
+    {"vector_registers", 1, 1024}, {"l1", 0, 1e15},         {"l2", 0, 1e15},
+    {"l3", 0, 1e15},               {"rounds", 0, 1},        {"pairs", 0, 1},
+    {"matrix", 0, 1},              {"join", 0, 1},          {"narrow_from", 0, 1e15},
+    {"sums", 0, 1},                {"workers", 1, 65536},   {"chunk", 1, 1e15},
+    {"gpu", 0, 1},                 {"sm", 0, 1000},         {"shared", 0, 1e9},
+    {"shared_most", 0, 1e9},       {"shared_all", 0, 1e9},  {"processors", 0, 1e6},
+};
+
+static bool whole_between(const char *text, double least, double most) {
+  char *end;
+  double x = strtod(text, &end);
+  return *text && !*end && x >= least && x <= most && x == (double)(int64_t)x;
+}
+
+static void no_machine(Verifier *v, const char *key, const char *text) {
+  verify_report(v, "E1103", (Where){0}, "[target-c1] %s = \"%s\" is no machine's", key, text);
+}
+
+static void check_target(Verifier *v) {
+  for (size_t i = 0; i < sizeof target_facts / sizeof *target_facts; i++) {
+    const char *key = arena_printf(v->m->arena, "target.%s", target_facts[i].key);
+    Str text = module_setting(v->m, key, NULL);
+    if (text && !whole_between(text, target_facts[i].least, target_facts[i].most))
+      no_machine(v, key, text);
+  }
+  Str bytes = module_setting(v->m, "target.vector_bytes", NULL);
+  if (bytes && strcmp(bytes, "16") && strcmp(bytes, "32") && strcmp(bytes, "64"))
+    no_machine(v, "target.vector_bytes", bytes);
 }
 
 /* ---- SSA ---- */
@@ -271,12 +322,13 @@ static void check_fn(Verifier *v, const Fn *f) {
   check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_at_fn(v));
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
   if (!v->failed) verify_parts(v);
-  if (v->fence >= FENCE_FUSED) verify_fused(v);
-  if (v->m->mesh.n) verify_shards(v);
+  if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
+  verify_shards(v);
 }
 
 /* Storage is looked at only where all functions are sound so far: its rules follow calls. */
 static void check_storage(Verifier *v) {
+  if (v->fence >= FENCE_PLACED) verify_arenas(v);
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     v->fn = v->m->fns.at[i];
     if (v->fence >= FENCE_ORDERED) verify_ordered(v);
@@ -289,6 +341,9 @@ bool ir_verify(Module *m) {
   Verifier v = {.m = m, .fence = module_fence(m)};
   bool sound = true;
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
+  check_target(&v);
+  if (v.fence >= FENCE_SELECTED) check_symbols(&v);
+  if (!v.failed) verify_flats(&v);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     v.fn = m->fns.at[i];
     sound &= check_ssa(&v);

@@ -1,7 +1,8 @@
 /* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_parts.c (what
-   loops over parts of a stack leave unwritten), verify_shard.c
-   (placements on a mesh), verify_storage.c (what fuse, order and memory promise), verify_kernel.c
-   (what select promises). A check reports and goes on, so that one run shows every broken rule. */
+   loops over parts of a stack leave unwritten), verify_shard.c (placements on a mesh),
+   verify_storage.c (what fuse, order and memory promise), verify_bytes.c (arenas, frames, callers'
+   memory), verify_kernel.c (kernel functions, by family). A check reports and goes on, so that one
+   run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
 #include "text.h"
@@ -28,8 +29,18 @@ void verify_shards(Verifier *v);      /* placements of a function, collectives *
 void verify_fused(Verifier *v);       /* after fuse */
 void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
 void verify_ordered(Verifier *v);     /* after order */
+void verify_family(Verifier *v);      /* kernel functions after fuse */
 void verify_selected(Verifier *v);    /* kernel functions after select */
 void verify_placed(Verifier *v);      /* after memory */
+void verify_flats(Verifier *v);    /* members of flat globals, wherever there are any */
+void verify_arenas(Verifier *v);   /* globals after memory */
+void verify_bytes(Verifier *v);    /* of a function after memory: verify_bytes.c */
+void verify_declared_order(Verifier *v, OpId id); /* loads and stores after order */
+
+/* Do so many bytes, from `at`, lie in the room? For any numbers. */
+bool verify_fits(int64_t at, int64_t bytes, int64_t room);
+/* Bytes of the place that s names; -1: it does not exist. */
+int64_t verify_room(const Verifier *v, const Storage *s);
 
 /* Elements from the first to the last that the value touches; -1 if its strides are wrong. */
 int64_t verify_extent(const Value *v);

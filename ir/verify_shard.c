@@ -98,6 +98,24 @@ static bool known_change(const Op *op, Change c) {
   }
 }
 
+/* ---- below `localize`: what the runtime is told to do ---- */
+
+static void check_sending(Verifier *v, const Op *op, int axis) {
+  int64_t ways = attr_int(&op->attrs, ATTR_ways, 0), size = v->m->mesh.at[axis].size;
+  const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
+  bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
+  if (ways != size || !strcmp(v->m->after, "collect"))
+    report(v, op, "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
+           "said", (long long)ways, v->m->mesh.at[axis].name, (long long)size);
+  if (reduce && strcmp(reduce->s, "max"))
+    report(v, op, "[mesh-c2] reduce = \"%s\": it is max, or not there", reduce->s);
+  if (sums && elem_class(value_type(v->fn, op->in[0])->elem) != CLASS_FLOAT)
+    report(v, op, "[mesh-c3] %s adds up floats", op_name(op->code));
+  if (op->code == OP_part || op->code == OP_keep_first)
+    report(v, op, "[mesh-c4] %s sends nothing and has no place below `localize`",
+           op_name(op->code));
+}
+
 /* Blocks are joined at the finest cut of a dim, and new cuts are finer than the ones that are
  * there. */
 static bool is_finest(const Verifier *v, ValueId value, int axis) {
@@ -116,7 +134,10 @@ static void check_collective(Verifier *v, const Op *op) {
     report(v, op, "[shard-c4] the mesh has no axis `%s`", name);
     return;
   }
-  if (attr_get(&op->attrs, ATTR_ways)) return;
+  if (attr_get(&op->attrs, ATTR_ways)) {
+    check_sending(v, op, axis);
+    return;
+  }
   const Placement *from = placed(v, op->in[0]), *to = placed(v, op->out);
   Placement rest = *to;
   rest.on[axis] = from->on[axis];

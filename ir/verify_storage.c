@@ -253,6 +253,7 @@ void verify_ordered(Verifier *v) {
   for (OpId i = 0; i < f->ops.n && !v->failed; i++) {
     check_boundary(v, &f->ops.at[i]);
     check_message(v, &f->ops.at[i]);
+    verify_declared_order(v, i);
   }
 }
 
@@ -363,24 +364,14 @@ static void check_conflicts(Places *p) {
 static void check_place(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
-  const Fn *f = v->fn;
   Where at = value_at(v, id);
   if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
   if (s->at < 0 || s->at % elem_bytes(value->type.elem))
     verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
-  uint32_t slots = s->place == PLACE_GLOBAL   ? v->m->globals.n
-                   : s->place == PLACE_ARG    ? f->args.n
-                   : s->place == PLACE_RESULT ? f->results.n
-                                              : UINT32_MAX;
-  if (s->slot >= slots)
+  int64_t room = verify_room(v, s);
+  if (room < 0)
     verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
-  int64_t room = INT64_MAX;
-  if (s->place == PLACE_FRAME) room = attr_int(&f->attrs, ATTR_frame, 0);
-  else if (s->place == PLACE_GLOBAL && s->slot < slots) {
-    const Type *t = &v->m->globals.at[s->slot]->type;
-    room = type_count(t) * elem_bytes(t->elem);
-  }
-  if (s->place != PLACE_NONE && bytes_of(value) > room - s->at)
+  else if (s->place != PLACE_NONE && !verify_fits(s->at, bytes_of(value), room))
     verify_report(v, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
                   (long long)bytes_of(value), (long long)s->at, (long long)room);
 }
@@ -407,6 +398,7 @@ void verify_placed(Verifier *v) {
   const Fn *f = v->fn;
   if (f->kind == FN_KERNEL) return;
   for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, i);
+  if (!v->failed) verify_bytes(v);
   if (v->failed) return;
   Arena *a = v->m->arena;
   uint32_t n = f->values.n + 1;

@@ -4,8 +4,8 @@
    one, so that each kernel is compiled once. */
 #include "passes/gpu.h"
 #include "passes/internal.h"
+#include "ir/text.h"
 #include "passes/tune.h"
-#include <ctype.h>
 
 static const struct {
   const char *name;
@@ -87,25 +87,11 @@ static void merge_equal(Module *m) {
   module_remove_unused(m);
 }
 
-static Str symbol_of(Module *m, const Fn *f) {
-  char *s = arena_strndup(m->arena, f->name, strlen(f->name));
-  for (char *c = s; *c; c++)
-    if (!isalnum((unsigned char)*c)) *c = '_';
-  return intern(m->ctx->names, s);
-}
-
-static bool taken(Module *m, uint32_t i) {
-  Str own = symbol_of(m, m->fns.at[i]);
-  for (uint32_t j = 0; j < i; j++)
-    if (symbol_of(m, m->fns.at[j]) == own) return true;
-  return false;
-}
-
 static void name_apart(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
     Str name = f->name;
-    for (int n = 2; taken(m, i); n++) f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
+    for (int n = 2; symbol_twin(m, i); n++) f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
   }
 }
 

@@ -4,9 +4,9 @@
 #include <math.h>
 
 static const char kernels[] =
-    "shardc-ir 1\nmodel T\nafter memory\nparam @p : f32[A:4]\nparam @s : f32[L:3, A:4]\noutput @y "
-    ": f32[A:4]\n"
-    "output @z : f32[L:3, A:4]\n"
+    "shardc-ir 1\nmodel T\nafter memory\nparam @p : f32[A:4] at(0)\n"
+    "param @s : f32[L:3, A:4] at(64)\noutput @y : f32[A:4] at(0)\n"
+    "output @z : f32[L:3, A:4] at(64)\n"
     "kernel @exp(%0 : f32[A:4]) {workspace = 16} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
     "kernel @add(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n";
 

@@ -31,6 +31,27 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
 #define DOT_WITH(attributes)                                                                       \
   "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:16]) {family = \"contract\", " attributes \
   "} {\n%2 = dot[K] %0, %1 : f32[A:2, B:16]\nreturn %2\n}\n"
+#define ELEM_OF(attributes)                                                                        \
+  "select\nkernel @k(%0 : f32[A:4]) {" attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+#define SENDING(op, attributes, result)                                                            \
+  "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = " op " %0 {" attributes "} : f32[" result  \
+  "]\n}\n"
+#define FLAT_WITH(first, second)                                                                   \
+  "zero\nparam @g : f32[F:8]\nparam @p : f32[A:4] in @g " first                                    \
+  "\nparam @q : f32[A:4] in @g " second "\n"
+#define EXP4 "kernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+#define PLACED_ENTRY(lines)                                                                        \
+  "memory\nparam @p : f32[A:4] at(0)\nparam @q : f32[A:4] at(64)\n" EXP4                          \
+  "entry @e {frame = 64} {\n" lines "\n}\n"
+#define PLACED_LOOP_OF(frame, place, result, attributes)                                           \
+  "memory\n" EXP4 "body @f(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}, "            \
+  "%2 : f32[A:4] {at(arg 2 + 0)}) {frame = " frame "} {\n"                                         \
+  "%3 = kernel @k, %1 : f32[A:4] {0: " place "}\nreturn " result                                   \
+  "\n}\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}) {frame = 64} {\n"   \
+  "%2 = loop[L] @f, %0, %1 {carry = 1, invariant = 1, trip = 2, " attributes                       \
+  "} : f32[A:4] {0: at(frame + 0)}\n}\n"
+#define PLACED_BODY(place, result) PLACED_LOOP_OF("16", place, result, "work_at = 32, slots = [16]")
+#define PLACED_LOOP(attributes) PLACED_LOOP_OF("16", "at(result 0 + 0)", "%3", attributes)
 
 static const Broken types[] = {
     {"group-c1", "E1102", "%20 = add[A] %0, %0 : f32[A:2, B:3]"},
@@ -359,22 +380,116 @@ static const Broken modules[] = {
      "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
      "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 : f32[A:4] {0: "
      "at(frame + 0)}\n"
-     "%2 = kernel @k, %1 : f32[A:4] {0: at(frame + 12)}\n}\n"},
+     "%2 = kernel @k, %1 : f32[A:4] {0: at(frame + 0)}\n}\n"},
     {"place-c3", "E1108",
      "memory\nkernel @k(%0 : f32[A:4]) {workspace = 8} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
-     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 {work_at = 8} : "
+     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 {work_at = 0} : "
      "f32[A:4] {0: at(frame + 0)}\n}\n"},
     {"place-c3", "E1108",
-     "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
      "%1\n}\n"
      "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
      "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\nstore @p, %1\n}\n"},
     {"place-c3", "E1108",
-     "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
      "%1\n}\n"
      "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n%1 = kernel @k, %0 "
      ": f32[A:4] {0: at(frame + 0)}\n"
      "store @p, %1\n%2 = kernel @k, %0 : f32[A:4] {0: at(frame + 16)}\n}\n"},
+    {"flat-c1", "E1105", FLAT_WITH("from 1000000", "from 4")},
+    {"flat-c1", "E1105", FLAT_WITH("from -64", "from 4")},
+    {"flat-c1", "E1105", FLAT_WITH("from 9223372036854775807", "from 4")},
+    {"flat-c2", "E1105", FLAT_WITH("from 0", "from 3")},
+    {"arena-c1", "E1108", "memory\nparam @p : f32[A:4]\n"},
+    {"arena-c1", "E1108", "memory\nparam @p : f32[A:4] at(-64)\n"},
+    {"arena-c1", "E1108", "memory\nparam @p : f32[A:4] at(4)\n"},
+    {"arena-c1", "E1108", "memory\nparam @p : f32[A:4] at(9223372036854775744)\n"},
+    {"arena-c2", "E1108", "memory\nparam @p : f32[A:32] at(0)\nparam @q : f32[A:4] at(64)\n"},
+    {"arena-c3", "E1108",
+     "memory\nparam @g : f32[F:4] at(0)\nparam @p : f32[A:2] in @g from 0 at(0)\n"},
+    {"held-c1", "E1107",
+     "order\nparam @p : f32[A:2, B:3]\nentry @e {\n%0 = load @p : f32[A:2, B:3] {0: strides(1, "
+     "2)}\n}\n"},
+    {"held-c2", "E1108",
+     PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @q + 0)}")},
+    {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(frame + 0)}")},
+    {"held-c3", "E1108",
+     PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+                  "%1 = kernel @k, %0 : f32[A:4] {0: at(global @q + 0)}")},
+    {"held-c3", "E1108",
+     PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+                  "%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0) at(global @p + 0)}")},
+    {"held-c4", "E1108",
+     "memory\nparam @p : f32[A:4] at(0)\n" EXP4 "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n"
+     "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\n}\n"},
+    {"name-c4", "E1101",
+     "select\nbody @h_f.g(%0 : f32[]) {\nreturn %0\n}\nbody @h.f_g(%0 : f32[]) {\nreturn %0\n}\n"},
+    {"name-c4", "E1101",
+     "select\nkernel @k(%0 : f32[]) {\nreturn %0\n}\nkernel @k.p0(%0 : f32[]) {\nreturn %0\n}\n"},
+    {"name-c4", "E1101",
+     "select\nkernel @k.cubin_end(%0 : f32[]) {\nreturn %0\n}\nkernel @k(%0 : f32[]) {\nreturn %0\n}\n"},
+    {"trip-c1", "E1104",
+     "lower\nbody @f(%0 : i32[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
+     "2147483648}\n}\n"},
+    {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ways = 4", "A:4")},
+    {"mesh-c1", "E1109",
+     "collect\nmesh x = 2\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = all_reduce %0 {axis = \"x\", "
+     "ways = 2} : f32[A:4]\n}\n"},
+    {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ways = 2", "A:4")},
+    {"mesh-c3", "E1109",
+     "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "2} : i32[A:4]\n}\n"},
+    {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ways = 2", "A:2")},
+    {"shard-c4", "E1109",
+     "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} : "
+     "f32[A:4]\n}\n"},
+    {"family-c1", "E1110", ELEM_OF("family = \"ele\", variant = \"scalar\", tile = [1], chunks = [1]")},
+    {"select-c1", "E1110", ELEM_OF("family = \"elem\", variant = \"scalar\", chunks = [1]")},
+    {"family-c1", "E1110", ELEM_OF("tile = [1], chunks = [1]")},
+    {"family-c2", "E1110",
+     ELEM_OF("family = \"column\", variant = \"row\", tile = [1, 1, 1, 1], chunks = [1]")},
+    {"family-c2", "E1110",
+     ELEM_OF("family = \"scatter\", variant = \"scalar\", tile = [1, 1, 1, 1], chunks = [1, 1]")},
+    {"family-c2", "E1110", ELEM_OF("family = \"contract\", tile = [1], chunks = [1]")},
+    {"family-c2", "E1110", ELEM_OF("family = \"attention\", tile = [1], chunks = [1]")},
+    {"family-c3", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"rows\", tile = [1], chunks = [1]")},
+    {"select-c2", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1, 1], chunks = [1]")},
+    {"select-c2", "E1110",
+     "select\nkernel @k(%0 : f32[A:4, B:64]) {family = \"row\", variant = \"row\", tile = [128, 9], "
+     "chunks = [1]} {\n%1 = sum[B] %0 : f32[A:4]\nreturn %1\n}\n"},
+    {"select-c3", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [1, 1]")},
+    {"select-c1", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [2147483648]")},
+    {"select-c4", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [1], scratch = 64")},
+    {"select-c4", "E1110",
+     ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [1], workspace = 64")},
+    {"target-c1", "E1103", "lower\nset target.vector_bytes = \"3\"\n"},
+    {"target-c1", "E1103", "lower\nset target.workers = \"-1\"\n"},
+    {"target-c1", "E1103", "lower\nset target.l1 = \"1e300\"\n"},
+    {"target-c1", "E1103", "lower\nset target.gpu = \"x\"\n"},
+    {"place-c5", "E1108", "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 1048576)}) {\n}\n"},
+    {"room-c1", "E1108",
+     "memory\nbody @b(%0 : f32[A:4] {at(frame + 0)}) {frame = 16} {\n}\n"},
+    {"place-c5", "E1108", PLACED_BODY("at(result 0 + 1048576)", "%3")},
+    {"place-c5", "E1108", PLACED_BODY("at(result 0 + 9223372036854775804)", "%3")},
+    {"room-c2", "E1108", PLACED_BODY("at(result 0 + 0)", "%1")},
+    {"room-c3", "E1108", PLACED_BODY("at(frame + 0)", "%3")},
+    {"room-c3", "E1108", PLACED_BODY("at(frame + 0)", "%2")},
+    {"frame-c1", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 0)}) {frame = -64} {\n}\n"},
+    {"frame-c1", "E1108", PLACED_LOOP("work_at = -64, slots = [16]")},
+    {"frame-c1", "E1108", PLACED_LOOP("work_at = 64, slots = [16]")},
+    {"frame-c1", "E1108", PLACED_LOOP("work_at = 9223372036854775792, slots = [16]")},
+    {"frame-c2", "E1108", PLACED_LOOP("work_at = 32")},
+    {"frame-c2", "E1108", PLACED_LOOP("work_at = 32, slots = [-1]")},
+    {"frame-c2", "E1108", PLACED_LOOP("work_at = 32, slots = [-16]")},
+    {"frame-c2", "E1108", PLACED_LOOP("work_at = 32, slots = [64]")},
+    {"frame-c3", "E1108",
+     "memory\n" EXP4 "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n"
+     "%1 = kernel @k, %0 : f32[A:4] {0: at(frame + 4)}\n}\n"},
 };
 
 /* Right modules, near the broken ones. */
@@ -391,10 +506,13 @@ static const char *const sound[] = {
     "at(frame + 0)}\n"
     "%2 = kernel @k, %1 : f32[A:4] {0: at(frame + 16)}\n%3 = kernel @k, %2 : f32[A:4] {0: at(frame "
     "+ 0)}\n}\n",
-    "memory\nparam @p : f32[A:4]\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+    "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
     "%1\n}\n"
     "entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
     "%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0) at(global @p + 0)}\nstore @p, %1\n}\n",
+    FLAT_WITH("from 0", "from 4"),
+    PLACED_BODY("at(result 0 + 0)", "%3"),
+    PLACED_LOOP("work_at = 48, slots = [16]"),
 };
 
 static void must_say(Ctx *c, Module *m, const Broken *b, const char *text) {

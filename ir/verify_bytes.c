@@ -1,0 +1,330 @@
+/* What a dump says about bytes, checked: where globals lie in their arenas, members in flat ones,
+   what of a body's may lie in its caller's memory, what loops find there. The host program and the
+   runtime read all of these numbers and believe them: an offset that leads outside of an arena is
+   a write outside of it.
+
+   Every sum is compared with what is left of the room instead of being formed, so that no number
+   of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
+ */
+#include "placement.h"
+#include "verify.h"
+
+enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
+static const int64_t ARENA_MOST = 1ll << 47; /* bytes that a process can address */
+
+bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
+  return at >= 0 && bytes >= 0 && bytes <= room && at <= room - bytes;
+}
+
+static int64_t bytes_of(const Value *v) { return verify_extent(v) * elem_bytes(v->type.elem); }
+
+static int64_t global_bytes(const Global *g) {
+  return type_count(&g->type) * elem_bytes(g->type.elem);
+}
+
+/* ---- arenas ---- */
+
+static int arena_of(const Global *g) {
+  return g->kind == GLOBAL_PARAM ? 0 : g->kind == GLOBAL_STATE ? 1 : 2;
+}
+
+static Where global_at(const Global *g) { return (Where){g->span, g->loc}; }
+
+static bool stands(const Global *g) { return !g->within && g->storage.place == PLACE_GLOBAL; }
+
+static void check_arena_place(Verifier *v, const Global *g) {
+  if (g->within) {
+    if (g->storage.place != PLACE_NONE)
+      verify_report(v, "E1108", global_at(g), "[arena-c3] @%s lies in @%s and has no place itself",
+                    g->name, g->within->name);
+  } else if (g->storage.place != PLACE_GLOBAL || g->storage.at % LINE ||
+             !verify_fits(g->storage.at, global_bytes(g), ARENA_MOST)) {
+    verify_report(v, "E1108", global_at(g),
+                  "[arena-c1] @%s has no place, or one that is no multiple of %d of an arena",
+                  g->name, LINE);
+  }
+}
+
+static bool overlap(const Global *a, const Global *b) {
+  return arena_of(a) == arena_of(b) && a->storage.at < b->storage.at + global_bytes(b) &&
+         b->storage.at < a->storage.at + global_bytes(a);
+}
+
+void verify_arenas(Verifier *v) {
+  const Module *m = v->m;
+  v->fn = NULL;
+  for (uint32_t i = 0; i < m->globals.n; i++) check_arena_place(v, m->globals.at[i]);
+  for (uint32_t i = 0; i < m->globals.n && !v->failed; i++)
+    for (uint32_t j = 0; j < i; j++) {
+      const Global *a = m->globals.at[i], *b = m->globals.at[j];
+      if (stands(a) && stands(b) && overlap(a, b))
+        verify_report(v, "E1108", global_at(a), "[arena-c2] @%s and @%s share bytes", a->name,
+                      b->name);
+    }
+}
+
+/* ---- flat globals ---- */
+
+typedef struct Flat {    /* [rounds, all that one round has on all ranks that share it] */
+  int64_t rounds, count; /* count: -1 if it cannot be */
+} Flat;
+
+/* A member that has the flat global's first dim is one of a stack. */
+static Flat flat_of(const Module *m, const Global *g) {
+  const Type *t = &g->within->type;
+  bool stacked = g->type.rank && t->rank && t->axis[0].dim == g->type.axis[0].dim;
+  Flat f = {stacked ? t->axis[0].size : 1, 0};
+  f.count = type_count(t) / f.rounds;
+  if (stacked && t->axis[0].size != g->type.axis[0].size) return f.count = -1, f;
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (is_split(g->within->placed.on[i]) &&
+        __builtin_mul_overflow(f.count, m->mesh.at[i].size, &f.count))
+      f.count = -1;
+  return f;
+}
+
+static int64_t member_count(const Module *m, const Global *g) {
+  return type_count(&g->type) / flat_of(m, g).rounds;
+}
+
+static bool members_meet(const Module *m, const Global *a, const Global *b) {
+  return a->within == b->within && a->begin < b->begin + member_count(m, b) &&
+         b->begin < a->begin + member_count(m, a);
+}
+
+static void check_member(Verifier *v, uint32_t index) {
+  const Global *g = v->m->globals.at[index];
+  if (!verify_fits(g->begin, member_count(v->m, g), flat_of(v->m, g).count)) {
+    verify_report(v, "E1105", global_at(g), "[flat-c1] @%s does not lie inside of @%s", g->name,
+                  g->within->name);
+    return;
+  }
+  for (uint32_t i = 0; i < index; i++) {
+    const Global *other = v->m->globals.at[i];
+    if (other->within && verify_fits(other->begin, member_count(v->m, other), INT64_MAX) &&
+        members_meet(v->m, g, other))
+      verify_report(v, "E1105", global_at(g), "[flat-c2] @%s and @%s share elements of @%s",
+                    g->name, other->name, g->within->name);
+  }
+}
+
+void verify_flats(Verifier *v) {
+  for (uint32_t i = 0; i < v->m->globals.n; i++)
+    if (v->m->globals.at[i]->within) check_member(v, i);
+}
+
+/* ---- a body in its caller's memory ---- */
+
+static Where value_at(Verifier *v, ValueId id) {
+  const Op *def = value_def(v->fn, id);
+  return def ? verify_at_op(def) : verify_at_fn(v);
+}
+
+/* The first of the values that share its bytes. */
+static ValueId class_of(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view != VIEW_NONE) v = f->values.at[v].storage.base;
+  return v;
+}
+
+int64_t verify_room(const Verifier *v, const Storage *s) {
+  const Fn *f = v->fn;
+  switch (s->place) {
+  case PLACE_FRAME: return attr_int(&f->attrs, ATTR_frame, 0);
+  case PLACE_GLOBAL:
+    return s->slot < v->m->globals.n ? global_bytes(v->m->globals.at[s->slot]) : -1;
+  case PLACE_ARG:
+    return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
+  case PLACE_RESULT:
+    return s->slot < f->results.n ? bytes_of(&f->values.at[f->results.at[s->slot]]) : -1;
+  default: return 0;
+  }
+}
+
+static bool stands_in(const Value *v, PlaceKind place, uint32_t slot) {
+  return v->storage.place == place && v->storage.slot == slot && v->storage.at == 0;
+}
+
+static void check_caller_bytes(Verifier *v, ValueId id) {
+  const Fn *f = v->fn;
+  const Value *x = &f->values.at[id];
+  const Storage *s = &x->storage;
+  if (x->def == NO_OP && !stands_in(x, PLACE_ARG, x->result))
+    verify_report(v, "E1108", value_at(v, id),
+                  "[room-c1] argument %u does not stand where its caller leaves it", x->result);
+  if (s->place == PLACE_RESULT && s->slot < f->results.n &&
+      class_of(f, f->results.at[s->slot]) != class_of(f, id))
+    verify_report(v, "E1108", value_at(v, id), "[room-c2] in the bytes of result %u", s->slot);
+  if (s->place == PLACE_FRAME && s->view == VIEW_NONE && s->at % ALIGNED)
+    verify_report(v, "E1108", value_at(v, id), "[frame-c3] %lld of the frame is no multiple of %d",
+                  (long long)s->at, ALIGNED);
+}
+
+/* ---- globals in entries ---- */
+
+static bool in_declared_order(const Value *x, const Global *g) {
+  int64_t stride = 1;
+  for (int i = g->type.rank; i-- > 0;) {
+    int at = type_find(&x->type, g->type.axis[i].dim);
+    if (at < 0) return false;
+    if (g->type.axis[i].size > 1 && x->storage.stride[at] != stride) return false;
+    stride *= g->type.axis[i].size;
+  }
+  return true;
+}
+
+static uint32_t slot_of(const Module *m, const Global *g) {
+  uint32_t i = 0;
+  while (m->globals.at[i] != g) i++;
+  return i;
+}
+
+void verify_declared_order(Verifier *v, OpId id) {
+  const Op *op = &v->fn->ops.at[id];
+  if (op_family(op->code) != FAMILY_GLOBAL) return;
+  ValueId x = op->code == OP_load ? op->out : op->in[0];
+  if (!in_declared_order(&v->fn->values.at[x], op->global))
+    verify_report(v, "E1107", verify_at_op(op),
+                  "[held-c1] @%s is stored in the order of its declaration, this is not",
+                  op->global->name);
+}
+
+/* The value of which x shows elements, without changing any. */
+static ValueId shown_by(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  return v;
+}
+
+/* Is what was written last into global number `slot` what the entry stores there? */
+static bool stored_at_end(const Verifier *v, ValueId written, uint32_t slot) {
+  const Fn *f = v->fn;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *op = &f->ops.at[i];
+    if (op->code != OP_store || v->m->globals.at[slot] != op->global) continue;
+    return stands_in(&f->values.at[op->in[0]], PLACE_GLOBAL, slot) &&
+           shown_by(f, op->in[0]) == written;
+  }
+  return false;
+}
+
+static bool is_load(const Fn *f, ValueId v) {
+  const Op *def = value_def(f, v);
+  return def && def->code == OP_load;
+}
+
+/* What an op writes into a global must be there at the end: nothing else says that it changes. */
+static void check_written(Verifier *v, ValueId *last) {
+  const Fn *f = v->fn;
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Storage *s = &f->values.at[i].storage;
+    if (s->place == PLACE_GLOBAL && s->view != VIEW_OF && !is_load(f, i)) last[s->slot] = i;
+  }
+  for (uint32_t g = 0; g < v->m->globals.n; g++)
+    if (last[g] != NO_VALUE && !stored_at_end(v, last[g], g))
+      verify_report(v, "E1108", value_at(v, last[g]),
+                    "[held-c3] written into @%s, which the entry does not store",
+                    v->m->globals.at[g]->name);
+}
+
+static void check_globals_of(Verifier *v) {
+  const Fn *f = v->fn;
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Value *x = &f->values.at[i];
+    if (is_load(f, i) && !stands_in(x, PLACE_GLOBAL, slot_of(v->m, value_def(f, i)->global)))
+      verify_report(v, "E1108", value_at(v, i), "[held-c2] @%s is loaded from elsewhere",
+                    value_def(f, i)->global->name);
+    bool inside = x->storage.place == PLACE_GLOBAL;
+    if (inside && (f->kind != FN_ENTRY || v->m->globals.at[x->storage.slot]->within))
+      verify_report(v, "E1108", value_at(v, i), "[held-c4] a value cannot stand in @%s here",
+                    v->m->globals.at[x->storage.slot]->name);
+  }
+  if (v->failed) return;
+  ValueId *last = ARENA_ARRAY(v->m->arena, ValueId, v->m->globals.n + 1);
+  for (uint32_t g = 0; g < v->m->globals.n; g++) last[g] = NO_VALUE;
+  check_written(v, last);
+}
+
+/* ---- loops and workspaces ---- */
+
+static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
+  return stands_in(&op->callee->values.at[op->callee->results.at[result]], PLACE_ARG, arg);
+}
+
+/* The stacked result whose slices are the buffers of carried value j, 0: none, op->nout: several */
+static uint32_t saved_as(const Op *op, uint32_t carry, uint32_t j) {
+  uint32_t found = 0;
+  for (uint32_t i = carry; i < op->nout; i++)
+    if (returns_arg(op, i, j + 1)) found = found ? op->nout : i;
+  return found;
+}
+
+/* What the documents name under "Loops": a result stands in its own bytes, in those of the carried
+   value that it is the next one of, or in an argument that is stacked (in the operand: order-c14)
+   or carried (whose buffers the slices then are). */
+static bool may_stand(const Op *op, uint32_t j, uint32_t carry, uint32_t whole) {
+  const Value *x = &op->callee->values.at[op->callee->results.at[j]];
+  if (stands_in(x, PLACE_RESULT, j)) return true;
+  if (x->storage.place != PLACE_ARG || x->storage.at) return false;
+  uint32_t operand = x->storage.slot - 1;
+  if (j < carry) return operand == j;
+  if (operand < carry)
+    return !returns_arg(op, operand, operand + 1) && saved_as(op, carry, operand) == j;
+  return operand >= whole && operand < op->nin;
+}
+
+static bool needs_buffer(const Op *op, uint32_t carry, uint32_t j) {
+  return attr_int(&op->attrs, ATTR_trip, 0) > 1 && !returns_arg(op, j, j + 1) &&
+         !saved_as(op, carry, j);
+}
+
+static void check_slots(Verifier *v, const Op *op, uint32_t carry, int64_t frame) {
+  const Attr *slots = attr_get(&op->attrs, ATTR_slots);
+  if ((slots ? slots->i : 0) != (int64_t)carry) {
+    verify_report(v, "E1108", verify_at_op(op), "[frame-c2] %u carried values, %lld slots", carry,
+                  (long long)(slots ? slots->i : 0));
+    return;
+  }
+  for (uint32_t j = 0; j < carry; j++) {
+    int64_t at = slots->list[j];
+    bool inside = verify_fits(at, bytes_of(&v->fn->values.at[op->out + j]), frame);
+    if (at == -1 ? needs_buffer(op, carry, j) : !inside || at % ALIGNED)
+      verify_report(v, "E1108", verify_at_op(op),
+                    "[frame-c2] carried value %u has no second buffer in the frame", j);
+  }
+}
+
+static void check_loop(Verifier *v, const Op *op, int64_t frame) {
+  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  uint32_t whole = carry + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
+  for (uint32_t j = 0; j < op->nout; j++)
+    if (!may_stand(op, j, carry, whole))
+      verify_report(v, "E1108", verify_at_op(op),
+                    "[room-c3] @%s leaves result %u where nobody looks for it", op->callee->name,
+                    j);
+  check_slots(v, op, carry, frame);
+}
+
+static void check_work(Verifier *v, const Op *op, int64_t frame) {
+  AttrKey key = op->code == OP_loop ? ATTR_frame : ATTR_workspace;
+  int64_t bytes = attr_int(&op->callee->attrs, key, 0), at = attr_int(&op->attrs, ATTR_work_at, 0);
+  if ((bytes && !verify_fits(at, bytes, frame)) || at % ALIGNED)
+    verify_report(v, "E1108", verify_at_op(op),
+                  "[frame-c1] %lld bytes of work at %lld, in a frame of %lld", (long long)bytes,
+                  (long long)at, (long long)frame);
+}
+
+void verify_bytes(Verifier *v) {
+  const Fn *f = v->fn;
+  int64_t frame = attr_int(&f->attrs, ATTR_frame, 0);
+  if (!verify_fits(0, frame, ARENA_MOST)) {
+    verify_report(v, "E1108", verify_at_fn(v), "[frame-c1] @%s has a frame of %lld bytes", f->name,
+                  (long long)frame);
+    return;
+  }
+  for (ValueId i = 0; i < f->values.n; i++) check_caller_bytes(v, i);
+  check_globals_of(v);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *op = &f->ops.at[i];
+    if (op->callee) check_work(v, op, frame);
+    if (op->code == OP_loop) check_loop(v, op, frame);
+  }
+}
