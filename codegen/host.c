@@ -5,7 +5,7 @@
    in loops. Nothing in it depends on the machine or the time of compilation: the same module gives
    the same text. */
 #include "host.h"
-#include <ctype.h>
+#include "ir/text.h"
 #include <stdio.h>
 
 void host_put(Host *h, const char *format, ...) {
@@ -25,26 +25,32 @@ void host_put(Host *h, const char *format, ...) {
   h->n += n;
 }
 
-/* Octal escapes always have three digits, so that no digit of the text can join them. */
+/* Octal escapes always have three digits, so that no digit of the text can join them; two question
+ * marks may begin a trigraph. */
 void host_string(Host *h, const char *s) {
   host_put(h, "\"");
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
     if (c == '\n' && s[1]) host_put(h, "\\n\"\n    \"");
     else if (c == '\n') host_put(h, "\\n");
-    else if (c == '"' || c == '\\') host_put(h, "\\%c", c);
+    else if (c == '"' || c == '\\' || c == '?') host_put(h, "\\%c", c);
     else if (c < 32 || c > 126) host_put(h, "\\%03o", c);
     else host_put(h, "%c", c);
   }
   host_put(h, "\"");
 }
 
-const char *host_c_name(Host *h, Str name) {
-  char *s = arena_strndup(h->m->arena, name, strlen(name));
-  for (char *p = s; *p; p++)
-    if (!isalnum((unsigned char)*p)) *p = '_';
-  return s;
+/* Nothing in it can end the comment, begin another one or leave the line. */
+void host_comment(Host *h, const char *s) {
+  for (char last = 0; *s; last = *s++) {
+    unsigned char c = (unsigned char)*s;
+    bool ends = (c == '/' && last == '*') || (c == '*' && last == '/');
+    if (ends) host_put(h, " ");
+    host_put(h, "%c", c < 32 || c > 126 || c == '\\' ? '?' : c);
+  }
 }
+
+const char *host_c_name(Host *h, Str name) { return text_symbol(h->m->arena, name); }
 
 const char *host_source(Host *h, Loc l) {
   if (!l.file || l.file > h->m->sources.n) return "";
@@ -62,10 +68,9 @@ const char *host_arena(const Global *g) {
 
 char *host_write(Module *m) {
   Host h = {.m = m};
-  host_put(&h,
-           "/* The host program of model %s, written by shardc. Kernels are compiled apart; "
-           "addresses are final. */\n",
-           m->model);
+  host_put(&h, "/* The host program of model ");
+  host_comment(&h, m->model);
+  host_put(&h, ", written by shardc. Kernels are compiled apart; addresses are final. */\n");
   host_put(&h, "#include \"rt.h\"\n");
   host_kernels(&h);
   if (host_count_collectives(m))

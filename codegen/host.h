@@ -12,9 +12,12 @@ typedef struct Host {
 } Host;
 
 void host_put(Host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void host_string(Host *h, const char *s);   /* as a C string */
+/* What was not written by shardc itself (names of models, files, dims, settings) goes into the text
+   by these alone: as a C string, and between the ends of a comment. */
+void host_string(Host *h, const char *s);
+void host_comment(Host *h, const char *s);
 const char *host_c_name(Host *h, Str name); /* h.forward -> h_forward */
-const char *host_source(Host *h, Loc l);    /* gpt2.shard:19, "" if unknown */
+const char *host_source(Host *h, Loc l);    /* gpt2.shard:19, "" if unknown; as the user wrote it */
 int64_t host_global_bytes(const Global *g);
 const char *host_arena(const Global *g); /* weights, states, io: variables of generated functions */
 

@@ -53,15 +53,25 @@ static const char *label(Body *b, ValueId v) {
   return arena_printf(b->h->m->arena, "%%%u%s%s %s", b->number[v], *name ? " " : "", name, type);
 }
 
+static void put_label(Body *b, ValueId v, const char *end) {
+  host_put(b->h, " /* ");
+  host_comment(b->h, label(b, v));
+  host_put(b->h, " */%s", end);
+}
+
 static void put_buffer(Body *b, const char *indent, ValueId v) {
-  host_put(b->h, "%s%s, /* %s */\n", indent, address(b, v), label(b, v));
+  host_put(b->h, "%s%s,", indent, address(b, v));
+  put_label(b, v, "\n");
 }
 
 /* ---- kernels ---- */
 
 static void put_place(Body *b, const Op *o) {
   const char *source = host_source(b->h, o->loc);
-  if (*source) host_put(b->h, " /* %s */", source);
+  if (!*source) return;
+  host_put(b->h, " /* ");
+  host_comment(b->h, source);
+  host_put(b->h, " */");
 }
 
 static const char *work_at(Body *b, const Op *o) {
@@ -135,9 +145,9 @@ static const char *slice(Body *b, const Loop *l, ValueId v, const char *index) {
 
 static void put_copy(Body *b, const char *to, ValueId from) {
   const char *have = address(b, from);
-  if (strcmp(to, have))
-    host_put(b->h, "  rt_copy(rt, %s, %s, %lld); /* %s */\n", to, have,
-             (long long)value_bytes(b, from), label(b, from));
+  if (!strcmp(to, have)) return;
+  host_put(b->h, "  rt_copy(rt, %s, %s, %lld);", to, have, (long long)value_bytes(b, from));
+  put_label(b, from, "\n");
 }
 
 static const char *second_buffer(Body *b, const Loop *l, uint32_t j) {
@@ -188,7 +198,8 @@ static void put_loop_inputs(Body *b, const Loop *l) {
     const char *at = k < l->carry                  ? carry_in(b, l, k)
                      : k < l->carry + l->invariant ? address(b, o->in[k])
                                                    : slice(b, l, o->in[k], "i");
-    host_put(b->h, "        %s, /* %s */\n", at, label(b, o->in[k]));
+    host_put(b->h, "        %s,", at);
+    put_label(b, o->in[k], "\n");
   }
   host_put(b->h, "    };\n");
 }
@@ -196,10 +207,10 @@ static void put_loop_inputs(Body *b, const Loop *l) {
 static void put_loop_outputs(Body *b, const Loop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const from[] = {\n");
-  for (uint32_t k = 0; k < o->nout; k++)
-    host_put(b->h, "        %s, /* %s */\n",
-             k < l->carry ? carry_out(b, l, k) : slice(b, l, o->out + k, "i"),
-             label(b, o->out + k));
+  for (uint32_t k = 0; k < o->nout; k++) {
+    host_put(b->h, "        %s,", k < l->carry ? carry_out(b, l, k) : slice(b, l, o->out + k, "i"));
+    put_label(b, o->out + k, "\n");
+  }
   if (!o->nout) host_put(b->h, "        0,\n");
   host_put(b->h, "    };\n");
 }
@@ -212,7 +223,8 @@ static void put_loop(Body *b, const Op *o) {
   for (uint32_t j = 0; j < l.carry; j++) put_carry_start(b, &l, j);
   host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
   const char *source = host_source(b->h, o->loc);
-  host_put(b->h, "%s%s */\n", *source ? ", " : "", source);
+  host_comment(b->h, arena_printf(b->h->m->arena, "%s%s", *source ? ", " : "", source));
+  host_put(b->h, " */\n");
   if (l.reverse)
     host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)(l.first + l.trip - 1));
   else if (l.first) host_put(b->h, "    const int64_t i = %lld + n;\n", (long long)l.first);
@@ -229,8 +241,10 @@ static void put_loop(Body *b, const Op *o) {
 static void put_collective(Body *b, const Op *o) {
   host_put(b->h, "  rt_collect(rt, &collectives[%u],", b->h->collectives++);
   put_place(b, o);
-  host_put(b->h, "\n             %s, /* %s */\n             %s /* %s */);\n", address(b, o->in[0]),
-           label(b, o->in[0]), address(b, o->out), label(b, o->out));
+  host_put(b->h, "\n             %s,", address(b, o->in[0]));
+  put_label(b, o->in[0], "\n");
+  host_put(b->h, "             %s", address(b, o->out));
+  put_label(b, o->out, ");\n");
 }
 
 /* ---- stores ---- */

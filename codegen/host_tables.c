@@ -5,6 +5,7 @@
 #include "ir/message.h"
 #include "ir/placement.h"
 #include "cache.h"
+#include <math.h>
 
 static const char *const arena_words[] = {"RT_WEIGHTS", "RT_STATES", "RT_IO", "RT_WORK"};
 static const char *const kind_words[] = {"RT_PARAM", "RT_STATE", "RT_INPUT", "RT_SCALAR",
@@ -33,10 +34,11 @@ static int64_t of_phase(const Fn *k, AttrKey key, int phase) {
 }
 
 static void put_head(Host *h, const Fn *k, const char *symbol, int phases) {
-  host_put(h,
-           "static const rt_kernel %s = {.name = \"%s\", .source = \"%s\", .phases = %d,\n    "
-           ".phase = {",
-           symbol, k->name, host_source(h, k->loc), phases);
+  host_put(h, "static const rt_kernel %s = {.name = ", symbol);
+  host_string(h, k->name);
+  host_put(h, ", .source = ");
+  host_string(h, host_source(h, k->loc));
+  host_put(h, ", .phases = %d,\n    .phase = {", phases);
 }
 
 static void put_cpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
@@ -120,8 +122,11 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
   const Type *in = value_type(f, o->in[0]);
   Message x = message_of(f, o);
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
-  host_put(h, "    {\"%s in %s\", \"%s\", %s, %d, %s, %s, %lld, %lld, %lld},\n", op_name(o->code),
-           f->name, host_source(h, o->loc), words[o->code],
+  host_put(h, "    {");
+  host_string(h, arena_printf(h->m->arena, "%s in %s", op_name(o->code), f->name));
+  host_put(h, ", ");
+  host_string(h, host_source(h, o->loc));
+  host_put(h, ", %s, %d, %s, %s, %lld, %lld, %lld},\n", words[o->code],
            mesh_find(h->m, attr_str(&o->attrs, ATTR_axis, "")), most ? "RT_MAX" : "RT_SUM",
            upper(h, elem_words[in->elem]), (long long)x.count, (long long)x.send_row,
            (long long)x.receive_row);
@@ -134,8 +139,9 @@ static void put_ranks(Host *h) {
   if (!m->mesh.n) return;
   host_put(h, "\nstatic const rt_axis mesh[] = {\n");
   for (uint32_t i = 0; i < m->mesh.n; i++) {
-    host_put(h, "    {\"%s\", %lld, %lld},\n", m->mesh.at[i].name, (long long)m->mesh.at[i].size,
-             (long long)stride);
+    host_put(h, "    {");
+    host_string(h, m->mesh.at[i].name);
+    host_put(h, ", %lld, %lld},\n", (long long)m->mesh.at[i].size, (long long)stride);
     stride *= m->mesh.at[i].size;
   }
   host_put(h, "};\n");
@@ -222,15 +228,19 @@ static int64_t of_size(const Module *m, const Global *g) {
 static void put_tensor(Host *h, const Global *g, uint32_t number) {
   const Type *t = &g->type;
   const Global *place = g->within ? g->within : g;
-  host_put(h, "    {\"%s\", %s, %s, %d, {", g->name, kind_words[g->kind],
-           upper(h, elem_words[t->elem]), t->rank);
-  for (int i = 0; i < t->rank; i++) host_put(h, "%s\"%s\"", i ? ", " : "", t->axis[i].dim);
+  host_put(h, "    {");
+  host_string(h, g->name);
+  host_put(h, ", %s, %s, %d, {", kind_words[g->kind], upper(h, elem_words[t->elem]), t->rank);
+  for (int i = 0; i < t->rank; i++) {
+    if (i) host_put(h, ", ");
+    host_string(h, t->axis[i].dim);
+  }
   host_put(h, "%s}, {", t->rank ? "" : "0");
   for (int i = 0; i < t->rank; i++)
     host_put(h, "%s%lld", i ? ", " : "", (long long)t->axis[i].size);
   host_put(h, "%s}, ", t->rank ? "" : "0");
-  if (g->of) host_put(h, "\"%s\", %lld", g->of, (long long)of_size(h->m, g));
-  else host_put(h, "0, 0");
+  if (g->of) host_string(h, g->of);
+  host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
   host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
            (long long)host_global_bytes(g));
   put_splits(h, g);
@@ -261,10 +271,13 @@ static int put_entries(Host *h) {
     const Fn *f = h->m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
     IrCount c = ir_count(h->m, f);
-    host_put(h, "    {\"%s\", run_%s, %lld, %lld, %.17g, %.17g, %.17g},\n", f->name,
-             host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
+    double least = attr_float(&f->attrs, ATTR_least, 0);
+    host_put(h, "    {");
+    host_string(h, f->name);
+    host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g},\n", host_c_name(h, f->name),
+             (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes,
-             attr_float(&f->attrs, ATTR_least, 0));
+             isfinite(least) ? least : 0);
     n++;
   }
   host_put(h, "    {0},\n};\n");
