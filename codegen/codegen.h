@@ -48,6 +48,9 @@ bool target_runs_here(const Target *t);
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
 const Target *target_of(const Module *m); /* from setting target.name */
+/* A module from a dump may name a target: facts that it leaves out are added. False if it is none,
+   or has other facts than those that the code will be made by: E1103 was given. */
+bool target_complete(Module *m);
 
 /* What is known about a kernel while its module is built. */
 typedef struct Emit

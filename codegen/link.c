@@ -352,7 +352,20 @@ static bool emit_kernels(Link *l, bool assembly) {
   return ok;
 }
 
+/* IR written by hand may stop short of what `select` decides. */
+static bool all_cut(Module *m) {
+  bool good = true;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL || attr_get(&k->attrs, ATTR_tile)) continue;
+    diag_at(m->ctx->diag, "E1110", k->span, "kernel @%s has no family and no tile", k->name);
+    good = false;
+  }
+  return good;
+}
+
 bool codegen_build(Module *m, const BuildOptions *o) {
+  if (!all_cut(m)) return false;
   Link l = {.m = m, .o = o, .arena = arena_new()};
   bool ok;
   if (!o->emit) ok = build_executable(&l);

@@ -56,6 +56,41 @@ void target_describe(Module *m, const Target *t, int workers) {
   module_set(m, "target.processors", "%d", t->processors);
 }
 
+static bool strange(Module *m, const char *key, const char *have, const char *want) {
+  Report *r = diag_at(m->ctx->diag, "E1103", (Span){0}, "%s = \"%s\" is not what target %s has", key,
+                      have, module_setting(m, "target.name", ""));
+  diag_fact(r, "it has \"%s\"", want);
+  return false;
+}
+
+/* What passes decide by may be tried out; what buffers are sized by may not. */
+static bool is_binding(const char *key) {
+  static const char *const list[] = {"vector_bytes", "rounds", "pairs",       "matrix",
+                                     "gpu",          "sm",     "shared_most", "shared"};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (!strcmp(key + strlen("target."), list[i])) return true;
+  return false;
+}
+
+bool target_complete(Module *m) {
+  Str name = module_setting(m, "target.name", NULL);
+  if (!name) return true;
+  const Target *t = target_find(name);
+  if (!t)
+    return diag_at(m->ctx->diag, "E1103", (Span){0}, "no target is called `%s`", name), false;
+  Module *facts = module_new(m->ctx);
+  target_describe(facts, t, 1);
+  bool good = true;
+  for (uint32_t i = 0; i < facts->settings.n; i++) {
+    const Setting *want = &facts->settings.at[i];
+    Str have = module_setting(m, want->key, NULL);
+    if (!have && strcmp(want->key, "target.workers")) module_set(m, want->key, "%s", want->value);
+    if (have && have != want->value && is_binding(want->key))
+      good = strange(m, want->key, have, want->value);
+  }
+  return good;
+}
+
 const Target *target_of(const Module *m) {
   Str name = module_setting(m, "target.name", NULL);
   const Target *t = name ? target_find(name) : NULL;

@@ -91,7 +91,7 @@ Exit compile_executable(Cli *o, const char *output, Module **m);
 /* cmd_load.c */
 typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
 char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E0001) */
-FileKind file_kind(const char *path);
+FileKind file_kind(Ctx *c, const char *path);
 /* Operand 0 -> a module. Diagnostics are not printed. */
 Exit load_module(Cli *o, Module **m);
 /* --tune-db, --require-tuned: records become settings of the module (cmd_tune_db.c) */

@@ -1,6 +1,7 @@
 /* `shardc check`: everything that can be known without making anything; as messages and one line
    per model, or as one JSON object on stdout (--json). */
 #include "cmd.h"
+#include "codegen/codegen.h"
 #include "frontend/lower.h"
 #include <stdlib.h>
 
@@ -40,13 +41,13 @@ static Exit check_shard(Cli *o, const char *path, Found *f) {
 }
 
 static Exit check_file(Cli *o, const char *path, Found *f) {
-  FileKind kind = file_kind(path);
+  FileKind kind = file_kind(o->c, path);
   size_t n = 0;
   const char *text = kind == FILE_SHARD ? "" : file_read(o->c, path, &n);
   if (!text) return EXIT_ENVIRONMENT;
   if (kind == FILE_SHARD) return check_shard(o, path, f);
   Module *m = ir_parse(o->c, path, text, n);
-  return m && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
+  return m && target_complete(m) && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
 }
 
 /* Every file is checked for itself: what one declares means nothing to the next. */

@@ -167,7 +167,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Change c = {0};
   int64_t capacity = fit_capacity(o, m);
   if (n.total <= capacity) return true;
-  bool found = file_kind(o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
+  bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   Unit u = unit_for(n.total);
@@ -180,7 +180,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   if (found)
     say_help(o, m, facts, r, &c,
              arena_printf(o->c->arena, "%s %s", in(o->c, u, better.total), u.name));
-  else if (file_kind(o->operands.at[0]) == FILE_SHARD)
+  else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
     diag_help(r, n.weights + n.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"
                      : "neither zero, micro, recompute nor more ranks alone would do: a smaller "

@@ -3,14 +3,6 @@
 #include "cmd.h"
 #include "frontend/fmt.h"
 
-static char *read_stdin(Ctx *c, size_t *n) {
-  VEC(char) text = {0};
-  for (int ch; (ch = getchar()) != EOF;) vec_push(c->arena, text, (char)ch);
-  *n = text.n;
-  vec_push(c->arena, text, 0);
-  return text.at;
-}
-
 static Exit deliver(Cli *o, const char *path, const char *text, size_t n, bool same) {
   bool from_stdin = !strcmp(path, "-");
   if (o->value[OPT_CHECK]) {
@@ -24,7 +16,7 @@ static Exit deliver(Cli *o, const char *path, const char *text, size_t n, bool s
 static Exit format_file(Cli *o, const char *path) {
   size_t n = 0, length = 0;
   bool from_stdin = !strcmp(path, "-");
-  const char *text = from_stdin ? read_stdin(o->c, &n) : file_read(o->c, path, &n);
+  const char *text = file_read(o->c, path, &n);
   if (!text) return EXIT_ENVIRONMENT;
   const char *made = fmt_text(o->c, from_stdin ? "<stdin>" : path, text, n, &length);
   if (!made) return EXIT_INPUT;

@@ -5,19 +5,11 @@
 #include "frontend/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
+#include "ir/support/input.h"
 #include "ir/support/output.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static FILE *open_input(const char *path) {
-  struct stat info;
-  if (!strcmp(path, "-")) return stdin;
-  FILE *f = fopen(path, "rb");
-  if (f && !fstat(fileno(f), &info) && !S_ISDIR(info.st_mode)) return f;
-  if (f) errno = EISDIR, fclose(f);
-  return NULL;
-}
 
 static Exit cannot_read(Ctx *c, const char *path) {
   diag_at(c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", path, strerror(errno));
@@ -25,41 +17,20 @@ static Exit cannot_read(Ctx *c, const char *path) {
 }
 
 char *file_read(Ctx *c, const char *path, size_t *n) {
-  FILE *f = open_input(path);
-  VEC(char) text = {0};
-  char part[4096];
-  if (!f) return cannot_read(c, path), NULL;
-  for (size_t got; (got = fread(part, 1, sizeof part, f)) > 0;)
-    for (size_t i = 0; i < got; i++) vec_push(c->arena, text, part[i]);
-  bool failed = ferror(f);
-  if (f != stdin) fclose(f);
-  if (failed) return cannot_read(c, path), NULL;
-  *n = text.n;
-  vec_push(c->arena, text, 0);
-  return text.at;
+  char *text = text_read(c, path, n);
+  if (!text) cannot_read(c, path);
+  return text;
 }
 
-/* The first character that is neither white space nor in a comment. */
-static int first_letter(FILE *f) {
-  bool comment = false;
-  int c;
-  while ((c = getc(f)) != EOF) {
-    comment = c == '#' || (comment && c != '\n');
-    if (!comment && !strchr(" \t\r\n", c)) return c;
-  }
-  return c;
-}
-
-/* IR begins with the word shardc-ir. */
-FileKind file_kind(const char *path) {
+/* IR begins with the word shardc-ir, behind white space and comments. */
+FileKind file_kind(Ctx *c, const char *path) {
   static const char mark[] = "shardc-ir";
-  FILE *f = open_input(path);
-  if (!f) return FILE_MISSING;
-  if (f == stdin) return FILE_IR; /* it can be read only once, and a model file has a place */
-  size_t n = 0;
-  for (int c = first_letter(f); n < sizeof mark - 1 && c == mark[n]; n++) c = getc(f);
-  fclose(f);
-  return n == sizeof mark - 1 ? FILE_IR : FILE_SHARD;
+  size_t n;
+  const char *text = text_read(c, path, &n);
+  if (!text) return FILE_MISSING;
+  for (text += strspn(text, " \t\r\n"); *text == '#'; text += strspn(text, " \t\r\n"))
+    text += strcspn(text, "\n");
+  return strncmp(text, mark, sizeof mark - 1) ? FILE_SHARD : FILE_IR;
 }
 
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
@@ -76,7 +47,7 @@ static Module *load_ir(Cli *o, const char *path) {
   size_t n;
   const char *text = file_read(o->c, path, &n);
   Module *m = text ? ir_parse(o->c, path, text, n) : NULL;
-  return m && ir_verify(m) ? m : NULL; /* the text may have been edited by hand */
+  return m && target_complete(m) && ir_verify(m) ? m : NULL; /* it may be edited by hand */
 }
 
 /* The target that the plan's machine names; "": it says nothing of it. */
@@ -124,7 +95,7 @@ static bool names_choices(const Cli *o) {
 
 Exit load_module(Cli *o, Module **m) {
   const char *path = o->operands.at[0];
-  FileKind kind = file_kind(path);
+  FileKind kind = file_kind(o->c, path);
   *m = NULL;
   if (kind == FILE_MISSING) return cannot_read(o->c, path);
   if (kind == FILE_IR && names_choices(o))

@@ -6,6 +6,7 @@
    library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
    inside bodies. */
 #include "frontend/sema.h"
+#include "ir/support/input.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -200,37 +201,17 @@ static void declare_item(World *w, const AstItem *i, bool std) {
 
 /* ---- files ---- */
 
-static char *read_file(Arena *a, const char *path, size_t *n) {
-  FILE *f = fopen(path, "rb");
-  if (!f) return NULL;
-  size_t cap = 1 << 16;
-  char *text = arena_alloc(a, cap);
-  for (*n = 0;;) {
-    size_t got = fread(text + *n, 1, cap - *n - 1, f);
-    if (!got) break;
-    *n += got;
-    if (*n + 1 < cap) continue;
-    char *more = arena_alloc(a, cap * 2);
-    memcpy(more, text, *n);
-    text = more, cap *= 2;
-  }
-  bool failed = ferror(f);
-  fclose(f);
-  text[*n] = 0;
-  return failed ? NULL : text;
-}
-
 static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from);
 
 /* 1: read now or before; 0: no such file */
 static bool load_path(World *w, const char *path) {
   char real[PATH_MAX];
-  if (!realpath(path, real)) return false;
+  if (!realpath(path, real)) snprintf(real, sizeof real, "%s", path); /* "-", a pipe */
   Str key = intern(w->ctx->names, real);
   for (uint32_t i = 0; i < w->loaded.n; i++)
     if (w->loaded.at[i] == key) return true;
   size_t n;
-  char *text = read_file(w->ctx->arena, real, &n);
+  char *text = text_read(w->ctx, path, &n);
   if (!text) return false;
   vec_push(w->ctx->arena, w->loaded, key);
   return load_text(w, path, text, n, path);

@@ -52,7 +52,8 @@ static bool tune(Module *m, Fn *k, bool gpu) {
       tuners[i].tune(m, k);
       return true;
     }
-  bug("select: kernel %s has no family", k->name);
+  diag_at(m->ctx->diag, "E1110", loc_span(m, k->loc), "kernel @%s has no family", k->name);
+  return false;
 }
 
 /* The text of a kernel function without name and positions. */

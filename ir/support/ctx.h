@@ -9,6 +9,9 @@ typedef struct Ctx {
   Arena *arena; /* lives as long as the compilation */
   Interner *names;
   Diag *diag;
+  char *input; /* what can be read once: standard input or a pipe, and which (input.h) */
+  size_t input_length;
+  const char *input_path;
 } Ctx;
 
 Ctx *ctx_new(void);

@@ -1,0 +1,10 @@
+/* Whole text files of unknown origin. */
+#ifndef SHARDC_INPUT_H
+#define SHARDC_INPUT_H
+#include "ctx.h"
+#include <stdbool.h>
+
+/* The text, in c's arena, with a zero behind it; NULL: errno says why. "-" is standard input. A pipe
+   is read once, and remembered. */
+char *text_read(Ctx *c, const char *path, size_t *n);
+#endif
