@@ -25,13 +25,24 @@ static bool is_read(const World *w, uint32_t file) {
   return false;
 }
 
+/* A file's name from the folder of the model's file on; elsewhere its last part. What is compiled
+ * must not depend on how the path was typed. */
+static const char *name_of_file(const World *w, const char *path) {
+  const char *top = diag_source(w->ctx->diag, w->top)->name, *end = strrchr(top, '/');
+  size_t folder = end ? (size_t)(end - top) + 1 : 0;
+  if (!strncmp(path, top, folder) && path[folder] != '/') return path + folder;
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 static const uint32_t *write_sources(Module *m, const World *w) {
   uint32_t n = diag_source_count(w->ctx->diag);
   uint32_t *files = ARENA_ARRAY(m->arena, uint32_t, n + 1);
   for (uint32_t i = 1; i <= n; i++) {
     const Source *s = diag_source(w->ctx->diag, i);
     if (!is_read(w, i)) continue; /* ops of the library's bodies point at the user's line */
-    vec_push(m->arena, m->sources, (IrSource){intern(m->ctx->names, s->name), s->text});
+    Str name = intern(m->ctx->names, name_of_file(w, s->name));
+    vec_push(m->arena, m->sources, (IrSource){.name = name, .text = s->text, .path = s->name});
     files[i] = m->sources.n;
   }
   return files;

@@ -223,7 +223,8 @@ typedef struct Setting { /* resolved train, plan and machine settings that passe
 } Setting;
 
 typedef struct IrSource { /* embedded model files: what loc(f1:..) points into */
-  Str name, text;
+  Str name, text; /* name: from the folder of the model's file on, whatever path was typed */
+  Str path;       /* as the diagnostics know it; NULL: by its name */
 } IrSource;
 
 typedef struct IrCount { /* what one run of an entry costs (count.h) */

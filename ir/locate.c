@@ -2,15 +2,17 @@
    far a module has come.
 
    A Loc counts files in Module.sources; the diagnostics count their own. The two meet by the file's
-   name: the front end has added the file already, a module read from a dump brings its text along.
+   path, or its name: the front end has added the file already, a module read from a dump brings its
+   text along.
  */
 #include "ir.h"
 
 static uint32_t diag_file(Module *m, const IrSource *s) {
   Diag *d = m->ctx->diag;
+  const char *name = s->path ? s->path : s->name;
   for (uint32_t i = 1; i <= diag_source_count(d); i++)
-    if (!strcmp(diag_source(d, i)->name, s->name)) return i;
-  return diag_add_source(d, s->name, s->text, strlen(s->text));
+    if (!strcmp(diag_source(d, i)->name, name)) return i;
+  return diag_add_source(d, name, s->text, strlen(s->text));
 }
 
 Span loc_span(Module *m, Loc l) {

@@ -347,7 +347,7 @@ static void read_source(Parser *p) {
   if (lex_count(p) != p->m->sources.n + 1)
     lex_fail(p, "E1001", at, "sources are numbered f1, f2, ..");
   Str name = lex_quoted(p);
-  vec_push(p->m->arena, p->m->sources, (IrSource){name, lex_quoted(p)});
+  vec_push(p->m->arena, p->m->sources, (IrSource){.name = name, .text = lex_quoted(p)});
 }
 
 static void read_was(Parser *p) {

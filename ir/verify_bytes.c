@@ -10,7 +10,7 @@
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
-static const int64_t ARENA_MOST = 1ll << 47; /* bytes that a process can address */
+static const int64_t ARENA_MOST = 1ll << 60; /* bytes: so that ends of what lies in it are no overflow */
 
 bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
   return at >= 0 && bytes >= 0 && bytes <= room && at <= room - bytes;

@@ -181,9 +181,10 @@ static uint32_t offset_of(const Source *s, uint32_t line, uint32_t column) {
 Span span_of(const Module *m, Loc at) {
   if (!at.file || at.file > m->sources.n || !at.line || !at.column) return (Span){0};
   const Diag *d = m->ctx->diag;
+  const IrSource *from = &m->sources.at[at.file - 1];
   for (uint32_t i = 1; i <= diag_source_count(d); i++) {
     const Source *s = diag_source(d, i);
-    if (!strcmp(s->name, m->sources.at[at.file - 1].name))
+    if (!strcmp(s->name, from->path ? from->path : from->name))
       return (Span){i, offset_of(s, at.line, at.column), at.length};
   }
   return (Span){0};

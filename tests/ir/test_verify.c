@@ -634,7 +634,7 @@ static void points_at_the_op(void **state) {
   ctx_free(c);
   c = ctx_new();
   m = module_new(c);
-  vec_push(m->arena, m->sources, (IrSource){"user.shard", "one\ntwo three\n"});
+  vec_push(m->arena, m->sources, (IrSource){.name = "user.shard", .text = "one\ntwo three\n"});
   Fn *f = fn_new(m, FN_BODY, "f");
   Type t = type_scalar(ELEM_i32);
   ValueId a = fn_arg(m, f, t);

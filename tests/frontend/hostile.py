@@ -1,0 +1,140 @@
+"""What comes from outside ends in a diagnostic, and gets nowhere unescaped: names of models and files in generated C, paths that never
+end, targets that are none, sizes and programs without end.   hostile.py SHARDC ROOT
+
+Each case runs the compiler in an empty folder, under a limit of processor time and memory.
+"""
+import os, resource, subprocess, sys, tempfile
+
+SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SANITIZED = b'__asan_init' in open(SHARDC, 'rb').read()
+SECONDS, BYTES = 60, 4 << 30
+wrong = []
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    if not SANITIZED: resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+
+
+def run(*args, text=None, program=SHARDC):
+    return subprocess.run([program, *args], input=text, capture_output=True, text=True, errors='replace', preexec_fn=limits, timeout=300)
+
+
+def write(name, text):
+    with open(name, 'w') as f: f.write(text)
+    return name
+
+
+def must(good, what, r=None):
+    if not good: wrong.append(f'{what}: {r.returncode} {r.stderr[-600:]}{r.stdout[-200:]}' if r else what)
+
+
+def refuses(code, *args, text=None, at=None):
+    r = run(*args, text=text)
+    must(0 < r.returncode < 70 and f'[{code}]' in r.stderr and (not at or f':{at}\n' in r.stderr), f'{args}: {code} {at or ""} wanted', r)
+    return r
+
+
+# a program of one kernel, as IR
+DUMP = '''shardc-ir 1
+model %s
+after memory
+source f1 %s "text"
+dim A = 64
+set target.name = "x86_64_v3"
+set %s = "1"
+param @w : f32[A:64] at(0)
+output @loss : f32[A:64] at(0)
+kernel @k(%%0 : f32[A:64]) {family = "elem", variant = "vector", tile = [4096], chunks = [1]} {
+  %%1 = exp %%0 : f32[A:64] loc(f1:1:1+1)
+  return %%1
+} 
+entry @step {frame = 0, live = 0} {
+  %%0 = load @w : f32[A:64] {0: at(global @w + 0)}
+  %%1 = kernel @k, %%0 : f32[A:64] {0: at(global @loss + 0)} loc(f1:1:1+1)
+  store @loss, %%1
+}
+'''
+CODE = '__attribute__((constructor)) static void p(void){extern int puts(const char*);puts(\\"PWNED\\");}'
+MODEL = '''use "std"
+dims { Batch; In = %s; Hidden = %s; Classes = 3; Layers = %s }
+layer Block(x: [Batch, Hidden]) -> [Batch, Hidden] {
+  param w [Hidden] = 1
+  return x * w
+}
+model Mlp {
+  input x [Batch, In]
+  input y [Batch] of Classes
+  sub up = Linear[In -> Hidden]
+  sub down = Linear[Hidden -> Classes]
+  stack h [Layers] of Block
+  loss cross_entropy[Classes](down(h(up(x))), y)
+}
+train t for Mlp {
+  batch %s
+  steps 3
+  data columns(x = "x.npy", y = "y.npy")
+  optim sgd lr = 0.1
+}
+'''
+
+
+def model(inputs=4, hidden=8, layers=2, batch=2): return MODEL % (inputs, hidden, layers, batch)
+
+
+def names_in_c():
+    for payload in (f'Mlp*/\\n{CODE}\\n/*', f'M\\\\\\n*/ {CODE} /*', f'x\\"}};\\n{CODE}\\n', f'a??/\\n\\"; {CODE} //', f'/*/ {CODE} /*/', 'a\\xff\\x01'):
+        r = run('compile', write('m.ir', DUMP % (f'"{payload}"', f'"{payload}.shard"', f'"{payload}"')), '-o', 'model', '-q')
+        must(r.returncode == 0, f'model {payload}', r)
+        if r.returncode: continue
+        r = run('info', program='./model')
+        must(not r.stdout.startswith('PWNED') and '\nPWNED' not in r.stdout and r.returncode == 0, f'constructor in {payload}', r)
+    for name in ('a"b.shard', 'a*b.shard', 'a\nb".shard', 'a\\.shard', "a'b$(id).shard"):
+        r = run('compile', write(name, model()), '--emit=c', '-o', 'host.c')
+        c = subprocess.run(['cc', '-std=gnu17', '-fsyntax-only', '-I', f'{os.path.dirname(SHARDC)}/lib/shardc', 'host.c'], capture_output=True, text=True)
+        must(r.returncode == 0 and c.returncode == 0, f'file {name!r}: {c.stderr[:400]}', r)
+
+
+def typed_paths():
+    write('m.shard', 'use "more"\n' + model().replace('use "std"', '') )
+    write('more.shard', 'use "std"\n')
+    os.makedirs('sub', exist_ok=True)
+    texts = set()
+    for path in ('m.shard', './m.shard', 'sub/../m.shard', os.path.abspath('m.shard')):
+        texts.add(run('compile', path, '--emit=c').stdout)
+    must(len(texts) == 1 and len(texts.pop()) > 1000, 'the path as typed gets into the program')
+    r = run('check', write('sub/bad.shard', 'dims { A = B }\n'))
+    must('sub/bad.shard:1:' in r.stderr, 'messages name the path as typed', r)
+
+
+def odd_files():
+    refuses('E0001', 'check', '/dev/zero')
+    refuses('E0001', 'compile', '/dev/zero', '--emit=ir')
+    os.mkfifo('pipe')
+    refuses('E0001', 'check', 'pipe')
+    refuses('E0001', 'check', '.')
+    r = run('check', '-', text=model())
+    must(r.returncode == 0 and r.stdout.startswith('Mlp: '), 'check - reads a model', r)
+    r = run('check', '-', text='# IR\n' + DUMP % ('M', '"f"', 'x'))
+    must(r.returncode == 0, 'check - reads IR', r)
+    r = run('compile', '-', '--emit=c', text=model())
+    must(r.returncode == 0 and 'RT_PROGRAM' in r.stdout, 'compile - reads a model', r)
+    r = subprocess.run(['bash', '-c', f'"{SHARDC}" check <(cat more.shard)'], capture_output=True, text=True)
+    must(r.returncode == 0, 'a model from a pipe', r)
+
+
+def targets():
+    dump = DUMP % ('M', '"f"', 'x')
+    refuses('E1103', 'compile', write('t.ir', dump.replace('x86_64_v3', 'zz')), '-o', 'x')
+    refuses('E1103', 'compile', write('t.ir', dump.replace('set x', 'set target.vector_bytes')), '-o', 'x')
+    refuses('E1103', 'compile', write('t.ir', dump.replace('set x = "1"', 'set target.vector_bytes = "64"')), '-o', 'x')
+    refuses('E1110', 'compile', write('t.ir', dump.replace('chunks = [1]', 'chunks = [2147483648]')), '-o', 'x')
+    refuses('E1110', 'compile', write('t.ir', dump.replace(' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}', '')), '-o', 'x')
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    os.environ['SHARDC_CACHE_DIR'] = f'{folder}/cache'
+    for case in (names_in_c, typed_paths, odd_files, targets): case()
+print('\n'.join(wrong) or 'fine')
+sys.exit(bool(wrong))
