@@ -4,10 +4,11 @@
 #include "ir/placement.h"
 
 /* Six ranks: coordinate of a = rank % 2, of b = rank / 2. */
-#define HEAD(after)                                                                                \
+#define HEAD(after, x, a, b)                                                                       \
   "shardc-ir 1\nmodel T\nafter " after "\nmesh a = 2, b = 3\nplace R -> b, a\n"                    \
-  "input @x : f32[R/b/a:1, N:6]\nscalar @mesh.a : i32[]\nscalar @mesh.b : i32[]\n"
-static const char head[] = HEAD("localize"), placed_head[] = HEAD("memory");
+  "input @x : f32[R/b/a:1, N:6]" x "\nscalar @mesh.a : i32[]" a "\nscalar @mesh.b : i32[]" b "\n"
+static const char head[] = HEAD("localize", "", "", ""),
+                  placed_head[] = HEAD("memory", " at(0)", " at(64)", " at(128)");
 
 typedef struct Case {
   const char *output, *op;
@@ -58,9 +59,10 @@ static void check_case(const Case *k, bool placed) {
   Ctx *c = ctx_new();
   const char *text = arena_printf(
       c->arena,
-      "%soutput @y : %s\nentry @e%s {\n%%0 = load @x : f32[R:1, N:6]%s\n%%1 = %s%s\nstore @y, "
+      "%soutput @y : %s%s\nentry @e%s {\n%%0 = load @x : f32[R:1, N:6]%s\n%%1 = %s%s\nstore @y, "
       "%%1\n}\n",
-      placed ? placed_head : head, k->output, placed ? " {frame = 128}" : "",
+      placed ? placed_head : head, k->output, placed ? " at(192)" : "",
+      placed ? " {frame = 128}" : "",
       placed ? " {0: at(global @x + 0)}" : "", k->op, placed ? " {0: at(frame + 16)}" : "");
   Module *m = module_of(c, text);
   if (!m || !ir_verify(m)) fail_msg("%s", reported(c));
