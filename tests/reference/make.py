@@ -2,7 +2,7 @@
 step and the losses of 20 optimizer steps. The files it writes are committed; running it again needs torch, numpy and
 safetensors, and must reproduce them up to the last bits of f32.
 
-    python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py
+    python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py and unseen.py
 
 NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW; NAME.f16 to f16 with
 its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are left out (no gradients then).
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
-import zoo
+import unseen, zoo
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 torch.manual_seed(0)
@@ -143,7 +143,7 @@ def make_narrow(name, kind):
 def make(name):
     if '.' in name: return make_narrow(*name.split('.'))
     rng = np.random.default_rng(abs(sum(map(ord, name))))
-    w, loss, o = (globals().get(name) or getattr(zoo, name))(rng)
+    w, loss, o = (globals().get(name) or getattr(zoo, name, None) or getattr(unseen, name))(rng)
     save_file({k: numpy(v) for k, v in w.items()}, f'{HERE}/{name}.init.safetensors')
     train(name, {k: v for k, v in w.items() if k not in o.get('frozen', [])}, loss, o)
 
@@ -165,6 +165,7 @@ def train(name, w, loss, o, scale=None):
 
 
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
-          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb']
+          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb',
+          'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge']
 NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)
