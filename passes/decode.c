@@ -91,7 +91,10 @@ static ValueId add_stacked(DecodeFrame *f, ValueId outer) {
 /* An argument of a loop's body. The counter and what is carried are remembered from the start. */
 static ValueId argument(DecodeFrame *f, ValueId v, DimSet n) {
   uint32_t i = f->from->values.at[v].result, fixed = 1 + f->shape.carry;
-  if (i < fixed) return decode_fail(f, f->loop, "a layer needs its input at other positions");
+  if (i < fixed)
+    return decode_fail(f, f->loop,
+                       "a layer reads other positions than through causal `attention` with keys "
+                       "and values of one shape");
   if (dims_hold(&n, f->shape.axis.dim)) return decode_fail(f, f->loop, "a loop over positions");
   ValueId outer = decode_get(f->up, f->loop->in[i - 1], n);
   if (outer == NO_VALUE) return outer;

@@ -251,9 +251,10 @@ static void check_uses(Slice *s) {
     bool inside = o->nout == 1 && s->in[o->out];
     for (uint32_t k = 0; k < o->nin; k++) {
       if (s->in[o->in[k]])
-        need(s, inside || o->code == OP_store, "more than its update reads what that makes");
+        need(s, inside || o->code == OP_store, "something else than its update reads what the update computes");
       if (o->in[k] == s->member.leaf)
-        need(s, inside || is_square(o, s->member.leaf), "more than its update reads its gradient");
+        need(s, inside || is_square(o, s->member.leaf),
+             "something else than its update and the norm for clip reads its gradient");
     }
     find_square(s, o);
   }

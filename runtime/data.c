@@ -23,8 +23,12 @@ static const Part *part_of(const Stream *s, int64_t sample) {
 }
 
 static bool outside(const Feed *e, const Part *p, int64_t number, int64_t v, Fault *f) {
-  rt_fault(f, 204, "%lld is not an index of %s: input %s takes 0 to %lld", (long long)v,
-           e->input->of, e->input->name, (long long)e->input->of_size - 1);
+  double real = rt_array_real(&p->array, number);
+  char text[32];
+  if (p->array.kind == NUMBER_FLOAT) snprintf(text, sizeof text, "%.9g", real);
+  else snprintf(text, sizeof text, "%lld", (long long)v);
+  rt_fault(f, 204, "%s is not an index of %s: input %s takes 0 to %lld", text, e->input->of,
+           e->input->name, (long long)e->input->of_size - 1);
   rt_at(f, p->path, "number", number);
   return rt_help(f, "the file is read as %s; `--format` reads it in another way", p->array.format);
 }
