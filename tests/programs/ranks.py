@@ -2,7 +2,7 @@
 
     python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of those that fail
 """
-import json, os, random, shutil, subprocess, sys, tempfile, time
+import json, os, random, re, shutil, subprocess, sys, tempfile, time
 from generate import SIZE, Program
 import run as programs
 
@@ -23,6 +23,17 @@ def rule(r, axis, dims):
 def divided(n): return ['Batch'] * (BATCH % n == 0) + [d for d, size in SIZE.items() if size % n == 0]
 
 
+def recompute(r, stack, text):
+    """Lines of a stack: all layers alike, or parts of them that keep different things."""
+    layers, keep = int(re.search(rf'stack {stack} \[N(\d)\]', text).group(1)), ['input', 'none', 'all']
+    if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
+    if r.random() < .3: return [f'recompute {stack}.* keep = auto budget = {r.choice([1, 4, 16])}KiB']
+    cut = r.randrange(layers)
+    lines = [f'recompute {stack}[0..{cut}] keep = {r.choice(keep)}']
+    if cut + 1 < layers and r.random() < .6: lines.append(f'recompute {stack}[{cut + 1}..{layers - 1}] keep = {r.choice(keep)}')
+    return lines
+
+
 def plan(n, text):
     """A plan for program n: mesh, rules, zero, micro, recompute, precision; most of them legal."""
     r = random.Random(n * 7919 + 13)
@@ -39,7 +50,7 @@ def plan(n, text):
     if axes[0][0] == 'data' and r.random() < .8:
         lines.append(f'zero {r.randint(0, 3)}' + r.choice(['', ' over data', ' over data bucket = 1KiB', ' over data keep_root = off', ' accumulate = full']))
     stacks = [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
-    if stacks and r.random() < .5: lines.append(f'recompute {r.choice(stacks)}.* keep = {r.choice(["input", "none", "all"])}')
+    if stacks and r.random() < .5: lines += recompute(r, r.choice(stacks), text)
     if r.random() < .25: lines.append('precision bf16')
     ranks = 1
     for _, k in axes: ranks *= k

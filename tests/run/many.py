@@ -9,7 +9,7 @@ OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', 
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
-           'parts': [1, 4], 'recompute': [0, 1], 'precision': ['f32', 'bf16'], 'clip': [0, 1]}
+           'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'place'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -48,13 +48,20 @@ def variant(model):
     return text
 
 
+def kept(row):
+    """What follows the stack's name: `auto` has two and a half times the layers' inputs, of a whole micro-batch."""
+    budget = 40960 // row['parts'] // (2 if row['precision'] == 'bf16' else 1)
+    return {0: [], 1: ['.* keep = input'], 'part': ['[0..0] keep = input', '[1..1] keep = none'],
+            'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
+
+
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
     lines = [f'precision {row["precision"]}']
     if row.get('data'):
         lines += [f'mesh data = {row["data"]}, tensor = {row["tensor"]}', f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> data',
                   f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''), f'zero {row["zero"]} over data bucket = 8KiB']
-        if row['recompute']: lines.append(f'recompute {STACKS.get(row["model"], "h")}.* keep = input')
+        lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
 
