@@ -354,6 +354,7 @@ void pass_zero(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) vec_push(m->arena, entries, m->fns.at[i]);
   for (uint32_t i = 0; i < entries.n; i++) rewrite_entry(&z, entries.at[i]);
+  zero_warn(&z);
   add_refresh(&z);
   for (uint32_t i = 0; i < z.group.n; i++) put_members(&z.group.at[i]);
   name_norms(&z);

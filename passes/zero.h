@@ -45,6 +45,8 @@ typedef struct ZeroGroup {
   int stage;             /* the plan's, or 2 for parameters that stay whole */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
   bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
+  bool gathers_all; /* of a stack: all rounds are whole at once, in a stage against that */
+  bool sums_all;    /* the same of gradients */
   int64_t buckets, piece; /* of one round; elements of one rank's part of a bucket */
   Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
   Global *param, *state[ZERO_STATES];
@@ -77,6 +79,7 @@ bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, n
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
+void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 

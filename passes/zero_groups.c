@@ -398,9 +398,39 @@ static void warn_whole(Zero *z) {
       r, "what is not partitioned stays whole on every rank, with its states, and is counted so");
 }
 
-static void note_whole(Zero *z, const Slice *s) {
-  if (!z->stage || !is_repeated(z, s->member.param)) return;
-  if (!z->nwhole++) z->whole = s->member.param, z->why = s->why;
+static void note_whole(Zero *z, const Global *p, const char *why) {
+  if (!z->stage || !is_repeated(z, p)) return;
+  if (!z->nwhole++) z->whole = p, z->why = why;
+}
+
+/* What no update writes is in no group: stage 3 is about parameters, so it says so. */
+static void note_frozen(Zero *z, const Global *p) {
+  int64_t bytes = type_count(&p->type) * elem_bytes(p->type.elem);
+  if (z->stage == 3 && p->frozen && bytes > z->persist)
+    note_whole(z, p, "it is frozen, and no update writes it");
+}
+
+static void warn_at_once(const Zero *z, const ZeroGroup *g, const char *what, const char *why) {
+  Module *m = z->m;
+  const Global *p = g->member.at[0].param;
+  Report *r = diag_at(
+      m->ctx->diag, "W0703", span_of(m, p->loc), "`zero %d` %s of `%s`%s at once", z->stage, what,
+      p->name,
+      g->member.n > 1 ? arena_printf(m->arena, " and %u more with it", g->member.n - 1) : "");
+  diag_label(r, "%s", why);
+  diag_help(r, "for that while a rank needs room for all of it, which is counted so");
+}
+
+void zero_warn(Zero *z) {
+  warn_whole(z);
+  for (uint32_t i = 0; i < z->group.n; i++) {
+    const ZeroGroup *g = &z->group.at[i];
+    if (g->gathers_all)
+      warn_at_once(z, g, "gathers all layers", "others than the rounds of its stack read it");
+    if (g->sums_all)
+      warn_at_once(z, g, "makes the gradients of all layers",
+                   "others than the rounds of its stack make a part of its gradient");
+  }
 }
 
 /* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
@@ -452,13 +482,14 @@ static const bool *numbers_of(const Slice *s, bool *any) {
 static void read_param(Zero *z, Global *p) {
   Slice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
   s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
+  if (p->type.rank && !zero_store_of(z->step, p)) note_frozen(z, p);
   if (!zero_store_of(z->step, p) || p->type.rank == 0) return;
   s.in = ARENA_ARRAY(z->m->arena, bool, z->step->values.n + 1);
   s.own = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
   s.number = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
   ZeroGroup key = {.name = region_of(z, p), .rounds = s.rounds};
   if (!read_update(&s, &key)) {
-    note_whole(z, &s);
+    note_whole(z, p, s.why);
     return;
   }
   s.member.chain = s.chain.at, s.member.nchain = s.chain.n;
@@ -519,6 +550,5 @@ void zero_find_groups(Zero *z) {
   for (uint32_t i = 0; i < z->m->globals.n; i++)
     if (z->m->globals.at[i]->kind == GLOBAL_PARAM) read_param(z, z->m->globals.at[i]);
   for (uint32_t i = 0; i < z->group.n; i++) lay_out(z, &z->group.at[i]);
-  warn_whole(z);
   for (uint32_t i = z->group.n; i-- > 0;) name_group(z, &z->group.at[i], i);
 }

@@ -161,6 +161,7 @@ static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
   ValueId *memo = anew ? &s->again[epoch * z->group.n + group] : &s->flat[all][group];
   if (*memo != NO_VALUE) return *memo;
   ValueId v = s->kept[all][group];
+  z->group.at[group].gathers_all |= is_gathered(z, group) && all && g->rounds.dim;
   if (is_gathered(z, group)) v = zero_join(z, s->to, g, zero_gather(z, s->to, g, v), all);
   return *memo = v;
 }
@@ -509,5 +510,6 @@ ValueId site_reduced(Site *s, uint32_t group) {
     return s->reduced[group];
   }
   ValueId flat = flatten_here(s, group, &all);
+  s->z->group.at[group].sums_all |= at_once && all;
   return s->reduced[group] = at_once || entry ? reduce(s, g, flat, all) : flat;
 }
