@@ -106,9 +106,10 @@ static void say_bytes(const Planned *p) {
   PlanPart parts[PLAN_PARTS];
   plan_parts(p, parts);
   for (int i = 0; i < PLAN_PARTS; i++)
-    printf("  %-10s %12s  %5.1f %%\n", parts[i].name,
+    printf("  %-10s %12s  %5.1f %%%s\n", parts[i].name,
            plan_amount(p->m->arena, (double)parts[i].bytes),
-           100 * (double)parts[i].bytes / (double)all_bytes(p));
+           100 * (double)parts[i].bytes / (double)all_bytes(p),
+           plan_formula(p->m, i, parts[i].bytes));
   printf("  %-10s %12s", "total", plan_amount(p->m->arena, (double)all_bytes(p)));
   if (p->machine.memory)
     printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),

@@ -37,6 +37,9 @@ typedef struct PlanPart {
   int64_t bytes;
 } PlanPart;
 enum { PLAN_PARTS = 7 };
+/* " = 2 Ψ/8": bytes of that part (of plan_parts) as the stage of `zero` has them; "" if it has not
+   (cmd_plan_formula.c). */
+const char *plan_formula(const Module *m, int part, int64_t bytes);
 void plan_parts(const Planned *p, PlanPart *out); /* PLAN_PARTS of them: weights .. reserve */
 
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */

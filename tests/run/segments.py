@@ -34,6 +34,14 @@ def plan(name, body, line, model='GPT2_XL'):
     return f'plan {name} for {model} {{\n{body}' + (f'  recompute {line}\n' if line else '') + '}\n'
 
 
+def formulas():
+    """What the text says beside the bytes: 2 bytes of weights, 4 of gradients (they add up), 12 of states, over the ranks that the stage names."""
+    for z, want in enumerate((['', '', ''], ['2 Ψ', '4 Ψ', '12 Ψ/8'], ['2 Ψ', '4 Ψ/8', '12 Ψ/8'], ['2 Ψ/8', '4 Ψ/8', '12 Ψ/8'])):
+        text = run(SHARDC, 'plan', 'stages.shard', '--plan', f'z{z}half', cwd=folder)[0]
+        have = [m.strip() for m in re.findall(r'^  (?:weights|gradients|optimizer) .*?%(?:  = (.*))?$', text, re.M)]
+        check(have == want, f'zero {z}: {have}, not {want}\n{text}')
+
+
 def stages():
     body = '  mesh data = 8\n  place Batch -> data\n  micro 8\n  precision bf16 master = f32\n  zero {} over data\n'
     names = {(z, k): f'z{z}{k}' for z in range(4) for k in LINES}
@@ -59,6 +67,7 @@ def hybrid():
 
 try:
     n = stages()
+    formulas()
     hybrid()
     print(f'{n} plans of four stages and `hybrid`: one stack')
 finally:
