@@ -102,6 +102,13 @@ static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
   return code;
 }
 
+LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k) {
+  Arena *arena = arena_new();
+  LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMObjectFile);
+  arena_free(arena);
+  return code;
+}
+
 char *kernel_text(Module *m, const Fn *k, bool assembly) {
   Arena *arena = arena_new();
   char *text;

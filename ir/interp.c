@@ -243,6 +243,10 @@ Interp *interp_new(Module *m, Arena *a) {
 
 void interp_set_round(Interp *in, bool on) { in->round = on; }
 
+void interp_set_kernels(Interp *in, InterpKernel *run, void *state) {
+  in->kernel = run, in->kernel_state = state;
+}
+
 static Tensor *find_global(const Interp *in, const char *name) {
   for (uint32_t i = 0; i < in->m->globals.n; i++)
     if (!strcmp(in->m->globals.at[i]->name, name)) return &in->global[i];

@@ -33,6 +33,10 @@ bool interp_run(Interp *in,
    host program does. All bytes are poisoned at first and remember which value wrote them last;
    false if one is read as another value. */
 bool interp_run_placed(Interp *in, const char *entry);
+/* Kernels in bytes are run by somebody else from now on: buffers are the operands', the results'
+   and the workspace, as codegen.h says; false: it does not have this one. */
+typedef bool InterpKernel(void *state, const Fn *k, void *const *buffers);
+void interp_set_kernels(Interp *in, InterpKernel *run, void *state);
 const char *interp_error(const Interp *in);
 /* An element-wise op of numbers. */
 double interp_scalar(const Op *op, const double *x);

@@ -21,6 +21,8 @@ struct Interp {
   VEC(Store) stores;
   struct Ranks *ranks; /* of a mesh (interp_ranks.h), or NULL */
   int64_t rank;
+  InterpKernel *kernel; /* NULL: kernels are run by their mathematics */
+  void *kernel_state;
 };
 
 /* One rank's part of a collective of its axis: dense numbers of its buffers in and out. False: the
