@@ -7,8 +7,10 @@ The same number gives the same program. Functions are kept tame (no exp of large
 """
 import random, sys
 
-SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3}
-INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool']
+SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16}
+INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool', 'k [Batch, K] bool']
+INDEX = [('i', 'C', ['Batch']), ('j', 'E', ['Batch', 'B'])]
+MOST = 4000                           # elements of a value, without those of Batch
 UNARY = ['tanh(%s)', 'sigmoid(%s)', 'sin(%s)', 'cos(%s)', 'erf(%s)', 'exp(-(%s)^2)', 'log(1 + (%s)^2)', 'sqrt(1 + (%s)^2)',
          'rsqrt(1 + (%s)^2)', 'silu(%s)', 'gelu(%s)', 'gelu_tanh(%s)', '0.3 * %s', '%s / 3', '%s - 0.1', 'softplus(%s)',
          'tanh(%s)^3', 'clamp(%s, -3, 3)', 'relu(%s)', 'abs(%s)', '-%s', 'dropout(%s, p = 0)']
@@ -25,19 +27,23 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 
 class Program:
     def __init__(s, seed):
-        s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
+        s.r, s.lines, s.params, s.subs, s.layers, s.n, s.tables = random.Random(seed), [], [], [], [], 0, 0
         s.rule = RULES[seed % len(RULES)]
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
     def add(s, expr, dims):
-        if len(dims) > 5: return
+        size = 1
+        for d in dims: size *= SIZE.get(d, 1)
+        if len(dims) > 5 or size > MOST: return
         s.n += 1
         s.lines.append(f'v{s.n} = {expr}')
         s.values.append((f'v{s.n}', list(dims)))
 
     def param(s, dims):
-        name = f'p{len(s.params)}'
-        s.params.append(f'param {name} [{", ".join(dims)}] ~ normal(0.5, mean = {s.r.choice([0, 0, 1])}){s.r.choice(["", " @nodecay"])}')
+        s.tables += 1
+        name = f'p{s.tables}'
+        s.params.append(f'param {name} [{", ".join(dims)}] ~ normal(0.5, mean = {s.r.choice([0, 0, 1])}){s.r.choice(["", " @nodecay", "", " @frozen"])}')
+        if s.r.random() < .1: s.params.append(f'aux {s.r.choice([0.1, 0.01])} * mean[*]({name}^2)')
         return name
 
     def pick(s):
@@ -90,9 +96,45 @@ class Program:
         s.swap(v, dims, a, b, f'pad[{a} -> {b}]({v}, at = {s.r.randint(0, SIZE[b] - SIZE[a])})')
 
     def gather(s, v, dims, own, new):
-        i, of, where = s.r.choice([('i', 'C', ['Batch']), ('j', 'E', ['Batch', 'B'])])
-        d = s.r.choice([d for d in SIZE if d != of and d not in where])
-        s.add(f'{s.param(s.r.sample([of, d], 2))}[{of} = {i}]', where + [d])
+        i, of, where = s.r.choice(INDEX)
+        d = s.r.sample([d for d in SIZE if d != of and d not in where], s.r.choice([1, 1, 2]))
+        s.add(f'{s.param(s.r.sample([of] + d, len(d) + 1))}[{of} = {i}]', where + d)
+        if s.r.random() < .4: s.norm(s.values[-1][0], where + d, d, new)
+
+    def norm(s, v, dims, own, new):
+        d = own[-1]
+        if s.r.random() < .5: s.subs.append(f'sub s{len(s.subs)} = {s.r.choice(["LayerNorm", "RMSNorm"])}[{d}]'); s.add(f's{len(s.subs) - 1}({v})', dims)
+        else: s.add(s.r.choice([f'softmax[{d}]({v})', f'0.3 * logsumexp[{d}]({v}) * {v}']), dims)
+
+    # the score of a label that stands for many rows, and a margin over more dims than the label's
+    def label(s, v, dims, own, new):
+        i, of, where = s.r.choice([z for z in INDEX if z[1] in own])
+        left = [d for d in dims if d != of]
+        s.add(f'{v}[{of} = {i}]', where + [d for d in left if d not in where])
+        over = [of] + [d for d in left if d not in where and s.r.random() < .7]
+        margin = s.r.choice(['tanh(%s - %s)', 'max(0, 1 + %s - %s)', 'sigmoid(%s - %s)']) % (v, s.values[-1][0])
+        if set(where) <= set(left): s.add(f'0.3 * sum[{", ".join(over)}]({margin})', [d for d in dims if d not in over])
+
+    def one_hot(s, v, dims, own, new):
+        i, of, where = s.r.choice([z for z in INDEX if z[1] in own and set(z[2]) <= set(dims)])
+        s.add(f'{v} * one_hot[{of}]({i})', dims)
+
+    def scatter(s, v, dims, own, new):
+        if 'B' in own and 'Batch' in dims and 'E' in new: s.add(f'scatter_add[B -> E]({v}, j)', ['E' if d == 'B' else d for d in dims])
+
+    def merged(s, v, dims, own, new):
+        if 'E' not in own: return
+        p = ['A', 'B'] + [d for d in own if d not in 'ABE' and s.r.random() < .3]
+        s.r.shuffle(p)
+        s.add(f'{v} * {s.r.choice(["merge[A, B -> E](%s)", "softmax[E](merge[A, B -> E](%s))"]) % s.param(p)}', dims)
+
+    def attend(s, v, dims, own, new):
+        q = s.r.choice([w for w in s.values if {'Batch', 'B', 'C'} <= set(w[1]) and 'K' not in w[1]])
+        fits = [w for w in s.values if {'Batch', 'K', 'C'} <= set(w[1]) <= set(q[1]) - {'B'} | {'K'}]
+        if not fits: s.add(f'dot[B](x, {s.param(["B", "K"])})', ['Batch', 'C', 'K'])
+        m = s.r.choice(fits or s.values[-1:])
+        mask = s.r.choice(['all', 'padding(k)', 'causal', 'k'])
+        s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {mask})', q[1])
 
     def scan(s, v, dims, own, new):
         d = s.r.choice(own)
@@ -121,7 +163,7 @@ class Program:
             s.subs.append(f'stack {name} [N{rounds}] of L{len(s.layers) - 1}{given}')
         s.add(f'{name}({v})', dims)
 
-    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 2
+    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 2 + [label, gather, one_hot, scatter, merged, attend]
 
     def text(s):
         for _ in range(s.r.randint(4, 14)):
@@ -135,7 +177,7 @@ class Program:
         return ('use "std"\ndims { Batch; ' + '; '.join(f'{d} = {n}' for d, n in SIZE.items()) + '; N2 = 2; N3 = 3; N4 = 2 }\n' + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
                 f'train t {{\n  batch 4\n  steps 2\n  {s.rule}\n'
-                '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy")\n}\n')
+                '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy")\n}\n')
 
 
 if __name__ == '__main__':
