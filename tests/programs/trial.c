@@ -1,0 +1,281 @@
+/* One random program under its plans, all the way to numbers that kernels made: trial FILE...
+
+   The oracle is the program under plan `one` with its gradients (pass `optimizer`), run by the
+   interpreter in doubles: losses, outputs, and the parameters after one step of plain SGD with rate
+   1, so that a parameter moves by its gradient. Every other plan of the file goes through all
+   passes, each verified, and its kernels are compiled, all in this process. Then
+
+     in doubles   the interpreter runs the module as it is after the last pass, its ranks as threads
+                  where the plan has a mesh: what passes changed shows here, rounding does not
+     by kernels   where the plan has no mesh, the same in bytes, as the executable would, every
+                  kernel being the compiled one
+
+   Numbers that f32 cannot hold better are no fault: where kernels differ, the interpreter runs the
+   very module with every result rounded to its element type, and must be off as far.
+
+   Each plan runs in a process of its own. A line `FILE PLAN OUTCOME` for each; OUTCOME is equal,
+   refused (a diagnostic, no more), rounding, or wrong, which the status tells, too. */
+#include "codegen/codegen.h"
+#include "frontend/lower.h"
+#include "ir/interp_ranks.h"
+#include "jit.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SECONDS = 120 };
+static const double EXACT = 2e-5, CLOSE = 2e-4; /* folded constants are f32 in both */
+
+typedef enum Outcome { EQUAL, ROUNDING, REFUSED, WRONG, OUTCOMES } Outcome;
+static const char *const words[] = {"equal", "rounding", "refused", "wrong"};
+
+typedef struct Oracle {
+  Ctx *c;
+  Module *m;
+  Interp *in;
+} Oracle;
+
+static uint64_t state = 1;
+
+static uint64_t draw(uint64_t n) { /* splitmix64 */
+  uint64_t z = state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return (z ^ (z >> 31)) % n;
+}
+
+static int64_t size_named(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (!strcmp(m->dims.at[i].name, name)) return m->dims.at[i].size;
+  return 1;
+}
+
+static double input_value(const Module *m, const Global *g) {
+  if (g->of) return (double)draw((uint64_t)size_named(m, g->of));
+  if (g->type.elem == ELEM_bool) return draw(4) > 0;
+  if (elem_class(g->type.elem) == CLASS_INT) return (double)draw(5);
+  return (float)((double)draw(4001) / 1000 - 2);
+}
+
+/* ---- lowering, passes ---- */
+
+/* Messages of shardc about itself: the verifier's, those of code generation, of broken passes. */
+static bool is_internal(const char *text) {
+  static const char *const codes[] = {"[E11", "[E13", "E1201", "E1202", "E1203", "internal error"};
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (strstr(text, codes[i])) return true;
+  return false;
+}
+
+static Outcome refused(Ctx *c) {
+  char *text = NULL;
+  size_t n;
+  FILE *f = open_memstream(&text, &n);
+  diag_print(c->diag, f, DIAG_HUMAN, false);
+  fclose(f);
+  bool internal = is_internal(text) || !strstr(text, "error[E");
+  if (internal || getenv("SHOW_REFUSED")) printf("%s\n", text);
+  free(text);
+  return internal ? WRONG : REFUSED;
+}
+
+static Module *lowered(Ctx *c, const char *path, const char *plan) {
+  LowerOptions o = {.path = path, .plan = plan};
+  Module *m = lower_program(c, &o);
+  return m && ir_verify(m) ? m : NULL;
+}
+
+static bool make_oracle(Oracle *o, const char *path) {
+  o->c = ctx_new();
+  o->m = lowered(o->c, path, "one");
+  PipelineOptions until = {.verify = true, .until = "optimizer"};
+  if (!o->m || !pipeline_run(o->m, &until)) return false;
+  o->in = interp_new(o->m, o->c->arena);
+  return true;
+}
+
+/* ---- running ---- */
+
+static const char *const entries[] = {"eval", "logits", "step"};
+
+static bool run_oracle(Oracle *o) {
+  interp_set_all(o->in, "seed", 5);
+  if (!interp_run(o->in, "init")) return false;
+  interp_set_round(o->in, false);
+  for (uint32_t i = 0; i < o->m->globals.n; i++) {
+    const Global *g = o->m->globals.at[i];
+    int64_t n = type_count(&g->type);
+    double *v = ARENA_ARRAY(o->c->arena, double, n + 1);
+    for (int64_t k = 0; k < n && g->kind == GLOBAL_INPUT; k++) v[k] = input_value(o->m, g);
+    if (g->kind == GLOBAL_INPUT) interp_set(o->in, g->name, v);
+  }
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+    if (!interp_run(o->in, entries[i])) return false;
+  return true;
+}
+
+typedef struct Runner { /* one rank, or many */
+  Interp *in;
+  Ranks *ranks;
+  bool placed;
+} Runner;
+
+static const Tensor *get(const Runner *r, const char *name) {
+  return r->ranks ? ranks_get(r->ranks, name) : interp_get(r->in, name);
+}
+
+static bool is_there(Module *m, const char *name) {
+  return module_global(m, intern(m->ctx->names, name)) != NULL;
+}
+
+static bool run_entry(const Runner *r, const char *entry) {
+  bool fine = r->ranks    ? ranks_run(r->ranks, entry)
+              : r->placed ? interp_run_placed(r->in, entry)
+                          : interp_run(r->in, entry);
+  if (!fine) printf("%s: %s\n", entry, r->ranks ? ranks_error(r->ranks) : interp_error(r->in));
+  return fine;
+}
+
+static void set_inputs(const Oracle *o, Module *m, const Runner *r) {
+  for (uint32_t i = 0; i < o->m->globals.n; i++) {
+    const Global *g = o->m->globals.at[i];
+    bool given = g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR;
+    if (!given || !is_there(m, g->name)) continue;
+    const double *v = interp_get(o->in, g->name)->at;
+    if (!r->ranks) interp_set(r->in, g->name, v);
+    else if (g->kind == GLOBAL_SCALAR) ranks_set_all(r->ranks, g->name, v[0]);
+    else ranks_set(r->ranks, g->name, v);
+  }
+}
+
+static bool run_all(const Oracle *o, Module *m, const Runner *r) {
+  set_inputs(o, m, r);
+  if (!run_entry(r, "init")) return false;
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+    if (module_fn(m, intern(m->ctx->names, entries[i])) && !run_entry(r, entries[i])) return false;
+  return true;
+}
+
+/* ---- comparing ---- */
+
+typedef struct Difference {
+  double worst; /* share of the largest element */
+  Str where;
+} Difference;
+
+static double share(const Tensor *x, const Tensor *y) {
+  double worst = 0, largest = 1e-3;
+  for (int64_t i = 0; i < type_count(&x->type); i++) {
+    double a = x->at[i], b = y->at[i];
+    if (fabs(a) > largest) largest = fabs(a);
+    if (a == b || (isnan(a) && isnan(b))) continue;
+    worst = fmax(worst, isnan(a - b) ? INFINITY : fabs(a - b));
+  }
+  return worst / largest;
+}
+
+static bool is_result(const Global *g) {
+  return g->kind == GLOBAL_PARAM || (g->kind == GLOBAL_OUTPUT && strstr(g->name, "loss")) ||
+         (g->kind == GLOBAL_OUTPUT && !strncmp(g->name, "out.", 4));
+}
+
+static Difference difference(const Oracle *o, Module *m, const Runner *r) {
+  Difference d = {0, NULL};
+  for (uint32_t i = 0; i < o->m->globals.n; i++) {
+    const Global *g = o->m->globals.at[i];
+    if (!is_result(g) || !is_there(m, g->name)) continue;
+    const Tensor *y = get(r, g->name);
+    double s = y ? share(interp_get(o->in, g->name), y) : INFINITY;
+    if (!y && r->ranks) printf("%s\n", ranks_error(r->ranks));
+    if (s > d.worst) d = (Difference){s, g->name};
+  }
+  return d;
+}
+
+static Runner runner_of(Module *m, Arena *a, bool round) {
+  Runner r = {0};
+  if (m->mesh.n) r.ranks = ranks_new(m, a), ranks_set_round(r.ranks, round);
+  else r.in = interp_new(m, a), interp_set_round(r.in, round);
+  return r;
+}
+
+static bool exact(const Oracle *o, Module *m) {
+  Runner r = runner_of(m, m->ctx->arena, false);
+  if (!run_all(o, m, &r)) return false;
+  Difference d = difference(o, m, &r);
+  if (d.worst <= EXACT) return true;
+  printf("after all passes, in doubles: %s is off by %g of its size\n", d.where, d.worst);
+  return false;
+}
+
+static Outcome by_kernels(const Oracle *o, Module *m, Jit *jit) {
+  Runner r = runner_of(m, m->ctx->arena, true), rounded = r;
+  r.placed = true;
+  interp_set_kernels(r.in, jit_kernel, jit);
+  if (!run_all(o, m, &r)) return WRONG;
+  Difference d = difference(o, m, &r);
+  if (d.worst <= CLOSE) return EQUAL;
+  rounded.in = interp_new(m, m->ctx->arena);
+  if (!run_all(o, m, &rounded)) return WRONG;
+  Difference e = difference(o, m, &rounded);
+  printf("kernels: %s is off by %g of its size; by rounding alone %s by %g\n", d.where, d.worst,
+         e.where ? e.where : "nothing", e.worst);
+  return d.worst <= 8 * e.worst ? ROUNDING : WRONG;
+}
+
+/* ---- one plan ---- */
+
+static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit *jit) {
+  Ctx *c = ctx_new();
+  PipelineOptions all = {.verify = true};
+  Module *m = lowered(c, path, plan);
+  if (!m) return refused(c);
+  target_describe(m, target_find(getenv("TARGET") ? getenv("TARGET") : "x86_64_v3"), 2);
+  module_set(m, "target.chunk", "%d", 2000);
+  if (!pipeline_run(m, &all)) return refused(c);
+  if (!exact(o, m)) return WRONG;
+  jit_add(jit, m);
+  return m->mesh.n ? EQUAL : by_kernels(o, m, jit);
+}
+
+static Outcome in_child(const Oracle *o, const char *path, const char *plan, Jit *jit) {
+  int status;
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(SECONDS);
+    Outcome out = try_plan(o, path, plan, jit);
+    fflush(stdout);
+    _exit((int)out);
+  }
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) exit(2);
+  if (WIFSIGNALED(status)) printf("signal %d\n", WTERMSIG(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) < OUTCOMES ? (Outcome)WEXITSTATUS(status) : WRONG;
+}
+
+static bool try_program(const char *path) {
+  static const char *const plans[] = {"p0", "p1"};
+  Oracle o;
+  bool good = make_oracle(&o, path) && run_oracle(&o), failed = !good;
+  if (!good) diag_print(o.c->diag, stdout, DIAG_HUMAN, false);
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    Outcome out = good ? in_child(&o, path, plans[i], jit_new(o.c->arena)) : WRONG;
+    printf("%s %s %s\n", path, plans[i], words[out]);
+    failed |= out == WRONG;
+  }
+  ctx_free(o.c);
+  return !failed;
+}
+
+int main(int argc, char **argv) {
+  bool good = true;
+  for (int i = 1; i < argc; i++) {
+    state = 1;
+    for (const char *c = argv[i]; *c; c++) state = state * 31 + (unsigned char)*c;
+    good &= try_program(argv[i]);
+  }
+  return !good;
+}

@@ -1,0 +1,73 @@
+"""Random programs under two random plans each, in one process as far as it goes (trial.c).
+
+    python3 trial.py TRIAL [--from N] [--count N] [--keep FOLDER]
+
+The same number gives the same program and plans. Files of programs that fail stay in FOLDER.
+"""
+import argparse, os, random, shutil, subprocess, sys, tempfile, time
+from collections import Counter
+from generate import Program
+import ranks
+
+BATCH, AT_ONCE = 8, 50
+
+
+def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
+
+
+def alone(r, text):
+    """A plan of one rank."""
+    lines = [f'micro {r.choice([1, 2, 4])}'] if r.random() < .6 else []
+    for s in stacks(text):
+        if r.random() < .5: lines.append(f'recompute {s}.* keep = {r.choice(["input", "none", "all"])}')
+    return lines
+
+
+def plans(n, text):
+    r = random.Random(n * 104729 + 7)
+    first = alone(r, text)
+    second = [l for l in ranks.plan(n, text)[0] if not l.startswith('precision')] if r.random() < .7 else alone(r, text)
+    return {'one': ['micro 8'], 'p0': first, 'p1': second}
+
+
+def text_of(n):
+    text = Program(n).text().replace('batch 4', f'batch {BATCH}')
+    return text + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n' for name, lines in plans(n, text).items())
+
+
+def batch(trial, numbers, folder, keep):
+    count = Counter()
+    for n in numbers: open(f'{folder}/p{n}.shard', 'w').write(text_of(n))
+    names = [f'p{n}.shard' for n in numbers]
+    out = subprocess.run([trial, *names], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace').stdout
+    said, seen = [], set()
+    for line in out.splitlines():
+        word = line.split()
+        if len(word) != 3 or word[0] not in names: said.append(line); continue
+        count[word[2]] += 1
+        seen.add(word[0])
+        if word[2] in ('wrong', 'rounding'): print('\n'.join(said[-12:] + [line]), flush=True)
+        if word[2] == 'wrong' and keep: os.makedirs(keep, exist_ok=True); shutil.copy(f'{folder}/{word[0]}', keep)
+        said = []
+    for lost in sorted(set(names) - seen): print(f'{lost}: no answer'); count['wrong'] += 1
+    return count
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('trial')
+    p.add_argument('--from', dest='first', type=int, default=0)
+    p.add_argument('--count', type=int, default=40)
+    p.add_argument('--keep')
+    a = p.parse_args()
+    count, began = Counter(), time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(a.first, a.first + a.count, AT_ONCE):
+            count += batch(os.path.abspath(a.trial), range(i, min(i + AT_ONCE, a.first + a.count)), folder, a.keep)
+    seconds = time.time() - began
+    print(f'programs {a.first}..{a.first + a.count - 1}, two plans each: ' + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
+          f'; {60 * a.count / seconds:.0f} programs a minute')
+    sys.exit(count['wrong'] > 0 or not count['equal'])
+
+
+if __name__ == '__main__': main()
