@@ -24,7 +24,7 @@ enum { CHILD_CANNOT_WRITE = 3 };
 
 /* ---- one kernel ---- */
 
-static LLVMTargetMachineRef machine_new(const Target *t) {
+static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel level) {
   if (t->gpu) {
     LLVMInitializeNVPTXTargetInfo();
     LLVMInitializeNVPTXTarget();
@@ -41,8 +41,8 @@ static LLVMTargetMachineRef machine_new(const Target *t) {
   char *message = NULL;
   if (LLVMGetTargetFromTriple(t->triple, &target, &message))
     bug("LLVM has no target %s: %s", t->triple, message);
-  return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive,
-                                 LLVMRelocPIC, LLVMCodeModelDefault);
+  return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, level, LLVMRelocPIC,
+                                 LLVMCodeModelDefault);
 }
 
 static void optimize(Emit *e, LLVMTargetMachineRef machine) {
@@ -71,30 +71,32 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
   bug("kernel %s: %s", ((const Fn *)k)->name, LLVMGetDiagInfoDescription(info));
 }
 
-/* Emits, checks and optimizes. The caller frees both. */
-static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, LLVMTargetMachineRef *machine) {
+/* Emits, checks and optimizes, or does no more than must be (quick). The caller frees both. */
+static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, bool quick,
+                           LLVMTargetMachineRef *machine) {
   const Target *t = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
   const KernelFamily *family = t->gpu ? nvptx_family_find(name) : family_find(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, t, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
-  *machine = machine_new(t);
+  *machine = machine_new(t, quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
   LLVMSetModuleDataLayout(e->module, layout);
   LLVMDisposeTargetData(layout);
   family->emit(e);
+  if (quick) e->passes = "function(mem2reg,early-cse)";
   check_module(e);
   optimize(e, *machine);
   return e;
 }
 
 static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
-                                       LLVMCodeGenFileType type) {
+                                       LLVMCodeGenFileType type, bool quick) {
   LLVMTargetMachineRef machine;
   LLVMMemoryBufferRef code = NULL;
   char *message = NULL;
-  Emit *e = kernel_module(m, k, arena, &machine);
+  Emit *e = kernel_module(m, k, arena, quick, &machine);
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->module, type, &message, &code))
     bug("kernel %s: %s", k->name, message);
   emit_free(e);
@@ -102,9 +104,9 @@ static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
   return code;
 }
 
-LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k) {
+LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick) {
   Arena *arena = arena_new();
-  LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMObjectFile);
+  LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMObjectFile, quick);
   arena_free(arena);
   return code;
 }
@@ -113,12 +115,12 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
   Arena *arena = arena_new();
   char *text;
   if (assembly) {
-    LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMAssemblyFile);
+    LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMAssemblyFile, false);
     text = arena_strndup(m->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
     LLVMDisposeMemoryBuffer(code);
   } else {
     LLVMTargetMachineRef machine;
-    Emit *e = kernel_module(m, k, arena, &machine);
+    Emit *e = kernel_module(m, k, arena, false, &machine);
     char *printed = LLVMPrintModuleToString(e->module);
     text = arena_strndup(m->arena, printed, strlen(printed));
     LLVMDisposeMessage(printed);
@@ -186,8 +188,7 @@ static bool take_from_cache(Build *b, const Fn *k) {
     return false;
   if (!b->assembler) return true;
   Bytes cubin = cache_get(b->arena, b->cache, cubin_key(b, k));
-  return cubin.at &&
-         output_write(b->arena, object_path(b, k, ".cubin"), cubin.at, cubin.n, 0666);
+  return cubin.at && output_write(b->arena, object_path(b, k, ".cubin"), cubin.at, cubin.n, 0666);
 }
 
 /* Does not come back if ptxas refuses. */
@@ -202,7 +203,7 @@ static _Noreturn void child_main(Build *b, const Fn *k) {
   int err = open(object_path(b, k, ".err"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO);
   LLVMMemoryBufferRef code =
-      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile);
+      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile, false);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
   bool ok = output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);

@@ -98,8 +98,9 @@ bool kernels_link(Module *m, const char *dir, const char *name);
 /* A new temporary folder, NULL: E1310 was given; and away with it and the files in it. */
 char *work_folder(Ctx *c);
 void remove_folder(Arena *a, const char *folder);
-/* Object code of one kernel, compiled in this process: what LLVM cannot select ends it. */
-LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k);
+/* Object code of one kernel, compiled in this process: what LLVM cannot select ends it. quick: with
+   next to none of LLVM's passes; what this code generator wrote gives the same numbers. */
+LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick);
 /* LLVM IR or assembly of one kernel, in m's arena. */
 char *kernel_text(Module *m, const Fn *k, bool assembly);
 /* Are the kernels of this module PTX (DIR/SYMBOL.ptx, and .cubin where ptxas is on PATH) instead of

@@ -1,4 +1,5 @@
-/* See jit.h. Objects are those of `shardc compile`; LLVM's linker puts them into memory. Kernels of
+/* See jit.h. Objects are those of `shardc compile` but for LLVM's optimizations, which would take
+   nine tenths of the time; its linker puts them into memory. Kernels of
    equal text, names and positions aside, are one. */
 #include "jit.h"
 #include "codegen/codegen.h"
@@ -55,7 +56,7 @@ static void add_kernel(Jit *j, Module *m, Fn *k) {
     if (!strcmp(j->made.at[known.number].text, text)) break;
   if (known.number == j->made.n) {
     bare.name = intern_printf(m->ctx->names, "%u", known.number);
-    LLVMMemoryBufferRef code = kernel_object(m, &bare);
+    LLVMMemoryBufferRef code = kernel_object(m, &bare, true);
     must(LLVMOrcLLJITAddObjectFile(linker_of(j), LLVMOrcLLJITGetMainJITDylib(linker_of(j)), code));
     vec_push(j->arena, j->made, ((Made){arena_printf(j->arena, "%s", text), known.number}));
   }
