@@ -1,8 +1,9 @@
 /* Loops over parts of a stack: what such a loop does not write of a new stack, no op may read.
 
    A stack that a loop begins (`into` -2) has the slices of that loop's rounds; one that a loop
-   continues has those of its operand, too. As long as slices are missing, only loops may take the
-   value: to continue it, or as a stacked operand of which they read slices that are there. */
+   continues has those of its operand, too. As long as slices are missing, only copies and loops may
+   take the value: to continue it, or as a stacked operand of which they read slices that are there.
+ */
 #include "loop.h"
 #include "verify.h"
 
@@ -29,7 +30,14 @@ static Part result_part(const Op *loop, uint32_t i, const Part *have) {
   return loop_begins(loop, i) ? rounds : (Part){0, 0};
 }
 
+/* A copy, in another layout say, has the slices that its operand has. */
+static bool copies(const Op *o) {
+  const Fn *k = o->code == OP_kernel ? o->callee : NULL;
+  return o->code == OP_copy || (k && k->ops.n == 1 && k->ops.at[0].code == OP_copy);
+}
+
 static bool may_take(const Op *o, uint32_t k, Part have) {
+  if (copies(o)) return true;
   if (o->code != OP_loop || k < loop_whole(o)) return false;
   Part rounds = rounds_of(o);
   bool reads = value_is_used(o->callee, o->callee->args.at[k + 1]),
@@ -54,6 +62,7 @@ void verify_parts(Verifier *v) {
     check_taken(v, o, have);
     for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
       have[o->out + k] = result_part(o, k, have);
+    if (copies(o)) have[o->out] = have[o->in[0]];
   }
   for (uint32_t i = 0; i < f->results.n; i++)
     if (have[f->results.at[i]].to)

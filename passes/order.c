@@ -124,25 +124,35 @@ static Axis stack_axis(const Value *stack, const LoopShape *s) {
   return (Axis){s->axis.dim, type_size(&stack->type, s->axis.dim)};
 }
 
-/* A stack that a result continues lies as that result does. */
+static bool called_once(const Order *o, const Fn *body) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < o->m->fns.n; i++)
+    for (OpId k = 0; k < o->m->fns.at[i]->ops.n; k++)
+      n += o->m->fns.at[i]->ops.at[k].callee == body;
+  return n == 1;
+}
+
+/* A stack that a result continues lies as that result does, if other loops have asked for that:
+   else the result lies as the stack. */
 static ValueId continued_operand(Order *o, Fn *body, const Op *op, uint32_t i, ValueId v,
                                  const LoopShape *s) {
   for (uint32_t k = s->carry; k < op->nout; k++) {
     const Value *result = &body->values.at[body->results.at[k]], *have = made_value(o, v);
-    if (loop_continues(op, k) != i || !result->storage.ordered) continue;
+    if (loop_continues(op, k) != i || !result->storage.ordered || called_once(o, body)) continue;
     Value wanted = stack_of(o, result, stack_axis(have, s));
     return bring(o, v, &wanted);
   }
   return v;
 }
 
-static void continued_results(const Op *made, Fn *body, const LoopShape *s) {
+static void continued_results(const Order *o, const Op *made, Fn *body, const LoopShape *s) {
+  bool once = called_once(o, body);
   for (uint32_t k = s->carry; k < made->nout; k++) {
     uint32_t on = loop_continues(made, k);
     if (on == NO_VALUE) continue;
     const Value *arg = &body->values.at[body->args.at[on + 1]];
     Value *v = &body->values.at[body->results.at[k]];
-    if (v->def == NO_OP || v->storage.ordered) continue;
+    if (v->def == NO_OP || (v->storage.ordered && !once)) continue;
     v->type = layout_permuted(&v->type, &arg->type), v->storage = arg->storage;
   }
 }
@@ -199,7 +209,7 @@ static void order_loop(Order *o, const Op *op) {
     in[i] = loop_operand(o, op->callee, i, v, &s);
   }
   carried_results(op->callee, s.carry);
-  continued_results(op, op->callee, &s);
+  continued_results(o, op, op->callee, &s);
   Op *c = rebuild_op(&o->r, op);
   memcpy(c->in, in, op->nin * sizeof *in);
   for (uint32_t i = 0; i < c->nout; i++) {

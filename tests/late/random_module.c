@@ -407,7 +407,8 @@ static ValueId of_type(Maker *k, const Type *t) {
 }
 
 typedef struct LoopMaker {
-  uint32_t carry, invariant, stacked, extra;
+  uint32_t carry, invariant, stacked, extra, continued; /* continued: stacked ones at the end */
+  const Type *slices;                                   /* of extra results, if they are given */
   ValueId in[12];
   Axis axis;
   Fn *body;
@@ -421,8 +422,9 @@ static void make_body(Maker *k, LoopMaker *l) {
   fn_arg(k->m, inner.f, type_scalar(ELEM_i32));
   for (uint32_t i = 0; i < l->carry + l->invariant + l->stacked; i++) {
     Type t = *type(k, l->in[i]);
-    keep(&inner, fn_arg(k->m, inner.f,
-                        i < l->carry + l->invariant ? t : type_without(&t, &l->axis.dim, 1)));
+    ValueId arg =
+        fn_arg(k->m, inner.f, i < l->carry + l->invariant ? t : type_without(&t, &l->axis.dim, 1));
+    if (i < l->carry + l->invariant + l->stacked - l->continued) keep(&inner, arg);
   }
   if (below(k, 2)) keep(&inner, ir_cast(k->m, inner.f, inner.f->args.at[0], ELEM_f32, nowhere));
   inner.state += 77;
@@ -433,10 +435,58 @@ static void make_body(Maker *k, LoopMaker *l) {
     ValueId v = i == 0 && below(k, 2) ? inner.f->args.at[1] : any_float(&inner);
     if (type(&inner, v)->rank > 4 || type_find(type(&inner, v), l->axis.dim) >= 0)
       v = inner.f->args.at[1];
+    if (l->slices) v = of_type(&inner, &l->slices[i]);
     fn_result(k->m, inner.f, v);
   }
   k->bodies = inner.bodies, k->globals = inner.globals, k->state = inner.state;
   module_add(k->m, inner.f);
+}
+
+static Op *emit_loop(Maker *k, const LoopMaker *l, int64_t trip, int64_t length) {
+  Type out[12];
+  for (uint32_t i = 0; i < l->carry + l->extra; i++) {
+    const Type *t = value_type(l->body, l->body->results.at[i]);
+    out[i] = i < l->carry ? *t : stacked((Axis){l->axis.dim, length}, t);
+  }
+  Op *o = fn_op(k->m, k->f, OP_loop, l->carry + l->invariant + l->stacked, l->in,
+                l->carry + l->extra, out, nowhere);
+  op_add_group(k->m, o, group_dims(1, &l->axis.dim));
+  attr_set_int(k->m, &o->attrs, ATTR_carry, l->carry);
+  attr_set_int(k->m, &o->attrs, ATTR_invariant, l->invariant);
+  attr_set_int(k->m, &o->attrs, ATTR_trip, trip);
+  o->callee = l->body;
+  return o;
+}
+
+static void add_part(Maker *k, Op *o, const LoopMaker *l, int64_t first, bool reverse) {
+  int64_t into[4];
+  for (uint32_t i = 0; i < l->extra; i++)
+    into[i] = l->continued ? (int64_t)(l->stacked - l->continued + i) : INTO_NEW;
+  if (first) attr_set_int(k->m, &o->attrs, ATTR_first, first);
+  attr_set_int(k->m, &o->attrs, ATTR_of, l->axis.size);
+  if (l->extra) attr_set_ints(k->m, &o->attrs, ATTR_into, (int)l->extra, into);
+  if (reverse) attr_set_int(k->m, &o->attrs, ATTR_reverse, 1);
+}
+
+/* Two loops over parts of the stacks, the second one goes on with what the first has left. */
+static void make_parts(Maker *k, LoopMaker *l) {
+  bool reverse = below(k, 2);
+  int64_t cut = 1 + below(k, (int)l->axis.size - 1), size = l->axis.size;
+  Op *o = emit_loop(k, l, reverse ? size - cut : cut, size);
+  ValueId out = o->out;
+  add_part(k, o, l, reverse ? cut : 0, reverse);
+  Type slices[4];
+  for (uint32_t i = 0; i < l->extra; i++)
+    slices[i] = *value_type(l->body, l->body->results.at[l->carry + i]);
+  for (uint32_t i = 0; i < l->carry; i++) l->in[i] = out + i;
+  for (uint32_t i = 0; i < l->extra; i++)
+    l->in[l->carry + l->invariant + l->stacked++] = out + l->carry + i;
+  l->continued = l->extra, l->slices = slices;
+  make_body(k, l);
+  o = emit_loop(k, l, reverse ? cut : size - cut, size);
+  out = o->out;
+  add_part(k, o, l, reverse ? 0 : cut, reverse);
+  for (uint32_t i = 0; i < l->carry + l->extra; i++) keep(k, out + i);
 }
 
 static void make_loop(Maker *k) {
@@ -455,19 +505,12 @@ static void make_loop(Maker *k) {
   for (uint32_t i = 0; i < l.carry; i++)
     if (type_find(type(k, l.in[i]), l.axis.dim) >= 0) return;
   make_body(k, &l);
-  Type out[12];
-  for (uint32_t i = 0; i < l.carry + l.extra; i++) {
-    const Type *t = value_type(l.body, l.body->results.at[i]);
-    out[i] = i < l.carry ? *t : stacked(l.axis, t);
+  if (l.axis.size > 1 && !below(k, 3)) {
+    make_parts(k, &l);
+    return;
   }
-  Op *o = fn_op(k->m, k->f, OP_loop, l.carry + l.invariant + l.stacked, l.in, l.carry + l.extra,
-                out, nowhere);
-  op_add_group(k->m, o, group_dims(1, &l.axis.dim));
-  attr_set_int(k->m, &o->attrs, ATTR_carry, l.carry);
-  attr_set_int(k->m, &o->attrs, ATTR_invariant, l.invariant);
-  attr_set_int(k->m, &o->attrs, ATTR_trip, l.axis.size);
+  Op *o = emit_loop(k, &l, l.axis.size, l.axis.size);
   if (below(k, 2)) attr_set_int(k->m, &o->attrs, ATTR_reverse, 1);
-  o->callee = l.body;
   ValueId first = o->out;
   for (uint32_t i = 0; i < l.carry + l.extra; i++) keep(k, first + i);
 }
