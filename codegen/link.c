@@ -336,16 +336,22 @@ static bool put_text(Link *l, const char *text) {
          fails(l, "E1310", "cannot write", l->o->output);
 }
 
+/* PTX of several kernels is one file if only the first one says what it is written for. */
+static const char *after_head(const char *text, size_t before) {
+  const char *at = before ? strstr(text, ".address_size") : NULL;
+  return at && strchr(at, '\n') ? strchr(at, '\n') + 1 : text;
+}
+
 static bool emit_kernels(Link *l, bool assembly) {
   Module *m = l->m;
   char *all = NULL;
-  size_t n = 0;
+  size_t n = 0, kernels = 0;
   FILE *out = open_memstream(&all, &n);
   if (!out) return fails(l, "E1310", "cannot write", l->o->output);
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)
-      fprintf(out, "%s kernel %s\n%s\n", assembly ? "#" : ";", m->fns.at[i]->name,
-              kernel_text(m, m->fns.at[i], assembly));
+      fprintf(out, "%s kernel %s\n%s\n", !assembly ? ";" : for_gpu(m) ? "//" : "#",
+              m->fns.at[i]->name, after_head(kernel_text(m, m->fns.at[i], assembly), kernels++));
   fclose(out);
   bool ok = put_text(l, all);
   free(all);

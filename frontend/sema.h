@@ -71,6 +71,7 @@ typedef struct World {
   bool lost;                  /* a used file could not be read: its names are not known */
   bool checking;              /* nothing is compiled: what is not built yet is a note */
   const AstFile *library;     /* the standard library where no file uses it, for messages */
+  uint32_t deep;              /* files that are being read, each used by the one before */
   bool said_deep;             /* that a number is defined by itself */
   bool said_library;          /* that `use "std"` is missing */
 } World;
@@ -338,6 +339,7 @@ typedef struct Eval {
   Val loss;
   Span loss_span;
   bool has_loss;
+  uint32_t steps;         /* expressions so far */
   Span here;              /* where new ops point: in library bodies, the user's line */
   int depth;              /* of expressions and bodies being walked */
   Dims running;           /* dims of the stacks whose rounds are being walked */
@@ -368,6 +370,8 @@ typedef struct Call { /* operands of a call, evaluated */
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
 void eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
 Val eval_expr(Eval *e, Env *env, const AstExpr *x);
+/* Can these dims, in every round of those, be counted? Else E0313 was given. */
+bool eval_is_countable(Eval *e, const Dims *d, const Dims *rounds, Span at, const char *what);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 int64_t eval_size(Eval *e, Str dim);        /* with E0308 where a size is needed */

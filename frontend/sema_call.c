@@ -204,9 +204,15 @@ static const AstSetting *find_setting(const AstBlock *b, const char *word) {
   return NULL;
 }
 
-static const Decl *reference_of(Eval *e, const Decl *d) {
+static const Decl *reference_of(Eval *e, const Decl *d, Span at) {
   const AstSetting *s = find_setting(d->item->block, "reference");
   const AstValue *v = s && s->values.n ? s->values.at[0].value : NULL;
+  if (!s) {
+    Report *r = eval_error(e, "E0901", at, "`%s` has no `reference`", d->name);
+    diag_label(r, "code of other files is not built in yet");
+    diag_help(r, "write `reference = NAME` in its block, a function of the language");
+    return NULL;
+  }
   if (!v || v->kind != VALUE_PATH) return e->w->errors++, NULL; /* E0606 was given */
   const Decl *f = world_find(e->w, SPACE_FN, v->path->text, false);
   if (f && f->item->kind == ITEM_FN) return f;
@@ -233,7 +239,7 @@ static bool extern_operands(Eval *e, const Decl *d, const Call *c, const Env *en
 
 static Val call_extern(Eval *e, const Decl *d, Call *c) {
   Env env = {0};
-  const Decl *f = reference_of(e, d);
+  const Decl *f = reference_of(e, d, c->name_span);
   if (!f || eval_inside(e, d, c->name_span)) return val_poison();
   if (d->item->formals.n != (uint32_t)c->n) {
     eval_error(e, "E0204", c->span, "`%s` takes %u operands, not %d", d->name, d->item->formals.n,
@@ -282,6 +288,18 @@ static bool place_operands(Eval *e, const Builtin *b, Call *c) {
   return true;
 }
 
+static bool lists_once(Eval *e, const Call *c) {
+  for (int i = 0; i < c->groups.n; i++) {
+    const AxisGroup *g = &c->groups.at[i];
+    Str twice = dims_repeated(&g->from) ? dims_repeated(&g->from) : dims_repeated(&g->to);
+    if (twice)
+      return eval_error(e, "E0203", c->axes->span, "`%s` lists dimension `%s` twice", c->name,
+                        twice),
+             false;
+  }
+  return true;
+}
+
 static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
   if (b->axes == 1 && !c->axes) {
     explain_no_axes(e, c);
@@ -291,7 +309,7 @@ static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
     eval_error(e, "E0204", c->axes->span, "`%s` takes no axes", b->name);
     return val_poison();
   }
-  if (!place_operands(e, b, c)) return val_poison();
+  if (!lists_once(e, c) || !place_operands(e, b, c)) return val_poison();
   if (b->later && e->build) bug("`%s` reached code generation", b->name);
   if (b->later) {
     const char *code = unbuilt_code(e->w);

@@ -274,6 +274,16 @@ static int64_t padded(Sizes *s, const DimInfo *d) {
   return (d->size + pad->integral - 1) / pad->integral * pad->integral;
 }
 
+/* Passes, kernels and checkpoints count along one dim in 31 bits. */
+static int64_t within_range(Sizes *s, const DimInfo *d, int64_t size) {
+  if (size <= INT32_MAX) return size;
+  Span at = d->given ? d->given_span : d->def->value ? d->def->value->span : d->def->span;
+  Report *r = world_error(s->w, "E0305", at, "dimension `%s` = %lld is too large", d->decl->name,
+                          (long long)size);
+  diag_label(r, "at most %d", INT32_MAX);
+  return SIZE_BAD;
+}
+
 static void compute(Sizes *s, DimInfo *d) {
   if (d->state == 2) return;
   if (d->state == 1) {
@@ -284,7 +294,7 @@ static void compute(Sizes *s, DimInfo *d) {
   d->state = 1;
   int64_t size = size_new(s, d);
   if (d->state == 2) return; /* a circle */
-  d->size = size, d->state = 2;
+  d->size = within_range(s, d, size), d->state = 2;
   d->stored = padded(s, d);
 }
 

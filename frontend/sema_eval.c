@@ -250,6 +250,21 @@ static Val dispatch(Eval *e, Env *env, const AstExpr *x) {
   return val_poison();
 }
 
+/* Elements and bytes are counted in 63 bits, over all rounds of stacks. */
+bool eval_is_countable(Eval *e, const Dims *d, const Dims *rounds, Span at, const char *what) {
+  static const double most = (double)(1ll << 50);
+  double n = 1;
+  for (int i = 0; i < d->n + rounds->n; i++) {
+    int64_t size = size_of(e->sizes, i < d->n ? d->at[i] : rounds->at[i - d->n]);
+    if (size <= 0) return true; /* open, or was reported */
+    n *= (double)size;
+  }
+  if (n <= most) return true;
+  Report *r = eval_error(e, "E0313", at, "%s of %.3g elements", what, n);
+  diag_label(r, "at most 2^50 can be addressed");
+  return false;
+}
+
 /* A tensor has at most MAX_RANK dims, none of them twice. */
 static Val checked(Eval *e, const AstExpr *x, Val v) {
   Str twice = dims_repeated(&v.dims);
@@ -260,7 +275,9 @@ static Val checked(Eval *e, const AstExpr *x, Val v) {
       diag_fact(r, "`%s` counts the rounds", v.dims.at[i]);
       return val_poison();
     }
-  if (v.kind == VAL_POISON || v.kind == VAL_SUB || (v.dims.n <= MAX_RANK && !twice)) return v;
+  if (v.kind == VAL_POISON || v.kind == VAL_SUB) return v;
+  if (v.dims.n <= MAX_RANK && !twice)
+    return eval_is_countable(e, &v.dims, &e->running, x->span, "a value") ? v : val_poison();
   if (twice) {
     Report *r =
         eval_error(e, "E0203", x->span, "the result would have dimension `%s` twice", twice);
@@ -272,12 +289,24 @@ static Val checked(Eval *e, const AstExpr *x, Val v) {
   return val_poison();
 }
 
+enum { MOST_STEPS = 1 << 21 };
+
+/* Forty functions that call the one before twice are 2^40 ops. */
+static Val too_many(Eval *e, const AstExpr *x) {
+  if (e->steps == MOST_STEPS + 1)
+    diag_help(eval_error(e, "E0202", x->span, "functions expand to more than %d expressions",
+                         MOST_STEPS),
+              "a `stack` repeats a layer without copying it");
+  return val_poison();
+}
+
 Val eval_expr(Eval *e, Env *env, const AstExpr *x) {
   if (!x) return val_poison();
   if (e->depth > 400) {
     eval_error(e, "E0202", x->span, "expressions or functions nested too deeply");
     return val_poison();
   }
+  if (++e->steps > MOST_STEPS) return too_many(e, x);
   Span here = e->here;
   if (!outermost_library_site(e)) e->here = x->span;
   e->depth++;

@@ -50,6 +50,10 @@ static bool param_dims(Eval *e, const Env *env, const AstStmt *s, Dims *out) {
   if (s->axes->groups.n != 1 || s->axes->groups.at[0].arrow)
     return eval_error(e, "E0204", s->axes->span, "a parameter has one list of dimensions"), false;
   if (!dims_resolve(e, env, &s->axes->groups.at[0].from, out)) return false;
+  for (int i = 0; i < out->n; i++)
+    if (!strcmp(out->at[i], "Batch"))
+      return eval_error(e, "E0204", s->axes->span, "`%s` has dimension Batch: a parameter is one "
+                        "for all samples", s->names.at[0].text), false;
   Str twice = dims_repeated(out);
   for (int i = 0; i < out->n; i++)
     if (dims_has(&e->lead, out->at[i])) {
@@ -87,6 +91,7 @@ static void declare_param(Eval *e, Env *env, const AstStmt *s) {
   read_attrs(e, &s->attrs, p);
   vec_push(e->arena, e->params, p);
   for (int i = 0; i < d.n; i++) eval_size(e, d.at[i]);
+  eval_is_countable(e, &d, &p->lead, s->axes->span, "a parameter");
   if (d.n + p->lead.n > MAX_RANK)
     eval_error(e, "E0204", s->axes->span,
                "a parameter of more than %d dimensions, those of its stacks included", MAX_RANK);

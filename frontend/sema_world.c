@@ -267,6 +267,11 @@ static const char *nearest_file(World *w, const char *from, const char *name) {
 
 static void use_file(World *w, const AstItem *i, const char *from) {
   if (!i->file) return;
+  if (w->deep > 200) {
+    world_error(w, "E0202", i->file_span, "files use each other more than 200 deep");
+    w->lost = true;
+    return;
+  }
   if (!strcmp(i->file, "std")) {
     load_std(w);
     return;
@@ -287,8 +292,10 @@ static bool load_text(World *w, const char *name, const char *text, size_t n, co
   if (!from) w->std = f->file;
   if (!w->top) w->top = f->file;
   vec_push(w->ctx->arena, w->files, f);
+  w->deep++;
   for (uint32_t i = 0; i < f->items.n; i++)
     if (f->items.at[i]->kind == ITEM_USE) use_file(w, f->items.at[i], from);
+  w->deep--;
   for (uint32_t i = 0; i < f->items.n; i++) declare_item(w, f->items.at[i], !from);
   return true;
 }

@@ -55,10 +55,11 @@ static bool listed(const ValueList *l, ValueId v) {
 /* An expression: its lazy values, and the values in buffers that they read. */
 typedef struct Tree {
   ValueList lazy, leaves;
+  uint32_t most; /* lazy values after which nobody asks for more */
 } Tree;
 
 static void collect(Fuse *u, ValueId v, Tree *t) {
-  if (u->seen[v] == u->walk) return;
+  if (u->seen[v] == u->walk || t->lazy.n > t->most) return;
   u->seen[v] = u->walk;
   const Op *o = value_def(u->f, v);
   if (value(u, v)->where != LAZY || !o) {
@@ -69,17 +70,19 @@ static void collect(Fuse *u, ValueId v, Tree *t) {
   for (uint32_t i = 0; i < o->nin; i++) collect(u, o->in[i], t);
 }
 
-static Tree tree_of(Fuse *u, ValueId v) {
-  Tree t = {0};
+static Tree tree_up_to(Fuse *u, ValueId v, uint32_t most) {
+  Tree t = {.most = most};
   u->walk++;
   collect(u, v, &t);
   return t;
 }
 
+static Tree tree_of(Fuse *u, ValueId v) { return tree_up_to(u, v, UINT32_MAX); }
+
 /* A lazy value that every user may compute for itself: few ops, at most one operand of its own
  * size. */
 static bool is_cheap(Fuse *u, ValueId v) {
-  Tree t = tree_of(u, v);
+  Tree t = tree_up_to(u, v, CHEAP_OPS);
   int64_t count = type_count(type(u, v));
   int large = 0, slow = 0;
   for (uint32_t i = 0; i < t.leaves.n; i++)

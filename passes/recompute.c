@@ -176,7 +176,7 @@ static Fn *improved(Module *m, const Fn *f) {
   Change c;
   Pair p;
   for (uint32_t j = 0; j < f->ops.n; j++)
-    for (uint32_t i = 0; i < j; i++)
+    for (uint32_t i = 0; f->ops.at[j].code == OP_loop && i < j; i++)
       if (pair_of(m, f, &f->ops.at[i], &f->ops.at[j], &p) && !pair_judged(&p) && judge(&p, &c))
         return pair_rewrite(m, f, &c, 1, false);
   return NULL;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDE = 800, HIGH = 480, LEFT = 70, RIGHT = 24, TOP = 46, BOTTOM = 54 };
+enum { WIDE = 800, HIGH = 480, LEFT = 70, RIGHT = 24, TOP = 46, BOTTOM = 54, MOST_TICKS = 100 };
 
 typedef struct Frame {
   double x0, x1, y0, y1; /* what the axes span */
@@ -58,22 +58,31 @@ static void text(FILE *o, double x, double y, const char *anchor, const char *s)
   fprintf(o, "</text>\n");
 }
 
+/* Ticks from `from` to `to`: counted, because a step may be too small to change a large number. */
+static int ticks(double from, double to, double step) {
+  double n = floor((to - from) / step + 0.01);
+  return n > 0 && n < MOST_TICKS ? (int)n : 0;
+}
+
 static void axes(FILE *o, const Frame *a, const char *unit) {
   char number[32];
   double dx = a->dx, dy = a->dy;
+  int nx = ticks(0, a->x1, dx), ny = ticks(a->y0, a->y1, dy);
   fprintf(o, "<g stroke=\"#ddd\">\n");
-  for (double y = a->y0; y <= a->y1 + dy / 2; y += dy)
+  for (int i = 0; i <= ny; i++)
     fprintf(o, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDE - RIGHT,
-            py(a, y), py(a, y));
-  for (double x = 0; x <= a->x1 + dx / 100; x += dx)
-    fprintf(o, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", px(a, x), px(a, x), TOP,
-            HIGH - BOTTOM);
+            py(a, a->y0 + i * dy), py(a, a->y0 + i * dy));
+  for (int i = 0; i <= nx; i++)
+    fprintf(o, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", px(a, i * dx), px(a, i * dx),
+            TOP, HIGH - BOTTOM);
   fprintf(o, "</g>\n<g fill=\"#333\">\n");
-  for (double y = a->y0; y <= a->y1 + dy / 2; y += dy) {
+  for (int i = 0; i <= ny; i++) {
+    double y = a->y0 + i * dy;
     snprintf(number, sizeof number, "%.6g", fabs(y) < dy / 1e6 ? 0 : y);
     text(o, LEFT - 8, py(a, y) + 4, "end", number);
   }
-  for (double x = 0; x <= a->x1 + dx / 100; x += dx) {
+  for (int i = 0; i <= nx; i++) {
+    double x = i * dx;
     snprintf(number, sizeof number, "%.9g", x);
     text(o, px(a, x), HIGH - BOTTOM + 20, "middle", number);
   }

@@ -3,11 +3,11 @@ end, targets that are none, sizes and programs without end.   hostile.py SHARDC 
 
 Each case runs the compiler in an empty folder, under a limit of processor time and memory.
 """
-import os, resource, subprocess, sys, tempfile
+import os, resource, shutil, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SANITIZED = b'__asan_init' in open(SHARDC, 'rb').read()
-SECONDS, BYTES = 60, 4 << 30
+SECONDS, BYTES, STATEMENTS = 60, 4 << 30, 3000
 wrong = []
 
 
@@ -132,9 +132,76 @@ def targets():
     refuses('E1110', 'compile', write('t.ir', dump.replace(' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}', '')), '-o', 'x')
 
 
+LOSS = """use "std"
+dims { Batch; F = 4; Classes = 3 }
+%s
+model M {
+  input x [Batch, F]
+  input y [Batch] of Classes
+  sub up = Linear[F -> Classes]
+  %s
+}
+train t for M {
+  batch 2
+  steps 3
+  data columns(x = "x.npy", y = "y.npy")
+  optim sgd lr = 0.1
+}
+"""
+ENTROPY = 'loss cross_entropy[Classes](%s, y)'
+
+
+def sizes():
+    for kinds in (dict(hidden=4294967296), dict(hidden=3037000500), dict(hidden=1099511627776), dict(layers=4294967296), dict(batch=1099511627776),
+                  dict(inputs=9007199254740992)):
+        refuses('E0305', 'compile', write('s.shard', model(**kinds)), '--emit=ir', '-o', 's.ir')
+        refuses('E0305', 'check', 's.shard')
+    refuses('E0313', 'check', write('s.shard', model(inputs=2147483647, hidden=2147483647)))
+    refuses('E0305', 'compile', '-D', 'Hidden=4294967296', write('s.shard', model()), '--emit=ir', '-o', 's.ir')
+
+
+def programs():
+    for i in range(2000): write(f'c{i}.shard', f'use "c{i + 1}"\n' if i < 1999 else 'dims { A = 3 }\n')
+    refuses('E0202', 'check', 'c0.shard')
+    twice = 'fn f0(x) = x + 1\n' + ''.join(f'fn f{i + 1}(x) = f{i}(x) + f{i}(x)\n' for i in range(40))
+    refuses('E0202', 'check', write('d.shard', LOSS % (twice, ENTROPY % 'f40(up(x))')))
+    lines = '\n'.join(f'  a{i + 1} = a{i} + {i}.5' for i in range(STATEMENTS))
+    r = run('compile', write('l.shard', LOSS % ('', 'a0 = up(x)\n' + lines + '\n  ' + ENTROPY % f'a{STATEMENTS}')), '--emit=ir', '-o', 'l.ir')
+    must(r.returncode == 0, 'many statements', r)
+
+
+def mistakes():
+    for words in ('sum[F, F](x)', 'max[F, F](x)', 'mean[F, F](x)', 'sum[*](dot[F, F](x, x))', 'sum[*](softmax[F, F](x))'):
+        refuses('E0203', 'check', write('m.shard', LOSS % ('', f'loss {words}')))
+    refuses('E0204', 'check', write('m.shard', LOSS % ('', 'param w [Batch, F] = 1\n  ' + ENTROPY % 'up(x * w)')))
+    refuses('E0204', 'check', write('m.shard', LOSS % ('', 'sub n = LayerNorm[Batch]\n  ' + ENTROPY % 'up(n(x))')))
+    code = 'extern foo[D](x: [*, D]) -> [*, D] {\n  cpu "e.c" entry = foo\n}'
+    write('e.c', '')
+    r = run('compile', write('m.shard', LOSS % (code, ENTROPY % 'up(foo[F](x))')), '--emit=ir', '-o', 'm.ir')
+    must(0 < r.returncode < 70 and '[E0' in r.stderr, 'extern without reference', r)
+
+
+def reports():
+    os.makedirs('r', exist_ok=True)
+    for loss in ('5777777777777771', '1e308', '9007199254740993'):
+        write('r/metrics.jsonl', f'{{"schema":1,"step":0,"loss":{loss}}}\n')
+        r = run('report', 'r', '-o', 'r.html')
+        must(r.returncode >= 0, f'report of a loss of {loss}', r)
+
+
+def assembly():
+    r = run('compile', write('m.shard', model()), '--emit=asm', '--target', 'sm_80', '-o', 'm.ptx')
+    text = open('m.ptx').read() if r.returncode == 0 else ''
+    must(text.startswith('//') and text.count('.version') == 1 and text.count('.entry') > 1, 'assembly for a GPU', r)
+    ptxas = shutil.which('ptxas') or '/usr/local/cuda/bin/ptxas'
+    if os.access(ptxas, os.X_OK):
+        r = subprocess.run([ptxas, '-arch=sm_80', 'm.ptx', '-o', 'm.cubin'], capture_output=True, text=True)
+        must(r.returncode == 0, 'assembly for a GPU assembles', r)
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     os.environ['SHARDC_CACHE_DIR'] = f'{folder}/cache'
-    for case in (names_in_c, typed_paths, odd_files, targets): case()
+    for case in (names_in_c, typed_paths, odd_files, targets, sizes, programs, mistakes, reports, assembly): case()
 print('\n'.join(wrong) or 'fine')
 sys.exit(bool(wrong))
