@@ -116,7 +116,8 @@ static bool run_oracle(Oracle *o) {
     if (g->kind == GLOBAL_INPUT) interp_set(o->in, g->name, v);
   }
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
-    if (!interp_run(o->in, entries[i])) return false;
+    if (module_fn(o->m, intern(o->c->names, entries[i])) && !interp_run(o->in, entries[i]))
+      return false;
   return true;
 }
 
