@@ -1,14 +1,21 @@
-/* `shardc check`: everything that can be known without making anything; as messages and one line
-   per model, or as one JSON object on stdout (--json). */
+/* `shardc check`: everything that can be known without making anything; as messages, one line per
+   model and one for the plans, or as one JSON object on stdout (--json). Whether a plan of FILE fits
+   its machine is found as `plan` finds it, by the passes up to `memory`: a tenth of a second each,
+   and only where nothing else is wrong. */
 #include "cmd.h"
 #include "codegen/codegen.h"
+#include "frontend/fit.h"
 #include "frontend/lower.h"
+#include "passes/pass.h"
 #include <stdlib.h>
 
 typedef struct Found { /* over all files, for --json */
-  FILE *models, *messages;
-  bool any_model, any_message;
+  FILE *models, *plans, *messages;
+  bool any_model, any_plan, any_message;
 } Found;
+
+typedef enum Fits { FITS_UNKNOWN, FITS, FITS_NOT, FITS_LATER } Fits; /* LATER: not built yet */
+static const char *const fits_words[] = {"", " (fits)", " (does not fit)", " (not judged)"};
 
 /* 124439808 -> 124,439,808 */
 static const char *grouped(Ctx *c, long long n) {
@@ -30,13 +37,65 @@ static void list_model(Found *f, const CheckedModel *m) {
   f->any_model = true;
 }
 
+/* ---- plans ---- */
+
+static void list_plan(Found *f, const CheckedPlan *p, Fits fits) {
+  fputs(f->any_plan ? ",{\"name\":" : "{\"name\":", f->plans);
+  json_put_string(f->plans, p->name);
+  fprintf(f->plans, ",\"fits\":%s}",
+          fits == FITS ? "true" : fits == FITS_NOT ? "false" : "null");
+  f->any_plan = true;
+}
+
+/* 4 plans: cpu (fits), zero2 (fits), .. */
+static void say_plans(const CheckResult *r, const Fits *fits) {
+  if (r->plans.n) printf("%u plan%s: ", r->plans.n, r->plans.n > 1 ? "s" : "");
+  for (uint32_t i = 0; i < r->plans.n; i++)
+    printf("%s%s%s", i ? ", " : "", r->plans.at[i].name, fits_words[fits[i]]);
+  if (r->plans.n) printf("\n");
+}
+
+static void not_judged(Cli *o, const CheckedPlan *p) {
+  Report *r = diag_at(o->c->diag, "N0801", p->span, "the memory of plan `%s` is not judged", p->name);
+  diag_label(r, "it asks for what is not built yet");
+}
+
+/* The same as `plan` does; its errors become those of the check. */
+static Fits judge(Cli *o, const char *path, const CheckedPlan *p) {
+  Cli one = *o;
+  Module *m;
+  one.c = ctx_new(), one.planning = true;
+  one.operands = (Strings){0};
+  vec_push(one.c->arena, one.operands, path);
+  one.value[OPT_PLAN] = p->name;
+  PipelineOptions until = {.until = "memory", .verify = true};
+  bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
+              pipeline_run(m, &until) && fit_check(&one, m, one.facts);
+  if (fits) return ctx_free(one.c), FITS;
+  if (diag_given(one.c->diag, "E0901")) return ctx_free(one.c), not_judged(o, p), FITS_LATER;
+  bool small = diag_given(one.c->diag, "E0801");
+  diag_take_errors(o->c->diag, one.c->diag); /* they live on in the context */
+  return small ? FITS_NOT : FITS_UNKNOWN;
+}
+
+static Fits *judge_plans(Cli *o, const char *path, const CheckResult *r) {
+  Fits *fits = ARENA_ARRAY(o->c->arena, Fits, r->plans.n + 1);
+  bool good = !diag_errors(o->c->diag);
+  for (uint32_t i = 0; i < r->plans.n; i++)
+    fits[i] = good && r->plans.at[i].judged ? judge(o, path, &r->plans.at[i]) : FITS_UNKNOWN;
+  return fits;
+}
+
 static Exit check_shard(Cli *o, const char *path, Found *f) {
   CheckResult r = {0};
   if (!check_program(o->c, path, &r)) return EXIT_ENVIRONMENT;
   bool said = !f && !diag_errors(o->c->diag) && !o->value[OPT_QUIET];
+  const Fits *fits = judge_plans(o, path, &r);
   for (uint32_t i = 0; i < r.models.n; i++)
     if (f) list_model(f, &r.models.at[i]);
     else if (said) say_model(o, &r.models.at[i]);
+  for (uint32_t i = 0; f && i < r.plans.n; i++) list_plan(f, &r.plans.at[i], fits[i]);
+  if (said) say_plans(&r, fits);
   return EXIT_FINE;
 }
 
@@ -66,14 +125,17 @@ static Exit check_all(Cli *o, Found *f) {
 }
 
 static Exit check_json(Cli *o) {
-  char *models = NULL, *messages = NULL;
+  char *models = NULL, *plans = NULL, *messages = NULL;
   size_t n;
-  Found f = {.models = open_memstream(&models, &n), .messages = open_memstream(&messages, &n)};
-  if (!f.models || !f.messages) bug("no memory");
+  Found f = {.models = open_memstream(&models, &n),
+             .plans = open_memstream(&plans, &n),
+             .messages = open_memstream(&messages, &n)};
+  if (!f.models || !f.plans || !f.messages) bug("no memory");
   Exit e = check_all(o, &f);
-  fclose(f.models), fclose(f.messages);
-  printf("{\"schema\":1,\"models\":[%s],\"diagnostics\":[%s]}\n", models, messages);
-  free(models), free(messages);
+  fclose(f.models), fclose(f.plans), fclose(f.messages);
+  printf("{\"schema\":1,\"models\":[%s],\"plans\":[%s],\"diagnostics\":[%s]}\n", models, plans,
+         messages);
+  free(models), free(plans), free(messages);
   return e;
 }
 

@@ -56,6 +56,9 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
   return o->here ? all / mesh_ranks(m) : all;
 }
 
+/* What driver and libraries take is said with what the program needs, as `plan` does. */
+static int64_t reserve_of(const Cli *o, const Module *m) { return machine_for(o, m).reserve; }
+
 /* In the unit of the whole message: small programs are told in MiB. */
 typedef struct Unit {
   const char *name;
@@ -91,21 +94,24 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   Report *r =
       diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
   Unit u = unit_for(capacity);
+  int64_t reserve = reserve_of(o, m);
   diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
-            in(o->c, u, need.total), u.name, m->mesh.n ? "share" : "batch", (long long)share,
-            in(o->c, u, whole.total), u.name, in(o->c, u, capacity), u.name);
+            in(o->c, u, need.total + reserve), u.name, m->mesh.n ? "share" : "batch",
+            (long long)share, in(o->c, u, whole.total + reserve), u.name,
+            in(o->c, u, capacity + reserve), u.name);
   diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
   return micro;
 }
 
 /* ---- a program that does not fit ---- */
 
-static void say_parts(Ctx *c, Report *r, const Budget *b, Unit u) {
+static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, Unit u) {
   const struct {
     const char *name;
     int64_t bytes;
   } parts[] = {{"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
-               {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers}};
+               {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers},
+               {"reserve", reserve}};
   const char *text = "";
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
@@ -134,8 +140,8 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
               "otherwise",
               of);
   else if (x.reserve)
-    diag_fact(r, "capacity: %s %s - %s %s runtime reserve%s%s", in(c, u, x.memory), u.name,
-              in(c, u, x.reserve), u.name, of, alike);
+    diag_fact(r, "capacity: %s %s, with the reserve of driver and libraries%s%s",
+              in(c, u, x.memory), u.name, of, alike);
   else if (*of || *alike)
     diag_fact(r, "capacity: %s %s%s%s", in(c, u, x.memory), u.name, of, alike);
 }
@@ -170,16 +176,18 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
-  Unit u = unit_for(n.total);
+  int64_t reserve = reserve_of(o, m);
+  Unit u = unit_for(n.total + reserve);
   Span at = place_of(facts, &c);
   Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
-                      in(o->c, u, n.total), u.name, in(o->c, u, capacity), u.name);
+                      in(o->c, u, n.total + reserve), u.name, in(o->c, u, capacity + reserve),
+                      u.name);
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
-  say_parts(o->c, r, &n, u);
+  say_parts(o->c, r, &n, reserve, u);
   say_capacity(o, m, r, u);
   if (found)
     say_help(o, m, facts, r, &c,
-             arena_printf(o->c->arena, "%s %s", in(o->c, u, better.total), u.name));
+             arena_printf(o->c->arena, "%s %s", in(o->c, u, better.total + reserve), u.name));
   else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
     diag_help(r, n.weights + n.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"

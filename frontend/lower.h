@@ -33,8 +33,15 @@ typedef struct CheckedModel {
   int64_t parameters; /* logical, without padding */
 } CheckedModel;
 
+typedef struct CheckedPlan {
+  Str name; /* of a plan of FILE */
+  Span span;
+  bool judged; /* its machine says how much memory there is, and what model it is for is known */
+} CheckedPlan;
+
 typedef struct CheckResult {
   VEC(CheckedModel) models;
+  VEC(CheckedPlan) plans;
 } CheckResult;
 
 /* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL:

@@ -96,12 +96,20 @@ static void check_trains(World *w) {
   }
 }
 
-static void check_plans(World *w) {
+static void list_plan(World *w, const Decl *d, bool whole, CheckResult *out) {
+  const Decl *machine = plan_machine_of(w, d);
+  CheckedPlan p = {.name = d->name, .span = d->span};
+  p.judged = whole && machine && settings_has(machine->item, "node", "memory");
+  vec_push(w->ctx->arena, out->plans, p);
+}
+
+static void check_plans(World *w, CheckResult *out) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));) {
-    Choice c;
+    Choice c = {0};
     Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
     if (e) check_plan(e, &c, d->item);
+    if (own(w, d) && out) list_plan(w, d, e && c.train, out);
   }
 }
 
@@ -201,7 +209,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
     if (own(w, d) && !d->item->bad) check_model(w, d, out);
   check_trains(w);
-  check_plans(w);
+  check_plans(w, out);
   check_all_weights(w);
   check_layers(w);
   check_functions(w);

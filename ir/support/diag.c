@@ -167,6 +167,15 @@ void diag_drop(Diag *d, const char *code) {
   d->reports.n = n;
 }
 
+void diag_take_errors(Diag *d, const Diag *from) {
+  for (uint32_t i = 0; i < from->reports.n; i++) {
+    Report *r = from->reports.at[i];
+    if (*r->code != 'E' || d->errors++ >= ERROR_LIMIT) continue;
+    r->number = d->arrived++;
+    vec_push(d->arena, d->reports, r);
+  }
+}
+
 uint32_t diag_errors(const Diag *d) { return d->errors; }
 bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
 

@@ -59,6 +59,8 @@ void diag_near(Report *r, const char *what,
                const char *near); /* help: a name for the primary place; nothing if NULL */
 
 void diag_drop(Diag *d, const char *code); /* notes of this code are not shown after all */
+/* The errors of a Diag that read the same files in the same order; it must live as long. */
+void diag_take_errors(Diag *d, const Diag *from);
 uint32_t diag_errors(const Diag *d);
 bool diag_full(const Diag *d);
 const char *
