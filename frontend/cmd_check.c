@@ -1,7 +1,7 @@
 /* `shardc check`: everything that can be known without making anything; as messages, one line per
-   model and one for the plans, or as one JSON object on stdout (--json). Whether a plan of FILE fits
-   its machine is found as `plan` finds it, by the passes up to `memory`: a tenth of a second each,
-   and only where nothing else is wrong. */
+   model and one for the plans, or as one JSON object on stdout (--json). Whether a plan of FILE
+   fits its machine is found as `plan` finds it, by the passes up to `memory`: a tenth of a second
+   each, and only where nothing else is wrong. */
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/fit.h"
@@ -42,8 +42,7 @@ static void list_model(Found *f, const CheckedModel *m) {
 static void list_plan(Found *f, const CheckedPlan *p, Fits fits) {
   fputs(f->any_plan ? ",{\"name\":" : "{\"name\":", f->plans);
   json_put_string(f->plans, p->name);
-  fprintf(f->plans, ",\"fits\":%s}",
-          fits == FITS ? "true" : fits == FITS_NOT ? "false" : "null");
+  fprintf(f->plans, ",\"fits\":%s}", fits == FITS ? "true" : fits == FITS_NOT ? "false" : "null");
   f->any_plan = true;
 }
 
@@ -56,7 +55,8 @@ static void say_plans(const CheckResult *r, const Fits *fits) {
 }
 
 static void not_judged(Cli *o, const CheckedPlan *p) {
-  Report *r = diag_at(o->c->diag, "N0801", p->span, "the memory of plan `%s` is not judged", p->name);
+  Report *r =
+      diag_at(o->c->diag, "N0801", p->span, "the memory of plan `%s` is not judged", p->name);
   diag_label(r, "it asks for what is not built yet");
 }
 

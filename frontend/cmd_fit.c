@@ -179,9 +179,9 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   int64_t reserve = reserve_of(o, m);
   Unit u = unit_for(n.total + reserve);
   Span at = place_of(facts, &c);
-  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
-                      in(o->c, u, n.total + reserve), u.name, in(o->c, u, capacity + reserve),
-                      u.name);
+  Report *r =
+      diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
+              in(o->c, u, n.total + reserve), u.name, in(o->c, u, capacity + reserve), u.name);
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
   say_parts(o->c, r, &n, reserve, u);
   say_capacity(o, m, r, u);

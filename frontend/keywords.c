@@ -9,7 +9,9 @@ static const Keyword table[] = {
 #define WORD(word) {#word, 0, KEYWORD_WORD},
 #define HABIT(word, text)
 #define FOREIGN(word, meant)
+#define UNLIKE(word, text)
 #include "keywords.def"
+#undef UNLIKE
 #undef KEYWORD
 #undef WORD
 #undef HABIT
@@ -23,7 +25,9 @@ static const struct {
 #define WORD(word)
 #define HABIT(word, text)
 #define FOREIGN(word, meant) {word, meant},
+#define UNLIKE(word, text)
 #include "keywords.def"
+#undef UNLIKE
 #undef HABIT
 #undef FOREIGN
 };
@@ -33,11 +37,29 @@ static const struct {
 } habits[] = {
 #define HABIT(word, text) {word, text},
 #define FOREIGN(word, meant)
+#define UNLIKE(word, text)
+#include "keywords.def"
+#undef UNLIKE
+#undef KEYWORD
+#undef WORD
+#undef HABIT
+#undef FOREIGN
+};
+
+static const struct {
+  const char *word, *text;
+} unlike[] = {
+#define KEYWORD(token, word, role)
+#define WORD(word)
+#define HABIT(word, text)
+#define FOREIGN(word, meant)
+#define UNLIKE(word, text) {word, text},
 #include "keywords.def"
 #undef KEYWORD
 #undef WORD
 #undef HABIT
 #undef FOREIGN
+#undef UNLIKE
 };
 
 const Keyword *keyword_table(uint32_t *n) {
@@ -55,6 +77,12 @@ const char *keyword_foreign(const char *word, const char *const *names, uint32_t
 const char *keyword_habit(const char *word) {
   for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
     if (!strcmp(habits[i].word, word)) return habits[i].text;
+  return NULL;
+}
+
+const char *keyword_unlike(const char *word) {
+  for (size_t i = 0; i < sizeof unlike / sizeof *unlike; i++)
+    if (!strcmp(unlike[i].word, word)) return unlike[i].text;
   return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include "frontend/keywords.h"
 #include "frontend/sema.h"
 #include "frontend/lower.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- operands ---- */
@@ -187,12 +188,29 @@ Val call_function(Eval *e, const Decl *d, Call *c) {
   return v;
 }
 
+/* E0404 where a number is known and `good` says no; lists of a number per round are not looked at.
+ */
+static bool number_in(Eval *e, const Val *v, const AstExpr *x, bool good, const char *what,
+                      const char *wanted) {
+  if (v->kind != VAL_NUMBER || !v->known || good) return true;
+  Report *r = eval_error(e, "E0404", x->span, "%s is %s", what, number_text(e->ctx, v->number));
+  diag_label(r, "%s", wanted);
+  return false;
+}
+
 /* dropout of the library does nothing where nothing is learned. */
 static bool dropout_is_off(const Eval *e, const Call *c) {
   if (e->mode == MODE_EVAL || e->mode == MODE_LOGITS) return true;
   for (int i = 1; i < c->n; i++)
     if (c->arg[i].kind == VAL_NUMBER && c->arg[i].known && c->arg[i].number == 0) return true;
   return false;
+}
+
+static bool drops_a_share(Eval *e, const Call *c) {
+  if (c->n < 2) return true;
+  double p = c->arg[1].number;
+  return number_in(e, &c->arg[1], c->expr[1], p >= 0 && p < 1, "the share that `dropout` drops",
+                   "a number from 0 to below 1");
 }
 
 /* ---- extern: the reference is its definition ---- */
@@ -327,6 +345,14 @@ bool is_initialiser(Str n) {
   return false;
 }
 
+static bool init_in_range(Eval *e, const Call *c, const Val *v, const AstExpr *const *x) {
+  if (!strcmp(c->name, "uniform"))
+    return !v[0].known || number_in(e, &v[1], x[1], v[1].number >= v[0].number,
+                                    "the upper end of `uniform`", "at least the lower one");
+  return number_in(e, &v[0], x[0], v[0].number >= 0 && isfinite(v[0].number),
+                   "the deviation of an initialiser", "a number of at least 0");
+}
+
 static Val call_init(Eval *e, Call *c) {
   Str formals[2] = {0};
   Val *v = ARENA_ARRAY(e->arena, Val, 2);
@@ -343,6 +369,7 @@ static Val call_init(Eval *e, Call *c) {
     return val_poison();
   }
   if (v[1].kind == VAL_ABSENT) v[1] = val_number(0);
+  if (!init_in_range(e, c, v, exprs)) return val_poison();
   Init *init = ARENA_NEW(e->arena, Init);
   init->kind = uniform ? INIT_UNIFORM : c->name[0] == 'n' ? INIT_NORMAL : INIT_TRUNCATED;
   init->a = &v[0], init->b = &v[1];
@@ -407,7 +434,10 @@ static Val call_declared(Eval *e, const Decl *d, Call *c) {
   }
   if (d->item->kind == ITEM_EXTERN) return call_extern(e, d, c);
   if (d->std && !strcmp(d->name, "attention")) return eval_attention(e, c);
-  if (d->std && !strcmp(d->name, "dropout") && c->n && dropout_is_off(e, c)) return c->arg[0];
+  if (d->std && !strcmp(d->name, "dropout") && c->n) {
+    if (!drops_a_share(e, c)) return val_poison();
+    if (dropout_is_off(e, c)) return c->arg[0];
+  }
   if (d->std && !strcmp(d->name, "cross_entropy")) note_ignored(e, c);
   return call_function(e, d, c);
 }

@@ -79,8 +79,26 @@ static void check_fed(Eval *e, const Feds *fed, Span line) {
   }
 }
 
+/* E0607, W0502 */
+static void check_trained(Eval *e, const Choice *c) {
+  const AstSetting *optim = c->train ? settings_line(c->train->item, "optim") : NULL;
+  bool any = false;
+  for (uint32_t i = 0; i < e->params.n; i++) any |= !e->params.at[i]->frozen;
+  if (!optim || any) return;
+  if (!e->params.n) {
+    world_warn(e->w, "W0502", optim->path->span,
+               arena_printf(e->arena, "model `%s` has no parameter to train", c->model->name),
+               NULL);
+    return;
+  }
+  Report *r = world_error(e->w, "E0607", optim->path->span, "model `%s` has nothing to train",
+                          c->model->name);
+  diag_label(r, "all of its parameters are @frozen");
+}
+
 void check_data(Eval *e, const Choice *c) {
   const AstItem *train = c->train ? c->train->item : NULL;
+  check_trained(e, c);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;

@@ -125,7 +125,14 @@ static NumState number_binary(Sizes *s, const AstExpr *e, double *out) {
   NumState x = number_eval(s, e->left, &a), y = number_eval(s, e->right, &b);
   if (x == NUM_BAD || y == NUM_BAD) return NUM_BAD;
   if (x == NUM_OPEN || y == NUM_OPEN) return NUM_OPEN;
-  if (number_apply(e->op, a, b, out)) return NUM_KNOWN;
+  bool is_number = number_apply(e->op, a, b, out);
+  if (is_number && isfinite(a) && isfinite(b) && !isfinite(*out)) {
+    Report *r =
+        world_error(s->w, "E0404", e->span, "`%s` is not finite", span_text(s->w->ctx, e->span));
+    diag_label(r, "%s", number_text(s->w->ctx, *out));
+    return NUM_BAD;
+  }
+  if (is_number) return NUM_KNOWN;
   world_error(s->w, "E0402", e->op_span, "`%s` gives no number", ast_op_name(e->op));
   return NUM_BAD;
 }
@@ -219,7 +226,13 @@ static void report_fraction(Sizes *s, const DimInfo *d, double v) {
 
 static int64_t whole(Sizes *s, const DimInfo *d, double v) {
   const AstExpr *e = d->def->value;
-  if (v != floor(v) || fabs(v) > 9e15) {
+  if (fabs(v) > 9e15) {
+    Report *r = world_error(s->w, "E0305", e->span, "dimension `%s` = %s is too large",
+                            d->decl->name, number_text(s->w->ctx, v));
+    diag_label(r, "sizes end at 9e15");
+    return SIZE_BAD;
+  }
+  if (v != floor(v)) {
     report_fraction(s, d, v);
     return SIZE_BAD;
   }

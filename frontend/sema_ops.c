@@ -352,7 +352,14 @@ Val eval_binary(Eval *e, Env *env, const AstExpr *x, const Val *a, const Val *b)
   }
   if (x->op == AST_MUL) e->product = x, e->factor[0] = *a, e->factor[1] = *b;
   if (compares(x->op)) return comparison(e, x->op, a, b);
-  return arithmetic(x->op) ? arith(e, x->op, a, b) : logic(e, x->op, a, b);
+  if (!arithmetic(x->op)) return logic(e, x->op, a, b);
+  out = arith(e, x->op, a, b);
+  if (out.kind != VAL_NUMBER || !out.known || isfinite(out.number) || !isfinite(a->number) ||
+      !isfinite(b->number))
+    return out;
+  Report *r = eval_error(e, "E0404", x->span, "`%s` is not finite", span_text(e->ctx, x->span));
+  diag_label(r, "%s", number_text(e->ctx, out.number));
+  return val_poison();
 }
 
 /* ---- reductions ---- */
@@ -379,18 +386,23 @@ static bool one_group(Eval *e, const Call *c, bool single) {
   return false;
 }
 
-/* sum[D](a * b) is what dot[D](a, b) computes, slower. */
+/* sum[D](a * b) is what dot[D](a, b) computes, slower. Where one number is left nothing is: both
+   read their operands once. */
 static void lint_product(Eval *e, const Call *c, const Dims *d) {
   const AstExpr *x = e->product;
   if (!x || c->expr[0] != x || x->span.file == e->w->std || !d->n) return;
+  if (d->n == c->arg[0].dims.n) return;
   for (int i = 0; i < 2; i++)
     if (e->factor[i].kind != VAL_FLOAT || !dims_subset(d, &e->factor[i].dims)) return;
   Str a = expr_text(e->ctx, x->left, "a"), b = expr_text(e->ctx, x->right, "b"),
       axes = span_text(e->ctx, c->axes->span);
   Str listed = strcmp(c->groups.at[0].from.at[0], "*") ? axes : dims_text(e->ctx, d);
-  world_warn(e->w, "W0302", c->span,
-             arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
-             arena_printf(e->arena, "write `dot%s(%s, %s)`: the same numbers", listed, a, b));
+  world_warn(
+      e->w, "W0302", c->span,
+      arena_printf(e->arena, "`sum%s` of a product is a contraction, computed slowly", axes),
+      arena_printf(e->arena,
+                   "write `dot%s(%s, %s)`: the same sum; in 16 bits its operands are rounded",
+                   listed, a, b));
 }
 
 Val op_reduce(Eval *e, const Builtin *b, const Call *c) {

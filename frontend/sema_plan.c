@@ -362,6 +362,7 @@ static void check_batch(Plan *p) {
     diag_also(r, rule->axes.at[i]->value, "%s = %lld", rule->axes.at[i]->name,
               (long long)rule->axes.at[i]->size);
   if (batch % splits == 0) help_micro(r, micro_at, batch / splits, micro);
+  else if (batch < splits) diag_help(r, "a batch of %lld", (long long)splits);
   else
     diag_help(r, "a batch of %lld or %lld", (long long)(batch / splits * splits),
               (long long)((batch / splits + 1) * splits));

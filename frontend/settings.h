@@ -9,7 +9,9 @@ typedef enum SettingType {
   TYPE_COUNT,   /* whole number of at least 1 */
   TYPE_INTEGER, /* whole number of at least 0 */
   TYPE_NUMBER,
-  TYPE_POSITIVE, /* number above 0 */
+  TYPE_POSITIVE,   /* number above 0 */
+  TYPE_AT_LEAST_0, /* number of at least 0 */
+  TYPE_BELOW_1,    /* number from 0 to below 1 */
   TYPE_SHARE,    /* 0..1 or a percentage */
   TYPE_STAGE,    /* 0, 1, 2, 3 */
   TYPE_BYTES,
@@ -22,7 +24,7 @@ typedef enum SettingType {
   TYPE_PATHS,
   TYPE_STRING,
   TYPE_NUMBERS, /* a number or a list of numbers */
-  TYPE_PAIR,    /* a list of two numbers */
+  TYPE_PAIR,    /* a list of two numbers from 0 to below 1 */
   TYPE_SOURCE,  /* "files" or columns(..) */
   TYPE_VALID,   /* "files", columns(..) or a share */
   TYPE_TASK,    /* next(..) or mlm(..) */

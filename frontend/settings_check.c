@@ -3,6 +3,7 @@
    per value; what names mean is checked elsewhere. */
 #include "keywords.h"
 #include "settings.h"
+#include <stdlib.h>
 
 typedef struct Check {
   Ctx *c;
@@ -85,13 +86,15 @@ static void edit_near(Report *r, Span at, const char *near) {
 static void unknown_line(const Check *k, const AstSetting *s) {
   const char *block = ast_item_word(k->item->kind);
   Words w = words_of(k, ROW_LINE, "", NULL);
-  const char *near = meant(s->path->text, &w), *all = words_text(k, &w, " ", 6);
+  const char *unlike = keyword_unlike(s->path->text), *all = words_text(k, &w, " ", 6);
+  const char *near = unlike ? NULL : meant(s->path->text, &w);
   if (k->item->kind == ITEM_PLAN) all = "on mesh place micro pipeline zero ...";
   Report *r = diag_at(k->c->diag, "E0601", s->path->span, "%s blocks have no setting `%s`", block,
                       s->path->text);
   diag_label(r, "unknown setting");
   edit_near(r, s->path->span, near);
-  if (near)
+  if (unlike) diag_help(r, "%s", unlike);
+  else if (near)
     diag_help(r, "write `%s` (settings of %s: %s)", mended(k, s->path->span, s->span, near), block,
               all);
   else diag_help(r, "settings of %s: %s", block, all);
@@ -129,12 +132,21 @@ static Report *wrong_value(const Check *k, const char *what, const AstValue *v,
   return r;
 }
 
+/* sm_100 is no slip for sm_80. */
+static bool other_number(const char *a, const char *b) {
+  a = strpbrk(a, "0123456789"), b = strpbrk(b, "0123456789");
+  return a && b && strtol(a, NULL, 10) != strtol(b, NULL, 10);
+}
+
 static void wrong_choice(const Check *k, const char *what, const AstValue *v, const char *choices) {
   Words w = words_of(k, ROW_CHOICE, choices, NULL);
-  const char *near = v->kind == VALUE_PATH ? meant(v->path->text, &w) : NULL;
+  const char *unlike = v->kind == VALUE_PATH ? keyword_unlike(v->path->text) : NULL;
+  const char *near = v->kind == VALUE_PATH && !unlike ? meant(v->path->text, &w) : NULL;
   Report *r =
       wrong_value(k, what, v, arena_printf(k->c->arena, "one of %s", words_text(k, &w, ", ", 12)));
-  if (!near && w.n == 1) near = w.at[0];
+  if (near && other_number(v->path->text, near)) near = NULL;
+  if (!near && !unlike && w.n == 1) near = w.at[0];
+  if (unlike) diag_help(r, "%s", unlike);
   if (near) diag_help(r, "write `%s`", near);
   edit_near(r, v->span, near);
 }
@@ -151,6 +163,9 @@ static bool number_fits(SettingType t, const AstNumber *n) {
   case TYPE_NUMBER:
   case TYPE_NUMBERS: return n->unit == UNIT_NONE;
   case TYPE_POSITIVE: return n->unit == UNIT_NONE && n->value > 0;
+  case TYPE_AT_LEAST_0: return n->unit == UNIT_NONE && n->value >= 0;
+  case TYPE_PAIR: /* of each */
+  case TYPE_BELOW_1: return n->unit == UNIT_NONE && n->value >= 0 && n->value < 1;
   case TYPE_SHARE:
   case TYPE_VALID:
     return (n->unit == UNIT_NONE || n->unit == UNIT_SHARE) && n->value >= 0 && n->value <= 1;
@@ -165,7 +180,7 @@ static bool list_fits(SettingType t, const AstValue *v) {
   if (t == TYPE_PAIR && v->items.n != 2) return false;
   for (uint32_t i = 0; i < v->items.n; i++) {
     const AstValue *item = v->items.at[i];
-    bool number = item->kind == VALUE_NUMBER && item->number.unit == UNIT_NONE;
+    bool number = item->kind == VALUE_NUMBER && number_fits(t, &item->number);
     if (t == TYPE_KEEP || t == TYPE_NAMES ? item->kind != VALUE_PATH : !number) return false;
   }
   return t == TYPE_PAIR || t == TYPE_NUMBERS || t == TYPE_KEEP || t == TYPE_NAMES;
@@ -186,7 +201,7 @@ static bool call_fits(SettingType t, const AstValue *v) {
 
 static bool value_fits(SettingType t, const AstValue *v) {
   switch (v->kind) {
-  case VALUE_NUMBER: return number_fits(t, &v->number);
+  case VALUE_NUMBER: return t != TYPE_PAIR && number_fits(t, &v->number);
   case VALUE_STRING: return t == TYPE_STRING || t == TYPE_SOURCE || t == TYPE_VALID;
   case VALUE_PATH: return path_fits(t, v);
   case VALUE_CALL: return call_fits(t, v);
@@ -375,7 +390,9 @@ static bool meant_by_another(const Check *k, const char *word) {
   for (uint32_t i = 0; i < k->item->block->settings.n; i++) {
     const char *written = k->item->block->settings.at[i]->path->text;
     const char *near = find_line(k, written) ? NULL : meant(written, &w);
+    const char *unlike = keyword_unlike(written); /* its help names the word */
     if (near && !strcmp(near, word)) return true;
+    if (unlike && strstr(unlike, arena_printf(k->c->arena, "`%s ", word))) return true;
   }
   return false;
 }
@@ -393,6 +410,16 @@ static void check_missing(const Check *k) {
   }
 }
 
+/* A warm-up longer than the run. Fewer steps on the command line are the first of a run. */
+static void check_warmup(const Check *k) {
+  const AstValue *warmup = settings_value(k->item, "lr", "warmup"),
+                 *steps = settings_value(k->item, "steps", NULL);
+  if (!warmup || !steps || warmup->number.value <= steps->number.value) return;
+  if (steps->span.file != k->item->span.file) return;
+  Report *r = diag_at(k->c->diag, "E0602", warmup->span, "`warmup` of `lr` is longer than the run");
+  diag_also(r, steps->span, "%s steps", setting_value_text(k->c, steps));
+}
+
 bool settings_check(Ctx *c, const AstItem *item) {
   Check k = {.c = c, .item = item};
   uint32_t before = diag_errors(c->diag);
@@ -407,5 +434,6 @@ bool settings_check(Ctx *c, const AstItem *item) {
     else check_line(&k, row, s);
   }
   if (!item->bad) check_missing(&k);
+  if (item->kind == ITEM_TRAIN && diag_errors(c->diag) == before) check_warmup(&k);
   return diag_errors(c->diag) == before;
 }

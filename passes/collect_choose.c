@@ -27,10 +27,12 @@ bool stuck(Site *s, const Op *o, ValueId weight, int axis) {
   for (uint32_t i = 0; i < s->m->rules.n && !rule; i++)
     for (uint32_t k = 0; k < s->m->rules.at[i].axes.n; k++)
       if (s->m->rules.at[i].axes.at[k] == name) rule = &s->m->rules.at[i];
-  Report *r =
-      diag_at(s->m->ctx->diag, "E0707", span_of(s->m, rule ? rule->loc : o->loc),
-              "`%s` cannot work on `%s` split over `%s`", op_name(o->code), p->on[axis], name);
-  if (rule) diag_also(r, span_of(s->m, o->loc), "`%s` here", op_name(o->code));
+  const char *said = op_said(s->m, o);
+  Report *r = diag_at(s->m->ctx->diag, "E0707", span_of(s->m, rule ? rule->loc : o->loc),
+                      "`%s` cannot work on `%s` split over `%s`", said ? said : op_name(o->code),
+                      p->on[axis], name);
+  if (rule && said) diag_also(r, span_of(s->m, o->loc), "`%s` here", said);
+  else if (rule) diag_also(r, span_of(s->m, o->loc), "of this");
   if (s->u.of[weight]) {
     diag_fact(r, "parameter `%s` is never gathered over an axis that splits it",
               s->u.of[weight]->name);

@@ -55,7 +55,9 @@ ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t,
 ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc); /* a constant of any dims */
 ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc);         /* sum over every dim */
 
-Span span_of(const Module *m, Loc at);           /* for diagnostics */
+Span span_of(const Module *m, Loc at); /* for diagnostics */
+const char *op_said(const Module *m,
+                    const Op *o); /* the word of the file for it, NULL: none is known */
 Fn *entry_of(const Module *m, const char *name); /* NULL if absent */
 Global *global_named(const Module *m, const char *name);
 

@@ -46,7 +46,8 @@ static MicroState refuse(Micro *c, const Op *o, const char *what) {
   if (c->asks) return MICRO_WHOLE;
   Report *r = diag_at(c->m->ctx->diag, "E0706", span_of(c->m, o->loc),
                       "`micro` changes this value: %s", what);
-  diag_label(r, "`%s` here", op_name(o->code));
+  const char *said = op_said(c->m, o);
+  if (said) diag_label(r, "`%s` here", said);
   diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)c->size,
             (long long)c->part);
   diag_help(r,

@@ -190,6 +190,23 @@ Span span_of(const Module *m, Loc at) {
   return (Span){0};
 }
 
+/* Ops have names of the IR; the user's line has the language's. */
+const char *op_said(const Module *m, const Op *o) {
+  static const struct {
+    OpCode code;
+    const char *word;
+  } words[] = {{OP_rmax, "max"}, {OP_rmin, "min"}, {OP_argmax, "max"}, {OP_argmax, "min"}};
+  Span s = span_of(m, o->loc);
+  const Source *file = s.file ? diag_source(m->ctx->diag, s.file) : NULL;
+  const char *name = op_name(o->code);
+  if (!file || s.offset + s.length > file->length) return name; /* IR without its source */
+  const char *text = arena_strndup(m->ctx->arena, file->text + s.offset, s.length);
+  if (strstr(text, name)) return name;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (words[i].code == o->code && strstr(text, words[i].word)) return words[i].word;
+  return NULL;
+}
+
 Fn *entry_of(const Module *m, const char *name) {
   return module_fn(m, intern(m->ctx->names, name));
 }

@@ -31,7 +31,7 @@ expect 2 err "one of human, short, json" check --message-format=xml x.shard
 expect 4 err "E0001.*cannot read .absent.shard" compile absent.shard
 expect 4 err "E0001.*cannot read .absent.shard" check absent.shard
 expect 4 err "cannot read" check "$work"
-expect 0 err "write .dot\[Batch\](l, weight)" check "$examples/../tests/reference/recommend.shard"
+expect 0 err "write .dot\[S\](x, p)" check "$examples/ops.shard"
 expect 4 err "E0002.*cannot write" compile --emit=ast -o /proc/half "$examples/gpt2.shard"
 expect 0 out "^fuse" dump --list
 expect 2 err "did you mean .fuse" dump x.shard --after fusee
