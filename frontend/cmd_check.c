@@ -65,6 +65,8 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *p) {
   Cli one = *o;
   Module *m;
   one.c = ctx_new(), one.planning = true;
+  one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
+  one.c->input_path = o->c->input_path;
   one.operands = (Strings){0};
   vec_push(one.c->arena, one.operands, path);
   one.value[OPT_PLAN] = p->name;

@@ -65,7 +65,8 @@ char *text_read(Ctx *c, const char *path, size_t *n) {
   int fd = open_text(path);
   if (fd < 0) return NULL;
   struct stat info;
-  bool once = fstat(fd, &info) || !S_ISREG(info.st_mode);
+  /* standard input goes on where it was read to, a file that it comes from too */
+  bool once = fstat(fd, &info) || !S_ISREG(info.st_mode) || !strcmp(path, "-");
   bool good = read_all(c->arena, fd, once && S_ISFIFO(info.st_mode) && strcmp(path, "-"), &t);
   int error = errno;
   close(fd);
