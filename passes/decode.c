@@ -215,6 +215,7 @@ bool decode_loop(DecodeFrame *f, const Op *o, DimSet n) {
                      .carried = n,
                      .position = NO_VALUE};
   if (dims_hold(&n, b->shape.axis.dim)) return decode_fail(f, o, "a loop over positions"), false;
+  if (b->shape.of) return decode_fail(f, o, "a loop over a part of a stack"), false;
   b->to = fn_new(d->m, FN_BODY,
                  d->fills ? o->callee->name
                           : intern_printf(d->m->ctx->names, "%s.decode", o->callee->name));

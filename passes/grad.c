@@ -136,12 +136,13 @@ static void back_op(Back *k, const Op *o) {
   k->loc = o->loc;
   ValueId *dy = ARENA_ARRAY(k->m->arena, ValueId, o->nout);
   if (!gradients_of_results(k, o, dy)) return;
-  if (rules[o->code]) {
+  bool part = attr_get(&o->attrs, ATTR_of) != NULL; /* of a stack: made by recompute, behind grad */
+  if (rules[o->code] && !part) {
     rules[o->code](k, o, dy);
     return;
   }
-  Report *r = diag_at(k->m->ctx->diag, "E0901", span_of(k->m, o->loc), "no gradient rule for `%s`",
-                      op_name(o->code));
+  Report *r = diag_at(k->m->ctx->diag, "E0901", span_of(k->m, o->loc), "no gradient rule for `%s`%s",
+                      op_name(o->code), part ? " over a part of a stack" : "");
   diag_help(r, "`stop_gradient` around it, if its gradient is not wanted");
 }
 

@@ -228,6 +228,7 @@ static ValueId emit_backward(LoopBack *l) {
                  .trip = l->s.trip,
                  .reverse = !l->s.reverse,
                  .axis = l->s.axis,
+                 .first = l->s.first,
                  .path = l->s.path};
   return rebuild_loop(l->k->m, l->k->b, l->bwd, s, all.at, l->o->loc)->out;
 }

@@ -256,11 +256,30 @@ static void unused_parameter(void **state) {
   ctx_free(c);
 }
 
+/* Counters from 2 on; and of rounds that are a part of a stack nobody asks for gradients. */
+#define PART(trip)                                                                                 \
+  HEAD "param @x : f32[B:2]\nparam @w : f32[L:3, B:2]\noutput @y : f32[B:2]\n"                     \
+       "body @h(%0 : i32[], %1 : f32[B:2], %2 : f32[B:2]) {\n%3 = cast %0 : f32[]\n%4 = mul %2, %3 " \
+       ": f32[B:2]\n%5 = mul %4, %1 : f32[B:2]\n%6 = tanh %5 : f32[B:2]\nreturn %6\n}\n"            \
+       "entry @step {\n%0 = load @x : f32[B:2]\n%1 = load @w : f32[L:3, B:2]\n"                    \
+       "%2 = loop[L] @h, %0, %1 {carry = 1, invariant = 0, trip = " trip "} : f32[B:2]\n"           \
+       "store @y, %2\n}\n"
+
+static void parts(void **state) {
+  (void)state;
+  check_gradients(PART("3, first = 2"), 1e-5);
+  Ctx *c = ctx_new();
+  Module *m = module_from(c, PART("2, first = 1, of = 3"));
+  add_loss(m);
+  expect_error(m, "clean", "E0901", "a part of a stack");
+  ctx_free(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_op),         cmocka_unit_test(dead_ends), cmocka_unit_test(loop),
       cmocka_unit_test(crossed),          cmocka_unit_test(nested),    cmocka_unit_test(inlined),
-      cmocka_unit_test(unused_parameter),
+      cmocka_unit_test(unused_parameter), cmocka_unit_test(parts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
