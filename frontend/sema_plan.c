@@ -430,6 +430,18 @@ static void check_lines(Plan *p) {
   }
 }
 
+/* Only `precision f16` scales gradients; pass `wire` says so of what --set asks for. */
+static void check_reduce(Plan *p) {
+  const AstValue *reduce = settings_value(p->item, "precision", "reduce");
+  Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);
+  if (!reduce || reduce->kind != VALUE_PATH || strcmp(reduce->path->text, "f16")) return;
+  if (type && !strcmp(type, "f16")) return;
+  Report *r = world_error(p->w, "E0602", reduce->span, "gradients in messages of f16 want a scale");
+  diag_label(r, "below 6e-8 they would be 0");
+  diag_help(r, "`reduce = bf16`, or `precision f16`, which scales them");
+  diag_edit(r, reduce->span, "bf16");
+}
+
 /* ---- warnings: what works, slowly ---- */
 
 /* Ranks along an axis that cuts nothing all do the same. */
@@ -498,6 +510,7 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   for (uint32_t i = 0; i < p.rules.n; i++)
     if (p.rules.at[i].axes.n) check_divides(&p, &p.rules.at[i]), check_once(&p, &p.rules.at[i]);
   check_batch(&p);
+  check_reduce(&p);
   for (uint32_t i = 0; i < p.rules.n; i++) warn_spans(&p, &p.rules.at[i]);
   warn_bubble(&p);
   warn_idle(&p);

@@ -218,8 +218,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_rope] = {A(theta), A(inverse)},
     [OP_attention] = {A(scale), 0},
     [OP_attention_grad] = {A(scale), 0},
-    [OP_all_reduce] = {A(axis), A(reduce) | A(ways)},
-    [OP_reduce_scatter] = {A(axis), A(ways)},
+    [OP_all_reduce] = {A(axis), A(reduce) | A(gradient) | A(ways)},
+    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways)},
     [OP_all_gather] = {A(axis), A(ways)},
     [OP_all_to_all] = {A(axis), A(ways)},
     [OP_part] = {A(axis), A(ways)},
@@ -242,7 +242,8 @@ static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char
     have |= 1ull << l->at[i].key;
     if (i && l->at[i - 1].key >= l->at[i].key)
       verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
-    bool flag = l->at[i].key == ATTR_reverse || l->at[i].key == ATTR_inverse;
+    bool flag = l->at[i].key == ATTR_reverse || l->at[i].key == ATTR_inverse ||
+                l->at[i].key == ATTR_gradient;
     if (flag && l->at[i].i != 0 && l->at[i].i != 1)
       verify_report(v, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(l->at[i].key));
   }

@@ -30,8 +30,9 @@ void site_define(Site *s, ValueId old, ValueId v, const Placement *at) {
     else if (is_partial(p.on[axis]) && !stays) p.on[axis] = completed_to(s, old, axis, &p);
   }
   if (s->u.root[old]) p = s->u.home[old];
+  s->gradient = s->u.root[old] || s->u.gradient[old];
   v = site_convert(s, v, &p);
-  s->copies[old].n = 0;
+  s->gradient = false, s->copies[old].n = 0;
   site_put(s, old, v, &p);
 }
 

@@ -55,6 +55,7 @@ typedef struct Site { /* a function at work */
   Copies *copies; /* by ValueId of f */
   ValueId *map;   /* scratch for copied ops */
   const Op *op;   /* in work */
+  bool gradient;  /* what is completed is read by updates alone */
 } Site;
 
 /* ---- collect_uses.c ---- */

@@ -62,6 +62,8 @@ static ValueId emit(Site *s, OpCode c, ValueId v, const Group *g, int axis, Str 
   attr_set_str(s->m, &o->attrs, ATTR_axis, s->m->mesh.at[axis].name);
   if (c == OP_all_reduce && p.on[axis] == PARTIAL_MAX)
     attr_set_str(s->m, &o->attrs, ATTR_reduce, intern(s->m->ctx->names, "max"));
+  if (s->gradient && (c == OP_all_reduce || c == OP_reduce_scatter))
+    attr_set_int(s->m, &o->attrs, ATTR_gradient, 1);
   p.on[axis] = state;
   s->to->values.at[r].placed = p;
   return r;

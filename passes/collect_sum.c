@@ -203,7 +203,9 @@ static void complete_like(Sum *x, Class *c, const Placement *d) {
     Str to = x->target.on[i];
     p.on[i] = is_split(to) && type_find(t, to) >= 0 ? to : NULL;
   }
+  x->s->gradient = x->s->u.gradient[x->root->out];
   c->v = site_convert(x->s, c->v, &p);
+  x->s->gradient = false;
 }
 
 static ValueId join_classes(Sum *x, Classes *list) {

@@ -95,6 +95,7 @@ ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all);   
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all); /* owned: flat */
 ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned); /* this rank's part of it */
 ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
+ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
 /* Over the group's axes: the sum, of which each rank keeps its part, or without partitioning all;
    and the parts of all ranks. */
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);

@@ -166,10 +166,20 @@ ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v) {
   return collective(z, f, OP_all_reduce, NULL, axis, v);
 }
 
+/* Says so, for pass `wire`. */
+static ValueId marked(Zero *z, Fn *f, ValueId from, ValueId v) {
+  if (v != from) attr_set_int(z->m, &vec_last(f->ops).attrs, ATTR_gradient, 1);
+  return v;
+}
+
+ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v) {
+  return marked(z, f, v, zero_sum(z, f, axis, v));
+}
+
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
   for (int i = 0; i < g->naxes; i++)
-    v = g->stage ? collective(z, f, OP_reduce_scatter, g->owner[i], g->axis[i], v)
-                 : zero_sum(z, f, g->axis[i], v);
+    v = g->stage ? marked(z, f, v, collective(z, f, OP_reduce_scatter, g->owner[i], g->axis[i], v))
+                 : zero_sum_gradient(z, f, g->axis[i], v);
   return v;
 }
 

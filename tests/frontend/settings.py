@@ -155,7 +155,6 @@ ASK = {
     'zero.overlap': ('zero', 'overlap = on', 'plan.zero.overlap=on', 'overlap = off'),
     'recompute.over': ('plan', 'recompute h keep = input over data', 'plan.recompute.over=data', None),
     'recompute.offload': ('plan', 'recompute h keep = input offload = host', 'plan.recompute.offload=host', None),
-    'precision.reduce': ('precision', 'reduce = bf16', 'plan.precision.reduce=bf16', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
     'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),
     'host': ('machine', 'host memory = 1TiB', 'machine.host.memory=1TiB', None),
