@@ -30,7 +30,7 @@ def greedy(r, most, fits=lambda row: True):
 
 def pairwise(most):
     """Rows that cover all pairs, from one seed."""
-    r = random.Random(4)
+    r = random.Random(3)
     rows, _ = greedy(r, 1000)
     if len(rows) > most: sys.exit(f'{len(rows)} rows for all pairs')
     while len(rows) < most: rows.append(drawn(r))

@@ -1,5 +1,6 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data, plans from a
-row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts, recompute, precision, clip.
+row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts, recompute, precision, clip, and
+perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards each), reduce (gradients travel in bf16, where that is computed in).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -9,7 +10,8 @@ OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', 
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
-           'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1]}
+           'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
+           'bucket': ['0.25KiB', '1KiB', '8KiB', '25MiB'], 'hybrid': [0, 1], 'reduce': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'place'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -57,10 +59,12 @@ def kept(row):
 
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
-    lines = [f'precision {row["precision"]}']
+    lines = [f'precision {row["precision"]}' + (' reduce = bf16' if row.get('data') and row.get('reduce') and row['precision'] == 'bf16' else '')]
     if row.get('data'):
-        lines += [f'mesh data = {row["data"]}, tensor = {row["tensor"]}', f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> data',
-                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''), f'zero {row["zero"]} over data bucket = 8KiB']
+        nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
+        lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '') + f'tensor = {row["tensor"]}',
+                  f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> ' + ('node, data' if nodes > 1 else 'data'),
+                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''), f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
@@ -144,8 +148,9 @@ def memory(found):
 
 
 def sent(found, steps):
-    """Elements that rank 0 sent along each axis are those of the plan."""
-    real = {a: int(n) for a, n in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements', found[3], re.M)}
+    """Elements and bytes that rank 0 sent along each axis are those of the plan."""
+    real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes', found[3], re.M)}
     for axis in found[4]['communication']:
-        if real.get(axis['axis'], 0) != steps * axis['elements_per_step']:
-            return f'over {axis["axis"]}: {real.get(axis["axis"], 0)} elements in {steps} steps, {axis["elements_per_step"]} planned each'
+        planned = axis['elements_per_step'], axis['bytes_per_step']
+        if real.get(axis['axis'], (0, 0)) != tuple(steps * x for x in planned):
+            return f'over {axis["axis"]}: {real.get(axis["axis"])} elements and bytes in {steps} steps, {planned} planned each'
