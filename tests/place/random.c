@@ -117,9 +117,10 @@ static int run_one(const char *file, uint64_t seed) {
   state = seed;
   Trial t = {.file = file, .plan = random_plan(c, file), .steps = 2, .placed = true};
   t.rate = "0.01"; /* large steps blow rounding up */
-  t.train = arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
-                         SOME("", "", "", "", "", "plan.precision=bf16", "plan.precision=bf16",
-                              "plan.precision=f16"));
+  t.train =
+      arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
+                   SOME("", "", "", "", "", "plan.precision=bf16",
+                        "plan.precision=bf16 plan.precision.reduce=bf16", "plan.precision=f16"));
   Outcome o = trial_run(c, &t);
   if (o.error && strstr(o.error, "error[E07") && !strstr(o.error, "E0706")) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);
