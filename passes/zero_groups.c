@@ -9,6 +9,7 @@
    a stack: functions of sums over all elements of the parameter and its states, such as norms.
    What is not of this form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/placement.h"
+#include "passes/guard.h"
 #include "passes/zero.h"
 #include <string.h>
 
@@ -20,6 +21,7 @@ typedef struct Slice { /* one parameter's update, being read */
   ZeroMember member;
   uint32_t nstates;
   Axis rounds;         /* of the parameter's stack */
+  ValueId gradient;    /* whose squares the guard adds up; NO_VALUE: none */
   const char *why;     /* not of the form; NULL: it is so far */
   bool *in;            /* by value: made by the slice */
   Known *own, *number; /* by value: does it look at the parameter or its states; is it one number
@@ -63,8 +65,9 @@ static bool is_own(Slice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   if (s->own[v] != KNOWN_NOT_YET) return s->own[v] == KNOWN_YES;
   bool own =
-      o && o->code == OP_load && (o->global == s->member.param || o->global->kind == GLOBAL_STATE);
-  for (uint32_t i = 0; is_elem(o) && !own && i < o->nin; i++) own = is_own(s, o->in[i]);
+      v != s->gradient && o && o->code == OP_load && (o->global == s->member.param || o->global->kind == GLOBAL_STATE);
+  for (uint32_t i = 0; is_elem(o) && v != s->gradient && !own && i < o->nin; i++)
+    own = is_own(s, o->in[i]);
   s->own[v] = own ? KNOWN_YES : KNOWN_NO;
   return own;
 }
@@ -86,13 +89,21 @@ static bool sums_round(Slice *s, const Op *o) {
   return true;
 }
 
+/* Such as the loss, of which a penalty on the weights is a part: a number of the whole model. */
+static bool is_stored(const Fn *f, ValueId v) {
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_store && f->ops.at[i].in[0] == v) return true;
+  return false;
+}
+
 /* One number, or one for every round: made of sums over all of a round's elements of what is made
    of the parameter and its states. The norm of all gradients is none: it looks at no parameter. */
 static bool is_number(Slice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   const Type *t = value_type(s->f, v);
   if (s->number[v] != KNOWN_NOT_YET) return s->number[v] == KNOWN_YES;
-  bool shape = t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->rounds.dim),
+  bool shape = (t->rank == 0 || (t->rank == 1 && t->axis[0].dim == s->rounds.dim)) &&
+               !is_stored(s->f, v),
        number =
            o && shape && s->member.param->type.rank > (s->rounds.dim ? 1 : 0) && sums_round(s, o);
   if (o && shape && (is_elem(o) || o->code == OP_all_reduce))
@@ -109,6 +120,23 @@ static bool may_stand(Slice *s, const Op *o) {
 
 /* ---- the slice ---- */
 
+/* What the guard takes for the parameter's gradient. What is added to it on every rank alike, such
+   as the gradient of a penalty on the weights, belongs to it and not to the update. */
+static ValueId guarded_gradient(const Fn *f, const Global *p) {
+  size_t n = strlen(guard_prefix);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code != OP_store || strncmp(o->global->name, guard_prefix, n) ||
+        strcmp(o->global->name + n, p->name))
+      continue;
+    o = value_def(f, o->in[0]);
+    if (o && o->code == OP_sum) o = value_def(f, o->in[0]);
+    if (o && o->code == OP_cast) o = value_def(f, o->in[0]);
+    return o && o->code == OP_mul && o->in[0] == o->in[1] ? o->in[0] : NO_VALUE;
+  }
+  return NO_VALUE;
+}
+
 static void read_value(Slice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   bool number = is_number(s, v);
@@ -118,7 +146,7 @@ static void read_value(Slice *s, ValueId v) {
     need(s, add_state(s, o->global), "its update reads more than four states");
     return;
   }
-  if (!o || (casts_gradient(s->f, o) && !number) || !may_stand(s, o)) {
+  if (!o || v == s->gradient || (casts_gradient(s->f, o) && !number) || !may_stand(s, o)) {
     need(s, s->member.leaf == NO_VALUE || s->member.leaf == v,
          "its update is not element by element");
     s->member.leaf = v;
@@ -244,14 +272,23 @@ static bool is_square(const Op *o, ValueId leaf) {
   return o->code == OP_mul && o->in[0] == leaf && o->in[1] == leaf;
 }
 
-/* Nothing but the stores may see what the update makes, nothing but the norm the gradient. */
+/* Does o store the parameter, or a state of it? */
+static bool stores_member(const Slice *s, const Op *o) {
+  if (o->code != OP_store) return false;
+  bool ours = o->global == s->member.param;
+  for (uint32_t i = 0; i < s->nstates; i++) ours |= o->global == s->member.state[i];
+  return ours;
+}
+
+/* Nothing but these stores may see what the update makes, nothing but the norm the gradient. */
 static void check_uses(Slice *s) {
   for (uint32_t i = 0; i < s->f->ops.n; i++) {
     const Op *o = &s->f->ops.at[i];
     bool inside = o->nout == 1 && s->in[o->out];
     for (uint32_t k = 0; k < o->nin; k++) {
       if (s->in[o->in[k]])
-        need(s, inside || o->code == OP_store, "something else than its update reads what the update computes");
+        need(s, inside || stores_member(s, o),
+             "something else than its update reads what the update computes");
       if (o->in[k] == s->member.leaf)
         need(s, inside || is_square(o, s->member.leaf),
              "something else than its update and the norm for clip reads its gradient");
@@ -481,6 +518,7 @@ static const bool *numbers_of(const Slice *s, bool *any) {
 
 static void read_param(Zero *z, Global *p) {
   Slice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
+  s.gradient = guarded_gradient(z->step, p);
   s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
   if (p->type.rank && !zero_store_of(z->step, p)) note_frozen(z, p);
   if (!zero_store_of(z->step, p) || p->type.rank == 0) return;

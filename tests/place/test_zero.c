@@ -1,7 +1,7 @@
 /* ZeRO stages 0 to 3 over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation
    {1, 4}: three steps, an evaluation and logits equal one rank; stages that add in the same order
    give the same bits; what is sent is 2, 2, M + 1 and M (2 + 1) times the parameters. Arguments:
-   the folder of the models; `all`: every combination, not a part of them. */
+   the folder of the models; `all`: every combination, not a part of them; or the name of one test. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,6 +124,34 @@ static void hybrid(void **state) {
   }
 }
 
+/* Every parameter is in a group, though a part of its gradient is no sum over ranks. */
+static void all_within(const Module *m) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    bool group = !strncmp(g->name, "zero.", 5);
+    if (g->kind == GLOBAL_PARAM && !group && !g->within) fail_msg("%s is in no group", g->name);
+  }
+}
+
+static void penalty(void **state) {
+  (void)state;
+  for (int i = 0; i < 16; i++) {
+    Ctx *c = ctx_new();
+    Trial t = {.file = arena_printf(c->arena, "%s/penalty_ranks.shard", folder), .steps = 3};
+    t.plan.mesh = i % 3 ? "data = 2" : "data = 2, node = 2";
+    t.plan.rules = i % 3 ? "place Batch -> data\n" : "place Batch -> node, data\n";
+    t.plan.zero = i % 4, t.plan.micro = i / 4 % 2 ? 1 : 0;
+    t.plan.settings = i / 8 ? "plan.zero.bucket=1500" : "plan.zero.over=data";
+    t.train = i % 5 ? NULL : "train.optim=sgd";
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-6)
+      fail_msg("zero %d, micro %lld, %s: %s %g at %s", t.plan.zero, (long long)t.plan.micro,
+               t.plan.mesh, o.error ? o.error : "", o.worst, o.where);
+    all_within(o.m);
+    ctx_free(c);
+  }
+}
+
 /* Norms of parameters: stages 0 to 3, of the flat parts of each. */
 static void lamb(void **state) {
   (void)state;
@@ -207,11 +235,13 @@ static void sent_by_stage(void **state) {
 
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
-  folder = argv[1], every = argc > 2 ? 1 : 7;
+  if (argc > 2 && strcmp(argv[2], "all")) cmocka_set_test_filter(argv[2]);
+  folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 7;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2),   cmocka_unit_test(llama),  cmocka_unit_test(bert),
       cmocka_unit_test(mixer),  cmocka_unit_test(padded), cmocka_unit_test(precision),
       cmocka_unit_test(hybrid), cmocka_unit_test(lamb),   cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(penalty),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
