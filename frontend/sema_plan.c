@@ -474,6 +474,37 @@ static void warn_whole(Plan *p) {
                 : "`mesh data = N` and `place Batch -> data` say whose ranks share");
 }
 
+/* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that cut Batch. */
+static int64_t ranks_of_zero(Plan *p, const AstSetting *zero) {
+  const AstValue **over;
+  int64_t ranks = 1;
+  uint32_t n = setting_over(p->e->ctx, zero, &over);
+  const Rule *rule = batch_rule(p);
+  for (uint32_t i = 0; i < n; i++) {
+    Str name = over[i]->kind == VALUE_PATH ? intern(p->e->ctx->names, over[i]->path->text) : NULL;
+    const PlanAxis *a = name ? find_axis(p, name) : NULL;
+    if (a) ranks *= a->size;
+  }
+  return n ? ranks : rule ? ranks_of(rule) : 1;
+}
+
+/* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes. */
+static void check_bucket(Plan *p) {
+  enum { PIECE = 64 };
+  const AstSetting *zero = settings_line(p->item, "zero");
+  const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
+  if (!bucket) return;
+  int64_t ranks = ranks_of_zero(p, zero), least = ranks * PIECE,
+          have = settings_integer(p->item, ITEM_PLAN, "zero", "bucket");
+  if (have >= least) return;
+  Report *r = world_error(p->w, "E0602", bucket->span, "a bucket of %lld bytes for %lld ranks",
+                          (long long)have, (long long)ranks);
+  diag_label(r, "every rank owns a piece of each, of %d bytes at least", PIECE);
+  diag_help(r, "`bucket = %lld` is the least; 25MiB is what `zero` takes without it",
+            (long long)least);
+  diag_edit(r, bucket->span, "%lld", (long long)least);
+}
+
 /* (stages - 1) of (micro-batches + stages - 1) steps of a stage are idle. */
 static void warn_bubble(Plan *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
@@ -515,5 +546,6 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   warn_bubble(&p);
   warn_idle(&p);
   warn_whole(&p);
+  check_bucket(&p);
   check_lines(&p);
 }
