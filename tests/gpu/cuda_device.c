@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 Driver standin_driver = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 static _Thread_local CUcontext current;
@@ -75,6 +76,20 @@ static void find_devices(void) {
     CUcontext c = &driver->context[i];
     c->number = i, c->place = place[i], c->sm = sm_of(place[i]);
   }
+}
+
+/* SHARDC_EMULATE_ACCOUNT: a file to which each process adds a line when it ends: its number, and for
+   each device the most bytes that it had of it at any time. */
+static __attribute__((destructor)) void account(void) {
+  const char *path = getenv("SHARDC_EMULATE_ACCOUNT");
+  FILE *f = path && driver->started ? fopen(path, "a") : NULL;
+  char line[256];
+  int n = snprintf(line, sizeof line, "%d", (int)getpid());
+  if (!f) return;
+  for (int i = 0; i < driver->ndevices && n < 200; i++)
+    n += snprintf(line + n, sizeof line - (size_t)n, " %lld", (long long)driver->context[i].most);
+  fprintf(f, "%s\n", line);
+  fclose(f);
 }
 
 CUresult standin_told(const char *call) {

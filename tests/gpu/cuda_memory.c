@@ -22,6 +22,7 @@ static CUresult allocate(CUdeviceptr *at, size_t bytes) {
   space(c, &have, &all);
   *at = bytes > have ? 0 : ptx_alloc(c->machine, (int64_t)bytes);
   if (*at) c->allocated += (int64_t)bytes;
+  if (c->allocated > c->most) c->most = c->allocated;
   return *at ? CU_SUCCESS : CU_OUT_OF_MEMORY;
 }
 
