@@ -9,6 +9,7 @@
      - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
    A result that continues an operand stands in its buffer, or begins with a copy of it. */
 #include "host.h"
+#include "ir/message.h"
 
 typedef struct Body {
   Host *h;
@@ -237,14 +238,27 @@ static void put_loop(Body *b, const Op *o) {
 
 /* ---- ranks ---- */
 
+static void put_message(Body *b, const char *at, int64_t step, int64_t size, ValueId v) {
+  host_put(b->h, "             %s", at);
+  if (step) host_put(b->h, " + i * %lld", (long long)(step * size));
+  host_put(b->h, ",");
+  put_label(b, v, "\n");
+}
+
 /* Row number `collectives` of the table: functions are written in the order of the table. */
 static void put_collective(Body *b, const Op *o) {
+  Message x = message_of(b->f, o);
+  int64_t size = elem_bytes(value_type(b->f, o->out)->elem);
+  bool many = x.times > 1, works = attr_int(&o->attrs, ATTR_workspace, 0) != 0;
+  if (many)
+    host_put(b->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
+             (long long)x.times, (long long)x.bytes);
   host_put(b->h, "  rt_collect(rt, &collectives[%u],", b->h->collectives++);
   put_place(b, o);
-  host_put(b->h, "\n             %s,", address(b, o->in[0]));
-  put_label(b, o->in[0], "\n");
-  host_put(b->h, "             %s", address(b, o->out));
-  put_label(b, o->out, ");\n");
+  host_put(b->h, "\n");
+  put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
+  put_message(b, address(b, o->out), many ? x.receive_step : 0, size, o->out);
+  host_put(b->h, "             %s);\n", works ? work_at(b, o) : "0");
 }
 
 /* ---- stores ---- */

@@ -1,6 +1,7 @@
 /* Host writer: the constant tables of runtime/rt.h: kernels, tensors, entries, settings, sources,
  * the program. */
 #include "host.h"
+#include "ir/budget.h"
 #include "ir/count.h"
 #include "ir/message.h"
 #include "ir/placement.h"
@@ -333,18 +334,11 @@ static int64_t work_end(const Module *m) {
   return end;
 }
 
-static int64_t last_counter(const Op *loop) {
-  return loop_first(loop) + attr_int(&loop->attrs, ATTR_trip, 0) - 1;
-}
-
-static int64_t largest(const Module *m, bool of_kernels) {
+static int64_t largest_scratch(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
-    int64_t n = f->kind == FN_KERNEL && of_kernels ? attr_int(&f->attrs, ATTR_scratch, 0) : 0;
-    for (OpId j = 0; j < f->ops.n && !of_kernels; j++)
-      if (f->ops.at[j].code == OP_loop && last_counter(&f->ops.at[j]) >= n)
-        n = last_counter(&f->ops.at[j]) + 1;
+    int64_t n = f->kind == FN_KERNEL ? attr_int(&f->attrs, ATTR_scratch, 0) : 0;
     if (n > most) most = n;
   }
   return most;
@@ -366,9 +360,10 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
   host_put(h, ",\n    .workers = %d,\n", (int)module_number(m, "target.workers", 1));
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
-           (long long)largest(m, true), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
-           (long long)arena_end(m, 2), (long long)work_end(m));
-  host_put(h, "    .counters = %lld,\n", (long long)largest(m, false));
+           (long long)largest_scratch(m), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
+           (long long)(arena_end(m, 2) + module_device_words(m)), (long long)work_end(m));
+  host_put(h, "    .counters = %lld,\n", (long long)module_counters(m));
+  if (for_gpu(m)) host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(m, 2));
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
   host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);

@@ -179,8 +179,10 @@ static void put_axis(const Planned *p, uint32_t axis, bool *any) {
   for (uint32_t i = 0; i < p->traffic.n; i++) {
     const Traffic *t = &p->traffic.at[i];
     if (t->axis != (int)axis) continue;
-    printf("%s{\"kind\":\"%s\",\"calls\":%.0f,\"elements\":%.0f,\"bytes\":%.0f}", first ? "" : ",",
-           op_name(t->kind), t->calls, t->elements, t->bytes);
+    printf("%s{\"kind\":\"%s\",\"calls\":%.0f,\"elements\":%.0f,\"bytes\":%.0f,"
+           "\"largest_message_bytes\":%lld}",
+           first ? "" : ",", op_name(t->kind), t->calls, t->elements, t->bytes,
+           (long long)t->largest);
     first = false;
   }
   printf("]}");

@@ -4,14 +4,16 @@
    What it is for follows from who uses it:
      gradient   read by a kernel that makes parameters or states, and not made of these alone
      saved      leaves one loop stacked and enters another one stacked
-     buffer     sent or received, but for flat groups: their messages, one for each bucket, go from
-                unreduced gradients and into gathered parameters, where these lie
+     buffer     what is there to be sent or received alone: values of collectives, workspaces in
+                which their blocks are put end to end, parts of weights made for a gather. Flat
+                groups go from unreduced gradients and into gathered weights, where these lie
    The figure of a kind is the largest sum of such buffers that live at once, bodies of loops
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
 #include "budget.h"
 #include "loop.h"
 #include "count.h"
+#include "message.h"
 #include "placement.h"
 #include <string.h>
 #include <stdlib.h>
@@ -117,11 +119,23 @@ static void mark_whole(Buffers *b, const Op *o) {
   b->use[b->root[o->out]] = USE_WORKING;
 }
 
-/* Of a flat group of parameters (pass zero)? */
+static int64_t workspace_of(const Op *o) {
+  return op_family(o->code) == FAMILY_COLLECTIVE ? attr_int(&o->attrs, ATTR_workspace, 0) : 0;
+}
+
+/* Of a flat group of parameters (pass zero), or numbers of one? */
 static bool is_flat(const Type *t) {
   for (int i = 0; i < t->rank; i++)
-    if (!strncmp(t->axis[i].dim, "Bucket_", 7)) return true;
+    if (!strncmp(t->axis[i].dim, "Owner_", 6)) return true;
   return false;
+}
+
+/* A part of updated weights in the narrower type that all ranks read, made to be gathered. */
+static bool is_published(const Buffers *b, const Op *o) {
+  const Storage *s = &b->f->values.at[o->out].storage;
+  bool sent = o->code == OP_all_gather && is_flat(value_type(b->f, o->in[0])) && in_frame(b, o->in[0]);
+  return sent && (s->place == PLACE_GLOBAL ? b->m->globals.at[s->slot]->derived
+                                           : s->place == PLACE_RESULT);
 }
 
 static void find_uses(Buffers *b) {
@@ -131,7 +145,9 @@ static void find_uses(Buffers *b) {
     if (b->f->ops.at[i].code == OP_loop) mark_saved(b, &b->f->ops.at[i]);
   for (OpId i = 0; i < b->f->ops.n; i++) {
     const Op *o = &b->f->ops.at[i];
-    if (op_family(o->code) == FAMILY_COLLECTIVE && !is_flat(value_type(b->f, o->in[0])))
+    if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
+    if (is_published(b, o)) mark(b, o->in[0], USE_BUFFER);
+    if (!is_flat(value_type(b->f, o->in[0])))
       mark(b, o->in[0], USE_BUFFER), mark(b, o->out, USE_BUFFER);
   }
 }
@@ -154,6 +170,7 @@ static int64_t peak(const Module *m, const Fn *f, Use use) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     int64_t sum = o->code == OP_loop ? peak(m, o->callee, use) : 0;
+    if (use == USE_BUFFER) sum += workspace_of(o);
     for (ValueId v = 0; v < f->values.n; v++)
       if (b.root[v] == v && b.use[v] == use && b.born[v] <= i && b.dies[v] >= i) sum += b.bytes[v];
     if (sum > most) most = sum;
@@ -179,6 +196,7 @@ typedef struct Walk {
 /* What an op has beside its results: workspace of a kernel, second buffers of a loop. */
 static int64_t work_of(const Fn *f, const Op *o) {
   if (o->code == OP_kernel) return attr_int(&o->callee->attrs, ATTR_workspace, 0);
+  if (workspace_of(o)) return workspace_of(o);
   const Attr *slots = o->code == OP_loop ? attr_get(&o->attrs, ATTR_slots) : NULL;
   int64_t sum = 0;
   for (int64_t k = 0; slots && k < slots->i; k++)
@@ -196,7 +214,8 @@ static void list_alive(const Walk *w, const Place *p) {
     for (ValueId v = 0; v < f->values.n; v++)
       if (is_alive(p->b, v, p->op))
         vec_push(w->m->arena, w->out->alive, (Alive){f, v, p->b->use[v], p->b->bytes[v]});
-    if (p->work) vec_push(w->m->arena, w->out->alive, (Alive){f, NO_VALUE, USE_WORKING, p->work});
+    Use use = workspace_of(&f->ops.at[p->op]) ? USE_BUFFER : USE_WORKING;
+    if (p->work) vec_push(w->m->arena, w->out->alive, (Alive){f, NO_VALUE, use, p->work});
   }
 }
 
@@ -211,7 +230,8 @@ static void walk(Walk *w, const Fn *f, const Place *outer, const Moment *base) {
     Place here = {outer, &b, i, work_of(f, o)};
     Moment now = *base;
     if (o->code != OP_loop && !is_moment(o)) continue;
-    now.f = f, now.op = i, now.alive[USE_WORKING] += here.work;
+    now.f = f, now.op = i;
+    now.alive[workspace_of(o) ? USE_BUFFER : USE_WORKING] += here.work;
     for (ValueId v = 0; v < f->values.n; v++)
       if (is_alive(&b, v, i)) now.alive[b.use[v]] += b.bytes[v];
     if (o->code == OP_loop) {
@@ -263,10 +283,26 @@ static int64_t take(int64_t *from, int64_t wanted) {
   return n;
 }
 
+int64_t module_counters(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
+      const Op *o = &m->fns.at[i]->ops.at[j];
+      int64_t n = o->code == OP_loop ? loop_first(o) + attr_int(&o->attrs, ATTR_trip, 0) : 0;
+      if (n > most) most = n;
+    }
+  return most;
+}
+
+int64_t module_device_words(const Module *m) {
+  int64_t counters = round_up(4 * module_counters(m));
+  return module_number(m, "target.gpu", 0) != 0 ? counters + 64 : 0;
+}
+
 Budget module_budget(const Module *m) {
   Budget b = {0};
   const Fn *step = ir_main_entry(m);
-  int64_t other = 0, frame = frame_of(m);
+  int64_t other = module_device_words(m), frame = frame_of(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem));
@@ -310,7 +346,10 @@ static void add_traffic(const Module *m, const Fn *f, double times, TrafficList 
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
     Traffic *t = row_for(m, l, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
     double n = times * elements_of(f, o);
-    t->calls += times, t->elements += n, t->bytes += n * elem_bytes(value_type(f, o->out)->elem);
+    Message x = message_of(f, o);
+    t->calls += times * (double)x.times, t->elements += n;
+    t->bytes += n * elem_bytes(value_type(f, o->out)->elem);
+    if (x.bytes > t->largest) t->largest = x.bytes;
   }
 }
 

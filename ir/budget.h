@@ -14,6 +14,10 @@ typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
 } Budget;
 Budget module_budget(const Module *m);
+int64_t module_counters(const Module *m); /* loops count to less than this */
+/* On a GPU: what the runtime keeps there beside globals and work: the counters, and a line that
+   says where the device is. Behind the inputs, outputs and scalars. */
+int64_t module_device_words(const Module *m);
 
 typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
 
@@ -45,7 +49,8 @@ int64_t value_span_bytes(const Value *v);
 typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
   OpCode kind;
   int axis; /* of m->mesh */
-  double calls, elements, bytes;
+  double calls, elements, bytes; /* calls: messages */
+  int64_t largest;               /* bytes of a message, of its blocks together */
 } Traffic;
 typedef VEC(Traffic) TrafficList;
 /* By axis, then kind; only what is sent at all. */

@@ -177,18 +177,19 @@ static double joined(OpCode c, bool most, double a, double b) {
   return a + b;
 }
 
-/* Block by block, as the runtime does it; sums in the order of coordinates. */
+/* Message by message and block by block, as the runtime does it; sums in the order of coordinates.
+ */
 static void move_blocks(const Op *o, const Message *m, const double *const *peer, int64_t mine,
                         double *to) {
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max"),
        sums = o->code == OP_all_reduce || o->code == OP_reduce_scatter;
-  for (int64_t k = 0; k < m->ways; k++)
-    for (int64_t j = 0; j < m->count; j++) {
-      bool one = o->code == OP_all_reduce || o->code == OP_all_gather;
-      double v = peer[k][one ? j : message_at(m, m->send_row, mine, j)];
-      double *p = &to[sums ? j : message_at(m, m->receive_row, k, j)];
-      *p = sums && k ? joined(o->code, most, *p, v) : v;
-    }
+  for (int64_t n = 0; n < m->times * m->ways * m->count; n++) {
+    int64_t j = n % m->count, k = n / m->count % m->ways, t = n / m->count / m->ways;
+    bool one = o->code == OP_all_reduce || o->code == OP_all_gather;
+    double v = peer[k][t * m->send_step + (one ? j : message_at(m, m->send_row, mine, j))];
+    double *p = &to[t * m->receive_step + (sums ? j : message_at(m, m->receive_row, k, j))];
+    *p = sums && k ? joined(o->code, most, *p, v) : v;
+  }
 }
 
 bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,

@@ -1,5 +1,6 @@
-/* Blocks and rows of collectives (message.h). */
+/* Blocks, rows and messages of collectives (message.h). */
 #include "message.h"
+#include <string.h>
 
 /* Elements of one of `ways` blocks of dim and of all that lies behind it in storage. */
 static int64_t row_of(const Type *t, Str dim, int64_t ways) {
@@ -9,7 +10,10 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
   return row;
 }
 
-Message message_of(const Fn *f, const Op *o) {
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The collective as one message. */
+static Message whole(const Fn *f, const Op *o) {
   const Type *in = value_type(f, o->in[0]), *out = value_type(f, o->out);
   Message m = {.ways = attr_int(&o->attrs, ATTR_ways, 1), .count = type_count(in)};
   Str dim = o->ngroups ? o->group[0].from[0] : NULL;
@@ -23,6 +27,36 @@ Message message_of(const Fn *f, const Op *o) {
   return m;
 }
 
+Message message_of(const Fn *f, const Op *o) {
+  Message m = whole(f, o);
+  bool sums = o->code == OP_all_reduce;
+  m.rows = sums ? m.count : m.count / least(m.send_row, m.receive_row);
+  m.times = attr_int(&o->attrs, ATTR_times, 1);
+  m.count /= m.times;
+  m.send_row = least(m.send_row, m.count), m.receive_row = least(m.receive_row, m.count);
+  m.send_step = m.count * (o->code == OP_reduce_scatter ? m.ways : 1);
+  m.receive_step = m.count * (o->code == OP_all_gather ? m.ways : 1);
+  m.bytes = m.count * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
+  return m;
+}
+
 int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j) {
   return (j / row * m->ways + i) * row + j % row;
+}
+
+int64_t message_workspace(const Fn *f, const Op *o) {
+  Message m = message_of(f, o);
+  int64_t lines = (m.send_row < m.count) + (m.receive_row < m.count);
+  return lines * ((m.bytes + 63) / 64 * 64);
+}
+
+bool message_needs_line(const Module *m) {
+  return module_number(m, "target.gpu", 0) != 0 &&
+         !strcmp(module_setting(m, "comm", "nccl"), "nccl");
+}
+
+int64_t message_fewest(int64_t rows, int64_t row_bytes, int64_t most) {
+  int64_t times = 1;
+  while (times < rows && (rows % times || rows / times * row_bytes > most)) times++;
+  return times;
 }

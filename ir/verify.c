@@ -218,10 +218,10 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_rope] = {A(theta), A(inverse)},
     [OP_attention] = {A(scale), 0},
     [OP_attention_grad] = {A(scale), 0},
-    [OP_all_reduce] = {A(axis), A(reduce) | A(gradient) | A(ways)},
-    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways)},
-    [OP_all_gather] = {A(axis), A(ways)},
-    [OP_all_to_all] = {A(axis), A(ways)},
+    [OP_all_reduce] = {A(axis), A(reduce) | A(gradient) | A(ways) | A(times)},
+    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways) | A(times) | A(workspace) | A(work_at)},
+    [OP_all_gather] = {A(axis), A(ways) | A(times) | A(workspace) | A(work_at)},
+    [OP_all_to_all] = {A(axis), A(ways) | A(workspace) | A(work_at)},
     [OP_part] = {A(axis), A(ways)},
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
@@ -333,7 +333,7 @@ static void check_storage(Verifier *v) {
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     v->fn = v->m->fns.at[i];
     if (v->fence >= FENCE_ORDERED) verify_ordered(v);
-    if (v->fence >= FENCE_SELECTED && !v->failed) verify_selected(v);
+    if (v->fence >= FENCE_SELECTED && !v->failed) verify_selected(v), verify_messages(v);
     if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
   }
 }

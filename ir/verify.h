@@ -31,6 +31,7 @@ void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
 void verify_ordered(Verifier *v);     /* after order */
 void verify_family(Verifier *v);      /* kernel functions after fuse */
 void verify_selected(Verifier *v);    /* kernel functions after select */
+void verify_messages(Verifier *v);    /* collectives after select */
 void verify_placed(Verifier *v);      /* after memory */
 void verify_flats(Verifier *v);    /* members of flat globals, wherever there are any */
 void verify_arenas(Verifier *v);   /* globals after memory */

@@ -7,7 +7,9 @@
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
 #include "inplace.h"
+#include "message.h"
 #include "verify.h"
+#include <string.h>
 
 void verify_fused(Verifier *v) {
   if (v->fn->kind == FN_KERNEL) {
@@ -318,9 +320,10 @@ static void add_value(Places *p, ValueId id) {
 
 static void add_work(Places *p, OpId id) {
   const Op *op = &p->v->fn->ops.at[id];
-  if (!op->callee) return;
-  int64_t bytes =
-      attr_int(&op->callee->attrs, op->code == OP_loop ? ATTR_frame : ATTR_workspace, 0);
+  bool sends = op_family(op->code) == FAMILY_COLLECTIVE;
+  if (!op->callee && !sends) return;
+  int64_t bytes = attr_int(sends ? &op->attrs : &op->callee->attrs,
+                           op->code == OP_loop ? ATTR_frame : ATTR_workspace, 0);
   int64_t at = attr_int(&op->attrs, ATTR_work_at, 0);
   if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, 0, at, at + bytes, id, id, NO_VALUE, op});
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
@@ -392,6 +395,38 @@ static void check_shared(Verifier *v, ValueId id) {
   if (s->place != base->storage.place || s->slot != base->storage.slot ||
       s->at != base->storage.at + offset)
     verify_report(v, "E1108", value_at(v, id), "[place-c6] a view is not placed in its base");
+}
+
+/* ---- messages ---- */
+
+static bool is_shard(const Type *t) { /* of a flat group of parameters (pass zero) */
+  return t->rank && !strncmp(t->axis[t->rank - 1].dim, "Piece_", 6);
+}
+
+static void check_messages(Verifier *v, const Op *op) {
+  int64_t times = attr_int(&op->attrs, ATTR_times, 1),
+          bucket = (int64_t)module_number(v->m, "plan.zero.bucket", 0);
+  Message x = times < 1 ? (Message){0} : message_of(v->fn, op);
+  if (times < 1 || x.rows % times)
+    verify_report(v, "E1110", verify_at_op(op),
+                  "[message-c1] %lld messages of blocks of %lld rows", (long long)times,
+                  (long long)x.rows);
+  else if (bucket > 0 && is_shard(value_type(v->fn, op->in[0])) && x.bytes > bucket)
+    verify_report(v, "E1110", verify_at_op(op),
+                  "[message-c2] a message of %lld bytes, and buckets of %lld", (long long)x.bytes,
+                  (long long)bucket);
+  else if (message_needs_line(v->m) &&
+           attr_int(&op->attrs, ATTR_workspace, 0) != message_workspace(v->fn, op))
+    verify_report(v, "E1110", verify_at_op(op), "[message-c3] workspace of %lld bytes, not %lld",
+                  (long long)attr_int(&op->attrs, ATTR_workspace, 0),
+                  (long long)message_workspace(v->fn, op));
+}
+
+void verify_messages(Verifier *v) {
+  if (v->fn->kind == FN_KERNEL) return;
+  for (OpId i = 0; i < v->fn->ops.n && !v->failed; i++)
+    if (op_family(v->fn->ops.at[i].code) == FAMILY_COLLECTIVE)
+      check_messages(v, &v->fn->ops.at[i]);
 }
 
 void verify_placed(Verifier *v) {

@@ -29,6 +29,7 @@ ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
    function a name of its own and every value the natural order of dims. For passes before `order`.
  */
 void module_collect(Module *m);
+void select_messages(Module *m); /* messages.c */
 
 /* A loop's operands and body arguments by role. */
 typedef struct LoopShape {

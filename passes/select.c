@@ -119,6 +119,7 @@ void pass_select(Module *m) {
     if (k->kind != FN_KERNEL) continue;
     if (!tune(m, k, gpu)) return;
   }
+  select_messages(m);
   merge_equal(m);
   name_apart(m);
   if (gpu) add_larger(m);

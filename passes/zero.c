@@ -139,7 +139,7 @@ static ValueId norm_of(Entry *e, uint32_t group, const Type *as) {
   ValueId v = complete(e, group), q = ir_binary(z->m, f, OP_mul, v, v, (Loc){0});
   q = ir_cast(z->m, f, q, as->elem, (Loc){0});
   q = ir_reduce(z->m, f, OP_sum, q, 1, &g->part, (Loc){0});
-  if (g->stage) q = zero_gather(z, f, g, q);
+  if (g->stage) q = zero_numbers(z, f, g, q);
   return ir_reduce(z->m, f, OP_sum, q, n, dims, (Loc){0});
 }
 
@@ -192,13 +192,8 @@ static ValueId own_part(Entry *e, uint32_t group) {
   return g->stage ? zero_own(z, e->site.to, g, v) : v;
 }
 
-/* What a rank owns of the parameters, in the form and type in which they are read. */
 static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
-  bool all = g->rounds.dim != NULL;
-  if (g->copied) v = ir_cast(z->m, f, v, g->narrow, (Loc){0});
-  if (g->stage == 1 || g->stage == 2) v = zero_gather(z, f, g, v);
-  if (g->stage < 3) v = zero_join(z, f, g, v, all);
-  ir_store(z->m, f, g->param, v, (Loc){0});
+  ir_store(z->m, f, g->param, zero_publish(z, f, g, v), (Loc){0});
 }
 
 static void update(Entry *e, uint32_t group) {

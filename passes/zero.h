@@ -100,4 +100,11 @@ ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
    and the parts of all ranks. */
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
 ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
+/* Numbers of what a rank owns, as those of all owners. */
+ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *g, ValueId own);
+/* In how many messages a value goes, c being sent over so many ranks: 1 if it is no group's. */
+int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways);
+/* What a rank owns of the parameters, in the form and type in which they are read
+   (zero_publish.c). */
+ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
 #endif

@@ -1,5 +1,6 @@
 /* Flat values of a group: members put end to end and taken out again, buckets cut and joined. All
    of it is renaming, merging, slicing: views, where the storage allows it. */
+#include "ir/message.h"
 #include "passes/zero.h"
 
 static Type led_by(const ZeroGroup *g, Elem e, bool all) {
@@ -149,16 +150,31 @@ ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
   return emit_typed(z->m, f, OP_merge, 1, &owned, &map, t, (Loc){0});
 }
 
+/* A bucket lies [owners, piece], end to end, and goes as one; sums on all ranks may take several,
+   and so do the short buckets of measured groups, as rows. */
+int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways) {
+  const ZeroGroup *g = NULL;
+  int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);
+  for (uint32_t i = 0; i < z->group.n; i++)
+    if (type_find(in, z->group.at[i].owner[0]) >= 0) g = &z->group.at[i];
+  if (!g) return 1;
+  for (int i = 0; in->axis[i].dim != g->owner[0]; i++) rows *= in->axis[i].size;
+  return g->measured || c == OP_all_reduce ? message_fewest(rows, bytes / rows, z->bucket_bytes)
+                                           : rows;
+}
+
 static ValueId collective(Zero *z, Fn *f, OpCode c, Str dim, Str axis, ValueId v) {
   Type t = *value_type(f, v);
-  int64_t ways = zero_ways(z, axis);
+  int64_t ways = zero_ways(z, axis), times;
   if (ways == 1) return v; /* alone on the axis: nothing is sent */
+  times = zero_messages(z, c, &t, ways);
   if (dim && c == OP_all_gather) t.axis[type_find(&t, dim)].size *= ways;
   else if (dim) t.axis[type_find(&t, dim)].size /= ways;
   Op *o = fn_op(z->m, f, c, 1, &v, 1, &t, (Loc){0});
   if (dim) op_add_group(z->m, o, group_dims(1, &dim));
   attr_set_str(z->m, &o->attrs, ATTR_axis, axis);
   attr_set_int(z->m, &o->attrs, ATTR_ways, ways);
+  if (times > 1) attr_set_int(z->m, &o->attrs, ATTR_times, times);
   return o->out;
 }
 
@@ -205,4 +221,30 @@ ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned) {
   for (int i = 0; i < g->naxes; i++)
     v = ir_gather(z->m, f, v, coordinate(z, f, g->axis[i]), g->owner[i], (Loc){0});
   return emit_spread(z->m, f, v, t, (Loc){0});
+}
+
+/* v where a dim of owners is at this rank, else 0. */
+static ValueId only_own(Zero *z, Fn *f, Str axis, Str owner, ValueId v) {
+  Type t = *value_type(f, v);
+  Axis owners = {owner, zero_ways(z, axis)};
+  Group dims = group_dims(1, &owner);
+  ValueId at = emit_typed(z->m, f, OP_iota, 0, NULL, &dims, type_of(ELEM_i32, 1, &owners), (Loc){0}),
+          here = ir_binary(z->m, f, OP_eq, at, coordinate(z, f, axis), (Loc){0}),
+          in[3] = {emit_spread(z->m, f, here, type_with_elem(t, ELEM_bool), (Loc){0}), v,
+                   emit_full(z->m, f, t, 0, (Loc){0})};
+  return emit_typed(z->m, f, OP_where, 3, in, NULL, t, (Loc){0});
+}
+
+/* By a sum in which all other ranks have 0: exact, and of one buffer, where a gather would put
+   rows of single numbers together. */
+ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  if (g->ways == 1) return v;
+  Type t = *value_type(f, v);
+  for (int i = 0; i < g->naxes; i++)
+    t.axis[type_find(&t, g->owner[i])].size = zero_ways(z, g->axis[i]);
+  v = ir_reduce(z->m, f, OP_sum, v, g->naxes, g->owner, (Loc){0});
+  v = emit_spread(z->m, f, v, t, (Loc){0});
+  for (int i = 0; i < g->naxes; i++) v = only_own(z, f, g->axis[i], g->owner[i], v);
+  for (int i = 0; i < g->naxes; i++) v = zero_sum(z, f, g->axis[i], v);
+  return v;
 }

@@ -553,15 +553,33 @@ enum { FINE = 1024 };
 static int64_t over(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 static int64_t round_up(int64_t n, int64_t unit) { return over(n, unit) * unit; }
 
-/* Pieces begin at multiples of 64 bytes. */
+/* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
+static int64_t wire_bytes(const ZeroGroup *g) {
+  const ZeroMember *m = &g->member.at[0];
+  int64_t gradient = elem_bytes(m->elem),
+          weight = elem_bytes(g->copied ? g->narrow : m->param->type.elem);
+  return g->stage && weight > gradient ? weight : gradient;
+}
+
+/* The file's value was checked where it stands; that of the command line, or of a dump, is here. */
+static void too_small(const Zero *z, const ZeroGroup *g) {
+  Report *r = diag_at(z->m->ctx->diag, "E0602", (Span){0},
+                      "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks", g->name,
+                      (long long)z->bucket_bytes, (long long)g->ways);
+  diag_help(r, "`plan.zero.bucket` is 64 for each rank at least: %lld",
+            (long long)(64 * g->ways));
+}
+
+/* Pieces begin at multiples of 64 bytes. A bucket has at most `bucket_bytes` on its way. */
 static void lay_out(Zero *z, ZeroGroup *g) {
-  int64_t width = elem_bytes(g->member.at[0].param->type.elem), unit = g->ways * (64 / width),
-          most = z->bucket_bytes / width, all = 0;
+  int64_t unit = g->ways * (64 / elem_bytes(g->member.at[0].param->type.elem)),
+          most = z->bucket_bytes / wire_bytes(g) / unit * unit, all = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
     ZeroMember *m = &g->member.at[i];
     m->count = type_count(&m->param->type) / (g->rounds.dim ? g->rounds.size : 1);
     all += m->count;
   }
+  if (most < 1 && g == z->group.at) too_small(z, g);
   g->buckets = most > 0 ? over(all, most) : 1;
   if (g->measured && g->buckets < FINE) g->buckets = FINE;
   int64_t bucket = round_up(over(all, g->buckets), unit), at = 0;

@@ -54,7 +54,7 @@ static ValueId sum_of_members(Update *u, ValueId v) {
   t.axis[type_find(&t, g->bucket)] = u->member;
   Group map = group_map(1, &g->bucket, 1, &u->member.dim);
   v = emit_typed(m, u->f, OP_scatter, 2, in, &map, t, (Loc){0});
-  if (g->stage) v = zero_gather(u->z, u->f, g, v);
+  if (g->stage) v = zero_numbers(u->z, u->f, g, v);
   return ir_reduce(m, u->f, OP_sum, v, g->naxes, g->owner, (Loc){0});
 }
 

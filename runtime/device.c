@@ -31,9 +31,9 @@ void *rt_counter(rt_ctx *rt, int64_t i) {
   return d->kind->counter(d, i);
 }
 
-void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *receive) {
+void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *receive, void *work) {
   Device *d = rt->state->device;
-  d->kind->collect(d, c, send, receive);
+  d->kind->collect(d, c, send, receive, work);
 }
 
 int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }

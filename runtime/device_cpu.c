@@ -58,7 +58,9 @@ static void zero(Device *d, void *to, int64_t bytes) {
 
 static void *counter(Device *d, int64_t i) { return d->counters + i; }
 
-static void collect(Device *d, const rt_collective *c, const void *send, void *receive) {
+static void collect(Device *d, const rt_collective *c, const void *send, void *receive,
+                    void *work) {
+  (void)work;
   rt_comm_collect(d->comm, c, send, receive);
 }
 

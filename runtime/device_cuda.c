@@ -61,7 +61,8 @@ static const char *mebibytes(char out[32], double bytes) {
 static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *p, Fault *f) {
   size_t have = 0, all = 0;
   int64_t needed = 0;
-  CUresult e = c->api.cuMemAlloc(to, (size_t)(bytes > 64 ? bytes : 64));
+  if (!bytes) return true;
+  CUresult e = c->api.cuMemAlloc(to, (size_t)bytes);
   if (e != CU_OUT_OF_MEMORY) return rt_cuda_ok(c, e, "allocate device memory", f);
   c->api.cuMemGetInfo(&have, &all);
   for (int i = 0; i < RT_ARENAS; i++) {
@@ -77,13 +78,14 @@ static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *
 }
 
 static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
-  size_t bytes = sizeof(int32_t) * (size_t)(p->counters + 1);
+  size_t bytes = sizeof(int32_t) * (size_t)p->counters;
   int32_t *number = rt_alloc(bytes);
   for (int64_t i = 0; i < p->counters; i++) number[i] = (int32_t)i;
-  bool ok = allocate(c, (int64_t)bytes, &c->counters, p, f) &&
-            rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
-                       "copy to the device", f) &&
-            rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f);
+  c->counters = c->arena[RT_IO] + (CUdeviceptr)p->counters_at;
+  c->word = c->counters + (bytes + 63) / 64 * 64;
+  bool ok = !bytes || (rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
+                                  "copy to the device", f) &&
+                       rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f));
   free(number);
   return ok;
 }
@@ -151,8 +153,8 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
   size_t states = (size_t)p->arena_bytes[RT_STATES];
-  CUresult e = c->api.cuMemsetD8Async(c->arena[RT_STATES], 0, states, c->stream);
-  return !states || rt_cuda_ok(c, e, "clear the optimizer states", f);
+  return !states || rt_cuda_ok(c, c->api.cuMemsetD8Async(c->arena[RT_STATES], 0, states, c->stream),
+                               "clear the optimizer states", f);
 }
 
 /* The job is lost: graphs hold what NCCL has, so they go first. From another thread. */
@@ -171,7 +173,7 @@ static void let_go(void *device) {
 static bool join(Device *d, Fault *f) {
   Cuda *c = d->inside;
   if (!d->comm || !d->comm->on_device) return true;
-  c->nccl = rt_nccl_start(d->comm, &c->api, c->context, f);
+  c->nccl = rt_nccl_start(d->comm, &c->api, c->context, c->word, f);
   if (c->nccl) d->comm->device = d, d->comm->let_go = let_go;
   return c->nccl != NULL;
 }
@@ -187,7 +189,6 @@ static void stop(Device *d) {
   if (c->pinned) a->cuMemHostUnregister(d->view[RT_IO]);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
-  if (c->counters) a->cuMemFree(c->counters);
   rt_cuda_kernels_close(c);
   if (c->from) a->cuEventDestroy(c->from);
   if (c->to) a->cuEventDestroy(c->to);
@@ -235,11 +236,12 @@ static void wait(const Cuda *c) {
 }
 
 /* --profile shows counts and times, and records no graphs: it sees every call. */
-static void collect_timed(Device *d, const rt_collective *x, const void *send, void *receive) {
+static void collect_timed(Device *d, const rt_collective *x, const void *send, void *receive,
+                          void *work) {
   Cuda *c = d->inside;
   float milliseconds = 0;
   rt_cuda_must(c, c->api.cuEventRecord(c->from, c->stream), "time a collective");
-  rt_nccl_collect(c->nccl, x, send, receive, c->stream);
+  rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
   rt_cuda_must(c, c->api.cuEventRecord(c->to, c->stream), "time a collective");
   wait(c);
   CUresult e = c->api.cuEventElapsedTime(&milliseconds, c->from, c->to);
@@ -247,7 +249,8 @@ static void collect_timed(Device *d, const rt_collective *x, const void *send, v
   rt_comm_count(d->comm, x, 1e-3 * milliseconds);
 }
 
-static void collect(Device *d, const rt_collective *x, const void *send, void *receive) {
+static void collect(Device *d, const rt_collective *x, const void *send, void *receive,
+                    void *work) {
   Cuda *c = d->inside;
   if (d->comm->group[x->axis].n == 1) {
     if (send != receive) copy(d, receive, send, collective_bytes(d->program, x, true));
@@ -255,8 +258,8 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
     return;
   }
   if (c->nccl) {
-    if (d->trace) collect_timed(d, x, send, receive);
-    else rt_nccl_collect(c->nccl, x, send, receive, c->stream);
+    if (d->trace) collect_timed(d, x, send, receive, work);
+    else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
     return;
   }
   int64_t out = collective_bytes(d->program, x, true), in = collective_bytes(d->program, x, false);

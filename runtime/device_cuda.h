@@ -23,7 +23,7 @@ typedef struct Cuda {
   CUcontext context;
   CUstream stream;
   CUevent from, to; /* around a launch that is timed */
-  CUdeviceptr arena[RT_ARENAS], counters;
+  CUdeviceptr arena[RT_ARENAS], counters, word; /* the last two lie in IO */
   Loaded *loaded; /* by address of the kernel */
   int nloaded;
   Recorded *entry;

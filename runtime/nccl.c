@@ -1,7 +1,8 @@
 /* Collectives over NCCL. One communicator per axis of the mesh; its id is made by the first rank of
    each group and travels over the communicator of the host. Where a program cuts buffers in rows
-   (rt_collective), blocks are put end to end by copies of rows on the device, before or behind.
-   An all-to-all is a group of sends and receives. Must not: allocate, or wait, after the start. */
+   (rt_collective), blocks are put end to end by copies of rows on the device, before or behind, in
+   memory that the program has planned for it. An all-to-all is a group of sends and receives.
+   Must not: allocate, or wait, after the start. */
 #include "nccl.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -102,24 +103,6 @@ void rt_nccl_abort(Nccl *n) {
 
 /* ---- start ---- */
 
-static bool cuts_rows(const rt_collective *c) {
-  return c->send_row != c->count || c->receive_row != c->count;
-}
-
-/* The larger of the two is enough for both: blocks of one collective. */
-static bool make_stages(Nccl *n, const rt_program *p, Fault *f) {
-  size_t most = 0;
-  for (int i = 0; i < p->ncollectives; i++) {
-    const rt_collective *c = &p->collectives[i];
-    size_t bytes = (size_t)(c->count * rt_elem_bytes((int)c->elem) * p->mesh[c->axis].size);
-    if (cuts_rows(c) && bytes > most) most = bytes;
-  }
-  if (!most) return true;
-  if (n->cuda->cuMemAlloc(&n->pack, most) || n->cuda->cuMemAlloc(&n->unpack, most))
-    return rt_fault(f, 1005, "no memory on the GPU for %zu bytes of collectives", 2 * most);
-  return true;
-}
-
 static bool join_axis(Nccl *n, int axis, Fault *f) {
   Comm *c = n->comm;
   const Group *g = &c->group[axis];
@@ -137,10 +120,10 @@ static bool join_axis(Nccl *n, int axis, Fault *f) {
                   why);
 }
 
-Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, Fault *f) {
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f) {
   Nccl *n = rt_alloc(sizeof *n);
-  n->cuda = cuda, n->comm = c, n->context = context;
-  bool ok = rt_nccl_load(&n->api, f) && make_stages(n, c->program, f) && rt_nccl_watch_start(n, f);
+  n->cuda = cuda, n->comm = c, n->context = context, n->word = word;
+  bool ok = rt_nccl_load(&n->api, f) && rt_nccl_watch_start(n, f);
   ok = rt_comm_all(c, "load NCCL", ok, f);
   for (int i = 0; ok && i < c->program->naxes; i++)
     ok = rt_comm_all(c, "join NCCL", join_axis(n, i, f), f);
@@ -154,7 +137,6 @@ void rt_nccl_stop(Nccl *n) {
   rt_nccl_watch_stop(n);
   for (int i = 0; i < n->comm->program->naxes; i++)
     if (n->axis[i]) n->api.ncclCommDestroy(n->axis[i]);
-  if (n->pack) n->cuda->cuMemFree(n->pack), n->cuda->cuMemFree(n->unpack);
   free(n);
 }
 
@@ -165,7 +147,8 @@ typedef struct Rows { /* one collective on its way */
   const rt_collective *c;
   CUstream stream;
   int ways, type;
-  size_t size; /* of an element */
+  size_t size;      /* of an element */
+  CUdeviceptr work; /* where blocks are put end to end */
 } Rows;
 
 static const void *host(CUdeviceptr p) { return (const void *)(uintptr_t)p; }
@@ -191,18 +174,24 @@ static void copy_rows(const Rows *x, CUdeviceptr blocks, CUdeviceptr line, int64
 /* Blocks to send, end to end. */
 static const char *packed(const Rows *x, const void *send) {
   if (x->c->send_row == x->c->count) return send;
-  copy_rows(x, (CUdeviceptr)(uintptr_t)send, x->n->pack, x->c->send_row, true);
-  return host(x->n->pack);
+  copy_rows(x, (CUdeviceptr)(uintptr_t)send, x->work, x->c->send_row, true);
+  return host(x->work);
+}
+
+/* Behind what is sent, if that is put end to end, too. */
+static CUdeviceptr unpacked_from(const Rows *x) {
+  size_t bytes = (size_t)x->ways * (size_t)x->c->count * x->size;
+  return x->work + (x->c->send_row == x->c->count ? 0 : (bytes + 63) / 64 * 64);
 }
 
 /* Where blocks are received end to end; `unpack` puts them in rows. */
 static char *landing(const Rows *x, void *receive) {
-  return x->c->receive_row == x->c->count ? receive : (char *)(uintptr_t)x->n->unpack;
+  return x->c->receive_row == x->c->count ? receive : (char *)(uintptr_t)unpacked_from(x);
 }
 
 static void unpack(const Rows *x, void *receive) {
   if (x->c->receive_row != x->c->count)
-    copy_rows(x, (CUdeviceptr)(uintptr_t)receive, x->n->unpack, x->c->receive_row, false);
+    copy_rows(x, (CUdeviceptr)(uintptr_t)receive, unpacked_from(x), x->c->receive_row, false);
 }
 
 /* ---- collectives ---- */
@@ -221,7 +210,7 @@ static void all_to_all(const Rows *x, NcclComm comm, const char *send, char *rec
 /* By rt_elem: f32, bf16, f16, f64, i32, i64, bool */
 static const int types[] = {7, 9, 6, 8, 2, 4, 1};
 
-void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive,
+void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
                      CUstream stream) {
   const NcclApi *a = &n->api;
   Rows x = {.n = n,
@@ -229,7 +218,8 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
             .stream = stream,
             .ways = n->comm->group[c->axis].n,
             .type = types[c->elem],
-            .size = (size_t)rt_elem_bytes((int)c->elem)};
+            .size = (size_t)rt_elem_bytes((int)c->elem),
+            .work = (CUdeviceptr)(uintptr_t)work};
   NcclComm comm = n->axis[c->axis];
   size_t count = (size_t)c->count;
   int op = c->reduction == RT_MAX || c->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;

@@ -32,7 +32,6 @@ typedef struct Nccl {
   const CudaApi *cuda;
   Comm *comm;
   NcclComm axis[RT_MAX_AXES]; /* of the mesh; NULL: one rank there */
-  CUdeviceptr pack, unpack;   /* blocks end to end, of collectives whose rows are shorter */
   const rt_collective *last;  /* for messages */
   CUcontext context;
   CUstream side;        /* of the watch: it reads while the other one waits */
@@ -44,9 +43,10 @@ typedef struct Nccl {
 } Nccl;
 
 /* A call of all ranks, with the device's context current. NULL: f says why. */
-Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, Fault *f);
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f);
 void rt_nccl_stop(Nccl *n);
-void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, CUstream s);
+void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
+                     CUstream s);
 void rt_nccl_look(Nccl *n);              /* ends the process if a communicator has failed */
 void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
 /* Around a time in which the device is given work and waited for. */

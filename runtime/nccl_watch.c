@@ -32,8 +32,7 @@ static void *stand(void *nccl) {
 bool rt_nccl_watch_start(Nccl *n, Fault *f) {
   const CudaApi *a = n->cuda;
   sigset_t all, old;
-  if (a->cuStreamCreate(&n->side, 1) || a->cuMemAlloc(&n->word, sizeof(uint32_t)) ||
-      a->cuMemsetD32Async(n->word, 0, 1, n->side) || a->cuStreamSynchronize(n->side))
+  if (a->cuStreamCreate(&n->side, 1) || a->cuMemsetD32Async(n->word, 0, 1, n->side) || a->cuStreamSynchronize(n->side))
     return rt_fault(f, 1008, "cannot make what the watch over the GPU needs");
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -44,6 +43,5 @@ bool rt_nccl_watch_start(Nccl *n, Fault *f) {
 
 void rt_nccl_watch_stop(Nccl *n) {
   if (n->watch) atomic_store(&n->over, true), pthread_join(n->watch, NULL);
-  if (n->word) n->cuda->cuMemFree(n->word);
   if (n->side) n->cuda->cuStreamDestroy(n->side);
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 5, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 6, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -155,6 +155,9 @@ typedef struct rt_program {
   int64_t scratch;   /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
   int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */
+  /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
+     says where the device is. */
+  int64_t counters_at;
   const rt_tensor *tensors;
   int ntensors;
   const rt_entry *entries;

@@ -72,7 +72,8 @@ static void stall(void) {
 static void step(rt_ctx *rt) {
   for (int i = 0; i < number_of_rows; i++) {
     if (stalls && i == STALL) stall();
-    rt_collect(rt, &table[i], rt->arena[RT_WEIGHTS], rt->arena[RT_STATES] + (int64_t)i * ROOM * 4);
+    rt_collect(rt, &table[i], rt->arena[RT_WEIGHTS], rt->arena[RT_STATES] + (int64_t)i * ROOM * 4,
+               rt->arena[RT_WORK]);
   }
 }
 
@@ -128,7 +129,7 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
                         .hash = "",
                         .target = "sm_80",
                         .sm = 80,
-                        .arena_bytes = {ROOM * 4, tensors[1].bytes, 64, 64},
+                        .arena_bytes = {ROOM * 4, tensors[1].bytes, 64, 2 * ROOM * 4},
                         .tensors = tensors,
                         .ntensors = 2,
                         .entries = &entry,

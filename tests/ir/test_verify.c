@@ -362,6 +362,23 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
     {"select-c6", "E1110",
      GPU_WITH("chunks = [1], threads = [32], shared = [0], instead = \"nothing\"")},
+    {"message-c1", "E1110",
+     "select\nmesh x = 2\nbody @b(%0 : f32[Bucket_0:4, Owner_0_x:2, Piece_0:8]) {\n"
+     "%1 = reduce_scatter[Owner_0_x] %0 {axis = \"x\", ways = 2, times = 3} : f32[Bucket_0:4, "
+     "Owner_0_x:1, Piece_0:8]\nreturn %1\n}\n"},
+    {"message-c2", "E1110",
+     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\n"
+     "body @b(%0 : f32[Bucket_0:4, Owner_0_x:2, Piece_0:8]) {\n"
+     "%1 = reduce_scatter[Owner_0_x] %0 {axis = \"x\", ways = 2, times = 2} : f32[Bucket_0:4, "
+     "Owner_0_x:1, Piece_0:8]\nreturn %1\n}\n"},
+    {"message-c3", "E1110",
+     "select\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1]) {\n"
+     "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
+     "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
+    {"place-c3", "E1108",
+     "memory\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1] {at(arg 0 + 0)}) "
+     "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64, work_at = 0} : "
+     "f32[A:4, B:2] {0: at(frame + 0)}\nreturn %1\n}\n"},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
     {"place-c4", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 1 + 0)}) {\n}\n"},

@@ -80,7 +80,7 @@ static const rt_collective table[] = {
         {.what = "rows of w", .source = "toy.shard:7", .axis = 1, .count = SEQ * VOCAB, SENT(1)},
 };
 
-static void all_reduce(rt_ctx *rt, int row, void *data) { rt_collect(rt, &table[row], data, data); }
+static void all_reduce(rt_ctx *rt, int row, void *data) { rt_collect(rt, &table[row], data, data, 0); }
 
 static void init(rt_ctx *rt) { /* by logical index */
   float *w = (float *)rt->arena[RT_WEIGHTS];
@@ -149,10 +149,10 @@ static void update_all(rt_ctx *rt, float lr) {
   }
   for (int b = 0; b < 2; b++) {
     float *mine = w + b * BUCKET + rt_coordinate(rt, 0) * OWN;
-    rt_collect(rt, &table[GRAD_SHARE], g + b * BUCKET, own);
+    rt_collect(rt, &table[GRAD_SHARE], g + b * BUCKET, own, 0);
     update(mine, m + b * OWN, own, OWN, lr);
     memcpy(own, mine, OWN * 4);
-    rt_collect(rt, &table[W_WHOLE], own, w + b * BUCKET);
+    rt_collect(rt, &table[W_WHOLE], own, w + b * BUCKET, 0);
   }
 }
 
