@@ -206,12 +206,15 @@ static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mar
 /* ---- kernels ---- */
 
 /* What a kernel may write before it has read its operands. */
-static void spoil_outputs(Call *c, const Op *op) {
-  int64_t workspace = attr_int(&op->callee->attrs, ATTR_workspace, 0);
+static void spoil_work(Call *c, const Op *op, int64_t workspace) {
   Address work = offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
   if (workspace && !inside(work, workspace))
     complain(c, op, "has its workspace outside of the frame", NO_VALUE);
   spoil(work, workspace, new_mark(c));
+}
+
+static void spoil_outputs(Call *c, const Op *op) {
+  spoil_work(c, op, attr_int(&op->callee->attrs, ATTR_workspace, 0));
   for (uint32_t i = 0; i < op->nout; i++) {
     c->mark[op->out + i] = new_mark(c);
     bool inplace = c->f->values.at[op->out + i].storage.view == VIEW_INPLACE;
@@ -275,6 +278,7 @@ static void run_placed_collective(Call *c, const Op *op) {
   Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = new_mark(c);
   if (!inside(to, receives * size)) complain(c, op, "receives outside of its memory:", op->out);
   if (c->f->values.at[op->out].storage.view != VIEW_INPLACE) spoil(to, receives * size, mark);
+  spoil_work(c, op, attr_int(&op->attrs, ATTR_workspace, 0));
   if (!marked(from, sends * size, own))
     complain(c, op, "sends bytes that are another value's:", op->in[0]);
   if (c->x->error) return;

@@ -66,7 +66,7 @@ static void add_mesh(Ctx *c, Plan *p) {
 static void add_settings(Ctx *c, Plan *p) {
   p->zero = (int)draw(4);
   const char *list[] = {
-      draw(2) ? SOME("plan.zero.bucket=4", "plan.zero.bucket=16", "plan.zero.bucket=64",
+      draw(2) ? SOME("plan.zero.bucket=4", "plan.zero.bucket=16", "plan.zero.bucket=512",
                      "plan.zero.bucket=100", "plan.zero.bucket=256", "plan.zero.bucket=1000",
                      "plan.zero.bucket=4096")
               : "",

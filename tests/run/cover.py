@@ -1,7 +1,7 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END] | nccl [ROWS]
 
 24 rows in which every two choices of many.CHOICES meet (GPT-2, Llama, BERT, a Mixer; zero, data, tensor, `else Seq`, accumulation,
-recomputation, precision, clipping), 20 steps each: losses, norms, parameters and states are those of one rank; every rank touches
+recomputation, precision, clipping, buckets), 20 steps each: losses, norms, parameters and states are those of one rank; every rank touches
 just the bytes that were predicted, and these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI.
 `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or
 more rows), compiled for a GPU and run by the stand-in, four ranks at most, against one rank on a processor.
@@ -39,7 +39,7 @@ def pairwise(most):
 
 def matrix():
     for m, z, d, t, s, p in itertools.product(*(CHOICES[k] for k in ('model', 'zero', 'data', 'tensor', 'seq', 'parts'))):
-        yield {'model': m, 'zero': z, 'data': d, 'tensor': t, 'seq': s, 'parts': p, 'recompute': 0, 'precision': 'f32', 'clip': 1}
+        yield {'model': m, 'zero': z, 'data': d, 'tensor': t, 'seq': s, 'parts': p, 'recompute': 0, 'precision': 'f32', 'clip': 1, 'bucket': '8KiB'}
 
 
 def few(row): return 1 < row['data'] * row['tensor'] <= 4

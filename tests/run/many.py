@@ -9,9 +9,10 @@ from common import EXAMPLES, ROOT
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1 else ['--']),
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
+BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': ['0.25KiB', '1KiB', '8KiB', '25MiB'], 'hybrid': [0, 1], 'reduce': [0, 1]}
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'place'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -79,27 +80,30 @@ class Bench:
     def call(s, *command, timeout=120):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
         e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for
         if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and tried elsewhere
         p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
         if p.returncode: raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-600:]}{p.stderr[-1500:]}')
         return p.stdout + p.stderr
 
     def train(s, row, name, over='local'):
-        """(losses, norms, weights, what it said, what plan said)"""
+        """(losses, norms, weights, what it said, what plan said, bytes that each rank's GPU gave)"""
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = row.get('data', 1) * row.get('tensor', 1)
         options, before, behind = OVER[over]
         s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *options)
+        if os.path.exists(f'{s.folder}/account'): os.unlink(f'{s.folder}/account')
         said = s.call(*before(s.shardc, ranks), f'./{name}.exe', *behind(ranks), 'train', '--steps', str(s.steps), '--out', name, '--check-memory',
                       '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
         plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *(options if over == 'nccl' else [])).splitlines()[0])
+        given = [sum(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if over == 'nccl' else []
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
         shutil.rmtree(f'{s.folder}/{name}')
-        return (*found, plan)
+        return (*found, plan, given)
 
     def one(s, row):
         key = {k: row[k] for k in ('model', 'precision', 'clip')}
@@ -110,7 +114,7 @@ class Bench:
     def differs(s, row, over='local'):
         """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was planned."""
         found = s.train(row, f'{over}_{name_of(row)}', over)
-        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found, s.steps)
+        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found, s.steps) or messages(row, found)
 
 
 def tensors(path):
@@ -145,6 +149,15 @@ def memory(found):
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
     want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
     if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
+    if any(n != want for n in found[5]): return f'memory: GPUs gave {found[5]} bytes, {want} planned'
+
+
+def messages(row, found):
+    """What ZeRO sends goes in messages of a bucket at most."""
+    most = BUCKETS[row['bucket']]
+    for axis in found[4]['communication']:
+        for c in axis['collectives']:
+            if axis['axis'] == 'data' and c['largest_message_bytes'] > most: return f'{c} over data, buckets of {most} bytes'
 
 
 def sent(found, steps):
