@@ -66,9 +66,8 @@ static void add_mesh(Ctx *c, Plan *p) {
 static void add_settings(Ctx *c, Plan *p) {
   p->zero = (int)draw(4);
   const char *list[] = {
-      draw(2) ? SOME("plan.zero.bucket=4", "plan.zero.bucket=16", "plan.zero.bucket=512",
-                     "plan.zero.bucket=100", "plan.zero.bucket=256", "plan.zero.bucket=1000",
-                     "plan.zero.bucket=4096")
+      draw(2) ? SOME("plan.zero.bucket=512", "plan.zero.bucket=600", "plan.zero.bucket=1000",
+                     "plan.zero.bucket=4096", "plan.zero.bucket=1000000")
               : "",
       SOME("", "", "", "plan.zero.accumulate=full"),
       SOME("", "", "", "plan.zero.keep_root=off"),

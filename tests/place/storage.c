@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
                   .micro = 1,
                   .pad = 2,
                   .zero = 3,
-                  .settings = "plan.zero.bucket=64"};
+                  .settings = "plan.zero.bucket=512"};
   Module *m = trial_module(c, &t, "memory");
   const char *why = "it does not compile";
   Ranks *want = m ? run(m, &why) : NULL;

@@ -34,6 +34,13 @@ def recompute(r, stack, text):
     return lines
 
 
+def penalized(text, n):
+    """Some models with a penalty on a parameter: a gradient of which a part is no sum over ranks."""
+    found = re.search(r'^  param (p\d+) .*$', text, re.M)
+    if not found or n % 3: return text
+    return text[:found.end()] + f'\n  aux 0.01 * mean[*]({found.group(1)}^2)' + text[found.end():]
+
+
 def plan(n, text):
     """A plan for program n: mesh, rules, zero, micro, recompute, precision; most of them legal."""
     r = random.Random(n * 7919 + 13)
@@ -48,7 +55,8 @@ def plan(n, text):
             if dims: lines.append(rule(r, axis, [d for d in dims if d != 'Batch'] or dims))
     if r.random() < .5: lines.append(f'micro {r.choice([d for d in (1, 2, 4, 8) if share % d == 0] or [1])}')
     if axes[0][0] == 'data' and r.random() < .8:
-        lines.append(f'zero {r.randint(0, 3)}' + r.choice(['', ' over data', ' over data bucket = 1KiB', ' over data keep_root = off', ' accumulate = full']))
+        lines.append(f'zero {r.randint(0, 3)}' + r.choice(['', ' over data', ' over data keep_root = off', ' accumulate = full'])
+                     + r.choice(['', f' bucket = {2 ** r.randint(6, 40)}']))
     stacks = [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
     if stacks and r.random() < .5: lines += recompute(r, r.choice(stacks), text)
     if r.random() < .25: lines.append('precision bf16')
@@ -78,7 +86,7 @@ def losses(name, command, folder):
 
 def pair(shardc, n, folder):
     """'refused' or 'equal'; Wrong else."""
-    text = Program(n).text().replace('batch 4', f'batch {BATCH}')
+    text = penalized(Program(n).text().replace('batch 4', f'batch {BATCH}'), n)
     lines, ranks, narrow = plan(n, text)
     one = 'plan one for M { precision bf16 }\n' if narrow else 'plan one for M { micro 8 }\n'
     open(f'{folder}/p.shard', 'w').write(text + one + 'plan many for M {\n' + ''.join(f'  {l}\n' for l in lines) + '}\n')

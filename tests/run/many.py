@@ -154,7 +154,7 @@ def memory(found):
 
 def messages(row, found):
     """What ZeRO sends goes in messages of a bucket at most."""
-    most = BUCKETS[row['bucket']]
+    most = BUCKETS[row.get('bucket', '8KiB')]
     for axis in found[4]['communication']:
         for c in axis['collectives']:
             if axis['axis'] == 'data' and c['largest_message_bytes'] > most: return f'{c} over data, buckets of {most} bytes'
