@@ -2,7 +2,7 @@
 
 Seven shapes of files of about LINES lines (100,000), each within SECONDS (1) of processor time. A file of half the length takes at
 least a third of it (quadratic work would take a quarter), where it is long enough to measure. An example takes at most a twentieth
-of SECONDS."""
+of SECONDS; one whose machines name their memory, so that plans are made to be judged, at most SECONDS."""
 import os, resource, subprocess, sys, tempfile
 
 SHARDC, EXAMPLES = sys.argv[1:3]
@@ -87,5 +87,6 @@ with tempfile.TemporaryDirectory() as folder:
         wrong |= not good
 for name in sorted(f for f in os.listdir(EXAMPLES) if f.endswith('.shard')):
     took = min(seconds(f'{EXAMPLES}/{name}', 0) for _ in range(5))
-    if took > SECONDS / 20: print(f'{name}: {took:.3f} s  TOO SLOW'); wrong = True
+    judged = 'memory =' in open(f'{EXAMPLES}/{name}').read()
+    if took > SECONDS / (1 if judged else 20): print(f'{name}: {took:.3f} s  TOO SLOW'); wrong = True
 sys.exit(wrong)

@@ -47,14 +47,14 @@ static bool adds(const Op *o) {
          o->code == OP_reduce_scatter;
 }
 
-/* Activations are [Batch, Seq, ..]; what is left of two dims or fewer are sums of a softmax, losses
-   and norms. */
+/* Activations are [Batch, Seq, ..]; the others are sums of a softmax, losses and norms. */
 static void check_messages(const Module *m, const Fn *f, const Case *k, Found *found) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (!adds(o)) continue;
     const Type *t = value_type(f, o->in[0]);
-    bool gradient = attr_int(&o->attrs, ATTR_gradient, 0), wide = t->rank >= 3;
+    bool gradient = attr_int(&o->attrs, ATTR_gradient, 0),
+         wide = t->rank >= 3 && type_find(t, intern(m->ctx->names, "Batch")) >= 0;
     Elem want = gradient ? k->gradients : wide ? k->activations : ELEM_f32;
     int *n = gradient ? &found->gradients : wide ? &found->activations : &found->statistics;
     bool label = !gradient && !wide && t->elem == k->activations; /* one term alone is not 0 */

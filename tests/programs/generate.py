@@ -42,7 +42,9 @@ class Program:
     def param(s, dims):
         s.tables += 1
         name = f'p{s.tables}'
-        s.params.append(f'param {name} [{", ".join(dims)}] ~ normal(0.5, mean = {s.r.choice([0, 0, 1])}){s.r.choice(["", " @nodecay", "", " @frozen"])}')
+        mean, mark = s.r.choice([0, 0, 1]), s.r.choice(['', ' @nodecay', '', ' @frozen'])
+        if s.tables == 1 and mark == ' @frozen': mark = ''  # a model with nothing to train is refused
+        s.params.append(f'param {name} [{", ".join(dims)}] ~ normal(0.5, mean = {mean}){mark}')
         if s.r.random() < .1: s.params.append(f'aux {s.r.choice([0.1, 0.01])} * mean[*]({name}^2)')
         return name
 
