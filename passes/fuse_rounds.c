@@ -539,7 +539,7 @@ static Fn *working_function(const Rounds *x, Link *const *link) {
   return r.to;
 }
 
-static void work_in_rounds(Module *m, Fn *f) {
+static bool work_in_rounds(Module *m, Fn *f) {
   Rounds x = {.m = m, .f = f, .moved = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
   Link **link = ARENA_ARRAY(m->arena, Link *, f->ops.n + 1);
   bool any = false;
@@ -552,10 +552,14 @@ static void work_in_rounds(Module *m, Fn *f) {
     }
   }
   if (any) module_replace(m, f, working_function(&x, link));
+  return any;
 }
 
-/* Callers stand behind their bodies: work may sink through several loops. */
+/* Callers stand behind their bodies: work may sink through several loops. A loop's results may
+   have their dims in another order than those before, and so what is made of them. */
 void fuse_rounds(Module *m) {
+  bool any = false;
   for (uint32_t i = m->fns.n; i-- > 0;)
-    if (m->fns.at[i]->kind != FN_KERNEL) work_in_rounds(m, m->fns.at[i]);
+    if (m->fns.at[i]->kind != FN_KERNEL) any |= work_in_rounds(m, m->fns.at[i]);
+  if (any) module_collect(m);
 }

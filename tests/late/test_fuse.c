@@ -172,26 +172,35 @@ static int in_place_results(const Module *m) {
 
 /* tail: what @step does with the loop's products %5 and sums of rows %6; states @sum and @mean are
    %4 and %2, @half is %3 */
-static void expect_rounds(const char *tail, const char *kernels, int in_place) {
+static Module *rounds_module(Ctx *c, const char *tail) {
   static const char head[] =
       "shardc-ir 1\nmodel Test\nafter clean\n"
       "input @x : f32[L:3, B:4, E:8]\ninput @y : f32[B:4, M:16]\nstate @sum : f32[L:3, E:8, M:16]\n"
+      "input @turned : f32[M:16, B:4]\noutput @rest : f32[B:4, M:16]\n"
       "state @mean : f32[L:3, E:8, M:16]\nstate @row : f32[L:3, M:16]\nstate @rate : f32[]\n"
       "state @half : bf16[L:3, E:8, M:16]\noutput @out : f32[L:3, E:8, M:16]\n"
       "body @f(%0 : i32[], %1 : f32[B:4, M:16], %2 : f32[B:4, E:8]) {\n"
       "  %3 = dot[B] %2, %1 : f32[E:8, M:16]\n  %4 = sum[B] %1 : f32[M:16]\n  return %3, %4\n}\n"
+      "body @g(%0 : i32[], %1 : f32[B:4, M:16], %2 : f32[B:4, E:8]) {\n"
+      "  %3 = tanh %1 : f32[B:4, M:16]\n  %4 = dot[B] %2, %1 : f32[E:8, M:16]\n"
+      "  return %3, %4\n}\n"
       "entry @step {\n  %0 = load @x : f32[L:3, B:4, E:8]\n  %1 = load @y : f32[B:4, M:16]\n"
       "  %2 = load @mean : f32[L:3, E:8, M:16]\n"
       "  %3 = load @half : bf16[L:3, E:8, M:16]\n  %4 = load @sum : f32[L:3, E:8, M:16]\n"
       "  %5, %6 = loop[L] @f, %1, %0 {carry = 0, invariant = 1, trip = 3} : f32[L:3, E:8, M:16], "
       "f32[L:3, M:16]\n";
-  Ctx *c = ctx_new();
   char *text = arena_printf(c->arena, "%s%s}\n", head, tail);
   Module *m = ir_parse(c, "test.ir", text, strlen(text));
   if (!m || !ir_verify(m)) {
     diag_print(c->diag, stderr, DIAG_HUMAN, false);
     fail_msg("the test's own text is wrong");
   }
+  return m;
+}
+
+static void expect_rounds(const char *tail, const char *kernels, int in_place) {
+  Ctx *c = ctx_new();
+  Module *m = rounds_module(c, tail);
   pass_clean(m), pass_fuse(m), m->after = intern(c->names, "fuse");
   assert_true(ir_verify(m));
   assert_string_equal(kernels_of(m), kernels);
@@ -215,6 +224,23 @@ static void rounds_add_up(void **state) {
   /* the products are wanted, too */
   expect_rounds("  %7 = add %4, %5 : f32[L:3, E:8, M:16]\n  store @sum, %7\n  store @out, %5\n",
                 "contract 2>1: dot\nelem 2>1: add\n", 0);
+}
+
+/* The loop carries a value whose dims stand in another order than those of its result: rebuilt, it
+   gives them in that of the value, and so do its readers. */
+static void rounds_of_a_turned_value(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = rounds_module(
+      c, "  %7 = load @turned : f32[M:16, B:4]\n"
+         "  %8, %9 = loop[L] @g, %7, %0 {carry = 1, invariant = 0, trip = 3} : f32[B:4, M:16], "
+         "f32[L:3, E:8, M:16]\n"
+         "  %10 = add %4, %9 : f32[L:3, E:8, M:16]\n  store @sum, %10\n"
+         "  %11 = mul %8, %8 : f32[B:4, M:16]\n  store @rest, %11\n");
+  pass_fuse(m), m->after = intern(c->names, "fuse");
+  assert_true(ir_verify(m));
+  assert_non_null(strstr(kernels_of(m), "contract 3>1: dot add\n"));
+  ctx_free(c);
 }
 
 /* The rule of momentum, an update that needs nothing but its own gradient: it ends the product. */
@@ -357,6 +383,7 @@ int main(void) {
                                      cmocka_unit_test(updates_of_one_product_share_a_kernel),
                                      cmocka_unit_test(gradients_lie_in_their_stack),
                                      cmocka_unit_test(rounds_add_up),
+                                     cmocka_unit_test(rounds_of_a_turned_value),
                                      cmocka_unit_test(rounds_update),
                                      cmocka_unit_test(a_product_sums_what_it_reads),
                                      cmocka_unit_test(rows_sum_their_columns),
