@@ -225,14 +225,13 @@ static Type made_type(const PadFn *k, const Op *o, ValueId old) {
   return all;
 }
 
-static void finish(PadFn *k, const Op *o, const PadFacts *in, ValueId made) {
+static void finish(PadFn *k, const Op *o, const PadFacts *in) {
   for (uint32_t i = 0; i < o->nout; i++) {
     ValueId old = o->out + i;
     k->fact[old] = pad_result(k->p, k->r.from, o, i, in);
     for (int d = 0; d < k->p->n; d++)
       if (has(k, old, d) && needs_logical(k, o, d))
-        k->r.map[old] = grown(k, i ? made + i : k->r.map[old], d),
-        k->fact[old].of[d] = (PadFact){PAD_KNOWN, 0};
+        k->r.map[old] = grown(k, k->r.map[old], d), k->fact[old].of[d] = (PadFact){PAD_KNOWN, 0};
   }
 }
 
@@ -246,7 +245,7 @@ static void plain_op(PadFn *k, const Op *o) {
   memcpy(made->in, operands, sizeof *operands * o->nin);
   for (uint32_t i = 0; i < o->nout; i++)
     k->r.to->values.at[out + i].type = made_type(k, o, o->out + i);
-  finish(k, o, in, out);
+  finish(k, o, in);
 }
 
 static void load_op(PadFn *k, const Op *o) {

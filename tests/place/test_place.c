@@ -71,6 +71,21 @@ static void terms_of_gradients(void **state) {
   }
 }
 
+/* Every result of an op that works on the logical part is padded along all of its dims. */
+static void padded_gradients_of_attention(void **state) {
+  static const char *const rules[] = {"place Keys, Feat, Rows -> t\n", "place Feat, Keys -> t\n"};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    Trial t = {.file = arena_printf(c->arena, "%s/cross_ranks.shard", folder), .steps = 3};
+    t.plan = (Plan){.mesh = "t = 2", .rules = rules[i]};
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-9)
+      fail_msg("%s: %s %g at %s", rules[i], o.error ? o.error : "", o.worst, o.where);
+    ctx_free(c);
+  }
+}
+
 /* ---- volumes ---- */
 
 static int64_t all_sent(const Outcome *o, int axis) {
@@ -153,6 +168,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(bert),
       cmocka_unit_test(mixer),
       cmocka_unit_test(terms_of_gradients),
+      cmocka_unit_test(padded_gradients_of_attention),
       cmocka_unit_test(sent_per_block),
       cmocka_unit_test(sent_over_data),
       cmocka_unit_test(says_what_cannot_be),
