@@ -124,8 +124,13 @@ static bool run_oracle(Oracle *o) {
 typedef struct Runner { /* one rank, or many */
   Interp *in;
   Ranks *ranks;
-  bool placed;
+  bool placed, round;
 } Runner;
+
+static void set_round(const Runner *r, bool round) {
+  if (r->ranks) ranks_set_round(r->ranks, round);
+  else interp_set_round(r->in, round);
+}
 
 static const Tensor *get(const Runner *r, const char *name) {
   return r->ranks ? ranks_get(r->ranks, name) : interp_get(r->in, name);
@@ -157,7 +162,9 @@ static void set_inputs(const Oracle *o, Module *m, const Runner *r) {
 
 static bool run_all(const Oracle *o, Module *m, const Runner *r) {
   set_inputs(o, m, r);
+  set_round(r, true); /* the oracle starts from rounded parameters, too */
   if (!run_entry(r, "init")) return false;
+  set_round(r, r->round);
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
     if (module_fn(m, intern(m->ctx->names, entries[i])) && !run_entry(r, entries[i])) return false;
   return true;
@@ -200,9 +207,9 @@ static Difference difference(const Oracle *o, Module *m, const Runner *r) {
 }
 
 static Runner runner_of(Module *m, Arena *a, bool round) {
-  Runner r = {0};
-  if (m->mesh.n) r.ranks = ranks_new(m, a), ranks_set_round(r.ranks, round);
-  else r.in = interp_new(m, a), interp_set_round(r.in, round);
+  Runner r = {.round = round};
+  if (m->mesh.n) r.ranks = ranks_new(m, a);
+  else r.in = interp_new(m, a);
   return r;
 }
 

@@ -58,7 +58,7 @@ try:
     open(f'{folder}/m.shard', 'w').write(MODEL % '141GB')
     j = json.loads(shardc('plan', 'm.shard', '--plan', 'p', '--json', '--set', 'machine.node.arch=sm_90')[0])
     check(j['capacity'] == 141 * 10**9 and j['fits'], j)
-    said = shardc('plan', 'm.shard', '--plan', 'p', '--set', 'train.batch=8589934592', '--set', 'plan.micro=4294967296', '--set', 'machine.node.arch=sm_90', expect=3)[1]
+    said = shardc('plan', 'm.shard', '--plan', 'p', '-D', 'In=64', '--set', 'train.batch=1073741824', '--set', 'plan.micro=536870912', '--set', 'machine.node.arch=sm_90', expect=3)[1]
     check('131.3 GiB' in said, said)
     # --target goes over it, with a note; a dump goes on where it was
     check(target('--plan', 'p', '--target', 'sm_86') == 'sm_86', '--target')
