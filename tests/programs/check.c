@@ -8,6 +8,7 @@
    gradient; and that gradient against central differences of the lowered loss in doubles, a few
    elements per parameter. Each file runs in a process of its own: an internal error is one failure,
    not the end. */
+#include "inputs.h"
 #include "frontend/lower.h"
 #include "ir/interp.h"
 #include "passes/pass.h"
@@ -25,27 +26,6 @@ typedef struct Side { /* one module and its interpreter */
   Module *m;
   Interp *in;
 } Side;
-
-static uint64_t state = 1;
-
-static uint64_t draw(uint64_t n) { /* splitmix64 */
-  uint64_t z = state += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return (z ^ (z >> 31)) % n;
-}
-
-static int64_t size_named(const Module *m, Str name) {
-  for (uint32_t i = 0; i < m->dims.n; i++)
-    if (!strcmp(m->dims.at[i].name, name)) return m->dims.at[i].size;
-  return 1;
-}
-
-static double input_value(const Module *m, const Global *g) {
-  if (g->of) return (double)draw((uint64_t)size_named(m, g->of));
-  if (g->type.elem == ELEM_bool) return draw(4) > 0;
-  return elem_class(g->type.elem) == CLASS_INT ? (double)draw(5) : (double)draw(4001) / 1000 - 2;
-}
 
 static void set_if_there(Interp *in, const char *name, const double *v) {
   if (interp_get(in, name)) interp_set(in, name, v);

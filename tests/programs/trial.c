@@ -16,6 +16,7 @@
    Plans run in a process of their own, which shares what was compiled; what ends it is one failure,
    and the next plan gets a new one. A line `FILE PLAN OUTCOME` for each; OUTCOME is equal,
    refused (a diagnostic, no more), rounding, or wrong, which the status tells, too. */
+#include "inputs.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
 #include "ir/interp_ranks.h"
@@ -40,28 +41,6 @@ typedef struct Oracle {
   Module *m;
   Interp *in;
 } Oracle;
-
-static uint64_t state = 1;
-
-static uint64_t draw(uint64_t n) { /* splitmix64 */
-  uint64_t z = state += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return (z ^ (z >> 31)) % n;
-}
-
-static int64_t size_named(const Module *m, Str name) {
-  for (uint32_t i = 0; i < m->dims.n; i++)
-    if (!strcmp(m->dims.at[i].name, name)) return m->dims.at[i].size;
-  return 1;
-}
-
-static double input_value(const Module *m, const Global *g) {
-  if (g->of) return (double)draw((uint64_t)size_named(m, g->of));
-  if (g->type.elem == ELEM_bool) return draw(4) > 0;
-  if (elem_class(g->type.elem) == CLASS_INT) return (double)draw(5);
-  return (float)((double)draw(4001) / 1000 - 2);
-}
 
 /* ---- lowering, passes ---- */
 
@@ -112,7 +91,7 @@ static bool run_oracle(Oracle *o) {
     const Global *g = o->m->globals.at[i];
     int64_t n = type_count(&g->type);
     double *v = ARENA_ARRAY(o->c->arena, double, n + 1);
-    for (int64_t k = 0; k < n && g->kind == GLOBAL_INPUT; k++) v[k] = input_value(o->m, g);
+    for (int64_t k = 0; k < n && g->kind == GLOBAL_INPUT; k++) v[k] = (float)input_value(o->m, g);
     if (g->kind == GLOBAL_INPUT) interp_set(o->in, g->name, v);
   }
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
