@@ -64,12 +64,21 @@ static Exit cut_list(const Cli *o, PassList *list) {
   return EXIT_FINE;
 }
 
+/* `before`: the text of the module that the passes got, NULL to show the result whole */
+static Exit put_result(Cli *o, Module *m, const char *before) {
+  const char *output = o->value[OPT_OUTPUT] ? o->value[OPT_OUTPUT] : "-";
+  if (!before) return emit_ir(o, m, output);
+  size_t n;
+  char *text = text_changes(o->c->arena, before, ir_print(m, NULL), &n);
+  return write_text(o->c, output, text, n);
+}
+
 Exit cmd_opt(Cli *o) {
   PassList list = {0};
   Strings options = {0};
   PipelineOptions p = {0};
   Module *m;
-  const char *names = o->value[OPT_PASSES];
+  const char *names = o->value[OPT_PASSES], *before = NULL;
   Exit e = names ? read_list(o, names, &list, &options) : EXIT_FINE;
   if (o->value[OPT_VERIFY_EACH] && o->value[OPT_NO_VERIFY])
     return cli_usage("`--verify-each` and `--no-verify` cannot both be given");
@@ -79,7 +88,8 @@ Exit cmd_opt(Cli *o) {
   if (e == EXIT_FINE) set_options(m, &options);
   if (e == EXIT_FINE) e = cut_list(o, &list);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &p);
+  if (e == EXIT_FINE && o->value[OPT_CHANGES]) before = ir_print(m, NULL);
   if (e == EXIT_FINE && !passes_run(m, list.n, list.at, &p)) e = EXIT_INPUT;
-  if (e == EXIT_FINE) e = emit_ir(o, m, o->value[OPT_OUTPUT] ? o->value[OPT_OUTPUT] : "-");
+  if (e == EXIT_FINE) e = put_result(o, m, before);
   return report(o, e);
 }
