@@ -1,0 +1,82 @@
+"""Golden IR: what passes make of small modules.   golden.py SHARDC PASS.. [update]
+
+A file tests/passes/PASS/WHAT_IT_SHOWS.ir is a comment that says what it shows, a module, and then, as in a terminal, commands
+and what each of them says about that module:
+
+    # A bias joins the product before it.
+    shardc-ir 1
+    ..
+    # run: opt -p fuse --changes -
+    kernel @step.dot1(..
+
+The module goes to stdin. What follows a command is its stdout, then its stderr, then `# exit N` unless N is 0, and all of it is
+compared. `update` writes what is said now. Without a PASS, the folders are compared with the table of passes.
+"""
+import difflib, glob, os, re, subprocess, sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RUN = '# run: '
+LONGEST = 100  # lines; a person reads it whole
+
+
+def parts(text):
+    """The module, and (command, output) of each command."""
+    module, *runs = re.split(f'^{RUN}', text, flags=re.M)
+    return module, [run.split('\n', 1) for run in runs]
+
+
+def said(shardc, command, module):
+    r = subprocess.run([shardc, *command.split()], input=module, capture_output=True, text=True, timeout=60)
+    ended = '' if r.returncode == 0 else f'# exit {r.returncode}\n'
+    return r.stdout + r.stderr + ended
+
+
+def now(shardc, text):
+    module, runs = parts(text)
+    return '\n'.join([module.rstrip('\n') + '\n'] + [f'{RUN}{command}\n{said(shardc, command, module)}' for command, _ in runs])
+
+
+def strange(name, text):
+    """What is wrong with the file itself."""
+    runs = parts(text)[1]
+    if not text.startswith('# '): yield 'the first line does not say what it shows'
+    if not runs: yield f'no line `{RUN}..`'
+    for command, _ in runs:
+        if name not in re.split(r'[ ,{]', command): yield f'`{command}` does not run {name}'
+    if text.count('\n') > LONGEST: yield f'{text.count(chr(10))} lines, at most {LONGEST}'
+
+
+def check(shardc, name, path, update):
+    old = open(path).read()
+    new = now(shardc, old)
+    if update and new != old: open(path, 'w').write(new)
+    here = os.path.relpath(path)
+    wrong = [f'{here}: {what}\n' for what in strange(name, new if update else old)]
+    if update: return wrong
+    return wrong + list(difflib.unified_diff(old.splitlines(True), new.splitlines(True), here, 'now'))
+
+
+def table():
+    """The passes that are built."""
+    rows = re.findall(r'^PASS\((\w+), +(\w+),', open(f'{HERE}/../../passes/passes.def').read(), re.M)
+    return [name for name, function in rows if function != 'NULL']
+
+
+def check_folders():
+    folders = {name for name in os.listdir(HERE) if glob.glob(f'{HERE}/{name}/*.ir')}
+    for name in table():
+        if name not in folders: yield f'tests/passes/{name}: no golden file shows what pass `{name}` does\n'
+    for name in sorted(folders - set(table())): yield f'tests/passes/{name}: there is no pass `{name}`\n'
+
+
+shardc, *names = sys.argv[1:]
+update = 'update' in names
+names = [name for name in names if name != 'update']
+wrong = [] if names or update else list(check_folders())
+for name in names or (table() if update else []):
+    files = sorted(glob.glob(f'{HERE}/{name}/*.ir'))
+    if not files: wrong.append(f'tests/passes/{name}: no golden files\n')
+    for path in files: wrong += check(shardc, name, path, update)
+sys.stdout.writelines(wrong)
+if wrong and not update: print('if this is how it should be: tests/passes/golden.py SHARDC update, and look at the difference')
+sys.exit(len(wrong) > 0)
