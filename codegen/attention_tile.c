@@ -49,7 +49,7 @@ typedef struct TileBuild {
   Attention *a;
   TileShape s;
   int n;
-  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, pointers into A and B */
+  LLVMValueRef value[MAX_CARRIED]; /* accumulators, pointers into A and B */
 } TileBuild;
 
 static LLVMValueRef offset_of(TileBuild *t, LLVMValueRef base, int64_t floats) {
@@ -142,7 +142,7 @@ static void join_rows(TileBuild *t, LLVMValueRef row) {
 static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
   Emit *e = a->e;
   TileBuild t = {.a = a, .s = s, .n = s.rows * s.vectors};
-  if (t.n + 2 > LOOP_CARRIED) bug("a tile of %d accumulators", t.n);
+  if (t.n + 2 > MAX_CARRIED) bug("a tile of %d accumulators", t.n);
   Aside x = tile_aside(e, arena_printf(e->arena, "tile%d", serial), tile_type(a));
   start(&t, x.function);
   LLVMValueRef n = LLVMGetParam(x.function, TILE_N);

@@ -19,7 +19,7 @@ enum { UNROLL = MICRO_ROUND, LINE = 64 };
 typedef struct Micro {
   Contract *c;
   int rows, vectors, n;             /* n: accumulators */
-  LLVMValueRef value[LOOP_CARRIED]; /* accumulators, then pointers into a and b */
+  LLVMValueRef value[MAX_CARRIED]; /* accumulators, then pointers into a and b */
 } Micro;
 
 LLVMTypeRef contract_micro_type(Contract *c) {
@@ -242,7 +242,7 @@ static void start(Micro *u) {
 static void add_earlier(Micro *u) {
   Emit *e = u->c->e;
   if (!partial(u->c)) return;
-  LLVMValueRef sum[LOOP_CARRIED];
+  LLVMValueRef sum[MAX_CARRIED];
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
   LLVMValueRef more =
       LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
@@ -301,7 +301,7 @@ LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
   LLVMValueRef *made = &c->micro[rows > c->q.height][vectors > c->q.width];
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
-  if (u.n + 4 > LOOP_CARRIED) bug("a tile of %d accumulators", u.n);
+  if (u.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", u.n);
   Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors),
                        contract_micro_type(c));
   start(&u);

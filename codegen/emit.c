@@ -230,7 +230,7 @@ void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from
 
 Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
                const LLVMValueRef *initial) {
-  if (carried > LOOP_CARRIED) bug("a loop carries %d values", carried);
+  if (carried > MAX_CARRIED) bug("a loop carries %d values", carried);
   Loop l = {.carried = carried, .step = step};
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
   l.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");

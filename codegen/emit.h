@@ -84,11 +84,10 @@ LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b); /* of any in
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes);
 /* first and one past the last of `units` equal units that this chunk of `chunks` does */
 void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from, LLVMValueRef *to);
-enum { LOOP_CARRIED = 40 };
 typedef struct Loop {
   LLVMValueRef i;
   LLVMBasicBlockRef head, body, exit;
-  LLVMValueRef phi[LOOP_CARRIED], next[LOOP_CARRIED]; /* carried values; next not set: stays */
+  LLVMValueRef phi[MAX_CARRIED], next[MAX_CARRIED]; /* carried values; next not set: stays */
   int carried;
   int64_t step;
 } Loop;

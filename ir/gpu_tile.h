@@ -21,6 +21,9 @@ enum GpuColumnTile {
 /* Lanes and vectors per thread of the columns; lanes of the zero fill. */
 enum GpuScatterTile { SCATTER_LANES, SCATTER_VECTORS, SCATTER_FILL, SCATTER_TILES };
 
+/* Vectors that a thread may hold of a row; columns, of a scatter. */
+enum { GPU_HELD_MOST = 64, GPU_COLUMNS_MOST = 16 };
+
 /* Shared memory of a CTA for joining one reduction of its warps: two parts of 8 bytes per warp. */
 enum { GROUP_EXCHANGE = 2 * 32 * 8 };
 /* Bytes of one row that a scan leaves in memory. */

@@ -20,6 +20,7 @@ enum {
   MAX_RESULTS = 64
 };                     /* results: calls and loops may have more */
 enum { MAX_MESH = 6 }; /* axes of a mesh */
+enum { MAX_CARRIED = 40 }; /* values that a loop of generated code carries */
 
 typedef enum Elem {
 #define DTYPE(name, bytes, class) ELEM_##name,

@@ -2,7 +2,7 @@
 #include "gpu.h"
 #include "tune.h"
 
-enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
+enum { REGISTER_FILE = 65536, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
 
 static const struct {
   const char *name;
@@ -21,11 +21,6 @@ bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0
 
 int64_t gpu_shared(const Module *m) { return (int64_t)module_number(m, "target.shared", 99 << 10); }
 
-int64_t gpu_registers(int64_t threads) {
-  int64_t most = REGISTER_FILE / threads / 8 * 8;
-  return most < MOST_REGISTERS ? most : MOST_REGISTERS;
-}
-
 int64_t gpu_processors(const Module *m) {
   return (int64_t)module_number(m, "target.processors", 108);
 }
@@ -36,6 +31,17 @@ int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t r
   if (file < most) most = file;
   if (MOST_THREADS / threads < most) most = MOST_THREADS / threads;
   return most < 1 ? 1 : most;
+}
+
+void gpu_align(Module *m) {
+  int64_t *const *list = gpu_alignments(m);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    int n = (int)(k->args.n + k->results.n);
+    bool less = false;
+    for (int j = 0; j < n; j++) less |= list[i][j] < 16;
+    if (k->kind == FN_KERNEL && less) attr_set_ints(m, &k->attrs, ATTR_align, n, list[i]);
+  }
 }
 
 bool gpu_tune(Module *m, Fn *k) {
@@ -52,20 +58,15 @@ bool gpu_tune(Module *m, Fn *k) {
   return false;
 }
 
-void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile,
-             const GpuPhases *p) {
+void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile, int phases,
+             const int64_t *threads) {
   attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, variant));
   attr_set_ints(m, &k->attrs, ATTR_tile, ntile, tile);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, p->n, p->ctas);
-  attr_set_ints(m, &k->attrs, ATTR_threads, p->n, p->threads);
-  attr_set_ints(m, &k->attrs, ATTR_shared, p->n, p->shared);
-}
-
-bool gpu_aligned(const Fn *k, uint32_t buffer) {
-  const Attr *a = attr_get(&k->attrs, ATTR_align);
-  return !a || buffer >= a->i || a->list[buffer] >= 16;
-}
-
-bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference) {
-  return n->n && reference != NO_VALUE && buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
+  if (threads) attr_set_ints(m, &k->attrs, ATTR_threads, phases, threads);
+  GpuPlan p = gpu_plan(m, k);
+  if (p.fault) bug("kernel %s: %s", k->name, p.fault);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, p.phases, p.chunks);
+  attr_set_ints(m, &k->attrs, ATTR_threads, p.phases, p.threads);
+  attr_set_ints(m, &k->attrs, ATTR_shared, p.phases, p.shared);
+  if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
 }

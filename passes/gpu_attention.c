@@ -6,8 +6,6 @@
 #include "gpu.h"
 #include "tune.h"
 
-enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
-
 enum { WIDE = 128 };                    /* heads for which larger blocks have a point */
 enum { ENOUGH_WARPS = 8, BESIDE = 96 }; /* registers of a thread beside the sums, estimated */
 
@@ -17,69 +15,20 @@ static const Shape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/* Rows of whole pieces, and heads that begin on them. */
-static bool in_pieces(const Fn *k, ValueId v, Str dim) {
-  const Value *value = &k->values.at[v];
-  int64_t piece = 16 / elem_bytes(value->type.elem);
-  for (int i = 0; i < value->type.rank; i++) {
-    int64_t stride = buffer_stride(k, v, value->type.axis[i].dim);
-    bool inner = value->type.axis[i].dim == dim;
-    if (inner ? stride != 1 || value->type.axis[i].size % piece : stride % piece) return false;
-  }
-  return true;
-}
-
-static int64_t copies_of(const Fn *k, const Flash *f) {
-  const ValueId v[] = {f->q, f->k, f->v, f->dy};
-  int64_t bits = 0;
-  for (int i = 0; i < (f->grad ? 4 : 3); i++)
-    for (uint32_t a = 0; a < k->args.n; a++)
-      if (k->args.at[a] == v[i] && gpu_aligned(k, a) && in_pieces(k, v[i], f->dim)) bits |= 1 << i;
-  return bits + 1;
-}
-
-/* Sums of a lane: of results and of scores. */
-static int64_t registers_of(const Flash *f, const FlashGpuPlan *p) {
-  int64_t columns = p->tile[FLASH_GPU_COLUMNS] / 2;
-  return f->grad ? p->slice + 2 * columns : p->slice / 2 + columns;
-}
-
-static FlashGpuPlan plan_of(const Fn *k, const Flash *f, const Cut *c) {
-  int64_t tile[FLASH_GPU_COUNT] = {c->at[FLASH_GPU_ROWS], c->at[FLASH_GPU_COLUMNS]};
-  tile[FLASH_GPU_SLICES] = (f->width + SLICE_MOST - 1) / SLICE_MOST;
-  tile[FLASH_GPU_COPY] = copies_of(k, f);
-  return flash_gpu_plan(f, value_type(k, f->q)->elem, tile);
-}
-
-static bool fits_within(const Fn *k, const Cut *c, int64_t limit) {
-  int64_t rows = c->at[FLASH_GPU_ROWS], columns = c->at[FLASH_GPU_COLUMNS];
-  if (rows < 16 || rows > 256 || rows % 16 || columns < 16 || columns > 256 || columns % 16)
-    return false;
-  Flash f = flash_of(k);
-  FlashGpuPlan p = plan_of(k, &f, c);
-  for (int i = 0; i < p.phases; i++)
-    if (p.shared[i] > limit) return false;
-  return registers_of(&f, &p) <= 176;
-}
-
 bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
-  return fits_within(k, c, gpu_shared(m));
+  return gpu_flash_fits(k, c->at, gpu_shared(m));
 }
 
 void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
   Flash f = flash_of(k);
-  FlashGpuPlan p = plan_of(k, &f, c);
-  GpuPhases phases = {.n = p.phases};
-  for (int i = 0; i < p.phases; i++)
-    phases.ctas[i] = p.chunks[i], phases.threads[i] = p.threads[i], phases.shared[i] = p.shared[i];
-  gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, &phases);
-  if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
+  FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
+  gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, 0, NULL);
 }
 
 /* On a multiprocessor, in the phase over scores that has fewest. */
 static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut *c) {
-  FlashGpuPlan p = plan_of(k, f, c);
-  int64_t registers = registers_of(f, &p) + BESIDE, least = 0;
+  FlashGpuPlan p = gpu_flash_plan(k, f, c->at);
+  int64_t registers = gpu_flash_registers(f, &p) + BESIDE, least = 0;
   for (int i = 0; i < p.phases; i++) {
     if (p.phase[i] == FLASH_ROWSUMS) continue;
     int64_t room = gpu_resident(m, p.shared[i], p.threads[i], registers < 255 ? registers : 255);
@@ -99,7 +48,7 @@ static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, 
   int64_t most = round_up(f.grad && f.keys > f.queries ? f.keys : f.queries, 16);
   for (size_t i = 0; i < n; i++) {
     Cut c = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
-    if (!fits_within(k, &c, limit)) continue;
+    if (!gpu_flash_fits(k, c.at, limit)) continue;
     if (!first.at[0]) first = c;
     if (c.at[FLASH_GPU_ROWS] != first.at[FLASH_GPU_ROWS]) break;
     if (warps_of(m, k, &f, &c) >= wanted) return c;
@@ -117,8 +66,8 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
   *c = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
   Flash f = flash_of(k);
   if (f.width < WIDE || c->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
-  FlashGpuPlan p = plan_of(k, &f, c);
-  return registers_of(&f, &p) <= 144;
+  FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
+  return gpu_flash_registers(&f, &p) <= 144;
 }
 
 void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,

@@ -7,8 +7,8 @@
    reaches where eight warps work on a multiprocessor. Fewer leave gaps: at each tile of k its warps
    wait for each other and for the first fragments, and only other CTAs' warps could fill that.
    Tiles for which registers or shared memory do not suffice are passed over. */
-#include "gpu_contract.h"
 #include "gpu.h"
+#include "tune.h"
 
 enum { ENOUGH_WARPS = 8 };
 static const double FEW_WARPS = 0.8; /* of the rate, with half of them */
@@ -45,31 +45,16 @@ static const Shapes shapes[] = {/* by GemmMath */
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static GemmMath math_of(const Module *m, const Product *p) {
-  if (elem_is_half(p->compute)) return GEMM_MMA;
-  return strcmp(module_setting(m, "plan.precision", ""), "tf32") ? GEMM_FMA : GEMM_TF32;
-}
-
-/* Whole pieces where alignment is known; else along what lies side by side. */
-static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
-  Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
-  const ProductDims *mn = is_b ? &p->n : &p->m;
-  bool wide = memory == ELEM_f32 && memory != shared;
-  if ((memory == shared || wide) && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
-    if (gemm_pieces(p, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
-    if (gemm_pieces(p, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
-  }
-  const ProductDim *k1 = p->k.n ? &p->k.dim[p->k.n - 1] : NULL;
-  const ProductDim *mn1 = mn->n ? &mn->dim[mn->n - 1] : NULL;
-  if (!k1) return COPY_SINGLE_MN;
-  if (!mn1) return COPY_SINGLE_K;
-  return (is_b ? mn1->b : mn1->a) < (is_b ? k1->b : k1->a) ? COPY_SINGLE_MN : COPY_SINGLE_K;
+static GpuProduct product_on(const Module *m, const Fn *k) {
+  bool half = elem_is_half(product_of(k, 8).compute);
+  bool tf32 = !strcmp(module_setting(m, "plan.precision", ""), "tf32");
+  return gpu_product_of(m, k, half ? GEMM_MMA : tf32 ? GEMM_TF32 : GEMM_FMA, gpu_shared(m));
 }
 
 /* The part of a shape's rate that is left where few warps work on a multiprocessor. */
 static double filled(const GpuProduct *x, const GemmPlan *g) {
   int64_t each = ceil_div(g->chunks[0], gpu_processors(x->m));
-  int64_t most = gpu_resident(x->m, g->shared[0], g->threads[0], gpu_product_registers(x, g));
+  int64_t most = gpu_resident(x->m, g->shared[0], g->threads[0], gpu_product_registers(g));
   int64_t warps = (each < most ? each : most) * g->threads[0] / 32;
   return warps >= ENOUGH_WARPS ? 1 : 2 * warps >= ENOUGH_WARPS ? FEW_WARPS : FEW_WARPS * FEW_WARPS;
 }
@@ -90,32 +75,6 @@ static void fill(int64_t *tile, const Shape *s) {
   tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
 }
 
-/* Vectors over the inner columns, where nothing that follows the product takes them apart. */
-static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
-  if (!p->n.n) return 1;
-  for (OpId i = p->dot; i < k->ops.n; i++)
-    if (k->ops.at[i].code == OP_rename) return 1;
-  const ProductDim *d = &p->n.dim[p->n.n - 1];
-  Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
-  return gpu_lanes(m, k, &n, k->results.n, k->results.at);
-}
-
-GpuProduct gpu_product_of(const Module *m, const Fn *k) {
-  GpuProduct x = {.m = m, .p = product_of(k, 8), .limit = gpu_shared(m)};
-  x.math = math_of(m, &x.p);
-  x.fixed[GEMM_LANES] = lanes_of(m, k, &x.p);
-  x.fixed[GEMM_COPY_A] = copy_of(k, &x.p, x.math, false);
-  x.fixed[GEMM_COPY_B] = copy_of(k, &x.p, x.math, true);
-  return x;
-}
-
-GemmPlan gpu_product_plan(const GpuProduct *x, const Cut *c) {
-  int64_t tile[GEMM_COUNT];
-  memcpy(tile, x->fixed, sizeof tile);
-  memcpy(tile, c->at, sizeof *tile * GPU_CONTRACT_COUNT);
-  return gemm_plan(&x->p, x->math, tile);
-}
-
 /* None gets less than some elements of k. */
 static bool worth_it(const GemmPlan *g) {
   return g->tile[GEMM_SPLITS] == 1 || g->range * g->tile[GEMM_K] >= 256;
@@ -133,8 +92,8 @@ static double search(const GpuProduct *x, Cut *best) {
     fill(c.at, s);
     for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64;
          c.at[GEMM_SPLITS] = more_splits(c.at[GEMM_SPLITS])) {
-      if (!gpu_product_fits(x, &c)) continue;
-      GemmPlan g = gpu_product_plan(x, &c);
+      if (!gpu_product_fits(x, c.at)) continue;
+      GemmPlan g = gpu_product_plan(x, c.at);
       if (!worth_it(&g)) break;
       double t = cycles_of(x, &g, s);
       if (least && t >= least) continue;
@@ -145,7 +104,7 @@ static double search(const GpuProduct *x, Cut *best) {
 }
 
 Cut gpu_contract_rule(const Module *m, const Fn *k) {
-  GpuProduct x = gpu_product_of(m, k);
+  GpuProduct x = product_on(m, k);
   Cut best = {{0}};
   if (!search(&x, &best)) bug("kernel %s: no tile fits", k->name);
   return best;
@@ -153,21 +112,17 @@ Cut gpu_contract_rule(const Module *m, const Fn *k) {
 
 /* Not one with a larger workspace: every device would have to keep it. */
 bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best) {
-  GpuProduct x = gpu_product_of(m, k);
+  GpuProduct x = product_on(m, k);
   double without = search(&x, best);
-  int64_t workspace = gpu_product_plan(&x, best).workspace;
+  int64_t workspace = gpu_product_plan(&x, best->at).workspace;
   x.limit = limit;
-  return search(&x, best) < 0.97 * without && gpu_product_plan(&x, best).workspace <= workspace;
+  return search(&x, best) < 0.97 * without && gpu_product_plan(&x, best->at).workspace <= workspace;
 }
 
 void gpu_contract_apply(Module *m, Fn *k, const Cut *c) {
-  GpuProduct x = gpu_product_of(m, k);
-  GemmPlan g = gpu_product_plan(&x, c);
-  GpuPhases phases = {.n = g.phases};
-  for (int i = 0; i < g.phases; i++)
-    phases.ctas[i] = g.chunks[i], phases.threads[i] = g.threads[i], phases.shared[i] = g.shared[i];
-  gpu_set(m, k, gemm_variant[x.math], GEMM_COUNT, g.tile, &phases);
-  if (g.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, g.workspace);
+  GpuProduct x = product_on(m, k);
+  GemmPlan g = gpu_product_plan(&x, c->at);
+  gpu_set(m, k, gemm_variant[x.math], GEMM_COUNT, g.tile, 0, NULL);
 }
 
 void gpu_tune_contract(Module *m, Fn *k) {
@@ -176,6 +131,6 @@ void gpu_tune_contract(Module *m, Fn *k) {
 }
 
 bool gpu_contract_fits(const Module *m, const Fn *k, const Cut *c) {
-  GpuProduct x = gpu_product_of(m, k);
-  return gpu_product_fits(&x, c);
+  GpuProduct x = product_on(m, k);
+  return gpu_product_fits(&x, c->at);
 }

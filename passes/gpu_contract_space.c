@@ -1,57 +1,9 @@
-/* Which cuts of a dot a GPU can run, and which a tuner tries, one decision after the other: the
-   CTA's tile, its warps, the ring of stages, splits of k.
-
-   ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and what does not
-   fit goes to memory, which is many times slower. So a cut fits only where an estimate of its
-   registers says so; ptxas, where it is there, confirms (codegen/assemble.c) and never decides:
-   the same model gives the same kernels with and without it. */
+/* Which cuts of a dot a tuner tries on a GPU, one decision after the other: the CTA's tile, its
+   warps, the ring of stages, splits of k. Which of them can be: ir/gpu_product.c. */
 #include "gpu.h"
-#include "gpu_contract.h"
+#include "tune.h"
 
-enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
-
-static bool power_within(int64_t n, int64_t low, int64_t high) {
-  return n >= low && n <= high && !(n & (n - 1));
-}
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* ---- registers ---- */
-
-int64_t gpu_product_registers(const GpuProduct *x, const GemmPlan *g) {
-  (void)x;
-  return g->tile[GEMM_WARP_M] * g->tile[GEMM_WARP_N] / 32 + 64;
-}
-
-/* ---- what can be ---- */
-
-static bool tile_fits(const GpuProduct *x, const int64_t *t) {
-  bool fma = x->math == GEMM_FMA;
-  int64_t step = x->math == GEMM_MMA ? 16 : fma ? 4 : 8; /* of k at a time */
-  if (!power_within(t[GEMM_M], 16, 256) || !power_within(t[GEMM_N], 16, 256)) return false;
-  if (!power_within(t[GEMM_K], step, 128)) return false;
-  if (!power_within(t[GEMM_WARP_M], 16, least(fma ? 64 : 128, t[GEMM_M]))) return false;
-  if (!power_within(t[GEMM_WARP_N], fma ? 32 : 16, least(128, t[GEMM_N]))) return false;
-  if (t[GEMM_SPLITS] < 1 || t[GEMM_SPLITS] > MOST_SPLITS) return false;
-  return t[GEMM_STAGES] >= 2 && t[GEMM_STAGES] <= MOST_STAGES;
-}
-
-/* A row of a tile is at most one piece for each thread. */
-static bool side_fits(const GemmSide *s, int64_t threads) {
-  return s->columns * s->elem / PIECE <= threads;
-}
-
-bool gpu_product_fits(const GpuProduct *x, const Cut *c) {
-  if (!tile_fits(x, c->at)) return false;
-  GemmPlan g = gpu_product_plan(x, c);
-  int64_t threads = g.threads[0], splits = c->at[GEMM_SPLITS];
-  if (threads > 32 * MOST_WARPS || g.shared[0] > x->limit) return false;
-  if (!side_fits(&g.a, threads) || !side_fits(&g.b, threads)) return false;
-  if (c->at[GEMM_M] * c->at[GEMM_N] % (x->fixed[GEMM_LANES] * threads)) return false;
-  if (splits > 1 && g.range * (splits - 1) >= g.tiles_k) return false; /* one has no work */
-  return gpu_product_registers(x, &g) <= gpu_registers(threads);
-}
-
-/* ---- what a tuner tries ---- */
 
 static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 

@@ -12,6 +12,5 @@ void gpu_tune_elem(Module *m, Fn *k) {
   int lanes = gpu_lanes(m, k, &n, k->results.n, k->results.at);
   int64_t vectors = nest_count(&n) / lanes, tile[POINT_TILES] = {lanes, 1}, threads = THREADS;
   while (threads > 32 && threads / 2 >= vectors) threads /= 2;
-  GpuPhases p = {1, {(vectors + threads - 1) / threads}, {threads}, {0}};
-  gpu_set(m, k, lanes > 1 ? "vector" : "scalar", POINT_TILES, tile, &p);
+  gpu_set(m, k, lanes > 1 ? "vector" : "scalar", POINT_TILES, tile, 1, &threads);
 }

@@ -111,7 +111,7 @@ static void join_in_order(Columns *s, GroupSum *sum, const int64_t *base) {
   int n = 0;
   for (int i = 0; i < s->r.n; i++)
     for (int part = 0; part < accumulator_parts(sum[i].op); part++) start[n++] = sum[i].state[part];
-  if (n > LOOP_CARRIED) bug("kernel %s sums too much at once", e->k->name);
+  if (n > MAX_CARRIED) bug("kernel %s sums too much at once", e->k->name);
   Loop l = emit_loop(e, simt_i32(e, 1), simt_i32(e, s->joiners), 1, n, start);
   n = 0;
   for (int i = 0; i < s->r.n; i++) {

@@ -17,8 +17,6 @@
 #include "phase.h"
 #include "space.h"
 
-enum { HELD_MOST = 64 };
-
 typedef struct Rows {
   Emit *e;
   Reductions r;
@@ -30,7 +28,7 @@ typedef struct Rows {
   LLVMValueRef thread, number;    /* within the group; of the row */
   LLVMValueRef valid;             /* rows of a warp's groups that are there; NULL: all */
   Accumulator *acc;
-  Point row, point[HELD_MOST];
+  Point row, point[GPU_HELD_MOST];
   uint32_t nfull, nrow;
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
 } Rows;
@@ -309,7 +307,7 @@ static void read_tile(Rows *s) {
   s->lanes_over = s->side ? 1 : e->lanes;
   s->group = tile[ROW_GROUP], s->vectors = tile[ROW_VECTORS];
   s->length = space_vectors(e, &s->over, s->lanes_over);
-  if (s->vectors > HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
+  if (s->vectors > GPU_HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
 }
 
 void gpu_row_emit(Emit *e) {

@@ -13,15 +13,13 @@
 #include "ir/scatter.h"
 #include "space.h"
 
-enum { COLUMNS_MOST = 16 };
-
 typedef struct Scattering {
   Emit *e;
   Scatter s;
   Elem elem, in_registers; /* of the result, of its sums */
   int64_t rows, columns, vectors;
   LLVMValueRef own; /* index of the warp's row */
-  Point column[COLUMNS_MOST];
+  Point column[GPU_COLUMNS_MOST];
 } Scattering;
 
 /* ---- phase 0 ---- */
@@ -82,7 +80,7 @@ static LLVMValueRef equal_rows(Scattering *s, LLVMValueRef first, LLVMValueRef e
 
 typedef struct While {
   LLVMBasicBlockRef head, body, exit, before;
-  LLVMValueRef phi[COLUMNS_MOST + 2];
+  LLVMValueRef phi[GPU_COLUMNS_MOST + 2];
   int n;
 } While;
 
@@ -134,7 +132,7 @@ static LLVMValueRef is_first(Scattering *s, LLVMValueRef row) {
 static void add_rows(Scattering *s, LLVMValueRef first, LLVMValueRef bits, LLVMValueRef *sum) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
-  LLVMValueRef start[COLUMNS_MOST + 1], next[COLUMNS_MOST + 1];
+  LLVMValueRef start[GPU_COLUMNS_MOST + 1], next[GPU_COLUMNS_MOST + 1];
   for (int64_t i = 0; i < s->vectors; i++) start[i + 1] = sum[i];
   start[0] = bits;
   While w = while_begin(e, (int)s->vectors + 1, start);
@@ -195,7 +193,7 @@ static void search(Scattering *s) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   int64_t blocks = (s->columns + s->vectors * WARP - 1) / (s->vectors * WARP);
-  LLVMValueRef sum[COLUMNS_MOST], cta = simt_index(e, simt_cta(e));
+  LLVMValueRef sum[GPU_COLUMNS_MOST], cta = simt_index(e, simt_cta(e));
   LLVMValueRef warp = index_mul_add(e, cta, simt_threads(e, 1) / WARP, simt_index(e, simt_warp(e)));
   LLVMValueRef row = index_div(e, warp, blocks);
   Branch there = emit_if(e, LLVMBuildICmp(b, LLVMIntULT, row, emit_index(e, s->rows), ""));
@@ -239,7 +237,7 @@ void gpu_scatter_emit(Emit *e) {
   s->elem = value_type(k, s->s.out)->elem;
   s->in_registers = elem_is_half(s->elem) ? ELEM_f32 : s->elem;
   s->vectors = tile[SCATTER_VECTORS];
-  if (s->vectors > COLUMNS_MOST) bug("kernel %s: too many columns per thread", k->name);
+  if (s->vectors > GPU_COLUMNS_MOST) bug("kernel %s: too many columns per thread", k->name);
   phase_fill(s, (int)tile[SCATTER_FILL]);
   e->lanes = (int)tile[SCATTER_LANES];
   s->rows = nest_count(&s->s.from), s->columns = space_vectors(e, &s->s.kept, e->lanes);

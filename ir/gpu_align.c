@@ -1,10 +1,10 @@
-/* Attribute `align` of kernels: what the first bytes of their buffers are surely multiples of,
-   wherever the kernel is called. Arenas, frames and second buffers of carried values begin on 64
-   bytes (pass memory); less is known of views at an offset and of slices of stacked values. Callers
-   stand after their callees, so one walk from the last function to the first sees every caller
-   before what it calls. */
-#include "passes/gpu.h"
-#include "passes/internal.h"
+/* What the first bytes of a kernel's buffers are surely multiples of, wherever it is called: what
+   attribute `align` may say. Arenas, frames and second buffers of carried values begin on 64 bytes
+   (pass memory); less is known of views at an offset and of slices of stacked values. Callers stand
+   after their callees, so one walk from the last function to the first sees every caller before
+   what it calls. */
+#include "gpu_lanes.h"
+#include "loop.h"
 
 enum { MOST = 16 }; /* what any access needs */
 
@@ -13,7 +13,7 @@ typedef struct Known { /* of a function that is called */
 } Known;
 
 typedef struct Aligning {
-  Module *m;
+  const Module *m;
   Known *of; /* by function */
   const Fn *f;
   ValueId *root;   /* by value of f: whose bytes it shares */
@@ -63,15 +63,15 @@ static int64_t slices(const Aligning *x, const Op *loop, ValueId v) {
 
 static void visit_loop(Aligning *x, const Op *o) {
   Known *k = known(x, o->callee);
-  LoopShape s = loop_shape(o);
+  uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0), whole = loop_whole(o);
   for (uint32_t j = 0; j < o->nin; j++) { /* argument 0 is the counter */
     lower(&k->arg[j + 1], align_of(x, o->in[j]));
-    if (j < s.carry) lower(&k->arg[j + 1], align_of(x, o->out + j));
-    if (j >= s.carry + s.invariant) lower(&k->arg[j + 1], slices(x, o, o->in[j]));
+    if (j < carry) lower(&k->arg[j + 1], align_of(x, o->out + j));
+    if (j >= whole) lower(&k->arg[j + 1], slices(x, o, o->in[j]));
   }
   for (uint32_t j = 0; j < o->nout; j++) {
     lower(&k->result[j], align_of(x, o->out + j));
-    if (j >= s.carry) lower(&k->result[j], slices(x, o, o->out + j));
+    if (j >= carry) lower(&k->result[j], slices(x, o, o->out + j));
   }
 }
 
@@ -81,23 +81,9 @@ static void visit_call(Aligning *x, const Op *o) {
   for (uint32_t j = 0; j < o->nout; j++) lower(&k->result[j], align_of(x, o->out + j));
 }
 
-static void write_kernel(Aligning *x, Fn *f) {
-  const Known *k = known(x, f);
-  int n = (int)(f->args.n + f->results.n), least = MOST;
-  int64_t *list = ARENA_ARRAY(x->m->arena, int64_t, n + 1);
-  for (int i = 0; i < n; i++) {
-    list[i] = i < (int)f->args.n ? k->arg[i] : k->result[i - (int)f->args.n];
-    if (list[i] < least) least = (int)list[i];
-  }
-  if (least < MOST) attr_set_ints(x->m, &f->attrs, ATTR_align, n, list);
-}
-
-static void visit(Aligning *x, Fn *f) {
+static void visit(Aligning *x, const Fn *f) {
   x->f = f;
-  if (f->kind == FN_KERNEL) {
-    write_kernel(x, f);
-    return;
-  }
+  if (f->kind == FN_KERNEL) return;
   x->root = ARENA_ARRAY(x->m->arena, ValueId, f->values.n + 1);
   x->offset = ARENA_ARRAY(x->m->arena, int64_t, f->values.n + 1);
   x->align = ARENA_ARRAY(x->m->arena, int64_t, f->values.n + 1);
@@ -109,14 +95,20 @@ static void visit(Aligning *x, Fn *f) {
   }
 }
 
-void gpu_align(Module *m) {
+int64_t *const *gpu_alignments(const Module *m) {
   Aligning x = {.m = m, .of = ARENA_ARRAY(m->arena, Known, m->fns.n + 1)};
+  int64_t **list = ARENA_ARRAY(m->arena, int64_t *, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
-    x.of[i].arg = ARENA_ARRAY(m->arena, int64_t, f->args.n + 1);
-    x.of[i].result = ARENA_ARRAY(m->arena, int64_t, f->results.n + 1);
-    for (uint32_t j = 0; j < f->args.n; j++) x.of[i].arg[j] = MOST;
-    for (uint32_t j = 0; j < f->results.n; j++) x.of[i].result[j] = MOST;
+    uint32_t n = f->args.n + f->results.n;
+    list[i] = ARENA_ARRAY(m->arena, int64_t, n + 1);
+    for (uint32_t j = 0; j < n; j++) list[i][j] = MOST;
+    x.of[i] = (Known){list[i], list[i] + f->args.n};
   }
   for (uint32_t i = m->fns.n; i-- > 0;) visit(&x, m->fns.at[i]);
+  for (uint32_t i = 0; i < m->fns.n; i++) { /* what takes a kernel's place is called as that one */
+    const Fn *other = module_fn(m, attr_str(&m->fns.at[i]->attrs, ATTR_instead, ""));
+    if (other) list[i] = known(&x, other)->arg;
+  }
+  return list;
 }

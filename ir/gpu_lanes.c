@@ -1,11 +1,11 @@
-/* How many lanes a thread may take at once: see gpu_lanes in gpu.h.
+/* How many lanes a thread may take at once: see gpu_lanes.h.
 
    The lane dim is followed from the values that are evaluated back to the buffers, through ops that
    move indexes, as the expression generator will do it (codegen/expr_struct.c): lanes stay
    consecutive through renames, expands, even slices, and splits and merges whose pieces are
    multiples of the lanes; through others each lane would get an index of its own, and one point per
    thread is then the better way. */
-#include "gpu.h"
+#include "gpu_lanes.h"
 
 typedef struct Lane { /* of a value: which of its dims the lanes run over */
   Str dim;            /* NULL: none */
@@ -187,4 +187,13 @@ int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, cons
     if (nest_inner(n) % lanes == 0 && all_fit(&x, dim, nroots, root)) return lanes;
   }
   return 1;
+}
+
+bool gpu_aligned(const Fn *k, uint32_t buffer) {
+  const Attr *a = attr_get(&k->attrs, ATTR_align);
+  return !a || buffer >= a->i || a->list[buffer] >= 16;
+}
+
+bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference) {
+  return n->n && reference != NO_VALUE && buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
 }

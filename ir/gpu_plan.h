@@ -1,0 +1,61 @@
+/* What follows from the cut of a GPU's kernel. Rules of pass `select` choose variant, tile and, for
+   some families, threads; CTAs, shared memory and workspace follow from these by gpu_plan, for the
+   rules as for the verifier. It also says which cuts no kernel can be made with: vectors that a
+   buffer does not have, threads that no warp is made of, work that nobody does. */
+#ifndef SHARDC_GPU_PLAN_H
+#define SHARDC_GPU_PLAN_H
+#include "flash_gpu.h"
+#include "gpu_lanes.h"
+#include "gpu_tile.h"
+
+enum { GPU_PHASES = 3 };
+
+typedef struct GpuPlan {
+  const char *fault; /* why there is no such kernel; NULL: there is, and the rest is told */
+  int phases;        /* 0: not known, for a fault */
+  int64_t chunks[GPU_PHASES], threads[GPU_PHASES], shared[GPU_PHASES];
+  int64_t workspace;
+} GpuPlan;
+
+/* Of attributes family, variant, tile, threads (if the family leaves them to the rule), align; for
+   scans also of whether there is a workspace. Nothing is believed about any of them. */
+GpuPlan gpu_plan(const Module *m, const Fn *k);
+
+int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of so many may have */
+
+/* A kernel of family row or column: its space, and all that is evaluated there. */
+typedef struct GpuRows {
+  Reductions r;
+  Nest kept, over;
+  ValueId reference, root[2 * MAX_RESULTS];
+  uint32_t nroots;
+  const int *level;
+  int passes;
+  bool once; /* rows are summed once, and no result has their dims: other CTAs may help */
+} GpuRows;
+
+GpuRows gpu_rows_of(const Module *m, const Fn *k);
+bool gpu_scatter_searches(const Fn *k); /* its index is the same for a whole warp */
+
+/* A dot: what is fixed for a kernel, and which cuts can be. A cut is the first numbers of attribute
+   tile (gemm.h): rows, columns and k of a CTA's tile, rows and columns of a warp's, stages, splits.
+   How operands are copied and how results leave follows from the kernel alone. */
+typedef struct GpuProduct {
+  const Module *m;
+  Product p;
+  GemmMath math;
+  int64_t limit;             /* bytes of shared memory of a CTA */
+  int64_t fixed[GEMM_COUNT]; /* the numbers of tile that no cut chooses */
+} GpuProduct;
+
+GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit);
+GemmPlan gpu_product_plan(const GpuProduct *x, const int64_t *cut);
+bool gpu_product_fits(const GpuProduct *x, const int64_t *cut);
+/* Registers that ptxas needs for a thread without spilling, estimated from above. */
+int64_t gpu_product_registers(const GemmPlan *g);
+
+/* Attention: a cut is rows and columns of a block of scores. */
+FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut);
+bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit);
+int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p); /* sums of a lane */
+#endif

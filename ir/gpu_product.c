@@ -1,0 +1,96 @@
+/* Which cuts of a dot a GPU can run, and what is the same in all of them; see gpu_plan.h.
+
+   ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and what does not
+   fit goes to memory, which is many times slower. So a cut fits only where an estimate of its
+   registers says so; ptxas, where it is there, confirms (codegen/assemble.c) and never decides:
+   the same model gives the same kernels with and without it. */
+#include "gpu_plan.h"
+
+enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
+enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t gpu_registers(int64_t threads) {
+  return least(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
+}
+
+/* ---- what no cut chooses ---- */
+
+/* Whole pieces where alignment is known; else along what lies side by side. */
+static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
+  Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
+  const ProductDims *mn = is_b ? &p->n : &p->m;
+  bool wide = memory == ELEM_f32 && memory != shared;
+  if ((memory == shared || wide) && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
+    if (gemm_pieces(p, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
+    if (gemm_pieces(p, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
+  }
+  const ProductDim *k1 = p->k.n ? &p->k.dim[p->k.n - 1] : NULL;
+  const ProductDim *mn1 = mn->n ? &mn->dim[mn->n - 1] : NULL;
+  if (!k1) return COPY_SINGLE_MN;
+  if (!mn1) return COPY_SINGLE_K;
+  return (is_b ? mn1->b : mn1->a) < (is_b ? k1->b : k1->a) ? COPY_SINGLE_MN : COPY_SINGLE_K;
+}
+
+/* Vectors over the inner columns, where nothing that follows the product takes them apart. */
+static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
+  if (!p->n.n) return 1;
+  for (OpId i = p->dot; i < k->ops.n; i++)
+    if (k->ops.at[i].code == OP_rename) return 1;
+  const ProductDim *d = &p->n.dim[p->n.n - 1];
+  Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
+  return gpu_lanes(m, k, &n, k->results.n, k->results.at);
+}
+
+GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit) {
+  GpuProduct x = {.m = m, .p = product_of(k, 8), .math = math, .limit = limit};
+  x.fixed[GEMM_LANES] = lanes_of(m, k, &x.p);
+  x.fixed[GEMM_COPY_A] = copy_of(k, &x.p, math, false);
+  x.fixed[GEMM_COPY_B] = copy_of(k, &x.p, math, true);
+  return x;
+}
+
+GemmPlan gpu_product_plan(const GpuProduct *x, const int64_t *cut) {
+  int64_t tile[GEMM_COUNT];
+  memcpy(tile, x->fixed, sizeof tile);
+  memcpy(tile, cut, sizeof *tile * (GEMM_SPLITS + 1));
+  return gemm_plan(&x->p, x->math, tile);
+}
+
+/* ---- what can be ---- */
+
+int64_t gpu_product_registers(const GemmPlan *g) {
+  return g->tile[GEMM_WARP_M] * g->tile[GEMM_WARP_N] / 32 + 64;
+}
+
+static bool power_within(int64_t n, int64_t low, int64_t high) {
+  return n >= low && n <= high && !(n & (n - 1));
+}
+
+static bool tile_fits(const GpuProduct *x, const int64_t *t) {
+  bool fma = x->math == GEMM_FMA;
+  int64_t step = x->math == GEMM_MMA ? 16 : fma ? 4 : 8; /* of k at a time */
+  if (!power_within(t[GEMM_M], 16, 256) || !power_within(t[GEMM_N], 16, 256)) return false;
+  if (!power_within(t[GEMM_K], step, 128)) return false;
+  if (!power_within(t[GEMM_WARP_M], 16, least(fma ? 64 : 128, t[GEMM_M]))) return false;
+  if (!power_within(t[GEMM_WARP_N], fma ? 32 : 16, least(128, t[GEMM_N]))) return false;
+  if (t[GEMM_SPLITS] < 1 || t[GEMM_SPLITS] > MOST_SPLITS) return false;
+  return t[GEMM_STAGES] >= 2 && t[GEMM_STAGES] <= MOST_STAGES;
+}
+
+/* A row of a tile is at most one piece for each thread. */
+static bool side_fits(const GemmSide *s, int64_t threads) {
+  return s->columns * s->elem / PIECE <= threads;
+}
+
+bool gpu_product_fits(const GpuProduct *x, const int64_t *cut) {
+  if (!tile_fits(x, cut)) return false;
+  GemmPlan g = gpu_product_plan(x, cut);
+  int64_t threads = g.threads[0], splits = cut[GEMM_SPLITS];
+  if (threads > 32 * MOST_WARPS || g.shared[0] > x->limit) return false;
+  if (!side_fits(&g.a, threads) || !side_fits(&g.b, threads)) return false;
+  if (cut[GEMM_M] * cut[GEMM_N] % (x->fixed[GEMM_LANES] * threads)) return false;
+  if (splits > 1 && g.range * (splits - 1) >= g.tiles_k) return false; /* one has no work */
+  return gpu_product_registers(&g) <= gpu_registers(threads);
+}
