@@ -336,6 +336,7 @@ static void check_storage(Verifier *v) {
     if (v->fence >= FENCE_SELECTED && !v->failed) verify_selected(v), verify_messages(v);
     if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
   }
+  if (v->fence >= FENCE_SELECTED && !v->failed) verify_alignments(v);
 }
 
 bool ir_verify(Module *m) {

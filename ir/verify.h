@@ -1,8 +1,8 @@
 /* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_parts.c (what
    loops over parts of a stack leave unwritten), verify_shard.c (placements on a mesh),
    verify_storage.c (what fuse, order and memory promise), verify_bytes.c (arenas, frames, callers'
-   memory), verify_kernel.c (kernel functions, by family). A check reports and goes on, so that one
-   run shows every broken rule. */
+   memory), verify_kernel.c (kernel functions, by family), verify_gpu.c (how they are cut for GPUs).
+   A check reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
 #include "text.h"
@@ -31,6 +31,8 @@ void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
 void verify_ordered(Verifier *v);     /* after order */
 void verify_family(Verifier *v);      /* kernel functions after fuse */
 void verify_selected(Verifier *v);    /* kernel functions after select */
+void verify_gpu(Verifier *v);         /* the same for a GPU */
+void verify_alignments(Verifier *v);  /* all of a GPU's kernels after select */
 void verify_messages(Verifier *v);    /* collectives after select */
 void verify_placed(Verifier *v);      /* after memory */
 void verify_flats(Verifier *v);    /* members of flat globals, wherever there are any */

@@ -120,46 +120,6 @@ static void check_row(Verifier *v, const Attr *chunks) {
   if (have != want) wrong(v, "select-c4", "workspace", have, want);
 }
 
-static bool lists_phases(Verifier *v, AttrKey key, int64_t phases, int64_t least, int64_t most) {
-  const Attr *a = attr_get(&v->fn->attrs, key);
-  bool good = a && a->i == phases;
-  for (int64_t i = 0; good && i < phases; i++) good = a->list[i] >= least && a->list[i] <= most;
-  if (!good)
-    verify_report(v, "E1110", verify_at_fn(v),
-                  "[select-c5] %s of @%s: one number from %lld to %lld for each of its %lld phases",
-                  attr_name(key), v->fn->name, (long long)least, (long long)most,
-                  (long long)phases);
-  return good;
-}
-
-/* A kernel that takes another one's place has its operands, results and workspace. */
-static void check_instead(Verifier *v) {
-  const Fn *f = v->fn, *other = module_fn(v->m, attr_str(&f->attrs, ATTR_instead, ""));
-  bool same = other && other->kind == FN_KERNEL && other->args.n == f->args.n &&
-              other->results.n == f->results.n;
-  for (uint32_t i = 0; same && i < f->args.n; i++)
-    same = type_equal(value_type(f, f->args.at[i]), value_type(other, other->args.at[i]));
-  for (uint32_t i = 0; same && i < f->results.n; i++)
-    same = type_equal(value_type(f, f->results.at[i]), value_type(other, other->results.at[i]));
-  if (!same || attr_int(&f->attrs, ATTR_workspace, 0) != attr_int(&other->attrs, ATTR_workspace, 0))
-    verify_report(v, "E1110", verify_at_fn(v),
-                  "[select-c6] @%s cannot take the place of another kernel", f->name);
-}
-
-/* On a GPU: CTAs, threads and shared memory of every phase. */
-static void check_gpu(Verifier *v, const Attr *tile) {
-  const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
-  int64_t phases = chunks ? chunks->i : 0;
-  bool instead = attr_get(&v->fn->attrs, ATTR_instead) != NULL;
-  int64_t shared =
-      (int64_t)module_number(v->m, instead ? "target.shared_most" : "target.shared", 0);
-  if (instead) check_instead(v);
-  if (lists_phases(v, ATTR_chunks, phases ? phases : 1, 1, INT32_MAX) &&
-      lists_phases(v, ATTR_threads, phases, 1, 1024) &&
-      lists_phases(v, ATTR_shared, phases, 0, shared))
-    is_tile(v, tile, (int)tile->i, tile->i);
-}
-
 /* Every reduction of a kernel is taken over the same row; kernels of other families have none. */
 void verify_shared_rows(Verifier *v) {
   Str family = attr_str(&v->fn->attrs, ATTR_family, "");
@@ -344,6 +304,6 @@ void verify_selected(Verifier *v) {
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   const Family *f = family_of(v->fn);
   if (v->fn->kind != FN_KERNEL || !f || !tile || !chunks) return; /* verify_family said so */
-  if (module_number(v->m, "target.gpu", 0) != 0) check_gpu(v, tile);
+  if (module_number(v->m, "target.gpu", 0) != 0) verify_gpu(v);
   else check_cpu(v, f, tile, chunks);
 }

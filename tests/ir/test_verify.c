@@ -24,10 +24,24 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
 #define ELEM_WITH(attributes)                                                                      \
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
-#define GPU_WITH(attributes)                                                                       \
+#define GPU_TILE(tile, attributes)                                                                 \
   "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
-  "kernel @k(%0 : f32[A:4]) {family = \"elem\", tile = [1], " attributes                           \
-  "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+  "kernel @k(%0 : f32[A:4]) {family = \"elem\", variant = \"vector\", tile = " tile                 \
+  ", " attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
+#define GPU_WITH(attributes) GPU_TILE("[4, 1]", attributes)
+#define GPU_ONE "chunks = [1], threads = [32], shared = [0]"
+#define GPU_OF(operand, attributes, op)                                                            \
+  "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
+  "kernel @k(" operand ") {" attributes "} {\n" op "\n}\n"
+#define GPU_ROW(attributes)                                                                        \
+  GPU_OF("%0 : f32[A:3, B:70]", "family = \"row\", " attributes,                                   \
+         "%1 = sum[B] %0 : f32[A:3]\nreturn %1")
+#define GPU_COLUMN(attributes)                                                                     \
+  GPU_OF("%0 : f32[A:70, B:8]", "family = \"column\", " attributes,                                \
+         "%1 = sum[A] %0 : f32[B:8]\nreturn %1")
+#define GPU_DOT(attributes)                                                                        \
+  GPU_OF("%0 : f32[A:40, K:8], %1 : f32[K:8, B:16]", "family = \"contract\", " attributes,         \
+         "%2 = dot[K] %0, %1 : f32[A:40, B:16]\nreturn %2")
 #define DOT_WITH(attributes)                                                                       \
   "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:16]) {family = \"contract\", " attributes \
   "} {\n%2 = dot[K] %0, %1 : f32[A:2, B:16]\nreturn %2\n}\n"
@@ -360,8 +374,44 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [1056], shared = [0]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [101377]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
-    {"select-c6", "E1110",
-     GPU_WITH("chunks = [1], threads = [32], shared = [0], instead = \"nothing\"")},
+    {"select-c6", "E1110", GPU_WITH(GPU_ONE ", instead = \"nothing\"")},
+    {"select-c2", "E1110", GPU_TILE("[8, 1]", GPU_ONE)},
+    {"select-c2", "E1110", GPU_TILE("[4]", GPU_ONE)},
+    {"select-c2", "E1110", GPU_TILE("[4, 9]", GPU_ONE)},
+    {"select-c2", "E1110", GPU_WITH("align = [8, 16], " GPU_ONE)},
+    {"select-c2", "E1110", GPU_WITH("chunks = [1], threads = [48], shared = [0]")},
+    {"select-c3", "E1110", GPU_WITH("chunks = [2], threads = [32], shared = [0]")},
+    {"select-c3", "E1110", GPU_WITH("chunks = [1, 1], threads = [32, 32], shared = [0, 0]")},
+    {"select-c4", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [64]")},
+    {"select-c2", "E1110",
+     GPU_ROW("variant = \"held\", tile = [2, 32, 1], chunks = [1], threads = [128], shared = [0]")},
+    {"select-c2", "E1110",
+     GPU_ROW("variant = \"held\", tile = [1, 24, 3], chunks = [1], threads = [128], shared = [0]")},
+    {"select-c2", "E1110",
+     GPU_ROW("variant = \"rows\", tile = [1, 32, 4], chunks = [1], threads = [128], shared = [0]")},
+    {"select-c4", "E1110",
+     GPU_ROW("variant = \"held\", tile = [2, 64, 1], chunks = [3], threads = [64], shared = [0]")},
+    {"select-c2", "E1110",
+     GPU_COLUMN("variant = \"columns\", tile = [4, 2, 71, 4, 1], chunks = [71, 1], threads = [256, "
+                "256], shared = [4096, 0], workspace = 4544")},
+    {"select-c2", "E1110",
+     GPU_COLUMN("variant = \"along\", tile = [1, 2, 1, 4, 1], chunks = [4], threads = [64], shared = "
+                "[512]")},
+    {"select-c4", "E1110",
+     GPU_COLUMN("variant = \"columns\", tile = [4, 2, 1, 4, 1], chunks = [1], threads = [256], shared "
+                "= [1024]")},
+    {"select-c2", "E1110",
+     GPU_DOT("variant = \"mma\", tile = [32, 32, 16, 16, 32, 3, 1, 3, 4, 4], chunks = [2], threads = "
+             "[64], shared = [20736]")},
+    {"select-c2", "E1110",
+     GPU_DOT("variant = \"fma\", tile = [32, 32, 16, 16, 32, 3, 1, 2, 4, 4], chunks = [2], threads = "
+             "[64], shared = [20736]")},
+    {"select-c7", "E1110",
+     "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"
+     "kernel @k(%0 : f32[A:3]) {family = \"elem\", variant = \"scalar\", tile = [1, 1], " GPU_ONE
+     "} {\n%1 = exp %0 : f32[A:3]\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
+     "%1 = slice[A -> A] %0 {at = 1} : f32[A:3] {0: view(%0 + 1)}\n%2 = kernel @k, %1 : f32[A:3]\n"
+     "return %2\n}\n"},
     {"message-c1", "E1110",
      "select\nmesh x = 2\nbody @b(%0 : f32[Bucket_0:4, Owner_0_x:2, Piece_0:8]) {\n"
      "%1 = reduce_scatter[Owner_0_x] %0 {axis = \"x\", ways = 2, times = 3} : f32[Bucket_0:4, "
