@@ -101,5 +101,13 @@ bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]);
 /* Whether b is copied for all chunks row by row of its panels, as it lies in memory; else panel by
    panel. */
 bool product_rows_b(const Product *p);
+/* Whether rows of a are read as they are: neighbours along k lie side by side. */
+bool product_a_in_order(const Product *p);
+/* Whether a is read in place, element by element; b, by whole vectors. */
+bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]);
+bool product_b_readable(const Product *p, int lanes);
+/* Whether the target of m has kernels with that cut (product_fits.c). Nothing is believed about it.
+ */
+bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COUNT]);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
 #endif

@@ -44,61 +44,35 @@ static bool is_tile(Verifier *v, const Attr *tile, int count, int64_t needed) {
   return good;
 }
 
-/* Blocks of something cannot be more than there is of it. */
-static bool product_fits(const Product *p, const ProductPlan *q) {
-  const int64_t *t = q->tile;
-  return t[TILE_K_OUTER] <= p->k.outer && t[TILE_K_INNER] <= q->steps &&
-         (t[TILE_K_INNER] == 1 || t[TILE_K_OUTER] == p->k.outer) &&
-         t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q->tiles &&
-         t[TILE_COLUMN] <= q->panels;
-}
-
-static bool flash_fits(const Flash *f, const FlashPlan *p) {
-  const int64_t *t = p->tile;
-  int64_t heads = f->grad ? f->shared.count : f->shared.count * f->group.count;
-  return t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] == 0 && t[FLASH_HEADS] <= heads &&
-         t[FLASH_QUERY_BLOCK] % p->tile_queries == 0 && t[FLASH_PARTS] <= p->query_blocks &&
-         t[FLASH_KEY_PARTS] <= p->key_blocks;
-}
-
-/* Rows are copied where k lies side by side; pairs, and what matrix registers hold, are of bf16. */
-static bool factors_fit(const Product *p, const int64_t *t) {
-  if (t[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_fits(p, t);
-  bool rows = p->k.n && p->k.dim[p->k.n - 1].a == 1;
-  int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
-  int64_t panels = t[TILE_PACK_B] & ~PACK_SHARED;
-  bool packs = how >= PACK_NOT && how <= (rows ? PACK_ROWS : PACK_TILES) &&
-               (how || !t[TILE_PACK_A]) && panels >= (p->sum != NO_VALUE) && panels <= 1 &&
-               (panels || !t[TILE_PACK_B]);
-  return packs && (t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && p->compute == ELEM_bf16));
+static void no_such_cut(Verifier *v) {
+  verify_report(v, "E1110", verify_at_fn(v),
+                "[select-c2] no kernel of this target can be made with the tile of @%s", v->fn->name);
 }
 
 static void check_contract(Verifier *v, const Attr *tile, int lanes) {
   const int64_t *t = tile->list;
   if (!is_tile(v, tile, TILE_COUNT, TILE_PACK_A)) return;
   Product p = product_of(v->fn, lanes);
-  bool factors = factors_fit(&p, t);
-  ProductPlan q = {0};
-  if (factors) q = product_plan(&p, lanes, t);
-  if (!factors || !product_fits(&p, &q))
-    verify_report(v, "E1110", verify_at_fn(v), "[select-c2] tile of @%s cuts more than there is",
-                  v->fn->name);
-  else
-    check_plan(v, &(Plan){1 + (q.pack_chunks > 0),
-                          {q.pack_chunks ? q.pack_chunks : q.chunks, q.chunks},
-                          q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
-                          q.w_bytes});
+  if (!product_fits(v->m, &p, t)) {
+    no_such_cut(v);
+    return;
+  }
+  ProductPlan q = product_plan(&p, lanes, t);
+  check_plan(v, &(Plan){1 + (q.pack_chunks > 0),
+                        {q.pack_chunks ? q.pack_chunks : q.chunks, q.chunks},
+                        q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
+                        q.w_bytes});
 }
 
 static void check_attention(Verifier *v, const Attr *tile, int lanes) {
-  if (!is_tile(v, tile, FLASH_COUNT, FLASH_KEY_PARTS))
-    return;
+  if (!is_tile(v, tile, FLASH_COUNT, FLASH_KEY_PARTS)) return;
   Flash f = flash_of(v->fn);
+  if (!flash_fits(v->m, &f, tile->list)) {
+    no_such_cut(v);
+    return;
+  }
   FlashPlan p = flash_plan(&f, lanes, tile->list);
-  if (!flash_fits(&f, &p))
-    verify_report(v, "E1110", verify_at_fn(v), "[select-c2] tile of @%s cuts more than there is",
-                  v->fn->name);
-  else check_plan(v, &(Plan){p.phases, {p.chunks[0], p.chunks[1]}, p.scratch, 0});
+  check_plan(v, &(Plan){p.phases, {p.chunks[0], p.chunks[1]}, p.scratch, 0});
 }
 
 static void check_column(Verifier *v, const Attr *tile) {

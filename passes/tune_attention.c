@@ -7,22 +7,16 @@
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "tune.h"
 
-enum { WIDE = 4 }; /* vectors of the widest register tile */
-
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-static int64_t rows_of(const Machine *x, int64_t vectors) {
-  return x->registers < 32 ? 4 : vectors == WIDE ? 6 : 8;
-}
-
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
  * four multiply-adds: the fewest loads, where that many queries are there to fill them. */
 static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
-  bool many = x->registers >= 32 && f->queries >= 4 * WIDE * x->lanes;
-  tile[FLASH_VECTORS] = many ? WIDE : f->queries > x->lanes ? 2 : 1;
-  tile[FLASH_ROWS] = rows_of(x, tile[FLASH_VECTORS]);
+  bool many = x->registers >= 32 && f->queries >= 4 * FLASH_WIDE * x->lanes;
+  tile[FLASH_VECTORS] = many ? FLASH_WIDE : f->queries > x->lanes ? 2 : 1;
+  tile[FLASH_ROWS] = flash_rows(x->registers, tile[FLASH_VECTORS]);
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
   bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
   int64_t keys = (far || many ? 72 : 128) * (f->grad ? 1 : 2); /* 72: whole tiles, whole rounds */
@@ -105,29 +99,9 @@ void tune_attention_grad(Module *m, Fn *k) { tune_either(m, k); }
 
 /* ---- variants ---- */
 
-static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
-
-static bool tile_fits(const Flash *f, const Machine *x, const int64_t *t) {
-  int64_t vectors = t[FLASH_VECTORS];
-  if (!within(vectors, 1, 2) && (vectors != WIDE || x->registers < 32)) return false;
-  if (t[FLASH_ROWS] != rows_of(x, vectors)) return false;
-  int64_t lanes = t[FLASH_VECTORS] * x->lanes, block = t[FLASH_QUERY_BLOCK];
-  if (!within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, t[FLASH_ROWS]))) return false;
-  if (t[FLASH_KEY_BLOCK] % t[FLASH_ROWS] || block % lanes) return false;
-  return within(block, lanes, round_up(f->queries, lanes));
-}
-
 bool attention_fits(const Module *m, const Fn *k, const Cut *c) {
-  Machine x = machine_of(m);
   Flash f = flash_of(k);
-  const int64_t *t = c->at;
-  if (!tile_fits(&f, &x, t)) return false;
-  FlashPlan p = flash_plan(&f, x.lanes, t);
-  int64_t heads = f.grad ? f.shared.count : f.shared.count * f.group.count;
-  if (!within(t[FLASH_HEADS], 1, heads) || !within(t[FLASH_PARTS], 1, p.query_blocks)) return false;
-  if (!f.grad) return !t[FLASH_KEY_PARTS] && (t[FLASH_PARTS] == 1 || t[FLASH_HEADS] == heads);
-  if (!t[FLASH_KEY_PARTS]) return t[FLASH_PARTS] == 1;
-  return within(t[FLASH_KEY_PARTS], 1, p.key_blocks);
+  return flash_fits(m, &f, c->at);
 }
 
 const char *attention_shape(Module *m, const Fn *k) {
@@ -155,7 +129,7 @@ static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, C
 static Cut with_vectors(const Machine *x, const Cut *from, int64_t vectors) {
   Cut c = *from;
   int64_t *t = c.at, lanes = vectors * x->lanes;
-  t[FLASH_VECTORS] = vectors, t[FLASH_ROWS] = rows_of(x, vectors);
+  t[FLASH_VECTORS] = vectors, t[FLASH_ROWS] = flash_rows(x->registers, vectors);
   t[FLASH_KEY_BLOCK] = round_up(t[FLASH_KEY_BLOCK], t[FLASH_ROWS]);
   t[FLASH_QUERY_BLOCK] = round_up(t[FLASH_QUERY_BLOCK], lanes);
   return c;
@@ -164,7 +138,7 @@ static Cut with_vectors(const Machine *x, const Cut *from, int64_t vectors) {
 static void vary_queries(Module *m, const Cut *from, bool wide, CutList *out) {
   Machine x = machine_of(m);
   int64_t block = from->at[FLASH_QUERY_BLOCK];
-  for (int64_t v = 1; v <= WIDE; v *= 2)
+  for (int64_t v = 1; v <= FLASH_WIDE; v *= 2)
     if (v != from->at[FLASH_VECTORS]) {
       Cut c = with_vectors(&x, from, v);
       vec_push(m->arena, *out, c);

@@ -12,9 +12,6 @@ static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* Neighbours along k lie side by side: a row of a is read as it is. */
-static bool a_in_order(const Product *p) { return p->k.n && p->k.dim[p->k.n - 1].a == 1; }
-
 /* Tall tiles where k is short: they need fewer lines of the second-level cache, which then has time
    for the result. Not where k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
    nor where 14 rows of a are read side by side: their distance may be a multiple of what the first
@@ -22,7 +19,7 @@ static bool a_in_order(const Product *p) { return p->k.n && p->k.dim[p->k.n - 1]
 static bool tall_tiles(const Product *p, const Machine *x) {
   enum { COLUMNS = 12, STEPS = 768 };
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
-  return x->registers >= 32 && p->compute == ELEM_f32 && !a_in_order(p) && vectors >= COLUMNS &&
+  return x->registers >= 32 && p->compute == ELEM_f32 && !product_a_in_order(p) && vectors >= COLUMNS &&
          p->k.outer * p->k.inner <= STEPS;
 }
 
@@ -45,21 +42,6 @@ static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
   tile[TILE_VECTORS] = width;
   tile[TILE_ROWS] = x->registers >= 32 ? rows_wide[width] : rows_narrow[width];
   if (tall_tiles(p, x) && width == 2) tile[TILE_ROWS] = 14;
-}
-
-/* In place, element by element. */
-static bool a_readable(const Product *p, const int64_t *tile) {
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_in_place(p, tile);
-  if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
-  return p->elem_a == p->compute && p->k.n && p->k.dim[p->k.n - 1].a == 1;
-}
-
-/* In place, by whole vectors. */
-static bool b_readable(const Product *p, int lanes) {
-  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.n || p->n.outer > 1 ||
-      p->n.inner % lanes)
-    return false;
-  return p->n.dim[p->n.n - 1].b == 1;
 }
 
 enum { K_BLOCK = 768, K_MATRIX = 24 }; /* steps */
@@ -178,7 +160,7 @@ static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   Cost c = cost_of(p, &q, x, tile);
   double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
-  int64_t room = a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
+  int64_t room = product_a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
   double least = cut(&c, &q, x, at_most(q.tiles, ceil_div(a_bytes, room)), tile);
   if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return least;
   double each = at_least(8 * x->workers, 1),
@@ -241,45 +223,17 @@ static bool columns_stay(const Product *p, const Machine *x, const int64_t *tile
 /* A copy pays off when it is read several times. */
 static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
-  bool in_order = a_in_order(p), often = columns > tile[TILE_VECTORS] * x->lanes;
-  bool readable = a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
+  bool in_order = product_a_in_order(p), often = columns > tile[TILE_VECTORS] * x->lanes;
+  bool readable = product_a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
   bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX, by_rows = in_order || matrix;
   tile[TILE_PACK_A] = readable ? PACK_NOT : by_rows ? PACK_ROWS : PACK_TILES;
   tile[TILE_PACK_B] =
-      matrix || !b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
-}
-
-/* No more blocks than there is of anything. */
-static bool blocks_fit(const Product *p, const Machine *x, const int64_t *t) {
-  if (t[TILE_K_OUTER] < 1 || t[TILE_K_OUTER] > p->k.outer) return false;
-  if (t[TILE_K_INNER] < 1 || t[TILE_K_INNER] > ceil_div(p->k.inner, t[TILE_DEPTH])) return false;
-  if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p->k.outer) return false;
-  ProductPlan q = product_plan(p, x->lanes, t);
-  return t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q.tiles &&
-         t[TILE_COLUMN] <= q.panels;
+      matrix || !product_b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
 }
 
 bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
-  Machine x = machine_of(m);
-  Product p = product_of(k, x.lanes);
-  const int64_t *t = c->at;
-  if (t[TILE_ROWS] < 1 || t[TILE_VECTORS] < 1 || t[TILE_ROWS] > 32 || t[TILE_VECTORS] > 8)
-    return false;
-  if (t[TILE_BATCH] < 1 || t[TILE_ROW] < 1 || t[TILE_COLUMN] < 1) return false;
-  if (t[TILE_DEPTH] == DEPTH_MATRIX)
-    return x.matrix && product_matrix_fits(&p, t) && blocks_fit(&p, &x, t);
-  if (t[TILE_ROWS] * t[TILE_VECTORS] + t[TILE_VECTORS] + 1 > x.registers) return false;
-  if (t[TILE_DEPTH] != 1 &&
-      (t[TILE_DEPTH] != DEPTH_PAIRS || !x.rounds || p.compute != ELEM_bf16 || p.k.inner < 2))
-    return false;
-  int64_t how = t[TILE_PACK_A] & ~PACK_SHARED;
-  int64_t panels = t[TILE_PACK_B] & ~PACK_SHARED;
-  if (how > PACK_ROWS || (!how && t[TILE_PACK_A])) return false;
-  if (panels > 1 || (!panels && t[TILE_PACK_B])) return false;
-  if (how == PACK_ROWS && !a_in_order(&p)) return false;
-  if (!t[TILE_PACK_A] && !a_readable(&p, t)) return false;
-  if (!t[TILE_PACK_B] && (!b_readable(&p, x.lanes) || p.sum != NO_VALUE)) return false;
-  return blocks_fit(&p, &x, t);
+  Product p = product_of(k, machine_of(m).lanes);
+  return product_fits(m, &p, c->at);
 }
 
 Cut contract_rule(const Module *m, const Fn *k) {

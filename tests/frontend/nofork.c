@@ -1,6 +1,8 @@
-/* Preloaded into shardc: after FORKS calls of fork, no further process can be started. Must not: be
-   linked into anything. */
+/* Preloaded into shardc: after FORKS calls of fork, no further process can be started; with KILLED
+   those that are started die at once, as of a machine that has no memory left. Must not: be linked
+   into anything. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <sys/syscall.h>
@@ -8,7 +10,11 @@
 pid_t fork(void) {
   static int done;
   const char *allowed = getenv("FORKS");
-  if (done++ < (allowed ? atoi(allowed) : 0)) return (pid_t)syscall(SYS_fork);
+  if (done++ < (allowed ? atoi(allowed) : 0)) {
+    pid_t pid = (pid_t)syscall(SYS_fork);
+    if (!pid && getenv("KILLED")) raise(SIGKILL);
+    return pid;
+  }
   errno = EAGAIN;
   return -1;
 }

@@ -363,6 +363,21 @@ static const Broken modules[] = {
      DOT_WITH("tile = [6, 0, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
     {"select-c2", "E1110",
      DOT_WITH("tile = [6, 2, 1, 9, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
+    {"select-c2", "E1110",
+     DOT_WITH("tile = [16, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
+    {"select-c2", "E1110",
+     DOT_WITH("tile = [2, 9, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
+    {"select-c2", "E1110",
+     "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:12]) {family = \"contract\", tile = [6, 2, "
+     "1, 1, 1, 1, 1, 0, 0, 1], chunks = [1]} {\n%2 = dot[K] %0, %1 : f32[A:2, B:12]\nreturn %2\n}\n"},
+    {"select-c2", "E1110",
+     "select\nset target.vector_registers = \"1024\"\nkernel @k(%0 : f32[A:64, K:8], %1 : f32[K:8, "
+     "B:64]) {family = \"contract\", tile = [10, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1]} {\n%2 = "
+     "dot[K] %0, %1 : f32[A:64, B:64]\nreturn %2\n}\n"},
+    {"select-c2", "E1110",
+     "select\nkernel @k(%0 : f32[Q:9, D:8], %1 : f32[K:9, D:8], %2 : f32[K:9, D:8]) {family = "
+     "\"attention\", tile = [3, 4, 8, 24, 1, 1, 0], chunks = [1]} {\n%3, %4 = attention[Q -> K; D] %0, "
+     "%1, %2 {scale = 1} : f32[Q:9, D:8], f32[Q:9]\nreturn %3\n}\n"},
     {"select-c3", "E1110",
      DOT_WITH("tile = [6, 2, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [2], scratch = 1408")},
     {"select-c4", "E1110",

@@ -1,0 +1,107 @@
+/* Which cuts of a dot and of attention a processor's kernels can be made with: what the rules of
+   pass `select` choose from, a tuner tries and the verifier admits. Sums stay in registers, of which
+   there are so many, and in the values that a loop of generated code carries; what is read where it
+   lies must lie so, in whole vectors. */
+#include "flash.h"
+#include "product.h"
+
+enum { ROWS_MOST = 32, VECTORS_MOST = 8, BESIDE = 4 }; /* beside the sums: pointers, counters */
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t registers_of(const Module *m) {
+  return (int64_t)module_number(m, "target.vector_registers", 16);
+}
+
+static int lanes_of(const Module *m) { return (int)module_number(m, "target.vector_bytes", 32) / 4; }
+
+/* ---- dots ---- */
+
+bool product_a_in_order(const Product *p) { return p->k.n && p->k.dim[p->k.n - 1].a == 1; }
+
+bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]) {
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_in_place(p, tile);
+  if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
+  return p->elem_a == p->compute && product_a_in_order(p);
+}
+
+bool product_b_readable(const Product *p, int lanes) {
+  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.n || p->n.outer > 1 ||
+      p->n.inner % lanes)
+    return false;
+  return p->n.dim[p->n.n - 1].b == 1;
+}
+
+/* No more blocks than there is of anything. */
+static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
+  if (t[TILE_K_OUTER] > p->k.outer || t[TILE_K_INNER] > ceil_div(p->k.inner, t[TILE_DEPTH]))
+    return false;
+  if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p->k.outer) return false;
+  ProductPlan q = product_plan(p, lanes, t);
+  return t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q.tiles &&
+         t[TILE_COLUMN] <= q.panels;
+}
+
+static bool depth_fits(const Module *m, const Product *p, const int64_t *t) {
+  bool rounds = module_number(m, "target.rounds", 0) != 0;
+  return t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && rounds &&
+                                p->compute == ELEM_bf16 && p->k.inner >= 2);
+}
+
+/* Rows are copied where k lies side by side. */
+static bool packing_fits(const Product *p, int lanes, const int64_t *t) {
+  int64_t how = t[TILE_PACK_A] & ~PACK_SHARED, panels = t[TILE_PACK_B] & ~PACK_SHARED;
+  if (how < PACK_NOT || how > PACK_ROWS || (!how && t[TILE_PACK_A])) return false;
+  if (panels < 0 || panels > 1 || (!panels && t[TILE_PACK_B])) return false;
+  if (how == PACK_ROWS && !product_a_in_order(p)) return false;
+  if (!how && !product_a_readable(p, t)) return false;
+  return panels || (product_b_readable(p, lanes) && p->sum == NO_VALUE);
+}
+
+static bool registers_fit(const Module *m, const int64_t *t) {
+  int64_t sums = t[TILE_ROWS] * t[TILE_VECTORS];
+  return sums + t[TILE_VECTORS] + 1 <= registers_of(m) && sums + BESIDE <= MAX_CARRIED;
+}
+
+bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COUNT]) {
+  int lanes = lanes_of(m);
+  for (int i = 0; i < TILE_PACK_A; i++)
+    if (tile[i] < 1) return false;
+  if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
+  if (tile[TILE_DEPTH] == DEPTH_MATRIX)
+    return module_number(m, "target.matrix", 0) != 0 && product_matrix_fits(p, tile) &&
+           blocks_fit(p, lanes, tile);
+  return registers_fit(m, tile) && depth_fits(m, p, tile) && packing_fits(p, lanes, tile) &&
+         blocks_fit(p, lanes, tile);
+}
+
+/* ---- attention ---- */
+
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
+
+int64_t flash_rows(int64_t registers, int64_t vectors) {
+  return registers < 32 ? 4 : vectors == FLASH_WIDE ? 6 : 8;
+}
+
+static bool tile_fits(const Module *m, const Flash *f, const int64_t *t) {
+  int64_t vectors = t[FLASH_VECTORS], rows = t[FLASH_ROWS], registers = registers_of(m);
+  if (!within(vectors, 1, 2) && (vectors != FLASH_WIDE || registers < 32)) return false;
+  if (rows != flash_rows(registers, vectors)) return false;
+  int64_t lanes = vectors * lanes_of(m), block = t[FLASH_QUERY_BLOCK];
+  return within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, rows)) &&
+         t[FLASH_KEY_BLOCK] % rows == 0 && block % lanes == 0 &&
+         within(block, lanes, round_up(f->queries, lanes));
+}
+
+bool flash_fits(const Module *m, const Flash *f, const int64_t tile[FLASH_COUNT]) {
+  if (!tile_fits(m, f, tile)) return false;
+  FlashPlan p = flash_plan(f, lanes_of(m), tile);
+  int64_t heads = f->grad ? f->shared.count : f->shared.count * f->group.count;
+  int64_t parts = tile[FLASH_PARTS], key_parts = tile[FLASH_KEY_PARTS];
+  if (!within(tile[FLASH_HEADS], 1, heads) || !within(parts, 1, p.query_blocks)) return false;
+  if (!f->grad) return !key_parts && (parts == 1 || tile[FLASH_HEADS] == heads);
+  if (!key_parts) return parts == 1;
+  return within(key_parts, 1, p.key_blocks);
+}
