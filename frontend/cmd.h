@@ -75,6 +75,7 @@ struct PipelineOptions;
 Exit pipeline_options(Cli *o, Module *m, struct PipelineOptions *p); /* target, folders, checks */
 Exit run_pipeline(Cli *o, Module *m, const char *until);
 Exit emit_ir(Cli *o, Module *m, const char *output);
+Exit find_function(const Cli *o, Module *m, const Fn **f); /* --func; NULL: not given */
 Exit unknown_pass(Cli *o, const char *name);
 
 /* dump_*.c: other forms of a module, as text in o's arena */

@@ -79,7 +79,7 @@ static Exit find_form(const Cli *o, int *form) {
   return cli_usage("`--format` is one of text, json, dot, html, not `%s`", name);
 }
 
-static Exit find_function(const Cli *o, Module *m, const Fn **f) {
+Exit find_function(const Cli *o, Module *m, const Fn **f) {
   const char *name = o->value[OPT_FUNC];
   Strings names = {0};
   *f = NULL;

@@ -67,10 +67,13 @@ static Exit cut_list(const Cli *o, PassList *list) {
 /* `before`: the text of the module that the passes got, NULL to show the result whole */
 static Exit put_result(Cli *o, Module *m, const char *before) {
   const char *output = o->value[OPT_OUTPUT] ? o->value[OPT_OUTPUT] : "-";
-  if (!before) return emit_ir(o, m, output);
+  const Fn *f;
   size_t n;
-  char *text = text_changes(o->c->arena, before, ir_print(m, NULL), &n);
-  return write_text(o->c, output, text, n);
+  Exit e = find_function(o, m, &f);
+  if (e != EXIT_FINE) return e;
+  if (!f && !before) return emit_ir(o, m, output);
+  char *text = f ? ir_print_fn(m, f) : text_changes(o->c->arena, before, ir_print(m, NULL), &n);
+  return write_text(o->c, output, text, strlen(text));
 }
 
 Exit cmd_opt(Cli *o) {
