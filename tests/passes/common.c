@@ -1,7 +1,9 @@
 /* Shared by the tests of passes; see common.h. Made-up numbers depend on names and positions alone.
  */
 #include "common.h"
+#include <glob.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *reported(Ctx *c) {
@@ -24,6 +26,31 @@ Module *module_from(Ctx *c, const char *text) {
 Module *module_again(Ctx *c, Module *m) {
   size_t n;
   return module_from(c, ir_print(m, &n));
+}
+
+static char *file_text(const char *path) {
+  enum { MOST = 1 << 16 };
+  FILE *f = fopen(path, "r");
+  char *text = malloc(MOST);
+  if (!f || !text) fail_msg("no file %s", path);
+  text[fread(text, 1, MOST - 1, f)] = 0;
+  fclose(f);
+  return text;
+}
+
+void each_golden(const char *pattern, GoldenRun *run) {
+  char path[512];
+  glob_t files;
+  snprintf(path, sizeof path, "%s/%s.ir", GOLDEN_FOLDER, pattern);
+  if (glob(path, 0, NULL, &files)) fail_msg("no files %s", path);
+  for (size_t i = 0; i < files.gl_pathc; i++) {
+    char *text = file_text(files.gl_pathv[i]), *commands = strstr(text, "\n# run: ");
+    if (!commands) fail_msg("%s has no command", files.gl_pathv[i]);
+    *commands++ = 0;
+    run(files.gl_pathv[i], text, commands);
+    free(text);
+  }
+  globfree(&files);
 }
 
 void run_until(Module *m, const char *pass) {
@@ -79,8 +106,7 @@ void must_run(Interp *in, const char *entry) {
 
 double output_of(Interp *in, const char *name) { return interp_get(in, name)->at[0]; }
 
-/* Element of b that has the indexes of element i of a. */
-static int64_t same_element(const Type *a, const Type *b, int64_t i) {
+int64_t same_element(const Type *a, const Type *b, int64_t i) {
   int64_t index[MAX_RANK], at = 0;
   for (int k = a->rank; k-- > 0; i /= a->axis[k].size) index[k] = i % a->axis[k].size;
   for (int k = 0; k < b->rank; k++) at = at * b->axis[k].size + index[type_find(a, b->axis[k].dim)];

@@ -16,6 +16,10 @@
 Module *module_from(Ctx *c, const char *text); /* fails the test unless it reads and verifies */
 Module *module_again(Ctx *c, Module *m);       /* a second one, through its text */
 void run_until(Module *m, const char *pass);   /* every pass up to this one, each verified */
+/* Calls with every golden file (golden.py) of PASS/NAME.ir, by pattern: its path, the text of its
+   module, and its commands with what they print. */
+typedef void GoldenRun(const char *path, const char *module, const char *commands);
+void each_golden(const char *pattern, GoldenRun *run);
 void expect_error(Module *m, const char *pass, const char *code,
                   const char *words); /* running gives this diagnostic */
 const char *reported(Ctx *c);
@@ -25,6 +29,8 @@ const char *reported(Ctx *c);
 Interp *interp_filled(Module *m, bool exact); /* exact: floats are doubles */
 double filled(const Module *m, const Global *g, int64_t element);
 void must_run(Interp *in, const char *entry);
+/* Element of b that has the indexes of element i of a. */
+int64_t same_element(const Type *a, const Type *b, int64_t i);
 /* Fails unless output `name` is the same in both, dims in any order. */
 void expect_same(Interp *a, Interp *b, const char *name, double tolerance);
 double output_of(Interp *in, const char *name); /* first element */

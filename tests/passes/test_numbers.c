@@ -1,0 +1,159 @@
+/* Golden files keep their numbers: each module (golden.py) is run by the interpreter before and
+   after the passes that its commands name, and what its entries store must be the same. In exact
+   numbers: types of 16 bits round nothing here. Modules with the sizes of one rank run on all ranks
+   of the mesh; behind `memory`, in poisoned bytes. */
+#include "common.h"
+#include "codegen/codegen.h"
+#include "ir/interp_ranks.h"
+#include "ir/placement.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST_PASSES = 16 };
+static const char run_line[] = "# run: opt -p ";
+static int files, compared; /* in which numbers were compared */
+
+typedef struct Machine { /* one of them */
+  Module *m;
+  Interp *one;
+  Ranks *many;
+} Machine;
+
+/* KEY=VALUE,.. up to the brace */
+static const char *set_options(Module *m, const char *at) {
+  while (*at != '}') {
+    size_t key = strcspn(at, "="), value = strcspn(at + key + 1, ",}");
+    module_set(m, arena_strndup(m->arena, at, key), "%.*s", (int)value, at + key + 1);
+    at += key + 1 + value, at += *at == ',';
+  }
+  return at + 1;
+}
+
+/* The passes of a command, as `shardc opt` runs them; false: refused, as the golden file shows. */
+static bool run_command(Module *m, const char *at) {
+  const Pass *list[MOST_PASSES];
+  uint32_t n = 0;
+  for (; *at != ' '; at += *at == ',') {
+    size_t length = strcspn(at, " ,{");
+    assert_true(n < MOST_PASSES);
+    list[n++] = pass_find(arena_strndup(m->arena, at, length));
+    at += length;
+    if (*at == '{') at = set_options(m, at + 1);
+  }
+  return passes_run(m, n, list, &(PipelineOptions){.verify = true});
+}
+
+static bool is_local(const Module *m) {
+  return m->mesh.n && pass_find(m->after) >= pass_find("localize");
+}
+
+static bool has_members(const Module *m) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within) return true;
+  return false;
+}
+
+static const Global *global_named(const Module *m, const char *name) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (!strcmp(m->globals.at[i]->name, name)) return m->globals.at[i];
+  return NULL;
+}
+
+/* What the whole of g holds in m, which passes made of `before`: the same numbers, and zeros in
+   padding. */
+static double *content(const Module *before, const Module *m, const Global *g) {
+  const Global *was = global_named(before, g->name);
+  int64_t n = type_count(&g->type) * (is_local(m) ? mesh_ranks(m) : 1);
+  double *data = ARENA_ARRAY(m->arena, double, n);
+  bool padded = was && !is_local(m);
+  for (int64_t i = 0; i < n; i++) data[i] = padded ? 0 : filled(m, g, i);
+  for (int64_t i = 0; padded && i < type_count(&was->type); i++)
+    data[same_element(&was->type, &g->type, i)] = filled(before, was, i);
+  return data;
+}
+
+/* `flat`: parameters and states are one number throughout, since ranks do not set members. */
+static Machine machine_of(const Module *before, Module *m, bool flat) {
+  Machine k = {m, NULL, NULL};
+  if (is_local(m)) k.many = ranks_new(m, m->arena), ranks_set_round(k.many, false);
+  else k.one = interp_filled(m, true);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    bool constant = flat && (g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE);
+    if (g->kind == GLOBAL_OUTPUT || !strncmp(g->name, "mesh.", 5)) continue;
+    if (k.one && constant) interp_set_all(k.one, g->name, 0.5);
+    else if (k.one) interp_set(k.one, g->name, content(before, m, g));
+    else if (constant) ranks_set_all(k.many, g->name, 0.5);
+    else ranks_set(k.many, g->name, content(before, m, g));
+  }
+  return k;
+}
+
+static void run_entry(Machine *k, const char *path, const char *entry) {
+  bool placed = !strcmp(k->m->after, "memory");
+  bool good = k->many  ? (placed ? ranks_run_placed : ranks_run)(k->many, entry)
+              : placed ? interp_run_placed(k->one, entry)
+                       : interp_run(k->one, entry);
+  if (!good) fail_msg("%s: %s", path, k->many ? ranks_error(k->many) : interp_error(k->one));
+}
+
+static const Tensor *held(Machine *k, const char *path, const char *name) {
+  const Tensor *t = k->many ? ranks_get(k->many, name) : interp_get(k->one, name);
+  if (!t && k->many) fail_msg("%s, @%s: %s", path, name, ranks_error(k->many));
+  return t;
+}
+
+static void compare(Machine *a, Machine *b, const char *path, const char *name) {
+  const Tensor *x = held(a, path, name), *y = held(b, path, name);
+  for (int64_t i = 0; i < type_count(&x->type); i++) {
+    double p = x->at[i], q = y->at[same_element(&x->type, &y->type, i)];
+    if (p != q && !(fabs(p - q) <= 1e-6 * (1 + fabs(p))) && !(isnan(p) && isnan(q)))
+      fail_msg("%s, @%s, element %d: %.9g before, %.9g after", path, name, (int)i, p, q);
+  }
+}
+
+/* What the entry stores before the passes and has a name after them. */
+static int compare_entry(Machine *a, Machine *b, const char *path, const Fn *f) {
+  int n = 0;
+  run_entry(a, path, f->name), run_entry(b, path, f->name);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code != OP_store || !global_named(b->m, o->global->name)) continue;
+    compare(a, b, path, o->global->name), n++;
+  }
+  return n;
+}
+
+static int check_command(const char *path, const char *module, const char *command) {
+  Ctx *c = ctx_new();
+  Module *before = module_from(c, module), *after = module_again(c, before);
+  int n = 0;
+  assert_true(target_complete(after));
+  if (run_command(after, command)) {
+    bool flat = has_members(after);
+    Machine a = machine_of(before, before, flat), b = machine_of(before, after, flat);
+    for (uint32_t i = 0; i < before->fns.n; i++)
+      if (before->fns.at[i]->kind == FN_ENTRY) n += compare_entry(&a, &b, path, before->fns.at[i]);
+  }
+  ctx_free(c);
+  return n;
+}
+
+static void check_file(const char *path, const char *module, const char *commands) {
+  int n = 0;
+  for (const char *at = commands; at; at = strstr(at + 1, run_line))
+    n += check_command(path, module, at + strlen(run_line));
+  files++, compared += n > 0;
+}
+
+static void files_keep_their_numbers(void **state) {
+  (void)state;
+  each_golden("*/*", check_file);
+  print_message("%d of %d files\n", compared, files);
+  assert_true(compared * 5 > files * 4); /* others show what is refused */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(files_keep_their_numbers)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
