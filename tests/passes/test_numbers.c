@@ -113,13 +113,15 @@ static void compare(Machine *a, Machine *b, const char *path, const char *name) 
 }
 
 /* What the entry stores before the passes and has a name after them. */
-static int compare_entry(Machine *a, Machine *b, const char *path, const Fn *f) {
+static int compare_entry(Module *before, Module *after, const char *path, const Fn *f) {
   int n = 0;
-  run_entry(a, path, f->name), run_entry(b, path, f->name);
+  bool flat = has_members(after);
+  Machine a = machine_of(before, before, flat), b = machine_of(before, after, flat);
+  run_entry(&a, path, f->name), run_entry(&b, path, f->name);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code != OP_store || !global_named(b->m, o->global->name)) continue;
-    compare(a, b, path, o->global->name), n++;
+    if (o->code != OP_store || !global_named(after, o->global->name)) continue;
+    compare(&a, &b, path, o->global->name), n++;
   }
   return n;
 }
@@ -129,12 +131,10 @@ static int check_command(const char *path, const char *module, const char *comma
   Module *before = module_from(c, module), *after = module_again(c, before);
   int n = 0;
   assert_true(target_complete(after));
-  if (run_command(after, command)) {
-    bool flat = has_members(after);
-    Machine a = machine_of(before, before, flat), b = machine_of(before, after, flat);
+  if (run_command(after, command))
     for (uint32_t i = 0; i < before->fns.n; i++)
-      if (before->fns.at[i]->kind == FN_ENTRY) n += compare_entry(&a, &b, path, before->fns.at[i]);
-  }
+      if (before->fns.at[i]->kind == FN_ENTRY)
+        n += compare_entry(before, after, path, before->fns.at[i]);
   ctx_free(c);
   return n;
 }
