@@ -120,44 +120,6 @@ static void check_module(int seed) {
   ctx_free(c);
 }
 
-/* The head of a language model with its gradient: the logits are the large value, cut into blocks
- * of rows. */
-static const char head_text[] =
-    "shardc-ir 1\nmodel Head\nafter clean\nset target.block = \"400\"\n"
-    "param @w : f32[V:32, E:4]\nparam @g : f32[E:4]\ninput @x : f32[B:6, S:3, E:4]\ninput @t : "
-    "f32[B:6, S:3]\n"
-    "output @loss : f32[]\noutput @dw : f32[V:32, E:4]\noutput @dx : f32[B:6, S:3, E:4]\n"
-    "output @lse : f32[B:6, S:3]\noutput @db : f32[V:32]\n"
-    "entry @step {\n  %0 = load @w : f32[V:32, E:4]\n  %1 = load @x : f32[B:6, S:3, E:4]\n"
-    "  %2 = load @t : f32[B:6, S:3]\n  %3 = load @g : f32[E:4]\n  %4 = mul %1, %3 : f32[B:6, S:3, "
-    "E:4]\n"
-    "  %5 = const {value = 7.5} : f32[]\n  %6 = abs %2 : f32[B:6, S:3]\n  %7 = mul %6, %5 : "
-    "f32[B:6, S:3]\n"
-    "  %8 = cast %7 : i32[B:6, S:3]\n  %9 = dot[E] %4, %0 : f32[B:6, S:3, V:32]\n"
-    "  %10 = rmax[V] %9 : f32[B:6, S:3]\n  %11 = sub %9, %10 : f32[B:6, S:3, V:32]\n"
-    "  %12 = exp %11 : f32[B:6, S:3, V:32]\n  %13 = sum[V] %12 : f32[B:6, S:3]\n  %14 = log %13 : "
-    "f32[B:6, S:3]\n"
-    "  %15 = add %10, %14 : f32[B:6, S:3]\n  %16 = gather[V] %9, %8 : f32[B:6, S:3]\n"
-    "  %17 = sub %15, %16 : f32[B:6, S:3]\n  %18 = sum[B, S] %17 : f32[]\n  store @loss, %18\n  "
-    "store @lse, %15\n"
-    "  %19 = iota[V] : i32[V:32]\n  %20 = expand[V] %8 : i32[B:6, S:3, V:32]\n"
-    "  %21 = eq %20, %19 : bool[B:6, S:3, V:32]\n  %22 = cast %21 : f32[B:6, S:3, V:32]\n"
-    "  %23 = div %12, %13 : f32[B:6, S:3, V:32]\n  %24 = sub %23, %22 : f32[B:6, S:3, V:32]\n"
-    "  %25 = dot[V] %24, %0 : f32[B:6, S:3, E:4]\n  %26 = dot[B, S] %24, %4 : f32[V:32, E:4]\n"
-    "  %27 = sum[B, S] %24 : f32[V:32]\n  store @dx, %25\n  store @dw, %26\n  store @db, %27\n}\n";
-
-static void heads_are_cut_into_blocks(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Module *m = ir_parse(c, "head.ir", head_text, sizeof head_text - 1);
-  assert_non_null(m);
-  check_passes(m, 0);
-  Fn *body = module_fn(m, intern(c->names, "step.blocks"));
-  assert_non_null(body);
-  assert_true(attr_int(&body->attrs, ATTR_frame, 0) <= 2 * 400);
-  ctx_free(c);
-}
-
 static void late_passes_keep_numbers(void **state) {
   (void)state;
   const char *one = getenv("SHARDC_TEST_SEED");
@@ -165,7 +127,6 @@ static void late_passes_keep_numbers(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(late_passes_keep_numbers),
-                                     cmocka_unit_test(heads_are_cut_into_blocks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(late_passes_keep_numbers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

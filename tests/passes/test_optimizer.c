@@ -200,24 +200,10 @@ static void schedules(void **state) {
            {1, sqrt(0.5), sqrt(1. / 3)});
 }
 
-static void what_is_left(void **state) {
-  (void)state;
-  Ctx *k = ctx_new();
-  Module *m = module_from(k, arena_printf(k->arena, text, SGD SET("debug.gradients", "on")));
-  run_until(m, "clean");
-  assert_non_null(module_global(m, intern(k->names, "grad.w")));
-  m = module_from(k, arena_printf(k->arena, text, SGD));
-  run_until(m, "clean");
-  assert_null(module_global(m, intern(k->names, "grad.w")));
-  m = module_from(k, arena_printf(k->arena, text, SET("train.optim", "onebit_adam")));
-  expect_error(m, "clean", "E0901", "onebit_adam");
-  ctx_free(k);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(adamw_steps), cmocka_unit_test(adamw_clipped), cmocka_unit_test(sgd_steps),
-      cmocka_unit_test(schedules),   cmocka_unit_test(what_is_left),
+      cmocka_unit_test(schedules),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,7 +181,7 @@ static void auto_is_best(void **unused) {
 
 static void check_same(const char *text, const char *line, const char *until) {
   Ctx *c = ctx_new();
-  Module *all = planned(c, text, NULL, "clean"), *m = planned(c, text, line, until);
+  Module *all = planned(c, text, "h keep = all", "clean"), *m = planned(c, text, line, until);
   Interp *a = interp_filled(all, true), *b = interp_filled(m, true);
   must_run(a, "step"), must_run(b, "step");
   for (uint32_t i = 0; i < all->globals.n; i++)
@@ -204,57 +204,26 @@ static void results_stay(void **unused) {
   }
 }
 
-/* A mask of random numbers that differ by layer; the sum of the squares of a layer's values goes
-   out, stacked. */
-static const char dropout[] =
-    "shardc-ir 1\nmodel T\nafter lower\nparam @x : f32[B:2, E:3]\n"
-    "param @w : f32[L:5, E:3, F:4]\nparam @u : f32[L:5, F:4, E:3]\nscalar @seed : i64[]\n"
-    "scalar @step : i32[]\noutput @y : f32[B:2, E:3]\noutput @z : f32[L:5]\n"
-    "body @h(%0 : i32[], %1 : f32[B:2, E:3], %2 : i64[], %3 : i32[], %4 : f32[E:3, F:4], %5 : "
-    "f32[F:4, E:3]) {\n%6 = dot[E] %1, %4 : f32[B:2, F:4]\n%7 = tanh %6 : f32[B:2, F:4]\n"
-    "%8 = cast %0 : i64[]\n%9 = const {value = 8} : i64[]\n%10 = mul %8, %9 : i64[]\n"
-    "%11 = rand[B, F] %2, %3, %10 {key = 77, strides = [4, 1]} : f32[B:2, F:4]\n"
-    "%12 = const {value = 0.3} : f32[]\n%13 = le %12, %11 : bool[B:2, F:4]\n"
-    "%14 = const {value = 0} : f32[]\n%15 = where %13, %7, %14 : f32[B:2, F:4]\n"
-    "%16 = dot[F] %15, %5 {names = \"v0\"} : f32[B:2, E:3]\n%17 = sin %16 {names = \"v1\"} : "
-    "f32[B:2, E:3]\n%18 = add %1, %17 : f32[B:2, E:3]\n%19 = mul %15, %15 : f32[B:2, F:4]\n"
-    "%20 = sum[B, F] %19 : f32[]\nreturn %18, %20\n}\nentry @step {\n%0 = load @x : f32[B:2, E:3]\n"
-    "%1 = load @seed : i64[]\n%2 = load @step : i32[]\n%3 = load @w : f32[L:5, E:3, F:4]\n"
-    "%4 = load @u : f32[L:5, F:4, E:3]\n%5, %6 = loop[L] @h, %0, %1, %2, %3, %4 {carry = 1, "
-    "invariant = 2, trip = 5, path = \"h\"} : f32[B:2, E:3], f32[L:5]\nstore @y, %5\nstore @z, "
-    "%6\n}\n";
-
-static void masks_stay(void **unused) {
-  (void)unused;
-  for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) check_same(dropout, lines[k], "memory");
+/* A mask of random numbers that differ by layer, and a sum of every layer, stacked; also in bytes. */
+static void check_masks(const char *path, const char *module, const char *commands) {
+  (void)path, (void)commands;
+  for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) check_same(module, lines[k], "memory");
   for (int budget = 120; budget < 800; budget += 60) {
     char line[80];
     snprintf(line, sizeof line, "h keep = auto budget = %d", budget);
-    check_same(dropout, line, "clean");
+    check_same(module, line, "clean");
   }
 }
 
-static void lines_are_checked(void **unused) {
+static void masks_stay(void **unused) {
   (void)unused;
-  Ctx *c = ctx_new();
-  Module *m = module_from(c, dropout);
-  add_loss(m);
-  module_set(m, "plan.recompute.1", "h keep = auto budget = 10");
-  expect_error(m, "recompute", "E0710", "least possible is budget = 120");
-  ctx_free(c);
-  c = ctx_new();
-  m = module_from(c, dropout);
-  add_loss(m);
-  module_set(m, "plan.recompute.1", "h keep = some");
-  expect_error(m, "recompute", "E0602", "h keep = some");
-  ctx_free(c);
+  each_golden("recompute/random_masks", check_masks);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(results_stay),
       cmocka_unit_test(masks_stay),
-      cmocka_unit_test(lines_are_checked),
       cmocka_unit_test(auto_is_best),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
