@@ -3,7 +3,7 @@
    [TARGET] does that for N random modules from SEED on. */
 #include "harness.h"
 #include "passes/internal.h"
-#include "tests/late/random_module.h"
+#include "tests/common/random_step.h"
 #include <stdlib.h>
 
 /* By the precision of the plan: a result that is rounded to 16 bits may be one unit off, factors of
@@ -29,7 +29,7 @@ static int check_random(uint64_t seed, int n, const char *target) {
   int failed = 0;
   for (int i = 0; i < n; i++) {
     Harness *h = harness_new(target);
-    Module *m = random_module(h->ctx, seed + (uint64_t)i, 40);
+    Module *m = random_step(h->ctx, seed + (uint64_t)i, 40);
     int bad = check(h, m);
     if (bad)
       fprintf(stderr, "random module %llu: %d kernels failed\n",

@@ -15,7 +15,7 @@ CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'd
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
-PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'place'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
+PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
 BATCH, SAMPLES, SEQ, VOCAB = 16, 64, 8, 32
 
 
@@ -43,8 +43,8 @@ def name_of(row): return '_'.join(f'{v}' for v in row.values())
 
 
 def variant(model):
-    """The model and the train block of tests/place, with data that is there."""
-    text = open(os.path.join(ROOT, 'tests', 'place', f'{model}_ranks.shard')).read()
+    """The model and the train block of tests/ranks, with data that is there."""
+    text = open(os.path.join(ROOT, 'tests', 'ranks', f'{model}_ranks.shard')).read()
     text = text.replace('"none.bin" format = u16', '"text.bin" format = u16')
     if model == 'bert': text = re.sub(r'(\w+) = "none.npy"', r'\1 = "\1.npy"', text)
     if model == 'mixer': text = text.replace('image = "none.npy"', 'image = "image.npy"').replace('label = "none.npy"', 'label = "label.npy"')

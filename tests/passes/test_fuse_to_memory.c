@@ -1,4 +1,4 @@
-/* Late passes on random modules: fuse, order, select's merging, schedule and memory change no
+/* Passes of the machine on random modules: fuse, order, select's merging, schedule and memory change no
    number. Every pass is verified and run before and after; after `memory` the module is run in
    poisoned bytes. The text of every stage reads back to itself. */
 // clang-format off: cmocka.h needs these before it
@@ -12,7 +12,7 @@
 #include "passes/internal.h"
 #include "ir/interp.h"
 #include "ir/count.h"
-#include "random_module.h"
+#include "tests/common/random_step.h"
 #include <math.h>
 
 enum { MODULES = 400 };
@@ -92,7 +92,7 @@ static void check_passes(Module *m, int seed) {
 }
 
 static Module *make_module(Ctx *c, int seed) {
-  Module *m = random_module(c, (uint64_t)seed, 10 + seed % 30);
+  Module *m = random_step(c, (uint64_t)seed, 10 + seed % 30);
   if (seed % 2) module_set(m, "target.pad", "16"), module_set(m, "target.row", "8");
   if (seed % 3 == 0) module_set(m, "target.block", "%d", 64);
   if (seed % 4) module_set(m, "target.sums", "1"), module_set(m, "target.join", "1");
@@ -120,13 +120,13 @@ static void check_module(int seed) {
   ctx_free(c);
 }
 
-static void late_passes_keep_numbers(void **state) {
+static void passes_keep_numbers(void **state) {
   (void)state;
   const char *one = getenv("SHARDC_TEST_SEED");
   for (int i = one ? atoi(one) : 0; i < (one ? atoi(one) + 1 : MODULES); i++) check_module(i);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(late_passes_keep_numbers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(passes_keep_numbers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* See random_module.h. Values are drawn from all that exist; what does not fit together is drawn
+/* See random_step.h. Values are drawn from all that exist; what does not fit together is drawn
  * again. */
-#include "random_module.h"
+#include "random_step.h"
 
 typedef struct Maker {
   Module *m;
@@ -547,7 +547,7 @@ static void make_stores(Maker *k) {
   }
 }
 
-Module *random_module(Ctx *c, uint64_t seed, int ops) {
+Module *random_step(Ctx *c, uint64_t seed, int ops) {
   Maker k = {.m = module_new(c), .state = seed * 2654435761u + 12345};
   k.m->model = intern(c->names, "Random"), k.m->after = intern(c->names, "clean");
   static const char *const names[] = {"A", "B", "C", "D"};

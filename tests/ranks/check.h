@@ -1,6 +1,6 @@
 /* One model on one rank and on a mesh, in the interpreter: what both store must agree. */
-#ifndef SHARDC_TESTS_PLACE_CHECK_H
-#define SHARDC_TESTS_PLACE_CHECK_H
+#ifndef SHARDC_TESTS_RANKS_CHECK_H
+#define SHARDC_TESTS_RANKS_CHECK_H
 #include "ir/interp_ranks.h"
 
 typedef struct Plan {

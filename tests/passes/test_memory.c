@@ -9,7 +9,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "passes/memory.h"
-#include "random_module.h"
+#include "tests/common/random_step.h"
 
 static void check_valid(const Block *b, uint32_t n, int64_t total) {
   for (uint32_t i = 0; i < n; i++) {
