@@ -1,5 +1,5 @@
 /* A file of textual IR to a module: for programs beside the compiler, which has inputs of other
-   kinds too (frontend/cmd_load.c). Must not: run or check anything. */
+   kinds too (driver/cmd_load.c). Must not: run or check anything. */
 #include "ir.h"
 #include "support/input.h"
 #include <errno.h>

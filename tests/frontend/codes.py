@@ -9,7 +9,7 @@ import os, re, shutil, subprocess, sys, tempfile
 
 SHARDC, ROOT, NOFORK = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3]
 CODES, CASES = f'{ROOT}/tests/frontend/codes', f'{ROOT}/tests/frontend/cases'
-ROOMS = ['frontend', 'ir', 'passes', 'codegen']
+ROOMS = ['driver', 'frontend', 'ir', 'passes', 'codegen']
 wrong = []
 
 
@@ -51,12 +51,12 @@ for folder, _, names in os.walk(f'{ROOT}/tests', followlinks=True):
         if n.endswith('.c'): covered |= set(re.findall(r'"(E11\d\d|E1204)"', text(f'{folder}/{n}')))
 with tempfile.TemporaryDirectory() as folder:
     for name in sorted(os.listdir(CODES)): covered.add(run_file(f'{CODES}/{name}', folder))
-explained = set(re.findall(r'^EXPLAIN\("(\w+)"', text(f'{ROOT}/frontend/explain.def'), re.M))
+explained = set(re.findall(r'^EXPLAIN\("(\w+)"', text(f'{ROOT}/driver/explain.def'), re.M))
 codes = given()
 told = subprocess.run([SHARDC, 'explain', *codes], capture_output=True, text=True).stdout
 for code in codes:
     if code not in covered: wrong.append(f'{code}: no file produces it')
-    if code not in explained: wrong.append(f'{code}: no row in frontend/explain.def')
+    if code not in explained: wrong.append(f'{code}: no row in driver/explain.def')
     if not re.search(f'^{code}: ', told, re.M): wrong.append(f'{code}: shardc explain fails')
 for line in wrong: print(line)
 sys.exit(len(wrong) > 0)

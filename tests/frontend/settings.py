@@ -9,7 +9,7 @@ neither must stand in BY_HAND with the reader's own words, and these words must 
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-ROOMS = ['frontend', 'ir', 'passes', 'codegen', 'runtime']
+ROOMS = ['driver', 'frontend', 'ir', 'passes', 'codegen', 'runtime']
 TABLES = {'settings.def', 'settings.c', 'settings_check.c', 'settings_set.c', 'explain.def', 'keywords.def', 'operators.def'}
 BLOCKS = {'TRAIN': 'train', 'PLAN': 'plan', 'MACHINE': 'machine', 'WEIGHTS': 'weights', 'EXTERN': 'extern'}
 wrong = []
@@ -23,10 +23,10 @@ BY_HAND = {
     'plan.place': ('frontend/lower_plan.c', '"place"'),
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),      # one choice, which is how it is
-    'machine.node.f32': ('frontend/machine.c', '"node.%s", type'),
-    'machine.node.tf32': ('frontend/machine.c', '"node.%s", type'),
-    'machine.node.bf16': ('frontend/machine.c', '"node.%s", type'),
-    'machine.node.f16': ('frontend/machine.c', '"node.%s", type'),
+    'machine.node.f32': ('driver/machine.c', '"node.%s", type'),
+    'machine.node.tf32': ('driver/machine.c', '"node.%s", type'),
+    'machine.node.bf16': ('driver/machine.c', '"node.%s", type'),
+    'machine.node.f16': ('driver/machine.c', '"node.%s", type'),
     'extern.reference': ('frontend/sema_call.c', 'find_setting(d->item->block, "reference")'),
     'extern.cpu': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
     'extern.cpu.entry': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),

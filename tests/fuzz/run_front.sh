@@ -20,9 +20,6 @@ newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -pr
 objects=
 for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/support/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
   name=$(basename "$source" .c)
-  case $source in
-    */frontend/main.c | */frontend/cmd_*.c | */frontend/dump_*.c | */page_html.c) continue ;;
-  esac
   object=$(basename "$(dirname "$source")").$name.o
   objects="$objects $object" # names alone have no spaces
   object=$work/$object

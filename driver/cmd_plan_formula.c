@@ -3,7 +3,7 @@
    Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what one rank
    holds of the parameters without `zero`; k is read off the bytes and must be whole but for padding,
    or nothing is said. Must not: count what the bytes are, that is module_budget's. */
-#include "frontend/cmd_plan.h"
+#include "driver/cmd_plan.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -7,9 +7,9 @@
    change. Nothing of a try is written. The machine is that of the plan, or this one, of whose
    memory an eighth is left to others, or with --target a common GPU of that target; a mesh without
    a machine may run anywhere, so its micro-batch is not chosen. */
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "codegen/codegen.h"
-#include "frontend/machine.h"
+#include "driver/machine.h"
 #include "ir/count.h"
 #include "ir/placement.h"
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>

@@ -3,7 +3,7 @@
    their inputs, all of these together, more ranks. A try takes the program from its file to pass
    `memory` in a context of its own: a tenth of a second also for large models. What cannot be made
    so (a stage that an optimizer does not take, sizes that do not divide) is no answer. */
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 

@@ -4,7 +4,7 @@
    each, and only where nothing else is wrong. */
 #include "cmd.h"
 #include "codegen/codegen.h"
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>

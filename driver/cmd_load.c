@@ -2,7 +2,7 @@
  * goes on where it was. */
 #include "cmd.h"
 #include "codegen/codegen.h"
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
 #include "ir/support/input.h"

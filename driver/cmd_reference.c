@@ -17,7 +17,7 @@ static void put_code(const char *text) {
 }
 
 static void put_head(const char *title, const char *table, const char *words) {
-  printf("# %s\n\nMade from `frontend/%s`; change that file, not this one.\n\n%s\n", title, table,
+  printf("# %s\n\nMade from `%s`; change that file, not this one.\n\n%s\n", title, table,
          words);
 }
 
@@ -133,7 +133,7 @@ static void put_settings(void) {
                                        ITEM_EXTERN};
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
-  put_head("Settings", "settings.def",
+  put_head("Settings", "frontend/settings.def",
            "A settings block holds lines: a word, its operands, then options `key = value`. An "
            "option that is not written\n"
            "has its default; no default means that nothing happens, or what its meaning says. "
@@ -157,7 +157,7 @@ static void put_settings(void) {
 static void put_operators(void) {
   uint32_t n;
   const Operator *t = operator_table(&n);
-  put_head("Operators and the library", "operators.def",
+  put_head("Operators and the library", "frontend/operators.def",
            "How dims of several operands go together is in [language.md](language.md); `shardc "
            "explain op:NAME` shows one\n"
            "entry, with the definition in `std.shard` where there is one. Besides: `+ - * /`, `^` "
@@ -211,7 +211,7 @@ static void put_errors(void) {
   const Explanation *e = explanation_table(&n);
   const char *group = "";
   put_head(
-      "Errors, warnings, notes", "explain.def",
+      "Errors, warnings, notes", "driver/explain.def",
       "`shardc explain CODE` prints one entry. A file under `tests/frontend` produces each code,\n"
       "except those whose check is not built yet.");
   for (uint32_t i = 0; i < n; i++) put_error(&e[i], &group);

@@ -3,9 +3,9 @@
 #ifndef SHARDC_CMD_PLAN_H
 #define SHARDC_CMD_PLAN_H
 #include "cmd.h"
-#include "frontend/fit.h"
+#include "driver/fit.h"
 #include "frontend/lower.h"
-#include "frontend/machine.h"
+#include "driver/machine.h"
 
 /* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
    while several micro-batches add up. */
