@@ -3,8 +3,8 @@
 
      bench_gemm [tokens [f32|bf16 [shape [forward|input|weight ["cut" ..]]]]]
 
-   A cut is the numbers of attribute tile (ir/product.h), as `shardc tune` prints them; without one
-   the rule's is taken, with several each is measured, in turn.
+   A cut is the numbers of attribute tile (ir/kernel/product.h), as `shardc tune` prints them;
+   without one the rule's is taken, with several each is measured, in turn.
 
    With bf16, activations and gradients are bf16, weights f32 that the kernel rounds while it packs
    them, as in a model with `precision bf16`.

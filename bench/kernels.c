@@ -17,7 +17,7 @@
 #include "bench/team.h"
 #include "codegen/codegen.h"
 #include "ir/count.h"
-#include "ir/inplace.h"
+#include "ir/kernel/inplace.h"
 #include "passes/tune.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -130,7 +130,7 @@ static void tune(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
 #define FAMILY(name, anchor, neighbours, what)                                                     \
   if (!strcmp(family, #name)) tune_##name(m, k);
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 }
 

@@ -3,7 +3,7 @@
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
 #include "tile.h"
-#include "ir/flash.h"
+#include "ir/kernel/flash.h"
 
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
 typedef enum TileStart {

@@ -56,7 +56,7 @@ bool target_complete(Module *m);
 typedef struct Emit
     Emit; /* codegen/emit.h: LLVM context, module, builder, target, the kernel function */
 
-/* One row per family of ir/families.def. What a family admits is decided by `fuse` from
+/* One row per family of ir/kernel/families.def. What a family admits is decided by `fuse` from
    families.def, tile sizes, chunks and scratch by `select` (passes/tune_*.c); emit only obeys the
    attributes family, variant, tile, chunks, scratch, workspace. */
 typedef struct KernelFamily {

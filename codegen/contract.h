@@ -4,7 +4,7 @@
 #define SHARDC_CONTRACT_H
 #include "stream.h"
 #include "tile.h"
-#include "ir/product.h"
+#include "ir/kernel/product.h"
 
 enum { BESIDE = 3 }; /* results beside the first that are fetched early: AdamW has two */
 

@@ -12,7 +12,7 @@
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 #include "codegen.h"
-#include "ir/nest.h"
+#include "ir/kernel/nest.h"
 
 typedef struct Index { /* index of one dim at a point */
   Str dim;

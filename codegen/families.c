@@ -1,14 +1,14 @@
-/* The kernel families as a table: one row per row of ir/families.def, each with its emitter
+/* The kernel families as a table: one row per row of ir/kernel/families.def, each with its emitter
  * NAME_emit (one file each). */
 #include "emit.h"
 
 #define FAMILY(name, anchors, neighbours, what) void name##_emit(Emit *e);
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 
 static const KernelFamily families[] = {
 #define FAMILY(name, anchors, neighbours, what) {#name, name##_emit},
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 };
 

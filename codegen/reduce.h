@@ -16,7 +16,7 @@ typedef struct Accumulator {
   int n;                /* how many of value[] */
 } Accumulator;
 
-/* The ops of a row or column kernel must be able to share its rows (ir/row_share.c). */
+/* The ops of a row or column kernel must be able to share its rows (ir/kernel/row_share.c). */
 void reduction_check(Emit *e, bool column);
 
 /* lanes: of the vectors that come in; 1: scalars. across: at the end lanes are reduced to one. */

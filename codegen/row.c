@@ -6,7 +6,7 @@
    Results of full size are stored in the last of these walks and results of the row after it, so
    that a result may lie in the buffer of an operand. A scan goes along the row once more, one
    element at a time, into scratch, where later levels read it. What is slow to make and needed by
-   several walks (e^x) is kept in scratch, too (ir/row_kept.h).
+   several walks (e^x) is kept in scratch, too (ir/kernel/row_kept.h).
 
    variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.

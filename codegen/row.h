@@ -3,7 +3,7 @@
 #define SHARDC_ROW_H
 #include "reduce.h"
 #include "stream.h"
-#include "ir/row_kept.h"
+#include "ir/kernel/row_kept.h"
 
 typedef struct Rows {
   Emit *e;

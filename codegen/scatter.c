@@ -7,7 +7,7 @@
    every element of the result has one writer. Indexes outside are dropped. variant `vector`: lanes
    run over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of
    columns, ranges of the new dim, unroll, block of the fill]. */
-#include "ir/scatter.h"
+#include "ir/kernel/scatter.h"
 #include "stream.h"
 #include "walk.h"
 

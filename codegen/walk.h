@@ -1,4 +1,5 @@
-/* Loops over an iteration space (ir/nest.h), shared by the families that are not contractions.
+/* Loops over an iteration space (ir/kernel/nest.h), shared by the families that are not
+   contractions.
 
    A space is cut into units: one index of the outer dims and one block of the innermost dim. A
    range of units is walked, and within a unit the innermost dim in steps: `unroll` vectors at once,
@@ -7,7 +8,7 @@
 #ifndef SHARDC_WALK_H
 #define SHARDC_WALK_H
 #include "emit.h"
-#include "ir/nest.h"
+#include "ir/kernel/nest.h"
 
 enum { WALK_UNROLL = 8 };
 

@@ -16,7 +16,7 @@ static const struct {
   unsigned neighbours;
 } families[] = {
 #define FAMILY(name, anchor, neighbours, what) [GROUP_##name] = {#name, neighbours},
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
     [GROUP_LOOP] = {"loop", 0},
 };

@@ -9,11 +9,12 @@
 #define SHARDC_PASSES_FUSE_H
 #include "passes/internal.h"
 
-/* Rows of ir/families.def; GROUP_LOOP is a loop op or a collective, which only takes its place in
+/* Rows of ir/kernel/families.def; GROUP_LOOP is a loop op or a collective, which only takes its
+   place in
  * the order. */
 typedef enum GroupKind {
 #define FAMILY(name, anchor, neighbours, what) GROUP_##name,
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
   GROUP_LOOP
 } GroupKind;

@@ -5,7 +5,8 @@
    The gradient of a bias is the sum, over the rows of a batch, of the very value that the gradient
    of a weight contracts over the same rows: dot[B](x, dy) and sum[B] dy. A contraction that copies
    the rows of dy for its own use adds them up. The summed operand must own the innermost dim of the
-   product in the order of its type: it is the one that runs over vector lanes (ir/product.h).
+   product in the order of its type: it is the one that runs over vector lanes
+   (ir/kernel/product.h).
 
    The gradients of a norm's gain and bias are sums over rows of what a row kernel has in its hands
    when it computes the gradient of the norm's input: it adds them up row by row.

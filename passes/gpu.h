@@ -3,7 +3,7 @@
    emitters of codegen/nvptx obey. */
 #ifndef SHARDC_GPU_H
 #define SHARDC_GPU_H
-#include "ir/gpu_plan.h"
+#include "ir/kernel/gpu_plan.h"
 
 bool module_gpu(const Module *m); /* setting target.gpu */
 
@@ -28,7 +28,7 @@ int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t r
 /* Sets attribute align of every kernel from its callers; before gpu_tune. */
 void gpu_align(Module *m);
 /* Sets variant, tile and, where the family leaves them to the rule (else NULL), threads of every
-   phase; then what follows from these (ir/gpu_plan.h). */
+   phase; then what follows from these (ir/kernel/gpu_plan.h). */
 void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile, int phases,
              const int64_t *threads);
 #endif

@@ -2,7 +2,8 @@
    a CTA and whose sums fit the registers of a thread, and no more rows than there are. Fewer
    columns where only so a multiprocessor has room for eight warps: at each block a CTA's warps wait
    for each other, and those of another CTA go on. Where heads are wide and more shared memory is at
-   hand, more rows share the columns that pass by. ir/flash_gpu.h says what the numbers mean. */
+   hand, more rows share the columns that pass by. ir/kernel/flash_gpu.h says what the numbers mean.
+   */
 #include "gpu.h"
 #include "tune.h"
 

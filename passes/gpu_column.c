@@ -2,7 +2,7 @@
    consecutive, else threads along the reduced space; and so many splits of it that there are CTAs
    enough, with no fewer than some elements for each thread. */
 #include "gpu.h"
-#include "ir/gpu_tile.h"
+#include "ir/kernel/gpu_tile.h"
 
 enum { THREADS = 256, ACROSS = 32, TURN = 4, WANTED = 512, LEAST = 8, SPLITS = 512, MANY = 4096 };
 

@@ -1,5 +1,5 @@
 /* Which cuts of a dot a tuner tries on a GPU, one decision after the other: the CTA's tile, its
-   warps, the ring of stages, splits of k. Which of them can be: ir/gpu_product.c. */
+   warps, the ring of stages, splits of k. Which of them can be: ir/kernel/gpu_product.c. */
 #include "gpu.h"
 #include "tune.h"
 

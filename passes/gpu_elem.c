@@ -1,7 +1,7 @@
 /* Cutting family elem for GPUs: as many points per thread as fill 16-byte accesses, one vector per
    thread, so that enough CTAs keep the memory busy. */
 #include "gpu.h"
-#include "ir/gpu_tile.h"
+#include "ir/kernel/gpu_tile.h"
 
 enum { THREADS = 256 };
 

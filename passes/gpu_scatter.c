@@ -1,8 +1,8 @@
 /* Cutting family scatter for GPUs: a warp per row and block of columns; a thread per column where
    the index depends on columns. */
 #include "gpu.h"
-#include "ir/gpu_tile.h"
-#include "ir/scatter.h"
+#include "ir/kernel/gpu_tile.h"
+#include "ir/kernel/scatter.h"
 
 enum { THREADS = 256, VECTORS = 8 };
 

@@ -6,7 +6,7 @@
    that ends in a global or in a body's result goes there instead, unless the operand is that
    global's old value, the carried argument of that result, or a stacked argument whose operand the
    loop's stacked result may take over in turn: then both share, and no copy is ever made. */
-#include "ir/inplace.h"
+#include "ir/kernel/inplace.h"
 #include "passes/order.h"
 
 typedef struct Inplace {

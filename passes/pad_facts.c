@@ -5,7 +5,7 @@
    attention are never OTHER: pad.c has made them zero. Numbers are computed with those of
    constants, rounded to f32. Must not: answer KNOWN where a number could depend on data. */
 #include "passes/pad.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include <math.h>
 
 static const PadFact other = {PAD_OTHER, 0}, same = {PAD_SAME, 0}, zero = {PAD_KNOWN, 0};

@@ -12,7 +12,7 @@ static const struct {
   void (*tune)(Module *m, Fn *k);
 } tuners[] = {
 #define FAMILY(name, anchor, neighbours, what) {#name, tune_##name},
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 };
 

@@ -7,12 +7,12 @@
    follows from a cut. */
 #ifndef SHARDC_TUNE_H
 #define SHARDC_TUNE_H
-#include "ir/flash_gpu.h"
-#include "ir/product.h"
+#include "ir/kernel/flash_gpu.h"
+#include "ir/kernel/product.h"
 #include "variants.h"
 
 #define FAMILY(name, anchors, neighbours, what) void tune_##name(Module *m, Fn *k);
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 
 void tune_stream(Module *m, Fn *k); /* for families elem, row and scatter */

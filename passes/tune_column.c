@@ -1,7 +1,7 @@
 /* Tuning of family column: lanes over columns where those are consecutive, else along the reduced
    dim; blocks; and into how many ranges the reduced dim is split when there are too few columns for
    all workers. */
-#include "ir/nest.h"
+#include "ir/kernel/nest.h"
 #include "tune.h"
 
 enum { REDUCED = 1024, ROWS = 16, VECTORS = 4, SPLITS = 64 };

@@ -1,5 +1,5 @@
-/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/product.h says what
-   the numbers mean.
+/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/kernel/product.h says
+   what the numbers mean.
 
    Register tile: rows * vectors accumulators, one register per vector of b and one for the spread
    element of a must fit the register file, with a few to spare. Blocks of k keep a panel of b and

@@ -2,7 +2,7 @@
 
    Blocks are multiples of all vector lengths, long enough that what is done per block does not
    count. */
-#include "ir/nest.h"
+#include "ir/kernel/nest.h"
 #include "tune.h"
 
 enum { BLOCK = 4096 };

@@ -4,7 +4,7 @@
    Lanes run along the row where its elements are consecutive; over neighbouring rows where those
    are; else there are none. Short expressions are unrolled, so that additions do not wait for each
    other. */
-#include "ir/row_kept.h"
+#include "ir/kernel/row_kept.h"
 #include "tune.h"
 
 enum { ROWS = 64, SIMPLE = 10, UNROLL = 4 };

@@ -1,6 +1,6 @@
 /* Tuning of family scatter: lanes over the innermost dim that stays, blocks of columns, ranges of
    the new dim where columns alone do not keep all workers busy. */
-#include "ir/scatter.h"
+#include "ir/kernel/scatter.h"
 #include "tune.h"
 
 enum {

@@ -5,7 +5,7 @@
    point before any is stored, because a result may lie in the buffer of an operand. A result with
    fewer dims is stored where its missing dims are 0. */
 #include "families.h"
-#include "ir/gpu_tile.h"
+#include "ir/kernel/gpu_tile.h"
 #include "space.h"
 
 typedef struct Elementwise {

@@ -2,7 +2,7 @@
 #ifndef SHARDC_NVPTX_FLASH_H
 #define SHARDC_NVPTX_FLASH_H
 #include "codegen/attention.h"
-#include "ir/flash_gpu.h"
+#include "ir/kernel/flash_gpu.h"
 #include "load.h"
 
 typedef struct FlashGpu {

@@ -3,7 +3,7 @@
 #ifndef SHARDC_NVPTX_GROUP_H
 #define SHARDC_NVPTX_GROUP_H
 #include "codegen/reduce.h"
-#include "ir/gpu_tile.h"
+#include "ir/kernel/gpu_tile.h"
 #include "simt.h"
 
 typedef struct GroupSum { /* one reduction's state in every thread */

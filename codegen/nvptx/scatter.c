@@ -9,8 +9,8 @@
    differs from column to column: a thread has a column, goes through all rows, and is the only one
    that writes it. Indexes outside are dropped. */
 #include "families.h"
-#include "ir/gpu_tile.h"
-#include "ir/scatter.h"
+#include "ir/kernel/gpu_tile.h"
+#include "ir/kernel/scatter.h"
 #include "space.h"
 
 typedef struct Scattering {

@@ -21,7 +21,7 @@ static void tune(Module *m, Fn *k) {
   }
 #define FAMILY(name, anchors, neighbours, what)                                                    \
   if (!strcmp(family, #name)) tune_##name(m, k);
-#include "ir/families.def"
+#include "ir/kernel/families.def"
 #undef FAMILY
 }
 

@@ -1,7 +1,7 @@
 /* Kernels against the interpreter: random operands, poisoned buffers between guards, comparison.
    Whatever runs the kernel stands in Harness.run. Must not: know how kernels are made. */
 #include "harness_inside.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "ir/numbers.h"
 #include <math.h>
 #include <stdlib.h>

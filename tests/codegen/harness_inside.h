@@ -2,7 +2,7 @@
 #ifndef SHARDC_TEST_HARNESS_INSIDE_H
 #define SHARDC_TEST_HARNESS_INSIDE_H
 #include "harness.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 
 enum { GUARD = 256, POISON = 0xFF };
 

@@ -1,7 +1,7 @@
 /* The kernels' mathematics against libm: relative errors over the ranges that matter, scalars and
  * vectors. */
 #include "harness.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -15,7 +15,7 @@
    elsewhere, where the verifier's rules for that allow it; cuts of kernels that are as right as the
    rule's, which the tests of codegen prove. */
 #include "frontend/lower.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "passes/pass.h"
 #include "passes/simplify.h"
 #include <math.h>

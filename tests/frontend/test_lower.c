@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "frontend/lower.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

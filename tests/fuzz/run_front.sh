@@ -18,7 +18,7 @@ compile() {
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
 objects=
-for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/support/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
+for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/*/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
   name=$(basename "$source" .c)
   object=$(basename "$(dirname "$source")").$name.o
   objects="$objects $object" # names alone have no spaces

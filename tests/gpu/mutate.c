@@ -1,4 +1,5 @@
-/* Is a wrong kernel noticed? Seven kernels as the compiler emits them for sm_80; each barrier, wait,
+/* Is a wrong kernel noticed? Seven kernels as the compiler emits them for sm_80; each barrier,
+   wait,
  * guard, comparison, selection and address term of their PTX is dropped or altered, one at a time;
  * the machine must report, or the result differ from the interpreter's.
  *
@@ -8,7 +9,7 @@
  * others. */
 #include "mutate.h"
 #include "codegen/codegen.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "ir/numbers.h"
 #include "passes/gpu.h"
 #include "ptx.h"

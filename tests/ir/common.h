@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 // clang-format on
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 
 static inline Module *module_of(Ctx *c, const char *text) {
   return ir_parse(c, "test.ir", text, strlen(text));

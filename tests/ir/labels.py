@@ -1,4 +1,4 @@
-"""Numbered constraints: python3 labels.py ROOT. Each label in ir/*.c stands in docs/ir.md and has a test, and the other way round."""
+"""Numbered constraints: python3 labels.py ROOT. Each label in ir/ stands in docs/ir.md and has a test, and the other way round."""
 import glob, re, sys
 
 root = sys.argv[1]
@@ -9,7 +9,7 @@ def labels(*patterns):
     return {l for p in patterns for f in glob.glob(f'{root}/{p}') for l in label.findall(open(f).read())}
 
 
-code, docs, tests = labels('ir/*.c'), labels('docs/ir.md'), labels('tests/ir/test_verify.c')
+code, docs, tests = labels('ir/*.c', 'ir/*/*.c'), labels('docs/ir.md'), labels('tests/ir/test_verify.c')
 wrong = [f'{l}: in ir/, not in docs/ir.md' for l in sorted(code - docs)]
 wrong += [f'{l}: in docs/ir.md, not in ir/' for l in sorted(docs - code)]
 wrong += [f'{l}: no test in tests/ir/test_verify.c' for l in sorted(code - tests)]

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 // clang-format on
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "passes/pass.h"
 
 Module *module_from(Ctx *c, const char *text); /* fails the test unless it reads and verifies */

@@ -1,5 +1,5 @@
-/* Passes of the machine on random modules: fuse, order, select's merging, schedule and memory change no
-   number. Every pass is verified and run before and after; after `memory` the module is run in
+/* Passes of the machine on random modules: fuse, order, select's merging, schedule and memory
+   change no number. Every pass is verified and run before and after; after `memory` the module is run in
    poisoned bytes. The text of every stage reads back to itself. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "passes/internal.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "ir/count.h"
 #include "tests/common/random_step.h"
 #include <math.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
-#include "ir/gemm.h"
-#include "ir/gpu_tile.h"
+#include "ir/kernel/gemm.h"
+#include "ir/kernel/gpu_tile.h"
 #include "passes/gpu.h"
 #include <stdio.h>
 

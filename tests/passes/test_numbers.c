@@ -4,7 +4,7 @@
    of the mesh; behind `memory`, in poisoned bytes. */
 #include "common.h"
 #include "codegen/codegen.h"
-#include "ir/interp_ranks.h"
+#include "ir/interp/interp_ranks.h"
 #include "ir/placement.h"
 #include <math.h>
 #include <string.h>

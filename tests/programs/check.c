@@ -10,7 +10,7 @@
    not the end. */
 #include "inputs.h"
 #include "frontend/lower.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "passes/pass.h"
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
    process: whoever wants to live on forks. */
 #ifndef SHARDC_TESTS_JIT_H
 #define SHARDC_TESTS_JIT_H
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 
 typedef struct Jit Jit;
 

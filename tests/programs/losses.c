@@ -1,7 +1,7 @@
 /* The losses of the first steps of a dump after pass `optimizer`, by the interpreter: losses DUMP
    FOLDER STEPS. Inputs are read from FOLDER/NAME.f64 (dense doubles); the seed is 0. One line per
    step. */
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -19,7 +19,7 @@
 #include "inputs.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
-#include "ir/interp_ranks.h"
+#include "ir/interp/interp_ranks.h"
 #include "jit.h"
 #include "passes/pass.h"
 #include <math.h>

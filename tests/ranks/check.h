@@ -1,7 +1,7 @@
 /* One model on one rank and on a mesh, in the interpreter: what both store must agree. */
 #ifndef SHARDC_TESTS_RANKS_CHECK_H
 #define SHARDC_TESTS_RANKS_CHECK_H
-#include "ir/interp_ranks.h"
+#include "ir/interp/interp_ranks.h"
 
 typedef struct Plan {
   const char *mesh;  /* "data = 2, tensor = 2"; NULL: one rank */

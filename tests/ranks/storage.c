@@ -5,7 +5,7 @@
    tried in a process of its own. */
 #include "check.h"
 #include "ir/placement.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
    VALUES holds what stands in globals after init: per global its name, the number of elements and
    the elements as doubles (interpret.py writes it). */
 #include "frontend/lower.h"
-#include "ir/interp.h"
+#include "ir/interp/interp.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 

@@ -6,9 +6,9 @@
 
    Families whose chunks cut any number of units in even ranges are right with any number of them.
  */
-#include "flash.h"
-#include "product.h"
-#include "row_kept.h"
+#include "ir/kernel/flash.h"
+#include "ir/kernel/product.h"
+#include "ir/kernel/row_kept.h"
 #include "verify.h"
 
 static void wrong(Verifier *v, const char *label, const char *what, int64_t have, int64_t want) {

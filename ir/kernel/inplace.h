@@ -2,7 +2,7 @@
    decides it, and by the verifier. */
 #ifndef SHARDC_INPLACE_H
 #define SHARDC_INPLACE_H
-#include "loop.h"
+#include "ir/loop.h"
 
 /* Every element of argument `arg` is read only where that element of result `result` is written,
    before it is written. Both have the same layout: that is the caller's to see. */

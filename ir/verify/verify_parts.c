@@ -4,7 +4,7 @@
    continues has those of its operand, too. As long as slices are missing, only copies and loops may
    take the value: to continue it, or as a stacked operand of which they read slices that are there.
  */
-#include "loop.h"
+#include "ir/loop.h"
 #include "verify.h"
 
 typedef struct Part { /* slices from .. to - 1 of a stack; to 0: all of them, or no stack */

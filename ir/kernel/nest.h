@@ -3,7 +3,7 @@
    asks it for sizes, the code generators for loops: so they agree. */
 #ifndef SHARDC_NEST_H
 #define SHARDC_NEST_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct NestDim {
   Str dim; /* of a collapsed run: its innermost dim, the others stay at index 0 */

@@ -4,7 +4,7 @@
    after their callees, so one walk from the last function to the first sees every caller before
    what it calls. */
 #include "gpu_lanes.h"
-#include "loop.h"
+#include "ir/loop.h"
 
 enum { MOST = 16 }; /* what any access needs */
 

@@ -12,7 +12,7 @@
    are then rounded to their element type. */
 #ifndef SHARDC_INTERP_H
 #define SHARDC_INTERP_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct Tensor {
   Type type;

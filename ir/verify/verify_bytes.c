@@ -6,7 +6,7 @@
    Every sum is compared with what is left of the room instead of being formed, so that no number
    of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
  */
-#include "placement.h"
+#include "ir/placement.h"
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */

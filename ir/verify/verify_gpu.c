@@ -1,8 +1,8 @@
-/* What `select` promises about kernels for GPUs, checked: CTAs, threads, shared memory and workspace
-   are those that follow from the cut (gpu_plan.h), and buffers begin where attribute align says.
+/* What `select` promises about kernels for GPUs, checked: CTAs, threads, shared memory and
+   workspace are those that follow from the cut (gpu_plan.h), and buffers begin where attribute align says.
    The code generator believes all of these: a thread too few is work that nobody does, a vector too
    long is one that the buffer does not have. */
-#include "gpu_plan.h"
+#include "ir/kernel/gpu_plan.h"
 #include "verify.h"
 
 static void wrong(Verifier *v, const char *label, const char *what, int64_t have, int64_t want) {

@@ -7,7 +7,7 @@
    number counts shared dims outside, group inside. */
 #ifndef SHARDC_FLASH_H
 #define SHARDC_FLASH_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct FlashDims {
   int n;

@@ -1,12 +1,12 @@
 /* Sources and element-wise ops. One scalar function per op, in a table; the loop over elements is
  * the same for all. */
 #include "interp_inside.h"
-#include "philox.h"
+#include "ir/philox.h"
 #include <math.h>
 
 #define FUNCTION(name, value, gradient, low, high, error, at, is, meaning)                         \
   static double do_##name(double a) { return value; }
-#include "functions.def"
+#include "ir/functions.def"
 #undef FUNCTION
 static double do_neg(double a) { return -a; }
 static double do_same(double a) { return a; }
@@ -41,7 +41,7 @@ static double do_erfinv(double a) {
 
 static double (*const unary[OP_COUNT])(double) = {
 #define FUNCTION(name, value, gradient, low, high, error, at, is, meaning) [OP_##name] = do_##name,
-#include "functions.def"
+#include "ir/functions.def"
 #undef FUNCTION
     [OP_neg] = do_neg,   [OP_abs] = fabs,     [OP_erfinv] = do_erfinv, [OP_sign] = do_sign,
     [OP_floor] = floor,  [OP_not] = do_not,   [OP_cast] = do_same,     [OP_copy] = do_same,

@@ -9,7 +9,7 @@
    inner n dim; the others are walked around them. */
 #ifndef SHARDC_PRODUCT_H
 #define SHARDC_PRODUCT_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct ProductDim {
   Str dim;
@@ -33,7 +33,7 @@ typedef struct Product {
   ProductDims batch, m, n, k;
   int nzero;
   Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner
-                             neighbour (ir/nest.h) */
+                             neighbour (ir/kernel/nest.h) */
 } Product;
 
 /* lanes: f32 lanes of the machine's vectors */

@@ -13,8 +13,8 @@
    the last round writing the loop's result. Of a stack that several loops write each finds what
    those before have written: the operand's bytes get the mark of the result. */
 #include "interp_inside.h"
-#include "loop.h"
-#include "numbers.h"
+#include "ir/loop.h"
+#include "ir/numbers.h"
 
 enum { LINE = 64 }; /* where memory begins, as in the executable */
 

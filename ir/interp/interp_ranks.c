@@ -3,7 +3,7 @@
    peers, and waits again before the operands may go. */
 #include "interp_ranks.h"
 #include "interp_inside.h"
-#include "placement.h"
+#include "ir/placement.h"
 #include <pthread.h>
 
 struct Ranks {

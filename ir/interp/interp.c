@@ -5,8 +5,8 @@
    run in the interpreter stays small. Stores are collected and take effect when the entry ends:
    loads see the state of its start, wherever they stand. */
 #include "interp_inside.h"
-#include "loop.h"
-#include "numbers.h"
+#include "ir/loop.h"
+#include "ir/numbers.h"
 #include <math.h>
 
 /* ---- walking ---- */

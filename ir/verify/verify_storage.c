@@ -6,8 +6,8 @@
    class, named by its first value. A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
-#include "inplace.h"
-#include "message.h"
+#include "ir/kernel/inplace.h"
+#include "ir/message.h"
 #include "verify.h"
 #include <string.h>
 

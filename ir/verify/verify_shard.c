@@ -3,8 +3,8 @@
 
    Between `place` and `collect` placements say where values should be; nothing is proved about ops.
    Below `localize` types are those of one rank and placements stand at globals only. */
-#include "placement.h"
-#include "loop.h"
+#include "ir/placement.h"
+#include "ir/loop.h"
 #include "verify.h"
 
 static void report(Verifier *v, const Op *op, const char *format, ...)

@@ -5,7 +5,7 @@
    A check reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
-#include "text.h"
+#include "ir/text.h"
 
 typedef struct Verifier {
   Module *m;
