@@ -19,7 +19,7 @@
  */
 #include "bench/team.h"
 #include "codegen/codegen.h"
-#include "passes/tune.h"
+#include "passes/tune/tune.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
 #include "codegen/codegen.h"
 #include "ir/count.h"
 #include "ir/kernel/inplace.h"
-#include "passes/tune.h"
+#include "passes/tune/tune.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Results that are stored past the caches: see stream.h. Must not: decide which are worth it; that
-   is `select` (passes/tune_stream.c) or the family. */
+   is `select` (passes/tune/tune_stream.c) or the family. */
 #include "stream.h"
 
 enum { LINE = 64, LONG_ROW = 1024, LEAST_VECTOR = 16 };

@@ -2,7 +2,7 @@
 #ifndef SHARDC_CMD_TUNE_H
 #define SHARDC_CMD_TUNE_H
 #include "cmd.h"
-#include "passes/tune_db.h"
+#include "passes/tune/tune_db.h"
 
 /* cmd_tune_db.c */
 Str tune_device(Ctx *c); /* the processor's name */

@@ -6,7 +6,7 @@
    the kernel falls back to the rule of its family. */
 #include "cmd_tune.h"
 #include "codegen/codegen.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include "passes/pass.h"
 #include <llvm-c/Core.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
    `place`: derivatives are made of logical values. Does nothing to a dim whose logical size its
    axes divide; without axes, to one whose rows the target can read in whole pieces. */
 #include "ir/placement.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include "passes/pad.h"
 #include <math.h>
 #include <string.h>

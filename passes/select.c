@@ -2,10 +2,10 @@
    its family, on a GPU also threads and shared memory (gpu.h), or from the tuning record that
    stands in the settings for it; functions that are equal but for their name and positions become
    one, so that each kernel is compiled once. */
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include "passes/internal.h"
 #include "ir/text.h"
-#include "passes/tune.h"
+#include "passes/tune/tune.h"
 
 static const struct {
   const char *name;

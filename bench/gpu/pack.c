@@ -3,13 +3,13 @@
 
    Hot are those of a training step that take longest by their operations and bytes, half of them
    with variants where there are so many. Cuts are the rule's and others that differ from it in one
-   decision (passes/variants.h), the stages sharing the number. Settings of the module say what each
-   function is: bench.NAME = "family|key|cut|kernel|flop|bytes". */
+   decision (passes/tune/variants.h), the stages sharing the number. Settings of the module say what
+   each function is: bench.NAME = "family|key|cut|kernel|flop|bytes". */
 #include "codegen/codegen.h"
 #include "ir/count.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include "passes/pass.h"
-#include "passes/variants.h"
+#include "passes/tune/variants.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
    what it made in its own cache. */
 #include "bundle.h"
 #include "codegen/codegen.h"
-#include "passes/tune_db.h"
+#include "passes/tune/tune_db.h"
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The kernel families that GPUs have, each with its emitter gpu_NAME_emit (one file each); the
-   table of passes/gpu.c says how they are cut. A family of ir/kernel/families.def that is missing
-   in both cannot be compiled for a GPU yet, which `select` reports. */
+   table of passes/tune/gpu.c says how they are cut. A family of ir/kernel/families.def that is
+   missing in both cannot be compiled for a GPU yet, which `select` reports. */
 #include "families.h"
 #include <string.h>
 

@@ -4,8 +4,8 @@
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
    Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
    that a kernel runs on all of them; some allow more, which larger variants of kernels may use
-   (passes/gpu_larger.c). Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX 4090,
-   an H100), and the executable tells before the first step if the GPU at hand has less; its
+   (passes/tune/gpu_larger.c). Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX
+   4090, an H100), and the executable tells before the first step if the GPU at hand has less; its
    multiprocessors, and what each has of shared memory, weigh in the choice of tiles, and any other
    number runs as well. Cache sizes mean nothing to GPU kernels. */
 #include "codegen/target.h"

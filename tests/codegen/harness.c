@@ -2,8 +2,8 @@
 #include "harness_gpu.h"
 #include "harness_inside.h"
 #include "harness_keep.h"
-#include "passes/gpu.h"
-#include "passes/tune.h"
+#include "passes/tune/gpu.h"
+#include "passes/tune/tune.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* Building of kernels: same bytes every time, the cache, kernels whose compiler dies, texts. */
 #include "codegen/cache.h"
 #include "harness.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -9,10 +9,10 @@
    An edit changes the text in one place: a number, a word, a clause, a line. Then the module is
    read, verified, taken through the passes that are left, written as C, its changed kernels are
    compiled, and its entries run in bytes (ir/interp/interp_placed.c), each edit in a process of its
-   own with a limit of processor time. A signal, an internal error, a hang, or a complaint of the interpreter
-   (bytes that are another value's, or outside of their memory) is a failure; so are other numbers
-   where the edit was one of an address or a cut. Elsewhere other numbers are another program, which
-   a dump may be: they are counted by what was edited. */
+   own with a limit of processor time. A signal, an internal error, a hang, or a complaint of the
+   interpreter (bytes that are another value's, or outside of their memory) is a failure; so are
+   other numbers where the edit was one of an address or a cut. Elsewhere other numbers are another
+   program, which a dump may be: they are counted by what was edited. */
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
 #include "ir/count.h"

@@ -11,7 +11,7 @@
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"
 #include "ir/numbers.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include "ptx.h"
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 // clang-format on
 #include "ir/kernel/gemm.h"
 #include "ir/kernel/gpu_tile.h"
-#include "passes/gpu.h"
+#include "passes/tune/gpu.h"
 #include <stdio.h>
 
 static Module *parse(Ctx *c, const char *text) {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
-#include "passes/tune.h"
-#include "passes/tune_db.h"
+#include "passes/tune/tune.h"
+#include "passes/tune/tune_db.h"
 #include <stdio.h>
 
 #define LINE(key, device, cut, ns, date)                                                           \
