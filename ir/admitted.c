@@ -1,8 +1,8 @@
 /* The share of the scores that a mask admits, for counting operations.
 
    The mask is a bool expression over positions. A rectangle of queries and keys is asked over
-   intervals, as the kernels ask of their blocks (codegen/attention_mask.c): admitted wholly, not at
-   all, or cut in four and asked again, down to single scores. So a causal mask of N positions costs
+   intervals, as the kernels ask of their blocks (codegen/x86/attention_mask.c): admitted wholly,
+   not at all, or cut in four and asked again, down to single scores. So a causal mask of N positions costs
    a few N questions, not N * N. Above FINEST positions a side the last rectangles count half.
 
    What data or a rank's number decides (operands, scalars, other dims) counts as admitted: such a

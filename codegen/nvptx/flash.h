@@ -1,7 +1,7 @@
 /* Inside of families attention and attention_grad on GPUs. See flash.c for the whole. */
 #ifndef SHARDC_NVPTX_FLASH_H
 #define SHARDC_NVPTX_FLASH_H
-#include "codegen/attention.h"
+#include "codegen/x86/attention.h"
 #include "ir/kernel/flash_gpu.h"
 #include "load.h"
 

@@ -3,7 +3,7 @@
    there and store every result. With several splits the sums go to the workspace as
    [split][batch][m][n], and the second phase adds the splits in their order before it does the
    same. */
-#include "codegen/contract.h"
+#include "codegen/x86/contract.h"
 #include "gemm.h"
 
 static LLVMValueRef index_of(Gemm *x, LLVMValueRef i) {

@@ -1,7 +1,7 @@
 /* Which results of a kernel are stored past the caches (attribute stream): large ones of kernels
    that move so much that the last-level cache holds little of a result when its first reader
    begins. What a buffer's address and an operand in the same place have to say is asked when the
-   kernel runs (codegen/stream.h). Must not: know what instructions a target has. */
+   kernel runs (codegen/x86/stream.h). Must not: know what instructions a target has. */
 #include "ir/count.h"
 #include "tune.h"
 

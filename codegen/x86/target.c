@@ -5,7 +5,7 @@
    Cache sizes are those of common machines of the row, not of the one that compiles: cuts of work
    must not depend on it. Vector registers are used at full width everywhere; `tune` stays generic,
    which keeps wide tiles free of spills. */
-#include "target.h"
+#include "codegen/target.h"
 #include <llvm-c/Target.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -7,7 +7,7 @@
    here, the rest when it runs. Parts of vectors are stored as ever. */
 #ifndef SHARDC_STREAM_H
 #define SHARDC_STREAM_H
-#include "emit.h"
+#include "codegen/emit.h"
 
 typedef struct StreamSpace { /* rows of `length` elements that a walk stores vector by vector */
   const NestDim *outer;

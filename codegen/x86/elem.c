@@ -6,7 +6,7 @@
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
 #include "stream.h"
-#include "walk.h"
+#include "codegen/walk.h"
 
 typedef struct Elementwise {
   Emit *e;

@@ -1,6 +1,6 @@
 /* The kernel families as a table: one row per row of ir/kernel/families.def, each with its emitter
  * NAME_emit (one file each). */
-#include "emit.h"
+#include "codegen/emit.h"
 
 #define FAMILY(name, anchors, neighbours, what) void name##_emit(Emit *e);
 #include "ir/kernel/families.def"

@@ -9,7 +9,7 @@
    columns, ranges of the new dim, unroll, block of the fill]. */
 #include "ir/kernel/scatter.h"
 #include "stream.h"
-#include "walk.h"
+#include "codegen/walk.h"
 
 typedef struct Scattering {
   Emit *e;

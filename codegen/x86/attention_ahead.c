@@ -3,7 +3,7 @@
    copied next: keys and values of the next head, queries of the next block, results of this one. A
    counter per list of rows says how far that has come. Must not: change what is computed. */
 #include "attention.h"
-#include "walk.h"
+#include "codegen/walk.h"
 
 enum { LINE = 64 };
 

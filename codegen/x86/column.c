@@ -9,7 +9,7 @@
    variant `columns`: lanes and up to `unroll` vectors run over neighbouring columns; `row`: lanes
    run over the reduced dim and are joined at the end; `scalar`. tile = [block of columns, block of
    the reduced dim, splits, unroll]. */
-#include "reduce.h"
+#include "codegen/reduce.h"
 
 enum { GROUP = 8 }; /* units of the reduced dim that are summed before they are added to the rest */
 

@@ -2,7 +2,7 @@
    functions beside the phases, transposes in registers. */
 #ifndef SHARDC_TILE_H
 #define SHARDC_TILE_H
-#include "emit.h"
+#include "codegen/emit.h"
 
 LLVMValueRef tile_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base,
                            LLVMValueRef offset); /* address base[offset] */

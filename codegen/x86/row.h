@@ -1,7 +1,7 @@
 /* Inside of family row: what row.c and row_columns.c share. */
 #ifndef SHARDC_ROW_H
 #define SHARDC_ROW_H
-#include "reduce.h"
+#include "codegen/reduce.h"
 #include "stream.h"
 #include "ir/kernel/row_kept.h"
 
