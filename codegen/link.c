@@ -274,7 +274,7 @@ static bool link_all(Link *l, const char *const *objects) {
   }
   const char *const own[] = {"-std=gnu17", "-D_GNU_SOURCE", "-O1", "-I", l->lib};
   for (size_t i = 0; mpi && i < sizeof own / sizeof *own; i++) vec_push(l->arena, w, own[i]);
-  if (mpi) vec_push(l->arena, w, arena_printf(l->arena, "%s/comm_mpi.c", l->lib));
+  if (mpi) vec_push(l->arena, w, arena_printf(l->arena, "%s/comm/comm_mpi.c", l->lib));
   vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
   vec_push(l->arena, w, "-lm");
   vec_push(l->arena, w, "-lpthread");

@@ -2,9 +2,9 @@
    (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
    is what an executable will see. Must not: change the files that it reads. */
 #include "cmd_shards.h"
-#include "runtime/part.h"
-#include "runtime/file.h"
-#include "runtime/tokenizer.h"
+#include "runtime/data/part.h"
+#include "runtime/base/file.h"
+#include "runtime/text/tokenizer.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
    the libraries as an executable would. Must not: use a device beyond asking what it is. */
 #include "doctor.h"
 #include "codegen/codegen.h"
-#include "runtime/cuda.h"
+#include "runtime/device/cuda.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

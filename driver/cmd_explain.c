@@ -16,7 +16,7 @@ static const Explanation explanations[] = {
 
 static const RuntimeError runtime_errors[] = {
 #define RT_ERROR(number, status, text) {number, status, text},
-#include "runtime/errors.def"
+#include "runtime/base/errors.def"
 #undef RT_ERROR
 };
 

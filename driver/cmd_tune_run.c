@@ -10,7 +10,7 @@
 #include "cmd_tune.h"
 #include "codegen/codegen.h"
 #include "ir/numbers.h"
-#include "runtime/pool.h"
+#include "runtime/device/pool.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>

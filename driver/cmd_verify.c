@@ -4,7 +4,7 @@
    f32 gives is what a plan is compared with, unless another one is named. */
 #include "cmd_verify.h"
 #include "ir/placement.h"
-#include "runtime/file.h"
+#include "runtime/base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -6,9 +6,9 @@
    is below the rounding of all of them, on both sides, the parameter and its states are not judged.
  */
 #include "cmd_verify.h"
-#include "runtime/file.h"
+#include "runtime/base/file.h"
 #include "runtime/metrics.h"
-#include "runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include <math.h>
 
 typedef struct Steps {

@@ -3,7 +3,7 @@
    the newest that the GPU can run, else the one for processors. Must not: complain about a launch
    that does not fit, or a device that is not there; the start does, in more words. */
 #include "run.h"
-#include "cuda.h"
+#include "runtime/device/cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

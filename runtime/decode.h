@@ -1,7 +1,7 @@
 /* Sampling with caches: one more position at a time (decode.c). */
 #ifndef SHARDC_RT_DECODE_H
 #define SHARDC_RT_DECODE_H
-#include "device.h"
+#include "runtime/device/device.h"
 
 enum { MOST_CACHES = 1024 };
 

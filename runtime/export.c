@@ -1,10 +1,10 @@
 /* Command export: the parameters as a safetensors file under the names and in the orders of the
    model's weights block, and a config.json beside it, so that other tools load the directory. A
    model without a map gets its own paths, one tensor per round, and no config.json. */
-#include "file.h"
-#include "placed.h"
+#include "runtime/base/file.h"
+#include "runtime/device/placed.h"
 #include "run.h"
-#include "weights.h"
+#include "runtime/store/weights.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Command info: what is compiled in, as tables for people or one JSON object, or the embedded
  * source. */
 #include "run.h"
-#include "file.h"
+#include "runtime/base/file.h"
 #include <stdio.h>
 #include <string.h>
 

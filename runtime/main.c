@@ -1,6 +1,6 @@
 /* The executable's main: one rank, one device. Reads the command line, checks that generated code
    and runtime belong together, meets the other ranks, runs a command. */
-#include "placed.h"
+#include "runtime/device/placed.h"
 #include "run.h"
 #include <stdio.h>
 #include <stdlib.h>

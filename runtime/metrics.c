@@ -3,8 +3,8 @@
    bounded number of points: when full, neighbours are joined and each point stands for twice as
    many steps. Must not: allocate in rt_metrics_step or rt_curve_add. */
 #include "metrics.h"
-#include "file.h"
-#include "json.h"
+#include "runtime/base/file.h"
+#include "runtime/base/json.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

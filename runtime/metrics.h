@@ -1,7 +1,7 @@
 /* metrics.jsonl, loss.svg and the progress line. */
 #ifndef SHARDC_RT_METRICS_H
 #define SHARDC_RT_METRICS_H
-#include "base.h"
+#include "runtime/base/base.h"
 
 enum { HISTORY = 2048 };
 

@@ -1,7 +1,7 @@
 /* The command line of the executable, as one table. */
 #ifndef SHARDC_RT_OPTIONS_H
 #define SHARDC_RT_OPTIONS_H
-#include "base.h"
+#include "runtime/base/base.h"
 
 typedef enum OptionId {
 #define OPTION(name, kind, placeholder, commands, help) OPT_##name,

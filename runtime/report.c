@@ -2,7 +2,7 @@
    gradient norm and time per step, all runs in each. Plain HTML with SVG inside: no scripts, no
    other files, the same bytes for the same runs. Lines that are no metrics are counted and told. */
 #include "chart.h"
-#include "file.h"
+#include "runtime/base/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* A run of the executable: what the commands share. */
 #ifndef SHARDC_RT_RUN_H
 #define SHARDC_RT_RUN_H
-#include "checkpoint.h"
-#include "data.h"
+#include "runtime/store/checkpoint.h"
+#include "runtime/data/data.h"
 #include "metrics.h"
 #include "options.h"
 #include <pthread.h>
@@ -44,7 +44,6 @@ _Noreturn void rt_die_together(Run *r,
                                Fault *f); /* rt_die, behind the other ranks if all have one */
 
 const rt_program *rt_choose_program(const rt_program *first, const Options *o); /* choose.c */
-bool rt_processor_fits(const rt_program *p, Fault *f);                          /* processor.c */
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
 /* faulty.c: steps whose loss or gradients are not finite */

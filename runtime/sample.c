@@ -6,9 +6,9 @@
    say, the tokenizer knows (voice.h); without one they are bytes, or numbers. Random numbers come
    from (seed, position) alone. */
 #include "decode.h"
-#include "placed.h"
+#include "runtime/device/placed.h"
 #include "run.h"
-#include "shuffle.h"
+#include "runtime/data/shuffle.h"
 #include "voice.h"
 #include <math.h>
 #include <stdio.h>

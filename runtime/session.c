@@ -1,8 +1,8 @@
 /* What the commands have in common: settings against options, data, device, run directory, entries.
    Options win over the settings that were compiled in. */
 #include "run.h"
-#include "file.h"
-#include "placed.h"
+#include "runtime/base/file.h"
+#include "runtime/device/placed.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
    finite. */
 #include "run.h"
 #include "voice.h"
-#include "file.h"
+#include "runtime/base/file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

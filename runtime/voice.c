@@ -3,7 +3,7 @@
    originals are gone; a run that goes on must have the same. Must not: tokenize training data (that
    is done beforehand, by `shardc data tokenize`). */
 #include "voice.h"
-#include "file.h"
+#include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

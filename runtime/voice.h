@@ -2,7 +2,7 @@
 #ifndef SHARDC_RT_VOICE_H
 #define SHARDC_RT_VOICE_H
 #include "run.h"
-#include "tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 typedef struct Voice {
   Tokenizer *t; /* NULL: tokens are bytes, or numbers where there are more than 256 */

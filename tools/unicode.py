@@ -1,4 +1,4 @@
-"""Writes runtime/unicode.def: what tokenizers know of characters.   unicode.py [> runtime/unicode.def]
+"""Writes runtime/text/unicode.def: what tokenizers know of characters.   unicode.py [> runtime/text/unicode.def]
 
 The tables must equal those that vocabularies were made with, so they are read out of the reference package itself (`tokenizers` of
 PyPI), character by character. It knows several Unicode versions: its regular expressions 16.0 (letters, numbers, spaces), its BERT

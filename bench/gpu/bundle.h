@@ -5,7 +5,7 @@
    compiled here: the bundle holds PTX, executables and the interpreter. */
 #ifndef SHARDC_BENCH_BUNDLE_H
 #define SHARDC_BENCH_BUNDLE_H
-#include "runtime/cuda.h"
+#include "runtime/device/cuda.h"
 #include <stdio.h>
 
 typedef struct Child { /* another program */

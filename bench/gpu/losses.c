@@ -1,7 +1,7 @@
 /* Models trained on the GPU and on the processor, by the same executable from the same start and
    data: their losses. losses.list of the bundle: name, largest difference, steps. */
 #include "bundle.h"
-#include "runtime/file.h"
+#include "runtime/base/file.h"
 #include "runtime/metrics.h"
 #include <math.h>
 #include <stdlib.h>

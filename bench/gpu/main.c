@@ -6,7 +6,7 @@
    All parts see one GPU: the first that can run what is here, or the one asked for. Others are
    hidden by CUDA_VISIBLE_DEVICES, so that models and PyTorch take the same one. */
 #include "bundle.h"
-#include "runtime/file.h"
+#include "runtime/base/file.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* Rows and tables of the bundle's parts, and the lists that the bundle brings. Must not: keep
    anything that is not in a file. */
 #include "bundle.h"
-#include "runtime/file.h"
-#include "runtime/json.h"
+#include "runtime/base/file.h"
+#include "runtime/base/json.h"
 #include <ftw.h>
 #include <math.h>
 #include <stdarg.h>

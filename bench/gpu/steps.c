@@ -6,8 +6,8 @@
 
    PyTorch's process waits while ours runs, and keeps its memory. */
 #include "bundle.h"
-#include "runtime/file.h"
-#include "runtime/json.h"
+#include "runtime/base/file.h"
+#include "runtime/base/json.h"
 #include "runtime/metrics.h"
 #include <ctype.h>
 #include <math.h>

@@ -35,7 +35,7 @@ BY_HAND = {
 }
 # choices that no comparison names: the default is what is done without another, or they are handed on as names
 CHOICES_BY_HAND = {
-    'train.data.format': ('runtime/formats.def', 'FORMAT(idx,'),
+    'train.data.format': ('runtime/data/formats.def', 'FORMAT(idx,'),
     'machine.node.arch': ('codegen/nvptx/target.c', '"sm_" #number'),
 }
 

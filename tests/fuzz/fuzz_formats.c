@@ -1,6 +1,6 @@
 /* Fuzzing the data formats: the first byte chooses the format, every number of what is accepted is
  * read. */
-#include "runtime/formats.h"
+#include "runtime/data/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   static const char *const formats[] = {NULL,  "npy", "llmc",  "idx",     "u16",

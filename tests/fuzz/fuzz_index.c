@@ -1,5 +1,5 @@
 /* Fuzzing the index of sharded weights: names of shards stay plain file names. */
-#include "runtime/weights.h"
+#include "runtime/store/weights.h"
 #include <stdlib.h>
 #include <string.h>
 

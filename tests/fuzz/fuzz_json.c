@@ -1,5 +1,5 @@
 /* Fuzzing the JSON reader: any bytes, read in the ways that its users read them. */
-#include "runtime/json.h"
+#include "runtime/base/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   char text[16];

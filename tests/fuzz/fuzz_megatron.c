@@ -1,6 +1,6 @@
 /* Fuzzing Megatron's index: the first two bytes are the length of the tokens; of what is accepted
    every number, document and end is asked for. */
-#include "runtime/formats.h"
+#include "runtime/data/formats.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Fuzzing the safetensors reader: what it accepts must lie inside the file; every byte of every
  * tensor is read. */
-#include "runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

@@ -1,6 +1,6 @@
 /* Fuzzing state.json and metrics.jsonl. The sum at the end of state.json is set right, so that what
  * is behind it is reached. */
-#include "runtime/checkpoint.h"
+#include "runtime/store/checkpoint.h"
 #include "runtime/metrics.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Fuzzing tokenizers: the first byte says which kind of file, the second how much of the rest is
    text; what is accepted encodes the text, whole and in parts, which must agree, and decodes it. */
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,19 +11,20 @@ for clang in clang-19 clang clang-18 none; do
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 cd "$root/runtime"
+files="base/file.c base/json.c"
 case $target in # what a reader needs, and no more
-fuzz_tokenizer) sources="json.c file.c unicode.c split.c vocab.c bpe.c wordpiece.c tokenizer.c tokenizer_json.c tokenizer_open.c" ;;
-fuzz_megatron) sources="formats.c megatron.c" ;;
-fuzz_formats) sources="formats.c megatron.c" ;;
-fuzz_json) sources="json.c unicode.c" ;;
-fuzz_index) sources="file.c json.c unicode.c safetensors.c weights_open.c" ;;
-fuzz_metrics) sources="file.c json.c unicode.c metrics.c svg.c" ;;
-fuzz_safetensors) sources="file.c json.c unicode.c safetensors.c" ;;
-*) sources=$(ls -- *.c | grep -vE '^(base|elem|hash|main|train|comm_mpi)\.c$') ;;
+fuzz_tokenizer) sources="$files $(echo text/*.c)" ;;
+fuzz_megatron) sources="data/formats.c data/megatron.c" ;;
+fuzz_formats) sources="data/formats.c data/megatron.c" ;;
+fuzz_json) sources="base/json.c" ;;
+fuzz_index) sources="$files store/safetensors.c store/weights_open.c" ;;
+fuzz_metrics) sources="$files metrics.c svg.c" ;;
+fuzz_safetensors) sources="$files store/safetensors.c" ;;
+*) sources=$(find . -name '*.c' | grep -vE '/(base|setting|elem|hash|main|train|comm_mpi)\.c$') ;;
 esac
 # shellcheck disable=SC2086 # a list of words
 "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  "$root/tests/fuzz/$target.c" base.c elem.c hash.c $sources -lm -lpthread -o "$dir/fuzz"
+  "$root/tests/fuzz/$target.c" base/base.c base/setting.c base/elem.c base/hash.c $sources -lm -lpthread -o "$dir/fuzz"
 mkdir "$dir/corpus"
 [ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"
 "$dir/fuzz" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=1024 -close_fd_mask=1 -artifact_prefix="$dir/" \

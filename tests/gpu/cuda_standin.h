@@ -8,7 +8,7 @@
 #ifndef TESTS_GPU_CUDA_STANDIN_H
 #define TESTS_GPU_CUDA_STANDIN_H
 #include "ptx.h"
-#include "runtime/cuda.h"
+#include "runtime/device/cuda.h"
 #include <pthread.h>
 #include <stddef.h>
 
@@ -16,7 +16,7 @@
 
 enum { MOST_DEVICES = 16, HOST = 1, DEVICE = 2, EITHER = 4 };
 
-enum { /* results beside those of runtime/cuda.h */
+enum { /* results beside those of runtime/device/cuda.h */
        CU_NOT_INITIALIZED = 3,
        CU_INVALID_DEVICE = 101,
        CU_INVALID_HANDLE = 400,

@@ -391,7 +391,7 @@ def case_documents():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
     page = open(os.path.join(root, 'docs', 'executable.md')).read()
     for option in re.findall(r'^  (--[a-z-]+)', toy('--help'), re.M): check(option in page, f'{option} is documented')
-    for row in re.findall(r'RT_ERROR\((\d+), (\d+), "(.*)"\)', open(os.path.join(root, 'runtime', 'errors.def')).read()):
+    for row in re.findall(r'RT_ERROR\((\d+), (\d+), "(.*)"\)', open(os.path.join(root, 'runtime/base/errors.def')).read()):
         check(f'| R{int(row[0]):04d} | {row[1]} | {row[2]} |' in page, f'R{row[0]} is documented')
 
 

@@ -288,7 +288,7 @@ def case_mpi():
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
     e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
     made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root, '-I', lib, '-DDATA=2', '-DTENSOR=2',
-                    '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm_mpi.c'),
+                    '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm/comm_mpi.c'),
                     os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')],
                    capture_output=True, text=True)
     if '__asan' in made.stderr: return print('  the runtime is built with sanitizers: not tested over MPI')

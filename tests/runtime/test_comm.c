@@ -5,7 +5,7 @@
 
      test_comm [SEED ROUNDS]      more rounds than the suite runs */
 #include "ir/numbers.h"
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* The pool, the processor and the data sets: every chunk once whatever the number of workers,
    waking after sleep, scratch of one's own; permutations, windows, columns, splits. */
 #include "folder.h"
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/run.h"
-#include "runtime/shuffle.h"
+#include "runtime/data/shuffle.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

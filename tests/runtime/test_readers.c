@@ -1,11 +1,11 @@
 /* Readers of the runtime: sums, JSON, safetensors, data formats, element types. What they must
    accept, refuse, and where they say the fault is. */
-#include "runtime/checkpoint.h"
-#include "runtime/file.h"
-#include "runtime/formats.h"
-#include "runtime/json.h"
+#include "runtime/store/checkpoint.h"
+#include "runtime/base/file.h"
+#include "runtime/data/formats.h"
+#include "runtime/base/json.h"
 #include "runtime/metrics.h"
-#include "runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

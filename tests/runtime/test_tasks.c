@@ -1,7 +1,7 @@
 /* What the tasks make of a file of tokens: windows and documents, masked tokens and their labels,
    document numbers, positions, padding. */
 #include "folder.h"
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Tokenizers against vectors that the reference made (tests/runtime/text/make.py): strings, a
    megabyte of mixed script, every single character; in parts; back to text; files that lie. */
-#include "runtime/file.h"
-#include "runtime/tokenizer.h"
-#include "runtime/unicode.h"
+#include "runtime/base/file.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/text/unicode.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

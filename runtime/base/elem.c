@@ -1,0 +1,65 @@
+/* Element types: sizes, names, and reading and writing one element as a double (readers, dumps,
+ * guards; never kernels). */
+#include "base.h"
+#include "ir/numbers.h"
+#include "runtime/rt.h"
+#include <math.h>
+#include <string.h>
+
+static const struct {
+  int bytes;
+  const char *name, *safetensors;
+} elems[] = {
+    [RT_F32] = {4, "f32", "F32"},    [RT_BF16] = {2, "bf16", "BF16"}, [RT_F16] = {2, "f16", "F16"},
+    [RT_F64] = {8, "f64", "F64"},    [RT_I32] = {4, "i32", "I32"},    [RT_I64] = {8, "i64", "I64"},
+    [RT_BOOL] = {1, "bool", "BOOL"},
+};
+
+int rt_elem_bytes(int elem) { return elems[elem].bytes; }
+const char *rt_elem_name(int elem) { return elems[elem].name; }
+const char *rt_elem_safetensors(int elem) { return elems[elem].safetensors; }
+
+double rt_elem_get(int elem, const void *base, int64_t i) {
+  const char *p = (const char *)base + i * elems[elem].bytes;
+  union {
+    float f;
+    double d;
+    uint16_t h;
+    int32_t i;
+    int64_t l;
+    uint8_t b;
+  } u;
+  memcpy(&u, p, (size_t)elems[elem].bytes);
+  switch ((rt_elem)elem) {
+  case RT_F32: return u.f;
+  case RT_BF16: return f32_from_bf16(u.h);
+  case RT_F16: return f32_from_f16(u.h);
+  case RT_F64: return u.d;
+  case RT_I32: return u.i;
+  case RT_I64: return (double)u.l;
+  case RT_BOOL: return u.b != 0;
+  }
+  return 0;
+}
+
+void rt_elem_put(int elem, void *base, int64_t i, double v) {
+  char *p = (char *)base + i * elems[elem].bytes;
+  union {
+    float f;
+    double d;
+    uint16_t h;
+    int32_t i;
+    int64_t l;
+    uint8_t b;
+  } u = {.d = 0};
+  switch ((rt_elem)elem) {
+  case RT_F32: u.f = (float)v; break;
+  case RT_BF16: u.h = bf16_from_f32((float)v); break;
+  case RT_F16: u.h = f16_from_f32((float)v); break;
+  case RT_F64: u.d = v; break;
+  case RT_I32: u.i = (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, v)); break;
+  case RT_I64: u.l = (int64_t)fmax(-9e18, fmin(9e18, v)); break;
+  case RT_BOOL: u.b = v != 0; break;
+  }
+  memcpy(p, &u, (size_t)elems[elem].bytes);
+}

@@ -1,0 +1,311 @@
+/* What all communicators have in common: groups of the mesh, blocks, counting, the choice of the
+   kind, and the kind for one rank.
+
+   Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather and
+   broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
+   there. So what was measured can be compared with a plan number by number. */
+#include "comm.h"
+#include "runtime/base/setting.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+                                         "broadcast"};
+
+const char *rt_collective_name(int kind) { return kind_names[kind]; }
+
+double rt_comm_elements(const rt_collective *c, int n) {
+  switch (c->kind) {
+  case RT_ALL_REDUCE: return 2 * (double)c->count;
+  case RT_BROADCAST: return (double)c->count;
+  default: return (double)c->count * n; /* all-to-all: z = count * n * n */
+  }
+}
+
+/* ---- blocks ---- */
+
+typedef void Mover(char *blocks, char *line, size_t bytes);
+static void out(char *blocks, char *line, size_t bytes) { memcpy(line, blocks, bytes); }
+static void in(char *blocks, char *line, size_t bytes) { memcpy(blocks, line, bytes); }
+
+static void walk(int elem, char *blocks, char *line, int n, int i, int64_t row, int64_t from,
+                 int64_t count, Mover *move) {
+  int64_t size = rt_elem_bytes(elem);
+  while (count > 0) {
+    int64_t r = from / row, within = from % row, run = row - within < count ? row - within : count;
+    move(blocks + ((r * n + i) * row + within) * size, line, (size_t)(run * size));
+    line += run * size, from += run, count -= run;
+  }
+}
+
+void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t row, int64_t from,
+                  int64_t count) {
+  walk(elem, (char *)blocks, to, n, i, row, from, count, out);
+}
+
+void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
+                 int64_t from, int64_t count) {
+  walk(elem, blocks, (char *)source, n, i, row, from, count, in);
+}
+
+/* ---- one rank ---- */
+
+static bool self_join(Comm *c, Fault *f) {
+  (void)c, (void)f;
+  return true;
+}
+static void self_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+                         const void *send, void *receive) {
+  (void)c, (void)g, (void)channel;
+  if (send != receive) memmove(receive, send, (size_t)(what->count * rt_elem_bytes(what->elem)));
+}
+static void self_leave(Comm *c, int status) { (void)c, (void)status; }
+
+const CommKind rt_comm_self = {"self", self_join, self_collect, self_leave};
+
+/* ---- groups ---- */
+
+static Group group_of(int rank, int64_t size, int64_t stride) {
+  int64_t me = rank / stride % size;
+  return (Group){(int)size, (int)me, rank - me * stride, stride};
+}
+
+static void make_groups(Comm *c) {
+  const rt_program *p = c->program;
+  for (int i = 0; i < p->naxes; i++)
+    c->group[i] = group_of(c->launch.rank, p->mesh[i].size, p->mesh[i].stride);
+  c->group[p->naxes] = (Group){c->launch.world, c->launch.rank, 0, 1};
+}
+
+static bool choose(Comm *c, Fault *f) {
+  const char *name = c->program->communicator;
+  bool mpi = name && !strcmp(name, "mpi");
+  bool nccl = name && !strcmp(name, "nccl"), apart = c->launch.apart || c->meet;
+  c->on_device = nccl && c->launch.world > 1;
+  c->kind = c->launch.world == 1 ? &rt_comm_self
+            : mpi                ? &rt_comm_mpi
+            : nccl && apart      ? &rt_comm_tcp
+                                 : &rt_comm_local;
+  if (c->meet && c->launch.world > 1 && !nccl) {
+    rt_fault(f, 104, "--meet: the ranks of this executable do not exchange tensors over NCCL");
+    return rt_help(f, "communicator local is one machine's; over MPI ranks meet by its mpirun");
+  }
+  return c->kind || rt_fault(f, 105, "this executable was linked without communicator %s",
+                             mpi ? "mpi" : "local");
+}
+
+int64_t rt_mesh_ranks(const rt_program *p) {
+  int64_t n = 1;
+  for (int i = 0; i < p->naxes; i++) n *= p->mesh[i].size;
+  return n;
+}
+
+/* such as 8 ranks (data = 4, tensor = 2) */
+static size_t mesh_text(const rt_program *p, char *text, size_t n, size_t size) {
+  int64_t ranks = rt_mesh_ranks(p);
+  if (n < size)
+    n +=
+        (size_t)snprintf(text + n, size - n, "%lld rank%s", (long long)ranks, ranks > 1 ? "s" : "");
+  for (int i = 0; i < p->naxes && n < size; i++)
+    n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : " (", p->mesh[i].name,
+                          (long long)p->mesh[i].size);
+  if (p->naxes && n < size) n += (size_t)snprintf(text + n, size - n, ")");
+  return n;
+}
+
+/* Of all plans of the executable; programs of one plan for several targets stand together. */
+static void meshes_text(const rt_program *p, char *text, size_t size) {
+  size_t n = mesh_text(p, text, 0, size);
+  for (int64_t before = rt_mesh_ranks(p); (p = p->next); before = rt_mesh_ranks(p)) {
+    if (rt_mesh_ranks(p) == before) continue;
+    if (n < size) n += (size_t)snprintf(text + n, size - n, " or ");
+    n = mesh_text(p, text, n, size);
+  }
+}
+
+static bool check_world(const Comm *c, Fault *f) {
+  const Launch *l = &c->launch;
+  int64_t ranks = rt_mesh_ranks(c->program);
+  char meshes[400];
+  if (ranks == l->world) return true;
+  meshes_text(c->first ? c->first : c->program, meshes, sizeof meshes);
+  rt_fault(f, 101, "this executable is built for %s but was started with %d%s%s%s", meshes,
+           l->world, l->from ? " (" : "", l->from ? l->from : "", l->from ? ")" : "");
+  if (ranks == 1)
+    return rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks", l->world);
+  return rt_help(f,
+                 "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or `srun -n %lld` "
+                 "with this executable",
+                 (long long)ranks, (long long)ranks, (long long)ranks);
+}
+
+/* The machine of the plan says how many GPUs a node has, each for one rank. What is not known of
+   this node's ranks is not judged, nor is the stand-in, on which all ranks are tried at once. */
+static bool check_node(const Comm *c, Fault *f) {
+  const Launch *l = &c->launch;
+  const char *text = rt_setting_of(c->program, "machine.node.gpus");
+  int gpus = text && c->program->sm ? atoi(text) : 0;
+  bool known = !l->apart || l->local_world != l->world;
+  if (!gpus || !known || l->local_world <= gpus || getenv("SHARDC_EMULATE_DEVICES")) return true;
+  rt_fault(f, 101, "%d ranks on this machine, and the plan is for nodes with %d GPU%s",
+           l->local_world, gpus, gpus > 1 ? "s" : "");
+  return rt_help(f, "start %d per node, on %d nodes", gpus, (l->world + gpus - 1) / gpus);
+}
+
+static void leave(int status, void *comm) {
+  Comm *c = comm;
+  c->kind->leave(c, status);
+}
+
+/* --meet wins over what the launcher says. */
+static void set_place(Comm *c) {
+  if (!c->meet) return;
+  snprintf(c->launch.place, sizeof c->launch.place, "%s", c->meet);
+  c->launch.place_from = "--meet", c->launch.ports = 1;
+}
+
+bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
+  c->program = p;
+  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !check_node(c, f) || !choose(c, f))
+    return false;
+  set_place(c);
+  make_groups(c);
+  c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
+  if (!c->kind->join(c, f)) return false;
+  on_exit(leave, c);
+  return true;
+}
+
+void rt_comm_close(Comm *c) {
+  if (!c->kind || c->over) return;
+  rt_comm_wait(c, "the end of the run");
+  c->over = true;
+}
+
+int rt_comm_rank(const Comm *c) { return c ? c->launch.rank : 0; }
+int rt_comm_world(const Comm *c) { return c ? c->launch.world : 1; }
+
+/* ---- calls ---- */
+
+static void add(CommCount *count, const rt_collective *what, int n, double seconds) {
+  double elements = rt_comm_elements(what, n);
+  count->calls++, count->seconds += seconds;
+  count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
+}
+
+void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
+  add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
+}
+
+static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
+                void *receive) {
+  const Group *g = &c->group[channel];
+  double start = rt_now();
+  if (g->n == 1) self_collect(c, g, channel, what, send, receive);
+  else c->kind->collect(c, g, channel, what, send, receive);
+  add(count, what, g->n, rt_now() - start);
+}
+
+void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive) {
+  run(c, what->axis, what, &c->count[what - c->program->collectives], send, receive);
+}
+
+static void own(Comm *c, rt_collective what, const void *send, void *receive) {
+  if (!c || c->launch.world == 1) {
+    self_collect(c, NULL, 0, &what, send, receive);
+    return;
+  }
+  what.source = "", what.axis = c->program->naxes;
+  what.send_row = what.receive_row = what.count;
+  run(c, what.axis, &what, &c->count[c->program->ncollectives], send, receive);
+}
+
+int64_t rt_comm_largest(Comm *c, const char *what, int64_t v) {
+  int64_t most = v;
+  own(c,
+      (rt_collective){
+          .what = what, .kind = RT_ALL_REDUCE, .reduction = RT_MAX, .elem = RT_I64, .count = 1},
+      &v, &most);
+  return most;
+}
+
+void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes) {
+  own(c, (rt_collective){.what = what, .kind = RT_ALL_GATHER, .elem = RT_BOOL, .count = bytes},
+      mine, all);
+}
+
+void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes) {
+  own(c, (rt_collective){.what = what, .kind = RT_BROADCAST, .elem = RT_BOOL, .count = bytes}, data,
+      data);
+}
+
+void rt_comm_wait(Comm *c, const char *what) { rt_comm_largest(c, what, 0); }
+
+void rt_comm_largest_of(Comm *c, const char *what, int64_t *v, int64_t n) {
+  own(c,
+      (rt_collective){
+          .what = what, .kind = RT_ALL_REDUCE, .reduction = RT_MAX, .elem = RT_I64, .count = n},
+      v, v);
+}
+
+bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f) {
+  int world = rt_comm_world(c);
+  if (world == 1) return ok;
+  int64_t code = ok ? 0 : f->code, *all = rt_alloc(sizeof *all * (size_t)world);
+  rt_comm_gather(c, what, &code, all, sizeof code);
+  bool good = true;
+  for (int i = 0; i < world; i++) {
+    if (!ok && all[i] == code && i < rt_comm_rank(c)) f->quiet = true; /* one says it */
+    if (all[i] && ok && good)
+      rt_fault(f, (int)all[i], "rank %d failed: %s", i, what), f->quiet = true;
+    good = good && !all[i];
+  }
+  f->everywhere = !good;
+  free(all);
+  return good;
+}
+
+bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f) {
+  if (rt_comm_world(c) == 1) return ok;
+  struct {
+    Fault f;
+    bool ok;
+  } told = {.f = *f, .ok = ok};
+  rt_comm_broadcast(c, what, &told, sizeof told);
+  if (data) rt_comm_broadcast(c, what, data, n);
+  *f = told.f, f->everywhere = !told.ok, f->quiet = rt_comm_rank(c) > 0;
+  return told.ok;
+}
+
+/* ---- the table of --profile ---- */
+
+static void print_axis(const Comm *c, int axis) {
+  const rt_program *p = c->program;
+  CommCount all = {0};
+  for (int i = 0; i <= p->ncollectives; i++) {
+    bool mine = i < p->ncollectives ? p->collectives[i].axis == axis : axis == p->naxes;
+    if (!mine) continue;
+    all.calls += c->count[i].calls, all.seconds += c->count[i].seconds;
+    all.elements += c->count[i].elements, all.bytes += c->count[i].bytes;
+  }
+  fprintf(stderr, "axis %-16s %12lld calls %16.0f elements %18.0f bytes %10.3f s\n",
+          axis < p->naxes ? p->mesh[axis].name : "(all ranks)", (long long)all.calls, all.elements,
+          all.bytes, all.seconds);
+}
+
+void rt_comm_table(const Comm *c) {
+  const rt_program *p = c->program;
+  if (c->launch.world == 1) return;
+  fprintf(stderr, "\n%-14s %-10s %10s %16s %18s %10s  %s\n", "collective", "axis", "calls",
+          "elements sent", "bytes sent", "seconds", "of");
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *r = &p->collectives[i];
+    const CommCount *n = &c->count[i];
+    if (n->calls)
+      fprintf(stderr, "%-14s %-10s %10lld %16.0f %18.0f %10.3f  %s%s%s\n",
+              rt_collective_name((int)r->kind), p->mesh[r->axis].name, (long long)n->calls,
+              n->elements, n->bytes, n->seconds, r->what, *r->source ? ", " : "", r->source);
+  }
+  for (int axis = 0; axis <= p->naxes; axis++) print_axis(c, axis);
+}

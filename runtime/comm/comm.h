@@ -1,0 +1,112 @@
+/* Communicators: how the ranks of a job exchange tensors. One table of functions per kind: self
+   (one rank), local (processes of one machine over shared memory), mpi, and tcp, which carries what
+   the runtime itself asks between the machines of a program whose tensors go over NCCL.
+
+   Ranks are numbered over the mesh (rt_axis: coordinate = rank / stride % size). A group is the
+   ranks that differ in one coordinate alone, or all of them. Everything that ranks tell each other
+   goes through rt_comm_collect, the runtime's own questions (agree, gather) over all ranks too: so
+   there is one order of calls, the same on every rank. A rank that dies, is late or calls something
+   else ends the job on all ranks, with a message that names it. Must not: allocate after the start.
+ */
+#ifndef SHARDC_RT_COMM_H
+#define SHARDC_RT_COMM_H
+/* Relative paths: with comm_mpi.c this header is installed, in the same folders, for mpicc. */
+#include "../base/base.h"
+#include "../rt.h"
+
+typedef struct Comm Comm;
+
+typedef struct Group { /* ranks first, first + stride, .. */
+  int n, me;
+  int64_t first, stride;
+} Group;
+
+typedef struct CommKind {
+  const char *name;
+  bool (*join)(Comm *c, Fault *f); /* meets the other ranks; they run the same program */
+  /* channel: the axis, or naxes for all ranks. Group sizes are above 1. */
+  void (*collect)(Comm *c, const Group *g, int channel, const rt_collective *what, const void *send,
+                  void *receive);
+  void (*leave)(Comm *c, int status); /* at the end of the process, whatever the reason */
+} CommKind;
+
+typedef struct Launch { /* who am I (launch.c) */
+  int rank, world, local_rank, local_world;
+  const char *from; /* the variable that told the rank, NULL: single */
+  char job[256];    /* the same for all ranks of a job, another one for other jobs */
+  bool named;       /* the launcher named it: it is the same on all machines */
+  bool apart;       /* not all ranks are known to be on this machine */
+  char place[1024]; /* where ranks of several machines meet: HOST:PORT or a file; empty: unknown */
+  const char *place_from; /* what told the place */
+  int ports;              /* from PORT on; what others use is passed over */
+} Launch;
+
+typedef struct CommCount { /* of one collective, or of the runtime's own exchanges */
+  int64_t calls;
+  double elements, bytes, seconds; /* elements and bytes each rank sends in paper counting */
+} CommCount;
+
+struct Comm {
+  const rt_program *program, *first; /* first: of all that the executable holds, for messages */
+  const CommKind *kind;
+  Launch launch;
+  uint64_t options; /* sum over the command line: ranks must be started with the same */
+  const char *meet; /* --meet: the place; NULL: as the launcher says */
+  Group group[RT_MAX_AXES + 1];
+  CommCount *count;             /* per row of the table, then the runtime's own */
+  void *inside;                 /* the kind's */
+  bool on_device;               /* the program's collectives are the device's work: NCCL */
+  bool over;                    /* all ranks are done: leaving is no trouble */
+  struct Guard *guard;          /* NULL: the launcher watches */
+  void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
+  void *device;
+};
+
+int64_t rt_mesh_ranks(const rt_program *p);
+bool rt_launch_find(Launch *l, Fault *f);                 /* from the environment of launchers */
+double rt_seconds_of(const char *name, double otherwise); /* a variable of the environment */
+
+/* Decides the kind and joins. */
+bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
+void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
+void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
+/* A device has sent it without the communicator. */
+void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
+
+int rt_comm_rank(const Comm *c);
+int rt_comm_world(const Comm *c);
+
+/* The runtime's own, over all ranks; `what` is for messages. Without a communicator: one rank. */
+int64_t rt_comm_largest(Comm *c, const char *what, int64_t v);
+void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes);
+void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes); /* from rank 0 */
+void rt_comm_wait(Comm *c, const char *what); /* until all ranks are here */
+void rt_comm_largest_of(Comm *c, const char *what, int64_t *v,
+                        int64_t n); /* of each of n numbers */
+/* Do all ranks say ok? Otherwise each has a fault: its own, or a quiet one that says whose. */
+bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
+/* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
+bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
+
+/* Around handing work to a GPU and waiting for it; `at`, from any thread, tells how far it is
+   there. A rank whose GPU does not come to what the others' wait for ends the job like one that is
+   late. */
+void rt_comm_device_begins(Comm *c, bool new_run);
+void rt_comm_device_ends(Comm *c);
+void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1; 0: none */
+
+void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
+
+/* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
+double rt_comm_elements(const rt_collective *c, int n);
+const char *rt_collective_name(int kind); /* all-reduce, .. */
+/* Copies between a buffer of n blocks cut in rows and elements from .. from + count - 1 of block i
+   lying end to end. */
+void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t row, int64_t from,
+                  int64_t count);
+void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64_t row,
+                 int64_t from, int64_t count);
+
+extern const CommKind rt_comm_self, rt_comm_local, rt_comm_tcp;
+extern const CommKind rt_comm_mpi __attribute__((weak)); /* there if it was linked */
+#endif

@@ -1,0 +1,58 @@
+/* NCCL, found at run time, and the collectives of a program over it: on the device's stream, so
+   that they are recorded into graphs like kernels. The ranks meet over another communicator
+   (comm.h), which also carries the runtime's own questions and watches who is lost. */
+#ifndef SHARDC_RT_NCCL_H
+#define SHARDC_RT_NCCL_H
+#include "comm.h"
+#include "runtime/device/cuda.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef int NcclResult;
+typedef struct ncclComm *NcclComm;
+typedef struct NcclId { /* passed by value */
+  char bytes[128];
+} NcclId;
+
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_SUM = 0, NCCL_MAX = 2 };
+
+typedef struct NcclApi {
+  void *library;
+  char path[RT_PATH];
+  int version; /* 22809 is 2.28.9 */
+#define NCCL(name, arguments) NcclResult(*name) arguments;
+#include "nccl_api.def"
+#undef NCCL
+} NcclApi;
+
+bool rt_nccl_load(NcclApi *a, Fault *f); /* $SHARDC_LIBNCCL, or where the linker finds it */
+
+typedef struct Nccl {
+  NcclApi api;
+  const CudaApi *cuda;
+  Comm *comm;
+  NcclComm axis[RT_MAX_AXES]; /* of the mesh; NULL: one rank there */
+  const rt_collective *last;  /* for messages */
+  CUcontext context;
+  CUstream side;        /* of the watch: it reads while the other one waits */
+  CUdeviceptr word;     /* on the device: position << 16 | row of the collective it has come to */
+  unsigned position;    /* of the next collective in its entry */
+  _Atomic double since; /* the device is waited for since then; 0: it is not */
+  pthread_t watch;
+  atomic_bool over;
+} Nccl;
+
+/* A call of all ranks, with the device's context current. NULL: f says why. */
+Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f);
+void rt_nccl_stop(Nccl *n);
+void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
+                     CUstream s);
+void rt_nccl_look(Nccl *n);              /* ends the process if a communicator has failed */
+void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
+/* Around a time in which the device is given work and waited for. */
+void rt_nccl_waits(Nccl *n, bool new_run);
+void rt_nccl_goes_on(Nccl *n);
+void rt_nccl_abort(Nccl *n); /* from another thread: what waits on the device ends */
+bool rt_nccl_watch_start(Nccl *n, Fault *f); /* nccl_watch.c */
+void rt_nccl_watch_stop(Nccl *n);
+#endif

@@ -1,0 +1,91 @@
+/* A device: arenas, and the running of entries there.
+
+   What a kind of device does is a table of functions (device_cpu.c, device_cuda.c). Tensors of a
+   CPU lie in memory that the runtime reads and writes as it is. Elsewhere the runtime has a view of
+   them in memory of the host: reading one fetches it if an entry has run since, and one that was
+   written goes to the device before the next entry runs. Inputs and scalars are never written by
+   entries. */
+#ifndef SHARDC_RT_DEVICE_H
+#define SHARDC_RT_DEVICE_H
+#include "runtime/comm/comm.h"
+#include "memory.h"
+#include "pool.h"
+#include "trace.h"
+
+typedef struct Device Device;
+
+typedef struct DeviceOptions {
+  int threads;         /* of a CPU */
+  bool check;          /* poison WORK before each entry and measure it */
+  bool no_graph;       /* GPU: every launch by itself */
+  bool careful;        /* GPU: wait for every kernel, so that a fault names its kernel */
+  int number;          /* GPU: which, from 0; -1: by the rank's number on its machine */
+  const char *kernels; /* GPU: a folder of files SYMBOL.ptx that are taken instead; NULL: none */
+} DeviceOptions;
+
+typedef struct RowCopy { /* `rows` times `bytes`, from rows and to rows that lie apart */
+  const rt_tensor *to, *from;
+  int64_t to_at, to_apart, from_at, from_apart; /* bytes */
+  int64_t bytes, rows;
+} RowCopy;
+
+typedef struct DeviceKind {
+  bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
+  bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
+  void (*stop)(Device *d);
+  bool (*run)(Device *d, const rt_entry *e, Fault *f);
+  /* what rt_abi.def says */
+  void (*launch)(Device *d, const rt_kernel *k, void *const *buffers);
+  void (*copy)(Device *d, void *to, const void *from, int64_t bytes);
+  void (*zero)(Device *d, void *to, int64_t bytes);
+  void *(*counter)(Device *d, int64_t i);
+  void (*collect)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);
+  void (*rows)(Device *d, const RowCopy *c);
+  void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
+  /* Between the view and the device; NULL: the view is the tensor itself. */
+  void (*fetch)(const Device *d, const rt_tensor *t);
+  void (*push)(const Device *d, const rt_tensor *t);
+  void (*settle)(const Device *d); /* what was pushed is there */
+} DeviceKind;
+
+extern const DeviceKind rt_device_cpu, rt_device_cuda;
+
+typedef enum View { SAME, STALE, WRITTEN } View; /* of a tensor, against the device */
+
+struct Device {
+  const DeviceKind *kind; /* NULL: not started */
+  const rt_program *program;
+  const rt_program *first; /* of the executable's programs; NULL: there is only this one */
+  rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
+  Region arena[RT_ARENAS];
+  char *view[RT_ARENAS]; /* where the runtime finds an arena; WORK has none on a GPU */
+  uint8_t *state;        /* View of every tensor, then whether some are on their way; NULL: there is
+                            no view apart */
+  Pool *pool;            /* of a CPU */
+  void *inside;          /* the kind's */
+  Comm *comm;            /* NULL: one rank */
+  Trace *trace;          /* NULL: off */
+  int32_t *counters;
+  bool check;
+  bool *ran;        /* per entry: has it run? */
+  int64_t *touched; /* per entry: the most bytes of WORK touched, in check runs */
+};
+
+bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o,
+                     Fault *f);           /* comm: NULL for one rank */
+bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the start of all */
+void rt_device_stop(Device *d);
+bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
+bool rt_has_run(const Device *d, const rt_entry *e);
+void rt_device_words(const Device *d, char *out, size_t n);
+bool rt_processor_fits(const rt_program *p, Fault *f); /* processor.c */
+const rt_entry *rt_entry_find(const rt_program *p, const char *name);
+const rt_tensor *rt_tensor_find(const rt_program *p, const char *name);
+int64_t rt_tensor_count(const rt_tensor *t);
+
+/* A tensor as the last entry left it; to write into, all of it or a part. Both hold until the next
+   entry runs. */
+const void *rt_tensor_read(const Device *d, const rt_tensor *t);
+void *rt_tensor_write(const Device *d, const rt_tensor *t);
+void rt_tensor_rows(Device *d, const RowCopy *c);
+#endif

@@ -1,0 +1,46 @@
+/* What the files of the CUDA device share. */
+#ifndef SHARDC_RT_DEVICE_CUDA_H
+#define SHARDC_RT_DEVICE_CUDA_H
+#include "cuda.h"
+#include "device.h"
+#include "runtime/comm/nccl.h"
+
+typedef struct Loaded {    /* a kernel's code on the device; module NULL: not yet */
+  const rt_kernel *kernel; /* of the program's table */
+  const rt_kernel *taken;  /* it, or the larger one that this device allows */
+  CUmodule module;
+  CUfunction function[RT_MAX_PHASES];
+} Loaded;
+
+typedef struct Recorded { /* an entry: its first run goes launch by launch, later ones as a graph */
+  int64_t runs;
+  CUgraphExec graph;
+} Recorded;
+
+typedef struct Cuda {
+  CudaApi api;
+  CudaDevice device;
+  CUcontext context;
+  CUstream stream;
+  CUevent from, to; /* around a launch that is timed */
+  CUdeviceptr arena[RT_ARENAS], counters, word; /* the last two lie in IO */
+  Loaded *loaded; /* by address of the kernel */
+  int nloaded;
+  Recorded *entry;
+  void **arguments;              /* of one launch */
+  bool no_graph, careful, waits; /* waits: for every launch, now */
+  bool pinned;                   /* the view of IO */
+  const char *kernels;           /* a folder; NULL: none */
+  char *send, *receive;          /* of collectives that go through the host */
+  Nccl *nccl;                    /* NULL: collectives go through the host */
+  const char *running;           /* the entry, for messages */
+} Cuda;
+
+/* Ends the process unless e is success. `what` was tried. */
+void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
+bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
+
+bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);
+void rt_cuda_kernels_close(Cuda *c);
+void rt_cuda_launch(Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
+#endif

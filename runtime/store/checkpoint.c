@@ -1,0 +1,382 @@
+/* Writing, listing and rotating checkpoints.
+
+   A checkpoint is written into a folder of another name (.new-step-NNNNNN): tensors first, a file
+   per rank, each tensor with its place in the logical one, then state.json with the sums of all
+   files and of itself, by rank 0. What several ranks hold alike, one of them writes.
+   Then sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and
+   what a kill leaves behind is only ever a .new- or .old- folder. Must not: delete anything before
+   the new checkpoint stands under its name. */
+#include "checkpoint.h"
+#include "runtime/base/file.h"
+#include "runtime/device/placed.h"
+#include "safetensors.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void rank_file(char name[64], int rank) {
+  snprintf(name, 64, "rank-%05d.safetensors", rank);
+}
+
+void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
+  char name[64];
+  snprintf(name, sizeof name, "step-%06lld", (long long)step);
+  rt_join(out, run, name);
+}
+
+static bool kept(const rt_tensor *t) { return t->kind == RT_PARAM || t->kind == RT_STATE; }
+
+/* Where a piece lies in the logical tensor: begin:end/size of each dimension; a part of that box
+   has its range of elements behind a semicolon. */
+static char *place_text(const rt_program *p, const rt_tensor *t, const Piece *b) {
+  char text[RT_MAX_RANK * 64 + 64] = "";
+  size_t n = 0, size = sizeof text;
+  for (int i = 0; i < t->rank; i++)
+    n += (size_t)snprintf(text + n, size - n, "%s%lld:%lld/%lld", i ? "," : "",
+                          (long long)b->begin[i], (long long)b->end[i],
+                          (long long)rt_whole_size(p, t, i));
+  if (t->flat)
+    n += (size_t)snprintf(text + n, size - n, ";%lld:%lld", (long long)b->from, (long long)b->to);
+  return rt_copy_text(text, n);
+}
+
+typedef struct Contents {
+  SafeItem *item;
+  SafePair *pair;
+  int64_t (*size)[RT_MAX_RANK]; /* of items */
+  void **copy;                  /* of items without padding, or NULL */
+  int nitems, npairs, room;
+} Contents;
+
+static int count_pieces(const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  Piece b;
+  int n = 0;
+  while (rt_piece_next(&w, &b)) n++;
+  return n;
+}
+
+static bool written_here(const Device *d, const rt_tensor *t) {
+  return kept(t) && rt_is_writer(d->program, t, rt_comm_rank(d->comm));
+}
+
+static void add_piece(Contents *c, const rt_program *p, const rt_tensor *t, const char *data,
+                      char *name, const Piece *held) {
+  Piece b = rt_piece_logical(p, t, held);
+  data += held->at * rt_elem_bytes(t->elem);
+  int64_t *size = c->size[c->nitems];
+  if (b.to - b.from < held->to - held->from) {
+    void *copy = rt_alloc((size_t)((b.to - b.from) * rt_elem_bytes(t->elem)));
+    rt_piece_copy((int)t->elem, data, held, (int)t->elem, copy, &b);
+    data = c->copy[c->nitems] = copy;
+  }
+  for (int i = 0; i < t->rank; i++) size[i] = b.end[i] - b.begin[i];
+  if (t->flat) size[0] = b.to - b.from;
+  c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(p, t, &b)};
+  c->item[c->nitems++] = (SafeItem){name, t->elem, t->flat ? 1 : t->rank, size, data};
+}
+
+/* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
+static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  const char *data = rt_tensor_read(d, t);
+  Piece b;
+  for (int k = 0; rt_piece_next(&w, &b);) {
+    Piece logical = rt_piece_logical(d->program, t, &b);
+    if (logical.from == logical.to) continue;
+    char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
+    add_piece(c, d->program, t, data, name, &b), k++;
+  }
+}
+
+static Contents room_for(int n) {
+  return (Contents){rt_alloc(sizeof(SafeItem) * (size_t)n),
+                    rt_alloc(sizeof(SafePair) * (size_t)n),
+                    rt_alloc(sizeof(int64_t[RT_MAX_RANK]) * (size_t)n),
+                    rt_alloc(sizeof(void *) * (size_t)n),
+                    0,
+                    0,
+                    n};
+}
+
+/* What this rank writes into a checkpoint. */
+static Contents own_contents(const Device *d) {
+  const rt_program *p = d->program;
+  int n = 1;
+  for (int i = 0; i < p->ntensors; i++)
+    if (written_here(d, &p->tensors[i])) n += count_pieces(d, &p->tensors[i]);
+  Contents c = room_for(n);
+  for (int i = 0; i < p->ntensors; i++)
+    if (written_here(d, &p->tensors[i])) add_pieces(&c, d, &p->tensors[i]);
+  return c;
+}
+
+static void free_contents(Contents *c) {
+  for (int i = 0; i < c->npairs; i++) free((char *)c->pair[i].key), free((char *)c->pair[i].value);
+  for (int i = 0; i < c->npairs; i++) free((char *)c->item[i].name);
+  for (int i = 0; i < c->nitems; i++) free(c->copy[i]);
+  free(c->item), free(c->pair), free(c->size), free(c->copy);
+}
+
+static bool cannot(Fault *f, const char *what, const char *path) {
+  int why = errno;
+  rt_fault(f, 403, "cannot %s: %s", what, strerror(why));
+  if (why == ENOSPC || why == EDQUOT) rt_help(f, "free some space there, then go on with --resume");
+  return rt_at(f, path, "", -1);
+}
+
+static bool write_items(const char *path, const Contents *c, int64_t *bytes, uint64_t *hash,
+                        Fault *f) {
+  NewFile n;
+  if (!rt_file_begin(&n, path, 0666, f)) return false;
+  bool ok = rt_safe_write(n.fd, c->item, c->nitems, c->pair, c->npairs, bytes, hash, f);
+  return rt_file_end(&n, ok, true, f);
+}
+
+/* Keys and values of a window are no result. */
+static bool shown(const rt_tensor *t) {
+  return t->kind == RT_OUTPUT && strncmp(t->name, "decode.of.fill.", 15) &&
+         strncmp(t->name, "decode.of.row.", 14);
+}
+
+/* The entry that stores an output, by the names that lowering gives. */
+bool rt_is_computed(const Device *d, const rt_tensor *t) {
+  static const char *const of[][2] = {
+      {"out.", "logits"}, {"eval.", "eval"}, {"decode.", "decode"}, {"", "step"}};
+  int i = 0;
+  while (strncmp(t->name, of[i][0], strlen(of[i][0]))) i++;
+  const rt_entry *e = rt_entry_find(d->program, of[i][1]);
+  return e && rt_has_run(d, e);
+}
+
+/* Logical tensors, gathered; rank 0 writes. */
+bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
+  const rt_program *p = rt_whole_program(d->program);
+  bool first = rt_comm_rank(d->comm) == 0, ok = true;
+  Contents c = room_for(p->ntensors + (more ? more->n : 0) + 1);
+  for (int i = 0; i < p->ntensors; i++) {
+    const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
+    if (!kept(t) && !(shown(t) && rt_is_computed(d, t))) continue;
+    if (more && !strncmp(t->name, "out.", 4)) continue;
+    void *gathered = first && rt_is_placed(t) ? rt_alloc((size_t)whole->bytes) : NULL;
+    if (rt_is_placed(t)) rt_tensor_gather(d, t, gathered);
+    const void *data = rt_is_placed(t) ? gathered : rt_tensor_read(d, t);
+    c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
+  }
+  int own = c.nitems;
+  int64_t bytes;
+  uint64_t hash;
+  for (int i = 0; more && i < more->n; i++) c.item[c.nitems++] = more->item[i];
+  if (first) ok = write_items(path, &c, &bytes, &hash, f);
+  for (int i = 0; i < own; i++) {
+    const rt_tensor *t = rt_tensor_find(d->program, c.item[i].name);
+    if (rt_is_placed(t)) free((void *)c.item[i].data);
+  }
+  free_contents(&c);
+  rt_whole_free(p, d->program);
+  return ok;
+}
+
+static void write_dims(FILE *o, const rt_program *p) { /* logical sizes */
+  const char *seen[256];
+  int n = 0;
+  fprintf(o, "\"dims\":{");
+  for (int i = 0; i < p->ntensors; i++)
+    for (int k = 0; k < p->tensors[i].rank; k++) {
+      int j = 0;
+      while (j < n && strcmp(seen[j], p->tensors[i].dim[k])) j++;
+      if (j < n || n == 256) continue;
+      seen[n++] = p->tensors[i].dim[k];
+      if (n > 1) fputc(',', o);
+      rt_json_write(o, p->tensors[i].dim[k]);
+      fprintf(o, ":%lld", (long long)rt_whole_size(p, &p->tensors[i], k));
+    }
+  fprintf(o, "}");
+}
+
+typedef struct Written { /* what a rank made */
+  int64_t code, bytes;   /* code: of the fault, 0: none */
+  uint64_t hash;
+} Written;
+
+static void write_files(FILE *o, const Written *w, int world) {
+  char name[64];
+  fprintf(o, ",\"files\":[");
+  for (int i = 0; i < world; i++) {
+    rank_file(name, i);
+    fprintf(o, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
+            (long long)w[i].bytes, (unsigned long long)w[i].hash);
+  }
+  fprintf(o, "]");
+}
+
+static bool write_state(const char *path, const rt_program *p, const Progress *g, const Written *w,
+                        int world, Fault *f) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *o = open_memstream(&text, &n);
+  fprintf(o, "{\"schema\":1,\"model\":"), rt_json_write(o, p->model);
+  fprintf(o, ",\"compiler\":"), rt_json_write(o, p->compiler);
+  fprintf(o, ",\"program\":"), rt_json_write(o, p->hash);
+  fprintf(o, ",\"step\":%lld,\"samples\":%lld,\"tokens\":%lld,\"seed\":%lld,\"loss\":",
+          (long long)g->step, (long long)g->samples, (long long)g->tokens, (long long)g->seed);
+  rt_json_real(o, g->loss);
+  fprintf(o, ",\"valid_loss\":"), rt_json_real(o, g->valid_loss);
+  fprintf(o, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)g->data);
+  rt_json_write(o, g->optimizer);
+  fprintf(o, ","), write_dims(o, p), write_files(o, w, world);
+  fflush(o);
+  fprintf(o, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
+  fclose(o);
+  bool ok = rt_write_file(path, text, (int64_t)n, true, f);
+  free(text);
+  return ok;
+}
+
+static bool write_rank(const char *folder, const Device *d, Written *w, Fault *f) {
+  char path[RT_PATH], name[64];
+  rank_file(name, rt_comm_rank(d->comm));
+  rt_join(path, folder, name);
+  Contents c = own_contents(d);
+  bool ok = write_items(path, &c, &w->bytes, &w->hash, f);
+  free_contents(&c);
+  return ok;
+}
+
+static bool finish_folder(const char *folder, const Device *d, const Progress *p, const Written *w,
+                          Fault *f) {
+  char path[RT_PATH];
+  rt_join(path, folder, "state.json");
+  return write_state(path, d->program, p, w, rt_comm_world(d->comm), f) &&
+         rt_sync_folder(folder, f);
+}
+
+/* Puts the new folder at its place; one that is there already is exchanged, then removed. */
+static bool put_in_place(const char *fresh, const char *folder, Fault *f) {
+  if (!rename(fresh, folder)) return true;
+  if (errno != ENOTEMPTY && errno != EEXIST) return cannot(f, "rename to", folder);
+  if (renameat2(AT_FDCWD, fresh, AT_FDCWD, folder, RENAME_EXCHANGE))
+    return cannot(f, "replace", folder);
+  rt_remove_tree(fresh);
+  return true;
+}
+
+static void point_latest(const char *run,
+                         const char *folder) { /* a convenience: resuming does not need it */
+  char link[RT_PATH], temporary[RT_PATH];
+  rt_join(link, run, "latest"), rt_join(temporary, run, ".latest");
+  unlink(temporary);
+  if (!symlink(strrchr(folder, '/') + 1, temporary) && rename(temporary, link)) unlink(temporary);
+}
+
+static bool prepare_folder(const char *fresh, Fault *f) {
+  rt_remove_tree(fresh);
+  return rt_make_folders(fresh, f);
+}
+
+static bool publish(const char *run, const char *fresh, const char *folder, Fault *f) {
+  if (!put_in_place(fresh, folder, f) || !rt_sync_folder(run, f)) return false;
+  point_latest(run, folder);
+  return true;
+}
+
+bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f) {
+  char folder[RT_PATH], fresh[RT_PATH], name[64];
+  bool first = rt_comm_rank(d->comm) == 0;
+  Written mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
+  rt_checkpoint_path(folder, run, p->step);
+  snprintf(name, sizeof name, ".new-step-%06lld", (long long)p->step);
+  rt_join(fresh, run, name);
+  bool ok = *folder && *fresh;
+  if (!ok) rt_fault(f, 401, "the name of the run directory is too long");
+  ok = rt_comm_all(d->comm, "make the folder of a checkpoint",
+                   ok && (!first || prepare_folder(fresh, f)), f);
+  ok = ok &&
+       rt_comm_all(d->comm, "write its part of a checkpoint", write_rank(fresh, d, &mine, f), f);
+  rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
+  bool good = ok;
+  if (first && ok) good = finish_folder(fresh, d, p, all, f) && publish(run, fresh, folder, f);
+  if (first && !good && *fresh) rt_remove_tree(fresh);
+  free(all);
+  return ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
+}
+
+/* ---- what there is ---- */
+
+static int64_t step_of(const char *name) {
+  char *end;
+  if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return -1;
+  int64_t step = strtoll(name + 5, &end, 10);
+  return *end ? -1 : step;
+}
+
+static int newest_first(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+CheckpointList rt_checkpoint_list(const char *run) {
+  CheckpointList l = {0, NULL};
+  DIR *d = opendir(run);
+  for (struct dirent *e; d && (e = readdir(d));) {
+    int64_t step = step_of(e->d_name);
+    if (step < 0) continue;
+    if (!(l.n & (l.n + 1)) || !l.step) /* room for a power of two */
+      if (!(l.step = realloc(l.step, sizeof *l.step * 2 * (size_t)(l.n + 1))))
+        rt_fail(701, "no memory");
+    l.step[l.n++] = step;
+  }
+  if (d) closedir(d);
+  if (l.n) qsort(l.step, (size_t)l.n, sizeof *l.step, newest_first);
+  return l;
+}
+
+/* A folder changes its name before it is emptied, so that a half-removed one never looks like a
+ * checkpoint. */
+static void remove_checkpoint(const char *run, int64_t step) {
+  char folder[RT_PATH], old[RT_PATH], name[64];
+  rt_checkpoint_path(folder, run, step);
+  snprintf(name, sizeof name, ".old-step-%06lld", (long long)step);
+  rt_join(old, run, name);
+  if (!rename(folder, old)) rt_remove_tree(old);
+}
+
+void rt_checkpoint_rotate(const char *run, int64_t newest, int keep) {
+  CheckpointList l = rt_checkpoint_list(run);
+  for (int i = 0, seen = 0; i < l.n; i++)
+    if (l.step[i] <= newest && ++seen > (keep > 1 ? keep : 1)) remove_checkpoint(run, l.step[i]);
+  free(l.step);
+}
+
+void rt_checkpoint_clean(const char *run) {
+  DIR *d = opendir(run);
+  char path[RT_PATH];
+  for (struct dirent *e; d && (e = readdir(d));) {
+    size_t n = strlen(e->d_name);
+    bool part = !strncmp(e->d_name, "shardc-", 7) && n > 4 && !strcmp(e->d_name + n - 4, ".tmp");
+    if (!part && strncmp(e->d_name, ".new-step-", 10) && strncmp(e->d_name, ".old-step-", 10))
+      continue;
+    rt_join(path, run, e->d_name);
+    rt_remove_tree(path);
+  }
+  if (d) closedir(d);
+}
+
+void rt_checkpoint_retire(const char *run, int64_t step) {
+  CheckpointList l = rt_checkpoint_list(run);
+  for (int i = 0; i < l.n && l.step[i] > step; i++) {
+    char from[RT_PATH], to[RT_PATH], name[64];
+    rt_checkpoint_path(from, run, l.step[i]);
+    snprintf(name, sizeof name, "replaced-step-%06lld", (long long)l.step[i]);
+    rt_join(to, run, name);
+    rt_remove_tree(to);
+    if (!rename(from, to))
+      fprintf(stderr, "note: %s is newer than the resumed step and is now %s\n", from, to);
+  }
+  free(l.step);
+}

@@ -1,0 +1,54 @@
+/* Checkpoints: folders step-NNNNNN inside a run directory, each complete or not there. */
+#ifndef SHARDC_RT_CHECKPOINT_H
+#define SHARDC_RT_CHECKPOINT_H
+#include "runtime/device/device.h"
+#include "safetensors.h"
+
+typedef struct Progress { /* where a run stands: everything that the next step depends on besides
+                             the tensors */
+  int64_t step, samples, tokens; /* done; samples is the data cursor */
+  uint64_t seed;
+  double loss, valid_loss; /* NaN: not known */
+  uint64_t data;           /* what is read (rt_data_identity); 0: not known */
+  char optimizer[32];
+} Progress;
+
+typedef struct CheckpointList { /* newest first */
+  int n;
+  int64_t *step;
+} CheckpointList;
+
+bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f);
+void rt_checkpoint_rotate(const char *run, int64_t newest, int keep);
+CheckpointList rt_checkpoint_list(const char *run);
+void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step);
+void rt_checkpoint_clean(const char *run); /* what a killed process left unfinished */
+void rt_checkpoint_retire(const char *run, int64_t step); /* moves newer checkpoints aside */
+
+/* Checks every byte against its sums, then fills parameters and states. Nothing is changed unless
+ * all of it is good. */
+bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f);
+/* The newest checkpoint of a run that verifies; damaged ones are named on stderr. False with
+ * f->code 501 if none is there. */
+bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fault *f);
+
+bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
+
+/* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, ..
+ */
+bool rt_weights_load(const char *path, const Device *d, Fault *f);
+typedef struct Outputs { /* of many samples, in memory of their own */
+  int n;
+  SafeItem *item;
+} Outputs;
+
+/* Outputs that an entry has computed, parameters, states as safetensors; `more`, unless NULL,
+   stands for the outputs of the model. */
+bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f);
+bool rt_is_computed(const Device *d, const rt_tensor *output); /* has its entry run? */
+
+/* Tensors that hold numbers which are not finite, of the given kinds (bits 1 << rt_kind): how many.
+   `names` gets the bad and `clean` the good ones, up to a few, as text. */
+int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
+                    size_t nclean);
+#endif

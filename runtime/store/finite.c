@@ -1,0 +1,53 @@
+/* The guard that looks for numbers which are not finite, and names the tensors that are clean. */
+#include "checkpoint.h"
+#include "runtime/device/placed.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t bad_among(const rt_tensor *t, const void *data, int64_t from, int64_t to) {
+  int64_t bad = 0;
+  if (t->elem == RT_F32)
+    for (int64_t i = from; i < to; i++) bad += !isfinite(((const float *)data)[i]);
+  else if (t->elem == RT_BF16 || t->elem == RT_F16 || t->elem == RT_F64)
+    for (int64_t i = from; i < to; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
+  return bad;
+}
+
+static int64_t bad_in(const Device *d, const rt_tensor *t) {
+  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
+  int64_t bad = 0;
+  for (Piece b; rt_piece_next(&w, &b);)
+    bad += bad_among(t, rt_tensor_read(d, t), b.at, b.at + b.to - b.from);
+  return bad;
+}
+
+/* Adds a name to a list; one that is full ends in "..". */
+static void append(char *text, size_t n, const char *name, int64_t bad) {
+  char piece[RT_NAME + 32];
+  size_t k = strlen(text);
+  if (k > 2 && text[k - 1] == '.') return;
+  if (bad) snprintf(piece, sizeof piece, "%s%s (%lld)", k ? ", " : "", name, (long long)bad);
+  else snprintf(piece, sizeof piece, "%s%s", k ? ", " : "", name);
+  bool fits = k + strlen(piece) + 6 < n;
+  snprintf(text + k, n - k, "%s", fits ? piece : k ? ", .." : "..");
+}
+
+int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
+                    size_t nclean) {
+  int faulty = 0, n = d->program->ntensors;
+  int64_t *bad = rt_alloc(sizeof *bad * (size_t)n);
+  names[0] = clean[0] = 0;
+  for (int i = 0; i < n; i++)
+    if (kinds >> d->program->tensors[i].kind & 1) bad[i] = bad_in(d, &d->program->tensors[i]);
+  rt_comm_largest_of(d->comm, "numbers that are not finite", bad, n);
+  for (int i = 0; i < n; i++) {
+    const rt_tensor *t = &d->program->tensors[i];
+    if (!(kinds >> t->kind & 1)) continue;
+    faulty += bad[i] > 0;
+    append(bad[i] ? names : clean, bad[i] ? nnames : nclean, t->name, bad[i]);
+  }
+  free(bad);
+  return faulty;
+}

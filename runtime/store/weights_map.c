@@ -1,0 +1,196 @@
+/* Names and orders of parameters in weights files, and the copying between both orders.
+   Must not: open files; report anything. */
+#include "weights.h"
+#include "runtime/base/setting.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+Map rt_map(const rt_program *p, bool plain) {
+  const char *prefix = plain ? NULL : rt_setting_of(p, "weights.prefix"),
+             *ignore = plain ? NULL : rt_setting_of(p, "weights.ignore");
+  return (Map){p, plain, prefix ? prefix : "", ignore ? ignore : ""};
+}
+
+static const char *setting(const rt_program *p, const char *group, const char *path) {
+  char key[RT_NAME + 32];
+  snprintf(key, sizeof key, "weights.%s.%s", group, path);
+  return rt_setting_of(p, key);
+}
+
+bool rt_map_there(const rt_program *p) {
+  for (int i = 0; i < p->ntensors; i++)
+    if (p->tensors[i].kind == RT_PARAM && setting(p, "file", p->tensors[i].name)) return true;
+  return false;
+}
+
+static int leads(const rt_tensor *t) { /* dims of stacks: one per star */
+  int n = 0;
+  for (const char *c = t->name; *c; c++) n += *c == '*';
+  return n < t->rank ? n : t->rank;
+}
+
+int64_t rt_rounds(const rt_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < leads(t); i++) n *= t->size[i];
+  return n;
+}
+
+/* ---- names ---- */
+
+/* Word number `choice` of a list with blanks between. */
+static bool word(const char *list, int choice, const char **begin, size_t *n) {
+  for (const char *at = list;; at += *n) {
+    at += strspn(at, " ");
+    *begin = at, *n = strcspn(at, " ");
+    if (!*n) return false;
+    if (!choice--) return true;
+  }
+}
+
+bool rt_map_name(const Map *m, const rt_tensor *t, int64_t round, int choice, bool prefixed,
+                 char out[RT_NAME]) {
+  const char *list = m->plain ? t->name : setting(m->program, "file", t->name), *at;
+  int64_t below = rt_rounds(t);
+  size_t n, k = 0;
+  int star = 0;
+  if (!list || !word(list, choice, &at, &n)) return false;
+  if (prefixed) k = (size_t)snprintf(out, RT_NAME, "%s", m->prefix);
+  for (size_t i = 0; i < n && k < RT_NAME - 24; i++) {
+    if (at[i] != '*' || star == leads(t)) {
+      out[k++] = at[i];
+      continue;
+    }
+    below /= t->size[star];
+    k += (size_t)snprintf(out + k, RT_NAME - k, "%lld",
+                          (long long)(round / below % t->size[star++]));
+  }
+  out[k < RT_NAME ? k : RT_NAME - 1] = 0;
+  return true;
+}
+
+/* A star stands for any text. */
+static bool like(const char *pattern, size_t n, const char *name) {
+  if (!n) return !*name;
+  if (*pattern != '*') return *name == *pattern && like(pattern + 1, n - 1, name + 1);
+  return like(pattern + 1, n - 1, name) || (*name && like(pattern, n, name + 1));
+}
+
+bool rt_map_ignores(const Map *m, const char *name) {
+  const char *at;
+  size_t n, prefix = strlen(m->prefix);
+  bool cut = prefix && !strncmp(name, m->prefix, prefix);
+  for (int i = 0; word(m->ignore, i, &at, &n); i++)
+    if (like(at, n, name) || (cut && like(at, n, name + prefix))) return true;
+  return false;
+}
+
+/* ---- slices ---- */
+
+Slice rt_slice_whole(const Device *d, const rt_tensor *t) {
+  Slice s = {.elem = (int)t->elem, .rank = t->rank, .data = rt_tensor_write(d, t)};
+  int64_t stride = 1;
+  for (int i = t->rank - 1; i >= 0; i--)
+    s.size[i] = t->size[i], s.stride[i] = stride, stride *= t->size[i];
+  return s;
+}
+
+Slice rt_slice(const Map *m, const Device *d, const rt_tensor *t, int64_t round) {
+  Slice whole = rt_slice_whole(d, t), s = {.elem = whole.elem, .rank = t->rank - leads(t)};
+  const char *order = m->plain ? NULL : setting(m->program, "order", t->name);
+  int64_t count = 1;
+  for (int i = 0; i < s.rank; i++) {
+    long from = i;
+    if (order) {
+      char *end;
+      size_t blank = strspn(order, " ;");
+      s.joined[i] = i > 0 && !memchr(order, ';', blank);
+      from = strtol(order + blank, &end, 10), order = end;
+    }
+    if (from < 0 || from >= s.rank) from = i;
+    s.size[i] = whole.size[leads(t) + from], s.stride[i] = whole.stride[leads(t) + from];
+    count *= s.size[i];
+  }
+  s.data = whole.data + round * count * rt_elem_bytes(s.elem);
+  return s;
+}
+
+bool rt_slice_fits(const Slice *s, const int64_t *size, int rank) {
+  int i = 0;
+  for (int k = 0; k < rank; k++) {
+    int64_t joined = 1;
+    if (size[k] == 1 && (i == s->rank || s->size[i] != 1)) continue;
+    do {
+      if (i == s->rank) return false;
+      joined *= s->size[i++];
+    } while (joined < size[k]);
+    if (joined != size[k]) return false;
+  }
+  while (i < s->rank && s->size[i] == 1) i++;
+  return i == s->rank;
+}
+
+int rt_slice_shape(const Slice *s, int64_t size[RT_MAX_RANK]) {
+  int rank = 0;
+  for (int i = 0; i < s->rank; i++)
+    if (s->joined[i]) size[rank - 1] *= s->size[i];
+    else size[rank++] = s->size[i];
+  return rank;
+}
+
+bool rt_slice_dense(const Slice *s) {
+  int64_t stride = 1;
+  for (int i = s->rank - 1; i >= 0; stride *= s->size[i--])
+    if (s->stride[i] != stride && s->size[i] > 1) return false;
+  return true;
+}
+
+static int64_t count_of(const Slice *s) {
+  int64_t n = 1;
+  for (int i = 0; i < s->rank; i++) n *= s->size[i];
+  return n;
+}
+
+/* Where row `row` along the last dim begins, in elements. */
+static int64_t row_at(const Slice *s, int64_t row) {
+  int64_t at = 0;
+  for (int i = s->rank - 2; i >= 0; i--) {
+    at += row % s->size[i] * s->stride[i];
+    row /= s->size[i];
+  }
+  return at;
+}
+
+static void copy_elements(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,
+                          int bytes) {
+  if (to_step == bytes && from_step == bytes) {
+    memcpy(to, from, (size_t)(n * bytes));
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
+}
+
+/* Walks over rows of the last dim. The file's elements lie densely in the slice's order. */
+void rt_slice_read(const Slice *s, int from, const void *data) {
+  int64_t n = s->rank ? s->size[s->rank - 1] : 1, step = s->rank ? s->stride[s->rank - 1] : 1,
+          rows = n ? count_of(s) / n : 0;
+  int bytes = rt_elem_bytes(s->elem);
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t at = row_at(s, r);
+    if (from == s->elem)
+      copy_elements(s->data + at * bytes, step * bytes, (const char *)data + r * n * bytes, bytes,
+                    n, bytes);
+    else
+      for (int64_t i = 0; i < n; i++)
+        rt_elem_put(s->elem, s->data, at + i * step, rt_elem_get(from, data, r * n + i));
+  }
+}
+
+void rt_slice_write(const Slice *s, void *data) {
+  int64_t n = s->rank ? s->size[s->rank - 1] : 1, step = s->rank ? s->stride[s->rank - 1] : 1,
+          rows = n ? count_of(s) / n : 0;
+  int bytes = rt_elem_bytes(s->elem);
+  for (int64_t r = 0; r < rows; r++)
+    copy_elements((char *)data + r * n * bytes, bytes, s->data + row_at(s, r) * bytes, step * bytes,
+                  n, bytes);
+}

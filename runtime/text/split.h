@@ -1,0 +1,15 @@
+/* Cutting text into pieces, inside of which byte-level tokenizers merge. */
+#ifndef SHARDC_RT_SPLIT_H
+#define SHARDC_RT_SPLIT_H
+#include "runtime/base/base.h"
+
+typedef struct Text { /* what a splitter looks at; nothing in front of a piece counts */
+  const uint8_t *at, *end;
+  const uint8_t *classes; /* rt_unicode_classes() */
+} Text;
+
+typedef const uint8_t *Split(const Text *t, const uint8_t *p); /* the end of the piece at p < end */
+
+Split *rt_split_gpt2(void);
+Split *rt_split_find(const char *pattern); /* NULL: an expression that is not known */
+#endif

@@ -1,0 +1,51 @@
+/* Tokenizers: byte-level BPE (GPT-2, Llama 3) and WordPiece (BERT), read from the files that the
+   Hugging Face tools write. Text to ids and back, equal to the reference `tokenizers`. */
+#ifndef SHARDC_RT_TOKENIZER_H
+#define SHARDC_RT_TOKENIZER_H
+#include "runtime/base/base.h"
+#include <stdio.h>
+
+typedef struct Tokenizer Tokenizer; /* caches words as it works, so it belongs to one thread */
+
+typedef struct Ids {
+  int32_t *at;
+  int64_t n, room;
+} Ids;
+
+/* tokenizer.json; vocab.json with merges.txt beside it; vocab.txt of WordPiece; or the directory of
+   one of them. files: the names read, at most two, in new memory; may be NULL. */
+bool rt_tokenizer_open(const char *path, Tokenizer **t, char *files[2], Fault *f);
+/* The same from bytes: of a tokenizer.json; of vocab.json and merges.txt; of vocab.txt. */
+bool rt_tokenizer_read(Bytes json, Tokenizer **t, Fault *f);
+bool rt_tokenizer_read_pair(Bytes vocab, Bytes merges, Tokenizer **t, Fault *f);
+bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **t, Fault *f);
+void rt_tokenizer_close(Tokenizer *t);
+
+/* Appends the ids of a text. special: names of special tokens, such as <|endoftext|>, stand for
+   these; otherwise they are text like any other. */
+void rt_encode(Tokenizer *t, Bytes text, bool special, Ids *out);
+
+void rt_ids_add(Ids *out, int32_t id);
+
+typedef struct Encoding {                /* the same in parts, for long texts */
+  const uint8_t *at, *stop, *next, *end; /* stop: where an added token begins that ends at next */
+  int32_t found;                         /* its place; -1: none */
+  bool special, fresh;                   /* fresh: at the start of a stretch of plain text */
+} Encoding;
+void rt_encode_start(Encoding *e, Tokenizer *t, Bytes text, bool special);
+bool rt_encode_some(Encoding *e, Tokenizer *t, int64_t enough, Ids *out); /* false: that was all */
+
+typedef struct Spelling { /* of ids one by one: a character may need several of them */
+  char rest[4];
+  int n;
+  bool begun;
+} Spelling;
+void rt_decode(const Tokenizer *t, int32_t id, Spelling *s, FILE *out);
+void rt_decode_end(Spelling *s, FILE *out); /* what is no whole character prints as U+FFFD */
+
+const char *rt_tokenizer_kind(const Tokenizer *t);             /* such as "byte-level BPE" */
+int64_t rt_tokenizer_limit(const Tokenizer *t);                /* the largest id + 1 */
+int64_t rt_tokenizer_count(const Tokenizer *t);                /* tokens that have a name */
+int32_t rt_tokenizer_id(const Tokenizer *t, const char *name); /* by its text in the file; or -1 */
+bool rt_tokenizer_special(const Tokenizer *t, int32_t id);
+#endif
