@@ -2,24 +2,49 @@
 
     python3 generate.py FIRST LAST FOLDER [BATCH]        writes FOLDER/pN.shard for FIRST <= N < LAST
 
-The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare well;
-`stop_gradient` is left out, since central differences do not know it.
+The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare well; what jumps
+(sign, floor, argmax, comparisons) does so where numbers are seldom equal. Every word of the language is in some program, or words.py says
+why not; plans.py draws plans.
 """
 import random, sys
 
 SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16}
+DECLARED = {'E': ['= A * B', '= 6'], 'H': ['= 4 * C', '= 16'], 'G': ['like B', '= 3', '']}
 INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool', 'k [Batch, K] bool']
 INDEX = [('i', 'C', ['Batch']), ('j', 'E', ['Batch', 'B'])]
 MOST = 4000                           # elements of a value, without those of Batch
 UNARY = ['tanh(%s)', 'sigmoid(%s)', 'sin(%s)', 'cos(%s)', 'erf(%s)', 'exp(-(%s)^2)', 'log(1 + (%s)^2)', 'sqrt(1 + (%s)^2)',
          'rsqrt(1 + (%s)^2)', 'silu(%s)', 'gelu(%s)', 'gelu_tanh(%s)', '0.3 * %s', '%s / 3', '%s - 0.1', 'softplus(%s)',
-         'tanh(%s)^3', 'clamp(%s, -3, 3)', 'relu(%s)', 'abs(%s)', '-%s', 'dropout(%s, p = 0)']
+         'tanh(%s)^3', 'clamp(%s, -3, 3)', 'relu(%s)', 'abs(%s)', '-%s', 'dropout(%s, p = 0)', 'dropout(%s, p = 0.25)', 'log1p((%s)^2)',
+         'tanh(%s) * sign(%s + 0.123)', '0.3 * floor(2 * tanh(%s) + 0.37)', '%s * rand(%s)', '%s * stop_gradient(%s)',
+         'tanh(%s) + stop_gradient(%s)', 'small * %s', 'soft(%s)', 'soft(%s, c = 2)', '%s |> silu', 'exp(min(%s, 1))', '%s + float(%s > 0.123)']
 BINARY = ['%s + %s', '%s - %s', '%s * %s', 'max(%s, %s)', 'min(%s, %s)', '%s / (1 + (%s)^2)']
-LAYERS = ['  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  return x + dot[{h}](tanh(dot[{d}](x, w)), u)',
-          '  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  return x + gelu(l(n(x)))',
-          '  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c',
-          '  sub n = RMSNorm[{d}]\n  return n(x) * sigmoid(x) + 0.1 * x',
-          '  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))']
+COMPARED = ['i < 2', 'i >= 1', 'j <= 3', 'j != 2', 'j == 1', 'b', 'not(b)', 'b & (j > 2)', 'b | (i == 0)']
+FUNCTIONS = """const small = 0.1 * ceil(1.5)
+fn soft(x, c = 0.5) = c * tanh(x / c)
+fn center[D](x) {
+  m = mean[D](x)
+  return x - m
+}
+extern centered[D](x: [*, D]) -> [*, D] { reference center }
+layer Scale[D](x: [*, D]) -> [*, D] {
+  param gain [D] ~ normal(0.3, mean = 1)  @nodecay
+  return x * gain
+}
+"""
+LAYOUT = 'layout near [B, K] = causal & sliding(2)\n'
+# of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed for it
+LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  h = tanh(dot[{d}](x, w))\n  return x + dot[{h}](h, u)',),
+          ('  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  h = l(n(x))\n  return x + gelu(h)',),
+          ('  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c', 'c = 0.1', [0.2, 0.3, 0.4, 0.1]),
+          ('  sub n = RMSNorm[{d}] with eps = 1e-3\n  h = n(x)\n  return h * sigmoid(x) + 0.1 * x',),
+          ('  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))',),
+          ('  sub l = Linear[{d} -> {h}] with init = normal(0.3), bias = none\n  sub m = Linear[{h} -> {d}] with init = normal(0.3)\n'
+           '  h = silu(l(x))\n  return x + dropout(m(h), p = p)', 'p = 0', [0.1, 0, 0.2, 0.3]),
+          ('  param w [{d}] ~ truncated_normal(0.4) @f32\n  h = soft(x * m)\n  return 0.8 * x + w * h', None, None, 'm')]
+INNER = [0, 1, 3]                     # of a stack in a stack
+ATTENDING = ('layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
+             '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
 
 # with the guard, without, and without but with a state beside each parameter
 RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1 momentum = 0.9\n  on_nan off']
@@ -27,8 +52,10 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 
 class Program:
     def __init__(s, seed):
-        s.r, s.lines, s.params, s.subs, s.layers, s.n, s.tables = random.Random(seed), [], [], [], [], 0, 0
+        s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
+        s.tables, s.called = {}, []   # parameters by their dims; subs that may be called again, with what they do to dims
         s.rule = RULES[seed % len(RULES)]
+        s.like = s.r.random() < .75   # K is like B
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
     def add(s, expr, dims):
@@ -40,12 +67,16 @@ class Program:
         s.values.append((f'v{s.n}', list(dims)))
 
     def param(s, dims):
-        s.tables += 1
-        name = f'p{s.tables}'
-        mean, mark = s.r.choice([0, 0, 1]), s.r.choice(['', ' @nodecay', '', ' @frozen'])
-        if s.tables == 1 and mark == ' @frozen': mark = ''  # a model with nothing to train is refused
-        s.params.append(f'param {name} [{", ".join(dims)}] ~ normal(0.5, mean = {mean}){mark}')
+        old = s.tables.get(tuple(dims))
+        if old and s.r.random() < .3: return old      # used twice
+        name = f'p{len(s.tables) + 1}'
+        if old: name += f'_{len(s.params)}'
+        mean, mark = s.r.choice([0, 0, 1]), s.r.choice(['', ' @nodecay', '', ' @frozen', ' @f32'])
+        if not s.tables and mark == ' @frozen': mark = ''   # a model with nothing to train is refused
+        begin = s.r.choice([f'~ normal(0.5, mean = {mean})'] * 4 + ['~ uniform(-0.8, 0.9)', f'~ truncated_normal(0.5, mean = {mean})'])
+        s.params.append(f'param {name} [{", ".join(dims)}] {begin}{mark}')
         if s.r.random() < .1: s.params.append(f'aux {s.r.choice([0.1, 0.01])} * mean[*]({name}^2)')
+        s.tables[tuple(dims)] = name
         return name
 
     def pick(s):
@@ -53,7 +84,7 @@ class Program:
         return v, dims, [d for d in dims if d != 'Batch'], [d for d in SIZE if d not in dims]
 
     # one operator each; what does not fit is left out
-    def unary(s, v, dims, own, new): s.add(s.r.choice(UNARY) % v, dims)
+    def unary(s, v, dims, own, new): s.add(s.r.choice(UNARY).replace('%s', v), dims)
 
     def binary(s, v, dims, own, new):
         w, other = s.r.choice([z for z in s.values if set(z[1]) <= set(dims) or set(dims) <= set(z[1])])
@@ -65,7 +96,7 @@ class Program:
         op = s.r.choice(['0.3 * sum', 'mean', 'max', 'min', 'var', 'logsumexp'])
         s.add(f'{op}[{", ".join(q)}]({v})', [d for d in dims if d not in q])
 
-    def softmax(s, v, dims, own, new): s.add(f'softmax[{s.r.choice(own)}]({v})', dims)
+    def softmax(s, v, dims, own, new): s.add(f'{s.r.choice(["softmax", "softmax", "0.3 * log_softmax", "center", "centered"])}[{s.r.choice(own)}]({v})', dims)
 
     def weights(s, v, dims, own, new):
         q = s.r.sample(own, s.r.randint(1, min(2, len(own))))
@@ -79,6 +110,57 @@ class Program:
         w, other, shared = s.r.choice([z for z in fits if z[2]])
         q = s.r.choice(shared)
         s.add(f'dot[{q}]({v}, {w}) / 3', [d for d in dims if d != q] + [d for d in other if d not in dims and d != q])
+
+    def outer(s, v, dims, own, new):
+        w, other = s.r.choice([z for z in s.values if z[0] != v])
+        s.add(f'outer({v}, {w}) / 2', dims + [d for d in other if d not in dims])
+
+    def joined(s, v, dims, own, new):
+        a, b, c = s.r.choice([(a, b, c) for a in own for b in new for c in new if b != c and SIZE[a] + SIZE[b] == SIZE[c]])
+        fits = [w for w, other in s.values if set(other) == set(dims) - {a} | {b}]
+        w = s.r.choice(fits) if fits else f'{"slice" if SIZE[a] >= SIZE[b] else "pad"}[{a} -> {b}](0.7 * {v})'
+        x, y = s.r.choice([((a, v), (b, w)), ((b, w), (a, v))])
+        s.swap(v, dims, a, c, f'concat[{x[0]}, {y[0]} -> {c}]({x[1]}, {y[1]})')
+
+    def apart(s, v, dims, own, new):
+        d = s.r.choice([d for d in own if SIZE[d] <= 3])
+        names = [f'v{s.n + k + 1}' for k in range(SIZE[d])]
+        s.lines.append(f'{", ".join(names)} = unstack[{d}]({v})')
+        s.n += len(names)
+        s.values += [(n, [o for o in dims if o != d]) for n in names]
+
+    def count(s, v, dims, own, new):
+        d = s.r.choice([d for d in own if d != 'H'])
+        of = s.r.choice([o for o in SIZE if o not in dims and SIZE[o] >= SIZE[d]])
+        s.add(s.r.choice([f'{v} * 0.3 * float(iota({d}))', f'{v} * {s.param([of])}[{of} = iota({d})]']), dims)
+
+    def turn(s, v, dims, own, new):
+        d, along = s.r.choice([(d, a) for d in own for a in own if SIZE[d] % 2 == 0 and a != d])
+        more = s.r.choice(['', ', theta = 100', ', pos = j' if along == 'B' and 'Batch' in dims else ''])
+        s.add(f'rope[{along}; {d}]({v}{more})', dims)
+
+    def largest(s, v, dims, own, new):
+        d, to = s.r.choice(own), s.r.choice(new)
+        left = [o for o in dims if o != d]
+        chosen = f'argmax[{d}]({v} + 0.1 * rand({v}))'
+        if s.r.random() < .3: s.add(f'0.3 * float({chosen})', left)
+        else: s.add(f'{s.param(s.r.sample([d, to], 2))}[{d} = {chosen}]', left + [to])
+
+    def choose(s, v, dims, own, new):
+        w = s.r.choice([w for w, other in s.values if set(other) == set(dims)])
+        if 'Batch' in dims and 'B' in dims: s.add(f'where({s.r.choice(COMPARED)}, {v}, sin({w}))', dims)
+        else: s.add(f'where({v} {s.r.choice(["<", "<=", ">", ">="])} {w} + 0.123, {v}, sin({w}))', dims)
+
+    # a loss of the library, beside the model's
+    def measure(s, v, dims, own, new):
+        labels = [(i, of) for i, of, where in INDEX if of in own and set(where) <= set(dims)]
+        w = s.r.choice([w for w, other in s.values if set(other) == set(dims)])
+        if labels and s.r.random() < .6:
+            i, of = s.r.choice(labels)
+            if s.r.random() < .3: return s.add(f'0.3 * nll[{of}]({v}, {i})', [d for d in dims if d != of])
+            more = s.r.choice(['', ', ignore = 1', ', smooth = 0.1', ', ignore = -100, smooth = 0.2'])
+            s.lines.append(f'aux 0.1 * cross_entropy[{of}]({v}, {i}{more})')
+        else: s.lines.append(s.r.choice([f'aux 0.1 * mse({v}, sin({w}))', f'aux 0.1 * bce({v}, sigmoid({w}))']))
 
     def expand(s, v, dims, own, new):
         if len(dims) < 4: d = s.r.choice(new); s.add(f'expand[{d}]({v})', dims + [d])
@@ -135,8 +217,14 @@ class Program:
         fits = [w for w in s.values if {'Batch', 'K', 'C'} <= set(w[1]) <= set(q[1]) - {'B'} | {'K'}]
         if not fits: s.add(f'dot[B](x, {s.param(["B", "K"])})', ['Batch', 'C', 'K'])
         m = s.r.choice(fits or s.values[-1:])
-        mask = s.r.choice(['all', 'padding(k)', 'causal', 'k'])
-        s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {mask})', q[1])
+        scale = s.r.choice(['', '', ', scale = 0.4'])
+        s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {s.mask()}{scale})', q[1])
+
+    def mask(s):
+        some = ['all', 'padding(k)', 'causal', 'k'] + ['sliding(2)', 'same(j)', 'padding(b)', 'near'] * s.like
+        m = s.r.choice(some)
+        if s.r.random() < .3: m += f' {s.r.choice("&|")} {s.r.choice(some[1:])}'
+        return m
 
     def scan(s, v, dims, own, new):
         d = s.r.choice(own)
@@ -148,24 +236,51 @@ class Program:
         elif 'B' in own and 'Batch' in dims: s.add(f'where(b, {v}, tanh({v}))', dims)
 
     def layer(s, v, dims, own, new):
+        again = [c for c in s.called if c[1] in own and (c[2] == c[1] or c[2] in new)]
+        if again and s.r.random() < .2: name, d, e = s.r.choice(again); return s.swap(v, dims, d, e, f'{name}({v})')
         d, name, e = s.r.choice(own), f's{len(s.subs)}', s.r.choice(new)
-        kind = s.r.choice(['LayerNorm', 'RMSNorm', 'Linear', 'stack', 'stack'])
+        kind = s.r.choice(['LayerNorm', 'RMSNorm', 'Linear', 'Scale', 'stack', 'stack', 'stack'])
+        if kind == 'stack': return s.stack(v, dims, d, name, e)
         if kind == 'Linear':
+            e = s.r.choice([e, e, d])
             s.subs.append(f'sub {name} = Linear[{d} -> {e}] with init = normal(0.4){s.r.choice([", bias = none", ", bias = 0.1", ""])}')
-            return s.swap(v, dims, d, e, f'{name}({v})')
-        if kind != 'stack': s.subs.append(f'sub {name} = {kind}[{d}]')
         else:
-            which, rounds = s.r.randrange(len(LAYERS)), s.r.choice([2, 3])
-            option = {2: ' with c = 0.1'}.get(which, '')
-            inner = f'L{len(s.layers)}'
-            if which == len(LAYERS) - 1:          # a stack of stacks
-                s.layers.append(f'layer {inner}(x: [*, {d}]) -> [*, {d}] {{\n{LAYERS[s.r.choice([0, 1, 3])].format(d=d, h=e)}\n}}\n')
-            s.layers.append(f'layer L{len(s.layers)}(x: [*, {d}]) -> [*, {d}]{option} {{\n{LAYERS[which].format(d=d, h=e, inner=inner)}\n}}\n')
-            given = f' with c = {[0.2, 0.3, 0.4][:rounds]}' if option and s.r.random() < .5 else ''
-            s.subs.append(f'stack {name} [N{rounds}] of L{len(s.layers) - 1}{given}')
-        s.add(f'{name}({v})', dims)
+            e, both = d, s.r.choice([o for o in own if o != d] or [None]) if s.r.random() < .3 else None
+            more = ' with eps = 1e-2' if kind != 'Scale' and s.r.random() < .3 else ''
+            s.subs.append(f'sub {name} = {kind}[{d}{", " + both if both else ""}]{more}')
+            if both: return s.add(f'{name}({v})', dims)
+        s.called.append((name, d, e))
+        s.swap(v, dims, d, e, f'{name}({v})')
 
-    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 2 + [label, gather, one_hot, scatter, merged, attend]
+    def stack(s, v, dims, d, name, e):
+        rounds, more = s.r.choice(['N2', 'N3', 'N5']), ''
+        if set(dims) == {'Batch', 'B', 'C'} and s.r.random() < .5:
+            s.layers.append(ATTENDING.format(n=len(s.layers), mask=s.r.choice(['causal', 'all'] + ['near', 'causal & sliding(1)'] * s.like)))
+            of, given = f'L{len(s.layers) - 1}', ''
+        else:
+            which = s.r.randrange(len(LAYERS))
+            body, option, values, operand = (LAYERS[which] + (None,) * 3)[:4]
+            if operand:
+                fits = [w for w, other in s.values if set(other) == set(dims)]
+                more = f', {s.r.choice(fits)}'
+            s.one_layer(body, d, e, option, operand, dims)
+            of, n = f'L{len(s.layers) - 1}', {'N2': 2, 'N3': 3, 'N5': 4}[rounds]
+            given = f' with {option.split()[0]} = {values[:n]}' if option and s.r.random() < .5 else ''
+            if not option and not operand and which in INNER and s.r.random() < .25:
+                s.one_layer(LAYERS[s.r.choice(INNER)][0], d, e, None, None, dims)
+                of, rounds = f'({of}, L{len(s.layers) - 1})', s.r.choice(['N2', 'N5'])
+        s.subs.append(f'stack {name} [{rounds}] of {of}{given}')
+        s.add(f'{name}({v}{more})', dims)
+
+    def one_layer(s, body, d, e, option, operand, dims):
+        inner = f'L{len(s.layers)}'
+        if '{inner}' in body: s.layers.append(f'layer {inner}(x: [*, {d}]) -> [*, {d}] {{\n{LAYERS[s.r.choice(INNER)][0].format(d=d, h=e)}\n}}\n')
+        head, result, more = f'x: [*, {d}]', f'[*, {d}]', f' with {option}' if option else ''
+        if operand: result = f'[{", ".join(dims)}]'; head = f'x: {result}, {operand}: {result}'
+        s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
+
+    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 3 + [label, gather, one_hot, scatter, merged, attend] + [
+        outer, joined, apart, count, turn, largest, choose, measure]
 
     def text(s):
         for _ in range(s.r.randint(4, 14)):
@@ -176,10 +291,22 @@ class Program:
         terms = s.r.sample(s.values[-4:], 2)
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
-        return ('use "std"\ndims { Batch; ' + '; '.join(f'{d} = {n}' for d, n in SIZE.items()) + '; N2 = 2; N3 = 3; N4 = 2 }\n' + ''.join(s.layers) +
+        dims, sizes = s.dims()
+        return ('use "std"\n' + dims + FUNCTIONS + LAYOUT * s.like + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
-                f'train t {{\n  batch 4\n  steps 2\n  {s.rule}\n'
+                f'train t {{\n  batch 4\n  steps 2\n{sizes}  {s.rule}\n'
                 '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy")\n}\n')
+
+    def dims(s):
+        """The block of dims, and the line that sizes what it leaves open."""
+        text, sizes = 'Batch', ''
+        for d, n in SIZE.items():
+            how = s.r.choice(DECLARED.get(d, [f'= {n}']))
+            if d == 'K' and s.like: how = 'like B'
+            if '=' in how and d not in 'AF' and s.r.random() < .12: how += f' pad {s.r.choice([2, 4])}'
+            if not how: sizes = f'  size {d} = {n}\n'
+            text += f'; {d} {how}'.rstrip()
+        return f'dims {{ {text}; N2 = 2; N3 = 3; N4 = 2; N5 = 4 }}\n', sizes
 
 
 if __name__ == '__main__':

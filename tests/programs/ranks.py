@@ -3,35 +3,13 @@
     python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of those that fail
 """
 import json, os, random, re, shutil, subprocess, sys, tempfile, time
-from generate import SIZE, Program
-import run as programs
+from generate import Program
+import plans, run as programs
 
-BATCH, LIMIT = 8, 120                 # seconds that a command may take
+LIMIT = 120                 # seconds that a command may take
 
 
 class Wrong(Exception): pass
-
-
-def rule(r, axis, dims):
-    """A place line of a random shape."""
-    first = r.sample(dims, r.randint(1, min(3, len(dims))))
-    rest = [d for d in dims if d not in first]
-    other = f' else {r.choice(rest)}' if rest and r.random() < .4 else ''
-    return f'place {", ".join(first)} -> {axis}{other}'
-
-
-def divided(n): return ['Batch'] * (BATCH % n == 0) + [d for d, size in SIZE.items() if size % n == 0]
-
-
-def recompute(r, stack, text):
-    """Lines of a stack: all layers alike, or parts of them that keep different things."""
-    layers, keep = int(re.search(rf'stack {stack} \[N(\d)\]', text).group(1)), ['input', 'none', 'all']
-    if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
-    if r.random() < .3: return [f'recompute {stack}.* keep = auto budget = {r.choice([1, 4, 16])}KiB']
-    cut = r.randrange(layers)
-    lines = [f'recompute {stack}[0..{cut}] keep = {r.choice(keep)}']
-    if cut + 1 < layers and r.random() < .6: lines.append(f'recompute {stack}[{cut + 1}..{layers - 1}] keep = {r.choice(keep)}')
-    return lines
 
 
 def penalized(text, n):
@@ -39,30 +17,6 @@ def penalized(text, n):
     found = re.search(r'^  param (p\d+) .*$', text, re.M)
     if not found or n % 3: return text
     return text[:found.end()] + f'\n  aux 0.01 * mean[*]({found.group(1)}^2)' + text[found.end():]
-
-
-def plan(n, text):
-    """A plan for program n: mesh, rules, zero, micro, recompute, precision; most of them legal."""
-    r = random.Random(n * 7919 + 13)
-    axes = [('data', r.choice([1, 2, 2, 4])), ('tensor', r.choice([2, 2, 3, 4]))][:r.choice([1, 1, 2])]
-    if r.random() < .3: axes.reverse()
-    lines = ['mesh ' + ', '.join(f'{a} = {k}' for a, k in axes)]
-    share = BATCH
-    for axis, size in axes:
-        if axis == 'data' and r.random() < .85: lines.append('place Batch -> data'); share //= size
-        elif r.random() < .95:
-            dims = divided(size) if r.random() < .9 else list(SIZE)
-            if dims: lines.append(rule(r, axis, [d for d in dims if d != 'Batch'] or dims))
-    if r.random() < .5: lines.append(f'micro {r.choice([d for d in (1, 2, 4, 8) if share % d == 0] or [1])}')
-    if axes[0][0] == 'data' and r.random() < .8:
-        lines.append(f'zero {r.randint(0, 3)}' + r.choice(['', ' over data', ' over data keep_root = off', ' accumulate = full'])
-                     + r.choice(['', f' bucket = {2 ** r.randint(6, 40)}']))
-    stacks = [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
-    if stacks and r.random() < .5: lines += recompute(r, r.choice(stacks), text)
-    if r.random() < .25: lines.append('precision bf16')
-    ranks = 1
-    for _, k in axes: ranks *= k
-    return lines, ranks, 'precision bf16' in lines
 
 
 def call(*command, folder):
@@ -86,10 +40,12 @@ def losses(name, command, folder):
 
 def pair(shardc, n, folder):
     """'refused' or 'equal'; Wrong else."""
-    text = penalized(Program(n).text().replace('batch 4', f'batch {BATCH}'), n)
-    lines, ranks, narrow = plan(n, text)
-    one = 'plan one for M { precision bf16 }\n' if narrow else 'plan one for M { micro 8 }\n'
-    open(f'{folder}/p.shard', 'w').write(text + one + 'plan many for M {\n' + ''.join(f'  {l}\n' for l in lines) + '}\n')
+    r = random.Random(n * 7919 + 13)
+    text = plans.trained(r, penalized(Program(n).text().replace('batch 4', f'batch {plans.BATCH}'), n))
+    lines, ranks = plans.many(r, text)
+    narrow = plans.narrow(lines)
+    one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'
+    open(f'{folder}/p.shard', 'w').write(text + plans.MACHINES + one + 'plan many for M {\n' + ''.join(f'  {l}\n' for l in lines) + '}\n')
     for name in ('one', 'many'): shutil.rmtree(f'{folder}/{name}', ignore_errors=True)
     if not compiled(shardc, 'many', folder): return 'refused'
     if not compiled(shardc, 'one', folder): raise Wrong('one rank is refused')
@@ -106,7 +62,7 @@ def main():
     shardc, first, last = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     keep, count, began = sys.argv[4] if len(sys.argv) > 4 else None, {'equal': 0, 'refused': 0, 'wrong': 0}, time.time()
     with tempfile.TemporaryDirectory() as folder:
-        programs.write_data(folder, BATCH)
+        programs.write_data(folder, plans.BATCH)
         for n in range(first, last):
             try: count[pair(shardc, n, folder)] += 1
             except Wrong as e:

@@ -7,32 +7,19 @@ The same number gives the same program and plans. Files of programs that fail st
 import argparse, os, random, shutil, subprocess, sys, tempfile, time
 from collections import Counter
 from generate import Program
-import ranks
+import plans
 
-BATCH, AT_ONCE = 8, 50
-
-
-def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
+AT_ONCE = 50
 
 
-def alone(r, text):
-    """A plan of one rank."""
-    lines = [f'micro {r.choice([1, 2, 4])}'] if r.random() < .6 else []
-    for s in stacks(text):
-        if r.random() < .5: lines.append(f'recompute {s}.* keep = {r.choice(["input", "none", "all"])}')
-    return lines
-
-
-def plans(n, text):
-    r = random.Random(n * 104729 + 7)
-    first = alone(r, text)
-    second = [l for l in ranks.plan(n, text)[0] if not l.startswith('precision')] if r.random() < .7 else alone(r, text)
-    return {'one': ['micro 8'], 'p0': first, 'p1': second}
+def plans_of(n, r, text):
+    return {'one': ['micro 8'], 'p0': plans.one(r, text), 'p1': plans.many(r, text)[0] if r.random() < .7 else plans.one(r, text)}
 
 
 def text_of(n):
-    text = Program(n).text().replace('batch 4', f'batch {BATCH}')
-    return text + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n' for name, lines in plans(n, text).items())
+    r = random.Random(n * 104729 + 7)
+    text = plans.trained(r, Program(n).text().replace('batch 4', f'batch {plans.BATCH}'))
+    return text + plans.MACHINES + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n' for name, lines in plans_of(n, r, text).items())
 
 
 def batch(trial, numbers, folder, keep):
@@ -43,6 +30,7 @@ def batch(trial, numbers, folder, keep):
     said, seen = [], set()
     for line in out.splitlines():
         word = line.split()
+        if len(word) == 2 and word[0] == 'because': count[word[1]] += 1; continue
         if len(word) != 3 or word[0] not in names: said.append(line); continue
         count[word[2]] += 1
         seen.add(word[0])
@@ -65,8 +53,9 @@ def main():
         for i in range(a.first, a.first + a.count, AT_ONCE):
             count += batch(os.path.abspath(a.trial), range(i, min(i + AT_ONCE, a.first + a.count)), folder, a.keep)
     seconds = time.time() - began
+    codes = ', '.join(f'{v} {k}' for k, v in sorted(count.items()) if k[0] == 'E')
     print(f'programs {a.first}..{a.first + a.count - 1}, two plans each: ' + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
-          f'; {60 * a.count / seconds:.0f} programs a minute')
+          f' ({codes})' * bool(codes) + f'; {60 * a.count / seconds:.0f} programs a minute')
     sys.exit(count['wrong'] > 0 or not count['equal'])
 
 

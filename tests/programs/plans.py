@@ -1,0 +1,149 @@
+"""Random plans and train blocks for random programs; what they say is legal as far as is known without compiling.
+
+    lines, ranks = many(r, text)      of a mesh, ranks processes; one(r, text): of one rank
+    text = trained(r, text)           another rule, schedule, clipping, what is read and said while it trains
+
+`text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 by rounding alone; `narrow` tells
+whether a plan rounds to 16 bits. It must not look at results.
+"""
+import re
+from generate import SIZE
+
+BATCH = 8
+BYTES = ['100', '256', '256', '300', '600', '1KiB', '4KiB', '64KiB', '1MiB', '25MiB', '1GiB', '1TiB']
+MACHINES = """machine small { node cpus = 1 arch = x86_64_v3 memory = 8GiB reserve = 1MiB }
+machine large {
+  node arch = native memory = 64GB f32 = 1TFLOPS
+  link intra = 10GB/s inter = 1GB/s
+}
+"""
+RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 decay = 0.1', 'sgd lr = 0.5 momentum = 0.5 nesterov = on',
+         'sgd lr = 0.5 decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 decay = 0.5']
+SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%', 'inverse_sqrt warmup = 2']
+
+
+def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
+
+
+def narrow(lines): return any(l.startswith(('precision bf16', 'precision f16')) for l in lines)
+
+
+def stored(text):
+    """Sizes of dims in memory."""
+    padded = {d: int(n) for d, n in re.findall(r'(\w+) = [^;}]*? pad (\d+)', text.splitlines()[1])}
+    return {d: -(-size // padded.get(d, 1)) * padded.get(d, 1) for d, size in SIZE.items()}
+
+
+def named(stack, text):
+    """Has each of its layers a value called h?"""
+    of = re.search(rf'stack {stack} \[N\d\] of (.*?)( with .*)?$', text, re.M).group(1)
+    return all(re.search(rf'^layer {l}\([^}}]*^  h = ', text, re.M) for l in re.findall(r'L\d+', of))
+
+
+def recompute(r, stack, text):
+    """Lines of a stack: all layers alike, or parts of them that keep different things."""
+    layers = {'2': 2, '3': 3, '5': 4}[re.search(rf'stack {stack} \[N(\d)\]', text).group(1)]
+    keep = ['input', 'none', 'all'] + ['[h]'] * 2 * named(stack, text)
+    if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
+    if r.random() < .3: return [f'recompute {stack}.* keep = auto budget = {r.choice(["100", "400", "1KiB", "4KiB", "16KiB"])}']
+    cut = r.randrange(layers)
+    keep.append('auto budget = 2KiB')
+    lines = [f'recompute {stack}[0..{cut}] keep = {r.choice(keep)}']
+    if cut + 1 < layers and r.random() < .6: lines.append(f'recompute {stack}[{cut + 1}..{layers - 1}] keep = {r.choice(keep)}')
+    return lines
+
+
+def kept(r, text):
+    every = stacks(text)
+    if every and r.random() < .15: return [f'recompute {", ".join(s + ".*" for s in every)} keep = {r.choice(["input", "none", "auto budget = 16KiB"])}']
+    return [line for s in every if r.random() < .5 for line in recompute(r, s, text)]
+
+
+def precision(r):
+    kind = r.random()
+    if kind < .6: return []
+    if kind < .7: return [f'precision {r.choice(["f32", "tf32"])}']
+    if kind < .9: return ['precision bf16' + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16']) + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
+    return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16']) + r.choice(['', ' scale = 1024 grow = 3', ' scale = 64 least = 2'])]
+
+
+def rest(r): return ['deterministic on'] * (r.random() < .1) + [f'on {r.choice(["small", "large", "large nodes = 2"])}'] * (r.random() < .15)
+
+
+def one(r, text):
+    return [f'micro {r.choice([1, 2, 4])}'] * (r.random() < .6) + kept(r, text) + precision(r) + rest(r)
+
+
+def rule(r, axis, dims):
+    """A place line of a random shape."""
+    first = r.sample(dims, r.randint(1, min(3, len(dims))))
+    others = [d for d in dims if d not in first]
+    more = f' else {r.choice(others)}' if others and r.random() < .4 else ''
+    return f'place {", ".join(first)} -> {axis}{more}'
+
+
+def placed(r, axis, size, text):
+    dims = [d for d, n in stored(text).items() if n % size == 0] if r.random() < .9 else list(SIZE)
+    return [rule(r, axis, dims)] if dims else []
+
+
+def whole(r, text):
+    """Some parameters stay whole, by their path."""
+    paths = re.findall(r'^  param (p\w+) ', text, re.M) + [f'{s}.*' for s in stacks(text)]
+    return [f'place {r.choice(paths)} -> none'] if paths and r.random() < .15 else []
+
+
+def zero(r, over):
+    """over: lists of axes that may be named."""
+    line = f'zero {r.randint(0, 3)}'
+    if r.random() < .5: line += f' over {", ".join(r.choice(over))}'
+    if r.random() < .6: line += f' bucket = {r.choice(BYTES)}'
+    for option in (r.choice(['accumulate = full', 'accumulate = shard']), 'keep_root = off', 'keep_gathered = on',
+                   f'persist = {r.choice(["64", "1KiB", "1MiB"])}', 'prefetch = 0 overlap = off'):
+        if r.random() < .15: line += f' {option}'
+    return line
+
+
+def samples(r):
+    """The axes that split Batch and their line; two of them, the nodes of a hybrid mesh, now and then."""
+    if r.random() < .3:
+        axes = [('data', 2), ('node', 2)]
+        return axes, f'place Batch -> {r.choice(["data, node", "node, data"])}', [['data'], ['node'], ['data', 'node'], ['node', 'data']]
+    axes = [('data', r.choice([1, 2, 2, 4]))]
+    return axes, 'place Batch -> data', [['data']]
+
+
+def many(r, text):
+    """Mesh, rules, zero, micro, recompute, precision."""
+    axes, line, over = samples(r) if r.random() < .85 else ([], None, None)
+    lines, ways = [line] if axes else [], 1
+    for _, n in axes: ways *= n
+    if not axes or r.random() < .5:
+        axis = ('tensor', r.choice([2, 2, 3, 4]))
+        lines += placed(r, *axis, text) if r.random() < .95 else []
+        axes = [axis] + axes if r.random() < .3 else axes + [axis]
+    lines.insert(0, 'mesh ' + ', '.join(f'{a} = {k}' for a, k in axes))
+    lines += whole(r, text)
+    share = BATCH // ways
+    if r.random() < .5: lines.append(f'micro {r.choice([d for d in (1, 2, 4, 8) if share % d == 0])}')
+    if over and r.random() < .85: lines.append(zero(r, over))
+    lines += kept(r, text) + precision(r) + rest(r)
+    ranks = 1
+    for _, k in axes: ranks *= k
+    return lines, ranks
+
+
+def trained(r, text):
+    head, block = text.split('train t {', 1)
+    if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
+    more = []
+    if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')
+    if r.random() < .3: more.append('clip 1')
+    if r.random() < .3: more.append(f'seed {r.randint(1, 9)}')
+    if 'on_nan' not in block: more += [r.choice(['on_nan stop', 'on_nan skip', 'on_nan skip max = 2'])] * (r.random() < .3)
+    if r.random() < .2: more.append('save every = 1 keep = 1')
+    if r.random() < .2:
+        more.append(r.choice(['eval every = 1 batches = 1', 'eval batches = 1']))
+        block = re.sub(r'(data (columns\(.*\)))', r'\1 valid = \2', block)
+    if r.random() < .2: block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2']) + ' shuffle = off', block)
+    return head + 'train t {' + block.replace('  steps 2\n', '  steps 2\n' + ''.join(f'  {line}\n' for line in more))

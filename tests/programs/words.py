@@ -1,0 +1,86 @@
+"""Which words no random program has: words.py ROOT
+
+Every row of the tables of words (keywords.def, operators.def, functions.def, settings.def) should stand in the text of one of the
+first programs with their plans, or in MISSING with the reason why not; and a word that programs have must not be in MISSING.
+"""
+import re, sys
+import trial
+
+ROOT, PROGRAMS = sys.argv[1], 500
+UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
+OTHERS, TIME, FILES = 'kernels of other processors do not run here', 'read by the bound of time of `plan` alone', 'names in files of weights'
+MISSING = {
+    'op blocks window global random fixed variable strided dilated table per_head bigbird longformer': UNBUILT,
+    'op top route load_balance': UNBUILT,
+    'word variant': 'the same model with other sizes, of which dims have enough',
+    'word weights as': FILES, 'word grad': 'checked, and not used yet: N0901',
+    'WEIGHTS prefix ignore config': FILES,
+    'TRAIN data.eot data.mask_id data.pack data.pad_id data.special data.task data.tokenizer': TOKENS,
+    'TRAIN data.format=bytes data.format=llmc data.format=u16 data.format=u32 data.format=megatron': TOKENS,
+    'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
+    'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.decay': UNBUILT,
+    'TRAIN optim.onebit_adam.freeze save.async': UNBUILT,
+    'PLAN pipeline pipeline=one_f_one_b pipeline=gpipe pipeline=interleaved pipeline=zero_bubble pipeline.uneven': UNBUILT,
+    'PLAN pipeline.interleaved.chunks recompute.over recompute.offload recompute.offload=host': UNBUILT,
+    'PLAN offload offload=optimizer offload=grads offload=params': UNBUILT,
+    'MACHINE host host.cores host.memory host.pcie': UNBUILT,
+    'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
+    'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90': OTHERS,
+    'MACHINE node.tf32 node.bf16 node.f16 node.hbm': TIME,
+    'EXTERN cpu cpu.entry ptx ptx.entry reference.tol': 'a kernel by hand is not used yet: N0901',
+}
+
+
+def rows(path, kind):
+    for row in re.findall(rf'^{kind}\((.*)\)$', open(f'{ROOT}/{path}').read(), re.M):
+        yield [f.strip().strip('"') for f in re.findall(r'"[^"]*"|[^,]+', row)]
+
+
+def listed():
+    """The words of the tables."""
+    words = {f'op {r[0]}' for r in rows('ir/functions.def', 'FUNCTION')} | {f'op {r[1]}' for r in rows('frontend/operators.def', 'OPERATOR')}
+    words |= {f'word {r[1]}' for r in rows('frontend/keywords.def', 'KEYWORD')} | {f'{r[0]} {r[1]}' for r in rows('frontend/settings.def', 'LINE')}
+    words |= {f'{r[0]} {r[1]}.{r[2]}' for r in rows('frontend/settings.def', 'OPTION')}
+    return words | {f'{r[0]} {r[1]}={r[2]}' for r in rows('frontend/settings.def', 'CHOICE')}
+
+
+def of_line(block, line):
+    """What a line of a settings block says: its word, choices, options; options are those of a choice, too."""
+    path = line.split()[0]
+    choices = re.findall(r'[\w]+', line)[1:4]
+    keys = re.findall(r'(\w+) = ([\w.]+)?', line) + [('over', '')] * (' over ' in line)
+    yield f'{block} {path}'
+    for c in choices: yield f'{block} {path}={c}'
+    for key, value in keys:
+        yield f'{block} {path}.{key}'
+        yield f'{block} {path}.{key}={value}'
+        for c in choices: yield f'{block} {path}.{c}.{key}'
+
+
+def said(text):
+    """The words of a program. A block of settings begins with a line of its own, or is one line."""
+    words = {f'op {w}' for w in re.findall(r'\b(\w+)[\[(]', text)} | {f'op {w}' for w in re.findall(r'\|> (\w+)', text)}
+    block = None
+    for line in text.splitlines():
+        if not block: words |= {f'word {w}' for w in re.findall(r'\b[a-z]+\b', line)}
+        head = re.match(r'(train|plan|machine|extern)\b[^{]*\{ ?(.*?)( \}|\{.*)?$', line)
+        if head: words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(), part)}
+        if head and not line.endswith('}'): block = head.group(1).upper()
+        elif line.startswith('}'): block = None
+        elif block and line.strip(): words |= set(of_line(block, line))
+        if line.startswith('extern'): words |= set(of_line('EXTERN', line.split('{')[1].strip(' }')))
+    return words
+
+
+def main():
+    tables, found = listed(), set()
+    missing = {f'{names.split()[0]} {w}' for names in MISSING for w in names.split()[1:]}
+    for n in range(PROGRAMS): found |= said(trial.text_of(n))
+    wrong = [f'no random program has `{w}`: let generate.py or plans.py make it, or say in MISSING why not' for w in sorted(tables - found - missing)]
+    wrong += [f'`{w}` is in MISSING, and random programs have it' for w in sorted(missing & found)]
+    wrong += [f'`{w}` is in MISSING and in no table' for w in sorted(missing - tables)]
+    print('\n'.join(wrong + [f'{len(tables)} words, {len(tables & found)} in random programs, {len(wrong)} wrong']))
+    sys.exit(bool(wrong))
+
+
+main()
