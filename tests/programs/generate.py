@@ -289,7 +289,7 @@ class Program:
                 try: s.r.choice(s.STEPS)(s, v, dims, own, new)
                 except IndexError: pass           # nothing to choose from
         terms = s.r.sample(s.values[-4:], 2)
-        loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
+        loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
         dims, sizes = s.dims()
         return ('use "std"\n' + dims + FUNCTIONS + LAYOUT * s.like + ''.join(s.layers) +
