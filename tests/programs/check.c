@@ -165,7 +165,7 @@ static double gradient_norm(const Side *lower, const Side *update) {
   return sqrt(sum);
 }
 
-/* Differences see through stop_gradient: a file that says it has its gradients from the passes only. */
+/* Differences see through stop_gradient: gradients of such a file are compared between passes. */
 static bool stops(const char *path) {
   char line[4096];
   bool found = false;

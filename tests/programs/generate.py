@@ -8,9 +8,9 @@ why not; plans.py draws plans.
 """
 import random, sys
 
-SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16}
+SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16, 'U': 1, 'W': 33}
 DECLARED = {'E': ['= A * B', '= 6'], 'H': ['= 4 * C', '= 16'], 'G': ['like B', '= 3', '']}
-INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool', 'k [Batch, K] bool']
+INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool', 'k [Batch, K] bool', 'c [Batch] i32']
 INDEX = [('i', 'C', ['Batch']), ('j', 'E', ['Batch', 'B'])]
 MOST = 4000                           # elements of a value, without those of Batch
 UNARY = ['tanh(%s)', 'sigmoid(%s)', 'sin(%s)', 'cos(%s)', 'erf(%s)', 'exp(-(%s)^2)', 'log(1 + (%s)^2)', 'sqrt(1 + (%s)^2)',
@@ -41,9 +41,10 @@ LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.
           ('  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))',),
           ('  sub l = Linear[{d} -> {h}] with init = normal(0.3), bias = none\n  sub m = Linear[{h} -> {d}] with init = normal(0.3)\n'
            '  h = silu(l(x))\n  return x + dropout(m(h), p = p)', 'p = 0', [0.1, 0, 0.2, 0.3]),
+          ('  sub a = {inner}\n  h = a(x)\n  return x + 0.3 * h',),
           ('  param w [{d}] ~ truncated_normal(0.4) @f32\n  h = soft(x * m)\n  return 0.8 * x + w * h', None, None, 'm')]
 INNER = [0, 1, 3]                     # of a stack in a stack
-ATTENDING = ('layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
+ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
              '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
 
 # with the guard, without, and without but with a state beside each parameter
@@ -51,11 +52,13 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 
 
 class Program:
-    def __init__(s, seed):
+    def __init__(s, seed, across=False):
+        """across: with means over Batch, which no micro-batch has by itself."""
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
         s.tables, s.called = {}, []   # parameters by their dims; subs that may be called again, with what they do to dims
         s.rule = RULES[seed % len(RULES)]
         s.like = s.r.random() < .75   # K is like B
+        s.across = across and s.r.random() < .2
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
     def add(s, expr, dims):
@@ -111,6 +114,12 @@ class Program:
         q = s.r.choice(shared)
         s.add(f'dot[{q}]({v}, {w}) / 3', [d for d in dims if d != q] + [d for d in other if d not in dims and d != q])
 
+    def over_batch(s, v, dims, own, new):
+        if s.across and 'Batch' in dims: s.add(s.r.choice(['0.5 * ({v} - mean[Batch]({v}))', 'tanh({v}) * rsqrt(mean[Batch]({v}^2) + 0.1)', '{v} - 0.1 * sum[Batch]({v})']).format(v=v), dims)
+
+    def whole_number(s, v, dims, own, new):
+        if 'Batch' in dims: s.add(s.r.choice(['0.3 * {v} * float(c)', 'where(c > 2, {v}, 0.3 * {v})']).format(v=v), dims)
+
     def outer(s, v, dims, own, new):
         w, other = s.r.choice([z for z in s.values if z[0] != v])
         s.add(f'outer({v}, {w}) / 2', dims + [d for d in other if d not in dims])
@@ -123,7 +132,7 @@ class Program:
         s.swap(v, dims, a, c, f'concat[{x[0]}, {y[0]} -> {c}]({x[1]}, {y[1]})')
 
     def apart(s, v, dims, own, new):
-        d = s.r.choice([d for d in own if SIZE[d] <= 3])
+        d = s.r.choice([d for d in own if 1 < SIZE[d] <= 3])
         names = [f'v{s.n + k + 1}' for k in range(SIZE[d])]
         s.lines.append(f'{", ".join(names)} = unstack[{d}]({v})')
         s.n += len(names)
@@ -255,8 +264,8 @@ class Program:
     def stack(s, v, dims, d, name, e):
         rounds, more = s.r.choice(['N2', 'N3', 'N5']), ''
         if set(dims) == {'Batch', 'B', 'C'} and s.r.random() < .5:
-            s.layers.append(ATTENDING.format(n=len(s.layers), mask=s.r.choice(['causal', 'all'] + ['near', 'causal & sliding(1)'] * s.like)))
-            of, given = f'L{len(s.layers) - 1}', ''
+            s.layers.append(ATTENDING.format(n=len(s.layers), mask=s.r.choice(['causal', 'padding(seen)', 'causal | seen'] + ['near', 'causal & sliding(1)'] * s.like)))
+            of, given, more = f'L{len(s.layers) - 1}', '', ', k'
         else:
             which = s.r.randrange(len(LAYERS))
             body, option, values, operand = (LAYERS[which] + (None,) * 3)[:4]
@@ -270,6 +279,7 @@ class Program:
                 s.one_layer(LAYERS[s.r.choice(INNER)][0], d, e, None, None, dims)
                 of, rounds = f'({of}, L{len(s.layers) - 1})', s.r.choice(['N2', 'N5'])
         s.subs.append(f'stack {name} [{rounds}] of {of}{given}')
+        if not more: s.called.append((name, d, d))
         s.add(f'{name}({v}{more})', dims)
 
     def one_layer(s, body, d, e, option, operand, dims):
@@ -280,7 +290,7 @@ class Program:
         s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
 
     STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 3 + [label, gather, one_hot, scatter, merged, attend] + [
-        outer, joined, apart, count, turn, largest, choose, measure]
+        outer, joined, apart, count, turn, largest, choose, measure, over_batch, whole_number]
 
     def text(s):
         for _ in range(s.r.randint(4, 14)):
@@ -295,7 +305,7 @@ class Program:
         return ('use "std"\n' + dims + FUNCTIONS + LAYOUT * s.like + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
                 f'train t {{\n  batch 4\n  steps 2\n{sizes}  {s.rule}\n'
-                '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy")\n}\n')
+                '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy", c = "c.npy")\n}\n')
 
     def dims(s):
         """The block of dims, and the line that sizes what it leaves open."""

@@ -34,16 +34,27 @@ def stored(text):
     return {d: -(-size // padded.get(d, 1)) * padded.get(d, 1) for d, size in SIZE.items()}
 
 
-def named(stack, text):
-    """Has each of its layers a value called h?"""
+def layers_of(stack, text):
     of = re.search(rf'stack {stack} \[N\d\] of (.*?)( with .*)?$', text, re.M).group(1)
-    return all(re.search(rf'^layer {l}\([^}}]*^  h = ', text, re.M) for l in re.findall(r'L\d+', of))
+    return [re.search(rf'^layer {l}\(.*?^}}', text, re.M | re.S).group(0) for l in re.findall(r'L\d+', of)]
+
+
+def named(stack, text):
+    """Lists of values that each of its layers has."""
+    every = layers_of(stack, text)
+    return (['[h]'] * 2 if all('\n  h = ' in l for l in every) else []) + (['[a.h]', '[h, a.h]'] if all('\n  sub a = ' in l for l in every) else [])
+
+
+def nested(r, stack, text):
+    """Lines of a stack in a stack."""
+    if '\n  stack k ' not in layers_of(stack, text)[0] or r.random() < .4: return []
+    return [f'recompute {stack}.*.k{r.choice([".*", ".*", "[0..0]", ".1"])} keep = {r.choice(["input", "none", "all", "auto budget = 1KiB"])}']
 
 
 def recompute(r, stack, text):
     """Lines of a stack: all layers alike, or parts of them that keep different things."""
     layers = {'2': 2, '3': 3, '5': 4}[re.search(rf'stack {stack} \[N(\d)\]', text).group(1)]
-    keep = ['input', 'none', 'all'] + ['[h]'] * 2 * named(stack, text)
+    keep = ['input', 'none', 'all'] + named(stack, text)
     if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
     if r.random() < .3: return [f'recompute {stack}.* keep = auto budget = {r.choice(["100", "400", "1KiB", "4KiB", "16KiB"])}']
     cut = r.randrange(layers)
@@ -56,7 +67,7 @@ def recompute(r, stack, text):
 def kept(r, text):
     every = stacks(text)
     if every and r.random() < .15: return [f'recompute {", ".join(s + ".*" for s in every)} keep = {r.choice(["input", "none", "auto budget = 16KiB"])}']
-    return [line for s in every if r.random() < .5 for line in recompute(r, s, text)]
+    return [line for s in every if r.random() < .5 for line in recompute(r, s, text) + nested(r, s, text)]
 
 
 def precision(r):

@@ -41,7 +41,7 @@ def losses(name, command, folder):
 def pair(shardc, n, folder):
     """'refused' or 'equal'; Wrong else."""
     r = random.Random(n * 7919 + 13)
-    text = plans.trained(r, penalized(Program(n).text().replace('batch 4', f'batch {plans.BATCH}'), n))
+    text = plans.trained(r, penalized(Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'), n))
     lines, ranks = plans.many(r, text)
     narrow = plans.narrow(lines)
     one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'

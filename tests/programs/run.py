@@ -5,14 +5,14 @@
 import json, os, random, shutil, struct, subprocess, sys, tempfile
 from generate import Program
 
-DATA = {'x': ('<f4', (4, 3, 4)), 'y': ('<f4', (4, 4)), 'i': ('<i4', (4,)), 'j': ('<i4', (4, 3)), 'b': ('|b1', (4, 3)), 'k': ('|b1', (4, 3))}
+DATA = {'x': ('<f4', (4, 3, 4)), 'y': ('<f4', (4, 4)), 'i': ('<i4', (4,)), 'j': ('<i4', (4, 3)), 'b': ('|b1', (4, 3)), 'k': ('|b1', (4, 3)), 'c': ('<i4', (4,))}
 PACK = {'<f4': 'f', '<i4': 'i', '|b1': '?'}
 
 
 def write_data(folder, samples=4):
     r = random.Random(5)
     draw = {'x': lambda: r.gauss(0, 1), 'y': lambda: r.gauss(0, 1), 'i': lambda: r.randrange(4), 'j': lambda: r.randrange(6),
-            'b': lambda: r.random() < .7, 'k': lambda: r.random() < .7}
+            'b': lambda: r.random() < .7, 'k': lambda: r.random() < .7, 'c': lambda: r.randrange(5)}
     for name, (kind, shape) in DATA.items():
         n, shape = 1, (samples, *shape[1:])
         for k in shape: n *= k

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const dims[] = {"Batch", "A", "B", "C", "D", "E", "F", "G", "K"};
+static const char *const dims[] = {"Batch", "A", "B", "C", "D", "E", "F", "G", "K", "H", "W"};
 enum { DIMS = sizeof dims / sizeof *dims, EQUAL = 0, WRONG = 1, REFUSED = 2 };
 
 static uint64_t state;
