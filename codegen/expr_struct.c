@@ -303,13 +303,14 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
 
 /* ---- numbers from positions ---- */
 
-/* theta^(-2i/D) for i < D/2, as constants of the module */
+/* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: PTX of several
+   kernels may stand in one file. */
 static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
   uint64_t bits;
   memcpy(&bits, &theta, sizeof bits);
-  char *name =
-      arena_printf(e->arena, "frequencies_%lld_%llx", (long long)half, (unsigned long long)bits);
+  char *name = arena_printf(e->arena, "%s_frequencies_%lld_%llx", e->symbol, (long long)half,
+                            (unsigned long long)bits);
   LLVMValueRef table = LLVMGetNamedGlobal(e->module, name);
   if (table) return table;
   LLVMValueRef *numbers = ARENA_ARRAY(e->arena, LLVMValueRef, half);

@@ -376,7 +376,7 @@ bool codegen_build(Module *m, const BuildOptions *o) {
   bool ok;
   if (!o->emit) ok = build_executable(&l);
   else if (!strcmp(o->emit, "c")) ok = put_text(&l, host_write(m));
-  else ok = emit_kernels(&l, !strcmp(o->emit, "asm"));
+  else ok = emit_kernels(&l, strcmp(o->emit, "llvm") != 0);
   arena_free(l.arena);
   return ok;
 }

@@ -15,10 +15,11 @@ typedef enum EmitKind {
   EMIT_C,
   EMIT_LLVM,
   EMIT_ASM,
+  EMIT_PTX,
   EMIT_EXE,
   EMIT_COUNT
 } EmitKind;
-static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "exe"};
+static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "ptx", "exe"};
 
 static double now(void) {
   struct timespec t;
@@ -41,7 +42,7 @@ static Exit find_emit(const Cli *o, EmitKind *kind) {
     if (!strcmp(text, emit_names[*kind])) return EXIT_FINE;
   const char *near = diag_nearest(text, emit_names, EMIT_COUNT);
   if (near) return cli_usage("nothing to emit called `%s`; did you mean `%s`?", text, near);
-  return cli_usage("nothing to emit called `%s`; one of ast, ir, c, llvm, asm, exe", text);
+  return cli_usage("nothing to emit called `%s`; one of ast, ir, c, llvm, asm, ptx, exe", text);
 }
 
 static const char *output_of(Cli *o, EmitKind kind) {
@@ -185,9 +186,18 @@ static Exit suit_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
+/* Said before the passes run, which may take a while. */
+static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
+  Exit e = kind == EMIT_PTX ? describe_target(o, m) : EXIT_FINE;
+  if (e != EXIT_FINE || kind != EMIT_PTX || for_gpu(m)) return e;
+  return cli_usage("`--emit=ptx` is for GPUs: with it goes `--target sm_80`, or another GPU; the "
+                   "assembly of kernels for a processor is `--emit=asm`");
+}
+
 /* One program, from the module as loaded to what `kind` asks for. */
 static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
-  Exit e = set_communicator(o, m);
+  Exit e = suit_target(o, m, kind);
+  if (e == EXIT_FINE) e = set_communicator(o, m);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE && kind != EMIT_IR) e = suit_communicator(o, m);
@@ -214,7 +224,8 @@ static Exit read_parts(Cli *o, Parts *p, EmitKind kind) {
   if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &p->plan);
   if (e != EXIT_FINE || (p->target.n < 2 && p->plan.n < 2)) return e;
   if (kind != EMIT_EXE)
-    return cli_usage("`--emit=%s` takes one plan and one target: only executables are for several",
+    return cli_usage("`--emit=%s` takes one plan and one target: only executables are for several; "
+                     "`--keep DIR` keeps the kernels of all of them",
                      emit_names[kind]);
   for (uint32_t i = 0; i < p->target.n; i++) {
     const Target *x = target_find(p->target.at[i]);
@@ -319,6 +330,9 @@ Exit cmd_compile(Cli *o) {
   Module *m;
   Exit e = find_emit(o, &kind);
   if (e != EXIT_FINE) return e;
+  if (kind != EMIT_EXE && o->value[OPT_KEEP])
+    return cli_usage("`--keep` keeps what an executable is made of: it goes without `--emit=%s`",
+                     emit_names[kind]);
   const char *output = output_of(o, kind);
   if (kind == EMIT_EXE && !strcmp(output, "-"))
     return cli_usage("an executable cannot go to stdout; name a file after -o");

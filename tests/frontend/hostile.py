@@ -3,7 +3,7 @@ end, targets that are none, sizes and programs without end.   hostile.py SHARDC 
 
 Each case runs the compiler in an empty folder, under a limit of processor time and memory.
 """
-import os, resource, shutil, subprocess, sys, tempfile
+import os, re, resource, shutil, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SANITIZED = b'__asan_init' in open(SHARDC, 'rb').read()
@@ -190,13 +190,21 @@ def reports():
 
 
 def assembly():
-    r = run('compile', write('m.shard', model()), '--emit=asm', '--target', 'sm_80', '-o', 'm.ptx')
+    """The kernels of a program for a GPU as one file; the tables of rotary embeddings stand in many of them."""
+    r = run('compile', os.path.join(ROOT, 'examples', 'tiny_llama.shard'), '--emit=ptx', '--target', 'sm_80', '-o', 'm.ptx')
     text = open('m.ptx').read() if r.returncode == 0 else ''
     must(text.startswith('//') and text.count('.version') == 1 and text.count('.entry') > 1, 'assembly for a GPU', r)
+    tables = re.findall(r'^\.global .*? (\w+)\[', text, re.M)
+    must(len(tables) > 1 and len(set(tables)) == len(tables), f'one table of each name: {tables}')
     ptxas = shutil.which('ptxas') or '/usr/local/cuda/bin/ptxas'
     if os.access(ptxas, os.X_OK):
         r = subprocess.run([ptxas, '-arch=sm_80', 'm.ptx', '-o', 'm.cubin'], capture_output=True, text=True)
         must(r.returncode == 0, 'assembly for a GPU assembles', r)
+    small = [run('compile', write('m.shard', model()), f'--emit={kind}', '--target', 'sm_90').stdout for kind in ('asm', 'ptx')]
+    must(small[0] == small[1] and '.target sm_90' in small[0], 'asm for a GPU is ptx')
+    for args, says in ((('--target', 'native'), '--target sm_80'), (('--target', 'sm_80,sm_90'), '`--keep DIR` keeps'), (('--target', 'sm_80', '--keep', 'k'), 'goes without')):
+        r = run('compile', 'm.shard', '--emit=ptx', *args)
+        must(r.returncode == 2 and says in r.stderr and not os.path.exists('k'), f'ptx {args}: {says}', r)
 
 
 with tempfile.TemporaryDirectory() as folder:
