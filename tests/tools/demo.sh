@@ -24,5 +24,8 @@ printf 'too short' > short.txt
 expect 4 'the demo needs' short.txt
 rm -rf runs
 expect 0 'run directory: runs/demo-001' --seconds 8
-tail -1 out | grep -Eq '^validation loss [0-9.]+ nats/byte after [0-9]+ steps$' || fail "last line"
+tail -1 out | grep -Eq '^validation loss [0-9.]+ nats/byte after [0-9]+ steps over [0-9]+ samples, [0-9.]+ over the 160 that are read while training$' ||
+  fail "last line"
+few=$(tail -1 out | sed 's/.*samples, \([0-9.]*\) over.*/\1/')
+grep -q " after .*, validation loss $few (160 of " out || fail "$few is not what training said"
 for f in metrics.jsonl loss.svg latest/state.json tiny; do [ -s "runs/demo-001/$f" ] || fail "no $f"; done
