@@ -4,23 +4,29 @@
    Groups are communicators split from the world, one per mesh axis. Tensors travel in chunks
    through staging of a fixed size, made at the start; 16-bit floats are added as f32 and rounded
    once. Calls are started without blocking and tested, so that a rank that does not come ends the
-   job; one that dies is noticed by the launcher, which ends the others. SHARDC_DEBUG=comm compares
-   before each call what the ranks of the group are about to do. */
+   job; one that dies is noticed by the launcher, which ends the others. A launcher that dies is
+   noticed by the ranks, which save. SHARDC_DEBUG=comm compares before each call what the ranks of
+   the group are about to do. */
 #include "comm.h"
+#include <dlfcn.h>
 #include <mpi.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STAGE = 1 << 20 }; /* elements in flight */
+enum { STAGE = 1 << 20, ORPHANS_LIVE = 600 }; /* elements in flight; seconds */
 
 typedef struct Mpi {
   MPI_Comm *group; /* per channel */
   char *out, *in;  /* staging: STAGE elements of up to 8 bytes, sent and received */
   double ended, late;
   unsigned calls;
-  int debug;
+  int debug, launcher; /* launcher: tells its end to poll, -1: nothing does */
+  bool orphan;
 } Mpi;
 
 typedef struct Call {
@@ -32,6 +38,63 @@ typedef struct Call {
   int size, wire; /* bytes of an element; element type on the wire */
   double limit;
 } Call;
+
+/* ---- a launcher that is gone ---- */
+
+/* mpirun of Open MPI gives up at a second signal within five seconds, and timeout sends two at
+   once: it ends without a word to the ranks, and its library ends each of them as soon as a thread
+   of its own sees that. With a delay, meant for debuggers, that thread waits first; the rank
+   meanwhile does what it does on SIGTERM. Other MPIs have no such word, and nothing is done. */
+static int *abort_delay(void) { return dlsym(RTLD_DEFAULT, "opal_abort_delay"); }
+
+/* A process of the job, such as a script around the executable, and no launcher. */
+static bool of_job(pid_t pid) {
+  char path[48], *word = NULL;
+  size_t room = 0;
+  bool found = false;
+  snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+  FILE *in = fopen(path, "re");
+  while (in && !found && getdelim(&word, &room, 0, in) > 0)
+    found = !strncmp(word, "PMIX_RANK=", 10);
+  if (in) fclose(in);
+  free(word);
+  return found;
+}
+
+static pid_t parent_of(pid_t pid) {
+  char path[48], line[256];
+  int parent = 0;
+  snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+  FILE *in = fopen(path, "re");
+  while (in && fgets(line, sizeof line, in) && sscanf(line, "PPid: %d", &parent) != 1) {}
+  if (in) fclose(in);
+  return parent;
+}
+
+static int watch_launcher(void) {
+  int *delay = abort_delay();
+  pid_t pid = getppid();
+  if (!delay || *delay) return -1;
+  while (pid > 1 && of_job(pid)) pid = parent_of(pid);
+  int fd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+  if (fd >= 0) *delay = ORPHANS_LIVE;
+  return fd;
+}
+
+static void look_at_launcher(Mpi *m) {
+  struct pollfd end = {m->launcher, POLLIN, 0};
+  if (m->launcher < 0 || poll(&end, 1, 0) <= 0) return;
+  close(m->launcher);
+  m->launcher = -1, m->orphan = true;
+  kill(getpid(), SIGTERM);
+}
+
+static _Noreturn void abort_all(const Mpi *m, int status) {
+  int *delay = abort_delay();
+  if (delay && *delay == ORPHANS_LIVE) *delay = 0;
+  if (!m || !m->orphan) MPI_Abort(MPI_COMM_WORLD, status);
+  _exit(status);
+}
 
 /* ---- facts ---- */
 
@@ -54,8 +117,7 @@ static _Noreturn void end_all(const Call *x, int code, const char *what) {
   fprintf(stderr, "error[R%04d]: %s: %s #%u of %s%s%s; this is rank %d\n", code, what,
           rt_collective_name((int)x->what->kind), x->m->calls, x->what->what,
           *x->what->source ? ", " : "", x->what->source, x->c->launch.rank);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  _exit(1);
+  abort_all(x->m, 1);
 }
 
 /* What this process slept, stopped or starved, is not counted. */
@@ -178,6 +240,7 @@ static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collectiv
   if (adds && (what->elem == RT_BF16 || what->elem == RT_F16)) x.wire = RT_F32;
   x.limit = now + (worked > m->late ? worked : m->late);
   m->calls++;
+  look_at_launcher(m);
   if (m->debug) compare(&x);
   bool blocks = what->kind != RT_ALL_REDUCE && what->kind != RT_BROADCAST;
   int64_t step = blocks ? STAGE / g->n : STAGE;
@@ -236,12 +299,15 @@ static bool mpi_join(Comm *c, Fault *f) {
   for (int i = 0; i < channels; i++)
     MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &m->group[i]);
   m->ended = rt_now();
+  m->launcher = watch_launcher();
   return true;
 }
 
+/* Without its launcher MPI would wait for it at the end. */
 static void mpi_leave(Comm *c, int status) {
-  if (c->over || !status || status == 75) MPI_Finalize();
-  else MPI_Abort(MPI_COMM_WORLD, status);
+  const Mpi *m = c->inside;
+  if (!c->over && status && status != 75) abort_all(m, status);
+  if (!m || !m->orphan) MPI_Finalize();
 }
 
 const CommKind rt_comm_mpi = {"mpi", mpi_join, mpi_collect, mpi_leave};
