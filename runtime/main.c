@@ -36,7 +36,7 @@ static int run_command(Run *r) {
 }
 
 int main(int argc, char **argv) {
-  Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1}, *r = &run;
+  Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1, .folder = -1}, *r = &run;
   Fault f = {0};
   rt_watch_start(&r->watch);
   if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);

@@ -77,6 +77,13 @@ int64_t rt_metrics_read(Metrics *m, Bytes b, int64_t step) {
   return at;
 }
 
+static bool open_end(Metrics *m, Fault *f) {
+  m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (m->fd >= 0) return true;
+  rt_fault(f, 401, "cannot open: %s", strerror(errno));
+  return rt_at(f, m->path, "", -1);
+}
+
 bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f) {
   *m = (Metrics){.fd = -1};
   rt_join(m->path, run, "metrics.jsonl");
@@ -88,10 +95,21 @@ bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f) {
     rt_unmap_file(&b);
     if (!ok) return false;
   }
-  m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (m->fd >= 0) return true;
-  rt_fault(f, 401, "cannot open: %s", strerror(errno));
-  return rt_at(f, m->path, "", -1);
+  return open_end(m, f);
+}
+
+/* What was removed can still be read while it is open. */
+bool rt_metrics_move(Metrics *m, const char *run, Fault *f) {
+  char self[48];
+  Bytes b = {0};
+  Fault unread = {0};
+  snprintf(self, sizeof self, "/proc/self/fd/%d", m->fd);
+  rt_map_file(self, 401, &b, &unread);
+  rt_join(m->path, run, "metrics.jsonl");
+  bool ok = rt_write_file(m->path, b.at, b.n, true, f);
+  rt_unmap_file(&b);
+  rt_metrics_close(m);
+  return ok && open_end(m, f);
 }
 
 void rt_metrics_close(Metrics *m) {

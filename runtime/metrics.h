@@ -26,6 +26,7 @@ typedef struct StepRecord { /* NaN: not known, left out */
 /* Opens metrics.jsonl in the run directory; lines of later steps than `step` are dropped, the
  * others read back. */
 bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f);
+bool rt_metrics_move(Metrics *m, const char *run, Fault *f); /* to a run directory made anew */
 void rt_metrics_close(Metrics *m);
 bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f); /* allocates nothing */
 bool rt_metrics_picture(const Metrics *m, const char *run, const char *title, Fault *f);

@@ -26,6 +26,7 @@ typedef struct Run {
   double started;    /* rt_now() of the start of main */
   char out[RT_PATH]; /* run directory */
   int lock;          /* file descriptor that holds the run directory */
+  int folder;        /* the directory itself, whatever its name is now; -1: none yet */
 } Run;
 
 void rt_watch_start(Watch *w); /* before anything that may start a thread */
@@ -61,6 +62,13 @@ bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must
 /* Makes and locks it; r->out may become another number. */
 bool rt_hold_folder(Run *r, bool fresh, Fault *f);
 bool rt_lock_folder(const char *folder, int *fd, Fault *f); /* lock.c */
+
+/* moved.c: a run directory that is moved or removed while a run writes into it; by rank 0 */
+typedef enum Whereabouts { FOLDER_STAYED, FOLDER_MOVED, FOLDER_MADE, FOLDER_LOST } Whereabouts;
+bool rt_keep_folder(Run *r, Fault *f);
+/* Sets r->out to the name that it has now; MADE: it was gone and is made again, empty; LOST: f. */
+Whereabouts rt_find_folder(Run *r, Fault *f);
+
 bool rt_refresh(Run *r, Fault *f);                /* behind whatever has read the parameters */
 bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
 bool rt_load_weights(Run *r,

@@ -169,6 +169,7 @@ static bool make_folder(Run *r, bool fresh, Fault *f) {
 bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
   bool ok = !rt_first(r) || (make_folder(r, fresh, f) && rt_lock_folder(r->out, &r->lock, f));
   if (ok && rt_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
+  if (ok && rt_first(r)) ok = rt_keep_folder(r, f);
   return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 

@@ -115,13 +115,40 @@ static bool not_finite(Train *t, int code, const char *what, Fault *f) {
   return point_at_saved(t, f);
 }
 
+/* The name that the run directory has now, on rank 0. */
+static bool find_run(Train *t, Fault *f) {
+  Run *r = t->r;
+  char before[RT_PATH];
+  memcpy(before, r->out, sizeof before);
+  Whereabouts now = rt_find_folder(r, f);
+  if (now == FOLDER_STAYED || now == FOLDER_LOST) return now == FOLDER_STAYED;
+  rt_meter_break(&t->meter);
+  fprintf(stderr, "note: the run directory %s is %s %s\n", before,
+          now == FOLDER_MOVED ? "now" : "gone: the run goes on in", r->out);
+  return now == FOLDER_MOVED || rt_metrics_move(&t->metrics, r->out, f);
+}
+
+/* Again if the directory was moved meanwhile. */
+static bool save_where_it_is(Train *t, Fault *f) {
+  Run *r = t->r;
+  for (char before[RT_PATH] = "";;) {
+    Fault lost = {0};
+    bool found = !rt_first(r) || find_run(t, &lost);
+    if (!rt_comm_first(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
+      return *f = lost, false;
+    if (!strcmp(before, r->out)) return false;
+    if (rt_checkpoint_save(r->out, &r->device, &r->at, f)) return true;
+    memcpy(before, r->out, sizeof before);
+  }
+}
+
 static bool save(Train *t, Fault *f) {
   char bad[240], clean[240];
   if (t->saved == t->r->at.step || !t->saves) return true;
   if (rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
     return not_finite(t, 602, "a tensor", f);
-  if (!rt_checkpoint_save(t->r->out, &t->r->device, &t->r->at, f)) return false;
+  if (!save_where_it_is(t, f)) return false;
   t->saved = t->r->at.step;
   if (rt_first(t->r)) rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
   return true;
@@ -190,7 +217,7 @@ static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
   rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
                 t->limit - rt_now(), stop != GO_ON);
   if (rt_first(t->r) && (evaluates || stop != GO_ON))
-    return rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
+    return find_run(t, f) && rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void rank_file(char name[64], int rank) {
@@ -274,9 +275,10 @@ static void point_latest(const char *run,
   if (!symlink(strrchr(folder, '/') + 1, temporary) && rename(temporary, link)) unlink(temporary);
 }
 
+/* Not the run directory: one that is not there was moved. */
 static bool prepare_folder(const char *fresh, Fault *f) {
   rt_remove_tree(fresh);
-  return rt_make_folders(fresh, f);
+  return !mkdir(fresh, 0777) || cannot(f, "make", fresh);
 }
 
 static bool publish(const char *run, const char *fresh, const char *folder, Fault *f) {

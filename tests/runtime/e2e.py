@@ -258,6 +258,51 @@ def case_signals():
     check(newest('s5') == 'step-000001', 'what was trained is saved when time runs out in an evaluation')
 
 
+def until(there, p, what):
+    """Waits for what a running process does."""
+    while not there():
+        check(p.poll() is None, f'{what}: it ended with {p.returncode}')
+        time.sleep(0.01)
+
+
+def begun(*args, slow='10'):
+    """A run that has done a step."""
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--steps', '100000', *args], cwd=D, env=dict(os.environ, TOY_SLOW=slow),
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    metrics = path(args[args.index('--out') + 1], 'metrics.jsonl')
+    until(lambda: os.path.exists(metrics) and os.path.getsize(metrics), p, 'a step')
+    return p
+
+
+def case_moved():
+    """A run directory that is moved or removed while it is trained into: saves go where it is now, nothing is lost, nobody else's is touched."""
+    def stopped(p, out, says):
+        p.send_signal(signal.SIGTERM)
+        err = p.communicate(timeout=60)[1]
+        check(p.returncode == 75 and says in err, f'{p.returncode} {err}')
+        n = int(newest(out)[5:])
+        check([x['step'] for x in lines(out)] == list(range(1, n + 1)) and os.readlink(path(out, 'latest')) == newest(out), f'{out}: all of {n} steps')
+        return n
+    p = begun('--out', 'mv/a', '--save-every', '5')
+    os.makedirs(path('other')), os.rename(path('mv'), path('other/mv')), os.makedirs(path('mv/a'))
+    n = len(lines('other/mv/a'))
+    until(lambda: newest_step('other/mv/a') > n, p, 'a save in the moved directory')
+    train('--out', 'other/mv/a', '--resume', expect=1, says='R0404')                  # still locked
+    n = stopped(p, 'other/mv/a', f"note: the run directory mv/a is now {os.path.realpath(path('other/mv/a'))}")
+    check(not os.listdir(path('mv/a')), 'what has the old name is left alone')
+    train('--out', 'other/mv/a', '--resume', '--steps', str(n + 5)), train('--out', 'mv1', '--steps', str(n + 5))
+    check(tensors('other/mv/a') == tensors('mv1'), 'the same bits')
+    p = begun('--out', 'rm')
+    shutil.rmtree(path('rm'))
+    stopped(p, 'rm', 'note: the run directory rm is gone: the run goes on in rm\n')
+    p = begun('--out', 'rn')
+    shutil.rmtree(path('rn')), open(path('rn'), 'w').close()
+    stopped(p, 'rn-001', 'note: the run directory rn is gone: the run goes on in rn-001\n')
+
+
+def newest_step(run): return max([int(x[5:]) for x in os.listdir(path(run)) if x.startswith('step-')], default=0)
+
+
 def case_lost_data():
     """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is saved."""
     for out, slow, more in ('l1', {'TOY_SLOW': '10'}, ['--shuffle', 'off']), ('l2', {'TOY_SLOW': '10'}, ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches', '1']):

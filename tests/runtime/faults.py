@@ -134,10 +134,21 @@ def between():
     check('runs/Toy-002' in p.communicate()[0] and p.returncode == 0, 'the next number', a)
 
 
+def moved():
+    """A run directory that is moved while a checkpoint is written, in front of its folder: it is written at the new place."""
+    os.makedirs(f'{D}/m')
+    p = begin('--out', 'm', '--steps', '5', WAITS=f'{D}/m.go')
+    until(lambda: os.path.exists(f'{D}/m.go.here'))
+    check(os.path.exists(f'{D}/m/metrics.jsonl'), 'it waits at the checkpoint', p)
+    os.rename(f'{D}/m', f'{D}/n'), open(f'{D}/m.go', 'w').close()
+    err = p.communicate()[1]
+    check(p.returncode == 0 and 'the run directory m is now' in err and newest('n')[0] == 'step-000005' and not os.path.exists(f'{D}/m'), err, p)
+
+
 open(f'{D}/text.txt', 'w').write('the quick brown fox jumps over the lazy dog. ' * 900)
 p = go('want', *STEPS, LD_PRELOAD=FAILING, COUNT=f'{D}/count')
 check(p.returncode == 0, 'without faults', p)
 calls = int(open(f'{D}/count').read())
-full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage(), locks(), between()
+full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage(), locks(), between(), moved()
 print(f'{calls} calls, every {EVERY}: full disks and kills; {RANDOM} random kills and changed bytes per file')
 shutil.rmtree(D), shutil.rmtree(os.path.dirname(FAILING))

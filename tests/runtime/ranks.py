@@ -222,6 +222,17 @@ def case_pause():
     check([s for s, _, _ in all_] == [75] * 4, f'{all_}')
 
 
+def case_moved():
+    """A run directory that is moved under four ranks: they save where it is now."""
+    ps = start('2_2_0', 'train', '--data', 'text.txt', '--out', 'here', '--steps', '100000', TOY_SLOW=10)
+    while not os.path.exists(path('here', 'metrics.jsonl')) or not lines('here'): time.sleep(0.02)
+    os.rename(path('here'), path('there'))
+    ps[3].send_signal(signal.SIGTERM)
+    all_ = end(ps)
+    check([s for s, _, _ in all_] == [75] * 4 and 'note: the run directory here is now' in all_[0][2], f'{all_}')
+    check([x for x in os.listdir(path('there')) if x.startswith('step-')] == [f'step-{len(lines("there")):06d}'] and not os.path.exists(path('here')), 'saved there')
+
+
 def case_lost_data():
     """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
     shutil.copy(path('text.txt'), path('lost.txt'))
