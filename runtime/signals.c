@@ -3,14 +3,13 @@
    take ends the process. One thread waits for them. Until the run looks after it, a signal does
    what it does to any program; then the first is remembered, and the run saves and leaves with 75
    at its next look. Launchers such as timeout signal a process and then its group, a moment apart:
-   what comes within a second of the first is the same wish; later ones end the process at once. No
-   handler, no global. */
+   what comes within a second of the first (SHARDC_GRACE) is the same wish; later ones end the process
+   at once. No handler, no global. */
 #include "run.h"
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { ONE_WISH = 1 }; /* seconds */
 
 static void say(const char *text) {
   if (write(2, text, strlen(text)) < 0) return; /* nobody to tell */
@@ -39,13 +38,14 @@ static void end_by(int number) {
 static void *wait_for(void *argument) {
   Watch *w = argument;
   sigset_t set = stopping();
-  double first = 0;
+  const char *text = getenv("SHARDC_GRACE");
+  double first = 0, grace = text && *text ? strtod(text, NULL) : 1;
   for (;;) {
     int number = 0;
     if (sigwait(&set, &number)) continue;
     if (!atomic_load(&w->looks)) end_by(number);
     if (atomic_load(&w->caught)) {
-      if (rt_now() - first >= ONE_WISH) _exit(128 + number);
+      if (rt_now() - first >= grace) _exit(128 + number);
       continue;
     }
     first = rt_now();

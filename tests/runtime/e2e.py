@@ -177,23 +177,23 @@ def case_sampling():
     check(ask('--top-k', '5', '--top-p', '0.9') == ask('--top-k', '5', '--top-p', '0.9'), 'both')
 
 
-def case_weights():
+def case_own_names():
     """A program without a map: its own names."""
-    train('--out', 'w', '--steps', '30')
-    toy('export', '--out', 'w hf', '--resume=w', says='no weights block')
-    check(os.listdir(path('w hf')) == ['model.safetensors'], 'no config.json')
+    train('--out', 'o1', '--steps', '30')
+    toy('export', '--out', 'o hf', '--resume=o1', says='no weights block')
+    check(os.listdir(path('o hf')) == ['model.safetensors'], 'no config.json')
     toy('export', expect=2, says='R0103')
     ask = ['--prompt', 'the ', '--tokens', '20']
-    check(toy('sample', '--init', 'w hf', *ask) == toy('sample', '--out', 'w', *ask), 'the same parameters')
+    check(toy('sample', '--init', 'o hf', *ask) == toy('sample', '--out', 'o1', *ask), 'the same parameters')
     toy('sample', '--init', 'nowhere', expect=4, says='R0301')
-    os.makedirs(path('w two'))
-    for i in range(2): shutil.copy(path('w hf', 'model.safetensors'), path('w two', f'{i}.safetensors'))
-    toy('sample', '--init', 'w two', expect=4, says='no index')
-    index = path('w two', 'model.safetensors.index.json')
-    for text, says in (('{"weight_map": {"w": "../w hf/model.safetensors"}}', 'plain file name'), ('{"a": 1}', 'no weight_map'),
+    os.makedirs(path('o two'))
+    for i in range(2): shutil.copy(path('o hf', 'model.safetensors'), path('o two', f'{i}.safetensors'))
+    toy('sample', '--init', 'o two', expect=4, says='no index')
+    index = path('o two', 'model.safetensors.index.json')
+    for text, says in (('{"weight_map": {"w": "../o hf/model.safetensors"}}', 'plain file name'), ('{"a": 1}', 'no weight_map'),
                        ('{"weight_map": ', 'R0302'), ('{"weight_map": {"w": "0.safetensors", "v": "1.safetensors"}}', 'in two files')):
         open(index, 'w').write(text)
-        toy('sample', '--init', 'w two', expect=4, says=says)
+        toy('sample', '--init', 'o two', expect=4, says=says)
 
 
 def case_kill():
@@ -212,52 +212,6 @@ def case_kill():
         check(not [x for x in os.listdir(path('k1')) if x.startswith(('.new', '.old'))], 'nothing half-written stays')
 
 
-def signalled(number, wait, *args, slow='20'):
-    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *args], cwd=D, env=dict(os.environ, TOY_SLOW=slow),
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    out = path(args[args.index('--out') + 1], 'metrics.jsonl')
-    while p.poll() is None and not (os.path.exists(out) and os.path.getsize(out)): time.sleep(0.02)
-    time.sleep(wait)
-    p.send_signal(number)
-    return p
-
-
-def case_signals():
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP:
-        shutil.rmtree(path('s'), True)
-        check(signalled(number, 0.1, '--out', 's', '--steps', '100000').wait(30) == 75, f'75 after {number}')
-        check(newest('s') > 'step-000000', 'saved')
-    shutil.rmtree(path('s'), True)
-    p = signalled(signal.SIGTERM, 0, '--out', 's', '--steps', '100000')               # as timeout does: process and group
-    p.send_signal(signal.SIGTERM), p.send_signal(signal.SIGINT)
-    check(p.wait(30) == 75 and newest('s') > 'step-000000', 'signals at once are one')
-    step = int(newest('s')[5:])
-    train('--out', 's', '--resume', '--steps', str(step + 20))
-    train('--out', 's2', '--steps', str(step + 20))
-    check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
-    for attempt in range(8):                                                          # until it is in its first step, which never ends
-        shutil.rmtree(path('s3'), True)
-        p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, env=dict(os.environ, TOY_SLOW='100000'),
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        p.stderr.readline(), time.sleep(0.02 * 2 ** attempt), p.send_signal(signal.SIGTERM)
-        while p.poll() is None: p.send_signal(signal.SIGTERM), time.sleep(0.05)
-        if p.wait() != 75: break
-    check(p.wait() == 128 + signal.SIGTERM, 'a signal after a second leaves at once')
-    p = subprocess.Popen(['nohup', TOY, 'train', '--data', 'text.txt', '--out', 's6', '--steps', '100000'], cwd=D, env=dict(os.environ, TOY_SLOW='20'),
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not os.path.exists(path('s6', 'metrics.jsonl')) or not os.path.getsize(path('s6', 'metrics.jsonl')): time.sleep(0.02)
-    p.send_signal(signal.SIGHUP)
-    n = len(lines('s6'))
-    while len(lines('s6')) < n + 5: time.sleep(0.02)                                  # goes on, under nohup
-    p.send_signal(signal.SIGTERM)
-    check(p.wait(30) == 75, 'nohup')
-    start = time.time()
-    check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
-    check(0.9 < time.time() - start < 5, 'max-time is kept')
-    train('--out', 's5', '--max-time', '0.5s', '--eval-every', '1', '--eval-batches', '1', env={'TOY_SLOW_EVAL': '800'})
-    check(newest('s5') == 'step-000001', 'what was trained is saved when time runs out in an evaluation')
-
-
 def until(there, p, what):
     """Waits for what a running process does."""
     while not there():
@@ -265,22 +219,68 @@ def until(there, p, what):
         time.sleep(0.01)
 
 
-def begun(*args, slow='10'):
-    """A run that has done a step."""
-    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--steps', '100000', *args], cwd=D, env=dict(os.environ, TOY_SLOW=slow),
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def begun(*args, front=(), data='text.txt', **env):
+    """A run that has done a step of 100000."""
+    p = subprocess.Popen([*front, TOY, 'train', '--data', data, '--steps', '100000', *args], cwd=D, env=dict(os.environ, **{'TOY_SLOW': '10', **env}),
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = path(args[args.index('--out') + 1], 'metrics.jsonl')
     until(lambda: os.path.exists(metrics) and os.path.getsize(metrics), p, 'a step')
     return p
+
+
+def saved(p, out, status=75):
+    """Its end; what it said."""
+    err = p.communicate(timeout=60)[1]
+    check(p.returncode == status and newest_step(out) > 0, f'{out}: {p.returncode} {err}')
+    return err
+
+
+def newest_step(run): return max([int(x[5:]) for x in os.listdir(path(run)) if x.startswith('step-')], default=0)
+
+
+def case_signals():
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP:
+        shutil.rmtree(path('s'), True)
+        p = begun('--out', 's')
+        p.send_signal(number), saved(p, 's')
+    for second in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP:       # as timeout does: process and group
+        shutil.rmtree(path('s'), True)
+        p = begun('--out', 's', SHARDC_GRACE='1000')
+        p.send_signal(signal.SIGTERM), p.send_signal(second), p.send_signal(second), saved(p, 's')
+    step = newest_step('s')
+    train('--out', 's', '--resume', '--steps', str(step + 20))
+    train('--out', 's2', '--steps', str(step + 20))
+    check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                         env=dict(os.environ, TOY_SLOW='1000000', TOY_MARK=path('s3.mark'), SHARDC_GRACE='0'))
+    until(lambda: os.path.exists(path('s3.mark')), p, 'its first step, which never ends')
+    p.send_signal(signal.SIGTERM)
+    next(x for x in p.stderr if x.startswith('stopping after this step'))
+    p.send_signal(signal.SIGTERM), p.communicate(timeout=60)
+    check(p.returncode == 128 + signal.SIGTERM, f'a second signal after the grace leaves at once: {p.returncode}')
+    p = begun('--out', 's6', front=['nohup'])
+    p.send_signal(signal.SIGHUP)
+    n = len(lines('s6'))
+    until(lambda: len(lines('s6')) > n + 5, p, 'it goes on, under nohup')
+    p.send_signal(signal.SIGTERM), saved(p, 's6')
+
+
+def case_max_time():
+    check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
+    check(sum(x['ms'] for x in lines('s4')[:-1]) < 1000, 'no step begins behind it')
+    for seconds in 0.5, 2, 8, 32:                                                     # until the first step comes in time
+        shutil.rmtree(path('s5'), True)
+        train('--out', 's5', '--max-time', f'{seconds}s', '--eval-every', '1', '--eval-batches', '1', env={'TOY_SLOW_EVAL': str(int(1600 * seconds))})
+        if newest_step('s5') or lines('s5'): break
+    check(newest_step('s5') == 1, 'what was trained is saved when time runs out in an evaluation')
 
 
 def case_moved():
     """A run directory that is moved or removed while it is trained into: saves go where it is now, nothing is lost, nobody else's is touched."""
     def stopped(p, out, says):
         p.send_signal(signal.SIGTERM)
-        err = p.communicate(timeout=60)[1]
-        check(p.returncode == 75 and says in err, f'{p.returncode} {err}')
-        n = int(newest(out)[5:])
+        check(says in (err := saved(p, out)), err)
+        n = newest_step(out)
         check([x['step'] for x in lines(out)] == list(range(1, n + 1)) and os.readlink(path(out, 'latest')) == newest(out), f'{out}: all of {n} steps')
         return n
     p = begun('--out', 'mv/a', '--save-every', '5')
@@ -300,16 +300,11 @@ def case_moved():
     stopped(p, 'rn-001', 'note: the run directory rn is gone: the run goes on in rn-001\n')
 
 
-def newest_step(run): return max([int(x[5:]) for x in os.listdir(path(run)) if x.startswith('step-')], default=0)
-
-
 def case_lost_data():
     """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is saved."""
-    for out, slow, more in ('l1', {'TOY_SLOW': '10'}, ['--shuffle', 'off']), ('l2', {'TOY_SLOW': '10'}, ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches', '1']):
+    for out, more in ('l1', ['--shuffle', 'off']), ('l2', ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches', '1']):
         for name in 'l.txt', 'v.txt': shutil.copy(TEXT, path(name))
-        p = subprocess.Popen([TOY, 'train', '--data', 'l.txt', '--out', out, '--steps', '100000', *more], cwd=D, env=dict(os.environ, **slow),
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not os.path.exists(path(out, 'metrics.jsonl')) or not os.path.getsize(path(out, 'metrics.jsonl')): time.sleep(0.02)
+        p = begun('--out', out, *more, data='l.txt')
         lost = 'v.txt' if out == 'l2' else 'l.txt'
         os.truncate(path(lost), 0)
         err = p.communicate(timeout=60)[1]
@@ -382,9 +377,9 @@ def case_folders():
     if os.getuid():
         os.mkdir(path('closed'), 0o500)
         train('--out', 'closed/x', expect=1, says='R0401'), train('--out', 'closed', expect=1, says='R0401')
-    p = signalled(signal.SIGCONT, 0.6, '--out', 'held', '--steps', '100000')
+    p = begun('--out', 'held')
     train('--out', 'held', '--resume', expect=1, says='R0404')
-    p.kill(), p.wait()
+    p.kill(), p.communicate()
     train('--steps', '2', says='runs/Toy-001'), train('--steps', '2', says='runs/Toy-002')
     train('--steps', '4', '--resume', says='resumed at step 2')
     check(newest('runs/Toy-002') == 'step-000004', 'the newest run goes on')

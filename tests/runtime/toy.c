@@ -4,14 +4,16 @@
    counters, states, three scalars, four entries.
 
    Environment, for tests of faults: TOY_NAN=n the loss of step n is NaN; TOY_SLOW=ms a step takes
-   so long, TOY_SLOW_EVAL=ms an evaluation; TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel
-   writes behind the work arena; TOY_STRAY=1 in front of it; TOY_CRASH=n kills the process in step
-   n. */
+   so long, TOY_SLOW_EVAL=ms an evaluation, TOY_MARK=file is made when one begins to take that;
+   TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel writes behind the work arena; TOY_STRAY=1 in
+   front of it; TOY_CRASH=n kills the process in step n. */
 #include "runtime/rt.h"
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BATCH = 8, SEQ = 16, VOCAB = 256, ROWS = BATCH * SEQ, CELLS = VOCAB * VOCAB };
 enum { W_BYTES = CELLS * 4, TOKENS = ROWS * 4 };
@@ -41,6 +43,8 @@ static int knob(const char *name) {
 
 static void dawdle(const char *name) {
   int ms = knob(name);
+  const char *mark = getenv("TOY_MARK");
+  if (ms > 0 && mark) close(open(mark, O_WRONLY | O_CREAT, 0666));
   if (ms > 0) nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
