@@ -278,7 +278,8 @@ static void watch_trouble(Look *l) {
   give_up(g, trouble);
 }
 
-static void look(Look *l, double now) {
+/* What there is to see at an instant. */
+static void observe(Look *l, double now) {
   Guard *g = l->g;
   double since_last = now - l->now;
   bool slept = since_last > 3;
@@ -288,8 +289,12 @@ static void look(Look *l, double now) {
   if (!g->comm->launch.rank) watch_moves(l, slept);
   if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
   watch_wait(l, since_last);
+}
+
+static void look(Look *l, double now) {
+  observe(l, now);
   watch_trouble(l);
-  atomic_fetch_add(&g->looks, 1);
+  atomic_fetch_add(&l->g->looks, 1);
 }
 
 static void *stand(void *argument) {

@@ -179,12 +179,12 @@ def case_sampling():
 
 def case_own_names():
     """A program without a map: its own names."""
-    train('--out', 'o1', '--steps', '30')
-    toy('export', '--out', 'o hf', '--resume=o1', says='no weights block')
+    train('--out', 'own', '--steps', '30')
+    toy('export', '--out', 'o hf', '--resume=own', says='no weights block')
     check(os.listdir(path('o hf')) == ['model.safetensors'], 'no config.json')
     toy('export', expect=2, says='R0103')
     ask = ['--prompt', 'the ', '--tokens', '20']
-    check(toy('sample', '--init', 'o hf', *ask) == toy('sample', '--out', 'o1', *ask), 'the same parameters')
+    check(toy('sample', '--init', 'o hf', *ask) == toy('sample', '--out', 'own', *ask), 'the same parameters')
     toy('sample', '--init', 'nowhere', expect=4, says='R0301')
     os.makedirs(path('o two'))
     for i in range(2): shutil.copy(path('o hf', 'model.safetensors'), path('o two', f'{i}.safetensors'))

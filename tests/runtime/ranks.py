@@ -37,6 +37,12 @@ def start(shape, *a, exe=None, **env):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(WORLD[shape])]
 
 
+def until_trains(out, ps):
+    while not os.path.exists(path(out, 'metrics.jsonl')) or not lines(out):
+        check(all(p.poll() is None for p in ps), f'{out}: a rank ended before the first step')
+        time.sleep(0.01)
+
+
 def end(ps, seconds=60):
     """(exit status, stdout, stderr) of every rank."""
     limit, all = time.time() + seconds, []
@@ -161,8 +167,8 @@ def case_kill():
 
 def case_signals():
     """SIGTERM to one rank saves all; --max-time on many."""
-    ps = start('2_2_0', 'train', '--data', 'text.txt', '--valid', '10%', '--out', 'term', TOY_SLOW=20)
-    time.sleep(1)
+    ps = start('2_2_0', 'train', '--data', 'text.txt', '--valid', '10%', '--out', 'term', TOY_SLOW=400)
+    until_trains('term', ps)
     ps[2].send_signal(signal.SIGTERM)
     all = end(ps)
     check([s for s, _, _ in all] == [75] * 4, f'exit 75: {all}')
@@ -208,15 +214,27 @@ def case_squat():
     check(r.returncode == 3 and "another user's process listens" in r.stderr, f'{r.returncode} {r.stderr}')
 
 
+def spent(p):
+    """Time that the main thread of a process has had a processor."""
+    return open(f'/proc/{p.pid}/task/{p.pid}/schedstat').read().split()[0]
+
+
 def case_pause():
-    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile."""
-    seconds, late = float(knobs.get('PAUSE', 3)), knobs.get('LATE', 10)     # disagreement shows after a fifth of LATE
-    ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet', SHARDC_LATE=late)
-    while not os.path.exists(path('pause', 'metrics.jsonl')): time.sleep(0.02)
-    for victim in 3, 0:
-        ps[victim].send_signal(signal.SIGSTOP), time.sleep(seconds), ps[victim].send_signal(signal.SIGCONT)
+    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile.
+    How long is a matter of test_guard.c and run/stops.py; here until the others have come to wait for it."""
+    ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet')
+    until_trains('pause', ps)
+    for victim in 3, 0, 1, 2:
+        ps[victim].send_signal(signal.SIGSTOP)
+        before = None
+        while (now := [spent(p) for p in ps] + [len(lines('pause'))]) != before:
+            before = now
+            time.sleep(0.3)
+        ps[victim].send_signal(signal.SIGCONT)
         n = len(lines('pause'))
-        while len(lines('pause')) <= n and all(p.poll() is None for p in ps): time.sleep(0.02)
+        while len(lines('pause')) <= n:
+            check(all(p.poll() is None for p in ps), f'rank {victim} went on')
+            time.sleep(0.01)
     ps[1].send_signal(signal.SIGTERM)
     all_ = end(ps)
     check([s for s, _, _ in all_] == [75] * 4, f'{all_}')
@@ -225,7 +243,7 @@ def case_pause():
 def case_moved():
     """A run directory that is moved under four ranks: they save where it is now."""
     ps = start('2_2_0', 'train', '--data', 'text.txt', '--out', 'here', '--steps', '100000', TOY_SLOW=10)
-    while not os.path.exists(path('here', 'metrics.jsonl')) or not lines('here'): time.sleep(0.02)
+    until_trains('here', ps)
     os.rename(path('here'), path('there'))
     ps[3].send_signal(signal.SIGTERM)
     all_ = end(ps)
@@ -237,7 +255,7 @@ def case_lost_data():
     """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
     shutil.copy(path('text.txt'), path('lost.txt'))
     ps = start('2_2_0', 'train', '--data', 'lost.txt', '--out', 'lost', '--steps', '100000', TOY_SLOW=10)
-    while not os.path.exists(path('lost', 'metrics.jsonl')) or not os.path.getsize(path('lost', 'metrics.jsonl')): time.sleep(0.02)
+    until_trains('lost', ps)
     os.truncate(path('lost.txt'), 4096)
     all = end(ps)
     check([s for s, _, _ in all] == [4] * 4 and any('R0201' in e and 'lost.txt: byte ' in e for _, _, e in all), f'{all}')
@@ -283,8 +301,8 @@ def case_run():
     out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run4', expect=137, says='rank 1 was ended by signal 9', TOY_DIE='5:1')
     check('[rank 2] error[R0901]: rank 1 (' in err or '[rank 3] error[R0901]: rank 1 (' in err, err)
     p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run5'], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         env=dict(os.environ, TOY_SLOW='20'))
-    time.sleep(1.2)
+                         env=dict(os.environ, TOY_SLOW='400'))
+    until_trains('by_run5', [p])
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     check(p.returncode == 75 and b'stopped and saved' in out, f'{p.returncode} {out} {err}')
@@ -320,7 +338,7 @@ def case_mpi():
         out = 'mpi_' + '_'.join(n.name for n in numbers)
         p = subprocess.Popen(['mpirun', '--oversubscribe', '-n', '4', path('over_mpi'), 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--steps', '100000'],
                              cwd=D, env=dict(e, TOY_SLOW='20'), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.exists(path(out, 'metrics.jsonl')) or not lines(out): time.sleep(0.02)
+        until_trains(out, [p])
         for n in numbers: p.send_signal(n)                                             # mpirun may be gone before its ranks are
         check(p.wait(60), f'{numbers}: {p.returncode}')
         with open(path(out, '.lock')) as lock: fcntl.flock(lock, fcntl.LOCK_EX)
