@@ -213,7 +213,8 @@ static bool missing(const Host *h, double seconds, Fault *f) {
   size_t n = 0;
   int away = 0;
   for (int i = 1; i < h->l->world; i++) {
-    if (h->m->hello[i].pid) continue;
+    bool talks = h->way->lines < 2 || h->m->talk[i - 1] >= 0;
+    if (h->m->peer[i - 1] >= 0 && talks) continue; /* one that died between the two did not come */
     if (n < sizeof list - 16)
       n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", away ? ", " : "", i);
     away++;

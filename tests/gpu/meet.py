@@ -194,16 +194,18 @@ def case_strangers():
 def case_kill():
     """Two that are killed while they train, one before all have met."""
     port = free_port()
-    for k, wait in enumerate((0.0, 1.5, 2.0)):
-        victim = (2, 0, 3)[k]
-        ps = start([by_hand(r, port, SHARDC_MEET=8) for r in range(4)], '--out', f'kill{k}', '--steps', '200000', '--save-every', '0', '--max-time', '20')
-        time.sleep(wait)
+    for k, victim in enumerate((2, 0, 3)):
+        ps = start([by_hand(r, port, SHARDC_MEET=8 if k == 0 else 60) for r in range(4)], '--out', f'kill{k}', '--steps', '200000', '--save-every', '0', '--max-time', '20')
+        metrics = os.path.join(D, f'kill{k}', 'metrics.jsonl')
+        while k and not (os.path.exists(metrics) and os.path.getsize(metrics)):
+            check(not any(p.poll() is not None for p in ps), f"kill {k}: a rank ended before the first step")
+            time.sleep(0.01)
         began = time.time()
         ps[victim].kill()
         all = end(ps, 30)
         for r, (status, words) in enumerate(all):
             named = f'rank {victim} (' in words and 'R0901' in words
-            early = 'R0107' in words and not wait
+            early = 'R0107' in words and not k
             check(r == victim or status in (1, 3) and (named or early), f'rank {r} after rank {victim}: {status} {words}')
         print(f'  rank {victim}: the others left after {time.time() - began:.2f} s: {all[victim - 1][1].strip().splitlines()[-2][:110]}')
 

@@ -354,6 +354,16 @@ static const Expect troubles[] = {
     {"late", late, 3, 1, 1, 6, {"R0902", "rank 3 (", "did not come to", ">value 4"}},
 };
 
+/* What starting and ending four ranks takes here and now. */
+static double untroubled(void) {
+  Case c;
+  int status[MOST_RANKS];
+  make_case(&c, 12, 3);
+  double began = rt_now();
+  run(&c, all_calls, NULL, status);
+  return rt_now() - began;
+}
+
 static void check_trouble(const Expect *e, const char *place) {
   Case c;
   int status[MOST_RANKS];
@@ -374,7 +384,8 @@ static void check_trouble(const Expect *e, const char *place) {
       fail(e->name, i, status[i]);
   }
   printf("%s%s: %.1f s\n", e->name, place ? ", apart" : "", took);
-  if (took > e->seconds) fail("took too long", (int64_t)took, 0);
+  if (took > e->seconds && took > e->seconds + 5 * untroubled())
+    fail("took too long", (int64_t)took, 0);
 }
 
 /* A process that is stopped: the others leave by themselves, so it is ended from outside. */
@@ -396,18 +407,18 @@ static void test_stopped(const char *place) {
   kill(child[1], SIGKILL), waitpid(child[1], NULL, 0);
   check_log("stopped", texts, place != NULL);
   printf("stopped%s: %.1f s\n", place ? ", apart" : "", took);
-  if (took > 30) fail("took too long", (int64_t)took, 0);
+  if (took > 30 + 5 * untroubled()) fail("took too long", (int64_t)took, 0);
 }
 
 static void test_start(void) {
-  static const char *const missing[] = {"R0107", "2 of 4 ranks did not come within 1 s: rank 2, 3",
+  static const char *const missing[] = {"R0107", "2 of 4 ranks did not come within 4 s: rank 2, 3",
                                         NULL};
   static const char *const alone[] = {"R0107", "rank 0 did not come within 1 s", NULL};
   static const char *const other[] = {"R0106", "rank 1 (", "another executable than rank 0", NULL};
   Case c;
   make_case(&c, 12, 3);
-  setenv("SHARDC_MEET", "1", 1);
-  for (int which = 0; which < 3; which++) {
+  for (int which = 0; which < 3; which++) { /* both that come have time to, on a busy machine */
+    setenv("SHARDC_MEET", which == 0 ? "4" : which == 1 ? "1" : "60", 1);
     Case d = c;
     pid_t child[2];
     int s, n = which == 1 ? 1 : 2;

@@ -78,10 +78,7 @@ check grep -q '"kernels": {"state": "\(out of time\|ended at its time limit\)"' 
 check grep -q '"variants": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
 env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$bundle/run" --quick --only kernels,losses --minutes 40 --out stopped > said 2>&1 &
 pid=$!
-for i in 1 2 3 4 5 6 7 8 9 10; do
-  sleep 0.3
-  grep -q '== kernels' said && break
-done
+while ! grep -q '== kernels' said && kill -0 $pid; do sleep 0.1; done
 kill -TERM $pid
 status=0
 wait $pid || status=$?
