@@ -12,7 +12,7 @@ and what each of them says about that module:
 The module goes to stdin. What follows a command is its stdout, then its stderr, then `# exit N` unless N is 0, and all of it is
 compared. `update` writes what is said now. Without a PASS, the folders are compared with the table of passes.
 """
-import difflib, glob, os, re, subprocess, sys
+import difflib, glob, os, re, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = '# run: '
@@ -26,7 +26,8 @@ def parts(text):
 
 
 def said(shardc, command, module):
-    r = subprocess.run([shardc, *command.split()], input=module, capture_output=True, text=True, timeout=60)
+    with tempfile.TemporaryDirectory() as folder:  # a pass that crashes leaves a file
+        r = subprocess.run([shardc, *command.split()], input=module, capture_output=True, text=True, timeout=60, cwd=folder)
     ended = '' if r.returncode == 0 else f'# exit {r.returncode}\n'
     return r.stdout + r.stderr + ended
 
@@ -69,7 +70,7 @@ def check_folders():
     for name in sorted(folders - set(table())): yield f'tests/passes/{name}: there is no pass `{name}`\n'
 
 
-shardc, *names = sys.argv[1:]
+shardc, *names = os.path.abspath(sys.argv[1]), *sys.argv[2:]
 update = 'update' in names
 names = [name for name in names if name != 'update']
 wrong = [] if names or update else list(check_folders())

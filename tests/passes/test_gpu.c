@@ -1,4 +1,5 @@
-/* What pass select knows and chooses for GPUs. */
+/* What pass select chooses for GPUs where several sizes, or the room of a multiprocessor, decide;
+   what it writes into kernels is shown by the golden files (select/gpu_*). */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,33 +20,6 @@ static Module *parse(Ctx *c, const char *text) {
   return m;
 }
 
-static const char *const views =
-    "shardc-ir 1\nmodel Test\nafter order\n"
-    "param @w : f32[L:3, N:5, K:7]\ninput @x : f32[M:4, K:8]\noutput @y : f32[L:3, M:4, N:5]\n"
-    "kernel @k(%0 : f32[M:4, K:7] {strides(8, 1)}, %1 : f32[N:5, K:7]) {family = \"contract\"} {\n"
-    "  %2 = dot[K] %0, %1 : f32[M:4, N:5]\n  return %2\n}\n"
-    "body @b(%0 : i32[], %1 : f32[M:4, K:7] {strides(8, 1)}, %2 : f32[N:5, K:7]) {\n"
-    "  %3 = kernel @k, %1, %2 : f32[M:4, N:5]\n  return %3\n}\n"
-    "entry @step {\n  %0 = load @x : f32[M:4, K:8]\n  %1 = load @w : f32[L:3, N:5, K:7]\n"
-    "  %2 = slice[K -> K] %0 {at = 1} : f32[M:4, K:7] {0: strides(8, 1) view(%0 + 1)}\n"
-    "  %3 = loop[L] @b, %2, %1 {carry = 0, invariant = 1, trip = 3} : f32[L:3, M:4, N:5]\n"
-    "  store @y, %3\n}\n";
-
-/* A view one element in, slices of 140 bytes, of results of 80 bytes. */
-static void alignment_follows_views_and_slices(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Module *m = parse(c, views);
-  gpu_align(m);
-  const Attr *a = attr_get(&m->fns.at[0]->attrs, ATTR_align);
-  assert_non_null(a);
-  assert_int_equal(a->i, 3);
-  assert_int_equal(a->list[0], 4);
-  assert_int_equal(a->list[1], 4);
-  assert_int_equal(a->list[2], 16);
-  ctx_free(c);
-}
-
 /* The cut of dot[K] over a : elem[M, K], b : elem[N, K]. */
 static Fn *product(Ctx *c, const char *elem, int m, int n, int k, const char *align) {
   Module *mod = parse(
@@ -59,18 +33,6 @@ static Fn *product(Ctx *c, const char *elem, int m, int n, int k, const char *al
 }
 
 static int64_t tile(const Fn *k, int i) { return attr_get(&k->attrs, ATTR_tile)->list[i]; }
-
-static void large_products_take_large_tiles(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Fn *k = product(c, "bf16", 8192, 8192, 1024, "");
-  assert_string_equal(attr_str(&k->attrs, ATTR_variant, ""), "mma");
-  assert_int_equal(tile(k, GEMM_M), 128);
-  assert_int_equal(tile(k, GEMM_N), 256);
-  assert_int_equal(tile(k, GEMM_SPLITS), 1);
-  assert_int_equal(tile(k, GEMM_COPY_A), COPY_ASYNC_K);
-  ctx_free(c);
-}
 
 /* Where all CTAs of a multiprocessor share 100 KiB, one of 4 warps would be alone with 4 stages. */
 static void few_warps_are_not_left_alone(void **state) {
@@ -91,16 +53,6 @@ static void few_warps_are_not_left_alone(void **state) {
     assert_true(shared->list[0] <= gpu_shared(m));
     ctx_free(c);
   }
-}
-
-static void few_tiles_split_k(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Fn *k = product(c, "bf16", 256, 256, 16384, "");
-  assert_true(tile(k, GEMM_SPLITS) > 1);
-  assert_int_equal(attr_get(&k->attrs, ATTR_chunks)->i, 2);
-  assert_int_equal(attr_int(&k->attrs, ATTR_workspace, 0), 256 * 256 * 4 * tile(k, GEMM_SPLITS));
-  ctx_free(c);
 }
 
 /* Odd rows, and views that begin anywhere, come element by element. */
@@ -163,63 +115,9 @@ static void attention_leaves_room(void **state) {
   }
 }
 
-/* A second cut for GPUs that allow more shared memory, where it has a point. */
-static void larger_where_it_has_a_point(void **state) {
-  (void)state;
-  static const int sizes[][3] = {{8192, 8192, 4096}, {512, 512, 512}};
-  for (int i = 0; i < 2; i++) {
-    Ctx *c = ctx_new();
-    const int *s = sizes[i];
-    const char *text = arena_printf(
-        c->arena,
-        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : bf16[M:%d, K:%d], %%1 : bf16[N:%d, "
-        "K:%d]) {family = \"contract\"} {\n  %%2 = dot[K] %%0, %%1 : f32[M:%d, N:%d]\n"
-        "  return %%2\n}\n",
-        s[0], s[2], s[1], s[2], s[0], s[1]);
-    Module *m = parse(c, text);
-    Fn *k = m->fns.at[0];
-    gpu_tune_contract(m, k);
-    assert_null(gpu_larger(m, k)); /* all GPUs allow the same */
-    module_set(m, "target.shared_most", "%d", 163 << 10);
-    Fn *f = gpu_larger(m, k);
-    assert_int_equal(f != NULL, !i);
-    if (f) assert_int_equal(tile(f, GEMM_K), 2 * tile(k, GEMM_K));
-    ctx_free(c);
-  }
-}
-
-/* 1024 threads have 64 registers each: 8 points at a time. */
-static void long_rows_leave_registers(void **state) {
-  (void)state;
-  static const char *const elems[] = {"f32", "bf16"};
-  for (int i = 0; i < 2; i++) {
-    Ctx *c = ctx_new();
-    const char *t = arena_printf(c->arena, "%s[A:300, B:50304]", elems[i]);
-    const char *text = arena_printf(
-        c->arena,
-        "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : %s) {family = \"row\"} {\n"
-        "  %%1 = rmax[B] %%0 : %s[A:300]\n  %%2 = sub %%0, %%1 : %s\n  %%3 = exp %%2 : %s\n"
-        "  return %%3\n}\n",
-        t, elems[i], t, t);
-    Module *m = parse(c, text);
-    gpu_tune_row(m, m->fns.at[0]);
-    const Fn *k = m->fns.at[0];
-    assert_string_equal(attr_str(&k->attrs, ATTR_variant, ""), "turns");
-    assert_int_equal(tile(k, ROW_GROUP), 1024);
-    assert_int_equal(tile(k, ROW_LANES) * tile(k, ROW_VECTORS), 8);
-    ctx_free(c);
-  }
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(alignment_follows_views_and_slices),
-                                     cmocka_unit_test(large_products_take_large_tiles),
-                                     cmocka_unit_test(few_warps_are_not_left_alone),
-                                     cmocka_unit_test(attention_leaves_room),
-                                     cmocka_unit_test(few_tiles_split_k),
-                                     cmocka_unit_test(pieces_need_alignment),
-                                     cmocka_unit_test(long_rows_leave_registers),
-                                     cmocka_unit_test(larger_where_it_has_a_point),
-                                     cmocka_unit_test(heads_are_cut_up_to_a_width)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(few_warps_are_not_left_alone), cmocka_unit_test(attention_leaves_room),
+      cmocka_unit_test(pieces_need_alignment), cmocka_unit_test(heads_are_cut_up_to_a_width)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
