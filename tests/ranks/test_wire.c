@@ -93,22 +93,12 @@ static void numbers(void **state) {
   }
 }
 
-static void wants_a_scale(void **state) {
-  (void)state;
-  Ctx *c = ctx_new();
-  Trial t = trial_of(c, "gpt2_ranks", 1, false, "plan.precision=bf16 plan.precision.reduce=f16");
-  assert_null(trial_module(c, &t, "clean"));
-  assert_int_equal(diag_errors(c->diag), 1);
-  ctx_free(c);
-}
-
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1];
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(types),
       cmocka_unit_test(numbers),
-      cmocka_unit_test(wants_a_scale),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
