@@ -1,7 +1,7 @@
 """Golden IR: what passes make of small modules.   golden.py SHARDC PASS.. [update]
 
-A file tests/passes/PASS/WHAT_IT_SHOWS.ir is a comment that says what it shows, a module, and then, as in a terminal, commands
-and what each of them says about that module:
+A file tests/passes/PASS/WHAT_IT_SHOWS.ir is a comment that says what it shows, a module, and then, as in a terminal,
+commands and what each of them says about that module:
 
     # A bias joins the product before it.
     shardc-ir 1
@@ -9,8 +9,9 @@ and what each of them says about that module:
     # run: opt -p fuse --changes -
     kernel @step.dot1(..
 
-The module goes to stdin. What follows a command is its stdout, then its stderr, then `# exit N` unless N is 0, and all of it is
-compared. `update` writes what is said now. Without a PASS, the folders are compared with the table of passes.
+The module goes to stdin. What follows a command is its stdout, then its stderr, then `# exit N` unless N is 0, and
+all of it is compared. `update` writes what is said now. Without a PASS, the folders are compared with the table of
+passes.
 """
 import difflib, glob, os, re, subprocess, sys, tempfile
 
@@ -22,19 +23,21 @@ LONGEST = 110  # lines; a person reads it whole
 def parts(text):
     """The module, and (command, output) of each command."""
     module, *runs = re.split(f'^{RUN}', text, flags=re.M)
-    return module, [run.split('\n', 1) for run in runs]
+    return module, [(run + '\n').split('\n', 1) for run in runs]
 
 
 def said(shardc, command, module):
     with tempfile.TemporaryDirectory() as folder:  # a pass that crashes leaves a file
-        r = subprocess.run([shardc, *command.split()], input=module, capture_output=True, text=True, timeout=60, cwd=folder)
+        r = subprocess.run([shardc, *command.split()], input=module, cwd=folder, capture_output=True, text=True,
+                           timeout=60)
     ended = '' if r.returncode == 0 else f'# exit {r.returncode}\n'
     return r.stdout + r.stderr + ended
 
 
 def now(shardc, text):
     module, runs = parts(text)
-    return '\n'.join([module.rstrip('\n') + '\n'] + [f'{RUN}{command}\n{said(shardc, command, module)}' for command, _ in runs])
+    blocks = [f'{RUN}{command}\n{said(shardc, command, module)}' for command, _ in runs]
+    return '\n'.join([module.rstrip('\n') + '\n'] + blocks)
 
 
 def strange(name, text):
@@ -44,6 +47,7 @@ def strange(name, text):
     if not runs: yield f'no line `{RUN}..`'
     for command, _ in runs:
         if name not in re.split(r'[ ,{]', command): yield f'`{command}` does not run {name}'
+    if re.search(r'^# exit (?!1$)', text, re.M): yield 'a command that crashed, or is none'
     if text.count('\n') > LONGEST: yield f'{text.count(chr(10))} lines, at most {LONGEST}'
 
 
@@ -65,6 +69,8 @@ def table():
 
 def check_folders():
     folders = {name for name in os.listdir(HERE) if glob.glob(f'{HERE}/{name}/*.ir')}
+    for path in sorted(glob.glob(f'{HERE}/*/*')):
+        if not path.endswith('.ir'): yield f'{os.path.relpath(path)}: not run\n'
     for name in table():
         if name not in folders: yield f'tests/passes/{name}: no golden file shows what pass `{name}` does\n'
     for name in sorted(folders - set(table())): yield f'tests/passes/{name}: there is no pass `{name}`\n'
@@ -79,5 +85,5 @@ for name in names or (table() if update else []):
     if not files: wrong.append(f'tests/passes/{name}: no golden files\n')
     for path in files: wrong += check(shardc, name, path, update)
 sys.stdout.writelines(wrong)
-if wrong and not update: print('if this is how it should be: tests/passes/golden.py SHARDC update, and look at the difference')
+if wrong and not update: print('if that is how it should be: golden.py SHARDC update, and look at the difference')
 sys.exit(len(wrong) > 0)
