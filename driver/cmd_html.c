@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
+#include "ir/bytes.h"
 #include "ir/count.h"
 #include "passes/pass.h"
 #include <stdlib.h>
@@ -169,13 +170,12 @@ static void put_assembly(Page *p, FILE *out) {
 
 /* ---- memory ---- */
 
-static int64_t span_bytes(const Value *v) {
-  int64_t last = 0;
-  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
-  return (last + 1) * elem_bytes(v->type.elem);
+static void outlast(uint32_t *last, ValueId v, uint32_t when) {
+  if (last[v] < when) last[v] = when;
 }
 
-/* The last op that touches each value; what touches a view touches its base. */
+/* The last op that touches each value; what touches a view touches its base, and what touches a
+   concat all that is laid into it. */
 static uint32_t *last_uses(Arena *a, const Fn *f) {
   uint32_t *last = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->ops.n; i++) {
@@ -185,8 +185,10 @@ static uint32_t *last_uses(Arena *a, const Fn *f) {
   }
   for (uint32_t i = 0; i < f->results.n; i++) last[f->results.at[i]] = f->ops.n;
   for (ValueId v = f->values.n; v-- > 0;) {
-    const Storage *s = &f->values.at[v].storage;
-    if (s->view != VIEW_NONE && last[s->base] < last[v]) last[s->base] = last[v];
+    const Value *x = &f->values.at[v];
+    const Op *o = value_def(f, v);
+    if (storage_has_base(&x->storage)) outlast(last, x->storage.base, last[v]);
+    for (uint32_t k = 0; o && op_lays(f, o) && k < o->nin; k++) outlast(last, o->in[k], last[v]);
   }
   return last;
 }
@@ -209,7 +211,7 @@ static void put_work(FILE *out, Module *m, const Fn *f, uint32_t i, const char *
   for (int64_t k = 0; slots && k < slots->i; k++)
     if (slots->list[k] >= 0)
       put_block(out, arena_printf(m->arena, "second buffer of %s", what), slots->list[k],
-                span_bytes(&f->values.at[o->out + k]), i, i);
+                value_span_bytes(&f->values.at[o->out + k]), i, i);
 }
 
 static void put_results(FILE *out, Module *m, const Fn *f, uint32_t i, const char *what,
@@ -219,7 +221,7 @@ static void put_results(FILE *out, Module *m, const Fn *f, uint32_t i, const cha
     const Value *x = &f->values.at[v];
     if (x->storage.place != PLACE_FRAME || x->storage.view != VIEW_NONE) continue;
     const char *name = arena_printf(m->arena, "%s: %s", what, type_text(m, &x->type));
-    put_block(out, name, x->storage.at, span_bytes(x), i, last[v]);
+    put_block(out, name, x->storage.at, value_span_bytes(x), i, last[v]);
   }
 }
 

@@ -28,22 +28,18 @@ typedef struct Buffers { /* of one function, by the value that names the class *
 
 /* ---- classes ---- */
 
-int64_t value_span_bytes(const Value *v) {
-  int64_t last = 0;
-  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
-  return (last + 1) * elem_bytes(v->type.elem);
-}
-
 static bool in_frame(const Buffers *b, ValueId v) {
   return b->f->values.at[v].storage.place == PLACE_FRAME;
 }
 
 static void find_buffers(Buffers *b) {
+  b->root = shared_bytes(b->m->arena, b->f).of;
+  for (ValueId v = 0; v < b->f->values.n; v++) b->born[v] = b->f->ops.n, b->dies[v] = -1;
   for (ValueId v = 0; v < b->f->values.n; v++) {
     const Value *x = &b->f->values.at[v];
-    b->root[v] = x->storage.view == VIEW_NONE ? v : b->root[x->storage.base];
     ValueId r = b->root[v];
-    if (r == v) b->born[v] = b->dies[v] = x->def == NO_OP ? -1 : (int64_t)x->def;
+    int64_t born = x->def == NO_OP ? -1 : (int64_t)x->def;
+    if (born < b->born[r]) b->born[r] = born;
     int64_t bytes = x->storage.view == VIEW_OF || !in_frame(b, v) ? 0 : value_span_bytes(x);
     if (bytes > b->bytes[r]) b->bytes[r] = bytes;
     if (x->def != NO_OP && (int64_t)x->def > b->dies[r]) b->dies[r] = x->def;
@@ -155,7 +151,7 @@ static void find_uses(Buffers *b) {
 static Buffers buffers_of(const Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;
   Buffers b = {.m = m, .f = f};
-  b.root = ARENA_ARRAY(m->arena, ValueId, n), b.use = ARENA_ARRAY(m->arena, Use, n);
+  b.use = ARENA_ARRAY(m->arena, Use, n);
   b.bytes = ARENA_ARRAY(m->arena, int64_t, n), b.born = ARENA_ARRAY(m->arena, int64_t, n);
   b.dies = ARENA_ARRAY(m->arena, int64_t, n);
   find_buffers(&b);

@@ -2,7 +2,7 @@
    of a module are alike: offsets differ, sizes do not. */
 #ifndef SHARDC_IR_BUDGET_H
 #define SHARDC_IR_BUDGET_H
-#include "ir.h"
+#include "bytes.h"
 
 /* Bytes of a rank, by what they are for; together they are the four arenas, to the byte.
      weights     parameters                 optimizer   states
@@ -42,9 +42,6 @@ typedef struct Timeline {
   VEC(Alive) alive; /* then, the largest first */
 } Timeline;
 Timeline module_timeline(const Module *m);
-
-/* From a value's first byte to its last, gaps between rows included. */
-int64_t value_span_bytes(const Value *v);
 
 typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
   OpCode kind;

@@ -12,6 +12,7 @@
  */
 #include "count.h"
 #include "admitted.h"
+#include "bytes.h"
 
 static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
 
@@ -58,7 +59,7 @@ static double op_flop(const Fn *f, const Op *o) {
 static ValueId root_of(const Fn *f, const ValueId *root, ValueId v) {
   const Value *x = &f->values.at[v];
   const Op *o = value_def(f, v);
-  if (x->storage.view != VIEW_NONE) return root[x->storage.base];
+  if (storage_has_base(&x->storage)) return root[x->storage.base];
   if (!o || o->code == OP_load) return NO_VALUE;
   return op_flags(o->code) & VIEW && o->nin ? root[o->in[0]] : v;
 }
@@ -82,6 +83,13 @@ static int64_t *lives(Arena *a, const Fn *f) {
   }
   for (uint32_t i = 0; i < f->results.n; i++) /* they stand in the caller's memory */
     if (root[f->results.at[i]] != NO_VALUE) dies[root[f->results.at[i]]] = -1;
+  for (OpId i = f->ops.n; i-- > 0;) {
+    const Op *o = &f->ops.at[i];
+    if (!op_lays(f, o)) continue;
+    for (uint32_t k = 0; k < o->nin; k++)
+      if (root[o->in[k]] != NO_VALUE) dies[root[o->in[k]]] = dies[o->out];
+    dies[o->out] = -1; /* has no bytes but those */
+  }
   return dies;
 }
 
@@ -150,7 +158,7 @@ static IrCount called_count(const Fn *f, const Op *o) {
 
 static IrCount single_count(const Fn *f, const Op *o) {
   IrCount c = {.flop = op_flop(f, o)};
-  if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL) return c;
+  if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL || op_lays(f, o)) return c;
   for (uint32_t k = 0; k < o->nin; k++) c.bytes += value_bytes(f, o->in[k]);
   for (uint32_t k = 0; k < o->nout; k++) c.bytes += value_bytes(f, o->out + k);
   return c;

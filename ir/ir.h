@@ -118,8 +118,10 @@ typedef struct Loc { /* where in the user's source; file 0: nowhere */
 typedef enum ViewKind {
   VIEW_NONE,
   VIEW_OF,
-  VIEW_INPLACE
-} ViewKind; /* INPLACE: overwrites base, which dies here */
+  VIEW_INPLACE,
+  VIEW_LAID
+} ViewKind; /* INPLACE: overwrites base, which dies here; LAID: the operands of its concat lie end
+               to end, and are it */
 typedef enum PlaceKind { PLACE_NONE, PLACE_GLOBAL, PLACE_FRAME, PLACE_ARG, PLACE_RESULT } PlaceKind;
 
 typedef struct Storage {
@@ -132,6 +134,11 @@ typedef struct Storage {
   uint32_t slot; /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG / PLACE_RESULT: which one */
   int64_t at;    /* bytes from the start of that place (frame, global, argument) */
 } Storage;
+
+/* Of a view, or of what stands in another's place: base is valid. */
+static inline bool storage_has_base(const Storage *s) {
+  return s->view == VIEW_OF || s->view == VIEW_INPLACE;
+}
 
 typedef struct Value {
   Type type;

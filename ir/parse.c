@@ -132,8 +132,9 @@ static void read_storage(Parser *p, Value *v) {
     if (lex_keyword(p, "strides")) read_strides(p, v);
     else if (lex_keyword(p, "view")) read_view(p, &v->storage, VIEW_OF);
     else if (lex_keyword(p, "inplace")) read_view(p, &v->storage, VIEW_INPLACE);
+    else if (lex_keyword(p, "laid")) v->storage.view = VIEW_LAID;
     else if (lex_keyword(p, "at")) read_place(p, &v->storage);
-    else lex_fail(p, "E1001", at, "a storage clause is strides, view, inplace or at");
+    else lex_fail(p, "E1001", at, "a storage clause is strides, view, inplace, laid or at");
   }
 }
 

@@ -190,7 +190,8 @@ static void put_storage(Printer *p, const Value *v, int result) {
   if (result >= 0) put(p, "%d:", result);
   size_t start = p->n;
   if (strides) put_strides(p, v);
-  if (s->view != VIEW_NONE) {
+  if (s->view == VIEW_LAID) put(p, " laid");
+  if (storage_has_base(s)) {
     put(p, s->view == VIEW_OF ? " view(" : " inplace(");
     put_value(p, s->base);
     if (s->view == VIEW_OF) put(p, " + %lld", (long long)s->offset);

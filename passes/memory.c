@@ -1,6 +1,7 @@
 /* memory: every byte of every value, at compile time.
 
-   Values that are views of one another, or stand in each other's place, share their bytes: a class.
+   Values that are views of one another, stand in each other's place, or are laid into a concat,
+   share their bytes: a class (ir/bytes.h).
    A class is in the caller's memory if it holds an argument or a result of a body, in a global if
    it holds a loaded value or can be written to the stored global directly, and otherwise in the
    function's frame, which is packed by memory_pack.c together with the kernels' workspaces, the
@@ -21,6 +22,7 @@ typedef struct Frame {
   Module *m;
   Fn *f;
   ValueId *class_of; /* by value: the value that names its class */
+  int64_t *within;   /* by value: its place in the bytes of its class */
   Class *classes;    /* by that value */
   VEC(Block) blocks, live;
   uint32_t *work,
@@ -43,16 +45,19 @@ static int64_t global_bytes(const Global *g) {
 /* ---- classes and their lives ---- */
 
 static void find_classes(Frame *x) {
+  SharedBytes s = shared_bytes(x->m->arena, x->f);
+  x->class_of = s.of, x->within = s.at;
+  for (ValueId v = 0; v < x->f->values.n; v++)
+    x->classes[v] = (Class){.born = x->f->ops.n, .dies = -1};
   for (ValueId v = 0; v < x->f->values.n; v++) {
-    const Storage *s = &value(x, v)->storage;
-    x->class_of[v] = s->view == VIEW_NONE ? v : x->class_of[s->base];
     Class *c = class_at(x, v);
-    if (x->class_of[v] == v) *c = (Class){.born = value(x, v)->def, .dies = -1};
-    if (value(x, v)->def == NO_OP)
-      c->born = -1, c->place = PLACE_ARG, c->slot = value(x, v)->result;
-    int64_t bytes = s->view == VIEW_OF ? 0 : value_span_bytes(value(x, v));
+    bool arg = value(x, v)->def == NO_OP, view = value(x, v)->storage.view == VIEW_OF;
+    int64_t born = arg ? -1 : (int64_t)value(x, v)->def;
+    if (arg) c->place = PLACE_ARG, c->slot = value(x, v)->result;
+    int64_t bytes = view ? 0 : x->within[v] + value_span_bytes(value(x, v));
     if (bytes > c->bytes) c->bytes = bytes;
-    if (c->born > c->dies) c->dies = c->born;
+    if (born < c->born) c->born = born;
+    if (born > c->dies) c->dies = born;
   }
 }
 
@@ -175,9 +180,7 @@ static void write_value(Frame *x, ValueId v) {
   const Class *c = class_at(x, v);
   Storage *s = &value(x, v)->storage;
   s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
-  s->at = c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0;
-  if (s->view == VIEW_OF)
-    s->at = value(x, s->base)->storage.at + s->offset * elem_bytes(value(x, v)->type.elem);
+  s->at = (c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0) + x->within[v];
 }
 
 static void write_op(Frame *x, OpId id) {
@@ -195,7 +198,6 @@ static void write_op(Frame *x, OpId id) {
 
 static void place_function(Module *m, Fn *f) {
   Frame x = {.m = m, .f = f};
-  x.class_of = ARENA_ARRAY(m->arena, ValueId, f->values.n + 1);
   x.classes = ARENA_ARRAY(m->arena, Class, f->values.n + 1);
   x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   x.slot = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);

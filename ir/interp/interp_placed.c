@@ -12,6 +12,7 @@
    slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
    the last round writing the loop's result. Of a stack that several loops write each finds what
    those before have written: the operand's bytes get the mark of the result. */
+#include "ir/bytes.h"
 #include "interp_inside.h"
 #include "ir/loop.h"
 #include "ir/numbers.h"
@@ -459,6 +460,22 @@ static void run_placed_view(Call *c, const Op *op) {
   }
 }
 
+/* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
+   there. Who reads an operand later finds the mark of another value. */
+static void run_placed_concat(Call *c, const Op *op) {
+  if (!op_lays(c->f, op)) complain(c, op, "is laid by nobody:", op->out);
+  for (uint32_t k = 0; k < op->nin && !c->x->error; k++) {
+    if (!same_address(address_of(c, op->in[k]),
+                      offset(address_of(c, op->out), laid_at(c->f, op, k))))
+      complain(c, op, "lies elsewhere than in the result:", op->in[k]);
+    if (!visit(c, op->in[k], NULL, READ))
+      complain(c, op, "not all bytes are its own any more of", op->in[k]);
+  }
+  c->mark[op->out] = new_mark(c);
+  if (!c->x->error && !visit(c, op->out, NULL, OWN))
+    complain(c, op, "lies outside of its memory:", op->out);
+}
+
 static void run_placed(Call *c) {
   for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
     const Op *op = &c->f->ops.at[i];
@@ -466,6 +483,7 @@ static void run_placed(Call *c) {
     else if (op->code == OP_loop) run_placed_loop(c, op);
     else if (op->code == OP_store) run_placed_store(c, op);
     else if (op_family(op->code) == FAMILY_COLLECTIVE) run_placed_collective(c, op);
+    else if (op->code == OP_concat) run_placed_concat(c, op);
     else if (op->code == OP_load) c->mark[op->out] = slot_of(c->x, op->global) + 1;
     else run_placed_view(c, op);
   }

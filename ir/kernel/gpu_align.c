@@ -3,6 +3,7 @@
    (pass memory); less is known of views at an offset and of slices of stacked values. Callers stand
    after their callees, so one walk from the last function to the first sees every caller before
    what it calls. */
+#include "ir/bytes.h"
 #include "gpu_lanes.h"
 #include "ir/loop.h"
 
@@ -35,13 +36,9 @@ static Known *known(Aligning *x, const Fn *f) {
 
 static void find_roots(Aligning *x) {
   const Fn *f = x->f;
-  for (ValueId v = 0; v < f->values.n; v++) {
-    const Storage *s = &f->values.at[v].storage;
-    x->root[v] = v, x->offset[v] = 0, x->align[v] = MOST;
-    if (s->view == VIEW_NONE) continue;
-    x->root[v] = x->root[s->base], x->offset[v] = x->offset[s->base];
-    if (s->view == VIEW_OF) x->offset[v] += s->offset * elem_bytes(f->values.at[v].type.elem);
-  }
+  SharedBytes s = shared_bytes(x->m->arena, f);
+  x->root = s.of, x->offset = s.at;
+  for (ValueId v = 0; v < f->values.n; v++) x->align[v] = MOST;
   const Known *k = known(x, f);
   for (uint32_t i = 0; i < f->args.n; i++) lower(&x->align[x->root[f->args.at[i]]], k->arg[i]);
   for (uint32_t i = 0; i < f->results.n; i++)
@@ -84,8 +81,6 @@ static void visit_call(Aligning *x, const Op *o) {
 static void visit(Aligning *x, const Fn *f) {
   x->f = f;
   if (f->kind == FN_KERNEL) return;
-  x->root = ARENA_ARRAY(x->m->arena, ValueId, f->values.n + 1);
-  x->offset = ARENA_ARRAY(x->m->arena, int64_t, f->values.n + 1);
   x->align = ARENA_ARRAY(x->m->arena, int64_t, f->values.n + 1);
   find_roots(x);
   for (OpId i = 0; i < f->ops.n; i++) {

@@ -1,8 +1,9 @@
 /* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_parts.c (what
    loops over parts of a stack leave unwritten), verify_shard.c (placements on a mesh),
-   verify_storage.c (what fuse, order and memory promise), verify_bytes.c (arenas, frames, callers'
-   memory), verify_kernel.c (kernel functions, by family), verify_gpu.c (how they are cut for GPUs).
-   A check reports and goes on, so that one run shows every broken rule. */
+   verify_storage.c (what fuse, order and memory promise), verify_laid.c (concats outside of
+   kernels), verify_bytes.c (arenas, frames, callers' memory), verify_kernel.c (kernel functions, by
+   family), verify_gpu.c (how they are cut for GPUs). A check reports and goes on, so that one run
+   shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
 #include "ir/text.h"
@@ -27,6 +28,9 @@ Where verify_at_fn(const Verifier *v);
 void verify_parts(Verifier *v);       /* loops over parts of stacks */
 void verify_shards(Verifier *v);      /* placements of a function, collectives */
 void verify_fused(Verifier *v);       /* after fuse */
+void verify_laid(Verifier *v);        /* after fuse */
+void verify_laid_order(Verifier *v);  /* after order */
+void verify_laid_places(Verifier *v); /* after memory */
 void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
 void verify_ordered(Verifier *v);     /* after order */
 void verify_family(Verifier *v);      /* kernel functions after fuse */

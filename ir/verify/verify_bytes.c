@@ -6,6 +6,7 @@
    Every sum is compared with what is left of the room instead of being formed, so that no number
    of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
  */
+#include "ir/bytes.h"
 #include "ir/placement.h"
 #include "verify.h"
 
@@ -120,12 +121,6 @@ static Where value_at(Verifier *v, ValueId id) {
   return def ? verify_at_op(def) : verify_at_fn(v);
 }
 
-/* The first of the values that share its bytes. */
-static ValueId class_of(const Fn *f, ValueId v) {
-  while (f->values.at[v].storage.view != VIEW_NONE) v = f->values.at[v].storage.base;
-  return v;
-}
-
 int64_t verify_room(const Verifier *v, const Storage *s) {
   const Fn *f = v->fn;
   switch (s->place) {
@@ -144,7 +139,7 @@ static bool stands_in(const Value *v, PlaceKind place, uint32_t slot) {
   return v->storage.place == place && v->storage.slot == slot && v->storage.at == 0;
 }
 
-static void check_caller_bytes(Verifier *v, ValueId id) {
+static void check_caller_bytes(Verifier *v, const ValueId *class, ValueId id) {
   const Fn *f = v->fn;
   const Value *x = &f->values.at[id];
   const Storage *s = &x->storage;
@@ -152,9 +147,9 @@ static void check_caller_bytes(Verifier *v, ValueId id) {
     verify_report(v, "E1108", value_at(v, id),
                   "[room-c1] argument %u does not stand where its caller leaves it", x->result);
   if (s->place == PLACE_RESULT && s->slot < f->results.n &&
-      class_of(f, f->results.at[s->slot]) != class_of(f, id))
+      class[f->results.at[s->slot]] != class[id])
     verify_report(v, "E1108", value_at(v, id), "[room-c2] in the bytes of result %u", s->slot);
-  if (s->place == PLACE_FRAME && s->view == VIEW_NONE && s->at % ALIGNED)
+  if (s->place == PLACE_FRAME && !storage_has_base(s) && s->at % ALIGNED)
     verify_report(v, "E1108", value_at(v, id), "[frame-c3] %lld of the frame is no multiple of %d",
                   (long long)s->at, ALIGNED);
 }
@@ -320,7 +315,8 @@ void verify_bytes(Verifier *v) {
                   (long long)frame);
     return;
   }
-  for (ValueId i = 0; i < f->values.n; i++) check_caller_bytes(v, i);
+  SharedBytes s = shared_bytes(v->m->arena, f);
+  for (ValueId i = 0; i < f->values.n; i++) check_caller_bytes(v, s.of, i);
   check_globals_of(v);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];

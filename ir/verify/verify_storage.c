@@ -2,16 +2,18 @@
    strides are known and agree across calls; after memory every value has its bytes and no two
    living ones share any.
 
-   Values that are views of, or stand in place of, one another share bytes on purpose and form a
-   class, named by its first value. A class lives from its first definition to its last use. Two
+   Values that are views of, stand in place of, or are laid into one another share bytes on purpose
+   and form a class (bytes.h). A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+#include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
 #include "ir/message.h"
 #include "verify.h"
 #include <string.h>
 
 void verify_fused(Verifier *v) {
+  verify_laid(v);
   if (v->fn->kind == FN_KERNEL) {
     verify_shared_rows(v);
     return;
@@ -20,7 +22,7 @@ void verify_fused(Verifier *v) {
     const Op *op = &v->fn->ops.at[i];
     OpFamily family = op_family(op->code);
     bool fine = family == FAMILY_GLOBAL || family == FAMILY_COLLECTIVE || op->code == OP_loop ||
-                op->code == OP_kernel;
+                op->code == OP_kernel || op->code == OP_concat; /* lay-c1 */
     if (!fine && !(op_flags(op->code) & VIEW))
       verify_report(v, "E1106", verify_at_op(op), "[fuse-c1] %s outside of a kernel",
                     op_name(op->code));
@@ -139,7 +141,7 @@ static bool may_view(const Fn *f, const Value *value) {
 static void check_view(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
-  if (s->view == VIEW_NONE) {
+  if (!storage_has_base(s)) {
     if (value->def != NO_OP && may_view(v->fn, value))
       verify_report(v, "E1107", value_at(v, id), "[order-c13] nobody writes the result of %s",
                     op_name(v->fn->ops.at[value->def].code));
@@ -257,6 +259,7 @@ void verify_ordered(Verifier *v) {
     check_message(v, &f->ops.at[i]);
     verify_declared_order(v, i);
   }
+  if (!v->failed) verify_laid_order(v);
 }
 
 /* ---- memory ---- */
@@ -287,11 +290,13 @@ static void touch(Places *p, ValueId id, int64_t when) {
 static void find_lives(Places *p) {
   const Fn *f = p->v->fn;
   int64_t end = f->ops.n;
+  p->class = shared_bytes(p->v->m->arena, f).of;
+  for (ValueId i = 0; i < f->values.n; i++) p->born[i] = end, p->dies[i] = -1;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *value = &f->values.at[i];
-    p->class[i] = value->storage.view == VIEW_NONE ? i : p->class[value->storage.base];
     bool early = value->def == NO_OP || f->ops.at[value->def].code == OP_load;
-    if (p->class[i] == i) p->born[i] = p->dies[i] = early ? -1 : (int64_t)value->def;
+    int64_t born = early ? -1 : (int64_t)value->def, *first = &p->born[p->class[i]];
+    if (born < *first) *first = born;
     touch(p, i, value->def == NO_OP ? -1 : (int64_t)value->def);
   }
   for (OpId i = 0; i < f->ops.n; i++)
@@ -381,7 +386,7 @@ static void check_place(Verifier *v, ValueId id) {
 
 /* What lies in an argument's bytes is that argument, shows it or took its place. */
 static bool of_argument(const Fn *f, ValueId v, uint32_t arg) {
-  while (f->values.at[v].storage.view != VIEW_NONE) v = f->values.at[v].storage.base;
+  while (storage_has_base(&f->values.at[v].storage)) v = f->values.at[v].storage.base;
   return f->values.at[v].def == NO_OP && f->values.at[v].result == arg;
 }
 
@@ -389,7 +394,7 @@ static void check_shared(Verifier *v, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
   if (s->place == PLACE_ARG && !of_argument(v->fn, id, s->slot))
     verify_report(v, "E1108", value_at(v, id), "[place-c7] in the bytes of argument %u", s->slot);
-  if (s->view == VIEW_NONE) return;
+  if (!storage_has_base(s)) return;
   const Value *base = &v->fn->values.at[s->base];
   int64_t offset = s->view == VIEW_OF ? s->offset * elem_bytes(base->type.elem) : 0;
   if (s->place != base->storage.place || s->slot != base->storage.slot ||
@@ -433,12 +438,12 @@ void verify_placed(Verifier *v) {
   const Fn *f = v->fn;
   if (f->kind == FN_KERNEL) return;
   for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, i);
+  if (!v->failed) verify_laid_places(v);
   if (!v->failed) verify_bytes(v);
   if (v->failed) return;
   Arena *a = v->m->arena;
   uint32_t n = f->values.n + 1;
-  Places p = {
-      v, {0}, ARENA_ARRAY(a, ValueId, n), ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
+  Places p = {v, {0}, NULL, ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
   find_lives(&p);
   for (ValueId i = 0; i < f->values.n; i++) add_value(&p, i);
   for (OpId i = 0; i < f->ops.n; i++) add_work(&p, i), add_store(&p, i);

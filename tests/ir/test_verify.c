@@ -67,6 +67,16 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
 #define PLACED_BODY(place, result) PLACED_LOOP_OF("16", place, result, "work_at = 32, slots = [16]")
 #define PLACED_LOOP(attributes) PLACED_LOOP_OF("16", "at(result 0 + 0)", "%3", attributes)
 
+/* exp of an argument, twice, and what puts both together */
+#define LAID_AS(fence, frame, first, second, concat, end)                                          \
+  fence "\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                     \
+        "body @b(%0 : f32[A:4]" frame "%1 = kernel @k, %0 : f32[A:4]" first "\n"                   \
+        "%2 = kernel @k, %0 : f32[A:4]" second "\n%3 = concat[A, A -> D] " concat "\n" end "\n}\n"
+#define LAID(concat, end) LAID_AS("order", ") {\n", "", "", concat, end)
+#define LAID_AT(first, second)                                                                     \
+  LAID_AS("memory", " {at(arg 0 + 0)}) {frame = 64} {\n", " {0: at(frame + " first ")}",           \
+          " {0: at(frame + " second ")}", "%1, %2 : f32[D:8] {0: laid at(frame + 0)}", "")
+
 static const Broken types[] = {
     {"group-c1", "E1102", "%20 = add[A] %0, %0 : f32[A:2, B:3]"},
     {"group-c1", "E1102", "%20 = sum[A; B] %0 : f32[]"},
@@ -246,6 +256,28 @@ static const Broken modules[] = {
           "sum[B, C] %3")},
     {"fuse-c4", "E1106",
      ROWS("column", "sum[B, C] %0 : f32[A:2]\n%2 = sub %0, %1", "sum[B, C] %2")},
+    {"lay-c1", "E1106", LAID("%1, %2 : f32[D:8]", "return %3")},
+    {"lay-c1", "E1106",
+     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = kernel @k, %0 : f32[A:4] {0: laid}", "")},
+    {"lay-c2", "E1107", LAID("%1, %2 : f32[D:8] {0: strides(2) laid}", "return %3")},
+    {"lay-c2", "E1107",
+     "order\nkernel @k(%0 : f32[B:3, A:4]) {\n%1 = exp %0 : f32[B:3, A:4]\nreturn %1\n}\n"
+     "body @b(%0 : f32[B:3, A:4]) {\n%1 = kernel @k, %0 : f32[B:3, A:4]\n%2 = kernel @k, %0 : "
+     "f32[B:3, A:4]\n%3 = concat[A, A -> D] %1, %2 : f32[B:3, D:8] {0: laid}\nreturn %3\n}\n"},
+    {"lay-c3", "E1107", LAID("%1, %0 : f32[D:8] {0: laid}", "return %3")},
+    {"lay-c3", "E1107",
+     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = slice[D -> A] %3 {at = 0} : f32[A:4] {0: view(%3 + 0)}"
+          "\n%5 = kernel @k, %0 : f32[A:4]\n%6 = concat[A, A -> D] %5, %4 : f32[D:8] {0: laid}",
+          "return %6")},
+    {"lay-c4", "E1107", LAID("%1, %1 : f32[D:8] {0: laid}", "return %3")},
+    {"lay-c4", "E1107",
+     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = kernel @k, %1 : f32[A:4]", "return %3")},
+    {"lay-c4", "E1107", LAID("%1, %2 : f32[D:8] {0: laid}", "return %2")},
+    {"lay-c4", "E1107",
+     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = concat[A, D -> E] %2, %3 : f32[E:12] {0: laid}",
+          "return %4")},
+    {"lay-c5", "E1108", LAID_AT("0", "32")},
+    {"lay-c5", "E1108", LAID_AT("16", "0")},
     {"order-c2", "E1107", "order\nbody @b(%0 : f32[A:2, B:3] {strides(2, 1)}) {\n}\n"},
     {"order-c2", "E1107", "order\nkernel @b(%0 : f32[A:2, B:3] {strides(1, 1)}) {\n}\n"},
     {"order-c3", "E1107",
@@ -442,7 +474,8 @@ static const Broken modules[] = {
      "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
     {"place-c3", "E1108",
      "memory\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1] {at(arg 0 + 0)}) "
-     "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64, work_at = 0} : "
+     "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64, work_at = 0} "
+     ": "
      "f32[A:4, B:2] {0: at(frame + 0)}\nreturn %1\n}\n"},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},
     {"place-c2", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 2)}) {\n}\n"},
@@ -468,12 +501,14 @@ static const Broken modules[] = {
      "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 {work_at = 0} : "
      "f32[A:4] {0: at(frame + 0)}\n}\n"},
     {"place-c3", "E1108",
-     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : "
+     "f32[A:4]\nreturn "
      "%1\n}\n"
      "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
      "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\nstore @p, %1\n}\n"},
     {"place-c3", "E1108",
-     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn "
+     "memory\nparam @p : f32[A:4] at(0)\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : "
+     "f32[A:4]\nreturn "
      "%1\n}\n"
      "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n%1 = kernel @k, %0 "
      ": f32[A:4] {0: at(frame + 0)}\n"
@@ -492,8 +527,7 @@ static const Broken modules[] = {
     {"held-c1", "E1107",
      "order\nparam @p : f32[A:2, B:3]\nentry @e {\n%0 = load @p : f32[A:2, B:3] {0: strides(1, "
      "2)}\n}\n"},
-    {"held-c2", "E1108",
-     PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @q + 0)}")},
+    {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @q + 0)}")},
     {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(frame + 0)}")},
     {"held-c3", "E1108",
      PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
@@ -509,7 +543,8 @@ static const Broken modules[] = {
     {"name-c4", "E1101",
      "select\nkernel @k(%0 : f32[]) {\nreturn %0\n}\nkernel @k.p0(%0 : f32[]) {\nreturn %0\n}\n"},
     {"name-c4", "E1101",
-     "select\nkernel @k.cubin_end(%0 : f32[]) {\nreturn %0\n}\nkernel @k(%0 : f32[]) {\nreturn %0\n}\n"},
+     "select\nkernel @k.cubin_end(%0 : f32[]) {\nreturn %0\n}\nkernel @k(%0 : f32[]) {\nreturn "
+     "%0\n}\n"},
     {"trip-c1", "E1104",
      "lower\nbody @f(%0 : i32[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
      "2147483648}\n}\n"},
@@ -525,7 +560,8 @@ static const Broken modules[] = {
     {"shard-c4", "E1109",
      "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} : "
      "f32[A:4]\n}\n"},
-    {"family-c1", "E1110", ELEM_OF("family = \"ele\", variant = \"scalar\", tile = [1], chunks = [1]")},
+    {"family-c1", "E1110",
+     ELEM_OF("family = \"ele\", variant = \"scalar\", tile = [1], chunks = [1]")},
     {"select-c1", "E1110", ELEM_OF("family = \"elem\", variant = \"scalar\", chunks = [1]")},
     {"family-c1", "E1110", ELEM_OF("tile = [1], chunks = [1]")},
     {"family-c2", "E1110",
@@ -539,7 +575,8 @@ static const Broken modules[] = {
     {"select-c2", "E1110",
      ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1, 1], chunks = [1]")},
     {"select-c2", "E1110",
-     "select\nkernel @k(%0 : f32[A:4, B:64]) {family = \"row\", variant = \"row\", tile = [128, 9], "
+     "select\nkernel @k(%0 : f32[A:4, B:64]) {family = \"row\", variant = \"row\", tile = [128, "
+     "9], "
      "chunks = [1]} {\n%1 = sum[B] %0 : f32[A:4]\nreturn %1\n}\n"},
     {"select-c3", "E1110",
      ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [1, 1]")},
@@ -554,8 +591,7 @@ static const Broken modules[] = {
     {"target-c1", "E1103", "lower\nset target.l1 = \"1e300\"\n"},
     {"target-c1", "E1103", "lower\nset target.gpu = \"x\"\n"},
     {"place-c5", "E1108", "memory\nbody @b(%0 : f32[A:4] {at(arg 0 + 1048576)}) {\n}\n"},
-    {"room-c1", "E1108",
-     "memory\nbody @b(%0 : f32[A:4] {at(frame + 0)}) {frame = 16} {\n}\n"},
+    {"room-c1", "E1108", "memory\nbody @b(%0 : f32[A:4] {at(frame + 0)}) {frame = 16} {\n}\n"},
     {"place-c5", "E1108", PLACED_BODY("at(result 0 + 1048576)", "%3")},
     {"place-c5", "E1108", PLACED_BODY("at(result 0 + 9223372036854775804)", "%3")},
     {"room-c2", "E1108", PLACED_BODY("at(result 0 + 0)", "%1")},

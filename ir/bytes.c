@@ -1,0 +1,47 @@
+/* Classes of values that share bytes (bytes.h). Views and values in place of others follow their
+   base, which stands above them. What is laid into a concat is made before it: the classes of its
+   operands become that of its result, from the last concat to the first, since a concat's result
+   may be laid into another one. Must not: check anything; that is the verifier's. */
+#include "bytes.h"
+
+bool op_lays(const Fn *f, const Op *o) {
+  return o->code == OP_concat && f->values.at[o->out].storage.view == VIEW_LAID;
+}
+
+int64_t laid_at(const Fn *f, const Op *o, uint32_t k) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < k; i++) {
+    const Type *t = value_type(f, o->in[i]);
+    bytes += type_count(t) * elem_bytes(t->elem);
+  }
+  return bytes;
+}
+
+int64_t value_span_bytes(const Value *v) {
+  int64_t last = 0;
+  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
+  return (last + 1) * elem_bytes(v->type.elem);
+}
+
+static void lay(const Fn *f, const Op *o, SharedBytes *s) {
+  for (uint32_t k = 0; k < o->nin; k++) {
+    ValueId was = s->of[o->in[k]], to = s->of[o->out];
+    int64_t shift = s->at[o->out] + laid_at(f, o, k) - s->at[o->in[k]];
+    for (ValueId v = 0; was != to && v < f->values.n; v++)
+      if (s->of[v] == was) s->of[v] = to, s->at[v] += shift;
+  }
+}
+
+SharedBytes shared_bytes(Arena *a, const Fn *f) {
+  SharedBytes s = {ARENA_ARRAY(a, ValueId, f->values.n + 1),
+                   ARENA_ARRAY(a, int64_t, f->values.n + 1)};
+  for (ValueId v = 0; v < f->values.n; v++) {
+    const Value *x = &f->values.at[v];
+    bool has_base = storage_has_base(&x->storage);
+    s.of[v] = has_base ? s.of[x->storage.base] : v, s.at[v] = has_base ? s.at[x->storage.base] : 0;
+    if (x->storage.view == VIEW_OF) s.at[v] += x->storage.offset * elem_bytes(x->type.elem);
+  }
+  for (OpId i = f->ops.n; i-- > 0;)
+    if (op_lays(f, &f->ops.at[i])) lay(f, &f->ops.at[i], &s);
+  return s;
+}

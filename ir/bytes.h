@@ -1,0 +1,24 @@
+/* Which values of a function share bytes, as their storage says: a value with what is a view of it,
+   stands in its place, or is laid into it. */
+#ifndef SHARDC_BYTES_H
+#define SHARDC_BYTES_H
+#include "ir.h"
+
+typedef struct SharedBytes { /* by value */
+  ValueId *of; /* the value that names its class: no view, in place of nothing and laid
+                  into nothing */
+  int64_t *at; /* bytes from that one's first to its own */
+} SharedBytes;
+
+/* Of a function whose views show values above them. */
+SharedBytes shared_bytes(Arena *a, const Fn *f);
+
+/* A concat whose operands are made at their places in its result: nothing runs for it. */
+bool op_lays(const Fn *f, const Op *o);
+
+/* Bytes from the first element of an op that lays to that of operand k. */
+int64_t laid_at(const Fn *f, const Op *o, uint32_t k);
+
+/* From a value's first byte to its last, gaps between rows included. */
+int64_t value_span_bytes(const Value *v);
+#endif

@@ -1,0 +1,117 @@
+/* Concats outside of kernels: nothing runs for one, so its operands must be all that its result is.
+   After fuse it says so; after order it is dense, its operands stand one behind the other in it,
+   and each is all of what an op has written, which nobody reads once it is part of the whole; after
+   memory they lie there. That nothing else writes those bytes meanwhile is place-c3: they are one
+   class (bytes.h), which lives from the first operand's birth. Must not: trust pass `order`. */
+#include "ir/bytes.h"
+#include "verify.h"
+
+void verify_laid(Verifier *v) {
+  const Fn *f = v->fn;
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Op *def = value_def(f, i);
+    bool laid = f->values.at[i].storage.view == VIEW_LAID,
+         concat = def && def->code == OP_concat && f->kind != FN_KERNEL;
+    if (laid != concat)
+      verify_report(v, "E1106", def ? verify_at_op(def) : verify_at_fn(v), "[lay-c1] %s",
+                    concat ? "concat outside of a kernel, and nothing is laid into it"
+                           : "only into a concat outside of a kernel are values laid");
+  }
+}
+
+/* ---- order ---- */
+
+typedef struct Laid {
+  Verifier *v;
+  const Fn *f;
+  OpId at;
+  const Op *op;
+  ValueId *class; /* by value: without any concat */
+} Laid;
+
+static const Value *value(const Laid *l, ValueId v) { return &l->f->values.at[v]; }
+
+static bool is_dense(const Value *v) {
+  int64_t dense = 1;
+  for (int i = v->type.rank; i-- > 0; dense *= v->type.axis[i].size)
+    if (v->type.axis[i].size > 1 && v->storage.stride[i] != dense) return false;
+  return true;
+}
+
+/* Do all elements of operand k stand together, in the order in which they stand in the result? */
+static bool stands_together(const Laid *l, uint32_t k) {
+  const Value *part = value(l, l->op->in[k]), *all = value(l, l->op->out);
+  const Group *g = &l->op->group[0];
+  bool fine = is_dense(part) && part->type.rank == all->type.rank, first = true;
+  for (int i = 0; fine && i < all->type.rank; i++) {
+    Axis a = all->type.axis[i];
+    bool listed = a.dim == g->to[0];
+    fine = part->type.axis[i].dim == (listed ? g->from[k] : a.dim) && (first || !listed);
+    first &= a.size == 1;
+  }
+  return fine;
+}
+
+/* Is v all of what an op has written, or what another concat is? */
+static bool is_whole(const Laid *l, ValueId v) {
+  int64_t extent = verify_extent(value(l, v));
+  for (const Storage *s; s = &value(l, v)->storage, storage_has_base(s); v = s->base)
+    if (s->offset || verify_extent(value(l, s->base)) != extent) return false;
+  const Op *def = value_def(l->f, v);
+  if (!def) return false;
+  return def->code == OP_kernel || def->code == OP_loop || op_lays(l->f, def) ||
+         op_family(def->code) == FAMILY_COLLECTIVE;
+}
+
+/* Does the concat read these bytes once, and nothing else afterwards? */
+static bool ends_here(const Laid *l, ValueId class) {
+  uint32_t times = 0;
+  for (OpId i = l->at; i < l->f->ops.n; i++)
+    for (uint32_t k = 0; k < l->f->ops.at[i].nin; k++)
+      times += l->class[l->f->ops.at[i].in[k]] == class;
+  for (uint32_t i = 0; i < l->f->results.n; i++) times += l->class[l->f->results.at[i]] == class;
+  return times == 1;
+}
+
+static void check_op(const Laid *l) {
+  for (uint32_t k = 0; k < l->op->nin; k++) {
+    ValueId v = l->op->in[k];
+    if (!is_dense(value(l, l->op->out)) || !stands_together(l, k))
+      verify_report(l->v, "E1107", verify_at_op(l->op),
+                    "[lay-c2] operand %u does not lie in one piece of the result", k);
+    else if (!is_whole(l, v))
+      verify_report(l->v, "E1107", verify_at_op(l->op),
+                    "[lay-c3] operand %u is not all of what an op has written", k);
+    else if (!ends_here(l, l->class[v]))
+      verify_report(l->v, "E1107", verify_at_op(l->op),
+                    "[lay-c4] operand %u is read again, beside or after the result", k);
+  }
+}
+
+void verify_laid_order(Verifier *v) {
+  const Fn *f = v->fn;
+  Laid l = {.v = v, .f = f, .class = ARENA_ARRAY(v->m->arena, ValueId, f->values.n + 1)};
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Storage *s = &f->values.at[i].storage;
+    l.class[i] = storage_has_base(s) ? l.class[s->base] : i;
+  }
+  for (OpId i = 0; i < f->ops.n; i++) {
+    l.at = i, l.op = &f->ops.at[i];
+    if (op_lays(f, l.op)) check_op(&l);
+  }
+}
+
+/* ---- memory ---- */
+
+void verify_laid_places(Verifier *v) {
+  const Fn *f = v->fn;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *op = &f->ops.at[i];
+    for (uint32_t k = 0; op_lays(f, op) && k < op->nin; k++) {
+      const Storage *s = &f->values.at[op->in[k]].storage, *all = &f->values.at[op->out].storage;
+      if (s->place != all->place || s->slot != all->slot || s->at - all->at != laid_at(f, op, k))
+        verify_report(v, "E1108", verify_at_op(op),
+                      "[lay-c5] operand %u does not lie at its place in the result", k);
+    }
+  }
+}
