@@ -1,14 +1,14 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
    First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too
-   large is cut into blocks (fuse_blocks.c), and contractions with large results sink to where they
-   are used (fuse_sink.c). One walk over the ops in program order puts each op into a group
-   (fuse_group.c). Contractions, attention, scatters and reductions open groups; element-wise ops
-   join the group that makes their last operand when its family admits them after its anchor
-   (families.def), and otherwise stay expressions that their users compute on the way in. Then a
-   minimum cut per group decides which values are written to memory (fuse_cut.c), and the groups are
-   written as kernel functions (fuse_emit.c). The pass changes no number and never orders by
-   address. */
+   large is cut into blocks (fuse_blocks.c), contractions with large results sink to where they
+   are used (fuse_sink.c), and what is put together is made in its place (fuse_lay.c). One walk over
+   the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
+   scatters and reductions open groups; element-wise ops join the group that makes their last
+   operand when its family admits them after its anchor (families.def), and otherwise stay
+   expressions that their users compute on the way in. Then a minimum cut per group decides which
+   values are written to memory (fuse_cut.c), and the groups are written as kernel functions
+   (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "passes/fuse.h"
 
 static const struct {
@@ -44,7 +44,7 @@ int64_t fuse_bytes(const Fn *f, ValueId v) {
 }
 
 static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
-  const Fn *f = fuse_sink(m, given);
+  const Fn *f = fuse_lay(m, fuse_sink(m, given));
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
   u.narrow_from = (int64_t)module_number(m, "target.narrow_from", 0);

@@ -82,6 +82,9 @@ Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
  */
 Fn *fuse_sink(Module *m, const Fn *f);
 
+/* fuse_lay.c: the function with concats whose operands are made at their places marked as such */
+Fn *fuse_lay(Module *m, const Fn *f);
+
 /* fuse_sums.c: which sums are computed beside something else: sets sum_of, with */
 void fuse_sums(Fuse *u);
 

@@ -6,6 +6,7 @@
    operand of a contraction, a loop, a store) it opens or joins a group of family `elem`. Lazy
    values that read two or more large operands, or are dear, get a home with their first user, so
    that later users read the result instead of the operands. */
+#include "ir/bytes.h"
 #include "passes/fuse.h"
 
 enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8, CHEAP_OPS = 32, CHEAP_SLOW_OPS = 4 };
@@ -495,6 +496,10 @@ static void visit_global(Fuse *u, const Op *o) {
 
 void fuse_visit(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
+  if (op_lays(u->f, o)) {
+    visit_loop(u, id); /* between buffers, too */
+    return;
+  }
   switch (op_family(o->code)) {
   case FAMILY_GLOBAL: visit_global(u, o); return;
   case FAMILY_CALL: visit_call(u, id); return;

@@ -8,6 +8,7 @@
    made by its own kernels or loops; the one exception is a carried argument that is saved round by
    round: the saved slices then are the carried buffers. Last, kernel functions get the layout of
    the buffers that they are called with, so that each says everything about its memory. */
+#include "ir/bytes.h"
 #include "passes/order.h"
 
 typedef VEC(Fn *) FnVec;
@@ -256,10 +257,55 @@ static void order_collective(Order *o, const Op *op) {
   v->type = receive, v->storage = layout_dense(&receive);
 }
 
+static uint32_t uses_of(const Fn *f, ValueId v) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) n += f->ops.at[i].in[k] == v;
+  for (uint32_t i = 0; i < f->results.n; i++) n += f->results.at[i] == v;
+  return n;
+}
+
+/* Is operand k the one that is read of all that an op makes in a buffer of its own? */
+static bool may_lay(Order *o, const Op *op, uint32_t k) {
+  const Fn *f = o->r.from;
+  ValueId v = op->in[k];
+  const Op *def = value_def(f, v);
+  for (; def && uses_of(f, v) == 1 && op_flags(def->code) & VIEW; def = value_def(f, v))
+    v = def->in[0];
+  if (!def || uses_of(f, v) != 1 || !order_owns(def)) return false;
+  ValueId have = o->r.map[op->in[k]], root = view_root(o->r.to, have);
+  const Op *made = value_def(o->r.to, root);
+  return made && order_owns(made) && made_value(o, have)->storage.offset == 0 &&
+         value_span_bytes(made_value(o, root)) == value_span_bytes(made_value(o, have));
+}
+
+/* The operands of a concat that is laid: each dense, the joined dim in front. */
+static void order_concat(Order *o, const Op *op) {
+  const Group *g = &op->group[0];
+  const Type *own = &o->r.from->values.at[op->out].type;
+  Type all = type_without(own, g->to, 1);
+  memmove(&all.axis[1], all.axis, sizeof *all.axis * (size_t)all.rank++);
+  all.axis[0] = own->axis[type_find(own, g->to[0])];
+  ValueId *in = ARENA_ARRAY(o->m->arena, ValueId, op->nin + 1);
+  for (uint32_t k = 0; k < op->nin; k++) {
+    in[k] = o->r.map[op->in[k]];
+    Type part = all;
+    part.axis[0] = (Axis){g->from[k], type_size(value_type(o->r.to, in[k]), g->from[k])};
+    Value dense = dense_value(&part);
+    ValueId v = bring(o, in[k], &dense);
+    in[k] = v != in[k] || may_lay(o, op, k) ? v : copy_as(o, v, &dense);
+  }
+  Op *c = rebuild_op(&o->r, op);
+  memcpy(c->in, in, op->nin * sizeof *in);
+  Value *v = made_value(o, c->out);
+  v->type = all, v->storage = layout_dense(&all), v->storage.view = VIEW_LAID;
+}
+
 static void order_op(Order *o, const Op *op) {
   if (op->code == OP_kernel) order_kernel(o, op);
   else if (op->code == OP_loop) order_loop(o, op);
   else if (op_family(op->code) == FAMILY_COLLECTIVE) order_collective(o, op);
+  else if (op->code == OP_concat) order_concat(o, op);
   else if (op_flags(op->code) & VIEW) order_view(o, op);
   else if (op_family(op->code) == FAMILY_GLOBAL) order_global(o, op);
   else bug("order: a %s op outside of kernels in %s", op_name(op->code), o->r.from->name);

@@ -27,9 +27,11 @@ ValueId
 view_root(const Fn *f,
           ValueId v); /* the value whose buffer v looks into; in-place values are their own root */
 
-/* Does the op make its results in buffers of their own? */
+/* Does the op make its results in buffers of their own? A concat outside of kernels has its
+ * operands made there. */
 static inline bool order_owns(const Op *o) {
-  return o->code == OP_kernel || o->code == OP_loop || op_family(o->code) == FAMILY_COLLECTIVE;
+  return o->code == OP_kernel || o->code == OP_loop || o->code == OP_concat ||
+         op_family(o->code) == FAMILY_COLLECTIVE;
 }
 uint32_t order_carry(const Module *m, const Fn *body); /* of the loops that call it; order.c */
 

@@ -45,7 +45,20 @@ static ValueId continued(const Op *o, ValueId v) {
   return NO_VALUE;
 }
 
+/* Is v, or a view of it, laid into a concat? */
+static bool is_laid(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) {
+      bool view = op_flags(o->code) & VIEW && o->nout == 1;
+      if (o->in[k] == v && (o->code == OP_concat || (view && is_laid(f, o->out)))) return true;
+    }
+  }
+  return false;
+}
+
 bool order_stored(const Fn *f, ValueId v) {
+  if (is_laid(f, v)) return true;
   for (OpId i = 0; i < f->ops.n; i++) {
     ValueId next = continued(&f->ops.at[i], v);
     if (next != NO_VALUE && order_stored(f, next)) return true;
@@ -81,6 +94,49 @@ static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
     if (want[o->out + i]) wish(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
 }
 
+/* An op's operand has these dims in this order, if its result is dense in the order of t. */
+static bool unmapped(const Op *o, const Type *operand, Type *t) {
+  Type r = {.elem = t->elem};
+  for (int i = 0; i < t->rank; i++) {
+    const Group *g = NULL;
+    for (int k = 0; k < o->ngroups && !g; k++)
+      for (int d = 0; d < o->group[k].nto; d++)
+        if (o->group[k].to[d] == t->axis[i].dim) g = &o->group[k];
+    for (int d = 0; g && d < g->nto; d++)
+      if (i + d >= t->rank || t->axis[i + d].dim != g->to[d]) return false;
+    for (int d = 0; d < (g ? g->nfrom : 1); d++) {
+      if (r.rank == MAX_RANK) return false;
+      Str dim = g ? g->from[d] : t->axis[i].dim;
+      r.axis[r.rank++] = (Axis){dim, type_size(operand, dim)};
+    }
+    if (g) i += g->nto - 1;
+  }
+  *t = r;
+  return true;
+}
+
+/* What is laid into a concat lies as that does. */
+static void wish_concat(Module *m, const Fn *f, const Op *o, const Type **want) {
+  Str to = o->group[0].to[0];
+  for (uint32_t k = 0; k < o->nin; k++) {
+    ValueId v = o->in[k];
+    Str dim = o->group[0].from[k];
+    Type t = {.elem = value_type(f, v)->elem,
+              .rank = 1,
+              .axis = {{dim, type_size(value_type(f, v), dim)}}};
+    for (int i = 0; i < value_type(f, o->out)->rank; i++)
+      if (value_type(f, o->out)->axis[i].dim != to)
+        t.axis[t.rank++] = value_type(f, o->out)->axis[i];
+    const Op *def = value_def(f, v);
+    for (; def && op_flags(def->code) & VIEW && def->code != OP_unstack && def->code != OP_slice;
+         def = value_def(f, v)) {
+      if (!unmapped(def, value_type(f, def->in[0]), &t)) break;
+      v = def->in[0];
+    }
+    if (def && !(op_flags(def->code) & VIEW)) wish(m, want, v, value_type(f, v), &t);
+  }
+}
+
 const Type **order_wants(Module *m, const Fn *f) {
   const Type **want = ARENA_ARRAY(m->arena, const Type *, f->values.n + 1);
   for (ValueId v = 0; v < f->values.n; v++)
@@ -89,6 +145,7 @@ const Type **order_wants(Module *m, const Fn *f) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_store) wish(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
     if (o->code == OP_kernel) wish_kernel(m, f, o, want);
+    if (o->code == OP_concat) wish_concat(m, f, o, want);
     if (o->code == OP_loop) wish_loop(m, f, o, want);
   }
   return want;

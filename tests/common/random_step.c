@@ -515,15 +515,50 @@ static void make_loop(Maker *k) {
   for (uint32_t i = 0; i < l.carry + l.extra; i++) keep(k, first + i);
 }
 
+/* ---- values put end to end ---- */
+
+/* [rows, D], made by a product or not. */
+static ValueId make_piece(Maker *k, Axis rows, Axis d, Axis over) {
+  Type t = {ELEM_f32, 2, {rows, over}};
+  ValueId x = of_type(k, &t), i = ir_iota(k->m, k->f, d, nowhere);
+  Axis column = t.axis[1] = d;
+  if (below(k, 4) == 0) return of_type(k, &t);
+  ValueId y = ir_expand(k->m, k->f, ir_cast(k->m, k->f, i, ELEM_f32, nowhere), 1, &over, nowhere);
+  ValueId w = ir_unary(k->m, k->f, OP_tanh, of_type(k, &(Type){ELEM_f32, 1, {over}}), nowhere);
+  y = two(k, OP_mul, y, ir_expand(k->m, k->f, w, 1, &column, nowhere));
+  x = ir_unary(k->m, k->f, OP_tanh, x, nowhere), y = ir_unary(k->m, k->f, OP_sin, y, nowhere);
+  return ir_dot(k->m, k->f, x, y, 1, &over.dim, nowhere);
+}
+
+/* Most pieces begin at 16 bytes, so that kernels write them where they are read. */
+static void make_laid(Maker *k) {
+  Axis over = k->axis[below(k, 4)], d = {intern(k->m->ctx->names, "K"), below(k, 5) ? 4 : 3};
+  Str from[3];
+  ValueId in[3];
+  int n = 2 + below(k, 2);
+  Axis all = {intern(k->m->ctx->names, "Laid"), 0};
+  for (int i = 0; i < n; i++) {
+    Axis rows = k->axis[below(k, 4)];
+    if (rows.dim == over.dim) return;
+    in[i] = make_piece(k, rows, d, over), from[i] = rows.dim, all.size += rows.size;
+  }
+  Type t = {ELEM_f32, 2, {all, d}}, by = {ELEM_f32, 2, {d, over}};
+  Op *o = fn_op(k->m, k->f, OP_concat, (uint32_t)n, in, 1, &t, nowhere);
+  op_add_group(k->m, o, group_map(n, from, 1, &all.dim));
+  ValueId v = o->out;
+  if (below(k, 3) == 0) keep(k, v);
+  tame(k, ir_dot(k->m, k->f, v, of_type(k, &by), 1, &d.dim, nowhere));
+}
+
 /* ---- all ---- */
 
 static void make_some(Maker *k, int n) {
   static void (*const makers[])(Maker *) = {
-      make_unary,   make_unary,     make_binary,  make_binary,    make_binary,      make_binary,
-      make_where,   make_iota_mask, make_reduce,  make_reduce,    make_reduce,      make_dot,
-      make_dot,     make_moved,     make_moved,   make_shift,     make_split_merge, make_stack,
-      make_unstack, make_gather,    make_scatter, make_attention, make_attention,   make_rope,
-      make_rand,    make_margin,    make_margin,  make_one_hot,   make_norm_of_rows};
+      make_unary,   make_unary,     make_binary,  make_binary,    make_binary,       make_binary,
+      make_where,   make_iota_mask, make_reduce,  make_reduce,    make_reduce,       make_dot,
+      make_dot,     make_moved,     make_moved,   make_shift,     make_split_merge,  make_stack,
+      make_unstack, make_gather,    make_scatter, make_attention, make_attention,    make_rope,
+      make_rand,    make_margin,    make_margin,  make_one_hot,   make_norm_of_rows, make_laid};
   enum { MAKERS = sizeof makers / sizeof *makers };
   for (int i = 0; i < n; i++) makers[below(k, MAKERS)](k);
   if (k->depth < 2 && below(k, 3)) make_loop(k);

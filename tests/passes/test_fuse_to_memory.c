@@ -47,6 +47,7 @@ static void same(Module *m, const State *a, const State *b, const char *where, i
   for (uint32_t i = 0; i < m->globals.n; i++)
     for (int64_t k = 0; k < type_count(&m->globals.at[i]->type); k++) {
       double x = a->at[i][k], y = b->at[i][k];
+      if (isnan(x) && isnan(y)) continue; /* a sine of infinity, in one of many modules */
       if (!(fabs(x - y) <= 2e-5 * (1 + fabs(x))))
         fail_msg("module %d after %s: %s[%d] is %g, was %g", seed, where, m->globals.at[i]->name,
                  (int)k, y, x);
