@@ -15,6 +15,7 @@
    elsewhere, where the verifier's rules for that allow it; cuts of kernels that are as right as the
    rule's, which the tests of codegen prove. */
 #include "frontend/lower.h"
+#include "ir/bytes.h"
 #include "ir/interp/interp.h"
 #include "passes/pass.h"
 #include "passes/simplify.h"
@@ -333,6 +334,31 @@ static bool other_place(Fault *x) {
   return true;
 }
 
+/* What is laid into a concat: no mark, another order, a part in the place of the one beside it or
+   of what it is made of, a part that is changed after the whole is there. */
+static bool other_laid(Fault *x) {
+  if (!op_lays(x->f, x->op)) return false;
+  uint32_t k = below(x, x->op->nin), i = below(x, x->op->nin);
+  Value *all = &x->f->values.at[x->op->out], *part = &x->f->values.at[x->op->in[k]],
+        *other = &x->f->values.at[x->op->in[i]];
+  x->what = "laid";
+  switch (below(x, 4)) {
+  case 0: all->storage.view = VIEW_NONE; return true;
+  case 1:
+    if (i == k) return false;
+    x->op->in[k] = x->op->in[i], x->op->in[i] = (ValueId)(part - x->f->values.at);
+    return true;
+  case 2:
+    if (i == k || part->storage.place == PLACE_NONE) return false;
+    part->storage.at = other->storage.at;
+    return true;
+  default:
+    if (!part->storage.ordered || part->def == NO_OP || !x->f->ops.at[part->def].nin) return false;
+    part->storage.view = VIEW_INPLACE, part->storage.base = x->f->ops.at[part->def].in[0];
+    return true;
+  }
+}
+
 /* Numbers that a cut must not have. Kernels of elem, row, column, scatter divide their units into
    any number of chunks. */
 static bool other_shape_of_kernel(Fault *x) {
@@ -440,8 +466,28 @@ static bool reaches_nothing(const Fn *f, const Op *o) {
   return o->nout > 0;
 }
 
+/* Concats are few among the ops: where there are any, one of them is looked at now and then. */
+static const char *seed_laid(Fault *x) {
+  VEC(Op *) all = {0};
+  VEC(Fn *) of = {0};
+  for (uint32_t i = 0; i < x->m->fns.n; i++)
+    for (OpId k = 0; k < x->m->fns.at[i]->ops.n; k++) {
+      Op *o = &x->m->fns.at[i]->ops.at[k];
+      if (!op_lays(x->m->fns.at[i], o)) continue;
+      vec_push(x->m->arena, all, o);
+      vec_push(x->m->arena, of, x->m->fns.at[i]);
+    }
+  if (!all.n || below(x, 3)) return NULL;
+  uint32_t which = below(x, all.n);
+  x->f = of.at[which], x->op = all.at[which], x->at = (OpId)(x->op - x->f->ops.at);
+  if (!other_laid(x)) return NULL;
+  return arena_printf(x->m->arena, "@%s, op %u (concat): %s", x->f->name, x->at, x->what);
+}
+
 static const char *seed_fault(Module *m, uint64_t seed) {
   Fault x = {.m = m, .random = seed * 2862933555777941757u + 3037000493u};
+  const char *laid = seed_laid(&x);
+  if (laid) return laid;
   for (int tries = 0; tries < 2000; tries++) {
     x.f = m->fns.at[below(&x, m->fns.n)];
     if (!x.f->ops.n) continue;
