@@ -116,6 +116,26 @@ static void check_target(Verifier *v) {
     no_machine(v, "target.vector_bytes", bytes);
 }
 
+/* Whole numbers of plans and of training, from which passes work out sizes. Words that they do not
+   know they refuse themselves. */
+static const struct {
+  const char *key;
+  double least, most;
+} plan_numbers[] = {
+    {"plan.zero", 0, 3},         {"plan.zero.bucket", 1, 1e15},    {"plan.zero.persist", 0, 1e15},
+    {"plan.micro", 0, 1e15},     {"plan.on.nodes", 1, 1e9},        {"train.batch", 1, 1e15},
+    {"train.steps", 1, 1e15},    {"machine.node.memory", 0, 1e18}, {"machine.node.reserve", 0, 1e18},
+};
+
+static void check_settings(Verifier *v) {
+  for (size_t i = 0; i < sizeof plan_numbers / sizeof *plan_numbers; i++) {
+    Str text = module_setting(v->m, plan_numbers[i].key, NULL);
+    if (text && !whole_between(text, plan_numbers[i].least, plan_numbers[i].most))
+      verify_report(v, "E1103", (Where){0}, "[setting-c1] %s = \"%s\" is none from %.15g to %.15g",
+                    plan_numbers[i].key, text, plan_numbers[i].least, plan_numbers[i].most);
+  }
+}
+
 /* ---- SSA ---- */
 
 static bool check_defs(Verifier *v, OpId id) {
@@ -343,7 +363,7 @@ bool ir_verify(Module *m) {
   Verifier v = {.m = m, .fence = module_fence(m)};
   bool sound = true;
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
-  check_target(&v);
+  check_target(&v), check_settings(&v);
   if (v.fence >= FENCE_SELECTED) check_symbols(&v);
   if (!v.failed) verify_flats(&v);
   for (uint32_t i = 0; i < m->fns.n; i++) {
