@@ -229,8 +229,8 @@ static unsigned char *byte_of(const Call *c, ValueId v) {
   return a.memory->byte + a.at;
 }
 
-/* By whoever else has the kernel: it writes where the marks say that it may. */
-static void run_given_kernel(Call *c, const Op *op) {
+/* By whoever else has the kernel: it writes where the marks say that it may. False: nobody has. */
+static bool run_given_kernel(Call *c, const Op *op) {
   Interp *in = c->x->in;
   void **buffers = ARENA_ARRAY(c->x->arena, void *, op->nin + op->nout + 1);
   for (uint32_t i = 0; i < op->nin; i++) {
@@ -241,21 +241,17 @@ static void run_given_kernel(Call *c, const Op *op) {
   for (uint32_t i = 0; i < op->nout; i++) buffers[op->nin + i] = byte_of(c, op->out + i);
   buffers[op->nin + op->nout] =
       c->frame.memory->byte + c->frame.at + attr_int(&op->attrs, ATTR_work_at, 0);
-  if (!c->x->error && !in->kernel(in->kernel_state, op->callee, buffers))
-    complain(c, op, "is not there", NO_VALUE);
+  if (!c->x->error && !in->kernel(in->kernel_state, op->callee, buffers)) return false;
   for (uint32_t i = 0; i < op->nout && !c->x->error; i++) visit(c, op->out + i, NULL, OWN);
+  return true;
 }
 
 static void run_placed_kernel(Call *c, const Op *op) {
+  spoil_outputs(c, op);
+  if (c->x->in->kernel && run_given_kernel(c, op)) return;
   Arena *a = arena_new();
   Tensor *args = ARENA_ARRAY(a, Tensor, op->nin + 1),
          *results = ARENA_ARRAY(a, Tensor, op->nout + 1);
-  spoil_outputs(c, op);
-  if (c->x->in->kernel) {
-    run_given_kernel(c, op);
-    arena_free(a);
-    return;
-  }
   for (uint32_t i = 0; i < op->nin; i++) {
     args[i] = tensor_new(a, *value_type(c->f, op->in[i]));
     if (!visit(c, op->in[i], &args[i], READ))

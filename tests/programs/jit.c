@@ -44,7 +44,7 @@ static LLVMOrcLLJITRef linker_of(Jit *j) {
   return j->linker;
 }
 
-static void add_kernel(Jit *j, Module *m, Fn *k) {
+void jit_add_kernel(Jit *j, Module *m, const Fn *k) {
   Fn bare = *k;
   bare.ops.at = ARENA_ARRAY(j->arena, Op, k->ops.n + 1);
   memcpy(bare.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
@@ -65,7 +65,7 @@ static void add_kernel(Jit *j, Module *m, Fn *k) {
 
 void jit_add(Jit *j, Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_KERNEL) add_kernel(j, m, m->fns.at[i]);
+    if (m->fns.at[i]->kind == FN_KERNEL) jit_add_kernel(j, m, m->fns.at[i]);
 }
 
 static void run_phase(const Fn *k, rt_chunk *run, int64_t chunks, void *const *buffers) {

@@ -218,10 +218,15 @@ static bool exact(const Oracle *o, Module *m) {
   return false;
 }
 
+static bool run_kernel(void *jit, const Fn *k, void *const *buffers) {
+  if (!jit_kernel(jit, k, buffers)) bug("kernel @%s is not there", k->name);
+  return true;
+}
+
 static Outcome by_kernels(const Oracle *o, Module *m, Jit *jit) {
   Runner r = runner_of(m, m->ctx->arena, true), rounded = r;
   r.placed = true;
-  interp_set_kernels(r.in, jit_kernel, jit);
+  interp_set_kernels(r.in, run_kernel, jit);
   if (!run_all(o, m, &r, true)) return WRONG;
   Difference d = difference(o, m, &r);
   if (d.worst <= CLOSE) return EQUAL;
