@@ -63,10 +63,11 @@ static bool strange(Module *m, const char *key, const char *have, const char *wa
   return false;
 }
 
-/* What passes decide by may be tried out; what buffers are sized by may not. */
+/* What passes decide by may be tried out; what kernels are made of may not. */
 static bool is_binding(const char *key) {
-  static const char *const list[] = {"vector_bytes", "rounds", "pairs",       "matrix",
-                                     "gpu",          "sm",     "shared_most", "shared"};
+  static const char *const list[] = {"vector_bytes", "vector_registers", "rounds",      "pairs",
+                                     "matrix",       "gpu",              "sm",          "shared_most",
+                                     "shared"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(key + strlen("target."), list[i])) return true;
   return false;

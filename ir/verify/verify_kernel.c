@@ -277,7 +277,13 @@ void verify_selected(Verifier *v) {
   const Attr *tile = attr_get(&v->fn->attrs, ATTR_tile);
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   const Family *f = family_of(v->fn);
-  if (v->fn->kind != FN_KERNEL || !f || !tile || !chunks) return; /* verify_family said so */
+  if (v->fn->kind != FN_KERNEL) return;
+  if (!f || !tile || !chunks) { /* verify_family said more, if there is one */
+    if (module_setting(v->m, "target.name", NULL))
+      verify_report(v, "E1110", verify_at_fn(v), "[select-c8] @%s has no family, or no cut",
+                    v->fn->name);
+    return;
+  }
   if (module_number(v->m, "target.gpu", 0) != 0) verify_gpu(v);
   else check_cpu(v, f, tile, chunks);
 }

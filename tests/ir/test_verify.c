@@ -453,6 +453,9 @@ static const Broken modules[] = {
     {"select-c2", "E1110",
      GPU_DOT("variant = \"fma\", tile = [32, 32, 16, 16, 32, 3, 1, 2, 4, 4], chunks = [2], threads = "
              "[64], shared = [20736]")},
+    {"select-c8", "E1110",
+     "select\nset target.name = \"x86_64_v3\"\nkernel @k(%0 : f32[A:4]) {family = \"elem\"} {\n"
+     "%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"},
     {"select-c7", "E1110",
      "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"
      "kernel @k(%0 : f32[A:3]) {family = \"elem\", variant = \"scalar\", tile = [1, 1], " GPU_ONE
