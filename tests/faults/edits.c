@@ -4,6 +4,7 @@
      edits MODEL.shard PLAN COUNT [SEED]   COUNT edits of the dump after each pass, at random
      edits MODEL.shard PLAN every [STEP]   every STEPth number of the dump after `memory`, each
                                            replaced in several ways
+     edits MODEL.shard PLAN cuts [STEP]    the same for numbers in the first lines of kernels
      edits MODEL.shard PLAN PASS:SEED      shows that one
 
    PLAN may be empty, and may name a target: parts@sm_80. An edit changes the text in one place: a
@@ -310,9 +311,20 @@ static void random_edits(const Stage *s, long count, uint64_t seed, Tally *tally
   }
 }
 
-static void every_number(const Stage *s, long step, Tally *tally) {
+static Pieces in_kernel_lines(Arena *a, const char *text, const Pieces *all) {
+  Pieces list = {0};
+  for (uint32_t i = 0; i < all->n; i++) {
+    size_t line = all->at[i].from;
+    while (line && text[line - 1] != '\n') line--;
+    if (!strncmp(text + line, "kernel ", 7)) vec_push(a, list, all->at[i]);
+  }
+  return list;
+}
+
+static void every_number(const Stage *s, long step, bool cuts, Tally *tally) {
   Arena *a = arena_new();
   Pieces numbers = edit_numbers(a, s->text.at);
+  if (cuts) numbers = in_kernel_lines(a, s->text.at, &numbers);
   for (uint32_t i = 0; i < numbers.n; i += (uint32_t)step)
     for (uint64_t how = i / (uint64_t)step % 5; how < NUMBER_EDITS; how += 5) {
       Arena *one = arena_new();
@@ -366,7 +378,7 @@ static void add_tally(Tally *all, const Tally *t) {
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
   static Tally all;
-  bool every = !strcmp(argv[3], "every");
+  bool cuts = !strcmp(argv[3], "cuts"), every = cuts || !strcmp(argv[3], "every");
   const char *colon = strchr(argv[3], ':');
   uint64_t seed = argc > 4 ? strtoull(argv[4], NULL, 10) : 1;
   uint32_t n;
@@ -382,7 +394,7 @@ int main(int argc, char **argv) {
     static Tally t;
     memset(&t, 0, sizeof t);
     Stage s = stage_of(m, name);
-    if (every) every_number(&s, (long)seed, &t);
+    if (every) every_number(&s, (long)seed, cuts, &t);
     else if (colon) random_edits(&s, 1, strtoull(colon + 1, NULL, 10), &t, true);
     else random_edits(&s, atol(argv[3]), seed + 100000 * i, &t, false);
     show_tally(name, &t);
