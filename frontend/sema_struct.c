@@ -219,6 +219,7 @@ Val op_unstack(Eval *e, const Builtin *b, const Call *c) {
   Val *items = ARENA_ARRAY(e->arena, Val, count);
   for (int i = 0; i < count; i++) items[i] = as_result(a, dims_without(&a->dims, d));
   if (!a->known) lower_op(e, items, count, OP_unstack, 1, &a, 1, c->groups.at);
+  if (n == 1) return items[0]; /* one name takes it */
   return (Val){
       .kind = VAL_LIST, .items = items, .nitems = count, .free = n == SIZE_OPEN, .id = NO_VALUE};
 }

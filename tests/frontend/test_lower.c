@@ -178,6 +178,7 @@ static const Case structures[] = {
     {"  z = split[D -> R, Half](x)", {1, -2, 3, 0.5}},
     {"  z = merge[R, C -> Six](m)", {1, 2, 3, 4, 5, 6}},
     {"  p, q = unstack[R](m)\n  z = q - p", {3, 3, 3}},
+    {"  z = unstack[One](slice[C -> One](m))", {1, 4}},
     {"  z = concat[D, C -> Seven](x, float(n))", {1, -2, 3, 0.5, 7, -7, 2}},
     {"  z = slice[D -> Half](x, at = 1)", {-2, 3}},
     {"  z = pad[D -> Six](x, at = 1, value = 9)", {9, 1, -2, 3, 0.5, 9}},
