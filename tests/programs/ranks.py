@@ -3,6 +3,7 @@
     python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of those that fail
 """
 import json, os, random, re, shutil, subprocess, sys, tempfile, time
+from collections import Counter
 from generate import Program
 import plans, run as programs
 
@@ -25,11 +26,11 @@ def call(*command, folder):
 
 
 def compiled(shardc, name, folder):
-    """False: a diagnostic was given."""
+    """None, or the code of the diagnostic that was given."""
     p = call(shardc, 'compile', 'p.shard', '--plan', name, '-o', f'{name}.exe', '-q', folder=folder)
-    if p.returncode == 0: return True
+    if p.returncode == 0: return None
     if p.returncode not in (1, 3) or 'error[E' not in p.stderr: raise Wrong(f'compile {name}: exit {p.returncode}\n{p.stderr[-1500:]}')
-    return False
+    return re.search(r'error\[(E\d+)', p.stderr).group(1)
 
 
 def losses(name, command, folder):
@@ -39,7 +40,7 @@ def losses(name, command, folder):
 
 
 def pair(shardc, n, folder):
-    """'refused' or 'equal'; Wrong else."""
+    """'equal', or the code of the diagnostic that refuses it; Wrong else."""
     r = random.Random(n * 7919 + 13)
     text = plans.trained(r, penalized(Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'), n))
     lines, ranks = plans.many(r, text)
@@ -47,8 +48,9 @@ def pair(shardc, n, folder):
     one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'
     open(f'{folder}/p.shard', 'w').write(text + plans.MACHINES + one + 'plan many for M {\n' + ''.join(f'  {l}\n' for l in lines) + '}\n')
     for name in ('one', 'many'): shutil.rmtree(f'{folder}/{name}', ignore_errors=True)
-    if not compiled(shardc, 'many', folder): return 'refused'
-    if not compiled(shardc, 'one', folder): raise Wrong('one rank is refused')
+    code = compiled(shardc, 'many', folder)
+    if code: return code
+    if compiled(shardc, 'one', folder): raise Wrong('one rank is refused')
     (a, ended), (b, other) = losses('one', [], folder), losses('many', [shardc, 'run', '-n', str(ranks)], folder)
     size = max([abs(v) for v in a if v == v] + [0]) + 1e-2
     close = 5e-2 if narrow else 5e-4
@@ -60,7 +62,7 @@ def pair(shardc, n, folder):
 
 def main():
     shardc, first, last = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    keep, count, began = sys.argv[4] if len(sys.argv) > 4 else None, {'equal': 0, 'refused': 0, 'wrong': 0}, time.time()
+    keep, count, began = sys.argv[4] if len(sys.argv) > 4 else None, Counter(), time.time()
     with tempfile.TemporaryDirectory() as folder:
         programs.write_data(folder, plans.BATCH)
         for n in range(first, last):
@@ -69,7 +71,8 @@ def main():
                 count['wrong'] += 1
                 print(f'pair {n}: {e}', flush=True)
                 if keep: os.makedirs(keep, exist_ok=True); shutil.copy(f'{folder}/p.shard', f'{keep}/p{n}.shard')
-    print(f'{first}..{last - 1}: ' + ', '.join(f'{v} {k}' for k, v in count.items()) + f', {time.time() - began:.0f} s')
+    codes = {k: v for k, v in sorted(count.items()) if k[0] == 'E'}
+    print(f'{first}..{last - 1}: {count["equal"]} equal, {sum(codes.values())} refused ({", ".join(f"{v} {k}" for k, v in codes.items())}), {count["wrong"]} wrong, {time.time() - began:.0f} s')
     sys.exit(count['wrong'] > 0)
 
 
