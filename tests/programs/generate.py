@@ -58,6 +58,7 @@ class Program:
         s.tables, s.called = {}, []   # parameters by their dims; subs that may be called again, with what they do to dims
         s.rule = RULES[seed % len(RULES)]
         s.like = s.r.random() < .75   # K is like B
+        s.deep = None                 # what a stack gave
         s.across = across and s.r.random() < .2
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
@@ -132,7 +133,7 @@ class Program:
         s.swap(v, dims, a, c, f'concat[{x[0]}, {y[0]} -> {c}]({x[1]}, {y[1]})')
 
     def apart(s, v, dims, own, new):
-        d = s.r.choice([d for d in own if 1 < SIZE[d] <= 3])
+        d = s.r.choice([d for d in own if SIZE[d] <= 3])
         names = [f'v{s.n + k + 1}' for k in range(SIZE[d])]
         s.lines.append(f'{", ".join(names)} = unstack[{d}]({v})')
         s.n += len(names)
@@ -248,7 +249,7 @@ class Program:
         again = [c for c in s.called if c[1] in own and (c[2] == c[1] or c[2] in new)]
         if again and s.r.random() < .2: name, d, e = s.r.choice(again); return s.swap(v, dims, d, e, f'{name}({v})')
         d, name, e = s.r.choice(own), f's{len(s.subs)}', s.r.choice(new)
-        kind = s.r.choice(['LayerNorm', 'RMSNorm', 'Linear', 'Scale', 'stack', 'stack', 'stack'])
+        kind = s.r.choice(['LayerNorm', 'RMSNorm', 'Linear', 'Linear', 'Scale'] + ['stack'] * 7)
         if kind == 'stack': return s.stack(v, dims, d, name, e)
         if kind == 'Linear':
             e = s.r.choice([e, e, d])
@@ -279,8 +280,9 @@ class Program:
                 s.one_layer(LAYERS[s.r.choice(INNER)][0], d, e, None, None, dims)
                 of, rounds = f'({of}, L{len(s.layers) - 1})', s.r.choice(['N2', 'N5'])
         s.subs.append(f'stack {name} [{rounds}] of {of}{given}')
-        if not more: s.called.append((name, d, d))
+        if not more: s.called += [(name, d, d)] * 2
         s.add(f'{name}({v}{more})', dims)
+        s.deep = s.values[-1]
 
     def one_layer(s, body, d, e, option, operand, dims):
         inner = f'L{len(s.layers)}'
@@ -289,7 +291,7 @@ class Program:
         if operand: result = f'[{", ".join(dims)}]'; head = f'x: {result}, {operand}: {result}'
         s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
 
-    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 3 + [label, gather, one_hot, scatter, merged, attend] + [
+    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 9 + [label, gather, one_hot, scatter, merged, attend] + [
         outer, joined, apart, count, turn, largest, choose, measure, over_batch, whole_number]
 
     def text(s):
@@ -299,6 +301,7 @@ class Program:
                 try: s.r.choice(s.STEPS)(s, v, dims, own, new)
                 except IndexError: pass           # nothing to choose from
         terms = s.r.sample(s.values[-4:], 2)
+        if s.deep and s.deep not in terms and s.r.random() < .7: terms.append(s.deep)
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
         dims, sizes = s.dims()

@@ -40,8 +40,9 @@ def layers_of(stack, text):
 
 
 def named(stack, text):
-    """Lists of values that each of its layers has."""
+    """Lists of values that each of its layers has; layers that take turns have no names for them."""
     every = layers_of(stack, text)
+    if len(every) > 1: return []
     return (['[h]'] * 2 if all('\n  h = ' in l for l in every) else []) + (['[a.h]', '[h, a.h]'] if all('\n  sub a = ' in l for l in every) else [])
 
 
