@@ -1,6 +1,7 @@
 /* Host writer: the constant tables of runtime/rt.h: kernels, tensors, entries, settings, sources,
  * the program. */
 #include "host.h"
+#include "ir/support/num.h"
 #include "ir/budget.h"
 #include "ir/count.h"
 #include "ir/message.h"
@@ -318,7 +319,7 @@ static int64_t arena_end(const Module *m, int arena) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     if (g->within) continue;
-    int64_t to = (g->storage.at + host_global_bytes(g) + 63) / 64 * 64;
+    int64_t to = round_up(g->storage.at + host_global_bytes(g), CACHE_LINE);
     if (arena_index(g) == arena && to > end) end = to;
   }
   return end;

@@ -9,6 +9,7 @@
    part is true where that admits more, and false behind `not`. Must not: depend on tiles, so that a
    model counts the same at each pass and for each target. */
 #include "admitted.h"
+#include "ir/support/num.h"
 
 enum { FINEST = 8192 };
 
@@ -27,8 +28,6 @@ typedef struct Question {
 
 static Interval number(int64_t lo, int64_t hi) { return (Interval){true, lo, hi}; }
 static Interval unknown(void) { return (Interval){0}; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static Interval ask(Question *x, ValueId v, bool denied);
 
@@ -40,8 +39,8 @@ static Interval of_position(const Question *x, Str dim) {
 
 static Interval product(Interval a, Interval b) {
   int64_t x[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
-  return number(least(least(x[0], x[1]), least(x[2], x[3])),
-                most(most(x[0], x[1]), most(x[2], x[3])));
+  return number(min_i64(min_i64(x[0], x[1]), min_i64(x[2], x[3])),
+                max_i64(max_i64(x[0], x[1]), max_i64(x[2], x[3])));
 }
 
 static Interval arithmetic(OpCode c, Interval a, Interval b) {
@@ -49,8 +48,8 @@ static Interval arithmetic(OpCode c, Interval a, Interval b) {
   switch (c) {
   case OP_add: return number(a.lo + b.lo, a.hi + b.hi);
   case OP_sub: return number(a.lo - b.hi, a.hi - b.lo);
-  case OP_min: return number(least(a.lo, b.lo), least(a.hi, b.hi));
-  case OP_max: return number(most(a.lo, b.lo), most(a.hi, b.hi));
+  case OP_min: return number(min_i64(a.lo, b.lo), min_i64(a.hi, b.hi));
+  case OP_max: return number(max_i64(a.lo, b.lo), max_i64(a.hi, b.hi));
   case OP_mul: return product(a, b);
   case OP_div: return b.lo == b.hi && b.lo > 0 ? number(a.lo / b.lo, a.hi / b.lo) : unknown();
   default: return unknown();
@@ -67,7 +66,7 @@ static Interval compared(OpCode c, Interval a, Interval b, bool denied) {
 static Interval reflected(OpCode c, Interval x) {
   if (!x.known) return x;
   if (c == OP_neg) return number(-x.hi, -x.lo);
-  return number(most(0, most(x.lo, -x.hi)), most(-x.lo, x.hi));
+  return number(max_i64(0, max_i64(x.lo, -x.hi)), max_i64(-x.lo, x.hi));
 }
 
 static Interval constant(const Question *x, const Op *o) {
@@ -131,7 +130,7 @@ static double admitted(Question *x, ValueId mask) {
   Interval s = ask(x, mask, false);
   double area = (double)(q1 - q0) * (double)(k1 - k0), sum = 0;
   if (!s.lo || s.hi) return s.lo ? area : 0;
-  int64_t fine = 1 + most(x->axis[0].size, x->axis[1].size) / (FINEST + 1);
+  int64_t fine = 1 + max_i64(x->axis[0].size, x->axis[1].size) / (FINEST + 1);
   if (q1 - q0 <= fine && k1 - k0 <= fine) return area / 2;
   int64_t q = (q0 + q1) / 2, k = (k0 + k1) / 2;
   for (int i = 0; i < 4; i++) {

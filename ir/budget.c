@@ -11,6 +11,7 @@
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
 #include "budget.h"
+#include "ir/support/num.h"
 #include "loop.h"
 #include "count.h"
 #include "message.h"
@@ -262,8 +263,6 @@ Timeline module_timeline(const Module *m) {
 
 /* ---- the sum ---- */
 
-static int64_t round_up(int64_t n) { return (n + 63) / 64 * 64; }
-
 static int64_t frame_of(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) {
@@ -291,7 +290,7 @@ int64_t module_counters(const Module *m) {
 }
 
 int64_t module_device_words(const Module *m) {
-  int64_t counters = round_up(4 * module_counters(m));
+  int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
   return module_number(m, "target.gpu", 0) != 0 ? counters + 64 : 0;
 }
 
@@ -301,7 +300,7 @@ Budget module_budget(const Module *m) {
   int64_t other = module_device_words(m), frame = frame_of(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
-    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem));
+    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
     if (g->within) continue;
     *(g->kind == GLOBAL_PARAM   ? &b.weights
       : g->kind == GLOBAL_STATE ? &b.optimizer

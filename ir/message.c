@@ -1,5 +1,6 @@
 /* Blocks, rows and messages of collectives (message.h). */
 #include "message.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 /* Elements of one of `ways` blocks of dim and of all that lies behind it in storage. */
@@ -9,8 +10,6 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
   for (int i = at + 1; i < t->rank; i++) row *= t->axis[i].size;
   return row;
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The collective as one message. */
 static Message whole(const Fn *f, const Op *o) {
@@ -30,10 +29,10 @@ static Message whole(const Fn *f, const Op *o) {
 Message message_of(const Fn *f, const Op *o) {
   Message m = whole(f, o);
   bool sums = o->code == OP_all_reduce;
-  m.rows = sums ? m.count : m.count / least(m.send_row, m.receive_row);
+  m.rows = sums ? m.count : m.count / min_i64(m.send_row, m.receive_row);
   m.times = attr_int(&o->attrs, ATTR_times, 1);
   m.count /= m.times;
-  m.send_row = least(m.send_row, m.count), m.receive_row = least(m.receive_row, m.count);
+  m.send_row = min_i64(m.send_row, m.count), m.receive_row = min_i64(m.receive_row, m.count);
   m.send_step = m.count * (o->code == OP_reduce_scatter ? m.ways : 1);
   m.receive_step = m.count * (o->code == OP_all_gather ? m.ways : 1);
   m.bytes = m.count * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
@@ -47,7 +46,7 @@ int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j) {
 int64_t message_workspace(const Fn *f, const Op *o) {
   Message m = message_of(f, o);
   int64_t lines = (m.send_row < m.count) + (m.receive_row < m.count);
-  return lines * ((m.bytes + 63) / 64 * 64);
+  return lines * round_up(m.bytes, CACHE_LINE);
 }
 
 bool message_needs_line(const Module *m) {

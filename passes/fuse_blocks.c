@@ -16,6 +16,7 @@
    in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
    computed again inside, others are sliced. */
 #include "passes/fuse.h"
+#include "ir/support/num.h"
 
 enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 6, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
 
@@ -285,15 +286,13 @@ static Fn *write_function(Blocks *b) {
 
 /* ---- which value, how many blocks ---- */
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Arguments and results of loops: they stay while the region runs. */
 static int64_t largest_kept(const Blocks *b) {
   int64_t most = 0;
   for (ValueId v = 0; v < b->f->values.n; v++) {
     OpId def = b->f->values.at[v].def;
     bool loop = def != NO_OP && def < b->dot && b->f->ops.at[def].code == OP_loop;
-    if (def == NO_OP || loop) most = larger(most, bytes_of(type(b, v)));
+    if (def == NO_OP || loop) most = max_i64(most, bytes_of(type(b, v)));
   }
   return most;
 }
@@ -302,8 +301,8 @@ static int64_t largest_kept(const Blocks *b) {
 static int64_t limit_of(const Blocks *b, const Type *again) {
   if (module_setting(b->m, "target.block", NULL))
     return (int64_t)module_number(b->m, "target.block", 0);
-  int64_t most = larger(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
-  return larger(most, largest_kept(b) / BLOCK_SHARE);
+  int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
+  return max_i64(most, largest_kept(b) / BLOCK_SHARE);
 }
 
 /* Rows: the first dim of the result that only one operand has. */

@@ -9,6 +9,7 @@
    a stack: functions of sums over all elements of the parameter and its states, such as norms.
    What is not of this form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/placement.h"
+#include "ir/support/num.h"
 #include "passes/guard.h"
 #include "passes/zero.h"
 #include <string.h>
@@ -515,9 +516,6 @@ static void read_param(Zero *z, Global *p) {
    the members' number of these at most. */
 enum { FINE = 1024 };
 
-static int64_t over(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
-static int64_t round_up(int64_t n, int64_t unit) { return over(n, unit) * unit; }
-
 /* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
 static int64_t wire_bytes(const ZeroGroup *g) {
   const ZeroMember *m = &g->member.at[0];
@@ -545,9 +543,9 @@ static void lay_out(Zero *z, ZeroGroup *g) {
     all += m->count;
   }
   if (most < 1 && g == z->group.at) too_small(z, g);
-  g->buckets = most > 0 ? over(all, most) : 1;
+  g->buckets = most > 0 ? ceil_div(all, most) : 1;
   if (g->measured && g->buckets < FINE) g->buckets = FINE;
-  int64_t bucket = round_up(over(all, g->buckets), unit), at = 0;
+  int64_t bucket = round_up(ceil_div(all, g->buckets), unit), at = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
     ZeroMember *m = &g->member.at[i];
     m->begin = at, at += g->measured ? round_up(m->count, bucket) : m->count;

@@ -1,6 +1,7 @@
 /* What the commands have in common: settings against options, data, device, run directory, entries.
    Options win over the settings that were compiled in. */
 #include "run.h"
+#include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "runtime/device/placed.h"
 #include <errno.h>
@@ -246,7 +247,7 @@ static void report_memory(Run *r) {
     if (!touched[i]) continue;
     fprintf(stderr, "%-8s %14lld %14lld %14lld  %s\n", e->name, (long long)e->work_bytes,
             (long long)touched[i], (long long)e->live_bytes,
-            (touched[i] + 63) / 64 * 64 >= e->work_bytes ? "exact" : "less");
+            round_up(touched[i], CACHE_LINE) >= e->work_bytes ? "exact" : "less");
   }
   for (int i = 0; i < RT_ARENAS; i++) all += r->p->arena_bytes[i];
   fprintf(stderr, "%-8s %14lld bytes of %s\n", "arenas", (long long)all,

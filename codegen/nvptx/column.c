@@ -8,6 +8,7 @@
    phase 0 then leaves the state of every (split, column) in the workspace, and phase 1 joins them,
    a thread or a warp per column. No atomics: the same bits every time. */
 #include "families.h"
+#include "ir/support/num.h"
 #include "group.h"
 #include "space.h"
 
@@ -152,7 +153,7 @@ static LLVMValueRef workspace_slot(Columns *s, const GroupSum *sum, int i, int p
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context), i8 = LLVMInt8TypeInContext(e->context);
-  int64_t all = nest_count(&s->kept), region = (all * s->splits * 8 + 63) / 64 * 64;
+  int64_t all = nest_count(&s->kept), region = round_up(all * s->splits * 8, CACHE_LINE);
   split = LLVMBuildZExt(b, split, i64, ""), column = LLVMBuildZExt(b, column, i64, "");
   LLVMValueRef at = index_mul_add(e, split, all, column);
   at = index_mul_add(e, at, state_bytes(sum, part), emit_i64(e, (2 * i + part) * region));

@@ -1,6 +1,7 @@
 /* Attention on GPUs: heads, tiles in shared memory, the walk over blocks of columns, results. See
    flash.c. Offsets of tensors go through the expression generator, so any storage order will do. */
 #include "flash.h"
+#include "ir/support/num.h"
 
 FlashGpu flash_new(Emit *e) {
   FlashGpu x = {.e = e, .a = {.e = e, .f = flash_of(e->k)}};
@@ -66,8 +67,6 @@ static void setup_tiles(FlashGpu *x) {
     x->column[i] = load_of(x, v, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
   }
 }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Rows of one head beside each other, the last ones first: under a causal mask they have most work.
  */

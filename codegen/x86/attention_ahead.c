@@ -3,9 +3,8 @@
    copied next: keys and values of the next head, queries of the next block, results of this one. A
    counter per list of rows says how far that has come. Must not: change what is computed. */
 #include "attention.h"
+#include "ir/support/num.h"
 #include "codegen/walk.h"
-
-enum { LINE = 64 };
 
 void attention_ahead_start(Attention *a, Ahead *list, LLVMValueRef rows) {
   if (!list->done) list->done = emit_variable(a->e, a->i64);
@@ -31,7 +30,7 @@ void attention_ahead_add(Attention *a, Ahead *list, ValueId v, Str row, const Po
   int64_t bytes = elem_bytes(t->elem);
   list->at[list->n++] = (AheadRows){.first = expr_address(e, v, &p),
                                     .distance = expr_stride(e->k, v, type_find(t, row)) * bytes,
-                                    .lines = (int)((a->f.width * bytes + LINE - 1) / LINE),
+                                    .lines = (int)ceil_div(a->f.width * bytes, CACHE_LINE),
                                     .write = write};
 }
 
@@ -40,7 +39,7 @@ static void fetch_row(Attention *a, const AheadRows *x, LLVMValueRef row) {
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   LLVMValueRef at = tile_elements(e, i8, x->first, tile_times(e, row, x->distance));
   for (int i = 0; i < x->lines; i++)
-    emit_prefetch(e, tile_elements(e, i8, at, emit_i64(e, i * LINE)), x->write);
+    emit_prefetch(e, tile_elements(e, i8, at, emit_i64(e, i * CACHE_LINE)), x->write);
 }
 
 void attention_ahead(Attention *a) {

@@ -10,6 +10,7 @@
    run over the reduced dim and are joined at the end; `scalar`. tile = [block of columns, block of
    the reduced dim, splits, unroll]. */
 #include "codegen/reduce.h"
+#include "ir/support/num.h"
 
 enum { GROUP = 8 }; /* units of the reduced dim that are summed before they are added to the rest */
 
@@ -71,7 +72,7 @@ static Walk over_walk(Columns *s, WalkBody *body) {
 static LLVMValueRef state_pointer(Columns *s, int i, int part, LLVMValueRef split,
                                   LLVMValueRef column) {
   LLVMBuilderRef b = s->e->builder;
-  int64_t columns = nest_count(&s->kept), region = (columns * s->splits * 8 + 63) / 64 * 64;
+  int64_t columns = nest_count(&s->kept), region = round_up(columns * s->splits * 8, CACHE_LINE);
   LLVMValueRef at = emit_i64(s->e, (2 * i + part) * region);
   LLVMValueRef workspace = emit_buffer(s->e, s->e->k->args.n + s->e->k->results.n);
   LLVMValueRef base = LLVMBuildGEP2(b, LLVMInt8TypeInContext(s->e->context), workspace, &at, 1, "");

@@ -6,9 +6,8 @@
    side the source is read in long runs when its turn comes, and each row tile fetches some lanes.
  */
 #include "contract.h"
+#include "ir/support/num.h"
 #include <string.h>
-
-enum { LINE = 64 };
 
 static int64_t row_bytes(const Contract *c) { /* between neighbours along k */
   return contract_inner_stride(&c->p.k, SIDE_B) * elem_bytes(c->p.elem_b);
@@ -24,15 +23,14 @@ static int64_t lanes_of_panel(const Contract *c) {
 
 bool contract_runs_of_b(const Contract *c) { return contract_inner_stride(&c->p.n, SIDE_B) != 1; }
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* Lines of b that one step of k in one lane, or in all lanes, has. */
 static int64_t lines_of_run(const Contract *c) {
-  return ceil_div(DEPTH_MATRIX * elem_bytes(c->p.elem_b), LINE);
+  return ceil_div(DEPTH_MATRIX * elem_bytes(c->p.elem_b), CACHE_LINE);
 }
 
 static int64_t lines_of_row(const Contract *c) {
-  return ceil_div(lanes_of_panel(c) * elem_bytes(c->p.elem_b), LINE) + (row_bytes(c) % LINE != 0);
+  return ceil_div(lanes_of_panel(c) * elem_bytes(c->p.elem_b), CACHE_LINE) +
+         (row_bytes(c) % CACHE_LINE != 0);
 }
 
 /* Matrix registers: the lines of a slice are dealt out evenly to the steps of a tile. */
@@ -56,7 +54,7 @@ int64_t contract_ahead_lanes(const Contract *c) {
 static int64_t lines_of_piece(const Contract *c) {
   if (!contract_runs_of_b(c)) return lines_of_row(c);
   int64_t bytes = c->q.k_inner_max * c->q.tile[TILE_DEPTH] * elem_bytes(c->p.elem_b);
-  return ceil_div(bytes, LINE) + (lane_bytes(c) % LINE != 0);
+  return ceil_div(bytes, CACHE_LINE) + (lane_bytes(c) % CACHE_LINE != 0);
 }
 
 /* Others: evenly to the rounds. A burst would fill the queue to memory, and what the caches hold
@@ -129,7 +127,7 @@ static void fetch_runs(Contract *c, LLVMValueRef base, LLVMValueRef i) {
     LLVMValueRef lane = LLVMBuildURem(e->builder, n, emit_i64(e, lanes), "");
     LLVMValueRef line = LLVMBuildUDiv(e->builder, n, emit_i64(e, lanes), "");
     lane = tile_times(e, lane, lane_bytes(c));
-    fetch_line(c, base, tile_add(e, lane, tile_times(e, line, LINE)), 0);
+    fetch_line(c, base, tile_add(e, lane, tile_times(e, line, CACHE_LINE)), 0);
   }
 }
 
@@ -137,7 +135,7 @@ static void fetch_rows(Contract *c, LLVMValueRef base, LLVMValueRef i) {
   int64_t lines = lines_of_row(c), rows = c->ahead_lines / lines;
   LLVMValueRef at = tile_times(c->e, i, rows * row_bytes(c));
   for (int64_t j = 0; j < c->ahead_lines; j++)
-    fetch_line(c, base, at, j / lines * row_bytes(c) + j % lines * LINE);
+    fetch_line(c, base, at, j / lines * row_bytes(c) + j % lines * CACHE_LINE);
 }
 
 /* Line n: of a row, or lane, then of the next one. */
@@ -147,7 +145,8 @@ static void fetch(Contract *c, LLVMValueRef base, LLVMValueRef n) {
   LLVMValueRef piece = LLVMBuildUDiv(e->builder, n, lines, "");
   LLVMValueRef line = LLVMBuildURem(e->builder, n, lines, "");
   int64_t stride = contract_runs_of_b(c) ? lane_bytes(c) : row_bytes(c);
-  fetch_line(c, base, tile_add(e, tile_times(e, piece, stride), tile_times(e, line, LINE)), 0);
+  LLVMValueRef in_row = tile_times(e, line, CACHE_LINE);
+  fetch_line(c, base, tile_add(e, tile_times(e, piece, stride), in_row), 0);
 }
 
 void contract_ahead(Contract *c, LLVMValueRef i) {

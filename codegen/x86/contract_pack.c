@@ -11,6 +11,7 @@
    Everything here counts k in factors (words): a step has q.words of them, the last step of the
    inner dim perhaps some that are half empty or, for matrix registers, zero. */
 #include "contract.h"
+#include "ir/support/num.h"
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
   return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
@@ -356,11 +357,10 @@ static bool in_groups(const Contract *c) { return contract_inner_stride(&c->p.m,
 /* The lines of all elements of a step AHEAD of k, at the end of the next tiles' first ones;
    neighbouring tiles may share lines. */
 static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValueRef end) {
-  enum { LINE = 64 };
   Contract *c = a->c;
   Emit *e = c->e;
   int64_t row = contract_inner_stride(&c->p.k, SIDE_A);
-  int64_t shared = c->p.m.outer == 1 ? LINE / (t->rows * elem_bytes(c->p.elem_a)) : 1;
+  int64_t shared = c->p.m.outer == 1 ? CACHE_LINE / (t->rows * elem_bytes(c->p.elem_a)) : 1;
   LLVMValueRef at = tile_add(e, k, emit_i64(e, AHEAD)), zero = emit_i64(e, 0);
   LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSGE, at, end, "");
   at = LLVMBuildNSWSub(e->builder, at, LLVMBuildSelect(e->builder, over, end, zero, ""), "");

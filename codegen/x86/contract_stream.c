@@ -6,8 +6,7 @@
    where the epilogue reads something as large as the result: it may lie in the same place, and its
    lines are in the cache already. Measured: docs/kernels.md. */
 #include "contract.h"
-
-enum { LINE = 64 };
+#include "ir/support/num.h"
 
 static int64_t elements(const Fn *k, ValueId v) {
   const Type *t = value_type(k, v);
@@ -18,7 +17,7 @@ static int64_t elements(const Fn *k, ValueId v) {
 
 static bool whole_lines(const Contract *c, const ProductDims *d, int n) {
   for (int i = 0; i < n; i++)
-    if (d->dim[i].r * elem_bytes(c->out) % LINE) return false;
+    if (d->dim[i].r * elem_bytes(c->out) % CACHE_LINE) return false;
   return true;
 }
 

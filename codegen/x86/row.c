@@ -12,6 +12,7 @@
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
    `scalar`: one element at a time. tile = [block of rows, unroll of each walk ..]. */
 #include "row.h"
+#include "ir/support/num.h"
 
 static const Op *reduction(const Rows *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
 
@@ -125,7 +126,7 @@ static void reduce_pass(Rows *s) {
 static LLVMValueRef scan_memory(Rows *s, int which) {
   int before = 0;
   for (int i = 0; i < which; i++) before += is_scan(reduction(s, i));
-  int64_t row = (s->r.over.axis[0].size * 8 + 63) / 64 * 64;
+  int64_t row = round_up(s->r.over.axis[0].size * 8, CACHE_LINE);
   LLVMValueRef at = emit_i64(s->e, before * row);
   return LLVMBuildGEP2(s->e->builder, LLVMInt8TypeInContext(s->e->context), s->e->scratch, &at, 1,
                        "");

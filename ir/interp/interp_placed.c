@@ -14,10 +14,9 @@
    those before have written: the operand's bytes get the mark of the result. */
 #include "ir/bytes.h"
 #include "interp_inside.h"
+#include "ir/support/num.h"
 #include "ir/loop.h"
 #include "ir/numbers.h"
-
-enum { LINE = 64 }; /* where memory begins, as in the executable */
 
 typedef uint32_t Mark; /* 0: nobody */
 
@@ -66,9 +65,9 @@ static void complain(Call *c, const Op *op, const char *what, ValueId v) {
 /* ---- bytes ---- */
 
 static Memory memory_new(Machine *x, const char *name, int64_t n) {
-  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * LINE),
+  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE),
               ARENA_ARRAY(x->arena, Mark, n + 1), n};
-  m.byte += -(uintptr_t)m.byte % LINE;
+  m.byte += -(uintptr_t)m.byte % CACHE_LINE;
   memset(m.byte, 0xff, (size_t)n);
   return m;
 }

@@ -1,5 +1,6 @@
 /* Dims of attention and the arithmetic of its cut; see flash.h. */
 #include "flash.h"
+#include "ir/support/num.h"
 
 static OpId find_op(const Fn *k) {
   for (uint32_t i = 0; i < k->ops.n; i++)
@@ -34,9 +35,6 @@ Flash flash_of(const Fn *kernel) {
   }
   return f;
 }
-
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t forward_floats(const FlashPlan *p) {
   int64_t keys = p->tile[FLASH_KEY_BLOCK], block = p->tile[FLASH_QUERY_BLOCK];

@@ -2,11 +2,9 @@
    16 bytes: their number of 16-byte pieces is odd, so eight neighbours begin in eight different
    banks. */
 #include "flash_gpu.h"
+#include "ir/support/num.h"
 
 enum { SUM_ROWS = 4 }; /* queries of a CTA of the first phase of the gradient: one per warp */
-
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static GemmSide side_of(const FlashGpuPlan *p, int64_t rows, bool async) {
   GemmSide s = {.async = async, .elem = p->mma ? 2 : 4, .rows = rows, .columns = p->width};

@@ -4,12 +4,11 @@
    different banks (ldmatrix reads them at once). Rows of f32 are padded instead: by 16 bytes where
    k lies side by side, by 32 where single words of four rows are read at once. */
 #include "gemm.h"
+#include "ir/support/num.h"
 
 enum { PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
 
 const char *const gemm_variant[] = {"fma", "tf32", "mma"};
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static GemmSide side_of(const GemmPlan *g, int64_t extent, int64_t copy) {
   GemmSide s = {.along_k = copy % 2 == COPY_SINGLE_K,
@@ -24,8 +23,6 @@ static GemmSide side_of(const GemmPlan *g, int64_t extent, int64_t copy) {
   s.bytes = s.rows * s.pitch;
   return s;
 }
-
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* No more room than the ring's, while a pass has fragments of 16 rows and a vector for each lane.
  */
@@ -44,7 +41,7 @@ static void plan_phases(GemmPlan *g) {
   g->phases = t[GEMM_SPLITS] > 1 ? 2 : 1;
   g->chunks[0] = g->batches * g->tiles_m * g->tiles_n * t[GEMM_SPLITS];
   g->threads[0] = 32 * g->warps_m * g->warps_n;
-  g->shared[0] = most(t[GEMM_STAGES] * g->stage, g->warps_m * g->out_rows * g->out_pitch);
+  g->shared[0] = max_i64(t[GEMM_STAGES] * g->stage, g->warps_m * g->out_rows * g->out_pitch);
   g->workspace = g->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
   g->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   g->threads[1] = REDUCE_THREADS;

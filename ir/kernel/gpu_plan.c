@@ -4,6 +4,7 @@
    halves of a CTA meet. CTAs are as many as there is work for, no more: where they are exactly
    enough the emitters leave out the test for the end. */
 #include "gpu_plan.h"
+#include "ir/support/num.h"
 #include "scatter.h"
 
 enum { MOST = 1 << 30, WARP = 32, THREADS_MOST = 1024, UNROLL_MOST = 8 };
@@ -16,8 +17,6 @@ typedef struct Cutting {
   int ntile, nthreads;
   GpuPlan p;
 } Cutting;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static bool power_within(int64_t n, int64_t low, int64_t high) {
   return n >= low && n <= high && !(n & (n - 1));

@@ -5,14 +5,13 @@
    registers says so; ptxas, where it is there, confirms (codegen/assemble.c) and never decides:
    the same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
+#include "ir/support/num.h"
 
 enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
 enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 int64_t gpu_registers(int64_t threads) {
-  return least(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
+  return min_i64(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
 }
 
 /* ---- what no cut chooses ---- */
@@ -73,8 +72,8 @@ static bool tile_fits(const GpuProduct *x, const int64_t *t) {
   int64_t step = x->math == GEMM_MMA ? 16 : fma ? 4 : 8; /* of k at a time */
   if (!power_within(t[GEMM_M], 16, 256) || !power_within(t[GEMM_N], 16, 256)) return false;
   if (!power_within(t[GEMM_K], step, 128)) return false;
-  if (!power_within(t[GEMM_WARP_M], 16, least(fma ? 64 : 128, t[GEMM_M]))) return false;
-  if (!power_within(t[GEMM_WARP_N], fma ? 32 : 16, least(128, t[GEMM_N]))) return false;
+  if (!power_within(t[GEMM_WARP_M], 16, min_i64(fma ? 64 : 128, t[GEMM_M]))) return false;
+  if (!power_within(t[GEMM_WARP_N], fma ? 32 : 16, min_i64(128, t[GEMM_N]))) return false;
   if (t[GEMM_SPLITS] < 1 || t[GEMM_SPLITS] > MOST_SPLITS) return false;
   return t[GEMM_STAGES] >= 2 && t[GEMM_STAGES] <= MOST_STAGES;
 }

@@ -3,6 +3,7 @@
 #ifndef SHARDC_GPU_TILE_H
 #define SHARDC_GPU_TILE_H
 #include "nest.h"
+#include "ir/support/num.h"
 
 enum GpuElemTile { POINT_LANES, POINT_VECTORS /* per thread */, POINT_TILES };
 /* A group of threads has one row; `vectors`: of each thread, kept in registers; or that many per
@@ -28,7 +29,7 @@ enum { GPU_HELD_MOST = 64, GPU_COLUMNS_MOST = 16 };
 enum { GROUP_EXCHANGE = 2 * 32 * 8 };
 /* Bytes of one row that a scan leaves in memory. */
 static inline int64_t gpu_scan_bytes(const Reductions *r) {
-  return (r->over.axis[0].size * 8 + 63) / 64 * 64;
+  return round_up(r->over.axis[0].size * 8, CACHE_LINE);
 }
 
 #endif

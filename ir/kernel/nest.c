@@ -1,5 +1,6 @@
 /* Iteration spaces of kernel functions: see nest.h. */
 #include "nest.h"
+#include "ir/support/num.h"
 
 /* ---- sets of dims ---- */
 
@@ -233,25 +234,23 @@ int *reduction_levels(Arena *a, const Fn *k) {
   return level;
 }
 
-static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits) {
   Nest kept = nest_of(k, &r->kept, nest_reference(k, &r->over));
-  return 2 * r->n * round_64(nest_count(&kept) * splits * 8);
+  return 2 * r->n * round_up(nest_count(&kept) * splits * 8, CACHE_LINE);
 }
 
 int64_t scan_scratch(const Fn *k, const Reductions *r) {
   int64_t bytes = 0;
   for (int i = 0; i < r->n; i++)
     if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN)
-      bytes += round_64(r->over.axis[0].size * 8);
+      bytes += round_up(r->over.axis[0].size * 8, CACHE_LINE);
   return bytes;
 }
 
 int64_t column_bytes(const Reductions *r) {
   int64_t n = 1;
   for (int i = 0; i < r->over.n; i++) n *= r->over.axis[i].size;
-  return round_64(n * 4);
+  return round_up(n * 4, CACHE_LINE);
 }
 
 int64_t column_workspace(const Reductions *r, int64_t chunks) {

@@ -5,6 +5,7 @@
    smaller stride. The rows of a tile run along the m dim that is long enough for full tiles; k's
    inner dim is a long one that lies side by side in an operand. */
 #include "product.h"
+#include "ir/support/num.h"
 #include "nest.h"
 
 static int64_t stride_of(const Value *v, Str dim) {
@@ -211,10 +212,6 @@ Product product_of(const Fn *kernel, int lanes) {
   return p;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-static int64_t round_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
   if (tile[TILE_PACK_B] != 1 || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1)
     return false;
@@ -250,7 +247,7 @@ static void plan_shared_a(ProductPlan *q, int64_t blocks, int64_t column) {
   q->groups = ceil_div(q->block_floats, SHARED_WORDS);
   if (q->groups > most) q->groups = most;
   q->chunks_a = q->pack_chunks = blocks * q->groups;
-  q->at_b = q->w_bytes = round_64(blocks * q->block_floats * 4);
+  q->at_b = q->w_bytes = round_up(blocks * q->block_floats * 4, CACHE_LINE);
 }
 
 /* Blocks of panels as the chunks have them, so that a worker copies what it needs; but no short
@@ -270,7 +267,7 @@ static void plan_shared_b(const Product *p, ProductPlan *q, int64_t blocks, int6
   q->groups_b = ceil_div(q->block_b, SHARED_WORDS * q->columns_b);
   if (q->groups_b > most) q->groups_b = most;
   q->pack_chunks += blocks * q->columns_b * q->groups_b;
-  q->w_bytes += round_64(blocks * q->block_b * 4);
+  q->w_bytes += round_up(blocks * q->block_b * 4, CACHE_LINE);
 }
 
 static void plan_shared(const Product *p, ProductPlan *q, int64_t column, int64_t k) {
@@ -305,11 +302,12 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   int64_t column = q.rows_a ? q.pitch : k;
   plan_shared(p, &q, column, k);
   if (tile[TILE_PACK_A] && !q.shared)
-    q.a_bytes = round_64(q.tiles_max * column * tile[TILE_ROWS] * 4);
-  q.b_bytes = tile[TILE_PACK_B] == 1 ? round_64(k * tile[TILE_VECTORS] * lanes * 4) : 0;
+    q.a_bytes = round_up(q.tiles_max * column * tile[TILE_ROWS] * 4, CACHE_LINE);
+  q.b_bytes = tile[TILE_PACK_B] == 1 ? round_up(k * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE) : 0;
   if (product_sliced(p, tile)) q.b_bytes *= 2;
-  if (p->sum != NO_VALUE) q.s_bytes = round_64(q.panels_max * tile[TILE_VECTORS] * lanes * 4);
+  if (p->sum != NO_VALUE)
+    q.s_bytes = round_up(q.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
   bool two = tile[TILE_DEPTH] == DEPTH_MATRIX; /* one may wait for its epilogue */
-  q.c_bytes = round_64(partial ? q.tiles_max * q.panels_max * block : block << two);
+  q.c_bytes = round_up(partial ? q.tiles_max * q.panels_max * block : block << two, CACHE_LINE);
   return q;
 }

@@ -3,11 +3,10 @@
    there are so many, and in the values that a loop of generated code carries; what is read where it
    lies must lie so, in whole vectors. */
 #include "flash.h"
+#include "ir/support/num.h"
 #include "product.h"
 
 enum { ROWS_MOST = 32, VECTORS_MOST = 8, BESIDE = 4 }; /* beside the sums: pointers, counters */
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t registers_of(const Module *m) {
   return (int64_t)module_number(m, "target.vector_registers", 16);
@@ -76,8 +75,6 @@ bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COU
 }
 
 /* ---- attention ---- */
-
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
 

@@ -5,6 +5,7 @@
    longer looks below such values, whether a later walk needs it itself or only through another
    one. */
 #include "row_kept.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 typedef struct Search {
@@ -70,7 +71,7 @@ KeptRows rows_kept(Arena *a, const Fn *k, const Reductions *r) {
     for (s.only_roots = roots, s.walk = 0; s.walk < s.walks; s.walk++) look_at_walk(&s, a);
   for (ValueId v = 0; v < k->values.n && out.n < MAX_RESULTS; v++)
     if (s.kept[v]) out.v[out.n] = v, out.walk[out.n++] = s.first[v] - 1;
-  out.bytes = (r->over.axis[0].size * 4 + 63) / 64 * 64;
+  out.bytes = round_up(r->over.axis[0].size * 4, CACHE_LINE);
   return out;
 }
 

@@ -5,6 +5,7 @@
    hand, more rows share the columns that pass by. ir/kernel/flash_gpu.h says what the numbers mean.
    */
 #include "gpu.h"
+#include "ir/support/num.h"
 #include "tune.h"
 
 enum { WIDE = 128 };                    /* heads for which larger blocks have a point */
@@ -13,8 +14,6 @@ enum { ENOUGH_WARPS = 8, BESIDE = 96 }; /* registers of a thread beside the sums
 typedef int64_t Shape[2];
 static const Shape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
 static const Shape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
-
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
   return gpu_flash_fits(k, c->at, gpu_shared(m));

@@ -2,12 +2,10 @@
    consecutive, else threads along the reduced space; and so many splits of it that there are CTAs
    enough, with no fewer than some elements for each thread. */
 #include "gpu.h"
+#include "ir/support/num.h"
 #include "ir/kernel/gpu_tile.h"
 
 enum { THREADS = 256, ACROSS = 32, TURN = 4, WANTED = 512, LEAST = 8, SPLITS = 512, MANY = 4096 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void gpu_tune_column(Module *m, Fn *k) {
   GpuRows w = gpu_rows_of(m, k);
@@ -19,7 +17,7 @@ void gpu_tune_column(Module *m, Fn *k) {
   while (side && across < ACROSS && across < columns) across *= 2;
   while (threads > 32 && threads / across > length) threads /= 2;
   int64_t joiners = threads / across, blocks = ceil_div(columns, across);
-  int64_t splits = least(ceil_div(WANTED, blocks), ceil_div(length, joiners * LEAST));
+  int64_t splits = min_i64(ceil_div(WANTED, blocks), ceil_div(length, joiners * LEAST));
   if (splits > SPLITS) splits = SPLITS;
   while (splits > 1 && (splits - 1) * ceil_div(length, splits) >= length)
     splits--; /* none is empty */

@@ -8,6 +8,7 @@
    wait for each other and for the first fragments, and only other CTAs' warps could fill that.
    Tiles for which registers or shared memory do not suffice are passed over. */
 #include "gpu.h"
+#include "ir/support/num.h"
 #include "tune.h"
 
 enum { ENOUGH_WARPS = 8 };
@@ -42,8 +43,6 @@ typedef struct Shapes {
 #define SHAPES(list) {list, sizeof list / sizeof *list}
 static const Shapes shapes[] = {/* by GemmMath */
                                 SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static GpuProduct product_on(const Module *m, const Fn *k) {
   bool half = elem_is_half(product_of(k, 8).compute);

@@ -1,9 +1,8 @@
 /* Which cuts of a dot a tuner tries on a GPU, one decision after the other: the CTA's tile, its
    warps, the ring of stages, splits of k. Which of them can be: ir/kernel/gpu_product.c. */
 #include "gpu.h"
+#include "ir/support/num.h"
 #include "tune.h"
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 
@@ -13,7 +12,7 @@ typedef struct Range {
 } Range;
 
 static Range around(int64_t now, int64_t low, int64_t high, bool wide) {
-  return wide ? (Range){low, high} : (Range){now / 2 < low ? low : now / 2, least(2 * now, high)};
+  return wide ? (Range){low, high} : (Range){now / 2 < low ? low : now / 2, min_i64(2 * now, high)};
 }
 
 static void vary_two(Module *m, const Cut *from, int first, int second, bool wide, CutList *out) {
@@ -22,8 +21,8 @@ static void vary_two(Module *m, const Cut *from, int first, int second, bool wid
     for (int64_t j = b.to; j >= b.from; j /= 2) {
       Cut c = *from;
       c.at[first] = i, c.at[second] = j;
-      c.at[GEMM_WARP_M] = least(c.at[GEMM_WARP_M], c.at[GEMM_M]);
-      c.at[GEMM_WARP_N] = least(c.at[GEMM_WARP_N], c.at[GEMM_N]);
+      c.at[GEMM_WARP_M] = min_i64(c.at[GEMM_WARP_M], c.at[GEMM_M]);
+      c.at[GEMM_WARP_N] = min_i64(c.at[GEMM_WARP_N], c.at[GEMM_N]);
       add(m, out, c);
     }
 }

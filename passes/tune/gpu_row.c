@@ -3,12 +3,11 @@
    is the smallest power of two of threads with room for it, so that a warp does short rows without
    any barrier. Longer rows are read again for every level: they are in the cache then. */
 #include "gpu.h"
+#include "ir/support/num.h"
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- what is held ---- */
 

@@ -6,10 +6,7 @@
    few heads are cut along the queries too, and the gradient then runs twice over the scores: once
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "tune.h"
-
-static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+#include "ir/support/num.h"
 
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
  * four multiply-adds: the fewest loads, where that many queries are there to fill them. */
@@ -22,22 +19,22 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
   int64_t keys = (far || many ? 72 : 128) * (f->grad ? 1 : 2); /* 72: whole tiles, whole rounds */
   int64_t block = f->grad ? (far ? 256 : 64) : far ? 256 : queries;
   keys = round_up(keys, tile[FLASH_ROWS]);
-  tile[FLASH_KEY_BLOCK] = at_most(keys, round_up(f->keys, tile[FLASH_ROWS]));
-  tile[FLASH_QUERY_BLOCK] = at_most(round_up(block, queries), round_up(f->queries, queries));
+  tile[FLASH_KEY_BLOCK] = min_i64(keys, round_up(f->keys, tile[FLASH_ROWS]));
+  tile[FLASH_QUERY_BLOCK] = min_i64(round_up(block, queries), round_up(f->queries, queries));
 }
 
 /* Chunks for this many multiply-adds: about eight per worker, none below some twenty microseconds.
  */
 static int64_t chunks_wanted(double work, const Machine *x) {
   double most = 8.0 * (double)x->workers;
-  return work / 5e5 > most ? (int64_t)most : at_least((int64_t)(work / 5e5), 1);
+  return work / 5e5 > most ? (int64_t)most : max_i64((int64_t)(work / 5e5), 1);
 }
 
 /* Heads first; if they are fewer than half of the chunks wanted, each is cut into parts, which copy
    the head's keys and values once more. Returns the number of parts. */
 static int64_t cut(int64_t wanted, int64_t heads, int64_t blocks, int64_t *tile) {
-  tile[FLASH_HEADS] = at_most(heads, wanted);
-  return 2 * heads >= wanted ? 1 : at_most(blocks, (wanted + heads - 1) / heads);
+  tile[FLASH_HEADS] = min_i64(heads, wanted);
+  return 2 * heads >= wanted ? 1 : min_i64(blocks, (wanted + heads - 1) / heads);
 }
 
 static double multiply_adds(const Flash *f) {
@@ -57,7 +54,7 @@ static Cut forward_rule(const Flash *f, const Machine *x) {
 /* Chunks over queries in the second phase of the gradient, if that many are wanted in all. */
 static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) {
   int64_t heads = f->shared.count * f->group.count;
-  return at_most(p->query_blocks, (wanted + heads - 1) / heads);
+  return min_i64(p->query_blocks, (wanted + heads - 1) / heads);
 }
 
 static Cut backward_rule(const Flash *f, const Machine *x) {
@@ -120,7 +117,7 @@ static void add(Module *m, CutList *out, const Cut *from, int which, int64_t val
 static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, CutList *out) {
   int64_t rows = from->at[FLASH_ROWS], keys = from->at[FLASH_KEY_BLOCK];
   for (int64_t n = wide ? 16 : keys / 2; n <= (wide ? 512 : keys * 2); n *= 2) {
-    int64_t block = at_most(round_up(n, rows), round_up(f->keys, rows));
+    int64_t block = min_i64(round_up(n, rows), round_up(f->keys, rows));
     if (block != keys) add(m, out, from, FLASH_KEY_BLOCK, block);
   }
 }

@@ -2,17 +2,14 @@
    dim; blocks; and into how many ranges the reduced dim is split when there are too few columns for
    all workers. */
 #include "ir/kernel/nest.h"
+#include "ir/support/num.h"
 #include "tune.h"
 
 enum { REDUCED = 1024, ROWS = 16, VECTORS = 4, SPLITS = 64 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static int64_t units_of(const Nest *n, int64_t block) {
   return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void tune_column(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
@@ -28,8 +25,8 @@ void tune_column(Module *m, Fn *k) {
   int64_t columns = units_of(&kept, tile[0]), rows = units_of(&over, tile[1]);
   int64_t cost = element_cost(k) * (across || along ? 1 : 4);
   int64_t wanted = chunks_for(m, count, cost, columns * rows);
-  if (wanted > columns) tile[2] = least(least(ceil_div(wanted, columns), rows), SPLITS);
-  int64_t chunks[2] = {least(wanted, columns * tile[2]), 1};
+  if (wanted > columns) tile[2] = min_i64(min_i64(ceil_div(wanted, columns), rows), SPLITS);
+  int64_t chunks[2] = {min_i64(wanted, columns * tile[2]), 1};
   chunks[1] = chunks_for(m, nest_count(&kept) * tile[2], cost, columns);
   attr_set_str(m, &k->attrs, ATTR_variant, across ? "columns" : along ? "row" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);

@@ -7,10 +7,7 @@
    packed panel; rows are cut where a block of a would not stay in the cache, or where columns do
    not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
 #include "tune.h"
-
-static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+#include "ir/support/num.h"
 
 /* Tall tiles where k is short: they need fewer lines of the second-level cache, which then has time
    for the result. Not where k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
@@ -26,7 +23,7 @@ static bool tall_tiles(const Product *p, const Machine *x) {
 /* Two by two registers, or fewer where there are no more rows or columns. */
 static void matrix_tile(const Product *p, const Machine *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
-  tile[TILE_VECTORS] = at_most(vectors, 2);
+  tile[TILE_VECTORS] = min_i64(vectors, 2);
   tile[TILE_ROWS] = p->m.inner <= MATRIX_SIDE ? MATRIX_SIDE : 2 * MATRIX_SIDE;
 }
 
@@ -54,7 +51,7 @@ static void choose_k(const Product *p, int64_t *tile) {
   int64_t most = matrix ? block * 3 / 2 : block * 4 / 3; /* two panels of vectors are kept */
   if (k <= most) return;
   if (steps <= block * 3 / 2 && p->k.outer > 1)
-    tile[TILE_K_OUTER] = at_most(p->k.outer, ceil_div(k, block));
+    tile[TILE_K_OUTER] = min_i64(p->k.outer, ceil_div(k, block));
   else tile[TILE_K_OUTER] = p->k.outer, tile[TILE_K_INNER] = ceil_div(steps, block);
 }
 
@@ -142,8 +139,8 @@ static double cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t
   double least = 0;
   int64_t most = 16 * x->workers, batches = tile[TILE_BATCH];
   tile[TILE_ROW] = 0;
-  for (int64_t i = rows; i <= at_most(q->tiles, rows + most); i++)
-    for (int64_t j = 1; j <= at_most(q->panels, most); j++) {
+  for (int64_t i = rows; i <= min_i64(q->tiles, rows + most); i++)
+    for (int64_t j = 1; j <= min_i64(q->panels, most); j++) {
       double t = makespan(c, x, batches, i, j);
       if (tile[TILE_ROW] && t >= least) continue;
       tile[TILE_ROW] = i, tile[TILE_COLUMN] = j, least = t;
@@ -161,11 +158,11 @@ static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
   int64_t room = product_a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
-  double least = cut(&c, &q, x, at_most(q.tiles, ceil_div(a_bytes, room)), tile);
+  double least = cut(&c, &q, x, min_i64(q.tiles, ceil_div(a_bytes, room)), tile);
   if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return least;
-  double each = at_least(8 * x->workers, 1),
+  double each = max_i64(8 * x->workers, 1),
          enough = whole * (double)batches / 60000; /* some 20 microseconds each */
-  tile[TILE_BATCH] = enough < each ? at_least((int64_t)enough, 1) : (int64_t)each;
+  tile[TILE_BATCH] = enough < each ? max_i64((int64_t)enough, 1) : (int64_t)each;
   return least;
 }
 

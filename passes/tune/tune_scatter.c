@@ -1,6 +1,7 @@
 /* Tuning of family scatter: lanes over the innermost dim that stays, blocks of columns, ranges of
    the new dim where columns alone do not keep all workers busy. */
 #include "ir/kernel/scatter.h"
+#include "ir/support/num.h"
 #include "tune.h"
 
 enum {
@@ -8,8 +9,6 @@ enum {
   VECTORS = 4,
   TABLE = 8 /* tenths of nanoseconds per index that is read in vain */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t units_of(const Nest *n, int64_t block) {
   return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);

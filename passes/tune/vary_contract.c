@@ -3,6 +3,7 @@
    because how many of them are good depends on how long one takes. What changes before gets the
    chunks that the rule would give it, and only then keeps those it had. */
 #include "tune.h"
+#include "ir/support/num.h"
 
 static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 
@@ -51,8 +52,6 @@ static void vary_packing(Module *m, const Cut *from, CutList *out) {
   for (size_t i = 0; i < sizeof how / sizeof *how; i++)
     other.at[TILE_PACK_A] = how[i], add(m, out, other);
 }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* `length` steps of k in a block, or a little less. */
 static Cut with_k(const Product *p, const Cut *from, int64_t length) {

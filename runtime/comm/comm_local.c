@@ -13,6 +13,7 @@
    Waiting is spinning for a moment, then a futex. Who waits for the dead, the late and the lost is
    the guard's work: here nobody ever gives up. */
 #include "reduce.h"
+#include "ir/support/num.h"
 #include "seats.h"
 #include <errno.h>
 #include <linux/futex.h>
@@ -123,8 +124,6 @@ static void meet(Call *x) {
 
 static void leave_round(Call *x) { advance(x, &lane_of(x, x->g->me)->done, *x->round); }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Adds up elements from .. from + count - 1 of all slots. */
 static void add_up(const Call *x, void *to, int64_t from, int64_t count) {
   const void *in[MOST];
@@ -155,7 +154,7 @@ static void all_reduce(Call *x) {
     return;
   }
   for (int64_t at = 0;; at += step) {
-    int64_t m = least(step, count - at);
+    int64_t m = min_i64(step, count - at);
     int parity = (int)(at / step & 1);
     Lane *mine = fill(x);
     if (m > 0) memcpy(mine->slot, x->send + at * x->size, (size_t)(m * x->size));
@@ -174,7 +173,7 @@ static void scatter(Call *x, bool reduce) {
   int n = x->g->n, me = x->g->me;
   int64_t step = CHUNK / x->size / n;
   for (int64_t at = 0; at < c->count; at += step) {
-    int64_t m = least(step, c->count - at);
+    int64_t m = min_i64(step, c->count - at);
     Lane *mine = fill(x);
     for (int i = 0; i < n; i++)
       rt_block_out((int)c->elem, mine->slot + i * m * x->size, x->send, n, i, c->send_row, at, m);
@@ -191,7 +190,7 @@ static void all_gather(Call *x) {
   const rt_collective *c = x->what;
   int64_t step = CHUNK / x->size;
   for (int64_t at = 0; at < c->count; at += step) {
-    int64_t m = least(step, c->count - at);
+    int64_t m = min_i64(step, c->count - at);
     memcpy(fill(x)->slot, x->send + at * x->size, (size_t)(m * x->size));
     meet(x);
     for (int i = 0; i < x->g->n; i++)
@@ -204,7 +203,7 @@ static void broadcast(Call *x) {
   int64_t step = CHUNK / x->size, count = x->what->count;
   bool root = x->g->me == 0;
   for (int64_t at = 0; at < count; at += step) {
-    size_t bytes = (size_t)(least(step, count - at) * x->size);
+    size_t bytes = (size_t)(min_i64(step, count - at) * x->size);
     Lane *mine = fill(x);
     if (root) memcpy(mine->slot, x->send + at * x->size, bytes);
     meet(x);
@@ -248,7 +247,7 @@ static Table *share(Local *l, int64_t bytes, Fault *f) {
     rt_fault(f, 701, "no memory to share between ranks: %s", strerror(errno));
     return NULL;
   }
-  l->lane = (Lane *)(at + (lanes + 63) / 64 * 64);
+  l->lane = (Lane *)(at + round_up(lanes, CACHE_LINE));
   return (Table *)at;
 }
 

@@ -4,6 +4,7 @@
    memory that the program has planned for it. An all-to-all is a group of sends and receives.
    Must not: allocate, or wait, after the start. */
 #include "nccl.h"
+#include "ir/support/num.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,7 +182,7 @@ static const char *packed(const Rows *x, const void *send) {
 /* Behind what is sent, if that is put end to end, too. */
 static CUdeviceptr unpacked_from(const Rows *x) {
   size_t bytes = (size_t)x->ways * (size_t)x->c->count * x->size;
-  return x->work + (x->c->send_row == x->c->count ? 0 : (bytes + 63) / 64 * 64);
+  return x->work + (x->c->send_row == x->c->count ? 0 : round_up(bytes, CACHE_LINE));
 }
 
 /* Where blocks are received end to end; `unpack` puts them in rows. */

@@ -7,6 +7,7 @@
    who reads a tensor does. Collectives of communicators that work on the host go through two
    buffers there, and their entries are not recorded. Must not: allocate after the start. */
 #include "device_cuda.h"
+#include "ir/support/num.h"
 #include "placed.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
   int32_t *number = rt_alloc(bytes);
   for (int64_t i = 0; i < p->counters; i++) number[i] = (int32_t)i;
   c->counters = c->arena[RT_IO] + (CUdeviceptr)p->counters_at;
-  c->word = c->counters + (bytes + 63) / 64 * 64;
+  c->word = c->counters + round_up(bytes, CACHE_LINE);
   bool ok = !bytes || (rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
                                   "copy to the device", f) &&
                        rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f));
@@ -318,7 +319,7 @@ static int64_t touched(Cuda *c, int64_t bytes) {
   enum { PIECE = 1 << 20 };
   char *piece = rt_alloc(PIECE + 64);
   int64_t most = 0;
-  for (int64_t end = (bytes + 63) / 64 * 64; end > 0 && !most;) {
+  for (int64_t end = round_up(bytes, CACHE_LINE); end > 0 && !most;) {
     int64_t from = end > PIECE ? end - PIECE : 0;
     CUresult e =
         c->api.cuMemcpyDtoHAsync(piece, c->arena[RT_WORK] + (CUdeviceptr)from,

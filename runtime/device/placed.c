@@ -4,6 +4,7 @@
    and nothing but numbers travels. Blocks of a split dim are equal; several axes on one dim count
    major first. Must not: allocate, but for the logical program and the staging of a gather. */
 #include "placed.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,9 +37,6 @@ PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank) {
   return (PieceWalk){p, t, rank, 0, t->flat ? t->flat->begin / t->flat->bucket : 0};
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
 static bool share(const PieceWalk *w, int64_t count, Piece *b) {
   const rt_flat *f = w->t->flat;
@@ -47,8 +45,8 @@ static bool share(const PieceWalk *w, int64_t count, Piece *b) {
     int64_t n = w->p->mesh[f->axis[i]].size;
     mine = mine * n + coordinate(w->p, f->axis[i], w->rank), own /= n;
   }
-  int64_t first = w->bucket * f->bucket + mine * own, from = most(first, f->begin),
-          to = least(first + own, f->begin + count);
+  int64_t first = w->bucket * f->bucket + mine * own, from = max_i64(first, f->begin),
+          to = min_i64(first + own, f->begin + count);
   if (from >= to) return false;
   b->from = w->round * count + from - f->begin, b->to = w->round * count + to - f->begin;
   b->at = w->round * f->shard + w->bucket * own + from - first;
@@ -113,7 +111,7 @@ static int64_t among_first(const Piece *a, const Piece *b, int64_t n) {
     int64_t have = b->end[i] - b->begin[i];
     below /= a->end[i] - a->begin[i], inside /= have;
     int64_t at = a->begin[i] + n / below;
-    sum += (at < b->begin[i] ? 0 : least(at - b->begin[i], have)) * inside;
+    sum += (at < b->begin[i] ? 0 : min_i64(at - b->begin[i], have)) * inside;
     if (at < b->begin[i] || at >= b->end[i]) return sum;
     n %= below;
   }
@@ -125,7 +123,7 @@ Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b) 
   if (!rt_is_padded(t)) return c;
   for (int i = 0; i < c.rank; i++) {
     int64_t end = rt_whole_size(p, t, i);
-    c.end[i] = least(c.end[i], end), c.begin[i] = least(c.begin[i], end);
+    c.end[i] = min_i64(c.end[i], end), c.begin[i] = min_i64(c.begin[i], end);
   }
   c.from = among_first(b, &c, b->from), c.to = among_first(b, &c, b->to);
   return c;
@@ -209,11 +207,11 @@ void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_
   for (int64_t k = a.from, run; k < a.to; k += run) {
     int64_t last = 0, row = 0;
     bool inside = row_in(&a, k, &b, &last, &row);
-    run = least(a.end[end] - last, a.to - k);
+    run = min_i64(a.end[end] - last, a.to - k);
     if (!inside) continue;
-    int64_t low = most(last, b.begin[end]), high = least(last + run, b.end[end]),
-            into = row + low - b.begin[end], cut = most(0, b.from - into);
-    int64_t n = least(high - low, b.to - into) - cut;
+    int64_t low = max_i64(last, b.begin[end]), high = min_i64(last + run, b.end[end]),
+            into = row + low - b.begin[end], cut = max_i64(0, b.from - into);
+    int64_t n = min_i64(high - low, b.to - into) - cut;
     if (n <= 0) continue;
     copy_elements(from_elem,
                   (const char *)from + (k - a.from + low - last + cut) * rt_elem_bytes(from_elem),
@@ -255,7 +253,7 @@ static int64_t next_pieces(Gather *g, int world) {
   int64_t longest = 0;
   for (int i = 0; i < world; i++) {
     if (!rt_piece_next(&g->walk[i], &g->piece[i])) g->piece[i].from = g->piece[i].to = 0;
-    longest = most(longest, g->piece[i].to - g->piece[i].from);
+    longest = max_i64(longest, g->piece[i].to - g->piece[i].from);
   }
   return longest;
 }
@@ -264,13 +262,13 @@ static int64_t next_pieces(Gather *g, int world) {
 static void gather_part(Gather *g, int world, int64_t at, int64_t n) {
   Comm *c = g->d->comm;
   Piece *mine = &g->piece[rt_comm_rank(c)];
-  int64_t have = most(0, least(n, mine->to - mine->from - at));
+  int64_t have = max_i64(0, min_i64(n, mine->to - mine->from - at));
   memcpy(g->send, (const char *)rt_tensor_read(g->d, g->t) + (mine->at + at) * g->bytes,
          (size_t)(have * g->bytes));
   rt_comm_gather(c, g->t->name, g->send, g->all, n * g->bytes);
   for (int i = 0; i < world; i++) {
     Piece part = g->piece[i];
-    part.from += at, part.to = least(part.to, part.from + n);
+    part.from += at, part.to = min_i64(part.to, part.from + n);
     if (g->whole && part.from < part.to && rt_is_writer(g->d->program, g->t, i))
       rt_piece_copy((int)g->t->elem, g->all + i * n * g->bytes, &part, (int)g->t->elem, g->whole,
                     &g->to);
@@ -287,6 +285,6 @@ void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole) {
   g.send = rt_alloc((size_t)(STAGE * g.bytes));
   g.all = rt_alloc((size_t)(STAGE * g.bytes * world));
   for (int64_t n; (n = next_pieces(&g, world)) > 0;)
-    for (int64_t at = 0; at < n; at += STAGE) gather_part(&g, world, at, least(STAGE, n - at));
+    for (int64_t at = 0; at < n; at += STAGE) gather_part(&g, world, at, min_i64(STAGE, n - at));
   free(g.walk), free(g.piece), free(g.send), free(g.all);
 }

@@ -26,7 +26,7 @@ SEES = {
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).
 OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),                          # what generated code sees
-        ('runtime', 'ir/numbers.h'), ('runtime', 'ir/sha256.h')}     # inline functions, one meaning for all
+        ('runtime', 'ir/support/num.h'), ('runtime', 'ir/numbers.h'), ('runtime', 'ir/sha256.h')}     # inline functions, one meaning for all
 # Single includes against the rule, until what they ask for has a better place.
 ARROWS = {
     ('codegen/emit.c', 'codegen/nvptx/phase.h'),              # how a phase begins and what mathematics a target has of its own:
