@@ -313,6 +313,9 @@ static bool enough(const Opening *q) {
   if (s->samples > 0 || q->ninputs == 0) return true;
   rt_fault(q->f, 203, "the data holds no whole sample: one is %lld numbers long",
            (long long)s->stream[0].length);
+  if (q->share > 0)
+    rt_help(q->f, "%g %% of it are set apart for validation; `--valid 0%%` takes all",
+            100 * q->share);
   return rt_at(q->f, s->stream[0].part[0].path, "", -1);
 }
 

@@ -17,12 +17,13 @@ run(shardc, 'dump', model, '--format', 'html', '-o', f'{d}/page.html')
 
 # Clicks as a reader would, and puts what it sees into the title.
 script = """<script>
-const seen = {errors: [], views: [], links: {}};
+const seen = {errors: [], views: [], links: {}, heads: []};
 window.onerror = m => seen.errors.push(String(m));
 const hits = p => p.rows.filter(r => r.classList.contains('hit') || r.classList.contains('near')).map(r => p.rows.indexOf(r));
 const click = (p, i) => { p.rows[i].click(); return panes.map(q => [hits(q), q === panes[3] ? q.kernel : null]); };
 try {
   for (tab = 0; tab < tabs.length; tab++) for (stage = 0; stage <= last; stage++) { draw(); seen.views.push(document.getElementById('main').querySelectorAll('*').length); }
+  for (tab = 3, stage = 0; stage <= last; stage++) { draw(); seen.heads.push(document.getElementById('head').textContent); }
   tab = 2, stage = last; draw();
   const line = panes[1].lines.findIndex(l => /= dot\\[/.test(l.text)), kernel = panes[1].lines[line].kernel, place = panes[1].lines[line].at[0];
   seen.kernel = kernel, seen.place = place;
@@ -49,6 +50,7 @@ seen = json.loads(html.unescape(title[1]))
 check(not seen['errors'], f'errors in the page: {seen["errors"]}')
 check('@eval' in seen['functions'] and seen['opened'].startswith('entry @step'), f'functions of the IR: {seen["functions"]}, at {seen["opened"]}')
 check(min(seen['views']) >= 1 and max(seen['views']) > 300, f'empty views: {seen["views"]}')
+check(len(set(seen['heads'])) == 1 and 'peak' in seen['heads'][0], f'beside the picture of memory stands what it shows: {seen["heads"]}')
 line = int(seen['place'].split(':')[1]) - 1
 for start, panes in seen['links'].items():
     (source, _), (ir, _), (host, _), (assembly, kernel) = panes

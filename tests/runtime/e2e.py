@@ -86,6 +86,12 @@ def case_resume():
     toy('train', '--data', 'other.txt', '--out', 'b3', '--resume', '--steps', '8', '--shuffle', 'off', says=note)
     state = path('b3', 'step-000008', 'state.json')
     check(re.search(r'"data":"[0-9a-f]{16}","optimizer":', open(state).read()), 'it is kept')
+    text = open(state).read().rsplit(',"check"', 1)[0]
+    for word, other, says in ('optimizer', 'lamb', "optimizer was lamb, this one is"), ('model', 'Other', 'is of model Other, this is'):
+        changed = re.sub('"program":"[^"]*"', '"program":"0"', re.sub(f'"{word}":"[^"]*"', f'"{word}":"{other}"', text))
+        open(state, 'w').write(changed + ',"check":"' + xxh64(changed.encode()) + '"}\n')
+        train('--out', 'b6', '--resume=b3/step-000008', '--steps', '9', '--shuffle', 'off', says=says)
+        shutil.rmtree(path('b6'))
     train('--out', 'b4', '--resume=b1', '--steps', '125')                             # from another run's directory
     check(not os.path.exists(path('b4', 'step-000120')) and newest('b4') == 'step-000125', 'goes on elsewhere')
     train('--resume=b1/step-000120', '--steps', '130', says='resumed at step 120')
@@ -394,6 +400,9 @@ def case_data():
     for name, code, what in [('none', 4, 'R0201'), ('.', 4, 'R0201'), ('empty', 4, 'R0203'), ('short', 4, 'R0203'), ('odd.u32', 4, 'R0202'), ('bad.npy', 4, 'R0202')]:
         out = toy('train', '--data', name, '--out', 'x', expect=code, says=what)
         check(name in out, f'{name} is named')
+    open(path('one'), 'w').write('one sample, alone')                                # 17 bytes: a window
+    for valid, says in ('50%', '50 % of it are set apart for validation'), ('0%', 'done after 2 steps'):
+        toy('train', '--data', 'one', '--valid', valid, '--out', 'one run', '--steps', '2', expect=0 if valid == '0%' else 4, says=says)
     check('number' in train('--format', 'u16', '--out', 'x', expect=4, says='R0204'), 'position of an index that is too large')
     shutil.rmtree(path('x'), True)
     train('--format', 'nonsense', expect=2, says='R0103')

@@ -251,6 +251,14 @@ def case_moved():
     check([x for x in os.listdir(path('there')) if x.startswith('step-')] == [f'step-{len(lines("there")):06d}'] and not os.path.exists(path('here')), 'saved there')
 
 
+def case_two_jobs():
+    """Two jobs that one shell starts at once are parted by SHARDC_JOB."""
+    both = [start('2_1_0', 'train', '--data', 'text.txt', '--valid', '10%', '--out', f'job_{i}') for i in range(2)]
+    for i, ps in enumerate(both):
+        all_ = end(ps)
+        check([s for s, _, _ in all_] == [0, 0] and losses(f'job_{i}') == losses('same_2_1_0'), f'job {i}: {all_}')
+
+
 def case_lost_data():
     """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
     shutil.copy(path('text.txt'), path('lost.txt'))
