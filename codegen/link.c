@@ -261,8 +261,10 @@ static bool link_all(Link *l, const char *const *objects) {
   Words w = {0};
   bool mpi = uses_mpi(l->m);
   vec_push(l->arena, w, mpi ? "mpicc" : "cc");
-#ifdef __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
+#if defined __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
   vec_push(l->arena, w, "-fsanitize=address,undefined");
+#elif defined __SANITIZE_THREAD__
+  vec_push(l->arena, w, "-fsanitize=thread");
 #endif
   const char *const flags[] = {"-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack",
                                "-o", "program"};

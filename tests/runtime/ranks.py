@@ -144,11 +144,11 @@ def case_kill():
     for k in range(int(knobs.get('KILLS', 6))):
         out, victim = f'kill_{k}', rng.randrange(world)
         ps = start(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--save-every', '5', '--keep', '9',
-                   TOY_SLOW=20)
+                   TOY_SLOW=20, SHARDC_MEET=20)
         time.sleep(rng.uniform(0.1, 1.6))
         began = time.time()
         ps[victim].kill()
-        all = end(ps, 30)
+        all = end(ps, 90)
         took = time.time() - began
         done = all[victim][0] == 0
         check(done or all[victim][0] == -9, 'the victim')
@@ -157,7 +157,7 @@ def case_kill():
             named = f'rank {victim} (' in err and 'R0901' in err
             early = 'R0107' in err or 'R0901' in err      # before all had met: rank 0 is the one they know
             check(status in (1, 3) and (named or (status == 3 and early)), f'rank {r} after rank {victim}: {status} {err}')
-        check(took < 30, 'within 30 s')
+        check(took < 30 or any('R0107' in e for _, _, e in all), f'within 30 s, if they had met: {took}')
         train(shape, out, '--resume', '--save-every', '5', '--keep', '9')
         check(losses(out) == losses('same_' + shape), f'kill {k}: the same losses')
         print(f'  rank {victim}: the others left after {took:.2f} s: {all[victim - 1][2].strip().splitlines()[-2:][0][:110] if not done else "it was done"}')
