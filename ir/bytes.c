@@ -17,6 +17,28 @@ int64_t laid_at(const Fn *f, const Op *o, uint32_t k) {
   return bytes;
 }
 
+ValueId laid_for(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  const Storage *s = &f->values.at[v].storage;
+  bool piece = s->view == VIEW_INPLACE && f->values.at[s->base].storage.view == VIEW_OF;
+  return piece ? s->base : NO_VALUE;
+}
+
+ValueId laid_over(const Fn *f, const Op *o) {
+  ValueId over = NO_VALUE;
+  for (uint32_t k = 0; k < o->nin; k++) {
+    ValueId piece = laid_for(f, o->in[k]);
+    if (piece == NO_VALUE) return NO_VALUE;
+    const Value *x = &f->values.at[piece];
+    if (k && x->storage.base != over) return NO_VALUE;
+    over = x->storage.base;
+    if (x->storage.offset * elem_bytes(x->type.elem) != laid_at(f, o, k)) return NO_VALUE;
+  }
+  const Value *whole = &f->values.at[over], *all = &f->values.at[o->out];
+  bool fits = whole->storage.view != VIEW_OF && value_span_bytes(whole) == value_span_bytes(all);
+  return fits ? over : NO_VALUE;
+}
+
 int64_t value_span_bytes(const Value *v) {
   int64_t last = 0;
   for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];

@@ -19,6 +19,13 @@ bool op_lays(const Fn *f, const Op *o);
 /* Bytes from the first element of an op that lays to that of operand k. */
 int64_t laid_at(const Fn *f, const Op *o, uint32_t k);
 
+/* The value in whose bytes all operands of an op that lays stand, each in place of the piece of it
+   at its own place; NO_VALUE: they have buffers of their own. */
+ValueId laid_over(const Fn *f, const Op *o);
+
+/* The view that the operand, itself or what it shows, stands in place of; NO_VALUE: none. */
+ValueId laid_for(const Fn *f, ValueId operand);
+
 /* From a value's first byte to its last, gaps between rows included. */
 int64_t value_span_bytes(const Value *v);
 #endif

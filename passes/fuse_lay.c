@@ -11,6 +11,10 @@
    all that are neighbours, which one kernel writes into its place: the copy of before, of those
    alone.
 
+   What is added to an earlier sum (micro-batches whose gradients stay whole) is taken apart first:
+   x + concat(a, b) becomes concat(x's piece + a, x's piece + b), as far as a product or a scatter
+   makes a piece and adds in its epilogue; order_inplace.c then lays all of it over x.
+
    It marks concats (storage `laid`) and leaves the rest to `order`, which copies what turns out to
    lie otherwise. Must not: change what a value is. */
 #include "ir/bytes.h"
@@ -29,7 +33,7 @@ typedef VEC(Piece) PieceList;
 typedef struct Lay {
   Rebuild r;
   const uint32_t *uses;
-  bool *absorbed; /* by OpId: a concat that is part of one which is laid */
+  bool *absorbed; /* by OpId: part of a concat which is laid, and written with it */
   uint32_t made;
 } Lay;
 
@@ -148,6 +152,76 @@ static PieceList pieces_of(Lay *l, const Op *o) {
   return list;
 }
 
+/* ---- sums ---- */
+
+/* Is v in a buffer that only this sum reads? */
+static bool is_earlier(const Lay *l, ValueId v) {
+  const Op *o = value_def(l->r.from, v);
+  return l->uses[v] == 1 && (!o || o->code == OP_loop);
+}
+
+/* Made by what can add in its epilogue: unlike a sum of columns, say. */
+static bool adds_up(const Lay *l, ValueId v) {
+  const Op *o = value_def(l->r.from, v);
+  while (shows_all(o)) o = value_def(l->r.from, o->in[0]);
+  OpFamily family = op_family(o->code);
+  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(l, o);
+}
+
+/* The concat that o adds to an earlier value, or NULL: *x is that one. */
+static const Op *added_concat(const Lay *l, const Op *o, ValueId *x) {
+  for (uint32_t k = 0; o->code == OP_add && k < 2; k++) {
+    const Op *c = value_def(l->r.from, o->in[k]);
+    *x = o->in[1 - k];
+    if (c && c->code == OP_concat && l->uses[c->out] == 1 && is_outermost(l->r.from, c) &&
+        is_earlier(l, *x) && type_equal(value_type(l->r.from, *x), value_type(l->r.from, c->out)))
+      return c;
+  }
+  return NULL;
+}
+
+/* Pieces of a sum that is laid over x; none if it is not. */
+static PieceList pieces_of_sum(Lay *l, const Op *o, ValueId *x) {
+  PieceList list = {0};
+  const Op *c = added_concat(l, o, x);
+  if (!c || !in_memory(l->r.from, o->out)) return list;
+  list_pieces(l, c, false, &list);
+  for (uint32_t i = 0; i < list.n; i++) list.at[i].direct &= adds_up(l, list.at[i].v);
+  if (!mark_aligned(l, &list)) return (PieceList){0};
+  return list;
+}
+
+static ValueId view_as(Lay *l, const Op *like, bool back, ValueId v, Type t) {
+  OpCode c = !back || like->code == OP_rename ? like->code
+             : like->code == OP_merge         ? OP_split
+                                              : OP_merge;
+  Op *o = fn_op(l->r.m, l->r.to, c, 1, &v, 1, &t, like->loc);
+  for (int i = 0; i < like->ngroups; i++) {
+    const Group *g = &like->group[i];
+    op_add_group(l->r.m, o, back ? group_map(g->nto, g->to, g->nfrom, g->from) : *g);
+  }
+  return o->out;
+}
+
+/* The sum of v of the old function and a piece of x, made where v is made, below its views. */
+static ValueId add_below(Lay *l, ValueId v, ValueId piece) {
+  const Fn *f = l->r.from;
+  const Op *o = value_def(f, v);
+  if (!shows_all(o)) return ir_binary(l->r.m, l->r.to, OP_add, piece, l->r.map[v], o->loc);
+  piece = view_as(l, o, true, piece, *value_type(f, o->in[0]));
+  return view_as(l, o, false, add_below(l, o->in[0], piece), *value_type(f, v));
+}
+
+/* Of x, what lies from element `at` of the joined dim on, as p names it. */
+static ValueId piece_of(Lay *l, ValueId x, Str whole, Axis a, int64_t at) {
+  Type t = *value_type(l->r.to, x);
+  t.axis[type_find(&t, whole)] = a;
+  Group cut = group_map(1, &whole, 1, &a.dim);
+  ValueId v = emit_typed(l->r.m, l->r.to, OP_slice, 1, &x, &cut, t, (Loc){0});
+  attr_set_int(l->r.m, &vec_last(l->r.to->ops).attrs, ATTR_at, at);
+  return v;
+}
+
 /* ---- writing ---- */
 
 static Str new_dim(Lay *l, Str of) {
@@ -199,19 +273,63 @@ static void write(Lay *l, const Op *o, PieceList list) {
   else l->r.map[o->out] = ir_rename(l->r.m, l->r.to, pieces.at[0].v, pieces.at[0].dim, to, o->loc);
 }
 
+static void write_sum(Lay *l, const Op *o, PieceList list, ValueId x) {
+  const Op *c = added_concat(l, o, &x);
+  Str to = c->group[0].to[0];
+  int64_t at = 0;
+  PieceList pieces = {0};
+  x = l->r.map[x];
+  for (uint32_t i = 0, n; i < list.n; i += n) {
+    Piece p = list.at[i];
+    for (n = 1; !p.direct && i + n < list.n && !list.at[i + n].direct;) n++;
+    Axis a = {n > 1 ? new_dim(l, to) : p.dim, 0};
+    for (uint32_t k = i; k < i + n; k++)
+      a.size += type_size(value_type(l->r.from, list.at[k].v), list.at[k].dim);
+    ValueId piece = piece_of(l, x, to, a, at);
+    if (!p.direct) {
+      for (uint32_t k = i; k < i + n; k++) list.at[k].v = l->r.map[list.at[k].v];
+      ValueId rest = n > 1 ? join(l, &list.at[i], n, a.dim, false, o->loc) : list.at[i].v;
+      p.v = ir_binary(l->r.m, l->r.to, OP_add, piece, rest, o->loc);
+    } else p.v = add_below(l, p.v, piece);
+    p.dim = a.dim, at += a.size;
+    vec_push(l->r.m->arena, pieces, p);
+  }
+  l->r.map[o->out] = join(l, pieces.at, pieces.n, to, true, o->loc);
+}
+
+/* Views of products that are added below them are not written where they were. */
+static void absorb_views(Lay *l, const PieceList *list) {
+  const Fn *f = l->r.from;
+  for (uint32_t i = 0; i < list->n; i++)
+    for (const Op *o = value_def(f, list->at[i].v); list->at[i].direct && shows_all(o);
+         o = value_def(f, o->in[0]))
+      l->absorbed[o - f->ops.at] = true;
+}
+
+/* As few pieces as one concat has. */
+static bool is_sum(Lay *l, const Op *o, PieceList *list, ValueId *x) {
+  *list = pieces_of_sum(l, o, x);
+  return list->n > 1 && list->n <= MAX_RANK;
+}
+
 Fn *fuse_lay(Module *m, const Fn *f) {
   Lay l = {.r = rebuild_begin(m, f), .uses = fuse_uses(m->arena, f)};
+  PieceList list;
+  ValueId x;
   l.absorbed = ARENA_ARRAY(m->arena, bool, f->ops.n + 1);
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
-    PieceList list = {0};
-    if (pieces_of(&l, o).n) list_pieces(&l, o, true, &list);
+    bool sum = is_sum(&l, o, &list, &x);
+    if (sum) absorb_views(&l, &list);
+    if (sum) o = added_concat(&l, o, &x), l.absorbed[f->values.at[o->out].def] = true;
+    list = (PieceList){0};
+    if (sum || pieces_of(&l, o).n) list_pieces(&l, o, true, &list);
   }
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (l.absorbed[i]) continue;
-    PieceList list = pieces_of(&l, o);
-    if (list.n) write(&l, o, list);
+    if (is_sum(&l, o, &list, &x)) write_sum(&l, o, list, x);
+    else if ((list = pieces_of(&l, o)).n) write(&l, o, list);
     else rebuild_op(&l.r, o);
   }
   rebuild_results(&l.r);

@@ -5,7 +5,9 @@
    element: never through an op that moves indexes, never as an operand of a contraction. A value
    that ends in a global or in a body's result goes there instead, unless the operand is that
    global's old value, the carried argument of that result, or a stacked argument whose operand the
-   loop's stacked result may take over in turn: then both share, and no copy is ever made. */
+   loop's stacked result may take over in turn: then both share, and no copy is ever made. What is
+   laid into a concat takes over a value piece by piece, if all of its kernels can. */
+#include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
 #include "passes/order.h"
 
@@ -143,10 +145,59 @@ static void try_all_reduce(const Inplace *p, OpId id) {
   if (layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a)) take(p, r, a);
 }
 
+static bool is_taken(const Inplace *p, ValueId r) { /* by try_concat */
+  return p->f->values.at[r].storage.view != VIEW_NONE;
+}
+
+/* ---- sums of what is laid ---- */
+
+/* The piece of a value that operand k of a concat may take over: one that its kernel reads, alone.
+ */
+static ValueId piece_for(const Inplace *p, const Op *o, uint32_t k) {
+  ValueId r = view_root(p->f, o->in[k]);
+  const Value *y = &p->f->values.at[r];
+  const Op *def = value_def(p->f, r);
+  if (!def || def->code != OP_kernel || y->storage.view != VIEW_NONE) return NO_VALUE;
+  for (uint32_t arg = 0; arg < def->nin; arg++) {
+    ValueId a = def->in[arg];
+    const Value *x = &p->f->values.at[a];
+    if (x->storage.view != VIEW_OF || !layout_same(x, y) || x->type.elem != y->type.elem) continue;
+    if (x->storage.offset * elem_bytes(x->type.elem) != laid_at(p->f, o, k)) continue;
+    if (kernel_in_place(p->m->arena, def->callee, arg, r - def->out)) return a;
+  }
+  return NO_VALUE;
+}
+
+static uint32_t reads_of(const Inplace *p, ValueId root) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    if (!(op_flags(p->f->ops.at[i].code) & VIEW)) n += times_read(p, &p->f->ops.at[i], root);
+  for (uint32_t i = 0; i < p->f->results.n; i++) n += view_root(p->f, p->f->results.at[i]) == root;
+  return n;
+}
+
+/* What is laid takes over a value of which its kernels read the pieces, to add to them, and nobody
+   else reads anything. */
+static void try_concat(const Inplace *p, const Op *o) {
+  ValueId *piece = ARENA_ARRAY(p->m->arena, ValueId, o->nin + 1), over = NO_VALUE;
+  for (uint32_t k = 0; k < o->nin; k++) {
+    piece[k] = piece_for(p, o, k);
+    if (piece[k] == NO_VALUE) return;
+    ValueId base = p->f->values.at[piece[k]].storage.base;
+    if (k && base != over) return;
+    over = base;
+  }
+  const Value *x = &p->f->values.at[over], *y = &p->f->values.at[o->out];
+  if (x->storage.view == VIEW_OF || !layout_is_dense(x) || x->type.elem != y->type.elem) return;
+  if (type_count(&x->type) != type_count(&y->type) || reads_of(p, over) != o->nin) return;
+  if (!places_agree(p, o->out, over)) return;
+  for (uint32_t k = 0; k < o->nin; k++) take(p, view_root(p->f, o->in[k]), piece[k]);
+}
+
 static void try_kernel(const Inplace *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   for (uint32_t i = 0; i < o->nout; i++)
-    for (uint32_t arg = 0; arg < o->nin; arg++)
+    for (uint32_t arg = 0; arg < o->nin && !is_taken(p, o->out + i); arg++)
       if (may_take(p, id, i, arg)) {
         take(p, o->out + i, o->in[arg]);
         break;
@@ -156,6 +207,8 @@ static void try_kernel(const Inplace *p, OpId id) {
 void order_inplace(Module *m, Fn *f) {
   Inplace p = {.m = m, .f = f};
   note_reads(&p);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (op_lays(f, &f->ops.at[i])) try_concat(&p, &f->ops.at[i]);
   for (OpId i = 0; i < f->ops.n; i++) {
     if (f->ops.at[i].code == OP_kernel) try_kernel(&p, i);
     if (f->ops.at[i].code == OP_loop) try_loop(&p, i);

@@ -1,6 +1,7 @@
 /* What a function says about reading and writing one buffer: see inplace.h. A kernel without
    a family (written by hand) is judged by its ops alone. */
 #include "inplace.h"
+#include "ir/bytes.h"
 
 static bool moves(OpCode c) {
   OpFamily f = op_family(c);
@@ -44,10 +45,16 @@ bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
   return family_allows(k, t) && reads_in_step(a, k, k->args.at[arg]);
 }
 
+/* The value in whose bytes v stands; NO_VALUE: in its own. */
+static ValueId taken_over(const Fn *f, ValueId v) {
+  const Storage *s = &f->values.at[v].storage;
+  if (s->view == VIEW_INPLACE) return s->base;
+  return s->view == VIEW_LAID ? laid_over(f, value_def(f, v)) : NO_VALUE;
+}
+
 uint32_t body_stands_in(const Fn *body, uint32_t result) {
   ValueId v = body->results.at[result];
-  for (const Storage *s; s = &body->values.at[v].storage, s->view == VIEW_INPLACE && s->base < v;)
-    v = s->base;
+  for (ValueId base; (base = taken_over(body, v)) < v;) v = base;
   return body->values.at[v].def == NO_OP ? body->values.at[v].result : 0;
 }
 

@@ -1,8 +1,9 @@
 /* Concats outside of kernels: nothing runs for one, so its operands must be all that its result is.
    After fuse it says so; after order it is dense, its operands stand one behind the other in it,
-   and each is all of what an op has written, which nobody reads once it is part of the whole; after
-   memory they lie there. That nothing else writes those bytes meanwhile is place-c3: they are one
-   class (bytes.h), which lives from the first operand's birth. Must not: trust pass `order`. */
+   and each is all of what an op has written, which nobody reads once it is part of the whole; or
+   all of them stand in place of the pieces of one value, which nobody else reads; after memory they
+   lie there. That nothing else writes those bytes meanwhile is place-c3: they are one class
+   (bytes.h), which lives from the first operand's birth. Must not: trust pass `order`. */
 #include "ir/bytes.h"
 #include "verify.h"
 
@@ -30,6 +31,11 @@ typedef struct Laid {
 } Laid;
 
 static const Value *value(const Laid *l, ValueId v) { return &l->f->values.at[v]; }
+
+static ValueId root_of(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  return v;
+}
 
 static bool is_dense(const Value *v) {
   int64_t dense = 1;
@@ -73,18 +79,70 @@ static bool ends_here(const Laid *l, ValueId class) {
   return times == 1;
 }
 
+/* Of a value in place of a piece: does the concat alone read it, once? */
+static bool read_once(const Laid *l, ValueId root) {
+  uint32_t times = 0;
+  for (OpId i = 0; i < l->f->ops.n; i++)
+    for (uint32_t k = 0; k < l->f->ops.at[i].nin; k++)
+      times +=
+          !(op_flags(l->f->ops.at[i].code) & VIEW) && root_of(l->f, l->f->ops.at[i].in[k]) == root;
+  for (uint32_t i = 0; i < l->f->results.n; i++)
+    times += root_of(l->f, l->f->results.at[i]) == root;
+  return times == 1;
+}
+
+/* What is laid over a value takes its pieces: each is read by the kernel that writes there, and
+   nothing else reads the value. */
+static void check_over(const Laid *l, ValueId over) {
+  for (OpId i = 0; i < l->f->ops.n; i++) {
+    const Op *o = &l->f->ops.at[i];
+    for (uint32_t j = 0; j < o->nin && o != l->op && !(op_flags(o->code) & VIEW); j++) {
+      bool own = l->class[o->in[j]] != l->class[over];
+      for (uint32_t k = 0; k < l->op->nin && !own; k++) {
+        ValueId v = root_of(l->f, l->op->in[k]);
+        own = l->f->values.at[v].storage.base == o->in[j] && l->f->values.at[v].def == i;
+      }
+      if (!own)
+        verify_report(l->v, "E1107", verify_at_op(o),
+                      "[lay-c6] reads a value whose pieces others take over");
+    }
+  }
+  for (uint32_t i = 0; i < l->f->results.n; i++)
+    if (l->f->results.at[i] != l->op->out && l->class[l->f->results.at[i]] == l->class[over])
+      verify_report(l->v, "E1107", verify_at_fn(l->v),
+                    "[lay-c6] returns a value whose pieces others take over");
+}
+
 static void check_op(const Laid *l) {
+  ValueId over = laid_over(l->f, l->op);
+  if (over != NO_VALUE) check_over(l, over);
   for (uint32_t k = 0; k < l->op->nin; k++) {
     ValueId v = l->op->in[k];
     if (!is_dense(value(l, l->op->out)) || !stands_together(l, k))
       verify_report(l->v, "E1107", verify_at_op(l->op),
                     "[lay-c2] operand %u does not lie in one piece of the result", k);
-    else if (!is_whole(l, v))
+    else if (over == NO_VALUE && !is_whole(l, v))
       verify_report(l->v, "E1107", verify_at_op(l->op),
                     "[lay-c3] operand %u is not all of what an op has written", k);
-    else if (!ends_here(l, l->class[v]))
+    else if (over == NO_VALUE ? !ends_here(l, l->class[v]) : !read_once(l, root_of(l->f, v)))
       verify_report(l->v, "E1107", verify_at_op(l->op),
                     "[lay-c4] operand %u is read again, beside or after the result", k);
+  }
+}
+
+/* Only what is laid over a value takes pieces of it. */
+static void check_pieces(const Laid *l) {
+  for (ValueId i = 0; i < l->f->values.n; i++) {
+    if (laid_for(l->f, i) == NO_VALUE || root_of(l->f, i) != i) continue;
+    bool found = false;
+    for (OpId k = 0; k < l->f->ops.n && !found; k++) {
+      const Op *o = &l->f->ops.at[k];
+      for (uint32_t j = 0; op_lays(l->f, o) && j < o->nin && !found; j++)
+        found = root_of(l->f, o->in[j]) == i && laid_over(l->f, o) != NO_VALUE;
+    }
+    if (!found)
+      verify_report(l->v, "E1107", verify_at_op(value_def(l->f, i)),
+                    "[lay-c7] in place of a piece of a value, of which it is laid over nothing");
   }
 }
 
@@ -99,6 +157,7 @@ void verify_laid_order(Verifier *v) {
     l.at = i, l.op = &f->ops.at[i];
     if (op_lays(f, l.op)) check_op(&l);
   }
+  check_pieces(&l);
 }
 
 /* ---- memory ---- */

@@ -385,14 +385,15 @@ static void check_place(Verifier *v, ValueId id) {
 }
 
 /* What lies in an argument's bytes is that argument, shows it or took its place. */
-static bool of_argument(const Fn *f, ValueId v, uint32_t arg) {
-  while (storage_has_base(&f->values.at[v].storage)) v = f->values.at[v].storage.base;
-  return f->values.at[v].def == NO_OP && f->values.at[v].result == arg;
+static bool of_argument(const Fn *f, const ValueId *class, ValueId v, uint32_t arg) {
+  for (uint32_t i = 0; i < f->args.n; i++)
+    if (f->values.at[f->args.at[i]].result == arg && class[f->args.at[i]] == class[v]) return true;
+  return false;
 }
 
-static void check_shared(Verifier *v, ValueId id) {
+static void check_shared(Verifier *v, const ValueId *class, ValueId id) {
   const Storage *s = &v->fn->values.at[id].storage;
-  if (s->place == PLACE_ARG && !of_argument(v->fn, id, s->slot))
+  if (s->place == PLACE_ARG && !of_argument(v->fn, class, id, s->slot))
     verify_report(v, "E1108", value_at(v, id), "[place-c7] in the bytes of argument %u", s->slot);
   if (!storage_has_base(s)) return;
   const Value *base = &v->fn->values.at[s->base];
@@ -437,7 +438,8 @@ void verify_messages(Verifier *v) {
 void verify_placed(Verifier *v) {
   const Fn *f = v->fn;
   if (f->kind == FN_KERNEL) return;
-  for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, i);
+  const ValueId *class = shared_bytes(v->m->arena, f).of;
+  for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, class, i);
   if (!v->failed) verify_laid_places(v);
   if (!v->failed) verify_bytes(v);
   if (v->failed) return;

@@ -336,7 +336,7 @@ static bool other_place(Fault *x) {
 }
 
 /* What is laid into a concat: no mark, another order, a part in the place of the one beside it or
-   of what it is made of, a part that is changed after the whole is there. */
+   of what it is made of. */
 static bool other_laid(Fault *x) {
   if (!op_lays(x->f, x->op)) return false;
   uint32_t k = below(x, x->op->nin), i = below(x, x->op->nin);

@@ -56,6 +56,35 @@ static void kernels_in_a_row(void **state) {
         "workspace outside", NULL);
 }
 
+#define TWO_PARTS(second, between)                                                                 \
+  "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"                      \
+  "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 0)}\n"                                       \
+  "%2 = kernel @add, %1, %0 : f32[A:4] {0: at(frame + " second ")}\n" between                      \
+  "%3 = concat[A, A -> D] %1, %2 : f32[D:8] {0: laid at(frame + 0)}\n"                             \
+  "%4 = slice[D -> A] %3 {at = 0} : f32[A:4] {0: view(%3 + 0) at(frame + 0)}\n"                    \
+  "%5 = slice[D -> A] %3 {at = 4} : f32[A:4] {0: view(%3 + 4) at(frame + 16)}\n"
+#define SUM_OF(a, b)                                                                               \
+  "%20 = kernel @add, " a ", " b " : f32[A:4] {0: at(global @y + 0)}\nstore @y, %20\n}\n"
+
+/* Parts of a concat, written at their places in it; and once more, added to pieces of a value. */
+static void laid(void **state) {
+  (void)state;
+  check(TWO_PARTS("16", "") SUM_OF("%4", "%5"), NULL, (double[]){0, 5, 10, 15});
+  check(TWO_PARTS("32", "") SUM_OF("%4", "%5"), "lies elsewhere", NULL);
+  check(TWO_PARTS("16", "%9 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 8)}\n")
+            SUM_OF("%4", "%5"),
+        "not all bytes are its own any more", NULL);
+  check(TWO_PARTS("16", "") SUM_OF("%1", "%5"), "another value's", NULL); /* a part, later */
+#define OVER                                                                                       \
+  "%6 = kernel @add, %4, %0 : f32[A:4] {0: inplace(%4) at(frame + 0)}\n"                           \
+  "%7 = kernel @add, %5, %0 : f32[A:4] {0: inplace(%5) at(frame + 16)}\n"                          \
+  "%8 = concat[A, A -> D] %6, %7 : f32[D:8] {0: laid at(frame + 0)}\n"                             \
+  "%10 = slice[D -> A] %8 {at = 0} : f32[A:4] {0: view(%8 + 0) at(frame + 0)}\n"                   \
+  "%11 = slice[D -> A] %8 {at = 4} : f32[A:4] {0: view(%8 + 4) at(frame + 16)}\n"
+  check(TWO_PARTS("16", "") OVER SUM_OF("%10", "%11"), NULL, (double[]){0, 7, 14, 21});
+  check(TWO_PARTS("16", "") OVER SUM_OF("%10", "%5"), "another value's", NULL); /* a piece, later */
+}
+
 static void globals(void **state) {
   (void)state;
   check("entry @e {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
@@ -164,11 +193,9 @@ static void one_stack(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(kernels_in_a_row),
-      cmocka_unit_test(globals),
-      cmocka_unit_test(loops),
-      cmocka_unit_test(saved_slices),
-      cmocka_unit_test(updated_in_place),
+      cmocka_unit_test(kernels_in_a_row), cmocka_unit_test(laid),
+      cmocka_unit_test(globals),          cmocka_unit_test(loops),
+      cmocka_unit_test(saved_slices),     cmocka_unit_test(updated_in_place),
       cmocka_unit_test(one_stack),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

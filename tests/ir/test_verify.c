@@ -77,6 +77,18 @@ static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[
   LAID_AS("memory", " {at(arg 0 + 0)}) {frame = 64} {\n", " {0: at(frame + " first ")}",           \
           " {0: at(frame + " second ")}", "%1, %2 : f32[D:8] {0: laid at(frame + 0)}", "")
 
+/* Both pieces of an argument, to which something is added */
+#define LAID_OVER(more, end)                                                                       \
+  "order\nkernel @k(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n"   \
+  "body @b(%0 : f32[D:8], %1 : f32[A:4]) {\n"                                                      \
+  "%2 = slice[D -> A] %0 {at = 0} : f32[A:4] {0: view(%0 + 0)}\n"                                  \
+  "%3 = slice[D -> A] %0 {at = 4} : f32[A:4] {0: view(%0 + 4)}\n"                                  \
+  "%4 = kernel @k, %2, %1 : f32[A:4] {0: inplace(%2)}\n"                                           \
+  "%5 = kernel @k, %3, %1 : f32[A:4] {0: inplace(%3)}\n" more                                      \
+  "\n%6 = concat[A, A -> D] %4, %5 : f32[D:8] {0: laid}\nreturn " end "\n}\n"
+#define PIECE(number, at)                                                                          \
+  number " = slice[D -> A] %0 {at = " at "} : f32[A:4] {0: view(%0 + " at ")}\n"
+
 static const Broken types[] = {
     {"group-c1", "E1102", "%20 = add[A] %0, %0 : f32[A:2, B:3]"},
     {"group-c1", "E1102", "%20 = sum[A; B] %0 : f32[]"},
@@ -276,8 +288,12 @@ static const Broken modules[] = {
     {"lay-c4", "E1107",
      LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = concat[A, D -> E] %2, %3 : f32[E:12] {0: laid}",
           "return %4")},
+    {"lay-c4", "E1107", LAID_OVER("%9 = kernel @k, %4, %1 : f32[A:4]", "%6")},
     {"lay-c5", "E1108", LAID_AT("0", "32")},
-    {"lay-c5", "E1108", LAID_AT("16", "0")},
+    {"lay-c6", "E1107", LAID_OVER(PIECE("%8", "2") "%9 = kernel @k, %8, %1 : f32[A:4]", "%6")},
+    {"lay-c6", "E1107", LAID_OVER("", "%6, %0")},
+    {"lay-c7", "E1107",
+     LAID_OVER(PIECE("%7", "0") "%8 = kernel @k, %7, %1 : f32[A:4] {0: inplace(%7)}", "%6")},
     {"order-c2", "E1107", "order\nbody @b(%0 : f32[A:2, B:3] {strides(2, 1)}) {\n}\n"},
     {"order-c2", "E1107", "order\nkernel @b(%0 : f32[A:2, B:3] {strides(1, 1)}) {\n}\n"},
     {"order-c3", "E1107",
