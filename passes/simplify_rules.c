@@ -3,6 +3,7 @@
    the same bits, but for the sign of zeros and for sums of equal things, which become one product.
  */
 #include "passes/simplify.h"
+#include "ir/interp/interp.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,32 +36,13 @@ static ValueId num(Simplify *s, const Op *o, Elem e, double v) {
 }
 
 /* ---- constants ---- */
-static double f_add(double a, double b) { return a + b; }
-static double f_sub(double a, double b) { return a - b; }
-static double f_mul(double a, double b) { return a * b; }
-static double f_div(double a, double b) { return a / b; }
-static double f_min(double a, double b) { return b < a || isnan(b) ? b : a; }
-static double f_max(double a, double b) { return b > a || isnan(b) ? b : a; }
-static double f_lt(double a, double b) { return a < b; }
-static double f_le(double a, double b) { return a <= b; }
-static double f_eq(double a, double b) { return a == b; }
-static double f_and(double a, double b) { return a != 0 && b != 0; }
-static double f_or(double a, double b) { return a != 0 || b != 0; }
-static double f_neg(double a, double b) { return (void)b, -a; }
-static double f_abs(double a, double b) { return (void)b, fabs(a); }
-static double f_not(double a, double b) { return (void)b, a == 0; }
-static double f_sqrt(double a, double b) { return (void)b, sqrt(a); }
-static double f_floor(double a, double b) { return (void)b, floor(a); }
-static double f_cast(double a, double b) { return (void)b, a; }
-
 /* Only what is rounded correctly: exp and its like differ in the last bit between makers of
- * numbers. */
-static double (*const folds[OP_COUNT])(double, double) = {
-    [OP_add] = f_add,     [OP_sub] = f_sub, [OP_mul] = f_mul,   [OP_div] = f_div,
-    [OP_min] = f_min,     [OP_max] = f_max, [OP_lt] = f_lt,     [OP_le] = f_le,
-    [OP_eq] = f_eq,       [OP_and] = f_and, [OP_or] = f_or,     [OP_neg] = f_neg,
-    [OP_abs] = f_abs,     [OP_not] = f_not, [OP_sqrt] = f_sqrt, [OP_cast] = f_cast,
-    [OP_floor] = f_floor,
+ * numbers. What they mean is the interpreter's word. */
+static const bool exact[OP_COUNT] = {
+    [OP_add] = true,  [OP_sub] = true,   [OP_mul] = true, [OP_div] = true, [OP_min] = true,
+    [OP_max] = true,  [OP_lt] = true,    [OP_le] = true,  [OP_eq] = true,  [OP_and] = true,
+    [OP_or] = true,   [OP_neg] = true,   [OP_abs] = true, [OP_not] = true, [OP_sqrt] = true,
+    [OP_cast] = true, [OP_floor] = true,
 };
 
 /* v as element type e holds it; false if that is not sure (whole numbers beyond 2^31, narrow
@@ -74,14 +56,14 @@ static bool as_elem(Elem e, double v, double *r) {
 }
 
 static ValueId fold(Simplify *s, const Op *o, const Type *t) {
-  if (!folds[o->code] || t->rank) return NO_VALUE;
+  if (!exact[o->code] || t->rank) return NO_VALUE;
   double v[2] = {0, 0}, r;
   for (uint32_t i = 0; i < o->nin; i++)
     if (!is_const(s->to, o->in[i], &v[i]) ||
         !as_elem(value_type(s->to, o->in[i])->elem, v[i], &v[i]))
       return NO_VALUE;
   if (o->code == OP_div && elem_class(t->elem) == CLASS_INT) return NO_VALUE;
-  return as_elem(t->elem, folds[o->code](v[0], v[1]), &r) ? num(s, o, t->elem, r) : NO_VALUE;
+  return as_elem(t->elem, interp_scalar(o, v), &r) ? num(s, o, t->elem, r) : NO_VALUE;
 }
 
 /* ---- element-wise identities ---- */
