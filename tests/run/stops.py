@@ -4,9 +4,9 @@ stand still for a while goes on. A soak: the short forms are in runtime/e2e.py a
     python3 stops.py SHARDC [--count 200] [--pauses 40] [--seconds 15]
 
 Ways: each signal to one rank, under `shardc run` (four ranks) and under Open MPI (four ranks); two of them at once; timeout(1), which
-signals the process and its group. Pauses: 1 to --seconds of one to four ranks at random.
+signals the process and its group; whoever started the ranks may be gone before they are. Pauses: 1 to --seconds of one to four ranks at random.
 """
-import os, random, shutil, signal, subprocess, sys, time
+import fcntl, os, random, shutil, signal, subprocess, sys, time
 from common import EXAMPLES, check, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -51,20 +51,24 @@ def stopped(how, way):
     if way == 'timeout':                                                  # what timeout does when its time is up: the process, then the group
         child = int(open(f'/proc/{p.pid}/task/{p.pid}/children').read().split()[0])
         os.kill(child, signal.SIGTERM), os.killpg(p.pid, signal.SIGTERM)
-    elif way == 'double': p.send_signal(signal.SIGTERM), p.send_signal(rng.choice((signal.SIGTERM, signal.SIGINT)))
+    elif way == 'double':
+        p.send_signal(first := rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
+        time.sleep(rng.choice((0, 0.001, 0.02, 0.3)))
+        p.send_signal(rng.choice((first, signal.SIGTERM)))
     elif way == 'group': p.send_signal(signal.SIGTERM), os.killpg(p.pid, signal.SIGTERM)
     else: p.send_signal(getattr(signal, way))
     try: p.wait(120)
     except subprocess.TimeoutExpired:
         os.killpg(p.pid, signal.SIGKILL)
         return False
+    with open(path('out', '.lock')) as lock: fcntl.flock(lock, fcntl.LOCK_EX)   # mpirun may be gone before its ranks are
     return any(x.startswith('step-') and os.path.exists(path('out', x, 'state.json')) for x in os.listdir(path('out')))
 
 
 def soak_signals():
     ways = [('one', w) for w in ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGHUP', 'double', 'group', 'timeout')]
     ways += [('run', w) for w in ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGHUP', 'double', 'group', 'timeout')]
-    if os.path.exists(path('mpi')): ways += [('mpi', w) for w in ('SIGUSR1', 'SIGTERM', 'SIGUSR1', 'SIGINT')]
+    if os.path.exists(path('mpi')): ways += [('mpi', w) for w in ('SIGUSR1', 'SIGTERM', 'SIGINT', 'SIGHUP', 'double', 'group', 'timeout')]
     lost, done = [], {}
     for i in range(COUNT):
         how = ways[i % len(ways)]
