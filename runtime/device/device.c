@@ -112,7 +112,8 @@ static char *view_of(const Device *d, const rt_tensor *t, bool writes) {
   if (state && *state == STALE) d->kind->fetch(d, t), *state = SAME, *flying = false;
   if (state && writes && *flying) d->kind->settle(d), *flying = false;
   if (state && writes) *state = WRITTEN;
-  return d->view[t->arena] + t->offset;
+  uintptr_t view = (uintptr_t)d->view[t->arena]; /* rt_device_with: may begin before any object */
+  return (char *)(view + (uintptr_t)t->offset);
 }
 
 const void *rt_tensor_read(const Device *d, const rt_tensor *t) { return view_of(d, t, false); }

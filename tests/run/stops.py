@@ -102,6 +102,7 @@ def soak_pauses():
     return ok
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)                              # as children inherit it; under nohup it would be ignored
 compiled(), text_file(path('text.txt'))
 good = [soak_signals(), soak_pauses()]
 shutil.rmtree(WORK)
