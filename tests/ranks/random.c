@@ -111,6 +111,12 @@ static void print_plan(const char *file, const Plan *p) {
          (long long)p->micro, (long long)p->pad, p->zero, p->settings, p->recompute, p->rules);
 }
 
+/* Splits that do not divide, budgets and buckets that are too small. */
+static bool is_refusal(const char *error) {
+  if (strstr(error, "E0602") && strstr(error, "in buckets of")) return true;
+  return strstr(error, "error[E07") && !strstr(error, "E0706");
+}
+
 static int run_one(const char *file, uint64_t seed) {
   Ctx *c = ctx_new();
   state = seed;
@@ -121,7 +127,7 @@ static int run_one(const char *file, uint64_t seed) {
                    SOME("", "", "", "", "", "plan.precision=bf16",
                         "plan.precision=bf16 plan.precision.reduce=bf16", "plan.precision=f16"));
   Outcome o = trial_run(c, &t);
-  if (o.error && strstr(o.error, "error[E07") && !strstr(o.error, "E0706")) {
+  if (o.error && is_refusal(o.error)) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);
     return REFUSED;
   }
