@@ -1,10 +1,12 @@
-/* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS: the hot kernels of a model for a GPU, each with a
+/* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]: the hot kernels of a model for a GPU, each with a
    few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: what the bundle's part `variants` measures.
 
    Hot are those of a training step that take longest by their operations and bytes, half of them
-   with variants where there are so many. Cuts are the rule's and others that differ from it in one
-   decision (passes/tune/variants.h), the stages sharing the number. Settings of the module say what
-   each function is: bench.NAME = "family|key|cut|kernel|flop|bytes". */
+   with variants where there are so many. Cuts are the rule's, others that differ from it in one
+   decision (passes/tune/variants.h), and where that makes too few, others that differ from those.
+   SHARED: bytes of shared memory that a CTA may take, those that every GPU of the target allows
+   without it. Settings of the module say what each function is:
+   bench.NAME = "family|key|cut|kernel|flop|bytes". */
 #include "codegen/codegen.h"
 #include "ir/count.h"
 #include "passes/tune/gpu.h"
@@ -65,20 +67,29 @@ static bool listed(const CutList *l, const Cut *c) {
   return false;
 }
 
+/* Adds up to `most` cuts that differ from `from` in one decision, the stages sharing the number. */
+static void add_near(Module *m, const Hot *h, const Cut *from, uint32_t most, CutList *all) {
+  for (int stage = 0; stage < TUNE_STAGES; stage++) {
+    CutList near = {0};
+    uint32_t left = most > all->n ? most - all->n : 0;
+    uint32_t share = (left + (uint32_t)(TUNE_STAGES - stage) - 1) / (uint32_t)(TUNE_STAGES - stage);
+    h->v->vary(m, h->k, from, stage, false, &near);
+    for (uint32_t i = 0; i < near.n && share > 0; i++) {
+      if (listed(all, &near.at[i]) || !h->v->fits(m, h->k, &near.at[i])) continue;
+      vec_push(m->arena, *all, near.at[i]);
+      share--;
+    }
+  }
+}
+
+/* The rule's, its neighbours, theirs, .. until there are enough, or no new ones. */
 static CutList cuts_of(Module *m, const Hot *h, uint32_t most) {
   CutList all = {0};
   Cut rule = h->v->rule(m, h->k);
   vec_push(m->arena, all, rule);
-  for (int stage = 0; stage < TUNE_STAGES; stage++) {
-    CutList near = {0};
-    uint32_t share =
-        (most - all.n + (uint32_t)(TUNE_STAGES - stage) - 1) / (uint32_t)(TUNE_STAGES - stage);
-    h->v->vary(m, h->k, &rule, stage, false, &near);
-    for (uint32_t i = 0; i < near.n && share > 0; i++) {
-      if (listed(&all, &near.at[i]) || !h->v->fits(m, h->k, &near.at[i])) continue;
-      vec_push(m->arena, all, near.at[i]);
-      share--;
-    }
+  for (uint32_t i = 0; i < all.n && all.n < most; i++) {
+    Cut from = all.at[i];
+    add_near(m, h, &from, most, &all);
   }
   return all;
 }
@@ -126,8 +137,8 @@ static bool write_module(Module *m, const char *folder) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 6) {
-    fprintf(stderr, "usage: gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS\n");
+  if (argc != 6 && argc != 7) {
+    fprintf(stderr, "usage: gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]\n");
     return 2;
   }
   Ctx *c = ctx_new();
@@ -135,6 +146,7 @@ int main(int argc, char **argv) {
   Module *m = t && t->gpu ? ir_read(c, argv[1]) : NULL;
   if (m) target_describe(m, t, 1);
   bool ok = m && pipeline_run(m, &(PipelineOptions){.until = "select"});
+  if (ok && argc == 7) module_set(m, "target.shared", "%s", argv[6]);
   Module *to = ok ? pack(m, (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5])) : NULL;
   ok = to && kernels_build(to, argv[3], (int)sysconf(_SC_NPROCESSORS_ONLN)) &&
        write_module(to, argv[3]);

@@ -307,6 +307,20 @@ static double share_of(const Bundle *b, const Variant *v, double seconds) {
   return isnan(moved) ? NAN : fmax(multiply, v->bytes / seconds / moved);
 }
 
+/* Every cut and its microseconds, for those who weigh the rule: null where it was not timed. */
+static char *times_of(const Variant *v, int n) {
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  for (int i = 0; i < n; i++) {
+    fprintf(out, "%s\"%s\": ", i ? ", " : "", v[i].cut);
+    if (isfinite(v[i].seconds)) fprintf(out, "%.3f", 1e6 * v[i].seconds);
+    else fputs("null", out);
+  }
+  fclose(out);
+  return text;
+}
+
 /* True: no cut is bad. */
 static bool show(Sweep *s, Variant *v, int n) {
   int best = 0, of[WRONG + 1] = {0};
@@ -315,13 +329,15 @@ static bool show(Sweep *s, Variant *v, int n) {
     of[v[i].fate]++;
   }
   double t = v[best].seconds, share = share_of(s->b, v, t);
+  char *times = times_of(v, n);
   put_row(s->b,
           "{\"name\": %s, \"family\": \"%s\", \"key\": \"%s\", \"cuts\": %d, \"too_large\": %d, "
           "\"refused\": %d, \"wrong\": %d, \"cut\": \"%s\", \"us\": %.3f, \"rule_us\": %.3f, "
-          "\"tflops\": %.4g, \"gbs\": %.4g%s}",
+          "\"tflops\": %.4g, \"gbs\": %.4g%s, \"cuts_us\": {%s}}",
           quoted(v->name), v->family, v->key, n, of[TOO_LARGE], of[REFUSED], of[WRONG], v[best].cut,
           1e6 * t, 1e6 * v[0].seconds, 1e-12 * v->flop / t, 1e-9 * v->bytes / t,
-          isfinite(share) ? rt_format(", \"share\": %.4g", share) : "");
+          isfinite(share) ? rt_format(", \"share\": %.4g", share) : "", times);
+  free(times);
   say(s->b, "%-30s %9.1f us (rule %9.1f) %8.2f TFLOP/s %8.1f GB/s", v->name, 1e6 * t,
       1e6 * v[0].seconds, 1e-12 * v->flop / t, 1e-9 * v->bytes / t);
   if (isfinite(share)) say(s->b, " %5.1f %%", 100 * share);
