@@ -5,13 +5,17 @@
    that stands in the result's buffer already. Phase 1, variant `search`: a warp has one row and a
    block of columns; it looks for the row's index among the rows before. If it is there, another
    warp does it; else the warp adds the row and all later ones of that index, in registers, and
-   stores the sum. All lanes look at once, 32 rows at a time. Variant `owner`, where the index
+   stores the sum. All lanes look at once, 32 rows at a time; what is read, indexes and rows of x,
+   is read AT_ONCE times before the first of it is waited for, since a frequent index (a space among
+   tokens) is one warp's work and takes as long as its reads. Variant `owner`, where the index
    differs from column to column: a thread has a column, goes through all rows, and is the only one
    that writes it. Indexes outside are dropped. */
 #include "families.h"
 #include "ir/kernel/gpu_tile.h"
 #include "ir/kernel/scatter.h"
 #include "space.h"
+
+enum { AT_ONCE = 4 };
 
 typedef struct Scattering {
   Emit *e;
@@ -78,6 +82,13 @@ static LLVMValueRef equal_rows(Scattering *s, LLVMValueRef first, LLVMValueRef e
   return simt_ballot(e, LLVMBuildICmp(e->builder, LLVMIntEQ, i, s->own, ""));
 }
 
+/* Those of AT_ONCE times 32 rows. */
+static void several_equal(Scattering *s, LLVMValueRef first, LLVMValueRef end, LLVMValueRef *bits) {
+  Emit *e = s->e;
+  for (int i = 0; i < AT_ONCE; i++)
+    bits[i] = equal_rows(s, LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * WARP), ""), end);
+}
+
 typedef struct While {
   LLVMBasicBlockRef head, body, exit, before;
   LLVMValueRef phi[GPU_COLUMNS_MOST + 2];
@@ -121,11 +132,36 @@ static LLVMValueRef is_first(Scattering *s, LLVMValueRef row) {
   LLVMValueRef more = LLVMBuildICmp(b, LLVMIntULT, w.phi[0], row, "");
   LLVMValueRef none = LLVMBuildICmp(b, LLVMIntEQ, w.phi[1], simt_i32(e, 0), "");
   while_test(e, &w, LLVMBuildAnd(b, more, none, ""));
-  LLVMValueRef next[2];
-  next[1] = equal_rows(s, w.phi[0], row);
-  next[0] = LLVMBuildNSWAdd(b, w.phi[0], emit_index(e, WARP), "");
+  LLVMValueRef next[2], bits[AT_ONCE];
+  several_equal(s, w.phi[0], row, bits);
+  for (int i = 1; i < AT_ONCE; i++) bits[0] = LLVMBuildOr(b, bits[0], bits[i], "");
+  next[1] = bits[0];
+  next[0] = LLVMBuildNSWAdd(b, w.phi[0], emit_index(e, AT_ONCE * WARP), "");
   while_end(e, &w, next);
   return LLVMBuildICmp(b, LLVMIntEQ, w.phi[1], simt_i32(e, 0), "");
+}
+
+/* A row to add: of the lowest bit that is set, which goes; guard: there was one. */
+typedef struct Taken {
+  LLVMValueRef guard, x[GPU_COLUMNS_MOST];
+} Taken;
+
+static Taken take_row(Scattering *s, LLVMValueRef first, LLVMValueRef *bits) {
+  Emit *e = s->e;
+  LLVMBuilderRef b = e->builder;
+  Taken t = {.guard = LLVMBuildICmp(b, LLVMIntNE, *bits, simt_i32(e, 0), "")};
+  LLVMValueRef args[] = {*bits, LLVMConstInt(LLVMInt1TypeInContext(e->context), 0, 0)};
+  LLVMValueRef lowest = emit_intrinsic(e, "llvm.cttz", LLVMTypeOf(*bits), 2, args);
+  LLVMValueRef row = LLVMBuildNSWAdd(b, first, simt_index(e, lowest), "");
+  expr_forget(e);
+  for (int64_t i = 0; i < s->vectors; i++) {
+    Point column = s->column[i];
+    column.guard = column.guard ? LLVMBuildAnd(b, column.guard, t.guard, "") : t.guard;
+    t.x[i] = x_at(s, row, &column);
+  }
+  expr_forget(e);
+  *bits = LLVMBuildAnd(b, *bits, LLVMBuildSub(b, *bits, simt_i32(e, 1), ""), "");
+  return t;
 }
 
 /* Adds the rows whose bits are set, lowest first. */
@@ -133,33 +169,34 @@ static void add_rows(Scattering *s, LLVMValueRef first, LLVMValueRef bits, LLVMV
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMValueRef start[GPU_COLUMNS_MOST + 1], next[GPU_COLUMNS_MOST + 1];
+  Taken row[AT_ONCE];
   for (int64_t i = 0; i < s->vectors; i++) start[i + 1] = sum[i];
   start[0] = bits;
   While w = while_begin(e, (int)s->vectors + 1, start);
   while_test(e, &w, LLVMBuildICmp(b, LLVMIntNE, w.phi[0], simt_i32(e, 0), ""));
-  LLVMValueRef args[] = {w.phi[0], LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0)};
-  LLVMValueRef lowest = emit_intrinsic(e, "llvm.cttz", LLVMTypeOf(bits), 2, args);
-  LLVMValueRef row = LLVMBuildNSWAdd(b, first, simt_index(e, lowest), "");
-  expr_forget(e);
-  for (int64_t i = 0; i < s->vectors; i++)
-    next[i + 1] = math_combine(e, OP_sum, w.phi[i + 1], x_at(s, row, &s->column[i]));
-  expr_forget(e);
-  LLVMValueRef less = LLVMBuildSub(b, w.phi[0], simt_i32(e, 1), "");
-  next[0] = LLVMBuildAnd(b, w.phi[0], less, "");
+  for (int64_t i = 0; i <= s->vectors; i++) next[i] = w.phi[i];
+  for (int j = 0; j < AT_ONCE; j++) row[j] = take_row(s, first, &next[0]);
+  for (int j = 0; j < AT_ONCE; j++)
+    for (int64_t i = 0; i < s->vectors; i++) {
+      LLVMValueRef more = math_combine(e, OP_sum, next[i + 1], row[j].x[i]);
+      next[i + 1] = LLVMBuildSelect(b, row[j].guard, more, next[i + 1], "");
+    }
   while_end(e, &w, next);
   for (int64_t i = 0; i < s->vectors; i++) sum[i] = w.phi[i + 1];
 }
 
 static void sum_rows(Scattering *s, LLVMValueRef row, LLVMValueRef *sum) {
   Emit *e = s->e;
+  LLVMValueRef bits[AT_ONCE];
   expr_forget(e);
   for (int64_t i = 0; i < s->vectors; i++) sum[i] = x_at(s, row, &s->column[i]);
   expr_forget(e);
   LLVMValueRef after = LLVMBuildNSWAdd(e->builder, row, emit_index(e, 1), "");
-  Loop l = emit_loop(e, after, emit_index(e, s->rows), WARP, (int)s->vectors, sum);
-  LLVMValueRef bits = equal_rows(s, l.i, emit_index(e, s->rows));
+  Loop l = emit_loop(e, after, emit_index(e, s->rows), AT_ONCE * WARP, (int)s->vectors, sum);
+  several_equal(s, l.i, emit_index(e, s->rows), bits);
   for (int64_t i = 0; i < s->vectors; i++) l.next[i] = l.phi[i];
-  add_rows(s, l.i, bits, l.next);
+  for (int j = 0; j < AT_ONCE; j++)
+    add_rows(s, LLVMBuildNSWAdd(e->builder, l.i, emit_index(e, j * WARP), ""), bits[j], l.next);
   emit_loop_end(e, &l);
   for (int64_t i = 0; i < s->vectors; i++) sum[i] = l.phi[i];
 }
