@@ -10,6 +10,7 @@
    Arithmetic is plain IEEE without fast-math flags, as the interpreter does it. Values in lanes
    that the mask excludes are arbitrary but loads and stores of such lanes are not done. */
 #include "expr.h"
+#include "nvptx/math.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 
@@ -70,6 +71,7 @@ void expr_reset(Emit *e) {
     s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
     s->row = ARENA_ARRAY(e->arena, Row, n + 1);
     s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
+    s->rounded = e->target->gpu ? rounded_values(e->arena, e->k) : NULL;
   }
   memset(s->bound, 0, sizeof *s->bound * n);
   memset(s->row, 0, sizeof *s->row * n);
@@ -490,6 +492,15 @@ void expr_store(Emit *e, ValueId v, const Point *p) { expr_put(e, v, p, expr_val
 
 /* ---- element-wise ops ---- */
 
+static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
+
+/* A multiplication and an addition may become one instruction where nobody sees the difference. */
+static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
+  if (is_rounded(e, op->out) && LLVMCanValueUseFastMathFlags(x))
+    LLVMSetFastMathFlags(x, LLVMFastMathAllowContract);
+  return x;
+}
+
 static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
   bool f = class == CLASS_FLOAT;
   LLVMBuilderRef q = e->builder;
@@ -585,6 +596,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
                            LLVMBuildNeg(b, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
+  case OP_tanh: return is_rounded(e, op->out) ? nvptx_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
   default: return math_unary(e, op->code, x);
   }
 }
@@ -616,7 +628,7 @@ static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
   if (op->code == OP_and) return LLVMBuildAnd(e->builder, a, b, "");
   if (op->code == OP_or) return LLVMBuildOr(e->builder, a, b, "");
   if (op->code == OP_div) return divide(e, elem_class(with), a, b);
-  return arithmetic(e, op->code, elem_class(with), a, b);
+  return fusible(e, op, arithmetic(e, op->code, elem_class(with), a, b));
 }
 
 static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {

@@ -21,7 +21,11 @@ typedef struct ExprState {
   LLVMValueRef *bound; /* per value of the kernel function, NULL: not bound */
   Row *row;
   Known **known;
+  bool *rounded; /* per value, on GPUs; NULL: everything is made exactly */
 } ExprState;
+
+/* Per value: an f32 that is only ever seen rounded to 16 bits (rounded.c). */
+bool *rounded_values(Arena *a, const Fn *k);
 
 /* Point of the dims of value v only: what an index-moving op starts from. */
 Point point_restrict(Emit *e, ValueId v, const Point *p);

@@ -60,3 +60,16 @@ LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x) {
 LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x) {
   return on_lanes(e, "llvm.nvvm.rsqrt.approx.f", 1, &x);
 }
+
+/* 1 - 2 / (e^2x + 1): its absolute error is that of 1, so small x, where it would show, is its own
+   tangent: x^2 / 3 off at most. Beyond the range of ex2 the quotient is 0 or 2, as it should. */
+LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef twice = LLVMBuildFMul(b, x, real(e, x, 0x1.715476p1), "");
+  LLVMValueRef power = on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &twice);
+  LLVMValueRef part = nvptx_reciprocal(e, LLVMBuildFAdd(b, power, real(e, x, 1), ""));
+  LLVMValueRef all = emit_fma(e, part, real(e, x, -2), real(e, x, 1));
+  LLVMValueRef size = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
+  LLVMValueRef tiny = LLVMBuildFCmp(b, LLVMRealOLT, size, real(e, x, 0x1p-7), "");
+  return LLVMBuildSelect(b, tiny, x, all, "");
+}

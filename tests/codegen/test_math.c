@@ -1,11 +1,13 @@
 /* The kernels' mathematics against libm: relative errors over the ranges that matter, scalars and
  * vectors. */
 #include "harness.h"
+#include "codegen/expr.h"
 #include "ir/interp/interp.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <math.h>
 
 typedef struct Case {
   const char *op;
@@ -129,10 +131,46 @@ static void test_random_numbers(void **state) {
   harness_free(h);
 }
 
+/* Rounded to 16 bits: to one unit in the last place of f16, small numbers and ends included. */
+static void test_rounded(void **state) {
+  static const double to[] = {0.004, 0.1, 3, 12, 200};
+  for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+    Harness *h = harness_new(*state);
+    h->low = -to[i], h->high = to[i];
+    harness_add(h, "kernel @t(%%0 : f32[A:4003]) {family = \"elem\"} {\n  %%1 = tanh %%0 : "
+                   "f32[A:4003]\n  %%2 = mul %%1, %%0 : f32[A:4003]\n"
+                   "  %%3 = add %%2, %%1 : f32[A:4003]\n  %%4 = cast %%1 : f16[A:4003]\n"
+                   "  %%5 = cast %%3 : f16[A:4003]\n  return %%4, %%5\n}\n");
+    assert_int_equal(harness_run(h, fmin(to[i], 1) * 0x1p-10 * (1 + to[i])), 0);
+    harness_free(h);
+  }
+}
+
+/* A sum, a result and what leads to them are seen as they are. */
+static void test_who_sees(void **state) {
+  static const char text[] =
+      "shardc-ir 1\nmodel Test\nafter fuse\nkernel @k(%0 : f32[A:8]) {family = \"elem\"} {\n  %1 = "
+      "exp %0 : f32[A:8]\n"
+      "  %2 = tanh %1 : f32[A:8]\n  %3 = cast %2 : bf16[A:8]\n  %4 = exp %1 : f32[A:8]\n"
+      "  %5 = tanh %0 : f32[A:8]\n  %6 = mul %5, %5 : f32[A:8]\n  %7 = cast %6 : bf16[A:8]\n"
+      "  %8 = tanh %0 : f32[A:8]\n  %9 = sum[A] %8 : f32[]\n  %10 = cast %9 : bf16[]\n"
+      "  return %3, %4, %7, %10\n}\n";
+  static const bool expected[] = {false, false, true, false, false, true, true, false, false, true};
+  Ctx *c = ctx_new();
+  Module *m = ir_parse(c, "test", text, sizeof text - 1);
+  assert_non_null(m);
+  const bool *is = rounded_values(m->arena, m->fns.at[0]);
+  (void)state;
+  for (size_t v = 0; v < sizeof expected / sizeof *expected; v++)
+    assert_int_equal(is[v], expected[v]);
+  ctx_free(c);
+}
+
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_accuracy), TEST(test_powers), TEST(test_special),
-                                     TEST(test_doubles), TEST(test_random_numbers)};
+  const struct CMUnitTest tests[] = {
+      TEST(test_accuracy),       TEST(test_powers),  TEST(test_special), TEST(test_doubles),
+      TEST(test_random_numbers), TEST(test_rounded), TEST(test_who_sees)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
