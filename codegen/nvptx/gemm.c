@@ -4,13 +4,18 @@
    both operands pass through a ring of stages in shared memory:
 
      copy the first stages - 1 tiles
-     for each tile of k: wait for its copy, meet; begin the copy of the tile stages - 1 ahead, into
-       the stage that all have just left; multiply; end that copy
+     multiply-adds: for each tile of k: wait for its copy, meet; begin the copy of the tile
+       stages - 1 ahead, into the stage that all have just left; multiply; end that copy
+     tensor cores: wait for the first tile, meet, read its first step; for each tile of k and each
+       step of it: read the step that follows, multiply this one; between the first two begin that
+       copy; before the step that follows is the first of the next tile, wait for that, meet
      sums to shared memory as f32 rows, as many at once as have room in the ring; each thread
        evaluates the epilogue for elements of them
 
-   So one barrier per tile of k. Tiles of neighbouring CTAs form a block of eight rows of tiles,
-   whose operands meet in the second-level cache. The order of sums depends on the cut alone. */
+   So one barrier per tile of k, and with tensor cores work in registers on both sides of it. Behind
+   the last tile zeros are read ahead, or the last tile again; nobody multiplies them. Tiles of
+   neighbouring CTAs form a block of eight rows of tiles, whose operands meet in the second-level
+   cache. The order of sums depends on the cut alone. */
 #include "families.h"
 #include "gemm.h"
 
@@ -70,6 +75,7 @@ static TileLoad load_of(Gemm *x, bool is_b) {
   l.memory = is_b ? x->p.elem_b : x->p.elem_a;
   l.shared = x->g.math == GEMM_MMA ? x->p.compute : ELEM_f32;
   l.threads = (int)x->g.threads[0], l.mn0 = is_b ? x->n0 : x->m0;
+  l.always = x->g.math != GEMM_FMA;
   LLVMValueRef offset = tile_offset(&x->w, &x->p.batch, is_b, x->batch);
   l.base = LLVMBuildInBoundsGEP2(e->builder, emit_memory_type(e, l.memory),
                                  emit_buffer(e, is_b ? x->p.arg_b : x->p.arg_a), &offset, 1, "");
@@ -90,6 +96,10 @@ static void end(Gemm *x, LLVMValueRef stage) {
   tile_load_end(&x->w, &x->b, stage);
 }
 
+typedef struct Ring { /* offsets of stages: the one that is read, the one that is written */
+  Registers read, write;
+} Ring;
+
 /* The stage after the one in r. */
 static void advance(Gemm *x, const Registers *r) {
   Warp *w = &x->w;
@@ -99,38 +109,78 @@ static void advance(Gemm *x, const Registers *r) {
   warp_set(w, r, 0, LLVMBuildSelect(x->e->builder, last, warp_i32(w, 0), next, ""));
 }
 
-static void multiply_all(Gemm *x) {
+/* The first stages - 1 tiles are under way. */
+static Ring ring_begin(Gemm *x) {
   Warp *w = &x->w;
-  Emit *e = x->e;
   int stages = (int)x->g.tile[GEMM_STAGES];
-  Registers read = warp_registers(w, w->i32, 1), write = warp_registers(w, w->i32, 1);
-  warp_set(w, &read, 0, warp_i32(w, 0));
-  warp_set(w, &write, 0, warp_i32(w, (stages - 1) * x->g.stage));
+  Ring r = {warp_registers(w, w->i32, 1), warp_registers(w, w->i32, 1)};
+  warp_set(w, &r.read, 0, warp_i32(w, 0));
+  warp_set(w, &r.write, 0, warp_i32(w, (stages - 1) * x->g.stage));
   for (int s = 0; s < stages - 1; s++) {
     LLVMValueRef stage = warp_i32(w, s * x->g.stage);
     begin(x, warp_plus(w, x->from, s), stage);
     end(x, stage);
   }
-  Loop l = emit_loop(e, warp_wide(w, x->from), warp_wide(w, x->to), 1, 0, NULL);
-  LLVMValueRef kt = LLVMBuildTrunc(e->builder, l.i, w->i32, "");
-  if (quiet(x)) warp_wait(w, stages - 2);
-  warp_barrier(w);
-  LLVMValueRef to = warp_get(w, &write, 0);
-  begin(x, warp_plus(w, kt, stages - 1), to);
-  gemm_multiply(x, warp_get(w, &read, 0));
+  return r;
+}
+
+/* All but the last `under_way` tiles have come, for all threads. */
+static void meet(Gemm *x, int under_way) {
+  if (quiet(x)) warp_wait(&x->w, under_way);
+  warp_barrier(&x->w);
+}
+
+static void multiply_fma(Gemm *x, Ring *r, LLVMValueRef kt) {
+  int stages = (int)x->g.tile[GEMM_STAGES];
+  meet(x, stages - 2);
+  LLVMValueRef to = warp_get(&x->w, &r->write, 0);
+  begin(x, warp_plus(&x->w, kt, stages - 1), to);
+  gemm_fma(x, warp_get(&x->w, &r->read, 0));
   end(x, to);
-  advance(x, &read), advance(x, &write);
+  advance(x, &r->read), advance(x, &r->write);
+}
+
+/* With two stages the tile that is copied is the one that is read next. */
+static void multiply_mma(Gemm *x, Ring *r, LLVMValueRef kt) {
+  Warp *w = &x->w;
+  int stages = (int)x->g.tile[GEMM_STAGES], steps = gemm_mma_steps(x);
+  LLVMValueRef to = warp_get(w, &r->write, 0), ahead = warp_plus(w, kt, stages - 1);
+  GemmStep step[2];
+  gemm_mma_kept(x, &step[0]);
+  for (int s = 0; s < steps; s++) {
+    bool last = s + 1 == steps;
+    if (s == 0 && last) begin(x, ahead, to);
+    if (last && stages == 2) end(x, to);
+    if (last) meet(x, stages - 2), advance(x, &r->read);
+    gemm_mma_read(x, warp_get(w, &r->read, 0), (s + 1) % steps, &step[(s + 1) % 2]);
+    if (s == 0 && !last) begin(x, ahead, to);
+    gemm_mma_multiply(x, &step[s % 2]);
+  }
+  gemm_mma_keep(x, &step[steps % 2]);
+  if (stages > 2) end(x, to);
+  advance(x, &r->write);
+}
+
+static void multiply_all(Gemm *x) {
+  Emit *e = x->e;
+  bool mma = x->g.math != GEMM_FMA;
+  Ring r = ring_begin(x);
+  if (mma) {
+    GemmStep first;
+    gemm_mma_setup(x);
+    meet(x, (int)x->g.tile[GEMM_STAGES] - 2);
+    gemm_mma_read(x, warp_get(&x->w, &r.read, 0), 0, &first);
+    gemm_mma_keep(x, &first);
+  }
+  Loop l = emit_loop(e, warp_wide(&x->w, x->from), warp_wide(&x->w, x->to), 1, 0, NULL);
+  LLVMValueRef kt = LLVMBuildTrunc(e->builder, l.i, x->w.i32, "");
+  if (mma) multiply_mma(x, &r, kt);
+  else multiply_fma(x, &r, kt);
   emit_loop_end(e, &l);
-  if (quiet(x)) warp_wait(w, 0);
-  warp_barrier(w);
+  meet(x, 0);
 }
 
 int gemm_sums(const Gemm *x) { return (int)(x->g.tile[GEMM_WARP_M] * x->g.tile[GEMM_WARP_N] / 32); }
-
-void gemm_multiply(Gemm *x, LLVMValueRef stage) {
-  if (x->g.math == GEMM_FMA) gemm_fma(x, stage);
-  else gemm_mma(x, stage);
-}
 
 static void put_pass(Gemm *x, int pass) {
   if (pass) warp_barrier(&x->w); /* all have read what the pass before left */

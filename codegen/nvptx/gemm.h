@@ -4,6 +4,21 @@
 #define SHARDC_NVPTX_GEMM_H
 #include "load.h"
 
+enum { GEMM_BLOCKS = 16 }; /* of 16 rows or columns, of a warp's tile */
+
+typedef struct GemmFragments { /* of one operand */
+  const GemmSide *side;
+  bool is_b;
+  int n;                    /* blocks of 16 rows or columns in a warp's tile */
+  int64_t at;               /* of the side in a stage */
+  LLVMValueRef row, turned; /* byte offset of the lane's row; its piece, turned */
+  LLVMValueRef single;      /* byte offset of the lane's word of a block */
+} GemmFragments;
+
+typedef struct GemmStep { /* a lane's words of one step of k: a's blocks, then b's */
+  LLVMValueRef word[GEMM_BLOCKS][4];
+} GemmStep;
+
 typedef struct Gemm {
   Emit *e;
   const Fn *k;
@@ -15,13 +30,19 @@ typedef struct Gemm {
   LLVMValueRef warp_m, warp_n;       /* i32: first row and column of the warp in the tile */
   TileLoad a, b;
   Registers sums;
+  GemmFragments fa, fb; /* of tensor cores */
+  Registers ahead;      /* words of the first step of the tile of k that follows */
 } Gemm;
 
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
 int gemm_sums(const Gemm *x); /* of a thread */
-void gemm_multiply(Gemm *x, LLVMValueRef stage);
 void gemm_fma(Gemm *x, LLVMValueRef stage);
-void gemm_mma(Gemm *x, LLVMValueRef stage);
+void gemm_mma_setup(Gemm *x);
+int gemm_mma_steps(const Gemm *x); /* of a tile of k */
+void gemm_mma_read(Gemm *x, LLVMValueRef stage, int s, GemmStep *out);
+void gemm_mma_multiply(Gemm *x, GemmStep *step);
+void gemm_mma_keep(Gemm *x, const GemmStep *step); /* into `ahead` */
+void gemm_mma_kept(Gemm *x, GemmStep *out);        /* out of it */
 /* Writes sums of the CTA as f32 rows to shared memory: of each warp the rows of this pass. */
 void gemm_fma_out(Gemm *x, int pass);
 void gemm_mma_out(Gemm *x, int pass);

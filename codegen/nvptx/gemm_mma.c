@@ -4,23 +4,20 @@
 
    Of an operand's 16 x 16 (f32: 16 x 8) block the four matrices are, for a: upper and lower rows of
    the first half of k, then of the second; for b: both halves of k of the first eight columns, then
-   of the others. Lane l gets row l / 4 of each, words l % 4. */
+   of the others. Lane l gets row l / 4 of each, words l % 4.
+
+   A step is 16 (f32: 8) elements of k. gemm.c reads each step while the one before it is
+   multiplied, the first of a tile of k among the last of the tile before: between the two these
+   words are in registers (`ahead`). */
 #include "gemm.h"
 
-typedef struct Fragments { /* of one operand */
-  const GemmSide *side;
-  bool is_b;
-  int n;                    /* blocks of 16 rows or columns in a warp's tile */
-  int64_t at;               /* of the side in a stage */
-  LLVMValueRef row, turned; /* byte offset of the lane's row; its piece, turned */
-  LLVMValueRef single;      /* byte offset of the lane's word of a block */
-} Fragments;
+enum { WORDS = 4 }; /* of a lane in a block */
 
-static bool words(const Fragments *f) { return f->side->elem == 4 && !f->side->along_k; }
+static bool words(const GemmFragments *f) { return f->side->elem == 4 && !f->side->along_k; }
 
-static Fragments fragments_of(Gemm *x, bool is_b) {
+static GemmFragments fragments_of(Gemm *x, bool is_b) {
   Warp *w = &x->w;
-  Fragments f = {.side = is_b ? &x->g.b : &x->g.a, .is_b = is_b, .at = is_b ? x->g.a.bytes : 0};
+  GemmFragments f = {.side = is_b ? &x->g.b : &x->g.a, .is_b = is_b, .at = is_b ? x->g.a.bytes : 0};
   f.n = (int)(x->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
   LLVMValueRef mn = is_b ? x->warp_n : x->warp_m, group = warp_div(w, w->lane, 8);
   LLVMValueRef low = warp_rem(w, group, 2), high = warp_div(w, group, 2);
@@ -37,45 +34,64 @@ static Fragments fragments_of(Gemm *x, bool is_b) {
 }
 
 /* Block i at step s of k, word by word. */
-static void read_words(Gemm *x, const Fragments *f, LLVMValueRef stage, int i, int s,
-                       LLVMValueRef out[4]) {
+static void read_words(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+                       LLVMValueRef out[WORDS]) {
   Warp *w = &x->w;
-  for (int q = 0; q < 4; q++) {
+  for (int q = 0; q < WORDS; q++) {
     int half_mn = f->is_b ? q / 2 : q % 2, half_k = f->is_b ? q % 2 : q / 2;
     int64_t offset = f->at + (8 * s + 4 * half_k) * f->side->pitch + (16 * i + 8 * half_mn) * 4;
-    out[q] = warp_load(w, w->i32, warp_plus(w, warp_add(w, stage, f->single), offset), 4);
+    out[q] = warp_word(w, warp_add(w, stage, f->single), offset);
   }
 }
 
-static void read_block(Gemm *x, const Fragments *f, LLVMValueRef stage, int i, int s,
-                       LLVMValueRef out[4]) {
+static void read_block(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+                       LLVMValueRef out[WORDS]) {
   Warp *w = &x->w;
   if (words(f)) {
     read_words(x, f, stage, i, s, out);
-  } else {
-    int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
-    LLVMValueRef piece = f->turned;
-    if (f->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
-    LLVMValueRef at = warp_add(w, f->row, warp_times(w, piece, 16));
-    int64_t more = f->at + rows * f->side->pitch + pieces * 16;
-    warp_matrices(w, warp_add(w, at, stage), more, !f->side->along_k, out);
+    return;
   }
-  for (int q = 0; f->side->elem == 4 && q < 4; q++) out[q] = warp_tf32(w, out[q]);
+  int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
+  LLVMValueRef piece = f->turned;
+  if (f->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
+  LLVMValueRef at = warp_add(w, f->row, warp_times(w, piece, 16));
+  int64_t more = f->at + rows * f->side->pitch + pieces * 16;
+  warp_matrices(w, warp_add(w, at, stage), more, !f->side->along_k, out);
 }
 
-void gemm_mma(Gemm *x, LLVMValueRef stage) {
-  Fragments fa = fragments_of(x, false), fb = fragments_of(x, true);
-  LLVMValueRef a[16][4], b[16][4];
-  if (fa.n > 16 || fb.n > 16) bug("kernel %s: a warp of %d x %d", x->k->name, fa.n, fb.n);
-  int steps = (int)(x->g.tile[GEMM_K] * fa.side->elem / 32);
-  for (int s = 0; s < steps; s++) {
-    for (int i = 0; i < fa.n; i++) read_block(x, &fa, stage, i, s, a[i]);
-    for (int j = 0; j < fb.n; j++) read_block(x, &fb, stage, j, s, b[j]);
-    for (int i = 0; i < fa.n; i++)
-      for (int j = 0; j < 2 * fb.n; j++)
-        warp_multiply(&x->w, x->a.shared, a[i], b[j / 2] + 2 * (j % 2), &x->sums,
-                      4 * (i * 2 * fb.n + j));
-  }
+void gemm_mma_setup(Gemm *x) {
+  x->fa = fragments_of(x, false), x->fb = fragments_of(x, true);
+  if (x->fa.n + x->fb.n > GEMM_BLOCKS)
+    bug("kernel %s: a warp of %d x %d", x->k->name, x->fa.n, x->fb.n);
+  x->ahead = warp_registers(&x->w, x->w.i32, WORDS * (x->fa.n + x->fb.n));
+}
+
+int gemm_mma_steps(const Gemm *x) { return (int)(x->g.tile[GEMM_K] * x->g.a.elem / 32); }
+
+void gemm_mma_read(Gemm *x, LLVMValueRef stage, int s, GemmStep *out) {
+  for (int i = 0; i < x->fa.n; i++) read_block(x, &x->fa, stage, i, s, out->word[i]);
+  for (int j = 0; j < x->fb.n; j++) read_block(x, &x->fb, stage, j, s, out->word[x->fa.n + j]);
+}
+
+void gemm_mma_keep(Gemm *x, const GemmStep *step) {
+  for (int i = 0; i < x->ahead.n; i++)
+    warp_set(&x->w, &x->ahead, i, step->word[i / WORDS][i % WORDS]);
+}
+
+void gemm_mma_kept(Gemm *x, GemmStep *out) {
+  for (int i = 0; i < x->ahead.n; i++)
+    out->word[i / WORDS][i % WORDS] = warp_get(&x->w, &x->ahead, i);
+}
+
+/* Words of f32 are rounded here and not where they are read: nothing waits for them there. */
+void gemm_mma_multiply(Gemm *x, GemmStep *step) {
+  LLVMValueRef(*a)[WORDS] = step->word, (*b)[WORDS] = step->word + x->fa.n;
+  for (int i = 0; x->g.a.elem == 4 && i < x->ahead.n; i++)
+    a[i / WORDS][i % WORDS] = warp_tf32(&x->w, a[i / WORDS][i % WORDS]);
+  for (int i = 0; i < x->fa.n; i++)
+    for (int j = 0; j < 2 * x->fb.n; j++)
+      warp_multiply(&x->w, x->a.shared, a[i], b[j / 2] + 2 * (j % 2), &x->sums,
+                    4 * (i * 2 * x->fb.n + j));
 }
 
 void gemm_mma_out(Gemm *x, int pass) {

@@ -124,7 +124,8 @@ static void copy_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt
   int n = l->side.async ? 1 : l->each;
   for (int j = 0; j < n; j++) {
     Element el = element(w, l, p, j, kt);
-    warp_copy(w, warp_plus(w, warp_add(w, stage, p->to), j * 4), el.at, 16 / n, el.there);
+    warp_copy(w, warp_plus(w, warp_add(w, stage, p->to), j * 4), el.at, 16 / n,
+              both(w, el.there, l->now));
   }
 }
 
@@ -205,14 +206,26 @@ static void move_pieces(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef stag
   emit_loop_end(w->e, &i);
 }
 
+/* What is not there: zeros where a copy brings them, else the last tile again. */
+static void begin_always(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end,
+                         LLVMValueRef stage) {
+  if (l->quiet) l->now = warp_less(w, kt, end);
+  else kt = warp_min(w, kt, warp_plus(w, end, -1));
+  move_pieces(w, l, kt, stage);
+}
+
 void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage) {
+  if ((l->quiet || rolled(l)) && l->always) {
+    begin_always(w, l, kt, end, stage);
+    return;
+  }
   if (l->quiet || rolled(l)) {
     Branch b = emit_if(w->e, warp_less(w, kt, end));
     move_pieces(w, l, kt, stage);
     emit_end_if(w->e, b);
     return;
   }
-  kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody reads it */
+  kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody multiplies it */
   for (int i = 0; i < l->items; i++) words_of(w, l, &l->item[i], kt, l->held[i]);
 }
 

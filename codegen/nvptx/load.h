@@ -24,6 +24,7 @@ typedef struct TileLoad {
   int64_t mn_extent, k_extent, mn_tile, k_tile; /* elements there are; of a tile */
   Elem memory, shared;                          /* of an element there */
   int threads;
+  bool always; /* a tile that is not there is written, too, so that no branch is in the way */
   LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
   /* set by tile_load_setup */
   bool quiet;                /* asynchronous, by 16 or 4 bytes */
@@ -36,12 +37,14 @@ typedef struct TileLoad {
   TilePiece item[LOAD_UNROLLED];
   LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn, of whole rows: of each element */
   LLVMValueRef held[LOAD_UNROLLED][4];              /* words between begin and end */
+  LLVMValueRef now; /* i1: the tile is there; NULL: it is, or a branch has asked */
 } TileLoad;
 
 /* at: offset of the tile in a stage */
 void tile_load_setup(Warp *w, TileLoad *l, int64_t at);
 /* Begins to copy tile kt of k into the stage at offset `stage`, ends it: between the two stands the
-   work that hides it. A tile from `end` on is not there: nothing that is read is written. */
+   work that hides it. A tile from `end` on is not there: nothing is written that is read, or
+   (`always`) zeros or the last tile. */
 void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage);
 void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage);
 

@@ -176,6 +176,12 @@ void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
   for (unsigned i = 0; i < 4; i++) out[i] = LLVMBuildExtractValue(w->e->builder, v, i, "");
 }
 
+LLVMValueRef warp_word(Warp *w, LLVMValueRef offset, int64_t more) {
+  LLVMValueRef at = near_address(w, offset);
+  const char *text = arena_printf(w->e->arena, "ld.shared.b32 $0, [$1+%lld];", (long long)more);
+  return simt_asm(w->e, text, "=r,r,~{memory}", w->i32, 1, &at, false);
+}
+
 static const char *multiply_name(Elem elem) {
   if (elem == ELEM_bf16) return "llvm.nvvm.mma.m16n8k16.row.col.bf16";
   return elem == ELEM_f16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"

@@ -60,6 +60,9 @@ LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance); /* f32 of lane ^ 
 /* Four 8 x 8 matrices of 16-bit elements, rows at the offsets that the lanes give, plus `more` */
 void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
                    LLVMValueRef out[4]);
+/* The word at offset plus `more`, read here: a load that the compiler may move would be where it is
+ * used. */
+LLVMValueRef warp_word(Warp *w, LLVMValueRef offset, int64_t more);
 /* c (4 f32) += a (4 words) b (2 words): m16n8k16 of bf16 or f16, m16n8k8 of tf32 (elem f32) */
 void warp_multiply(Warp *w, Elem elem, const LLVMValueRef *a, const LLVMValueRef *b,
                    const Registers *c, int at);

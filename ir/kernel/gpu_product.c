@@ -59,8 +59,11 @@ GemmPlan gpu_product_plan(const GpuProduct *x, const int64_t *cut) {
 
 /* ---- what can be ---- */
 
+/* Sums; on tensor cores the words of two steps of k, of which one is read while the other is
+   multiplied (codegen/nvptx/gemm_mma.c); addresses. */
 int64_t gpu_product_registers(const GemmPlan *g) {
-  return g->tile[GEMM_WARP_M] * g->tile[GEMM_WARP_N] / 32 + 64;
+  int64_t m = g->tile[GEMM_WARP_M], n = g->tile[GEMM_WARP_N], sums = m * n / 32;
+  return g->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48;
 }
 
 static bool power_within(int64_t n, int64_t low, int64_t high) {

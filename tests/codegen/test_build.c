@@ -194,6 +194,43 @@ static void test_tensor_cores(void **state) {
   }
 }
 
+/* The text from s on, up to `end`. */
+static const char *text_until(Arena *a, const char *s, const char *end) {
+  const char *to = s ? strstr(s, end) : NULL;
+  assert_non_null(to);
+  return arena_strndup(a, s, (size_t)(to - s));
+}
+
+/* Tensor cores have work on both sides of the barrier of a tile of k: its first step was read
+   before the loop came round, the next tile's is read behind the barrier. Copies stand in no
+   branch. */
+static void test_reads_ahead(void **state) {
+  (void)state;
+  static const struct {
+    const char *elem, *precision, *read;
+  } of[] = {{"bf16", "bf16", "ldmatrix"}, {"f16", "f16", "ldmatrix"}, {"f32", "tf32", "ld.shared"}};
+  for (int i = 0; i < 3; i++) {
+    char text[500];
+    int n = snprintf(text, sizeof text,
+                     "shardc-ir 1\nmodel Test\nset plan.precision = \"%s\"\nafter select\n"
+                     "kernel @dot(%%0 : %s[M:256, K:256], %%1 : %s[K:256, N:256]) {family = "
+                     "\"contract\"} {\n  %%2 = dot[K] %%0, %%1 : f32[M:256, N:256]\n"
+                     "  return %%2\n}\n",
+                     of[i].precision, of[i].elem, of[i].elem);
+    Place p = place_of(text, (size_t)n);
+    target_describe(p.m, target_find("sm_80"), 1);
+    gpu_tune(p.m, p.m->fns.at[0]);
+    const char *ptx = kernel_text(p.m, p.m->fns.at[0], true);
+    const char *loop = text_until(p.ctx->arena, strstr(ptx, "$L__BB0_1:"), "bra \t$L__BB0_1;");
+    const char *barrier = strstr(loop, "bar.sync"), *copy = strstr(loop, "cp.async.c");
+    assert_true(barrier && copy && copy < barrier && strstr(loop, "mma.sync") < barrier);
+    const char *read = strstr(barrier, of[i].read);
+    assert_true(read && strstr(read, "mma.sync"));
+    assert_null(strstr(loop, "bra"));
+    place_free(&p);
+  }
+}
+
 /* Spills that are gone when a multiprocessor needs room for one CTA alone are no fault. */
 static void test_second_try(void **state) {
   (void)state;
@@ -225,6 +262,6 @@ int main(void) {
       cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_death),
       cmocka_unit_test(test_unwritable),      cmocka_unit_test(test_text),
       cmocka_unit_test(test_targets),         cmocka_unit_test(test_second_try),
-      cmocka_unit_test(test_tensor_cores)};
+      cmocka_unit_test(test_tensor_cores),    cmocka_unit_test(test_reads_ahead)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

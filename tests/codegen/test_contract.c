@@ -268,17 +268,14 @@ static void most_shared(void **state) {
     run_elem(h, plain, 60, 2, i ? i == 1 ? "f32" : "f16" : "bf16", i == 1 ? 1e-2 : 2e-3);
   }
 }
-/* Sums that leave in two and in four passes, whole tiles and ragged ones, splits too. */
-static void passes_out(void **state) {
-  static const struct {
-    const char *elem, *cut;
-    double tolerance;
-  } of[] = {{"bf16", "128 256 32 64 64 2 1", 1e-3}, {"f16", "128 128 32 64 64 4 1", 1e-3},
-            {"bf16", "256 64 32 128 32 2 3", 1e-3}, {"tf32", "128 128 16 64 64 3 1", 1e-2},
-            {"f32", "128 128 16 64 32 2 1", 1e-4},  {"f32", "128 128 8 32 64 2 2", 1e-4}};
-  (void)state;
-  if (!gpu()) skip();
-  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+typedef struct CutCase {
+  const char *elem, *cut;
+  double tolerance;
+} CutCase;
+
+/* Whole tiles and ragged ones, asynchronous copies and such by elements. */
+static void run_cuts(const CutCase *of, int n) {
+  for (int i = 0; i < n; i++) {
     bool tf32 = !strcmp(of[i].elem, "tf32");
     const char *elem = tf32 ? "f32" : of[i].elem;
     Harness *h = harness_new(machine);
@@ -294,6 +291,29 @@ static void passes_out(void **state) {
     assert_int_equal(harness_run(h, of[i].tolerance), 0);
     harness_free(h);
   }
+}
+
+/* Sums that leave in two and in four passes, splits too. */
+static void passes_out(void **state) {
+  static const CutCase of[] = {
+      {"bf16", "128 256 32 64 64 2 1", 1e-3}, {"f16", "128 128 32 64 64 4 1", 1e-3},
+      {"bf16", "256 64 32 64 32 2 3", 1e-3},  {"tf32", "128 128 16 64 64 3 1", 1e-2},
+      {"f32", "128 128 16 64 32 2 1", 1e-4},  {"f32", "128 128 8 32 64 2 2", 1e-4}};
+  (void)state;
+  if (!gpu()) skip();
+  run_cuts(of, sizeof of / sizeof *of);
+}
+
+/* Tiles of one step of k, two stages, more stages than tiles, a last split of one tile: where what
+   is read ahead comes just in time, or is not there. */
+static void read_ahead(void **state) {
+  static const CutCase of[] = {
+      {"bf16", "64 64 16 32 32 3 1", 1e-3}, {"bf16", "64 64 16 32 32 2 1", 1e-3},
+      {"f16", "64 64 64 32 32 2 1", 1e-3},  {"bf16", "32 64 32 16 32 6 2", 1e-3},
+      {"tf32", "64 64 8 32 32 2 1", 1e-2},  {"tf32", "32 64 16 16 32 4 3", 1e-2}};
+  (void)state;
+  if (!gpu()) skip();
+  run_cuts(of, sizeof of / sizeof *of);
 }
 
 static void large_variants(void **state) {
@@ -354,6 +374,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(with_sums_bf16), cmocka_unit_test(f16_operands),
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
-      cmocka_unit_test(streamed),       cmocka_unit_test(passes_out)};
+      cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
+      cmocka_unit_test(read_ahead)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

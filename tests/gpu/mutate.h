@@ -21,6 +21,8 @@ typedef enum MutantKind {
   SWAP_SELECT,    /* operands of selp change places */
   DROP_TERM,      /* add a, b, c of an address becomes mov a, b */
   ALTER_OFFSET,   /* [r+n] becomes [r+n+size], [r] becomes [r+size] */
+  NEXT_STAGE,     /* [r+n] in shared memory becomes [r+n+stage]: of the ring, the one after */
+  LAST_STAGE,     /* [r+n-stage]: the one before */
   MUTANT_KINDS
 } MutantKind;
 extern const char *const mutant_names[MUTANT_KINDS];

@@ -2,7 +2,8 @@
  *
  * The text is that of LLVM's printer: one instruction per line, blanks between operands. An
  * addition counts as a term of an address when its result reaches brackets, itself or through
- * other integer arithmetic.
+ * other integer arithmetic. The bytes of a ring's stage are what is added to a register that then
+ * goes back to 0 (selp.b32 r, 0, x, p).
  *
  * Must not: parse more than it needs. */
 #include "mutate.h"
@@ -15,7 +16,8 @@
 const char *const mutant_names[MUTANT_KINDS] = {
     "barrier dropped", "wait dropped",   "wait eased",           "commit dropped",
     "guard negated",   "guard dropped",  "never executed",       "compare shifted",
-    "compare negated", "select swapped", "address term dropped", "offset altered"};
+    "compare negated", "select swapped", "address term dropped", "offset altered",
+    "next stage",      "stage before"};
 
 enum { LINES = 100000, NAME = 24, REGS = 12 };
 
@@ -32,6 +34,7 @@ typedef struct Scan {
   int n, room;
   char (*addressing)[NAME]; /* registers whose value reaches an address */
   int naddressing;
+  int stage; /* bytes of a stage of the ring, 0: there is none */
 } Scan;
 
 static bool starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
@@ -202,16 +205,41 @@ static int moved(const Line *l) {
   return bits / 8 * n;
 }
 
+static void put_offset(Scan *c, MutantKind k, const Line *l, const char *s, int by) {
+  const char *close = memchr(s, ']', (size_t)(l->end - s));
+  if (!close || s[1] != '%') return;
+  const char *plus = memchr(s, '+', (size_t)(close - s));
+  char with[40];
+  snprintf(with, sizeof with, "+%d", (plus ? atoi(plus + 1) : 0) + by);
+  put(c, k, l, plus ? plus : close, close, with);
+}
+
 static void find_offset(Scan *c, const Line *l) {
   int size = moved(l);
   if (!size || starts(l->opcode, "ld.param")) return;
-  for (const char *s = l->opcode; (s = memchr(s, '[', (size_t)(l->end - s))); s++) {
-    const char *close = memchr(s, ']', (size_t)(l->end - s));
-    if (!close || s[1] != '%') continue;
-    const char *plus = memchr(s, '+', (size_t)(close - s));
-    char with[40];
-    snprintf(with, sizeof with, "+%d", (plus ? atoi(plus + 1) : 0) + size);
-    put(c, ALTER_OFFSET, l, plus ? plus : close, close, with);
+  for (const char *s = l->opcode; (s = memchr(s, '[', (size_t)(l->end - s))); s++)
+    put_offset(c, ALTER_OFFSET, l, s, size);
+}
+
+/* What a fragment is read from, or a copy written to: it has the first brackets. */
+static void find_stage(Scan *c, const Line *l) {
+  bool reads = starts(l->opcode, "ldmatrix") || starts(l->opcode, "ld.shared");
+  if (!c->stage || !(reads || starts(l->opcode, "cp.async.c"))) return;
+  const char *s = memchr(l->opcode, '[', (size_t)(l->end - l->opcode));
+  if (!s) return;
+  put_offset(c, NEXT_STAGE, l, s, c->stage);
+  put_offset(c, LAST_STAGE, l, s, -c->stage);
+}
+
+static void note_stage(Scan *c) {
+  for (const char *s = c->text; (s = strstr(s, "selp.b32 \t")); s++) {
+    char result[NAME], next[NAME], from[NAME], add[2 * NAME + 40];
+    if (sscanf(s, "selp.b32 %23[^,], 0, %23[^,],", result, next) != 2) continue;
+    snprintf(add, sizeof add, "add.s32 \t%s, ", next);
+    const char *a = strstr(c->text, add);
+    int by;
+    if (a && sscanf(a + strlen(add), "%23[^,], %d;", from, &by) == 2 && !strcmp(from, result))
+      c->stage = by;
   }
 }
 
@@ -225,7 +253,7 @@ static bool walk(Scan *c, bool find) {
       if (!find) more |= note_line(c, &l);
       else
         find_sync(c, &l), find_guard(c, &l), find_compare(c, &l), find_select(c, &l),
-            find_term(c, &l), find_offset(c, &l);
+            find_term(c, &l), find_offset(c, &l), find_stage(c, &l);
     }
     s = strchr(s, '\n');
     if (s) s++;
@@ -237,6 +265,7 @@ int mutants_find(const char *text, Mutant *out, int room) {
   Scan c = {.text = text, .out = out, .room = room};
   c.addressing = malloc(sizeof *c.addressing * LINES);
   while (walk(&c, false)) {}
+  note_stage(&c);
   walk(&c, true);
   free(c.addressing);
   return c.n;
