@@ -50,6 +50,8 @@ void gemm_mma_out(Gemm *x, int pass);
 /* ---- results (gemm_out.c) ---- */
 LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
+/* Where the bytes at `at` lie, of the block-th 32 columns. */
+LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
 void gemm_results(Gemm *x, int pass);
 void gemm_reduce(Gemm *x); /* the second phase of several splits */
 #endif

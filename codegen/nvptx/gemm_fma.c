@@ -72,10 +72,12 @@ void gemm_fma_out(Gemm *x, int pass) {
   int each = a.n / x->g.passes, from = pass * each;
   LLVMValueRef row = warp_add(w, warp_sub(w, a.first, x->warp_m), gemm_out_row(x));
   LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, b.first, 4));
+  LLVMValueRef block = warp_div(w, x->warp_n, 32), turned[2];
+  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(x, at, warp_plus(w, block, i));
   for (int i = from; i < from + each; i++)
     for (int j = 0; j < b.n; j++) {
-      int64_t down = step_of(&a, i) - step_of(&a, from);
+      int64_t down = step_of(&a, i) - step_of(&a, from), beside = step_of(&b, j);
       warp_store(w, warp_get(w, &x->sums, i * b.n + j),
-                 warp_plus(w, at, down * x->g.out_pitch + step_of(&b, j) * 4), 4);
+                 warp_plus(w, turned[beside / 32 % 2], down * x->g.out_pitch + beside * 4), 4);
     }
 }

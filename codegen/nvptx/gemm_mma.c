@@ -100,6 +100,8 @@ void gemm_mma_out(Gemm *x, int pass) {
   LLVMValueRef row = warp_add(w, gemm_out_row(x), warp_div(w, w->lane, 4));
   LLVMValueRef column = warp_add(w, x->warp_n, warp_times(w, warp_rem(w, w->lane, 4), 2));
   LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
+  LLVMValueRef block = warp_div(w, x->warp_n, 32), turned[2];
+  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(x, at, warp_plus(w, block, i));
   LLVMValueRef pair = LLVMGetPoison(LLVMVectorType(w->f32, 2));
   for (int i = from; i < from + each; i++)
     for (int j = 0; j < columns; j++) {
@@ -108,6 +110,7 @@ void gemm_mma_out(Gemm *x, int pass) {
       for (int q = 0; q < 2; q++)
         v = LLVMBuildInsertElement(x->e->builder, v, warp_get(w, &x->sums, sum + q), warp_i32(w, q),
                                    "");
-      warp_store(w, v, warp_plus(w, at, 8 * (i - from) * x->g.out_pitch + 32 * j), 8);
+      warp_store(w, v, warp_plus(w, turned[j / 4 % 2], 8 * (i - from) * x->g.out_pitch + 32 * j),
+                 8);
     }
 }

@@ -2,7 +2,11 @@
    take neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops
    there and store every result. With several splits the sums go to the workspace as
    [split][batch][m][n], and the second phase adds the splits in their order before it does the
-   same. */
+   same.
+
+   A thread of eight columns reads them as two pieces of 16 bytes; lanes beside each other are then
+   32 bytes apart, and the fifth would meet the first in its banks. So of every other 32 columns
+   both pieces change places. */
 #include "codegen/x86/contract.h"
 #include "gemm.h"
 
@@ -101,6 +105,30 @@ static LLVMValueRef row_of(Gemm *x, LLVMValueRef row, int pass) {
   return warp_add(w, first, within);
 }
 
+LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block) {
+  Warp *w = &x->w;
+  if (x->e->lanes <= 4) return at;
+  return warp_xor(w, at, warp_times(w, warp_rem(w, block, 2), 16));
+}
+
+/* Sums of the thread's columns. */
+static LLVMValueRef read_out(Gemm *x, LLVMValueRef row, LLVMValueRef column) {
+  Warp *w = &x->w;
+  LLVMBuilderRef b = x->e->builder;
+  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
+  if (x->e->lanes <= 4) return warp_load(w, numbers(x), at, (int)vector_align(x));
+  LLVMValueRef all = LLVMGetPoison(numbers(x)), block = warp_div(w, column, 32);
+  for (int i = 0; i < x->e->lanes; i += 4) {
+    LLVMValueRef piece = gemm_out_turn(x, warp_plus(w, at, 4 * i), block);
+    LLVMValueRef four = warp_load(w, LLVMVectorType(w->f32, 4), piece, 16);
+    for (int j = 0; j < 4; j++) {
+      LLVMValueRef one = LLVMBuildExtractElement(b, four, warp_i32(w, j), "");
+      all = LLVMBuildInsertElement(b, all, one, warp_i32(w, i + j), "");
+    }
+  }
+  return all;
+}
+
 void gemm_results(Gemm *x, int pass) {
   Warp *w = &x->w;
   Emit *e = x->e;
@@ -113,8 +141,7 @@ void gemm_results(Gemm *x, int pass) {
   LLVMValueRef in = inside(x, m, n);
   Branch b = {0};
   if (in) b = emit_if(e, in);
-  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
-  put(x, m, n, warp_load(w, numbers(x), at, (int)vector_align(x)));
+  put(x, m, n, read_out(x, row, column));
   if (in) emit_end_if(e, b);
   emit_loop_end(e, &l);
 }

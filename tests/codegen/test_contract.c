@@ -273,7 +273,8 @@ typedef struct CutCase {
   double tolerance;
 } CutCase;
 
-/* Whole tiles and ragged ones, asynchronous copies and such by elements. */
+/* Whole tiles and ragged ones, asynchronous copies and such by elements, on the way out vectors of
+   eight (16 bits) or four and single columns. */
 static void run_cuts(const CutCase *of, int n) {
   for (int i = 0; i < n; i++) {
     bool tf32 = !strcmp(of[i].elem, "tf32");
@@ -281,13 +282,16 @@ static void run_cuts(const CutCase *of, int n) {
     Harness *h = harness_new(machine);
     h->low = -1, h->high = 1, h->cut = of[i].cut;
     if (tf32) harness_add(h, "set plan.precision = \"tf32\"\n");
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
+      int rows = k ? 203 : 256, columns = k ? 143 : 256;
       harness_add(h,
                   "kernel @k%d(%%0 : %s[M:%d, K:72], %%1 : %s[K:72, N:%d], %%2 : f32[M:%d]) "
                   "{family = \"contract\"} {\n  %%3 = dot[K] %%0, %%1 : f32[M:%d, N:%d]\n"
-                  "  %%4 = add %%3, %%2 : f32[M:%d, N:%d]\n  return %%4\n}\n",
-                  k, elem, k ? 203 : 256, elem, k ? 143 : 256, k ? 203 : 256, k ? 203 : 256,
-                  k ? 143 : 256, k ? 203 : 256, k ? 143 : 256);
+                  "  %%4 = add %%3, %%2 : f32[M:%d, N:%d]\n  %%5 = cast %%4 : %s[M:%d, N:%d]\n"
+                  "  return %%%d\n}\n",
+                  k, elem, rows, elem, columns, rows, rows, columns, rows, columns,
+                  strcmp(elem, "f32") ? elem : "bf16", rows, columns, strcmp(elem, "f32") ? 5 : 4);
+    }
     assert_int_equal(harness_run(h, of[i].tolerance), 0);
     harness_free(h);
   }
