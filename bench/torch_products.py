@@ -1,9 +1,10 @@
-"""The peers of the bundle's kernels: the products, attention and row kernels of GPT-2 in PyTorch (cuBLAS, cuDNN, FlashAttention), bf16.
+"""The peers of the bundle's kernels: the products, attention and AdamW of GPT-2 in PyTorch (cuBLAS, cuDNN, FlashAttention), bf16.
 
     python3 torch_products.py LAYERS EMBED HEADS BATCH SEQ VOCAB
 
 One line of JSON on stdout for each: name, seconds (median of ROUNDS, each behind a write that empties the cache), flop and bytes as
-the bundle's own rows count them. Operands are random: zeros draw less power and run faster than data.
+the bundle's own rows count them. Only calls of one kernel: compiled functions keep the GPU waiting for Python longer than a row
+kernel takes, and these times would be Python's. Operands are random: zeros draw less power and run faster than data.
 """
 import json, statistics, sys
 import torch
@@ -62,17 +63,6 @@ def attention():
 
 
 def rows():
-    x, dy = rand(T, E).requires_grad_(), rand(T, E)
-    g, b = (torch.rand(E, device=D, requires_grad=True) for _ in range(2))
-    norm = torch.compile(lambda x: F.layer_norm(x.float(), (E,), g, b).bfloat16())
-    y = norm(x)
-    tell('layer norm forward, compiled', lambda: norm(x), 0, 4 * T * E)
-    tell('layer norm backward, compiled', lambda: torch.autograd.grad(y, (x, g, b), dy, retain_graph=True), 0, 6 * T * E)
-    logits, labels = rand(4096, V).requires_grad_(), torch.randint(0, V, (4096,), device=D)
-    loss = torch.compile(lambda z: F.cross_entropy(z.float(), labels))
-
-    def both(): return torch.autograd.grad(loss(logits), logits)
-    tell(f'cross-entropy and gradient 4096x{V}, compiled', both, 0, 6 * 4096 * V)
     p = torch.nn.Parameter(torch.rand(50304 * E, device=D))
     p.grad = torch.rand_like(p)
     adam = torch.optim.AdamW([p], fused=True)
