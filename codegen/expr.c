@@ -10,7 +10,6 @@
    Arithmetic is plain IEEE without fast-math flags, as the interpreter does it. Values in lanes
    that the mask excludes are arbitrary but loads and stores of such lanes are not done. */
 #include "expr.h"
-#include "nvptx/math.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 
@@ -596,7 +595,8 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
                            LLVMBuildNeg(b, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
-  case OP_tanh: return is_rounded(e, op->out) ? nvptx_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+  case OP_tanh:
+    return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
   default: return math_unary(e, op->code, x);
   }
 }

@@ -308,6 +308,10 @@ LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x) {
   return is_f64(e, x) ? unary_f64(e, c, x) : unary_f32(e, c, x);
 }
 
+LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x) {
+  return e->target->gpu && !is_f64(e, x) ? nvptx_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+}
+
 /* ---- powers ---- */
 
 static LLVMValueRef whole_power(Emit *e, LLVMValueRef x, int n) {
