@@ -1,5 +1,4 @@
-/* order: strides. Layouts of buffers, their comparison, and what a view op makes of its operand's
-   strides.
+/* order: strides. Layouts of buffers and their comparison; views stand by falling strides.
 
    Rows whose distance is a multiple of a power of two fall on few sets of the first-level cache
    when a contraction reads a column of them. A row here is the shortest run of inner axes of at
@@ -7,6 +6,7 @@
    rule looks at inner axes only, so that a slice of a stacked value has the layout of the value
    alone. */
 #include "passes/order.h"
+#include "ir/view.h"
 
 Storage layout_dense(const Type *t) {
   Storage s = {.ordered = true};
@@ -63,70 +63,6 @@ void layout_set(Value *v, const Type *order, Pad pad) {
   v->storage = layout_padded(&v->type, pad);
 }
 
-/* ---- views ---- */
-
-static int64_t stride_of(const Value *v, Str dim) {
-  return v->storage.stride[type_find(&v->type, dim)];
-}
-
-typedef struct Strides { /* strides by name while a view is worked out */
-  int n;
-  Str dim[MAX_RANK];
-  int64_t stride[MAX_RANK];
-} Strides;
-
-static int find(const Strides *s, Str dim) {
-  for (int i = 0; i < s->n; i++)
-    if (s->dim[i] == dim) return i;
-  return -1;
-}
-
-static void put(Strides *s, Str dim, int64_t stride) {
-  s->dim[s->n] = dim, s->stride[s->n++] = stride;
-}
-
-static void take(Strides *s, Str dim) {
-  int i = find(s, dim);
-  s->n--;
-  s->dim[i] = s->dim[s->n], s->stride[i] = s->stride[s->n];
-}
-
-/* D cut into to[0], to[1], ..: the last keeps D's stride */
-static void view_split(const Value *a, const Type *t, const Group *g, Strides *s) {
-  int64_t stride = stride_of(a, g->from[0]);
-  for (int i = g->nto; i-- > 0;) {
-    put(s, g->to[i], stride);
-    stride *= type_size(t, g->to[i]);
-  }
-}
-
-static bool view_merge(const Value *a, const Group *g, Strides *s) {
-  int64_t stride = 0, next = 0;
-  for (int i = g->nfrom; i-- > 0;) {
-    int64_t size = type_size(&a->type, g->from[i]), own = stride_of(a, g->from[i]);
-    if (size == 1) continue;
-    if (next && own != next) return false;
-    if (!next) stride = own;
-    next = own * size;
-  }
-  put(s, g->to[0], stride ? stride : 1);
-  return true;
-}
-
-static bool view_group(const Value *a, const Op *o, const Group *g, const Type *t, Strides *s,
-                       int64_t *offset) {
-  switch (o->code) {
-  case OP_rename: put(s, g->to[0], stride_of(a, g->from[0])); return true;
-  case OP_split: view_split(a, t, g, s); return true;
-  case OP_merge: return view_merge(a, g, s);
-  case OP_slice:
-    put(s, g->to[0], stride_of(a, g->from[0]));
-    *offset += attr_int(&o->attrs, ATTR_at, 0) * stride_of(a, g->from[0]);
-    return true;
-  default: return true;
-  }
-}
-
 /* Axes by falling stride: the type of a view stands in storage order too. */
 static void sort_axes(Type *t, int64_t *stride) {
   for (int i = 1; i < t->rank; i++)
@@ -139,21 +75,8 @@ static void sort_axes(Type *t, int64_t *stride) {
 }
 
 bool layout_view(const Fn *f, const Op *o, uint32_t i, Value *result) {
-  const Value *a = &f->values.at[o->in[0]];
-  Strides left = {0}, made = {0};
-  int64_t offset = 0;
-  for (int k = 0; k < a->type.rank; k++) put(&left, a->type.axis[k].dim, a->storage.stride[k]);
-  for (int k = 0; k < o->ngroups; k++) {
-    if (!view_group(a, o, &o->group[k], &result->type, &made, &offset)) return false;
-    for (int d = 0; d < o->group[k].nfrom; d++) take(&left, o->group[k].from[d]);
-  }
-  if (o->code == OP_unstack) offset = i * stride_of(a, o->group[0].from[0]);
-  for (int k = 0; k < made.n; k++) put(&left, made.dim[k], made.stride[k]);
-  Storage s = {.ordered = true, .view = VIEW_OF};
-  s.base = a->storage.view == VIEW_OF ? a->storage.base : o->in[0];
-  s.offset = offset + (a->storage.view == VIEW_OF ? a->storage.offset : 0);
-  for (int k = 0; k < result->type.rank; k++)
-    s.stride[k] = left.stride[find(&left, result->type.axis[k].dim)];
+  Storage s;
+  if (!view_layout(f, o, i, &result->type, &s)) return false;
   sort_axes(&result->type, s.stride);
   result->storage = s;
   return true;

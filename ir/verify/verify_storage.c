@@ -9,6 +9,7 @@
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
 #include "ir/message.h"
+#include "ir/view.h"
 #include "verify.h"
 #include <string.h>
 
@@ -138,6 +139,22 @@ static bool may_view(const Fn *f, const Value *value) {
   return op_flags(f->ops.at[value->def].code) & VIEW;
 }
 
+static int64_t offset_in_root(const Fn *f, const Storage *s) {
+  int64_t offset = 0;
+  for (; s->view == VIEW_OF; s = &f->values.at[s->base].storage) offset += s->offset;
+  return offset;
+}
+
+/* A view op computes nothing: which elements its result is, the strides alone say. */
+static bool shows_elements(const Fn *f, const Value *value) {
+  const Op *op = &f->ops.at[value->def];
+  Storage want;
+  if (!view_layout(f, op, value->result, &value->type, &want)) return false;
+  for (int i = 0; i < value->type.rank; i++)
+    if (value->type.axis[i].size > 1 && value->storage.stride[i] != want.stride[i]) return false;
+  return offset_in_root(f, &value->storage) == offset_in_root(f, &want);
+}
+
 static void check_view(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
@@ -162,6 +179,9 @@ static void check_view(Verifier *v, ValueId id) {
     verify_report(v, "E1107", value_at(v, id), "[order-c10] a view of what is no operand");
   } else if (!may_view(v->fn, value)) {
     verify_report(v, "E1107", value_at(v, id), "[order-c12] %s does not make views",
+                  op_name(v->fn->ops.at[value->def].code));
+  } else if (!shows_elements(v->fn, value)) {
+    verify_report(v, "E1107", value_at(v, id), "[order-c18] a view of other elements than %s takes",
                   op_name(v->fn->ops.at[value->def].code));
   }
 }

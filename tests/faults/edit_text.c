@@ -28,6 +28,8 @@ static void name_piece(const char *text, size_t at, char *key) {
   size_t from = end;
   while (from && is_word(text[from - 1]) && end - from < EDIT_KEY - 1) from--;
   memcpy(key, text + from, end - from), key[end - from] = 0;
+  bool of_storage = !strcmp(key, "strides") && text[end] == '('; /* rand has an attribute of that name */
+  if (of_storage) snprintf(key, EDIT_KEY, "storage");
 }
 
 static void find_pieces(Arena *a, const char *text, Pieces *numbers, Pieces *words) {

@@ -218,8 +218,10 @@ typedef struct Tally {
 
 /* Edits of these must not change a number: they say where bytes are and how work is cut. */
 static bool is_address(const char *key) {
-  static const char *const list[] = {"frame", "result", "arg",     "slots",  "work_at", "chunks",
-                                     "tile",  "scratch", "workspace", "variant", "live"};
+  static const char *const list[] = {"frame",   "result", "arg",     "slots",     "work_at",
+                                     "chunks",  "tile",   "scratch", "workspace", "variant",
+                                     "threads", "shared", "align",   "live",      "storage",
+                                     "view",    "inplace"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(key, list[i])) return true;
   return false;

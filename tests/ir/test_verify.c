@@ -384,6 +384,14 @@ static const Broken modules[] = {
      "0)}\nreturn %1\n}\n"},
     {"order-c13", "E1107",
      "order\nbody @b(%0 : f32[A:4]) {\n%1 = rename[A -> B] %0 : f32[B:4]\nreturn %1\n}\n"},
+    {"order-c18", "E1107",
+     "order\nbody @b(%0 : f32[A:8]) {\n%1 = slice[A -> A] %0 {at = 1} : f32[A:4] {0: view(%0 + 2)}\n}\n"},
+    {"order-c18", "E1107",
+     "order\nbody @b(%0 : f32[A:4, B:4]) {\n%1 = rename[A -> C] %0 : f32[C:4, B:4] {0: strides(1, 4) "
+     "view(%0 + 0)}\n}\n"},
+    {"order-c18", "E1107",
+     "order\nbody @b(%0 : f32[A:8, B:2]) {\n%1 = slice[A -> A] %0 {at = 4} : f32[A:4, B:2] {0: view(%0 + "
+     "8)}\n%2 = slice[A -> A] %1 {at = 1} : f32[A:2, B:2] {0: view(%0 + 8)}\n}\n"},
     {"order-c14", "E1107", ADDING_LOOP(" {0: inplace(%2)}", "")},
     {"order-c15", "E1107",
      "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_gather[A] %0 {axis = \"x\", ways "
@@ -414,8 +422,6 @@ static const Broken modules[] = {
     {"select-c2", "E1110",
      DOT_WITH("tile = [16, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
     {"select-c2", "E1110",
-     DOT_WITH("tile = [2, 9, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
-    {"select-c2", "E1110",
      "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:12]) {family = \"contract\", tile = [6, 2, "
      "1, 1, 1, 1, 1, 0, 0, 1], chunks = [1]} {\n%2 = dot[K] %0, %1 : f32[A:2, B:12]\nreturn %2\n}\n"},
     {"select-c2", "E1110",
@@ -439,7 +445,6 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
     {"select-c6", "E1110", GPU_WITH(GPU_ONE ", instead = \"nothing\"")},
     {"select-c2", "E1110", GPU_TILE("[8, 1]", GPU_ONE)},
-    {"select-c2", "E1110", GPU_TILE("[4]", GPU_ONE)},
     {"select-c2", "E1110", GPU_TILE("[4, 9]", GPU_ONE)},
     {"select-c2", "E1110", GPU_WITH("align = [8, 16], " GPU_ONE)},
     {"select-c2", "E1110", GPU_WITH("chunks = [1], threads = [48], shared = [0]")},
