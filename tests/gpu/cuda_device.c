@@ -78,13 +78,13 @@ static void find_devices(void) {
   }
 }
 
-/* SHARDC_EMULATE_ACCOUNT: a file to which each process adds a line when it ends: its number, and for
-   each device the most bytes that it had of it at any time. */
+/* SHARDC_EMULATE_ACCOUNT: a file to which each process adds a line when it ends: its number, and the
+   most bytes that it had at any time, pinned on the host and then of each device. */
 static __attribute__((destructor)) void account(void) {
   const char *path = getenv("SHARDC_EMULATE_ACCOUNT");
   FILE *f = path && driver->started ? fopen(path, "a") : NULL;
   char line[256];
-  int n = snprintf(line, sizeof line, "%d", (int)getpid());
+  int n = snprintf(line, sizeof line, "%d %lld", (int)getpid(), (long long)driver->most_host);
   if (!f) return;
   for (int i = 0; i < driver->ndevices && n < 200; i++)
     n += snprintf(line + n, sizeof line - (size_t)n, " %lld", (long long)driver->context[i].most);

@@ -92,6 +92,8 @@ static CUresult pin(void *at, size_t n, bool own) {
   if (!more) return CU_OUT_OF_MEMORY;
   driver->pinned = more;
   driver->pinned[driver->npinned++] = (Range){at, n, own};
+  driver->host += (int64_t)n;
+  if (driver->host > driver->most_host) driver->most_host = driver->host;
   return CU_SUCCESS;
 }
 
@@ -99,7 +101,7 @@ static CUresult unpin(const void *at, bool own) {
   for (int i = 0; i < driver->npinned; i++) {
     Range r = driver->pinned[i];
     if (r.at != at || r.own != own) continue;
-    driver->pinned[i] = driver->pinned[--driver->npinned];
+    driver->pinned[i] = driver->pinned[--driver->npinned], driver->host -= (int64_t)r.n;
     if (own) free(r.at);
     return CU_SUCCESS;
   }

@@ -126,6 +126,7 @@ typedef struct Driver {
   struct CUctx context[MOST_DEVICES];
   Range *pinned;
   int npinned;
+  int64_t host, most_host; /* bytes that are pinned; at any time */
 } Driver;
 
 extern Driver standin_driver;
