@@ -33,14 +33,14 @@ static void add(Export *x, const Map *m, const Device *d, const rt_tensor *t, in
   }
   int64_t *size = rt_alloc(sizeof *size * RT_MAX_RANK);
   int rank = rt_slice_shape(s, size);
-  x->item[x->n++] = (SafeItem){rt_copy_text(name, strlen(name)), s->elem, rank, size, data};
+  x->item[x->n++] = (SafeItem){rt_copy_text(name, strlen(name)), s->elem, rank, size, data, NULL, NULL};
 }
 
 /* A call of all ranks; rank 0 gets the whole of it. */
 static void add_parameter(Export *x, const Map *m, const Run *r, int i) {
   const rt_tensor *part = &r->p->tensors[i], *t = &r->whole->tensors[i];
   Device view = r->device;
-  if (!rt_is_placed(part)) t = part;
+  if (!rt_is_placed(part) && rt_is_viewed(&r->device, part)) t = part;
   else {
     void *data = rt_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
     rt_tensor_gather(&r->device, part, data);

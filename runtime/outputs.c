@@ -34,7 +34,7 @@ static void add_item(Collector *c, int i, int64_t samples) {
     if (strcmp(t->dim[k], "Batch")) size[rank++] = t->size[k];
   void *data = rt_alloc((size_t)((of_batch(t) ? samples : 1) * bytes_of(t)));
   c->part[c->o->n] = &c->r->p->tensors[i];
-  c->o->item[c->o->n++] = (SafeItem){t->name, (int)t->elem, rank, size, data};
+  c->o->item[c->o->n++] = (SafeItem){t->name, (int)t->elem, rank, size, data, NULL, NULL};
 }
 
 static bool make_room(Collector *c, int64_t samples, Fault *f) {
@@ -61,7 +61,7 @@ static void take(const Collector *c, int k, int64_t sample) {
   int64_t bytes = bytes_of(whole);
   char *to = (char *)c->o->item[k].data + (of_batch(whole) ? sample * bytes : 0);
   if (rt_is_placed(part)) rt_tensor_gather(&c->r->device, part, to);
-  else memcpy(to, rt_tensor_read(&c->r->device, part), (size_t)bytes);
+  else rt_tensor_copy(&c->r->device, part, 0, bytes, to);
 }
 
 bool rt_outputs(Run *r, const Evaluation *v, Outputs *o, Fault *f) {

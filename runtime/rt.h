@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 6, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 7, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -94,6 +94,9 @@ typedef struct rt_collective {
   rt_elem elem; /* bf16 and f16 are added in f32 and rounded once */
   int64_t count;
   int64_t send_row, receive_row; /* of the buffers that hold n blocks; divide count */
+  /* Where room is planned for what is put end to end: of so many elements of each block, which then
+     go first, then the next ones. 0: of all of them. */
+  int64_t piece;
 } rt_collective;
 
 /* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */
@@ -130,6 +133,7 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   int64_t part; /* inputs: samples go round the ranks in parts of so many; 0: one block for each */
   /* Size of a dim of all ranks without the padding behind it, which is zero; 0: there is none. */
   int64_t logical[RT_MAX_RANK];
+  int64_t view; /* on a GPU: where in the view that the host has of it; -1: through the window */
 } rt_tensor;
 
 typedef struct rt_entry {
@@ -158,6 +162,10 @@ typedef struct rt_program {
   /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
      says where the device is. */
   int64_t counters_at;
+  /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
+     and small outputs; a window through which all other tensors come and go; room for what the
+     host sends for the GPU and receives, where no library does that. */
+  int64_t host_view, host_window, host_messages;
   const rt_tensor *tensors;
   int ntensors;
   const rt_entry *entries;

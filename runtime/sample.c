@@ -139,16 +139,31 @@ static void bring_forward(Sampler *s, int64_t i) {
   s->order[best] = s->order[i], s->order[i] = token;
 }
 
+static void take_logits(Sampler *s, int64_t at, int64_t n, const void *logits, int64_t stride) {
+  for (int64_t i = 0; i < n; i++) {
+    s->order[at + i] = (int32_t)(at + i);
+    s->weight[at + i] = rt_elem_get(s->output->elem, logits, i * stride);
+  }
+}
+
+/* What ranks hold parts of is gathered; else no more is read than one row. */
 static void read_logits(Sampler *s) {
+  const Device *d = &s->r->device;
   const rt_tensor *part = own(s, s->from);
-  const void *logits = rt_tensor_read(&s->r->device, part);
-  if (rt_is_placed(part)) rt_tensor_gather(&s->r->device, part, s->whole), logits = s->whole;
+  int64_t bytes = rt_elem_bytes(s->output->elem), most = rt_span_most(d, part) / bytes - 1;
   bool window = s->from == s->output;
   int64_t row = window ? (s->length - 1) * s->position_stride : 0;
   int64_t stride = stride_of(s->from, axis_of(s->from, s->input->of));
-  for (int64_t i = 0; i < s->vocab; i++) {
-    s->order[i] = (int32_t)i;
-    s->weight[i] = rt_elem_get(s->output->elem, logits, row + i * stride);
+  if (rt_is_placed(part)) {
+    rt_tensor_gather(d, part, s->whole);
+    take_logits(s, 0, s->vocab, s->whole + row * bytes, stride);
+    return;
+  }
+  for (int64_t i = 0, n; i < s->vocab; i += n) {
+    n = most / stride + 1 < s->vocab - i ? most / stride + 1 : s->vocab - i;
+    take_logits(s, i, n,
+                rt_span_read(d, part, (row + i * stride) * bytes, ((n - 1) * stride + 1) * bytes),
+                stride);
   }
 }
 

@@ -211,6 +211,13 @@ void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void 
   run(c, what->axis, what, &c->count[what - c->program->collectives], send, receive);
 }
 
+void rt_comm_piece(Comm *c, const rt_collective *what, int64_t count, const void *send,
+                   void *receive) {
+  rt_collective piece = *what;
+  piece.count = piece.send_row = piece.receive_row = count;
+  run(c, what->axis, &piece, &c->count[what - c->program->collectives], send, receive);
+}
+
 static void own(Comm *c, rt_collective what, const void *send, void *receive) {
   if (!c || c->launch.world == 1) {
     self_collect(c, NULL, 0, &what, send, receive);

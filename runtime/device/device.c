@@ -106,18 +106,51 @@ void rt_device_words(const Device *d, char *out, size_t n) { d->kind->words(d, o
 
 /* ---- tensors ---- */
 
+bool rt_is_viewed(const Device *d, const rt_tensor *t) { return !d->state || t->view >= 0; }
+
+int64_t rt_span_most(const Device *d, const rt_tensor *t) {
+  return rt_is_viewed(d, t) ? INT64_MAX : d->program->host_window;
+}
+
 static char *view_of(const Device *d, const rt_tensor *t, bool writes) {
   uint8_t *state = d->state ? &d->state[t - d->program->tensors] : NULL;
   uint8_t *flying = d->state ? &d->state[d->program->ntensors] : NULL;
   if (state && *state == STALE) d->kind->fetch(d, t), *state = SAME, *flying = false;
   if (state && writes && *flying) d->kind->settle(d), *flying = false;
   if (state && writes) *state = WRITTEN;
+  if (state) return d->apart + t->view;
   uintptr_t view = (uintptr_t)d->view[t->arena]; /* rt_device_with: may begin before any object */
   return (char *)(view + (uintptr_t)t->offset);
 }
 
-const void *rt_tensor_read(const Device *d, const rt_tensor *t) { return view_of(d, t, false); }
-void *rt_tensor_write(const Device *d, const rt_tensor *t) { return view_of(d, t, true); }
+static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes) {
+  if (rt_is_viewed(d, t)) return view_of(d, t, writes) + from;
+  if (bytes > d->program->host_window)
+    rt_fail(105, "%lld bytes of %s do not pass through the window", (long long)bytes, t->name);
+  return d->kind->span(d, t, from, bytes, writes);
+}
+
+const char *rt_span_read(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes) {
+  return span(d, t, from, bytes, false);
+}
+
+char *rt_span_write(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes) {
+  return span(d, t, from, bytes, true);
+}
+
+const void *rt_tensor_read(const Device *d, const rt_tensor *t) {
+  return span(d, t, 0, t->bytes, false);
+}
+
+void *rt_tensor_write(const Device *d, const rt_tensor *t) { return span(d, t, 0, t->bytes, true); }
+
+void rt_tensor_copy(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, void *to) {
+  int64_t most = rt_span_most(d, t);
+  for (int64_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < most ? bytes - at : most;
+    memcpy((char *)to + at, rt_span_read(d, t, from + at, n), (size_t)n);
+  }
+}
 
 /* What is on the device counts from here on, so what was written goes there first. */
 void rt_tensor_rows(Device *d, const RowCopy *c) {

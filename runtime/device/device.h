@@ -2,9 +2,10 @@
 
    What a kind of device does is a table of functions (device_cpu.c, device_cuda.c). Tensors of a
    CPU lie in memory that the runtime reads and writes as it is. Elsewhere the runtime has a view of
-   them in memory of the host: reading one fetches it if an entry has run since, and one that was
-   written goes to the device before the next entry runs. Inputs and scalars are never written by
-   entries. */
+   the small ones in memory of the host: reading one fetches it if an entry has run since, and one
+   that was written goes to the device before the next entry runs. Inputs and scalars are never
+   written by entries. All others come and go through a window of a fixed size, a span at a time: so
+   what the host has of a model does not grow with it. */
 #ifndef SHARDC_RT_DEVICE_H
 #define SHARDC_RT_DEVICE_H
 #include "runtime/comm/comm.h"
@@ -46,6 +47,8 @@ typedef struct DeviceKind {
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);
   void (*settle)(const Device *d); /* what was pushed is there */
+  /* Bytes of a tensor without a view, in the window. */
+  char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
 } DeviceKind;
 
 extern const DeviceKind rt_device_cpu, rt_device_cuda;
@@ -58,7 +61,8 @@ struct Device {
   const rt_program *first; /* of the executable's programs; NULL: there is only this one */
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */
   Region arena[RT_ARENAS];
-  char *view[RT_ARENAS]; /* where the runtime finds an arena; WORK has none on a GPU */
+  char *view[RT_ARENAS]; /* where the runtime finds an arena */
+  char *apart;           /* the view of a GPU's tensors */
   uint8_t *state;        /* View of every tensor, then whether some are on their way; NULL: there is
                             no view apart */
   Pool *pool;            /* of a CPU */
@@ -84,8 +88,16 @@ const rt_tensor *rt_tensor_find(const rt_program *p, const char *name);
 int64_t rt_tensor_count(const rt_tensor *t);
 
 /* A tensor as the last entry left it; to write into, all of it or a part. Both hold until the next
-   entry runs. */
+   entry runs; that of a tensor without a view, which must be small, until the next span. */
 const void *rt_tensor_read(const Device *d, const rt_tensor *t);
 void *rt_tensor_write(const Device *d, const rt_tensor *t);
 void rt_tensor_rows(Device *d, const RowCopy *c);
+
+/* The same of bytes from .. from + bytes - 1, rt_span_most of them at most. A span without a view
+   holds until the next one is asked for. */
+bool rt_is_viewed(const Device *d, const rt_tensor *t);
+int64_t rt_span_most(const Device *d, const rt_tensor *t);
+const char *rt_span_read(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes);
+char *rt_span_write(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes);
+void rt_tensor_copy(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, void *to);
 #endif

@@ -4,17 +4,15 @@
    or faults is told with its kernel. The second run is recorded, with the same calls of generated
    code, into a graph; from then on a run is one launch of it. Addresses are final and scalars lie
    in device memory, so a graph holds for the whole process. Nothing in a run waits for the device;
-   who reads a tensor does. Collectives of communicators that work on the host go through two
-   buffers there, and their entries are not recorded. Must not: allocate after the start. */
+   who reads a tensor does. Entries whose collectives go by way of the host are not recorded. Must not: allocate after the start. */
 #include "device_cuda.h"
 #include "ir/support/num.h"
-#include "placed.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { THREAD_LOCAL_CAPTURE = 1, PIN_AT_MOST = 256 << 20, SMALL = 4096, ON_DEVICE = 2 };
+enum { THREAD_LOCAL_CAPTURE = 1, ON_DEVICE = 2 };
 
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f) {
   return e == CU_SUCCESS || rt_cuda_fault(&c->api, e, 1008, f, "cannot %s", what);
@@ -91,35 +89,30 @@ static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
   return ok;
 }
 
-/* WORK has no view. Pages of a view that nobody reads or writes cost nothing. */
 static bool make_arenas(Device *d, Cuda *c, Fault *f) {
   const rt_program *p = d->program;
   for (int i = 0; i < RT_ARENAS; i++) {
     if (!allocate(c, p->arena_bytes[i], &c->arena[i], p, f)) return false;
     d->ctx.arena[i] = (char *)(uintptr_t)c->arena[i];
-    if (i == RT_WORK) continue;
-    if (!rt_region_map(&d->arena[i], p->arena_bytes[i], false, f)) return false;
-    d->view[i] = d->arena[i].base;
   }
-  int64_t io = p->arena_bytes[RT_IO];
-  c->pinned = io > 0 && io <= PIN_AT_MOST &&
-              c->api.cuMemHostRegister(d->view[RT_IO], (size_t)io, 0) == CU_SUCCESS;
   return true;
 }
 
-static int64_t collective_bytes(const rt_program *p, const rt_collective *c, bool sends) {
-  bool many = c->kind == RT_ALL_TO_ALL || c->kind == (sends ? RT_REDUCE_SCATTER : RT_ALL_GATHER);
-  return c->count * rt_elem_bytes((int)c->elem) * (many ? p->mesh[c->axis].size : 1);
-}
-
-static void make_stages(Cuda *c, const rt_program *p) {
-  int64_t most = 0;
-  for (int i = 0; i < p->ncollectives; i++)
-    for (int k = 0; k < 2; k++) {
-      int64_t bytes = collective_bytes(p, &p->collectives[i], k);
-      if (bytes > most) most = bytes;
-    }
-  if (most) c->send = rt_alloc((size_t)most), c->receive = rt_alloc((size_t)most);
+/* All memory of the host that the GPU reads and writes. */
+static bool pin(Device *d, Cuda *c, Fault *f) {
+  const rt_program *p = d->program;
+  int64_t bytes = p->host_view + p->host_window + p->host_messages;
+  void *at = NULL;
+  CUresult e = bytes ? c->api.cuMemHostAlloc(&at, (size_t)bytes, 0) : CU_SUCCESS;
+  if (e == CU_OUT_OF_MEMORY) {
+    char text[32];
+    return rt_fault(f, 701, "no memory of the host for %s that the GPU reads and writes",
+                    mebibytes(text, (double)bytes));
+  }
+  if (!rt_cuda_ok(c, e, "allocate pinned memory", f)) return false;
+  c->pinned = d->apart = at;
+  if (bytes) memset(at, 0, (size_t)bytes);
+  return true;
 }
 
 static bool open_context(Cuda *c, int number, Fault *f) {
@@ -147,9 +140,9 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   c->no_graph = o->no_graph, c->careful = o->careful, c->kernels = o->kernels;
   c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
-  if (!fits(c, p, f) || !make_arenas(d, c, f) || !make_counters(c, p, f)) return false;
+  if (!fits(c, p, f) || !make_arenas(d, c, f) || !pin(d, c, f)) return false;
+  if (!make_counters(c, p, f)) return false;
   if (!rt_cuda_kernels_open(c, p, f)) return false;
-  if (!d->comm || !d->comm->on_device) make_stages(c, p);
   for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -187,7 +180,7 @@ static void stop(Device *d) {
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
-  if (c->pinned) a->cuMemHostUnregister(d->view[RT_IO]);
+  if (c->pinned) a->cuMemFreeHost(c->pinned);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
   rt_cuda_kernels_close(c);
@@ -195,7 +188,7 @@ static void stop(Device *d) {
   if (c->to) a->cuEventDestroy(c->to);
   if (c->stream) a->cuStreamDestroy(c->stream);
   if (c->context) a->cuDevicePrimaryCtxRelease(c->device.handle);
-  free(c->entry), free(c->send), free(c->receive), free(c);
+  free(c->entry), free(c);
 }
 
 /* ---- calls of generated code ---- */
@@ -223,7 +216,7 @@ static void *counter(Device *d, int64_t i) {
 }
 
 /* A collective of NCCL may never end: while it is waited for, its communicators are asked. */
-static void wait(const Cuda *c) {
+void rt_cuda_wait(const Cuda *c) {
   const struct timespec nap = {.tv_nsec = 20000};
   CUresult e = c->nccl ? CU_NOT_READY : c->api.cuStreamSynchronize(c->stream);
   if (c->nccl) rt_nccl_waits(c->nccl, false);
@@ -244,7 +237,7 @@ static void collect_timed(Device *d, const rt_collective *x, const void *send, v
   rt_cuda_must(c, c->api.cuEventRecord(c->from, c->stream), "time a collective");
   rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
   rt_cuda_must(c, c->api.cuEventRecord(c->to, c->stream), "time a collective");
-  wait(c);
+  rt_cuda_wait(c);
   CUresult e = c->api.cuEventElapsedTime(&milliseconds, c->from, c->to);
   rt_cuda_must(c, e, "time a collective");
   rt_comm_count(d->comm, x, 1e-3 * milliseconds);
@@ -254,7 +247,7 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
                     void *work) {
   Cuda *c = d->inside;
   if (d->comm->group[x->axis].n == 1) {
-    if (send != receive) copy(d, receive, send, collective_bytes(d->program, x, true));
+    if (send != receive) copy(d, receive, send, x->count * rt_elem_bytes((int)x->elem));
     if (d->trace) rt_comm_count(d->comm, x, 0);
     return;
   }
@@ -263,12 +256,46 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
     else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
     return;
   }
-  int64_t out = collective_bytes(d->program, x, true), in = collective_bytes(d->program, x, false);
-  rt_cuda_must(c, c->api.cuMemcpyDtoHAsync(c->send, at(send), (size_t)out, c->stream), "copy");
-  wait(c);
-  rt_comm_collect(d->comm, x, c->send, c->receive);
-  rt_cuda_must(c, c->api.cuMemcpyHtoDAsync(at(receive), c->receive, (size_t)in, c->stream), "copy");
-  wait(c);
+  rt_cuda_exchange(d, x, send, receive);
+}
+
+/* ---- views ---- */
+
+static void move(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, char *here,
+                 bool fetches) {
+  const Cuda *c = d->inside;
+  CUdeviceptr there = c->arena[t->arena] + (CUdeviceptr)(t->offset + from);
+  CUresult e = fetches ? c->api.cuMemcpyDtoHAsync(here, there, (size_t)bytes, c->stream)
+                       : c->api.cuMemcpyHtoDAsync(there, here, (size_t)bytes, c->stream);
+  rt_cuda_must(c, e, fetches ? "copy from the GPU" : "copy to the GPU");
+}
+
+static void move_tensor(const Device *d, const rt_tensor *t, bool fetches) {
+  if (t->bytes) move(d, t, 0, t->bytes, d->apart + t->view, fetches);
+}
+
+/* What was written in the window goes to the device; what lies there no longer counts. */
+static void close_window(const Device *d) {
+  Cuda *c = d->inside;
+  Open *o = &c->open;
+  if (o->t && o->written) {
+    move(d, o->t, o->from, o->bytes, c->pinned + d->program->host_view, false);
+    rt_cuda_wait(c);
+  }
+  *o = (Open){0};
+}
+
+static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes) {
+  Cuda *c = d->inside;
+  Open *o = &c->open;
+  char *window = c->pinned + d->program->host_view;
+  if (o->t != t || o->from != from || o->bytes != bytes) {
+    close_window(d);
+    if (bytes) move(d, t, from, bytes, window, true), rt_cuda_wait(c);
+    *o = (Open){t, from, bytes, false};
+  }
+  o->written = o->written || writes;
+  return window;
 }
 
 /* ---- entries ---- */
@@ -308,6 +335,7 @@ static void hand_over(Device *d, const rt_entry *e) {
 
 static bool run_entry(Device *d, const rt_entry *e) {
   Cuda *c = d->inside;
+  close_window(d);
   if (c->nccl) rt_nccl_waits(c->nccl, true);
   hand_over(d, e);
   if (c->nccl) rt_nccl_goes_on(c->nccl);
@@ -324,7 +352,7 @@ static int64_t touched(Cuda *c, int64_t bytes) {
     CUresult e =
         c->api.cuMemcpyDtoHAsync(piece, c->arena[RT_WORK] + (CUdeviceptr)from,
                                  (size_t)(end > bytes ? bytes - from : end - from), c->stream);
-    rt_cuda_must(c, e, "copy"), wait(c);
+    rt_cuda_must(c, e, "copy"), rt_cuda_wait(c);
     if (end > bytes) rt_poison(piece + (bytes - from) / 4 * 4, end - bytes);
     int64_t n = rt_touched(piece, end - from);
     if (n) most = from + n;
@@ -349,46 +377,28 @@ static bool run(Device *d, const rt_entry *e, Fault *f) {
   return ok;
 }
 
-/* ---- views ---- */
+/* ---- what the runtime reads and writes ---- */
 
-/* Bytes `from`..`to` of an arena. */
-static void move(const Device *d, rt_arena arena, int64_t from, int64_t to, bool fetches) {
-  const Cuda *c = d->inside;
-  CUdeviceptr there = c->arena[arena] + (CUdeviceptr)from;
-  char *here = d->view[arena] + from;
-  size_t n = (size_t)(to - from);
-  CUresult e = fetches ? c->api.cuMemcpyDtoHAsync(here, there, n, c->stream)
-                       : c->api.cuMemcpyHtoDAsync(there, here, n, c->stream);
-  if (n) rt_cuda_must(c, e, fetches ? "copy from the GPU" : "copy to the GPU");
-}
-
-static void move_tensor(const Device *d, const rt_tensor *t, bool fetches) {
-  int64_t n = rt_elem_bytes((int)t->elem);
-  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  if (!t->flat) move(d, t->arena, t->offset, t->offset + t->bytes, fetches);
-  for (Piece b; t->flat && rt_piece_next(&w, &b);)
-    move(d, t->arena, t->offset + b.at * n, t->offset + (b.at + b.to - b.from) * n, fetches);
-}
-
-/* Small outputs come together: who reads the loss reads the others, too. */
+/* Outputs come together: who reads the loss reads the others, too. */
 static void fetch(const Device *d, const rt_tensor *t) {
   const rt_program *p = d->program;
-  bool small = t->kind == RT_OUTPUT && t->bytes <= SMALL;
-  if (!small) move_tensor(d, t, true);
-  for (int i = 0; small && i < p->ntensors; i++) {
+  bool output = t->kind == RT_OUTPUT;
+  if (!output) move_tensor(d, t, true);
+  for (int i = 0; output && i < p->ntensors; i++) {
     const rt_tensor *o = &p->tensors[i];
-    if (o->kind != RT_OUTPUT || o->bytes > SMALL || d->state[i] != STALE) continue;
+    if (o->kind != RT_OUTPUT || o->view < 0 || d->state[i] != STALE) continue;
     move_tensor(d, o, true), d->state[i] = SAME;
   }
-  wait(d->inside);
+  rt_cuda_wait(d->inside);
 }
 
 static void push(const Device *d, const rt_tensor *t) { move_tensor(d, t, false); }
 
-static void settle(const Device *d) { wait(d->inside); }
+static void settle(const Device *d) { rt_cuda_wait(d->inside); }
 
 static void rows(Device *d, const RowCopy *x) {
   Cuda *c = d->inside;
+  close_window(d);
   CuCopy2D copy = {.from_kind = ON_DEVICE,
                    .from_device = at(d->ctx.arena[x->from->arena] + x->from->offset + x->from_at),
                    .from_pitch = (size_t)x->from_apart,
@@ -419,4 +429,5 @@ const DeviceKind rt_device_cuda = {.start = start,
                                    .words = words,
                                    .fetch = fetch,
                                    .push = push,
-                                   .settle = settle};
+                                   .settle = settle,
+                                   .span = span};

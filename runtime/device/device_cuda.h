@@ -17,6 +17,12 @@ typedef struct Recorded { /* an entry: its first run goes launch by launch, late
   CUgraphExec graph;
 } Recorded;
 
+typedef struct Open { /* a span of a tensor, in the window */
+  const rt_tensor *t; /* NULL: nothing is there */
+  int64_t from, bytes;
+  bool written;
+} Open;
+
 typedef struct Cuda {
   CudaApi api;
   CudaDevice device;
@@ -29,15 +35,18 @@ typedef struct Cuda {
   Recorded *entry;
   void **arguments;              /* of one launch */
   bool no_graph, careful, waits; /* waits: for every launch, now */
-  bool pinned;                   /* the view of IO */
   const char *kernels;           /* a folder; NULL: none */
-  char *send, *receive;          /* of collectives that go through the host */
+  char *pinned;                  /* all memory of the host: view, window, messages */
+  Open open;                     /* what lies in the window */
   Nccl *nccl;                    /* NULL: collectives go through the host */
   const char *running;           /* the entry, for messages */
 } Cuda;
 
 /* Ends the process unless e is success. `what` was tried. */
 void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
+void rt_cuda_wait(const Cuda *c); /* for all that its stream was given */
+/* A collective by way of the host (device_cuda_host.c). */
+void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void *receive);
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
 
 bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);

@@ -219,12 +219,36 @@ void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_
   }
 }
 
-void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole) {
-  Piece all = rt_piece_whole(d->program, t), mine;
+bool rt_piece_cut(Piece *left, int64_t n, Piece *front) {
+  *front = *left;
+  front->to = left->from + min_i64(left->to - left->from, n);
+  left->at += front->to - front->from, left->from = front->to;
+  return front->to > front->from;
+}
+
+bool rt_piece_apart(const Piece *a, const Piece *b) {
+  bool same = true;
+  for (int i = 0; i < a->rank; i++) {
+    if (a->end[i] <= b->begin[i] || b->end[i] <= a->begin[i]) return true;
+    same = same && a->begin[i] == b->begin[i] && a->end[i] == b->end[i];
+  }
+  return same && (a->to <= b->from || b->to <= a->from);
+}
+
+void rt_tensor_take(const Device *d, const rt_tensor *t, int elem, const void *data,
+                    const Piece *from) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  char *data = rt_tensor_write(d, t);
-  while (rt_piece_next(&w, &mine))
-    rt_piece_copy(elem, whole, &all, (int)t->elem, data + mine.at * rt_elem_bytes(t->elem), &mine);
+  int64_t n = rt_elem_bytes(t->elem), most = rt_span_most(d, t) / n;
+  for (Piece mine, part; rt_piece_next(&w, &mine);)
+    while (rt_piece_cut(&mine, most, &part))
+      if (!rt_piece_apart(from, &part))
+        rt_piece_copy(elem, data, from, (int)t->elem,
+                      rt_span_write(d, t, part.at * n, (part.to - part.from) * n), &part);
+}
+
+void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole) {
+  Piece all = rt_piece_whole(d->program, t);
+  rt_tensor_take(d, t, elem, whole, &all);
 }
 
 Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data) {
@@ -263,8 +287,7 @@ static void gather_part(Gather *g, int world, int64_t at, int64_t n) {
   Comm *c = g->d->comm;
   Piece *mine = &g->piece[rt_comm_rank(c)];
   int64_t have = max_i64(0, min_i64(n, mine->to - mine->from - at));
-  memcpy(g->send, (const char *)rt_tensor_read(g->d, g->t) + (mine->at + at) * g->bytes,
-         (size_t)(have * g->bytes));
+  rt_tensor_copy(g->d, g->t, (mine->at + at) * g->bytes, have * g->bytes, g->send);
   rt_comm_gather(c, g->t->name, g->send, g->all, n * g->bytes);
   for (int i = 0; i < world; i++) {
     Piece part = g->piece[i];

@@ -25,6 +25,9 @@ Piece rt_piece_whole(const rt_program *p, const rt_tensor *t); /* the logical te
 int64_t rt_piece_count(const Piece *b);                        /* elements of the box */
 /* The piece without padding: the same elements in the same order, but for those. */
 Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b);
+/* Takes up to n elements off the front of a piece; false: it has none. */
+bool rt_piece_cut(Piece *left, int64_t n, Piece *front);
+bool rt_piece_apart(const Piece *a, const Piece *b); /* have they no element in common? */
 /* Copies what two pieces have in common. `from` and `to` are where their first elements lie. */
 void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
                    const Piece *target);
@@ -43,6 +46,9 @@ bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank);
 /* Between a dense logical tensor and what this rank holds of it. Gathering is a call of all ranks.
  */
 void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole);
+/* The same of a piece of the logical tensor. */
+void rt_tensor_take(const Device *d, const rt_tensor *t, int elem, const void *data,
+                    const Piece *from);
 void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole);
 /* As if `t`, a tensor of the logical program, lay whole at `data`: for code that knows no ranks. */
 Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data);

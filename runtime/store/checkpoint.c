@@ -50,9 +50,44 @@ typedef struct Contents {
   SafeItem *item;
   SafePair *pair;
   int64_t (*size)[RT_MAX_RANK]; /* of items */
-  void **copy;                  /* of items without padding, or NULL */
+  struct Parts *parts;          /* of items that come in parts */
   int nitems, npairs, room;
 } Contents;
+
+/* A piece of a tensor on its way into a file. */
+typedef struct Parts {
+  const Device *d;
+  const rt_tensor *t;
+  Piece left;
+  char *room; /* for a part without its padding; NULL: none yet */
+} Parts;
+
+enum { PART = 16 << 20 }; /* bytes */
+
+static int64_t next_part(void *of, const void **data) {
+  Parts *x = of;
+  int64_t n = rt_elem_bytes(x->t->elem), most = rt_span_most(x->d, x->t);
+  for (Piece part; rt_piece_cut(&x->left, (most < PART ? most : PART) / n, &part);) {
+    Piece b = rt_piece_logical(x->d->program, x->t, &part);
+    int64_t bytes = (b.to - b.from) * n, held = (part.to - part.from) * n;
+    if (!bytes) continue; /* nothing but padding */
+    *data = rt_span_read(x->d, x->t, part.at * n, held);
+    if (bytes == held) return bytes;
+    if (!x->room) x->room = rt_alloc((size_t)(most < PART ? most : PART));
+    rt_piece_copy((int)x->t->elem, *data, &part, (int)x->t->elem, x->room, &b);
+    *data = x->room;
+    return bytes;
+  }
+  free(x->room), x->room = NULL;
+  return 0;
+}
+
+static void add_parts(Contents *c, const Device *d, const rt_tensor *t, const char *name, int rank,
+                      const int64_t *size, const Piece *held) {
+  Parts *x = &c->parts[c->nitems];
+  *x = (Parts){d, t, *held, NULL};
+  c->item[c->nitems++] = (SafeItem){name, (int)t->elem, rank, size, NULL, next_part, x};
+}
 
 static int count_pieces(const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
@@ -66,32 +101,25 @@ static bool written_here(const Device *d, const rt_tensor *t) {
   return kept(t) && rt_is_writer(d->program, t, rt_comm_rank(d->comm));
 }
 
-static void add_piece(Contents *c, const rt_program *p, const rt_tensor *t, const char *data,
-                      char *name, const Piece *held) {
-  Piece b = rt_piece_logical(p, t, held);
-  data += held->at * rt_elem_bytes(t->elem);
+static void add_piece(Contents *c, const Device *d, const rt_tensor *t, char *name,
+                      const Piece *held) {
+  Piece b = rt_piece_logical(d->program, t, held);
   int64_t *size = c->size[c->nitems];
-  if (b.to - b.from < held->to - held->from) {
-    void *copy = rt_alloc((size_t)((b.to - b.from) * rt_elem_bytes(t->elem)));
-    rt_piece_copy((int)t->elem, data, held, (int)t->elem, copy, &b);
-    data = c->copy[c->nitems] = copy;
-  }
   for (int i = 0; i < t->rank; i++) size[i] = b.end[i] - b.begin[i];
   if (t->flat) size[0] = b.to - b.from;
-  c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(p, t, &b)};
-  c->item[c->nitems++] = (SafeItem){name, t->elem, t->flat ? 1 : t->rank, size, data};
+  c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(d->program, t, &b)};
+  add_parts(c, d, t, name, t->flat ? 1 : t->rank, size, held);
 }
 
 /* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
 static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  const char *data = rt_tensor_read(d, t);
   Piece b;
   for (int k = 0; rt_piece_next(&w, &b);) {
     Piece logical = rt_piece_logical(d->program, t, &b);
     if (logical.from == logical.to) continue;
     char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
-    add_piece(c, d->program, t, data, name, &b), k++;
+    add_piece(c, d, t, name, &b), k++;
   }
 }
 
@@ -99,7 +127,7 @@ static Contents room_for(int n) {
   return (Contents){rt_alloc(sizeof(SafeItem) * (size_t)n),
                     rt_alloc(sizeof(SafePair) * (size_t)n),
                     rt_alloc(sizeof(int64_t[RT_MAX_RANK]) * (size_t)n),
-                    rt_alloc(sizeof(void *) * (size_t)n),
+                    rt_alloc(sizeof(Parts) * (size_t)n),
                     0,
                     0,
                     n};
@@ -120,8 +148,8 @@ static Contents own_contents(const Device *d) {
 static void free_contents(Contents *c) {
   for (int i = 0; i < c->npairs; i++) free((char *)c->pair[i].key), free((char *)c->pair[i].value);
   for (int i = 0; i < c->npairs; i++) free((char *)c->item[i].name);
-  for (int i = 0; i < c->nitems; i++) free(c->copy[i]);
-  free(c->item), free(c->pair), free(c->size), free(c->copy);
+  for (int i = 0; i < c->nitems; i++) free(c->parts[i].room);
+  free(c->item), free(c->pair), free(c->size), free(c->parts);
 }
 
 static bool cannot(Fault *f, const char *what, const char *path) {
@@ -164,10 +192,14 @@ bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
     const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
     if (!kept(t) && !(shown(t) && rt_is_computed(d, t))) continue;
     if (more && !strncmp(t->name, "out.", 4)) continue;
-    void *gathered = first && rt_is_placed(t) ? rt_alloc((size_t)whole->bytes) : NULL;
-    if (rt_is_placed(t)) rt_tensor_gather(d, t, gathered);
-    const void *data = rt_is_placed(t) ? gathered : rt_tensor_read(d, t);
-    c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data};
+    if (!rt_is_placed(t)) {
+      Piece all = rt_piece_whole(d->program, t);
+      add_parts(&c, d, t, t->name, t->rank, whole->size, &all);
+      continue;
+    }
+    void *data = first ? rt_alloc((size_t)whole->bytes) : NULL;
+    rt_tensor_gather(d, t, data);
+    c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data, NULL, NULL};
   }
   int own = c.nitems;
   int64_t bytes;

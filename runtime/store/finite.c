@@ -6,20 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t bad_among(const rt_tensor *t, const void *data, int64_t from, int64_t to) {
+static int64_t bad_among(const rt_tensor *t, const void *data, int64_t n) {
   int64_t bad = 0;
   if (t->elem == RT_F32)
-    for (int64_t i = from; i < to; i++) bad += !isfinite(((const float *)data)[i]);
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(((const float *)data)[i]);
   else if (t->elem == RT_BF16 || t->elem == RT_F16 || t->elem == RT_F64)
-    for (int64_t i = from; i < to; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
   return bad;
 }
 
 static int64_t bad_in(const Device *d, const rt_tensor *t) {
   PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  int64_t bad = 0;
-  for (Piece b; rt_piece_next(&w, &b);)
-    bad += bad_among(t, rt_tensor_read(d, t), b.at, b.at + b.to - b.from);
+  int64_t bad = 0, bytes = rt_elem_bytes((int)t->elem), most = rt_span_most(d, t) / bytes;
+  for (Piece b, part; rt_piece_next(&w, &b);)
+    while (rt_piece_cut(&b, most, &part)) {
+      int64_t n = part.to - part.from;
+      bad += bad_among(t, rt_span_read(d, t, part.at * bytes, n * bytes), n);
+    }
   return bad;
 }
 

@@ -181,15 +181,6 @@ static bool place_of(const Open *o, const SafeTensor *s, const rt_program *p, co
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
-static bool apart(const Piece *a, const Piece *b) {
-  bool same = true;
-  for (int i = 0; i < a->rank; i++) {
-    if (a->end[i] <= b->begin[i] || b->end[i] <= a->begin[i]) return true;
-    same = same && a->begin[i] == b->begin[i] && a->end[i] == b->end[i];
-  }
-  return same && (a->to <= b->from || b->to <= a->from);
-}
-
 typedef struct Filling { /* one tensor, from all files */
   const Open *o;
   int nfiles;
@@ -201,15 +192,6 @@ typedef struct Filling { /* one tensor, from all files */
   int64_t have;
 } Filling;
 
-static void copy_into(const Filling *l, const SafeTensor *s, const Piece *from) {
-  PieceWalk w = rt_pieces(l->d->program, l->t, rt_comm_rank(l->d->comm));
-  char *data = rt_tensor_write(l->d, l->t);
-  Piece mine;
-  while (rt_piece_next(&w, &mine))
-    rt_piece_copy(s->elem, s->data, from, (int)l->t->elem,
-                  data + mine.at * rt_elem_bytes((int)l->t->elem), &mine);
-}
-
 static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
   if (l->nseen == l->room) {
     l->room = l->room * 2 + 8;
@@ -218,9 +200,9 @@ static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
   Piece *b = &l->seen[l->nseen];
   if (!place_of(o, s, l->d->program, l->t, b, f)) return false;
   for (int k = 0; !l->fill && k < l->nseen; k++)
-    if (!apart(b, &l->seen[k])) return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
+    if (!rt_piece_apart(b, &l->seen[k])) return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
   l->nseen++, l->have += b->to - b->from;
-  if (l->fill) copy_into(l, s, b);
+  if (l->fill) rt_tensor_take(l->d, l->t, s->elem, s->data, b);
   return true;
 }
 

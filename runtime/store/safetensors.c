@@ -224,6 +224,14 @@ static bool put(int fd, Hash *h, const void *data, int64_t n, int64_t *bytes, Fa
   return rt_write_all(fd, data, n, f);
 }
 
+static bool put_item(int fd, Hash *h, const SafeItem *t, int64_t *bytes, Fault *f) {
+  const void *part;
+  if (!t->next) return put(fd, h, t->data, item_bytes(t), bytes, f);
+  for (int64_t n; (n = t->next(t->of, &part)) > 0;)
+    if (!put(fd, h, part, n, bytes, f)) return false;
+  return true;
+}
+
 bool rt_safe_write(int fd, const SafeItem *items, int n, const SafePair *pairs, int npairs,
                    int64_t *bytes, uint64_t *hash, Fault *f) {
   char *header = NULL;
@@ -239,8 +247,7 @@ bool rt_safe_write(int fd, const SafeItem *items, int n, const SafePair *pairs, 
   *bytes = 0;
   uint64_t le = length;
   bool ok = put(fd, &h, &le, 8, bytes, f) && put(fd, &h, header, (int64_t)length, bytes, f);
-  for (int i = 0; ok && i < n; i++)
-    ok = put(fd, &h, items[i].data, item_bytes(&items[i]), bytes, f);
+  for (int i = 0; ok && i < n; i++) ok = put_item(fd, &h, &items[i], bytes, f);
   *hash = rt_hash_end(&h);
   free(header);
   return ok;

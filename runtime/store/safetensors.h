@@ -35,7 +35,10 @@ typedef struct SafeItem { /* something to be written */
   const char *name;
   int elem, rank;
   const int64_t *size;
-  const void *data;
+  const void *data; /* NULL: it comes in parts */
+  /* The next bytes of the data, which hold until the next call; returns how many, 0: no more. */
+  int64_t (*next)(void *of, const void **part);
+  void *of;
 } SafeItem;
 
 /* Writes to an open file from its start; *hash: XXH64 of all bytes. */

@@ -85,11 +85,11 @@ static bool read_tensor(Loader *l, const rt_tensor *t, bool fill, Fault *f) {
   return true;
 }
 
-/* A tensor of which ranks hold parts, or more than is in files, is read whole, one at a time. Looking
-   up touches nothing of the device: there is no tensor of that size. */
+/* A tensor of which ranks hold parts, or more than is in files, or that has no view, is read whole,
+   one at a time. Looking up touches nothing of the device: there is no tensor of that size. */
 static bool load_tensor(Loader *l, int i, bool fill, Fault *f) {
   const rt_tensor *t = &l->d->program->tensors[i], *part = &l->own->program->tensors[i];
-  if (fill && !rt_is_placed(part)) return read_tensor(l, t, fill, f);
+  if (fill && !rt_is_placed(part) && rt_is_viewed(l->own, part)) return read_tensor(l, t, fill, f);
   const Device *d = l->d;
   void *data = fill ? rt_alloc((size_t)t->bytes) : NULL;
   Device view = rt_device_with(d, d->program, t, data);

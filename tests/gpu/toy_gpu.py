@@ -50,6 +50,14 @@ for run, args, env in (('b', ['--no-graph'], {}), ('c', [], {'SHARDC_EMULATE_LAT
                        ('e', [], {'SHARDC_DEBUG': 'launch'}), ('f', ['--check-memory'], {}), ('g', ['--profile'], {})):
     train('--out', run, '--eval-every', '10', *args, env=env)
     check(losses('a') == losses(run) and tensors('a') == tensors(run), f'the same bits: {args} {env}')
+# what is not in the view (832 bytes) comes and goes through the window (256), in checkpoints, samples, weights files
+check(len(tensors('a')) > 2 * 1024, 'the checkpoint holds what is larger than the window')
+account = os.path.join(D, 'account')
+train('--out', 'y', '--save-every', '3', '--dump', 'y.st', env={'SHARDC_EMULATE_ACCOUNT': account})
+toy('export', '--resume=y', '--out', 'yx', env={'SHARDC_EMULATE_ACCOUNT': account})
+train('--out', 'z', '--init', 'yx', '--steps', '1', '--dump', 'z.st', env={'SHARDC_EMULATE_ACCOUNT': account})
+check([line.split()[1:] for line in open(account)] == 3 * [['1088', '20736']], 'no more than was planned: ' + open(account).read())
+check(losses('z')[0][1] < losses('a')[0][1] / 4, 'it goes on from the weights file')
 shutil.copytree(os.path.join(D, 'a'), os.path.join(D, 'r'))
 shutil.rmtree(os.path.join(D, 'r', 'step-000020'))
 train('--out', 'r', '--resume', '--eval-every', '10')

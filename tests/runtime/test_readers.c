@@ -143,7 +143,8 @@ static void test_safetensors_round_trip(void **state) {
   float a[6] = {1, 2, 3, 4, 5, 6}, b = 7;
   int64_t size[2] = {2, 3}, bytes;
   uint64_t hash;
-  SafeItem items[] = {{"w.\"odd\"", RT_F32, 2, size, a}, {"b", RT_F32, 0, NULL, &b}};
+  SafeItem items[] = {{"w.\"odd\"", RT_F32, 2, size, a, NULL, NULL},
+                      {"b", RT_F32, 0, NULL, &b, NULL, NULL}};
   SafePair pair = {"place.b", "x\ny"};
   char path[] = "/tmp/shardrt_XXXXXX";
   int fd = mkstemp(path);
