@@ -128,10 +128,12 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
   host_string(h, arena_printf(h->m->arena, "%s in %s", op_name(o->code), f->name));
   host_put(h, ", ");
   host_string(h, host_source(h, o->loc));
-  host_put(h, ", %s, %d, %s, %s, %lld, %lld, %lld},\n", words[o->code],
+  host_put(h, ", %s, %d, %s, %s, %lld, %lld, %lld", words[o->code],
            mesh_find(h->m, attr_str(&o->attrs, ATTR_axis, "")), most ? "RT_MAX" : "RT_SUM",
            upper(h, elem_words[in->elem]), (long long)x.count, (long long)x.send_row,
            (long long)x.receive_row);
+  if (x.pieces > 1) host_put(h, ", %lld", (long long)x.piece);
+  host_put(h, "},\n");
 }
 
 static void put_ranks(Host *h) {
@@ -208,13 +210,6 @@ static void put_flat(Host *h, const Global *g, uint32_t number) {
            axes ? list : "0", g->name);
 }
 
-/* Flat globals, and copies in a narrower type, are no tensors to the runtime: their members are. */
-static bool is_flat(const Module *m, const Global *g) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) return true;
-  return g->derived;
-}
-
 /* ---- tensors ---- */
 
 static int arena_index(const Global *g) {
@@ -245,6 +240,7 @@ static void put_tensor(Host *h, const Global *g, uint32_t number) {
   host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
   host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
            (long long)host_global_bytes(g));
+  if (for_gpu(h->m)) host_put(h, ", .view = %lld", (long long)module_view_at(h->m, g));
   put_splits(h, g);
   put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
@@ -257,7 +253,7 @@ static uint32_t put_tensors(Host *h) {
     if (h->m->globals.at[i]->within) put_flat(h, h->m->globals.at[i], i);
   host_put(h, "\nstatic const rt_tensor tensors[] = {\n");
   for (uint32_t i = 0; i < h->m->globals.n; i++) {
-    if (is_flat(h->m, h->m->globals.at[i])) continue;
+    if (!global_is_tensor(h->m, h->m->globals.at[i])) continue;
     put_tensor(h, h->m->globals.at[i], i), n++;
   }
   host_put(h, "    {0},\n};\n");
@@ -349,6 +345,13 @@ static const char *hash_of(Host *h) {
   return hash_words(h->m->arena, hash_text(hash_begin(), ir_print(h->m, NULL)), 32);
 }
 
+static void put_pinned(Host *h) {
+  Pinned p = module_pinned(h->m);
+  host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, 2));
+  host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
+           (long long)p.view, (long long)p.window, (long long)p.messages);
+}
+
 static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   const Module *m = h->m;
   host_put(h, "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
@@ -364,7 +367,7 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
            (long long)largest_scratch(m), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
            (long long)(arena_end(m, 2) + module_device_words(m)), (long long)work_end(m));
   host_put(h, "    .counters = %lld,\n", (long long)module_counters(m));
-  if (for_gpu(m)) host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(m, 2));
+  if (for_gpu(m)) put_pinned(h);
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
   host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);

@@ -342,7 +342,7 @@ static void add_traffic(const Module *m, const Fn *f, double times, TrafficList 
     Traffic *t = row_for(m, l, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
     double n = times * elements_of(f, o);
     Message x = message_of(f, o);
-    t->calls += times * (double)x.times, t->elements += n;
+    t->calls += times * (double)(x.times * x.pieces), t->elements += n;
     t->bytes += n * elem_bytes(value_type(f, o->out)->elem);
     if (x.bytes > t->largest) t->largest = x.bytes;
   }

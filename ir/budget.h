@@ -19,6 +19,15 @@ int64_t module_counters(const Module *m); /* loops count to less than this */
    says where the device is. Behind the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
 
+/* Memory of the host that a GPU reads and writes, pinned, by what for (pinned.c); without a GPU
+   there is none. */
+typedef struct Pinned {
+  int64_t view, window, messages;
+} Pinned;
+Pinned module_pinned(const Module *m);
+int64_t module_view_at(const Module *m, const Global *g); /* -1: it has none */
+bool global_is_tensor(const Module *m, const Global *g);  /* does the runtime know it? */
+
 typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
 
 typedef struct Moment { /* one op of a step, kernels and collectives; a body's stand where it runs

@@ -35,7 +35,9 @@ Message message_of(const Fn *f, const Op *o) {
   m.send_row = min_i64(m.send_row, m.count), m.receive_row = min_i64(m.receive_row, m.count);
   m.send_step = m.count * (o->code == OP_reduce_scatter ? m.ways : 1);
   m.receive_step = m.count * (o->code == OP_all_gather ? m.ways : 1);
-  m.bytes = m.count * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
+  m.piece = attr_int(&o->attrs, ATTR_piece, m.count);
+  m.pieces = m.piece > 0 ? (m.count + m.piece - 1) / m.piece : 1;
+  m.bytes = m.piece * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
   return m;
 }
 
@@ -52,6 +54,15 @@ int64_t message_workspace(const Fn *f, const Op *o) {
 bool message_needs_line(const Module *m) {
   return module_number(m, "target.gpu", 0) != 0 &&
          !strcmp(module_setting(m, "comm", "nccl"), "nccl");
+}
+
+bool message_by_host(const Module *m) {
+  return module_number(m, "target.gpu", 0) != 0 && m->mesh.n > 0 && !message_needs_line(m);
+}
+
+int64_t message_host_bytes(const Fn *f, const Op *o) {
+  Message m = message_of(f, o);
+  return m.ways > 1 ? round_up(m.bytes, CACHE_LINE) : 0;
 }
 
 int64_t message_fewest(int64_t rows, int64_t row_bytes, int64_t most) {

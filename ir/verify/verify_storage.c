@@ -429,6 +429,12 @@ static bool is_shard(const Type *t) { /* of a flat group of parameters (pass zer
   return t->rank && !strncmp(t->axis[t->rank - 1].dim, "Piece_", 6);
 }
 
+/* Is what goes at a time put somewhere else, whatever it is? */
+static bool needs_room(const Verifier *v, const Op *op) {
+  return message_by_host(v->m) || (op->code == OP_all_to_all && message_needs_line(v->m) &&
+                                   message_workspace(v->fn, op));
+}
+
 static void check_messages(Verifier *v, const Op *op) {
   int64_t times = attr_int(&op->attrs, ATTR_times, 1),
           bucket = (int64_t)module_number(v->m, "plan.zero.bucket", 0);
@@ -441,6 +447,12 @@ static void check_messages(Verifier *v, const Op *op) {
     verify_report(v, "E1110", verify_at_op(op),
                   "[message-c2] a message of %lld bytes, and buckets of %lld", (long long)x.bytes,
                   (long long)bucket);
+  else if (x.piece < 1 || x.piece > x.count)
+    verify_report(v, "E1110", verify_at_op(op), "[message-c4] pieces of %lld elements of %lld",
+                  (long long)x.piece, (long long)x.count);
+  else if (bucket > 0 && needs_room(v, op) && x.bytes > bucket && x.piece > 1)
+    verify_report(v, "E1110", verify_at_op(op), "[message-c4] pieces of %lld bytes, buckets of %lld",
+                  (long long)x.bytes, (long long)bucket);
   else if (message_needs_line(v->m) &&
            attr_int(&op->attrs, ATTR_workspace, 0) != message_workspace(v->fn, op))
     verify_report(v, "E1110", verify_at_op(op), "[message-c3] workspace of %lld bytes, not %lld",

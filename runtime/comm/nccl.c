@@ -148,28 +148,41 @@ typedef struct Rows { /* one collective on its way */
   const rt_collective *c;
   CUstream stream;
   int ways, type;
-  size_t size;      /* of an element */
-  CUdeviceptr work; /* where blocks are put end to end */
+  size_t size;       /* of an element */
+  int64_t at, count; /* elements of each block that go now */
+  CUdeviceptr work;  /* where these are put end to end */
 } Rows;
 
 static const void *host(CUdeviceptr p) { return (const void *)(uintptr_t)p; }
 
-/* Between n blocks cut in rows and the same blocks end to end. */
+/* Rows of `run` elements; those of a block lie all ranks' rows apart. */
+static void copy_run(const Rows *x, CUdeviceptr in_blocks, CUdeviceptr in_line, int64_t row,
+                     int64_t run, int64_t rows, bool out) {
+  size_t width = (size_t)run * x->size, apart = (size_t)row * x->size * (size_t)x->ways;
+  CuCopy2D copy = {.from_kind = ON_DEVICE,
+                   .from_device = out ? in_blocks : in_line,
+                   .from_pitch = out ? apart : width,
+                   .to_kind = ON_DEVICE,
+                   .to_device = out ? in_line : in_blocks,
+                   .to_pitch = out ? width : apart,
+                   .bytes = width,
+                   .rows = (size_t)rows};
+  copied(x->n, x->n->cuda->cuMemcpy2DAsync(&copy, x->stream), x->c);
+}
+
+/* Between n blocks cut in rows and a piece of each, end to end: the rest of a row, whole rows, the
+   begin of one. */
 static void copy_rows(const Rows *x, CUdeviceptr blocks, CUdeviceptr line, int64_t row, bool out) {
-  size_t width = (size_t)row * x->size, rows = (size_t)(x->c->count / row);
-  for (int i = 0; i < x->ways; i++) {
-    CUdeviceptr in_blocks = blocks + (size_t)i * width,
-                in_line = line + (size_t)i * (size_t)x->c->count * x->size;
-    CuCopy2D copy = {.from_kind = ON_DEVICE,
-                     .from_device = out ? in_blocks : in_line,
-                     .from_pitch = out ? width * (size_t)x->ways : width,
-                     .to_kind = ON_DEVICE,
-                     .to_device = out ? in_line : in_blocks,
-                     .to_pitch = out ? width : width * (size_t)x->ways,
-                     .bytes = width,
-                     .rows = rows};
-    copied(x->n, x->n->cuda->cuMemcpy2DAsync(&copy, x->stream), x->c);
-  }
+  for (int i = 0; i < x->ways; i++)
+    for (int64_t from = x->at, end = x->at + x->count, n; from < end; from += n) {
+      int64_t within = from % row, rows = within ? 0 : (end - from) / row,
+              run = rows ? row : row - within < end - from ? row - within : end - from;
+      int64_t first = (from / row * x->ways + i) * row + within,
+              to = i * x->count + from - x->at;
+      copy_run(x, blocks + (CUdeviceptr)first * x->size, line + (CUdeviceptr)to * x->size, row, run,
+               rows ? rows : 1, out);
+      n = rows ? rows * row : run;
+    }
 }
 
 /* Blocks to send, end to end. */
@@ -181,8 +194,9 @@ static const char *packed(const Rows *x, const void *send) {
 
 /* Behind what is sent, if that is put end to end, too. */
 static CUdeviceptr unpacked_from(const Rows *x) {
-  size_t bytes = (size_t)x->ways * (size_t)x->c->count * x->size;
-  return x->work + (x->c->send_row == x->c->count ? 0 : round_up(bytes, CACHE_LINE));
+  int64_t piece = x->c->piece ? x->c->piece : x->c->count;
+  int64_t bytes = x->ways * piece * (int64_t)x->size;
+  return x->work + (CUdeviceptr)(x->c->send_row == x->c->count ? 0 : round_up(bytes, CACHE_LINE));
 }
 
 /* Where blocks are received end to end; `unpack` puts them in rows. */
@@ -197,15 +211,32 @@ static void unpack(const Rows *x, void *receive) {
 
 /* ---- collectives ---- */
 
-static void all_to_all(const Rows *x, NcclComm comm, const char *send, char *receive) {
+/* A piece of every block: from where it lies, or from where it is put. */
+static size_t block_of(const Rows *x, int i, int64_t row) {
+  bool whole = row == x->c->count;
+  return (size_t)(whole ? i * x->c->count + x->at : i * x->count) * x->size;
+}
+
+static void exchange(const Rows *x, NcclComm comm, const char *send, char *receive) {
   const NcclApi *a = &x->n->api;
-  size_t count = (size_t)x->c->count, bytes = count * x->size;
+  size_t count = (size_t)x->count;
   must(x->n, a->ncclGroupStart(), x->c);
   for (int i = 0; i < x->ways; i++) {
-    must(x->n, a->ncclSend(send + (size_t)i * bytes, count, x->type, i, comm, x->stream), x->c);
-    must(x->n, a->ncclRecv(receive + (size_t)i * bytes, count, x->type, i, comm, x->stream), x->c);
+    const char *from = send + block_of(x, i, x->c->send_row);
+    char *to = receive + block_of(x, i, x->c->receive_row);
+    must(x->n, a->ncclSend(from, count, x->type, i, comm, x->stream), x->c);
+    must(x->n, a->ncclRecv(to, count, x->type, i, comm, x->stream), x->c);
   }
   must(x->n, a->ncclGroupEnd(), x->c);
+}
+
+static void all_to_all(Rows *x, NcclComm comm, const void *send, void *receive) {
+  int64_t piece = x->c->piece ? x->c->piece : x->c->count;
+  for (; x->at < x->c->count; x->at += piece) {
+    x->count = x->c->count - x->at < piece ? x->c->count - x->at : piece;
+    exchange(x, comm, packed(x, send), landing(x, receive));
+    unpack(x, receive);
+  }
 }
 
 /* By rt_elem: f32, bf16, f16, f64, i32, i64, bool */
@@ -220,6 +251,7 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
             .ways = n->comm->group[c->axis].n,
             .type = types[c->elem],
             .size = (size_t)rt_elem_bytes((int)c->elem),
+            .count = c->count,
             .work = (CUdeviceptr)(uintptr_t)work};
   NcclComm comm = n->axis[c->axis];
   size_t count = (size_t)c->count;
@@ -239,7 +271,7 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
   case RT_ALL_GATHER:
     must(n, a->ncclAllGather(send, landing(&x, receive), count, x.type, comm, stream), c);
     break;
-  case RT_ALL_TO_ALL: all_to_all(&x, comm, packed(&x, send), landing(&x, receive)); break;
+  case RT_ALL_TO_ALL: all_to_all(&x, comm, send, receive); return;
   }
   unpack(&x, receive);
 }

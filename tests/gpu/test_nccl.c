@@ -33,7 +33,8 @@ static rt_collective table[TABLE]; /* made before the ranks part */
 static int number_of_rows;
 static Device *stalls; /* this rank's GPU does not come to a reduce-scatter; NULL: it does */
 
-/* Every kind over every axis; the blocks of the second half are cut in rows; one is long. */
+/* Every kind over every axis; the blocks of the second half are cut in rows; one is long; what goes
+   all to all does so in pieces. */
 static int make_table(const rt_axis *mesh, int naxes) {
   static const rt_elem elems[] = {RT_F32, RT_BF16, RT_I32};
   int n = 0;
@@ -52,7 +53,8 @@ static int make_table(const rt_axis *mesh, int naxes) {
                                      .elem = elems[e],
                                      .count = count,
                                      .send_row = e == 1 && sends ? count / 4 : count,
-                                     .receive_row = e == 1 && takes ? count / 8 : count};
+                                     .receive_row = e == 1 && takes ? count / 8 : count,
+                                     .piece = e == 2 || kind != RT_ALL_TO_ALL ? 0 : 7};
       }
   return n;
 }
@@ -117,12 +119,18 @@ static void be_ill(Ill ill, Device *d) {
 static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   static const rt_entry entry = {.name = "step", .run = step};
   const rt_tensor tensors[] = {
-      {.name = "w", .kind = RT_PARAM, .elem = RT_F32, .arena = RT_WEIGHTS, .bytes = ROOM * 4},
+      {.name = "w",
+       .kind = RT_PARAM,
+       .elem = RT_F32,
+       .arena = RT_WEIGHTS,
+       .bytes = ROOM * 4,
+       .view = -1},
       {.name = "s",
        .kind = RT_OUTPUT,
        .elem = RT_F32,
        .arena = RT_STATES,
-       .bytes = (int64_t)number_of_rows * ROOM * 4}};
+       .bytes = (int64_t)number_of_rows * ROOM * 4,
+       .view = -1}};
   const rt_program p = {.abi = RT_ABI_VERSION,
                         .model = "test",
                         .compiler = "",
@@ -130,6 +138,7 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
                         .target = "sm_80",
                         .sm = 80,
                         .arena_bytes = {ROOM * 4, tensors[1].bytes, 64, 2 * ROOM * 4},
+                        .host_window = tensors[1].bytes,
                         .tensors = tensors,
                         .ntensors = 2,
                         .entries = &entry,

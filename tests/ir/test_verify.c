@@ -483,19 +483,19 @@ static const Broken modules[] = {
      "} {\n%1 = exp %0 : f32[A:3]\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
      "%1 = slice[A -> A] %0 {at = 1} : f32[A:3] {0: view(%0 + 1)}\n%2 = kernel @k, %1 : f32[A:3]\n"
      "return %2\n}\n"},
-    {"message-c1", "E1110",
-     "select\nmesh x = 2\nbody @b(%0 : f32[Bucket_0:4, Owner_0_x:2, Piece_0:8]) {\n"
-     "%1 = reduce_scatter[Owner_0_x] %0 {axis = \"x\", ways = 2, times = 3} : f32[Bucket_0:4, "
-     "Owner_0_x:1, Piece_0:8]\nreturn %1\n}\n"},
+    {"message-c1", "E1110", "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
+     "\"x\", ways = 2, times = 3} : f32[A:4]\nreturn %1\n}\n"},
     {"message-c2", "E1110",
-     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\n"
-     "body @b(%0 : f32[Bucket_0:4, Owner_0_x:2, Piece_0:8]) {\n"
-     "%1 = reduce_scatter[Owner_0_x] %0 {axis = \"x\", ways = 2, times = 2} : f32[Bucket_0:4, "
-     "Owner_0_x:1, Piece_0:8]\nreturn %1\n}\n"},
+     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece_0:8]) {\n"
+     "%1 = reduce_scatter[O] %0 {axis = \"x\", ways = 2, times = 2} : f32[B:4, O:1, Piece_0:8]\n"
+     "return %1\n}\n"},
     {"message-c3", "E1110",
      "select\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1]) {\n"
      "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
      "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
+    {"message-c4", "E1110", "select\nmesh x = 2\nset target.gpu = \"1\"\nset comm = \"local\"\nset "
+     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} "
+     ": f32[A:4]\nreturn %1\n}\n"},
     {"place-c3", "E1108",
      "memory\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1] {at(arg 0 + 0)}) "
      "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64, work_at = 0} "

@@ -7,8 +7,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
+#include "ir/budget.h"
 #include "ir/kernel/gemm.h"
 #include "ir/kernel/gpu_tile.h"
+#include "passes/internal.h"
 #include "passes/tune/gpu.h"
 #include <stdio.h>
 
@@ -115,9 +117,33 @@ static void attention_leaves_room(void **state) {
   }
 }
 
+/* Messages of [A:8, B:64] over two ranks, buckets of 256 bytes: what needs room needs a bucket. */
+static void messages_need_a_bucket(void **state) {
+  static const char text[] =
+      "shardc-ir 1\nmodel Test\nafter order\nmesh x = 2\nset plan.zero.bucket = \"256\"\n"
+      "body @b(%0 : f32[A:4, B:64]) {\n"
+      "  %1 = all_to_all[A -> B] %0 {axis = \"x\", ways = 2} : f32[A:8, B:32]\n"
+      "  %2 = all_reduce %0 {axis = \"x\", ways = 2} : f32[A:4, B:64]\n  return %1, %2\n}\n";
+  static const int64_t piece[2][2] = {{32, 0}, {32, 64}}, work[2] = {256, 0};
+  (void)state;
+  for (int host = 0; host < 2; host++) {
+    Ctx *c = ctx_new();
+    Module *m = parse(c, text);
+    const Fn *f = m->fns.at[0];
+    if (host) module_set(m, "comm", "local");
+    select_messages(m);
+    for (OpId i = 0; i < 2; i++)
+      assert_int_equal(attr_int(&f->ops.at[i].attrs, ATTR_piece, 0), piece[host][i]);
+    assert_int_equal(attr_int(&f->ops.at[0].attrs, ATTR_workspace, 0), work[host]);
+    assert_int_equal(module_pinned(m).messages, host ? 2 * 256 : 0);
+    ctx_free(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(few_warps_are_not_left_alone), cmocka_unit_test(attention_leaves_room),
-      cmocka_unit_test(pieces_need_alignment), cmocka_unit_test(heads_are_cut_up_to_a_width)};
+      cmocka_unit_test(pieces_need_alignment), cmocka_unit_test(heads_are_cut_up_to_a_width),
+      cmocka_unit_test(messages_need_a_bucket)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,64 @@
+/* Pinned memory of the host in a program for a GPU: what the runtime reads and writes there
+   (runtime/device.h), decided at compile time and allocated once.
+
+     view       inputs and scalars, which the host writes from anywhere, and small outputs, one
+                behind the other
+     window     for all other tensors, of which the host has a part at a time
+     messages   as sent and as received, where collectives go by way of the host
+
+   Must not: count what lies on the GPU, that is budget.c's. */
+#include "budget.h"
+#include "message.h"
+#include "support/num.h"
+
+enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
+
+static int64_t bytes_of(const Global *g) {
+  return round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
+}
+
+static bool for_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
+
+/* Flat globals, and copies in a narrower type, are none: their members are. */
+bool global_is_tensor(const Module *m, const Global *g) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == g) return false;
+  return !g->derived;
+}
+
+static bool is_viewed(const Global *g) {
+  return g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR ||
+         (g->kind == GLOBAL_OUTPUT && bytes_of(g) <= SMALL);
+}
+
+int64_t module_view_at(const Module *m, const Global *g) {
+  int64_t at = 0;
+  if (!for_gpu(m) || !is_viewed(g)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != g; i++)
+    if (is_viewed(m->globals.at[i])) at += bytes_of(m->globals.at[i]);
+  return at;
+}
+
+static int64_t largest_message(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n && message_by_host(m); i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
+      int64_t bytes = message_host_bytes(m->fns.at[i], o);
+      if (bytes > most) most = bytes;
+    }
+  return most;
+}
+
+Pinned module_pinned(const Module *m) {
+  Pinned p = {0};
+  for (uint32_t i = 0; i < m->globals.n && for_gpu(m); i++) {
+    const Global *g = m->globals.at[i];
+    if (is_viewed(g)) p.view += bytes_of(g);
+    else if (global_is_tensor(m, g) && bytes_of(g) > p.window) p.window = bytes_of(g);
+  }
+  if (p.window > WINDOW) p.window = WINDOW;
+  p.messages = 2 * largest_message(m);
+  return p;
+}
