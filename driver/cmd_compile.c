@@ -166,16 +166,6 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
-/* How ranks talk is no matter of the model: what one rank computes stays the same. */
-static Exit set_communicator(const Cli *o, Module *m) {
-  const char *name = o->value[OPT_COMM];
-  if (!name) return EXIT_FINE;
-  if (strcmp(name, "local") && strcmp(name, "mpi") && strcmp(name, "nccl"))
-    return cli_usage("`--comm` is one of local, mpi, nccl, not `%s`", name);
-  module_set(m, "comm", "%s", name);
-  return EXIT_FINE;
-}
-
 /* NCCL knows GPUs alone, and they know nothing better. */
 static Exit suit_communicator(const Cli *o, Module *m) {
   bool gpu = for_gpu(m);
@@ -197,7 +187,6 @@ static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
 /* One program, from the module as loaded to what `kind` asks for. */
 static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
   Exit e = suit_target(o, m, kind);
-  if (e == EXIT_FINE) e = set_communicator(o, m);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e == EXIT_FINE && kind != EMIT_IR) e = suit_communicator(o, m);

@@ -75,8 +75,19 @@ static const char *default_target(const Cli *o, const Module *m) {
   return *name ? name : "native";
 }
 
+/* How ranks talk is no matter of the model: what one rank computes stays the same. */
+static Exit set_communicator(const Cli *o, Module *m) {
+  const char *name = o->value[OPT_COMM];
+  if (!name) return EXIT_FINE;
+  if (strcmp(name, "local") && strcmp(name, "mpi") && strcmp(name, "nccl"))
+    return cli_usage("`--comm` is one of local, mpi, nccl, not `%s`", name);
+  module_set(m, "comm", "%s", name);
+  return EXIT_FINE;
+}
+
 Exit describe_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
+  if (set_communicator(o, m) != EXIT_FINE) return EXIT_USAGE;
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
   const Target *t = target_find(name ? name : default_target(o, m));
   const char *all = "native";

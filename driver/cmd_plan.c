@@ -42,7 +42,7 @@ static bool plan_module(Cli *o, Planned *p) {
     return false;
   IrCount work = module_count(p->m);
   p->facts = o->facts;
-  p->need = module_budget(p->m);
+  p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
   for (uint32_t i = 0; i < p->m->fns.n; i++) {
     const Fn *f = p->m->fns.at[i];
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
@@ -119,6 +119,18 @@ static void say_bytes(const Planned *p) {
   printf("\n");
 }
 
+/* host, pinned     1.03 MiB  = view 12.00 KiB + window 1.00 MiB */
+static void say_pinned(const Planned *p) {
+  Arena *a = p->m->arena;
+  Pinned h = p->pinned;
+  int64_t all = h.view + h.window + h.messages;
+  if (!all) return;
+  printf("host, pinned %12s  = view %s + window %s", plan_amount(a, (double)all),
+         plan_amount(a, (double)h.view), plan_amount(a, (double)h.window));
+  if (h.messages) printf(" + messages %s", plan_amount(a, (double)h.messages));
+  printf("\n");
+}
+
 static void say_traffic(const Planned *p) {
   if (!p->traffic.n) return;
   printf("each rank sends per step          elements        bytes     calls\n");
@@ -158,6 +170,7 @@ static void say_plan(const Planned *p) {
   printf("%s\n", plan_title(p));
   printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
   say_bytes(p);
+  say_pinned(p);
   say_traffic(p);
   say_accumulation(p);
   printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
@@ -194,7 +207,11 @@ static void put_bytes(const Planned *p) {
   printf("\"bytes\":{");
   for (int i = 0; i < PLAN_PARTS; i++)
     printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
-  printf("\"total\":%lld}", (long long)all_bytes(p));
+  printf("\"total\":%lld},", (long long)all_bytes(p));
+  Pinned h = p->pinned;
+  printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"total\":%lld}",
+         (long long)h.view, (long long)h.window, (long long)h.messages,
+         (long long)(h.view + h.window + h.messages));
 }
 
 static void put_time(const Planned *p) {

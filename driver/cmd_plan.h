@@ -21,6 +21,7 @@ typedef struct Planned {
   Module *m;
   const LowerFacts *facts;
   Budget need;
+  Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   TrafficList traffic;

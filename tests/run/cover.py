@@ -4,7 +4,8 @@
 recomputation, precision, clipping, buckets), 20 steps each: losses, norms, parameters and states are those of one rank; every rank touches
 just the bytes that were predicted, and these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI.
 `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or
-more rows), compiled for a GPU and run by the stand-in, four ranks at most, against one rank on a processor.
+more rows), compiled for a GPU and run by the stand-in, four ranks at most, against one rank on a processor; then two of them with
+messages by way of the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -49,16 +50,16 @@ def main():
     words, numbers = [a for a in sys.argv[2:] if not a.isdigit()], [int(a) for a in sys.argv[2:] if a.isdigit()]
     folder, wrong, began = workdir(), 0, time.time()
     try:
-        rows, steps, mpi, over = [], 3, [], 'local'
+        rows, steps, mpi, host, over = [], 3, [], [], 'local'
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
-        elif 'nccl' in words: (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
+        elif 'nccl' in words: (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'; host = rows[:2]
         else:
             count, steps = (numbers + [24, 20][len(numbers):])
             rows = pairwise(24)[:count]
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')): print('no mpirun or mpicc: rows over MPI are passed over'); mpi = []
-        for row, over in [(r, over) for r in rows] + [(r, 'mpi') for r in mpi]:
+        for row, over in [(r, over) for r in rows] + [(r, 'mpi') for r in mpi] + [(r, 'host') for r in host]:
             try: why = bench.differs(row, over)
             except RuntimeError as e: why = str(e)
             if why: wrong += 1; print(f'{over} {name_of(row)}: {why}', flush=True)

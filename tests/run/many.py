@@ -8,6 +8,7 @@ from common import EXAMPLES, ROOT
 # How ranks talk: what `compile` and `plan` get, the command in front of the executable, what follows its name.
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1 else ['--']),
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
+        'host': (['--target', 'sm_80', '--comm', 'local'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--']),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
@@ -87,7 +88,7 @@ class Bench:
         return p.stdout + p.stderr
 
     def train(s, row, name, over='local'):
-        """(losses, norms, weights, what it said, what plan said, bytes that each rank's GPU gave)"""
+        """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its GPU)"""
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
@@ -99,8 +100,9 @@ class Bench:
                       '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
-        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *(options if over == 'nccl' else [])).splitlines()[0])
-        given = [sum(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if over == 'nccl' else []
+        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *(options if '--target' in options else [])).splitlines()[0])
+        gpu = '--target' in options
+        given = [tuple(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if gpu else []
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
         shutil.rmtree(f'{s.folder}/{name}')
         return (*found, plan, given)
@@ -149,7 +151,8 @@ def memory(found):
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
     want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
     if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
-    if any(n != want for n in found[5]): return f'memory: GPUs gave {found[5]} bytes, {want} planned'
+    host = plan['classes'][0]['host_pinned']['total']
+    if any((n[0], sum(n[1:])) != (host, want) for n in found[5]): return f'memory: host and GPUs gave {found[5]} bytes, {host} and {want} planned'
 
 
 def messages(row, found):
