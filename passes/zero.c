@@ -119,9 +119,10 @@ static void find_members(Entry *e) {
 
 static ValueId complete(Entry *e, uint32_t group) {
   Zero *z = e->z;
-  const ZeroGroup *g = &z->group.at[group];
+  ZeroGroup *g = &z->group.at[group];
   if (e->complete[group] != NO_VALUE) return e->complete[group];
   ValueId v = site_reduced(&e->site, group);
+  g->gradient = type_count(value_type(e->site.to, v));
   for (int i = 0; i < g->nothers; i++) v = zero_sum_gradient(z, e->site.to, g->others[i], v);
   v = ir_cast(z->m, e->site.to, v, value_type(z->step, g->member.at[0].leaf)->elem, (Loc){0});
   return e->complete[group] = v;
@@ -352,6 +353,8 @@ void pass_zero(Module *m) {
   zero_warn(&z);
   add_refresh(&z);
   for (uint32_t i = 0; i < z.group.n; i++) put_members(&z.group.at[i]);
+  const char *wrong = zero_unaccounted(&z);
+  if (wrong) bug("zero: %s", wrong);
   name_norms(&z);
   sort_globals(m);
   module_collect(m);

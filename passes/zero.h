@@ -55,6 +55,7 @@ typedef struct ZeroGroup {
   bool copied;
   Elem narrow;
   Global *master;
+  int64_t gradient; /* elements that a rank holds of its sum */
 } ZeroGroup;
 
 typedef struct Zero {
@@ -69,9 +70,8 @@ typedef struct Zero {
   bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
   VEC(ZeroGroup) group;
-  uint32_t nwhole;     /* parameters that no group takes, though ranks hold them alike */
-  const Global *whole; /* the first of them */
-  const char *why;
+  VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
+  const char *why;           /* of the first of them */
 } Zero;
 
 bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
@@ -79,6 +79,10 @@ bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, n
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
+/* What is resident against the stage's arithmetic, once globals and functions are what they will
+   be; NULL: all is accounted for (zero_check.c). */
+const char *zero_unaccounted(const Zero *z);
+int64_t zero_alike(const Zero *z, const Global *g); /* ranks of the plan's axes that hold it alike */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */

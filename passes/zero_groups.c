@@ -426,14 +426,15 @@ static bool is_repeated(const Zero *z, const Global *p) {
 
 static void note_whole(Zero *z, const Global *p, const char *why) {
   if (!z->stage || !is_repeated(z, p)) return;
-  if (!z->nwhole++) z->whole = p, z->why = why;
+  if (!z->named.n) z->why = why;
+  vec_push(z->m->arena, z->named, p);
 }
 
 /* What no update writes is in no group: stage 3 is about parameters, so it says so. */
-static void note_frozen(Zero *z, const Global *p) {
+static void note_unwritten(Zero *z, const Global *p) {
   int64_t bytes = type_count(&p->type) * elem_bytes(p->type.elem);
-  if (z->stage == 3 && p->frozen && bytes > z->persist)
-    note_whole(z, p, "it is frozen, and no update writes it");
+  if (z->stage == 3 && bytes > z->persist)
+    note_whole(z, p, p->frozen ? "it is frozen, and no update writes it" : "no update writes it");
 }
 
 /* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
@@ -486,7 +487,7 @@ static void read_param(Zero *z, Global *p) {
   Slice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
   s.gradient = guarded_gradient(z->step, p);
   s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
-  if (p->type.rank && !zero_store_of(z->step, p)) note_frozen(z, p);
+  if (p->type.rank && !zero_store_of(z->step, p)) note_unwritten(z, p);
   if (!zero_store_of(z->step, p) || p->type.rank == 0) return;
   s.in = ARENA_ARRAY(z->m->arena, bool, z->step->values.n + 1);
   s.own = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
@@ -496,6 +497,8 @@ static void read_param(Zero *z, Global *p) {
     note_whole(z, p, s.why);
     return;
   }
+  if (key.ways < zero_alike(z, p))
+    note_whole(z, p, "its gradient is a sum over some of these axes alone");
   s.member.chain = s.chain.at, s.member.nchain = s.chain.n;
   s.member.number = numbers_of(&s, &key.measured);
   s.member.signature = arena_printf(z->m->arena, "%s of %s", chain_words(&s),

@@ -7,10 +7,11 @@
 /* The first of them is named, with its reason. */
 static void warn_whole(Zero *z) {
   Module *m = z->m;
-  if (!z->nwhole) return;
-  Report *r = diag_at(m->ctx->diag, "W0703", span_of(m, z->whole->loc),
-                      "`zero %d` does not partition parameter `%s`%s", z->stage, z->whole->name,
-                      z->nwhole > 1 ? arena_printf(m->arena, " and %u more", z->nwhole - 1) : "");
+  if (!z->named.n) return;
+  const Global *first = z->named.at[0];
+  Report *r = diag_at(m->ctx->diag, "W0703", span_of(m, first->loc),
+                      "`zero %d` does not partition parameter `%s`%s", z->stage, first->name,
+                      z->named.n > 1 ? arena_printf(m->arena, " and %u more", z->named.n - 1) : "");
   diag_label(r, "%s", z->why);
   diag_help(
       r, "what is not partitioned stays whole on every rank, with its states, and is counted so");
