@@ -9,7 +9,7 @@
    Must not: count what lies on the GPU, that is budget.c's. */
 #include "budget.h"
 #include "message.h"
-#include "support/num.h"
+#include "ir/support/num.h"
 
 enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
 

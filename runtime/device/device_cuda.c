@@ -4,7 +4,8 @@
    or faults is told with its kernel. The second run is recorded, with the same calls of generated
    code, into a graph; from then on a run is one launch of it. Addresses are final and scalars lie
    in device memory, so a graph holds for the whole process. Nothing in a run waits for the device;
-   who reads a tensor does. Entries whose collectives go by way of the host are not recorded. Must not: allocate after the start. */
+   who reads a tensor does. Entries whose collectives go by way of the host are not recorded. Must
+   not: allocate after the start. */
 #include "device_cuda.h"
 #include "ir/support/num.h"
 #include <stdio.h>
