@@ -1,5 +1,5 @@
-/* Inside of the expression generator: what expr.c (loads, stores, element-wise ops) and
-   expr_struct.c (ops that move indexes) share. Emitters of families use emit.h only. */
+/* Inside of the expression generator: what expr.c (loads, stores), expr_elem.c (element-wise ops)
+   and expr_struct.c (ops that move indexes) share. Emitters of families use emit.h only. */
 #ifndef SHARDC_EXPR_H
 #define SHARDC_EXPR_H
 #include "emit.h"
@@ -34,6 +34,8 @@ Point point_restrict(Emit *e, ValueId v, const Point *p);
 LLVMValueRef index_number(Emit *e, const Index *x);
 bool index_varies(const Index *x); /* depends on the lane */
 
+/* Element-wise ops: result `v` of op `op` at p. */
+LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p);
 /* STRUCT ops, gather, rope, rand, iota: evaluates result `v` of op `op` at p. */
 LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *p);
 #endif

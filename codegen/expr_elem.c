@@ -1,0 +1,166 @@
+/* Element-wise ops of the expression generator: arithmetic, comparisons, casts, where and the
+   mathematics of one operand, each computed from its operands' values at the same point.
+
+   Arithmetic is plain IEEE, as the interpreter does it, but for two liberties: a division of many
+   elements by one number multiplies by its reciprocal, and on GPUs what is only ever seen rounded
+   to 16 bits (rounded.c) may be fused, or made by shorter mathematics. Must not: read memory. */
+#include "expr.h"
+
+static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
+
+/* A multiplication and an addition may become one instruction where nobody sees the difference. */
+static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
+  if (is_rounded(e, op->out) && LLVMCanValueUseFastMathFlags(x))
+    LLVMSetFastMathFlags(x, LLVMFastMathAllowContract);
+  return x;
+}
+
+static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  bool f = class == CLASS_FLOAT;
+  LLVMBuilderRef q = e->builder;
+  switch (c) {
+  case OP_add: return f ? LLVMBuildFAdd(q, a, b, "") : LLVMBuildAdd(q, a, b, "");
+  case OP_sub: return f ? LLVMBuildFSub(q, a, b, "") : LLVMBuildSub(q, a, b, "");
+  case OP_mul: return f ? LLVMBuildFMul(q, a, b, "") : LLVMBuildMul(q, a, b, "");
+  case OP_max:
+    if (f) return math_max(e, a, b);
+    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSGT, b, a, ""), b, a, "");
+  case OP_min:
+    if (f) return math_min(e, a, b);
+    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSLT, b, a, ""), b, a, "");
+  default: bug("%s is no arithmetic", op_name(c));
+  }
+}
+
+/* Many elements by one number: by its reciprocal, which the pipeline takes out of loops. Differs by
+ * one unit in the last place at most, and where the reciprocal would leave the range of normal
+ * numbers. */
+static LLVMValueRef by_number(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  if (!emit_lanes_of(a) || emit_lanes_of(b) || LLVMTypeOf(b) != f32) return NULL;
+  LLVMValueRef inverse = LLVMBuildFDiv(e->builder, LLVMConstReal(f32, 1), b, "");
+  return LLVMBuildFMul(e->builder, a, emit_splat(e, inverse, emit_lanes_of(a)), "");
+}
+
+/* Whole-number division truncates; by zero it gives 0, and the smallest number by -1 gives itself:
+ * no trap. */
+static LLVMValueRef divide(Emit *e, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  LLVMBuilderRef q = e->builder;
+  if (class == CLASS_FLOAT) return LLVMBuildFDiv(q, a, b, "");
+  LLVMTypeRef t = LLVMTypeOf(b);
+  LLVMValueRef zero = LLVMConstNull(t), minus = LLVMConstAllOnes(t);
+  LLVMValueRef by_zero = LLVMBuildICmp(q, LLVMIntEQ, b, zero, "");
+  LLVMValueRef by_minus = LLVMBuildICmp(q, LLVMIntEQ, b, minus, "");
+  LLVMValueRef odd = LLVMBuildOr(q, by_zero, by_minus, "");
+  LLVMValueRef one = LLVMBuildSub(q, zero, minus, "");
+  LLVMValueRef safe = LLVMBuildSDiv(q, a, LLVMBuildSelect(q, odd, one, b, ""), "");
+  safe = LLVMBuildSelect(q, by_minus, LLVMBuildSub(q, zero, a, ""), safe, "");
+  return LLVMBuildSelect(q, by_zero, zero, safe, "");
+}
+
+static LLVMValueRef compare(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
+  if (class == CLASS_FLOAT) {
+    LLVMRealPredicate p = c == OP_lt ? LLVMRealOLT : c == OP_le ? LLVMRealOLE : LLVMRealOEQ;
+    return LLVMBuildFCmp(e->builder, p, a, b, "");
+  }
+  bool u = class == CLASS_BOOL;
+  LLVMIntPredicate p = c == OP_lt   ? (u ? LLVMIntULT : LLVMIntSLT)
+                       : c == OP_le ? (u ? LLVMIntULE : LLVMIntSLE)
+                                    : LLVMIntEQ;
+  return LLVMBuildICmp(e->builder, p, a, b, "");
+}
+
+static LLVMValueRef sign_of(Emit *e, LLVMValueRef x, Elem elem) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef t = LLVMTypeOf(x);
+  int lanes = emit_lanes_of(x);
+  LLVMValueRef zero = LLVMConstNull(t);
+  LLVMValueRef one = emit_splat(e, emit_number(e, elem, 1), lanes);
+  LLVMValueRef minus = emit_splat(e, emit_number(e, elem, -1), lanes);
+  bool f = elem_class(elem) == CLASS_FLOAT;
+  LLVMValueRef above =
+      f ? LLVMBuildFCmp(b, LLVMRealOGT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSGT, x, zero, "");
+  LLVMValueRef below =
+      f ? LLVMBuildFCmp(b, LLVMRealOLT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
+  LLVMValueRef rest = f ? x : zero; /* 0 and NaN stay what they are */
+  return LLVMBuildSelect(b, above, one, LLVMBuildSelect(b, below, minus, rest, ""), "");
+}
+
+/* Whether this is e^(a - max a). */
+static bool below_largest(const Fn *k, const Op *exp) {
+  const Op *d = value_def(k, exp->in[0]);
+  const Op *most = d && d->code == OP_sub ? value_def(k, d->in[1]) : NULL;
+  return most && most->code == OP_rmax && most->in[0] == d->in[0];
+}
+
+static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  bool f = elem_class(elem) == CLASS_FLOAT;
+  switch (op->code) {
+  case OP_copy:
+  case OP_wide:
+  case OP_stop: return x;
+  case OP_neg: return f ? LLVMBuildFNeg(b, x, "") : LLVMBuildNeg(b, x, "");
+  case OP_not: return LLVMBuildNot(b, x, "");
+  case OP_sign: return sign_of(e, x, elem);
+  case OP_pow: return math_pow(e, x, attr_float(&op->attrs, ATTR_value, 1));
+  case OP_abs:
+    if (f) return emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
+    return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), ""),
+                           LLVMBuildNeg(b, x, ""), x, "");
+  case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
+  case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
+  case OP_tanh:
+    return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+  default: return math_unary(e, op->code, x);
+  }
+}
+
+static Elem wider(Elem a, Elem b) {
+  ElemClass ca = elem_class(a), cb = elem_class(b);
+  if (ca != cb) return ca < cb ? a : b; /* float, int, bool */
+  return elem_bytes(b) > elem_bytes(a) ? b : a;
+}
+
+static LLVMValueRef operand(Emit *e, const Op *op, uint32_t i, const Point *p) {
+  return expr_value(e, op->in[i], p);
+}
+
+static LLVMValueRef operand_as(Emit *e, const Op *op, uint32_t i, Elem to, const Point *p) {
+  return expr_convert(e, operand(e, op, i, p), value_type(e->k, op->in[i])->elem, to);
+}
+
+static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
+  Elem ea = value_type(e->k, op->in[0])->elem, eb = value_type(e->k, op->in[1])->elem;
+  bool compares = op_flags(op->code) & BOOLR;
+  Elem with = compares ? wider(ea, eb) : result;
+  LLVMValueRef a = operand_as(e, op, 0, with, p), b = operand_as(e, op, 1, with, p);
+  LLVMValueRef scaled = op->code == OP_div ? by_number(e, a, b) : NULL;
+  if (scaled) return scaled;
+  int lanes = emit_lanes_of(a) ? emit_lanes_of(a) : emit_lanes_of(b);
+  a = emit_splat(e, a, lanes), b = emit_splat(e, b, lanes);
+  if (compares) return compare(e, op->code, elem_class(with), a, b);
+  if (op->code == OP_and) return LLVMBuildAnd(e->builder, a, b, "");
+  if (op->code == OP_or) return LLVMBuildOr(e->builder, a, b, "");
+  if (op->code == OP_div) return divide(e, elem_class(with), a, b);
+  return fusible(e, op, arithmetic(e, op->code, elem_class(with), a, b));
+}
+
+static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
+  LLVMValueRef c = operand(e, op, 0, p);
+  LLVMValueRef a = operand_as(e, op, 1, result, p), b = operand_as(e, op, 2, result, p);
+  int lanes = emit_lanes_of(c)   ? emit_lanes_of(c)
+              : emit_lanes_of(a) ? emit_lanes_of(a)
+                                 : emit_lanes_of(b);
+  if (emit_lanes_of(c) || emit_lanes_of(a) || emit_lanes_of(b))
+    a = emit_splat(e, a, lanes), b = emit_splat(e, b, lanes);
+  return LLVMBuildSelect(e->builder, c, a, b, "");
+}
+
+LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p) {
+  Elem result = value_type(e->k, v)->elem;
+  if (op->code == OP_cast) return operand_as(e, op, 0, result, p);
+  if (op->code == OP_where) return where(e, op, result, p);
+  if (op->nin == 2) return binary(e, op, result, p);
+  return unary(e, op, result, operand_as(e, op, 0, result, p));
+}
