@@ -5,19 +5,21 @@
    bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large
    ones waste waves and ragged edges; the table's last column holds the share of peak that a tile
    reaches where eight warps work on a multiprocessor. Fewer leave gaps: at each tile of k its warps
-   wait for each other and for the first fragments, and only other CTAs' warps could fill that. How
-   a CTA begins (its first stages) and ends (its sums on their way out) is hidden likewise behind
-   the multiply-adds of those that share its multiprocessor. The rates of tiles of 128 x 128 and
-   more are measured: products of GPT-2 124M on an H100, 40 cuts each (docs/gpu.md).
-   Tiles for which registers or shared memory do not suffice are passed over. */
+   meet, and only other CTAs' warps could fill that. How a CTA begins (its first stages) and ends
+   (its sums on their way out) is hidden likewise behind the multiply-adds of those that share its
+   multiprocessor. The bf16 rates of tiles of 128 x 128 and more are chosen so that the best of 40
+   cuts wins for 11 of GPT-2 124M's 16 products on an H100, before fragments were read ahead; all
+   others, and those of other GPUs, are estimates. Tiles for which registers or shared memory do not
+   suffice are passed over. */
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
 
-enum { ENOUGH_WARPS = 8, LINE = 128, FAR_ROWS = 32 << 10 };
+enum { ENOUGH_WARPS = 8 };
+enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8; /* of the rate, with half of them */
 
-typedef struct Shape { /* a row of a table: largest first */
+typedef struct Shape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
   double rate; /* multiply-adds per multiprocessor and cycle */
 } Shape;
