@@ -1,5 +1,6 @@
-/* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]: the hot kernels of a model for a GPU, each with a
-   few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: what the bundle's part `variants` measures.
+/* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]: the hot kernels of a model for a GPU, each
+   with a few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: what the bundle's part `variants`
+   measures.
 
    Hot are those of a training step that take longest by their operations and bytes, half of them
    with variants where there are so many. Cuts are the rule's, others that differ from it in one

@@ -8,8 +8,8 @@
    meet, and only other CTAs' warps could fill that. How a CTA begins (its first stages) and ends
    (its sums on their way out) is hidden likewise behind the multiply-adds of those that share its
    multiprocessor. The bf16 rates of tiles of 128 x 128 and more rest on GPT-2 124M's 15 products on
-   an H100, 40 cuts each, before fragments were read ahead (docs/gpu.md); all others are estimates. Tiles for which registers or shared memory do not
-   suffice are passed over. */
+   an H100, 40 cuts each, before fragments were read ahead (docs/gpu.md); all others are estimates.
+   Tiles for which registers or shared memory do not suffice are passed over. */
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
