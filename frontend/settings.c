@@ -229,15 +229,15 @@ uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *wor
 
 /* ---- all of a block, as text ---- */
 
-/* The fewest digits that read back to the same number. Bytes are whole: 13.57MiB loses a part of
-   one. */
+/* Bytes are whole: 13.57MiB loses a part of one. Else the fewest digits that read back to the same
+   number. */
 static const char *number_text(Ctx *c, const AstNumber *n) {
   char text[32];
-  double value = n->unit == UNIT_BYTES ? floor(n->value) : n->value;
   if (n->integer) return arena_printf(c->arena, "%lld", (long long)n->integral);
+  if (n->unit == UNIT_BYTES) return arena_printf(c->arena, "%.0f", floor(n->value));
   for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
+    snprintf(text, sizeof text, "%.*g", digits, n->value);
+    if (strtod(text, NULL) == n->value) break;
   }
   return arena_printf(c->arena, "%s", text);
 }

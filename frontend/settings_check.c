@@ -169,7 +169,8 @@ static bool number_fits(SettingType t, const AstNumber *n) {
   case TYPE_SHARE:
   case TYPE_VALID:
     return (n->unit == UNIT_NONE || n->unit == UNIT_SHARE) && n->value >= 0 && n->value <= 1;
-  case TYPE_BYTES: return (n->unit == UNIT_BYTES || whole_number(n, 0)) && n->value >= 0;
+  case TYPE_BYTES:
+    return (n->unit == UNIT_BYTES || whole_number(n, 0)) && n->value >= 0 && n->value < 0x1p63;
   case TYPE_RATE: return n->unit == UNIT_BYTES_PER_SECOND && n->value > 0;
   case TYPE_FLOPS: return n->unit == UNIT_FLOPS && n->value > 0;
   default: return false;

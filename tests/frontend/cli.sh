@@ -49,6 +49,8 @@ expect 0 out "param wte \[Vocab, Embed\] ~" compile --emit=ast "$examples/gpt2.s
 expect 1 err "E0602.*wants a whole number" dump "$examples/tiny.shard" --set train.steps=abc
 expect 1 err "E0602.*one of constant, cosine" dump "$examples/tiny.shard" --set train.lr=cosin
 expect 1 err "E0601" dump "$examples/tiny.shard" --set train.stesp=3
+expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --plan cpu --set machine.node.memory=13.57MiB
+expect 0 out 'machine.node.memory = "25600000000"' dump "$examples/plans.shard" --plan cpu --set machine.node.memory=25.6GB
 expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
 expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
 "$shardc" dump "$examples/tiny.shard" -o tiny.ir
