@@ -166,14 +166,9 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
-/* NCCL knows GPUs alone, and they know nothing better. */
-static Exit suit_communicator(const Cli *o, Module *m) {
-  bool gpu = for_gpu(m);
-  if (!gpu && !strcmp(module_setting(m, "comm", ""), "nccl"))
-    return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
-  if (gpu && m->mesh.n && !o->value[OPT_COMM] && !module_setting(m, "comm", NULL))
-    module_set(m, "comm", "nccl");
-  return EXIT_FINE;
+/* GPUs know nothing better. */
+static void choose_communicator(Module *m) {
+  if (for_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL)) module_set(m, "comm", "nccl");
 }
 
 /* Said before the passes run, which may take a while. */
@@ -189,9 +184,10 @@ static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const
   Exit e = suit_target(o, m, kind);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
-  if (e == EXIT_FINE && kind != EMIT_IR) e = suit_communicator(o, m);
   if (e != EXIT_FINE) return e;
-  return kind == EMIT_IR ? emit_ir(o, m, output) : build(o, m, kind, output, p);
+  if (kind == EMIT_IR) return emit_ir(o, m, output);
+  choose_communicator(m);
+  return build(o, m, kind, output, p);
 }
 
 /* ---- several plans, several targets ---- */

@@ -85,9 +85,8 @@ static Exit set_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
-Exit describe_target(Cli *o, Module *m) {
+static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
-  if (set_communicator(o, m) != EXIT_FINE) return EXIT_USAGE;
   if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
   const Target *t = target_find(name ? name : default_target(o, m));
   const char *all = "native";
@@ -98,6 +97,14 @@ Exit describe_target(Cli *o, Module *m) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   target_describe(m, t, cores > 0 ? (int)cores : 1);
   return EXIT_FINE;
+}
+
+Exit describe_target(Cli *o, Module *m) {
+  Exit e = set_communicator(o, m);
+  if (e == EXIT_FINE) e = set_target(o, m);
+  if (e == EXIT_FINE && !for_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
+    return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
+  return e;
 }
 
 static bool names_choices(const Cli *o) {

@@ -83,6 +83,8 @@ Exit cmd_opt(Cli *o) {
   Module *m;
   const char *names = o->value[OPT_PASSES], *before = NULL;
   Exit e = names ? read_list(o, names, &list, &options) : EXIT_FINE;
+  if (o->value[OPT_CHANGES] && o->value[OPT_FUNC])
+    return cli_usage("`--changes` and `--func` cannot both be given");
   if (o->value[OPT_VERIFY_EACH] && o->value[OPT_NO_VERIFY])
     return cli_usage("`--verify-each` and `--no-verify` cannot both be given");
   if (e != EXIT_FINE) return e;

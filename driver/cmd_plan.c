@@ -35,11 +35,12 @@ static void plan_accumulation(const Cli *o, Planned *p) {
   p->naccumulate = ACCUMULATIONS;
 }
 
-static bool plan_module(Cli *o, Planned *p) {
+static Exit plan_module(Cli *o, Planned *p) {
   PipelineOptions until = {.until = "memory", .verify = !o->value[OPT_NO_VERIFY]};
-  if (load_module(o, &p->m) != EXIT_FINE || describe_target(o, p->m) != EXIT_FINE ||
-      !pipeline_run(p->m, &until))
-    return false;
+  Exit e = load_module(o, &p->m);
+  if (e == EXIT_FINE) e = describe_target(o, p->m);
+  if (e == EXIT_FINE && !pipeline_run(p->m, &until)) e = EXIT_INPUT;
+  if (e != EXIT_FINE) return e;
   IrCount work = module_count(p->m);
   p->facts = o->facts;
   p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
@@ -54,7 +55,7 @@ static bool plan_module(Cli *o, Planned *p) {
   p->time = plan_time(p->m, &p->machine, &p->traffic, p->flop, p->moved);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
   plan_accumulation(o, p);
-  return true;
+  return EXIT_FINE;
 }
 
 void plan_parts(const Planned *p, PlanPart *out) {
@@ -289,12 +290,12 @@ static Exit plan_one(Planning *x, const char *name) {
   one.planning = true;
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned p = {.name = name, .fits = true};
-  bool made = plan_module(&one, &p),
-       quiet = to_stdout(one.value[OPT_HTML]) || to_stdout(one.value[OPT_SVG]);
-  if (made && one.value[OPT_JSON]) put_json(&p);
-  else if (made && !quiet) say_plan(&p);
+  Exit e = plan_module(&one, &p);
+  bool quiet = to_stdout(one.value[OPT_HTML]) || to_stdout(one.value[OPT_SVG]);
+  if (e == EXIT_FINE && one.value[OPT_JSON]) put_json(&p);
+  else if (e == EXIT_FINE && !quiet) say_plan(&p);
   fflush(stdout);
-  Exit e = made ? draw(x, &p) : EXIT_INPUT;
+  if (e == EXIT_FINE) e = draw(x, &p);
   e = report(&one, e);
   ctx_free(one.c);
   return e;
@@ -312,6 +313,7 @@ Exit cmd_plan(Cli *o) {
   do {
     size_t n = strcspn(names, ",");
     Exit e = plan_one(&x, arena_strndup(o->c->arena, names, n));
+    if (e == EXIT_USAGE) return e; /* so it is for all of them */
     if (e > worst) worst = e;
     names += n, names += *names == ',';
     if (*names && !o->value[OPT_JSON] && !to_stdout(page)) printf("\n");

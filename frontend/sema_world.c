@@ -307,7 +307,7 @@ World *world_load(Ctx *c, const char *path) {
   w->walked = names_new(c->arena);
   errno = 0;
   if (!load_path(w, path)) {
-    diag_at(c->diag, "E0201", (Span){0}, "cannot read `%s`: %s", path,
+    diag_at(c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", path,
             strerror(errno ? errno : ENOENT));
     return NULL;
   }

@@ -30,6 +30,7 @@ expect 2 err "did you mean .llvm" compile --emit=lvm x.shard
 expect 2 err "one of human, short, json" check --message-format=xml x.shard
 expect 4 err "E0001.*cannot read .absent.shard" compile absent.shard
 expect 4 err "E0001.*cannot read .absent.shard" check absent.shard
+expect 4 err "E0001.*cannot read .absent.shard" plan absent.shard
 expect 4 err "cannot read" check "$work"
 SHARDC_PATH="$examples" "$shardc" check - <"$examples/tiny_zero.shard" | grep -q '4 plans' || { echo 'check - of a redirected file'; failed=1; }
 expect 0 err "N0902.*.route. is not built yet" check "$examples/moe.shard"
@@ -53,6 +54,12 @@ expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --p
 expect 0 out 'machine.node.memory = "25600000000"' dump "$examples/plans.shard" --plan cpu --set machine.node.memory=25.6GB
 expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
 expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
+for command in plan "compile --emit=ir" run; do
+  expect 2 err "with it goes .--target sm_80" $command "$examples/tiny.shard" --comm nccl
+done
+expect 2 err "one of local, mpi, nccl" plan "$examples/tiny_zero.shard" --comm tcp
+[ "$(grep -c . err)" = 1 ] || { echo "plan --comm tcp: more than once"; cat err; failed=1; }
+expect 2 err "cannot both be given" opt "$examples/tiny.shard" --run-to 1 --changes --func step
 "$shardc" dump "$examples/tiny.shard" -o tiny.ir
 expect 0 out "^after grad" dump tiny.ir --after grad
 cp out grad.ir
