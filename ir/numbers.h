@@ -6,6 +6,15 @@
 #include <stdint.h>
 #include <string.h>
 
+typedef union NumberBits { /* a number of any element type, as it lies in memory */
+  float f;
+  double d;
+  uint16_t h;
+  int32_t i;
+  int64_t l;
+  uint8_t b;
+} NumberBits;
+
 static inline uint32_t f32_bits(float f) {
   uint32_t u;
   memcpy(&u, &f, sizeof u);

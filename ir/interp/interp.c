@@ -271,12 +271,17 @@ const Tensor *interp_get(const Interp *in, const char *global) { return find_glo
 
 const char *interp_error(const Interp *in) { return in->error; }
 
-bool interp_run(Interp *in, const char *entry) {
+const Fn *interp_entry(Interp *in, const char *name) {
   const Fn *f = NULL;
   for (uint32_t i = 0; i < in->m->fns.n; i++)
-    if (in->m->fns.at[i]->kind == FN_ENTRY && !strcmp(in->m->fns.at[i]->name, entry))
+    if (in->m->fns.at[i]->kind == FN_ENTRY && !strcmp(in->m->fns.at[i]->name, name))
       f = in->m->fns.at[i];
-  in->error = f ? NULL : arena_printf(in->arena, "no entry is called @%s", entry);
+  in->error = f ? NULL : arena_printf(in->arena, "no entry is called @%s", name);
+  return f;
+}
+
+bool interp_run(Interp *in, const char *entry) {
+  const Fn *f = interp_entry(in, entry);
   if (!f) return false;
   Interp run = *in;
   run.arena = arena_new(), memset(&run.stores, 0, sizeof run.stores);

@@ -34,6 +34,8 @@ extern const char interp_alone[]; /* the error of a rank whose peers did not com
 void ranks_lock(struct Ranks *r);
 void ranks_unlock(struct Ranks *r);
 
+/* NULL: there is none, and in->error says so. Interns nothing, since ranks ask side by side. */
+const Fn *interp_entry(Interp *in, const char *name);
 /* Runs f; results in arena `out`. */
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);
 Tensor tensor_new(Arena *a, Type t);

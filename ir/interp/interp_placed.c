@@ -101,14 +101,7 @@ static void encode(unsigned char *to, Elem e, double x) {
 }
 
 static double decode(const unsigned char *from, Elem e) {
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    unsigned char b;
-  } u;
+  NumberBits u;
   memcpy(&u, from, (size_t)elem_bytes(e));
   switch (e) {
   case ELEM_f32: return u.f;
@@ -509,11 +502,7 @@ static void check_globals(Machine *x) {
 }
 
 bool interp_run_placed(Interp *in, const char *entry) {
-  const Fn *f = NULL;
-  for (uint32_t i = 0; i < in->m->fns.n; i++)
-    if (in->m->fns.at[i]->kind == FN_ENTRY && !strcmp(in->m->fns.at[i]->name, entry))
-      f = in->m->fns.at[i];
-  in->error = f ? NULL : arena_printf(in->arena, "no entry is called @%s", entry);
+  const Fn *f = interp_entry(in, entry);
   if (!f) return false;
   Machine x = {.in = in, .arena = arena_new()};
   x.global = ARENA_ARRAY(x.arena, Memory, in->m->globals.n + 1);

@@ -21,14 +21,7 @@ const char *rt_elem_safetensors(int elem) { return elems[elem].safetensors; }
 
 double rt_elem_get(int elem, const void *base, int64_t i) {
   const char *p = (const char *)base + i * elems[elem].bytes;
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } u;
+  NumberBits u;
   memcpy(&u, p, (size_t)elems[elem].bytes);
   switch ((rt_elem)elem) {
   case RT_F32: return u.f;
@@ -44,14 +37,7 @@ double rt_elem_get(int elem, const void *base, int64_t i) {
 
 void rt_elem_put(int elem, void *base, int64_t i, double v) {
   char *p = (char *)base + i * elems[elem].bytes;
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } u = {.d = 0};
+  NumberBits u = {.d = 0};
   switch ((rt_elem)elem) {
   case RT_F32: u.f = (float)v; break;
   case RT_BF16: u.h = bf16_from_f32((float)v); break;
