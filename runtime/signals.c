@@ -7,7 +7,6 @@
    at once. No handler, no global. */
 #include "run.h"
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,8 +37,7 @@ static void end_by(int number) {
 static void *wait_for(void *argument) {
   Watch *w = argument;
   sigset_t set = stopping();
-  const char *text = getenv("SHARDC_GRACE");
-  double first = 0, grace = text && *text ? strtod(text, NULL) : 1;
+  double first = 0, grace = rt_seconds_of("SHARDC_GRACE", 1);
   for (;;) {
     int number = 0;
     if (sigwait(&set, &number)) continue;

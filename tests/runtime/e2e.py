@@ -258,7 +258,7 @@ def case_signals():
     train('--out', 's2', '--steps', str(step + 20))
     check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
     p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                         env=dict(os.environ, TOY_SLOW='1000000', TOY_MARK=path('s3.mark'), SHARDC_GRACE='0'))
+                         env=dict(os.environ, TOY_SLOW='1000000', TOY_MARK=path('s3.mark'), SHARDC_GRACE='1e-9'))
     until(lambda: os.path.exists(path('s3.mark')), p, 'its first step, which never ends')
     p.send_signal(signal.SIGTERM)
     next(x for x in p.stderr if x.startswith('stopping after this step'))
