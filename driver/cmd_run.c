@@ -4,7 +4,8 @@
    Rank 0 has the terminal; what other ranks say is passed on line by line with their number in
    front, but not what another one said already. Signals go to all ranks once. When a rank fails,
    the others are given a moment to leave by themselves, then they are killed; the exit status is
-   that of the rank that failed. Launching on several machines is the work of mpirun, srun and
+   that of the rank that failed. When this process is killed itself, the ranks save and leave, as at
+   SIGTERM. Launching on several machines is the work of mpirun, srun and
    their kind. */
 #include "cmd.h"
 #include "cmd_verify.h"
@@ -60,7 +61,7 @@ static _Noreturn void become(const Job *j, int i, int say) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   setpgid(0, j->group);
   if (j->n > 1) {
     put("RANK", i), put("WORLD_SIZE", j->n), put("LOCAL_RANK", i), put("LOCAL_WORLD_SIZE", j->n);

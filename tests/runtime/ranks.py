@@ -314,6 +314,11 @@ def case_run():
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     check(p.returncode == 75 and b'stopped and saved' in out, f'{p.returncode} {out} {err}')
+    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run6', '--steps', '100000'], cwd=D, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=dict(os.environ, TOY_SLOW='20'))
+    until_trains('by_run6', [p])
+    p.kill(), p.communicate()                                                          # until rank 0, which has its pipes, is gone
+    check([x for x in os.listdir(path('by_run6')) if x.startswith('step-')] == [f'step-{len(lines("by_run6")):06d}'], 'ranks whose launcher was killed save and leave')
     shardc('run', '-n', '0', TOYS['2_2_0'], expect=2, says='--ranks')
 
 
