@@ -36,7 +36,7 @@ rng = random.Random(23)
 def start(out, job):
     e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
     return [subprocess.Popen(['./four', 'train', '--out', out, *OPTIONS], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4', SHARDC_JOB=f'{os.getpid()} {job}', NO_COLOR='1'))
+                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4', SHARDC_JOB=f'{os.getpid()} {job}', SHARDC_MEET='20', NO_COLOR='1'))
             for r in range(4)]
 
 

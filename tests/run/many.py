@@ -78,7 +78,7 @@ class Bench:
         s.shardc, s.folder, s.steps, s.ones = os.path.abspath(shardc), folder, steps, {}
         write_data(folder)
 
-    def call(s, *command, timeout=120):
+    def call(s, *command, timeout=600):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
         e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
         e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for
@@ -100,9 +100,8 @@ class Bench:
                       '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
-        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *(options if '--target' in options else [])).splitlines()[0])
-        gpu = '--target' in options
-        given = [tuple(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if gpu else []
+        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *options).splitlines()[0])
+        given = [tuple(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if '--target' in options else []
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
         shutil.rmtree(f'{s.folder}/{name}')
         return (*found, plan, given)
