@@ -33,7 +33,8 @@ static void add(Export *x, const Map *m, const Device *d, const rt_tensor *t, in
   }
   int64_t *size = rt_alloc(sizeof *size * RT_MAX_RANK);
   int rank = rt_slice_shape(s, size);
-  x->item[x->n++] = (SafeItem){rt_copy_text(name, strlen(name)), s->elem, rank, size, data, NULL, NULL};
+  const char *own = rt_copy_text(name, strlen(name));
+  x->item[x->n++] = (SafeItem){own, s->elem, rank, size, data, NULL, NULL};
 }
 
 /* A call of all ranks; rank 0 gets the whole of it. */

@@ -6,6 +6,7 @@
    say, the tokenizer knows (voice.h); without one they are bytes, or numbers. Random numbers come
    from (seed, position) alone. */
 #include "decode.h"
+#include "ir/support/num.h"
 #include "runtime/device/placed.h"
 #include "run.h"
 #include "runtime/data/shuffle.h"
@@ -160,7 +161,7 @@ static void read_logits(Sampler *s) {
     return;
   }
   for (int64_t i = 0, n; i < s->vocab; i += n) {
-    n = most / stride + 1 < s->vocab - i ? most / stride + 1 : s->vocab - i;
+    n = min_i64(most / stride + 1, s->vocab - i);
     take_logits(s, i, n,
                 rt_span_read(d, part, (row + i * stride) * bytes, ((n - 1) * stride + 1) * bytes),
                 stride);

@@ -70,7 +70,7 @@ double rt_seconds_of(const char *name, double otherwise); /* a variable of the e
 bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
 void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
-/* `count` elements of each block, which lie end to end. */
+/* The same of `count` elements of each block: here blocks lie end to end. */
 void rt_comm_piece(Comm *c, const rt_collective *what, int64_t count, const void *send,
                    void *receive);
 /* A device has sent it without the communicator. */

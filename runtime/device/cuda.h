@@ -43,9 +43,11 @@ enum { /* attributes of a device, of a function; options of the assembler in the
        CU_JIT_ERROR_LOG_BYTES = 6
 };
 
+enum { CU_ON_HOST = 1, CU_ON_DEVICE = 2 }; /* CUmemorytype */
+
 typedef struct CuCopy2D { /* CUDA_MEMCPY2D */
   size_t from_x, from_y;
-  int from_kind; /* 1: host, 2: device */
+  int from_kind;
   const void *from_host;
   CUdeviceptr from_device;
   void *from_array;

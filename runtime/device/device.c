@@ -1,6 +1,7 @@
 /* What all kinds of device have in common: the calls of generated code on their way to the kind,
    and the view that the runtime has of tensors. Must not: know what a kind does. */
 #include "device.h"
+#include "ir/support/num.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +148,7 @@ void *rt_tensor_write(const Device *d, const rt_tensor *t) { return span(d, t, 0
 void rt_tensor_copy(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, void *to) {
   int64_t most = rt_span_most(d, t);
   for (int64_t at = 0, n; at < bytes; at += n) {
-    n = bytes - at < most ? bytes - at : most;
+    n = min_i64(bytes - at, most);
     memcpy((char *)to + at, rt_span_read(d, t, from + at, n), (size_t)n);
   }
 }

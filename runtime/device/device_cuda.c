@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { THREAD_LOCAL_CAPTURE = 1, ON_DEVICE = 2 };
+enum { THREAD_LOCAL_CAPTURE = 1 };
 
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f) {
   return e == CU_SUCCESS || rt_cuda_fault(&c->api, e, 1008, f, "cannot %s", what);
@@ -400,10 +400,10 @@ static void settle(const Device *d) { rt_cuda_wait(d->inside); }
 static void rows(Device *d, const RowCopy *x) {
   Cuda *c = d->inside;
   close_window(d);
-  CuCopy2D copy = {.from_kind = ON_DEVICE,
+  CuCopy2D copy = {.from_kind = CU_ON_DEVICE,
                    .from_device = at(d->ctx.arena[x->from->arena] + x->from->offset + x->from_at),
                    .from_pitch = (size_t)x->from_apart,
-                   .to_kind = ON_DEVICE,
+                   .to_kind = CU_ON_DEVICE,
                    .to_device = at(d->ctx.arena[x->to->arena] + x->to->offset + x->to_at),
                    .to_pitch = (size_t)x->to_apart,
                    .bytes = (size_t)x->bytes,

@@ -5,8 +5,7 @@
    to the same others in the same order whatever the pieces are. The host waits in between, so
    entries with these are not recorded. Must not: allocate. */
 #include "device_cuda.h"
-
-enum { HOST = 1, ON_DEVICE = 2 };
+#include "ir/support/num.h"
 
 typedef struct Exchange { /* `count` elements, from element `at` on, of every block */
   const Cuda *c;
@@ -16,11 +15,11 @@ typedef struct Exchange { /* `count` elements, from element `at` on, of every bl
 
 static void copy(const Exchange *e, CUdeviceptr there, int64_t apart, char *here, int64_t bytes,
                  int64_t rows, bool out) {
-  CuCopy2D copy = {.from_kind = out ? ON_DEVICE : HOST,
+  CuCopy2D copy = {.from_kind = out ? CU_ON_DEVICE : CU_ON_HOST,
                    .from_device = there,
                    .from_host = here,
                    .from_pitch = (size_t)(out ? apart : bytes),
-                   .to_kind = out ? HOST : ON_DEVICE,
+                   .to_kind = out ? CU_ON_HOST : CU_ON_DEVICE,
                    .to_device = there,
                    .to_host = here,
                    .to_pitch = (size_t)(out ? bytes : apart),
@@ -34,7 +33,7 @@ static void copy_block(const Exchange *e, CUdeviceptr blocks, int64_t ways, int6
                        char *line, bool out) {
   for (int64_t from = e->at, end = e->at + e->count, n; from < end; from += n) {
     int64_t within = from % row, rows = within ? 0 : (end - from) / row,
-            run = rows ? row : row - within < end - from ? row - within : end - from;
+            run = rows ? row : min_i64(row - within, end - from);
     int64_t first = (from / row * ways + i) * row + within;
     copy(e, blocks + (CUdeviceptr)(first * e->size), ways * row * e->size,
          line + (from - e->at) * e->size, run * e->size, rows ? rows : 1, out);
@@ -60,7 +59,7 @@ void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void 
        takes = all || x->kind == RT_ALL_GATHER;
   int64_t ways = p->mesh[x->axis].size, piece = x->piece ? x->piece : x->count;
   for (int64_t at = 0; at < x->count; at += piece) {
-    int64_t n = x->count - at < piece ? x->count - at : piece;
+    int64_t n = min_i64(x->count - at, piece);
     Exchange e = {c, x, rt_elem_bytes((int)x->elem), at, n};
     copy_blocks(&e, send, out, gives, ways, x->send_row, true);
     rt_comm_piece(d->comm, x, n, out, in);

@@ -7,6 +7,7 @@
    what a kill leaves behind is only ever a .new- or .old- folder. Must not: delete anything before
    the new checkpoint stands under its name. */
 #include "checkpoint.h"
+#include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "runtime/device/placed.h"
 #include "safetensors.h"
@@ -66,14 +67,14 @@ enum { PART = 16 << 20 }; /* bytes */
 
 static int64_t next_part(void *of, const void **data) {
   Parts *x = of;
-  int64_t n = rt_elem_bytes(x->t->elem), most = rt_span_most(x->d, x->t);
-  for (Piece part; rt_piece_cut(&x->left, (most < PART ? most : PART) / n, &part);) {
+  int64_t n = rt_elem_bytes(x->t->elem), most = min_i64(rt_span_most(x->d, x->t), PART);
+  for (Piece part; rt_piece_cut(&x->left, most / n, &part);) {
     Piece b = rt_piece_logical(x->d->program, x->t, &part);
     int64_t bytes = (b.to - b.from) * n, held = (part.to - part.from) * n;
     if (!bytes) continue; /* nothing but padding */
     *data = rt_span_read(x->d, x->t, part.at * n, held);
     if (bytes == held) return bytes;
-    if (!x->room) x->room = rt_alloc((size_t)(most < PART ? most : PART));
+    if (!x->room) x->room = rt_alloc((size_t)most);
     rt_piece_copy((int)x->t->elem, *data, &part, (int)x->t->elem, x->room, &b);
     *data = x->room;
     return bytes;

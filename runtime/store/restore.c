@@ -200,7 +200,8 @@ static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
   Piece *b = &l->seen[l->nseen];
   if (!place_of(o, s, l->d->program, l->t, b, f)) return false;
   for (int k = 0; !l->fill && k < l->nseen; k++)
-    if (!rt_piece_apart(b, &l->seen[k])) return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
+    if (!rt_piece_apart(b, &l->seen[k]))
+      return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
   l->nseen++, l->have += b->to - b->from;
   if (l->fill) rt_tensor_take(l->d, l->t, s->elem, s->data, b);
   return true;
