@@ -1,0 +1,39 @@
+/* What the tests of the verifier share: every numbered constraint of docs/ir.md is broken once, by a
+   module in a table, and must be named, with its code. Must not: hold modules; each file of tests
+   has those of its subject. */
+#ifndef SHARDC_TESTS_IR_BROKEN_H
+#define SHARDC_TESTS_IR_BROKEN_H
+#include "common.h"
+
+#define BROKEN_HEAD "shardc-ir 1\nmodel T\nafter "
+
+typedef struct Broken {
+  const char *label, *code;
+  const char *lines; /* from the name of the pass on */
+} Broken;
+
+static inline void must_say(Ctx *c, Module *m, const Broken *b, const char *text) {
+  if (!m) fail_msg("%s\n%s", text, reported(c));
+  if (ir_verify(m)) fail_msg("[%s] was not noticed in\n%s", b->label, text);
+  const char *said = reported(c), *label = arena_printf(c->arena, "[%s]", b->label);
+  if (!strstr(said, label) || !strstr(said, b->code))
+    fail_msg("%s %s expected in\n%s%s", b->code, label, text, said);
+}
+
+static inline void broken_modules(const Broken *table, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    Ctx *c = ctx_new();
+    const char *text = arena_printf(c->arena, BROKEN_HEAD "%s", table[i].lines);
+    must_say(c, module_of(c, text), &table[i], text);
+    ctx_free(c);
+  }
+}
+
+static inline void sound_modules(const char *const *table, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    Ctx *c = ctx_new();
+    sound_module(c, arena_printf(c->arena, BROKEN_HEAD "%s", table[i]));
+    ctx_free(c);
+  }
+}
+#endif

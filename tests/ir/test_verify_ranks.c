@@ -1,0 +1,88 @@
+/* The verifier: placements on a mesh, collectives and their messages. */
+#include "broken.h"
+
+#define SENDING(op, attributes, result)                                                            \
+  "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = " op " %0 {" attributes "} : f32[" result  \
+  "]\n}\n"
+
+static const Broken modules[] = {
+    {"collective-c1", "E1102",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2, B:4]) {\n%1 = all_to_all[A -> A] %0 {axis "
+     "= \"x\"} : f32[A:2, B:4]\n}\n"},
+    {"collective-c2", "E1102",
+     "localize\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:3]) {\n%1 = reduce_scatter[A] %0 {axis = "
+     "\"x\", ways = 2} : f32[A:1]\n}\n"},
+    {"shard-c1", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A/x:3]) {\n}\n"},
+    {"shard-c2", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : i32[A:2] partial(x)) {\n}\n"},
+    {"shard-c3", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A/x:2]) {\n%1 = exp %0 : f32[A:2]\n}\n"},
+    {"shard-c3", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = exp %0 : f32[A:2] "
+     "partial(x)\n}\n"},
+    {"shard-c4", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = all_reduce %0 {axis = "
+     "\"z\"} : f32[A:2]\n}\n"},
+    {"shard-c5", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(x)) {\n%1 = all_reduce %0 {axis = "
+     "\"y\"} : f32[A:2]\n}\n"},
+    {"shard-c5", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:2] partial(max x)) {\n%1 = all_reduce %0 "
+     "{axis = \"x\"} : f32[A:2]\n}\n"},
+    {"shard-c6", "E1109",
+     "collect\nmesh x = 2, y = 2\nplace A -> x, y\nbody @b(%0 : f32[A/x/y:4]) {\n%1 = "
+     "all_gather[A] %0 {axis = \"x\"} : f32[A/y:4]\n}\n"},
+    {"shard-c7", "E1109",
+     "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A/x:4]\n%1 "
+     "= all_gather[A] %0 {axis = \"x\"} : f32[A:4]\n}\n"},
+    {"shard-c8", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : "
+     "f32[A/x:4]) {\n%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2} : f32[A:4]\n}\n"},
+    {"shard-c8", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\n%2 = part[A] %1 {axis = "
+     "\"x\"} "
+     ": f32[A/x:4]\nreturn %2\n}\nbody @b(%0 : f32[L:2, A:4]) {\n%1 = loop[L] @f, %0 {carry = 0, "
+     "invariant = 0, trip = 1, of = 2, into = [0]} : f32[L:2, A/x:4]\n}\n"},
+    {"shard-c9", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4] partial(x)) {\nreturn "
+     "%1\n}\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 1, "
+     "trip = 2} : f32[L:2, A:4] partial(x)\n}\n"},
+    {"shard-c10", "E1109",
+     "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A:4]\n}\n"},
+    {"message-c1", "E1110", "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
+     "\"x\", ways = 2, times = 3} : f32[A:4]\nreturn %1\n}\n"},
+    {"message-c2", "E1110",
+     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece_0:8]) {\n"
+     "%1 = reduce_scatter[O] %0 {axis = \"x\", ways = 2, times = 2} : f32[B:4, O:1, Piece_0:8]\n"
+     "return %1\n}\n"},
+    {"message-c3", "E1110",
+     "select\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1]) {\n"
+     "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
+     "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
+    {"message-c4", "E1110", "select\nmesh x = 2\nset target.gpu = \"1\"\nset comm = \"local\"\nset "
+     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} "
+     ": f32[A:4]\nreturn %1\n}\n"},
+    {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ways = 4", "A:4")},
+    {"mesh-c1", "E1109",
+     "collect\nmesh x = 2\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = all_reduce %0 {axis = \"x\", "
+     "ways = 2} : f32[A:4]\n}\n"},
+    {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ways = 2", "A:4")},
+    {"mesh-c3", "E1109",
+     "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "2} : i32[A:4]\n}\n"},
+    {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ways = 2", "A:2")},
+    {"shard-c4", "E1109",
+     "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} : "
+     "f32[A:4]\n}\n"},
+};
+
+static void wrong_modules(void **state) {
+  (void)state;
+  broken_modules(modules, sizeof modules / sizeof *modules);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(wrong_modules),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
