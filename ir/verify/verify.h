@@ -43,6 +43,7 @@ void verify_flats(Verifier *v);    /* members of flat globals, wherever there ar
 void verify_arenas(Verifier *v);   /* globals after memory */
 void verify_bytes(Verifier *v);    /* of a function after memory: verify_bytes.c */
 void verify_declared_order(Verifier *v, OpId id); /* loads and stores after order */
+void verify_rooms(Verifier *v);    /* globals and callers' bytes after order */
 
 /* Do so many bytes, from `at`, lie in the room? For any numbers. */
 bool verify_fits(int64_t at, int64_t bytes, int64_t room);

@@ -7,10 +7,12 @@
    of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
  */
 #include "ir/bytes.h"
+#include "ir/loop.h"
 #include "ir/placement.h"
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
+static const uint32_t NOWHERE = UINT32_MAX; /* in no global */
 static const int64_t ARENA_MOST = 1ll << 60; /* bytes: so that ends of what lies in it are no overflow */
 
 bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
@@ -135,15 +137,15 @@ int64_t verify_room(const Verifier *v, const Storage *s) {
   }
 }
 
-static bool stands_in(const Value *v, PlaceKind place, uint32_t slot) {
-  return v->storage.place == place && v->storage.slot == slot && v->storage.at == 0;
+static bool stands_in(const Storage *s, PlaceKind place, uint32_t slot) {
+  return s->place == place && s->slot == slot && s->at == 0;
 }
 
 static void check_caller_bytes(Verifier *v, const ValueId *class, ValueId id) {
   const Fn *f = v->fn;
   const Value *x = &f->values.at[id];
   const Storage *s = &x->storage;
-  if (x->def == NO_OP && !stands_in(x, PLACE_ARG, x->result))
+  if (x->def == NO_OP && !stands_in(s, PLACE_ARG, x->result))
     verify_report(v, "E1108", value_at(v, id),
                   "[room-c1] argument %u does not stand where its caller leaves it", x->result);
   if (s->place == PLACE_RESULT && s->slot < f->results.n &&
@@ -190,13 +192,12 @@ static ValueId shown_by(const Fn *f, ValueId v) {
 }
 
 /* Is what was written last into global number `slot` what the entry stores there? */
-static bool stored_at_end(const Verifier *v, ValueId written, uint32_t slot) {
+static bool stored_at_end(const Verifier *v, const uint32_t *held, ValueId written, uint32_t slot) {
   const Fn *f = v->fn;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
-    if (op->code != OP_store || v->m->globals.at[slot] != op->global) continue;
-    return stands_in(&f->values.at[op->in[0]], PLACE_GLOBAL, slot) &&
-           shown_by(f, op->in[0]) == written;
+    if (op->code == OP_store && v->m->globals.at[slot] == op->global)
+      return held[op->in[0]] == slot && shown_by(f, op->in[0]) == written;
   }
   return false;
 }
@@ -206,25 +207,39 @@ static bool is_load(const Fn *f, ValueId v) {
   return def && def->code == OP_load;
 }
 
-/* What an op writes into a global must be there at the end: nothing else says that it changes. */
-static void check_written(Verifier *v, ValueId *last) {
+/* What an op writes into a global must be there at the end: nothing else says that it changes.
+   `held`: by value, the global in whose bytes it stands, or NOWHERE. */
+static void check_written(Verifier *v, const uint32_t *held, const char *code, const char *label) {
   const Fn *f = v->fn;
-  for (ValueId i = 0; i < f->values.n; i++) {
-    const Storage *s = &f->values.at[i].storage;
-    if (s->place == PLACE_GLOBAL && s->view != VIEW_OF && !is_load(f, i)) last[s->slot] = i;
-  }
+  ValueId *last = ARENA_ARRAY(v->m->arena, ValueId, v->m->globals.n + 1);
+  for (uint32_t g = 0; g < v->m->globals.n; g++) last[g] = NO_VALUE;
+  for (ValueId i = 0; i < f->values.n; i++)
+    if (held[i] != NOWHERE && f->values.at[i].storage.view != VIEW_OF && !is_load(f, i))
+      last[held[i]] = i;
   for (uint32_t g = 0; g < v->m->globals.n; g++)
-    if (last[g] != NO_VALUE && !stored_at_end(v, last[g], g))
-      verify_report(v, "E1108", value_at(v, last[g]),
-                    "[held-c3] written into @%s, which the entry does not store",
+    if (last[g] != NO_VALUE && !stored_at_end(v, held, last[g], g))
+      verify_report(v, code, value_at(v, last[g]),
+                    "[%s] written into @%s, which the entry does not store", label,
                     v->m->globals.at[g]->name);
+}
+
+/* Before `memory` what shares its bytes with a loaded value stands in a global. */
+static void check_loaded(Verifier *v, const SharedBytes *s) {
+  const Fn *f = v->fn;
+  uint32_t *of = ARENA_ARRAY(v->m->arena, uint32_t, f->values.n + 1),
+           *held = ARENA_ARRAY(v->m->arena, uint32_t, f->values.n + 1);
+  for (ValueId i = 0; i < f->values.n; i++) of[i] = NOWHERE;
+  for (ValueId i = 0; i < f->values.n; i++)
+    if (is_load(f, i)) of[s->of[i]] = slot_of(v->m, value_def(f, i)->global);
+  for (ValueId i = 0; i < f->values.n; i++) held[i] = of[s->of[i]];
+  check_written(v, held, "E1107", "held-c5");
 }
 
 static void check_globals_of(Verifier *v) {
   const Fn *f = v->fn;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *x = &f->values.at[i];
-    if (is_load(f, i) && !stands_in(x, PLACE_GLOBAL, slot_of(v->m, value_def(f, i)->global)))
+    if (is_load(f, i) && !stands_in(&x->storage, PLACE_GLOBAL, slot_of(v->m, value_def(f, i)->global)))
       verify_report(v, "E1108", value_at(v, i), "[held-c2] @%s is loaded from elsewhere",
                     value_def(f, i)->global->name);
     bool inside = x->storage.place == PLACE_GLOBAL;
@@ -233,69 +248,118 @@ static void check_globals_of(Verifier *v) {
                     v->m->globals.at[x->storage.slot]->name);
   }
   if (v->failed) return;
-  ValueId *last = ARENA_ARRAY(v->m->arena, ValueId, v->m->globals.n + 1);
-  for (uint32_t g = 0; g < v->m->globals.n; g++) last[g] = NO_VALUE;
-  check_written(v, last);
+  uint32_t *held = ARENA_ARRAY(v->m->arena, uint32_t, f->values.n + 1);
+  for (ValueId i = 0; i < f->values.n; i++) {
+    const Storage *at = &f->values.at[i].storage;
+    held[i] = at->place == PLACE_GLOBAL ? at->slot : NOWHERE;
+  }
+  check_written(v, held, "E1108", "held-c3");
 }
 
 /* ---- loops and workspaces ---- */
 
-static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
-  return stands_in(&op->callee->values.at[op->callee->results.at[result]], PLACE_ARG, arg);
+/* By the bytes that values share, a result stands in an argument, or where the first result that
+   shares them does. */
+static Storage result_stands(const Fn *body, const SharedBytes *s, uint32_t j) {
+  ValueId r = body->results.at[j];
+  for (uint32_t i = 0; i < body->args.n; i++)
+    if (s->of[body->args.at[i]] == s->of[r])
+      return (Storage){.place = PLACE_ARG, .slot = i, .at = s->at[r]};
+  uint32_t first = 0;
+  while (s->of[body->results.at[first]] != s->of[r]) first++;
+  return (Storage){.place = PLACE_RESULT, .slot = first, .at = s->at[r]};
+}
+
+static Storage *results_stand(Arena *a, const Fn *body) {
+  SharedBytes s = shared_bytes(a, body);
+  Storage *at = ARENA_ARRAY(a, Storage, body->results.n + 1);
+  for (uint32_t j = 0; j < body->results.n; j++) at[j] = result_stands(body, &s, j);
+  return at;
+}
+
+typedef struct LoopBytes {
+  const Op *op;
+  const Storage *at;     /* by result of the body */
+  uint32_t carry, whole; /* operands: carried ones, and those that are no stacks */
+} LoopBytes;
+
+static LoopBytes loop_bytes(const Verifier *v, const Op *op) {
+  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  return (LoopBytes){op, results_stand(v->m->arena, op->callee), carry, loop_whole(op)};
+}
+
+static bool returns_arg(const LoopBytes *l, uint32_t result, uint32_t arg) {
+  return stands_in(&l->at[result], PLACE_ARG, arg);
 }
 
 /* The stacked result whose slices are the buffers of carried value j, 0: none, op->nout: several */
-static uint32_t saved_as(const Op *op, uint32_t carry, uint32_t j) {
+static uint32_t saved_as(const LoopBytes *l, uint32_t j) {
   uint32_t found = 0;
-  for (uint32_t i = carry; i < op->nout; i++)
-    if (returns_arg(op, i, j + 1)) found = found ? op->nout : i;
+  for (uint32_t i = l->carry; i < l->op->nout; i++)
+    if (returns_arg(l, i, j + 1)) found = found ? l->op->nout : i;
   return found;
 }
 
 /* What the documents name under "Loops": a result stands in its own bytes, in those of the carried
    value that it is the next one of, or in an argument that is stacked (in the operand: order-c14)
    or carried (whose buffers the slices then are). */
-static bool may_stand(const Op *op, uint32_t j, uint32_t carry, uint32_t whole) {
-  const Value *x = &op->callee->values.at[op->callee->results.at[j]];
-  if (stands_in(x, PLACE_RESULT, j)) return true;
-  if (x->storage.place != PLACE_ARG || x->storage.at) return false;
-  uint32_t operand = x->storage.slot - 1;
-  if (j < carry) return operand == j;
-  if (operand < carry)
-    return !returns_arg(op, operand, operand + 1) && saved_as(op, carry, operand) == j;
-  return operand >= whole && operand < op->nin;
+static bool may_stand(const LoopBytes *l, uint32_t j) {
+  const Storage *s = &l->at[j];
+  if (stands_in(s, PLACE_RESULT, j)) return true;
+  if (s->place != PLACE_ARG || s->at) return false;
+  uint32_t operand = s->slot - 1;
+  if (j < l->carry) return operand == j;
+  if (operand < l->carry) return !returns_arg(l, operand, operand + 1) && saved_as(l, operand) == j;
+  return operand >= l->whole && operand < l->op->nin;
 }
 
-static bool needs_buffer(const Op *op, uint32_t carry, uint32_t j) {
-  return attr_int(&op->attrs, ATTR_trip, 0) > 1 && !returns_arg(op, j, j + 1) &&
-         !saved_as(op, carry, j);
+void verify_rooms(Verifier *v) {
+  SharedBytes s = shared_bytes(v->m->arena, v->fn);
+  check_loaded(v, &s);
+  for (OpId i = 0; i < v->fn->ops.n; i++) {
+    const Op *op = &v->fn->ops.at[i];
+    if (op->code != OP_loop) continue;
+    LoopBytes l = loop_bytes(v, op);
+    for (uint32_t j = 0; j < op->nout; j++)
+      if (!may_stand(&l, j))
+        verify_report(v, "E1107", verify_at_op(op),
+                      "[room-c4] result %u of @%s has no bytes of its own, nor those of an argument "
+                      "that it may take over",
+                      j, op->callee->name);
+  }
 }
 
-static void check_slots(Verifier *v, const Op *op, uint32_t carry, int64_t frame) {
+static bool needs_buffer(const LoopBytes *l, uint32_t j) {
+  return attr_int(&l->op->attrs, ATTR_trip, 0) > 1 && !returns_arg(l, j, j + 1) && !saved_as(l, j);
+}
+
+static void check_slots(Verifier *v, const LoopBytes *l, int64_t frame) {
+  const Op *op = l->op;
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
-  if ((slots ? slots->i : 0) != (int64_t)carry) {
-    verify_report(v, "E1108", verify_at_op(op), "[frame-c2] %u carried values, %lld slots", carry,
-                  (long long)(slots ? slots->i : 0));
+  if ((slots ? slots->i : 0) != (int64_t)l->carry) {
+    verify_report(v, "E1108", verify_at_op(op), "[frame-c2] %u carried values, %lld slots",
+                  l->carry, (long long)(slots ? slots->i : 0));
     return;
   }
-  for (uint32_t j = 0; j < carry; j++) {
+  for (uint32_t j = 0; j < l->carry; j++) {
     int64_t at = slots->list[j];
     bool inside = verify_fits(at, bytes_of(&v->fn->values.at[op->out + j]), frame);
-    if (at == -1 ? needs_buffer(op, carry, j) : !inside || at % ALIGNED)
+    if (at == -1 ? needs_buffer(l, j) : !inside || at % ALIGNED)
       verify_report(v, "E1108", verify_at_op(op),
                     "[frame-c2] carried value %u has no second buffer in the frame", j);
   }
 }
 
 static void check_loop(Verifier *v, const Op *op, int64_t frame) {
-  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
-  uint32_t whole = carry + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
-  for (uint32_t j = 0; j < op->nout; j++)
-    if (!may_stand(op, j, carry, whole))
+  const Fn *body = op->callee;
+  LoopBytes l = loop_bytes(v, op);
+  for (uint32_t j = 0; j < op->nout; j++) {
+    const Storage *s = &body->values.at[body->results.at[j]].storage;
+    if (s->place != l.at[j].place || s->slot != l.at[j].slot || s->at != l.at[j].at)
       verify_report(v, "E1108", verify_at_op(op),
-                    "[room-c3] @%s leaves result %u where nobody looks for it", op->callee->name,
-                    j);
-  check_slots(v, op, carry, frame);
+                    "[room-c3] @%s leaves result %u where nobody looks for it", body->name, j);
+  }
+  check_slots(v, &l, frame);
 }
 
 static void check_work(Verifier *v, const Op *op, int64_t frame) {

@@ -280,6 +280,7 @@ void verify_ordered(Verifier *v) {
     verify_declared_order(v, i);
   }
   if (!v->failed) verify_laid_order(v);
+  if (!v->failed) verify_rooms(v);
 }
 
 /* ---- memory ---- */

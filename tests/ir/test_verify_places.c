@@ -12,6 +12,15 @@
   "\n}\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}) {frame = 64} {\n"   \
   "%2 = loop[L] @f, %0, %1 {carry = 1, invariant = 1, trip = 2, " attributes                       \
   "} : f32[A:4] {0: at(frame + 0)}\n}\n"
+#define ORDERED_BODY(results)                                                                      \
+  "order\n" EXP4 "body @f(%0 : i32[], %1 : f32[A:4], %2 : f32[A:4]) {\n"                           \
+  "%3 = kernel @k, %1 : f32[A:4]\nreturn " results                                                 \
+  "\n}\nbody @b(%0 : f32[A:4], %1 : f32[A:4]) {\n%2, %3 = loop[L] @f, %0, %1 "                    \
+  "{carry = 1, invariant = 1, trip = 2} : f32[A:4], f32[L:2, A:4]\n}\n"
+#define UPDATED(then)                                                                              \
+  "order\nparam @p : f32[A:4]\nparam @q : f32[A:4]\n" EXP4                                        \
+  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\n" then    \
+  "\n}\n"
 #define PLACED_BODY(place, result) PLACED_LOOP_OF("16", place, result, "work_at = 32, slots = [16]")
 #define PLACED_LOOP(attributes) PLACED_LOOP_OF("16", "at(result 0 + 0)", "%3", attributes)
 
@@ -69,9 +78,12 @@ static const Broken modules[] = {
     {"held-c3", "E1108",
      PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
                   "%1 = kernel @k, %0 : f32[A:4] {0: at(global @q + 0)}")},
-    {"held-c3", "E1108",
+    {"held-c5", "E1107",
      PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
                   "%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0) at(global @p + 0)}")},
+    {"held-c5", "E1107", UPDATED("store @q, %1")},
+    {"held-c5", "E1107",
+     UPDATED("store @p, %1\n%2 = kernel @k, %1 : f32[A:4] {0: inplace(%1)}")},
     {"held-c4", "E1108",
      "memory\nparam @p : f32[A:4] at(0)\n" EXP4 "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n"
      "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\n}\n"},
@@ -81,7 +93,9 @@ static const Broken modules[] = {
     {"place-c5", "E1108", PLACED_BODY("at(result 0 + 9223372036854775804)", "%3")},
     {"room-c2", "E1108", PLACED_BODY("at(result 0 + 0)", "%1")},
     {"room-c3", "E1108", PLACED_BODY("at(frame + 0)", "%3")},
-    {"room-c3", "E1108", PLACED_BODY("at(frame + 0)", "%2")},
+    {"room-c4", "E1107", PLACED_BODY("at(frame + 0)", "%2")},
+    {"room-c4", "E1107", ORDERED_BODY("%3, %3")},
+    {"room-c4", "E1107", ORDERED_BODY("%3, %2")},
     {"frame-c1", "E1108", "memory\nbody @b(%0 : f32[] {at(arg 0 + 0)}) {frame = -64} {\n}\n"},
     {"frame-c1", "E1108", PLACED_LOOP("work_at = -64, slots = [16]")},
     {"frame-c1", "E1108", PLACED_LOOP("work_at = 64, slots = [16]")},
@@ -102,6 +116,8 @@ static void wrong_modules(void **state) {
 
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
+    ORDERED_BODY("%3, %1"), /* the carried value's buffers are the slices of the second result */
+    UPDATED("store @p, %1"),
     "memory\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
     "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {frame = 32} {\n%1 = kernel @k, %0 : f32[A:4] {0: "
     "at(frame + 0)}\n"
