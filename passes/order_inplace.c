@@ -21,6 +21,16 @@ typedef struct Inplace {
   uint32_t carry;      /* of a body: how many of its results are carried on */
 } Inplace;
 
+/* All loads of a global show the same bytes: where there are two, neither is taken over. */
+static void keep_loaded_twice(Inplace *p) {
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    for (OpId j = 0; j < i; j++) {
+      const Op *a = &p->f->ops.at[i], *b = &p->f->ops.at[j];
+      if (a->code == OP_load && b->code == OP_load && a->global == b->global)
+        p->last[a->out] = p->last[b->out] = p->f->ops.n;
+    }
+}
+
 static void note_reads(Inplace *p) {
   uint32_t n = p->f->values.n + 1;
   p->carry = order_carry(p->m, p->f);
@@ -38,6 +48,7 @@ static void note_reads(Inplace *p) {
     ValueId v = view_root(p->f, p->f->results.at[i]);
     p->last[v] = p->f->ops.n, p->result[v] = i + 1;
   }
+  keep_loaded_twice(p);
 }
 
 static const Global *loaded(const Inplace *p, ValueId v) {

@@ -64,12 +64,26 @@ static void check_strides(Verifier *v, ValueId id) {
     verify_report(v, "E1107", value_at(v, id), "[order-c2] strides let elements lie on each other");
 }
 
-static bool used_after(const Fn *f, ValueId id, OpId after) {
-  for (OpId i = after + 1; i < f->ops.n; i++)
+static ValueId root_of(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  return v;
+}
+
+/* Does v show elements of base? All loads of a global show that global's. */
+static bool shows(const Fn *f, ValueId v, ValueId base) {
+  ValueId root = root_of(f, v);
+  const Op *a = value_def(f, root), *b = value_def(f, base);
+  bool loads = a && b && a->code == OP_load && b->code == OP_load && a->global == b->global;
+  return v == base || root == base || loads;
+}
+
+/* Is base used after op `id`, by itself or by what shows it, or by that op once more? */
+static bool used_after(const Fn *f, ValueId base, OpId id) {
+  for (OpId i = id; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
-      if (f->ops.at[i].in[k] == id) return true;
+      if ((i > id || f->ops.at[i].in[k] != base) && shows(f, f->ops.at[i].in[k], base)) return true;
   for (uint32_t k = 0; k < f->results.n; k++)
-    if (f->results.at[k] == id) return true;
+    if (shows(f, f->results.at[k], base)) return true;
   return false;
 }
 
@@ -118,11 +132,6 @@ static void check_inplace(Verifier *v, ValueId id, const Value *value, const Val
            elem_bytes(value->type.elem) * verify_extent(value))
     verify_report(v, "E1107", at, "[order-c6] in place of a smaller value");
   else check_callee_inplace(v, id, value, base);
-}
-
-static ValueId root_of(const Fn *f, ValueId v) {
-  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
-  return v;
 }
 
 /* A view shows its op's operand, itself or where that one is a view of. */

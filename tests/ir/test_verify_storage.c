@@ -29,6 +29,20 @@
 #define PIECE(number, at)                                                                          \
   number " = slice[D -> A] %0 {at = " at "} : f32[A:4] {0: view(%0 + " at ")}\n"
 
+/* A value that is shown by another one, or loaded twice, and then written over */
+#define OVERWRITTEN(beside, end)                                                                   \
+  "order\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                       \
+  "kernel @both(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n"       \
+  "body @b(%0 : f32[A:4], %1 : f32[A:4]) {\n"                                                      \
+  "%2 = slice[A -> A] %0 {at = 0} : f32[A:4] {0: view(%0 + 0)}\n"                                  \
+  "%3 = kernel @both, %0, " beside " : f32[A:4] {0: inplace(%0)}\n" end "\n}\n"
+#define OVERWRITTEN_LOAD(read)                                                                     \
+  "order\nstate @p : f32[A:4]\noutput @y : f32[A:4]\n"                                            \
+  "kernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                             \
+  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = load @p : f32[A:4]\n"                                \
+  "%2 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\nstore @p, %2\n"                                \
+  "%3 = kernel @k, " read " : f32[A:4]\nstore @y, %3\n}\n"
+
 static const Broken modules[] = {
     {"lay-c1", "E1106", LAID("%1, %2 : f32[D:8]", "return %3")},
     {"lay-c1", "E1106",
@@ -67,6 +81,10 @@ static const Broken modules[] = {
      "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
      "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[] {0: inplace(%0)}\n%3 = kernel @k, %0 : "
      "f32[]\n}\n"},
+    {"order-c5", "E1107", OVERWRITTEN("%1", "%4 = kernel @k, %2 : f32[A:4]")},
+    {"order-c5", "E1107", OVERWRITTEN("%2", "")},
+    {"order-c5", "E1107", OVERWRITTEN("%1", "return %2")},
+    {"order-c5", "E1107", OVERWRITTEN_LOAD("%1")},
     {"order-c6", "E1107",
      "order\nkernel @k(%0 : f32[]) {\n%1 = expand[A] %0 : f32[A:2]\nreturn %1\n}\n"
      "body @b(%0 : f32[]) {\n%2 = kernel @k, %0 : f32[A:2] {0: inplace(%0)}\n}\n"},
@@ -142,6 +160,8 @@ static void wrong_modules(void **state) {
 
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
+    OVERWRITTEN("%1", "%4 = kernel @k, %3 : f32[A:4]"),
+    OVERWRITTEN_LOAD("%2"),
     "order\nbody @b(%0 : f32[A:4]) {\n%1 = slice[A -> B] %0 {at = 1} : f32[B:2] {0: view(%0 + "
     "1)}\nreturn %1\n}\n",
     "order\nkernel @k(%0 : f32[]) {\n%1 = exp %0 : f32[]\nreturn %1\n}\n"
