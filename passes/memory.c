@@ -112,6 +112,16 @@ static bool shows_all(Frame *x, ValueId v) {
          type_count(&a->type) == type_count(&root->type);
 }
 
+/* Does something stand in v's place later? Then the store copies v away before that. */
+static bool written_over(const Frame *x, ValueId v) {
+  while (value(x, v)->storage.view == VIEW_OF) v = value(x, v)->storage.base;
+  for (ValueId w = 0; w < x->f->values.n; w++)
+    if (x->class_of[w] == x->class_of[v] && value(x, w)->storage.view != VIEW_OF &&
+        value(x, w)->def != NO_OP && value(x, w)->def > value(x, v)->def)
+      return true;
+  return false;
+}
+
 /* A value that only has to be in the global at the end is made there, if nothing reads the old
  * value any more. */
 static void place_stored(Frame *x, const Op *store) {
@@ -119,7 +129,7 @@ static void place_stored(Frame *x, const Op *store) {
   Class *c = class_at(x, v);
   uint32_t slot = global_slot(x->m, store->global);
   if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
-  if (c->place != PLACE_NONE || !shows_all(x, v)) return;
+  if (c->place != PLACE_NONE || !shows_all(x, v) || written_over(x, v)) return;
   if (c->bytes != global_bytes(store->global) || stores_to(x, store->global) != 1) return;
   if (global_busy(x, slot, c->born)) return;
   c->place = PLACE_GLOBAL, c->slot = slot, c->dies = x->f->ops.n;
