@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "frontend/operators.h"
 #include "frontend/settings.h"
+#include <stdlib.h>
 
 /* ---- text in tables ---- */
 
@@ -19,6 +20,19 @@ static void put_code(const char *text) {
 static void put_head(const char *title, const char *table, const char *words) {
   printf("# %s\n\nMade from `%s`; change that file, not this one.\n\n%s\n", title, table,
          words);
+}
+
+/* A paragraph, cut between words into lines of 120 characters at most, as all documents are. */
+static void put_paragraph(const char *text) {
+  size_t column = 0;
+  for (size_t n; *text; text += n) {
+    n = strcspn(text, " ") + strspn(text + strcspn(text, " "), " ");
+    size_t word = strcspn(text, " ");
+    if (column && column + 1 + word > 120) putchar('\n'), column = 0;
+    if (column) putchar(' '), column++;
+    printf("%.*s", (int)word, text), column += word;
+  }
+  putchar('\n');
 }
 
 /* ---- settings.md ---- */
@@ -45,26 +59,34 @@ static const char *operands_text(const SettingRow *r) {
 }
 
 /* With a capital letter, as a sentence has it. */
-static void put_sentence(const char *text) {
-  putchar(*text >= 'a' && *text <= 'z' ? *text - 'a' + 'A' : *text);
-  printf("%s.", text + 1);
+static void put_sentence(FILE *out, const char *text) {
+  putc(*text >= 'a' && *text <= 'z' ? *text - 'a' + 'A' : *text, out);
+  fprintf(out, "%s.", text + 1);
+}
+
+/* What a line does and takes, and whether it must stand. */
+static void write_line_help(FILE *out, const SettingRow *r) {
+  put_sentence(out, r->help);
+  if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
+    fprintf(out, " Takes %s.", setting_type_text(r->type));
+  const PlannedRow *later = settings_planned_row(r->block, r->word, NULL);
+  if (later && !later->value) fputs(" Not built yet.", out);
+  if (later && later->value && *later->value == '!')
+    fprintf(out, " Other than `%s` is not built yet.", later->value + 1);
+  if (r->flags & SETTING_NEEDED) fputs(" The block must have it.", out);
+  if (r->flags & SETTING_MANY) fputs(" May stand more than once.", out);
+  if (*r->otherwise) fprintf(out, " Default: `%s`.", r->otherwise);
 }
 
 static void put_line_head(const SettingRow *r) {
   const char *operands = operands_text(r);
   printf("\n### `%s%s%s%s`\n\n", r->word, *operands ? " " : "", operands,
          r->flags & SETTING_ARROW ? " -> .." : "");
-  put_sentence(r->help);
-  if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
-    printf(" Takes %s.", setting_type_text(r->type));
-  const PlannedRow *later = settings_planned_row(r->block, r->word, NULL);
-  if (later && !later->value) fputs(" Not built yet.", stdout);
-  if (later && later->value && *later->value == '!')
-    printf(" Other than `%s` is not built yet.", later->value + 1);
-  if (r->flags & SETTING_NEEDED) fputs(" The block must have it.", stdout);
-  if (r->flags & SETTING_MANY) fputs(" May stand more than once.", stdout);
-  if (*r->otherwise) printf(" Default: `%s`.", r->otherwise);
-  putchar('\n');
+  char *help;
+  size_t n;
+  FILE *out = open_memstream(&help, &n);
+  write_line_help(out, r);
+  fclose(out), put_paragraph(help), free(help);
 }
 
 /* What no pass reads yet. word: of the line; choice: one of it, or NULL */
@@ -202,8 +224,10 @@ static void put_error(const Explanation *e, const char **group) {
   const char *now = group_name(e->code);
   if (*group != now) printf("\n## %s\n", now);
   *group = now;
-  printf("\n### %s: %s\n\n%s\n\n```\n%s\n```\n\n%s\n", e->code, e->title, e->cause, e->example,
-         e->repair);
+  printf("\n### %s: %s\n\n", e->code, e->title);
+  put_paragraph(e->cause);
+  printf("\n```\n%s\n```\n\n", e->example);
+  put_paragraph(e->repair);
 }
 
 static void put_errors(void) {
