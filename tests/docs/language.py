@@ -7,7 +7,7 @@ import os, re, subprocess, sys, tempfile
 SHARDC, ROOT = sys.argv[1], os.path.abspath(sys.argv[2])
 DOC = f'{ROOT}/docs/language.md'
 text = open(DOC).read()
-PRELUDE = re.search(r'^use "std"\ndims \{.*\}\n(?=```)', text, re.M).group(0)
+PRELUDE = re.search(r'^use "std"\ndims \{[^}]*\}\n(?=```)', text, re.M).group(0)
 BLOCK = re.compile(r'^```shard( fails)?\n(.*?)^```\n(?:\n```message\n(.*?)^```\n)?', re.M | re.S)
 wrong, out, at = [], [], 0
 
