@@ -1,13 +1,14 @@
-"""Figures and pictures of docs/plans.md against the program: python3 plans.py SHARDC ROOT [update]
+"""Figures and pictures of README.md and docs/plans.md against the program: python3 plans.py SHARDC ROOT [update]
 
-Every `$ shardc plan ..` of the page is run, its words compared, its numbers within 10 % or 1 (passes that get better change them a little);
-so are the texts of the pictures of docs/pictures. `update` writes both anew.
+Every `$ shardc plan ..` of the pages is run, its words compared, its numbers within 10 % or 1 (passes that get better
+change them a little); so are the texts of the pictures of docs/pictures. `update` writes both anew. A block of code that
+begins with `# examples/NAME` holds lines of that file, in their order, comments at their ends left out or not.
 """
 import os, re, subprocess, sys
 
 SHARDC, ROOT, update = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:] == ['update']
 NUMBER = re.compile(r'\d+(?:\.\d+)?(?:e[+-]\d+)?')
-UNIT = {'KiB': 1 / 1024, 'MiB': 1, 'GiB': 1024}
+UNIT = {'KiB': 1 / 1024, 'MiB': 1, 'GiB': 1024, 'TiB': 1 << 20}
 
 
 def run(*words):
@@ -18,8 +19,13 @@ def run(*words):
 
 def numbers(text):
     """Sizes in MiB, so that a unit may change."""
-    text = re.sub(r'([\d.]+) (KiB|MiB|GiB)', lambda m: f'{float(m.group(1)) * UNIT[m.group(2)]:.4f} MiB', text)
+    text = re.sub(r'([\d.]+) ([KMGT]iB)', lambda m: f'{float(m.group(1)) * UNIT[m.group(2)]:.4f} MiB', text)
     return [float(n) for n in NUMBER.findall(text)]
+
+
+def words(text):
+    """The text without its numbers, units and columns."""
+    return re.sub(r'\s+', ' ', re.sub(r'#\s*([KMGT]i)?B\b', '#', NUMBER.sub('#', text))).strip()
 
 
 def close(a, b): return abs(a - b) <= max(0.1 * abs(a), 1)
@@ -27,7 +33,7 @@ def close(a, b): return abs(a - b) <= max(0.1 * abs(a), 1)
 
 def alike(old, new):
     x, y = numbers(old), numbers(new)
-    return len(x) == len(y) and all(map(close, x, y))
+    return words(old) == words(new) and len(x) == len(y) and all(map(close, x, y))
 
 
 def check(name, old, new, wrong):
@@ -36,10 +42,22 @@ def check(name, old, new, wrong):
     return old
 
 
-def page(wrong):
-    path = f'{ROOT}/docs/plans.md'
+def excerpts(name, text, wrong):
+    """The lines of each block that says which example it is taken from, against that example."""
+    bare = lambda line: re.sub(r'\s+#.*', '', line).rstrip()
+    for file, block in re.findall(r'```\n# (examples/\w+\.shard)\n(.*?)```', text, flags=re.S):
+        rest = iter(bare(l) for l in open(f'{ROOT}/{file}').read().split('\n'))
+        for line in block.rstrip('\n').split('\n'):
+            if bare(line) not in rest: wrong.append(f'{name}: not in {file}, or not there: {line}'); break
+
+
+def page(name, wrong):
+    path = f'{ROOT}/{name}'
     text = open(path).read()
-    def block(m): return f'$ {m.group(1)}\n' + check('docs/plans.md: ' + m.group(1), m.group(2), run(*m.group(1).split()[1:]).rstrip('\n') + '\n', wrong) + '```'
+    excerpts(name, text, wrong)
+    def block(m):
+        now = run(*m.group(1).split()[1:]).rstrip('\n') + '\n'
+        return f'$ {m.group(1)}\n' + check(f'{name}: {m.group(1)}', m.group(2), now, wrong) + '```'
     new = re.sub(r'\$ (shardc plan [^\n]*)\n(.*?)```', block, text, flags=re.S)
     if new != text: open(path, 'w').write(new)
 
@@ -59,6 +77,7 @@ def pictures(wrong):
 
 
 wrong = []
-page(wrong), pictures(wrong)
+for name in 'README.md', 'docs/plans.md': page(name, wrong)
+pictures(wrong)
 for w in wrong: print(w)
 sys.exit(len(wrong) > 0)

@@ -12,6 +12,7 @@ SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[
 CPU = None                                # no machine: the one that compiles
 PLANS = {
     'gpt1t': {'p3d': 'E0901'},
+    'llama_mesh': {'wide': 'sm_90'},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'E0901', 'hybrid': 'sm_80'},
     'tiny_ranks': {'two': CPU, 'four': CPU},
     'tiny_zero': {'zero0': CPU, 'zero1': CPU, 'zero2': CPU, 'zero3': CPU},
