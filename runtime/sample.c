@@ -237,7 +237,7 @@ enum { CLOSED = 256 }; /* no number of a signal */
 /* Why to end, asked of all ranks: a signal, or that nobody reads. 0: go on. */
 static int ends(Run *r, bool closed) {
   int mine = closed ? CLOSED : atomic_load(&r->watch.caught);
-  return (int)rt_comm_largest(&r->comm, "whether to stop", mine);
+  return (int)rt_comm_max(&r->comm, "whether to stop", mine);
 }
 
 int rt_sample(Run *r) {

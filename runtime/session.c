@@ -151,7 +151,7 @@ static bool find_folder(Run *r, bool fresh, Fault *f) {
 
 bool rt_run_folder(Run *r, bool fresh, Fault *f) {
   bool ok = !rt_first(r) || find_folder(r, fresh, f);
-  return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
+  return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
 /* A run that nobody named takes the first number that it can make itself. */
@@ -171,7 +171,7 @@ bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
   bool ok = !rt_first(r) || (make_folder(r, fresh, f) && rt_lock_folder(r->out, &r->lock, f));
   if (ok && rt_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
   if (ok && rt_first(r)) ok = rt_keep_folder(r, f);
-  return rt_comm_first(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
+  return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
 /* ---- tensors and entries ---- */
@@ -238,7 +238,7 @@ bool rt_load_weights(Run *r, Fault *f) {
 static void report_memory(Run *r) {
   int64_t *touched = r->device.touched, all = 0; /* more than predicted is R0702 on any rank: */
   for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i]; /* the least one counts */
-  rt_comm_largest_of(&r->comm, "touched bytes", touched, r->p->nentries);
+  rt_comm_max_of(&r->comm, "touched bytes", touched, r->p->nentries);
   for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i];
   if (!rt_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");

@@ -6,7 +6,7 @@
 bool rt_first(const Run *r) { return rt_comm_rank(&r->comm) == 0; }
 
 int rt_caught(Run *r) {
-  return (int)rt_comm_largest(&r->comm, "signals", atomic_load(&r->watch.caught));
+  return (int)rt_comm_max(&r->comm, "signals", atomic_load(&r->watch.caught));
 }
 
 void rt_data_lost(Run *r, Fault *f) {
@@ -15,7 +15,7 @@ void rt_data_lost(Run *r, Fault *f) {
 }
 
 bool rt_all_filled(Run *r, bool filled, Fault *f) {
-  if (!rt_comm_largest(&r->comm, "whether all have read their data", !filled)) return true;
+  if (!rt_comm_max(&r->comm, "whether all have read their data", !filled)) return true;
   rt_data_lost(r, f);
   return false;
 }

@@ -83,7 +83,7 @@ static Stop why_stop(const Train *t, bool filled) {
               : atomic_load(&r->watch.caught) ? SIGNAL
               : rt_now() >= t->limit          ? TIME_UP
                                               : GO_ON;
-  return (Stop)rt_comm_largest(&r->comm, "whether to stop", mine);
+  return (Stop)rt_comm_max(&r->comm, "whether to stop", mine);
 }
 
 static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
@@ -134,7 +134,7 @@ static bool save_where_it_is(Train *t, Fault *f) {
   for (char before[RT_PATH] = "";;) {
     Fault lost = {0};
     bool found = !rt_first(r) || find_run(t, &lost);
-    if (!rt_comm_first(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
+    if (!rt_comm_decide(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
       return *f = lost, false;
     if (!strcmp(before, r->out)) return false;
     if (rt_checkpoint_save(r->out, &r->device, &r->at, f)) return true;
@@ -369,12 +369,12 @@ static bool start(Train *t, Fault *f) {
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
   r->at.data = rt_data_identity(&r->data);
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
-  if (!rt_comm_first(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
+  if (!rt_comm_decide(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
   bool kept = !rt_first(r) || rt_voice_keep(r, f);
-  if (!rt_comm_first(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
+  if (!rt_comm_decide(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_first(r)) return true;
   rt_checkpoint_clean(r->out);
   greet(t);

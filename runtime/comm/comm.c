@@ -228,7 +228,7 @@ static void own(Comm *c, rt_collective what, const void *send, void *receive) {
   run(c, what.axis, &what, &c->count[c->program->ncollectives], send, receive);
 }
 
-int64_t rt_comm_largest(Comm *c, const char *what, int64_t v) {
+int64_t rt_comm_max(Comm *c, const char *what, int64_t v) {
   int64_t most = v;
   own(c,
       (rt_collective){
@@ -247,9 +247,9 @@ void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes) {
       data);
 }
 
-void rt_comm_wait(Comm *c, const char *what) { rt_comm_largest(c, what, 0); }
+void rt_comm_wait(Comm *c, const char *what) { rt_comm_max(c, what, 0); }
 
-void rt_comm_largest_of(Comm *c, const char *what, int64_t *v, int64_t n) {
+void rt_comm_max_of(Comm *c, const char *what, int64_t *v, int64_t n) {
   own(c,
       (rt_collective){
           .what = what, .kind = RT_ALL_REDUCE, .reduction = RT_MAX, .elem = RT_I64, .count = n},
@@ -273,7 +273,7 @@ bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f) {
   return good;
 }
 
-bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f) {
+bool rt_comm_decide(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f) {
   if (rt_comm_world(c) == 1) return ok;
   struct {
     Fault f;

@@ -56,8 +56,8 @@ struct Comm {
   CommCount *count;             /* per row of the table, then the runtime's own */
   void *inside;                 /* the kind's */
   bool on_device;               /* the program's collectives are the device's work: NCCL */
-  bool over;                    /* all ranks are done: leaving is no trouble */
-  struct Guard *guard;          /* NULL: the launcher watches */
+  bool over;                    /* all ranks are done: leaving is no failure */
+  struct Watchdog *watchdog;    /* NULL: the launcher watches */
   void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
   void *device;
 };
@@ -80,16 +80,15 @@ int rt_comm_rank(const Comm *c);
 int rt_comm_world(const Comm *c);
 
 /* The runtime's own, over all ranks; `what` is for messages. Without a communicator: one rank. */
-int64_t rt_comm_largest(Comm *c, const char *what, int64_t v);
+int64_t rt_comm_max(Comm *c, const char *what, int64_t v); /* an all-reduce of one number */
 void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes);
 void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes); /* from rank 0 */
 void rt_comm_wait(Comm *c, const char *what); /* until all ranks are here */
-void rt_comm_largest_of(Comm *c, const char *what, int64_t *v,
-                        int64_t n); /* of each of n numbers */
+void rt_comm_max_of(Comm *c, const char *what, int64_t *v, int64_t n); /* of each of n */
 /* Do all ranks say ok? Otherwise each has a fault: its own, or a quiet one that says whose. */
 bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
 /* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
-bool rt_comm_first(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
+bool rt_comm_decide(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
 
 /* Around handing work to a GPU and waiting for it; `at`, from any thread, tells how far it is
    there. A rank whose GPU does not come to what the others' wait for ends the job like one that is

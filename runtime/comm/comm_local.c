@@ -11,10 +11,10 @@
 
    What is called is written into the lane and compared: ranks that call different things say so.
    Waiting is spinning for a moment, then a futex. Who waits for the dead, the late and the lost is
-   the guard's work: here nobody ever gives up. */
-#include "reduce.h"
+   the watchdog's work: here nobody ever gives up. */
+#include "reduce_ranks.h"
 #include "ir/support/num.h"
-#include "seats.h"
+#include "peers.h"
 #include <errno.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -40,8 +40,8 @@ typedef struct Lane {
 } Lane;
 
 typedef struct Local {
-  Guard guard;
-  Meeting meeting;
+  Watchdog watchdog;
+  Rendezvous meeting;
   Lane *lane; /* channel by channel, rank by rank */
   unsigned *round;
   int world, me;
@@ -73,12 +73,12 @@ static void breathe(void) {
 static bool reached(Word *w, unsigned round) { return (int)(atomic_load(&w->at) - round) >= 0; }
 
 static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
-  rt_guard_wait(&l->guard, rank);
+  rt_watchdog_wait(&l->watchdog, rank);
   atomic_fetch_add(&w->sleepers, 1);
   for (unsigned seen; (int)((seen = atomic_load(&w->at)) - round) < 0;)
     syscall(SYS_futex, &w->at, FUTEX_WAIT, seen, NULL, NULL, 0);
   atomic_fetch_sub(&w->sleepers, 1);
-  rt_guard_go_on(&l->guard);
+  rt_watchdog_go_on(&l->watchdog);
 }
 
 static void await(const Call *x, bool arrival, unsigned round) {
@@ -92,16 +92,16 @@ static void await(const Call *x, bool arrival, unsigned round) {
 
 static void advance(const Call *x, Word *w, unsigned round) {
   atomic_store(&w->at, round);
-  atomic_fetch_add(&x->l->guard.seat->moves, 1);
+  atomic_fetch_add(&x->l->watchdog.peer->moves, 1);
   if (atomic_load(&w->sleepers)) syscall(SYS_futex, &w->at, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
 static void compare(const Call *x) {
   for (int i = 0; i < x->g->n; i++)
     if (atomic_load(&lane_of(x, i)->call) != x->mark) {
-      rt_guard_trouble(&x->l->guard, TROUBLE_DISAGREES, (int)(x->g->first + i * x->g->stride),
+      rt_watchdog_fail(&x->l->watchdog, FAILURE_DISAGREES, (int)(x->g->first + i * x->g->stride),
                        x->l->me);
-      rt_guard_end();
+      rt_watchdog_end();
     }
 }
 
@@ -226,7 +226,7 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
             .size = rt_elem_bytes((int)what->elem),
             .send = send,
             .receive = receive};
-  x.mark = rt_guard_enter(&l->guard, what);
+  x.mark = rt_watchdog_enter(&l->watchdog, what);
   switch (what->kind) {
   case RT_ALL_REDUCE: all_reduce(&x); break;
   case RT_REDUCE_SCATTER: scatter(&x, true); break;
@@ -234,13 +234,13 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
   case RT_ALL_GATHER: all_gather(&x); break;
   case RT_BROADCAST: broadcast(&x); break;
   }
-  rt_guard_exit(&l->guard);
+  rt_watchdog_exit(&l->watchdog);
 }
 
 /* ---- joining ---- */
 
-static Table *share(Local *l, int64_t bytes, Fault *f) {
-  size_t lanes = sizeof(Table) + sizeof(Seat) * (size_t)l->world;
+static PeerTable *share(Local *l, int64_t bytes, Fault *f) {
+  size_t lanes = sizeof(PeerTable) + sizeof(Peer) * (size_t)l->world;
   char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->meeting.memory, 0);
   close(l->meeting.memory);
   if (at == MAP_FAILED) {
@@ -248,7 +248,7 @@ static Table *share(Local *l, int64_t bytes, Fault *f) {
     return NULL;
   }
   l->lane = (Lane *)(at + round_up(lanes, CACHE_LINE));
-  return (Table *)at;
+  return (PeerTable *)at;
 }
 
 static bool one_machine(const Launch *l, Fault *f) {
@@ -267,16 +267,17 @@ static bool local_join(Comm *c, Fault *f) {
   l->world = c->launch.world, l->me = c->launch.rank;
   l->spin = l->world <= cpus ? 2000 : 20;
   l->round = rt_alloc(sizeof(unsigned) * (size_t)channels);
-  int64_t bytes = (int64_t)sizeof(Table) + (int64_t)sizeof(Seat) * l->world + 64 +
+  int64_t bytes = (int64_t)sizeof(PeerTable) + (int64_t)sizeof(Peer) * l->world + 64 +
                   (int64_t)sizeof(Lane) * l->world * channels;
-  if (!one_machine(&c->launch, f) || !rt_meet(&l->meeting, &rt_way_unix, c, bytes, f)) return false;
-  Table *table = share(l, bytes, f);
-  return table && rt_guard_start(&l->guard, c, &l->meeting, table, f);
+  if (!one_machine(&c->launch, f) || !rt_rendezvous(&l->meeting, &rt_rendezvous_unix, c, bytes, f))
+    return false;
+  PeerTable *table = share(l, bytes, f);
+  return table && rt_watchdog_start(&l->watchdog, c, &l->meeting, table, f);
 }
 
 static void local_leave(Comm *c, int status) {
   Local *l = c->inside;
-  if (l) rt_guard_leave(&l->guard, status);
+  if (l) rt_watchdog_leave(&l->watchdog, status);
 }
 
 const CommKind rt_comm_local = {"local", local_join, local_collect, local_leave};

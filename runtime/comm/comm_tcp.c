@@ -1,12 +1,12 @@
 /* Communicator `tcp`: what the runtime itself asks, between ranks of several machines. Programs for
    GPUs talk over NCCL, and need somebody who hands out its ids and answers the runtime's short
    questions; this is he. Every rank has a connection to rank 0, which hears all and tells all: a
-   star, made for kilobytes. The guard watches over second connections, as on one machine.
+   star, made for kilobytes. The watchdog watches over second connections, as on one machine.
 
    Each message begins with the mark of the call, so ranks that call different things say so. Must
    not: carry the program's own collectives; allocate after the start. */
-#include "reduce.h"
-#include "seats.h"
+#include "reduce_ranks.h"
+#include "peers.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 enum { CHUNK = 1 << 16 };
 
 typedef struct Tcp {
-  Guard guard;
-  Meeting meeting;
+  Watchdog watchdog;
+  Rendezvous meeting;
   char *in, *sum; /* rank 0: chunks of an all-reduce */
 } Tcp;
 
@@ -31,19 +31,19 @@ static int line_to(const Call *x, int rank) { return x->t->meeting.talk[rank ? r
 
 /* ---- messages ---- */
 
-/* Why is the guard's to find out: this rank waits for one that is gone. */
+/* Why is the watchdog's to find out: this rank waits for one that is gone. */
 static _Noreturn void broken(const Call *x, int rank) {
-  rt_guard_wait(&x->t->guard, rank);
-  rt_guard_end();
+  rt_watchdog_wait(&x->t->watchdog, rank);
+  rt_watchdog_end();
 }
 
 static void await(const Call *x, int rank) {
   struct pollfd p = {line_to(x, rank), POLLIN, 0};
-  atomic_fetch_add(&x->t->guard.seat->moves, 1);
+  atomic_fetch_add(&x->t->watchdog.peer->moves, 1);
   if (poll(&p, 1, 0) == 1) return;
-  rt_guard_wait(&x->t->guard, rank);
+  rt_watchdog_wait(&x->t->watchdog, rank);
   while (poll(&p, 1, -1) != 1) {}
-  rt_guard_go_on(&x->t->guard);
+  rt_watchdog_go_on(&x->t->watchdog);
 }
 
 static void tell(const Call *x, int rank, const void *data, int64_t bytes) {
@@ -59,8 +59,8 @@ static void compare(const Call *x, int rank) {
   unsigned long long theirs;
   hear(x, rank, &theirs, sizeof theirs);
   if (theirs == x->mark) return;
-  rt_guard_trouble(&x->t->guard, TROUBLE_DISAGREES, rank, 0);
-  rt_guard_end();
+  rt_watchdog_fail(&x->t->watchdog, FAILURE_DISAGREES, rank, 0);
+  rt_watchdog_end();
 }
 
 /* ---- collectives: rank 0 hears all, then tells all ---- */
@@ -85,7 +85,7 @@ static void sum_at_zero(const Call *x, const char *send, char *receive) {
 
 static void all_reduce(const Call *x, const char *send, char *receive) {
   int64_t step = CHUNK / x->size, count = x->what->count;
-  if (!x->t->guard.comm->launch.rank) {
+  if (!x->t->watchdog.comm->launch.rank) {
     sum_at_zero(x, send, receive);
     return;
   }
@@ -98,7 +98,7 @@ static void all_reduce(const Call *x, const char *send, char *receive) {
 
 static void all_gather(const Call *x, const char *send, char *receive) {
   int64_t bytes = x->what->count * x->size;
-  if (x->t->guard.comm->launch.rank) {
+  if (x->t->watchdog.comm->launch.rank) {
     tell(x, 0, send, bytes);
     hear(x, 0, receive, bytes * x->world);
     return;
@@ -110,7 +110,7 @@ static void all_gather(const Call *x, const char *send, char *receive) {
 
 static void broadcast(const Call *x, const char *send, char *receive) {
   int64_t bytes = x->what->count * x->size;
-  if (x->t->guard.comm->launch.rank) {
+  if (x->t->watchdog.comm->launch.rank) {
     hear(x, 0, receive, bytes);
     return;
   }
@@ -119,7 +119,7 @@ static void broadcast(const Call *x, const char *send, char *receive) {
 }
 
 static void greet(const Call *x) {
-  if (x->t->guard.comm->launch.rank) {
+  if (x->t->watchdog.comm->launch.rank) {
     tell(x, 0, &x->mark, sizeof x->mark);
     return;
   }
@@ -133,12 +133,12 @@ static void tcp_collect(Comm *c, const Group *g, int channel, const rt_collectiv
     rt_fail(105, "communicator tcp does not carry the %s of %s: compile again",
             rt_collective_name((int)what->kind), what->what);
   Call x = {.t = t, .what = what, .world = g->n, .size = rt_elem_bytes((int)what->elem)};
-  x.mark = rt_guard_enter(&t->guard, what);
+  x.mark = rt_watchdog_enter(&t->watchdog, what);
   greet(&x);
   if (what->kind == RT_ALL_REDUCE) all_reduce(&x, send, receive);
   else if (what->kind == RT_ALL_GATHER) all_gather(&x, send, receive);
   else broadcast(&x, send, receive);
-  rt_guard_exit(&t->guard);
+  rt_watchdog_exit(&t->watchdog);
 }
 
 /* ---- joining ---- */
@@ -153,20 +153,20 @@ static bool tcp_join(Comm *c, Fault *f) {
     return rt_help(f, "MASTER_ADDR and MASTER_PORT of rank 0's machine, or --meet HOST:PORT, or "
                       "--meet FILE on a file system that all see");
   }
-  if (!rt_meet(&t->meeting, &rt_way_tcp, c, 0, f)) return false;
-  size_t bytes = sizeof(Table) + sizeof(Seat) * (size_t)c->launch.world;
-  Table *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!rt_rendezvous(&t->meeting, &rt_rendezvous_tcp, c, 0, f)) return false;
+  size_t bytes = sizeof(PeerTable) + sizeof(Peer) * (size_t)c->launch.world;
+  PeerTable *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED) return rt_fault(f, 701, "no memory for the table of ranks");
   for (int i = 0; i < c->launch.world; i++) {
-    memcpy(table->seat[i].host, t->meeting.hello[i].host, sizeof table->seat[i].host);
-    table->seat[i].pid = t->meeting.hello[i].pid;
+    memcpy(table->peer[i].host, t->meeting.hello[i].host, sizeof table->peer[i].host);
+    table->peer[i].pid = t->meeting.hello[i].pid;
   }
-  return rt_guard_start(&t->guard, c, &t->meeting, table, f);
+  return rt_watchdog_start(&t->watchdog, c, &t->meeting, table, f);
 }
 
 static void tcp_leave(Comm *c, int status) {
   Tcp *t = c->inside;
-  if (t) rt_guard_leave(&t->guard, status);
+  if (t) rt_watchdog_leave(&t->watchdog, status);
 }
 
 const CommKind rt_comm_tcp = {"tcp", tcp_join, tcp_collect, tcp_leave};

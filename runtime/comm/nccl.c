@@ -64,7 +64,8 @@ static void copied(const Nccl *n, CUresult e, const rt_collective *c) {
   rt_fail(1008, "cannot copy blocks of %s: %s", c->what, name ? name : "CUDA error");
 }
 
-/* Who was lost is the better message: the guard gets a moment to say it and to end the process. */
+/* Who was lost is the better message: the watchdog gets a moment to say it and to end the process.
+   */
 void rt_nccl_look(Nccl *n) {
   const struct timespec moment = {.tv_sec = 5};
   for (int i = 0; i < n->comm->program->naxes; i++) {

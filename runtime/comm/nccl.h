@@ -53,6 +53,6 @@ void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
 void rt_nccl_waits(Nccl *n, bool new_run);
 void rt_nccl_goes_on(Nccl *n);
 void rt_nccl_abort(Nccl *n); /* from another thread: what waits on the device ends */
-bool rt_nccl_watch_start(Nccl *n, Fault *f); /* nccl_watch.c */
+bool rt_nccl_watch_start(Nccl *n, Fault *f); /* nccl_watchdog.c */
 void rt_nccl_watch_stop(Nccl *n);
 #endif

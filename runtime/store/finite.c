@@ -44,7 +44,7 @@ int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames,
   names[0] = clean[0] = 0;
   for (int i = 0; i < n; i++)
     if (kinds >> d->program->tensors[i].kind & 1) bad[i] = bad_in(d, &d->program->tensors[i]);
-  rt_comm_largest_of(d->comm, "numbers that are not finite", bad, n);
+  rt_comm_max_of(d->comm, "numbers that are not finite", bad, n);
   for (int i = 0; i < n; i++) {
     const rt_tensor *t = &d->program->tensors[i];
     if (!(kinds >> t->kind & 1)) continue;

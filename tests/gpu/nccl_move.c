@@ -2,7 +2,7 @@
    the stand-in for the driver has for this library alone, because host functions must not call a
    driver. */
 #include "nccl_standin.h"
-#include "runtime/comm/reduce.h"
+#include "runtime/comm/reduce_ranks.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

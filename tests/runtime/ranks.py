@@ -221,7 +221,7 @@ def spent(p):
 
 def case_pause():
     """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile.
-    How long is a matter of test_guard.c and run/stops.py; here until the others have come to wait for it."""
+    How long is a matter of test_watchdog.c and run/stops.py; here until the others have come to wait for it."""
     ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet')
     until_trains('pause', ps)
     for victim in 3, 0, 1, 2:

@@ -220,7 +220,7 @@ static int all_calls(const Case *c, Comm *comm) {
     counted += comm->count[i].elements;
   }
   if (sent != counted) fail("counted elements", (int64_t)counted, (int64_t)sent);
-  if (rt_comm_largest(comm, "a question", comm->launch.rank * 3) != (c->world - 1) * 3)
+  if (rt_comm_max(comm, "a question", comm->launch.rank * 3) != (c->world - 1) * 3)
     fail("largest", 0, 0);
   int mine = comm->launch.rank, all[MOST_RANKS];
   rt_comm_gather(comm, "numbers", &mine, all, sizeof mine);
@@ -273,7 +273,7 @@ static int talk(const Case *c, Comm *comm, int n) {
       if (all[r * (i % 2 ? 7 : (int)sizeof big) + 6] != (char)(r + i)) fail("gathered", i, r);
     rt_comm_broadcast(comm, "bytes", big, sizeof big);
     if (big[sizeof big - 1] != (char)i) fail("broadcast", i, big[0]);
-    rt_comm_largest_of(comm, "numbers", many, 3);
+    rt_comm_max_of(comm, "numbers", many, 3);
     if (many[0] != i || many[1] != c->world - 1 || many[2]) fail("largest", many[1], many[2]);
   }
   free(all);

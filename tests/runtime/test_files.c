@@ -1,6 +1,6 @@
 /* Data files by name: Megatron's pairs by every name they go by, patterns, documents, indexes that
    lie, and a hundred gigabytes of tokens that open at once (sparse files). */
-#include "runtime/data/part.h"
+#include "runtime/data/data_file.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* How the ranks of a job find each other, whatever the way (seats.h): rank 0 opens a door, the
-   others connect and say who they are. Rank 0 hears all that
-   connect at once, and compares what they say; a job of different executables, options or sizes is
-   refused on every rank, by name. What is none of the job (silent, garbage, without its secret) is
-   forgotten, and keeps nobody waiting. Nobody waits longer than the time-out. The sockets stay
-   open: their end tells the end of a process. Must not: believe what a connection says before its
-   number, magic and proof are checked. */
-#include "seats.h"
+/* The rendezvous of a job's ranks, whatever the way (peers.h): rank 0 listens, the others connect
+   and say who they are. Rank 0 listens to all connections at once, and compares what they say; a
+   job of different executables, options or sizes is refused on every rank, by name. A connection
+   that is none of the job (silent, garbage, without its secret) is dropped, and keeps nobody
+   waiting. Nobody waits longer than the time-out. The sockets stay open: their end tells the end of
+   a process. Must not: believe what a connection says before its number, magic and proof are
+   checked. */
+#include "peers.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -83,12 +83,12 @@ static Hello hello_of(const Comm *c) {
 /* ---- rank 0 ---- */
 
 typedef struct Host {
-  Meeting *m;
-  const Way *way;
+  Rendezvous *m;
+  const RendezvousKind *way;
   const Launch *l;
   const Hello *mine;
   int came, wanted; /* connections */
-  Visitor *visitor;
+  PendingPeer *visitor;
   struct pollfd *line; /* of visitors, then of the door */
   int nvisitors, room, strangers;
   Fault wrong;      /* of the first that does not fit; code 0: all do so far */
@@ -127,12 +127,12 @@ static int *socket_of(const Host *h, const Hello *who) {
   const Hello *known = &h->m->hello[who->rank];
   if (known->pid && (known->pid != who->pid || memcmp(known->host, who->host, sizeof who->host)))
     return NULL;
-  int *at = who->line ? &h->m->talk[who->rank - 1] : &h->m->peer[who->rank - 1];
+  int *at = who->line ? &h->m->talk[who->rank - 1] : &h->m->sockets[who->rank - 1];
   return *at < 0 ? at : NULL;
 }
 
 static void answer(const Host *h, int s, const Fault *f) {
-  Answer a = {.code = f->code};
+  Welcome a = {.code = f->code};
   snprintf(a.what, sizeof a.what, "%s", f->what), snprintf(a.help, sizeof a.help, "%s", f->help);
   h->way->answer(s, &a, h->m->memory);
 }
@@ -165,7 +165,7 @@ static void let_in(Host *h, int s, Hello *who) {
 
 static void forget(Host *h, int i, bool its_socket) {
   if (its_socket) close(h->visitor[i].s);
-  memmove(&h->visitor[i], &h->visitor[i + 1], sizeof(Visitor) * (size_t)(h->nvisitors - i - 1));
+  memmove(&h->visitor[i], &h->visitor[i + 1], sizeof(PendingPeer) * (size_t)(h->nvisitors - i - 1));
   h->nvisitors--;
 }
 
@@ -173,8 +173,8 @@ static void forget(Host *h, int i, bool its_socket) {
 static void open_to(Host *h, int s) {
   if (s < 0) return;
   if (h->nvisitors == h->room) h->strangers++, forget(h, 0, true);
-  Visitor *v = &h->visitor[h->nvisitors++];
-  *v = (Visitor){.s = s, .since = rt_now()};
+  PendingPeer *v = &h->visitor[h->nvisitors++];
+  *v = (PendingPeer){.s = s, .since = rt_now()};
   if (!h->way->greets(v)) h->strangers++, forget(h, h->nvisitors - 1, true);
 }
 
@@ -183,13 +183,13 @@ static bool of_a_rank(const Hello *h) {
 }
 
 static void hear_out(Host *h, int i) {
-  Visitor *v = &h->visitor[i];
+  PendingPeer *v = &h->visitor[i];
   ssize_t n = recv(v->s, (char *)&v->hello + v->have, sizeof v->hello - v->have, MSG_DONTWAIT);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n > 0) v->have += (size_t)n;
   if (n > 0 && v->have < sizeof v->hello) return;
   bool ours = n > 0 && of_a_rank(&v->hello) && h->way->proves(v, h->m);
-  Visitor done = *v;
+  PendingPeer done = *v;
   h->strangers += !ours;
   forget(h, i, !ours);
   if (ours) let_in(h, done.s, &done.hello);
@@ -214,7 +214,8 @@ static bool missing(const Host *h, double seconds, Fault *f) {
   int away = 0;
   for (int i = 1; i < h->l->world; i++) {
     bool talks = h->way->lines < 2 || h->m->talk[i - 1] >= 0;
-    if (h->m->peer[i - 1] >= 0 && talks) continue; /* one that died between the two did not come */
+    if (h->m->sockets[i - 1] >= 0 && talks)
+      continue; /* one that died between the two did not come */
     if (n < sizeof list - 16)
       n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", away ? ", " : "", i);
     away++;
@@ -229,7 +230,7 @@ static bool missing(const Host *h, double seconds, Fault *f) {
 
 static bool gather(Host *h, double seconds, Fault *f) {
   h->room = 2 * h->wanted + SPARE;
-  h->visitor = rt_alloc(sizeof(Visitor) * (size_t)h->room);
+  h->visitor = rt_alloc(sizeof(PendingPeer) * (size_t)h->room);
   h->line = rt_alloc(sizeof(struct pollfd) * (size_t)(h->room + 1));
   for (double left; h->came < h->wanted && (left = h->end - rt_now()) > 0;)
     listen_once(h, left < 1 ? left : 1);
@@ -240,20 +241,20 @@ static bool gather(Host *h, double seconds, Fault *f) {
 }
 
 static bool invite(Host *h, int64_t bytes, double seconds, Fault *f) {
-  Meeting *m = h->m;
+  Rendezvous *m = h->m;
   m->npeers = h->l->world - 1, h->wanted = m->npeers * h->way->lines;
   m->hello[0] = *h->mine;
   bool ok = h->way->open(m, h->l, bytes, h->end, f) && gather(h, seconds, f);
   h->way->close(m, h->l);
   if (ok) *f = (Fault){0};
   for (int i = 0; i < m->npeers; i++)
-    if (m->peer[i] >= 0) answer(h, m->peer[i], f);
+    if (m->sockets[i] >= 0) answer(h, m->sockets[i], f);
   return ok;
 }
 
 /* ---- the others ---- */
 
-static bool nobody(const Launch *l, const Way *way, double seconds, Fault *f) {
+static bool nobody(const Launch *l, const RendezvousKind *way, double seconds, Fault *f) {
   bool far = way->lines > 1;
   if (f->code) return false;
   rt_fault(f, 107, "rank 0 did not come within %.0f s%s%.300s%s; this is rank %d of %d", seconds,
@@ -264,9 +265,9 @@ static bool nobody(const Launch *l, const Way *way, double seconds, Fault *f) {
                      : "see whether it started, and what it says");
 }
 
-static bool attend(Meeting *m, const Way *way, const Launch *l, Hello mine, double seconds,
-                   Fault *f) {
-  Answer a;
+static bool attend(Rendezvous *m, const RendezvousKind *way, const Launch *l, Hello mine,
+                   double seconds, Fault *f) {
+  Welcome a;
   double end = rt_now() + seconds;
   m->npeers = 1;
   for (int i = 0; i < way->lines; i++) {
@@ -275,10 +276,10 @@ static bool attend(Meeting *m, const Way *way, const Launch *l, Hello mine, doub
     if (s < 0 && (!i || f->code)) return nobody(l, way, seconds, f);
     if (s < 0) break; /* rank 0 has answered before it heard all */
     if (i) m->talk[0] = s;
-    else m->peer[0] = s;
+    else m->sockets[0] = s;
   }
-  struct pollfd p = {m->peer[0], POLLIN, 0};
-  if (poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 || !way->hear(m->peer[0], &a, &m->memory))
+  struct pollfd p = {m->sockets[0], POLLIN, 0};
+  if (poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 || !way->hear(m->sockets[0], &a, &m->memory))
     return rt_fault(f, 107, "rank 0 ended before all ranks had come; this is rank %d of %d",
                     l->rank, l->world);
   if (!a.code) return *f = (Fault){0}, true;
@@ -292,12 +293,13 @@ static int *no_sockets(int n) {
   return s;
 }
 
-bool rt_meet(Meeting *m, const Way *way, const Comm *c, int64_t bytes, Fault *f) {
+bool rt_rendezvous(Rendezvous *m, const RendezvousKind *way, const Comm *c, int64_t bytes,
+                   Fault *f) {
   const Launch *l = &c->launch;
   Hello mine = hello_of(c);
   double seconds = rt_seconds_of("SHARDC_MEET", 60);
-  *m = (Meeting){.memory = -1, .listens = -1};
-  m->peer = no_sockets(l->world), m->talk = way->lines > 1 ? no_sockets(l->world) : NULL;
+  *m = (Rendezvous){.memory = -1, .listens = -1};
+  m->sockets = no_sockets(l->world), m->talk = way->lines > 1 ? no_sockets(l->world) : NULL;
   m->hello = rt_alloc(sizeof(Hello) * (size_t)l->world);
   Host h = {.m = m, .way = way, .l = l, .mine = &mine, .end = rt_now() + seconds};
   return l->rank ? attend(m, way, l, mine, seconds, f) : invite(&h, bytes, seconds, f);

@@ -1,7 +1,7 @@
-/* The guard's judgement (runtime/comm/guard.c) under a clock of our own: who counts as silent, late,
-   gone or at odds, and when; and that ranks which stand still for a while end nothing. One of four
-   ranks over two axes watches; nothing here waits. */
-#include "runtime/comm/guard.c"
+/* What the watchdog (runtime/comm/watchdog.c) decides, by a clock of our own: who counts as silent,
+   late, gone or at odds, and when; and that ranks which stand still for a while end nothing. One of
+   four ranks over two axes watches; nothing here waits. */
+#include "runtime/comm/watchdog.c"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,15 +14,15 @@ typedef struct Job {
   rt_axis mesh[2];
   rt_collective row[2]; /* over the first and over the second axis */
   Comm comm;
-  Meeting meeting;
+  Rendezvous meeting;
   int sockets[WORLD - 1];
   struct pollfd line[WORLD];
   Pulse pulse[WORLD - 1];
-  Guard g;
-  Look l;
-  _Alignas(64) char table[sizeof(Table) + WORLD * sizeof(Seat)];
+  Watchdog g;
+  WatchRound l;
+  _Alignas(64) char table[sizeof(PeerTable) + WORLD * sizeof(Peer)];
   double now;
-  bool still[WORLD]; /* does its heart stand still? */
+  bool still[WORLD]; /* is its heartbeat missing? */
 } Job;
 
 static Job *job_of(int rank) {
@@ -33,34 +33,34 @@ static Job *job_of(int rank) {
   for (int i = 0; i < 2; i++)
     j->row[i] = (rt_collective){.what = "sum", .source = "", .axis = i, .count = 4};
   j->p = (rt_program){.mesh = j->mesh, .naxes = 2, .collectives = j->row, .ncollectives = 2};
-  j->comm.program = &j->p, j->comm.guard = &j->g;
+  j->comm.program = &j->p, j->comm.watchdog = &j->g;
   j->comm.launch.rank = rank, j->comm.launch.world = WORLD;
-  j->meeting.peer = j->sockets, j->meeting.npeers = rank ? 1 : WORLD - 1;
-  j->g = (Guard){.comm = &j->comm, .table = (Table *)j->table, .meeting = &j->meeting};
+  j->meeting.sockets = j->sockets, j->meeting.npeers = rank ? 1 : WORLD - 1;
+  j->g = (Watchdog){.comm = &j->comm, .table = (PeerTable *)j->table, .meeting = &j->meeting};
   j->g.late = LATE_AFTER, j->g.silent = SILENT_AFTER, j->g.missing = -1;
-  j->g.seat = &j->g.table->seat[rank];
+  j->g.peer = &j->g.table->peer[rank];
   j->now = 1000;
-  j->l = (Look){.g = &j->g, .line = j->line, .pulse = j->pulse, .now = j->now, .missing = -1};
+  j->l = (WatchRound){.g = &j->g, .line = j->line, .pulse = j->pulse, .now = j->now, .missing = -1};
   for (int i = 0; i < WORLD - 1; i++) j->pulse[i].seen = j->now;
   observe(&j->l, j->now); /* while all run */
   return j;
 }
 
 static void is_in(Job *j, int rank, int state, unsigned call, unsigned row) {
-  Seat *s = &j->g.table->seat[rank];
+  Peer *s = &j->g.table->peer[rank];
   atomic_store(&s->state, state);
   atomic_store(&s->call, (unsigned long long)call << 32 | row);
 }
 
-/* So many seconds pass; the verdict, 0: none. */
-static Verdict pass(Job *j, double seconds) {
-  for (double end = j->now + seconds; j->now < end && !j->g.table->trouble;) {
+/* So many seconds pass; the failure_of, 0: none. */
+static Failure pass(Job *j, double seconds) {
+  for (double end = j->now + seconds; j->now < end && !j->g.table->failure;) {
     j->now += 1e-3 * BEAT;
     for (int i = 0; i < WORLD; i++)
-      if (!j->still[i] && i != j->comm.launch.rank) atomic_fetch_add(&j->g.table->seat[i].beat, 1);
+      if (!j->still[i] && i != j->comm.launch.rank) atomic_fetch_add(&j->g.table->peer[i].beat, 1);
     observe(&j->l, j->now);
   }
-  return atomic_load(&j->g.table->trouble);
+  return atomic_load(&j->g.table->failure);
 }
 
 static void waits_for(Job *j, int rank) {
@@ -71,21 +71,21 @@ static void waits_for(Job *j, int rank) {
 
 /* All wait: ranks 2 and 3 in the first row for each other's groups, 0 and 1 in the second. */
 static void wait_on_both_axes(Job *j) {
-  for (int i = 0; i < WORLD; i++) is_in(j, i, SEAT_WAITS, i < 2 ? 8 : 7, i < 2 ? 2 : 1);
+  for (int i = 0; i < WORLD; i++) is_in(j, i, PEER_WAITS, i < 2 ? 8 : 7, i < 2 ? 2 : 1);
 }
 
 static void test_pause(void **state) {
   (void)state;
   for (int rank = 1; rank < WORLD; rank++) {
     Job *j = job_of(0);
-    is_in(j, 0, SEAT_WAITS, 8, 2);
-    wait_on_both_axes(j), is_in(j, rank, SEAT_WAITS, 3, 2); /* behind, as if it disagreed */
+    is_in(j, 0, PEER_WAITS, 8, 2);
+    wait_on_both_axes(j), is_in(j, rank, PEER_WAITS, 3, 2); /* behind, as if it disagreed */
     j->still[rank] = true;
-    assert_int_equal(pass(j, SILENT_AFTER - 1), TROUBLE_NONE);
+    assert_int_equal(pass(j, SILENT_AFTER - 1), FAILURE_NONE);
     j->still[rank] = false;
-    assert_int_equal(pass(j, 1), TROUBLE_NONE); /* it has time to come */
-    wait_on_both_axes(j), is_in(j, 0, SEAT_RUNS, 9, 1);
-    assert_int_equal(pass(j, 60), TROUBLE_NONE);
+    assert_int_equal(pass(j, 1), FAILURE_NONE); /* it has time to come */
+    wait_on_both_axes(j), is_in(j, 0, PEER_RUNS, 9, 1);
+    assert_int_equal(pass(j, 60), FAILURE_NONE);
     free(j);
   }
 }
@@ -94,22 +94,22 @@ static void test_silent(void **state) {
   (void)state;
   Job *j = job_of(0);
   j->still[2] = true;
-  assert_int_equal(pass(j, SILENT_AFTER - 1), TROUBLE_NONE);
-  assert_int_equal(pass(j, 2), verdict(TROUBLE_SILENT, 2, 0));
+  assert_int_equal(pass(j, SILENT_AFTER - 1), FAILURE_NONE);
+  assert_int_equal(pass(j, 2), failure_of(FAILURE_SILENT, 2, 0));
   free(j);
 }
 
 static void test_at_odds(void **state) {
   (void)state;
   Job *j = job_of(0);
-  for (int i = 0; i < WORLD; i++) is_in(j, i, SEAT_WAITS, i == 3 ? 8 : 7, 2); /* 2 and 3 meet */
-  assert_int_equal(pass(j, LATE_AFTER / 5 - 1), TROUBLE_NONE);
-  assert_int_equal(verdict_what(pass(j, 2)), TROUBLE_DISAGREES);
+  for (int i = 0; i < WORLD; i++) is_in(j, i, PEER_WAITS, i == 3 ? 8 : 7, 2); /* 2 and 3 meet */
+  assert_int_equal(pass(j, LATE_AFTER / 5 - 1), FAILURE_NONE);
+  assert_int_equal(failure_kind(pass(j, 2)), FAILURE_DISAGREES);
   free(j);
   j = job_of(0);
   wait_on_both_axes(j); /* of other groups: they may have come more or less far, but not for ever */
-  assert_int_equal(pass(j, LATE_AFTER - 1), TROUBLE_NONE);
-  assert_int_equal(verdict_what(pass(j, 2)), TROUBLE_DISAGREES);
+  assert_int_equal(pass(j, LATE_AFTER - 1), FAILURE_NONE);
+  assert_int_equal(failure_kind(pass(j, 2)), FAILURE_DISAGREES);
   free(j);
 }
 
@@ -118,12 +118,12 @@ static void test_late(void **state) {
   for (int pauses = 0; pauses < 2; pauses++) { /* what it sleeps is not counted */
     Job *j = job_of(0);
     waits_for(j, 1);
-    assert_int_equal(pass(j, 10), TROUBLE_NONE);
+    assert_int_equal(pass(j, 10), FAILURE_NONE);
     j->still[1] = pauses;
-    assert_int_equal(pass(j, 14), TROUBLE_NONE);
+    assert_int_equal(pass(j, 14), FAILURE_NONE);
     j->still[1] = false;
-    assert_int_equal(pass(j, 3), pauses ? TROUBLE_NONE : verdict(TROUBLE_LATE, 1, 0));
-    if (pauses) assert_int_equal(pass(j, 14), verdict(TROUBLE_LATE, 1, 0));
+    assert_int_equal(pass(j, 3), pauses ? FAILURE_NONE : failure_of(FAILURE_LATE, 1, 0));
+    if (pauses) assert_int_equal(pass(j, 14), failure_of(FAILURE_LATE, 1, 0));
     free(j);
   }
 }
@@ -131,9 +131,9 @@ static void test_late(void **state) {
 static void test_left(void **state) {
   (void)state;
   Job *j = job_of(0);
-  waits_for(j, 1), is_in(j, 1, SEAT_LEFT, 7, 1), j->still[1] = true;
-  assert_int_equal(pass(j, 2), TROUBLE_NONE); /* it may have come just before */
-  assert_int_equal(pass(j, 2), verdict(TROUBLE_ENDED, 1, 0));
+  waits_for(j, 1), is_in(j, 1, PEER_LEFT, 7, 1), j->still[1] = true;
+  assert_int_equal(pass(j, 2), FAILURE_NONE); /* it may have come just before */
+  assert_int_equal(pass(j, 2), failure_of(FAILURE_ENDED, 1, 0));
   free(j);
 }
 
@@ -143,10 +143,10 @@ static void test_own_pause(void **state) {
   for (int rank = 0; rank < 2; rank++) {
     Job *j = job_of(rank);
     waits_for(j, 2), j->still[0] = j->still[2] = true;
-    assert_int_equal(pass(j, 15), TROUBLE_NONE);
+    assert_int_equal(pass(j, 15), FAILURE_NONE);
     j->now += 3600;
-    assert_int_equal(pass(j, SILENT_AFTER - 1), TROUBLE_NONE);
-    assert_int_equal(verdict_what(pass(j, 3)), TROUBLE_SILENT);
+    assert_int_equal(pass(j, SILENT_AFTER - 1), FAILURE_NONE);
+    assert_int_equal(failure_kind(pass(j, 3)), FAILURE_SILENT);
     free(j);
   }
 }

@@ -1,5 +1,5 @@
-/* Meeting between machines, over TCP. The place is HOST:PORT, where rank 0 listens, or a file on a
-   file system that all see: there rank 0 writes its addresses, its port and a random number, and
+/* Rendezvous between machines, over TCP. The place is HOST:PORT, where rank 0 listens, or a file on
+   a file system that all see: there rank 0 writes its addresses, its port and a random number, and
    removes it when all have come; an old file leads nowhere and is read again.
 
    Rank 0 speaks first, a magic and a random number; so whatever else listens at a port is known by
@@ -8,9 +8,9 @@
    proves nothing and learns nothing; without a secret, what a job's name tells can be guessed. Only
    the meeting is protected: what is sent later is neither hidden nor signed. Where a launcher keeps
    its own port open (torchrun), the ports behind it are tried in turn, on both sides. Must not:
-   wait for ever; trust what connects: meet.c checks it. */
+   wait for ever; trust what connects: rendezvous.c checks it. */
 #include "runtime/base/file.h"
-#include "seats.h"
+#include "peers.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +96,7 @@ enum { RANK_SIDE = 'r', ZERO_SIDE = '0' };
 
 static bool random_bytes(void *to, size_t n) { return getrandom(to, n, 0) == (ssize_t)n; }
 
-static void key_of(const Meeting *m, uint8_t key[SHA256_BYTES]) {
+static void key_of(const Rendezvous *m, uint8_t key[SHA256_BYTES]) {
   const char *secret = getenv("SHARDC_SECRET");
   Sha256 h = sha256_begin();
   sha256_add(&h, &m->token, sizeof m->token);
@@ -105,7 +105,7 @@ static void key_of(const Meeting *m, uint8_t key[SHA256_BYTES]) {
 }
 
 /* Of one side, over the other's random number and all that the rank says of itself. */
-static void prove(const Meeting *m, uint8_t side, const uint8_t nonce[NONCE], const Hello *hello,
+static void prove(const Rendezvous *m, uint8_t side, const uint8_t nonce[NONCE], const Hello *hello,
                   uint8_t proof[SHA256_BYTES]) {
   uint8_t key[SHA256_BYTES], head[1 + NONCE] = {side};
   memcpy(head + 1, nonce, NONCE);
@@ -161,7 +161,7 @@ static int listen_as(const struct addrinfo *list, int port, int world) {
   return listen_anywhere(port, world);
 }
 
-static bool listen_in_turn(Meeting *m, const Launch *l, const Place *p, double end, Fault *f) {
+static bool listen_in_turn(Rendezvous *m, const Launch *l, const Place *p, double end, Fault *f) {
   double until = rt_now() + IN_USE < end ? rt_now() + IN_USE : end;
   for (;;) {
     for (int i = 0; i < l->ports; i++) {
@@ -212,7 +212,7 @@ static int port_of(int s) {
                                         : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-static bool write_place(Meeting *m, const Launch *l, Fault *f) {
+static bool write_place(Rendezvous *m, const Launch *l, Fault *f) {
   char text[HOSTS * 80];
   m->listens = listen_anywhere(0, l->world);
   if (m->listens < 0) return rt_fault(f, 108, "rank 0 cannot listen: %s", strerror(errno));
@@ -229,7 +229,7 @@ static bool write_place(Meeting *m, const Launch *l, Fault *f) {
   return false;
 }
 
-static bool open_door(Meeting *m, const Launch *l, int64_t bytes, double end, Fault *f) {
+static bool open_door(Rendezvous *m, const Launch *l, int64_t bytes, double end, Fault *f) {
   Place p;
   (void)bytes;
   allow_files(l->world);
@@ -238,13 +238,13 @@ static bool open_door(Meeting *m, const Launch *l, int64_t bytes, double end, Fa
   return read_place(l, &p, f) && listen_in_turn(m, l, &p, end, f);
 }
 
-static void close_door(Meeting *m, const Launch *l) {
+static void close_door(Rendezvous *m, const Launch *l) {
   if (m->listens < 0) return;
   close(m->listens);
   if (is_file(l->place)) unlink(l->place);
 }
 
-static bool greets(Visitor *v) {
+static bool greets(PendingPeer *v) {
   Greeting g;
   memcpy(g.magic, magic, sizeof magic);
   set_up(v->s);
@@ -253,7 +253,7 @@ static bool greets(Visitor *v) {
   return send(v->s, &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof g;
 }
 
-static bool proves(Visitor *v, const Meeting *m) {
+static bool proves(PendingPeer *v, const Rendezvous *m) {
   uint8_t proof[SHA256_BYTES];
   prove(m, RANK_SIDE, v->nonce, &v->hello, proof);
   if (!equal(proof, v->hello.proof)) return false;
@@ -261,7 +261,7 @@ static bool proves(Visitor *v, const Meeting *m) {
   return send(v->s, proof, sizeof proof, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof proof;
 }
 
-static bool answer(int s, const Answer *a, int memory) {
+static bool answer(int s, const Welcome *a, int memory) {
   (void)memory;
   return rt_send_all(s, a, sizeof *a);
 }
@@ -279,7 +279,7 @@ static bool connect_in_time(int s, const struct addrinfo *a, double seconds) {
 }
 
 /* Both sides prove that they know the secret; rank 0 has the hello then. */
-static bool shake_hands(int s, const Meeting *m, const Hello *mine) {
+static bool shake_hands(int s, const Rendezvous *m, const Hello *mine) {
   Greeting g = {0};
   Hello hello = *mine;
   uint8_t want[SHA256_BYTES], proof[SHA256_BYTES];
@@ -292,7 +292,8 @@ static bool shake_hands(int s, const Meeting *m, const Hello *mine) {
 }
 
 /* A connection to rank 0 of this job; -1: none, *strange if somebody else is there. */
-static int knock(const struct addrinfo *list, const Meeting *m, const Hello *mine, bool *strange) {
+static int knock(const struct addrinfo *list, const Rendezvous *m, const Hello *mine,
+                 bool *strange) {
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
     int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) continue;
@@ -306,7 +307,7 @@ static int knock(const struct addrinfo *list, const Meeting *m, const Hello *min
   return -1;
 }
 
-static int knock_at(const Launch *l, const Place *p, const Meeting *m, const Hello *mine,
+static int knock_at(const Launch *l, const Place *p, const Rendezvous *m, const Hello *mine,
                     double end, bool *strange, Fault *f) {
   struct addrinfo *list = look_up(l, p, p->port, end, f);
   if (!list) return -1;
@@ -315,7 +316,7 @@ static int knock_at(const Launch *l, const Place *p, const Meeting *m, const Hel
   return s;
 }
 
-static int try_ports(const Meeting *m, const Launch *l, const Hello *mine, double end,
+static int try_ports(const Rendezvous *m, const Launch *l, const Hello *mine, double end,
                      bool *strange, Fault *f) {
   Place p;
   int s = -1;
@@ -326,7 +327,7 @@ static int try_ports(const Meeting *m, const Launch *l, const Hello *mine, doubl
 }
 
 /* What the file says may be old: then nobody is there, or somebody without its number. */
-static int try_file(Meeting *m, const Launch *l, const Hello *mine, double end, bool *strange) {
+static int try_file(Rendezvous *m, const Launch *l, const Hello *mine, double end, bool *strange) {
   char text[HOSTS * 80 + 1], *line, *rest = NULL;
   unsigned long long token;
   Place p;
@@ -345,15 +346,15 @@ static int try_file(Meeting *m, const Launch *l, const Hello *mine, double end, 
   return -1;
 }
 
-static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fault *f) {
+static int reach(Rendezvous *m, const Launch *l, const Hello *mine, double end, Fault *f) {
   bool strange = false;
   m->token = l->named ? rt_hash_of(l->job, strlen(l->job)) : 0;
   for (;;) {
-    struct pollfd p = {m->peer[0], POLLIN, 0};
+    struct pollfd p = {m->sockets[0], POLLIN, 0};
     int s = is_file(l->place) ? try_file(m, l, mine, end, &strange)
                               : try_ports(m, l, mine, end, &strange, f);
     if (s >= 0 || f->code) return s;
-    if (m->peer[0] >= 0 && poll(&p, 1, 0) == 1) return -1; /* rank 0 has answered already */
+    if (m->sockets[0] >= 0 && poll(&p, 1, 0) == 1) return -1; /* rank 0 has answered already */
     if (rt_now() > end) break;
     nanosleep(&(struct timespec){0, REST}, NULL);
   }
@@ -365,11 +366,12 @@ static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fau
   return -1;
 }
 
-static bool hear(int s, Answer *a, int *memory) {
+static bool hear(int s, Welcome *a, int *memory) {
   (void)memory;
   bool ok = rt_receive_all(s, a, sizeof *a, 5);
   a->what[sizeof a->what - 1] = a->help[sizeof a->help - 1] = 0;
   return ok;
 }
 
-const Way rt_way_tcp = {2, open_door, close_door, greets, proves, reach, answer, hear};
+const RendezvousKind rt_rendezvous_tcp = {2,      open_door, close_door, greets,
+                                          proves, reach,     answer,     hear};

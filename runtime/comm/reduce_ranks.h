@@ -1,7 +1,7 @@
 /* Sums and maxima of several arrays, element by element, in the order in which they are given: the
    same numbers on whatever rank they are computed. */
-#ifndef SHARDC_RT_REDUCE_H
-#define SHARDC_RT_REDUCE_H
+#ifndef SHARDC_RT_REDUCE_RANKS_H
+#define SHARDC_RT_REDUCE_RANKS_H
 #include <stdint.h>
 
 /* out may be none of in[]. 16-bit floats are added in f32 and rounded once. */

@@ -1,7 +1,7 @@
 /* Reductions of communicators that compute for themselves (local). Tiles keep the running sums in
    the first cache. A maximum with NaN is NaN. Must not: reorder; the order of ranks is the order of
    additions, that is what makes results the same everywhere and every time. */
-#include "reduce.h"
+#include "reduce_ranks.h"
 #include "ir/numbers.h"
 #include "runtime/rt.h"
 #include <string.h>

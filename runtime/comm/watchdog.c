@@ -1,15 +1,16 @@
-/* The guard: one thread per rank that looks after the others, so that no rank waits for ever.
+/* The watchdog: one thread per rank that watches the others, so that no rank waits for ever.
 
    The end of a process shows at once, because its socket closes: rank 0 holds one to every other
-   rank, those hold one to rank 0. A process that is stopped or starved shows by its heart beat, a
-   counter in its seat. A rank that lives but does not come shows when somebody has waited for it
-   too long; ranks that all wait, in one group for different things, disagree: but not while a heart
-   stands still, for its rank may be what all wait for, and come back. Whoever sees trouble writes
-   it into the table, once; every guard reads it there, says it, and ends its process. What the main
-   thread does meanwhile is no matter: files are complete or not there at any instant.
+   rank, those hold one to rank 0. A process that is stopped or starved shows by its heartbeat, a
+   counter in its entry of the peer table. A rank that lives but does not come shows when somebody
+   has waited for it too long; ranks that all wait, in one group for different things, disagree: but
+   not while a heartbeat is missing, for its rank may be what all wait for, and come back. Whoever
+   sees a failure writes it into the table, once; every watchdog reads it there, reports it, and
+   ends its process. What the main thread does meanwhile is no matter: files are complete or not
+   there at any instant.
 
    Must not: take locks or allocate; compare clocks of different ranks. */
-#include "seats.h"
+#include "peers.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,27 +33,27 @@ typedef struct Pulse { /* of a rank that is watched */
   double seen;
 } Pulse;
 
-typedef struct Look { /* what one guard remembers */
-  Guard *g;
+typedef struct WatchRound { /* what one watchdog remembers */
+  Watchdog *g;
   struct pollfd *line;
   Pulse *pulse;
   double now, still_since, left_since, left_wait;
   unsigned long long moves;
   int missing; /* the rank waited for, and its pulse */
   Pulse of_missing;
-} Look;
+} WatchRound;
 
-static int rank_of(const Guard *g, int line) { return g->comm->launch.rank ? 0 : line + 1; }
+static int rank_of(const Watchdog *g, int line) { return g->comm->launch.rank ? 0 : line + 1; }
 
-void rt_guard_trouble(Guard *g, Trouble what, int rank, int against) {
+void rt_watchdog_fail(Watchdog *g, FailureKind what, int rank, int against) {
   unsigned long long none = 0;
-  atomic_compare_exchange_strong(&g->table->trouble, &none, verdict(what, rank, against));
+  atomic_compare_exchange_strong(&g->table->failure, &none, failure_of(what, rank, against));
 }
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
-static void call_text(const Guard *g, int rank, char *text, size_t size) {
-  const Seat *s = &g->table->seat[rank];
+static void call_text(const Watchdog *g, int rank, char *text, size_t size) {
+  const Peer *s = &g->table->peer[rank];
   const rt_program *p = g->comm->program;
   unsigned long long call = atomic_load(&s->call);
   unsigned row = (unsigned)call, number = (unsigned)(call >> 32);
@@ -64,12 +65,12 @@ static void call_text(const Guard *g, int rank, char *text, size_t size) {
     snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)c->kind), number,
              c->what, p->mesh[c->axis].name, *c->source ? " (" : "", c->source,
              *c->source ? ")" : "");
-  } else snprintf(text, size, "#%u: %.*s", number, SEAT_TEXT - 1, s->text);
+  } else snprintf(text, size, "#%u: %.*s", number, PEER_TEXT - 1, s->text);
 }
 
-static void where_text(const Guard *g, int rank, char *text, size_t size) {
+static void where_text(const Watchdog *g, int rank, char *text, size_t size) {
   char call[400];
-  bool inside = atomic_load(&g->table->seat[rank].inside);
+  bool inside = atomic_load(&g->table->peer[rank].inside);
   call_text(g, rank, call, sizeof call);
   snprintf(text, size, "%s %s", inside ? "in" : "after", call);
 }
@@ -92,33 +93,33 @@ static void let_go(Comm *c) {
   pthread_timedjoin_np(helper, NULL, &until);
 }
 
-static _Noreturn void give_up(const Guard *g, Verdict trouble) {
-  int rank = verdict_rank(trouble), other = verdict_against(trouble), code = 901;
+static _Noreturn void give_up(const Watchdog *g, Failure failure) {
+  int rank = failure_rank(failure), other = failure_against(failure), code = 901;
   if (rank >= g->comm->launch.world || other >= g->comm->launch.world) _exit(1);
-  const Seat *s = &g->table->seat[rank];
+  const Peer *s = &g->table->peer[rank];
   char who[120], where[440], there[440];
   Fault f;
   snprintf(who, sizeof who, "rank %d (%.64s, pid %lld)", rank, s->host, (long long)s->pid);
   where_text(g, rank, where, sizeof where);
-  switch (verdict_what(trouble)) {
-  case TROUBLE_ENDED:
+  switch (failure_kind(failure)) {
+  case FAILURE_ENDED:
     rt_fault(&f, code, "%s ended with exit status %d %s", who, atomic_load(&s->status), where);
     rt_help(&f, "its own message says why");
     break;
-  case TROUBLE_SILENT:
+  case FAILURE_SILENT:
     rt_fault(&f, 902, "%s has not answered for %.0f s; it stopped %s", who, g->silent, where);
     rt_help(&f, "is the process stopped, or its machine overloaded?");
     break;
-  case TROUBLE_LATE:
+  case FAILURE_LATE:
     call_text(g, other, there, sizeof there);
     rt_fault(&f, 902, "%s did not come to %s; it is still at work %s", who, there, where);
     rt_help(&f, "SHARDC_LATE=SECONDS gives ranks more time");
     break;
-  case TROUBLE_DISAGREES:
+  case FAILURE_DISAGREES:
     where_text(g, other, there, sizeof there);
     rt_fault(&f, 903, "%s is %s, but rank %d is %s", who, where, other, there);
     break;
-  case TROUBLE_STUCK:
+  case FAILURE_STUCK:
     rt_fault(&f, 902, "no GPU of the job moves on; that of %s is %s", who, where);
     rt_help(&f, "NCCL_DEBUG=INFO tells what NCCL does; a network or a GPU may have failed");
     break;
@@ -131,60 +132,60 @@ static _Noreturn void give_up(const Guard *g, Verdict trouble) {
   _exit(rt_exit_status(f.code));
 }
 
-/* ---- looking ---- */
+/* ---- polling ---- */
 
-static void watch_lines(Look *l) {
-  Guard *g = l->g;
+static void watch_lines(WatchRound *l) {
+  Watchdog *g = l->g;
   for (int i = 0; i < g->meeting->npeers; i++) {
     if (!(l->line[i].revents & (POLLHUP | POLLERR | POLLIN))) continue;
-    if (g->post && rt_post_receive(g, i)) continue;
-    Seat *s = &g->table->seat[rank_of(g, i)];
+    if (g->heartbeat && rt_heartbeat_receive(g, i)) continue;
+    Peer *s = &g->table->peer[rank_of(g, i)];
     l->line[i].fd = -1; /* poll passes over it */
-    if (atomic_load(&s->state) != SEAT_LEFT) rt_guard_trouble(g, TROUBLE_DIED, rank_of(g, i), 0);
+    if (atomic_load(&s->state) != PEER_LEFT) rt_watchdog_fail(g, FAILURE_DIED, rank_of(g, i), 0);
   }
 }
 
 /* If this process was stopped itself, the others are given their full time again. */
-static void watch_pulses(Look *l, bool slept) {
-  Guard *g = l->g;
+static void watch_pulses(WatchRound *l, bool slept) {
+  Watchdog *g = l->g;
   for (int i = 0; i < g->meeting->npeers; i++) {
-    Seat *s = &g->table->seat[rank_of(g, i)];
+    Peer *s = &g->table->peer[rank_of(g, i)];
     unsigned beat = atomic_load(&s->beat);
-    if (slept || beat != l->pulse[i].beat || atomic_load(&s->state) == SEAT_LEFT)
+    if (slept || beat != l->pulse[i].beat || atomic_load(&s->state) == PEER_LEFT)
       l->pulse[i] = (Pulse){beat, l->now};
     else if (l->now - l->pulse[i].seen > g->silent)
-      rt_guard_trouble(g, TROUBLE_SILENT, rank_of(g, i), 0);
+      rt_watchdog_fail(g, FAILURE_SILENT, rank_of(g, i), 0);
   }
 }
 
 /* Where a rank's GPU is, to compare: the run, then the collective. */
-static unsigned long long place_of(const Seat *s) {
+static unsigned long long place_of(const Peer *s) {
   return (unsigned long long)atomic_load(&s->runs) << 32 | atomic_load(&s->call) >> 32;
 }
 
 /* GPUs wait for each other and nothing moves: who is behind? A rank that does not wait at all, else
    the one whose GPU has come least far; those that wait on the host are done with theirs. */
-static void accuse(const Look *l) {
-  Guard *g = l->g;
+static void accuse(const WatchRound *l) {
+  Watchdog *g = l->g;
   int behind = -1, ahead = -1, runs = -1, done = -1;
   for (int i = 0; i < g->comm->launch.world; i++) {
-    const Seat *s = g->table->seat;
+    const Peer *s = g->table->peer;
     int state = atomic_load(&s[i].state);
-    if (state == SEAT_RUNS && runs < 0) runs = i;
-    if (state == SEAT_WAITS && done < 0) done = i;
-    if (state != SEAT_ON_DEVICE) continue;
+    if (state == PEER_RUNS && runs < 0) runs = i;
+    if (state == PEER_WAITS && done < 0) done = i;
+    if (state != PEER_ON_DEVICE) continue;
     if (behind < 0 || place_of(&s[i]) < place_of(&s[behind])) behind = i;
     if (ahead < 0 || place_of(&s[i]) > place_of(&s[ahead])) ahead = i;
   }
   if (behind < 0) return;
-  bool level = place_of(&g->table->seat[behind]) == place_of(&g->table->seat[ahead]);
-  if (runs >= 0) rt_guard_trouble(g, TROUBLE_LATE, runs, ahead);
-  else if (level && done < 0) rt_guard_trouble(g, TROUBLE_STUCK, behind, ahead);
-  else rt_guard_trouble(g, TROUBLE_LATE, behind, level ? done : ahead);
+  bool level = place_of(&g->table->peer[behind]) == place_of(&g->table->peer[ahead]);
+  if (runs >= 0) rt_watchdog_fail(g, FAILURE_LATE, runs, ahead);
+  else if (level && done < 0) rt_watchdog_fail(g, FAILURE_STUCK, behind, ahead);
+  else rt_watchdog_fail(g, FAILURE_LATE, behind, level ? done : ahead);
 }
 
 /* The axis of the call that a rank is in; naxes: all ranks. */
-static int axis_of(const rt_program *p, const Seat *s) {
+static int axis_of(const rt_program *p, const Peer *s) {
   unsigned row = (unsigned)atomic_load(&s->call);
   return row && row <= (unsigned)p->ncollectives ? p->collectives[row - 1].axis : p->naxes;
 }
@@ -198,9 +199,9 @@ static bool meets(const rt_program *p, int axis, int i, int j) {
 
 /* Two ranks that wait for each other in different calls. Others may wait in different calls, too:
    of groups that have come more or less far. */
-static bool at_odds(const Guard *g, int *a, int *b) {
+static bool at_odds(const Watchdog *g, int *a, int *b) {
   const rt_program *p = g->comm->program;
-  const Seat *s = g->table->seat;
+  const Peer *s = g->table->peer;
   for (int i = 1; i < g->comm->launch.world; i++)
     for (int j = 0; j < i; j++)
       if (atomic_load(&s[i].call) != atomic_load(&s[j].call) && meets(p, axis_of(p, &s[i]), i, j) &&
@@ -209,136 +210,137 @@ static bool at_odds(const Guard *g, int *a, int *b) {
   return false;
 }
 
-static bool all_beat(const Look *l) {
-  Guard *g = l->g;
+static bool all_beat(const WatchRound *l) {
+  Watchdog *g = l->g;
   for (int i = 0; i < g->meeting->npeers; i++)
-    if (atomic_load(&g->table->seat[rank_of(g, i)].state) != SEAT_LEFT &&
+    if (atomic_load(&g->table->peer[rank_of(g, i)].state) != PEER_LEFT &&
         l->now - l->pulse[i].seen > 1e-3 * PAUSED)
       return false;
   return true;
 }
 
-/* Rank 0 looks whether anybody moves while all wait, or while GPUs do. */
-static void watch_moves(Look *l, bool slept) {
-  Guard *g = l->g;
+/* Rank 0 polls whether anybody moves while all wait, or while GPUs do. */
+static void watch_moves(WatchRound *l, bool slept) {
+  Watchdog *g = l->g;
   unsigned long long moves = 0;
   int n = g->comm->launch.world, a = 0, b = 0, busy = 0, devices = 0;
   for (int i = 0; i < n; i++) {
-    Seat *s = &g->table->seat[i];
+    Peer *s = &g->table->peer[i];
     int state = atomic_load(&s->state);
     moves += atomic_load(&s->moves);
-    busy += state == SEAT_RUNS || state == SEAT_LEFT, devices += state == SEAT_ON_DEVICE;
-    if (atomic_load(&s->call) != atomic_load(&g->table->seat[0].call)) a = i;
+    busy += state == PEER_RUNS || state == PEER_LEFT, devices += state == PEER_ON_DEVICE;
+    if (atomic_load(&s->call) != atomic_load(&g->table->peer[0].call)) a = i;
   }
   double still = l->now - l->still_since, most = g->late > 5 ? g->late / 5 : 1;
   if ((busy && !devices) || moves != l->moves || slept || !all_beat(l))
     l->moves = moves, l->still_since = l->now;
   else if (!devices && still > most && (at_odds(g, &a, &b) || (a && still > g->late)))
-    rt_guard_trouble(g, TROUBLE_DISAGREES, a, b);
+    rt_watchdog_fail(g, FAILURE_DISAGREES, a, b);
   else if (devices && still > g->late && still > atomic_load(&g->device_longest)) accuse(l);
 }
 
 /* A rank that pauses is not late: what it slept is not counted. Between machines only rank 0 sees
-   every heart. */
-static double asleep(Look *l, int rank, double since_last) {
-  Guard *g = l->g;
-  unsigned beat = atomic_load(&g->table->seat[rank].beat);
+   every heartbeat. */
+static double asleep(WatchRound *l, int rank, double since_last) {
+  Watchdog *g = l->g;
+  unsigned beat = atomic_load(&g->table->peer[rank].beat);
   if (rank != l->missing || beat != l->of_missing.beat)
     l->missing = rank, l->of_missing = (Pulse){beat, l->now};
-  bool seen = !g->post || !rank || !g->comm->launch.rank;
+  bool seen = !g->heartbeat || !rank || !g->comm->launch.rank;
   return seen && l->now - l->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
 }
 
 /* This rank waits: for somebody who has left, or for too long? */
-static void watch_wait(Look *l, double since_last) {
-  Guard *g = l->g;
+static void watch_wait(WatchRound *l, double since_last) {
+  Watchdog *g = l->g;
   int rank = atomic_load(&g->missing);
   double since = atomic_load(&g->waits_since);
   if (since <= 0 || rank < 0) return;
-  Seat *s = &g->table->seat[rank];
-  bool left = atomic_load(&s->state) == SEAT_LEFT;
+  Peer *s = &g->table->peer[rank];
+  bool left = atomic_load(&s->state) == PEER_LEFT;
   double slept = left ? 0 : asleep(l, rank, since_last), moved = since + slept;
   if (slept > 0 && atomic_compare_exchange_strong(&g->waits_since, &since, moved)) since = moved;
   if (!left || since > l->left_wait || since < l->left_wait)
     l->left_wait = left ? since : 0, l->left_since = l->now; /* it may have come just before */
-  else if (l->now - l->left_since > 3) rt_guard_trouble(g, TROUBLE_ENDED, rank, 0);
-  if (atomic_load(&s->state) == SEAT_RUNS && l->now - since > atomic_load(&g->patience))
-    rt_guard_trouble(g, TROUBLE_LATE, rank, g->comm->launch.rank);
+  else if (l->now - l->left_since > 3) rt_watchdog_fail(g, FAILURE_ENDED, rank, 0);
+  if (atomic_load(&s->state) == PEER_RUNS && l->now - since > atomic_load(&g->patience))
+    rt_watchdog_fail(g, FAILURE_LATE, rank, g->comm->launch.rank);
 }
 
-/* Trouble ends the process, except a rank that ends by itself already. The others hear it first. */
-static void watch_trouble(Look *l) {
-  Guard *g = l->g;
-  Verdict trouble = atomic_load(&g->table->trouble);
+/* A failure ends the process, except a rank that ends by itself already. The others hear it first.
+   */
+static void watch_failure(WatchRound *l) {
+  Watchdog *g = l->g;
+  Failure failure = atomic_load(&g->table->failure);
   bool own =
-      verdict_rank(trouble) == g->comm->launch.rank && verdict_what(trouble) == TROUBLE_ENDED;
-  if (g->post) rt_post_send(g);
-  if (!trouble || own) return;
-  if (g->post) usleep(LINGER);
-  give_up(g, trouble);
+      failure_rank(failure) == g->comm->launch.rank && failure_kind(failure) == FAILURE_ENDED;
+  if (g->heartbeat) rt_heartbeat_send(g);
+  if (!failure || own) return;
+  if (g->heartbeat) usleep(LINGER);
+  give_up(g, failure);
 }
 
 /* What there is to see at an instant. */
-static void observe(Look *l, double now) {
-  Guard *g = l->g;
+static void observe(WatchRound *l, double now) {
+  Watchdog *g = l->g;
   double since_last = now - l->now;
   bool slept = since_last > 3;
   l->now = now;
-  atomic_fetch_add(&g->seat->beat, 1);
+  atomic_fetch_add(&g->peer->beat, 1);
   watch_lines(l), watch_pulses(l, slept);
   if (!g->comm->launch.rank) watch_moves(l, slept);
   if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
   watch_wait(l, since_last);
 }
 
-static void look(Look *l, double now) {
+static void poll_once(WatchRound *l, double now) {
   observe(l, now);
-  watch_trouble(l);
-  atomic_fetch_add(&l->g->looks, 1);
+  watch_failure(l);
+  atomic_fetch_add(&l->g->polls, 1);
 }
 
-static void *stand(void *argument) {
-  Guard *g = argument;
+static void *watchdog_thread(void *argument) {
+  Watchdog *g = argument;
   int n = g->meeting->npeers;
-  Look l = {.g = g,
-            .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
-            .pulse = rt_alloc(sizeof(Pulse) * (size_t)n),
-            .missing = -1};
+  WatchRound l = {.g = g,
+                  .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
+                  .pulse = rt_alloc(sizeof(Pulse) * (size_t)n),
+                  .missing = -1};
   for (int i = 0; i < n; i++)
-    l.line[i] = (struct pollfd){g->meeting->peer[i], POLLIN, 0}, l.pulse[i].seen = rt_now();
+    l.line[i] = (struct pollfd){g->meeting->sockets[i], POLLIN, 0}, l.pulse[i].seen = rt_now();
   l.line[n] = (struct pollfd){g->wake, POLLIN, 0};
   for (l.now = rt_now();;) {
     uint64_t woken;
     poll(l.line, (nfds_t)n + 1, BEAT);
     if (l.line[n].revents & POLLIN && read(g->wake, &woken, sizeof woken) < 0) l.line[n].fd = -1;
-    look(&l, rt_now());
+    poll_once(&l, rt_now());
   }
   return NULL;
 }
 
-bool rt_guard_start(Guard *g, Comm *c, Meeting *m, Table *table, Fault *f) {
+bool rt_watchdog_start(Watchdog *g, Comm *c, Rendezvous *m, PeerTable *table, Fault *f) {
   const Launch *l = &c->launch;
   sigset_t all, old;
-  c->guard = g, g->comm = c, g->table = table, g->meeting = m, g->seat = &table->seat[l->rank];
+  c->watchdog = g, g->comm = c, g->table = table, g->meeting = m, g->peer = &table->peer[l->rank];
   g->late = rt_seconds_of("SHARDC_LATE", 25), g->silent = 20, g->missing = -1;
-  g->post = m->talk ? rt_post_open(g) : NULL;
+  g->heartbeat = m->talk ? rt_heartbeat_open(g) : NULL;
   g->wake = m->talk ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-  gethostname(g->seat->host, sizeof g->seat->host - 1);
-  g->seat->pid = getpid(), g->ended = rt_now();
+  gethostname(g->peer->host, sizeof g->peer->host - 1);
+  g->peer->pid = getpid(), g->ended = rt_now();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&g->thread, NULL, stand, g);
+  int failed = pthread_create(&g->thread, NULL, watchdog_thread, g);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return !failed || rt_fault(f, 704, "cannot start the thread that watches the other ranks");
 }
 
-/* ---- what the main thread tells ---- */
+/* ---- called by the main thread ---- */
 
-_Noreturn void rt_guard_end(void) {
+_Noreturn void rt_watchdog_end(void) {
   for (;;) pause();
 }
 
-unsigned long long rt_guard_enter(Guard *g, const rt_collective *c) {
+unsigned long long rt_watchdog_enter(Watchdog *g, const rt_collective *c) {
   const rt_program *p = g->comm->program;
   struct {
     int64_t count;
@@ -346,77 +348,78 @@ unsigned long long rt_guard_enter(Guard *g, const rt_collective *c) {
   } key = {c->count, 0, c->kind, c->reduction, c->elem, ++g->calls, 0};
   if (c >= p->collectives && c < p->collectives + p->ncollectives)
     key.row = (unsigned)(c - p->collectives) + 1;
-  else snprintf(g->seat->text, SEAT_TEXT, "%s", c->what);
+  else snprintf(g->peer->text, PEER_TEXT, "%s", c->what);
   double worked = rt_now() - g->ended;
-  atomic_store(&g->seat->call, (unsigned long long)g->calls << 32 | key.row);
-  atomic_store(&g->seat->inside, 1);
+  atomic_store(&g->peer->call, (unsigned long long)g->calls << 32 | key.row);
+  atomic_store(&g->peer->inside, 1);
   atomic_store(&g->patience, worked > g->late ? worked : g->late);
   return rt_hash_of(&key, sizeof key) ^ (key.row ? 0 : rt_hash_of(c->what, strlen(c->what)));
 }
 
-void rt_guard_exit(Guard *g) {
-  atomic_store(&g->seat->inside, 0);
+void rt_watchdog_exit(Watchdog *g) {
+  atomic_store(&g->peer->inside, 0);
   g->ended = rt_now();
 }
 
-void rt_guard_wait(Guard *g, int rank) {
+void rt_watchdog_wait(Watchdog *g, int rank) {
   atomic_store(&g->missing, rank);
   atomic_store(&g->waits_since, rt_now());
-  atomic_store(&g->seat->state, SEAT_WAITS);
+  atomic_store(&g->peer->state, PEER_WAITS);
 }
 
-void rt_guard_go_on(Guard *g) {
-  atomic_store(&g->seat->state, SEAT_RUNS);
+void rt_watchdog_go_on(Watchdog *g) {
+  atomic_store(&g->peer->state, PEER_RUNS);
   atomic_store(&g->waits_since, 0);
 }
 
 void rt_comm_device_begins(Comm *c, bool new_run) {
-  Guard *g = c ? c->guard : NULL;
+  Watchdog *g = c ? c->watchdog : NULL;
   if (!g) return;
   if (new_run) {
-    atomic_fetch_add(&g->seat->runs, 1);
+    atomic_fetch_add(&g->peer->runs, 1);
     rt_comm_device_at(c, 0, 0);
   }
   g->device_since = rt_now();
-  atomic_fetch_add(&g->seat->moves, 1);
-  atomic_store(&g->seat->inside, 1);
-  atomic_store(&g->seat->state, SEAT_ON_DEVICE);
+  atomic_fetch_add(&g->peer->moves, 1);
+  atomic_store(&g->peer->inside, 1);
+  atomic_store(&g->peer->state, PEER_ON_DEVICE);
 }
 
 void rt_comm_device_ends(Comm *c) {
-  Guard *g = c ? c->guard : NULL;
+  Watchdog *g = c ? c->watchdog : NULL;
   if (!g) return;
   double took = rt_now() - g->device_since;
-  if (atomic_load(&g->table->trouble)) rt_guard_end(); /* what has come from there is not right */
+  if (atomic_load(&g->table->failure))
+    rt_watchdog_end(); /* what has come from there is not right */
   if (took > atomic_load(&g->device_longest)) atomic_store(&g->device_longest, took);
-  atomic_fetch_add(&g->seat->moves, 1);
-  atomic_store(&g->seat->inside, 0);
-  atomic_store(&g->seat->state, SEAT_RUNS);
+  atomic_fetch_add(&g->peer->moves, 1);
+  atomic_store(&g->peer->inside, 0);
+  atomic_store(&g->peer->state, PEER_RUNS);
 }
 
 void rt_comm_device_at(Comm *c, unsigned position, unsigned row) {
-  Guard *g = c ? c->guard : NULL;
+  Watchdog *g = c ? c->watchdog : NULL;
   if (!g) return;
   unsigned long long call = (unsigned long long)position << 32 | row;
-  if (atomic_exchange(&g->seat->call, call) != call) atomic_fetch_add(&g->seat->moves, 1);
+  if (atomic_exchange(&g->peer->call, call) != call) atomic_fetch_add(&g->peer->moves, 1);
 }
 
-/* The second look from now on has surely seen and sent what was written here. */
-static void wait_until_told(Guard *g) {
-  unsigned from = atomic_load(&g->looks);
+/* After two more polls the state written above has been sent. */
+static void wait_until_told(Watchdog *g) {
+  unsigned from = atomic_load(&g->polls);
   uint64_t one = 1;
-  for (int i = 0; i < 150 && atomic_load(&g->looks) - from < 2; i++) {
+  for (int i = 0; i < 150 && atomic_load(&g->polls) - from < 2; i++) {
     if (write(g->wake, &one, sizeof one) < 0) return;
     usleep(10000);
   }
 }
 
 /* Ranks that leave without a failure are missed only by those who still wait for them. */
-void rt_guard_leave(Guard *g, int status) {
-  if (!g->seat) return;
-  atomic_store(&g->seat->status, status);
-  atomic_store(&g->seat->state, SEAT_LEFT);
+void rt_watchdog_leave(Watchdog *g, int status) {
+  if (!g->peer) return;
+  atomic_store(&g->peer->status, status);
+  atomic_store(&g->peer->state, PEER_LEFT);
   if (!g->comm->over && status && status != 75)
-    rt_guard_trouble(g, TROUBLE_ENDED, g->comm->launch.rank, 0);
-  if (g->post) wait_until_told(g);
+    rt_watchdog_fail(g, FAILURE_ENDED, g->comm->launch.rank, 0);
+  if (g->heartbeat) wait_until_told(g);
 }

@@ -1,7 +1,7 @@
-/* Meeting on one machine: rank 0 listens on a socket whose name follows from the job. The name is
-   abstract, so nothing stays behind, and only this user's processes are let in. With the answer
+/* Rendezvous on one machine: rank 0 listens on a socket whose name follows from the job. The name
+   is abstract, so nothing stays behind, and only this user's processes are let in. With the answer
    goes the shared memory. */
-#include "seats.h"
+#include "peers.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static bool cannot(Fault *f, const char *what) {
 
 /* ---- rank 0 ---- */
 
-static bool open_door(Meeting *m, const Launch *l, int64_t bytes, double end, Fault *f) {
+static bool open_door(Rendezvous *m, const Launch *l, int64_t bytes, double end, Fault *f) {
   Address a = address_of(l);
   m->memory = memfd_create("shardc", MFD_CLOEXEC);
   if (m->memory < 0 || ftruncate(m->memory, bytes)) return cannot(f, "make shared memory");
@@ -46,7 +46,7 @@ static bool open_door(Meeting *m, const Launch *l, int64_t bytes, double end, Fa
   return !listen(m->listens, l->world) || cannot(f, "listen");
 }
 
-static void close_door(Meeting *m, const Launch *l) {
+static void close_door(Rendezvous *m, const Launch *l) {
   (void)l;
   if (m->listens >= 0) close(m->listens);
 }
@@ -58,14 +58,14 @@ static bool is_ours(int s) {
   return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == getuid();
 }
 
-static bool greets(Visitor *v) { return is_ours(v->s); }
+static bool greets(PendingPeer *v) { return is_ours(v->s); }
 
-static bool proves(Visitor *v, const Meeting *m) {
+static bool proves(PendingPeer *v, const Rendezvous *m) {
   (void)v, (void)m;
   return true;
 }
 
-static bool answer(int s, const Answer *a, int memory) {
+static bool answer(int s, const Welcome *a, int memory) {
   struct iovec v = {(void *)a, sizeof *a};
   union {
     struct cmsghdr head;
@@ -82,7 +82,7 @@ static bool answer(int s, const Answer *a, int memory) {
 
 /* ---- the others ---- */
 
-static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fault *f) {
+static int reach(Rendezvous *m, const Launch *l, const Hello *mine, double end, Fault *f) {
   Address a = address_of(l);
   bool strange = false;
   (void)m;
@@ -101,7 +101,7 @@ static int reach(Meeting *m, const Launch *l, const Hello *mine, double end, Fau
   return -1;
 }
 
-static bool hear(int s, Answer *a, int *memory) {
+static bool hear(int s, Welcome *a, int *memory) {
   struct iovec v = {a, sizeof *a};
   union {
     struct cmsghdr head;
@@ -116,4 +116,5 @@ static bool hear(int s, Answer *a, int *memory) {
   return true;
 }
 
-const Way rt_way_unix = {1, open_door, close_door, greets, proves, reach, answer, hear};
+const RendezvousKind rt_rendezvous_unix = {1,      open_door, close_door, greets,
+                                           proves, reach,     answer,     hear};
