@@ -166,7 +166,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
-/* GPUs know nothing better. */
+/* NCCL needs a GPU target; it is the default there. */
 static void choose_communicator(Module *m) {
   if (for_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL)) module_set(m, "comm", "nccl");
 }

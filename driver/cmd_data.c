@@ -2,7 +2,7 @@
    (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
    is what an executable will see. Must not: change the files that it reads. */
 #include "cmd_shards.h"
-#include "runtime/data/part.h"
+#include "runtime/data/data_file.h"
 #include "runtime/base/file.h"
 #include "runtime/text/tokenizer.h"
 #include <stdlib.h>

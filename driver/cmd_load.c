@@ -75,7 +75,7 @@ static const char *default_target(const Cli *o, const Module *m) {
   return *name ? name : "native";
 }
 
-/* How ranks talk is no matter of the model: what one rank computes stays the same. */
+/* The communicator does not affect numerics: what one rank computes stays the same. */
 static Exit set_communicator(const Cli *o, Module *m) {
   const char *name = o->value[OPT_COMM];
   if (!name) return EXIT_FINE;

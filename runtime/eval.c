@@ -114,19 +114,19 @@ static void tell_rest(const Run *r, const Evaluation *v) {
 int rt_eval(Run *r) {
   Fault f = {0};
   Outputs outputs = {0};
-  if (!rt_open_data(r, &f)) rt_die_together(r, &f);
+  if (!rt_open_data(r, &f)) rt_die_on_all(r, &f);
   if (!r->data.valid.samples) {
     rt_fault(&f, 203, "there is no validation data, or less than one sample of it");
     rt_help(&f, "--valid FILE, or --valid 10%% for the end of the training data");
-    rt_die_together(r, &f);
+    rt_die_on_all(r, &f);
   }
-  if (!rt_start_device(r, &f) || !rt_load_weights(r, &f)) rt_die_together(r, &f);
+  if (!rt_start_device(r, &f) || !rt_load_weights(r, &f)) rt_die_on_all(r, &f);
   const OptionValue *most = &r->o.at[OPT_eval_batches];
   Evaluation v = rt_evaluation(r, most->given ? most->count : 0);
-  if (!rt_evaluate(r, &v, &f)) rt_die_together(r, &f);
+  if (!rt_evaluate(r, &v, &f)) rt_die_on_all(r, &f);
   if (!v.samples) return 128 + rt_caught(r);
-  if (r->o.at[OPT_dump].given && !rt_outputs(r, &v, &outputs, &f)) rt_die_together(r, &f);
-  if (!rt_finish(r, outputs.n ? &outputs : NULL, &f)) rt_die_together(r, &f);
+  if (r->o.at[OPT_dump].given && !rt_outputs(r, &v, &outputs, &f)) rt_die_on_all(r, &f);
+  if (!rt_finish(r, outputs.n ? &outputs : NULL, &f)) rt_die_on_all(r, &f);
   rt_outputs_free(&outputs);
   if (!r->o.at[OPT_quiet].given && !r->o.at[OPT_json].given) tell_rest(r, &v);
   print_result(r, &v);

@@ -2,7 +2,7 @@
    model's weights block, and a config.json beside it, so that other tools load the directory. A
    model without a map gets its own paths, one tensor per round, and no config.json. */
 #include "runtime/base/file.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "run.h"
 #include "runtime/store/weights.h"
 #include <errno.h>
@@ -43,11 +43,11 @@ static void add_parameter(Export *x, const Map *m, const Run *r, int i) {
   Device view = r->device;
   if (!rt_is_placed(part) && rt_is_viewed(&r->device, part)) t = part;
   else {
-    void *data = rt_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
+    void *data = rt_is_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
     rt_tensor_gather(&r->device, part, data);
     view = rt_device_with(&r->device, r->whole, t, data);
   }
-  for (int64_t k = 0; rt_first(r) && k < rt_rounds(t); k++) add(x, m, &view, t, k);
+  for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(t); k++) add(x, m, &view, t, k);
 }
 
 static int64_t count_items(const rt_program *p) {
@@ -113,16 +113,16 @@ int rt_export(Run *r) {
   if (!r->o.at[OPT_out].given) {
     rt_fault(&f, 103, "export needs --out DIR: where to write");
     rt_help(&f, "--resume=DIR says which run, --init FILE other weights");
-    rt_die_together(r, &f);
+    rt_die_on_all(r, &f);
   }
   const char *folder = r->o.at[OPT_out].text;
-  if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die_together(r, &f);
+  if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die_on_all(r, &f);
   Export x = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(p) + 1))};
   for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_PARAM) add_parameter(&x, &m, r, i);
-  if (!rt_first(r)) return 0;
+  if (!rt_is_first(r)) return 0;
   if (!write_tensors(&x, folder, &f) || (mapped && !write_config(p, folder, &f)))
-    rt_die_together(r, &f);
+    rt_die_on_all(r, &f);
   if (!r->o.at[OPT_quiet].given)
     fprintf(stderr, "%d tensors in %s%s\n", x.n, folder,
             mapped ? "" : ", under the model's own names: it has no weights block");

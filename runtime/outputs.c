@@ -1,7 +1,7 @@
 /* The model's outputs for many samples: entry `logits`, which takes one, run for each of an
    evaluation's. An output [Batch, A, ..] becomes [samples, A, ..], in the order of the evaluation;
    one without Batch is what it is. Must not: write files; hold more than MOST bytes. */
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "run.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,27 +32,29 @@ typedef struct Run {
 void rt_watch_start(Watch *w); /* before anything that may start a thread */
 void rt_watch_look(Watch *w);
 
-/* Many ranks (together.c). One writes, reports and decides; what depends on a clock or a signal is
-   asked of all, so that all do the same. */
-bool rt_first(const Run *r);                /* is this rank 0? */
+/* Many ranks (run_agree.c). Rank 0 writes, reports and decides; what depends on a clock or a signal
+   is asked of all, so that all do the same. */
+bool rt_is_first(const Run *r);             /* is this rank 0? */
 int rt_caught(Run *r);                      /* has any rank got a signal? A call of all ranks */
 /* Some rank cannot read its data, and all know it: a rank without a fault gets one that is quiet.
  */
 void rt_data_lost(Run *r, Fault *f);
 bool rt_all_filled(Run *r, bool filled, Fault *f); /* asked of all ranks */
 bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false */
-_Noreturn void rt_die_together(Run *r,
-                               Fault *f); /* rt_die, behind the other ranks if all have one */
+/* rt_die; waits for the other ranks if all have the fault. */
+_Noreturn void rt_die_on_all(Run *r, Fault *f);
 
-const rt_program *rt_choose_program(const rt_program *first, const Options *o); /* choose.c */
+const rt_program *rt_choose_program(const rt_program *first,
+                                    const Options *o); /* choose_program.c */
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
-/* faulty.c: steps whose loss or gradients are not finite */
+/* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
 int64_t rt_may_skip(const rt_program *p); /* how many in a row may be left out */
-bool rt_is_fine(const rt_program *p, const StepRecord *r);
+bool rt_step_is_finite(const rt_program *p, const StepRecord *r);
 bool rt_overflowed(const Run *r); /* the last step was left out because its scale was too large */
-bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f); /* fills f, returns false */
+bool rt_report_nonfinite(const Run *r, const StepRecord *record,
+                         Fault *f); /* fills f, returns false */
 
 /* session.c */
 int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise);
@@ -61,15 +63,15 @@ bool rt_start_device(Run *r, Fault *f);
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
 /* Makes and locks it; r->out may become another number. */
 bool rt_hold_folder(Run *r, bool fresh, Fault *f);
-bool rt_lock_folder(const char *folder, int *fd, Fault *f); /* lock.c */
+bool rt_lock_folder(const char *folder, int *fd, Fault *f); /* run_lock.c */
 
-/* moved.c: a run directory that is moved or removed while a run writes into it; by rank 0 */
+/* run_folder.c: a run directory that is moved or removed while a run writes into it; by rank 0 */
 typedef enum Whereabouts { FOLDER_STAYED, FOLDER_MOVED, FOLDER_MADE, FOLDER_LOST } Whereabouts;
 bool rt_keep_folder(Run *r, Fault *f);
 /* Sets r->out to the name that it has now; MADE: it was gone and is made again, empty; LOST: f. */
 Whereabouts rt_find_folder(Run *r, Fault *f);
 
-bool rt_refresh(Run *r, Fault *f);                /* behind whatever has read the parameters */
+bool rt_refresh(Run *r, Fault *f); /* call after parameters were loaded: recomputes what derives */
 bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
 bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */

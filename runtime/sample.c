@@ -1,16 +1,16 @@
 /* Command sample: a text goes on by one token at a time. Entry logits runs over a whole window
    (Batch 1, Seq positions); the last position's row gives the distribution of the next token. Where
-   the program has an entry decode, a token costs one position instead (decode.h); a longer prompt
+   the program has an entry decode, a token costs one position instead (kv_cache.h); a longer prompt
    goes through logits, which fills the caches. A text longer than Seq moves the window: by one
-   token, or, with caches, by a quarter of it, since their positions move as well. What tokens
-   say, the tokenizer knows (voice.h); without one they are bytes, or numbers. Random numbers come
-   from (seed, position) alone. */
-#include "decode.h"
+   token, or, with caches, by a quarter of it, since their positions move as well. What tokens say,
+   the tokenizer knows (run_tokenizer.h); without one they are bytes, or numbers. Random numbers
+   come from (seed, position) alone. */
+#include "kv_cache.h"
 #include "ir/support/num.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "run.h"
 #include "runtime/data/shuffle.h"
-#include "voice.h"
+#include "run_tokenizer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ typedef struct Sampler {
   int32_t *order;
   double temperature, share;
   int64_t top;
-  Voice voice;
+  RunTokenizer tokenizer;
 } Sampler;
 
 static int axis_of(const rt_tensor *t, const char *dim) {
@@ -204,11 +204,11 @@ static bool start_window(Sampler *s, Fault *f) {
   const OptionValue *prompt = &s->r->o.at[OPT_prompt];
   Ids ids = {0};
   bool given = prompt->given && *prompt->text;
-  if (!rt_voice_read(&s->voice, given ? prompt->text : "\n", &ids, f)) return false;
+  if (!rt_run_tokenizer_encode(&s->tokenizer, given ? prompt->text : "\n", &ids, f)) return false;
   if (ids.n == 0) rt_ids_add(&ids, 0); /* a text without tokens: something must be first */
   for (int64_t i = 0; i < ids.n; i++) {
     append(s, ids.at[i]);
-    if (given) rt_voice_say(&s->voice, ids.at[i]);
+    if (given) rt_run_tokenizer_put(&s->tokenizer, ids.at[i]);
   }
   free(ids.at);
   return true;
@@ -244,8 +244,8 @@ int rt_sample(Run *r) {
   Fault f = {0};
   Sampler s = {.r = r};
   if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
-      !rt_load_weights(r, &f) || !rt_voice_open(&s.voice, r, s.vocab, &f))
-    rt_die_together(r, &f);
+      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&s.tokenizer, r, s.vocab, &f))
+    rt_die_on_all(r, &f);
   int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
@@ -255,16 +255,16 @@ int rt_sample(Run *r) {
   bool closed = false; /* nobody reads any more */
   int caught = 0;
   for (; i < tokens && !(caught = ends(r, closed)); i++) {
-    if (!run_logits(&s, &f)) rt_die_together(r, &f);
+    if (!run_logits(&s, &f)) rt_die_on_all(r, &f);
     int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
     append(&s, token);
-    rt_voice_say(&s.voice, token);
+    rt_run_tokenizer_put(&s.tokenizer, token);
     closed = fflush(stdout) != 0;
   }
-  rt_voice_end(&s.voice);
+  rt_run_tokenizer_close(&s.tokenizer);
   fflush(stdout);
   say_speed(&s, i, rt_now() - start);
-  if (!rt_finish(r, NULL, &f)) rt_die_together(r, &f);
+  if (!rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
   free(s.window), free(s.weight), free(s.order), free(s.whole);
   return caught && caught != CLOSED ? 128 + caught : 0;
 }

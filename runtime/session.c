@@ -3,7 +3,7 @@
 #include "run.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static bool debugging(const char *word) {
 }
 
 static bool start_trace(Run *r, Fault *f) {
-  const char *text = rt_first(r) ? text_option(r, OPT_trace) : NULL;
+  const char *text = rt_is_first(r) ? text_option(r, OPT_trace) : NULL;
   if (!text && !r->o.at[OPT_profile].given) return true;
   r->device.trace = rt_trace_open(r->p, text, f);
   if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
@@ -150,7 +150,7 @@ static bool find_folder(Run *r, bool fresh, Fault *f) {
 }
 
 bool rt_run_folder(Run *r, bool fresh, Fault *f) {
-  bool ok = !rt_first(r) || find_folder(r, fresh, f);
+  bool ok = !rt_is_first(r) || find_folder(r, fresh, f);
   return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
@@ -168,9 +168,9 @@ static bool make_folder(Run *r, bool fresh, Fault *f) {
 
 /* Behind the lock it is looked at again: another run may have come and gone since. */
 bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
-  bool ok = !rt_first(r) || (make_folder(r, fresh, f) && rt_lock_folder(r->out, &r->lock, f));
-  if (ok && rt_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
-  if (ok && rt_first(r)) ok = rt_keep_folder(r, f);
+  bool ok = !rt_is_first(r) || (make_folder(r, fresh, f) && rt_lock_folder(r->out, &r->lock, f));
+  if (ok && rt_is_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
+  if (ok && rt_is_first(r)) ok = rt_keep_folder(r, f);
   return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
@@ -240,7 +240,7 @@ static void report_memory(Run *r) {
   for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i]; /* the least one counts */
   rt_comm_max_of(&r->comm, "touched bytes", touched, r->p->nentries);
   for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i];
-  if (!rt_first(r)) return;
+  if (!rt_is_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
@@ -272,12 +272,12 @@ static void tell_missing(const Run *r, const Outputs *outputs) {
 bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
-  if (r->o.at[OPT_profile].given && rt_first(r)) {
+  if (r->o.at[OPT_profile].given && rt_is_first(r)) {
     rt_trace_table(r->device.trace);
     rt_comm_table(&r->comm);
   }
   if (r->device.trace && !rt_trace_write(r->device.trace, f)) return false;
-  if (dump && rt_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);
+  if (dump && rt_is_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);
   bool ok = !dump || rt_dump(dump, &r->device, outputs, f);
   return rt_comm_all(&r->comm, "write the dump", ok, f);
 }

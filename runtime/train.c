@@ -6,7 +6,7 @@
    unbroken one. Must not: save a checkpoint whose numbers are not
    finite. */
 #include "run.h"
-#include "voice.h"
+#include "run_tokenizer.h"
 #include "runtime/base/file.h"
 #include <math.h>
 #include <stdio.h>
@@ -87,7 +87,7 @@ static Stop why_stop(const Train *t, bool filled) {
 }
 
 static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
-  return !rt_first(t->r) || rt_metrics_step(&t->metrics, record, f);
+  return !rt_is_first(t->r) || rt_metrics_step(&t->metrics, record, f);
 }
 
 static bool point_at_saved(const Train *t, Fault *f) {
@@ -133,7 +133,7 @@ static bool save_where_it_is(Train *t, Fault *f) {
   Run *r = t->r;
   for (char before[RT_PATH] = "";;) {
     Fault lost = {0};
-    bool found = !rt_first(r) || find_run(t, &lost);
+    bool found = !rt_is_first(r) || find_run(t, &lost);
     if (!rt_comm_decide(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
       return *f = lost, false;
     if (!strcmp(before, r->out)) return false;
@@ -150,7 +150,7 @@ static bool save(Train *t, Fault *f) {
     return not_finite(t, 602, "a tensor", f);
   if (!save_where_it_is(t, f)) return false;
   t->saved = t->r->at.step;
-  if (rt_first(t->r)) rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
+  if (rt_is_first(t->r)) rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
   return true;
 }
 
@@ -165,7 +165,7 @@ static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
     return not_finite(t, 601, "the loss", f);
   }
   Fault unsaved = {0};
-  rt_not_fine(r, record, f);
+  rt_report_nonfinite(r, record, f);
   rt_everywhere(r, f);
   record->skipped = true;
   if (t->skipped++ < t->may_skip) {
@@ -216,7 +216,7 @@ static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
   if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
   rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
                 t->limit - rt_now(), stop != GO_ON);
-  if (rt_first(t->r) && (evaluates || stop != GO_ON))
+  if (rt_is_first(t->r) && (evaluates || stop != GO_ON))
     return find_run(t, f) && rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
   return true;
 }
@@ -225,7 +225,7 @@ static bool loop(Train *t, Stop *stop, Fault *f) {
   StepRecord record;
   for (bool filled; filled = fill(t, f), (*stop = why_stop(t, filled)) == GO_ON;) {
     if (!one_step(t, &record, f)) return false;
-    if (rt_is_fine(t->r->p, &record)) t->skipped = 0;
+    if (rt_step_is_finite(t->r->p, &record)) t->skipped = 0;
     else if (!record.skipped && !handle_fault(t, &record, f)) return false;
     advance(t->r, &record);
     if (!after_step(t, &record, *stop = why_stop(t, true), f)) return false;
@@ -246,9 +246,9 @@ static bool holds_checkpoints(const char *folder) {
 /* Nothing to resume yet. What an earlier run wrote of its steps stays, under another name. */
 static bool begin_anew(Run *r, Fault *f) {
   char path[RT_PATH], kept[RT_PATH], name[32];
-  if (rt_first(r)) fprintf(stderr, "note: no checkpoint in %s: begins at step 1\n", r->out);
+  if (rt_is_first(r)) fprintf(stderr, "note: no checkpoint in %s: begins at step 1\n", r->out);
   rt_join(path, r->out, "metrics.jsonl");
-  for (int i = 1; rt_first(r) && rt_exists(path); i++) {
+  for (int i = 1; rt_is_first(r) && rt_exists(path); i++) {
     snprintf(name, sizeof name, "metrics-%03d.jsonl", i);
     rt_join(kept, r->out, name);
     if (rt_exists(kept)) continue;
@@ -274,7 +274,7 @@ static bool load_resumed(Train *t, Fault *f) {
 /* What goes on where it stopped, but not as it was; checkpoints of old runtimes do not tell. */
 static void tell_differences(const Train *t, const Progress *own) {
   const Progress *then = &t->r->at;
-  if (!then->step || !rt_first(t->r)) return;
+  if (!then->step || !rt_is_first(t->r)) return;
   if (then->data && then->data != own->data)
     fprintf(stderr, "note: the resumed run read other data, or in another order (files, --valid, "
                     "--shuffle, length of samples)\n");
@@ -293,7 +293,7 @@ static bool resume(Train *t, Fault *f) {
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
                     (long long)seed->count, (long long)r->at.seed);
-  if (rt_first(r)) rt_checkpoint_retire(r->out, r->at.step);
+  if (rt_is_first(r)) rt_checkpoint_retire(r->out, r->at.step);
   if (!r->o.at[OPT_quiet].given && r->at.step)
     fprintf(stderr, "resumed at step %lld\n", (long long)r->at.step);
   return true;
@@ -373,9 +373,9 @@ static bool start(Train *t, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  bool kept = !rt_first(r) || rt_voice_keep(r, f);
+  bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);
   if (!rt_comm_decide(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
-  if (!rt_first(r)) return true;
+  if (!rt_is_first(r)) return true;
   rt_checkpoint_clean(r->out);
   greet(t);
   return rt_metrics_open(&t->metrics, r->out, r->at.step, f);
@@ -413,14 +413,14 @@ int rt_train(Run *r) {
   Fault f = {0};
   Stop stop = DONE;
   *t = (Train){.r = r, .saved = -1, .metrics.fd = -1};
-  if (!start(t, &f)) rt_die_together(r, &f);
+  if (!start(t, &f)) rt_die_on_all(r, &f);
   rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
                  r->at.step);
   t->meter.flop = t->step->flop, t->meter.peak = peak_of(r);
   bool ok = loop(t, &stop, &f);
   rt_meter_break(&t->meter);
   rt_metrics_close(&t->metrics);
-  if (!ok || !rt_finish(r, NULL, &f)) rt_die_together(r, &f);
+  if (!ok || !rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
   conclude(t, stop);
   free(t);
   return stop == SIGNAL ? 75 : 0;

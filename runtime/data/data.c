@@ -4,7 +4,7 @@
    allocate (this runs inside steps). */
 #include "data.h"
 #include "runtime/base/file.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "shuffle.h"
 #include <stdio.h>
 #include <stdlib.h>

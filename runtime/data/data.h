@@ -2,7 +2,7 @@
 #ifndef SHARDC_RT_DATA_H
 #define SHARDC_RT_DATA_H
 #include "runtime/device/device.h"
-#include "part.h"
+#include "data_file.h"
 #include "runtime/base/setting.h"
 
 typedef struct Stream { /* files in name order; sample s of a part begins at number low + s * stride

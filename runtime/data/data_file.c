@@ -1,7 +1,7 @@
 /* Data files by name: a plain file, or Megatron's pair, named by either of its files or by what
    their names have in common; and patterns, as files in name order. Must not: look at the numbers.
  */
-#include "part.h"
+#include "data_file.h"
 #include "runtime/base/file.h"
 #include <glob.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef SHARDC_RT_DEVICE_H
 #define SHARDC_RT_DEVICE_H
 #include "runtime/comm/comm.h"
-#include "memory.h"
+#include "region.h"
 #include "pool.h"
 #include "trace.h"
 

@@ -16,7 +16,7 @@
    processors in turn. Where other programs want the processors, seen by the switches
    forced on the caller, they are let loose and spin briefly. Must not: allocate after the start. */
 #include "pool.h"
-#include "memory.h"
+#include "region.h"
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>

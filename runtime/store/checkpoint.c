@@ -9,7 +9,7 @@
 #include "checkpoint.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "safetensors.h"
 #include <dirent.h>
 #include <errno.h>

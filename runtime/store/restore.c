@@ -6,7 +6,7 @@
 #include "checkpoint.h"
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "safetensors.h"
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
    sides: the file's tensor and the model's parameter. */
 #include "weights.h"
 #include "checkpoint.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Data files as they lie on disk: mapped, and opened as arrays. */
-#ifndef SHARDC_RT_PART_H
-#define SHARDC_RT_PART_H
+#ifndef SHARDC_RT_DATA_FILE_H
+#define SHARDC_RT_DATA_FILE_H
 #include "formats.h"
 
 typedef struct Document { /* tokens at .. at + count - 1 of a file */

@@ -1,6 +1,6 @@
 /* The executable's main: one rank, one device. Reads the command line, checks that generated code
    and runtime belong together, meets the other ranks, runs a command. */
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include "run.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
   r->comm.meet = r->o.at[OPT_meet].given ? r->o.at[OPT_meet].text : NULL;
   if (r->o.command != 'i' && !rt_comm_open(&r->comm, r->p, &f)) rt_die(&f);
   r->whole = rt_whole_program(r->p);
-  if (!rt_first(r)) be_silent(r);
+  if (!rt_is_first(r)) be_silent(r);
   int status = run_command(r);
   if (r->device.kind) rt_device_stop(&r->device);
   rt_data_close(&r->data);

@@ -1,9 +1,9 @@
-/* What the ranks of a job do as one: rank 0 writes, reports and decides; the others are silent. A
-   signal that reached one rank, or a clock that ran ahead on it, counts for all, because they ask
-   each other at the same places. */
+/* What the ranks of a job decide collectively: rank 0 writes, reports and decides; the others are
+   silent. A signal that reached one rank, or a clock that is fast on it, counts for all, because
+   all ranks ask each other at the same places. */
 #include "run.h"
 
-bool rt_first(const Run *r) { return rt_comm_rank(&r->comm) == 0; }
+bool rt_is_first(const Run *r) { return rt_comm_rank(&r->comm) == 0; }
 
 int rt_caught(Run *r) {
   return (int)rt_comm_max(&r->comm, "signals", atomic_load(&r->watch.caught));
@@ -21,11 +21,11 @@ bool rt_all_filled(Run *r, bool filled, Fault *f) {
 }
 
 bool rt_everywhere(const Run *r, Fault *f) {
-  f->everywhere = true, f->quiet = !rt_first(r);
+  f->everywhere = true, f->quiet = !rt_is_first(r);
   return false;
 }
 
-void rt_die_together(Run *r, Fault *f) {
+void rt_die_on_all(Run *r, Fault *f) {
   if (f->everywhere) rt_comm_close(&r->comm);
   rt_die(f);
 }

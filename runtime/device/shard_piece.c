@@ -3,7 +3,7 @@
    All of it follows from the tables and a rank's number, so every rank knows what every other holds
    and nothing but numbers travels. Blocks of a split dim are equal; several axes on one dim count
    major first. Must not: allocate, but for the logical program and the staging of a gather. */
-#include "placed.h"
+#include "shard_piece.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
    copied behind the others here. Entry `logits` fills all positions of a window at once. The
    globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Must not: keep caches
    whose positions have moved. */
-#include "decode.h"
+#include "kv_cache.h"
 #include <stdio.h>
 #include <string.h>
 

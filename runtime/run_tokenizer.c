@@ -1,8 +1,8 @@
-/* Which tokenizer speaks for a run: --tokenizer, else the copy in the run directory, else what the
+/* The tokenizer of a run: that of --tokenizer, else the copy in the run directory, else what the
    setting data.tokenizer names. Training copies the files, so a run can be sampled where the
    originals are gone; a run that goes on must have the same. Must not: tokenize training data (that
    is done beforehand, by `shardc data tokenize`). */
-#include "voice.h"
+#include "run_tokenizer.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,17 +20,17 @@ static bool fits(const Tokenizer *t, int64_t vocab, const char *path, Fault *f) 
   return rt_at(f, path, "", -1);
 }
 
-bool rt_voice_open(Voice *v, const Run *r, int64_t vocab, Fault *f) {
+bool rt_run_tokenizer_open(RunTokenizer *v, const Run *r, int64_t vocab, Fault *f) {
   char kept[RT_PATH];
   const char *path = wanted(r);
-  *v = (Voice){.vocab = vocab};
+  *v = (RunTokenizer){.vocab = vocab};
   rt_join(kept, r->out, "tokenizer");
   if (!r->o.at[OPT_tokenizer].given && *r->out && rt_is_folder(kept)) path = kept;
   if (!path) return true;
   return rt_tokenizer_open(path, &v->t, NULL, f) && fits(v->t, vocab, path, f);
 }
 
-bool rt_voice_read(Voice *v, const char *text, Ids *out, Fault *f) {
+bool rt_run_tokenizer_encode(RunTokenizer *v, const char *text, Ids *out, Fault *f) {
   Bytes b = {(const uint8_t *)text, (int64_t)strlen(text)};
   if (v->t) rt_encode(v->t, b, true, out);
   for (int64_t i = 0; !v->t && i < b.n; i++) {
@@ -42,13 +42,13 @@ bool rt_voice_read(Voice *v, const char *text, Ids *out, Fault *f) {
   return true;
 }
 
-void rt_voice_say(Voice *v, int32_t token) {
+void rt_run_tokenizer_put(RunTokenizer *v, int32_t token) {
   if (v->t) rt_decode(v->t, token, &v->spelling, stdout);
   else if (v->vocab <= 256) putchar(token);
   else printf("%d ", token);
 }
 
-void rt_voice_end(Voice *v) {
+void rt_run_tokenizer_close(RunTokenizer *v) {
   rt_decode_end(&v->spelling, stdout);
   putchar('\n');
   if (v->t) rt_tokenizer_close(v->t);
@@ -90,7 +90,7 @@ static bool keep_file(const char *folder, const char *path, const char *name, Fa
   return ok;
 }
 
-bool rt_voice_keep(const Run *r, Fault *f) {
+bool rt_run_tokenizer_keep(const Run *r, Fault *f) {
   char folder[RT_PATH], *files[2] = {0};
   const char *path = wanted(r);
   const rt_tensor *input = token_input(r->p);

@@ -1,11 +1,11 @@
 /* What a step that is not finite leads to (setting train.on_nan).
 
    A guarded program (pass optimizer) applies a step only if its loss and the norm of its gradients
-   are finite, so after a faulty one parameters and states are those of before. Its outputs
-   norm2.of.NAME, one number per parameter or per layer of one, tell where the fault lies. Here the
+   are finite, so after one that is not, parameters and states are unchanged. Its outputs
+   norm2.of.NAME, one number per parameter or per layer of one, tell where it began. Here the
    run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. In f16 a
-   step that is left out for a scale that was too large is no fault: the program has halved it
-   (passes/loss_scale.c). Must not: hide a fault. */
+   step that is left out for a scale that was too large is no fault: the program has halved the
+   scale (passes/loss_scale.c). Must not: hide a fault. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ int64_t rt_may_skip(const rt_program *p) {
   return most ? strtoll(most, NULL, 10) : 5;
 }
 
-bool rt_is_fine(const rt_program *p, const StepRecord *r) {
+bool rt_step_is_finite(const rt_program *p, const StepRecord *r) {
   return isfinite(r->loss) && (!rt_guarded(p) || isfinite(r->norm));
 }
 
@@ -82,12 +82,12 @@ static void name_one(char *text, size_t n, const rt_tensor *t, const void *data,
   add(text, n, piece);
 }
 
-static void name_gradients(const Run *r, char *faulty, char *clean, size_t n) {
-  *faulty = *clean = 0;
+static void name_gradients(const Run *r, char *bad, char *clean, size_t n) {
+  *bad = *clean = 0;
   for (int i = 0; i < r->p->ntensors; i++) {
     const rt_tensor *t = &r->p->tensors[i];
     if (!is_norm(t)) continue;
-    name_one(faulty, n, t, rt_tensor_read(&r->device, t), true);
+    name_one(bad, n, t, rt_tensor_read(&r->device, t), true);
     name_one(clean, n, t, rt_tensor_read(&r->device, t), false);
   }
 }
@@ -109,16 +109,16 @@ static bool find_cause(const Run *r, char *cause, size_t n) {
   return false;
 }
 
-bool rt_not_fine(const Run *r, const StepRecord *record, Fault *f) {
+bool rt_report_nonfinite(const Run *r, const StepRecord *record, Fault *f) {
   enum { LIST = 240 };
-  char faulty[LIST], clean[LIST], cause[2 * LIST];
-  name_gradients(r, faulty, clean, LIST);
+  char bad[LIST], clean[LIST], cause[2 * LIST];
+  name_gradients(r, bad, clean, LIST);
   bool before = find_cause(r, cause, sizeof cause);
   rt_fault(f, 601,
            "step %lld: %s is not finite; nothing of this step was applied\n"
            "  gradients not finite: %s\n  clean: %s%s%s",
            (long long)record->step, isfinite(record->loss) ? "a gradient" : "the loss",
-           *faulty ? faulty : "none", clean, *clean && !before ? "; " : "",
+           *bad ? bad : "none", clean, *clean && !before ? "; " : "",
            before ? "" : "data, parameters and states");
   return *cause ? rt_help(f, "%s", cause) : false;
 }

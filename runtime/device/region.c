@@ -1,7 +1,7 @@
 /* Arenas. A region is a mapping with a guard page behind it. Poison is a pattern of signalling NaN:
    a kernel that reads what nobody wrote delivers NaN, and the last word that is not poison shows
    how far an entry went. Must not: map anything after the start of the run. */
-#include "memory.h"
+#include "region.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>

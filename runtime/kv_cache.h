@@ -1,6 +1,6 @@
-/* Sampling with caches: one more position at a time (decode.c). */
-#ifndef SHARDC_RT_DECODE_H
-#define SHARDC_RT_DECODE_H
+/* Sampling with caches: one more position at a time (kv_cache.c). */
+#ifndef SHARDC_RT_KV_CACHE_H
+#define SHARDC_RT_KV_CACHE_H
 #include "runtime/device/device.h"
 
 enum { MOST_CACHES = 1024 };

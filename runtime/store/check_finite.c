@@ -1,6 +1,6 @@
-/* The guard that looks for numbers which are not finite, and names the tensors that are clean. */
+/* Looks for numbers that are not finite; names the tensors that hold some and those without. */
 #include "checkpoint.h"
-#include "runtime/device/placed.h"
+#include "runtime/device/shard_piece.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void append(char *text, size_t n, const char *name, int64_t bad) {
 
 int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
                     size_t nclean) {
-  int faulty = 0, n = d->program->ntensors;
+  int nonfinite = 0, n = d->program->ntensors;
   int64_t *bad = rt_alloc(sizeof *bad * (size_t)n);
   names[0] = clean[0] = 0;
   for (int i = 0; i < n; i++)
@@ -48,9 +48,9 @@ int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames,
   for (int i = 0; i < n; i++) {
     const rt_tensor *t = &d->program->tensors[i];
     if (!(kinds >> t->kind & 1)) continue;
-    faulty += bad[i] > 0;
+    nonfinite += bad[i] > 0;
     append(bad[i] ? names : clean, bad[i] ? nnames : nclean, t->name, bad[i]);
   }
   free(bad);
-  return faulty;
+  return nonfinite;
 }

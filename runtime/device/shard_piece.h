@@ -1,8 +1,8 @@
 /* Logical tensors and the parts of them that ranks hold. A rank's part is one or more pieces: a box
    of the logical tensor (what the splits leave), and in it a range of elements (all of them, or
    what a flat group's shard holds). */
-#ifndef SHARDC_RT_PLACED_H
-#define SHARDC_RT_PLACED_H
+#ifndef SHARDC_RT_SHARD_PIECE_H
+#define SHARDC_RT_SHARD_PIECE_H
 #include "device.h"
 
 typedef struct Piece {

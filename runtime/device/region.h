@@ -1,6 +1,6 @@
 /* Regions of memory: one mapping each, made once, ended by a page that cannot be touched. */
-#ifndef SHARDC_RT_MEMORY_H
-#define SHARDC_RT_MEMORY_H
+#ifndef SHARDC_RT_REGION_H
+#define SHARDC_RT_REGION_H
 #include "runtime/base/base.h"
 
 enum { RT_POISON = 0x7fa0dead }; /* a signalling NaN in f32 */

@@ -1,0 +1,21 @@
+/* The tokenizer of a run: found for sampling, kept in the run directory by training. */
+#ifndef SHARDC_RT_RUN_TOKENIZER_H
+#define SHARDC_RT_RUN_TOKENIZER_H
+#include "run.h"
+#include "runtime/text/tokenizer.h"
+
+typedef struct RunTokenizer {
+  Tokenizer *t; /* NULL: tokens are bytes, or numbers where there are more than 256 */
+  Spelling spelling;
+  int64_t vocab;
+} RunTokenizer;
+
+bool rt_run_tokenizer_open(RunTokenizer *v, const Run *r, int64_t vocab, Fault *f);
+bool rt_run_tokenizer_encode(RunTokenizer *v, const char *text, Ids *out,
+                             Fault *f); /* a prompt as tokens */
+void rt_run_tokenizer_put(RunTokenizer *v, int32_t token);
+void rt_run_tokenizer_close(RunTokenizer *v); /* what is left of a character; then a new line */
+/* Training: the tokenizer's files go into the run directory, where sampling finds them, or are the
+   same as those that are there. */
+bool rt_run_tokenizer_keep(const Run *r, Fault *f);
+#endif
