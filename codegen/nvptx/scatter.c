@@ -150,8 +150,10 @@ static Taken take_row(Scattering *s, LLVMValueRef first, LLVMValueRef *bits) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   Taken t = {.guard = LLVMBuildICmp(b, LLVMIntNE, *bits, simt_i32(e, 0), "")};
-  LLVMValueRef args[] = {*bits, LLVMConstInt(LLVMInt1TypeInContext(e->context), 0, 0)};
+  /* Of no bit any number will do, since the guard keeps its row from being read: no branch. */
+  LLVMValueRef args[] = {*bits, LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0)};
   LLVMValueRef lowest = emit_intrinsic(e, "llvm.cttz", LLVMTypeOf(*bits), 2, args);
+  lowest = LLVMBuildFreeze(b, lowest, "");
   LLVMValueRef row = LLVMBuildNSWAdd(b, first, simt_index(e, lowest), "");
   expr_forget(e);
   for (int64_t i = 0; i < s->vectors; i++) {
