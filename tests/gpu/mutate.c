@@ -1,7 +1,6 @@
 /* Is a wrong kernel noticed? Seven kernels as the compiler emits them for sm_80; each barrier,
-   wait,
- * guard, comparison, selection and address term of their PTX is dropped or altered, one at a time;
- * the machine must report, or the result differ from the interpreter's.
+ * wait, guard, comparison, selection and address term of their PTX is dropped or altered, one at a
+ * time; the machine must report, or the result differ from the interpreter's.
  *
  *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
  *
@@ -69,7 +68,14 @@ static uint64_t next(uint64_t *s) {
   return *s;
 }
 
-/* Arguments: floats of -2 .. 2, whole numbers of -1 .. 190. */
+/* Element e of whole numbers: -1 .. 190, every other one of 0, 90 and, late, 180: rows that follow
+ * each other have the same index often, and a frequent one begins behind all that one lap sees. */
+static double whole(int64_t e, double u) {
+  if (u < 0.5) return floor(384 * u) - 1;
+  return 90 * floor((e < 128 ? 2 : 3) * (2 * u - 1));
+}
+
+/* Arguments: floats of -2 .. 2, whole numbers. */
 static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
   const Type *t = value_type(k->k, k->k->args.at[i]);
   int64_t n = type_count(t);
@@ -77,8 +83,7 @@ static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
   k->bytes[i] = n * elem_bytes(t->elem), k->given[i] = calloc(1, (size_t)k->bytes[i] + 8);
   for (int64_t e = 0; e < n; e++) {
     double u = (double)(next(random) >> 11) * 0x1p-53;
-    put(k->given[i], e, t->elem,
-        elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : floor(192 * u) - 1);
+    put(k->given[i], e, t->elem, elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : whole(e, u));
     x.at[e] = get(k->given[i], e, t->elem);
   }
   return x;
