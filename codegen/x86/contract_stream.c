@@ -4,7 +4,7 @@
    is not found there when it is wanted again. Rows of the result must begin on whole lines; that
    vectors are aligned is asked when the kernel runs, because results may be parts of others. Not
    where the epilogue reads something as large as the result: it may lie in the same place, and its
-   lines are in the cache already. Measured: docs/kernels.md. */
+   lines are in the cache already. Measured: docs/performance.md. */
 #include "contract.h"
 #include "ir/support/num.h"
 
