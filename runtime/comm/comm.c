@@ -5,6 +5,7 @@
    broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
    there. So what was measured can be compared with a plan number by number. */
 #include "comm.h"
+#include "ir/support/num.h"
 #include "runtime/base/setting.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,19 @@ double rt_comm_elements(const rt_collective *c, int n) {
 
 /* ---- blocks ---- */
 
+int64_t rt_block_at(int64_t n, int64_t i, int64_t row, int64_t e) {
+  return (e / row * n + i) * row + e % row;
+}
+
+bool rt_block_run(BlockRuns *b) {
+  if (b->left >= b->end) return false;
+  int64_t within = b->left % b->row, rows = within ? 0 : (b->end - b->left) / b->row;
+  b->from = b->left, b->rows = rows ? rows : 1;
+  b->count = rows ? b->row : min_i64(b->row - within, b->end - b->left);
+  b->left += b->rows * b->count;
+  return true;
+}
+
 typedef void Mover(char *blocks, char *line, size_t bytes);
 static void out(char *blocks, char *line, size_t bytes) { memcpy(line, blocks, bytes); }
 static void in(char *blocks, char *line, size_t bytes) { memcpy(blocks, line, bytes); }
@@ -33,8 +47,8 @@ static void walk(int elem, char *blocks, char *line, int n, int i, int64_t row, 
                  int64_t count, Mover *move) {
   int64_t size = rt_elem_bytes(elem);
   while (count > 0) {
-    int64_t r = from / row, within = from % row, run = row - within < count ? row - within : count;
-    move(blocks + ((r * n + i) * row + within) * size, line, (size_t)(run * size));
+    int64_t run = min_i64(row - from % row, count);
+    move(blocks + rt_block_at(n, i, row, from) * size, line, (size_t)(run * size));
     line += run * size, from += run, count -= run;
   }
 }

@@ -102,6 +102,14 @@ void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *c, int n);
 const char *rt_collective_name(int kind); /* all-reduce, .. */
+/* Where element e of block i lies, if n blocks are cut in rows that lie in turn. */
+int64_t rt_block_at(int64_t n, int64_t i, int64_t row, int64_t e);
+/* Elements left .. end - 1 of a block, in runs that are one copy each: the rest of a row, whole
+   rows, the begin of one. `from` is the first element of a run of `rows` times `count`. */
+typedef struct BlockRuns {
+  int64_t row, left, end, from, count, rows;
+} BlockRuns;
+bool rt_block_run(BlockRuns *b);
 /* Copies between a buffer of n blocks cut in rows and elements from .. from + count - 1 of block i
    lying end to end. */
 void rt_block_out(int elem, void *to, const void *blocks, int n, int i, int64_t row, int64_t from,

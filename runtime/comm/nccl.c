@@ -11,8 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { ON_DEVICE = 2 };
-
 /* ---- loading ---- */
 
 bool rt_nccl_load(NcclApi *a, Fault *f) {
@@ -160,10 +158,10 @@ static const void *host(CUdeviceptr p) { return (const void *)(uintptr_t)p; }
 static void copy_run(const Rows *x, CUdeviceptr in_blocks, CUdeviceptr in_line, int64_t row,
                      int64_t run, int64_t rows, bool out) {
   size_t width = (size_t)run * x->size, apart = (size_t)row * x->size * (size_t)x->ways;
-  CuCopy2D copy = {.from_kind = ON_DEVICE,
+  CuCopy2D copy = {.from_kind = CU_ON_DEVICE,
                    .from_device = out ? in_blocks : in_line,
                    .from_pitch = out ? apart : width,
-                   .to_kind = ON_DEVICE,
+                   .to_kind = CU_ON_DEVICE,
                    .to_device = out ? in_line : in_blocks,
                    .to_pitch = out ? width : apart,
                    .bytes = width,
@@ -171,18 +169,13 @@ static void copy_run(const Rows *x, CUdeviceptr in_blocks, CUdeviceptr in_line, 
   copied(x->n, x->n->cuda->cuMemcpy2DAsync(&copy, x->stream), x->c);
 }
 
-/* Between n blocks cut in rows and a piece of each, end to end: the rest of a row, whole rows, the
-   begin of one. */
+/* Between n blocks cut in rows and a piece of each, end to end. */
 static void copy_rows(const Rows *x, CUdeviceptr blocks, CUdeviceptr line, int64_t row, bool out) {
   for (int i = 0; i < x->ways; i++)
-    for (int64_t from = x->at, end = x->at + x->count, n; from < end; from += n) {
-      int64_t within = from % row, rows = within ? 0 : (end - from) / row,
-              run = rows ? row : row - within < end - from ? row - within : end - from;
-      int64_t first = (from / row * x->ways + i) * row + within,
-              to = i * x->count + from - x->at;
-      copy_run(x, blocks + (CUdeviceptr)first * x->size, line + (CUdeviceptr)to * x->size, row, run,
-               rows ? rows : 1, out);
-      n = rows ? rows * row : run;
+    for (BlockRuns b = {.row = row, .left = x->at, .end = x->at + x->count}; rt_block_run(&b);) {
+      int64_t first = rt_block_at(x->ways, i, row, b.from), to = i * x->count + b.from - x->at;
+      copy_run(x, blocks + (CUdeviceptr)first * x->size, line + (CUdeviceptr)to * x->size, row,
+               b.count, b.rows, out);
     }
 }
 

@@ -28,17 +28,11 @@ static void copy(const Exchange *e, CUdeviceptr there, int64_t apart, char *here
   rt_cuda_must(e->c, e->c->api.cuMemcpy2DAsync(&copy, e->c->stream), "copy");
 }
 
-/* Of block i: the rest of a row, whole rows, the begin of one. */
 static void copy_block(const Exchange *e, CUdeviceptr blocks, int64_t ways, int64_t i, int64_t row,
                        char *line, bool out) {
-  for (int64_t from = e->at, end = e->at + e->count, n; from < end; from += n) {
-    int64_t within = from % row, rows = within ? 0 : (end - from) / row,
-            run = rows ? row : min_i64(row - within, end - from);
-    int64_t first = (from / row * ways + i) * row + within;
-    copy(e, blocks + (CUdeviceptr)(first * e->size), ways * row * e->size,
-         line + (from - e->at) * e->size, run * e->size, rows ? rows : 1, out);
-    n = rows ? rows * row : run;
-  }
+  for (BlockRuns b = {.row = row, .left = e->at, .end = e->at + e->count}; rt_block_run(&b);)
+    copy(e, blocks + (CUdeviceptr)(rt_block_at(ways, i, row, b.from) * e->size),
+         ways * row * e->size, line + (b.from - e->at) * e->size, b.count * e->size, b.rows, out);
 }
 
 /* A buffer with a block of every rank, or with one. */
