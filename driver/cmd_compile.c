@@ -6,6 +6,7 @@
 #include "driver/fit.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
+#include "runtime/device/pool.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -92,8 +93,7 @@ static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const Pa
                     .parts = p->parts};
   double start = now();
   b.emit = kind == EMIT_EXE ? NULL : emit_names[kind];
-  b.jobs =
-      o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : (int)module_number(m, "target.workers", 1);
+  b.jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
   if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
   if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
   if (b.keep_dir && p->name) {

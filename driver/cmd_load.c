@@ -8,6 +8,7 @@
 #include "ir/support/input.h"
 #include "ir/support/output.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,18 +86,39 @@ static Exit set_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
+/* Kernels are cut for so many workers, and no more are started. */
+static Exit count_workers(const Cli *o, const Target *t, int *workers) {
+  enum { MOST = 1024 }; /* as many as a cpu_set_t holds */
+  const char *text = o->value[OPT_WORKERS];
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  char *end;
+  *workers = cores > 0 ? (int)cores : 1;
+  if (!text) return EXIT_FINE;
+  if (t->gpu) return cli_usage("`--workers` counts processors: it does not go with %s", t->name);
+  long n = strtol(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST)
+    return cli_usage("`--workers` wants a whole number from 1 to %d, not `%s`", MOST, text);
+  *workers = (int)n;
+  return EXIT_FINE;
+}
+
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
-  if (!name && module_setting(m, "target.name", NULL)) return EXIT_FINE;
+  bool has = module_setting(m, "target.name", NULL) != NULL;
+  if (has && o->value[OPT_WORKERS])
+    return cli_usage("`%s` is cut for %s workers already: `--workers` goes where its target does",
+                     o->operands.at[0], module_setting(m, "target.workers", "1"));
+  if (!name && has) return EXIT_FINE;
   const Target *t = target_find(name ? name : default_target(o, m));
   const char *all = "native";
   for (int i = 0; !t && target_name(i); i++)
     all = arena_printf(o->c->arena, "%s, %s", all, target_name(i));
   if (!t) return cli_usage("no target `%s`; targets: %s", name, all);
   if (name) note_other_target(o, m, t);
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  target_describe(m, t, cores > 0 ? (int)cores : 1);
-  return EXIT_FINE;
+  int workers;
+  Exit e = count_workers(o, t, &workers);
+  if (e == EXIT_FINE) target_describe(m, t, workers);
+  return e;
 }
 
 Exit describe_target(Cli *o, Module *m) {
