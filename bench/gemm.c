@@ -10,7 +10,7 @@
    them, as in a model with `precision bf16`.
 
    Per shape: forward (W stored [In, Out]; the head's tied embedding [Vocab, Embed]), gradient of
-   the input, gradient of the weights. Kernels are tuned and compiled as for a model. Two threads
+   the input, gradient of the weights. Kernels are tuned and compiled as for a model. The threads
    take chunks in order; weights change from call to call, so they come from memory. Peak: a loop of
    fused multiply-adds on registers (bf16: of what the target multiplies it with), on the same
    threads, before and after each call; the call before the one that is timed warms caches for all
@@ -77,10 +77,9 @@ static void cut_as(Module *m, Candidate *v, const char *cut) {
   contract_apply(m, v->k, &c);
 }
 
-static void build(Module *m, Candidate *v, int n, const char *folder) {
+static void build(Module *m, Candidate *v, int n, const char *folder, int jobs) {
   const char *so = arena_printf(m->arena, "%s/%s.so", folder, kernel_symbol(m, v->k));
-  if (!kernels_build(m, folder, TEAM_THREADS) || !kernels_link(m, folder, strrchr(so, '/') + 1))
-    exit(1);
+  if (!kernels_build(m, folder, jobs) || !kernels_link(m, folder, strrchr(so, '/') + 1)) exit(1);
   void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
   for (int i = 0; i < n; i++) v[i].code = code_find(m, v[i].k, library);
 }
@@ -140,7 +139,7 @@ static void measure(Team *team, Task t, char *const *cuts, const char *folder) {
   t.flop = 2.0 * (double)t.tokens * (double)t.shape->in * (double)t.shape->out;
   t.rounds = t.flop > 4e9 ? REPEATS : 3 * REPEATS;
   t.candidate = calloc((size_t)t.count, sizeof *t.candidate);
-  target_describe(m, target_find("native"), TEAM_THREADS);
+  target_describe(m, target_find("native"), team_threads(team));
   for (int i = 0; i < t.count; i++) {
     Candidate *v = &t.candidate[i];
     v->k = make_kernel(m, t.shape, t.kind, t.tokens, t.e, i);
@@ -148,7 +147,7 @@ static void measure(Team *team, Task t, char *const *cuts, const char *folder) {
     v->seconds = calloc((size_t)t.rounds, sizeof(double));
     cut_as(m, v, cuts ? cuts[i] : NULL);
   }
-  build(m, t.candidate, t.count, folder);
+  build(m, t.candidate, t.count, folder, team_threads(team));
   t.x = bench_memory(t.tokens * t.shape->in * elem_bytes(t.e), t.e);
   t.y = bench_memory(t.tokens * t.shape->out * elem_bytes(t.e), t.e);
   t.w = bench_memory(t.weight * t.copies, ELEM_f32);

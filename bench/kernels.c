@@ -4,7 +4,7 @@
      bench_kernels [--apart] FILE [kernel ["cut" ..]]
 
    Kernels are tuned and compiled as for a model; a cut, for families that have variants, is the
-   numbers of attribute tile, and several are measured in turn. Two threads take chunks as the pool
+   numbers of attribute tile, and several are measured in turn. The threads take chunks as the pool
    does. Operands change from call to call, so they come from memory if the sets exceed the caches;
    a result lies in the buffer of an operand where pass `order` may put it there (--apart: never,
    as where a later kernel still reads the operand).
@@ -154,9 +154,9 @@ static int copies(Module *m, Fn *k, char **cuts, int n, Candidate *c) {
   return n;
 }
 
-static void *build(Module *m, const char *folder) {
+static void *build(Module *m, const char *folder, int jobs) {
   void *library = NULL;
-  if (kernels_build(m, folder, TEAM_THREADS) && kernels_link(m, folder, "kernels.so"))
+  if (kernels_build(m, folder, jobs) && kernels_link(m, folder, "kernels.so"))
     library = dlopen(arena_printf(m->arena, "%s/kernels.so", folder), RTLD_NOW | RTLD_LOCAL);
   if (!library) diag_print(m->ctx->diag, stderr, DIAG_HUMAN, false), exit(1);
   return library;
@@ -171,7 +171,8 @@ int main(int argc, char **argv) {
   Ctx *ctx = ctx_new();
   Module *m = ir_read(ctx, argv[1]);
   if (!m) return diag_print(ctx->diag, stderr, DIAG_HUMAN, false), 1;
-  target_describe(m, target_find("native"), TEAM_THREADS);
+  Team *team = team_start();
+  target_describe(m, target_find("native"), team_threads(team));
   int n = 0, count[MOST] = {0};
   for (uint32_t i = 0, all = m->fns.n; i < all && n < MOST; i++) {
     Fn *k = m->fns.at[i];
@@ -182,8 +183,7 @@ int main(int argc, char **argv) {
     if (argc > 3) count[n] = copies(m, k, argv + 3, argc - 3, list[n]);
     n++;
   }
-  void *library = build(m, folder);
-  Team *team = team_start();
+  void *library = build(m, folder, team_threads(team));
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < count[i]; j++) list[i][j].code = code_find(m, list[i][j].k, library);
     measure(team, m, list[i], count[i], apart);

@@ -1,7 +1,10 @@
 /* See loops.h. Twelve chains of multiply-adds hide the latency of any x86 processor so far. Must
    not: be compiled with more than the base instructions: what a loop needs stands at its head. */
 #include "bench/loops.h"
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { ROUNDS = 1200000 };
 
@@ -33,6 +36,18 @@ __attribute__((target("avx512f"))) double loop_narrow(void) {
   EACH(ZERO16)
   for (int i = 0; i < ROUNDS; i++) { EACH(NARROW16) }
   return 12.0 * 16 * 4 * ROUNDS;
+}
+
+static bool feature(unsigned below, int word, int bit) { /* of CPUID's leaf 7: eax, ebx, ecx, edx */
+  unsigned r[4];
+  return __get_cpuid_count(7, below, &r[0], &r[1], &r[2], &r[3]) && r[word] >> bit & 1;
+}
+
+bool loop_has_pairs(void) { return __builtin_cpu_supports("avx512f") && feature(1, 0, 5); }
+
+bool loop_has_matrix(void) {
+  enum { REQUEST = 0x1023, TILES = 18, EDX = 3 }; /* ARCH_REQ_XCOMP_PERM; number of the state */
+  return feature(0, EDX, 24) && feature(0, EDX, 22) && !syscall(SYS_arch_prctl, REQUEST, TILES);
 }
 
 /* Four products of matrix registers with zeros, in turn. */

@@ -2,6 +2,7 @@
 #ifndef BENCH_LOOPS_H
 #define BENCH_LOOPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Multiply-adds on registers; each returns its operations. narrow: pairs of bf16 by dot products,
@@ -9,6 +10,10 @@
 double loop_wide(void);
 double loop_narrow(void);
 double loop_matrix(void);
+
+/* Whether narrow and matrix run here; the latter asks the system for the tiles of this process. */
+bool loop_has_pairs(void);
+bool loop_has_matrix(void);
 
 /* a = b + 3 c over n elements, stored past the caches: 12 bytes each. n: a multiple of 16, arrays
    on 64 bytes. */

@@ -1,12 +1,14 @@
-/* Two threads that run the chunks of compiled kernels as the pool does, for the programs that time
+/* Threads that run the chunks of compiled kernels as the pool does, for the programs that time
    single kernels. Times are processor time of the threads, so that other processes on the machine
-   count little. Whatever cannot be had (memory, a thread, a symbol) ends the program. */
+   count little. As many as environment variable BENCH_THREADS says, else one for each processor
+   that this process may use. Whatever cannot be had (memory, a thread, a symbol) ends the program.
+ */
 #ifndef BENCH_TEAM_H
 #define BENCH_TEAM_H
 
 #include "ir/ir.h"
 
-enum { TEAM_THREADS = 2 };
+enum { TEAM_MOST = 256 };
 
 typedef struct Team Team;
 typedef void TeamWork(void *context, int number); /* number: of the thread, from 0 */
@@ -19,6 +21,9 @@ typedef struct Code { /* a compiled kernel: its phases, each of so many chunks *
 } Code;
 
 Team *team_start(void); /* lives to the program's end */
+int team_threads(const Team *t);
+char **team_scratches(Team *t); /* of each thread; team_scratch makes them */
+_Noreturn void team_fail(const char *what);
 
 /* Every thread does the work once; seconds per thread. */
 double team_run(Team *t, TeamWork *work, void *context);
