@@ -40,13 +40,13 @@ class GPT2(nn.Module):
 
 
 def refuse_reference_blas():
-    """A product that a tuned library does in some milliseconds takes a reference BLAS a second."""
+    """A product that a tuned library does in some milliseconds takes a reference BLAS a second. By the time of processors, whoever else wants them."""
     a, best = torch.randn(1024, 1024), 1e9
     for _ in range(8):
-        start = time.perf_counter()
+        start = time.process_time()
         a @ a
-        best = min(best, time.perf_counter() - start)
-    if 2 * 1024 ** 3 / best < 20e9: sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer; or other programs take the processors')
+        best = min(best, time.process_time() - start)
+    if 2 * 1024 ** 3 / best < 5e9: sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer')
 
 
 def main():
