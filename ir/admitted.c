@@ -2,8 +2,9 @@
 
    The mask is a bool expression over positions. A rectangle of queries and keys is asked over
    intervals, as the kernels ask of their blocks (codegen/x86/attention_mask.c): admitted wholly,
-   not at all, or cut in four and asked again, down to single scores. So a causal mask of N positions costs
-   a few N questions, not N * N. Above FINEST positions a side the last rectangles count half.
+   not at all, or cut in four and asked again, down to single scores. So a causal mask of N
+   positions costs a few N questions, not N * N. Above FINEST positions a side the last rectangles
+   count half.
 
    What data or a rank's number decides (operands, scalars, other dims) counts as admitted: such a
    part is true where that admits more, and false behind `not`. Must not: depend on tiles, so that a

@@ -130,9 +130,10 @@ static bool is_flat(const Type *t) {
 /* A part of updated weights in the narrower type that all ranks read, made to be gathered. */
 static bool is_published(const Buffers *b, const Op *o) {
   const Storage *s = &b->f->values.at[o->out].storage;
-  bool sent = o->code == OP_all_gather && is_flat(value_type(b->f, o->in[0])) && in_frame(b, o->in[0]);
-  return sent && (s->place == PLACE_GLOBAL ? b->m->globals.at[s->slot]->derived
-                                           : s->place == PLACE_RESULT);
+  bool sent =
+      o->code == OP_all_gather && is_flat(value_type(b->f, o->in[0])) && in_frame(b, o->in[0]);
+  return sent &&
+         (s->place == PLACE_GLOBAL ? b->m->globals.at[s->slot]->derived : s->place == PLACE_RESULT);
 }
 
 static void find_uses(Buffers *b) {

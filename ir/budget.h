@@ -54,7 +54,7 @@ Timeline module_timeline(const Module *m);
 
 typedef struct Traffic { /* of one step and rank, over one axis, in paper counting */
   OpCode kind;
-  int axis; /* of m->mesh */
+  int axis;                      /* of m->mesh */
   double calls, elements, bytes; /* calls: messages */
   int64_t largest;               /* bytes of a message, of its blocks together */
 } Traffic;

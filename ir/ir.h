@@ -18,8 +18,8 @@ enum {
   MAX_RANK = 8,
   MAX_GROUPS = 4,
   MAX_RESULTS = 64
-};                     /* results: calls and loops may have more */
-enum { MAX_MESH = 6 }; /* axes of a mesh */
+};                         /* results: calls and loops may have more */
+enum { MAX_MESH = 6 };     /* axes of a mesh */
 enum { MAX_CARRIED = 40 }; /* values that a loop of generated code carries */
 
 typedef enum Elem {
@@ -366,7 +366,7 @@ char *ir_dump(Module *m, size_t *length);  /* the same with a head line of count
 char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,
-                 size_t n); /* NULL: diagnostics were given, codes E1xxx */
+                 size_t n);                /* NULL: diagnostics were given, codes E1xxx */
 Module *ir_read(Ctx *c, const char *path); /* a file; NULL: the same, or E0001 (read.c) */
 
 /* ---- verifier (verify.c) ---- */

@@ -6,17 +6,17 @@
    end to end; cut along another one, each block is cut in rows, and row r of all blocks lies end to
    end. So the rows in order are the pieces in which it can be sent with nothing put together
    before, `times` messages of some rows each. Where a message has several rows and a library knows
-   blocks end to end only (NCCL), they are put so in the op's `workspace`; a value that ranks exchange
-   all to all goes `piece` elements of each block at a time there. So does everything that goes by
-   way of the host, from a GPU over a communicator that works there. */
+   blocks end to end only (NCCL), they are put so in the op's `workspace`; a value that ranks
+   exchange all to all goes `piece` elements of each block at a time there. So does everything that
+   goes by way of the host, from a GPU over a communicator that works there. */
 #ifndef SHARDC_IR_MESSAGE_H
 #define SHARDC_IR_MESSAGE_H
 #include "ir.h"
 
 typedef struct Message {
-  int64_t ways, count;           /* ranks; elements of a block, of each message */
-  int64_t send_row, receive_row; /* of the buffers that hold a block of every rank */
-  int64_t times, rows;           /* messages; rows of a block, in all of them together */
+  int64_t ways, count;             /* ranks; elements of a block, of each message */
+  int64_t send_row, receive_row;   /* of the buffers that hold a block of every rank */
+  int64_t times, rows;             /* messages; rows of a block, in all of them together */
   int64_t send_step, receive_step; /* elements from one message to the next */
   int64_t piece, pieces;           /* elements of a block that go at a time; how often */
   int64_t bytes;                   /* of what goes at a time: of its blocks together */

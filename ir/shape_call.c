@@ -61,7 +61,8 @@ static const char *loop_sign(const Shape *s, LoopSign *l) {
   l->invariant = attr_int(&op->attrs, ATTR_invariant, 0);
   if (!op->callee) return shape_why(s, "[call-c1] no function is named");
   if (l->axis.size < 1) return shape_why(s, "[loop-c1] trip is not positive");
-  if (l->axis.size > INT32_MAX) return shape_why(s, "[trip-c1] a counter of 32 bits cannot run so far");
+  if (l->axis.size > INT32_MAX)
+    return shape_why(s, "[trip-c1] a counter of 32 bits cannot run so far");
   if (l->carried < 0 || l->invariant < 0 || l->carried > op->nin ||
       l->invariant > op->nin - l->carried)
     return shape_why(s, "[loop-c2] fewer operands than carried and invariant ones");

@@ -23,9 +23,7 @@ bool text_is_word(const char *s) { return matches(s, text_is_word_char); }
 bool text_is_symbol(const char *s) { return matches(s, text_is_symbol_char); }
 bool text_is_key(const char *s) { return matches(s, text_is_key_char); }
 
-static char symbol_char(char c) {
-  return text_is_word_char(c) && c != '\'' ? c : '_';
-}
+static char symbol_char(char c) { return text_is_word_char(c) && c != '\'' ? c : '_'; }
 
 char *text_symbol(Arena *a, const char *name) {
   char *s = arena_strndup(a, name, strlen(name));

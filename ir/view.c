@@ -77,7 +77,6 @@ bool view_layout(const Fn *f, const Op *o, uint32_t i, const Type *type, Storage
   *out = (Storage){.ordered = true, .view = VIEW_OF};
   out->base = a->storage.view == VIEW_OF ? a->storage.base : o->in[0];
   out->offset = offset + (a->storage.view == VIEW_OF ? a->storage.offset : 0);
-  for (int k = 0; k < type->rank; k++)
-    out->stride[k] = left.stride[find(&left, type->axis[k].dim)];
+  for (int k = 0; k < type->rank; k++) out->stride[k] = left.stride[find(&left, type->axis[k].dim)];
   return true;
 }

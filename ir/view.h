@@ -1,5 +1,5 @@
-/* Views: results that are their operand's bytes, seen with other dims. Pass `order` gives them these
-   strides and this offset; the verifier holds a dump's against them. */
+/* Views: results that are their operand's bytes, seen with other dims. Pass `order` gives them
+   these strides and this offset; the verifier holds a dump's against them. */
 #ifndef SHARDC_VIEW_H
 #define SHARDC_VIEW_H
 #include "ir.h"

@@ -34,7 +34,8 @@ bool interp_run(Interp *in,
    false if one is read as another value. */
 bool interp_run_placed(Interp *in, const char *entry);
 /* Kernels in bytes are run by somebody else from now on: buffers are the operands', the results'
-   and the workspace, as codegen.h says; false: it does not have this one, which is run as before. */
+   and the workspace, as codegen.h says; false: it does not have this one, which is run as before.
+   */
 typedef bool InterpKernel(void *state, const Fn *k, void *const *buffers);
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state);
 const char *interp_error(const Interp *in);

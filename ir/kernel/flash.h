@@ -55,7 +55,7 @@ typedef struct FlashPlan {
   int64_t scratch; /* bytes */
 } FlashPlan;
 
-enum { FLASH_WIDE = 4 }; /* vectors of the widest register tile */
+enum { FLASH_WIDE = 4 };                                /* vectors of the widest register tile */
 int64_t flash_rows(int64_t registers, int64_t vectors); /* of a register tile */
 /* Whether the target of m has kernels with that cut (product_fits.c). Nothing is believed about it.
  */

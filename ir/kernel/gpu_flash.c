@@ -1,9 +1,9 @@
 /* Which cuts of attention a GPU can run, and what is the same in all of them; see gpu_plan.h. */
 #include "gpu_plan.h"
 
-enum { SLICE_MOST = 128 };  /* of the width, in the results of a CTA: sums of half of it per lane */
-enum { REGISTERS = 176 };   /* for sums */
-enum { BLOCK_MOST = 256 };  /* rows, columns of a block of scores: multiples of 16 */
+enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
+enum { REGISTERS = 176 };  /* for sums */
+enum { BLOCK_MOST = 256 }; /* rows, columns of a block of scores: multiples of 16 */
 
 /* Rows of whole pieces, and heads that begin on them. */
 static bool in_pieces(const Fn *k, ValueId v, Str dim) {

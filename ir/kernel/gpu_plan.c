@@ -134,8 +134,9 @@ static bool column_tile_fits(Cutting *x, const GpuRows *w, int64_t length) {
   const int64_t *t = x->tile;
   int64_t splits = t[COLUMN_SPLITS], last = t[COLUMN_JOINERS];
   need(x, w->once, "its rows are not summed once");
-  need(x, power_within(t[COLUMN_ACROSS], 1, x->threads[0]) &&
-              (t[COLUMN_ACROSS] == 1 || !is_variant(x, "along")),
+  need(x,
+       power_within(t[COLUMN_ACROSS], 1, x->threads[0]) &&
+           (t[COLUMN_ACROSS] == 1 || !is_variant(x, "along")),
        "its columns do not divide its threads");
   need(x, t[COLUMN_TURNS] <= UNROLL_MOST, "a thread has too many elements at once");
   need(x, splits == 1 || (splits - 1) * ceil_div(length, splits) < length, "a split is empty");
@@ -196,7 +197,8 @@ static void plan_scatter(Cutting *x) {
   int64_t columns = nest_count(&s.kept) / lanes;
   int64_t warps = nest_count(&s.from) * ceil_div(columns, WARP * vectors);
   x->p.chunks[0] = ceil_div(nest_count(&s.result) / fill, x->threads[0]);
-  x->p.chunks[1] = search ? ceil_div(warps, x->threads[1] / WARP) : ceil_div(columns, x->threads[1]);
+  x->p.chunks[1] =
+      search ? ceil_div(warps, x->threads[1] / WARP) : ceil_div(columns, x->threads[1]);
 }
 
 /* ---- dots, attention ---- */

@@ -1,7 +1,7 @@
 /* Which cuts of a dot and of attention a processor's kernels can be made with: what the rules of
-   pass `select` choose from, a tuner tries and the verifier admits. Sums stay in registers, of which
-   there are so many, and in the values that a loop of generated code carries; what is read where it
-   lies must lie so, in whole vectors. */
+   pass `select` choose from, a tuner tries and the verifier admits. Sums stay in registers, of
+   which there are so many, and in the values that a loop of generated code carries; what is read
+   where it lies must lie so, in whole vectors. */
 #include "flash.h"
 #include "ir/support/num.h"
 #include "product.h"
@@ -12,7 +12,9 @@ static int64_t registers_of(const Module *m) {
   return (int64_t)module_number(m, "target.vector_registers", 16);
 }
 
-static int lanes_of(const Module *m) { return (int)module_number(m, "target.vector_bytes", 32) / 4; }
+static int lanes_of(const Module *m) {
+  return (int)module_number(m, "target.vector_bytes", 32) / 4;
+}
 
 /* ---- dots ---- */
 
@@ -43,8 +45,8 @@ static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
 
 static bool depth_fits(const Module *m, const Product *p, const int64_t *t) {
   bool rounds = module_number(m, "target.rounds", 0) != 0;
-  return t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && rounds &&
-                                p->compute == ELEM_bf16 && p->k.inner >= 2);
+  return t[TILE_DEPTH] == 1 ||
+         (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
 }
 
 /* Rows are copied where k lies side by side. */
@@ -87,9 +89,8 @@ static bool tile_fits(const Module *m, const Flash *f, const int64_t *t) {
   if (!within(vectors, 1, 2) && (vectors != FLASH_WIDE || registers < 32)) return false;
   if (rows != flash_rows(registers, vectors)) return false;
   int64_t lanes = vectors * lanes_of(m), block = t[FLASH_QUERY_BLOCK];
-  return within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, rows)) &&
-         t[FLASH_KEY_BLOCK] % rows == 0 && block % lanes == 0 &&
-         within(block, lanes, round_up(f->queries, lanes));
+  return within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, rows)) && t[FLASH_KEY_BLOCK] % rows == 0 &&
+         block % lanes == 0 && within(block, lanes, round_up(f->queries, lanes));
 }
 
 bool flash_fits(const Module *m, const Flash *f, const int64_t tile[FLASH_COUNT]) {

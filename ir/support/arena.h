@@ -1,5 +1,5 @@
-/* Arenas: memory by lifetime. One arena per compilation, one per pass; nothing inside is freed by itself.
-   Allocation never returns NULL: out of memory ends the process with a message. */
+/* Arenas: memory by lifetime. One arena per compilation, one per pass; nothing inside is freed by
+   itself. Allocation never returns NULL: out of memory ends the process with a message. */
 #ifndef SHARDC_ARENA_H
 #define SHARDC_ARENA_H
 #include <stdarg.h>
@@ -8,8 +8,8 @@
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-void arena_free(Arena *a);                            /* frees everything that was allocated in it */
-void *arena_alloc(Arena *a, size_t bytes);            /* zeroed, aligned to 16 */
+void arena_free(Arena *a);                 /* frees everything that was allocated in it */
+void *arena_alloc(Arena *a, size_t bytes); /* zeroed, aligned to 16 */
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *a, const char *format, va_list args);

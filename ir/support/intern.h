@@ -1,5 +1,6 @@
-/* Interned names: equal text, equal pointer. A Str is never freed before its interner's arena and is NUL-terminated.
-   Compare with ==, but never order or hash by pointer: output must not depend on addresses. */
+/* Interned names: equal text, equal pointer. A Str is never freed before its interner's arena and
+   is NUL-terminated. Compare with ==, but never order or hash by pointer: output must not depend on
+   addresses. */
 #ifndef SHARDC_INTERN_H
 #define SHARDC_INTERN_H
 #include "arena.h"

@@ -1,5 +1,6 @@
-/* Arena, interner and context. The arena is a list of blocks that double in size up to 1 MiB; the interner an open hash
-   table of pointers into the arena, FNV-1a by content, so nothing depends on addresses. */
+/* Arena, interner and context. The arena is a list of blocks that double in size up to 1 MiB; the
+   interner an open hash table of pointers into the arena, FNV-1a by content, so nothing depends on
+   addresses. */
 #include "ctx.h"
 #include <stdint.h>
 #include <stdlib.h>

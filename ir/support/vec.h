@@ -17,7 +17,7 @@
     if ((v).n == (v).cap) {                                                                        \
       uint32_t cap_ = (v).cap ? (v).cap * 2 : 8;                                                   \
       void *new_ = arena_alloc((arena), sizeof *(v).at * cap_);                                    \
-      if ((v).n) memcpy(new_, (v).at, sizeof *(v).at * (v).n);                                     \
+      if ((v).n) memcpy(new_, (v).at, (v).n * sizeof *(v).at);                                     \
       (v).at = new_, (v).cap = cap_;                                                               \
     }                                                                                              \
     (v).at[(v).n++] = (__VA_ARGS__);                                                               \

@@ -86,12 +86,14 @@ static const struct {
   const char *key;
   double least, most;
 } target_facts[] = {
+    /* clang-format off */
     {"vector_registers", 1, 1024}, {"l1", 0, 1e15},         {"l2", 0, 1e15},
     {"l3", 0, 1e15},               {"rounds", 0, 1},        {"pairs", 0, 1},
     {"matrix", 0, 1},              {"join", 0, 1},          {"narrow_from", 0, 1e15},
     {"sums", 0, 1},                {"workers", 1, 65536},   {"chunk", 1, 1e15},
     {"gpu", 0, 1},                 {"sm", 0, 1000},         {"shared", 0, 1e9},
     {"shared_most", 0, 1e9},       {"shared_all", 0, 1e9},  {"processors", 0, 1e6},
+    /* clang-format on */
 };
 
 static bool whole_between(const char *text, double least, double most) {
@@ -122,9 +124,9 @@ static const struct {
   const char *key;
   double least, most;
 } plan_numbers[] = {
-    {"plan.zero", 0, 3},         {"plan.zero.bucket", 1, 1e15},    {"plan.zero.persist", 0, 1e15},
-    {"plan.micro", 0, 1e15},     {"plan.on.nodes", 1, 1e9},        {"train.batch", 1, 1e15},
-    {"train.steps", 1, 1e15},    {"machine.node.memory", 0, 1e18}, {"machine.node.reserve", 0, 1e18},
+    {"plan.zero", 0, 3},      {"plan.zero.bucket", 1, 1e15},    {"plan.zero.persist", 0, 1e15},
+    {"plan.micro", 0, 1e15},  {"plan.on.nodes", 1, 1e9},        {"train.batch", 1, 1e15},
+    {"train.steps", 1, 1e15}, {"machine.node.memory", 0, 1e18}, {"machine.node.reserve", 0, 1e18},
 };
 
 static void check_settings(Verifier *v) {
@@ -239,7 +241,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_attention] = {A(scale), 0},
     [OP_attention_grad] = {A(scale), 0},
     [OP_all_reduce] = {A(axis), A(reduce) | A(gradient) | A(ways) | A(times) | A(piece)},
-    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways) | A(times) | A(piece) | A(workspace) | A(work_at)},
+    [OP_reduce_scatter] = {A(axis),
+                           A(gradient) | A(ways) | A(times) | A(piece) | A(workspace) | A(work_at)},
     [OP_all_gather] = {A(axis), A(ways) | A(times) | A(piece) | A(workspace) | A(work_at)},
     [OP_all_to_all] = {A(axis), A(ways) | A(piece) | A(workspace) | A(work_at)},
     [OP_part] = {A(axis), A(ways)},

@@ -39,11 +39,11 @@ void verify_gpu(Verifier *v);         /* the same for a GPU */
 void verify_alignments(Verifier *v);  /* all of a GPU's kernels after select */
 void verify_messages(Verifier *v);    /* collectives after select */
 void verify_placed(Verifier *v);      /* after memory */
-void verify_flats(Verifier *v);    /* members of flat globals, wherever there are any */
-void verify_arenas(Verifier *v);   /* globals after memory */
-void verify_bytes(Verifier *v);    /* of a function after memory: verify_bytes.c */
+void verify_flats(Verifier *v);       /* members of flat globals, wherever there are any */
+void verify_arenas(Verifier *v);      /* globals after memory */
+void verify_bytes(Verifier *v);       /* of a function after memory: verify_bytes.c */
 void verify_declared_order(Verifier *v, OpId id); /* loads and stores after order */
-void verify_rooms(Verifier *v);    /* globals and callers' bytes after order */
+void verify_rooms(Verifier *v);                   /* globals and callers' bytes after order */
 
 /* Do so many bytes, from `at`, lie in the room? For any numbers. */
 bool verify_fits(int64_t at, int64_t bytes, int64_t room);

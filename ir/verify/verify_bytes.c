@@ -13,7 +13,8 @@
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
 static const uint32_t NOWHERE = UINT32_MAX; /* in no global */
-static const int64_t ARENA_MOST = 1ll << 60; /* bytes: so that ends of what lies in it are no overflow */
+static const int64_t ARENA_MOST =
+    1ll << 60; /* bytes: so that ends of what lies in it are no overflow */
 
 bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
   return at >= 0 && bytes >= 0 && bytes <= room && at <= room - bytes;
@@ -129,8 +130,7 @@ int64_t verify_room(const Verifier *v, const Storage *s) {
   case PLACE_FRAME: return attr_int(&f->attrs, ATTR_frame, 0);
   case PLACE_GLOBAL:
     return s->slot < v->m->globals.n ? global_bytes(v->m->globals.at[s->slot]) : -1;
-  case PLACE_ARG:
-    return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
+  case PLACE_ARG: return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
   case PLACE_RESULT:
     return s->slot < f->results.n ? bytes_of(&f->values.at[f->results.at[s->slot]]) : -1;
   default: return 0;
@@ -239,7 +239,8 @@ static void check_globals_of(Verifier *v) {
   const Fn *f = v->fn;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *x = &f->values.at[i];
-    if (is_load(f, i) && !stands_in(&x->storage, PLACE_GLOBAL, slot_of(v->m, value_def(f, i)->global)))
+    if (is_load(f, i) &&
+        !stands_in(&x->storage, PLACE_GLOBAL, slot_of(v->m, value_def(f, i)->global)))
       verify_report(v, "E1108", value_at(v, i), "[held-c2] @%s is loaded from elsewhere",
                     value_def(f, i)->global->name);
     bool inside = x->storage.place == PLACE_GLOBAL;
@@ -322,10 +323,11 @@ void verify_rooms(Verifier *v) {
     LoopBytes l = loop_bytes(v, op);
     for (uint32_t j = 0; j < op->nout; j++)
       if (!may_stand(&l, j))
-        verify_report(v, "E1107", verify_at_op(op),
-                      "[room-c4] result %u of @%s has no bytes of its own, nor those of an argument "
-                      "that it may take over",
-                      j, op->callee->name);
+        verify_report(
+            v, "E1107", verify_at_op(op),
+            "[room-c4] result %u of @%s has no bytes of its own, nor those of an argument "
+            "that it may take over",
+            j, op->callee->name);
   }
 }
 

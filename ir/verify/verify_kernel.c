@@ -46,7 +46,8 @@ static bool is_tile(Verifier *v, const Attr *tile, int count, int64_t needed) {
 
 static void no_such_cut(Verifier *v) {
   verify_report(v, "E1110", verify_at_fn(v),
-                "[select-c2] no kernel of this target can be made with the tile of @%s", v->fn->name);
+                "[select-c2] no kernel of this target can be made with the tile of @%s",
+                v->fn->name);
 }
 
 static void check_contract(Verifier *v, const Attr *tile, int lanes) {
@@ -121,6 +122,7 @@ typedef struct Family {
 } Family;
 
 #define F(family) (1u << FAMILY_##family)
+/* clang-format off */
 static const Family families[] = {
     {"elem", 0, FAMILY_ELEM, 0, MANY, 1, 1, 0, {"vector", "scalar"}},
     {"row", F(REDUCE) | F(SCAN), FAMILY_REDUCE, 0, MAX_RESULTS, ROW_TILE, PLANNED, 1,
@@ -132,6 +134,7 @@ static const Family families[] = {
     {"attention", F(ATTENTION), FAMILY_ATTENTION, 1, 1, PLANNED, PLANNED, 0, {NULL}},
     {"attention_grad", F(ATTENTION), FAMILY_ATTENTION, 1, 1, PLANNED, PLANNED, 0, {NULL}},
 };
+/* clang-format on */
 
 static const Family *family_of(const Fn *k) {
   Str name = attr_str(&k->attrs, ATTR_family, "");
@@ -207,8 +210,7 @@ void verify_family(Verifier *v) {
 static void check_variant(Verifier *v, const Family *f) {
   const Attr *a = attr_get(&v->fn->attrs, ATTR_variant);
   bool known = !a || !f->variants[0];
-  for (int i = 0; i < 3 && !known; i++)
-    known = f->variants[i] && !strcmp(f->variants[i], a->s);
+  for (int i = 0; i < 3 && !known; i++) known = f->variants[i] && !strcmp(f->variants[i], a->s);
   if (!known)
     verify_report(v, "E1110", verify_at_fn(v), "[family-c3] family %s has no variant `%s`", f->name,
                   a->s);

@@ -105,8 +105,10 @@ static void check_sending(Verifier *v, const Op *op, int axis) {
   const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
   bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
   if (ways != size || !strcmp(v->m->after, "collect"))
-    report(v, op, "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
-           "said", (long long)ways, v->m->mesh.at[axis].name, (long long)size);
+    report(v, op,
+           "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
+           "said",
+           (long long)ways, v->m->mesh.at[axis].name, (long long)size);
   if (reduce && strcmp(reduce->s, "max"))
     report(v, op, "[mesh-c2] reduce = \"%s\": it is max, or not there", reduce->s);
   if (sums && elem_class(value_type(v->fn, op->in[0])->elem) != CLASS_FLOAT)

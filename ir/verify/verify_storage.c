@@ -407,8 +407,7 @@ static void check_place(Verifier *v, ValueId id) {
   if (s->at < 0 || s->at % elem_bytes(value->type.elem))
     verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
   int64_t room = verify_room(v, s);
-  if (room < 0)
-    verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
+  if (room < 0) verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
   else if (s->place != PLACE_NONE && !verify_fits(s->at, bytes_of(value), room))
     verify_report(v, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
                   (long long)bytes_of(value), (long long)s->at, (long long)room);
@@ -441,8 +440,8 @@ static bool is_shard(const Type *t) { /* of a flat group of parameters (pass zer
 
 /* Is what goes at a time put somewhere else, whatever it is? */
 static bool needs_room(const Verifier *v, const Op *op) {
-  return message_by_host(v->m) || (op->code == OP_all_to_all && message_needs_line(v->m) &&
-                                   message_workspace(v->fn, op));
+  return message_by_host(v->m) ||
+         (op->code == OP_all_to_all && message_needs_line(v->m) && message_workspace(v->fn, op));
 }
 
 static void check_messages(Verifier *v, const Op *op) {
@@ -450,9 +449,8 @@ static void check_messages(Verifier *v, const Op *op) {
           bucket = (int64_t)module_number(v->m, "plan.zero.bucket", 0);
   Message x = times < 1 ? (Message){0} : message_of(v->fn, op);
   if (times < 1 || x.rows % times)
-    verify_report(v, "E1110", verify_at_op(op),
-                  "[message-c1] %lld messages of blocks of %lld rows", (long long)times,
-                  (long long)x.rows);
+    verify_report(v, "E1110", verify_at_op(op), "[message-c1] %lld messages of blocks of %lld rows",
+                  (long long)times, (long long)x.rows);
   else if (bucket > 0 && is_shard(value_type(v->fn, op->in[0])) && x.bytes > bucket)
     verify_report(v, "E1110", verify_at_op(op),
                   "[message-c2] a message of %lld bytes, and buckets of %lld", (long long)x.bytes,
@@ -461,8 +459,9 @@ static void check_messages(Verifier *v, const Op *op) {
     verify_report(v, "E1110", verify_at_op(op), "[message-c4] pieces of %lld elements of %lld",
                   (long long)x.piece, (long long)x.count);
   else if (bucket > 0 && needs_room(v, op) && x.bytes > bucket && x.piece > 1)
-    verify_report(v, "E1110", verify_at_op(op), "[message-c4] pieces of %lld bytes, buckets of %lld",
-                  (long long)x.bytes, (long long)bucket);
+    verify_report(v, "E1110", verify_at_op(op),
+                  "[message-c4] pieces of %lld bytes, buckets of %lld", (long long)x.bytes,
+                  (long long)bucket);
   else if (message_needs_line(v->m) &&
            attr_int(&op->attrs, ATTR_workspace, 0) != message_workspace(v->fn, op))
     verify_report(v, "E1110", verify_at_op(op), "[message-c3] workspace of %lld bytes, not %lld",
@@ -473,8 +472,7 @@ static void check_messages(Verifier *v, const Op *op) {
 void verify_messages(Verifier *v) {
   if (v->fn->kind == FN_KERNEL) return;
   for (OpId i = 0; i < v->fn->ops.n && !v->failed; i++)
-    if (op_family(v->fn->ops.at[i].code) == FAMILY_COLLECTIVE)
-      check_messages(v, &v->fn->ops.at[i]);
+    if (op_family(v->fn->ops.at[i].code) == FAMILY_COLLECTIVE) check_messages(v, &v->fn->ops.at[i]);
 }
 
 void verify_placed(Verifier *v) {
