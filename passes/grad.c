@@ -141,8 +141,9 @@ static void back_op(Back *k, const Op *o) {
     rules[o->code](k, o, dy);
     return;
   }
-  Report *r = diag_at(k->m->ctx->diag, "E0901", span_of(k->m, o->loc), "no gradient rule for `%s`%s",
-                      op_name(o->code), part ? " over a part of a stack" : "");
+  Report *r =
+      diag_at(k->m->ctx->diag, "E0901", span_of(k->m, o->loc), "no gradient rule for `%s`%s",
+              op_name(o->code), part ? " over a part of a stack" : "");
   diag_help(r, "`stop_gradient` around it, if its gradient is not wanted");
 }
 

@@ -36,8 +36,8 @@ typedef struct LoopShape {
   uint32_t carry, invariant, stacked; /* numbers of operands */
   int64_t trip;
   bool reverse;
-  Axis axis; /* what it runs over */
-  Str path;  /* the stack of the model that it is, or NULL */
+  Axis axis;           /* what it runs over */
+  Str path;            /* the stack of the model that it is, or NULL */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
   const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
   uint32_t ninto;

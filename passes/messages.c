@@ -8,7 +8,8 @@
 #include "ir/message.h"
 #include "passes/internal.h"
 
-enum { LONG_ROW = 1 << 20, BUCKET = 25 << 20 }; /* bytes; a copy of less costs less than a message */
+/* Bytes; a copy of less costs less than a message. */
+enum { LONG_ROW = 1 << 20, BUCKET = 25 << 20 };
 
 /* Pieces of a bucket, and of whole lines of memory. */
 static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {

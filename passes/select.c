@@ -92,7 +92,8 @@ static void name_apart(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
     Str name = f->name;
-    for (int n = 2; symbol_twin(m, i); n++) f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
+    for (int n = 2; symbol_twin(m, i); n++)
+      f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
   }
 }
 

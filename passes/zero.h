@@ -45,8 +45,8 @@ typedef struct ZeroGroup {
   int stage;             /* the plan's, or 2 for parameters that stay whole */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
   bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
-  bool gathers_all; /* of a stack: all rounds are whole at once, in a stage against that */
-  bool sums_all;    /* the same of gradients */
+  bool gathers_all;       /* of a stack: all rounds are whole at once, in a stage against that */
+  bool sums_all;          /* the same of gradients */
   int64_t buckets, piece; /* of one round; elements of one rank's part of a bucket */
   Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
   Global *param, *state[ZERO_STATES];
@@ -82,7 +82,8 @@ void zero_find_groups(Zero *z);
 /* What is resident against the stage's arithmetic, once globals and functions are what they will
    be; NULL: all is accounted for (zero_check.c). */
 const char *zero_unaccounted(const Zero *z);
-int64_t zero_alike(const Zero *z, const Global *g); /* ranks of the plan's axes that hold it alike */
+int64_t zero_alike(const Zero *z,
+                   const Global *g); /* ranks of the plan's axes that hold it alike */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */

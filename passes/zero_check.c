@@ -1,17 +1,15 @@
 /* What is resident after zero is what the stage's arithmetic says, to the byte.
 
    A group of Ψ parameters, padded to whole buckets, over N ranks: stage 1 keeps 1/N of every
-   state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training Trillion
-   Parameter Models", section 5). Everything else that ranks hold alike must have been named by
-   W0703, or be none of the stage's business: scalars, frozen parameters below stage 3, what
-   `persist` keeps. Must not: look at how functions were rewritten; that is what it checks. */
+   state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training
+   Trillion Parameter Models", section 5). Everything else that ranks hold alike must have been
+   named by W0703, or be none of the stage's business: scalars, frozen parameters below stage 3,
+   what `persist` keeps. Must not: look at how functions were rewritten; that is what it checks. */
 #include "ir/placement.h"
 #include "passes/zero.h"
 #include <string.h>
 
-static int64_t bytes_of(const Global *g) {
-  return type_count(&g->type) * elem_bytes(g->type.elem);
-}
+static int64_t bytes_of(const Global *g) { return type_count(&g->type) * elem_bytes(g->type.elem); }
 
 static const char *say(const Zero *z, const char *name, const char *what, int64_t have,
                        int64_t want) {
@@ -56,8 +54,9 @@ static const char *check_held(const Zero *z, const ZeroGroup *g) {
   for (uint32_t i = 0; i < g->nstates; i++)
     if (type_count(&g->state[i]->type) != held(g, 1))
       return say(z, g->state[i]->name, "elements", type_count(&g->state[i]->type), held(g, 1));
-  return g->gradient != held(g, 1) ? say(z, g->name, "elements of its gradient", g->gradient, held(g, 1))
-                                   : NULL;
+  return g->gradient != held(g, 1)
+             ? say(z, g->name, "elements of its gradient", g->gradient, held(g, 1))
+             : NULL;
 }
 
 static bool is_named(const Zero *z, const Global *p) {

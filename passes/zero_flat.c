@@ -228,7 +228,8 @@ static ValueId only_own(Zero *z, Fn *f, Str axis, Str owner, ValueId v) {
   Type t = *value_type(f, v);
   Axis owners = {owner, zero_ways(z, axis)};
   Group dims = group_dims(1, &owner);
-  ValueId at = emit_typed(z->m, f, OP_iota, 0, NULL, &dims, type_of(ELEM_i32, 1, &owners), (Loc){0}),
+  ValueId at =
+              emit_typed(z->m, f, OP_iota, 0, NULL, &dims, type_of(ELEM_i32, 1, &owners), (Loc){0}),
           here = ir_binary(z->m, f, OP_eq, at, coordinate(z, f, axis), (Loc){0}),
           in[3] = {emit_spread(z->m, f, here, type_with_elem(t, ELEM_bool), (Loc){0}), v,
                    emit_full(z->m, f, t, 0, (Loc){0})};

@@ -65,8 +65,8 @@ static bool is_elem(const Op *o) { return o && op_family(o->code) == FAMILY_ELEM
 static bool is_own(Slice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   if (s->own[v] != KNOWN_NOT_YET) return s->own[v] == KNOWN_YES;
-  bool own =
-      v != s->gradient && o && o->code == OP_load && (o->global == s->member.param || o->global->kind == GLOBAL_STATE);
+  bool own = v != s->gradient && o && o->code == OP_load &&
+             (o->global == s->member.param || o->global->kind == GLOBAL_STATE);
   for (uint32_t i = 0; is_elem(o) && v != s->gradient && !own && i < o->nin; i++)
     own = is_own(s, o->in[i]);
   s->own[v] = own ? KNOWN_YES : KNOWN_NO;
@@ -532,8 +532,7 @@ static void too_small(const Zero *z, const ZeroGroup *g) {
   Report *r = diag_at(z->m->ctx->diag, "E0602", (Span){0},
                       "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks", g->name,
                       (long long)z->bucket_bytes, (long long)g->ways);
-  diag_help(r, "`plan.zero.bucket` is 64 for each rank at least: %lld",
-            (long long)(64 * g->ways));
+  diag_help(r, "`plan.zero.bucket` is 64 for each rank at least: %lld", (long long)(64 * g->ways));
 }
 
 /* Pieces begin at multiples of 64 bytes. A bucket has at most `bucket_bytes` on its way. */

@@ -16,7 +16,7 @@
 
 enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
-static const double FEW_WARPS = 0.8; /* of the rate, with half of them */
+static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
 
 typedef struct Shape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
@@ -45,7 +45,8 @@ typedef struct Shapes {
   int n;
 } Shapes;
 
-#define SHAPES(list) {list, sizeof list / sizeof *list}
+#define SHAPES(list)                                                                               \
+  { list, sizeof list / sizeof *list }
 static const Shapes shapes[] = {/* by GemmMath */
                                 SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
 

@@ -16,8 +16,8 @@
 static bool tall_tiles(const Product *p, const Machine *x) {
   enum { COLUMNS = 12, STEPS = 768 };
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
-  return x->registers >= 32 && p->compute == ELEM_f32 && !product_a_in_order(p) && vectors >= COLUMNS &&
-         p->k.outer * p->k.inner <= STEPS;
+  return x->registers >= 32 && p->compute == ELEM_f32 && !product_a_in_order(p) &&
+         vectors >= COLUMNS && p->k.outer * p->k.inner <= STEPS;
 }
 
 /* Two by two registers, or fewer where there are no more rows or columns. */
@@ -157,7 +157,8 @@ static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
   Cost c = cost_of(p, &q, x, tile);
   double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
-  int64_t room = product_a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
+  int64_t room =
+      product_a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
   double least = cut(&c, &q, x, min_i64(q.tiles, ceil_div(a_bytes, room)), tile);
   if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return least;
   double each = max_i64(8 * x->workers, 1),
@@ -224,8 +225,8 @@ static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
   bool readable = product_a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
   bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX, by_rows = in_order || matrix;
   tile[TILE_PACK_A] = readable ? PACK_NOT : by_rows ? PACK_ROWS : PACK_TILES;
-  tile[TILE_PACK_B] =
-      matrix || !product_b_readable(p, x->lanes) || p->sum != NO_VALUE || rows >= 4 * tile[TILE_ROWS];
+  tile[TILE_PACK_B] = matrix || !product_b_readable(p, x->lanes) || p->sum != NO_VALUE ||
+                      rows >= 4 * tile[TILE_ROWS];
 }
 
 bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
