@@ -74,8 +74,9 @@ const char *library_folder(Arena *a, const char **looked);
 typedef struct BuildOptions {
   const char *output;   /* executable */
   const char *keep_dir; /* keep host.c, objects here; NULL: a temporary folder, removed */
-  const char *emit; /* NULL, or one of c, llvm, asm, ptx: write that to output instead ("-" = stdout) */
-  bool verbose;     /* print the commands that run */
+  /* NULL, or one of c, llvm, asm, ptx: write that to output instead ("-" = stdout) */
+  const char *emit;
+  bool verbose; /* print the commands that run */
   int jobs;
   int part, parts; /* of an executable for several plans or targets: output is an object for
                       targets_join */

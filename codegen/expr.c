@@ -2,8 +2,8 @@
    space.
 
    A value is: bound by the family, or known from before at the same indexes of its own dims, or
-   loaded from an argument, or computed from its operands at the same point (expr_elem.c) or at moved
-   points (expr_struct.c). All code is straight line: what is outside of a buffer is never
+   loaded from an argument, or computed from its operands at the same point (expr_elem.c) or at
+   moved points (expr_struct.c). All code is straight line: what is outside of a buffer is never
    loaded (indexes are clamped, lanes are masked), and then replaced by a select.
 
    bf16 and f16 live in registers as f32; a cast to them and a store of them round to nearest even.

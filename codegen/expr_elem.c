@@ -110,8 +110,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
                            LLVMBuildNeg(b, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
-  case OP_tanh:
-    return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+  case OP_tanh: return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
   default: return math_unary(e, op->code, x);
   }
 }

@@ -350,10 +350,12 @@ static bool emit_kernels(Link *l, bool assembly) {
   size_t n = 0, kernels = 0;
   FILE *out = open_memstream(&all, &n);
   if (!out) return fails(l, "E1310", "cannot write", l->o->output);
+  const char *mark = for_gpu(m) ? "//" : "#"; /* of a comment */
+  if (!assembly) mark = ";";
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)
-      fprintf(out, "%s kernel %s\n%s\n", !assembly ? ";" : for_gpu(m) ? "//" : "#",
-              m->fns.at[i]->name, after_head(kernel_text(m, m->fns.at[i], assembly), kernels++));
+      fprintf(out, "%s kernel %s\n%s\n", mark, m->fns.at[i]->name,
+              after_head(kernel_text(m, m->fns.at[i], assembly), kernels++));
   fclose(out);
   bool ok = put_text(l, all);
   free(all);

@@ -3,9 +3,7 @@
 #include "target.h"
 #include <string.h>
 
-static const struct {
-  const Target *(*row)(int i);
-} families[] = {{x86_target}, {nvptx_target}};
+static const struct { const Target *(*row)(int i); } families[] = {{x86_target}, {nvptx_target}};
 
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -57,17 +55,17 @@ void target_describe(Module *m, const Target *t, int workers) {
 }
 
 static bool strange(Module *m, const char *key, const char *have, const char *want) {
-  Report *r = diag_at(m->ctx->diag, "E1103", (Span){0}, "%s = \"%s\" is not what target %s has", key,
-                      have, module_setting(m, "target.name", ""));
+  Report *r = diag_at(m->ctx->diag, "E1103", (Span){0}, "%s = \"%s\" is not what target %s has",
+                      key, have, module_setting(m, "target.name", ""));
   diag_fact(r, "it has \"%s\"", want);
   return false;
 }
 
 /* What passes decide by may be tried out; what kernels are made of may not. */
 static bool is_binding(const char *key) {
-  static const char *const list[] = {"vector_bytes", "vector_registers", "rounds",      "pairs",
-                                     "matrix",       "gpu",              "sm",          "shared_most",
-                                     "shared"};
+  static const char *const list[] = {"vector_bytes", "vector_registers", "rounds",
+                                     "pairs",        "matrix",           "gpu",
+                                     "sm",           "shared_most",      "shared"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(key + strlen("target."), list[i])) return true;
   return false;
@@ -77,8 +75,7 @@ bool target_complete(Module *m) {
   Str name = module_setting(m, "target.name", NULL);
   if (!name) return true;
   const Target *t = target_find(name);
-  if (!t)
-    return diag_at(m->ctx->diag, "E1103", (Span){0}, "no target is called `%s`", name), false;
+  if (!t) return diag_at(m->ctx->diag, "E1103", (Span){0}, "no target is called `%s`", name), false;
   Module *facts = module_new(m->ctx);
   target_describe(facts, t, 1);
   bool good = true;

@@ -1,6 +1,6 @@
 /* Iteration spaces (ir/kernel/nest.h) on a GPU: the innermost dim in vectors of some lanes, each
-   vector with a flat number, and the point that a number means. There are no masked vectors: lanes divide
-   the innermost dim. */
+   vector with a flat number, and the point that a number means. There are no masked vectors: lanes
+   divide the innermost dim. */
 #ifndef SHARDC_NVPTX_SPACE_H
 #define SHARDC_NVPTX_SPACE_H
 #include "codegen/walk.h"

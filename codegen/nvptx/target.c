@@ -13,6 +13,7 @@
 enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 #define GIB ((int64_t)1 << 30)
 
+/* clang-format off */
 #define GPU(number, ptx, memory, most, all, count)                                                 \
   {                                                                                                \
       .name = "sm_" #number,                                                                       \
@@ -33,6 +34,7 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
       .processors = (count),                                                                       \
       .memory_bytes = (memory) * GIB,                                                              \
   }
+/* clang-format on */
 
 static const Target rows[] = {
     GPU(80, "+ptx70", 40, SHARED_A100, 164, 108), GPU(86, "+ptx71", 24, SHARED, 100, 82),

@@ -137,9 +137,8 @@ static LLVMValueRef near_address(Warp *w, LLVMValueRef offset) {
 }
 
 void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef there) {
-  const char *text = arena_printf(
-      w->e->arena, "cp.async.%s.shared.global [$0], [$1], %d%s;", bytes == 16 ? "cg" : "ca", bytes,
-      there ? ", $2" : "");
+  const char *text = arena_printf(w->e->arena, "cp.async.%s.shared.global [$0], [$1], %d%s;",
+                                  bytes == 16 ? "cg" : "ca", bytes, there ? ", $2" : "");
   LLVMValueRef args[] = {near_address(w, to),
                          LLVMBuildAddrSpaceCast(w->e->builder, from, w->far, ""), NULL};
   if (there)

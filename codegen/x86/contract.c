@@ -1,9 +1,9 @@
 /* Family contract: one dot and an epilogue of POINT ops over its result's dims.
 
    The dot is a batch of matrix products (ir/kernel/product.h says which dims are what). The result
-   is cut into register tiles: some rows along m, some vectors along n. A chunk of work is a block of
-   batches x a block of row tiles x a block of panels (columns of tiles). Per chunk, per batch, per
-   block of k:
+   is cut into register tiles: some rows along m, some vectors along n. A chunk of work is a block
+   of batches x a block of row tiles x a block of panels (columns of tiles). Per chunk, per batch,
+   per block of k:
 
      copy a's row tiles into scratch, if they are packed, unless a phase before did so for all
    chunks for each panel: copy b's panel into scratch, if it is packed; otherwise read it where it

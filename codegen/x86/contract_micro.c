@@ -18,7 +18,7 @@ enum { UNROLL = MICRO_ROUND, LINE = 64 };
 
 typedef struct Micro {
   Contract *c;
-  int rows, vectors, n;             /* n: accumulators */
+  int rows, vectors, n;            /* n: accumulators */
   LLVMValueRef value[MAX_CARRIED]; /* accumulators, then pointers into a and b */
 } Micro;
 

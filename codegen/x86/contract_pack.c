@@ -367,8 +367,9 @@ static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValue
   at = tile_add(e, t->outer, tile_times(e, at, row * depth(c)));
   LLVMValueRef group = emit_i64(e, t->n * t->rows); /* rows lie side by side */
   at = tile_add(e, at, LLVMBuildSelect(e->builder, over, group, zero, ""));
+  int step = shared > 1 ? (int)shared : 1;
   for (int d = 0; d < depth(c); d++)
-    for (int g = 0; g < t->n; g += shared > 1 ? (int)shared : 1) {
+    for (int g = 0; g < t->n; g += step) {
       LLVMValueRef one = tile_add(e, at, emit_i64(e, d * row));
       emit_prefetch(e, tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g], one), false);
     }

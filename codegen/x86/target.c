@@ -15,6 +15,7 @@
 #define V4_NEEDS V3_NEEDS "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,"
 #define FP16_NEEDS V4_NEEDS "+avx512bf16,+avx512fp16,"
 
+/* clang-format off */
 #define ROW(label, cpu_, bytes, registers, l1, l2, l3, ...)                                        \
   {.name = label,                                                                                  \
    .triple = "x86_64-unknown-linux-gnu",                                                           \
@@ -26,6 +27,7 @@
    .l2_bytes = (l2) << 10,                                                                         \
    .l3_bytes = (l3) << 20,                                                                         \
    __VA_ARGS__}
+/* clang-format on */
 
 static const Target rows[] = {
     /* poorest first */
