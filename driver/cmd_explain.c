@@ -1,5 +1,5 @@
-/* `shardc explain`: texts from the tables (explain.def, operators.def, ops.def, settings.def, passes.def, the
-   runtime's errors.def); and the two commands about shardc itself. */
+/* `shardc explain`: texts from the tables (explain.def, operators.def, ops.def, settings.def,
+   passes.def, the runtime's errors.def); and the two commands about shardc itself. */
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/operators.h"

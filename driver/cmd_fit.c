@@ -173,7 +173,8 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Change c = {0};
   int64_t capacity = fit_capacity(o, m);
   if (n.total <= capacity) return true;
-  bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
+  bool found =
+      file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   int64_t reserve = reserve_of(o, m);

@@ -1,8 +1,8 @@
 /* The arithmetic of `zero` beside a plan's bytes: with Ψ parameters and N ranks that share them,
-   stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 gradients so, too, stage 3 parameters ("ZeRO:
-   Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what one rank
-   holds of the parameters without `zero`; k is read off the bytes and must be whole but for padding,
-   or nothing is said. Must not: count what the bytes are, that is module_budget's. */
+   stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 gradients so, too, stage 3 parameters
+   ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what
+   one rank holds of the parameters without `zero`; k is read off the bytes and must be whole but
+   for padding, or nothing is said. Must not: count what the bytes are, that is module_budget's. */
 #include "driver/cmd_plan.h"
 #include <math.h>
 #include <stdlib.h>

@@ -18,8 +18,7 @@ static void put_code(const char *text) {
 }
 
 static void put_head(const char *title, const char *table, const char *words) {
-  printf("# %s\n\nMade from `%s`; change that file, not this one.\n\n%s\n", title, table,
-         words);
+  printf("# %s\n\nMade from `%s`; change that file, not this one.\n\n%s\n", title, table, words);
 }
 
 /* A paragraph, cut between words into lines of 120 characters at most, as all documents are. */

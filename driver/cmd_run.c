@@ -21,7 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GRACE = 5, MOST_RANKS = 1024, MOST_GPUS = 16, LINE = 2048, REMEMBERED = 256, RESUMABLE = 75 };
+enum {
+  GRACE = 5,
+  MOST_RANKS = 1024,
+  MOST_GPUS = 16,
+  LINE = 2048,
+  REMEMBERED = 256,
+  RESUMABLE = 75
+};
 
 typedef struct Rank {
   pid_t pid; /* 0: has ended */
