@@ -61,9 +61,12 @@ static void write_over(Module *m, Eval *e, const Choice *c) {
 }
 
 static void write_plan(Module *m, Eval *e, const Choice *c) {
-  static const char *const wanted[] = {"plan.precision",        "plan.precision.grad",
-                                       "plan.precision.reduce", "plan.precision.scale",
-                                       "plan.precision.grow",   "plan.precision.least",
+  static const char *const wanted[] = {"plan.precision",
+                                       "plan.precision.grad",
+                                       "plan.precision.reduce",
+                                       "plan.precision.scale",
+                                       "plan.precision.grow",
+                                       "plan.precision.least",
                                        "plan.micro"};
   bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);

@@ -43,14 +43,14 @@ typedef struct Parse {
   int last;        /* code of the last token */
   int word;        /* code of the first token of this line */
   Span word_span;
-  int item; /* the word that began this item */
+  int item;      /* the word that began this item */
   bool settings; /* inside (or in the head of) a settings block */
   bool eof_done; /* the last `;` was given */
   VEC(Open) open;
   uint32_t braces; /* number of OPEN_BLOCK entries */
   bool skip;       /* after a mistake: tokens are dropped up to the end of the line */
   uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open there */
-  VEC(Token) queue; /* tokens put in front of the text, from queue.at[queued] on */
+  VEC(Token) queue;               /* tokens put in front of the text, from queue.at[queued] on */
   uint32_t queued;
   bool bad;  /* a mistake since the last item */
   bool deep; /* the item was reported as nested too deeply */

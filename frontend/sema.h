@@ -123,9 +123,9 @@ typedef struct Sizes {
 
 Sizes *sizes_new(World *w, const AstItem *variant);
 void sizes_give(Sizes *s, Str dim, int64_t size, Span where); /* the last one wins */
-DimInfo *sizes_find(const Sizes *s, Str dim); /* a prime is ignored; NULL: no such dim */
+DimInfo *sizes_find(const Sizes *s, Str dim);   /* a prime is ignored; NULL: no such dim */
 bool sizes_alike(const Sizes *s, Str a, Str b); /* `like` leads from both to one dim */
-int64_t size_of(Sizes *s, Str dim);           /* > 0, SIZE_OPEN or SIZE_BAD */
+int64_t size_of(Sizes *s, Str dim);             /* > 0, SIZE_OPEN or SIZE_BAD */
 int64_t stored_size_of(Sizes *s, Str dim);
 void sizes_compute(Sizes *s); /* all of them, for their mistakes */
 

@@ -294,9 +294,9 @@ enum { MOST_STEPS = 1 << 21 };
 /* Forty functions that call the one before twice are 2^40 ops. */
 static Val too_many(Eval *e, const AstExpr *x) {
   if (e->steps == MOST_STEPS + 1)
-    diag_help(eval_error(e, "E0202", x->span, "functions expand to more than %d expressions",
-                         MOST_STEPS),
-              "a `stack` repeats a layer without copying it");
+    diag_help(
+        eval_error(e, "E0202", x->span, "functions expand to more than %d expressions", MOST_STEPS),
+        "a `stack` repeats a layer without copying it");
   return val_poison();
 }
 

@@ -52,8 +52,11 @@ static bool param_dims(Eval *e, const Env *env, const AstStmt *s, Dims *out) {
   if (!dims_resolve(e, env, &s->axes->groups.at[0].from, out)) return false;
   for (int i = 0; i < out->n; i++)
     if (!strcmp(out->at[i], "Batch"))
-      return eval_error(e, "E0204", s->axes->span, "`%s` has dimension Batch: a parameter is one "
-                        "for all samples", s->names.at[0].text), false;
+      return eval_error(e, "E0204", s->axes->span,
+                        "`%s` has dimension Batch: a parameter is one "
+                        "for all samples",
+                        s->names.at[0].text),
+             false;
   Str twice = dims_repeated(out);
   for (int i = 0; i < out->n; i++)
     if (dims_has(&e->lead, out->at[i])) {

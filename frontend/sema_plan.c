@@ -474,7 +474,8 @@ static void warn_whole(Plan *p) {
                 : "`mesh data = N` and `place Batch -> data` say whose ranks share");
 }
 
-/* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that cut Batch. */
+/* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that
+   cut Batch. */
 static int64_t ranks_of_zero(Plan *p, const AstSetting *zero) {
   const AstValue **over;
   int64_t ranks = 1;

@@ -12,8 +12,8 @@ typedef enum SettingType {
   TYPE_POSITIVE,   /* number above 0 */
   TYPE_AT_LEAST_0, /* number of at least 0 */
   TYPE_BELOW_1,    /* number from 0 to below 1 */
-  TYPE_SHARE,    /* 0..1 or a percentage */
-  TYPE_STAGE,    /* 0, 1, 2, 3 */
+  TYPE_SHARE,      /* 0..1 or a percentage */
+  TYPE_STAGE,      /* 0, 1, 2, 3 */
   TYPE_BYTES,
   TYPE_RATE,
   TYPE_FLOPS,
