@@ -34,19 +34,19 @@ void rt_watch_look(Watch *w);
 
 /* Many ranks (run_agree.c). Rank 0 writes, reports and decides; what depends on a clock or a signal
    is asked of all, so that all do the same. */
-bool rt_is_first(const Run *r);             /* is this rank 0? */
-int rt_caught(Run *r);                      /* has any rank got a signal? A call of all ranks */
+bool rt_is_first(const Run *r); /* is this rank 0? */
+int rt_caught(Run *r);          /* has any rank got a signal? A call of all ranks */
 /* Some rank cannot read its data, and all know it: a rank without a fault gets one that is quiet.
  */
 void rt_data_lost(Run *r, Fault *f);
 bool rt_all_filled(Run *r, bool filled, Fault *f); /* asked of all ranks */
-bool rt_everywhere(const Run *r, Fault *f); /* all ranks have this fault; false */
+bool rt_everywhere(const Run *r, Fault *f);        /* all ranks have this fault; false */
 /* rt_die; waits for the other ranks if all have the fault. */
 _Noreturn void rt_die_on_all(Run *r, Fault *f);
 
 const rt_program *rt_choose_program(const rt_program *first,
                                     const Options *o); /* choose_program.c */
-bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
+bool rt_override(Run *r, Fault *f);                    /* --set (overrides.c) */
 
 /* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
@@ -72,11 +72,11 @@ bool rt_keep_folder(Run *r, Fault *f);
 Whereabouts rt_find_folder(Run *r, Fault *f);
 
 bool rt_refresh(Run *r, Fault *f); /* call after parameters were loaded: recomputes what derives */
-bool rt_initialise(Run *r, Fault *f);             /* entry init, then --init */
+bool rt_initialise(Run *r, Fault *f); /* entry init, then --init */
 bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */
 void rt_set_scalar(Run *r, const char *name, int64_t v);
-double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
+double rt_get_output(const Run *r, const char *name);                    /* NaN if there is none */
 const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f); /* NULL: R0801 */
 bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */

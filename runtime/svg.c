@@ -73,8 +73,8 @@ static void axes(FILE *o, const Frame *a, const char *unit) {
     fprintf(o, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDE - RIGHT,
             py(a, a->y0 + i * dy), py(a, a->y0 + i * dy));
   for (int i = 0; i <= nx; i++)
-    fprintf(o, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", px(a, i * dx), px(a, i * dx),
-            TOP, HIGH - BOTTOM);
+    fprintf(o, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", px(a, i * dx),
+            px(a, i * dx), TOP, HIGH - BOTTOM);
   fprintf(o, "</g>\n<g fill=\"#333\">\n");
   for (int i = 0; i <= ny; i++) {
     double y = a->y0 + i * dy;

@@ -44,7 +44,7 @@ char *rt_copy_text(const char *s, size_t n);
 char *rt_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* in new memory */
 void rt_join(char out[RT_PATH], const char *folder, const char *name);          /* "" if too long */
 double rt_now(void);                           /* seconds, monotonic */
-int rt_utf8_put(int32_t c, char *out); /* a character in UTF-8: 1 to 4 bytes */
+int rt_utf8_put(int32_t c, char *out);         /* a character in UTF-8: 1 to 4 bytes */
 int rt_distance(const char *a, const char *b); /* edit distance, for "did you mean" */
 
 /* Checksum of files: XXH64 with seed 0, fed in pieces. */

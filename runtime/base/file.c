@@ -109,8 +109,8 @@ static int make(NewFile *n, int mode) {
 
 bool rt_file_begin(NewFile *n, const char *path, int mode, Fault *f) {
   n->path = path, n->part[0] = 0;
-  n->fd = in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
-                         : make(n, mode);
+  n->fd =
+      in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode) : make(n, mode);
   return n->fd >= 0 || cannot(f, 401, "make", path);
 }
 
@@ -124,7 +124,8 @@ bool rt_file_end(NewFile *n, bool ok, bool sync, Fault *f) {
 
 bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f) {
   NewFile o;
-  return rt_file_begin(&o, path, 0666, f) && rt_file_end(&o, rt_write_all(o.fd, data, n, f), sync, f);
+  return rt_file_begin(&o, path, 0666, f) &&
+         rt_file_end(&o, rt_write_all(o.fd, data, n, f), sync, f);
 }
 
 /* Of a link only the link goes. */

@@ -32,7 +32,8 @@ static void *stand(void *nccl) {
 bool rt_nccl_watch_start(Nccl *n, Fault *f) {
   const CudaApi *a = n->cuda;
   sigset_t all, old;
-  if (a->cuStreamCreate(&n->side, 1) || a->cuMemsetD32Async(n->word, 0, 1, n->side) || a->cuStreamSynchronize(n->side))
+  if (a->cuStreamCreate(&n->side, 1) || a->cuMemsetD32Async(n->word, 0, 1, n->side) ||
+      a->cuStreamSynchronize(n->side))
     return rt_fault(f, 1008, "cannot make what the watch over the GPU needs");
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);

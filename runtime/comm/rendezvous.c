@@ -91,7 +91,7 @@ typedef struct Host {
   PendingPeer *visitor;
   struct pollfd *line; /* of visitors, then of the door */
   int nvisitors, room, strangers;
-  Fault wrong;      /* of the first that does not fit; code 0: all do so far */
+  Fault wrong; /* of the first that does not fit; code 0: all do so far */
   double end;
 } Host;
 

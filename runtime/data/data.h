@@ -107,5 +107,5 @@ bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shi
 bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f);
 /* An input of the entries step and eval. */
 bool rt_is_data(const rt_tensor *t);
-bool rt_is_logits(const rt_tensor *t);                           /* an input of entry logits */
+bool rt_is_logits(const rt_tensor *t); /* an input of entry logits */
 #endif

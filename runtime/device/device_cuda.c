@@ -83,9 +83,10 @@ static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
   for (int64_t i = 0; i < p->counters; i++) number[i] = (int32_t)i;
   c->counters = c->arena[RT_IO] + (CUdeviceptr)p->counters_at;
   c->word = c->counters + round_up(bytes, CACHE_LINE);
-  bool ok = !bytes || (rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
-                                  "copy to the device", f) &&
-                       rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f));
+  bool ok =
+      !bytes || (rt_cuda_ok(c, c->api.cuMemcpyHtoDAsync(c->counters, number, bytes, c->stream),
+                            "copy to the device", f) &&
+                 rt_cuda_ok(c, c->api.cuStreamSynchronize(c->stream), "copy to the device", f));
   free(number);
   return ok;
 }

@@ -28,9 +28,9 @@ typedef struct Cuda {
   CudaDevice device;
   CUcontext context;
   CUstream stream;
-  CUevent from, to; /* around a launch that is timed */
+  CUevent from, to;                             /* around a launch that is timed */
   CUdeviceptr arena[RT_ARENAS], counters, word; /* the last two lie in IO */
-  Loaded *loaded; /* by address of the kernel */
+  Loaded *loaded;                               /* by address of the kernel */
   int nloaded;
   Recorded *entry;
   void **arguments;              /* of one launch */

@@ -54,8 +54,8 @@ struct Pool {
   _Alignas(64) atomic_ullong gate; /* job number << 32 | CLOSED | workers inside */
   rt_chunk *run;                   /* the job: one cache line brings all of it */
   void *const *buffers;
-  _Alignas(64) atomic_uint done;  /* workers that have left the job */
-  atomic_int asleep;              /* the caller waits for `done` in a futex */
+  _Alignas(64) atomic_uint done; /* workers that have left the job */
+  atomic_int asleep;             /* the caller waits for `done` in a futex */
   _Alignas(64) atomic_int sleepers;
 };
 
