@@ -30,13 +30,13 @@ typedef struct Harness {
   bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
   int shift;   /* buffers begin so many elements behind a multiple of 64 bytes */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
-  const char *cut;         /* this one, as numbers; NULL: the rule's */
+  const char *cut;           /* this one, as numbers; NULL: the rule's */
   int64_t near[2], asked[2]; /* numbers of operands outside of near are NaN, results are compared
                                 in asked alone: what need not be read is not; 0: all, all */
-  bool most;               /* on a GPU: cuts for those that allow most shared memory */
-  int workers;             /* target.workers: more of them make more chunks, 2 at first */
-  bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
-  void *library;           /* of the kernels, for run */
+  bool most;                 /* on a GPU: cuts for those that allow most shared memory */
+  int workers;               /* target.workers: more of them make more chunks, 2 at first */
+  bool (*run)(Running *r);   /* all phases of a kernel; false: it said why */
+  void *library;             /* of the kernels, for run */
 } Harness;
 
 Harness *harness_new(const char *target);

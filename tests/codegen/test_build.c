@@ -278,12 +278,16 @@ static void test_second_try(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_cache),
-      cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_death),
-      cmocka_unit_test(test_unwritable),      cmocka_unit_test(test_text),
-      cmocka_unit_test(test_targets),         cmocka_unit_test(test_second_try),
-      cmocka_unit_test(test_tensor_cores),    cmocka_unit_test(test_reads_ahead),
-      cmocka_unit_test(test_banks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bytes),
+                                     cmocka_unit_test(test_cache),
+                                     cmocka_unit_test(test_cache_of_others),
+                                     cmocka_unit_test(test_death),
+                                     cmocka_unit_test(test_unwritable),
+                                     cmocka_unit_test(test_text),
+                                     cmocka_unit_test(test_targets),
+                                     cmocka_unit_test(test_second_try),
+                                     cmocka_unit_test(test_tensor_cores),
+                                     cmocka_unit_test(test_reads_ahead),
+                                     cmocka_unit_test(test_banks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

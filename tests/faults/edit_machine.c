@@ -79,7 +79,8 @@ static Buffers buffers_of(Machines *x, const Fn *k, void *const *given, uint32_t
 static void fence_in(Buffer *b) {
   int64_t page = sysconf(_SC_PAGESIZE), room = (b->bytes + ALIGN - 1) / ALIGN * ALIGN;
   b->pages = (room + page - 1) / page * page + page;
-  b->page = mmap(NULL, (size_t)b->pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  b->page =
+      mmap(NULL, (size_t)b->pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (b->page == MAP_FAILED) bug("no memory for a buffer");
   memset(b->page, MARK, (size_t)(b->pages - page));
   b->at = b->page + (b->pages - page - room);
@@ -173,7 +174,8 @@ Machines *machines_new(Module *m, const Module *sound) {
   x->here = !x->gpu && target_runs_here(target_of(m));
   for (uint32_t i = 0; i < m->fns.n && x->n < MOST_KERNELS; i++) {
     const Fn *k = m->fns.at[i];
-    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || has_kernel(sound, m, k)) continue;
+    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || has_kernel(sound, m, k))
+      continue;
     if (!x->here) x->text[x->n] = kernel_text(m, k, x->gpu);
     else jit_add_kernel(x->jit, m, k);
     x->changed[x->n++] = k;

@@ -12,6 +12,6 @@ typedef struct Machines Machines;
 /* Compiles kernels of m that `sound` has not, the first few; they run where this processor can. */
 Machines *machines_new(Module *m, const Module *sound);
 bool machines_kernel(void *machines, const Fn *k, void *const *buffers); /* an InterpKernel */
-bool machines_ran(const Machines *x);          /* has any of them run? */
+bool machines_ran(const Machines *x);                                    /* has any of them run? */
 const char *machines_error(const Machines *x); /* the first complaint; NULL: none */
 #endif

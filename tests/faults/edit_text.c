@@ -28,7 +28,8 @@ static void name_piece(const char *text, size_t at, char *key) {
   size_t from = end;
   while (from && is_word(text[from - 1]) && end - from < EDIT_KEY - 1) from--;
   memcpy(key, text + from, end - from), key[end - from] = 0;
-  bool of_storage = !strcmp(key, "strides") && text[end] == '('; /* rand has an attribute of that name */
+  bool of_storage =
+      !strcmp(key, "strides") && text[end] == '('; /* rand has an attribute of that name */
   if (of_storage) snprintf(key, EDIT_KEY, "storage");
 }
 
@@ -58,13 +59,19 @@ static Text replaced(Arena *a, const char *text, size_t from, size_t to, const c
 }
 
 static const char *other_number(Arena *a, const char *text, const Piece *p, uint64_t how) {
-  static const char *const fixed[] = {"0",          "1",          "-1",
-                                      "-64",        "2147483647", "2147483648",
-                                      "4294967296", "4611686018427387904", "9223372036854775807",
+  static const char *const fixed[] = {"0",
+                                      "1",
+                                      "-1",
+                                      "-64",
+                                      "2147483647",
+                                      "2147483648",
+                                      "4294967296",
+                                      "4611686018427387904",
+                                      "9223372036854775807",
                                       "1000000"};
   enum { FIXED = sizeof fixed / sizeof *fixed };
   long long n = strtoll(text + p->from, NULL, 10);
-  const long long other[NUMBER_EDITS - FIXED] = {n + 1, n - 1, 2 * n, n / 2, -n,
+  const long long other[NUMBER_EDITS - FIXED] = {n + 1, n - 1,  2 * n,  n / 2,  -n,
                                                  n + 4, n + 16, n + 64, n - 64, n + 1048576};
   if (how < FIXED) return fixed[how];
   return arena_printf(a, "%lld", other[how - FIXED]);
@@ -76,8 +83,9 @@ static Text edit_number(Arena *a, const char *text, const Pieces *list, Random *
   const Piece *q = &list->at[below(r, list->n)];
   uint64_t how = below(r, NUMBER_EDITS + 2);
   if (how < NUMBER_EDITS) return replaced(a, text, p->from, p->to, other_number(a, text, p, how));
-  return replaced(a, text, p->from, p->to,
-                  arena_strndup(a, text + q->from, q->to - q->from)); /* one that stands elsewhere */
+  return replaced(
+      a, text, p->from, p->to,
+      arena_strndup(a, text + q->from, q->to - q->from)); /* one that stands elsewhere */
 }
 
 static Text edit_word(Arena *a, const char *text, const Pieces *list, Random *r, Piece *p) {

@@ -8,9 +8,9 @@
      edits MODEL.shard PLAN PASS:SEED      shows that one
 
    PLAN may be empty, and may name a target: parts@sm_80. An edit changes the text in one place: a
-   number, a word, a clause, a line. Then the module is read, verified, taken through the passes that
-   are left, and its entries run in bytes (ir/interp/interp_placed.c; with a mesh by all ranks, as
-   threads), the kernels that the edit has changed as machine code in guarded buffers
+   number, a word, a clause, a line. Then the module is read, verified, taken through the passes
+   that are left, and its entries run in bytes (ir/interp/interp_placed.c; with a mesh by all ranks,
+   as threads), the kernels that the edit has changed as machine code in guarded buffers
    (edit_machine.h); its host program is written as C. Each edit has a process of its own with a
    limit of processor time, and, where ranks or a GPU's threads could wait for each other, of time
    or of steps. A signal, an internal error, a hang, or a complaint of the interpreter or of a
@@ -57,14 +57,16 @@ typedef struct Runner { /* one rank, or many */
 static bool is_small(Module *m) {
   double elements = 0, flop = 0, ranks = (double)mesh_ranks(m);
   if (ranks > MOST_RANKS) return false;
-  for (uint32_t i = 0; i < m->globals.n; i++) elements += (double)type_count(&m->globals.at[i]->type);
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    elements += (double)type_count(&m->globals.at[i]->type);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     IrCount c = ir_count(m, f);
     flop += c.flop + c.bytes;
     elements += (double)attr_int(&f->attrs, ATTR_frame, 0);
     for (ValueId v = 0; v < f->values.n; v++) elements += (double)type_count(value_type(f, v));
-    for (OpId k = 0; k < f->ops.n; k++) flop += 1e3 * (double)attr_int(&f->ops.at[k].attrs, ATTR_trip, 0);
+    for (OpId k = 0; k < f->ops.n; k++)
+      flop += 1e3 * (double)attr_int(&f->ops.at[k].attrs, ATTR_trip, 0);
   }
   return ranks * elements < 4e6 && ranks * flop < MOST_FLOP;
 }
@@ -132,8 +134,8 @@ static End run_all(Module *m, Machines *machines, Numbers *all) {
   set_inputs(&r);
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     if (!module_fn(m, intern(m->ctx->names, entries[i]))) continue;
-    bool fine = r.ranks ? ranks_run_placed(r.ranks, entries[i])
-                        : interp_run_placed(r.in, entries[i]);
+    bool fine =
+        r.ranks ? ranks_run_placed(r.ranks, entries[i]) : interp_run_placed(r.in, entries[i]);
     const char *wrong = machines ? machines_error(machines) : NULL;
     if (!wrong && (!fine || !keep_numbers(&r, all))) wrong = error_of(&r);
     if (!wrong) continue;
@@ -218,10 +220,9 @@ typedef struct Tally {
 
 /* Edits of these must not change a number: they say where bytes are and how work is cut. */
 static bool is_address(const char *key) {
-  static const char *const list[] = {"frame",   "result", "arg",     "slots",     "work_at",
-                                     "chunks",  "tile",   "scratch", "workspace", "variant",
-                                     "threads", "shared", "align",   "live",      "storage",
-                                     "view",    "inplace"};
+  static const char *const list[] = {
+      "frame",   "result",  "arg",    "slots", "work_at", "chunks",  "tile", "scratch", "workspace",
+      "variant", "threads", "shared", "align", "live",    "storage", "view", "inplace"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(key, list[i])) return true;
   return false;
@@ -262,7 +263,8 @@ static void show_change(const char *a, const char *b) {
   size_t n = 0, k = 0;
   while (a[n] && a[n] == b[n]) n++;
   for (k = n; k && a[k - 1] != '\n';) k--;
-  printf("  - %.*s\n  + %.*s\n", (int)strcspn(a + k, "\n"), a + k, (int)strcspn(b + k, "\n"), b + k);
+  printf("  - %.*s\n  + %.*s\n", (int)strcspn(a + k, "\n"), a + k, (int)strcspn(b + k, "\n"),
+         b + k);
 }
 
 typedef struct Words {
@@ -276,7 +278,8 @@ static Words output_of(int file) {
   return w;
 }
 
-static void take(const Stage *s, const char *name, Text t, const Piece *p, Tally *tally, bool show) {
+static void take(const Stage *s, const char *name, Text t, const Piece *p, Tally *tally,
+                 bool show) {
   if (!t.at || !strcmp(t.at, s->text.at)) {
     tally->end[NO_EDIT]++;
     return;
@@ -392,7 +395,8 @@ int main(int argc, char **argv) {
     if (!passes[i].run) continue;
     if (!pipeline_run(m, &(PipelineOptions){.until = name})) break;
     if (every && strcmp(name, "memory")) continue;
-    if (colon && (strncmp(argv[3], name, (size_t)(colon - argv[3])) || name[colon - argv[3]])) continue;
+    if (colon && (strncmp(argv[3], name, (size_t)(colon - argv[3])) || name[colon - argv[3]]))
+      continue;
     static Tally t;
     memset(&t, 0, sizeof t);
     Stage s = stage_of(m, name);

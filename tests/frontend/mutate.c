@@ -1,7 +1,7 @@
-/* Robustness of the reader: parses each file given and many damaged copies of it, checks their settings
-   blocks, prints tree and diagnostics to nowhere. It passes if it ends (and, built with sanitizers,
-   if these have nothing to say). Usage: mutate ROUNDS FILE...   The same rounds give the same
-   damage. */
+/* Robustness of the reader: parses each file given and many damaged copies of it, checks their
+   settings blocks, prints tree and diagnostics to nowhere. It passes if it ends (and, built with
+   sanitizers, if these have nothing to say). Usage: mutate ROUNDS FILE...   The same rounds give
+   the same damage. */
 #include "frontend/settings.h"
 #include <stdlib.h>
 

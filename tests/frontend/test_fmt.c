@@ -52,10 +52,11 @@ static void settings(void **state) {
          "a.b (1-2) 3 -1\n}",
          "train t for M {\n  optim adamw lr = 1e-3 betas = [0.9, 0.95]\n"
          "  data columns(x = \"a\"), task = next(a -> b, k = -1) -100\n  a.b (1 - 2) 3 -1\n}\n");
-  expect("weights w for M {\nh .*.c_attn<-\"a\"as[A,B']\nh[ 0 .. 5 ].w   <- \"b\"\nconfig "
-         "n=(A*B)\n}\n",
-         "weights w for M {\n  h.*.c_attn <- \"a\" as [A, B']\n  h[0..5].w       <- \"b\"\n  config n "
-         "= (A * B)\n}\n");
+  expect(
+      "weights w for M {\nh .*.c_attn<-\"a\"as[A,B']\nh[ 0 .. 5 ].w   <- \"b\"\nconfig "
+      "n=(A*B)\n}\n",
+      "weights w for M {\n  h.*.c_attn <- \"a\" as [A, B']\n  h[0..5].w       <- \"b\"\n  config n "
+      "= (A * B)\n}\n");
 }
 
 static void lines(void **state) {

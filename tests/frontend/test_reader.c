@@ -144,7 +144,8 @@ static void slips(void **state) {
 static void recovers(void **state) {
   (void)state;
   expect_short("const a = (1 + \nconst b = 2\nconst c = 3 $\nconst d = = 4\nconst e = 5\n",
-               "t.shard:1:15: error[E0101]: expected an expression in parentheses, found the end of the line\n"
+               "t.shard:1:15: error[E0101]: expected an expression in parentheses, found the end "
+               "of the line\n"
                "t.shard:3:13: error[E0103]: the character `$` has no meaning here\n"
                "t.shard:4:11: error[E0101]: expected an expression in a `const` line, found `=`\n");
   expect_short("model M {\n  x = f(1\nlayer L(x: [A]) -> [A] {\n  return x\n}\n",

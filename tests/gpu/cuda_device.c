@@ -78,8 +78,8 @@ static void find_devices(void) {
   }
 }
 
-/* SHARDC_EMULATE_ACCOUNT: a file to which each process adds a line when it ends: its number, and the
-   most bytes that it had at any time, pinned on the host and then of each device. */
+/* SHARDC_EMULATE_ACCOUNT: a file to which each process adds a line when it ends: its number, and
+   the most bytes that it had at any time, pinned on the host and then of each device. */
 static __attribute__((destructor)) void account(void) {
   const char *path = getenv("SHARDC_EMULATE_ACCOUNT");
   FILE *f = path && driver->started ? fopen(path, "a") : NULL;

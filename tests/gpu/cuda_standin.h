@@ -66,8 +66,8 @@ struct CUctx { /* the primary context of a device */
   int place, sm; /* place: among all devices, also those that CUDA_VISIBLE_DEVICES hides */
   PtxDevice *machine;
   int64_t allocated, most; /* bytes; most: at any time */
-  CUresult sticky;  /* of a kernel that failed: all calls from then on */
-  CUstream streams; /* list; the default stream is the first */
+  CUresult sticky;         /* of a kernel that failed: all calls from then on */
+  CUstream streams;        /* list; the default stream is the first */
 };
 
 struct CUstrm {

@@ -20,6 +20,7 @@ static inline s64 clamped(f64 x, f64 low, f64 high, s64 first, s64 last) {
 static inline u64 clamped_u64(f64 x) {
   return !(x > 0) ? 0 : x >= 18446744073709551616.0 ? ~(u64)0 : (u64)x;
 }
+/* clang-format off */
 #define INT_PAIRS(R)                                                                               \
   R(u16, u32)                                                                                      \
   R(u16, u64)                                                                                      \
@@ -31,6 +32,7 @@ static inline u64 clamped_u64(f64 x) {
   R(u64, s16) R(u64, s32) R(s16, s32) R(s16, s64) R(s32, s16) R(s32, s64) R(s64, s16) R(s64, s32)  \
       R(s32, u16) R(s64, u16) R(s64, u32) R(u16, s32) R(u32, s64) R(u16, s64) R(s16, u32)          \
           R(s32, u64) R(s16, u64)
+/* clang-format on */
 #define FROM_INT(R) R(f32, u16) R(f32, s16) R(f32, u32) R(f32, s32) R(f64, u32) R(f64, s32)
 #define PAIR_FN(D, S) LANE_FN1(cvt_##D##_##S, D, S, (D)a)
 #define PAIR_ROW(D, S) ROW1(cvt_##D##_##S, D, S, "cvt_" #D "_" #S)
@@ -60,8 +62,10 @@ const LaneRow convert_rows[] = {
     ROW1(cvt_f64_f32, f64, f32, "cvt_f64_f32")
     ROW1(cvt_f32_bf16, f32, u16, "cvt_f32_bf16") ROW1(cvt_f32_f16, f32, u16, "cvt_f32_f16")
     ROW1(cvt_bf16_f32, u16, f32, "cvt_rn_bf16_f32") ROW1(cvt_f16_f32, u16, f32, "cvt_rn_f16_f32")
-    ROW1(cvt_rzi_s32_f32, s32, f32, "cvt_rzi_s32_f32") ROW1(cvt_rzi_u32_f32, u32, f32, "cvt_rzi_u32_f32")
-    ROW2(cvt_bf16x2_f32, u32, f32, f32, "cvt_rn_bf16x2_f32") ROW2(cvt_f16x2_f32, u32, f32, f32, "cvt_rn_f16x2_f32")
+    ROW1(cvt_rzi_s32_f32, s32, f32, "cvt_rzi_s32_f32")
+    ROW1(cvt_rzi_u32_f32, u32, f32, "cvt_rzi_u32_f32")
+    ROW2(cvt_bf16x2_f32, u32, f32, f32, "cvt_rn_bf16x2_f32")
+    ROW2(cvt_f16x2_f32, u32, f32, f32, "cvt_rn_f16x2_f32")
     ROW2(cvt_relu_bf16x2_f32, u32, f32, f32, "cvt_rn_relu_bf16x2_f32")
     ROW2(cvt_relu_f16x2_f32, u32, f32, f32, "cvt_rn_relu_f16x2_f32")
     ROW1(cvt_tf32_f32, u32, u32, "cvt_rna_tf32_f32")

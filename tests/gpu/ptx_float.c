@@ -88,7 +88,8 @@ const LaneRow double_rows[] = {
     /* clang-format off */
     LIST3(fma_f64, f64, "mad_f64")
     LIST1(rcp_approx_ftz_f64, f64, "rcp_approx_ftz_f64")
-    LIST1(rsqrt_approx_f64, f64, "rsqrt_approx_f64") LIST1(rsqrt_approx_f64, f64, "rsqrt_approx_ftz_f64")
+    LIST1(rsqrt_approx_f64, f64, "rsqrt_approx_f64")
+    LIST1(rsqrt_approx_f64, f64, "rsqrt_approx_ftz_f64")
     /* clang-format on */
     {0}};
 
@@ -98,6 +99,7 @@ const LaneRow double_rows[] = {
   R(ne, T, a != b) R(lt, T, a < b) R(le, T, a <= b) R(gt, T, a > b) R(ge, T, a >= b)
 #define UNSIGNED_TESTS(R, T)                                                                       \
   INT_TESTS(R, T) R(lo, T, a < b) R(ls, T, a <= b) R(hi, T, a > b) R(hs, T, a >= b)
+/* clang-format off */
 #define FLOAT_TESTS(R, T)                                                                          \
   R(eq, T, a == b)                                                                                 \
   R(ne, T, a<b || a> b)                                                                            \
@@ -108,6 +110,7 @@ const LaneRow double_rows[] = {
   R(equ, T, !(a < b || a > b))                                                                     \
   R(neu, T, a != b) R(ltu, T, !(a >= b)) R(leu, T, !(a > b)) R(gtu, T, !(a <= b))                  \
       R(geu, T, !(a < b)) R(num, T, a == a && b == b) R(nan, T, a != a || b != b)
+/* clang-format on */
 #define ALL_TESTS(R)                                                                               \
   UNSIGNED_TESTS(R, u16)                                                                           \
   UNSIGNED_TESTS(R, u32)                                                                           \
@@ -139,7 +142,8 @@ CLASS(notanumber, f64, a != a)
 const LaneRow compare_rows[] = {
     /* clang-format off */
     ALL_TESTS(TEST_ROW) FLOAT_TESTS(FTZ_ROW, f32) BIT_TESTS(BIT_ROW)
-    CLASS_ROW(finite, f32) CLASS_ROW(infinite, f32) CLASS_ROW(number, f32) CLASS_ROW(notanumber, f32)
+    CLASS_ROW(finite, f32) CLASS_ROW(infinite, f32) CLASS_ROW(number, f32)
+    CLASS_ROW(notanumber, f32)
     CLASS_ROW(normal, f32) CLASS_ROW(subnormal, f32)
     CLASS_ROW(finite, f64) CLASS_ROW(infinite, f64) CLASS_ROW(notanumber, f64)
     /* clang-format on */

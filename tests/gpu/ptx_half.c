@@ -80,6 +80,7 @@ HALF_OPS(FN_f16)
 HALF_OPS(FN_bf16)
 HALF_BITS(FN_BITS)
 
+/* clang-format off */
 #define HALF_TESTS(R)                                                                              \
   R(eq, a == b)                                                                                    \
   R(ne, a<b || a> b)                                                                               \
@@ -90,6 +91,7 @@ HALF_BITS(FN_BITS)
   R(equ, !(a < b || a > b))                                                                        \
   R(neu, a != b) R(ltu, !(a >= b)) R(leu, !(a > b)) R(gtu, !(a <= b)) R(geu, !(a < b))             \
       R(num, a == a && b == b) R(nan, a != a || b != b)
+/* clang-format on */
 #define TEST_FN(TYPE, OP, EXPR)                                                                    \
   static inline bool OP##_##TYPE(f32 a, f32 b) { return EXPR; }                                    \
   LANE_TEST(setp_##OP##_##TYPE, u16, OP##_##TYPE(WIDE_##TYPE(a), WIDE_##TYPE(b)))

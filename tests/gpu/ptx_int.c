@@ -175,7 +175,9 @@ const LaneRow pred_rows[] = {
     PRED2(and_pred) PRED2(or_pred) PRED2(xor_pred) PRED1(not_pred) PRED1(mov_pred)
     /* clang-format off */
     SELP(u16, 16, "selp_b16") SELP(u16, 16, "selp_u16") SELP(u16, 16, "selp_s16")
-    SELP(u32, 32, "selp_b32") SELP(u32, 32, "selp_u32") SELP(u32, 32, "selp_s32") SELP(u32, 32, "selp_f32")
-    SELP(u64, 64, "selp_b64") SELP(u64, 64, "selp_u64") SELP(u64, 64, "selp_s64") SELP(u64, 64, "selp_f64")
+    SELP(u32, 32, "selp_b32") SELP(u32, 32, "selp_u32") SELP(u32, 32, "selp_s32")
+    SELP(u32, 32, "selp_f32")
+    SELP(u64, 64, "selp_b64") SELP(u64, 64, "selp_u64") SELP(u64, 64, "selp_s64")
+    SELP(u64, 64, "selp_f64")
     /* clang-format on */
     {0}};

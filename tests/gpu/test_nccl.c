@@ -118,19 +118,18 @@ static void be_ill(Ill ill, Device *d) {
 
 static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   static const rt_entry entry = {.name = "step", .run = step};
-  const rt_tensor tensors[] = {
-      {.name = "w",
-       .kind = RT_PARAM,
-       .elem = RT_F32,
-       .arena = RT_WEIGHTS,
-       .bytes = ROOM * 4,
-       .view = -1},
-      {.name = "s",
-       .kind = RT_OUTPUT,
-       .elem = RT_F32,
-       .arena = RT_STATES,
-       .bytes = (int64_t)number_of_rows * ROOM * 4,
-       .view = -1}};
+  const rt_tensor tensors[] = {{.name = "w",
+                                .kind = RT_PARAM,
+                                .elem = RT_F32,
+                                .arena = RT_WEIGHTS,
+                                .bytes = ROOM * 4,
+                                .view = -1},
+                               {.name = "s",
+                                .kind = RT_OUTPUT,
+                                .elem = RT_F32,
+                                .arena = RT_STATES,
+                                .bytes = (int64_t)number_of_rows * ROOM * 4,
+                                .view = -1}};
   const rt_program p = {.abi = RT_ABI_VERSION,
                         .model = "test",
                         .compiler = "",

@@ -62,8 +62,8 @@ static void check_case(const Case *k, bool placed) {
       "%soutput @y : %s%s\nentry @e%s {\n%%0 = load @x : f32[R:1, N:6]%s\n%%1 = %s%s\nstore @y, "
       "%%1\n}\n",
       placed ? placed_head : head, k->output, placed ? " at(192)" : "",
-      placed ? " {frame = 128}" : "",
-      placed ? " {0: at(global @x + 0)}" : "", k->op, placed ? " {0: at(frame + 16)}" : "");
+      placed ? " {frame = 128}" : "", placed ? " {0: at(global @x + 0)}" : "", k->op,
+      placed ? " {0: at(frame + 16)}" : "");
   Module *m = module_of(c, text);
   if (!m || !ir_verify(m)) fail_msg("%s", reported(c));
   Ranks *r = ranks_new(m, c->arena);

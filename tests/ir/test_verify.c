@@ -214,7 +214,8 @@ static void points_at_the_op(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_types),      cmocka_unit_test(wrong_modules),
+      cmocka_unit_test(wrong_types),
+      cmocka_unit_test(wrong_modules),
       cmocka_unit_test(broken_by_hand),
       cmocka_unit_test(points_at_the_op),
   };

@@ -9,7 +9,7 @@
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_TILE(tile, attributes)                                                                 \
   "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
-  "kernel @k(%0 : f32[A:4]) {family = \"elem\", variant = \"vector\", tile = " tile                 \
+  "kernel @k(%0 : f32[A:4]) {family = \"elem\", variant = \"vector\", tile = " tile                \
   ", " attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_WITH(attributes) GPU_TILE("[4, 1]", attributes)
 #define GPU_ONE "chunks = [1], threads = [32], shared = [0]"
@@ -54,15 +54,18 @@ static const Broken modules[] = {
     {"select-c2", "E1110",
      DOT_WITH("tile = [16, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1], scratch = 448")},
     {"select-c2", "E1110",
-     "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:12]) {family = \"contract\", tile = [6, 2, "
-     "1, 1, 1, 1, 1, 0, 0, 1], chunks = [1]} {\n%2 = dot[K] %0, %1 : f32[A:2, B:12]\nreturn %2\n}\n"},
+     "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:12]) {family = \"contract\", tile = "
+     "[6, 2, "
+     "1, 1, 1, 1, 1, 0, 0, 1], chunks = [1]} {\n%2 = dot[K] %0, %1 : f32[A:2, B:12]\nreturn "
+     "%2\n}\n"},
     {"select-c2", "E1110",
      "select\nset target.vector_registers = \"1024\"\nkernel @k(%0 : f32[A:64, K:8], %1 : f32[K:8, "
      "B:64]) {family = \"contract\", tile = [10, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1]} {\n%2 = "
      "dot[K] %0, %1 : f32[A:64, B:64]\nreturn %2\n}\n"},
     {"select-c2", "E1110",
      "select\nkernel @k(%0 : f32[Q:9, D:8], %1 : f32[K:9, D:8], %2 : f32[K:9, D:8]) {family = "
-     "\"attention\", tile = [3, 4, 8, 24, 1, 1, 0], chunks = [1]} {\n%3, %4 = attention[Q -> K; D] %0, "
+     "\"attention\", tile = [3, 4, 8, 24, 1, 1, 0], chunks = [1]} {\n%3, %4 = attention[Q -> K; D] "
+     "%0, "
      "%1, %2 {scale = 1} : f32[Q:9, D:8], f32[Q:9]\nreturn %3\n}\n"},
     {"select-c3", "E1110",
      DOT_WITH("tile = [6, 2, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [2], scratch = 1408")},
@@ -95,17 +98,21 @@ static const Broken modules[] = {
      GPU_COLUMN("variant = \"columns\", tile = [4, 2, 71, 4, 1], chunks = [71, 1], threads = [256, "
                 "256], shared = [4096, 0], workspace = 4544")},
     {"select-c2", "E1110",
-     GPU_COLUMN("variant = \"along\", tile = [1, 2, 1, 4, 1], chunks = [4], threads = [64], shared = "
-                "[512]")},
+     GPU_COLUMN(
+         "variant = \"along\", tile = [1, 2, 1, 4, 1], chunks = [4], threads = [64], shared = "
+         "[512]")},
     {"select-c4", "E1110",
-     GPU_COLUMN("variant = \"columns\", tile = [4, 2, 1, 4, 1], chunks = [1], threads = [256], shared "
-                "= [1024]")},
+     GPU_COLUMN(
+         "variant = \"columns\", tile = [4, 2, 1, 4, 1], chunks = [1], threads = [256], shared "
+         "= [1024]")},
     {"select-c2", "E1110",
-     GPU_DOT("variant = \"mma\", tile = [32, 32, 16, 16, 32, 3, 1, 3, 4, 4], chunks = [2], threads = "
-             "[64], shared = [20736]")},
+     GPU_DOT(
+         "variant = \"mma\", tile = [32, 32, 16, 16, 32, 3, 1, 3, 4, 4], chunks = [2], threads = "
+         "[64], shared = [20736]")},
     {"select-c2", "E1110",
-     GPU_DOT("variant = \"fma\", tile = [32, 32, 16, 16, 32, 3, 1, 2, 4, 4], chunks = [2], threads = "
-             "[64], shared = [20736]")},
+     GPU_DOT(
+         "variant = \"fma\", tile = [32, 32, 16, 16, 32, 3, 1, 2, 4, 4], chunks = [2], threads = "
+         "[64], shared = [20736]")},
     {"select-c8", "E1110",
      "select\nset target.name = \"x86_64_v3\"\nkernel @k(%0 : f32[A:4]) {family = \"elem\"} {\n"
      "%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"},

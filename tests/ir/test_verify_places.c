@@ -3,23 +3,23 @@
 
 #define EXP4 "kernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define PLACED_ENTRY(lines)                                                                        \
-  "memory\nparam @p : f32[A:4] at(0)\nparam @q : f32[A:4] at(64)\n" EXP4                          \
+  "memory\nparam @p : f32[A:4] at(0)\nparam @q : f32[A:4] at(64)\n" EXP4                           \
   "entry @e {frame = 64} {\n" lines "\n}\n"
 #define PLACED_LOOP_OF(frame, place, result, attributes)                                           \
   "memory\n" EXP4 "body @f(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}, "            \
   "%2 : f32[A:4] {at(arg 2 + 0)}) {frame = " frame "} {\n"                                         \
   "%3 = kernel @k, %1 : f32[A:4] {0: " place "}\nreturn " result                                   \
-  "\n}\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}) {frame = 64} {\n"   \
+  "\n}\nbody @b(%0 : f32[A:4] {at(arg 0 + 0)}, %1 : f32[A:4] {at(arg 1 + 0)}) {frame = 64} {\n"    \
   "%2 = loop[L] @f, %0, %1 {carry = 1, invariant = 1, trip = 2, " attributes                       \
   "} : f32[A:4] {0: at(frame + 0)}\n}\n"
 #define ORDERED_BODY(results)                                                                      \
   "order\n" EXP4 "body @f(%0 : i32[], %1 : f32[A:4], %2 : f32[A:4]) {\n"                           \
   "%3 = kernel @k, %1 : f32[A:4]\nreturn " results                                                 \
-  "\n}\nbody @b(%0 : f32[A:4], %1 : f32[A:4]) {\n%2, %3 = loop[L] @f, %0, %1 "                    \
+  "\n}\nbody @b(%0 : f32[A:4], %1 : f32[A:4]) {\n%2, %3 = loop[L] @f, %0, %1 "                     \
   "{carry = 1, invariant = 1, trip = 2} : f32[A:4], f32[L:2, A:4]\n}\n"
 #define UPDATED(then)                                                                              \
-  "order\nparam @p : f32[A:4]\nparam @q : f32[A:4]\n" EXP4                                        \
-  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\n" then    \
+  "order\nparam @p : f32[A:4]\nparam @q : f32[A:4]\n" EXP4                                         \
+  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\n" then     \
   "\n}\n"
 #define PLACED_BODY(place, result) PLACED_LOOP_OF("16", place, result, "work_at = 32, slots = [16]")
 #define PLACED_LOOP(attributes) PLACED_LOOP_OF("16", "at(result 0 + 0)", "%3", attributes)
@@ -82,8 +82,7 @@ static const Broken modules[] = {
      PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
                   "%1 = kernel @k, %0 : f32[A:4] {0: inplace(%0) at(global @p + 0)}")},
     {"held-c5", "E1107", UPDATED("store @q, %1")},
-    {"held-c5", "E1107",
-     UPDATED("store @p, %1\n%2 = kernel @k, %1 : f32[A:4] {0: inplace(%1)}")},
+    {"held-c5", "E1107", UPDATED("store @p, %1\n%2 = kernel @k, %1 : f32[A:4] {0: inplace(%1)}")},
     {"held-c4", "E1108",
      "memory\nparam @p : f32[A:4] at(0)\n" EXP4 "body @b(%0 : f32[A:4] {at(arg 0 + 0)}) {\n"
      "%1 = kernel @k, %0 : f32[A:4] {0: at(global @p + 0)}\n}\n"},

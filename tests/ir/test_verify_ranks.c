@@ -48,7 +48,8 @@ static const Broken modules[] = {
      "trip = 2} : f32[L:2, A:4] partial(x)\n}\n"},
     {"shard-c10", "E1109",
      "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A:4]\n}\n"},
-    {"message-c1", "E1110", "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
+    {"message-c1", "E1110",
+     "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
      "\"x\", ways = 2, times = 3} : f32[A:4]\nreturn %1\n}\n"},
     {"message-c2", "E1110",
      "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece_0:8]) {\n"
@@ -58,8 +59,10 @@ static const Broken modules[] = {
      "select\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1]) {\n"
      "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
      "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
-    {"message-c4", "E1110", "select\nmesh x = 2\nset target.gpu = \"1\"\nset comm = \"local\"\nset "
-     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} "
+    {"message-c4", "E1110",
+     "select\nmesh x = 2\nset target.gpu = \"1\"\nset comm = \"local\"\nset "
+     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "2} "
      ": f32[A:4]\nreturn %1\n}\n"},
     {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ways = 4", "A:4")},
     {"mesh-c1", "E1109",

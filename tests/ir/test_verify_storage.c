@@ -31,16 +31,16 @@
 
 /* A value that is shown by another one, or loaded twice, and then written over */
 #define OVERWRITTEN(beside, end)                                                                   \
-  "order\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                       \
+  "order\nkernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                      \
   "kernel @both(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n"       \
   "body @b(%0 : f32[A:4], %1 : f32[A:4]) {\n"                                                      \
   "%2 = slice[A -> A] %0 {at = 0} : f32[A:4] {0: view(%0 + 0)}\n"                                  \
   "%3 = kernel @both, %0, " beside " : f32[A:4] {0: inplace(%0)}\n" end "\n}\n"
 #define OVERWRITTEN_LOAD(read)                                                                     \
-  "order\nstate @p : f32[A:4]\noutput @y : f32[A:4]\n"                                            \
+  "order\nstate @p : f32[A:4]\noutput @y : f32[A:4]\n"                                             \
   "kernel @k(%0 : f32[A:4]) {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"                             \
-  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = load @p : f32[A:4]\n"                                \
-  "%2 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\nstore @p, %2\n"                                \
+  "entry @e {\n%0 = load @p : f32[A:4]\n%1 = load @p : f32[A:4]\n"                                 \
+  "%2 = kernel @k, %0 : f32[A:4] {0: inplace(%0)}\nstore @p, %2\n"                                 \
   "%3 = kernel @k, " read " : f32[A:4]\nstore @y, %3\n}\n"
 
 static const Broken modules[] = {
@@ -123,12 +123,15 @@ static const Broken modules[] = {
     {"order-c13", "E1107",
      "order\nbody @b(%0 : f32[A:4]) {\n%1 = rename[A -> B] %0 : f32[B:4]\nreturn %1\n}\n"},
     {"order-c18", "E1107",
-     "order\nbody @b(%0 : f32[A:8]) {\n%1 = slice[A -> A] %0 {at = 1} : f32[A:4] {0: view(%0 + 2)}\n}\n"},
+     "order\nbody @b(%0 : f32[A:8]) {\n%1 = slice[A -> A] %0 {at = 1} : f32[A:4] {0: view(%0 + "
+     "2)}\n}\n"},
     {"order-c18", "E1107",
-     "order\nbody @b(%0 : f32[A:4, B:4]) {\n%1 = rename[A -> C] %0 : f32[C:4, B:4] {0: strides(1, 4) "
+     "order\nbody @b(%0 : f32[A:4, B:4]) {\n%1 = rename[A -> C] %0 : f32[C:4, B:4] {0: strides(1, "
+     "4) "
      "view(%0 + 0)}\n}\n"},
     {"order-c18", "E1107",
-     "order\nbody @b(%0 : f32[A:8, B:2]) {\n%1 = slice[A -> A] %0 {at = 4} : f32[A:4, B:2] {0: view(%0 + "
+     "order\nbody @b(%0 : f32[A:8, B:2]) {\n%1 = slice[A -> A] %0 {at = 4} : f32[A:4, B:2] {0: "
+     "view(%0 + "
      "8)}\n%2 = slice[A -> A] %1 {at = 1} : f32[A:2, B:2] {0: view(%0 + 8)}\n}\n"},
     {"order-c14", "E1107", ADDING_LOOP(" {0: inplace(%2)}", "")},
     {"order-c15", "E1107",

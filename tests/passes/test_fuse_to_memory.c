@@ -1,6 +1,6 @@
 /* Passes of the machine on random modules: fuse, order, select's merging, schedule and memory
-   change no number. Every pass is verified and run before and after; after `memory` the module is run in
-   poisoned bytes. The text of every stage reads back to itself. */
+   change no number. Every pass is verified and run before and after; after `memory` the module is
+   run in poisoned bytes. The text of every stage reads back to itself. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>

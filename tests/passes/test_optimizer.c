@@ -202,7 +202,9 @@ static void schedules(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(adamw_steps), cmocka_unit_test(adamw_clipped), cmocka_unit_test(sgd_steps),
+      cmocka_unit_test(adamw_steps),
+      cmocka_unit_test(adamw_clipped),
+      cmocka_unit_test(sgd_steps),
       cmocka_unit_test(schedules),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,10 +45,10 @@ static char *text_of(Ctx *c, const char *dir, const char *file) {
 /* What passes make of a module read from each dump equals what they made in one go. */
 static void dumps(void **state) {
   static const char *const files[] = {
-      "00-lower.ir",   "01-inline.ir",    "02-simplify.ir",  "03-grad.ir",   "04-optimizer.ir",
-      "05-micro.ir",   "06-precision.ir", "08-recompute.ir", "09-pad.ir",    "10-place.ir",
-      "11-collect.ir", "12-localize.ir",  "14-zero.ir",      "15-wire.ir",   "17-decode.ir",
-      "18-clean.ir"};
+      "00-lower.ir",     "01-inline.ir", "02-simplify.ir",  "03-grad.ir",
+      "04-optimizer.ir", "05-micro.ir",  "06-precision.ir", "08-recompute.ir",
+      "09-pad.ir",       "10-place.ir",  "11-collect.ir",   "12-localize.ir",
+      "14-zero.ir",      "15-wire.ir",   "17-decode.ir",    "18-clean.ir"};
   enum { FILES = sizeof files / sizeof *files };
   (void)state;
   char dir[] = "/tmp/shardc-dumps-XXXXXX";

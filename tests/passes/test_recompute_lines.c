@@ -204,7 +204,8 @@ static void results_stay(void **unused) {
   }
 }
 
-/* A mask of random numbers that differ by layer, and a sum of every layer, stacked; also in bytes. */
+/* A mask of random numbers that differ by layer, and a sum of every layer, stacked; also in bytes.
+   */
 static void check_masks(const char *path, const char *module, const char *commands) {
   (void)path, (void)commands;
   for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) check_same(module, lines[k], "memory");

@@ -131,7 +131,7 @@ static void mangled_files(void **state) {
     for (int i = 0; i < 1 + (int)(x % 4); i++) {
       x ^= x << 13, x ^= x >> 7, x ^= x << 17;
       text[x / 1024 % (sizeof good - 1)] =
-          (char)(x & 1 ? x >> 20 : (uint64_t)"\t\n 90#"[x / 2 % 6]);
+          (char)(x & 1 ? x >> 20 : (uint64_t) "\t\n 90#"[x / 2 % 6]);
     }
     char *copy = arena_alloc(c->arena, n + 1);
     memcpy(copy, text, n);

@@ -14,6 +14,6 @@ typedef struct Jit Jit;
 
 Jit *jit_new(Arena *a);
 void jit_add(Jit *j, Module *m);
-void jit_add_kernel(Jit *j, Module *m, const Fn *k); /* this one alone */
+void jit_add_kernel(Jit *j, Module *m, const Fn *k);           /* this one alone */
 bool jit_kernel(void *jit, const Fn *k, void *const *buffers); /* false: there is no such kernel */
 #endif

@@ -10,7 +10,7 @@ typedef struct Plan {
   int zero;          /* stage */
   int64_t pad;       /* all dims but Batch are stored in multiples of this; 0: as the file says */
   const char *recompute; /* lines as in the IR: "s0[0..1] keep = input;s1 keep = none", or NULL */
-  const char *settings;  /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
+  const char *settings; /* more of them: "plan.zero.bucket=4096 plan.zero.keep_root=off", or NULL */
 } Plan;
 
 typedef struct Trial {

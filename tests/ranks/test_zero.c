@@ -1,7 +1,8 @@
 /* ZeRO stages 0 to 3 over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation
    {1, 4}: three steps, an evaluation and logits equal one rank; stages that add in the same order
    give the same bits; what is sent is 2, 2, M + 1 and M (2 + 1) times the parameters. Arguments:
-   the folder of the models; `all`: every combination, not a part of them; or the name of one test. */
+   the folder of the models; `all`: every combination, not a part of them; or the name of one test.
+   */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>
@@ -239,9 +240,9 @@ int main(int argc, char **argv) {
   if (argc > 2 && strcmp(argv[2], "all")) cmocka_set_test_filter(argv[2]);
   folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 7;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2),   cmocka_unit_test(llama),  cmocka_unit_test(bert),
-      cmocka_unit_test(mixer),  cmocka_unit_test(padded), cmocka_unit_test(precision),
-      cmocka_unit_test(hybrid), cmocka_unit_test(lamb),   cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(gpt2),    cmocka_unit_test(llama),  cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),   cmocka_unit_test(padded), cmocka_unit_test(precision),
+      cmocka_unit_test(hybrid),  cmocka_unit_test(lamb),   cmocka_unit_test(sent_by_stage),
       cmocka_unit_test(penalty),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

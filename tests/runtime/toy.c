@@ -164,7 +164,8 @@ static void logits(rt_ctx *rt) {
   rt_copy(rt, io + IO_OUT, copy, SEQ * VOCAB * 4);
 }
 
-#define SEQUENCE {"Batch", "Seq"}
+#define SEQUENCE                                                                                   \
+  { "Batch", "Seq" }
 #define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0
 static const rt_tensor tensors[] = {
     {"w",

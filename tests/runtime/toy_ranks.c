@@ -80,7 +80,9 @@ static const rt_collective table[] = {
         {.what = "rows of w", .source = "toy.shard:7", .axis = 1, .count = SEQ * VOCAB, SENT(1)},
 };
 
-static void all_reduce(rt_ctx *rt, int row, void *data) { rt_collect(rt, &table[row], data, data, 0); }
+static void all_reduce(rt_ctx *rt, int row, void *data) {
+  rt_collect(rt, &table[row], data, data, 0);
+}
 
 static void init(rt_ctx *rt) { /* by logical index */
   float *w = (float *)rt->arena[RT_WEIGHTS];
