@@ -1,8 +1,10 @@
-"""Executables that are made where the compiler is and measured where it is not: bench/cpu --pack DIR, and DIR/cpu there.
+"""Executables that are made where the compiler is and measured where it is not: bench/cpu --pack DIR, and DIR/cpu
+there.
 
-A pack is a folder: bench/cpu and what it reads, bench_peak, and one compressed executable for each program, target and number of workers, listed in
-pack.json. It needs Python 3 and glibc; PyTorch for the parts that compare with it. Of the targets the richest that the machine runs is taken; an
-executable says itself which it cannot run on. Must not: measure anything; take an executable that is not listed.
+A pack is a folder: bench/cpu and what it reads, bench_peak, and one compressed executable for each program, target and
+number of workers, listed in pack.json. It needs Python 3 and glibc; PyTorch for the parts that compare with it. Of the
+targets the richest that the machine runs is taken; an executable says itself which it cannot run on. Must not: measure
+anything; take an executable that is not listed.
 """
 import gzip, json, os, shutil, subprocess, sys
 
@@ -66,6 +68,8 @@ def runs_here(folder, rows, work):
 
 def pick(folder, rows, name, target, threads, work):
     """The executable of that name with the fewest workers that are enough."""
-    found = sorted((r for r in rows if r['name'] == name and r['target'] == target and r['workers'] >= threads), key=lambda r: r['workers'])
-    if not found: sys.exit(f'this pack has no {name} of {target} for {threads} workers: bench/cpu --pack with --workers {threads}')
+    found = sorted((r for r in rows if r['name'] == name and r['target'] == target and r['workers'] >= threads),
+                   key=lambda r: r['workers'])
+    if not found:
+        sys.exit(f'this pack has no {name} of {target} for {threads} workers: bench/cpu --pack with --workers {threads}')
     return unpack(folder, found[0], work)

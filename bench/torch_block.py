@@ -1,4 +1,5 @@
-"""One layer of GPT-2 in PyTorch, for the peers of the step benchmarks: torch_gpt2.py on a processor, torch_steps.py on a GPU."""
+"""One layer of GPT-2 in PyTorch, for the peers of the step benchmarks: torch_gpt2.py on a processor, torch_steps.py on
+a GPU."""
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -13,7 +14,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, seq, embed = x.shape
-        q, k, v = (t.view(batch, seq, self.heads, embed // self.heads).transpose(1, 2) for t in self.c_attn(self.ln_1(x)).split(embed, -1))
+        q, k, v = (t.view(batch, seq, self.heads, embed // self.heads).transpose(1, 2)
+                   for t in self.c_attn(self.ln_1(x)).split(embed, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, seq, embed)
         x = x + self.proj(y)
         return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate='tanh'))

@@ -1,15 +1,18 @@
-"""The peer of the step benchmark: GPT-2 124M in PyTorch, eager or compiled, f32 or bf16 autocast, fused AdamW, random weights and tokens.
+"""The peer of the step benchmark: GPT-2 124M in PyTorch, eager or compiled, f32 or bf16 autocast, fused AdamW, random
+weights and tokens.
 
-As its users run it: the vocabulary of the weights is padded to 50,304 rows (50,257 columns make a bf16 product several times slower),
-tokens stay below 50,257, and the gradient's norm is clipped to 1, as the model file of the benchmark does.
+As its users run it: the vocabulary of the weights is padded to 50,304 rows (50,257 columns make a bf16 product several
+times slower), tokens stay below 50,257, and the gradient's norm is clipped to 1, as the model file of the benchmark
+does.
 
     python3 torch_gpt2.py BATCH SEQ [f32|bf16] [compile] [threads=N]
     python3 torch_gpt2.py
 
-Without threads=N it uses as many as PyTorch takes by itself. Without words it prints that number, or refuses a PyTorch whose products are slow.
+Without threads=N it uses as many as PyTorch takes by itself. Without words it prints that number, or refuses a PyTorch
+whose products are slow.
 
-Reads numbers of steps from standard input, one a line; runs that many and prints one line of JSON: seconds of each. The first line it
-prints is {"ready": true}, after two steps that do not count.
+Reads numbers of steps from standard input, one a line; runs that many and prints one line of JSON: seconds of each. The
+first line it prints is {"ready": true}, after two steps that do not count.
 """
 import json, sys, time
 import torch
@@ -40,13 +43,15 @@ class GPT2(nn.Module):
 
 
 def refuse_reference_blas():
-    """A product that a tuned library does in some milliseconds takes a reference BLAS a second. By the time of processors, whoever else wants them."""
+    """A product that a tuned library does in some milliseconds takes a reference BLAS a second. By the time of
+    processors, whoever else wants them."""
     a, best = torch.randn(1024, 1024), 1e9
     for _ in range(8):
         start = time.process_time()
         a @ a
         best = min(best, time.process_time() - start)
-    if 2 * 1024 ** 3 / best < 5e9: sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer')
+    if 2 * 1024 ** 3 / best < 5e9:
+        sys.exit('the products of this PyTorch are slow, as with a reference BLAS: not a fair peer')
 
 
 def main():

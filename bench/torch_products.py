@@ -1,11 +1,12 @@
-"""The peers of the bundle's kernels: the products, attention and AdamW of GPT-2 in PyTorch (cuBLAS, cuDNN, FlashAttention), bf16.
+"""The peers of the bundle's kernels: the products, attention and AdamW of GPT-2 in PyTorch (cuBLAS, cuDNN,
+FlashAttention), bf16.
 
     python3 torch_products.py LAYERS EMBED HEADS BATCH SEQ VOCAB
 
-One line of JSON on stdout for each: name, seconds (median of ROUNDS, each behind a write that empties the cache), flop and bytes as
-the bundle's own rows count them. Where Python takes longer to ask than that write takes, CALLS follow each other and share the time, so
-that the GPU never waits. Row kernels are not here: they are shorter than what Python takes for each. Operands are random: zeros draw
-less power and run faster than data.
+One line of JSON on stdout for each: name, seconds (median of ROUNDS, each behind a write that empties the cache), flop
+and bytes as the bundle's own rows count them. Where Python takes longer to ask than that write takes, CALLS follow each
+other and share the time, so that the GPU never waits. Row kernels are not here: they are shorter than what Python takes
+for each. Operands are random: zeros draw less power and run faster than data.
 """
 import json, statistics, sys
 import torch
@@ -60,7 +61,8 @@ def attention():
                 print(json.dumps(dict(name=f'attention {backend.name}', why=str(e)[:200])))
                 continue
             tell(f'attention forward {backend.name}', forward, flop)
-            tell(f'attention backward {backend.name}', lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True), 2.5 * flop, calls=CALLS)
+            tell(f'attention backward {backend.name}', lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True),
+                 2.5 * flop, calls=CALLS)
 
 
 def rows():

@@ -1,10 +1,12 @@
-"""The peer of the bundle's steps: GPT-2 in PyTorch on a GPU: bf16 autocast, blocks compiled, SDPA, fused AdamW, random tokens.
+"""The peer of the bundle's steps: GPT-2 in PyTorch on a GPU: bf16 autocast, blocks compiled, SDPA, fused AdamW, random
+tokens.
 
     python3 torch_steps.py LAYERS EMBED HEADS BATCH SEQ VOCAB [cpu]
 
-The first line on stdout is {"ready": true, ..}, after three steps that do not count; then each line of standard input is a number of steps, and
-each answer one line of JSON: seconds of each. Blocks are compiled one by one (they share their code), so compiling takes half a minute and
-not several. Must not: fall back to anything slower without saying so (`compiled`).
+The first line on stdout is {"ready": true, ..}, after three steps that do not count; then each line of standard input
+is a number of steps, and each answer one line of JSON: seconds of each. Blocks are compiled one by one (they share
+their code), so compiling takes half a minute and not several. Must not: fall back to anything slower without saying so
+(`compiled`).
 """
 import json, sys, time
 import torch
@@ -25,7 +27,8 @@ class Head(nn.Module):
         super().__init__()
         self.ln_f, self.wte = nn.LayerNorm(E), wte
 
-    def forward(self, h, y): return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).view(B * S, -1)[:, :V].float(), y.reshape(-1))
+    def forward(self, h, y):
+        return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).view(B * S, -1)[:, :V].float(), y.reshape(-1))
 
 
 class GPT2(nn.Module):

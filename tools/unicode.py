@@ -1,9 +1,10 @@
 """Writes runtime/text/unicode.def: what tokenizers know of characters.   unicode.py [> runtime/text/unicode.def]
 
-The tables must equal those that vocabularies were made with, so they are read out of the reference package itself (`tokenizers` of
-PyPI), character by character. It knows several Unicode versions: its regular expressions 16.0 (letters, numbers, spaces), its BERT
-normalizer 8.0 (punctuation, marks, controls) and 12.1 (decompositions), its lower case 17.0. Run this again when a new version of the
-package differs; tests/runtime/text has vectors that would show it. Must not: be needed by the build.
+The tables must equal those that vocabularies were made with, so they are read out of the reference package itself
+(`tokenizers` of PyPI), character by character. It knows several Unicode versions: its regular expressions 16.0
+(letters, numbers, spaces), its BERT normalizer 8.0 (punctuation, marks, controls) and 12.1 (decompositions), its lower
+case 17.0. Run this again when a new version of the package differs; tests/runtime/text has vectors that would show it.
+Must not: be needed by the build.
 """
 import sys, unicodedata
 import tokenizers
@@ -18,7 +19,8 @@ def matched(pattern):
 
 
 def bert(**on):
-    n = normalizers.BertNormalizer(**{**dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False), **on})
+    n = normalizers.BertNormalizer(**{**dict(clean_text=False, handle_chinese_chars=False, strip_accents=False,
+                                             lowercase=False), **on})
     return {c: n.normalize_str(chr(c)) for c in ALL}
 
 
@@ -30,7 +32,8 @@ def classes():
                 CONTROL={c for c in ALL if clean[c] == ''}, MARK={c for c in ALL if strip[c] == ''},
                 CJK={c for c in ALL if cjk[c] != chr(c)})
     if sets['SPACE'] != {c for c in ALL if not words.pre_tokenize_str(chr(c))}: sys.exit('two kinds of space')
-    if any(c not in sets['SPACE'] and clean[c] not in ('', chr(c)) for c in ALL): sys.exit('cleaning changes more than spaces')
+    if any(c not in sets['SPACE'] and clean[c] not in ('', chr(c)) for c in ALL):
+        sys.exit('cleaning changes more than spaces')
     return sets
 
 
@@ -99,7 +102,8 @@ def put(title, rows):
 
 
 print(f'''/* Made by tools/unicode.py from tokenizers {tokenizers.__version__}; not to be changed by hand.
-   C(first, count, bits of an enum in unicode.h)   L(first, last, step, distance to the small letter)   LL(character, what it becomes..)
+   C(first, count, bits of an enum in unicode.h)   L(first, last, step, distance to the small letter)
+   LL(character, what it becomes..)
    D(character, its canonical decomposition in full, filled up with 0)   O(first, count, combining class)
    Unicode 16.0 (letter, number, space), 8.0 (punctuation, mark, control), 12.1 (decomposition, order), 17.0 (lower case).
    Who includes it defines the rows that are wanted; the others vanish. */''')

@@ -1,6 +1,8 @@
-"""The TextMate grammar: its patterns can be read, and words of the examples get the scope they should.   editors.py ROOT
+"""The TextMate grammar: its patterns can be read, and words of the examples get the scope they should.   editors.py
+ROOT
 
-A small engine for the part of TextMate that the grammar uses: at each place the first pattern that begins earliest wins."""
+A small engine for the part of TextMate that the grammar uses: at each place the first pattern that begins earliest
+wins."""
 import json, re, sys
 
 ROOT = sys.argv[1]
@@ -23,7 +25,8 @@ def scopes(line, stack):
         if inside: found.append((re.compile(inside['end']).search(line, at), inside, True))
         for r in rules(inside['patterns'] if inside else G['patterns']):
             found.append((re.compile(r.get('match') or r['begin']).search(line, at), r, False))
-        found = [(m.start(), i, m, r, end) for i, (m, r, end) in enumerate(found) if m and (m.end() > m.start() or 'begin' in r)]
+        found = [(m.start(), i, m, r, end) for i, (m, r, end) in enumerate(found) if m
+                 and (m.end() > m.start() or 'begin' in r)]
         if not found: break
         _, _, m, r, end = min(found, key=lambda f: f[:2])
         captures = r.get('captures', {}) if 'match' in r else r.get('beginCaptures', {}) if not end else {}
@@ -40,7 +43,8 @@ def expect(text, word, scope):
     stack, all = [], []
     for line in text.split('\n'): all += scopes(line, stack)
     if stack: wrong.append(f'{text!r}: a block is still open')
-    if not any(w.strip() == word and s == scope + '.shard' for w, s in all): wrong.append(f'{text!r}: `{word}` is not {scope}: {all}')
+    if not any(w.strip() == word and s == scope + '.shard' for w, s in all):
+        wrong.append(f'{text!r}: `{word}` is not {scope}: {all}')
 
 
 expect('layer Block(x: [Batch]) -> [Batch] {', 'layer', 'keyword.declaration')
@@ -56,7 +60,8 @@ expect('use "std"', '"std"', 'string.quoted.double')
 expect('machine m { node cpus = 1 memory = 16GiB }', 'machine', 'keyword.declaration')
 expect('machine m { node cpus = 1 memory = 16GiB }', 'node', 'support.type.property-name')
 expect('machine m { node cpus = 1 memory = 16GiB }', '16GiB', 'constant.numeric')
-expect('plan p for M {\n  zero 2 over data bucket = 25MiB\n}\nmodel M {\n  loss x\n}', 'zero', 'support.type.property-name')
+expect('plan p for M {\n  zero 2 over data bucket = 25MiB\n}\nmodel M {\n  loss x\n}', 'zero',
+       'support.type.property-name')
 expect('plan p for M {\n  zero 2 over data bucket = 25MiB\n}\nmodel M {\n  loss x\n}', 'loss', 'keyword.control')
 expect('x |> fc1 |> gelu', '|>', 'keyword.operator')
 for line in wrong: print(line)

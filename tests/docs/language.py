@@ -1,7 +1,7 @@
 """The examples of docs/language.md: language.py SHARDC ROOT [update]
 
-A block ```shard must check without errors and warnings, and be as `shardc fmt` has it, up to hand alignment. A block ```shard fails must have
-errors, and the block behind it is what `shardc check` prints; `update` writes that block."""
+A block ```shard must check without errors and warnings, and be as `shardc fmt` has it, up to hand alignment. A block
+```shard fails must have errors, and the block behind it is what `shardc check` prints; `update` writes that block."""
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = sys.argv[1], os.path.abspath(sys.argv[2])
@@ -25,11 +25,15 @@ with tempfile.TemporaryDirectory() as folder:
         line = text[:m.start()].count('\n') + 1
         status, said = check(source, folder)
         made = subprocess.run([SHARDC, 'fmt', '-'], input=source, capture_output=True, text=True)
-        if not (fails and made.returncode) and made.stdout != source: wrong.append(f'{DOC}:{line}: fmt makes of it\n{made.stdout}{made.stderr}')
+        if not (fails and made.returncode) and made.stdout != source:
+            wrong.append(f'{DOC}:{line}: fmt makes of it\n{made.stdout}{made.stderr}')
         if fails and (status != 1 or 'error[' not in said): wrong.append(f'{DOC}:{line}: no error\n{said}')
-        if not fails and (status or re.search(r'^(error|warning)', said, re.M)): wrong.append(f'{DOC}:{line}: not without mistakes\n{said}')
-        if fails and said != message and 'update' not in sys.argv: wrong.append(f'{DOC}:{line}: the message is now\n{said}')
-        out += [text[at:m.start()], f'```shard{fails or ""}\n{source}```\n' + (f'\n```message\n{said}```\n' if fails else '')]
+        if not fails and (status or re.search(r'^(error|warning)', said, re.M)):
+            wrong.append(f'{DOC}:{line}: not without mistakes\n{said}')
+        if fails and said != message and 'update' not in sys.argv:
+            wrong.append(f'{DOC}:{line}: the message is now\n{said}')
+        out += [text[at:m.start()], f'```shard{fails or ""}\n{source}```\n'
+                + (f'\n```message\n{said}```\n' if fails else '')]
         at = m.end()
 if 'update' in sys.argv: open(DOC, 'w').write(''.join(out) + text[at:])
 kinds = set(re.findall(r'^\s*(\w+)', '\n'.join(m.group(2) for m in BLOCK.finditer(text)), re.M))

@@ -1,5 +1,5 @@
-"""docs/papers.md: files that it names are there, tests that it names exist, its commands about examples run, and print what the row says
-behind a word of theirs (`buffers`: 128.00 KiB).
+"""docs/papers.md: files that it names are there, tests that it names exist, its commands about examples run, and print
+what the row says behind a word of theirs (`buffers`: 128.00 KiB).
 
     python3 papers.py SHARDC ROOT CTEST_FOLDER
 """
@@ -15,13 +15,15 @@ for row in text.splitlines():
         if word.startswith('ctest -R '):
             if not any(re.search(word[9:], t) for t in tests): wrong.append(f'no test {word[9:]}')
         elif word.startswith('shardc plan examples/'):
-            p = subprocess.run([SHARDC, *word.split()[1:]], cwd=ROOT, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
+            p = subprocess.run([SHARDC, *word.split()[1:]], cwd=ROOT, capture_output=True, text=True,
+                               env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
             said += p.stdout
             if p.returncode: wrong.append(f'{word}: exit {p.returncode} {p.stderr}')
         elif re.fullmatch(r'[\w/*]+\.(c|h|def|shard)', word):
             room = os.path.dirname(word) or room         # further files of a row stand in the same folder
             if not glob.glob(f'{ROOT}/{room}/{os.path.basename(word)}'): wrong.append(f'no file {room}/{word}')
     for word, value in re.findall(r'`(\w+)`: ([\d.]+ \w+)', row):
-        if not re.search(rf'^ *{word} +{re.escape(value)}\b', said, re.M): wrong.append(f'`{word}` is not {value} in what the row shows: {row[:60]}')
+        if not re.search(rf'^ *{word} +{re.escape(value)}\b', said, re.M):
+            wrong.append(f'`{word}` is not {value} in what the row shows: {row[:60]}')
 for w in wrong: print(w)
 sys.exit(len(wrong) > 0)

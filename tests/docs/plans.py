@@ -1,8 +1,8 @@
 """Figures and pictures of README.md and docs/plans.md against the program: python3 plans.py SHARDC ROOT [update]
 
 Every `$ shardc plan ..` of the pages is run, its words compared, its numbers within 10 % or 1 (passes that get better
-change them a little); so are the texts of the pictures of docs/pictures. `update` writes both anew. A block of code that
-begins with `# examples/NAME` holds lines of that file, in their order, comments at their ends left out or not.
+change them a little); so are the texts of the pictures of docs/pictures. `update` writes both anew. A block of code
+that begins with `# examples/NAME` holds lines of that file, in their order, comments at their ends left out or not.
 """
 import os, re, subprocess, sys
 
@@ -12,7 +12,8 @@ UNIT = {'KiB': 1 / 1024, 'MiB': 1, 'GiB': 1024, 'TiB': 1 << 20}
 
 
 def run(*words):
-    p = subprocess.run([SHARDC, *words], cwd=ROOT, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples', NO_COLOR='1'))
+    p = subprocess.run([SHARDC, *words], cwd=ROOT, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples', NO_COLOR='1'))
     if p.returncode not in (0, 3): sys.exit(f'shardc {" ".join(words)}: exit {p.returncode}\n{p.stderr}')
     return p.stdout
 

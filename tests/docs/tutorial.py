@@ -1,8 +1,8 @@
 """The steps of docs/tutorial.md, as a reader would take them: tutorial.py SHARDC ROOT
 
-A block ```shard file=NAME is saved; ```shard change=NAME takes the place of the layer of the same name. In a block ```sh each line `$ COMMAND` runs in one
-folder, and the lines behind it are its output (stdout and stderr together; none: not compared). `...` stands for anything within a line, and a
-line of it for any lines."""
+A block ```shard file=NAME is saved; ```shard change=NAME takes the place of the layer of the same name. In a block
+```sh each line `$ COMMAND` runs in one folder, and the lines behind it are its output (stdout and stderr together;
+none: not compared). `...` stands for anything within a line, and a line of it for any lines."""
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -21,10 +21,12 @@ def pattern(lines):
 
 def run(folder, command, wanted, line):
     env = dict(os.environ, PATH=f'{os.path.dirname(SHARDC)}:{os.environ["PATH"]}')
-    r = subprocess.run(['sh', '-c', command], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', timeout=300)
+    r = subprocess.run(['sh', '-c', command], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       text=True, errors='replace', timeout=300)
     said = re.sub(r'\x1b\[[0-9;]*[A-Za-z]', '', r.stdout.replace('\r', '\n'))
     if said and said[-1] != '\n': said += '\n'
-    if wanted and not re.match(pattern(wanted), said): wrong.append(f'{DOC}:{line}: {command}\n--- wanted\n' + '\n'.join(wanted) + f'\n--- said\n{said}')
+    if wanted and not re.match(pattern(wanted), said):
+        wrong.append(f'{DOC}:{line}: {command}\n--- wanted\n' + '\n'.join(wanted) + f'\n--- said\n{said}')
     if not wanted and r.returncode: wrong.append(f'{DOC}:{line}: {command}: status {r.returncode}\n{said}')
 
 

@@ -1,9 +1,10 @@
 """Every code of a diagnostic is produced by a file, and explained.   codes.py SHARDC ROOT NOFORK
 
 A file of tests/frontend/codes says how: `# run: ARGUMENTS` with FILE for itself, and `# expect: CODE [at LINE:COLUMN]`;
-`# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes, ROOT this repository;
-`# folder: NAME` makes a folder in it.
-Files of tests/frontend/cases (see expect.sh) count too, and for rules of the IR that no text can break and passes that fail, the C tests; for records of this machine, tests/run/tune.py.
+`# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes, ROOT this
+repository; `# folder: NAME` makes a folder in it.
+Files of tests/frontend/cases (see expect.sh) count too, and for rules of the IR that no text can break and passes that
+fail, the C tests; for records of this machine, tests/run/tune.py.
 """
 import os, re, shutil, subprocess, sys, tempfile
 
@@ -36,7 +37,8 @@ def run_file(path, folder):
         name, value = assignment.split('=', 1)
         env[name] = value.replace('FOLDER', folder).replace('NOFORK', shutil.copy(NOFORK, folder)).replace('ROOT', ROOT)
     for name in re.findall(r'^# folder: (.*)$', head, re.M): os.makedirs(f'{folder}/{name}')
-    r = subprocess.run([SHARDC, *args, '--message-format=short'], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    r = subprocess.run([SHARDC, *args, '--message-format=short'], cwd=folder, env=env, capture_output=True, text=True,
+                       timeout=60)
     found = re.findall(r'^(?:.*?:(\d+:\d+): )?\w+\[(\w+)\]', r.stderr, re.M)
     fits = [p for p, c in found if c == code and (not place or p == place)]
     if not fits: wrong.append(f'{path}: {code} {place or ""} wanted, found {r.returncode} {r.stderr}{r.stdout[:200]}')

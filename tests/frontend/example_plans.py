@@ -1,9 +1,9 @@
 """Every plan of every example: example_plans.py SHARDC EXAMPLES [full]
 
-A plan compiles for the machine that it is written for, to the target that the machine names, or it is refused (E0901) at exactly
-the lines whose comment says what they wait for (`# waits: ..`). PLANS lists them all, so that a new one is thought of. Programs
-are taken as far as the text of their host program (`compile --emit=c`: all passes, no kernels), which is seconds for all; with
-`full`, also as executables, which takes minutes for the large ones.
+A plan compiles for the machine that it is written for, to the target that the machine names, or it is refused (E0901)
+at exactly the lines whose comment says what they wait for (`# waits: ..`). PLANS lists them all, so that a new one is
+thought of. Programs are taken as far as the text of their host program (`compile --emit=c`: all passes, no kernels),
+which is seconds for all; with `full`, also as executables, which takes minutes for the large ones.
 `compile`, `dump` and `plan` take the target from one place: its name and the capacity are the same in all three.
 """
 import os, re, subprocess, sys, tempfile
@@ -42,9 +42,11 @@ def compiles(path, plan, target, folder):
     c = shardc('compile', path, '--plan', plan, '--emit=c', '-o', out)
     d = shardc('dump', path, '--plan', plan, '--after', 'memory', '-o', f'{folder}/m.ir')
     p = shardc('plan', path, '--plan', plan)
-    if c.returncode or d.returncode or p.returncode: wrong.append(f'{path} {plan}: {c.stderr}{d.stderr}{p.stderr}'); return
+    if c.returncode or d.returncode or p.returncode:
+        wrong.append(f'{path} {plan}: {c.stderr}{d.stderr}{p.stderr}'); return
     made = target_in(open(f'{folder}/m.ir').read())
-    if target and (made != target or f'"{target}"' not in open(out).read()): wrong.append(f'{path} {plan}: made for {made}, not {target}')
+    if target and (made != target or f'"{target}"' not in open(out).read()):
+        wrong.append(f'{path} {plan}: made for {made}, not {target}')
     if FULL:
         e = shardc('compile', path, '--plan', plan, '-o', f'{folder}/model')
         if e.returncode: wrong.append(f'{path} {plan} as an executable: {e.stderr}')

@@ -1,5 +1,5 @@
-"""What comes from outside ends in a diagnostic, and gets nowhere unescaped: names of models and files in generated C, paths that never
-end, targets that are none, sizes and programs without end.   hostile.py SHARDC ROOT
+"""What comes from outside ends in a diagnostic, and gets nowhere unescaped: names of models and files in generated C,
+paths that never end, targets that are none, sizes and programs without end.   hostile.py SHARDC ROOT
 
 Each case runs the compiler in an empty folder, under a limit of processor time and memory.
 """
@@ -17,7 +17,8 @@ def limits():
 
 
 def run(*args, text=None, program=SHARDC):
-    return subprocess.run([program, *args], input=text, capture_output=True, text=True, errors='replace', preexec_fn=limits, timeout=300)
+    return subprocess.run([program, *args], input=text, capture_output=True, text=True, errors='replace',
+                          preexec_fn=limits, timeout=300)
 
 
 def write(name, text):
@@ -31,7 +32,8 @@ def must(good, what, r=None):
 
 def refuses(code, *args, text=None, at=None):
     r = run(*args, text=text)
-    must(0 < r.returncode < 70 and f'[{code}]' in r.stderr and (not at or f':{at}\n' in r.stderr), f'{args}: {code} {at or ""} wanted', r)
+    must(0 < r.returncode < 70 and f'[{code}]' in r.stderr and (not at or f':{at}\n' in r.stderr),
+         f'{args}: {code} {at or ""} wanted', r)
     return r
 
 
@@ -83,15 +85,19 @@ def model(inputs=4, hidden=8, layers=2, batch=2): return MODEL % (inputs, hidden
 
 
 def names_in_c():
-    for payload in (f'Mlp*/\\n{CODE}\\n/*', f'M\\\\\\n*/ {CODE} /*', f'x\\"}};\\n{CODE}\\n', f'a??/\\n\\"; {CODE} //', f'/*/ {CODE} /*/', 'a\\xff\\x01'):
-        r = run('compile', write('m.ir', DUMP % (f'"{payload}"', f'"{payload}.shard"', f'"{payload}"')), '-o', 'model', '-q')
+    for payload in (f'Mlp*/\\n{CODE}\\n/*', f'M\\\\\\n*/ {CODE} /*', f'x\\"}};\\n{CODE}\\n', f'a??/\\n\\"; {CODE} //',
+                    f'/*/ {CODE} /*/', 'a\\xff\\x01'):
+        r = run('compile', write('m.ir', DUMP % (f'"{payload}"', f'"{payload}.shard"', f'"{payload}"')), '-o', 'model',
+                '-q')
         must(r.returncode == 0, f'model {payload}', r)
         if r.returncode: continue
         r = run('info', program='./model')
-        must(not r.stdout.startswith('PWNED') and '\nPWNED' not in r.stdout and r.returncode == 0, f'constructor in {payload}', r)
+        must(not r.stdout.startswith('PWNED') and '\nPWNED' not in r.stdout and r.returncode == 0,
+             f'constructor in {payload}', r)
     for name in ('a"b.shard', 'a*b.shard', 'a\nb".shard', 'a\\.shard', "a'b$(id).shard"):
         r = run('compile', write(name, model()), '--emit=c', '-o', 'host.c')
-        c = subprocess.run(['cc', '-std=gnu17', '-fsyntax-only', '-I', f'{os.path.dirname(SHARDC)}/lib/shardc', 'host.c'], capture_output=True, text=True)
+        c = subprocess.run(['cc', '-std=gnu17', '-fsyntax-only', '-I', f'{os.path.dirname(SHARDC)}/lib/shardc',
+                            'host.c'], capture_output=True, text=True)
         must(r.returncode == 0 and c.returncode == 0, f'file {name!r}: {c.stderr[:400]}', r)
 
 
@@ -129,7 +135,8 @@ def targets():
     refuses('E1103', 'compile', write('t.ir', dump.replace('set x', 'set target.vector_bytes')), '-o', 'x')
     refuses('E1103', 'compile', write('t.ir', dump.replace('set x = "1"', 'set target.vector_bytes = "64"')), '-o', 'x')
     refuses('E1110', 'compile', write('t.ir', dump.replace('chunks = [1]', 'chunks = [2147483648]')), '-o', 'x')
-    refuses('E1110', 'compile', write('t.ir', dump.replace(' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}', '')), '-o', 'x')
+    refuses('E1110', 'compile', write('t.ir',
+                                      dump.replace(' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}', '')), '-o', 'x')
 
 
 LOSS = """use "std"
@@ -152,7 +159,8 @@ ENTROPY = 'loss cross_entropy[Classes](%s, y)'
 
 
 def sizes():
-    for kinds in (dict(hidden=4294967296), dict(hidden=3037000500), dict(hidden=1099511627776), dict(layers=4294967296), dict(batch=1099511627776),
+    for kinds in (dict(hidden=4294967296), dict(hidden=3037000500), dict(hidden=1099511627776), dict(layers=4294967296),
+                  dict(batch=1099511627776),
                   dict(inputs=9007199254740992)):
         refuses('E0305', 'compile', write('s.shard', model(**kinds)), '--emit=ir', '-o', 's.ir')
         refuses('E0305', 'check', 's.shard')
@@ -166,12 +174,14 @@ def programs():
     twice = 'fn f0(x) = x + 1\n' + ''.join(f'fn f{i + 1}(x) = f{i}(x) + f{i}(x)\n' for i in range(40))
     refuses('E0202', 'check', write('d.shard', LOSS % (twice, ENTROPY % 'f40(up(x))')))
     lines = '\n'.join(f'  a{i + 1} = a{i} + {i}.5' for i in range(STATEMENTS))
-    r = run('compile', write('l.shard', LOSS % ('', 'a0 = up(x)\n' + lines + '\n  ' + ENTROPY % f'a{STATEMENTS}')), '--emit=ir', '-o', 'l.ir')
+    r = run('compile', write('l.shard', LOSS % ('', 'a0 = up(x)\n' + lines + '\n  ' + ENTROPY % f'a{STATEMENTS}')),
+            '--emit=ir', '-o', 'l.ir')
     must(r.returncode == 0, 'many statements', r)
 
 
 def mistakes():
-    for words in ('sum[F, F](x)', 'max[F, F](x)', 'mean[F, F](x)', 'sum[*](dot[F, F](x, x))', 'sum[*](softmax[F, F](x))'):
+    for words in ('sum[F, F](x)', 'max[F, F](x)', 'mean[F, F](x)', 'sum[*](dot[F, F](x, x))',
+                  'sum[*](softmax[F, F](x))'):
         refuses('E0203', 'check', write('m.shard', LOSS % ('', f'loss {words}')))
     refuses('E0204', 'check', write('m.shard', LOSS % ('', 'param w [Batch, F] = 1\n  ' + ENTROPY % 'up(x * w)')))
     refuses('E0204', 'check', write('m.shard', LOSS % ('', 'sub n = LayerNorm[Batch]\n  ' + ENTROPY % 'up(n(x))')))
@@ -191,7 +201,8 @@ def reports():
 
 def assembly():
     """The kernels of a program for a GPU as one file; the tables of rotary embeddings stand in many of them."""
-    r = run('compile', os.path.join(ROOT, 'examples', 'tiny_llama.shard'), '--emit=ptx', '--target', 'sm_80', '-o', 'm.ptx')
+    r = run('compile', os.path.join(ROOT, 'examples', 'tiny_llama.shard'), '--emit=ptx', '--target', 'sm_80', '-o',
+            'm.ptx')
     text = open('m.ptx').read() if r.returncode == 0 else ''
     must(text.startswith('//') and text.count('.version') == 1 and text.count('.entry') > 1, 'assembly for a GPU', r)
     tables = re.findall(r'^\.global .*? (\w+)\[', text, re.M)
@@ -200,9 +211,11 @@ def assembly():
     if os.access(ptxas, os.X_OK):
         r = subprocess.run([ptxas, '-arch=sm_80', 'm.ptx', '-o', 'm.cubin'], capture_output=True, text=True)
         must(r.returncode == 0, 'assembly for a GPU assembles', r)
-    small = [run('compile', write('m.shard', model()), f'--emit={kind}', '--target', 'sm_90').stdout for kind in ('asm', 'ptx')]
+    small = [run('compile', write('m.shard', model()), f'--emit={kind}', '--target', 'sm_90').stdout
+             for kind in ('asm', 'ptx')]
     must(small[0] == small[1] and '.target sm_90' in small[0], 'asm for a GPU is ptx')
-    for args, says in ((('--target', 'native'), '--target sm_80'), (('--target', 'sm_80,sm_90'), '`--keep DIR` keeps'), (('--target', 'sm_80', '--keep', 'k'), 'goes without')):
+    for args, says in ((('--target', 'native'), '--target sm_80'), (('--target', 'sm_80,sm_90'), '`--keep DIR` keeps'),
+                       (('--target', 'sm_80', '--keep', 'k'), 'goes without')):
         r = run('compile', 'm.shard', '--emit=ptx', *args)
         must(r.returncode == 2 and says in r.stderr and not os.path.exists('k'), f'ptx {args}: {says}', r)
 

@@ -1,8 +1,10 @@
-"""The JSON that shardc writes: check --json and --message-format=json, against the plain messages. json_output.py SHARDC ROOT"""
+"""The JSON that shardc writes: check --json and --message-format=json, against the plain messages. json_output.py
+SHARDC ROOT"""
 import json, os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = sys.argv[1], os.path.abspath(sys.argv[2])
-CASES = sorted(f'{ROOT}/tests/frontend/cases/{f}' for f in os.listdir(f'{ROOT}/tests/frontend/cases') if f.endswith('.shard'))
+CASES = sorted(f'{ROOT}/tests/frontend/cases/{f}' for f in os.listdir(f'{ROOT}/tests/frontend/cases')
+               if f.endswith('.shard'))
 KEYS = ['code', 'file', 'line', 'column', 'message', 'help']
 wrong = 0
 
@@ -17,7 +19,8 @@ def expect(good, what):
 
 def plain(path):
     """(file, line, column, code, message) of every message, from the short format."""
-    found = re.findall(r'^(?:(.*?):(\d+):(\d+): )?\w+\[(\w+)\]: (.*)$', run('check', '--message-format=short', path).stderr, re.M)
+    found = re.findall(r'^(?:(.*?):(\d+):(\d+): )?\w+\[(\w+)\]: (.*)$',
+                       run('check', '--message-format=short', path).stderr, re.M)
     return [(f, int(l or 0), int(c or 0), code, m) for f, l, c, code, m in found]
 
 
@@ -39,7 +42,8 @@ for path in CASES:
     expect([json.loads(l)['code'] for l in lines] == [g[3] for g in got], f'{path}: JSON lines')
 
 o = listed(f'{ROOT}/examples/gpt2.shard', 0)
-expect(o['models'] == [{'name': 'GPT2', 'parameters': 124439808}, {'name': 'GPT2_XL', 'parameters': 1557611200}], o['models'])
+expect(o['models'] == [{'name': 'GPT2', 'parameters': 124439808}, {'name': 'GPT2_XL', 'parameters': 1557611200}],
+       o['models'])
 both = json.loads(run('check', '--json', f'{ROOT}/examples/gpt2.shard', f'{ROOT}/examples/vit.shard').stdout)
 expect([m['name'] for m in both['models']] == ['GPT2', 'GPT2_XL', 'ViT'], both['models'])
 expect(listed('absent.shard', 4)['diagnostics'][0]['code'] == 'E0001', 'absent file')
@@ -49,5 +53,6 @@ with tempfile.TemporaryDirectory() as d:
     listed(f'{d}/odd.shard', 1)
     for args in (['compile', '--emit=ir'], ['dump'], ['check'], ['fmt']):
         r = run(*args, '--message-format=json', f'{d}/odd.shard')
-        expect(r.returncode == 1 and r.stderr and all(json.loads(l)['code'] for l in r.stderr.splitlines()), f'{args}: {r.stderr}')
+        expect(r.returncode == 1 and r.stderr and all(json.loads(l)['code'] for l in r.stderr.splitlines()),
+               f'{args}: {r.stderr}')
 sys.exit(wrong > 0)

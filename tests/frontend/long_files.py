@@ -1,8 +1,9 @@
 """Long files are checked in linear time, examples at once: long_files.py SHARDC EXAMPLES [LINES [SECONDS]]
 
-Seven shapes of files of about LINES lines (100,000), each within SECONDS (1) of processor time. A file of half the length takes at
-least a third of it (quadratic work would take a quarter), where it is long enough to measure. An example takes at most a twentieth
-of SECONDS; one whose machines name their memory, so that plans are made to be judged, at most SECONDS."""
+Seven shapes of files of about LINES lines (100,000), each within SECONDS (1) of processor time. A file of half the
+length takes at least a third of it (quadratic work would take a quarter), where it is long enough to measure. An
+example takes at most a twentieth of SECONDS; one whose machines name their memory, so that plans are made to be judged,
+at most SECONDS."""
 import os, resource, subprocess, sys, tempfile
 
 SHARDC, EXAMPLES = sys.argv[1:3]
@@ -37,27 +38,31 @@ def body(n):
 def params(n):
     """Very many parameters, each with its line of weights."""
     k = n // 3
-    return HEAD + 'model M {\n  input x [Batch, A] f32\n' + '\n'.join(f'  param w{i} [A] = 1\n  x = x * w{i}' for i in range(k)) + \
+    return HEAD + 'model M {\n  input x [Batch, A] f32\n' + '\n'.join(f'  param w{i} [A] = 1\n  x = x * w{i}'
+                                                                      for i in range(k)) + \
         '\n  loss mean[*](x)\n}\nweights h for M {\n' + '\n'.join(f'  w{i} <- "w{i}"' for i in range(k)) + '\n}\n'
 
 
 def dims(n):
     """Very many dims and constants, each from the one before."""
     k = n // 2
-    return HEAD + 'dims {\n  D0 = 3\n' + '\n'.join(f'  D{i} = D{i - 1} + 1' for i in range(1, k)) + '\n}\n' + 'const c0 = 1\n' + \
+    return HEAD + 'dims {\n  D0 = 3\n' + '\n'.join(f'  D{i} = D{i - 1} + 1'
+                                                   for i in range(1, k)) + '\n}\n' + 'const c0 = 1\n' + \
         '\n'.join(f'const c{i} = D{i} * 2 + 1' for i in range(1, k)) + '\n'
 
 
 def functions(n):
     """Very many functions, each used once."""
     k = n // 2
-    return HEAD + '\n'.join(f'fn f{i}(x) = x * {i} + 1' for i in range(k)) + '\nmodel M {\n  input x [Batch, A] f32\n' + \
+    return HEAD + '\n'.join(f'fn f{i}(x) = x * {i} + 1'
+                            for i in range(k)) + '\nmodel M {\n  input x [Batch, A] f32\n' + \
         '\n'.join(f'  x = f{i}(x)' for i in range(k)) + '\n  loss mean[*](x)\n}\n'
 
 
 def mistakes(n):
     """Mistakes only: reading ends after twenty of them."""
-    return HEAD + 'layer L(x: [*, A]) -> [*, A] {\n' + '\n'.join(f'  y{i} = x + q{i}' for i in range(n - 5)) + '\n  return x\n}\n'
+    return HEAD + 'layer L(x: [*, A]) -> [*, A] {\n' + '\n'.join(f'  y{i} = x + q{i}'
+                                                                 for i in range(n - 5)) + '\n  return x\n}\n'
 
 
 def open_brackets(n):

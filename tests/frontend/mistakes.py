@@ -1,8 +1,9 @@
-"""Seeded mistakes over the examples (mistakes.txt): each is found, at its line; what the message proposes as an edit mends it.
-mistakes.py SHARDC EXAMPLES [--show [PATTERN]]    --show prints every message as the user sees it.
+"""Seeded mistakes over the examples (mistakes.txt): each is found, at its line; what the message proposes as an edit
+mends it. mistakes.py SHARDC EXAMPLES [--show [PATTERN]]    --show prints every message as the user sees it.
 
-Each row is tried on a copy of the example, all examples being beside it. The first error or warning must have the code and stand on the line
-of the table. Where the message has edits (--message-format=json), the edited copy must check without errors.
+Each row is tried on a copy of the example, all examples being beside it. The first error or warning must have the code
+and stand on the line of the table. Where the message has edits (--message-format=json), the edited copy must check
+without errors.
 """
 import json, os, re, shutil, subprocess, sys, tempfile
 
@@ -69,13 +70,15 @@ def try_row(folder, number, file, at, old, new, code, where):
         found += 1
         m = new_ones[0]
         line = m['spans'][0]['line'] if m['spans'] else 0
-        if (m['code'], line) != (code, where): wrong.append(f'{name}: {code} at line {where} wanted, found {m["code"]} at {line}: {m["message"]}')
+        if (m['code'], line) != (code, where):
+            wrong.append(f'{name}: {code} at line {where} wanted, found {m["code"]} at {line}: {m["message"]}')
         if m['edits'] and apply(path, m['edits']):
             mended += 1
             status, after = check(path)
             left = [a for a in after if a['code'][0] == 'E' or a['code'] == m['code']]
             left = [a for a in left if (a['code'], a['message']) not in known[file]]
-            if left: wrong.append(f'{name}: the edit {m["edits"]} does not mend it: {left[0]["code"]} {left[0]["message"]}')
+            if left:
+                wrong.append(f'{name}: the edit {m["edits"]} does not mend it: {left[0]["code"]} {left[0]["message"]}')
     open(path, 'w').write(original)
 
 

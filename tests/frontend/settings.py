@@ -1,16 +1,18 @@
 """No setting without a reader: settings.py SHARDC ROOT
 
-Every row of frontend/settings.def is either planned or read. A planned word is E0901 where it stands, in a file and in --set
-alike, and a note of `check`; a value that says how it is today passes. Of every other key the place is found that reads it:
-by the name under which the module and the executable carry it ("train.optim.lr", machine: number(m, "node.hbm")), or by an
-accessor of the tree (settings_value(item, "on", "nodes")); of every choice the place that compares with it. What is found by
-neither must stand in BY_HAND with the reader's own words, and these words must be in the file named.
+Every row of frontend/settings.def is either planned or read. A planned word is E0901 where it stands, in a file and in
+--set alike, and a note of `check`; a value that says how it is today passes. Of every other key the place is found that
+reads it: by the name under which the module and the executable carry it ("train.optim.lr", machine: number(m,
+"node.hbm")), or by an accessor of the tree (settings_value(item, "on", "nodes")); of every choice the place that
+compares with it. What is found by neither must stand in BY_HAND with the reader's own words, and these words must be in
+the file named.
 """
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 ROOMS = ['driver', 'frontend', 'ir', 'passes', 'codegen', 'runtime']
-TABLES = {'settings.def', 'settings.c', 'settings_check.c', 'settings_set.c', 'explain.def', 'keywords.def', 'operators.def'}
+TABLES = {'settings.def', 'settings.c', 'settings_check.c', 'settings_set.c', 'explain.def', 'keywords.def',
+          'operators.def'}
 BLOCKS = {'TRAIN': 'train', 'PLAN': 'plan', 'MACHINE': 'machine', 'WEIGHTS': 'weights', 'EXTERN': 'extern'}
 wrong = []
 
@@ -22,7 +24,8 @@ BY_HAND = {
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
-    'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),      # one choice, which is how it is
+    'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
+           # one choice, which is how it is
     'machine.node.f32': ('driver/machine.c', '"node.%s", type'),
     'machine.node.tf32': ('driver/machine.c', '"node.%s", type'),
     'machine.node.bf16': ('driver/machine.c', '"node.%s", type'),
@@ -66,8 +69,11 @@ def read_as_name(names): return any(f'"{n}"' in ALL or f'"{n}.' in ALL for n in 
 
 
 def read_from_tree(word, key):
-    if key is None: return bool(re.search(rf'settings_\w+\([^;]*"{word}", NULL', ALL) or re.search(rf'strcmp\([^;]*"{word}"\)', ALL))
-    return bool(re.search(rf'settings_\w+\([^;]*"{word}", "{key}"', ALL) or re.search(rf'setting_option\(\w+, "{key}"\)', ALL))
+    if key is None:
+        return bool(re.search(rf'settings_\w+\([^;]*"{word}", NULL', ALL)
+                    or re.search(rf'strcmp\([^;]*"{word}"\)', ALL))
+    return bool(re.search(rf'settings_\w+\([^;]*"{word}", "{key}"', ALL)
+                or re.search(rf'setting_option\(\w+, "{key}"\)', ALL))
 
 
 def has_words(entry):
@@ -89,7 +95,8 @@ def is_planned(planned, block, word, key):
     line, _, choice = word.partition('.')
     for p in planned:
         if p[0] != block or p[1] != line: continue
-        if p[2] == 'NULL' and (p[3] == 'NULL' or (choice and p[3] == choice) or (p[3][0] == '!' and not key)): return True
+        if p[2] == 'NULL' and (p[3] == 'NULL' or (choice and p[3] == choice) or (p[3][0] == '!' and not key)):
+            return True
         if key and p[2] == key and (p[3] == 'NULL' or p[3][0] == '!'): return True
     return False
 
@@ -101,10 +108,12 @@ def check_readers(table, planned):
         if kind not in ('LINE', 'OPTION') or is_planned(planned, block, word, key): continue
         word = word.split('.')[0]
         flags = f[5] if kind == 'LINE' else ''
-        if kind == 'LINE' and f[2] == 'NOTHING' and not re.search('KEYS|FREE', flags): continue      # only its options say something
+        if kind == 'LINE' and f[2] == 'NOTHING' and not re.search('KEYS|FREE', flags):
+            continue      # only its options say something
         if re.search('KEYS', flags): key = '*'
         n += 1
-        if not reader(block, word, key): wrong.append(f'{BLOCKS[block]}.{word}{"." + key if key else ""}: nothing reads it')
+        if not reader(block, word, key):
+            wrong.append(f'{BLOCKS[block]}.{word}{"." + key if key else ""}: nothing reads it')
     return n
 
 
@@ -112,15 +121,19 @@ def check_choices(table, planned):
     """A choice is compared with by its name; the default may be what is done where no other is named."""
     n, otherwise = 0, {}
     for kind, f in table:
-        if kind in ('LINE', 'OPTION'): otherwise[f[0], f[1] if kind == 'LINE' else f'{f[1]}.{f[2]}'] = f[6] if kind == 'LINE' else f[4]
+        if kind in ('LINE', 'OPTION'):
+            otherwise[f[0], f[1] if kind == 'LINE' else f'{f[1]}.{f[2]}'] = f[6] if kind == 'LINE' else f[4]
     for kind, f in table:
         if kind != 'CHOICE': continue
         block, word, value = f[:3]
         name, line, key = f'{BLOCKS[block]}.{word}', *(word.split('.') + [None])[:2]
-        if is_planned(planned, block, line, key) or any(p[0] == block and p[1] == line and p[3] == value for p in planned): continue
+        if is_planned(planned, block, line, key) or any(p[0] == block and p[1] == line and p[3] == value
+                                                        for p in planned):
+            continue
         n += 1
         if name in CHOICES_BY_HAND and has_words(CHOICES_BY_HAND[name]): continue
-        if f'"{value}"' not in ALL and otherwise.get((block, word)) != value: wrong.append(f'{name} = {value}: nothing asks for it')
+        if f'"{value}"' not in ALL and otherwise.get((block, word)) != value:
+            wrong.append(f'{name} = {value}: nothing asks for it')
     return n
 
 
@@ -145,7 +158,8 @@ plan p for M { on box
   precision bf16 %(precision)s
   %(plan)s }
 '''
-# what is written into the file, and by --set, to ask for a planned word; with the value that holds today where there is one
+# what is written into the file, and by --set, to ask for a planned word; with the value that holds today where there is
+# one
 ASK = {
     'optim': ('optim', 'onebit_adam', 'train.optim=onebit_adam', 'adamw'),
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
@@ -171,19 +185,23 @@ def shardc(folder, words, *args):
 def codes(p, code): return re.findall(rf'^(?:(.*?):(\d+):(\d+): )?\w+\[{code}\]', p.stderr, re.M)
 
 
-def dump(folder, words, *args): return shardc(folder, words, 'dump', 'm.shard', '--plan', 'p', '--after', 'lower', '-o', 'out.ir', *args)
+def dump(folder, words, *args):
+    return shardc(folder, words, 'dump', 'm.shard', '--plan', 'p', '--after', 'lower', '-o', 'out.ir', *args)
 
 
 def refuses(folder, name, hole, asks, option):
     p = dump(folder, {hole: asks})
     line = next(i for i, l in enumerate(open(f'{folder}/m.shard'), 1) if asks in l)
-    if p.returncode != 1 or [int(x[1]) for x in codes(p, 'E0901')] != [line]: wrong.append(f'{name} in a file: {p.returncode} {p.stderr}')
+    if p.returncode != 1 or [int(x[1]) for x in codes(p, 'E0901')] != [line]:
+        wrong.append(f'{name} in a file: {p.returncode} {p.stderr}')
     p = shardc(folder, {hole: asks}, 'check', 'm.shard')
-    if p.returncode or [int(x[1]) for x in codes(p, 'N0902')] != [line]: wrong.append(f'{name} in check: {p.returncode} {p.stderr}')
+    if p.returncode or [int(x[1]) for x in codes(p, 'N0902')] != [line]:
+        wrong.append(f'{name} in check: {p.returncode} {p.stderr}')
     if not option: return
     p = dump(folder, {}, '--set', option)
     found = codes(p, 'E0901')
-    if p.returncode != 1 or len(found) != 1 or found[0][0] != '--set': wrong.append(f'--set {option}: {p.returncode} {p.stderr}')
+    if p.returncode != 1 or len(found) != 1 or found[0][0] != '--set':
+        wrong.append(f'--set {option}: {p.returncode} {p.stderr}')
 
 
 def passes_today(folder, name, hole, holds, option):
@@ -199,7 +217,8 @@ table = list(rows())
 planned = [f for kind, f in table if kind == 'PLANNED']
 n, choices = check_readers(table, planned), check_choices(table, planned)
 names = [f[1] + ('' if f[2] == 'NULL' else f'.{f[2]}') for f in planned]
-if set(names) != set(ASK): wrong.append(f'planned words without a case here, or the other way round: {set(names) ^ set(ASK)}')
+if set(names) != set(ASK):
+    wrong.append(f'planned words without a case here, or the other way round: {set(names) ^ set(ASK)}')
 with tempfile.TemporaryDirectory() as folder:
     p = dump(folder, {})
     if p.returncode: wrong.append(f'without planned words: {p.stderr}')

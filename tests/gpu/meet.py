@@ -1,6 +1,7 @@
-"""Ranks of several machines, here processes with the environment of several: an executable that talks over the stand-in's NCCL meets
-over TCP and by a file, as torchrun, mpirun and srun start it and by hand; the same losses as one processor; what is wrong with a
-launch is said, with the status of docs/executable.md, and never hangs; one rank that is killed ends all, and is named.
+"""Ranks of several machines, here processes with the environment of several: an executable that talks over the
+stand-in's NCCL meets over TCP and by a file, as torchrun, mpirun and srun start it and by hand; the same losses as one
+processor; what is wrong with a launch is said, with the status of docs/executable.md, and never hangs; one rank that is
+killed ends all, and is named.
 
     python3 meet.py SHARDC [CASE ..]
 """
@@ -11,7 +12,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATE = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc', 'emulate')
 OTHERS = ('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'SHARDC', 'MASTER', 'TORCHELASTIC')
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(OTHERS)}
-CLEAN.update(NO_COLOR='1', SHARDC_LIBCUDA=f'{EMULATE}/libcuda.so.1', SHARDC_LIBNCCL=f'{EMULATE}/libnccl.so.2', SHARDC_EMULATE_DEVICES='4')
+CLEAN.update(NO_COLOR='1', SHARDC_LIBCUDA=f'{EMULATE}/libcuda.so.1', SHARDC_LIBNCCL=f'{EMULATE}/libnccl.so.2',
+             SHARDC_EMULATE_DEVICES='4')
 D = tempfile.mkdtemp(prefix='gpu meet ')
 rng = random.Random(9)
 MEET = 6          # seconds: the ranks of one case may start far apart on a busy machine
@@ -37,7 +39,8 @@ def free_port():
 
 def by_hand(r, port, **more):
     """Rank r of four, two on each machine, as torchrun tells it."""
-    return {'RANK': r, 'WORLD_SIZE': 4, 'LOCAL_RANK': r % 2, 'LOCAL_WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port, **more}
+    return {'RANK': r, 'WORLD_SIZE': 4, 'LOCAL_RANK': r % 2, 'LOCAL_WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1',
+            'MASTER_PORT': port, **more}
 
 
 def start(environments, *a, exe='four'):
@@ -87,10 +90,12 @@ def bad(environments, status, *texts, seconds=20, args=(), every=True, **kw):
 def case_tcp():
     port = free_port()
     good(end(start([by_hand(r, port) for r in range(4)], '--out', 'tcp')), 'tcp')
-    good(end(start([by_hand(r, 1, MASTER_ADDR='nowhere.invalid') for r in range(4)], '--out', 'option', '--meet', f'localhost:{port}')), 'option')
+    good(end(start([by_hand(r, 1, MASTER_ADDR='nowhere.invalid') for r in range(4)], '--out', 'option', '--meet',
+                   f'localhost:{port}')), 'option')
     several = [{k: v for k, v in by_hand(r, port).items() if not k.startswith('LOCAL')} for r in range(4)]
     good(end(start(several, '--out', 'uncounted')), 'uncounted')
-    slurm = [{'SLURM_JOB_ID': 7, 'SLURM_STEP_ID': os.getpid() % 10000, 'SLURM_PROCID': r, 'SLURM_STEP_NUM_TASKS': 4, 'SLURM_LOCALID': r % 2, 'SLURM_NODEID': r // 2,
+    slurm = [{'SLURM_JOB_ID': 7, 'SLURM_STEP_ID': os.getpid() % 10000, 'SLURM_PROCID': r, 'SLURM_STEP_NUM_TASKS': 4,
+              'SLURM_LOCALID': r % 2, 'SLURM_NODEID': r // 2,
               'SLURM_STEP_TASKS_PER_NODE': '2(x2)', 'SLURM_STEP_NODELIST': 'localhost,other[1-3]'} for r in range(4)]
     good(end(start(slurm, '--out', 'slurm')), 'slurm')
 
@@ -110,7 +115,8 @@ def case_launchers():
     def line(command, out, env=None):
         shutil.rmtree(os.path.join(D, out), ignore_errors=True)
         p = subprocess.run(['bash', '-c', command], cwd=D, capture_output=True, text=True, timeout=120, env={
-            **CLEAN, 'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_rmaps_base_oversubscribe': '1', **(env or {})})
+            **CLEAN, 'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
+             'OMPI_MCA_rmaps_base_oversubscribe': '1', **(env or {})})
         good([(p.returncode, p.stdout + p.stderr)], out)
         print(f'  ran: {command[:120]}')
     if shutil.which('mpirun'):
@@ -133,7 +139,8 @@ def case_bad():
         taken = s.getsockname()[1]
         bad([by_hand(0, taken)], 4, 'R0108', seconds=20)
         bad([by_hand(1, taken)], 3, 'is not rank 0 of this job')
-    bad([by_hand(r, port, MASTER_ADDR='nowhere.invalid') for r in range(4)], 4, 'the address of rank 0 cannot be found: `nowhere.invalid`')
+    bad([by_hand(r, port, MASTER_ADDR='nowhere.invalid') for r in range(4)], 4,
+        'the address of rank 0 cannot be found: `nowhere.invalid`')
     bad([by_hand(r, port, MASTER_ADDR='') for r in range(4)], 4, 'nothing says where they meet')
     bad(four, 4, '--meet: `here` is no place where ranks can meet', args=['--meet', 'here'])
     bad([by_hand(r, 'x') for r in range(4)], 4, 'is no place where ranks can meet')
@@ -141,12 +148,14 @@ def case_bad():
     bad(four[:1], 4, 'R0108', args=['--meet', '/nowhere/meet'])
     bad(four[:2], 3, f'2 of 4 ranks did not come within {MEET} s: rank 2, 3')
     bad(four[1:2], 3, f'rank 0 did not come within {MEET} s to 127.0.0.1:')
-    bad([four[0], four[1], four[1], four[3]], 3, 'two processes say that they are rank 1', 'rank 0 did not come', 'ended before', every=False)
+    bad([four[0], four[1], four[1], four[3]], 3, 'two processes say that they are rank 1', 'rank 0 did not come',
+        'ended before', every=False)
     bad(four[:3] + [by_hand(3, port, WORLD_SIZE=5)], 3, 'built for 4 ranks', every=False)
     bad(four[:2] + [by_hand(2, port), by_hand(9, port)], 3, 'RANK is 9, but WORLD_SIZE is 4', every=False)
     bad(four, 3, 'rank 3 (', 'another executable than rank 0', exe=['four', 'four', 'four', 'other'])
     ps = []
-    for e, exe in ((four[0], 'four'), (four[3], 'other'), (four[1], 'four'), (four[2], 'four')):     # the refused one takes nobody's place
+    for e, exe in ((four[0], 'four'), (four[3], 'other'), (four[1], 'four'), (four[2], 'four')):
+        # the refused one takes nobody's place
         ps += start([{'SHARDC_MEET': MEET, **e}], '--out', 'none', exe=exe)
         time.sleep(0.5)
     said = end(ps, 20)
@@ -166,17 +175,20 @@ def connected(port):
 
 def hello(rank, host):
     """Of a rank of another program, well formed, with a guess for a proof."""
-    return struct.pack('<8s4iq3Q64s16s32s', b'shardc\3', rank, 4, 5, 0, 77, 1, 2, 3, host, rng.randbytes(16), rng.randbytes(32))
+    return struct.pack('<8s4iq3Q64s16s32s', b'shardc\3', rank, 4, 5, 0, 77, 1, 2, 3, host, rng.randbytes(16),
+                       rng.randbytes(32))
 
 
 def case_strangers():
-    """Who does not know the secret ends nothing and keeps nobody waiting: silent ones, garbage, hellos of a wrong program."""
+    """Who does not know the secret ends nothing and keeps nobody waiting: silent ones, garbage, hellos of a wrong
+    program."""
     port = free_port()
     four = [by_hand(r, port, SHARDC_SECRET='of this job', SHARDC_MEET=40) for r in range(4)]
     ps = start(four[:1], '--out', 'strangers')
     open_ = [connected(port)[0] for _ in range(100)]                       # more than there is room for
     check(connected(port)[1].startswith(b'shardc'), 'it greets')
-    for text in rng.randbytes(500), b'GET / HTTP/1.0\r\n\r\n' * 20, hello(1, b'\x1b[31mred'), hello(-1, b'x') + bytes(5000000), hello(9, b'x'):
+    for text in (rng.randbytes(500), b'GET / HTTP/1.0\r\n\r\n' * 20, hello(1, b'\x1b[31mred'),
+                 hello(-1, b'x') + bytes(5000000), hello(9, b'x')):
         s, greeting = connected(port)
         s.settimeout(10)
         try:
@@ -195,7 +207,8 @@ def case_kill():
     """Two that are killed while they train, one before all have met."""
     port = free_port()
     for k, victim in enumerate((2, 0, 3)):
-        ps = start([by_hand(r, port, SHARDC_MEET=8 if k == 0 else 60) for r in range(4)], '--out', f'kill{k}', '--steps', '200000', '--save-every', '0', '--max-time', '20')
+        ps = start([by_hand(r, port, SHARDC_MEET=8 if k == 0 else 60) for r in range(4)], '--out', f'kill{k}',
+                   '--steps', '200000', '--save-every', '0', '--max-time', '20')
         metrics = os.path.join(D, f'kill{k}', 'metrics.jsonl')
         while k and not (os.path.exists(metrics) and os.path.getsize(metrics)):
             check(not any(p.poll() is not None for p in ps), f"kill {k}: a rank ended before the first step")
@@ -206,7 +219,8 @@ def case_kill():
         for r, (status, words) in enumerate(all):
             named = f'rank {victim} (' in words and 'R0901' in words
             early = 'R0107' in words and not k
-            check(r == victim or status in (1, 3) and (named or early), f'rank {r} after rank {victim}: {status} {words}')
+            check(r == victim or status in (1, 3) and (named or early),
+                  f'rank {r} after rank {victim}: {status} {words}')
         print(f'  rank {victim}: the others left after {time.time() - began:.2f} s: {all[victim - 1][1].strip().splitlines()[-2][:110]}')
 
 
@@ -217,13 +231,18 @@ try:
     npy('y.npy', (640, 8), [sum(x[i * 16 + k] * w[k * 8 + o] for k in range(16)) for i in range(640) for o in range(8)])
     model = open(os.path.join(HERE, 'linear.shard')).read()
     open(f'{D}/m.shard', 'w').write(model + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
-    open(f'{D}/n.shard', 'w').write(model.replace('0.01', '0.02') + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
-    for out, file, *a in (('one', 'm', '--target', 'x86'), ('four', 'm', '--plan', 'four', '--target', 'sm_80'), ('other', 'n', '--plan', 'four', '--target', 'sm_80'),
+    open(f'{D}/n.shard', 'w').write(model.replace('0.01', '0.02')
+                                    + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
+    for out, file, *a in (('one', 'm', '--target', 'x86'), ('four', 'm', '--plan', 'four', '--target', 'sm_80'),
+                          ('other', 'n', '--plan', 'four', '--target', 'sm_80'),
                           ('cpu', 'm', '--plan', 'four', '--target', 'x86')):
-        p = subprocess.run([SHARDC, 'compile', f'{file}.shard', '-o', f'{out}.exe' if out == 'one' else out, '-q', *a], cwd=D, capture_output=True, text=True,
-                           env={**CLEAN, 'PATH': '/usr/bin:/bin', 'SHARDC_PATH': os.path.join(HERE, '..', '..', 'examples')})
+        p = subprocess.run([SHARDC, 'compile', f'{file}.shard', '-o', f'{out}.exe' if out == 'one' else out, '-q', *a],
+                           cwd=D, capture_output=True, text=True,
+                           env={**CLEAN, 'PATH': '/usr/bin:/bin',
+                                'SHARDC_PATH': os.path.join(HERE, '..', '..', 'examples')})
         check(p.returncode == 0, p.stderr)
-    check(subprocess.run(['./one.exe', 'train', '--out', 'one'], cwd=D, env=CLEAN, capture_output=True).returncode == 0, 'one processor')
+    check(subprocess.run(['./one.exe', 'train', '--out', 'one'], cwd=D, env=CLEAN, capture_output=True).returncode == 0,
+          'one processor')
     for name in sys.argv[2:] or cases:
         began = time.time()
         cases[name]()

@@ -1,5 +1,5 @@
-"""The runtime on a GPU, without the compiler: toy_gpu.c on the stand-in. Learning, graphs, resuming, sampling, check runs,
-traces, altered kernels, and everything that a driver may refuse.
+"""The runtime on a GPU, without the compiler: toy_gpu.c on the stand-in. Learning, graphs, resuming, sampling, check
+runs, traces, altered kernels, and everything that a driver may refuse.
 
     python3 toy_gpu.py TOY LIBCUDA
 """
@@ -25,7 +25,8 @@ def check(ok, what):
 
 
 def losses(run):
-    return [(x['step'], x['loss'], x.get('valid_loss')) for x in map(json.loads, open(os.path.join(D, run, 'metrics.jsonl')))]
+    return [(x['step'], x['loss'], x.get('valid_loss')) for x in map(json.loads,
+                                                                     open(os.path.join(D, run, 'metrics.jsonl')))]
 
 
 def tensors(run):
@@ -56,7 +57,8 @@ account = os.path.join(D, 'account')
 train('--out', 'y', '--save-every', '3', '--dump', 'y.st', env={'SHARDC_EMULATE_ACCOUNT': account})
 toy('export', '--resume=y', '--out', 'yx', env={'SHARDC_EMULATE_ACCOUNT': account})
 train('--out', 'z', '--init', 'yx', '--steps', '1', '--dump', 'z.st', env={'SHARDC_EMULATE_ACCOUNT': account})
-check([line.split()[1:] for line in open(account)] == 3 * [['1088', '20736']], 'no more than was planned: ' + open(account).read())
+check([line.split()[1:] for line in open(account)] == 3 * [['1088', '20736']], 'no more than was planned: '
+      + open(account).read())
 check(losses('z')[0][1] < losses('a')[0][1] / 4, 'it goes on from the weights file')
 shutil.copytree(os.path.join(D, 'a'), os.path.join(D, 'r'))
 shutil.rmtree(os.path.join(D, 'r', 'step-000020'))
@@ -73,7 +75,8 @@ check(sum(e['name'] == 'step.learn' for e in events) == 4, 'two phases of two st
 before = resource.getrusage(resource.RUSAGE_CHILDREN)
 log = toy('sample', '--out', 'a', '--tokens', '1', env={'SHARDC_EMULATE_LOG': '1'})
 after = resource.getrusage(resource.RUSAGE_CHILDREN)
-spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime      # of a processor, which others may be using
+# of a processor, which others may be using
+spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 check(spent < 1 and 'show_p0' in log, f'{spent:.2f} s of a processor from the start to the end of the first launch')
 check('libcuda' not in subprocess.run(['ldd', TOY], capture_output=True, text=True).stdout, 'nothing of CUDA is linked')
 train('--out', 'h', '--device', 'gpu:1', env={'SHARDC_EMULATE_DEVICES': '2'}, says='shardc stand-in 1')
@@ -84,7 +87,8 @@ open(os.path.join(D, 'k', 'learn.ptx'), 'w').write(kernel('learn').replace('0f3D
 train('--out', 'k1', '--kernels', 'k')
 check(losses('k1')[-1][1] > 4 * losses('a')[-1][1], 'an altered kernel learns nothing')
 open(os.path.join(D, 'k', 'learn.ptx'), 'w').write('.version 7.0\n.target sm_80\nnonsense')
-train('--out', 'k2', '--kernels', 'k', expect=1, says='R1006]: the driver refused the code of kernel step.learn (toy.shard:7)')
+train('--out', 'k2', '--kernels', 'k', expect=1,
+      says='R1006]: the driver refused the code of kernel step.learn (toy.shard:7)')
 
 # ---- what goes wrong ----
 none = {'SHARDC_LIBCUDA': '/nowhere/libcuda.so.1'}
@@ -92,25 +96,35 @@ train('--out', 'n', expect=4, says='R1001', env=none)
 train('--out', 'n', expect=4, says='R1002]: the CUDA driver', env={'SHARDC_EMULATE_DEVICES': '0'})
 train('--out', 'n', '--device', 'gpu:3', expect=4, says='R1002]: there is no GPU 3', env={})
 train('--out', 'n', expect=4, says='R1003]: this executable is for sm_80, and GPU', env={'SHARDC_EMULATE_SM': '75'})
-train('--out', 'n', expect=4, says='R1003]: a kernel needs 60000 bytes of shared memory', env={'SHARDC_EMULATE_SHARED': '49152'})
-train('--out', 'n', expect=4, says='R1005]: this executable needs 0.02 MiB on the GPU, and 0.00 MiB of 0.01 MiB are free', env={'SHARDC_EMULATE_MEMORY': '10000', 'SHARDC_EMULATE_USED': '9000'})
+train('--out', 'n', expect=4, says='R1003]: a kernel needs 60000 bytes of shared memory',
+      env={'SHARDC_EMULATE_SHARED': '49152'})
+train('--out', 'n', expect=4,
+      says='R1005]: this executable needs 0.02 MiB on the GPU, and 0.00 MiB of 0.01 MiB are free',
+      env={'SHARDC_EMULATE_MEMORY': '10000', 'SHARDC_EMULATE_USED': '9000'})
 train('--out', 'n', '--device', 'cpu', expect=2, says='R0103')
 train('--out', 'n', '--device', 'gpu:x', expect=2, says='R0103')
-train('--out', 'n', expect=4, says='R1004]: the driver refused the code of kernel init.elem1', env={'SHARDC_EMULATE_DRIVER': '10020'})
+train('--out', 'n', expect=4, says='R1004]: the driver refused the code of kernel init.elem1',
+      env={'SHARDC_EMULATE_DRIVER': '10020'})
 check('the code is PTX 7.0, which drivers for CUDA 11 read; this one is for CUDA 10.2' in
       train('--out', 'n', expect=4, says='R1004', env={'SHARDC_EMULATE_DRIVER': '10020'}), 'both versions')
 for call, result, code, status, text in (
-        ('cuInit', 34, 'R1001', 4, 'links with, no driver'), ('cuInit', 802, 'R1001', 4, 'fabric manager'), ('cuInit', 803, 'R1001', 4, 'reboot'),
-        ('cuInit', 304, 'R1001', 4, '--gpus all'), ('cuInit', 999, 'R1001', 4, 'dmesg'), ('cuInit', 3, 'R1001', 4, 'does not start'),
-        ('cuDevicePrimaryCtxRetain', 46, 'R1002', 4, 'for itself'), ('cuDevicePrimaryCtxRetain', 2, 'R1005', 4, 'nvidia-smi'),
+        ('cuInit', 34, 'R1001', 4, 'links with, no driver'), ('cuInit', 802, 'R1001', 4, 'fabric manager'),
+                                         ('cuInit', 803, 'R1001', 4, 'reboot'),
+        ('cuInit', 304, 'R1001', 4, '--gpus all'), ('cuInit', 999, 'R1001', 4, 'dmesg'),
+                                         ('cuInit', 3, 'R1001', 4, 'does not start'),
+        ('cuDevicePrimaryCtxRetain', 46, 'R1002', 4, 'for itself'),
+                                         ('cuDevicePrimaryCtxRetain', 2, 'R1005', 4, 'nvidia-smi'),
         ('cuDevicePrimaryCtxRetain', 214, 'R1008', 1, 'ECC'), ('cuModuleLoadDataEx', 2, 'R1005', 4, 'init.elem1'),
         ('cuModuleLoadDataEx', 200, 'R1006', 1, 'init.elem1 (toy.shard:4)')):
     said = train('--out', 'n', expect=status, says=code, env={'SHARDC_EMULATE_FAIL': f'{call}={result}'})
     check(text in said, f'{call} {result}: {said}')
-for folder in ('nowhere', D): train('--out', 'n', '--kernels', folder, expect=2, says='no kernel of this executable has a file there')
-check('stand-in GPU' in train('--out', 'v', expect=1, says='R1007]: kernel step.learn (toy.shard:7) failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS',
+for folder in ('nowhere', D):
+    train('--out', 'n', '--kernels', folder, expect=2, says='no kernel of this executable has a file there')
+check('stand-in GPU' in train('--out', 'v', expect=1,
+                              says='R1007]: kernel step.learn (toy.shard:7) failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS',
                               env={'TOY_FAULT': str(1 << 30)}), 'the stand-in tells the line')
-check('phase 0: 1 CTAs of 1 threads, 60000 bytes' in train('--out', 'w', expect=1, says='MISALIGNED', env={'TOY_FAULT': '2'}), 'the launch')
+check('phase 0: 1 CTAs of 1 threads, 60000 bytes' in train('--out', 'w', expect=1, says='MISALIGNED',
+                                                           env={'TOY_FAULT': '2'}), 'the launch')
 check(not os.path.exists(os.path.join(D, 'n')), 'no run directory without a device')
 shutil.rmtree(D)
 print('ok')

@@ -1,6 +1,6 @@
 """Models compiled for a GPU, trained on the stand-in: losses are those of the target for processors; graphs, resuming,
-evaluation, executables for several targets, ranks over NCCL. Without ptxas, which is slow: that its code is good is seen
-where kernels are tested.
+evaluation, executables for several targets, ranks over NCCL. Without ptxas, which is slow: that its code is good is
+seen where kernels are tested.
 
     python3 train.py SHARDC [CASE ..]
 """
@@ -66,21 +66,26 @@ def case_linear():
     check('cuda' not in run('ldd', './linear'), 'nothing of CUDA is linked')
     run('./linear', 'train', '--out', 'cpu', says='worker')
     for out, args, env in (('gpu', [], {}), ('late', [], {'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_CHECK': '1'}),
-                           ('no graph', ['--no-graph'], {}), ('order', [], {'SHARDC_EMULATE_SEED': '3', 'SHARDC_EMULATE_SM': '86'})):
+                           ('no graph', ['--no-graph'], {}), ('order', [],
+                                                              {'SHARDC_EMULATE_SEED': '3', 'SHARDC_EMULATE_SM': '86'})):
         run('./linear', 'train', '--out', out, *args, env={**STANDIN, **env}, says='shardc stand-in 0')
         close('cpu', out, 1e-3)
         check(losses(out) == losses('gpu') and weights(out) == weights('gpu'), f'the same bits: {out}')
-    check('target sm_80' in run('./linear', 'info', '--device', 'gpu') and 'x86_64_v3' in run('./linear', 'info'), 'info')
+    check('target sm_80' in run('./linear', 'info', '--device', 'gpu') and 'x86_64_v3' in run('./linear', 'info'),
+          'info')
     run('./linear', 'train', '--out', 'none', '--device', 'gpu', expect=4, says='R1001')
     run('./linear', 'train', '--out', 'cpu2', '--device', 'cpu', env=STANDIN, says='worker')
     check(losses('cpu') == losses('cpu2'), '--device cpu')
     # a GPU that cannot run it is told, and the processor taken, unless the GPU was asked for
-    for env, text in (({'SHARDC_EMULATE_SM': '75'}, 'the GPU is not used: shardc stand-in 0 has compute capability 7.5, this executable is for sm_80'),
+    for env, text in (({'SHARDC_EMULATE_SM': '75'},
+                       'the GPU is not used: shardc stand-in 0 has compute capability 7.5, this executable is for sm_80'),
                       ({'SHARDC_EMULATE_FAIL': 'cuInit=803'}, 'the GPU is not used: the CUDA driver')):
         run('./linear', 'train', '--out', 'else', '--steps', '1', env={**STANDIN, **env}, says=text)
-        run('./linear', 'train', '--out', 'none', '--device', 'gpu', env={**STANDIN, **env}, expect=4, says='error[R100')
+        run('./linear', 'train', '--out', 'none', '--device', 'gpu', env={**STANDIN, **env}, expect=4,
+            says='error[R100')
         shutil.rmtree(os.path.join(D, 'else'))
-    check('note' not in run('./linear', 'train', '--out', 'else', '--steps', '20', '--device', 'gpu:1', env={**STANDIN, 'SHARDC_EMULATE_DEVICES': '2'}, says='shardc stand-in 1'), 'gpu:1')
+    check('note' not in run('./linear', 'train', '--out', 'else', '--steps', '20', '--device', 'gpu:1',
+                            env={**STANDIN, 'SHARDC_EMULATE_DEVICES': '2'}, says='shardc stand-in 1'), 'gpu:1')
     # what one device wrote, the other goes on with
     run('./linear', 'train', '--out', 'gpu', '--resume', '--steps', '30', says='resumed at step 20')
     run('./linear', 'train', '--out', 'cpu', '--resume', '--steps', '30', env=STANDIN, says='resumed at step 20')
@@ -136,12 +141,16 @@ def case_gpt2():
     data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1']
     shutil.copytree(os.path.join(D, 'b'), os.path.join(D, 'c'))
     run('./both', 'train', *data, '--out', 'b', '--resume', '--steps', '24', env=STANDIN)
-    run('./both', 'train', *data, '--out', 'c', '--resume', '--steps', '24', '--no-graph', env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
-    check([x[:2] for x in losses('b')] == [x[:2] for x in losses('c')] and weights('b') == weights('c'), 'resumed to the same bits')
+    run('./both', 'train', *data, '--out', 'c', '--resume', '--steps', '24', '--no-graph',
+        env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
+    check([x[:2] for x in losses('b')] == [x[:2] for x in losses('c')] and weights('b') == weights('c'),
+          'resumed to the same bits')
     # races, reads of what nobody wrote, late arrivals: none in any kernel of a step and of an evaluation
-    run('./both', 'train', *data, '--out', 'd', '--steps', '2', env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
+    run('./both', 'train', *data, '--out', 'd', '--steps', '2',
+        env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
     check([x[:2] for x in losses('d')] == [x[:2] for x in losses('b')][:2], 'the same bits when everything is late')
-    words = [run('./both', 'sample', '--out', 'b', '--prompt', 'the', '--tokens', '12', '--temperature', '0', *args, env=env)
+    words = [run('./both', 'sample', '--out', 'b', '--prompt', 'the', '--tokens', '12', '--temperature', '0', *args,
+                 env=env)
              for args, env in (([], STANDIN), (['--cache', 'off'], STANDIN), (['--device', 'cpu'], {}))]
     check(words[0] == words[1] == words[2], f'the same sample: {words}')
 
@@ -150,8 +159,10 @@ def case_bf16(): compare(*gpt2('precision bf16'), most=2e-2, steps=20)
 
 
 def case_shared():
-    """Heads of 128: where a CTA may have 163 KiB of shared memory other variants of the same kernels run, with the same losses."""
-    model = ['-D', 'Layers=1', '-D', 'Embed=128', '-D', 'Heads=1', '-D', 'Seq=128', '-D', 'Pos=128', '--set', 'train.batch=1']
+    """Heads of 128: where a CTA may have 163 KiB of shared memory other variants of the same kernels run, with the same
+    losses."""
+    model = ['-D', 'Layers=1', '-D', 'Embed=128', '-D', 'Heads=1', '-D', 'Seq=128', '-D', 'Pos=128', '--set',
+             'train.batch=1']
     text()
     run(SHARDC, 'compile', *gpt2('precision bf16'), *model, '--target', 'sm_80', '-o', 'wide')
     data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1', '--steps', '2', '--no-graph']
@@ -167,7 +178,8 @@ def case_padded():
     """A vocabulary that a GPU keeps in its padded size; both devices read the other's checkpoint."""
     file, *rest = gpt2('precision bf16')
     compare(file, *rest, '-D', 'Vocab=251', most=2e-2, steps=6)
-    check('[Vocab:256' in run(SHARDC, 'dump', file, *rest, '-D', 'Vocab=251', '--target', 'sm_80', '--after', 'pad'), 'padded')
+    check('[Vocab:256' in run(SHARDC, 'dump', file, *rest, '-D', 'Vocab=251', '--target', 'sm_80', '--after', 'pad'),
+          'padded')
     data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1', '--resume', '--steps', '8']
     run('./both', 'train', *data, '--out', 'a', env=STANDIN, says='resumed at step 6')
     run('./both', 'train', *data, '--out', 'b', '--device', 'cpu', says='resumed at step 6')
@@ -175,22 +187,27 @@ def case_padded():
 
 
 def case_f16():
-    """From 65536, where nothing overflows, and from a scale that the device halves, with graphs and without, resumed to the same bits."""
+    """From 65536, where nothing overflows, and from a scale that the device halves, with graphs and without, resumed to
+    the same bits."""
     compare(*gpt2('precision f16'), most=2e-2, steps=20)
     compare(*gpt2('precision f16 scale = 1e8 grow = 6'), most=2e-2, steps=20)
     left = [[('skipped' in x, x['scale']) for x in metrics(out)] for out in 'ab']
     check(left[0] == left[1] and left[0][3][0] and not left[0][-1][0], f'the same steps are left out: {left}')
     data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1']
     run('./both', 'train', *data, '--out', 'f', '--steps', '7', env=STANDIN)
-    run('./both', 'train', *data, '--out', 'f', '--resume', '--steps', '20', '--no-graph', env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
-    check([x[:2] for x in losses('b')] == [x[:2] for x in losses('f')] and weights('b') == weights('f'), 'resumed to the same bits')
-    run('./both', 'train', *data, '--out', 'g', '--steps', '2', env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
+    run('./both', 'train', *data, '--out', 'f', '--resume', '--steps', '20', '--no-graph',
+        env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
+    check([x[:2] for x in losses('b')] == [x[:2] for x in losses('f')] and weights('b') == weights('f'),
+          'resumed to the same bits')
+    run('./both', 'train', *data, '--out', 'g', '--steps', '2',
+        env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
     check([x[:2] for x in losses('g')] == [x[:2] for x in losses('b')][:2], 'the same bits when everything is late')
 
 
 def case_f16_mlp():
     x = [rng.gauss(0, 1) for _ in range(640 * 20)]
-    npy('mlp.x.npy', '<f4', (640, 20), x), npy('mlp.y.npy', '<i4', (640,), [int(abs(x[20 * i]) * 9) % 5 for i in range(640)])
+    npy('mlp.x.npy', '<f4', (640, 20), x), npy('mlp.y.npy', '<i4', (640,),
+                                               [int(abs(x[20 * i]) * 9) % 5 for i in range(640)])
     model = os.path.join(HERE, '..', 'reference', 'mlp.shard')
     run(SHARDC, 'compile', model, '--target', 'x86', '-o', 'mlp_wide')
     run(SHARDC, 'compile', model, '--target', 'sm_80', '-o', 'mlp_half', '--set', 'plan.precision=f16')
@@ -210,14 +227,16 @@ def case_tf32():
 
 def case_start():
     """A real size: nothing of CUDA is linked, and the first kernel is launched within a second of a processor."""
-    run(SHARDC, 'compile', os.path.join(EXAMPLES, 'gpt2.shard'), '--model', 'GPT2', '--set', 'train.batch=1', '--set', 'plan.precision=bf16',
+    run(SHARDC, 'compile', os.path.join(EXAMPLES, 'gpt2.shard'), '--model', 'GPT2', '--set', 'train.batch=1', '--set',
+        'plan.precision=bf16',
         '--target', 'sm_80', '-o', 'large', says='124.4M parameters')
     check('cuda' not in run('ldd', './large'), 'nothing of CUDA is linked')
     text()
     best, log = 1e9, {**os.environ, **STANDIN, 'SHARDC_EMULATE_LOG': '1', 'SHARDC_EMULATE_MEMORY': str(32 << 30)}
     for i in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        p = subprocess.Popen(['./large', 'train', '--data', 'text.txt', '--valid', '10%', '--format', 'bytes', '--out', f'large{i}'], cwd=D, env=log,
+        p = subprocess.Popen(['./large', 'train', '--data', 'text.txt', '--valid', '10%', '--format', 'bytes', '--out',
+                              f'large{i}'], cwd=D, env=log,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         line = next((x for x in p.stderr if 'CTAs of' in x), '')
         p.kill(), p.communicate()
@@ -232,8 +251,8 @@ ONE = ['-D', 'Layers=1', '-D', 'Seq=32', '--set', 'train.batch=2']
 
 
 def case_weights():
-    """Weights files have the logical size of a vocabulary that a GPU pads, and whole tensors where ranks hold parts: read by
-    every plan, and written as a processor writes them."""
+    """Weights files have the logical size of a vocabulary that a GPU pads, and whole tensors where ranks hold parts:
+    read by every plan, and written as a processor writes them."""
     reference = os.path.join(HERE, '..', 'reference')
     text = open(os.path.join(reference, 'hf_gpt2.shard')).read()
     open(os.path.join(D, 'weights.shard'), 'w').write(
@@ -244,14 +263,16 @@ def case_weights():
     open(os.path.join(D, 'ids.bin'), 'wb').write(struct.pack('<600H', *(rng.randrange(67) for _ in range(600))))
     train = ['train', '--init', init, '--data', 'ids.bin', '--format', 'u16', '--steps', '2']
     for plan in 'one', 'tensor', 'zero':
-        run(SHARDC, 'compile', 'weights.shard', '--model', 'Files', '--train', 't', '--plan', plan, '--target', 'x86,sm_80', '-o', 'weigh')
+        run(SHARDC, 'compile', 'weights.shard', '--model', 'Files', '--train', 't', '--plan', plan, '--target',
+            'x86,sm_80', '-o', 'weigh')
         go = ['./weigh'] if plan == 'one' else [SHARDC, 'run', './weigh', '-n', '2', '--']
         gpus = {**STANDIN, 'SHARDC_EMULATE_DEVICES': '2'}
         for device, env in (('cpu', {}), ('gpu', gpus)):
             run(*go, 'export', '--init', init, '--out', f'{device} {plan}', '--device', device, env=env)
             run(*go, *train, '--device', device, '--out', f'{device} {plan} run', '--dump', f'{device}.st', env=env)
         files = [open(os.path.join(D, f'{x} {plan}', 'model.safetensors'), 'rb').read() for x in ('cpu', 'gpu')]
-        check(files[0] == files[1] and b'"shape":[67,24]' in files[0].replace(b' ', b''), f'{plan}: exports have 67 rows')
+        check(files[0] == files[1] and b'"shape":[67,24]' in files[0].replace(b' ', b''),
+              f'{plan}: exports have 67 rows')
         close(f'cpu {plan} run', f'gpu {plan} run', 1e-5)
         heads = [open(os.path.join(D, f'{x}.st'), 'rb').read()[8:].split(b'}}')[0] for x in ('cpu', 'gpu')]
         check(heads[0] == heads[1], f'{plan}: dumps have the same shapes')

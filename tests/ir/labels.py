@@ -1,4 +1,5 @@
-"""Numbered constraints: python3 labels.py ROOT. Each label in ir/ stands in docs/ir.md and has a test, and the other way round."""
+"""Numbered constraints: python3 labels.py ROOT. Each label in ir/ stands in docs/ir.md and has a test, and the other
+way round."""
 import glob, re, sys
 
 root = sys.argv[1]

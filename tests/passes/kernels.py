@@ -1,7 +1,8 @@
 """Kernel counts and memory of whole models: python3 kernels.py SHARDC
 
-A GPT-2 block is at most 10 kernels forward and 20 backward; steps of GPT-2, Llama and BERT move at most 1.4 times the bytes that they must; no body copies; the frame of every function of every example is
-within 3 % of the largest sum of live bytes; the gradient of the logits takes over their buffer.
+A GPT-2 block is at most 10 kernels forward and 20 backward; steps of GPT-2, Llama and BERT move at most 1.4 times the
+bytes that they must; no body copies; the frame of every function of every example is within 3 % of the largest sum of
+live bytes; the gradient of the logits takes over their buffer.
 """
 import os, re, subprocess, sys
 
@@ -18,7 +19,8 @@ def check(ok, what):
 
 def dump(path, *options):
     env = dict(os.environ, SHARDC_PATH=EXAMPLES)
-    r = subprocess.run([sys.argv[1], 'dump', path, '--after', 'memory', '-o', '-', *options], capture_output=True, text=True, env=env)
+    r = subprocess.run([sys.argv[1], 'dump', path, '--after', 'memory', '-o', '-', *options], capture_output=True,
+                       text=True, env=env)
     check(r.returncode == 0, f'{path}: {r.stderr[:300]}')
     functions = {}
     for m in re.finditer(r'^(body|entry) @(\S+?)[ (](.*?)^}', r.stdout, re.M | re.S): functions[m[2]] = m[3]
@@ -52,7 +54,8 @@ def main():
     backward = [n for f, n in count.items() if f.endswith('.bwd')]
     check(forward and max(forward) <= 10, f'forward block: {forward}')
     check(backward and max(backward) <= 20, f'backward block: {backward}')
-    check(not any(re.search(r'kernel @\S+\.copy\d', t) for f, t in gpt2.items() if f.endswith(('.fwd', '.bwd'))), 'a body copies')
+    check(not any(re.search(r'kernel @\S+\.copy\d', t) for f, t in gpt2.items() if f.endswith(('.fwd', '.bwd'))),
+          'a body copies')
     logits = re.search(r'kernel @step\.rmax\d+, .*', gpt2['step'])
     check(logits and 'inplace' in logits[0], 'the gradient of the logits does not take over their buffer')
     for name in ('gpt2_small', 'llama_small', 'mlp'): check_memory(name, dump(f'{REFERENCE}/{name}.shard'))
@@ -62,8 +65,10 @@ def main():
     check_bytes(bench, '-D', 'Seq=512', '--set', 'plan.precision=bf16')
     for precision in ('f32', 'bf16'):
         narrow = ['--set', f'plan.precision={precision}']
-        for size in ([], ['-D', 'Seq=512', '-D', 'Kv=4', '-D', 'Group=1', '--set', 'train.batch=2']): check_bytes(f'{EXAMPLES}/tiny_llama.shard', *size, *narrow)
-        for size in ([], ['-D', 'Seq=256', '-D', 'Layers=2']): check_bytes(f'{EXAMPLES}/tiny_bert.shard', *size, *narrow)
+        for size in ([], ['-D', 'Seq=512', '-D', 'Kv=4', '-D', 'Group=1', '--set', 'train.batch=2']):
+            check_bytes(f'{EXAMPLES}/tiny_llama.shard', *size, *narrow)
+        for size in ([], ['-D', 'Seq=256', '-D', 'Layers=2']):
+            check_bytes(f'{EXAMPLES}/tiny_bert.shard', *size, *narrow)
         check_bytes(f'{EXAMPLES}/llama.shard', '--model', 'Llama3', *narrow)
     return bad > 0
 

@@ -3,8 +3,8 @@
     lines, ranks = many(r, text)      of a mesh, ranks processes; one(r, text): of one rank
     text = trained(r, text)           another rule, schedule, clipping, what is read and said while it trains
 
-`text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 by rounding alone; `narrow` tells
-whether a plan rounds to 16 bits. It must not look at results.
+`text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 by rounding alone;
+`narrow` tells whether a plan rounds to 16 bits. It must not look at results.
 """
 import re
 from generate import SIZE
@@ -17,9 +17,11 @@ machine large {
   link intra = 10GB/s inter = 1GB/s
 }
 """
-RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 decay = 0.1', 'sgd lr = 0.5 momentum = 0.5 nesterov = on',
+RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 decay = 0.1',
+         'sgd lr = 0.5 momentum = 0.5 nesterov = on',
          'sgd lr = 0.5 decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 decay = 0.5']
-SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%', 'inverse_sqrt warmup = 2']
+SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%',
+             'inverse_sqrt warmup = 2']
 
 
 def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
@@ -43,7 +45,9 @@ def named(stack, text):
     """Lists of values that each of its layers has; layers that take turns have no names for them."""
     every = layers_of(stack, text)
     if len(every) > 1: return []
-    return (['[h]'] * 2 if all('\n  h = ' in l for l in every) else []) + (['[a.h]', '[h, a.h]'] if all('\n  sub a = ' in l for l in every) else [])
+    return (['[h]'] * 2 if all('\n  h = ' in l for l in every) else []) + (['[a.h]', '[h, a.h]']
+                                                                           if all('\n  sub a = ' in l for l in every)
+                                                                           else [])
 
 
 def nested(r, stack, text):
@@ -57,17 +61,20 @@ def recompute(r, stack, text):
     layers = {'2': 2, '3': 3, '5': 4}[re.search(rf'stack {stack} \[N(\d)\]', text).group(1)]
     keep = ['input', 'none', 'all'] + named(stack, text)
     if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
-    if r.random() < .3: return [f'recompute {stack}.* keep = auto budget = {r.choice(["100", "400", "1KiB", "4KiB", "16KiB"])}']
+    if r.random() < .3:
+        return [f'recompute {stack}.* keep = auto budget = {r.choice(["100", "400", "1KiB", "4KiB", "16KiB"])}']
     cut = r.randrange(layers)
     keep.append('auto budget = 2KiB')
     lines = [f'recompute {stack}[0..{cut}] keep = {r.choice(keep)}']
-    if cut + 1 < layers and r.random() < .6: lines.append(f'recompute {stack}[{cut + 1}..{layers - 1}] keep = {r.choice(keep)}')
+    if cut + 1 < layers and r.random() < .6:
+        lines.append(f'recompute {stack}[{cut + 1}..{layers - 1}] keep = {r.choice(keep)}')
     return lines
 
 
 def kept(r, text):
     every = stacks(text)
-    if every and r.random() < .15: return [f'recompute {", ".join(s + ".*" for s in every)} keep = {r.choice(["input", "none", "auto budget = 16KiB"])}']
+    if every and r.random() < .15:
+        return [f'recompute {", ".join(s + ".*" for s in every)} keep = {r.choice(["input", "none", "auto budget = 16KiB"])}']
     return [line for s in every if r.random() < .5 for line in recompute(r, s, text) + nested(r, s, text)]
 
 
@@ -75,11 +82,16 @@ def precision(r):
     kind = r.random()
     if kind < .6: return []
     if kind < .7: return [f'precision {r.choice(["f32", "tf32"])}']
-    if kind < .9: return ['precision bf16' + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16']) + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
-    return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16']) + r.choice(['', ' scale = 1024 grow = 3', ' scale = 64 least = 2'])]
+    if kind < .9:
+        return ['precision bf16' + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16'])
+                + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
+    return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16'])
+            + r.choice(['', ' scale = 1024 grow = 3', ' scale = 64 least = 2'])]
 
 
-def rest(r): return ['deterministic on'] * (r.random() < .1) + [f'on {r.choice(["small", "large", "large nodes = 2"])}'] * (r.random() < .15)
+def rest(r):
+    return ['deterministic on'] * (r.random() < .1) + [
+        f'on {r.choice(["small", "large", "large nodes = 2"])}'] * (r.random() < .15)
 
 
 def one(r, text):
@@ -120,7 +132,8 @@ def samples(r):
     """The axes that split Batch and their line; two of them, the nodes of a hybrid mesh, now and then."""
     if r.random() < .3:
         axes = [('data', 2), ('node', 2)]
-        return axes, f'place Batch -> {r.choice(["data, node", "node, data"])}', [['data'], ['node'], ['data', 'node'], ['node', 'data']]
+        return axes, f'place Batch -> {r.choice(["data, node", "node, data"])}', [['data'], ['node'], ['data', 'node'],
+                                                                                  ['node', 'data']]
     axes = [('data', r.choice([1, 2, 2, 4]))]
     return axes, 'place Batch -> data', [['data']]
 
@@ -152,10 +165,13 @@ def trained(r, text):
     if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')
     if r.random() < .3: more.append('clip 1')
     if r.random() < .3: more.append(f'seed {r.randint(1, 9)}')
-    if 'on_nan' not in block: more += [r.choice(['on_nan stop', 'on_nan skip', 'on_nan skip max = 2'])] * (r.random() < .3)
+    if 'on_nan' not in block:
+        more += [r.choice(['on_nan stop', 'on_nan skip', 'on_nan skip max = 2'])] * (r.random() < .3)
     if r.random() < .2: more.append('save every = 1 keep = 1')
     if r.random() < .2:
         more.append(r.choice(['eval every = 1 batches = 1', 'eval batches = 1']))
         block = re.sub(r'(data (columns\(.*\)))', r'\1 valid = \2', block)
-    if r.random() < .2: block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2']) + ' shuffle = off', block)
+    if r.random() < .2:
+        block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2'])
+                       + ' shuffle = off', block)
     return head + 'train t {' + block.replace('  steps 2\n', '  steps 2\n' + ''.join(f'  {line}\n' for line in more))

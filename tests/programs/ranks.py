@@ -1,6 +1,8 @@
-"""Random programs under random plans of a mesh, as processes: a diagnostic, or what one rank gives; nothing else, and no hang.
+"""Random programs under random plans of a mesh, as processes: a diagnostic, or what one rank gives; nothing else, and
+no hang.
 
-    python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of those that fail
+    python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of
+    those that fail
 """
 import json, os, random, re, shutil, subprocess, sys, tempfile, time
 from collections import Counter
@@ -29,12 +31,14 @@ def compiled(shardc, name, folder):
     """None, or the code of the diagnostic that was given."""
     p = call(shardc, 'compile', 'p.shard', '--plan', name, '-o', f'{name}.exe', '-q', folder=folder)
     if p.returncode == 0: return None
-    if p.returncode not in (1, 3) or 'error[E' not in p.stderr: raise Wrong(f'compile {name}: exit {p.returncode}\n{p.stderr[-1500:]}')
+    if p.returncode not in (1, 3) or 'error[E' not in p.stderr:
+        raise Wrong(f'compile {name}: exit {p.returncode}\n{p.stderr[-1500:]}')
     return re.search(r'error\[(E\d+)', p.stderr).group(1)
 
 
 def losses(name, command, folder):
-    p = call(*command, f'./{name}.exe', *(['--'] if command else []), 'train', '--out', name, '--threads', '1', '--save-every', '0', folder=folder)
+    p = call(*command, f'./{name}.exe', *(['--'] if command else []), 'train', '--out', name, '--threads', '1',
+             '--save-every', '0', folder=folder)
     if p.returncode not in (0, 5): raise Wrong(f'run {name}: exit {p.returncode}\n{p.stdout[-300:]}{p.stderr[-1500:]}')
     return [l['loss'] for l in map(json.loads, open(f'{folder}/{name}/metrics.jsonl')) if 'loss' in l], p.returncode
 
@@ -46,7 +50,8 @@ def pair(shardc, n, folder):
     lines, ranks = plans.many(r, text)
     narrow = plans.narrow(lines)
     one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'
-    open(f'{folder}/p.shard', 'w').write(text + plans.MACHINES + one + 'plan many for M {\n' + ''.join(f'  {l}\n' for l in lines) + '}\n')
+    open(f'{folder}/p.shard', 'w').write(text + plans.MACHINES + one + 'plan many for M {\n'
+                                         + ''.join(f'  {l}\n' for l in lines) + '}\n')
     for name in ('one', 'many'): shutil.rmtree(f'{folder}/{name}', ignore_errors=True)
     code = compiled(shardc, 'many', folder)
     if code: return code
@@ -55,7 +60,8 @@ def pair(shardc, n, folder):
     size = max([abs(v) for v in a if v == v] + [0]) + 1e-2
     close = 5e-2 if narrow else 5e-4
     pairs = list(zip(a, b))[:1 if narrow else 2]      # a step of rate 1 blows rounding up
-    if len(a) != len(b) or ended != other or any(not (abs(x - y) <= close * size or (x != x and y != y)) for x, y in pairs):
+    if len(a) != len(b) or ended != other or any(not (abs(x - y) <= close * size or (x != x and y != y)) for x,
+                                                 y in pairs):
         raise Wrong(f'losses {b}, one rank {a}; {lines}')
     return 'equal'
 

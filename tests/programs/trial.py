@@ -13,20 +13,23 @@ AT_ONCE = 50
 
 
 def plans_of(n, r, text):
-    return {'one': ['micro 8'], 'p0': plans.one(r, text), 'p1': plans.many(r, text)[0] if r.random() < .7 else plans.one(r, text)}
+    return {'one': ['micro 8'], 'p0': plans.one(r, text), 'p1': plans.many(r, text)[0] if r.random() < .7
+            else plans.one(r, text)}
 
 
 def text_of(n):
     r = random.Random(n * 104729 + 7)
     text = plans.trained(r, Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'))
-    return text + plans.MACHINES + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n' for name, lines in plans_of(n, r, text).items())
+    return text + plans.MACHINES + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
+                                           for name, lines in plans_of(n, r, text).items())
 
 
 def batch(trial, numbers, folder, keep):
     count = Counter()
     for n in numbers: open(f'{folder}/p{n}.shard', 'w').write(text_of(n))
     names = [f'p{n}.shard' for n in numbers]
-    out = subprocess.run([trial, *names], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace').stdout
+    out = subprocess.run([trial, *names], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         errors='replace').stdout
     said, seen = [], set()
     for line in out.splitlines():
         word = line.split()
@@ -54,7 +57,8 @@ def main():
             count += batch(os.path.abspath(a.trial), range(i, min(i + AT_ONCE, a.first + a.count)), folder, a.keep)
     seconds = time.time() - began
     codes = ', '.join(f'{v} {k}' for k, v in sorted(count.items()) if k[0] == 'E')
-    print(f'programs {a.first}..{a.first + a.count - 1}, two plans each: ' + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
+    print(f'programs {a.first}..{a.first + a.count - 1}, two plans each: '
+          + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
           f' ({codes})' * bool(codes) + f'; {60 * a.count / seconds:.0f} programs a minute')
     sys.exit(count['wrong'] > 0 or not count['equal'])
 

@@ -1,14 +1,16 @@
 """Which words no random program has: words.py ROOT
 
-Every row of the tables of words (keywords.def, operators.def, functions.def, settings.def) should stand in the text of one of the
-first programs with their plans, or in MISSING with the reason why not; and a word that programs have must not be in MISSING.
+Every row of the tables of words (keywords.def, operators.def, functions.def, settings.def) should stand in the text of
+one of the first programs with their plans, or in MISSING with the reason why not; and a word that programs have must
+not be in MISSING.
 """
 import re, sys
 import trial
 
 ROOT, PROGRAMS = sys.argv[1], 500
 UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
-OTHERS, TIME, FILES = 'kernels of other processors do not run here', 'read by the bound of time of `plan` alone', 'names in files of weights'
+OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
+TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op blocks window global random fixed variable strided dilated table per_head bigbird longformer': UNBUILT,
     'op top route load_balance': UNBUILT,
@@ -38,8 +40,10 @@ def rows(path, kind):
 
 def listed():
     """The words of the tables."""
-    words = {f'op {r[0]}' for r in rows('ir/functions.def', 'FUNCTION')} | {f'op {r[1]}' for r in rows('frontend/operators.def', 'OPERATOR')}
-    words |= {f'word {r[1]}' for r in rows('frontend/keywords.def', 'KEYWORD')} | {f'{r[0]} {r[1]}' for r in rows('frontend/settings.def', 'LINE')}
+    words = {f'op {r[0]}' for r in rows('ir/functions.def', 'FUNCTION')}
+    words |= {f'op {r[1]}' for r in rows('frontend/operators.def', 'OPERATOR')}
+    words |= {f'word {r[1]}' for r in rows('frontend/keywords.def', 'KEYWORD')}
+    words |= {f'{r[0]} {r[1]}' for r in rows('frontend/settings.def', 'LINE')}
     words |= {f'{r[0]} {r[1]}.{r[2]}' for r in rows('frontend/settings.def', 'OPTION')}
     return words | {f'{r[0]} {r[1]}={r[2]}' for r in rows('frontend/settings.def', 'CHOICE')}
 
@@ -64,7 +68,8 @@ def said(text):
     for line in text.splitlines():
         if not block: words |= {f'word {w}' for w in re.findall(r'\b[a-z]+\b', line)}
         head = re.match(r'(train|plan|machine|extern)\b[^{]*\{ ?(.*?)( \}|\{.*)?$', line)
-        if head: words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(), part)}
+        if head:
+            words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(), part)}
         if head and not line.endswith('}'): block = head.group(1).upper()
         elif line.startswith('}'): block = None
         elif block and line.strip(): words |= set(of_line(block, line))

@@ -1,4 +1,5 @@
-"""The reference models through every pass, executed by the interpreter in bytes, against PyTorch: no kernels, no host code.
+"""The reference models through every pass, executed by the interpreter in bytes, against PyTorch: no kernels, no host
+code.
 
     python3 interpret.py INTERPRET NAME WORKDIR
 

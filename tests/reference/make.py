@@ -1,11 +1,12 @@
-"""Makes the reference figures with PyTorch: for each small model the initial weights, the data, the gradients of the first
-step and the losses of 20 optimizer steps. The files it writes are committed; running it again needs torch, numpy and
-safetensors, and must reproduce them up to the last bits of f32.
+"""Makes the reference figures with PyTorch: for each small model the initial weights, the data, the gradients of the
+first step and the losses of 20 optimizer steps. The files it writes are committed; running it again needs torch, numpy
+and safetensors, and must reproduce them up to the last bits of f32.
 
     python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py and unseen.py
 
-NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW; NAME.f16 to f16 with
-its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are left out (no gradients then).
+NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW; NAME.f16
+to f16 with its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are left out (no
+gradients then).
 
 Parameters carry the paths of the model files; those of a stack are written stacked, [Layers, ...], as `h.*.name`.
 """
@@ -65,11 +66,13 @@ def gpt2_small(rng):
     def block(x, i):
         p = {k[4:]: v[i] for k, v in w.items() if k.startswith('h.*.')}
         h = F.layer_norm(x, (E,), p['ln_1.gain'], p['ln_1.bias'])
-        q, k, v = (torch.einsum('bse,eqhd->qbhsd', h, p['attn.c_attn']) + p['attn.c_attn_b'][:, None, :, None, :]).unbind(0)
+        q, k, v = (torch.einsum('bse,eqhd->qbhsd', h, p['attn.c_attn'])
+                   + p['attn.c_attn_b'][:, None, :, None, :]).unbind(0)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + torch.einsum('bhsd,hde->bse', y, p['attn.c_proj']) + p['attn.c_proj_b']
         h = F.layer_norm(x, (E,), p['ln_2.gain'], p['ln_2.bias'])
-        return x + F.gelu(h @ p['mlp.c_fc.w'] + p['mlp.c_fc.b'], approximate='tanh') @ p['mlp.c_proj.w'] + p['mlp.c_proj.b']
+        return x + F.gelu(h @ p['mlp.c_fc.w'] + p['mlp.c_fc.b'],
+                          approximate='tanh') @ p['mlp.c_proj.w'] + p['mlp.c_proj.b']
 
     def loss():
         x = w['wte'][x0] + w['wpe'][:S]
@@ -157,15 +160,18 @@ def train(name, w, loss, o, scale=None):
     for t in range(20):
         for g in steps.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
         steps.zero_grad(); l = loss(); scaler.scale(l).backward(); scaler.unscale_(steps); losses.append(l.item())
-        if t == 0 and not name.endswith('_skip'): save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
+        if t == 0 and not name.endswith('_skip'):
+            save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
         if o['clip']: torch.nn.utils.clip_grad_norm_(list(w.values()), o['clip'])
         scaler.step(steps); scaler.update()
     json.dump({'torch': torch.__version__, 'losses': losses}, open(f'{HERE}/{name}.losses.json', 'w'), indent=0)
     print(name, losses[0], losses[-1], *([scaler.get_scale()] if scale else []))
 
 
-MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small', 'parallel',
-          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic', 'bert_lamb',
+MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small',
+          'parallel',
+          'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic',
+          'bert_lamb',
           'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge']
 NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)

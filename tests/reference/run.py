@@ -2,12 +2,12 @@
 
     python3 run.py SHARDC NAME WORKDIR [compile options]
 
-Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5 |all|)
-+ 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
-With `--set plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its gradients of
-parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2 max(|ref|, 1e-2 |all|).
-With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.scale` (NAME.f16_skip) the first steps overflow and are
-left out, there and here: losses alone.
+Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5
+|all|) + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
+With `--set plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its
+gradients of parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2
+max(|ref|, 1e-2 |all|). With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.scale`
+(NAME.f16_skip) the first steps overflow and are left out, there and here: losses alone.
 Needs the standard library only.
 """
 import array, json, math, os, shutil, struct, subprocess, sys
@@ -67,9 +67,11 @@ def main():
     skips = any(o.startswith('plan.precision.scale') for o in options)
     narrow = {None: 0, 'bf16': 1, 'f16': 1 / 8}[kind]
     if kind: name += f'.{kind}' + '_skip' * skips
-    bad = compare_losses([x['loss'] for x in lines if 'loss' in x], json.load(open(f'{HERE}/{name}.losses.json'))['losses'], narrow)
+    bad = compare_losses([x['loss'] for x in lines if 'loss' in x],
+                         json.load(open(f'{HERE}/{name}.losses.json'))['losses'], narrow)
     if skips: return bad + (sum('skipped' in x for x in lines) < 3)
-    return bad + compare_gradients(safetensors(f'{work}/dump.safetensors'), safetensors(f'{HERE}/{name}.grads.safetensors'), narrow)
+    return bad + compare_gradients(safetensors(f'{work}/dump.safetensors'),
+                                   safetensors(f'{HERE}/{name}.grads.safetensors'), narrow)
 
 
 if __name__ == "__main__": sys.exit(main() > 0)

@@ -1,12 +1,13 @@
-"""Architectures that no example of the project uses, for make.py, written as their papers have them: loops over time are loops
-here. Each function gives the parameters, the loss and the settings of one NAME.shard."""
+"""Architectures that no example of the project uses, for make.py, written as their papers have them: loops over time
+are loops here. Each function gives the parameters, the loss and the settings of one NAME.shard."""
 import math
 import torch
 import torch.nn.functional as F
 from zoo import HERE, param, save, round_of, stacked, linear, layer_norm, lin, ln, sub, steady, ein
 
 
-def rms(p, x, dims=1, eps=1e-5): return x * torch.rsqrt((x * x).mean(tuple(range(-dims, 0)), keepdim=True) + eps) * p['gain']
+def rms(p, x, dims=1, eps=1e-5):
+    return x * torch.rsqrt((x * x).mean(tuple(range(-dims, 0)), keepdim=True) + eps) * p['gain']
 def gain(rng, p, name, *shape): p[name + '.gain'] = param(rng, *shape, std=0.1, mean=1)
 def many(rng, p, std=0.3, **shapes): p.update({k: param(rng, *s, std=std) for k, s in shapes.items()})
 def free(rng, p, name, *shape): p[name + '.w'] = param(rng, *shape, std=0.3)
@@ -95,8 +96,10 @@ def neox(rng):
 
     def block(rng, p):
         layer_norm(rng, p, 'n1', E), layer_norm(rng, p, 'n2', E)
-        linear(rng, p, 'query', E, H, D, outs=2, std=0.3), linear(rng, p, 'key', E, D, std=0.3), linear(rng, p, 'value', E, D, std=0.3)
-        linear(rng, p, 'out', H, D, E, std=0.3), linear(rng, p, 'up', E, M, std=0.3), linear(rng, p, 'down', M, E, std=0.3)
+        linear(rng, p, 'query', E, H, D, outs=2, std=0.3), linear(rng, p, 'key', E, D,
+                                                                  std=0.3), linear(rng, p, 'value', E, D, std=0.3)
+        linear(rng, p, 'out', H, D, E, std=0.3), linear(rng, p, 'up', E, M,
+                                                        std=0.3), linear(rng, p, 'down', M, E, std=0.3)
     stacked(rng, w, 'h.*.', 2, block), layer_norm(rng, w, 'norm', E)
     x0, y0 = text(rng, 'neox', V, B, S)
     def turned(x): return torch.cat([rope(x[..., :4]), x[..., 4:]], -1)
@@ -106,7 +109,8 @@ def neox(rng):
         for i in range(2):
             p = round_of(w, 'h.*.', i)
             h = ln(sub(p, 'n1'), x, 1e-5)
-            q, k, v = ein('bse,ehd->bshd', h, p['query.w']) + p['query.b'], lin(sub(p, 'key'), h), lin(sub(p, 'value'), h)
+            q, k, v = ein('bse,ehd->bshd', h, p['query.w']) + p['query.b'], lin(sub(p, 'key'),
+                                                                                h), lin(sub(p, 'value'), h)
             a = soft(ein('bqhd,bkd->bhqk', turned(q), turned(k)) / math.sqrt(D), causal(S))
             y = ein('bhqk,bkd,hde->bqe', a, v, p['out.w']) + p['out.b']
             x = x + y + lin(sub(p, 'down'), F.gelu(lin(sub(p, 'up'), ln(sub(p, 'n2'), x, 1e-5))))
@@ -120,7 +124,8 @@ def biases(rng):
     layer_norm(rng, w, 'alibi.n', E)
     many(rng, w, **{f'alibi.{n}': (E, H, D) for n in ('w', 'wk')}, **{'alibi.wo': (H, D, E)})
     for t in 't5.', 'last.':
-        gain(rng, w, t + 'n1', E), gain(rng, w, t + 'n2', E), free(rng, w, t + 'up', E, M), free(rng, w, t + 'down', M, E)
+        gain(rng, w, t + 'n1', E), gain(rng, w, t + 'n2', E), free(rng, w, t + 'up', E,
+                                                                   M), free(rng, w, t + 'down', M, E)
         many(rng, w, **{t + n: (E, H, D) for n in ('wq', 'wk', 'wv')}, **{t + 'wo': (H, D, E)})
     x0, y0 = text(rng, 'biases', V, B, S)
     far = torch.arange(S)[:, None] - torch.arange(S)
@@ -147,7 +152,8 @@ def latent(rng):
 
     def block(rng, p):
         gain(rng, p, 'n', E), gain(rng, p, 'nl', C)
-        many(rng, p, dq=(E, W), uq=(W, H, D), rq=(W, H, T), dkv=(E, C), rk=(E, T), uk=(C, H, D), uv=(C, H, D), wo=(H, D, E))
+        many(rng, p, dq=(E, W), uq=(W, H, D), rq=(W, H, T), dkv=(E, C), rk=(E, T), uk=(C, H, D), uv=(C, H, D),
+             wo=(H, D, E))
     stacked(rng, w, 'h.*.', 2, block)
     x0, y0 = text(rng, 'latent', V, B, S)
 
@@ -183,7 +189,8 @@ def recurrent(rng):
             i, f, g, o = (ein('bi,igh->bgh', x[:, t], w['w']) + ein('bk,kgh->bgh', h, w['u']) + w['b']).unbind(1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
-            m = torch.exp(-d[:, t, :, None] * w['log_a'].exp()) * m + ein('bc,bn->bcn', d[:, t] * z[:, t], x[:, t] @ w['wb'])
+            m = torch.exp(-d[:, t, :, None] * w['log_a'].exp()) * m + ein('bc,bn->bcn', d[:, t] * z[:, t],
+                                                                          x[:, t] @ w['wb'])
         r = ein('bcn,bn->bc', m, x[:, -1] @ w['wc']) + w['skip'] * z[:, -1]
         return F.cross_entropy(lin(sub(w, 'head'), h) + lin(sub(w, 'tail'), r), y)
     return w, loss, steady(5e-3, nodecay=[])
@@ -195,7 +202,8 @@ def ssd(rng):
 
     def block(rng, p):
         gain(rng, p, 'n', E), gain(rng, p, 'nh', H, D)
-        many(rng, p, wx=(E, H, D), wz=(E, H, D), wb=(E, N), wc=(E, N), wd=(E, H), bd=(H,), la=(H,), c0=(H, D), c1=(H, D), wo=(H, D, E))
+        many(rng, p, wx=(E, H, D), wz=(E, H, D), wb=(E, N), wc=(E, N), wd=(E, H), bd=(H,), la=(H,), c0=(H, D),
+             c1=(H, D), wo=(H, D, E))
         p['skip'] = param(rng, H, std=0.1, mean=1)
     stacked(rng, w, 'h.*.', 2, block)
     x0, y0 = text(rng, 'ssd', V, B, S)
@@ -206,7 +214,9 @@ def ssd(rng):
         d = F.softplus(h @ p['wd'] + p['bd'])
         m, out = torch.zeros(B, H, D, N), []
         for t in range(S):
-            m = torch.exp(-d[:, t] * p['la'].exp())[..., None, None] * m + ein('bhd,bn->bhdn', u[:, t] * d[:, t, :, None], h[:, t] @ p['wb'])
+            m = torch.exp(-d[:, t] * p['la'].exp())[..., None, None] * m + ein('bhd,bn->bhdn',
+                                                                               u[:, t] * d[:, t, :, None],
+                                                                               h[:, t] @ p['wb'])
             out.append(ein('bhdn,bn->bhd', m, h[:, t] @ p['wc']))
         y = (torch.stack(out, 1) + u * p['skip'][:, None]) * F.silu(ein('bse,ehd->bshd', h, p['wz']))
         return ein('bshd,hde->bse', rms(sub(p, 'nh'), y, dims=2), p['wo'])
@@ -225,8 +235,11 @@ def clip_small(rng):
     for n in 'look', 'read':
         layer_norm(rng, w, n + '.norm', E)
         many(rng, w, **{f'{n}.{k}': (E, H, D) for k in ('w', 'wk', 'wv')}, **{n + '.wo': (H, D, E)})
-    for n in 'see', 'think': layer_norm(rng, w, n + '.norm', E), linear(rng, w, n + '.up', E, M, std=0.3), linear(rng, w, n + '.down', M, E, std=0.3)
-    image, words, last = rng.standard_normal((B, 6, 6, 2)).astype('f4'), rng.integers(0, V, (B, S)), rng.integers(0, S, B)
+    for n in 'see', 'think':
+        layer_norm(rng, w, n + '.norm', E), linear(rng, w, n + '.up', E, M,
+                                                   std=0.3), linear(rng, w, n + '.down', M, E, std=0.3)
+    image, words, last = rng.standard_normal((B, 6, 6, 2)).astype('f4'), rng.integers(0, V,
+                                                                                      (B, S)), rng.integers(0, S, B)
     save('clip_small', image=image, text=words, last=last)
     image, words, last = torch.tensor(image), torch.tensor(words), torch.tensor(last)
 
@@ -240,7 +253,8 @@ def clip_small(rng):
         return x + lin(sub(p, 'down'), h * torch.sigmoid(1.702 * h))
 
     def loss():
-        x = F.conv2d(image.permute(0, 3, 1, 2), w['cut'].permute(3, 2, 0, 1), stride=(3, 2)).flatten(2).transpose(1, 2) + w['pos']
+        x = F.conv2d(image.permute(0, 3, 1, 2), w['cut'].permute(3, 2, 0, 1),
+                     stride=(3, 2)).flatten(2).transpose(1, 2) + w['pos']
         u = F.normalize(feed(sub(w, 'see'), attend(sub(w, 'look'), x, False)).mean(1) @ w['pi1'], dim=-1)
         t = feed(sub(w, 'think'), attend(sub(w, 'read'), w['words'][words], True))[torch.arange(B), last]
         s = w['heat'].exp() * u @ F.normalize(t @ w['pt1'], dim=-1).T
@@ -250,12 +264,14 @@ def clip_small(rng):
 
 def lora(rng):
     V, E, H, D, R, M, B, S = 29, 12, 2, 6, 2, 20, 4, 9
-    w = {'embed': param(rng, V, E, std=0.3), 'norm': param(rng, E, std=0.1, mean=1), 'head': param(rng, V, E, std=0.3), 'next': param(rng, V, E, std=0.3)}
+    w = {'embed': param(rng, V, E, std=0.3), 'norm': param(rng, E, std=0.1, mean=1), 'head': param(rng, V, E, std=0.3),
+         'next': param(rng, V, E, std=0.3)}
 
     def block(rng, p):
         gain(rng, p, 'n1', E), gain(rng, p, 'n2', E)
         for n in 'qkv': many(rng, p, **{n + '.w': (E, H, D), n + '.a': (E, R), n + '.c': (R, H, D)})
-        many(rng, p, **{'o.w': (H, D, E), 'o.a': (H, D, R), 'o.c': (R, E), 'up.w': (E, M), 'up.a': (E, R), 'up.c': (R, M),
+        many(rng, p, **{'o.w': (H, D, E), 'o.a': (H, D, R), 'o.c': (R, E), 'up.w': (E, M), 'up.a': (E, R),
+                        'up.c': (R, M),
                         'down.w': (M, E), 'down.a': (M, R), 'down.c': (R, E)})
     stacked(rng, w, 'h.*.', 2, block)
     x0, y0 = text(rng, 'lora', V, B, S)

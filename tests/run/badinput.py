@@ -57,9 +57,12 @@ for k in range(60):
         else: b[at:at] = b[at // 2:at // 2 + rng.randrange(1, 30)]
     open(f'{d}/damaged.ir', 'wb').write(b)
     import subprocess
-    p = subprocess.run([shardc, 'compile', f'{d}/damaged.ir', '-o', f'{d}/maybe'], capture_output=True, text=True, timeout=120)
+    p = subprocess.run([shardc, 'compile', f'{d}/damaged.ir', '-o', f'{d}/maybe'], capture_output=True, text=True,
+                       timeout=120)
     check(p.returncode in (0, 1), f'damaged IR {k}: exit code {p.returncode}\n{p.stderr[-2000:]}')
-    if p.returncode: check(re.search(r'E\d{4}', p.stderr) and '-->' in p.stderr, f'damaged IR {k}: no positioned diagnostic\n{p.stderr}')
+    if p.returncode:
+        check(re.search(r'E\d{4}', p.stderr) and '-->' in p.stderr,
+              f'damaged IR {k}: no positioned diagnostic\n{p.stderr}')
 renamed = text.replace('Embed:', 'Embe:', 1)
 open(f'{d}/renamed.ir', 'w').write(renamed)
 refused(r'E1\d\d\d', 1, shardc, 'compile', f'{d}/renamed.ir', '-o', f'{d}/half')

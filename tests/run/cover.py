@@ -1,11 +1,13 @@
-"""Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END] | nccl [ROWS]
+"""Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
+| nccl [ROWS]
 
-24 rows in which every two choices of many.CHOICES meet (GPT-2, Llama, BERT, a Mixer; zero, data, tensor, `else Seq`, accumulation,
-recomputation, precision, clipping, buckets), 20 steps each: losses, norms, parameters and states are those of one rank; every rank touches
-just the bytes that were predicted, and these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI.
-`all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or
-more rows), compiled for a GPU and run by the stand-in, four ranks at most, against one rank on a processor; then two of them with
-messages by way of the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
+24 rows in which every two choices of many.CHOICES meet (GPT-2, Llama, BERT, a Mixer; zero, data, tensor, `else Seq`,
+accumulation, recomputation, precision, clipping, buckets), 20 steps each: losses, norms, parameters and states are
+those of one rank; every rank touches just the bytes that were predicted, and these are `shardc plan`'s; what is sent is
+what was planned. Then four rows over MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x
+`else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four
+ranks at most, against one rank on a processor; then two of them with messages by way of the host. The stand-in's driver
+gives no byte, of the GPU or pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -20,7 +22,8 @@ def drawn(r): return {k: r.choice(v) for k, v in CHOICES.items()}
 
 def greedy(r, most, fits=lambda row: True):
     """The best of random rows, again and again, until all pairs are covered or rows are `most`; and what is left."""
-    rows, left = [], {(a, x, b, y) for a, b in itertools.combinations(CHOICES, 2) for x in CHOICES[a] for y in CHOICES[b]}
+    rows, left = [], {(a, x, b, y) for a, b in itertools.combinations(CHOICES, 2) for x in CHOICES[a]
+                      for y in CHOICES[b]}
     while left and len(rows) < most:
         tries = [t for t in (drawn(r) for _ in range(400)) if fits(t)]
         best = max(tries, key=lambda t: len(pairs_of(t) & left))
@@ -39,8 +42,10 @@ def pairwise(most):
 
 
 def matrix():
-    for m, z, d, t, s, p in itertools.product(*(CHOICES[k] for k in ('model', 'zero', 'data', 'tensor', 'seq', 'parts'))):
-        yield {'model': m, 'zero': z, 'data': d, 'tensor': t, 'seq': s, 'parts': p, 'recompute': 0, 'precision': 'f32', 'clip': 1, 'bucket': '8KiB'}
+    for m, z, d, t, s, p in itertools.product(*(CHOICES[k]
+                                                for k in ('model', 'zero', 'data', 'tensor', 'seq', 'parts'))):
+        yield {'model': m, 'zero': z, 'data': d, 'tensor': t, 'seq': s, 'parts': p, 'recompute': 0, 'precision': 'f32',
+               'clip': 1, 'bucket': '8KiB'}
 
 
 def few(row): return 1 < row['data'] * row['tensor'] <= 4
@@ -52,13 +57,15 @@ def main():
     try:
         rows, steps, mpi, host, over = [], 3, [], [], 'local'
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
-        elif 'nccl' in words: (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'; host = rows[:2]
+        elif 'nccl' in words:
+            (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'; host = rows[:2]
         else:
             count, steps = (numbers + [24, 20][len(numbers):])
             rows = pairwise(24)[:count]
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
-        if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')): print('no mpirun or mpicc: rows over MPI are passed over'); mpi = []
+        if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):
+            print('no mpirun or mpicc: rows over MPI are passed over'); mpi = []
         for row, over in [(r, over) for r in rows] + [(r, 'mpi') for r in mpi] + [(r, 'host') for r in host]:
             try: why = bench.differs(row, over)
             except RuntimeError as e: why = str(e)

@@ -1,6 +1,6 @@
-"""Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and rotary
-positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose positions meet
-otherwise keep the old way, and say why.
+"""Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and
+rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose
+positions meet otherwise keep the old way, and say why.
 
     python3 decode.py SHARDC
 """
@@ -54,19 +54,22 @@ MODEL = '''model M {
 STACK = 'stack h [Layers] of Block\n  x = h(embed[Vocab = tokens])'
 
 
-def model(mask='causal', layers=BLOCK, body=STACK): return HEAD + ATTENTION.replace('MASK', mask) + layers + MODEL.replace('BODY', body) + TAIL
+def model(mask='causal', layers=BLOCK, body=STACK):
+    return HEAD + ATTENTION.replace('MASK', mask) + layers + MODEL.replace('BODY', body) + TAIL
 
 
 CACHED = dict(
     causal=model(),
     sliding=model('causal & sliding(5)'),
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
-    table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  ' + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
+    table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
+                + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
     single=model(body='sub one = Attention\n  sub two = Attention\n  e = embed[Vocab = tokens]\n  x = two(e + one(e)) + e'))
 NOT = dict(
     ahead=(model('all'), 'not causal'),
     back=(model('sliding(5)'), 'not causal'),
-    shifted=(model(body='e = embed[Vocab = tokens]\n  x = e + shift[Seq](e, 1)'), 'positions meet outside of attention'),
+    shifted=(model(body='e = embed[Vocab = tokens]\n  x = e + shift[Seq](e, 1)'),
+             'positions meet outside of attention'),
     summed=(model(body='x = cumsum[Seq](embed[Vocab = tokens])'), 'positions meet outside of attention'),
     mean=(model(body='e = embed[Vocab = tokens]\n  x = e + mean[Seq](e)'), 'more than one token'),
     plain=(model(body='x = embed[Vocab = tokens]'), 'no attention'))
@@ -103,8 +106,10 @@ def logits(exe, cache, prompt):
 def compare(name, exe):
     shutil.rmtree(f'{WORK}/run', ignore_errors=True)
     trained(exe)
-    for more in (['--temperature', '0'], ['--seed', '3'], ['--seed', '4', '--prompt', 'a prompt that is longer than one window of this model']):
-        check(sample(exe, 'on', '--tokens', '70', *more) == sample(exe, 'off', '--tokens', '70', *more), f'{name}: {more}')
+    for more in (['--temperature', '0'], ['--seed', '3'], ['--seed', '4', '--prompt',
+                                                           'a prompt that is longer than one window of this model']):
+        check(sample(exe, 'on', '--tokens', '70', *more) == sample(exe, 'off', '--tokens', '70', *more),
+              f'{name}: {more}')
     worst = max(abs(a - b) for p in ('T', 'To') for a, b in zip(logits(exe, 'on', p), logits(exe, 'off', p)))
     print(f'{name}: logits differ by at most {worst:.1e}')
     check(worst < 1e-4, 'logits')

@@ -1,5 +1,5 @@
-"""Dropout in an executable: moments and correlations of what it keeps; losses that do not depend on micro-batches; evaluation
-without it, the same each time.
+"""Dropout in an executable: moments and correlations of what it keeps; losses that do not depend on micro-batches;
+evaluation without it, the same each time.
 
     python3 dropout.py SHARDC
 """

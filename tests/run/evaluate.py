@@ -1,6 +1,6 @@
-"""`eval` reads all validation data: the loss of every set and batch size is the mean over its samples, under plans and over
-ranks too; where a loss is no sum over samples the rest is left out and said. `--dump` of `eval` holds the outputs of every
-sample; what nothing has computed is in no dump.
+"""`eval` reads all validation data: the loss of every set and batch size is the mean over its samples, under plans and
+over ranks too; where a loss is no sum over samples the rest is left out and said. `--dump` of `eval` holds the outputs
+of every sample; what nothing has computed is in no dump.
 
     python3 evaluate.py SHARDC
 """
@@ -37,7 +37,8 @@ plan two for M { mesh data = 2
 
 
 def run(*command, says='', lacks=None, expect=0):
-    p = subprocess.run(list(map(str, command)), cwd=D, capture_output=True, text=True, timeout=120, env={**os.environ, 'NO_COLOR': '1'})
+    p = subprocess.run(list(map(str, command)), cwd=D, capture_output=True, text=True, timeout=120,
+                       env={**os.environ, 'NO_COLOR': '1'})
     text = p.stdout + p.stderr
     if p.returncode != expect or says not in text or (lacks and lacks in text):
         sys.exit(f'{" ".join(map(str, command))}\n  exit {p.returncode}, expected {expect}, `{says}` and no `{lacks}`\n{text}')
@@ -52,7 +53,8 @@ def npy(name, kind, shape, values):
     head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
     head += ' ' * (-(len(head) + 11) % 64) + '\n'
     form = {'<f4': 'f', '<i4': 'i'}[kind]
-    open(f'{D}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + struct.pack(f'<{len(values)}{form}', *values))
+    open(f'{D}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                                    + struct.pack(f'<{len(values)}{form}', *values))
 
 
 def tensors(path):
@@ -70,7 +72,9 @@ def sets(n, name):
 
 def compute(w, x, y):
     """Logits and the loss of one sample, without its regularizers."""
-    def linear(v, name, out): return [sum(v[i] * w[name + '.w'][1][i * out + o] for i in range(len(v))) + w[name + '.b'][1][o] for o in range(out)]
+    def linear(v, name, out):
+        return [sum(v[i] * w[name + '.w'][1][i * out + o] for i in range(len(v))) + w[name + '.b'][1][o]
+                for o in range(out)]
     h = [max(v, 0) for v in linear(x, 'a', 7)]
     for layer in range(2):
         h = [math.tanh(sum(h[i] * w['h.*.w'][1][layer * 49 + i * 7 + o] for i in range(7))) for o in range(7)]
@@ -87,16 +91,20 @@ def every_sample():
     for plan in 'one', 'cut', 'two':
         run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan)
         go = [SHARDC, 'run', f'./{plan}', '-n', '2', '--'] if plan == 'two' else [f'./{plan}']
-        run(*go, 'train', *files(10), '--eval-batches', '1', '--out', f'r {plan}', '--dump', 'train.st', says='takes 4 of the validation samples')
+        run(*go, 'train', *files(10), '--eval-batches', '1', '--out', f'r {plan}', '--dump', 'train.st',
+            says='takes 4 of the validation samples')
         check(not [k for k in tensors('train.st') if k.startswith('out.')], 'no zeros for outputs')
         for n, (x, y) in data.items():
-            e = json.loads(run(*go, 'eval', '--out', f'r {plan}', *files(n), '--json', '--dump', 'e.st', lacks='left out'))
+            e = json.loads(run(*go, 'eval', '--out', f'r {plan}', *files(n), '--json', '--dump', 'e.st',
+                               lacks='left out'))
             got = tensors('e.st')
             want = [compute(got, x[5 * i:5 * i + 5], y[i]) for i in range(n)]
             aux = sum(0.1 * sum(v * v for v in got['h.*.w'][1][49 * k:49 * k + 49]) / 49 for k in range(2))
             loss = sum(v for _, v in want) / n + aux
-            check(e['samples'] == e['of'] == n and abs(e['loss'] - loss) < 2e-5, f'{plan}, {n} samples: {e}, expected {loss}')
-            check(got['out.logits'][0] == [n, 4] and got['out.norm'][0] == [n], f'shapes of outputs: {got["out.logits"][0]}')
+            check(e['samples'] == e['of'] == n and abs(e['loss'] - loss) < 2e-5,
+                  f'{plan}, {n} samples: {e}, expected {loss}')
+            check(got['out.logits'][0] == [n, 4] and got['out.norm'][0] == [n],
+                  f'shapes of outputs: {got["out.logits"][0]}')
             flat = [v for logits, _ in want for v in logits]
             check(max(abs(a - b) for a, b in zip(got['out.logits'][1], flat)) < 1e-4, f'{plan}: outputs of {n} samples')
         few = json.loads(run(*go, 'eval', '--out', f'r {plan}', *files(11), '--eval-batches', '1', '--json'))
@@ -118,10 +126,13 @@ def no_sum():
 
 
 def said():
-    run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy', '--valid', '1%', '--out', 's1', says='there will be no validation')
+    run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy', '--valid', '1%', '--out', 's1',
+        says='there will be no validation')
     run('./one', 'train', '--data', 'x=x3.npy,y=y3.npy', '--out', 's2', says='a batch has 4 samples, the data 3')
-    run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy,z=x16.npy', '--out', 's3', expect=4, says='the model has no input `z`')
-    run('./one', 'eval', '--out', 's1', '--data', 'x=x16.npy,y=y16.npy', '--valid', 'x=x3.npy,y=y3.npy,logits=x3.npy', expect=4, says='its inputs: x, y')
+    run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy,z=x16.npy', '--out', 's3', expect=4,
+        says='the model has no input `z`')
+    run('./one', 'eval', '--out', 's1', '--data', 'x=x16.npy,y=y16.npy', '--valid', 'x=x3.npy,y=y3.npy,logits=x3.npy',
+        expect=4, says='its inputs: x, y')
 
 
 every_sample()

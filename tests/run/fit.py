@@ -1,7 +1,8 @@
 """What `plan` and `compile` say of plans that do not fit: python3 fit.py SHARDC
 
-E0801 and exit 3, at the line that would change; what the help names is tried here by writing it into the plan: it fits, with the
-bytes that the help tells; `check` says the same of the plans of a file. Without `micro` the largest that fits is taken, also on a mesh. Times of a step follow from the links.
+E0801 and exit 3, at the line that would change; what the help names is tried here by writing it into the plan: it fits,
+with the bytes that the help tells; `check` says the same of the plans of a file. Without `micro` the largest that fits
+is taken, also on a mesh. Times of a step follow from the links.
 """
 import json, os, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -56,7 +57,8 @@ def refused(memory, lines, says, at):
 try:
     rc, j, err = plan('1GiB', ['micro 8', 'zero 0'])
     b = j['classes'][0]['bytes']
-    check(rc == 0 and 'N0601' not in err and 'error' not in err and b['reserve'] == 1 << 20 and b['total'] == sum(v for k, v in b.items() if k != 'total'), f'{b} {err}')
+    check(rc == 0 and 'N0601' not in err and 'error' not in err and b['reserve'] == 1 << 20
+          and b['total'] == sum(v for k, v in b.items() if k != 'total'), f'{b} {err}')
     whole = b['total'] / 2**20
     refused(f'{whole - 0.5:.2f}MiB', ['micro 8', 'zero 0'], 'every data rank keeps a full optimizer state', 'zero 0')
     refused(f'{whole * 0.7:.2f}MiB', ['micro 8', 'zero 0'], '`micro ', 'micro 8')
@@ -65,7 +67,8 @@ try:
     low = plan('1GiB', ['micro 1', 'zero 3'])[1]['classes'][0]['bytes']['total'] / 2**20
     refused(f'{low - 0.1:.2f}MiB', ['micro 1', 'zero 3'], 'recompute h.* keep = input', 'plan p for Small')
     least = plan('1GiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'])[1]['classes'][0]['bytes']['total'] / 2**20
-    refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ', 'plan p for Small')
+    refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ',
+            'plan p for Small')
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
     check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
     # chosen by itself
@@ -80,15 +83,19 @@ try:
     for memory, lines, rc, says in ('1GiB', ['micro 8'], 0, '1 plan: p (fits)'), ('1.5MiB', ['micro 8'], 3, 'E0801'), \
                                    ('1GiB', ['offload params -> host'], 0, 'N0801'), ('1.5MiB', ['mico 8'], 1, 'E0601'):
         open(f'{folder}/m.shard', 'w').write(MODEL % (memory, ''.join(f'  {l}\n' for l in lines)))
-        p = subprocess.run([SHARDC, 'check', 'm.shard'], cwd=folder, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
-        check(p.returncode == rc and says in p.stdout + p.stderr and ('E0801' in p.stderr) == (rc == 3), f'{memory} {lines}: {p.returncode}\n{p.stdout}{p.stderr}')
+        p = subprocess.run([SHARDC, 'check', 'm.shard'], cwd=folder, capture_output=True, text=True,
+                           env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+        check(p.returncode == rc and says in p.stdout + p.stderr and ('E0801' in p.stderr) == (rc == 3),
+              f'{memory} {lines}: {p.returncode}\n{p.stdout}{p.stderr}')
     # for a list of targets too, each of which is then compiled
-    p = subprocess.run([SHARDC, 'compile', 'm.shard', '--set', 'train.batch=65536', '--target', 'sm_80,sm_86', '-o', 'two'], cwd=folder, capture_output=True, text=True,
+    p = subprocess.run([SHARDC, 'compile', 'm.shard', '--set', 'train.batch=65536', '--target', 'sm_80,sm_86', '-o',
+                        'two'], cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', PATH='/usr/bin:/bin'))
     check(p.returncode == 0 and 'N0601' in p.stderr and 'two (sm_86)' in p.stdout + p.stderr, p.stderr)
     # without a machine: a common GPU of the target
     for target, memory in ('sm_86', '21.0'), ('sm_80', '35.0'):
-        p = subprocess.run([SHARDC, 'dump', f'{EXAMPLES}/gpt2.shard', '--model', 'GPT2', '--target', target, '-o', f'{folder}/d.ir'], capture_output=True,
+        p = subprocess.run([SHARDC, 'dump', f'{EXAMPLES}/gpt2.shard', '--model', 'GPT2', '--target', target, '-o',
+                            f'{folder}/d.ir'], capture_output=True,
                            text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
         check(f'there are {memory} GiB' in p.stderr, f'{target}: {p.stderr}')
     # the time of a step, from its parts; four ranks of the ring stand in a node

@@ -1,5 +1,5 @@
-"""A step that is not finite changes nothing: the run ends with the state before it saved, names gradients and layers, or leaves the
-step out; after that it goes on as if the step had not been.
+"""A step that is not finite changes nothing: the run ends with the state before it saved, names gradients and layers,
+or leaves the step out; after that it goes on as if the step had not been.
 
     python3 guard.py SHARDC
 """
@@ -8,7 +8,8 @@ from common import check, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, FEAT, STEPS = 4, 6, 10
-# A zero row stays zero in every layer; in layer 2 alone the derivative at zero is infinite. The gradients of the layers behind
+# A zero row stays zero in every layer; in layer 2 alone the derivative at zero is infinite. The gradients of the layers
+# behind
 # it, and its own, are finite; those in front of it are not.
 MODEL = '''use "std"
 dims { Batch; Feat = 6; Wide = 5; Deep = 4 }
@@ -84,7 +85,8 @@ said = train(exe, 'nan', 'd')
 check('warning[R0601]' in said and '1 of 1 steps in a row' in said, said)
 check([x['step'] for x in lines('d') if 'skipped' in x] == [7] and len(lines('d')) == STEPS, 'one step is left out')
 data('two', nan=6)
-bad = array.array('f', read(f'{WORK}/two.f32')); bad[(7 * BATCH + 1) * FEAT] = float('inf'); bad.tofile(open(f'{WORK}/two.f32', 'wb'))
+bad = array.array('f', read(f'{WORK}/two.f32')); bad[(7 * BATCH + 1) * FEAT] = float('inf')
+bad.tofile(open(f'{WORK}/two.f32', 'wb'))
 check('step 8' in train(exe, 'two', 'e', expect=5), 'two in a row are too many')
 
 exe = compiled('off', 'on_nan off')
@@ -103,7 +105,8 @@ at = 8 + int.from_bytes(raw[:8], 'little') + head['head']['data_offsets'][0]
 raw[at:at + 4] = array.array('f', [float('nan')]).tobytes()
 open(f'{WORK}/nan.st', 'wb').write(raw)
 said = train(exe, 'good', 'g', '--init', 'nan.st', expect=5)
-check('not finite before the step: perhaps in the file of --init, head (1)' in said and 'parameters and states' not in said, said)
+check('not finite before the step: perhaps in the file of --init, head (1)' in said
+      and 'parameters and states' not in said, said)
 kept = MODEL
 MODEL = kept.replace('dot[Feat](x, up)', 'dot[Feat](relu(x), up)')
 said = train(compiled('relu'), 'nan', 'i', expect=5)

@@ -23,7 +23,8 @@ def mangle(text, rng):
         parts = re.split(r'("(?:[^"\\]|\\.)*")', line)
         for i in range(0, len(parts), 2):
             parts[i] = re.sub(r' +', lambda m: rng.choice([' ', '  ', '\t', ' \t ']), parts[i])
-            parts[i] = re.sub(r'([,:={}()\[\]])', lambda m: rng.choice(['', ' ', '\t']) + m[1] + rng.choice(['', ' ']), parts[i])
+            parts[i] = re.sub(r'([,:={}()\[\]])', lambda m: rng.choice(['', ' ', '\t']) + m[1] + rng.choice(['', ' ']),
+                              parts[i])
         line = ''.join(parts)
         if rng.random() < .3: line += rng.choice(['  # a comment', ' # "quoted', '# %0 = add', ' ', '\t'])
         out += [rng.choice(['', '# {', '  '])] if rng.random() < .1 else []
@@ -62,7 +63,8 @@ entry @step {
 ''')
 run(shardc, 'compile', f'{d}/hand.ir', '-o', f'{d}/hand', '-q')
 check(os.access(f'{d}/hand', os.X_OK), 'nothing was made of ten lines')
-open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:8, Seq:128, Embed:96]', '[Batch:8, Time:128, Embed:96]', 1))
+open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:8, Seq:128, Embed:96]',
+                                                         '[Batch:8, Time:128, Embed:96]', 1))
 _, said = run(shardc, 'compile', f'{d}/renamed.ir', '-o', f'{d}/no', expect=1)
 check(re.search(r'renamed\.ir:\d+:\d+', said) and 'error[E' in said, 'no place in: ' + said)
 
@@ -76,15 +78,19 @@ for i, name in enumerate(order):
 check(run(shardc, 'opt', f'{d}/ir/{names[0]}', '-p', ','.join(order))[0] == texts['memory'], 'all by name')
 check(run(shardc, 'opt', f'{d}/ir/{names[0]}', '-p', ','.join(order), '--run-to', '0')[0] == texts['lower'], 'no pass')
 _, stats = run(shardc, 'opt', f'{d}/ir/{names[0]}', '--stats', '-o', f'{d}/out.ir')
-check(len(stats.strip().split('\n')) == len(order) and read(f'{d}/out.ir').decode() == texts['memory'], 'stats: ' + stats)
+check(len(stats.strip().split('\n')) == len(order) and read(f'{d}/out.ir').decode() == texts['memory'], 'stats: '
+      + stats)
 clean = f"{d}/ir/{[x for x in names if x.endswith('-clean.ir')][0]}"
-for wanted, args in [("needs a module that is `scheduled`", ['-p', 'memory']), ("cannot run after `clean`", ['-p', 'grad']),
+for wanted, args in [("needs a module that is `scheduled`", ['-p', 'memory']),
+                     ("cannot run after `clean`", ['-p', 'grad']),
                      ("not built yet", ['-p', 'sparse'])]:
     check(wanted in run(shardc, 'opt', clean, *args, expect=1)[1], wanted)
 dump_after = {n[3:-3]: f'{d}/ir/{n}' for n in names}
 out, _ = run(shardc, 'opt', dump_after['order'], '-p', 'select{target.workers=7,target.l2=65536}')
-check('set target.workers = "7"' in out and 'set target.l2 = "65536"' in out and out != texts['select'], 'options of a pass')
-for args in (['-p', 'select{'], ['-p', 'select{x}'], ['-p', 'select{a=b}x'], ['-p', 'select{a=b},']): run(shardc, 'opt', dump_after['order'], *args, expect=2)
+check('set target.workers = "7"' in out and 'set target.l2 = "65536"' in out and out != texts['select'],
+      'options of a pass')
+for args in (['-p', 'select{'], ['-p', 'select{x}'], ['-p', 'select{a=b}x'], ['-p', 'select{a=b},']):
+    run(shardc, 'opt', dump_after['order'], *args, expect=2)
 # without a target a module meets this machine
 open(f'{d}/bare.ir', 'w').write(re.sub(r'set target\.\S+ = .*\n', '', texts['clean']))
 out, _ = run(shardc, 'opt', f'{d}/bare.ir', '-p', 'fuse')
@@ -124,13 +130,15 @@ def patched(diff, lines):
 
 for a, b in [('lower', 'grad'), ('inline', 'simplify'), ('order', 'memory'), ('clean', 'fuse')]:
     diff, _ = run(shardc, 'dump', f'{d}/ir/00-lower.ir', '--diff', a, b)
-    check(patched(diff, module_lines(texts[a])) == module_lines(texts[b]), f'the diff {a} {b} does not make the second of the first')
+    check(patched(diff, module_lines(texts[a])) == module_lines(texts[b]),
+          f'the diff {a} {b} does not make the second of the first')
     changed = sum(l[0] in '+-' for l in diff.split('\n')[2:-1])
     check(changed <= len(module_lines(texts[a])) + len(module_lines(texts[b])), 'diff too long')
 
 for name in texts:
     m = json.loads(run(shardc, 'dump', f'{d}/ir/{[n for n in names if n[3:-3] == name][0]}', '--format', 'json')[0])
-    check(sum(len(f['ops']) for f in m['functions']) == len(re.findall(r'^  (?!return)\S', texts[name], re.M)), f'json: ops after {name}')
+    check(sum(len(f['ops']) for f in m['functions']) == len(re.findall(r'^  (?!return)\S', texts[name], re.M)),
+          f'json: ops after {name}')
 graph, _ = run(shardc, 'dump', f'{d}/last.ir', '--format=dot')
 nodes = set(re.findall(r'^    (\w+) \[shape=', graph, re.M))
 edges = re.findall(r'^    (\w+) -> (\w+) \[label="[^"]*"\];$', graph, re.M)
@@ -145,26 +153,33 @@ page = read(f'{d}/page.html').decode()
 data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1])
 check([s['name'] for s in data['stages']] == list(texts), 'stages of the page')
 for s in data['stages']:
-    check([data['lines'][i] for i in s['lines']] == module_lines(texts[s['name']].rstrip('\n')), f'page: lines after {s["name"]}')
+    check([data['lines'][i] for i in s['lines']] == module_lines(texts[s['name']].rstrip('\n')),
+          f'page: lines after {s["name"]}')
 unchanged = [b for a, b in zip(texts, list(texts)[1:]) if module_lines(texts[a]) == module_lines(texts[b])]
 check([s['name'] for s in data['stages'] if not s['changed']] == unchanged, 'page: passes that change nothing')
-check(set(re.findall(r'https?://[^"\s]+', re.sub(r'<script id="data".*?</script>', '', page, flags=re.S))) <= {'http://www.w3.org/2000/svg'}, 'page: not by itself')
+check(set(re.findall(r'https?://[^"\s]+',
+                     re.sub(r'<script id="data".*?</script>', '', page, flags=re.S))) <= {'http://www.w3.org/2000/svg'},
+      'page: not by itself')
 check(data['host'].startswith('/*') and data['sources'][0]['text'] in read(tiny).decode(), 'page: host program, source')
 check([k['name'] for k in data['kernels']] == re.findall(r'^kernel @(\S+?)\(', texts['memory'], re.M), 'page: kernels')
 for k in data['kernels']:
     check(k['symbol'] + '_p0:' in [data['lines'][i] for i in k['lines']], f'page: assembly of {k["name"]}')
-for f in data['frames']:                                    # no two blocks that live at once overlap, all lie in the frame
+for f in data['frames']:
+    # no two blocks that live at once overlap, all lie in the frame
     blocks = [b for b in f['blocks'] if b]
-    check(all(0 <= b[1] and b[1] + b[2] <= f['bytes'] and b[3] <= b[4] <= f['ops'] for b in blocks), 'page: block outside of its frame')
+    check(all(0 <= b[1] and b[1] + b[2] <= f['bytes'] and b[3] <= b[4] <= f['ops'] for b in blocks),
+          'page: block outside of its frame')
     for i, a in enumerate(blocks):
         for b in blocks[:i]:
-            check(a[3] > b[4] or b[3] > a[4] or a[1] >= b[1] + b[2] or b[1] >= a[1] + a[2], f'page: {a} and {b} overlap')
+            check(a[3] > b[4] or b[3] > a[4] or a[1] >= b[1] + b[2] or b[1] >= a[1] + a[2],
+                  f'page: {a} and {b} overlap')
 
 # ---- depth costs nothing ----
 
 lines = []
 for layers in (12, 48, 96):
-    out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--set', 'plan.micro=1', '--after', 'memory')
+    out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', f'Layers={layers}', '--set',
+                 'plan.micro=1', '--after', 'memory')
     lines.append(out.count('\n'))
 out, _ = run(shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2_XL', '-D', 'Layers=96', '--format=html')
 check(len(out) < 2e6, f'the page of 96 layers has {len(out)} bytes')

@@ -1,8 +1,8 @@
 """Ranks that are killed: python3 kill.py SHARDC [KILLS]
 
-A small GPT over data and tensor, ZeRO-3, as four processes; one of them is killed at a random instant, start and end included: the
-others leave within 30 s and name it; the run goes on from its last checkpoint with the losses of the unbroken run, to the bit. At the
-end it goes on under two ranks and under one, within rounding.
+A small GPT over data and tensor, ZeRO-3, as four processes; one of them is killed at a random instant, start and end
+included: the others leave within 30 s and name it; the run goes on from its last checkpoint with the losses of the
+unbroken run, to the bit. At the end it goes on under two ranks and under one, within rounding.
 """
 import json, os, random, shutil, subprocess, sys, time
 from common import EXAMPLES, check, run, text_file, workdir
@@ -35,8 +35,10 @@ rng = random.Random(23)
 
 def start(out, job):
     e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
-    return [subprocess.Popen(['./four', 'train', '--out', out, *OPTIONS], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4', SHARDC_JOB=f'{os.getpid()} {job}', SHARDC_MEET='20', NO_COLOR='1'))
+    return [subprocess.Popen(['./four', 'train', '--out', out, *OPTIONS], cwd=folder, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE,
+                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4',
+                                      SHARDC_JOB=f'{os.getpid()} {job}', SHARDC_MEET='20', NO_COLOR='1'))
             for r in range(4)]
 
 
@@ -56,7 +58,9 @@ def kill_one(k, span, want):
     ps[victim].kill()
     said = []
     for r, p in enumerate(ps):
-        try: said.append((p.communicate(timeout=max(1, began + 32 - time.time()))[1].decode(errors='replace'), p.returncode))
+        try:
+            said.append((p.communicate(timeout=max(1, began + 32 - time.time()))[1].decode(errors='replace'),
+                         p.returncode))
         except subprocess.TimeoutExpired:
             for q in ps: q.kill()
             sys.exit(f'kill {k}: rank {r} lives 30 s after rank {victim} died')

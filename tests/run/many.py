@@ -1,17 +1,21 @@
-"""Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data, plans from a
-row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts, recompute, precision, clip, and
-perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards each), reduce (gradients travel in bf16, where that is computed in).
+"""Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
+plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
+recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
+each), reduce (gradients travel in bf16, where that is computed in).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
 
 # How ranks talk: what `compile` and `plan` get, the command in front of the executable, what follows its name.
-OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1 else ['--']),
+OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1
+                  else ['--']),
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
-        'host': (['--target', 'sm_80', '--comm', 'local'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--']),
+        'host': (['--target', 'sm_80', '--comm', 'local'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'],
+                 lambda n: ['--']),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
-CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4], 'seq': [0, 1],
+CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
+           'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
@@ -24,7 +28,8 @@ def npy(path, kind, shape, values):
     head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
     head += ' ' * ((64 - (11 + len(head)) % 64) % 64) + '\n'
     code = {'<f4': 'f', '<i4': 'i', '|b1': '?'}[kind]
-    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + struct.pack(f'<{len(values)}{code}', *values))
+    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                           + struct.pack(f'<{len(values)}{code}', *values))
 
 
 def write_data(folder):
@@ -48,7 +53,9 @@ def variant(model):
     text = open(os.path.join(ROOT, 'tests', 'ranks', f'{model}_ranks.shard')).read()
     text = text.replace('"none.bin" format = u16', '"text.bin" format = u16')
     if model == 'bert': text = re.sub(r'(\w+) = "none.npy"', r'\1 = "\1.npy"', text)
-    if model == 'mixer': text = text.replace('image = "none.npy"', 'image = "image.npy"').replace('label = "none.npy"', 'label = "label.npy"')
+    if model == 'mixer':
+        text = text.replace('image = "none.npy"', 'image = "image.npy"').replace('label = "none.npy"',
+                                                                                 'label = "label.npy"')
     return text
 
 
@@ -61,12 +68,16 @@ def kept(row):
 
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
-    lines = [f'precision {row["precision"]}' + (' reduce = bf16' if row.get('data') and row.get('reduce') and row['precision'] == 'bf16' else '')]
+    lines = [f'precision {row["precision"]}' + (' reduce = bf16' if row.get('data') and row.get('reduce')
+                                                and row['precision'] == 'bf16' else '')]
     if row.get('data'):
         nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
-        lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '') + f'tensor = {row["tensor"]}',
-                  f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> ' + ('node, data' if nodes > 1 else 'data'),
-                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''), f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}']
+        lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '')
+                  + f'tensor = {row["tensor"]}',
+                  f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> '
+                  + ('node, data' if nodes > 1 else 'data'),
+                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''),
+                  f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
@@ -83,12 +94,15 @@ class Bench:
         e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
         e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for
         if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and tried elsewhere
-        p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
-        if p.returncode: raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-600:]}{p.stderr[-1500:]}')
+        p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout,
+                           env=e)
+        if p.returncode:
+            raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-600:]}{p.stderr[-1500:]}')
         return p.stdout + p.stderr
 
     def train(s, row, name, over='local'):
-        """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its GPU)"""
+        """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its
+        GPU)"""
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
@@ -96,7 +110,8 @@ class Bench:
         options, before, behind = OVER[over]
         s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *options)
         if os.path.exists(f'{s.folder}/account'): os.unlink(f'{s.folder}/account')
-        said = s.call(*before(s.shardc, ranks), f'./{name}.exe', *behind(ranks), 'train', '--steps', str(s.steps), '--out', name, '--check-memory',
+        said = s.call(*before(s.shardc, ranks), f'./{name}.exe', *behind(ranks), 'train', '--steps', str(s.steps),
+                      '--out', name, '--check-memory',
                       '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
@@ -113,9 +128,11 @@ class Bench:
         return s.ones[name]
 
     def differs(s, row, over='local'):
-        """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was planned."""
+        """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was
+        planned."""
         found = s.train(row, f'{over}_{name_of(row)}', over)
-        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found, s.steps) or messages(row, found)
+        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found,
+                                                                                     s.steps) or messages(row, found)
 
 
 def tensors(path):
@@ -128,7 +145,8 @@ def tensors(path):
 
 def compare(one, many, precision):
     """Losses, norms of gradients, all tensors of the dump (parameters, states, outputs) by norm."""
-    # What has no gradient in mathematics (biases of keys) moves with rounding, by up to lr a step: the last number, per element.
+    # What has no gradient in mathematics (biases of keys) moves with rounding, by up to lr a step: the last number, per
+    # element.
     close, tight, noise = {'f32': (2e-5, 2e-3, 1e-6), 'bf16': (2e-2, 0.2, 2e-3)}[precision]
     if len(one[0]) != len(many[0]): return f'{len(many[0])} steps, {len(one[0])} wanted'
     for i, (a, b) in enumerate(zip(one[0], many[0])):
@@ -140,7 +158,8 @@ def compare(one, many, precision):
         if name not in many[2]: return f'{name} is missing'
         y = many[2][name]
         apart, size = sum((a - b) ** 2 for a, b in zip(x, y)) ** .5, sum(a * a for a in x) ** .5
-        if len(x) != len(y) or not apart <= tight * size + noise * len(x) ** .5: return f'{name}: differs by {apart} of {size}'
+        if len(x) != len(y) or not apart <= tight * size + noise * len(x) ** .5:
+            return f'{name}: differs by {apart} of {size}'
 
 
 def memory(found):
@@ -151,7 +170,8 @@ def memory(found):
     want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
     if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
     host = plan['classes'][0]['host_pinned']['total']
-    if any((n[0], sum(n[1:])) != (host, want) for n in found[5]): return f'memory: host and GPUs gave {found[5]} bytes, {host} and {want} planned'
+    if any((n[0], sum(n[1:])) != (host, want) for n in found[5]):
+        return f'memory: host and GPUs gave {found[5]} bytes, {host} and {want} planned'
 
 
 def messages(row, found):
@@ -159,12 +179,14 @@ def messages(row, found):
     most = BUCKETS[row.get('bucket', '8KiB')]
     for axis in found[4]['communication']:
         for c in axis['collectives']:
-            if axis['axis'] == 'data' and c['largest_message_bytes'] > most: return f'{c} over data, buckets of {most} bytes'
+            if axis['axis'] == 'data' and c['largest_message_bytes'] > most:
+                return f'{c} over data, buckets of {most} bytes'
 
 
 def sent(found, steps):
     """Elements and bytes that rank 0 sent along each axis are those of the plan."""
-    real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes', found[3], re.M)}
+    real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
+                                                          found[3], re.M)}
     for axis in found[4]['communication']:
         planned = axis['elements_per_step'], axis['bytes_per_step']
         if real.get(axis['axis'], (0, 0)) != tuple(steps * x for x in planned):

@@ -1,5 +1,5 @@
-"""A masked language model, end to end: it learns, micro-batches and a resumed run see the same masks, evaluation sees the same
-masks each time, and a document can be a sample.
+"""A masked language model, end to end: it learns, micro-batches and a resumed run see the same masks, evaluation sees
+the same masks each time, and a document can be a sample.
 
     python3 mlm.py SHARDC EXAMPLES
 """
@@ -14,7 +14,8 @@ SMALL = ['-D', 'Layers=2', '-D', 'Embed=48', '-D', 'Heads=2', '-D', 'Pos=32', '-
 def losses(out): return [json.loads(line) for line in open(f'{WORK}/{out}/metrics.jsonl')]
 
 
-def compile_to(name, *more): run(SHARDC, 'compile', f'{EXAMPLES}/tiny_bert.shard', '-o', f'{WORK}/{name}', *SMALL, *more)
+def compile_to(name, *more):
+    run(SHARDC, 'compile', f'{EXAMPLES}/tiny_bert.shard', '-o', f'{WORK}/{name}', *SMALL, *more)
 
 
 def train(exe, out, *more): run(f'{WORK}/{exe}', 'train', '--data', f'{WORK}/text', '--out', f'{WORK}/{out}', *more)
@@ -22,7 +23,8 @@ def train(exe, out, *more): run(f'{WORK}/{exe}', 'train', '--data', f'{WORK}/tex
 
 def weights(out):
     last = sorted(x for x in os.listdir(f'{WORK}/{out}') if x.startswith('step-'))[-1]
-    return [read(f'{WORK}/{out}/{last}/{f}') for f in sorted(os.listdir(f'{WORK}/{out}/{last}')) if f.endswith('.safetensors')]
+    return [read(f'{WORK}/{out}/{last}/{f}') for f in sorted(os.listdir(f'{WORK}/{out}/{last}'))
+            if f.endswith('.safetensors')]
 
 
 random.seed(3)

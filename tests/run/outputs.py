@@ -1,5 +1,5 @@
-"""What is no regular file is written in place, never replaced: device nodes, FIFOs, links. Temporary names cannot be foreseen,
-nothing is left behind, and an executable has the mode that the umask says.
+"""What is no regular file is written in place, never replaced: device nodes, FIFOs, links. Temporary names cannot be
+foreseen, nothing is left behind, and an executable has the mode that the umask says.
 
     python3 outputs.py SHARDC TOY
 """
@@ -28,9 +28,11 @@ text_file(path('text.txt'), 4000)
 run(SHARDC, 'dump', MODEL, '-o', path('m.ir'))
 TRAIN = [TOY, 'train', '--data', 'text.txt', '--steps', '3', '--quiet', '--save-every', '0']
 run(*TRAIN, '--out', 'plain', '--dump', 'plain.st', cwd=WORK)
-WRITERS = {'ir': [SHARDC, 'compile', MODEL, '--emit=ir', '-q', '-o'], 'c': [SHARDC, 'compile', MODEL, '--emit=c', '-q', '-o'],
+WRITERS = {'ir': [SHARDC, 'compile', MODEL, '--emit=ir', '-q', '-o'],
+           'c': [SHARDC, 'compile', MODEL, '--emit=c', '-q', '-o'],
            'dump': [SHARDC, 'dump', MODEL, '-o'], 'html': [SHARDC, 'dump', MODEL, '--format', 'html', '-o'],
-           'opt': [SHARDC, 'opt', path('m.ir'), '-p', 'inline,simplify', '-o'], 'report': [SHARDC, 'report', path('plain'), '-o'],
+           'opt': [SHARDC, 'opt', path('m.ir'), '-p', 'inline,simplify', '-o'],
+           'report': [SHARDC, 'report', path('plain'), '-o'],
            'exe': [SHARDC, 'compile', MODEL, '-q', '-o']}
 
 os.mkfifo(path('fifo'))
@@ -41,7 +43,8 @@ for name, command in WRITERS.items():
     want = read(path('real'))
     for f in 'link', 'real': os.remove(path(f))
     got = to_fifo('fifo', *command, 'fifo')
-    check(kind('fifo') == stat.S_IFIFO and (got == want or name == 'html' and len(got) > 100), f'{name}: a FIFO')  # html tells times
+    check(kind('fifo') == stat.S_IFIFO and (got == want or name == 'html' and len(got) > 100),
+          f'{name}: a FIFO')  # html tells times
 run(SHARDC, 'data', 'convert', 'text.txt', '--to', 'u16', '-o', 'plain.u16', cwd=WORK)
 os.symlink('real', path('link.u16'))
 run(SHARDC, 'data', 'convert', 'text.txt', '--to', 'u16', '-o', 'link.u16', cwd=WORK)
@@ -50,7 +53,8 @@ check(kind('link.u16') == stat.S_IFLNK and read(path('real')) == read(path('plai
 # The runtime: a dump and a trace through links and a FIFO.
 os.symlink('real.st', path('link.st')), os.symlink('real.json', path('link.json'))
 run(*TRAIN, '--out', 'linked', '--dump', 'link.st', '--trace', 'link.json', cwd=WORK)
-check(kind('link.st') == kind('link.json') == stat.S_IFLNK and read(path('real.st')) == read(path('plain.st')), '--dump and --trace')
+check(kind('link.st') == kind('link.json') == stat.S_IFLNK and read(path('real.st')) == read(path('plain.st')),
+      '--dump and --trace')
 check(to_fifo('fifo', *TRAIN, '--out', 'piped', '--dump', 'fifo') == read(path('plain.st')), '--dump to a FIFO')
 
 # A device like /dev/null: never with the real one.
@@ -81,7 +85,8 @@ check(not left, f'nothing is left behind: {left}')
 # A compiler that is ended leaves no work folder behind.
 os.mkdir(path('tmp'))
 for number in signal.SIGTERM, signal.SIGKILL:
-    p = subprocess.Popen([SHARDC, 'compile', MODEL, '-o', 'never', '-q'], cwd=WORK, env=dict(os.environ, TMPDIR=path('tmp'), SHARDC_CACHE_DIR=''))
+    p = subprocess.Popen([SHARDC, 'compile', MODEL, '-o', 'never', '-q'], cwd=WORK,
+                         env=dict(os.environ, TMPDIR=path('tmp'), SHARDC_CACHE_DIR=''))
     while not (there := os.listdir(path('tmp'))) or not os.listdir(path('tmp', there[0])): time.sleep(0.002)
     p.send_signal(number)
     check(p.wait() == -number, 'it is ended')

@@ -1,4 +1,5 @@
-"""The page of `dump --format html` in a browser: every view is drawn, and a line of source, IR, C or assembly finds the others.
+"""The page of `dump --format html` in a browser: every view is drawn, and a line of source, IR, C or assembly finds the
+others.
 
     python3 page.py SHARDC MODEL.shard
 
@@ -42,20 +43,24 @@ document.title = JSON.stringify(seen);
 </script></body>"""
 page = read(f'{d}/page.html').decode().replace('</body>', script)
 open(f'{d}/clicked.html', 'w').write(page)
-p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={d}/profile', '--virtual-time-budget=20000', '--dump-dom',
+p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={d}/profile',
+                    '--virtual-time-budget=20000', '--dump-dom',
                     f'file://{d}/clicked.html'], capture_output=True, text=True, timeout=300)
 title = re.search(r'<title>(.*?)</title>', p.stdout, re.S)
 check(title and title[1].startswith('{'), 'the page was not drawn: ' + p.stderr[-500:])
 seen = json.loads(html.unescape(title[1]))
 check(not seen['errors'], f'errors in the page: {seen["errors"]}')
-check('@eval' in seen['functions'] and seen['opened'].startswith('entry @step'), f'functions of the IR: {seen["functions"]}, at {seen["opened"]}')
+check('@eval' in seen['functions'] and seen['opened'].startswith('entry @step'),
+      f'functions of the IR: {seen["functions"]}, at {seen["opened"]}')
 check(min(seen['views']) >= 1 and max(seen['views']) > 300, f'empty views: {seen["views"]}')
-check(len(set(seen['heads'])) == 1 and 'peak' in seen['heads'][0], f'beside the picture of memory stands what it shows: {seen["heads"]}')
+check(len(set(seen['heads'])) == 1 and 'peak' in seen['heads'][0],
+      f'beside the picture of memory stands what it shows: {seen["heads"]}')
 line = int(seen['place'].split(':')[1]) - 1
 for start, panes in seen['links'].items():
     (source, _), (ir, _), (host, _), (assembly, kernel) = panes
     check(line in source, f'from {start}: source line {line + 1} is not lit, only {source}')
     check(ir and host and assembly, f'from {start}: nothing lit in a pane')
-    if start != 'source': check(kernel == seen['kernel'] and seen['launch'] in host, f'from {start}: {kernel} is shown, {host}')
+    if start != 'source':
+        check(kernel == seen['kernel'] and seen['launch'] in host, f'from {start}: {kernel} is shown, {host}')
 check(seen['jumped'] == 2, 'a block of memory does not lead to the IR')
 shutil.rmtree(d)

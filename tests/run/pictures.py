@@ -1,7 +1,8 @@
 """`shardc plan --html` and `--svg`: python3 pictures.py SHARDC
 
-One page that loads nothing, the same bytes each time, small; well-formed; it holds the figures of `--json`, and its largest moment
-is the one that pass `memory` found: no packing can be smaller. With chromium at hand it is drawn, and is not empty.
+One page that loads nothing, the same bytes each time, small; well-formed; it holds the figures of `--json`, and its
+largest moment is the one that pass `memory` found: no packing can be smaller. With chromium at hand it is drawn, and is
+not empty.
 """
 import json, os, re, shutil, sys, xml.etree.ElementTree as tree
 from common import EXAMPLES, check, read, run, workdir
@@ -28,7 +29,8 @@ try:
         text = run(SHARDC, 'dump', FILE, '--plan', plan_name, '--after', 'memory', cwd=folder)[0]
         frame, live = map(int, re.search(r'^entry @step \{frame = (\d+), live = (\d+)', text, re.M).groups())
         total = json.loads(plan('--plan', plan_name, '--json')[0])['classes'][0]['bytes']['total']
-        check(abs(largest(svg) - (total - frame + live)) < 0.01 * total, f'largest moment {largest(svg)}, of {total} - {frame} + {live}')
+        check(abs(largest(svg) - (total - frame + live)) < 0.01 * total,
+              f'largest moment {largest(svg)}, of {total} - {frame} + {live}')
     for name in 'ab': plan('--html', f'{name}.html')
     page = read(f'{folder}/a.html')
     check(page == read(f'{folder}/b.html') and len(page) < 60000, f'{len(page)} bytes, not the same twice')
@@ -42,7 +44,8 @@ try:
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, two plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:
-        run(chromium, '--headless', '--no-sandbox', '--disable-gpu', '--window-size=1000,1400', '--screenshot=a.png', f'file://{folder}/a.html', cwd=folder)
+        run(chromium, '--headless', '--no-sandbox', '--disable-gpu', '--window-size=1000,1400', '--screenshot=a.png',
+            f'file://{folder}/a.html', cwd=folder)
         check(os.path.getsize(f'{folder}/a.png') > 20000, 'an empty picture')
     print('page and picture of two plans' + ('' if chromium else '; no chromium: not drawn'))
 finally:

@@ -1,8 +1,10 @@
 """Plans beside plans: python3 plans.py SHARDC
 
-ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0 = 1 and
-2 = 3; a plan that runs twice writes the same checkpoint, with more threads too; LAMB the same over a mesh of three and two; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on under four ranks, and
-under one, as it does under two, also where words and heads are padded for the ranks; `over` says which ranks share. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
+ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0
+= 1 and 2 = 3; a plan that runs twice writes the same checkpoint, with more threads too; LAMB the same over a mesh of
+three and two; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on
+under four ranks, and under one, as it does under two, also where words and heads are padded for the ranks; `over` says
+which ranks share. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
 paper does, and says no with exit 3.
 """
 import json, os, re, shutil, sys
@@ -76,7 +78,8 @@ def exported(plan, out):
 def losses(out): return [json.loads(line)['loss'] for line in open(f'{folder}/{out}/metrics.jsonl') if '"loss"' in line]
 
 
-def planned(file, plan, expect=0): return json.loads(run(SHARDC, 'plan', file, '--plan', plan, '--json', cwd=folder, expect=expect)[0])
+def planned(file, plan, expect=0):
+    return json.loads(run(SHARDC, 'plan', file, '--plan', plan, '--json', cwd=folder, expect=expect)[0])
 
 
 def held(out):
@@ -87,7 +90,8 @@ def held(out):
 
 def norms_of_parameters():
     """LAMB: the stages agree, with each other to the bit and with one rank, and send what was planned."""
-    text = MODEL.replace('optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1', 'optim lamb lr = 2e-2 decay = 0.1').replace('batch 8', 'batch 12')
+    text = MODEL.replace('optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1',
+                         'optim lamb lr = 2e-2 decay = 0.1').replace('batch 8', 'batch 12')
     mesh = 'mesh data = 3, tensor = 2\n place Batch -> data\n place Heads, Mlp, Vocab -> tensor else Seq'
     for name in LAMB:
         text += f'plan {name} for Small {{ {mesh}\n {"micro 2" if name[0] == "b" else ""}\n zero {name[1]} over data bucket = 8KiB }}\n'
@@ -113,16 +117,21 @@ def both_accumulations():
             p, other = planned(file, plan), planned('full.shard' if taken == 'shard' else 'm.shard', plan)
             for row in p['accumulate']:
                 check(row['taken'] == (row['choice'] == taken), f'{plan}: {row}, {taken} is written')
-                said, wire = (p if row['taken'] else other)['classes'][0]['bytes'], (p if row['taken'] else other)['communication'][0]
+                said, wire = (p if row['taken'] else other)['classes'][0]['bytes'], (p if row['taken']
+                                                                                     else other)['communication'][0]
                 check((row['total'], row['gradients'], row['elements_per_step'], row['bytes_per_step']) ==
-                      (said['total'], said['gradients'], wire['elements_per_step'], wire['bytes_per_step']), f'{plan}: {row} beside {said}')
+                      (said['total'], said['gradients'], wire['elements_per_step'], wire['bytes_per_step']),
+                      f'{plan}: {row} beside {said}')
     for plan in 'z2', 'm1': check('accumulate' not in planned('m.shard', plan), f'{plan} has no choice')
-    text = ''.join(run(SHARDC, 'plan', 'm.shard', '--plan', 'm2', '--html', 'm2.html', cwd=folder)) + open(f'{folder}/m2.html').read()
-    check('accumulate = shard (taken)' in text and '<td>shard (taken)</td>' in text, 'the choice of accumulation is not told')
+    text = ''.join(run(SHARDC, 'plan', 'm.shard', '--plan', 'm2', '--html', 'm2.html',
+                       cwd=folder)) + open(f'{folder}/m2.html').read()
+    check('accumulate = shard (taken)' in text and '<td>shard (taken)</td>' in text,
+          'the choice of accumulation is not told')
 
 
 def shares_of_states():
-    """`over` names the axes over which a rank owns a part: those that split Batch, one of them, or any that hold the parameters whole."""
+    """`over` names the axes over which a rank owns a part: those that split Batch, one of them, or any that hold the
+    parameters whole."""
     text = MODEL
     for name, over in ('none', ''), ('one', ' over node'), ('two', ' over node, data'), ('words', ' over data node'):
         text += f'plan over_{name} for Small {{ mesh data = 2, node = 4\n place Batch -> data, node\n zero 3{over} }}\n'
@@ -131,13 +140,16 @@ def shares_of_states():
     whole = planned('over.shard', 'one')['classes'][0]['bytes']['optimizer']
     for name, ways in ('none', 8), ('one', 4), ('two', 8), ('words', 8), ('seq', 4):
         own = planned('over.shard', f'over_{name}')['classes'][0]['bytes']['optimizer']
-        check(whole / ways <= own < 1.05 * whole / ways, f'over_{name}: {own} bytes of states of {whole}, a part of {ways} was asked for')
+        check(whole / ways <= own < 1.05 * whole / ways,
+              f'over_{name}: {own} bytes of states of {whole}, a part of {ways} was asked for')
 
 
 def sent_as_planned(file, plan, said):
     for axis in planned(file, plan)['communication']:
-        sent, want = re.search(rf'^axis {axis["axis"]} +\d+ calls +(\d+) elements', ''.join(said), re.M), axis['elements_per_step']
-        check(sent and int(sent.group(1)) == 3 * want, f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
+        sent, want = re.search(rf'^axis {axis["axis"]} +\d+ calls +(\d+) elements', ''.join(said),
+                               re.M), axis['elements_per_step']
+        check(sent and int(sent.group(1)) == 3 * want,
+              f'{plan} sends {sent and sent.group(1)} elements in 3 steps, planned {want} each')
 
 
 try:
@@ -146,7 +158,8 @@ try:
     text_file(f'{folder}/text.txt')
     stages = [f'{name}{z}' for name in 'zm' for z in range(4)] + FOUR[1:]
     bits = {}
-    for plan in ['one', 'half', 'four', *stages]: run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
+    for plan in ['one', 'half', 'four', *stages]:
+        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
     for plan in ['one', *stages]:
         said = ranks(plan, 'train', '--out', f'run_{plan}', '--steps', '3', '--profile')
         if plan == 'one': continue
@@ -167,7 +180,8 @@ try:
         worst = max(abs(a - b) for a, b in zip(losses('on_z3'), losses(f'on_{plan}')))
         check(worst < 2e-5, f'resumed under {plan}: losses differ by {worst}')
     for plan, out in (('padded', 'z3'), ('z3', 'padded')):
-        check(exported(plan, f'run_{out}') == bits[out], f'padding: the checkpoint of {out}, exported by {plan}, has other bits')
+        check(exported(plan, f'run_{out}') == bits[out],
+              f'padding: the checkpoint of {out}, exported by {plan}, has other bits')
     ranks('half', 'train', '--out', 'whole')
     ranks('half', 'train', '--out', 'parts', '--steps', '3'), ranks('half', 'train', '--out', 'parts', '--resume')
     check(exported('half', 'whole') == exported('half', 'parts'), 'a resumed run in bf16 gives other bits')
@@ -178,7 +192,8 @@ try:
             bytes_ = planned('table.shard', f's{z}n{n}')['classes'][0]['bytes']
             have = (bytes_['weights'] + bytes_['gradients'] + bytes_['optimizer']) / count
             want = [16, 4 + 12 / n, 2 + 14 / n, 16 / n][z]
-            check(abs(have - want) < 0.03 * want, f'stage {z} over {n}: {have} bytes per parameter, the paper says {want}')
+            check(abs(have - want) < 0.03 * want,
+                  f'stage {z} over {n}: {have} bytes per parameter, the paper says {want}')
     check(not planned('table.shard', 'tight', expect=3)['fits'], 'a plan that is too large fits')
     both_accumulations()
     shares_of_states()

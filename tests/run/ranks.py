@@ -1,7 +1,8 @@
 """One model under plans of one rank and of a mesh: python3 ranks.py SHARDC
 
-The executable of a plan over data and tensor runs as four processes of this machine; its losses, its norms and the weights that
-it exports are those of one rank up to rounding; so are those of two rounds of accumulation with `else Seq`.
+The executable of a plan over data and tensor runs as four processes of this machine; its losses, its norms and the
+weights that it exports are those of one rank up to rounding; so are those of two rounds of accumulation with `else
+Seq`.
 """
 import array, json, os, shutil, struct, sys
 from common import check, read, run, text_file, workdir
@@ -69,7 +70,8 @@ try:
         check(one.keys() == many.keys(), f'{plan} exports {sorted(many)}')
         for name, x in one.items():
             apart, size = sum((a - b) ** 2 for a, b in zip(x, many[name])), sum(a * a for a in x)
-            check(len(x) == len(many[name]) and apart <= 1e-8 * size + 1e-12, f'{plan}: {name} differs by {apart ** .5} of {size ** .5}')
+            check(len(x) == len(many[name]) and apart <= 1e-8 * size + 1e-12,
+                  f'{plan}: {name} differs by {apart ** .5} of {size ** .5}')
     print(f'3 plans, losses {[round(l, 4) for l, n in found["mesh"]]}')
 finally:
     shutil.rmtree(folder)

@@ -2,8 +2,8 @@
 
     python3 recompute.py SHARDC
 
-Losses are equal to the bit: the same kernels run, only later or twice. The work arena is as large as predicted, touched to the
-end, and within 3 % of the bytes that live at once.
+Losses are equal to the bit: the same kernels run, only later or twice. The work arena is as large as predicted, touched
+to the end, and within 3 % of the bytes that live at once.
 """
 import json, os, re, sys
 from common import check, run, text_file, workdir

@@ -1,14 +1,16 @@
 """Layers that keep different things are one stack to everybody else: python3 segments.py SHARDC
 
-GPT-2 XL over eight ranks in bf16, eight micro-batches, under every stage: whatever parts of the stack keep only their input, by a
-line or by search, ranks hold the same weights, gradients and states and send the same messages as without any line; what layers
-keep lies between none and all of them recomputed, and so does the total. The same for plan `hybrid` of examples/plans.shard.
+GPT-2 XL over eight ranks in bf16, eight micro-batches, under every stage: whatever parts of the stack keep only their
+input, by a line or by search, ranks hold the same weights, gradients and states and send the same messages as without
+any line; what layers keep lies between none and all of them recomputed, and so does the total. The same for plan
+`hybrid` of examples/plans.shard.
 """
 import json, os, re, shutil, sys
 from common import EXAMPLES, check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
-LINES = {'none': '', 'all': 'h.* keep = input', 'half': 'h[0..23] keep = input', 'thirds': 'h[0..15] keep = input\n  recompute h[32..47] keep = input',
+LINES = {'none': '', 'all': 'h.* keep = input', 'half': 'h[0..23] keep = input',
+         'thirds': 'h[0..15] keep = input\n  recompute h[32..47] keep = input',
          'auto': 'h.* keep = auto budget = 10GiB'}
 
 
@@ -17,17 +19,21 @@ def planned(file, names):
     return dict(zip(names, map(json.loads, rows), strict=True))
 
 
-def messages(row): return {(a['axis'], c['kind']): (c['calls'], c['bytes']) for a in row['communication'] for c in a['collectives']}
+def messages(row):
+    return {(a['axis'], c['kind']): (c['calls'], c['bytes']) for a in row['communication'] for c in a['collectives']}
 
 
 def compare(what, none, all_, part):
     a, b, c = (r['classes'][0]['bytes'] for r in (none, all_, part))
     for kind in ('weights', 'gradients', 'optimizer'):
-        check(a[kind] == b[kind] == c[kind], f'{what}: {kind} {c[kind]}, {b[kind]} with all layers recomputed, {a[kind]} with none')
-    check(b['saved'] <= c['saved'] <= a['saved'], f'{what}: {c["saved"]} bytes saved, not from {b["saved"]} to {a["saved"]}')
+        check(a[kind] == b[kind] == c[kind],
+              f'{what}: {kind} {c[kind]}, {b[kind]} with all layers recomputed, {a[kind]} with none')
+    check(b['saved'] <= c['saved'] <= a['saved'],
+          f'{what}: {c["saved"]} bytes saved, not from {b["saved"]} to {a["saved"]}')
     least, most = sorted((a['total'], b['total']))
     check(least <= c['total'] <= most, f'{what}: {c["total"]} bytes in all, not from {least} to {most}')
-    check(messages(none) == messages(all_) == messages(part), f'{what}: {messages(part)}\nnone {messages(none)}\nall {messages(all_)}')
+    check(messages(none) == messages(all_) == messages(part),
+          f'{what}: {messages(part)}\nnone {messages(none)}\nall {messages(all_)}')
 
 
 def plan(name, body, line, model='GPT2_XL'):
@@ -35,8 +41,10 @@ def plan(name, body, line, model='GPT2_XL'):
 
 
 def formulas():
-    """What the text says beside the bytes: 2 bytes of weights, 4 of gradients (they add up), 12 of states, over the ranks that the stage names."""
-    for z, want in enumerate((['', '', ''], ['2 Ψ', '4 Ψ', '12 Ψ/8'], ['2 Ψ', '4 Ψ/8', '12 Ψ/8'], ['2 Ψ/8', '4 Ψ/8', '12 Ψ/8'])):
+    """What the text says beside the bytes: 2 bytes of weights, 4 of gradients (they add up), 12 of states, over the
+    ranks that the stage names."""
+    for z, want in enumerate((['', '', ''], ['2 Ψ', '4 Ψ', '12 Ψ/8'], ['2 Ψ', '4 Ψ/8', '12 Ψ/8'],
+                              ['2 Ψ/8', '4 Ψ/8', '12 Ψ/8'])):
         text = run(SHARDC, 'plan', 'stages.shard', '--plan', f'z{z}half', cwd=folder)[0]
         have = [m.strip() for m in re.findall(r'^  (?:weights|gradients|optimizer) .*?%(?:  = (.*))?$', text, re.M)]
         check(have == want, f'zero {z}: {have}, not {want}\n{text}')
@@ -55,7 +63,9 @@ def stages():
 
 def hybrid():
     text = open(f'{EXAMPLES}/plans.shard').read()
-    head, body = re.search(r'^(.*?)^plan cpu', text, re.S | re.M).group(1), re.search(r'^plan hybrid for GPT2_XL \{[^\n]*\n(.*?)^\}', text, re.S | re.M).group(1)
+    head, body = re.search(r'^(.*?)^plan cpu', text,
+                           re.S | re.M).group(1), re.search(r'^plan hybrid for GPT2_XL \{[^\n]*\n(.*?)^\}', text,
+                                                            re.S | re.M).group(1)
     line = re.compile(r'^ *recompute .*\n', re.M)
     check(len(line.findall(body)) == 1, 'plan `hybrid` has one line about recomputation')
     half = re.search(r'recompute (.*?)\s*(#.*)?$', body, re.M).group(1)

@@ -1,8 +1,9 @@
 """The ZeRO paper's table 1: python3 table1.py SHARDC
 
-Weights, gradients and optimizer states of a rank, for 7.5B, 128B and 1T parameters, over 1 to 1024 ranks, stages 1 to 3, as `plan`
-counts them, are 4 + 12/N, 2 + 14/N and 16/N bytes per parameter (Adam in bf16, f32 masters); padding, norms and position tables
-make less than half a per cent. What messages need beside these, the paper's CB, does not grow with the model.
+Weights, gradients and optimizer states of a rank, for 7.5B, 128B and 1T parameters, over 1 to 1024 ranks, stages 1 to
+3, as `plan` counts them, are 4 + 12/N, 2 + 14/N and 16/N bytes per parameter (Adam in bf16, f32 masters); padding,
+norms and position tables make less than half a per cent. What messages need beside these, the paper's CB, does not grow
+with the model.
 """
 import json, os, shutil, sys
 from common import check, run, workdir
@@ -29,18 +30,21 @@ try:
     for name, (layers, embed, _) in MODELS.items():
         count = (50304 + 1024 + 2) * embed + layers * (12 * embed * embed + 13 * embed)
         names = ','.join(f'{name}{z}n{n}' for z, n in PLANS)
-        rows = [json.loads(line) for line in run(SHARDC, 'plan', 'm.shard', '--plan', names, '--json', cwd=folder)[0].splitlines()]
+        rows = [json.loads(line) for line in run(SHARDC, 'plan', 'm.shard', '--plan', names, '--json',
+                                                 cwd=folder)[0].splitlines()]
         for (z, n), row in zip(PLANS, rows, strict=True):
             bytes_ = row['classes'][0]['bytes']
             have, want = (bytes_['weights'] + bytes_['gradients'] + bytes_['optimizer']) / count, FORMULA[z](n)
-            check(abs(have - want) < 0.005 * want, f'{count:.3g} parameters, stage {z}, {n} ranks: {have} bytes each, the paper says {want}')
+            check(abs(have - want) < 0.005 * want,
+                  f'{count:.3g} parameters, stage {z}, {n} ranks: {have} bytes each, the paper says {want}')
             messages = [c['largest_message_bytes'] for axis in row['communication'] for c in axis['collectives']]
             check(max(messages, default=0) <= BUCKET, f'{name}, stage {z}, {n} ranks: messages of {messages} bytes')
             if n > 1: sizes.setdefault((z, n), []).append(bytes_['buffers'])
     # a message's part of cast weights; under stage 3 they are gathered from where they are kept
     for (z, n), have in sizes.items():
         least, most = (0, 64) if z == 3 else (BUCKET / 2 / n, BUCKET / n + 64)
-        check(all(least <= b <= most for b in have), f'stage {z}, {n} ranks: buffers of {have} bytes, from {least} to {most} wanted')
+        check(all(least <= b <= most for b in have),
+              f'stage {z}, {n} ranks: buffers of {have} bytes, from {least} to {most} wanted')
     print(f'{len(MODELS) * len(PLANS)} cells of table 1')
 finally:
     shutil.rmtree(folder)

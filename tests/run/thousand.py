@@ -1,7 +1,8 @@
 """A thousand ranks cost what eight cost: python3 thousand.py SHARDC [1 10]
 
-A GPT of 96 layers and 175 billion parameters under stage 3 over 1024 ranks: `plan` takes no more than a second of a processor, and
-compiling it no more than ten (the two numbers) with all kernels (two processors: five seconds), as over eight ranks. One program serves all ranks.
+A GPT of 96 layers and 175 billion parameters under stage 3 over 1024 ranks: `plan` takes no more than a second of a
+processor, and compiling it no more than ten (the two numbers) with all kernels (two processors: five seconds), as over
+eight ranks. One program serves all ranks.
 """
 import json, os, resource, shutil, sys
 from common import check, run, workdir

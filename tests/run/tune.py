@@ -15,12 +15,15 @@ records = [l.split('\t') for l in read(f'{d}/a.tune').decode().splitlines() if n
 check(records and all(len(r) == 11 and r[0] == 'contract' for r in records), 'records of gemm: ' + said)
 for r in records: check(re.fullmatch(r'f32-b\d+-m\d+-n\d+-k\d+-[0-9a-f]{16}', r[1]), 'key ' + r[1])
 check('0 of' in run(*tune, '--only', 'gemm')[1], 'what has a record was measured again')
-_, said = run(shardc, 'tune', model, *small, '--only', 'attention_grad', '--candidates', '1', '--rounds', '1', '--rivals', '1', '-o', f'{d}/other.tune')
+_, said = run(shardc, 'tune', model, *small, '--only', 'attention_grad', '--candidates', '1', '--rounds', '1',
+              '--rivals', '1', '-o', f'{d}/other.tune')
 check(re.search(r'rivals: [\d.]+ us, best of \d+ cuts [\d.]+ us, reached [\d.]+ %', said), 'rivals: ' + said)
-_, said = run(shardc, 'compile', model, *small, '-o', f'{d}/no', '--tune-db', f'{d}/a.tune', '--require-tuned', expect=1)
+_, said = run(shardc, 'compile', model, *small, '-o', f'{d}/no', '--tune-db', f'{d}/a.tune', '--require-tuned',
+              expect=1)
 check('E1206' in said and 'attention' in said and 'contract' not in said, 'the gap is not named: ' + said)
 run(*tune)
-run(shardc, 'compile', model, *small, '-o', f'{d}/tuned', '--tune-db', f'{d}/a.tune', '--require-tuned', '--dump-ir', f'{d}/ir', '-q')
+run(shardc, 'compile', model, *small, '-o', f'{d}/tuned', '--tune-db', f'{d}/a.tune', '--require-tuned', '--dump-ir',
+    f'{d}/ir', '-q')
 
 # the cut of each record stands in the IR; every dump goes on to the same executable without the file
 lines = [l.split('\t') for l in read(f'{d}/a.tune').decode().splitlines() if not l.startswith('#')]
@@ -55,7 +58,8 @@ check(out.count('tuned =') == out.count('family = "contract"') + out.count('fami
 rng = random.Random(3)
 for i in range(12):
     bytes_ = bytearray(whole)
-    for _ in range(rng.choice([1, 5, 50])): bytes_[rng.randrange(len(bytes_))] = rng.choice([0, 9, 10, 32, 57, 255, rng.randrange(256)])
+    for _ in range(rng.choice([1, 5, 50])):
+        bytes_[rng.randrange(len(bytes_))] = rng.choice([0, 9, 10, 32, 57, 255, rng.randrange(256)])
     open(f'{d}/broken.tune', 'wb').write(bytes_[:rng.choice([len(bytes_), rng.randrange(len(bytes_))])])
     run(shardc, 'dump', model, *small, '--after', 'select', '--tune-db', f'{d}/broken.tune')
 run(shardc, 'dump', model, '--tune-db', f'{d}/absent.tune', expect=4)

@@ -1,7 +1,8 @@
 """`shardc verify`: python3 verify.py SHARDC
 
-Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16 within its rounding, also a plan for a
-machine that is not here; a tolerance below rounding names a step and a tensor (exit 3); a run that fails is exit 4.
+Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16
+within its rounding, also a plan for a machine that is not here; a tolerance below rounding names a step and a tensor
+(exit 3); a run that fails is exit 4.
 """
 import array, json, math, os, shutil, subprocess, sys
 from common import EXAMPLES, check, text_file, workdir
@@ -55,18 +56,22 @@ try:
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
     check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
     j = json.loads(verify('--plan', 'z3', '--json')[0])
-    check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == '' and j['tolerance']['loss'] == 1e-5, f'{j}')
+    check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == ''
+          and j['tolerance']['loss'] == 1e-5, f'{j}')
     out, err = verify('--plan', 'cut', '--against', 'one')
     check('they agree' in out and 'tolerance 0.02' in out and not err, out + err)
     out, err = verify('--plan', 'cut', '--tol', '1e-7', expect=3)
-    check('they differ' in out and 'E0802' in err and 'the loss of step 1 is' in err and 'the first tensor that differs is `wte`' in err, out + err)
+    check('they differ' in out and 'E0802' in err and 'the loss of step 1 is' in err
+          and 'the first tensor that differs is `wte`' in err, out + err)
     j = json.loads(verify('--plan', 'cut', '--tol', '1e-7', '--json', expect=3)[0])
     check(not j['agrees'] and j['first_step'] == 1 and j['first_tensor'] == 'wte', f'{j}')
     out, err = verify('--plan', 'k4', '--steps', '6')
-    check('they agree' in out and 'not judged: 1 parameter with gradients of rounding alone: key.b' in out and not err, out + err)
+    check('they agree' in out and 'not judged: 1 parameter with gradients of rounding alone: key.b' in out and not err,
+          out + err)
     check('R0201' in verify('--plan', 'z0', '--', '--data', 'none.txt', expect=4)[1], 'what the run said')
     check('E0201' in verify('--plan', 'zz', expect=1)[1], 'a plan that is not there')
-    check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1], 'wrong usage')
+    check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1],
+          'wrong usage')
     print('plans agree, and where they do not it is told')
 finally:
     shutil.rmtree(folder)

@@ -1,5 +1,5 @@
-"""The runtime end to end, without the compiler: toy.c is a hand-written program. Learning, resuming, killing, full disks,
-damaged files, signals, wrong use.
+"""The runtime end to end, without the compiler: toy.c is a hand-written program. Learning, resuming, killing, full
+disks, damaged files, signals, wrong use.
 
     python3 e2e.py TOY TOY_COUNTING|- [CASE ..]
 """
@@ -44,14 +44,17 @@ def case_learns():
     m = lines('a')
     check([x['step'] for x in m] == list(range(1, 201)), 'one object per step')
     check(all(x['schema'] == 1 for x in m) and m[-1]['loss'] < 3 < m[0]['loss'], 'the loss falls')
-    check(sorted(x for x in os.listdir(path('a')) if x.startswith('step')) == ['step-000150', 'step-000200'], 'keep = 2')
+    check(sorted(x for x in os.listdir(path('a')) if x.startswith('step')) == ['step-000150', 'step-000200'],
+          'keep = 2')
     check(os.readlink(path('a', 'latest')) == 'step-000200', 'latest')
     xml.dom.minidom.parse(path('a', 'loss.svg'))
     check('validation loss' in toy('eval', '--out', 'a', '--data', 'text.txt'), 'eval')
     e = json.loads(toy('eval', '--out', 'a', '--data', 'text.txt', '--json'))
     check(e['step'] == 200 and e['loss'] < 3, 'eval --json')
-    check(toy('sample', '--out', 'a', '--prompt', 'the ', '--tokens', '50', '--top-k', '5').startswith('the '), 'sample')
-    check(toy('sample', '--out', 'a', '--seed', '3') == toy('sample', '--out', 'a', '--seed', '3'), 'same seed, same sample')
+    check(toy('sample', '--out', 'a', '--prompt', 'the ', '--tokens', '50', '--top-k', '5').startswith('the '),
+          'sample')
+    check(toy('sample', '--out', 'a', '--seed', '3') == toy('sample', '--out', 'a', '--seed', '3'),
+          'same seed, same sample')
     info = json.loads(toy('info', '--json'))
     check(info['parameters'] == 65536 and info['entries'][1]['work_bytes'] == 131584, 'info')
     check('written by hand' in toy('info', '--source'), 'info --source')
@@ -87,7 +90,8 @@ def case_resume():
     state = path('b3', 'step-000008', 'state.json')
     check(re.search(r'"data":"[0-9a-f]{16}","optimizer":', open(state).read()), 'it is kept')
     text = open(state).read().rsplit(',"check"', 1)[0]
-    for word, other, says in ('optimizer', 'lamb', "optimizer was lamb, this one is"), ('model', 'Other', 'is of model Other, this is'):
+    for word, other, says in ('optimizer', 'lamb',
+                              "optimizer was lamb, this one is"), ('model', 'Other', 'is of model Other, this is'):
         changed = re.sub('"program":"[^"]*"', '"program":"0"', re.sub(f'"{word}":"[^"]*"', f'"{word}":"{other}"', text))
         open(state, 'w').write(changed + ',"check":"' + xxh64(changed.encode()) + '"}\n')
         train('--out', 'b6', '--resume=b3/step-000008', '--steps', '9', '--shuffle', 'off', says=says)
@@ -107,9 +111,11 @@ def case_saves_nothing():
 
 
 def case_trace():
-    out = train('--out', 'p', '--steps', '9', '--threads', '2', '--profile', '--trace', 'p.json:3..5', says='9 steps took')
+    out = train('--out', 'p', '--steps', '9', '--threads', '2', '--profile', '--trace', 'p.json:3..5',
+                says='9 steps took')
     rows = {x.split()[0]: x.split() for x in out.splitlines() if 'toy.shard:' in x}
-    check(int(rows['forward'][1]) > int(rows['update'][1]) == 9 and rows['update'][-1] == 'toy.shard:9', 'calls, source')
+    check(int(rows['forward'][1]) > int(rows['update'][1]) == 9 and rows['update'][-1] == 'toy.shard:9',
+          'calls, source')
     check(re.fullmatch(r'[\d.]+', rows['forward'][5]), 'FLOP/s')       # 0.0 where each call takes long
     events = json.load(open(path('p.json')))['traceEvents']
     steps = [e for e in events if e.get('cat') == 'step']
@@ -130,7 +136,8 @@ def on_terminal(columns, *a):
     """What a terminal of so many columns shows of the progress line, each time it is written."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('4H', 24, columns, 0, 0))
-    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *a], cwd=D, stdout=subprocess.DEVNULL, stderr=slave, env=dict(os.environ, TERM='xterm'))
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *a], cwd=D, stdout=subprocess.DEVNULL, stderr=slave,
+                         env=dict(os.environ, TERM='xterm'))
     os.close(slave)
     said = b''
     try:
@@ -147,15 +154,19 @@ def case_width():
         shown = on_terminal(columns, '--out', f'wide{columns}', '--steps', '40', '--eval-every', '10')
         check(shown and max(map(len, shown)) < (columns or 80), f'{columns}: {shown}')
         check('step 40/40' in shown[-1] and ('loss ' in shown[-1] or columns == 30), f'{columns}: {shown[-1]}')
-        check(('MFU' in shown[-1]) == (columns == 200) and ('tok/s' in shown[-1]) == (columns not in (30,)), f'{columns}: {shown[-1]}')
+        check(('MFU' in shown[-1]) == (columns == 200) and ('tok/s' in shown[-1]) == (columns not in (30,)),
+              f'{columns}: {shown[-1]}')
 
 
 def case_habits():
     """Options of other trainers are told how to be had."""
-    for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), (('--learning_rate', '1'), 'train.optim.lr=1,'), \
-                   (('--weight-decay', '--quiet'), '--set train.optim.decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
+    for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
+            (('--learning_rate', '1'), 'train.optim.lr=1,'), \
+                   (('--weight-decay', '--quiet'),
+                    '--set train.optim.decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
         check('R0102' in train(*a, expect=2, says=says), f'{a}')
-    check(' of ' in train('--out', 'hab', '--steps', '5', '--eval-batches', '1').split('validation loss ')[1].split('\n')[0], 'what the loss covers')
+    check(' of ' in train('--out', 'hab', '--steps', '5', '--eval-batches',
+                          '1').split('validation loss ')[1].split('\n')[0], 'what the loss covers')
 
 
 def case_set():
@@ -163,7 +174,8 @@ def case_set():
     check([x['step'] for x in lines('q') if 'valid_loss' in x] == [3, 6, 7], 'set: steps, evaluations')
     check('MFU ' in out and 'MFU n/a' not in out, 'the peak is known')
     train('--out', 'q1', '--steps', '3', says='MFU n/a')
-    for text, says in (('train.batch=9', 'is compiled in'), ('train.step=9', 'did you mean train.steps?'), ('train.steps=x', 'R0103'),
+    for text, says in (('train.batch=9', 'is compiled in'), ('train.step=9', 'did you mean train.steps?'),
+                       ('train.steps=x', 'R0103'),
                        ('train.steps', 'KEY=VALUE'), ('data.shuffle=maybe', 'on or off')):
         train('--out', 'q2', '--set', text, expect=2, says=says)
 
@@ -196,8 +208,10 @@ def case_own_names():
     for i in range(2): shutil.copy(path('o hf', 'model.safetensors'), path('o two', f'{i}.safetensors'))
     toy('sample', '--init', 'o two', expect=4, says='no index')
     index = path('o two', 'model.safetensors.index.json')
-    for text, says in (('{"weight_map": {"w": "../o hf/model.safetensors"}}', 'plain file name'), ('{"a": 1}', 'no weight_map'),
-                       ('{"weight_map": ', 'R0302'), ('{"weight_map": {"w": "0.safetensors", "v": "1.safetensors"}}', 'in two files')):
+    for text, says in (('{"weight_map": {"w": "../o hf/model.safetensors"}}', 'plain file name'),
+                       ('{"a": 1}', 'no weight_map'),
+                       ('{"weight_map": ', 'R0302'), ('{"weight_map": {"w": "0.safetensors", "v": "1.safetensors"}}',
+                                                      'in two files')):
         open(index, 'w').write(text)
         toy('sample', '--init', 'o two', expect=4, says=says)
 
@@ -227,7 +241,8 @@ def until(there, p, what):
 
 def begun(*args, front=(), data='text.txt', **env):
     """A run that has done a step of 100000."""
-    p = subprocess.Popen([*front, TOY, 'train', '--data', data, '--steps', '100000', *args], cwd=D, env=dict(os.environ, **{'TOY_SLOW': '10', **env}),
+    p = subprocess.Popen([*front, TOY, 'train', '--data', data, '--steps', '100000', *args], cwd=D,
+                         env=dict(os.environ, **{'TOY_SLOW': '10', **env}),
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = path(args[args.index('--out') + 1], 'metrics.jsonl')
     until(lambda: os.path.exists(metrics) and os.path.getsize(metrics), p, 'a step')
@@ -249,7 +264,8 @@ def case_signals():
         shutil.rmtree(path('s'), True)
         p = begun('--out', 's')
         p.send_signal(number), saved(p, 's')
-    for second in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP:       # as timeout does: process and group
+    for second in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP:
+        # as timeout does: process and group
         shutil.rmtree(path('s'), True)
         p = begun('--out', 's', SHARDC_GRACE='1000')
         p.send_signal(signal.SIGTERM), p.send_signal(second), p.send_signal(second), saved(p, 's')
@@ -257,7 +273,8 @@ def case_signals():
     train('--out', 's', '--resume', '--steps', str(step + 20))
     train('--out', 's2', '--steps', str(step + 20))
     check(tensors('s') == tensors('s2'), 'goes on as if never stopped')
-    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', '--out', 's3'], cwd=D, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True,
                          env=dict(os.environ, TOY_SLOW='1000000', TOY_MARK=path('s3.mark'), SHARDC_GRACE='1e-9'))
     until(lambda: os.path.exists(path('s3.mark')), p, 'its first step, which never ends')
     p.send_signal(signal.SIGTERM)
@@ -272,22 +289,27 @@ def case_signals():
 
 
 def case_max_time():
-    check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}), 'max-time')
+    check('time is up' in train('--out', 's4', '--steps', '100000', '--max-time', '1s', env={'TOY_SLOW': '10'}),
+          'max-time')
     check(sum(x['ms'] for x in lines('s4')[:-1]) < 1000, 'no step begins behind it')
-    for seconds in 0.5, 2, 8, 32:                                                     # until the first step comes in time
+    for seconds in 0.5, 2, 8, 32:
+        # until the first step comes in time
         shutil.rmtree(path('s5'), True)
-        train('--out', 's5', '--max-time', f'{seconds}s', '--eval-every', '1', '--eval-batches', '1', env={'TOY_SLOW_EVAL': str(int(1600 * seconds))})
+        train('--out', 's5', '--max-time', f'{seconds}s', '--eval-every', '1', '--eval-batches', '1',
+              env={'TOY_SLOW_EVAL': str(int(1600 * seconds))})
         if newest_step('s5') or lines('s5'): break
     check(newest_step('s5') == 1, 'what was trained is saved when time runs out in an evaluation')
 
 
 def case_moved():
-    """A run directory that is moved or removed while it is trained into: saves go where it is now, nothing is lost, nobody else's is touched."""
+    """A run directory that is moved or removed while it is trained into: saves go where it is now, nothing is lost,
+    nobody else's is touched."""
     def stopped(p, out, says):
         p.send_signal(signal.SIGTERM)
         check(says in (err := saved(p, out)), err)
         n = newest_step(out)
-        check([x['step'] for x in lines(out)] == list(range(1, n + 1)) and os.readlink(path(out, 'latest')) == newest(out), f'{out}: all of {n} steps')
+        check([x['step'] for x in lines(out)] == list(range(1, n + 1))
+              and os.readlink(path(out, 'latest')) == newest(out), f'{out}: all of {n} steps')
         return n
     p = begun('--out', 'mv/a', '--save-every', '5')
     os.makedirs(path('other')), os.rename(path('mv'), path('other/mv')), os.makedirs(path('mv/a'))
@@ -307,14 +329,17 @@ def case_moved():
 
 
 def case_lost_data():
-    """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is saved."""
-    for out, more in ('l1', ['--shuffle', 'off']), ('l2', ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches', '1']):
+    """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is
+    saved."""
+    for out, more in ('l1', ['--shuffle', 'off']), ('l2', ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches',
+                                                           '1']):
         for name in 'l.txt', 'v.txt': shutil.copy(TEXT, path(name))
         p = begun('--out', out, *more, data='l.txt')
         lost = 'v.txt' if out == 'l2' else 'l.txt'
         os.truncate(path(lost), 0)
         err = p.communicate(timeout=60)[1]
-        check(p.returncode == 4 and 'R0201' in err and f'--> {lost}: byte ' in err and 'the last good checkpoint is' in err, f'{p.returncode} {err}')
+        check(p.returncode == 4 and 'R0201' in err and f'--> {lost}: byte ' in err
+              and 'the last good checkpoint is' in err, f'{p.returncode} {err}')
         n = int(newest(out)[5:])
         check([x['step'] for x in lines(out)] == list(range(1, n + 1)), 'metrics up to what is saved')
     train('--out', 'l1', '--resume', '--shuffle', 'off', '--steps', str(int(newest('l1')[5:]) + 5))
@@ -325,7 +350,8 @@ def limited_files(): resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
 
 def case_file_limit():
     """SIGXFSZ is no end without words."""
-    toy('train', '--data', 'text.txt', '--out', 'limit', '--steps', '3', preexec_fn=limited_files, expect=1, says='R0403')
+    toy('train', '--data', 'text.txt', '--out', 'limit', '--steps', '3', preexec_fn=limited_files, expect=1,
+        says='R0403')
     check(not [f for f in os.listdir(path('limit')) if f.startswith('.new')], 'nothing half-written')
 
 
@@ -341,7 +367,8 @@ def case_damage():
         data[at] ^= 1 << rng.randrange(8)
         if k % 6 == 5: data = data[:at]
         open(os.path.join(last, name), 'wb').write(data)
-        toy('train', '--data', 'text.txt', '--out', 'd9', '--resume=d/step-000020', '--steps', '22', expect=4, says=name)
+        toy('train', '--data', 'text.txt', '--out', 'd9', '--resume=d/step-000020', '--steps', '22', expect=4,
+            says=name)
         check(not os.path.exists(path('d9')), 'nothing is made')
         open(os.path.join(last, name), 'wb').write(good[name])
     open(os.path.join(last, 'rank-00000.safetensors'), 'wb').write(b'')
@@ -369,10 +396,14 @@ def case_full_disk():
     train('--out', 'f2', '--steps', '12')
     check(tensors('f') == tensors('f2'), 'goes on once there is room')
     limited('--out', 'f3', '--steps', '2', limit=0, expect=1, says='R0403')
-    small = subprocess.run(['unshare', '-rm', 'sh', '-c', f'mkdir -p "{D}/tiny" && mount -t tmpfs -o size=600k none "{D}/tiny" && cd "{D}" '
-        f'&& "{TOY}" train --data text.txt --out tiny/r --steps 40 --save-every 10; s=$?; ls -A tiny/r; exit $s'], capture_output=True, text=True)
+    small = subprocess.run(['unshare', '-rm', 'sh', '-c',
+                            f'mkdir -p "{D}/tiny" && mount -t tmpfs -o size=600k none "{D}/tiny" && cd "{D}" '
+        f'&& "{TOY}" train --data text.txt --out tiny/r --steps 40 --save-every 10; s=$?; ls -A tiny/r; exit $s'],
+                           capture_output=True, text=True)
     if 'mount' in small.stderr or 'unshare' in small.stderr: print('full tmpfs: not permitted here')
-    else: check(small.returncode == 1 and 'No space left' in small.stderr and '.new' not in small.stdout and 'step-000010' in small.stdout, 'full tmpfs: ' + small.stdout + small.stderr)
+    else:
+        check(small.returncode == 1 and 'No space left' in small.stderr and '.new' not in small.stdout
+              and 'step-000010' in small.stdout, 'full tmpfs: ' + small.stdout + small.stderr)
 
 
 def case_folders():
@@ -397,13 +428,16 @@ def case_data():
     open(path('odd.u32'), 'w').write('abcde')
     open(path('bad.npy'), 'wb').write(b'\x93NUMPY\1\0\x10\0' + b'{garbage}       ')
     toy('train', expect=4, says='R0205')
-    for name, code, what in [('none', 4, 'R0201'), ('.', 4, 'R0201'), ('empty', 4, 'R0203'), ('short', 4, 'R0203'), ('odd.u32', 4, 'R0202'), ('bad.npy', 4, 'R0202')]:
+    for name, code, what in [('none', 4, 'R0201'), ('.', 4, 'R0201'), ('empty', 4, 'R0203'), ('short', 4, 'R0203'),
+                             ('odd.u32', 4, 'R0202'), ('bad.npy', 4, 'R0202')]:
         out = toy('train', '--data', name, '--out', 'x', expect=code, says=what)
         check(name in out, f'{name} is named')
     open(path('one'), 'w').write('one sample, alone')                                # 17 bytes: a window
     for valid, says in ('50%', '50 % of it are set apart for validation'), ('0%', 'done after 2 steps'):
-        toy('train', '--data', 'one', '--valid', valid, '--out', 'one run', '--steps', '2', expect=0 if valid == '0%' else 4, says=says)
-    check('number' in train('--format', 'u16', '--out', 'x', expect=4, says='R0204'), 'position of an index that is too large')
+        toy('train', '--data', 'one', '--valid', valid, '--out', 'one run', '--steps', '2', expect=0 if valid == '0%'
+            else 4, says=says)
+    check('number' in train('--format', 'u16', '--out', 'x', expect=4, says='R0204'),
+          'position of an index that is too large')
     shutil.rmtree(path('x'), True)
     train('--format', 'nonsense', expect=2, says='R0103')
     train('--valid', '100%', expect=2, says='R0103')
@@ -416,7 +450,8 @@ def case_data():
     wide = b''.join(struct.pack('<H', b) for b in data)
     open(path('llm.bin'), 'wb').write(header + wide), open(path('bare.bin'), 'wb').write(wide)
     npy = b"{'descr': '<i8', 'fortran_order': False, 'shape': (%d,), }\n" % len(data)
-    open(path('t.npy'), 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(npy)) + npy + b''.join(struct.pack('<q', b) for b in data))
+    open(path('t.npy'), 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(npy)) + npy
+                                    + b''.join(struct.pack('<q', b) for b in data))
     train('--out', 'y0', '--steps', '30')
     for i, name in enumerate(['llm.bin', 'bare.bin', 't.npy']):
         toy('train', '--data', name, '--out', f'y{i + 1}', '--steps', '30')
@@ -440,7 +475,8 @@ def case_documents():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
     page = open(os.path.join(root, 'docs', 'executable.md')).read()
     for option in re.findall(r'^  (--[a-z-]+)', toy('--help'), re.M): check(option in page, f'{option} is documented')
-    for row in re.findall(r'RT_ERROR\((\d+), (\d+), "(.*)"\)', open(os.path.join(root, 'runtime/base/errors.def')).read()):
+    for row in re.findall(r'RT_ERROR\((\d+), (\d+), "(.*)"\)',
+                          open(os.path.join(root, 'runtime/base/errors.def')).read()):
         check(f'| R{int(row[0]):04d} | {row[1]} | {row[2]} |' in page, f'R{row[0]} is documented')
 
 
@@ -459,7 +495,8 @@ def case_weights():
     open(path('cut.safetensors'), 'wb').write(raw[:-5])
     open(path('lie.safetensors'), 'wb').write(struct.pack('<Q', 1 << 60) + raw[8:])
     write_safetensors('other.safetensors', 'v', [256, 256]), write_safetensors('shape.safetensors', 'w', [256, 255])
-    for name, what in [('none', 'R0301'), ('cut.safetensors', 'R0302'), ('lie.safetensors', 'R0302'), ('text.txt', 'R0302'),
+    for name, what in [('none', 'R0301'), ('cut.safetensors', 'R0302'), ('lie.safetensors', 'R0302'),
+                       ('text.txt', 'R0302'),
                        ('other.safetensors', 'R0303'), ('shape.safetensors', 'R0303')]:
         train('--init', name, '--out', 'w1', expect=4, says=what)
     check(not os.path.exists(path('w1')), 'nothing is made')
@@ -478,7 +515,8 @@ def write_safetensors(name, tensor, shape):
 
 
 def xxh64(b):
-    P1, P2, P3, P4, P5 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+    P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+    P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
     M = (1 << 64) - 1
     rot = lambda v, n: (v << n | v >> 64 - n) & M
     mix = lambda a, w: rot((a + w * P2) & M, 31) * P1 & M
@@ -523,7 +561,8 @@ def case_slices():
     cut = lambda n: data[slice(*head[n]['data_offsets'])]
     w, m = cut('w'), cut('w.momentum')
     rows = lambda a, b: ('w', [(a, b), (0, 256)], w[a * 1024:b * 1024])
-    columns = lambda a, b: ('w.momentum', [(0, 256), (a, b)], b''.join(m[r * 1024 + a * 4:r * 1024 + b * 4] for r in range(256)))
+    columns = lambda a, b: ('w.momentum', [(0, 256), (a, b)],
+                            b''.join(m[r * 1024 + a * 4:r * 1024 + b * 4] for r in range(256)))
     state = json.load(open(path('v', newest('v'), 'state.json')))
     write_slices('v2/step-000020', state, [[rows(0, 100), columns(0, 7)], [rows(100, 256)], [columns(7, 256)]])
     train('--out', 'v2', '--resume', '--steps', '40', says='resumed at step 20')
@@ -536,15 +575,18 @@ def case_slices():
 
 def case_guard():
     out = train('--out', 'n', '--save-every', '10', expect=5, says='R0601', env={'TOY_NAN': '24'})
-    check('w.momentum (1)' in out and 'clean: w' in out and 'step-000020' in out, 'names what is not finite, and the checkpoint')
+    check('w.momentum (1)' in out and 'clean: w' in out and 'step-000020' in out,
+          'names what is not finite, and the checkpoint')
     check(newest('n') == 'step-000020', 'the last good checkpoint stays')
     train('--out', 'n', '--resume', '--steps', '30', says='resumed at step 20')
 
 
 def case_memory():
     out = train('--out', 'm', '--steps', '20', '--eval-every', '5', '--check-memory')
-    rows = {x.split()[0]: x.split()[1:] for x in out.splitlines() if x.startswith(('step ', 'eval ')) and x.split()[1].isdigit()}
-    check(rows['step'] == ['131584'] * 3 + ['exact'] and rows['eval'] == ['131584'] * 3 + ['exact'], f'touched = predicted: {rows}')
+    rows = {x.split()[0]: x.split()[1:] for x in out.splitlines() if x.startswith(('step ', 'eval '))
+            and x.split()[1].isdigit()}
+    check(rows['step'] == ['131584'] * 3 + ['exact'] and rows['eval'] == ['131584'] * 3 + ['exact'],
+          f'touched = predicted: {rows}')
     train('--out', 'm0', '--steps', '20', '--eval-every', '5')
     check(tensors('m') == tensors('m0'), 'poison changes nothing')
     train('--out', 'm1', '--check-memory', expect=1, says='R0702', env={'TOY_OVERRUN': '1'})

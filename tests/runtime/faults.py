@@ -1,7 +1,8 @@
-"""Every call that writes fails once, fails from then on, or is the last thing the process does; bytes of every file of a checkpoint are
-changed. A run goes on bitwise, or is refused by the file's name.
+"""Every call that writes fails once, fails from then on, or is the last thing the process does; bytes of every file of
+a checkpoint are changed. A run goes on bitwise, or is refused by the file's name.
 
-    python3 faults.py TOY FAILING.SO [EVERY [RANDOM]]      every EVERY-th call (7); RANDOM places per file, and random kills (6)
+    python3 faults.py TOY FAILING.SO [EVERY [RANDOM]]      every EVERY-th call (7); RANDOM places per file, and random
+    kills (6)
 
 By hand 2026-11-20: 140 full disks, 70 kills in front of a call, 100 at random instants, 400 changed bytes: all good.
 """
@@ -16,7 +17,8 @@ rng = random.Random(5)
 
 
 def go(out, *more, **env):
-    return subprocess.run([TOY, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *more], cwd=D, capture_output=True,
+    return subprocess.run([TOY, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *more], cwd=D,
+                          capture_output=True,
                           text=True, errors='replace', env=dict(os.environ, NO_COLOR='1', **env))
 
 
@@ -86,12 +88,14 @@ def damage():
             p = go('y', '--resume=d/step-000008', '--steps', '9')
             check(p.returncode == 4 and name in p.stderr and not os.path.exists(f'{D}/y'), f'{name}: byte {at}', p)
         p = go('y', '--resume=d', '--steps', '8')
-        check(p.returncode == 0 and 'resumed at step 4' in p.stderr and 'warning[R0502]' in p.stderr, 'the one before', p)
+        check(p.returncode == 0 and 'resumed at step 4' in p.stderr and 'warning[R0502]' in p.stderr, 'the one before',
+              p)
         open(f'{last}/{name}', 'wb').write(good)
 
 
 def begin(*more, **env):
-    return subprocess.Popen([TOY, 'train', '--data', 'text.txt', *more], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return subprocess.Popen([TOY, 'train', '--data', 'text.txt', *more], cwd=D, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True,
                             env=dict(os.environ, NO_COLOR='1', LD_PRELOAD=FAILING, **env))
 
 
@@ -101,7 +105,8 @@ def until(there):
 
 def locks():
     """Where there are no locks, a file keeps others out; a process that is gone does not."""
-    until_trains = lambda out: until(lambda: os.path.exists(f'{D}/{out}/metrics.jsonl') and os.path.getsize(f'{D}/{out}/metrics.jsonl'))
+    until_trains = lambda out: until(lambda: os.path.exists(f'{D}/{out}/metrics.jsonl')
+                                     and os.path.getsize(f'{D}/{out}/metrics.jsonl'))
     p = begin('--out', 'held', '--steps', '100000', NO_LOCKS='1', TOY_SLOW='10')
     until_trains('held')
     other = go('held', '--resume', LD_PRELOAD=FAILING, NO_LOCKS='1')
@@ -112,7 +117,8 @@ def locks():
     check(other.returncode == 0 and not os.path.exists(f'{D}/held/.lock-held'), 'of one that is gone', other)
     open(f'{D}/held/.lock-held', 'w').write('1 another-host\n')
     other = go('held', '--resume', '--steps', '4', LD_PRELOAD=FAILING, NO_LOCKS='1')
-    check(other.returncode == 1 and 'pid 1 on another-host' in other.stderr and 'remove .lock-held' in other.stderr, 'of another host', other)
+    check(other.returncode == 1 and 'pid 1 on another-host' in other.stderr and 'remove .lock-held' in other.stderr,
+          'of another host', other)
 
 
 def between():
@@ -124,7 +130,8 @@ def between():
     want = newest('b'), open(f'{D}/b/metrics.jsonl').read()
     open(f'{D}/b.go', 'w').close()
     err = p.communicate()[1]
-    check(p.returncode == 2 and 'R0402' in err and (newest('b'), open(f'{D}/b/metrics.jsonl').read()) == want, 'looked at again: ' + err, a)
+    check(p.returncode == 2 and 'R0402' in err and (newest('b'), open(f'{D}/b/metrics.jsonl').read()) == want,
+          'looked at again: ' + err, a)
     os.makedirs(f'{D}/runs')
     p = begin('--steps', '5', WAITS=f'{D}/c.go')
     until(lambda: os.path.exists(f'{D}/c.go.here'))
@@ -135,14 +142,16 @@ def between():
 
 
 def moved():
-    """A run directory that is moved while a checkpoint is written, in front of its folder: it is written at the new place."""
+    """A run directory that is moved while a checkpoint is written, in front of its folder: it is written at the new
+    place."""
     os.makedirs(f'{D}/m')
     p = begin('--out', 'm', '--steps', '5', WAITS=f'{D}/m.go')
     until(lambda: os.path.exists(f'{D}/m.go.here'))
     check(os.path.exists(f'{D}/m/metrics.jsonl'), 'it waits at the checkpoint', p)
     os.rename(f'{D}/m', f'{D}/n'), open(f'{D}/m.go', 'w').close()
     err = p.communicate()[1]
-    check(p.returncode == 0 and 'the run directory m is now' in err and newest('n')[0] == 'step-000005' and not os.path.exists(f'{D}/m'), err, p)
+    check(p.returncode == 0 and 'the run directory m is now' in err and newest('n')[0] == 'step-000005'
+          and not os.path.exists(f'{D}/m'), err, p)
 
 
 open(f'{D}/text.txt', 'w').write('the quick brown fox jumps over the lazy dog. ' * 900)

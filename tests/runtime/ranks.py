@@ -1,5 +1,5 @@
-"""Many ranks end to end, without the compiler: toy_ranks.c in several shapes (data_tensor_zero). The same run whatever the
-shape, checkpoints from any to any, one rank killed at random instants, signals, faults that one rank has.
+"""Many ranks end to end, without the compiler: toy_ranks.c in several shapes (data_tensor_zero). The same run whatever
+the shape, checkpoints from any to any, one rank killed at random instants, signals, faults that one rank has.
 
     python3 ranks.py SHARDC TOY.. [CASE=NAME] [KILLS=30]
 """
@@ -22,8 +22,10 @@ def path(*p): return os.path.join(D, *p)
 
 
 def environment(shape, rank, **more):
-    e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'SHARDC'))}
-    e.update(NO_COLOR='1', RANK=str(rank), WORLD_SIZE=str(WORLD[shape]), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(WORLD[shape]),
+    e = {k: v for k, v in os.environ.items()
+         if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'SHARDC'))}
+    e.update(NO_COLOR='1', RANK=str(rank), WORLD_SIZE=str(WORLD[shape]), LOCAL_RANK=str(rank),
+             LOCAL_WORLD_SIZE=str(WORLD[shape]),
              SHARDC_JOB=f'{os.getpid()} {job}')
     e.update({k: str(v) for k, v in more.items()})
     return e
@@ -59,11 +61,13 @@ def run(shape, *a, expect=0, says='', **env):
     all = end(start(shape, *a, **env))
     text = ''.join(o + e for _, o, e in all)
     if any(s != expect for s, _, _ in all) or says not in text:
-        sys.exit(f'{shape} {a}: expected {expect} and `{says}`\n' + '\n'.join(f'{i}: {x[0]}\n{x[1]}{x[2]}' for i, x in enumerate(all)))
+        sys.exit(f'{shape} {a}: expected {expect} and `{says}`\n'
+                 + '\n'.join(f'{i}: {x[0]}\n{x[1]}{x[2]}' for i, x in enumerate(all)))
     return all
 
 
-def train(shape, out, *a, **kw): return run(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a, **kw)
+def train(shape, out, *a, **kw):
+    return run(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a, **kw)
 def lines(out): return [json.loads(x) for x in open(path(out, 'metrics.jsonl'))]
 def losses(out): return [x['loss'] for x in lines(out)]
 
@@ -77,7 +81,8 @@ def tensors(file):
     b = open(path(file), 'rb').read()
     n = struct.unpack('<Q', b[:8])[0]
     head = json.loads(b[8:8 + n])
-    return {k: struct.unpack(f'<{(v["data_offsets"][1] - v["data_offsets"][0]) // 4}f', b[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]])
+    return {k: struct.unpack(f'<{(v["data_offsets"][1] - v["data_offsets"][0]) // 4}f',
+                             b[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]])
             for k, v in head.items() if k != '__metadata__' and v['dtype'] == 'F32'}
 
 
@@ -92,7 +97,9 @@ def case_same():
         check(set(one) == set(many), f'{s}: names')
         for name in ('w', 'w.momentum'): check(close(one[name], many[name], 1e-4), f'{s}: {name}')
     train('2_2_1', 'twice', '--dump', 'twice.st', '--eval-every', '20', '--check-memory')
-    check(losses('twice') == losses('same_2_2_1') and open(path('twice.st'), 'rb').read() == open(path('same_2_2_1.st'), 'rb').read(), 'same bits')
+    check(losses('twice') == losses('same_2_2_1') and open(path('twice.st'),
+                                                           'rb').read() == open(path('same_2_2_1.st'), 'rb').read(),
+          'same bits')
 
 
 def case_resume():
@@ -121,7 +128,8 @@ def case_commands():
         check(run(s, 'eval', '--out', out, '--data', 'text.txt', '--valid', '10%')[0][1] == want, f'{s}: eval')
         check(run(s, 'sample', '--out', out, '--prompt', 'the ', '--tokens', '40')[0][1] == text, f'{s}: sample')
         run(s, 'export', f'--resume={out}', '--out', 'weights_' + s)
-        check(close(tensors(f'weights_{s}/model.safetensors')['w'], tensors('weights_one/model.safetensors')['w'], 1e-4), f'{s}: export')
+        check(close(tensors(f'weights_{s}/model.safetensors')['w'], tensors('weights_one/model.safetensors')['w'],
+                    1e-4), f'{s}: export')
         train(s, 'init_' + s, '--init', 'weights_one', '--steps', '5')
     for s in shapes: check(close(losses('init_' + s), losses('init_' + shapes[0])), f'{s}: --init')
     run('2_1_0', 'train', '--data', 'text.txt', '--init', 'nothing', expect=4, says='R0301')
@@ -143,7 +151,8 @@ def case_kill():
     shape, world = '2_2_1', 4
     for k in range(int(knobs.get('KILLS', 6))):
         out, victim = f'kill_{k}', rng.randrange(world)
-        ps = start(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--save-every', '5', '--keep', '9',
+        ps = start(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--save-every', '5', '--keep',
+                   '9',
                    TOY_SLOW=20, SHARDC_MEET=20)
         time.sleep(rng.uniform(0.1, 1.6))
         began = time.time()
@@ -156,7 +165,8 @@ def case_kill():
             if r == victim or done: continue
             named = f'rank {victim} (' in err and 'R0901' in err
             early = 'R0107' in err or 'R0901' in err      # before all had met: rank 0 is the one they know
-            check(status in (1, 3) and (named or (status == 3 and early)), f'rank {r} after rank {victim}: {status} {err}')
+            check(status in (1, 3) and (named or (status == 3 and early)),
+                  f'rank {r} after rank {victim}: {status} {err}')
         check(took < 30 or any('R0107' in e for _, _, e in all), f'within 30 s, if they had met: {took}')
         train(shape, out, '--resume', '--save-every', '5', '--keep', '9')
         check(losses(out) == losses('same_' + shape), f'kill {k}: the same losses')
@@ -185,10 +195,12 @@ def case_data():
         open(path(f'd{r}', 'text.txt'), 'w').write(open(path('text.txt')).read() + end_)
     global job
     job += 1
-    ps = [subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt', '--out', path('data')], cwd=path(f'd{r}'), env=environment('2_1_0', r),
+    ps = [subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt', '--out', path('data')], cwd=path(f'd{r}'),
+                           env=environment('2_1_0', r),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(2)]
     all_ = end(ps)
-    check([s for s, _, _ in all_] == [3, 3] and 'R0106' in all_[0][2] and 'rank 1 reads other data than rank 0' in all_[0][2], f'{all_}')
+    check([s for s, _, _ in all_] == [3, 3] and 'R0106' in all_[0][2]
+          and 'rank 1 reads other data than rank 0' in all_[0][2], f'{all_}')
 
 
 def case_squat():
@@ -198,7 +210,8 @@ def case_squat():
     job += 1
     names = lambda: set(re.findall(r'@(shardc-0-[0-9a-f]{16})', open('/proc/net/unix').read()))
     before = names()
-    p = subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D, env=environment('2_1_0', 0), stderr=subprocess.DEVNULL)
+    p = subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D, env=environment('2_1_0', 0),
+                         stderr=subprocess.DEVNULL)
     while not (new := names() - before): time.sleep(0.01)
     p.kill(), p.wait()
     ready, tell = os.pipe()
@@ -209,7 +222,8 @@ def case_squat():
         kept = [s.accept() for _ in range(10 ** 6)]
         os._exit(len(kept))
     os.read(ready, 1)
-    r = subprocess.run([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D, env=environment('2_1_0', 1, SHARDC_MEET=1), capture_output=True, text=True)
+    r = subprocess.run([TOYS['2_1_0'], 'train', '--data', 'text.txt'], cwd=D,
+                       env=environment('2_1_0', 1, SHARDC_MEET=1), capture_output=True, text=True)
     os.kill(q, signal.SIGKILL), os.waitpid(q, 0)
     check(r.returncode == 3 and "another user's process listens" in r.stderr, f'{r.returncode} {r.stderr}')
 
@@ -220,8 +234,9 @@ def spent(p):
 
 
 def case_pause():
-    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other calls meanwhile.
-    How long is a matter of test_watchdog.c and run/stops.py; here until the others have come to wait for it."""
+    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other
+    calls meanwhile. How long is a matter of test_watchdog.c and run/stops.py; here until the others have come to wait
+    for it."""
     ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet')
     until_trains('pause', ps)
     for victim in 3, 0, 1, 2:
@@ -248,7 +263,8 @@ def case_moved():
     ps[3].send_signal(signal.SIGTERM)
     all_ = end(ps)
     check([s for s, _, _ in all_] == [75] * 4 and 'note: the run directory here is now' in all_[0][2], f'{all_}')
-    check([x for x in os.listdir(path('there')) if x.startswith('step-')] == [f'step-{len(lines("there")):06d}'] and not os.path.exists(path('here')), 'saved there')
+    check([x for x in os.listdir(path('there')) if x.startswith('step-')] == [f'step-{len(lines("there")):06d}']
+          and not os.path.exists(path('here')), 'saved there')
 
 
 def case_two_jobs():
@@ -266,7 +282,8 @@ def case_lost_data():
     until_trains('lost', ps)
     os.truncate(path('lost.txt'), 4096)
     all = end(ps)
-    check([s for s, _, _ in all] == [4] * 4 and any('R0201' in e and 'lost.txt: byte ' in e for _, _, e in all), f'{all}')
+    check([s for s, _, _ in all] == [4] * 4 and any('R0201' in e and 'lost.txt: byte ' in e for _, _, e in all),
+          f'{all}')
     check(any(x.startswith('step-') for x in os.listdir(path('lost'))), 'saved')
 
 
@@ -284,7 +301,8 @@ def case_faults():
     job += 1
     e = environment('2_1_0', 0, WORLD_SIZE=3)
     p = subprocess.run([TOYS['2_1_0'], 'train'], cwd=D, env=e, capture_output=True, text=True)
-    check(p.returncode == 3 and 'built for 2 ranks (data = 2, tensor = 1) but was started with 3 (RANK)' in p.stderr, p.stderr)
+    check(p.returncode == 3 and 'built for 2 ranks (data = 2, tensor = 1) but was started with 3 (RANK)' in p.stderr,
+          p.stderr)
     ps = start('2_1_0', 'train', '--data', 'text.txt', exe=[TOYS['2_1_0'], TOYS['1_2_0']])
     check(all_say(end(ps), 3, 'R0106'), 'another executable')
 
@@ -294,7 +312,8 @@ def all_say(all, status, text): return all and any(s == status and text in e for
 
 def shardc(*a, expect=0, says='', **kw):
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
-    p = subprocess.run([SHARDC, *a], cwd=D, capture_output=True, text=True, timeout=120, env=dict(e, NO_COLOR='1', **kw))
+    p = subprocess.run([SHARDC, *a], cwd=D, capture_output=True, text=True, timeout=120,
+                       env=dict(e, NO_COLOR='1', **kw))
     if p.returncode != expect or says not in p.stdout + p.stderr:
         sys.exit(f'shardc {a}: {p.returncode}, expected {expect} and `{says}`\n{p.stdout}\n{p.stderr}')
     return p.stdout, p.stderr
@@ -305,20 +324,26 @@ def case_run():
     some = ['--', 'train', '--data', 'text.txt', '--valid', '10%', '--out']
     out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run')
     check(losses('by_run') == losses('same_2_2_0') and 'done after 40 steps' in out, 'by_run')
-    shardc('run', '-n', '3', TOYS['2_2_0'], *some, 'by_run3', expect=3, says='built for 4 ranks (data = 2, tensor = 2) but was started with 3')
-    out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run4', expect=137, says='rank 1 was ended by signal 9', TOY_DIE='5:1')
+    shardc('run', '-n', '3', TOYS['2_2_0'], *some, 'by_run3', expect=3,
+           says='built for 4 ranks (data = 2, tensor = 2) but was started with 3')
+    out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run4', expect=137,
+                      says='rank 1 was ended by signal 9', TOY_DIE='5:1')
     check('[rank 2] error[R0901]: rank 1 (' in err or '[rank 3] error[R0901]: rank 1 (' in err, err)
-    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run5'], cwd=D, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run5'], cwd=D, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE,
                          env=dict(os.environ, TOY_SLOW='400'))
     until_trains('by_run5', [p])
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     check(p.returncode == 75 and b'stopped and saved' in out, f'{p.returncode} {out} {err}')
-    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run6', '--steps', '100000'], cwd=D, stdout=subprocess.PIPE,
+    p = subprocess.Popen([SHARDC, 'run', '-n', '4', TOYS['2_2_0'], *some, 'by_run6', '--steps', '100000'], cwd=D,
+                         stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, env=dict(os.environ, TOY_SLOW='20'))
     until_trains('by_run6', [p])
-    p.kill(), p.communicate()                                                          # until rank 0, which has its pipes, is gone
-    check([x for x in os.listdir(path('by_run6')) if x.startswith('step-')] == [f'step-{len(lines("by_run6")):06d}'], 'ranks whose launcher was killed save and leave')
+    # until rank 0, which has its pipes, is gone
+    p.kill(), p.communicate()
+    check([x for x in os.listdir(path('by_run6')) if x.startswith('step-')] == [f'step-{len(lines("by_run6")):06d}'],
+          'ranks whose launcher was killed save and leave')
     shardc('run', '-n', '0', TOYS['2_2_0'], expect=2, says='--ranks')
 
 
@@ -329,15 +354,18 @@ def case_mpi():
     lib = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc')
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
     e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
-    made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root, '-I', lib, '-DDATA=2', '-DTENSOR=2',
-                    '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm/comm_mpi.c'),
+    made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root,
+                           '-I', lib, '-DDATA=2', '-DTENSOR=2',
+                    '-DZERO=1', '-DCOMM="mpi"', os.path.join(root, 'tests/runtime/toy_ranks.c'),
+                           os.path.join(lib, 'comm/comm_mpi.c'),
                     os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')],
                    capture_output=True, text=True)
     if '__asan' in made.stderr: return print('  the runtime is built with sanitizers: not tested over MPI')
     check(made.returncode == 0, made.stderr)
 
     def mpirun(exe, out, expect, *a, **env):
-        p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', exe, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a],
+        p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', exe, 'train', '--data', 'text.txt', '--valid',
+                            '10%', '--out', out, *a],
                            cwd=D, env=dict(e, **env), capture_output=True, text=True, timeout=120)
         check(p.returncode == expect, f'mpirun: {p.returncode} {p.stdout} {p.stderr}')
         return p.stdout + p.stderr
@@ -347,12 +375,15 @@ def case_mpi():
     check('process rank 2' in mpirun(path('over_mpi'), 'mpi_die', 137, TOY_DIE='5:2'), 'mpirun names the dead')
     mpirun(path('over_mpi'), 'mpi_die', 0, '--resume')
     usr1, term, hang_up, interrupt, kill = signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL
-    for numbers in [usr1], [term], [hang_up], [term, term], [interrupt, interrupt], [kill]:   # MPI's own threads do not take them
+    for numbers in [usr1], [term], [hang_up], [term, term], [interrupt, interrupt], [kill]:
+        # MPI's own threads do not take them
         out = 'mpi_' + '_'.join(n.name for n in numbers)
-        p = subprocess.Popen(['mpirun', '--oversubscribe', '-n', '4', path('over_mpi'), 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--steps', '100000'],
+        p = subprocess.Popen(['mpirun', '--oversubscribe', '-n', '4', path('over_mpi'), 'train', '--data', 'text.txt',
+                              '--valid', '10%', '--out', out, '--steps', '100000'],
                              cwd=D, env=dict(e, TOY_SLOW='20'), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until_trains(out, [p])
-        for n in numbers: p.send_signal(n)                                             # mpirun may be gone before its ranks are
+        for n in numbers:
+            p.send_signal(n)                                             # mpirun may be gone before its ranks are
         check(p.wait(60), f'{numbers}: {p.returncode}')
         with open(path(out, '.lock')) as lock: fcntl.flock(lock, fcntl.LOCK_EX)
         saved = [int(x[5:]) for x in os.listdir(path(out)) if x.startswith('step-')]
