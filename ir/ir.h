@@ -257,7 +257,7 @@ typedef struct Module {
   VEC(Fn *) fns; /* callees before callers */
 } Module;
 
-/* ---- facts from the tables (ir.c) ---- */
+/* ---- facts from the tables (tables.c) ---- */
 const char *elem_name(Elem e);
 int elem_bytes(Elem e);
 ElemClass elem_class(Elem e);
@@ -274,7 +274,7 @@ bool attr_find(const char *name, AttrKey *k);
 const char *attr_name(AttrKey k);
 AttrKind attr_kind(AttrKey k);
 
-/* ---- types (ir.c) ---- */
+/* ---- types (tables.c) ---- */
 Type type_scalar(Elem e);
 Type type_of(Elem e, int rank, const Axis *axes);
 int type_find(const Type *t, Str dim);     /* axis index or -1 */
@@ -287,7 +287,7 @@ bool type_same_dims(const Type *a, const Type *b); /* same axes in any order */
 Type type_without(const Type *t, const Str *dims, int n);
 Type type_with_elem(Type t, Elem e);
 
-/* ---- building (ir.c) ---- */
+/* ---- building (build.c) ---- */
 Module *module_new(Ctx *c);
 Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
 void module_add(Module *m, Fn *f);            /* at the end; callees must be there already */

@@ -1,5 +1,5 @@
 /* Pinned memory of the host in a program for a GPU: what the runtime reads and writes there
-   (runtime/device.h), decided at compile time and allocated once.
+   (runtime/device/device.h), decided at compile time and allocated once.
 
      view       inputs and scalars, which the host writes from anywhere, and small outputs, one
                 behind the other

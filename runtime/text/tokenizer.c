@@ -1,6 +1,6 @@
 /* Text to ids and back. The text is searched for added tokens first; what lies between goes through
    the model: pieces by a splitter, then merging (bpe.c), or words (wordpiece.c). Pieces seen before
-   come out of a small cache. Must not: read files (tokenizer_read.c). */
+   come out of a small cache. Must not: read files (tokenizer_open.c). */
 #include "tokenizer_in.h"
 #include <stdlib.h>
 #include <string.h>

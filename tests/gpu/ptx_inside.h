@@ -251,8 +251,8 @@ static inline int first_lane(uint32_t mask) { return __builtin_ctz(mask); }
 Went fault(Warp *w, const Op *op, int lane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* run.c: lanes that must come together. True: all of `need` are here; else *went says what to do.
- */
+/* ptx_run.c: lanes that must come together. True: all of `need` are here; else *went says what
+   to do. */
 bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
 void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
 Step step_jump, step_exit, step_trap;
@@ -260,7 +260,7 @@ Step step_jump, step_exit, step_trap;
 /* parse.c */
 const Function *find_entry(const PtxModule *m, const char *name);
 
-/* sync.c */
+/* ptx_sync.c */
 bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came */
 /* All live lanes of every membermask (register `slot`) among `mask` are here; else *went. */
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
@@ -278,6 +278,6 @@ typedef struct Touch { /* one access of one lane */
 } Touch;
 bool touch(Warp *w, const Op *op, int lane, const Touch *t); /* false: reported */
 
-/* async.c */
+/* ptx_async.c */
 void flights_drop(Warp *w);
 #endif

@@ -152,7 +152,7 @@ void need_mark(Reader *r, char c);
 const char *need_word(Reader *r);
 int64_t need_int(Reader *r);
 
-/* slots.c */
+/* ptx_slots.c */
 int reg_bytes(RegKind k);
 RegKind type_kind(const char *type); /* REG_NONE: not a type of registers */
 int type_bytes(const char *type);    /* 0: not a type */
@@ -162,7 +162,7 @@ int32_t special(Reader *r, Which which, RegKind kind);
 int32_t dynamic_shared(Reader *r, const Symbol *y, RegKind kind);
 void constants_close(Reader *r);
 
-/* body.c */
+/* ptx_body.c */
 void read_body(Reader *r);
 Symbol *find_symbol(Reader *r, const char *name);
 Symbol *add_symbol(Reader *r, SymbolKind kind, const char *name);

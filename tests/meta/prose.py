@@ -1,0 +1,111 @@
+"""How sources and documents are written, as tests: python3 prose.py ROOT [RULE]. Without RULE all run.
+
+  format      C is as clang-format (14, with .clang-format) has it; other versions differ, so without that one it is 77
+  width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
+              for LONG lines per kind that are there already: their number may only fall
+  references  each file that a comment or a document names is there
+  able        each rule finds what is wrong in texts made for it
+
+Must not: change a file, or look at what git does not list.
+"""
+import os, re, shutil, subprocess, sys, tempfile
+
+ROOT = os.path.abspath(sys.argv[1])
+WIDTH = {'.c': 100, '.h': 100, '.l': 100, '.y': 100, '.md': 120, '.def': 120, '.py': 120, '.sh': 120}
+LONG = {'.l': 8, '.y': 17, '.def': 770, '.py': 130, '.sh': 50}
+CLANG_FORMAT = '14.'
+NAME = re.compile(r'(?<![\w.*$<{}/-])((?:[\w-]+/)*[a-z]\w*\.(?:c|h|def|l|y|py|sh))(?![\w/*({-]|\.\w)')
+ELSEWHERE = {'llm.c'}                                   # names of other projects
+
+
+def listed(root):
+    command = ['git', 'ls-files', '-co', '--exclude-standard']
+    names = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.split('\n')
+    return sorted(f for f in names if os.path.isfile(f'{root}/{f}'))
+
+
+def text(root, f): return open(f'{root}/{f}', errors='replace').read()
+
+
+def kind(f): return os.path.splitext(f)[1]
+
+
+def clang_format():
+    """The program, of the version that this tree is formatted by; None: there is none."""
+    for name in 'clang-format-14', 'clang-format':
+        path = shutil.which(name)
+        said = path and subprocess.run([path, '--version'], capture_output=True, text=True).stdout
+        if said and re.search(r'version ' + re.escape(CLANG_FORMAT), said): return path
+    return None
+
+
+def format(root):
+    program = clang_format()
+    if not program: print(f'skipped: no clang-format {CLANG_FORMAT}x here'); sys.exit(77)
+    sources = [f for f in listed(root) if kind(f) in ('.c', '.h')]
+    bad = {}
+    for i in range(0, len(sources), 50):
+        p = subprocess.run([program, '--dry-run', *sources[i:i + 50]], cwd=root, capture_output=True, text=True)
+        for f, line in re.findall(r'^(.*?):(\d+):\d+: warning', p.stderr, re.M): bad.setdefault(f, line)
+    return [f'{f}:{line}: clang-format -i would change it' for f, line in bad.items()]
+
+
+def width(root):
+    bad, long = [], {k: [] for k in WIDTH}
+    for f in listed(root):
+        if kind(f) not in WIDTH: continue
+        for i, line in enumerate(text(root, f).split('\n'), 1):
+            cells = [c.strip() for c in line.split('|')] if f.endswith('.md') and line.lstrip().startswith('|') else None
+            most = max(map(len, cells)) if cells else len(line)
+            if most > WIDTH[kind(f)] and not (cells and f != 'README.md'): long[kind(f)].append(f'{f}:{i}: {most} columns')
+    for k, lines in long.items():
+        if len(lines) > LONG.get(k, 0):
+            bad += [f'{len(lines)} lines of {k} files are wider than {WIDTH[k]} columns, at most {LONG.get(k, 0)} may be']
+            bad += lines[:20]
+    return bad
+
+
+def prose(f, source):
+    """(position, text) of the comments of a source, of all that is no code in a document."""
+    if f.endswith('.md'): return [(0, re.sub(r'```.*?```', lambda m: '\n' * m.group(0).count('\n'), source, flags=re.S))]
+    form = r'#[^\n]*|""".*?"""' if kind(f) in ('.py', '.sh') else r'/\*.*?\*/'
+    return [(m.start(), m.group(0)) for m in re.finditer(form, source, re.S)]
+
+
+def references(root):
+    bad, there = [], {}
+    for f in listed(root): there.setdefault(os.path.basename(f), []).append('/' + f)
+    for f in listed(root):
+        if kind(f) not in WIDTH: continue
+        source = text(root, f)
+        for at, words in prose(f, source):
+            for m in NAME.finditer(words):
+                name = m.group(1)
+                if name in ELSEWHERE or re.search(r'[A-Z]{4}', name): continue
+                if any(path.endswith('/' + name) for path in there.get(os.path.basename(name), [])): continue
+                if os.path.isfile(os.path.join(root, os.path.dirname(f), name)): continue
+                bad.append(f'{f}:{source[:at + m.start()].count(chr(10)) + 1}: no file {name}')
+    return bad
+
+
+def able(root):
+    """Three sources with one mistake of each rule, and what the rules say of them."""
+    bad = []
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run(['git', 'init', '-q'], cwd=d)
+        shutil.copy(f'{root}/.clang-format', d)
+        open(f'{d}/a.c', 'w').write('/* See gone.c and a.c. */\nint  f( void );\n/* ' + 'x' * 100 + ' */\n')
+        open(f'{d}/a.md', 'w').write('word ' * 30 + '\n| ' + 'x' * 130 + ' |\n\n```\nnothing.c\n```\n')
+        found = width(d), references(d), format(d) if clang_format() else ['a.c:2: changed']
+        if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
+        if found[1] != ['a.c:1: no file gone.c']: bad.append(f'references finds {found[1]}')
+        if len(found[2]) != 1 or not found[2][0].startswith('a.c:2'): bad.append(f'format finds {found[2]}')
+    return bad
+
+
+if __name__ == '__main__':
+    RULES = dict(width=width, references=references, able=able, format=format)
+    wrong = 0
+    for rule in sys.argv[2:] or RULES:
+        for line in RULES[rule](ROOT): print(f'{rule}: {line}'); wrong += 1
+    sys.exit(wrong > 0)
