@@ -68,7 +68,7 @@ typedef struct Candidate { /* one cut of a kernel */
 } Candidate;
 
 static void cut_as(Module *m, Candidate *v, const char *cut) {
-  const Variants *row = variants_find("contract", false);
+  const Variants *row = variants_find("contract", DEVICE_CPU);
   Cut c = contract_rule(m, v->k);
   if (cut && (!variants_read(row, cut, &c) || !contract_fits(m, v->k, &c))) {
     fprintf(stderr, "`%s` is no cut of this kernel\n", cut);

@@ -136,7 +136,7 @@ static void tune(Module *m, Fn *k) {
 
 /* Copies of a kernel, one for each cut that is asked for. */
 static int copies(Module *m, Fn *k, char **cuts, int n, Candidate *c) {
-  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), false);
+  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_CPU);
   for (int i = 0; i < n; i++) {
     Fn *copy = ARENA_NEW(m->arena, Fn);
     Cut cut;

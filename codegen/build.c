@@ -25,7 +25,7 @@ enum { CHILD_CANNOT_WRITE = 3 };
 /* ---- one kernel ---- */
 
 static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel level) {
-  if (t->gpu) {
+  if (t->facts.device == DEVICE_GPU) {
     LLVMInitializeNVPTXTargetInfo();
     LLVMInitializeNVPTXTarget();
     LLVMInitializeNVPTXTargetMC();
@@ -50,7 +50,8 @@ static void optimize(Emit *e, LLVMTargetMachineRef machine) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  const char *passes = e->target->gpu ? emit_gpu_passes : emit_default_passes;
+  const char *passes =
+      e->target->facts.device == DEVICE_GPU ? emit_gpu_passes : emit_default_passes;
   LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : passes, machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
@@ -76,7 +77,8 @@ static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, bool quick,
                            LLVMTargetMachineRef *machine) {
   const Target *t = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
-  const KernelFamily *family = t->gpu ? nvptx_family_find(name) : family_find(name);
+  const KernelFamily *family =
+      t->facts.device == DEVICE_GPU ? nvptx_family_find(name) : family_find(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, t, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
@@ -290,7 +292,7 @@ bool kernels_build(Module *m, const char *dir, int jobs) {
   if (jobs < 1) jobs = 1;
   b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);
-  b.gpu = target_of(m)->gpu;
+  b.gpu = target_of(m)->facts.device == DEVICE_GPU;
   if (b.gpu) b.assembler = assembler_find(b.arena);
   Child *children = ARENA_ARRAY(b.arena, Child, jobs);
   int running = 0;

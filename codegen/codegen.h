@@ -17,27 +17,14 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
-/* The facts of a machine that passes need stand in the module as settings (target.name,
-   target.vector_bytes, target.vector_registers, target.l1, target.l2, target.l3, target.rounds,
-   target.pairs, target.matrix, target.workers, target.gpu and on GPUs target.sm, target.shared,
-   target.shared_most, target.shared_all, target.processors: written by target_describe before the
-   pipeline runs); LLVM's own words stay here.
- */
+/* One row per machine. Its facts travel in the module (ir/target_facts.def), written by
+   target_describe before the pipeline runs; LLVM's own words stay here. */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
+  TargetFacts facts;                          /* 0: as the table of facts has it */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
-  const char *needs; /* what a processor must have, in LLVM's words: "+avx2,+fma," */
-  int vector_bytes, vector_registers;
-  int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared */
-  bool rounds;          /* has instructions that round f32 to bf16 and multiply pairs of bf16 */
-  bool pairs;           /* the latter do more than multiply-adds of f32 */
-  bool matrix;          /* has matrix registers for products of bf16 */
-  bool gpu;             /* kernels are PTX; families are those of codegen/nvptx */
-  int sm;               /* GPU: its generation */
-  int64_t shared_bytes; /* GPU: dynamic shared memory that a CTA may have on all of them */
-  int64_t shared_most;  /* .. on those that allow most */
-  int64_t shared_all;   /* GPU: what all CTAs of a multiprocessor of a common one have */
-  int processors;       /* GPU: multiprocessors of a common one */
+  const char *needs;    /* what a processor must have, in LLVM's words: "+avx2,+fma," */
+  int64_t l1_bytes;     /* of a core; nothing is decided by it */
   int64_t memory_bytes; /* GPU: of a common one; plans without a machine are fitted into it */
 } Target;
 
@@ -47,9 +34,11 @@ const Target *target_find(const char *name); /* "native": what this machine can 
 bool target_runs_here(const Target *t);
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
-const Target *target_of(const Module *m); /* from setting target.name */
-/* A module from a dump may name a target: facts that it leaves out are added. False if it is none,
-   or has other facts than those that the code will be made by: E1103 was given. */
+const Target *target_of(const Module *m); /* of the name in its target line */
+DeviceKind target_kind(const char *name); /* of an unknown one: a CPU */
+/* A module from a dump may name a target, and leave the facts of its row out by `..`: these are
+   added. False if it is none, or has other facts than those that the code will be made by: E1103
+   was given. */
 bool target_complete(Module *m);
 
 /* What is known about a kernel while its module is built. */
@@ -104,9 +93,6 @@ void remove_folder(Arena *a, const char *folder);
 LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick);
 /* LLVM IR or assembly of one kernel, in m's arena. */
 char *kernel_text(Module *m, const Fn *k, bool assembly);
-/* Are the kernels of this module PTX (DIR/SYMBOL.ptx, and .cubin where ptxas is on PATH) instead of
- * objects? */
-bool for_gpu(const Module *m);
 /* Symbol of a kernel: its name with every character that C does not allow replaced by _. */
 const char *kernel_symbol(Module *m, const Fn *k);
 #endif

@@ -43,9 +43,9 @@ Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
   e->context = LLVMContextCreate();
   e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);
-  e->lanes = t->vector_bytes / 4;
-  e->index = t->gpu && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
-                                        : LLVMInt64TypeInContext(e->context);
+  e->lanes = t->facts.vector_bytes / 4;
+  e->index = t->facts.device == DEVICE_GPU && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
+                                                               : LLVMInt64TypeInContext(e->context);
   LLVMSetTarget(e->module, t->triple);
   return e;
 }
@@ -179,7 +179,7 @@ static void load_pointers(Emit *e) {
 }
 
 void emit_begin_phase(Emit *e, int phase) {
-  if (e->target->gpu) {
+  if (e->target->facts.device == DEVICE_GPU) {
     nvptx_begin_phase(e, phase);
     return;
   }
@@ -212,7 +212,7 @@ LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result) {
 
 int64_t emit_buffer_align(Emit *e, uint32_t operand_or_result) {
   const Attr *a = attr_get(&e->k->attrs, ATTR_align);
-  if (!e->target->gpu) return 1;
+  if (e->target->facts.device != DEVICE_GPU) return 1;
   return a && operand_or_result < a->i ? a->list[operand_or_result] : 16;
 }
 

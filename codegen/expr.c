@@ -70,7 +70,7 @@ void expr_reset(Emit *e) {
     s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
     s->row = ARENA_ARRAY(e->arena, Row, n + 1);
     s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
-    s->rounded = e->target->gpu ? rounded_values(e->arena, e->k) : NULL;
+    s->rounded = e->target->facts.device == DEVICE_GPU ? rounded_values(e->arena, e->k) : NULL;
   }
   memset(s->bound, 0, sizeof *s->bound * n);
   memset(s->row, 0, sizeof *s->row * n);
@@ -160,9 +160,10 @@ static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
   LLVMValueRef already = bf16_narrow(x);
   if (already && LLVMTypeOf(already) == half) return already;
-  if (e->target->gpu && emit_lanes_of(x) % 2 == 0 && emit_lanes_of(x))
+  if (e->target->facts.device == DEVICE_GPU && emit_lanes_of(x) % 2 == 0 && emit_lanes_of(x))
     return bf16_pairs(e, x, half);
-  if (e->target->rounds || e->target->gpu) { /* one instruction; on x86 denormals become zeros */
+  if (e->target->facts.rounds ||
+      e->target->facts.device == DEVICE_GPU) { /* one instruction; on x86 denormals become zeros */
     LLVMTypeRef narrow = like(x, LLVMBFloatTypeInContext(e->context));
     return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, x, narrow, ""), half, "");
   }
@@ -305,13 +306,13 @@ static LLVMValueRef lane_offsets(Emit *e, ValueId v, const Point *p) {
 /* Offsets of a GPU are 32 bits wide: that they do not wrap lets LLVM put constant parts into the
  * instruction. */
 static LLVMValueRef offset_mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return e->target->gpu ? LLVMBuildNSWMul(e->builder, a, b, "")
-                        : LLVMBuildMul(e->builder, a, b, "");
+  return e->target->facts.device == DEVICE_GPU ? LLVMBuildNSWMul(e->builder, a, b, "")
+                                               : LLVMBuildMul(e->builder, a, b, "");
 }
 
 static LLVMValueRef offset_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return e->target->gpu ? LLVMBuildNSWAdd(e->builder, a, b, "")
-                        : LLVMBuildAdd(e->builder, a, b, "");
+  return e->target->facts.device == DEVICE_GPU ? LLVMBuildNSWAdd(e->builder, a, b, "")
+                                               : LLVMBuildAdd(e->builder, a, b, "");
 }
 
 static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
@@ -335,7 +336,7 @@ static int64_t power_in(int64_t n) { return n ? n & -n : 16; }
 static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
   int64_t bytes = elem_bytes(t->elem), align = emit_buffer_align(e, buffer);
-  for (int a = 0; e->target->gpu && a < t->rank; a++) {
+  for (int a = 0; e->target->facts.device == DEVICE_GPU && a < t->rank; a++) {
     const Index *x = point_need(e, p, t->axis[a].dim);
     int64_t step = expr_stride(e->k, v, a) * bytes;
     if (t->axis[a].size == 1 || (!x->each && x->at == emit_index(e, 0))) continue;

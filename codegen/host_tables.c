@@ -84,7 +84,7 @@ static void put_kernel(Host *h, const Fn *k) {
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
   int phases = chunks ? (int)chunks->i : 0;
   if (phases < 1) bug("host: kernel %s has no chunks", k->name);
-  if (for_gpu(h->m)) put_gpu_kernel(h, k, symbol, phases);
+  if (module_on_gpu(h->m)) put_gpu_kernel(h, k, symbol, phases);
   else put_cpu_kernel(h, k, symbol, phases);
   IrCount c = ir_count(h->m, k);
   host_put(h, ", .flop = %.17g, .bytes = %.17g};\n", c.flop, c.bytes);
@@ -240,7 +240,7 @@ static void put_tensor(Host *h, const Global *g, uint32_t number) {
   host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
   host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
            (long long)host_global_bytes(g));
-  if (for_gpu(h->m)) host_put(h, ", .view = %lld", (long long)module_view_at(h->m, g));
+  if (module_on_gpu(h->m)) host_put(h, ", .view = %lld", (long long)module_view_at(h->m, g));
   put_splits(h, g);
   put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
@@ -359,15 +359,15 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   host_string(h, m->model);
   host_put(h,
            ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));
-  host_string(h, module_setting(m, "target.name", ""));
-  if (for_gpu(m)) host_put(h, ",\n    .sm = %d", (int)module_number(m, "target.sm", 0));
+  host_string(h, m->target.name ? m->target.name : "");
+  if (module_on_gpu(m)) host_put(h, ",\n    .sm = %d", (int)m->target.sm);
   else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
-  host_put(h, ",\n    .workers = %d,\n", (int)module_number(m, "target.workers", 1));
+  host_put(h, ",\n    .workers = %d,\n", (int)m->target.workers);
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
            (long long)largest_scratch(m), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
            (long long)(arena_end(m, 2) + module_device_words(m)), (long long)work_end(m));
   host_put(h, "    .counters = %lld,\n", (long long)module_counters(m));
-  if (for_gpu(m)) put_pinned(h);
+  if (module_on_gpu(m)) put_pinned(h);
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
   host_put(h, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(h, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);

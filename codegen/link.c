@@ -190,8 +190,6 @@ static pid_t compile_host(Link *l) {
   return start(l, &w);
 }
 
-bool for_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
-
 /* Bytes of a file between labels that host.c knows; a zero byte ends text. */
 static void put_image(Link *l, FILE *o, const char *symbol, const char *kind) {
   const char *file = arena_printf(l->arena, "%s.%s", symbol, kind);
@@ -228,7 +226,7 @@ static bool embed_images(Link *l) {
 }
 
 static void add_objects(Link *l, Words *w) {
-  if (for_gpu(l->m)) {
+  if (module_on_gpu(l->m)) {
     vec_push(l->arena, *w, "images.o");
     return;
   }
@@ -312,7 +310,7 @@ static bool build_executable(Link *l) {
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
   ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
-  ok = ok && (!for_gpu(l->m) || embed_images(l));
+  ok = ok && (!module_on_gpu(l->m) || embed_images(l));
   ok = ok && (l->o->parts > 1 ? make_part(l) : link_all(l, NULL)) && deliver(l);
   close_folder(l);
   return ok;
@@ -350,7 +348,7 @@ static bool emit_kernels(Link *l, bool assembly) {
   size_t n = 0, kernels = 0;
   FILE *out = open_memstream(&all, &n);
   if (!out) return fails(l, "E1310", "cannot write", l->o->output);
-  const char *mark = for_gpu(m) ? "//" : "#"; /* of a comment */
+  const char *mark = module_on_gpu(m) ? "//" : "#"; /* of a comment */
   if (!assembly) mark = ";";
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)

@@ -81,7 +81,7 @@ static LLVMValueRef power_of_two(Emit *e, LLVMValueRef n) {
 }
 
 static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
-  if (e->target->vector_bytes == 64 && emit_lanes_of(x) == 16) {
+  if (e->target->facts.vector_bytes == 64 && emit_lanes_of(x) == 16) {
     LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
     LLVMValueRef args[] = {x, n, LLVMConstNull(LLVMTypeOf(x)), LLVMConstAllOnes(i16),
                            LLVMConstInt(i32, 4, 0)};
@@ -97,7 +97,7 @@ static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 }
 
 static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
-  if (e->target->gpu) return nvptx_exp(e, x);
+  if (e->target->facts.device == DEVICE_GPU) return nvptx_exp(e, x);
   LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
   /* a number this large leaves no room behind the point: the sum is rounded to a whole number */
   LLVMValueRef whole = real(x, 0x1.8p23);
@@ -111,7 +111,8 @@ static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
 }
 
 LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x) {
-  bool wide = !e->target->gpu && e->target->vector_bytes == 64 && emit_lanes_of(x) == 16;
+  bool wide = e->target->facts.device != DEVICE_GPU && e->target->facts.vector_bytes == 64 &&
+              emit_lanes_of(x) == 16;
   return wide && !is_f64(e, x) ? math_exp2(e, mul(e, x, real(x, 1.4426950408889634)))
                                : math_unary(e, OP_exp, x);
 }
@@ -142,7 +143,7 @@ static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
 
 /* a / x; on a GPU to two units in the last place */
 static LLVMValueRef quotient(Emit *e, double a, LLVMValueRef x) {
-  if (e->target->gpu) return mul(e, real(x, a), nvptx_reciprocal(e, x));
+  if (e->target->facts.device == DEVICE_GPU) return mul(e, real(x, a), nvptx_reciprocal(e, x));
   return LLVMBuildFDiv(e->builder, real(x, a), x, "");
 }
 
@@ -225,7 +226,7 @@ static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
 }
 
 static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {
-  if (e->target->gpu && !is_f64(e, x)) return nvptx_rsqrt(e, x);
+  if (e->target->facts.device == DEVICE_GPU && !is_f64(e, x)) return nvptx_rsqrt(e, x);
   return LLVMBuildFDiv(e->builder, real(x, 1), intrinsic(e, "llvm.sqrt", x), "");
 }
 
@@ -266,7 +267,7 @@ static LLVMValueRef libm(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef
   int lanes = emit_lanes_of(x);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef args[] = {x, second};
-  if (e->target->gpu) return nvptx_f64(e, name, x, second);
+  if (e->target->facts.device == DEVICE_GPU) return nvptx_f64(e, name, x, second);
   if (!lanes) return libm_scalar(e, name, second ? 2 : 1, args);
   LLVMValueRef r = LLVMGetPoison(LLVMTypeOf(x));
   for (int i = 0; i < lanes; i++) {
@@ -309,7 +310,8 @@ LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x) {
 }
 
 LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x) {
-  return e->target->gpu && !is_f64(e, x) ? nvptx_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+  return e->target->facts.device == DEVICE_GPU && !is_f64(e, x) ? nvptx_tanh_rounded(e, x)
+                                                                : math_unary(e, OP_tanh, x);
 }
 
 /* ---- powers ---- */
@@ -364,7 +366,7 @@ static bool splat_of_number(LLVMValueRef x) {
 }
 
 static LLVMValueRef extreme(Emit *e, LLVMRealPredicate p, LLVMValueRef a, LLVMValueRef b) {
-  if (e->target->gpu && !is_f64(e, a)) { /* max.NaN and min.NaN */
+  if (e->target->facts.device == DEVICE_GPU && !is_f64(e, a)) { /* max.NaN and min.NaN */
     LLVMValueRef args[] = {a, b};
     const char *name = p == LLVMRealOGT ? "llvm.maximum" : "llvm.minimum";
     return emit_intrinsic(e, name, LLVMTypeOf(a), 2, args);

@@ -1,5 +1,5 @@
 /* All targets as one list, the families of machines one after the other, and what passes learn of
-   the chosen one: settings target.*. Facts of machines stand in the file of their family. */
+   the chosen one: its facts. Facts of machines stand in the file of their family. */
 #include "target.h"
 #include <string.h>
 
@@ -31,67 +31,55 @@ const char *target_name(int i) {
   return t ? t->name : NULL;
 }
 
+DeviceKind target_kind(const char *name) {
+  const Target *t = target_find(name);
+  return t ? t->facts.device : DEVICE_CPU;
+}
+
+/* All facts of the row's device. */
+static TargetFacts facts_of(const Target *t, Str name) {
+  TargetFacts facts = target_none;
+  for (TargetFact f = 0; f < TARGET_FACTS; f++)
+    if (target_get(&t->facts, f)) target_set(&facts, f, target_get(&t->facts, f));
+  target_named(&facts, name);
+  return facts;
+}
+
 void target_describe(Module *m, const Target *t, int workers) {
-  module_set(m, "target.name", "%s", t->name);
-  module_set(m, "target.vector_bytes", "%d", t->vector_bytes);
-  module_set(m, "target.vector_registers", "%d", t->vector_registers);
-  module_set(m, "target.l1", "%lld", (long long)t->l1_bytes);
-  module_set(m, "target.l2", "%lld", (long long)t->l2_bytes);
-  module_set(m, "target.l3", "%lld", (long long)t->l3_bytes);
-  module_set(m, "target.rounds", "%d", t->rounds);
-  module_set(m, "target.pairs", "%d", t->pairs);
-  module_set(m, "target.matrix", "%d", t->matrix);
-  module_set(m, "target.join", "1");
-  module_set(m, "target.narrow_from", "%d", t->gpu ? 512 : 0);
-  module_set(m, "target.sums", "%d", !t->gpu);
-  module_set(m, "target.workers", "%d", t->gpu ? 1 : workers);
-  module_set(m, "target.gpu", "%d", t->gpu);
-  if (!t->gpu) return;
-  module_set(m, "target.sm", "%d", t->sm);
-  module_set(m, "target.shared", "%lld", (long long)t->shared_bytes);
-  module_set(m, "target.shared_most", "%lld", (long long)t->shared_most);
-  module_set(m, "target.shared_all", "%lld", (long long)t->shared_all);
-  module_set(m, "target.processors", "%d", t->processors);
+  m->target = facts_of(t, intern(m->ctx->names, t->name));
+  if (t->facts.device == DEVICE_CPU) m->target.workers = workers;
 }
 
-static bool strange(Module *m, const char *key, const char *have, const char *want) {
-  Report *r = diag_at(m->ctx->diag, "E1103", (Span){0}, "%s = \"%s\" is not what target %s has",
-                      key, have, module_setting(m, "target.name", ""));
-  diag_fact(r, "it has \"%s\"", want);
-  return false;
-}
-
-/* What passes decide by may be tried out; what kernels are made of may not. */
-static bool is_binding(const char *key) {
-  static const char *const list[] = {"vector_bytes", "vector_registers", "rounds",
-                                     "pairs",        "matrix",           "gpu",
-                                     "sm",           "shared_most",      "shared"};
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-    if (!strcmp(key + strlen("target."), list[i])) return true;
+static bool strange(Module *m, TargetFact f, int64_t want) {
+  Report *r = diag_at(m->ctx->diag, "E1103", m->target.span, "%s = %lld is not what target %s has",
+                      target_fact_name(f), (long long)target_get(&m->target, f), m->target.name);
+  diag_fact(r, "it has %lld", (long long)want);
   return false;
 }
 
 bool target_complete(Module *m) {
-  Str name = module_setting(m, "target.name", NULL);
-  if (!name) return true;
-  const Target *t = target_find(name);
-  if (!t) return diag_at(m->ctx->diag, "E1103", (Span){0}, "no target is called `%s`", name), false;
-  Module *facts = module_new(m->ctx);
-  target_describe(facts, t, 1);
+  TargetFacts *have = &m->target;
+  const Target *t = have->name ? target_find(have->name) : NULL;
+  if (!have->name) return true;
+  if (!t)
+    return diag_at(m->ctx->diag, "E1103", have->span, "no target is called `%s`", have->name),
+           false;
   bool good = true;
-  for (uint32_t i = 0; i < facts->settings.n; i++) {
-    const Setting *want = &facts->settings.at[i];
-    Str have = module_setting(m, want->key, NULL);
-    if (!have && strcmp(want->key, "target.workers")) module_set(m, want->key, "%s", want->value);
-    if (have && have != want->value && is_binding(want->key))
-      good = strange(m, want->key, have, want->value);
+  const TargetFacts facts = facts_of(t, have->name);
+  for (TargetFact f = 0; f < TARGET_FACTS; f++) {
+    int64_t row = target_get(&facts, f);
+    if (!(have->given >> f & 1)) {
+      if (have->rest && facts.given >> f & 1) target_set(have, f, row);
+    } else if (target_fact_made(f) && target_get(have, f) != row) {
+      good = strange(m, f, row);
+    }
   }
+  have->rest = false;
   return good;
 }
 
 const Target *target_of(const Module *m) {
-  Str name = module_setting(m, "target.name", NULL);
-  const Target *t = name ? target_find(name) : NULL;
+  const Target *t = m->target.name ? target_find(m->target.name) : NULL;
   if (!t) bug("the module names no known target");
   return t;
 }

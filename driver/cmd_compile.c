@@ -168,13 +168,14 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
 
 /* NCCL needs a GPU target; it is the default there. */
 static void choose_communicator(Module *m) {
-  if (for_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL)) module_set(m, "comm", "nccl");
+  if (module_on_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL))
+    module_set(m, "comm", "nccl");
 }
 
 /* Said before the passes run, which may take a while. */
 static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
   Exit e = kind == EMIT_PTX ? describe_target(o, m) : EXIT_FINE;
-  if (e != EXIT_FINE || kind != EMIT_PTX || for_gpu(m)) return e;
+  if (e != EXIT_FINE || kind != EMIT_PTX || module_on_gpu(m)) return e;
   return cli_usage("`--emit=ptx` is for GPUs: with it goes `--target sm_80`, or another GPU; the "
                    "assembly of kernels for a processor is `--emit=asm`");
 }
@@ -214,7 +215,7 @@ static Exit read_parts(Cli *o, Parts *p, EmitKind kind) {
                      emit_names[kind]);
   for (uint32_t i = 0; i < p->target.n; i++) {
     const Target *x = target_find(p->target.at[i]);
-    processors += x && !x->gpu;
+    processors += x && x->facts.device == DEVICE_CPU;
   }
   return processors < 2
              ? EXIT_FINE

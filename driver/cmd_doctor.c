@@ -60,7 +60,7 @@ static const char *features_of(Doctor *d) {
 
 static const char *caches_of(Doctor *d, const Target *t) {
   return arena_printf(d->arena, "%lld, %lld, %lld KiB", (long long)t->l1_bytes >> 10,
-                      (long long)t->l2_bytes >> 10, (long long)t->l3_bytes >> 10);
+                      (long long)t->facts.l2 >> 10, (long long)t->facts.l3 >> 10);
 }
 
 static void add_processor(Doctor *d) {

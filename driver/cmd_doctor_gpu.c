@@ -29,7 +29,7 @@ static const char *target_for(Arena *a, const CudaApi *api, int sm) {
   const char *best = NULL, *lacks = "too old for shardc";
   for (int i = 0; target_name(i); i++) {
     const Target *t = target_find(target_name(i));
-    if (!t->gpu || t->sm > sm) continue;
+    if (t->facts.device != DEVICE_GPU || t->facts.sm > sm) continue;
     if (reads(api, t)) best = t->name;
     else lacks = "its driver is too old for shardc";
   }

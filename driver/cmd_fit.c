@@ -27,7 +27,8 @@ static const Target *named_gpu(const Cli *o) {
   for (size_t n; list && *list; list += n + (list[n] == ',')) {
     n = strcspn(list, ",");
     const Target *t = target_find(arena_strndup(o->c->arena, list, n));
-    if (t && t->gpu && (!least || t->memory_bytes < least->memory_bytes)) least = t;
+    if (t && t->facts.device == DEVICE_GPU && (!least || t->memory_bytes < least->memory_bytes))
+      least = t;
   }
   return least;
 }
@@ -37,7 +38,7 @@ static const Target *gpu_for(const Cli *o, const Module *m) {
   const char *name = machine_target(m);
   if (o->value[OPT_TARGET] || o->value[OPT_EMULATE] || !*name) return named_gpu(o);
   const Target *t = target_find(name);
-  return t && t->gpu ? t : NULL;
+  return t && t->facts.device == DEVICE_GPU ? t : NULL;
 }
 
 const char *fit_target(const Cli *o) {

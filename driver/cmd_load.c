@@ -72,7 +72,7 @@ static void note_other_target(const Cli *o, const Module *m, const Target *t) {
 static const char *default_target(const Cli *o, const Module *m) {
   const char *name = machine_target(m);
   const Target *t = *name ? target_find(name) : NULL;
-  if (o->value[OPT_EMULATE] && !(t && t->gpu)) return "sm_80";
+  if (o->value[OPT_EMULATE] && !(t && t->facts.device == DEVICE_GPU)) return "sm_80";
   return *name ? name : "native";
 }
 
@@ -94,7 +94,8 @@ static Exit count_workers(const Cli *o, const Target *t, int *workers) {
   char *end;
   *workers = cores > 0 ? (int)cores : 1;
   if (!text) return EXIT_FINE;
-  if (t->gpu) return cli_usage("`--workers` counts processors: it does not go with %s", t->name);
+  if (t->facts.device == DEVICE_GPU)
+    return cli_usage("`--workers` counts processors: it does not go with %s", t->name);
   long n = strtol(text, &end, 10);
   if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST)
     return cli_usage("`--workers` wants a whole number from 1 to %d, not `%s`", MOST, text);
@@ -104,11 +105,10 @@ static Exit count_workers(const Cli *o, const Target *t, int *workers) {
 
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
-  bool has = module_setting(m, "target.name", NULL) != NULL;
-  if (has && o->value[OPT_WORKERS])
-    return cli_usage("`%s` is cut for %s workers already: `--workers` goes where its target does",
-                     o->operands.at[0], module_setting(m, "target.workers", "1"));
-  if (!name && has) return EXIT_FINE;
+  if (m->target.name && o->value[OPT_WORKERS])
+    return cli_usage("`%s` is cut for %lld workers already: `--workers` goes where its target does",
+                     o->operands.at[0], (long long)m->target.workers);
+  if (!name && m->target.name) return EXIT_FINE;
   const Target *t = target_find(name ? name : default_target(o, m));
   const char *all = "native";
   for (int i = 0; !t && target_name(i); i++)
@@ -124,7 +124,7 @@ static Exit set_target(Cli *o, Module *m) {
 Exit describe_target(Cli *o, Module *m) {
   Exit e = set_communicator(o, m);
   if (e == EXIT_FINE) e = set_target(o, m);
-  if (e == EXIT_FINE && !for_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
+  if (e == EXIT_FINE && !module_on_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
     return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
   return e;
 }

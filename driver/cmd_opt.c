@@ -37,11 +37,26 @@ static Exit read_list(Cli *o, const char *text, PassList *list, Strings *options
   }
 }
 
-static void set_options(Module *m, const Strings *options) {
-  for (uint32_t i = 0; i < options->n; i++) {
+/* Of target.FACT=VALUE. */
+static Exit set_fact(Module *m, const char *name, const char *value) {
+  TargetFact f;
+  int64_t number;
+  if (!target_fact_find(name, &f)) return cli_usage("targets have no fact named `%s`", name);
+  if (!target_fact_read(f, value, &number) || !target_fact_allows(f, number))
+    return cli_usage("`%s` is no %s of a target", value, name);
+  target_set(&m->target, f, number);
+  return EXIT_FINE;
+}
+
+static Exit set_options(Module *m, const Strings *options) {
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 0; i < options->n && e == EXIT_FINE; i++) {
     const char *text = options->at[i], *equals = strchr(text, '=');
-    module_set(m, arena_strndup(m->arena, text, (size_t)(equals - text)), "%s", equals + 1);
+    const char *key = arena_strndup(m->arena, text, (size_t)(equals - text));
+    if (!strncmp(key, "target.", 7)) e = set_fact(m, key + 7, equals + 1);
+    else module_set(m, key, "%s", equals + 1);
   }
+  return e;
 }
 
 /* Every pass that is left after m->after. */
@@ -90,7 +105,7 @@ Exit cmd_opt(Cli *o) {
   if (e != EXIT_FINE) return e;
   e = load_module(o, &m);
   if (e == EXIT_FINE && !names) rest_of_table(o, m, &list);
-  if (e == EXIT_FINE) set_options(m, &options);
+  if (e == EXIT_FINE) e = set_options(m, &options);
   if (e == EXIT_FINE) e = cut_list(o, &list);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &p);
   if (e == EXIT_FINE && o->value[OPT_CHANGES]) before = ir_print(m, NULL);

@@ -116,8 +116,8 @@ static bool search(Search *s, TuneRecord *r) {
   if (!(s->most ? by_stages(s) : by_all(s)) || !decide(s, &rule, r)) return false;
   Ctx *c = s->o->c;
   r->family = intern(c->names, s->t->v->family), r->key = s->t->key;
-  r->target = module_setting(s->m, "target.name", ""), r->device = tune_device(c);
-  r->workers = (int64_t)module_number(s->m, "target.workers", 1);
+  r->kind = s->m->target.device, r->target = s->m->target.name, r->device = tune_device(c);
+  r->workers = s->m->target.workers;
   r->driver = tune_driver(c), r->date = today(c);
   return true;
 }
@@ -139,8 +139,8 @@ static bool known(const TuneDb *db, const TuneRecord *r) {
 
 static bool has_record(Cli *o, Module *m, const TuneDb *db, const Tunable *t) {
   TuneRecord r = {.family = intern(o->c->names, t->v->family), .key = t->key};
-  r.target = module_setting(m, "target.name", ""), r.device = tune_device(o->c);
-  r.workers = (int64_t)module_number(m, "target.workers", 1);
+  r.target = m->target.name, r.device = tune_device(o->c);
+  r.workers = m->target.workers;
   return known(db, &r);
 }
 
@@ -165,7 +165,7 @@ static Exit check_only(Cli *o) {
   for (size_t n; only && *only; only += n + (only[n] == ',')) {
     n = strcspn(only, ",");
     const char *name = arena_strndup(o->c->arena, only, n);
-    if (variants_find(name, false)) continue;
+    if (variants_find(name, DEVICE_CPU)) continue;
     return cli_usage("no family with variants is called `%s`; there are gemm, attention, "
                      "attention_grad",
                      name);
@@ -239,7 +239,7 @@ Exit cmd_tune(Cli *o) {
     e = cli_usage("`%s` is IR after `%s`: its kernels are chosen already", o->operands.at[0],
                   m->after);
   if (e == EXIT_FINE && !target_runs_here(target_of(m)))
-    e = cli_usage("this machine cannot run kernels for %s", module_setting(m, "target.name", "?"));
+    e = cli_usage("this machine cannot run kernels for %s", m->target.name);
   if (e == EXIT_FINE) measure_all(o, m, &db, &n, output);
   if (e == EXIT_FINE) e = put_records(o, &db, output);
   return report(o, e);

@@ -45,7 +45,7 @@ Str tune_driver(Ctx *c) {
 bool tune_load(Cli *o, const char *path, TuneDb *db) {
   size_t n;
   char *text = file_read(o->c, path, &n);
-  if (text) tune_db_read(o->c, path, text, n, db);
+  if (text) tune_db_read(o->c, path, text, n, target_kind, db);
   return text != NULL;
 }
 
@@ -63,10 +63,10 @@ static bool asked_for(const char *only, const Variants *v) {
 
 Tunables tune_kernels(Module *m, const char *only) {
   Tunables list = {0};
-  if (module_gpu(m)) gpu_align(m); /* keys and cuts depend on it */
+  if (module_on_gpu(m)) gpu_align(m); /* keys and cuts depend on it */
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), module_gpu(m));
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
     if (k->kind != FN_KERNEL || !v || !asked_for(only, v)) continue;
     Tunable t = {v, k, variants_key(m, v, k)};
     uint32_t j = 0;
@@ -81,8 +81,8 @@ Tunables tune_kernels(Module *m, const char *only) {
 static void lacking(Module *m, const Fn *k, const char *family, const char *key) {
   Report *r = diag_at(m->ctx->diag, "E1206", loc_span(m, k->loc),
                       "no tuning record for kernel `%s`: %s %s", k->name, family, key);
-  diag_fact(r, "target %s, %s workers", module_setting(m, "target.name", "?"),
-            module_setting(m, "target.workers", "?"));
+  diag_fact(r, "target %s, %s workers", m->target.name,
+            arena_printf(m->arena, "%lld", (long long)m->target.workers));
   diag_help(r, "`shardc tune FILE` measures it; without --require-tuned the family's rule is used");
 }
 
@@ -96,12 +96,11 @@ static void does_not_fit(Module *m, const Tunable *t, const TuneRecord *r) {
 /* Settings for kernels of `of`, a module after `order`, go into `to`. */
 static void write_settings(Module *to, Module *of, const TuneDb *db) {
   Tunables list = tune_kernels(of, NULL);
-  int64_t workers = (int64_t)module_number(of, "target.workers", 1);
+  int64_t workers = of->target.workers;
   for (uint32_t i = 0; i < list.n; i++) {
     const Tunable *t = &list.at[i];
-    const TuneRecord *r =
-        tune_db_find(db, intern(of->ctx->names, t->v->family), t->key,
-                     module_setting(of, "target.name", ""), workers, tune_device(of->ctx));
+    const TuneRecord *r = tune_db_find(db, intern(of->ctx->names, t->v->family), t->key,
+                                       of->target.name, workers, tune_device(of->ctx));
     if (r && t->v->fits(of, t->k, &r->cut))
       module_set(to, variants_setting(of, t->v, t->key), "%s", variants_text(of, t->v, &r->cut));
     else if (r) does_not_fit(of, t, r);
@@ -130,7 +129,7 @@ static Module *ordered(Module *m) {
 static Exit check_selected(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), module_gpu(m));
+    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
     if (k->kind == FN_KERNEL && v && !attr_get(&k->attrs, ATTR_tuned))
       lacking(m, k, v->family, variants_key(m, v, k));
   }

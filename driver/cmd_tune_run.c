@@ -43,9 +43,7 @@ typedef struct Bench {
 
 static Module *variants_of(Module *m, const Tunable *t, const CutList *cuts) {
   Module *v = module_new(m->ctx);
-  for (uint32_t i = 0; i < m->settings.n; i++)
-    if (!strncmp(m->settings.at[i].key, "target.", 7))
-      module_set(v, m->settings.at[i].key, "%s", m->settings.at[i].value);
+  v->target = m->target;
   for (uint32_t i = 0; i < cuts->n; i++) {
     Fn *f = fn_new(v, FN_KERNEL, intern_printf(m->ctx->names, "variant_%u", i));
     Str name = f->name;
@@ -236,7 +234,7 @@ static _Noreturn void child(Module *m, const char *library, TuneEffort effort, i
     scratch = own > scratch ? own : scratch;
     if (!handle || !find_chunks(&b, &b.kernel[i], handle)) _exit(1);
   }
-  b.pool = rt_pool_start((int)module_number(m, "target.workers", 1), scratch, &fault);
+  b.pool = rt_pool_start((int)m->target.workers, scratch, &fault);
   if (!b.pool) _exit(1);
   make_buffers(&b);
   compare(&b, out);
@@ -274,8 +272,8 @@ bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort e
   char *folder = work_folder(m->ctx);
   if (!folder) return false;
   const char *library = arena_printf(m->arena, "%s/variants.so", folder);
-  bool good = kernels_build(v, folder, (int)module_number(m, "target.workers", 1)) &&
-              kernels_link(v, folder, "variants.so");
+  bool good =
+      kernels_build(v, folder, (int)m->target.workers) && kernels_link(v, folder, "variants.so");
   bool ran = good && run_child(v, library, effort, out);
   remove_folder(m->arena, folder);
   if (good && !ran) {

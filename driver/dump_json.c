@@ -143,6 +143,17 @@ static void put_globals(FILE *out, const Module *m) {
   putc(']', out);
 }
 
+/* The facts of its device, as numbers; no name where the module has no target. */
+static void put_target(FILE *out, const TargetFacts *t) {
+  fputs(",\n\"target\":{", out);
+  if (t->name) put_text(out, true, "name", t->name);
+  fprintf(out, "%s\"device\":\"%s\"", t->name ? "," : "", device_name(t->device));
+  for (TargetFact f = 0; f < TARGET_FACTS; f++)
+    if (f != TARGET_device && target_fact_of(f, t->device))
+      fprintf(out, ",\"%s\":%lld", target_fact_name(f), (long long)target_get(t, f));
+  putc('}', out);
+}
+
 static void put_head(FILE *out, const Module *m) {
   IrCount c = module_count(m);
   fputs("{\"schema\":1", out);
@@ -153,7 +164,9 @@ static void put_head(FILE *out, const Module *m) {
   for (uint32_t i = 0; i < m->dims.n; i++)
     fprintf(out, "%s{\"name\":\"%s\",\"size\":%lld,\"stored\":%lld}", i ? "," : "",
             m->dims.at[i].name, (long long)m->dims.at[i].size, (long long)m->dims.at[i].stored);
-  fputs("],\n\"settings\":{", out);
+  fputs("]", out);
+  put_target(out, &m->target);
+  fputs(",\n\"settings\":{", out);
   for (uint32_t i = 0; i < m->settings.n; i++)
     put_text(out, !i, m->settings.at[i].key, m->settings.at[i].value);
   fputs("}", out);

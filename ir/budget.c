@@ -292,7 +292,7 @@ int64_t module_counters(const Module *m) {
 
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  return module_number(m, "target.gpu", 0) != 0 ? counters + 64 : 0;
+  return module_on_gpu(m) ? counters + 64 : 0;
 }
 
 Budget module_budget(const Module *m) {

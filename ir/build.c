@@ -9,6 +9,7 @@
 Module *module_new(Ctx *c) {
   Module *m = ARENA_NEW(c->arena, Module);
   m->ctx = c, m->arena = c->arena;
+  m->target = target_none;
   m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
   return m;
 }

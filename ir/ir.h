@@ -13,6 +13,7 @@
 #define SHARDC_IR_H
 #include "support/ctx.h"
 #include "support/vec.h"
+#include "target_facts.h"
 
 enum {
   MAX_RANK = 8,
@@ -251,6 +252,7 @@ typedef struct Module {
   VEC(Dim) dims;
   VEC(MeshAxis) mesh;   /* none: one rank; the first varies fastest from rank to rank */
   VEC(PlaceRule) rules; /* in the order of the plan */
+  TargetFacts target;   /* what it is compiled for */
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(Global *) globals;
@@ -301,6 +303,9 @@ Str module_setting(const Module *m, const char *key, const char *otherwise);
 double module_number(const Module *m, const char *key, double otherwise);
 void module_set(Module *m, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Where its kernels run: the one question about the kind of device. */
+static inline bool module_on_gpu(const Module *m) { return m->target.device == DEVICE_GPU; }
 
 ValueId fn_arg(Module *m, Fn *f, Type t);
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,

@@ -69,6 +69,13 @@ bool lex_arrow(Parser *p) {
   return true;
 }
 
+bool lex_rest(Parser *p) {
+  lex_blanks(p);
+  if (p->text[p->at] != '.' || p->text[p->at + 1] != '.') return false;
+  p->at += 2;
+  return true;
+}
+
 void lex_expect(Parser *p, char c) {
   if (!lex_take(p, c)) expected(p, arena_printf(p->m->arena, "`%c`", c));
 }
@@ -132,6 +139,15 @@ Str lex_quoted(Parser *p) {
     s[n++] = p->text[p->at++] == '\\' ? escaped(p) : p->text[p->at - 1];
   p->at++;
   return intern_n(p->m->ctx->names, s, n);
+}
+
+Str lex_value(Parser *p) {
+  lex_blanks(p);
+  size_t from = p->at;
+  p->at += p->text[p->at] == '-';
+  while (text_is_word_char(p->text[p->at])) p->at++;
+  if (p->at == from) expected(p, "a value");
+  return intern_n(p->m->ctx->names, p->text + from, p->at - from);
 }
 
 int64_t lex_int(Parser *p) {

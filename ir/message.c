@@ -52,12 +52,11 @@ int64_t message_workspace(const Fn *f, const Op *o) {
 }
 
 bool message_needs_line(const Module *m) {
-  return module_number(m, "target.gpu", 0) != 0 &&
-         !strcmp(module_setting(m, "comm", "nccl"), "nccl");
+  return module_on_gpu(m) && !strcmp(module_setting(m, "comm", "nccl"), "nccl");
 }
 
 bool message_by_host(const Module *m) {
-  return module_number(m, "target.gpu", 0) != 0 && m->mesh.n > 0 && !message_needs_line(m);
+  return module_on_gpu(m) && m->mesh.n > 0 && !message_needs_line(m);
 }
 
 int64_t message_host_bytes(const Fn *f, const Op *o) {

@@ -411,10 +411,53 @@ static void read_rule(Parser *p) {
   vec_push(p->m->arena, p->m->rules, r);
 }
 
+/* `name = value`, or `..` behind all others: what is not said, the compiler knows of that target.
+ */
+static bool read_fact(Parser *p, TargetFacts *t) {
+  if (lex_rest(p)) return false;
+  lex_blanks(p);
+  size_t at = p->at;
+  Str name = lex_word(p, "a fact of a target");
+  TargetFact f;
+  int64_t value;
+  if (!target_fact_find(name, &f))
+    lex_fail(p, "E1002", at, "targets have no fact named `%s`", name);
+  if (t->given >> f & 1) lex_fail(p, "E1001", at, "fact `%s` is given twice", name);
+  lex_expect(p, '=');
+  lex_blanks(p);
+  at = p->at;
+  Str text = lex_value(p);
+  if (!target_fact_read(f, text, &value))
+    lex_fail(p, "E1001", at, "`%s` is %s, not `%s`", name, target_type_words(target_fact_type(f)),
+             text);
+  target_set(t, f, value);
+  return true;
+}
+
+static void read_target(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  TargetFacts t = target_none;
+  if (p->m->target.name || p->m->target.given || p->m->target.rest)
+    lex_fail(p, "E1001", at, "a module has one target");
+  if (!lex_is(p, '{')) t.name = lex_key(p, "a target");
+  lex_expect(p, '{');
+  if (!lex_is(p, '}')) do
+      t.rest = !read_fact(p, &t);
+    while (!t.rest && lex_take(p, ','));
+  lex_expect(p, '}');
+  t.span = lex_span(p, at);
+  p->m->target = t;
+}
+
 static void read_set(Parser *p) {
   lex_blanks(p);
   size_t at = p->at;
   Setting s = {.key = lex_key(p, "a setting")};
+  if (!strncmp(s.key, "target.", 7))
+    lex_fail(p, "E1001", at,
+             "facts of a target stand in a line of their own: `target NAME {%s = .., ..}`",
+             s.key + 7);
   lex_expect(p, '=');
   s.value = lex_quoted(p);
   for (uint32_t i = 0; i < p->m->settings.n; i++)
@@ -466,6 +509,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "dim")) read_dim(p);
   else if (lex_keyword(p, "mesh")) read_mesh(p);
   else if (lex_keyword(p, "place")) read_rule(p);
+  else if (lex_keyword(p, "target")) read_target(p);
   else if (lex_keyword(p, "set")) read_set(p);
   else {
     for (int k = 0; k < 5; k++)

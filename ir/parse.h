@@ -39,12 +39,14 @@ void lex_end(Parser *p);          /* ... or a mistake */
 bool lex_is(Parser *p, char c);   /* next is c */
 bool lex_take(Parser *p, char c); /* ... then go past it */
 bool lex_arrow(Parser *p);        /* takes -> */
+bool lex_rest(Parser *p);         /* takes .. */
 void lex_expect(Parser *p, char c);
 bool lex_keyword(Parser *p, const char *word); /* takes the word if it is next */
 Str lex_word(Parser *p, const char *what);
 Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a quoted text */
 Str lex_symbol(Parser *p);                /* @name */
 Str lex_quoted(Parser *p);
+Str lex_value(Parser *p); /* a word or the digits of a number, as they stand */
 int64_t lex_int(Parser *p);
 uint32_t lex_count(Parser *p); /* 0 .. 2^32 - 1 */
 double lex_float(Parser *p);

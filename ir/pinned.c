@@ -17,8 +17,6 @@ static int64_t bytes_of(const Global *g) {
   return round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
 }
 
-static bool for_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
-
 /* Flat globals, and copies in a narrower type, are none: their members are. */
 bool global_is_tensor(const Module *m, const Global *g) {
   for (uint32_t i = 0; i < m->globals.n; i++)
@@ -33,7 +31,7 @@ static bool is_viewed(const Global *g) {
 
 int64_t module_view_at(const Module *m, const Global *g) {
   int64_t at = 0;
-  if (!for_gpu(m) || !is_viewed(g)) return -1;
+  if (!module_on_gpu(m) || !is_viewed(g)) return -1;
   for (uint32_t i = 0; m->globals.at[i] != g; i++)
     if (is_viewed(m->globals.at[i])) at += bytes_of(m->globals.at[i]);
   return at;
@@ -53,7 +51,7 @@ static int64_t largest_message(const Module *m) {
 
 Pinned module_pinned(const Module *m) {
   Pinned p = {0};
-  for (uint32_t i = 0; i < m->globals.n && for_gpu(m); i++) {
+  for (uint32_t i = 0; i < m->globals.n && module_on_gpu(m); i++) {
     const Global *g = m->globals.at[i];
     if (is_viewed(g)) p.view += bytes_of(g);
     else if (global_is_tensor(m, g) && bytes_of(g) > p.window) p.window = bytes_of(g);

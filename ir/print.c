@@ -302,6 +302,35 @@ static void put_was(Printer *p, const IrCount *c) {
   put(p, " %lld %u\n", (long long)c->peak, c->kernels);
 }
 
+static void put_fact(Printer *p, const TargetFacts *t, TargetFact f) {
+  int64_t value = target_get(t, f);
+  put(p, "%s = ", target_fact_name(f));
+  switch (target_fact_type(f)) {
+  case TARGET_TYPE_FLAG: put(p, value ? "true" : "false"); break;
+  case TARGET_TYPE_DEVICE: put(p, "%s", device_name((DeviceKind)value)); break;
+  case TARGET_TYPE_COUNT:
+  case TARGET_TYPE_POWER: put_int(p, value);
+  }
+}
+
+/* A target with a name has every fact of its device, unless `..` stands for some that nobody has
+   filled in yet; of one without a name, those are told that differ from the table's. */
+static void put_target(Printer *p, const TargetFacts *t) {
+  int n = 0;
+  for (TargetFact f = 0; f < TARGET_FACTS; f++) {
+    bool told = t->name && !t->rest ? target_fact_of(f, t->device)
+                : t->name           ? t->given >> f & 1
+                                    : target_get(t, f) != target_get(&target_none, f);
+    if (!told) continue;
+    put(p, n++ ? ", " : "target ");
+    if (n == 1 && t->name) put_word(p, t->name), put(p, " ");
+    if (n == 1) put(p, "{");
+    put_fact(p, t, f);
+  }
+  if (n) put(p, t->name && !t->rest ? "}\n" : ", ..}\n");
+  else if (t->name) put(p, "target "), put_word(p, t->name), put(p, " {..}\n");
+}
+
 static void put_head(Printer *p, const Module *m, bool counts) {
   put(p, "shardc-ir 1\n");
   if (counts) put(p, "%s\n", ir_head(m));
@@ -321,6 +350,7 @@ static void put_head(Printer *p, const Module *m, bool counts) {
   for (uint32_t i = 0; i < m->dims.n; i++) put_dim(p, &m->dims.at[i]);
   put_mesh(p, m);
   for (uint32_t i = 0; i < m->rules.n; i++) put_rule(p, &m->rules.at[i]);
+  put_target(p, &m->target);
   for (uint32_t i = 0; i < m->settings.n; i++) {
     put(p, "set ");
     put_word(p, m->settings.at[i].key);

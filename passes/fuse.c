@@ -47,8 +47,8 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   const Fn *f = fuse_lay(m, fuse_sink(m, given));
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
-  u.narrow_from = (int64_t)module_number(m, "target.narrow_from", 0);
-  u.uses = fuse_uses(m->arena, f), u.joins = module_number(m, "target.join", 0) != 0;
+  u.narrow_from = m->target.narrow_from;
+  u.uses = fuse_uses(m->arena, f), u.joins = m->target.join;
   u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};

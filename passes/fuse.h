@@ -54,8 +54,8 @@ typedef struct Fuse {
   OpId *sum_of;     /* by OpId: the sum that a contraction computes beside its product */
   OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
   int64_t narrow_from; /* factors that so many rows of the other operand meet are cast before the
-                          product, not on the way in; 0: none (target.narrow_from) */
-  bool joins;          /* kernels of this target may put their results together (target.join) */
+                          product, not on the way in; 0: none (fact narrow_from) */
+  bool joins;          /* kernels of this target may put their results together (fact join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
 } Fuse;

@@ -299,8 +299,7 @@ static int64_t largest_kept(const Blocks *b) {
 
 /* Bytes of a block at most: as set, or by the sizes of what is beside it. */
 static int64_t limit_of(const Blocks *b, const Type *again) {
-  if (module_setting(b->m, "target.block", NULL))
-    return (int64_t)module_number(b->m, "target.block", 0);
+  if (b->m->target.block) return b->m->target.block;
   int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
   return max_i64(most, largest_kept(b) / BLOCK_SHARE);
 }

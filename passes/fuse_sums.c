@@ -132,7 +132,7 @@ void fuse_sums(Fuse *u) {
   u->sum_of = ARENA_ARRAY(u->arena, OpId, f->ops.n + 1);
   u->with = ARENA_ARRAY(u->arena, OpId, f->ops.n + 1);
   for (OpId i = 0; i <= f->ops.n; i++) u->sum_of[i] = u->with[i] = NO_OP;
-  if (!module_number(u->m, "target.sums", 0)) return;
+  if (!u->m->target.sums) return;
   for (OpId i = 0; i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_sum) find_partner(u, i);
 }

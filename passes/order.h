@@ -18,7 +18,7 @@ typedef struct Pad {
 } Pad;
 Storage layout_padded(const Type *t, Pad pad); /* in the order of t's axes */
 Storage layout_padded(const Type *t, Pad pad);
-Pad layout_pad(const Module *m); /* settings target.pad, target.row; pad off: 0 */
+Pad layout_pad(const Module *m);                       /* facts pad and row; pad off: 0 */
 void layout_set(Value *v, const Type *order, Pad pad); /* order NULL: as the type stands */
 /* Storage of result i of a view op from its operand's. False: no strides do it, a kernel must copy.
  */

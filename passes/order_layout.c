@@ -2,9 +2,9 @@
 
    Rows whose distance is a multiple of a power of two fall on few sets of the first-level cache
    when a contraction reads a column of them. A row here is the shortest run of inner axes of at
-   least ROW_BYTES; where its cache lines are even in number, one more line goes between rows. The
-   rule looks at inner axes only, so that a slice of a stacked value has the layout of the value
-   alone. */
+   least `row` bytes (ir/target_facts.def); where its cache lines are even in number, one more line
+   goes between rows. The rule looks at inner axes only, so that a slice of a stacked value has the
+   layout of the value alone. */
 #include "passes/order.h"
 #include "ir/view.h"
 
@@ -15,12 +15,7 @@ Storage layout_dense(const Type *t) {
   return s;
 }
 
-enum { ROW_BYTES = 1024, PAD_BYTES = 0 };
-
-Pad layout_pad(const Module *m) {
-  return (Pad){(int64_t)module_number(m, "target.pad", PAD_BYTES),
-               (int64_t)module_number(m, "target.row", ROW_BYTES)};
-}
+Pad layout_pad(const Module *m) { return (Pad){m->target.pad, m->target.row}; }
 
 Storage layout_padded(const Type *t, Pad pad) {
   Storage s = {.ordered = true};

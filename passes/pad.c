@@ -69,7 +69,7 @@ static bool divides(int64_t n, const Dim *d) { return d->size % n && d->stored %
 
 static void find_dims(Pads *p) {
   Module *m = p->m;
-  int64_t pieces = module_gpu(m) ? PIECE : 1;
+  int64_t pieces = module_on_gpu(m) ? PIECE : 1;
   for (uint32_t i = 0; i < m->dims.n; i++) {
     const Dim *d = &m->dims.at[i];
     if (d->stored <= d->size || !(divides(ways_of(m, d), d) || divides(pieces, d))) continue;
@@ -343,7 +343,7 @@ static PadFn pad_fn(Pads *p, const Fn *f, const PadFacts *args) {
 
 void pass_pad(Module *m) {
   Pads p = {.m = m};
-  if (m->mesh.n || module_gpu(m)) find_dims(&p);
+  if (m->mesh.n || module_on_gpu(m)) find_dims(&p);
   if (!p.n) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];

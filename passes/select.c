@@ -31,7 +31,7 @@ static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
 
 /* By a record; false if there is none. */
 static bool tune_by_record(Module *m, Fn *k, Str family) {
-  const Variants *v = variants_find(family, module_gpu(m));
+  const Variants *v = variants_find(family, m->target.device);
   Cut c;
   if (!v || !has_records(m)) return false;
   const char *key = variants_setting(m, v, variants_key(m, v, k));
@@ -113,7 +113,7 @@ static void add_larger(Module *m) {
 }
 
 void pass_select(Module *m) {
-  bool gpu = module_gpu(m);
+  bool gpu = module_on_gpu(m);
   if (gpu) gpu_align(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];

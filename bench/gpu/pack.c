@@ -54,7 +54,7 @@ static Hots hot_kernels(Module *m) {
     const Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL || !wanted[i]) continue;
     IrCount c = ir_count(m, k);
-    Hot h = {k, variants_find(attr_str(&k->attrs, ATTR_family, ""), true),
+    Hot h = {k, variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_GPU),
              c.flop / 200e12 + c.bytes / 1.5e12};
     vec_push(m->arena, list, h);
   }
@@ -113,11 +113,8 @@ static void add(Module *to, Module *m, const Hot *h, const Cut *c, uint32_t numb
 static Module *pack(Module *m, uint32_t most, uint32_t cuts) {
   Hots list = hot_kernels(m);
   Module *to = module_new(m->ctx);
-  to->model = m->model, to->after = m->after;
+  to->model = m->model, to->after = m->after, to->target = m->target;
   uint32_t done = 0, plain = 0;
-  for (uint32_t i = 0; i < m->settings.n; i++)
-    if (!strncmp(m->settings.at[i].key, "target.", 7))
-      module_set(to, m->settings.at[i].key, "%s", m->settings.at[i].value);
   for (uint32_t i = 0; i < list.n && done < most; i++) {
     const Hot *h = &list.at[i];
     if (!h->v && plain >= most / 2) continue;
@@ -144,10 +141,10 @@ int main(int argc, char **argv) {
   }
   Ctx *c = ctx_new();
   const Target *t = target_find(argv[2]);
-  Module *m = t && t->gpu ? ir_read(c, argv[1]) : NULL;
+  Module *m = t && t->facts.device == DEVICE_GPU ? ir_read(c, argv[1]) : NULL;
   if (m) target_describe(m, t, 1);
   bool ok = m && pipeline_run(m, &(PipelineOptions){.until = "select"});
-  if (ok && argc == 7) module_set(m, "target.shared", "%s", argv[6]);
+  if (ok && argc == 7) m->target.shared = atoll(argv[6]);
   Module *to = ok ? pack(m, (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5])) : NULL;
   ok = to && kernels_build(to, argv[3], (int)sysconf(_SC_NPROCESSORS_ONLN)) &&
        write_module(to, argv[3]);

@@ -276,7 +276,7 @@ static bool time_all(Sweep *s, Variant *v, int n) {
 /* ---- results ---- */
 
 static void record(Sweep *s, const Variant *best, const Variant *rule) {
-  const Variants *row = variants_find(best->family, true);
+  const Variants *row = variants_find(best->family, DEVICE_GPU);
   TuneRecord r = {.workers = 1,
                   .rounds = s->b->quick ? 1 : ROUNDS,
                   .ns = fmax(1, 1e9 * best->seconds),
@@ -287,8 +287,8 @@ static void record(Sweep *s, const Variant *best, const Variant *rule) {
   strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
   Interner *names = s->ctx->names;
   r.family = intern(names, row->family), r.key = intern(names, best->key);
-  r.target = module_setting(s->m, "target.name", "sm_80");
-  r.device = intern(names, s->gpu.device.name), r.date = intern(names, date);
+  r.target = s->m->target.name;
+  r.kind = DEVICE_GPU, r.device = intern(names, s->gpu.device.name), r.date = intern(names, date);
   r.driver = intern_printf(names, "gpu-bundle, driver %d.%d", s->gpu.api.version / 1000,
                            s->gpu.api.version % 1000 / 10);
   tune_db_add(s->ctx, &s->db, &r);
@@ -394,13 +394,19 @@ static void assemble(Bundle *b) {
   while (wait(NULL) > 0) {}
 }
 
+/* Nothing else is measured here. */
+static DeviceKind any_gpu(const char *target) {
+  (void)target;
+  return DEVICE_GPU;
+}
+
 /* Records of the processes before. */
 static void read_records(Sweep *s) {
   char *path = out_path(s->b, "gpu.tune"), text[1 << 16];
   FILE *f = fopen(path, "r");
   size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
   text[n] = 0;
-  tune_db_read(s->ctx, path, text, n, &s->db);
+  tune_db_read(s->ctx, path, text, n, any_gpu, &s->db);
   if (f) fclose(f);
   free(path);
 }

@@ -16,23 +16,21 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 /* clang-format off */
 #define GPU(number, ptx, memory, most, all, count)                                                 \
   {                                                                                                \
-      .name = "sm_" #number,                                                                       \
-      .triple = "nvptx64-nvidia-cuda",                                                             \
-      .cpu = "sm_" #number,                                                                        \
-      .tune = "",                                                                                  \
-      .features = ptx,                                                                             \
-      .vector_bytes = 16,                                                                          \
-      .vector_registers = 255,                                                                     \
-      .l1_bytes = SHARED,                                                                          \
-      .l2_bytes = 4 << 20,                                                                         \
-      .l3_bytes = 4 << 20,                                                                         \
-      .gpu = true,                                                                                 \
-      .sm = number,                                                                                \
-      .shared_bytes = SHARED,                                                                      \
-      .shared_most = (most),                                                                       \
-      .shared_all = (int64_t)(all) << 10,                                                          \
-      .processors = (count),                                                                       \
-      .memory_bytes = (memory) * GIB,                                                              \
+    .name = "sm_" #number, .triple = "nvptx64-nvidia-cuda", .cpu = "sm_" #number, .tune = "",      \
+    .features = ptx,                                                                               \
+    .facts = {.device = DEVICE_GPU,                                                                \
+              .vector_bytes = 16,                                                                  \
+              .vector_registers = 255,                                                             \
+              .l2 = 4 << 20,                                                                       \
+              .l3 = 4 << 20,                                                                       \
+              .join = true,                                                                        \
+              .narrow_from = 512,                                                                  \
+              .sm = number,                                                                        \
+              .shared = SHARED,                                                                    \
+              .shared_most = (most),                                                               \
+              .shared_all = (int64_t)(all) << 10,                                                  \
+              .processors = (count)},                                                              \
+    .memory_bytes = (memory)*GIB,                                                                  \
   }
 /* clang-format on */
 

@@ -62,7 +62,7 @@ static LLVMValueRef joined(Contract *c, LLVMValueRef low, LLVMValueRef high, int
 
 /* Whether two vectors of f32 become one of bf16 by one instruction. */
 static bool rounds_two(const Contract *c, Elem elem, int n) {
-  bool has = c->e->target->rounds && c->q.lanes == 16;
+  bool has = c->e->target->facts.rounds && c->q.lanes == 16;
   return has && n == c->q.lanes && elem == ELEM_f32 && c->p.compute == ELEM_bf16;
 }
 

@@ -31,7 +31,7 @@ static bool reads_as_much(const Contract *c, int64_t result) {
 void contract_stream_of(Contract *c) {
   if (!c->out_row || c->k->results.n != 1 + (c->p.sum != NO_VALUE)) return;
   int64_t n = elements(c->k, c->k->results.at[c->first]);
-  bool may = n * elem_bytes(c->out) >= c->e->target->l2_bytes && c->p.n.inner % c->q.lanes == 0 &&
+  bool may = n * elem_bytes(c->out) >= c->e->target->facts.l2 && c->p.n.inner % c->q.lanes == 0 &&
              whole_lines(c, &c->p.m, c->p.m.n) && whole_lines(c, &c->p.batch, c->p.batch.n) &&
              !reads_as_much(c, n);
   if (may) c->stream = 1ull << c->first;

@@ -13,7 +13,7 @@
 
 void contract_weave_of(Contract *c) {
   const int64_t *tile = c->q.tile;
-  int64_t left = c->e->target->vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
+  int64_t left = c->e->target->facts.vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
   bool simple = c->pairs || (c->p.elem_b == ELEM_f32 && c->p.compute == ELEM_f32);
   c->woven = c->sliced && !c->matrix && simple && left >= 4;
 }

@@ -22,7 +22,7 @@ static int64_t bytes_of(const Emit *e, uint32_t result) {
 static bool whole_vectors(const Emit *e, const StreamSpace *s, uint32_t result) {
   int64_t vector = e->lanes * bytes_of(e, result);
   return buffer_stride(e->k, value_of(e, result), s->inner) == 1 && vector >= LEAST_VECTOR &&
-         vector <= e->target->vector_bytes;
+         vector <= e->target->facts.vector_bytes;
 }
 
 /* Bytes between neighbours in outer dim i; 0: the result lacks it, and is stored once for all. */

@@ -15,32 +15,33 @@
 #define V4_NEEDS V3_NEEDS "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,"
 #define FP16_NEEDS V4_NEEDS "+avx512bf16,+avx512fp16,"
 
-/* clang-format off */
-#define ROW(label, cpu_, bytes, registers, l1, l2, l3, ...)                                        \
-  {.name = label,                                                                                  \
-   .triple = "x86_64-unknown-linux-gnu",                                                           \
-   .cpu = cpu_,                                                                                    \
-   .tune = "generic",                                                                              \
-   .vector_bytes = bytes,                                                                          \
-   .vector_registers = registers,                                                                  \
-   .l1_bytes = (l1) << 10,                                                                         \
-   .l2_bytes = (l2) << 10,                                                                         \
-   .l3_bytes = (l3) << 20,                                                                         \
-   __VA_ARGS__}
-/* clang-format on */
+#define FACTS(bytes, registers, l2_, l3_, ...)                                                     \
+  {                                                                                                \
+    .device = DEVICE_CPU, .vector_bytes = bytes, .vector_registers = registers, .l2 = (l2_) << 10, \
+    .l3 = (l3_) << 20, .join = true, .sums = true, __VA_ARGS__                                     \
+  }
+
+#define ROW(label, cpu_, l1, ...)                                                                  \
+  {                                                                                                \
+    .name = label, .triple = "x86_64-unknown-linux-gnu", .cpu = cpu_, .tune = "generic",           \
+    .l1_bytes = (l1) << 10, __VA_ARGS__                                                            \
+  }
 
 static const Target rows[] = {
     /* poorest first */
-    ROW("x86_64_v3", "x86-64-v3", 32, 16, 32, 512, 8, .features = "", .needs = V3_NEEDS),
-    ROW("x86_64_v4", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "", .needs = V4_NEEDS),
-    ROW("x86_64_v4_bf16", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "+avx512bf16",
-        .needs = V4_NEEDS "+avx512bf16,", .rounds = true, .pairs = true),
+    ROW("x86_64_v3", "x86-64-v3", 32, .facts = FACTS(32, 16, 512, 8), .features = "",
+        .needs = V3_NEEDS),
+    ROW("x86_64_v4", "x86-64-v4", 32, .facts = FACTS(64, 32, 1024, 16), .features = "",
+        .needs = V4_NEEDS),
+    ROW("x86_64_v4_bf16", "x86-64-v4", 32,
+        .facts = FACTS(64, 32, 1024, 16, .rounds = true, .pairs = true), .features = "+avx512bf16",
+        .needs = V4_NEEDS "+avx512bf16,"),
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
-    ROW("x86_64_v4_fp16", "x86-64-v4", 64, 32, 32, 1024, 16, .features = "+avx512bf16",
-        .needs = FP16_NEEDS, .rounds = true),
-    ROW("x86_64_v4_amx", "x86-64-v4", 64, 32, 48, 2048, 16,
-        .features = "+avx512bf16,+amx-tile,+amx-bf16", .needs = FP16_NEEDS "+amx-tile,+amx-bf16,",
-        .rounds = true, .matrix = true),
+    ROW("x86_64_v4_fp16", "x86-64-v4", 32, .facts = FACTS(64, 32, 1024, 16, .rounds = true),
+        .features = "+avx512bf16", .needs = FP16_NEEDS),
+    ROW("x86_64_v4_amx", "x86-64-v4", 48,
+        .facts = FACTS(64, 32, 2048, 16, .rounds = true, .matrix = true),
+        .features = "+avx512bf16,+amx-tile,+amx-bf16", .needs = FP16_NEEDS "+amx-tile,+amx-bf16,"),
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -72,7 +73,7 @@ static bool permitted(const Target *t) {
 }
 
 bool target_runs_here(const Target *t) {
-  if (t->gpu) return false;
+  if (t->facts.device != DEVICE_CPU) return false;
   char *features = LLVMGetHostCPUFeatures();
   bool here = has_all(features, t->needs) && permitted(t);
   LLVMDisposeMessage(features);

@@ -315,8 +315,8 @@ int64_t element_cost(const Fn *k) {
 /* A chunk should last 20 microseconds or more (setting target.chunk, in the units of cost: tests
  * make it small); eight chunks per worker balance the load. */
 int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units) {
-  int64_t workers = (int64_t)module_number(m, "target.workers", 1);
-  int64_t chunks = elements * cost / (int64_t)module_number(m, "target.chunk", 200000);
+  int64_t workers = m->target.workers;
+  int64_t chunks = elements * cost / m->target.chunk;
   if (chunks > workers * 8) chunks = workers * 8;
   if (chunks > units) chunks = units;
   return chunks < 1 ? 1 : chunks;

@@ -8,13 +8,9 @@
 
 enum { ROWS_MOST = 32, VECTORS_MOST = 8, BESIDE = 4 }; /* beside the sums: pointers, counters */
 
-static int64_t registers_of(const Module *m) {
-  return (int64_t)module_number(m, "target.vector_registers", 16);
-}
+static int64_t registers_of(const Module *m) { return m->target.vector_registers; }
 
-static int lanes_of(const Module *m) {
-  return (int)module_number(m, "target.vector_bytes", 32) / 4;
-}
+static int lanes_of(const Module *m) { return target_lanes(&m->target); }
 
 /* ---- dots ---- */
 
@@ -44,7 +40,7 @@ static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
 }
 
 static bool depth_fits(const Module *m, const Product *p, const int64_t *t) {
-  bool rounds = module_number(m, "target.rounds", 0) != 0;
+  bool rounds = m->target.rounds;
   return t[TILE_DEPTH] == 1 ||
          (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
 }
@@ -70,8 +66,7 @@ bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COU
     if (tile[i] < 1) return false;
   if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
   if (tile[TILE_DEPTH] == DEPTH_MATRIX)
-    return module_number(m, "target.matrix", 0) != 0 && product_matrix_fits(p, tile) &&
-           blocks_fit(p, lanes, tile);
+    return m->target.matrix && product_matrix_fits(p, tile) && blocks_fit(p, lanes, tile);
   return registers_fit(m, tile) && depth_fits(m, p, tile) && packing_fits(p, lanes, tile) &&
          blocks_fit(p, lanes, tile);
 }

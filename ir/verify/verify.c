@@ -81,41 +81,32 @@ static void check_symbols(Verifier *v) {
 
 /* ---- settings ---- */
 
-/* Facts of a machine: code generation divides by some and sizes its buffers by others. */
-static const struct {
-  const char *key;
-  double least, most;
-} target_facts[] = {
-    /* clang-format off */
-    {"vector_registers", 1, 1024}, {"l1", 0, 1e15},         {"l2", 0, 1e15},
-    {"l3", 0, 1e15},               {"rounds", 0, 1},        {"pairs", 0, 1},
-    {"matrix", 0, 1},              {"join", 0, 1},          {"narrow_from", 0, 1e15},
-    {"sums", 0, 1},                {"workers", 1, 65536},   {"chunk", 1, 1e15},
-    {"gpu", 0, 1},                 {"sm", 0, 1000},         {"shared", 0, 1e9},
-    {"shared_most", 0, 1e9},       {"shared_all", 0, 1e9},  {"processors", 0, 1e6},
-    /* clang-format on */
-};
-
 static bool whole_between(const char *text, double least, double most) {
   char *end;
   double x = strtod(text, &end);
   return *text && !*end && x >= least && x <= most && x == (double)(int64_t)x;
 }
 
-static void no_machine(Verifier *v, const char *key, const char *text) {
-  verify_report(v, "E1103", (Where){0}, "[target-c1] %s = \"%s\" is no machine's", key, text);
-}
-
+/* Code generation divides by some facts and sizes its buffers by others. Of a target whose row is
+   not filled in yet nobody knows the device. */
 static void check_target(Verifier *v) {
-  for (size_t i = 0; i < sizeof target_facts / sizeof *target_facts; i++) {
-    const char *key = arena_printf(v->m->arena, "target.%s", target_facts[i].key);
-    Str text = module_setting(v->m, key, NULL);
-    if (text && !whole_between(text, target_facts[i].least, target_facts[i].most))
-      no_machine(v, key, text);
+  const TargetFacts *t = &v->m->target;
+  Where at = {.span = t->span};
+  bool open = t->name && t->rest;
+  for (TargetFact f = 0; f < TARGET_FACTS; f++) {
+    int64_t value = target_get(t, f);
+    if (!target_fact_allows(f, value))
+      verify_report(v, "E1103", at, "[target-c1] no machine has %s = %lld", target_fact_name(f),
+                    (long long)value);
+    if (!open && !target_fact_of(f, t->device) && t->given >> f & 1)
+      verify_report(v, "E1103", at, "[target-c3] a %s has no `%s`", device_name(t->device),
+                    target_fact_name(f));
   }
-  Str bytes = module_setting(v->m, "target.vector_bytes", NULL);
-  if (bytes && strcmp(bytes, "16") && strcmp(bytes, "32") && strcmp(bytes, "64"))
-    no_machine(v, "target.vector_bytes", bytes);
+  TargetFact owed = target_lacks(t);
+  if (owed < TARGET_FACTS)
+    verify_report(v, "E1103", at,
+                  "[target-c2] target %s lacks `%s`: `..` stands for the compiler's", t->name,
+                  target_fact_name(owed));
 }
 
 /* Whole numbers of plans and of training, from which passes work out sizes. Words that they do not

@@ -66,8 +66,7 @@ void verify_gpu(Verifier *v) {
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   int64_t phases = chunks->i > 0 ? chunks->i : 1;
   bool instead = attr_get(&v->fn->attrs, ATTR_instead) != NULL;
-  int64_t shared =
-      (int64_t)module_number(v->m, instead ? "target.shared_most" : "target.shared", 0);
+  int64_t shared = instead ? v->m->target.shared_most : v->m->target.shared;
   if (instead) check_instead(v);
   if (lists_phases(v, ATTR_chunks, phases, 1, INT32_MAX) &&
       lists_phases(v, ATTR_threads, phases, 1, 1024) &&
@@ -86,7 +85,7 @@ static bool aligned(const Attr *said, int64_t n, const int64_t *known) {
 }
 
 void verify_alignments(Verifier *v) {
-  if (module_number(v->m, "target.gpu", 0) == 0) return;
+  if (!module_on_gpu(v->m)) return;
   int64_t *const *known = gpu_alignments(v->m);
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     const Fn *k = v->fn = v->m->fns.at[i];

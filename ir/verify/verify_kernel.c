@@ -263,7 +263,7 @@ static void check_no_memory(Verifier *v, AttrKey key) {
 }
 
 static void check_cpu(Verifier *v, const Family *f, const Attr *tile, const Attr *chunks) {
-  int lanes = (int)module_number(v->m, "target.vector_bytes", 32) / 4;
+  int lanes = target_lanes(&v->m->target);
   check_variant(v, f);
   if (!check_tile(v, f, tile) || !check_chunks(v, f, tile, chunks)) return;
   if (f->heart == FAMILY_CONTRACT) check_contract(v, tile, lanes);
@@ -281,11 +281,11 @@ void verify_selected(Verifier *v) {
   const Family *f = family_of(v->fn);
   if (v->fn->kind != FN_KERNEL) return;
   if (!f || !tile || !chunks) { /* verify_family said more, if there is one */
-    if (module_setting(v->m, "target.name", NULL))
+    if (v->m->target.name)
       verify_report(v, "E1110", verify_at_fn(v), "[select-c8] @%s has no family, or no cut",
                     v->fn->name);
     return;
   }
-  if (module_number(v->m, "target.gpu", 0) != 0) verify_gpu(v);
+  if (module_on_gpu(v->m)) verify_gpu(v);
   else check_cpu(v, f, tile, chunks);
 }

@@ -17,17 +17,9 @@ static const struct {
     {"attention_grad", gpu_tune_attention},
 };
 
-bool module_gpu(const Module *m) { return module_number(m, "target.gpu", 0) != 0; }
-
-int64_t gpu_shared(const Module *m) { return (int64_t)module_number(m, "target.shared", 99 << 10); }
-
-int64_t gpu_processors(const Module *m) {
-  return (int64_t)module_number(m, "target.processors", 108);
-}
-
 int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers) {
-  int64_t all = (int64_t)module_number(m, "target.shared_all", 164 << 10);
-  int64_t most = all / (shared + OF_A_CTA), file = REGISTER_FILE / (registers * threads);
+  int64_t most = m->target.shared_all / (shared + OF_A_CTA),
+          file = REGISTER_FILE / (registers * threads);
   if (file < most) most = file;
   if (MOST_THREADS / threads < most) most = MOST_THREADS / threads;
   return most < 1 ? 1 : most;
@@ -53,7 +45,7 @@ bool gpu_tune(Module *m, Fn *k) {
     }
   Report *r = diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
                       "kernels of family `%s` are not built for GPUs yet", family);
-  diag_fact(r, "kernel `%s`, target %s", k->name, module_setting(m, "target.name", "?"));
+  diag_fact(r, "kernel `%s`, target %s", k->name, m->target.name ? m->target.name : "?");
   diag_help(r, "compile for a processor: `--target native`");
   return false;
 }

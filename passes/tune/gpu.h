@@ -5,8 +5,6 @@
 #define SHARDC_GPU_H
 #include "ir/kernel/gpu_plan.h"
 
-bool module_gpu(const Module *m); /* setting target.gpu */
-
 /* False: the family has no kernels for GPUs yet; a diagnostic was given. */
 bool gpu_tune(Module *m, Fn *k);
 
@@ -17,11 +15,9 @@ void gpu_tune_scatter(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
 void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
 
-int64_t gpu_shared(const Module *m); /* bytes that a CTA of the default variants may have */
 /* A copy of k, a kernel as its rule cuts it, with a larger cut for GPUs whose CTAs may have more
    shared memory than that; NULL: none has a point. Both get the same workspace. */
 Fn *gpu_larger(Module *m, Fn *k);
-int64_t gpu_processors(const Module *m); /* multiprocessors of the GPU that choices are made for */
 /* How many CTAs of a kernel one of them holds at once, by shared memory and by registers. */
 int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers);
 

@@ -16,7 +16,7 @@ static const Shape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}}
 static const Shape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
 
 bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
-  return gpu_flash_fits(k, c->at, gpu_shared(m));
+  return gpu_flash_fits(k, c->at, m->target.shared);
 }
 
 void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
@@ -32,7 +32,7 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut 
   for (int i = 0; i < p.phases; i++) {
     if (p.phase[i] == FLASH_ROWSUMS) continue;
     int64_t room = gpu_resident(m, p.shared[i], p.threads[i], registers < 255 ? registers : 255);
-    int64_t each = (p.chunks[i] + gpu_processors(m) - 1) / gpu_processors(m);
+    int64_t each = (p.chunks[i] + m->target.processors - 1) / m->target.processors;
     int64_t warps = (each < room ? each : room) * p.threads[i] / 32;
     if (!least || warps < least) least = warps;
   }
@@ -57,7 +57,7 @@ static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, 
 }
 
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
-  return first_of(m, k, shapes, sizeof shapes / sizeof *shapes, gpu_shared(m), ENOUGH_WARPS);
+  return first_of(m, k, shapes, sizeof shapes / sizeof *shapes, m->target.shared, ENOUGH_WARPS);
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */

@@ -53,7 +53,7 @@ static const Shapes shapes[] = {/* by GemmMath */
 static GpuProduct product_on(const Module *m, const Fn *k) {
   bool half = elem_is_half(product_of(k, 8).compute);
   bool tf32 = !strcmp(module_setting(m, "plan.precision", ""), "tf32");
-  return gpu_product_of(m, k, half ? GEMM_MMA : tf32 ? GEMM_TF32 : GEMM_FMA, gpu_shared(m));
+  return gpu_product_of(m, k, half ? GEMM_MMA : tf32 ? GEMM_TF32 : GEMM_FMA, m->target.shared);
 }
 
 /* Bytes of operands for a multiprocessor and cycle. Rows along k that are very long lie in other
@@ -78,7 +78,7 @@ static double filled(int64_t warps) {
 
 /* Cycles of the whole product on all multiprocessors. */
 static double cycles_of(const GpuProduct *x, const GemmPlan *g, const Shape *s) {
-  int64_t each = ceil_div(g->chunks[0], gpu_processors(x->m)), at_once = sharing(x, g, each);
+  int64_t each = ceil_div(g->chunks[0], x->m->target.processors), at_once = sharing(x, g, each);
   double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
   double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
   double multiply = area * steps / s->rate / filled(at_once * g->threads[0] / 32);

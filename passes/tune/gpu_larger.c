@@ -36,8 +36,8 @@ static Fn *copy_of(Module *m, const Fn *k) {
 
 Fn *gpu_larger(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
-  int64_t limit = (int64_t)module_number(m, "target.shared_most", 0);
-  if (limit <= gpu_shared(m) || attr_get(&k->attrs, ATTR_tuned)) return NULL;
+  int64_t limit = m->target.shared_most;
+  if (limit <= m->target.shared || attr_get(&k->attrs, ATTR_tuned)) return NULL;
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     Cut c;
     if (strcmp(rules[i].family, family) || !rules[i].larger(m, k, limit, &c)) continue;

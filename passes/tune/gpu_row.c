@@ -81,7 +81,7 @@ static void cut_scan(Module *m, Fn *k, const GpuRows *w) {
   int64_t rows = nest_count(&w->kept), bytes = 0, tile[ROW_TILES] = {1, 32, TURN};
   for (int i = 0; i < w->r.n; i++)
     if (op_family(k->ops.at[w->r.op[i]].code) == FAMILY_SCAN) bytes += gpu_scan_bytes(&w->r);
-  int64_t room = (int64_t)module_number(m, "target.shared", 48 << 10), warps = THREADS / 32;
+  int64_t room = m->target.shared, warps = THREADS / 32;
   int64_t threads = threads_of(rows, 32);
   while (warps > 1 && (warps * bytes > room || rows <= warps / 2)) warps /= 2;
   if (warps * bytes <= room) threads = 32 * warps;

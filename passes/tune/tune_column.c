@@ -15,7 +15,7 @@ void tune_column(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
   ValueId reference = nest_reference(k, &r.over);
   Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
-  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  int lanes = target_lanes(&m->target);
   bool across = nest_vector(k, &kept, reference, lanes);
   bool along = !across && nest_vector(k, &over, reference, lanes);
   int64_t vectors = r.n > 2 ? 2 : VECTORS;

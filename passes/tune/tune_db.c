@@ -52,10 +52,9 @@ static bool is_date(Str text) {
   return true;
 }
 
-static bool for_gpu(Str target) { return !strncmp(target, "sm_", 3); }
-
-static bool record_of(const Fields *f, TuneRecord *r) {
-  const Variants *v = variants_find(f->at[0], for_gpu(f->at[2]));
+static bool record_of(const Fields *f, TuneKind *kind, TuneRecord *r) {
+  r->kind = kind(f->at[2]);
+  const Variants *v = variants_find(f->at[0], r->kind);
   if (!v || strcmp(v->family, f->at[0])) return false;
   r->family = f->at[0], r->key = f->at[1], r->target = f->at[2];
   r->device = f->at[4], r->driver = f->at[5], r->date = f->at[10];
@@ -80,7 +79,8 @@ static void warn(Ctx *c, const char *name, const char *text, size_t n, size_t at
   diag_help(r, "a record has %d fields with tabs between; `shardc tune` writes them", FIELDS);
 }
 
-void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneDb *db) {
+void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind *kind,
+                  TuneDb *db) {
   uint32_t bad = 0;
   size_t first = 0, length = 0;
   for (size_t at = 0, end; at < n; at = end + 1) {
@@ -88,7 +88,8 @@ void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneDb *
     TuneRecord r;
     for (end = at; end < n && text[end] != '\n'; end++) {}
     if (is_comment(text + at, end - at)) continue;
-    if (readable(text + at, end - at) && split(c, text + at, end - at, &f) && record_of(&f, &r))
+    if (readable(text + at, end - at) && split(c, text + at, end - at, &f) &&
+        record_of(&f, kind, &r))
       tune_db_add(c, db, &r);
     else if (!bad++) first = at, length = end - at;
   }
@@ -153,7 +154,7 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
   fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);
   for (uint32_t i = 0; i < db->n; i++) {
     const TuneRecord *r = &db->at[i];
-    const Variants *v = variants_find(r->family, for_gpu(r->target));
+    const Variants *v = variants_find(r->family, r->kind);
     fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", r->family, r->key, r->target, (long long)r->workers,
             r->device, r->driver);
     for (int j = 0; j < v->count; j++)

@@ -12,6 +12,7 @@
 
 typedef struct TuneRecord {
   Str family, key, target, device, driver, date; /* date: 2026-11-20 */
+  DeviceKind kind;                               /* of the target */
   int64_t workers, rounds;
   Cut cut;
   double ns, rule_ns;
@@ -21,7 +22,9 @@ typedef VEC(TuneRecord) TuneDb;
 
 /* Adds the records of a text. Records of one kernel on one machine are merged: the newest is kept,
    of one day the fastest. */
-void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneDb *db);
+/* kind: of a target by its name. */
+typedef DeviceKind TuneKind(const char *target);
+void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind *kind, TuneDb *db);
 void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *r);
 char *tune_db_text(Ctx *c, TuneDb *db); /* sorted, so that equal contents are equal texts */
 /* For a kernel of that key on that target with so many workers: measured on `device` if there is

@@ -12,7 +12,7 @@ void tune_elem(Module *m, Fn *k) {
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   ValueId reference = nest_reference(k, &all);
   Nest n = nest_of(k, &all, reference);
-  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  int lanes = target_lanes(&m->target);
   bool vector = nest_vector(k, &n, reference, lanes);
   int64_t count = nest_count(&n), inner = nest_inner(&n);
   int64_t units = count / inner * ((inner + BLOCK - 1) / BLOCK);

@@ -35,7 +35,7 @@ void tune_row(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
   ValueId reference = nest_reference(k, &r.over);
   Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
-  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  int lanes = target_lanes(&m->target);
   bool along = nest_vector(k, &over, reference, lanes);
   bool across = !along && !r.scans && nest_vector(k, &kept, reference, lanes);
   const int *level = reduction_levels(m->arena, k);

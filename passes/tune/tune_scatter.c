@@ -15,7 +15,7 @@ static int64_t units_of(const Nest *n, int64_t block) {
 }
 
 void tune_scatter(Module *m, Fn *k) {
-  int lanes = (int)module_number(m, "target.vector_bytes", 32) / 4;
+  int lanes = target_lanes(&m->target);
   Scatter s = scatter_of(k, lanes);
   int64_t tile[4] = {s.vector ? VECTORS * lanes : 16, 1, s.vector ? VECTORS : 1, FILL};
   int64_t columns = units_of(&s.kept, tile[0]), rows = nest_count(&s.from);

@@ -6,8 +6,7 @@
 #include "tune.h"
 
 void tune_stream(Module *m, Fn *k) {
-  double large = module_number(m, "target.l2", 1 << 20);
-  double cache = module_number(m, "target.l3", 16 << 20);
+  double large = (double)m->target.l2, cache = (double)m->target.l3;
   int64_t *list = ARENA_ARRAY(m->arena, int64_t, k->results.n + 1), n = 0;
   for (uint32_t i = 0; i < k->results.n; i++) {
     const Type *t = value_type(k, k->results.at[i]);

@@ -27,25 +27,26 @@ static const Variants gpu_table[] = {
 
 enum { ROWS = sizeof table / sizeof *table };
 
-const Variants *variants_row(int i, bool gpu) {
-  return i >= ROWS ? NULL : gpu ? &gpu_table[i] : &table[i];
+const Variants *variants_row(int i, DeviceKind device) {
+  return i >= ROWS ? NULL : device == DEVICE_GPU ? &gpu_table[i] : &table[i];
 }
 
-const Variants *variants_find(const char *family, bool gpu) {
+const Variants *variants_find(const char *family, DeviceKind device) {
   const Variants *v;
-  for (int i = 0; (v = variants_row(i, gpu)); i++)
+  for (int i = 0; (v = variants_row(i, device)); i++)
     if (!strcmp(v->family, family) || (v->alias && !strcmp(v->alias, family))) return v;
   return NULL;
 }
 
 Machine machine_of(const Module *m) {
-  return (Machine){.registers = (int64_t)module_number(m, "target.vector_registers", 16),
-                   .l2 = (int64_t)module_number(m, "target.l2", 1 << 20),
-                   .workers = (int64_t)module_number(m, "target.workers", 2),
-                   .lanes = (int)module_number(m, "target.vector_bytes", 32) / 4,
-                   .pairs = module_number(m, "target.pairs", 0) != 0,
-                   .rounds = module_number(m, "target.rounds", 0) != 0,
-                   .matrix = module_number(m, "target.matrix", 0) != 0};
+  const TargetFacts *t = &m->target;
+  return (Machine){.registers = t->vector_registers,
+                   .l2 = t->l2,
+                   .workers = t->workers,
+                   .lanes = target_lanes(t),
+                   .pairs = t->pairs,
+                   .rounds = t->rounds,
+                   .matrix = t->matrix};
 }
 
 /* ---- keys ---- */

@@ -11,7 +11,7 @@
    fits() takes, put each cut on a copy of the kernel with apply(), build the copies with
    kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry SYMBOL_pN per phase, whose launch
    stands in the attributes chunks (CTAs), threads, shared and workspace. A TuneRecord (tune_db.h)
-   of the best one, with the setting target.name as its target and 1 as its workers, is what
+   of the best one, with the name of the target and 1 as its workers, is what
    `compile
    --tune-db` obeys. */
 #ifndef SHARDC_VARIANTS_H
@@ -23,7 +23,7 @@ enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 typedef struct Machine { /* what the rules ask about the target */
   int64_t registers, l2, workers;
   int lanes;
-  bool pairs, rounds, matrix; /* target.pairs, .. */
+  bool pairs, rounds, matrix;
 } Machine;
 
 Machine machine_of(const Module *m);
@@ -47,8 +47,8 @@ typedef struct Variants {
 } Variants;
 
 /* By name or alias, of kernels for processors or for GPUs; NULL: it has none. */
-const Variants *variants_find(const char *family, bool gpu);
-const Variants *variants_row(int i, bool gpu); /* NULL after the last */
+const Variants *variants_find(const char *family, DeviceKind device);
+const Variants *variants_row(int i, DeviceKind device); /* NULL after the last */
 
 /* What a record is found by: the shape and a hash of the kernel function's text without its name,
    attributes and positions, its dims named in order. */

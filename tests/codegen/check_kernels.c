@@ -19,7 +19,7 @@ static int check(Harness *h, Module *m) {
   PipelineOptions o = {.verify = true, .until = "select"};
   double tolerance = m ? tolerance_of(h, m) : 0;
   if (m) target_describe(m, target_find(h->target), h->workers);
-  if (m) module_set(m, "target.chunk", "%d", 2000);
+  if (m) m->target.chunk = 2000;
   if (m && pipeline_run(m, &o)) return harness_check(h, m, tolerance);
   diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   return 1;

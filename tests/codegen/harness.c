@@ -15,7 +15,7 @@ typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
 
 static void tune(Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (module_gpu(m)) {
+  if (module_on_gpu(m)) {
     gpu_tune(m, k);
     return;
   }
@@ -28,7 +28,7 @@ static void tune(Module *m, Fn *k) {
 /* A few random decisions away from the rule's cut. */
 static void vary(Harness *h, Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
-  const Variants *v = variants_find(family, module_gpu(m));
+  const Variants *v = variants_find(family, m->target.device);
   Cut cut = v ? v->rule(m, k) : (Cut){{0}};
   if (h->cut && (!v || !variants_read(v, h->cut, &cut) || !v->fits(m, k, &cut)))
     bug("kernel %s cannot have cut `%s`", k->name, h->cut);
@@ -50,9 +50,9 @@ static Module *module_of(Harness *h) {
   if (!m || !t) return NULL;
   if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   target_describe(m, t, h->workers);
-  if (h->most && t->gpu) module_set(m, "target.shared", "%lld", (long long)t->shared_most);
-  if (h->stream) module_set(m, "target.l2", "1"), module_set(m, "target.l3", "1");
-  if (h->chunk) module_set(m, "target.chunk", "%d", h->chunk);
+  if (h->most) m->target.shared = m->target.shared_most;
+  if (h->stream) m->target.l2 = m->target.l3 = 1;
+  if (h->chunk) m->target.chunk = h->chunk;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune(m, m->fns.at[i]);
     if (h->vary || h->cut) vary(h, m, m->fns.at[i]);
@@ -66,7 +66,7 @@ static void *load(Harness *h, Module *m, const char *folder) {
     diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
     return NULL;
   }
-  if (module_gpu(m)) return (void *)folder;
+  if (module_on_gpu(m)) return (void *)folder;
   if (!kernels_link(m, folder, "test.so")) return NULL;
   const char *so = arena_printf(h->arena, "%s/test.so", folder);
   void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
@@ -88,7 +88,7 @@ static bool run_on_gpu(Running *r) {
 }
 
 static bool run_phases(Running *r, bool shuffled) {
-  if (module_gpu(r->m)) return run_on_gpu(r);
+  if (module_on_gpu(r->m)) return run_on_gpu(r);
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
   for (int64_t p = 0; p < chunks->i; p++) {
     Chunk *run;
@@ -129,7 +129,7 @@ int harness_check(Harness *h, Module *m, double tolerance) {
   bool kept = h->library && harness_keep(h, m, folder, tolerance);
   for (uint32_t i = 0; h->library && !kept && i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL) failed += harness_kernel(h, m, m->fns.at[i], tolerance);
-  if (h->library && !module_gpu(m)) dlclose(h->library);
+  if (h->library && !module_on_gpu(m)) dlclose(h->library);
   remove_folder(h->arena, folder);
   return failed;
 }

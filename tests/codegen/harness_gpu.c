@@ -75,8 +75,8 @@ static bool run_on_device(GpuRun *r, const char *text, const GpuBuffer *b, int n
 bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer *buffer, int n,
                     uint64_t seed, bool late) {
   GpuRun r = {.k = k, .symbol = kernel_symbol(m, k)};
-  PtxOptions o = {.check = true, .late = late, .seed = seed, .sm = target_of(m)->sm};
-  o.shared_limit = gpu_shared(m);
+  PtxOptions o = {.check = true, .late = late, .seed = seed, .sm = (int)m->target.sm};
+  o.shared_limit = m->target.shared;
   char *text = read_text(arena_printf(m->arena, "%s/%s.ptx", folder, r.symbol));
   if (!text) return say(&r, "there is no PTX");
   r.device = ptx_device_new(&o);

@@ -56,7 +56,7 @@ static void keep_every(Module *m) {
 
 bool harness_keep(Harness *h, Module *m, const char *folder, double tolerance) {
   const char *within = getenv("SHARDC_KEEP_KERNELS");
-  if (!within || !*within || !module_gpu(m)) return false;
+  if (!within || !*within || !module_on_gpu(m)) return false;
   const char *to = new_folder(h, within);
   bool ok = to != NULL;
   keep_every(m);

@@ -135,8 +135,8 @@ static bool launch(Machines *x, PtxModule *p, const Fn *k, const uint64_t *at, u
 static void run_there(Machines *x, const Fn *k, const char *text, Buffers *list,
                       const uint32_t *which, uint32_t n) {
   char error[1000] = "";
-  PtxOptions o = {.check = true, .sm = target_of(x->m)->sm, .budget = BUDGET};
-  o.shared_limit = (int64_t)module_number(x->m, "target.shared_most", (double)gpu_shared(x->m));
+  PtxOptions o = {.check = true, .sm = (int)x->m->target.sm, .budget = BUDGET};
+  o.shared_limit = x->m->target.shared_most;
   PtxDevice *d = ptx_device_new(&o);
   PtxModule *p = ptx_parse(d, text, error, sizeof error);
   if (!p) x->error = arena_printf(x->m->arena, "@%s: %s", k->name, error);
@@ -168,9 +168,9 @@ static bool has_kernel(const Module *sound, Module *m, const Fn *k) {
 
 Machines *machines_new(Module *m, const Module *sound) {
   Machines *x = ARENA_NEW(m->arena, Machines);
-  x->m = m, x->gpu = module_gpu(m), x->jit = jit_new(m->arena);
+  x->m = m, x->gpu = module_on_gpu(m), x->jit = jit_new(m->arena);
   pthread_mutex_init(&x->lock, NULL);
-  if (!module_setting(m, "target.name", NULL)) return x;
+  if (!m->target.name) return x;
   x->here = !x->gpu && target_runs_here(target_of(m));
   for (uint32_t i = 0; i < m->fns.n && x->n < MOST_KERNELS; i++) {
     const Fn *k = m->fns.at[i];

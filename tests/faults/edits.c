@@ -183,7 +183,7 @@ static End judge(const Stage *s, Text t) {
   if (!m || !target_complete(m) || !ir_verify(m)) return refused(c);
   if (!pipeline_run(m, &(PipelineOptions){.verify = true})) return refused(c);
   Machines *machines = machines_new(m, s->sound);
-  if (module_setting(m, "target.name", NULL)) host_write(m);
+  if (m->target.name) host_write(m);
   End e = run_all(m, machines, &all);
   return e == EQUAL && !same_numbers(&all, &s->numbers) ? OTHER : e;
 }

@@ -593,14 +593,11 @@ static Notice noticed_by(Module *sound, Interp *const *want, Module *m, bool all
 /* ---- the program ---- */
 
 static Module *lowered(Ctx *c, const char *path) {
-  static const char *const target[][2] = {
-      {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
-      {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
-      {"workers", "2"},      {"join", "1"},          {"sums", "1"}};
   LowerOptions options = {.path = path, .plan = "parts"};
   Module *m = lower_program(c, &options);
-  for (size_t i = 0; m && i < sizeof target / sizeof *target; i++)
-    module_set(m, arena_printf(c->arena, "target.%s", target[i][0]), "%s", target[i][1]);
+  if (!m) return NULL;
+  m->target.l3 = 32 << 20, m->target.workers = 2, m->target.join = true, m->target.sums = true;
+  target_named(&m->target, intern(c->names, "x86_64_v3"));
   return m;
 }
 

@@ -29,7 +29,7 @@ expect 2 err "not of the form" compile -D Seq x.shard
 expect 2 err "from 1 to 1024, not .0." compile "$examples/tiny.shard" --workers 0 --emit=ir -o -
 expect 2 err "from 1 to 1024, not .2x." compile "$examples/tiny.shard" --workers 2x --emit=ir -o -
 expect 2 err "does not go with sm_80" compile "$examples/tiny.shard" --workers 2 --target sm_80 --emit=ir -o -
-expect 0 out 'set target.workers = "48"' dump "$examples/tiny.shard" --workers 48 --after fuse
+expect 0 out 'workers = 48,' dump "$examples/tiny.shard" --workers 48 --after fuse
 cp out fused.ir
 expect 2 err "cut for 48 workers already" compile fused.ir --workers 2 --emit=ir -o -
 expect 2 err "did you mean .llvm" compile --emit=lvm x.shard

@@ -43,7 +43,7 @@ model %s
 after memory
 source f1 %s "text"
 dim A = 64
-set target.name = "x86_64_v3"
+target x86_64_v3 {..}
 set %s = "1"
 param @w : f32[A:64] at(0)
 output @loss : f32[A:64] at(0)
@@ -132,11 +132,13 @@ def odd_files():
 def targets():
     dump = DUMP % ('M', '"f"', 'x')
     refuses('E1103', 'compile', write('t.ir', dump.replace('x86_64_v3', 'zz')), '-o', 'x')
-    refuses('E1103', 'compile', write('t.ir', dump.replace('set x', 'set target.vector_bytes')), '-o', 'x')
-    refuses('E1103', 'compile', write('t.ir', dump.replace('set x = "1"', 'set target.vector_bytes = "64"')), '-o', 'x')
+    for fact in ('vector_bytes = 1', 'vector_bytes = 64', 'device = gpu', 'rounds = true', 'shared = 1024',
+                 'chunk = 0'):
+        refuses('E1103', 'compile', write('t.ir', dump.replace('{..}', '{%s, ..}' % fact)), '-o', 'x')
+    refuses('E1103', 'compile', write('t.ir', dump.replace('{..}', '{device = cpu}')), '-o', 'x')    # the rest is owed
     refuses('E1110', 'compile', write('t.ir', dump.replace('chunks = [1]', 'chunks = [2147483648]')), '-o', 'x')
-    refuses('E1110', 'compile', write('t.ir',
-                                      dump.replace(' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}', '')), '-o', 'x')
+    cut = ' {family = "elem", variant = "vector", tile = [4096], chunks = [1]}'
+    refuses('E1110', 'compile', write('t.ir', dump.replace(cut, '')), '-o', 'x')
 
 
 LOSS = """use "std"

@@ -8,13 +8,13 @@
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_TILE(tile, attributes)                                                                 \
-  "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
+  "select\ntarget {device = gpu, ..}\n"                                                            \
   "kernel @k(%0 : f32[A:4]) {family = \"elem\", variant = \"vector\", tile = " tile                \
   ", " attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_WITH(attributes) GPU_TILE("[4, 1]", attributes)
 #define GPU_ONE "chunks = [1], threads = [32], shared = [0]"
 #define GPU_OF(operand, attributes, op)                                                            \
-  "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"                               \
+  "select\ntarget {device = gpu, ..}\n"                                                            \
   "kernel @k(" operand ") {" attributes "} {\n" op "\n}\n"
 #define GPU_ROW(attributes)                                                                        \
   GPU_OF("%0 : f32[A:3, B:70]", "family = \"row\", " attributes,                                   \
@@ -59,7 +59,7 @@ static const Broken modules[] = {
      "1, 1, 1, 1, 1, 0, 0, 1], chunks = [1]} {\n%2 = dot[K] %0, %1 : f32[A:2, B:12]\nreturn "
      "%2\n}\n"},
     {"select-c2", "E1110",
-     "select\nset target.vector_registers = \"1024\"\nkernel @k(%0 : f32[A:64, K:8], %1 : f32[K:8, "
+     "select\ntarget {vector_registers = 1024, ..}\nkernel @k(%0 : f32[A:64, K:8], %1 : f32[K:8, "
      "B:64]) {family = \"contract\", tile = [10, 4, 1, 1, 1, 1, 1, 0, 1, 1], chunks = [1]} {\n%2 = "
      "dot[K] %0, %1 : f32[A:64, B:64]\nreturn %2\n}\n"},
     {"select-c2", "E1110",
@@ -114,10 +114,10 @@ static const Broken modules[] = {
          "variant = \"fma\", tile = [32, 32, 16, 16, 32, 3, 1, 2, 4, 4], chunks = [2], threads = "
          "[64], shared = [20736]")},
     {"select-c8", "E1110",
-     "select\nset target.name = \"x86_64_v3\"\nkernel @k(%0 : f32[A:4]) {family = \"elem\"} {\n"
+     "select\ntarget x86_64_v3 {..}\nkernel @k(%0 : f32[A:4]) {family = \"elem\"} {\n"
      "%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"},
     {"select-c7", "E1110",
-     "select\nset target.gpu = \"1\"\nset target.shared = \"101376\"\n"
+     "select\ntarget {device = gpu, ..}\n"
      "kernel @k(%0 : f32[A:3]) {family = \"elem\", variant = \"scalar\", tile = [1, 1], " GPU_ONE
      "} {\n%1 = exp %0 : f32[A:3]\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
      "%1 = slice[A -> A] %0 {at = 1} : f32[A:3] {0: view(%0 + 1)}\n%2 = kernel @k, %1 : f32[A:3]\n"

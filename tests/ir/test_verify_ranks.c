@@ -56,11 +56,11 @@ static const Broken modules[] = {
      "%1 = reduce_scatter[O] %0 {axis = \"x\", ways = 2, times = 2} : f32[B:4, O:1, Piece_0:8]\n"
      "return %1\n}\n"},
     {"message-c3", "E1110",
-     "select\nmesh x = 2\nset target.gpu = \"1\"\nbody @b(%0 : f32[A:4, B:1]) {\n"
+     "select\nmesh x = 2\ntarget {device = gpu, ..}\nbody @b(%0 : f32[A:4, B:1]) {\n"
      "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
      "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
     {"message-c4", "E1110",
-     "select\nmesh x = 2\nset target.gpu = \"1\"\nset comm = \"local\"\nset "
+     "select\nmesh x = 2\ntarget {device = gpu, ..}\nset comm = \"local\"\nset "
      "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
      "2} "
      ": f32[A:4]\nreturn %1\n}\n"},

@@ -94,9 +94,9 @@ static void check_passes(Module *m, int seed) {
 
 static Module *make_module(Ctx *c, int seed) {
   Module *m = random_step(c, (uint64_t)seed, 10 + seed % 30);
-  if (seed % 2) module_set(m, "target.pad", "16"), module_set(m, "target.row", "8");
-  if (seed % 3 == 0) module_set(m, "target.block", "%d", 64);
-  if (seed % 4) module_set(m, "target.sums", "1"), module_set(m, "target.join", "1");
+  if (seed % 2) m->target.pad = 16, m->target.row = 8;
+  if (seed % 3 == 0) m->target.block = 64;
+  if (seed % 4) m->target.sums = m->target.join = true;
   return m;
 }
 

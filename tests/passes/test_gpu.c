@@ -18,7 +18,7 @@ static Module *parse(Ctx *c, const char *text) {
   Module *m = ir_parse(c, "test", text, strlen(text));
   if (!m || !ir_verify(m)) diag_print(c->diag, stderr, DIAG_HUMAN, false);
   assert_non_null(m);
-  module_set(m, "target.gpu", "1");
+  m->target.device = DEVICE_GPU;
   return m;
 }
 
@@ -45,14 +45,14 @@ static void few_warps_are_not_left_alone(void **state) {
         parse(c, "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%0 : bf16[M:16384, K:768], %1 "
                  ": bf16[N:128, K:768]) {family = \"contract\"} {\n  %2 = dot[K] %0, %1 : "
                  "f32[M:16384, N:128]\n  return %2\n}\n");
-    module_set(m, "target.shared_all", "%d", (i ? 100 : 164) << 10);
-    module_set(m, "target.processors", "%d", 64);
+    m->target.shared_all = (i ? 100 : 164) << 10;
+    m->target.processors = 64;
     gpu_tune_contract(m, m->fns.at[0]);
     const Attr *shared = attr_get(&m->fns.at[0]->attrs, ATTR_shared),
                *threads = attr_get(&m->fns.at[0]->attrs, ATTR_threads);
     int64_t resident = gpu_resident(m, shared->list[0], threads->list[0], 192);
     assert_true(resident * threads->list[0] >= 256);
-    assert_true(shared->list[0] <= gpu_shared(m));
+    assert_true(shared->list[0] <= m->target.shared);
     ctx_free(c);
   }
 }
@@ -109,7 +109,7 @@ static void attention_leaves_room(void **state) {
         "  return %%6, %%7, %%8\n}\n",
         d, d, d, d, d, d, d, d);
     Module *m = parse(c, text);
-    module_set(m, "target.shared_all", "%d", of[i].all << 10);
+    m->target.shared_all = of[i].all << 10;
     gpu_tune_attention(m, m->fns.at[0]);
     assert_int_equal(tile(m->fns.at[0], 0), 64);
     assert_int_equal(tile(m->fns.at[0], 1), of[i].columns);

@@ -52,11 +52,7 @@ static bool fail(Ctx *c, const char *what) {
 }
 
 static void describe(Module *m) {
-  static const char *const facts[][2] = {
-      {"vector_bytes", "32"}, {"vector_registers", "16"}, {"l1", "32768"}, {"l2", "1048576"},
-      {"l3", "16777216"},     {"workers", "2"},           {"join", "1"},   {"sums", "1"}};
-  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-    module_set(m, arena_printf(m->arena, "target.%s", facts[i][0]), "%s", facts[i][1]);
+  m->target.workers = 2, m->target.join = true, m->target.sums = true;
 }
 
 static bool piped(Side *s, const char *text, size_t n, const char *until, const char *micro) {
@@ -260,7 +256,7 @@ static bool check_plan(const Side *update, const char *text, size_t n) {
   s.m = ir_parse(s.c, "copy", text, n);
   describe(s.m);
   if (draw(3)) module_set(s.m, "plan.micro", "%d", 1 + (int)draw(2));
-  if (draw(2)) module_set(s.m, "target.block", "%d", 64 << draw(3));
+  if (draw(2)) s.m->target.block = 64 << draw(3);
   random_lines(s.m);
   uint32_t passes;
   const Pass *list = pass_table(&passes);

@@ -247,7 +247,7 @@ static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit
   Module *m = lowered(c, path, plan);
   if (!m) return refused(c);
   target_describe(m, target_find(getenv("TARGET") ? getenv("TARGET") : "x86_64_v3"), 2);
-  module_set(m, "target.chunk", "%d", 2000);
+  m->target.chunk = 2000;
   if (!pipeline_run(m, &all)) return refused(c);
   if (!exact(o, m)) return WRONG;
   jit_add(jit, m);

@@ -67,12 +67,8 @@ static void set_recompute(Ctx *c, Module *m, const char *lines) {
 
 /* What `select` asks for. */
 static void describe_target(Ctx *c, Module *m) {
-  static const char *const target[][2] = {
-      {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
-      {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
-      {"workers", "2"},      {"join", "1"},          {"sums", "1"}};
-  for (size_t i = 0; i < sizeof target / sizeof *target; i++)
-    module_set(m, arena_printf(c->arena, "target.%s", target[i][0]), "%s", target[i][1]);
+  m->target.l3 = 32 << 20, m->target.workers = 2, m->target.join = true, m->target.sums = true;
+  target_named(&m->target, intern(c->names, "x86_64_v3"));
 }
 
 Module *trial_module(Ctx *c, const Trial *t, const char *last) {

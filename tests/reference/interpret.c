@@ -8,15 +8,11 @@
 #include <stdlib.h>
 
 static Module *compiled(Ctx *c, const char *path) {
-  static const char *const target[][2] = {
-      {"name", "x86_64_v3"}, {"vector_bytes", "32"}, {"vector_registers", "16"},
-      {"l1", "32768"},       {"l2", "1048576"},      {"l3", "33554432"},
-      {"workers", "2"}};
   LowerOptions options = {.path = path};
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
-  for (size_t i = 0; i < sizeof target / sizeof *target; i++)
-    module_set(m, arena_printf(c->arena, "target.%s", target[i][0]), "%s", target[i][1]);
+  m->target.l3 = 32 << 20, m->target.workers = 2;
+  target_named(&m->target, intern(c->names, "x86_64_v3"));
   return pipeline_run(m, &(PipelineOptions){.verify = true}) ? m : NULL;
 }
 

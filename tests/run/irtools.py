@@ -87,14 +87,16 @@ for wanted, args in [("needs a module that is `scheduled`", ['-p', 'memory']),
     check(wanted in run(shardc, 'opt', clean, *args, expect=1)[1], wanted)
 dump_after = {n[3:-3]: f'{d}/ir/{n}' for n in names}
 out, _ = run(shardc, 'opt', dump_after['order'], '-p', 'select{target.workers=7,target.l2=65536}')
-check('set target.workers = "7"' in out and 'set target.l2 = "65536"' in out and out != texts['select'],
+check('workers = 7,' in out and 'l2 = 65536,' in out and out != texts['select'],
       'options of a pass')
+for options in ('x=1', 'l2=x', 'workers=0'):
+    run(shardc, 'opt', dump_after['order'], '-p', 'select{target.%s}' % options, expect=2)
 for args in (['-p', 'select{'], ['-p', 'select{x}'], ['-p', 'select{a=b}x'], ['-p', 'select{a=b},']):
     run(shardc, 'opt', dump_after['order'], *args, expect=2)
 # without a target a module meets this machine
-open(f'{d}/bare.ir', 'w').write(re.sub(r'set target\.\S+ = .*\n', '', texts['clean']))
+open(f'{d}/bare.ir', 'w').write(re.sub(r'target .*\n', '', texts['clean']))
 out, _ = run(shardc, 'opt', f'{d}/bare.ir', '-p', 'fuse')
-check('set target.name = ' in out and 'set target.workers = ' in out, 'opt -p does not describe the machine')
+check(re.search(r'^target \w+ \{.* workers = ', out, re.M), 'opt -p does not describe the machine')
 for args in (['-p', 'gred'], ['--run-to', '-1'], ['--run-to', 'x'], ['--no-verify', '--verify-each']):
     run(shardc, 'opt', clean, *args, expect=2)
 
