@@ -149,8 +149,8 @@ def on_terminal(columns, *a):
 
 
 def case_width():
-    """One line, whatever the width: the least important fields go first."""
-    for columns in 30, 45, 80, 100, 200, 0:
+    """One line, whatever the width: the least important fields go first. All of them take 95 columns or more at any speed."""
+    for columns in 30, 45, 80, 90, 200, 0:
         shown = on_terminal(columns, '--out', f'wide{columns}', '--steps', '40', '--eval-every', '10')
         check(shown and max(map(len, shown)) < (columns or 80), f'{columns}: {shown}')
         check('step 40/40' in shown[-1] and ('loss ' in shown[-1] or columns == 30), f'{columns}: {shown[-1]}')
