@@ -149,7 +149,7 @@ def on_terminal(columns, *a):
 
 
 def case_width():
-    """One line, whatever the width: the least important fields go first. All of them take 95 columns or more at any speed."""
+    """One line, whatever the width: the least important fields go first. All take 95 columns or more at any speed."""
     for columns in 30, 45, 80, 90, 200, 0:
         shown = on_terminal(columns, '--out', f'wide{columns}', '--steps', '40', '--eval-every', '10')
         check(shown and max(map(len, shown)) < (columns or 80), f'{columns}: {shown}')
