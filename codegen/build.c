@@ -1,12 +1,14 @@
 /* Kernel functions to object files, or to PTX (assemble.c takes it on from there).
 
-   Each kernel is compiled in a forked child, because LLVM may abort on what it cannot select; at
-   most `jobs` children run at a time. A child writes DIR/SYMBOL.o, or ends with another status and
-   its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel cache where
+   Kernels are compiled in forked children, because LLVM may abort on what it cannot select; at most
+   `jobs` children run at a time. A child takes a batch of kernels, since what LLVM does once per
+   process costs as much as a small kernel. It writes DIR/SYMBOL.o of each, or ends with another
+   status and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel cache where
    the compiler, LLVM, the target and the function's text are the same. The same function gives the
    same bytes, whatever the order of the children. */
 #include "assemble.h"
 #include "cache.h"
+#include "ir/support/num.h"
 #include "ir/support/output.h"
 #include "emit.h"
 #include <errno.h>
@@ -144,10 +146,17 @@ typedef struct Build {
   bool gpu, failed;
 } Build;
 
+/* A process that compiles some kernels, one after the other. */
 typedef struct Child {
   pid_t pid;
-  const Fn *k;
+  const Fn **kernels;
+  uint32_t n;
 } Child;
+
+enum {
+  BATCH = 8,
+  BATCHES_PER_JOB = 4
+}; /* kernels of a child at most; children of a job at least */
 
 static const char *object_path(Build *b, const Fn *k, const char *ending) {
   return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
@@ -201,20 +210,33 @@ static void assemble(Build *b, const Fn *k) {
   if (b->cache && code.at) cache_put(b->arena, b->cache, cubin_key(b, k), code);
 }
 
-static _Noreturn void child_main(Build *b, const Fn *k) {
-  int err = open(object_path(b, k, ".err"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  if (err >= 0) dup2(err, STDERR_FILENO);
+/* What a child says about kernel k; gone when k is done, so the first that is there names the one
+   at fault. */
+static const char *words_path(Build *b, const Fn *k) { return object_path(b, k, ".err"); }
+
+static bool compile(Build *b, const Fn *k) {
   LLVMMemoryBufferRef code =
       kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile, false);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
   bool ok = output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
   if (ok && b->assembler) assemble(b, k);
-  _exit(ok ? 0 : CHILD_CANNOT_WRITE);
+  LLVMDisposeMemoryBuffer(code);
+  return ok;
+}
+
+static _Noreturn void child_main(Build *b, const Child *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    int err = open(words_path(b, c->kernels[i]), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (err >= 0) dup2(err, STDERR_FILENO), close(err);
+    if (!compile(b, c->kernels[i])) _exit(CHILD_CANNOT_WRITE);
+    unlink(words_path(b, c->kernels[i]));
+  }
+  _exit(0);
 }
 
 static const char *first_line(Build *b, const Fn *k) {
-  Bytes words = cache_read_file(b->arena, object_path(b, k, ".err"));
+  Bytes words = cache_read_file(b->arena, words_path(b, k));
   return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
                              : "it said nothing";
 }
@@ -247,6 +269,13 @@ static void report(Build *b, const Fn *k, int status) {
             target_of(b->m)->name);
 }
 
+static void report_child(Build *b, const Child *c, int status) {
+  uint32_t i = 0;
+  while (i + 1 < c->n && access(words_path(b, c->kernels[i]), F_OK)) i++;
+  report(b, c->kernels[i], status);
+  unlink(words_path(b, c->kernels[i]));
+}
+
 /* Waits for one child; only for its own, by asking them in turn, so that other children of the
  * process are left alone. */
 static void wait_for_one(Build *b, Child *children, int *n) {
@@ -256,8 +285,7 @@ static void wait_for_one(Build *b, Child *children, int *n) {
     pid_t pid = waitpid(children[i].pid, &status, WNOHANG);
     if (pid < 0 && errno != EINTR) bug("a kernel compiler is lost");
     if (pid > 0) {
-      if (status) report(b, children[i].k, status);
-      unlink(object_path(b, children[i].k, ".err"));
+      if (status) report_child(b, &children[i], status);
       children[i] = children[--*n];
       return;
     }
@@ -265,17 +293,17 @@ static void wait_for_one(Build *b, Child *children, int *n) {
   }
 }
 
-static void start(Build *b, Child *children, int *n, const Fn *k) {
+static void start(Build *b, Child *children, int *n, Child c) {
   fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) child_main(b, k);
-  if (pid > 0) {
-    children[(*n)++] = (Child){pid, k};
+  c.pid = fork();
+  if (c.pid == 0) child_main(b, &c);
+  if (c.pid > 0) {
+    children[(*n)++] = c;
     return;
   }
   b->failed = true;
   diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s",
-          k->name, strerror(errno));
+          c.kernels[0]->name, strerror(errno));
 }
 
 static const char *find_cache(Build *b) {
@@ -295,12 +323,17 @@ bool kernels_build(Module *m, const char *dir, int jobs) {
   b.gpu = target_of(m)->facts.device == DEVICE_GPU;
   if (b.gpu) b.assembler = assembler_find(b.arena);
   Child *children = ARENA_ARRAY(b.arena, Child, jobs);
+  const Fn **wanted = ARENA_ARRAY(b.arena, const Fn *, m->fns.n + 1);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL && !take_from_cache(&b, m->fns.at[i]))
+      wanted[n++] = m->fns.at[i];
+  uint32_t batch = (uint32_t)max_i64(1, min_i64(BATCH, n / ((int64_t)jobs * BATCHES_PER_JOB)));
   int running = 0;
-  for (uint32_t i = 0; i < m->fns.n && !b.failed; i++) {
-    const Fn *k = m->fns.at[i];
-    if (k->kind != FN_KERNEL || take_from_cache(&b, k)) continue;
+  for (uint32_t i = 0; i < n && !b.failed; i += batch) {
     if (running == jobs) wait_for_one(&b, children, &running);
-    if (!b.failed) start(&b, children, &running, k);
+    Child c = {0, wanted + i, n - i < batch ? n - i : batch};
+    if (!b.failed) start(&b, children, &running, c);
   }
   while (running) wait_for_one(&b, children, &running);
   arena_free(b.arena);
