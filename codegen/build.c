@@ -3,9 +3,9 @@
    Kernels are compiled in forked children, because LLVM may abort on what it cannot select; at most
    `jobs` children run at a time. A child takes a batch of kernels, since what LLVM does once per
    process costs as much as a small kernel. It writes DIR/SYMBOL.o of each, or ends with another
-   status and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel cache where
-   the compiler, LLVM, the target and the function's text are the same. The same function gives the
-   same bytes, whatever the order of the children. */
+   status and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel
+   cache where the compiler, LLVM, the target and the function's text are the same. The same
+   function gives the same bytes, whatever the order of the children. */
 #include "assemble.h"
 #include "cache.h"
 #include "ir/support/num.h"
@@ -143,7 +143,7 @@ typedef struct Build {
   const char *folder, *cache; /* objects go here; cache may be NULL */
   Hash compiler;
   const Assembler *assembler; /* NULL: none, or no GPU */
-  bool gpu, failed;
+  bool gpu, quick, failed;
 } Build;
 
 /* A process that compiles some kernels, one after the other. */
@@ -169,6 +169,7 @@ static Hash compiler_hash(Build *b) {
   Bytes self = cache_read_file(b->arena, "/proc/self/exe");
   Hash h = hash_quick(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
+  if (b->quick) h = hash_text(h, "quick");
   return hash_text(h, target_of(b->m)->name);
 }
 
@@ -216,7 +217,7 @@ static const char *words_path(Build *b, const Fn *k) { return object_path(b, k, 
 
 static bool compile(Build *b, const Fn *k) {
   LLVMMemoryBufferRef code =
-      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile, false);
+      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile, b->quick);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
   bool ok = output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
@@ -316,7 +317,11 @@ static const char *find_cache(Build *b) {
 }
 
 bool kernels_build(Module *m, const char *dir, int jobs) {
-  Build b = {.m = m, .arena = arena_new(), .folder = dir};
+  return kernels_build_as(m, dir, jobs, false);
+}
+
+bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
+  Build b = {.m = m, .arena = arena_new(), .folder = dir, .quick = quick};
   if (jobs < 1) jobs = 1;
   b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);

@@ -66,6 +66,7 @@ typedef struct BuildOptions {
   /* NULL, or one of c, llvm, asm, ptx: write that to output instead ("-" = stdout) */
   const char *emit;
   bool verbose; /* print the commands that run */
+  bool quick;   /* kernels_build_as */
   int jobs;
   int part, parts; /* of an executable for several plans or targets: output is an object for
                       targets_join */
@@ -83,6 +84,8 @@ char *host_write(Module *m);
 /* Compiles every kernel function of m to DIR/SYMBOL.o, on a GPU to DIR/SYMBOL.ptx and, where ptxas
  * is on PATH, DIR/SYMBOL.cubin, in child processes, through the kernel cache (build.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
+/* quick: with no more of LLVM's passes than must be, for tests of all else. */
+bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick);
 /* The objects of all kernels in DIR as one shared library DIR/NAME (link.c). */
 bool kernels_link(Module *m, const char *dir, const char *name);
 /* A new temporary folder, NULL: E1310 was given; and away with it and the files in it. */

@@ -308,7 +308,7 @@ static bool deliver(Link *l) {
 static bool build_executable(Link *l) {
   if (!find_library(l) || !open_folder(l)) return false;
   pid_t host = compile_host(l);
-  bool ok = host >= 0 && kernels_build(l->m, l->folder, l->o->jobs);
+  bool ok = host >= 0 && kernels_build_as(l->m, l->folder, l->o->jobs, l->o->quick);
   ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
   ok = ok && (!module_on_gpu(l->m) || embed_images(l));
   ok = ok && (l->o->parts > 1 ? make_part(l) : link_all(l, NULL)) && deliver(l);

@@ -89,6 +89,7 @@ static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const Pa
   BuildOptions b = {.output = output,
                     .keep_dir = o->value[OPT_KEEP],
                     .verbose = o->value[OPT_VERBOSE] != NULL,
+                    .quick = o->value[OPT_QUICK] != NULL,
                     .part = p->part,
                     .parts = p->parts};
   double start = now();

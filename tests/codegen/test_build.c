@@ -99,6 +99,21 @@ static void test_cache(void **state) {
   place_free(&p);
 }
 
+/* Objects made without optimizations are others, and neither kind is taken for the other. */
+static void test_quick(void **state) {
+  (void)state;
+  Place p = place_of(good, sizeof good - 1);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  Bytes first = object(&p, "k_a_b");
+  assert_true(kernels_build_as(p.m, p.objects, 2, true));
+  Bytes quick = object(&p, "k_a_b");
+  assert_true(quick.n != first.n || memcmp(quick.at, first.at, first.n));
+  assert_int_equal(files_in(p.cache), 4);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  same(first, object(&p, "k_a_b"));
+  place_free(&p);
+}
+
 /* What others can write is not used, and that is said. */
 static void test_cache_of_others(void **state) {
   (void)state;
@@ -278,16 +293,12 @@ static void test_second_try(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bytes),
-                                     cmocka_unit_test(test_cache),
-                                     cmocka_unit_test(test_cache_of_others),
-                                     cmocka_unit_test(test_death),
-                                     cmocka_unit_test(test_unwritable),
-                                     cmocka_unit_test(test_text),
-                                     cmocka_unit_test(test_targets),
-                                     cmocka_unit_test(test_second_try),
-                                     cmocka_unit_test(test_tensor_cores),
-                                     cmocka_unit_test(test_reads_ahead),
-                                     cmocka_unit_test(test_banks)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_cache),
+      cmocka_unit_test(test_quick),       cmocka_unit_test(test_cache_of_others),
+      cmocka_unit_test(test_death),       cmocka_unit_test(test_unwritable),
+      cmocka_unit_test(test_text),        cmocka_unit_test(test_targets),
+      cmocka_unit_test(test_second_try),  cmocka_unit_test(test_tensor_cores),
+      cmocka_unit_test(test_reads_ahead), cmocka_unit_test(test_banks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
