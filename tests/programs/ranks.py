@@ -29,7 +29,7 @@ def call(*command, folder):
 
 def compiled(shardc, name, folder):
     """None, or the code of the diagnostic that was given."""
-    p = call(shardc, 'compile', 'p.shard', '--plan', name, '-o', f'{name}.exe', '-q', folder=folder)
+    p = call(shardc, 'compile', 'p.shard', '--plan', name, '-o', f'{name}.exe', '-q', '--quick', folder=folder)
     if p.returncode == 0: return None
     if p.returncode not in (1, 3) or 'error[E' not in p.stderr:
         raise Wrong(f'compile {name}: exit {p.returncode}\n{p.stderr[-1500:]}')

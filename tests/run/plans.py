@@ -98,7 +98,7 @@ def norms_of_parameters():
     open(f'{folder}/lamb.shard', 'w').write(text.replace('micro 8', 'micro 12'))
     bits = {}
     for plan in ['one', *LAMB]:
-        run(SHARDC, 'compile', 'lamb.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
+        run(SHARDC, 'compile', 'lamb.shard', '--plan', plan, '-o', plan, '--quick', '-q', cwd=folder)
         said = ranks(plan, 'train', '--out', f'lamb_{plan}', '--steps', '3', '--profile', '--check-memory')
         bits[plan] = exported(plan, f'lamb_{plan}')
         if plan == 'one': continue
@@ -159,7 +159,7 @@ try:
     stages = [f'{name}{z}' for name in 'zm' for z in range(4)] + FOUR[1:]
     bits = {}
     for plan in ['one', 'half', 'four', *stages]:
-        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', cwd=folder)
+        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '--quick', '-q', cwd=folder)
     for plan in ['one', *stages]:
         said = ranks(plan, 'train', '--out', f'run_{plan}', '--steps', '3', '--profile')
         if plan == 'one': continue

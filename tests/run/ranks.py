@@ -58,7 +58,7 @@ try:
     text_file(f'{folder}/text.txt')
     found = {}
     for plan in ('one', 'mesh', 'parts'):
-        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, cwd=folder)
+        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '--quick', cwd=folder)
         run(*start(plan), 'train', '--out', f'run_{plan}', cwd=folder)
         found[plan] = numbers(plan)
     one = weights('one')

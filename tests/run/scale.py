@@ -32,7 +32,7 @@ def compiled(plan, half='f16', more='', name=None):
     name = name or plan
     open(f'{folder}/{name}.shard', 'w').write(MODEL.replace('MORE', more)
                                               + f'plan p for Small {{ {PLANS[plan].replace("HALF", half)} }}\n')
-    run(SHARDC, 'compile', f'{name}.shard', '--plan', 'p', '-o', name, '-q', cwd=folder)
+    run(SHARDC, 'compile', f'{name}.shard', '--plan', 'p', '-o', name, '--quick', '-q', cwd=folder)
 
 
 def command(exe, out, *more):
