@@ -3,8 +3,8 @@
   sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 800 lines
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
   heads     every source file opens with a comment that says what it does
-  tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def; no other list of
-  op names marks     no marks of unfinished work
+  tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
+  marks     no marks of unfinished work
 """
 import os, re, subprocess, sys
 
