@@ -255,12 +255,12 @@ LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to) {
 
 typedef enum Reach { REACH_SCALAR, REACH_VECTOR, REACH_SPREAD } Reach;
 
-typedef struct Where { /* elements of a buffer that a point addresses */
+typedef struct Addressed { /* elements of a buffer that a point addresses */
   Reach reach;
   LLVMValueRef pointer; /* SPREAD: base of the offsets */
   LLVMValueRef offset;  /* SPREAD: element offsets per lane */
   unsigned align;       /* bytes that `pointer` is a multiple of */
-} Where;
+} Addressed;
 
 static uint32_t result_number(const Emit *e, ValueId v) {
   for (uint32_t r = 0; r < e->k->results.n; r++)
@@ -346,9 +346,10 @@ static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *
   return (unsigned)(align > bytes ? align : bytes);
 }
 
-static Where locate(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
+static Addressed locate(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
-  Where w = {.pointer = element_pointer(e, v, buffer, p), .align = address_align(e, v, buffer, p)};
+  Addressed w = {.pointer = element_pointer(e, v, buffer, p),
+                 .align = address_align(e, v, buffer, p)};
   for (int a = 0; a < t->rank; a++) {
     const Index *x = point_need(e, p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
@@ -391,12 +392,12 @@ static LLVMValueRef alignment(Emit *e, Elem elem) {
   return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
 }
 
-static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Where *w) {
+static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Addressed *w) {
   LLVMValueRef offset = w->offset;
   return LLVMBuildGEP2(e->builder, emit_memory_type(e, elem), w->pointer, &offset, 1, "");
 }
 
-static LLVMValueRef load_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef mask) {
+static LLVMValueRef load_spread(Emit *e, Elem elem, const Addressed *w, LLVMValueRef mask) {
   LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
   LLVMValueRef pointers = spread_pointers(e, elem, w);
   LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
@@ -415,7 +416,7 @@ static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMVa
 static LLVMValueRef load_argument(Emit *e, const void *from, const Point *p) {
   ValueId arg = *(const ValueId *)from;
   Elem elem = value_type(e->k, arg)->elem;
-  Where w = locate(e, arg, buffer_number(e, arg), p);
+  Addressed w = locate(e, arg, buffer_number(e, arg), p);
   LLVMTypeRef memory = emit_memory_type(e, elem);
   if (w.reach == REACH_VECTOR) memory = LLVMVectorType(memory, (unsigned)e->lanes);
   LLVMValueRef x;
@@ -448,7 +449,8 @@ LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
   return guarded(e, load_argument, &arg, p);
 }
 
-static void store_spread(Emit *e, Elem elem, const Where *w, LLVMValueRef x, LLVMValueRef mask) {
+static void store_spread(Emit *e, Elem elem, const Addressed *w, LLVMValueRef x,
+                         LLVMValueRef mask) {
   LLVMValueRef pointers = spread_pointers(e, elem, w);
   LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointers)};
   LLVMValueRef args[] = {x, pointers, alignment(e, elem), mask ? mask : all_lanes(e)};
@@ -464,7 +466,7 @@ static void store_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef 
 
 static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMValueRef value) {
   Elem elem = value_type(e->k, v)->elem;
-  Where w = locate(e, v, buffer, p);
+  Addressed w = locate(e, v, buffer, p);
   if (w.reach != REACH_SCALAR) value = emit_splat(e, value, e->lanes);
   LLVMValueRef x = expr_to_memory(e, elem, value);
   if (w.reach == REACH_SCALAR && emit_lanes_of(x))
@@ -495,7 +497,7 @@ static LLVMValueRef load_row(Emit *e, const void *from, const Point *p) {
   const Row *row = from;
   const Index *x = point_need(e, p, row->dim);
   LLVMTypeRef type = emit_type(e, row->elem);
-  Where w = {.pointer = row->base};
+  Addressed w = {.pointer = row->base};
   if (x->each) {
     w.offset = x->each;
     return load_spread(e, row->elem, &w, p->mask);

@@ -93,22 +93,22 @@ static void put_kernel(Body *b, const Op *o) {
 
 /* ---- loops ---- */
 
-typedef struct Loop {
+typedef struct HostLoop {
   const Op *o;
   uint32_t carry, invariant;
   int64_t trip, first;
   bool reverse;
   Str dim;
-} Loop;
+} HostLoop;
 
-static Loop loop_of(const Op *o) {
-  return (Loop){o,
-                (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
-                (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
-                attr_int(&o->attrs, ATTR_trip, 0),
-                loop_first(o),
-                attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-                o->group[0].from[0]};
+static HostLoop loop_of(const Op *o) {
+  return (HostLoop){o,
+                    (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
+                    (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
+                    attr_int(&o->attrs, ATTR_trip, 0),
+                    loop_first(o),
+                    attr_int(&o->attrs, ATTR_reverse, 0) != 0,
+                    o->group[0].from[0]};
 }
 
 static bool is_arg(const Op *o, uint32_t result, uint32_t arg) {
@@ -117,13 +117,13 @@ static bool is_arg(const Op *o, uint32_t result, uint32_t arg) {
 }
 
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const Loop *l, uint32_t j) {
+static uint32_t saved_as(const HostLoop *l, uint32_t j) {
   for (uint32_t i = l->carry; i < l->o->nout; i++)
     if (is_arg(l->o, i, j + 1)) return i;
   return 0;
 }
 
-static int64_t step_bytes(Body *b, const Loop *l, ValueId v) {
+static int64_t step_bytes(Body *b, const HostLoop *l, ValueId v) {
   const Value *x = value(b, v);
   return x->storage.stride[type_find(&x->type, l->dim)] * elem_bytes(x->type.elem);
 }
@@ -137,7 +137,7 @@ static int64_t value_bytes(Body *b, ValueId v) {
 }
 
 /* Of a stack of the rounds alone slice 0 is the first round's. */
-static const char *slice(Body *b, const Loop *l, ValueId v, const char *index) {
+static const char *slice(Body *b, const HostLoop *l, ValueId v, const char *index) {
   int64_t step = step_bytes(b, l, v), begin = loop_base(l->o, value_type(b->f, v)) * step;
   Arena *a = b->h->m->arena;
   const char *at = arena_printf(a, "%s + %s * %lld", address(b, v), index, (long long)step);
@@ -151,13 +151,13 @@ static void put_copy(Body *b, const char *to, ValueId from) {
   put_label(b, from, "\n");
 }
 
-static const char *second_buffer(Body *b, const Loop *l, uint32_t j) {
+static const char *second_buffer(Body *b, const HostLoop *l, uint32_t j) {
   const Attr *slots = attr_get(&l->o->attrs, ATTR_slots);
   return plus(b, "frame", slots && slots->list[j] >= 0 ? slots->list[j] : 0);
 }
 
 /* What carried value j needs before the first round. */
-static void put_carry_start(Body *b, const Loop *l, uint32_t j) {
+static void put_carry_start(Body *b, const HostLoop *l, uint32_t j) {
   uint32_t saved = saved_as(l, j);
   ValueId r = l->o->out + j;
   if (saved)
@@ -169,7 +169,7 @@ static void put_carry_start(Body *b, const Loop *l, uint32_t j) {
   else if (is_arg(l->o, j, j + 1)) put_copy(b, address(b, r), l->o->in[j]);
 }
 
-static const char *carry_in(Body *b, const Loop *l, uint32_t j) {
+static const char *carry_in(Body *b, const HostLoop *l, uint32_t j) {
   const char *result = address(b, l->o->out + j), *first = address(b, l->o->in[j]);
   uint32_t saved = saved_as(l, j);
   if (saved) return slice(b, l, l->o->out + saved, "i");
@@ -180,7 +180,7 @@ static const char *carry_in(Body *b, const Loop *l, uint32_t j) {
   return arena_printf(b->h->m->arena, "n == 0 ? %s : n & 1 ? %s : %s", first, odd, even);
 }
 
-static const char *carry_out(Body *b, const Loop *l, uint32_t j) {
+static const char *carry_out(Body *b, const HostLoop *l, uint32_t j) {
   const char *result = address(b, l->o->out + j);
   uint32_t saved = saved_as(l, j);
   if (is_arg(l->o, j, j + 1) || l->trip == 1) return result;
@@ -192,7 +192,7 @@ static const char *carry_out(Body *b, const Loop *l, uint32_t j) {
   return arena_printf(b->h->m->arena, "n & 1 ? %s : %s", odd, even);
 }
 
-static void put_loop_inputs(Body *b, const Loop *l) {
+static void put_loop_inputs(Body *b, const HostLoop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const into[] = {\n        rt_counter(rt, i),\n");
   for (uint32_t k = 0; k < o->nin; k++) {
@@ -205,7 +205,7 @@ static void put_loop_inputs(Body *b, const Loop *l) {
   host_put(b->h, "    };\n");
 }
 
-static void put_loop_outputs(Body *b, const Loop *l) {
+static void put_loop_outputs(Body *b, const HostLoop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const from[] = {\n");
   for (uint32_t k = 0; k < o->nout; k++) {
@@ -217,7 +217,7 @@ static void put_loop_outputs(Body *b, const Loop *l) {
 }
 
 static void put_loop(Body *b, const Op *o) {
-  Loop l = loop_of(o);
+  HostLoop l = loop_of(o);
   for (uint32_t k = l.carry; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
       put_copy(b, address(b, o->out + k), o->in[loop_continues(o, k)]);

@@ -78,14 +78,14 @@ typedef struct Parts { /* of one executable: a program for every plan and target
   double start; /* when the command began; 0: nothing is said */
 } Parts;
 
-typedef struct Part {
+typedef struct ProgramPart {
   const char *name; /* of its plan, target or both; NULL: there are no others */
   int part, parts;
-} Part;
+} ProgramPart;
 
-static const Part whole = {NULL, 0, 1};
+static const ProgramPart whole = {NULL, 0, 1};
 
-static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
+static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const ProgramPart *p) {
   BuildOptions b = {.output = output,
                     .keep_dir = o->value[OPT_KEEP],
                     .verbose = o->value[OPT_VERBOSE] != NULL,
@@ -182,7 +182,7 @@ static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
 }
 
 /* One program, from the module as loaded to what `kind` asks for. */
-static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const Part *p) {
+static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const ProgramPart *p) {
   Exit e = suit_target(o, m, kind);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
@@ -234,7 +234,7 @@ static Exit make_targets(Cli *o, Module *m, Parts *p, uint32_t plan) {
     Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
     if (!copy) return EXIT_INPUT;
     const char *target = p->target.n ? p->target.at[i] : NULL;
-    Part part = {target, (int)(plan * targets + i), (int)(plans * targets)};
+    ProgramPart part = {target, (int)(plan * targets + i), (int)(plans * targets)};
     if (plans > 1) part.name = p->plan.at[plan];
     if (plans > 1 && targets > 1) part.name = arena_printf(a, "%s, %s", part.name, target);
     const char *object = arena_printf(a, "%s/part_%d.o", p->folder, part.part);

@@ -18,13 +18,13 @@ static Exit data_fault(Cli *o, const Fault *f) {
   return EXIT_INPUT;
 }
 
-typedef VEC(Part) Parts;
+typedef VEC(DataFile) Parts;
 
 static Exit open_parts(Cli *o, Parts *out) {
   Fault f = {0};
   Exit e = EXIT_FINE;
   for (uint32_t i = 1; i < o->operands.n && e == EXIT_FINE; i++) {
-    Part *parts = NULL;
+    DataFile *parts = NULL;
     int n;
     if (!rt_parts_open(o->operands.at[i], o->value[OPT_FROM], &parts, &n, &f))
       e = data_fault(o, &f);
@@ -48,12 +48,12 @@ static Exit open_tokenizer(Cli *o, Tokenizer **t) {
 
 /* ---- info ---- */
 
-typedef struct Range {
+typedef struct TokenRange {
   double low, high; /* exact for all that can be a token */
-} Range;
+} TokenRange;
 
-static Range range_of(const Array *a) {
-  Range r = {0};
+static TokenRange range_of(const Array *a) {
+  TokenRange r = {0};
   for (int64_t i = 0; i < a->count; i++) {
     double v = rt_array_real(a, i);
     if (i == 0 || v < r.low) r.low = v;
@@ -68,9 +68,9 @@ static const char *number_type(Cli *o, const Array *a) {
                                 : arena_printf(o->c->arena, "%s%d", kinds[a->kind], 8 * a->width);
 }
 
-static void say_part(Cli *o, const Part *p) {
+static void say_part(Cli *o, const DataFile *p) {
   const Array *a = &p->array;
-  Range r = range_of(a);
+  TokenRange r = range_of(a);
   printf("%s: %s, %s%s, %lld numbers", p->path, a->format, number_type(o, a),
          a->big ? " big-endian" : "", (long long)a->count);
   for (int i = 0; i < a->rank && a->rank > 1; i++)
@@ -82,9 +82,9 @@ static void say_part(Cli *o, const Part *p) {
   putchar('\n');
 }
 
-static void list_part(Cli *o, const Part *p, bool first) {
+static void list_part(Cli *o, const DataFile *p, bool first) {
   const Array *a = &p->array;
-  Range r = range_of(a);
+  TokenRange r = range_of(a);
   fputs(first ? "{\"path\":" : ",{\"path\":", stdout);
   json_put_string(stdout, p->path);
   printf(",\"format\":\"%s\",\"type\":\"%s\",\"numbers\":%lld,\"shape\":[", a->format,
@@ -95,7 +95,7 @@ static void list_part(Cli *o, const Part *p, bool first) {
 }
 
 /* The first numbers; as text, if a tokenizer can spell them. */
-static void say_head(const Part *p, const Tokenizer *t, int64_t n) {
+static void say_head(const DataFile *p, const Tokenizer *t, int64_t n) {
   Spelling s = {0};
   if (n > p->array.count) n = p->array.count;
   for (int64_t i = 0; i < n; i++)
@@ -139,7 +139,7 @@ static Exit check_tokens(Cli *o, const Parts *p, int64_t *largest) {
   *largest = 0;
   for (uint32_t i = 0; i < p->n; i++) {
     const Array *a = &p->at[i].array;
-    Range r = range_of(a);
+    TokenRange r = range_of(a);
     bool tokens = a->kind != NUMBER_FLOAT && a->rank <= 1 && r.low >= 0 && r.high <= INT32_MAX;
     if ((int64_t)r.high > *largest && tokens) *largest = (int64_t)r.high;
     if (tokens) continue;
@@ -196,7 +196,7 @@ static Exit data_convert(Cli *o) {
 
 /* ---- tokenize ---- */
 
-typedef struct Work {
+typedef struct DataWork {
   Cli *o;
   Tokenizer *t;
   Shards s;
@@ -204,9 +204,9 @@ typedef struct Work {
   int32_t eot; /* -1: none */
   double said; /* when progress was shown, and how many bytes are done */
   int64_t done;
-} Work;
+} DataWork;
 
-static void progress(Work *w, const char *path, const Encoding *e, const Bytes *b) {
+static void progress(DataWork *w, const char *path, const Encoding *e, const Bytes *b) {
   double now = rt_now();
   if (w->said == 0) w->said = now;
   if (now - w->said < 1 || !isatty(STDERR_FILENO) || w->o->value[OPT_QUIET]) return;
@@ -215,7 +215,7 @@ static void progress(Work *w, const char *path, const Encoding *e, const Bytes *
           100.0 * (double)(e->at - b->at) / (double)b->n, (long long)w->s.total);
 }
 
-static bool tokenize_text(Work *w, const char *path, Bytes b) {
+static bool tokenize_text(DataWork *w, const char *path, Bytes b) {
   enum { BLOCK = 1 << 16 };
   Encoding e;
   bool more = true;
@@ -231,7 +231,7 @@ static bool tokenize_text(Work *w, const char *path, Bytes b) {
   return true;
 }
 
-static bool tokenize_files(Work *w) {
+static bool tokenize_files(DataWork *w) {
   Fault f = {0};
   for (uint32_t i = 1; i < w->o->operands.n; i++) {
     Bytes b;
@@ -245,7 +245,7 @@ static bool tokenize_files(Work *w) {
 }
 
 /* --eot: the number of a token, or its name. */
-static Exit find_eot(Work *w) {
+static Exit find_eot(DataWork *w) {
   const char *text = w->o->value[OPT_EOT];
   char *end = NULL;
   w->eot = -1;
@@ -259,7 +259,7 @@ static Exit find_eot(Work *w) {
 }
 
 static Exit data_tokenize(Cli *o) {
-  Work w = {.o = o};
+  DataWork w = {.o = o};
   if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
   Exit e = open_tokenizer(o, &w.t);
   if (e == EXIT_FINE) e = find_eot(&w);

@@ -61,16 +61,16 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
 static int64_t reserve_of(const Cli *o, const Module *m) { return machine_for(o, m).reserve; }
 
 /* In the unit of the whole message: small programs are told in MiB. */
-typedef struct Unit {
+typedef struct ByteUnit {
   const char *name;
   double bytes;
-} Unit;
+} ByteUnit;
 
-static Unit unit_for(int64_t bytes) {
-  return bytes < (1 << 30) ? (Unit){"MiB", 1 << 20} : (Unit){"GiB", 1 << 30};
+static ByteUnit unit_for(int64_t bytes) {
+  return bytes < (1 << 30) ? (ByteUnit){"MiB", 1 << 20} : (ByteUnit){"GiB", 1 << 30};
 }
 
-static const char *in(Ctx *c, Unit u, int64_t bytes) {
+static const char *in(Ctx *c, ByteUnit u, int64_t bytes) {
   return arena_printf(c->arena, "%.1f", (double)bytes / u.bytes);
 }
 
@@ -89,12 +89,12 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget need, whole;
   bool anywhere = m->mesh.n && module_number(m, "machine.node.memory", 0) <= 0;
   if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
-  if (!fit_try(o, &(Change){0}, &whole) || whole.total <= capacity) return 0;
-  int64_t micro = fit_largest_micro(o, m, (Change){0}, share, capacity, &need);
+  if (!fit_try(o, &(FitChange){0}, &whole) || whole.total <= capacity) return 0;
+  int64_t micro = fit_largest_micro(o, m, (FitChange){0}, share, capacity, &need);
   if (!micro) return 0;
   Report *r =
       diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
-  Unit u = unit_for(capacity);
+  ByteUnit u = unit_for(capacity);
   int64_t reserve = reserve_of(o, m);
   diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
             in(o->c, u, need.total + reserve), u.name, m->mesh.n ? "share" : "batch",
@@ -106,7 +106,7 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
 
 /* ---- a program that does not fit ---- */
 
-static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, Unit u) {
+static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, ByteUnit u) {
   const struct {
     const char *name;
     int64_t bytes;
@@ -120,7 +120,7 @@ static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, Unit 
   diag_fact(r, "%s (%s)", text, u.name);
 }
 
-static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
+static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
   Machine x = machine_for(o, m);
   Ctx *c = o->c;
   const char *alike = m->mesh.n ? "; all ranks are alike" : "";
@@ -148,7 +148,7 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, Unit u) {
 }
 
 /* The place is the line that would change. */
-static Span place_of(const LowerFacts *facts, const Change *c) {
+static Span place_of(const LowerFacts *facts, const FitChange *c) {
   if (c->stage && facts->zero.file) return facts->zero;
   return c->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
@@ -161,8 +161,8 @@ static void label_stage(const Module *m, Report *r) {
     diag_label(r, "every %s rank keeps %s", m->mesh.at[axis].name, whole[stage]);
 }
 
-static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r, const Change *c,
-                     const char *need) {
+static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
+                     const FitChange *c, const char *need) {
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "";
   diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, c), need, html);
   if (c->micro && !c->stage && !c->keep_input && !c->times && facts->micro_at.file)
@@ -171,7 +171,7 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
 
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget n = module_budget(m), better;
-  Change c = {0};
+  FitChange c = {0};
   int64_t capacity = fit_capacity(o, m);
   if (n.total <= capacity) return true;
   bool found =
@@ -179,7 +179,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   int64_t reserve = reserve_of(o, m);
-  Unit u = unit_for(n.total + reserve);
+  ByteUnit u = unit_for(n.total + reserve);
   Span at = place_of(facts, &c);
   Report *r =
       diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,

@@ -37,7 +37,7 @@ static const char *stack_names(const Module *m) {
   return text;
 }
 
-static bool apply(Module *m, const Change *c) {
+static bool apply(Module *m, const FitChange *c) {
   int axis = fit_batch_axis(m);
   const char *stacks = c->keep_input ? stack_names(m) : "";
   if (c->stage && axis < 0) return false;
@@ -59,7 +59,7 @@ static Cost cost_of(const Module *m) {
   return c;
 }
 
-bool fit_cost(const Cli *o, const Change *c, Cost *out) {
+bool fit_cost(const Cli *o, const FitChange *c, Cost *out) {
   Cli one = *o;
   LowerFacts facts;
   one.c = ctx_new();
@@ -78,15 +78,15 @@ bool fit_cost(const Cli *o, const Change *c, Cost *out) {
   return good;
 }
 
-bool fit_try(const Cli *o, const Change *c, Budget *out) {
+bool fit_try(const Cli *o, const FitChange *c, Budget *out) {
   Cost cost;
   bool good = fit_cost(o, c, &cost);
   if (good) *out = cost.need;
   return good;
 }
 
-int64_t fit_largest_micro(const Cli *o, const Module *m, Change c, int64_t limit, int64_t capacity,
-                          Budget *out) {
+int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t limit,
+                          int64_t capacity, Budget *out) {
   int64_t share = (int64_t)module_number(m, "train.batch", 0) / mesh_batch_ranks(m);
   VEC(int64_t) divisors = {0};
   for (int64_t d = 1; d < limit; d++)
@@ -106,37 +106,37 @@ int64_t fit_largest_micro(const Cli *o, const Module *m, Change c, int64_t limit
 
 /* ---- the search ---- */
 
-typedef struct Search {
+typedef struct FitSearch {
   const Cli *o;
   const Module *m;
   int64_t capacity, micro; /* the micro-batch of the plan */
   int stage;
   Budget need;
-} Search;
+} FitSearch;
 
-static bool fits(Search *s, const Change *c) {
+static bool fits(FitSearch *s, const FitChange *c) {
   return fit_try(s->o, c, &s->need) && s->need.total <= s->capacity;
 }
 
-static bool find_stage(Search *s, Change *c) {
+static bool find_stage(FitSearch *s, FitChange *c) {
   for (c->stage = s->stage + 1; c->stage <= LAST_STAGE; c->stage++)
     if (fits(s, c)) return true;
   return c->stage = 0, false;
 }
 
-static bool find_micro(Search *s, Change *c) {
+static bool find_micro(FitSearch *s, FitChange *c) {
   c->micro = fit_largest_micro(s->o, s->m, *c, s->micro, s->capacity, &s->need);
   return c->micro > 0;
 }
 
-static bool find_input(Search *s, Change *c) {
+static bool find_input(FitSearch *s, FitChange *c) {
   c->keep_input = true;
   if (fits(s, c)) return true;
   return c->keep_input = false, false;
 }
 
 /* More ranks on top of *c, as few as do. */
-static bool find_times(Search *s, Change *c) {
+static bool find_times(FitSearch *s, FitChange *c) {
   for (c->times = 2; c->times <= MOST_TIMES; c->times *= 2)
     if (fits(s, c)) return true;
   return c->times = 0, false;
@@ -144,23 +144,23 @@ static bool find_times(Search *s, Change *c) {
 
 /* Several changes at once: layers from their inputs, under the first stage that then does, or the
    last; a smaller micro-batch; more ranks. */
-static bool find_together(Search *s, Change *c, bool more_ranks) {
-  *c = (Change){.keep_input = true};
+static bool find_together(FitSearch *s, FitChange *c, bool more_ranks) {
+  *c = (FitChange){.keep_input = true};
   if (find_stage(s, c)) return true;
-  *c = (Change){.stage = s->stage < LAST_STAGE ? LAST_STAGE : 0, .keep_input = true};
+  *c = (FitChange){.stage = s->stage < LAST_STAGE ? LAST_STAGE : 0, .keep_input = true};
   if (!fit_try(s->o, c, &s->need)) c->keep_input = false; /* a model without stacks */
   if (find_micro(s, c)) return true;
   c->micro = s->micro > 1;
   return more_ranks && find_times(s, c);
 }
 
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, Change *c, Budget *out) {
-  Search s = {.o = o, .m = m, .capacity = capacity};
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Budget *out) {
+  FitSearch s = {.o = o, .m = m, .capacity = capacity};
   int64_t share = (int64_t)module_number(m, "train.batch", 0) / mesh_batch_ranks(m);
   int axis = fit_batch_axis(m);
   s.micro = (int64_t)module_number(m, "plan.micro", (double)share);
   s.stage = axis < 0 ? LAST_STAGE : (int)module_number(m, "plan.zero", 0);
-  *c = (Change){0};
+  *c = (FitChange){0};
   bool found = find_stage(&s, c) || find_micro(&s, c) || find_input(&s, c) ||
                find_together(&s, c, axis >= 0);
   *out = s.need;
@@ -183,7 +183,7 @@ static void add_words(Arena *a, const char **text, const char *words) {
   *text = arena_printf(a, "%s%s%s", *text, **text ? " with " : "", words);
 }
 
-const char *fit_words(Arena *a, const Module *m, const Change *c) {
+const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
   const char *text = "", *over = module_setting(m, "plan.zero.over", "");
   int axis = fit_batch_axis(m);
   if (c->times)

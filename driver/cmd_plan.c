@@ -30,7 +30,7 @@ static void plan_accumulation(const Cli *o, Planned *p) {
   for (int i = 0; i < ACCUMULATIONS; i++) {
     Accumulation *a = &p->accumulate[i];
     *a = (Accumulation){.name = names[i], .taken = !strcmp(names[i], taken)};
-    if (!fit_cost(o, &(Change){.micro = micro, .accumulate = a->name}, &a->cost)) return;
+    if (!fit_cost(o, &(FitChange){.micro = micro, .accumulate = a->name}, &a->cost)) return;
   }
   p->naccumulate = ACCUMULATIONS;
 }

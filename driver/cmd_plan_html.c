@@ -9,16 +9,16 @@
 
 enum { LARGEST = 8, BAR = 640 };
 
-typedef struct Row { /* of the comparison */
+typedef struct PlanRow { /* of the comparison */
   const char *name, *mesh;
   PlanPart part[PLAN_PARTS];
   int64_t memory;
   bool fits;
-} Row;
+} PlanRow;
 
 struct PlanPage {
   Arena *arena;
-  VEC(Row) row;
+  VEC(PlanRow) row;
   FILE *body;
   char *text;
   size_t n;
@@ -175,11 +175,11 @@ static void put_verdict(FILE *o, const Planned *p) {
 }
 
 void plan_page_add(PlanPage *page, const Planned *p) {
-  Row row = {arena_printf(page->arena, "%s", p->name),
-             arena_printf(page->arena, "%s", plan_mesh(p)),
-             {{0}},
-             p->machine.memory,
-             p->fits};
+  PlanRow row = {arena_printf(page->arena, "%s", p->name),
+                 arena_printf(page->arena, "%s", plan_mesh(p)),
+                 {{0}},
+                 p->machine.memory,
+                 p->fits};
   plan_parts(p, row.part);
   vec_push(page->arena, page->row, row);
   put(page->body, "<section><h2>", plan_title(p), "</h2>\n");
@@ -196,13 +196,13 @@ void plan_page_add(PlanPage *page, const Planned *p) {
 
 /* ---- all of them ---- */
 
-static double row_bytes(const Row *r) {
+static double row_bytes(const PlanRow *r) {
   double sum = 0;
   for (int i = 0; i < PLAN_PARTS; i++) sum += (double)r->part[i].bytes;
   return sum;
 }
 
-static void put_row(FILE *o, Arena *a, const Row *r, int y, double most) {
+static void put_row(FILE *o, Arena *a, const PlanRow *r, int y, double most) {
   double x = 120;
   fprintf(o, "<text class=\"t\" x=\"112\" y=\"%d\" text-anchor=\"end\">", y + 15);
   rt_put_escaped(o, r->name);

@@ -24,7 +24,7 @@ static bool listed(const CutList *l, const Cut *c) {
   return false;
 }
 
-bool tune_is_new(const Search *s, const Cut *c) {
+bool tune_is_new(const TuneSearch *s, const Cut *c) {
   return s->t->v->fits(s->m, s->t->k, c) && !listed(&s->seen, c);
 }
 
@@ -36,7 +36,7 @@ static uint32_t fastest(const CutList *cuts, const Timing *t) {
   return best;
 }
 
-bool tune_contest(Search *s, const CutList *cuts) {
+bool tune_contest(TuneSearch *s, const CutList *cuts) {
   Timing t[BATCH + 1];
   for (uint32_t from = 0; from < cuts->n; from += BATCH) {
     CutList batch = {0};
@@ -51,13 +51,13 @@ bool tune_contest(Search *s, const CutList *cuts) {
 }
 
 /* The share of a stage in what may still be measured; the stages after it get theirs. */
-static uint32_t share(const Search *s, int stage) {
+static uint32_t share(const TuneSearch *s, int stage) {
   uint32_t left = s->most > s->seen.n ? s->most - s->seen.n : 0;
   uint32_t stages = (uint32_t)(TUNE_STAGES - stage);
   return (left + stages - 1) / stages;
 }
 
-static bool by_stages(Search *s) {
+static bool by_stages(TuneSearch *s) {
   for (int stage = 0; stage < TUNE_STAGES; stage++) {
     CutList near = {0}, chosen = {0};
     uint32_t most = share(s, stage) + (stage ? 0 : 1); /* the first decision weighs most */
@@ -72,7 +72,7 @@ static bool by_stages(Search *s) {
   return true;
 }
 
-static bool by_all(Search *s) {
+static bool by_all(TuneSearch *s) {
   for (int stage = 0; stage < TUNE_STAGES; stage++)
     for (uint32_t i = 0, n = s->seen.n; i < n; i++) {
       CutList wide = {0};
@@ -92,12 +92,12 @@ static Str today(Ctx *c) {
   return intern(c->names, text);
 }
 
-TuneEffort tune_last_effort(const Search *s) {
+TuneEffort tune_last_effort(const TuneSearch *s) {
   return (TuneEffort){4 * s->rounds + 1, s->hurry ? 0 : LAST_WORD};
 }
 
 /* The rule's cut against the best one. */
-static bool decide(Search *s, const Cut *rule, TuneRecord *r) {
+static bool decide(TuneSearch *s, const Cut *rule, TuneRecord *r) {
   CutList both = {0};
   Timing t[2];
   vec_push(s->m->arena, both, *rule);
@@ -109,7 +109,7 @@ static bool decide(Search *s, const Cut *rule, TuneRecord *r) {
   return true;
 }
 
-static bool search(Search *s, TuneRecord *r) {
+static bool search(TuneSearch *s, TuneRecord *r) {
   Cut rule = s->t->v->rule(s->m, s->t->k);
   s->best = rule;
   vec_push(s->m->arena, s->seen, rule);
@@ -124,7 +124,7 @@ static bool search(Search *s, TuneRecord *r) {
 
 /* ---- the command ---- */
 
-static void say(const Search *s, uint32_t number, uint32_t all, const TuneRecord *r) {
+static void say(const TuneSearch *s, uint32_t number, uint32_t all, const TuneRecord *r) {
   if (s->o->value[OPT_QUIET]) return;
   fprintf(stderr,
           "%u/%u  %-24s %s %s\n        rule %.1f us, best %.1f us, gain %.1f %%: %s (%u cuts)\n",
@@ -174,7 +174,7 @@ static Exit check_only(Cli *o) {
 }
 
 /* Says how good the record's cut is beside n others. */
-static void say_rivals(const Search *s, const TuneRecord *r, long n) {
+static void say_rivals(const TuneSearch *s, const TuneRecord *r, long n) {
   TuneCheck c;
   if (!n || !tune_check(s, &r->cut, (uint32_t)n, &c) || s->o->value[OPT_QUIET]) return;
   fprintf(stderr,
@@ -191,14 +191,14 @@ static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *n, const ch
   Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
   uint32_t done = 0;
   for (uint32_t i = 0; i < list.n; i++) {
-    Search s = {o,
-                m,
-                &list.at[i],
-                (int)n->rounds,
-                o->value[OPT_ROUNDS] != NULL,
-                (uint32_t)n->candidates,
-                {0},
-                {{0}}};
+    TuneSearch s = {o,
+                    m,
+                    &list.at[i],
+                    (int)n->rounds,
+                    o->value[OPT_ROUNDS] != NULL,
+                    (uint32_t)n->candidates,
+                    {0},
+                    {{0}}};
     TuneRecord r = {0};
     if (!o->value[OPT_AGAIN] && has_record(o, m, db, s.t)) continue;
     if (!search(&s, &r)) continue;

@@ -35,7 +35,7 @@ typedef struct TuneEffort { /* rounds at least, and more until so many seconds a
 bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort e, Timing *out);
 
 /* cmd_tune.c */
-typedef struct Search { /* of the best cut for one kernel */
+typedef struct TuneSearch { /* of the best cut for one kernel */
   Cli *o;
   Module *m;
   const Tunable *t;
@@ -44,12 +44,12 @@ typedef struct Search { /* of the best cut for one kernel */
   uint32_t most; /* cuts measured at most, 0: all combinations */
   CutList seen;
   Cut best;
-} Search;
-bool tune_is_new(const Search *s, const Cut *c); /* it fits, and was not seen */
+} TuneSearch;
+bool tune_is_new(const TuneSearch *s, const Cut *c); /* it fits, and was not seen */
 /* The best so far against those cuts, in turn; the fastest becomes the best. */
-bool tune_contest(Search *s, const CutList *cuts);
+bool tune_contest(TuneSearch *s, const CutList *cuts);
 /* For the last word between two cuts: differences of one in a hundred must show. */
-TuneEffort tune_last_effort(const Search *s);
+TuneEffort tune_last_effort(const TuneSearch *s);
 
 /* cmd_tune_check.c */
 typedef struct TuneCheck {
@@ -59,5 +59,5 @@ typedef struct TuneCheck {
   Cut best;
 } TuneCheck;
 /* How good is that cut? Measures n others and what lies near the best of them. */
-bool tune_check(const Search *s, const Cut *pick, uint32_t n, TuneCheck *out);
+bool tune_check(const TuneSearch *s, const Cut *pick, uint32_t n, TuneCheck *out);
 #endif

@@ -22,7 +22,7 @@ static uint32_t number_below(uint64_t *state, uint32_t n) {
 }
 
 /* One choice per decision. */
-static Cut draw(const Search *s, const Cut *rule, uint64_t *state) {
+static Cut draw(const TuneSearch *s, const Cut *rule, uint64_t *state) {
   Cut c = *rule;
   for (int stage = 0; stage < TUNE_STAGES; stage++) {
     CutList wide = {0};
@@ -34,7 +34,7 @@ static Cut draw(const Search *s, const Cut *rule, uint64_t *state) {
 }
 
 /* n cuts that fit, in seen after the rule's */
-static void draw_all(Search *s, uint32_t n) {
+static void draw_all(TuneSearch *s, uint32_t n) {
   uint64_t state = 1;
   for (uint32_t i = 0; i < TRIES * n && s->seen.n <= n; i++) {
     Cut c = draw(s, &s->seen.at[0], &state);
@@ -50,7 +50,7 @@ static void keep(Drawn *best, const Cut *c, double share) { /* FEW of them, fast
 }
 
 /* The best of those drawn, after a few rounds, then after more. */
-static bool best_drawn(Search *s) {
+static bool best_drawn(TuneSearch *s) {
   Drawn best[FEW];
   Timing t[BATCH + 1];
   for (int i = 0; i < FEW; i++) best[i] = (Drawn){s->best, 1e30};
@@ -68,7 +68,7 @@ static bool best_drawn(Search *s) {
   return tune_contest(s, &few);
 }
 
-static bool descend(Search *s) {
+static bool descend(TuneSearch *s) {
   for (int turn = 0; turn < DESCENTS; turn++) {
     uint32_t before = s->seen.n;
     for (int stage = 0; stage < TUNE_STAGES; stage++) {
@@ -86,8 +86,8 @@ static bool descend(Search *s) {
   return true;
 }
 
-bool tune_check(const Search *found, const Cut *pick, uint32_t n, TuneCheck *out) {
-  Search s = *found;
+bool tune_check(const TuneSearch *found, const Cut *pick, uint32_t n, TuneCheck *out) {
+  TuneSearch s = *found;
   CutList both = {0};
   Timing t[2];
   s.seen = (CutList){0}, s.best = s.t->v->rule(s.m, s.t->k);

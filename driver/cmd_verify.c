@@ -15,12 +15,12 @@
 typedef struct Verify {
   Cli *o;
   const char *folder, *steps;
-  Side a, b;
+  VerifySide a, b;
   Cli side[2]; /* with contexts of their own */
   Tolerance t;
 } Verify;
 
-static const char *name_of(const Side *s) { return s->plan ? s->plan : "(none written)"; }
+static const char *name_of(const VerifySide *s) { return s->plan ? s->plan : "(none written)"; }
 
 /* ---- one side ---- */
 
@@ -50,7 +50,7 @@ static _Noreturn void become_ranks(char **command, int n, const char *log) {
 }
 
 /* What is said goes to a log, shown only when it fails. */
-static Exit run_quietly(Verify *x, const Side *s, char **command, const char *log) {
+static Exit run_quietly(Verify *x, const VerifySide *s, char **command, const char *log) {
   int status, n = (int)mesh_ranks(s->m);
   fflush(stdout), fflush(stderr);
   pid_t pid = fork();
@@ -64,7 +64,7 @@ static Exit run_quietly(Verify *x, const Side *s, char **command, const char *lo
   return EXIT_ENVIRONMENT;
 }
 
-static Exit run_side(Verify *x, Side *s, const char *side, const char *exe) {
+static Exit run_side(Verify *x, VerifySide *s, const char *side, const char *exe) {
   Strings words = {0};
   const char *const fixed[] = {exe,       "train",  "--out",        file_in(x, side, ".run"),
                                "--steps", x->steps, "--save-every", "0",
@@ -77,7 +77,7 @@ static Exit run_side(Verify *x, Side *s, const char *side, const char *exe) {
   return run_quietly(x, s, (char **)words.at, file_in(x, side, ".log"));
 }
 
-static Exit make_side(Verify *x, Cli *one, Side *s, const char *side) {
+static Exit make_side(Verify *x, Cli *one, VerifySide *s, const char *side) {
   const char *exe = file_in(x, side, ".exe");
   s->metrics = file_in(x, side, ".run/metrics.jsonl"), s->dump = file_in(x, side, ".st");
   *one = *x->o;
@@ -145,7 +145,7 @@ static void report_difference(Verify *x, const Verdict *v) {
 
 /* ---- the command ---- */
 
-static const char *precision_of(const Side *s) {
+static const char *precision_of(const VerifySide *s) {
   return module_setting(s->m, "plan.precision", "f32");
 }
 

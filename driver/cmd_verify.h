@@ -4,11 +4,11 @@
 #define SHARDC_CMD_VERIFY_H
 #include "cmd.h"
 
-typedef struct Side {         /* one of the two */
+typedef struct VerifySide {   /* one of the two */
   const char *plan;           /* its name; NULL: none written */
   const char *metrics, *dump; /* files that its run wrote */
   Module *m;                  /* after all passes */
-} Side;
+} VerifySide;
 
 typedef struct Tolerance { /* relative; weights: by norm, and `noise` for each element beside that
                             */
@@ -31,7 +31,8 @@ typedef struct Verdict {
 } Verdict;
 
 /* False: a file cannot be read, or they are of different models; said as E0803. */
-bool verify_compare(Cli *o, const Side *a, const Side *b, const Tolerance *t, Verdict *v);
+bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
+                    Verdict *v);
 
 /* cmd_run.c: starts n processes of a command and waits; the exit status of the first that failed */
 int run_ranks(char **command, int n);

@@ -142,7 +142,7 @@ static bool comparable(const SafeTensor *a, const SafeTensor *b) {
   return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
 }
 
-static void compare_kind(Arena *arena, const Side *side, GlobalKind kind, const SafeFile *a,
+static void compare_kind(Arena *arena, const VerifySide *side, GlobalKind kind, const SafeFile *a,
                          const SafeFile *b, const Names *out, const Tolerance *t, Verdict *v) {
   for (uint32_t i = 0; i < side->m->globals.n; i++) {
     const Global *g = side->m->globals.at[i];
@@ -154,7 +154,8 @@ static void compare_kind(Arena *arena, const Side *side, GlobalKind kind, const 
   }
 }
 
-static bool compare_dumps(Cli *o, const Side *a, const Side *b, const Tolerance *t, Verdict *v) {
+static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
+                          Verdict *v) {
   Fault f = {0};
   Bytes x, y = {0};
   SafeFile p = {0}, q = {0};
@@ -173,7 +174,8 @@ static bool compare_dumps(Cli *o, const Side *a, const Side *b, const Tolerance 
   return good;
 }
 
-bool verify_compare(Cli *o, const Side *a, const Side *b, const Tolerance *t, Verdict *v) {
+bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
+                    Verdict *v) {
   Steps x = {0}, y = {0};
   *v = (Verdict){.same_bits = true};
   if (!read_steps(o, a->metrics, &x) || !read_steps(o, b->metrics, &y)) return false;

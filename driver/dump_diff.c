@@ -8,11 +8,11 @@
 
 enum { CONTEXT = 3 };
 
-typedef struct Line {
+typedef struct DiffLine {
   const char *at;
   size_t n;
-} Line;
-typedef VEC(Line) Lines;
+} DiffLine;
+typedef VEC(DiffLine) Lines;
 
 typedef struct Difference {
   Arena *arena;
@@ -24,14 +24,14 @@ static Lines split_lines(Arena *arena, const char *text) {
   Lines l = {0};
   while (*text) {
     size_t n = strcspn(text, "\n");
-    vec_push(arena, l, ((Line){text, n}));
+    vec_push(arena, l, ((DiffLine){text, n}));
     text += n + (text[n] == '\n');
   }
   return l;
 }
 
 static bool same(const Difference *d, int64_t i, int64_t k) {
-  const Line *x = &d->a.at[i], *y = &d->b.at[k];
+  const DiffLine *x = &d->a.at[i], *y = &d->b.at[k];
   return x->n == y->n && !memcmp(x->at, y->at, x->n);
 }
 
@@ -72,7 +72,7 @@ static void compare(Difference *x) {
 
 /* ---- the unified form ---- */
 
-static void put_line(FILE *out, char mark, Line l) {
+static void put_line(FILE *out, char mark, DiffLine l) {
   fprintf(out, "%c%.*s\n", mark, (int)l.n, l.at);
 }
 

@@ -23,13 +23,13 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 
 /* ---- tries: cmd_fit_try.c ---- */
 
-typedef struct Change { /* of a plan; what is 0 stays as it is */
+typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;            /* of zero */
   int64_t micro;
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */
   const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
-} Change;
+} FitChange;
 
 typedef struct Cost { /* of a rank */
   Budget need;
@@ -37,15 +37,15 @@ typedef struct Cost { /* of a rank */
 } Cost;
 
 /* True if the program so changed can be made; what a rank then needs is in `out`. */
-bool fit_try(const Cli *o, const Change *c, Budget *out);
-bool fit_cost(const Cli *o, const Change *c, Cost *out); /* the same, with what it sends */
+bool fit_try(const Cli *o, const FitChange *c, Budget *out);
+bool fit_cost(const Cli *o, const FitChange *c, Cost *out); /* the same, with what it sends */
 /* The largest divisor of a rank's share of the batch, below `limit`, with which it fits; 0: none.
  */
-int64_t fit_largest_micro(const Cli *o, const Module *m, Change c, int64_t limit, int64_t capacity,
-                          Budget *out);
+int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t limit,
+                          int64_t capacity, Budget *out);
 /* The smallest change that makes it fit. False: none was found. */
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, Change *c, Budget *out);
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Budget *out);
 /* `zero 1 over data` with `micro 2` */
-const char *fit_words(Arena *a, const Module *m, const Change *c);
+const char *fit_words(Arena *a, const Module *m, const FitChange *c);
 int fit_batch_axis(const Module *m); /* the first of the mesh that cuts Batch; -1: none */
 #endif

@@ -43,13 +43,13 @@ AstNames *ast_names_add(Parse *p, AstNames *l, AstName n) { return push_name(p, 
 
 /* ---- numbers ---- */
 
-typedef struct Unit {
+typedef struct UnitWord {
   const char *name;
   AstUnit kind;
   double scale;
-} Unit;
+} UnitWord;
 
-static const Unit units[] = {
+static const UnitWord units[] = {
     {"", UNIT_NONE, 1},          {"%", UNIT_SHARE, 0.01},      {"KiB", UNIT_BYTES, 1024},
     {"MiB", UNIT_BYTES, 0x1p20}, {"GiB", UNIT_BYTES, 0x1p30},  {"TiB", UNIT_BYTES, 0x1p40},
     {"KB", UNIT_BYTES, 1e3},     {"MB", UNIT_BYTES, 1e6},      {"GB", UNIT_BYTES, 1e9},
@@ -64,7 +64,7 @@ const char *ast_unit_name(AstUnit unit) {
   return names[unit];
 }
 
-static const Unit *find_unit(const char *text, size_t n) {
+static const UnitWord *find_unit(const char *text, size_t n) {
   for (size_t i = 0; i < sizeof units / sizeof *units; i++)
     if (strlen(units[i].name) == n && !memcmp(units[i].name, text, n)) return &units[i];
   return NULL;
@@ -86,7 +86,7 @@ bool ast_number_unit(const char *text, size_t n, AstNumber *out) {
   double value = strtod(copy, &end);
   size_t digits = (size_t)(end - copy), rest = n - digits;
   bool rate = rest > 2 && !memcmp(end + rest - 2, "/s", 2);
-  const Unit *u = find_unit(end, rate ? rest - 2 : rest);
+  const UnitWord *u = find_unit(end, rate ? rest - 2 : rest);
   if (!u || (rate && u->kind != UNIT_BYTES) || !isfinite(value)) return false;
   *out =
       (AstNumber){.value = u->kind == UNIT_SHARE ? value / 100 : value * u->scale, .unit = u->kind};

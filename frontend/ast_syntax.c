@@ -13,12 +13,12 @@
 
 enum { CLASS_EXPR = 1, CLASS_OPERATOR = 2, CLASS_ITEM = 4, CLASS_STMT = 8 };
 
-typedef struct Class {
+typedef struct TokenClass {
   const char *token;
   unsigned classes;
-} Class;
+} TokenClass;
 
-static const Class classes[] = {
+static const TokenClass classes[] = {
     {"a number", CLASS_EXPR}, {"a string", CLASS_EXPR}, {"[", CLASS_EXPR},
     {"(", CLASS_EXPR},        {"-", CLASS_OPERATOR},    {"+", CLASS_OPERATOR},
     {"*", CLASS_OPERATOR},    {"/", CLASS_OPERATOR},    {"^", CLASS_OPERATOR},

@@ -23,14 +23,14 @@
 
 int shard_scan_lex(SHARD_STYPE *value, Span *at, void *scanner);
 
-typedef struct Piece { /* a token that is written */
+typedef struct FmtPiece { /* a token that is written */
   int code;
   uint32_t at, length;
   bool begins;   /* a statement, setting, dim or item */
   bool settings; /* inside a settings block */
   bool broken;   /* brace of a block on more than one line */
-} Piece;
-typedef VEC(Piece) Pieces;
+} FmtPiece;
+typedef VEC(FmtPiece) Pieces;
 
 typedef struct Fmt {
   Arena *arena;
@@ -45,7 +45,7 @@ typedef struct Fmt {
   bool note;                   /* there is one */
   uint32_t depth;              /* open braces */
   bool fresh;                  /* nothing since the last `{` but a comment behind it */
-  const Piece *last;
+  const FmtPiece *last;
   bool sign;      /* the last token was a unary minus */
   bool path;      /* still in the first path of a setting */
   bool declares;  /* between `param`, `stack`, `input`, `layout` and its axes */
@@ -63,7 +63,7 @@ static bool newline_between(const char *text, uint32_t from, uint32_t to) {
 }
 
 static void mark_block(Pieces *l, const char *text, uint32_t open) {
-  Piece *o = &l->at[open], *c = &vec_last(*l);
+  FmtPiece *o = &l->at[open], *c = &vec_last(*l);
   o->broken = c->broken = newline_between(text, o->at, c->at);
 }
 
@@ -79,7 +79,8 @@ static Pieces read_pieces(Ctx *c, const char *text, size_t n) {
   while ((t.code = shard_scan_lex(&value, &t.span, p.scanner)) > 0) {
     bool settings = p.settings && p.braces;
     if (is_written(text, n, &t))
-      vec_push(c->arena, l, (Piece){t.code, t.span.offset, t.span.length, begins, settings, false});
+      vec_push(c->arena, l,
+               (FmtPiece){t.code, t.span.offset, t.span.length, begins, settings, false});
     if (t.code == LBRACE) vec_push(c->arena, braces, l.n - 1);
     if (t.code == RBRACE && braces.n) mark_block(&l, text, braces.at[--braces.n]);
     begins = t.code == SEMI || t.code == LBRACE;
@@ -90,7 +91,7 @@ static Pieces read_pieces(Ctx *c, const char *text, size_t n) {
 
 /* A `;` that only repeats what the end of the line or of the block says. */
 static bool is_idle(const Fmt *f, const Pieces *l, uint32_t i, uint32_t brackets) {
-  const Piece *t = &l->at[i];
+  const FmtPiece *t = &l->at[i];
   uint32_t next = i + 1;
   if (t->code != SEMI || brackets) return false;
   while (next < l->n && l->at[next].code == SEMI) next++;
@@ -102,7 +103,7 @@ static Pieces drop_idle(const Fmt *f, const Pieces *l) {
   Pieces kept = {0};
   uint32_t brackets = 0;
   for (uint32_t i = 0; i < l->n; i++) {
-    const Piece *t = &l->at[i];
+    const FmtPiece *t = &l->at[i];
     if (t->code == LPAREN || t->code == LBRACKET) brackets++;
     if (t->code == RPAREN || t->code == RBRACKET) brackets--;
     if (!is_idle(f, l, i, brackets)) vec_push(f->arena, kept, *t);
@@ -146,7 +147,7 @@ static bool ends_operand(int code) {
          code == DOTSTAR;
 }
 
-static bool is_sign(const Fmt *f, const Piece *t) {
+static bool is_sign(const Fmt *f, const FmtPiece *t) {
   bool in_expr = f->expr.n && vec_last(f->expr);
   if (t->code != MINUS) return false;
   return t->begins || !ends_operand(f->last->code) || (t->settings && !in_expr);
@@ -156,14 +157,14 @@ static bool is_tight(int code) {
   return code == DOT || code == DOTSTAR || code == DOTDOT || code == CARET;
 }
 
-static uint32_t gap_before_bracket(const Fmt *f, const Piece *t) {
+static uint32_t gap_before_bracket(const Fmt *f, const FmtPiece *t) {
   int last = f->last->code;
   if (t->code == LPAREN && t->settings && f->path) return 1;
   if (t->code == LPAREN) return last != IDENT && last != RBRACKET;
   return (last != IDENT && last != PAD) || f->declares;
 }
 
-static uint32_t gap_before(const Fmt *f, const Piece *t) {
+static uint32_t gap_before(const Fmt *f, const FmtPiece *t) {
   int last = f->last->code;
   if (last == LPAREN || last == LBRACKET || t->code == RPAREN || t->code == RBRACKET) return 0;
   if (last == LBRACE && t->code == RBRACE) return 0;
@@ -174,13 +175,13 @@ static uint32_t gap_before(const Fmt *f, const Piece *t) {
 }
 
 /* Two blanks or more are there for a reason. */
-static bool aligned(const Fmt *f, const Piece *t) {
+static bool aligned(const Fmt *f, const FmtPiece *t) {
   const char *before = f->text + t->at;
   if (f->last->code == LBRACE || t->code == RBRACE || t->at < 2) return false;
   return before[-1] == '\t' || (before[-1] == ' ' && (before[-2] == ' ' || before[-2] == '\t'));
 }
 
-static void put_gap(Fmt *f, const Piece *t, uint32_t column) {
+static void put_gap(Fmt *f, const FmtPiece *t, uint32_t column) {
   uint32_t gap = gap_before(f, t);
   put_to(f, f->column + gap);
   if (gap && aligned(f, t) && column + f->line_out > f->line_in)
@@ -189,17 +190,18 @@ static void put_gap(Fmt *f, const Piece *t, uint32_t column) {
 
 /* ---- lines ---- */
 
-static bool closes(const Piece *t) { return t && (t->code == RPAREN || t->code == RBRACKET); }
+static bool closes(const FmtPiece *t) { return t && (t->code == RPAREN || t->code == RBRACKET); }
 
 /* Where a line stands whose first token is `t` (NULL: the end) and whose first character is at
    column `in` of the text. */
-static uint32_t indent_of(const Fmt *f, const Piece *t, uint32_t in) {
+static uint32_t indent_of(const Fmt *f, const FmtPiece *t, uint32_t in) {
   uint32_t extra = in > f->stmt_in ? in - f->stmt_in : 0;
   if (!t || t->begins || t->code == RBRACE) return 2 * f->depth;
   return f->stmt_out + (extra < 2 && !closes(t) ? 2 : extra);
 }
 
-static void put_comment(Fmt *f, uint32_t at, uint32_t end, uint32_t newlines, const Piece *next) {
+static void put_comment(Fmt *f, uint32_t at, uint32_t end, uint32_t newlines,
+                        const FmtPiece *next) {
   uint32_t in = column_of(f, at), to = in;
   while (end > at && strchr(" \t\r", f->text[end - 1])) end--;
   bool behind = f->last && !newlines;
@@ -214,14 +216,14 @@ static void put_comment(Fmt *f, uint32_t at, uint32_t end, uint32_t newlines, co
   f->note = true, f->note_in = in, f->note_out = to;
 }
 
-static void begin_line(Fmt *f, const Piece *t, uint32_t column, bool blank) {
+static void begin_line(Fmt *f, const FmtPiece *t, uint32_t column, bool blank) {
   put_break(f, blank && !f->fresh && t->code != RBRACE);
   if (t->code == RBRACE && f->depth) f->depth--;
   f->line_in = column, f->line_out = indent_of(f, t, column);
   put_to(f, f->line_out);
 }
 
-static void put_between(Fmt *f, const Piece *t, uint32_t column, uint32_t newlines, bool noted) {
+static void put_between(Fmt *f, const FmtPiece *t, uint32_t column, uint32_t newlines, bool noted) {
   bool empty = f->last && f->last->code == LBRACE && t->code == RBRACE && !noted;
   bool opened = f->last && f->last->code == LBRACE && f->last->broken;
   bool breaks = !f->last || newlines || opened || (t->code == RBRACE && t->broken);
@@ -233,7 +235,7 @@ static void put_between(Fmt *f, const Piece *t, uint32_t column, uint32_t newlin
 }
 
 /* Everything between the last token and the next one, or the end; then where the next one goes. */
-static void put_trivia(Fmt *f, uint32_t from, const Piece *t) {
+static void put_trivia(Fmt *f, uint32_t from, const FmtPiece *t) {
   uint32_t newlines = 0, to = t ? t->at : f->n;
   bool noted = false;
   f->note = false;
@@ -255,12 +257,12 @@ static bool is_keyword_of_axes(int code) {
   return code == PARAM || code == STACK || code == INPUT || code == LAYOUT;
 }
 
-static bool in_path(const Piece *t, int last) {
+static bool in_path(const FmtPiece *t, int last) {
   return t->begins || last == DOT || last == DOTDOT || last == LBRACKET || t->code == RBRACKET ||
          is_tight(t->code) || t->code == LBRACKET;
 }
 
-static void remember_brackets(Fmt *f, const Piece *t) {
+static void remember_brackets(Fmt *f, const FmtPiece *t) {
   bool outer = f->expr.n && vec_last(f->expr);
   bool call = f->last && f->last->code == IDENT && !f->path;
   if (t->code == LPAREN) vec_push(f->arena, f->expr, outer || !call);
@@ -268,7 +270,7 @@ static void remember_brackets(Fmt *f, const Piece *t) {
   else if (closes(t) && f->expr.n) f->expr.n--;
 }
 
-static void remember(Fmt *f, const Piece *t, bool sign) {
+static void remember(Fmt *f, const FmtPiece *t, bool sign) {
   if (t->begins) f->stmt_in = f->line_in, f->stmt_out = f->line_out;
   remember_brackets(f, t);
   if (t->begins) f->path = true, f->declares = is_keyword_of_axes(t->code);
@@ -285,7 +287,7 @@ static void format(Fmt *f, const Pieces *l) {
   uint32_t end = 0;
   f->fresh = true;
   for (uint32_t i = 0; i < l->n; i++) {
-    const Piece *t = &l->at[i];
+    const FmtPiece *t = &l->at[i];
     put_trivia(f, end, t);
     bool sign = is_sign(f, t);
     put(f, f->text + t->at, t->length);

@@ -144,12 +144,12 @@ const Mask *mask_unbuilt(const Mask *m) {
   return a ? a : mask_unbuilt(m->b);
 }
 
-typedef struct Unit { /* the blocks(n) of an expression */
+typedef struct MaskBlocks { /* the blocks(n) of an expression */
   const Mask *blocks, *pattern;
   const Mask *other; /* blocks of another size */
-} Unit;
+} MaskBlocks;
 
-static void find_unit(const Mask *m, Unit *u) {
+static void find_unit(const Mask *m, MaskBlocks *u) {
   if (!m) return;
   if (m->kind == MASK_PATTERN && !u->pattern) u->pattern = m;
   if (m->kind == MASK_BLOCKS && u->blocks && u->blocks->number != m->number) u->other = m;
@@ -226,7 +226,7 @@ static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
 }
 
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
-  Unit u = {0};
+  MaskBlocks u = {0};
   find_unit(m, &u);
   if (u.other) {
     Report *r = eval_error(e, "E0311", u.other->span, "two different `blocks(n)` in one mask");

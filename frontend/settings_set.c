@@ -5,7 +5,7 @@
    several times, or that takes several values, is written in a file. */
 #include "settings.h"
 
-typedef struct Set {
+typedef struct SettingChange {
   Ctx *c;
   AstItemKind block;
   const SettingRow *row; /* of the line, NULL: there is none */
@@ -13,7 +13,7 @@ typedef struct Set {
   const char *value;
   uint32_t file; /* of the option's text, in the diagnostics */
   Span word_at, key_at, value_at, whole;
-} Set;
+} SettingChange;
 
 /* ---- reading KEY=VALUE ---- */
 
@@ -26,7 +26,7 @@ static const SettingRow *line_row(AstItemKind block, const char *word) {
   return NULL;
 }
 
-static const SettingRow *option_row(const Set *s, const char *choice) {
+static const SettingRow *option_row(const SettingChange *s, const char *choice) {
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
   size_t length = strlen(s->word);
@@ -54,13 +54,13 @@ bool settings_block_of(const char *text, AstItemKind *block) {
   return false;
 }
 
-static Span part(const Set *s, const char *text, const char *at, size_t n) {
+static Span part(const SettingChange *s, const char *text, const char *at, size_t n) {
   return (Span){s->file, (uint32_t)(at - text), (uint32_t)n};
 }
 
 /* train.optim.lr: block, word, key. data.format is short for train.data.format, data.train for
    train.data. */
-static void read_key(Set *s, const char *text) {
+static void read_key(SettingChange *s, const char *text) {
   size_t n = strcspn(text, "=");
   const char *end = text + n, *word = text;
   if (strncmp(text, "data.", 5)) word = memchr(text, '.', n), word++;
@@ -112,7 +112,7 @@ static void move_value(AstValue *v, const Move *m) {
 }
 
 /* The words behind the first of a line; mistakes go nowhere. n 0: they are none. */
-static AstPairs parse_words(const Set *s, const char *before, const char *text) {
+static AstPairs parse_words(const SettingChange *s, const char *before, const char *text) {
   const char *head = arena_printf(s->c->arena, "train set { set %s", before);
   Ctx quiet = *s->c;
   quiet.diag = diag_new(s->c->arena);
@@ -127,7 +127,7 @@ static AstPairs parse_words(const Set *s, const char *before, const char *text) 
   return set->values;
 }
 
-static AstValue *string_value(const Set *s) {
+static AstValue *string_value(const SettingChange *s) {
   AstValue *v = ARENA_NEW(s->c->arena, AstValue);
   v->kind = VALUE_STRING, v->span = s->value_at, v->string = intern(s->c->names, s->value);
   return v;
@@ -135,7 +135,7 @@ static AstValue *string_value(const Set *s) {
 
 /* File names need no quotes. What cannot be read as a value is a string, which the check refuses
    where none is wanted. */
-static AstValue *read_value(const Set *s, SettingType type) {
+static AstValue *read_value(const SettingChange *s, SettingType type) {
   AstPairs l = parse_words(s, "value = ", s->value);
   AstValue *v = l.n == 1 ? l.at[0].value : NULL;
   bool file = type == TYPE_SOURCE || type == TYPE_VALID || type == TYPE_STRING;
@@ -145,7 +145,7 @@ static AstValue *read_value(const Set *s, SettingType type) {
   return v;
 }
 
-static AstPath *path_of(const Set *s, Str name, Span at) {
+static AstPath *path_of(const SettingChange *s, Str name, Span at) {
   AstPath *p = ARENA_NEW(s->c->arena, AstPath);
   p->text = name, p->span = at;
   vec_push(s->c->arena, p->parts, ((AstPart){.kind = PART_NAME, .name = name, .span = at}));
@@ -161,11 +161,12 @@ static bool is_word(const AstPair *p, const char *word) {
 }
 
 /* What the line says without the setting. A new choice leaves behind the options of the old one. */
-static void keep_others(const Set *s, AstSetting *line, const AstPairs *had, const char *choice) {
+static void keep_others(const SettingChange *s, AstSetting *line, const AstPairs *had,
+                        const char *choice) {
   bool over = false;
   for (uint32_t i = 0; i < had->n; i++) {
     const AstPair *p = &had->at[i];
-    Set other = *s;
+    SettingChange other = *s;
     over |= is_word(p, "over");
     if (s->key && !strcmp(s->key, "over") && over && is_bare(p)) continue;
     if (s->key && p->key && p->key->text == s->key) continue;
@@ -177,12 +178,12 @@ static void keep_others(const Set *s, AstSetting *line, const AstPairs *had, con
 }
 
 /* over a, b */
-static void put_names(const Set *s, AstSetting *line) {
+static void put_names(const SettingChange *s, AstSetting *line) {
   AstPairs l = parse_words(s, "over ", s->value);
   for (uint32_t i = 0; i < l.n; i++) vec_push(s->c->arena, line->values, l.at[i]);
 }
 
-static void put_value(const Set *s, AstSetting *line, const AstPairs *had) {
+static void put_value(const SettingChange *s, AstSetting *line, const AstPairs *had) {
   const SettingRow *r = s->key ? option_row(s, NULL) : s->row;
   AstPair p = {.value = read_value(s, r ? r->type : TYPE_WORD), .span = s->whole};
   bool chosen = !s->key && s->row && s->row->type == TYPE_WORD && p.value->kind == VALUE_PATH;
@@ -194,12 +195,12 @@ static void put_value(const Set *s, AstSetting *line, const AstPairs *had) {
 }
 
 /* An option of a line that is not written stands behind the line's default. */
-static AstPairs default_values(const Set *s) {
+static AstPairs default_values(const SettingChange *s) {
   if (!s->key || !s->row || !*s->row->otherwise) return (AstPairs){0};
   return parse_words(s, "", s->row->otherwise);
 }
 
-static AstSetting *edited_line(const Set *s, const AstSetting *old) {
+static AstSetting *edited_line(const SettingChange *s, const AstSetting *old) {
   AstSetting *line = ARENA_NEW(s->c->arena, AstSetting);
   if (old) *line = *old;
   else *line = (AstSetting){.path = path_of(s, s->word, s->word_at), .span = s->whole};
@@ -212,14 +213,14 @@ static AstSetting *edited_line(const Set *s, const AstSetting *old) {
 /* ---- the block ---- */
 
 /* Lines of several values, and lines that may stand several times, are written in a file. */
-static bool has_one_value(const Set *s) {
+static bool has_one_value(const SettingChange *s) {
   if (!s->row) return true;
   if (s->row->flags & SETTING_KEYS) return s->key != NULL;
   if (s->row->flags & (SETTING_ARROW | SETTING_MANY)) return false;
   return s->key || s->row->type != TYPE_NOTHING;
 }
 
-static void refuse(const Set *s) {
+static void refuse(const SettingChange *s) {
   const char *block = ast_item_word(s->block);
   Report *r =
       diag_at(s->c->diag, "E0602", s->word_at, "`--set` cannot give the line `%s`", s->word);
@@ -228,7 +229,7 @@ static void refuse(const Set *s) {
   else diag_help(r, "write it into the %s block: it may stand more than once", block);
 }
 
-static void refuse_planned(const Set *s, const PlannedRow *p) {
+static void refuse_planned(const SettingChange *s, const PlannedRow *p) {
   Report *r = diag_at(s->c->diag, "E0901", s->value_at, "%s is not built yet", p->what);
   diag_label(r, "in the language, for later");
 }
@@ -253,7 +254,7 @@ static uint32_t place_of(const AstBlock *b, Str word) {
 }
 
 const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, const char *text) {
-  Set s = {.c = c, .block = block};
+  SettingChange s = {.c = c, .block = block};
   s.file = diag_add_source(c->diag, "--set", arena_printf(c->arena, "%s", text), strlen(text));
   read_key(&s, text);
   const PlannedRow *later = settings_planned_row(block, s.word, s.key);

@@ -178,18 +178,19 @@ static int64_t peak(const Module *m, const Fn *f, Use use) {
 
 /* ---- the timeline ---- */
 
-typedef struct Place { /* where a walk stands: an op of a function, and of those that call it */
-  const struct Place *outer;
+typedef struct
+    BudgetPlace { /* where a walk stands: an op of a function, and of those that call it */
+  const struct BudgetPlace *outer;
   const Buffers *b;
   OpId op;
   int64_t work;
-} Place;
+} BudgetPlace;
 
-typedef struct Walk {
+typedef struct FrameWalk {
   const Module *m;
   Timeline *out;
   int64_t most;
-} Walk;
+} FrameWalk;
 
 /* What an op has beside its results: workspace of a kernel, second buffers of a loop. */
 static int64_t work_of(const Fn *f, const Op *o) {
@@ -206,7 +207,7 @@ static bool is_alive(const Buffers *b, ValueId v, OpId when) {
   return b->root[v] == v && b->bytes[v] && b->born[v] <= when && b->dies[v] >= when;
 }
 
-static void list_alive(const Walk *w, const Place *p) {
+static void list_alive(const FrameWalk *w, const BudgetPlace *p) {
   for (w->out->alive.n = 0; p; p = p->outer) {
     const Fn *f = p->b->f;
     for (ValueId v = 0; v < f->values.n; v++)
@@ -221,11 +222,11 @@ static bool is_moment(const Op *o) {
   return o->code == OP_kernel || op_family(o->code) == FAMILY_COLLECTIVE;
 }
 
-static void walk(Walk *w, const Fn *f, const Place *outer, const Moment *base) {
+static void walk(FrameWalk *w, const Fn *f, const BudgetPlace *outer, const Moment *base) {
   Buffers b = buffers_of(w->m, f);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    Place here = {outer, &b, i, work_of(f, o)};
+    BudgetPlace here = {outer, &b, i, work_of(f, o)};
     Moment now = *base;
     if (o->code != OP_loop && !is_moment(o)) continue;
     now.f = f, now.op = i;
@@ -255,7 +256,7 @@ static int larger_first(const void *a, const void *b) {
 
 Timeline module_timeline(const Module *m) {
   Timeline t = {0};
-  Walk w = {m, &t, -1};
+  FrameWalk w = {m, &t, -1};
   const Fn *step = ir_main_entry(m);
   if (step) walk(&w, step, NULL, &(Moment){.times = 1});
   if (t.alive.n) qsort(t.alive.at, t.alive.n, sizeof *t.alive.at, larger_first);

@@ -64,8 +64,8 @@ static uint32_t read_number(Parser *p) {
 }
 
 static void define(Parser *p, uint32_t number, ValueId v) {
-  while (p->known.n <= number) vec_push(p->m->arena, p->known, (Known){0});
-  p->known.at[number] = (Known){p->fn_number, v};
+  while (p->known.n <= number) vec_push(p->m->arena, p->known, (KnownValue){0});
+  p->known.at[number] = (KnownValue){p->fn_number, v};
 }
 
 static bool is_defined(const Parser *p, uint32_t number) {
@@ -142,16 +142,16 @@ static void read_storage(Parser *p, Value *v) {
 
 enum { MOST_OPERANDS = 1 << 16 };
 
-typedef struct Line { /* an op line as far as it is read */
+typedef struct TextLine { /* an op line as far as it is read */
   Op op;
   size_t start;
   VEC(uint32_t) results; /* numbers in the text */
   VEC(ValueId) in;
   VEC(Type) types;
   VEC(Placement) placed;
-} Line;
+} TextLine;
 
-static void read_results(Parser *p, Line *l) {
+static void read_results(Parser *p, TextLine *l) {
   if (!lex_is(p, '%')) return;
   do {
     lex_blanks(p);
@@ -185,19 +185,19 @@ static bool read_symbol(Parser *p, Op *op) {
   return true;
 }
 
-static void read_operands(Parser *p, Line *l, bool after_symbol) {
+static void read_operands(Parser *p, TextLine *l, bool after_symbol) {
   if (after_symbol ? !lex_take(p, ',') : !lex_is(p, '%')) return;
   do vec_push(p->m->arena, l->in, read_value(p));
   while (lex_take(p, ','));
 }
 
-static void check_count(Parser *p, const Line *l, const char *what, uint32_t have, int want) {
+static void check_count(Parser *p, const TextLine *l, const char *what, uint32_t have, int want) {
   if (want < 0 ? have > MOST_OPERANDS : have != (uint32_t)want)
     lex_fail(p, "E1004", l->start, "%s has %u %s, expected %d", op_name(l->op.code), have, what,
              want < 0 ? MOST_OPERANDS : want);
 }
 
-static void check_counts(Parser *p, const Line *l) {
+static void check_counts(Parser *p, const TextLine *l) {
   check_count(p, l, "operands", l->in.n, op_arity(l->op.code));
   check_count(p, l, "results", l->results.n, op_results(l->op.code));
   check_count(p, l, "result types", l->types.n, (int)l->results.n);
@@ -215,7 +215,7 @@ static void default_order(Parser *p, Value *v) {
   if (module_fence(p->m) >= FENCE_ORDERED && !v->storage.ordered) value_dense(v);
 }
 
-static void append_op(Parser *p, const Line *l) {
+static void append_op(Parser *p, const TextLine *l) {
   Op *op = fn_op(p->m, p->fn, l->op.code, l->in.n, l->in.at, l->types.n, l->types.at, (Loc){0});
   op->ngroups = l->op.ngroups, op->group = l->op.group, op->attrs = l->op.attrs;
   op->callee = l->op.callee, op->global = l->op.global;
@@ -245,14 +245,14 @@ static void read_op_tail(Parser *p, size_t start) {
   lex_end(p);
 }
 
-static void read_type(Parser *p, Line *l) {
+static void read_type(Parser *p, TextLine *l) {
   Placement placed;
   vec_push(p->m->arena, l->types, lex_type(p, &placed));
   vec_push(p->m->arena, l->placed, placed);
 }
 
 static void read_op(Parser *p) {
-  Line l = {.start = p->at};
+  TextLine l = {.start = p->at};
   read_results(p, &l);
   l.op.code = read_op_name(p);
   read_groups(p, &l.op);

@@ -9,10 +9,10 @@
 #include "text.h"
 #include <setjmp.h>
 
-typedef struct Known { /* %number of the text: which value of the function being read */
+typedef struct KnownValue { /* %number of the text: which value of the function being read */
   uint32_t fn;         /* 0: not yet; functions count from 1 */
   ValueId value;
-} Known;
+} KnownValue;
 
 typedef struct Parser {
   Module *m;
@@ -24,7 +24,7 @@ typedef struct Parser {
   bool quiet;   /* the function has a mistake: a value may be unknown for that reason alone */
   Fn *fn;
   uint32_t fn_number;
-  VEC(Known) known;
+  VEC(KnownValue) known;
 } Parser;
 
 enum { MOST_VALUES = 1 << 20, MOST_RANKS = 1 << 24 };

@@ -13,14 +13,14 @@
 #include "passes/collect.h"
 #include <string.h>
 
-static Str completed_to(const Site *s, ValueId old, int axis, const Placement *p) {
+static Str completed_to(const CollectSite *s, ValueId old, int axis, const Placement *p) {
   Str home = s->u.home[old].on[axis];
   Placement with = *p;
   with.on[axis] = home;
   return home && placement_fits(s->m, value_type(s->f, old), &with) ? home : NULL;
 }
 
-void site_define(Site *s, ValueId old, ValueId v, const Placement *at) {
+void site_define(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
   Placement p = *at;
   s->to->values.at[v].placed = *at;
   for (int i = 0; i < s->c->n; i++) {
@@ -36,7 +36,7 @@ void site_define(Site *s, ValueId old, ValueId v, const Placement *at) {
   site_put(s, old, v, &p);
 }
 
-static void collect_op(Site *s, const Op *o) {
+static void collect_op(CollectSite *s, const Op *o) {
   Way w;
   if (!choose_way(s, o, &w)) return;
   ValueId first = site_emit(s, o, w.in);
@@ -51,7 +51,7 @@ static Placement global_placement(const Collect *c, const Global *g) {
   return p;
 }
 
-static void collect_global(Site *s, const Op *o) {
+static void collect_global(CollectSite *s, const Op *o) {
   Placement p = global_placement(s->c, o->global);
   if (o->code == OP_load) {
     ValueId v = site_emit(s, o, NULL);
@@ -69,10 +69,10 @@ static void collect_global(Site *s, const Op *o) {
 
 /* ---- loops ---- */
 
-static void visit(Site *s);
+static void visit(CollectSite *s);
 
-static Site site_new(Collect *c, const Fn *f) {
-  Site s = {.c = c, .m = c->m, .f = f, .to = fn_new(c->m, f->kind, f->name)};
+static CollectSite site_new(Collect *c, const Fn *f) {
+  CollectSite s = {.c = c, .m = c->m, .f = f, .to = fn_new(c->m, f->kind, f->name)};
   s.to->loc = f->loc;
   s.u = uses_new(c->m, f);
   s.copies = ARENA_ARRAY(c->m->arena, Copies, f->values.n + 1);
@@ -86,16 +86,16 @@ static Placement without(Placement p, Str dim) {
   return p;
 }
 
-typedef struct Loop {
-  Site *outer;
+typedef struct CollectLoop {
+  CollectSite *outer;
   const Op *o;
   LoopShape s;
-  Site in;
+  CollectSite in;
   ValueList operands;
-} Loop;
+} CollectLoop;
 
 /* Weights come as they are, free things as the body asks for them, all else comes home. */
-static Placement argument_placement(const Loop *l, uint32_t i) {
+static Placement argument_placement(const CollectLoop *l, uint32_t i) {
   ValueId arg = l->in.f->args.at[i + 1];
   Placement p = l->in.u.home[arg];
   if (i < l->s.carry) return p;
@@ -106,7 +106,7 @@ static Placement argument_placement(const Loop *l, uint32_t i) {
   return p;
 }
 
-static void add_arguments(Loop *l) {
+static void add_arguments(CollectLoop *l) {
   const Fn *f = l->in.f;
   for (uint32_t i = 0; i < f->args.n; i++) {
     ValueId arg = f->args.at[i];
@@ -120,7 +120,7 @@ static void add_arguments(Loop *l) {
 /* What has been written of a stack and what this loop adds to it lie alike: as gradients do, if
    both are so placed, else at home. Of a stack that its rounds read, too, the operand is at home.
  */
-static Placement continued_placement(Loop *l, uint32_t result, uint32_t operand) {
+static Placement continued_placement(CollectLoop *l, uint32_t result, uint32_t operand) {
   const Fn *f = l->in.f;
   ValueId v = f->results.at[result], arg = f->args.at[operand + 1];
   const Placement *have = &l->outer->copies[l->o->in[operand]].at[0].at;
@@ -135,7 +135,7 @@ static Placement continued_placement(Loop *l, uint32_t result, uint32_t operand)
   return p;
 }
 
-static void add_results(Loop *l) {
+static void add_results(CollectLoop *l) {
   const Fn *f = l->in.f;
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId v = f->results.at[i];
@@ -150,15 +150,15 @@ static void add_results(Loop *l) {
 }
 
 /* A first value that is zero lies wherever the sum does. */
-static void bring_operands(Loop *l) {
+static void bring_operands(CollectLoop *l) {
   for (uint32_t i = 0; i < l->o->nin; i++) {
     Placement p = l->in.copies[l->in.f->args.at[i + 1]].at[0].at;
     vec_push(l->in.m->arena, l->operands, site_bring(l->outer, l->o->in[i], &p));
   }
 }
 
-static void collect_loop(Site *s, const Op *o) {
-  Loop l = {.outer = s, .o = o, .s = loop_shape(o), .in = site_new(s->c, o->callee)};
+static void collect_loop(CollectSite *s, const Op *o) {
+  CollectLoop l = {.outer = s, .o = o, .s = loop_shape(o), .in = site_new(s->c, o->callee)};
   uses_of_body(s->m, s->f, &s->u, o, &l.in.u);
   add_arguments(&l);
   visit(&l.in);
@@ -174,11 +174,11 @@ static void collect_loop(Site *s, const Op *o) {
 
 /* ---- functions ---- */
 
-static bool is_free(const Site *s, const Op *o) {
+static bool is_free(const CollectSite *s, const Op *o) {
   return o->code != OP_load && o->nout && s->u.free[o->out];
 }
 
-static void visit(Site *s) {
+static void visit(CollectSite *s) {
   for (uint32_t i = 0; i < s->f->ops.n && !s->c->failed; i++) {
     const Op *o = s->op = &s->f->ops.at[i];
     if (is_free(s, o)) continue;
@@ -190,7 +190,7 @@ static void visit(Site *s) {
 }
 
 static Fn *collect_entry(Collect *c, const Fn *f) {
-  Site s = site_new(c, f);
+  CollectSite s = site_new(c, f);
   uses_of_entry(c->m, f, &s.u);
   visit(&s);
   return s.to;

@@ -46,7 +46,7 @@ typedef struct Uses { /* of the values of one function; arrays by ValueId */
   bool *running;     /* argument of a body that a sum over rounds runs in */
 } Uses;
 
-typedef struct Site { /* a function at work */
+typedef struct CollectSite { /* a function at work */
   Collect *c;
   Module *m;
   const Fn *f;
@@ -56,7 +56,7 @@ typedef struct Site { /* a function at work */
   ValueId *map;   /* scratch for copied ops */
   const Op *op;   /* in work */
   bool gradient;  /* what is completed is read by updates alone */
-} Site;
+} CollectSite;
 
 /* ---- collect_uses.c ---- */
 Uses uses_new(Module *m, const Fn *f);
@@ -66,30 +66,30 @@ void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *
 bool sum_like(const Fn *f, const Op *o); /* add or sub of floats */
 
 /* ---- collect_bring.c ---- */
-void site_put(Site *s, ValueId old, ValueId v, const Placement *at); /* one more copy */
-ValueId site_bring(Site *s, ValueId old, const Placement *want);
-ValueId site_convert(Site *s, ValueId v, const Placement *to); /* v: in s->to */
+void site_put(CollectSite *s, ValueId old, ValueId v, const Placement *at); /* one more copy */
+ValueId site_bring(CollectSite *s, ValueId old, const Placement *want);
+ValueId site_convert(CollectSite *s, ValueId v, const Placement *to); /* v: in s->to */
 /* Copies o with its operands so placed; returns its first result. */
-ValueId site_emit(Site *s, const Op *o, const Placement *in);
-const Placement *site_placed(const Site *s, ValueId v);
+ValueId site_emit(CollectSite *s, const Op *o, const Placement *in);
+const Placement *site_placed(const CollectSite *s, ValueId v);
 const Demand *demand_find(const Collect *c, const void *of, uint32_t arg); /* NULL: none */
-double convert_cost(const Site *s, Str from, Str to, int axis, double held);
+double convert_cost(const CollectSite *s, Str from, Str to, int axis, double held);
 /* Elements of type t that a rank holds where `axis` does not cut it. */
-double held_but(const Site *s, const Type *t, const Placement *p, int axis);
+double held_but(const CollectSite *s, const Type *t, const Placement *p, int axis);
 /* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
-double bring_cost(const Site *s, ValueId old, int axis, Str want, const Placement *others);
+double bring_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others);
 
 /* ---- collect_choose.c ---- */
 typedef struct Way { /* an op on blocks */
   Placement *in, *out;
 } Way;
-bool choose_way(Site *s, const Op *o, Way *w); /* false: E0707 was given */
-bool stuck(Site *s, const Op *o, ValueId weight, int axis);
+bool choose_way(CollectSite *s, const Op *o, Way *w); /* false: E0707 was given */
+bool stuck(CollectSite *s, const Op *o, ValueId weight, int axis);
 
 /* ---- collect_sum.c ---- */
-void collect_sum(Site *s, const Op *root);
+void collect_sum(CollectSite *s, const Op *root);
 
 /* ---- collect.c ---- */
 /* A new result: completed now unless it may stay as it is. */
-void site_define(Site *s, ValueId old, ValueId v, const Placement *at);
+void site_define(CollectSite *s, ValueId old, ValueId v, const Placement *at);
 #endif

@@ -9,22 +9,24 @@
 #include "passes/collect.h"
 #include <math.h>
 
-const Placement *site_placed(const Site *s, ValueId v) { return &s->to->values.at[v].placed; }
+const Placement *site_placed(const CollectSite *s, ValueId v) {
+  return &s->to->values.at[v].placed;
+}
 
-void site_put(Site *s, ValueId old, ValueId v, const Placement *at) {
+void site_put(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
   s->to->values.at[v].placed = *at;
   vec_push(s->m->arena, s->copies[old], (Copy){*at, v});
 }
 
 /* ---- costs ---- */
 
-double held_but(const Site *s, const Type *t, const Placement *p, int axis) {
+double held_but(const CollectSite *s, const Type *t, const Placement *p, int axis) {
   Placement rest = *p;
   rest.on[axis] = NULL;
   return (double)placement_held(s->m, t, &rest);
 }
 
-double convert_cost(const Site *s, Str from, Str to, int axis, double held) {
+double convert_cost(const CollectSite *s, Str from, Str to, int axis, double held) {
   if (from == to) return 0;
   if (is_partial(from))
     return !to ? 2 * held : is_split(to) ? (from == PARTIAL_MAX ? 2 : 1) * held : INFINITY;
@@ -34,13 +36,14 @@ double convert_cost(const Site *s, Str from, Str to, int axis, double held) {
 }
 
 /* A free value costs nothing, but that samples of an input are another rank's business. */
-static double make_cost(const Site *s, ValueId old, int axis, Str want, const Placement *others) {
+static double make_cost(const CollectSite *s, ValueId old, int axis, Str want,
+                        const Placement *others) {
   Str home = s->u.home[old].on[axis];
   if (!s->u.input[old] || !home || strcmp(home, "Batch") || home == want) return 0;
   return held_but(s, value_type(s->f, old), others, axis);
 }
 
-double bring_cost(const Site *s, ValueId old, int axis, Str want, const Placement *others) {
+double bring_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others) {
   double least = INFINITY;
   if (s->u.free[old]) return make_cost(s, old, axis, want, others);
   for (uint32_t i = 0; i < s->copies[old].n; i++) {
@@ -54,7 +57,7 @@ double bring_cost(const Site *s, ValueId old, int axis, Str want, const Placemen
 
 /* ---- conversions ---- */
 
-static ValueId emit(Site *s, OpCode c, ValueId v, const Group *g, int axis, Str state) {
+static ValueId emit(CollectSite *s, OpCode c, ValueId v, const Group *g, int axis, Str state) {
   Type t = *value_type(s->to, v);
   Placement p = *site_placed(s, v);
   ValueId r = emit_typed(s->m, s->to, c, 1, &v, g, t, s->op ? s->op->loc : (Loc){0});
@@ -69,7 +72,7 @@ static ValueId emit(Site *s, OpCode c, ValueId v, const Group *g, int axis, Str 
   return r;
 }
 
-static ValueId step(Site *s, ValueId v, int axis, Str from, Str to) {
+static ValueId step(CollectSite *s, ValueId v, int axis, Str from, Str to) {
   Group one = group_dims(1, is_split(to) ? &to : &from);
   if (from == PARTIAL_SUM && is_split(to)) return emit(s, OP_reduce_scatter, v, &one, axis, to);
   if (is_partial(from)) return emit(s, OP_all_reduce, v, NULL, axis, NULL);
@@ -87,14 +90,14 @@ static int step_order(Str from, Str to) {
   return to ? 3 : 4;
 }
 
-static bool finer_cuts(const Site *s, const Placement *now, int i, Str dim) {
+static bool finer_cuts(const CollectSite *s, const Placement *now, int i, Str dim) {
   for (int k = i + 1; k < s->c->n; k++)
     if (now->on[s->c->axis[k]] == dim) return true;
   return false;
 }
 
 /* A coarser axis still has to join or cut dim. */
-static bool coarser_waits(const Site *s, const Placement *now, const Placement *to, int i,
+static bool coarser_waits(const CollectSite *s, const Placement *now, const Placement *to, int i,
                           Str dim) {
   for (int k = 0; k < i; k++) {
     int axis = s->c->axis[k];
@@ -103,7 +106,8 @@ static bool coarser_waits(const Site *s, const Placement *now, const Placement *
   return false;
 }
 
-static bool ready(const Site *s, ValueId v, const Placement *now, const Placement *to, int i) {
+static bool ready(const CollectSite *s, ValueId v, const Placement *now, const Placement *to,
+                  int i) {
   Str from = now->on[s->c->axis[i]], want = to->on[s->c->axis[i]];
   if (is_split(from) && finer_cuts(s, now, i, from)) return false;
   if (!is_split(want)) return true;
@@ -114,7 +118,7 @@ static bool ready(const Site *s, ValueId v, const Placement *now, const Placemen
 }
 
 /* The finest cut that is in the way of some step. */
-static int blocker(const Site *s, const Placement *now, const Placement *to) {
+static int blocker(const CollectSite *s, const Placement *now, const Placement *to) {
   for (int k = s->c->n; k-- > 0;) {
     int axis = s->c->axis[k];
     Str dim = now->on[axis];
@@ -128,7 +132,7 @@ static int blocker(const Site *s, const Placement *now, const Placement *to) {
   bug("collect: no way from one placement to another");
 }
 
-ValueId site_convert(Site *s, ValueId v, const Placement *to) {
+ValueId site_convert(CollectSite *s, ValueId v, const Placement *to) {
   for (;;) {
     Placement now = *site_placed(s, v);
     int best = -1, order = 9;
@@ -157,7 +161,7 @@ const Demand *demand_find(const Collect *c, const void *of, uint32_t arg) {
   return NULL;
 }
 
-static void demand(Site *s, const void *of, uint32_t arg, int axis) {
+static void demand(CollectSite *s, const void *of, uint32_t arg, int axis) {
   Collect *c = s->c;
   Demand *d = (Demand *)demand_find(c, of, arg);
   if (!d) {
@@ -169,7 +173,7 @@ static void demand(Site *s, const void *of, uint32_t arg, int axis) {
 
 /* An input or an argument is as it comes; a block of something whole may be taken, and what no
    block serves is asked for whole. */
-static ValueId take_leaf(Site *s, ValueId old, const Placement *want) {
+static ValueId take_leaf(CollectSite *s, ValueId old, const Placement *want) {
   const Copy *have = &s->copies[old].at[0];
   const Value *v = &s->f->values.at[old];
   const Op *def = value_def(s->f, old);
@@ -181,8 +185,8 @@ static ValueId take_leaf(Site *s, ValueId old, const Placement *want) {
 
 /* States of the operands from which the result gets `want`. On axes where no index leads there the
    whole is made, and its block taken afterwards. */
-static void work_back(Site *s, const Op *o, uint32_t result, const Placement *want, Placement *in,
-                      Placement *out) {
+static void work_back(CollectSite *s, const Op *o, uint32_t result, const Placement *want,
+                      Placement *in, Placement *out) {
   ShardIndex *list;
   uint32_t n = shard_indexes(s->m, s->f, o, &list);
   for (int i = 0; i < s->c->n; i++) {
@@ -203,7 +207,7 @@ static void work_back(Site *s, const Op *o, uint32_t result, const Placement *wa
   }
 }
 
-static ValueId make_op(Site *s, ValueId old, const Placement *want) {
+static ValueId make_op(CollectSite *s, ValueId old, const Placement *want) {
   const Op *o = value_def(s->f, old), *before = s->op;
   uint32_t result = old - o->out;
   Placement *in = ARENA_ARRAY(s->m->arena, Placement, o->nin + 1);
@@ -219,7 +223,7 @@ static ValueId make_op(Site *s, ValueId old, const Placement *want) {
   return site_convert(s, first + result, want);
 }
 
-ValueId site_emit(Site *s, const Op *o, const Placement *in) {
+ValueId site_emit(CollectSite *s, const Op *o, const Placement *in) {
   ValueId *v = ARENA_ARRAY(s->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) v[i] = site_bring(s, o->in[i], &in[i]);
   Op *made = fn_clone_op(s->m, s->to, s->f, o, s->map);
@@ -229,13 +233,13 @@ ValueId site_emit(Site *s, const Op *o, const Placement *in) {
 
 /* ---- bringing ---- */
 
-static ValueId known(const Site *s, ValueId old, const Placement *want) {
+static ValueId known(const CollectSite *s, ValueId old, const Placement *want) {
   for (uint32_t i = 0; i < s->copies[old].n; i++)
     if (placement_equal(&s->copies[old].at[i].at, want)) return s->copies[old].at[i].v;
   return NO_VALUE;
 }
 
-static double whole_cost(const Site *s, ValueId old, const Copy *c, const Placement *want) {
+static double whole_cost(const CollectSite *s, ValueId old, const Copy *c, const Placement *want) {
   double sum = 0;
   for (int i = 0; i < s->c->n; i++) {
     int axis = s->c->axis[i];
@@ -245,7 +249,7 @@ static double whole_cost(const Site *s, ValueId old, const Copy *c, const Placem
   return sum;
 }
 
-static ValueId from_cheapest(Site *s, ValueId old, const Placement *want) {
+static ValueId from_cheapest(CollectSite *s, ValueId old, const Placement *want) {
   const Copy *best = NULL;
   double least = INFINITY;
   for (uint32_t i = 0; i < s->copies[old].n; i++) {
@@ -257,7 +261,7 @@ static ValueId from_cheapest(Site *s, ValueId old, const Placement *want) {
 }
 
 /* Every copy that is made lives to the end of the function and serves all who ask later. */
-ValueId site_bring(Site *s, ValueId old, const Placement *want) {
+ValueId site_bring(CollectSite *s, ValueId old, const Placement *want) {
   ValueId v = known(s, old, want);
   if (v != NO_VALUE) return v;
   const Op *def = value_def(s->f, old);

@@ -17,7 +17,7 @@ typedef struct Choice { /* on one axis */
 /* A large cost that is not yet impossible: a gradient that would have to move at the end. */
 static const double astray = 1e15;
 
-bool stuck(Site *s, const Op *o, ValueId weight, int axis) {
+bool stuck(CollectSite *s, const Op *o, ValueId weight, int axis) {
   Collect *c = s->c;
   if (c->failed) return false;
   c->failed = true;
@@ -43,7 +43,7 @@ bool stuck(Site *s, const Op *o, ValueId weight, int axis) {
 }
 
 typedef struct Chooser {
-  Site *s;
+  CollectSite *s;
   const Op *o;
   Way *w;
   int axis;
@@ -131,7 +131,7 @@ static void consider(Chooser *c, Choice x) {
 
 /* ---- ways on one axis ---- */
 
-static bool copy_has(const Site *s, ValueId v, int axis, Str state) {
+static bool copy_has(const CollectSite *s, ValueId v, int axis, Str state) {
   for (uint32_t i = 0; i < s->copies[v].n; i++)
     if (s->copies[v].at[i].at.on[axis] == state) return true;
   return false;
@@ -139,7 +139,7 @@ static bool copy_has(const Site *s, ValueId v, int axis, Str state) {
 
 /* Only what the axis cuts already, somewhere, or would by the rules. */
 static bool is_near(const Chooser *c, const ShardIndex *x) {
-  const Site *s = c->s;
+  const CollectSite *s = c->s;
   for (uint32_t i = 0; i < c->o->nin; i++) {
     ValueId v = c->o->in[i];
     if (!x->in[i]) continue;
@@ -187,7 +187,7 @@ static void consider_partial(Chooser *c) {
   }
 }
 
-static ValueId parameter_of(const Site *s, const Op *o, int axis) {
+static ValueId parameter_of(const CollectSite *s, const Op *o, int axis) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (s->u.of[o->in[i]] && s->u.home[o->in[i]].on[axis]) return o->in[i];
   return o->nin ? o->in[0] : o->out;
@@ -204,7 +204,7 @@ static bool choose_axis(Chooser *c) {
   return true;
 }
 
-bool choose_way(Site *s, const Op *o, Way *w) {
+bool choose_way(CollectSite *s, const Op *o, Way *w) {
   Arena *a = s->m->arena;
   Chooser c = {.s = s, .o = o, .w = w};
   w->in = ARENA_ARRAY(a, Placement, o->nin + 1), w->out = ARENA_ARRAY(a, Placement, o->nout + 1);

@@ -15,7 +15,7 @@ typedef struct Term {
 } Term;
 
 typedef struct Sum {
-  Site *s;
+  CollectSite *s;
   const Op *root;
   VEC(Term) terms;
   ValueId running; /* argument of the body that the sum runs in, or NO_VALUE */
@@ -49,7 +49,7 @@ typedef struct Guess {
 } Guess;
 
 static Guess guess(const Sum *x, int axis, Str state) {
-  const Site *s = x->s;
+  const CollectSite *s = x->s;
   ValueId v = x->root->out;
   Guess g = {.state = state};
   double held = held_but(s, value_type(s->f, v), &x->target, axis);
@@ -87,7 +87,7 @@ static void consider(const Sum *x, int axis, Str state, Guess *best, bool *any) 
 
 /* Dims that a term is cut along there, or would be. */
 static void consider_cuts(const Sum *x, int axis, Guess *best, bool *any) {
-  const Site *s = x->s;
+  const CollectSite *s = x->s;
   for (uint32_t i = 0; i < x->terms.n; i++) {
     ValueId v = x->terms.at[i].old;
     Str home = s->u.home[v].on[axis];
@@ -138,7 +138,7 @@ static Placement wanted_for(const Sum *x, const Term *t) {
 
 /* a + b or a - b, widened where neither has all dims. */
 static ValueId combine(Sum *x, ValueId a, ValueId b, bool minus) {
-  Site *s = x->s;
+  CollectSite *s = x->s;
   Placement p = *site_placed(s, a), q = *site_placed(s, b), r = p;
   Loc loc = x->root->loc;
   for (int i = 0; i < MAX_MESH; i++)
@@ -166,15 +166,15 @@ static bool same_class(const Placement *p, const Placement *q) {
   return true;
 }
 
-typedef struct Class { /* terms that are partial on the same axes, added up */
+typedef struct SumTerms { /* terms that are partial on the same axes, added up */
   ValueId v;
   bool minus;
-} Class;
-typedef VEC(Class) Classes;
+} SumTerms;
+typedef VEC(SumTerms) Classes;
 
-static Class merged(Sum *x, Class a, Class b) {
-  if (a.minus && !b.minus) return (Class){combine(x, b.v, a.v, true), false};
-  return (Class){combine(x, a.v, b.v, a.minus != b.minus), a.minus};
+static SumTerms merged(Sum *x, SumTerms a, SumTerms b) {
+  if (a.minus && !b.minus) return (SumTerms){combine(x, b.v, a.v, true), false};
+  return (SumTerms){combine(x, a.v, b.v, a.minus != b.minus), a.minus};
 }
 
 /* Large terms first: they have the dims of the others. */
@@ -182,10 +182,10 @@ static Classes add_classes(Sum *x) {
   Classes list = {0};
   for (uint32_t i = 0; i < x->terms.n; i++) {
     Term *t = &x->terms.at[i];
-    Class one = {t->v, t->minus};
+    SumTerms one = {t->v, t->minus};
     bool found = false;
     for (uint32_t k = 0; k < list.n && !found; k++) {
-      Class *c = &list.at[k];
+      SumTerms *c = &list.at[k];
       if (!same_class(site_placed(x->s, c->v), site_placed(x->s, t->v))) continue;
       *c = merged(x, *c, one), found = true;
     }
@@ -195,7 +195,7 @@ static Classes add_classes(Sum *x) {
 }
 
 /* Completes c on the axes on which d is not partial. */
-static void complete_like(Sum *x, Class *c, const Placement *d) {
+static void complete_like(Sum *x, SumTerms *c, const Placement *d) {
   Placement p = *site_placed(x->s, c->v);
   const Type *t = value_type(x->s->to, c->v);
   for (int i = 0; i < MAX_MESH; i++) {
@@ -215,19 +215,19 @@ static ValueId join_classes(Sum *x, Classes *list) {
       if (partial_axes(site_placed(x->s, list->at[i].v)) >
           partial_axes(site_placed(x->s, list->at[most].v)))
         most = i;
-    Class top = list->at[most];
+    SumTerms top = list->at[most];
     list->at[most] = list->at[--list->n];
     uint32_t next = 0;
     for (uint32_t i = 1; i < list->n; i++)
       if (partial_axes(site_placed(x->s, list->at[i].v)) >
           partial_axes(site_placed(x->s, list->at[next].v)))
         next = i;
-    Class *other = &list->at[next];
+    SumTerms *other = &list->at[next];
     complete_like(x, &top, site_placed(x->s, other->v));
     complete_like(x, other, site_placed(x->s, top.v));
     *other = merged(x, top, *other);
   }
-  Class *all = &list->at[0];
+  SumTerms *all = &list->at[0];
   complete_like(x, all, &x->target);
   if (all->minus) {
     Placement p = *site_placed(x->s, all->v);
@@ -238,7 +238,7 @@ static ValueId join_classes(Sum *x, Classes *list) {
 }
 
 static ValueId widened(Sum *x, ValueId v) {
-  Site *s = x->s;
+  CollectSite *s = x->s;
   const Type *t = value_type(s->f, x->root->out);
   if (value_type(s->to, v)->rank == t->rank) return v;
   Placement p = *site_placed(s, v);
@@ -247,7 +247,7 @@ static ValueId widened(Sum *x, ValueId v) {
   return v;
 }
 
-static int by_size(const Site *s, const Term *a, const Term *b) {
+static int by_size(const CollectSite *s, const Term *a, const Term *b) {
   int x = value_type(s->f, a->old)->rank, y = value_type(s->f, b->old)->rank;
   return y - x;
 }
@@ -262,14 +262,14 @@ static void largest_first(Sum *x) {
 
 /* The argument is where the rest of the sum is: it started at zero, which lies anywhere. */
 static ValueId run(Sum *x, ValueId v) {
-  Site *s = x->s;
+  CollectSite *s = x->s;
   const Placement *p = site_placed(s, v);
   ValueId arg = s->copies[x->running].at[0].v;
   s->copies[x->running].at[0].at = s->to->values.at[arg].placed = *p;
   return combine(x, arg, v, false);
 }
 
-void collect_sum(Site *s, const Op *root) {
+void collect_sum(CollectSite *s, const Op *root) {
   Sum x = {.s = s, .root = root, .running = NO_VALUE};
   gather_terms(&x, root, false);
   largest_first(&x);

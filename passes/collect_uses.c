@@ -72,15 +72,15 @@ static ValueId only_operand(const Fn *f, const Type *t, const Op *o) {
   return v;
 }
 
-typedef struct Update { /* of one parameter */
+typedef struct GradientUpdate { /* of one parameter */
   const Global *g;
   bool *seen;
   char *known;
-} Update;
+} GradientUpdate;
 
 /* From the value that is stored to the parameter back to what the update reads: sums of gradients
    and the like stay one thing, the factor of clipping is looked through. */
-static void find_roots(const Fn *f, Uses *u, Update *p, ValueId v) {
+static void find_roots(const Fn *f, Uses *u, GradientUpdate *p, ValueId v) {
   const Op *o = value_def(f, v);
   const Type *t = &p->g->type;
   if (p->seen[v] || u->free[v] || !type_same_dims(value_type(f, v), t)) return;
@@ -225,8 +225,8 @@ void uses_of_entry(Module *m, const Fn *f, Uses *u) {
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code != OP_store || o->global->kind != GLOBAL_PARAM) continue;
-    Update p = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
-                ARENA_ARRAY(m->arena, char, f->values.n + 1)};
+    GradientUpdate p = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
+                        ARENA_ARRAY(m->arena, char, f->values.n + 1)};
     find_roots(f, u, &p, o->in[0]);
   }
   follow_gradients(m, f, u, &w);

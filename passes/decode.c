@@ -149,7 +149,7 @@ ValueId decode_cache(DecodeFrame *f, int number, Type t, Loc loc) {
   return ir_load(m, f->to, decode_global(m, GLOBAL_INPUT, name, t, loc), loc);
 }
 
-static void store_row(DecodeFrame *f, const Row *r) {
+static void store_row(DecodeFrame *f, const CacheRow *r) {
   Module *m = f->d->m;
   Str name =
       intern_printf(m->ctx->names, "decode.of.%s.%d", f->d->fills ? "fill" : "row", r->cache);
@@ -201,7 +201,7 @@ static void end_loop(DecodeFrame *f, DecodeFrame *b, ValueId *in, DimSet n) {
   ValueId out = rebuild_loop(f->d->m, f->to, b->to, s, in, b->loop->loc)->out;
   for (uint32_t i = 0; i < nout; i++) decode_remember(f, b->loop->out + i, n, out + i);
   for (uint32_t i = 0; i < b->rows.n; i++)
-    vec_push(a, f->rows, (Row){out + nout + i, b->rows.at[i].cache});
+    vec_push(a, f->rows, (CacheRow){out + nout + i, b->rows.at[i].cache});
 }
 
 bool decode_loop(DecodeFrame *f, const Op *o, DimSet n) {

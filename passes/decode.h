@@ -30,10 +30,10 @@ typedef struct Decode {
   VEC(CacheSite) site;
 } Decode;
 
-typedef struct Row { /* what belongs into a cache, to be passed outwards */
+typedef struct CacheRow { /* what belongs into a cache, to be passed outwards */
   ValueId value;
   int cache;
-} Row;
+} CacheRow;
 
 typedef struct DecodeFrame {
   Decode *d;
@@ -47,7 +47,7 @@ typedef struct DecodeFrame {
   VEC(Wanted) memo;
   VEC(ValueId) inner, outer;    /* invariant arguments, and what they are outside */
   VEC(ValueId) sliced, stacked; /* stacked arguments, likewise */
-  VEC(Row) rows;
+  VEC(CacheRow) rows;
 } DecodeFrame;
 
 bool dims_hold(const DimSet *s, Str dim);

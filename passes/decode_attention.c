@@ -60,7 +60,7 @@ static CacheSite *new_site(DecodeFrame *f, const Op *o) {
 }
 
 static void deliver(DecodeFrame *f, const int *number, const ValueId *kv) {
-  for (int i = 0; i < 2; i++) vec_push(f->d->m->arena, f->rows, (Row){kv[i], number[i]});
+  for (int i = 0; i < 2; i++) vec_push(f->d->m->arena, f->rows, (CacheRow){kv[i], number[i]});
 }
 
 /* ---- building ---- */

@@ -87,21 +87,21 @@ static void solve(const Net *t, uint32_t wanted) {
 
 /* ---- what later groups want ---- */
 
-typedef struct Walk {
+typedef struct InlineWalk {
   Fuse *u;
   uint32_t group; /* the values of later groups are decided already */
   bool *wanted, *inside;
-} Walk;
+} InlineWalk;
 
-static void want(Walk *w, ValueId v);
+static void want(InlineWalk *w, ValueId v);
 
-static void want_operands(Walk *w, ValueId v) {
+static void want_operands(InlineWalk *w, ValueId v) {
   const Op *o = value_def(w->u->f, v);
   for (uint32_t i = 0; o && i < o->nin; i++) want(w, o->in[i]);
 }
 
 /* v is read: marks the values of this and earlier groups that it is computed from. */
-static void want(Walk *w, ValueId v) {
+static void want(InlineWalk *w, ValueId v) {
   FuseValue *x = &w->u->value[v];
   if (w->wanted[v]) return;
   w->wanted[v] = true;
@@ -110,7 +110,7 @@ static void want(Walk *w, ValueId v) {
 }
 
 /* The operands of everything that the group really computes. */
-static void want_inside(Walk *w, ValueId v) {
+static void want_inside(InlineWalk *w, ValueId v) {
   if (!is_free(w->u, w->group, v) && !is_own(w->u, w->group, v)) {
     want(w, v);
     return;
@@ -121,7 +121,7 @@ static void want_inside(Walk *w, ValueId v) {
   for (uint32_t i = 0; o && i < o->nin; i++) want_inside(w, o->in[i]);
 }
 
-static void cut_group(Walk *w) {
+static void cut_group(InlineWalk *w) {
   Fuse *u = w->u;
   Net t = {.u = u, .group = w->group};
   uint32_t wanted = 0;
@@ -132,7 +132,7 @@ static void cut_group(Walk *w) {
 }
 
 /* What users compute again reads other values, perhaps of the same group: to a fixed point. */
-static void spread(Walk *w) {
+static void spread(InlineWalk *w) {
   uint32_t n = w->u->f->values.n;
   bool *done = ARENA_ARRAY(w->u->arena, bool, n + 1);
   for (bool more = true; more;) {
@@ -148,7 +148,7 @@ static void spread(Walk *w) {
 void fuse_cut(Fuse *u) {
   uint32_t n = u->f->values.n;
   for (uint32_t g = u->groups.n; g-- > 0;) {
-    Walk w = {u, g, ARENA_ARRAY(u->arena, bool, n + 1), ARENA_ARRAY(u->arena, bool, n + 1)};
+    InlineWalk w = {u, g, ARENA_ARRAY(u->arena, bool, n + 1), ARENA_ARRAY(u->arena, bool, n + 1)};
     cut_group(&w);
     spread(&w);
     for (ValueId v = 0; v < n; v++)

@@ -22,13 +22,13 @@
 
 enum { ALIGNED = 16 }; /* bytes: the widest access of a GPU, and what the verifier asks for */
 
-typedef struct Piece {
+typedef struct LaidPiece {
   ValueId v;
   Str dim; /* the one that is joined */
   bool direct;
-} Piece;
+} LaidPiece;
 
-typedef VEC(Piece) PieceList;
+typedef VEC(LaidPiece) PieceList;
 
 typedef struct Lay {
   Rebuild r;
@@ -114,7 +114,7 @@ static void list_pieces(Lay *l, const Op *o, bool absorb, PieceList *list) {
     if (nested && absorb) l->absorbed[f->values.at[o->in[k]].def] = true;
     if (!nested)
       vec_push(l->r.m->arena, *list,
-               (Piece){o->in[k], o->group[0].from[k], is_direct(l, o->in[k])});
+               (LaidPiece){o->in[k], o->group[0].from[k], is_direct(l, o->in[k])});
   }
 }
 
@@ -228,13 +228,15 @@ static Str new_dim(Lay *l, Str of) {
   return intern_printf(l->r.m->ctx->names, "%s_laid%u", of, l->made++);
 }
 
-static int64_t size_of(const Lay *l, Piece p) { return type_size(value_type(l->r.to, p.v), p.dim); }
+static int64_t size_of(const Lay *l, LaidPiece p) {
+  return type_size(value_type(l->r.to, p.v), p.dim);
+}
 
 static void lay(Lay *l, ValueId v) { l->r.to->values.at[v].storage.view = VIEW_LAID; }
 
 /* n pieces under the name `to`, in as many steps as a list of dims needs. */
-static ValueId join(Lay *l, const Piece *p, uint32_t n, Str to, bool laid, Loc loc) {
-  Piece all = p[0];
+static ValueId join(Lay *l, const LaidPiece *p, uint32_t n, Str to, bool laid, Loc loc) {
+  LaidPiece all = p[0];
   for (uint32_t i = 1; i < n;) {
     ValueId in[MAX_RANK] = {all.v};
     Str from[MAX_RANK] = {all.dim};
@@ -246,8 +248,8 @@ static ValueId join(Lay *l, const Piece *p, uint32_t n, Str to, bool laid, Loc l
     Type t = *value_type(l->r.to, in[0]);
     t.axis[type_find(&t, from[0])] = (Axis){name, size};
     Group map = group_map(k, from, 1, &name);
-    all =
-        (Piece){emit_typed(l->r.m, l->r.to, OP_concat, (uint32_t)k, in, &map, t, loc), name, true};
+    all = (LaidPiece){emit_typed(l->r.m, l->r.to, OP_concat, (uint32_t)k, in, &map, t, loc), name,
+                      true};
     if (laid) lay(l, all.v);
   }
   return all.v;
@@ -257,7 +259,7 @@ static ValueId join(Lay *l, const Piece *p, uint32_t n, Str to, bool laid, Loc l
 static PieceList gather_rest(Lay *l, const PieceList *list, Str of, Loc loc) {
   PieceList out = {0};
   for (uint32_t i = 0, n; i < list->n; i += n) {
-    Piece p = list->at[i];
+    LaidPiece p = list->at[i];
     for (n = 1; !p.direct && i + n < list->n && !list->at[i + n].direct;) n++;
     if (n > 1) p.dim = new_dim(l, of), p.v = join(l, &list->at[i], n, p.dim, false, loc);
     vec_push(l->r.m->arena, out, p);
@@ -280,7 +282,7 @@ static void write_sum(Lay *l, const Op *o, PieceList list, ValueId x) {
   PieceList pieces = {0};
   x = l->r.map[x];
   for (uint32_t i = 0, n; i < list.n; i += n) {
-    Piece p = list.at[i];
+    LaidPiece p = list.at[i];
     for (n = 1; !p.direct && i + n < list.n && !list.at[i + n].direct;) n++;
     Axis a = {n > 1 ? new_dim(l, to) : p.dim, 0};
     for (uint32_t k = i; k < i + n; k++)

@@ -54,15 +54,15 @@ static bool sinks(const Fn *f, const Op *o) {
 
 /* ---- products that end in updates ---- */
 
-typedef struct Update {
+typedef struct SunkUpdate {
   const Fn *f;
   OpId product;
   bool *own;     /* by ValueId: the product, and what element-wise ops make of it alone */
   bool *follows; /* by ValueId: depends on it in any way */
-} Update;
+} SunkUpdate;
 
 /* Does what element-wise ops make of the product end in a result or a global? */
-static bool update_of(Arena *a, Update *u) {
+static bool update_of(Arena *a, SunkUpdate *u) {
   const Fn *f = u->f;
   bool ends = false;
   u->own = ARENA_ARRAY(a, bool, f->values.n + 1),
@@ -94,7 +94,7 @@ static bool may_rise(const Fn *f, ValueId v, OpId at) {
 }
 
 /* What other products make of v, or of what it is by element, if the update reads v. */
-static void note_readers(Arena *a, const Update *u, ValueId v, ValueList *wait) {
+static void note_readers(Arena *a, const SunkUpdate *u, ValueId v, ValueList *wait) {
   const Fn *f = u->f;
   bool *same = ARENA_ARRAY(a, bool, f->values.n + 1), updates = false;
   uint32_t before = wait->n;
@@ -113,7 +113,7 @@ static void note_readers(Arena *a, const Update *u, ValueId v, ValueList *wait) 
 }
 
 static ValueList waits_for(Arena *a, const Fn *f, OpId product) {
-  Update u = {.f = f, .product = product};
+  SunkUpdate u = {.f = f, .product = product};
   const Op *o = &f->ops.at[product];
   ValueList wait = {0};
   if (op_family(o->code) != FAMILY_CONTRACT || !update_of(a, &u)) return wait;

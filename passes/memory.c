@@ -11,26 +11,26 @@
 #include "passes/memory.h"
 #include "ir/budget.h"
 
-typedef struct Class {
+typedef struct BufferClass {
   int64_t bytes, born, dies;
   PlaceKind place;
   uint32_t slot;
   uint32_t block; /* number of its block + 1 */
-} Class;
+} BufferClass;
 
 typedef struct Frame {
   Module *m;
   Fn *f;
   ValueId *class_of; /* by value: the value that names its class */
   int64_t *within;   /* by value: its place in the bytes of its class */
-  Class *classes;    /* by that value */
+  BufferClass *classes; /* by that value */
   VEC(Block) blocks, live;
   uint32_t *work,
       *slot; /* by op: number of its workspace's block + 1, of its first second buffer's */
 } Frame;
 
 static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
-static Class *class_at(const Frame *x, ValueId v) { return &x->classes[x->class_of[v]]; }
+static BufferClass *class_at(const Frame *x, ValueId v) { return &x->classes[x->class_of[v]]; }
 
 static uint32_t global_slot(const Module *m, const Global *g) {
   uint32_t i = 0;
@@ -48,9 +48,9 @@ static void find_classes(Frame *x) {
   SharedBytes s = shared_bytes(x->m->arena, x->f);
   x->class_of = s.of, x->within = s.at;
   for (ValueId v = 0; v < x->f->values.n; v++)
-    x->classes[v] = (Class){.born = x->f->ops.n, .dies = -1};
+    x->classes[v] = (BufferClass){.born = x->f->ops.n, .dies = -1};
   for (ValueId v = 0; v < x->f->values.n; v++) {
-    Class *c = class_at(x, v);
+    BufferClass *c = class_at(x, v);
     bool arg = value(x, v)->def == NO_OP, view = value(x, v)->storage.view == VIEW_OF;
     int64_t born = arg ? -1 : (int64_t)value(x, v)->def;
     if (arg) c->place = PLACE_ARG, c->slot = value(x, v)->result;
@@ -62,7 +62,7 @@ static void find_classes(Frame *x) {
 }
 
 static void use(Frame *x, ValueId v, int64_t when) {
-  Class *c = class_at(x, v);
+  BufferClass *c = class_at(x, v);
   if (when > c->dies) c->dies = when;
 }
 
@@ -72,12 +72,12 @@ static void find_uses(Frame *x) {
     for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], i);
     for (uint32_t k = 0; k < o->nout; k++) use(x, o->out + k, i);
     if (o->code == OP_load) {
-      Class *c = class_at(x, o->out);
+      BufferClass *c = class_at(x, o->out);
       c->born = -1, c->place = PLACE_GLOBAL, c->slot = global_slot(x->m, o->global);
     }
   }
   for (uint32_t i = 0; i < x->f->results.n; i++) {
-    Class *c = class_at(x, x->f->results.at[i]);
+    BufferClass *c = class_at(x, x->f->results.at[i]);
     c->dies = x->f->ops.n;
     if (c->place == PLACE_NONE) c->place = PLACE_RESULT, c->slot = i;
   }
@@ -89,7 +89,7 @@ static void find_uses(Frame *x) {
  * counts too. */
 static bool global_busy(const Frame *x, uint32_t slot, int64_t born) {
   for (ValueId v = 0; v < x->f->values.n; v++) {
-    const Class *c = class_at(x, v);
+    const BufferClass *c = class_at(x, v);
     if (c->place == PLACE_GLOBAL && c->slot == slot && (c->born >= 0 || c->dies >= born))
       return true;
   }
@@ -126,7 +126,7 @@ static bool written_over(const Frame *x, ValueId v) {
  * value any more. */
 static void place_stored(Frame *x, const Op *store) {
   ValueId v = store->in[0];
-  Class *c = class_at(x, v);
+  BufferClass *c = class_at(x, v);
   uint32_t slot = global_slot(x->m, store->global);
   if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
   if (c->place != PLACE_NONE || !shows_all(x, v) || written_over(x, v)) return;
@@ -177,7 +177,7 @@ static void add_work(Frame *x, OpId id) {
 
 static void add_classes(Frame *x) {
   for (ValueId v = 0; v < x->f->values.n; v++) {
-    Class *c = class_at(x, v);
+    BufferClass *c = class_at(x, v);
     if (x->class_of[v] != v || c->place != PLACE_NONE) continue;
     c->place = PLACE_FRAME;
     c->block = add_block(x, c->bytes, c->bytes, c->born, c->dies);
@@ -187,7 +187,7 @@ static void add_classes(Frame *x) {
 /* ---- the answer, written into the function ---- */
 
 static void write_value(Frame *x, ValueId v) {
-  const Class *c = class_at(x, v);
+  const BufferClass *c = class_at(x, v);
   Storage *s = &value(x, v)->storage;
   s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
   s->at = (c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0) + x->within[v];
@@ -208,7 +208,7 @@ static void write_op(Frame *x, OpId id) {
 
 static void place_function(Module *m, Fn *f) {
   Frame x = {.m = m, .f = f};
-  x.classes = ARENA_ARRAY(m->arena, Class, f->values.n + 1);
+  x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
   x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   x.slot = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   find_classes(&x);

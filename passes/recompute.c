@@ -78,25 +78,25 @@ static void find_free(Judge *w) {
   }
 }
 
-typedef struct Walk {
+typedef struct RecomputeWalk {
   const Judge *j;
   bool *seen;      /* by value of fwd */
   bool *need;      /* by value of fwd: would have to be kept */
   Type type;       /* of the value in question */
   int large, kept; /* large inputs; inputs that are kept values */
   bool possible;
-} Walk;
+} RecomputeWalk;
 
 /* As many elements as the value in question; of operands of the loop, only such with all its dims
    (a weight may have more elements than a small batch). */
-static bool is_large(const Walk *w, ValueId v) {
+static bool is_large(const RecomputeWalk *w, ValueId v) {
   Type t = *value_type(w->j->p.fwd, v);
   t.elem = w->type.elem;
   if (!value_def(w->j->p.fwd, v)) return w->type.rank && type_contains(&t, &w->type);
   return type_count(&t) >= type_count(&w->type);
 }
 
-static void keep_leaf(Walk *w, ValueId v) {
+static void keep_leaf(RecomputeWalk *w, ValueId v) {
   w->large += is_large(w, v), w->kept++;
   if (w->j->p.kept[v] == NO_VALUE) w->need[v] = true;
 }
@@ -105,12 +105,12 @@ static bool is_kept(const Judge *j, ValueId v) {
   return j->fresh[v] || (j->p.kept[v] != NO_VALUE && !j->drop[v]);
 }
 
-static bool small(const Walk *w, ValueId v) {
+static bool small(const RecomputeWalk *w, ValueId v) {
   return type_count(value_type(w->j->p.fwd, v)) * 4 <= type_count(&w->type);
 }
 
 /* Follows v back to values that are kept or may be, and to operands of the loop. */
-static void walk(Walk *w, ValueId v, bool root) {
+static void walk(RecomputeWalk *w, ValueId v, bool root) {
   if (w->seen[v] || !w->possible) return;
   w->seen[v] = true;
   const Op *def = value_def(w->j->p.fwd, v);
@@ -134,7 +134,7 @@ static bool again(Judge *j, ValueId v) {
   const Op *def = value_def(p->fwd, v);
   uint32_t n = p->fwd->values.n;
   if (!def || !(op_flags(def->code) & POINT)) return false;
-  Walk w = {.j = j, .type = *value_type(p->fwd, v), .possible = true};
+  RecomputeWalk w = {.j = j, .type = *value_type(p->fwd, v), .possible = true};
   w.seen = ARENA_ARRAY(p->m->arena, bool, n + 1), w.need = ARENA_ARRAY(p->m->arena, bool, n + 1);
   walk(&w, v, true);
   if (!w.possible || w.large > 1 || (j->pinned[v] && w.kept)) return false;
@@ -158,7 +158,7 @@ static Judge judge_of(const Pair *p) {
 }
 
 /* What is kept from now on, as one segment of all layers; false: nothing changes. */
-static bool judge(const Pair *p, Change *c) {
+static bool judge(const Pair *p, RecomputeChange *c) {
   Judge j = judge_of(p);
   Segment all = {.count = p->s1.trip};
   bool any = false;
@@ -166,14 +166,14 @@ static bool judge(const Pair *p, Change *c) {
   for (ValueId v = 0; v < p->fwd->values.n; v++)
     if (p->kept[v] != NO_VALUE && again(&j, v)) j.drop[v] = any = true;
   for (ValueId v = 0; v < p->fwd->values.n; v++) all.keep[v] = is_kept(&j, v);
-  *c = (Change){.pair = *p};
+  *c = (RecomputeChange){.pair = *p};
   vec_push(p->m->arena, c->segments, all);
   return any;
 }
 
 /* The first pair of loops with something to compute again, or NULL. */
 static Fn *improved(Module *m, const Fn *f) {
-  Change c;
+  RecomputeChange c;
   Pair p;
   for (uint32_t j = 0; j < f->ops.n; j++)
     for (uint32_t i = 0; f->ops.at[j].code == OP_loop && i < j; i++)

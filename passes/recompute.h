@@ -28,14 +28,14 @@ typedef struct Segment { /* layers that keep the same */
 } Segment;
 typedef VEC(Segment) Segments;
 
-typedef struct Change { /* of one pair */
+typedef struct RecomputeChange { /* of one pair */
   Pair pair;
   Segments segments; /* in order of layers, all layers */
-} Change;
+} RecomputeChange;
 
 /* f with these pairs rewritten. `judged`: the loops' paths get the range of layers, as in h[0..5],
    and are left alone from then on. */
-Fn *pair_rewrite(Module *m, const Fn *f, Change *changes, uint32_t n, bool judged);
+Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, bool judged);
 
 /* recompute_lines.c: what the plan says, applied to every pair that it names and that has not been
    judged yet. */

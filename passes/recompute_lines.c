@@ -26,26 +26,26 @@ typedef struct LinePath {
   int64_t first, last; /* last -1: to the end */
 } LinePath;
 
-typedef struct Line {
+typedef struct KeepLine {
   const char *text; /* without its position */
   Loc loc;
   VEC(LinePath) paths;
   KeepWord keep;
   const char *names; /* ", " between, "]" at the end */
   double budget;
-} Line;
+} KeepLine;
 
-typedef struct Piece { /* layers of a pair with one line */
+typedef struct LinePiece { /* layers of a pair with one line */
   uint32_t change;     /* index of its pair's change */
-  const Line *line;    /* NULL: keep all */
+  const KeepLine *line; /* NULL: keep all */
   int64_t first, count;
-} Piece;
+} LinePiece;
 
 typedef struct Lines {
   Module *m;
-  VEC(Line) line;
-  VEC(Change) changes; /* of all functions, functions in order */
-  VEC(Piece) pieces;
+  VEC(KeepLine) line;
+  VEC(RecomputeChange) changes; /* of all functions, functions in order */
+  VEC(LinePiece) pieces;
   VEC(KeepBody *) bodies; /* by change; NULL until somebody asks */
   uint32_t told;
 } Lines;
@@ -54,7 +54,7 @@ typedef struct Lines {
 
 static const char *skip(const char *p, const char *any) { return p + strspn(p, any); }
 
-static bool read_path(Lines *l, Line *line, const char **at) {
+static bool read_path(Lines *l, KeepLine *line, const char **at) {
   const char *p = skip(*at, ", ");
   size_t n = strcspn(p, ", [");
   LinePath path = {.last = -1};
@@ -73,7 +73,7 @@ static bool read_path(Lines *l, Line *line, const char **at) {
   return n > 0;
 }
 
-static bool read_keep(Line *line, const char *p) {
+static bool read_keep(KeepLine *line, const char *p) {
   static const struct {
     const char *word;
     KeepWord keep;
@@ -91,7 +91,7 @@ static bool read_keep(Line *line, const char *p) {
 
 static void read_line(Lines *l, Str text) {
   const char *p = text, *at = strstr(text, " loc(");
-  Line line = {.text = at ? arena_printf(l->m->arena, "%.*s", (int)(at - text), text) : text};
+  KeepLine line = {.text = at ? arena_printf(l->m->arena, "%.*s", (int)(at - text), text) : text};
   bool good = !at || sscanf(at, " loc(f%u:%u:%u+%u)", &line.loc.file, &line.loc.line,
                             &line.loc.column, &line.loc.length) == 4;
   while (good && (p == text || *p == ',')) good = read_path(l, &line, &p);
@@ -110,8 +110,8 @@ static void read_lines(Lines *l) {
 
 /* ---- which layers a line rules ---- */
 
-static const Line *line_of(const Lines *l, Str stack, int64_t layer) {
-  const Line *found = NULL;
+static const KeepLine *line_of(const Lines *l, Str stack, int64_t layer) {
+  const KeepLine *found = NULL;
   for (uint32_t i = 0; i < l->line.n; i++)
     for (uint32_t k = 0; k < l->line.at[i].paths.n; k++) {
       const LinePath *p = &l->line.at[i].paths.at[k];
@@ -124,9 +124,9 @@ static const Line *line_of(const Lines *l, Str stack, int64_t layer) {
 static bool cut_into_pieces(Lines *l, const Pair *p, uint32_t change) {
   bool any = false;
   for (int64_t at = 0, end; at < p->s1.trip; at = end) {
-    const Line *line = line_of(l, p->s1.path, at);
+    const KeepLine *line = line_of(l, p->s1.path, at);
     for (end = at + 1; end < p->s1.trip && line_of(l, p->s1.path, end) == line;) end++;
-    vec_push(l->m->arena, l->pieces, (Piece){change, line, at, end - at});
+    vec_push(l->m->arena, l->pieces, (LinePiece){change, line, at, end - at});
     any |= line != NULL;
   }
   return any;
@@ -134,7 +134,7 @@ static bool cut_into_pieces(Lines *l, const Pair *p, uint32_t change) {
 
 /* ---- what a piece keeps ---- */
 
-static bool has_name(const Line *line, Str names, uint32_t result) {
+static bool has_name(const KeepLine *line, Str names, uint32_t result) {
   for (uint32_t i = 0; i < result; i++) {
     names += strcspn(names, ",");
     if (*names) names++;
@@ -145,19 +145,19 @@ static bool has_name(const Line *line, Str names, uint32_t result) {
   return false;
 }
 
-static bool is_named(const Pair *p, const Line *line, ValueId v) {
+static bool is_named(const Pair *p, const KeepLine *line, ValueId v) {
   const Op *o = value_def(p->fwd, v);
   Str names = o ? attr_str(&o->attrs, ATTR_names, NULL) : NULL;
   return names && has_name(line, names, p->fwd->values.at[v].result) && pair_can_keep(p, v);
 }
 
-static void add_segment(Lines *l, const Piece *x, int64_t first, int64_t count, bool *keep,
+static void add_segment(Lines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
                         bool rerun) {
   Segment g = {.first = first, .count = count, .keep = keep, .rerun = rerun};
   vec_push(l->m->arena, l->changes.at[x->change].segments, g);
 }
 
-static void keep_by_line(Lines *l, const Piece *x) {
+static void keep_by_line(Lines *l, const LinePiece *x) {
   const Pair *p = &l->changes.at[x->change].pair;
   KeepWord word = x->line ? x->line->keep : WORD_ALL;
   bool *keep = ARENA_ARRAY(l->m->arena, bool, p->fwd->values.n + 1);
@@ -186,7 +186,7 @@ static const char *bytes_text(Module *m, double bytes) {
   return arena_printf(m->arena, "%.0f bytes", bytes);
 }
 
-static void too_small(Lines *l, const Line *line, double least) {
+static void too_small(Lines *l, const KeepLine *line, double least) {
   Report *r =
       diag_at(l->m->ctx->diag, "E0710", span_of(l->m, line->loc),
               "what layers keep does not fit the budget of %s", bytes_text(l->m, line->budget));
@@ -208,10 +208,10 @@ static double bytes_kept(Lines *l, uint32_t change, const bool *keep) {
 }
 
 /* Everything fits: nothing is computed again. */
-static bool all_fits(Lines *l, const Line *line) {
+static bool all_fits(Lines *l, const KeepLine *line) {
   double sum = 0;
   for (uint32_t i = 0; i < l->pieces.n; i++) {
-    const Piece *x = &l->pieces.at[i];
+    const LinePiece *x = &l->pieces.at[i];
     if (x->line == line)
       sum += (double)x->count * bytes_kept(l, x->change, all_kept(&l->changes.at[x->change].pair));
   }
@@ -219,7 +219,7 @@ static bool all_fits(Lines *l, const Line *line) {
 }
 
 /* The layers that keep less come first: the others' backward runs while most is in memory. */
-static void add_found(Lines *l, const Piece *x, const KeepStack *k) {
+static void add_found(Lines *l, const LinePiece *x, const KeepStack *k) {
   bool swap = k->cost[0].bytes > k->cost[1].bytes, whole = k->before == k->layers;
   int64_t n = swap && !whole ? k->layers - k->before : k->before;
   int less = swap && !whole ? 1 : 0;
@@ -227,7 +227,7 @@ static void add_found(Lines *l, const Piece *x, const KeepStack *k) {
   if (n < k->layers) add_segment(l, x, x->first + n, k->layers - n, k->set[!less], false);
 }
 
-static void search_line(Lines *l, const Line *line) {
+static void search_line(Lines *l, const KeepLine *line) {
   VEC(KeepStack) stacks = {0};
   double least;
   for (uint32_t i = 0; i < l->pieces.n; i++)
@@ -247,13 +247,13 @@ static void search_line(Lines *l, const Line *line) {
     if (l->pieces.at[i].line == line) add_found(l, &l->pieces.at[i], &stacks.at[k++]);
 }
 
-static void keep_auto(Lines *l, const Line *line) {
+static void keep_auto(Lines *l, const KeepLine *line) {
   if (!all_fits(l, line)) {
     search_line(l, line);
     return;
   }
   for (uint32_t i = 0; i < l->pieces.n; i++) {
-    const Piece *x = &l->pieces.at[i];
+    const LinePiece *x = &l->pieces.at[i];
     if (x->line == line)
       add_segment(l, x, x->first, x->count, all_kept(&l->changes.at[x->change].pair), false);
   }
@@ -306,7 +306,7 @@ static void find_changes(Lines *l, const Fn *f) {
       if (!p.s1.path || pair_judged(&p)) continue;
       uint32_t pieces = l->pieces.n;
       if (cut_into_pieces(l, &p, l->changes.n)) {
-        vec_push(l->m->arena, l->changes, (Change){.pair = p});
+        vec_push(l->m->arena, l->changes, (RecomputeChange){.pair = p});
         vec_push(l->m->arena, l->bodies, NULL);
       } else {
         l->pieces.n = pieces;
@@ -314,7 +314,7 @@ static void find_changes(Lines *l, const Fn *f) {
     }
 }
 
-static bool possible(const Lines *l, const Change *c) {
+static bool possible(const Lines *l, const RecomputeChange *c) {
   const Pair *p = &c->pair;
   for (uint32_t i = 0; i < p->s1.carry; i++)
     if (!pair_can_keep(p, p->fwd->args.at[i + 1])) {
@@ -342,7 +342,7 @@ static void decide(Lines *l) {
 
 static void rewrite(Lines *l) {
   for (uint32_t i = 0; i < l->changes.n; i++) {
-    Change *c = &l->changes.at[i];
+    RecomputeChange *c = &l->changes.at[i];
     qsort(c->segments.at, c->segments.n, sizeof *c->segments.at, by_first);
     for (uint32_t k = 0; k < c->segments.n; k++) tell(l, i, &c->segments.at[k]);
   }

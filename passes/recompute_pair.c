@@ -66,14 +66,14 @@ bool pair_can_keep(const Pair *p, ValueId v) {
 
 /* ---- one segment ---- */
 
-typedef struct Work { /* of one pair while f is rebuilt */
-  Change *c;
+typedef struct PairWork { /* of one pair while f is rebuilt */
+  RecomputeChange *c;
   const Pair *p;
   Rebuild *r;
   bool judged;
   ValueId **part; /* by segment: the forward loop's results there, then the fresh ones */
   ValueId **from; /* by segment: the carried operands it began with */
-} Work;
+} PairWork;
 
 static bool kept_before(const Pair *p, ValueId v) { return p->kept[v] != NO_VALUE; }
 static bool is_fresh(const Pair *p, const Segment *g, ValueId v) {
@@ -83,7 +83,7 @@ static bool is_dropped(const Pair *p, const Segment *g, ValueId v) {
   return !g->keep[v] && kept_before(p, v);
 }
 
-static LoopShape shape_of(const Work *w, const Segment *g, LoopShape s) {
+static LoopShape shape_of(const PairWork *w, const Segment *g, LoopShape s) {
   if (g->count != s.trip) s.of = s.trip, s.first = g->first;
   s.trip = s.axis.size = g->count;
   if (w->judged && s.path)
@@ -100,8 +100,8 @@ typedef struct Stacks {
   VEC(int64_t) into; /* by stacked result */
 } Stacks;
 
-static void continue_stack(const Work *w, Stacks *s, const LoopShape *shape, Fn *body, uint32_t i,
-                           const Type *slice) {
+static void continue_stack(const PairWork *w, Stacks *s, const LoopShape *shape, Fn *body,
+                           uint32_t i, const Type *slice) {
   Arena *a = w->p->m->arena;
   bool part = shape->of != 0;
   vec_push(a, s->into,
@@ -124,7 +124,8 @@ static bool is_read_outside(const Pair *p, uint32_t result) {
 }
 
 /* `s`: stacks that others read; what is made once more is read by the backward loop alone. */
-static Fn *forward_body(const Work *w, const Segment *g, bool saves, LoopShape *shape, Stacks *s) {
+static Fn *forward_body(const PairWork *w, const Segment *g, bool saves, LoopShape *shape,
+                        Stacks *s) {
   const Pair *p = w->p;
   Rebuild b = {p->m, p->fwd, fn_new(p->m, FN_BODY, p->fwd->name), value_map(p->m, p->fwd)};
   b.to->loc = p->fwd->loc;
@@ -143,8 +144,8 @@ static Fn *forward_body(const Work *w, const Segment *g, bool saves, LoopShape *
 }
 
 /* The forward loop over a segment's layers; its results. */
-static ValueId *emit_forward(const Work *w, const Segment *g, const ValueId *carried, bool saves,
-                             Stacks *s) {
+static ValueId *emit_forward(const PairWork *w, const Segment *g, const ValueId *carried,
+                             bool saves, Stacks *s) {
   const Pair *p = w->p;
   VEC(ValueId) in = {0};
   LoopShape shape = shape_of(w, g, p->s1);
@@ -160,11 +161,11 @@ static ValueId *emit_forward(const Work *w, const Segment *g, const ValueId *car
 }
 
 /* Number of the segment that runs as k-th. */
-static uint32_t turn(const Work *w, const LoopShape *s, uint32_t k) {
+static uint32_t turn(const PairWork *w, const LoopShape *s, uint32_t k) {
   return s->reverse ? w->c->segments.n - 1 - k : k;
 }
 
-static void write_forward(Work *w) {
+static void write_forward(PairWork *w) {
   const Pair *p = w->p;
   uint32_t n = w->c->segments.n;
   ValueId *carried = ARENA_ARRAY(p->m->arena, ValueId, p->s1.carry + 1);
@@ -183,7 +184,7 @@ static void write_forward(Work *w) {
 /* ---- backward ---- */
 
 typedef struct NewLoop {
-  const Work *w;
+  const PairWork *w;
   const Pair *p;
   const Segment *g;
   const ValueId *saved; /* results of the segment's forward loop */
@@ -291,7 +292,7 @@ static void copy_chain(NewLoop *n) {
   }
 }
 
-static ValueId *emit_backward(const Work *w, const Segment *g, const ValueId *saved,
+static ValueId *emit_backward(const PairWork *w, const Segment *g, const ValueId *saved,
                               const ValueId *carried, bool first) {
   const Pair *p = w->p;
   NewLoop n = {.w = w, .p = p, .g = g, .saved = saved, .s = shape_of(w, g, p->s2)};
@@ -310,7 +311,7 @@ static ValueId *emit_backward(const Work *w, const Segment *g, const ValueId *sa
   return out;
 }
 
-static void write_backward(Work *w) {
+static void write_backward(PairWork *w) {
   const Pair *p = w->p;
   uint32_t n = w->c->segments.n;
   ValueId *carried = ARENA_ARRAY(p->m->arena, ValueId, p->s2.carry + 1);
@@ -326,10 +327,10 @@ static void write_backward(Work *w) {
 
 /* ---- the function ---- */
 
-static Work work_of(Change *c, Rebuild *r, bool judged) {
+static PairWork work_of(RecomputeChange *c, Rebuild *r, bool judged) {
   const Pair *p = &c->pair;
   Arena *a = p->m->arena;
-  Work w = {.c = c, .p = p, .r = r, .judged = judged};
+  PairWork w = {.c = c, .p = p, .r = r, .judged = judged};
   w.part = ARENA_ARRAY(a, ValueId *, c->segments.n);
   w.from = ARENA_ARRAY(a, ValueId *, c->segments.n);
   for (uint32_t i = 0; i < c->segments.n; i++) {
@@ -341,9 +342,9 @@ static Work work_of(Change *c, Rebuild *r, bool judged) {
   return w;
 }
 
-Fn *pair_rewrite(Module *m, const Fn *f, Change *changes, uint32_t n, bool judged) {
+Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, bool judged) {
   Rebuild r = rebuild_begin(m, f);
-  Work *w = ARENA_ARRAY(m->arena, Work, n);
+  PairWork *w = ARENA_ARRAY(m->arena, PairWork, n);
   for (uint32_t k = 0; k < n; k++) w[k] = work_of(&changes[k], &r, judged);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];

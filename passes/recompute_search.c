@@ -27,48 +27,49 @@
 
 enum { MOST_SETS = 50000, MOST_POINTS = 100000 };
 
-typedef struct Set {
+typedef struct KeptSet {
   KeepCost cost;
   double above; /* reduced cost of one layer */
   bool *keep;
-} Set;
-typedef VEC(Set) Sets;
+} KeptSet;
+typedef VEC(KeptSet) Sets;
 
 typedef struct Point { /* one way for a stack, or for the first few stacks */
   KeepCost cost;
   double above;
-  const Set *set[2];
+  const KeptSet *set[2];
   int64_t before;
   const struct Point *rest; /* of the stacks before */
 } Point;
 typedef VEC(Point) Points;
 
-typedef struct Search {
+typedef struct PlanSearch {
   Arena *a;
   KeepStack *stack;
   uint32_t n;
   double budget, price, bound; /* price per byte; no solution has fewer operations than bound */
   KeepState **state;           /* by stack: what cannot matter, what is settled */
   KeepNet **net;
-  Set *low, *high; /* by stack: at the price, on both sides of the budget */
+  KeptSet *low, *high; /* by stack: at the price, on both sides of the budget */
   double *floor;   /* by stack: cheapest layer at the price */
   bool cut_short;
-} Search;
+} PlanSearch;
 
 /* ---- one answer for all stacks at a price ---- */
 
-static bool solve(const Search *s, uint32_t i, double flop_price, double byte_price, Set *out) {
+static bool solve(const PlanSearch *s, uint32_t i, double flop_price, double byte_price,
+                  KeptSet *out) {
   out->keep = ARENA_ARRAY(s->a, bool, s->stack[i].body->nvalues + 1);
   return keep_cheapest(s->net[i], s->state[i], flop_price, byte_price, out->keep, &out->cost);
 }
 
-static bool solve_all(const Search *s, double flop_price, double byte_price, Set *out) {
+static bool solve_all(const PlanSearch *s, double flop_price, double byte_price, KeptSet *out) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!solve(s, i, flop_price, byte_price, &out[i])) return false;
   return true;
 }
 
-static KeepCost total(const Search *s, const Set *sets) {
+static KeepCost total(const PlanSearch *s, const KeptSet *sets) {
   KeepCost sum = {0};
   for (uint32_t i = 0; i < s->n; i++) {
     sum.flop += (double)s->stack[i].layers * sets[i].cost.flop;
@@ -78,7 +79,7 @@ static KeepCost total(const Search *s, const Set *sets) {
 }
 
 /* Everything computed, everything kept: what the prices of ties are measured by. */
-static KeepCost whole(const Search *s) {
+static KeepCost whole(const PlanSearch *s) {
   KeepCost sum = {1, 1};
   for (uint32_t i = 0; i < s->n; i++) {
     const KeepBody *b = s->stack[i].body;
@@ -89,8 +90,8 @@ static KeepCost whole(const Search *s) {
 }
 
 /* Newton's steps: s->low fits, s->high does not. */
-static void find_price(Search *s) {
-  Set *at = ARENA_ARRAY(s->a, Set, s->n);
+static void find_price(PlanSearch *s) {
+  KeptSet *at = ARENA_ARRAY(s->a, KeptSet, s->n);
   for (int step = 0; step < 100; step++) {
     KeepCost low = total(s, s->low), high = total(s, s->high);
     s->price = (low.flop - high.flop) / (high.bytes - low.bytes);
@@ -135,14 +136,14 @@ static void keep_best_points(Points *l) {
 /* ---- all sets of a stack whose reduced cost is within `most` ---- */
 
 typedef struct Branch {
-  Search *s;
+  PlanSearch *s;
   uint32_t i; /* stack */
   double most;
   Sets *found;
   uint32_t solved;
 } Branch;
 
-static double above(const Search *s, uint32_t i, const Set *x) {
+static double above(const PlanSearch *s, uint32_t i, const KeptSet *x) {
   return x->cost.flop + s->price * x->cost.bytes - s->floor[i];
 }
 
@@ -153,7 +154,7 @@ static uint32_t first_open(const KeepState *state, uint32_t n) {
 }
 
 /* `best` is the cheapest set that agrees with the states. */
-static void branch(Branch *b, const Set *best) {
+static void branch(Branch *b, const KeptSet *best) {
   KeepState *state = b->s->state[b->i];
   uint32_t n = b->s->stack[b->i].body->nvalues, v = first_open(state, n);
   if (v == n) {
@@ -164,7 +165,7 @@ static void branch(Branch *b, const Set *best) {
   state[v] = same;
   branch(b, best);
   state[v] = same == KEEP_NOT ? KEEP_ALWAYS : KEEP_NOT;
-  Set other;
+  KeptSet other;
   if (++b->solved > MOST_SETS) {
     b->s->cut_short = true;
   } else if (solve(b->s, b->i, 1, b->s->price, &other)) {
@@ -174,10 +175,10 @@ static void branch(Branch *b, const Set *best) {
   state[v] = KEEP_OPEN;
 }
 
-static Sets list_sets(Search *s, uint32_t i, double most) {
+static Sets list_sets(PlanSearch *s, uint32_t i, double most) {
   Sets found = {0};
   Branch b = {s, i, most, &found, 0};
-  Set best = s->low[i];
+  KeptSet best = s->low[i];
   best.above = above(s, i, &best);
   solve(s, i, 1, s->price, &best);
   best.above = fmax(0, above(s, i, &best));
@@ -191,8 +192,8 @@ static Sets list_sets(Search *s, uint32_t i, double most) {
 
 /* ---- all ways of a stack: two sets and how many layers have the first ---- */
 
-static void add_point(Search *s, Points *l, const Set *x, const Set *y, int64_t layers, int64_t n,
-                      double most) {
+static void add_point(PlanSearch *s, Points *l, const KeptSet *x, const KeptSet *y, int64_t layers,
+                      int64_t n, double most) {
   double rest = (double)(layers - n), first = (double)n;
   Point p = {.set = {x, y}, .before = n, .above = first * x->above + rest * y->above};
   p.cost.flop = first * x->cost.flop + rest * y->cost.flop;
@@ -203,7 +204,7 @@ static void add_point(Search *s, Points *l, const Set *x, const Set *y, int64_t 
   else s->cut_short = true;
 }
 
-static Points list_points(Search *s, uint32_t i, const Sets *sets, double most) {
+static Points list_points(PlanSearch *s, uint32_t i, const Sets *sets, double most) {
   Points l = {0};
   int64_t layers = s->stack[i].layers;
   for (uint32_t x = 0; x < sets->n; x++) {
@@ -226,7 +227,7 @@ static Points list_points(Search *s, uint32_t i, const Sets *sets, double most) 
 
 /* ---- all stacks together ---- */
 
-static Points join(Search *s, const Points *before, const Points *own, double most) {
+static Points join(PlanSearch *s, const Points *before, const Points *own, double most) {
   Points l = {0};
   for (uint32_t x = 0; x < before->n; x++)
     for (uint32_t y = 0; y < own->n; y++) {
@@ -244,7 +245,7 @@ static Points join(Search *s, const Points *before, const Points *own, double mo
 }
 
 /* The best within the budget among sums whose reduced costs are within `most`, or NULL. */
-static const Point *best_within(Search *s, double most) {
+static const Point *best_within(PlanSearch *s, double most) {
   Points sum = {0};
   vec_push(s->a, sum, (Point){0});
   for (uint32_t i = 0; i < s->n; i++) {
@@ -258,11 +259,11 @@ static const Point *best_within(Search *s, double most) {
 }
 
 /* As many layers as fit take the set beyond the budget. */
-static double first_solution(Search *s) {
+static double first_solution(PlanSearch *s) {
   double bytes = total(s, s->low).bytes, flop = total(s, s->low).flop;
   for (uint32_t i = 0; i < s->n; i++) {
     KeepStack *k = &s->stack[i];
-    const Set *both[] = {&s->low[i], &s->high[i]};
+    const KeptSet *both[] = {&s->low[i], &s->high[i]};
     double more = both[1]->cost.bytes - both[0]->cost.bytes, n = (double)k->layers;
     if (more > 0) n = fmin(n, floor((s->budget - bytes) / more));
     bytes += n * more, flop += n * (both[1]->cost.flop - both[0]->cost.flop);
@@ -272,7 +273,7 @@ static double first_solution(Search *s) {
   return flop;
 }
 
-static void take(Search *s, const Point *p) {
+static void take(PlanSearch *s, const Point *p) {
   for (uint32_t i = s->n; i-- > 0; p = p->rest) {
     s->stack[i].before = p->before;
     for (int k = 0; k < 2; k++)
@@ -280,7 +281,7 @@ static void take(Search *s, const Point *p) {
   }
 }
 
-static void take_sets(Search *s, const Set *sets) {
+static void take_sets(PlanSearch *s, const KeptSet *sets) {
   for (uint32_t i = 0; i < s->n; i++)
     for (int k = 0; k < 2; k++) {
       s->stack[i].before = s->stack[i].layers;
@@ -288,7 +289,7 @@ static void take_sets(Search *s, const Set *sets) {
     }
 }
 
-static KeepFound close_gap(Search *s) {
+static KeepFound close_gap(PlanSearch *s) {
   double most = fmax(first_solution(s) - s->bound, 0) * (1 + 1e-9) + 1e-6;
   const Point *best = NULL;
   for (double part = most / 64;; part *= 8) {
@@ -305,9 +306,9 @@ static KeepFound close_gap(Search *s) {
 }
 
 KeepFound keep_search(Arena *a, KeepStack *stack, uint32_t n, double budget, double *least) {
-  Search s = {.a = a, .stack = stack, .n = n, .budget = budget};
+  PlanSearch s = {.a = a, .stack = stack, .n = n, .budget = budget};
   s.state = ARENA_ARRAY(a, KeepState *, n), s.floor = ARENA_ARRAY(a, double, n);
-  s.low = ARENA_ARRAY(a, Set, n), s.high = ARENA_ARRAY(a, Set, n);
+  s.low = ARENA_ARRAY(a, KeptSet, n), s.high = ARENA_ARRAY(a, KeptSet, n);
   s.net = ARENA_ARRAY(a, KeepNet *, n);
   for (uint32_t i = 0; i < n; i++) {
     s.state[i] = keep_states(a, stack[i].body);

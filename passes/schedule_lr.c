@@ -56,41 +56,41 @@ Schedule schedule_begin(Module *m, Fn *f) {
   return s;
 }
 
-typedef struct Shape {
+typedef struct ScheduleShape {
   double warmup, floor, steps, decay;
-} Shape;
+} ScheduleShape;
 
 /* (t - warmup) / (steps - warmup), at most 1 */
-static ValueId progress(Schedule *s, const Shape *k, double from) {
+static ValueId progress(Schedule *s, const ScheduleShape *k, double from) {
   double length = k->steps - from > 1 ? k->steps - from : 1;
   ValueId p = s_bin(s, OP_div, s_bin(s, OP_sub, s->t, s_num(s, from)), s_num(s, length));
   return s_bin(s, OP_min, p, s_num(s, 1));
 }
 
-static ValueId constant(Schedule *s, const Shape *k) { return (void)k, s_num(s, 1); }
+static ValueId constant(Schedule *s, const ScheduleShape *k) { return (void)k, s_num(s, 1); }
 
 /* floor + (1 - floor)(1 + cos(pi p)) / 2 */
-static ValueId cosine(Schedule *s, const Shape *k) {
+static ValueId cosine(Schedule *s, const ScheduleShape *k) {
   ValueId p = progress(s, k, k->warmup);
   ValueId c = s_un(s, OP_cos, s_bin(s, OP_mul, p, s_num(s, 3.14159265358979323846)));
   ValueId half = s_bin(s, OP_mul, s_bin(s, OP_add, c, s_num(s, 1)), s_num(s, (1 - k->floor) / 2));
   return s_bin(s, OP_add, half, s_num(s, k->floor));
 }
 
-static ValueId falling(Schedule *s, const Shape *k, double from) {
+static ValueId falling(Schedule *s, const ScheduleShape *k, double from) {
   ValueId p = progress(s, k, from);
   return s_bin(s, OP_sub, s_num(s, 1), s_bin(s, OP_mul, p, s_num(s, 1 - k->floor)));
 }
 
-static ValueId linear(Schedule *s, const Shape *k) { return falling(s, k, k->warmup); }
+static ValueId linear(Schedule *s, const ScheduleShape *k) { return falling(s, k, k->warmup); }
 
-static ValueId wsd(Schedule *s, const Shape *k) {
+static ValueId wsd(Schedule *s, const ScheduleShape *k) {
   double from = k->steps - k->decay * k->steps;
   ValueId steady = s_bin(s, OP_lt, s->t, s_num(s, from));
   return ir_where(s->m, s->f, steady, s_num(s, 1), falling(s, k, from), (Loc){0});
 }
 
-static ValueId inverse_sqrt(Schedule *s, const Shape *k) {
+static ValueId inverse_sqrt(Schedule *s, const ScheduleShape *k) {
   double w = k->warmup > 1 ? k->warmup : 1;
   ValueId t1 = s_bin(s, OP_add, s->t, s_num(s, 1));
   return s_un(s, OP_sqrt, s_bin(s, OP_div, s_num(s, w), t1));
@@ -98,13 +98,13 @@ static ValueId inverse_sqrt(Schedule *s, const Shape *k) {
 
 static const struct {
   const char *name;
-  ValueId (*factor)(Schedule *s, const Shape *k);
+  ValueId (*factor)(Schedule *s, const ScheduleShape *k);
 } schedules[] = {
     {"constant", constant},         {"cosine", cosine}, {"linear", linear}, {"wsd", wsd},
     {"inverse_sqrt", inverse_sqrt},
 };
 
-static ValueId with_warmup(Schedule *s, const Shape *k, ValueId factor) {
+static ValueId with_warmup(Schedule *s, const ScheduleShape *k, ValueId factor) {
   if (k->warmup <= 0) return factor;
   ValueId rising = s_bin(s, OP_div, s_bin(s, OP_add, s->t, s_num(s, 1)), s_num(s, k->warmup));
   ValueId early = s_bin(s, OP_lt, s->t, s_num(s, k->warmup));
@@ -113,8 +113,9 @@ static ValueId with_warmup(Schedule *s, const Shape *k, ValueId factor) {
 
 ValueId schedule_factor(Schedule *s) {
   const Module *m = s->m;
-  Shape k = {setting_number(m, "train.lr.warmup", 0), setting_number(m, "train.lr.floor", 0),
-             setting_number(m, "train.steps", 1), setting_number(m, "train.lr.decay", 0.2)};
+  ScheduleShape k = {setting_number(m, "train.lr.warmup", 0),
+                     setting_number(m, "train.lr.floor", 0), setting_number(m, "train.steps", 1),
+                     setting_number(m, "train.lr.decay", 0.2)};
   Str name = module_setting(m, "train.lr", "constant");
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (!strcmp(schedules[i].name, name)) return with_warmup(s, &k, schedules[i].factor(s, &k));

@@ -21,7 +21,7 @@
 
 typedef struct Entry { /* an entry being rewritten */
   Zero *z;
-  Site site;
+  ZeroSite site;
   bool *stored;      /* by group */
   ValueId *complete; /* by group: the gradient, summed over all axes */
 } Entry;
@@ -102,7 +102,7 @@ static ValueId load_param(Entry *e, uint32_t group) {
 }
 
 static void find_members(Entry *e) {
-  Site *s = &e->site;
+  ZeroSite *s = &e->site;
   for (uint32_t i = 0; i < s->from->ops.n; i++) {
     const Op *o = &s->from->ops.at[i];
     uint32_t group, member;

@@ -14,7 +14,7 @@
 #include "passes/zero.h"
 #include <string.h>
 
-typedef enum Known { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } Known;
+typedef enum KnownAnswer { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } KnownAnswer;
 
 typedef struct Slice { /* one parameter's update, being read */
   Zero *z;
@@ -25,7 +25,8 @@ typedef struct Slice { /* one parameter's update, being read */
   ValueId gradient;    /* whose squares the guard adds up; NO_VALUE: none */
   const char *why;     /* not of the form; NULL: it is so far */
   bool *in;            /* by value: made by the slice */
-  Known *own, *number; /* by value: does it look at the parameter or its states; is it one number
+  KnownAnswer *own,
+      *number; /* by value: does it look at the parameter or its states; is it one number
                           of a round that does */
   VEC(OpId) chain;
 } Slice;
@@ -490,8 +491,8 @@ static void read_param(Zero *z, Global *p) {
   if (p->type.rank && !zero_store_of(z->step, p)) note_unwritten(z, p);
   if (!zero_store_of(z->step, p) || p->type.rank == 0) return;
   s.in = ARENA_ARRAY(z->m->arena, bool, z->step->values.n + 1);
-  s.own = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
-  s.number = ARENA_ARRAY(z->m->arena, Known, z->step->values.n + 1);
+  s.own = ARENA_ARRAY(z->m->arena, KnownAnswer, z->step->values.n + 1);
+  s.number = ARENA_ARRAY(z->m->arena, KnownAnswer, z->step->values.n + 1);
   ZeroGroup key = {.name = region_of(z, p), .rounds = s.rounds};
   if (!read_update(&s, &key)) {
     note_whole(z, p, s.why);

@@ -31,10 +31,10 @@ uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch) {
 
 /* ---- sites ---- */
 
-Site site_begin(Zero *z, const Fn *from, Fn *to) {
+ZeroSite site_begin(Zero *z, const Fn *from, Fn *to) {
   Arena *a = z->m->arena;
   uint32_t n = z->group.n;
-  Site s = {.z = z, .from = from, .to = to, .map = value_map(z->m, from)};
+  ZeroSite s = {.z = z, .from = from, .to = to, .map = value_map(z->m, from)};
   s.ref = ARENA_ARRAY(a, Ref, from->values.n + 1);
   s.narrow = ARENA_ARRAY(a, bool, from->values.n + 1);
   for (uint32_t i = 0; i < from->values.n; i++) s.ref[i].group = -1;
@@ -79,7 +79,7 @@ static const Op *only_read(const Fn *f, ValueId v) {
 }
 
 /* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
-static ValueId *continued(const Site *s, const ZeroGroup *g, const Op *loop, const ValueId *out,
+static ValueId *continued(const ZeroSite *s, const ZeroGroup *g, const Op *loop, const ValueId *out,
                           bool *broken) {
   ValueId *before = ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n);
   uint32_t n = 0;
@@ -94,7 +94,8 @@ static ValueId *continued(const Site *s, const ZeroGroup *g, const Op *loop, con
 }
 
 /* The loops that write the group's gradient, the first one first, and what their bodies make. */
-static bool find_links(const Site *s, const ZeroGroup *g, Pull *p, const Op *loop, ValueId *out) {
+static bool find_links(const ZeroSite *s, const ZeroGroup *g, Pull *p, const Op *loop,
+                       ValueId *out) {
   bool broken = false;
   PullLink link = {loop, out, ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n)};
   for (uint32_t i = 0; i < g->member.n; i++) {
@@ -115,7 +116,7 @@ static bool find_links(const Site *s, const ZeroGroup *g, Pull *p, const Op *loo
 
 /* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
  * instead? */
-static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
+static bool leaves_loop(const ZeroSite *s, const ZeroGroup *g, Pull *p) {
   for (uint32_t i = 0; i < g->member.n; i++) {
     const Op *o = only_read(s->from, p->sum[i]);
     bool casts = o && o->code == OP_cast;
@@ -132,7 +133,7 @@ static bool leaves_loop(const Site *s, const ZeroGroup *g, Pull *p) {
   return find_links(s, g, p, p->loop, p->out);
 }
 
-void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem) {
+void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem) {
   Arena *a = s->z->m->arena;
   const ZeroGroup *g = &s->z->group.at[group];
   Pull p = {.wanted = true, .elem = elem};
@@ -154,7 +155,7 @@ static bool is_gathered_anew(const Zero *z, uint32_t group) {
   return is_gathered(z, group) && !z->keep_root && !z->group.at[group].rounds.dim;
 }
 
-static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
+static ValueId site_flat(ZeroSite *s, uint32_t group, bool all, uint32_t epoch) {
   Zero *z = s->z;
   const ZeroGroup *g = &z->group.at[group];
   bool anew = is_gathered_anew(z, group);
@@ -167,13 +168,13 @@ static ValueId site_flat(Site *s, uint32_t group, bool all, uint32_t epoch) {
 }
 
 /* Is the member, cast so, what is kept of it? */
-static bool is_copy(const Site *s, Ref r, const Op *cast) {
+static bool is_copy(const ZeroSite *s, Ref r, const Op *cast) {
   const ZeroGroup *g = &s->z->group.at[r.group];
   return g->copied && value_type(s->from, cast->out)->elem == g->narrow;
 }
 
 /* What an old value is, if it is a member of a group or a view of one. */
-static Ref ref_of(Site *s, ValueId v) {
+static Ref ref_of(ZeroSite *s, ValueId v) {
   const Op *o = value_def(s->from, v);
   bool casts = o && o->code == OP_cast;
   if (s->ref[v].group >= 0 || !o || (o->code != OP_rename && !casts)) return s->ref[v];
@@ -184,7 +185,7 @@ static Ref ref_of(Site *s, ValueId v) {
   return s->ref[v] = r;
 }
 
-static ValueId take_member(Site *s, Ref r, uint32_t epoch) {
+static ValueId take_member(ZeroSite *s, Ref r, uint32_t epoch) {
   Zero *z = s->z;
   ValueId v = zero_member(z, s->to, &z->group.at[r.group], r.member,
                           site_flat(s, (uint32_t)r.group, r.all, epoch), r.all);
@@ -195,7 +196,7 @@ static ValueId take_member(Site *s, Ref r, uint32_t epoch) {
 }
 
 /* The new value that op o of the old function reads as v. */
-static ValueId site_operand(Site *s, const Op *o, ValueId v) {
+static ValueId site_operand(ZeroSite *s, const Op *o, ValueId v) {
   Ref r = ref_of(s, v);
   if (r.group < 0 || !is_gathered_anew(s->z, (uint32_t)r.group)) return site_value(s, v);
   uint32_t epoch = s->epoch[o - s->from->ops.at];
@@ -204,7 +205,7 @@ static ValueId site_operand(Site *s, const Op *o, ValueId v) {
   return s->map[v] = *memo;
 }
 
-static bool is_narrow(Site *s, ValueId v) {
+static bool is_narrow(ZeroSite *s, ValueId v) {
   Ref r = ref_of(s, v);
   return s->narrow[v] || (r.group >= 0 && s->z->group.at[r.group].copied);
 }
@@ -217,10 +218,10 @@ static bool reduces_at_once(const Zero *z, const ZeroGroup *g) { return g->stage
 typedef enum Role { ROLE_PLAIN, ROLE_MEMBER, ROLE_DROPPED } Role;
 
 typedef struct Copy { /* a loop being copied */
-  Site *s;
+  ZeroSite *s;
   const Op *o;
   LoopShape old, new;
-  Site body;
+  ZeroSite body;
   Role *role; /* by operand */
   bool *gone; /* by result: a gradient that leaves within its group */
   ValueList in;
@@ -279,7 +280,7 @@ static void pass_range(Copy *c, uint32_t from, uint32_t to) {
 
 /* Groups of which operands from .. to - 1 are members go in as one operand each. */
 static uint32_t pass_groups(Copy *c, uint32_t from, uint32_t to, bool stacked) {
-  Site *s = c->s;
+  ZeroSite *s = c->s;
   uint32_t n = 0;
   for (uint32_t g = 0; g < s->z->group.n; g++) {
     bool used = false;
@@ -309,7 +310,7 @@ static uint32_t count_role(const Copy *c, uint32_t from, uint32_t to, Role r) {
 }
 
 static uint32_t pass_sums(Copy *c) {
-  Site *s = c->s;
+  ZeroSite *s = c->s;
   Zero *z = s->z;
   uint32_t n = 0;
   for (uint32_t g = 0; g < z->group.n; g++) {
@@ -327,7 +328,7 @@ static uint32_t pass_sums(Copy *c) {
 
 /* Group gradients that loops before this one began. */
 static void pass_stacks(Copy *c) {
-  Site *s = c->s;
+  ZeroSite *s = c->s;
   for (uint32_t g = 0; g < s->z->group.n; g++) {
     const PullLink *l = through(c, g);
     c->begun[g] = NO_VALUE;
@@ -423,7 +424,7 @@ static void copy_results(Copy *c) {
     if (through(c, g) && !c->s->pull[g].carried) c->s->reduced[g] = out++;
 }
 
-static void copy_loop(Site *s, const Op *o);
+static void copy_loop(ZeroSite *s, const Op *o);
 
 /* Loops that begin what this one goes on with stand before it. */
 static void copy_links_before(Copy *c) {
@@ -433,7 +434,7 @@ static void copy_links_before(Copy *c) {
   }
 }
 
-static void copy_loop(Site *s, const Op *o) {
+static void copy_loop(ZeroSite *s, const Op *o) {
   Module *m = s->z->m;
   Copy c = {.s = s, .o = o, .old = loop_shape(o)};
   if (s->copied[o - s->from->ops.at]) return;
@@ -454,7 +455,7 @@ static void copy_loop(Site *s, const Op *o) {
 
 /* ---- values ---- */
 
-static void copy_op(Site *s, const Op *o) {
+static void copy_op(ZeroSite *s, const Op *o) {
   if (o->code == OP_loop) {
     copy_loop(s, o);
     return;
@@ -468,7 +469,7 @@ static void copy_op(Site *s, const Op *o) {
   fn_clone_op(s->z->m, s->to, s->from, o, s->map);
 }
 
-ValueId site_value(Site *s, ValueId v) {
+ValueId site_value(ZeroSite *s, ValueId v) {
   if (s->map[v] != NO_VALUE) return s->map[v];
   Ref r = ref_of(s, v);
   if (r.group >= 0) return s->map[v] = take_member(s, r, s->epochs - 1);
@@ -478,14 +479,14 @@ ValueId site_value(Site *s, ValueId v) {
   return s->map[v];
 }
 
-static ValueId reduce(Site *s, const ZeroGroup *g, ValueId flat, bool all) {
+static ValueId reduce(ZeroSite *s, const ZeroGroup *g, ValueId flat, bool all) {
   Zero *z = s->z;
   ValueId v = zero_cut(z, s->to, g, flat, all);
   if (!g->complete) return zero_reduce(z, s->to, g, v);
   return g->stage ? zero_own(z, s->to, g, v) : v;
 }
 
-static ValueId flatten_here(Site *s, uint32_t group, bool *all) {
+static ValueId flatten_here(ZeroSite *s, uint32_t group, bool *all) {
   const ZeroGroup *g = &s->z->group.at[group];
   ValueId *v = ARENA_ARRAY(s->z->m->arena, ValueId, g->member.n);
   const Pull *p = &s->pull[group];
@@ -497,7 +498,7 @@ static ValueId flatten_here(Site *s, uint32_t group, bool *all) {
 
 /* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
-ValueId site_reduced(Site *s, uint32_t group) {
+ValueId site_reduced(ZeroSite *s, uint32_t group) {
   const Zero *z = s->z;
   const ZeroGroup *g = &z->group.at[group];
   bool all = g->rounds.dim != NULL, entry = s->from->kind == FN_ENTRY,

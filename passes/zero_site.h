@@ -29,7 +29,7 @@ typedef struct Pull { /* how a group's gradient leaves */
   VEC(PullLink) link; /* loops that write a part of the stack each, in order */
 } Pull;
 
-typedef struct Site {
+typedef struct ZeroSite {
   Zero *z;
   const Fn *from;
   Fn *to;
@@ -45,16 +45,16 @@ typedef struct Site {
   uint32_t epochs;
   ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
   ValueId *member;
-} Site;
+} ZeroSite;
 
 typedef VEC(ValueId) ValueList;
 
-Site site_begin(Zero *z, const Fn *from, Fn *to);
-ValueId site_value(Site *s, ValueId v); /* the new value of an old one, made if need be */
+ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
+ValueId site_value(ZeroSite *s, ValueId v); /* the new value of an old one, made if need be */
 /* Says which old values are the gradients of a group; before anything of the function is copied. */
-void site_gradient(Site *s, uint32_t group, const ValueId *sum, Elem elem);
-ValueId site_reduced(Site *s, uint32_t group);
+void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem);
+ValueId site_reduced(ZeroSite *s, uint32_t group);
 /* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
    the new parameters (zero_update.c). */
-ValueId zero_update(Site *s, uint32_t group, ValueId param, ValueId gradient);
+ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient);
 #endif

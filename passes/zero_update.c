@@ -14,25 +14,25 @@
    begin at a bucket or before it. Must not: look at ranks; rely on padding to be anything but 0. */
 #include "passes/zero_site.h"
 
-typedef struct Update {
+typedef struct ZeroUpdate {
   Zero *z;
   Fn *f;
-  Site *site;
+  ZeroSite *site;
   const ZeroGroup *g;
   ValueId *done;     /* by old value */
   Type whole;        /* of what a rank owns */
   Axis member;       /* one for each */
   ValueId of_bucket; /* m; NO_VALUE: not made yet */
-} Update;
+} ZeroUpdate;
 
-static ValueId count_up(Update *u, ValueId sum, ValueId bucket, int64_t from) {
+static ValueId count_up(ZeroUpdate *u, ValueId sum, ValueId bucket, int64_t from) {
   Module *m = u->z->m;
   ValueId at = ir_const(m, u->f, ELEM_i32, (double)from, (Loc){0});
   ValueId behind = ir_binary(m, u->f, OP_le, at, bucket, (Loc){0});
   return ir_binary(m, u->f, OP_add, sum, ir_cast(m, u->f, behind, ELEM_i32, (Loc){0}), (Loc){0});
 }
 
-static ValueId member_of_bucket(Update *u) {
+static ValueId member_of_bucket(ZeroUpdate *u) {
   const ZeroGroup *g = u->g;
   if (u->of_bucket != NO_VALUE) return u->of_bucket;
   Axis buckets = {g->bucket, g->buckets};
@@ -45,7 +45,7 @@ static ValueId member_of_bucket(Update *u) {
   return u->of_bucket = v;
 }
 
-static ValueId sum_of_members(Update *u, ValueId v) {
+static ValueId sum_of_members(ZeroUpdate *u, ValueId v) {
   const ZeroGroup *g = u->g;
   Module *m = u->z->m;
   v = ir_reduce(m, u->f, OP_sum, v, 1, &g->part, (Loc){0});
@@ -58,27 +58,27 @@ static ValueId sum_of_members(Update *u, ValueId v) {
   return ir_reduce(m, u->f, OP_sum, v, g->naxes, g->owner, (Loc){0});
 }
 
-static ValueId spread(Update *u, ValueId number) {
+static ValueId spread(ZeroUpdate *u, ValueId number) {
   return ir_gather(u->z->m, u->f, number, member_of_bucket(u), u->member.dim, (Loc){0});
 }
 
-static bool is_number(const Update *u, ValueId old) { return u->g->member.at[0].number[old]; }
+static bool is_number(const ZeroUpdate *u, ValueId old) { return u->g->member.at[0].number[old]; }
 
 /* What stands for an old value. Numbers that look at no member, such as rates, are made once. */
-static ValueId operand(Update *u, const Op *o, ValueId old) {
+static ValueId operand(ZeroUpdate *u, const Op *o, ValueId old) {
   if (u->done[old] == NO_VALUE) return site_value(u->site, old);
   bool spreads = is_number(u, old) && !is_number(u, o->out);
   return spreads ? spread(u, u->done[old]) : u->done[old];
 }
 
-static ValueId elementwise(Update *u, const Op *o, const ValueId *in, Type t) {
+static ValueId elementwise(ZeroUpdate *u, const Op *o, const ValueId *in, Type t) {
   Op *n = fn_op(u->z->m, u->f, o->code, o->nin, in, 1, &t, o->loc);
   ValueId out = n->out;
   for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(u->z->m->arena, n->attrs, o->attrs.at[i]);
   return out;
 }
 
-static void update_op(Update *u, const Op *o) {
+static void update_op(ZeroUpdate *u, const Op *o) {
   Type t = u->whole;
   if (is_number(u, o->out)) {
     t = type_of(ELEM_f32, 1, &u->member);
@@ -94,7 +94,7 @@ static void update_op(Update *u, const Op *o) {
   else *out = elementwise(u, o, in, t);
 }
 
-static void read_operands(Update *u, ValueId param, ValueId gradient) {
+static void read_operands(ZeroUpdate *u, ValueId param, ValueId gradient) {
   const ZeroMember *m = &u->g->member.at[0];
   const Fn *f = u->site->from;
   u->done[m->leaf] = gradient;
@@ -108,11 +108,11 @@ static void read_operands(Update *u, ValueId param, ValueId gradient) {
   }
 }
 
-ValueId zero_update(Site *s, uint32_t group, ValueId param, ValueId gradient) {
+ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient) {
   Zero *z = s->z;
   const ZeroGroup *g = &z->group.at[group];
   const ZeroMember *m = &g->member.at[0];
-  Update u = {.z = z, .f = s->to, .site = s, .g = g, .of_bucket = NO_VALUE};
+  ZeroUpdate u = {.z = z, .f = s->to, .site = s, .g = g, .of_bucket = NO_VALUE};
   u.done = value_map(z->m, s->from), u.whole = *value_type(s->to, gradient);
   u.member = (Axis){intern_printf(z->m->ctx->names, "Member_%u", group), g->member.n};
   read_operands(&u, param, gradient);

@@ -53,19 +53,20 @@ typedef struct Field {
   int spare; /* 0: stays */
 } Field;
 
-typedef struct Line {
+typedef struct StatusLine {
   Field field[FIELDS];
   int n;
-} Line;
+} StatusLine;
 
-static void add(Line *l, int spare, const char *format, double v) {
+static void add(StatusLine *l, int spare, const char *format, double v) {
   if (isnan(v) || l->n == FIELDS) return;
   Field *f = &l->field[l->n++];
   f->spare = spare;
   snprintf(f->text, sizeof f->text, format, v);
 }
 
-static void add_text(Line *l, int spare, const char *before, const char *text, const char *behind) {
+static void add_text(StatusLine *l, int spare, const char *before, const char *text,
+                     const char *behind) {
   if (l->n == FIELDS) return;
   Field *f = &l->field[l->n++];
   f->spare = spare;
@@ -73,7 +74,7 @@ static void add_text(Line *l, int spare, const char *before, const char *text, c
 }
 
 /* The share of the machine's peak that is used; never a guess. */
-static void add_use(const Meter *m, Line *l) {
+static void add_use(const Meter *m, StatusLine *l) {
   if (!(m->flop > 0)) return;
   double used = m->flop * m->rate;
   if (m->peak > 0) {
@@ -84,18 +85,18 @@ static void add_use(const Meter *m, Line *l) {
   add_text(l, 9, "  MFU ", "n/a", "");
 }
 
-static size_t length(const Line *l) {
+static size_t length(const StatusLine *l) {
   size_t n = 0;
   for (int i = 0; i < l->n; i++) n += strlen(l->field[i].text);
   return n;
 }
 
-static void drop(Line *l, int i) {
+static void drop(StatusLine *l, int i) {
   memmove(&l->field[i], &l->field[i + 1], sizeof(Field) * (size_t)(l->n - i - 1));
   l->n--;
 }
 
-static void fold(Line *l, size_t width) {
+static void fold(StatusLine *l, size_t width) {
   while (length(l) > width) {
     int most = 0;
     for (int i = 1; i < l->n; i++)
@@ -113,7 +114,7 @@ static size_t width_of(const Meter *m) {
   return w.ws_col < LINE ? (size_t)w.ws_col - 1 : LINE - 1;
 }
 
-static void print_line(const Meter *m, Line *l, bool last) {
+static void print_line(const Meter *m, StatusLine *l, bool last) {
   char text[FIELDS * sizeof l->field[0].text];
   size_t n = 0, width = width_of(m);
   fold(l, width);
@@ -129,7 +130,7 @@ void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens,
   if (!isnan(r->valid_loss)) m->valid = r->valid_loss;
   if (m->quiet || (!last && !due(m, r, now))) return;
   char rate[32], eta[32];
-  Line l = {.n = 1};
+  StatusLine l = {.n = 1};
   measure(m, r, now);
   m->last_print = now;
   text_rate(rate, m->rate * (double)tokens);

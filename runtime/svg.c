@@ -8,15 +8,15 @@
 
 enum { WIDE = 800, HIGH = 480, LEFT = 70, RIGHT = 24, TOP = 46, BOTTOM = 54, MOST_TICKS = 100 };
 
-typedef struct Frame {
+typedef struct ChartFrame {
   double x0, x1, y0, y1; /* what the axes span */
   double dx, dy;         /* between two lines of the grid */
-} Frame;
+} ChartFrame;
 
-static double px(const Frame *a, double x) {
+static double px(const ChartFrame *a, double x) {
   return LEFT + (x - a->x0) / (a->x1 - a->x0) * (WIDE - LEFT - RIGHT);
 }
-static double py(const Frame *a, double y) {
+static double py(const ChartFrame *a, double y) {
   return HIGH - BOTTOM - (y - a->y0) / (a->y1 - a->y0) * (HIGH - TOP - BOTTOM);
 }
 
@@ -26,15 +26,15 @@ static double round_step(double span, int n) {
   return (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10) * power;
 }
 
-static void widen(Frame *a, const Curve *c) {
+static void widen(ChartFrame *a, const Curve *c) {
   for (int i = 0; i < c->n; i++) {
     a->x1 = fmax(a->x1, c->step[i]);
     a->y0 = fmin(a->y0, c->value[i]), a->y1 = fmax(a->y1, c->value[i]);
   }
 }
 
-static Frame frame(const Series *s, int n) {
-  Frame a = {0, 1, INFINITY, -INFINITY, 1, 1};
+static ChartFrame frame(const Series *s, int n) {
+  ChartFrame a = {0, 1, INFINITY, -INFINITY, 1, 1};
   for (int i = 0; i < n; i++) widen(&a, s[i].curve);
   if (!(a.y0 <= a.y1)) a.y0 = 0, a.y1 = 1;
   if (a.y1 - a.y0 < 1e-6 * (1 + fabs(a.y1))) a.y0 -= 0.5, a.y1 += 0.5;
@@ -64,7 +64,7 @@ static int ticks(double from, double to, double step) {
   return n > 0 && n < MOST_TICKS ? (int)n : 0;
 }
 
-static void axes(FILE *o, const Frame *a, const char *unit) {
+static void axes(FILE *o, const ChartFrame *a, const char *unit) {
   char number[32];
   double dx = a->dx, dy = a->dy;
   int nx = ticks(0, a->x1, dx), ny = ticks(a->y0, a->y1, dy);
@@ -93,7 +93,7 @@ static void axes(FILE *o, const Frame *a, const char *unit) {
       (TOP + HIGH - BOTTOM) / 2, unit);
 }
 
-static void line(FILE *o, const Frame *a, const Curve *c, const char *colour, double width) {
+static void line(FILE *o, const ChartFrame *a, const Curve *c, const char *colour, double width) {
   if (!c->n) return;
   fprintf(o, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" points=\"", colour, width);
   for (int i = 0; i < c->n; i++)
@@ -101,7 +101,7 @@ static void line(FILE *o, const Frame *a, const Curve *c, const char *colour, do
   fprintf(o, "\"/>\n");
 }
 
-static void dots(FILE *o, const Frame *a, const Curve *c, const char *colour) {
+static void dots(FILE *o, const ChartFrame *a, const Curve *c, const char *colour) {
   for (int i = 0; i < c->n && c->n <= 100; i++)
     fprintf(o, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", px(a, c->step[i]),
             py(a, c->value[i]), colour);
@@ -118,7 +118,7 @@ static void legend(FILE *o, int row, const Series *s) {
 }
 
 void rt_chart(FILE *o, const char *title, const char *unit, const Series *s, int n) {
-  Frame a = frame(s, n);
+  ChartFrame a = frame(s, n);
   int row = 0;
   fprintf(o,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "

@@ -121,22 +121,22 @@ LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
 
 /* ---- the walk ---- */
 
-typedef struct Walk {
+typedef struct TileWalk {
   FlashGpu *x;
   int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
-} Walk;
+} TileWalk;
 
-static LLVMValueRef first_column(Walk *k, LLVMValueRef unit) {
+static LLVMValueRef first_column(TileWalk *k, LLVMValueRef unit) {
   Warp *w = &k->x->w;
   return warp_times(w, warp_rem(w, unit, k->blocks), k->x->g.tile[FLASH_GPU_COLUMNS]);
 }
 
-static void enter_unit(Walk *k, LLVMValueRef unit) { /* its head */
+static void enter_unit(TileWalk *k, LLVMValueRef unit) { /* its head */
   FlashGpu *x = k->x;
   if (x->rows_are_keys) x->a.group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
 }
 
-static MaskFacts facts_of(Walk *k, LLVMValueRef unit) {
+static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
   FlashGpu *x = k->x;
   Warp *w = &x->w;
   enter_unit(k, unit);
@@ -152,7 +152,7 @@ static MaskFacts facts_of(Walk *k, LLVMValueRef unit) {
 }
 
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
-static LLVMValueRef next_unit(Walk *k, LLVMValueRef unit) {
+static LLVMValueRef next_unit(TileWalk *k, LLVMValueRef unit) {
   Warp *w = &k->x->w;
   Emit *e = k->x->e;
   if (k->x->a.f.mask == NO_VALUE) return unit;
@@ -168,7 +168,7 @@ static LLVMValueRef next_unit(Walk *k, LLVMValueRef unit) {
   return warp_get(w, &at, 0);
 }
 
-static void begin_unit(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
+static void begin_unit(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
   FlashGpu *x = k->x;
   Warp *w = &x->w;
   int bit;
@@ -187,12 +187,12 @@ static void begin_unit(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
   }
 }
 
-static void end_unit(Walk *k, LLVMValueRef stage) {
+static void end_unit(TileWalk *k, LLVMValueRef stage) {
   for (int i = 0; i < flash_gpu_tiles(k->x->phase, true); i++)
     tile_load_end(&k->x->w, &k->x->column[i], stage);
 }
 
-static FlashBlock block_of(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
+static FlashBlock block_of(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
   FlashGpu *x = k->x;
   Warp *w = &x->w;
   FlashBlock b = {.c0 = first_column(k, unit), .stage = stage, .all = facts_of(k, unit).all};
@@ -206,7 +206,7 @@ static FlashBlock block_of(Walk *k, LLVMValueRef unit, LLVMValueRef stage) {
 
 void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
   Warp *w = &x->w;
-  Walk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
+  TileWalk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
   k.units = k.blocks * (x->rows_are_keys ? x->a.f.group.count : 1);
   Registers unit = warp_registers(w, w->i32, 1), stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0), first = next_unit(&k, zero);

@@ -167,10 +167,10 @@ static int width_vectors(const FlashPlan *p) {
 }
 
 /* Queries [from, to) of the block, and how many of them at a time */
-typedef struct Part {
+typedef struct GradientPart {
   Range queries;
   int vectors;
-} Part;
+} GradientPart;
 
 /* Tiles that add to rows of a gradient, as wide as a head; from row to row of A, and from step to
    step, there are so many elements. */
@@ -187,7 +187,7 @@ static TileShape sums_shape(const Backward *b, int64_t a_row, int64_t a_step) {
 }
 
 /* dQ: some queries after the other, of which a tile's rows may leave a rest. */
-static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, const Part *x) {
+static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, const GradientPart *x) {
   Attention *a = &b->a;
   Emit *e = a->e;
   int64_t width = a->p.width, n = x->vectors * a->p.lanes;
@@ -217,7 +217,8 @@ static void add_to_keys(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range q
 }
 
 /* Keys [k0, end) */
-static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, Part x, bool whole) {
+static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, GradientPart x,
+                         bool whole) {
   Emit *e = b->a.e;
   LLVMValueRef rows = LLVMBuildNSWSub(e->builder, end, k0, "");
   Loop t = emit_loop(e, x.queries.from, x.queries.to, x.vectors * b->a.p.lanes, 0, NULL);
@@ -243,7 +244,7 @@ static void mixed_part(Backward *b, LLVMValueRef k0, LLVMValueRef end, LLVMValue
   Emit *e = a->e;
   int vectors = attention_mixed_vectors(a);
   LLVMValueRef to = tile_add(e, t, emit_i64(e, vectors * a->p.lanes));
-  Part x = {{t, emit_min_i64(e, to, b->count)}, vectors};
+  GradientPart x = {{t, emit_min_i64(e, to, b->count)}, vectors};
   LLVMValueRef q0 = tile_add(e, b->s0, t), q1 = last_query(b, x.queries.to);
   Range seen = attention_seen_keys(a, q0, q1, k0, end);
   Branch some = emit_if(e, is_less(b, seen.from, seen.to));
@@ -258,8 +259,8 @@ static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
   Emit *e = a->e;
   LLVMValueRef each = emit_i64(e, a->p.tile_queries);
   Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
-  Part x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
-            (int)a->p.tile[FLASH_VECTORS]};
+  GradientPart x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
+                    (int)a->p.tile[FLASH_VECTORS]};
   LLVMValueRef mixed =
       attention_whole_keys(a, tile_add(e, b->s0, t.i), last_query(b, x.queries.to), k0, end);
   Branch whole = emit_if(e, is_less(b, k0, mixed));
@@ -280,7 +281,7 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
   MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
   Branch whole = emit_if(e, facts.all);
-  Part all = {{emit_i64(e, 0), b->count}, (int)a->p.tile[FLASH_VECTORS]};
+  GradientPart all = {{emit_i64(e, 0), b->count}, (int)a->p.tile[FLASH_VECTORS]};
   scores_block(b, k0, end, all, true);
   emit_end_if(e, whole);
   if (a->f.mask == NO_VALUE) return;

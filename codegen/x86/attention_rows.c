@@ -37,13 +37,13 @@ static void set_vector(Attention *a, Point *p, LLVMValueRef at, bool tail) {
   p->mask = tail ? emit_tail_mask(a->e, at, emit_i64(a->e, a->f.width), a->p.lanes) : NULL;
 }
 
-typedef struct Rows {
+typedef struct RowCopy {
   Attention *a;
   ValueId v;
   LLVMValueRef memory, factor; /* NULL: none */
-} Rows;
+} RowCopy;
 
-static void read_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
+static void read_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
   Attention *a = x->a;
   Emit *e = a->e;
   set_vector(a, p, at, tail);
@@ -54,7 +54,7 @@ static void read_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bo
   attention_store(a, value, x->memory, tile_add(e, row, at));
 }
 
-static void write_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
+static void write_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
   Attention *a = x->a;
   Emit *e = a->e;
   set_vector(a, p, at, tail);
@@ -63,10 +63,10 @@ static void write_vector(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, b
   expr_deliver(e, x->v, p, expr_convert(e, value, ELEM_f32, value_type(e->k, x->v)->elem));
 }
 
-typedef void VectorWork(Rows *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
+typedef void VectorWork(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
 
 /* All vectors of a row that hold elements. */
-static void each_vector(Rows *x, Point *p, LLVMValueRef row, VectorWork *work) {
+static void each_vector(RowCopy *x, Point *p, LLVMValueRef row, VectorWork *work) {
   Attention *a = x->a;
   Emit *e = a->e;
   int64_t whole = a->f.width / a->p.lanes * a->p.lanes;
@@ -82,7 +82,8 @@ static LLVMValueRef rows_there(Attention *a, LLVMValueRef first, int64_t total,
                       LLVMBuildNSWSub(a->e->builder, emit_i64(a->e, total), first, ""));
 }
 
-static void each_row(Rows *x, Str row, LLVMValueRef first, LLVMValueRef there, VectorWork *work) {
+static void each_row(RowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there,
+                     VectorWork *work) {
   Emit *e = x->a->e;
   Point p = attention_point(x->a);
   Loop r = emit_loop(e, emit_i64(e, 0), there, 1, 0, NULL);
@@ -94,7 +95,7 @@ static void each_row(Rows *x, Str row, LLVMValueRef first, LLVMValueRef there, V
 void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
                     LLVMValueRef count, LLVMValueRef dst, double factor) {
   Emit *e = a->e;
-  Rows x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
+  RowCopy x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
   LLVMValueRef there = rows_there(a, first, total, count);
   if (a->f.width % a->p.lanes || a->p.width != a->f.width)
     attention_zero(a, dst, tile_times(e, count, a->p.width));
@@ -106,6 +107,6 @@ void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_
 
 void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
                      LLVMValueRef count, LLVMValueRef src, double factor) {
-  Rows x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
+  RowCopy x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
   each_row(&x, row, first, rows_there(a, first, total, count), write_vector);
 }

@@ -14,7 +14,7 @@
    blocks of k; the number of workers changes nothing. */
 #include "contract.h"
 
-typedef struct Walk { /* where the loops of a chunk stand */
+typedef struct ChunkLoops { /* where the loops of a chunk stand */
   Contract *c;
   Range batch, row, panel;
   LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */
@@ -24,10 +24,10 @@ typedef struct Walk { /* where the loops of a chunk stand */
   LLVMValueRef turn;                           /* number of the panel in the chunk's order */
   LLVMValueRef packed_a, packed_b, sums;       /* scratch */
   LLVMValueRef totals;                         /* of b's panels over k (contract_sums.c) */
-} Walk;
+} ChunkLoops;
 
 /* The last chunk dim changes fastest: neighbouring chunks share rows. */
-static void chunk_ranges(Walk *w) {
+static void chunk_ranges(ChunkLoops *w) {
   Contract *c = w->c;
   Emit *e = c->e;
   const int64_t *tile = c->q.tile;
@@ -41,7 +41,7 @@ static void chunk_ranges(Walk *w) {
                         c->p.batch.outer * c->p.batch.inner, tile[TILE_BATCH]);
 }
 
-static void scratch_parts(Walk *w) {
+static void scratch_parts(ChunkLoops *w) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
@@ -52,12 +52,12 @@ static void scratch_parts(Walk *w) {
 }
 
 /* Elements of operand s between steps of the inner k dim. */
-static int64_t step_stride(const Contract *c, Side s) {
+static int64_t step_stride(const Contract *c, ProductSide s) {
   return contract_inner_stride(&c->p.k, s) * c->q.tile[TILE_DEPTH];
 }
 
 /* Address in operand s at this batch, at the block's first inner k element. */
-static LLVMValueRef operand_base(Walk *w, Side s) {
+static LLVMValueRef operand_base(ChunkLoops *w, ProductSide s) {
   Contract *c = w->c;
   Emit *e = c->e;
   uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
@@ -73,7 +73,7 @@ static LLVMValueRef panel_first_vector(Contract *c, LLVMValueRef p) {
   return tile_add(c->e, tile_times(c->e, p, c->q.width), extra);
 }
 
-static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
+static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel) {
   Contract *c = w->c;
   Emit *e = c->e;
   const int64_t *x = c->q.tile;
@@ -89,7 +89,7 @@ static LLVMValueRef tile_sums(Walk *w, LLVMValueRef tile, LLVMValueRef panel) {
 }
 
 /* Where the copy of an operand that all chunks share has this batch and block of k. */
-static LLVMValueRef shared_block(Walk *w, Side s) {
+static LLVMValueRef shared_block(ChunkLoops *w, ProductSide s) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef at = tile_times(e, w->b, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
@@ -98,7 +98,7 @@ static LLVMValueRef shared_block(Walk *w, Side s) {
   return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n + c->k->results.n), at);
 }
 
-static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
+static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_A])
@@ -109,7 +109,7 @@ static LLVMValueRef tile_a(Walk *w, LLVMValueRef tile) {
   return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
 }
 
-static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
+static void call_micro(ChunkLoops *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (c->matrix) { /* all tiles are of full height: their last rows may be nobody's */
@@ -128,7 +128,7 @@ static void call_micro(Walk *w, LLVMValueRef *args, LLVMValueRef rows, int vecto
 }
 
 /* Address in a result of a tile's first element; sums if the result is not laid out by rows. */
-static LLVMValueRef tile_out(Walk *w, uint32_t result, LLVMValueRef tile, LLVMValueRef v0,
+static LLVMValueRef tile_out(ChunkLoops *w, uint32_t result, LLVMValueRef tile, LLVMValueRef v0,
                              LLVMValueRef sums) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -141,7 +141,7 @@ static LLVMValueRef tile_out(Walk *w, uint32_t result, LLVMValueRef tile, LLVMVa
 
 /* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
  * block of k. */
-static LLVMValueRef next_tile(Walk *w, LLVMValueRef tile, LLVMValueRef here) {
+static LLVMValueRef next_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef here) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->ahead_a) return here;
@@ -157,7 +157,7 @@ static LLVMValueRef next_tile(Walk *w, LLVMValueRef tile, LLVMValueRef here) {
 
 /* 1 if the micro-kernel may store its sums as the result. The last panel may have lanes that do not
  * exist. */
-static LLVMValueRef is_direct(Walk *w, LLVMValueRef v0, int vectors) {
+static LLVMValueRef is_direct(ChunkLoops *w, LLVMValueRef v0, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->direct) return emit_i64(e, 0);
@@ -172,7 +172,7 @@ typedef struct NextPanel { /* of b: fetched, and packed, while the present one i
 } NextPanel;
 
 /* Buffer of the panel that is `turn`th in this chunk. */
-static LLVMValueRef panel_buffer(Walk *w, LLVMValueRef turn) {
+static LLVMValueRef panel_buffer(ChunkLoops *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->sliced) return w->packed_b;
@@ -185,7 +185,7 @@ static LLVMValueRef is_wide(Contract *c, LLVMValueRef panel) {
   return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->q.wide), "");
 }
 
-static LLVMValueRef panel_source(Walk *w, LLVMValueRef base, LLVMValueRef v0) {
+static LLVMValueRef panel_source(ChunkLoops *w, LLVMValueRef base, LLVMValueRef v0) {
   Contract *c = w->c;
   LLVMValueRef at = tile_times(c->e, v0, c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
   return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), base, at);
@@ -193,7 +193,7 @@ static LLVMValueRef panel_source(Walk *w, LLVMValueRef base, LLVMValueRef v0) {
 
 /* The panel that comes `by` after this one: of this block of k, the first ones of the next block,
    or, at the end, those with which the next chunk begins. */
-static NextPanel next_panel(Walk *w, LLVMValueRef panel, int by) {
+static NextPanel next_panel(ChunkLoops *w, LLVMValueRef panel, int by) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef next = tile_add(e, panel, emit_i64(e, by)), zero = emit_i64(e, 0);
@@ -219,7 +219,7 @@ static NextPanel next_panel(Walk *w, LLVMValueRef panel, int by) {
 }
 
 /* Packs steps of the next panel before a row tile. */
-static void pack_slice(Walk *w, const NextPanel *n, Range part) {
+static void pack_slice(ChunkLoops *w, const NextPanel *n, Range part) {
   Contract *c = w->c;
   Emit *e = c->e;
   KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
@@ -235,7 +235,7 @@ static void pack_slice(Walk *w, const NextPanel *n, Range part) {
 
 /* How many steps of a slice the micro-kernel packs: of a panel that is as wide as its own and has
    all lanes, whole ones, no more than it has rounds. */
-static LLVMValueRef woven_steps(Walk *w, const NextPanel *n, Range part, int vectors) {
+static LLVMValueRef woven_steps(ChunkLoops *w, const NextPanel *n, Range part, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef zero = emit_i64(e, 0), whole = n->length, own = w->k.length;
@@ -254,7 +254,7 @@ static LLVMValueRef woven_steps(Walk *w, const NextPanel *n, Range part, int vec
   return LLVMBuildSelect(e->builder, some, steps, zero, "");
 }
 
-static LLVMValueRef slice_source(Walk *w, const NextPanel *n, LLVMValueRef step) {
+static LLVMValueRef slice_source(ChunkLoops *w, const NextPanel *n, LLVMValueRef step) {
   Contract *c = w->c;
   LLVMValueRef at = tile_times(c->e, step, step_stride(c, SIDE_B));
   return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), panel_source(w, n->src, n->v0),
@@ -263,8 +263,8 @@ static LLVMValueRef slice_source(Walk *w, const NextPanel *n, LLVMValueRef step)
 
 /* What is fetched with row tile i: the slice that is packed with the next one, after the last one
    the first slice of the panel after the next. */
-static LLVMValueRef fetch_slice(Walk *w, const NextPanel *n, LLVMValueRef i, LLVMValueRef tiles,
-                                LLVMValueRef end) {
+static LLVMValueRef fetch_slice(ChunkLoops *w, const NextPanel *n, LLVMValueRef i,
+                                LLVMValueRef tiles, LLVMValueRef end) {
   Emit *e = w->c->e;
   LLVMValueRef after = tile_add(e, i, emit_i64(e, 1));
   LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, after, tiles, "");
@@ -272,7 +272,7 @@ static LLVMValueRef fetch_slice(Walk *w, const NextPanel *n, LLVMValueRef i, LLV
   return LLVMBuildSelect(e->builder, more, here, slice_source(w, &n[1], emit_i64(e, 0)), "");
 }
 
-static LLVMValueRef fetch_lanes(Walk *w, const NextPanel *n, LLVMValueRef i) {
+static LLVMValueRef fetch_lanes(ChunkLoops *w, const NextPanel *n, LLVMValueRef i) {
   Contract *c = w->c;
   Emit *e = c->e;
   int64_t each = contract_ahead_lanes(c), lanes = (c->q.width + (c->q.wide > 0)) * c->q.lanes;
@@ -284,7 +284,7 @@ static LLVMValueRef fetch_lanes(Walk *w, const NextPanel *n, LLVMValueRef i) {
 }
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
-static void prepare_ahead(Walk *w, const NextPanel *n, LLVMValueRef i, int vectors,
+static void prepare_ahead(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, int vectors,
                           LLVMValueRef *args) {
   Contract *c = w->c;
   Emit *e = c->e;
@@ -314,7 +314,7 @@ typedef struct RowTile {
   LLVMValueRef args[MICRO_ARGS];
 } RowTile;
 
-static TileAt tile_at(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
+static TileAt tile_at(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
                       int vectors) {
   Contract *c = w->c;
   TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
@@ -323,7 +323,7 @@ static TileAt tile_at(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueR
   return at;
 }
 
-static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
+static RowTile row_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
                         LLVMValueRef b, int vectors, const NextPanel *n) {
   const Contract *c = w->c;
   Emit *e = c->e;
@@ -347,7 +347,8 @@ static RowTile row_tile(Walk *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValu
   return x;
 }
 
-static void row_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
+static void row_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
+                      int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n[2] = {0};
@@ -380,7 +381,8 @@ static void some_rows(Contract *c, TileAt at, LLVMValueRef part, LLVMValueRef ne
 
 /* The same for matrix registers: their products and the vector instructions of the epilogue of the
    tile before take turns in short pieces, so that the processor does them at the same time. */
-static void piped_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int vectors) {
+static void piped_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
+                        int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n = {0};
@@ -409,7 +411,7 @@ static void piped_tiles(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueR
 
 /* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one is not
  * there yet. */
-static LLVMValueRef ready_panel(Walk *w, LLVMValueRef v0, int wide) {
+static LLVMValueRef ready_panel(ChunkLoops *w, LLVMValueRef v0, int wide) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->q.tile[TILE_PACK_B])
@@ -430,7 +432,8 @@ static LLVMValueRef ready_panel(Walk *w, LLVMValueRef v0, int wide) {
 }
 
 /* Sums of b's panel beside the product, once for all blocks of rows. */
-static void panel_sums(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b, int wide) {
+static void panel_sums(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
+                       int wide) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (c->p.sum == NO_VALUE) return;
@@ -444,13 +447,13 @@ static void panel_sums(Walk *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRe
   emit_end_if(e, first);
 }
 
-static void panel_of_width(Walk *w, LLVMValueRef panel, int wide) {
+static void panel_of_width(ChunkLoops *w, LLVMValueRef panel, int wide) {
   LLVMValueRef v0 = panel_first_vector(w->c, panel), b = ready_panel(w, v0, wide);
   panel_sums(w, panel, v0, b, wide);
   (w->c->piped ? piped_tiles : row_tiles)(w, panel, v0, b, (int)w->c->q.width + wide);
 }
 
-static void panels(Walk *w) {
+static void panels(ChunkLoops *w) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (c->q.tile[TILE_PACK_A] && !c->q.shared)
@@ -472,7 +475,7 @@ static void panels(Walk *w) {
 }
 
 /* Whether inner block of k i ends with half a step. */
-static LLVMValueRef half_of(Walk *w, LLVMValueRef i) {
+static LLVMValueRef half_of(ChunkLoops *w, LLVMValueRef i) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (c->p.k.inner % c->q.tile[TILE_DEPTH] == 0) return NULL;
@@ -481,7 +484,7 @@ static LLVMValueRef half_of(Walk *w, LLVMValueRef i) {
 }
 
 /* Goes to block `turn` of k. */
-static void enter_block(Walk *w, LLVMValueRef turn) {
+static void enter_block(ChunkLoops *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
   int64_t outer = c->q.tile[TILE_K_OUTER], inner = c->q.tile[TILE_K_INNER];
@@ -500,7 +503,7 @@ static void enter_block(Walk *w, LLVMValueRef turn) {
   w->a_base = operand_base(w, SIDE_A), w->b_base = operand_base(w, SIDE_B);
 }
 
-static void k_blocks(Walk *w) {
+static void k_blocks(ChunkLoops *w) {
   Emit *e = w->c->e;
   const int64_t *tile = w->c->q.tile;
   LLVMValueRef blocks = emit_i64(e, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
@@ -511,7 +514,7 @@ static void k_blocks(Walk *w) {
 }
 
 /* Goes to batch and block of k number `above`. */
-static void enter_above(Walk *w, LLVMValueRef above) {
+static void enter_above(ChunkLoops *w, LLVMValueRef above) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef blocks = emit_i64(e, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
@@ -520,7 +523,7 @@ static void enter_above(Walk *w, LLVMValueRef above) {
 }
 
 /* Some tiles of a. */
-static void share_a(Walk *w, LLVMValueRef chunk) {
+static void share_a(ChunkLoops *w, LLVMValueRef chunk) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef groups = emit_i64(e, c->q.groups);
@@ -532,7 +535,7 @@ static void share_a(Walk *w, LLVMValueRef chunk) {
 }
 
 /* Steps of k, group of groups_b, of a block whose length is known when the kernel runs. */
-static Range steps_of_group(Walk *w, LLVMValueRef group) {
+static Range steps_of_group(ChunkLoops *w, LLVMValueRef group) {
   Emit *e = w->c->e;
   LLVMValueRef n = emit_i64(e, w->c->q.groups_b), next = tile_add(e, group, emit_i64(e, 1));
   LLVMValueRef from = LLVMBuildNSWMul(e->builder, group, w->k.length, "");
@@ -540,7 +543,7 @@ static Range steps_of_group(Walk *w, LLVMValueRef group) {
   return (Range){LLVMBuildUDiv(e->builder, from, n, ""), LLVMBuildUDiv(e->builder, to, n, "")};
 }
 
-static void share_panel(Walk *w, LLVMValueRef panel, int wide) {
+static void share_panel(ChunkLoops *w, LLVMValueRef panel, int wide) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef here = is_wide(c, panel), v0 = panel_first_vector(c, panel);
@@ -552,7 +555,7 @@ static void share_panel(Walk *w, LLVMValueRef panel, int wide) {
 }
 
 /* Some steps of k of a block of b's panels, or some panels. Blocks of panels change slowest. */
-static void share_b(Walk *w, LLVMValueRef chunk) {
+static void share_b(ChunkLoops *w, LLVMValueRef chunk) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef groups = emit_i64(e, c->q.groups_b);
@@ -578,7 +581,7 @@ static void share_b(Walk *w, LLVMValueRef chunk) {
 /* The phase before: copies for all chunks, first of a, then of b. */
 static void share(Contract *c) {
   Emit *e = c->e;
-  Walk w = {.c = c};
+  ChunkLoops w = {.c = c};
   emit_begin_phase(e, 0);
   LLVMValueRef of_a = emit_i64(e, c->q.chunks_a), chunk = e->chunk;
   if (c->q.shared) {
@@ -619,7 +622,7 @@ void contract_emit(Emit *e) {
   if (before) share(&c);
   emit_begin_phase(e, before);
   if (c.matrix) contract_matrix_begin(&c);
-  Walk w = {.c = &c};
+  ChunkLoops w = {.c = &c};
   chunk_ranges(&w);
   scratch_parts(&w);
   Loop b = emit_loop(e, w.batch.from, w.batch.to, 1, 0, NULL);

@@ -45,11 +45,12 @@ typedef struct KBlock {
 } KBlock;
 
 /* ---- addresses (contract_address.c) ---- */
-typedef enum Side { SIDE_A, SIDE_B, SIDE_R } Side;
-int64_t contract_stride(const ProductDim *d, Side s);
-int64_t contract_inner_stride(const ProductDims *d, Side s); /* 0 if there are no dims */
+typedef enum ProductSide { SIDE_A, SIDE_B, SIDE_R } ProductSide;
+int64_t contract_stride(const ProductDim *d, ProductSide s);
+int64_t contract_inner_stride(const ProductDims *d, ProductSide s); /* 0 if there are no dims */
 /* offset in elements of flat index `flat` over the first n dims of d; constant 0 where n is 0 */
-LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat, Side s);
+LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat,
+                             ProductSide s);
 /* index of dim `at` of the first n dims at flat index `flat` */
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat);
 LLVMTypeRef contract_memory(Emit *e, Elem elem);
@@ -60,7 +61,7 @@ LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t);
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t);
 LLVMValueRef contract_tile_outer(Contract *c,
                                  LLVMValueRef t); /* flat index over the outer m dims */
-LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s);
+LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s);
 
 /* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
 void contract_ahead_of(Contract *c);             /* sets sliced, ahead.., out_row, direct */
@@ -122,9 +123,9 @@ void contract_matrix_end(Contract *c);
 
 /* Factors of side s: n neighbours along lanes or rows at one step of k; n steps of one of them,
    where k lies side by side. half: the step's second element does not exist. */
-LLVMValueRef contract_factors(Contract *c, Side s, LLVMValueRef address, int n, LLVMValueRef mask,
-                              bool half);
-LLVMValueRef contract_run(Contract *c, Side s, LLVMValueRef address, int n);
+LLVMValueRef contract_factors(Contract *c, ProductSide s, LLVMValueRef address, int n,
+                              LLVMValueRef mask, bool half);
+LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int n);
 LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum);
 
 /* b's panel of vectors v0 .. v0 + vectors - 1 at k block x, from src, into dst[k][vectors * lanes];

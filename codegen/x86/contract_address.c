@@ -5,11 +5,11 @@
    done once per tile or per panel, never in an inner loop. Size 1 and stride 0 vanish. */
 #include "contract.h"
 
-int64_t contract_stride(const ProductDim *d, Side s) {
+int64_t contract_stride(const ProductDim *d, ProductSide s) {
   return s == SIDE_A ? d->a : s == SIDE_B ? d->b : d->r;
 }
 
-int64_t contract_inner_stride(const ProductDims *d, Side s) {
+int64_t contract_inner_stride(const ProductDims *d, ProductSide s) {
   return d->n ? contract_stride(&d->dim[d->n - 1], s) : 0;
 }
 
@@ -22,7 +22,8 @@ LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMVa
   return LLVMBuildURem(e->builder, x, emit_i64(e, d->dim[at].size), "");
 }
 
-LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat, Side s) {
+LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat,
+                             ProductSide s) {
   LLVMValueRef sum = emit_i64(e, 0);
   for (int i = 0; i < n; i++) {
     int64_t stride = contract_stride(&d->dim[i], s);
@@ -58,7 +59,7 @@ LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
                          "rows");
 }
 
-LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, Side s) {
+LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s) {
   Emit *e = c->e;
   LLVMValueRef outer = contract_offset(e, &c->p.m, c->p.m.n - 1, contract_tile_outer(c, t), s);
   return tile_add(e, outer,

@@ -145,7 +145,7 @@ static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offse
 }
 
 /* Which operand meets more than one other. */
-static Side staying(const Contract *c) { return c->q.tiles_max == 1 ? SIDE_A : SIDE_B; }
+static ProductSide staying(const Contract *c) { return c->q.tiles_max == 1 ? SIDE_A : SIDE_B; }
 
 /* Steps of a block of k of which it stays. */
 static int64_t steps_that_stay(const Matrix *x) {
@@ -205,7 +205,7 @@ static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
 }
 
 /* Address of side s at outer index o of this block. */
-static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, Side s) {
+static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, ProductSide s) {
   Contract *c = x->c;
   Emit *e = c->e;
   if (s == SIDE_A && !c->q.rows_a)

@@ -200,7 +200,7 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
-static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, Side s) {
+static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, ProductSide s) {
   Contract *c = u->c;
   Emit *e = c->e;
   bool packed = c->q.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];

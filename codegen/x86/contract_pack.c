@@ -465,11 +465,11 @@ static void pack_steps(PackA *a, TileColumns *t) {
   emit_loop_end(e, &o);
 }
 
-typedef enum Piece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } Piece;
+typedef enum PanelPiece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } PanelPiece;
 
 /* Words [from, to) of a row, side by side in memory. */
 static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
-                     LLVMValueRef to, Piece what) {
+                     LLVMValueRef to, PanelPiece what) {
   Contract *c = a->c;
   Emit *e = c->e;
   int n = what == PIECE_VECTOR ? c->q.lanes : 1;

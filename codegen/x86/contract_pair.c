@@ -14,7 +14,9 @@ static LLVMTypeRef whole(Contract *c, int bits, int n) {
   return several(LLVMIntTypeInContext(c->e->context, (unsigned)bits), n);
 }
 
-static Elem elem_of(const Contract *c, Side s) { return s == SIDE_A ? c->p.elem_a : c->p.elem_b; }
+static Elem elem_of(const Contract *c, ProductSide s) {
+  return s == SIDE_A ? c->p.elem_a : c->p.elem_b;
+}
 
 /* n elements side by side as they are in memory; those that mask excludes are zeros */
 static LLVMValueRef load(Contract *c, Elem elem, LLVMValueRef address, int n, LLVMValueRef mask) {
@@ -84,8 +86,8 @@ static LLVMValueRef round_joined(Contract *c, LLVMValueRef low, LLVMValueRef hig
   return LLVMBuildBitCast(c->e->builder, x, c->vector, "");
 }
 
-LLVMValueRef contract_factors(Contract *c, Side s, LLVMValueRef address, int n, LLVMValueRef mask,
-                              bool half) {
+LLVMValueRef contract_factors(Contract *c, ProductSide s, LLVMValueRef address, int n,
+                              LLVMValueRef mask, bool half) {
   Elem elem = elem_of(c, s);
   if (!c->pairs) return load_f32(c, elem, address, n, mask);
   LLVMValueRef next = tile_elements(c->e, contract_memory(c->e, elem), address,
@@ -96,7 +98,7 @@ LLVMValueRef contract_factors(Contract *c, Side s, LLVMValueRef address, int n, 
   return joined(c, low, half ? NULL : load_half(c, elem, next, n, mask), n);
 }
 
-LLVMValueRef contract_run(Contract *c, Side s, LLVMValueRef address, int n) {
+LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int n) {
   Elem elem = elem_of(c, s);
   LLVMTypeRef words = several(c->f32, n);
   if (!c->pairs) return load_f32(c, elem, address, n, NULL);

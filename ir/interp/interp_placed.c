@@ -32,26 +32,26 @@ typedef struct Address {
   int64_t at;
 } Address;
 
-typedef struct Machine {
+typedef struct PlacedMachine {
   Interp *in;
   Arena *arena;
   Memory *global; /* by index in m->globals */
   Mark *old;      /* marks of the globals at the start */
   Mark last;
   const char *error; /* the first */
-} Machine;
+} PlacedMachine;
 
-typedef struct Call { /* a function that runs */
-  Machine *x;
+typedef struct PlacedCall { /* a function that runs */
+  PlacedMachine *x;
   const Fn *f;
   Address frame;
   const Address *in, *out;
   Mark *mark; /* by value */
-} Call;
+} PlacedCall;
 
 const char interp_alone[] = "the other ranks did not come to this collective";
 
-static void complain(Call *c, const Op *op, const char *what, ValueId v) {
+static void complain(PlacedCall *c, const Op *op, const char *what, ValueId v) {
   if (c->x->error) return;
   Module *m = c->x->in->m;
   ranks_lock(c->x->in->ranks);
@@ -64,7 +64,7 @@ static void complain(Call *c, const Op *op, const char *what, ValueId v) {
 
 /* ---- bytes ---- */
 
-static Memory memory_new(Machine *x, const char *name, int64_t n) {
+static Memory memory_new(PlacedMachine *x, const char *name, int64_t n) {
   Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE),
               ARENA_ARRAY(x->arena, Mark, n + 1), n};
   m.byte += -(uintptr_t)m.byte % CACHE_LINE;
@@ -118,7 +118,7 @@ static double decode(const unsigned char *from, Elem e) {
 
 static Address offset(Address a, int64_t bytes) { return (Address){a.memory, a.at + bytes}; }
 
-static Address address_of(const Call *c, ValueId v) {
+static Address address_of(const PlacedCall *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
   switch (s->place) {
   case PLACE_FRAME: return offset(c->frame, s->at);
@@ -138,7 +138,7 @@ typedef enum Access {
   OWN    /* its bytes get its mark, no more */
 } Access;
 
-static bool visit_element(const Call *c, ValueId v, Address a, double *x, Access access) {
+static bool visit_element(const PlacedCall *c, ValueId v, Address a, double *x, Access access) {
   Elem e = value_type(c->f, v)->elem;
   int64_t size = elem_bytes(e);
   if (!inside(a, size)) return false;
@@ -152,7 +152,7 @@ static bool visit_element(const Call *c, ValueId v, Address a, double *x, Access
 }
 
 /* Every element of v, in the order of its type, where its strides say. */
-static bool visit(const Call *c, ValueId v, Tensor *t, Access access) {
+static bool visit(const PlacedCall *c, ValueId v, Tensor *t, Access access) {
   const Value *value = &c->f->values.at[v];
   Address base = address_of(c, v);
   int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
@@ -167,13 +167,13 @@ static bool visit(const Call *c, ValueId v, Tensor *t, Access access) {
 }
 
 /* Gives v's bytes, which must all be its own, to `mark`. */
-static void hand_over(Call *c, const Op *op, ValueId v, Mark mark) {
+static void hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark) {
   if (!visit(c, v, NULL, READ)) complain(c, op, "not all bytes are its own any more of", v);
   c->mark[v] = mark;
   visit(c, v, NULL, OWN);
 }
 
-static Mark new_mark(Call *c) { return ++c->x->last; }
+static Mark new_mark(PlacedCall *c) { return ++c->x->last; }
 
 static int64_t span_bytes(const Value *v) {
   int64_t last = 0;
@@ -183,7 +183,7 @@ static int64_t span_bytes(const Value *v) {
 
 /* As rt_copy: all bytes from v's first to its last element; those of the elements must be its own.
  */
-static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mark) {
+static void copy_bytes(PlacedCall *c, const Op *op, Address to, ValueId v, Mark to_mark) {
   Address from = address_of(c, v);
   int64_t n = span_bytes(&c->f->values.at[v]);
   if (!visit(c, v, NULL, READ)) complain(c, op, "copies bytes that are another value's", v);
@@ -199,14 +199,14 @@ static void copy_bytes(Call *c, const Op *op, Address to, ValueId v, Mark to_mar
 /* ---- kernels ---- */
 
 /* What a kernel may write before it has read its operands. */
-static void spoil_work(Call *c, const Op *op, int64_t workspace) {
+static void spoil_work(PlacedCall *c, const Op *op, int64_t workspace) {
   Address work = offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
   if (workspace && !inside(work, workspace))
     complain(c, op, "has its workspace outside of the frame", NO_VALUE);
   spoil(work, workspace, new_mark(c));
 }
 
-static void spoil_outputs(Call *c, const Op *op) {
+static void spoil_outputs(PlacedCall *c, const Op *op) {
   spoil_work(c, op, attr_int(&op->callee->attrs, ATTR_workspace, 0));
   for (uint32_t i = 0; i < op->nout; i++) {
     c->mark[op->out + i] = new_mark(c);
@@ -216,13 +216,13 @@ static void spoil_outputs(Call *c, const Op *op) {
   }
 }
 
-static unsigned char *byte_of(const Call *c, ValueId v) {
+static unsigned char *byte_of(const PlacedCall *c, ValueId v) {
   Address a = address_of(c, v);
   return a.memory->byte + a.at;
 }
 
 /* By whoever else has the kernel: it writes where the marks say that it may. False: nobody has. */
-static bool run_given_kernel(Call *c, const Op *op) {
+static bool run_given_kernel(PlacedCall *c, const Op *op) {
   Interp *in = c->x->in;
   void **buffers = ARENA_ARRAY(c->x->arena, void *, op->nin + op->nout + 1);
   for (uint32_t i = 0; i < op->nin; i++) {
@@ -238,7 +238,7 @@ static bool run_given_kernel(Call *c, const Op *op) {
   return true;
 }
 
-static void run_placed_kernel(Call *c, const Op *op) {
+static void run_placed_kernel(PlacedCall *c, const Op *op) {
   spoil_outputs(c, op);
   if (c->x->in->kernel && run_given_kernel(c, op)) return;
   Arena *a = arena_new();
@@ -259,7 +259,7 @@ static void run_placed_kernel(Call *c, const Op *op) {
 
 /* ---- collectives ---- */
 
-static void run_placed_collective(Call *c, const Op *op) {
+static void run_placed_collective(PlacedCall *c, const Op *op) {
   Message m = message_of(c->f, op);
   const Type *in = value_type(c->f, op->in[0]), *out = value_type(c->f, op->out);
   int64_t size = elem_bytes(in->elem), sends = type_count(in), receives = type_count(out);
@@ -285,7 +285,7 @@ static void run_placed_collective(Call *c, const Op *op) {
 
 /* ---- loops ---- */
 
-static void run_placed(Call *c);
+static void run_placed(PlacedCall *c);
 
 typedef struct Rounds {
   const Op *op;
@@ -309,14 +309,14 @@ static uint32_t saved_as(const Rounds *l, uint32_t j) {
   return 0;
 }
 
-static Address slice_at(const Call *c, const Rounds *l, ValueId v, int64_t i) {
+static Address slice_at(const PlacedCall *c, const Rounds *l, ValueId v, int64_t i) {
   const Value *value = &c->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
   i += loop_base(l->op, &value->type);
   return offset(address_of(c, v), i * stride * elem_bytes(value->type.elem));
 }
 
-static Address second_buffer(const Call *c, const Rounds *l, uint32_t j) {
+static Address second_buffer(const PlacedCall *c, const Rounds *l, uint32_t j) {
   const Attr *slots = attr_get(&l->op->attrs, ATTR_slots);
   bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
   return offset(c->frame, there ? slots->list[j] : 0);
@@ -327,7 +327,7 @@ static int64_t counter_of(const Rounds *l, int64_t n) {
 }
 
 /* Where round n leaves carried value j. */
-static Address carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
+static Address carry_to(const PlacedCall *c, const Rounds *l, uint32_t j, int64_t n) {
   ValueId result = l->op->out + j;
   uint32_t saved = saved_as(l, j);
   bool last = n == l->trip - 1;
@@ -336,7 +336,7 @@ static Address carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
   return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : address_of(c, result);
 }
 
-static void start_carry(Call *c, Rounds *l, uint32_t j) {
+static void start_carry(PlacedCall *c, Rounds *l, uint32_t j) {
   ValueId first = l->op->in[j];
   uint32_t saved = saved_as(l, j);
   Address from = address_of(c, first), to = from;
@@ -350,7 +350,7 @@ static void start_carry(Call *c, Rounds *l, uint32_t j) {
 
 /* A stack that other loops write, too: the operand's bytes, copied unless they stand there. Before
    the first of these loops it is nonsense. */
-static void start_stack(Call *c, Rounds *l, uint32_t k) {
+static void start_stack(PlacedCall *c, Rounds *l, uint32_t k) {
   ValueId result = l->op->out + k;
   uint32_t on = loop_continues(l->op, k);
   if (loop_begins(l->op, k) && c->f->values.at[result].storage.view != VIEW_INPLACE &&
@@ -365,7 +365,7 @@ static void start_stack(Call *c, Rounds *l, uint32_t k) {
   }
 }
 
-static void set_counter(Call *c, Rounds *l, int64_t i) {
+static void set_counter(PlacedCall *c, Rounds *l, int64_t i) {
   Memory *counter = ARENA_NEW(c->x->arena, Memory);
   *counter = memory_new(c->x, "counter", elem_bytes(ELEM_i32));
   l->in[0] = (Address){counter, 0}, l->in_mark[0] = new_mark(c);
@@ -374,7 +374,7 @@ static void set_counter(Call *c, Rounds *l, int64_t i) {
 }
 
 /* The results of a round become the loop's: stacked slices, and what the next round is given. */
-static void take_results(Call *c, Call *inner, Rounds *l, int64_t n) {
+static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n) {
   const Op *op = l->op;
   for (uint32_t k = op->nout;
        k-- > 0 && !c->x->error;) { /* stacked ones first: they may be arguments */
@@ -388,7 +388,7 @@ static void take_results(Call *c, Call *inner, Rounds *l, int64_t n) {
   }
 }
 
-static void placed_round(Call *c, Rounds *l, int64_t n) {
+static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
   const Op *op = l->op;
   const Fn *body = op->callee;
   int64_t i = counter_of(l, n), frame = attr_int(&body->attrs, ATTR_frame, 0);
@@ -396,8 +396,8 @@ static void placed_round(Call *c, Rounds *l, int64_t n) {
   for (uint32_t k = l->whole; k < op->nin; k++) l->in[k + 1] = slice_at(c, l, op->in[k], i);
   for (uint32_t k = 0; k < op->nout; k++)
     l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, op->out + k, i);
-  Call inner = {c->x,  body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
-                l->in, l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1)};
+  PlacedCall inner = {c->x,  body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
+                      l->in, l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1)};
   if (frame && !inside(inner.frame, frame))
     complain(c, op, "has its body's frame outside of the frame", NO_VALUE);
   spoil(inner.frame, frame, new_mark(c));
@@ -406,7 +406,7 @@ static void placed_round(Call *c, Rounds *l, int64_t n) {
   take_results(c, &inner, l, n);
 }
 
-static void run_placed_loop(Call *c, const Op *op) {
+static void run_placed_loop(PlacedCall *c, const Op *op) {
   Arena *a = c->x->arena;
   Rounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
   l.whole = loop_whole(op), l.first = loop_first(op);
@@ -426,13 +426,13 @@ static void run_placed_loop(Call *c, const Op *op) {
 
 /* ---- functions ---- */
 
-static uint32_t slot_of(const Machine *x, const Global *g) {
+static uint32_t slot_of(const PlacedMachine *x, const Global *g) {
   uint32_t i = 0;
   while (x->in->m->globals.at[i] != g) i++;
   return i;
 }
 
-static void run_placed_store(Call *c, const Op *op) {
+static void run_placed_store(PlacedCall *c, const Op *op) {
   ValueId v = op->in[0];
   uint32_t slot = slot_of(c->x, op->global);
   Address to = {&c->x->global[slot], 0}, from = address_of(c, v);
@@ -440,7 +440,7 @@ static void run_placed_store(Call *c, const Op *op) {
   c->x->old[slot] = same_address(to, from) ? c->mark[v] : c->x->last;
 }
 
-static void run_placed_view(Call *c, const Op *op) {
+static void run_placed_view(PlacedCall *c, const Op *op) {
   for (uint32_t i = 0; i < op->nout; i++) {
     const Storage *s = &c->f->values.at[op->out + i].storage;
     if (s->view == VIEW_OF) c->mark[op->out + i] = c->mark[s->base];
@@ -450,7 +450,7 @@ static void run_placed_view(Call *c, const Op *op) {
 
 /* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
    there. Who reads an operand later finds the mark of another value. */
-static void run_placed_concat(Call *c, const Op *op) {
+static void run_placed_concat(PlacedCall *c, const Op *op) {
   if (!op_lays(c->f, op)) complain(c, op, "is laid by nobody:", op->out);
   for (uint32_t k = 0; k < op->nin && !c->x->error; k++) {
     if (!same_address(address_of(c, op->in[k]),
@@ -464,7 +464,7 @@ static void run_placed_concat(Call *c, const Op *op) {
     complain(c, op, "lies outside of its memory:", op->out);
 }
 
-static void run_placed(Call *c) {
+static void run_placed(PlacedCall *c) {
   for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
     const Op *op = &c->f->ops.at[i];
     if (op->code == OP_kernel) run_placed_kernel(c, op);
@@ -478,7 +478,7 @@ static void run_placed(Call *c) {
 }
 
 /* Globals go in and come out in the declared order; their marks at the start are 1, 2, .. */
-static void exchange_globals(Machine *x, bool out) {
+static void exchange_globals(PlacedMachine *x, bool out) {
   for (uint32_t g = 0; g < x->in->m->globals.n; g++) {
     Tensor *t = &x->in->global[g];
     int64_t size = elem_bytes(t->type.elem), n = type_count(&t->type);
@@ -494,7 +494,7 @@ static void exchange_globals(Machine *x, bool out) {
   }
 }
 
-static void check_globals(Machine *x) {
+static void check_globals(PlacedMachine *x) {
   for (uint32_t g = 0; g < x->in->m->globals.n && !x->error; g++)
     if (!marked((Address){&x->global[g], 0}, x->global[g].n, x->old[g]))
       x->error = arena_printf(x->in->arena, "global @%s does not hold its value at the end",
@@ -504,12 +504,12 @@ static void check_globals(Machine *x) {
 bool interp_run_placed(Interp *in, const char *entry) {
   const Fn *f = interp_entry(in, entry);
   if (!f) return false;
-  Machine x = {.in = in, .arena = arena_new()};
+  PlacedMachine x = {.in = in, .arena = arena_new()};
   x.global = ARENA_ARRAY(x.arena, Memory, in->m->globals.n + 1);
   x.old = ARENA_ARRAY(x.arena, Mark, in->m->globals.n + 1);
   exchange_globals(&x, false);
   Memory frame = memory_new(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
-  Call c = {&x, f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1)};
+  PlacedCall c = {&x, f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1)};
   run_placed(&c);
   check_globals(&x);
   if (!x.error) exchange_globals(&x, true);

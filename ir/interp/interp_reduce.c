@@ -3,19 +3,19 @@
 #include <math.h>
 #include "interp_inside.h"
 
-typedef struct Row { /* the elements that one result element comes from */
+typedef struct ReducedRow { /* the elements that one result element comes from */
   const double *at;
   const int64_t *offset;
   int64_t n;
-} Row;
+} ReducedRow;
 
-static double row_sum(Row w) {
+static double row_sum(ReducedRow w) {
   double sum = 0;
   for (int64_t i = 0; i < w.n; i++) sum += w.at[w.offset[i]];
   return sum;
 }
 
-static int64_t row_extreme(Row w, bool largest) {
+static int64_t row_extreme(ReducedRow w, bool largest) {
   int64_t best = 0;
   for (int64_t i = 1; i < w.n; i++) {
     double a = w.at[w.offset[i]], b = w.at[w.offset[best]];
@@ -25,7 +25,7 @@ static int64_t row_extreme(Row w, bool largest) {
   return best;
 }
 
-static double row_value(OpCode c, Row w) {
+static double row_value(OpCode c, ReducedRow w) {
   switch (c) {
   case OP_sum: return row_sum(w);
   case OP_rmax: return w.at[w.offset[row_extreme(w, true)]];
@@ -41,7 +41,7 @@ void run_reduce(Run *r) {
   Group g = r->op->group[0];
   Type rows = type_of_dims(&a->type, g.nfrom, g.from);
   const int64_t *start = walk_offsets(r->arena, &out->type, &a->type);
-  Row w = {NULL, walk_offsets(r->arena, &rows, &a->type), type_count(&rows)};
+  ReducedRow w = {NULL, walk_offsets(r->arena, &rows, &a->type), type_count(&rows)};
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) {
     w.at = a->at + start[i];
     run_put(r, out, i, row_value(r->op->code, w));

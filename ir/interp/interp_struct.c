@@ -4,21 +4,21 @@
 #include "interp_inside.h"
 #include <math.h>
 
-typedef struct Side {
+typedef struct JoinedSide {
   double *at;
   Steps steps;
-} Side;
+} JoinedSide;
 
-static Side side_of(const Type *space, const Tensor *t) {
-  return (Side){t->at, steps_in(space, &t->type)};
+static JoinedSide side_of(const Type *space, const Tensor *t) {
+  return (JoinedSide){t->at, steps_in(space, &t->type)};
 }
 
 /* Steps of one axis of the space, where the tensor calls it otherwise. */
-static void set_step(Side *s, const Type *space, Str dim, int64_t step) {
+static void set_step(JoinedSide *s, const Type *space, Str dim, int64_t step) {
   s->steps.step[type_find(space, dim)] = step;
 }
 
-static void move(const Type *space, const Side *to, const Side *from) {
+static void move(const Type *space, const JoinedSide *to, const JoinedSide *from) {
   int64_t index[MAX_RANK] = {0};
   do to->at[steps_at(space, &to->steps, index)] = from->at[steps_at(space, &from->steps, index)];
   while (walk_next(space, index));
@@ -31,14 +31,14 @@ static void fill_with(Run *r, Tensor *t) {
 
 static void move_expand(Run *r) {
   const Type *space = &run_out(r, 0)->type;
-  Side to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
+  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
   move(space, &to, &from);
 }
 
 static void move_rename(Run *r) {
   const Tensor *a = run_in(r, 0);
   const Type *space = &run_out(r, 0)->type;
-  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
   for (int i = 0; i < r->op->ngroups; i++)
     for (int k = 0; k < r->op->group[i].nto; k++)
       set_step(&from, space, r->op->group[i].to[k], stride_of(&a->type, r->op->group[i].from[k]));
@@ -46,7 +46,7 @@ static void move_rename(Run *r) {
 }
 
 /* The fine dims of a coarse one: the last is the fastest. */
-static void set_pieces(Side *s, const Type *space, int n, const Str *fine, int64_t stride) {
+static void set_pieces(JoinedSide *s, const Type *space, int n, const Str *fine, int64_t stride) {
   for (int i = n; i-- > 0;) {
     set_step(s, space, fine[i], stride);
     stride *= type_size(space, fine[i]);
@@ -56,7 +56,7 @@ static void set_pieces(Side *s, const Type *space, int n, const Str *fine, int64
 static void move_split(Run *r) {
   const Tensor *a = run_in(r, 0);
   const Type *space = &run_out(r, 0)->type;
-  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
   for (int i = 0; i < r->op->ngroups; i++) {
     const Group *g = &r->op->group[i];
     set_pieces(&from, space, g->nto, g->to, stride_of(&a->type, g->from[0]));
@@ -66,7 +66,7 @@ static void move_split(Run *r) {
 
 static void move_merge(Run *r) {
   const Type *space = &run_in(r, 0)->type;
-  Side to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
+  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
   for (int i = 0; i < r->op->ngroups; i++) {
     const Group *g = &r->op->group[i];
     set_pieces(&to, space, g->nfrom, g->from, stride_of(&run_out(r, 0)->type, g->to[0]));
@@ -79,7 +79,7 @@ static void move_slice(Run *r) {
   Group g = r->op->group[0];
   const Type *space = &run_out(r, 0)->type;
   int64_t stride = stride_of(&a->type, g.from[0]);
-  Side to = side_of(space, run_out(r, 0)), from = side_of(space, a);
+  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
   set_step(&from, space, g.to[0], stride);
   from.at += attr_int(&r->op->attrs, ATTR_at, 0) * stride;
   move(space, &to, &from);
@@ -89,7 +89,7 @@ static void move_slice(Run *r) {
 static void put_part(const Tensor *a, Tensor *out, Str from_dim, Str to_dim, int64_t at) {
   const Type *space = &a->type;
   int64_t stride = stride_of(&out->type, to_dim);
-  Side to = side_of(space, out), from = side_of(space, a);
+  JoinedSide to = side_of(space, out), from = side_of(space, a);
   set_step(&to, space, from_dim, stride);
   to.at += at * stride;
   move(space, &to, &from);
@@ -131,7 +131,7 @@ static void move_unstack(Run *r) {
   const Tensor *a = run_in(r, 0);
   for (uint32_t i = 0; i < r->op->nout; i++) {
     const Type *space = &run_out(r, i)->type;
-    Side to = side_of(space, run_out(r, i)), from = side_of(space, a);
+    JoinedSide to = side_of(space, run_out(r, i)), from = side_of(space, a);
     from.at += i * stride_of(&a->type, r->op->group[0].from[0]);
     move(space, &to, &from);
   }
@@ -141,7 +141,7 @@ static void move_stack(Run *r) {
   Tensor *out = run_out(r, 0);
   for (uint32_t i = 0; i < r->op->nin; i++) {
     const Type *space = &run_in(r, i)->type;
-    Side to = side_of(space, out), from = side_of(space, run_in(r, i));
+    JoinedSide to = side_of(space, out), from = side_of(space, run_in(r, i));
     to.at += i * stride_of(&out->type, r->op->group[0].from[0]);
     move(space, &to, &from);
   }

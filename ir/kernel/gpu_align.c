@@ -9,13 +9,13 @@
 
 enum { MOST = 16 }; /* what any access needs */
 
-typedef struct Known { /* of a function that is called */
+typedef struct KnownAlign { /* of a function that is called */
   int64_t *arg, *result;
-} Known;
+} KnownAlign;
 
 typedef struct Aligning {
   const Module *m;
-  Known *of; /* by function */
+  KnownAlign *of; /* by function */
   const Fn *f;
   ValueId *root;   /* by value of f: whose bytes it shares */
   int64_t *offset; /* from there, in bytes */
@@ -28,7 +28,7 @@ static void lower(int64_t *to, int64_t align) {
   if (align < *to) *to = align;
 }
 
-static Known *known(Aligning *x, const Fn *f) {
+static KnownAlign *known(Aligning *x, const Fn *f) {
   for (uint32_t i = 0; i < x->m->fns.n; i++)
     if (x->m->fns.at[i] == f) return &x->of[i];
   bug("a function outside of the module is called");
@@ -39,7 +39,7 @@ static void find_roots(Aligning *x) {
   SharedBytes s = shared_bytes(x->m->arena, f);
   x->root = s.of, x->offset = s.at;
   for (ValueId v = 0; v < f->values.n; v++) x->align[v] = MOST;
-  const Known *k = known(x, f);
+  const KnownAlign *k = known(x, f);
   for (uint32_t i = 0; i < f->args.n; i++) lower(&x->align[x->root[f->args.at[i]]], k->arg[i]);
   for (uint32_t i = 0; i < f->results.n; i++)
     lower(&x->align[x->root[f->results.at[i]]], k->result[i]);
@@ -59,7 +59,7 @@ static int64_t slices(const Aligning *x, const Op *loop, ValueId v) {
 }
 
 static void visit_loop(Aligning *x, const Op *o) {
-  Known *k = known(x, o->callee);
+  KnownAlign *k = known(x, o->callee);
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0), whole = loop_whole(o);
   for (uint32_t j = 0; j < o->nin; j++) { /* argument 0 is the counter */
     lower(&k->arg[j + 1], align_of(x, o->in[j]));
@@ -73,7 +73,7 @@ static void visit_loop(Aligning *x, const Op *o) {
 }
 
 static void visit_call(Aligning *x, const Op *o) {
-  Known *k = known(x, o->callee);
+  KnownAlign *k = known(x, o->callee);
   for (uint32_t j = 0; j < o->nin; j++) lower(&k->arg[j], align_of(x, o->in[j]));
   for (uint32_t j = 0; j < o->nout; j++) lower(&k->result[j], align_of(x, o->out + j));
 }
@@ -91,14 +91,14 @@ static void visit(Aligning *x, const Fn *f) {
 }
 
 int64_t *const *gpu_alignments(const Module *m) {
-  Aligning x = {.m = m, .of = ARENA_ARRAY(m->arena, Known, m->fns.n + 1)};
+  Aligning x = {.m = m, .of = ARENA_ARRAY(m->arena, KnownAlign, m->fns.n + 1)};
   int64_t **list = ARENA_ARRAY(m->arena, int64_t *, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     uint32_t n = f->args.n + f->results.n;
     list[i] = ARENA_ARRAY(m->arena, int64_t, n + 1);
     for (uint32_t j = 0; j < n; j++) list[i][j] = MOST;
-    x.of[i] = (Known){list[i], list[i] + f->args.n};
+    x.of[i] = (KnownAlign){list[i], list[i] + f->args.n};
   }
   for (uint32_t i = m->fns.n; i-- > 0;) visit(&x, m->fns.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) { /* what takes a kernel's place is called as that one */

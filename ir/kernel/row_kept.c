@@ -8,7 +8,7 @@
 #include "ir/support/num.h"
 #include <string.h>
 
-typedef struct Search {
+typedef struct KeptSearch {
   const Fn *k;
   const Reductions *r;
   const int *level;
@@ -18,11 +18,11 @@ typedef struct Search {
   bool *again;     /* a later one needs it, too */
   bool *kept;      /* the answer */
   bool only_roots; /* the second search */
-} Search;
+} KeptSearch;
 
 /* Worth a place in scratch: slow to make, one number per element of the row, known at this row
    alone. Divisions are mostly by one number per row, which is a product. */
-static bool is_slow(const Search *s, ValueId v) {
+static bool is_slow(const KeptSearch *s, ValueId v) {
   const Op *o = value_def(s->k, v);
   const Type *t = value_type(s->k, v);
   if (!o || !(op_flags(o->code) & SLOW) || o->code == OP_div || !s->level[v]) return false;
@@ -31,7 +31,7 @@ static bool is_slow(const Search *s, ValueId v) {
          type_size(t, a->dim) == a->size;
 }
 
-static void look(Search *s, ValueId v) {
+static void look(KeptSearch *s, ValueId v) {
   const Op *o = value_def(s->k, v);
   if (!o || s->seen[v] || !(op_flags(o->code) & POINT)) return;
   s->seen[v] = true;
@@ -45,7 +45,7 @@ static void look(Search *s, ValueId v) {
   for (uint32_t i = 0; i < o->nin; i++) look(s, o->in[i]);
 }
 
-static void look_at_walk(Search *s, Arena *a) {
+static void look_at_walk(KeptSearch *s, Arena *a) {
   const Fn *k = s->k;
   s->seen = ARENA_ARRAY(a, bool, k->values.n + 1);
   for (int i = 0; i < s->r->n; i++) {
@@ -63,7 +63,7 @@ KeptRows rows_kept(Arena *a, const Fn *k, const Reductions *r) {
   if (strcmp(attr_str(&k->attrs, ATTR_variant, ""), "row") || r->scans || r->over.n != 1)
     return out;
   uint32_t n = k->values.n + 1;
-  Search s = {.k = k, .r = r, .level = reduction_levels(a, k)};
+  KeptSearch s = {.k = k, .r = r, .level = reduction_levels(a, k)};
   s.walks = reduction_passes(k, r, s.level);
   s.first = ARENA_ARRAY(a, int, n), s.again = ARENA_ARRAY(a, bool, n);
   s.kept = ARENA_ARRAY(a, bool, n);

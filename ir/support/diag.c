@@ -21,19 +21,19 @@
 
 enum { ERROR_LIMIT = 20, LINE_LIMIT = 180 };
 
-typedef struct Place {
+typedef struct SourcePlace {
   Span span;
   const char *text; /* NULL: none */
-} Place;
+} SourcePlace;
 
 struct Report {
   Arena *arena;
   const char *code, *headline;
-  Place primary;
-  VEC(Place) also;
+  SourcePlace primary;
+  VEC(SourcePlace) also;
   VEC(const char *) facts;
   VEC(const char *) helps;
-  VEC(Place) edits;
+  VEC(SourcePlace) edits;
   uint32_t number; /* order of arrival */
 };
 
@@ -131,7 +131,7 @@ void diag_label(Report *r, const char *text, ...) {
 
 void diag_also(Report *r, Span s, const char *text, ...) {
   FORMAT_INTO(r, text, label);
-  vec_push(r->arena, r->also, ((Place){s, label}));
+  vec_push(r->arena, r->also, ((SourcePlace){s, label}));
 }
 
 void diag_fact(Report *r, const char *text, ...) {
@@ -146,7 +146,7 @@ void diag_help(Report *r, const char *text, ...) {
 
 void diag_edit(Report *r, Span s, const char *text, ...) {
   FORMAT_INTO(r, text, with);
-  if (s.file) vec_push(r->arena, r->edits, ((Place){s, with}));
+  if (s.file) vec_push(r->arena, r->edits, ((SourcePlace){s, with}));
 }
 
 void diag_edit_around(Report *r, Span s, const char *before, const char *after) {
@@ -275,7 +275,7 @@ static void put_source_line(const Printer *p, Span at, const Window *w) {
 
 static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
 
-static void put_place(const Printer *p, const Place *place, bool primary, const Window *w) {
+static void put_place(const Printer *p, const SourcePlace *place, bool primary, const Window *w) {
   const Source *s = diag_source(p->d, place->span.file);
   size_t start = (size_t)(w->text - s->text);
   size_t end = at_most(place->span.offset, s->length) - start + place->span.length;
@@ -299,13 +299,14 @@ static bool all_in_one_file(const Report *r) {
 }
 
 static int compare_places(const void *a, const void *b) {
-  const Place *x = *(const Place *const *)a, *y = *(const Place *const *)b;
+  const SourcePlace *x = *(const SourcePlace *const *)a, *y = *(const SourcePlace *const *)b;
   return (x->span.offset > y->span.offset) - (x->span.offset < y->span.offset);
 }
 
 /* Around which column a long line is cut: that of the primary place if it is on this line. */
-static size_t shown_column(const Printer *p, const Place *first, const Place *primary) {
-  const Place *at = line_of(p->d, primary->span) == line_of(p->d, first->span) ? primary : first;
+static size_t shown_column(const Printer *p, const SourcePlace *first, const SourcePlace *primary) {
+  const SourcePlace *at =
+      line_of(p->d, primary->span) == line_of(p->d, first->span) ? primary : first;
   uint32_t line, column;
   diag_line_column(p->d, at->span, &line, &column);
   return column - 1;
@@ -313,7 +314,7 @@ static size_t shown_column(const Printer *p, const Place *first, const Place *pr
 
 /* The primary place and, if they are in the same file, the others: line by line, each line once. */
 static void put_snippet(const Printer *p, const Report *r) {
-  VEC(const Place *) places = {0};
+  VEC(const SourcePlace *) places = {0};
   uint32_t last = 0;
   Window w = {0};
   vec_push(r->arena, places, &r->primary);
@@ -337,7 +338,7 @@ static void put_elsewhere(const Printer *p, const Report *r) {
   if (!r->also.n || all_in_one_file(r)) return;
   fprintf(p->out, "%*s %s:::%s", p->gutter, "", p->style.blue, p->style.end);
   for (uint32_t i = 0; i < r->also.n; i++) {
-    const Place *place = &r->also.at[i];
+    const SourcePlace *place = &r->also.at[i];
     const Source *s = diag_source(p->d, place->span.file);
     uint32_t line, column;
     diag_line_column(p->d, place->span, &line, &column);
@@ -422,7 +423,7 @@ void json_put_string(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-static void put_json_place(const Diag *d, const Place *place, bool primary, FILE *out) {
+static void put_json_place(const Diag *d, const SourcePlace *place, bool primary, FILE *out) {
   const Source *s = diag_source(d, place->span.file);
   uint32_t line, column;
   diag_line_column(d, place->span, &line, &column);
@@ -447,7 +448,7 @@ static void put_json_list(const char *name, const char *const *at, uint32_t n, F
 static void put_json_edits(const Diag *d, const Report *r, FILE *out) {
   fputs(",\"edits\":[", out);
   for (uint32_t i = 0; i < r->edits.n; i++) {
-    const Place *e = &r->edits.at[i];
+    const SourcePlace *e = &r->edits.at[i];
     const Source *s = diag_source(d, e->span.file);
     uint32_t line, column;
     diag_line_column(d, e->span, &line, &column);

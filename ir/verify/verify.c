@@ -7,7 +7,7 @@
 #include "verify.h"
 #include <stdlib.h>
 
-void verify_report(Verifier *v, const char *code, Where at, const char *format, ...) {
+void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(v->m->arena, format, args);
@@ -19,13 +19,13 @@ void verify_report(Verifier *v, const char *code, Where at, const char *format, 
   diag_fact(r, "in function @%s after pass `%s`", v->fn ? v->fn->name : "-", v->m->after);
 }
 
-Where verify_at_op(const Op *op) { return (Where){op->span, op->loc}; }
+VerifyPlace verify_at_op(const Op *op) { return (VerifyPlace){op->span, op->loc}; }
 
-Where verify_at_fn(const Verifier *v) { return (Where){v->fn->span, v->fn->loc}; }
+VerifyPlace verify_at_fn(const Verifier *v) { return (VerifyPlace){v->fn->span, v->fn->loc}; }
 
 /* ---- names ---- */
 
-static void check_type_names(Verifier *v, const Type *t, Where at) {
+static void check_type_names(Verifier *v, const Type *t, VerifyPlace at) {
   for (int i = 0; i < t->rank; i++) {
     if (!text_is_word(t->axis[i].dim))
       verify_report(v, "E1101", at, "[name-c1] `%s` is no dim name", t->axis[i].dim);
@@ -40,7 +40,7 @@ static void check_type_names(Verifier *v, const Type *t, Where at) {
 
 static void check_global(Verifier *v, uint32_t index) {
   const Global *g = v->m->globals.at[index];
-  Where at = {g->span, g->loc};
+  VerifyPlace at = {g->span, g->loc};
   if (!text_is_symbol(g->name))
     verify_report(v, "E1101", at, "[name-c2] `%s` is no global name", g->name);
   if (module_global(v->m, g->name) != g)
@@ -57,7 +57,7 @@ static void check_global(Verifier *v, uint32_t index) {
 
 static void check_fn_name(Verifier *v) {
   const Fn *f = v->fn;
-  Where at = verify_at_fn(v);
+  VerifyPlace at = verify_at_fn(v);
   if (!text_is_symbol(f->name))
     verify_report(v, "E1101", at, "[name-c3] `%s` is no function name", f->name);
   if (module_fn(v->m, f->name) != f)
@@ -91,7 +91,7 @@ static bool whole_between(const char *text, double least, double most) {
    not filled in yet nobody knows the device. */
 static void check_target(Verifier *v) {
   const TargetFacts *t = &v->m->target;
-  Where at = {.span = t->span};
+  VerifyPlace at = {.span = t->span};
   bool open = t->name && t->rest;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
     int64_t value = target_get(t, f);
@@ -124,8 +124,9 @@ static void check_settings(Verifier *v) {
   for (size_t i = 0; i < sizeof plan_numbers / sizeof *plan_numbers; i++) {
     Str text = module_setting(v->m, plan_numbers[i].key, NULL);
     if (text && !whole_between(text, plan_numbers[i].least, plan_numbers[i].most))
-      verify_report(v, "E1103", (Where){0}, "[setting-c1] %s = \"%s\" is none from %.15g to %.15g",
-                    plan_numbers[i].key, text, plan_numbers[i].least, plan_numbers[i].most);
+      verify_report(v, "E1103", (VerifyPlace){0},
+                    "[setting-c1] %s = \"%s\" is none from %.15g to %.15g", plan_numbers[i].key,
+                    text, plan_numbers[i].least, plan_numbers[i].most);
   }
 }
 
@@ -250,7 +251,8 @@ static const uint64_t fn_attrs[] = {
                   A(scratch) | A(workspace) | A(stream) | A(align) | A(tuned) | A(instead),
 };
 
-static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name, Where at) {
+static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name,
+                        VerifyPlace at) {
   uint64_t have = 0;
   for (uint32_t i = 0; i < l->n; i++) {
     have |= 1ull << l->at[i].key;
@@ -282,7 +284,7 @@ static bool stands_before(const Module *m, const Fn *a, const Fn *b) {
 
 static void check_symbol(Verifier *v, const Op *op) {
   bool calls = op_family(op->code) == FAMILY_CALL, touches = op_family(op->code) == FAMILY_GLOBAL;
-  Where at = verify_at_op(op);
+  VerifyPlace at = verify_at_op(op);
   if (calls != (op->callee != NULL) || touches != (op->global != NULL)) {
     verify_report(v, "E1101", at, "[op-c3] %s has the wrong kind of symbol", op_name(op->code));
   } else if (calls) {
@@ -301,7 +303,7 @@ static void check_symbol(Verifier *v, const Op *op) {
 static void check_store(Verifier *v, OpId id) {
   const Op *op = &v->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
-  Where at = verify_at_op(op);
+  VerifyPlace at = verify_at_op(op);
   if (module_global(v->m, op->global->name) != op->global)
     verify_report(v, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
   if (v->fn->kind == FN_BODY)

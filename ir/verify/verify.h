@@ -15,15 +15,16 @@ typedef struct Verifier {
   bool failed;
 } Verifier;
 
-typedef struct Where { /* the text it was read from, else the source; looked up when it is shown */
+typedef struct
+    VerifyPlace { /* the text it was read from, else the source; looked up when it is shown */
   Span span;
   Loc loc;
-} Where;
+} VerifyPlace;
 
-void verify_report(Verifier *v, const char *code, Where at, const char *format, ...)
+void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-Where verify_at_op(const Op *op);
-Where verify_at_fn(const Verifier *v);
+VerifyPlace verify_at_op(const Op *op);
+VerifyPlace verify_at_fn(const Verifier *v);
 
 void verify_parts(Verifier *v);       /* loops over parts of stacks */
 void verify_shards(Verifier *v);      /* placements of a function, collectives */

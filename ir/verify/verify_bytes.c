@@ -32,7 +32,7 @@ static int arena_of(const Global *g) {
   return g->kind == GLOBAL_PARAM ? 0 : g->kind == GLOBAL_STATE ? 1 : 2;
 }
 
-static Where global_at(const Global *g) { return (Where){g->span, g->loc}; }
+static VerifyPlace global_at(const Global *g) { return (VerifyPlace){g->span, g->loc}; }
 
 static bool stands(const Global *g) { return !g->within && g->storage.place == PLACE_GLOBAL; }
 
@@ -119,7 +119,7 @@ void verify_flats(Verifier *v) {
 
 /* ---- a body in its caller's memory ---- */
 
-static Where value_at(Verifier *v, ValueId id) {
+static VerifyPlace value_at(Verifier *v, ValueId id) {
   const Op *def = value_def(v->fn, id);
   return def ? verify_at_op(def) : verify_at_fn(v);
 }

@@ -7,27 +7,27 @@
 #include "ir/loop.h"
 #include "verify.h"
 
-typedef struct Part { /* slices from .. to - 1 of a stack; to 0: all of them, or no stack */
+typedef struct StackPart { /* slices from .. to - 1 of a stack; to 0: all of them, or no stack */
   int64_t from, to;
-} Part;
+} StackPart;
 
-static Part rounds_of(const Op *loop) {
+static StackPart rounds_of(const Op *loop) {
   int64_t first = loop_first(loop);
-  return (Part){first, first + attr_int(&loop->attrs, ATTR_trip, 0)};
+  return (StackPart){first, first + attr_int(&loop->attrs, ATTR_trip, 0)};
 }
 
 /* Both are parts of one stack; what lies between them counts as missing. */
-static Part joined(Part a, Part b, int64_t of) {
+static StackPart joined(StackPart a, StackPart b, int64_t of) {
   if (!a.to || (a.from > b.to || b.from > a.to)) return a;
-  Part r = {a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to};
-  return r.from == 0 && r.to == of ? (Part){0, 0} : r;
+  StackPart r = {a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to};
+  return r.from == 0 && r.to == of ? (StackPart){0, 0} : r;
 }
 
-static Part result_part(const Op *loop, uint32_t i, const Part *have) {
+static StackPart result_part(const Op *loop, uint32_t i, const StackPart *have) {
   uint32_t on = loop_continues(loop, i);
-  Part rounds = rounds_of(loop);
+  StackPart rounds = rounds_of(loop);
   if (on != NO_VALUE) return joined(have[loop->in[on]], rounds, loop_length(loop));
-  return loop_begins(loop, i) ? rounds : (Part){0, 0};
+  return loop_begins(loop, i) ? rounds : (StackPart){0, 0};
 }
 
 /* A copy, in another layout say, has the slices that its operand has. */
@@ -36,16 +36,16 @@ static bool copies(const Op *o) {
   return o->code == OP_copy || (k && k->ops.n == 1 && k->ops.at[0].code == OP_copy);
 }
 
-static bool may_take(const Op *o, uint32_t k, Part have) {
+static bool may_take(const Op *o, uint32_t k, StackPart have) {
   if (copies(o)) return true;
   if (o->code != OP_loop || k < loop_whole(o)) return false;
-  Part rounds = rounds_of(o);
+  StackPart rounds = rounds_of(o);
   bool reads = value_is_used(o->callee, o->callee->args.at[k + 1]),
        written = have.from <= rounds.from && rounds.to <= have.to;
   return reads ? written : true;
 }
 
-static void check_taken(Verifier *v, const Op *o, const Part *have) {
+static void check_taken(Verifier *v, const Op *o, const StackPart *have) {
   for (uint32_t k = 0; k < o->nin; k++)
     if (have[o->in[k]].to && !may_take(o, k, have[o->in[k]]))
       verify_report(v, "E1104", verify_at_op(o),
@@ -56,7 +56,7 @@ static void check_taken(Verifier *v, const Op *o, const Part *have) {
 
 void verify_parts(Verifier *v) {
   const Fn *f = v->fn;
-  Part *have = ARENA_ARRAY(v->m->arena, Part, f->values.n + 1);
+  StackPart *have = ARENA_ARRAY(v->m->arena, StackPart, f->values.n + 1);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     check_taken(v, o, have);

@@ -80,11 +80,11 @@ static void check_blocks(Verifier *v, const Op *op) {
 
 /* ---- collectives ---- */
 
-typedef struct Change { /* of the state on the axis of a collective */
+typedef struct AxisChange { /* of the state on the axis of a collective */
   Str from, to;
-} Change;
+} AxisChange;
 
-static bool known_change(const Op *op, Change c) {
+static bool known_change(const Op *op, AxisChange c) {
   Str first = op->ngroups ? op->group[0].from[0] : NULL;
   bool most = !strcmp(attr_str(&op->attrs, ATTR_reduce, ""), "max");
   switch (op->code) {
@@ -144,7 +144,7 @@ static void check_collective(Verifier *v, const Op *op) {
   Placement rest = *to;
   rest.on[axis] = from->on[axis];
   bool fine =
-      placement_equal(&rest, from) && known_change(op, (Change){from->on[axis], to->on[axis]});
+      placement_equal(&rest, from) && known_change(op, (AxisChange){from->on[axis], to->on[axis]});
   if (!fine)
     report(v, op, "[shard-c5] %s over %s does not lead from %s to %s", op_name(op->code), name,
            text_of(v, op->in[0]), text_of(v, op->out));

@@ -32,7 +32,7 @@ void verify_fused(Verifier *v) {
 
 /* ---- order ---- */
 
-static Where value_at(Verifier *v, ValueId id) {
+static VerifyPlace value_at(Verifier *v, ValueId id) {
   const Op *def = value_def(v->fn, id);
   return def ? verify_at_op(def) : verify_at_fn(v);
 }
@@ -120,7 +120,7 @@ static void check_callee_inplace(Verifier *v, ValueId id, const Value *value, co
 
 static void check_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
   const Fn *f = v->fn;
-  Where at = value_at(v, id);
+  VerifyPlace at = value_at(v, id);
   if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
     verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
@@ -402,7 +402,7 @@ static void check_conflicts(Places *p) {
 static void check_place(Verifier *v, ValueId id) {
   const Value *value = &v->fn->values.at[id];
   const Storage *s = &value->storage;
-  Where at = value_at(v, id);
+  VerifyPlace at = value_at(v, id);
   if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
   if (s->at < 0 || s->at % elem_bytes(value->type.elem))
     verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);

@@ -18,30 +18,30 @@ enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
 
-typedef struct Shape { /* a row of a table: of equal times the first wins */
+typedef struct ProductShape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
   double rate; /* multiply-adds per multiprocessor and cycle */
-} Shape;
+} ProductShape;
 
-static const Shape mma_shapes[] = {
+static const ProductShape mma_shapes[] = {
     {128, 256, 64, 64, 64, 3, 850}, {256, 128, 64, 64, 64, 3, 850}, {128, 256, 32, 64, 64, 4, 820},
     {256, 128, 32, 64, 64, 4, 820}, {128, 128, 32, 64, 64, 4, 850}, {128, 128, 32, 64, 64, 3, 840},
     {128, 128, 64, 64, 64, 3, 845}, {128, 64, 32, 64, 32, 4, 600},  {64, 128, 32, 32, 64, 4, 600},
     {64, 64, 32, 32, 32, 4, 420},   {32, 128, 32, 32, 32, 4, 350},  {32, 64, 32, 16, 32, 4, 250},
     {32, 32, 32, 16, 16, 4, 150},
 };
-static const Shape tf32_shapes[] = {
+static const ProductShape tf32_shapes[] = {
     {128, 256, 16, 64, 64, 3, 415}, {256, 128, 16, 64, 64, 3, 415}, {128, 128, 16, 64, 64, 3, 380},
     {128, 64, 16, 64, 32, 3, 300},  {64, 64, 16, 32, 32, 3, 210},   {32, 64, 16, 16, 32, 3, 120},
     {32, 32, 16, 16, 16, 3, 75},
 };
-static const Shape fma_shapes[] = {
+static const ProductShape fma_shapes[] = {
     {128, 128, 16, 32, 64, 3, 58}, {128, 64, 16, 32, 32, 3, 52}, {64, 64, 16, 32, 32, 3, 46},
     {32, 64, 16, 16, 32, 3, 32},   {32, 32, 16, 16, 32, 3, 20},
 };
 
 typedef struct Shapes {
-  const Shape *at;
+  const ProductShape *at;
   int n;
 } Shapes;
 
@@ -77,7 +77,7 @@ static double filled(int64_t warps) {
 }
 
 /* Cycles of the whole product on all multiprocessors. */
-static double cycles_of(const GpuProduct *x, const GemmPlan *g, const Shape *s) {
+static double cycles_of(const GpuProduct *x, const GemmPlan *g, const ProductShape *s) {
   int64_t each = ceil_div(g->chunks[0], x->m->target.processors), at_once = sharing(x, g, each);
   double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
   double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
@@ -88,7 +88,7 @@ static double cycles_of(const GpuProduct *x, const GemmPlan *g, const Shape *s) 
          (double)ceil_div(each, at_once) * ends + reduce;
 }
 
-static void fill(int64_t *tile, const Shape *s) {
+static void fill(int64_t *tile, const ProductShape *s) {
   tile[GEMM_M] = s->m, tile[GEMM_N] = s->n, tile[GEMM_K] = s->k;
   tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
 }
@@ -106,7 +106,7 @@ static double search(const GpuProduct *x, Cut *best) {
   double least = 0;
   Cut c = {{0}};
   for (int i = 0; i < shapes[x->math].n; i++) {
-    const Shape *s = &shapes[x->math].at[i];
+    const ProductShape *s = &shapes[x->math].at[i];
     fill(c.at, s);
     for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64;
          c.at[GEMM_SPLITS] = more_splits(c.at[GEMM_SPLITS])) {

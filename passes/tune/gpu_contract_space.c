@@ -7,16 +7,17 @@
 static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 
 /* Half to twice of what it is; wide: everything. */
-typedef struct Range {
+typedef struct SizeRange {
   int64_t from, to;
-} Range;
+} SizeRange;
 
-static Range around(int64_t now, int64_t low, int64_t high, bool wide) {
-  return wide ? (Range){low, high} : (Range){now / 2 < low ? low : now / 2, min_i64(2 * now, high)};
+static SizeRange around(int64_t now, int64_t low, int64_t high, bool wide) {
+  return wide ? (SizeRange){low, high}
+              : (SizeRange){now / 2 < low ? low : now / 2, min_i64(2 * now, high)};
 }
 
 static void vary_two(Module *m, const Cut *from, int first, int second, bool wide, CutList *out) {
-  Range a = around(from->at[first], 16, 256, wide), b = around(from->at[second], 16, 256, wide);
+  SizeRange a = around(from->at[first], 16, 256, wide), b = around(from->at[second], 16, 256, wide);
   for (int64_t i = a.to; i >= a.from; i /= 2)
     for (int64_t j = b.to; j >= b.from; j /= 2) {
       Cut c = *from;
@@ -29,7 +30,7 @@ static void vary_two(Module *m, const Cut *from, int first, int second, bool wid
 
 static void vary_ring(Module *m, const Cut *from, bool wide, CutList *out) {
   int64_t stages = from->at[GEMM_STAGES];
-  Range k = around(from->at[GEMM_K], 8, 128, wide);
+  SizeRange k = around(from->at[GEMM_K], 8, 128, wide);
   for (int64_t i = k.from; i <= k.to; i *= 2)
     for (int64_t j = wide ? 2 : stages - 1; j <= (wide ? 6 : stages + 1); j++) {
       Cut c = *from;

@@ -10,7 +10,7 @@
 
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
  * four multiply-adds: the fewest loads, where that many queries are there to fill them. */
-static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
+static void choose_tile(const Flash *f, const KernelLimits *x, int64_t *tile) {
   bool many = x->registers >= 32 && f->queries >= 4 * FLASH_WIDE * x->lanes;
   tile[FLASH_VECTORS] = many ? FLASH_WIDE : f->queries > x->lanes ? 2 : 1;
   tile[FLASH_ROWS] = flash_rows(x->registers, tile[FLASH_VECTORS]);
@@ -25,7 +25,7 @@ static void choose_tile(const Flash *f, const Machine *x, int64_t *tile) {
 
 /* Chunks for this many multiply-adds: about eight per worker, none below some twenty microseconds.
  */
-static int64_t chunks_wanted(double work, const Machine *x) {
+static int64_t chunks_wanted(double work, const KernelLimits *x) {
   double most = 8.0 * (double)x->workers;
   return work / 5e5 > most ? (int64_t)most : max_i64((int64_t)(work / 5e5), 1);
 }
@@ -42,7 +42,7 @@ static double multiply_adds(const Flash *f) {
          (double)f->width;
 }
 
-static Cut forward_rule(const Flash *f, const Machine *x) {
+static Cut forward_rule(const Flash *f, const KernelLimits *x) {
   Cut c = {{[FLASH_PARTS] = 1}};
   choose_tile(f, x, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
@@ -57,7 +57,7 @@ static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) 
   return min_i64(p->query_blocks, (wanted + heads - 1) / heads);
 }
 
-static Cut backward_rule(const Flash *f, const Machine *x) {
+static Cut backward_rule(const Flash *f, const KernelLimits *x) {
   Cut c = {{[FLASH_PARTS] = 1}};
   choose_tile(f, x, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
@@ -71,7 +71,7 @@ static Cut backward_rule(const Flash *f, const Machine *x) {
 }
 
 Cut attention_rule(const Module *m, const Fn *k) {
-  Machine x = machine_of(m);
+  KernelLimits x = machine_of(m);
   Flash f = flash_of(k);
   return f.grad ? backward_rule(&f, &x) : forward_rule(&f, &x);
 }
@@ -123,7 +123,7 @@ static void vary_blocks(Module *m, const Flash *f, const Cut *from, bool wide, C
 }
 
 /* The same with another register tile; blocks stay as large as its multiples allow. */
-static Cut with_vectors(const Machine *x, const Cut *from, int64_t vectors) {
+static Cut with_vectors(const KernelLimits *x, const Cut *from, int64_t vectors) {
   Cut c = *from;
   int64_t *t = c.at, lanes = vectors * x->lanes;
   t[FLASH_VECTORS] = vectors, t[FLASH_ROWS] = flash_rows(x->registers, vectors);
@@ -133,7 +133,7 @@ static Cut with_vectors(const Machine *x, const Cut *from, int64_t vectors) {
 }
 
 static void vary_queries(Module *m, const Cut *from, bool wide, CutList *out) {
-  Machine x = machine_of(m);
+  KernelLimits x = machine_of(m);
   int64_t block = from->at[FLASH_QUERY_BLOCK];
   for (int64_t v = 1; v <= FLASH_WIDE; v *= 2)
     if (v != from->at[FLASH_VECTORS]) {

@@ -13,7 +13,7 @@
    for the result. Not where k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
    nor where 14 rows of a are read side by side: their distance may be a multiple of what the first
    level tells apart. */
-static bool tall_tiles(const Product *p, const Machine *x) {
+static bool tall_tiles(const Product *p, const KernelLimits *x) {
   enum { COLUMNS = 12, STEPS = 768 };
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
   return x->registers >= 32 && p->compute == ELEM_f32 && !product_a_in_order(p) &&
@@ -21,13 +21,13 @@ static bool tall_tiles(const Product *p, const Machine *x) {
 }
 
 /* Two by two registers, or fewer where there are no more rows or columns. */
-static void matrix_tile(const Product *p, const Machine *x, int64_t *tile) {
+static void matrix_tile(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
   tile[TILE_VECTORS] = min_i64(vectors, 2);
   tile[TILE_ROWS] = p->m.inner <= MATRIX_SIDE ? MATRIX_SIDE : 2 * MATRIX_SIDE;
 }
 
-static void choose_tile(const Product *p, const Machine *x, int64_t *tile) {
+static void choose_tile(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
   if (tile[TILE_DEPTH] == DEPTH_MATRIX) {
     matrix_tile(p, x, tile);
@@ -56,18 +56,18 @@ static void choose_k(const Product *p, int64_t *tile) {
 }
 
 /* Pairs along k, where the machine has them and k is no list of single elements. */
-static bool has_pairs(const Product *p, const Machine *x) {
+static bool has_pairs(const Product *p, const KernelLimits *x) {
   return x->pairs && p->compute == ELEM_bf16 && p->k.inner > 1;
 }
 
 /* Matrix registers, where a good part of them has something to do. */
-static bool has_matrix(const Product *p, const Machine *x) {
+static bool has_matrix(const Product *p, const KernelLimits *x) {
   enum { LEAST = 8 };
   return x->matrix && p->compute == ELEM_bf16 && p->m.inner >= LEAST && p->n.inner >= LEAST &&
          p->k.inner >= LEAST;
 }
 
-static int64_t choose_depth(const Product *p, const Machine *x) {
+static int64_t choose_depth(const Product *p, const KernelLimits *x) {
   return has_matrix(p, x) ? DEPTH_MATRIX : has_pairs(p, x) ? DEPTH_PAIRS : 1;
 }
 
@@ -91,7 +91,8 @@ typedef struct Cost {    /* of one product of the batch, in cycles */
   double once; /* before all chunks, by all workers together */
 } Cost;
 
-static Cost cost_of(const Product *p, const ProductPlan *q, const Machine *x, const int64_t *tile) {
+static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *x,
+                    const int64_t *tile) {
   Cost c = {.tiles = q->tiles, .panels = q->panels};
   c.height = (double)(p->m.outer * p->m.inner) / (double)q->tiles;
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
@@ -126,7 +127,7 @@ static double chunk_time(const Cost *c, int64_t rows,
 
 /* Time of all chunks if r blocks of rows and c of columns are dealt out to the workers, and one of
  * them is held up. */
-static double makespan(const Cost *c, const Machine *x, int64_t batches, int64_t rows,
+static double makespan(const Cost *c, const KernelLimits *x, int64_t batches, int64_t rows,
                        int64_t columns) {
   double chunk = chunk_time(c, rows, columns);
   return c->once * (double)batches / (double)x->workers +
@@ -134,7 +135,7 @@ static double makespan(const Cost *c, const Machine *x, int64_t batches, int64_t
 }
 
 /* At least `rows` blocks of rows. Returns the time. */
-static double cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t rows,
+static double cut(const Cost *c, const ProductPlan *q, const KernelLimits *x, int64_t rows,
                   int64_t *tile) {
   double least = 0;
   int64_t most = 16 * x->workers, batches = tile[TILE_BATCH];
@@ -150,7 +151,7 @@ static double cut(const Cost *c, const ProductPlan *q, const Machine *x, int64_t
 
 /* Batches go together in chunks while there are enough of them; otherwise each is cut by itself.
    Returns the time of it all. */
-static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
+static double choose_chunks(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t batches = p->batch.outer * p->batch.inner;
   tile[TILE_BATCH] = batches, tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
@@ -168,7 +169,7 @@ static double choose_chunks(const Product *p, const Machine *x, int64_t *tile) {
 }
 
 Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
-  Machine x = machine_of(m);
+  KernelLimits x = machine_of(m);
   Product p = product_of(k, x.lanes);
   Cut c = *from;
   choose_chunks(&p, &x, c.at);
@@ -177,7 +178,7 @@ Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
 
 /* Makes the copy that tile entry `which` speaks of once for all chunks where that takes less time
    and is not too large. Returns the time. */
-static double share(const Product *p, const Machine *x, int which, double own, int64_t *tile) {
+static double share(const Product *p, const KernelLimits *x, int which, double own, int64_t *tile) {
   enum { MOST = 16 }; /* second-level caches */
   int64_t shared[TILE_COUNT];
   if (!tile[which]) return own;
@@ -191,7 +192,7 @@ static double share(const Product *p, const Machine *x, int which, double own, i
 }
 
 /* Panels of b for vector instructions are packed while others are computed, which costs little. */
-static void choose_sharing(const Product *p, const Machine *x, int64_t *tile) {
+static void choose_sharing(const Product *p, const KernelLimits *x, int64_t *tile) {
   double own = choose_chunks(p, x, tile);
   if (p->batch.outer * p->batch.inner > 1) return;
   own = share(p, x, TILE_PACK_A, own, tile);
@@ -207,7 +208,7 @@ static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
 /* Whether columns of a, read where they lie, stay in both caches of a core: rows whose distance has
    a large power of two in it share few of their sets. The next row tile wants half of the lines
    again, from the first level. */
-static bool columns_stay(const Product *p, const Machine *x, const int64_t *tile) {
+static bool columns_stay(const Product *p, const KernelLimits *x, const int64_t *tile) {
   enum { WAYS = 16, LINE = 64, MOST = 8 }; /* what is larger than so many caches comes from far */
   enum { FIRST_SETS = 64, FIRST_WAYS = 8 };
   if (!p->m.n || p->m.dim[p->m.n - 1].a != 1 || p->k.outer > 1) return false;
@@ -219,7 +220,7 @@ static bool columns_stay(const Product *p, const Machine *x, const int64_t *tile
 }
 
 /* A copy pays off when it is read several times. */
-static void choose_packing(const Product *p, const Machine *x, int64_t *tile) {
+static void choose_packing(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool in_order = product_a_in_order(p), often = columns > tile[TILE_VECTORS] * x->lanes;
   bool readable = product_a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
@@ -235,7 +236,7 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *c) {
 }
 
 Cut contract_rule(const Module *m, const Fn *k) {
-  Machine x = machine_of(m);
+  KernelLimits x = machine_of(m);
   Product p = product_of(k, x.lanes);
   Cut c = {{0}};
   c.at[TILE_DEPTH] = choose_depth(&p, &x);

@@ -38,9 +38,9 @@ const Variants *variants_find(const char *family, DeviceKind device) {
   return NULL;
 }
 
-Machine machine_of(const Module *m) {
+KernelLimits machine_of(const Module *m) {
   const TargetFacts *t = &m->target;
-  return (Machine){.registers = t->vector_registers,
+  return (KernelLimits){.registers = t->vector_registers,
                    .l2 = t->l2,
                    .workers = t->workers,
                    .lanes = target_lanes(t),

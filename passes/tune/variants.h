@@ -20,13 +20,13 @@
 
 enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 
-typedef struct Machine { /* what the rules ask about the target */
+typedef struct KernelLimits { /* what the rules ask about the target */
   int64_t registers, l2, workers;
   int lanes;
   bool pairs, rounds, matrix;
-} Machine;
+} KernelLimits;
 
-Machine machine_of(const Module *m);
+KernelLimits machine_of(const Module *m);
 
 typedef struct Cut {
   int64_t at[TILE_MOST];

@@ -17,7 +17,7 @@ static void vary_matrix(Module *m, const Cut *from, CutList *out) {
 
 /* As many rows as the registers hold beside one register per vector of b and one for a, and the
    next smaller number that divides well. */
-static void vary_tile(Module *m, const Machine *x, const Cut *from, bool wide, CutList *out) {
+static void vary_tile(Module *m, const KernelLimits *x, const Cut *from, bool wide, CutList *out) {
   if (from->at[TILE_DEPTH] == DEPTH_MATRIX) {
     vary_matrix(m, from, out);
     return;
@@ -92,7 +92,7 @@ static void vary_chunks(Module *m, const Cut *from, bool wide, CutList *out) {
 }
 
 void contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide, CutList *out) {
-  Machine x = machine_of(m);
+  KernelLimits x = machine_of(m);
   Product p = product_of(k, x.lanes);
   CutList near = {0};
   if (stage == 0) vary_tile(m, &x, from, wide, &near);

@@ -48,7 +48,7 @@ typedef struct Local {
   int spin;
 } Local;
 
-typedef struct Call { /* one collective of one rank */
+typedef struct LocalCall { /* one collective of one rank */
   Local *l;
   const Group *g;
   const rt_collective *what;
@@ -58,9 +58,9 @@ typedef struct Call { /* one collective of one rank */
   int size; /* of an element */
   const char *send;
   char *receive;
-} Call;
+} LocalCall;
 
-static Lane *lane_of(const Call *x, int i) { return &x->lane[x->g->first + i * x->g->stride]; }
+static Lane *lane_of(const LocalCall *x, int i) { return &x->lane[x->g->first + i * x->g->stride]; }
 
 /* ---- waiting ---- */
 
@@ -81,7 +81,7 @@ static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
   rt_watchdog_go_on(&l->watchdog);
 }
 
-static void await(const Call *x, bool arrival, unsigned round) {
+static void await(const LocalCall *x, bool arrival, unsigned round) {
   for (int i = 0; i < x->g->n; i++) {
     Lane *lane = lane_of(x, i);
     Word *w = arrival ? &lane->arrived : &lane->done;
@@ -90,13 +90,13 @@ static void await(const Call *x, bool arrival, unsigned round) {
   }
 }
 
-static void advance(const Call *x, Word *w, unsigned round) {
+static void advance(const LocalCall *x, Word *w, unsigned round) {
   atomic_store(&w->at, round);
   atomic_fetch_add(&x->l->watchdog.peer->moves, 1);
   if (atomic_load(&w->sleepers)) syscall(SYS_futex, &w->at, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-static void compare(const Call *x) {
+static void compare(const LocalCall *x) {
   for (int i = 0; i < x->g->n; i++)
     if (atomic_load(&lane_of(x, i)->call) != x->mark) {
       rt_watchdog_fail(&x->l->watchdog, FAILURE_DISAGREES, (int)(x->g->first + i * x->g->stride),
@@ -108,7 +108,7 @@ static void compare(const Call *x) {
 /* ---- rounds ---- */
 
 /* Opens a round: the own slot may be filled. */
-static Lane *fill(Call *x) {
+static Lane *fill(LocalCall *x) {
   await(x, false, *x->round);
   Lane *mine = lane_of(x, x->g->me);
   atomic_store(&mine->call, x->mark);
@@ -116,16 +116,16 @@ static Lane *fill(Call *x) {
 }
 
 /* The slot is filled: afterwards all slots can be read. */
-static void meet(Call *x) {
+static void meet(LocalCall *x) {
   advance(x, &lane_of(x, x->g->me)->arrived, ++*x->round);
   await(x, true, *x->round);
   compare(x);
 }
 
-static void leave_round(Call *x) { advance(x, &lane_of(x, x->g->me)->done, *x->round); }
+static void leave_round(LocalCall *x) { advance(x, &lane_of(x, x->g->me)->done, *x->round); }
 
 /* Adds up elements from .. from + count - 1 of all slots. */
-static void add_up(const Call *x, void *to, int64_t from, int64_t count) {
+static void add_up(const LocalCall *x, void *to, int64_t from, int64_t count) {
   const void *in[MOST];
   for (int i = 0; i < x->g->n; i++) in[i] = lane_of(x, i)->slot + from * x->size;
   rt_reduce((int)x->what->elem, (int)x->what->reduction, to, in, x->g->n, count);
@@ -134,7 +134,7 @@ static void add_up(const Call *x, void *to, int64_t from, int64_t count) {
 /* Where the part of rank i begins in a chunk of m elements. */
 static int64_t part(int64_t m, int i, int n) { return m * i / n; }
 
-static void hand_out(const Call *x, int parity, int64_t at, int64_t m) {
+static void hand_out(const LocalCall *x, int parity, int64_t at, int64_t m) {
   for (int i = 0; i < x->g->n; i++) {
     int64_t from = part(m, i, x->g->n), to = part(m, i + 1, x->g->n);
     memcpy(x->receive + (at + from) * x->size, lane_of(x, i)->sum[parity],
@@ -143,7 +143,7 @@ static void hand_out(const Call *x, int parity, int64_t at, int64_t m) {
 }
 
 /* Round k adds up chunk k and hands out chunk k - 1; a short one is added up by everybody. */
-static void all_reduce(Call *x) {
+static void all_reduce(LocalCall *x) {
   int64_t step = CHUNK / x->size, count = x->what->count, last = 0;
   int n = x->g->n, me = x->g->me;
   if (count * x->size <= SMALL) {
@@ -168,7 +168,7 @@ static void all_reduce(Call *x) {
 }
 
 /* Blocks of all ranks in the slot, `step` elements of each. */
-static void scatter(Call *x, bool reduce) {
+static void scatter(LocalCall *x, bool reduce) {
   const rt_collective *c = x->what;
   int n = x->g->n, me = x->g->me;
   int64_t step = CHUNK / x->size / n;
@@ -186,7 +186,7 @@ static void scatter(Call *x, bool reduce) {
   }
 }
 
-static void all_gather(Call *x) {
+static void all_gather(LocalCall *x) {
   const rt_collective *c = x->what;
   int64_t step = CHUNK / x->size;
   for (int64_t at = 0; at < c->count; at += step) {
@@ -199,7 +199,7 @@ static void all_gather(Call *x) {
   }
 }
 
-static void broadcast(Call *x) {
+static void broadcast(LocalCall *x) {
   int64_t step = CHUNK / x->size, count = x->what->count;
   bool root = x->g->me == 0;
   for (int64_t at = 0; at < count; at += step) {
@@ -218,14 +218,14 @@ static void broadcast(Call *x) {
 static void local_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
                           const void *send, void *receive) {
   Local *l = c->inside;
-  Call x = {.l = l,
-            .g = g,
-            .what = what,
-            .lane = l->lane + (int64_t)channel * l->world,
-            .round = &l->round[channel],
-            .size = rt_elem_bytes((int)what->elem),
-            .send = send,
-            .receive = receive};
+  LocalCall x = {.l = l,
+                 .g = g,
+                 .what = what,
+                 .lane = l->lane + (int64_t)channel * l->world,
+                 .round = &l->round[channel],
+                 .size = rt_elem_bytes((int)what->elem),
+                 .send = send,
+                 .receive = receive};
   x.mark = rt_watchdog_enter(&l->watchdog, what);
   switch (what->kind) {
   case RT_ALL_REDUCE: all_reduce(&x); break;

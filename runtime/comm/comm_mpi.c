@@ -29,7 +29,7 @@ typedef struct Mpi {
   bool orphan;
 } Mpi;
 
-typedef struct Call {
+typedef struct MpiCall {
   Mpi *m;
   Comm *c;
   const Group *g;
@@ -37,7 +37,7 @@ typedef struct Call {
   MPI_Comm comm;
   int size, wire; /* bytes of an element; element type on the wire */
   double limit;
-} Call;
+} MpiCall;
 
 /* ---- a launcher that is gone ---- */
 
@@ -113,7 +113,7 @@ static MPI_Op op_of(const rt_collective *c) {
   return c->reduction == RT_MAX || c->elem == RT_BOOL ? MPI_MAX : MPI_SUM;
 }
 
-static _Noreturn void end_all(const Call *x, int code, const char *what) {
+static _Noreturn void end_all(const MpiCall *x, int code, const char *what) {
   fprintf(stderr, "error[R%04d]: %s: %s #%u of %s%s%s; this is rank %d\n", code, what,
           rt_collective_name((int)x->what->kind), x->m->calls, x->what->what,
           *x->what->source ? ", " : "", x->what->source, x->c->launch.rank);
@@ -121,7 +121,7 @@ static _Noreturn void end_all(const Call *x, int code, const char *what) {
 }
 
 /* What this process slept, stopped or starved, is not counted. */
-static void await(Call *x, MPI_Request *r) {
+static void await(MpiCall *x, MPI_Request *r) {
   double before = rt_now();
   for (int done = 0; !done;) {
     double now = rt_now();
@@ -134,14 +134,14 @@ static void await(Call *x, MPI_Request *r) {
 
 /* ---- 16-bit floats travel as f32 where they are added ---- */
 
-static void widen(const Call *x, void *to, const void *from, int64_t n) {
+static void widen(const MpiCall *x, void *to, const void *from, int64_t n) {
   if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
   else
     for (int64_t i = 0; i < n; i++)
       ((float *)to)[i] = (float)rt_elem_get((int)x->what->elem, from, i);
 }
 
-static void narrow(const Call *x, void *to, const void *from, int64_t n) {
+static void narrow(const MpiCall *x, void *to, const void *from, int64_t n) {
   if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
   else
     for (int64_t i = 0; i < n; i++)
@@ -150,7 +150,7 @@ static void narrow(const Call *x, void *to, const void *from, int64_t n) {
 
 /* ---- collectives, a chunk at a time ---- */
 
-static void all_reduce(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_reduce(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   widen(x, x->m->out, send + at * x->size, m);
   MPI_Iallreduce(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm, &r);
@@ -159,7 +159,7 @@ static void all_reduce(Call *x, const char *send, char *receive, int64_t at, int
 }
 
 /* Blocks in the order of ranks, m elements of each; x->m->in is free until they are sent. */
-static void pack(const Call *x, const char *send, int64_t at, int64_t m) {
+static void pack(const MpiCall *x, const char *send, int64_t at, int64_t m) {
   int wire = rt_elem_bytes(x->wire);
   for (int i = 0; i < x->g->n; i++) {
     rt_block_out((int)x->what->elem, x->m->in, send, x->g->n, i, x->what->send_row, at, m);
@@ -167,13 +167,13 @@ static void pack(const Call *x, const char *send, int64_t at, int64_t m) {
   }
 }
 
-static void unpack(const Call *x, char *receive, int64_t at, int64_t m) {
+static void unpack(const MpiCall *x, char *receive, int64_t at, int64_t m) {
   for (int i = 0; i < x->g->n; i++)
     rt_block_in((int)x->what->elem, receive, x->m->in + i * m * x->size, x->g->n, i,
                 x->what->receive_row, at, m);
 }
 
-static void reduce_scatter(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void reduce_scatter(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   pack(x, send, at, m);
   MPI_Ireduce_scatter_block(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm,
@@ -182,7 +182,7 @@ static void reduce_scatter(Call *x, const char *send, char *receive, int64_t at,
   narrow(x, receive + at * x->size, x->m->in, m);
 }
 
-static void all_gather(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_gather(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   MPI_Datatype t = type_of((int)x->what->elem);
   MPI_Iallgather(send + at * x->size, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
@@ -190,7 +190,7 @@ static void all_gather(Call *x, const char *send, char *receive, int64_t at, int
   unpack(x, receive, at, m);
 }
 
-static void all_to_all(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void all_to_all(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   MPI_Datatype t = type_of((int)x->what->elem);
   pack(x, send, at, m);
@@ -199,7 +199,7 @@ static void all_to_all(Call *x, const char *send, char *receive, int64_t at, int
   unpack(x, receive, at, m);
 }
 
-static void broadcast(Call *x, const char *send, char *receive, int64_t at, int64_t m) {
+static void broadcast(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
   char *data = receive + at * x->size;
   if (x->g->me == 0 && send != receive) memcpy(data, send + at * x->size, (size_t)(m * x->size));
@@ -207,11 +207,11 @@ static void broadcast(Call *x, const char *send, char *receive, int64_t at, int6
   await(x, &r);
 }
 
-static void (*const chunk[])(Call *, const char *, char *, int64_t, int64_t) = {
+static void (*const chunk[])(MpiCall *, const char *, char *, int64_t, int64_t) = {
     all_reduce, reduce_scatter, all_gather, all_to_all, broadcast};
 
 /* The largest and the smallest mark of the group are the same if all are. */
-static void compare(Call *x) {
+static void compare(MpiCall *x) {
   const rt_program *p = x->c->program;
   int64_t row = x->what >= p->collectives && x->what < p->collectives + p->ncollectives
                     ? x->what - p->collectives
@@ -228,13 +228,13 @@ static void compare(Call *x) {
 static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
                         const void *send, void *receive) {
   Mpi *m = c->inside;
-  Call x = {.m = m,
-            .c = c,
-            .g = g,
-            .what = what,
-            .comm = m->group[channel],
-            .size = rt_elem_bytes((int)what->elem),
-            .wire = (int)what->elem};
+  MpiCall x = {.m = m,
+               .c = c,
+               .g = g,
+               .what = what,
+               .comm = m->group[channel],
+               .size = rt_elem_bytes((int)what->elem),
+               .wire = (int)what->elem};
   bool adds = what->kind == RT_ALL_REDUCE || what->kind == RT_REDUCE_SCATTER;
   double now = rt_now(), worked = now - m->ended;
   if (adds && (what->elem == RT_BF16 || what->elem == RT_F16)) x.wire = RT_F32;

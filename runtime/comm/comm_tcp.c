@@ -20,24 +20,24 @@ typedef struct Tcp {
   char *in, *sum; /* rank 0: chunks of an all-reduce */
 } Tcp;
 
-typedef struct Call {
+typedef struct TcpCall {
   Tcp *t;
   const rt_collective *what;
   int world, size;
   unsigned long long mark;
-} Call;
+} TcpCall;
 
-static int line_to(const Call *x, int rank) { return x->t->meeting.talk[rank ? rank - 1 : 0]; }
+static int line_to(const TcpCall *x, int rank) { return x->t->meeting.talk[rank ? rank - 1 : 0]; }
 
 /* ---- messages ---- */
 
 /* Why is the watchdog's to find out: this rank waits for one that is gone. */
-static _Noreturn void broken(const Call *x, int rank) {
+static _Noreturn void broken(const TcpCall *x, int rank) {
   rt_watchdog_wait(&x->t->watchdog, rank);
   rt_watchdog_end();
 }
 
-static void await(const Call *x, int rank) {
+static void await(const TcpCall *x, int rank) {
   struct pollfd p = {line_to(x, rank), POLLIN, 0};
   atomic_fetch_add(&x->t->watchdog.peer->moves, 1);
   if (poll(&p, 1, 0) == 1) return;
@@ -46,16 +46,16 @@ static void await(const Call *x, int rank) {
   rt_watchdog_go_on(&x->t->watchdog);
 }
 
-static void tell(const Call *x, int rank, const void *data, int64_t bytes) {
+static void tell(const TcpCall *x, int rank, const void *data, int64_t bytes) {
   if (!rt_send_all(line_to(x, rank), data, (size_t)bytes)) broken(x, rank);
 }
 
-static void hear(const Call *x, int rank, void *data, int64_t bytes) {
+static void hear(const TcpCall *x, int rank, void *data, int64_t bytes) {
   await(x, rank);
   if (!rt_receive_all(line_to(x, rank), data, (size_t)bytes, 1e6)) broken(x, rank);
 }
 
-static void compare(const Call *x, int rank) {
+static void compare(const TcpCall *x, int rank) {
   unsigned long long theirs;
   hear(x, rank, &theirs, sizeof theirs);
   if (theirs == x->mark) return;
@@ -65,7 +65,7 @@ static void compare(const Call *x, int rank) {
 
 /* ---- collectives: rank 0 hears all, then tells all ---- */
 
-static void sum_at_zero(const Call *x, const char *send, char *receive) {
+static void sum_at_zero(const TcpCall *x, const char *send, char *receive) {
   const rt_collective *c = x->what;
   int64_t step = CHUNK / x->size;
   for (int64_t at = 0; at < c->count; at += step) {
@@ -83,7 +83,7 @@ static void sum_at_zero(const Call *x, const char *send, char *receive) {
   }
 }
 
-static void all_reduce(const Call *x, const char *send, char *receive) {
+static void all_reduce(const TcpCall *x, const char *send, char *receive) {
   int64_t step = CHUNK / x->size, count = x->what->count;
   if (!x->t->watchdog.comm->launch.rank) {
     sum_at_zero(x, send, receive);
@@ -96,7 +96,7 @@ static void all_reduce(const Call *x, const char *send, char *receive) {
   }
 }
 
-static void all_gather(const Call *x, const char *send, char *receive) {
+static void all_gather(const TcpCall *x, const char *send, char *receive) {
   int64_t bytes = x->what->count * x->size;
   if (x->t->watchdog.comm->launch.rank) {
     tell(x, 0, send, bytes);
@@ -108,7 +108,7 @@ static void all_gather(const Call *x, const char *send, char *receive) {
   for (int i = 1; i < x->world; i++) tell(x, i, receive, bytes * x->world);
 }
 
-static void broadcast(const Call *x, const char *send, char *receive) {
+static void broadcast(const TcpCall *x, const char *send, char *receive) {
   int64_t bytes = x->what->count * x->size;
   if (x->t->watchdog.comm->launch.rank) {
     hear(x, 0, receive, bytes);
@@ -118,7 +118,7 @@ static void broadcast(const Call *x, const char *send, char *receive) {
   for (int i = 1; i < x->world; i++) tell(x, i, receive, bytes);
 }
 
-static void greet(const Call *x) {
+static void greet(const TcpCall *x) {
   if (x->t->watchdog.comm->launch.rank) {
     tell(x, 0, &x->mark, sizeof x->mark);
     return;
@@ -132,7 +132,7 @@ static void tcp_collect(Comm *c, const Group *g, int channel, const rt_collectiv
   if (channel != c->program->naxes)
     rt_fail(105, "communicator tcp does not carry the %s of %s: compile again",
             rt_collective_name((int)what->kind), what->what);
-  Call x = {.t = t, .what = what, .world = g->n, .size = rt_elem_bytes((int)what->elem)};
+  TcpCall x = {.t = t, .what = what, .world = g->n, .size = rt_elem_bytes((int)what->elem)};
   x.mark = rt_watchdog_enter(&t->watchdog, what);
   greet(&x);
   if (what->kind == RT_ALL_REDUCE) all_reduce(&x, send, receive);

@@ -41,10 +41,10 @@ typedef struct Greeting {
   uint8_t nonce[NONCE];
 } Greeting;
 
-typedef struct Place {
+typedef struct MeetingPlace {
   char host[256];
   int port;
-} Place;
+} MeetingPlace;
 
 static bool is_file(const char *place) { return strchr(place, '/') != NULL; }
 
@@ -54,7 +54,7 @@ static bool wrong_place(const Launch *l, Fault *f) {
 }
 
 /* host:port, [v6]:port */
-static bool read_place(const Launch *l, Place *p, Fault *f) {
+static bool read_place(const Launch *l, MeetingPlace *p, Fault *f) {
   const char *colon = strrchr(l->place, ':');
   char *end = NULL;
   long port = colon ? strtol(colon + 1, &end, 10) : 0;
@@ -68,7 +68,8 @@ static bool read_place(const Launch *l, Place *p, Fault *f) {
 }
 
 /* The addresses of a host; NULL: it has none, f says why, or time is over. */
-static struct addrinfo *look_up(const Launch *l, const Place *p, int port, double end, Fault *f) {
+static struct addrinfo *look_up(const Launch *l, const MeetingPlace *p, int port, double end,
+                                Fault *f) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
   char text[16];
   snprintf(text, sizeof text, "%d", port);
@@ -161,7 +162,8 @@ static int listen_as(const struct addrinfo *list, int port, int world) {
   return listen_anywhere(port, world);
 }
 
-static bool listen_in_turn(Rendezvous *m, const Launch *l, const Place *p, double end, Fault *f) {
+static bool listen_in_turn(Rendezvous *m, const Launch *l, const MeetingPlace *p, double end,
+                           Fault *f) {
   double until = rt_now() + IN_USE < end ? rt_now() + IN_USE : end;
   for (;;) {
     for (int i = 0; i < l->ports; i++) {
@@ -230,7 +232,7 @@ static bool write_place(Rendezvous *m, const Launch *l, Fault *f) {
 }
 
 static bool open_door(Rendezvous *m, const Launch *l, int64_t bytes, double end, Fault *f) {
-  Place p;
+  MeetingPlace p;
   (void)bytes;
   allow_files(l->world);
   if (is_file(l->place)) return write_place(m, l, f);
@@ -307,7 +309,7 @@ static int knock(const struct addrinfo *list, const Rendezvous *m, const Hello *
   return -1;
 }
 
-static int knock_at(const Launch *l, const Place *p, const Rendezvous *m, const Hello *mine,
+static int knock_at(const Launch *l, const MeetingPlace *p, const Rendezvous *m, const Hello *mine,
                     double end, bool *strange, Fault *f) {
   struct addrinfo *list = look_up(l, p, p->port, end, f);
   if (!list) return -1;
@@ -318,7 +320,7 @@ static int knock_at(const Launch *l, const Place *p, const Rendezvous *m, const 
 
 static int try_ports(const Rendezvous *m, const Launch *l, const Hello *mine, double end,
                      bool *strange, Fault *f) {
-  Place p;
+  MeetingPlace p;
   int s = -1;
   if (!read_place(l, &p, f)) return -1;
   for (int i = 0; s < 0 && !f->code && i < l->ports; i++, p.port++)
@@ -330,7 +332,7 @@ static int try_ports(const Rendezvous *m, const Launch *l, const Hello *mine, do
 static int try_file(Rendezvous *m, const Launch *l, const Hello *mine, double end, bool *strange) {
   char text[HOSTS * 80 + 1], *line, *rest = NULL;
   unsigned long long token;
-  Place p;
+  MeetingPlace p;
   Fault none = {0};
   FILE *in = fopen(l->place, "r");
   if (!in) return -1;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const Part *part_of(const Stream *s, int64_t sample) {
+static const DataFile *part_of(const Stream *s, int64_t sample) {
   int low = 0, high = s->nparts;
   while (high - low > 1) {
     int middle = (low + high) / 2;
@@ -22,7 +22,7 @@ static const Part *part_of(const Stream *s, int64_t sample) {
   return &s->part[low];
 }
 
-static bool outside(const Feed *e, const Part *p, int64_t number, int64_t v, Fault *f) {
+static bool outside(const Feed *e, const DataFile *p, int64_t number, int64_t v, Fault *f) {
   double real = rt_array_real(&p->array, number);
   char text[32];
   if (p->array.kind == NUMBER_FLOAT) snprintf(text, sizeof text, "%.9g", real);
@@ -33,7 +33,8 @@ static bool outside(const Feed *e, const Part *p, int64_t number, int64_t v, Fau
   return rt_help(f, "the file is read as %s; `--format` reads it in another way", p->array.format);
 }
 
-static bool copy_wide(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
+static bool copy_wide(const Feed *e, const DataFile *p, int64_t i, int64_t n, int32_t *to,
+                      Fault *f) {
   int64_t limit = e->input->of ? e->input->of_size : INT32_MAX;
   for (int64_t k = 0; k < n; k++) {
     int64_t v = rt_array_int(&p->array, i + k);
@@ -47,7 +48,8 @@ static bool copy_wide(const Feed *e, const Part *p, int64_t i, int64_t n, int32_
 
 /* The common case: tokens of one or two bytes, so the check is one comparison behind a tight loop.
  */
-static bool copy_narrow(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
+static bool copy_narrow(const Feed *e, const DataFile *p, int64_t i, int64_t n, int32_t *to,
+                        Fault *f) {
   const uint8_t *from = p->array.at + i * p->array.width;
   uint32_t most = 0;
   for (int64_t k = 0; k < n; k++) {
@@ -58,7 +60,7 @@ static bool copy_narrow(const Feed *e, const Part *p, int64_t i, int64_t n, int3
   return most < (uint64_t)e->input->of_size || copy_wide(e, p, i, n, to, f);
 }
 
-bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
+bool rt_copy_index(const Feed *e, const DataFile *p, int64_t i, int64_t n, int32_t *to, Fault *f) {
   const Array *a = &p->array;
   bool narrow = a->kind == NUMBER_UINT && a->width <= 2 && !a->big && e->input->of;
   return narrow ? copy_narrow(e, p, i, n, to, f) : copy_wide(e, p, i, n, to, f);
@@ -72,7 +74,7 @@ static void copy_normalised(const Feed *e, const Array *a, int64_t i, char *to, 
   }
 }
 
-static void copy_reals(const Feed *e, const Part *p, int64_t i, char *to) {
+static void copy_reals(const Feed *e, const DataFile *p, int64_t i, char *to) {
   const Array *a = &p->array;
   int elem = e->input->elem;
   bool byte = a->kind == NUMBER_UINT && a->width == 1;
@@ -94,7 +96,7 @@ static bool is_float(int elem) {
 }
 
 /* One row of a column, in the input's own type. */
-static bool fill_column(const Feed *e, const Part *p, int64_t i, void *to, Fault *f) {
+static bool fill_column(const Feed *e, const DataFile *p, int64_t i, void *to, Fault *f) {
   if (e->input->elem == RT_I32) return rt_copy_index(e, p, i, e->count, to, f);
   if (is_float(e->input->elem)) return copy_reals(e, p, i, to), true;
   for (int64_t k = 0; k < e->count; k++)
@@ -103,14 +105,15 @@ static bool fill_column(const Feed *e, const Part *p, int64_t i, void *to, Fault
 }
 
 static Window window_of(const Stream *s, int64_t sample) {
-  const Part *p = part_of(s, sample);
+  const DataFile *p = part_of(s, sample);
   int64_t i = sample - p->first;
   if (!p->document) return (Window){.part = p, .at = p->low + i * s->stride, .count = s->length};
   Document d = p->document[p->low + i];
   return (Window){.part = p, .at = d.at, .count = d.count < s->length ? d.count : s->length};
 }
 
-static bool fill_feed(const Data *d, const Set *s, const Feed *e, Window of, char *to, Fault *f) {
+static bool fill_feed(const Data *d, const DataSet *s, const Feed *e, Window of, char *to,
+                      Fault *f) {
   Window w = window_of(&s->stream[e->stream], (int64_t)of.sample);
   w.seed = of.seed, w.epoch = of.epoch, w.sample = of.sample;
   return d->tasked ? rt_window_fill(&d->task, e, &w, to, f)
@@ -127,7 +130,7 @@ static int64_t dealt_row(const rt_program *p, const rt_tensor *t, int64_t row) {
 
 /* A row of an input of which ranks hold different parts: other ranks' rows are passed over, other
    ranks' parts of a row are cut off. */
-static bool fill_part(const Data *d, const Set *s, const Device *device, const Feed *e,
+static bool fill_part(const Data *d, const DataSet *s, const Device *device, const Feed *e,
                       const rt_tensor *local, Window of, int64_t row, Fault *f) {
   PieceWalk walk = rt_pieces(device->program, local, rt_comm_rank(device->comm));
   Piece mine, line = rt_piece_whole(d->program, e->input);
@@ -140,8 +143,8 @@ static bool fill_part(const Data *d, const Set *s, const Device *device, const F
   return true;
 }
 
-static bool fill_sample(const Data *d, const Set *s, const Device *device, Window of, int64_t row,
-                        Fault *f) {
+static bool fill_sample(const Data *d, const DataSet *s, const Device *device, Window of,
+                        int64_t row, Fault *f) {
   for (int i = 0; i < s->nfeeds; i++) {
     const Feed *e = &s->feed[i];
     const rt_tensor *local = &device->program->tensors[e->input - d->program->tensors];
@@ -155,7 +158,7 @@ static bool fill_sample(const Data *d, const Set *s, const Device *device, Windo
 }
 
 /* Which sample stands at a place of the endless row of epochs. */
-static int64_t sample_at(const Data *d, const Set *s, int64_t place, const uint64_t *seed) {
+static int64_t sample_at(const Data *d, const DataSet *s, int64_t place, const uint64_t *seed) {
   int64_t sample = place % s->samples;
   return seed && d->shuffle ? rt_permute(*seed, (uint64_t)(place / s->samples), s->samples, sample)
                             : sample;
@@ -164,7 +167,7 @@ static int64_t sample_at(const Data *d, const Set *s, int64_t place, const uint6
 /* What is read of mapped files, for a guard to call. */
 typedef struct Filling {
   const Data *d;
-  const Set *s;
+  const DataSet *s;
   const Device *device;
   int64_t first, count, rounds;
   const uint64_t *seed;
@@ -173,7 +176,7 @@ typedef struct Filling {
 
 static bool fill(void *argument) {
   const Filling *l = argument;
-  const Set *s = l->s;
+  const DataSet *s = l->s;
   for (int64_t row = 0; s->samples && row < l->d->batch; row++) {
     int64_t place = l->first + row;
     Window of = {.seed = l->seed ? *l->seed : 0,
@@ -210,11 +213,11 @@ static bool fill_one(void *argument) {
 }
 
 /* The file that is mapped there. */
-static bool lost_page(const Set *s, const uint8_t *at, Fault *f) {
+static bool lost_page(const DataSet *s, const uint8_t *at, Fault *f) {
   rt_fault(f, 201, "the file became shorter while it was read, or its disk does not answer");
   for (int i = 0; i < s->nstreams; i++)
     for (int k = 0; k < s->stream[i].nparts; k++) {
-      const Part *p = &s->stream[i].part[k];
+      const DataFile *p = &s->stream[i].part[k];
       if (at >= p->file.at && at < p->file.at + p->file.n)
         return rt_at(f, p->path, "byte", at - p->file.at);
     }
@@ -227,17 +230,18 @@ static bool guarded(bool (*read)(void *), Filling l) {
   return lost ? lost_page(l.s, lost, l.f) : false;
 }
 
-bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
+bool rt_data_fill(const Data *d, const DataSet *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f) {
   return guarded(fill, (Filling){d, s, device, cursor, 0, 0, seed, f});
 }
 
-bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
+bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, int64_t first,
                        int64_t count, int64_t rounds, Fault *f) {
   return guarded(fill_rows, (Filling){d, s, device, first, count, rounds, NULL, f});
 }
 
-bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f) {
+bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
+                      Fault *f) {
   return guarded(fill_one, (Filling){d, s, device, sample, 0, 0, NULL, f});
 }
 
@@ -249,7 +253,7 @@ static void fetch(const Window *w) {
   madvise((void *)begin, at + (uintptr_t)(w->count * a->width) - begin, MADV_WILLNEED);
 }
 
-void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed) {
+void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed) {
   for (int64_t row = 0; s->samples && row < d->batch; row++)
     for (int i = 0; i < s->nstreams; i++) {
       Window w = window_of(&s->stream[i], sample_at(d, s, cursor + row, seed));

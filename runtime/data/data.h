@@ -7,7 +7,7 @@
 
 typedef struct Stream { /* files in name order; sample s of a part begins at number low + s * stride
                          */
-  Part *part;
+  DataFile *part;
   int nparts;
   int64_t samples, stride, length;
   bool windows; /* of tokens; else rows of a column */
@@ -37,13 +37,13 @@ typedef struct Feed { /* fills one input */
   int64_t channels;
 } Feed;
 
-typedef struct Set {
+typedef struct DataSet {
   Stream *stream;
   Feed *feed;
   int nstreams, nfeeds;
   int64_t samples;
   bool asked; /* it was asked for, there may be none of it */
-} Set;
+} DataSet;
 
 typedef struct DataOptions {
   const char *train, *valid, *format; /* NULL: from the program's settings */
@@ -61,7 +61,7 @@ typedef struct Task { /* what is made of a sequence of tokens; ids: -1 where the
 
 typedef struct Data {
   const rt_program *program; /* logical sizes */
-  Set train, valid;
+  DataSet train, valid;
   bool tasked; /* inputs are made of tokens by `task`; else a column each */
   Task task;
   int64_t batch,
@@ -74,23 +74,24 @@ typedef struct Data {
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
 /* Fills every input, as far as this rank holds it, with samples cursor .. cursor + batch - 1; in
    the epoch's order if `seed` is not NULL and the data is shuffled. */
-bool rt_data_fill(const Data *d, const Set *s, const Device *device, int64_t cursor,
+bool rt_data_fill(const Data *d, const DataSet *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f);
 /* For evaluation: `count` samples from `first` on, in file order, `rounds` times, then the first of
    them as often as a batch has room. */
-bool rt_data_fill_rows(const Data *d, const Set *s, const Device *device, int64_t first,
+bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, int64_t first,
                        int64_t count, int64_t rounds, Fault *f);
 /* Fills the inputs of entry `logits`, of one sample. */
-bool rt_data_fill_one(const Data *d, const Set *s, const Device *device, int64_t sample, Fault *f);
+bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
+                      Fault *f);
 /* Starts reading what rt_data_fill will want there; the step in between hides the disk. */
-void rt_data_ahead(const Data *d, const Set *s, int64_t cursor, const uint64_t *seed);
+void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed);
 void rt_data_close(Data *d);
 /* A number that differs where other files, or in another order, are read: sizes, begins and ends of
    all files, samples, shuffling. Not their names. */
 uint64_t rt_data_identity(const Data *d);
 /* Tasks (data_task.c, data_window.c). */
 typedef struct Window { /* a sample of tokens */
-  const Part *part;
+  const DataFile *part;
   int64_t at, count;            /* tokens at .. at + count - 1 of the part's array */
   uint64_t seed, epoch, sample; /* name the random numbers */
 } Window;
@@ -98,13 +99,13 @@ typedef struct Window { /* a sample of tokens */
 bool rt_task_read(Task *t, const rt_program *p, Fault *f);
 /* Gives every input of the task its role in `s`; false: an input without one, or of another shape.
  */
-bool rt_task_feeds(const Task *t, const rt_program *p, Set *s, Fault *f);
+bool rt_task_feeds(const Task *t, const rt_program *p, DataSet *s, Fault *f);
 bool rt_task_documents(const Task *t, Stream *s, Fault *f); /* finds them, where they are samples */
 bool rt_window_fill(const Task *t, const Feed *e, const Window *w, void *to, Fault *f);
 bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
                 Fault *f);
 /* Numbers i .. i + n - 1 as indexes of the input, each checked. */
-bool rt_copy_index(const Feed *e, const Part *p, int64_t i, int64_t n, int32_t *to, Fault *f);
+bool rt_copy_index(const Feed *e, const DataFile *p, int64_t i, int64_t n, int32_t *to, Fault *f);
 /* An input of the entries step and eval. */
 bool rt_is_data(const rt_tensor *t);
 bool rt_is_logits(const rt_tensor *t); /* an input of entry logits */

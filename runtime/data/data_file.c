@@ -39,7 +39,7 @@ static bool is_pair(const char *path, const char *format, char out[RT_PATH]) {
   return half && is_index(out);
 }
 
-static bool open_pair(const char *index, Part *p, Fault *f) {
+static bool open_pair(const char *index, DataFile *p, Fault *f) {
   char tokens[RT_PATH];
   sibling(tokens, index, ".bin");
   if (!rt_map_file(index, 201, &p->index, f) || !rt_map_file(tokens, 201, &p->file, f))
@@ -49,9 +49,9 @@ static bool open_pair(const char *index, Part *p, Fault *f) {
   return rt_megatron_open(p->index, p->file, &p->array, f) || rt_at(f, index, "", -1);
 }
 
-bool rt_part_open(const char *path, const char *format, Part *p, Fault *f) {
+bool rt_part_open(const char *path, const char *format, DataFile *p, Fault *f) {
   char index[RT_PATH];
-  *p = (Part){.path = rt_copy_text(path, strlen(path))};
+  *p = (DataFile){.path = rt_copy_text(path, strlen(path))};
   if (is_pair(path, format, index)) return open_pair(index, p, f);
   if (!rt_map_file(path, 201, &p->file, f)) return false;
   if (p->file.n == 0) {
@@ -61,10 +61,10 @@ bool rt_part_open(const char *path, const char *format, Part *p, Fault *f) {
   return rt_array_open(p->file, path, format, &p->array, f) || rt_at(f, path, "", -1);
 }
 
-void rt_part_close(Part *p) {
+void rt_part_close(DataFile *p) {
   rt_unmap_file(&p->file), rt_unmap_file(&p->index);
   free((char *)p->path), free(p->document);
-  *p = (Part){0};
+  *p = (DataFile){0};
 }
 
 /* An index that a pattern found along with its tokens adds nothing. */
@@ -75,7 +75,7 @@ static bool found_twice(const glob_t *g, size_t i) {
   return rt_exists(tokens);
 }
 
-bool rt_parts_open(const char *pattern, const char *format, Part **parts, int *n, Fault *f) {
+bool rt_parts_open(const char *pattern, const char *format, DataFile **parts, int *n, Fault *f) {
   glob_t g;
   *n = 0;
   if (glob(pattern, GLOB_NOCHECK, NULL, &g))

@@ -7,7 +7,7 @@ typedef struct Document { /* tokens at .. at + count - 1 of a file */
   int64_t at, count;
 } Document;
 
-typedef struct Part { /* one file, or the part of it that belongs to the set */
+typedef struct DataFile { /* one file, or the part of it that belongs to the set */
   const char *path;
   Bytes file, index; /* index: Megatron's */
   Array array;
@@ -15,11 +15,11 @@ typedef struct Part { /* one file, or the part of it that belongs to the set */
   int64_t first;      /* index of its first sample in the set */
   Document *document; /* where a document is a sample; NULL: windows */
   int64_t ndocuments;
-} Part;
+} DataFile;
 
 /* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). What was
    opened is to be closed, also after a failure. */
-bool rt_part_open(const char *path, const char *format, Part *p, Fault *f);
-bool rt_parts_open(const char *pattern, const char *format, Part **parts, int *n, Fault *f);
-void rt_part_close(Part *p);
+bool rt_part_open(const char *path, const char *format, DataFile *p, Fault *f);
+bool rt_parts_open(const char *pattern, const char *format, DataFile **parts, int *n, Fault *f);
+void rt_part_close(DataFile *p);
 #endif

@@ -34,7 +34,7 @@ static int64_t samples_of(const Stream *s, int64_t numbers) {
 }
 
 /* Cuts off the end of every part. The set `rest` gets it; both keep whole samples only. */
-static void cut_documents(Stream *s, Stream *rest, double share, Part *a, Part *b) {
+static void cut_documents(Stream *s, Stream *rest, double share, DataFile *a, DataFile *b) {
   int64_t tail = (int64_t)((double)a->ndocuments * share), head = a->ndocuments - tail;
   *b = *a;
   a->first = s->samples, b->first = rest->samples, b->low = head;
@@ -45,10 +45,10 @@ static void cut(Stream *s, Stream *rest, double share) {
   int64_t unit = s->windows ? 1 : s->stride; /* windows: any token; columns: whole samples */
   *rest = *s;
   rest->shared = true;
-  rest->part = rt_alloc(sizeof(Part) * (size_t)s->nparts);
+  rest->part = rt_alloc(sizeof(DataFile) * (size_t)s->nparts);
   s->samples = rest->samples = 0;
   for (int i = 0; i < s->nparts; i++) {
-    Part *a = &s->part[i], *b = &rest->part[i];
+    DataFile *a = &s->part[i], *b = &rest->part[i];
     if (a->document) {
       cut_documents(s, rest, share, a, b);
       continue;
@@ -183,7 +183,7 @@ static char *column_pattern(const Opening *q, const char *given, const char *gro
   return value ? rt_copy_text(value, strlen(value)) : NULL;
 }
 
-static bool open_column(Opening *q, Set *s, int i, const char *given, const char *group) {
+static bool open_column(Opening *q, DataSet *s, int i, const char *given, const char *group) {
   const rt_tensor *t = q->input[i];
   Stream *stream = &s->stream[i];
   if (!rt_feed_of(q->p, t, i, 0, &s->feed[i], q->f)) return false;
@@ -218,7 +218,7 @@ static bool check_names(const Opening *q, const char *given, Fault *f) {
   return true;
 }
 
-static bool open_columns(Opening *q, Set *s, const char *given, const char *group) {
+static bool open_columns(Opening *q, DataSet *s, const char *given, const char *group) {
   if (!check_names(q, given, q->f)) return false;
   s->nstreams = s->nfeeds = q->ninputs;
   s->stream = rt_alloc(sizeof(Stream) * (size_t)q->ninputs);
@@ -228,7 +228,7 @@ static bool open_columns(Opening *q, Set *s, const char *given, const char *grou
   return true;
 }
 
-static void cut_columns(Opening *q, Set *s, Set *rest) {
+static void cut_columns(Opening *q, DataSet *s, DataSet *rest) {
   if (rest) {
     *rest = *s;
     rest->stream = rt_alloc(sizeof(Stream) * (size_t)q->ninputs);
@@ -266,7 +266,7 @@ static bool uses_columns(const Opening *q) {
   return q->train && strchr(q->train, '=') && !rt_exists(q->train);
 }
 
-static bool count_samples(Set *s, Fault *f) {
+static bool count_samples(DataSet *s, Fault *f) {
   s->samples = s->nstreams ? s->stream[0].samples : 0;
   for (int i = 1; i < s->nstreams; i++)
     if (s->stream[i].samples != s->samples)
@@ -309,7 +309,7 @@ static bool read_options(Opening *q) {
 }
 
 static bool enough(const Opening *q) {
-  const Set *s = &q->d->train;
+  const DataSet *s = &q->d->train;
   if (s->samples > 0 || q->ninputs == 0) return true;
   rt_fault(q->f, 203, "the data holds no whole sample: one is %lld numbers long",
            (long long)s->stream[0].length);
@@ -338,14 +338,14 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
 
-static void add_part(Hash *h, const Part *p) {
+static void add_part(Hash *h, const DataFile *p) {
   int64_t most = p->file.n < 4096 ? p->file.n : 4096, facts[] = {p->file.n, p->low, p->ndocuments};
   rt_hash_add(h, facts, sizeof facts);
   rt_hash_add(h, p->file.at, (size_t)most);
   rt_hash_add(h, p->file.at + p->file.n - most, (size_t)most);
 }
 
-static void add_set(Hash *h, const Set *s) {
+static void add_set(Hash *h, const DataSet *s) {
   rt_hash_add(h, &s->samples, sizeof s->samples);
   for (int i = 0; i < s->nstreams; i++) {
     const Stream *stream = &s->stream[i];
@@ -363,7 +363,7 @@ uint64_t rt_data_identity(const Data *d) {
   return rt_hash_end(&h);
 }
 
-static void close_set(Set *s) {
+static void close_set(DataSet *s) {
   for (int i = 0; i < s->nstreams; i++) {
     Stream *stream = &s->stream[i];
     for (int k = 0; k < stream->nparts && !stream->shared; k++) rt_part_close(&stream->part[k]);
@@ -372,7 +372,7 @@ static void close_set(Set *s) {
   free(s->stream);
 }
 
-static void close_feeds(const Set *s) {
+static void close_feeds(const DataSet *s) {
   for (int i = 0; i < s->nfeeds; i++) free(s->feed[i].mean), free(s->feed[i].std);
   free(s->feed);
 }

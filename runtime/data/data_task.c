@@ -90,8 +90,8 @@ static const rt_tensor *input_at(const rt_program *p, int n) {
   return NULL;
 }
 
-static bool add_feed(const Task *t, const rt_program *p, Set *s, const rt_tensor *input, Role role,
-                     Fault *f) {
+static bool add_feed(const Task *t, const rt_program *p, DataSet *s, const rt_tensor *input,
+                     Role role, Fault *f) {
   Feed *e = &s->feed[s->nfeeds];
   bool label = s->nfeeds == 1 && role == ROLE_NUMBERS; /* `next`: the tokens one further */
   if (!rt_feed_of(p, input, 0, label ? 1 : 0, e, f)) return false;
@@ -124,7 +124,7 @@ static int count_inputs(const rt_program *p) {
   return n;
 }
 
-bool rt_task_feeds(const Task *t, const rt_program *p, Set *s, Fault *f) {
+bool rt_task_feeds(const Task *t, const rt_program *p, DataSet *s, Fault *f) {
   const char *from = task_setting(p, "from"), *to = task_setting(p, "to");
   bool named = from && to, two = count_inputs(p) == 2;
   const rt_tensor *a = named ? input_named(p, from)
@@ -153,7 +153,7 @@ bool rt_task_feeds(const Task *t, const rt_program *p, Set *s, Fault *f) {
 
 /* ---- documents ---- */
 
-static void push_document(Part *p, int64_t *room, Document d) {
+static void push_document(DataFile *p, int64_t *room, Document d) {
   if (p->ndocuments == *room) {
     *room = *room ? *room * 2 : 1024;
     Document *more = rt_alloc(sizeof(Document) * (size_t)*room);
@@ -166,7 +166,7 @@ static void push_document(Part *p, int64_t *room, Document d) {
 
 /* A document keeps the token that ends it: it is the last thing to predict. One that holds nothing
    to predict is no sample. */
-static void find_documents(const Task *t, Part *p) {
+static void find_documents(const Task *t, DataFile *p) {
   int64_t room = 0, begin = 0, least = t->mlm ? 1 : 2;
   for (int64_t i = 0; i < p->array.count; i++) {
     bool last = i + 1 == p->array.count;
@@ -178,7 +178,7 @@ static void find_documents(const Task *t, Part *p) {
 }
 
 /* The same from Megatron's index. */
-static void list_documents(const Task *t, Part *p) {
+static void list_documents(const Task *t, DataFile *p) {
   int64_t room = 0, least = t->mlm ? 1 : 2;
   for (int64_t d = 0; d + 1 < p->array.documents; d++) {
     int64_t begin = rt_array_document(&p->array, d), end = rt_array_document(&p->array, d + 1);

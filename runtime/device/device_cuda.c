@@ -279,22 +279,22 @@ static void move_tensor(const Device *d, const rt_tensor *t, bool fetches) {
 /* What was written in the window goes to the device; what lies there no longer counts. */
 static void close_window(const Device *d) {
   Cuda *c = d->inside;
-  Open *o = &c->open;
+  OpenSpan *o = &c->open;
   if (o->t && o->written) {
     move(d, o->t, o->from, o->bytes, c->pinned + d->program->host_view, false);
     rt_cuda_wait(c);
   }
-  *o = (Open){0};
+  *o = (OpenSpan){0};
 }
 
 static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes) {
   Cuda *c = d->inside;
-  Open *o = &c->open;
+  OpenSpan *o = &c->open;
   char *window = c->pinned + d->program->host_view;
   if (o->t != t || o->from != from || o->bytes != bytes) {
     close_window(d);
     if (bytes) move(d, t, from, bytes, window, true), rt_cuda_wait(c);
-    *o = (Open){t, from, bytes, false};
+    *o = (OpenSpan){t, from, bytes, false};
   }
   o->written = o->written || writes;
   return window;

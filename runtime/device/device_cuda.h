@@ -17,11 +17,11 @@ typedef struct Recorded { /* an entry: its first run goes launch by launch, late
   CUgraphExec graph;
 } Recorded;
 
-typedef struct Open { /* a span of a tensor, in the window */
+typedef struct OpenSpan { /* a span of a tensor, in the window */
   const rt_tensor *t; /* NULL: nothing is there */
   int64_t from, bytes;
   bool written;
-} Open;
+} OpenSpan;
 
 typedef struct Cuda {
   CudaApi api;
@@ -37,7 +37,7 @@ typedef struct Cuda {
   bool no_graph, careful, waits; /* waits: for every launch, now */
   const char *kernels;           /* a folder; NULL: none */
   char *pinned;                  /* all memory of the host: view, window, messages */
-  Open open;                     /* what lies in the window */
+  OpenSpan open;                 /* what lies in the window */
   Nccl *nccl;                    /* NULL: collectives go through the host */
   const char *running;           /* the entry, for messages */
 } Cuda;

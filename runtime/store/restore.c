@@ -137,12 +137,13 @@ static bool read_place(const char *text, const rt_program *p, const rt_tensor *t
 
 /* ---- files of a checkpoint ---- */
 
-typedef struct Open {
+typedef struct OpenCheckpoint {
   Bytes bytes;
   SafeFile file;
-} Open;
+} OpenCheckpoint;
 
-static bool open_file(const char *folder, const StateFile *s, Open *o, bool verify, Fault *f) {
+static bool open_file(const char *folder, const StateFile *s, OpenCheckpoint *o, bool verify,
+                      Fault *f) {
   char path[RT_PATH], sum[20];
   rt_join(path, folder, s->name);
   if (!rt_map_file(path, 502, &o->bytes, f)) return false;
@@ -165,8 +166,8 @@ static bool open_file(const char *folder, const StateFile *s, Open *o, bool veri
 
 /* One item of a file against the program's tensor: its place, or a fault. An item that is a part of
    its box has one dimension, otherwise those of the box. */
-static bool place_of(const Open *o, const SafeTensor *s, const rt_program *p, const rt_tensor *t,
-                     Piece *b, Fault *f) {
+static bool place_of(const OpenCheckpoint *o, const SafeTensor *s, const rt_program *p,
+                     const rt_tensor *t, Piece *b, Fault *f) {
   char key[RT_NAME + 24];
   snprintf(key, sizeof key, "place.%s", s->name);
   const char *text = rt_safe_meta(&o->file, key);
@@ -182,7 +183,7 @@ static bool place_of(const Open *o, const SafeTensor *s, const rt_program *p, co
 }
 
 typedef struct Filling { /* one tensor, from all files */
-  const Open *o;
+  const OpenCheckpoint *o;
   int nfiles;
   const Device *d;
   const rt_tensor *t;
@@ -192,7 +193,7 @@ typedef struct Filling { /* one tensor, from all files */
   int64_t have;
 } Filling;
 
-static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
+static bool take(Filling *l, const OpenCheckpoint *o, const SafeTensor *s, Fault *f) {
   if (l->nseen == l->room) {
     l->room = l->room * 2 + 8;
     if (!(l->seen = realloc(l->seen, sizeof(Piece) * (size_t)l->room))) rt_fail(701, "no memory");
@@ -208,7 +209,7 @@ static bool take(Filling *l, const Open *o, const SafeTensor *s, Fault *f) {
 }
 
 /* NAME, or NAME:0, NAME:1, .. */
-static bool take_all(Filling *l, const Open *o, Fault *f) {
+static bool take_all(Filling *l, const OpenCheckpoint *o, Fault *f) {
   char name[RT_NAME + 16];
   const SafeTensor *s = rt_safe_find(&o->file, l->t->name);
   if (s) return take(l, o, s, f);
@@ -231,7 +232,7 @@ static bool tensor_from(Filling *l, Fault *f) {
                  "it belongs to another model; --init takes parameters alone from a weights file");
 }
 
-static bool load_tensors(const Open *o, int n, const Device *d, bool fill, Fault *f) {
+static bool load_tensors(const OpenCheckpoint *o, int n, const Device *d, bool fill, Fault *f) {
   Filling l = {.o = o, .nfiles = n, .d = d, .fill = fill};
   bool ok = true;
   for (int i = 0; ok && i < d->program->ntensors; i++) {
@@ -243,7 +244,7 @@ static bool load_tensors(const Open *o, int n, const Device *d, bool fill, Fault
 }
 
 static bool load_files(const char *folder, const State *s, const Device *d, Fault *f) {
-  Open *o = rt_alloc(sizeof(Open) * (size_t)s->nfiles);
+  OpenCheckpoint *o = rt_alloc(sizeof(OpenCheckpoint) * (size_t)s->nfiles);
   int rank = rt_comm_rank(d->comm), world = rt_comm_world(d->comm);
   bool ok = true;
   for (int i = 0; ok && i < s->nfiles; i++)

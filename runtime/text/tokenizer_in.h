@@ -7,19 +7,19 @@
 
 enum { MODEL_NONE, MODEL_BPE, MODEL_WORDPIECE };
 
-typedef struct Piece { /* of the text of all tokens */
+typedef struct TokenPiece { /* of the text of all tokens */
   uint32_t at, n;
-} Piece;
+} TokenPiece;
 
 typedef struct Token {
-  Piece text; /* of BPE: the bytes that it stands for */
+  TokenPiece text; /* of BPE: the bytes that it stands for */
   int32_t id;
   bool added, special, left, right; /* left, right: takes the spaces there */
   bool alone, normalized;           /* whole words only; looked for behind the normalizer */
 } Token;
 
 typedef struct Merge { /* as read; then pair table */
-  Piece left, right;
+  TokenPiece left, right;
 } Merge;
 
 typedef struct Pair { /* left, right: tokens by place; key 0: empty */
@@ -76,8 +76,8 @@ struct Tokenizer {
 };
 
 Tokenizer *rt_vocab_new(int64_t text_room);
-bool rt_vocab_add(Tokenizer *t, Piece text, int64_t id, Token **out, Fault *f);
-bool rt_vocab_add_merge(Tokenizer *t, Piece left, Piece right, Fault *f);
+bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, Token **out, Fault *f);
+bool rt_vocab_add_merge(Tokenizer *t, TokenPiece left, TokenPiece right, Fault *f);
 /* Behind the last token and merge: bytes for letters, the tables, the checks. */
 bool rt_vocab_finish(Tokenizer *t, Fault *f);
 int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n); /* its place; or -1 */

@@ -30,20 +30,20 @@ static bool keep(Reading *r, bool ok) {
 }
 
 /* A string becomes part of the vocabulary's text, which has room for all of the file. */
-static void take(Reading *r, Piece *piece) {
+static void take(Reading *r, TokenPiece *piece) {
   piece->at = (uint32_t)r->t->used;
   piece->n = (uint32_t)strlen((char *)r->t->text + piece->at);
   r->t->used += piece->n;
 }
 
-static bool next_key(Reading *r, Piece *piece) {
+static bool next_key(Reading *r, TokenPiece *piece) {
   Tokenizer *t = r->t;
   if (!rt_json_member(&r->j, (char *)t->text + t->used, (size_t)(t->room - t->used))) return false;
   take(r, piece);
   return true;
 }
 
-static bool next_text(Reading *r, Piece *piece) {
+static bool next_text(Reading *r, TokenPiece *piece) {
   Tokenizer *t = r->t;
   if (!rt_json_string(&r->j, (char *)t->text + t->used, (size_t)(t->room - t->used))) return false;
   take(r, piece);
@@ -137,7 +137,7 @@ static void read_step(Reading *r, int depth) {
 
 static void read_added(Reading *r) {
   char key[64];
-  Piece text = {0};
+  TokenPiece text = {0};
   Token k = {.added = true}, *made;
   int64_t id = -1;
   bool normalized = true;
@@ -158,7 +158,7 @@ static void read_added(Reading *r) {
 /* ---- model ---- */
 
 static void read_vocab(Reading *r) {
-  Piece text;
+  TokenPiece text;
   int64_t id;
   r->has_vocab = true;
   for (rt_json_object(&r->j); next_key(r, &text);)
@@ -166,7 +166,7 @@ static void read_vocab(Reading *r) {
 }
 
 /* "a b", or ["a", "b"]. */
-static bool read_merge(Reading *r, Piece *left, Piece *right) {
+static bool read_merge(Reading *r, TokenPiece *left, TokenPiece *right) {
   if (rt_json_peek(&r->j) == '[')
     return rt_json_array(&r->j) && rt_json_element(&r->j) && next_text(r, left) &&
            rt_json_element(&r->j) && next_text(r, right) &&
@@ -175,12 +175,12 @@ static bool read_merge(Reading *r, Piece *left, Piece *right) {
   const uint8_t *p = r->t->text + left->at, *blank = memchr(p, ' ', left->n);
   if (!blank) return rt_json_fail(&r->j, "a merge without a blank");
   uint32_t n = (uint32_t)(blank - p);
-  *right = (Piece){left->at + n + 1, left->n - n - 1}, left->n = n;
+  *right = (TokenPiece){left->at + n + 1, left->n - n - 1}, left->n = n;
   return true;
 }
 
 static void read_merges(Reading *r) {
-  Piece left, right;
+  TokenPiece left, right;
   r->has_merges = true;
   for (rt_json_array(&r->j); rt_json_element(&r->j);)
     if (read_merge(r, &left, &right)) keep(r, rt_vocab_add_merge(r->t, left, right, r->f));

@@ -18,8 +18,8 @@ static bool next_line(const uint8_t **at, const uint8_t *end, const uint8_t **li
   return true;
 }
 
-static Piece copied(Tokenizer *t, const uint8_t *text, int64_t n) {
-  Piece p = {(uint32_t)t->used, (uint32_t)n};
+static TokenPiece copied(Tokenizer *t, const uint8_t *text, int64_t n) {
+  TokenPiece p = {(uint32_t)t->used, (uint32_t)n};
   memcpy(t->text + t->used, text, (size_t)n);
   t->used += n;
   return p;
@@ -36,7 +36,8 @@ static bool read_merge_lines(Tokenizer *t, Bytes merges, Fault *f) {
       rt_fault(f, 206, "damaged merges: a line without a blank");
       return rt_at(f, "", "line", number);
     }
-    Piece left = copied(t, line, blank - line), right = copied(t, blank + 1, line + n - blank - 1);
+    TokenPiece left = copied(t, line, blank - line),
+               right = copied(t, blank + 1, line + n - blank - 1);
     if (!rt_vocab_add_merge(t, left, right, f)) return false;
   }
   return true;
@@ -48,7 +49,7 @@ static bool read_vocab_object(Tokenizer *t, Bytes vocab, Fault *f) {
   rt_json_object(&j);
   for (char *key;
        key = (char *)t->text + t->used, rt_json_member(&j, key, (size_t)(t->room - t->used));) {
-    Piece text = {(uint32_t)t->used, (uint32_t)strlen(key)};
+    TokenPiece text = {(uint32_t)t->used, (uint32_t)strlen(key)};
     t->used += text.n;
     if (rt_json_int(&j, &id) && !rt_vocab_add(t, text, id, NULL, f)) return false;
   }
@@ -61,7 +62,7 @@ static bool read_vocab_object(Tokenizer *t, Bytes vocab, Fault *f) {
 static bool mark_special(Tokenizer *t, const char *name, Fault *f) {
   Token *made;
   for (int32_t i = 0; i < t->ntokens; i++) {
-    Piece p = t->token[i].text;
+    TokenPiece p = t->token[i].text;
     if (p.n != strlen(name) || memcmp(t->text + p.at, name, p.n)) continue;
     if (!rt_vocab_add(t, p, t->token[i].id, &made, f)) return false;
     made->added = made->special = true;

@@ -27,7 +27,7 @@ Tokenizer *rt_vocab_new(int64_t text_room) {
 
 static bool full(Fault *f) { return rt_fault(f, 206, "damaged tokenizer: too many entries"); }
 
-bool rt_vocab_add(Tokenizer *t, Piece text, int64_t id, Token **out, Fault *f) {
+bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, Token **out, Fault *f) {
   int64_t room = t->token_room;
   if (id < 0 || id > INT32_MAX)
     return rt_fault(f, 206, "damaged tokenizer: token `%.*s` has id %lld",
@@ -41,7 +41,7 @@ bool rt_vocab_add(Tokenizer *t, Piece text, int64_t id, Token **out, Fault *f) {
   return true;
 }
 
-bool rt_vocab_add_merge(Tokenizer *t, Piece left, Piece right, Fault *f) {
+bool rt_vocab_add_merge(Tokenizer *t, TokenPiece left, TokenPiece right, Fault *f) {
   int64_t room = t->merge_room;
   if (t->nmerges >= 1 << 26) return full(f);
   t->merge = rt_vocab_grow(t->merge, &room, t->nmerges + 1, sizeof *t->merge);
@@ -108,7 +108,7 @@ static int byte_of(int32_t letter) {
 }
 
 /* In place: bytes are never more than letters. False: text that is not in the alphabet. */
-static bool to_bytes(Tokenizer *t, Piece *piece) {
+static bool to_bytes(Tokenizer *t, TokenPiece *piece) {
   uint8_t *p = t->text + piece->at, *end = p + piece->n, *to = p;
   for (const uint8_t *q = p; q < end;) {
     int n, b = byte_of(rt_utf8_next(q, end, &n));
@@ -125,7 +125,7 @@ static bool to_bytes(Tokenizer *t, Piece *piece) {
 
 /* ---- after reading ---- */
 
-static bool no_token(const Tokenizer *t, int32_t merge, Piece text, Fault *f) {
+static bool no_token(const Tokenizer *t, int32_t merge, TokenPiece text, Fault *f) {
   rt_fault(f, 206, "merge %d needs the token `%.*s`, which the vocabulary lacks", merge + 1,
            (int)(text.n < 80 ? text.n : 80), (char *)t->text + text.at);
   return rt_help(f, "vocabulary and merges must come from the same tokenizer");

@@ -51,7 +51,7 @@ static void write_pair(const char *name) {
 }
 
 static void check_pair(const char *name, const char *format) {
-  Part p;
+  DataFile p;
   Fault f = {0};
   char *path = in_folder(name);
   if (!rt_part_open(path, format, &p, &f)) fail_msg("%s: %s", name, f.what);
@@ -71,7 +71,7 @@ static void test_pairs(void **state) {
 }
 
 static void test_patterns(void **state) {
-  Part *parts;
+  DataFile *parts;
   Fault f;
   int n;
   (void)state;
@@ -87,7 +87,7 @@ static void test_patterns(void **state) {
 }
 
 static void test_other_half_lost(void **state) {
-  Part p;
+  DataFile p;
   Fault f = {0};
   uint8_t index[INDEX];
   (void)state;
@@ -142,7 +142,7 @@ static void test_lies(void **state) {
 static void test_hundred_gigabytes(void **state) {
   enum { FILES = 100 };
   int32_t head[256] = {20240520, 1, 500000000};
-  Part *parts;
+  DataFile *parts;
   Fault f;
   int n;
   (void)state;

@@ -70,7 +70,7 @@ static void open_bench(Bench *b, const char *folder, const uint8_t *data, size_t
   b->valid = rt_tensor_read(&b->device, &inputs[5]);
 }
 
-static void fill(Bench *b, const Set *s, int64_t cursor, const uint64_t *seed) {
+static void fill(Bench *b, const DataSet *s, int64_t cursor, const uint64_t *seed) {
   Fault f;
   assert_true(rt_data_fill(&b->data, s, &b->device, cursor, seed, &f));
 }
