@@ -50,7 +50,7 @@ bool loop_has_matrix(void) {
   return feature(0, EDX, 24) && feature(0, EDX, 22) && !syscall(SYS_arch_prctl, REQUEST, TILES);
 }
 
-/* Four products of matrix registers with zeros, in turn. */
+/* Four products of AMX tiles with zeros, in turn. */
 double loop_matrix(void) {
 #if defined(__x86_64__)
   static const unsigned char shapes[64] __attribute__((aligned(64))) = {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Multiply-adds on registers; each returns its operations. narrow: pairs of bf16 by dot products,
-   needs AVX512-BF16; matrix: bf16 in matrix registers, needs AMX and the kernel's leave. */
+   needs AVX512-BF16; matrix: bf16 in AMX tiles, needs AMX and the kernel's leave. */
 double loop_wide(void);
 double loop_narrow(void);
 double loop_matrix(void);
@@ -15,7 +15,7 @@ double loop_matrix(void);
 bool loop_has_pairs(void);
 bool loop_has_matrix(void);
 
-/* a = b + 3 c over n elements, stored past the caches: 12 bytes each. n: a multiple of 16, arrays
+/* a = b + 3 c over n elements, written with non-temporal stores: 12 bytes each. n: a multiple of 16, arrays
    on 64 bytes. */
 void loop_triad(float *a, const float *b, const float *c, int64_t n);
 

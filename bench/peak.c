@@ -1,10 +1,10 @@
 /* What the threads of this machine can do: multiply-adds on registers in f32 and with what bf16 is
-   multiplied with, and triad past the caches. The reference of bench/cpu.
+   multiplied with, and triad with non-temporal stores. The reference of bench/cpu.
 
      bench_peak     prints GFLOP/s, GFLOP/s of bf16 and GB/s, best of some rounds, on as many
                     threads as BENCH_THREADS says (bench/team.h)
 
-   bf16 is multiplied with whatever does it fastest here: matrix registers, pairs, or f32. Must not:
+   bf16 is multiplied with whatever does it fastest here: AMX tiles, pairs, or f32. Must not:
    need the compiler, which is not where a bundle runs (bench/cpu --pack). */
 #include "bench/loops.h"
 #include "bench/team.h"

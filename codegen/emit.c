@@ -342,7 +342,7 @@ LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVM
 
 /* As machine code, because passes turn the vector back into one of bfloat, for which the mark on a
    store does nothing; of f16 in the form of words, which every target has registers for. */
-void emit_stream(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
+void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
   static const char text[] = "vmovntps $1, ($0)", where[] = "r,v,~{memory}";
   LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), was = LLVMTypeOf(vector);
   if (LLVMGetTypeKind(LLVMGetElementType(was)) == LLVMHalfTypeKind)

@@ -46,8 +46,9 @@ struct Emit {
   int lanes;              /* f32 lanes of a vector in this kernel */
   struct ExprState *expr; /* bindings and memo of the expression generator */
   Arena *arena;
-  uint64_t stream;     /* one bit per result: its whole vectors are stored past the caches; they are
-                          aligned (stream.h) */
+  /* one bit per result: its whole vectors are written with non-temporal stores; they are aligned
+     (nontemporal.h) */
+  uint64_t nontemporal;
   int phase;           /* GPU: number of the phase being written */
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
@@ -113,8 +114,8 @@ LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
  * not NULL */
 LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask);
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask);
-/* x86: a whole vector, past the caches; its address is a multiple of its size. */
-void emit_stream(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
+/* x86: a non-temporal store of a whole vector; its address is a multiple of its size. */
+void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
 typedef struct Branch {
   LLVMBasicBlockRef rest;
 } Branch;

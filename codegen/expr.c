@@ -475,8 +475,8 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
     store_spread(e, elem, &w, x, p->mask);
   } else if (w.reach == REACH_VECTOR && p->mask) {
     store_masked(e, elem, w.pointer, x, p->mask);
-  } else if (w.reach == REACH_VECTOR && e->stream >> (buffer - e->k->args.n) & 1) {
-    emit_stream(e, w.pointer, x);
+  } else if (w.reach == REACH_VECTOR && e->nontemporal >> (buffer - e->k->args.n) & 1) {
+    emit_nontemporal_store(e, w.pointer, x);
   } else {
     LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), w.align);
   }

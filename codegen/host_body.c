@@ -5,7 +5,7 @@
    stacked ones, and for carried values
      - the same address in every round when the body updates them in place;
      - the slices of a saved result, when the body saves what it was given: round i reads slice i,
-   writes the next one;
+       writes the next one;
      - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
    A result that continues an operand stands in its buffer, or begins with a copy of it. */
 #include "host.h"

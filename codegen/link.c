@@ -1,9 +1,9 @@
 /* From a module to a file: text of the host program or of the kernels, or the executable.
 
    The executable: host.c is compiled by the system's C compiler while the kernels are compiled
-   (build.c); then both are linked with libshardrt.a. Commands run inside the work folder with plain
-   file names, so that no path gets into an object; symbols for debuggers are dropped. The result
-   appears under its name by a rename, complete or not at all.
+   (kernel_objects.c); then both are linked with libshardrt.a. Commands run inside the work folder
+   with plain file names, so that no path gets into an object; symbols for debuggers are dropped.
+   The result appears under its name by a rename, complete or not at all.
 
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */

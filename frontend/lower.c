@@ -4,7 +4,7 @@
    written, as `init` (from the parameters' initial values), `step` (with dropout), `eval` (without)
    and `logits` (one sample, what `output` names). Gradients and updates are added by passes. */
 #include "frontend/lower.h"
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>

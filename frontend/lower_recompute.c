@@ -8,7 +8,7 @@
    A path is a stack as parameters name it, without the `.*` behind. Values that a line lists get
    their name in the IR (attribute `names`) when they are assigned; nothing else of a plan is seen
    while ops are written. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>

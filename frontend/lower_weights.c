@@ -1,9 +1,10 @@
 /* Weights blocks as lines of the module, for the executable that reads and writes weights files:
 
-     set weights.prefix = "transformer."            set weights.ignore = "names, blanks between"
+     set weights.prefix = "transformer."
+     set weights.ignore = "names, blanks between"
      set weights.file.PATH = "names of the parameter, blanks between"
-     set weights.order.PATH = "1 0"                 which of the parameter's dims each dim of the
-   file is set weights.config.KEY = "a JSON value"
+     set weights.order.PATH = "1 0"           (which of the parameter's dims each dim of the file is)
+     set weights.config.KEY = "a JSON value"
 
    A model without a block takes a built-in one, the blocks of the example files, if the paths are
    exactly its parameters and every name in it means something for this model. Whether a block of

@@ -1,6 +1,6 @@
 /* Attention: one op where the IR has it; where operands have dims that the op does not know, the
    definition in the library is walked instead. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Statements of bodies, and models: declarations first, then what is computed, in order. */
 #include "frontend/sema.h"
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include <string.h>
 
 static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {

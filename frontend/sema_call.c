@@ -19,11 +19,11 @@ static bool add_operand(Eval *e, Env *env, Call *c, Str name, const AstExpr *x, 
   return true;
 }
 
-static bool start_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped, Call *c) {
+static bool start_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver, Call *c) {
   c->site = x, c->name = x->name.text, c->name_span = x->name.span, c->axes = x->axes;
-  c->span = piped ? span_join(piped->span, x->span) : x->span;
+  c->span = receiver ? span_join(receiver->span, x->span) : x->span;
   if (!axes_resolve(e, env, x->axes, &c->groups)) return false;
-  if (piped && !add_operand(e, env, c, NULL, piped, piped->span)) return false;
+  if (receiver && !add_operand(e, env, c, NULL, receiver, receiver->span)) return false;
   for (uint32_t i = 0; i < x->args.n; i++) {
     const AstArg *a = &x->args.at[i];
     if (c->n < ARGS_MAX) c->arg_name_span[c->n] = a->name.span;
@@ -442,7 +442,7 @@ static Val call_declared(Eval *e, const Decl *d, Call *c) {
   return call_function(e, d, c);
 }
 
-Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped) {
+Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver) {
   bool callable = x->kind == EXPR_NAME || x->kind == EXPR_AXES || x->kind == EXPR_CALL;
   if (!callable) {
     eval_error(e, "E0204", x->span, "the right side of `|>` is a function or a sub");
@@ -455,7 +455,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *piped) {
   if (sub && sub->kind == VAL_POISON && !d && !b) return val_poison();
   if (sub && sub->kind != VAL_SUB) sub = NULL;
   if (!sub && !d && b && !strcmp(b->name, "iota")) return eval_iota(e, env, x);
-  if (!start_call(e, env, x, piped, &c) || poisoned(&c)) return val_poison();
+  if (!start_call(e, env, x, receiver, &c) || poisoned(&c)) return val_poison();
   if (sub) return call_instance(e, sub->sub, &c);
   if (d) return call_declared(e, d, &c);
   if (b) return call_builtin(e, b, &c);

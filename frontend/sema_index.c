@@ -1,6 +1,6 @@
 /* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of
  * all operators. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
    prime inside loses it here. */
 #include "frontend/keywords.h"
 #include "frontend/sema.h"
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include <string.h>
 
 /* ---- parameters ---- */

@@ -1,7 +1,7 @@
 /* Masks: Boolean functions of query and key. They stay trees until an attention (or a `where`)
    gives them axes; then element predicates become bool values made of iota, comparisons, and, or.
    Block patterns are checked and kept; no pass knows them yet. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Element-wise operators and reductions: which operands they take, what comes out. Operands without
    any computed element (numbers, and tensors whose elements are all one known number) are folded
    here, so that `ignore = none` and `smooth = 0` leave nothing behind. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Operators that move indexes without touching numbers: expand, rename, split, merge, unstack,
    concat, slice, pad, shift. Here sizes matter: they must fit (E0312) wherever they are known. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <math.h>
 #include <string.h>

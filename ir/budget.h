@@ -5,11 +5,14 @@
 #include "bytes.h"
 
 /* Bytes of a rank, by what they are for; together they are the four arenas, to the byte.
-     weights     parameters                 optimizer   states
-     gradients   what updates read          saved       what the backward part reads of the forward
-   part buffers     what collectives send and receive, and neither of these working     the rest:
-   temporaries, inputs, outputs Saved values and gradients share bytes where their lives allow it.
-   These are counted as gradients once, so that the parts add up. */
+     weights     parameters
+     optimizer   states
+     gradients   what updates read
+     saved       what the backward part reads of the forward part
+     buffers     what collectives send and receive, and neither of these
+     working     the rest: temporaries, inputs, outputs
+   Saved values and gradients share bytes where their lives allow it. These are counted as gradients
+   once, so that the parts add up. */
 typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
 } Budget;

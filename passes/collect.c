@@ -2,22 +2,22 @@
    works on, and every result says where it really is (docs/ir.md, Placements).
 
    One walk per function in program order. An op takes the way that sends the least
-   (collect_choose.c); its operands are brought there (collect_bring.c); a result that is a partial
-   sum stays one as long as everything that reads it is a sum or moves indexes, and is completed
-   right behind its definition otherwise, to its home: so nothing is completed twice and saved
-   values are complete. Loops run over the same body, written once; at their borders values are at
-   home, but sums over the rounds and gradients may leave as partial sums, to be completed once
-   behind the loop. Inputs and positions are made where they are needed and never sent: if blocks do
-   not serve, the input is asked for whole and the walk begins again (each time at least one axis
-   less). Without a mesh the pass does nothing. */
+   (collect_choose.c); its operands are brought there (collect_reshard.c); a result that is a
+   partial sum stays one as long as everything that reads it is a sum or moves indexes, and is
+   completed right behind its definition otherwise, to its assigned: so nothing is completed twice
+   and saved values are complete. Loops run over the same body, written once; at their borders
+   values are at assigned, but sums over the rounds and gradients may leave as partial sums, to be
+   completed once behind the loop. Inputs and positions are made where they are needed and never
+   sent: if blocks do not serve, the input is asked for whole and the walk begins again (each time
+   at least one axis less). Without a mesh the pass does nothing. */
 #include "passes/collect.h"
 #include <string.h>
 
 static Str completed_to(const CollectSite *s, ValueId old, int axis, const Placement *p) {
-  Str home = s->u.home[old].on[axis];
+  Str assigned = s->u.assigned[old].on[axis];
   Placement with = *p;
-  with.on[axis] = home;
-  return home && placement_fits(s->m, value_type(s->f, old), &with) ? home : NULL;
+  with.on[axis] = assigned;
+  return assigned && placement_fits(s->m, value_type(s->f, old), &with) ? assigned : NULL;
 }
 
 void site_define(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
@@ -29,7 +29,7 @@ void site_define(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
     if (at->on[axis] == PARTIAL_MAX) p.on[axis] = NULL; /* its blocks then cost nothing */
     else if (is_partial(p.on[axis]) && !stays) p.on[axis] = completed_to(s, old, axis, &p);
   }
-  if (s->u.root[old]) p = s->u.home[old];
+  if (s->u.root[old]) p = s->u.assigned[old];
   s->gradient = s->u.root[old] || s->u.gradient[old];
   v = site_convert(s, v, &p);
   s->gradient = false, s->copies[old].n = 0;
@@ -59,8 +59,8 @@ static void collect_global(CollectSite *s, const Op *o) {
   } else {
     ValueId v = o->in[0];
     for (int a = 0; a < MAX_MESH && s->u.of[v]; a++)
-      if (s->u.home[v].on[a] && s->u.home[v].on[a] != p.on[a]) {
-        stuck(s, o, v, a);
+      if (s->u.assigned[v].on[a] && s->u.assigned[v].on[a] != p.on[a]) {
+        collect_refuse(s, o, v, a);
         return;
       }
     site_emit(s, o, &p);
@@ -94,12 +94,12 @@ typedef struct CollectLoop {
   ValueList operands;
 } CollectLoop;
 
-/* Weights come as they are, free things as the body asks for them, all else comes home. */
+/* Weights come as they are, free things as the body asks for them, all else comes assigned. */
 static Placement argument_placement(const CollectLoop *l, uint32_t i) {
   ValueId arg = l->in.f->args.at[i + 1];
-  Placement p = l->in.u.home[arg];
+  Placement p = l->in.u.assigned[arg];
   if (i < l->s.carry) return p;
-  if (l->in.u.of[arg]) return without(l->outer->u.home[l->o->in[i]], l->s.axis.dim);
+  if (l->in.u.of[arg]) return without(l->outer->u.assigned[l->o->in[i]], l->s.axis.dim);
   const Demand *d = l->in.u.free[arg] ? demand_find(l->in.c, l->in.f, i + 1) : NULL;
   for (int a = 0; d && a < MAX_MESH; a++)
     if (d->whole[a]) p.on[a] = NULL;
@@ -112,23 +112,23 @@ static void add_arguments(CollectLoop *l) {
     ValueId arg = f->args.at[i];
     ValueId v = fn_arg(l->in.m, l->in.to, *value_type(f, arg));
     Placement p = i ? argument_placement(l, i - 1) : (Placement){0};
-    if (i && l->in.u.of[arg]) l->in.u.home[arg] = p;
+    if (i && l->in.u.of[arg]) l->in.u.assigned[arg] = p;
     site_put(&l->in, arg, v, &p);
   }
 }
 
 /* What has been written of a stack and what this loop adds to it lie alike: as gradients do, if
-   both are so placed, else at home. Of a stack that its rounds read, too, the operand is at home.
- */
+   both are so placed, else at assigned. Of a stack that its rounds read, too, the operand is at
+   assigned. */
 static Placement continued_placement(CollectLoop *l, uint32_t result, uint32_t operand) {
   const Fn *f = l->in.f;
   ValueId v = f->results.at[result], arg = f->args.at[operand + 1];
   const Placement *have = &l->outer->copies[l->o->in[operand]].at[0].at;
-  Placement p = l->in.u.free[v] ? l->in.u.home[v] : l->in.copies[v].at[0].at,
-            home = without(l->outer->u.home[l->o->out + result], l->s.axis.dim);
+  Placement p = l->in.u.free[v] ? l->in.u.assigned[v] : l->in.copies[v].at[0].at,
+            assigned = without(l->outer->u.assigned[l->o->out + result], l->s.axis.dim);
   if (value_is_used(f, arg)) return l->in.copies[arg].at[0].at;
   for (int a = 0; a < MAX_MESH; a++)
-    if (p.on[a] != have->on[a] || !l->in.u.gradient[v]) p.on[a] = home.on[a];
+    if (p.on[a] != have->on[a] || !l->in.u.gradient[v]) p.on[a] = assigned.on[a];
   ValueId slice = l->in.copies[arg].at[0].v;
   l->in.copies[arg].n = 0;
   site_put(&l->in, arg, slice, &p);
@@ -141,11 +141,11 @@ static void add_results(CollectLoop *l) {
     ValueId v = f->results.at[i];
     bool sums = i < l->s.carry && l->in.u.running[f->args.at[i + 1]];
     bool free_way = sums || (i >= l->s.carry && l->in.u.gradient[v] && !l->in.u.free[v]);
-    Placement p = free_way ? l->in.copies[v].at[0].at : l->in.u.home[v];
+    Placement p = free_way ? l->in.copies[v].at[0].at : l->in.u.assigned[v];
     if (i < l->s.carry && !sums) p = l->in.copies[f->args.at[i + 1]].at[0].at;
     uint32_t on = loop_continues(l->o, i);
     if (on != NO_VALUE) p = continued_placement(l, i, on);
-    fn_result(l->in.m, l->in.to, site_bring(&l->in, v, &p));
+    fn_result(l->in.m, l->in.to, site_reshard(&l->in, v, &p));
   }
 }
 
@@ -153,7 +153,7 @@ static void add_results(CollectLoop *l) {
 static void bring_operands(CollectLoop *l) {
   for (uint32_t i = 0; i < l->o->nin; i++) {
     Placement p = l->in.copies[l->in.f->args.at[i + 1]].at[0].at;
-    vec_push(l->in.m->arena, l->operands, site_bring(l->outer, l->o->in[i], &p));
+    vec_push(l->in.m->arena, l->operands, site_reshard(l->outer, l->o->in[i], &p));
   }
 }
 

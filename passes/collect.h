@@ -1,9 +1,9 @@
 /* collect, inside: a function rewritten so that every op works on blocks that its operands hold.
 
-   collect.c          the walk over functions and loops
-   collect_choose.c   which way of working an op takes: least elements sent
-   collect_sum.c      sums of several terms, taken together
-   collect_bring.c    values in the placement that somebody wants: copies, conversions, things made
+   collect.c          the walk over functions and loops collect_choose.c   which way of working an
+   op takes: least elements sent collect_sum.c      sums of several terms, taken together
+   collect_reshard.c    values in the placement that somebody wants: copies, conversions, things
+   made
                       where they are needed
    collect_uses.c     what may stay a partial sum, what is a gradient, what is free to make */
 #ifndef SHARDC_PASSES_COLLECT_H
@@ -18,8 +18,8 @@ typedef struct Copy { /* a value as it stands in the new function */
 typedef VEC(Copy) Copies;
 typedef VEC(ValueId) ValueList;
 
-/* What a rank must hold whole on some axes, since no block serves all who read it: an input, or an
-   argument of a body that costs nothing to make. */
+/* Values that must stay replicated on an axis because their consumers need different shards: an
+   input, or an argument of a body that costs nothing to make. */
 typedef struct Demand {
   const void *of; /* Global or Fn (by pointer: looked up only, never an order) */
   uint32_t arg;
@@ -35,12 +35,12 @@ typedef struct Collect {
 } Collect;
 
 typedef struct Uses { /* of the values of one function; arrays by ValueId */
-  Placement *home;
+  Placement *assigned;
   bool *free;        /* made where it is needed: positions, constants, inputs, and what they give */
   bool *input;       /* ... from inputs: samples of other ranks are no cheap thing */
   bool *linear;      /* all its uses let a partial sum through */
   bool *root;        /* a gradient that the update reads */
-  bool *gradient;    /* ends in gradients of parameters only, through sums: lives as `home` says */
+  bool *gradient; /* ends in gradients of parameters only, through sums: lives as `assigned` says */
   const Global **of; /* the parameter that it is, or a round's slice of */
   bool *inner;       /* a sum that is one term of the only op that reads it */
   bool *running;     /* argument of a body that a sum over rounds runs in */
@@ -65,9 +65,9 @@ void uses_of_entry(Module *m, const Fn *f, Uses *u);
 void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u);
 bool sum_like(const Fn *f, const Op *o); /* add or sub of floats */
 
-/* ---- collect_bring.c ---- */
+/* ---- collect_reshard.c ---- */
 void site_put(CollectSite *s, ValueId old, ValueId v, const Placement *at); /* one more copy */
-ValueId site_bring(CollectSite *s, ValueId old, const Placement *want);
+ValueId site_reshard(CollectSite *s, ValueId old, const Placement *want);
 ValueId site_convert(CollectSite *s, ValueId v, const Placement *to); /* v: in s->to */
 /* Copies o with its operands so placed; returns its first result. */
 ValueId site_emit(CollectSite *s, const Op *o, const Placement *in);
@@ -77,14 +77,14 @@ double convert_cost(const CollectSite *s, Str from, Str to, int axis, double hel
 /* Elements of type t that a rank holds where `axis` does not cut it. */
 double held_but(const CollectSite *s, const Type *t, const Placement *p, int axis);
 /* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
-double bring_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others);
+double reshard_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others);
 
 /* ---- collect_choose.c ---- */
 typedef struct Way { /* an op on blocks */
   Placement *in, *out;
 } Way;
 bool choose_way(CollectSite *s, const Op *o, Way *w); /* false: E0707 was given */
-bool stuck(CollectSite *s, const Op *o, ValueId weight, int axis);
+bool collect_refuse(CollectSite *s, const Op *o, ValueId weight, int axis);
 
 /* ---- collect_sum.c ---- */
 void collect_sum(CollectSite *s, const Op *root);

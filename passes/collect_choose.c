@@ -1,7 +1,7 @@
 /* Which way of working an op takes: axis by axis, in the order of the rules, the one that sends the
    least. A way cuts one index of the op (ir/shard.c), or none, or lets a partial sum through.
 
-   What counts: what bringing the operands costs now, and what the result costs on its way home.
+   What counts: what bringing the operands costs now, and what the result costs on its way assigned.
    Between equals less now wins, then a cut result, then the order of the table. Two rules stand
    above costs: a parameter stays on the axes that cut it, and a gradient is cut where its parameter
    is. Where the parameter is whole its gradient may stay a partial sum at no cost. */
@@ -15,13 +15,13 @@ typedef struct Choice { /* on one axis */
 } Choice;
 
 /* A large cost that is not yet impossible: a gradient that would have to move at the end. */
-static const double astray = 1e15;
+static const double MISPLACED_COST = 1e15;
 
-bool stuck(CollectSite *s, const Op *o, ValueId weight, int axis) {
+bool collect_refuse(CollectSite *s, const Op *o, ValueId weight, int axis) {
   Collect *c = s->c;
   if (c->failed) return false;
   c->failed = true;
-  const Placement *p = &s->u.home[weight];
+  const Placement *p = &s->u.assigned[weight];
   Str name = s->m->mesh.at[axis].name;
   const PlaceRule *rule = NULL;
   for (uint32_t i = 0; i < s->m->rules.n && !rule; i++)
@@ -91,10 +91,10 @@ static double now_cost(const Chooser *c, const Choice *x) {
     bool counted = false;
     for (uint32_t k = 0; k < i; k++) counted |= c->o->in[k] == v && x->in[k] == x->in[i];
     if (counted) continue;
-    Str home = c->s->u.of[v] ? c->s->u.home[v].on[c->axis] : NULL;
-    if (home && x->in[i] != home) return INFINITY;
+    Str assigned = c->s->u.of[v] ? c->s->u.assigned[v].on[c->axis] : NULL;
+    if (assigned && x->in[i] != assigned) return INFINITY;
     Placement p = others(c, i);
-    sum += bring_cost(c->s, v, c->axis, x->in[i], &p);
+    sum += reshard_cost(c->s, v, c->axis, x->in[i], &p);
   }
   return sum;
 }
@@ -104,11 +104,11 @@ static double later_cost(const Chooser *c, const Choice *x) {
   for (uint32_t i = 0; i < c->o->nout; i++) {
     ValueId v = c->o->out + i;
     const Type *t = value_type(c->s->f, v);
-    Str home = c->s->u.home[v].on[c->axis], state = x->out[i];
+    Str assigned = c->s->u.assigned[v].on[c->axis], state = x->out[i];
     bool gradient = c->s->u.gradient[v];
-    if (gradient && home && state != home) sum += astray;
-    if (gradient && !home && is_partial(state)) continue;
-    sum += convert_cost(c->s, state, home, c->axis, held_but(c->s, t, &c->w->out[i], c->axis));
+    if (gradient && assigned && state != assigned) sum += MISPLACED_COST;
+    if (gradient && !assigned && is_partial(state)) continue;
+    sum += convert_cost(c->s, state, assigned, c->axis, held_but(c->s, t, &c->w->out[i], c->axis));
   }
   return sum;
 }
@@ -143,10 +143,10 @@ static bool is_near(const Chooser *c, const ShardIndex *x) {
   for (uint32_t i = 0; i < c->o->nin; i++) {
     ValueId v = c->o->in[i];
     if (!x->in[i]) continue;
-    if (s->u.home[v].on[c->axis] == x->in[i] || copy_has(s, v, c->axis, x->in[i])) return true;
+    if (s->u.assigned[v].on[c->axis] == x->in[i] || copy_has(s, v, c->axis, x->in[i])) return true;
   }
   for (uint32_t i = 0; i < c->o->nout; i++)
-    if (x->out[i] && s->u.home[c->o->out + i].on[c->axis] == x->out[i]) return true;
+    if (x->out[i] && s->u.assigned[c->o->out + i].on[c->axis] == x->out[i]) return true;
   return false;
 }
 
@@ -189,7 +189,7 @@ static void consider_partial(Chooser *c) {
 
 static ValueId parameter_of(const CollectSite *s, const Op *o, int axis) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (s->u.of[o->in[i]] && s->u.home[o->in[i]].on[axis]) return o->in[i];
+    if (s->u.of[o->in[i]] && s->u.assigned[o->in[i]].on[axis]) return o->in[i];
   return o->nin ? o->in[0] : o->out;
 }
 
@@ -198,7 +198,7 @@ static bool choose_axis(Chooser *c) {
   consider_indexes(c);
   consider_partial(c);
   consider(c, empty(c));
-  if (!c->any) return stuck(c->s, c->o, parameter_of(c->s, c->o, c->axis), c->axis);
+  if (!c->any) return collect_refuse(c->s, c->o, parameter_of(c->s, c->o, c->axis), c->axis);
   for (uint32_t i = 0; i < c->o->nin; i++) c->w->in[i].on[c->axis] = c->best.in[i];
   for (uint32_t i = 0; i < c->o->nout; i++) c->w->out[i].on[c->axis] = c->best.out[i];
   return true;
@@ -210,7 +210,7 @@ bool choose_way(CollectSite *s, const Op *o, Way *w) {
   w->in = ARENA_ARRAY(a, Placement, o->nin + 1), w->out = ARENA_ARRAY(a, Placement, o->nout + 1);
   c.native = ARENA_ARRAY(a, Placement, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++)
-    c.native[i] = s->copies[o->in[i]].n ? s->copies[o->in[i]].at[0].at : s->u.home[o->in[i]];
+    c.native[i] = s->copies[o->in[i]].n ? s->copies[o->in[i]].at[0].at : s->u.assigned[o->in[i]];
   for (int i = 0; i < s->c->n; i++) {
     c.axis = s->c->axis[i];
     if (!choose_axis(&c)) return false;

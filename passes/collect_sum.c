@@ -59,16 +59,16 @@ static Guess guess(const Sum *x, int axis, Str state) {
     bool is = partial_on(x, t, axis);
     partial |= is;
     if (is) continue; /* blocks are no terms of a partial sum: that costs infinity */
-    Str own = s->u.of[t->old] ? s->u.home[t->old].on[axis] : NULL;
+    Str own = s->u.of[t->old] ? s->u.assigned[t->old].on[axis] : NULL;
     if (own && own != state) g.now = INFINITY; /* weights stay */
-    g.now += bring_cost(s, t->old, axis, within(x, t, state), &x->target);
+    g.now += reshard_cost(s, t->old, axis, within(x, t, state), &x->target);
   }
   if (partial) g.now += convert_cost(s, PARTIAL_SUM, state, axis, held);
-  Str home = s->u.home[v].on[axis];
+  Str assigned = s->u.assigned[v].on[axis];
   bool gradient = s->u.gradient[v];
-  if (gradient && home && state != home) g.later += 1e15;
-  if (!(gradient && !home && is_partial(state)))
-    g.later += convert_cost(s, state, home, axis, held);
+  if (gradient && assigned && state != assigned) g.later += 1e15;
+  if (!(gradient && !assigned && is_partial(state)))
+    g.later += convert_cost(s, state, assigned, axis, held);
   return g;
 }
 
@@ -90,20 +90,20 @@ static void consider_cuts(const Sum *x, int axis, Guess *best, bool *any) {
   const CollectSite *s = x->s;
   for (uint32_t i = 0; i < x->terms.n; i++) {
     ValueId v = x->terms.at[i].old;
-    Str home = s->u.home[v].on[axis];
-    if (is_split(home)) consider(x, axis, home, best, any);
+    Str assigned = s->u.assigned[v].on[axis];
+    if (is_split(assigned)) consider(x, axis, assigned, best, any);
     for (uint32_t k = 0; k < s->copies[v].n; k++)
       if (is_split(s->copies[v].at[k].at.on[axis]))
         consider(x, axis, s->copies[v].at[k].at.on[axis], best, any);
   }
-  Str home = s->u.home[x->root->out].on[axis];
-  if (is_split(home)) consider(x, axis, home, best, any);
+  Str assigned = s->u.assigned[x->root->out].on[axis];
+  if (is_split(assigned)) consider(x, axis, assigned, best, any);
 }
 
 static ValueId weight_of(const Sum *x, int axis) {
   for (uint32_t i = 0; i < x->terms.n; i++) {
     ValueId v = x->terms.at[i].old;
-    if (x->s->u.of[v] && x->s->u.home[v].on[axis]) return v;
+    if (x->s->u.of[v] && x->s->u.assigned[v].on[axis]) return v;
   }
   return x->root->out;
 }
@@ -121,7 +121,7 @@ static bool choose_target(Sum *x) {
       consider(x, axis, PARTIAL_SUM, &best, &any);
     consider_cuts(x, axis, &best, &any);
     consider(x, axis, NULL, &best, &any);
-    if (!any) return stuck(x->s, x->root, weight_of(x, axis), axis);
+    if (!any) return collect_refuse(x->s, x->root, weight_of(x, axis), axis);
     x->target.on[axis] = best.state;
   }
   return true;
@@ -276,7 +276,7 @@ void collect_sum(CollectSite *s, const Op *root) {
   if (!choose_target(&x)) return;
   for (uint32_t i = 0; i < x.terms.n; i++) {
     Placement p = wanted_for(&x, &x.terms.at[i]);
-    x.terms.at[i].v = site_bring(s, x.terms.at[i].old, &p);
+    x.terms.at[i].v = site_reshard(s, x.terms.at[i].old, &p);
   }
   Classes list = add_classes(&x);
   ValueId v = widened(&x, join_classes(&x, &list));

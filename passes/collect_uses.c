@@ -9,12 +9,13 @@
 
 Uses uses_new(Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;
-  Uses u = {.home = ARENA_ARRAY(m->arena, Placement, n), .free = ARENA_ARRAY(m->arena, bool, n)};
+  Uses u = {.assigned = ARENA_ARRAY(m->arena, Placement, n),
+            .free = ARENA_ARRAY(m->arena, bool, n)};
   u.input = ARENA_ARRAY(m->arena, bool, n), u.linear = ARENA_ARRAY(m->arena, bool, n);
   u.root = ARENA_ARRAY(m->arena, bool, n), u.gradient = ARENA_ARRAY(m->arena, bool, n);
   u.inner = ARENA_ARRAY(m->arena, bool, n), u.running = ARENA_ARRAY(m->arena, bool, n);
   u.of = ARENA_ARRAY(m->arena, const Global *, n);
-  for (uint32_t i = 0; i < f->values.n; i++) u.home[i] = f->values.at[i].placed;
+  for (uint32_t i = 0; i < f->values.n; i++) u.assigned[i] = f->values.at[i].placed;
   return u;
 }
 
@@ -85,7 +86,7 @@ static void find_roots(const Fn *f, Uses *u, GradientUpdate *p, ValueId v) {
   const Type *t = &p->g->type;
   if (p->seen[v] || u->free[v] || !type_same_dims(value_type(f, v), t)) return;
   p->seen[v] = true;
-  u->home[v] = p->g->placed;
+  u->assigned[v] = p->g->placed;
   if (o && o->code == OP_load) return;
   bool elem = o && op_family(o->code) == FAMILY_ELEM;
   if (elem && from_state(f, t, v, p->known)) {
@@ -123,10 +124,10 @@ typedef struct Flow {   /* backwards, by value */
   bool *wanted, *other; /* read by gradients; by something else */
 } Flow;
 
-static void want_gradient(Uses *u, Flow *w, ValueId v, const Placement *home) {
+static void want_gradient(Uses *u, Flow *w, ValueId v, const Placement *assigned) {
   if (u->root[v]) return;
-  if (w->wanted[v] && !placement_equal(&u->home[v], home)) w->other[v] = true;
-  if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->home[v] = *home;
+  if (w->wanted[v] && !placement_equal(&u->assigned[v], assigned)) w->other[v] = true;
+  if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->assigned[v] = *assigned;
 }
 
 /* The result of loop o that goes on with operand k, of which its rounds read nothing. */
@@ -146,14 +147,14 @@ static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
     for (uint32_t k = 0; k < o->nout; k++) {
       ValueId v = o->out + k;
       if (w->wanted[v] && !w->other[v]) u->gradient[v] = true;
-      else if (w->wanted[v] && !u->root[v]) u->home[v] = kept[v];
+      else if (w->wanted[v] && !u->root[v]) u->assigned[v] = kept[v];
     }
     for (uint32_t k = 0; k < o->nin; k++) {
       bool through = o->nout == 1 && u->gradient[o->out] && lets_through(m, f, o, k);
-      Placement p = through ? before(m, f, o, k, &u->home[o->out]) : (Placement){0};
+      Placement p = through ? before(m, f, o, k, &u->assigned[o->out]) : (Placement){0};
       ValueId next = continued(o, k);
       if (next != NO_VALUE && (u->gradient[next] || u->root[next]))
-        through = true, p = u->home[next];
+        through = true, p = u->assigned[next];
       if (through) want_gradient(u, w, o->in[k], &p);
       else w->other[o->in[k]] = true;
     }
@@ -265,9 +266,9 @@ void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *
   find_free(body, u);
   for (uint32_t i = 0; i < o->nout; i++) {
     ValueId v = body->results.at[i];
-    Placement home = in_round(&outer->home[o->out + i], s.axis.dim);
+    Placement assigned = in_round(&outer->assigned[o->out + i], s.axis.dim);
     bool runs = i >= s.carry || u->running[body->args.at[i + 1]];
-    if (outer->gradient[o->out + i] && runs && !u->free[v]) want_gradient(u, &w, v, &home);
+    if (outer->gradient[o->out + i] && runs && !u->free[v]) want_gradient(u, &w, v, &assigned);
     else w.other[v] = true;
   }
   follow_gradients(m, body, u, &w);

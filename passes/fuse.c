@@ -51,7 +51,7 @@ static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
   u.uses = fuse_uses(m->arena, f), u.joins = m->target.join;
   u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
-    u.value[f->args.at[i]] = (FuseValue){.where = LEAF, .stored = true};
+    u.value[f->args.at[i]] = (FuseValue){.where = INPUT, .stored = true};
   fuse_sums(&u);
   for (OpId i = 0; i < f->ops.n; i++) fuse_visit(&u, i);
   for (uint32_t i = 0; i < f->results.n; i++) fuse_store(&u, f->results.at[i]);

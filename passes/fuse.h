@@ -2,9 +2,9 @@
    function is computed.
 
    Groups stand in a list that is also their order of execution: an op joins a group only if
-   everything it needs comes from groups that are not later, so no cycle can arise. A value is LAZY
-   (an expression that every user computes for itself), HOMED (computed by one group; in a buffer if
-   `stored`), or a LEAF (an argument, a loaded global, a view of those). */
+   everything it needs comes from groups that are not later, so no cycle can arise. A value is
+   INLINED (an expression that every user computes for itself), MATERIALISED (computed by one group;
+   in a buffer if `stored`), or an INPUT (an argument, a loaded global, a view of those). */
 #ifndef SHARDC_PASSES_FUSE_H
 #define SHARDC_PASSES_FUSE_H
 #include "passes/internal.h"
@@ -32,16 +32,17 @@ typedef struct FuseGroup {
   ValueList results;
 } FuseGroup;
 
-typedef enum Where { LAZY, HOMED, LEAF } Where;
+typedef enum Where { INLINED, MATERIALISED, INPUT } Where;
 
 typedef struct FuseValue {
   Where where;
-  uint32_t home;  /* HOMED: index of its group */
+  uint32_t group; /* MATERIALISED: index of its group */
   uint32_t after; /* memo of fuse_after, valid if stamp is the current one */
   uint32_t stamp;
   bool stored; /* has a buffer */
-  bool beside; /* HOMED, and known only when its group is done: nothing in the group may read it */
-  bool wanted; /* HOMED, not stored, a later group computes with it */
+  /* MATERIALISED, and known only when its group is done: nothing in the group may read it */
+  bool beside;
+  bool wanted; /* MATERIALISED, not stored, a later group computes with it */
 } FuseValue;
 
 typedef struct Fuse {
@@ -95,14 +96,15 @@ bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own *
    its buffer. V is all of the row: a kernel takes every sum over its whole row. */
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
 GroupKind fuse_reduce_kind(const Fuse *u, const Op *o);
-bool fuse_heavy(OpCode c); /* too dear to be computed by every user */
+bool fuse_expensive(OpCode c); /* too expensive to be computed by every user */
 uint32_t
 fuse_after(Fuse *u,
            ValueId v); /* number of groups of the list that must have run before v is known */
 void fuse_visit(Fuse *u, OpId id);
 void fuse_store(Fuse *u, ValueId v); /* v needs a buffer */
 
-/* fuse_cut.c: which homed values get buffers, so that the fewest bytes are written and read */
+/* fuse_cut.c: which materialised values get buffers, so that the fewest bytes are written and read
+   */
 void fuse_cut(Fuse *u);
 
 /* fuse_emit.c: the function with kernels in place of ops; kernel functions go to the end of

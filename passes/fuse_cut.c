@@ -21,15 +21,15 @@ typedef struct Net {
   ValueList values;  /* of the net */
 } Net;
 
-/* An expression for this group: lazy, or with a home that is later. */
+/* An expression for this group: inlined, or with a group that is later. */
 static bool is_free(const Fuse *u, uint32_t g, ValueId v) {
   const FuseValue *x = &u->value[v];
-  return x->where == LAZY || (x->where == HOMED && x->home > g);
+  return x->where == INLINED || (x->where == MATERIALISED && x->group > g);
 }
 
 static bool is_own(const Fuse *u, uint32_t g, ValueId v) {
   const FuseValue *x = &u->value[v];
-  return x->where == HOMED && x->home == g;
+  return x->where == MATERIALISED && x->group == g;
 }
 
 /* Wanted by a later group, without a buffer so far. */
@@ -42,7 +42,7 @@ static const Op *computed_by(const Net *t, ValueId v) {
   if (is_free(t->u, t->group, v)) return o;
   bool again = o && is_own(t->u, t->group, v) && !t->u->value[v].stored;
   if (value_type(t->u->f, v)->rank == 0) return NULL; /* one number: never for every element */
-  return again && op_flags(o->code) & POINT && !fuse_heavy(o->code) ? o : NULL;
+  return again && op_flags(o->code) & POINT && !fuse_expensive(o->code) ? o : NULL;
 }
 
 static double cost_of(const Net *t, ValueId v) {
@@ -81,7 +81,7 @@ static void solve(const Net *t, uint32_t wanted) {
     FuseValue *x = &t->u->value[t->values.at[i]];
     uint32_t used = t->node_of[t->values.at[i]];
     bool cut = n.level[used] && !n.level[used + 1];
-    if (cut && x->where == HOMED && x->home == t->group) x->stored = true;
+    if (cut && x->where == MATERIALISED && x->group == t->group) x->stored = true;
   }
 }
 
@@ -106,7 +106,7 @@ static void want(InlineWalk *w, ValueId v) {
   if (w->wanted[v]) return;
   w->wanted[v] = true;
   if (is_free(w->u, w->group, v)) want_operands(w, v);
-  else if (x->where == HOMED) x->wanted |= !x->stored;
+  else if (x->where == MATERIALISED) x->wanted |= !x->stored;
 }
 
 /* The operands of everything that the group really computes. */

@@ -19,7 +19,7 @@ static const FuseValue *info(const Fuse *u, ValueId v) { return &u->value[v]; }
    Otherwise it is an argument. */
 static bool inside(const Fuse *u, uint32_t g, ValueId v) {
   const FuseValue *x = info(u, v);
-  return x->where == LAZY || (x->where == HOMED && (x->home >= g || !x->stored));
+  return x->where == INLINED || (x->where == MATERIALISED && (x->group >= g || !x->stored));
 }
 
 /* ---- kernel functions ---- */
@@ -173,8 +173,8 @@ Fn *fuse_emit(Fuse *u, FnVec *kernels) {
   Rebuild r = rebuild_begin(u->m, u->f);
   Writer w = {.u = u, .to = r.to, .map = r.map};
   for (ValueId v = 0; v < u->f->values.n; v++)
-    if (info(u, v)->where == HOMED && info(u, v)->stored)
-      vec_push(u->arena, u->groups.at[info(u, v)->home].results, v);
+    if (info(u, v)->where == MATERIALISED && info(u, v)->stored)
+      vec_push(u->arena, u->groups.at[info(u, v)->group].results, v);
   write_loads(&w);
   for (uint32_t g = 0; g < u->groups.n; g++) write_group(&w, g, kernels);
   write_stores(&w);

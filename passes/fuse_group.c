@@ -2,10 +2,10 @@
 
    Every op is visited once, in program order. Its operands' groups all stand in the list already,
    so an op may join any group that is not earlier than the last of them. An element-wise op without
-   such a place stays LAZY and is computed by whoever uses it; when a user needs a buffer (an
-   operand of a contraction, a loop, a store) it opens or joins a group of family `elem`. Lazy
-   values that read two or more large operands, or are dear, get a home with their first user, so
-   that later users read the result instead of the operands. */
+   such a place stays INLINED and is computed by whoever uses it; when a user needs a buffer (an
+   operand of a contraction, a loop, a store) it opens or joins a group of family `elem`. Inlined
+   values that read two or more large operands, or are expensive, are materialised in their first
+   consumer's group, so that later users read the result instead of the operands. */
 #include "ir/bytes.h"
 #include "passes/fuse.h"
 
@@ -16,7 +16,7 @@ bool fuse_moves(OpCode c) {
   return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER;
 }
 
-bool fuse_heavy(OpCode c) { return c == OP_rope || c == OP_erfinv; }
+bool fuse_expensive(OpCode c) { return c == OP_rope || c == OP_erfinv; }
 
 /* Operations that should not be repeated for every element when their result is one number. */
 static bool slow_scalar(const Op *o, Elem e) { return op_flags(o->code) & SLOW || e == ELEM_f64; }
@@ -28,7 +28,7 @@ static const Type *type(const Fuse *u, ValueId v) { return value_type(u->f, v); 
 
 static uint32_t compute_after(Fuse *u, ValueId v) {
   const FuseValue *x = value(u, v);
-  if (x->where == HOMED) return x->home + 1 + x->beside;
+  if (x->where == MATERIALISED) return x->group + 1 + x->beside;
   const Op *o = value_def(u->f, v);
   uint32_t after = 0;
   for (uint32_t i = 0; o && i < o->nin; i++) {
@@ -53,21 +53,21 @@ static bool listed(const ValueList *l, ValueId v) {
   return false;
 }
 
-/* An expression: its lazy values, and the values in buffers that they read. */
+/* An expression: its inlined values, and the values in buffers that they read. */
 typedef struct Tree {
-  ValueList lazy, leaves;
-  uint32_t most; /* lazy values after which nobody asks for more */
+  ValueList inlined, leaves;
+  uint32_t most; /* inlined values after which nobody asks for more */
 } Tree;
 
 static void collect(Fuse *u, ValueId v, Tree *t) {
-  if (u->seen[v] == u->walk || t->lazy.n > t->most) return;
+  if (u->seen[v] == u->walk || t->inlined.n > t->most) return;
   u->seen[v] = u->walk;
   const Op *o = value_def(u->f, v);
-  if (value(u, v)->where != LAZY || !o) {
+  if (value(u, v)->where != INLINED || !o) {
     vec_push(u->arena, t->leaves, v);
     return;
   }
-  vec_push(u->arena, t->lazy, v);
+  vec_push(u->arena, t->inlined, v);
   for (uint32_t i = 0; i < o->nin; i++) collect(u, o->in[i], t);
 }
 
@@ -80,7 +80,7 @@ static Tree tree_up_to(Fuse *u, ValueId v, uint32_t most) {
 
 static Tree tree_of(Fuse *u, ValueId v) { return tree_up_to(u, v, UINT32_MAX); }
 
-/* A lazy value that every user may compute for itself: few ops, at most one operand of its own
+/* A inlined value that every user may compute for itself: few ops, at most one operand of its own
  * size. */
 static bool is_cheap(Fuse *u, ValueId v) {
   Tree t = tree_up_to(u, v, CHEAP_OPS);
@@ -88,12 +88,12 @@ static bool is_cheap(Fuse *u, ValueId v) {
   int large = 0, slow = 0;
   for (uint32_t i = 0; i < t.leaves.n; i++)
     large += type_count(type(u, t.leaves.at[i])) > count / LARGE_FRACTION;
-  for (uint32_t i = 0; i < t.lazy.n; i++) {
-    const Op *o = value_def(u->f, t.lazy.at[i]);
-    if (fuse_heavy(o->code)) return false;
-    slow += slow_scalar(o, type(u, t.lazy.at[i])->elem);
+  for (uint32_t i = 0; i < t.inlined.n; i++) {
+    const Op *o = value_def(u->f, t.inlined.at[i]);
+    if (fuse_expensive(o->code)) return false;
+    slow += slow_scalar(o, type(u, t.inlined.at[i])->elem);
   }
-  return (large <= 1 || count == 1) && t.lazy.n <= CHEAP_OPS && slow <= CHEAP_SLOW_OPS;
+  return (large <= 1 || count == 1) && t.inlined.n <= CHEAP_OPS && slow <= CHEAP_SLOW_OPS;
 }
 
 static uint32_t open_group(Fuse *u, GroupKind kind, OpId anchor, Type space, Type rows) {
@@ -104,7 +104,7 @@ static uint32_t open_group(Fuse *u, GroupKind kind, OpId anchor, Type space, Typ
 
 static void set_home(Fuse *u, ValueId v, uint32_t g) {
   FuseValue *x = value(u, v);
-  x->where = HOMED, x->home = g;
+  x->where = MATERIALISED, x->group = g;
   u->stamp++;
 }
 
@@ -114,13 +114,13 @@ static bool keeps_inputs(GroupKind k) {
   return k == GROUP_elem || k == GROUP_row || k == GROUP_contract;
 }
 
-/* v, now computed by group g, brings its lazy operands along; those that later users should not
+/* v, now computed by group g, brings its inlined operands along; those that later users should not
  * compute again stay. */
 static void pull(Fuse *u, ValueId v, uint32_t g) {
   const Op *o = value_def(u->f, v);
   for (uint32_t i = 0; o && i < o->nin; i++) {
     ValueId a = o->in[i];
-    if (value(u, a)->where != LAZY) {
+    if (value(u, a)->where != INLINED) {
       if (!listed(&u->groups.at[g].leaves, a)) vec_push(u->arena, u->groups.at[g].leaves, a);
       continue;
     }
@@ -152,13 +152,13 @@ static bool moves_own(Fuse *u, const Op *o, uint32_t g) {
   return false;
 }
 
-/* Same for every lazy value below v; a view of what g computes is out of reach for g, too. */
+/* Same for every inlined value below v; a view of what g computes is out of reach for g, too. */
 static bool tree_moves_own(Fuse *u, ValueId v, uint32_t g) {
   Tree t = tree_of(u, v);
-  for (uint32_t i = 0; i < t.lazy.n; i++)
-    if (moves_own(u, value_def(u->f, t.lazy.at[i]), g)) return true;
+  for (uint32_t i = 0; i < t.inlined.n; i++)
+    if (moves_own(u, value_def(u->f, t.inlined.at[i]), g)) return true;
   for (uint32_t i = 0; i < t.leaves.n; i++)
-    if (value(u, t.leaves.at[i])->where == LEAF && fuse_after(u, t.leaves.at[i]) == g + 1)
+    if (value(u, t.leaves.at[i])->where == INPUT && fuse_after(u, t.leaves.at[i]) == g + 1)
       return true;
   return false;
 }
@@ -186,8 +186,8 @@ static bool reads_from(Fuse *u, uint32_t g, const FuseValue *x) {
   GroupKind kind = u->groups.at[g].kind;
   for (uint32_t i = 0; i < leaves->n && (kind == GROUP_column || kind == GROUP_elem); i++) {
     const FuseValue *y = value(u, leaves->at[i]);
-    bool same = x->where == HOMED && y->where == HOMED && x->home == y->home;
-    if (same && (kind == GROUP_column || u->groups.at[x->home].kind != GROUP_LOOP)) return true;
+    bool same = x->where == MATERIALISED && y->where == MATERIALISED && x->group == y->group;
+    if (same && (kind == GROUP_column || u->groups.at[x->group].kind != GROUP_LOOP)) return true;
   }
   return false;
 }
@@ -204,7 +204,7 @@ static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
     const FuseValue *x = value(u, leaves.at[i]);
     if (!type(u, leaves.at[i])->rank && type(u, v)->rank) continue; /* a factor of everything */
     if (type(u, leaves.at[i])->rank && listed(&u->groups.at[g].leaves, leaves.at[i])) return true;
-    if (x->where == HOMED && x->home == g) return true;
+    if (x->where == MATERIALISED && x->group == g) return true;
     if (reads_from(u, g, x) && same_order(&u->groups.at[g].space, type(u, v))) return true;
   }
   return false;
@@ -214,11 +214,11 @@ static bool shares_leaf(Fuse *u, uint32_t g, ValueId v) {
 static bool has_room(Fuse *u, uint32_t g) {
   uint32_t n = 0;
   for (ValueId v = 0; v < u->f->values.n; v++)
-    n += value(u, v)->where == HOMED && value(u, v)->home == g && value(u, v)->stored;
+    n += value(u, v)->where == MATERIALISED && value(u, v)->group == g && value(u, v)->stored;
   return n < MAX_RESULTS / 2;
 }
 
-/* The group of family elem for a lazy value that needs a buffer or a place. */
+/* The group of family elem for a inlined value that needs a buffer or a place. */
 static uint32_t elem_place(Fuse *u, ValueId v) {
   bool scalar = type(u, v)->rank == 0;
   for (uint32_t g = u->groups.n; g-- > 0 && g + 1 >= fuse_after(u, v);)
@@ -230,7 +230,7 @@ static uint32_t elem_place(Fuse *u, ValueId v) {
 }
 
 void fuse_store(Fuse *u, ValueId v) {
-  if (value(u, v)->where == LAZY) settle(u, v, elem_place(u, v));
+  if (value(u, v)->where == INLINED) settle(u, v, elem_place(u, v));
   value(u, v)->stored = true;
 }
 
@@ -239,9 +239,9 @@ void fuse_store(Fuse *u, ValueId v) {
 static bool takes_work(Fuse *u, ValueId v) {
   Tree t = tree_of(u, v);
   uint32_t n = 0;
-  for (uint32_t i = 0; i < t.lazy.n; i++) {
-    const Op *o = value_def(u->f, t.lazy.at[i]);
-    if (o->code != OP_const && slow_scalar(o, type(u, t.lazy.at[i])->elem)) return true;
+  for (uint32_t i = 0; i < t.inlined.n; i++) {
+    const Op *o = value_def(u->f, t.inlined.at[i]);
+    if (o->code != OP_const && slow_scalar(o, type(u, t.inlined.at[i])->elem)) return true;
     n += o->code != OP_const;
   }
   return n > SMALL_SCALAR_TREE;
@@ -252,7 +252,7 @@ static bool takes_work(Fuse *u, ValueId v) {
 static void place_scalars(Fuse *u, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId a = o->in[i];
-    if (type(u, a)->rank || value(u, a)->where != LAZY) continue;
+    if (type(u, a)->rank || value(u, a)->where != INLINED) continue;
     if (takes_work(u, a)) settle(u, a, elem_place(u, a));
   }
 }
@@ -276,14 +276,14 @@ static ValueId only_shown(const Fuse *u, ValueId v) {
   return NO_VALUE;
 }
 
-/* The group that makes all operands of a stack and may write them side by side. */
+/* The group that makes all operands of a stack and may write them contiguously. */
 static uint32_t joining_group(const Fuse *u, const Op *o) {
   uint32_t g = UINT32_MAX;
   for (uint32_t i = 0; i < o->nin && u->joins && o->code == OP_stack; i++) {
     ValueId v = only_shown(u, o->in[i]);
-    if (v == NO_VALUE || u->value[v].where != HOMED || (i && u->value[v].home != g))
+    if (v == NO_VALUE || u->value[v].where != MATERIALISED || (i && u->value[v].group != g))
       return UINT32_MAX;
-    g = u->value[v].home;
+    g = u->value[v].group;
   }
   bool may = g != UINT32_MAX && group_neighbours(u->groups.at[g].kind) & JOIN;
   return may ? g : UINT32_MAX;
@@ -293,8 +293,8 @@ static uint32_t joining_group(const Fuse *u, const Op *o) {
 static void join_results(Fuse *u, const Op *o, uint32_t g) {
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId v = o->in[i];
-    for (; value(u, v)->where == LEAF; v = value_def(u->f, v)->in[0])
-      *value(u, v) = (FuseValue){.where = HOMED, .home = g};
+    for (; value(u, v)->where == INPUT; v = value_def(u->f, v)->in[0])
+      *value(u, v) = (FuseValue){.where = MATERIALISED, .group = g};
     value(u, v)->stored = false;
   }
   set_home(u, o->out, g);
@@ -307,16 +307,17 @@ static uint32_t adding_group(Fuse *u, const Op *o) {
   for (uint32_t i = 0; o->code == OP_add && i < 2; i++) {
     const FuseValue *x = value(u, o->in[i]);
     ValueId base = o->in[1 - i];
-    if (x->where != HOMED || !(group_neighbours(u->groups.at[x->home].kind) & BASE)) continue;
-    if (u->f->values.at[o->in[i]].def != u->groups.at[x->home].anchor) continue;
-    bool fits = u->uses[o->in[i]] == 1 && !x->stored && fuse_after(u, base) <= x->home;
-    if (fits && same_space(type(u, base), &u->groups.at[x->home].space)) return x->home;
+    if (x->where != MATERIALISED || !(group_neighbours(u->groups.at[x->group].kind) & BASE))
+      continue;
+    if (u->f->values.at[o->in[i]].def != u->groups.at[x->group].anchor) continue;
+    bool fits = u->uses[o->in[i]] == 1 && !x->stored && fuse_after(u, base) <= x->group;
+    if (fits && same_space(type(u, base), &u->groups.at[x->group].space)) return x->group;
   }
   return UINT32_MAX;
 }
 
 static void visit_point(Fuse *u, const Op *o) {
-  for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = LAZY};
+  for (uint32_t i = 0; i < o->nout; i++) *value(u, o->out + i) = (FuseValue){.where = INLINED};
   ValueId v = o->out;
   if (type(u, v)->rank) place_scalars(u, o);
   uint32_t after = fuse_after(u, v), row = picking_group(u, o), whole = joining_group(u, o);
@@ -328,13 +329,13 @@ static void visit_point(Fuse *u, const Op *o) {
 }
 
 static void visit_view(Fuse *u, const Op *o) {
-  if (value(u, o->in[0])->where == LAZY && o->nout == 1) {
+  if (value(u, o->in[0])->where == INLINED && o->nout == 1) {
     visit_point(u, o);
     return;
   }
   fuse_store(u, o->in[0]);
   for (uint32_t i = 0; i < o->nout; i++)
-    *value(u, o->out + i) = (FuseValue){.where = LEAF, .stored = true};
+    *value(u, o->out + i) = (FuseValue){.where = INPUT, .stored = true};
   u->stamp++;
 }
 
@@ -344,9 +345,9 @@ static void store_operands(Fuse *u, const Op *o, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to && i < o->nin; i++) fuse_store(u, o->in[i]);
 }
 
-static void home_results(Fuse *u, const Op *o, uint32_t g) {
+static void materialise_results(Fuse *u, const Op *o, uint32_t g) {
   for (uint32_t i = 0; i < o->nout; i++)
-    *value(u, o->out + i) = (FuseValue){.where = HOMED, .home = g};
+    *value(u, o->out + i) = (FuseValue){.where = MATERIALISED, .group = g};
   u->stamp++;
   pull(u, o->out, g);
 }
@@ -355,7 +356,7 @@ static uint32_t anchor_group(Fuse *u, OpId id, GroupKind kind) {
   const Op *o = &u->f->ops.at[id];
   Type space = *type(u, o->out);
   uint32_t g = open_group(u, kind, id, space, space);
-  home_results(u, o, g);
+  materialise_results(u, o, g);
   return g;
 }
 
@@ -372,11 +373,11 @@ static int64_t met_by(const Fuse *u, const Op *dot, ValueId v) {
  * the narrow type, unless the target reads it too often for that. */
 static void store_factor(Fuse *u, const Op *dot, ValueId v) {
   const Op *o = value_def(u->f, v);
-  bool cast = o && o->code == OP_cast && value(u, v)->where == LAZY;
+  bool cast = o && o->code == OP_cast && value(u, v)->where == INLINED;
   bool narrows = cast && type(u, o->in[0])->elem == ELEM_f32 && elem_bytes(type(u, v)->elem) < 4 &&
                  elem_class(type(u, v)->elem) == CLASS_FLOAT;
   bool often = u->narrow_from && met_by(u, dot, v) >= u->narrow_from;
-  if (!narrows || often || value(u, o->in[0])->where != LEAF) fuse_store(u, v);
+  if (!narrows || often || value(u, o->in[0])->where != INPUT) fuse_store(u, v);
 }
 
 static void visit_attention(Fuse *u, OpId id) {
@@ -436,8 +437,8 @@ static uint32_t reduce_group(Fuse *u, OpId id) {
   return open_group(u, kind, id, *type(u, o->in[0]), rows_of(u, o));
 }
 
-static void home_beside(Fuse *u, const Op *o, uint32_t g) {
-  home_results(u, o, g);
+static void materialise_beside(Fuse *u, const Op *o, uint32_t g) {
+  materialise_results(u, o, g);
   value(u, o->out)->beside = true;
   u->stamp++;
 }
@@ -448,8 +449,8 @@ static void add_columns(Fuse *u, OpId id, uint32_t g) {
   const FuseGroup *x = &u->groups.at[g];
   bool fits = x->kind == GROUP_row && same_space(&x->space, type(u, o->in[0])) &&
               fuse_after(u, o->in[0]) <= g + 1 && !tree_moves_own(u, o->in[0], g) && has_room(u, g);
-  if (fits) home_beside(u, o, g);
-  else home_results(u, o, reduce_group(u, id));
+  if (fits) materialise_beside(u, o, g);
+  else materialise_results(u, o, reduce_group(u, id));
 }
 
 static void visit_reduce(Fuse *u, OpId id) {
@@ -458,11 +459,11 @@ static void visit_reduce(Fuse *u, OpId id) {
   bool dot = with != NO_OP && u->f->ops.at[with].code == OP_dot;
   if (dot || (with != NO_OP && with > id)) return; /* with the contraction, with the rows */
   if (with != NO_OP) {
-    add_columns(u, id, value(u, u->f->ops.at[with].out)->home);
+    add_columns(u, id, value(u, u->f->ops.at[with].out)->group);
     return;
   }
   uint32_t g = reduce_group(u, id);
-  home_results(u, o, g);
+  materialise_results(u, o, g);
   for (OpId i = 0; i < id; i++)
     if (u->with[i] == id) add_columns(u, i, g);
 }
@@ -471,7 +472,7 @@ static void visit_contract(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
   store_factor(u, o, o->in[0]), store_factor(u, o, o->in[1]);
   uint32_t g = anchor_group(u, id, GROUP_contract);
-  if (u->sum_of[id] != NO_OP) home_beside(u, &u->f->ops.at[u->sum_of[id]], g);
+  if (u->sum_of[id] != NO_OP) materialise_beside(u, &u->f->ops.at[u->sum_of[id]], g);
 }
 
 static void visit_loop(Fuse *u, OpId id) {
@@ -479,7 +480,7 @@ static void visit_loop(Fuse *u, OpId id) {
   store_operands(u, o, 0, o->nin);
   uint32_t g = open_group(u, GROUP_LOOP, id, type_scalar(ELEM_f32), type_scalar(ELEM_f32));
   for (uint32_t i = 0; i < o->nout; i++)
-    *value(u, o->out + i) = (FuseValue){.where = HOMED, .home = g, .stored = true};
+    *value(u, o->out + i) = (FuseValue){.where = MATERIALISED, .group = g, .stored = true};
   u->stamp++;
 }
 
@@ -491,7 +492,7 @@ static void visit_call(Fuse *u, OpId id) {
 
 static void visit_global(Fuse *u, const Op *o) {
   if (o->code == OP_store) fuse_store(u, o->in[0]);
-  else *value(u, o->out) = (FuseValue){.where = LEAF, .stored = true};
+  else *value(u, o->out) = (FuseValue){.where = INPUT, .stored = true};
 }
 
 void fuse_visit(Fuse *u, OpId id) {

@@ -1,17 +1,18 @@
-/* fuse, before grouping: element-wise work on values that a loop stacks is done by its rounds.
+/* fuse, before grouping: loop sinking. Element-wise consumers of a loop's stacked results are fused
+   into its rounds (as epilogues of the products there), which saves writing the stacked gradients.
 
    A stack's gradients come out of the loop over its layers stacked. What is computed from one of
    them alone, element by element, with values that are known before the loop, round i can compute
    for slice i: known values with the loop's dim go in as stacked operands, others as invariant
    ones. Then the contraction that makes the slice does the rest in its epilogue, in the operands'
-   buffers (order_inplace.c), and no stacked gradient ever exists. So micro-batches add to one set
-   of gradients; and an update that waits for no norm of all gradients (no clipping, train.on_nan
-   off) is the end of the product that makes its gradient.
+   buffers (order_inplace.c), and the stacked gradient is never written. So micro-batches add to one
+   set of gradients; and an update that waits for no norm of all gradients (no clipping,
+   train.on_nan off) is the end of the product that makes its gradient.
 
    Done where it needs no more bytes: what others read of the work takes no more room than the
    operands that nothing reads afterwards. And only where a product makes the slice, or the work is
-   no more than a sum: other kernels have no place for it, and one more per round is dearer than one
-   for all. The numbers are the same bit by bit.
+   no more than a sum: other kernels have no place for it, and one more per round is more expensive
+   than one for all. The numbers are the same bit by bit.
 
    Where several loops write a stack, each its part (attribute `into`), every one of them does the
    work for its own slices: links of a chain. What they give then goes on with an operand of the
@@ -37,7 +38,7 @@ struct Work {       /* what the rounds of a loop, or of a chain of loops, take o
   OpId first, loop; /* the first and the last link */
   LoopShape s;      /* of the last one */
   bool *op;         /* by OpId: element-wise ops behind the loop */
-  ValueId *home;    /* by value that the work gives: the operand that it goes on with, NO_VALUE */
+  ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
   VEC(Link *) link; /* in order */
 };
 
@@ -212,27 +213,27 @@ static bool goes_on(const Rounds *x, ValueId a) {
 }
 
 /* The operand that v goes on with. */
-static ValueId home_of(const Rounds *x, ValueId v) {
+static ValueId buffer_of(const Rounds *x, ValueId v) {
   const Fn *f = x->f;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++)
     for (uint32_t k = 0; x->mine[i] && k < f->ops.at[i].nin; k++) {
       ValueId a = f->ops.at[i].in[k];
       bool free =
           !x->derived[a] && x->early[a] && in_rounds(x, a) && !read_beside(x, a) && !goes_on(x, a);
-      for (ValueId u = 0; free && u < f->values.n; u++) free = x->work->home[u] != a;
+      for (ValueId u = 0; free && u < f->values.n; u++) free = x->work->buffer[u] != a;
       if (free && type_equal(value_type(f, a), value_type(f, v)) && same_place(f, v, a)) return a;
     }
   return NO_VALUE;
 }
 
-/* All that the work on one result gives finds a home. */
+/* All that the work on one result gives finds a buffer. */
 static bool find_homes(Rounds *x) {
   const Fn *f = x->f;
   if (x->work->link.n == 1) return true;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++) {
     ValueId v = f->ops.at[i].out;
     if (!x->mine[i] || !read_later(f, x->work->loop, x->mine, v)) continue;
-    if ((x->work->home[v] = home_of(x, v)) == NO_VALUE) return false;
+    if ((x->work->buffer[v] = buffer_of(x, v)) == NO_VALUE) return false;
   }
   return true;
 }
@@ -359,7 +360,7 @@ static Work *work_of(Rounds *x, OpId id) {
   Arena *a = x->m->arena;
   Work *w = x->work = ARENA_NEW(a, Work);
   *w = (Work){.loop = id, .s = loop_shape(o), .op = ARENA_ARRAY(a, bool, x->f->ops.n + 1)};
-  w->home = value_map(x->m, x->f);
+  w->buffer = value_map(x->m, x->f);
   find_links(x, id);
   if (is_continued(x->f, o) || !links_alone(x)) return NULL;
   note_early(x);
@@ -473,7 +474,7 @@ static ValueId risen(Rebuild *r, ValueId v) {
 static ValueId operand(Rebuild *r, const Link *l, ValueId v) {
   const Work *w = l->work;
   for (ValueId u = 0; u < r->from->values.n && w->link.n > 1; u++)
-    if (w->home[u] == v && r->map[u] != NO_VALUE) return r->map[u];
+    if (w->buffer[u] == v && r->map[u] != NO_VALUE) return r->map[u];
   return risen(r, v);
 }
 
@@ -502,19 +503,19 @@ static Operands working_operands(Rebuild *r, const Op *o, const Link *l, LoopSha
   return n;
 }
 
-/* Attribute `into` of a new loop: old results go on with what they did, new ones with their home.
+/* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
  */
 static void working_stacks(Rebuild *r, const Op *o, const Link *l, const Operands *n,
                            LoopShape *s) {
   int64_t *into = ARENA_ARRAY(r->m->arena, int64_t, l->gives.n + 1);
   for (uint32_t i = s->carry; i < l->gives.n; i++) {
-    ValueId v = l->gives.at[i], home = l->work->home[v];
+    ValueId v = l->gives.at[i], buffer = l->work->buffer[v];
     bool old = v >= o->out && v < o->out + o->nout;
     uint32_t on = old ? loop_continues(o, v - o->out) : NO_VALUE;
-    if (on != NO_VALUE) home = o->in[on];
+    if (on != NO_VALUE) buffer = o->in[on];
     into[i - s->carry] = old ? loop_into(&l->s, v - o->out) : INTO_OWN;
-    for (uint32_t k = s->carry + s->invariant; home != NO_VALUE && k < n->old.n; k++)
-      if (n->old.at[k] == home) into[i - s->carry] = k - s->carry - s->invariant;
+    for (uint32_t k = s->carry + s->invariant; buffer != NO_VALUE && k < n->old.n; k++)
+      if (n->old.at[k] == buffer) into[i - s->carry] = k - s->carry - s->invariant;
   }
   s->into = into, s->ninto = l->gives.n - s->carry;
 }

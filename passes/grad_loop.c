@@ -1,9 +1,10 @@
 /* The gradient of a loop: a loop of the same dim that runs the other way, over a body of backward
    ops.
 
-     forward    c.., s.. = loop f, carried, invariant, stacked                 + what backward
-   reads, stacked backward   dc.., acc.., ds.. = loop f.bwd, dc.., 0.., invariant, stacked, what
-   forward kept, gradients of s
+     forward    c.., s.. = loop f, carried, invariant, stacked
+                           + results that backward reads, stacked
+     backward   dc.., acc.., ds.. = loop f.bwd, dc.., 0..,
+                           invariant, stacked, what forward kept, gradients of s
 
    The gradient of a carried value is carried; an invariant operand's is added up in a carried
    accumulator that starts at 0; a stacked operand's comes out stacked. The body is differentiated

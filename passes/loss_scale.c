@@ -2,10 +2,10 @@
    section 3.2, with the scale found as the run goes).
 
    Gradients in f16 below 2^-24 would be lost, so backward starts from the scale instead of 1, and
-   the update divides by it, in f32. A step whose gradients are not finite is left out (guard.c) and
-   the scale halves; after plan.precision.grow good steps in a row it doubles. All of it is scalar
-   ops and states: no branch, nothing asked of the host, the same on every rank, since the norm that
-   decides is that of all ranks.
+   the update divides by it, in f32. A step whose gradients are not finite is left out
+   (guard_nonfinite.c) and the scale halves; after plan.precision.grow good steps in a row it
+   doubles. All of it is scalar ops and states: no branch, nothing asked of the host, the same on
+   every rank, since the norm that decides is that of all ranks.
 
      state    scale.of.loss     f32[]   of the next step
               good.of.loss      i32[]   good steps since it changed
@@ -17,7 +17,7 @@
    scale (plan.precision.least): then nothing changes and the runtime decides (train.on_nan). Must
    not: scale the loss itself, which is reported as it is. */
 #include "passes/loss_scale.h"
-#include "passes/guard.h"
+#include "passes/guard_nonfinite.h"
 #include "passes/optimizer.h"
 #include <math.h>
 #include <string.h>

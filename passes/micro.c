@@ -2,9 +2,10 @@
    after the other.
 
      before   what the parts need and no part changes; counts and the like on the whole batch
-     loop     [micro] over a body with everything that has Batch, forward and backward, on one part;
-   inputs arrive cut in parts as stacked operands; every sum over Batch is carried and added up from
-   0 after    the rest: it sees complete sums
+     loop     [micro] over a body with everything that has Batch, forward and backward, on one
+              part; inputs arrive cut in parts as stacked operands; every sum over Batch is carried
+              and added up from 0
+     after    the rest: it sees complete sums
 
    micro_states.c says where each value belongs and refuses what a cut would change (E0706). Bodies
    of loops inside are copied with the smaller Batch. Random numbers keep their logical index: the

@@ -7,10 +7,10 @@
    term by term; what depends on the step alone is computed in f64 and rounded once. An update is a
    handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place;
    LAMB's norms come before it, one for every round of a stack. A step whose loss or gradients are
-   not finite changes nothing (guard.c), unless train.on_nan says off.
+   not finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
 #include "passes/optimizer.h"
-#include "passes/guard.h"
+#include "passes/guard_nonfinite.h"
 #include "passes/loss_scale.h"
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,13 @@
    in-place results.
 
    Storage order is the natural one (results of a contraction: first the operand's dims, then the
-   other's) unless users wish another (order_wants.c). Callers come before their bodies, so a body's
-   arguments have the strides of what it is called with. Views get strides and an offset; where no
-   strides exist (a merge of dims that are apart) a kernel copies. A body returns distinct values
-   made by its own kernels or loops; the one exception is a carried argument that is saved round by
-   round: the saved slices then are the carried buffers. Last, kernel functions get the layout of
-   the buffers that they are called with, so that each says everything about its memory. */
+   other's) unless users prefer another (order_preferences.c). Callers come before their bodies, so
+   a body's arguments have the strides of what it is called with. Views get strides and an offset;
+   where no strides exist (a merge of dims that are apart) a kernel copies. A body returns distinct
+   values made by its own kernels or loops; the one exception is a carried argument that is saved
+   round by round: the saved slices then are the carried buffers. Last, kernel functions get the
+   layout of the buffers that they are called with, so that each says everything about its memory.
+   */
 #include "ir/bytes.h"
 #include "passes/order.h"
 
@@ -330,7 +331,7 @@ static ValueId order_result(Order *o, ValueId result) {
 static Fn *order_function(Module *m, Fn *f, FnVec *made) {
   Order o = {.m = m,
              .r = rebuild_begin(m, f),
-             .want = order_wants(m, f),
+             .want = order_preferences(m, f),
              .made = made,
              .pad = layout_pad(m)};
   order_args(&o);

@@ -38,9 +38,9 @@ uint32_t order_carry(const Module *m, const Fn *body); /* of the loops that call
 /* order_results.c: bodies that return most of a value as views return the value */
 void order_results(Module *m);
 
-/* order_wants.c: the order that the users of each value would like, callers first: NULL or a type
-   with its dims. Results of bodies that are called get their layout here. */
-const Type **order_wants(Module *m, const Fn *f);
+/* order_preferences.c: the order that the users of each value would like, callers first: NULL or a
+   type with its dims. Results of bodies that are called get their layout here. */
+const Type **order_preferences(Module *m, const Fn *f);
 
 bool order_stored(const Fn *f, ValueId v); /* to a global, or sent: its layout is dense */
 

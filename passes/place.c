@@ -1,5 +1,5 @@
-/* place: every dim meets its mesh axis. Says of every value where it belongs (its home); what ops
-   make of that is the business of `collect`.
+/* place: every dim meets its mesh axis. Says of every value where it belongs (its assigned
+   placement); what ops make of that is the business of `collect`.
 
    The rules of an axis are read in their order: the first dim before `else` that the tensor has is
    cut over the axis, without one the first behind `else`. A dim `K like D`, and the primed D',
@@ -64,13 +64,13 @@ static void indivisible(Module *m, const PlaceRule *r, Str dim, int64_t size, in
   diag_help(d, "another size of `%s`, or another dim in its place", a->name);
 }
 
-typedef struct Homes {
+typedef struct Placer {
   Module *m;
   int axis[MAX_MESH], n; /* in the order of the rules */
   bool failed;
-} Homes;
+} Placer;
 
-static Placement home_of(Homes *h, const Type *t, bool must_divide) {
+static Placement placement_of(Placer *h, const Type *t, bool must_divide) {
   Placement p = {0};
   for (int i = 0; i < h->n; i++) {
     const PlaceRule *rule;
@@ -87,7 +87,7 @@ static Placement home_of(Homes *h, const Type *t, bool must_divide) {
 }
 
 /* Layers over ranks are a pipeline: the loop itself would be cut. */
-static void refuse_layers(Homes *h, const Global *g) {
+static void refuse_layers(Placer *h, const Global *g) {
   int stacked = 0;
   for (const char *c = g->name; *c; c++) stacked += *c == '*';
   for (int i = 0; i < h->n && !h->failed; i++) {
@@ -102,24 +102,25 @@ static void refuse_layers(Homes *h, const Global *g) {
   }
 }
 
-static void place_global(Homes *h, Global *g) {
+static void place_global(Placer *h, Global *g) {
   if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(h->m, g->name)) return;
   if (g->kind == GLOBAL_PARAM) refuse_layers(h, g);
   bool weights = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
-  g->placed = home_of(h, &g->type, weights);
+  g->placed = placement_of(h, &g->type, weights);
 }
 
-static void place_values(Homes *h, Fn *f) {
+static void place_values(Placer *h, Fn *f) {
   for (uint32_t i = 0; i < f->values.n; i++) {
     Value *v = &f->values.at[i];
     const Op *def = value_def(f, i);
-    v->placed = def && def->code == OP_load ? def->global->placed : home_of(h, &v->type, false);
+    v->placed =
+        def && def->code == OP_load ? def->global->placed : placement_of(h, &v->type, false);
   }
 }
 
 void pass_place(Module *m) {
   if (!m->mesh.n) return;
-  Homes h = {.m = m};
+  Placer h = {.m = m};
   h.n = mesh_order(m, h.axis);
   for (uint32_t i = 0; i < m->globals.n; i++) place_global(&h, m->globals.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) place_values(&h, m->fns.at[i]);

@@ -2,10 +2,12 @@
 
    For one loop op the plan says what becomes of each operand and each result:
      operand   kept, dropped (its argument is dead), the same as an earlier one, made again in the
-   body (a constant or a position), or moved from carried to invariant (the body returns it as it
-   came) result    kept, dropped (nobody reads it), or known outside: an operand, a constant, an
-   earlier result A body may serve several loops, so a changed loop gets a body of its own; equal
-   bodies are merged later (simplify.c). */
+               body (a constant or a position), or moved from carried to invariant (the body
+               returns it as it came)
+     result    kept, dropped (nobody reads it), or known outside: an operand, a constant, an
+               earlier result
+   A body may serve several loops, so a changed loop gets a body of its own; equal bodies are merged
+   later (simplify.c). */
 #include "passes/simplify.h"
 
 typedef enum OperandFate {

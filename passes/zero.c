@@ -15,7 +15,7 @@
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
    that `place` cut over the axis (their gradients have no all-reduce over it). */
 #include "ir/placement.h"
-#include "passes/guard.h"
+#include "passes/guard_nonfinite.h"
 #include "passes/zero_site.h"
 #include <string.h>
 

@@ -10,7 +10,7 @@
    What is not of this form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/placement.h"
 #include "ir/support/num.h"
-#include "passes/guard.h"
+#include "passes/guard_nonfinite.h"
 #include "passes/zero.h"
 #include <string.h>
 

@@ -3,7 +3,7 @@
    take ends the process. One thread waits for them. Until the run looks after it, a signal does
    what it does to any program; then the first is remembered, and the run saves and leaves with 75
    at its next look. Launchers such as timeout signal a process and then its group, a moment apart:
-   what comes within a second of the first (SHARDC_GRACE) is the same wish; later ones end the
+   what comes within a second of the first (SHARDC_GRACE) is the same request; later ones end the
    process at once. No handler, no global. */
 #include "run.h"
 #include <signal.h>

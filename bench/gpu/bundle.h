@@ -50,8 +50,8 @@ Line *read_list(const Bundle *b, const char *name, int *n);
 
 /* ---- other programs (child.c) ---- */
 
-/* Its messages go to the file `log`. piped: with pipes. */
-bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool piped);
+/* Its messages go to the file `log`. pipes: with pipes. */
+bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool pipes);
 /* 0: it ended well; else its status, 128 + signal, or -1 after it was ended at `until`. */
 int child_wait(Child *c, double until);
 bool child_line(Child *c, char *line, int size, double until); /* false: none came */

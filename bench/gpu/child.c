@@ -24,14 +24,14 @@ static _Noreturn void become(char *const *words, const char *folder, const char 
   _exit(127);
 }
 
-bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool piped) {
+bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool pipes) {
   int to[2] = {-1, -1}, from[2] = {-1, -1};
-  if (piped && (pipe(to) || pipe(from))) return false;
+  if (pipes && (pipe(to) || pipe(from))) return false;
   fflush(NULL);
   c->pid = fork();
   if (!c->pid) become(words, folder, log, to[0], from[1]);
   if (c->pid > 0) setpgid(c->pid, c->pid);
-  if (piped) close(to[0]), close(from[1]);
+  if (pipes) close(to[0]), close(from[1]);
   c->in = to[1], c->out = from[0];
   return c->pid > 0;
 }

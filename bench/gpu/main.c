@@ -268,7 +268,7 @@ static Choice ask_gpu(int asked) {
   return c;
 }
 
-/* What the driver assembles is kept for the other processes, also where there is no home. */
+/* What the driver assembles is kept for the other processes, also where there is no HOME. */
 static void keep_code(const Bundle *b) {
   if (fresh_folder(b, "cache")) setenv("CUDA_CACHE_PATH", out_path(b, "cache"), 0);
 }

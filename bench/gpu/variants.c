@@ -4,7 +4,7 @@
    Cuts of a kernel run in turn, for some rounds, behind a write that empties the cache; what counts
    is the median. Before, the results of each are compared with those of the first, the rule's, at
    their beginning and end, over other poison; a cut that is wrong or refused fails the part.
-   The driver assembles PTX while nothing is measured, in a few processes side by side: it keeps
+   The driver assembles PTX while nothing is measured, in a few concurrent processes: it keeps
    what it made in its own cache. */
 #include "bundle.h"
 #include "codegen/codegen.h"

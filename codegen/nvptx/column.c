@@ -1,5 +1,5 @@
 /* Family column on a GPU: reductions over outer dims, with element-wise ops on the way in; what
-   stays lies side by side. Also sums to a scalar.
+   stays is contiguous. Also sums to a scalar.
 
    Variant `columns`: a CTA has a block of columns, a vector of them per thread, and so many threads
    of each column as there are left; each takes every so-manieth element of the reduced space. Their
@@ -18,7 +18,7 @@ typedef struct Columns {
   Nest kept, over;
   bool along; /* variant `along` */
   int lanes_kept, lanes_over;
-  int64_t across, joiners, splits, turn; /* threads side by side, per column; elements at once */
+  int64_t across, joiners, splits, turn; /* adjacent threads, per column; elements at once */
   int64_t columns, length;               /* vectors of them */
   Accumulator *acc;
   Point column;

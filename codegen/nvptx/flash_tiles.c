@@ -27,7 +27,7 @@ static LLVMValueRef base_of(FlashGpu *x, ValueId v, Str row) {
 }
 
 static ProductDims one_dim(Str dim, int64_t size, int64_t stride) {
-  return (ProductDims){.n = 1, .dim = {{.dim = dim, .size = size, .a = stride}}, size, 1};
+  return (ProductDims){.count = 1, .dim = {{.dim = dim, .size = size, .a = stride}}, size, 1};
 }
 
 static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit, int64_t at) {
@@ -231,7 +231,7 @@ void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
 
 /* ---- results ---- */
 
-/* Whether elements of the width lie side by side in every result that has it. */
+/* Whether elements of the width are contiguous in every result that has it. */
 static bool side_by_side(const FlashGpu *x) {
   const Fn *k = x->e->k;
   for (uint32_t r = 0; r < k->results.n; r++) {

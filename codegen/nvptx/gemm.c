@@ -1,7 +1,7 @@
 /* Family contract on GPUs: one dot and an epilogue of POINT ops over its result's dims.
 
-   A CTA makes one tile of the result of one batch over one range of k (ir/kernel/gemm.h). Tiles of
-   both operands pass through a ring of stages in shared memory:
+   A CTA makes one tile of the result of one batch over one range of k (ir/kernel/gemm_gpu.h). Tiles
+   of both operands pass through a ring of stages in shared memory:
 
      copy the first stages - 1 tiles
      multiply-adds: for each tile of k: wait for its copy, meet; begin the copy of the tile

@@ -1,7 +1,7 @@
 /* Products of f32 without tensor cores: a warp's lanes stand 4 x 8, each sums rows x columns of the
    warp's tile, four steps of k at a time.
 
-   Where k lies side by side in shared memory a lane takes every fourth row (every eighth column),
+   Where k is contiguous in shared memory a lane takes every fourth row (every eighth column),
    and reads four elements of k of each at once; otherwise it takes groups of four neighbours and
    reads each group at once. Either way 16 bytes per read, without bank conflicts. */
 #include "gemm.h"

@@ -1,5 +1,5 @@
 /* Products on tensor cores: fragments of 16 rows (columns) of an operand come from shared memory by
-   ldmatrix, transposed where k is not what lies side by side; f32 (tf32) that lie so are read as
+   ldmatrix, transposed where k is not what is contiguous; f32 (tf32) that lie so are read as
    single words, because ldmatrix turns pairs of bytes only.
 
    Of an operand's 16 x 16 (f32: 16 x 8) block the four matrices are, for a: upper and lower rows of

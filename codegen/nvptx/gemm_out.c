@@ -15,15 +15,15 @@ static LLVMValueRef index_of(Gemm *x, LLVMValueRef i) {
 }
 
 static void set_dims(Gemm *x, Point *p, const ProductDims *d, LLVMValueRef flat) {
-  for (int i = 0; i < d->n; i++)
+  for (int i = 0; i < d->count; i++)
     point_set(p, (Index){.dim = d->dim[i].dim, .at = index_of(x, tile_index(&x->w, d, i, flat))});
 }
 
 /* The inner columns run over the lanes of a vector. */
 static void set_columns(Gemm *x, Point *p, LLVMValueRef n) {
   set_dims(x, p, &x->p.n, n);
-  if (!x->p.n.n || x->e->lanes == 1) return;
-  Index *inner = point_find(p, x->p.n.dim[x->p.n.n - 1].dim);
+  if (!x->p.n.count || x->e->lanes == 1) return;
+  Index *inner = point_find(p, x->p.n.dim[x->p.n.count - 1].dim);
   inner->lane = true, inner->multiple = x->e->lanes;
 }
 

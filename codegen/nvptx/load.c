@@ -15,7 +15,7 @@ static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
 
 LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat) {
   int64_t below = 1;
-  for (int i = at + 1; i < d->n; i++) below *= d->dim[i].size;
+  for (int i = at + 1; i < d->count; i++) below *= d->dim[i].size;
   flat = warp_div(w, flat, below);
   return at ? warp_rem(w, flat, d->dim[at].size) : flat;
 }
@@ -23,7 +23,7 @@ LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat
 LLVMValueRef tile_offset(Warp *w, const ProductDims *d, bool is_b, LLVMValueRef flat) {
   LLVMBuilderRef b = w->e->builder;
   LLVMValueRef sum = emit_i64(w->e, 0);
-  for (int i = 0; i < d->n; i++) {
+  for (int i = 0; i < d->count; i++) {
     int64_t stride = is_b ? d->dim[i].b : d->dim[i].a;
     if (!stride) continue;
     LLVMValueRef at = warp_wide(w, tile_index(w, d, i, flat));

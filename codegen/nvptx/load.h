@@ -1,10 +1,10 @@
 /* Tiles of operands on their way into shared memory.
 
-   A tile is `side` (ir/kernel/gemm.h): `mn` stays in place while a CTA works, `k` moves on from
+   A tile is `side` (ir/kernel/gemm_gpu.h): `mn` stays in place while a CTA works, `k` moves on from
    tile to tile. Where an element lies follows from flat indexes over the dims of both. */
 #ifndef SHARDC_NVPTX_LOAD_H
 #define SHARDC_NVPTX_LOAD_H
-#include "ir/kernel/gemm.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "warp.h"
 
 enum { LOAD_UNROLLED = 4, LOAD_EACH = 8 };

@@ -6,7 +6,7 @@
    memory is read once: the generator writes the levels one after the other over the same points,
    and the expression generator remembers what it evaluated there. `turns`: long rows are walked
    once per level, and few that are summed once are cut as family column has them (`columns`,
-   `along`). `rows`: rows lie side by side in memory; each thread has a vector of them to itself.
+   `along`). `rows`: rows are contiguous in memory; each thread has a vector of them to itself.
 
    The states of a level's reductions are joined over the group; every thread then has the results
    and goes on. Results of full size are stored in the last level, all evaluated first, those of the
@@ -22,7 +22,7 @@ typedef struct GpuRows {
   Reductions r;
   int *level, passes, pass;
   Nest kept, over;
-  bool held, side; /* rows side by side */
+  bool held, side; /* contiguous rows */
   int lanes_over;
   int64_t group, vectors, length; /* threads; vectors at once; vectors of a row */
   LLVMValueRef thread, number;    /* within the group; of the row */

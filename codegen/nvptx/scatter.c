@@ -12,7 +12,7 @@
    that writes it. Indexes outside are dropped. */
 #include "families.h"
 #include "ir/kernel/gpu_tile.h"
-#include "ir/kernel/scatter.h"
+#include "ir/kernel/scatter_shape.h"
 #include "space.h"
 
 enum { AT_ONCE = 4 };

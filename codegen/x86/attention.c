@@ -382,31 +382,31 @@ static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *wo
 static void ask_for_rows(Forward *f, LLVMValueRef s0) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  Ahead *list = &a->ahead[AHEAD_BLOCK];
+  Prefetch *list = &a->prefetch[PREFETCH_BLOCK];
   int64_t block = a->p.tile[FLASH_QUERY_BLOCK], last = a->f.queries - block;
   LLVMValueRef rows = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), s0, "");
   LLVMValueRef next = tile_add(e, s0, emit_i64(e, block));
   next = emit_min_i64(e, next, emit_i64(e, last > 0 ? last : 0));
   Point head = attention_point(a);
-  attention_ahead_start(a, list, emit_min_i64(e, emit_i64(e, block), rows));
-  attention_ahead_add(a, list, a->f.q, a->f.query, &head, next, false);
-  attention_ahead_add(a, list, a->f.y, a->f.query, &head, s0, true);
+  attention_prefetch_start(a, list, emit_min_i64(e, emit_i64(e, block), rows));
+  attention_prefetch_add(a, list, a->f.q, a->f.query, &head, next, false);
+  attention_prefetch_add(a, list, a->f.y, a->f.query, &head, s0, true);
 }
 
 /* While a head is worked on: keys and values of the next one. */
 static void ask_for_keys(Forward *f, LLVMValueRef h) {
   Attention next = f->a;
   Emit *e = next.e;
-  Ahead *list = &f->a.ahead[AHEAD_HEAD];
+  Prefetch *list = &f->a.prefetch[PREFETCH_HEAD];
   LLVMValueRef groups = emit_i64(e, next.f.group.count);
   int64_t last = next.f.shared.count * next.f.group.count - 1;
   LLVMValueRef n = emit_min_i64(e, tile_add(e, h, emit_i64(e, 1)), emit_i64(e, last));
   next.shared = LLVMBuildUDiv(e->builder, n, groups, "");
   next.group = LLVMBuildURem(e->builder, n, groups, "");
   Point head = attention_point(&next);
-  attention_ahead_start(&f->a, list, emit_i64(e, next.f.keys));
-  attention_ahead_add(&f->a, list, next.f.k, next.f.key, &head, emit_i64(e, 0), false);
-  attention_ahead_add(&f->a, list, next.f.v, next.f.key, &head, emit_i64(e, 0), false);
+  attention_prefetch_start(&f->a, list, emit_i64(e, next.f.keys));
+  attention_prefetch_add(&f->a, list, next.f.k, next.f.key, &head, emit_i64(e, 0), false);
+  attention_prefetch_add(&f->a, list, next.f.v, next.f.key, &head, emit_i64(e, 0), false);
 }
 
 /* Keys are the outer loop: a block of them is near for all tiles. */

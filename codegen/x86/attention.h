@@ -3,7 +3,7 @@
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
 #include "tile.h"
-#include "ir/kernel/flash.h"
+#include "ir/kernel/attention_shape.h"
 
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
 typedef enum TileStart {
@@ -36,21 +36,21 @@ typedef struct TileCode { /* one function per shape */
 } TileCode;
 
 /* Rows that are asked for while tiles are computed: a list of equally many of several values */
-enum { AHEAD_MOST = 4 };
-typedef enum AheadList { AHEAD_HEAD, AHEAD_BLOCK, AHEAD_LISTS } AheadList;
+enum { PREFETCH_MOST = 4 };
+typedef enum PrefetchList { PREFETCH_HEAD, PREFETCH_BLOCK, PREFETCH_LISTS } PrefetchList;
 
-typedef struct AheadRows {
+typedef struct PrefetchRows {
   LLVMValueRef first;
   int64_t distance; /* bytes from row to row */
   int lines;        /* of a row */
   bool write;
-} AheadRows;
+} PrefetchRows;
 
-typedef struct Ahead {
+typedef struct Prefetch {
   LLVMValueRef done, rows; /* variable of the phase: rows asked for; how many there are */
   int n;
-  AheadRows at[AHEAD_MOST];
-} Ahead;
+  PrefetchRows at[PREFETCH_MOST];
+} Prefetch;
 
 typedef struct Attention {
   Emit *e;
@@ -60,7 +60,7 @@ typedef struct Attention {
   TileCode **tiles;           /* list of those made; copies of this struct share it */
   LLVMValueRef next_scratch;  /* what is not given out yet */
   LLVMValueRef shared, group; /* flat indexes of the head being worked on */
-  Ahead ahead[AHEAD_LISTS];   /* of this phase */
+  Prefetch prefetch[PREFETCH_LISTS]; /* of this phase */
 } Attention;
 
 Attention attention_new(Emit *e);
@@ -101,12 +101,12 @@ void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64
 /* Point of the lanes of queries q .. q + lanes - 1, with their mask */
 Point attention_queries(Attention *a, LLVMValueRef q);
 
-/* ---- memory asked for early (attention_ahead.c) ---- */
-void attention_ahead_start(Attention *a, Ahead *list, LLVMValueRef rows);
+/* ---- memory asked for early (attention_prefetch.c) ---- */
+void attention_prefetch_start(Attention *a, Prefetch *list, LLVMValueRef rows);
 /* Rows first .. of v, if they lie in memory as they are. write: they will be results. */
-void attention_ahead_add(Attention *a, Ahead *list, ValueId v, Str row, const Point *head,
-                         LLVMValueRef first, bool write);
-void attention_ahead(Attention *a); /* one row of each list, if one is left */
+void attention_prefetch_add(Attention *a, Prefetch *list, ValueId v, Str row, const Point *head,
+                            LLVMValueRef first, bool write);
+void attention_prefetch(Attention *a); /* one row of each list, if one is left */
 
 /* ---- masks (attention_mask.c) ---- */
 typedef struct MaskFacts {

@@ -36,7 +36,7 @@ static void give_scratch(Backward *b) {
   int64_t width = a->p.width, all = a->p.keys * width, queries = block(b),
           keys = a->p.tile[FLASH_KEY_BLOCK];
   a->next_scratch = a->e->scratch;
-  memset(a->ahead, 0, sizeof a->ahead); /* variables are a phase's own */
+  memset(a->prefetch, 0, sizeof a->prefetch); /* variables are a phase's own */
   b->keys = attention_scratch(a, all), b->values = attention_scratch(a, all);
   b->dk = attention_scratch(a, all), b->dv = attention_scratch(a, all);
   b->q = attention_scratch(a, queries * width), b->dy = attention_scratch(a, queries * width);
@@ -296,29 +296,29 @@ static void key_block(Backward *b, LLVMValueRef k0) {
 static void ask_for_rows(Backward *b) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  Ahead *list = &a->ahead[AHEAD_BLOCK];
+  Prefetch *list = &a->prefetch[PREFETCH_BLOCK];
   int64_t last = a->f.queries - block(b);
   LLVMValueRef next = tile_add(e, b->s0, emit_i64(e, block(b)));
   next = emit_min_i64(e, next, emit_i64(e, last > 0 ? last : 0));
   Point head = attention_point(a);
-  attention_ahead_start(a, list, b->count);
-  attention_ahead_add(a, list, a->f.q, a->f.query, &head, next, false);
-  attention_ahead_add(a, list, a->f.dy, a->f.query, &head, next, false);
-  attention_ahead_add(a, list, a->f.y, a->f.query, &head, next, false);
-  if (b->want_q) attention_ahead_add(a, list, a->f.dq, a->f.query, &head, b->s0, true);
+  attention_prefetch_start(a, list, b->count);
+  attention_prefetch_add(a, list, a->f.q, a->f.query, &head, next, false);
+  attention_prefetch_add(a, list, a->f.dy, a->f.query, &head, next, false);
+  attention_prefetch_add(a, list, a->f.y, a->f.query, &head, next, false);
+  if (b->want_q) attention_prefetch_add(a, list, a->f.dq, a->f.query, &head, b->s0, true);
 }
 
 /* While a head is worked on: keys and values of the next one. */
 static void ask_for_keys(Backward *b) {
   Attention next = b->a;
   Emit *e = next.e;
-  Ahead *list = &b->a.ahead[AHEAD_HEAD];
+  Prefetch *list = &b->a.prefetch[PREFETCH_HEAD];
   LLVMValueRef n = tile_add(e, next.shared, emit_i64(e, 1)), zero = emit_i64(e, 0);
   next.shared = emit_min_i64(e, n, emit_i64(e, next.f.shared.count - 1)), next.group = zero;
   Point head = attention_point(&next);
-  attention_ahead_start(&b->a, list, emit_i64(e, next.f.keys));
-  attention_ahead_add(&b->a, list, next.f.k, next.f.key, &head, zero, false);
-  attention_ahead_add(&b->a, list, next.f.v, next.f.key, &head, zero, false);
+  attention_prefetch_start(&b->a, list, emit_i64(e, next.f.keys));
+  attention_prefetch_add(&b->a, list, next.f.k, next.f.key, &head, zero, false);
+  attention_prefetch_add(&b->a, list, next.f.v, next.f.key, &head, zero, false);
 }
 
 static void query_block(Backward *b, LLVMValueRef i, Range keys) {

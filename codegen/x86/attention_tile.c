@@ -191,7 +191,7 @@ static void product_tile(Attention *a, TileShape s, LLVMValueRef at, Operands x,
     args[TILE_END] = tile_elements(e, a->f32, x.most, at);
   if (s.end == END_TIMES)
     args[TILE_END] = tile_elements(e, a->f32, attention_at(a, x.factor, r, s.c_row), at);
-  attention_ahead(a);
+  attention_prefetch(a);
   LLVMBuildCall2(e->builder, tile_type(a), tile_function(a, s), args, TILE_ARGS, "");
 }
 

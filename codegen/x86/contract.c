@@ -5,9 +5,12 @@
    of batches x a block of row tiles x a block of panels (columns of tiles). Per chunk, per batch,
    per block of k:
 
-     copy a's row tiles into scratch, if they are packed, unless a phase before did so for all
-   chunks for each panel: copy b's panel into scratch, if it is packed; otherwise read it where it
-   lies for each row tile: micro-kernel, then, in the last block of k, the epilogue
+     pack A tiles into scratch                 (unless a shared phase did so for all chunks)
+     for each panel of B:
+       pack it into scratch                    (or read it in place)
+       for each row tile:
+         micro-kernel: tile (+)= A tile x B panel over the block of k
+         last block of k: epilogue, store
 
    Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of
    its rows. The value of an element does not depend on the cut of rows and columns, only on the
@@ -30,15 +33,15 @@ typedef struct ChunkLoops { /* where the loops of a chunk stand */
 static void chunk_ranges(ChunkLoops *w) {
   Contract *c = w->c;
   Emit *e = c->e;
-  const int64_t *tile = c->q.tile;
+  const int64_t *tile = c->plan.tile;
   LLVMValueRef columns = emit_i64(e, tile[TILE_COLUMN]), rows = emit_i64(e, tile[TILE_ROW]);
   LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, columns, "");
   LLVMValueRef column = LLVMBuildURem(e->builder, e->chunk, columns, "");
   LLVMValueRef row = LLVMBuildURem(e->builder, above, rows, "");
-  w->panel = tile_range(e, column, c->q.panels, tile[TILE_COLUMN]);
-  w->row = tile_range(e, row, c->q.tiles, tile[TILE_ROW]);
+  w->panel = tile_range(e, column, c->plan.panels, tile[TILE_COLUMN]);
+  w->row = tile_range(e, row, c->plan.tiles, tile[TILE_ROW]);
   w->batch = tile_range(e, LLVMBuildUDiv(e->builder, above, rows, ""),
-                        c->p.batch.outer * c->p.batch.inner, tile[TILE_BATCH]);
+                        c->product.batch.outer * c->product.batch.inner, tile[TILE_BATCH]);
 }
 
 static void scratch_parts(ChunkLoops *w) {
@@ -46,44 +49,44 @@ static void scratch_parts(ChunkLoops *w) {
   Emit *e = c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   w->packed_a = e->scratch;
-  w->packed_b = tile_elements(e, i8, e->scratch, emit_i64(e, c->q.a_bytes));
-  w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->q.b_bytes));
-  w->totals = tile_elements(e, i8, w->sums, emit_i64(e, c->q.c_bytes));
+  w->packed_b = tile_elements(e, i8, e->scratch, emit_i64(e, c->plan.a_bytes));
+  w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->plan.b_bytes));
+  w->totals = tile_elements(e, i8, w->sums, emit_i64(e, c->plan.c_bytes));
 }
 
 /* Elements of operand s between steps of the inner k dim. */
 static int64_t step_stride(const Contract *c, ProductSide s) {
-  return contract_inner_stride(&c->p.k, s) * c->q.tile[TILE_DEPTH];
+  return contract_inner_stride(&c->product.k, s) * c->plan.tile[TILE_DEPTH];
 }
 
 /* Address in operand s at this batch, at the block's first inner k element. */
 static LLVMValueRef operand_base(ChunkLoops *w, ProductSide s) {
   Contract *c = w->c;
   Emit *e = c->e;
-  uint32_t arg = s == SIDE_A ? c->p.arg_a : c->p.arg_b;
-  LLVMValueRef offset = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, s);
+  uint32_t arg = s == SIDE_A ? c->product.arg_a : c->product.arg_b;
+  LLVMValueRef offset = contract_offset(e, &c->product.batch, c->product.batch.count, w->b, s);
   offset = tile_add(e, offset,
                     LLVMBuildNSWMul(e->builder, w->k.start, emit_i64(e, step_stride(c, s)), ""));
-  Elem elem = s == SIDE_A ? c->p.elem_a : c->p.elem_b;
+  Elem elem = s == SIDE_A ? c->product.elem_a : c->product.elem_b;
   return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
 }
 
 static LLVMValueRef panel_first_vector(Contract *c, LLVMValueRef p) {
-  LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->q.wide));
-  return tile_add(c->e, tile_times(c->e, p, c->q.width), extra);
+  LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->plan.wide));
+  return tile_add(c->e, tile_times(c->e, p, c->plan.width), extra);
 }
 
 static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel) {
   Contract *c = w->c;
   Emit *e = c->e;
-  const int64_t *x = c->q.tile;
-  int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * c->q.lanes;
+  const int64_t *x = c->plan.tile;
+  int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * c->plan.lanes;
   if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) { /* two in turn: one may wait for its epilogue */
-    LLVMValueRef odd = LLVMBuildAnd(e->builder, tile, emit_i64(e, c->piped), "");
+    LLVMValueRef odd = LLVMBuildAnd(e->builder, tile, emit_i64(e, c->pipelined), "");
     return tile_elements(e, c->f32, w->sums, tile_times(e, odd, each));
   }
   LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
-  i = tile_times(e, i, c->q.tiles_max);
+  i = tile_times(e, i, c->plan.tiles_max);
   i = tile_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
   return tile_elements(e, c->f32, w->sums, tile_times(e, i, each));
 }
@@ -92,19 +95,20 @@ static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef pan
 static LLVMValueRef shared_block(ChunkLoops *w, ProductSide s) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef at = tile_times(e, w->b, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
-  at = tile_times(e, tile_add(e, at, w->k_turn), s == SIDE_A ? c->q.block_floats : c->q.block_b);
-  if (s == SIDE_B) at = tile_add(e, at, emit_i64(e, c->q.at_b / 4));
+  LLVMValueRef at = tile_times(e, w->b, c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER]);
+  at = tile_times(e, tile_add(e, at, w->k_turn),
+                  s == SIDE_A ? c->plan.block_floats : c->plan.block_b);
+  if (s == SIDE_B) at = tile_add(e, at, emit_i64(e, c->plan.at_b / 4));
   return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n + c->k->results.n), at);
 }
 
 static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->q.tile[TILE_PACK_A])
+  if (!c->plan.tile[TILE_PACK_A])
     return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = tile, base = w->packed_a;
-  if (c->q.shared) base = shared_block(w, SIDE_A);
+  if (c->plan.shared) base = shared_block(w, SIDE_A);
   else n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
   return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
 }
@@ -112,15 +116,15 @@ static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
 static void call_micro(ChunkLoops *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->matrix) { /* all tiles are of full height: their last rows may be nobody's */
-    LLVMValueRef f = contract_matrix(c, vectors);
+  if (c->amx) { /* all tiles are of full height: their last rows may be nobody's */
+    LLVMValueRef f = contract_amx(c, vectors);
     LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
     return;
   }
-  for (int tall = c->q.high > 0; tall >= 0; tall--) {
-    LLVMValueRef f = contract_micro(c, (int)c->q.height + tall, vectors);
+  for (int tall = c->plan.high > 0; tall >= 0; tall--) {
+    LLVMValueRef f = contract_micro(c, (int)c->plan.height + tall, vectors);
     LLVMValueRef here =
-        LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->q.height + tall), "");
+        LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->plan.height + tall), "");
     Branch b = emit_if(e, here);
     LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
     emit_end_if(e, b);
@@ -133,9 +137,9 @@ static LLVMValueRef tile_out(ChunkLoops *w, uint32_t result, LLVMValueRef tile, 
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->out_row) return sums;
-  LLVMValueRef at = contract_offset(e, &c->p.batch, c->p.batch.n, w->b, SIDE_R);
+  LLVMValueRef at = contract_offset(e, &c->product.batch, c->product.batch.count, w->b, SIDE_R);
   at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
-  at = tile_add(e, at, tile_times(e, v0, c->q.lanes));
+  at = tile_add(e, at, tile_times(e, v0, c->plan.lanes));
   return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n + result), at);
 }
 
@@ -144,11 +148,11 @@ static LLVMValueRef tile_out(ChunkLoops *w, uint32_t result, LLVMValueRef tile, 
 static LLVMValueRef next_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef here) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->ahead_a) return here;
+  if (!c->prefetch_a) return here;
   LLVMValueRef next = tile_add(e, tile, emit_i64(e, 1));
   LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->row.to, "");
   next = LLVMBuildSelect(e->builder, more, next, w->row.from, "");
-  if (c->q.rows_a) return tile_a(w, next);
+  if (c->plan.rows_a) return tile_a(w, next);
   LLVMValueRef block = tile_times(e, w->k.length, step_stride(c, SIDE_A));
   LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), block, "");
   return tile_elements(e, c->a_memory, w->a_base,
@@ -161,8 +165,9 @@ static LLVMValueRef is_direct(ChunkLoops *w, LLVMValueRef v0, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   if (!c->direct) return emit_i64(e, 0);
-  LLVMValueRef end = tile_times(e, tile_add(e, v0, emit_i64(e, vectors)), c->q.lanes);
-  LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
+  LLVMValueRef end = tile_times(e, tile_add(e, v0, emit_i64(e, vectors)), c->plan.lanes);
+  LLVMValueRef full =
+      LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->product.n.inner), "");
   return LLVMBuildZExt(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), c->i64, "");
 }
 
@@ -175,20 +180,21 @@ typedef struct NextPanel { /* of b: fetched, and packed, while the present one i
 static LLVMValueRef panel_buffer(ChunkLoops *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->sliced) return w->packed_b;
+  if (!c->double_buffered) return w->packed_b;
   LLVMValueRef odd = LLVMBuildAnd(e->builder, turn, emit_i64(e, 1), "");
   return tile_elements(e, LLVMInt8TypeInContext(e->context), w->packed_b,
-                       tile_times(e, odd, c->q.b_bytes / 2));
+                       tile_times(e, odd, c->plan.b_bytes / 2));
 }
 
 static LLVMValueRef is_wide(Contract *c, LLVMValueRef panel) {
-  return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->q.wide), "");
+  return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->plan.wide), "");
 }
 
 static LLVMValueRef panel_source(ChunkLoops *w, LLVMValueRef base, LLVMValueRef v0) {
   Contract *c = w->c;
-  LLVMValueRef at = tile_times(c->e, v0, c->q.lanes * contract_inner_stride(&c->p.n, SIDE_B));
-  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), base, at);
+  LLVMValueRef at =
+      tile_times(c->e, v0, c->plan.lanes * contract_inner_stride(&c->product.n, SIDE_B));
+  return tile_elements(c->e, contract_memory(c->e, c->product.elem_b), base, at);
 }
 
 /* The panel that comes `by` after this one: of this block of k, the first ones of the next block,
@@ -198,17 +204,17 @@ static NextPanel next_panel(ChunkLoops *w, LLVMValueRef panel, int by) {
   Emit *e = c->e;
   LLVMValueRef next = tile_add(e, panel, emit_i64(e, by)), zero = emit_i64(e, 0);
   LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
-  LLVMValueRef all = emit_i64(e, c->q.panels), from = w->panel.from;
+  LLVMValueRef all = emit_i64(e, c->plan.panels), from = w->panel.from;
   LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSLT, w->panel.to, all, "");
   LLVMValueRef after = LLVMBuildSelect(e->builder, over, w->panel.to, zero, "");
   LLVMValueRef back = LLVMBuildNSWSub(e->builder, zero, w->k.start, "");
   LLVMValueRef on = LLVMBuildSelect(e->builder, w->last, back, w->k.length, "");
   on = LLVMBuildSelect(e->builder, same, zero, on, "");
   on = tile_times(e, on, step_stride(c, SIDE_B));
-  LLVMValueRef base = tile_elements(e, contract_memory(e, c->p.elem_b), w->b_base, on);
+  LLVMValueRef base = tile_elements(e, contract_memory(e, c->product.elem_b), w->b_base, on);
   from = LLVMBuildSelect(e->builder, w->last, after, from, "");
   from = tile_add(e, from, LLVMBuildNSWSub(e->builder, next, w->panel.to, ""));
-  from = emit_min_i64(e, from, emit_i64(e, c->q.panels - 1));
+  from = emit_min_i64(e, from, emit_i64(e, c->plan.panels - 1));
   next = LLVMBuildSelect(e->builder, same, next, from, "");
   NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
   n.length = LLVMBuildSelect(e->builder, same, w->k.length, w->next_length, "");
@@ -223,7 +229,7 @@ static void pack_slice(ChunkLoops *w, const NextPanel *n, Range part) {
   Contract *c = w->c;
   Emit *e = c->e;
   KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
-  for (int wide = 0; wide <= (c->q.wide > 0); wide++) {
+  for (int wide = 0; wide <= (c->plan.wide > 0); wide++) {
     LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
     LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSLT, part.from, part.to, "");
     some = LLVMBuildAnd(e->builder, some, n->pack, "");
@@ -235,14 +241,15 @@ static void pack_slice(ChunkLoops *w, const NextPanel *n, Range part) {
 
 /* How many steps of a slice the micro-kernel packs: of a panel that is as wide as its own and has
    all lanes, whole ones, no more than it has rounds. */
-static LLVMValueRef woven_steps(ChunkLoops *w, const NextPanel *n, Range part, int vectors) {
+static LLVMValueRef interleaved_steps(ChunkLoops *w, const NextPanel *n, Range part, int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef zero = emit_i64(e, 0), whole = n->length, own = w->k.length;
-  if (!c->woven) return zero;
-  LLVMValueRef wide = vectors > c->q.width ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
-  LLVMValueRef end = tile_times(e, tile_add(e, n->v0, emit_i64(e, vectors)), c->q.lanes);
-  LLVMValueRef full = LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->p.n.inner), "");
+  if (!c->interleaved) return zero;
+  LLVMValueRef wide = vectors > c->plan.width ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
+  LLVMValueRef end = tile_times(e, tile_add(e, n->v0, emit_i64(e, vectors)), c->plan.lanes);
+  LLVMValueRef full =
+      LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->product.n.inner), "");
   if (n->half) whole = LLVMBuildNSWSub(e->builder, whole, n->half, "");
   if (n->half) own = LLVMBuildNSWSub(e->builder, own, w->k.half, "");
   whole = LLVMBuildNSWSub(e->builder, emit_min_i64(e, part.to, whole), part.from, "");
@@ -257,8 +264,8 @@ static LLVMValueRef woven_steps(ChunkLoops *w, const NextPanel *n, Range part, i
 static LLVMValueRef slice_source(ChunkLoops *w, const NextPanel *n, LLVMValueRef step) {
   Contract *c = w->c;
   LLVMValueRef at = tile_times(c->e, step, step_stride(c, SIDE_B));
-  return tile_elements(c->e, contract_memory(c->e, c->p.elem_b), panel_source(w, n->src, n->v0),
-                       at);
+  return tile_elements(c->e, contract_memory(c->e, c->product.elem_b),
+                       panel_source(w, n->src, n->v0), at);
 }
 
 /* What is fetched with row tile i: the slice that is packed with the next one, after the last one
@@ -275,35 +282,36 @@ static LLVMValueRef fetch_slice(ChunkLoops *w, const NextPanel *n, LLVMValueRef 
 static LLVMValueRef fetch_lanes(ChunkLoops *w, const NextPanel *n, LLVMValueRef i) {
   Contract *c = w->c;
   Emit *e = c->e;
-  int64_t each = contract_ahead_lanes(c), lanes = (c->q.width + (c->q.wide > 0)) * c->q.lanes;
+  int64_t each = contract_prefetch_lanes(c),
+          lanes = (c->plan.width + (c->plan.wide > 0)) * c->plan.lanes;
   LLVMValueRef left = LLVMBuildICmp(e->builder, LLVMIntSLT, tile_times(e, i, each),
                                     emit_i64(e, lanes), ""); /* else the first ones again */
   LLVMValueRef at = LLVMBuildSelect(e->builder, left, i, emit_i64(e, 0), "");
-  return tile_elements(e, contract_memory(e, c->p.elem_b), panel_source(w, n->src, n->v0),
-                       tile_times(e, at, each * contract_inner_stride(&c->p.n, SIDE_B)));
+  return tile_elements(e, contract_memory(e, c->product.elem_b), panel_source(w, n->src, n->v0),
+                       tile_times(e, at, each * contract_inner_stride(&c->product.n, SIDE_B)));
 }
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
-static void prepare_ahead(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, int vectors,
-                          LLVMValueRef *args) {
+static void prepare_prefetch(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, int vectors,
+                             LLVMValueRef *args) {
   Contract *c = w->c;
   Emit *e = c->e;
-  args[MICRO_AHEAD] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
+  args[MICRO_PREFETCH] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
   args[MICRO_PACKS] = emit_i64(e, 0);
-  if (c->ahead && !c->sliced) args[MICRO_AHEAD] = fetch_lanes(w, n, i);
-  if (!c->sliced) return;
+  if (c->prefetch && !c->double_buffered) args[MICRO_PREFETCH] = fetch_lanes(w, n, i);
+  if (!c->double_buffered) return;
   LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
   Range part = contract_slice(c, i, tiles, n->length);
-  if (c->matrix) {
-    args[MICRO_AHEAD] = slice_source(w, n, part.to);
+  if (c->amx) {
+    args[MICRO_PREFETCH] = slice_source(w, n, part.to);
   } else {
-    LLVMValueRef woven = woven_steps(w, n, part, vectors);
+    LLVMValueRef interleaved = interleaved_steps(w, n, part, vectors);
     args[MICRO_SLICE] = slice_source(w, n, part.from);
-    LLVMValueRef row = tile_times(e, part.from, vectors * c->q.lanes);
+    LLVMValueRef row = tile_times(e, part.from, vectors * c->plan.lanes);
     args[MICRO_PLACE] = tile_elements(e, c->f32, n->dst, row);
-    args[MICRO_PACKS] = woven;
-    args[MICRO_AHEAD] = fetch_slice(w, n, i, tiles, part.to);
-    part.from = tile_add(e, part.from, woven);
+    args[MICRO_PACKS] = interleaved;
+    args[MICRO_PREFETCH] = fetch_slice(w, n, i, tiles, part.to);
+    part.from = tile_add(e, part.from, interleaved);
   }
   pack_slice(w, n, part);
 }
@@ -341,7 +349,7 @@ static RowTile row_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LL
   for (int i = 0; i < BESIDE; i++)
     x.args[MICRO_BESIDE + i] =
         i < c->nbeside ? tile_out(w, c->beside[i], tile, v0, x.at.values) : x.args[MICRO_OUT];
-  prepare_ahead(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), vectors, x.args);
+  prepare_prefetch(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), vectors, x.args);
   x.args[MICRO_NEXT] = next_tile(w, tile, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(w, v0, vectors);
   return x;
@@ -352,7 +360,7 @@ static void row_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMVa
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n[2] = {0};
-  for (int i = 0; i < 2 && c->ahead; i++) n[i] = next_panel(w, panel, i + 1);
+  for (int i = 0; i < 2 && c->prefetch; i++) n[i] = next_panel(w, panel, i + 1);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, n);
   call_micro(w, x.args, x.at.rows, vectors);
@@ -373,21 +381,21 @@ static LLVMValueRef part_of(Emit *e, LLVMValueRef part, LLVMValueRef total) {
 }
 
 static void some_rows(Contract *c, TileAt at, LLVMValueRef part, LLVMValueRef next) {
-  int64_t each = c->q.tile[TILE_ROWS] / PARTS;
+  int64_t each = c->plan.tile[TILE_ROWS] / PARTS;
   at.first = tile_times(c->e, part, each);
   at.rows = emit_min_i64(c->e, at.rows, tile_times(c->e, next, each));
   contract_epilogue(c, &at);
 }
 
-/* The same for matrix registers: their products and the vector instructions of the epilogue of the
+/* The same for AMX tiles: their products and the vector instructions of the epilogue of the
    tile before take turns in short pieces, so that the processor does them at the same time. */
-static void piped_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
-                        int vectors) {
+static void pipelined_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
+                            int vectors) {
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n = {0};
   LLVMValueRef one = emit_i64(e, 1);
-  if (c->sliced) n = next_panel(w, panel, 1);
+  if (c->double_buffered) n = next_panel(w, panel, 1);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
   LLVMValueRef begun = LLVMBuildICmp(e->builder, LLVMIntSGT, t.i, w->row.from, "");
@@ -414,14 +422,14 @@ static void piped_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVM
 static LLVMValueRef ready_panel(ChunkLoops *w, LLVMValueRef v0, int wide) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (!c->q.tile[TILE_PACK_B])
-    return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->q.lanes));
-  if (c->q.shared_b)
+  if (!c->plan.tile[TILE_PACK_B])
+    return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->plan.lanes));
+  if (c->plan.shared_b)
     return tile_elements(e, c->f32, shared_block(w, SIDE_B), contract_packed_panel(c, v0, &w->k));
   LLVMValueRef dst = panel_buffer(w, w->turn),
                begun = LLVMBuildICmp(e->builder, LLVMIntNE, w->turn, emit_i64(e, 0), "");
   Range all = {emit_i64(e, 0), w->k.length};
-  if (!c->sliced) {
+  if (!c->double_buffered) {
     contract_pack_b(c, wide, w->b_base, dst, v0, &w->k, all);
     return dst;
   }
@@ -436,12 +444,12 @@ static void panel_sums(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMV
                        int wide) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->p.sum == NO_VALUE) return;
+  if (c->product.sum == NO_VALUE) return;
   LLVMValueRef zero = emit_i64(e, 0), n = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
   TileAt t = {.batch = w->b, .m_outer = zero, .row0 = zero, .rows = zero, .v0 = v0};
-  t.vectors = (int)c->q.width + wide;
-  t.values =
-      tile_elements(e, c->f32, w->totals, tile_times(e, n, c->q.tile[TILE_VECTORS] * c->q.lanes));
+  t.vectors = (int)c->plan.width + wide;
+  t.values = tile_elements(e, c->f32, w->totals,
+                           tile_times(e, n, c->plan.tile[TILE_VECTORS] * c->plan.lanes));
   Branch first = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, w->row.from, zero, ""));
   contract_sums(c, wide, b, &t, &w->k, w->more, w->last);
   emit_end_if(e, first);
@@ -450,20 +458,20 @@ static void panel_sums(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMV
 static void panel_of_width(ChunkLoops *w, LLVMValueRef panel, int wide) {
   LLVMValueRef v0 = panel_first_vector(w->c, panel), b = ready_panel(w, v0, wide);
   panel_sums(w, panel, v0, b, wide);
-  (w->c->piped ? piped_tiles : row_tiles)(w, panel, v0, b, (int)w->c->q.width + wide);
+  (w->c->pipelined ? pipelined_tiles : row_tiles)(w, panel, v0, b, (int)w->c->plan.width + wide);
 }
 
 static void panels(ChunkLoops *w) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->q.tile[TILE_PACK_A] && !c->q.shared)
+  if (c->plan.tile[TILE_PACK_A] && !c->plan.shared)
     contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
   Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
   LLVMValueRef wide = is_wide(c, p.i),
                count = LLVMBuildNSWSub(e->builder, w->panel.to, w->panel.from, "");
   w->turn = LLVMBuildNSWMul(e->builder, w->k_turn, count, "");
   w->turn = tile_add(e, w->turn, LLVMBuildNSWSub(e->builder, p.i, w->panel.from, ""));
-  if (c->q.wide) {
+  if (c->plan.wide) {
     Branch b = emit_if(e, wide);
     panel_of_width(w, p.i, 1);
     emit_end_if(e, b);
@@ -478,8 +486,8 @@ static void panels(ChunkLoops *w) {
 static LLVMValueRef half_of(ChunkLoops *w, LLVMValueRef i) {
   Contract *c = w->c;
   Emit *e = c->e;
-  if (c->p.k.inner % c->q.tile[TILE_DEPTH] == 0) return NULL;
-  LLVMValueRef last = emit_i64(e, c->q.tile[TILE_K_INNER] - 1);
+  if (c->product.k.inner % c->plan.tile[TILE_DEPTH] == 0) return NULL;
+  LLVMValueRef last = emit_i64(e, c->plan.tile[TILE_K_INNER] - 1);
   return LLVMBuildZExt(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, i, last, ""), c->i64, "");
 }
 
@@ -487,12 +495,13 @@ static LLVMValueRef half_of(ChunkLoops *w, LLVMValueRef i) {
 static void enter_block(ChunkLoops *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
-  int64_t outer = c->q.tile[TILE_K_OUTER], inner = c->q.tile[TILE_K_INNER];
+  int64_t outer = c->plan.tile[TILE_K_OUTER], inner = c->plan.tile[TILE_K_INNER];
   LLVMValueRef n = emit_i64(e, inner);
-  Range o = tile_range(e, LLVMBuildUDiv(e->builder, turn, n, ""), c->p.k.outer, outer);
+  Range o = tile_range(e, LLVMBuildUDiv(e->builder, turn, n, ""), c->product.k.outer, outer);
   LLVMValueRef now = LLVMBuildURem(e->builder, turn, n, "");
   LLVMValueRef next = LLVMBuildURem(e->builder, tile_add(e, turn, emit_i64(e, 1)), n, "");
-  Range i = tile_range(e, now, c->q.steps, inner), after = tile_range(e, next, c->q.steps, inner);
+  Range i = tile_range(e, now, c->plan.steps, inner),
+        after = tile_range(e, next, c->plan.steps, inner);
   w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, ""), NULL};
   w->k.half = half_of(w, now), w->next_half = half_of(w, next);
   w->k_turn = turn;
@@ -505,7 +514,7 @@ static void enter_block(ChunkLoops *w, LLVMValueRef turn) {
 
 static void k_blocks(ChunkLoops *w) {
   Emit *e = w->c->e;
-  const int64_t *tile = w->c->q.tile;
+  const int64_t *tile = w->c->plan.tile;
   LLVMValueRef blocks = emit_i64(e, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
   Loop x = emit_loop(e, emit_i64(e, 0), blocks, 1, 0, NULL);
   enter_block(w, x.i);
@@ -517,7 +526,7 @@ static void k_blocks(ChunkLoops *w) {
 static void enter_above(ChunkLoops *w, LLVMValueRef above) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef blocks = emit_i64(e, c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER]);
+  LLVMValueRef blocks = emit_i64(e, c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER]);
   w->b = LLVMBuildUDiv(e->builder, above, blocks, "");
   enter_block(w, LLVMBuildURem(e->builder, above, blocks, ""));
 }
@@ -526,9 +535,10 @@ static void enter_above(ChunkLoops *w, LLVMValueRef above) {
 static void share_a(ChunkLoops *w, LLVMValueRef chunk) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef groups = emit_i64(e, c->q.groups);
+  LLVMValueRef groups = emit_i64(e, c->plan.groups);
   enter_above(w, LLVMBuildUDiv(e->builder, chunk, groups, ""));
-  w->row = tile_range(e, LLVMBuildURem(e->builder, chunk, groups, ""), c->q.tiles, c->q.groups);
+  w->row =
+      tile_range(e, LLVMBuildURem(e->builder, chunk, groups, ""), c->plan.tiles, c->plan.groups);
   LLVMValueRef to = tile_elements(e, c->f32, shared_block(w, SIDE_A),
                                   contract_packed_tile(c, w->row.from, &w->k));
   contract_pack_a(c, w->a_base, to, w->row.from, w->row.to, &w->k);
@@ -537,7 +547,7 @@ static void share_a(ChunkLoops *w, LLVMValueRef chunk) {
 /* Steps of k, group of groups_b, of a block whose length is known when the kernel runs. */
 static Range steps_of_group(ChunkLoops *w, LLVMValueRef group) {
   Emit *e = w->c->e;
-  LLVMValueRef n = emit_i64(e, w->c->q.groups_b), next = tile_add(e, group, emit_i64(e, 1));
+  LLVMValueRef n = emit_i64(e, w->c->plan.groups_b), next = tile_add(e, group, emit_i64(e, 1));
   LLVMValueRef from = LLVMBuildNSWMul(e->builder, group, w->k.length, "");
   LLVMValueRef to = LLVMBuildNSWMul(e->builder, next, w->k.length, "");
   return (Range){LLVMBuildUDiv(e->builder, from, n, ""), LLVMBuildUDiv(e->builder, to, n, "")};
@@ -558,23 +568,23 @@ static void share_panel(ChunkLoops *w, LLVMValueRef panel, int wide) {
 static void share_b(ChunkLoops *w, LLVMValueRef chunk) {
   Contract *c = w->c;
   Emit *e = c->e;
-  LLVMValueRef groups = emit_i64(e, c->q.groups_b);
+  LLVMValueRef groups = emit_i64(e, c->plan.groups_b);
   LLVMValueRef group = LLVMBuildURem(e->builder, chunk, groups, "");
   LLVMValueRef above = LLVMBuildUDiv(e->builder, chunk, groups, "");
-  int64_t blocks = c->q.pack_chunks - c->q.chunks_a;
-  blocks /= c->q.groups_b * c->q.columns_b;
+  int64_t blocks = c->plan.pack_chunks - c->plan.chunks_a;
+  blocks /= c->plan.groups_b * c->plan.columns_b;
   LLVMValueRef n = emit_i64(e, blocks);
   enter_above(w, LLVMBuildURem(e->builder, above, n, ""));
-  if (product_rows_b(&c->p)) {
+  if (product_rows_b(&c->product)) {
     LLVMValueRef column = LLVMBuildUDiv(e->builder, above, n, "");
-    Range panels = tile_range(e, column, c->q.panels, c->q.columns_b);
+    Range panels = tile_range(e, column, c->plan.panels, c->plan.columns_b);
     Range steps = steps_of_group(w, group);
     contract_pack_across(c, w->b_base, shared_block(w, SIDE_B), &w->k, panels, steps);
     return;
   }
-  Range r = tile_range(e, group, c->q.panels, c->q.groups_b);
+  Range r = tile_range(e, group, c->plan.panels, c->plan.groups_b);
   Loop p = emit_loop(e, r.from, r.to, 1, 0, NULL);
-  for (int wide = 0; wide <= (c->q.wide > 0); wide++) share_panel(w, p.i, wide);
+  for (int wide = 0; wide <= (c->plan.wide > 0); wide++) share_panel(w, p.i, wide);
   emit_loop_end(e, &p);
 }
 
@@ -583,13 +593,13 @@ static void share(Contract *c) {
   Emit *e = c->e;
   ChunkLoops w = {.c = c};
   emit_begin_phase(e, 0);
-  LLVMValueRef of_a = emit_i64(e, c->q.chunks_a), chunk = e->chunk;
-  if (c->q.shared) {
+  LLVMValueRef of_a = emit_i64(e, c->plan.chunks_a), chunk = e->chunk;
+  if (c->plan.shared) {
     Branch a = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, chunk, of_a, ""));
     share_a(&w, chunk);
     emit_end_if(e, a);
   }
-  if (c->q.shared_b) {
+  if (c->plan.shared_b) {
     Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGE, chunk, of_a, ""));
     share_b(&w, LLVMBuildNSWSub(e->builder, chunk, of_a, ""));
     emit_end_if(e, b);
@@ -605,23 +615,23 @@ static ProductPlan read_plan(Emit *e, const Product *p) {
 }
 
 void contract_emit(Emit *e) {
-  Contract c = {.e = e, .k = e->k, .p = product_of(e->k, e->lanes)};
-  c.q = read_plan(e, &c.p);
+  Contract c = {.e = e, .k = e->k, .product = product_of(e->k, e->lanes)};
+  c.plan = read_plan(e, &c.product);
   c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes),
   c.i64 = emit_type(e, ELEM_i64);
   c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
-  c.matrix = c.q.tile[TILE_DEPTH] == DEPTH_MATRIX;
-  c.pairs = c.matrix || c.q.tile[TILE_DEPTH] == DEPTH_PAIRS;
-  c.a_memory = c.q.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.p.elem_a);
-  contract_ahead_of(&c);
-  contract_weave_of(&c);
-  contract_stream_of(&c);
-  c.piped = c.matrix && c.q.k_outer_max == 1 && c.q.k_inner_max >= PARTS;
-  if (c.piped) c.direct = false;
-  bool before = c.q.pack_chunks > 0;
+  c.amx = c.plan.tile[TILE_DEPTH] == DEPTH_AMX;
+  c.pairs = c.amx || c.plan.tile[TILE_DEPTH] == DEPTH_PAIRS;
+  c.a_memory = c.plan.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.product.elem_a);
+  contract_plan_prefetch(&c);
+  contract_plan_interleave(&c);
+  contract_plan_nontemporal(&c);
+  c.pipelined = c.amx && c.plan.k_outer_max == 1 && c.plan.k_inner_max >= PARTS;
+  if (c.pipelined) c.direct = false;
+  bool before = c.plan.pack_chunks > 0;
   if (before) share(&c);
   emit_begin_phase(e, before);
-  if (c.matrix) contract_matrix_begin(&c);
+  if (c.amx) contract_amx_begin(&c);
   ChunkLoops w = {.c = &c};
   chunk_ranges(&w);
   scratch_parts(&w);
@@ -629,7 +639,7 @@ void contract_emit(Emit *e) {
   w.b = b.i;
   k_blocks(&w);
   emit_loop_end(e, &b);
-  if (c.matrix) contract_matrix_end(&c);
-  stream_end(e, c.stream);
+  if (c.amx) contract_amx_end(&c);
+  nontemporal_end(e, c.nontemporal);
   emit_end_phase(e);
 }

@@ -2,33 +2,34 @@
  */
 #ifndef SHARDC_CONTRACT_H
 #define SHARDC_CONTRACT_H
-#include "stream.h"
+#include "nontemporal.h"
 #include "tile.h"
 #include "ir/kernel/product.h"
 
-enum { BESIDE = 3 }; /* results beside the first that are fetched early: AdamW has two */
+enum { BESIDE = 3 }; /* results beside the first that are prefetched: AdamW has two */
 
 typedef struct Contract {
   Emit *e;
   const Fn *k;
-  Product p;
-  ProductPlan q;
+  Product product;
+  ProductPlan plan;
   LLVMTypeRef f32, vector, ptr, i64, nothing;
-  bool pairs;   /* factors are pairs of bf16 (contract_pair.c) */
-  bool matrix;  /* matrix registers multiply them (contract_matrix.c) */
-  bool sliced;  /* the next panel of b is packed slice by slice, one per row tile, into a
+  bool pairs;           /* operands are pairs of bf16 (contract_operand.c) */
+  bool amx;             /* AMX tiles multiply them (contract_amx.c) */
+  bool double_buffered; /* the next panel of b is packed slice by slice, one per row tile, into a
                    second buffer */
-  bool woven;   /* .. inside the micro-kernel (contract_weave.c), else before each row tile */
-  bool ahead;   /* the next panel of b is fetched early */
-  bool ahead_a; /* the next tile's rows of a are fetched early */
-  int64_t ahead_lines; /* lines of b that a round (matrix registers: a step) fetches */
-  int64_t ahead_turns; /* rounds in which they are the same ones */
-  bool piped;  /* matrix registers: a tile's epilogue is done while the next tile is computed */
+  /* .. inside the micro-kernel (contract_interleave.c), else before each row tile */
+  bool interleaved;
+  bool prefetch;   /* the next panel of b is prefetched */
+  bool prefetch_a;         /* the next tile's rows of a are prefetched */
+  int64_t prefetch_lines;  /* lines of b that a round (AMX tiles: a step) fetches */
+  int64_t prefetch_period; /* rounds in which they are the same ones */
+  bool pipelined; /* AMX tiles: a tile's epilogue is done while the next tile is computed */
   bool direct; /* the only result is the dot itself: the micro-kernel may store it */
-  int64_t
-      out_row; /* bytes between rows of the first result, if its lanes lie side by side, else 0 */
+  int64_t out_row; /* bytes between rows of the first result; 0: its lanes are not contiguous */
   Elem out;    /* its element type */
-  uint64_t stream;      /* its bit, if it is stored past the caches where its vectors are aligned */
+  /* its bit, if it is written with non-temporal stores where its vectors are aligned */
+  uint64_t nontemporal;
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
   uint32_t beside[BESIDE]; /* others that lie as it does, so that a tile's rows can be fetched */
@@ -63,67 +64,65 @@ LLVMValueRef contract_tile_outer(Contract *c,
                                  LLVMValueRef t); /* flat index over the outer m dims */
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s);
 
-/* ---- what to fetch while a tile is computed (contract_ahead.c) ---- */
-void contract_ahead_of(Contract *c);             /* sets sliced, ahead.., out_row, direct */
-bool contract_runs_of_b(const Contract *c);      /* lanes do not lie side by side: perhaps k does */
-int64_t contract_ahead_lanes(const Contract *c); /* where panels are not sliced: of one row tile */
-/* Round i of the micro-kernel, step i of that for matrix registers: fetches its part of the slice
+/* ---- what to fetch while a tile is computed (contract_prefetch.c) ---- */
+void contract_plan_prefetch(Contract *c);   /* sets double_buffered, prefetch.., out_row, direct */
+bool contract_runs_of_b(const Contract *c); /* lanes are not contiguous: perhaps k does */
+int64_t contract_prefetch_lanes(
+    const Contract *c); /* where panels are not double_buffered: of one row tile */
+/* Round i of the micro-kernel, step i of that for AMX tiles: fetches its part of the slice
  */
-void contract_ahead(Contract *c, LLVMValueRef i);
-void contract_ahead_matrix(Contract *c, LLVMValueRef i);
+void contract_prefetch(Contract *c, LLVMValueRef i);
+void contract_prefetch_amx(Contract *c, LLVMValueRef i);
 /* Steps of k [from, to) that are packed with row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 
-/* ---- copying b beside products (contract_weave.c) ---- */
-void contract_weave_of(Contract *c); /* sets woven; after contract_ahead_of */
+/* ---- copying b beside products (contract_interleave.c) ---- */
+void contract_plan_interleave(Contract *c); /* sets interleaved; after contract_plan_prefetch */
 /* Packs step i of a slice that begins at src to dst */
-void contract_weave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef i);
+void contract_interleave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst,
+                         LLVMValueRef i);
 
-/* ---- results that no cache holds (contract_stream.c) ---- */
-void contract_stream_of(Contract *c); /* sets stream; after contract_ahead_of */
-/* i1: the vector at this address of the result, and those around it, are aligned; NULL: stream is 0
- */
+/* ---- results that no cache holds (contract_nontemporal.c) ---- */
+void contract_plan_nontemporal(Contract *c); /* sets nontemporal; after contract_plan_prefetch */
+/* i1: the vector at this address of the result, and those around it, are aligned; NULL: nontemporal
+   is 0 */
 LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
 
 /* ---- parts ---- */
-/* AHEAD: slice of b to fetch early; SLICE: slice of b to pack to PLACE, PACKS
-   steps of it (only if woven); OUT: where the tile's result goes, BESIDE: others; DIRECT: 1 if it
-   goes there at once, 0 if the sums go into C; NEXT: a of the next tile; FROM, TO: matrix
-   registers, steps of this call, where the outer k index is one; the first call of a tile is from
-   0, the last one to LENGTH. C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block
-   of k; more != 0: adds to what stands in C */
+/* The micro-kernel: C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k. Its
+   arguments: */
 enum {
   MICRO_A,
   MICRO_B,
   MICRO_C,
-  MICRO_O0,
+  MICRO_O0, /* the KBlock: o0, o1, length */
   MICRO_O1,
   MICRO_LENGTH,
-  MICRO_FROM,
-  MICRO_TO,
-  MICRO_HALF,
-  MICRO_MORE,
-  MICRO_AHEAD,
-  MICRO_SLICE,
-  MICRO_PLACE,
-  MICRO_PACKS,
-  MICRO_OUT,
-  MICRO_BESIDE,
-  MICRO_DIRECT = MICRO_BESIDE + BESIDE,
-  MICRO_NEXT,
+  MICRO_FROM,     /* AMX tiles, where the outer k index is one: steps of this call; */
+  MICRO_TO,       /* the first call of a tile is from 0, the last one to LENGTH */
+  MICRO_HALF,     /* the KBlock's half */
+  MICRO_MORE,     /* != 0: adds to what stands in C */
+  MICRO_PREFETCH, /* slice of b to prefetch */
+  MICRO_SLICE,    /* slice of b to pack .. (only if interleaved) */
+  MICRO_PLACE,    /* .. to this address .. */
+  MICRO_PACKS,    /* .. so many steps of it */
+  MICRO_OUT,      /* where the tile's result goes */
+  MICRO_BESIDE,   /* where other results go */
+  MICRO_DIRECT = MICRO_BESIDE + BESIDE, /* 1: the result goes to OUT at once; 0: into C */
+  MICRO_NEXT,                           /* a of the next tile */
   MICRO_ARGS
 };
 enum { MICRO_ROUND = 4 }; /* steps of k that the loop does at a time */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
-/* The same for matrix registers, and what stands around all calls of it in a phase */
-LLVMValueRef contract_matrix(Contract *c, int vectors);
-void contract_matrix_begin(Contract *c);
-void contract_matrix_end(Contract *c);
+/* The same for AMX tiles, and what stands around all calls of it in a phase */
+LLVMValueRef contract_amx(Contract *c, int vectors);
+void contract_amx_begin(Contract *c);
+void contract_amx_end(Contract *c);
 
 /* Factors of side s: n neighbours along lanes or rows at one step of k; n steps of one of them,
-   where k lies side by side. half: the step's second element does not exist. */
-LLVMValueRef contract_factors(Contract *c, ProductSide s, LLVMValueRef address, int n,
+   where k is contiguous. half: the step's second element does not exist. */
+LLVMValueRef contract_operand(Contract *c, ProductSide s, LLVMValueRef address, int n,
                               LLVMValueRef mask, bool half);
 LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int n);
 LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum);
@@ -133,7 +132,7 @@ LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVM
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part);
 /* The same of some panels, into their places behind each other, row by row as b lies. Where its
- * lanes lie side by side */
+ * lanes are contiguous */
 void contract_pack_across(Contract *c, LLVMValueRef src, LLVMValueRef dst, const KBlock *x,
                           Range panels, Range part);
 /* offset of the packed panel that begins with vector v0, where all are kept */
@@ -143,7 +142,7 @@ LLVMValueRef contract_packed_panel(Contract *c, LLVMValueRef v0, const KBlock *x
  */
 void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
                      LLVMValueRef t1, const KBlock *x);
-/* one of them, where k does not lie side by side, for matrix registers */
+/* one of them, where k is not contiguous, for AMX tiles */
 void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef rows,
                            const KBlock *x);
 /* offset of packed tile n of the chunk */

@@ -10,7 +10,7 @@ int64_t contract_stride(const ProductDim *d, ProductSide s) {
 }
 
 int64_t contract_inner_stride(const ProductDims *d, ProductSide s) {
-  return d->n ? contract_stride(&d->dim[d->n - 1], s) : 0;
+  return d->count ? contract_stride(&d->dim[d->count - 1], s) : 0;
 }
 
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat) {
@@ -36,32 +36,33 @@ LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef 
 LLVMTypeRef contract_memory(Emit *e, Elem elem) { return emit_memory_type(e, elem); }
 
 static LLVMValueRef tile_within(Contract *c, LLVMValueRef t) { /* its inner m column */
-  if (c->p.m.outer == 1) return t;
-  return LLVMBuildURem(c->e->builder, t, emit_i64(c->e, c->q.tiles_inner), "");
+  if (c->product.m.outer == 1) return t;
+  return LLVMBuildURem(c->e->builder, t, emit_i64(c->e, c->plan.tiles_inner), "");
 }
 
 LLVMValueRef contract_tile_outer(Contract *c, LLVMValueRef t) {
-  if (c->p.m.outer == 1) return emit_i64(c->e, 0);
-  return LLVMBuildUDiv(c->e->builder, t, emit_i64(c->e, c->q.tiles_inner), "");
+  if (c->product.m.outer == 1) return emit_i64(c->e, 0);
+  return LLVMBuildUDiv(c->e->builder, t, emit_i64(c->e, c->plan.tiles_inner), "");
 }
 
 LLVMValueRef contract_tile_row(Contract *c, LLVMValueRef t) {
   LLVMValueRef i = tile_within(c, t);
-  LLVMValueRef extra = emit_min_i64(c->e, i, emit_i64(c->e, c->q.high));
-  return tile_add(c->e, tile_times(c->e, i, c->q.height), extra);
+  LLVMValueRef extra = emit_min_i64(c->e, i, emit_i64(c->e, c->plan.high));
+  return tile_add(c->e, tile_times(c->e, i, c->plan.height), extra);
 }
 
 LLVMValueRef contract_tile_rows(Contract *c, LLVMValueRef t) {
   Emit *e = c->e;
   LLVMValueRef tall =
-      LLVMBuildICmp(e->builder, LLVMIntSLT, tile_within(c, t), emit_i64(e, c->q.high), "");
-  return LLVMBuildSelect(e->builder, tall, emit_i64(e, c->q.height + 1), emit_i64(e, c->q.height),
-                         "rows");
+      LLVMBuildICmp(e->builder, LLVMIntSLT, tile_within(c, t), emit_i64(e, c->plan.high), "");
+  return LLVMBuildSelect(e->builder, tall, emit_i64(e, c->plan.height + 1),
+                         emit_i64(e, c->plan.height), "rows");
 }
 
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s) {
   Emit *e = c->e;
-  LLVMValueRef outer = contract_offset(e, &c->p.m, c->p.m.n - 1, contract_tile_outer(c, t), s);
+  LLVMValueRef outer =
+      contract_offset(e, &c->product.m, c->product.m.count - 1, contract_tile_outer(c, t), s);
   return tile_add(e, outer,
-                  tile_times(e, contract_tile_row(c, t), contract_inner_stride(&c->p.m, s)));
+                  tile_times(e, contract_tile_row(c, t), contract_inner_stride(&c->product.m, s)));
 }

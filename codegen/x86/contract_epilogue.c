@@ -13,7 +13,7 @@ typedef struct Epilogue {
   LLVMValueRef outer[8], first[8], mask[8]; /* per vector of the tile */
 } Epilogue;
 
-static bool scalar(const Contract *c) { return c->p.n.n == 0; }
+static bool scalar(const Contract *c) { return c->product.n.count == 0; }
 
 static void set_index(Point *p, Str dim, LLVMValueRef at, bool lane, int64_t multiple) {
   p->index[p->n++] = (Index){.dim = dim, .at = at, .lane = lane, .multiple = multiple};
@@ -57,14 +57,17 @@ static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
   Contract *c = x->c;
   const TileAt *t = x->t;
   Point p = {0};
-  set_flat(c, &p, &c->p.batch, c->p.batch.n, t->batch);
-  set_flat(c, &p, &c->p.m, c->p.m.n - 1, t->m_outer);
-  if (c->p.m.n) set_index(&p, c->p.m.dim[c->p.m.n - 1].dim, row, false, 0);
-  set_flat(c, &p, &c->p.n, c->p.n.n - 1, x->outer[v]);
-  if (!scalar(c)) set_index(&p, c->p.n.dim[c->p.n.n - 1].dim, x->first[v], true, c->q.lanes);
-  for (int i = 0; i < c->p.nzero; i++) set_index(&p, c->p.zero[i], emit_i64(c->e, 0), false, 0);
+  set_flat(c, &p, &c->product.batch, c->product.batch.count, t->batch);
+  set_flat(c, &p, &c->product.m, c->product.m.count - 1, t->m_outer);
+  if (c->product.m.count)
+    set_index(&p, c->product.m.dim[c->product.m.count - 1].dim, row, false, 0);
+  set_flat(c, &p, &c->product.n, c->product.n.count - 1, x->outer[v]);
+  if (!scalar(c))
+    set_index(&p, c->product.n.dim[c->product.n.count - 1].dim, x->first[v], true, c->plan.lanes);
+  for (int i = 0; i < c->product.nzero; i++)
+    set_index(&p, c->product.zero[i], emit_i64(c->e, 0), false, 0);
   p.mask = x->mask[v];
-  contract_names(c->e, &c->p, &p);
+  contract_names(c->e, &c->product, &p);
   return p;
 }
 
@@ -73,13 +76,13 @@ static void locate_vector(Epilogue *x, int v) {
   Emit *e = c->e;
   LLVMValueRef flat = tile_add(e, x->t->v0, emit_i64(e, v)), first = flat;
   x->outer[v] = emit_i64(e, 0), x->mask[v] = NULL;
-  if (c->p.n.outer > 1) {
-    x->outer[v] = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
-    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+  if (c->product.n.outer > 1) {
+    x->outer[v] = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
+    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
   }
-  x->first[v] = tile_times(e, first, c->q.lanes);
-  if (!scalar(c) && c->p.n.inner % c->q.lanes)
-    x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->p.n.inner), c->q.lanes);
+  x->first[v] = tile_times(e, first, c->plan.lanes);
+  if (!scalar(c) && c->product.n.inner % c->plan.lanes)
+    x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->product.n.inner), c->plan.lanes);
 }
 
 Point contract_point(Contract *c, const TileAt *t, int v) {
@@ -91,12 +94,12 @@ Point contract_point(Contract *c, const TileAt *t, int v) {
 static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
   Contract *c = x->c;
   Emit *e = c->e;
-  LLVMValueRef at = tile_times(e, r, c->q.tile[TILE_VECTORS] * c->q.lanes);
-  at = tile_add(e, at, emit_i64(e, v * c->q.lanes));
+  LLVMValueRef at = tile_times(e, r, c->plan.tile[TILE_VECTORS] * c->plan.lanes);
+  at = tile_add(e, at, emit_i64(e, v * c->plan.lanes));
   LLVMTypeRef type = scalar(c) ? c->f32 : c->vector;
   LLVMValueRef s = LLVMBuildLoad2(e->builder, type, tile_elements(e, c->f32, x->t->values, at), "");
   LLVMSetAlignment(s, 4);
-  return expr_convert(e, s, ELEM_f32, value_type(c->k, c->p.value)->elem);
+  return expr_convert(e, s, ELEM_f32, value_type(c->k, c->product.value)->elem);
 }
 
 static void store_results(Epilogue *x, LLVMValueRef r, int v) {
@@ -105,11 +108,12 @@ static void store_results(Epilogue *x, LLVMValueRef r, int v) {
   Point p = point_of(x, tile_add(e, x->t->row0, r), v);
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(e);
-  expr_bind(e, c->p.value, sums(x, r, v));
+  expr_bind(e, c->product.value, sums(x, r, v));
   for (uint32_t i = 0; i < c->k->results.n; i++)
-    if (c->k->results.at[i] != c->p.sum) value[i] = expr_value(e, c->k->results.at[i], &p);
+    if (c->k->results.at[i] != c->product.sum) value[i] = expr_value(e, c->k->results.at[i], &p);
   for (uint32_t i = 0; i < c->k->results.n; i++) {
-    bool again = c->k->results.at[i] == c->p.sum; /* expr_put stores to all buffers of a value */
+    bool again =
+        c->k->results.at[i] == c->product.sum; /* expr_put stores to all buffers of a value */
     for (uint32_t j = 0; j < i; j++) again |= c->k->results.at[j] == c->k->results.at[i];
     if (!again) expr_put(e, c->k->results.at[i], &p, value[i]);
   }
@@ -128,5 +132,5 @@ static void rows(void *state) {
 void contract_epilogue(Contract *c, const TileAt *t) {
   Epilogue x = {.c = c, .t = t};
   LLVMValueRef aligned = contract_aligned(c, emit_buffer(c->e, c->k->args.n + c->first));
-  stream_either(c->e, c->stream, aligned, rows, &x);
+  nontemporal_either(c->e, c->nontemporal, aligned, rows, &x);
 }

@@ -6,9 +6,9 @@
    + 1 fits the register file. Strides are constants, so a is read where it lies through one
    pointer.
 
-   The first rounds of the unrolled loop pack a slice of b's next panel (contract_weave.c), the next
-   ones prefetch the lines of the result that the epilogue will write, one a round; all walk through
-   the next tile's rows of a.
+   The first rounds of the unrolled loop pack a slice of b's next panel (contract_interleave.c), the
+   next ones prefetch the lines of the result that the epilogue will write, one a round; all walk
+   through the next tile's rows of a.
 
    k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the
    accumulators. */
@@ -26,7 +26,7 @@ LLVMTypeRef contract_micro_type(Contract *c) {
   LLVMTypeRef t[MICRO_ARGS];
   for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
   t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
-  t[MICRO_AHEAD] = t[MICRO_SLICE] = t[MICRO_PLACE] = c->ptr;
+  t[MICRO_PREFETCH] = t[MICRO_SLICE] = t[MICRO_PLACE] = c->ptr;
   for (int i = 0; i < BESIDE; i++) t[MICRO_BESIDE + i] = c->ptr;
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
@@ -34,19 +34,20 @@ LLVMTypeRef contract_micro_type(Contract *c) {
 static LLVMValueRef param(Micro *u, int i) { return LLVMGetParam(u->c->e->function, (unsigned)i); }
 
 static int64_t row_stride(const Contract *c) {
-  if (c->q.rows_a) return c->q.pitch;
-  return c->q.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->p.m, SIDE_A);
+  if (c->plan.rows_a) return c->plan.pitch;
+  return c->plan.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->product.m, SIDE_A);
 }
 
 static int64_t step_a(const Contract *c) {
-  if (c->q.rows_a) return 1;
-  if (c->q.tile[TILE_PACK_A]) return c->q.tile[TILE_ROWS];
-  return contract_inner_stride(&c->p.k, SIDE_A) * c->q.tile[TILE_DEPTH];
+  if (c->plan.rows_a) return 1;
+  if (c->plan.tile[TILE_PACK_A]) return c->plan.tile[TILE_ROWS];
+  return contract_inner_stride(&c->product.k, SIDE_A) * c->plan.tile[TILE_DEPTH];
 }
 
 static int64_t step_b(const Micro *u) {
   const Contract *c = u->c;
-  return c->q.tile[TILE_PACK_B] ? u->vectors * c->q.lanes : contract_inner_stride(&c->p.k, SIDE_B);
+  return c->plan.tile[TILE_PACK_B] ? u->vectors * c->plan.lanes
+                                   : contract_inner_stride(&c->product.k, SIDE_B);
 }
 
 static LLVMValueRef at(Micro *u, LLVMValueRef base, int64_t offset) {
@@ -67,9 +68,9 @@ static LLVMValueRef load(Micro *u, LLVMTypeRef type, LLVMValueRef address) {
 /* a's factor at this address; half: its second element does not exist. */
 static LLVMValueRef factor(Micro *u, LLVMValueRef address, bool half) {
   Contract *c = u->c;
-  if (half) return contract_factors(c, SIDE_A, address, 1, NULL, true);
+  if (half) return contract_operand(c, SIDE_A, address, 1, NULL, true);
   LLVMValueRef x = load(u, c->f32, address);
-  if (!c->q.tile[TILE_PACK_A]) LLVMSetAlignment(x, (unsigned)elem_bytes(c->p.elem_a));
+  if (!c->plan.tile[TILE_PACK_A]) LLVMSetAlignment(x, (unsigned)elem_bytes(c->product.elem_a));
   return x;
 }
 
@@ -78,10 +79,10 @@ static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
   Contract *c = u->c;
   LLVMValueRef b[8];
   for (int v = 0; v < u->vectors; v++)
-    b[v] = load(u, c->vector, at(u, pb, i * step_b(u) + v * c->q.lanes));
+    b[v] = load(u, c->vector, at(u, pb, i * step_b(u) + v * c->plan.lanes));
   for (int r = 0; r < u->rows; r++) {
     LLVMValueRef x = factor(u, at_a(u, pa, i * step_a(c) + r * row_stride(c)), half);
-    x = emit_splat(c->e, x, c->q.lanes);
+    x = emit_splat(c->e, x, c->plan.lanes);
     for (int v = 0; v < u->vectors; v++) {
       LLVMValueRef *acc = &u->value[r * u->vectors + v];
       *acc = contract_multiply(c, x, b[v], *acc);
@@ -91,10 +92,14 @@ static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
 
 /* Sums wait in scratch between blocks of k. */
 static bool partial(const Contract *c) {
-  return c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1;
+  return c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER] > 1;
 }
 
-typedef enum Beside { NOTHING, WEAVE, FETCH_OUT } Beside; /* what a loop does beside products */
+typedef enum Beside {
+  NOTHING,
+  INTERLEAVE,
+  FETCH_OUT
+} Beside; /* what a loop does beside products */
 
 static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
@@ -109,7 +114,7 @@ static LLVMValueRef round_of(Micro *u, LLVMValueRef k) {
 /* Lines of a row of the result, and of the sums of earlier blocks. */
 static int64_t out_lines(const Micro *u) {
   const Contract *c = u->c;
-  int64_t bytes = u->vectors * c->q.lanes * (partial(c) ? 4 : elem_bytes(c->out));
+  int64_t bytes = u->vectors * c->plan.lanes * (partial(c) ? 4 : elem_bytes(c->out));
   return (bytes + LINE - 1) / LINE;
 }
 
@@ -118,7 +123,7 @@ static int64_t out_lines(const Micro *u) {
 static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int64_t lines = out_lines(u), sums = c->q.tile[TILE_VECTORS] * c->q.lanes * 4;
+  int64_t lines = out_lines(u), sums = c->plan.tile[TILE_VECTORS] * c->plan.lanes * 4;
   LLVMValueRef round = round_of(u, LLVMBuildNSWSub(e->builder, l->i, from, ""));
   LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, lines), "");
   LLVMValueRef line = LLVMBuildURem(e->builder, round, emit_i64(e, lines), "");
@@ -126,22 +131,22 @@ static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   line = tile_times(e, line, LINE);
   LLVMValueRef out = tile_add(e, tile_times(e, row, c->out_row), line);
   LLVMValueRef sum = tile_add(e, tile_times(e, row, sums), line);
-  for (int i = 0; c->out_row && !c->stream && i <= c->nbeside; i++) {
+  for (int i = 0; c->out_row && !c->nontemporal && i <= c->nbeside; i++) {
     LLVMValueRef base = param(u, i ? MICRO_BESIDE + i - 1 : MICRO_OUT);
     prefetch(u, tile_elements(e, i8, base, out), 0, true);
   }
   if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
 }
 
-static void weave(Micro *u, LLVMValueRef i) {
-  contract_weave(u->c, u->vectors, param(u, MICRO_SLICE), param(u, MICRO_PLACE), i);
+static void interleave(Micro *u, LLVMValueRef i) {
+  contract_interleave(u->c, u->vectors, param(u, MICRO_SLICE), param(u, MICRO_PLACE), i);
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
 static void fetch_a(Micro *u, LLVMValueRef k) {
   Contract *c = u->c;
   Emit *e = c->e;
-  int64_t bytes = c->q.tile[TILE_PACK_A] ? 4 : elem_bytes(c->p.elem_a);
+  int64_t bytes = c->plan.tile[TILE_PACK_A] ? 4 : elem_bytes(c->product.elem_a);
   int64_t row = row_stride(c) * bytes, turns = u->rows <= 8 ? 4 : 8;
   LLVMValueRef round = round_of(u, k);
   LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
@@ -161,10 +166,10 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, B
   int n = u->n, carried = n + 2;
   Loop l = emit_loop(e, from, to, unroll, carried, u->value);
   for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
-  if (what == WEAVE) weave(u, round_of(u, l.i));
+  if (what == INTERLEAVE) interleave(u, round_of(u, l.i));
   if (what == FETCH_OUT) fetch_out(u, &l, from);
-  if (unroll == UNROLL && c->ahead) contract_ahead(c, round_of(u, l.i));
-  if (unroll == UNROLL && c->ahead_a) fetch_a(u, l.i);
+  if (unroll == UNROLL && c->prefetch) contract_prefetch(c, round_of(u, l.i));
+  if (unroll == UNROLL && c->prefetch_a) fetch_a(u, l.i);
   for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i, half);
   for (int i = 0; i < n; i++) l.next[i] = u->value[i];
   l.next[n] = at_a(u, l.phi[n], unroll * step_a(c));
@@ -180,15 +185,15 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
   u->value[u->n] = pa, u->value[u->n + 1] = pb;
   LLVMValueRef length = param(u, MICRO_LENGTH), from = emit_i64(e, 0);
   LLVMValueRef full = length; /* in place, half a step is not read by words */
-  bool halves = !c->q.tile[TILE_PACK_A] && c->p.k.inner % c->q.tile[TILE_DEPTH];
+  bool halves = !c->plan.tile[TILE_PACK_A] && c->product.k.inner % c->plan.tile[TILE_DEPTH];
   if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
   LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
-  if (c->woven) { /* as many as there are rounds */
+  if (c->interleaved) { /* as many as there are rounds */
     LLVMValueRef head = tile_times(e, param(u, MICRO_PACKS), UNROLL);
-    run_loop(u, from, head, UNROLL, WEAVE, false);
+    run_loop(u, from, head, UNROLL, INTERLEAVE, false);
     from = head;
   }
-  if (((c->out_row && !c->stream) || partial(c)) && c->p.k.outer == 1) {
+  if (((c->out_row && !c->nontemporal) || partial(c)) && c->product.k.outer == 1) {
     LLVMValueRef head = tile_add(e, from, emit_i64(e, u->rows * out_lines(u) * UNROLL));
     head = emit_min_i64(e, most, head);
     run_loop(u, from, head, UNROLL, FETCH_OUT, false);
@@ -203,8 +208,8 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
 static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, ProductSide s) {
   Contract *c = u->c;
   Emit *e = c->e;
-  bool packed = c->q.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
-  if (!packed) return contract_offset(e, &c->p.k, c->p.k.n - 1, o, s);
+  bool packed = c->plan.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
+  if (!packed) return contract_offset(e, &c->product.k, c->product.k.count - 1, o, s);
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(u, MICRO_O0), "");
   done = LLVMBuildNSWMul(e->builder, done, param(u, MICRO_LENGTH), "");
   return tile_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
@@ -213,7 +218,7 @@ static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, ProductSide s) {
 static void run_all(Micro *u) {
   Contract *c = u->c;
   Emit *e = c->e;
-  if (c->p.k.outer == 1) {
+  if (c->product.k.outer == 1) {
     run_inner(u, param(u, MICRO_A), param(u, MICRO_B));
     return;
   }
@@ -229,8 +234,8 @@ static void run_all(Micro *u) {
 
 static LLVMValueRef tile_address(Micro *u, int i) {
   const Contract *c = u->c;
-  int64_t row = c->q.tile[TILE_VECTORS] * c->q.lanes;
-  return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->q.lanes);
+  int64_t row = c->plan.tile[TILE_VECTORS] * c->plan.lanes;
+  return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->plan.lanes);
 }
 
 /* Accumulators start at zero; what an earlier block of k left is added at the end, when it has been
@@ -272,11 +277,11 @@ static void store_out(void *state) {
   Emit *e = c->e;
   int bytes = elem_bytes(c->out);
   for (int i = 0; i < u->n; i++) {
-    int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->q.lanes;
+    int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->plan.lanes;
     LLVMValueRef to =
         tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
     LLVMValueRef x = expr_to_memory(e, c->out, u->value[i]);
-    if (e->stream) emit_stream(e, to, x);
+    if (e->nontemporal) emit_nontemporal_store(e, to, x);
     else LLVMSetAlignment(LLVMBuildStore(e->builder, x, to), (unsigned)bytes);
   }
 }
@@ -290,7 +295,8 @@ static void store(Micro *u) {
   LLVMValueRef out =
       LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_DIRECT), emit_i64(e, 0), "");
   Branch b = emit_if(e, out);
-  stream_either(e, u->c->stream, contract_aligned(u->c, param(u, MICRO_OUT)), store_out, u);
+  nontemporal_either(e, u->c->nontemporal, contract_aligned(u->c, param(u, MICRO_OUT)), store_out,
+                     u);
   emit_end_if(e, b);
   b = emit_if(e, LLVMBuildNot(e->builder, out, ""));
   store_sums(u);
@@ -298,7 +304,7 @@ static void store(Micro *u) {
 }
 
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
-  LLVMValueRef *made = &c->micro[rows > c->q.height][vectors > c->q.width];
+  LLVMValueRef *made = &c->micro[rows > c->plan.height][vectors > c->plan.width];
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
   if (u.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", u.n);

@@ -1,15 +1,15 @@
 /* Packing: copies a panel of b, or row tiles of a, into scratch in the order in which the
-   micro-kernel reads them, as factors (contract_pair.c).
+   micro-kernel reads them, as factors (contract_operand.c).
 
-   Panels of b are [k][vectors * lanes]. Where b's lanes lie side by side a row of the panel is a
+   Panels of b are [k][vectors * lanes]. Where b's lanes are contiguous a row of the panel is a
    vector load; where k does, squares of lanes x lanes elements are transposed in registers;
    otherwise lanes are gathered one by one. Lanes beyond the end of the inner n dim repeat its last
-   element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows], or,
-   where k lies side by side, [tile][row][k], so that they are copied by vectors; for matrix
-   registers (contract_pack_matrix.c) always the latter.
+   element or hold zero: nobody stores what comes of them. Tiles of a are [tile][k][rows], or, where
+   k is contiguous, [tile][row][k], so that they are copied by vectors; for AMX tiles
+   (contract_pack_amx.c) always the latter.
 
    Everything here counts k in factors (words): a step has q.words of them, the last step of the
-   inner dim perhaps some that are half empty or, for matrix registers, zero. */
+   inner dim perhaps some that are half empty or, for AMX tiles, zero. */
 #include "contract.h"
 #include "ir/support/num.h"
 
@@ -42,42 +42,45 @@ typedef struct LaneRow {          /* where the lanes of one vector come from */
   int v;
 } LaneRow;
 
-static bool has_halves(const Contract *c) { return c->p.k.inner % c->q.tile[TILE_DEPTH] != 0; }
+static bool has_halves(const Contract *c) {
+  return c->product.k.inner % c->plan.tile[TILE_DEPTH] != 0;
+}
 
 /* Elements of a word, which are neighbours along k. */
 static int64_t depth(const Contract *c) { return c->pairs ? 2 : 1; }
 
 /* Whole words of the inner k dim's last step, where it is not full; whether one more has half. */
 static int64_t last_words(const Contract *c) {
-  return c->p.k.inner % c->q.tile[TILE_DEPTH] / depth(c);
+  return c->product.k.inner % c->plan.tile[TILE_DEPTH] / depth(c);
 }
-static bool last_half(const Contract *c) { return c->p.k.inner % depth(c) != 0; }
+static bool last_half(const Contract *c) { return c->product.k.inner % depth(c) != 0; }
 
 /* Words of `length` steps that are whole. */
 static LLVMValueRef full_words(Contract *c, LLVMValueRef length, LLVMValueRef half) {
-  LLVMValueRef all = tile_times(c->e, length, c->q.words);
+  LLVMValueRef all = tile_times(c->e, length, c->plan.words);
   if (!has_halves(c)) return all;
-  return LLVMBuildNSWSub(c->e->builder, all, tile_times(c->e, half, c->q.words - last_words(c)),
+  return LLVMBuildNSWSub(c->e->builder, all, tile_times(c->e, half, c->plan.words - last_words(c)),
                          "");
 }
 
-static bool has_tail(const Contract *c) { return c->p.n.inner % c->q.lanes != 0; }
+static bool has_tail(const Contract *c) { return c->product.n.inner % c->plan.lanes != 0; }
 
 static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef flat = tile_add(e, v0, emit_i64(e, v)), first = flat, outer = emit_i64(e, 0);
-  if (c->p.n.outer > 1) {
-    outer = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
-    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->q.vectors_inner), "");
+  if (c->product.n.outer > 1) {
+    outer = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
+    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
   }
-  first = tile_times(e, first, c->q.lanes);
-  LLVMValueRef offset = contract_offset(e, &c->p.n, c->p.n.n - 1, outer, SIDE_B);
-  offset = tile_add(e, offset, tile_times(e, first, contract_inner_stride(&c->p.n, SIDE_B)));
+  first = tile_times(e, first, c->plan.lanes);
+  LLVMValueRef offset = contract_offset(e, &c->product.n, c->product.n.count - 1, outer, SIDE_B);
+  offset = tile_add(e, offset, tile_times(e, first, contract_inner_stride(&c->product.n, SIDE_B)));
   LaneRow r = {.v = v};
-  r.base = tile_elements(e, contract_memory(e, c->p.elem_b), b->src, offset);
-  r.valid = LLVMBuildNSWSub(e->builder, emit_i64(e, c->p.n.inner), first, "");
-  if (has_tail(c)) r.mask = emit_tail_mask(e, first, emit_i64(e, c->p.n.inner), c->q.lanes);
+  r.base = tile_elements(e, contract_memory(e, c->product.elem_b), b->src, offset);
+  r.valid = LLVMBuildNSWSub(e->builder, emit_i64(e, c->product.n.inner), first, "");
+  if (has_tail(c))
+    r.mask = emit_tail_mask(e, first, emit_i64(e, c->product.n.inner), c->plan.lanes);
   return r;
 }
 
@@ -86,12 +89,12 @@ static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset, 
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef x = LLVMGetPoison(c->vector);
-  for (int j = 0; j < c->q.lanes; j++) {
+  for (int j = 0; j < c->plan.lanes; j++) {
     LLVMValueRef at = emit_i64(e, j);
     if (has_tail(c)) at = emit_min_i64(e, at, tile_add(e, r->valid, emit_i64(e, -1)));
-    at = tile_add(e, k_offset, tile_times(e, at, contract_inner_stride(&c->p.n, SIDE_B)));
-    LLVMValueRef address = tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at);
-    x = insert(c, x, contract_factors(c, SIDE_B, address, 1, NULL, half), j);
+    at = tile_add(e, k_offset, tile_times(e, at, contract_inner_stride(&c->product.n, SIDE_B)));
+    LLVMValueRef address = tile_elements(e, contract_memory(e, c->product.elem_b), r->base, at);
+    x = insert(c, x, contract_operand(c, SIDE_B, address, 1, NULL, half), j);
   }
   return x;
 }
@@ -100,27 +103,27 @@ static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* off
   Emit *e = b->c->e;
   LLVMValueRef row =
       LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
-  return tile_times(e, tile_add(e, row, k), b->width * b->c->q.lanes);
+  return tile_times(e, tile_add(e, row, k), b->width * b->c->plan.lanes);
 }
 
 static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
   Contract *c = b->c;
-  LLVMValueRef outer = contract_offset(c->e, &c->p.k, c->p.k.n - 1, o, SIDE_B);
-  int64_t stride = contract_inner_stride(&c->p.k, SIDE_B) * depth(c);
+  LLVMValueRef outer = contract_offset(c->e, &c->product.k, c->product.k.count - 1, o, SIDE_B);
+  int64_t stride = contract_inner_stride(&c->product.k, SIDE_B) * depth(c);
   return tile_add(c->e, outer, tile_times(c->e, k, stride));
 }
 
-/* A row of the panel: vector loads if the lanes lie side by side, else gathers. */
+/* A row of the panel: vector loads if the lanes are contiguous, else gathers. */
 static void copy_row(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef k, bool half) {
   Contract *c = b->c;
   Emit *e = c->e;
-  bool plain = contract_inner_stride(&c->p.n, SIDE_B) == 1;
+  bool plain = contract_inner_stride(&c->product.n, SIDE_B) == 1;
   LLVMValueRef source = source_offset(b, o, k), row = panel_row(b, o, k);
   for (int i = 0; i < n; i++) {
-    LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->p.elem_b), r[i].base, source);
+    LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->product.elem_b), r[i].base, source);
     if (!plain) x = gathered(b, &r[i], source, half);
-    else x = contract_factors(c, SIDE_B, at, c->q.lanes, r[i].mask, half);
-    store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->q.lanes)));
+    else x = contract_operand(c, SIDE_B, at, c->plan.lanes, r[i].mask, half);
+    store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->plan.lanes)));
   }
 }
 
@@ -136,26 +139,29 @@ static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValue
   Contract *c = b->c;
   Emit *e = c->e;
   LLVMValueRef row[64];
-  Loop k = emit_loop(e, b->from, to, c->q.lanes, 0, NULL);
+  Loop k = emit_loop(e, b->from, to, c->plan.lanes, 0, NULL);
   LLVMValueRef source = source_offset(b, o, k.i);
-  for (int j = 0; j < c->q.lanes; j++) {
-    LLVMValueRef at = tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->p.n, SIDE_B)));
-    row[j] = contract_run(c, SIDE_B, tile_elements(e, contract_memory(e, c->p.elem_b), r->base, at),
-                          c->q.lanes);
+  for (int j = 0; j < c->plan.lanes; j++) {
+    LLVMValueRef at =
+        tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->product.n, SIDE_B)));
+    row[j] = contract_run(c, SIDE_B,
+                          tile_elements(e, contract_memory(e, c->product.elem_b), r->base, at),
+                          c->plan.lanes);
   }
-  tile_transpose(e, row, c->q.lanes);
-  LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->q.lanes));
-  for (int j = 0; j < c->q.lanes; j++)
-    store_f32(c, row[j], b->dst, tile_add(e, first, emit_i64(e, j * b->width * c->q.lanes)));
+  tile_transpose(e, row, c->plan.lanes);
+  LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->plan.lanes));
+  for (int j = 0; j < c->plan.lanes; j++)
+    store_f32(c, row[j], b->dst, tile_add(e, first, emit_i64(e, j * b->width * c->plan.lanes)));
   emit_loop_end(e, &k);
 }
 
 static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
   Contract *c = b->c;
   Emit *e = c->e;
-  LLVMValueRef whole = LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->q.lanes), "");
+  LLVMValueRef whole =
+      LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->plan.lanes), "");
   LLVMValueRef most = LLVMBuildNSWSub(e->builder, b->full, b->from, "");
-  most = tile_add(e, b->from, LLVMBuildAnd(e->builder, most, emit_i64(e, -c->q.lanes), ""));
+  most = tile_add(e, b->from, LLVMBuildAnd(e->builder, most, emit_i64(e, -c->plan.lanes), ""));
   most = LLVMBuildSelect(e->builder, whole, most, b->from, "");
   transpose_rows(b, r, o, most);
   copy_rows(b, r, 1, o, most, b->full, false);
@@ -166,7 +172,7 @@ static void zero_rows(PackB *b, LLVMValueRef o, LLVMValueRef from, LLVMValueRef 
   Loop k = emit_loop(c->e, from, to, 1, 0, NULL);
   for (int v = 0; v < b->width; v++)
     store_f32(c, LLVMConstNull(c->vector), b->dst,
-              tile_add(c->e, panel_row(b, o, k.i), emit_i64(c->e, v * c->q.lanes)));
+              tile_add(c->e, panel_row(b, o, k.i), emit_i64(c->e, v * c->plan.lanes)));
   emit_loop_end(c->e, &k);
 }
 
@@ -176,14 +182,14 @@ static void end_panel(PackB *b, const LaneRow *r, LLVMValueRef o) {
   LLVMValueRef end = b->full;
   if (last_half(c)) end = emit_min_i64(c->e, b->to, tile_add(c->e, end, emit_i64(c->e, 1)));
   if (last_half(c)) copy_rows(b, r, b->width, o, b->full, end, true);
-  if (c->matrix) zero_rows(b, o, end, b->to);
+  if (c->amx) zero_rows(b, o, end, b->to);
 }
 
 static void pack_panel(PackB *b, LLVMValueRef v0) {
   Contract *c = b->c;
-  bool transpose = contract_inner_stride(&c->p.k, SIDE_B) == 1 &&
-                   contract_inner_stride(&c->p.n, SIDE_B) != 1 &&
-                   c->q.steps * c->q.words >= c->q.lanes;
+  bool transpose = contract_inner_stride(&c->product.k, SIDE_B) == 1 &&
+                   contract_inner_stride(&c->product.n, SIDE_B) != 1 &&
+                   c->plan.steps * c->plan.words >= c->plan.lanes;
   LaneRow r[8];
   for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
   Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
@@ -202,8 +208,8 @@ static LLVMTypeRef pack_type(Contract *c, int pointers, int numbers) {
 /* x: outer k from, to; the block's length; steps from, to; half */
 static PackB panel_words(Contract *c, LLVMValueRef src, LLVMValueRef dst, const LLVMValueRef *x) {
   PackB b = {.c = c, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
-  b.length = tile_times(c->e, x[2], c->q.words), b.from = tile_times(c->e, x[3], c->q.words);
-  b.to = b.full = tile_times(c->e, x[4], c->q.words);
+  b.length = tile_times(c->e, x[2], c->plan.words), b.from = tile_times(c->e, x[3], c->plan.words);
+  b.to = b.full = tile_times(c->e, x[4], c->plan.words);
   if (has_halves(c)) /* the block's last step may be outside of this part */
     b.full = emit_min_i64(c->e, b.to, full_words(c, x[2], x[5]));
   return b;
@@ -214,7 +220,7 @@ static LLVMValueRef make_pack_b(Contract *c, int wide) {
   LLVMValueRef p[9];
   for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
   PackB b = panel_words(c, p[0], p[1], p + 3);
-  b.width = (int)c->q.width + wide;
+  b.width = (int)c->plan.width + wide;
   pack_panel(&b, p[2]);
   tile_aside_end(c->e, &s);
   return s.function;
@@ -235,7 +241,7 @@ typedef void PanelPart(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef 
 LLVMValueRef contract_packed_panel(Contract *c, LLVMValueRef v0, const KBlock *x) {
   LLVMBuilderRef b = c->e->builder;
   LLVMValueRef words = LLVMBuildNSWMul(b, LLVMBuildNSWSub(b, x->o1, x->o0, ""), x->length, "");
-  return tile_times(c->e, LLVMBuildNSWMul(b, v0, words, ""), c->q.words * c->q.lanes);
+  return tile_times(c->e, LLVMBuildNSWMul(b, v0, words, ""), c->plan.words * c->plan.lanes);
 }
 
 /* Panels that all have this width. */
@@ -244,14 +250,14 @@ static void across_panels(const PackB *all, Range panels, int width, LLVMValueRe
   Contract *c = all->c;
   Emit *e = c->e;
   Loop p = emit_loop(e, panels.from, panels.to, 1, 0, NULL);
-  LLVMValueRef extra = emit_min_i64(e, p.i, emit_i64(e, c->q.wide));
-  LLVMValueRef v0 = tile_add(e, tile_times(e, p.i, c->q.width), extra);
+  LLVMValueRef extra = emit_min_i64(e, p.i, emit_i64(e, c->plan.wide));
+  LLVMValueRef v0 = tile_add(e, tile_times(e, p.i, c->plan.width), extra);
   LLVMValueRef words = LLVMBuildNSWSub(e->builder, all->o1, all->o0, "");
   words = LLVMBuildNSWMul(e->builder, words, all->length, "");
   PackB b = *all;
   LaneRow r[8];
   LLVMValueRef at = LLVMBuildNSWMul(e->builder, v0, words, "");
-  b.width = width, b.dst = tile_elements(e, c->f32, all->dst, tile_times(e, at, c->q.lanes));
+  b.width = width, b.dst = tile_elements(e, c->f32, all->dst, tile_times(e, at, c->plan.lanes));
   for (int v = 0; v < width; v++) r[v] = lane_row(&b, v0, v);
   part(&b, r, o, k);
   emit_loop_end(e, &p);
@@ -260,13 +266,13 @@ static void across_panels(const PackB *all, Range panels, int width, LLVMValueRe
 static void across(const PackB *b, Range panels, LLVMValueRef o, LLVMValueRef k, PanelPart *part) {
   Contract *c = b->c;
   LLVMValueRef narrow = panels.from;
-  if (c->q.wide) {
-    LLVMValueRef wide = emit_min_i64(c->e, emit_i64(c->e, c->q.wide), panels.to);
-    across_panels(b, (Range){panels.from, wide}, (int)c->q.width + 1, o, k, part);
+  if (c->plan.wide) {
+    LLVMValueRef wide = emit_min_i64(c->e, emit_i64(c->e, c->plan.wide), panels.to);
+    across_panels(b, (Range){panels.from, wide}, (int)c->plan.width + 1, o, k, part);
     LLVMValueRef more = LLVMBuildICmp(c->e->builder, LLVMIntSGT, wide, panels.from, "");
     narrow = LLVMBuildSelect(c->e->builder, more, wide, panels.from, "");
   }
-  across_panels(b, (Range){narrow, panels.to}, (int)c->q.width, o, k, part);
+  across_panels(b, (Range){narrow, panels.to}, (int)c->plan.width, o, k, part);
 }
 
 static void whole_word(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
@@ -313,8 +319,8 @@ typedef struct PackA {
 
 /* Which lanes hold a column of so many rows, where that is no whole vector type; NULL: all. */
 static LLVMValueRef rows_mask(Contract *c, int rows) {
-  if (c->q.lanes < 16 || rows <= 8 || rows >= c->q.lanes) return NULL;
-  return emit_tail_mask(c->e, emit_i64(c->e, 0), emit_i64(c->e, rows), c->q.lanes);
+  if (c->plan.lanes < 16 || rows <= 8 || rows >= c->plan.lanes) return NULL;
+  return emit_tail_mask(c->e, emit_i64(c->e, 0), emit_i64(c->e, rows), c->plan.lanes);
 }
 
 static void store_column(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset,
@@ -328,50 +334,54 @@ static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset
                                 bool half) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMTypeRef memory = contract_memory(e, c->p.elem_a);
-  int64_t stride = contract_inner_stride(&c->p.m, SIDE_A);
+  LLVMTypeRef memory = contract_memory(e, c->product.elem_a);
+  int64_t stride = contract_inner_stride(&c->product.m, SIDE_A);
   LLVMValueRef mask = stride == 1 ? rows_mask(c, rows) : NULL;
   if (stride == 1 || rows == 1)
-    return contract_factors(c, SIDE_A, tile_elements(e, memory, base, offset),
-                            mask ? c->q.lanes : rows, mask, half);
+    return contract_operand(c, SIDE_A, tile_elements(e, memory, base, offset),
+                            mask ? c->plan.lanes : rows, mask, half);
   LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
   for (int r = 0; r < rows; r++) {
     LLVMValueRef at = tile_add(e, offset, emit_i64(e, r * stride));
     LLVMValueRef one = tile_elements(e, memory, base, at);
-    x = insert(c, x, contract_factors(c, SIDE_A, one, 1, NULL, half), r);
+    x = insert(c, x, contract_operand(c, SIDE_A, one, 1, NULL, half), r);
   }
   return x;
 }
 
-enum { GROUP = 8, AHEAD = 32 }; /* tiles copied side by side; steps of k fetched early */
+enum { GROUP = 8, PREFETCH_STEPS = 32 }; /* tiles copied at once; steps of k fetched early */
 
 typedef struct TileColumns { /* of one outer index of k */
   int n, rows;
   LLVMValueRef base[GROUP], dst[GROUP], outer, done;
 } TileColumns;
 
-/* Elements of one step lie side by side: neighbouring tiles share cache lines, so they are copied
+/* Elements of one step are contiguous: neighbouring tiles share cache lines, so they are copied
    together. */
-static bool in_groups(const Contract *c) { return contract_inner_stride(&c->p.m, SIDE_A) == 1; }
+static bool in_groups(const Contract *c) {
+  return contract_inner_stride(&c->product.m, SIDE_A) == 1;
+}
 
-/* The lines of all elements of a step AHEAD of k, at the end of the next tiles' first ones;
-   neighbouring tiles may share lines. */
+/* The lines of all elements of a step PREFETCH_STEPS of k, at the end of the next tiles' first
+   ones; neighbouring tiles may share lines. */
 static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValueRef end) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int64_t row = contract_inner_stride(&c->p.k, SIDE_A);
-  int64_t shared = c->p.m.outer == 1 ? CACHE_LINE / (t->rows * elem_bytes(c->p.elem_a)) : 1;
-  LLVMValueRef at = tile_add(e, k, emit_i64(e, AHEAD)), zero = emit_i64(e, 0);
+  int64_t row = contract_inner_stride(&c->product.k, SIDE_A);
+  int64_t shared =
+      c->product.m.outer == 1 ? CACHE_LINE / (t->rows * elem_bytes(c->product.elem_a)) : 1;
+  LLVMValueRef at = tile_add(e, k, emit_i64(e, PREFETCH_STEPS)), zero = emit_i64(e, 0);
   LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSGE, at, end, "");
   at = LLVMBuildNSWSub(e->builder, at, LLVMBuildSelect(e->builder, over, end, zero, ""), "");
   at = tile_add(e, t->outer, tile_times(e, at, row * depth(c)));
-  LLVMValueRef group = emit_i64(e, t->n * t->rows); /* rows lie side by side */
+  LLVMValueRef group = emit_i64(e, t->n * t->rows); /* rows are contiguous */
   at = tile_add(e, at, LLVMBuildSelect(e->builder, over, group, zero, ""));
   int step = shared > 1 ? (int)shared : 1;
   for (int d = 0; d < depth(c); d++)
     for (int g = 0; g < t->n; g += step) {
       LLVMValueRef one = tile_add(e, at, emit_i64(e, d * row));
-      emit_prefetch(e, tile_elements(e, contract_memory(e, c->p.elem_a), t->base[g], one), false);
+      emit_prefetch(e, tile_elements(e, contract_memory(e, c->product.elem_a), t->base[g], one),
+                    false);
     }
 }
 
@@ -380,8 +390,8 @@ static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValue
 enum { TILES_AT_ONCE = 4, STEPS_AT_ONCE = 2 };
 
 static bool whole_vectors(const Contract *c, const TileColumns *t) {
-  return c->pairs && c->p.elem_a == ELEM_bf16 && c->p.m.outer == 1 && t->n == GROUP &&
-         t->rows * 2 == c->q.lanes && in_groups(c);
+  return c->pairs && c->product.elem_a == ELEM_bf16 && c->product.m.outer == 1 && t->n == GROUP &&
+         t->rows * 2 == c->plan.lanes && in_groups(c);
 }
 
 static LLVMValueRef mixed(Contract *c, LLVMValueRef x, LLVMValueRef y, const int *index, int n) {
@@ -393,8 +403,8 @@ static LLVMValueRef mixed(Contract *c, LLVMValueRef x, LLVMValueRef y, const int
 
 /* Factors of one step: the lower or upper half of the elements of two rows, in turn. */
 static LLVMValueRef step_factors(Contract *c, LLVMValueRef low, LLVMValueRef high, int half) {
-  int n = 2 * c->q.lanes, index[64];
-  for (int i = 0; i < n; i++) index[i] = i / 2 + half * c->q.lanes + (i % 2 ? n : 0);
+  int n = 2 * c->plan.lanes, index[64];
+  for (int i = 0; i < n; i++) index[i] = i / 2 + half * c->plan.lanes + (i % 2 ? n : 0);
   return LLVMBuildBitCast(c->e->builder, mixed(c, low, high, index, n), c->vector, "");
 }
 
@@ -403,22 +413,22 @@ static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueR
                            LLVMValueRef to) {
   Contract *c = a->c;
   Emit *e = c->e;
-  LLVMTypeRef memory = contract_memory(e, c->p.elem_a), wide;
-  wide = LLVMVectorType(memory, 2 * (unsigned)c->q.lanes);
+  LLVMTypeRef memory = contract_memory(e, c->product.elem_a), wide;
+  wide = LLVMVectorType(memory, 2 * (unsigned)c->plan.lanes);
   LLVMValueRef row[2 * STEPS_AT_ONCE];
   for (int i = 0; i < 2 * STEPS_AT_ONCE; i++) {
-    LLVMValueRef at = emit_i64(e, i * contract_inner_stride(&c->p.k, SIDE_A));
+    LLVMValueRef at = emit_i64(e, i * contract_inner_stride(&c->product.k, SIDE_A));
     at = tile_elements(e, memory, t->base[first], tile_add(e, from, at));
     row[i] = LLVMBuildLoad2(e->builder, wide, at, "");
-    LLVMSetAlignment(row[i], (unsigned)elem_bytes(c->p.elem_a));
+    LLVMSetAlignment(row[i], (unsigned)elem_bytes(c->product.elem_a));
   }
   for (int i = 0; i < TILES_AT_ONCE; i++) {
     LLVMValueRef now = step_factors(c, row[0], row[1], i / 2);
     LLVMValueRef next = step_factors(c, row[2], row[3], i / 2);
     int index[64];
-    for (int j = 0; j < c->q.lanes; j++)
-      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * c->q.lanes;
-    store_f32(c, mixed(c, now, next, index, c->q.lanes), t->dst[first + i], to);
+    for (int j = 0; j < c->plan.lanes; j++)
+      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * c->plan.lanes;
+    store_f32(c, mixed(c, now, next, index, c->plan.lanes), t->dst[first + i], to);
   }
 }
 
@@ -426,12 +436,12 @@ static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueR
 static LLVMValueRef pack_whole_vectors(PackA *a, const TileColumns *t, LLVMValueRef to) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * depth(c);
+  int64_t stride = contract_inner_stride(&c->product.k, SIDE_A) * depth(c);
   to = LLVMBuildAnd(e->builder, to, emit_i64(e, -STEPS_AT_ONCE), "");
   Loop k = emit_loop(e, emit_i64(e, 0), to, STEPS_AT_ONCE, 0, NULL);
   for (int s = 0; s < STEPS_AT_ONCE; s++) fetch_step(a, t, tile_add(e, k.i, emit_i64(e, s)), to);
   LLVMValueRef from = tile_add(e, t->outer, tile_times(e, k.i, stride));
-  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
+  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->plan.tile[TILE_ROWS]);
   for (int g = 0; g < t->n; g += TILES_AT_ONCE) pack_two_steps(a, t, g, from, at);
   emit_loop_end(e, &k);
   return to;
@@ -441,10 +451,10 @@ static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVM
                          bool half) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int64_t stride = contract_inner_stride(&c->p.k, SIDE_A) * depth(c);
+  int64_t stride = contract_inner_stride(&c->product.k, SIDE_A) * depth(c);
   Loop k = emit_loop(e, from, to, 1, 0, NULL);
   LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride)), x[GROUP];
-  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->q.tile[TILE_ROWS]);
+  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->plan.tile[TILE_ROWS]);
   if (in_groups(c)) fetch_step(a, t, k.i, to);
   for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
   for (int g = 0; g < t->n; g++) store_column(c, x[g], t->dst[g], at, t->rows);
@@ -456,7 +466,7 @@ static void pack_steps(PackA *a, TileColumns *t) {
   Emit *e = c->e;
   LLVMValueRef full = full_words(c, a->length, a->half);
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
-  t->outer = contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A);
+  t->outer = contract_offset(e, &c->product.k, c->product.k.count - 1, o.i, SIDE_A);
   t->done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
   LLVMValueRef from = emit_i64(e, 0);
   if (whole_vectors(c, t)) from = pack_whole_vectors(a, t, full);
@@ -467,16 +477,16 @@ static void pack_steps(PackA *a, TileColumns *t) {
 
 typedef enum PanelPiece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } PanelPiece;
 
-/* Words [from, to) of a row, side by side in memory. */
+/* Words [from, to) of a row, contiguous in memory. */
 static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
                      LLVMValueRef to, PanelPiece what) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int n = what == PIECE_VECTOR ? c->q.lanes : 1;
+  int n = what == PIECE_VECTOR ? c->plan.lanes : 1;
   Loop k = emit_loop(e, from, to, n, 0, NULL);
   LLVMValueRef at =
-      tile_elements(e, contract_memory(e, c->p.elem_a), src, tile_times(e, k.i, depth(c)));
-  LLVMValueRef x = what == PIECE_HALF ? contract_factors(c, SIDE_A, at, 1, NULL, true)
+      tile_elements(e, contract_memory(e, c->product.elem_a), src, tile_times(e, k.i, depth(c)));
+  LLVMValueRef x = what == PIECE_HALF ? contract_operand(c, SIDE_A, at, 1, NULL, true)
                                       : contract_run(c, SIDE_A, at, n);
   store_f32(c, x, dst, k.i);
   emit_loop_end(e, &k);
@@ -492,18 +502,19 @@ static void pack_row(PackA *a, LLVMValueRef src, LLVMValueRef dst) {
   Contract *c = a->c;
   Emit *e = c->e;
   LLVMValueRef full = full_words(c, a->length, a->half), zero = emit_i64(e, 0);
-  LLVMValueRef length = tile_times(e, a->length, c->q.words), end = full;
-  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -c->q.lanes), "");
+  LLVMValueRef length = tile_times(e, a->length, c->plan.words), end = full;
+  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -c->plan.lanes), "");
   if (last_half(c)) end = tile_add(e, full, a->half);
   Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o.i, a->o0, "");
-  LLVMValueRef from = tile_elements(e, contract_memory(e, c->p.elem_a), src,
-                                    contract_offset(e, &c->p.k, c->p.k.n - 1, o.i, SIDE_A));
+  LLVMValueRef from =
+      tile_elements(e, contract_memory(e, c->product.elem_a), src,
+                    contract_offset(e, &c->product.k, c->product.k.count - 1, o.i, SIDE_A));
   LLVMValueRef to = tile_elements(e, c->f32, dst, LLVMBuildNSWMul(e->builder, done, length, ""));
   copy_run(a, from, to, zero, most, PIECE_VECTOR);
   copy_run(a, from, to, most, full, PIECE_ONE);
   if (last_half(c)) copy_run(a, from, to, full, end, PIECE_HALF);
-  if (c->matrix && has_halves(c)) zero_words(a, to, end, length);
+  if (c->amx && has_halves(c)) zero_words(a, to, end, length);
   emit_loop_end(e, &o);
 }
 
@@ -511,16 +522,16 @@ static void pack_rows(PackA *a, LLVMValueRef base, LLVMValueRef dst, LLVMValueRe
   Contract *c = a->c;
   Emit *e = c->e;
   Loop r = emit_loop(e, emit_i64(e, 0), rows, 1, 0, NULL);
-  LLVMValueRef from = tile_times(e, r.i, contract_inner_stride(&c->p.m, SIDE_A));
-  pack_row(a, tile_elements(e, contract_memory(e, c->p.elem_a), base, from),
-           tile_elements(e, c->f32, dst, tile_times(e, r.i, c->q.pitch)));
+  LLVMValueRef from = tile_times(e, r.i, contract_inner_stride(&c->product.m, SIDE_A));
+  pack_row(a, tile_elements(e, contract_memory(e, c->product.elem_a), base, from),
+           tile_elements(e, c->f32, dst, tile_times(e, r.i, c->plan.pitch)));
   emit_loop_end(e, &r);
 }
 
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) {
   Emit *e = c->e;
-  const int64_t *tile = c->q.tile;
-  if (c->q.rows_a) return tile_times(e, n, c->q.pitch * tile[TILE_ROWS]);
+  const int64_t *tile = c->plan.tile;
+  if (c->plan.rows_a) return tile_times(e, n, c->plan.pitch * tile[TILE_ROWS]);
   LLVMValueRef k = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
   k = LLVMBuildNSWMul(e->builder, k, x->length, "");
   return tile_times(e, LLVMBuildNSWMul(e->builder, k, n, ""), tile[TILE_ROWS]);
@@ -528,7 +539,7 @@ LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) 
 
 static LLVMValueRef tile_source(PackA *a, LLVMValueRef t) {
   Contract *c = a->c;
-  return tile_elements(c->e, contract_memory(c->e, c->p.elem_a), a->src,
+  return tile_elements(c->e, contract_memory(c->e, c->product.elem_a), a->src,
                        contract_tile_offset(c, t, SIDE_A));
 }
 
@@ -558,16 +569,16 @@ static void pack_group(PackA *a, LLVMValueRef t, int n, int64_t height) {
 
 static void pack_single(PackA *a, LLVMValueRef t) {
   Contract *c = a->c;
-  if (c->matrix && contract_inner_stride(&c->p.k, SIDE_A) != 1) {
+  if (c->amx && contract_inner_stride(&c->product.k, SIDE_A) != 1) {
     KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
     contract_pack_squares(c, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t), &x);
     return;
   }
-  if (c->q.rows_a) {
+  if (c->plan.rows_a) {
     pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t));
     return;
   }
-  for (int tall = c->q.high > 0; tall >= 0; tall--) pack_group(a, t, 1, c->q.height + tall);
+  for (int tall = c->plan.high > 0; tall >= 0; tall--) pack_group(a, t, 1, c->plan.height + tall);
 }
 
 static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
@@ -575,7 +586,7 @@ static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
   Emit *e = c->e;
   LLVMValueRef last = tile_add(e, t, emit_i64(e, GROUP - 1)), first = contract_tile_rows(c, t);
   LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, last, a->t1, "");
-  for (int g = 1; g < GROUP && c->q.high; g++) {
+  for (int g = 1; g < GROUP && c->plan.high; g++) {
     LLVMValueRef rows = contract_tile_rows(c, tile_add(e, t, emit_i64(e, g)));
     LLVMValueRef equal = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, first, "");
     same = LLVMBuildAnd(e->builder, same, equal, "");
@@ -586,8 +597,8 @@ static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
 static void pack_tiles(PackA *a) {
   Contract *c = a->c;
   Emit *e = c->e;
-  int64_t tiles = c->q.shared ? c->q.tiles : c->q.tiles_max;
-  bool groups = !c->q.rows_a && in_groups(c) && tiles >= GROUP;
+  int64_t tiles = c->plan.shared ? c->plan.tiles : c->plan.tiles_max;
+  bool groups = !c->plan.rows_a && in_groups(c) && tiles >= GROUP;
   if (!groups) {
     Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
     pack_single(a, t.i);
@@ -597,7 +608,8 @@ static void pack_tiles(PackA *a) {
   Loop t = emit_loop(e, a->t0, a->t1, GROUP, 0, NULL);
   LLVMValueRef same = same_heights(a, t.i);
   Branch together = emit_if(e, same);
-  for (int tall = c->q.high > 0; tall >= 0; tall--) pack_group(a, t.i, GROUP, c->q.height + tall);
+  for (int tall = c->plan.high > 0; tall >= 0; tall--)
+    pack_group(a, t.i, GROUP, c->plan.height + tall);
   emit_end_if(e, together);
   Branch single = emit_if(e, LLVMBuildNot(e->builder, same, ""));
   LLVMValueRef end = emit_min_i64(e, tile_add(e, t.i, emit_i64(e, GROUP)), a->t1);

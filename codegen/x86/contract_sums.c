@@ -7,7 +7,7 @@
    asked where b is read in place. */
 #include "contract.h"
 
-enum { STRANDS = 4 }; /* sums side by side, so that additions do not wait for each other */
+enum { STRANDS = 4 }; /* independent sums, so that additions do not wait for each other */
 
 enum { SUM_PANEL, SUM_TOTAL, SUM_ROWS, SUM_MORE, SUM_ARGS };
 
@@ -24,15 +24,15 @@ static LLVMValueRef load(Contract *c, LLVMValueRef base, LLVMValueRef offset) {
   return x;
 }
 
-/* Both halves of pairs (contract_pair.c), or the factors themselves. */
+/* Both halves of pairs (contract_operand.c), or the factors themselves. */
 static LLVMValueRef plus_factors(Contract *c, LLVMValueRef sum, LLVMValueRef x) {
   LLVMBuilderRef b = c->e->builder;
   if (!c->pairs) return LLVMBuildFAdd(b, sum, x, "");
   LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
-  LLVMTypeRef words = LLVMVectorType(i32, (unsigned)c->q.lanes);
+  LLVMTypeRef words = LLVMVectorType(i32, (unsigned)c->plan.lanes);
   LLVMValueRef w = LLVMBuildBitCast(b, x, words, "");
-  LLVMValueRef shift = emit_splat(c->e, LLVMConstInt(i32, 16, 0), c->q.lanes);
-  LLVMValueRef upper = emit_splat(c->e, LLVMConstInt(i32, 0xffff0000u, 0), c->q.lanes);
+  LLVMValueRef shift = emit_splat(c->e, LLVMConstInt(i32, 16, 0), c->plan.lanes);
+  LLVMValueRef upper = emit_splat(c->e, LLVMConstInt(i32, 0xffff0000u, 0), c->plan.lanes);
   LLVMValueRef low = LLVMBuildBitCast(b, LLVMBuildShl(b, w, shift, ""), c->vector, "");
   LLVMValueRef high = LLVMBuildBitCast(b, LLVMBuildAnd(b, w, upper, ""), c->vector, "");
   return LLVMBuildFAdd(b, LLVMBuildFAdd(b, sum, low, ""), high, "");
@@ -52,8 +52,9 @@ static void add_rows(Adding *a, LLVMValueRef from, LLVMValueRef to, int strands)
   for (int i = 0; i < STRANDS * a->vectors; i++) l.next[i] = l.phi[i];
   for (int s = 0; s < strands; s++)
     for (int v = 0; v < a->vectors; v++) {
-      LLVMValueRef row = tile_times(e, tile_add(e, l.i, emit_i64(e, s)), a->vectors * c->q.lanes);
-      LLVMValueRef x = load(c, a->panel, tile_add(e, row, emit_i64(e, v * c->q.lanes)));
+      LLVMValueRef row =
+          tile_times(e, tile_add(e, l.i, emit_i64(e, s)), a->vectors * c->plan.lanes);
+      LLVMValueRef x = load(c, a->panel, tile_add(e, row, emit_i64(e, v * c->plan.lanes)));
       int i = s * a->vectors + v;
       l.next[i] = plus_factors(c, l.phi[i], x);
     }
@@ -66,7 +67,7 @@ static void join_strands(Adding *a, LLVMValueRef total, LLVMValueRef more) {
   Contract *c = a->c;
   Emit *e = c->e;
   for (int v = 0; v < a->vectors; v++) {
-    LLVMValueRef at = emit_i64(e, v * c->q.lanes), x = a->sum[v];
+    LLVMValueRef at = emit_i64(e, v * c->plan.lanes), x = a->sum[v];
     for (int s = 1; s < STRANDS; s++)
       x = LLVMBuildFAdd(e->builder, x, a->sum[s * a->vectors + v], "");
     LLVMValueRef before = load(c, total, at);
@@ -80,7 +81,7 @@ static LLVMValueRef make_sums(Contract *c, int wide) {
   Emit *e = c->e;
   Aside s = tile_aside(e, wide ? "sums_wide" : "sums", sum_type(c));
   Adding a = {.c = c, .panel = LLVMGetParam(s.function, SUM_PANEL)};
-  a.vectors = (int)c->q.width + wide;
+  a.vectors = (int)c->plan.width + wide;
   for (int i = 0; i < STRANDS * a.vectors; i++) a.sum[i] = LLVMConstNull(c->vector);
   LLVMValueRef rows = LLVMGetParam(s.function, SUM_ROWS), more = LLVMGetParam(s.function, SUM_MORE);
   LLVMValueRef most = LLVMBuildAnd(e->builder, rows, emit_i64(e, -STRANDS), "");
@@ -94,12 +95,12 @@ static LLVMValueRef make_sums(Contract *c, int wide) {
 
 static void store_sums(Contract *c, const TileAt *t) {
   Emit *e = c->e;
-  Elem elem = value_type(c->k, c->p.sum)->elem;
+  Elem elem = value_type(c->k, c->product.sum)->elem;
   for (int v = 0; v < t->vectors; v++) {
     Point p = contract_point(c, t, v);
-    LLVMValueRef x = load(c, t->values, emit_i64(e, v * c->q.lanes));
-    if (!c->p.n.n) x = LLVMBuildLoad2(e->builder, c->f32, t->values, ""); /* one column */
-    expr_put(e, c->p.sum, &p, expr_convert(e, x, ELEM_f32, elem));
+    LLVMValueRef x = load(c, t->values, emit_i64(e, v * c->plan.lanes));
+    if (!c->product.n.count) x = LLVMBuildLoad2(e->builder, c->f32, t->values, ""); /* one column */
+    expr_put(e, c->product.sum, &p, expr_convert(e, x, ELEM_f32, elem));
   }
 }
 
@@ -109,7 +110,7 @@ void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *t, c
   if (!c->sums[wide]) c->sums[wide] = make_sums(c, wide);
   LLVMValueRef outer = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
   LLVMValueRef rows = LLVMBuildNSWMul(e->builder, outer, x->length, "");
-  rows = tile_times(e, rows, c->q.words);
+  rows = tile_times(e, rows, c->plan.words);
   LLVMValueRef args[] = {panel, t->values, rows, more};
   LLVMBuildCall2(e->builder, sum_type(c), c->sums[wide], args, SUM_ARGS, "");
   Branch done = emit_if(e, last);

@@ -5,7 +5,7 @@
    units. All results are evaluated at a point before any is stored, because a result may lie in the
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
-#include "stream.h"
+#include "nontemporal.h"
 #include "codegen/walk.h"
 
 typedef struct Elementwise {
@@ -26,11 +26,12 @@ static void units(void *state) {
   walk(s->e, &s->walk, s->from, s->to);
 }
 
-static Stream streamed(Elementwise *s) {
+static Nontemporal nontemporal_results(Elementwise *s) {
   const Nest *n = &s->nest;
-  if (!n->n) return (Stream){0};
+  if (!n->n) return (Nontemporal){0};
   const NestDim *inner = &n->dim[n->n - 1];
-  return stream_of(s->e, &(StreamSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
+  return nontemporal_of(s->e,
+                        &(NontemporalSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
 }
 
 void elem_emit(Emit *e) {
@@ -49,8 +50,8 @@ void elem_emit(Emit *e) {
                   .body = store_results,
                   .state = &s};
   emit_chunk_range(e, walk_units(&s.walk), emit_chunks(e, 1)[0], &s.from, &s.to);
-  Stream stream = streamed(&s);
-  stream_either(e, stream.results, stream.holds, units, &s);
-  stream_end(e, stream.results);
+  Nontemporal nontemporal = nontemporal_results(&s);
+  nontemporal_either(e, nontemporal.results, nontemporal.holds, units, &s);
+  nontemporal_end(e, nontemporal.results);
   emit_end_phase(e);
 }

@@ -76,7 +76,7 @@ static void element(void *state, const Point *p, int n, LLVMValueRef start) {
     accumulator_take_all(s->e, &s->acc[i], n, p);
   }
   keep_values(s, p, n);
-  row_ahead(s, p, n);
+  row_prefetch(s, p, n);
   if (s->pass == s->passes - 1) row_columns_add(s, p, n, start);
   if (s->pass == s->passes - 1)
     for (int u = 0; u < n; u++) walk_store(s->e, &s->kept, &s->over, &p[u], s->nfull, s->full);
@@ -91,11 +91,11 @@ static bool walks(const Rows *s) {
 
 static LLVMValueRef head(Rows *s) {
   Point p = *s->row;
-  if (!s->e->stream || !s->stream.ragged) return NULL;
+  if (!s->e->nontemporal || !s->nontemporal.ragged) return NULL;
   point_set(&p, (Index){.dim = s->over.dim[0].dim, .at = emit_index(s->e, 0)});
   for (int i = 0; i < s->over.nzero; i++)
     point_set(&p, (Index){.dim = s->over.zero[i], .at = emit_index(s->e, 0)});
-  return stream_head(s->e, &s->stream, &p);
+  return nontemporal_head(s->e, &s->nontemporal, &p);
 }
 
 static void walk_row(void *state) {
@@ -115,7 +115,7 @@ static void reduce_pass(Rows *s) {
   bool last = s->pass == s->passes - 1;
   for (int i = 0; i < s->r.n; i++)
     if (takes(s, i)) accumulator_start(s->e, &s->acc[i]);
-  stream_either(s->e, last ? s->stream.results : 0, s->stream.holds, walk_row, s);
+  nontemporal_either(s->e, last ? s->nontemporal.results : 0, s->nontemporal.holds, walk_row, s);
   bind_kept(s, true);
   for (int i = 0; i < s->r.n; i++)
     if (takes(s, i)) expr_bind(s->e, reduction(s, i)->out, accumulator_finish(s->e, &s->acc[i]));
@@ -195,11 +195,11 @@ static bool reduces_last(Rows *s) {
   return false;
 }
 
-static Stream streamed(Rows *s) {
-  if (!s->lanes_over || s->over.n != 1) return (Stream){0};
+static Nontemporal nontemporal_results(Rows *s) {
+  if (!s->lanes_over || s->over.n != 1) return (Nontemporal){0};
   const NestDim *along = &s->over.dim[0];
-  return stream_of(
-      s->e, &(StreamSpace){s->kept.dim, s->kept.n, along->dim, along->size, !reduces_last(s)});
+  return nontemporal_of(
+      s->e, &(NontemporalSpace){s->kept.dim, s->kept.n, along->dim, along->size, !reduces_last(s)});
 }
 
 void row_emit(Emit *e) {
@@ -227,9 +227,9 @@ void row_emit(Emit *e) {
   s.chunks = emit_chunks(e, s.r.ncolumns ? 2 : 1);
   row_columns_zero(&s);
   emit_chunk_range(e, walk_units(&w), s.chunks[0], &from, &to);
-  s.stream = streamed(&s);
+  s.nontemporal = nontemporal_results(&s);
   walk(e, &w, from, to);
-  stream_end(e, s.stream.results);
+  nontemporal_end(e, s.nontemporal.results);
   emit_end_phase(e);
   if (s.r.ncolumns) row_columns_join(&s);
 }

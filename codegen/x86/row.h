@@ -2,7 +2,7 @@
 #ifndef SHARDC_ROW_H
 #define SHARDC_ROW_H
 #include "codegen/reduce.h"
-#include "stream.h"
+#include "nontemporal.h"
 #include "ir/kernel/row_kept.h"
 
 typedef struct Rows {
@@ -16,7 +16,7 @@ typedef struct Rows {
   int passes;
   KeptRows keep;    /* between walks */
   Accumulator *acc; /* of each reduction, scans excluded */
-  Stream stream;
+  Nontemporal nontemporal;
   const Point *row; /* while a row is emitted */
   int pass;
   uint32_t nfull, nrow; /* results of full size, of rows */
@@ -32,8 +32,8 @@ typedef struct Pick { /* a gather */
 bool row_pick(const Rows *s, const Op *sum, Pick *out);
 void row_picks(Rows *s); /* those of the present pass, before its walk */
 
-/* Asks for rows that come later (row_ahead.c); points of a walk */
-void row_ahead(Rows *s, const Point *p, int n);
+/* Asks for rows that come later (row_prefetch.c); points of a walk */
+void row_prefetch(Rows *s, const Point *p, int n);
 
 /* ---- sums of columns (row_columns.c) ---- */
 void row_columns_zero(Rows *s); /* at the start of a chunk of the first phase */

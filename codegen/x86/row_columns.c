@@ -46,8 +46,8 @@ void row_columns_add(Rows *s, const Point *p, int n, LLVMValueRef start) {
   Emit *e = s->e;
   for (int i = 0; i < s->r.ncolumns; i++)
     for (int u = 0; u < n; u++) {
-      int64_t ahead = (int64_t)u * (s->lanes_over ? e->lanes : 1);
-      LLVMValueRef at = LLVMBuildNSWAdd(e->builder, start, emit_i64(e, ahead), "");
+      int64_t prefetch = (int64_t)u * (s->lanes_over ? e->lanes : 1);
+      LLVMValueRef at = LLVMBuildNSWAdd(e->builder, start, emit_i64(e, prefetch), "");
       LLVMValueRef to = line(s, i, s->e->chunk, at), mask = s->lanes_over ? p[u].mask : NULL;
       LLVMValueRef before = emit_load(e, ELEM_f32, to, s->lanes_over ? e->lanes : 1, mask);
       LLVMValueRef sum = LLVMBuildFAdd(e->builder, before, term(s, i, &p[u]), "");

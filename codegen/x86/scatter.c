@@ -7,8 +7,8 @@
    every element of the result has one writer. Indexes outside are dropped. variant `vector`: lanes
    run over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of
    columns, ranges of the new dim, unroll, block of the fill]. */
-#include "ir/kernel/scatter.h"
-#include "stream.h"
+#include "ir/kernel/scatter_shape.h"
+#include "nontemporal.h"
 #include "codegen/walk.h"
 
 typedef struct Scattering {
@@ -89,11 +89,12 @@ static void fill_units(void *state) {
   walk(s->e, &s->filling, s->from, s->to);
 }
 
-static Stream streamed(Scattering *s) {
+static Nontemporal nontemporal_results(Scattering *s) {
   const Nest *n = &s->s.result;
-  if (!n->n) return (Stream){0};
+  if (!n->n) return (Nontemporal){0};
   const NestDim *inner = &n->dim[n->n - 1];
-  return stream_of(s->e, &(StreamSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
+  return nontemporal_of(s->e,
+                        &(NontemporalSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
 }
 
 static void phase_fill(Scattering *s, int64_t block, int64_t chunks) {
@@ -107,9 +108,9 @@ static void phase_fill(Scattering *s, int64_t block, int64_t chunks) {
   s->filling = (Walk){
       .nest = result, .block = block, .lanes = vector, .unroll = 1, .body = fill, .state = s};
   emit_chunk_range(e, walk_units(&s->filling), chunks, &s->from, &s->to);
-  Stream stream = streamed(s);
-  stream_either(e, stream.results, stream.holds, fill_units, s);
-  stream_end(e, stream.results);
+  Nontemporal nontemporal = nontemporal_results(s);
+  nontemporal_either(e, nontemporal.results, nontemporal.holds, fill_units, s);
+  nontemporal_end(e, nontemporal.results);
   emit_end_if(e, apart);
   emit_end_phase(e);
   e->lanes = lanes;

@@ -30,11 +30,11 @@ struct Interp {
 bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,
                     double *receive);
 extern const char interp_alone[]; /* the error of a rank whose peers did not come */
-/* What ranks may not do side by side, such as speak: NULL for one rank. */
+/* What ranks may not do concurrently, such as print: NULL for one rank. */
 void ranks_lock(struct Ranks *r);
 void ranks_unlock(struct Ranks *r);
 
-/* NULL: there is none, and in->error says so. Interns nothing, since ranks ask side by side. */
+/* NULL: there is none, and in->error says so. Interns nothing, since ranks ask concurrently. */
 const Fn *interp_entry(Interp *in, const char *name);
 /* Runs f; results in arena `out`. */
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);

@@ -7,8 +7,8 @@
    padded to whole fragments. Wide heads give several slices of the results to several CTAs. */
 #ifndef SHARDC_FLASH_GPU_H
 #define SHARDC_FLASH_GPU_H
-#include "flash.h"
-#include "gemm.h"
+#include "attention_shape.h"
+#include "gemm_gpu.h"
 
 enum FlashGpuTile {                    /* entries of attribute tile */
                     FLASH_GPU_ROWS,    /* of a CTA, 16 for each warp */

@@ -13,7 +13,7 @@ bool gpu_aligned(const Fn *k, uint32_t buffer);
    of where it is called, in bytes up to 16. */
 int64_t *const *gpu_alignments(const Module *m);
 
-/* Whether the innermost dim lies side by side in `reference`; a space may have none (NO_VALUE). */
+/* Whether the innermost dim is contiguous in `reference`; a space may have none (NO_VALUE). */
 bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference);
 
 /* The most lanes, a power of two up to 16 bytes of the large buffers' widest element, that may run

@@ -5,7 +5,7 @@
    enough the emitters leave out the test for the end. */
 #include "gpu_plan.h"
 #include "ir/support/num.h"
-#include "scatter.h"
+#include "scatter_shape.h"
 
 enum { MOST = 1 << 30, WARP = 32, THREADS_MOST = 1024, UNROLL_MOST = 8 };
 
@@ -100,7 +100,7 @@ static void plan_row(Cutting *x, const GpuRows *w) {
           length = nest_count(&w->over) / (side ? 1 : lanes), threads = x->threads[0];
   need(x, power_within(group, 1, threads) && (group <= WARP || group == threads),
        "the threads of a row are no power of two of a warp, nor all of the CTA");
-  need(x, !side || group == 1, "rows that lie side by side have a thread each");
+  need(x, !side || group == 1, "rows that are contiguous have a thread each");
   need(x, each <= GPU_HELD_MOST, "a thread has too many vectors");
   if (!need(x, !is_variant(x, "held") || each * group >= length,
             "its threads do not hold the whole row"))

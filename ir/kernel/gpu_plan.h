@@ -38,8 +38,8 @@ GpuRows gpu_rows_of(const Module *m, const Fn *k);
 bool gpu_scatter_searches(const Fn *k); /* its index is the same for a whole warp */
 
 /* A dot: what is fixed for a kernel, and which cuts can be. A cut is the first numbers of attribute
-   tile (gemm.h): rows, columns and k of a CTA's tile, rows and columns of a warp's, stages, splits.
-   How operands are copied and how results leave follows from the kernel alone. */
+   tile (gemm_gpu.h): rows, columns and k of a CTA's tile, rows and columns of a warp's, stages,
+   splits. How operands are copied and how results leave follows from the kernel alone. */
 typedef struct GpuProduct {
   const Module *m;
   Product p;

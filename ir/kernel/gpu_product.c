@@ -16,7 +16,7 @@ int64_t gpu_registers(int64_t threads) {
 
 /* ---- what no cut chooses ---- */
 
-/* Whole pieces where alignment is known; else along what lies side by side. */
+/* Whole pieces where alignment is known; else along what is contiguous. */
 static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
   Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
   const ProductDims *mn = is_b ? &p->n : &p->m;
@@ -25,8 +25,8 @@ static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) 
     if (gemm_pieces(p, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
     if (gemm_pieces(p, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
   }
-  const ProductDim *k1 = p->k.n ? &p->k.dim[p->k.n - 1] : NULL;
-  const ProductDim *mn1 = mn->n ? &mn->dim[mn->n - 1] : NULL;
+  const ProductDim *k1 = p->k.count ? &p->k.dim[p->k.count - 1] : NULL;
+  const ProductDim *mn1 = mn->count ? &mn->dim[mn->count - 1] : NULL;
   if (!k1) return COPY_SINGLE_MN;
   if (!mn1) return COPY_SINGLE_K;
   return (is_b ? mn1->b : mn1->a) < (is_b ? k1->b : k1->a) ? COPY_SINGLE_MN : COPY_SINGLE_K;
@@ -34,10 +34,10 @@ static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) 
 
 /* Vectors over the inner columns, where nothing that follows the product takes them apart. */
 static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
-  if (!p->n.n) return 1;
+  if (!p->n.count) return 1;
   for (OpId i = p->dot; i < k->ops.n; i++)
     if (k->ops.at[i].code == OP_rename) return 1;
-  const ProductDim *d = &p->n.dim[p->n.n - 1];
+  const ProductDim *d = &p->n.dim[p->n.count - 1];
   Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
   return gpu_lanes(m, k, &n, k->results.n, k->results.at);
 }

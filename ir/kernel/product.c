@@ -1,9 +1,9 @@
 /* Classification of a dot's dims and the arithmetic of its cut; see product.h.
 
    The lane dim is the result dim (outside batch) that fills vectors best: whole vectors count
-   fully, a dim whose elements do not lie side by side in the result counts half, ties go to the
+   fully, a dim whose elements are not contiguous in the result counts half, ties go to the
    smaller stride. The rows of a tile run along the m dim that is long enough for full tiles; k's
-   inner dim is a long one that lies side by side in an operand. */
+   inner dim is a long one that is contiguous in an operand. */
 #include "product.h"
 #include "ir/support/num.h"
 #include "nest.h"
@@ -57,7 +57,7 @@ static const Value *first_result(const Fn *k, ValueId dot) {
   return &k->values.at[dot];
 }
 
-static void add_dim(ProductDims *d, ProductDim x) { d->dim[d->n++] = x; }
+static void add_dim(ProductDims *d, ProductDim x) { d->dim[d->count++] = x; }
 
 /* Percent of the work that is not wasted when `size` elements are cut into pieces of `unit`. */
 static int64_t filled(int64_t size, int64_t unit) {
@@ -81,12 +81,12 @@ static bool better(int64_t sx, int64_t sy, const ProductDim *x, const ProductDim
 
 static void move_last(ProductDims *d, int at) {
   ProductDim x = d->dim[at];
-  for (int i = at; i + 1 < d->n; i++) d->dim[i] = d->dim[i + 1];
-  d->dim[d->n - 1] = x;
+  for (int i = at; i + 1 < d->count; i++) d->dim[i] = d->dim[i + 1];
+  d->dim[d->count - 1] = x;
 }
 
 static void sort_outward(ProductDims *d) { /* by stride in the result (k: in a), largest first */
-  for (int i = 1; i < d->n; i++)
+  for (int i = 1; i < d->count; i++)
     for (int j = i; j > 0; j--) {
       ProductDim *x = &d->dim[j - 1], *y = &d->dim[j];
       if ((x->r ? x->r : x->a) >= (y->r ? y->r : y->a)) break;
@@ -96,13 +96,13 @@ static void sort_outward(ProductDims *d) { /* by stride in the result (k: in a),
 }
 
 static void count(ProductDims *d) {
-  d->inner = d->n ? d->dim[d->n - 1].size : 1, d->outer = 1;
-  for (int i = 0; i + 1 < d->n; i++) d->outer *= d->dim[i].size;
+  d->inner = d->count ? d->dim[d->count - 1].size : 1, d->outer = 1;
+  for (int i = 0; i + 1 < d->count; i++) d->outer *= d->dim[i].size;
 }
 
 static int best_lane(const ProductDims *d, int lanes) {
   int best = -1;
-  for (int i = 0; i < d->n; i++)
+  for (int i = 0; i < d->count; i++)
     if (best < 0 || better(lane_score(&d->dim[i], lanes), lane_score(&d->dim[best], lanes),
                            &d->dim[i], &d->dim[best]))
       best = i;
@@ -111,7 +111,7 @@ static int best_lane(const ProductDims *d, int lanes) {
 
 static int best_inner(const ProductDims *d, int64_t (*score)(const ProductDim *)) {
   int best = 0;
-  for (int i = 1; i < d->n; i++)
+  for (int i = 1; i < d->count; i++)
     if (better(score(&d->dim[i]), score(&d->dim[best]), &d->dim[i], &d->dim[best])) best = i;
   return best;
 }
@@ -143,13 +143,13 @@ static void classify(Product *p, const Fn *k, const Op *dot) {
 
 static void drop(Product *p, ProductDims *d, int at) { /* stays at index 0 */
   p->zero[p->nzero++] = d->dim[at].dim;
-  for (int i = at; i + 1 < d->n; i++) d->dim[i] = d->dim[i + 1];
-  d->n--;
+  for (int i = at; i + 1 < d->count; i++) d->dim[i] = d->dim[i + 1];
+  d->count--;
 }
 
 static bool join_one(Product *p, const Fn *k, ProductDims *d) {
-  for (int i = 0; i < d->n; i++)
-    for (int j = 0; j < d->n; j++) {
+  for (int i = 0; i < d->count; i++)
+    for (int j = 0; j < d->count; j++) {
       ProductDim *outer = &d->dim[i], *inner = &d->dim[j];
       if (i == j || !nest_joins(k, outer->dim, inner->dim, inner->size)) continue;
       inner->size *= outer->size;
@@ -159,15 +159,15 @@ static bool join_one(Product *p, const Fn *k, ProductDims *d) {
   return false;
 }
 
-/* Neighbours that every buffer holds side by side become one dim; dims of size 1 go. */
+/* Neighbours that contiguous in every buffer become one dim; dims of size 1 go. */
 static void join_dims(Product *p, const Fn *k, ProductDims *d) {
-  for (int i = d->n - 1; i >= 0; i--)
+  for (int i = d->count - 1; i >= 0; i--)
     if (d->dim[i].size == 1) drop(p, d, i);
   while (join_one(p, k, d)) {}
 }
 
 static void swap_dims(ProductDims *d) {
-  for (int i = 0; i < d->n; i++) {
+  for (int i = 0; i < d->count; i++) {
     int64_t t = d->dim[i].a;
     d->dim[i].a = d->dim[i].b, d->dim[i].b = t;
   }
@@ -205,35 +205,35 @@ Product product_of(const Fn *kernel, int lanes) {
   bool swap = p.sum == NO_VALUE ? wants_swap(&p, lanes) : kernel->args.at[p.arg_b] != summed;
   if (swap) swap_sides(&p);
   sort_outward(&p.batch), sort_outward(&p.m), sort_outward(&p.n), sort_outward(&p.k);
-  if (p.n.n) move_last(&p.n, best_lane(&p.n, lanes));
-  if (p.m.n) move_last(&p.m, best_inner(&p.m, row_score));
-  if (p.k.n) move_last(&p.k, best_inner(&p.k, k_score));
+  if (p.n.count) move_last(&p.n, best_lane(&p.n, lanes));
+  if (p.m.count) move_last(&p.m, best_inner(&p.m, row_score));
+  if (p.k.count) move_last(&p.k, best_inner(&p.k, k_score));
   count(&p.batch), count(&p.m), count(&p.n), count(&p.k);
   return p;
 }
 
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
-  if (tile[TILE_PACK_B] != 1 || !p->n.n || !p->k.n || p->n.outer > 1 || p->k.outer > 1)
+  if (tile[TILE_PACK_B] != 1 || !p->n.count || !p->k.count || p->n.outer > 1 || p->k.outer > 1)
     return false;
-  return p->n.dim[p->n.n - 1].b == 1 ||
-         (tile[TILE_DEPTH] == DEPTH_MATRIX && p->k.dim[p->k.n - 1].b == 1);
+  return p->n.dim[p->n.count - 1].b == 1 ||
+         (tile[TILE_DEPTH] == DEPTH_AMX && p->k.dim[p->k.count - 1].b == 1);
 }
 
-bool product_matrix_in_place(const Product *p, const int64_t tile[TILE_COUNT]) {
-  return p->elem_a == p->compute && p->k.n && p->k.dim[p->k.n - 1].a == 1 &&
-         p->k.inner % DEPTH_MATRIX == 0 && p->m.inner % tile[TILE_ROWS] == 0;
+bool product_amx_in_place(const Product *p, const int64_t tile[TILE_COUNT]) {
+  return p->elem_a == p->compute && p->k.count && p->k.dim[p->k.count - 1].a == 1 &&
+         p->k.inner % DEPTH_AMX == 0 && p->m.inner % tile[TILE_ROWS] == 0;
 }
 
-bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]) {
+bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]) {
   int64_t rows = tile[TILE_ROWS], how = tile[TILE_PACK_A];
-  bool in_place = !how && product_matrix_in_place(p, tile);
-  return p->compute == ELEM_bf16 && (rows == MATRIX_SIDE || rows == 2 * MATRIX_SIDE) &&
+  bool in_place = !how && product_amx_in_place(p, tile);
+  return p->compute == ELEM_bf16 && (rows == AMX_ROWS || rows == 2 * AMX_ROWS) &&
          tile[TILE_VECTORS] <= 2 && (tile[TILE_PACK_B] & ~PACK_SHARED) == 1 &&
          (in_place || (how & ~PACK_SHARED) == PACK_ROWS);
 }
 
 bool product_rows_b(const Product *p) {
-  return p->n.n && p->n.outer == 1 && p->n.dim[p->n.n - 1].b == 1;
+  return p->n.count && p->n.outer == 1 && p->n.dim[p->n.count - 1].b == 1;
 }
 
 /* The phase that copies operands for all chunks: some 65536 words each, but of a whole groups of
@@ -287,7 +287,7 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   q.height = p->m.inner / q.tiles_inner, q.high = p->m.inner % q.tiles_inner;
   q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
   q.steps = ceil_div(p->k.inner, tile[TILE_DEPTH]);
-  q.words = tile[TILE_DEPTH] == DEPTH_MATRIX ? DEPTH_MATRIX / 2 : 1;
+  q.words = tile[TILE_DEPTH] == DEPTH_AMX ? DEPTH_AMX / 2 : 1;
   q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
   q.k_inner_max = ceil_div(q.steps, tile[TILE_K_INNER]);
   q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]),
@@ -307,7 +307,7 @@ ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_CO
   if (product_sliced(p, tile)) q.b_bytes *= 2;
   if (p->sum != NO_VALUE)
     q.s_bytes = round_up(q.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
-  bool two = tile[TILE_DEPTH] == DEPTH_MATRIX; /* one may wait for its epilogue */
+  bool two = tile[TILE_DEPTH] == DEPTH_AMX; /* one may wait for its epilogue */
   q.c_bytes = round_up(partial ? q.tiles_max * q.panels_max * block : block << two, CACHE_LINE);
   return q;
 }

@@ -18,7 +18,7 @@ typedef struct ProductDim {
 } ProductDim;
 
 typedef struct ProductDims {
-  int n;
+  int count;
   ProductDim dim[MAX_RANK];
   int64_t inner, outer; /* size of the last one (1 if none), number of elements of all others */
 } ProductDims;
@@ -56,13 +56,13 @@ enum ProductTile {               /* entries of attribute tile */
                                     phase of its own, else by each chunk */
                    TILE_PACK_B,  /* 1: b is copied into panels first; + PACK_SHARED as for a */
                    TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
-                                  step of k. DEPTH_PAIRS: two of bf16 are one factor; DEPTH_MATRIX:
-                                  so many pairs that they fill rows of matrix registers */
+                                  step of k. DEPTH_PAIRS: two of bf16 are one factor; DEPTH_AMX:
+                                  so many pairs that they fill rows of AMX tiles */
                    TILE_COUNT
 };
 
 enum { PACK_NOT, PACK_TILES, PACK_ROWS, PACK_SHARED = 4 };
-enum { DEPTH_PAIRS = 2, DEPTH_MATRIX = 32, MATRIX_SIDE = 16 }; /* rows of a matrix register */
+enum { DEPTH_PAIRS = 2, DEPTH_AMX = 32, AMX_ROWS = 16 }; /* rows of a AMX tile */
 
 typedef struct ProductPlan {
   int64_t tile[TILE_COUNT];
@@ -91,17 +91,17 @@ typedef struct ProductPlan {
   int64_t at_b, w_bytes;         /* bytes of workspace before b's copy, of all, else 0 */
 } ProductPlan;
 
-/* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, side by side
-   (with matrix registers: or k so), and one k dim. */
+/* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, contiguous
+   (with AMX tiles: or k so), and one k dim. */
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]);
-/* Whether matrix registers read a where it lies: whole tiles and steps of bf16. */
-bool product_matrix_in_place(const Product *p, const int64_t tile[TILE_COUNT]);
-/* Whether a cut of depth DEPTH_MATRIX can be made: at most 2 x 2 registers of sums, packed rows. */
-bool product_matrix_fits(const Product *p, const int64_t tile[TILE_COUNT]);
+/* Whether AMX tiles read a where it lies: whole tiles and steps of bf16. */
+bool product_amx_in_place(const Product *p, const int64_t tile[TILE_COUNT]);
+/* Whether a cut of depth DEPTH_AMX can be made: at most 2 x 2 registers of sums, packed rows. */
+bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]);
 /* Whether b is copied for all chunks row by row of its panels, as it lies in memory; else panel by
    panel. */
 bool product_rows_b(const Product *p);
-/* Whether rows of a are read as they are: neighbours along k lie side by side. */
+/* Whether rows of a are read as they are: neighbours along k are contiguous. */
 bool product_a_in_order(const Product *p);
 /* Whether a is read in place, element by element; b, by whole vectors. */
 bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]);

@@ -2,7 +2,7 @@
    pass `select` choose from, a tuner tries and the verifier admits. Sums stay in registers, of
    which there are so many, and in the values that a loop of generated code carries; what is read
    where it lies must lie so, in whole vectors. */
-#include "flash.h"
+#include "attention_shape.h"
 #include "ir/support/num.h"
 #include "product.h"
 
@@ -14,19 +14,19 @@ static int lanes_of(const Module *m) { return target_lanes(&m->target); }
 
 /* ---- dots ---- */
 
-bool product_a_in_order(const Product *p) { return p->k.n && p->k.dim[p->k.n - 1].a == 1; }
+bool product_a_in_order(const Product *p) { return p->k.count && p->k.dim[p->k.count - 1].a == 1; }
 
 bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]) {
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) return product_matrix_in_place(p, tile);
+  if (tile[TILE_DEPTH] == DEPTH_AMX) return product_amx_in_place(p, tile);
   if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
   return p->elem_a == p->compute && product_a_in_order(p);
 }
 
 bool product_b_readable(const Product *p, int lanes) {
-  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.n || p->n.outer > 1 ||
+  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.count || p->n.outer > 1 ||
       p->n.inner % lanes)
     return false;
-  return p->n.dim[p->n.n - 1].b == 1;
+  return p->n.dim[p->n.count - 1].b == 1;
 }
 
 /* No more blocks than there is of anything. */
@@ -45,7 +45,7 @@ static bool depth_fits(const Module *m, const Product *p, const int64_t *t) {
          (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
 }
 
-/* Rows are copied where k lies side by side. */
+/* Rows are copied where k is contiguous. */
 static bool packing_fits(const Product *p, int lanes, const int64_t *t) {
   int64_t how = t[TILE_PACK_A] & ~PACK_SHARED, panels = t[TILE_PACK_B] & ~PACK_SHARED;
   if (how < PACK_NOT || how > PACK_ROWS || (!how && t[TILE_PACK_A])) return false;
@@ -65,8 +65,8 @@ bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COU
   for (int i = 0; i < TILE_PACK_A; i++)
     if (tile[i] < 1) return false;
   if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX)
-    return m->target.matrix && product_matrix_fits(p, tile) && blocks_fit(p, lanes, tile);
+  if (tile[TILE_DEPTH] == DEPTH_AMX)
+    return m->target.matrix && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
   return registers_fit(m, tile) && depth_fits(m, p, tile) && packing_fits(p, lanes, tile) &&
          blocks_fit(p, lanes, tile);
 }

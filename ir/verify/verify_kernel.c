@@ -1,12 +1,12 @@
 /* What `fuse` and `select` promise about kernel functions, checked: the ops of a row kernel can
    share its rows, by the rule that row_share.c states for the code generators as well; the numbers
    of attribute `tile` are numbers a kernel can be made with, and chunks, scratch and workspace are
-   what follows from them. The code generator reads all of these and believes them: a scratch too
-   small is written past, a chunk too few is work that nobody does.
+   what follows from them. The code generator reads all of these and believes them: too
+   little scratch would overflow; too few chunks would leave output unwritten.
 
    Families whose chunks cut any number of units in even ranges are right with any number of them.
  */
-#include "ir/kernel/flash.h"
+#include "ir/kernel/attention_shape.h"
 #include "ir/kernel/product.h"
 #include "ir/kernel/row_kept.h"
 #include "verify.h"
@@ -162,7 +162,8 @@ static bool is_argument(const Fn *k, ValueId id) {
   return k->values.at[id].def == NO_OP;
 }
 
-/* What the readers of kernels (product.h, scatter.h, nest.h) take for granted about the heart. */
+/* What the readers of kernels (product.h, scatter_shape.h, nest.h) take for granted about the
+   heart. */
 static const char *wrong_heart(const Verifier *v, const Op *o) {
   const Fn *k = v->fn;
   if (o->code == OP_dot && (!is_argument(k, o->in[0]) || !is_argument(k, o->in[1])))

@@ -1,4 +1,4 @@
-/* Cutting family column for GPUs: vectors of columns side by side in a warp where columns are
+/* Cutting family column for GPUs: vectors of adjacent columns in a warp where columns are
    consecutive, else threads along the reduced space; and so many splits of it that there are CTAs
    enough, with no fewer than some elements for each thread. */
 #include "gpu.h"

@@ -1,5 +1,5 @@
 /* How a dot is cut on a GPU: which mathematics, how operands come in, which tile, how many splits
-   of k. ir/kernel/gemm.h says what the numbers mean.
+   of k. ir/kernel/gemm_gpu.h says what the numbers mean.
 
    The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA
    bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large

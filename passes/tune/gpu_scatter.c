@@ -2,7 +2,7 @@
    the index depends on columns. */
 #include "gpu.h"
 #include "ir/kernel/gpu_tile.h"
-#include "ir/kernel/scatter.h"
+#include "ir/kernel/scatter_shape.h"
 
 enum { THREADS = 256, VECTORS = 8 };
 

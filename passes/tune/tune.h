@@ -15,7 +15,7 @@
 #include "ir/kernel/families.def"
 #undef FAMILY
 
-void tune_stream(Module *m, Fn *k); /* for families elem, row and scatter */
+void tune_nontemporal(Module *m, Fn *k); /* for families elem, row and scatter */
 
 #define VARIANTS_OF(name)                                                                          \
   Cut name##_rule(const Module *m, const Fn *k);                                                   \

@@ -1,5 +1,5 @@
 /* Tuning of families attention and attention_grad: register tile, blocks of scores, chunks.
-   ir/kernel/flash.h says what the numbers mean.
+   ir/kernel/attention_shape.h says what the numbers mean.
 
    A tile of scores has keys as rows and queries as lanes. A block of scores (keys x queries) should
    stay in the second-level cache with the rows that meet it. Chunks are heads; long sequences of

@@ -11,7 +11,7 @@
 
 /* Tall tiles where k is short: they need fewer lines of the second-level cache, which then has time
    for the result. Not where k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
-   nor where 14 rows of a are read side by side: their distance may be a multiple of what the first
+   nor where 14 rows of a are read at once: their distance may be a multiple of what the first
    level tells apart. */
 static bool tall_tiles(const Product *p, const KernelLimits *x) {
   enum { COLUMNS = 12, STEPS = 768 };
@@ -24,12 +24,12 @@ static bool tall_tiles(const Product *p, const KernelLimits *x) {
 static void matrix_tile(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
   tile[TILE_VECTORS] = min_i64(vectors, 2);
-  tile[TILE_ROWS] = p->m.inner <= MATRIX_SIDE ? MATRIX_SIDE : 2 * MATRIX_SIDE;
+  tile[TILE_ROWS] = p->m.inner <= AMX_ROWS ? AMX_ROWS : 2 * AMX_ROWS;
 }
 
 static void choose_tile(const Product *p, const KernelLimits *x, int64_t *tile) {
   int64_t vectors = p->n.outer * ceil_div(p->n.inner, x->lanes);
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) {
+  if (tile[TILE_DEPTH] == DEPTH_AMX) {
     matrix_tile(p, x, tile);
     return;
   }
@@ -44,7 +44,7 @@ static void choose_tile(const Product *p, const KernelLimits *x, int64_t *tile) 
 enum { K_BLOCK = 768, K_MATRIX = 24 }; /* steps */
 
 static void choose_k(const Product *p, int64_t *tile) {
-  bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX;
+  bool matrix = tile[TILE_DEPTH] == DEPTH_AMX;
   int64_t block = matrix ? K_MATRIX : K_BLOCK;
   int64_t steps = ceil_div(p->k.inner, tile[TILE_DEPTH]), k = p->k.outer * steps;
   tile[TILE_K_OUTER] = tile[TILE_K_INNER] = 1;
@@ -60,7 +60,7 @@ static bool has_pairs(const Product *p, const KernelLimits *x) {
   return x->pairs && p->compute == ELEM_bf16 && p->k.inner > 1;
 }
 
-/* Matrix registers, where a good part of them has something to do. */
+/* AMX tiles, where a good part of them has something to do. */
 static bool has_matrix(const Product *p, const KernelLimits *x) {
   enum { LEAST = 8 };
   return x->matrix && p->compute == ELEM_bf16 && p->m.inner >= LEAST && p->n.inner >= LEAST &&
@@ -68,7 +68,7 @@ static bool has_matrix(const Product *p, const KernelLimits *x) {
 }
 
 static int64_t choose_depth(const Product *p, const KernelLimits *x) {
-  return has_matrix(p, x) ? DEPTH_MATRIX : has_pairs(p, x) ? DEPTH_PAIRS : 1;
+  return has_matrix(p, x) ? DEPTH_AMX : has_pairs(p, x) ? DEPTH_PAIRS : 1;
 }
 
 /* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
@@ -76,8 +76,8 @@ static int64_t choose_depth(const Product *p, const KernelLimits *x) {
    cache it is in. Measured. */
 static double copy_cost(const ProductDims *across, const ProductDims *k, bool of_b,
                         int64_t packed) {
-  const ProductDim *x = across->n ? &across->dim[across->n - 1] : NULL;
-  const ProductDim *y = k->n ? &k->dim[k->n - 1] : NULL;
+  const ProductDim *x = across->count ? &across->dim[across->count - 1] : NULL;
+  const ProductDim *y = k->count ? &k->dim[k->count - 1] : NULL;
   if (!packed) return 0.1;
   if ((packed & ~PACK_SHARED) == PACK_ROWS) return 0.45;
   if (!x || (of_b ? x->b : x->a) == 1) return of_b ? 0.35 : 1;
@@ -98,7 +98,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
   c.k = (double)(p->k.outer * q->steps * q->words);
   c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_multiply = 2.5 / (MATRIX_SIDE * MATRIX_SIDE);
+  if (tile[TILE_DEPTH] == DEPTH_AMX) c.per_multiply = 2.5 / (AMX_ROWS * AMX_ROWS);
   c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
   if (q->shared) {
     c.once = c.per_a * c.k * (double)(p->m.outer * p->m.inner) + 4000 * (double)x->workers;
@@ -107,7 +107,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *
   if ((!tile[TILE_PACK_A] || q->shared) && c.k * (double)(p->m.outer * p->m.inner) > (double)x->l2)
     c.per_a *= 3; /* comes from far each time */
   c.per_b = copy_cost(&p->n, &p->k, true, tile[TILE_PACK_B]);
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) c.per_b = 1.3; /* comes from memory, faster than products */
+  if (tile[TILE_DEPTH] == DEPTH_AMX) c.per_b = 1.3; /* comes from memory, faster than products */
   if (q->shared_b) {
     c.once += c.per_b * c.k * (double)(p->n.outer * p->n.inner) + 4000 * (double)x->workers;
     c.per_b = copy_cost(&p->n, &p->k, true, PACK_NOT);
@@ -196,7 +196,7 @@ static void choose_sharing(const Product *p, const KernelLimits *x, int64_t *til
   double own = choose_chunks(p, x, tile);
   if (p->batch.outer * p->batch.inner > 1) return;
   own = share(p, x, TILE_PACK_A, own, tile);
-  if (tile[TILE_DEPTH] == DEPTH_MATRIX) share(p, x, TILE_PACK_B, own, tile);
+  if (tile[TILE_DEPTH] == DEPTH_AMX) share(p, x, TILE_PACK_B, own, tile);
 }
 
 /* Room for lines that lie `lines` apart in a cache of so many sets, half of it for others. */
@@ -211,8 +211,8 @@ static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
 static bool columns_stay(const Product *p, const KernelLimits *x, const int64_t *tile) {
   enum { WAYS = 16, LINE = 64, MOST = 8 }; /* what is larger than so many caches comes from far */
   enum { FIRST_SETS = 64, FIRST_WAYS = 8 };
-  if (!p->m.n || p->m.dim[p->m.n - 1].a != 1 || p->k.outer > 1) return false;
-  int64_t row = p->k.n ? p->k.dim[p->k.n - 1].a * elem_bytes(p->elem_a) : 0;
+  if (!p->m.count || p->m.dim[p->m.count - 1].a != 1 || p->k.outer > 1) return false;
+  int64_t row = p->k.count ? p->k.dim[p->k.count - 1].a * elem_bytes(p->elem_a) : 0;
   int64_t k = ceil_div(p->k.inner, tile[TILE_K_INNER]);
   if (row % LINE || row * p->k.inner > MOST * x->l2) return false;
   return k <= room(row / LINE, x->l2 / LINE / WAYS, WAYS) &&
@@ -224,7 +224,7 @@ static void choose_packing(const Product *p, const KernelLimits *x, int64_t *til
   int64_t rows = p->m.outer * p->m.inner, columns = p->n.outer * p->n.inner;
   bool in_order = product_a_in_order(p), often = columns > tile[TILE_VECTORS] * x->lanes;
   bool readable = product_a_readable(p, tile) && (in_order || !often || columns_stay(p, x, tile));
-  bool matrix = tile[TILE_DEPTH] == DEPTH_MATRIX, by_rows = in_order || matrix;
+  bool matrix = tile[TILE_DEPTH] == DEPTH_AMX, by_rows = in_order || matrix;
   tile[TILE_PACK_A] = readable ? PACK_NOT : by_rows ? PACK_ROWS : PACK_TILES;
   tile[TILE_PACK_B] = matrix || !product_b_readable(p, x->lanes) || p->sum != NO_VALUE ||
                       rows >= 4 * tile[TILE_ROWS];

@@ -20,5 +20,5 @@ void tune_elem(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, vector ? "vector" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 1, &tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
-  tune_stream(m, k);
+  tune_nontemporal(m, k);
 }

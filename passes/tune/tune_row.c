@@ -55,5 +55,5 @@ void tune_row(Module *m, Fn *k) {
   if (r.ncolumns) attr_set_int(m, &k->attrs, ATTR_workspace, column_workspace(&r, chunks[0]));
   int64_t scratch = row_scratch(m->arena, k, &r);
   if (scratch) attr_set_int(m, &k->attrs, ATTR_scratch, scratch);
-  tune_stream(m, k);
+  tune_nontemporal(m, k);
 }

@@ -1,6 +1,6 @@
 /* Tuning of family scatter: lanes over the innermost dim that stays, blocks of columns, ranges of
    the new dim where columns alone do not keep all workers busy. */
-#include "ir/kernel/scatter.h"
+#include "ir/kernel/scatter_shape.h"
 #include "ir/support/num.h"
 #include "tune.h"
 
@@ -28,5 +28,5 @@ void tune_scatter(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, s.vector ? "vector" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 2, chunks);
-  tune_stream(m, k);
+  tune_nontemporal(m, k);
 }

@@ -10,7 +10,7 @@ static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
 static void vary_matrix(Module *m, const Cut *from, CutList *out) {
   for (int64_t i = 0; i < 4; i++) {
     Cut c = *from;
-    c.at[TILE_ROWS] = i & 1 ? 2 * MATRIX_SIDE : MATRIX_SIDE, c.at[TILE_VECTORS] = 1 + i / 2;
+    c.at[TILE_ROWS] = i & 1 ? 2 * AMX_ROWS : AMX_ROWS, c.at[TILE_VECTORS] = 1 + i / 2;
     add(m, out, c);
   }
 }
@@ -18,7 +18,7 @@ static void vary_matrix(Module *m, const Cut *from, CutList *out) {
 /* As many rows as the registers hold beside one register per vector of b and one for a, and the
    next smaller number that divides well. */
 static void vary_tile(Module *m, const KernelLimits *x, const Cut *from, bool wide, CutList *out) {
-  if (from->at[TILE_DEPTH] == DEPTH_MATRIX) {
+  if (from->at[TILE_DEPTH] == DEPTH_AMX) {
     vary_matrix(m, from, out);
     return;
   }
@@ -45,7 +45,7 @@ static void vary_packing(Module *m, const Cut *from, CutList *out) {
                          PACK_ROWS,
                          PACK_ROWS | PACK_SHARED};
   Cut c = *from, other = *from;
-  bool matrix = from->at[TILE_DEPTH] == DEPTH_MATRIX; /* always packs b */
+  bool matrix = from->at[TILE_DEPTH] == DEPTH_AMX; /* always packs b */
   other.at[TILE_PACK_B] ^= matrix ? PACK_SHARED : 1;
   add(m, out, other);
   for (size_t i = 0; i < sizeof how / sizeof *how; i++) c.at[TILE_PACK_A] = how[i], add(m, out, c);
@@ -65,7 +65,7 @@ static Cut with_k(const Product *p, const Cut *from, int64_t length) {
 static void vary_k(Module *m, const Product *p, const Cut *from, bool wide, CutList *out) {
   int64_t k = p->k.outer * ceil_div(p->k.inner, from->at[TILE_DEPTH]);
   int64_t now = ceil_div(k, from->at[TILE_K_OUTER] * from->at[TILE_K_INNER]);
-  int64_t words = from->at[TILE_DEPTH] == DEPTH_MATRIX ? MATRIX_SIDE : 1;
+  int64_t words = from->at[TILE_DEPTH] == DEPTH_AMX ? AMX_ROWS : 1;
   int64_t least = wide ? 128 / words : now / 2, most = wide ? 4096 / words : now * 2;
   for (int64_t n = least; n > 0 && n <= most; n *= 2)
     if (n != now && n < 2 * k) add(m, out, with_k(p, from, n));

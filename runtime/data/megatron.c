@@ -1,8 +1,11 @@
 /* Megatron's pair of files: tokens in .bin, and beside it .idx, which says where sequences and
    documents lie:
-     "MMIDIDX\0\0", u64 version 1, u8 number type, u64 sequences s, u64 entries d of the last table,
-     s x i32 lengths, s x i64 places in bytes, d x i64 first sequence of each document, and their
-   end Written by its tools, sequences lie one behind the other; a pair where they do not is
+     "MMIDIDX\0\0", u64 version 1, u8 number type,
+     u64 sequences s, u64 entries d of the last table,
+     s x i32 lengths,
+     s x i64 places in bytes,
+     d x i64 first sequence of each document, and their end
+   Written by Megatron's tools, sequences lie one behind the other; a pair where they do not is
    refused, because windows run over them. Must not: allocate; believe a count that the file does
    not hold. */
 #include "formats.h"

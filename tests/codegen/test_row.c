@@ -200,7 +200,7 @@ static void scan(Harness *h, int i) {
 }
 
 /* Rows of whole lines and others, long enough for heads or not, two results of which one is narrow:
-   stored past the caches in every way that there is. */
+   written with non-temporal stores in every way that there is. */
 static void streamed(Harness *h, int i) {
   static const int lengths[] = {512, 257, 1040, 1031, 2056, 96};
   int n = lengths[i % 6], rows = 1 + i % 4, gap = i % 5 ? 0 : 3;

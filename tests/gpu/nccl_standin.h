@@ -2,7 +2,7 @@
 
    The processes of a communicator share memory with a mailbox for every ordered pair of ranks: one
    chunk, filled by the one and emptied by the other. Every operation is a set of transfers that go
-   on side by side until all are done, so the order of sends and receives in a group is no matter;
+   on concurrently until all are done, so the order of sends and receives in a group is no matter;
    what is added is added in the order of ranks. Operations run as host functions of the stream, so
    they keep its order and are recorded into graphs. */
 #ifndef TESTS_GPU_NCCL_STANDIN_H
@@ -55,7 +55,7 @@ typedef struct Transfer {
   bool sends, finished;
 } Transfer;
 
-/* All of them, side by side; false: aborted, or the other side does something else. */
+/* All of them concurrently; false: aborted, or the other side does something else. */
 bool standin_transfer(NcclComm c, Transfer *t, int n, uint32_t what);
 void standin_work(void *work); /* the host function */
 #endif

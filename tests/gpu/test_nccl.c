@@ -23,10 +23,10 @@ enum {
   ROOM = 40000,
   KINDS = 5,
   TABLE = 64,
-  FAULTY = 2,
+  FAILING = 2,
   STALL = 16
 };
-typedef enum Ill { WELL, DIES, SLEEPS, STALLS, FAILS } Ill; /* what is wrong with rank FAULTY */
+typedef enum Ill { WELL, DIES, SLEEPS, STALLS, FAILS } Ill; /* what is wrong with rank FAILING */
 
 static const rt_axis square[] = {{"data", 2, 1}, {"tensor", 2, 2}}, line[] = {{"data", 4, 1}};
 static rt_collective table[TABLE]; /* made before the ranks part */
@@ -153,14 +153,14 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   DeviceOptions o = {.number = -1, .no_graph = ill == STALLS};
   char number[16];
   snprintf(number, sizeof number, "%d", rank);
-  if (ill == FAILS && rank == FAULTY) setenv("SHARDC_EMULATE_NCCL_ERROR", "20", 1);
+  if (ill == FAILS && rank == FAILING) setenv("SHARDC_EMULATE_NCCL_ERROR", "20", 1);
   setenv("RANK", number, 1), setenv("LOCAL_RANK", number, 1);
   if (!rt_comm_open(&c, &p, &f) || !rt_device_start(&d, &p, &c, &o, &f) || !rt_device_join(&d, &f))
     rt_die(&f);
   char *sent = rt_alloc(ROOM * 4);
   for (int run = 0; run < RUNS; run++) {
     fill(rt_tensor_write(&d, &tensors[0]), rank, run), fill(sent, rank, run);
-    if (rank == FAULTY && run == 3) be_ill(ill, &d);
+    if (rank == FAILING && run == 3) be_ill(ill, &d);
     check(rt_device_run(&d, &entry, &f), f.what);
     if (!ill) compare(&d, &c, sent, run);
     else rt_tensor_read(&d, &tensors[1]);
@@ -216,14 +216,14 @@ static void late(void **state) {
   unsetenv("SHARDC_EMULATE_LATE");
 }
 
-static void end_of(Ill ill, int faulty, const char *text, const char *more) {
+static void end_of(Ill ill, int failing, const char *text, const char *more) {
   int status[RANKS];
   char words[8192];
   double from = rt_now();
   start(square, 2, ill, status, words);
   print_message("%.2f s: %.*s\n", rt_now() - from, (int)strcspn(words, "\n"), words);
   assert_true(rt_now() - from < 30);
-  for (int i = 0; i < RANKS; i++) assert_int_equal(status[i], i == FAULTY ? faulty : 1);
+  for (int i = 0; i < RANKS; i++) assert_int_equal(status[i], i == FAILING ? failing : 1);
   if (!strstr(words, text) || !strstr(words, more)) print_message("%s", words);
   assert_non_null(strstr(words, text));
   assert_non_null(strstr(words, more));

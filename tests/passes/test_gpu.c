@@ -8,7 +8,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "ir/budget.h"
-#include "ir/kernel/gemm.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "ir/kernel/gpu_tile.h"
 #include "passes/internal.h"
 #include "passes/tune/gpu.h"

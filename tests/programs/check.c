@@ -55,7 +55,8 @@ static void describe(Module *m) {
   m->target.workers = 2, m->target.join = true, m->target.sums = true;
 }
 
-static bool piped(Side *s, const char *text, size_t n, const char *until, const char *micro) {
+static bool through_shardc(Side *s, const char *text, size_t n, const char *until,
+                           const char *micro) {
   s->c = ctx_new();
   s->m = ir_parse(s->c, "copy", text, n);
   if (!s->m) return fail(s->c, "the dump does not read back");
@@ -300,8 +301,9 @@ static bool check_program_file(const char *path, int plans) {
   if (!side[0].m || !ir_verify(side[0].m)) return fail(side[0].c, "not lowered");
   side[0].in = interp_new(side[0].m, side[0].c->arena);
   char *text = ir_print(side[0].m, &n);
-  if (!piped(&side[1], text, n, "optimizer", NULL) || !piped(&side[2], text, n, NULL, NULL) ||
-      !piped(&side[3], text, n, NULL, "1"))
+  if (!through_shardc(&side[1], text, n, "optimizer", NULL) ||
+      !through_shardc(&side[2], text, n, NULL, NULL) ||
+      !through_shardc(&side[3], text, n, NULL, "1"))
     return false;
   set_inputs(side, 4);
   return run_all(side, 4) && compare(&side[0], &side[1], &side[2], &side[3]) &&

@@ -245,7 +245,7 @@ static void test_results(uint64_t seed, int rounds) {
   printf("results: %d programs of %d calls\n", rounds * n, MOST_ROWS);
 }
 
-/* ---- trouble ---- */
+/* ---- failures ---- */
 
 static char log_path[64];
 
@@ -333,7 +333,7 @@ static int stopped(const Case *c, Comm *comm) {
 typedef struct Expect {
   const char *name;
   Body *body;
-  int rank, status, others; /* of the faulty rank, -1: any; of the others */
+  int rank, status, others; /* of the failing rank, -1: any; of the others */
   double seconds;
   const char *texts[7]; /* the last ones that begin with > are of ranks on one machine: what is
                            told between machines may be a moment old */
@@ -386,8 +386,8 @@ static void check_trouble(const Expect *e, const char *place) {
   double took = rt_now() - began;
   check_log(e->name, e->texts, place != NULL);
   for (int i = 0; i < c.world; i++) {
-    bool faulty = i == e->rank;
-    if (faulty ? e->status >= 0 && status[i] != e->status : status[i] != e->others)
+    bool failing = i == e->rank;
+    if (failing ? e->status >= 0 && status[i] != e->status : status[i] != e->others)
       fail(e->name, i, status[i]);
   }
   printf("%s%s: %.1f s\n", e->name, place ? ", apart" : "", took);

@@ -1,5 +1,5 @@
-/* Dims of attention and the arithmetic of its cut; see flash.h. */
-#include "flash.h"
+/* Dims of attention and the arithmetic of its cut; see attention_shape.h. */
+#include "attention_shape.h"
 #include "ir/support/num.h"
 
 static OpId find_op(const Fn *k) {

@@ -1,6 +1,6 @@
-/* Results that are stored past the caches: see stream.h. Must not: decide which are worth it; that
-   is `select` (passes/tune/tune_stream.c) or the family. */
-#include "stream.h"
+/* Results that are written with non-temporal stores: see nontemporal.h. Must not: decide which are
+   worth it; that is `select` (passes/tune/tune_nontemporal.c) or the family. */
+#include "nontemporal.h"
 
 enum { LINE = 64, LONG_ROW = 1024, LEAST_VECTOR = 16 };
 
@@ -19,31 +19,31 @@ static int64_t bytes_of(const Emit *e, uint32_t result) {
   return elem_bytes(value_type(e->k, value_of(e, result))->elem);
 }
 
-static bool whole_vectors(const Emit *e, const StreamSpace *s, uint32_t result) {
+static bool whole_vectors(const Emit *e, const NontemporalSpace *s, uint32_t result) {
   int64_t vector = e->lanes * bytes_of(e, result);
   return buffer_stride(e->k, value_of(e, result), s->inner) == 1 && vector >= LEAST_VECTOR &&
          vector <= e->target->facts.vector_bytes;
 }
 
 /* Bytes between neighbours in outer dim i; 0: the result lacks it, and is stored once for all. */
-static int64_t step(const Emit *e, const StreamSpace *s, uint32_t result, int i) {
+static int64_t step(const Emit *e, const NontemporalSpace *s, uint32_t result, int i) {
   return buffer_stride(e->k, value_of(e, result), s->outer[i].dim) * bytes_of(e, result);
 }
 
-static bool has_rows(const Emit *e, const StreamSpace *s, uint32_t result) {
+static bool has_rows(const Emit *e, const NontemporalSpace *s, uint32_t result) {
   for (int i = 0; i < s->n; i++)
     if (s->outer[i].size > 1 && !step(e, s, result, i)) return false;
   return true;
 }
 
-static bool is_ragged(const Emit *e, const StreamSpace *s, uint32_t result) {
+static bool is_ragged(const Emit *e, const NontemporalSpace *s, uint32_t result) {
   for (int i = 0; i < s->n; i++)
     if (step(e, s, result, i) % LINE) return true;
   return false;
 }
 
 /* A head of the first result's row is then one of this one's. */
-static bool same_steps(const Emit *e, const StreamSpace *s, uint32_t result, uint32_t first) {
+static bool same_steps(const Emit *e, const NontemporalSpace *s, uint32_t result, uint32_t first) {
   for (int i = 0; i < s->n; i++)
     if ((step(e, s, result, i) - step(e, s, first, i)) % LINE) return false;
   return bytes_of(e, result) == bytes_of(e, first);
@@ -58,7 +58,7 @@ static bool moves(const Fn *k) {
   return false;
 }
 
-static void choose(Emit *e, const StreamSpace *space, Stream *s) {
+static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *s) {
   bool heads = space->heads && !moves(e->k);
   for (uint32_t r = 0; r < e->k->results.n; r++) {
     if (!wanted(e, r) || !whole_vectors(e, space, r) || !has_rows(e, space, r)) continue;
@@ -71,7 +71,7 @@ static void choose(Emit *e, const StreamSpace *space, Stream *s) {
 
 /* ---- whether ---- */
 
-LLVMValueRef stream_aligned(Emit *e, LLVMValueRef address, int64_t bytes) {
+LLVMValueRef nontemporal_aligned(Emit *e, LLVMValueRef address, int64_t bytes) {
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at = LLVMBuildPtrToInt(e->builder, address, i64, "");
   at = LLVMBuildAnd(e->builder, at, emit_i64(e, bytes - 1), "");
@@ -97,7 +97,7 @@ static LLVMValueRef in_no_operand(Emit *e, uint32_t result, LLVMValueRef all) {
 }
 
 /* Ragged rows begin where they like, but all results' at the same place of a line. */
-static LLVMValueRef on_lines(Emit *e, const Stream *s, uint32_t result, LLVMValueRef all) {
+static LLVMValueRef on_lines(Emit *e, const Nontemporal *s, uint32_t result, LLVMValueRef all) {
   LLVMTypeRef byte = LLVMInt8TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at = emit_buffer(e, e->k->args.n + result);
   if (s->ragged) {
@@ -105,18 +105,18 @@ static LLVMValueRef on_lines(Emit *e, const Stream *s, uint32_t result, LLVMValu
     LLVMValueRef back = LLVMBuildNeg(e->builder, LLVMBuildPtrToInt(e->builder, first, i64, ""), "");
     at = LLVMBuildGEP2(e->builder, byte, at, &back, 1, "");
   }
-  return both(e, all, stream_aligned(e, at, LINE));
+  return both(e, all, nontemporal_aligned(e, at, LINE));
 }
 
-Stream stream_of(Emit *e, const StreamSpace *space) {
-  Stream s = {0};
+Nontemporal nontemporal_of(Emit *e, const NontemporalSpace *space) {
+  Nontemporal s = {0};
   choose(e, space, &s);
   for (uint32_t r = 0; r < e->k->results.n; r++)
     if (s.results >> r & 1) s.holds = on_lines(e, &s, r, in_no_operand(e, r, s.holds));
   return s;
 }
 
-LLVMValueRef stream_head(Emit *e, const Stream *s, const Point *p) {
+LLVMValueRef nontemporal_head(Emit *e, const Nontemporal *s, const Point *p) {
   int64_t bytes = bytes_of(e, s->first);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at =
@@ -128,21 +128,22 @@ LLVMValueRef stream_head(Emit *e, const Stream *s, const Point *p) {
 
 /* ---- code ---- */
 
-void stream_either(Emit *e, uint64_t results, LLVMValueRef holds, StreamBody *body, void *state) {
+void nontemporal_either(Emit *e, uint64_t results, LLVMValueRef holds, NontemporalBody *body,
+                        void *state) {
   if (!results) {
     body(state);
     return;
   }
   Branch b = emit_if(e, holds);
-  e->stream = results;
+  e->nontemporal = results;
   body(state);
-  e->stream = 0;
+  e->nontemporal = 0;
   emit_end_if(e, b);
   b = emit_if(e, LLVMBuildNot(e->builder, holds, ""));
   body(state);
   emit_end_if(e, b);
 }
 
-void stream_end(Emit *e, uint64_t results) {
+void nontemporal_end(Emit *e, uint64_t results) {
   if (results) emit_intrinsic_types(e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
 }

@@ -37,7 +37,7 @@ static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel lev
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
-    LLVMInitializeX86AsmParser(); /* emit_stream */
+    LLVMInitializeX86AsmParser(); /* emit_nontemporal_store */
   }
   LLVMTargetRef target;
   char *message = NULL;

@@ -5,8 +5,8 @@
    Heads: an index over all dims of q except Q and D. Dims that k and v share are `shared`; those
    only q has are `group` (grouped queries): heads of one group share keys and values. A flat head
    number counts shared dims outside, group inside. */
-#ifndef SHARDC_FLASH_H
-#define SHARDC_FLASH_H
+#ifndef SHARDC_ATTENTION_SHAPE_H
+#define SHARDC_ATTENTION_SHAPE_H
 #include "ir/ir.h"
 
 typedef struct FlashDims {

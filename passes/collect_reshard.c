@@ -38,12 +38,13 @@ double convert_cost(const CollectSite *s, Str from, Str to, int axis, double hel
 /* A free value costs nothing, but that samples of an input are another rank's business. */
 static double make_cost(const CollectSite *s, ValueId old, int axis, Str want,
                         const Placement *others) {
-  Str home = s->u.home[old].on[axis];
-  if (!s->u.input[old] || !home || strcmp(home, "Batch") || home == want) return 0;
+  Str assigned = s->u.assigned[old].on[axis];
+  if (!s->u.input[old] || !assigned || strcmp(assigned, "Batch") || assigned == want) return 0;
   return held_but(s, value_type(s->f, old), others, axis);
 }
 
-double bring_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others) {
+double reshard_cost(const CollectSite *s, ValueId old, int axis, Str want,
+                    const Placement *others) {
   double least = INFINITY;
   if (s->u.free[old]) return make_cost(s, old, axis, want, others);
   for (uint32_t i = 0; i < s->copies[old].n; i++) {
@@ -225,7 +226,7 @@ static ValueId make_op(CollectSite *s, ValueId old, const Placement *want) {
 
 ValueId site_emit(CollectSite *s, const Op *o, const Placement *in) {
   ValueId *v = ARENA_ARRAY(s->m->arena, ValueId, o->nin + 1);
-  for (uint32_t i = 0; i < o->nin; i++) v[i] = site_bring(s, o->in[i], &in[i]);
+  for (uint32_t i = 0; i < o->nin; i++) v[i] = site_reshard(s, o->in[i], &in[i]);
   Op *made = fn_clone_op(s->m, s->to, s->f, o, s->map);
   for (uint32_t i = 0; i < o->nin; i++) made->in[i] = v[i];
   return made->out;
@@ -261,7 +262,7 @@ static ValueId from_cheapest(CollectSite *s, ValueId old, const Placement *want)
 }
 
 /* Every copy that is made lives to the end of the function and serves all who ask later. */
-ValueId site_bring(CollectSite *s, ValueId old, const Placement *want) {
+ValueId site_reshard(CollectSite *s, ValueId old, const Placement *want) {
   ValueId v = known(s, old, want);
   if (v != NO_VALUE) return v;
   const Op *def = value_def(s->f, old);

@@ -6,8 +6,8 @@
    operands come through a ring of stages in shared memory, and the sums leave through the same
    room, in as many passes as that takes. With several splits each CTA sums one range of k into the
    workspace and a second phase adds the ranges in their order. */
-#ifndef SHARDC_GEMM_H
-#define SHARDC_GEMM_H
+#ifndef SHARDC_GEMM_GPU_H
+#define SHARDC_GEMM_GPU_H
 #include "product.h"
 
 enum GemmTile {              /* entries of attribute tile */
@@ -24,7 +24,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_COUNT
 };
 
-/* How an operand comes into shared memory. Along k: rows are m or n and k lies side by side; along
+/* How an operand comes into shared memory. Along k: rows are m or n and k is contiguous; along
    mn: the other way round. Single: element by element, whatever lies where; async: 16 bytes at
    once; wide: four f32 at once, rounded to 16 bits on the way. */
 enum GemmCopy {
@@ -48,7 +48,7 @@ typedef struct GemmSide { /* an operand's tile in shared memory */
   bool along_k, async, wide;
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
   int elem;      /* bytes of an element */
-  int64_t rows, columns, pitch, bytes; /* columns lie side by side; pitch: bytes between rows */
+  int64_t rows, columns, pitch, bytes; /* columns are contiguous; pitch: bytes between rows */
 } GemmSide;
 
 typedef struct GemmPlan {
@@ -69,7 +69,7 @@ typedef struct GemmPlan {
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *p, GemmMath math, const int64_t tile[GEMM_COUNT]);
-/* Whether all 16-byte pieces along that direction lie side by side in memory and on multiples of 16
+/* Whether all 16-byte pieces along that direction are contiguous in memory and on multiples of 16
    bytes, if the operand itself begins on one. */
 bool gemm_pieces(const Product *p, bool side_b, bool along_k);
 #endif

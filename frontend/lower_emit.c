@@ -1,7 +1,7 @@
 /* Writing ops: constants appear where numbers meet tensors, values of outer functions become
    arguments of loop bodies when they are used there, stacked parameters come in as one slice per
    round. */
-#include "frontend/emit.h"
+#include "frontend/lower_emit.h"
 #include "frontend/lower_build.h"
 #include <string.h>
 

@@ -6,9 +6,9 @@
    middle of a step, the same on every device and rank. A step that is not fine leaves parameters
    and states as they were, bit by bit. Which tensors are at fault follows from norm2.of.NAME, one
    number per parameter, per layer in a stack: backward runs through the layers in reverse, so the
-   boundary between faulty and clean layers is where it began. `of` is a word of the language: no
-   parameter's path holds it. Must not: read a gradient more than once. */
-#include "passes/guard.h"
+   boundary between non-finite and clean layers is where it began. `of` is a word of the language:
+   no parameter's path holds it. Must not: read a gradient more than once. */
+#include "passes/guard_nonfinite.h"
 #include <math.h>
 #include <string.h>
 

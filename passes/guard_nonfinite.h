@@ -1,6 +1,6 @@
-/* The guard against numbers that are not finite (guard.c). */
-#ifndef SHARDC_GUARD_H
-#define SHARDC_GUARD_H
+/* The guard against numbers that are not finite (guard_nonfinite.c). */
+#ifndef SHARDC_GUARD_NONFINITE_H
+#define SHARDC_GUARD_NONFINITE_H
 #include "passes/internal.h"
 
 extern const char guard_prefix[]; /* of the outputs norm2.of.NAME */

@@ -1,13 +1,14 @@
-/* Rows that come next are fetched while one is worked on. A row is read from memory in its first
-   walk and from the caches in the others; without this, memory would rest meanwhile. Each walk asks
-   for its part of a row that comes `AHEAD_BYTES` later; where rows are longer, each walk but the
-   first for its part of the next one, because the first still meets lines of its own row on their
-   way. Fetching touches no value: whatever lies at the address, no result depends on it. */
+/* Software prefetch of the rows that come next while one is worked on. A row is read from memory in
+   its first walk and from the caches in the others; without this, memory would rest meanwhile. Each
+   walk prefetches its part of a row that comes `PREFETCH_BYTES` later; where rows are longer, each
+   walk but the first for its part of the next one, because the first still meets lines of its own
+   row on their way. Fetching touches no value: whatever lies at the address, no result depends on
+   it. */
 #include "row.h"
 
-enum { AHEAD_BYTES = 9 << 10 };
+enum { PREFETCH_BYTES = 9 << 10 };
 
-/* An argument of which every row is read anew, its elements side by side. Tables, and what is read
+/* An argument of which every row is read anew, its elements contiguous. Tables, and what is read
    under other names, have dims of their own: which of their rows comes next is not known. */
 static bool streams(const Rows *s, ValueId v) {
   const Type *t = value_type(s->e->k, v);
@@ -25,11 +26,11 @@ static int64_t row_bytes(const Rows *s, ValueId v) {
 
 static int64_t rows_ahead(const Rows *s, ValueId v) {
   int64_t bytes = row_bytes(s, v);
-  return bytes < AHEAD_BYTES ? AHEAD_BYTES / bytes : 1;
+  return bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1;
 }
 
 /* The first walk that fetches. */
-static int first_walk(const Rows *s, ValueId v) { return row_bytes(s, v) > AHEAD_BYTES; }
+static int first_walk(const Rows *s, ValueId v) { return row_bytes(s, v) > PREFETCH_BYTES; }
 
 static void fetch(Rows *s, ValueId v, const Point *p) {
   Emit *e = s->e;
@@ -44,7 +45,7 @@ static void fetch(Rows *s, ValueId v, const Point *p) {
   emit_prefetch(e, expr_address(e, v, &there), false);
 }
 
-void row_ahead(Rows *s, const Point *p, int n) {
+void row_prefetch(Rows *s, const Point *p, int n) {
   const Fn *k = s->e->k;
   if (s->passes == 1 || !s->lanes_over || s->over.n != 1 || !s->kept.n) return;
   for (uint32_t i = 0; i < k->args.n; i++) {

@@ -1,9 +1,9 @@
-/* The arithmetic of a dot's cut on a GPU; see gemm.h.
+/* The arithmetic of a dot's cut on a GPU; see gemm_gpu.h.
 
    Rows of 16-bit elements are swizzled so that eight neighbouring rows of one 16-byte piece lie in
    different banks (ldmatrix reads them at once). Rows of f32 are padded instead: by 16 bytes where
-   k lies side by side, by 32 where single words of four rows are read at once. */
-#include "gemm.h"
+   k is contiguous, by 32 where single words of four rows are read at once. */
+#include "gemm_gpu.h"
 #include "ir/support/num.h"
 
 enum { PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
@@ -67,18 +67,18 @@ GemmPlan gemm_plan(const Product *p, GemmMath math, const int64_t tile[GEMM_COUN
   return g;
 }
 
-/* The direction's inner dim lies side by side and holds whole pieces; all others move by whole
+/* The direction's inner dim is contiguous and holds whole pieces; all others move by whole
  * pieces. */
 bool gemm_pieces(const Product *p, bool side_b, bool along_k) {
   const ProductDims *all[] = {&p->batch, side_b ? &p->n : &p->m, &p->k};
   const ProductDims *along = all[along_k ? 2 : 1];
   int64_t piece = PIECE / elem_bytes(side_b ? p->elem_b : p->elem_a);
   for (int i = 0; i < 3; i++)
-    for (int j = 0; j < all[i]->n; j++) {
+    for (int j = 0; j < all[i]->count; j++) {
       const ProductDim *d = &all[i]->dim[j];
       int64_t stride = side_b ? d->b : d->a;
-      bool inner = all[i] == along && j + 1 == along->n;
+      bool inner = all[i] == along && j + 1 == along->count;
       if (inner ? stride != 1 || d->size % piece : stride % piece) return false;
     }
-  return along->n > 0;
+  return along->count > 0;
 }

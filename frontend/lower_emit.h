@@ -1,8 +1,8 @@
 /* The pen of the evaluator: writes what it decided into the IR. Every function does nothing when
    only checking. Values of an outer function are brought into the body of a loop when they are used
    there. */
-#ifndef SHARDC_EMIT_H
-#define SHARDC_EMIT_H
+#ifndef SHARDC_LOWER_EMIT_H
+#define SHARDC_LOWER_EMIT_H
 #include "frontend/sema.h"
 
 /* Appends an op with results outs[0 .. nout - 1], whose kinds and dims are set already; sets their

@@ -1,10 +1,10 @@
-/* order: wishes. Walks each function backwards, callers first: a stored value wants the declared
-   order of its global, the operands and results of an element-wise kernel want one common order, a
-   value made in a loop wants what the loop's result wants. Kernels can write any order at little
-   cost; reading a large operand across its order is what costs. */
+/* order, phase 2: layout preferences, propagated backwards from stores, callers first. A stored
+   value prefers the declared order of its global, the operands and results of an element-wise
+   kernel want one common order, a value made in a loop wants what the loop's result wants. Kernels
+   can write any order at little cost; reading a large operand across its order is what costs. */
 #include "passes/order.h"
 
-static void wish(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
+static void prefer(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
   if (want[v] || !type_same_dims(own, order)) return;
   Type *t = ARENA_NEW(m->arena, Type);
   *t = *order;
@@ -29,13 +29,13 @@ static const Type *common_order(const Fn *f, const Op *o, const Type **want) {
   return NULL;
 }
 
-static void wish_kernel(Module *m, const Fn *f, const Op *o, const Type **want) {
+static void prefer_kernel(Module *m, const Fn *f, const Op *o, const Type **want) {
   if (strcmp(attr_str(&o->callee->attrs, ATTR_family, ""), "elem")) return;
   const Type *order = common_order(f, o, want);
   if (!order) return;
-  for (uint32_t i = 0; i < o->nin; i++) wish(m, want, o->in[i], value_type(f, o->in[i]), order);
+  for (uint32_t i = 0; i < o->nin; i++) prefer(m, want, o->in[i], value_type(f, o->in[i]), order);
   for (uint32_t i = 0; i < o->nout; i++)
-    wish(m, want, o->out + i, value_type(f, o->out + i), order);
+    prefer(m, want, o->out + i, value_type(f, o->out + i), order);
 }
 
 /* The result of loop o that continues v, or NO_VALUE. */
@@ -88,10 +88,10 @@ static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
       order_result(o->callee, i, want[o->out + i], s.axis.dim, pad);
     uint32_t on = loop_continues(o, i);
     if (on != NO_VALUE && want[o->out + i])
-      wish(m, want, o->in[on], value_type(f, o->in[on]), want[o->out + i]);
+      prefer(m, want, o->in[on], value_type(f, o->in[on]), want[o->out + i]);
   }
   for (uint32_t i = 0; i < s.carry; i++)
-    if (want[o->out + i]) wish(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
+    if (want[o->out + i]) prefer(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
 }
 
 /* An op's operand has these dims in this order, if its result is dense in the order of t. */
@@ -133,18 +133,18 @@ static void wish_concat(Module *m, const Fn *f, const Op *o, const Type **want) 
       if (!unmapped(def, value_type(f, def->in[0]), &t)) break;
       v = def->in[0];
     }
-    if (def && !(op_flags(def->code) & VIEW)) wish(m, want, v, value_type(f, v), &t);
+    if (def && !(op_flags(def->code) & VIEW)) prefer(m, want, v, value_type(f, v), &t);
   }
 }
 
-const Type **order_wants(Module *m, const Fn *f) {
+const Type **order_preferences(Module *m, const Fn *f) {
   const Type **want = ARENA_ARRAY(m->arena, const Type *, f->values.n + 1);
   for (ValueId v = 0; v < f->values.n; v++)
     if (f->values.at[v].storage.ordered) want[v] = &f->values.at[v].type;
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_store) wish(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
-    if (o->code == OP_kernel) wish_kernel(m, f, o, want);
+    if (o->code == OP_store) prefer(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
+    if (o->code == OP_kernel) prefer_kernel(m, f, o, want);
     if (o->code == OP_concat) wish_concat(m, f, o, want);
     if (o->code == OP_loop) wish_loop(m, f, o, want);
   }

@@ -1,7 +1,7 @@
 /* A kernel function with one scatter, seen by `select` and the code generator: which dims are added
  * up into which. */
-#ifndef SHARDC_SCATTER_H
-#define SHARDC_SCATTER_H
+#ifndef SHARDC_SCATTER_SHAPE_H
+#define SHARDC_SCATTER_SHAPE_H
 #include "nest.h"
 
 typedef struct Scatter {

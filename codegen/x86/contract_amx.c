@@ -1,7 +1,7 @@
-/* The micro-kernel of machines with matrix registers (AMX; tile depth 32): up to 2 x 2 of them add
+/* The micro-kernel of machines with AMX tiles (AMX; tile depth 32): up to 2 x 2 of them add
    up 32 x 32 elements over one block of k.
 
-   A matrix register has 16 rows of 64 bytes. Per step of k, 32 elements: two of a, each 16 rows of
+   An AMX tile has 16 rows of 64 bytes. Per step of k, 32 elements: two of a, each 16 rows of
    16 pairs of bf16, as they lie in memory or in packed rows; two of b, each 16 rows of a packed
    panel (one pair along k for each of 16 columns); four products of 16 x 16 x 32 into f32. Each of
    the four loads serves two products, which is all that eight registers allow. There are no masks:
@@ -53,7 +53,7 @@ static LLVMValueRef shapes(Contract *c) {
   byte[0] = number(c, 1);
   for (int i = 0; i < REGISTERS; i++) {
     byte[COLUMNS_AT + 2 * i] = number(c, LINE);
-    byte[ROWS_AT + i] = number(c, MATRIX_SIDE);
+    byte[ROWS_AT + i] = number(c, AMX_ROWS);
   }
   LLVMValueRef g = LLVMAddGlobal(c->e->module, LLVMArrayType2(i8, BYTES), "shapes");
   LLVMSetInitializer(g, LLVMConstArray2(i8, byte, BYTES));
@@ -61,17 +61,17 @@ static LLVMValueRef shapes(Contract *c) {
   return g;
 }
 
-void contract_matrix_begin(Contract *c) {
+void contract_amx_begin(Contract *c) {
   LLVMValueRef g = shapes(c);
   call(c, "llvm.x86.ldtilecfg", 1, &g);
 }
 
-void contract_matrix_end(Contract *c) { call(c, "llvm.x86.tilerelease", 0, NULL); }
+void contract_amx_end(Contract *c) { call(c, "llvm.x86.tilerelease", 0, NULL); }
 
 /* ---- one block of k ---- */
 
 static LLVMValueRef sums_stride(Contract *c) {
-  return emit_i64(c->e, c->q.tile[TILE_VECTORS] * c->q.lanes * 4);
+  return emit_i64(c->e, c->plan.tile[TILE_VECTORS] * c->plan.lanes * 4);
 }
 
 /* Register r, v of the sums at `base`, whose rows are `stride` bytes apart. */
@@ -79,7 +79,7 @@ static void move_sum(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef
                      int v) {
   Contract *c = x->c;
   Emit *e = c->e;
-  LLVMValueRef at = tile_add(e, tile_times(e, stride, r * MATRIX_SIDE), emit_i64(e, v * LINE));
+  LLVMValueRef at = tile_add(e, tile_times(e, stride, r * AMX_ROWS), emit_i64(e, v * LINE));
   LLVMValueRef args[] = {number(c, r * x->vectors + v), bytes_on(c, base, at), stride};
   call(c, how, 3, args);
 }
@@ -99,7 +99,7 @@ static void start(Matrix *x) {
     LLVMValueRef which = number(c, i);
     call(c, "llvm.x86.tilezero", 1, &which);
   }
-  if (c->q.tile[TILE_K_OUTER] * c->q.tile[TILE_K_INNER] > 1) {
+  if (c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER] > 1) {
     Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_MORE), zero, ""));
     move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(c));
     emit_end_if(e, b);
@@ -132,8 +132,9 @@ static void finish(Matrix *x) {
 }
 
 static int64_t a_stride(const Contract *c) { /* bytes between rows of a */
-  return c->q.rows_a ? c->q.pitch * 4
-                     : contract_inner_stride(&c->p.m, SIDE_A) * elem_bytes(c->p.elem_a);
+  return c->plan.rows_a
+             ? c->plan.pitch * 4
+             : contract_inner_stride(&c->product.m, SIDE_A) * elem_bytes(c->product.elem_a);
 }
 
 static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offset, int64_t stride,
@@ -145,12 +146,12 @@ static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offse
 }
 
 /* Which operand meets more than one other. */
-static ProductSide staying(const Contract *c) { return c->q.tiles_max == 1 ? SIDE_A : SIDE_B; }
+static ProductSide staying(const Contract *c) { return c->plan.tiles_max == 1 ? SIDE_A : SIDE_B; }
 
 /* Steps of a block of k of which it stays. */
 static int64_t steps_that_stay(const Matrix *x) {
   int registers = staying(x->c) == SIDE_A ? x->rows : x->vectors;
-  return STAY_BYTES / (registers * MATRIX_SIDE * LINE);
+  return STAY_BYTES / (registers * AMX_ROWS * LINE);
 }
 
 static void multiply(Matrix *x, int r, int v) {
@@ -167,7 +168,7 @@ static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
   int64_t below = a_stride(c), panel = x->vectors * LINE;
   for (int r = 0; r < x->rows; r++)
     for (int v = 0; v < x->vectors; v++) {
-      if (v == 0) load_factor(c, FIRST_A + r, pa, r * MATRIX_SIDE * below, below, a);
+      if (v == 0) load_factor(c, FIRST_A + r, pa, r * AMX_ROWS * below, below, a);
       if (r == 0) load_factor(c, FIRST_B + v, pb, v * LINE, panel, b);
       multiply(x, r, v);
     }
@@ -178,10 +179,10 @@ static void run_steps(Matrix *x, LLVMValueRef from, LLVMValueRef to, LLVMValueRe
   Contract *c = x->c;
   Emit *e = c->e;
   Loop l = emit_loop(e, from, to, 1, 2, at);
-  contract_ahead_matrix(c, l.i);
+  contract_prefetch_amx(c, l.i);
   step(x, l.phi[0], l.phi[1], stays);
   l.next[0] = bytes_on(c, l.phi[0], emit_i64(e, LINE));
-  l.next[1] = bytes_on(c, l.phi[1], emit_i64(e, x->vectors * LINE * MATRIX_SIDE));
+  l.next[1] = bytes_on(c, l.phi[1], emit_i64(e, x->vectors * LINE * AMX_ROWS));
   emit_loop_end(e, &l);
   at[0] = l.phi[0], at[1] = l.phi[1];
 }
@@ -193,8 +194,8 @@ static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
   LLVMValueRef from = param(x, MICRO_FROM), to = param(x, MICRO_TO);
   int64_t most = steps_that_stay(x);
   LLVMValueRef at[] = {bytes_on(c, pa, tile_times(e, from, LINE)),
-                       bytes_on(c, pb, tile_times(e, from, x->vectors * LINE * MATRIX_SIDE))};
-  if (c->q.k_inner_max <= most) {
+                       bytes_on(c, pb, tile_times(e, from, x->vectors * LINE * AMX_ROWS))};
+  if (c->plan.k_inner_max <= most) {
     run_steps(x, from, to, at, true);
     return;
   }
@@ -208,19 +209,19 @@ static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
 static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, ProductSide s) {
   Contract *c = x->c;
   Emit *e = c->e;
-  if (s == SIDE_A && !c->q.rows_a)
-    return tile_elements(e, c->a_memory, base, contract_offset(e, &c->p.k, c->p.k.n - 1, o, s));
+  if (s == SIDE_A && !c->plan.rows_a)
+    return tile_elements(e, c->a_memory, base,
+                         contract_offset(e, &c->product.k, c->product.k.count - 1, o, s));
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(x, MICRO_O0), "");
   done = LLVMBuildNSWMul(e->builder, done, param(x, MICRO_LENGTH), "");
-  return bytes_on(c, base,
-                  tile_times(e, done, s == SIDE_A ? LINE : x->vectors * LINE * MATRIX_SIDE));
+  return bytes_on(c, base, tile_times(e, done, s == SIDE_A ? LINE : x->vectors * LINE * AMX_ROWS));
 }
 
-LLVMValueRef contract_matrix(Contract *c, int vectors) {
+LLVMValueRef contract_amx(Contract *c, int vectors) {
   Emit *e = c->e;
-  LLVMValueRef *made = &c->micro[0][vectors > c->q.width];
+  LLVMValueRef *made = &c->micro[0][vectors > c->plan.width];
   if (*made) return *made;
-  Matrix x = {.c = c, .rows = (int)c->q.tile[TILE_ROWS] / MATRIX_SIDE, .vectors = vectors};
+  Matrix x = {.c = c, .rows = (int)c->plan.tile[TILE_ROWS] / AMX_ROWS, .vectors = vectors};
   Aside s =
       tile_aside(e, arena_printf(e->arena, "matrix%dx%d", x.rows, vectors), contract_micro_type(c));
   start(&x);

@@ -1,5 +1,5 @@
-/* A kernel function with one scatter: see scatter.h. */
-#include "scatter.h"
+/* A kernel function with one scatter: see scatter_shape.h. */
+#include "scatter_shape.h"
 
 static OpId find_scatter(const Fn *k) {
   for (uint32_t i = 0; i < k->ops.n; i++)

@@ -1,11 +1,11 @@
-/* Which results of a kernel are stored past the caches (attribute stream): large ones of kernels
-   that move so much that the last-level cache holds little of a result when its first reader
-   begins. What a buffer's address and an operand in the same place have to say is asked when the
-   kernel runs (codegen/x86/stream.h). Must not: know what instructions a target has. */
+/* Which results of a kernel are written with non-temporal stores (attribute stream): large ones of
+   kernels that move so much that the last-level cache holds little of a result when its first
+   reader begins. What a buffer's address and an operand in the same place have to say is asked when
+   the kernel runs (codegen/x86/nontemporal.h). Must not: know what instructions a target has. */
 #include "ir/count.h"
 #include "tune.h"
 
-void tune_stream(Module *m, Fn *k) {
+void tune_nontemporal(Module *m, Fn *k) {
   double large = (double)m->target.l2, cache = (double)m->target.l3;
   int64_t *list = ARENA_ARRAY(m->arena, int64_t, k->results.n + 1), n = 0;
   for (uint32_t i = 0; i < k->results.n; i++) {
