@@ -15,7 +15,7 @@ double loop_matrix(void);
 bool loop_has_pairs(void);
 bool loop_has_matrix(void);
 
-/* a = b + 3 c over n elements, written with non-temporal stores: 12 bytes each. n: a multiple of 16, arrays
+/* a = b + 3 c over n elements, with non-temporal stores: 12 bytes each. n: a multiple of 16, arrays
    on 64 bytes. */
 void loop_triad(float *a, const float *b, const float *c, int64_t n);
 

@@ -82,7 +82,8 @@ bool targets_join(Module *m, const BuildOptions *o, const char *const *objects);
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);
 /* Compiles every kernel function of m to DIR/SYMBOL.o, on a GPU to DIR/SYMBOL.ptx and, where ptxas
- * is on PATH, DIR/SYMBOL.cubin, in child processes, through the kernel cache (build.c). */
+ * is on PATH, DIR/SYMBOL.cubin, in child processes, through the kernel cache
+ * (kernel_objects.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
 /* quick: with no more of LLVM's passes than must be, for tests of all else. */
 bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick);

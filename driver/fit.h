@@ -24,7 +24,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 /* ---- tries: cmd_fit_try.c ---- */
 
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
-  int stage;            /* of zero */
+  int stage;               /* of zero */
   int64_t micro;
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */

@@ -3,7 +3,7 @@
      set weights.prefix = "transformer."
      set weights.ignore = "names, blanks between"
      set weights.file.PATH = "names of the parameter, blanks between"
-     set weights.order.PATH = "1 0"           (which of the parameter's dims each dim of the file is)
+     set weights.order.PATH = "1 0"          (which of the parameter's dims each dim of the file is)
      set weights.config.KEY = "a JSON value"
 
    A model without a block takes a built-in one, the blocks of the example files, if the paths are

@@ -289,7 +289,7 @@ bool type_same_dims(const Type *a, const Type *b); /* same axes in any order */
 Type type_without(const Type *t, const Str *dims, int n);
 Type type_with_elem(Type t, Elem e);
 
-/* ---- building (build.c) ---- */
+/* ---- building (module_build.c) ---- */
 Module *module_new(Ctx *c);
 Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
 void module_add(Module *m, Fn *f);            /* at the end; callees must be there already */

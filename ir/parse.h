@@ -10,7 +10,7 @@
 #include <setjmp.h>
 
 typedef struct KnownValue { /* %number of the text: which value of the function being read */
-  uint32_t fn;         /* 0: not yet; functions count from 1 */
+  uint32_t fn;              /* 0: not yet; functions count from 1 */
   ValueId value;
 } KnownValue;
 

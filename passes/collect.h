@@ -36,10 +36,10 @@ typedef struct Collect {
 
 typedef struct Uses { /* of the values of one function; arrays by ValueId */
   Placement *assigned;
-  bool *free;        /* made where it is needed: positions, constants, inputs, and what they give */
-  bool *input;       /* ... from inputs: samples of other ranks are no cheap thing */
-  bool *linear;      /* all its uses let a partial sum through */
-  bool *root;        /* a gradient that the update reads */
+  bool *free;     /* made where it is needed: positions, constants, inputs, and what they give */
+  bool *input;    /* ... from inputs: samples of other ranks are no cheap thing */
+  bool *linear;   /* all its uses let a partial sum through */
+  bool *root;     /* a gradient that the update reads */
   bool *gradient; /* ends in gradients of parameters only, through sums: lives as `assigned` says */
   const Global **of; /* the parameter that it is, or a round's slice of */
   bool *inner;       /* a sum that is one term of the only op that reads it */

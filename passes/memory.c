@@ -21,8 +21,8 @@ typedef struct BufferClass {
 typedef struct Frame {
   Module *m;
   Fn *f;
-  ValueId *class_of; /* by value: the value that names its class */
-  int64_t *within;   /* by value: its place in the bytes of its class */
+  ValueId *class_of;    /* by value: the value that names its class */
+  int64_t *within;      /* by value: its place in the bytes of its class */
   BufferClass *classes; /* by that value */
   VEC(Block) blocks, live;
   uint32_t *work,

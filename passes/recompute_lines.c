@@ -36,8 +36,8 @@ typedef struct KeepLine {
 } KeepLine;
 
 typedef struct LinePiece { /* layers of a pair with one line */
-  uint32_t change;     /* index of its pair's change */
-  const KeepLine *line; /* NULL: keep all */
+  uint32_t change;         /* index of its pair's change */
+  const KeepLine *line;    /* NULL: keep all */
   int64_t first, count;
 } LinePiece;
 

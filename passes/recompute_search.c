@@ -51,7 +51,7 @@ typedef struct PlanSearch {
   KeepState **state;           /* by stack: what cannot matter, what is settled */
   KeepNet **net;
   KeptSet *low, *high; /* by stack: at the price, on both sides of the budget */
-  double *floor;   /* by stack: cheapest layer at the price */
+  double *floor;       /* by stack: cheapest layer at the price */
   bool cut_short;
 } PlanSearch;
 

@@ -21,10 +21,10 @@ typedef struct Slice { /* one parameter's update, being read */
   const Fn *f;
   ZeroMember member;
   uint32_t nstates;
-  Axis rounds;         /* of the parameter's stack */
-  ValueId gradient;    /* whose squares the guard adds up; NO_VALUE: none */
-  const char *why;     /* not of the form; NULL: it is so far */
-  bool *in;            /* by value: made by the slice */
+  Axis rounds;      /* of the parameter's stack */
+  ValueId gradient; /* whose squares the guard adds up; NO_VALUE: none */
+  const char *why;  /* not of the form; NULL: it is so far */
+  bool *in;         /* by value: made by the slice */
   KnownAnswer *own,
       *number; /* by value: does it look at the parameter or its states; is it one number
                           of a round that does */

@@ -20,14 +20,14 @@ typedef struct Contract {
                    second buffer */
   /* .. inside the micro-kernel (contract_interleave.c), else before each row tile */
   bool interleaved;
-  bool prefetch;   /* the next panel of b is prefetched */
+  bool prefetch;           /* the next panel of b is prefetched */
   bool prefetch_a;         /* the next tile's rows of a are prefetched */
   int64_t prefetch_lines;  /* lines of b that a round (AMX tiles: a step) fetches */
   int64_t prefetch_period; /* rounds in which they are the same ones */
-  bool pipelined; /* AMX tiles: a tile's epilogue is done while the next tile is computed */
-  bool direct; /* the only result is the dot itself: the micro-kernel may store it */
+  bool pipelined;  /* AMX tiles: a tile's epilogue is done while the next tile is computed */
+  bool direct;     /* the only result is the dot itself: the micro-kernel may store it */
   int64_t out_row; /* bytes between rows of the first result; 0: its lanes are not contiguous */
-  Elem out;    /* its element type */
+  Elem out;        /* its element type */
   /* its bit, if it is written with non-temporal stores where its vectors are aligned */
   uint64_t nontemporal;
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */

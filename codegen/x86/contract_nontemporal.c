@@ -3,7 +3,8 @@
    A result as large as the second-level cache is not found there when it is read again. Rows of the
    result must begin on whole lines; that vectors are aligned is asked when the kernel runs, because
    results may be parts of others. Not where the epilogue reads something as large as the result: it
-   may lie in the same place, and its lines are in the cache already. Measured: docs/performance.md. */
+   may lie in the same place, and its lines are in the cache already. Measured:
+   docs/performance.md. */
 #include "contract.h"
 #include "ir/support/num.h"
 

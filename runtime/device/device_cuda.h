@@ -18,7 +18,7 @@ typedef struct Recorded { /* an entry: its first run goes launch by launch, late
 } Recorded;
 
 typedef struct OpenSpan { /* a span of a tensor, in the window */
-  const rt_tensor *t; /* NULL: nothing is there */
+  const rt_tensor *t;     /* NULL: nothing is there */
   int64_t from, bytes;
   bool written;
 } OpenSpan;
