@@ -9,9 +9,10 @@
    a result lies in the buffer of an operand where pass `order` may put it there (--apart: never,
    as where a later kernel still reads the operand).
 
-   Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c past the
-   caches (12 bytes per element). Bytes of a kernel: operands and results once. Times are processor
-   time, so that other processes count little; medians, quartiles of the shares in brackets.
+   Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c with
+   non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
+   are processor time, so that other processes count little; medians, quartiles of the shares in
+   brackets.
    Must not: report a figure that it did not measure in this run. */
 #include "bench/loops.h"
 #include "bench/team.h"

@@ -167,7 +167,7 @@ static void unit(Emit *e, const Walk *w, LLVMValueRef number) {
   else call_body(e, &r, start, 1, 1, NULL);
 }
 
-void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
+void walk_space(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
   Loop l = emit_loop(e, from, to, 1, 0, NULL);
   unit(e, w, l.i);
   emit_loop_end(e, &l);
@@ -176,5 +176,5 @@ void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
 void walk_all(Emit *e, const Walk *w) {
   int64_t units = walk_units(w);
   if (units == 1) unit(e, w, emit_index(e, 0));
-  else walk(e, w, emit_index(e, 0), emit_index(e, units));
+  else walk_space(e, w, emit_index(e, 0), emit_index(e, units));
 }

@@ -29,7 +29,8 @@ typedef struct Walk {
 } Walk;
 
 int64_t walk_units(const Walk *w);
-void walk(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to); /* units from .. to - 1 */
+void walk_space(Emit *e, const Walk *w, LLVMValueRef from,
+                LLVMValueRef to); /* units from .. to - 1 */
 void walk_all(Emit *e, const Walk *w);
 
 /* Stores n values to their result buffers: all are evaluated at p before any is stored, because a

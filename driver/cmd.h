@@ -105,7 +105,8 @@ Exit write_text(Ctx *c, const char *path, const char *text,
                 size_t n);                  /* "-": stdout; else whole or not at all */
 bool make_folder(Ctx *c, const char *path); /* false: E0002 */
 Exit exit_of(const Cli *o, Exit otherwise); /* what the diagnostics mean for the exit code */
-Exit report(Cli *o, Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
+Exit cli_report(Cli *o,
+                Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
 /* cmd_explain.c: its tables */

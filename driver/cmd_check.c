@@ -118,7 +118,7 @@ static Exit check_all(Cli *o, Found *f) {
     Cli one = *o;
     one.c = ctx_new();
     Exit e = check_file(&one, o->operands.at[i], f);
-    e = f ? exit_of(&one, e) : report(&one, e);
+    e = f ? exit_of(&one, e) : cli_report(&one, e);
     if (f) f->any_message |= diag_print_list(one.c->diag, f->messages, f->any_message);
     if (e > worst) worst = e;
     ctx_free(one.c);

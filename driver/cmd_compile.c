@@ -56,15 +56,15 @@ static const char *output_of(Cli *o, EmitKind kind) {
 static Exit emit_ast(Cli *o, const char *output) {
   size_t n, length = 0;
   char *text = file_read(o->c, o->operands.at[0], &n), *printed = NULL;
-  if (!text) return report(o, EXIT_ENVIRONMENT);
+  if (!text) return cli_report(o, EXIT_ENVIRONMENT);
   AstFile *f = ast_parse(o->c, o->operands.at[0], text, n);
   FILE *out = f ? open_memstream(&printed, &length) : NULL;
-  if (!out) return report(o, EXIT_ENVIRONMENT);
+  if (!out) return cli_report(o, EXIT_ENVIRONMENT);
   ast_print(o->c, f, out);
   fclose(out);
   Exit e = write_text(o->c, output, printed, length);
   free(printed);
-  return report(o, e);
+  return cli_report(o, e);
 }
 
 /* ---- the road ---- */
@@ -308,7 +308,7 @@ Exit compile_executable(Cli *o, const char *output, Module **m) {
   if (o->value[OPT_PLAN] && strchr(o->value[OPT_PLAN], ','))
     return cli_usage("`--plan %s`: one plan at a time; `compile` puts several into an executable",
                      o->value[OPT_PLAN]);
-  return report(o, make(o, EMIT_EXE, output, m, 0));
+  return cli_report(o, make(o, EMIT_EXE, output, m, 0));
 }
 
 Exit cmd_compile(Cli *o) {
@@ -323,7 +323,7 @@ Exit cmd_compile(Cli *o) {
   const char *output = output_of(o, kind);
   if (kind == EMIT_EXE && !strcmp(output, "-"))
     return cli_usage("an executable cannot go to stdout; name a file after -o");
-  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
+  if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   if (kind == EMIT_AST) return emit_ast(o, output);
-  return report(o, make(o, kind, output, &m, start));
+  return cli_report(o, make(o, kind, output, &m, start));
 }

@@ -299,7 +299,7 @@ Exit cmd_data(Cli *o) {
     for (size_t k = 0; k < sizeof bound / sizeof *bound; k++)
       if (o->value[bound[k].id] && !strstr(bound[k].verbs, verb))
         return cli_usage("`shardc data %s` has no option `--%s`", verb, bound[k].name);
-    return report(o, verbs[i].run(o));
+    return cli_report(o, verbs[i].run(o));
   }
   return cli_usage("`shardc data` does info, convert or tokenize, not `%s`", verb);
 }

@@ -168,5 +168,5 @@ Exit cmd_dump(Cli *o) {
   else if (e == EXIT_FINE && form == FORM_HTML) e = dump_html(o, m, output);
   else if (e == EXIT_FINE && (e = go_on_to(o, m, after)) == EXIT_FINE)
     e = put_form(o, m, form, output);
-  return report(o, e);
+  return cli_report(o, e);
 }

@@ -29,7 +29,7 @@ Exit cmd_fmt(Cli *o) {
     Cli one = *o;
     one.c = ctx_new();
     Exit e = format_file(&one, o->operands.at[i]);
-    e = report(&one, e);
+    e = cli_report(&one, e);
     if (e > worst) worst = e;
     ctx_free(one.c);
   }

@@ -190,7 +190,7 @@ Exit exit_of(const Cli *o, Exit otherwise) {
   return of_surroundings(code) ? EXIT_ENVIRONMENT : EXIT_INPUT;
 }
 
-Exit report(Cli *o, Exit otherwise) {
+Exit cli_report(Cli *o, Exit otherwise) {
   diag_print(o->c->diag, stderr, o->format, o->colour);
   return exit_of(o, otherwise);
 }

@@ -111,5 +111,5 @@ Exit cmd_opt(Cli *o) {
   if (e == EXIT_FINE && o->value[OPT_CHANGES]) before = ir_print(m, NULL);
   if (e == EXIT_FINE && !passes_run(m, list.n, list.at, &p)) e = EXIT_INPUT;
   if (e == EXIT_FINE) e = put_result(o, m, before);
-  return report(o, e);
+  return cli_report(o, e);
 }

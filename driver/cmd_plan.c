@@ -296,7 +296,7 @@ static Exit plan_one(Planning *x, const char *name) {
   else if (e == EXIT_FINE && !quiet) say_plan(&p);
   fflush(stdout);
   if (e == EXIT_FINE) e = draw(x, &p);
-  e = report(&one, e);
+  e = cli_report(&one, e);
   ctx_free(one.c);
   return e;
 }
@@ -305,7 +305,7 @@ static Exit plan_one(Planning *x, const char *name) {
 Exit cmd_plan(Cli *o) {
   const char *names = o->value[OPT_PLAN], *page = o->value[OPT_HTML];
   if (!names) names = program_plans(o->c, o->operands.at[0]);
-  if (!names) return report(o, EXIT_ENVIRONMENT);
+  if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))
     return cli_usage("`--svg` draws one plan: --plan NAME");
   Planning x = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
@@ -319,6 +319,6 @@ Exit cmd_plan(Cli *o) {
     if (*names && !o->value[OPT_JSON] && !to_stdout(page)) printf("\n");
   } while (*names);
   if (!page) return worst;
-  Exit e = report(o, plan_page_write(x.page, o->c, x.model, page));
+  Exit e = cli_report(o, plan_page_write(x.page, o->c, x.model, page));
   return e == EXIT_FINE ? worst : e;
 }

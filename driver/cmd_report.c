@@ -9,7 +9,7 @@ Exit cmd_report(Cli *o) {
   char *text = NULL;
   size_t n = 0;
   Fault f = {0};
-  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
+  if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   FILE *page = open_memstream(&text, &n);
   if (!page) bug("no memory");
   bool good = rt_report(page, o->operands.at, (int)o->operands.n, &f);
@@ -18,5 +18,5 @@ Exit cmd_report(Cli *o) {
   if (good) e = write_text(o->c, output, text, n);
   else diag_at(o->c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", f.where, f.what);
   free(text);
-  return report(o, e);
+  return cli_report(o, e);
 }

@@ -243,7 +243,7 @@ static Exit find_standin(Cli *o) {
     Report *r = diag_at(o->c->diag, "E1314", (Span){0}, "cannot find the stand-in for a GPU");
     diag_fact(r, "looked for `%s`", path);
     diag_help(r, "build shardc with its tests, or set SHARDC_LIB to the folder that holds emulate");
-    return report(o, EXIT_ENVIRONMENT);
+    return cli_report(o, EXIT_ENVIRONMENT);
   }
   setenv("SHARDC_LIBCUDA", path, 1);
   setenv("SHARDC_LIBNCCL", arena_printf(o->c->arena, "%s/emulate/libnccl.so.2", lib), 1);
@@ -272,7 +272,7 @@ Exit cmd_run(Cli *o) {
   char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(folder)) {
     diag_at(o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", folder, strerror(errno));
-    return report(o, EXIT_ENVIRONMENT);
+    return cli_report(o, EXIT_ENVIRONMENT);
   }
   const char *exe = arena_printf(o->c->arena, "%s/model", folder);
   o->here = true;

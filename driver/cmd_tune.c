@@ -230,9 +230,9 @@ Exit cmd_tune(Cli *o) {
   if (e == EXIT_FINE) e = number_of(o, OPT_RIVALS, "rivals", 0, &n.rivals);
   if (e == EXIT_FINE && n.rounds < 1) e = cli_usage("`--rounds` is at least 1");
   if (e != EXIT_FINE) return e;
-  if (!can_write(o->c, output)) return report(o, EXIT_ENVIRONMENT);
+  if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))
-    return report(o, EXIT_ENVIRONMENT);
+    return cli_report(o, EXIT_ENVIRONMENT);
   e = load_module(o, &m);
   if (e == EXIT_FINE && strcmp(m->after, "order")) e = run_pipeline(o, m, "order");
   if (e == EXIT_FINE && strcmp(m->after, "order"))
@@ -242,5 +242,5 @@ Exit cmd_tune(Cli *o) {
     e = cli_usage("this machine cannot run kernels for %s", m->target.name);
   if (e == EXIT_FINE) measure_all(o, m, &db, &n, output);
   if (e == EXIT_FINE) e = put_records(o, &db, output);
-  return report(o, e);
+  return cli_report(o, e);
 }

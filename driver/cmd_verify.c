@@ -187,7 +187,7 @@ Exit cmd_verify(Cli *o) {
   x.a.plan = o->value[OPT_PLAN], x.b.plan = o->value[OPT_AGAINST];
   if (!x.a.plan && !x.b.plan) return cli_usage("which plan? --plan NAME, and --against NAME");
   x.folder = arena_printf(o->c->arena, "%s/shardc-verify.XXXXXX", base && *base ? base : "/tmp");
-  if (!mkdtemp((char *)x.folder)) return environment(o, x.folder), report(o, EXIT_ENVIRONMENT);
+  if (!mkdtemp((char *)x.folder)) return environment(o, x.folder), cli_report(o, EXIT_ENVIRONMENT);
   Exit e = make_side(&x, &x.side[0], &x.a, "a");
   if (e == EXIT_FINE) e = make_side(&x, &x.side[1], &x.b, "b");
   if (e == EXIT_FINE) e = judge(&x);
@@ -195,5 +195,5 @@ Exit cmd_verify(Cli *o) {
   rt_remove_tree(x.folder);
   for (int i = 0; i < 2; i++)
     if (x.side[i].c) ctx_free(x.side[i].c);
-  return report(o, e);
+  return cli_report(o, e);
 }

@@ -393,7 +393,7 @@ bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int
 const Val *env_find(const Env *env, Str name);
 void env_set(Eval *e, Env *env, Str name, Val v);
 
-bool is_initialiser(Str name);                       /* normal, truncated_normal, uniform */
+bool call_is_initialiser(Str name);                  /* normal, truncated_normal, uniform */
 void check_unused_function(World *w, const Decl *d); /* sema_unused.c: E0201 */
 bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is being walked already */
 

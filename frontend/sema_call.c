@@ -339,7 +339,7 @@ static Val call_builtin(Eval *e, const Builtin *b, Call *c) {
 
 static const char *const inits[] = {"normal", "truncated_normal", "uniform"};
 
-bool is_initialiser(Str n) {
+bool call_is_initialiser(Str n) {
   for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
     if (!strcmp(n, inits[i])) return true;
   return false;
@@ -460,7 +460,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver) {
   if (d) return call_declared(e, d, &c);
   if (b) return call_builtin(e, b, &c);
   if (mask_function(c.name)) return mask_call(e, &c);
-  if (is_initialiser(c.name)) return call_init(e, &c);
+  if (call_is_initialiser(c.name)) return call_init(e, &c);
   no_function(e, env, &c);
   return val_poison();
 }

@@ -99,7 +99,7 @@ void warn_spans(Plan *p, const Rule *rule) {
   bool inner = false;
   for (uint32_t i = 0; i < rule->dims.n; i++)
     inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
-             !is_stack_dim(p, rule->dims.at[i].dim);
+             !plan_is_stack_dim(p, rule->dims.at[i].dim);
   if (gpus <= 0 || !inner || rule->axes.n != 1) return;
   for (uint32_t i = 0; i < p->mesh.n; i++) {
     ranks *= p->mesh.at[i].size;

@@ -197,7 +197,7 @@ static void help_padding(Report *r, const Placed *d, int64_t size, int64_t ranks
               d->dim, (long long)size, (long long)ranks, (long long)stored);
 }
 
-bool is_stack_dim(const Plan *p, Str dim) {
+bool plan_is_stack_dim(const Plan *p, Str dim) {
   for (uint32_t i = 0; i < p->e->params.n; i++)
     if (dims_has(&p->e->params.at[i]->lead, dim)) return true;
   return false;
@@ -224,7 +224,7 @@ static void check_divides(Plan *p, const Rule *rule) {
     const Placed *d = &rule->dims.at[i];
     int64_t size = stored_size_of(p->e->sizes, d->dim);
     if (size <= 0 || size % ranks == 0 || !strcmp(d->dim, "Batch")) continue;
-    if (is_stack_dim(p, d->dim)) {
+    if (plan_is_stack_dim(p, d->dim)) {
       uneven_stages(p, rule, d, size, ranks);
       continue;
     }
@@ -518,7 +518,7 @@ static void warn_bubble(Plan *p) {
   const Rule *split = batch_rule(p), *cut = NULL;
   for (uint32_t i = 0; i < p->rules.n; i++)
     for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
-      if (is_stack_dim(p, p->rules.at[i].dims.at[k].dim)) cut = &p->rules.at[i];
+      if (plan_is_stack_dim(p, p->rules.at[i].dims.at[k].dim)) cut = &p->rules.at[i];
   if (!cut || batch < 1 || micro < 1 || chunks < 1 || (kind && !strcmp(kind, "zero_bubble")))
     return;
   stages = ranks_of(cut);

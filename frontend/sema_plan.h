@@ -36,7 +36,7 @@ typedef struct Plan {
   VEC(Rule) rules;
 } Plan;
 
-bool is_stack_dim(const Plan *p, Str dim);
+bool plan_is_stack_dim(const Plan *p, Str dim);
 void check_machine(Plan *p);                /* E0201, E0708, N0701 */
 void warn_spans(Plan *p, const Rule *rule); /* W0701 */
 #endif

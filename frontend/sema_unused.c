@@ -35,7 +35,7 @@ static bool is_axis(const Scope *s, Str name) {
 
 static bool is_function(const Scope *s, Str name) {
   return world_find(s->w, SPACE_FN, name, false) || builtin_find(name, false) ||
-         mask_function(name) || is_initialiser(name);
+         mask_function(name) || call_is_initialiser(name);
 }
 
 static bool is_value(const Scope *s, Str name) {

@@ -227,7 +227,7 @@ static ValueId buffer_of(const Rounds *x, ValueId v) {
 }
 
 /* All that the work on one result gives finds a buffer. */
-static bool find_homes(Rounds *x) {
+static bool find_buffers(Rounds *x) {
   const Fn *f = x->f;
   if (x->work->link.n == 1) return true;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++) {
@@ -266,7 +266,7 @@ static bool takes_over(Rounds *x, uint32_t i) {
   for (OpId j = x->work->loop + 1; j < f->ops.n; j++)
     if (fuse_reads(&f->ops.at[j], x->derived)) any |= x->mine[j] || admit(x, j, v);
   if (!any || read_later(f, x->work->loop, x->mine, v)) return false;
-  return comes_from_links(x, i, !only_sums(x)) && bytes_more(x) <= 0 && find_homes(x);
+  return comes_from_links(x, i, !only_sums(x)) && bytes_more(x) <= 0 && find_buffers(x);
 }
 
 /* What the work reads and the loop is not given. Constants are made where they are read. */

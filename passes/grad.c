@@ -16,7 +16,7 @@ static GradRule *const rules[OP_COUNT] = {
 #undef GRAD
 };
 
-bool differentiable(const Type *t) { return elem_class(t->elem) == CLASS_FLOAT; }
+bool grad_differentiable(const Type *t) { return elem_class(t->elem) == CLASS_FLOAT; }
 
 static bool any_varied(const Op *o, const bool *varied) {
   for (uint32_t i = 0; i < o->nin; i++)
@@ -56,7 +56,7 @@ static void vary_op(Module *m, const Fn *f, const Op *o, bool *varied) {
     vary_loop(m, f, o, varied);
   } else if (!(op_flags(o->code) & NODIFF) && any_varied(o, varied)) {
     for (uint32_t i = 0; i < o->nout; i++)
-      varied[o->out + i] = differentiable(value_type(f, o->out + i));
+      varied[o->out + i] = grad_differentiable(value_type(f, o->out + i));
   }
 }
 
@@ -120,7 +120,7 @@ ValueId back_total(Back *k, ValueId v) {
   uint32_t first = first_part(k, v);
   ValueId sum = k->parts[v].at[first];
   for (uint32_t i = 0; i < k->parts[v].n; i++)
-    if (i != first) sum = gr_bin(k, OP_add, sum, k->parts[v].at[i]);
+    if (i != first) sum = grad_binary(k, OP_add, sum, k->parts[v].at[i]);
   return k->total[v] = sum;
 }
 
@@ -200,7 +200,7 @@ static ValueId parameter_gradient(Back *k, const Global *g) {
     const Op *o = &k->f->ops.at[i];
     if (o->code != OP_load || o->global != g) continue;
     ValueId d = back_total(k, o->out);
-    if (d != NO_VALUE) sum = sum == NO_VALUE ? d : gr_bin(k, OP_add, sum, d);
+    if (d != NO_VALUE) sum = sum == NO_VALUE ? d : grad_binary(k, OP_add, sum, d);
   }
   return sum;
 }

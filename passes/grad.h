@@ -45,7 +45,7 @@ void back_run(Back *k); /* all ops of f, last to first; seeds were given */
 bool *varied_values(Module *m, const Fn *f,
                     const bool *args); /* loads of parameters start it too */
 bool *varied_body(Module *m, const Fn *f, const Op *loop, const bool *varied);
-bool differentiable(const Type *t);
+bool grad_differentiable(const Type *t);
 Fn *extended_forward(
     Back *k, Rebuild *r); /* copies f with its extended loops; r->map maps all values, fills r */
 ValueId *map_reads(Back *k,
@@ -58,18 +58,18 @@ void back_seed(Back *k, ValueId v,
 ValueId back_total(Back *k, ValueId v); /* the gradient of v or NO_VALUE */
 
 /* For rules. */
-bool gr_wants(const Back *k, const Op *o, uint32_t i); /* is a gradient of operand i asked for */
-ValueId gr_in(Back *k, const Op *o, uint32_t i);       /* operand i, in b */
-ValueId gr_out(Back *k, const Op *o, uint32_t i);      /* result i, in b */
-const Type *gr_in_type(const Back *k, const Op *o, uint32_t i);
-const Type *gr_out_type(const Back *k, const Op *o, uint32_t i);
-void gr_give(Back *k, const Op *o, uint32_t i,
-             ValueId g); /* summed over dims that operand i lacks; checked */
-ValueId gr_un(Back *k, OpCode c, ValueId a);
-ValueId gr_bin(Back *k, OpCode c, ValueId a, ValueId b);
-ValueId gr_number(Back *k, ValueId like, double value); /* a constant of like's element type */
-ValueId gr_scaled(Back *k, ValueId a, double factor);
-ValueId gr_zeros(Back *k, const Type *t);
+bool grad_wants(const Back *k, const Op *o, uint32_t i); /* is a gradient of operand i asked for */
+ValueId grad_in(Back *k, const Op *o, uint32_t i);       /* operand i, in b */
+ValueId grad_out(Back *k, const Op *o, uint32_t i);      /* result i, in b */
+const Type *grad_in_type(const Back *k, const Op *o, uint32_t i);
+const Type *grad_out_type(const Back *k, const Op *o, uint32_t i);
+void grad_give(Back *k, const Op *o, uint32_t i,
+               ValueId g); /* summed over dims that operand i lacks; checked */
+ValueId grad_unary(Back *k, OpCode c, ValueId a);
+ValueId grad_binary(Back *k, OpCode c, ValueId a, ValueId b);
+ValueId grad_number(Back *k, ValueId like, double value); /* a constant of like's element type */
+ValueId grad_scaled(Back *k, ValueId a, double factor);
+ValueId grad_zeros(Back *k, const Type *t);
 
 #define GRAD(op, rule) GradRule rule;
 #include "passes/grad.def"

@@ -62,7 +62,7 @@ static void differentiate_body(LoopBack *l, const ValueId *dy) {
     for (uint32_t i = 0; i < l->o->nin; i++) {
       ValueId arg = l->body->args.at[i + 1];
       l->wanted[i] = varied[arg] ? back_total(l->in, arg) : NO_VALUE;
-      if (i >= l->s.carry && !gr_wants(l->k, l->o, i)) l->wanted[i] = NO_VALUE;
+      if (i >= l->s.carry && !grad_wants(l->k, l->o, i)) l->wanted[i] = NO_VALUE;
     }
   } while (more_carried(l));
 }
@@ -77,7 +77,7 @@ static void carried_gradients(LoopBack *l, const ValueId *dy) {
   for (uint32_t i = 0; i < l->s.carry; i++) {
     if (!l->carried[i]) continue;
     const Type *t = value_type(l->body, l->body->args.at[i + 1]);
-    ValueId first = dy[i] != NO_VALUE ? dy[i] : gr_zeros(l->k, t);
+    ValueId first = dy[i] != NO_VALUE ? dy[i] : grad_zeros(l->k, t);
     l->map[l->seed[i]] = new_operand(l, 0, *t, first);
     vec_push(l->k->m->arena, l->results, i);
   }
@@ -86,8 +86,8 @@ static void carried_gradients(LoopBack *l, const ValueId *dy) {
 static void accumulators(LoopBack *l) {
   for (uint32_t i = l->s.carry; i < l->s.carry + l->s.invariant; i++) {
     if (l->wanted[i] == NO_VALUE) continue;
-    const Type *t = gr_in_type(l->k, l->o, i);
-    new_operand(l, 0, *t, gr_zeros(l->k, t));
+    const Type *t = grad_in_type(l->k, l->o, i);
+    new_operand(l, 0, *t, grad_zeros(l->k, t));
     vec_push(l->k->m->arena, l->results, i);
   }
 }
@@ -244,5 +244,5 @@ void grad_loop(Back *k, const Op *o, const ValueId *dy) {
   build_body(&l, dy);
   if (!l.results.n) return;
   ValueId first = emit_backward(&l);
-  for (uint32_t i = 0; i < l.results.n; i++) gr_give(k, o, l.results.at[i], first + i);
+  for (uint32_t i = 0; i < l.results.n; i++) grad_give(k, o, l.results.at[i], first + i);
 }

@@ -2,33 +2,33 @@
  */
 #include "passes/grad.h"
 
-bool gr_wants(const Back *k, const Op *o, uint32_t i) {
-  return k->varied[o->in[i]] && differentiable(value_type(k->f, o->in[i]));
+bool grad_wants(const Back *k, const Op *o, uint32_t i) {
+  return k->varied[o->in[i]] && grad_differentiable(value_type(k->f, o->in[i]));
 }
 
-ValueId gr_in(Back *k, const Op *o, uint32_t i) { return back_read(k, o->in[i]); }
-ValueId gr_out(Back *k, const Op *o, uint32_t i) { return back_read(k, o->out + i); }
-const Type *gr_in_type(const Back *k, const Op *o, uint32_t i) {
+ValueId grad_in(Back *k, const Op *o, uint32_t i) { return back_read(k, o->in[i]); }
+ValueId grad_out(Back *k, const Op *o, uint32_t i) { return back_read(k, o->out + i); }
+const Type *grad_in_type(const Back *k, const Op *o, uint32_t i) {
   return value_type(k->f, o->in[i]);
 }
-const Type *gr_out_type(const Back *k, const Op *o, uint32_t i) {
+const Type *grad_out_type(const Back *k, const Op *o, uint32_t i) {
   return value_type(k->f, o->out + i);
 }
 
-ValueId gr_un(Back *k, OpCode c, ValueId a) { return ir_unary(k->m, k->b, c, a, k->loc); }
-ValueId gr_bin(Back *k, OpCode c, ValueId a, ValueId b) {
+ValueId grad_unary(Back *k, OpCode c, ValueId a) { return ir_unary(k->m, k->b, c, a, k->loc); }
+ValueId grad_binary(Back *k, OpCode c, ValueId a, ValueId b) {
   return ir_binary(k->m, k->b, c, a, b, k->loc);
 }
 
-ValueId gr_number(Back *k, ValueId like, double value) {
+ValueId grad_number(Back *k, ValueId like, double value) {
   return ir_const(k->m, k->b, value_type(k->b, like)->elem, value, k->loc);
 }
 
-ValueId gr_scaled(Back *k, ValueId a, double factor) {
-  return gr_bin(k, OP_mul, a, gr_number(k, a, factor));
+ValueId grad_scaled(Back *k, ValueId a, double factor) {
+  return grad_binary(k, OP_mul, a, grad_number(k, a, factor));
 }
 
-ValueId gr_zeros(Back *k, const Type *t) { return emit_full(k->m, k->b, *t, 0, k->loc); }
+ValueId grad_zeros(Back *k, const Type *t) { return emit_full(k->m, k->b, *t, 0, k->loc); }
 
 /* An operand that was spread over more dims gets the sum over them. */
 static ValueId summed_to(Back *k, ValueId g, const Type *t) {
@@ -40,9 +40,9 @@ static ValueId summed_to(Back *k, ValueId g, const Type *t) {
   return ir_reduce(k->m, k->b, OP_sum, g, n, dims, k->loc);
 }
 
-void gr_give(Back *k, const Op *o, uint32_t i, ValueId g) {
-  if (!gr_wants(k, o, i)) return;
-  const Type *t = gr_in_type(k, o, i);
+void grad_give(Back *k, const Op *o, uint32_t i, ValueId g) {
+  if (!grad_wants(k, o, i)) return;
+  const Type *t = grad_in_type(k, o, i);
   g = ir_cast(k->m, k->b, summed_to(k, g, t), t->elem, k->loc);
   back_seed(k, o->in[i], g);
 }

@@ -65,12 +65,12 @@ static void put(Update *u, Global *g, ValueId v) {
 /* ---- AdamW ---- */
 static void adamw_begin(Update *u) {
   Schedule *s = &u->s;
-  ValueId one = s_num(s, 1), t = u->count;
-  ValueId b1 = s_power(s, u->betas[0], t), b2 = s_power(s, u->betas[1], t);
-  u->rate = to_f32(u, s_bin(s, OP_div, u->lr, s_bin(s, OP_sub, one, b1)));
-  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
-  ValueId decay = s_bin(s, OP_mul, u->lr, s_num(s, u->decay));
-  u->shrink = to_f32(u, s_bin(s, OP_sub, one, decay));
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
+  u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
 }
 
 /* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
@@ -92,10 +92,10 @@ static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
 /* ---- LAMB ---- */
 static void lamb_begin(Update *u) {
   Schedule *s = &u->s;
-  ValueId one = s_num(s, 1), t = u->count;
-  ValueId b2 = s_power(s, u->betas[1], t);
-  u->fresh = to_f32(u, s_bin(s, OP_sub, one, s_power(s, u->betas[0], t)));
-  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, s_bin(s, OP_sub, one, b2), u->loc));
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b2 = schedule_power(s, u->betas[1], t);
+  u->fresh = to_f32(u, schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[0], t)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
   u->rate = to_f32(u, u->lr);
 }
 
@@ -280,9 +280,9 @@ static ValueId delivered(Update *u, ValueId d) {
 /* The number of this update, from 1. */
 static ValueId count_updates(Update *u) {
   Schedule *s = &u->s;
-  ValueId t = s_bin(s, OP_add, s->t, s_num(s, 1));
+  ValueId t = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
   if (u->scale.now == NO_VALUE) return t;
-  return s_bin(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
+  return schedule_binary(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
 }
 
 static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
@@ -314,8 +314,9 @@ void pass_optimizer(Module *m) {
   u.scale = loss_scale_load(m, u.f);
   u.count = count_updates(&u);
   read_settings(&u, row);
-  u.lr = s_bin(&u.s, OP_mul, s_num(&u.s, setting_number(m, "train.optim.lr", row->lr)),
-               schedule_factor(&u.s));
+  u.lr = schedule_binary(&u.s, OP_mul,
+                         schedule_number(&u.s, setting_number(m, "train.optim.lr", row->lr)),
+                         schedule_factor(&u.s));
   if (keep) store_gradients(&u, gradient);
   update_all(&u, row, gradient);
   if (!keep) drop_gradient_outputs(m);

@@ -13,9 +13,9 @@ typedef struct Schedule {
 Schedule schedule_begin(Module *m, Fn *f);
 ValueId schedule_factor(Schedule *s); /* f64[]: what the base rate is multiplied with */
 
-ValueId s_num(Schedule *s, double value);
-ValueId s_bin(Schedule *s, OpCode c, ValueId a, ValueId b);
-ValueId s_power(Schedule *s, double base, ValueId exponent);
+ValueId schedule_number(Schedule *s, double value);
+ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b);
+ValueId schedule_power(Schedule *s, double base, ValueId exponent);
 
 double setting_number(const Module *m, const char *key, double otherwise); /* knows `20%` */
 void setting_numbers(const Module *m, const char *key, const double *otherwise, int n, double *to);

@@ -79,7 +79,7 @@ static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim, Pad
   layout_set(v, &slice, pad);
 }
 
-static void wish_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
+static void prefer_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
   LoopShape s = loop_shape(o);
   for (uint32_t i = s.carry; i < o->nout; i++) {
     const Op *def = value_def(o->callee, o->callee->results.at[i]);
@@ -116,7 +116,7 @@ static bool unmapped(const Op *o, const Type *operand, Type *t) {
 }
 
 /* What is laid into a concat lies as that does. */
-static void wish_concat(Module *m, const Fn *f, const Op *o, const Type **want) {
+static void prefer_concat(Module *m, const Fn *f, const Op *o, const Type **want) {
   Str to = o->group[0].to[0];
   for (uint32_t k = 0; k < o->nin; k++) {
     ValueId v = o->in[k];
@@ -145,8 +145,8 @@ const Type **order_preferences(Module *m, const Fn *f) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_store) prefer(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
     if (o->code == OP_kernel) prefer_kernel(m, f, o, want);
-    if (o->code == OP_concat) wish_concat(m, f, o, want);
-    if (o->code == OP_loop) wish_loop(m, f, o, want);
+    if (o->code == OP_concat) prefer_concat(m, f, o, want);
+    if (o->code == OP_loop) prefer_loop(m, f, o, want);
   }
   return want;
 }

@@ -30,9 +30,11 @@ void setting_numbers(const Module *m, const char *key, const double *otherwise, 
   }
 }
 
-ValueId s_num(Schedule *s, double value) { return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0}); }
+ValueId schedule_number(Schedule *s, double value) {
+  return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0});
+}
 
-ValueId s_bin(Schedule *s, OpCode c, ValueId a, ValueId b) {
+ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b) {
   return ir_binary(s->m, s->f, c, a, b, (Loc){0});
 }
 
@@ -41,9 +43,9 @@ static ValueId s_un(Schedule *s, OpCode c, ValueId a) {
 }
 
 /* e^(exponent log(base)); a base of 0 gives 0: exponents are at least 1 */
-ValueId s_power(Schedule *s, double base, ValueId exponent) {
-  if (base <= 0) return s_num(s, 0);
-  return s_un(s, OP_exp, s_bin(s, OP_mul, exponent, s_num(s, log(base))));
+ValueId schedule_power(Schedule *s, double base, ValueId exponent) {
+  if (base <= 0) return schedule_number(s, 0);
+  return s_un(s, OP_exp, schedule_binary(s, OP_mul, exponent, schedule_number(s, log(base))));
 }
 
 Schedule schedule_begin(Module *m, Fn *f) {
@@ -63,37 +65,43 @@ typedef struct ScheduleShape {
 /* (t - warmup) / (steps - warmup), at most 1 */
 static ValueId progress(Schedule *s, const ScheduleShape *k, double from) {
   double length = k->steps - from > 1 ? k->steps - from : 1;
-  ValueId p = s_bin(s, OP_div, s_bin(s, OP_sub, s->t, s_num(s, from)), s_num(s, length));
-  return s_bin(s, OP_min, p, s_num(s, 1));
+  ValueId p = schedule_binary(s, OP_div, schedule_binary(s, OP_sub, s->t, schedule_number(s, from)),
+                              schedule_number(s, length));
+  return schedule_binary(s, OP_min, p, schedule_number(s, 1));
 }
 
-static ValueId constant(Schedule *s, const ScheduleShape *k) { return (void)k, s_num(s, 1); }
+static ValueId constant(Schedule *s, const ScheduleShape *k) {
+  return (void)k, schedule_number(s, 1);
+}
 
 /* floor + (1 - floor)(1 + cos(pi p)) / 2 */
 static ValueId cosine(Schedule *s, const ScheduleShape *k) {
   ValueId p = progress(s, k, k->warmup);
-  ValueId c = s_un(s, OP_cos, s_bin(s, OP_mul, p, s_num(s, 3.14159265358979323846)));
-  ValueId half = s_bin(s, OP_mul, s_bin(s, OP_add, c, s_num(s, 1)), s_num(s, (1 - k->floor) / 2));
-  return s_bin(s, OP_add, half, s_num(s, k->floor));
+  ValueId c =
+      s_un(s, OP_cos, schedule_binary(s, OP_mul, p, schedule_number(s, 3.14159265358979323846)));
+  ValueId half = schedule_binary(s, OP_mul, schedule_binary(s, OP_add, c, schedule_number(s, 1)),
+                                 schedule_number(s, (1 - k->floor) / 2));
+  return schedule_binary(s, OP_add, half, schedule_number(s, k->floor));
 }
 
 static ValueId falling(Schedule *s, const ScheduleShape *k, double from) {
   ValueId p = progress(s, k, from);
-  return s_bin(s, OP_sub, s_num(s, 1), s_bin(s, OP_mul, p, s_num(s, 1 - k->floor)));
+  return schedule_binary(s, OP_sub, schedule_number(s, 1),
+                         schedule_binary(s, OP_mul, p, schedule_number(s, 1 - k->floor)));
 }
 
 static ValueId linear(Schedule *s, const ScheduleShape *k) { return falling(s, k, k->warmup); }
 
 static ValueId wsd(Schedule *s, const ScheduleShape *k) {
   double from = k->steps - k->decay * k->steps;
-  ValueId steady = s_bin(s, OP_lt, s->t, s_num(s, from));
-  return ir_where(s->m, s->f, steady, s_num(s, 1), falling(s, k, from), (Loc){0});
+  ValueId steady = schedule_binary(s, OP_lt, s->t, schedule_number(s, from));
+  return ir_where(s->m, s->f, steady, schedule_number(s, 1), falling(s, k, from), (Loc){0});
 }
 
 static ValueId inverse_sqrt(Schedule *s, const ScheduleShape *k) {
   double w = k->warmup > 1 ? k->warmup : 1;
-  ValueId t1 = s_bin(s, OP_add, s->t, s_num(s, 1));
-  return s_un(s, OP_sqrt, s_bin(s, OP_div, s_num(s, w), t1));
+  ValueId t1 = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
+  return s_un(s, OP_sqrt, schedule_binary(s, OP_div, schedule_number(s, w), t1));
 }
 
 static const struct {
@@ -106,8 +114,10 @@ static const struct {
 
 static ValueId with_warmup(Schedule *s, const ScheduleShape *k, ValueId factor) {
   if (k->warmup <= 0) return factor;
-  ValueId rising = s_bin(s, OP_div, s_bin(s, OP_add, s->t, s_num(s, 1)), s_num(s, k->warmup));
-  ValueId early = s_bin(s, OP_lt, s->t, s_num(s, k->warmup));
+  ValueId rising =
+      schedule_binary(s, OP_div, schedule_binary(s, OP_add, s->t, schedule_number(s, 1)),
+                      schedule_number(s, k->warmup));
+  ValueId early = schedule_binary(s, OP_lt, s->t, schedule_number(s, k->warmup));
   return ir_where(s->m, s->f, early, rising, factor, (Loc){0});
 }
 
@@ -120,5 +130,5 @@ ValueId schedule_factor(Schedule *s) {
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (!strcmp(schedules[i].name, name)) return with_warmup(s, &k, schedules[i].factor(s, &k));
   diag_at(m->ctx->diag, "E0601", (Span){0}, "there is no learning-rate schedule `%s`", name);
-  return s_num(s, 1);
+  return schedule_number(s, 1);
 }

@@ -9,7 +9,7 @@
 
 typedef ValueId Rule(Simplify *s, const Op *o, const Type *t);
 
-bool is_const(const Fn *f, ValueId v, double *value) {
+bool simplify_is_const(const Fn *f, ValueId v, double *value) {
   const Op *def = value_def(f, v);
   if (!def || def->code != OP_const) return false;
   *value = attr_float(&def->attrs, ATTR_value, 0);
@@ -18,7 +18,7 @@ bool is_const(const Fn *f, ValueId v, double *value) {
 
 static bool is_number(Simplify *s, ValueId v, double wanted) {
   double x;
-  return is_const(s->to, v, &x) && x == wanted;
+  return simplify_is_const(s->to, v, &x) && x == wanted;
 }
 
 /* The op that defines v, if it has this code. */
@@ -59,7 +59,7 @@ static ValueId fold(Simplify *s, const Op *o, const Type *t) {
   if (!exact[o->code] || t->rank) return NO_VALUE;
   double v[2] = {0, 0}, r;
   for (uint32_t i = 0; i < o->nin; i++)
-    if (!is_const(s->to, o->in[i], &v[i]) ||
+    if (!simplify_is_const(s->to, o->in[i], &v[i]) ||
         !as_elem(value_type(s->to, o->in[i])->elem, v[i], &v[i]))
       return NO_VALUE;
   if (o->code == OP_div && elem_class(t->elem) == CLASS_INT) return NO_VALUE;
@@ -74,7 +74,7 @@ static ValueId rule_neg(Simplify *s, const Op *o, const Type *t) {
   if (!a) return NO_VALUE;
   if (a->code == OP_neg) return a->in[0];
   if (a->code == OP_sub) return bin(s, o, OP_sub, a->in[1], a->in[0]);
-  if (a->code != OP_mul || !is_const(s->to, a->in[1], &c)) return NO_VALUE;
+  if (a->code != OP_mul || !simplify_is_const(s->to, a->in[1], &c)) return NO_VALUE;
   return bin(s, o, OP_mul, a->in[0], num(s, o, t->elem, -c));
 }
 
@@ -105,8 +105,8 @@ static ValueId times_constant(Simplify *s, const Op *o, ValueId a, double c) {
 static ValueId rule_mul(Simplify *s, const Op *o, const Type *t) {
   double c;
   (void)t;
-  if (is_const(s->to, o->in[1], &c)) return times_constant(s, o, o->in[0], c);
-  if (!is_const(s->to, o->in[0], &c)) return NO_VALUE;
+  if (simplify_is_const(s->to, o->in[1], &c)) return times_constant(s, o, o->in[0], c);
+  if (!simplify_is_const(s->to, o->in[0], &c)) return NO_VALUE;
   ValueId v = times_constant(s, o, o->in[1], c);
   return v != NO_VALUE ? v : bin(s, o, OP_mul, o->in[1], o->in[0]); /* constants stand second */
 }
@@ -118,7 +118,8 @@ static bool power_of_two(double c) {
 
 static ValueId rule_div(Simplify *s, const Op *o, const Type *t) {
   double c;
-  if (!is_const(s->to, o->in[1], &c) || elem_class(t->elem) != CLASS_FLOAT) return NO_VALUE;
+  if (!simplify_is_const(s->to, o->in[1], &c) || elem_class(t->elem) != CLASS_FLOAT)
+    return NO_VALUE;
   if (c == 1) return o->in[0];
   return power_of_two(c) ? bin(s, o, OP_mul, o->in[0], num(s, o, t->elem, 1 / c)) : NO_VALUE;
 }
@@ -143,7 +144,7 @@ static ValueId rule_logic(Simplify *s, const Op *o, const Type *t) {
   double c;
   if (o->in[0] == o->in[1]) return o->in[0];
   for (int i = 0; i < 2; i++) {
-    if (!is_const(s->to, o->in[i], &c)) continue;
+    if (!simplify_is_const(s->to, o->in[i], &c)) continue;
     bool neutral = (c != 0) == (o->code == OP_and);
     return neutral ? o->in[1 - i] : emit_full(s->m, s->to, *t, c != 0, o->loc);
   }
@@ -162,7 +163,7 @@ static ValueId widened(Simplify *s, const Op *o, ValueId v, const Type *t) {
 
 static ValueId rule_where(Simplify *s, const Op *o, const Type *t) {
   double c;
-  if (is_const(s->to, o->in[0], &c)) return widened(s, o, o->in[c != 0 ? 1 : 2], t);
+  if (simplify_is_const(s->to, o->in[0], &c)) return widened(s, o, o->in[c != 0 ? 1 : 2], t);
   return o->in[1] == o->in[2] ? widened(s, o, o->in[1], t) : NO_VALUE;
 }
 

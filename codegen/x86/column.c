@@ -139,7 +139,7 @@ static void sum_range(Columns *s, const Walk *w, LLVMValueRef from, LLVMValueRef
   Loop l = emit_loop(e, from, to, GROUP, 0, NULL);
   LLVMValueRef end = LLVMBuildAdd(e->builder, l.i, emit_i64(e, GROUP), "");
   start_all(s, s->acc);
-  walk(e, w, l.i, emit_min_i64(e, end, to));
+  walk_space(e, w, l.i, emit_min_i64(e, end, to));
   for (int i = 0; i < s->r.n; i++)
     for (int u = 0; u < s->columns; u++) accumulator_fold(e, &s->total[i][u], &s->acc[i][u]);
   emit_loop_end(e, &l);
@@ -181,12 +181,12 @@ static void phase_sums(Columns *s, int64_t chunks) {
   Walk w = kept_walk(s, sum_columns);
   emit_chunk_range(e, walk_units(&w) * s->splits, chunks, &from, &to);
   if (s->splits == 1) {
-    walk(e, &w, from, to);
+    walk_space(e, &w, from, to);
   } else {
     Loop l = emit_loop(e, from, to, 1, 0, NULL);
     LLVMValueRef columns = LLVMBuildUDiv(e->builder, l.i, emit_i64(e, s->splits), "");
     s->split = LLVMBuildURem(e->builder, l.i, emit_i64(e, s->splits), "split");
-    walk(e, &w, columns, LLVMBuildAdd(e->builder, columns, emit_i64(e, 1), ""));
+    walk_space(e, &w, columns, LLVMBuildAdd(e->builder, columns, emit_i64(e, 1), ""));
     emit_loop_end(e, &l);
   }
   emit_end_phase(e);
@@ -237,7 +237,7 @@ static void phase_join(Columns *s, int64_t chunks) {
   emit_begin_phase(e, 1);
   Walk w = kept_walk(s, join_columns);
   emit_chunk_range(e, walk_units(&w), chunks, &from, &to);
-  walk(e, &w, from, to);
+  walk_space(e, &w, from, to);
   emit_end_phase(e);
 }
 

@@ -2,8 +2,9 @@
 
    Only a chunk's first panel of b is packed at once without warning. Where lanes are contiguous
    each later panel is packed into a second buffer while its predecessor is computed: a slice of k
-   with each row tile, which the micro-kernel fetched during the tile before. Where k lies side by
-   side the source is read in long runs when its turn comes, and each row tile fetches some lanes.
+   with each row tile, which the micro-kernel fetched during the tile before. Where k is
+   contiguous the source is read in long runs when its turn comes, and each row tile fetches some
+   lanes.
  */
 #include "contract.h"
 #include "ir/support/num.h"

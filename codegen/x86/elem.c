@@ -23,7 +23,7 @@ static void store_results(void *state, const Point *p, int n, LLVMValueRef start
 
 static void units(void *state) {
   Elementwise *s = state;
-  walk(s->e, &s->walk, s->from, s->to);
+  walk_space(s->e, &s->walk, s->from, s->to);
 }
 
 static Nontemporal nontemporal_results(Elementwise *s) {

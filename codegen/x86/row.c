@@ -32,7 +32,7 @@ static void sort_results(Rows *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    if (is_column_sum(k, &s->r, v)) continue;
+    if (nest_is_column_sum(k, &s->r, v)) continue;
     if (reduction_along(k, &s->r, v)) s->full[s->nfull++] = v;
     else s->per_row[s->nrow++] = v;
   }
@@ -228,7 +228,7 @@ void row_emit(Emit *e) {
   row_columns_zero(&s);
   emit_chunk_range(e, walk_units(&w), s.chunks[0], &from, &to);
   s.nontemporal = nontemporal_results(&s);
-  walk(e, &w, from, to);
+  walk_space(e, &w, from, to);
   nontemporal_end(e, s.nontemporal.results);
   emit_end_phase(e);
   if (s.r.ncolumns) row_columns_join(&s);

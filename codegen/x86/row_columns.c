@@ -87,6 +87,6 @@ void row_columns_join(Rows *s) {
             .body = join,
             .state = s};
   emit_chunk_range(e, walk_units(&w), s->chunks[1], &from, &to);
-  walk(e, &w, from, to);
+  walk_space(e, &w, from, to);
   emit_end_phase(e);
 }

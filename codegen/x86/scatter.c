@@ -86,7 +86,7 @@ static void add_columns(void *state, const Point *p, int n, LLVMValueRef start) 
 
 static void fill_units(void *state) {
   Scattering *s = state;
-  walk(s->e, &s->filling, s->from, s->to);
+  walk_space(s->e, &s->filling, s->from, s->to);
 }
 
 static Nontemporal nontemporal_results(Scattering *s) {
@@ -135,7 +135,7 @@ static void phase_add(Scattering *s, int64_t block, int64_t ranges, int64_t chun
   LLVMValueRef next = LLVMBuildAdd(e->builder, range, one, "");
   s->low = LLVMBuildUDiv(e->builder, LLVMBuildMul(e->builder, range, size, ""), n, "low");
   s->high = LLVMBuildUDiv(e->builder, LLVMBuildMul(e->builder, next, size, ""), n, "high");
-  walk(e, &w, columns, LLVMBuildAdd(e->builder, columns, one, ""));
+  walk_space(e, &w, columns, LLVMBuildAdd(e->builder, columns, one, ""));
   emit_loop_end(e, &l);
   emit_end_phase(e);
 }

@@ -257,7 +257,7 @@ int64_t column_workspace(const Reductions *r, int64_t chunks) {
   return r->ncolumns * chunks * column_bytes(r);
 }
 
-bool is_column_sum(const Fn *k, const Reductions *r, ValueId v) {
+bool nest_is_column_sum(const Fn *k, const Reductions *r, ValueId v) {
   for (int i = 0; i < r->ncolumns; i++)
     if (k->ops.at[r->column[i]].out == v) return true;
   return false;
@@ -277,7 +277,7 @@ int reduction_passes(const Fn *k, const Reductions *r, const int *level) {
   }
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    if (is_column_sum(k, r, v)) v = value_def(k, v)->in[0];
+    if (nest_is_column_sum(k, r, v)) v = value_def(k, v)->in[0];
     if (reduction_along(k, r, v) && level[v] > most) most = level[v];
   }
   return most + 1;

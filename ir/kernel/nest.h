@@ -67,7 +67,7 @@ int64_t scan_scratch(const Fn *k, const Reductions *r);
 /* Bytes of one sum of columns in one chunk; of workspace for all of them in so many chunks */
 int64_t column_bytes(const Reductions *r);
 int64_t column_workspace(const Reductions *r, int64_t chunks);
-bool is_column_sum(const Fn *k, const Reductions *r, ValueId v);
+bool nest_is_column_sum(const Fn *k, const Reductions *r, ValueId v);
 bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
 /* Why the ops of a kernel of family row or column cannot share its rows (row_share.c); false if
    they can. */

@@ -55,7 +55,7 @@ os.symlink('real.st', path('link.st')), os.symlink('real.json', path('link.json'
 run(*TRAIN, '--out', 'linked', '--dump', 'link.st', '--trace', 'link.json', cwd=WORK)
 check(kind('link.st') == kind('link.json') == stat.S_IFLNK and read(path('real.st')) == read(path('plain.st')),
       '--dump and --trace')
-check(to_fifo('fifo', *TRAIN, '--out', 'piped', '--dump', 'fifo') == read(path('plain.st')), '--dump to a FIFO')
+check(to_fifo('fifo', *TRAIN, '--out', 'through', '--dump', 'fifo') == read(path('plain.st')), '--dump to a FIFO')
 
 # A device like /dev/null: never with the real one.
 try: os.mknod(path('null'), 0o666 | stat.S_IFCHR, os.makedev(1, 3))

@@ -339,7 +339,7 @@ typedef struct Expect {
                            told between machines may be a moment old */
 } Expect;
 
-static const Expect troubles[] = {
+static const Expect failures[] = {
     {"dies",
      dies,
      2,
@@ -371,7 +371,7 @@ static double untroubled(void) {
   return rt_now() - began;
 }
 
-static void check_trouble(const Expect *e, const char *place) {
+static void check_failure(const Expect *e, const char *place) {
   Case c;
   int status[MOST_RANKS];
   make_case(&c, 12, 3); /* 2 x 2 */
@@ -481,8 +481,8 @@ int main(int argc, char **argv) {
   const char *places[] = {NULL, free_port(), file};
   for (int k = 1; k < 3; k++) test_apart(places[k]);
   setenv("SHARDC_LATE", "2", 1);
-  for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++)
-    for (int k = 0; k < 2; k++) check_trouble(&troubles[i], places[k]);
+  for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+    for (int k = 0; k < 2; k++) check_failure(&failures[i], places[k]);
   unsetenv("SHARDC_LATE");
   test_stopped(NULL), test_stopped(places[1]);
   return 0;
