@@ -57,9 +57,9 @@ typedef struct Attention {
   Flash f;
   FlashPlan p;
   LLVMTypeRef f32, vector, ptr, i64;
-  TileCode **tiles;           /* list of those made; copies of this struct share it */
-  LLVMValueRef next_scratch;  /* what is not given out yet */
-  LLVMValueRef shared, group; /* flat indexes of the head being worked on */
+  TileCode **tiles;                  /* list of those made; copies of this struct share it */
+  LLVMValueRef next_scratch;         /* what is not given out yet */
+  LLVMValueRef shared, group;        /* flat indexes of the head being worked on */
   Prefetch prefetch[PREFETCH_LISTS]; /* of this phase */
 } Attention;
 

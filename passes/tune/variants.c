@@ -41,12 +41,12 @@ const Variants *variants_find(const char *family, DeviceKind device) {
 KernelLimits machine_of(const Module *m) {
   const TargetFacts *t = &m->target;
   return (KernelLimits){.registers = t->vector_registers,
-                   .l2 = t->l2,
-                   .workers = t->workers,
-                   .lanes = target_lanes(t),
-                   .pairs = t->pairs,
-                   .rounds = t->rounds,
-                   .matrix = t->matrix};
+                        .l2 = t->l2,
+                        .workers = t->workers,
+                        .lanes = target_lanes(t),
+                        .pairs = t->pairs,
+                        .rounds = t->rounds,
+                        .matrix = t->matrix};
 }
 
 /* ---- keys ---- */
