@@ -20,8 +20,9 @@ int64_t laid_at(const Fn *f, const Op *o, uint32_t k) {
 ValueId laid_for(const Fn *f, ValueId v) {
   while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
   const Storage *s = &f->values.at[v].storage;
-  bool piece = s->view == VIEW_INPLACE && f->values.at[s->base].storage.view == VIEW_OF;
-  return piece ? s->base : NO_VALUE;
+  if (s->view != VIEW_INPLACE || f->values.at[s->base].storage.view != VIEW_OF) return NO_VALUE;
+  const Op *shows = value_def(f, s->base);
+  return shows && shows->code == OP_wait ? NO_VALUE : s->base; /* a wait shows all */
 }
 
 ValueId laid_over(const Fn *f, const Op *o) {

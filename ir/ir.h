@@ -51,7 +51,8 @@ typedef enum OpFamily {
   FAMILY_ATTENTION,
   FAMILY_GLOBAL,
   FAMILY_CALL,
-  FAMILY_COLLECTIVE
+  FAMILY_COLLECTIVE,
+  FAMILY_FLIGHT
 } OpFamily;
 
 enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32, SLOW = 64 };
@@ -123,7 +124,14 @@ typedef enum ViewKind {
   VIEW_LAID
 } ViewKind; /* INPLACE: overwrites base, which dies here; LAID: the operands of its concat lie end
                to end, and are it */
-typedef enum PlaceKind { PLACE_NONE, PLACE_GLOBAL, PLACE_FRAME, PLACE_ARG, PLACE_RESULT } PlaceKind;
+typedef enum PlaceKind {
+  PLACE_NONE,
+  PLACE_GLOBAL,
+  PLACE_FRAME,
+  PLACE_ARG,
+  PLACE_RESULT,
+  PLACE_RING
+} PlaceKind; /* RING: of a body, in one of several buffers that its loop takes in turn (flight.h) */
 
 typedef struct Storage {
   bool ordered;             /* strides are valid */
@@ -132,7 +140,7 @@ typedef struct Storage {
   ValueId base;   /* of a view or in-place value */
   int64_t offset; /* elements from base's first element */
   PlaceKind place;
-  uint32_t slot; /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG / PLACE_RESULT: which one */
+  uint32_t slot; /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG / PLACE_RESULT / PLACE_RING: which one */
   int64_t at;    /* bytes from the start of that place (frame, global, argument) */
 } Storage;
 

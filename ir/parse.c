@@ -120,7 +120,8 @@ static void read_place(Parser *p, Storage *s) {
     s->place = PLACE_GLOBAL, s->slot = global_index(p->m, read_global(p, p->at));
   else if (lex_keyword(p, "arg")) s->place = PLACE_ARG, s->slot = lex_count(p);
   else if (lex_keyword(p, "result")) s->place = PLACE_RESULT, s->slot = lex_count(p);
-  else lex_fail(p, "E1001", at, "a place is frame, global, arg or result");
+  else if (lex_keyword(p, "ring")) s->place = PLACE_RING, s->slot = lex_count(p);
+  else lex_fail(p, "E1001", at, "a place is frame, global, arg, result or ring");
   s->at = read_offset(p);
   lex_expect(p, ')');
 }

@@ -178,6 +178,7 @@ static void put_place(Printer *p, const Storage *s) {
   case PLACE_FRAME: put(p, " at(frame"); break;
   case PLACE_ARG: put(p, " at(arg %u", s->slot); break;
   case PLACE_RESULT: put(p, " at(result %u", s->slot); break;
+  case PLACE_RING: put(p, " at(ring %u", s->slot); break;
   }
   put(p, " + %lld)", (long long)s->at);
 }

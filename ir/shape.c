@@ -159,6 +159,12 @@ static const char *rule_same(Shape *s) {
   return why ? why : check_elem(s, a->elem);
 }
 
+static const char *rule_wait(Shape *s) {
+  if (!s->op->nin) return shape_why(s, "[same-c1] an operand is missing");
+  s->out[0] = *shape_in(s, 0);
+  return s->op->ngroups ? shape_why(s, "[group-c1] no group of dims is expected") : NULL;
+}
+
 static const char *rule_unstack(Shape *s) {
   const Type *a = shape_in(s, 0);
   Str dim = shape_group(s, 0).from[0];

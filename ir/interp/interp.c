@@ -200,6 +200,11 @@ static void run_call(Run *r) {
     *run_out(r, i) = tensor_in_order(r->arena, &results[i], &run_out(r, i)->type);
 }
 
+/* Here a collective is over when it is started. */
+static void run_wait(Run *r) {
+  *run_out(r, 0) = tensor_in_order(r->arena, run_in(r, 0), &run_out(r, 0)->type);
+}
+
 static RunFamily *const families[] = {
     [FAMILY_SOURCE] = run_source,       [FAMILY_ELEM] = run_elem,
     [FAMILY_REDUCE] = run_reduce,       [FAMILY_SCAN] = run_scan,
@@ -207,6 +212,7 @@ static RunFamily *const families[] = {
     [FAMILY_GATHER] = run_gather,       [FAMILY_SCATTER] = run_scatter,
     [FAMILY_ATTENTION] = run_attention, [FAMILY_GLOBAL] = run_global,
     [FAMILY_CALL] = run_call,           [FAMILY_COLLECTIVE] = run_collective,
+    [FAMILY_FLIGHT] = run_wait,
 };
 
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
@@ -242,6 +248,7 @@ Interp *interp_new(Module *m, Arena *a) {
 }
 
 void interp_set_round(Interp *in, bool on) { in->round = on; }
+void interp_set_early(Interp *in, bool on) { in->early = on; }
 
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state) {
   in->kernel = run, in->kernel_state = state;

@@ -38,6 +38,8 @@ bool interp_run_placed(Interp *in, const char *entry);
    */
 typedef bool InterpKernel(void *state, const Fn *k, void *const *buffers);
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state);
+/* In bytes: messages in flight arrive when they start; off at first: when they are waited for. */
+void interp_set_early(Interp *in, bool on);
 const char *interp_error(const Interp *in);
 /* An element-wise op of numbers. */
 double interp_scalar(const Op *op, const double *x);

@@ -15,7 +15,7 @@ typedef struct Store {
 struct Interp {
   Module *m;
   Arena *arena;
-  bool round;
+  bool round, early;
   const char *error;
   Tensor *global; /* by index in m->globals */
   VEC(Store) stores;

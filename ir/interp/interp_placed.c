@@ -11,11 +11,15 @@
    Buffers of a loop's carried value: the argument's own, if the body updates it in place; the
    slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
    the last round writing the loop's result. Of a stack that several loops write each finds what
-   those before have written: the operand's bytes get the mark of the result. */
-#include "ir/bytes.h"
+   those before have written: the operand's bytes get the mark of the result.
+
+   A message in flight gives what it receives a mark that no value has, until its wait: who reads
+   it before then, or writes into what it sends or receives, is found. What was sent arrives as
+   late as it can, at the wait, or as early, at the start (interp_set_early): numbers must not
+   change. */
+#include "ir/flight.h"
 #include "interp_inside.h"
 #include "ir/support/num.h"
-#include "ir/loop.h"
 #include "ir/numbers.h"
 
 typedef uint32_t Mark; /* 0: nobody */
@@ -32,13 +36,22 @@ typedef struct Address {
   int64_t at;
 } Address;
 
+typedef struct Flying { /* a message on its way */
+  const Op *op;
+  Message m;
+  Address from, to;
+  Mark own, mark;   /* of what is sent, of what is received until it is there */
+  double *received; /* NULL: it is exchanged at the wait */
+} Flying;
+
 typedef struct PlacedMachine {
   Interp *in;
   Arena *arena;
   Memory *global; /* by index in m->globals */
   Mark *old;      /* marks of the globals at the start */
   Mark last;
-  const char *error; /* the first */
+  VEC(Flying) flying; /* in the order of starts */
+  const char *error;  /* the first */
 } PlacedMachine;
 
 typedef struct PlacedCall { /* a function that runs */
@@ -46,7 +59,8 @@ typedef struct PlacedCall { /* a function that runs */
   const Fn *f;
   Address frame;
   const Address *in, *out;
-  Mark *mark; /* by value */
+  Mark *mark;          /* by value */
+  const Address *ring; /* of a body: where this round finds its rings */
 } PlacedCall;
 
 const char interp_alone[] = "the other ranks did not come to this collective";
@@ -125,6 +139,7 @@ static Address address_of(const PlacedCall *c, ValueId v) {
   case PLACE_GLOBAL: return (Address){&c->x->global[s->slot], s->at};
   case PLACE_ARG: return offset(c->in[s->slot], s->at);
   case PLACE_RESULT: return offset(c->out[s->slot], s->at);
+  case PLACE_RING: return offset(c->ring[s->slot], s->at);
   default: bug("value %u of @%s has no place", v, c->f->name);
   }
 }
@@ -283,6 +298,87 @@ static void run_placed_collective(PlacedCall *c, const Op *op) {
   arena_free(a);
 }
 
+/* ---- messages in flight ---- */
+
+static int64_t sent_bytes(const Fn *f, const Op *op) {
+  const Type *t = value_type(f, op->in[0]);
+  return type_count(t) * elem_bytes(t->elem);
+}
+
+static int64_t received_bytes(const Fn *f, const Op *op) {
+  const Type *t = value_type(f, op->out);
+  return type_count(t) * elem_bytes(t->elem);
+}
+
+static double *exchange(PlacedCall *c, const Fn *f, const Flying *x) {
+  Elem e = value_type(f, x->op->out)->elem;
+  int64_t size = elem_bytes(e), sends = sent_bytes(f, x->op) / size,
+          receives = received_bytes(f, x->op) / size;
+  Arena *a = c->x->arena;
+  double *send = ARENA_ARRAY(a, double, sends + 1), *receive = ARENA_ARRAY(a, double, receives + 1);
+  for (int64_t i = 0; i < sends; i++)
+    send[i] = decode(x->from.memory->byte + x->from.at + i * size, e);
+  if (!c->x->in->ranks || !ranks_exchange(c->x->in, x->op, &x->m, send, receive))
+    c->x->error = interp_alone;
+  return receive;
+}
+
+/* What is received has a mark of its own from here on; what is sent stays as it is. */
+static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from, Mark own,
+                         Address to) {
+  bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
+  Flying x = {.op = op, .m = message_of(f, op), .from = from, .to = to, .own = own};
+  x.mark = new_mark(c);
+  if (!inside(to, received_bytes(f, op)))
+    complain(c, op, "receives outside of its memory", NO_VALUE);
+  if (!marked(from, sent_bytes(f, op), own))
+    complain(c, op, "sends bytes that are another value's", NO_VALUE);
+  if (c->x->error) return;
+  if (inplace) x.own = x.mark;
+  else spoil(to, received_bytes(f, op), x.mark);
+  for (int64_t i = 0; inplace && i < received_bytes(f, op); i++)
+    to.memory->mark[to.at + i] = x.mark;
+  if (c->x->in->early) x.received = exchange(c, f, &x);
+  vec_push(c->x->arena, c->x->flying, x);
+}
+
+/* The oldest that is on its way from this op arrives: its bytes get the mark. */
+static void land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark) {
+  uint32_t i = 0;
+  while (i < c->x->flying.n && c->x->flying.at[i].op != op) i++;
+  if (i == c->x->flying.n) {
+    complain(c, op, "is waited for and was not started", NO_VALUE);
+    return;
+  }
+  Flying x = c->x->flying.at[i];
+  for (c->x->flying.n--; i < c->x->flying.n; i++) c->x->flying.at[i] = c->x->flying.at[i + 1];
+  if (!marked(x.from, sent_bytes(f, op), x.own))
+    complain(c, op, "finds what it sends written over in flight", NO_VALUE);
+  if (!marked(x.to, received_bytes(f, op), x.mark))
+    complain(c, op, "finds what it receives written over in flight", NO_VALUE);
+  if (c->x->error) return;
+  Elem e = value_type(f, op->out)->elem;
+  int64_t size = elem_bytes(e), n = received_bytes(f, op) / size;
+  if (!x.received) x.received = exchange(c, f, &x);
+  spoil(x.to, n * size, mark);
+  for (int64_t k = 0; k < n; k++) encode(x.to.memory->byte + x.to.at + k * size, e, x.received[k]);
+}
+
+/* Starts what starts here. What its loop has started for it is on its way. */
+static void run_placed_start(PlacedCall *c, const Op *op) {
+  c->mark[op->out] = new_mark(c);
+  if (attr_int(&op->attrs, ATTR_flight, 0) >= 0)
+    start_flight(c, c->f, op, address_of(c, op->in[0]), c->mark[op->in[0]], address_of(c, op->out));
+}
+
+static void run_placed_wait(PlacedCall *c, const Op *op) {
+  const Op *start = flight_start(c->f, op);
+  Mark mark = new_mark(c);
+  if (!start) complain(c, op, "waits for nothing", op->in[0]);
+  else land_flight(c, c->f, start, mark);
+  c->mark[op->in[0]] = c->mark[op->out] = mark;
+}
+
 /* ---- loops ---- */
 
 static void run_placed(PlacedCall *c);
@@ -295,6 +391,8 @@ typedef struct Rounds {
   Str dim;
   Address *in, *out;
   Mark *in_mark, *out_mark; /* out_mark: of stacked results, for all rounds */
+  FlightList flights;       /* of the body, over rounds */
+  Address *ring;            /* of each in this round */
 } Rounds;
 
 static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
@@ -373,6 +471,50 @@ static void set_counter(PlacedCall *c, Rounds *l, int64_t i) {
   encode(counter->byte, ELEM_i32, (double)i);
 }
 
+static Address ring_at(const PlacedCall *c, const Rounds *l, uint32_t i, int64_t n) {
+  Ring r = loop_ring(l->op, i);
+  return offset(c->frame, r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
+}
+
+/* Starts what round n reads, if there is such a round. */
+static void start_fetch(PlacedCall *c, Rounds *l, uint32_t i, int64_t n) {
+  const Flight *x = &l->flights.at[i];
+  if (n >= l->trip || x->rounds > 0) return;
+  Address from = slice_at(c, l, l->op->in[x->role - 1], counter_of(l, n));
+  start_flight(c, l->op->callee, &l->op->callee->ops.at[x->op], from, l->in_mark[x->role],
+               ring_at(c, l, i, n));
+}
+
+static void start_first_fetches(PlacedCall *c, Rounds *l) {
+  for (int64_t n = 0; n < l->trip; n++)
+    for (uint32_t i = 0; i < l->flights.n; i++)
+      if (n < -l->flights.at[i].rounds) start_fetch(c, l, i, n);
+}
+
+/* Of round n: what the loop starts for later ones, and where this one finds its rings. */
+static void begin_flights(PlacedCall *c, Rounds *l, int64_t n) {
+  for (uint32_t i = 0; i < l->flights.n; i++) {
+    start_fetch(c, l, i, n - l->flights.at[i].rounds);
+    l->ring[i] = ring_at(c, l, i, n);
+    if (l->flights.at[i].rounds > 0) spoil(l->ring[i], loop_ring(l->op, i).bytes, new_mark(c));
+  }
+}
+
+/* What the round before has sent on its way arrives behind this one; at the end, the last. */
+static void end_flights(PlacedCall *c, Rounds *l, bool any) {
+  const Fn *body = l->op->callee;
+  for (uint32_t i = 0; any && i < l->flights.n && !c->x->error; i++) {
+    const Flight *x = &l->flights.at[i];
+    if (x->rounds > 0) land_flight(c, body, &body->ops.at[x->op], l->out_mark[x->role]);
+  }
+}
+
+static bool arrives_later(const Rounds *l, uint32_t result) {
+  for (uint32_t i = 0; i < l->flights.n; i++)
+    if (l->flights.at[i].rounds > 0 && l->flights.at[i].role == result) return true;
+  return false;
+}
+
 /* The results of a round become the loop's: stacked slices, and what the next round is given. */
 static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n) {
   const Op *op = l->op;
@@ -381,6 +523,7 @@ static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n)
     ValueId result = inner->f->results.at[k];
     if (!same_address(address_of(inner, result), l->out[k]))
       complain(c, op, "finds a result elsewhere than expected:", op->out + k);
+    if (arrives_later(l, k)) continue;
     uint32_t saved = k < l->carried && n < l->trip - 1 ? saved_as(l, k) : 0;
     Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : new_mark(c);
     hand_over(inner, NULL, result, mark);
@@ -396,14 +539,17 @@ static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
   for (uint32_t k = l->whole; k < op->nin; k++) l->in[k + 1] = slice_at(c, l, op->in[k], i);
   for (uint32_t k = 0; k < op->nout; k++)
     l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, op->out + k, i);
-  PlacedCall inner = {c->x,  body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
-                      l->in, l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1)};
+  begin_flights(c, l, n);
+  PlacedCall inner = {c->x,   body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
+                      l->in,  l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1),
+                      l->ring};
   if (frame && !inside(inner.frame, frame))
     complain(c, op, "has its body's frame outside of the frame", NO_VALUE);
   spoil(inner.frame, frame, new_mark(c));
   for (uint32_t k = 0; k < body->args.n; k++) inner.mark[body->args.at[k]] = l->in_mark[k];
   run_placed(&inner);
   take_results(c, &inner, l, n);
+  end_flights(c, l, n > 0);
 }
 
 static void run_placed_loop(PlacedCall *c, const Op *op) {
@@ -420,7 +566,11 @@ static void run_placed_loop(PlacedCall *c, const Op *op) {
     l.in[k + 1] = address_of(c, op->in[k]), l.in_mark[k + 1] = c->mark[op->in[k]];
   for (uint32_t k = l.carried; k < op->nout; k++) start_stack(c, &l, k);
   for (uint32_t j = 0; j < l.carried; j++) start_carry(c, &l, j);
+  l.flights = flights_over(a, op->callee);
+  l.ring = ARENA_ARRAY(a, Address, l.flights.n + 1);
+  start_first_fetches(c, &l);
   for (int64_t n = 0; n < l.trip && !c->x->error; n++) placed_round(c, &l, n);
+  end_flights(c, &l, true);
   for (uint32_t j = 0; j < l.carried; j++) c->mark[op->out + j] = l.in_mark[j + 1];
 }
 
@@ -470,6 +620,8 @@ static void run_placed(PlacedCall *c) {
     if (op->code == OP_kernel) run_placed_kernel(c, op);
     else if (op->code == OP_loop) run_placed_loop(c, op);
     else if (op->code == OP_store) run_placed_store(c, op);
+    else if (op_flies(op)) run_placed_start(c, op);
+    else if (op->code == OP_wait) run_placed_wait(c, op);
     else if (op_family(op->code) == FAMILY_COLLECTIVE) run_placed_collective(c, op);
     else if (op->code == OP_concat) run_placed_concat(c, op);
     else if (op->code == OP_load) c->mark[op->out] = slot_of(c->x, op->global) + 1;
@@ -509,8 +661,10 @@ bool interp_run_placed(Interp *in, const char *entry) {
   x.old = ARENA_ARRAY(x.arena, Mark, in->m->globals.n + 1);
   exchange_globals(&x, false);
   Memory frame = memory_new(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
-  PlacedCall c = {&x, f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1)};
+  PlacedCall c = {&x,  f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1),
+                  NULL};
   run_placed(&c);
+  if (x.flying.n) complain(&c, x.flying.at[0].op, "is started and never waited for", NO_VALUE);
   check_globals(&x);
   if (!x.error) exchange_globals(&x, true);
   in->error = x.error;

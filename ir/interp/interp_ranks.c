@@ -233,6 +233,10 @@ Ranks *ranks_new(Module *m, Arena *a) {
   return r;
 }
 
+void ranks_set_early(Ranks *r, bool on) {
+  for (int64_t i = 0; i < r->n; i++) interp_set_early(r->rank[i], on);
+}
+
 void ranks_set_round(Ranks *r, bool on) {
   for (int64_t i = 0; i < r->n; i++) interp_set_round(r->rank[i], on);
 }

@@ -19,6 +19,7 @@ typedef struct Ranks Ranks;
 
 Ranks *ranks_new(Module *m, Arena *a);
 void ranks_set_round(Ranks *r, bool on);
+void ranks_set_early(Ranks *r, bool on); /* interp_set_early */
 void ranks_set(Ranks *r, const char *global, const double *data);
 void ranks_set_all(Ranks *r, const char *global, double value);
 /* NULL: no such global, or ranks that should hold the same do not (see ranks_error). */

@@ -232,16 +232,18 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_rope] = {A(theta), A(inverse)},
     [OP_attention] = {A(scale), 0},
     [OP_attention_grad] = {A(scale), 0},
-    [OP_all_reduce] = {A(axis), A(reduce) | A(gradient) | A(ways) | A(times) | A(piece)},
-    [OP_reduce_scatter] = {A(axis),
-                           A(gradient) | A(ways) | A(times) | A(piece) | A(workspace) | A(work_at)},
-    [OP_all_gather] = {A(axis), A(ways) | A(times) | A(piece) | A(workspace) | A(work_at)},
-    [OP_all_to_all] = {A(axis), A(ways) | A(piece) | A(workspace) | A(work_at)},
+    [OP_all_reduce] = {A(axis),
+                       A(reduce) | A(gradient) | A(ways) | A(times) | A(piece) | A(flight)},
+    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways) | A(times) | A(piece) | A(flight) |
+                                        A(workspace) | A(work_at)},
+    [OP_all_gather] = {A(axis),
+                       A(ways) | A(times) | A(piece) | A(flight) | A(workspace) | A(work_at)},
+    [OP_all_to_all] = {A(axis), A(ways) | A(piece) | A(flight) | A(workspace) | A(work_at)},
     [OP_part] = {A(axis), A(ways)},
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
-    [OP_loop] = {A(carry) | A(invariant) | A(trip),
-                 A(first) | A(of) | A(into) | A(reverse) | A(path) | A(work_at) | A(slots)},
+    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(first) | A(of) | A(into) | A(reverse) |
+                                                        A(path) | A(work_at) | A(slots) | A(ring)},
 };
 
 static const uint64_t fn_attrs[] = {
@@ -340,6 +342,7 @@ static void check_fn(Verifier *v, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
   if (!v->failed) verify_parts(v);
   if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
+  if (v->fence < FENCE_SELECTED) verify_landed(v);
   verify_shards(v);
 }
 
@@ -349,7 +352,8 @@ static void check_storage(Verifier *v) {
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     v->fn = v->m->fns.at[i];
     if (v->fence >= FENCE_ORDERED) verify_ordered(v);
-    if (v->fence >= FENCE_SELECTED && !v->failed) verify_selected(v), verify_messages(v);
+    if (v->fence >= FENCE_SELECTED && !v->failed)
+      verify_selected(v), verify_messages(v), verify_flights(v);
     if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
   }
   if (v->fence >= FENCE_SELECTED && !v->failed) verify_alignments(v);

@@ -2,8 +2,8 @@
    loops over parts of a stack leave unwritten), verify_shard.c (placements on a mesh),
    verify_storage.c (what fuse, order and memory promise), verify_laid.c (concats outside of
    kernels), verify_bytes.c (arenas, frames, callers' memory), verify_kernel.c (kernel functions, by
-   family), verify_gpu.c (how they are cut for GPUs). A check reports and goes on, so that one run
-   shows every broken rule. */
+   family), verify_gpu.c (how they are cut for GPUs), verify_flight.c (messages in flight). A check
+   reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
 #include "ir/text.h"
@@ -39,6 +39,9 @@ void verify_selected(Verifier *v);    /* kernel functions after select */
 void verify_gpu(Verifier *v);         /* the same for a GPU */
 void verify_alignments(Verifier *v);  /* all of a GPU's kernels after select */
 void verify_messages(Verifier *v);    /* collectives after select */
+void verify_landed(Verifier *v);      /* nothing flies before select */
+void verify_flights(Verifier *v);     /* messages in flight, after select */
+void verify_rings(Verifier *v);       /* and where they stand, after memory */
 void verify_placed(Verifier *v);      /* after memory */
 void verify_flats(Verifier *v);       /* members of flat globals, wherever there are any */
 void verify_arenas(Verifier *v);      /* globals after memory */

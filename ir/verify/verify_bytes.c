@@ -6,8 +6,7 @@
    Every sum is compared with what is left of the room instead of being formed, so that no number
    of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
  */
-#include "ir/bytes.h"
-#include "ir/loop.h"
+#include "ir/flight.h"
 #include "ir/placement.h"
 #include "verify.h"
 
@@ -133,6 +132,8 @@ int64_t verify_room(const Verifier *v, const Storage *s) {
   case PLACE_ARG: return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
   case PLACE_RESULT:
     return s->slot < f->results.n ? bytes_of(&f->values.at[f->results.at[s->slot]]) : -1;
+  case PLACE_RING:
+    return s->slot < flights_over(v->m->arena, f).n ? ARENA_MOST : -1; /* flight-c8 */
   default: return 0;
   }
 }

@@ -6,7 +6,7 @@
    and form a class (bytes.h). A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
-#include "ir/bytes.h"
+#include "ir/flight.h"
 #include "ir/kernel/inplace.h"
 #include "ir/message.h"
 #include "ir/view.h"
@@ -369,6 +369,16 @@ static void add_work(Places *p, OpId id) {
                             NO_VALUE, op});
 }
 
+/* From before the first round until behind the last. */
+static void add_rings(Places *p, OpId id) {
+  const Op *op = &p->v->fn->ops.at[id];
+  const Attr *rings = attr_get(&op->attrs, ATTR_ring);
+  for (uint32_t i = 0; rings && 3 * (int64_t)i + 2 < rings->i; i++) {
+    Ring r = loop_ring(op, i);
+    add_span(p, (Tenancy){PLACE_FRAME, 0, r.at, r.at + r.bytes * r.buffers, id, id, NO_VALUE, op});
+  }
+}
+
 /* A store copies unless its value stands in the global already. */
 static void add_store(Places *p, OpId id) {
   const Op *op = &p->v->fn->ops.at[id];
@@ -482,12 +492,13 @@ void verify_placed(Verifier *v) {
   for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, class, i);
   if (!v->failed) verify_laid_places(v);
   if (!v->failed) verify_bytes(v);
+  if (!v->failed) verify_rings(v);
   if (v->failed) return;
   Arena *a = v->m->arena;
   uint32_t n = f->values.n + 1;
   Places p = {v, {0}, NULL, ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
   find_lives(&p);
   for (ValueId i = 0; i < f->values.n; i++) add_value(&p, i);
-  for (OpId i = 0; i < f->ops.n; i++) add_work(&p, i), add_store(&p, i);
+  for (OpId i = 0; i < f->ops.n; i++) add_work(&p, i), add_rings(&p, i), add_store(&p, i);
   check_conflicts(&p);
 }

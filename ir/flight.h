@@ -1,0 +1,36 @@
+/* Messages in flight (attribute `flight`, docs/ir.md): what passes, the verifier, the interpreter and
+   the host writer all ask about collectives that are started before somebody waits for them.
+
+   A flight of 0 begins and ends in one function. A body's flight of -n, an all-gather of a stacked
+   argument, is started by the loop n rounds before the round that waits for it; one of 1, a
+   reduce-scatter into a stacked result, is started in the body and waited for by the loop behind
+   the next round. What such a message touches in the body, its result or its operand, stands in a
+   ring: buffers in the frame of the loop's function that rounds take in turn. */
+#ifndef SHARDC_FLIGHT_H
+#define SHARDC_FLIGHT_H
+#include "bytes.h"
+#include "loop.h"
+
+typedef struct Flight { /* of a body, over rounds; number of its ring: its place in the list */
+  OpId op;
+  int64_t rounds;  /* -n or 1 */
+  ValueId crosses; /* the value in the ring */
+  uint32_t role;   /* -n: the argument that is gathered; 1: the result */
+} Flight;
+typedef VEC(Flight) FlightList;
+
+typedef struct Ring { /* of a loop op: three numbers of its attribute */
+  int64_t at, bytes, buffers;
+} Ring;
+
+bool op_flies(const Op *o);
+bool op_crosses(const Op *o); /* flies over rounds */
+/* In the order of ops. Empty: nothing of f flies over rounds. */
+FlightList flights_over(Arena *a, const Fn *f);
+int64_t flight_buffers(const Op *loop, const Flight *x); /* no more than there are rounds */
+/* Bytes from the start of ring number i to the end of what stands there; after pass memory. */
+int64_t flight_bytes(const Fn *body, uint32_t i);
+Ring loop_ring(const Op *loop, uint32_t i); /* buffers 0: there is none */
+/* The op that starts what a wait waits for; NULL: none does. */
+const Op *flight_start(const Fn *f, const Op *wait);
+#endif

@@ -1,0 +1,186 @@
+/* Messages in flight (flight.h): what starts is waited for, once, and until then nothing reads what
+   it receives, and nothing writes what it sends or receives.
+
+   For a flight of one function the wait is a view of the result and reads the operand: so the rules
+   of views, of in-place results and of bytes in use at the same time (verify_storage.c) hold for
+   both buffers until the wait, and what is left for here is that there is one wait, and that all
+   readers read the wait. A flight over rounds has buffers in rings, which its loop takes in turn:
+   here is checked that nothing else stands there, and that they are as many and as large as rounds
+   need. A wrong start or wait would be a race or a rank that waits for ever, which no test of
+   numbers finds surely; so nothing of this is left to runs. */
+#include "ir/flight.h"
+#include "ir/message.h"
+#include "verify.h"
+
+enum { ALIGNED = 16 };
+
+static void wrong(Verifier *v, const Op *op, const char *label, const char *what) {
+  verify_report(v, "E1111", verify_at_op(op), "[%s] %s", label, what);
+}
+
+static uint32_t count_reads(const Fn *f, ValueId x, OpId *last) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == x) n++, *last = i;
+  return n;
+}
+
+static uint32_t count_returns(const Fn *f, ValueId x) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < f->results.n; i++) n += f->results.at[i] == x;
+  return n;
+}
+
+static bool sends(OpCode c) {
+  return op_family(c) == FAMILY_COLLECTIVE && c != OP_part && c != OP_keep_first;
+}
+
+static void check_start(Verifier *v, OpId id) {
+  const Fn *f = v->fn;
+  const Op *op = &f->ops.at[id];
+  OpId reader = id;
+  if (!sends(op->code) || attr_get(&op->attrs, ATTR_workspace) ||
+      attr_int(&op->attrs, ATTR_flight, 0) > 1)
+    wrong(v, op, "flight-c1", "this op cannot fly, or not so");
+  else if (attr_int(&op->attrs, ATTR_flight, 0) > 0) return;
+  else if (count_reads(f, op->out, &reader) != 1 || f->ops.at[reader].code != OP_wait ||
+           f->ops.at[reader].in[0] != op->out || count_returns(f, op->out))
+    wrong(v, op, "flight-c2", "what a started collective receives is read by its wait alone");
+}
+
+static void check_wait(Verifier *v, const Op *op) {
+  const Op *start = flight_start(v->fn, op);
+  if (!start || attr_int(&start->attrs, ATTR_flight, 0) > 0 || op->nin > 2) {
+    wrong(v, op, "flight-c3", "a wait for what nobody has started");
+    return;
+  }
+  bool inplace = v->fn->values.at[start->out].storage.view == VIEW_INPLACE;
+  if (op->nin != (inplace ? 1 : 2) || (!inplace && op->in[1] != start->in[0]))
+    wrong(v, op, "flight-c3",
+          "a wait reads what is received and, unless they are one, what is sent");
+}
+
+/* ---- over rounds ---- */
+
+static bool holds_caller_bytes(const Fn *f, const ValueId *class, ValueId x) {
+  for (uint32_t i = 0; i < f->args.n; i++)
+    if (class[f->args.at[i]] == class[x]) return true;
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (class[f->results.at[i]] == class[x]) return true;
+  return false;
+}
+
+static bool written_after(const Fn *f, const ValueId *class, ValueId x, OpId id) {
+  for (ValueId w = 0; w < f->values.n; w++)
+    if (class[w] == class[x] && f->values.at[w].def != NO_OP && f->values.at[w].def > id &&
+        f->values.at[w].storage.view != VIEW_OF)
+      return true;
+  return false;
+}
+
+static bool fetch_fits(const Fn *f, const Flight *x) {
+  return f->kind == FN_BODY && f->ops.at[x->op].code == OP_all_gather && x->role > 0 &&
+         x->role < f->args.n;
+}
+
+/* Alone in the bytes of one result: nothing of the round reads it, and no argument lies there. */
+static bool drain_fits(const Fn *f, const ValueId *class, const Flight *x) {
+  const Op *op = &f->ops.at[x->op];
+  OpId reader = 0;
+  if (f->kind != FN_BODY || op->code != OP_reduce_scatter || x->role >= f->results.n) return false;
+  for (ValueId w = 0; w < f->values.n; w++)
+    if (w != op->out && class[w] == class[op->out]) return false;
+  return !count_reads(f, op->out, &reader) && count_returns(f, op->out) == 1;
+}
+
+static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
+  const Fn *f = v->fn;
+  const Op *op = &f->ops.at[x->op];
+  bool early = x->rounds < 0;
+  if (early ? !fetch_fits(f, x) : !drain_fits(f, class, x))
+    wrong(v, op, "flight-c4",
+          early ? "only an all_gather of an argument of a body is started in a round before"
+                : "only a reduce_scatter that nothing reads, into a result of its own, is waited "
+                  "for in the next round");
+  else if (holds_caller_bytes(f, class, x->crosses))
+    wrong(v, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
+  else if (!early && written_after(f, class, x->crosses, x->op))
+    wrong(v, op, "flight-c5", "what is sent is written again while it flies");
+}
+
+/* The loop hands each round what it must start or wait for: slices. */
+static void check_loop(Verifier *v, const Op *loop) {
+  FlightList l = flights_over(v->m->arena, loop->callee);
+  uint32_t carry = (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0);
+  for (uint32_t i = 0; i < l.n; i++) {
+    const Flight *x = &l.at[i];
+    if (x->rounds < 0 ? x->role <= loop_whole(loop) : x->role < carry)
+      wrong(v, loop, "flight-c6", "what flies over the rounds of its body is no slice here");
+  }
+}
+
+void verify_landed(Verifier *v) {
+  for (OpId i = 0; i < v->fn->ops.n; i++) {
+    const Op *op = &v->fn->ops.at[i];
+    if (op_flies(op) || op->code == OP_wait)
+      wrong(v, op, "flight-c1", "nothing flies before pass `select`");
+  }
+}
+
+void verify_flights(Verifier *v) {
+  const Fn *f = v->fn;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    if (op_flies(&f->ops.at[i])) check_start(v, i);
+    if (f->ops.at[i].code == OP_wait) check_wait(v, &f->ops.at[i]);
+    if (f->ops.at[i].code == OP_loop) check_loop(v, &f->ops.at[i]);
+  }
+  if (v->failed || f->kind == FN_KERNEL) return;
+  const ValueId *class = shared_bytes(v->m->arena, f).of;
+  FlightList l = flights_over(v->m->arena, f);
+  for (uint32_t i = 0; i < l.n; i++) check_crossing(v, class, &l.at[i]);
+}
+
+/* ---- after memory ---- */
+
+/* What crosses rounds stands in its ring, from the ring's start on, and nothing else does. */
+static void check_places(Verifier *v, const FlightList *l) {
+  const Fn *f = v->fn;
+  const ValueId *class = shared_bytes(v->m->arena, f).of;
+  for (ValueId x = 0; x < f->values.n; x++) {
+    const Storage *s = &f->values.at[x].storage;
+    const Op *def = value_def(f, x);
+    uint32_t of = 0;
+    while (of < l->n && class[l->at[of].crosses] != class[x]) of++;
+    bool here = s->place == PLACE_RING, fits = here ? s->slot == of && of < l->n : of == l->n;
+    if (!fits || (here && class[x] == x && s->at))
+      verify_report(
+          v, "E1111", def ? verify_at_op(def) : verify_at_fn(v),
+          "[flight-c7] a value of @%s is in a ring that is not its own, or not in its own",
+          f->name);
+  }
+}
+
+static void check_rings(Verifier *v, const Op *loop) {
+  FlightList l = flights_over(v->m->arena, loop->callee);
+  const Attr *a = attr_get(&loop->attrs, ATTR_ring);
+  int64_t frame = attr_int(&v->fn->attrs, ATTR_frame, 0), all;
+  bool fine = (a ? a->i : 0) == 3 * (int64_t)l.n;
+  for (uint32_t i = 0; fine && i < l.n; i++) {
+    Ring r = loop_ring(loop, i);
+    fine = r.buffers == flight_buffers(loop, &l.at[i]) &&
+           r.bytes >= flight_bytes(loop->callee, i) &&
+           !__builtin_mul_overflow(r.bytes, r.buffers, &all) && verify_fits(r.at, all, frame) &&
+           r.at % ALIGNED == 0 && r.bytes % ALIGNED == 0;
+  }
+  if (!fine)
+    wrong(v, loop, "flight-c8", "the rings of a loop are not what its body's messages need");
+}
+
+void verify_rings(Verifier *v) {
+  const Fn *f = v->fn;
+  FlightList l = flights_over(v->m->arena, f);
+  check_places(v, &l);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_loop) check_rings(v, &f->ops.at[i]);
+}
