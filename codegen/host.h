@@ -8,7 +8,6 @@ typedef struct Host {
   Module *m;
   char *text;
   size_t n, cap;
-  uint32_t collectives; /* written so far */
 } Host;
 
 void host_put(Host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -25,4 +24,6 @@ void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of t
 void host_tables(Host *h);  /* everything behind them, rt_the_program last */
 void host_function(Host *h, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);
+uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in their table */
+bool host_flies(const Module *m);
 #endif

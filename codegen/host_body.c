@@ -7,8 +7,13 @@
      - the slices of a saved result, when the body saves what it was given: round i reads slice i,
        writes the next one;
      - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
-   A result that continues an operand stands in its buffer, or begins with a copy of it. */
+   A result that continues an operand stands in its buffer, or begins with a copy of it.
+
+   What flies over rounds (ir/flight.h): the loop starts an all-gather for a later round, and waits
+   for the reduce-scatter of the one before; the round finds its buffer of each ring behind its
+   arguments in in[]. */
 #include "host.h"
+#include "ir/flight.h"
 #include "ir/message.h"
 
 typedef struct Body {
@@ -39,6 +44,7 @@ static const char *address(Body *b, ValueId v) {
   case PLACE_FRAME: return plus(b, "frame", s->at);
   case PLACE_ARG: return plus(b, arena_printf(a, "in[%u]", s->slot), s->at);
   case PLACE_RESULT: return plus(b, arena_printf(a, "out[%u]", s->slot), s->at);
+  case PLACE_RING: return plus(b, arena_printf(a, "in[%u]", b->f->args.n + s->slot), s->at);
   case PLACE_GLOBAL: {
     const Global *g = b->h->m->globals.at[s->slot];
     return plus(b, host_arena(g), g->storage.at + s->at);
@@ -99,16 +105,18 @@ typedef struct HostLoop {
   int64_t trip, first;
   bool reverse;
   Str dim;
+  FlightList flights; /* of the body, over rounds */
 } HostLoop;
 
-static HostLoop loop_of(const Op *o) {
+static HostLoop loop_of(const Module *m, const Op *o) {
   return (HostLoop){o,
                     (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
                     (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
                     attr_int(&o->attrs, ATTR_trip, 0),
                     loop_first(o),
                     attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-                    o->group[0].from[0]};
+                    o->group[0].from[0],
+                    flights_over(m->arena, o->callee)};
 }
 
 static bool is_arg(const Op *o, uint32_t result, uint32_t arg) {
@@ -192,6 +200,76 @@ static const char *carry_out(Body *b, const HostLoop *l, uint32_t j) {
   return arena_printf(b->h->m->arena, "n & 1 ? %s : %s", odd, even);
 }
 
+/* ---- what flies over rounds ---- */
+
+static const char *ring_at(Body *b, const HostLoop *l, uint32_t i, const char *round) {
+  Ring r = loop_ring(l->o, i);
+  const char *at = plus(b, "frame", r.at);
+  if (r.buffers < 2) return at;
+  return arena_printf(b->h->m->arena, "%s + %s %% %lld * %lld", at, round, (long long)r.buffers,
+                      (long long)r.bytes);
+}
+
+/* The slice that round `round` takes has this number. */
+static const char *slice_of(Body *b, const HostLoop *l, const char *round) {
+  Arena *a = b->h->m->arena;
+  if (l->reverse) return arena_printf(a, "(%lld - %s)", (long long)(l->first + l->trip - 1), round);
+  return l->first ? arena_printf(a, "(%lld + %s)", (long long)l->first, round) : round;
+}
+
+/* Starts the all-gather that round `round` waits for. */
+static void put_fetch(Body *b, const HostLoop *l, uint32_t i, const char *round) {
+  const Flight *x = &l->flights.at[i];
+  const Fn *body = l->o->callee;
+  const Op *o = &body->ops.at[x->op];
+  Message m = message_of(body, o);
+  int64_t size = elem_bytes(value_type(body, o->out)->elem);
+  bool many = m.times > 1;
+  if (many)
+    host_put(b->h, "      for (int64_t k = 0; k < %lld; k++) /* messages of %lld bytes */\n  ",
+             (long long)m.times, (long long)m.bytes);
+  host_put(b->h, "      rt_start(rt, &collectives[%u], %s", host_row(b->h->m, body, x->op),
+           slice(b, l, l->o->in[x->role - 1], slice_of(b, l, round)));
+  if (many) host_put(b->h, " + k * %lld", (long long)(m.send_step * size));
+  host_put(b->h, ", %s", ring_at(b, l, i, round));
+  if (many) host_put(b->h, " + k * %lld", (long long)(m.receive_step * size));
+  host_put(b->h, ", 0);");
+  put_label(b, l->o->in[x->role - 1], "\n");
+}
+
+/* Before the first round: what the first rounds wait for. */
+static void put_first_fetches(Body *b, const HostLoop *l) {
+  for (uint32_t i = 0; i < l->flights.n; i++) {
+    int64_t ahead = -l->flights.at[i].rounds;
+    if (ahead <= 0) continue;
+    host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) {\n",
+             (long long)(ahead < l->trip ? ahead : l->trip));
+    put_fetch(b, l, i, "n");
+    host_put(b->h, "  }\n");
+  }
+}
+
+static void put_fetches(Body *b, const HostLoop *l) {
+  for (uint32_t i = 0; i < l->flights.n; i++) {
+    int64_t ahead = -l->flights.at[i].rounds;
+    if (ahead <= 0 || ahead >= l->trip) continue;
+    host_put(b->h, "    if (n < %lld) { /* %lld round%s ahead */\n", (long long)(l->trip - ahead),
+             (long long)ahead, ahead > 1 ? "s" : "");
+    put_fetch(b, l, i, arena_printf(b->h->m->arena, "(n + %lld)", (long long)ahead));
+    host_put(b->h, "    }\n");
+  }
+}
+
+static void put_drains(Body *b, const HostLoop *l, const char *before) {
+  for (uint32_t i = 0; i < l->flights.n; i++) {
+    const Flight *x = &l->flights.at[i];
+    if (x->rounds <= 0) continue;
+    host_put(b->h, "%srt_wait(rt, &collectives[%u], %lld);\n", before,
+             host_row(b->h->m, l->o->callee, x->op),
+             (long long)message_of(l->o->callee, &l->o->callee->ops.at[x->op]).times);
+  }
+}
+
 static void put_loop_inputs(Body *b, const HostLoop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const into[] = {\n        rt_counter(rt, i),\n");
@@ -202,6 +280,8 @@ static void put_loop_inputs(Body *b, const HostLoop *l) {
     host_put(b->h, "        %s,", at);
     put_label(b, o->in[k], "\n");
   }
+  for (uint32_t i = 0; i < l->flights.n; i++)
+    host_put(b->h, "        %s, /* ring %u */\n", ring_at(b, l, i, "n"), i);
   host_put(b->h, "    };\n");
 }
 
@@ -217,11 +297,12 @@ static void put_loop_outputs(Body *b, const HostLoop *l) {
 }
 
 static void put_loop(Body *b, const Op *o) {
-  HostLoop l = loop_of(o);
+  HostLoop l = loop_of(b->h->m, o);
   for (uint32_t k = l.carry; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
       put_copy(b, address(b, o->out + k), o->in[loop_continues(o, k)]);
   for (uint32_t j = 0; j < l.carry; j++) put_carry_start(b, &l, j);
+  put_first_fetches(b, &l);
   host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
   const char *source = host_source(b->h, o->loc);
   host_comment(b->h, arena_printf(b->h->m->arena, "%s%s", *source ? ", " : "", source));
@@ -230,10 +311,14 @@ static void put_loop(Body *b, const Op *o) {
     host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)(l.first + l.trip - 1));
   else if (l.first) host_put(b->h, "    const int64_t i = %lld + n;\n", (long long)l.first);
   else host_put(b->h, "    const int64_t i = n;\n");
+  put_fetches(b, &l);
   put_loop_inputs(b, &l);
   put_loop_outputs(b, &l);
-  host_put(b->h, "    body_%s(rt, %s, into, from);\n  }\n", host_c_name(b->h, o->callee->name),
+  host_put(b->h, "    body_%s(rt, %s, into, from);\n", host_c_name(b->h, o->callee->name),
            work_at(b, o));
+  put_drains(b, &l, "    if (n > 0) ");
+  host_put(b->h, "  }\n");
+  put_drains(b, &l, "  ");
 }
 
 /* ---- ranks ---- */
@@ -245,20 +330,32 @@ static void put_message(Body *b, const char *at, int64_t step, int64_t size, Val
   put_label(b, v, "\n");
 }
 
-/* Row number `collectives` of the table: functions are written in the order of the table. */
+/* What the loop has started for this round is waited for alone. */
 static void put_collective(Body *b, const Op *o) {
+  if (attr_int(&o->attrs, ATTR_flight, 0) < 0) return;
+  OpId id = (OpId)(o - b->f->ops.at);
   Message x = message_of(b->f, o);
   int64_t size = elem_bytes(value_type(b->f, o->out)->elem);
   bool many = x.times > 1, works = attr_int(&o->attrs, ATTR_workspace, 0) != 0;
   if (many)
     host_put(b->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
              (long long)x.times, (long long)x.bytes);
-  host_put(b->h, "  rt_collect(rt, &collectives[%u],", b->h->collectives++);
+  host_put(b->h, "  %s(rt, &collectives[%u],", op_flies(o) ? "rt_start" : "rt_collect",
+           host_row(b->h->m, b->f, id));
   put_place(b, o);
   host_put(b->h, "\n");
   put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
   put_message(b, address(b, o->out), many ? x.receive_step : 0, size, o->out);
   host_put(b->h, "             %s);\n", works ? work_at(b, o) : "0");
+}
+
+static void put_wait(Body *b, const Op *o) {
+  const Op *start = flight_start(b->f, o);
+  if (!start) bug("host: a wait of %s for nothing", b->f->name);
+  host_put(b->h, "  rt_wait(rt, &collectives[%u], %lld);",
+           host_row(b->h->m, b->f, (OpId)(start - b->f->ops.at)),
+           (long long)message_of(b->f, start).times);
+  put_label(b, o->out, "\n");
 }
 
 /* ---- stores ---- */
@@ -327,6 +424,7 @@ void host_function(Host *h, const Fn *f) {
     else if (o->code == OP_loop) put_loop(&b, o);
     else if (o->code == OP_store) put_store(&b, o);
     else if (op_family(o->code) == FAMILY_COLLECTIVE) put_collective(&b, o);
+    else if (o->code == OP_wait) put_wait(&b, o);
   }
   host_put(h, "}\n");
 }

@@ -4,6 +4,7 @@
 #include "ir/support/num.h"
 #include "ir/budget.h"
 #include "ir/count.h"
+#include "ir/flight.h"
 #include "ir/message.h"
 #include "ir/placement.h"
 #include "cache.h"
@@ -108,12 +109,27 @@ static int put_kernel_list(Host *h) {
 
 /* ---- ranks ---- */
 
-uint32_t host_count_collectives(const Module *m) {
+/* Rows of functions before f, and of its ops before `end`. */
+static uint32_t rows_before(const Module *m, const Fn *f, OpId end) {
   uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *g = m->fns.at[i];
+    OpId ops = g == f ? end : g->ops.n;
+    for (OpId k = 0; k < ops; k++) n += op_family(g->ops.at[k].code) == FAMILY_COLLECTIVE;
+    if (g == f) break;
+  }
+  return n;
+}
+
+uint32_t host_count_collectives(const Module *m) { return rows_before(m, NULL, 0); }
+
+uint32_t host_row(const Module *m, const Fn *f, OpId id) { return rows_before(m, f, id); }
+
+bool host_flies(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
-      n += op_family(m->fns.at[i]->ops.at[k].code) == FAMILY_COLLECTIVE;
-  return n;
+      if (op_flies(&m->fns.at[i]->ops.at[k])) return true;
+  return false;
 }
 
 static void put_collective(Host *h, const Fn *f, const Op *o) {
@@ -378,6 +394,7 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   if (host_count_collectives(m))
     host_put(h, "    .collectives = collectives,\n    .ncollectives = %u,\n",
              host_count_collectives(m));
+  if (host_flies(m)) host_put(h, "    .flies = true,\n");
   host_put(h, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
            m->settings.n);
 }

@@ -6,10 +6,13 @@
    it holds a loaded value or can be written to the stored global directly, and otherwise in the
    function's frame, which is packed by memory_pack.c together with the kernels' workspaces, the
    frames of bodies, and the second buffers of carried values. Bodies come before their callers, so
-   a body's frame is one block of known size. Entries' frames are the WORK arena, one at a time. The
-   attribute `live` is the lower bound that no packing can beat, bodies included. */
+   a body's frame is one block of known size. What flies over the rounds of a loop (ir/flight.h) is
+   in rings: blocks of the loop's function, as long as the loop runs. Entries' frames are the WORK
+   arena, one at a time. The attribute `live` is the lower bound that no packing can beat, bodies
+   included. */
 #include "passes/memory.h"
 #include "ir/budget.h"
+#include "ir/flight.h"
 
 typedef struct BufferClass {
   int64_t bytes, born, dies;
@@ -26,7 +29,8 @@ typedef struct Frame {
   BufferClass *classes; /* by that value */
   VEC(Block) blocks, live;
   uint32_t *work,
-      *slot; /* by op: number of its workspace's block + 1, of its first second buffer's */
+      *slot;      /* by op: number of its workspace's block + 1, of its first second buffer's */
+  uint32_t *ring; /* and of its first ring's */
 } Frame;
 
 static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
@@ -80,6 +84,15 @@ static void find_uses(Frame *x) {
     BufferClass *c = class_at(x, x->f->results.at[i]);
     c->dies = x->f->ops.n;
     if (c->place == PLACE_NONE) c->place = PLACE_RESULT, c->slot = i;
+  }
+}
+
+/* What crosses rounds is in no frame of one round. */
+static void find_rings(Frame *x) {
+  FlightList l = flights_over(x->m->arena, x->f);
+  for (uint32_t i = 0; i < l.n; i++) {
+    BufferClass *c = class_at(x, l.at[i].crosses);
+    c->place = PLACE_RING, c->slot = i;
   }
 }
 
@@ -155,6 +168,28 @@ static bool needs_slot(const Op *loop, uint32_t j) {
   return loop_shape(loop).trip > 1;
 }
 
+static void add_rings(Frame *x, OpId id) {
+  const Op *o = &x->f->ops.at[id];
+  FlightList l = flights_over(x->m->arena, o->callee);
+  for (uint32_t i = 0; i < l.n; i++) {
+    int64_t bytes = memory_round(flight_bytes(o->callee, i)) * flight_buffers(o, &l.at[i]);
+    uint32_t b = add_block(x, bytes, bytes, id, id);
+    if (!i) x->ring[id] = b;
+  }
+}
+
+static void write_rings(Frame *x, OpId id) {
+  Op *o = &x->f->ops.at[id];
+  FlightList l = flights_over(x->m->arena, o->callee);
+  int64_t *list = ARENA_ARRAY(x->m->arena, int64_t, 3 * l.n + 1);
+  for (uint32_t i = 0; i < l.n; i++) {
+    list[3 * i] = x->blocks.at[x->ring[id] - 1 + i].at;
+    list[3 * i + 1] = memory_round(flight_bytes(o->callee, i));
+    list[3 * i + 2] = flight_buffers(o, &l.at[i]);
+  }
+  if (l.n) attr_set_ints(x->m, &o->attrs, ATTR_ring, (int)(3 * l.n), list);
+}
+
 static void add_loop(Frame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   const AttrList *a = &o->callee->attrs;
@@ -165,6 +200,7 @@ static void add_loop(Frame *x, OpId id) {
     uint32_t b = add_block(x, bytes, bytes, id, id);
     if (j == 0) x->slot[id] = b;
   }
+  add_rings(x, id);
 }
 
 static void add_work(Frame *x, OpId id) {
@@ -196,6 +232,7 @@ static void write_value(Frame *x, ValueId v) {
 static void write_op(Frame *x, OpId id) {
   Op *o = &x->f->ops.at[id];
   if (x->work[id]) attr_set_int(x->m, &o->attrs, ATTR_work_at, x->blocks.at[x->work[id] - 1].at);
+  if (o->code == OP_loop) write_rings(x, id);
   if (o->code != OP_loop || !loop_shape(o).carry) return;
   uint32_t carry = loop_shape(o).carry;
   int64_t *slots = ARENA_ARRAY(x->m->arena, int64_t, carry);
@@ -211,8 +248,10 @@ static void place_function(Module *m, Fn *f) {
   x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
   x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   x.slot = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  x.ring = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   find_classes(&x);
   find_uses(&x);
+  find_rings(&x);
   for (OpId i = 0; i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_store) place_stored(&x, &f->ops.at[i]);
   for (OpId i = 0; i < f->ops.n; i++) add_work(&x, i);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 7, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 8, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -180,6 +180,7 @@ typedef struct rt_program {
   int naxes; /* 0: one rank */
   const rt_collective *collectives;
   int ncollectives;
+  bool flies; /* some are started by rt_start */
   const struct rt_program *next; /* the same model for another plan or target; NULL: none */
 } rt_program;
 

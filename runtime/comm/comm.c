@@ -4,7 +4,7 @@
    Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather and
    broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
    there. So what was measured can be compared with a plan number by number. */
-#include "comm.h"
+#include "flight.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
 #include <stdio.h>
@@ -76,7 +76,7 @@ static void self_collect(Comm *c, const Group *g, int channel, const rt_collecti
 }
 static void self_leave(Comm *c, int status) { (void)c, (void)status; }
 
-const CommKind rt_comm_self = {"self", self_join, self_collect, self_leave};
+const CommKind rt_comm_self = {"self", self_join, self_collect, self_leave, false};
 
 /* ---- groups ---- */
 
@@ -167,9 +167,29 @@ static bool check_node(const Comm *c, Fault *f) {
   return rt_help(f, "start %d per node, on %d nodes", gpus, (l->world + gpus - 1) / gpus);
 }
 
+static void leave_job(const RtJob *j) { j->comm->kind->leave(j->comm, j->status); }
+
+/* Whoever communicates just now may never be done, and looks at `leaving` while it waits. */
 static void leave(int status, void *comm) {
   Comm *c = comm;
-  c->kind->leave(c, status);
+  RtJob j = {.run = leave_job, .comm = c, .status = status, .row = -1};
+  c->leaving = status + 1;
+  if (c->flight && c->kind->one_thread && !rt_flight_inside(c->flight)) rt_flight_run(c->flight, j);
+  else leave_job(&j);
+}
+
+static void join_job(const RtJob *j) { *j->fine = j->comm->kind->join(j->comm, j->fault); }
+
+static bool join(Comm *c, Fault *f) {
+  bool fine = false;
+  RtJob j = {.run = join_job, .comm = c, .fault = f, .fine = &fine, .row = -1};
+  if (!c->program->flies || c->on_device || c->launch.world == 1) {
+    join_job(&j);
+    return fine;
+  }
+  c->flight = rt_flight_open(c->program->ncollectives, f);
+  if (c->flight) rt_flight_run(c->flight, j);
+  return fine;
 }
 
 /* --meet wins over what the launcher says. */
@@ -186,7 +206,7 @@ bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
   set_place(c);
   make_groups(c);
   c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
-  if (!c->kind->join(c, f)) return false;
+  if (!join(c, f)) return false;
   on_exit(leave, c);
   return true;
 }
@@ -212,13 +232,30 @@ void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
   add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
 }
 
+static void run_job(const RtJob *j) {
+  const Group *g = &j->comm->group[j->channel];
+  double start = rt_now();
+  if (g->n == 1) self_collect(j->comm, g, j->channel, j->what, j->send, j->receive);
+  else j->comm->kind->collect(j->comm, g, j->channel, j->what, j->send, j->receive);
+  add(j->count, j->what, g->n, rt_now() - start);
+}
+
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
                 void *receive) {
-  const Group *g = &c->group[channel];
-  double start = rt_now();
-  if (g->n == 1) self_collect(c, g, channel, what, send, receive);
-  else c->kind->collect(c, g, channel, what, send, receive);
-  add(count, what, g->n, rt_now() - start);
+  RtJob j = {run_job, c, channel, 0, what, count, send, receive, NULL, NULL, -1};
+  if (c->flight && !rt_flight_inside(c->flight)) rt_flight_run(c->flight, j);
+  else run_job(&j);
+}
+
+void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *receive) {
+  int row = (int)(what - c->program->collectives);
+  RtJob j = {run_job, c, what->axis, 0, what, &c->count[row], send, receive, NULL, NULL, row};
+  if (c->flight) rt_flight_start(c->flight, j);
+  else run_job(&j);
+}
+
+void rt_comm_await(Comm *c, const rt_collective *what, int64_t n) {
+  if (c->flight) rt_flight_wait(c->flight, (int)(what - c->program->collectives), n);
 }
 
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive) {

@@ -6,8 +6,9 @@
    ranks that differ in one coordinate alone, or all of them. Everything that ranks tell each other
    goes through rt_comm_collect, the runtime's own questions (agree, gather) over all ranks too: so
    there is one order of calls, the same on every rank. A rank that dies, is late or calls something
-   else ends the job on all ranks, with a message that names it. Must not: allocate after the start.
- */
+   else ends the job on all ranks, with a message that names it. Where a program starts messages
+   before it waits for them, one thread of the rank communicates (flight.c), and nobody else. Must
+   not: allocate after the start. */
 #ifndef SHARDC_RT_COMM_H
 #define SHARDC_RT_COMM_H
 /* Relative paths: with comm_mpi.c this header is installed, in the same folders, for mpicc. */
@@ -15,6 +16,7 @@
 #include "../rt.h"
 
 typedef struct Comm Comm;
+typedef struct RtFlight RtFlight;
 
 typedef struct Group { /* ranks first, first + stride, .. */
   int n, me;
@@ -28,6 +30,7 @@ typedef struct CommKind {
   void (*collect)(Comm *c, const Group *g, int channel, const rt_collective *what, const void *send,
                   void *receive);
   void (*leave)(Comm *c, int status); /* at the end of the process, whatever the reason */
+  bool one_thread;                    /* the thread that joins makes all calls */
 } CommKind;
 
 typedef struct Launch { /* who am I (launch.c) */
@@ -57,6 +60,8 @@ struct Comm {
   void *inside;                 /* the kind's */
   bool on_device;               /* the program's collectives are the device's work: NCCL */
   bool over;                    /* all ranks are done: leaving is no failure */
+  RtFlight *flight;             /* the thread that communicates; NULL: whoever calls does */
+  volatile int leaving;         /* exit status + 1 of a process that ends while it communicates */
   struct Watchdog *watchdog;    /* NULL: the launcher watches */
   void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
   void *device;
@@ -73,6 +78,10 @@ void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void 
 /* The same of `count` elements of each block: here blocks lie end to end. */
 void rt_comm_piece(Comm *c, const rt_collective *what, int64_t count, const void *send,
                    void *receive);
+/* Starts it: it runs beside the caller, behind all that was asked before. And waits until the n
+   oldest starts of that row that nobody has waited for are over. */
+void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *receive);
+void rt_comm_await(Comm *c, const rt_collective *what, int64_t n);
 /* A device has sent it without the communicator. */
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
 

@@ -280,4 +280,4 @@ static void local_leave(Comm *c, int status) {
   if (l) rt_watchdog_leave(&l->watchdog, status);
 }
 
-const CommKind rt_comm_local = {"local", local_join, local_collect, local_leave};
+const CommKind rt_comm_local = {"local", local_join, local_collect, local_leave, false};

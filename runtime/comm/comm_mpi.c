@@ -1,5 +1,6 @@
 /* Communicator `mpi`: any MPI between machines. The only file that knows MPI: it is compiled with
-   the user's mpicc when a model is, so shardc and the runtime need none. The main thread owns MPI.
+   the user's mpicc when a model is, so shardc and the runtime need none. One thread owns MPI:
+   the main one, or that of flight.c.
 
    Groups are communicators split from the world, one per mesh axis. Tensors travel in chunks
    through staging of a fixed size, made at the start; 16-bit floats are added as f32 and rounded
@@ -16,9 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { STAGE = 1 << 20, ORPHANS_LIVE = 600 }; /* elements in flight; seconds */
+/* Elements in flight; seconds; nanoseconds between looks, where kernels run beside. */
+enum { STAGE = 1 << 20, ORPHANS_LIVE = 600, NAP = 20000 };
 
 typedef struct Mpi {
   MPI_Comm *group; /* per channel */
@@ -128,6 +131,8 @@ static void await(MpiCall *x, MPI_Request *r) {
     if (now - before > 1) x->limit += now - before;
     before = now;
     MPI_Test(r, &done, MPI_STATUS_IGNORE);
+    if (!done && x->c->leaving) abort_all(x->m, x->c->leaving - 1);
+    if (!done && x->c->flight) nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
     if (!done && now > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
   }
 }
@@ -310,4 +315,4 @@ static void mpi_leave(Comm *c, int status) {
   if (!m || !m->orphan) MPI_Finalize();
 }
 
-const CommKind rt_comm_mpi = {"mpi", mpi_join, mpi_collect, mpi_leave};
+const CommKind rt_comm_mpi = {"mpi", mpi_join, mpi_collect, mpi_leave, true};

@@ -169,4 +169,4 @@ static void tcp_leave(Comm *c, int status) {
   if (t) rt_watchdog_leave(&t->watchdog, status);
 }
 
-const CommKind rt_comm_tcp = {"tcp", tcp_join, tcp_collect, tcp_leave};
+const CommKind rt_comm_tcp = {"tcp", tcp_join, tcp_collect, tcp_leave, false};

@@ -37,6 +37,16 @@ void rt_collect(rt_ctx *rt, const rt_collective *c, const void *send, void *rece
   d->kind->collect(d, c, send, receive, work);
 }
 
+void rt_start(rt_ctx *rt, const rt_collective *c, const void *send, void *receive, void *work) {
+  Device *d = rt->state->device;
+  d->kind->begin(d, c, send, receive, work);
+}
+
+void rt_wait(rt_ctx *rt, const rt_collective *c, int64_t n) {
+  Device *d = rt->state->device;
+  d->kind->end(d, c, n);
+}
+
 int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }
 
 /* ---- start, stop, run ---- */

@@ -41,6 +41,8 @@ typedef struct DeviceKind {
   void (*zero)(Device *d, void *to, int64_t bytes);
   void *(*counter)(Device *d, int64_t i);
   void (*collect)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);
+  void (*begin)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);
+  void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
   /* Between the view and the device; NULL: the view is the tensor itself. */

@@ -1,8 +1,8 @@
 /* The CPU device: what generated code calls, arenas, entries.
 
-   Every call returns with the work done. Arenas are mapped once at start. In check runs WORK is
-   poisoned before an entry, placed so that the bytes predicted for this entry end at the guard
-   page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
+   Every call but rt_start returns with the work done. Arenas are mapped once at start. In check runs
+   WORK is poisoned before an entry, placed so that the bytes predicted for this entry end at the
+   guard page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
 #include "device.h"
 #include <signal.h>
 #include <stdio.h>
@@ -63,6 +63,13 @@ static void collect(Device *d, const rt_collective *c, const void *send, void *r
   (void)work;
   rt_comm_collect(d->comm, c, send, receive);
 }
+
+static void begin(Device *d, const rt_collective *c, const void *send, void *receive, void *work) {
+  (void)work;
+  rt_comm_start(d->comm, c, send, receive);
+}
+
+static void end(Device *d, const rt_collective *c, int64_t n) { rt_comm_await(d->comm, c, n); }
 
 static void rows(Device *d, const RowCopy *c) {
   char *to = rt_tensor_write(d, c->to);
@@ -151,5 +158,7 @@ const DeviceKind rt_device_cpu = {.start = start,
                                   .zero = zero,
                                   .counter = counter,
                                   .collect = collect,
+                                  .begin = begin,
+                                  .end = end,
                                   .rows = rows,
                                   .words = words};

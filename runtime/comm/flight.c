@@ -1,0 +1,87 @@
+/* The communicating thread of a program whose messages fly (rt_start).
+
+   One thread does all that this rank's communicator does: collectives that are started, those that
+   are waited for at once, and the runtime's own questions, one after the other in the order in
+   which the main thread asks. So ranks that ask in one order communicate in one order, and a
+   library that wants to be called by one thread alone (MPI_THREAD_FUNNELED) is. The queue is of a
+   fixed length; who finds it full waits. Starts of a row of the table are over in their order, so a
+   number of starts over and a number of starts waited for are all that a wait needs.
+
+   Signals are the main thread's. Must not: allocate after the start; end the process, but by what a
+   communicator does when it has lost another rank. */
+#include "flight.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum { QUEUE = 256 };
+
+struct RtFlight {
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t more, over; /* there is a job; a job is over */
+  RtJob job[QUEUE];
+  int64_t asked, done;    /* jobs */
+  int64_t *landed, *left; /* by row: starts that are over; those that were waited for */
+};
+
+static void *stand(void *flight) {
+  RtFlight *x = flight;
+  pthread_mutex_lock(&x->lock);
+  for (;;) {
+    while (x->asked == x->done) pthread_cond_wait(&x->more, &x->lock);
+    const RtJob *j = &x->job[x->done % QUEUE];
+    pthread_mutex_unlock(&x->lock);
+    j->run(j);
+    pthread_mutex_lock(&x->lock);
+    if (j->row >= 0) x->landed[j->row]++;
+    x->done++;
+    pthread_cond_broadcast(&x->over);
+  }
+  return NULL;
+}
+
+RtFlight *rt_flight_open(int rows, Fault *f) {
+  RtFlight *x = rt_alloc(sizeof *x);
+  sigset_t all, old;
+  x->landed = rt_alloc(sizeof *x->landed * (size_t)(rows + 1));
+  x->left = rt_alloc(sizeof *x->left * (size_t)(rows + 1));
+  pthread_mutex_init(&x->lock, NULL);
+  pthread_cond_init(&x->more, NULL), pthread_cond_init(&x->over, NULL);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int failed = pthread_create(&x->thread, NULL, stand, x);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (!failed) return x;
+  rt_fault(f, 704, "cannot start the thread that communicates");
+  return NULL;
+}
+
+bool rt_flight_inside(const RtFlight *x) { return pthread_equal(pthread_self(), x->thread); }
+
+static int64_t ask(RtFlight *x, RtJob job) {
+  while (x->asked - x->done == QUEUE) pthread_cond_wait(&x->over, &x->lock);
+  x->job[x->asked % QUEUE] = job;
+  pthread_cond_signal(&x->more);
+  return ++x->asked;
+}
+
+void rt_flight_start(RtFlight *x, RtJob job) {
+  pthread_mutex_lock(&x->lock);
+  ask(x, job);
+  pthread_mutex_unlock(&x->lock);
+}
+
+void rt_flight_run(RtFlight *x, RtJob job) {
+  pthread_mutex_lock(&x->lock);
+  int64_t mine = ask(x, job);
+  while (x->done < mine) pthread_cond_wait(&x->over, &x->lock);
+  pthread_mutex_unlock(&x->lock);
+}
+
+void rt_flight_wait(RtFlight *x, int row, int64_t n) {
+  pthread_mutex_lock(&x->lock);
+  x->left[row] += n;
+  while (x->landed[row] < x->left[row]) pthread_cond_wait(&x->over, &x->lock);
+  pthread_mutex_unlock(&x->lock);
+}
