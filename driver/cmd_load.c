@@ -121,11 +121,22 @@ static Exit set_target(Cli *o, Module *m) {
   return e;
 }
 
+/* What a plan on a machine with GPUs asks for, its check has told where it stands. */
+static Exit check_flies(const Cli *o, const Module *m) {
+  bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
+  if (module_number(m, "plan.zero.prefetch", 0) <= 0 && !overlap) return EXIT_FINE;
+  Report *r = diag_at(o->c->diag, "E0901", o->facts ? o->facts->zero : (Span){0},
+                      "messages beside the computation on GPUs are not built yet");
+  diag_help(r, "for target %s without `prefetch` and `overlap`", m->target.name);
+  return EXIT_INPUT;
+}
+
 Exit describe_target(Cli *o, Module *m) {
   Exit e = set_communicator(o, m);
   if (e == EXIT_FINE) e = set_target(o, m);
   if (e == EXIT_FINE && !module_on_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
     return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
+  if (e == EXIT_FINE && module_on_gpu(m)) e = check_flies(o, m);
   return e;
 }
 

@@ -548,5 +548,6 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   warn_idle(&p);
   warn_whole(&p);
   check_bucket(&p);
+  check_flights(&p);
   check_lines(&p);
 }

@@ -165,8 +165,6 @@ ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'pipeline': ('plan', 'pipeline gpipe', 'plan.pipeline=gpipe', None),
     'offload': ('plan', 'offload optimizer -> host', 'plan.offload=optimizer', None),
-    'zero.prefetch': ('zero', 'prefetch = 2', 'plan.zero.prefetch=2', 'prefetch = 0'),
-    'zero.overlap': ('zero', 'overlap = on', 'plan.zero.overlap=on', 'overlap = off'),
     'recompute.over': ('plan', 'recompute h keep = input over data', 'plan.recompute.over=data', None),
     'recompute.offload': ('plan', 'recompute h keep = input offload = host', 'plan.recompute.offload=host', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),

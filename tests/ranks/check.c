@@ -4,10 +4,12 @@
 
    A placed trial takes the ranks' program after `memory` instead. It then runs twice more, with
    floats rounded to their types: by the mathematics, and in byte arenas where every byte knows
-   whose it is. These two must agree on every rank, bit by bit. */
+   whose it is. These two must agree on every rank, bit by bit; where messages fly, whether they
+   arrive late or early. */
 #include "check.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
+#include "ir/flight.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 #include <math.h>
@@ -216,8 +218,10 @@ static void run_both_ways(Pair *p, Ranks *x, Ranks *y, const char *entry) {
   else p->out->error = first_difference(p, x, y);
 }
 
-static void run_placed(Pair *p, int steps) {
+/* Messages in flight arrive when they are waited for, or, `early`, when they start. */
+static void run_placed(Pair *p, int steps, bool early) {
   Ranks *x = ranks_new(p->many, p->c->arena), *y = ranks_new(p->many, p->c->arena);
+  ranks_set_early(y, early);
   ranks_set_all(x, "seed", 11), ranks_set_all(y, "seed", 11);
   run_both_ways(p, x, y, "init");
   run_both_ways(p, x, y, "refresh");
@@ -229,6 +233,13 @@ static void run_placed(Pair *p, int steps) {
   }
   run_both_ways(p, x, y, "eval");
   run_both_ways(p, x, y, "logits");
+}
+
+static bool flies(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (op_flies(&m->fns.at[i]->ops.at[k])) return true;
+  return false;
 }
 
 static const char *reported(Ctx *c) {
@@ -256,6 +267,7 @@ Outcome trial_run(Ctx *c, const Trial *t) {
   p.a = interp_new(p.one, c->arena), p.b = ranks_new(p.many, c->arena);
   out.m = p.many;
   run_pair(&p, t->steps);
-  if (t->placed && !out.error) run_placed(&p, t->steps);
+  if (t->placed && !out.error) run_placed(&p, t->steps, false);
+  if (t->placed && !out.error && flies(p.many)) run_placed(&p, t->steps, true);
   return out;
 }

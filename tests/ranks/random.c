@@ -126,6 +126,9 @@ static int run_one(const char *file, uint64_t seed) {
       arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
                    SOME("", "", "", "", "", "plan.precision=bf16",
                         "plan.precision=bf16 plan.precision.reduce=bf16", "plan.precision=f16"));
+  t.plan.settings = arena_printf(c->arena, "%s%s%s", t.plan.settings,
+                                 SOME("", "", "plan.zero.prefetch=1 ", "plan.zero.prefetch=2 "),
+                                 SOME("", "plan.zero.overlap=on "));
   Outcome o = trial_run(c, &t);
   if (o.error && is_refusal(o.error)) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);

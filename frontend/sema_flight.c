@@ -1,0 +1,66 @@
+/* What a plan asks of messages in flight, against what it has: `prefetch` gathers layers of ZeRO
+   stage 3 ahead, so it wants that stage and a stack with more layers (E0602); on GPUs nothing flies
+   yet (E0901). The words' meaning is pass prefetch's. */
+#include "frontend/sema_plan.h"
+
+/* Layers of the longest stack; 0: not known. */
+static int64_t longest_stack(const Plan *p) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < p->e->params.n; i++) {
+    const Param *q = p->e->params.at[i];
+    int64_t rounds = q->lead.n ? size_of(p->e->sizes, q->lead.at[0]) : 0;
+    if (rounds > most) most = rounds;
+  }
+  return most;
+}
+
+static void check_stage(Plan *p, const AstValue *at) {
+  int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
+  if (stage == 3) return;
+  Report *r =
+      world_error(p->w, "E0602", at->span,
+                  "`prefetch` gathers layers ahead, and stage %lld gathers none", (long long)stage);
+  diag_help(r,
+            "`zero 3` keeps parts of the weights and gathers a layer at a time; without it, leave "
+            "`prefetch` out");
+}
+
+static void check_depth(Plan *p, const AstValue *at, int64_t ahead) {
+  int64_t layers = longest_stack(p), most = layers > 1 ? layers - 1 : 0;
+  if (ahead <= most || !layers) return;
+  Report *r = world_error(p->w, "E0602", at->span,
+                          "`prefetch = %lld`, and no stack has more than "
+                          "%lld layer%s",
+                          (long long)ahead, (long long)layers, layers > 1 ? "s" : "");
+  diag_help(r, "`prefetch = %lld`%s", (long long)(most ? 1 : 0),
+            most ? " is what hides most; each layer more needs the room of one more" : "");
+  diag_edit(r, at->span, "%lld", (long long)(most ? 1 : 0));
+}
+
+typedef struct Asked { /* NULL: not written, or so that nothing flies */
+  const AstValue *prefetch, *overlap;
+} Asked;
+
+static Asked asked_of(const AstItem *plan) {
+  const AstSetting *zero = settings_line(plan, "zero");
+  Asked a = {zero ? setting_option(zero, "prefetch") : NULL,
+             zero ? setting_option(zero, "overlap") : NULL};
+  if (settings_integer(plan, ITEM_PLAN, "zero", "prefetch") <= 0) a.prefetch = NULL;
+  if (!settings_on(plan, ITEM_PLAN, "zero", "overlap")) a.overlap = NULL;
+  return a;
+}
+
+void check_flights(Plan *p) {
+  Asked a = asked_of(p->item);
+  if (!a.prefetch) return;
+  check_stage(p, a.prefetch);
+  check_depth(p, a.prefetch, settings_integer(p->item, ITEM_PLAN, "zero", "prefetch"));
+}
+
+void check_flights_built(World *w, const Decl *plan) {
+  const Decl *machine = plan_machine_of(w, plan);
+  if (!machine || settings_integer(machine->item, ITEM_MACHINE, "node", "gpus") <= 0) return;
+  Asked a = asked_of(plan->item);
+  if (a.prefetch) world_unbuilt(w, a.prefetch->span, "gathering layers ahead on GPUs is");
+  if (a.overlap) world_unbuilt(w, a.overlap->span, "sending beside the computation on GPUs is");
+}

@@ -1,0 +1,226 @@
+/* prefetch: messages fly while kernels compute (ir/flight.h).
+
+   `zero prefetch = n`: a body's all-gathers of what the loop hands it slice by slice, which are the
+   gathers of stage 3, are started n rounds before the round that reads them; n + 1 buffers of each.
+   `zero overlap`: a body's reduce-scatters that go straight into stacked results are waited for one
+   round later; and any other collective with a kernel or loop between the op that makes what it
+   sends, and the first one that needs what it receives, flies in between. A gather of weights,
+   whose operand is there from the start, starts in front of the last loop before it, or with the
+   function: further up it would only need memory for longer.
+
+   Runs behind `schedule`: order is final, and views stand right before their first reader, so the
+   first reader of a result is where its wait belongs. The kernels are not touched, so no bit of
+   any number depends on the two words. What is chosen follows from the module alone; all ranks run
+   one program, hence start the same messages in the same order. Must not: move kernels. */
+#include "ir/flight.h"
+#include "ir/view.h"
+#include "passes/internal.h"
+
+typedef struct Plan { /* for one collective */
+  bool flies;
+  int64_t rounds;
+  OpId from, to; /* it starts before op `from`, and is waited for before op `to` */
+} Plan;
+
+typedef struct Prefetch {
+  Module *m;
+  const Fn *f;
+  const ValueId *class;
+  int64_t ahead;
+  bool overlap;
+  Plan *plan; /* by op */
+} Prefetch;
+
+static const Value *value(const Prefetch *p, ValueId v) { return &p->f->values.at[v]; }
+
+static bool sends(const Op *o) {
+  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
+         o->code != OP_keep_first && !attr_get(&o->attrs, ATTR_workspace);
+}
+
+/* ---- over rounds ---- */
+
+/* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
+static bool is_slice(const Prefetch *p, bool operand, uint32_t number) {
+  bool any = false;
+  for (uint32_t i = 0; i < p->m->fns.n; i++)
+    for (OpId k = 0; k < p->m->fns.at[i]->ops.n; k++) {
+      const Op *o = &p->m->fns.at[i]->ops.at[k];
+      if (o->callee != p->f || o->code != OP_loop) continue;
+      LoopShape s = loop_shape(o);
+      if (number < (operand ? s.carry + s.invariant : s.carry)) return false;
+      any |= s.trip > 1;
+    }
+  return any;
+}
+
+static bool in_caller(const Prefetch *p, ValueId v) {
+  for (uint32_t i = 0; i < p->f->args.n; i++)
+    if (p->class[p->f->args.at[i]] == p->class[v]) return true;
+  for (uint32_t i = 0; i < p->f->results.n; i++)
+    if (p->class[p->f->results.at[i]] == p->class[v]) return true;
+  return false;
+}
+
+static bool can_fetch(const Prefetch *p, const Op *o) {
+  const Value *from = value(p, o->in[0]);
+  return p->ahead > 0 && o->code == OP_all_gather && from->def == NO_OP && from->result > 0 &&
+         is_slice(p, true, from->result - 1) && p->class[o->out] == o->out && !in_caller(p, o->out);
+}
+
+static bool is_read(const Prefetch *p, ValueId v) {
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    for (uint32_t k = 0; k < p->f->ops.at[i].nin; k++)
+      if (p->f->ops.at[i].in[k] == v) return true;
+  return false;
+}
+
+/* Does an op write into the bytes of that class? */
+static bool writes(const Prefetch *p, const Op *o, ValueId class) {
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (p->class[o->out + k] == class && value(p, o->out + k)->storage.view != VIEW_OF) return true;
+  return false;
+}
+
+static bool is_alone(const Prefetch *p, ValueId v) {
+  for (ValueId w = 0; w < p->f->values.n; w++)
+    if (w != v && p->class[w] == p->class[v]) return false;
+  return true;
+}
+
+static bool can_drain(const Prefetch *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  uint32_t returned = UINT32_MAX, times = 0;
+  for (uint32_t i = 0; i < p->f->results.n; i++)
+    if (p->f->results.at[i] == o->out) returned = i, times++;
+  if (!p->overlap || o->code != OP_reduce_scatter || times != 1 || !is_slice(p, false, returned))
+    return false;
+  for (OpId i = id + 1; i < p->f->ops.n; i++)
+    if (writes(p, &p->f->ops.at[i], p->class[o->in[0]])) return false;
+  return !is_read(p, o->out) && is_alone(p, o->out) && !in_caller(p, o->in[0]);
+}
+
+/* ---- in one function ---- */
+
+static bool reads(const Op *o, ValueId v) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (o->in[k] == v) return true;
+  return false;
+}
+
+/* Does the store copy over the global whose value is sent from where it lies? */
+static bool stores_over(const Prefetch *p, const Op *o, ValueId sent) {
+  const Op *load = value_def(p->f, p->class[sent]);
+  return o->code == OP_store && load && load->code == OP_load && load->global == o->global;
+}
+
+static OpId needed_at(const Prefetch *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  for (OpId i = id + 1; i < p->f->ops.n; i++) {
+    const Op *next = &p->f->ops.at[i];
+    if (reads(next, o->out) || writes(p, next, p->class[o->in[0]]) ||
+        stores_over(p, next, o->in[0]))
+      return i;
+  }
+  return p->f->ops.n;
+}
+
+/* What is sent is there from the start: the gather may begin before the loop in front of it. */
+static OpId ready_at(const Prefetch *p, OpId id) {
+  const Op *o = &p->f->ops.at[id], *def = value_def(p->f, o->in[0]);
+  if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
+  for (OpId i = id; i-- > 0;)
+    if (p->f->ops.at[i].code == OP_loop) return i;
+  return 0;
+}
+
+static bool hides(const Prefetch *p, OpId id, OpId from, OpId to) {
+  for (OpId i = from; i < to; i++)
+    if (i != id && (p->f->ops.at[i].code == OP_kernel || p->f->ops.at[i].code == OP_loop))
+      return true;
+  return false;
+}
+
+static Plan plan_for(const Prefetch *p, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  if (!sends(o)) return (Plan){0};
+  Plan x = {true, 0, id, needed_at(p, id)};
+  if (can_drain(p, id)) return x.rounds = 1, x;
+  if (can_fetch(p, o)) return x.rounds = -p->ahead, x;
+  x.from = ready_at(p, id);
+  x.flies = p->overlap && hides(p, id, x.from, x.to);
+  return x;
+}
+
+/* ---- the function with starts and waits ---- */
+
+static void add_start(Rebuild *r, const Op *o, const Plan *x) {
+  const Op *from = value_def(r->from, o->in[0]);
+  if (r->map[o->in[0]] == NO_VALUE) rebuild_op(r, from); /* a load that stood further down */
+  Op *start = rebuild_op(r, o);
+  attr_set_int(r->m, &start->attrs, ATTR_flight, x->rounds);
+}
+
+/* From here on the wait stands for the result. */
+static void add_wait(Rebuild *r, const Op *o) {
+  ValueId out = r->map[o->out], in[2] = {out, r->map[o->in[0]]};
+  bool inplace = r->to->values.at[out].storage.view == VIEW_INPLACE;
+  Type t = r->to->values.at[out].type;
+  Op *wait = fn_op(r->m, r->to, OP_wait, inplace ? 1 : 2, in, 1, &t, o->loc);
+  Value *v = &r->to->values.at[wait->out];
+  if (!view_layout(r->to, wait, 0, &v->type, &v->storage)) bug("prefetch: a wait is no view");
+  r->map[o->out] = wait->out;
+}
+
+static void add_starts_and_waits(const Prefetch *p, Rebuild *r, OpId at) {
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    if (p->plan[i].flies && p->plan[i].from == at && i != at)
+      add_start(r, &p->f->ops.at[i], &p->plan[i]);
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    if (p->plan[i].flies && p->plan[i].rounds <= 0 && p->plan[i].to == at)
+      add_wait(r, &p->f->ops.at[i]);
+}
+
+static void add_op(const Prefetch *p, Rebuild *r, OpId id) {
+  const Op *o = &p->f->ops.at[id];
+  const Plan *x = &p->plan[id];
+  if (x->flies && x->from != id) return;
+  if (x->flies) add_start(r, o, x);
+  else if (o->code != OP_load || r->map[o->out] == NO_VALUE) rebuild_op(r, o);
+}
+
+/* Views of what a wait shows show the value itself, as those of other views do. */
+static void root_views(Fn *f) {
+  for (ValueId v = 0; v < f->values.n; v++) {
+    Storage *s = &f->values.at[v].storage;
+    const Op *def = s->view == VIEW_OF ? value_def(f, s->base) : NULL;
+    if (def && def->code == OP_wait) s->base = def->in[0];
+  }
+}
+
+static Fn *with_flights(const Prefetch *p) {
+  Rebuild r = rebuild_begin(p->m, p->f);
+  for (uint32_t i = 0; i < p->f->args.n; i++)
+    r.to->values.at[r.map[p->f->args.at[i]]] = p->f->values.at[p->f->args.at[i]];
+  for (OpId i = 0; i < p->f->ops.n; i++) add_starts_and_waits(p, &r, i), add_op(p, &r, i);
+  add_starts_and_waits(p, &r, p->f->ops.n);
+  rebuild_results(&r);
+  root_views(r.to);
+  return r.to;
+}
+
+static void prefetch_function(Module *m, Fn *f, int64_t ahead, bool overlap) {
+  Prefetch p = {m,     f,       shared_bytes(m->arena, f).of,
+                ahead, overlap, ARENA_ARRAY(m->arena, Plan, f->ops.n + 1)};
+  bool any = false;
+  for (OpId i = 0; i < f->ops.n; i++) any |= (p.plan[i] = plan_for(&p, i)).flies;
+  if (any) module_replace(m, f, with_flights(&p));
+}
+
+void pass_prefetch(Module *m) {
+  int64_t ahead = (int64_t)module_number(m, "plan.zero.prefetch", 0);
+  bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
+  if (ahead <= 0 && !overlap) return;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) prefetch_function(m, m->fns.at[i], ahead, overlap);
+}

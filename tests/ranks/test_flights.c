@@ -1,0 +1,111 @@
+/* Messages in flight (pass prefetch): models under every stage of ZeRO with gathers ahead and
+   messages beside the computation equal one rank, and give, in bytes, the bits of the interpreter
+   that does every collective at once, whether they arrive as late or as early as they can. And they
+   do fly: what a plan asks for is in the IR. Argument: the folder of the models. */
+// clang-format off: cmocka.h needs these before it
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include "check.h"
+#include "ir/flight.h"
+
+static const char *folder;
+
+typedef struct Flown { /* collectives by how they fly */
+  int here, ahead, late;
+} Flown;
+
+static Flown count(const Module *m) {
+  Flown n = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      int64_t rounds = attr_int(&o->attrs, ATTR_flight, 0);
+      n.here += op_flies(o) && !rounds, n.ahead += rounds<0, n.late += rounds> 0;
+    }
+  return n;
+}
+
+static Flown fly_with(const char *model, Plan plan, const char *dim) {
+  Ctx *c = ctx_new();
+  Trial t = {
+      .file = arena_printf(c->arena, "%s/%s.shard", folder, model), .steps = 2, .plan = plan};
+  t.placed = true, t.dim = dim;
+  Outcome o = trial_run(c, &t);
+  if (o.error || o.worst > 1e-6)
+    fail_msg("%s, %s, zero %d, %s: %s %g at %s", model, plan.mesh, plan.zero, plan.settings,
+             o.error ? o.error : "", o.worst, o.where);
+  Flown n = count(o.m);
+  ctx_free(c);
+  return n;
+}
+
+static Flown fly(const char *model, Plan plan) { return fly_with(model, plan, NULL); }
+
+#define RULES "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor\n"
+#define BOTH "plan.zero.prefetch=1 plan.zero.overlap=on"
+
+static void stages(void **state) {
+  (void)state;
+  for (int zero = 0; zero < 4; zero++)
+    for (int parts = zero == 2; parts < (zero < 2 ? 1 : 2); parts++) {
+      Plan p = {.mesh = "data = 2, tensor = 2", .rules = RULES, .zero = zero, .settings = BOTH};
+      p.micro = parts ? 4 : 0;
+      Flown n = fly("gpt2_ranks", p);
+      assert_true(n.here > 0);
+      if (zero == 3) assert_true(n.ahead > 0);
+      if (zero == 3 && !parts) assert_true(n.late > 0);
+    }
+}
+
+static void depths(void **state) {
+  (void)state;
+  static const char *const settings[] = {"plan.zero.prefetch=1", "plan.zero.prefetch=2",
+                                         "plan.zero.overlap=on",
+                                         "plan.zero.prefetch=9 plan.zero.overlap=on"};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    Plan p = {
+        .mesh = "data = 4", .rules = "place Batch -> data\n", .zero = 3, .settings = settings[i]};
+    Flown n = fly("bert_ranks", p);
+    assert_int_equal(n.ahead > 0, i != 2);
+    assert_int_equal(n.late > 0, i >= 2);
+  }
+}
+
+/* Layers that keep different things are loops of their own, over parts of one stack. */
+static void segments(void **state) {
+  (void)state;
+  Plan p = {.mesh = "data = 2", .rules = "place Batch -> data\n", .zero = 3, .settings = BOTH};
+  p.recompute = "h[0..1] keep = input";
+  Flown n = fly_with("gpt2_ranks", p, "Layers=4");
+  assert_true(n.ahead > 0 && n.late > 0);
+}
+
+static void buckets(void **state) {
+  (void)state;
+  Plan p = {.mesh = "data = 2", .rules = "place Batch -> data\n", .zero = 3};
+  p.settings = BOTH " plan.zero.bucket=1500";
+  Flown n = fly("llama_ranks", p);
+  assert_true(n.ahead > 0 && n.late > 0);
+}
+
+/* Without the words nothing flies. */
+static void off(void **state) {
+  (void)state;
+  Plan p = {.mesh = "data = 2", .rules = "place Batch -> data\n", .zero = 3};
+  p.settings = "plan.zero.prefetch=0 plan.zero.overlap=off";
+  Flown n = fly("gpt2_ranks", p);
+  assert_true(!n.here && !n.ahead && !n.late);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return 2;
+  folder = argv[1];
+  const struct CMUnitTest tests[] = {cmocka_unit_test(stages), cmocka_unit_test(depths),
+                                     cmocka_unit_test(segments), cmocka_unit_test(buckets),
+                                     cmocka_unit_test(off)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

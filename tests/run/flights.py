@@ -1,0 +1,88 @@
+"""Messages in flight between processes: python3 flights.py SHARDC [KILLS]
+
+A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages beside the computation, over local and MPI: losses,
+weights and states are those without, to the bit; what is touched is what was predicted, rings included; what is sent is the same. Then a rank
+is killed, or stopped and killed, at a random instant: the others leave, name it, and no message leaves them waiting.
+"""
+import os, random, re, shutil, signal, subprocess, sys, time
+from common import check, read, run, text_file, workdir
+
+SHARDC, KILLS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['4'])[2]), workdir()
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 4 }
+train t for Small {
+  size  Seq = 16
+  batch 8
+  steps 2000
+  data  "text.txt" format = bytes
+  optim adamw lr = 2e-3
+  clip  1.0
+}
+'''
+PLANS = {'off': '', 'ahead': ' prefetch = 2', 'on': ' prefetch = 1 overlap = on'}
+MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
+
+
+def plan(name, words):
+    return f'plan {name} for Small {{\n  mesh data = 2, tensor = 2\n  micro 2\n  place Batch -> data\n  place Heads, Mlp, Vocab -> tensor\n  zero 3 over data{words}\n}}\n'
+
+
+def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', out, '-q', *more, cwd=folder)
+
+
+def train(exe, before, steps='6'):
+    said = ''.join(run(*before, f'./{exe}', *(['--'] if 'run' in before else []), 'train', '--steps', steps, '--threads', '1', '--out', f'out {exe}', '--check-memory', '--profile',
+                       cwd=folder, env=MPI))
+    rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
+    check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
+    latest = f'{folder}/out {exe}/latest'
+    files = {n: read(f'{latest}/{n}') for n in sorted(os.listdir(latest)) if n.endswith('.safetensors')}
+    check(len(files) == 4, f'{exe}: {list(files)}')
+    return files, re.findall(r'^axis (\w+) +(\d+) calls +(\d+) elements', said, re.M), {r[0]: int(r[1]) for r in rows}
+
+
+def same_bits():
+    found = {}
+    for name in PLANS:
+        compile_(name, name)
+        found[name] = train(name, (SHARDC, 'run', '-n', '4'))
+    if shutil.which('mpirun') and shutil.which('mpicc'):
+        compile_('on', 'mpi', '--comm', 'mpi')
+        found['mpi'] = train('mpi', ('mpirun', '--oversubscribe', '-n', '4'))
+    files, sent, room = found['off']
+    for name, (f, s, r) in found.items():
+        check(f == files, f'{name}: other bits than without')
+        check(s == sent, f'{name} sends {s}, without {sent}')
+        check(name == 'off' or r['step'] > room['step'], f'{name}: {r} bytes, without {room}')
+    return len(found)
+
+
+def start(job):
+    e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
+    return [subprocess.Popen(['./on', 'train', '--out', f'k{job}', '--threads', '1'], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4', SHARDC_JOB=f'{os.getpid()} {job}', NO_COLOR='1'))
+            for r in range(4)]
+
+
+def kill_one(rng, job):
+    ps, victim = start(job), rng.randrange(4)
+    while not os.path.exists(f'{folder}/k{job}/metrics.jsonl'): time.sleep(0.01)      # steps have begun
+    time.sleep(rng.uniform(0, 0.4))
+    if job % 2:
+        ps[victim].send_signal(signal.SIGSTOP)                                        # the others come to wait for it
+        time.sleep(0.3)
+    ps[victim].kill()
+    for r, p in enumerate(ps):
+        try: err = p.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            for q in ps: q.kill()
+            sys.exit(f'failed: rank {victim} was killed, and rank {r} goes on waiting')
+        check(r == victim or (p.returncode == 3 or p.returncode == 1) and f'rank {victim} ' in err, f'rank {victim} was killed; rank {r}, exit {p.returncode}, says {err}')
+
+
+open(f'{folder}/m.shard', 'w').write(MODEL + ''.join(plan(n, w) for n, w in PLANS.items()))
+text_file(f'{folder}/text.txt')
+n = same_bits()
+for k in range(KILLS): kill_one(random.Random(k), k)
+shutil.rmtree(folder)
+print(f'{n} runs with the same bits, {KILLS} kills')
