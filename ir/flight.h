@@ -1,5 +1,5 @@
-/* Messages in flight (attribute `flight`, docs/ir.md): what passes, the verifier, the interpreter and
-   the host writer all ask about collectives that are started before somebody waits for them.
+/* Messages in flight (attribute `flight`, docs/ir.md): what passes, the verifier, the interpreter
+   and the host writer all ask about collectives that are started before somebody waits for them.
 
    A flight of 0 begins and ends in one function. A body's flight of -n, an all-gather of a stacked
    argument, is started by the loop n rounds before the round that waits for it; one of 1, a

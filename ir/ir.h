@@ -140,8 +140,9 @@ typedef struct Storage {
   ValueId base;   /* of a view or in-place value */
   int64_t offset; /* elements from base's first element */
   PlaceKind place;
-  uint32_t slot; /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG / PLACE_RESULT / PLACE_RING: which one */
-  int64_t at;    /* bytes from the start of that place (frame, global, argument) */
+  /* PLACE_GLOBAL: index in Module.globals; PLACE_ARG, PLACE_RESULT, PLACE_RING: which one. */
+  uint32_t slot;
+  int64_t at; /* bytes from the start of that place (frame, global, argument) */
 } Storage;
 
 /* Of a view, or of what stands in another's place: base is valid. */

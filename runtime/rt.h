@@ -180,7 +180,7 @@ typedef struct rt_program {
   int naxes; /* 0: one rank */
   const rt_collective *collectives;
   int ncollectives;
-  bool flies; /* some are started by rt_start */
+  bool flies;                    /* some are started by rt_start */
   const struct rt_program *next; /* the same model for another plan or target; NULL: none */
 } rt_program;
 

@@ -61,7 +61,7 @@ struct Comm {
   bool on_device;               /* the program's collectives are the device's work: NCCL */
   bool over;                    /* all ranks are done: leaving is no failure */
   RtFlight *flight;             /* the thread that communicates; NULL: whoever calls does */
-  volatile int leaving;         /* exit status + 1 of a process that ends while it communicates */
+  _Atomic int leaving;          /* exit status + 1 of a process that ends while it communicates */
   struct Watchdog *watchdog;    /* NULL: the launcher watches */
   void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
   void *device;

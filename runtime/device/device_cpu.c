@@ -1,8 +1,8 @@
 /* The CPU device: what generated code calls, arenas, entries.
 
-   Every call but rt_start returns with the work done. Arenas are mapped once at start. In check runs
-   WORK is poisoned before an entry, placed so that the bytes predicted for this entry end at the
-   guard page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
+   Every call but rt_start returns with the work done. Arenas are mapped once at start. In check
+   runs WORK is poisoned before an entry, placed so that the bytes predicted for this entry end at
+   the guard page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
 #include "device.h"
 #include <signal.h>
 #include <stdio.h>

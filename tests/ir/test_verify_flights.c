@@ -4,7 +4,7 @@
 #define EXP2 "kernel @k(%0 : f32[O:2, A:4]) {\n%1 = exp %0 : f32[O:2, A:4]\nreturn %1\n}\n"
 #define LOCAL(lines)                                                                               \
   "prefetch\nmesh x = 2\n" EXP2 "body @b(%0 : f32[O:1, A:4], %1 : f32[O:2, A:4]) {\n" lines "\n}"  \
-                                                                                            "\n"
+  "\n"
 #define GATHER(attributes)                                                                         \
   "%2 = all_gather[O] %0 {axis = \"x\", ways = 2" attributes "} : f32[O:2, A:4]\n"
 #define WAIT "%3 = wait %2, %0 : f32[O:2, A:4] {0: view(%2 + 0)}\n"
