@@ -33,7 +33,7 @@ def lines_of(path, plan):
 
 
 def target_in(text):
-    found = re.search(r'"?target\.name"?(?: =|,) "(\w+)"', text)
+    found = re.search(r'^target (\w+) \{', text, re.M)
     return found and found.group(1)
 
 

@@ -38,7 +38,7 @@ def shardc(*args, expect=0, env={}):
 
 
 def target(*args):
-    return re.search(r'target\.name = "(\w+)"', shardc('dump', 'm.shard', '--after', 'memory', *args)[0]).group(1)
+    return re.search(r'(?m)^target (\w+) \{', shardc('dump', 'm.shard', '--after', 'memory', *args)[0]).group(1)
 
 
 def table():
@@ -70,7 +70,7 @@ try:
     check('N0602' in shardc('plan', 'm.shard', '--plan', 'p', '--target', 'sm_86')[1], 'a note')
     check('N0602' not in shardc('plan', 'm.shard', '--plan', 'p', '--target', 'sm_80')[1], 'no note')
     shardc('dump', 'm.shard', '--plan', 'p', '--after', 'lower', '-o', 'low.ir')
-    check('target.name = "sm_80"' in shardc('dump', 'low.ir', '--after', 'memory')[0], 'going on from a dump')
+    check('\ntarget sm_80 {' in shardc('dump', 'low.ir', '--after', 'memory')[0], 'going on from a dump')
     # ranks per node
     shardc('compile', 'm.shard', '--plan', 'p', '-o', 'm')
     p = subprocess.run(['./m', 'train'], cwd=folder, capture_output=True, text=True,
