@@ -17,222 +17,34 @@
    it before then, or writes into what it sends or receives, is found. What was sent arrives as
    late as it can, at the wait, or as early, at the start (interp_set_early): numbers must not
    change. */
+#include "interp_placed.h"
 #include "ir/flight.h"
-#include "interp_inside.h"
 #include "ir/support/num.h"
-#include "ir/numbers.h"
-
-typedef uint32_t Mark; /* 0: nobody */
-
-typedef struct Memory {
-  const char *name;
-  unsigned char *byte;
-  Mark *mark;
-  int64_t n;
-} Memory;
-
-typedef struct Address {
-  Memory *memory;
-  int64_t at;
-} Address;
-
-typedef struct Flying { /* a message on its way */
-  const Op *op;
-  Message m;
-  Address from, to;
-  Mark own, mark;   /* of what is sent, of what is received until it is there */
-  double *received; /* NULL: it is exchanged at the wait */
-} Flying;
-
-typedef struct PlacedMachine {
-  Interp *in;
-  Arena *arena;
-  Memory *global; /* by index in m->globals */
-  Mark *old;      /* marks of the globals at the start */
-  Mark last;
-  VEC(Flying) flying; /* in the order of starts */
-  const char *error;  /* the first */
-} PlacedMachine;
-
-typedef struct PlacedCall { /* a function that runs */
-  PlacedMachine *x;
-  const Fn *f;
-  Address frame;
-  const Address *in, *out;
-  Mark *mark;          /* by value */
-  const Address *ring; /* of a body: where this round finds its rings */
-} PlacedCall;
 
 const char interp_alone[] = "the other ranks did not come to this collective";
-
-static void complain(PlacedCall *c, const Op *op, const char *what, ValueId v) {
-  if (c->x->error) return;
-  Module *m = c->x->in->m;
-  ranks_lock(c->x->in->ranks);
-  c->x->error = arena_printf(c->x->in->arena, "@%s, %s%s%s: %s %s", c->f->name,
-                             op ? op_name(op->code) : "return", op && op->callee ? " @" : "",
-                             op && op->callee ? op->callee->name : "", what,
-                             v == NO_VALUE ? "" : type_text(m, value_type(c->f, v)));
-  ranks_unlock(c->x->in->ranks);
-}
-
-/* ---- bytes ---- */
-
-static Memory memory_new(PlacedMachine *x, const char *name, int64_t n) {
-  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE),
-              ARENA_ARRAY(x->arena, Mark, n + 1), n};
-  m.byte += -(uintptr_t)m.byte % CACHE_LINE;
-  memset(m.byte, 0xff, (size_t)n);
-  return m;
-}
-
-static bool inside(Address a, int64_t bytes) {
-  return a.at >= 0 && bytes >= 0 && a.at <= a.memory->n - bytes;
-}
-
-static void spoil(Address a, int64_t bytes, Mark mark) {
-  if (!inside(a, bytes)) return;
-  memset(a.memory->byte + a.at, 0xff, (size_t)bytes);
-  for (int64_t i = 0; i < bytes; i++) a.memory->mark[a.at + i] = mark;
-}
-
-static bool marked(Address a, int64_t bytes, Mark mark) {
-  if (!inside(a, bytes)) return false;
-  for (int64_t i = 0; i < bytes; i++)
-    if (a.memory->mark[a.at + i] != mark) return false;
-  return true;
-}
-
-static void encode(unsigned char *to, Elem e, double x) {
-  float f = (float)x;
-  uint16_t h = e == ELEM_bf16 ? bf16_from_f32(f) : f16_from_f32(f);
-  int32_t i = elem_class(e) == CLASS_INT ? (int32_t)(int64_t)x : 0;
-  int64_t l = elem_class(e) == CLASS_INT ? (int64_t)x : 0;
-  unsigned char b = x != 0;
-  const void *from[] = {[ELEM_f32] = &f, [ELEM_bf16] = &h, [ELEM_f16] = &h, [ELEM_f64] = &x,
-                        [ELEM_i32] = &i, [ELEM_i64] = &l,  [ELEM_bool] = &b};
-  memcpy(to, from[e], (size_t)elem_bytes(e));
-}
-
-static double decode(const unsigned char *from, Elem e) {
-  NumberBits u;
-  memcpy(&u, from, (size_t)elem_bytes(e));
-  switch (e) {
-  case ELEM_f32: return u.f;
-  case ELEM_bf16: return f32_from_bf16(u.h);
-  case ELEM_f16: return f32_from_f16(u.h);
-  case ELEM_f64: return u.d;
-  case ELEM_i32: return u.i;
-  case ELEM_i64: return (double)u.l;
-  default: return u.b != 0;
-  }
-}
-
-/* ---- values ---- */
-
-static Address offset(Address a, int64_t bytes) { return (Address){a.memory, a.at + bytes}; }
-
-static Address address_of(const PlacedCall *c, ValueId v) {
-  const Storage *s = &c->f->values.at[v].storage;
-  switch (s->place) {
-  case PLACE_FRAME: return offset(c->frame, s->at);
-  case PLACE_GLOBAL: return (Address){&c->x->global[s->slot], s->at};
-  case PLACE_ARG: return offset(c->in[s->slot], s->at);
-  case PLACE_RESULT: return offset(c->out[s->slot], s->at);
-  case PLACE_RING: return offset(c->ring[s->slot], s->at);
-  default: bug("value %u of @%s has no place", v, c->f->name);
-  }
-}
-
-static bool same_address(Address a, Address b) { return a.memory == b.memory && a.at == b.at; }
-
-typedef enum Access {
-  READ,  /* with its mark, to t if there is one */
-  WRITE, /* from t */
-  SPOIL, /* as written, with nonsense */
-  OWN    /* its bytes get its mark, no more */
-} Access;
-
-static bool visit_element(const PlacedCall *c, ValueId v, Address a, double *x, Access access) {
-  Elem e = value_type(c->f, v)->elem;
-  int64_t size = elem_bytes(e);
-  if (!inside(a, size)) return false;
-  unsigned char *byte = a.memory->byte + a.at;
-  bool own = marked(a, size, c->mark[v]);
-  if (access == READ && x) *x = decode(byte, e);
-  if (access == WRITE) encode(byte, e, *x);
-  if (access == SPOIL) memset(byte, 0xff, (size_t)size);
-  for (int64_t i = 0; access != READ && i < size; i++) a.memory->mark[a.at + i] = c->mark[v];
-  return own || access != READ;
-}
-
-/* Every element of v, in the order of its type, where its strides say. */
-static bool visit(const PlacedCall *c, ValueId v, Tensor *t, Access access) {
-  const Value *value = &c->f->values.at[v];
-  Address base = address_of(c, v);
-  int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
-  bool fine = true;
-  do {
-    int64_t at = 0;
-    for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
-    fine &= visit_element(c, v, offset(base, at * size), t ? &t->at[i] : NULL, access);
-    i++;
-  } while (walk_next(&value->type, index));
-  return fine;
-}
-
-/* Gives v's bytes, which must all be its own, to `mark`. */
-static void hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark) {
-  if (!visit(c, v, NULL, READ)) complain(c, op, "not all bytes are its own any more of", v);
-  c->mark[v] = mark;
-  visit(c, v, NULL, OWN);
-}
-
-static Mark new_mark(PlacedCall *c) { return ++c->x->last; }
-
-static int64_t span_bytes(const Value *v) {
-  int64_t last = 0;
-  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
-  return (last + 1) * elem_bytes(v->type.elem);
-}
-
-/* As rt_copy: all bytes from v's first to its last element; those of the elements must be its own.
- */
-static void copy_bytes(PlacedCall *c, const Op *op, Address to, ValueId v, Mark to_mark) {
-  Address from = address_of(c, v);
-  int64_t n = span_bytes(&c->f->values.at[v]);
-  if (!visit(c, v, NULL, READ)) complain(c, op, "copies bytes that are another value's", v);
-  if (!inside(to, n) || !inside(from, n))
-    complain(c, op, "copies outside of its memory", op->in[0]);
-  if (to.memory == from.memory && to.at < from.at + n && from.at < to.at + n)
-    complain(c, op, "copies onto another value's bytes, its own:", v);
-  if (c->x->error) return;
-  spoil(to, n, to_mark);
-  memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
-}
 
 /* ---- kernels ---- */
 
 /* What a kernel may write before it has read its operands. */
 static void spoil_work(PlacedCall *c, const Op *op, int64_t workspace) {
-  Address work = offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
-  if (workspace && !inside(work, workspace))
-    complain(c, op, "has its workspace outside of the frame", NO_VALUE);
-  spoil(work, workspace, new_mark(c));
+  Address work = placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
+  if (workspace && !placed_inside(work, workspace))
+    placed_error(c, op, "has its workspace outside of the frame", NO_VALUE);
+  placed_spoil(work, workspace, placed_new_mark(c));
 }
 
 static void spoil_outputs(PlacedCall *c, const Op *op) {
   spoil_work(c, op, attr_int(&op->callee->attrs, ATTR_workspace, 0));
   for (uint32_t i = 0; i < op->nout; i++) {
-    c->mark[op->out + i] = new_mark(c);
+    c->mark[op->out + i] = placed_new_mark(c);
     bool inplace = c->f->values.at[op->out + i].storage.view == VIEW_INPLACE;
-    if (!inplace && !visit(c, op->out + i, NULL, SPOIL))
-      complain(c, op, "writes outside of its memory:", op->out + i);
+    if (!inplace && !placed_visit(c, op->out + i, NULL, SPOIL))
+      placed_error(c, op, "writes outside of its memory:", op->out + i);
   }
 }
 
 static unsigned char *byte_of(const PlacedCall *c, ValueId v) {
-  Address a = address_of(c, v);
+  Address a = placed_address(c, v);
   return a.memory->byte + a.at;
 }
 
@@ -242,14 +54,14 @@ static bool run_given_kernel(PlacedCall *c, const Op *op) {
   void **buffers = ARENA_ARRAY(c->x->arena, void *, op->nin + op->nout + 1);
   for (uint32_t i = 0; i < op->nin; i++) {
     buffers[i] = byte_of(c, op->in[i]);
-    if (!visit(c, op->in[i], NULL, READ))
-      complain(c, op, "reads bytes that are another value's:", op->in[i]);
+    if (!placed_visit(c, op->in[i], NULL, READ))
+      placed_error(c, op, "reads bytes that are another value's:", op->in[i]);
   }
   for (uint32_t i = 0; i < op->nout; i++) buffers[op->nin + i] = byte_of(c, op->out + i);
   buffers[op->nin + op->nout] =
       c->frame.memory->byte + c->frame.at + attr_int(&op->attrs, ATTR_work_at, 0);
   if (!c->x->error && !in->kernel(in->kernel_state, op->callee, buffers)) return false;
-  for (uint32_t i = 0; i < op->nout && !c->x->error; i++) visit(c, op->out + i, NULL, OWN);
+  for (uint32_t i = 0; i < op->nout && !c->x->error; i++) placed_visit(c, op->out + i, NULL, OWN);
   return true;
 }
 
@@ -261,13 +73,13 @@ static void run_placed_kernel(PlacedCall *c, const Op *op) {
          *results = ARENA_ARRAY(a, Tensor, op->nout + 1);
   for (uint32_t i = 0; i < op->nin; i++) {
     args[i] = tensor_new(a, *value_type(c->f, op->in[i]));
-    if (!visit(c, op->in[i], &args[i], READ))
-      complain(c, op, "reads bytes that are another value's:", op->in[i]);
+    if (!placed_visit(c, op->in[i], &args[i], READ))
+      placed_error(c, op, "reads bytes that are another value's:", op->in[i]);
   }
   if (!c->x->error) interp_fn(c->x->in, op->callee, args, a, results);
   for (uint32_t i = 0; i < op->nout && !c->x->error; i++) {
     Tensor t = tensor_in_order(a, &results[i], value_type(c->f, op->out + i));
-    visit(c, op->out + i, &t, WRITE);
+    placed_visit(c, op->out + i, &t, WRITE);
   }
   arena_free(a);
 }
@@ -278,23 +90,25 @@ static void run_placed_collective(PlacedCall *c, const Op *op) {
   Message m = message_of(c->f, op);
   const Type *in = value_type(c->f, op->in[0]), *out = value_type(c->f, op->out);
   int64_t size = elem_bytes(in->elem), sends = type_count(in), receives = type_count(out);
-  Address from = address_of(c, op->in[0]), to = address_of(c, op->out);
-  Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = new_mark(c);
-  if (!inside(to, receives * size)) complain(c, op, "receives outside of its memory:", op->out);
-  if (c->f->values.at[op->out].storage.view != VIEW_INPLACE) spoil(to, receives * size, mark);
+  Address from = placed_address(c, op->in[0]), to = placed_address(c, op->out);
+  Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = placed_new_mark(c);
+  if (!placed_inside(to, receives * size))
+    placed_error(c, op, "receives outside of its memory:", op->out);
+  if (c->f->values.at[op->out].storage.view != VIEW_INPLACE)
+    placed_spoil(to, receives * size, mark);
   spoil_work(c, op, attr_int(&op->attrs, ATTR_workspace, 0));
-  if (!marked(from, sends * size, own))
-    complain(c, op, "sends bytes that are another value's:", op->in[0]);
+  if (!placed_marked(from, sends * size, own))
+    placed_error(c, op, "sends bytes that are another value's:", op->in[0]);
   if (c->x->error) return;
   Arena *a = arena_new();
   double *send = ARENA_ARRAY(a, double, sends), *receive = ARENA_ARRAY(a, double, receives);
   for (int64_t i = 0; i < sends; i++)
-    send[i] = decode(from.memory->byte + from.at + i * size, in->elem);
+    send[i] = placed_decode(from.memory->byte + from.at + i * size, in->elem);
   if (!c->x->in->ranks || !ranks_exchange(c->x->in, op, &m, send, receive))
     c->x->error = interp_alone;
-  spoil(to, receives * size, mark);
+  placed_spoil(to, receives * size, mark);
   for (int64_t i = 0; i < receives; i++)
-    encode(to.memory->byte + to.at + i * size, out->elem, receive[i]);
+    placed_encode(to.memory->byte + to.at + i * size, out->elem, receive[i]);
   arena_free(a);
 }
 
@@ -317,7 +131,7 @@ static double *exchange(PlacedCall *c, const Fn *f, const Flying *x) {
   Arena *a = c->x->arena;
   double *send = ARENA_ARRAY(a, double, sends + 1), *receive = ARENA_ARRAY(a, double, receives + 1);
   for (int64_t i = 0; i < sends; i++)
-    send[i] = decode(x->from.memory->byte + x->from.at + i * size, e);
+    send[i] = placed_decode(x->from.memory->byte + x->from.at + i * size, e);
   if (!c->x->in->ranks || !ranks_exchange(c->x->in, x->op, &x->m, send, receive))
     c->x->error = interp_alone;
   return receive;
@@ -328,14 +142,14 @@ static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from,
                          Address to) {
   bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
   Flying x = {.op = op, .m = message_of(f, op), .from = from, .to = to, .own = own};
-  x.mark = new_mark(c);
-  if (!inside(to, received_bytes(f, op)))
-    complain(c, op, "receives outside of its memory", NO_VALUE);
-  if (!marked(from, sent_bytes(f, op), own))
-    complain(c, op, "sends bytes that are another value's", NO_VALUE);
+  x.mark = placed_new_mark(c);
+  if (!placed_inside(to, received_bytes(f, op)))
+    placed_error(c, op, "receives outside of its memory", NO_VALUE);
+  if (!placed_marked(from, sent_bytes(f, op), own))
+    placed_error(c, op, "sends bytes that are another value's", NO_VALUE);
   if (c->x->error) return;
   if (inplace) x.own = x.mark;
-  else spoil(to, received_bytes(f, op), x.mark);
+  else placed_spoil(to, received_bytes(f, op), x.mark);
   for (int64_t i = 0; inplace && i < received_bytes(f, op); i++)
     to.memory->mark[to.at + i] = x.mark;
   if (c->x->in->early) x.received = exchange(c, f, &x);
@@ -347,34 +161,36 @@ static void land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark) {
   uint32_t i = 0;
   while (i < c->x->flying.n && c->x->flying.at[i].op != op) i++;
   if (i == c->x->flying.n) {
-    complain(c, op, "is waited for and was not started", NO_VALUE);
+    placed_error(c, op, "is waited for and was not started", NO_VALUE);
     return;
   }
   Flying x = c->x->flying.at[i];
   for (c->x->flying.n--; i < c->x->flying.n; i++) c->x->flying.at[i] = c->x->flying.at[i + 1];
-  if (!marked(x.from, sent_bytes(f, op), x.own))
-    complain(c, op, "finds what it sends written over in flight", NO_VALUE);
-  if (!marked(x.to, received_bytes(f, op), x.mark))
-    complain(c, op, "finds what it receives written over in flight", NO_VALUE);
+  if (!placed_marked(x.from, sent_bytes(f, op), x.own))
+    placed_error(c, op, "finds what it sends written over in flight", NO_VALUE);
+  if (!placed_marked(x.to, received_bytes(f, op), x.mark))
+    placed_error(c, op, "finds what it receives written over in flight", NO_VALUE);
   if (c->x->error) return;
   Elem e = value_type(f, op->out)->elem;
   int64_t size = elem_bytes(e), n = received_bytes(f, op) / size;
   if (!x.received) x.received = exchange(c, f, &x);
-  spoil(x.to, n * size, mark);
-  for (int64_t k = 0; k < n; k++) encode(x.to.memory->byte + x.to.at + k * size, e, x.received[k]);
+  placed_spoil(x.to, n * size, mark);
+  for (int64_t k = 0; k < n; k++)
+    placed_encode(x.to.memory->byte + x.to.at + k * size, e, x.received[k]);
 }
 
 /* Starts what starts here. What its loop has started for it is on its way. */
 static void run_placed_start(PlacedCall *c, const Op *op) {
-  c->mark[op->out] = new_mark(c);
+  c->mark[op->out] = placed_new_mark(c);
   if (attr_int(&op->attrs, ATTR_flight, 0) >= 0)
-    start_flight(c, c->f, op, address_of(c, op->in[0]), c->mark[op->in[0]], address_of(c, op->out));
+    start_flight(c, c->f, op, placed_address(c, op->in[0]), c->mark[op->in[0]],
+                 placed_address(c, op->out));
 }
 
 static void run_placed_wait(PlacedCall *c, const Op *op) {
   const Op *start = flight_start(c->f, op);
-  Mark mark = new_mark(c);
-  if (!start) complain(c, op, "waits for nothing", op->in[0]);
+  Mark mark = placed_new_mark(c);
+  if (!start) placed_error(c, op, "waits for nothing", op->in[0]);
   else land_flight(c, c->f, start, mark);
   c->mark[op->in[0]] = c->mark[op->out] = mark;
 }
@@ -411,13 +227,13 @@ static Address slice_at(const PlacedCall *c, const Rounds *l, ValueId v, int64_t
   const Value *value = &c->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
   i += loop_base(l->op, &value->type);
-  return offset(address_of(c, v), i * stride * elem_bytes(value->type.elem));
+  return placed_offset(placed_address(c, v), i * stride * elem_bytes(value->type.elem));
 }
 
 static Address second_buffer(const PlacedCall *c, const Rounds *l, uint32_t j) {
   const Attr *slots = attr_get(&l->op->attrs, ATTR_slots);
   bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
-  return offset(c->frame, there ? slots->list[j] : 0);
+  return placed_offset(c->frame, there ? slots->list[j] : 0);
 }
 
 static int64_t counter_of(const Rounds *l, int64_t n) {
@@ -429,21 +245,21 @@ static Address carry_to(const PlacedCall *c, const Rounds *l, uint32_t j, int64_
   ValueId result = l->op->out + j;
   uint32_t saved = saved_as(l, j);
   bool last = n == l->trip - 1;
-  if (last || returns_arg(l->op, j, j + 1)) return address_of(c, result);
+  if (last || returns_arg(l->op, j, j + 1)) return placed_address(c, result);
   if (saved) return slice_at(c, l, l->op->out + saved, counter_of(l, n + 1));
-  return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : address_of(c, result);
+  return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : placed_address(c, result);
 }
 
 static void start_carry(PlacedCall *c, Rounds *l, uint32_t j) {
   ValueId first = l->op->in[j];
   uint32_t saved = saved_as(l, j);
-  Address from = address_of(c, first), to = from;
+  Address from = placed_address(c, first), to = from;
   if (saved) to = slice_at(c, l, l->op->out + saved, counter_of(l, 0));
-  else if (returns_arg(l->op, j, j + 1)) to = address_of(c, l->op->out + j);
+  else if (returns_arg(l->op, j, j + 1)) to = placed_address(c, l->op->out + j);
   l->in[j + 1] = to, l->in_mark[j + 1] = c->mark[first];
-  if (same_address(to, from)) return;
-  l->in_mark[j + 1] = saved ? l->out_mark[saved] : new_mark(c);
-  copy_bytes(c, l->op, to, first, l->in_mark[j + 1]);
+  if (placed_same(to, from)) return;
+  l->in_mark[j + 1] = saved ? l->out_mark[saved] : placed_new_mark(c);
+  placed_copy(c, l->op, to, first, l->in_mark[j + 1]);
 }
 
 /* A stack that other loops write, too: the operand's bytes, copied unless they stand there. Before
@@ -452,28 +268,28 @@ static void start_stack(PlacedCall *c, Rounds *l, uint32_t k) {
   ValueId result = l->op->out + k;
   uint32_t on = loop_continues(l->op, k);
   if (loop_begins(l->op, k) && c->f->values.at[result].storage.view != VIEW_INPLACE &&
-      !visit(c, result, NULL, SPOIL))
-    complain(c, l->op, "writes outside of its memory:", result);
+      !placed_visit(c, result, NULL, SPOIL))
+    placed_error(c, l->op, "writes outside of its memory:", result);
   if (on == NO_VALUE) return;
-  if (!same_address(address_of(c, result), l->in[on + 1])) {
-    copy_bytes(c, l->op, address_of(c, result), l->op->in[on], l->out_mark[k]);
+  if (!placed_same(placed_address(c, result), l->in[on + 1])) {
+    placed_copy(c, l->op, placed_address(c, result), l->op->in[on], l->out_mark[k]);
   } else {
-    hand_over(c, l->op, l->op->in[on], l->out_mark[k]);
+    placed_hand_over(c, l->op, l->op->in[on], l->out_mark[k]);
     l->in_mark[on + 1] = l->out_mark[k];
   }
 }
 
 static void set_counter(PlacedCall *c, Rounds *l, int64_t i) {
   Memory *counter = ARENA_NEW(c->x->arena, Memory);
-  *counter = memory_new(c->x, "counter", elem_bytes(ELEM_i32));
-  l->in[0] = (Address){counter, 0}, l->in_mark[0] = new_mark(c);
-  spoil(l->in[0], counter->n, l->in_mark[0]);
-  encode(counter->byte, ELEM_i32, (double)i);
+  *counter = placed_memory(c->x, "counter", elem_bytes(ELEM_i32));
+  l->in[0] = (Address){counter, 0}, l->in_mark[0] = placed_new_mark(c);
+  placed_spoil(l->in[0], counter->n, l->in_mark[0]);
+  placed_encode(counter->byte, ELEM_i32, (double)i);
 }
 
 static Address ring_at(const PlacedCall *c, const Rounds *l, uint32_t i, int64_t n) {
   Ring r = loop_ring(l->op, i);
-  return offset(c->frame, r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
+  return placed_offset(c->frame, r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
 }
 
 /* Starts what round n reads, if there is such a round. */
@@ -496,7 +312,8 @@ static void begin_flights(PlacedCall *c, Rounds *l, int64_t n) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     start_fetch(c, l, i, n - l->flights.at[i].rounds);
     l->ring[i] = ring_at(c, l, i, n);
-    if (l->flights.at[i].rounds > 0) spoil(l->ring[i], loop_ring(l->op, i).bytes, new_mark(c));
+    if (l->flights.at[i].rounds > 0)
+      placed_spoil(l->ring[i], loop_ring(l->op, i).bytes, placed_new_mark(c));
   }
 }
 
@@ -521,12 +338,12 @@ static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n)
   for (uint32_t k = op->nout;
        k-- > 0 && !c->x->error;) { /* stacked ones first: they may be arguments */
     ValueId result = inner->f->results.at[k];
-    if (!same_address(address_of(inner, result), l->out[k]))
-      complain(c, op, "finds a result elsewhere than expected:", op->out + k);
+    if (!placed_same(placed_address(inner, result), l->out[k]))
+      placed_error(c, op, "finds a result elsewhere than expected:", op->out + k);
     if (arrives_later(l, k)) continue;
     uint32_t saved = k < l->carried && n < l->trip - 1 ? saved_as(l, k) : 0;
-    Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : new_mark(c);
-    hand_over(inner, NULL, result, mark);
+    Mark mark = k >= l->carried ? l->out_mark[k] : saved ? l->out_mark[saved] : placed_new_mark(c);
+    placed_hand_over(inner, NULL, result, mark);
     if (k < l->carried) l->in[k + 1] = l->out[k], l->in_mark[k + 1] = mark;
   }
 }
@@ -540,12 +357,13 @@ static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
   for (uint32_t k = 0; k < op->nout; k++)
     l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, op->out + k, i);
   begin_flights(c, l, n);
-  PlacedCall inner = {c->x,   body,   offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
-                      l->in,  l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1),
-                      l->ring};
-  if (frame && !inside(inner.frame, frame))
-    complain(c, op, "has its body's frame outside of the frame", NO_VALUE);
-  spoil(inner.frame, frame, new_mark(c));
+  PlacedCall inner = {
+      c->x,   body,   placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
+      l->in,  l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1),
+      l->ring};
+  if (frame && !placed_inside(inner.frame, frame))
+    placed_error(c, op, "has its body's frame outside of the frame", NO_VALUE);
+  placed_spoil(inner.frame, frame, placed_new_mark(c));
   for (uint32_t k = 0; k < body->args.n; k++) inner.mark[body->args.at[k]] = l->in_mark[k];
   run_placed(&inner);
   take_results(c, &inner, l, n);
@@ -561,9 +379,9 @@ static void run_placed_loop(PlacedCall *c, const Op *op) {
   l.in = ARENA_ARRAY(a, Address, op->nin + 1), l.out = ARENA_ARRAY(a, Address, op->nout + 1);
   l.in_mark = ARENA_ARRAY(a, Mark, op->nin + 1), l.out_mark = ARENA_ARRAY(a, Mark, op->nout + 1);
   for (uint32_t k = l.carried; k < op->nout; k++)
-    l.out_mark[k] = c->mark[op->out + k] = new_mark(c);
+    l.out_mark[k] = c->mark[op->out + k] = placed_new_mark(c);
   for (uint32_t k = l.carried; k < op->nin; k++)
-    l.in[k + 1] = address_of(c, op->in[k]), l.in_mark[k + 1] = c->mark[op->in[k]];
+    l.in[k + 1] = placed_address(c, op->in[k]), l.in_mark[k + 1] = c->mark[op->in[k]];
   for (uint32_t k = l.carried; k < op->nout; k++) start_stack(c, &l, k);
   for (uint32_t j = 0; j < l.carried; j++) start_carry(c, &l, j);
   l.flights = flights_over(a, op->callee);
@@ -585,33 +403,33 @@ static uint32_t slot_of(const PlacedMachine *x, const Global *g) {
 static void run_placed_store(PlacedCall *c, const Op *op) {
   ValueId v = op->in[0];
   uint32_t slot = slot_of(c->x, op->global);
-  Address to = {&c->x->global[slot], 0}, from = address_of(c, v);
-  if (!same_address(to, from)) copy_bytes(c, op, to, v, new_mark(c));
-  c->x->old[slot] = same_address(to, from) ? c->mark[v] : c->x->last;
+  Address to = {&c->x->global[slot], 0}, from = placed_address(c, v);
+  if (!placed_same(to, from)) placed_copy(c, op, to, v, placed_new_mark(c));
+  c->x->old[slot] = placed_same(to, from) ? c->mark[v] : c->x->last;
 }
 
 static void run_placed_view(PlacedCall *c, const Op *op) {
   for (uint32_t i = 0; i < op->nout; i++) {
     const Storage *s = &c->f->values.at[op->out + i].storage;
     if (s->view == VIEW_OF) c->mark[op->out + i] = c->mark[s->base];
-    else complain(c, op, "is no view:", op->out + i);
+    else placed_error(c, op, "is no view:", op->out + i);
   }
 }
 
 /* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
    there. Who reads an operand later finds the mark of another value. */
 static void run_placed_concat(PlacedCall *c, const Op *op) {
-  if (!op_lays(c->f, op)) complain(c, op, "is laid by nobody:", op->out);
+  if (!op_lays(c->f, op)) placed_error(c, op, "is laid by nobody:", op->out);
   for (uint32_t k = 0; k < op->nin && !c->x->error; k++) {
-    if (!same_address(address_of(c, op->in[k]),
-                      offset(address_of(c, op->out), laid_at(c->f, op, k))))
-      complain(c, op, "lies elsewhere than in the result:", op->in[k]);
-    if (!visit(c, op->in[k], NULL, READ))
-      complain(c, op, "not all bytes are its own any more of", op->in[k]);
+    if (!placed_same(placed_address(c, op->in[k]),
+                     placed_offset(placed_address(c, op->out), laid_at(c->f, op, k))))
+      placed_error(c, op, "lies elsewhere than in the result:", op->in[k]);
+    if (!placed_visit(c, op->in[k], NULL, READ))
+      placed_error(c, op, "not all bytes are its own any more of", op->in[k]);
   }
-  c->mark[op->out] = new_mark(c);
-  if (!c->x->error && !visit(c, op->out, NULL, OWN))
-    complain(c, op, "lies outside of its memory:", op->out);
+  c->mark[op->out] = placed_new_mark(c);
+  if (!c->x->error && !placed_visit(c, op->out, NULL, OWN))
+    placed_error(c, op, "lies outside of its memory:", op->out);
 }
 
 static void run_placed(PlacedCall *c) {
@@ -635,20 +453,20 @@ static void exchange_globals(PlacedMachine *x, bool out) {
     Tensor *t = &x->in->global[g];
     int64_t size = elem_bytes(t->type.elem), n = type_count(&t->type);
     if (!out) {
-      x->global[g] = memory_new(x, x->in->m->globals.at[g]->name, n * size);
+      x->global[g] = placed_memory(x, x->in->m->globals.at[g]->name, n * size);
       x->old[g] = ++x->last;
-      spoil((Address){&x->global[g], 0}, n * size, x->last);
+      placed_spoil((Address){&x->global[g], 0}, n * size, x->last);
     }
     for (int64_t i = 0; i < n; i++) {
-      if (out) t->at[i] = decode(x->global[g].byte + i * size, t->type.elem);
-      else encode(x->global[g].byte + i * size, t->type.elem, t->at[i]);
+      if (out) t->at[i] = placed_decode(x->global[g].byte + i * size, t->type.elem);
+      else placed_encode(x->global[g].byte + i * size, t->type.elem, t->at[i]);
     }
   }
 }
 
 static void check_globals(PlacedMachine *x) {
   for (uint32_t g = 0; g < x->in->m->globals.n && !x->error; g++)
-    if (!marked((Address){&x->global[g], 0}, x->global[g].n, x->old[g]))
+    if (!placed_marked((Address){&x->global[g], 0}, x->global[g].n, x->old[g]))
       x->error = arena_printf(x->in->arena, "global @%s does not hold its value at the end",
                               x->global[g].name);
 }
@@ -660,11 +478,11 @@ bool interp_run_placed(Interp *in, const char *entry) {
   x.global = ARENA_ARRAY(x.arena, Memory, in->m->globals.n + 1);
   x.old = ARENA_ARRAY(x.arena, Mark, in->m->globals.n + 1);
   exchange_globals(&x, false);
-  Memory frame = memory_new(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
+  Memory frame = placed_memory(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
   PlacedCall c = {&x,  f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1),
                   NULL};
   run_placed(&c);
-  if (x.flying.n) complain(&c, x.flying.at[0].op, "is started and never waited for", NO_VALUE);
+  if (x.flying.n) placed_error(&c, x.flying.at[0].op, "is started and never waited for", NO_VALUE);
   check_globals(&x);
   if (!x.error) exchange_globals(&x, true);
   in->error = x.error;

@@ -1,0 +1,82 @@
+/* The bytes of the interpreter after pass `memory`: memories, marks, values where they are placed.
+   interp_placed.c says what marks are for. Must not: run anything. */
+#ifndef SHARDC_INTERP_PLACED_H
+#define SHARDC_INTERP_PLACED_H
+#include "interp_inside.h"
+#include "ir/message.h"
+
+typedef uint32_t Mark; /* 0: nobody */
+
+typedef struct Memory {
+  const char *name;
+  unsigned char *byte;
+  Mark *mark;
+  int64_t n;
+} Memory;
+
+typedef struct Address {
+  Memory *memory;
+  int64_t at;
+} Address;
+
+typedef struct Flying { /* a message on its way */
+  const Op *op;
+  Message m;
+  Address from, to;
+  Mark own, mark;   /* of what is sent, of what is received until it is there */
+  double *received; /* NULL: it is exchanged at the wait */
+} Flying;
+
+typedef struct PlacedMachine {
+  Interp *in;
+  Arena *arena;
+  Memory *global; /* by index in m->globals */
+  Mark *old;      /* marks of the globals at the start */
+  Mark last;
+  VEC(Flying) flying; /* in the order of starts */
+  const char *error;  /* the first */
+} PlacedMachine;
+
+typedef struct PlacedCall { /* a function that runs */
+  PlacedMachine *x;
+  const Fn *f;
+  Address frame;
+  const Address *in, *out;
+  Mark *mark;          /* by value */
+  const Address *ring; /* of a body: where this round finds its rings */
+} PlacedCall;
+
+typedef enum Access {
+  READ,  /* with its mark, to t if there is one */
+  WRITE, /* from t */
+  SPOIL, /* as written, with nonsense */
+  OWN    /* its bytes get its mark, no more */
+} Access;
+
+/* Notes the first error: of op (NULL: of the return), about v (NO_VALUE: about none). */
+void placed_error(PlacedCall *c, const Op *op, const char *what, ValueId v);
+/* n bytes that nobody has written. */
+Memory placed_memory(PlacedMachine *x, const char *name, int64_t n);
+bool placed_inside(Address a, int64_t bytes);
+/* Nonsense with this mark; nothing outside of the memory. */
+void placed_spoil(Address a, int64_t bytes, Mark mark);
+/* Have all these bytes this mark? */
+bool placed_marked(Address a, int64_t bytes, Mark mark);
+/* One element of type e. */
+void placed_encode(unsigned char *to, Elem e, double x);
+double placed_decode(const unsigned char *from, Elem e);
+Address placed_offset(Address a, int64_t bytes);
+/* Where v begins. */
+Address placed_address(const PlacedCall *c, ValueId v);
+bool placed_same(Address a, Address b);
+/* Every element of v, in the order of its type, where its strides say. READ: were all its own? */
+bool placed_visit(const PlacedCall *c, ValueId v, Tensor *t, Access access);
+/* Gives v's bytes, which must all be its own, to `mark`. */
+void placed_hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark);
+/* That no value has. */
+Mark placed_new_mark(PlacedCall *c);
+/* As rt_copy: all bytes from v's first to its last element; those of its elements must be its
+ * own. */
+void placed_copy(PlacedCall *c, const Op *op, Address to, ValueId v, Mark to_mark);
+
+#endif
