@@ -15,19 +15,7 @@
    Sums stay in scratch between blocks of k. A panel is packed once per chunk and used for all of
    its rows. The value of an element does not depend on the cut of rows and columns, only on the
    blocks of k; the number of workers changes nothing. */
-#include "contract.h"
-
-typedef struct ChunkLoops { /* where the loops of a chunk stand */
-  Contract *c;
-  Range batch, row, panel;
-  LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */
-  LLVMValueRef more, last;        /* i64: not the first block of k; i1: the last one */
-  KBlock k;
-  LLVMValueRef k_turn, next_length, next_half; /* number of the block of k; of the next one */
-  LLVMValueRef turn;                           /* number of the panel in the chunk's order */
-  LLVMValueRef packed_a, packed_b, sums;       /* scratch */
-  LLVMValueRef totals;                         /* of b's panels over k (contract_sums.c) */
-} ChunkLoops;
+#include "contract_loops.h"
 
 /* The last chunk dim changes fastest: neighbouring chunks share rows. */
 static void chunk_ranges(ChunkLoops *w) {
@@ -71,7 +59,7 @@ static LLVMValueRef operand_base(ChunkLoops *w, ProductSide s) {
   return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
 }
 
-static LLVMValueRef panel_first_vector(Contract *c, LLVMValueRef p) {
+LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p) {
   LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->plan.wide));
   return tile_add(c->e, tile_times(c->e, p, c->plan.width), extra);
 }
@@ -91,8 +79,7 @@ static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef pan
   return tile_elements(e, c->f32, w->sums, tile_times(e, i, each));
 }
 
-/* Where the copy of an operand that all chunks share has this batch and block of k. */
-static LLVMValueRef shared_block(ChunkLoops *w, ProductSide s) {
+LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide s) {
   Contract *c = w->c;
   Emit *e = c->e;
   LLVMValueRef at = tile_times(e, w->b, c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER]);
@@ -108,7 +95,7 @@ static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
   if (!c->plan.tile[TILE_PACK_A])
     return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
   LLVMValueRef n = tile, base = w->packed_a;
-  if (c->plan.shared) base = shared_block(w, SIDE_A);
+  if (c->plan.shared) base = contract_shared_block(w, SIDE_A);
   else n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
   return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
 }
@@ -186,7 +173,7 @@ static LLVMValueRef panel_buffer(ChunkLoops *w, LLVMValueRef turn) {
                        tile_times(e, odd, c->plan.b_bytes / 2));
 }
 
-static LLVMValueRef is_wide(Contract *c, LLVMValueRef panel) {
+LLVMValueRef contract_is_wide(Contract *c, LLVMValueRef panel) {
   return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->plan.wide), "");
 }
 
@@ -216,7 +203,7 @@ static NextPanel next_panel(ChunkLoops *w, LLVMValueRef panel, int by) {
   from = tile_add(e, from, LLVMBuildNSWSub(e->builder, next, w->panel.to, ""));
   from = emit_min_i64(e, from, emit_i64(e, c->plan.panels - 1));
   next = LLVMBuildSelect(e->builder, same, next, from, "");
-  NextPanel n = {.v0 = panel_first_vector(c, next), .wide = is_wide(c, next)};
+  NextPanel n = {.v0 = contract_panel_first(c, next), .wide = contract_is_wide(c, next)};
   n.length = LLVMBuildSelect(e->builder, same, w->k.length, w->next_length, "");
   if (w->k.half) n.half = LLVMBuildSelect(e->builder, same, w->k.half, w->next_half, "");
   n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, by)));
@@ -425,7 +412,8 @@ static LLVMValueRef ready_panel(ChunkLoops *w, LLVMValueRef v0, int wide) {
   if (!c->plan.tile[TILE_PACK_B])
     return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->plan.lanes));
   if (c->plan.shared_b)
-    return tile_elements(e, c->f32, shared_block(w, SIDE_B), contract_packed_panel(c, v0, &w->k));
+    return tile_elements(e, c->f32, contract_shared_block(w, SIDE_B),
+                         contract_packed_panel(c, v0, &w->k));
   LLVMValueRef dst = panel_buffer(w, w->turn),
                begun = LLVMBuildICmp(e->builder, LLVMIntNE, w->turn, emit_i64(e, 0), "");
   Range all = {emit_i64(e, 0), w->k.length};
@@ -456,7 +444,7 @@ static void panel_sums(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMV
 }
 
 static void panel_of_width(ChunkLoops *w, LLVMValueRef panel, int wide) {
-  LLVMValueRef v0 = panel_first_vector(w->c, panel), b = ready_panel(w, v0, wide);
+  LLVMValueRef v0 = contract_panel_first(w->c, panel), b = ready_panel(w, v0, wide);
   panel_sums(w, panel, v0, b, wide);
   (w->c->pipelined ? pipelined_tiles : row_tiles)(w, panel, v0, b, (int)w->c->plan.width + wide);
 }
@@ -467,7 +455,7 @@ static void panels(ChunkLoops *w) {
   if (c->plan.tile[TILE_PACK_A] && !c->plan.shared)
     contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
   Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
-  LLVMValueRef wide = is_wide(c, p.i),
+  LLVMValueRef wide = contract_is_wide(c, p.i),
                count = LLVMBuildNSWSub(e->builder, w->panel.to, w->panel.from, "");
   w->turn = LLVMBuildNSWMul(e->builder, w->k_turn, count, "");
   w->turn = tile_add(e, w->turn, LLVMBuildNSWSub(e->builder, p.i, w->panel.from, ""));
@@ -491,8 +479,7 @@ static LLVMValueRef half_of(ChunkLoops *w, LLVMValueRef i) {
   return LLVMBuildZExt(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, i, last, ""), c->i64, "");
 }
 
-/* Goes to block `turn` of k. */
-static void enter_block(ChunkLoops *w, LLVMValueRef turn) {
+void contract_enter_block(ChunkLoops *w, LLVMValueRef turn) {
   Contract *c = w->c;
   Emit *e = c->e;
   int64_t outer = c->plan.tile[TILE_K_OUTER], inner = c->plan.tile[TILE_K_INNER];
@@ -517,94 +504,9 @@ static void k_blocks(ChunkLoops *w) {
   const int64_t *tile = w->c->plan.tile;
   LLVMValueRef blocks = emit_i64(e, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
   Loop x = emit_loop(e, emit_i64(e, 0), blocks, 1, 0, NULL);
-  enter_block(w, x.i);
+  contract_enter_block(w, x.i);
   panels(w);
   emit_loop_end(e, &x);
-}
-
-/* Goes to batch and block of k number `above`. */
-static void enter_above(ChunkLoops *w, LLVMValueRef above) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef blocks = emit_i64(e, c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER]);
-  w->b = LLVMBuildUDiv(e->builder, above, blocks, "");
-  enter_block(w, LLVMBuildURem(e->builder, above, blocks, ""));
-}
-
-/* Some tiles of a. */
-static void share_a(ChunkLoops *w, LLVMValueRef chunk) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef groups = emit_i64(e, c->plan.groups);
-  enter_above(w, LLVMBuildUDiv(e->builder, chunk, groups, ""));
-  w->row =
-      tile_range(e, LLVMBuildURem(e->builder, chunk, groups, ""), c->plan.tiles, c->plan.groups);
-  LLVMValueRef to = tile_elements(e, c->f32, shared_block(w, SIDE_A),
-                                  contract_packed_tile(c, w->row.from, &w->k));
-  contract_pack_a(c, w->a_base, to, w->row.from, w->row.to, &w->k);
-}
-
-/* Steps of k, group of groups_b, of a block whose length is known when the kernel runs. */
-static Range steps_of_group(ChunkLoops *w, LLVMValueRef group) {
-  Emit *e = w->c->e;
-  LLVMValueRef n = emit_i64(e, w->c->plan.groups_b), next = tile_add(e, group, emit_i64(e, 1));
-  LLVMValueRef from = LLVMBuildNSWMul(e->builder, group, w->k.length, "");
-  LLVMValueRef to = LLVMBuildNSWMul(e->builder, next, w->k.length, "");
-  return (Range){LLVMBuildUDiv(e->builder, from, n, ""), LLVMBuildUDiv(e->builder, to, n, "")};
-}
-
-static void share_panel(ChunkLoops *w, LLVMValueRef panel, int wide) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef here = is_wide(c, panel), v0 = panel_first_vector(c, panel);
-  Branch b = emit_if(e, wide ? here : LLVMBuildNot(e->builder, here, ""));
-  LLVMValueRef to =
-      tile_elements(e, c->f32, shared_block(w, SIDE_B), contract_packed_panel(c, v0, &w->k));
-  contract_pack_b(c, wide, w->b_base, to, v0, &w->k, (Range){emit_i64(e, 0), w->k.length});
-  emit_end_if(e, b);
-}
-
-/* Some steps of k of a block of b's panels, or some panels. Blocks of panels change slowest. */
-static void share_b(ChunkLoops *w, LLVMValueRef chunk) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef groups = emit_i64(e, c->plan.groups_b);
-  LLVMValueRef group = LLVMBuildURem(e->builder, chunk, groups, "");
-  LLVMValueRef above = LLVMBuildUDiv(e->builder, chunk, groups, "");
-  int64_t blocks = c->plan.pack_chunks - c->plan.chunks_a;
-  blocks /= c->plan.groups_b * c->plan.columns_b;
-  LLVMValueRef n = emit_i64(e, blocks);
-  enter_above(w, LLVMBuildURem(e->builder, above, n, ""));
-  if (product_rows_b(&c->product)) {
-    LLVMValueRef column = LLVMBuildUDiv(e->builder, above, n, "");
-    Range panels = tile_range(e, column, c->plan.panels, c->plan.columns_b);
-    Range steps = steps_of_group(w, group);
-    contract_pack_across(c, w->b_base, shared_block(w, SIDE_B), &w->k, panels, steps);
-    return;
-  }
-  Range r = tile_range(e, group, c->plan.panels, c->plan.groups_b);
-  Loop p = emit_loop(e, r.from, r.to, 1, 0, NULL);
-  for (int wide = 0; wide <= (c->plan.wide > 0); wide++) share_panel(w, p.i, wide);
-  emit_loop_end(e, &p);
-}
-
-/* The phase before: copies for all chunks, first of a, then of b. */
-static void share(Contract *c) {
-  Emit *e = c->e;
-  ChunkLoops w = {.c = c};
-  emit_begin_phase(e, 0);
-  LLVMValueRef of_a = emit_i64(e, c->plan.chunks_a), chunk = e->chunk;
-  if (c->plan.shared) {
-    Branch a = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, chunk, of_a, ""));
-    share_a(&w, chunk);
-    emit_end_if(e, a);
-  }
-  if (c->plan.shared_b) {
-    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSGE, chunk, of_a, ""));
-    share_b(&w, LLVMBuildNSWSub(e->builder, chunk, of_a, ""));
-    emit_end_if(e, b);
-  }
-  emit_end_phase(e);
 }
 
 static ProductPlan read_plan(Emit *e, const Product *p) {
@@ -629,7 +531,7 @@ void contract_emit(Emit *e) {
   c.pipelined = c.amx && c.plan.k_outer_max == 1 && c.plan.k_inner_max >= PARTS;
   if (c.pipelined) c.direct = false;
   bool before = c.plan.pack_chunks > 0;
-  if (before) share(&c);
+  if (before) contract_share(&c);
   emit_begin_phase(e, before);
   if (c.amx) contract_amx_begin(&c);
   ChunkLoops w = {.c = &c};
