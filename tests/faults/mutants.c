@@ -18,22 +18,14 @@
 #include "ir/bytes.h"
 #include "ir/interp/interp.h"
 #include "made_up.h"
+#include "mutants.h"
 #include "passes/pass.h"
 #include "passes/simplify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct Fault {
-  Module *m;
-  Fn *f;
-  OpId at;
-  Op *op;
-  uint64_t random;
-  const char *what;
-} Fault;
-
-static uint32_t below(Fault *x, uint64_t n) {
+uint32_t fault_below(Fault *x, uint64_t n) {
   x->random = x->random * 6364136223846793005u + 1442695040888963407u;
   return n ? (uint32_t)((x->random >> 33) % n) : 0;
 }
@@ -105,7 +97,7 @@ static bool as_good(const Fn *f, const Op *at, ValueId a, ValueId b) {
 }
 
 /* Another value of the type of v that is defined above op; NO_VALUE if there is none. */
-static ValueId another(Fault *x, ValueId v) {
+ValueId fault_another(Fault *x, ValueId v) {
   VEC(ValueId) list = {0};
   for (ValueId i = 0; i < x->f->values.n; i++) {
     const Value *u = &x->f->values.at[i];
@@ -113,13 +105,13 @@ static ValueId another(Fault *x, ValueId v) {
     if (above && i != v && same_type(x->f, i, v) && !as_good(x->f, x->op, v, i))
       vec_push(x->m->arena, list, i);
   }
-  return list.n ? list.at[below(x, list.n)] : NO_VALUE;
+  return list.n ? list.at[fault_below(x, list.n)] : NO_VALUE;
 }
 
 static bool other_operand(Fault *x) {
   if (!x->op->nin || x->op->code == OP_abs) return false; /* stands in the guard only */
-  uint32_t which = below(x, x->op->nin);
-  ValueId v = another(x, x->op->in[which]);
+  uint32_t which = fault_below(x, x->op->nin);
+  ValueId v = fault_another(x, x->op->in[which]);
   if (v == NO_VALUE) return false;
   x->op->in[which] = v, x->what = "another operand";
   return true;
@@ -143,7 +135,7 @@ static bool commutative(const Op *o) {
 
 static bool swapped_operands(Fault *x) {
   if (x->op->nin < 2 || commutative(x->op)) return false;
-  uint32_t i = below(x, x->op->nin), j = below(x, x->op->nin);
+  uint32_t i = fault_below(x, x->op->nin), j = fault_below(x, x->op->nin);
   ValueId v = x->op->in[i];
   if (v == x->op->in[j] || !same_type(x->f, v, x->op->in[j])) return false;
   x->op->in[i] = x->op->in[j], x->op->in[j] = v, x->what = "swapped operands";
@@ -166,7 +158,7 @@ static bool neutral(const Fn *f, const Op *o, ValueId to) {
 static bool dropped_op(Fault *x) {
   const Op *o = x->op;
   if (!o->nin || o->nout != 1 || o->code == OP_stop) return false;
-  ValueId to = o->in[below(x, o->nin)];
+  ValueId to = o->in[fault_below(x, o->nin)];
   if (!same_type(x->f, to, o->out) || neutral(x->f, o, to)) return false;
   for (OpId i = x->at + 1; i < x->f->ops.n; i++)
     for (uint32_t k = 0; k < x->f->ops.at[i].nin; k++)
@@ -178,7 +170,7 @@ static bool dropped_op(Fault *x) {
 }
 
 static bool swapped_results(Fault *x) {
-  uint32_t n = x->f->results.n, i = below(x, n), j = below(x, n);
+  uint32_t n = x->f->results.n, i = fault_below(x, n), j = fault_below(x, n);
   if (n < 2) return false;
   ValueId v = x->f->results.at[i];
   if (v == x->f->results.at[j] || !same_type(x->f, v, x->f->results.at[j])) return false;
@@ -219,10 +211,10 @@ static bool swapped_ops(Fault *x) {
 
 static bool other_dim(Fault *x) {
   if (!x->op->ngroups || !x->op->nin) return false;
-  Group *g = &x->op->group[below(x, (uint64_t)x->op->ngroups)];
+  Group *g = &x->op->group[fault_below(x, (uint64_t)x->op->ngroups)];
   const Type *t = &x->f->values.at[x->op->in[0]].type;
   if (!g->nfrom || !t->rank) return false;
-  Str dim = t->axis[below(x, (uint64_t)t->rank)].dim;
+  Str dim = t->axis[fault_below(x, (uint64_t)t->rank)].dim;
   if (dim == g->from[0]) return false;
   g->from[0] = dim, x->what = "another dim";
   return true;
@@ -230,10 +222,10 @@ static bool other_dim(Fault *x) {
 
 static bool other_number(Fault *x) {
   if (!x->op->attrs.n) return false;
-  Attr *a = &x->op->attrs.at[below(x, x->op->attrs.n)];
-  if (attr_kind(a->key) == ATTR_INT) a->i += below(x, 2) ? 1 : -1;
+  Attr *a = &x->op->attrs.at[fault_below(x, x->op->attrs.n)];
+  if (attr_kind(a->key) == ATTR_INT) a->i += fault_below(x, 2) ? 1 : -1;
   else if (attr_kind(a->key) == ATTR_FLOAT && isfinite(a->f)) a->f = a->f * 1.5 + 1;
-  else if (attr_kind(a->key) == ATTR_INTS && a->i) a->list[below(x, (uint64_t)a->i)] += 4;
+  else if (attr_kind(a->key) == ATTR_INTS && a->i) a->list[fault_below(x, (uint64_t)a->i)] += 4;
   else return false;
   x->what = arena_printf(x->m->arena, "attribute %s", attr_name(a->key));
   return true;
@@ -241,7 +233,7 @@ static bool other_number(Fault *x) {
 
 static bool other_global(Fault *x) {
   if (!x->op->global) return false;
-  Global *g = x->m->globals.at[below(x, x->m->globals.n)];
+  Global *g = x->m->globals.at[fault_below(x, x->m->globals.n)];
   if (g == x->op->global || !type_same_dims(&g->type, &x->op->global->type)) return false;
   if (g->type.elem != x->op->global->type.elem) return false;
   x->op->global = g, x->what = "another global";
@@ -260,164 +252,9 @@ static bool dropped_store(Fault *x) {
 
 static bool other_callee(Fault *x) {
   if (!x->op->callee) return false;
-  Fn *f = x->m->fns.at[below(x, x->m->fns.n)];
+  Fn *f = x->m->fns.at[fault_below(x, x->m->fns.n)];
   if (f == x->op->callee) return false;
   x->op->callee = f, x->what = "another function";
-  return true;
-}
-
-/* ---- storage ---- */
-
-static Value *a_result(Fault *x) {
-  return x->op->nout ? &x->f->values.at[x->op->out + below(x, x->op->nout)] : NULL;
-}
-
-static bool other_stride(Fault *x) {
-  Value *v = a_result(x);
-  if (!v || !v->storage.ordered || !v->type.rank) return false;
-  int i = (int)below(x, (uint64_t)v->type.rank), j = (int)below(x, (uint64_t)v->type.rank);
-  int64_t s = v->storage.stride[i];
-  if (v->type.axis[i].size == 1 || v->type.axis[j].size == 1) return false;
-  if (i == j) v->storage.stride[i] += 1;
-  else if (s == v->storage.stride[j]) return false;
-  else v->storage.stride[i] = v->storage.stride[j], v->storage.stride[j] = s;
-  x->what = "strides";
-  return true;
-}
-
-static bool other_view(Fault *x) {
-  Value *v = a_result(x);
-  if (!v || v->storage.view == VIEW_NONE) return false;
-  ValueId b = another(x, v->storage.base);
-  switch (below(x, 4)) {
-  case 0: v->storage.offset += 1; break;
-  case 1:
-    if (v->storage.view == VIEW_OF) return false; /* new_view does that */
-    v->storage.view = VIEW_OF;
-    break;
-  case 2: v->storage.view = VIEW_NONE; break;
-  default:
-    if (b == NO_VALUE) return false;
-    x->what = v->storage.view == VIEW_OF ? "view" : "in place of another";
-    v->storage.base = b;
-    return true;
-  }
-  if (v->storage.view == VIEW_INPLACE && v->storage.offset) return false; /* it has none */
-  x->what = "view";
-  return true;
-}
-
-static bool new_view(Fault *x) { /* in place of an operand, unsaid by order */
-  Value *v = a_result(x);
-  if (!v || !v->storage.ordered || v->storage.view != VIEW_NONE || !x->op->nin) return false;
-  v->storage.view = VIEW_INPLACE, v->storage.base = x->op->in[below(x, x->op->nin)];
-  v->storage.offset = 0;
-  x->what = "in place";
-  return true;
-}
-
-static bool other_place(Fault *x) {
-  Value *v = a_result(x);
-  static const int64_t steps[] = {4, -4, 64, -64, 128};
-  if (!v || v->storage.place == PLACE_NONE) return false;
-  const Storage *other = &x->f->values.at[below(x, x->f->values.n)].storage;
-  Storage was = v->storage;
-  switch (below(x, 3)) {
-  case 0: v->storage.at += steps[below(x, 5)]; break;
-  case 1:
-    v->storage.place = other->place, v->storage.slot = other->slot, v->storage.at = other->at;
-    break;
-  default: v->storage.slot++;
-  }
-  bool slot = v->storage.place != PLACE_FRAME && v->storage.slot != was.slot;
-  if (!slot && v->storage.place == was.place && v->storage.at == was.at) return false;
-  x->what = "place";
-  return true;
-}
-
-/* What is laid into a concat: no mark, another order, a part in the place of the one beside it or
-   of what it is made of. */
-static bool other_laid(Fault *x) {
-  if (!op_lays(x->f, x->op)) return false;
-  uint32_t k = below(x, x->op->nin), i = below(x, x->op->nin);
-  Value *all = &x->f->values.at[x->op->out], *part = &x->f->values.at[x->op->in[k]],
-        *other = &x->f->values.at[x->op->in[i]];
-  x->what = "laid";
-  switch (below(x, 4)) {
-  case 0: all->storage.view = VIEW_NONE; return true;
-  case 1:
-    if (i == k) return false;
-    x->op->in[k] = x->op->in[i], x->op->in[i] = (ValueId)(part - x->f->values.at);
-    return true;
-  case 2:
-    if (i == k || part->storage.place == PLACE_NONE) return false;
-    part->storage.at = other->storage.at;
-    return true;
-  default:
-    if (!part->storage.ordered || part->def == NO_OP || !x->f->ops.at[part->def].nin) return false;
-    part->storage.view = VIEW_INPLACE, part->storage.base = x->f->ops.at[part->def].in[0];
-    return true;
-  }
-}
-
-/* Numbers that a cut must not have. Kernels of elem, row, column, scatter divide their units into
-   any number of chunks. */
-static bool other_shape_of_kernel(Fault *x) {
-  if (x->f->kind != FN_KERNEL || !x->f->attrs.n) return false;
-  Attr *a = &x->f->attrs.at[below(x, x->f->attrs.n)];
-  Str family = attr_str(&x->f->attrs, ATTR_family, "");
-  bool planned = !strcmp(family, "contract") || !strncmp(family, "attention", 9);
-  if (a->key == ATTR_scratch || a->key == ATTR_workspace) a->i -= 64;
-  else if (a->key == ATTR_chunks && planned)
-    a->list[below(x, (uint64_t)a->i)] += below(x, 2) ? 1 : -1;
-  else if (a->key == ATTR_chunks || (a->key == ATTR_tile && !planned))
-    a->list[below(x, (uint64_t)a->i)] = 0;
-  else return false;
-  x->what = arena_printf(x->m->arena, "%s of the kernel", attr_name(a->key));
-  return true;
-}
-
-static bool smaller_frame(Fault *x) {
-  Attr *a = NULL;
-  for (uint32_t i = 0; i < x->f->attrs.n; i++)
-    if (x->f->attrs.at[i].key == ATTR_frame) a = &x->f->attrs.at[i];
-  if (!a || a->i < 64) return false;
-  a->i -= 64, x->what = "frame";
-  return true;
-}
-
-/* ---- rows ---- */
-
-/* Appends an op of one operand in front of the present one. */
-static ValueId put_before(Fault *x, OpCode c, ValueId a, Group g, Type t) {
-  Op *o = fn_op(x->m, x->f, c, 1, &a, 1, &t, (Loc){0});
-  op_add_group(x->m, o, g);
-  ValueId v = o->out;
-  Op last = vec_last(x->f->ops);
-  memmove(&x->f->ops.at[x->at + 1], &x->f->ops.at[x->at], sizeof last * (x->f->ops.n - 1 - x->at));
-  x->f->ops.at[x->at] = last;
-  for (ValueId i = 0; i < x->f->values.n; i++) {
-    OpId *def = &x->f->values.at[i].def;
-    if (*def != NO_OP && *def >= x->at) *def = i == v ? x->at : *def + 1;
-  }
-  x->op = &x->f->ops.at[++x->at];
-  return v;
-}
-
-/* A sum of one term more in a kernel that sums along other dims: the same number in the
-   interpreter, and a sum over the whole row in the kernel. */
-static bool other_row(Fault *x) {
-  Str family = attr_str(&x->f->attrs, ATTR_family, "");
-  if ((strcmp(family, "row") && strcmp(family, "column")) || !x->op->nin) return false;
-  uint32_t which = below(x, x->op->nin);
-  Type t = x->f->values.at[x->op->in[which]].type, more = t;
-  if (elem_class(t.elem) != CLASS_FLOAT || t.rank == MAX_RANK) return false;
-  Axis one = {intern(x->m->ctx->names, "One"), 1};
-  more.axis[more.rank++] = one;
-  Group g = group_dims(1, &one.dim);
-  ValueId v = put_before(x, OP_expand, x->op->in[which], g, more);
-  x->op->in[which] = put_before(x, OP_sum, v, g, t);
-  x->what = "a sum over another row";
   return true;
 }
 
@@ -434,15 +271,15 @@ static bool (*const faults[])(Fault *) = {other_operand,
                                           other_global,
                                           dropped_store,
                                           other_callee,
-                                          other_stride,
-                                          other_view,
-                                          new_view,
-                                          other_place,
-                                          smaller_frame,
-                                          other_place,
+                                          fault_other_stride,
+                                          fault_other_view,
+                                          fault_new_view,
+                                          fault_other_place,
+                                          fault_smaller_frame,
+                                          fault_other_place,
                                           other_operand,
-                                          other_shape_of_kernel,
-                                          other_row};
+                                          fault_other_shape_of_kernel,
+                                          fault_other_row};
 
 /* Does the value reach a result, a store, or an argument that its function uses? */
 static bool live(const Fn *f, ValueId v) {
@@ -478,10 +315,10 @@ static const char *seed_laid(Fault *x) {
       vec_push(x->m->arena, all, o);
       vec_push(x->m->arena, of, x->m->fns.at[i]);
     }
-  if (!all.n || below(x, 3)) return NULL;
-  uint32_t which = below(x, all.n);
+  if (!all.n || fault_below(x, 3)) return NULL;
+  uint32_t which = fault_below(x, all.n);
   x->f = of.at[which], x->op = all.at[which], x->at = (OpId)(x->op - x->f->ops.at);
-  if (!other_laid(x)) return NULL;
+  if (!fault_other_laid(x)) return NULL;
   return arena_printf(x->m->arena, "@%s, op %u (concat): %s", x->f->name, x->at, x->what);
 }
 
@@ -490,13 +327,13 @@ static const char *seed_fault(Module *m, uint64_t seed) {
   const char *laid = seed_laid(&x);
   if (laid) return laid;
   for (int tries = 0; tries < 2000; tries++) {
-    x.f = m->fns.at[below(&x, m->fns.n)];
+    x.f = m->fns.at[fault_below(&x, m->fns.n)];
     if (!x.f->ops.n) continue;
-    x.at = below(&x, x.f->ops.n), x.op = &x.f->ops.at[x.at];
+    x.at = fault_below(&x, x.f->ops.n), x.op = &x.f->ops.at[x.at];
     OpId at = x.at;
     if (reaches_nothing(x.f, x.op)) continue;
     const char *op = op_name(x.op->code);
-    if (faults[below(&x, sizeof faults / sizeof *faults)](&x))
+    if (faults[fault_below(&x, sizeof faults / sizeof *faults)](&x))
       return arena_printf(m->arena, "@%s, op %u (%s): %s", x.f->name, at, op, x.what);
   }
   return NULL;

@@ -1,0 +1,30 @@
+/* What a seeded fault is (mutants.c), and those of storage (mutants_storage.c). */
+#ifndef SHARDC_MUTANTS_H
+#define SHARDC_MUTANTS_H
+#include "ir/ir.h"
+
+typedef struct Fault {
+  Module *m;
+  Fn *f;
+  OpId at;
+  Op *op;
+  uint64_t random;
+  const char *what;
+} Fault;
+
+/* A number below n; 0 if n is. */
+uint32_t fault_below(Fault *x, uint64_t n);
+/* Another value that could stand where v does; NO_VALUE: there is none. */
+ValueId fault_another(Fault *x, ValueId v);
+
+/* Each changes one thing at x, if it can. */
+bool fault_other_stride(Fault *x);
+bool fault_other_view(Fault *x);
+bool fault_new_view(Fault *x);
+bool fault_other_place(Fault *x);
+bool fault_other_laid(Fault *x);
+bool fault_other_shape_of_kernel(Fault *x);
+bool fault_smaller_frame(Fault *x);
+bool fault_other_row(Fault *x);
+
+#endif
