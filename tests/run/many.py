@@ -1,7 +1,8 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
-each), reduce (gradients travel in bf16, where that is computed in).
+each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute, gathers
+of stage 3 a layer ahead; not on GPUs).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -17,7 +18,7 @@ BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1]}
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1], 'flight': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -66,6 +67,10 @@ def kept(row):
             'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
 
 
+def flying(row):
+    return ' overlap = on' + (' prefetch = 1' if row['zero'] == 3 else '') if row.get('flight') else ''
+
+
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
     lines = [f'precision {row["precision"]}' + (' reduce = bf16' if row.get('data') and row.get('reduce')
@@ -77,7 +82,7 @@ def plan_text(row, name):
                   f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> '
                   + ('node, data' if nodes > 1 else 'data'),
                   f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''),
-                  f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}']
+                  f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
@@ -103,11 +108,12 @@ class Bench:
     def train(s, row, name, over='local'):
         """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its
         GPU)"""
+        options, before, behind = OVER[over]
+        if '--target' in options: row = dict(row, flight=0)
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = row.get('data', 1) * row.get('tensor', 1)
-        options, before, behind = OVER[over]
         s.made += 1         # one in six as users compile; unoptimized PTX would be slow on the stand-in
         quick = [] if '--target' in options or s.made % 6 == 0 else ['--quick']
         s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *quick, *options)
