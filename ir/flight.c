@@ -1,6 +1,11 @@
 /* Facts about messages in flight: see flight.h. */
 #include "flight.h"
 
+bool op_can_fly(const Op *o) {
+  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
+         o->code != OP_keep_first && !attr_get(&o->attrs, ATTR_workspace);
+}
+
 bool op_flies(const Op *o) { return attr_get(&o->attrs, ATTR_flight) != NULL; }
 
 bool op_crosses(const Op *o) { return attr_int(&o->attrs, ATTR_flight, 0) != 0; }
@@ -57,4 +62,12 @@ Ring loop_ring(const Op *loop, uint32_t i) {
 const Op *flight_start(const Fn *f, const Op *wait) {
   const Op *o = wait->nin ? value_def(f, wait->in[0]) : NULL;
   return o && op_flies(o) ? o : NULL;
+}
+
+bool flight_in_caller(const Fn *f, const ValueId *class, ValueId v) {
+  for (uint32_t i = 0; i < f->args.n; i++)
+    if (class[f->args.at[i]] == class[v]) return true;
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (class[f->results.at[i]] == class[v]) return true;
+  return false;
 }

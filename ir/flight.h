@@ -23,6 +23,7 @@ typedef struct Ring { /* of a loop op: three numbers of its attribute */
   int64_t at, bytes, buffers;
 } Ring;
 
+bool op_can_fly(const Op *o); /* it sends, and needs no workspace to do so */
 bool op_flies(const Op *o);
 bool op_crosses(const Op *o); /* flies over rounds */
 /* In the order of ops. Empty: nothing of f flies over rounds. */
@@ -33,4 +34,6 @@ int64_t flight_bytes(const Fn *body, uint32_t i);
 Ring loop_ring(const Op *loop, uint32_t i); /* buffers 0: there is none */
 /* The op that starts what a wait waits for; NULL: none does. */
 const Op *flight_start(const Fn *f, const Op *wait);
+/* Does v share bytes (class: by value, shared_bytes) with an argument or a result of f? */
+bool flight_in_caller(const Fn *f, const ValueId *class, ValueId v);
 #endif

@@ -33,11 +33,6 @@ typedef struct Prefetch {
 
 static const Value *value(const Prefetch *p, ValueId v) { return &p->f->values.at[v]; }
 
-static bool sends(const Op *o) {
-  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
-         o->code != OP_keep_first && !attr_get(&o->attrs, ATTR_workspace);
-}
-
 /* ---- over rounds ---- */
 
 /* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
@@ -54,13 +49,7 @@ static bool is_slice(const Prefetch *p, bool operand, uint32_t number) {
   return any;
 }
 
-static bool in_caller(const Prefetch *p, ValueId v) {
-  for (uint32_t i = 0; i < p->f->args.n; i++)
-    if (p->class[p->f->args.at[i]] == p->class[v]) return true;
-  for (uint32_t i = 0; i < p->f->results.n; i++)
-    if (p->class[p->f->results.at[i]] == p->class[v]) return true;
-  return false;
-}
+static bool in_caller(const Prefetch *p, ValueId v) { return flight_in_caller(p->f, p->class, v); }
 
 static bool can_fetch(const Prefetch *p, const Op *o) {
   const Value *from = value(p, o->in[0]);
@@ -143,7 +132,7 @@ static bool hides(const Prefetch *p, OpId id, OpId from, OpId to) {
 
 static Plan plan_for(const Prefetch *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
-  if (!sends(o)) return (Plan){0};
+  if (!op_can_fly(o)) return (Plan){0};
   Plan x = {true, 0, id, needed_at(p, id)};
   if (can_drain(p, id)) return x.rounds = 1, x;
   if (can_fetch(p, o)) return x.rounds = -p->ahead, x;

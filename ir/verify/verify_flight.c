@@ -32,16 +32,11 @@ static uint32_t count_returns(const Fn *f, ValueId x) {
   return n;
 }
 
-static bool sends(OpCode c) {
-  return op_family(c) == FAMILY_COLLECTIVE && c != OP_part && c != OP_keep_first;
-}
-
 static void check_start(Verifier *v, OpId id) {
   const Fn *f = v->fn;
   const Op *op = &f->ops.at[id];
   OpId reader = id;
-  if (!sends(op->code) || attr_get(&op->attrs, ATTR_workspace) ||
-      attr_int(&op->attrs, ATTR_flight, 0) > 1)
+  if (!op_can_fly(op) || attr_int(&op->attrs, ATTR_flight, 0) > 1)
     wrong(v, op, "flight-c1", "this op cannot fly, or not so");
   else if (attr_int(&op->attrs, ATTR_flight, 0) > 0) return;
   else if (count_reads(f, op->out, &reader) != 1 || f->ops.at[reader].code != OP_wait ||
@@ -62,14 +57,6 @@ static void check_wait(Verifier *v, const Op *op) {
 }
 
 /* ---- over rounds ---- */
-
-static bool holds_caller_bytes(const Fn *f, const ValueId *class, ValueId x) {
-  for (uint32_t i = 0; i < f->args.n; i++)
-    if (class[f->args.at[i]] == class[x]) return true;
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (class[f->results.at[i]] == class[x]) return true;
-  return false;
-}
 
 static bool written_after(const Fn *f, const ValueId *class, ValueId x, OpId id) {
   for (ValueId w = 0; w < f->values.n; w++)
@@ -103,7 +90,7 @@ static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
           early ? "only an all_gather of an argument of a body is started in a round before"
                 : "only a reduce_scatter that nothing reads, into a result of its own, is waited "
                   "for in the next round");
-  else if (holds_caller_bytes(f, class, x->crosses))
+  else if (flight_in_caller(f, class, x->crosses))
     wrong(v, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
   else if (!early && written_after(f, class, x->crosses, x->op))
     wrong(v, op, "flight-c5", "what is sent is written again while it flies");

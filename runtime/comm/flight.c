@@ -21,11 +21,11 @@ struct RtFlight {
   pthread_mutex_t lock;
   pthread_cond_t more, over; /* there is a job; a job is over */
   RtJob job[QUEUE];
-  int64_t asked, done;    /* jobs */
-  int64_t *landed, *left; /* by row: starts that are over; those that were waited for */
+  int64_t asked, done;      /* jobs */
+  int64_t *landed, *waited; /* by row: starts that are over; starts waited for */
 };
 
-static void *stand(void *flight) {
+static void *communicate(void *flight) {
   RtFlight *x = flight;
   pthread_mutex_lock(&x->lock);
   for (;;) {
@@ -45,12 +45,12 @@ RtFlight *rt_flight_open(int rows, Fault *f) {
   RtFlight *x = rt_alloc(sizeof *x);
   sigset_t all, old;
   x->landed = rt_alloc(sizeof *x->landed * (size_t)(rows + 1));
-  x->left = rt_alloc(sizeof *x->left * (size_t)(rows + 1));
+  x->waited = rt_alloc(sizeof *x->waited * (size_t)(rows + 1));
   pthread_mutex_init(&x->lock, NULL);
   pthread_cond_init(&x->more, NULL), pthread_cond_init(&x->over, NULL);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&x->thread, NULL, stand, x);
+  int failed = pthread_create(&x->thread, NULL, communicate, x);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (!failed) return x;
   rt_fault(f, 704, "cannot start the thread that communicates");
@@ -81,7 +81,7 @@ void rt_flight_run(RtFlight *x, RtJob job) {
 
 void rt_flight_wait(RtFlight *x, int row, int64_t n) {
   pthread_mutex_lock(&x->lock);
-  x->left[row] += n;
-  while (x->landed[row] < x->left[row]) pthread_cond_wait(&x->over, &x->lock);
+  x->waited[row] += n;
+  while (x->landed[row] < x->waited[row]) pthread_cond_wait(&x->over, &x->lock);
   pthread_mutex_unlock(&x->lock);
 }
