@@ -38,15 +38,15 @@ try:
     loads = [u for u in re.findall(r'(?:src|href)=|url\(|https?://[^"]*', text) if u != 'http://www.w3.org/2000/svg']
     check(not loads and '<script' not in text, f'the page loads {loads}')
     for svg in re.findall(r'<svg.*?</svg>', text, re.S): tree.fromstring(svg)
-    check(text.count('<svg') == 5 and text.count('<section>') == 2, 'two plans and what compares them')
+    check(text.count('<svg') == 7 and text.count('<section>') == 3, 'three plans and what compares them')
     for sent in json.loads(plan('--plan', 'four', '--json')[0])['communication']:
         for c in sent['collectives']: check(f'>{c["elements"]}<' in text, f'{c} is not on the page')
-    check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, two plans')
+    check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:
         run(chromium, '--headless', '--no-sandbox', '--disable-gpu', '--window-size=1000,1400', '--screenshot=a.png',
             f'file://{folder}/a.html', cwd=folder)
         check(os.path.getsize(f'{folder}/a.png') > 20000, 'an empty picture')
-    print('page and picture of two plans' + ('' if chromium else '; no chromium: not drawn'))
+    print('page and picture of three plans' + ('' if chromium else '; no chromium: not drawn'))
 finally:
     shutil.rmtree(folder)
