@@ -81,9 +81,9 @@ static void put_lse(FlashGpu *x, int half, LLVMValueRef m, LLVMValueRef l, LLVMV
   LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
   LLVMValueRef lse = emit_fma(e, flash_units(x, m), emit_f32(e, LN_2), math_unary(e, OP_log, safe));
   lse = LLVMBuildSelect(e->builder, any, lse, emit_f32(e, -INFINITY), "");
-  Point p = attention_point(&x->a);
-  point_set(&p, (Index){.dim = x->a.f.query, .at = warp_wide(w, row)});
-  expr_put(e, x->a.f.lse, &p, lse);
+  Point p = flash_point(x);
+  point_set(&p, (Index){.dim = x->f.query, .at = warp_wide(w, row)});
+  expr_put(e, x->f.lse, &p, lse);
   emit_end_if(e, b);
 }
 
@@ -98,7 +98,7 @@ static void finish(FlashGpu *x, Forward *f) {
     inverse[half] = LLVMBuildSelect(e->builder, any, inverse[half], emit_f32(e, 0), "");
     put_lse(x, half, warp_get(&x->w, &f->most, half), l, any);
   }
-  flash_put(x, x->a.f.y, &f->out, inverse);
+  flash_put(x, x->f.y, &f->out, inverse);
 }
 
 void gpu_attention_emit(Emit *e) {

@@ -1,14 +1,15 @@
 /* Inside of families attention and attention_grad on GPUs. See flash.c for the whole. */
 #ifndef SHARDC_NVPTX_FLASH_H
 #define SHARDC_NVPTX_FLASH_H
-#include "codegen/x86/attention.h"
+#include "codegen/attention_head.h"
 #include "ir/kernel/flash_gpu.h"
 #include "load.h"
 
 typedef struct FlashGpu {
   Emit *e;
-  Attention a; /* dims of the head and masks are the CPU's */
-  Elem elem;   /* of q, k, v */
+  Flash f;
+  LLVMValueRef shared, group; /* flat indexes of the head being worked on */
+  Elem elem;                  /* of q, k, v */
   FlashGpuPlan g;
   Warp w;
   FlashPhase phase;
@@ -24,6 +25,8 @@ enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lan
 
 /* ---- tiles and places (flash_tiles.c) ---- */
 FlashGpu flash_new(Emit *e);
+AttentionHead flash_head(const FlashGpu *x);
+Point flash_point(const FlashGpu *x);          /* indexes of the head */
 void flash_begin(FlashGpu *x, int phase);      /* the phase, its head, rows and tiles */
 void flash_read_rows(FlashGpu *x);             /* begins to copy the row tiles */
 LLVMValueRef flash_row(FlashGpu *x, int half); /* i32: the lane's row of either half of its 16 */

@@ -19,15 +19,15 @@ typedef struct Backward {
 /* ---- sums of rows ---- */
 
 static LLVMValueRef load_at(FlashGpu *x, ValueId v, Point *p, LLVMValueRef d) {
-  point_set(p, (Index){.dim = x->a.f.dim, .at = d});
+  point_set(p, (Index){.dim = x->f.dim, .at = d});
   return expr_load(x->e, v, p);
 }
 
 static LLVMValueRef row_sum(FlashGpu *x, Point *p) {
   Emit *e = x->e;
   LLVMValueRef zero = emit_f32(e, 0);
-  Loop l = emit_loop(e, warp_wide(&x->w, x->w.lane), emit_i64(e, x->a.f.width), 32, 1, &zero);
-  l.next[0] = emit_fma(e, load_at(x, x->a.f.y, p, l.i), load_at(x, x->a.f.dy, p, l.i), l.phi[0]);
+  Loop l = emit_loop(e, warp_wide(&x->w, x->w.lane), emit_i64(e, x->f.width), 32, 1, &zero);
+  l.next[0] = emit_fma(e, load_at(x, x->f.y, p, l.i), load_at(x, x->f.dy, p, l.i), l.phi[0]);
   emit_loop_end(e, &l);
   LLVMValueRef sum = l.phi[0];
   for (int d = 1; d < 32; d *= 2)
@@ -49,7 +49,7 @@ static void put_sums(FlashGpu *x, LLVMValueRef flat, LLVMValueRef lse, LLVMValue
 
 static LLVMValueRef lse_of(FlashGpu *x, const Point *p) {
   LLVMBuilderRef b = x->e->builder;
-  LLVMValueRef v = expr_load(x->e, x->a.f.lse, p);
+  LLVMValueRef v = expr_load(x->e, x->f.lse, p);
   LLVMValueRef none = LLVMBuildFCmp(b, LLVMRealOEQ, v, emit_f32(x->e, -INFINITY), "");
   return LLVMBuildSelect(b, none, emit_f32(x->e, FAR),
                          LLVMBuildFMul(b, v, emit_f32(x->e, LOG2_E), ""), "");
@@ -62,12 +62,12 @@ static void sums(FlashGpu *x) {
   LLVMValueRef flat = warp_add(w, warp_times(w, w->cta, x->g.threads[0] / 32), w->warp);
   Branch some = emit_if(e, warp_less(w, flat, warp_i32(w, deltas(x))));
   LLVMValueRef q = warp_rem(w, flat, x->g.queries), head = warp_div(w, flat, x->g.queries);
-  x->a.shared = warp_wide(w, warp_div(w, head, x->a.f.group.count));
-  x->a.group = warp_wide(w, warp_rem(w, head, x->a.f.group.count));
-  LLVMValueRef there = warp_less(w, q, warp_i32(w, x->a.f.queries));
+  x->shared = warp_wide(w, warp_div(w, head, x->f.group.count));
+  x->group = warp_wide(w, warp_rem(w, head, x->f.group.count));
+  LLVMValueRef there = warp_less(w, q, warp_i32(w, x->f.queries));
   Branch in = emit_if(e, there);
-  Point p = attention_point(&x->a);
-  point_set(&p, (Index){.dim = x->a.f.query, .at = warp_wide(w, q)});
+  Point p = flash_point(x);
+  point_set(&p, (Index){.dim = x->f.query, .at = warp_wide(w, q)});
   put_sums(x, flat, lse_of(x, &p), row_sum(x, &p));
   emit_end_if(e, in);
   Branch out = emit_if(e, LLVMBuildNot(e->builder, there, ""));
@@ -142,9 +142,9 @@ static void gradients(FlashGpu *x) {
   flash_read_rows(x);
   read_sums(x, &g);
   flash_walk(x, block, &g);
-  LLVMValueRef scale = emit_f32(x->e, x->a.f.scale), scales[] = {scale, scale};
-  flash_put(x, x->rows_are_keys ? x->a.f.dk : x->a.f.dq, &g.first, scales);
-  if (x->rows_are_keys) flash_put(x, x->a.f.dv, &g.second, NULL);
+  LLVMValueRef scale = emit_f32(x->e, x->f.scale), scales[] = {scale, scale};
+  flash_put(x, x->rows_are_keys ? x->f.dk : x->f.dq, &g.first, scales);
+  if (x->rows_are_keys) flash_put(x, x->f.dv, &g.second, NULL);
 }
 
 void gpu_attention_grad_emit(Emit *e) {

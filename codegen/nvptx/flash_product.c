@@ -156,7 +156,7 @@ void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, L
 /* i1: score i of the lane counts. Indexes outside are not looked at. */
 static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i) {
   Warp *w = &x->w;
-  const Flash *f = &x->a.f;
+  const Flash *f = &x->f;
   LLVMValueRef row = flash_row(x, i / 2 % 2), column = flash_column(x, b->c0, i / 4, i % 2),
                in = NULL;
   LLVMValueRef rows = warp_i32(w, x->rows - 1), columns = warp_i32(w, x->columns - 1);
@@ -164,15 +164,16 @@ static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i) {
   if (f->mask == NO_VALUE)
     return in ? in : LLVMConstInt(LLVMInt1TypeInContext(x->e->context), 1, 0);
   row = warp_wide(w, warp_min(w, row, rows)), column = warp_wide(w, warp_min(w, column, columns));
-  Point p = attention_point(&x->a);
+  Point p = flash_point(x);
   point_set(&p, (Index){.dim = f->query, .at = x->rows_are_keys ? column : row});
-  LLVMValueRef yes = attention_admitted(&x->a, &p, x->rows_are_keys ? row : column);
+  AttentionHead h = flash_head(x);
+  LLVMValueRef yes = attention_head_admits(&h, &p, x->rows_are_keys ? row : column, 1);
   return in ? LLVMBuildAnd(x->e->builder, in, yes, "") : yes;
 }
 
 /* Scores as products left them are in the order of scores in units of log 2; these then come out of
    the multiply-add that subtracts. Tiny scales would bring what is excluded near the others. */
-static bool ordered(const FlashGpu *x) { return x->a.f.scale > 1e-6; }
+static bool ordered(const FlashGpu *x) { return x->f.scale > 1e-6; }
 
 static bool surely(LLVMValueRef bit) {
   return LLVMIsAConstantInt(bit) && LLVMConstIntGetZExtValue(bit);
@@ -180,19 +181,19 @@ static bool surely(LLVMValueRef bit) {
 
 LLVMValueRef flash_exp2(FlashGpu *x, LLVMValueRef score, LLVMValueRef minus) {
   Emit *e = x->e;
-  LLVMValueRef factor = emit_f32(e, ordered(x) ? x->a.f.scale * LOG2_E : 1);
+  LLVMValueRef factor = emit_f32(e, ordered(x) ? x->f.scale * LOG2_E : 1);
   return warp_exp2(&x->w, emit_fma(e, score, factor, LLVMBuildFNeg(e->builder, minus, "")));
 }
 
 LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score) {
-  LLVMValueRef factor = emit_f32(x->e, x->a.f.scale * LOG2_E);
+  LLVMValueRef factor = emit_f32(x->e, x->f.scale * LOG2_E);
   return ordered(x) ? LLVMBuildFMul(x->e->builder, score, factor, "") : score;
 }
 
 void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b) {
   Warp *w = &x->w;
   Emit *e = x->e;
-  LLVMValueRef factor = emit_f32(e, x->a.f.scale * LOG2_E);
+  LLVMValueRef factor = emit_f32(e, x->f.scale * LOG2_E);
   for (int i = 0; !ordered(x) && i < scores->n; i++)
     warp_set(w, scores, i, LLVMBuildFMul(e->builder, warp_get(w, scores, i), factor, ""));
   if (surely(b->all)) return;

@@ -4,12 +4,20 @@
 #include "ir/support/num.h"
 
 FlashGpu flash_new(Emit *e) {
-  FlashGpu x = {.e = e, .a = {.e = e, .f = flash_of(e->k)}};
+  FlashGpu x = {.e = e, .f = flash_of(e->k)};
   e->lanes = 1, e->index = emit_type(e, ELEM_i64); /* bounds of masks are i64 */
-  x.a.p.lanes = 1, x.a.i64 = e->index;
-  x.elem = value_type(e->k, x.a.f.q)->elem;
-  x.g = flash_gpu_plan(&x.a.f, x.elem, emit_tile(e, FLASH_GPU_COUNT));
+  x.elem = value_type(e->k, x.f.q)->elem;
+  x.g = flash_gpu_plan(&x.f, x.elem, emit_tile(e, FLASH_GPU_COUNT));
   return x;
+}
+
+AttentionHead flash_head(const FlashGpu *x) {
+  return (AttentionHead){x->e, &x->f, x->shared, x->group};
+}
+
+Point flash_point(const FlashGpu *x) {
+  AttentionHead h = flash_head(x);
+  return attention_head_point(&h);
 }
 
 /* ---- tiles ---- */
@@ -20,9 +28,9 @@ static int64_t stride_of(const FlashGpu *x, ValueId v, Str dim) {
 
 /* First element of the head. */
 static LLVMValueRef base_of(FlashGpu *x, ValueId v, Str row) {
-  Point p = attention_point(&x->a);
+  Point p = flash_point(x);
   point_set(&p, (Index){.dim = row, .at = emit_i64(x->e, 0)});
-  point_set(&p, (Index){.dim = x->a.f.dim, .at = emit_i64(x->e, 0)});
+  point_set(&p, (Index){.dim = x->f.dim, .at = emit_i64(x->e, 0)});
   return expr_address(x->e, v, &p);
 }
 
@@ -31,7 +39,7 @@ static ProductDims one_dim(Str dim, int64_t size, int64_t stride) {
 }
 
 static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit, int64_t at) {
-  const Flash *f = &x->a.f;
+  const Flash *f = &x->f;
   Str row = keys ? f->key : f->query;
   TileLoad l = {.side = column ? x->g.column : x->g.row, .memory = x->elem, .shared = x->elem};
   l.side.async = (x->g.tile[FLASH_GPU_COPY] - 1) & bit;
@@ -46,7 +54,7 @@ static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit,
 }
 
 static ValueId tile_value(const FlashGpu *x, bool column, int i, int *bit) {
-  const Flash *f = &x->a.f;
+  const Flash *f = &x->f;
   bool keys = column != x->rows_are_keys;
   if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? f->v : f->k;
   return *bit = i ? FLASH_COPY_DY : FLASH_COPY_Q, i ? f->dy : f->q;
@@ -73,7 +81,7 @@ static void setup_tiles(FlashGpu *x) {
 static void place(FlashGpu *x) {
   Warp *w = &x->w;
   Emit *e = x->e;
-  const Flash *f = &x->a.f;
+  const Flash *f = &x->f;
   int64_t blocks = ceil_div(x->rows, x->g.tile[FLASH_GPU_ROWS]);
   LLVMValueRef slices = warp_div(w, w->cta, blocks), block = warp_rem(w, w->cta, blocks);
   if (!x->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
@@ -82,8 +90,8 @@ static void place(FlashGpu *x) {
   LLVMValueRef head = warp_div(w, slices, x->g.tile[FLASH_GPU_SLICES]);
   int64_t groups = f->group.count;
   x->head = x->rows_are_keys ? warp_times(w, head, groups) : head;
-  x->a.shared = warp_wide(w, x->rows_are_keys ? head : warp_div(w, head, groups));
-  x->a.group = x->rows_are_keys ? emit_i64(e, 0) : warp_wide(w, warp_rem(w, head, groups));
+  x->shared = warp_wide(w, x->rows_are_keys ? head : warp_div(w, head, groups));
+  x->group = x->rows_are_keys ? emit_i64(e, 0) : warp_wide(w, warp_rem(w, head, groups));
 }
 
 void flash_begin(FlashGpu *x, int phase) {
@@ -91,8 +99,8 @@ void flash_begin(FlashGpu *x, int phase) {
   x->w = warp_begin(x->e);
   x->phase = x->g.phase[phase];
   x->rows_are_keys = x->phase == FLASH_DKV;
-  x->rows = x->rows_are_keys ? x->a.f.keys : x->a.f.queries;
-  x->columns = x->rows_are_keys ? x->a.f.queries : x->a.f.keys;
+  x->rows = x->rows_are_keys ? x->f.keys : x->f.queries;
+  x->columns = x->rows_are_keys ? x->f.queries : x->f.keys;
   if (x->phase == FLASH_ROWSUMS) return;
   place(x);
   setup_tiles(x);
@@ -133,7 +141,7 @@ static LLVMValueRef first_column(TileWalk *k, LLVMValueRef unit) {
 
 static void enter_unit(TileWalk *k, LLVMValueRef unit) { /* its head */
   FlashGpu *x = k->x;
-  if (x->rows_are_keys) x->a.group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
+  if (x->rows_are_keys) x->group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
 }
 
 static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
@@ -148,14 +156,15 @@ static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
   LLVMValueRef at[] = {row0, row1, c0, c1};
   for (int i = 0; i < 4; i++) at[i] = warp_wide(w, at[i]);
   int rows = x->rows_are_keys ? 2 : 0; /* queries come first */
-  return attention_facts(&x->a, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
+  AttentionHead h = flash_head(x);
+  return attention_head_facts(&h, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
 }
 
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
 static LLVMValueRef next_unit(TileWalk *k, LLVMValueRef unit) {
   Warp *w = &k->x->w;
   Emit *e = k->x->e;
-  if (k->x->a.f.mask == NO_VALUE) return unit;
+  if (k->x->f.mask == NO_VALUE) return unit;
   Registers at = warp_registers(w, w->i32, 1);
   warp_set(w, &at, 0, unit);
   WarpLoop l = warp_loop(w);
@@ -177,12 +186,12 @@ static void begin_unit(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
   LLVMValueRef block = warp_rem(w, unit, k->blocks), end = warp_i32(w, k->blocks);
   block = LLVMBuildSelect(x->e->builder, there, block, end, "");
   if (x->rows_are_keys) { /* no head after the last one */
-    LLVMValueRef last = emit_i64(x->e, x->a.f.group.count - 1);
-    x->a.group = LLVMBuildSelect(x->e->builder, there, x->a.group, last, "");
+    LLVMValueRef last = emit_i64(x->e, x->f.group.count - 1);
+    x->group = LLVMBuildSelect(x->e->builder, there, x->group, last, "");
   }
   for (int i = 0; i < flash_gpu_tiles(x->phase, true); i++) {
     ValueId v = tile_value(x, true, i, &bit);
-    if (x->rows_are_keys) x->column[i].base = base_of(x, v, x->a.f.query);
+    if (x->rows_are_keys) x->column[i].base = base_of(x, v, x->f.query);
     tile_load_begin(w, &x->column[i], block, end, stage);
   }
 }
@@ -207,7 +216,7 @@ static FlashBlock block_of(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
 void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
   Warp *w = &x->w;
   TileWalk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
-  k.units = k.blocks * (x->rows_are_keys ? x->a.f.group.count : 1);
+  k.units = k.blocks * (x->rows_are_keys ? x->f.group.count : 1);
   Registers unit = warp_registers(w, w->i32, 1), stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0), first = next_unit(&k, zero);
   begin_unit(&k, first, zero), end_unit(&k, zero);
@@ -235,16 +244,16 @@ void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
 static bool side_by_side(const FlashGpu *x) {
   const Fn *k = x->e->k;
   for (uint32_t r = 0; r < k->results.n; r++) {
-    bool there = type_find(value_type(k, k->results.at[r]), x->a.f.dim) >= 0;
-    if (there && stride_of(x, k->results.at[r], x->a.f.dim) != 1) return false;
+    bool there = type_find(value_type(k, k->results.at[r]), x->f.dim) >= 0;
+    if (there && stride_of(x, k->results.at[r], x->f.dim) != 1) return false;
   }
-  return x->a.f.width % 2 == 0;
+  return x->f.width % 2 == 0;
 }
 
 /* Two neighbours in one store where they lie so. */
 static void put_pair(FlashGpu *x, ValueId v, Point *p, LLVMValueRef d, LLVMValueRef at[2]) {
   Emit *e = x->e;
-  const Flash *f = &x->a.f;
+  const Flash *f = &x->f;
   LLVMValueRef two = LLVMGetPoison(LLVMVectorType(x->w.f32, 2));
   if (side_by_side(x)) {
     for (int q = 0; q < 2; q++)
@@ -270,8 +279,8 @@ static void put_row(FlashGpu *x, ValueId v, Point *p, const Registers *sums, int
   for (int j = 0; j < sums->n / 4; j++) {
     LLVMValueRef d = flash_column(x, x->slice, j, 0), at[2];
     Branch b = {0};
-    bool ragged = x->a.f.width != x->g.width;
-    if (ragged) b = emit_if(x->e, warp_less(w, d, warp_i32(w, x->a.f.width)));
+    bool ragged = x->f.width != x->g.width;
+    if (ragged) b = emit_if(x->e, warp_less(w, d, warp_i32(w, x->f.width)));
     for (int q = 0; q < 2; q++) {
       at[q] = warp_get(w, sums, 4 * j + 2 * half + q);
       if (factor) at[q] = LLVMBuildFMul(x->e->builder, at[q], factor, "");
@@ -283,12 +292,12 @@ static void put_row(FlashGpu *x, ValueId v, Point *p, const Registers *sums, int
 
 void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]) {
   Warp *w = &x->w;
-  Str dim = x->rows_are_keys ? x->a.f.key : x->a.f.query;
-  if (x->rows_are_keys) x->a.group = emit_i64(x->e, 0);
+  Str dim = x->rows_are_keys ? x->f.key : x->f.query;
+  if (x->rows_are_keys) x->group = emit_i64(x->e, 0);
   for (int half = 0; half < 2; half++) {
     LLVMValueRef row = flash_row(x, half);
     Branch b = emit_if(x->e, warp_less(w, row, warp_i32(w, x->rows)));
-    Point p = attention_point(&x->a);
+    Point p = flash_point(x);
     point_set(&p, (Index){.dim = dim, .at = warp_wide(w, row)});
     put_row(x, v, &p, sums, half, factor ? factor[half] : NULL);
     emit_end_if(x->e, b);

@@ -7,7 +7,7 @@
    A thread of eight columns reads them as two pieces of 16 bytes; lanes beside each other are then
    32 bytes apart, and the fifth would meet the first in its banks. So of every other 32 columns
    both pieces change places. */
-#include "codegen/x86/contract.h"
+#include "codegen/product_names.h"
 #include "gemm.h"
 
 static LLVMValueRef index_of(Gemm *x, LLVMValueRef i) {
@@ -39,7 +39,7 @@ static void put_results(Gemm *x, LLVMValueRef batch, LLVMValueRef m, LLVMValueRe
   set_columns(x, &p, n);
   for (int i = 0; i < x->p.nzero; i++)
     point_set(&p, (Index){.dim = x->p.zero[i], .at = emit_index(e, 0)});
-  contract_names(e, &x->p, &p);
+  product_add_names(e, &x->p, &p);
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(e);
   expr_bind(e, x->p.value, expr_convert(e, sum, ELEM_f32, value_type(x->k, x->p.value)->elem));

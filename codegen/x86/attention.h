@@ -2,8 +2,8 @@
  * formulation. */
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
+#include "codegen/attention_head.h"
 #include "tile.h"
-#include "ir/kernel/attention_shape.h"
 
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
 typedef enum TileStart {
@@ -91,7 +91,8 @@ void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMV
                          int64_t to_row, int64_t rows, int64_t columns);
 
 /* ---- tensors (attention_rows.c) ---- */
-Point attention_point(Attention *a); /* indexes of the head */
+AttentionHead attention_head(const Attention *a); /* good as long as a is where it is */
+Point attention_point(Attention *a);              /* indexes of the head */
 /* Rows first .. of value v (dim `row`, of size `total`) into dst[count][width] times factor; what
  * is outside becomes 0 */
 void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
@@ -109,9 +110,6 @@ void attention_prefetch_add(Attention *a, Prefetch *list, ValueId v, Str row, co
 void attention_prefetch(Attention *a); /* one row of each list, if one is left */
 
 /* ---- masks (attention_mask.c) ---- */
-typedef struct MaskFacts {
-  LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
-} MaskFacts;
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
 MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                           LLVMValueRef k1);

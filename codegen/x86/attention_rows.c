@@ -3,22 +3,13 @@
    element type will do. */
 #include "attention.h"
 
-static void set_flat(Attention *a, Point *p, const FlashDims *d, LLVMValueRef flat) {
-  Emit *e = a->e;
-  int64_t below = d->count;
-  for (int i = 0; i < d->n; i++) {
-    below /= d->axis[i].size;
-    LLVMValueRef x = LLVMBuildUDiv(e->builder, flat, emit_i64(e, below), "");
-    if (i) x = LLVMBuildURem(e->builder, x, emit_i64(e, d->axis[i].size), "");
-    point_set(p, (Index){.dim = d->axis[i].dim, .at = x});
-  }
+AttentionHead attention_head(const Attention *a) {
+  return (AttentionHead){a->e, &a->f, a->shared, a->group};
 }
 
 Point attention_point(Attention *a) {
-  Point p = {0};
-  set_flat(a, &p, &a->f.shared, a->shared);
-  set_flat(a, &p, &a->f.group, a->group);
-  return p;
+  AttentionHead h = attention_head(a);
+  return attention_head_point(&h);
 }
 
 Point attention_queries(Attention *a, LLVMValueRef q) {

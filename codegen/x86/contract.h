@@ -153,8 +153,6 @@ typedef struct TileAt { /* where a register tile is, for the epilogue */
   int vectors;
 } TileAt;
 void contract_epilogue(Contract *c, const TileAt *t);
-/* Adds the new names of dims that the epilogue renames to a point of the dot's result. */
-void contract_names(Emit *e, const Product *product, Point *p);
 /* Vector v of the first row of t, which may lack rows: `m_outer` and `row0` are not read then */
 Point contract_point(Contract *c, const TileAt *t, int v);
 /* Adds a packed panel of b to t's values, over the block x of k; the last block stores the sums */

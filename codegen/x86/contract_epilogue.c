@@ -6,6 +6,7 @@
    A vector covers lanes of the inner n dim only; its last lanes may lie beyond the end and are
    masked. */
 #include "contract.h"
+#include "codegen/product_names.h"
 
 typedef struct Epilogue {
   Contract *c;
@@ -24,35 +25,6 @@ static void set_flat(Contract *c, Point *p, const ProductDims *d, int n, LLVMVal
     set_index(p, d->dim[i].dim, contract_index(c->e, d, n, i, flat), false, 0);
 }
 
-static bool depends(const bool *of, const Op *op) {
-  for (uint32_t i = 0; i < op->nin; i++)
-    if (of[op->in[i]]) return true;
-  return false;
-}
-
-/* A result whose dims were renamed after the dot is found at the same point under its new names. */
-void contract_names(Emit *e, const Product *product, Point *p) {
-  const Fn *k = e->k;
-  bool *from_dot = ARENA_ARRAY(e->arena, bool, k->values.n + 1);
-  from_dot[product->value] = true;
-  for (uint32_t i = product->dot + 1; i < k->ops.n; i++) {
-    const Op *op = &k->ops.at[i];
-    if (!depends(from_dot, op)) continue;
-    if (op->code != OP_rename && op_family(op->code) != FAMILY_ELEM)
-      bug("kernel %s: %s moves indexes of the product", k->name, op_name(op->code));
-    for (uint32_t r = 0; r < op->nout; r++) from_dot[op->out + r] = true;
-    if (op->code != OP_rename) continue;
-    for (int g = 0; g < op->ngroups; g++)
-      for (int j = 0; j < op->group[g].nfrom; j++) {
-        const Index *x = point_find(p, op->group[g].from[j]);
-        if (!x || point_find(p, op->group[g].to[j])) continue;
-        Index alias = *x;
-        alias.dim = op->group[g].to[j];
-        point_set(p, alias);
-      }
-  }
-}
-
 static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
   Contract *c = x->c;
   const TileAt *t = x->t;
@@ -67,7 +39,7 @@ static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
   for (int i = 0; i < c->product.nzero; i++)
     set_index(&p, c->product.zero[i], emit_i64(c->e, 0), false, 0);
   p.mask = x->mask[v];
-  contract_names(c->e, &c->product, &p);
+  product_add_names(c->e, &c->product, &p);
   return p;
 }
 

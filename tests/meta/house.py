@@ -36,10 +36,6 @@ ARROWS = {
           # how a phase begins and what mathematics a target has of its own:
     ('codegen/math.c', 'codegen/nvptx/math.h'),
           # a table of functions in Target would turn both calls round
-    ('codegen/nvptx/flash.h', 'codegen/x86/attention.h'),
-          # points of a head and intervals of its mask are the same on a GPU, but
-    ('codegen/nvptx/gemm_out.c', 'codegen/x86/contract.h'),
-          # take the struct of x86's register tiles; so do the epilogue's names
     ('runtime/comm/nccl.h', 'runtime/device/cuda.h'),
           # types of the CUDA driver alone: NCCL works on its streams and memory
 }

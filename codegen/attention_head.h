@@ -1,0 +1,25 @@
+/* The head of attention that a kernel works on, and what its mask admits: the same on all targets
+   (attention_head.c). */
+#ifndef SHARDC_ATTENTION_HEAD_H
+#define SHARDC_ATTENTION_HEAD_H
+#include "emit.h"
+#include "ir/kernel/attention_shape.h"
+
+typedef struct AttentionHead {
+  Emit *e;
+  const Flash *f;
+  LLVMValueRef shared, group; /* flat indexes of the head */
+} AttentionHead;
+
+Point attention_head_point(const AttentionHead *h); /* its indexes */
+
+typedef struct MaskFacts {
+  LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
+} MaskFacts;
+/* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
+MaskFacts attention_head_facts(const AttentionHead *h, LLVMValueRef q0, LLVMValueRef q1,
+                               LLVMValueRef k0, LLVMValueRef k1);
+/* Of a key and these queries, of which the head has a mask: <lanes x i1>. */
+LLVMValueRef attention_head_admits(const AttentionHead *h, const Point *queries, LLVMValueRef key,
+                                   int lanes);
+#endif
