@@ -3,7 +3,7 @@
 #define SHARDC_RT_DEVICE_CUDA_H
 #include "cuda.h"
 #include "device.h"
-#include "runtime/comm/nccl.h"
+#include "nccl.h"
 
 typedef struct Loaded {    /* a kernel's code on the device; module NULL: not yet */
   const rt_kernel *kernel; /* of the program's table */

@@ -36,8 +36,6 @@ ARROWS = {
           # how a phase begins and what mathematics a target has of its own:
     ('codegen/math.c', 'codegen/nvptx/math.h'),
           # a table of functions in Target would turn both calls round
-    ('runtime/comm/nccl.h', 'runtime/device/cuda.h'),
-          # types of the CUDA driver alone: NCCL works on its streams and memory
 }
 
 

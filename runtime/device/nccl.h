@@ -3,8 +3,8 @@
    (comm.h), which also carries the runtime's own questions and watches who is lost. */
 #ifndef SHARDC_RT_NCCL_H
 #define SHARDC_RT_NCCL_H
-#include "comm.h"
-#include "runtime/device/cuda.h"
+#include "runtime/comm/comm.h"
+#include "cuda.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
