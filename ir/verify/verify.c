@@ -371,6 +371,7 @@ bool ir_verify(Module *m) {
     sound &= check_ssa(&v);
   }
   for (uint32_t i = 0; i < m->fns.n && sound; i++) check_fn(&v, m->fns.at[i]);
+  if (!v.failed) verify_uniform(&v);
   if (!v.failed) check_storage(&v);
   return !v.failed;
 }

@@ -73,6 +73,15 @@ static const Broken modules[] = {
      "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
      "2} : i32[A:4]\n}\n"},
     {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ways = 2", "A:2")},
+    {"mesh-c5", "E1109",
+     "localize\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\noutput @o : f32[]\nscalar @mesh.x : "
+     "i32[]\nentry @e {\n%0 = load @w : f32[A:4]\n%1 = sum[A] %0 : f32[]\n%2 = all_reduce %1 {axis "
+     "= \"y\", ways = 2} : f32[]\nstore @o, %2\n}\n"},
+    {"mesh-c5", "E1109",
+     "localize\nmesh x = 2\nscalar @mesh.x : i32[]\noutput @o : i32[]\nbody @b(%0 : i32[], %1 : "
+     "i32[], %2 : i32[]) {\n%3 = add %1, %2 : i32[]\nreturn %3\n}\nentry @e {\n%0 = const {value "
+     "= 0} : i32[]\n%1 = load @mesh.x : i32[]\n%2 = loop[L] @b, %0, %1 {carry = 1, invariant = 1, "
+     "trip = 2} : i32[]\nstore @o, %2\n}\n"},
     {"shard-c4", "E1109",
      "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} : "
      "f32[A:4]\n}\n"},
