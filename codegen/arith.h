@@ -14,6 +14,11 @@ static inline LLVMValueRef real(LLVMValueRef x, double v) {
   return LLVMConstVector(all, (unsigned)lanes);
 }
 
+static inline LLVMTypeRef shaped(LLVMValueRef x, LLVMTypeRef scalar) {
+  int lanes = emit_lanes_of(x);
+  return lanes ? LLVMVectorType(scalar, (unsigned)lanes) : scalar;
+}
+
 static inline LLVMValueRef mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFMul(e->builder, a, b, "");
 }
@@ -22,6 +27,20 @@ static inline LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 static inline LLVMValueRef sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFSub(e->builder, a, b, "");
+}
+
+/* To bf16 by the machine's own conversion, as whole numbers of 16 bits. */
+static inline LLVMValueRef truncate_bf16(Emit *e, LLVMValueRef x) {
+  LLVMTypeRef narrow = shaped(x, LLVMBFloatTypeInContext(e->context));
+  LLVMTypeRef half = shaped(x, LLVMInt16TypeInContext(e->context));
+  return LLVMBuildBitCast(e->builder, LLVMBuildFPTrunc(e->builder, x, narrow, ""), half, "");
+}
+
+/* c[0] + x (c[1] + x (..)) */
+static inline LLVMValueRef polynomial(Emit *e, LLVMValueRef x, int n, const double *c) {
+  LLVMValueRef r = real(x, c[n - 1]);
+  for (int i = n - 2; i >= 0; i--) r = emit_fma(e, r, x, real(x, c[i]));
+  return r;
 }
 
 static inline LLVMValueRef intrinsic(Emit *e, const char *name, LLVMValueRef x) {

@@ -22,6 +22,7 @@
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   TargetFacts facts;                          /* 0: as the table of facts has it */
+  const struct DeviceCode *code;              /* codegen/device_code.h */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
   const char *needs;    /* what a processor must have, in LLVM's words: "+avx2,+fma," */
   int64_t l1_bytes;     /* of a core; nothing is decided by it */
@@ -53,9 +54,6 @@ typedef struct KernelFamily {
   void (*emit)(
       Emit *e); /* writes functions SYMBOL_p0 .. SYMBOL_pN, each an rt_chunk (runtime/rt.h) */
 } KernelFamily;
-
-const KernelFamily *family_find(const char *name);
-const KernelFamily *nvptx_family_find(const char *name); /* the same for GPUs; NULL: not there */
 
 /* Where libshardrt.a and rt.h are; NULL: nowhere. `looked`: the first place that was tried. */
 const char *library_folder(Arena *a, const char **looked);

@@ -1,29 +1,14 @@
 /* Shared vocabulary of the kernel emitters: life of an Emit, phases, loops, branches, constants,
    intrinsics.
 
-   Every phase is a function `void SYMBOL_pN(ptr buffers, i64 chunk, ptr scratch)`. Its entry block
-   loads all buffer pointers once; those that stay unused are removed by the pass pipeline. On a GPU
-   a phase is a kernel whose parameters are the buffers (nvptx/phase.c). Loops test at the top and
-   carry values in phis; the pipeline rotates them. Nothing here depends on a kernel family.
+   How a phase begins is the device's (device_code.h). Loops test at the top and carry values in
+   phis; the pipeline rotates them. Nothing here depends on a kernel family.
 
    Vectors wider than a register are legal everywhere but slow: who emits them chooses e->lanes. The
    attribute min-legal-vector-width is never written: without it LLVM uses 512-bit registers on
    every AVX-512 machine. */
-#include "emit.h"
-#include "nvptx/phase.h"
+#include "device_code.h"
 #include <stdio.h>
-
-const char *const emit_default_passes =
-    "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,"
-    "licm),"
-    "early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
-
-/* After it the machine's own passes share addresses, merge loads, and give every lane its register.
- */
-const char *const emit_gpu_passes =
-    "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(loop-rotate,"
-    "licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,gvn,"
-    "instcombine<no-verify-fixpoint>,simplifycfg)";
 
 /* Whether 31 bits hold every index, every offset into a buffer and every number of a point. */
 static bool small_indexes(const Fn *k) {
@@ -44,8 +29,8 @@ Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
   e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);
   e->lanes = t->facts.vector_bytes / 4;
-  e->index = t->facts.device == DEVICE_GPU && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
-                                                               : LLVMInt64TypeInContext(e->context);
+  e->index = t->code->narrow_indexes && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
+                                                         : LLVMInt64TypeInContext(e->context);
   LLVMSetTarget(e->module, t->triple);
   return e;
 }
@@ -150,17 +135,6 @@ LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes
 
 /* ---- phases ---- */
 
-static void function_attribute(Emit *e, const char *key, const char *value) {
-  LLVMAttributeRef a = LLVMCreateStringAttribute(e->context, key, (unsigned)strlen(key), value,
-                                                 (unsigned)strlen(value));
-  LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
-}
-
-static void enum_attribute(Emit *e, unsigned at, const char *name) {
-  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-  LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
-}
-
 uint32_t emit_buffers(const Emit *e) {
   uint32_t n = e->k->args.n + e->k->results.n;
   if (attr_get(&e->k->attrs, ATTR_workspace)) n++;
@@ -168,41 +142,7 @@ uint32_t emit_buffers(const Emit *e) {
   return n;
 }
 
-static void load_pointers(Emit *e) {
-  uint32_t n = emit_buffers(e);
-  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
-  for (uint32_t i = 0; i < n; i++) {
-    LLVMValueRef at = emit_i64(e, i);
-    LLVMValueRef p = LLVMBuildInBoundsGEP2(e->builder, ptr, e->buffers, &at, 1, "");
-    e->pointer[i] = LLVMBuildLoad2(e->builder, ptr, p, "buffer");
-  }
-}
-
-void emit_begin_phase(Emit *e, int phase) {
-  if (e->target->facts.device == DEVICE_GPU) {
-    nvptx_begin_phase(e, phase);
-    return;
-  }
-  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
-  LLVMTypeRef params[] = {ptr, LLVMInt64TypeInContext(e->context), ptr};
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 3, 0);
-  e->function =
-      LLVMAddFunction(e->module, arena_printf(e->arena, "%s_p%d", e->symbol, phase), type);
-  function_attribute(e, "target-cpu", e->target->cpu);
-  if (*e->target->tune) function_attribute(e, "tune-cpu", e->target->tune);
-  if (*e->target->features) function_attribute(e, "target-features", e->target->features);
-  enum_attribute(e, (unsigned)LLVMAttributeFunctionIndex, "nounwind");
-  enum_attribute(e, 1, "noalias");
-  enum_attribute(e, 1, "readonly");
-  enum_attribute(e, 3, "noalias");
-  e->buffers = LLVMGetParam(e->function, 0);
-  e->chunk = LLVMGetParam(e->function, 1);
-  e->scratch = LLVMGetParam(e->function, 2);
-  LLVMPositionBuilderAtEnd(e->builder,
-                           LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
-  load_pointers(e);
-  expr_reset(e);
-}
+void emit_begin_phase(Emit *e, int phase) { e->target->code->begin_phase(e, phase); }
 
 void emit_end_phase(Emit *e) { LLVMBuildRetVoid(e->builder); }
 
@@ -212,7 +152,7 @@ LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result) {
 
 int64_t emit_buffer_align(Emit *e, uint32_t operand_or_result) {
   const Attr *a = attr_get(&e->k->attrs, ATTR_align);
-  if (e->target->facts.device != DEVICE_GPU) return 1;
+  if (!e->target->code->aligned) return 1;
   return a && operand_or_result < a->i ? a->list[operand_or_result] : 16;
 }
 
@@ -338,20 +278,6 @@ LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVM
   LLVMValueRef x = LLVMBuildLoad2(e->builder, type, pointer, "");
   LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
   return x;
-}
-
-/* As machine code, because passes turn the vector back into one of bfloat, for which the mark on a
-   store does nothing; of f16 in the form of words, which every target has registers for. */
-void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
-  static const char text[] = "vmovntps $1, ($0)", where[] = "r,v,~{memory}";
-  LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), was = LLVMTypeOf(vector);
-  if (LLVMGetTypeKind(LLVMGetElementType(was)) == LLVMHalfTypeKind)
-    vector = LLVMBuildBitCast(e->builder, vector, LLVMVectorType(i16, LLVMGetVectorSize(was)), "");
-  LLVMTypeRef t[] = {LLVMTypeOf(pointer), LLVMTypeOf(vector)};
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), t, 2, 0);
-  LLVMValueRef code = LLVMGetInlineAsm(type, text, sizeof text - 1, where, sizeof where - 1, 1, 0,
-                                       LLVMInlineAsmDialectATT, 0);
-  LLVMBuildCall2(e->builder, type, code, (LLVMValueRef[]){pointer, vector}, 2, "");
 }
 
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask) {

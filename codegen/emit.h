@@ -52,17 +52,16 @@ struct Emit {
   int phase;           /* GPU: number of the phase being written */
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
-  const char
-      *passes; /* LLVM pass pipeline to run, NULL: emit_default_passes; an emitter may set it */
+  const char *passes;  /* LLVM pass pipeline to run, NULL: the device's; an emitter may set it */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
 };
 
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */
 Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena);
 void emit_free(Emit *e); /* LLVM parts */
-extern const char *const emit_default_passes, *const emit_gpu_passes;
 
 /* phases and loops (emit.c) */
+uint32_t emit_buffers(const Emit *e);      /* operands, results and workspace */
 void emit_begin_phase(Emit *e, int phase); /* declares SYMBOL_pN, sets function, buffers, chunk,
                                               scratch, builder at its start */
 void emit_end_phase(Emit *e);              /* ret void */
@@ -114,8 +113,6 @@ LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
  * not NULL */
 LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask);
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask);
-/* x86: a non-temporal store of a whole vector; its address is a multiple of its size. */
-void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
 typedef struct Branch {
   LLVMBasicBlockRef rest;
 } Branch;

@@ -70,7 +70,7 @@ void expr_reset(Emit *e) {
     s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
     s->row = ARENA_ARRAY(e->arena, Row, n + 1);
     s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
-    s->rounded = e->target->facts.device == DEVICE_GPU ? rounded_values(e->arena, e->k) : NULL;
+    s->rounded = e->target->code->tanh_rounded ? rounded_values(e->arena, e->k) : NULL;
   }
   memset(s->bound, 0, sizeof *s->bound * n);
   memset(s->row, 0, sizeof *s->row * n);
@@ -137,36 +137,15 @@ static LLVMValueRef bf16_narrow(LLVMValueRef x) {
   return LLVMIsAZExtInst(wide) ? LLVMGetOperand(wide, 0) : NULL;
 }
 
-/* On GPUs: two by two, because the instruction for one works at a quarter of the rate. */
-static LLVMValueRef bf16_pairs(Emit *e, LLVMValueRef x, LLVMTypeRef half) {
-  LLVMBuilderRef b = e->builder;
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  int words = emit_lanes_of(x) / 2;
-  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(i32, (unsigned)words));
-  for (int i = 0; i < words; i++) {
-    LLVMValueRef two[2]; /* the first argument is the upper half */
-    for (int j = 0; j < 2; j++)
-      two[1 - j] = LLVMBuildExtractElement(b, x, LLVMConstInt(i32, (uint64_t)(2 * i + j), 0), "");
-    LLVMValueRef word = emit_intrinsic_types(e, "llvm.nvvm.ff2bf16x2.rn", 0, NULL, 2, two);
-    word = LLVMBuildBitCast(b, word, i32, "");
-    all = LLVMBuildInsertElement(b, all, word, LLVMConstInt(i32, (uint64_t)i, 0), "");
-  }
-  return LLVMBuildBitCast(b, all, half, "");
-}
-
 /* The upper half of an f32, rounded to nearest even; a NaN stays a (quiet) NaN. */
 static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
   LLVMValueRef already = bf16_narrow(x);
   if (already && LLVMTypeOf(already) == half) return already;
-  if (e->target->facts.device == DEVICE_GPU && emit_lanes_of(x) % 2 == 0 && emit_lanes_of(x))
-    return bf16_pairs(e, x, half);
-  if (e->target->facts.rounds ||
-      e->target->facts.device == DEVICE_GPU) { /* one instruction; on x86 denormals become zeros */
-    LLVMTypeRef narrow = like(x, LLVMBFloatTypeInContext(e->context));
-    return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, x, narrow, ""), half, "");
-  }
+  const DeviceCode *device = e->target->code;
+  LLVMValueRef at_once = device->round_bf16 ? device->round_bf16(e, x) : NULL;
+  if (at_once) return at_once;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef bits = LLVMBuildBitCast(b, x, like(x, i32), "");
   LLVMValueRef upper = LLVMBuildLShr(b, bits, constant_like(x, i32, 16), "");
@@ -303,16 +282,15 @@ static LLVMValueRef lane_offsets(Emit *e, ValueId v, const Point *p) {
   return sum;
 }
 
-/* Offsets of a GPU are 32 bits wide: that they do not wrap lets LLVM put constant parts into the
- * instruction. */
+/* That narrow offsets do not wrap lets LLVM put constant parts into the instruction. */
 static LLVMValueRef offset_mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return e->target->facts.device == DEVICE_GPU ? LLVMBuildNSWMul(e->builder, a, b, "")
-                                               : LLVMBuildMul(e->builder, a, b, "");
+  return e->target->code->narrow_indexes ? LLVMBuildNSWMul(e->builder, a, b, "")
+                                         : LLVMBuildMul(e->builder, a, b, "");
 }
 
 static LLVMValueRef offset_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return e->target->facts.device == DEVICE_GPU ? LLVMBuildNSWAdd(e->builder, a, b, "")
-                                               : LLVMBuildAdd(e->builder, a, b, "");
+  return e->target->code->narrow_indexes ? LLVMBuildNSWAdd(e->builder, a, b, "")
+                                         : LLVMBuildAdd(e->builder, a, b, "");
 }
 
 static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
@@ -331,12 +309,11 @@ static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const P
 /* The largest power of two, up to 16, that divides n. */
 static int64_t power_in(int64_t n) { return n ? n & -n : 16; }
 
-/* Bytes that the address of p's (first) element is surely a multiple of. On a CPU nothing is gained
- * by knowing more than the element. */
+/* Bytes that the address of p's (first) element is surely a multiple of. */
 static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
   int64_t bytes = elem_bytes(t->elem), align = emit_buffer_align(e, buffer);
-  for (int a = 0; e->target->facts.device == DEVICE_GPU && a < t->rank; a++) {
+  for (int a = 0; e->target->code->aligned && a < t->rank; a++) {
     const Index *x = point_need(e, p, t->axis[a].dim);
     int64_t step = expr_stride(e->k, v, a) * bytes;
     if (t->axis[a].size == 1 || (!x->each && x->at == emit_index(e, 0))) continue;
@@ -476,7 +453,7 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
   } else if (w.reach == REACH_VECTOR && p->mask) {
     store_masked(e, elem, w.pointer, x, p->mask);
   } else if (w.reach == REACH_VECTOR && e->nontemporal >> (buffer - e->k->args.n) & 1) {
-    emit_nontemporal_store(e, w.pointer, x);
+    e->target->code->nontemporal_store(e, w.pointer, x);
   } else {
     LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), w.align);
   }

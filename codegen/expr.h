@@ -2,7 +2,7 @@
    and expr_struct.c (ops that move indexes) share. Emitters of families use emit.h only. */
 #ifndef SHARDC_EXPR_H
 #define SHARDC_EXPR_H
-#include "emit.h"
+#include "device_code.h"
 
 typedef struct Known { /* a value that was evaluated at a point */
   struct Known *older;

@@ -317,7 +317,7 @@ static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
   for (int64_t i = 0; i < half; i++)
     numbers[i] = LLVMConstReal(f32, (float)pow(theta, -(double)i / (double)half));
   table = LLVMAddGlobalInAddressSpace(e->module, LLVMArrayType2(f32, (uint64_t)half), name,
-                                      e->target->facts.device == DEVICE_GPU ? 1 : 0);
+                                      e->target->code->constant_space);
   LLVMSetInitializer(table, LLVMConstArray2(f32, numbers, (uint64_t)half));
   LLVMSetGlobalConstant(table, 1);
   LLVMSetLinkage(table, LLVMPrivateLinkage);

@@ -1,4 +1,4 @@
-/* Kernel functions to object files, or to PTX (assemble.c takes it on from there).
+/* Kernel functions to object files, or to what an assembler of the device takes on from there.
 
    Kernels are compiled in forked children, because LLVM may abort on what it cannot select; at most
    `jobs` children run at a time. A child takes a batch of kernels, since what LLVM does once per
@@ -6,15 +6,13 @@
    status and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel
    cache where the compiler, LLVM, the target and the function's text are the same. The same
    function gives the same bytes, whatever the order of the children. */
-#include "assemble.h"
 #include "cache.h"
+#include "device_code.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
-#include "emit.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <llvm-c/Analysis.h>
-#include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,18 +25,7 @@ enum { CHILD_CANNOT_WRITE = 3 };
 /* ---- one kernel ---- */
 
 static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel level) {
-  if (t->facts.device == DEVICE_GPU) {
-    LLVMInitializeNVPTXTargetInfo();
-    LLVMInitializeNVPTXTarget();
-    LLVMInitializeNVPTXTargetMC();
-    LLVMInitializeNVPTXAsmPrinter();
-  } else {
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
-    LLVMInitializeX86AsmParser(); /* emit_nontemporal_store */
-  }
+  t->code->init();
   LLVMTargetRef target;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(t->triple, &target, &message))
@@ -52,8 +39,7 @@ static void optimize(Emit *e, LLVMTargetMachineRef machine) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  const char *passes =
-      e->target->facts.device == DEVICE_GPU ? emit_gpu_passes : emit_default_passes;
+  const char *passes = e->target->code->passes;
   LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : passes, machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
@@ -79,8 +65,7 @@ static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, bool quick,
                            LLVMTargetMachineRef *machine) {
   const Target *t = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
-  const KernelFamily *family =
-      t->facts.device == DEVICE_GPU ? nvptx_family_find(name) : family_find(name);
+  const KernelFamily *family = t->code->family(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, t, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
@@ -142,8 +127,9 @@ typedef struct Build {
   Arena *arena;
   const char *folder, *cache; /* objects go here; cache may be NULL */
   Hash compiler;
-  const Assembler *assembler; /* NULL: none, or no GPU */
-  bool gpu, quick, failed;
+  const DeviceCode *device;
+  const Assembler *assembler; /* NULL: none */
+  bool quick, failed;
 } Build;
 
 /* A process that compiles some kernels, one after the other. */
@@ -186,29 +172,29 @@ static Hash kernel_key(Build *b, const Fn *k) {
   return hash_text(b->compiler, ir_print_fn(b->m, &bare));
 }
 
-static const char *code_ending(const Build *b) { return b->gpu ? ".ptx" : ".o"; }
-
-/* What ptxas makes depends on ptxas too. */
-static Hash cubin_key(Build *b, const Fn *k) {
+/* What an assembler makes depends on it too. */
+static Hash assembled_key(Build *b, const Fn *k) {
   return hash_text(kernel_key(b, k), b->assembler->version);
 }
 
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
   Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
-  if (!o.at || !output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666))
+  if (!o.at || !output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666))
     return false;
   if (!b->assembler) return true;
-  Bytes cubin = cache_get(b->arena, b->cache, cubin_key(b, k));
-  return cubin.at && output_write(b->arena, object_path(b, k, ".cubin"), cubin.at, cubin.n, 0666);
+  Bytes made = cache_get(b->arena, b->cache, assembled_key(b, k));
+  const char *path = object_path(b, k, b->assembler->ending);
+  return made.at && output_write(b->arena, path, made.at, made.n, 0666);
 }
 
-/* Does not come back if ptxas refuses. */
+/* Does not come back if the assembler refuses. */
 static void assemble(Build *b, const Fn *k) {
-  const char *cubin = object_path(b, k, ".cubin");
-  assembler_run(b->arena, b->assembler, target_of(b->m), object_path(b, k, ".ptx"), cubin);
-  Bytes code = cache_read_file(b->arena, cubin);
-  if (b->cache && code.at) cache_put(b->arena, b->cache, cubin_key(b, k), code);
+  const Assembler *x = b->assembler;
+  const char *made = object_path(b, k, x->ending);
+  x->run(b->arena, x, target_of(b->m), object_path(b, k, b->device->ending), made);
+  Bytes code = cache_read_file(b->arena, made);
+  if (b->cache && code.at) cache_put(b->arena, b->cache, assembled_key(b, k), code);
 }
 
 /* What a child says about kernel k; gone when k is done, so the first that is there names the one
@@ -216,10 +202,9 @@ static void assemble(Build *b, const Fn *k) {
 static const char *words_path(Build *b, const Fn *k) { return object_path(b, k, ".err"); }
 
 static bool compile(Build *b, const Fn *k) {
-  LLVMMemoryBufferRef code =
-      kernel_code(b->m, k, b->arena, b->gpu ? LLVMAssemblyFile : LLVMObjectFile, b->quick);
+  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, b->device->file, b->quick);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = output_write(b->arena, object_path(b, k, code_ending(b)), o.at, o.n, 0666);
+  bool ok = output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
   if (ok && b->assembler) assemble(b, k);
   LLVMDisposeMemoryBuffer(code);
@@ -244,18 +229,19 @@ static const char *first_line(Build *b, const Fn *k) {
 
 static void report_assembler(Build *b, const Fn *k) {
   Report *r = diag_at(b->m->ctx->diag, "E1304", (Span){0},
-                      "ptxas does not take kernel `%s` as it must be", k->name);
+                      "%s does not take kernel `%s` as it must be", b->assembler->name, k->name);
   diag_fact(r, "%s", first_line(b, k));
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(b->m)->name);
-  diag_help(r, "--keep DIR keeps the PTX; with another ptxas, or none, on PATH it may go through");
+  diag_help(r, "--keep DIR keeps the PTX; with another %s, or none, on PATH it may go through",
+            b->assembler->name);
 }
 
 static void report(Build *b, const Fn *k, int status) {
   b->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
     diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`",
-            object_path(b, k, code_ending(b)));
+            object_path(b, k, b->device->ending));
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
@@ -325,8 +311,8 @@ bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
   if (jobs < 1) jobs = 1;
   b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);
-  b.gpu = target_of(m)->facts.device == DEVICE_GPU;
-  if (b.gpu) b.assembler = assembler_find(b.arena);
+  b.device = target_of(m)->code;
+  if (b.device->assembler) b.assembler = b.device->assembler(b.arena);
   Child *children = ARENA_ARRAY(b.arena, Child, jobs);
   const Fn **wanted = ARENA_ARRAY(b.arena, const Fn *, m->fns.n + 1);
   uint32_t n = 0;

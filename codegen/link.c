@@ -8,8 +8,8 @@
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */
 #include "cache.h"
+#include "device_code.h"
 #include "ir/support/output.h"
-#include "codegen.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -201,7 +201,7 @@ static void put_image(Link *l, FILE *o, const char *symbol, const char *kind) {
   fprintf(o, "%s_%s_end:\n\t.byte 0\n", symbol, kind);
 }
 
-/* The kernels of a GPU as data of the executable: images.S takes their files as they are. */
+/* Kernels as data of the executable: images.S takes their files as they are. */
 static bool embed_images(Link *l) {
   char *text = NULL;
   size_t n = 0;
@@ -225,8 +225,10 @@ static bool embed_images(Link *l) {
   return finish(l, start(l, &w), "cc", "embed the kernels");
 }
 
+static bool has_images(const Link *l) { return target_of(l->m)->code->images; }
+
 static void add_objects(Link *l, Words *w) {
-  if (module_on_gpu(l->m)) {
+  if (has_images(l)) {
     vec_push(l->arena, *w, "images.o");
     return;
   }
@@ -310,7 +312,7 @@ static bool build_executable(Link *l) {
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build_as(l->m, l->folder, l->o->jobs, l->o->quick);
   ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
-  ok = ok && (!module_on_gpu(l->m) || embed_images(l));
+  ok = ok && (!has_images(l) || embed_images(l));
   ok = ok && (l->o->parts > 1 ? make_part(l) : link_all(l, NULL)) && deliver(l);
   close_folder(l);
   return ok;
@@ -348,8 +350,7 @@ static bool emit_kernels(Link *l, bool assembly) {
   size_t n = 0, kernels = 0;
   FILE *out = open_memstream(&all, &n);
   if (!out) return fails(l, "E1310", "cannot write", l->o->output);
-  const char *mark = module_on_gpu(m) ? "//" : "#"; /* of a comment */
-  if (!assembly) mark = ";";
+  const char *mark = assembly ? target_of(m)->code->comment : ";";
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)
       fprintf(out, "%s kernel %s\n%s\n", mark, m->fns.at[i]->name,

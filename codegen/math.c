@@ -8,15 +8,10 @@
    ? c : x`, so that a NaN passes through them and machines still need one instruction. No fast-math
    flags: code that relies on the order of operations stays as written. */
 #include "arith.h"
-#include "nvptx/math.h"
+#include "device_code.h"
 #include <math.h>
 
 /* ---- constants and small helpers: all follow the shape of x ---- */
-
-static LLVMTypeRef shaped(LLVMValueRef x, LLVMTypeRef scalar) {
-  int lanes = emit_lanes_of(x);
-  return lanes ? LLVMVectorType(scalar, (unsigned)lanes) : scalar;
-}
 
 static LLVMTypeRef i32_like(Emit *e, LLVMValueRef x) {
   return shaped(x, LLVMInt32TypeInContext(e->context));
@@ -40,13 +35,6 @@ static LLVMValueRef at_most(Emit *e, LLVMValueRef x, double c) {
 
 static LLVMValueRef at_least(Emit *e, LLVMValueRef x, double c) {
   return pick(e, LLVMRealOLT, x, real(x, c), real(x, c), x);
-}
-
-/* c[0] + x (c[1] + x (..)) */
-static LLVMValueRef polynomial(Emit *e, LLVMValueRef x, int n, const double *c) {
-  LLVMValueRef r = real(x, c[n - 1]);
-  for (int i = n - 2; i >= 0; i--) r = emit_fma(e, r, x, real(x, c[i]));
-  return r;
 }
 
 #define POLYNOMIAL(e, x, ...)                                                                      \
@@ -81,12 +69,9 @@ static LLVMValueRef power_of_two(Emit *e, LLVMValueRef n) {
 }
 
 static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
-  if (e->target->facts.vector_bytes == 64 && emit_lanes_of(x) == 16) {
-    LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
-    LLVMValueRef args[] = {x, n, LLVMConstNull(LLVMTypeOf(x)), LLVMConstAllOnes(i16),
-                           LLVMConstInt(i32, 4, 0)};
-    return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
-  }
+  const DeviceCode *device = e->target->code;
+  LLVMValueRef at_once = device->scale_by_power ? device->scale_by_power(e, x, n) : NULL;
+  if (at_once) return at_once;
   /* a NaN must not become a whole number; in two steps, so that results near both ends of the range
    * come out right */
   n = pick(e, LLVMRealUNO, n, n, real(x, 0), n);
@@ -97,7 +82,7 @@ static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 }
 
 static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
-  if (e->target->facts.device == DEVICE_GPU) return nvptx_exp(e, x);
+  if (e->target->code->exp) return e->target->code->exp(e, x);
   LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
   /* a number this large leaves no room behind the point: the sum is rounded to a whole number */
   LLVMValueRef whole = real(x, 0x1.8p23);
@@ -111,10 +96,9 @@ static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
 }
 
 LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x) {
-  bool wide = e->target->facts.device != DEVICE_GPU && e->target->facts.vector_bytes == 64 &&
-              emit_lanes_of(x) == 16;
-  return wide && !is_f64(e, x) ? math_exp2(e, mul(e, x, real(x, 1.4426950408889634)))
-                               : math_unary(e, OP_exp, x);
+  const DeviceCode *device = e->target->code;
+  LLVMValueRef y = device->exp_negative && !is_f64(e, x) ? device->exp_negative(e, x) : NULL;
+  return y ? y : math_unary(e, OP_exp, x);
 }
 
 static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
@@ -141,9 +125,10 @@ static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
   return pick(e, LLVMRealUEQ, x, real(x, INFINITY), x, r); /* infinity and NaN */
 }
 
-/* a / x; on a GPU to two units in the last place */
+/* a / x; by a reciprocal to two units in the last place */
 static LLVMValueRef quotient(Emit *e, double a, LLVMValueRef x) {
-  if (e->target->facts.device == DEVICE_GPU) return mul(e, real(x, a), nvptx_reciprocal(e, x));
+  const DeviceCode *device = e->target->code;
+  if (device->reciprocal) return mul(e, real(x, a), device->reciprocal(e, x));
   return LLVMBuildFDiv(e->builder, real(x, a), x, "");
 }
 
@@ -226,7 +211,7 @@ static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
 }
 
 static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {
-  if (e->target->facts.device == DEVICE_GPU && !is_f64(e, x)) return nvptx_rsqrt(e, x);
+  if (e->target->code->rsqrt && !is_f64(e, x)) return e->target->code->rsqrt(e, x);
   return LLVMBuildFDiv(e->builder, real(x, 1), intrinsic(e, "llvm.sqrt", x), "");
 }
 
@@ -267,7 +252,7 @@ static LLVMValueRef libm(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef
   int lanes = emit_lanes_of(x);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef args[] = {x, second};
-  if (e->target->facts.device == DEVICE_GPU) return nvptx_f64(e, name, x, second);
+  if (e->target->code->f64) return e->target->code->f64(e, name, x, second);
   if (!lanes) return libm_scalar(e, name, second ? 2 : 1, args);
   LLVMValueRef r = LLVMGetPoison(LLVMTypeOf(x));
   for (int i = 0; i < lanes; i++) {
@@ -310,8 +295,9 @@ LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x) {
 }
 
 LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x) {
-  return e->target->facts.device == DEVICE_GPU && !is_f64(e, x) ? nvptx_tanh_rounded(e, x)
-                                                                : math_unary(e, OP_tanh, x);
+  const DeviceCode *device = e->target->code;
+  return device->tanh_rounded && !is_f64(e, x) ? device->tanh_rounded(e, x)
+                                               : math_unary(e, OP_tanh, x);
 }
 
 /* ---- powers ---- */
@@ -366,11 +352,8 @@ static bool splat_of_number(LLVMValueRef x) {
 }
 
 static LLVMValueRef extreme(Emit *e, LLVMRealPredicate p, LLVMValueRef a, LLVMValueRef b) {
-  if (e->target->facts.device == DEVICE_GPU && !is_f64(e, a)) { /* max.NaN and min.NaN */
-    LLVMValueRef args[] = {a, b};
-    const char *name = p == LLVMRealOGT ? "llvm.maximum" : "llvm.minimum";
-    return emit_intrinsic(e, name, LLVMTypeOf(a), 2, args);
-  }
+  const DeviceCode *device = e->target->code;
+  if (device->extreme && !is_f64(e, a)) return device->extreme(e, p == LLVMRealOGT, a, b);
   if (splat_of_number(a) && !splat_of_number(b)) { /* on a tie both are equal numbers */
     LLVMValueRef swap = a;
     a = b, b = swap;

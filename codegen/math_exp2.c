@@ -4,29 +4,7 @@
    and p 2^floor(x) in one instruction each, f is in [0, 1) and the whole range is right; otherwise
    |f| <= 1/2, what is below 2^-126 becomes 0 and what is above 2^126 becomes that. */
 #include "arith.h"
-
-enum { DEGREE = 5 };
-
-static LLVMValueRef polynomial(Emit *e, const double *c, LLVMValueRef f) {
-  int lanes = emit_lanes_of(f);
-  LLVMValueRef p = emit_splat(e, emit_f32(e, c[DEGREE]), lanes);
-  for (int i = DEGREE - 1; i >= 0; i--)
-    p = emit_fma(e, p, f, emit_splat(e, emit_f32(e, c[i]), lanes));
-  return p;
-}
-
-static LLVMValueRef exp2_wide(Emit *e, LLVMValueRef x) {
-  static const double c[] = {0.99999989835002434,  0.69315448966323168,  0.24014181820143965,
-                             0.055860337077259084, 0.008949590423318712, 0.0018937540582125109};
-  enum { BELOW = 9 }; /* x - floor(x), no exceptions */
-  LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef none = LLVMConstNull(LLVMTypeOf(x)), all = LLVMConstAllOnes(i16);
-  LLVMValueRef now = LLVMConstInt(i32, 4, 0);
-  LLVMValueRef part[] = {x, LLVMConstInt(i32, BELOW, 0), none, all, now};
-  LLVMValueRef f = emit_intrinsic_types(e, "llvm.x86.avx512.mask.reduce.ps.512", 0, NULL, 5, part);
-  LLVMValueRef scale[] = {polynomial(e, c, f), x, none, all, now};
-  return emit_intrinsic_types(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, scale);
-}
+#include "device_code.h"
 
 /* x bounded from both sides; a NaN passes. */
 static LLVMValueRef bounded(Emit *e, LLVMValueRef x, double low, double high) {
@@ -43,12 +21,14 @@ LLVMValueRef math_exp2(Emit *e, LLVMValueRef x) {
                              0.05550357114219194, 0.009676031918324871, 0.0013390863364616103};
   LLVMBuilderRef b = e->builder;
   int lanes = emit_lanes_of(x);
-  if (lanes == 16) return exp2_wide(e, x);
+  const DeviceCode *device = e->target->code;
+  LLVMValueRef at_once = device->exp2 ? device->exp2(e, x) : NULL;
+  if (at_once) return at_once;
   LLVMValueRef least = emit_splat(e, emit_f32(e, -126), lanes);
   LLVMValueRef none = LLVMBuildFCmp(b, LLVMRealOLT, x, least, "");
   x = bounded(e, x, -126, 126);
   LLVMValueRef n = emit_intrinsic(e, "llvm.rint", LLVMTypeOf(x), 1, &x);
-  LLVMValueRef p = polynomial(e, c, LLVMBuildFSub(b, x, n, ""));
+  LLVMValueRef p = polynomial(e, LLVMBuildFSub(b, x, n, ""), 6, c);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), ints = LLVMVectorType(i32, (unsigned)lanes);
   LLVMValueRef shift = emit_splat(e, LLVMConstInt(i32, 23, 0), lanes);
   LLVMValueRef bits = LLVMBuildShl(b, LLVMBuildFPToSI(b, n, ints, ""), shift, "");

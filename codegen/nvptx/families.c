@@ -14,7 +14,7 @@ static const KernelFamily families[] = {
     {"attention_grad", gpu_attention_grad_emit},
 };
 
-const KernelFamily *nvptx_family_find(const char *name) {
+const KernelFamily *nvptx_family(const char *name) {
   for (size_t i = 0; i < sizeof families / sizeof *families; i++)
     if (!strcmp(families[i].name, name)) return &families[i];
   return NULL;

@@ -3,6 +3,8 @@
 #define SHARDC_NVPTX_FAMILIES_H
 #include "simt.h"
 
+const KernelFamily *nvptx_family(const char *name); /* NULL: GPUs have none of that name yet */
+
 void gpu_elem_emit(Emit *e);
 void gpu_contract_emit(Emit *e);
 void gpu_attention_emit(Emit *e);

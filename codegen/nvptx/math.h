@@ -1,5 +1,5 @@
 /* Mathematics on GPUs: of f32 what there are instructions for; scalars and vectors, called by
-   codegen/math.c. */
+   codegen/math.c through codegen/device_code.h. */
 #ifndef SHARDC_NVPTX_MATH_H
 #define SHARDC_NVPTX_MATH_H
 #include "codegen/emit.h"

@@ -1,4 +1,4 @@
-/* What the shared emitters ask of GPUs: how a phase begins. Emitters use emit.h and simt.h. */
+/* How a phase begins on a GPU, and what is known of its buffers. */
 #ifndef SHARDC_NVPTX_PHASE_H
 #define SHARDC_NVPTX_PHASE_H
 #include "codegen/emit.h"
@@ -9,6 +9,5 @@ void nvptx_begin_phase(Emit *e, int phase);
 /* Whether buffer i (operand or result) cannot be the memory of any on the other side of the arrow:
    a result may stand in the buffer of an operand of its size. */
 bool nvptx_alone(const Fn *k, uint32_t i);
-uint32_t emit_buffers(const Emit *e); /* emit.c: their number */
 
 #endif

@@ -8,6 +8,7 @@
    4090, an H100), and the executable tells before the first step if the GPU at hand has less; its
    multiprocessors, and what each has of shared memory, weigh in the choice of tiles, and any other
    number runs as well. Cache sizes mean nothing to GPU kernels. */
+#include "codegen/device_code.h"
 #include "codegen/target.h"
 
 enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
@@ -16,8 +17,8 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 /* clang-format off */
 #define GPU(number, ptx, memory, most, all, count)                                                 \
   {                                                                                                \
-    .name = "sm_" #number, .triple = "nvptx64-nvidia-cuda", .cpu = "sm_" #number, .tune = "",      \
-    .features = ptx,                                                                               \
+    .name = "sm_" #number, .code = &nvptx_code, .triple = "nvptx64-nvidia-cuda",                   \
+    .cpu = "sm_" #number, .tune = "", .features = ptx,                                             \
     .facts = {.device = DEVICE_GPU,                                                                \
               .vector_bytes = 16,                                                                  \
               .vector_registers = 255,                                                             \

@@ -12,7 +12,7 @@ static const KernelFamily families[] = {
 #undef FAMILY
 };
 
-const KernelFamily *family_find(const char *name) {
+const KernelFamily *x86_family(const char *name) {
   for (size_t i = 0; i < sizeof families / sizeof *families; i++)
     if (!strcmp(families[i].name, name)) return &families[i];
   return NULL;

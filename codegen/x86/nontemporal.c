@@ -147,3 +147,19 @@ void nontemporal_either(Emit *e, uint64_t results, LLVMValueRef holds, Nontempor
 void nontemporal_end(Emit *e, uint64_t results) {
   if (results) emit_intrinsic_types(e, "llvm.x86.sse.sfence", 0, NULL, 0, NULL);
 }
+
+/* ---- stores ---- */
+
+/* As machine code, because passes turn the vector back into one of bfloat, for which the mark on a
+   store does nothing; of f16 in the form of words, which every target has registers for. */
+void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector) {
+  static const char text[] = "vmovntps $1, ($0)", where[] = "r,v,~{memory}";
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context), was = LLVMTypeOf(vector);
+  if (LLVMGetTypeKind(LLVMGetElementType(was)) == LLVMHalfTypeKind)
+    vector = LLVMBuildBitCast(e->builder, vector, LLVMVectorType(i16, LLVMGetVectorSize(was)), "");
+  LLVMTypeRef t[] = {LLVMTypeOf(pointer), LLVMTypeOf(vector)};
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), t, 2, 0);
+  LLVMValueRef code = LLVMGetInlineAsm(type, text, sizeof text - 1, where, sizeof where - 1, 1, 0,
+                                       LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(e->builder, type, code, (LLVMValueRef[]){pointer, vector}, 2, "");
+}

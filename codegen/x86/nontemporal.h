@@ -42,4 +42,6 @@ void nontemporal_either(Emit *e, uint64_t results, LLVMValueRef holds, Nontempor
 
 /* Such stores may pass others: whoever is told that the chunk is done must find them. */
 void nontemporal_end(Emit *e, uint64_t results);
+/* A non-temporal store of a whole vector; its address is a multiple of its size. */
+void emit_nontemporal_store(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
 #endif

@@ -5,6 +5,7 @@
    Cache sizes are those of common machines of the row, not of the one that compiles: cuts of work
    must not depend on it. Vector registers are used at full width everywhere; `tune` stays generic,
    which keeps wide tiles free of spills. */
+#include "codegen/device_code.h"
 #include "codegen/target.h"
 #include <llvm-c/Target.h>
 #include <string.h>
@@ -23,8 +24,8 @@
 
 #define ROW(label, cpu_, l1, ...)                                                                  \
   {                                                                                                \
-    .name = label, .triple = "x86_64-unknown-linux-gnu", .cpu = cpu_, .tune = "generic",           \
-    .l1_bytes = (l1) << 10, __VA_ARGS__                                                            \
+    .name = label, .code = &x86_code, .triple = "x86_64-unknown-linux-gnu", .cpu = cpu_,           \
+    .tune = "generic", .l1_bytes = (l1) << 10, __VA_ARGS__                                         \
   }
 
 static const Target rows[] = {

@@ -2,7 +2,7 @@
 
    ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and what does not
    fit goes to memory, which is many times slower. So a cut fits only where an estimate of its
-   registers says so; ptxas, where it is there, confirms (codegen/assemble.c) and never decides:
+   registers says so; ptxas, where it is there, confirms (codegen/nvptx/ptxas.c) and never decides:
    the same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
 #include "ir/support/num.h"

@@ -1,10 +1,10 @@
-/* ptxas as a child process: see assemble.h.
+/* ptxas as a child process: see codegen/assemble.h.
 
    ptxas ends with 0 also where it puts registers into memory or runs tensor instructions one after
    the other; it says so on stderr (spill warnings, C75xx). Such a kernel is many times slower than
    it should be, so both count as failures. */
-#include "assemble.h"
-#include "cache.h"
+#include "ptxas.h"
+#include "codegen/cache.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,14 +47,6 @@ static bool run(Arena *a, const char *const *words, const char **said) {
   return pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-const Assembler *assembler_find(Arena *a) {
-  Assembler *x = ARENA_NEW(a, Assembler);
-  x->path = on_path(a, "ptxas");
-  if (!x->path) return NULL;
-  const char *words[] = {x->path, "--version", NULL};
-  return run(a, words, &x->version) ? x : NULL;
-}
-
 /* The first line that has one of these words; NULL: none. */
 static const char *line_with(Arena *a, const char *text, const char *const *word) {
   for (const char *line = text; *line;) {
@@ -78,8 +70,8 @@ static const char *fault_of(Arena *a, bool ok, const char *said) {
 
 /* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a
    multiprocessor. Told that one is enough, it takes the registers that it needs. */
-void assembler_run(Arena *a, const Assembler *x, const Target *t, const char *ptx,
-                   const char *cubin) {
+static void ptxas_run(Arena *a, const Assembler *x, const Target *t, const char *ptx,
+                      const char *cubin) {
   const char *said, *arch = arena_printf(a, "-arch=%s", t->cpu), *first = NULL;
   for (int i = 0; i < 2; i++) {
     const char *words[] = {
@@ -93,4 +85,13 @@ void assembler_run(Arena *a, const Assembler *x, const Target *t, const char *pt
   fprintf(stderr, "%s\n", first);
   fflush(stderr);
   _exit(ASSEMBLER_REFUSED);
+}
+
+const Assembler *ptxas_find(Arena *a) {
+  Assembler *x = ARENA_NEW(a, Assembler);
+  *x = (Assembler){.name = "ptxas", .ending = ".cubin", .run = ptxas_run};
+  x->path = on_path(a, x->name);
+  if (!x->path) return NULL;
+  const char *words[] = {x->path, "--version", NULL};
+  return run(a, words, &x->version) ? x : NULL;
 }

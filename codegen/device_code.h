@@ -1,0 +1,46 @@
+/* What the shared emitters ask of the kind of device that a kernel is for: one constant struct in
+   the folder of each, which its rows of targets name. A function left NULL, or one that gives NULL,
+   has no way of its own at this shape, and the shared one is taken. Must not: be asked for its
+   name. */
+#ifndef SHARDC_DEVICE_CODE_H
+#define SHARDC_DEVICE_CODE_H
+#include "assemble.h"
+#include "emit.h"
+
+typedef struct DeviceCode {
+  /* ---- kernels as files ---- */
+  void (*init)(void);                              /* LLVM's parts for it */
+  const KernelFamily *(*family)(const char *name); /* NULL: it has none of that name */
+  const char *passes;                              /* LLVM's pass pipeline */
+  LLVMCodeGenFileType file;                        /* what LLVM makes of a kernel, */
+  const char *ending;                              /* .. and how such files are called */
+  const char *comment;                             /* begins a comment in its assembly */
+  bool images; /* kernels are data of the executable, not linked into it */
+  const Assembler *(*assembler)(Arena *a);
+
+  /* ---- memory ---- */
+  bool narrow_indexes;     /* i32 where all sizes allow it; they never wrap */
+  bool aligned;            /* it pays to know more of an address than its element's size */
+  unsigned constant_space; /* address space of constant tables */
+  /* Declares SYMBOL_pN, sets function, buffers, and leaves the builder at its start. */
+  void (*begin_phase)(Emit *e, int phase);
+  void (*nontemporal_store)(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
+
+  /* ---- mathematics: scalars and vectors of f32 ---- */
+  LLVMValueRef (*exp)(Emit *e, LLVMValueRef x);
+  LLVMValueRef (*exp2)(Emit *e, LLVMValueRef x);         /* right over its whole range */
+  LLVMValueRef (*exp_negative)(Emit *e, LLVMValueRef x); /* x is at most 0 */
+  LLVMValueRef (*scale_by_power)(Emit *e, LLVMValueRef x, LLVMValueRef n); /* x 2^n, n whole */
+  LLVMValueRef (*reciprocal)(Emit *e, LLVMValueRef x);
+  LLVMValueRef (*rsqrt)(Emit *e, LLVMValueRef x);
+  LLVMValueRef (*tanh_rounded)(Emit *e, LLVMValueRef x); /* for values rounded to 16 bits */
+  /* the greater, or the lesser; NaN of either survives */
+  LLVMValueRef (*extreme)(Emit *e, bool greater, LLVMValueRef a, LLVMValueRef b);
+  LLVMValueRef (*round_bf16)(Emit *e, LLVMValueRef x); /* to nearest even, as whole numbers */
+  /* exp, log, sin, .. of f64 by its name in C, pow of two; NULL: libm is linked */
+  LLVMValueRef (*f64)(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef second);
+} DeviceCode;
+
+extern const DeviceCode x86_code, nvptx_code;
+
+#endif

@@ -1,0 +1,8 @@
+/* ptxas, where it is on PATH: PTX to cubins. */
+#ifndef SHARDC_PTXAS_H
+#define SHARDC_PTXAS_H
+#include "codegen/assemble.h"
+
+const Assembler *ptxas_find(Arena *a); /* NULL: there is none */
+
+#endif
