@@ -107,8 +107,9 @@ EXPORT CUresult cuInit(unsigned flags) {
     driver->shared = number("SHARED", 101376), driver->memory = number("MEMORY", 8ll << 30);
     driver->used = number("USED", 0), driver->seed = (uint64_t)number("SEED", 0);
     driver->late = number("LATE", 0), driver->check = number("CHECK", 0);
-    driver->log = number("LOG", 0), driver->started = true;
+    driver->log = number("LOG", 0), driver->order = number("ORDER", 0), driver->started = true;
     driver->fails = getenv("SHARDC_EMULATE_FAIL"), driver->name = getenv("SHARDC_EMULATE_NAME");
+    driver->drops = getenv("SHARDC_EMULATE_DROP");
   }
   CUresult e = standin_told("cuInit");
   return standin_leave(e ? e : driver->ndevices ? CU_SUCCESS : CU_NO_DEVICE);
@@ -154,6 +155,9 @@ static const struct {
      "operation not permitted when stream is capturing"},
     {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
      "operation failed due to a previous error during capture"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"}};
 
 static CUresult error_text(CUresult e, const char **out, bool name) {
@@ -257,7 +261,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice d) {
 
 static void destroy(CUcontext c) {
   for (CUstream s = c->streams, next; s; s = next)
-    next = s->next, standin_ops_free(&s->ops), free(s);
+    next = s->next, standin_queue_free(&s->queue), free(s);
   ptx_device_free(c->machine);
   c->machine = NULL, c->streams = NULL;
 }

@@ -2,9 +2,10 @@
 
    The library is the CUDA driver as far as shardc and a stand-in for NCCL call it, over the PTX
    machine (ptx.h). A driver is state of a process: all of it hangs on one struct, behind one lock.
-   Work is a list of operations per stream; a graph is such a list that was recorded. Without
-   SHARDC_EMULATE_LATE an operation is done when it is enqueued, with it as late as the interface
-   allows: when something waits for it. Must not: accept what a real driver refuses. */
+   Work is a queue of operations per stream; a graph is such queues that were recorded, one per
+   stream that took part. Without SHARDC_EMULATE_LATE an operation is done when it is enqueued, with
+   it when something waits for it, in an order that events allow (cuda_queue.c). Must not: accept
+   what a real driver refuses. */
 #ifndef TESTS_GPU_CUDA_STANDIN_H
 #define TESTS_GPU_CUDA_STANDIN_H
 #include "ptx.h"
@@ -14,7 +15,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { MOST_DEVICES = 16, HOST = 1, DEVICE = 2, EITHER = 4 };
+enum { MOST_DEVICES = 16, MOST_QUEUES = 8, HOST = 1, DEVICE = 2, EITHER = 4 };
 
 enum { /* results beside those of runtime/device/cuda.h */
        CU_NOT_INITIALIZED = 3,
@@ -23,12 +24,16 @@ enum { /* results beside those of runtime/device/cuda.h */
        CU_MISALIGNED = 716,
        CU_CAPTURE_UNSUPPORTED = 900,
        CU_CAPTURE_INVALIDATED = 901,
+       CU_CAPTURE_UNJOINED = 904,
+       CU_CAPTURE_ISOLATION = 905,
        CU_UNKNOWN = 999
 };
 
 typedef void HostFunction(void *data);
 
 typedef enum OpKind { OP_LAUNCH, OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_GRAPH, OP_CALL } OpKind;
+
+typedef struct Queue Queue;
 
 typedef struct Op {
   OpKind kind;
@@ -47,7 +52,11 @@ typedef struct Op {
       int bytes; /* of the value */
       size_t n;
     } set;
-    CUevent event;
+    CUevent event; /* record */
+    struct {
+      Queue *queue;     /* until the operations of this one */
+      int64_t position; /* up to here are done */
+    } wait;
     CUgraphExec graph;
     struct {
       HostFunction *f;
@@ -56,10 +65,12 @@ typedef struct Op {
   };
 } Op;
 
-typedef struct Ops {
+struct Queue {
   Op *at;
   size_t n, room, done; /* done: how many are behind us */
-} Ops;
+  int64_t gone;         /* operations before at[0] */
+  bool meets;           /* others wait for it, or it for others */
+};
 
 struct CUctx { /* the primary context of a device */
   int number, users;
@@ -73,27 +84,34 @@ struct CUctx { /* the primary context of a device */
 struct CUstrm {
   CUcontext context;
   CUstream next;
-  Ops ops;
+  Queue queue;
   CUgraph capture; /* where operations are recorded; NULL: not capturing */
-  bool origin;     /* began the capture */
+  int as;          /* its queue there; 0: it began the capture */
 };
 
 struct CUevnt {
   CUcontext context;
-  CUstream pending; /* its record is in the list of this stream */
-  CUgraph capture;  /* was recorded in this capture */
+  CUstream stream;  /* of the last record; NULL: none */
+  int64_t position; /* what it stands for: the stream's operations up to here */
+  int capture, as;  /* it was recorded in the capture of this number, in this queue; 0: in none */
+  int64_t knows[MOST_QUEUES];
   bool recorded;
   double when;
 };
 
 struct CUgrph {
-  Ops ops;
+  int number; /* of the capture */
+  int nqueues;
+  Queue queue[MOST_QUEUES];                /* of the streams that took part */
+  int64_t knows[MOST_QUEUES][MOST_QUEUES]; /* how far each queue's end is behind each other one */
   bool broken; /* a call that must not be made while recording was made */
 };
 
 struct CUgrphExec {
   CUcontext context;
-  Ops ops;
+  int nqueues;
+  Queue queue[MOST_QUEUES];
+  bool runs, dead; /* dead: was destroyed while it ran */
 };
 
 struct CUmod {
@@ -118,11 +136,14 @@ typedef struct Range { /* of host memory that is pinned */
 typedef struct Driver {
   pthread_mutex_t lock;
   bool started, late, check, log;
-  int ndevices, version, captures;
+  int ndevices, version, captures, captured; /* captured: the number of the last capture */
   int64_t shared, memory, used;
   uint64_t seed;
   const char *fails; /* CALL=RESULT: what that call returns; "": none fails */
-  const char *name;  /* of the devices; NULL: their own */
+  const char *drops; /* wait=N, record=N: the N-th call of that kind does nothing */
+  int64_t waits, records, order;
+  uint64_t drawn;   /* random numbers of orders */
+  const char *name; /* of the devices; NULL: their own */
   struct CUctx context[MOST_DEVICES];
   Range *pinned;
   int npinned;
@@ -146,9 +167,15 @@ CUresult standin_told(const char *call); /* to fail by SHARDC_EMULATE_FAIL; else
 CUresult standin_unsafe(void);
 
 CUresult standin_enqueue(CUstream s, const Op *op);
-CUresult standin_flush(CUstream s);      /* all that is enqueued there */
-CUresult standin_flush_all(CUcontext c); /* on all streams of a context */
-void standin_ops_free(Ops *o);
+CUresult standin_flush(CUstream s);                      /* all that is enqueued there */
+CUresult standin_flush_to(CUstream s, int64_t position); /* and no more than that needs */
+CUresult standin_flush_all(CUcontext c);                 /* on all streams of a context */
+bool standin_push(Queue *q, const Op *op);
+int64_t standin_end(const Queue *q);    /* the position behind its last operation */
+int64_t standin_behind(const Queue *q); /* the position up to which all is done */
+void standin_queue_free(Queue *q);
+CUresult standin_graph(CUgraphExec g); /* runs it */
+void standin_graph_free(CUgraphExec g);
 CUresult standin_copy(CUcontext c, const CuCopy2D *x);
 CUresult standin_set(CUdeviceptr to, uint32_t value, int bytes, size_t n);
 CUresult standin_launch(CUcontext c, const PtxLaunch *l, CUfunction f);

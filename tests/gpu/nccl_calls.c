@@ -124,7 +124,8 @@ static NcclResult enqueue(Work *w) {
   CUresult (*launch)(CUstream, void (*)(void *), void *);
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   *(void **)&launch = library ? dlsym(library, "cuLaunchHostFunc") : NULL;
-  return launch && !launch(w->stream, standin_work, w) ? NCCL_SUCCESS : NCCL_UNHANDLED;
+  if (!launch || launch(w->stream, standin_poison, w)) return NCCL_UNHANDLED;
+  return launch(w->stream, standin_work, w) ? NCCL_UNHANDLED : NCCL_SUCCESS;
 }
 
 EXPORT NcclResult ncclGroupStart(void) {

@@ -1,6 +1,8 @@
-/* Stand-in for libnccl.so.2: what operations do. Device memory is read and written by calls that
-   the stand-in for the driver has for this library alone, because host functions must not call a
-   driver. */
+/* Stand-in for libnccl.so.2: what operations do. An operation has two steps in its stream: what it
+   receives is filled with bytes that are no number, then it is done; so who does not wait for it
+   reads those, if the stream goes before (SHARDC_EMULATE_ORDER). Device memory is read and written
+   by calls that the stand-in for the driver has for this library alone, because host functions must
+   not call a driver. */
 #include "nccl_standin.h"
 #include "runtime/comm/reduce_ranks.h"
 #include <dlfcn.h>
@@ -166,6 +168,33 @@ static bool send_and_receive(const Work *w) {
     free(t[n].data);
   }
   return ok;
+}
+
+/* What is sent from within the bytes that are to be received stays. */
+static void keep_sent(const Work *w, CUdeviceptr from, char *bytes, size_t n) {
+  for (const Work *x = w; x; x = x->group) {
+    size_t sent = x->kind == RECEIVE          ? 0
+                  : x->kind == REDUCE_SCATTER ? bytes_of(x) * (size_t)x->comm->world
+                                              : bytes_of(x);
+    CUdeviceptr begin = x->send > from ? x->send : from,
+                end = x->send + sent < from + n ? x->send + sent : from + n;
+    if (begin < end) peek(begin, bytes + (begin - from), end - begin);
+  }
+}
+
+void standin_poison(void *data) {
+  const Work *w = data;
+  for (const Work *x = w; x; x = x->group) {
+    size_t n = x->kind == SEND         ? 0
+               : x->kind == ALL_GATHER ? bytes_of(x) * (size_t)x->comm->world
+                                       : bytes_of(x);
+    char *bytes = malloc(n + 1);
+    if (!bytes) abort();
+    memset(bytes, 0xff, n);
+    keep_sent(w, x->receive, bytes, n);
+    poke(x->receive, bytes, n);
+    free(bytes);
+  }
 }
 
 void standin_work(void *data) {

@@ -57,5 +57,6 @@ typedef struct Transfer {
 
 /* All of them concurrently; false: aborted, or the other side does something else. */
 bool standin_transfer(NcclComm c, Transfer *t, int n, uint32_t what);
-void standin_work(void *work); /* the host function */
+void standin_poison(void *work); /* the host functions: first this one */
+void standin_work(void *work);
 #endif

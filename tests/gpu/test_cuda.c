@@ -140,6 +140,88 @@ static void events(void) {
   SAME(out[7], 7);
 }
 
+typedef struct TwoStreams { /* y is added to on one, and copied to z on the other one */
+  Bench b;
+  CUdeviceptr z;
+  CUstream other;
+  CUevent made, copied;
+} TwoStreams;
+
+static void open_two(TwoStreams *t) {
+  open_bench(&t->b);
+  MUST(t->b.a.cuMemAlloc(&t->z, sizeof(float[N])));
+  MUST(t->b.a.cuStreamCreate(&t->other, 1));
+  MUST(t->b.a.cuEventCreate(&t->made, 0)), MUST(t->b.a.cuEventCreate(&t->copied, 0));
+  MUST(t->b.a.cuMemsetD32Async(t->z, 0, N, t->b.stream));
+  MUST(t->b.a.cuStreamSynchronize(t->b.stream));
+}
+
+/* z is y + x, and x is then z; y goes on meanwhile. */
+static void step_of_two(TwoStreams *t) {
+  CudaApi *a = &t->b.a;
+  size_t bytes = sizeof(float[N]);
+  MUST(launch(&t->b, 8, t->b.y));
+  MUST(a->cuEventRecord(t->made, t->b.stream)), MUST(a->cuStreamWaitEvent(t->other, t->made, 0));
+  MUST(a->cuMemcpyDtoDAsync(t->z, t->b.y, bytes, t->other));
+  MUST(a->cuEventRecord(t->copied, t->other));
+  MUST(a->cuStreamWaitEvent(t->b.stream, t->copied, 0));
+  MUST(a->cuMemcpyDtoDAsync(t->b.x, t->z, bytes, t->b.stream));
+}
+
+static float two_streams_give(TwoStreams *t, bool graph) {
+  float out[N];
+  CUgraph g;
+  CUgraphExec x = NULL;
+  if (graph) {
+    MUST(t->b.a.cuStreamBeginCapture(t->b.stream, 1));
+    step_of_two(t);
+    MUST(t->b.a.cuStreamEndCapture(t->b.stream, &g));
+    MUST(t->b.a.cuGraphInstantiateWithFlags(&x, g, 0)), MUST(t->b.a.cuGraphDestroy(g));
+  }
+  for (int i = 0; i < 3; i++)
+    if (graph) MUST(t->b.a.cuGraphLaunch(x, t->b.stream));
+    else step_of_two(t);
+  read_back(&t->b, out);
+  return out[1];
+}
+
+/* y = 1, x = 1; y = 2, x = 2; y = 4: in every order that the events allow. */
+static void two_streams(void) {
+  TwoStreams t;
+  open_two(&t);
+  SAME(two_streams_give(&t, false), 4);
+}
+
+static void two_streams_in_a_graph(void) {
+  TwoStreams t;
+  open_two(&t);
+  SAME(two_streams_give(&t, true), 4);
+}
+
+/* One wait is left out: the order of this process shows it. */
+static void one_wait_less(void) {
+  TwoStreams t;
+  open_two(&t);
+  if ((int)two_streams_give(&t, false) == 4) _exit(1);
+}
+
+/* What is recorded on a stream that nothing joins again is refused, and so is an edge to work
+   outside. */
+static void stray_streams(void) {
+  TwoStreams t;
+  CUgraph g;
+  CudaApi *a = &t.b.a;
+  open_two(&t);
+  MUST(a->cuStreamBeginCapture(t.b.stream, 1));
+  MUST(a->cuEventRecord(t.made, t.b.stream)), MUST(a->cuStreamWaitEvent(t.other, t.made, 0));
+  MUST(a->cuMemcpyDtoDAsync(t.z, t.b.y, 64, t.other));
+  SAME(a->cuStreamEndCapture(t.b.stream, &g), 904);
+  MUST(a->cuEventRecord(t.made, t.other));
+  MUST(a->cuStreamBeginCapture(t.b.stream, 1));
+  SAME(a->cuStreamWaitEvent(t.b.stream, t.made, 0), 905);
+  SAME(a->cuStreamEndCapture(t.b.stream, &g), 901);
+}
+
 /* Pinned memory is read when the copy is done, not when it is asked for; other memory at once. */
 static void late_copies(void) {
   Bench b;
@@ -268,6 +350,18 @@ CASE(graphs_late, graphs, "SHARDC_EMULATE_LATE=1 SHARDC_EMULATE_SEED=5")
 CASE(captures, broken_capture, "")
 CASE(events_now, events, "")
 CASE(events_late, events, "SHARDC_EMULATE_LATE=1")
+#define ORDER "SHARDC_EMULATE_LATE=1 SHARDC_EMULATE_ORDER="
+CASE(streams_late, two_streams, ORDER "0")
+CASE(streams_early, two_streams, ORDER "1")
+CASE(streams_drawn, two_streams, ORDER "7")
+CASE(streams_in_graph, two_streams_in_a_graph, ORDER "0")
+CASE(streams_in_graph_early, two_streams_in_a_graph, ORDER "1")
+CASE(streams_in_graph_drawn, two_streams_in_a_graph, ORDER "7")
+CASE(stray, stray_streams, "")
+CASE(no_wait_for_what_is_sent, one_wait_less, ORDER "1 SHARDC_EMULATE_DROP=wait=1")
+CASE(no_wait_for_what_comes, one_wait_less, ORDER "0 SHARDC_EMULATE_DROP=wait=2")
+CASE(no_record_of_what_is_sent, one_wait_less, ORDER "1 SHARDC_EMULATE_DROP=record=3")
+CASE(no_record_of_what_comes, one_wait_less, ORDER "0 SHARDC_EMULATE_DROP=record=4")
 CASE(copies_late, late_copies, "SHARDC_EMULATE_LATE=1")
 CASE(reads_late, late_reads, "SHARDC_EMULATE_LATE=1")
 CASE(faults_now, faults, "")
@@ -281,11 +375,31 @@ CASE(some_hidden, hidden_devices,
 CASE(none, no_device, "SHARDC_EMULATE_DEVICES=0")
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(launches_now), cmocka_unit_test(launches_late), cmocka_unit_test(graphs_now),
-      cmocka_unit_test(graphs_late),  cmocka_unit_test(captures),      cmocka_unit_test(events_now),
-      cmocka_unit_test(events_late),  cmocka_unit_test(copies_late),   cmocka_unit_test(reads_late),
-      cmocka_unit_test(faults_now),   cmocka_unit_test(faults_late),   cmocka_unit_test(refuses),
-      cmocka_unit_test(many_devices), cmocka_unit_test(some_hidden),   cmocka_unit_test(none)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(launches_now),
+                                     cmocka_unit_test(launches_late),
+                                     cmocka_unit_test(graphs_now),
+                                     cmocka_unit_test(graphs_late),
+                                     cmocka_unit_test(captures),
+                                     cmocka_unit_test(events_now),
+                                     cmocka_unit_test(events_late),
+                                     cmocka_unit_test(copies_late),
+                                     cmocka_unit_test(reads_late),
+                                     cmocka_unit_test(faults_now),
+                                     cmocka_unit_test(faults_late),
+                                     cmocka_unit_test(refuses),
+                                     cmocka_unit_test(many_devices),
+                                     cmocka_unit_test(some_hidden),
+                                     cmocka_unit_test(none),
+                                     cmocka_unit_test(streams_late),
+                                     cmocka_unit_test(streams_early),
+                                     cmocka_unit_test(streams_drawn),
+                                     cmocka_unit_test(streams_in_graph),
+                                     cmocka_unit_test(streams_in_graph_early),
+                                     cmocka_unit_test(streams_in_graph_drawn),
+                                     cmocka_unit_test(stray),
+                                     cmocka_unit_test(no_wait_for_what_is_sent),
+                                     cmocka_unit_test(no_wait_for_what_comes),
+                                     cmocka_unit_test(no_record_of_what_is_sent),
+                                     cmocka_unit_test(no_record_of_what_comes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
