@@ -200,7 +200,27 @@ static const char *carry_out(Body *b, const HostLoop *l, uint32_t j) {
   return arena_printf(b->h->m->arena, "n & 1 ? %s : %s", odd, even);
 }
 
-/* ---- what flies over rounds ---- */
+/* ---- what flies ---- */
+
+/* In the words of those who know NCCL, or MPI. */
+static void put_flight(Body *b, const Op *o, bool starts) {
+  static const char *const kinds[OP_COUNT][2] = {
+      [OP_all_reduce] = {"ncclAllReduce", "all-reduce"},
+      [OP_reduce_scatter] = {"ncclReduceScatter", "reduce-scatter"},
+      [OP_all_gather] = {"ncclAllGather", "all-gather"},
+      [OP_all_to_all] = {"ncclSend and ncclRecv", "all-to-all"}};
+  const char *const *kind = kinds[o->code];
+  if (module_on_gpu(b->h->m))
+    host_put(b->h,
+             starts ? " /* cudaEventRecord here; %s on the stream of messages, behind that */\n"
+                    : " /* cudaStreamWaitEvent: behind that %s */\n",
+             kind[0]);
+  else
+    host_put(b->h,
+             starts ? " /* the thread that communicates begins this %s */\n"
+                    : " /* until that %s is over */\n",
+             kind[1]);
+}
 
 static const char *ring_at(Body *b, const HostLoop *l, uint32_t i, const char *round) {
   Ring r = loop_ring(l->o, i);
@@ -225,6 +245,8 @@ static void put_fetch(Body *b, const HostLoop *l, uint32_t i, const char *round)
   Message m = message_of(body, o);
   int64_t size = elem_bytes(value_type(body, o->out)->elem);
   bool many = m.times > 1;
+  host_put(b->h, "     ");
+  put_flight(b, o, true);
   if (many)
     host_put(b->h, "      for (int64_t k = 0; k < %lld; k++) /* messages of %lld bytes */\n  ",
              (long long)m.times, (long long)m.bytes);
@@ -264,9 +286,10 @@ static void put_drains(Body *b, const HostLoop *l, const char *before) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     const Flight *x = &l->flights.at[i];
     if (x->rounds <= 0) continue;
-    host_put(b->h, "%srt_wait(rt, &collectives[%u], %lld);\n", before,
-             host_row(b->h->m, l->o->callee, x->op),
-             (long long)message_of(l->o->callee, &l->o->callee->ops.at[x->op]).times);
+    const Op *o = &l->o->callee->ops.at[x->op];
+    host_put(b->h, "%srt_wait(rt, &collectives[%u], %lld);", before,
+             host_row(b->h->m, l->o->callee, x->op), (long long)message_of(l->o->callee, o).times);
+    put_flight(b, o, false);
   }
 }
 
@@ -337,6 +360,7 @@ static void put_collective(Body *b, const Op *o) {
   Message x = message_of(b->f, o);
   int64_t size = elem_bytes(value_type(b->f, o->out)->elem);
   bool many = x.times > 1, works = attr_int(&o->attrs, ATTR_workspace, 0) != 0;
+  if (op_flies(o)) host_put(b->h, " "), put_flight(b, o, true);
   if (many)
     host_put(b->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
              (long long)x.times, (long long)x.bytes);
@@ -355,7 +379,8 @@ static void put_wait(Body *b, const Op *o) {
   host_put(b->h, "  rt_wait(rt, &collectives[%u], %lld);",
            host_row(b->h->m, b->f, (OpId)(start - b->f->ops.at)),
            (long long)message_of(b->f, start).times);
-  put_label(b, o->out, "\n");
+  put_label(b, o->out, "");
+  put_flight(b, start, false);
 }
 
 /* ---- stores ---- */

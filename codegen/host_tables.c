@@ -149,6 +149,9 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
            upper(h, elem_words[in->elem]), (long long)x.count, (long long)x.send_row,
            (long long)x.receive_row);
   if (x.pieces > 1) host_put(h, ", %lld", (long long)x.piece);
+  if (op_flies(o))
+    host_put(h, ", .times = %lld, .flights = %lld", (long long)x.times,
+             (long long)flights_at_once(h->m, f, o));
   host_put(h, "},\n");
 }
 

@@ -5,6 +5,7 @@
 #include "driver/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
+#include "ir/message.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
 #include <errno.h>
@@ -121,13 +122,16 @@ static Exit set_target(Cli *o, Module *m) {
   return e;
 }
 
-/* What a plan on a machine with GPUs asks for, its check has told where it stands. */
+/* Between GPUs messages fly over NCCL alone: by way of the host, it is the host that sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
   bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
-  if (module_number(m, "plan.zero.prefetch", 0) <= 0 && !overlap) return EXIT_FINE;
-  Report *r = diag_at(o->c->diag, "E0901", o->facts ? o->facts->zero : (Span){0},
-                      "messages beside the computation on GPUs are not built yet");
-  diag_help(r, "for target %s without `prefetch` and `overlap`", m->target.name);
+  if (!message_by_host(m) || (module_number(m, "plan.zero.prefetch", 0) <= 0 && !overlap))
+    return EXIT_FINE;
+  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
+                      "messages of GPUs over `--comm %s` go by way of the host, which waits for "
+                      "each: none runs beside the computation",
+                      module_setting(m, "comm", "local"));
+  diag_help(r, "leave out `--comm`, for NCCL, or `overlap` and `prefetch`");
   return EXIT_INPUT;
 }
 
@@ -136,7 +140,7 @@ Exit describe_target(Cli *o, Module *m) {
   if (e == EXIT_FINE) e = set_target(o, m);
   if (e == EXIT_FINE && !module_on_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
     return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
-  if (e == EXIT_FINE && module_on_gpu(m)) e = check_flies(o, m);
+  if (e == EXIT_FINE) e = check_flies(o, m);
   return e;
 }
 

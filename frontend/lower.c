@@ -211,6 +211,13 @@ static void no_train(World *w, const Choice *c) {
   diag_help(r, "add `train NAME for %s { batch 8; steps 100; optim adamw; ... }`", c->model->name);
 }
 
+/* The word that lets messages fly; else the whole line. */
+static Span flight_word(const AstSetting *zero) {
+  const AstValue *ahead = setting_option(zero, "prefetch"),
+                 *overlap = setting_option(zero, "overlap");
+  return overlap ? overlap->span : ahead ? ahead->span : zero->span;
+}
+
 static void note_facts(const LowerOptions *o, const Choice *c) {
   const AstValue *micro = c->plan ? settings_value(c->plan->item, "micro", NULL) : NULL;
   if (!o->facts) return;
@@ -221,7 +228,7 @@ static void note_facts(const LowerOptions *o, const Choice *c) {
   const AstValue *on = settings_value(c->plan->item, "on", NULL);
   if (on) o->facts->on = on->span;
   const AstSetting *zero = settings_line(c->plan->item, "zero");
-  if (zero) o->facts->zero = zero->span;
+  if (zero) o->facts->zero = zero->span, o->facts->flight = flight_word(zero);
 }
 
 Module *lower_program(Ctx *c, const LowerOptions *o) {

@@ -84,7 +84,6 @@ void write_recompute(const Build *b, Eval *e, const AstItem *plan); /* the lines
 void check_unbuilt(World *w,
                    const AstItem *item);     /* E0901, N0902: settings that no pass reads yet */
 void check_built(World *w, const Choice *c); /* of all blocks of a program, and N0901 */
-void check_flights_built(World *w, const Decl *plan);    /* messages in flight on GPUs */
 const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: it names none that there is */
 /* --set: train block, plan and machine become copies with these settings. E0601, E0602, E0901 */
 void apply_command_line(World *w, Choice *c, const LowerOptions *o);

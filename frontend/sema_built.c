@@ -68,7 +68,7 @@ void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
-  if (machine) check_unbuilt(w, machine->item), check_flights_built(w, c->plan);
+  if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
   note_kernels(w);
 }

@@ -109,7 +109,6 @@ static void check_plans(World *w, CheckResult *out) {
     Choice c = {0};
     Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
     if (e) check_plan(e, &c, d->item);
-    if (own(w, d)) check_flights_built(w, d);
     if (own(w, d) && out) list_plan(w, d, e && c.train, out);
   }
 }

@@ -1,6 +1,6 @@
 /* What a plan asks of messages in flight, against what it has: `prefetch` gathers layers of ZeRO
-   stage 3 ahead, so it wants that stage and a stack with more layers (E0602); on GPUs nothing flies
-   yet (E0901). The words' meaning is pass prefetch's. */
+   stage 3 ahead, so it wants that stage and a stack with more layers (E0602). The words' meaning is
+   pass prefetch's. */
 #include "frontend/sema_plan.h"
 
 /* Layers of the longest stack; 0: not known. */
@@ -55,12 +55,4 @@ void check_flights(Plan *p) {
   if (!a.prefetch) return;
   check_stage(p, a.prefetch);
   check_depth(p, a.prefetch, settings_integer(p->item, ITEM_PLAN, "zero", "prefetch"));
-}
-
-void check_flights_built(World *w, const Decl *plan) {
-  const Decl *machine = plan_machine_of(w, plan);
-  if (!machine || settings_integer(machine->item, ITEM_MACHINE, "node", "gpus") <= 0) return;
-  Asked a = asked_of(plan->item);
-  if (a.prefetch) world_unbuilt(w, a.prefetch->span, "gathering layers ahead on GPUs is");
-  if (a.overlap) world_unbuilt(w, a.overlap->span, "sending beside the computation on GPUs is");
 }

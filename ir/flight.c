@@ -41,6 +41,19 @@ int64_t flight_buffers(const Op *loop, const Flight *x) {
   return wanted < trip ? wanted : trip;
 }
 
+int64_t flights_at_once(const Module *m, const Fn *f, const Op *o) {
+  int64_t most = 1, rounds = attr_int(&o->attrs, ATTR_flight, 0);
+  Flight x = {.rounds = rounds};
+  for (uint32_t i = 0; rounds && i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *loop = &m->fns.at[i]->ops.at[k];
+      if (loop->code != OP_loop || loop->callee != f) continue;
+      int64_t n = flight_buffers(loop, &x);
+      if (n > most) most = n;
+    }
+  return most;
+}
+
 int64_t flight_bytes(const Fn *body, uint32_t i) {
   int64_t most = 0;
   for (ValueId v = 0; v < body->values.n; v++) {

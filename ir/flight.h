@@ -29,6 +29,8 @@ bool op_crosses(const Op *o); /* flies over rounds */
 /* In the order of ops. Empty: nothing of f flies over rounds. */
 FlightList flights_over(Arena *a, const Fn *f);
 int64_t flight_buffers(const Op *loop, const Flight *x); /* no more than there are rounds */
+/* How often a started collective of f is under way at most. */
+int64_t flights_at_once(const Module *m, const Fn *f, const Op *o);
 /* Bytes from the start of ring number i to the end of what stands there; after pass memory. */
 int64_t flight_bytes(const Fn *body, uint32_t i);
 Ring loop_ring(const Op *loop, uint32_t i); /* buffers 0: there is none */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 8, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 9, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -97,6 +97,9 @@ typedef struct rt_collective {
   /* Where room is planned for what is put end to end: of so many elements of each block, which then
      go first, then the next ones. 0: of all of them. */
   int64_t piece;
+  /* Of a row that rt_start starts: the messages of one flight, which are started and waited for
+     together, and how many flights are under way at once. 0: it is waited for where it stands. */
+  int64_t times, flights;
 } rt_collective;
 
 /* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */

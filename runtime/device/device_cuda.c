@@ -1,4 +1,5 @@
-/* The CUDA device: arenas in the memory of one GPU, one stream, entries as graphs.
+/* The CUDA device: arenas in the memory of one GPU, a stream, entries as graphs. Messages in flight
+   have a stream of their own (cuda_flight.c).
 
    The first run of an entry goes launch by launch and waits for each, so that code which is refused
    or faults is told with its kernel. The second run is recorded, with the same calls of generated
@@ -169,6 +170,7 @@ static void let_go(void *device) {
 static bool join(Device *d, Fault *f) {
   Cuda *c = d->inside;
   if (!d->comm || !d->comm->on_device) return true;
+  if (!rt_cuda_flights_open(c, d->program, f)) return false;
   c->nccl = rt_nccl_start(d->comm, &c->api, c->context, c->word, f);
   if (c->nccl) d->comm->device = d, d->comm->let_go = let_go;
   return c->nccl != NULL;
@@ -182,6 +184,7 @@ static void stop(Device *d) {
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
+  rt_cuda_flights_close(c, d->program);
   if (c->pinned) a->cuMemFreeHost(c->pinned);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
@@ -245,24 +248,39 @@ static void collect_timed(Device *d, const rt_collective *x, const void *send, v
   rt_comm_count(d->comm, x, 1e-3 * milliseconds);
 }
 
-static void collect(Device *d, const rt_collective *x, const void *send, void *receive,
-                    void *work) {
+/* Over an axis of one rank, through the host, or timed: done when this returns, or on the stream of
+   the kernels. */
+static bool collects_here(Device *d, const rt_collective *x, const void *send, void *receive,
+                          void *work) {
   Cuda *c = d->inside;
   if (d->comm->group[x->axis].n == 1) {
     if (send != receive) copy(d, receive, send, x->count * rt_elem_bytes((int)x->elem));
     if (d->trace) rt_comm_count(d->comm, x, 0);
-    return;
+    return true;
   }
-  if (c->nccl) {
-    if (d->trace) collect_timed(d, x, send, receive, work);
-    else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
-    return;
-  }
-  rt_cuda_exchange(d, x, send, receive);
+  if (c->nccl && d->trace) collect_timed(d, x, send, receive, work);
+  if (!c->nccl) rt_cuda_exchange(d, x, send, receive);
+  return !c->nccl || d->trace;
 }
 
-/* Nothing flies on a GPU yet: what is started is on the stream like all else. */
-static void end(Device *d, const rt_collective *c, int64_t n) { (void)d, (void)c, (void)n; }
+static void collect(Device *d, const rt_collective *x, const void *send, void *receive,
+                    void *work) {
+  Cuda *c = d->inside;
+  if (collects_here(d, x, send, receive, work)) return;
+  if (c->flights) rt_cuda_collect_behind(d, x, send, receive, work);
+  else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
+}
+
+static void begin(Device *d, const rt_collective *x, const void *send, void *receive, void *work) {
+  if (!collects_here(d, x, send, receive, work)) rt_cuda_start(d, x, send, receive, work);
+}
+
+/* n: the messages of one flight. */
+static void end(Device *d, const rt_collective *x, int64_t n) {
+  const Cuda *c = d->inside;
+  (void)n;
+  if (c->nccl && !d->trace && d->comm->group[x->axis].n > 1) rt_cuda_await(d, x);
+}
 
 /* ---- views ---- */
 
@@ -430,7 +448,7 @@ const DeviceKind rt_device_cuda = {.start = start,
                                    .zero = zero,
                                    .counter = counter,
                                    .collect = collect,
-                                   .begin = collect,
+                                   .begin = begin,
                                    .end = end,
                                    .rows = rows,
                                    .words = words,

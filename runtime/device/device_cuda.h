@@ -23,6 +23,8 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
   bool written;
 } OpenSpan;
 
+typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
+
 typedef struct Cuda {
   CudaApi api;
   CudaDevice device;
@@ -39,6 +41,7 @@ typedef struct Cuda {
   char *pinned;                  /* all memory of the host: view, window, messages */
   OpenSpan open;                 /* what lies in the window */
   Nccl *nccl;                    /* NULL: collectives go through the host */
+  CudaFlights *flights;          /* NULL: the program starts nothing that it does not wait for */
   const char *running;           /* the entry, for messages */
 } Cuda;
 
@@ -47,6 +50,13 @@ void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
 void rt_cuda_wait(const Cuda *c); /* for all that its stream was given */
 /* A collective by way of the host (device_cuda_host.c). */
 void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void *receive);
+/* In a program whose messages fly: a start and its wait, or both at once (cuda_flight.c). */
+void rt_cuda_start(Device *d, const rt_collective *x, const void *send, void *receive, void *work);
+void rt_cuda_await(Device *d, const rt_collective *x);
+void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send, void *receive,
+                            void *work);
+bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f);
+void rt_cuda_flights_close(Cuda *c, const rt_program *p);
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
 
 bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);

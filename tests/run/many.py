@@ -2,7 +2,7 @@
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
 each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute, gathers
-of stage 3 a layer ahead; not on GPUs).
+of stage 3 a layer ahead; not by way of the host).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -109,7 +109,7 @@ class Bench:
         """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its
         GPU)"""
         options, before, behind = OVER[over]
-        if '--target' in options: row = dict(row, flight=0)
+        if over == 'host': row = dict(row, flight=0)      # refused there
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))

@@ -1,0 +1,108 @@
+"""Messages in flight between GPUs: python3 flights.py SHARDC [STEPS]
+
+Three models over two ranks, ZeRO-3, with gathers a layer ahead and messages beside the computation, on the stand-in: losses, norms, weights
+and states are those without, to the bit, after STEPS (8) steps in every order of graphs and streams that is tried. Then one wait of the generated
+program is left out, each in turn: some order shows it. And a rank that is killed at a random instant ends the other one, which names it.
+"""
+import os, random, re, shutil, signal, subprocess, sys, time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import check, read, workdir
+from many import PATH, Bench, plan_text, variant
+
+SHARDC, STEPS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['8'])[2]), workdir()
+bench = Bench(SHARDC, folder, STEPS)
+LATE = {'SHARDC_EMULATE_LATE': '1'}
+
+
+def call(*command, env=None):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace', timeout=300,
+                          env={**os.environ, 'SHARDC_PATH': PATH, **(env or {})})
+
+
+def compile_(model, name, flight, env=None):
+    row = {'model': model, 'zero': 3, 'data': 2, 'tensor': 1, 'seq': 0, 'parts': 1, 'recompute': 0, 'precision': 'f32', 'clip': 1, 'bucket': '1KiB',
+           'flight': flight}
+    open(f'{folder}/{name}.shard', 'w').write(variant(model) + plan_text(row, 'p'))
+    return call(SHARDC, 'compile', f'{name}.shard', '--plan', 'p', '--target', 'sm_80', '-q', '-o', name, env=env)
+
+
+def train(exe, steps, order=None, graph=True):
+    """What metrics and tensors are after that; None: it failed."""
+    env = {} if order is None else {'SHARDC_EMULATE_ORDER': str(order), **({} if graph else LATE)}
+    shutil.rmtree(f'{folder}/out', ignore_errors=True)
+    p = call(SHARDC, 'run', '-n', '2', '--emulate', f'./{exe}', '--', 'train', '--steps', str(steps), '--out', 'out', '--save-every', '0',
+             '--dump', 'out.st', *([] if graph else ['--no-graph']), env=env)
+    if p.returncode: return None
+    rows = [re.findall(r'"(step|loss|grad_norm)":([^,}]+)', l) for l in open(f'{folder}/out/metrics.jsonl')]
+    return rows, read(f'{folder}/out.st')
+
+
+def same_bits(model, some):
+    for flight in 0, 1: check(compile_(model, f'{model}{flight}', flight).returncode == 0, f'{model} is compiled')
+    want, n = train(f'{model}0', STEPS), 1
+    check(want, f'{model} trains without flights')
+    for order, graph in some:
+        check(train(f'{model}1', STEPS, order, graph) == want, f'{model}, order {order}{"" if graph else ", no graph"}: other bits than without')
+        n += 1
+    return n
+
+
+CC = '''#!/usr/bin/env python3
+import os, re, sys
+n = int(os.environ['LEAVE_OUT'])
+if 'host.c' in sys.argv:
+    text = open('host.c').read()
+    of = lambda m: re.findall(r'^static void (\\w+)', text[:m.start()], re.M)[-1]
+    waits = [m for m in re.finditer(r'^ *rt_wait\\(.*', text, re.M) if '_fwd' in of(m) or '_bwd' in of(m)]
+    open(os.environ['FOUND'], 'w').write(str(len(waits)))
+    m = waits[n]
+    open('host.c', 'w').write(text[:m.start()] + text[m.end():])
+os.execv('/usr/bin/cc', ['/usr/bin/cc', *sys.argv[1:]])
+'''
+
+
+def without_waits():
+    """Each wait of the layers for their weights. (Those of a step are for messages before these or before a collective that the kernels wait for:
+    one stream has all messages, so a later wait stands for an earlier one.)"""
+    os.mkdir(f'{folder}/bin')
+    open(f'{folder}/bin/cc', 'w').write(CC)
+    os.chmod(f'{folder}/bin/cc', 0o755)
+    env = {'PATH': f'{folder}/bin:' + os.environ['PATH'], 'FOUND': f'{folder}/found'}
+    want, n, found = train('gpt21', 3), 0, 1
+    while n < found:
+        p = compile_('gpt2', 'less', 1, {**env, 'LEAVE_OUT': str(n)})
+        check(p.returncode == 0, f'compiled without wait {n}: {p.stderr}')
+        found = int(open(f'{folder}/found').read())
+        check(train('less', 3, 0, False) != want, f'nobody notices that wait {n} of {found} is left out')
+        n += 1
+    check(n >= 4, f'{n} waits in layers')
+    return n
+
+
+def kill_one(rng, job):
+    emulate = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc', 'emulate')
+    e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
+    e.update(SHARDC_LIBCUDA=f'{emulate}/libcuda.so.1', SHARDC_LIBNCCL=f'{emulate}/libnccl.so.2', SHARDC_EMULATE_DEVICES='2', NO_COLOR='1',
+             WORLD_SIZE='2', LOCAL_WORLD_SIZE='2', SHARDC_JOB=f'{os.getpid()} {job}')
+    ps = [subprocess.Popen(['./gpt21', 'train', '--steps', '20000', '--out', f'k{job}'], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True, env=dict(e, RANK=str(r), LOCAL_RANK=str(r))) for r in range(2)]
+    victim = rng.randrange(2)
+    while not os.path.exists(f'{folder}/k{job}/metrics.jsonl'): time.sleep(0.01)      # steps have begun
+    time.sleep(rng.uniform(0, 0.3))
+    ps[victim].kill()
+    try: err = ps[1 - victim].communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        ps[1 - victim].kill()
+        sys.exit(f'failed: rank {victim} was killed, and the other one goes on waiting')
+    ps[victim].communicate()
+    check(ps[1 - victim].returncode == 1 and f'rank {victim} ' in err, f'rank {victim} was killed; the other one, exit {ps[1 - victim].returncode}, says {err}')
+
+
+began = time.time()
+n = same_bits('gpt2', [(0, True), (1, True), (2, True), (0, False), (1, False), (3, False)])
+for model in 'llama', 'bert': n += same_bits(model, [(4, True), (5, False)])
+print(f'{n} runs of {STEPS} steps with the same bits, {time.time() - began:.0f} s', flush=True)
+print(f'{without_waits()} waits left out, each noticed, {time.time() - began:.0f} s', flush=True)
+for k in range(4): kill_one(random.Random(k), k)
+shutil.rmtree(folder)
+print(f'4 ranks killed, {time.time() - began:.0f} s')
