@@ -70,7 +70,7 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *p) {
   one.operands = (Strings){0};
   vec_push(one.c->arena, one.operands, path);
   one.value[OPT_PLAN] = p->name;
-  PipelineOptions until = {.until = "memory", .verify = true};
+  PipelineOptions until = {.until = "prove", .verify = true};
   bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
               pipeline_run(m, &until) && fit_check(&one, m, one.facts);
   if (fits) return ctx_free(one.c), FITS;

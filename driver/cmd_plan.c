@@ -36,7 +36,7 @@ static void plan_accumulation(const Cli *o, Planned *p) {
 }
 
 static Exit plan_module(Cli *o, Planned *p) {
-  PipelineOptions until = {.until = "memory", .verify = !o->value[OPT_NO_VERIFY]};
+  PipelineOptions until = {.until = "prove", .verify = !o->value[OPT_NO_VERIFY]};
   Exit e = load_module(o, &p->m);
   if (e == EXIT_FINE) e = describe_target(o, p->m);
   if (e == EXIT_FINE && !pipeline_run(p->m, &until)) e = EXIT_INPUT;

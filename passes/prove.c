@@ -1,0 +1,218 @@
+/* prove: no schedule of the program can hang or read too early.
+
+   (a) Bytes: in the order of the host program, between the start of a message and its end nothing
+   reads or writes what it receives, and nothing writes what it sends: kernels, copies, other
+   messages, the next message in the same buffer of a ring. Every start has one end.
+
+   (b) A channel is an axis of the mesh. A rank's messages start in one order and are done in that
+   order, one after the other (runtime/comm/flight.c; on a GPU one stream), so message k of a
+   channel meets message k of all other ranks of the group: these must be of one kind and size.
+
+   (c) A message is over when all classes of ranks have come to it, and each comes to it when all
+   before it, over whatever axis, are over. So the graph of messages, with an edge from each to the
+   next of every class, must have no cycle. It is run, as Kahn's algorithm does: a message that
+   stands first in every class is over. What is left when none does is a deadlock, and is shown as
+   the ranks would stand in it. With one class, all ranks running one program, (b) and (c) hold by
+   construction; pipelines have as many as stages.
+
+   The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
+#include "passes/prove.h"
+#include "ir/message.h"
+#include "ir/placement.h"
+#include "passes/internal.h"
+
+/* ---- words ---- */
+
+static const char *axis_of(const Op *o) { return attr_str(&o->attrs, ATTR_axis, ""); }
+
+/* all_gather over data in @h.forward, round 2 */
+static const char *said(const Module *m, const Event *e) {
+  const Op *o = event_op(e);
+  bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
+  const char *what = sends ? arena_printf(m->arena, "%s over %s", op_name(o->code), axis_of(o))
+                     : o->callee
+                         ? arena_printf(m->arena, "%s @%s", op_name(o->code), o->callee->name)
+                         : op_name(o->code);
+  const char *round =
+      e->round == NO_ROUND ? "" : arena_printf(m->arena, ", round %lld", (long long)e->round);
+  return arena_printf(m->arena, "%s in @%s%s", what, e->f->name, round);
+}
+
+static Report *wrong(Module *m, const Event *e, const char *code, const char *words) {
+  const Op *o = event_op(e);
+  Span at = o->span.file ? o->span : loc_span(m, o->loc);
+  Report *r = diag_at(m->ctx->diag, code, at, "%s", words);
+  diag_help(r, "an error of shardc, if the IR is as its passes have made it");
+  return r;
+}
+
+/* ---- bytes ---- */
+
+typedef VEC(uint32_t) Open; /* starts without an end so far */
+
+/* What of the message the event must not do; NULL: it does none of that. */
+static const char *collides(const EventList *l, const Event *start, const Event *e) {
+  for (uint32_t i = 0; i < 2 && i < start->nbytes; i++)
+    for (uint32_t k = 0; k < e->nbytes; k++) {
+      const EventBytes *a = &l->bytes.at[start->bytes + i], *b = &l->bytes.at[e->bytes + k];
+      if ((!a->written && !b->written) || !bytes_meet(a, b)) continue;
+      if (!a->written) return "writes what is still being sent by";
+      return b->written ? "writes where bytes still arrive of" : "reads what has not arrived of";
+    }
+  return NULL;
+}
+
+static bool check_event(Module *m, const EventList *l, const Open *open, const Event *e) {
+  for (uint32_t i = 0; i < open->n; i++) {
+    const Event *start = &l->at.at[open->at[i]];
+    const char *how = collides(l, start, e);
+    if (!how) continue;
+    Report *r =
+        wrong(m, e, "E1112", arena_printf(m->arena, "%s %s %s", said(m, e), how, said(m, start)));
+    diag_fact(r, "in entry @%s: the wait for it stands behind this", l->entry->name);
+    return false;
+  }
+  return true;
+}
+
+static bool end_start(Module *m, Open *open, const Event *e) {
+  uint32_t i = 0;
+  while (i < open->n && open->at[i] != e->start) i++;
+  if (i == open->n)
+    return wrong(m, e, "E1112",
+                 arena_printf(m->arena, "a wait for %s, which nothing has started", said(m, e))),
+           false;
+  for (open->n--; i < open->n; i++) open->at[i] = open->at[i + 1];
+  return true;
+}
+
+bool prove_bytes(Module *m, const EventList *l) {
+  Open open = {0};
+  for (uint32_t i = 0; i < l->at.n; i++) {
+    const Event *e = &l->at.at[i];
+    bool fine = e->kind == EVENT_END ? end_start(m, &open, e) : check_event(m, l, &open, e);
+    if (!fine) return false;
+    if (e->kind == EVENT_START) vec_push(m->arena, open, i);
+  }
+  if (open.n)
+    wrong(m, &l->at.at[open.at[0]], "E1112",
+          arena_printf(m->arena, "%s is started and never waited for",
+                       said(m, &l->at.at[open.at[0]])));
+  return !open.n;
+}
+
+/* ---- order ---- */
+
+typedef struct Line { /* the messages of a class, in its order */
+  const RankClass *of;
+  VEC(const Event *) at;
+  uint32_t over;           /* so many are */
+  uint32_t done[MAX_MESH]; /* of them over each axis */
+} Line;
+
+static int channel(const Module *m, const Event *e) { return mesh_find(m, axis_of(event_op(e))); }
+
+static bool alike(const Event *a, const Event *b) {
+  const Op *o = event_op(a), *p = event_op(b);
+  Message x = message_of(a->f, o), y = message_of(b->f, p);
+  return o->code == p->code && x.count == y.count && x.times == y.times && x.pieces == y.pieces &&
+         value_type(a->f, o->in[0])->elem == value_type(b->f, p->in[0])->elem &&
+         !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), attr_str(&p->attrs, ATTR_reduce, ""));
+}
+
+static void report_pair(Module *m, const Line *l, const Line *k, const Event *a, const Event *b,
+                        uint32_t number) {
+  const Event *at = a ? a : b;
+  Report *r = wrong(m, at, "E1113",
+                    arena_printf(m->arena, "ranks do not agree on message %u over %s", number,
+                                 axis_of(event_op(at))));
+  diag_fact(r, "%s: %s", l->of->name, a ? said(m, a) : "none");
+  diag_fact(r, "%s: %s", k->of->name, b ? said(m, b) : "none");
+}
+
+/* Messages over an axis, pair by pair: the first k of a class are those of the other. */
+static bool agree_over(Module *m, const Line *l, const Line *k, int axis) {
+  uint32_t i = 0, j = 0, number = 0;
+  for (;; i++, j++, number++) {
+    while (i < l->at.n && channel(m, l->at.at[i]) != axis) i++;
+    while (j < k->at.n && channel(m, k->at.at[j]) != axis) j++;
+    const Event *a = i < l->at.n ? l->at.at[i] : NULL, *b = j < k->at.n ? k->at.at[j] : NULL;
+    if (!a && !b) return true;
+    if (a && b && alike(a, b)) continue;
+    report_pair(m, l, k, a, b, number);
+    return false;
+  }
+}
+
+static bool is_first(const Module *m, const Line *l, int axis, uint32_t k) {
+  return l->over < l->at.n && channel(m, l->at.at[l->over]) == axis && l->done[axis] == k;
+}
+
+/* Ends the message in which line `at` stands, if all stand there. */
+static bool advance(const Module *m, Line *lines, uint32_t n, uint32_t at) {
+  if (lines[at].over == lines[at].at.n) return false;
+  int axis = channel(m, lines[at].at.at[lines[at].over]);
+  uint32_t k = lines[at].done[axis];
+  for (uint32_t i = 0; i < n; i++)
+    if (!is_first(m, &lines[i], axis, k)) return false;
+  for (uint32_t i = 0; i < n; i++) lines[i].over++, lines[i].done[axis]++;
+  return true;
+}
+
+/* A class that has not come to the message in which line `at` stands. */
+static uint32_t missing(const Module *m, const Line *lines, uint32_t n, uint32_t at) {
+  int axis = channel(m, lines[at].at.at[lines[at].over]);
+  for (uint32_t i = 0; i < n; i++)
+    if (!is_first(m, &lines[i], axis, lines[at].done[axis])) return i;
+  bug("prove: nobody is missing");
+}
+
+/* From class to class, as each waits for the next, until one comes again. */
+static void report_cycle(Module *m, const Line *lines, uint32_t n) {
+  uint32_t at = 0, steps = 0;
+  while (lines[at].over == lines[at].at.n) at++;
+  for (uint32_t i = 0; i < n; i++) at = missing(m, lines, n, at); /* now it is in the cycle */
+  uint32_t first = at;
+  Report *r =
+      wrong(m, lines[at].at.at[lines[at].over], "E1113", "ranks wait for each other for ever");
+  do {
+    const Event *e = lines[at].at.at[lines[at].over];
+    uint32_t next = missing(m, lines, n, at);
+    diag_fact(r, "%s stand in %s, message %u over that axis, and wait for %s", lines[at].of->name,
+              said(m, e), lines[at].done[channel(m, e)], lines[next].of->name);
+    at = next;
+  } while (at != first && ++steps < n);
+}
+
+static Line line_of(const Module *m, const RankClass *c) {
+  Line l = {.of = c};
+  for (uint32_t i = 0; i < c->events->at.n; i++)
+    if (event_sends(&c->events->at.at[i])) vec_push(m->arena, l.at, &c->events->at.at[i]);
+  return l;
+}
+
+bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
+  Line *lines = ARENA_ARRAY(m->arena, Line, n + 1);
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < n; i++) lines[i] = line_of(m, &classes[i]);
+  for (uint32_t i = 1; i < n; i++)
+    for (int axis = 0; axis < (int)m->mesh.n; axis++)
+      if (!agree_over(m, &lines[0], &lines[i], axis)) return false;
+  for (bool any = true; any;) {
+    any = false;
+    for (uint32_t i = 0; i < n; i++)
+      while (advance(m, lines, n, i)) any = true;
+  }
+  for (uint32_t i = 0; i < n; i++) left += lines[i].at.n - lines[i].over;
+  if (left) report_cycle(m, lines, n);
+  return !left;
+}
+
+void pass_prove(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    if (m->fns.at[i]->kind != FN_ENTRY) continue;
+    EventList l = events_of(m, m->fns.at[i]);
+    RankClass all = {"all ranks", &l};
+    if (!prove_bytes(m, &l) || !prove_order(m, &all, 1)) return;
+  }
+}

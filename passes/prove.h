@@ -1,0 +1,19 @@
+/* What pass `prove` shows of the events of an entry (ir/events.h): each alone, for tests, and for
+   programs in which not all ranks run the same. */
+#ifndef SHARDC_PROVE_H
+#define SHARDC_PROVE_H
+#include "ir/events.h"
+
+typedef struct RankClass { /* ranks that run one program; every group of an axis has some of each */
+  const char *name;        /* ranks 0 to 3 */
+  const EventList *events;
+} RankClass;
+
+/* Every message that starts is waited for, once, and until then nobody touches what it receives or
+   writes what it sends. False: a diagnostic says who does (E1112). */
+bool prove_bytes(Module *m, const EventList *l);
+/* All classes send the same messages over every axis, in the same order, and come to an end. False:
+   a diagnostic shows the messages, or the ranks that wait for each other (E1113). */
+bool prove_order(Module *m, const RankClass *classes, uint32_t n);
+
+#endif
