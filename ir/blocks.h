@@ -1,0 +1,24 @@
+/* The blocks of scores that a mask lists: absent ones, in which no score is admitted; full ones, in
+   which all are; partial ones. */
+#ifndef SHARDC_IR_BLOCKS_H
+#define SHARDC_IR_BLOCKS_H
+#include "ir.h"
+
+typedef enum BlockState { BLOCK_ABSENT, BLOCK_PARTIAL, BLOCK_FULL } BlockState;
+
+typedef struct BlockMap {
+  int64_t rows, columns; /* of blocks; the last of a side may be shorter */
+  int64_t high, wide;    /* queries and keys of a block */
+  uint8_t *state;        /* [rows][columns] of BlockState */
+  int64_t partial, full; /* how many there are */
+} BlockMap;
+
+typedef struct BlockHead { /* a position of another dim, by which the mask may differ */
+  Str dim;
+  int64_t at;
+} BlockHead;
+
+/* Blocks of high x wide. What data decides may make a full block partial, and nothing absent. */
+BlockMap mask_blocks(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
+                     int64_t wide, int heads, const BlockHead *head);
+#endif

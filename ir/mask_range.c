@@ -1,0 +1,146 @@
+/* Interval arithmetic over mask expressions, as the kernels do it of their blocks while they run
+   (codegen/x86/attention_mask.c). A difference of independent positions, its absolute value and
+   quotients by constants are exact; a value that is used twice (x - x / n * n) is wider than what
+   it takes, unless its range is one number. So an answer may be `some, not all` where exactly
+   nothing or all is admitted, never the other way round. */
+#include "mask_range.h"
+#include "ir/support/num.h"
+#include <string.h>
+
+typedef MaskInterval Interval;
+typedef MaskQuestion Question;
+
+static Interval number(int64_t lo, int64_t hi) { return (Interval){true, lo, hi}; }
+static Interval unknown(void) { return (Interval){0}; }
+
+static Interval ask(Question *x, ValueId v, bool denied);
+
+static Interval of_position(const Question *x, Str dim) {
+  for (int i = 0; i < x->n; i++)
+    if (x->dim[i] == dim) return number(x->from[i], x->to[i] - 1);
+  return unknown();
+}
+
+static Interval product(Interval a, Interval b) {
+  int64_t x[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+  return number(min_i64(min_i64(x[0], x[1]), min_i64(x[2], x[3])),
+                max_i64(max_i64(x[0], x[1]), max_i64(x[2], x[3])));
+}
+
+static Interval arithmetic(OpCode c, Interval a, Interval b) {
+  if (!a.known || !b.known) return unknown();
+  switch (c) {
+  case OP_add: return number(a.lo + b.lo, a.hi + b.hi);
+  case OP_sub: return number(a.lo - b.hi, a.hi - b.lo);
+  case OP_min: return number(min_i64(a.lo, b.lo), min_i64(a.hi, b.hi));
+  case OP_max: return number(max_i64(a.lo, b.lo), max_i64(a.hi, b.hi));
+  case OP_mul: return product(a, b);
+  case OP_div: return b.lo == b.hi && b.lo > 0 ? number(a.lo / b.lo, a.hi / b.lo) : unknown();
+  default: return unknown();
+  }
+}
+
+static Interval compared(OpCode c, Interval a, Interval b, bool denied) {
+  if (!a.known || !b.known) return number(!denied, !denied);
+  if (c == OP_lt) return number(a.lo < b.hi, a.hi < b.lo);
+  if (c == OP_le) return number(a.lo <= b.hi, a.hi <= b.lo);
+  return number(a.lo <= b.hi && b.lo <= a.hi, a.lo == b.hi && b.lo == a.hi);
+}
+
+static Interval reflected(OpCode c, Interval x) {
+  if (!x.known) return x;
+  if (c == OP_neg) return number(-x.hi, -x.lo);
+  return number(max_i64(0, max_i64(x.lo, -x.hi)), max_i64(-x.lo, x.hi));
+}
+
+static Interval constant(const Question *x, const Op *o) {
+  double c = attr_float(&o->attrs, ATTR_value, 0);
+  return elem_class(value_type(x->f, o->out)->elem) == CLASS_FLOAT ? unknown()
+                                                                   : number((int64_t)c, (int64_t)c);
+}
+
+static Interval of_bool(Question *x, const Op *o, bool denied) {
+  if (o->code == OP_not) {
+    Interval in = ask(x, o->in[0], !denied);
+    return number(!in.hi, !in.lo);
+  }
+  Interval a = ask(x, o->in[0], denied), b = ask(x, o->in[1], denied);
+  return o->code == OP_and ? number(a.lo && b.lo, a.hi && b.hi)
+                           : number(a.lo || b.lo, a.hi || b.hi);
+}
+
+static Interval of_op(Question *x, const Op *o, bool denied) {
+  bool whole = o->nin && elem_class(value_type(x->f, o->in[0])->elem) == CLASS_INT;
+  switch (o->code) {
+  case OP_const: return constant(x, o);
+  case OP_iota: return of_position(x, o->group[0].from[0]);
+  case OP_expand:
+  case OP_copy:
+  case OP_stop: return ask(x, o->in[0], denied);
+  case OP_cast: return whole ? ask(x, o->in[0], denied) : unknown();
+  case OP_neg:
+  case OP_abs: return whole ? reflected(o->code, ask(x, o->in[0], denied)) : unknown();
+  case OP_not:
+  case OP_and:
+  case OP_or: return of_bool(x, o, denied);
+  case OP_lt:
+  case OP_le:
+  case OP_eq:
+    return compared(o->code, whole ? ask(x, o->in[0], denied) : unknown(),
+                    whole ? ask(x, o->in[1], denied) : unknown(), denied);
+  default: break;
+  }
+  if (o->nin != 2 || !whole) return unknown();
+  return arithmetic(o->code, ask(x, o->in[0], denied), ask(x, o->in[1], denied));
+}
+
+/* Each value once for a rectangle: expressions share parts. */
+static Interval ask(Question *x, ValueId v, bool denied) {
+  uint32_t at = 2 * v + denied;
+  if (x->when[at] == x->turn) return x->found[at];
+  const Op *o = value_def(x->f, v);
+  Interval s = o && o->nout == 1 ? of_op(x, o, denied) : unknown();
+  bool truth = elem_class(value_type(x->f, v)->elem) == CLASS_BOOL;
+  if (truth && !s.known) s = number(!denied, !denied);
+  x->when[at] = x->turn, x->found[at] = s;
+  return s;
+}
+
+MaskQuestion mask_question(Arena *a, const Fn *f) {
+  return (MaskQuestion){.f = f,
+                        .found = ARENA_ARRAY(a, MaskInterval, 2 * f->values.n + 2),
+                        .when = ARENA_ARRAY(a, uint32_t, 2 * f->values.n + 2)};
+}
+
+int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to) {
+  int i = 0;
+  while (i < x->n && x->dim[i] != dim) i++;
+  if (i == MASK_DIMS) bug("a mask over more than %d dims", MASK_DIMS);
+  x->n = i == x->n ? i + 1 : x->n;
+  return x->dim[i] = dim, x->from[i] = from, x->to[i] = to, i;
+}
+
+MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least) {
+  x->turn++;
+  Interval s = ask(x, mask, least);
+  return (MaskFinding){s.lo != 0, s.hi != 0};
+}
+
+static int add_heads(const Fn *f, ValueId v, Str q, Str k, Axis *out, int n, bool *seen) {
+  const Op *o = value_def(f, v);
+  if (!o || seen[v]) return n;
+  seen[v] = true;
+  Str dim = o->code == OP_iota ? o->group[0].from[0] : NULL;
+  for (int i = 0; dim && i < n; i++)
+    if (out[i].dim == dim) dim = NULL;
+  if (dim && dim != q && dim != k && n < MASK_DIMS) out[n++] = value_type(f, v)->axis[0];
+  for (uint32_t i = 0; i < o->nin; i++) n = add_heads(f, o->in[i], q, k, out, n, seen);
+  return n;
+}
+
+int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out) {
+  Arena *a = arena_new();
+  int n = add_heads(f, mask, q, k, out, 0, ARENA_ARRAY(a, bool, f->values.n + 1));
+  arena_free(a);
+  return n;
+}

@@ -1,0 +1,35 @@
+/* What a mask, a bool expression over positions, says of a rectangle of scores: nothing, all or
+   some of it is admitted, found over intervals without looking at single scores. */
+#ifndef SHARDC_IR_MASK_RANGE_H
+#define SHARDC_IR_MASK_RANGE_H
+#include "ir.h"
+
+typedef struct MaskInterval {
+  bool known;
+  int64_t lo, hi; /* inclusive; of a bool: may be true, is true */
+} MaskInterval;
+
+enum { MASK_DIMS = MAX_RANK * 2 };
+
+typedef struct MaskQuestion {
+  const Fn *f;
+  int n; /* dims with a range: [from, to) */
+  Str dim[MASK_DIMS];
+  int64_t from[MASK_DIMS], to[MASK_DIMS];
+  MaskInterval *found; /* by value, twice: as it stands, and behind an odd number of `not` */
+  uint32_t *when, turn;
+} MaskQuestion;
+
+MaskQuestion mask_question(Arena *a, const Fn *f);
+int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to); /* the dim's number in x */
+
+typedef struct MaskFinding {
+  bool some, all; /* may be admitted; are, surely */
+} MaskFinding;
+/* What data or a rank's number decides (operands, scalars, dims without a range) admits the most
+   that it can; `least`: the least. */
+MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least);
+
+/* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
+int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
+#endif
