@@ -178,7 +178,10 @@ typedef struct Mask {
   double number;     /* SLIDING, BLOCKS; PATTERN: its first operand, if that is a number */
   const Val *tensor; /* PADDING, SAME, TENSOR */
   Str name;          /* PATTERN */
+  const Val *arg;    /* PATTERN: its operands, in the order of its formals */
   const struct Mask *a, *b;
+  const struct Mask *const *items; /* PATTERN per_head: what the heads have in turn */
+  int nitems;
   Dims layout; /* dims of the named layout that it is, if any */
   Span span;
 } Mask;
@@ -449,8 +452,25 @@ typedef struct MaskAxes {
   bool alike; /* queries and keys are the same positions: one tensor may speak for both */
 } MaskAxes;
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at);
-const Mask *mask_unbuilt(const Mask *m); /* a part that no pass can use yet, or NULL */
-Val mask_values(Eval *e, const Mask *m, Str q, Str k, Span at);
+bool mask_is_built(Eval *e, const Mask *m, Span at); /* else E0901 was given, N0902 in `check` */
+const Mask *mask_part(const Mask *m, int i);         /* what it is made of in turn, then NULL */
+/* Without what is true everywhere and only says something else, such as `blocks(n)`. */
+const Mask *mask_reduced(Eval *e, const Mask *m);
+Val mask_values(Eval *e, const Mask *m, Str q, Str k);
+
+/* sema_pattern.c: block patterns */
+typedef struct BlockGrid { /* what patterns are counted in */
+  Str q, k;
+  double unit; /* elements of a block's side */
+  Dims heads;  /* those by which the layout differs */
+} BlockGrid;
+bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
+bool pattern_is_built(const Mask *m);
+Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */
+Val pattern_head(Eval *e, const BlockGrid *g, double n);        /* h mod n */
+/* a op b, widened until one has the dims of both; of two numbers, the number */
+Val pattern_op(Eval *e, OpCode op, Val a, Val b);
+Val pattern_position(Eval *e, Str dim);
 
 /* sema_explain.c: the longer messages */
 void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b);

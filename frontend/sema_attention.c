@@ -149,15 +149,6 @@ static const Mask *as_mask(Eval *e, const Val *v) {
   return m;
 }
 
-static bool built(Eval *e, const Mask *m, Span at) {
-  const Mask *part = mask_unbuilt(m);
-  if (!part) return true;
-  Report *r = eval_error(e, unbuilt_code(e->w), at, "block-sparse masks are not built yet");
-  diag_label(r, "in the language, for later");
-  if (part->span.file) diag_also(r, part->span, "a block pattern");
-  return !e->compile;
-}
-
 Val eval_attention(Eval *e, const Call *c) {
   Parts p = {0};
   Dims scores;
@@ -167,7 +158,9 @@ Val eval_attention(Eval *e, const Call *c) {
   Span mask_at = p.expr[3] ? p.expr[3]->span : c->span;
   const Mask *m = as_mask(e, &p.mask);
   const MaskAxes axes_of = {p.q, p.k, alike(e, &p)};
-  if (!mask_check(e, m, &scores, &axes_of, mask_at) || !built(e, m, mask_at)) return val_poison();
+  if (!mask_check(e, m, &scores, &axes_of, mask_at) || !mask_is_built(e, m, mask_at))
+    return val_poison();
+  bool all = mask_reduced(e, m)->kind == MASK_ALL;
   Val k = renamed(e, &p, 1), v = renamed(e, &p, 2), out[2];
   if (!op_knows(c, &p, &k, &v)) return walk_definition(e, c, &p);
   int64_t size = eval_size(e, p.d);
@@ -176,9 +169,9 @@ Val eval_attention(Eval *e, const Call *c) {
   out[0] = val_tensor(VAL_FLOAT, p.x[0].dims),
   out[1] = val_tensor(VAL_FLOAT, dims_without(&p.x[0].dims, &d));
   if (!e->build) return out[0];
-  Val mask = m->kind == MASK_ALL ? val_poison() : mask_values(e, m, p.q, p.k, mask_at);
+  Val mask = all ? val_poison() : mask_values(e, m, p.q, p.k);
   const Val *in[] = {&p.x[0], &k, &v, &mask};
-  Op *op = lower_op(e, out, 2, OP_attention, m->kind == MASK_ALL ? 3 : 4, in, 2, c->groups.at);
+  Op *op = lower_op(e, out, 2, OP_attention, all ? 3 : 4, in, 2, c->groups.at);
   lower_float(e, op, ATTR_scale,
               p.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : p.scale.number);
   return out[0];

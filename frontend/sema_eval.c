@@ -123,8 +123,10 @@ static Val layout_value(Eval *e, const Decl *d) {
     return val_poison();
   }
   Mask *m = ARENA_NEW(e->arena, Mask);
-  *m = *v.mask, m->layout = axes;
-  v.mask = m;
+  Mask *all = ARENA_NEW(e->arena, Mask);
+  *m = *v.mask;
+  if (v.mask->layout.n) *m = (Mask){.kind = MASK_AND, .a = v.mask, .b = all}; /* it has its own */
+  m->layout = axes, v.mask = m;
   return v;
 }
 

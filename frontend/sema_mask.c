@@ -1,6 +1,6 @@
 /* Masks: Boolean functions of query and key. They stay trees until an attention (or a `where`)
-   gives them axes; then element predicates become bool values made of iota, comparisons, and, or.
-   Block patterns are checked and kept; no pass knows them yet. */
+   gives them axes; then they become bool values made of iota, comparisons, and, or. Block patterns
+   are in sema_pattern.c. */
 #include "frontend/lower_emit.h"
 #include "frontend/sema.h"
 #include <math.h>
@@ -85,10 +85,32 @@ static bool fill_number(Eval *e, const Call *c, Mask *m, const Val *v, const Ast
   return bad_operand(e, c, x, "a positive whole number", v);
 }
 
-static bool pattern_operand(Eval *e, const Call *c, const Val *v, const AstExpr *x) {
-  bool ok = v->kind == VAL_NUMBER || v->kind == VAL_LIST || v->kind == VAL_FLAG ||
-            v->kind == VAL_STRING || v->kind == VAL_ABSENT;
-  return ok ? true : bad_operand(e, c, x, "numbers, lists, `on` or `off`", v);
+static const Mask *to_mask(Eval *e, const Val *v, Span at);
+
+/* per_head([m, ..]) */
+static bool fill_items(Eval *e, const Call *c, Mask *m, const Val *v, const AstExpr *x) {
+  if (v->kind != VAL_LIST || !v->nitems) return bad_operand(e, c, x, "a list of masks", v);
+  const Mask **items = ARENA_ARRAY(e->arena, const Mask *, v->nitems);
+  for (int i = 0; i < v->nitems; i++) {
+    const Val *item = &v->items[i];
+    if (item->kind != VAL_MASK && item->kind != VAL_BOOL)
+      return bad_operand(e, c, x, "a list of masks", item);
+    items[i] = to_mask(e, item, c->span);
+  }
+  m->items = items, m->nitems = v->nitems;
+  return true;
+}
+
+static bool fill_pattern(Eval *e, const Call *c, Mask *m, int n, const Val *v,
+                         const AstExpr *const *x) {
+  if (!strcmp(m->name, "per_head")) return fill_items(e, c, m, v, x[0]);
+  if (!strcmp(m->name, "table"))
+    return v->kind == VAL_STRING || bad_operand(e, c, x[0], "the name of a file, in quotes", v);
+  Val *arg = ARENA_ARRAY(e->arena, Val, n);
+  memcpy(arg, v, sizeof *arg * (size_t)n);
+  m->arg = arg;
+  if (v[0].kind == VAL_NUMBER && v[0].known) m->number = v[0].number;
+  return pattern_check(e, m, n, x);
 }
 
 Val mask_call(Eval *e, const Call *c) {
@@ -105,9 +127,7 @@ Val mask_call(Eval *e, const Call *c) {
   if (p->kind == MASK_PADDING || p->kind == MASK_SAME) ok = fill_tensor(e, c, m, &v[0], x[0]);
   else if (p->kind == MASK_SLIDING || p->kind == MASK_BLOCKS)
     ok = fill_number(e, c, m, &v[0], x[0]);
-  else
-    for (int i = 0; i < n; i++) ok &= pattern_operand(e, c, &v[i], x[i]);
-  if (p->kind == MASK_PATTERN && v[0].kind == VAL_NUMBER && v[0].known) m->number = v[0].number;
+  else ok = fill_pattern(e, c, m, n, v, x);
   return ok ? mask_value(m) : val_poison();
 }
 
@@ -137,11 +157,25 @@ Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at) {
 
 /* ---- checking against an attention ---- */
 
-const Mask *mask_unbuilt(const Mask *m) {
-  if (!m) return NULL;
-  if (m->kind == MASK_BLOCKS || m->kind == MASK_PATTERN) return m;
-  const Mask *a = mask_unbuilt(m->a);
-  return a ? a : mask_unbuilt(m->b);
+const Mask *mask_part(const Mask *m, int i) {
+  if (m->kind == MASK_AND || m->kind == MASK_OR) return i == 0 ? m->a : i == 1 ? m->b : NULL;
+  return i < m->nitems ? m->items[i] : NULL;
+}
+
+static const Mask *unbuilt_part(const Mask *m) {
+  if (m->kind == MASK_PATTERN && !pattern_is_built(m)) return m;
+  const Mask *found = NULL;
+  for (int i = 0; mask_part(m, i) && !found; i++) found = unbuilt_part(mask_part(m, i));
+  return found;
+}
+
+bool mask_is_built(Eval *e, const Mask *m, Span at) {
+  const Mask *part = unbuilt_part(m);
+  if (!part) return true;
+  Report *r = eval_error(e, unbuilt_code(e->w), at, "`%s` in a mask is not built yet", part->name);
+  diag_label(r, "in the language, for later");
+  if (part->span.file) diag_also(r, part->span, "the pattern");
+  return !e->compile;
 }
 
 typedef struct MaskBlocks { /* the blocks(n) of an expression */
@@ -149,12 +183,15 @@ typedef struct MaskBlocks { /* the blocks(n) of an expression */
   const Mask *other; /* blocks of another size */
 } MaskBlocks;
 
+static bool counts_blocks(const Mask *m) {
+  return m->kind == MASK_PATTERN && strcmp(m->name, "per_head") != 0;
+}
+
 static void find_unit(const Mask *m, MaskBlocks *u) {
-  if (!m) return;
-  if (m->kind == MASK_PATTERN && !u->pattern) u->pattern = m;
+  if (counts_blocks(m) && !u->pattern) u->pattern = m;
   if (m->kind == MASK_BLOCKS && u->blocks && u->blocks->number != m->number) u->other = m;
   if (m->kind == MASK_BLOCKS && !u->blocks) u->blocks = m;
-  find_unit(m->a, u), find_unit(m->b, u);
+  for (int i = 0; mask_part(m, i); i++) find_unit(mask_part(m, i), u);
 }
 
 static bool check_layout(Eval *e, const Mask *m, const Dims *scores, Str q, Str k, Span at) {
@@ -205,15 +242,14 @@ static bool check_tensor(Eval *e, const Mask *m, const Dims *scores, const MaskA
 }
 
 static bool check_parts(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
-  if (!m) return true;
-  if (!check_layout(e, m, scores, a->q, a->k, at)) return false;
-  if (m->tensor && !check_tensor(e, m, scores, a, at)) return false;
-  return check_parts(e, m->a, scores, a, at) && check_parts(e, m->b, scores, a, at);
+  bool ok = check_layout(e, m, scores, a->q, a->k, at) &&
+            !(m->tensor && !check_tensor(e, m, scores, a, at));
+  for (int i = 0; ok && mask_part(m, i); i++) ok = check_parts(e, mask_part(m, i), scores, a, at);
+  return ok;
 }
 
 /* random(k) draws k of the block columns that there are. */
 static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
-  if (!m) return true;
   int64_t size = size_of(e->sizes, k);
   bool random = m->kind == MASK_PATTERN && !strcmp(m->name, "random");
   if (random && size > 0 && blocks->number > 0 && m->number > ceil((double)size / blocks->number)) {
@@ -222,7 +258,9 @@ static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
     diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", k, (long long)size, blocks->number);
     return false;
   }
-  return enough_columns(e, m->a, blocks, k) && enough_columns(e, m->b, blocks, k);
+  bool ok = true;
+  for (int i = 0; ok && mask_part(m, i); i++) ok = enough_columns(e, mask_part(m, i), blocks, k);
+  return ok;
 }
 
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
@@ -245,80 +283,106 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, S
 
 /* ---- values ---- */
 
-static Val position(Eval *e, Str dim, const Dims *grid) {
-  Val v = val_tensor(VAL_INDEX, (Dims){.n = 1, .at = {dim}});
-  v.of = dim;
-  lower_iota(e, &v, dim);
-  return lower_widened(e, &v, grid);
+/* One side of a combination whose other side is true everywhere; a layout that it is part of gives
+   it heads, unless it has its own. */
+static const Mask *alone(Eval *e, const Mask *m, const Mask *part) {
+  if (!m->layout.n || part->layout.n) return part;
+  Mask *copy = ARENA_NEW(e->arena, Mask);
+  *copy = *part, copy->layout = m->layout;
+  return copy;
 }
 
-static Val op2(Eval *e, Kind k, OpCode code, const Val *a, const Val *b) {
-  const Val *in[] = {a, b};
-  Val out = val_tensor(k, dims_subset(&b->dims, &a->dims) ? a->dims : b->dims);
-  lower_op(e, &out, 1, code, 2, in, 0, NULL);
-  return out;
+static const Mask *everything(Eval *e) {
+  Mask *m = ARENA_NEW(e->arena, Mask);
+  return m->kind = MASK_ALL, m;
 }
 
-static Val op1(Eval *e, OpCode code, const Val *a) {
-  Val out = val_tensor(a->kind, a->dims);
-  lower_op(e, &out, 1, code, 1, &a, 0, NULL);
-  return out;
+const Mask *mask_reduced(Eval *e, const Mask *m) {
+  if (m->kind == MASK_BLOCKS) return everything(e);
+  if (m->kind != MASK_AND && m->kind != MASK_OR) return m;
+  const Mask *a = mask_reduced(e, m->a), *b = mask_reduced(e, m->b);
+  bool a_all = a->kind == MASK_ALL, b_all = b->kind == MASK_ALL;
+  if (m->kind == MASK_AND && (a_all || b_all)) return alone(e, m, a_all ? b : a);
+  if (m->kind == MASK_OR && (a_all || b_all)) return everything(e);
+  Mask *copy = ARENA_NEW(e->arena, Mask);
+  *copy = *m, copy->a = a, copy->b = b;
+  return copy;
 }
 
-static Val causal_values(Eval *e, Str q, Str k) {
-  Dims grid = {.n = 2, .at = {q, k}}, row = {.n = 1, .at = {q}};
-  Val key = position(e, k, &grid), query = position(e, q, &row);
-  return op2(e, VAL_BOOL, OP_le, &key, &query);
+static Val causal_values(Eval *e, const BlockGrid *g) {
+  return pattern_op(e, OP_le, pattern_position(e, g->k), pattern_position(e, g->q));
 }
 
 /* |q - k| < n */
-static Val sliding_values(Eval *e, const Mask *m, Str q, Str k) {
-  Dims grid = {.n = 2, .at = {q, k}}, row = {.n = 1, .at = {q}};
-  Val key = position(e, k, &grid), query = position(e, q, &row), n = val_number(m->number);
-  key.kind = query.kind = VAL_INT;
-  Val far = op2(e, VAL_INT, OP_sub, &key, &query), distance = op1(e, OP_abs, &far);
-  return op2(e, VAL_BOOL, OP_lt, &distance, &n);
+static Val sliding_values(Eval *e, const Mask *m, const BlockGrid *g) {
+  Val far = pattern_op(e, OP_sub, pattern_position(e, g->k), pattern_position(e, g->q));
+  Val distance = val_tensor(VAL_INT, far.dims);
+  const Val *in[] = {&far};
+  lower_op(e, &distance, 1, OP_abs, 1, in, 0, NULL);
+  return pattern_op(e, OP_lt, distance, val_number(m->number));
 }
 
-static Val on_keys(Eval *e, const Val *t, Str q, Str k) {
+static Val on_keys(Eval *e, const Val *t, const BlockGrid *g) {
   Val v = *t;
-  if (dims_has(&t->dims, k) || !dims_has(&t->dims, q)) return v;
+  if (dims_has(&t->dims, g->k) || !dims_has(&t->dims, g->q)) return v;
   for (int i = 0; i < v.dims.n; i++)
-    if (v.dims.at[i] == q) v.dims.at[i] = k;
-  lower_rename(e, &v, t, q, k);
+    if (v.dims.at[i] == g->q) v.dims.at[i] = g->k;
+  lower_rename(e, &v, t, g->q, g->k);
   return v;
 }
 
-static Val same_values(Eval *e, const Mask *m, Str q, Str k) {
-  Val keys = on_keys(e, m->tensor, q, k);
+static Val same_values(Eval *e, const Mask *m, const BlockGrid *g) {
+  Val keys = on_keys(e, m->tensor, g);
   Dims all = m->tensor->dims;
-  dims_add(&all, k);
+  dims_add(&all, g->k);
   Val wide = lower_widened(e, &keys, &all);
-  return op2(e, VAL_BOOL, OP_eq, &wide, m->tensor);
+  const Val *in[] = {&wide, m->tensor};
+  Val out = val_tensor(VAL_BOOL, wide.dims);
+  lower_op(e, &out, 1, OP_eq, 2, in, 0, NULL);
+  return out;
 }
 
-static Val joined(Eval *e, const Mask *m, Str q, Str k, Span at) {
-  Val a = mask_values(e, m->a, q, k, at), b = mask_values(e, m->b, q, k, at);
-  Dims all = a.dims;
-  for (int i = 0; i < b.dims.n; i++)
-    if (!dims_has(&all, b.dims.at[i])) dims_add(&all, b.dims.at[i]);
-  if (!dims_subset(&a.dims, &b.dims)) a = lower_widened(e, &a, &all);
-  return op2(e, VAL_BOOL, m->kind == MASK_AND ? OP_and : OP_or, &a, &b);
+static Val values(Eval *e, const Mask *m, const BlockGrid *g);
+
+/* Entry h mod n for head h: the entries in turn, each where the head is one of its own. */
+static Val per_head_values(Eval *e, const Mask *m, const BlockGrid *g) {
+  Val h = pattern_head(e, g, m->nitems), any = val_poison();
+  for (int i = 0; i < m->nitems; i++) {
+    const Mask *item = mask_reduced(e, m->items[i]);
+    if (m->nitems == 1 || h.kind == VAL_NUMBER) return values(e, mask_reduced(e, m->items[0]), g);
+    Val here = pattern_op(e, OP_eq, h, val_number(i));
+    if (item->kind != MASK_ALL) here = pattern_op(e, OP_and, values(e, item, g), here);
+    any = i ? pattern_op(e, OP_or, any, here) : here;
+  }
+  return any;
+}
+
+static Val values(Eval *e, const Mask *m, const BlockGrid *outer) {
+  BlockGrid own = *outer;
+  Dims pair = {.n = 2, .at = {own.q, own.k}};
+  if (m->layout.n) own.heads = dims_without(&m->layout, &pair);
+  const BlockGrid *g = &own;
+  switch (m->kind) {
+  case MASK_ALL:
+  case MASK_BLOCKS: return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {g->k}}, 1);
+  case MASK_CAUSAL: return causal_values(e, g);
+  case MASK_SLIDING: return sliding_values(e, m, g);
+  case MASK_PADDING: return on_keys(e, m->tensor, g);
+  case MASK_SAME: return same_values(e, m, g);
+  case MASK_TENSOR: return *m->tensor;
+  case MASK_AND:
+  case MASK_OR:
+    return pattern_op(e, m->kind == MASK_AND ? OP_and : OP_or, values(e, m->a, g),
+                      values(e, m->b, g));
+  case MASK_PATTERN: break;
+  }
+  return m->items ? per_head_values(e, m, g) : pattern_values(e, m, g);
 }
 
 /* A bool value over K, perhaps Q, and dims of the scores. Only when building. */
-Val mask_values(Eval *e, const Mask *m, Str q, Str k, Span at) {
-  switch (m->kind) {
-  case MASK_CAUSAL: return causal_values(e, q, k);
-  case MASK_SLIDING: return sliding_values(e, m, q, k);
-  case MASK_PADDING: return on_keys(e, m->tensor, q, k);
-  case MASK_SAME: return same_values(e, m, q, k);
-  case MASK_TENSOR: return *m->tensor;
-  case MASK_AND:
-  case MASK_OR: return joined(e, m, q, k, at);
-  case MASK_ALL: return position(e, k, &(Dims){.n = 1, .at = {k}}); /* never asked for */
-  case MASK_BLOCKS:
-  case MASK_PATTERN: break;
-  }
-  bug("a block pattern reached code generation");
+Val mask_values(Eval *e, const Mask *m, Str q, Str k) {
+  MaskBlocks u = {0};
+  find_unit(m, &u);
+  BlockGrid g = {.q = q, .k = k, .unit = u.blocks ? u.blocks->number : 1};
+  return values(e, mask_reduced(e, m), &g);
 }

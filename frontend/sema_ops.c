@@ -123,7 +123,7 @@ static Val mask_condition(Eval *e, const Call *c) {
   MaskAxes a;
   for (int i = 0; i < c->arg[2].dims.n; i++)
     if (!dims_has(&all, c->arg[2].dims.at[i])) dims_add(&all, c->arg[2].dims.at[i]);
-  if (c->arg[0].mask->kind == MASK_ALL) return val_flat(VAL_BOOL, all, 1);
+  if (mask_reduced(e, c->arg[0].mask)->kind == MASK_ALL) return val_flat(VAL_BOOL, all, 1);
   if (!mask_axes(e, &all, &a)) {
     eval_error(e, "E0402", c->expr[0]->span,
                "which dimensions of %s are queries and keys of this mask?",
@@ -131,8 +131,9 @@ static Val mask_condition(Eval *e, const Call *c) {
     return val_poison();
   }
   if (!mask_check(e, c->arg[0].mask, &all, &a, c->expr[0]->span)) return val_poison();
+  if (!mask_is_built(e, c->arg[0].mask, c->expr[0]->span)) return val_poison();
   if (!e->build) return val_tensor(VAL_BOOL, all);
-  Val v = mask_values(e, c->arg[0].mask, a.q, a.k, c->expr[0]->span);
+  Val v = mask_values(e, c->arg[0].mask, a.q, a.k);
   return dims_subset(&v.dims, &all) ? v : val_poison();
 }
 

@@ -55,7 +55,7 @@ typedef struct Mask {
   int values; /* how many values before the attention op come from it */
 } Mask;
 
-enum { ALL, CAUSAL, SLIDING, PADDED, GIVEN, BLOCKS, NEAR, MASKS };
+enum { ALL, CAUSAL, SLIDING, PADDED, GIVEN, BLOCKS, NEAR, PATTERN, MASKS };
 
 /* Three values from %first on: positions of the queries, the same for all scores, positions of the
  * keys. */
@@ -145,6 +145,32 @@ static Mask near(Harness *h, const Shape *s, int first, long long n, bool causal
   return (Mask){"", t, 10};
 }
 
+/* Blocks of n, as the front end writes patterns: every s-th diagonal of blocks, and the first w
+   columns. */
+static Mask pattern(Harness *h, const Shape *s, int first, long long n, long long w,
+                    long long step) {
+  long long k = s->keys;
+  const char *both = arena_printf(h->arena, "[T:%lld, S:%lld]", k, (long long)s->queries);
+  const char *keys = arena_printf(h->arena, "[T:%lld]", k);
+  const struct {
+    const char *op, *shape;
+    int a, b;
+  } line[] = {
+      {"div", both, 1, 3},  {"div", keys, 2, 3}, {"div", both, 6, 4},  {"mul", both, 8, 4},
+      {"sub", both, 6, 9},  {"div", keys, 7, 4}, {"mul", keys, 11, 4}, {"sub", keys, 7, 12},
+      {"eq", both, 10, 13}, {"lt", keys, 7, 5},  {"or", both, 14, 15},
+  };
+  const char *t = positions(h, s, first);
+  const long long number[] = {n, step, w};
+  for (int i = 0; i < 3; i++)
+    t = arena_printf(h->arena, "%s  %%%d = const {value = %lld} : i32[]\n", t, first + 3 + i,
+                     number[i]);
+  for (int i = 0; i < 11; i++)
+    t = arena_printf(h->arena, "%s  %%%d = %s %%%d, %%%d : %s%s\n", t, first + 6 + i, line[i].op,
+                     first + line[i].a, first + line[i].b, i < 8 ? "i32" : "bool", line[i].shape);
+  return (Mask){"", t, 17};
+}
+
 static Mask given(Harness *h, const Shape *s, int arg) {
   const char *dim[] = {"S", "T", s->qdim[0]};
   int64_t size[] = {s->queries, s->keys, s->qsize[0]};
@@ -164,6 +190,9 @@ static Mask random_mask(Harness *h, const Shape *s, int kind, int arg) {
   case NEAR:
     return near(h, s, arg, harness_random(h, 1, 40), harness_random(h, 0, 1),
                 harness_random(h, 0, 1));
+  case PATTERN:
+    return pattern(h, s, arg, harness_random(h, 1, 20), harness_random(h, 0, 2),
+                   harness_random(h, 1, 4));
   default: return (Mask){"", "", 0};
   }
 }

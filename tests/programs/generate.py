@@ -32,7 +32,11 @@ layer Scale[D](x: [*, D]) -> [*, D] {
   return x * gain
 }
 """
-LAYOUT = 'layout near [B, K] = causal & sliding(2)\n'
+# masks that layout `near` stands for; every other program has the first one
+NEAR = ['causal & sliding(2)', 'blocks(2) & window(3)', 'blocks(1) & (window(1) | global(1, rows = off))',
+        'blocks(2) & causal & fixed(local = 2, global = 1)', 'blocks(1) & variable(windows = [2, 3], globals = [0, [3, 5]])',
+        'blocks(1) & strided(2)', 'blocks(2) & (dilated(3, 2) | causal)', 'blocks(1) & causal & longformer()',
+        'blocks(1) & per_head([fixed(local = 2, horizontal = on), causal])']
 # of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed for it
 LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  h = tanh(dot[{d}](x, w))\n  return x + dot[{h}](h, u)',),
           ('  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  h = l(n(x))\n  return x + gelu(h)',),
@@ -54,6 +58,7 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 class Program:
     def __init__(s, seed, across=False):
         """across: with means over Batch, which no micro-batch has by itself."""
+        s.seed = seed
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
         s.tables, s.called = {}, []   # parameters by their dims; subs that may be called again, with what they do to dims
         s.rule = RULES[seed % len(RULES)]
@@ -236,6 +241,10 @@ class Program:
         if s.r.random() < .3: m += f' {s.r.choice("&|")} {s.r.choice(some[1:])}'
         return m
 
+    def layout(s):
+        mask = NEAR[s.seed // 2 % len(NEAR) if s.seed % 2 else 0]
+        return f'layout near [B, K] = {mask}\n'
+
     def scan(s, v, dims, own, new):
         d = s.r.choice(own)
         s.add(s.r.choice([f'shift[{d}]({v}, by = {s.r.choice([-2, -1, 1, 2])})', f'0.3 * cumsum[{d}]({v})']), dims)
@@ -305,7 +314,7 @@ class Program:
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
         dims, sizes = s.dims()
-        return ('use "std"\n' + dims + FUNCTIONS + LAYOUT * s.like + ''.join(s.layers) +
+        return ('use "std"\n' + dims + FUNCTIONS + s.layout() * s.like + ''.join(s.layers) +
                 'model M {\n' + ''.join(f'  {line}\n' for line in body) + '}\n'
                 f'train t {{\n  batch 4\n  steps 2\n{sizes}  {s.rule}\n'
                 '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy", c = "c.npy")\n}\n')

@@ -1,0 +1,321 @@
+/* Block patterns of masks: `window(3)`, `fixed(local = 4)`, .. Their operands are checked where
+   they are written; where a mask gets axes, a pattern becomes the bool expression that says of
+   block row r = q / n and block column c = k / n whether it lists their block. That expression is
+   the definition: every target computes it, and whoever wants lists of blocks asks it over
+   intervals (ir/blocks.c).
+
+   docs/language.md says what each pattern lists. Must not: know what kernels skip. */
+#include "frontend/lower_emit.h"
+#include "frontend/sema.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- numbers over positions ---- */
+
+static Val wider(Eval *e, Val a, const Val *b) {
+  Dims all = a.dims;
+  if (dims_subset(&b->dims, &a.dims) || dims_subset(&a.dims, &b->dims)) return a;
+  for (int i = 0; i < b->dims.n; i++)
+    if (!dims_has(&all, b->dims.at[i])) dims_add(&all, b->dims.at[i]);
+  return lower_widened(e, &a, &all);
+}
+
+Val pattern_op(Eval *e, OpCode op, Val a, Val b) {
+  double x;
+  AstOp of = op == OP_add ? AST_ADD : op == OP_sub ? AST_SUB : AST_MUL;
+  bool plain = op == OP_add || op == OP_sub || op == OP_mul;
+  if (plain && a.kind == VAL_NUMBER && b.kind == VAL_NUMBER &&
+      number_apply(of, a.number, b.number, &x))
+    return val_number(x);
+  a = wider(e, a, &b);
+  const Val *in[] = {&a, &b};
+  bool truth = op_flags(op) & BOOLR || op == OP_and || op == OP_or;
+  Val out = val_tensor(truth ? VAL_BOOL : VAL_INT, dims_subset(&b.dims, &a.dims) ? a.dims : b.dims);
+  lower_op(e, &out, 1, op, 2, in, 0, NULL);
+  return out;
+}
+
+Val pattern_position(Eval *e, Str dim) {
+  Val v = val_tensor(VAL_INT, (Dims){.n = 1, .at = {dim}});
+  lower_iota(e, &v, dim);
+  return v;
+}
+
+typedef struct Grid {
+  Eval *e;
+  const BlockGrid *of;
+  Val r, c;             /* block row and column */
+  double rows, columns; /* how many there are */
+} Grid;
+
+static Val op(const Grid *g, OpCode code, Val a, Val b) { return pattern_op(g->e, code, a, b); }
+static Val by(const Grid *g, OpCode code, Val a, double b) { return op(g, code, a, val_number(b)); }
+static Val both(const Grid *g, Val a, Val b) { return op(g, OP_and, a, b); }
+static Val either(const Grid *g, Val a, Val b) { return op(g, OP_or, a, b); }
+static Val from_on(const Grid *g, Val x, double least) {
+  return op(g, OP_le, val_number(least), x);
+}
+
+/* No block */
+static Val none(const Grid *g) { return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {g->of->k}}, 0); }
+
+static bool is_none(const Val *v) { return v->known; }
+
+static Val join(const Grid *g, Val a, Val b) {
+  return is_none(&a) ? b : is_none(&b) ? a : either(g, a, b);
+}
+
+static Val remainder_of(const Grid *g, Val x, double n) {
+  return op(g, OP_sub, x, by(g, OP_mul, by(g, OP_div, x, n), n));
+}
+
+/* lo <= x < hi */
+static Val within(const Grid *g, Val x, double lo, double hi) {
+  Val below = by(g, OP_lt, x, hi);
+  return lo > 0 ? both(g, from_on(g, x, lo), below) : below;
+}
+
+Val pattern_head(Eval *e, const BlockGrid *b, double n) {
+  Grid g = {.e = e, .of = b};
+  Val h = val_number(0);
+  for (int i = 0; i < b->heads.n && n > 1; i++) {
+    Str dim = b->heads.at[i];
+    h = by(&g, OP_mul, h, (double)eval_size(e, dim));
+    h = i ? op(&g, OP_add, h, pattern_position(e, dim)) : pattern_position(e, dim);
+  }
+  return h.kind == VAL_NUMBER ? h : remainder_of(&g, h, n);
+}
+
+/* ---- operands ---- */
+
+static bool absent(const Val *v) { return v->kind == VAL_ABSENT; }
+static double number_or(const Val *v, double otherwise) {
+  return absent(v) ? otherwise : v->number;
+}
+static bool is_on(const Val *v, bool otherwise) { return absent(v) ? otherwise : v->number != 0; }
+
+typedef enum Wanted { WANT_NUMBER, WANT_FLAG, WANT_WINDOWS, WANT_BLOCKS, WANT_SEED } Wanted;
+
+typedef struct PatternRule {
+  const char *name;
+  struct {
+    Wanted wanted;
+    double least;
+  } arg[4];
+  Val (*values)(const Grid *g, const Mask *m);
+  bool (*fits)(Eval *e, const Mask *m); /* operands together, where all are known */
+} PatternRule;
+
+static bool wrong(Eval *e, const Mask *m, const AstExpr *x, const char *wanted) {
+  eval_error(e, "E0402", x ? x->span : m->span, "`%s` wants %s", m->name, wanted);
+  return false;
+}
+
+static bool is_whole(const Val *v, double least) {
+  return v->kind == VAL_NUMBER &&
+         (!v->known || (v->number >= least && v->number == floor(v->number) && v->number <= 1e9));
+}
+
+static bool windows_fit(const Val *v) {
+  if (v->kind != VAL_LIST || !v->nitems) return false;
+  for (int i = 0; i < v->nitems; i++)
+    if (!is_whole(&v->items[i], 1)) return false;
+  return true;
+}
+
+/* A block, or the range [a, b]: a .. b - 1 */
+static bool range_fits(const Val *v) {
+  if (v->kind != VAL_LIST) return is_whole(v, 0);
+  return v->nitems == 2 && is_whole(&v->items[0], 0) && is_whole(&v->items[1], 0) &&
+         (!v->items[0].known || !v->items[1].known || v->items[0].number < v->items[1].number);
+}
+
+static bool blocks_fit(const Val *v, bool number) {
+  if (number && v->kind == VAL_NUMBER) return is_whole(v, 0);
+  for (int i = 0; i < v->nitems; i++)
+    if (!range_fits(&v->items[i])) return false;
+  return v->kind == VAL_LIST;
+}
+
+static bool operand_fits(Eval *e, const Mask *m, Wanted wanted, double least, const Val *v,
+                         const AstExpr *x) {
+  bool first = v == m->arg && m->name[0] == 'g'; /* global(g) */
+  switch (wanted) {
+  case WANT_NUMBER:
+    return is_whole(v, least) ||
+           wrong(e, m, x, least > 0 ? "a positive whole number" : "a whole number");
+  case WANT_SEED:
+    return (v->kind == VAL_NUMBER && (!v->known || (v->number >= 0 && v->number < 0x1p53 &&
+                                                    v->number == floor(v->number)))) ||
+           wrong(e, m, x, "a whole number");
+  case WANT_FLAG: return v->kind == VAL_FLAG || wrong(e, m, x, "`on` or `off`");
+  case WANT_WINDOWS:
+    return windows_fit(v) || wrong(e, m, x, "a list of positive whole numbers, as `[2, 4]`");
+  case WANT_BLOCKS:
+    return blocks_fit(v, first) ||
+           wrong(e, m, x,
+                 first ? "a number of blocks or a list, as `[0, 5, [8, 12]]`"
+                       : "a list of blocks and ranges, as `[0, 5, [8, 12]]`");
+  }
+  return false;
+}
+
+static bool fixed_fits(Eval *e, const Mask *m) {
+  double local = number_or(&m->arg[0], 4), global = number_or(&m->arg[1], 1),
+         patterns = number_or(&m->arg[2], 1);
+  const char *why = fmod(local, global) != 0 ? "`local` is no multiple of `global`"
+                    : patterns > local / global
+                        ? "more `patterns` than windows of `global` blocks in `local` ones"
+                        : NULL;
+  if (!why) return true;
+  Report *r = eval_error(e, "E0311", m->span, "%s", why);
+  diag_label(r, "local = %.0f, global = %.0f, patterns = %.0f", local, global, patterns);
+  return false;
+}
+
+static bool global_fits(Eval *e, const Mask *m) {
+  if (is_on(&m->arg[1], true) || is_on(&m->arg[2], true)) return true;
+  eval_error(e, "E0311", m->span, "`global` with neither rows nor columns lists no block");
+  return false;
+}
+
+static const PatternRule *rule_of(const Mask *m);
+
+bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x) {
+  const PatternRule *p = rule_of(m);
+  bool known = true;
+  for (int i = 0; p && i < n; i++) {
+    if (absent(&m->arg[i])) continue;
+    if (!operand_fits(e, m, p->arg[i].wanted, p->arg[i].least, &m->arg[i], x[i])) return false;
+    known &= m->arg[i].kind != VAL_NUMBER || m->arg[i].known;
+  }
+  if (p && p->fits && known) return p->fits(e, m);
+  return true;
+}
+
+/* ---- the patterns ---- */
+
+/* |r - c| <= far */
+static Val near(const Grid *g, double far) {
+  Val d = op(g, OP_sub, g->c, g->r), distance = val_tensor(VAL_INT, d.dims);
+  const Val *in[] = {&d};
+  lower_op(g->e, &distance, 1, OP_abs, 1, in, 0, NULL);
+  return by(g, OP_le, distance, far);
+}
+
+static Val same_remainder(const Grid *g, double n) {
+  return op(g, OP_eq, remainder_of(g, g->r, n), remainder_of(g, g->c, n));
+}
+
+static Val window(const Grid *g, const Mask *m) { return near(g, floor(m->arg[0].number / 2)); }
+static Val strided(const Grid *g, const Mask *m) { return same_remainder(g, m->arg[0].number); }
+
+static Val dilated(const Grid *g, const Mask *m) {
+  double d = m->arg[1].number;
+  return both(g, near(g, floor(m->arg[0].number / 2) * d), same_remainder(g, d));
+}
+
+/* x is in a list of blocks and ranges. What lies beyond the end is no block. */
+static Val among(const Grid *g, const Val *list, Val x) {
+  Val in = none(g);
+  if (list->kind == VAL_NUMBER) return list->number > 0 ? by(g, OP_lt, x, list->number) : in;
+  for (int i = 0; i < list->nitems; i++) {
+    const Val *v = &list->items[i];
+    Val one = v->kind == VAL_NUMBER ? by(g, OP_eq, x, v->number)
+                                    : within(g, x, v->items[0].number, v->items[1].number);
+    in = join(g, in, one);
+  }
+  return in;
+}
+
+static Val global(const Grid *g, const Mask *m) {
+  Val rows = is_on(&m->arg[1], true) ? among(g, m->arg, g->r) : none(g);
+  return join(g, rows, is_on(&m->arg[2], true) ? among(g, m->arg, g->c) : none(g));
+}
+
+/* The columns that `fixed` lists for every row, asked of x. */
+static Val fixed_columns(const Grid *g, const Mask *m, Val x) {
+  double local = number_or(&m->arg[0], 4), global = number_or(&m->arg[1], 1),
+         patterns = number_or(&m->arg[2], 1), full = floor(g->columns / local) * local;
+  Val h = pattern_head(g->e, g->of, patterns);
+  Val first = op(g, OP_sub, val_number(local - global), by(g, OP_mul, h, global));
+  Val at = remainder_of(g, x, local), end = by(g, OP_add, first, global);
+  Val in = both(g, op(g, OP_le, first, at), op(g, OP_lt, at, end));
+  in = both(g, in, by(g, OP_lt, x, full));
+  if (full == g->columns) return in;
+  Val start = by(g, OP_add, first, full);
+  double most = g->columns - global;
+  start =
+      start.kind == VAL_NUMBER ? val_number(fmin(start.number, most)) : by(g, OP_min, start, most);
+  end = by(g, OP_add, start, global);
+  return either(g, in, both(g, op(g, OP_le, start, x), op(g, OP_lt, x, end)));
+}
+
+static Val fixed(const Grid *g, const Mask *m) {
+  double local = number_or(&m->arg[0], 4);
+  Val in = op(g, OP_eq, by(g, OP_div, g->r, local), by(g, OP_div, g->c, local));
+  in = either(g, in, fixed_columns(g, m, g->c));
+  return is_on(&m->arg[3], false) ? either(g, in, fixed_columns(g, m, g->r)) : in;
+}
+
+/* The last length of the list repeats from `first` on. */
+static Val last_windows(const Grid *g, double first, double length) {
+  Val r = by(g, OP_sub, g->r, first), c = by(g, OP_sub, g->c, first);
+  Val in = op(g, OP_eq, by(g, OP_div, r, length), by(g, OP_div, c, length));
+  if (first <= 0) return in;
+  return both(g, in, both(g, from_on(g, g->r, first), from_on(g, g->c, first)));
+}
+
+static Val variable(const Grid *g, const Mask *m) {
+  Val four = val_number(4), zero = val_number(0);
+  Val windows =
+      absent(&m->arg[0]) ? (Val){.kind = VAL_LIST, .items = &four, .nitems = 1} : m->arg[0];
+  Val globals =
+      absent(&m->arg[1]) ? (Val){.kind = VAL_LIST, .items = &zero, .nitems = 1} : m->arg[1];
+  Val in = none(g);
+  double at = 0;
+  for (int i = 0; i < windows.nitems && at < fmax(g->rows, g->columns); i++) {
+    double n = windows.items[i].number;
+    bool last = i + 1 == windows.nitems;
+    Val here = last ? last_windows(g, at, n)
+                    : both(g, within(g, g->r, at, at + n), within(g, g->c, at, at + n));
+    in = join(g, in, here), at += n;
+  }
+  in = join(g, in, among(g, &globals, g->c));
+  return is_on(&m->arg[2], false) ? join(g, in, among(g, &globals, g->r)) : in;
+}
+
+static const PatternRule rules[] = {
+    {"window", {{WANT_NUMBER, 1}}, window, NULL},
+    {"global", {{WANT_BLOCKS, 0}, {WANT_FLAG, 0}, {WANT_FLAG, 0}}, global, global_fits},
+    {"fixed",
+     {{WANT_NUMBER, 1}, {WANT_NUMBER, 1}, {WANT_NUMBER, 1}, {WANT_FLAG, 0}},
+     fixed,
+     fixed_fits},
+    {"variable", {{WANT_WINDOWS, 0}, {WANT_BLOCKS, 0}, {WANT_FLAG, 0}}, variable, NULL},
+    {"strided", {{WANT_NUMBER, 1}}, strided, NULL},
+    {"dilated", {{WANT_NUMBER, 1}, {WANT_NUMBER, 1}}, dilated, NULL},
+    {"random", {{WANT_NUMBER, 0}, {WANT_SEED, 0}, {WANT_FLAG, 0}}, NULL, NULL},
+};
+
+static const PatternRule *rule_of(const Mask *m) {
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (!strcmp(rules[i].name, m->name)) return &rules[i];
+  return NULL;
+}
+
+bool pattern_is_built(const Mask *m) {
+  const PatternRule *p = rule_of(m);
+  return !strcmp(m->name, "per_head") || (p && p->values);
+}
+
+Val pattern_values(Eval *e, const Mask *m, const BlockGrid *b) {
+  const PatternRule *p = rule_of(m);
+  Grid g = {.e = e, .of = b};
+  if (!p || !p->values) bug("a block pattern that is not built reached lowering");
+  g.rows = ceil((double)eval_size(e, b->q) / b->unit);
+  g.columns = ceil((double)eval_size(e, b->k) / b->unit);
+  g.r = by(&g, OP_div, pattern_position(e, b->q), b->unit);
+  g.c = by(&g, OP_div, pattern_position(e, b->k), b->unit);
+  return p->values(&g, m);
+}
