@@ -1,9 +1,18 @@
 #!/bin/sh
-# The long runs that the suite has short forms of: tests/soak/run.sh SHARDC [FOLDER_OF_RANKS_TESTS]   about an hour on two processors
+# The long runs that the suite has short forms of: tests/soak/run.sh SHARDC [FOLDER_OF_TESTS]   over an hour on two processors
 set -e
 shardc=$1 here=$(cd "$(dirname "$0")/.." && pwd)
 python3 -B "$here/run/cover.py" "$shardc" all
 python3 -B "$here/programs/ranks.py" "$shardc" 0 500
 python3 -B "$here/run/kill.py" "$shardc" 30
 python3 -B "$here/run/stops.py" "$shardc"
-[ -z "$2" ] || "$2/ranks_test_zero" "$here/ranks" all
+[ -n "$2" ] || exit 0
+SHARDC_PATH=$here/../examples:$here/reference
+export SHARDC_PATH
+"$2/ranks/ranks_test_zero" "$here/ranks" all
+"$2/ranks/ranks_test_models" "$here/ranks" all
+for target in native x86_64_v3; do
+  for name in math elem row contract attention; do
+    SHARDC_OPTIMIZE=all SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_$name" $target
+  done
+done
