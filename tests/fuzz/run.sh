@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds one fuzz target with clang and runs it for some seconds: run.sh ROOT TARGET SECONDS
+# Builds one fuzz target with clang and runs it for some seconds: run.sh ROOT TARGET SECONDS. Below a minute most of the time would be
+# the compiler's, so it does not optimize.
 # Exit 77 (skipped) where no clang has the fuzzer library.
 set -eu
 root=$1 target=$2 seconds=$3
@@ -10,6 +11,8 @@ for clang in clang-19 clang clang-18 none; do
   "$clang" -fsanitize=fuzzer,address "$dir/probe.c" -o "$dir/probe" 2> /dev/null && break
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
+level=-O1
+[ "$seconds" -ge 60 ] || level=-O0
 cd "$root/runtime"
 files="base/file.c base/json.c"
 case $target in # what a reader needs, and no more
@@ -23,7 +26,7 @@ fuzz_safetensors) sources="$files store/safetensors.c" ;;
 *) sources=$(find . -name '*.c' | grep -vE '/(base|setting|elem_value|hash|rt_main|train|comm_mpi)\.c$') ;;
 esac
 # shellcheck disable=SC2086 # a list of words
-"$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+"$clang" -std=c17 -D_GNU_SOURCE "$level" -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   "$root/tests/fuzz/$target.c" base/base.c base/setting.c base/elem_value.c base/hash.c $sources -lm -lpthread -o "$dir/fuzz"
 mkdir "$dir/corpus"
 [ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
+# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]. Below a minute most of
+# the time would be the compiler's, so it does not optimize.
 # Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary is made from the tables of words.
-# Objects stay in BUILD/fuzz_front and are made anew when a source or header changed. Exit 77 (skipped) where no clang
+# Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no clang
 # has the fuzzer library.
 set -eu
 root=$1 build=$2 seconds=$3; shift 3
-work=$build/fuzz_front
+level=-O1
+[ "$seconds" -ge 60 ] || level=-O0
+work=$build/fuzz_front$level
 mkdir -p "$work"
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d[0] + n == 7; }' > "$work/probe.c"
 for clang in clang-19 clang clang-18 none; do
@@ -13,7 +16,7 @@ for clang in clang-19 clang clang-18 none; do
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 compile() {
-  "$clang" -std=c17 -D_GNU_SOURCE -O1 -g -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
+  "$clang" -std=c17 -D_GNU_SOURCE "$level" -g -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
 }
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
