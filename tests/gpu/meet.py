@@ -5,7 +5,7 @@ killed ends all, and is named.
 
     python3 meet.py SHARDC [CASE ..]
 """
-import json, os, random, shutil, socket, struct, subprocess, sys, tempfile, time
+import concurrent.futures, json, os, random, shutil, socket, struct, subprocess, sys, tempfile, time
 
 SHARDC = os.path.abspath(sys.argv[1])
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -132,37 +132,54 @@ def case_launchers():
 
 
 def case_bad():
-    port = free_port()
-    four = [by_hand(r, port) for r in range(4)]
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0)), s.listen()
-        taken = s.getsockname()[1]
-        bad([by_hand(0, taken)], 4, 'R0108', seconds=20)
-        bad([by_hand(1, taken)], 3, 'is not rank 0 of this job')
-    bad([by_hand(r, port, MASTER_ADDR='nowhere.invalid') for r in range(4)], 4,
-        'the address of rank 0 cannot be found: `nowhere.invalid`')
-    bad([by_hand(r, port, MASTER_ADDR='') for r in range(4)], 4, 'nothing says where they meet')
-    bad(four, 4, '--meet: `here` is no place where ranks can meet', args=['--meet', 'here'])
-    bad([by_hand(r, 'x') for r in range(4)], 4, 'is no place where ranks can meet')
-    bad([by_hand(r, 99999) for r in range(4)], 4, 'is no place where ranks can meet')
-    bad(four[:1], 4, 'R0108', args=['--meet', '/nowhere/meet'])
-    bad(four[:2], 3, f'2 of 4 ranks did not come within {MEET} s: rank 2, 3')
-    bad(four[1:2], 3, f'rank 0 did not come within {MEET} s to 127.0.0.1:')
-    bad([four[0], four[1], four[1], four[3]], 3, 'two processes say that they are rank 1', 'rank 0 did not come',
-        'ended before', every=False)
-    bad(four[:3] + [by_hand(3, port, WORLD_SIZE=5)], 3, 'built for 4 ranks', every=False)
-    bad(four[:2] + [by_hand(2, port), by_hand(9, port)], 3, 'RANK is 9, but WORLD_SIZE is 4', every=False)
-    bad(four, 3, 'rank 3 (', 'another executable than rank 0', exe=['four', 'four', 'four', 'other'])
+    """Most wait until a limit is over: they do so beside each other, each at a port of its own."""
+    held = [socket.socket() for _ in range(20)]                            # so that all ports differ
+    for s in held: s.bind(('127.0.0.1', 0))
+    ports = iter([min(s.getsockname()[1], 65000) for s in held])
+    for s in held: s.close()
+    later = []
+
+    def wrong(ranks, *a, **kw): later.append((kw.pop('of', bad), ranks, a, kw))
+
+    def four(**more):
+        port = next(ports)
+        return [by_hand(r, port, **more) for r in range(4)]
+    taken = socket.socket()
+    taken.bind(('127.0.0.1', 0)), taken.listen()
+    wrong([by_hand(0, taken.getsockname()[1])], 4, 'R0108', seconds=20)
+    wrong([by_hand(1, taken.getsockname()[1])], 3, 'is not rank 0 of this job')
+    wrong(four(MASTER_ADDR='nowhere.invalid'), 4, 'the address of rank 0 cannot be found: `nowhere.invalid`')
+    wrong(four(MASTER_ADDR=''), 4, 'nothing says where they meet')
+    wrong(four(), 4, '--meet: `here` is no place where ranks can meet', args=['--meet', 'here'])
+    for port in 'x', 99999: wrong([by_hand(r, port) for r in range(4)], 4, 'is no place where ranks can meet')
+    wrong(four()[:1], 4, 'R0108', args=['--meet', '/nowhere/meet'])
+    wrong(four()[:2], 3, f'2 of 4 ranks did not come within {MEET} s: rank 2, 3')
+    wrong(four()[1:2], 3, f'rank 0 did not come within {MEET} s to 127.0.0.1:')
+    f = four()
+    wrong([f[0], f[1], f[1], f[3]], 3, 'two processes say that they are rank 1', 'rank 0 did not come',
+          'ended before', every=False)
+    f = four()
+    wrong(f[:3] + [{**f[3], 'WORLD_SIZE': 5}], 3, 'built for 4 ranks', every=False)
+    f = four()
+    wrong(f[:3] + [{**f[3], 'RANK': 9, 'LOCAL_RANK': 1}], 3, 'RANK is 9, but WORLD_SIZE is 4', every=False)
+    wrong(four(), 3, 'rank 3 (', 'another executable than rank 0', exe=['four', 'four', 'four', 'other'])
+    wrong([{**e, 'SHARDC_LIBNCCL': '/nowhere'} for e in four()], 4, 'NCCL cannot be loaded', every=False)
+    wrong(four(), of=one_after_the_other)
+    wrong(four(), 3, 'communicator local joins', exe='cpu')
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        done = [pool.submit(check_, ranks, *a, **kw) for check_, ranks, a, kw in later]
+        for d in done: d.result()
+    taken.close()
+
+
+def one_after_the_other(four):
+    """The refused one takes nobody's place."""
     ps = []
-    for e, exe in ((four[0], 'four'), (four[3], 'other'), (four[1], 'four'), (four[2], 'four')):
-        # the refused one takes nobody's place
-        ps += start([{'SHARDC_MEET': MEET, **e}], '--out', 'none', exe=exe)
+    for r, exe in (0, 'four'), (3, 'other'), (1, 'four'), (2, 'four'):
+        ps += start([{**four[r], 'SHARDC_MEET': MEET}], '--out', 'none', exe=exe)
         time.sleep(0.5)
     said = end(ps, 20)
     check(all_say(said, 3, 'another executable than rank 0'), f'one after the other: {said}')
-    bad([{**e, 'SHARDC_LIBNCCL': '/nowhere'} for e in four], 4, 'NCCL cannot be loaded', every=False)
-    alone = start([{**by_hand(r, port), 'SHARDC_MEET': str(MEET)} for r in range(4)], '--out', 'none2', exe='cpu')
-    check(all(s == 3 and 'communicator local joins' in w for s, w in end(alone)), 'processors of several machines')
 
 
 def connected(port):
