@@ -238,7 +238,7 @@ static void sent_by_stage(void **state) {
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   if (argc > 2 && strcmp(argv[2], "all")) cmocka_set_test_filter(argv[2]);
-  folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 7;
+  folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 11;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2),    cmocka_unit_test(llama),  cmocka_unit_test(bert),
       cmocka_unit_test(mixer),   cmocka_unit_test(padded), cmocka_unit_test(precision),
