@@ -6,11 +6,15 @@ python3 -B "$here/run/cover.py" "$shardc" all
 python3 -B "$here/programs/ranks.py" "$shardc" 0 500
 python3 -B "$here/run/kill.py" "$shardc" 30
 python3 -B "$here/run/stops.py" "$shardc"
+python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
 [ -n "$2" ] || exit 0
 SHARDC_PATH=$here/../examples:$here/reference
 export SHARDC_PATH
 "$2/ranks/ranks_test_zero" "$here/ranks" all
 "$2/ranks/ranks_test_models" "$here/ranks" all
+mkdir -p "$2/ranks/generated"
+python3 "$here/programs/generate.py" 1000 500 "$2/ranks/generated" 8
+"$2/ranks/ranks_random" 1 2 "$2"/ranks/generated/p*.shard
 for target in native x86_64_v3; do
   for name in math elem row contract attention; do
     SHARDC_OPTIMIZE=all SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_$name" $target
