@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds one fuzz target with clang and runs it for some seconds: run.sh ROOT TARGET SECONDS. Below a minute most of the time would be
-# the compiler's, so it does not optimize.
+# Builds one fuzz target with clang and runs it for some seconds: run.sh ROOT TARGET SECONDS
+# Below a minute most of the time would be the compiler's, so it does not optimize.
 # Exit 77 (skipped) where no clang has the fuzzer library.
 set -eu
 root=$1 target=$2 seconds=$3

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]. Below a minute most of
-# the time would be the compiler's, so it does not optimize.
+# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
+# Below a minute most of the time would be the compiler's, so it does not optimize.
 # Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary is made from the tables of words.
 # Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no clang
 # has the fuzzer library.

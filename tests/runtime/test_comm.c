@@ -417,7 +417,7 @@ static void test_stopped(const char *place) {
   if (took > 30 + 5 * untroubled()) fail("took too long", (int64_t)took, 0);
 }
 
-/* It takes as long as ranks wait for one that is silent: beside all else, in a process of its own. */
+/* It takes as long as ranks wait for a silent one: beside all else, in a process of its own. */
 static pid_t begin_stopped(const char *place, int which) {
   fflush(NULL);
   pid_t child = fork();
@@ -489,7 +489,10 @@ int main(int argc, char **argv) {
   uint64_t seed = argc > 2 ? strtoull(argv[1], NULL, 10) : 1;
   snprintf(log_path, sizeof log_path, "/tmp/test_comm.%ld", (long)getpid());
   unlink(log_path);
-  if (argc > 2) return test_results(seed, atoi(argv[2])), 0;
+  if (argc > 2) {
+    test_results(seed, atoi(argv[2]));
+    return 0;
+  }
   pid_t stopped_here = begin_stopped(NULL, 0), stopped_apart = begin_stopped(free_port(), 1);
   test_results(seed, 2);
   test_start();
