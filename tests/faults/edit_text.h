@@ -19,6 +19,8 @@ typedef struct Piece { /* of a text, and what it is called in the tally */
 typedef VEC(Piece) Pieces;
 
 Text edit_by_seed(Arena *a, const char *text, uint64_t seed, Piece *edited);
+/* Of a start, a wait, a message or a ring. */
+Text edit_flight(Arena *a, const char *text, uint64_t seed, Piece *edited);
 Pieces edit_numbers(Arena *a, const char *text); /* all that can be replaced */
 /* how: 0 .. NUMBER_EDITS - 1 */
 Text edit_number_at(Arena *a, const char *text, const Piece *number, uint64_t how);

@@ -5,7 +5,9 @@
      edits MODEL.shard PLAN every [STEP]   every STEPth number of the dump after `memory`, each
                                            replaced in several ways
      edits MODEL.shard PLAN cuts [STEP]    the same for numbers in the first lines of kernels
-     edits MODEL.shard PLAN PASS:SEED      shows that one
+     edits MODEL.shard PLAN flights COUNT [SEED]   COUNT edits of starts, waits, messages and rings
+                                           after `prefetch` and after `memory`; of 4 layers
+     edits MODEL.shard PLAN PASS:SEED      shows that one (PASS+flights:SEED)
 
    PLAN may be empty, and may name a target: parts@sm_80. An edit changes the text in one place: a
    number, a word, a clause, a line. Then the module is read, verified, taken through the passes
@@ -15,8 +17,10 @@
    limit of processor time, and, where ranks or a GPU's threads could wait for each other, of time
    or of steps. A signal, an internal error, a hang, or a complaint of the interpreter or of a
    machine (bytes that are another value's, or outside of their memory) is a failure; so are other
-   numbers where the edit was one of an address or a cut. Elsewhere other numbers are another
-   program, which a dump may be: they are counted by what was edited. */
+   numbers where the edit was one of an address, a cut, or a message in flight. An edited program
+   that runs is tried beside the sound one, too, on other ranks: pass prove must refuse just those
+   pairs that hang (`apart`). Elsewhere other numbers are another program, which a dump may be: they
+   are counted by what was edited. */
 #include "codegen/codegen.h"
 #include "edit_machine.h"
 #include "edit_text.h"
@@ -26,6 +30,7 @@
 #include "ir/placement.h"
 #include "made_up.h"
 #include "passes/pass.h"
+#include "passes/prove.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,7 +42,7 @@
 enum { SECONDS = 20, WAITING = 300, MOST_RANKS = 8, MOST_KEYS = 200 };
 static const double MOST_FLOP = 2e7, CLOSE = 2e-3; /* of the largest number of a tensor */
 
-typedef enum End { EQUAL = 10, OTHER, REFUSED, UNTRIED, NO_EDIT, BLAMED, MISPLACED } End;
+typedef enum End { EQUAL = 10, APART, OTHER, REFUSED, UNTRIED, NO_EDIT, BLAMED, MISPLACED } End;
 
 /* ---- running ---- */
 
@@ -169,11 +174,43 @@ typedef struct Stage {
   Text text;
   Module *sound; /* as it is after `memory` */
   Numbers numbers;
+  bool flights; /* edits are those of messages */
 } Stage;
 
 static End refused(Ctx *c) {
   diag_print(c->diag, stdout, DIAG_SHORT, false);
   return diag_given(c->diag, "E1204") ? BLAMED : REFUSED;
+}
+
+/* Do both send the same messages in the same order? */
+static bool same_messages(const EventList *a, const EventList *b) {
+  uint32_t i = 0, k = 0;
+  for (;; i++, k++) {
+    while (i < a->at.n && !event_sends(&a->at.at[i])) i++;
+    while (k < b->at.n && !event_sends(&b->at.at[k])) k++;
+    if (i == a->at.n || k == b->at.n) return i == a->at.n && k == b->at.n;
+    const Event *x = &a->at.at[i], *y = &b->at.at[k];
+    const Op *o = event_op(x), *p = event_op(y);
+    const Type *t = value_type(x->f, o->in[0]), *u = value_type(y->f, p->in[0]);
+    if (o->code != p->code || t->elem != u->elem || type_count(t) != type_count(u) ||
+        strcmp(attr_str(&o->attrs, ATTR_axis, ""), attr_str(&p->attrs, ATTR_axis, "")))
+      return false;
+  }
+}
+
+/* Some ranks run the edited program, the others the sound one: pass prove must know whether they
+   come to an end. */
+static End beside(const Stage *s, Module *m) {
+  bool fine = true, proved = true;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *sound = module_fn(s->sound, intern(s->sound->ctx->names, m->fns.at[i]->name));
+    if (m->fns.at[i]->kind != FN_ENTRY || !sound) continue;
+    EventList a = events_of(s->sound, sound), b = events_of(m, m->fns.at[i]);
+    const RankClass both[] = {{"the others", &a}, {"some ranks", &b}};
+    fine &= same_messages(&a, &b), proved &= prove_order(m, both, 2);
+  }
+  diag_print(m->ctx->diag, stdout, DIAG_SHORT, false);
+  return fine != proved ? MISPLACED : fine ? EQUAL : APART;
 }
 
 static End judge(const Stage *s, Text t) {
@@ -185,7 +222,8 @@ static End judge(const Stage *s, Text t) {
   Machines *machines = machines_new(m, s->sound);
   if (m->target.name) host_write(m);
   End e = run_all(m, machines, &all);
-  return e == EQUAL && !same_numbers(&all, &s->numbers) ? OTHER : e;
+  if (e == EQUAL && !same_numbers(&all, &s->numbers)) return OTHER;
+  return e == EQUAL && s->flights ? beside(s, m) : e;
 }
 
 /* Its status: an End, or -signal. Output goes to `file`. */
@@ -225,7 +263,7 @@ static bool is_address(const char *key) {
       "variant", "threads", "shared", "align", "live",    "storage", "view", "inplace"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(key, list[i])) return true;
-  return false;
+  return strchr(key, ' ') != NULL; /* of edit_flight */
 }
 
 static void count_key(Counts *c, const char *key, uint32_t times) {
@@ -305,11 +343,14 @@ static void take(const Stage *s, const char *name, Text t, const Piece *p, Tally
   close(file);
 }
 
-static void random_edits(const Stage *s, long count, uint64_t seed, Tally *tally, bool show) {
+typedef Text RandomEdit(Arena *a, const char *text, uint64_t seed, Piece *edited);
+
+static void random_edits(const Stage *s, RandomEdit *edit, long count, uint64_t seed, Tally *tally,
+                         bool show) {
   for (long i = 0; i < count; i++) {
     Arena *a = arena_new();
     Piece p = {0};
-    Text t = edit_by_seed(a, s->text.at, seed + (uint64_t)i, &p);
+    Text t = edit(a, s->text.at, seed + (uint64_t)i, &p);
     take(s, arena_printf(a, "%s:%llu", s->pass, (unsigned long long)seed + (uint64_t)i), t, &p,
          tally, show);
     arena_free(a);
@@ -343,10 +384,11 @@ static void every_number(const Stage *s, long step, bool cuts, Tally *tally) {
 
 /* ---- the program ---- */
 
-static Module *lowered(Ctx *c, const char *path, const char *plan) {
+static Module *lowered(Ctx *c, const char *path, const char *plan, bool deep) {
+  static const char *const layers[] = {"Layers=4"};
   const char *at = strchr(plan, '@');
   plan = arena_strndup(c->arena, plan, strcspn(plan, "@"));
-  LowerOptions options = {.path = path, .plan = *plan ? plan : NULL};
+  LowerOptions options = {.path = path, .plan = *plan ? plan : NULL, .dims = layers, .ndims = deep};
   Module *m = lower_program(c, &options);
   if (m) target_describe(m, target_find(at ? at + 1 : "x86_64_v3"), 2);
   return m;
@@ -368,10 +410,11 @@ static Stage stage_of(Module *m, const char *pass) {
 }
 
 static void show_tally(const char *what, const Tally *t) {
-  printf("%-10s %5u edits: %5u refused, %4u equal, %4u other numbers, %4u not run; %u blamed, %u "
+  printf("%-10s %5u edits: %5u refused, %4u equal, %u apart, %4u other numbers, %4u not run; %u "
+         "blamed, %u "
          "misplaced, %u signals\n",
-         what, t->total, t->end[REFUSED], t->end[EQUAL], t->end[OTHER], t->end[UNTRIED],
-         t->end[BLAMED], t->end[MISPLACED], t->signals);
+         what, t->total, t->end[REFUSED], t->end[EQUAL], t->end[APART], t->end[OTHER],
+         t->end[UNTRIED], t->end[BLAMED], t->end[MISPLACED], t->signals);
 }
 
 static void add_tally(Tally *all, const Tally *t) {
@@ -380,30 +423,62 @@ static void add_tally(Tally *all, const Tally *t) {
   add_counts(&all->other, &t->other), add_counts(&all->refused, &t->refused);
 }
 
+/* What a call asks for. */
+typedef struct Asked {
+  bool every, cuts, flights;
+  const char *pass; /* of the one edit that is shown; NULL: not one alone */
+  long count;
+  uint64_t seed;
+} Asked;
+
+static Asked asked_for(int argc, char **argv) {
+  Asked x = {.cuts = !strcmp(argv[3], "cuts"), .seed = 1};
+  const char *colon = strchr(argv[3], ':'), *flights = strstr(argv[3], "flights");
+  x.every = x.cuts || !strcmp(argv[3], "every"), x.flights = flights;
+  if (colon) {
+    x.seed = strtoull(colon + 1, NULL, 10);
+    x.pass = strtok(argv[3], "+:");
+    return x;
+  }
+  int rest = flights ? 5 : 4;
+  x.count = atol(argv[flights && argc > 4 ? 4 : 3]);
+  if (argc > rest) x.seed = strtoull(argv[rest], NULL, 10);
+  return x;
+}
+
+static bool is_asked(const Asked *x, const char *pass) {
+  bool placed = !strcmp(pass, "memory");
+  if (x->pass) return !strcmp(x->pass, pass);
+  if (x->flights) return placed || !strcmp(pass, "prefetch");
+  return strcmp(pass, "prove") && (placed || !x->every);
+}
+
+static Tally try_stage(const Stage *s, const Asked *x, uint32_t number) {
+  Tally t = {0};
+  RandomEdit *edit = x->flights ? edit_flight : edit_by_seed;
+  if (x->every) every_number(s, (long)x->seed, x->cuts, &t);
+  else if (x->pass) random_edits(s, edit, 1, x->seed, &t, true);
+  else random_edits(s, edit, x->count, x->seed + 100000 * number, &t, false);
+  show_tally(s->pass, &t);
+  return t;
+}
+
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
-  static Tally all;
-  bool cuts = !strcmp(argv[3], "cuts"), every = cuts || !strcmp(argv[3], "every");
-  const char *colon = strchr(argv[3], ':');
-  uint64_t seed = argc > 4 ? strtoull(argv[4], NULL, 10) : 1;
+  static Tally all, t;
+  Asked x = asked_for(argc, argv);
   uint32_t n;
   const Pass *passes = pass_table(&n);
   Ctx *c = ctx_new();
-  Module *m = lowered(c, argv[1], argv[2]);
+  Module *m = lowered(c, argv[1], argv[2], x.flights);
   for (uint32_t i = 0; m && i < n; i++) {
     const char *name = passes[i].name;
     if (!passes[i].run) continue;
     if (!pipeline_run(m, &(PipelineOptions){.until = name})) break;
-    if (every && strcmp(name, "memory")) continue;
-    if (colon && (strncmp(argv[3], name, (size_t)(colon - argv[3])) || name[colon - argv[3]]))
-      continue;
-    static Tally t;
-    memset(&t, 0, sizeof t);
+    if (!is_asked(&x, name)) continue;
     Stage s = stage_of(m, name);
-    if (every) every_number(&s, (long)seed, cuts, &t);
-    else if (colon) random_edits(&s, 1, strtoull(colon + 1, NULL, 10), &t, true);
-    else random_edits(&s, atol(argv[3]), seed + 100000 * i, &t, false);
-    show_tally(name, &t);
+    s.flights = x.flights;
+    t = try_stage(&s, &x, i);
     add_tally(&all, &t);
   }
   diag_print(c->diag, stderr, DIAG_HUMAN, false);
