@@ -5,7 +5,7 @@
 #include "cmd.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
-#include "driver/machine.h"
+#include "driver/lanes.h"
 
 /* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
    while several micro-batches add up. */
@@ -26,6 +26,7 @@ typedef struct Planned {
   Machine machine;
   TrafficList traffic;
   double flop, moved; /* of a step: operations, bytes between kernels and memory */
+  Lanes lanes; /* of a step; nothing if the machine does not say how fast it is */
   StepTime time;
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
@@ -51,6 +52,7 @@ const char *plan_buffer(const Planned *p, const Alive *x);
 
 void plan_svg(FILE *out, const Planned *p); /* cmd_plan_svg.c */
 const char *plan_colour(int part);
+void plan_lanes_svg(FILE *out, const Planned *p); /* cmd_plan_lanes.c */
 
 /* cmd_plan_html.c */
 typedef struct PlanPage PlanPage;

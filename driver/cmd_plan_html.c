@@ -157,10 +157,22 @@ static void put_work(FILE *o, const Planned *p) {
   if (t->total <= 0) return;
   put_heads(o, "at_the_machine's_peaks #");
   put_seconds(o, "computation", t->compute), put_seconds(o, "memory, beside it", t->memory);
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    put_seconds(o, arena_printf(p->m->arena, "over %s", p->m->mesh.at[i].name), t->axis[i]);
+  for (uint32_t i = 0; i < p->m->mesh.n; i++) {
+    const char *axis = p->m->mesh.at[i].name;
+    put_seconds(o, arena_printf(p->m->arena, "over %s", axis), t->exposed[i]);
+    put_seconds(o, arena_printf(p->m->arena, "over %s, hidden beside the computation", axis),
+                t->axis[i] - t->exposed[i]);
+  }
   put_seconds(o, "at least", t->total);
   fputs("</table>\n", o);
+}
+
+static void put_lanes(FILE *o, const Planned *p) {
+  if (p->time.total <= 0 || !p->m->mesh.n || p->lanes.shown <= 0) return;
+  fputs("<h3>Kernels and messages of a rank, at these peaks</h3>\n"
+        "<p>Yellow: the kernels wait for messages. Of a loop some rounds are drawn.</p>\n",
+        o);
+  plan_lanes_svg(o, p);
 }
 
 static void put_verdict(FILE *o, const Planned *p) {
@@ -191,6 +203,7 @@ void plan_page_add(PlanPage *page, const Planned *p) {
   put_collectives(page->body, p);
   put_accumulation(page->body, p);
   put_work(page->body, p);
+  put_lanes(page->body, p);
   fputs("</section>\n", page->body);
 }
 

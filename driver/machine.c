@@ -63,11 +63,20 @@ static double rate_over(const Module *m, const Machine *x, int axis) {
 }
 
 /* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
+static double seconds_over(const Module *m, const Machine *x, int axis, double bytes) {
+  double n = (double)m->mesh.at[axis].size, rate = rate_over(m, x, axis);
+  return rate > 0 ? bytes * (n - 1) / n / rate : 0;
+}
+
+double message_seconds(const Module *m, const Machine *x, const Fn *f, const Op *o) {
+  int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
+  return seconds_over(m, x, axis, message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));
+}
+
 static bool add_messages(StepTime *t, const Module *m, const Machine *x, const Traffic *sent) {
-  double n = (double)m->mesh.at[sent->axis].size, rate = rate_over(m, x, sent->axis);
-  double bytes = sent->bytes * (n - 1) / n;
-  if (rate > 0) t->axis[sent->axis] += bytes / rate;
-  return rate > 0 || bytes <= 0;
+  double seconds = seconds_over(m, x, sent->axis, sent->bytes);
+  t->axis[sent->axis] += seconds, t->exposed[sent->axis] += seconds;
+  return seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }
 
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,

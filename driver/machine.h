@@ -16,11 +16,14 @@ int64_t plan_capacity(const Machine *x); /* memory without reserve; 0: not known
 
 typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
-  double total; /* computation beside memory, then messages; 0: something is not known */
+  double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
+  double total; /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
-/* traffic and count are those of m after pass `memory`. */
+/* traffic and count are those of m after pass `memory`. Nothing is hidden (driver/lanes.h). */
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
                    double bytes);
+double message_seconds(const Module *m, const Machine *x, const Fn *f,
+                       const Op *o);                            /* 0: unknown */
 bool axis_crosses(const Module *m, const Machine *x, int axis); /* leaves the node */
 #endif

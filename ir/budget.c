@@ -318,7 +318,7 @@ Budget module_budget(const Module *m) {
 
 /* ---- traffic ---- */
 
-static double elements_of(const Fn *f, const Op *o) {
+double message_traffic(const Fn *f, const Op *o) {
   double in = (double)type_count(value_type(f, o->in[0])),
          out = (double)type_count(value_type(f, o->out));
   return o->code == OP_all_reduce ? 2 * out : o->code == OP_reduce_scatter ? in : out;
@@ -342,7 +342,7 @@ static void add_traffic(const Module *m, const Fn *f, double times, TrafficList 
       add_traffic(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), l);
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
     Traffic *t = row_for(m, l, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
-    double n = times * elements_of(f, o);
+    double n = times * message_traffic(f, o);
     Message x = message_of(f, o);
     t->calls += times * (double)(x.times * x.pieces), t->elements += n;
     t->bytes += n * elem_bytes(value_type(f, o->out)->elem);

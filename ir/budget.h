@@ -62,6 +62,7 @@ typedef struct Traffic { /* of one step and rank, over one axis, in paper counti
   int64_t largest;               /* bytes of a message, of its blocks together */
 } Traffic;
 typedef VEC(Traffic) TrafficList;
+double message_traffic(const Fn *f, const Op *o); /* elements of one collective */
 /* By axis, then kind; only what is sent at all. */
 TrafficList module_traffic(const Module *m);
 #endif

@@ -104,6 +104,15 @@ try:
     check(abs(t['over']['data'] - sent * 7 / 8 / 40e9) < 1e-3 * t['over']['data'], f'{t} {sent}')
     check(abs(t['compute'] - j['flop_per_step'] / 1e12) < 1e-4 * t['compute'], f'{t}')
     check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['over']['data']) < 1e-4 * t['compute'], f'{t}')
+    # what flies is hidden beside kernels, as far as they last; what is waited for is the rest
+    check(t['exposed'] == t['over'], f'{t}')
+    for words, hides in ('', False), ('prefetch = 1 overlap = on', True):
+        rc, j, err = plan('1GiB', ['micro 8', f'zero 3 {words}'])
+        t = j['seconds']
+        hidden = t['over']['data'] - t['exposed']['data']
+        check(rc == 0 and (hidden > 0.1 * t['over']['data'] if hides else hidden == 0), f'{words}: {t} {err}')
+        check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['exposed']['data']) < 1e-4 * t['compute'],
+              f'{t}')
     print('what does not fit is refused, and what the help says fits')
 finally:
     shutil.rmtree(folder)

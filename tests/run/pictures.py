@@ -41,6 +41,13 @@ try:
     check(text.count('<svg') == 7 and text.count('<section>') == 3, 'three plans and what compares them')
     for sent in json.loads(plan('--plan', 'four', '--json')[0])['communication']:
         for c in sent['collectives']: check(f'>{c["elements"]}<' in text, f'{c} is not on the page')
+    # the lanes of a plan whose machine is known: kernels, two axes, rounds that are left out
+    lanes = run(SHARDC, 'plan', f'{os.path.dirname(FILE)}/plans.shard', '--plan', 'hybrid', '--set',
+                'plan.zero.overlap=on', '--html', '-', cwd=folder)[0]
+    drawn = [tree.fromstring(s) for s in re.findall(r'<svg.*?</svg>', lanes[lanes.index('Kernels and messages'):], re.S)]
+    words = [t.text for t in drawn[0].findall('.//{*}text')]
+    check(len(drawn) == 1 and '+ 18 rounds' in words and words.count('data') == 1 and 'node' in words, f'{words}')
+    check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:

@@ -1,0 +1,115 @@
+/* The lanes of a rank over a step, as SVG: kernels above, below them a lane per mesh axis with the
+   messages over it (driver/lanes.h). Where the kernels wait is marked in their lane. Of a loop the
+   rounds stand that the list of events has; a dashed line says how many are left out there. Spans
+   too short to be seen are drawn together with their neighbours. */
+#include "cmd_plan.h"
+#include "runtime/chart.h"
+
+enum { WIDTH = 960, LEFT = 80, RIGHT = 16, TOP = 24, LANE = 26, BAR = 18, UNITS = 5 };
+
+typedef struct Drawing {
+  const Planned *p;
+  const Lanes *lanes;
+  FILE *out;
+} Drawing;
+
+static double at_x(const Drawing *d, double seconds) {
+  return LEFT + (WIDTH - LEFT - RIGHT) * seconds / d->lanes->shown;
+}
+
+static int lane_y(int axis) { return TOP + LANE * (axis + 1); }
+
+static void put_bar(const Drawing *d, int axis, double from, double to, const char *colour,
+                    const char *what) {
+  double x = at_x(d, from), width = at_x(d, to) - x;
+  if (width > 2) width -= 0.6; /* neighbours stay apart */
+  fprintf(d->out, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>", x,
+          lane_y(axis), width < 0.4 ? 0.4 : width, BAR, colour);
+  rt_put_escaped(d->out, what);
+  fputs("</title></rect>\n", d->out);
+}
+
+static const char *said(const Drawing *d, const LaneSpan *s) {
+  const Op *o = event_op(s->event);
+  const char *of = o->callee ? o->callee->name : op_name(o->code);
+  return arena_printf(d->p->m->arena, "%s in %s: %.3g s", of, s->event->f->name, s->to - s->from);
+}
+
+/* Spans of one lane from left to right; those that no eye tells apart as one. */
+static void put_lane(const Drawing *d, int axis) {
+  const char *colour = axis < 0                                      ? "#0072B2"
+                       : axis_crosses(d->p->m, &d->p->machine, axis) ? "#D55E00"
+                                                                     : "#009E73";
+  double from = 0, to = -1;
+  for (uint32_t i = 0; i < d->lanes->span.n; i++) {
+    const LaneSpan *s = &d->lanes->span.at[i];
+    double wide = at_x(d, s->to) - at_x(d, s->from);
+    if (s->axis != axis) continue;
+    bool joins = wide < 1 && to >= 0 && at_x(d, s->from) - at_x(d, to) < 0.5;
+    if (!joins && to >= 0) put_bar(d, axis, from, to, colour, "short ones"), to = -1;
+    if (wide >= 1) put_bar(d, axis, s->from, s->to, colour, said(d, s));
+    else from = to < 0 ? s->from : from, to = s->to;
+  }
+  if (to >= 0) put_bar(d, axis, from, to, colour, "short ones");
+}
+
+static void put_waiting(const Drawing *d) {
+  double free = 0;
+  for (uint32_t i = 0; i < d->lanes->span.n; i++) {
+    const LaneSpan *s = &d->lanes->span.at[i];
+    if (s->axis >= 0) continue;
+    if (at_x(d, s->from) - at_x(d, free) > 0.4)
+      put_bar(d, -1, free, s->from, "#E69F0066", "kernels wait for messages");
+    free = s->to;
+  }
+  if (at_x(d, d->lanes->shown) - at_x(d, free) > 0.4)
+    put_bar(d, -1, free, d->lanes->shown, "#E69F0066", "kernels wait for messages");
+}
+
+static void put_words(const Drawing *d, double x, int y, const char *anchor, const char *words) {
+  fprintf(d->out, "<text class=\"t\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", x, y, anchor);
+  rt_put_escaped(d->out, words);
+  fputs("</text>\n", d->out);
+}
+
+static void put_cuts(const Drawing *d, int bottom) {
+  double last = 0;
+  for (uint32_t i = 0; i < d->lanes->cut.n; i++) {
+    const LaneBreak *c = &d->lanes->cut.at[i];
+    double x = at_x(d, c->at);
+    fprintf(d->out, "<path class=\"c\" d=\"M%.1f %dV%d\"/>\n", x, TOP - 4, bottom);
+    if (x - last < 90) continue;
+    put_words(d, x, TOP - 8, "middle",
+              arena_printf(d->p->m->arena, "+ %lld rounds", (long long)c->rounds));
+    last = x;
+  }
+}
+
+static void put_scale(const Drawing *d, int bottom) {
+  double step = 1e-9;
+  while (d->lanes->shown / step > UNITS * 10) step *= 10;
+  while (d->lanes->shown / step > UNITS) step *= d->lanes->shown / step > 2 * UNITS ? 5 : 2;
+  for (double t = 0; t <= d->lanes->shown; t += step) {
+    fprintf(d->out, "<path class=\"g\" d=\"M%.1f %dV%d\"/>\n", at_x(d, t), TOP, bottom);
+    put_words(d, at_x(d, t), bottom + 14, "middle", arena_printf(d->p->m->arena, "%.3g s", t));
+  }
+}
+
+void plan_lanes_svg(FILE *out, const Planned *p) {
+  Drawing d = {p, &p->lanes, out};
+  int axes = (int)p->m->mesh.n, bottom = lane_y(axes);
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "
+          "aria-label=\"kernels and messages of a rank over a step\">\n"
+          "<style>.g{stroke:#8884}.c{stroke:#888;stroke-dasharray:4 3}</style>\n",
+          WIDTH, bottom + 20);
+  put_scale(&d, bottom);
+  for (int axis = -1; axis < axes; axis++) {
+    put_words(&d, LEFT - 8, lane_y(axis) + 14, "end",
+              axis < 0 ? "kernels" : p->m->mesh.at[axis].name);
+    put_lane(&d, axis);
+  }
+  put_waiting(&d);
+  put_cuts(&d, bottom);
+  fputs("</svg>\n", out);
+}

@@ -1,0 +1,111 @@
+/* Two clocks over the events of a step (lanes.h): one of the kernels, one of the messages.
+
+   A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
+   the kernels have come to its start and the messages before it are over, and takes its bytes over
+   the slowest link of its axis. A wait moves the kernels' clock to the end of its message; which
+   axis that waiting counts for follows from what travels meanwhile. Rounds that the list leaves out
+   count as those before them; they are not drawn. Launches, latency and neighbours are not in it:
+   bounds, as the other times of a plan. */
+#include "driver/lanes.h"
+#include "ir/count.h"
+#include "ir/flight.h"
+#include "ir/placement.h"
+
+typedef struct Clocks {
+  const Module *m;
+  const Machine *x;
+  const EventList *events;
+  Lanes *lanes;
+  double kernels, messages; /* when each is free again */
+  double *over;             /* by event: when its message is */
+  Lanes *at;                /* by event: the sums before it */
+} Clocks;
+
+static double kernel_seconds(const Clocks *c, const Event *e) {
+  const Op *o = event_op(e);
+  IrCount n = o->code == OP_kernel ? ir_count(c->m, o->callee) : (IrCount){0};
+  double work = n.flop / c->x->flops, memory = c->x->hbm > 0 ? n.bytes / c->x->hbm : 0;
+  return work > memory ? work : memory;
+}
+
+static int axis_of(const Clocks *c, const Event *e) {
+  return mesh_find(c->m, attr_str(&event_op(e)->attrs, ATTR_axis, ""));
+}
+
+static void add_span(Clocks *c, int axis, double from, double to, const Event *e) {
+  if (to > from) vec_push(c->m->arena, c->lanes->span, (LaneSpan){axis, from, to, e});
+  if (to > c->lanes->shown) c->lanes->shown = to;
+}
+
+static void run(Clocks *c, const Event *e) {
+  double from = c->kernels;
+  c->kernels += kernel_seconds(c, e);
+  add_span(c, -1, from, c->kernels, e);
+}
+
+static void start(Clocks *c, const Event *e) {
+  int axis = axis_of(c, e);
+  double from = c->kernels > c->messages ? c->kernels : c->messages;
+  double takes = message_seconds(c->m, c->x, e->f, event_op(e));
+  c->messages = from + takes, c->lanes->busy[axis] += takes;
+  c->over[e - c->events->at.at] = c->messages;
+  add_span(c, axis, from, c->messages, e);
+}
+
+/* The kernels stand still; meanwhile messages travel, the last ones of the list of spans. */
+static void wait_until(Clocks *c, double until) {
+  double from = c->kernels;
+  if (until <= from) return;
+  c->kernels = until;
+  for (uint32_t i = c->lanes->span.n; i-- > 0;) {
+    const LaneSpan *s = &c->lanes->span.at[i];
+    if (s->axis >= 0 && s->to <= from) break;
+    double a = s->from > from ? s->from : from, b = s->to < until ? s->to : until;
+    if (s->axis >= 0 && b > a) c->lanes->exposed[s->axis] += b - a;
+  }
+}
+
+static void skip(Clocks *c, const Event *e) {
+  const Lanes *before = &c->at[e->since];
+  double periods = (double)e->rounds / (double)e->period;
+  for (uint32_t i = 0; i < c->m->mesh.n; i++) {
+    c->lanes->busy[i] += periods * (c->lanes->busy[i] - before->busy[i]);
+    c->lanes->exposed[i] += periods * (c->lanes->exposed[i] - before->exposed[i]);
+  }
+  vec_push(c->m->arena, c->lanes->cut, (LaneBreak){c->kernels, e->rounds});
+}
+
+static void step(Clocks *c, uint32_t i) {
+  const Event *e = &c->events->at.at[i];
+  c->at[i] = *c->lanes;
+  switch (e->kind) {
+  case EVENT_RUN: run(c, e); break;
+  case EVENT_START: start(c, e); break;
+  case EVENT_COLLECT: start(c, e), wait_until(c, c->over[i]); break;
+  case EVENT_END:
+    if (e->start != NO_EVENT) wait_until(c, c->over[e->start]);
+    break;
+  case EVENT_SKIP: skip(c, e); break;
+  }
+}
+
+Lanes plan_lanes(const Module *m, const Machine *x) {
+  Lanes lanes = {0};
+  const Fn *entry = ir_main_entry(m);
+  if (!entry || x->flops <= 0) return lanes;
+  EventList events = events_of(m, entry);
+  Clocks c = {.m = m, .x = x, .events = &events, .lanes = &lanes};
+  c.over = ARENA_ARRAY(m->arena, double, events.at.n + 1);
+  c.at = ARENA_ARRAY(m->arena, Lanes, events.at.n + 1);
+  for (uint32_t i = 0; i < events.at.n; i++) step(&c, i);
+  return lanes;
+}
+
+void lanes_hide(const Lanes *l, const Module *m, StepTime *t) {
+  if (t->total <= 0) return;
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    double least = t->axis[i] * (1 - 1e-9); /* less is rounding */
+    double exposed = l->exposed[i] < least ? l->exposed[i] : t->axis[i];
+    t->total -= t->axis[i] - exposed, t->exposed[i] = exposed;
+  }
+}

@@ -1,0 +1,33 @@
+/* When a rank does what in a step, by the machine of the plan: kernels one after the other at the
+   machine's peaks, messages one after the other over its links, beside the kernels where they fly
+   (ir/events.h). What of them is hidden, and what the kernels wait for. */
+#ifndef SHARDC_LANES_H
+#define SHARDC_LANES_H
+#include "driver/machine.h"
+#include "ir/events.h"
+
+typedef struct LaneSpan { /* of the rounds that the list of events has */
+  int axis;               /* -1: kernels */
+  double from, to;        /* seconds */
+  const Event *event;
+} LaneSpan;
+
+typedef struct LaneBreak { /* rounds that are not drawn */
+  double at;
+  int64_t rounds;
+} LaneBreak;
+
+typedef struct Lanes {
+  VEC(LaneSpan) span;
+  VEC(LaneBreak) cut;
+  double shown;                             /* seconds that the spans take */
+  double busy[MAX_MESH], exposed[MAX_MESH]; /* of a step: messages; what kernels wait for them */
+} Lanes;
+
+/* Of the entry that is a step, after pass `memory`; nothing if the machine does not say how fast it
+   is. */
+Lanes plan_lanes(const Module *m, const Machine *x);
+/* Takes what is hidden out of a step's time. */
+void lanes_hide(const Lanes *l, const Module *m, StepTime *t);
+
+#endif
