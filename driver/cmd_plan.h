@@ -26,7 +26,7 @@ typedef struct Planned {
   Machine machine;
   TrafficList traffic;
   double flop, moved; /* of a step: operations, bytes between kernels and memory */
-  Lanes lanes; /* of a step; nothing if the machine does not say how fast it is */
+  Lanes lanes;        /* of a step; nothing if the machine does not say how fast it is */
   StepTime time;
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
