@@ -5,6 +5,7 @@
    elements by one number multiplies by its reciprocal, and on GPUs what is only ever seen rounded
    to 16 bits (rounded.c) may be fused, or made by shorter mathematics. Must not: read memory. */
 #include "expr.h"
+#include "ir/lookup.h"
 
 static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
 
@@ -156,9 +157,65 @@ static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
   return LLVMBuildSelect(e->builder, c, a, b, "");
 }
 
+/* The table as bytes of the module. Named after the kernel: PTX of several kernels may stand in one
+ * file. */
+static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *t) {
+  char *name = arena_printf(e->arena, "%s_table_%u", e->symbol, op->out);
+  LLVMValueRef g = LLVMGetNamedGlobal(e->module, name);
+  if (g) return g;
+  unsigned n = (unsigned)(t->rows * t->pitch + 1); /* one more: an empty table has an address */
+  LLVMValueRef bits = LLVMConstStringInContext(e->context, (const char *)t->bits, n, true);
+  g = LLVMAddGlobalInAddressSpace(e->module, LLVMTypeOf(bits), name,
+                                  e->target->facts.device == DEVICE_GPU ? 1 : 0);
+  LLVMSetInitializer(g, bits), LLVMSetGlobalConstant(g, 1);
+  LLVMSetLinkage(g, LLVMPrivateLinkage), LLVMSetAlignment(g, 64);
+  return g;
+}
+
+/* One byte; lanes one after the other, since no target gathers bytes. */
+static LLVMValueRef load_byte(Emit *e, LLVMValueRef bytes, LLVMValueRef at) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
+  int lanes = emit_lanes_of(at);
+  LLVMValueRef all = lanes ? LLVMGetUndef(LLVMVectorType(i8, (unsigned)lanes)) : NULL;
+  for (int i = 0; i < lanes; i++) {
+    LLVMValueRef lane = LLVMConstInt(i32, (unsigned)i, 0);
+    LLVMValueRef one = load_byte(e, bytes, LLVMBuildExtractElement(b, at, lane, ""));
+    all = LLVMBuildInsertElement(b, all, one, lane, "");
+  }
+  if (lanes) return all;
+  LLVMValueRef x = LLVMBuildLoad2(b, i8, LLVMBuildGEP2(b, i8, bytes, &at, 1, ""), "");
+  return LLVMSetAlignment(x, 1), x;
+}
+
+static LLVMValueRef whole_number(Emit *e, int64_t n, int lanes) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  return emit_splat(e, LLVMConstInt(i32, (unsigned long long)n, 0), lanes);
+}
+
+static LLVMValueRef lookup(Emit *e, const Op *op, const Point *p) {
+  LLVMBuilderRef b = e->builder;
+  LookupTable t = lookup_table(e->arena, op);
+  LLVMValueRef r = operand_as(e, op, 0, ELEM_i32, p), c = operand_as(e, op, 1, ELEM_i32, p);
+  int lanes = emit_lanes_of(r) ? emit_lanes_of(r) : emit_lanes_of(c);
+  r = emit_splat(e, r, lanes), c = emit_splat(e, c, lanes);
+  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(r)), seven = whole_number(e, 7, lanes);
+  LLVMValueRef in = LLVMBuildICmp(b, LLVMIntULT, r, whole_number(e, t.rows, lanes), "");
+  LLVMValueRef below = LLVMBuildICmp(b, LLVMIntULT, c, whole_number(e, t.columns, lanes), "");
+  in = LLVMBuildAnd(b, in, below, "");
+  LLVMValueRef byte = LLVMBuildMul(b, r, whole_number(e, t.pitch, lanes), "");
+  byte = LLVMBuildAdd(b, byte, LLVMBuildLShr(b, c, whole_number(e, 3, lanes), ""), "");
+  byte = LLVMBuildSelect(b, in, byte, zero, "");
+  LLVMValueRef x = load_byte(e, lookup_bits(e, op, &t), byte);
+  x = LLVMBuildLShr(b, LLVMBuildZExt(b, x, LLVMTypeOf(r), ""), LLVMBuildAnd(b, c, seven, ""), "");
+  x = LLVMBuildAnd(b, x, whole_number(e, 1, lanes), "");
+  return LLVMBuildAnd(b, in, LLVMBuildICmp(b, LLVMIntNE, x, zero, ""), "");
+}
+
 LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p) {
   Elem result = value_type(e->k, v)->elem;
   if (op->code == OP_cast) return operand_as(e, op, 0, result, p);
+  if (op->code == OP_lookup) return lookup(e, op, p);
   if (op->code == OP_where) return where(e, op, result, p);
   if (op->nin == 2) return binary(e, op, result, p);
   return unary(e, op, result, operand_as(e, op, 0, result, p));

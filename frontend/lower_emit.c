@@ -3,6 +3,7 @@
    round. */
 #include "frontend/lower_emit.h"
 #include "frontend/lower_build.h"
+#include "ir/lookup.h"
 #include <string.h>
 
 static Loc here(Eval *e) { return build_loc(e->build, e->here); }
@@ -191,6 +192,12 @@ void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to) {
 void lower_iota(Eval *e, Val *out, Str dim) {
   AxisGroup g = {.from = {.n = 1, .at = {dim}}};
   lower_op(e, out, 1, OP_iota, 0, NULL, 1, &g);
+}
+
+void lower_lookup(Eval *e, Val *out, const Val *const r_and_c[2], int64_t rows, int64_t columns,
+                  const bool *set) {
+  Op *op = lower_op(e, out, 1, OP_lookup, 2, r_and_c, 0, NULL);
+  if (op) lookup_set(e->build->m, op, rows, columns, set);
 }
 
 void lower_float(Eval *e, Op *op, AttrKey k, double v) {

@@ -15,6 +15,9 @@ Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a,
 void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to);
 void lower_iota(Eval *e, Val *out, Str dim);
 void lower_rand(Eval *e, Val *out);
+/* Row r and column c of set[rows][columns] */
+void lower_lookup(Eval *e, Val *out, const Val *const r_and_c[2], int64_t rows, int64_t columns,
+                  const bool *set);
 void lower_float(Eval *e, Op *op, AttrKey k, double v); /* attributes; op NULL: nothing */
 void lower_int(Eval *e, Op *op, AttrKey k, int64_t v);
 

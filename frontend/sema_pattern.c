@@ -7,6 +7,7 @@
    docs/language.md says what each pattern lists. Must not: know what kernels skip. */
 #include "frontend/lower_emit.h"
 #include "frontend/sema.h"
+#include "ir/philox.h"
 #include <math.h>
 #include <string.h>
 
@@ -285,6 +286,51 @@ static Val variable(const Grid *g, const Mask *m) {
   return is_on(&m->arg[2], false) ? join(g, in, among(g, &globals, g->r)) : in;
 }
 
+/* Of the columns that row r may draw the k with the smallest (word, column). */
+static void draw(uint64_t seed, int64_t h, int64_t r, int64_t columns, int64_t k, bool *set) {
+  uint32_t key[] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+  uint64_t least = 0;
+  for (int64_t found = 0; found < k && found < columns; found++) {
+    uint64_t next = UINT64_MAX;
+    for (int64_t c = 0; c < columns; c++) {
+      Philox at = {{(uint32_t)c, (uint32_t)r, (uint32_t)h, 0}};
+      uint64_t x = (uint64_t)philox(at, key[0], key[1]).word[0] << 32 | (uint64_t)c;
+      if (x >= least && x < next) next = x;
+    }
+    set[next & UINT32_MAX] = true, least = next + 1;
+  }
+}
+
+static int64_t heads_of(const Grid *g) {
+  int64_t n = 1;
+  for (int i = 0; i < g->of->heads.n; i++) n *= eval_size(g->e, g->of->heads.at[i]);
+  return n;
+}
+
+/* set[heads * rows][columns] at h * rows + r and c */
+static Val looked_up(const Grid *g, int64_t heads, const bool *set) {
+  int64_t rows = (int64_t)g->rows, columns = (int64_t)g->columns;
+  Val h = pattern_head(g->e, g->of, (double)heads);
+  Val r = op(g, OP_add, by(g, OP_mul, h, (double)rows), g->r), c = wider(g->e, g->c, &r);
+  Val out = val_tensor(VAL_BOOL, dims_subset(&r.dims, &c.dims) ? c.dims : r.dims);
+  const Val *in[] = {&r, &c};
+  lower_lookup(g->e, &out, in, heads * rows, columns, set);
+  return out;
+}
+
+static Val random_columns(const Grid *g, const Mask *m) {
+  int64_t heads = heads_of(g), rows = (int64_t)g->rows, columns = (int64_t)g->columns;
+  uint64_t seed = (uint64_t)number_or(&m->arg[1], 0);
+  bool lower = is_on(&m->arg[2], false);
+  if (m->arg[0].number <= 0) return none(g);
+  bool *set = ARENA_ARRAY(g->e->arena, bool, heads *rows *columns);
+  for (int64_t i = 0; i < heads * rows; i++) {
+    int64_t r = i % rows, may = lower && r + 1 < columns ? r + 1 : columns;
+    draw(seed, i / rows, r, may, (int64_t)m->arg[0].number, set + i * columns);
+  }
+  return looked_up(g, heads, set);
+}
+
 static const PatternRule rules[] = {
     {"window", {{WANT_NUMBER, 1}}, window, NULL},
     {"global", {{WANT_BLOCKS, 0}, {WANT_FLAG, 0}, {WANT_FLAG, 0}}, global, global_fits},
@@ -295,7 +341,7 @@ static const PatternRule rules[] = {
     {"variable", {{WANT_WINDOWS, 0}, {WANT_BLOCKS, 0}, {WANT_FLAG, 0}}, variable, NULL},
     {"strided", {{WANT_NUMBER, 1}}, strided, NULL},
     {"dilated", {{WANT_NUMBER, 1}, {WANT_NUMBER, 1}}, dilated, NULL},
-    {"random", {{WANT_NUMBER, 0}, {WANT_SEED, 0}, {WANT_FLAG, 0}}, NULL, NULL},
+    {"random", {{WANT_NUMBER, 0}, {WANT_SEED, 0}, {WANT_FLAG, 0}}, random_columns, NULL},
 };
 
 static const PatternRule *rule_of(const Mask *m) {

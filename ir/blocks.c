@@ -21,26 +21,30 @@ static MaskFinding find(Blocks *x, int64_t q0, int64_t q1, int64_t k0, int64_t k
   return mask_find(&x->ask, x->mask, least);
 }
 
-/* Whether the rectangle has scores of both kinds is known once both were seen. */
-static void look(Blocks *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1, MaskFinding *seen) {
-  if (q0 >= q1 || k0 >= k1 || (seen->some && !seen->all)) return;
-  MaskFinding s = find(x, q0, q1, k0, k1, false);
+/* Whether scores of a rectangle are admitted: some, all. Both are known once one that is and one
+   that is not were seen; `least`: once one that is not was. */
+static void look(Blocks *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1, bool least,
+                 MaskFinding *seen) {
+  bool enough = !seen->all && (seen->some || least);
+  if (q0 >= q1 || k0 >= k1 || enough) return;
+  MaskFinding s = find(x, q0, q1, k0, k1, least);
   bool single = q1 - q0 == 1 && k1 - k0 == 1;
-  if (s.all || single) s.all = s.some;
+  if (single) s.all = s.some;
   if (!s.some || s.all) {
     seen->some |= s.some, seen->all &= s.all;
     return;
   }
   int64_t q = (q0 + q1 + 1) / 2, k = (k0 + k1 + 1) / 2;
   for (int i = 0; i < 4; i++)
-    look(x, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k, seen);
+    look(x, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k, least, seen);
 }
 
 static BlockState state_of(Blocks *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
-  MaskFinding seen = {false, true};
-  look(x, q0, q1, k0, k1, &seen);
-  if (!seen.some) return BLOCK_ABSENT;
-  return seen.all && find(x, q0, q1, k0, k1, true).all ? BLOCK_FULL : BLOCK_PARTIAL;
+  MaskFinding most = {false, true}, least = {false, true};
+  look(x, q0, q1, k0, k1, false, &most);
+  if (!most.some) return BLOCK_ABSENT;
+  if (most.all) look(x, q0, q1, k0, k1, true, &least);
+  return most.all && least.all ? BLOCK_FULL : BLOCK_PARTIAL;
 }
 
 static void put(BlockMap *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1, BlockState s) {

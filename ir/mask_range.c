@@ -5,7 +5,7 @@
    nothing or all is admitted, never the other way round. */
 #include "mask_range.h"
 #include "ir/support/num.h"
-#include <string.h>
+#include "lookup.h"
 
 typedef MaskInterval Interval;
 typedef MaskQuestion Question;
@@ -53,6 +53,33 @@ static Interval reflected(OpCode c, Interval x) {
   return number(max_i64(0, max_i64(x.lo, -x.hi)), max_i64(-x.lo, x.hi));
 }
 
+typedef struct MaskTable {
+  LookupTable of;
+  uint32_t *sums;
+} MaskTable;
+
+static MaskTable *table_of(Question *x, const Op *o) {
+  MaskTable **t = &x->table[o->out];
+  if (*t) return *t;
+  *t = ARENA_NEW(x->arena, MaskTable);
+  (*t)->of = lookup_table(x->arena, o), (*t)->sums = lookup_sums(x->arena, &(*t)->of);
+  return *t;
+}
+
+/* Set bits of the rectangle, by sums over those above and left of its corners. */
+static Interval looked_up(Question *x, const Op *o, bool denied) {
+  Interval r = ask(x, o->in[0], denied), c = ask(x, o->in[1], denied);
+  if (!r.known || !c.known) return number(!denied, !denied);
+  const MaskTable *t = table_of(x, o);
+  int64_t wide = t->of.columns + 1, area = (r.hi - r.lo + 1) * (c.hi - c.lo + 1);
+  int64_t r0 = max_i64(r.lo, 0), r1 = min_i64(r.hi + 1, t->of.rows), c0 = max_i64(c.lo, 0),
+          c1 = min_i64(c.hi + 1, t->of.columns);
+  if (r0 >= r1 || c0 >= c1) return number(0, 0);
+  int64_t set = (int64_t)t->sums[r1 * wide + c1] - t->sums[r0 * wide + c1] -
+                t->sums[r1 * wide + c0] + t->sums[r0 * wide + c0];
+  return number(set > 0, set == area);
+}
+
 static Interval constant(const Question *x, const Op *o) {
   double c = attr_float(&o->attrs, ATTR_value, 0);
   return elem_class(value_type(x->f, o->out)->elem) == CLASS_FLOAT ? unknown()
@@ -83,6 +110,7 @@ static Interval of_op(Question *x, const Op *o, bool denied) {
   case OP_not:
   case OP_and:
   case OP_or: return of_bool(x, o, denied);
+  case OP_lookup: return looked_up(x, o, denied);
   case OP_lt:
   case OP_le:
   case OP_eq:
@@ -108,6 +136,8 @@ static Interval ask(Question *x, ValueId v, bool denied) {
 
 MaskQuestion mask_question(Arena *a, const Fn *f) {
   return (MaskQuestion){.f = f,
+                        .arena = a,
+                        .table = ARENA_ARRAY(a, struct MaskTable *, f->values.n + 1),
                         .found = ARENA_ARRAY(a, MaskInterval, 2 * f->values.n + 2),
                         .when = ARENA_ARRAY(a, uint32_t, 2 * f->values.n + 2)};
 }

@@ -18,6 +18,8 @@ typedef struct MaskQuestion {
   int64_t from[MASK_DIMS], to[MASK_DIMS];
   MaskInterval *found; /* by value, twice: as it stands, and behind an odd number of `not` */
   uint32_t *when, turn;
+  Arena *arena;
+  struct MaskTable **table; /* by value: of a lookup, once it was asked */
 } MaskQuestion;
 
 MaskQuestion mask_question(Arena *a, const Fn *f);

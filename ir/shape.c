@@ -53,12 +53,13 @@ enum { NUMBERS = FLOATS | INTS, ALL = NUMBERS | BOOLS };
 
 /* Element types that an op admits, where that is not floats only. */
 static const unsigned admitted[OP_COUNT] = {
-    [OP_neg] = NUMBERS,  [OP_abs] = NUMBERS,    [OP_sign] = NUMBERS,   [OP_add] = NUMBERS,
-    [OP_sub] = NUMBERS,  [OP_mul] = NUMBERS,    [OP_div] = NUMBERS,    [OP_min] = NUMBERS,
-    [OP_max] = NUMBERS,  [OP_lt] = NUMBERS,     [OP_le] = NUMBERS,     [OP_eq] = ALL,
-    [OP_where] = ALL,    [OP_copy] = ALL,       [OP_stop] = ALL,       [OP_not] = BOOLS,
-    [OP_and] = BOOLS,    [OP_or] = BOOLS,       [OP_sum] = NUMBERS,    [OP_rmax] = NUMBERS,
-    [OP_rmin] = NUMBERS, [OP_argmax] = NUMBERS, [OP_cumsum] = NUMBERS, [OP_shift] = NUMBERS,
+    [OP_neg] = NUMBERS,   [OP_abs] = NUMBERS,  [OP_sign] = NUMBERS,   [OP_add] = NUMBERS,
+    [OP_sub] = NUMBERS,   [OP_mul] = NUMBERS,  [OP_div] = NUMBERS,    [OP_min] = NUMBERS,
+    [OP_max] = NUMBERS,   [OP_lt] = NUMBERS,   [OP_le] = NUMBERS,     [OP_eq] = ALL,
+    [OP_where] = ALL,     [OP_copy] = ALL,     [OP_stop] = ALL,       [OP_not] = BOOLS,
+    [OP_and] = BOOLS,     [OP_or] = BOOLS,     [OP_sum] = NUMBERS,    [OP_rmax] = NUMBERS,
+    [OP_lookup] = INTS,   [OP_rmin] = NUMBERS, [OP_argmax] = NUMBERS, [OP_cumsum] = NUMBERS,
+    [OP_shift] = NUMBERS,
 };
 
 static const char *check_elem(const Shape *s, Elem e) {

@@ -1,6 +1,7 @@
 /* Sources and element-wise ops. One scalar function per op, in a table; the loop over elements is
  * the same for all. */
 #include "interp_inside.h"
+#include "ir/lookup.h"
 #include "ir/philox.h"
 #include <math.h>
 
@@ -56,6 +57,7 @@ static double (*const binary[OP_COUNT])(double, double) = {
 
 double interp_scalar(const Op *op, const double *x) {
   if (op->code == OP_where) return x[0] != 0 ? x[1] : x[2];
+  if (op->code == OP_lookup) return lookup_one(op, x[0], x[1]);
   if (op->code == OP_pow) return pow(x[0], attr_float(&op->attrs, ATTR_value, 1));
   if (unary[op->code]) return unary[op->code](x[0]);
   if (binary[op->code]) return binary[op->code](x[0], x[1]);
@@ -66,12 +68,15 @@ void run_elem(Run *r) {
   Tensor *out = run_out(r, 0);
   int64_t index[MAX_RANK] = {0}, i = 0;
   Steps steps[3];
+  bool looks = r->op->code == OP_lookup;
+  LookupTable table = looks ? lookup_table(r->arena, r->op) : (LookupTable){0};
   for (uint32_t k = 0; k < r->op->nin; k++) steps[k] = steps_in(&out->type, &run_in(r, k)->type);
   do {
     double x[3] = {0};
     for (uint32_t k = 0; k < r->op->nin; k++)
       x[k] = run_in(r, k)->at[steps_at(&out->type, &steps[k], index)];
-    run_put(r, out, i++, interp_scalar(r->op, x));
+    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : interp_scalar(r->op, x);
+    run_put(r, out, i++, y);
   } while (walk_next(&out->type, index));
 }
 

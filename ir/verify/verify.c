@@ -5,6 +5,7 @@
    E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
    further: the other checks follow operands without asking. */
 #include "verify.h"
+#include "ir/lookup.h"
 #include <stdlib.h>
 
 void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...) {
@@ -225,6 +226,7 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_const] = {A(value), 0},
     [OP_pow] = {A(value), 0},
     [OP_rand] = {A(key), A(strides)},
+    [OP_lookup] = {A(columns) | A(runs), 0},
     [OP_slice] = {0, A(at)},
     [OP_pad] = {0, A(at) | A(fill)},
     [OP_shift] = {A(by), A(fill)},
@@ -302,6 +304,14 @@ static void check_symbol(Verifier *v, const Op *op) {
     verify_report(v, "E1104", at, "[call-c6] %s inside of a kernel", op_name(op->code));
 }
 
+static void check_lookup(Verifier *v, const Op *op) {
+  bool whole = attr_get(&op->attrs, ATTR_columns) && attr_get(&op->attrs, ATTR_runs);
+  if (op->code != OP_lookup || !whole || lookup_is_sound(op)) return;
+  verify_report(v, "E1103", verify_at_op(op),
+                "[lookup-c1] runs of 2^31 bits at most, as many set ones as others, are positive "
+                "but for the first, and rows have columns");
+}
+
 static void check_store(Verifier *v, OpId id) {
   const Op *op = &v->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
@@ -327,6 +337,7 @@ static void check_op(Verifier *v, OpId id) {
   const Op *op = &v->fn->ops.at[id];
   check_symbol(v, op);
   check_types(v, op);
+  check_lookup(v, op);
   OpAttrs rule = op_attrs[op->code];
   rule.allowed |= A(names);
   check_attrs(v, &op->attrs, rule, op_name(op->code), verify_at_op(op));

@@ -145,8 +145,8 @@ static Mask near(Harness *h, const Shape *s, int first, long long n, bool causal
   return (Mask){"", t, 10};
 }
 
-/* Blocks of n, as the front end writes patterns: every s-th diagonal of blocks, and the first w
-   columns. */
+/* Blocks of n, as the front end writes patterns: every s-th diagonal of blocks, the first w
+   columns, and those of a table. */
 static Mask pattern(Harness *h, const Shape *s, int first, long long n, long long w,
                     long long step) {
   long long k = s->keys;
@@ -158,17 +158,20 @@ static Mask pattern(Harness *h, const Shape *s, int first, long long n, long lon
   } line[] = {
       {"div", both, 1, 3},  {"div", keys, 2, 3}, {"div", both, 6, 4},  {"mul", both, 8, 4},
       {"sub", both, 6, 9},  {"div", keys, 7, 4}, {"mul", keys, 11, 4}, {"sub", keys, 7, 12},
-      {"eq", both, 10, 13}, {"lt", keys, 7, 5},  {"or", both, 14, 15},
+      {"eq", both, 10, 13}, {"lt", keys, 7, 5},  {"or", both, 14, 15}, {"lookup", both, 6, 7},
+      {"or", both, 16, 17},
   };
   const char *t = positions(h, s, first);
   const long long number[] = {n, step, w};
   for (int i = 0; i < 3; i++)
     t = arena_printf(h->arena, "%s  %%%d = const {value = %lld} : i32[]\n", t, first + 3 + i,
                      number[i]);
-  for (int i = 0; i < 11; i++)
-    t = arena_printf(h->arena, "%s  %%%d = %s %%%d, %%%d : %s%s\n", t, first + 6 + i, line[i].op,
-                     first + line[i].a, first + line[i].b, i < 8 ? "i32" : "bool", line[i].shape);
-  return (Mask){"", t, 17};
+  for (int i = 0; i < 13; i++)
+    t = arena_printf(h->arena, "%s  %%%d = %s %%%d, %%%d%s : %s%s\n", t, first + 6 + i, line[i].op,
+                     first + line[i].a, first + line[i].b,
+                     i == 11 ? " {columns = 3, runs = [1, 1, 3, 2, 9, 1]}" : "",
+                     i < 8 ? "i32" : "bool", line[i].shape);
+  return (Mask){"", t, 19};
 }
 
 static Mask given(Harness *h, const Shape *s, int arg) {

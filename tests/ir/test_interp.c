@@ -126,6 +126,11 @@ static void elements(bool *seen) {
        {0, 0, 0, 0, 1, 0}},
       {"and", "bool[C:3]", "%8 = lt %1, %1 : bool[C:3]\n%9 = and %4, %8 : bool[C:3]", {0}},
       {"or", "bool[C:3]", "%8 = not %4 : bool[C:3]\n%9 = or %4, %8 : bool[C:3]", {1, 1, 1}},
+      {"lookup",
+       "bool[C:3, R:2]",
+       "%7 = iota[R] : i32[R:2]\n%8 = expand[R] %6 : i32[C:3, R:2]\n%9 = lookup %7, %8 {columns = "
+       "8, runs = [7, 2, 5, 1]} : bool[C:3, R:2]",
+       {1, 0, 0, 0, 0, 0}},
       {"where", "f64[R:2, C:3]", "%9 = where %4, %0, %1 : f64[R:2, C:3]", {1, -1, 3, 4, -1, 6}},
   };
   uint32_t n = count_ops(cases, sizeof cases / sizeof *cases, seen);

@@ -36,6 +36,7 @@ layer Scale[D](x: [*, D]) -> [*, D] {
 NEAR = ['causal & sliding(2)', 'blocks(2) & window(3)', 'blocks(1) & (window(1) | global(1, rows = off))',
         'blocks(2) & causal & fixed(local = 2, global = 1)', 'blocks(1) & variable(windows = [2, 3], globals = [0, [3, 5]])',
         'blocks(1) & strided(2)', 'blocks(2) & (dilated(3, 2) | causal)', 'blocks(1) & causal & longformer()',
+        'blocks(1) & causal & random(2, seed = 3)', 'blocks(2) & bigbird(window = 1, random = 1)',
         'blocks(1) & per_head([fixed(local = 2, horizontal = on), causal])']
 # of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed for it
 LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  h = tanh(dot[{d}](x, w))\n  return x + dot[{h}](h, u)',),
