@@ -11,6 +11,7 @@
 #include "codegen/codegen.h"
 #include "driver/machine.h"
 #include "ir/count.h"
+#include "ir/flight.h"
 #include "ir/placement.h"
 #include <unistd.h>
 
@@ -120,6 +121,26 @@ static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, ByteU
   diag_fact(r, "%s (%s)", text, u.name);
 }
 
+/* The loop whose messages in flight need the most room. */
+static void say_rings(const Module *m, Report *r, ByteUnit u) {
+  const Op *loop = NULL;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      const Attr *a = attr_get(&o->attrs, ATTR_ring);
+      int64_t bytes = 0;
+      for (uint32_t n = 0; a && 3 * n < a->i; n++)
+        bytes += loop_ring(o, n).bytes * loop_ring(o, n).buffers;
+      if (bytes > most) most = bytes, loop = o;
+    }
+  if (loop)
+    diag_fact(r,
+              "of these %s %s are rings: layers of loop @%s that are gathered ahead, and "
+              "gradients on their way",
+              in(m->ctx, u, most), u.name, loop->callee->name);
+}
+
 static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
   Machine x = machine_for(o, m);
   Ctx *c = o->c;
@@ -149,7 +170,7 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
 
 /* The place is the line that would change. */
 static Span place_of(const LowerFacts *facts, const FitChange *c) {
-  if (c->stage && facts->zero.file) return facts->zero;
+  if ((c->stage || c->nearer) && facts->zero.file) return facts->zero;
   return c->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 
@@ -186,6 +207,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
               in(o->c, u, n.total + reserve), u.name, in(o->c, u, capacity + reserve), u.name);
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
   say_parts(o->c, r, &n, reserve, u);
+  say_rings(m, r, u);
   say_capacity(o, m, r, u);
   if (found)
     say_help(o, m, facts, r, &c,

@@ -1,8 +1,9 @@
-/* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in which
-   they cost the least: the next stages of zero, smaller micro-batches, layers computed again from
-   their inputs, all of these together, more ranks. A try takes the program from its file to pass
-   `memory` in a context of its own: a tenth of a second also for large models. What cannot be made
-   so (a stage that an optimizer does not take, sizes that do not divide) is no answer. */
+/* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in
+   which they cost the least: layers gathered less far ahead, the next stages of zero, smaller
+   micro-batches, layers computed again from their inputs, all of these together, more ranks. A
+   try takes the program from its file to pass `memory` in a context of its own: a tenth of a
+   second also for large models. What cannot be made so (a stage that an optimizer does not take,
+   sizes that do not divide) is no answer. */
 #include "driver/fit.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
@@ -37,6 +38,11 @@ static const char *stack_names(const Module *m) {
   return text;
 }
 
+/* Layers ahead. */
+static int64_t depth_of(const Module *m, const FitChange *c) {
+  return (int64_t)module_number(m, "plan.zero.prefetch", 0) - c->nearer;
+}
+
 static bool apply(Module *m, const FitChange *c) {
   int axis = fit_batch_axis(m);
   const char *stacks = c->keep_input ? stack_names(m) : "";
@@ -44,6 +50,7 @@ static bool apply(Module *m, const FitChange *c) {
   if (c->stage) module_set(m, "plan.zero", "%d", c->stage);
   if (c->keep_input && !*stacks) return false;
   if (c->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (c->nearer) module_set(m, "plan.zero.prefetch", "%lld", (long long)depth_of(m, c));
   if (c->accumulate) module_set(m, "plan.zero.accumulate", "%s", c->accumulate);
   if (c->times <= 1) return true;
   if (axis < 0) return false;
@@ -124,6 +131,14 @@ static bool find_stage(FitSearch *s, FitChange *c) {
   return c->stage = 0, false;
 }
 
+/* Not so far ahead: the next layer alone hides nearly as much. */
+static bool find_nearer(FitSearch *s, FitChange *c) {
+  int64_t depth = (int64_t)module_number(s->m, "plan.zero.prefetch", 0);
+  for (c->nearer = 1; c->nearer <= depth; c->nearer++)
+    if (fits(s, c)) return true;
+  return c->nearer = 0, false;
+}
+
 static bool find_micro(FitSearch *s, FitChange *c) {
   c->micro = fit_largest_micro(s->o, s->m, *c, s->micro, s->capacity, &s->need);
   return c->micro > 0;
@@ -161,7 +176,7 @@ bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Bud
   s.micro = (int64_t)module_number(m, "plan.micro", (double)share);
   s.stage = axis < 0 ? LAST_STAGE : (int)module_number(m, "plan.zero", 0);
   *c = (FitChange){0};
-  bool found = find_stage(&s, c) || find_micro(&s, c) || find_input(&s, c) ||
+  bool found = find_nearer(&s, c) || find_stage(&s, c) || find_micro(&s, c) || find_input(&s, c) ||
                find_together(&s, c, axis >= 0);
   *out = s.need;
   return found;
@@ -193,6 +208,8 @@ const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
   if (c->stage)
     add_words(a, &text,
               arena_printf(a, "`zero %d over %s`", c->stage, *over ? over : m->mesh.at[axis].name));
+  if (c->nearer)
+    add_words(a, &text, arena_printf(a, "`prefetch = %lld`", (long long)depth_of(m, c)));
   if (c->micro) add_words(a, &text, arena_printf(a, "`micro %lld`", (long long)c->micro));
   if (c->keep_input)
     add_words(a, &text, arena_printf(a, "`recompute %s keep = input`", stack_paths(m)));

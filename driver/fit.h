@@ -26,6 +26,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
+  int64_t nearer;         /* so many layers less ahead (`prefetch` of zero) */
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */
   const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */

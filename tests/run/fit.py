@@ -69,6 +69,13 @@ try:
     least = plan('1GiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'])[1]['classes'][0]['bytes']['total'] / 2**20
     refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ',
             'plan p for Small')
+    # what flies needs room: the ring is named, and how far ahead fits
+    deep, near = (plan('1GiB', ['micro 1', f'zero 3 prefetch = {n} overlap = on'])[1]['classes'][0]['bytes']['total']
+                  / 2**20 for n in (3, 1))
+    check(deep > near, f'{deep} {near}')
+    rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'])
+    check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'MiB are rings: layers of loop @h.forward' in err
+          and re.search(r'help: `prefetch = [12]` would need', err), err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
     check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
     # chosen by itself

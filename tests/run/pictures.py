@@ -44,7 +44,8 @@ try:
     # the lanes of a plan whose machine is known: kernels, two axes, rounds that are left out
     lanes = run(SHARDC, 'plan', f'{os.path.dirname(FILE)}/plans.shard', '--plan', 'hybrid', '--set',
                 'plan.zero.overlap=on', '--html', '-', cwd=folder)[0]
-    drawn = [tree.fromstring(s) for s in re.findall(r'<svg.*?</svg>', lanes[lanes.index('Kernels and messages'):], re.S)]
+    lanes = lanes[lanes.index('Kernels and messages'):]
+    drawn = [tree.fromstring(s) for s in re.findall(r'<svg.*?</svg>', lanes, re.S)]
     words = [t.text for t in drawn[0].findall('.//{*}text')]
     check(len(drawn) == 1 and '+ 18 rounds' in words and words.count('data') == 1 and 'node' in words, f'{words}')
     check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
