@@ -1,6 +1,6 @@
 /* What a plan asks of messages in flight, against what it has: `prefetch` gathers layers of ZeRO
-   stage 3 ahead, so it wants that stage and a stack with more layers (E0602). The words' meaning is
-   pass prefetch's. */
+   stage 3 ahead, so it wants that stage and a stack with more layers (E0602); on one rank `overlap`
+   has nothing to do (N0702). The words' meaning is pass prefetch's. */
 #include "frontend/sema_plan.h"
 
 /* Layers of the longest stack; 0: not known. */
@@ -50,8 +50,17 @@ static Asked asked_of(const AstItem *plan) {
   return a;
 }
 
+static void note_one_rank(Plan *p, const AstValue *at) {
+  int64_t ranks = 1;
+  for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
+  if (ranks > 1) return;
+  Report *r = world_error(p->w, "N0702", at->span, "one rank sends nothing that could overlap");
+  diag_help(r, "leave `overlap` out, or give the plan a `mesh`");
+}
+
 void check_flights(Plan *p) {
   Asked a = asked_of(p->item);
+  if (a.overlap) note_one_rank(p, a.overlap);
   if (!a.prefetch) return;
   check_stage(p, a.prefetch);
   check_depth(p, a.prefetch, settings_integer(p->item, ITEM_PLAN, "zero", "prefetch"));
