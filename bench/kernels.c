@@ -127,14 +127,6 @@ static void measure(Team *team, Module *m, Candidate *c, int n, bool apart) {
   for (int i = 0; i < n; i++) report(&c[i]);
 }
 
-static void tune(Module *m, Fn *k) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-#define FAMILY(name, anchor, neighbours, what)                                                     \
-  if (!strcmp(family, #name)) tune_##name(m, k);
-#include "ir/kernel/families.def"
-#undef FAMILY
-}
-
 /* Copies of a kernel, one for each cut that is asked for. */
 static int copies(Module *m, Fn *k, char **cuts, int n, Candidate *c) {
   const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_CPU);
@@ -178,7 +170,7 @@ int main(int argc, char **argv) {
   for (uint32_t i = 0, all = m->fns.n; i < all && n < MOST; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    tune(m, k);
+    tune_by_rule(m, k);
     if (argc > 2 && strcmp(k->name, argv[2])) continue;
     list[n][0].k = k, count[n] = 1;
     if (argc > 3) count[n] = copies(m, k, argv + 3, argc - 3, list[n]);

@@ -11,18 +11,38 @@
    (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "passes/fuse.h"
 
+#define F(family) (1u << FAMILY_##family)
+#define BUFFERS(from, to)                                                                          \
+  { from, to }
+
 static const struct {
   const char *name;
-  unsigned neighbours;
+  unsigned anchors, neighbours; /* bits of op families */
+  uint32_t buffers[2];
 } families[] = {
-#define FAMILY(name, anchor, neighbours, what) [GROUP_##name] = {#name, neighbours},
+#define FAMILY(name, anchors, buffers, neighbours, devices, what)                                  \
+  [GROUP_##name] = {#name, anchors, neighbours, buffers},
 #include "ir/kernel/families.def"
 #undef FAMILY
-    [GROUP_LOOP] = {"loop", 0},
+    [GROUP_LOOP] = {.name = "loop"},
 };
 
 const char *group_name(GroupKind k) { return families[k].name; }
 unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
+
+void group_buffers(GroupKind k, uint32_t *from, uint32_t *to) {
+  *from = families[k].buffers[0], *to = families[k].buffers[1];
+}
+
+GroupKind group_anchored(const Op *o) {
+  GroupKind first = GROUP_LOOP;
+  for (GroupKind k = GROUP_LOOP; k-- > 0;) {
+    if (!(families[k].anchors >> op_family(o->code) & 1)) continue;
+    if (!strcmp(families[k].name, op_name(o->code))) return k;
+    first = k;
+  }
+  return first;
+}
 
 uint32_t *fuse_uses(Arena *a, const Fn *f) {
   uint32_t *uses = ARENA_ARRAY(a, uint32_t, f->values.n + 1);

@@ -13,7 +13,7 @@
    place in
  * the order. */
 typedef enum GroupKind {
-#define FAMILY(name, anchor, neighbours, what) GROUP_##name,
+#define FAMILY(name, anchors, buffers, neighbours, devices, what) GROUP_##name,
 #include "ir/kernel/families.def"
 #undef FAMILY
   GROUP_LOOP
@@ -63,6 +63,10 @@ typedef struct Fuse {
 
 const char *group_name(GroupKind k);
 unsigned group_neighbours(GroupKind k);
+GroupKind group_anchored(const Op *o); /* the family whose groups o opens; GROUP_LOOP: none */
+/* Of operands of an op that opens such a group, those from the first up to the other are read from
+   memory. */
+void group_buffers(GroupKind k, uint32_t *from, uint32_t *to);
 
 /* least_bytes.c: the bytes that no grouping can avoid, as attribute `least` of a function whose
    callees have theirs */

@@ -380,18 +380,12 @@ static void store_factor(Fuse *u, const Op *dot, ValueId v) {
   if (!narrows || often || value(u, o->in[0])->where != INPUT) fuse_store(u, v);
 }
 
-static void visit_attention(Fuse *u, OpId id) {
-  const Op *o = &u->f->ops.at[id];
-  bool grad = o->code == OP_attention_grad;
-  uint32_t data = grad ? 6 : 3;
-  store_operands(u, o, 0, data);
-  anchor_group(u, id, grad ? GROUP_attention_grad : GROUP_attention);
-}
-
-static void visit_scatter(Fuse *u, OpId id) {
-  const Op *o = &u->f->ops.at[id];
-  store_operands(u, o, 1, 2);
-  anchor_group(u, id, GROUP_scatter);
+/* Of families that want nothing but operands in memory. */
+static void visit_anchor(Fuse *u, OpId id, GroupKind kind) {
+  uint32_t from, to;
+  group_buffers(kind, &from, &to);
+  store_operands(u, &u->f->ops.at[id], from, to);
+  anchor_group(u, id, kind);
 }
 
 static bool reduced(const Op *o, Str dim) {
@@ -505,14 +499,18 @@ void fuse_visit(Fuse *u, OpId id) {
   case FAMILY_GLOBAL: visit_global(u, o); return;
   case FAMILY_CALL: visit_call(u, id); return;
   case FAMILY_COLLECTIVE: visit_loop(u, id); return; /* in its place, between buffers, as a loop */
-  case FAMILY_REDUCE:
-  case FAMILY_SCAN: visit_reduce(u, id); return;
-  case FAMILY_ATTENTION: visit_attention(u, id); return;
-  case FAMILY_SCATTER: visit_scatter(u, id); return;
-  case FAMILY_CONTRACT: visit_contract(u, id); return;
-  default:
+  default: break;
+  }
+  GroupKind kind = group_anchored(o);
+  switch (kind) {
+  case GROUP_row:
+  case GROUP_column: visit_reduce(u, id); return;
+  case GROUP_contract: visit_contract(u, id); return;
+  case GROUP_LOOP:
     if (!is_point(o)) bug("fuse: no kernel family takes %s", op_name(o->code));
     if (is_view(o)) visit_view(u, o);
     else visit_point(u, o);
+    return;
+  default: visit_anchor(u, id, kind);
   }
 }

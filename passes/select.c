@@ -7,15 +7,6 @@
 #include "ir/text.h"
 #include "passes/tune/tune.h"
 
-static const struct {
-  const char *name;
-  void (*tune)(Module *m, Fn *k);
-} tuners[] = {
-#define FAMILY(name, anchor, neighbours, what) {#name, tune_##name},
-#include "ir/kernel/families.def"
-#undef FAMILY
-};
-
 static bool has_records(const Module *m) {
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "tune.", 5)) return true;
@@ -30,8 +21,8 @@ static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
 }
 
 /* By a record; false if there is none. */
-static bool tune_by_record(Module *m, Fn *k, Str family) {
-  const Variants *v = variants_find(family, m->target.device);
+static bool tune_by_record(Module *m, Fn *k) {
+  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
   Cut c;
   if (!v || !has_records(m)) return false;
   const char *key = variants_setting(m, v, variants_key(m, v, k));
@@ -41,19 +32,6 @@ static bool tune_by_record(Module *m, Fn *k, Str family) {
   v->apply(m, k, &c);
   attr_set_str(m, &k->attrs, ATTR_tuned, intern(m->ctx->names, "record"));
   return true;
-}
-
-static bool tune(Module *m, Fn *k, bool gpu) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (tune_by_record(m, k, family)) return true;
-  if (gpu) return gpu_tune(m, k);
-  for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
-    if (!strcmp(tuners[i].name, family)) {
-      tuners[i].tune(m, k);
-      return true;
-    }
-  diag_at(m->ctx->diag, "E1110", loc_span(m, k->loc), "kernel @%s has no family", k->name);
-  return false;
 }
 
 /* The text of a kernel function without name and positions. */
@@ -118,7 +96,7 @@ void pass_select(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    if (!tune(m, k, gpu)) return;
+    if (!tune_by_record(m, k) && !tune_by_rule(m, k)) return;
   }
   select_messages(m);
   merge_equal(m);

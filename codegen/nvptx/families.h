@@ -4,13 +4,6 @@
 #include "simt.h"
 
 const KernelFamily *nvptx_family(const char *name); /* NULL: GPUs have none of that name yet */
-
-void gpu_elem_emit(Emit *e);
-void gpu_contract_emit(Emit *e);
-void gpu_attention_emit(Emit *e);
-void gpu_attention_grad_emit(Emit *e);
-void gpu_row_emit(Emit *e);
-void gpu_column_emit(Emit *e);
-void gpu_scatter_emit(Emit *e);
+void gpu_column_emit(Emit *e); /* row kernels are cut as columns where these are faster (row.c) */
 
 #endif

@@ -2,12 +2,12 @@
  * NAME_emit (one file each). */
 #include "codegen/emit.h"
 
-#define FAMILY(name, anchors, neighbours, what) void name##_emit(Emit *e);
+#define FAMILY(name, anchors, buffers, neighbours, devices, what) void name##_emit(Emit *e);
 #include "ir/kernel/families.def"
 #undef FAMILY
 
 static const KernelFamily families[] = {
-#define FAMILY(name, anchors, neighbours, what) {#name, name##_emit},
+#define FAMILY(name, anchors, buffers, neighbours, devices, what) {#name, name##_emit},
 #include "ir/kernel/families.def"
 #undef FAMILY
 };

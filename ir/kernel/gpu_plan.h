@@ -17,6 +17,26 @@ typedef struct GpuPlan {
   int64_t workspace;
 } GpuPlan;
 
+/* A cut whose plan is being made: what the families' files have in common (gpu_plan.c). */
+typedef struct GpuCut {
+  const Module *m;
+  const Fn *k;
+  const char *variant;
+  const int64_t *tile, *threads; /* threads: as many as the family has phases */
+  int ntile, nthreads;
+  GpuPlan p;
+} GpuCut;
+
+enum { GPU_WARP = 32, GPU_UNROLL_MOST = 8 };
+
+bool gpu_power_within(int64_t n, int64_t low, int64_t high);
+bool gpu_is_variant(const GpuCut *x, const char *name);
+/* Says what is wrong; true if nothing was so far, and `good`. */
+bool gpu_need(GpuCut *x, bool good, const char *fault);
+bool gpu_need_tile(GpuCut *x, int n);
+bool gpu_need_threads(GpuCut *x, int phases);
+bool gpu_need_lanes(GpuCut *x, int64_t lanes, const Nest *n, uint32_t nroots, const ValueId *root);
+
 /* Of attributes family, variant, tile, threads (if the family leaves them to the rule), align; for
    scans also of whether there is a workspace. Nothing is believed about any of them. */
 GpuPlan gpu_plan(const Module *m, const Fn *k);

@@ -1,5 +1,5 @@
 /* What the numbers of attribute `tile` mean for the GPU's kernel families: shared by the rules that
-   choose them (passes/gpu_*.c) and the emitters that obey (codegen/nvptx). */
+   choose them (passes/tune/gpu_*.c) and the emitters that obey (codegen/nvptx). */
 #ifndef SHARDC_GPU_TILE_H
 #define SHARDC_GPU_TILE_H
 #include "nest.h"

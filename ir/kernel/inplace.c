@@ -1,6 +1,7 @@
 /* What a function says about reading and writing one buffer: see inplace.h. A kernel without
    a family (written by hand) is judged by its ops alone. */
 #include "inplace.h"
+#include "family.h"
 #include "ir/bytes.h"
 
 static bool moves(OpCode c) {
@@ -31,13 +32,10 @@ static uint32_t results_of_size(const Fn *k, int64_t count) {
   return n;
 }
 
-/* Rows write their full-size results in the last pass over a row; with several of them the passes
- * may differ. */
 static bool family_allows(const Fn *k, const Type *t) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (!strcmp(family, "row")) return results_of_size(k, type_count(t)) == 1;
-  return !*family || !strcmp(family, "elem") || !strcmp(family, "contract") ||
-         !strcmp(family, "scatter");
+  const FamilyShape *f = family_shape(k);
+  int most = f ? f->in_place : IN_PLACE_ANY;
+  return most == IN_PLACE_ANY || (most && results_of_size(k, type_count(t)) == (uint32_t)most);
 }
 
 bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {

@@ -1,21 +1,8 @@
-/* Cutting kernels for GPUs: the table of families and what they share. See gpu.h. */
+/* Cutting kernels for GPUs: what families share. See gpu.h. */
 #include "gpu.h"
 #include "tune.h"
 
 enum { REGISTER_FILE = 65536, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
-
-static const struct {
-  const char *name;
-  void (*tune)(Module *m, Fn *k);
-} tuners[] = {
-    {"elem", gpu_tune_elem},
-    {"row", gpu_tune_row},
-    {"column", gpu_tune_column},
-    {"scatter", gpu_tune_scatter},
-    {"contract", gpu_tune_contract},
-    {"attention", gpu_tune_attention},
-    {"attention_grad", gpu_tune_attention},
-};
 
 int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers) {
   int64_t most = m->target.shared_all / (shared + OF_A_CTA),
@@ -34,20 +21,6 @@ void gpu_align(Module *m) {
     for (int j = 0; j < n; j++) less |= list[i][j] < 16;
     if (k->kind == FN_KERNEL && less) attr_set_ints(m, &k->attrs, ATTR_align, n, list[i]);
   }
-}
-
-bool gpu_tune(Module *m, Fn *k) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-  for (size_t i = 0; i < sizeof tuners / sizeof *tuners; i++)
-    if (!strcmp(tuners[i].name, family)) {
-      tuners[i].tune(m, k);
-      return true;
-    }
-  Report *r = diag_at(m->ctx->diag, "E0901", loc_span(m, k->loc),
-                      "kernels of family `%s` are not built for GPUs yet", family);
-  diag_fact(r, "kernel `%s`, target %s", k->name, m->target.name ? m->target.name : "?");
-  diag_help(r, "compile for a processor: `--target native`");
-  return false;
 }
 
 void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile, int phases,

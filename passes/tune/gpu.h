@@ -5,9 +5,7 @@
 #define SHARDC_GPU_H
 #include "ir/kernel/gpu_plan.h"
 
-/* False: the family has no kernels for GPUs yet; a diagnostic was given. */
-bool gpu_tune(Module *m, Fn *k);
-
+/* Rules of families that have a file for them (FamilyRules, tune.h) */
 void gpu_tune_elem(Module *m, Fn *k);
 void gpu_tune_row(Module *m, Fn *k);
 void gpu_tune_column(Module *m, Fn *k);
@@ -21,7 +19,7 @@ Fn *gpu_larger(Module *m, Fn *k);
 /* How many CTAs of a kernel one of them holds at once, by shared memory and by registers. */
 int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers);
 
-/* Sets attribute align of every kernel from its callers; before gpu_tune. */
+/* Sets attribute align of every kernel from its callers; before the rules. */
 void gpu_align(Module *m);
 /* Sets variant, tile and, where the family leaves them to the rule (else NULL), threads of every
    phase; then what follows from these (ir/kernel/gpu_plan.h). */

@@ -5,16 +5,6 @@
 #include "gpu.h"
 #include "tune.h"
 
-static const struct {
-  const char *family;
-  bool (*larger)(const Module *m, const Fn *k, int64_t limit, Cut *c);
-  void (*apply)(Module *m, Fn *k, const Cut *c);
-} rules[] = {
-    {"contract", gpu_contract_larger, gpu_contract_apply},
-    {"attention", gpu_attention_larger, gpu_attention_apply},
-    {"attention_grad", gpu_attention_larger, gpu_attention_apply},
-};
-
 /* Callers give one workspace to whichever runs. */
 static void share_workspace(Module *m, Fn *a, Fn *b) {
   int64_t x = attr_int(&a->attrs, ATTR_workspace, 0), y = attr_int(&b->attrs, ATTR_workspace, 0);
@@ -35,17 +25,14 @@ static Fn *copy_of(Module *m, const Fn *k) {
 }
 
 Fn *gpu_larger(Module *m, Fn *k) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
+  const FamilyRules *rules = family_rules(attr_str(&k->attrs, ATTR_family, ""));
   int64_t limit = m->target.shared_most;
+  Cut c;
   if (limit <= m->target.shared || attr_get(&k->attrs, ATTR_tuned)) return NULL;
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    Cut c;
-    if (strcmp(rules[i].family, family) || !rules[i].larger(m, k, limit, &c)) continue;
-    Fn *f = copy_of(m, k);
-    rules[i].apply(m, f, &c);
-    share_workspace(m, f, k);
-    f->name = intern_printf(m->ctx->names, "%s.larger", k->name);
-    return f;
-  }
-  return NULL;
+  if (!rules || !rules->larger || !rules->larger(m, k, limit, &c)) return NULL;
+  Fn *f = copy_of(m, k);
+  rules->gpu_variants->apply(m, f, &c);
+  share_workspace(m, f, k);
+  f->name = intern_printf(m->ctx->names, "%s.larger", k->name);
+  return f;
 }

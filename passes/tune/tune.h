@@ -11,9 +11,19 @@
 #include "ir/kernel/product.h"
 #include "variants.h"
 
-#define FAMILY(name, anchors, neighbours, what) void tune_##name(Module *m, Fn *k);
-#include "ir/kernel/families.def"
-#undef FAMILY
+/* One constant NAME_rules per row of ir/kernel/families.def, in tune_NAME.c. */
+typedef struct FamilyRules {
+  void (*cpu)(Module *m, Fn *k);               /* sets the attributes of a cut for processors */
+  void (*gpu)(Module *m, Fn *k);               /* .. for GPUs (gpu.h); NULL: not built yet */
+  const Variants *cpu_variants, *gpu_variants; /* NULL: none */
+  /* The best cut where a CTA may have `limit` bytes of shared memory; false: the rule's is as good;
+     NULL: none depends on it. */
+  bool (*larger)(const Module *m, const Fn *k, int64_t limit, Cut *best);
+} FamilyRules;
+
+const FamilyRules *family_rules(Str family); /* NULL: there is none of that name (families.c) */
+/* Cuts k by the rule of its family for the target of m. False: a diagnostic was given. */
+bool tune_by_rule(Module *m, Fn *k);
 
 void tune_nontemporal(Module *m, Fn *k); /* for families elem, row and scatter */
 
@@ -30,8 +40,7 @@ Cut contract_chunked(const Module *m, const Fn *k, const Cut *from);
 VARIANTS_OF(attention) /* attention_grad too */
 VARIANTS_OF(gpu_contract)
 VARIANTS_OF(gpu_attention) /* rule: {0} where none fits */
-/* The best cut where a CTA may have `limit` bytes of shared memory; false: the rule's is as good.
- */
+/* FamilyRules.larger */
 bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best);
 bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *best);
 enum {

@@ -5,6 +5,7 @@
    stay in the second-level cache with the rows that meet it. Chunks are heads; long sequences of
    few heads are cut along the queries too, and the gradient then runs twice over the scores: once
    for dk and dv, once for dq, so that every chunk owns what it writes. */
+#include "gpu.h"
 #include "tune.h"
 #include "ir/support/num.h"
 
@@ -91,9 +92,6 @@ static void tune_either(Module *m, Fn *k) {
   attention_apply(m, k, &c);
 }
 
-void tune_attention(Module *m, Fn *k) { tune_either(m, k); }
-void tune_attention_grad(Module *m, Fn *k) { tune_either(m, k); }
-
 /* ---- variants ---- */
 
 bool attention_fits(const Module *m, const Fn *k, const Cut *c) {
@@ -161,3 +159,26 @@ void attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wid
   if (stage == 1) vary_queries(m, from, wide, out);
   if (stage == 2) vary_chunks(m, &f, from, wide, out);
 }
+
+/* ---- rules ---- */
+
+#define VARIANTS(name)                                                                             \
+  {                                                                                                \
+#name, NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply, attention_vary, \
+        attention_shape                                                                            \
+  }
+#define GPU_VARIANTS(name)                                                                         \
+  {                                                                                                \
+#name, NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits, gpu_attention_apply, \
+        gpu_attention_vary, attention_shape                                                        \
+  }
+#define RULES(i)                                                                                   \
+  {                                                                                                \
+    .cpu = tune_either, .gpu = gpu_tune_attention, .cpu_variants = &variants[i],                   \
+    .gpu_variants = &gpu_variants[i], .larger = gpu_attention_larger                               \
+  }
+
+static const Variants variants[] = {VARIANTS(attention), VARIANTS(attention_grad)},
+                      gpu_variants[] = {GPU_VARIANTS(attention), GPU_VARIANTS(attention_grad)};
+
+const FamilyRules attention_rules = RULES(0), attention_grad_rules = RULES(1);

@@ -3,6 +3,7 @@
    all workers. */
 #include "ir/kernel/nest.h"
 #include "ir/support/num.h"
+#include "gpu.h"
 #include "tune.h"
 
 enum { REDUCED = 1024, ROWS = 16, VECTORS = 4, SPLITS = 64 };
@@ -11,7 +12,7 @@ static int64_t units_of(const Nest *n, int64_t block) {
   return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
 }
 
-void tune_column(Module *m, Fn *k) {
+static void tune_column(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
   ValueId reference = nest_reference(k, &r.over);
   Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
@@ -33,3 +34,5 @@ void tune_column(Module *m, Fn *k) {
   attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
   if (tile[2] > 1) attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, tile[2]));
 }
+
+const FamilyRules column_rules = {.cpu = tune_column, .gpu = gpu_tune_column};

@@ -6,6 +6,7 @@
    the rows of a that meet it in the second-level cache. Chunks: columns first, because rows share a
    packed panel; rows are cut where a block of a would not stay in the cache, or where columns do
    not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
+#include "gpu.h"
 #include "tune.h"
 #include "ir/support/num.h"
 
@@ -263,7 +264,20 @@ void contract_apply(Module *m, Fn *k, const Cut *c) {
   attr_set_int(m, &k->attrs, ATTR_scratch, q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes);
 }
 
-void tune_contract(Module *m, Fn *k) {
+static void tune_contract(Module *m, Fn *k) {
   Cut c = contract_rule(m, k);
   contract_apply(m, k, &c);
 }
+
+static const Variants variants = {"contract",    "gemm",         CONTRACT_COUNT, contract_rule,
+                                  contract_fits, contract_apply, contract_vary,  contract_shape};
+static const Variants gpu_variants = {"contract",         "gemm",
+                                      GPU_CONTRACT_COUNT, gpu_contract_rule,
+                                      gpu_contract_fits,  gpu_contract_apply,
+                                      gpu_contract_vary,  contract_shape};
+
+const FamilyRules contract_rules = {.cpu = tune_contract,
+                                    .gpu = gpu_tune_contract,
+                                    .cpu_variants = &variants,
+                                    .gpu_variants = &gpu_variants,
+                                    .larger = gpu_contract_larger};

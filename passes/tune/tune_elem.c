@@ -3,11 +3,12 @@
    Blocks are multiples of all vector lengths, long enough that what is done per block does not
    count. */
 #include "ir/kernel/nest.h"
+#include "gpu.h"
 #include "tune.h"
 
 enum { BLOCK = 4096 };
 
-void tune_elem(Module *m, Fn *k) {
+static void tune_elem(Module *m, Fn *k) {
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   ValueId reference = nest_reference(k, &all);
@@ -22,3 +23,5 @@ void tune_elem(Module *m, Fn *k) {
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
   tune_nontemporal(m, k);
 }
+
+const FamilyRules elem_rules = {.cpu = tune_elem, .gpu = gpu_tune_elem};

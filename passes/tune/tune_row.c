@@ -5,6 +5,7 @@
    are; else there are none. Short expressions are unrolled, so that additions do not wait for each
    other. */
 #include "ir/kernel/row_kept.h"
+#include "gpu.h"
 #include "tune.h"
 
 enum { ROWS = 64, SIMPLE = 10, UNROLL = 4 };
@@ -31,7 +32,7 @@ static int64_t unroll_of(Module *m, const Fn *k, const Reductions *r, const int 
   return reductions && n <= SIMPLE ? UNROLL : 1;
 }
 
-void tune_row(Module *m, Fn *k) {
+static void tune_row(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
   ValueId reference = nest_reference(k, &r.over);
   Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
@@ -57,3 +58,5 @@ void tune_row(Module *m, Fn *k) {
   if (scratch) attr_set_int(m, &k->attrs, ATTR_scratch, scratch);
   tune_nontemporal(m, k);
 }
+
+const FamilyRules row_rules = {.cpu = tune_row, .gpu = gpu_tune_row};

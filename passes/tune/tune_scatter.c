@@ -2,6 +2,7 @@
    the new dim where columns alone do not keep all workers busy. */
 #include "ir/kernel/scatter_shape.h"
 #include "ir/support/num.h"
+#include "gpu.h"
 #include "tune.h"
 
 enum {
@@ -14,7 +15,7 @@ static int64_t units_of(const Nest *n, int64_t block) {
   return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
 }
 
-void tune_scatter(Module *m, Fn *k) {
+static void tune_scatter(Module *m, Fn *k) {
   int lanes = target_lanes(&m->target);
   Scatter s = scatter_of(k, lanes);
   int64_t tile[4] = {s.vector ? VECTORS * lanes : 16, 1, s.vector ? VECTORS : 1, FILL};
@@ -30,3 +31,5 @@ void tune_scatter(Module *m, Fn *k) {
   attr_set_ints(m, &k->attrs, ATTR_chunks, 2, chunks);
   tune_nontemporal(m, k);
 }
+
+const FamilyRules scatter_rules = {.cpu = tune_scatter, .gpu = gpu_tune_scatter};

@@ -1,4 +1,4 @@
-/* The table of families with variants, and the key of tuning records: see variants.h.
+/* Variants by name, and the key of tuning records: see variants.h.
 
    The key must not depend on names that a user chose, nor on where a kernel stands: the same
    product in two models is one record. It must change with everything that the code generator
@@ -7,29 +7,6 @@
 #include "tune.h"
 #include <ctype.h>
 #include <stdlib.h>
-
-static const Variants table[] = {
-    {"contract", "gemm", CONTRACT_COUNT, contract_rule, contract_fits, contract_apply,
-     contract_vary, contract_shape},
-    {"attention", NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply,
-     attention_vary, attention_shape},
-    {"attention_grad", NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply,
-     attention_vary, attention_shape},
-};
-static const Variants gpu_table[] = {
-    {"contract", "gemm", GPU_CONTRACT_COUNT, gpu_contract_rule, gpu_contract_fits,
-     gpu_contract_apply, gpu_contract_vary, contract_shape},
-    {"attention", NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits,
-     gpu_attention_apply, gpu_attention_vary, attention_shape},
-    {"attention_grad", NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits,
-     gpu_attention_apply, gpu_attention_vary, attention_shape},
-};
-
-enum { ROWS = sizeof table / sizeof *table };
-
-const Variants *variants_row(int i, DeviceKind device) {
-  return i >= ROWS ? NULL : device == DEVICE_GPU ? &gpu_table[i] : &table[i];
-}
 
 const Variants *variants_find(const char *family, DeviceKind device) {
   const Variants *v;

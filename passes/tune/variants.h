@@ -1,5 +1,6 @@
 /* Families whose kernels come in variants: what a cut of a kernel is made of, which cuts are legal,
-   and which ones a tuner should try beside the rule's. One row of variants.c per family.
+   and which ones a tuner should try beside the rule's. A family names its own in its rules
+   (tune.h).
 
    A cut is the list of numbers that attribute `tile` holds (on GPUs its first ones); variant,
    chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut of

@@ -2,7 +2,6 @@
 #include "harness_gpu.h"
 #include "harness_inside.h"
 #include "harness_keep.h"
-#include "passes/tune/gpu.h"
 #include "passes/tune/tune.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -12,18 +11,6 @@
 typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
 
 /* ---- tuning, building, loading ---- */
-
-static void tune(Module *m, Fn *k) {
-  Str family = attr_str(&k->attrs, ATTR_family, "");
-  if (module_on_gpu(m)) {
-    gpu_tune(m, k);
-    return;
-  }
-#define FAMILY(name, anchors, neighbours, what)                                                    \
-  if (!strcmp(family, #name)) tune_##name(m, k);
-#include "ir/kernel/families.def"
-#undef FAMILY
-}
 
 /* A few random decisions away from the rule's cut. */
 static void vary(Harness *h, Module *m, Fn *k) {
@@ -54,7 +41,7 @@ static Module *module_of(Harness *h) {
   if (h->stream) m->target.l2 = m->target.l3 = 1;
   if (h->chunk) m->target.chunk = h->chunk;
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    tune(m, m->fns.at[i]);
+    tune_by_rule(m, m->fns.at[i]);
     if (h->vary || h->cut) vary(h, m, m->fns.at[i]);
     if (h->show) fputs(ir_print_fn(m, m->fns.at[i]), stderr);
   }

@@ -1,7 +1,7 @@
 /* Building of kernels: same bytes every time, the cache, kernels whose compiler dies, texts. */
 #include "codegen/cache.h"
 #include "harness.h"
-#include "passes/tune/gpu.h"
+#include "passes/tune/tune.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,7 +201,7 @@ static void test_tensor_cores(void **state) {
     Place p = place_of(text, (size_t)n);
     target_describe(p.m, target_find("sm_80"), 1);
     for (uint32_t k = 0; k < 2; k++) {
-      gpu_tune(p.m, p.m->fns.at[k]);
+      tune_by_rule(p.m, p.m->fns.at[k]);
       const char *ptx = kernel_text(p.m, p.m->fns.at[k], true);
       for (int w = 0; w < 3; w++) assert_non_null(strstr(ptx, words[w]));
     }
@@ -234,7 +234,7 @@ static void test_reads_ahead(void **state) {
                      of[i].precision, of[i].elem, of[i].elem);
     Place p = place_of(text, (size_t)n);
     target_describe(p.m, target_find("sm_80"), 1);
-    gpu_tune(p.m, p.m->fns.at[0]);
+    tune_by_rule(p.m, p.m->fns.at[0]);
     const char *ptx = kernel_text(p.m, p.m->fns.at[0], true);
     const char *loop = text_until(p.ctx->arena, strstr(ptx, "$L__BB0_1:"), "bra \t$L__BB0_1;");
     const char *barrier = strstr(loop, "bar.sync"), *copy = strstr(loop, "cp.async.c");
@@ -256,7 +256,7 @@ static void test_banks(void **state) {
                                 "bf16[M:4096, N:4096]\n  return %2\n}\n";
   Place p = place_of(product, sizeof product - 1);
   target_describe(p.m, target_find("sm_80"), 1);
-  gpu_tune(p.m, p.m->fns.at[0]);
+  tune_by_rule(p.m, p.m->fns.at[0]);
   const char *s = kernel_text(p.m, p.m->fns.at[0], true), *word = "ld.shared.v4.f32";
   int n = 0;
   for (; (s = strstr(s, word)); s++, n++) {

@@ -10,7 +10,7 @@
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"
 #include "ir/numbers.h"
-#include "passes/tune/gpu.h"
+#include "passes/tune/tune.h"
 #include "ptx.h"
 #include <math.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ static bool compile(Kernel *k, const Sample *s) {
   bool ok = k->m && ir_verify(k->m);
   if (ok) target_describe(k->m, target_find("sm_80"), 1);
   for (uint32_t i = 0; ok && i < k->m->fns.n; i++)
-    k->k = k->m->fns.at[i], ok = gpu_tune(k->m, k->m->fns.at[i]);
+    k->k = k->m->fns.at[i], ok = tune_by_rule(k->m, k->m->fns.at[i]);
   const char *folder = ok ? work_folder(k->ctx) : NULL;
   ok = folder && kernels_build(k->m, folder, 1);
   if (ok)

@@ -4,6 +4,7 @@
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
   heads     every source file opens with a comment that says what it does
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
+  families  every row of families.def has what a kernel family is made of
   marks     no marks of unfinished work
 """
 import os, re, subprocess, sys
@@ -105,6 +106,28 @@ def tables():
     return bad
 
 
+# What a row of families.def must have: (folder, what is written there, for which kinds of devices).
+FAMILY = [('ir/kernel', r'\b{}_family = ', 'BOTH CPU'), ('passes/tune', r'\b{}_rules = ', 'BOTH CPU'),
+          ('codegen/x86', r'^void {}_emit\(Emit \*e\) \{{', 'BOTH CPU'),
+          ('codegen/nvptx', r'^void gpu_{}_emit\(Emit \*e\) \{{', 'BOTH'),
+          ('docs/kernels', r'`{}`', 'BOTH CPU'), ('tests/codegen', r'\b{}\b', 'BOTH CPU')]
+
+
+def families():
+    bad, body = [], {}
+    rows = re.findall(r'^FAMILY\((\w+),.*\b(BOTH|CPU),$', text('ir/kernel/families.def'), re.M)
+    if len(rows) != len(re.findall(r'^FAMILY\(', text('ir/kernel/families.def'), re.M)):
+        bad.append('ir/kernel/families.def: a row whose devices are neither BOTH nor CPU')
+    for folder, _, _ in FAMILY:
+        inside = [f for f in files('.c', '.md', '.txt') if os.path.dirname(f) == folder]
+        body[folder] = '\n'.join(text(f) for f in inside)
+    for name, devices in rows:
+        for folder, pattern, asked in FAMILY:
+            if devices in asked.split() and not re.search(pattern.format(name), body[folder], re.M):
+                bad.append(f'family {name}: {folder} has nothing like {pattern.format(name)}')
+    return bad
+
+
 def marks():
     mark = re.compile(r'\b(TODO|FIXME|XXX|HACK|not implemented|unimplemented)\b')
     return [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c', '.h', '.l', '.y', '.def', '.sh', '.py')
@@ -112,7 +135,7 @@ def marks():
             for i, line in enumerate(text(f).split('\n'), 1) if mark.search(line)]
 
 
-RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, marks=marks)
+RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, marks=marks)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1

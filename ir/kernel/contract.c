@@ -1,0 +1,52 @@
+/* Family contract: one dot, as product.h reads it; gemm_gpu.h for GPUs. */
+#include "family.h"
+#include "product.h"
+
+static const char *heart_fault(const Fn *k, const Op *o) {
+  bool good =
+      o->code != OP_dot || (family_is_argument(k, o->in[0]) && family_is_argument(k, o->in[1]));
+  return good ? NULL : "its dot's operands are no arguments";
+}
+
+static CpuPlan plan(const CpuCut *c) {
+  Product p = product_of(c->k, c->lanes);
+  if (!product_fits(c->m, &p, c->tile)) return (CpuPlan){.none = true};
+  ProductPlan q = product_plan(&p, c->lanes, c->tile);
+  bool packs = q.pack_chunks > 0;
+  return (CpuPlan){.phases = 1 + packs,
+                   .chunks = {packs ? q.pack_chunks : q.chunks, q.chunks},
+                   .scratch = q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
+                   .workspace = q.w_bytes};
+}
+
+/* ---- GPUs ---- */
+
+static void plan_contract(GpuCut *x) {
+  bool half = elem_is_half(product_of(x->k, 8).compute);
+  GemmMath math = half ? GEMM_MMA : gpu_is_variant(x, "tf32") ? GEMM_TF32 : GEMM_FMA;
+  GpuProduct d = gpu_product_of(x->m, x->k, math, INT64_MAX);
+  if (!gpu_need(x, gpu_is_variant(x, gemm_variant[math]), "its variant multiplies other types") ||
+      !gpu_need_tile(x, GEMM_COUNT))
+    return;
+  if (!gpu_need(x, gpu_product_fits(&d, x->tile), "no CTA can have such a tile")) return;
+  GemmPlan g = gpu_product_plan(&d, x->tile);
+  for (int i = GEMM_COPY_A; i < GEMM_COUNT; i++)
+    gpu_need(x, x->tile[i] == g.tile[i], "its operands are not copied, or results not stored, so");
+  x->p.phases = g.phases, x->p.workspace = g.workspace;
+  for (int i = 0; i < g.phases; i++)
+    x->p.chunks[i] = g.chunks[i], x->p.threads[i] = g.threads[i], x->p.shared[i] = g.shared[i];
+}
+
+const FamilyShape contract_family = {
+    .beside = 1u << FAMILY_CONTRACT | 1u << FAMILY_REDUCE,
+    .heart = FAMILY_CONTRACT,
+    .least = 1,
+    .most = 1,
+    .heart_fault = heart_fault,
+    .in_place = IN_PLACE_ANY,
+    .tile = TILE_COUNT,
+    .needed = TILE_PACK_A,
+    .plan = plan,
+    .gpu_variants = " fma tf32 mma ",
+    .gpu_plan = plan_contract,
+};
