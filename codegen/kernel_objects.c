@@ -8,6 +8,7 @@
    function gives the same bytes, whatever the order of the children. */
 #include "cache.h"
 #include "device_code.h"
+#include "ir/kernel/kernel_key.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
 #include <errno.h>
@@ -159,27 +160,18 @@ static Hash compiler_hash(Build *b) {
   return hash_text(h, target_of(b->m)->name);
 }
 
-/* Positions in the source do not count: an edit above a layer must not compile its kernels again.
- */
-static Hash kernel_key(Build *b, const Fn *k) {
-  Fn bare = *k;
-  bare.loc = (Loc){0};
-  bare.ops.at = ARENA_ARRAY(b->arena, Op, k->ops.n + 1);
-  for (uint32_t i = 0; i < k->ops.n; i++) {
-    bare.ops.at[i] = k->ops.at[i];
-    bare.ops.at[i].loc = (Loc){0};
-  }
-  return hash_text(b->compiler, ir_print_fn(b->m, &bare));
+static Hash code_key(Build *b, const Fn *k) {
+  return hash_text(b->compiler, kernel_key(b->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
 }
 
 /* What an assembler makes depends on it too. */
 static Hash assembled_key(Build *b, const Fn *k) {
-  return hash_text(kernel_key(b, k), b->assembler->version);
+  return hash_text(code_key(b, k), b->assembler->version);
 }
 
 static bool take_from_cache(Build *b, const Fn *k) {
   if (!b->cache) return false;
-  Bytes o = cache_get(b->arena, b->cache, kernel_key(b, k));
+  Bytes o = cache_get(b->arena, b->cache, code_key(b, k));
   if (!o.at || !output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666))
     return false;
   if (!b->assembler) return true;
@@ -205,7 +197,7 @@ static bool compile(Build *b, const Fn *k) {
   LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, b->device->file, b->quick);
   Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
   bool ok = output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666);
-  if (ok && b->cache) cache_put(b->arena, b->cache, kernel_key(b, k), o);
+  if (ok && b->cache) cache_put(b->arena, b->cache, code_key(b, k), o);
   if (ok && b->assembler) assemble(b, k);
   LLVMDisposeMemoryBuffer(code);
   return ok;

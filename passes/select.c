@@ -5,6 +5,7 @@
 #include "passes/tune/gpu.h"
 #include "passes/internal.h"
 #include "ir/text.h"
+#include "ir/kernel/kernel_key.h"
 #include "passes/tune/tune.h"
 
 static bool has_records(const Module *m) {
@@ -34,16 +35,6 @@ static bool tune_by_record(Module *m, Fn *k) {
   return true;
 }
 
-/* The text of a kernel function without name and positions. */
-static Str shape_text_of(Module *m, Fn *k) {
-  Fn bare = *k;
-  bare.name = intern(m->ctx->names, "k"), bare.loc = (Loc){0};
-  bare.ops.at = ARENA_ARRAY(m->arena, Op, k->ops.n + 1);
-  memcpy(bare.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
-  for (OpId i = 0; i < k->ops.n; i++) bare.ops.at[i].loc = (Loc){0};
-  return intern(m->ctx->names, ir_print_fn(m, &bare));
-}
-
 static void redirect(Module *m, const Fn *from, Fn *to) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId j = 0; j < m->fns.at[i]->ops.n; j++)
@@ -55,7 +46,7 @@ static void merge_equal(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    text[i] = shape_text_of(m, k);
+    text[i] = intern(m->ctx->names, kernel_key(m, k, KEY_CUT | KEY_DIMS));
     for (uint32_t j = 0; j < i; j++)
       if (text[j] == text[i]) {
         redirect(m, k, m->fns.at[j]);

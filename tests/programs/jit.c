@@ -1,6 +1,7 @@
 /* See jit.h. Objects are those of `shardc compile` but for LLVM's optimizations, which would take
    nine tenths of the time; its linker puts them into memory. Kernels of
    equal text, names and positions aside, are one. */
+#include "ir/kernel/kernel_key.h"
 #include "jit.h"
 #include "codegen/codegen.h"
 #include "runtime/rt.h"
@@ -45,16 +46,12 @@ static LLVMOrcLLJITRef linker_of(Jit *j) {
 }
 
 void jit_add_kernel(Jit *j, Module *m, const Fn *k) {
-  Fn bare = *k;
-  bare.ops.at = ARENA_ARRAY(j->arena, Op, k->ops.n + 1);
-  memcpy(bare.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
-  for (OpId i = 0; i < k->ops.n; i++) bare.ops.at[i].loc = (Loc){0};
-  bare.loc = (Loc){0}, bare.name = intern(m->ctx->names, "k");
-  const char *text = ir_print_fn(m, &bare);
+  const char *text = kernel_key(m, k, KEY_CUT | KEY_DIMS);
   Known known = {k, 0};
   for (; known.number < j->made.n; known.number++)
     if (!strcmp(j->made.at[known.number].text, text)) break;
   if (known.number == j->made.n) {
+    Fn bare = *k;
     bare.name = intern_printf(m->ctx->names, "%u", known.number);
     LLVMMemoryBufferRef code = kernel_object(m, &bare, true);
     must(LLVMOrcLLJITAddObjectFile(linker_of(j), LLVMOrcLLJITGetMainJITDylib(linker_of(j)), code));

@@ -1,0 +1,54 @@
+/* The normal forms of kernel functions: see kernel_key.h. */
+#include "kernel_key.h"
+
+typedef struct Renaming {
+  Module *m;
+  VEC(Str) seen;
+} Renaming;
+
+static Str renamed(Renaming *r, Str dim) {
+  uint32_t i = 0;
+  while (i < r->seen.n && r->seen.at[i] != dim) i++;
+  if (i == r->seen.n) vec_push(r->m->arena, r->seen, dim);
+  return intern_printf(r->m->ctx->names, "d%u", i);
+}
+
+static void rename_groups(Renaming *r, Op *o) {
+  Group *g = ARENA_ARRAY(r->m->arena, Group, o->ngroups + 1);
+  for (int i = 0; i < o->ngroups; i++) {
+    g[i] = o->group[i];
+    for (int j = 0; j < g[i].nfrom; j++) g[i].from[j] = renamed(r, g[i].from[j]);
+    for (int j = 0; j < g[i].nto; j++) g[i].to[j] = renamed(r, g[i].to[j]);
+  }
+  o->group = g;
+}
+
+static void rename_dims(Module *m, Fn *f) {
+  Renaming r = {.m = m};
+  const Value *values = f->values.at;
+  f->values.at = ARENA_ARRAY(m->arena, Value, f->values.n + 1);
+  memcpy(f->values.at, values, sizeof *values * f->values.n);
+  for (ValueId v = 0; v < f->values.n; v++) {
+    Type *t = &f->values.at[v].type;
+    for (int i = 0; i < t->rank; i++) t->axis[i].dim = renamed(&r, t->axis[i].dim);
+  }
+  for (OpId i = 0; i < f->ops.n; i++) rename_groups(&r, &f->ops.at[i]);
+}
+
+static void forget_cut(Module *m, Fn *f) {
+  const Attr *align = attr_get(&f->attrs, ATTR_align);
+  memset(&f->attrs, 0, sizeof f->attrs);
+  if (align) attr_set_ints(m, &f->attrs, ATTR_align, (int)align->i, align->list);
+}
+
+char *kernel_key(Module *m, const Fn *k, unsigned what) {
+  Fn f = *k;
+  f.loc = (Loc){0};
+  f.ops.at = ARENA_ARRAY(m->arena, Op, k->ops.n + 1);
+  memcpy(f.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
+  for (OpId i = 0; i < f.ops.n; i++) f.ops.at[i].loc = (Loc){0};
+  if (!(what & KEY_NAME)) f.name = intern(m->ctx->names, "k");
+  if (!(what & KEY_CUT)) forget_cut(m, &f);
+  if (!(what & KEY_DIMS)) rename_dims(m, &f);
+  return ir_print_fn(m, &f);
+}
