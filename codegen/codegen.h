@@ -17,6 +17,8 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#define SHARDC_VERSION "0.1" /* of the compiler; executables, tuning records and doctor say it */
+
 /* One row per machine. Its facts travel in the module (ir/target_facts.def), written by
    target_describe before the pipeline runs; LLVM's own words stay here. */
 typedef struct Target {

@@ -50,6 +50,16 @@ void host_comment(Host *h, const char *s) {
   }
 }
 
+static const char *const calls[] = {
+#define RT_CALL(result, name, arguments, what) [CALL_##name] = #name,
+#include "runtime/rt_abi.def"
+#undef RT_CALL
+};
+
+void host_call(Host *h, const char *indent, HostCall c) {
+  host_put(h, "%s%s(rt, ", indent, calls[c]);
+}
+
 const char *host_c_name(Host *h, Str name) { return text_symbol(h->m->arena, name); }
 
 const char *host_source(Host *h, Loc l) {
@@ -60,10 +70,6 @@ const char *host_source(Host *h, Loc l) {
 
 int64_t host_global_bytes(const Global *g) {
   return type_count(&g->type) * elem_bytes(g->type.elem);
-}
-
-const char *host_arena(const Global *g) {
-  return g->kind == GLOBAL_PARAM ? "weights" : g->kind == GLOBAL_STATE ? "states" : "io";
 }
 
 char *host_write(Module *m) {

@@ -18,7 +18,15 @@ void host_comment(Host *h, const char *s);
 const char *host_c_name(Host *h, Str name); /* h.forward -> h_forward */
 const char *host_source(Host *h, Loc l);    /* gpt2.shard:19, "" if unknown; as the user wrote it */
 int64_t host_global_bytes(const Global *g);
-const char *host_arena(const Global *g); /* weights, states, io: variables of generated functions */
+
+/* A call of the runtime up to its second argument. Generated code makes no other calls but of its
+   own functions: no text that is put may hold the name of one. */
+typedef enum HostCall {
+#define RT_CALL(result, name, arguments, what) CALL_##name,
+#include "runtime/rt_abi.def"
+#undef RT_CALL
+} HostCall;
+void host_call(Host *h, const char *indent, HostCall c);
 
 void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of the functions */
 void host_tables(Host *h);  /* everything behind them, rt_the_program last */

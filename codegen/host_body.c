@@ -13,6 +13,7 @@
    for the reduce-scatter of the one before; the round finds its buffer of each ring behind its
    arguments in in[]. */
 #include "host.h"
+#include "ir/bytes.h"
 #include "ir/flight.h"
 #include "ir/message.h"
 
@@ -47,7 +48,7 @@ static const char *address(Body *b, ValueId v) {
   case PLACE_RING: return plus(b, arena_printf(a, "in[%u]", b->f->args.n + s->slot), s->at);
   case PLACE_GLOBAL: {
     const Global *g = b->h->m->globals.at[s->slot];
-    return plus(b, host_arena(g), g->storage.at + s->at);
+    return plus(b, arena_word(global_arena(g)), g->storage.at + s->at);
   }
   default: bug("host: value %u of %s has no place", v, b->f->name);
   }
@@ -93,8 +94,9 @@ static void put_kernel(Body *b, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) put_buffer(b, "        ", o->out + i);
   if (attr_int(&o->callee->attrs, ATTR_workspace, 0))
     host_put(b->h, "        %s, /* workspace */\n", work_at(b, o));
-  host_put(b->h, "    };\n    rt_launch(rt, &%s, buffers);\n  }\n",
-           kernel_symbol(b->h->m, o->callee));
+  host_put(b->h, "    };\n");
+  host_call(b->h, "    ", CALL_rt_launch);
+  host_put(b->h, "&%s, buffers);\n  }\n", kernel_symbol(b->h->m, o->callee));
 }
 
 /* ---- loops ---- */
@@ -155,7 +157,8 @@ static const char *slice(Body *b, const HostLoop *l, ValueId v, const char *inde
 static void put_copy(Body *b, const char *to, ValueId from) {
   const char *have = address(b, from);
   if (!strcmp(to, have)) return;
-  host_put(b->h, "  rt_copy(rt, %s, %s, %lld);", to, have, (long long)value_bytes(b, from));
+  host_call(b->h, "  ", CALL_rt_copy);
+  host_put(b->h, "%s, %s, %lld);", to, have, (long long)value_bytes(b, from));
   put_label(b, from, "\n");
 }
 
@@ -250,7 +253,8 @@ static void put_fetch(Body *b, const HostLoop *l, uint32_t i, const char *round)
   if (many)
     host_put(b->h, "      for (int64_t k = 0; k < %lld; k++) /* messages of %lld bytes */\n  ",
              (long long)m.times, (long long)m.bytes);
-  host_put(b->h, "      rt_start(rt, &collectives[%u], %s", host_row(b->h->m, body, x->op),
+  host_call(b->h, "      ", CALL_rt_start);
+  host_put(b->h, "&collectives[%u], %s", host_row(b->h->m, body, x->op),
            slice(b, l, l->o->in[x->role - 1], slice_of(b, l, round)));
   if (many) host_put(b->h, " + k * %lld", (long long)(m.send_step * size));
   host_put(b->h, ", %s", ring_at(b, l, i, round));
@@ -287,15 +291,18 @@ static void put_drains(Body *b, const HostLoop *l, const char *before) {
     const Flight *x = &l->flights.at[i];
     if (x->rounds <= 0) continue;
     const Op *o = &l->o->callee->ops.at[x->op];
-    host_put(b->h, "%srt_wait(rt, &collectives[%u], %lld);", before,
-             host_row(b->h->m, l->o->callee, x->op), (long long)message_of(l->o->callee, o).times);
+    host_call(b->h, before, CALL_rt_wait);
+    host_put(b->h, "&collectives[%u], %lld);", host_row(b->h->m, l->o->callee, x->op),
+             (long long)message_of(l->o->callee, o).times);
     put_flight(b, o, false);
   }
 }
 
 static void put_loop_inputs(Body *b, const HostLoop *l) {
   const Op *o = l->o;
-  host_put(b->h, "    char *const into[] = {\n        rt_counter(rt, i),\n");
+  host_put(b->h, "    char *const into[] = {\n");
+  host_call(b->h, "        ", CALL_rt_counter);
+  host_put(b->h, "i),\n");
   for (uint32_t k = 0; k < o->nin; k++) {
     const char *at = k < l->carry                  ? carry_in(b, l, k)
                      : k < l->carry + l->invariant ? address(b, o->in[k])
@@ -364,8 +371,8 @@ static void put_collective(Body *b, const Op *o) {
   if (many)
     host_put(b->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
              (long long)x.times, (long long)x.bytes);
-  host_put(b->h, "  %s(rt, &collectives[%u],", op_flies(o) ? "rt_start" : "rt_collect",
-           host_row(b->h->m, b->f, id));
+  host_call(b->h, "  ", op_flies(o) ? CALL_rt_start : CALL_rt_collect);
+  host_put(b->h, "&collectives[%u],", host_row(b->h->m, b->f, id));
   put_place(b, o);
   host_put(b->h, "\n");
   put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
@@ -376,8 +383,8 @@ static void put_collective(Body *b, const Op *o) {
 static void put_wait(Body *b, const Op *o) {
   const Op *start = flight_start(b->f, o);
   if (!start) bug("host: a wait of %s for nothing", b->f->name);
-  host_put(b->h, "  rt_wait(rt, &collectives[%u], %lld);",
-           host_row(b->h->m, b->f, (OpId)(start - b->f->ops.at)),
+  host_call(b->h, "  ", CALL_rt_wait);
+  host_put(b->h, "&collectives[%u], %lld);", host_row(b->h->m, b->f, (OpId)(start - b->f->ops.at)),
            (long long)message_of(b->f, start).times);
   put_label(b, o->out, "");
   put_flight(b, start, false);
@@ -388,19 +395,19 @@ static void put_wait(Body *b, const Op *o) {
 static void put_store(Body *b, const Op *o) {
   const Storage *s = &value(b, o->in[0])->storage;
   if (s->place == PLACE_GLOBAL && b->h->m->globals.at[s->slot] == o->global && s->at == 0) return;
-  put_copy(b, plus(b, host_arena(o->global), o->global->storage.at), o->in[0]);
+  put_copy(b, plus(b, arena_word(global_arena(o->global)), o->global->storage.at), o->in[0]);
 }
 
 /* ---- functions ---- */
 
-static bool touches(const Body *b, const char *arena) {
+static bool touches(const Body *b, GlobalArena arena) {
   for (ValueId v = 0; v < b->f->values.n; v++) {
     const Storage *s = &value(b, v)->storage;
-    if (s->place == PLACE_GLOBAL && !strcmp(host_arena(b->h->m->globals.at[s->slot]), arena))
+    if (s->place == PLACE_GLOBAL && global_arena(b->h->m->globals.at[s->slot]) == arena)
       return true;
   }
   for (OpId i = 0; i < b->f->ops.n; i++)
-    if (b->f->ops.at[i].code == OP_store && !strcmp(host_arena(b->f->ops.at[i].global), arena))
+    if (b->f->ops.at[i].code == OP_store && global_arena(b->f->ops.at[i].global) == arena)
       return true;
   return false;
 }
@@ -413,13 +420,11 @@ static bool has_loop(const Fn *f) {
 }
 
 static void put_arenas(Body *b) {
-  static const char *const names[][2] = {
-      {"weights", "RT_WEIGHTS"}, {"states", "RT_STATES"}, {"io", "RT_IO"}};
-  for (int i = 0; i < 3; i++)
-    if (touches(b, names[i][0]))
-      host_put(b->h, "  char *const %s = rt->arena[%s];\n", names[i][0], names[i][1]);
+  for (GlobalArena a = 0; a < IN_WORK; a++)
+    if (touches(b, a))
+      host_put(b->h, "  char *const %s = rt->arena[%s];\n", arena_word(a), arena_constant(a));
   if (b->f->kind == FN_ENTRY && (attr_int(&b->f->attrs, ATTR_frame, 0) || has_loop(b->f)))
-    host_put(b->h, "  char *const frame = rt->arena[RT_WORK];\n");
+    host_put(b->h, "  char *const frame = rt->arena[%s];\n", arena_constant(IN_WORK));
 }
 
 static void put_head(Body *b) {

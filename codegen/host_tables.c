@@ -3,6 +3,7 @@
 #include "host.h"
 #include "ir/support/num.h"
 #include "ir/budget.h"
+#include "ir/bytes.h"
 #include "ir/count.h"
 #include "ir/flight.h"
 #include "ir/message.h"
@@ -10,7 +11,6 @@
 #include "cache.h"
 #include <math.h>
 
-static const char *const arena_words[] = {"RT_WEIGHTS", "RT_STATES", "RT_IO", "RT_WORK"};
 static const char *const kind_words[] = {"RT_PARAM", "RT_STATE", "RT_INPUT", "RT_SCALAR",
                                          "RT_OUTPUT"}; /* by GlobalKind */
 
@@ -231,10 +231,6 @@ static void put_flat(Host *h, const Global *g, uint32_t number) {
 
 /* ---- tensors ---- */
 
-static int arena_index(const Global *g) {
-  return g->kind == GLOBAL_PARAM ? 0 : g->kind == GLOBAL_STATE ? 1 : 2;
-}
-
 static int64_t of_size(const Module *m, const Global *g) {
   for (uint32_t i = 0; g->of && i < m->dims.n; i++)
     if (m->dims.at[i].name == g->of) return m->dims.at[i].size;
@@ -257,7 +253,7 @@ static void put_tensor(Host *h, const Global *g, uint32_t number) {
   host_put(h, "%s}, ", t->rank ? "" : "0");
   if (g->of) host_string(h, g->of);
   host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
-  host_put(h, ", %s, %lld, %lld", arena_words[arena_index(place)], (long long)place->storage.at,
+  host_put(h, ", %s, %lld, %lld", arena_constant(global_arena(place)), (long long)place->storage.at,
            (long long)host_global_bytes(g));
   if (module_on_gpu(h->m)) host_put(h, ", .view = %lld", (long long)module_view_at(h->m, g));
   put_splits(h, g);
@@ -329,13 +325,13 @@ static void put_sources(Host *h) {
 
 /* ---- the program ---- */
 
-static int64_t arena_end(const Module *m, int arena) {
+static int64_t arena_end(const Module *m, GlobalArena arena) {
   int64_t end = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     if (g->within) continue;
     int64_t to = round_up(g->storage.at + host_global_bytes(g), CACHE_LINE);
-    if (arena_index(g) == arena && to > end) end = to;
+    if (global_arena(g) == arena && to > end) end = to;
   }
   return end;
 }
@@ -366,7 +362,7 @@ static const char *hash_of(Host *h) {
 
 static void put_pinned(Host *h) {
   Pinned p = module_pinned(h->m);
-  host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, 2));
+  host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, IN_IO));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
 }
@@ -377,14 +373,16 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   host_put(h, "    .abi = RT_ABI_VERSION,\n    .model = ");
   host_string(h, m->model);
   host_put(h,
-           ",\n    .compiler = \"shardc 0.1\",\n    .hash = \"%s\",\n    .target = ", hash_of(h));
+           ",\n    .compiler = \"shardc " SHARDC_VERSION "\",\n    .hash = \"%s\",\n    .target = ",
+           hash_of(h));
   host_string(h, m->target.name ? m->target.name : "");
   if (module_on_gpu(m)) host_put(h, ",\n    .sm = %d", (int)m->target.sm);
   else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
   host_put(h, ",\n    .workers = %d,\n", (int)m->target.workers);
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
-           (long long)largest_scratch(m), (long long)arena_end(m, 0), (long long)arena_end(m, 1),
-           (long long)(arena_end(m, 2) + module_device_words(m)), (long long)work_end(m));
+           (long long)largest_scratch(m), (long long)arena_end(m, IN_WEIGHTS),
+           (long long)arena_end(m, IN_STATES),
+           (long long)(arena_end(m, IN_IO) + module_device_words(m)), (long long)work_end(m));
   host_put(h, "    .counters = %lld,\n", (long long)module_counters(m));
   if (module_on_gpu(m)) put_pinned(h);
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);

@@ -4,8 +4,6 @@
 #define SHARDC_CMD_H
 #include "ir/ir.h"
 
-#define SHARDC_VERSION "0.1"
-
 typedef enum Exit {
   EXIT_FINE = 0,
   EXIT_INPUT = 1,       /* errors in the input */

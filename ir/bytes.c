@@ -68,3 +68,25 @@ SharedBytes shared_bytes(Arena *a, const Fn *f) {
     if (op_lays(f, &f->ops.at[i])) lay(f, &f->ops.at[i], &s);
   return s;
 }
+
+/* ---- arenas ---- */
+
+#define KIND(kind) 1u << GLOBAL_##kind
+
+static const struct {
+  const char *word, *constant;
+  unsigned globals; /* bits of kinds */
+} arenas[] = {
+#define ARENA(name, word, globals) {#word, "RT_" #name, globals},
+#include "arenas.def"
+#undef ARENA
+};
+
+const char *arena_word(GlobalArena a) { return arenas[a].word; }
+const char *arena_constant(GlobalArena a) { return arenas[a].constant; }
+
+GlobalArena global_arena(const Global *g) {
+  for (GlobalArena a = 0; a < IN_ARENAS; a++)
+    if (arenas[a].globals >> g->kind & 1) return a;
+  bug("@%s lies in no arena", g->name);
+}

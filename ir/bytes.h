@@ -28,4 +28,16 @@ ValueId laid_for(const Fn *f, ValueId operand);
 
 /* From a value's first byte to its last, gaps between rows included. */
 int64_t value_span_bytes(const Value *v);
+
+/* Where a global lies while a program runs: arenas.def. */
+typedef enum GlobalArena {
+#define ARENA(name, word, globals) IN_##name,
+#include "arenas.def"
+#undef ARENA
+  IN_ARENAS
+} GlobalArena;
+
+GlobalArena global_arena(const Global *g);
+const char *arena_word(GlobalArena a);     /* weights, .. */
+const char *arena_constant(GlobalArena a); /* RT_WEIGHTS, .. */
 #endif

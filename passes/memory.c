@@ -10,6 +10,7 @@
    in rings: blocks of the loop's function, as long as the loop runs. Entries' frames are the WORK
    arena, one at a time. The attribute `live` is the lower bound that no packing can beat, bodies
    included. */
+#include "ir/bytes.h"
 #include "passes/memory.h"
 #include "ir/budget.h"
 #include "ir/flight.h"
@@ -265,18 +266,12 @@ static void place_function(Module *m, Fn *f) {
 
 /* ---- globals ---- */
 
-typedef enum ArenaOf { IN_WEIGHTS, IN_STATES, IN_IO } ArenaOf; /* as rt_arena of runtime/rt.h */
-
-static ArenaOf arena_of(GlobalKind k) {
-  return k == GLOBAL_PARAM ? IN_WEIGHTS : k == GLOBAL_STATE ? IN_STATES : IN_IO;
-}
-
 static void place_globals(Module *m) {
-  int64_t end[3] = {0};
+  int64_t end[IN_ARENAS] = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
     if (g->within) continue;
-    int64_t *at = &end[arena_of(g->kind)];
+    int64_t *at = &end[global_arena(g)];
     g->storage.place = PLACE_GLOBAL, g->storage.slot = i, g->storage.at = *at;
     *at += memory_round(global_bytes(g));
   }

@@ -6,7 +6,22 @@
 #include <string.h>
 
 static const char *const kinds[] = {"parameter", "state", "input", "scalar", "output"};
-static const char *const arenas[] = {"weights", "states", "io", "work"};
+static const char *const arenas[] = {
+#define ARENA(name, word, globals) [RT_##name] = #word,
+#include "ir/arenas.def"
+#undef ARENA
+};
+
+enum { /* the compiler's numbers are the runtime's */
+#define ARENA(name, word, globals) IN_##name,
+#include "ir/arenas.def"
+#undef ARENA
+       IN_ARENAS
+};
+#define ARENA(name, word, globals) _Static_assert((int)IN_##name == RT_##name, #word);
+#include "ir/arenas.def"
+#undef ARENA
+_Static_assert((int)IN_ARENAS == RT_ARENAS, "every arena has a row");
 
 static void text_shape(char *out, size_t n, const rt_tensor *t) {
   size_t k = (size_t)snprintf(out, n, "%s[", rt_elem_name(t->elem));

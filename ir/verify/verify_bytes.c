@@ -8,6 +8,7 @@
  */
 #include "ir/flight.h"
 #include "ir/placement.h"
+#include "ir/bytes.h"
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
@@ -27,10 +28,6 @@ static int64_t global_bytes(const Global *g) {
 
 /* ---- arenas ---- */
 
-static int arena_of(const Global *g) {
-  return g->kind == GLOBAL_PARAM ? 0 : g->kind == GLOBAL_STATE ? 1 : 2;
-}
-
 static VerifyPlace global_at(const Global *g) { return (VerifyPlace){g->span, g->loc}; }
 
 static bool stands(const Global *g) { return !g->within && g->storage.place == PLACE_GLOBAL; }
@@ -49,7 +46,7 @@ static void check_arena_place(Verifier *v, const Global *g) {
 }
 
 static bool overlap(const Global *a, const Global *b) {
-  return arena_of(a) == arena_of(b) && a->storage.at < b->storage.at + global_bytes(b) &&
+  return global_arena(a) == global_arena(b) && a->storage.at < b->storage.at + global_bytes(b) &&
          b->storage.at < a->storage.at + global_bytes(a);
 }
 

@@ -5,6 +5,7 @@
   heads     every source file opens with a comment that says what it does
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
   families  every row of families.def has what a kernel family is made of
+  seam      generated code calls the runtime by rows of rt_abi.def alone; fences of the IR are rows of passes.def
   marks     no marks of unfinished work
 """
 import os, re, subprocess, sys
@@ -30,7 +31,8 @@ SEES['driver'] = list(SEES)
 OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         # what generated code sees
         ('runtime', 'ir/support/num.h'), ('runtime', 'ir/numbers.h'),
-        ('runtime', 'ir/sha256.h')}     # inline functions, one meaning for all
+        ('runtime', 'ir/sha256.h'),     # inline functions, one meaning for all
+        ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def')}    # the seam: what one has and the other calls
 
 def files(*ends):
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'], cwd=ROOT, capture_output=True,
@@ -128,6 +130,18 @@ def families():
     return bad
 
 
+def seam():
+    bad = [f'{f}:{i}: {name}( is written past host_call' for f in files('.c') if f.startswith('codegen/')
+           for i, line in enumerate(text(f).split('\n'), 1)
+           for name in re.findall(r'"[^"]*\b(rt_\w+)\(', line)]
+    rows = re.findall(r'^PASS\((\w+),', text('passes/passes.def'), re.M)
+    table = re.search(r'} fences\[\] = \{(.*?)\n\};', text('ir/locate.c'), re.S)
+    fences = re.findall(r'\{"(\w+)", FENCE', table.group(1)) if table else []
+    if not fences or fences != rows[rows.index(fences[0]):]:
+        bad.append(f'ir/locate.c: fences hold from {fences} on, but passes.def ends in {rows[-len(fences):]}')
+    return bad
+
+
 def marks():
     mark = re.compile(r'\b(TODO|FIXME|XXX|HACK|not implemented|unimplemented)\b')
     return [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c', '.h', '.l', '.y', '.def', '.sh', '.py')
@@ -135,7 +149,7 @@ def marks():
             for i, line in enumerate(text(f).split('\n'), 1) if mark.search(line)]
 
 
-RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, marks=marks)
+RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, seam=seam, marks=marks)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1
