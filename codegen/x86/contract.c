@@ -278,6 +278,16 @@ static LLVMValueRef fetch_lanes(ChunkLoops *w, const NextPanel *n, LLVMValueRef 
                        tile_times(e, at, each * contract_inner_stride(&c->product.n, SIDE_B)));
 }
 
+/* Part i of the panel that lies behind this one in the copy for all chunks. */
+static LLVMValueRef fetch_copied(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef i, int vectors) {
+  Contract *c = w->c;
+  Emit *e = c->e;
+  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
+  LLVMValueRef from = contract_slice(c, i, tiles, w->k.length).from;
+  LLVMValueRef steps = tile_add(e, w->k.length, from);
+  return tile_elements(e, c->f32, panel, tile_times(e, steps, vectors * c->plan.lanes));
+}
+
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
 static void prepare_prefetch(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, int vectors,
                              LLVMValueRef *args) {
@@ -285,7 +295,8 @@ static void prepare_prefetch(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, 
   Emit *e = c->e;
   args[MICRO_PREFETCH] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
   args[MICRO_PACKS] = emit_i64(e, 0);
-  if (c->prefetch && !c->double_buffered) args[MICRO_PREFETCH] = fetch_lanes(w, n, i);
+  if (c->prefetch_copy) args[MICRO_PREFETCH] = fetch_copied(w, args[MICRO_B], i, vectors);
+  else if (c->prefetch && !c->double_buffered) args[MICRO_PREFETCH] = fetch_lanes(w, n, i);
   if (!c->double_buffered) return;
   LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
   Range part = contract_slice(c, i, tiles, n->length);
@@ -347,7 +358,8 @@ static void row_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMVa
   Contract *c = w->c;
   Emit *e = c->e;
   NextPanel n[2] = {0};
-  for (int i = 0; i < 2 && c->prefetch; i++) n[i] = next_panel(w, panel, i + 1);
+  for (int i = 0; i < 2 && c->prefetch && !c->prefetch_copy; i++)
+    n[i] = next_panel(w, panel, i + 1);
   Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, n);
   call_micro(w, x.args, x.at.rows, vectors);

@@ -21,6 +21,7 @@ typedef struct Contract {
   /* .. inside the micro-kernel (contract_interleave.c), else before each row tile */
   bool interleaved;
   bool prefetch;           /* the next panel of b is prefetched */
+  bool prefetch_copy;      /* .. where it lies in the copy for all chunks */
   bool prefetch_a;         /* the next tile's rows of a are prefetched */
   int64_t prefetch_lines;  /* lines of b that a round (AMX tiles: a step) fetches */
   int64_t prefetch_period; /* rounds in which they are the same ones */

@@ -56,6 +56,7 @@ int64_t contract_prefetch_lanes(const Contract *c) {
 
 /* Lines of a row of the panel, or of a lane. */
 static int64_t lines_of_piece(const Contract *c) {
+  if (c->prefetch_copy) return ceil_div(lanes_of_panel(c) * 4, CACHE_LINE);
   if (!contract_runs_of_b(c)) return lines_of_row(c);
   int64_t bytes = c->plan.k_inner_max * c->plan.tile[TILE_DEPTH] * elem_bytes(c->product.elem_b);
   return ceil_div(bytes, CACHE_LINE) + (lane_bytes(c) % CACHE_LINE != 0);
@@ -68,8 +69,9 @@ static void early_lines(Contract *c) {
   if (c->amx || !c->prefetch) return;
   int64_t rounds = c->plan.steps / c->plan.tile[TILE_K_INNER] / MICRO_ROUND;
   int64_t slice = ceil_div(c->plan.k_inner_max, c->plan.tiles / c->plan.tile[TILE_ROW]);
-  int64_t pieces =
-      contract_runs_of_b(c) ? contract_prefetch_lanes(c) : slice * c->plan.tile[TILE_DEPTH];
+  int64_t pieces = slice * c->plan.tile[TILE_DEPTH];
+  if (c->prefetch_copy) pieces = slice; /* a step of k is a row */
+  else if (contract_runs_of_b(c)) pieces = contract_prefetch_lanes(c);
   int64_t lines = pieces * lines_of_piece(c);
   c->prefetch_lines = rounds * MOST < lines ? MOST : ceil_div(lines, rounds ? rounds : 1);
   c->prefetch_period = 1;
@@ -81,7 +83,9 @@ static void early_panel(Contract *c) {
   c->double_buffered = product_sliced(&c->product, c->plan.tile);
   bool plain = c->plan.tile[TILE_PACK_B] == 1 && c->product.n.count && c->product.n.outer == 1 &&
                c->product.k.count && c->product.k.outer == 1;
-  c->prefetch = c->double_buffered || (plain && contract_inner_stride(&c->product.k, SIDE_B) == 1);
+  c->prefetch_copy = c->plan.shared_b && !c->amx && c->product.k.count && c->product.k.outer == 1;
+  c->prefetch = c->prefetch_copy || c->double_buffered ||
+                (plain && contract_inner_stride(&c->product.k, SIDE_B) == 1);
   early_slice(c);
   early_lines(c);
 }
@@ -148,6 +152,10 @@ static void fetch_rows(Contract *c, LLVMValueRef base, LLVMValueRef i) {
 /* Line n: of a row, or lane, then of the next one. */
 static void fetch(Contract *c, LLVMValueRef base, LLVMValueRef n) {
   Emit *e = c->e;
+  if (c->prefetch_copy) {
+    fetch_line(c, base, tile_times(e, n, CACHE_LINE), 0);
+    return;
+  }
   LLVMValueRef lines = emit_i64(e, lines_of_piece(c));
   LLVMValueRef piece = LLVMBuildUDiv(e->builder, n, lines, "");
   LLVMValueRef line = LLVMBuildURem(e->builder, n, lines, "");

@@ -85,6 +85,30 @@ static double copy_cost(const ProductDims *across, const ProductDims *k, bool of
   return y && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
 }
 
+/* AVX2: half the lanes, so an element that is copied is multiplied in twice the cycles, and half
+ * the second-level cache, so chunks are smaller and want the same copy more often. */
+static bool few_registers(const KernelLimits *x) { return x->registers < 32; }
+
+/* Room for lines that lie `lines` apart in a cache of so many sets, half of it for others. */
+static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
+  for (; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
+  return sets * ways / 2;
+}
+
+enum { LINE = 64, FIRST_SETS = 64, FIRST_WAYS = 8 }; /* of first-level caches */
+
+/* What multiplying costs more where rows of a are read as they lie, one after the other in memory.
+   While a tile reads its rows, those of the next tile are fetched, lines of all of them at the same
+   step of k; where these fall on one set they put each other out. Measured with 16 registers, whose
+   tiles take half as long (3072 steps: 65 % of the peak, 91 from a copy; 768: 92 and 94, and where
+   neighbours take the caches 80 and 88); with 32 reading in place is as good as a copy. */
+static double in_place_factor(const Product *p, const KernelLimits *x, const int64_t *tile) {
+  if (!few_registers(x) || tile[TILE_PACK_A] || !product_a_in_order(p) || !p->m.count) return 1;
+  int64_t row = p->m.dim[p->m.count - 1].a * elem_bytes(p->elem_a);
+  bool clash = row % LINE == 0 && tile[TILE_ROWS] > room(row / LINE, FIRST_SETS, FIRST_WAYS);
+  return clash ? 1.4 : 1.03;
+}
+
 typedef struct Cost {    /* of one product of the batch, in cycles */
   int64_t tiles, panels; /* of rows, of columns */
   double height, width;  /* of a tile, of a panel */
@@ -100,6 +124,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *
   c.k = (double)(p->k.outer * q->steps * q->words);
   c.per_multiply = 1.1 / (2.0 * x->lanes); /* two vector units */
   if (tile[TILE_DEPTH] == DEPTH_AMX) c.per_multiply = 2.5 / (AMX_ROWS * AMX_ROWS);
+  c.per_multiply *= in_place_factor(p, x, tile);
   c.per_a = copy_cost(&p->m, &p->k, false, tile[TILE_PACK_A]);
   if (q->shared) {
     c.once = c.per_a * c.k * (double)(p->m.outer * p->m.inner) + 4000 * (double)x->workers;
@@ -110,6 +135,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *
   c.per_b = copy_cost(&p->n, &p->k, true, tile[TILE_PACK_B]);
   if (tile[TILE_DEPTH] == DEPTH_AMX) c.per_b = 1.3; /* comes from memory, faster than products */
   if (q->shared_b) {
+    if (few_registers(x)) c.per_b = 1; /* not beside products, and it comes from far again */
     c.once += c.per_b * c.k * (double)(p->n.outer * p->n.inner) + 4000 * (double)x->workers;
     c.per_b = copy_cost(&p->n, &p->k, true, PACK_NOT);
   }
@@ -159,9 +185,11 @@ static double choose_chunks(const Product *p, const KernelLimits *x, int64_t *ti
   Cost c = cost_of(p, &q, x, tile);
   double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
-  int64_t room =
-      product_a_in_order(p) ? x->l2 : x->l2 / 2; /* columns are not fetched by the machine */
-  double least = cut(&c, &q, x, min_i64(q.tiles, ceil_div(a_bytes, room)), tile);
+  bool rows = product_a_in_order(p), copied = rows && tile[TILE_PACK_A] == PACK_TILES;
+  int64_t most = x->l2;
+  if (copied) most = most * 3 / 4; /* panels of b want some of it */
+  if (!rows) most /= 2;            /* columns are not fetched by the machine */
+  double least = cut(&c, &q, x, min_i64(q.tiles, ceil_div(a_bytes, most)), tile);
   if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * x->workers) return least;
   double each = max_i64(8 * x->workers, 1),
          enough = whole * (double)batches / 60000; /* some 20 microseconds each */
@@ -180,38 +208,44 @@ Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
 /* Makes the copy that tile entry `which` speaks of once for all chunks where that takes less time
    and is not too large. Returns the time. */
 static double share(const Product *p, const KernelLimits *x, int which, double own, int64_t *tile) {
-  enum { MOST = 16 }; /* second-level caches */
+  int64_t most = few_registers(x) ? 24 : 16; /* second-level caches: the smaller, the more */
   int64_t shared[TILE_COUNT];
   if (!tile[which]) return own;
   memcpy(shared, tile, sizeof shared);
   shared[which] |= PACK_SHARED;
-  if (product_plan(p, x->lanes, shared).w_bytes > MOST * x->l2) return own;
+  if (product_plan(p, x->lanes, shared).w_bytes > most * x->l2) return own;
   double once = choose_chunks(p, x, shared);
   if (once >= own) return own;
   memcpy(tile, shared, sizeof shared);
   return once;
 }
 
-/* Panels of b for vector instructions are packed while others are computed, which costs little. */
-static void choose_sharing(const Product *p, const KernelLimits *x, int64_t *tile) {
-  double own = choose_chunks(p, x, tile);
-  if (p->batch.outer * p->batch.inner > 1) return;
-  own = share(p, x, TILE_PACK_A, own, tile);
-  if (tile[TILE_DEPTH] == DEPTH_AMX) share(p, x, TILE_PACK_B, own, tile);
+/* Copies tiles of a where reading it as it lies takes longer. Returns the time. */
+static double copy_tiles(const Product *p, const KernelLimits *x, double own, int64_t *tile) {
+  int64_t copied[TILE_COUNT];
+  if (in_place_factor(p, x, tile) == 1) return own;
+  memcpy(copied, tile, sizeof copied);
+  copied[TILE_PACK_A] = PACK_TILES;
+  double t = choose_chunks(p, x, copied);
+  if (t >= own) return own;
+  memcpy(tile, copied, sizeof copied);
+  return t;
 }
 
-/* Room for lines that lie `lines` apart in a cache of so many sets, half of it for others. */
-static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
-  for (; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
-  return sets * ways / 2;
+/* Panels of b for vector instructions are packed while others are computed, which costs little with
+ * 32 registers; with 16 more chunks need the same ones (measured: 90 % of the peak, 93 shared). */
+static void choose_sharing(const Product *p, const KernelLimits *x, int64_t *tile) {
+  double own = copy_tiles(p, x, choose_chunks(p, x, tile), tile);
+  if (p->batch.outer * p->batch.inner > 1) return;
+  own = share(p, x, TILE_PACK_A, own, tile);
+  if (tile[TILE_DEPTH] == DEPTH_AMX || few_registers(x)) share(p, x, TILE_PACK_B, own, tile);
 }
 
 /* Whether columns of a, read where they lie, stay in both caches of a core: rows whose distance has
    a large power of two in it share few of their sets. The next row tile wants half of the lines
    again, from the first level. */
 static bool columns_stay(const Product *p, const KernelLimits *x, const int64_t *tile) {
-  enum { WAYS = 16, LINE = 64, MOST = 8 }; /* what is larger than so many caches comes from far */
-  enum { FIRST_SETS = 64, FIRST_WAYS = 8 };
+  enum { WAYS = 16, MOST = 8 }; /* what is larger than so many caches comes from far */
   if (!p->m.count || p->m.dim[p->m.count - 1].a != 1 || p->k.outer > 1) return false;
   int64_t row = p->k.count ? p->k.dim[p->k.count - 1].a * elem_bytes(p->elem_a) : 0;
   int64_t k = ceil_div(p->k.inner, tile[TILE_K_INNER]);

@@ -34,8 +34,8 @@ static void vary_tile(Module *m, const KernelLimits *x, const Cut *from, bool wi
   }
 }
 
-/* First b, packed or in place; then a: once for all chunks instead of by each, in place; then what
-   is left, at last of both. */
+/* First b, packed or in place, once for all chunks; then a: once for all chunks instead of by each,
+   in place; then what is left, at last of both. */
 static void vary_packing(Module *m, const Cut *from, CutList *out) {
   int64_t now = from->at[TILE_PACK_A];
   const int64_t how[] = {now ? now ^ PACK_SHARED : PACK_TILES | PACK_SHARED,
@@ -46,8 +46,12 @@ static void vary_packing(Module *m, const Cut *from, CutList *out) {
                          PACK_ROWS | PACK_SHARED};
   Cut c = *from, other = *from;
   bool matrix = from->at[TILE_DEPTH] == DEPTH_AMX; /* always packs b */
-  other.at[TILE_PACK_B] ^= matrix ? PACK_SHARED : 1;
+  int64_t packed = from->at[TILE_PACK_B];
+  other.at[TILE_PACK_B] ^= matrix || packed > 1 ? PACK_SHARED : 1;
   add(m, out, other);
+  c.at[TILE_PACK_B] |= PACK_SHARED;
+  if (packed == 1 && !matrix) add(m, out, c);
+  c = *from;
   for (size_t i = 0; i < sizeof how / sizeof *how; i++) c.at[TILE_PACK_A] = how[i], add(m, out, c);
   for (size_t i = 0; i < sizeof how / sizeof *how; i++)
     other.at[TILE_PACK_A] = how[i], add(m, out, other);
