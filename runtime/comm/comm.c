@@ -243,19 +243,30 @@ static void run_job(const RtJob *j) {
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
                 void *receive) {
   RtJob j = {run_job, c, channel, 0, what, count, send, receive, NULL, NULL, -1};
-  if (c->flight && !rt_flight_inside(c->flight)) rt_flight_run(c->flight, j);
+  double start = rt_now();
+  if (c->flight && rt_flight_inside(c->flight)) {
+    run_job(&j);
+    return;
+  }
+  if (c->flight) rt_flight_run(c->flight, j);
   else run_job(&j);
+  count->waited += rt_now() - start;
 }
 
 void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *receive) {
   int row = (int)(what - c->program->collectives);
   RtJob j = {run_job, c, what->axis, 0, what, &c->count[row], send, receive, NULL, NULL, row};
+  double start = rt_now();
   if (c->flight) rt_flight_start(c->flight, j);
   else run_job(&j);
+  c->count[row].waited += rt_now() - start;
 }
 
 void rt_comm_await(Comm *c, const rt_collective *what, int64_t n) {
-  if (c->flight) rt_flight_wait(c->flight, (int)(what - c->program->collectives), n);
+  int row = (int)(what - c->program->collectives);
+  double start = rt_now();
+  if (c->flight) rt_flight_wait(c->flight, row, n);
+  c->count[row].waited += rt_now() - start;
 }
 
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive) {
@@ -346,10 +357,13 @@ static void print_axis(const Comm *c, int axis) {
     if (!mine) continue;
     all.calls += c->count[i].calls, all.seconds += c->count[i].seconds;
     all.elements += c->count[i].elements, all.bytes += c->count[i].bytes;
+    all.waited += c->count[i].waited;
   }
-  fprintf(stderr, "axis %-16s %12lld calls %16.0f elements %18.0f bytes %10.3f s\n",
+  fprintf(stderr, "axis %-16s %12lld calls %16.0f elements %18.0f bytes %10.3f s",
           axis < p->naxes ? p->mesh[axis].name : "(all ranks)", (long long)all.calls, all.elements,
           all.bytes, all.seconds);
+  if (all.waited > 0) fprintf(stderr, ", %.3f s waited for", all.waited);
+  fprintf(stderr, "\n");
 }
 
 void rt_comm_table(const Comm *c) {

@@ -47,6 +47,7 @@ typedef struct Launch { /* who am I (launch.c) */
 typedef struct CommCount { /* of one collective, or of the runtime's own exchanges */
   int64_t calls;
   double elements, bytes, seconds; /* elements and bytes each rank sends in paper counting */
+  double waited;                   /* seconds that the main thread stood still for it */
 } CommCount;
 
 struct Comm {

@@ -35,6 +35,7 @@ def train(exe, before, steps='6'):
                        cwd=folder, env=MPI))
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
+    check(re.search(r'^axis data .* s, \d+\.\d{3} s waited for$', said, re.M), f'{exe}: not told what was waited for')
     latest = f'{folder}/out {exe}/latest'
     files = {n: read(f'{latest}/{n}') for n in sorted(os.listdir(latest)) if n.endswith('.safetensors')}
     check(len(files) == 4, f'{exe}: {list(files)}')
