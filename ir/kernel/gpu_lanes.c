@@ -128,13 +128,12 @@ static bool op_fits(Lanes *x, const Op *o, Lane l) {
   case OP_slice:
   case OP_split:
   case OP_merge: return moved(x, o, l);
-  case OP_pad:
-  case OP_shift:
-  case OP_concat:
-  case OP_stack:
-  case OP_unstack: return !mentions(o, l.dim) && same(x, o, l);
-  default: return true; /* reductions: what they are made of is a root of its own */
+  default: break;
   }
+  /* Of other moved indexes nothing is known along the dims they name. Reductions: what they are
+     made of is a root of its own. */
+  if (op_family(o->code) == FAMILY_STRUCT) return !mentions(o, l.dim) && same(x, o, l);
+  return true;
 }
 
 static bool fits(Lanes *x, ValueId v, Lane l) {
