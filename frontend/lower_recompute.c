@@ -4,6 +4,7 @@
      plan.recompute.1 = h[0..5], dec keep = input loc(f1:20:3+31)
      plan.recompute.2 = h keep = auto budget = 4294967296 loc(f1:21:3+40)
      plan.recompute.3 = h keep = [h.*.attn.q, h.*.attn.k] loc(f1:22:3+37)
+     plan.recompute.4 = h keep = input over tensor loc(f1:23:3+36) over(f1:23:33+6)
 
    A path is a stack as parameters name it, without the `.*` behind. Values that a line lists get
    their name in the IR (attribute `names`) when they are assigned; nothing else of a plan is seen
@@ -145,16 +146,30 @@ static const char *names_text(Eval *e, const AstSetting *line, const AstValue *k
   return arena_printf(e->arena, "[%s]", text);
 }
 
+/* over tensor, node; and where the first of them stands. */
+static const char *over_text(const Build *b, Eval *e, const AstSetting *line, const char **at) {
+  const AstValue **axis;
+  uint32_t n = setting_over(e->ctx, line, &axis);
+  const char *text = *at = "";
+  for (uint32_t i = 0; i < n; i++)
+    text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : " over ", axis[i]->path->text);
+  if (!n) return text;
+  Loc loc = build_loc(b, axis[0]->span);
+  *at = arena_printf(e->arena, " over(f%u:%u:%u+%u)", loc.file, loc.line, loc.column, loc.length);
+  return text;
+}
+
 static void write_line(const Build *b, Eval *e, const AstSetting *line, int number) {
   const AstValue *keep = setting_option(line, "keep"), *budget = setting_option(line, "budget");
   const char *what = !keep                      ? "all"
                      : keep->kind == VALUE_LIST ? names_text(e, line, keep)
                                                 : keep->path->text;
   const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";
+  const char *over_at, *over = over_text(b, e, line, &over_at);
   Loc at = build_loc(b, line->span);
   module_set(b->m, arena_printf(e->arena, "plan.recompute.%d", number),
-             "%s keep = %s%s loc(f%u:%u:%u+%u)", paths_text(e, line), what, bytes, at.file, at.line,
-             at.column, at.length);
+             "%s keep = %s%s%s loc(f%u:%u:%u+%u)%s", paths_text(e, line), what, bytes, over,
+             at.file, at.line, at.column, at.length, over_at);
 }
 
 void write_recompute(const Build *b, Eval *e, const AstItem *plan) {

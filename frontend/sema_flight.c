@@ -1,6 +1,7 @@
 /* What a plan asks of messages in flight, against what it has: `prefetch` gathers layers of ZeRO
-   stage 3 ahead, so it wants that stage and a stack with more layers (E0602); on one rank `overlap`
-   has nothing to do (N0702). The words' meaning is pass prefetch's. */
+   stage 3 ahead, or kept values that `recompute .. over` splits, so it wants one of these and a
+   stack with more layers (E0602); on one rank `overlap` has nothing to do (N0702). The words'
+   meaning is pass prefetch's. */
 #include "frontend/sema_plan.h"
 
 /* Layers of the longest stack; 0: not known. */
@@ -14,9 +15,19 @@ static int64_t longest_stack(const Plan *p) {
   return most;
 }
 
+/* What layers keep in pieces is gathered layer by layer, too. */
+static bool splits_kept(Plan *p) {
+  const AstValue **axis;
+  for (uint32_t i = 0; i < p->item->block->settings.n; i++) {
+    const AstSetting *s = p->item->block->settings.at[i];
+    if (!strcmp(s->path->text, "recompute") && setting_over(p->e->ctx, s, &axis)) return true;
+  }
+  return false;
+}
+
 static void check_stage(Plan *p, const AstValue *at) {
   int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
-  if (stage == 3) return;
+  if (stage == 3 || splits_kept(p)) return;
   Report *r =
       world_error(p->w, "E0602", at->span,
                   "`prefetch` gathers layers ahead, and stage %lld gathers none", (long long)stage);

@@ -94,16 +94,45 @@ typedef struct CollectLoop {
   ValueList operands;
 } CollectLoop;
 
+/* Where the stack is cut over axes that do not cut what the body has of it: so a plan splits what
+   one loop keeps for another (pass `place`). */
+static Placement as_the_stack(const CollectLoop *l, ValueId stack, const Placement *assigned) {
+  Placement p = *assigned, all = without(l->outer->u.assigned[stack], l->s.axis.dim);
+  for (int a = 0; a < MAX_MESH; a++)
+    if (!p.on[a]) p.on[a] = all.on[a];
+  return p;
+}
+
+static bool splits_stacks(const CollectLoop *l, ValueId stack) {
+  const Op *def = value_def(l->outer->f, stack);
+  return def && def->code == OP_loop && attr_get(&def->attrs, ATTR_over);
+}
+
 /* Weights come as they are, free things as the body asks for them, all else comes assigned. */
 static Placement argument_placement(const CollectLoop *l, uint32_t i) {
   ValueId arg = l->in.f->args.at[i + 1];
   Placement p = l->in.u.assigned[arg];
   if (i < l->s.carry) return p;
   if (l->in.u.of[arg]) return without(l->outer->u.assigned[l->o->in[i]], l->s.axis.dim);
+  if (i >= l->s.carry + l->s.invariant && !l->in.u.free[arg] && splits_stacks(l, l->o->in[i]))
+    return as_the_stack(l, l->o->in[i], &p);
   const Demand *d = l->in.u.free[arg] ? demand_find(l->in.c, l->in.f, i + 1) : NULL;
   for (int a = 0; d && a < MAX_MESH; a++)
     if (d->whole[a]) p.on[a] = NULL;
   return p;
+}
+
+static bool is_kept_split(const CollectLoop *l, ValueId arg, const Placement *p) {
+  return !l->in.u.free[arg] && !placement_equal(p, &l->in.u.assigned[arg]) &&
+         value_is_used(l->in.f, arg);
+}
+
+/* Blocks are joined once, in front of all that reads them: one all-gather of the value. */
+static void join_kept(CollectLoop *l, ValueId arg, ValueId v) {
+  const Placement *p = &l->in.u.assigned[arg];
+  v = site_convert(&l->in, v, p);
+  l->in.copies[arg].n = 0;
+  site_put(&l->in, arg, v, p);
 }
 
 static void add_arguments(CollectLoop *l) {
@@ -114,6 +143,7 @@ static void add_arguments(CollectLoop *l) {
     Placement p = i ? argument_placement(l, i - 1) : (Placement){0};
     if (i && l->in.u.of[arg]) l->in.u.assigned[arg] = p;
     site_put(&l->in, arg, v, &p);
+    if (i && is_kept_split(l, arg, &p)) join_kept(l, arg, v);
   }
 }
 
@@ -145,6 +175,8 @@ static void add_results(CollectLoop *l) {
     if (i < l->s.carry && !sums) p = l->in.copies[f->args.at[i + 1]].at[0].at;
     uint32_t on = loop_continues(l->o, i);
     if (on != NO_VALUE) p = continued_placement(l, i, on);
+    else if (i >= l->s.carry && l->s.over && !free_way && !l->in.u.free[v])
+      p = as_the_stack(l, l->o->out + i, &p);
     fn_result(l->in.m, l->in.to, site_reshard(&l->in, v, &p));
   }
 }
@@ -152,7 +184,7 @@ static void add_results(CollectLoop *l) {
 /* A first value that is zero lies wherever the sum does. */
 static void bring_operands(CollectLoop *l) {
   for (uint32_t i = 0; i < l->o->nin; i++) {
-    Placement p = l->in.copies[l->in.f->args.at[i + 1]].at[0].at;
+    Placement p = *site_placed(&l->in, l->in.to->args.at[i + 1]);
     vec_push(l->in.m->arena, l->operands, site_reshard(l->outer, l->o->in[i], &p));
   }
 }

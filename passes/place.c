@@ -6,7 +6,8 @@
    answer to the rules of D where D itself is absent. A parameter that a line `PATH -> none` names,
    its states and its gradient stay whole. Sizes that an axis does not divide: E0701 for tensors
    that have the whole dim, whole for others (the one sample of `logits`). Outputs are whole: the
-   runtime reads them. Nothing is done without a mesh. */
+   runtime reads them. What loops keep for others may be split further (place_kept.c). Nothing is
+   done without a mesh. */
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include <string.h>
@@ -124,4 +125,5 @@ void pass_place(Module *m) {
   h.n = mesh_order(m, h.axis);
   for (uint32_t i = 0; i < m->globals.n; i++) place_global(&h, m->globals.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) place_values(&h, m->fns.at[i]);
+  if (!h.failed) place_kept(m);
 }

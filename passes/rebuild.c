@@ -88,7 +88,8 @@ LoopShape loop_shape(const Op *o) {
                  .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
                  .trip = attr_int(&o->attrs, ATTR_trip, 0),
                  .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-                 .path = attr_str(&o->attrs, ATTR_path, NULL)};
+                 .path = attr_str(&o->attrs, ATTR_path, NULL),
+                 .over = attr_str(&o->attrs, ATTR_over, NULL)};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
   s.stacked = o->nin - s.carry - s.invariant;
   s.axis = (Axis){o->group[0].from[0], s.trip};
@@ -137,6 +138,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   set_part(m, o, &s);
   if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
+  if (s.over) attr_set_str(m, &o->attrs, ATTR_over, s.over);
   o->callee = body;
   return o;
 }

@@ -1,6 +1,6 @@
 /* recompute: what the lines of a plan make of the stacks (settings plan.recompute.N, written by
-   lowering or by hand: `h[0..5], dec keep = auto budget = 1000`; then may stand the line's
-   position).
+   lowering or by hand: `h[0..5], dec keep = auto budget = 1000 over tensor`; then may stand the
+   line's position, and that of the axes).
 
    Later lines win, layer by layer; layers without a line keep all. Layers in a row with one line
    are a segment:
@@ -11,6 +11,9 @@
      none    nothing: the segment's forward loop runs again, keeping all, before its backward loop
      auto    what costs the fewest operations again within the line's budget of bytes, over all
              stacks of the line; two segments at most (recompute_search.c)
+
+   `over X`: what the segment keeps is split over mesh axis X. The loop carries the word to pass
+   `place` (attribute `over`).
 
    What was decided is written as settings made.recompute.N, for readers. A budget that cannot be
    met is E0710 with the least one that can. */
@@ -33,6 +36,7 @@ typedef struct KeepLine {
   KeepWord keep;
   const char *names; /* ", " between, "]" at the end */
   double budget;
+  Str over; /* mesh axes; NULL: none */
 } KeepLine;
 
 typedef struct LinePiece { /* layers of a pair with one line */
@@ -89,6 +93,12 @@ static bool read_keep(KeepLine *line, const char *p) {
   return false;
 }
 
+/* Behind `over`, to the end. */
+static Str read_over(const Lines *l, const char *line) {
+  const char *over = strstr(line, " over ");
+  return over ? intern(l->m->ctx->names, over + 6) : NULL;
+}
+
 static void read_line(Lines *l, Str text) {
   const char *p = text, *at = strstr(text, " loc(");
   KeepLine line = {.text = at ? arena_printf(l->m->arena, "%.*s", (int)(at - text), text) : text};
@@ -96,6 +106,7 @@ static void read_line(Lines *l, Str text) {
                             &line.loc.column, &line.loc.length) == 4;
   while (good && (p == text || *p == ',')) good = read_path(l, &line, &p);
   good = good && !strncmp(p, "keep = ", 7) && read_keep(&line, p + 7);
+  line.over = read_over(l, line.text);
   if (good) vec_push(l->m->arena, l->line, line);
   else diag_at(l->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
 }
@@ -154,6 +165,7 @@ static bool is_named(const Pair *p, const KeepLine *line, ValueId v) {
 static void add_segment(Lines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
                         bool rerun) {
   Segment g = {.first = first, .count = count, .keep = keep, .rerun = rerun};
+  g.over = x->line ? x->line->over : NULL;
   vec_push(l->m->arena, l->changes.at[x->change].segments, g);
 }
 
@@ -290,10 +302,10 @@ static void tell(Lines *l, uint32_t change, const Segment *g) {
   keep_cost(l->m->arena, body_of(l, change), g->keep, &cost);
   double flop = g->rerun ? ir_count(l->m, p->fwd).flop : cost.flop, n = (double)g->count;
   module_set(l->m, arena_printf(l->m->arena, "made.recompute.%u", ++l->told),
-             "%s[%lld..%lld] keeps %s: %.0f bytes, %.6g FLOP again per step", p->s1.path,
+             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s, %.6g FLOP again per step", p->s1.path,
              (long long)g->first, (long long)(g->first + g->count - 1),
              g->rerun ? "nothing" : list_kept(p, g->keep), g->rerun ? 0 : n * cost.bytes,
-             n * flop * runs_of(l->m, p->f));
+             g->over ? " split over " : "", g->over ? g->over : "", n * flop * runs_of(l->m, p->f));
 }
 
 /* ---- all of it ---- */

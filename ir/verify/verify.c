@@ -245,7 +245,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_keep_first] = {A(axis), 0},
     [OP_kernel] = {0, A(work_at)},
     [OP_loop] = {A(carry) | A(invariant) | A(trip), A(first) | A(of) | A(into) | A(reverse) |
-                                                        A(path) | A(work_at) | A(slots) | A(ring)},
+                                                        A(path) | A(over) | A(work_at) | A(slots) |
+                                                        A(ring)},
 };
 
 static const uint64_t fn_attrs[] = {

@@ -1,8 +1,9 @@
 """Messages in flight between GPUs: python3 flights.py SHARDC [STEPS]
 
-Three models over two ranks, ZeRO-3, with gathers a layer ahead and messages beside the computation, on the stand-in: losses, norms, weights
-and states are those without, to the bit, after STEPS (8) steps in every order of graphs and streams that is tried. Then one wait of the generated
-program is left out, each in turn: some order shows it. And a rank that is killed at a random instant ends the other one, which names it.
+Three models over two ranks, ZeRO-3, with gathers a layer ahead and messages beside the computation, on the stand-in:
+losses, norms, weights and states are those without, to the bit, after STEPS (8) steps in every order of graphs and
+streams that is tried. Then one wait of the generated program is left out, each in turn: some order shows it. And a rank
+that is killed at a random instant ends the other one, which names it.
 """
 import os, random, re, shutil, signal, subprocess, sys, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
@@ -20,8 +21,8 @@ def call(*command, env=None):
 
 
 def compile_(model, name, flight, env=None):
-    row = {'model': model, 'zero': 3, 'data': 2, 'tensor': 1, 'seq': 0, 'parts': 1, 'recompute': 0, 'precision': 'f32', 'clip': 1, 'bucket': '1KiB',
-           'flight': flight}
+    row = {'model': model, 'zero': 3, 'data': 2, 'tensor': 1, 'seq': 0, 'parts': 1, 'recompute': 0, 'precision': 'f32',
+           'clip': 1, 'bucket': '1KiB', 'flight': flight}
     open(f'{folder}/{name}.shard', 'w').write(variant(model) + plan_text(row, 'p'))
     return call(SHARDC, 'compile', f'{name}.shard', '--plan', 'p', '--target', 'sm_80', '-q', '-o', name, env=env)
 
@@ -42,7 +43,8 @@ def same_bits(model, some):
     want, n = train(f'{model}0', STEPS), 1
     check(want, f'{model} trains without flights')
     for order, graph in some:
-        check(train(f'{model}1', STEPS, order, graph) == want, f'{model}, order {order}{"" if graph else ", no graph"}: other bits than without')
+        check(train(f'{model}1', STEPS, order, graph) == want,
+              f'{model}, order {order}{"" if graph else ", no graph"}: other bits than without')
         n += 1
     return n
 
@@ -62,8 +64,8 @@ os.execv('/usr/bin/cc', ['/usr/bin/cc', *sys.argv[1:]])
 
 
 def without_waits():
-    """Each wait of the layers for their weights. (Those of a step are for messages before these or before a collective that the kernels wait for:
-    one stream has all messages, so a later wait stands for an earlier one.)"""
+    """Each wait of the layers for their weights. (Those of a step are for messages before these or before a collective
+    that the kernels wait for: one stream has all messages, so a later wait stands for an earlier one.)"""
     os.mkdir(f'{folder}/bin')
     open(f'{folder}/bin/cc', 'w').write(CC)
     os.chmod(f'{folder}/bin/cc', 0o755)
@@ -95,7 +97,8 @@ def kill_one(rng, job):
         ps[1 - victim].kill()
         sys.exit(f'failed: rank {victim} was killed, and the other one goes on waiting')
     ps[victim].communicate()
-    check(ps[1 - victim].returncode == 1 and f'rank {victim} ' in err, f'rank {victim} was killed; the other one, exit {ps[1 - victim].returncode}, says {err}')
+    check(ps[1 - victim].returncode == 1 and f'rank {victim} ' in err,
+          f'rank {victim} was killed; the other one, exit {ps[1 - victim].returncode}, says {err}')
 
 
 began = time.time()

@@ -199,6 +199,12 @@ static const char *random_keep(Module *m) {
   }
 }
 
+/* Kept values are split over an axis of the mesh, now and then. */
+static const char *random_over(const Module *m) {
+  if (!m->mesh.n || draw(3)) return "";
+  return arena_printf(m->arena, " over %s", m->mesh.at[draw(m->mesh.n)].name);
+}
+
 /* One or two lines per stack, in the order of loops. */
 static void random_lines(Module *m) {
   int number = 0;
@@ -208,11 +214,11 @@ static void random_lines(Module *m) {
       Str path = o->code == OP_loop ? attr_str(&o->attrs, ATTR_path, NULL) : NULL;
       if (!path || !draw(4)) continue;
       int64_t cut = (int64_t)draw((uint64_t)attr_int(&o->attrs, ATTR_trip, 1));
-      module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number), "%s keep = %s", path,
-                 random_keep(m));
+      module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number), "%s keep = %s%s", path,
+                 random_keep(m), random_over(m));
       if (draw(2))
         module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number),
-                   "%s[0..%lld] keep = %s", path, (long long)cut, random_keep(m));
+                   "%s[0..%lld] keep = %s%s", path, (long long)cut, random_keep(m), random_over(m));
     }
 }
 

@@ -152,7 +152,8 @@ def many(r, text):
     share = BATCH // ways
     if r.random() < .5: lines.append(f'micro {r.choice([d for d in (1, 2, 4, 8) if share % d == 0])}')
     if over and r.random() < .85: lines.append(zero(r, over))
-    lines += kept(r, text) + precision(r) + rest(r)
+    over_axes = f' over {r.choice(axes)[0]}' if r.random() < .3 else ''
+    lines += [l + over_axes for l in kept(r, text)] + precision(r) + rest(r)
     ranks = 1
     for _, k in axes: ranks *= k
     return lines, ranks

@@ -23,7 +23,7 @@ MISSING = {
     'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.decay': UNBUILT,
     'TRAIN optim.onebit_adam.freeze save.async': UNBUILT,
     'PLAN pipeline pipeline=one_f_one_b pipeline=gpipe pipeline=interleaved pipeline=zero_bubble pipeline.uneven': UNBUILT,
-    'PLAN pipeline.interleaved.chunks recompute.over recompute.offload recompute.offload=host': UNBUILT,
+    'PLAN pipeline.interleaved.chunks recompute.offload recompute.offload=host': UNBUILT,
     'PLAN offload offload=optimizer offload=grads offload=params': UNBUILT,
     'MACHINE host host.cores host.memory host.pcie': UNBUILT,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,

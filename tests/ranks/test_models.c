@@ -123,6 +123,45 @@ static void sent_per_block(void **state) {
   }
 }
 
+/* ---- kept values split over an axis ---- */
+
+static Outcome kept(Ctx *c, const Model *m, Plan plan, const char *stack, const char *over) {
+  Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, m->file), .steps = 3};
+  t.plan = plan;
+  t.plan.recompute = arena_printf(c->arena, "%s keep = input%s", stack, over);
+  t.placed = plan.zero == 3;
+  return trial_run(c, &t);
+}
+
+/* Elements of a layer's input, of a sample. */
+static int64_t input_of(const Model *m) { return m == &models[3] ? 6 * 16 : 8 * 16; }
+
+/* Layers that keep their input send 10 zb: the attention's sum once more. Split, they send one
+   all-gather of the input more, and nothing else; where the axis cuts it already, nothing. */
+static void split_inputs(void **state) {
+  static const char *const stacks[] = {"h", "layers", "encoder", "h"};
+  (void)state;
+  for (int i = 0; i < 16; i++) {
+    const Model *m = &models[i % 4];
+    bool seq = i / 4 == 1, parts = i / 4 == 2;
+    int tensor = i / 4 == 3 ? 4 : 2, layers = 2;
+    Ctx *c = ctx_new();
+    Plan p = {.zero = i / 4, .micro = parts ? 2 : 0};
+    p.mesh = arena_printf(c->arena, "data = 2, tensor = %d", tensor);
+    p.rules = arena_printf(c->arena, "%s%s\n", m->rules, seq ? " else Seq" : "");
+    Outcome whole = kept(c, m, p, stacks[i % 4], ""),
+            split = kept(c, m, p, stacks[i % 4], " over tensor");
+    if (whole.error || split.error || split.worst > 1e-9)
+      fail_msg("%s, %d: %s %g at %s", m->file, i, split.error ? split.error : "", split.worst,
+               split.where);
+    int64_t more = split.sent[1][OP_all_gather] - whole.sent[1][OP_all_gather];
+    int64_t want = seq ? 0 : 3 * layers * BATCH / 2 * input_of(m);
+    assert_int_equal(more, want);
+    assert_int_equal(all_sent(&split, 1) - all_sent(&whole, 1), more);
+    ctx_free(c);
+  }
+}
+
 /* Gradients over data: twice the parameters once per step, whatever the accumulation. */
 static void sent_over_data(void **state) {
   (void)state;
@@ -153,6 +192,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(terms_of_gradients),
       cmocka_unit_test(padded_gradients_of_attention),
       cmocka_unit_test(sent_per_block),
+      cmocka_unit_test(split_inputs),
       cmocka_unit_test(sent_over_data),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
 each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute, gathers
-of stage 3 a layer ahead; not by way of the host).
+of stage 3 a layer ahead; not by way of the host), split (what layers keep is split over tensor).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -18,7 +18,8 @@ BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1], 'flight': [0, 1]}
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1], 'flight': [0, 1],
+           'split': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -63,8 +64,9 @@ def variant(model):
 def kept(row):
     """What follows the stack's name: `auto` has two and a half times the layers' inputs, of a whole micro-batch."""
     budget = 40960 // row['parts'] // (2 if row['precision'] == 'bf16' else 1)
-    return {0: [], 1: ['.* keep = input'], 'part': ['[0..0] keep = input', '[1..1] keep = none'],
-            'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
+    lines = {0: [], 1: ['.* keep = input'], 'part': ['[0..0] keep = input', '[1..1] keep = none'],
+             'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
+    return [l + ' over tensor' for l in lines] if row.get('split') and row['tensor'] > 1 else lines
 
 
 def flying(row):
