@@ -36,6 +36,7 @@ Attention attention_new(Emit *e) {
   a.i64 = emit_type(e, ELEM_i64);
   a.ptr = LLVMPointerTypeInContext(e->context, 0);
   a.tiles = ARENA_NEW(e->arena, TileCode *);
+  attention_make_lists(&a);
   return a;
 }
 
@@ -291,9 +292,32 @@ static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
   emit_loop_end(e, &t);
 }
 
+/* What is listed of a block of keys. */
+static void listed_keys(Forward *f, LLVMValueRef k0) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  AttentionRun r = attention_runs(a, f->q0, k0);
+  Forward plain = *f;
+  plain.a.f.mask = NO_VALUE;
+  Branch whole = emit_if(e, attention_run_is(a, &r, RUN_WHOLE));
+  key_range(f, r.keys.from, r.keys.to, true);
+  emit_end_if(e, whole);
+  Branch rest = emit_if(e, attention_run_is(a, &r, RUN_REST));
+  key_range(&plain, r.keys.from, r.keys.to, false);
+  emit_end_if(e, rest);
+  Branch mixed = emit_if(e, attention_run_is(a, &r, RUN_MIXED));
+  mixed_keys(f, r.keys.from, r.keys.to);
+  emit_end_if(e, mixed);
+  emit_loop_end(e, &r.loop);
+}
+
 static void key_block(Forward *f, LLVMValueRef k0) {
   Attention *a = &f->a;
   Emit *e = a->e;
+  if (a->lists.starts) {
+    listed_keys(f, k0);
+    return;
+  }
   LLVMValueRef q1 = last_query(f, f->q0, f->vectors);
   LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK])),
                                   emit_i64(e, a->f.keys));

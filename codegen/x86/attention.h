@@ -52,6 +52,15 @@ typedef struct Prefetch {
   PrefetchRows at[PREFETCH_MOST];
 } Prefetch;
 
+/* What tiles of queries need of each block of keys: attention_lists.c */
+typedef struct AttentionLists {
+  LLVMValueRef starts, runs; /* constants; NULL: no lists */
+  int64_t tiles, blocks;     /* tiles of queries, blocks of keys */
+  int heads;                 /* dims by which the mask differs, and how many lists that makes */
+  Axis head[MAX_RANK * 2];
+  int64_t count;
+} AttentionLists;
+
 typedef struct Attention {
   Emit *e;
   Flash f;
@@ -61,6 +70,7 @@ typedef struct Attention {
   LLVMValueRef next_scratch;         /* what is not given out yet */
   LLVMValueRef shared, group;        /* flat indexes of the head being worked on */
   Prefetch prefetch[PREFETCH_LISTS]; /* of this phase */
+  AttentionLists lists;
 } Attention;
 
 Attention attention_new(Emit *e);
@@ -127,6 +137,23 @@ LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1
  * lanes of `queries` are a vector's. */
 void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
                     LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
+
+/* ---- lists of keys (attention_lists.c) ---- */
+typedef enum AttentionRunKind {
+  RUN_MIXED, /* some are admitted */
+  RUN_WHOLE, /* all are, in whole register tiles */
+  RUN_REST   /* all are: fewer than a register tile has rows */
+} AttentionRunKind;
+typedef struct AttentionRun {
+  Loop loop;
+  Range keys;
+  LLVMValueRef kind;
+} AttentionRun;
+void attention_make_lists(Attention *a);
+/* Begins a loop over the runs of the block of keys from k0 on for the tile of queries from q0 on;
+   emit_loop_end(e, &run.loop) ends it. */
+AttentionRun attention_runs(Attention *a, LLVMValueRef q0, LLVMValueRef k0);
+LLVMValueRef attention_run_is(Attention *a, const AttentionRun *r, AttentionRunKind kind);
 
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);

@@ -274,6 +274,32 @@ static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
   emit_loop_end(e, &t);
 }
 
+/* What is listed of a block of keys for each tile of queries. */
+static void listed_block(Backward *b, LLVMValueRef k0) {
+  Attention *a = &b->a;
+  Emit *e = a->e;
+  LLVMValueRef each = emit_i64(e, a->p.tile_queries);
+  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
+  GradientPart x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
+                    (int)a->p.tile[FLASH_VECTORS]};
+  AttentionRun r = attention_runs(a, tile_add(e, b->s0, t.i), k0);
+  Backward plain = *b;
+  plain.a.f.mask = NO_VALUE;
+  Branch whole = emit_if(e, attention_run_is(a, &r, RUN_WHOLE));
+  scores_block(b, r.keys.from, r.keys.to, x, true);
+  emit_end_if(e, whole);
+  Branch rest = emit_if(e, attention_run_is(a, &r, RUN_REST));
+  scores_block(&plain, r.keys.from, r.keys.to, x, false);
+  emit_end_if(e, rest);
+  Branch mixed = emit_if(e, attention_run_is(a, &r, RUN_MIXED));
+  Loop p = emit_loop(e, t.i, x.queries.to, attention_mixed_vectors(a) * a->p.lanes, 0, NULL);
+  mixed_part(b, r.keys.from, r.keys.to, p.i);
+  emit_loop_end(e, &p);
+  emit_end_if(e, mixed);
+  emit_loop_end(e, &r.loop);
+  emit_loop_end(e, &t);
+}
+
 static void key_block(Backward *b, LLVMValueRef k0) {
   Attention *a = &b->a;
   Emit *e = a->e;
@@ -288,7 +314,8 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   LLVMValueRef mixed =
       LLVMBuildAnd(e->builder, facts.some, LLVMBuildNot(e->builder, facts.all, ""), "");
   Branch part = emit_if(e, mixed);
-  mixed_block(b, k0, end);
+  if (a->lists.starts) listed_block(b, k0);
+  else mixed_block(b, k0, end);
   emit_end_if(e, part);
 }
 
