@@ -6,9 +6,11 @@
 #include "loop.h"
 
 typedef struct Place {
-  uint32_t space;
+  uint32_t space; /* 0: the frame, then globals */
   int64_t at;
 } Place;
+
+#define SPACE_HOST UINT32_MAX /* variables of the host program */
 
 typedef struct Walk {
   const Module *m;
@@ -302,6 +304,7 @@ static void add_loop(Walk *w, const Call *c, OpId id) {
   l.flights = flights_over(a, o->callee);
   l.in = ARENA_ARRAY(a, Place, o->nin + 1), l.out = ARENA_ARRAY(a, Place, o->nout + 1);
   l.ring = ARENA_ARRAY(a, Place, l.flights.n + 1);
+  l.in[0] = (Place){SPACE_HOST, 0}; /* the counter */
   find_period(&l);
   for (uint32_t k = l.carried; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
