@@ -165,8 +165,8 @@ static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *t) {
   if (g) return g;
   unsigned n = (unsigned)(t->rows * t->pitch + 1); /* one more: an empty table has an address */
   LLVMValueRef bits = LLVMConstStringInContext(e->context, (const char *)t->bits, n, true);
-  g = LLVMAddGlobalInAddressSpace(e->module, LLVMTypeOf(bits), name,
-                                  e->target->facts.device == DEVICE_GPU ? 1 : 0);
+  unsigned space = e->target->code->constant_space;
+  g = LLVMAddGlobalInAddressSpace(e->module, LLVMTypeOf(bits), name, space);
   LLVMSetInitializer(g, bits), LLVMSetGlobalConstant(g, 1);
   LLVMSetLinkage(g, LLVMPrivateLinkage), LLVMSetAlignment(g, 64);
   return g;
