@@ -13,12 +13,14 @@
 
 static const char *const kind_words[] = {"RT_PARAM", "RT_STATE", "RT_INPUT", "RT_SCALAR",
                                          "RT_OUTPUT"}; /* by GlobalKind */
+_Static_assert(COUNT_OF(kind_words) == GLOBAL_OUTPUT + 1, "a word per GlobalKind");
 
 static const char *const elem_words[] = {
 #define DTYPE(name, bytes, class) [ELEM_##name] = "RT_" #name,
 #include "ir/dtypes.def"
 #undef DTYPE
 };
+_Static_assert(COUNT_OF(elem_words) == ELEM_COUNT, "a word per Elem");
 
 static const char *upper(Host *h, const char *s) {
   char *u = arena_strndup(h->m->arena, s, strlen(s));

@@ -3,6 +3,7 @@
    fits its machine is found as `plan` finds it, by the passes up to `memory`: a tenth of a second
    each, and only where nothing else is wrong. */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include "codegen/codegen.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
@@ -16,6 +17,7 @@ typedef struct Found { /* over all files, for --json */
 
 typedef enum Fits { FITS_UNKNOWN, FITS, FITS_NOT, FITS_LATER } Fits; /* LATER: not built yet */
 static const char *const fits_words[] = {"", " (fits)", " (does not fit)", " (not judged)"};
+_Static_assert(COUNT_OF(fits_words) == FITS_LATER + 1, "words per Fits");
 
 /* 124439808 -> 124,439,808 */
 static const char *grouped(Ctx *c, long long n) {

@@ -1,5 +1,6 @@
 /* `shardc compile`: the road from a file to an executable, or a part of it. */
 #include "ir/placement.h"
+#include "ir/support/num.h"
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
@@ -21,6 +22,7 @@ typedef enum EmitKind {
   EMIT_COUNT
 } EmitKind;
 static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "ptx", "exe"};
+_Static_assert(COUNT_OF(emit_names) == EMIT_COUNT, "a name per EmitKind");
 
 static double now(void) {
   struct timespec t;

@@ -2,6 +2,7 @@
    (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
    is what an executable will see. Must not: change the files that it reads. */
 #include "cmd_shards.h"
+#include "ir/support/num.h"
 #include "runtime/data/data_file.h"
 #include "runtime/base/file.h"
 #include "runtime/text/tokenizer.h"
@@ -64,6 +65,7 @@ static TokenRange range_of(const Array *a) {
 
 static const char *number_type(Cli *o, const Array *a) {
   static const char *const kinds[] = {"u", "i", "f", "bool"};
+  _Static_assert(COUNT_OF(kinds) == NUMBER_BOOL + 1, "a word per NumberKind");
   return a->kind == NUMBER_BOOL ? kinds[3]
                                 : arena_printf(o->c->arena, "%s%d", kinds[a->kind], 8 * a->width);
 }

@@ -2,6 +2,7 @@
    as a table, or as JSON. Exit 4 if something is missing that every compilation needs. Must not:
    change anything (the cache folder is made, as a compilation would). */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "doctor.h"
@@ -142,6 +143,7 @@ static void add_folders(Doctor *d) {
 
 static const char *need_text(Need n) {
   static const char *const texts[] = {"always", "for GPUs", "for several ranks", "not necessary"};
+  _Static_assert(COUNT_OF(texts) == NEED_NOTHING + 1, "words per Need");
   return texts[n];
 }
 

@@ -1,6 +1,7 @@
 /* `shardc dump`: the IR of a file at any point of the road: all of it or one function, as text,
    JSON or a graph, or what passes changed. What it prints as text is a module again. */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include "passes/pass.h"
 
 Exit pipeline_options(Cli *o, Module *m, PipelineOptions *p) {
@@ -71,6 +72,7 @@ static Exit go_on_to(Cli *o, Module *m, const char *after) {
 
 static const char *const formats[] = {"text", "json", "dot", "html"};
 enum { FORM_TEXT, FORM_JSON, FORM_DOT, FORM_HTML, FORMS };
+_Static_assert(COUNT_OF(formats) == FORMS, "a name per form");
 
 static Exit find_form(const Cli *o, int *form) {
   const char *name = o->value[OPT_FORMAT] ? o->value[OPT_FORMAT] : "text";

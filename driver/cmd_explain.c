@@ -1,6 +1,7 @@
 /* `shardc explain`: texts from the tables (explain.def, operators.def, ops.def, settings.def,
    passes.def, the runtime's errors.def); and the two commands about shardc itself. */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include "codegen/codegen.h"
 #include "frontend/operators.h"
 #include "frontend/settings.h"
@@ -74,9 +75,10 @@ static bool explain_code(const char *what) {
 /* ---- rows of other tables ---- */
 
 static bool explain_ir_op(const char *name) {
-  static const char *const families[] = {"source",    "element-wise", "reduction", "scan",
-                                         "structure", "contraction",  "gather",    "scatter",
-                                         "attention", "global",       "call"};
+  static const char *const families[] = {
+      "source",  "element-wise", "reduction", "scan", "structure",  "contraction",       "gather",
+      "scatter", "attention",    "global",    "call", "collective", "messages in flight"};
+  _Static_assert(COUNT_OF(families) == FAMILY_FLIGHT + 1, "a word per OpFamily");
   OpCode code;
   if (!op_find(name, &code)) return false;
   printf("op %s of the IR (%s)\n\n", name, families[op_family(code)]);

@@ -1,6 +1,7 @@
 /* The command line by the table options.def: long options with = or a following argument, short
    ones with or without a blank, in any order; `--` ends them. The same table writes --help. */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ static const Option options[] = {
 #include "options.def"
 #undef OPTION
 };
+_Static_assert(COUNT_OF(options) == OPT_COUNT, "a row per OptionId");
 
 Exit cli_usage(const char *format, ...) {
   va_list args;

@@ -3,6 +3,7 @@
    they are for, the largest buffers, what each axis sends, collectives, the parts of a step's time.
    Several plans are first shown beside each other. */
 #include "cmd_plan.h"
+#include "ir/support/num.h"
 #include "ir/placement.h"
 #include "runtime/chart.h"
 #include <stdlib.h>
@@ -78,6 +79,7 @@ static void put_parts(FILE *o, const Planned *p) {
 
 static void put_largest(FILE *o, const Planned *p) {
   static const char *const uses[] = {"working", "gradient", "saved", "buffer"};
+  _Static_assert(COUNT_OF(uses) == USE_COUNT, "a word per Use");
   fputs("<h3>The largest buffers at the largest moment</h3>\n", o);
   put_heads(o, "buffer what_for #bytes");
   for (uint32_t i = 0; i < p->timeline.alive.n && i < LARGEST; i++) {

@@ -1,6 +1,7 @@
 /* A module as one JSON object, for tools: the same contents as its text without storage. Values are
    numbered as in the text. It is written only; the text is the form that is read back. */
 #include "cmd.h"
+#include "ir/support/num.h"
 #include "ir/count.h"
 #include <math.h>
 #include <stdlib.h>
@@ -107,6 +108,7 @@ static uint32_t *numbers(Arena *a, const Fn *f) {
 
 static void put_fn(FILE *out, const Module *m, const Fn *f) {
   static const char *const kinds[] = {"entry", "body", "kernel"};
+  _Static_assert(COUNT_OF(kinds) == FN_KERNEL + 1, "a word per FnKind");
   const uint32_t *number = numbers(m->arena, f);
   putc('{', out);
   put_text(out, true, "name", f->name);
@@ -129,6 +131,7 @@ static void put_fn(FILE *out, const Module *m, const Fn *f) {
 
 static void put_globals(FILE *out, const Module *m) {
   static const char *const kinds[] = {"param", "state", "input", "scalar", "output"};
+  _Static_assert(COUNT_OF(kinds) == GLOBAL_OUTPUT + 1, "a word per GlobalKind");
   fputs(",\n\"globals\":[", out);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];

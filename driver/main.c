@@ -13,6 +13,7 @@ static const Command commands[] = {
 #include "commands.def"
 #undef COMMAND
 };
+_Static_assert(CMD_COUNT < 31, "an option's commands are bits of an int");
 
 const Command *command_table(uint32_t *n) {
   *n = sizeof commands / sizeof *commands;

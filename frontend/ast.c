@@ -2,6 +2,7 @@
    and numbers. A list is NULL until it has an element. Numbers get their value and unit here, by
    the table of units. */
 #include "parse.h"
+#include "ir/support/num.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -61,6 +62,7 @@ static const UnitWord units[] = {
 const char *ast_unit_name(AstUnit unit) {
   static const char *const names[] = {"no unit",          "a share", "bytes",
                                       "bytes per second", "FLOPS",   "seconds"};
+  _Static_assert(COUNT_OF(names) == UNIT_SECONDS + 1, "words per AstUnit");
   return names[unit];
 }
 
@@ -398,6 +400,7 @@ void ast_file_add(Parse *p, AstItem *i, Span whole) {
 const char *ast_op_name(AstOp op) {
   static const char *const names[] = {
       "|", "&", "<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "^", "-"};
+  _Static_assert(COUNT_OF(names) == AST_NEG + 1, "a sign per AstOp");
   return names[op];
 }
 
@@ -405,6 +408,7 @@ const char *ast_item_word(AstItemKind kind) {
   static const char *const words[] = {"use",    "dims",  "const",   "fn",     "grad",
                                       "layout", "layer", "extern",  "model",  "variant",
                                       "train",  "plan",  "machine", "weights"};
+  _Static_assert(COUNT_OF(words) == ITEM_WEIGHTS + 1, "a word per AstItemKind");
   return words[kind];
 }
 

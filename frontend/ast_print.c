@@ -2,6 +2,7 @@
    and column behind `@`. Lists that are always short (axes, names, paths) stay on the line of their
    node. */
 #include "ast.h"
+#include "ir/support/num.h"
 
 typedef struct Printer {
   Ctx *c;
@@ -124,6 +125,7 @@ static void put_attrs(Printer *p, const AstAttrs *l) {
 static void put_stmt(Printer *p, const AstStmt *s) {
   static const char *const words[] = {"param",  "sub",    "stack", "input", "output",
                                       "assign", "return", "loss",  "aux"};
+  _Static_assert(COUNT_OF(words) == STMT_AUX + 1, "a word per AstStmtKind");
   begin(p, words[s->kind]);
   if (s->names.n) fputc(' ', p->out), put_names(p, &s->names);
   if (s->kind != STMT_SUB) put_axes(p, s->axes);
@@ -155,6 +157,7 @@ static void put_pairs(Printer *p, const char *word, const AstPairs *l) {
 
 static void put_value(Printer *p, const AstValue *v) {
   static const char *const words[] = {"number ", "string ", "path ", "call ", "list", "expression"};
+  _Static_assert(COUNT_OF(words) == VALUE_EXPR + 1, "a word per AstValueKind");
   begin(p, words[v->kind]);
   if (v->kind == VALUE_NUMBER) fputs(v->number.text, p->out);
   if (v->kind == VALUE_STRING) fprintf(p->out, "\"%s\"", v->string);

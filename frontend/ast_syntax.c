@@ -6,6 +6,7 @@
    are folded into classes (an expression, an operator), and inside brackets only the comma and the
    closing bracket are named, because one of the two is what is missing. */
 #include "keywords.h"
+#include "ir/support/num.h"
 #include "parse.h"
 #include "frontend/grammar.h"
 
@@ -107,8 +108,10 @@ static const char *open_name(OpenKind k, bool article) {
   static const char *const names[] = {"a block",         "a dimension list", "an index",
                                       "a list",          "a range",          "an argument list",
                                       "an operand list", "parentheses"};
+  _Static_assert(COUNT_OF(names) == OPEN_PAREN + 1, "words per OpenKind");
   static const char *const short_names[] = {"block", "list", "index", "list",
                                             "range", "list", "list",  "parenthesis"};
+  _Static_assert(COUNT_OF(short_names) == OPEN_PAREN + 1, "a word per OpenKind");
   return article ? names[k] : short_names[k];
 }
 

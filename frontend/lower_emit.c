@@ -2,6 +2,7 @@
    arguments of loop bodies when they are used there, stacked parameters come in as one slice per
    round. */
 #include "frontend/lower_emit.h"
+#include "ir/support/num.h"
 #include "frontend/lower_build.h"
 #include "ir/lookup.h"
 #include <string.h>
@@ -299,6 +300,7 @@ static Str stack_path(Eval *e, const Stack *k) {
 
 static Str body_name(Eval *e, const Stack *k) {
   static const char *const words[] = {"check", "forward", "eval", "logits"};
+  _Static_assert(COUNT_OF(words) == MODE_LOGITS + 1, "a word per Mode");
   Module *m = e->build->m;
   Str base = intern_printf(m->ctx->names, "%s.%s", stack_path(e, k), words[e->mode]), name = base;
   for (int i = 1; module_fn(m, name); i++) name = intern_printf(m->ctx->names, "%s.%d", base, i);

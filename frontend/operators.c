@@ -1,5 +1,6 @@
 /* The table of operators, in words. Must not: decide anything; the checker has its own tables. */
 #include "frontend/operators.h"
+#include "ir/support/num.h"
 
 static const Operator table[] = {
 #define OPERATOR(section, name, form, meaning, gradient)                                           \
@@ -18,5 +19,6 @@ const char *operator_section(OperatorSection s) {
       "Element by element",        "Reductions",     "Structure", "Indexed",
       "With kernels of their own", "Initial values", "Masks",     "Functions of the library",
       "Layers of the library"};
+  _Static_assert(COUNT_OF(titles) == SECTION_COUNT, "a title per OperatorSection");
   return titles[s];
 }

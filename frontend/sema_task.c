@@ -2,6 +2,7 @@
    says what it takes; the inputs it feeds are given to the coverage check (sema_data.c), what it
    means is written as data.task.* lines, which the executable reads. Files are not opened here. */
 #include "frontend/lower_build.h"
+#include "ir/support/num.h"
 #include "frontend/settings.h"
 #include <string.h>
 
@@ -85,6 +86,7 @@ static bool kind_fits(TaskValue want, const Val *v) {
 static void check_option(Eval *e, const AstPair *p, const TaskOption *o) {
   static const char *const wanted[] = {"an i32 or index input", "an index input", "a bool input",
                                        "a share such as 15%"};
+  _Static_assert(COUNT_OF(wanted) == TASK_SHARE + 1, "words per TaskValue");
   const AstValue *v = p->value;
   if (o->value == TASK_SHARE) {
     bool good = v->kind == VALUE_NUMBER && v->number.value >= 0 && v->number.value <= 1 &&

@@ -6,6 +6,7 @@
    library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
    inside bodies. */
 #include "frontend/sema.h"
+#include "ir/support/num.h"
 #include "ir/support/input.h"
 #include <dirent.h>
 #include <errno.h>
@@ -127,6 +128,7 @@ static const char *space_word(Space s) {
       [SPACE_FN] = "function",          [SPACE_GRAD] = "grad",   [SPACE_MODEL] = "model",
       [SPACE_TRAIN] = "train block",    [SPACE_PLAN] = "plan",   [SPACE_MACHINE] = "machine",
       [SPACE_WEIGHTS] = "weights block"};
+  _Static_assert(COUNT_OF(words) == SPACE_COUNT, "a word per Space");
   return words[s];
 }
 

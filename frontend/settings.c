@@ -1,5 +1,6 @@
 /* The settings table and the reading of checked blocks. Checking is in settings_check.c. */
 #include "settings.h"
+#include "ir/support/num.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -90,6 +91,7 @@ const char *setting_type_text(SettingType t) {
       "`next(a -> b)` or `mlm(a -> b)`",
       "`all`, `input`, `none`, `auto` or a list of names",
   };
+  _Static_assert(COUNT_OF(texts) == TYPE_KEEP + 1, "words per SettingType");
   return texts[t];
 }
 

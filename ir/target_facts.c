@@ -1,6 +1,7 @@
 /* Facts of targets by name and by number, from the table target_facts.def: for the text of modules,
    for the verifier, for what tries other facts. Must not: decide anything by a fact. */
 #include "target_facts.h"
+#include "ir/support/num.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static const struct {
 #undef TARGET_FACT
 };
 
+_Static_assert(COUNT_OF(facts) == TARGET_FACTS, "a row per TargetFact");
 _Static_assert(TARGET_FACTS <= 32, "TargetFacts.given has a bit per fact");
 
 const TargetFacts target_none = {
@@ -36,12 +38,14 @@ const TargetFacts target_none = {
 };
 
 static const char *const devices[] = {[DEVICE_CPU] = "cpu", [DEVICE_GPU] = "gpu"};
+_Static_assert(COUNT_OF(devices) == DEVICE_KINDS, "a word per DeviceKind");
 
 const char *target_type_words(TargetType t) {
   static const char *const words[] = {[TARGET_TYPE_FLAG] = "true or false",
                                       [TARGET_TYPE_COUNT] = "a whole number",
                                       [TARGET_TYPE_POWER] = "a whole number",
                                       [TARGET_TYPE_DEVICE] = "cpu or gpu"};
+  _Static_assert(COUNT_OF(words) == TARGET_TYPE_DEVICE + 1, "a word per TargetType");
   return words[t];
 }
 

@@ -10,6 +10,7 @@
    values are written to memory (fuse_cut.c), and the groups are written as kernel functions
    (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "passes/fuse.h"
+#include "ir/support/num.h"
 
 #define F(family) (1u << FAMILY_##family)
 #define BUFFERS(from, to)                                                                          \
@@ -26,6 +27,7 @@ static const struct {
 #undef FAMILY
     [GROUP_LOOP] = {.name = "loop"},
 };
+_Static_assert(COUNT_OF(families) == GROUP_LOOP + 1, "a row per GroupKind");
 
 const char *group_name(GroupKind k) { return families[k].name; }
 unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }

@@ -19,6 +19,7 @@ static const Pass passes[] = {
 };
 
 enum { PASSES = sizeof passes / sizeof *passes };
+_Static_assert(FACT_COUNT < 32, "masks of properties have 32 bits, of which one is the sign");
 
 static const struct {
   const char *word, *meaning;

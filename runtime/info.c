@@ -1,11 +1,13 @@
 /* Command info: what is compiled in, as tables for people or one JSON object, or the embedded
  * source. */
 #include "run.h"
+#include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
 #include <string.h>
 
 static const char *const kinds[] = {"parameter", "state", "input", "scalar", "output"};
+_Static_assert(COUNT_OF(kinds) == RT_OUTPUT + 1, "a word per rt_kind");
 static const char *const arenas[] = {
 #define ARENA(name, word, globals) [RT_##name] = #word,
 #include "ir/arenas.def"

@@ -2,6 +2,7 @@
    (optimizer, schedule, sizes, plan) cannot be set here, and says so. The program's table is
    constant: the run gets a copy of it with the new values. */
 #include "run.h"
+#include "ir/support/num.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static bool fits(ValueKind kind, const char *value) {
 static bool check(const rt_program *p, const char *key, const char *value, Fault *f) {
   static const char *const wanted[] = {"a whole number from 0", "a number above 0", "on or off",
                                        "a value"};
+  _Static_assert(COUNT_OF(wanted) == ANY + 1, "words per ValueKind");
   int best = 4;
   const char *near = NULL;
   for (int i = 0; i < OPEN_KEYS; i++) {

@@ -9,6 +9,7 @@
 enum { PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
 
 const char *const gemm_variant[] = {"fma", "tf32", "mma"};
+_Static_assert(COUNT_OF(gemm_variant) == GEMM_MMA + 1, "a word per GemmMath");
 
 static GemmSide side_of(const GemmPlan *g, int64_t extent, int64_t copy) {
   GemmSide s = {.along_k = copy % 2 == COPY_SINGLE_K,

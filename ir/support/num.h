@@ -1,8 +1,10 @@
-/* Whole numbers: the few functions that every room needs. Inline, so that the runtime may use them
-   too. Must not: know anything of the IR. */
+/* Whole numbers: the few functions that every room needs, and the length of an array. Inline, so
+   that the runtime may use them too. Must not: know anything of the IR. */
 #ifndef SHARDC_NUM_H
 #define SHARDC_NUM_H
 #include <stdint.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* Buffers begin on it, and counters of different threads lie this far apart; in bytes. */
 enum { CACHE_LINE = 64 };

@@ -6,6 +6,7 @@
    further: the other checks follow operands without asking. */
 #include "verify.h"
 #include "ir/lookup.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 
 void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...) {
@@ -255,6 +256,7 @@ static const uint64_t fn_attrs[] = {
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
                   A(scratch) | A(workspace) | A(stream) | A(align) | A(tuned) | A(instead),
 };
+_Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name,
                         VerifyPlace at) {

@@ -49,6 +49,7 @@ typedef struct Shapes {
   { list, sizeof list / sizeof *list }
 static const Shapes shapes[] = {/* by GemmMath */
                                 SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
+_Static_assert(COUNT_OF(shapes) == GEMM_MMA + 1, "a list per GemmMath");
 
 static GpuProduct product_on(const Module *m, const Fn *k) {
   bool half = elem_is_half(product_of(k, 8).compute);

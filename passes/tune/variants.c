@@ -8,6 +8,10 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+_Static_assert((int)CONTRACT_COUNT <= TILE_MOST && (int)GPU_CONTRACT_COUNT <= TILE_MOST &&
+                   (int)ATTENTION_COUNT <= TILE_MOST && (int)GPU_ATTENTION_COUNT <= TILE_MOST,
+               "a Cut holds the numbers of every family");
+
 const Variants *variants_find(const char *family, DeviceKind device) {
   const Variants *v;
   for (int i = 0; (v = variants_row(i, device)); i++)

@@ -2,6 +2,7 @@
  * guards; never kernels). */
 #include "base.h"
 #include "ir/numbers.h"
+#include "ir/support/num.h"
 #include "runtime/rt.h"
 #include <math.h>
 #include <string.h>
@@ -14,6 +15,8 @@ static const struct {
     [RT_F64] = {8, "f64", "F64"},    [RT_I32] = {4, "i32", "I32"},    [RT_I64] = {8, "i64", "I64"},
     [RT_BOOL] = {1, "bool", "BOOL"},
 };
+_Static_assert(COUNT_OF(elems) == RT_BOOL + 1, "a row per rt_elem");
+_Static_assert(sizeof(NumberBits) == 8, "an element of any type fits");
 
 int rt_elem_bytes(int elem) { return elems[elem].bytes; }
 const char *rt_elem_name(int elem) { return elems[elem].name; }

@@ -13,6 +13,7 @@
 
 static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                          "broadcast"};
+_Static_assert(COUNT_OF(kind_names) == RT_BROADCAST + 1, "a name per rt_collective_kind");
 
 const char *rt_collective_name(int kind) { return kind_names[kind]; }
 

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 enum { CHUNK = 1 << 18, SMALL = 1 << 13, MOST = 1024 }; /* MOST: ranks of one machine */
+_Static_assert(MOST < 1 << 28, "a Failure has 28 bits for a rank");
 
 typedef struct Word { /* counts rounds */
   _Alignas(64) atomic_uint at;

@@ -85,6 +85,9 @@ typedef struct Welcome { /* of rank 0, when all have come or something is wrong 
   char what[640], help[640];
 } Welcome;
 
+_Static_assert(sizeof(Hello) == 56 + 64 + NONCE + SHA256_BYTES, "no gap travels or is hashed");
+_Static_assert(sizeof(Welcome) == 8 + 2 * 640, "no gap travels");
+
 /* How ranks reach rank 0: over a socket of one machine, which hands out shared memory
    (rendezvous_unix.c), or over TCP (rendezvous_tcp.c). */
 typedef struct RendezvousKind {

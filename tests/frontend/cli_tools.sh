@@ -42,6 +42,8 @@ expect 0 "^softmax\[D\](x)" explain op:softmax
 expect 0 "^fn softmax\[D\](x) {" explain op:softmax
 expect 0 "^max\[D\](x)" explain op:max
 expect 0 "of the IR" explain op:scatter
+expect 0 "^op all_reduce of the IR (collective)" explain op:all_reduce
+expect 0 "^op wait of the IR (messages in flight)" explain op:wait
 expect 0 "plan: zero" explain setting:zero
 expect 0 "^pass fuse" explain pass:fuse E0301
 expect 2 "did you mean .op:softmax" explain op:sofmax
