@@ -206,7 +206,7 @@ static bool embed_images(Link *l) {
   char *text = NULL;
   size_t n = 0;
   const char *path = arena_printf(l->arena, "%s/images.S", l->folder);
-  FILE *o = open_memstream(&text, &n);
+  FILE *o = heap_stream(&text, &n);
   if (!o) return fails(l, "E1310", "cannot write", path);
   fprintf(o, "\t.section .rodata\n");
   for (uint32_t i = 0; i < l->m->fns.n; i++) {
@@ -348,7 +348,7 @@ static bool emit_kernels(Link *l, bool assembly) {
   Module *m = l->m;
   char *all = NULL;
   size_t n = 0, kernels = 0;
-  FILE *out = open_memstream(&all, &n);
+  FILE *out = heap_stream(&all, &n);
   if (!out) return fails(l, "E1310", "cannot write", l->o->output);
   const char *mark = assembly ? target_of(m)->code->comment : ";";
   for (uint32_t i = 0; i < m->fns.n; i++)

@@ -131,9 +131,9 @@ static Exit check_all(Cli *o, Found *f) {
 static Exit check_json(Cli *o) {
   char *models = NULL, *plans = NULL, *messages = NULL;
   size_t n;
-  Found f = {.models = open_memstream(&models, &n),
-             .plans = open_memstream(&plans, &n),
-             .messages = open_memstream(&messages, &n)};
+  Found f = {.models = heap_stream(&models, &n),
+             .plans = heap_stream(&plans, &n),
+             .messages = heap_stream(&messages, &n)};
   if (!f.models || !f.plans || !f.messages) bug("no memory");
   Exit e = check_all(o, &f);
   fclose(f.models), fclose(f.plans), fclose(f.messages);

@@ -60,7 +60,7 @@ static Exit emit_ast(Cli *o, const char *output) {
   char *text = file_read(o->c, o->operands.at[0], &n), *printed = NULL;
   if (!text) return cli_report(o, EXIT_ENVIRONMENT);
   AstFile *f = ast_parse(o->c, o->operands.at[0], text, n);
-  FILE *out = f ? open_memstream(&printed, &length) : NULL;
+  FILE *out = f ? heap_stream(&printed, &length) : NULL;
   if (!out) return cli_report(o, EXIT_ENVIRONMENT);
   ast_print(o->c, f, out);
   fclose(out);

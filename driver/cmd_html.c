@@ -29,7 +29,7 @@ typedef struct Page {
 static void put_string(FILE *out, const char *text) {
   char *quoted = NULL;
   size_t n;
-  FILE *f = open_memstream(&quoted, &n);
+  FILE *f = heap_stream(&quoted, &n);
   if (!f) bug("no memory");
   json_put_string(f, text);
   fclose(f);
@@ -285,7 +285,7 @@ static char *put_page(Page *p, const char *lines, const char *stages, const char
   size_t length;
   const char *page = page_html_text(&length), *at = strstr(page, mark);
   char *text = NULL;
-  FILE *out = open_memstream(&text, n);
+  FILE *out = heap_stream(&text, n);
   if (!out || !at) bug("no page");
   fwrite(page, 1, (size_t)(at - page), out);
   put_data(p, out, lines, stages, assembly);
@@ -300,8 +300,8 @@ Exit dump_html(Cli *o, Module *m, const char *output) {
   char *lines = NULL, *stages = NULL, *assembly = NULL, *text = NULL;
   size_t n, lengths[3];
   p.slot = ARENA_ARRAY(m->arena, Str, p.cap), p.number = ARENA_ARRAY(m->arena, uint32_t, p.cap);
-  p.lines = open_memstream(&lines, &lengths[0]), p.stages = open_memstream(&stages, &lengths[1]);
-  FILE *kernels = open_memstream(&assembly, &lengths[2]);
+  p.lines = heap_stream(&lines, &lengths[0]), p.stages = heap_stream(&stages, &lengths[1]);
+  FILE *kernels = heap_stream(&assembly, &lengths[2]);
   if (!p.lines || !p.stages || !kernels) bug("no memory");
   Exit e = run_stages(&p);
   if (e == EXIT_FINE) put_assembly(&p, kernels);

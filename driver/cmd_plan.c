@@ -285,7 +285,7 @@ static Exit draw(Planning *x, Planned *p) {
   if (!path) return EXIT_FINE;
   char *text = NULL;
   size_t n;
-  FILE *out = open_memstream(&text, &n);
+  FILE *out = heap_stream(&text, &n);
   if (!out) bug("no memory");
   plan_svg(out, p);
   fclose(out);

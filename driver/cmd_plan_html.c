@@ -28,7 +28,7 @@ struct PlanPage {
 PlanPage *plan_page_new(Arena *a) {
   PlanPage *p = ARENA_NEW(a, PlanPage);
   p->arena = a;
-  p->body = open_memstream(&p->text, &p->n);
+  p->body = heap_stream(&p->text, &p->n);
   if (!p->body) bug("no memory");
   return p;
 }
@@ -249,7 +249,7 @@ static void put_comparison(FILE *o, const PlanPage *p) {
 Exit plan_page_write(PlanPage *p, Ctx *c, const char *model, const char *path) {
   char *text = NULL;
   size_t n, style;
-  FILE *o = open_memstream(&text, &n);
+  FILE *o = heap_stream(&text, &n);
   if (!o) bug("no memory");
   fclose(p->body);
   const char *css = plan_css_text(&style);

@@ -83,7 +83,7 @@ static void put_line_head(const SettingRow *r) {
          r->flags & SETTING_ARROW ? " -> .." : "");
   char *help;
   size_t n;
-  FILE *out = open_memstream(&help, &n);
+  FILE *out = heap_stream(&help, &n);
   write_line_help(out, r);
   fclose(out), put_paragraph(help), free(help);
 }

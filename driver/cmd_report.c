@@ -10,7 +10,7 @@ Exit cmd_report(Cli *o) {
   size_t n = 0;
   Fault f = {0};
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
-  FILE *page = open_memstream(&text, &n);
+  FILE *page = heap_stream(&text, &n);
   if (!page) bug("no memory");
   bool good = rt_report(page, o->operands.at, (int)o->operands.n, &f);
   fclose(page);

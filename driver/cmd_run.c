@@ -177,7 +177,7 @@ static void read_signals(Job *j) {
 }
 
 static int look_after(Job *j) {
-  struct pollfd *p = calloc((size_t)j->n + 1, sizeof *p);
+  struct pollfd *p = heap_new((size_t)j->n + 1, sizeof *p);
   while (p && j->alive) {
     p[0] = (struct pollfd){j->signals, POLLIN, 0};
     for (int i = 0; i < j->n; i++) p[i + 1] = (struct pollfd){j->rank[i].from, POLLIN, 0};
@@ -193,7 +193,7 @@ static int look_after(Job *j) {
 }
 
 int run_ranks(char **command, int n) {
-  Job j = {.n = n, .command = command, .rank = calloc((size_t)n, sizeof(Rank))};
+  Job j = {.n = n, .command = command, .rank = heap_new((size_t)n, sizeof(Rank))};
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   snprintf(j.name, sizeof j.name, "run %ld %lld.%09ld", (long)getpid(), (long long)t.tv_sec,

@@ -68,7 +68,7 @@ static void put_gone(FILE *out, const Entries *before, const Entries *after) {
 char *text_changes(Arena *a, const char *before, const char *after, size_t *n) {
   Entries old = entries_of(a, before), new = entries_of(a, after);
   char *text = NULL;
-  FILE *out = open_memstream(&text, n);
+  FILE *out = heap_stream(&text, n);
   if (!out) bug("no memory");
   put_gone(out, &old, &new);
   put_changed(out, &old, &new, false);

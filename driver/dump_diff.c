@@ -124,7 +124,7 @@ char *text_diff(Arena *arena, const char *before, const char *after, const char 
   x.cut = ARENA_ARRAY(arena, bool, x.a.n + 1), x.added = ARENA_ARRAY(arena, bool, x.b.n + 1);
   memset(x.cut, 0, x.a.n + 1), memset(x.added, 0, x.b.n + 1);
   compare(&x);
-  FILE *out = open_memstream(&text, n);
+  FILE *out = heap_stream(&text, n);
   if (!out) bug("no memory");
   if (strcmp(before, after)) fprintf(out, "--- %s\n+++ %s\n", names[0], names[1]);
   put_hunks(out, &x);

@@ -76,7 +76,7 @@ static void put_fn(const Graph *g) {
 
 char *module_dot(Module *m, const Fn *only, size_t *n) {
   char *text = NULL;
-  Graph g = {open_memstream(&text, n), m, NULL, 0};
+  Graph g = {heap_stream(&text, n), m, NULL, 0};
   if (!g.out) bug("no memory");
   fputs("digraph \"", g.out);
   put_escaped(g.out, m->model);

@@ -178,7 +178,7 @@ static void put_head(FILE *out, const Module *m) {
 char *module_json(Module *m, const Fn *only, size_t *n) {
   char *text = NULL;
   bool first = true;
-  FILE *out = open_memstream(&text, n);
+  FILE *out = heap_stream(&text, n);
   if (!out) bug("no memory");
   put_head(out, m);
   put_globals(out, m);

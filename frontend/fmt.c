@@ -304,7 +304,7 @@ static char *tree_text(Ctx *c, const char *name, const char *text, size_t n) {
   AstFile *tree = ast_parse(c, name, text, n);
   char *printed = NULL;
   size_t length;
-  FILE *out = tree && !diag_errors(c->diag) ? open_memstream(&printed, &length) : NULL;
+  FILE *out = tree && !diag_errors(c->diag) ? heap_stream(&printed, &length) : NULL;
   if (!out) return NULL;
   ast_print_plain(c, tree, out);
   fclose(out);

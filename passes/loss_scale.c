@@ -13,8 +13,8 @@
      output   loss.scale, loss.overflow, loss.skipped: that this step used; whether it is left out
               for its sake; how many are so far
 
-   A loss that is not finite is no matter of the scale, nor are gradients that stay so at the least
-   scale (plan.precision.least): then nothing changes and the runtime decides (train.on_nan). Must
+   The scale does not cause a loss that is not finite, nor gradients that stay so at the least scale
+   (plan.precision.least): then nothing changes and the runtime decides (train.on_nan). Must
    not: scale the loss itself, which is reported as it is. */
 #include "passes/loss_scale.h"
 #include "passes/guard_nonfinite.h"

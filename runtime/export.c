@@ -82,6 +82,7 @@ static bool write_config(const rt_program *p, const char *folder, Fault *f) {
   char *text = NULL, path[RT_PATH];
   size_t n = 0;
   FILE *o = open_memstream(&text, &n);
+  if (!o) return rt_fault(f, 701, "no memory for the configuration");
   fprintf(o, "{\n");
   for (int i = 0; i < p->nsettings; i++) {
     if (strncmp(p->settings[i].key, prefix, sizeof prefix - 1)) continue;

@@ -1,7 +1,7 @@
 /* What follows from the cut of a GPU's kernel. Rules of pass `select` choose variant, tile and, for
    some families, threads; CTAs, shared memory and workspace follow from these by gpu_plan, for the
    rules as for the verifier. It also says which cuts no kernel can be made with: vectors that a
-   buffer does not have, threads that no warp is made of, work that nobody does. */
+   buffer does not have, threads that no warp is made of, output left unwritten. */
 #ifndef SHARDC_GPU_PLAN_H
 #define SHARDC_GPU_PLAN_H
 #include "flash_gpu.h"

@@ -1,5 +1,5 @@
-/* Arenas: memory by lifetime. One arena per compilation, one per pass; nothing inside is freed by
-   itself. Allocation never returns NULL: out of memory ends the process with a message. */
+/* Arenas: memory by lifetime. One arena per compilation; nothing inside is freed by itself.
+   Allocation never returns NULL: out of memory ends the process with a message. */
 #ifndef SHARDC_ARENA_H
 #define SHARDC_ARENA_H
 #include <stdarg.h>

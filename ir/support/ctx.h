@@ -4,6 +4,7 @@
 #include "arena.h"
 #include "diag.h"
 #include "intern.h"
+#include "heap.h"
 
 typedef struct Ctx {
   Arena *arena; /* lives as long as the compilation */

@@ -76,8 +76,10 @@ void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 b
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, or a beginning; else NULL */
 
-/* An internal error: says where in the compiler, aborts. */
+/* An internal error: says where in the compiler, aborts. `must` is for what another part promised:
+   it stays in every build, so conditions are cheap. */
 #define bug(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
+#define must(condition, ...) ((condition) ? (void)0 : bug(__VA_ARGS__))
 _Noreturn void bug_at(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #endif

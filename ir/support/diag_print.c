@@ -15,6 +15,7 @@
    codes. Messages are sorted by file, position and order of arrival, so the output does not depend
    on the order of the checks. Must not: change what was collected. */
 #include "diag_report.h"
+#include "heap.h"
 #include <stdlib.h>
 
 enum { LINE_LIMIT = 180 };
@@ -305,7 +306,7 @@ static void put_json_edits(const Diag *d, const Report *r, FILE *out) {
 static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
   char *text = NULL;
   size_t n = 0;
-  FILE *memory = open_memstream(&text, &n);
+  FILE *memory = heap_stream(&text, &n);
   if (!memory) return;
   print_human(d, r, memory, false);
   fclose(memory);

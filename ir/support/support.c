@@ -1,12 +1,23 @@
 /* Arena, interner and context. The arena is a list of blocks that double in size up to 1 MiB; the
    interner an open hash table of pointers into the arena, FNV-1a by content, so nothing depends on
-   addresses. */
+   addresses.
+
+   With SHARDC_STRESS, which shardc_stress is linked with (tests/stress), mistakes that go unnoticed
+   otherwise are seen: blocks hold one value or few, each with a guard behind it; what is freed, and
+   what a growing array leaves behind, is overwritten; growing arrays move often; and allocation
+   number SHARDC_FAIL_AT of the process fails. */
 #include "ctx.h"
+#include "heap.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, FIRST_BLOCK = 16 << 10, LARGEST_BLOCK = 1 << 20 };
+#ifdef SHARDC_STRESS
+enum { ALIGN = 16, FIRST_BLOCK = 32, LARGEST_BLOCK = 32, GUARD = 32, STRESS = 1 };
+#else
+enum { ALIGN = 16, FIRST_BLOCK = 16 << 10, LARGEST_BLOCK = 1 << 20, GUARD = 0, STRESS = 0 };
+#endif
+enum { STALE = 0xdb, GUARDED = 0x9c }; /* no pointer, no small number, NaN as f32 and f64 */
 
 typedef struct Block {
   struct Block *next;
@@ -18,23 +29,66 @@ struct Arena {
   Block *head;
 };
 
+#ifdef SHARDC_STRESS
+/* Is this allocation the one that fails? */
+static bool fails(void) {
+  static _Atomic long long count;
+  const char *at = getenv("SHARDC_FAIL_AT");
+  return ++count == (at ? atoll(at) : 0);
+}
+#else
+static bool fails(void) { return false; }
+#endif
+
+static _Noreturn void out_of_memory(void) {
+  fputs("shardc: out of memory\n", stderr);
+  exit(70);
+}
+
+void *heap_new(size_t n, size_t bytes) {
+  void *p = fails() ? NULL : calloc(n, bytes);
+  if (!p) out_of_memory();
+  return p;
+}
+
+FILE *heap_stream(char **text, size_t *n) {
+  FILE *f = fails() ? NULL : open_memstream(text, n);
+  if (!f) out_of_memory();
+  return f;
+}
+
 static Block *new_block(size_t size) {
-  Block *b = calloc(1, sizeof *b + size);
-  if (!b) fputs("shardc: out of memory\n", stderr), exit(70);
+  Block *b = heap_new(1, sizeof *b + size + GUARD);
   b->size = size;
+  memset(b->bytes + size, GUARDED, GUARD);
   return b;
 }
 
+static void free_block(Block *b) {
+  for (int i = 0; i < (int)GUARD; i++)
+    if ((unsigned char)b->bytes[b->size + (size_t)i] != GUARDED)
+      bug("somebody wrote behind %zu bytes of an arena", b->size);
+  if (STRESS) memset(b->bytes, STALE, b->size);
+  free(b);
+}
+
 Arena *arena_new(void) {
-  Arena *a = calloc(1, sizeof *a);
-  if (!a) fputs("shardc: out of memory\n", stderr), exit(70);
+  Arena *a = heap_new(1, sizeof *a);
   a->head = new_block(FIRST_BLOCK);
   return a;
 }
 
 void arena_free(Arena *a) {
-  for (Block *b = a->head, *next; b; b = next) next = b->next, free(b);
+  for (Block *b = a->head, *next; b; b = next) next = b->next, free_block(b);
   free(a);
+}
+
+void *vec_grown(Arena *a, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
+  *cap = !*cap ? (STRESS ? 1 : 8) : STRESS && *cap < 16 ? *cap + 1 : *cap * 2;
+  void *grown = arena_alloc(a, bytes * *cap);
+  if (n) memcpy(grown, at, bytes * n);
+  if (STRESS && n) memset(at, STALE, bytes * n);
+  return grown;
 }
 
 void *arena_alloc(Arena *a, size_t bytes) {

@@ -1,5 +1,6 @@
 /* Growable arrays that live in an arena: VEC(int) v = {0}; vec_push(arena, v, 3); v.at[0]; v.n.
-   Growing copies and leaves the old block to the arena. */
+   Growing copies and leaves the old block to the arena: who pointed into it must not look again
+   (the stress build overwrites it). */
 #ifndef SHARDC_VEC_H
 #define SHARDC_VEC_H
 #include "arena.h"
@@ -12,14 +13,12 @@
     uint32_t n, cap;                                                                               \
   }
 
+/* A larger place for n elements of so many bytes, which it copies. */
+void *vec_grown(Arena *a, void *at, uint32_t n, uint32_t *cap, size_t bytes);
+
 #define vec_push(arena, v, ...)                                                                    \
   do {                                                                                             \
-    if ((v).n == (v).cap) {                                                                        \
-      uint32_t cap_ = (v).cap ? (v).cap * 2 : 8;                                                   \
-      void *new_ = arena_alloc((arena), sizeof *(v).at * cap_);                                    \
-      if ((v).n) memcpy(new_, (v).at, (v).n * sizeof *(v).at);                                     \
-      (v).at = new_, (v).cap = cap_;                                                               \
-    }                                                                                              \
+    if ((v).n == (v).cap) (v).at = vec_grown((arena), (v).at, (v).n, &(v).cap, sizeof *(v).at);    \
     (v).at[(v).n++] = (__VA_ARGS__);                                                               \
   } while (0)
 

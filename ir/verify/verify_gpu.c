@@ -1,7 +1,7 @@
 /* What `select` promises about kernels for GPUs, checked: CTAs, threads, shared memory and
    workspace are those that follow from the cut (gpu_plan.h), and buffers begin where attribute
-   align says. The code generator believes all of these: a thread too few is work that nobody does,
-   a vector too long is one that the buffer does not have. */
+   align says. The code generator believes all of these: with a thread too few some output
+   would be left unwritten, and a vector too long would leave the buffer. */
 #include "ir/kernel/gpu_plan.h"
 #include "verify.h"
 

@@ -148,7 +148,7 @@ static int in_order(const void *x, const void *y) {
 char *tune_db_text(Ctx *c, TuneDb *db) {
   char *text = NULL;
   size_t n;
-  FILE *out = open_memstream(&text, &n);
+  FILE *out = heap_stream(&text, &n);
   if (!out) bug("no memory");
   if (db->n) qsort(db->at, db->n, sizeof *db->at, in_order);
   fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);

@@ -82,8 +82,19 @@ void rt_fail(int code, const char *format, ...) {
   rt_die(&f);
 }
 
+#ifdef SHARDC_STRESS
+/* Is this allocation number SHARDC_FAIL_AT of the process? */
+static bool fails(void) {
+  static _Atomic long long count;
+  const char *at = getenv("SHARDC_FAIL_AT");
+  return ++count == (at ? atoll(at) : 0);
+}
+#else
+static bool fails(void) { return false; }
+#endif
+
 void *rt_alloc(size_t bytes) {
-  void *p = calloc(1, bytes ? bytes : 1);
+  void *p = fails() ? NULL : calloc(1, bytes ? bytes : 1);
   if (!p) rt_fail(701, "no memory for %zu bytes", bytes);
   return p;
 }

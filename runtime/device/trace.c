@@ -146,6 +146,7 @@ bool rt_trace_write(Trace *t, Fault *f) {
   size_t n = 0;
   if (!t->event) return true;
   FILE *o = open_memstream(&text, &n);
+  if (!o) return rt_fault(f, 701, "no memory for the trace");
   fprintf(o, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"model\":");
   rt_json_write(o, t->program->model);
   fprintf(o, ",\"complete\":%s},\"traceEvents\":[", t->full ? "false" : "true");

@@ -254,6 +254,7 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
   char *text = NULL;
   size_t n = 0;
   FILE *o = open_memstream(&text, &n);
+  if (!o) return rt_fault(f, 701, "no memory for state.json");
   fprintf(o, "{\"schema\":1,\"model\":"), rt_json_write(o, p->model);
   fprintf(o, ",\"compiler\":"), rt_json_write(o, p->compiler);
   fprintf(o, ",\"program\":"), rt_json_write(o, p->hash);
