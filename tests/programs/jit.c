@@ -25,7 +25,7 @@ struct Jit {
   VEC(Known) known;
 };
 
-static void must(LLVMErrorRef e) {
+static void must_work(LLVMErrorRef e) {
   if (e) bug("the linker in memory: %s", LLVMGetErrorMessage(e));
 }
 
@@ -39,8 +39,8 @@ Jit *jit_new(Arena *a) {
 static LLVMOrcLLJITRef linker_of(Jit *j) {
   LLVMOrcDefinitionGeneratorRef own = NULL;
   if (j->linker) return j->linker;
-  must(LLVMOrcCreateLLJIT(&j->linker, NULL));
-  must(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&own, '\0', NULL, NULL));
+  must_work(LLVMOrcCreateLLJIT(&j->linker, NULL));
+  must_work(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&own, '\0', NULL, NULL));
   LLVMOrcJITDylibAddGenerator(LLVMOrcLLJITGetMainJITDylib(j->linker), own);
   return j->linker;
 }
@@ -54,7 +54,8 @@ void jit_add_kernel(Jit *j, Module *m, const Fn *k) {
     Fn bare = *k;
     bare.name = intern_printf(m->ctx->names, "%u", known.number);
     LLVMMemoryBufferRef code = kernel_object(m, &bare, true);
-    must(LLVMOrcLLJITAddObjectFile(linker_of(j), LLVMOrcLLJITGetMainJITDylib(linker_of(j)), code));
+    must_work(
+        LLVMOrcLLJITAddObjectFile(linker_of(j), LLVMOrcLLJITGetMainJITDylib(linker_of(j)), code));
     vec_push(j->arena, j->made, ((Made){arena_printf(j->arena, "%s", text), known.number}));
   }
   vec_push(j->arena, j->known, known);
@@ -81,7 +82,7 @@ bool jit_kernel(void *jit, const Fn *k, void *const *buffers) {
     for (int64_t p = 0; chunks && p < chunks->i; p++) {
       LLVMOrcExecutorAddress at;
       const char *name = arena_printf(j->arena, "k_%u_p%d", j->known.at[i].number, (int)p);
-      must(LLVMOrcLLJITLookup(j->linker, &at, name));
+      must_work(LLVMOrcLLJITLookup(j->linker, &at, name));
       rt_chunk *run;
       memcpy(&run, &at, sizeof run);
       run_phase(k, run, chunks->list[p], buffers);
