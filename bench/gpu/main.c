@@ -51,6 +51,7 @@ static _Noreturn void part_main(Bundle *b, const Part *p) {
   setpgid(0, 0), prctl(PR_SET_PDEATHSIG, SIGKILL); /* with the command */
   signal(SIGINT, SIG_DFL), signal(SIGTERM, SIG_DFL);
   if (!freopen(log, "w", stderr)) exit(PART_BAD);
+  setvbuf(stderr, NULL, _IONBF, 0); /* a part's children may end without writing what is kept */
   b->rows = fopen(out_path(b, "%s.jsonl", p->name), "w");
   b->table = fopen(out_path(b, "%s.txt", p->name), "w");
   if (!b->rows || !b->table) exit(PART_BAD);

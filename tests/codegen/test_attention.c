@@ -294,7 +294,8 @@ static void forward_bf16(void **state) {
 }
 static void backward(void **state) { (void)state, run_many(machine, "f32", 150, true, 2, 4e-5); }
 static void backward_bf16(void **state) {
-  double tolerance = gpu() ? 1e-2 : 2e-3; /* tensor cores take probabilities in bf16 */
+  double tolerance =
+      gpu() ? 2e-2 : 2e-3; /* tensor cores take probabilities, and their gradients, in bf16 */
   (void)state, run_many(machine, "bf16", gpu() ? 60 : 18, true, 2, tolerance);
 }
 static void f16(void **state) {
