@@ -55,6 +55,7 @@ def paper():
     """Gigabytes of each configuration, and which one has room in 32 GiB. (The paper's own 170B needed its inputs in the
     host's memory, too.)"""
     text, fits = open(f'{EXAMPLES}/zero_paper.shard').read(), {}
+    text = text.replace('gpus = 16 ', 'gpus = 16 memory = 32GiB ')
     for model, layers, micro, batch in (('GPT_100B', 125, 32, 800), ('GPT_170B', 212, 12, 300)):
         other = text.replace('Layers = 125', f'Layers = {layers}').replace('batch 800', f'batch {batch}')
         open(f'{folder}/paper.shard', 'w').write(other.replace('micro     32', f'micro     {micro}'))
