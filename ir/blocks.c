@@ -13,6 +13,7 @@ typedef struct Blocks {
   MaskQuestion ask;
   ValueId mask;
   Axis query, key;
+  bool places; /* data takes nothing from a full block */
   BlockMap *map;
 } Blocks;
 
@@ -43,7 +44,7 @@ static BlockState state_of(Blocks *x, int64_t q0, int64_t q1, int64_t k0, int64_
   MaskFinding most = {false, true}, least = {false, true};
   look(x, q0, q1, k0, k1, false, &most);
   if (!most.some) return BLOCK_ABSENT;
-  if (most.all) look(x, q0, q1, k0, k1, true, &least);
+  if (most.all && !x->places) look(x, q0, q1, k0, k1, true, &least);
   return most.all && least.all ? BLOCK_FULL : BLOCK_PARTIAL;
 }
 
@@ -65,7 +66,7 @@ static void fill(Blocks *x, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     return;
   }
   if (!find(x, q0, q1, k0, k1, false).some) return;
-  if (find(x, q0, q1, k0, k1, true).all) {
+  if (find(x, q0, q1, k0, k1, !x->places).all) {
     put(m, r0, r1, c0, c1, BLOCK_FULL);
     return;
   }
@@ -74,17 +75,53 @@ static void fill(Blocks *x, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     fill(x, i / 2 ? r : r0, i / 2 ? r1 : r, i % 2 ? c : c0, i % 2 ? c1 : c);
 }
 
+typedef struct BlockSize {
+  int64_t high, wide;
+} BlockSize;
+
+static BlockMap blocks_of(Arena *a, Blocks *x, const BlockSize *n) {
+  BlockMap m = {.rows = ceil_div(x->query.size, n->high),
+                .columns = ceil_div(x->key.size, n->wide),
+                .high = n->high,
+                .wide = n->wide};
+  m.state = ARENA_ARRAY(a, uint8_t, m.rows * m.columns + 1);
+  x->map = &m;
+  fill(x, 0, m.rows, 0, m.columns);
+  arena_free(x->ask.arena);
+  return m;
+}
+
+static Blocks blocks_about(const Fn *f, ValueId mask, Axis query, Axis key, int heads,
+                           const BlockHead *head) {
+  Blocks x = {.ask = mask_question(arena_new(), f), .mask = mask, .query = query, .key = key};
+  for (int i = 0; i < heads; i++) mask_range(&x.ask, head[i].dim, head[i].at, head[i].at + 1);
+  return x;
+}
+
 BlockMap mask_blocks(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
                      int64_t wide, int heads, const BlockHead *head) {
-  BlockMap m = {.rows = ceil_div(query.size, high),
-                .columns = ceil_div(key.size, wide),
-                .high = high,
-                .wide = wide};
-  m.state = ARENA_ARRAY(a, uint8_t, m.rows * m.columns + 1);
-  Arena *work = arena_new();
-  Blocks x = {.ask = mask_question(work, f), .mask = mask, .query = query, .key = key, .map = &m};
-  for (int i = 0; i < heads; i++) mask_range(&x.ask, head[i].dim, head[i].at, head[i].at + 1);
-  fill(&x, 0, m.rows, 0, m.columns);
-  arena_free(work);
-  return m;
+  Blocks x = blocks_about(f, mask, query, key, heads, head);
+  return blocks_of(a, &x, &(BlockSize){high, wide});
+}
+
+BlockMap mask_places(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
+                     int64_t wide, int heads, const BlockHead *head) {
+  Blocks x = blocks_about(f, mask, query, key, heads, head);
+  x.places = true;
+  return blocks_of(a, &x, &(BlockSize){high, wide});
+}
+
+int64_t mask_contradicts(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
+                         int heads, const BlockHead *head, int64_t samples) {
+  Blocks x = blocks_about(f, mask, query, key, heads, head);
+  x.places = true;
+  int64_t n = map->rows * map->columns, step = n <= samples ? 1 : (n / samples) | 1, wrong = -1;
+  for (int64_t b = 0; b < n && wrong < 0; b += step) {
+    int64_t q = b / map->columns * map->high, k = b % map->columns * map->wide;
+    BlockState s =
+        state_of(&x, q, min_i64(q + map->high, query.size), k, min_i64(k + map->wide, key.size));
+    if (s != (BlockState)map->state[b]) wrong = b;
+  }
+  arena_free(x.ask.arena);
+  return wrong;
 }

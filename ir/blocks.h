@@ -21,4 +21,11 @@ typedef struct BlockHead { /* a position of another dim, by which the mask may d
 /* Blocks of high x wide. What data decides may make a full block partial, and nothing absent. */
 BlockMap mask_blocks(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
                      int64_t wide, int heads, const BlockHead *head);
+/* The same by positions alone: data makes no full block partial; what it decides is mask_rest. */
+BlockMap mask_places(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
+                     int64_t wide, int heads, const BlockHead *head);
+/* A block, of `samples` that are spread over all, that positions do not state as `map` does; -1:
+   none. */
+int64_t mask_contradicts(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
+                         int heads, const BlockHead *head, int64_t samples);
 #endif

@@ -245,6 +245,12 @@ typedef struct IrSource { /* embedded model files: what loc(f1:..) points into *
   Str path;       /* as the diagnostics know it; NULL: by its name */
 } IrSource;
 
+typedef struct BlockLists { /* blocks of scores that attention works on (lists.h) */
+  Str name;
+  AttrList attrs;
+  Span span; /* where it was read */
+} BlockLists;
+
 typedef struct IrCount { /* what one run of an entry costs (count.h) */
   double flop, bytes;    /* bytes: moved between memory and kernels */
   int64_t peak;          /* bytes of work alive at once */
@@ -264,6 +270,7 @@ typedef struct Module {
   TargetFacts target;   /* what it is compiled for */
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
+  VEC(BlockLists) lists;
   VEC(Global *) globals;
   VEC(Fn *) fns; /* callees before callers */
 } Module;

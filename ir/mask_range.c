@@ -174,3 +174,30 @@ int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out) {
   arena_free(a);
   return n;
 }
+
+static bool reads_data(const Fn *f, ValueId v, uint8_t *seen) {
+  enum { UNSEEN, NO, YES };
+  const Op *o = value_def(f, v);
+  if (seen[v]) return seen[v] == YES;
+  bool data = !o || (!o->nin && o->code != OP_const && o->code != OP_iota);
+  for (uint32_t i = 0; o && i < o->nin; i++) data |= reads_data(f, o->in[i], seen);
+  return seen[v] = data ? YES : NO, data;
+}
+
+static int add_rest(const Fn *f, ValueId v, uint8_t *seen, ValueId *out, int n) {
+  const Op *o = value_def(f, v);
+  while (o && o->code == OP_expand) o = value_def(f, v = o->in[0]);
+  if (n < 0 || !reads_data(f, v, seen)) return n;
+  if (o && o->code == OP_and)
+    return add_rest(f, o->in[1], seen, out, add_rest(f, o->in[0], seen, out, n));
+  if (n == MASK_REST) return -1;
+  return out[n] = v, n + 1;
+}
+
+int mask_rest(const Fn *f, ValueId mask, ValueId out[MASK_REST]) {
+  Arena *a = arena_new();
+  int n = add_rest(f, mask, ARENA_ARRAY(a, uint8_t, f->values.n + 1), out, 0);
+  arena_free(a);
+  if (n < 0) out[0] = mask;
+  return n < 0 ? 1 : n;
+}

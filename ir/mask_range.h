@@ -34,4 +34,9 @@ MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least);
 
 /* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
 int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
+
+/* What data decides of a mask: values whose conjunction it is where all else is admitted. Their
+   number; 0: positions alone decide. */
+enum { MASK_REST = 8 };
+int mask_rest(const Fn *f, ValueId mask, ValueId out[MASK_REST]);
 #endif

@@ -502,6 +502,15 @@ static void read_global_line(Parser *p, GlobalKind kind) {
   lex_loc(p, &g->loc);
 }
 
+static void read_lists(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  BlockLists l = {.name = lex_symbol(p)};
+  l.span = lex_span(p, at);
+  lex_attrs(p, &l.attrs);
+  vec_push(p->m->arena, p->m->lists, l);
+}
+
 static bool read_declaration(Parser *p) {
   if (lex_keyword(p, "model")) p->m->model = lex_key(p, "a name");
   else if (lex_keyword(p, "after")) p->m->after = lex_key(p, "a pass");
@@ -512,6 +521,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "place")) read_rule(p);
   else if (lex_keyword(p, "target")) read_target(p);
   else if (lex_keyword(p, "set")) read_set(p);
+  else if (lex_keyword(p, "lists")) read_lists(p);
   else {
     for (int k = 0; k < 5; k++)
       if (lex_keyword(p, text_global_kinds[k])) return read_global_line(p, (GlobalKind)k), true;

@@ -359,6 +359,11 @@ static void put_head(Printer *p, const Module *m, bool counts) {
     put_quoted(p, m->settings.at[i].value);
     put(p, "\n");
   }
+  for (uint32_t i = 0; i < m->lists.n; i++) {
+    put(p, "lists @%s", m->lists.at[i].name);
+    put_attrs(p, &m->lists.at[i].attrs);
+    put(p, "\n");
+  }
   for (uint32_t i = 0; i < m->globals.n; i++) put_global(p, m->globals.at[i]);
 }
 

@@ -233,8 +233,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_shift] = {A(by), A(fill)},
     [OP_cumsum] = {0, A(inverse)},
     [OP_rope] = {A(theta), A(inverse)},
-    [OP_attention] = {A(scale), 0},
-    [OP_attention_grad] = {A(scale), 0},
+    [OP_attention] = {A(scale), A(lists)},
+    [OP_attention_grad] = {A(scale), A(lists)},
     [OP_all_reduce] = {A(axis),
                        A(reduce) | A(gradient) | A(ways) | A(times) | A(piece) | A(flight)},
     [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways) | A(times) | A(piece) | A(flight) |
@@ -347,6 +347,11 @@ static void check_op(Verifier *v, OpId id) {
   check_store(v, id);
 }
 
+static void check_lists_of(Verifier *v) {
+  for (OpId i = 0; i < v->fn->ops.n && !v->failed; i++)
+    if (op_family(v->fn->ops.at[i].code) == FAMILY_ATTENTION) verify_listed(v, &v->fn->ops.at[i]);
+}
+
 static void check_fn(Verifier *v, const Fn *f) {
   v->fn = f;
   check_fn_name(v);
@@ -354,6 +359,7 @@ static void check_fn(Verifier *v, const Fn *f) {
     check_type_names(v, value_type(f, f->args.at[i]), verify_at_fn(v));
   check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_at_fn(v));
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
+  check_lists_of(v);
   if (!v->failed) verify_parts(v);
   if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
   if (v->fence < FENCE_SELECTED) verify_landed(v);
@@ -379,6 +385,7 @@ bool ir_verify(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
   check_target(&v), check_settings(&v);
   if (v.fence >= FENCE_SELECTED) check_symbols(&v);
+  verify_lists(&v);
   if (!v.failed) verify_flats(&v);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     v.fn = m->fns.at[i];

@@ -3,7 +3,8 @@
    verify_uniform.c (where ranks of one program hold the same),
    verify_storage.c (what fuse, order and memory promise), verify_laid.c (concats outside of
    kernels), verify_bytes.c (arenas, frames, callers' memory), verify_kernel.c (kernel functions, by
-   family), verify_gpu.c (how they are cut for GPUs), verify_flight.c (messages in flight). A check
+   family), verify_gpu.c (how they are cut for GPUs), verify_flight.c (messages in flight),
+   verify_lists.c (lists of blocks). A check
    reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
@@ -27,8 +28,10 @@ void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *fo
 VerifyPlace verify_at_op(const Op *op);
 VerifyPlace verify_at_fn(const Verifier *v);
 
-void verify_parts(Verifier *v);       /* loops over parts of stacks */
-void verify_shards(Verifier *v);      /* placements of a function, collectives */
+void verify_lists(Verifier *v);                       /* of the module */
+void verify_listed(Verifier *v, const Op *attention); /* its lists */
+void verify_parts(Verifier *v);                       /* loops over parts of stacks */
+void verify_shards(Verifier *v);                      /* placements of a function, collectives */
 void verify_uniform(Verifier *v);     /* what ranks leave in globals, below localize */
 void verify_fused(Verifier *v);       /* after fuse */
 void verify_laid(Verifier *v);        /* after fuse */

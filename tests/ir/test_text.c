@@ -7,6 +7,8 @@ static const char sample[] =
     "source f1 \"tiny.shard\" \"use \\\"std\\\"\\n\\tline \\\\ two\\x01\\n\"\n"
     "dim Batch = 16\ndim Vocab = 50257 pad 50304\ndim Seq = open\n"
     "set train.optim = \"adamw\"\nset \"odd key\" = \"\"\n"
+    "lists @x1 {queries = 4, keys = 5, high = 2, wide = 2, heads = [2], classes = [0, 1], listed = "
+    "[0, 3, 2, 1], partial = []}\n"
     "param @wte : f32[Vocab:256, Embed:128] {decay}  loc(f1:1:2+3)\n"
     "param @h.*.ln_1.gain : f32[Layers:4, Embed:128] {decay, frozen} at(4096)\n"
     "state @m : bf16[Embed':8]\n"

@@ -1,0 +1,52 @@
+/* Lists of blocks: which blocks of scores attention works on, as constants of the module.
+
+   A module's line `lists` says of every class of heads which blocks are full, partial, absent by
+   positions alone; attribute `lists` of an attention op names it. Where data decides, too, its part
+   of the mask (mask_rest) is asked in full blocks. Pass `sparse` makes them, kernels walk them:
+   rows (forward, dq) and columns (dk, dv) are the runs of lists_runs. The name is a hash of the
+   contents, so that the text of a kernel says which lists it walks.
+
+   Must not: be believed before lists_fault; be the meaning of the op, which is its mask. */
+#ifndef SHARDC_IR_LISTS_H
+#define SHARDC_IR_LISTS_H
+#include "blocks.h"
+
+typedef struct ListsShape {
+  int64_t queries, keys, high, wide, rows, columns; /* positions; of a block; blocks */
+  int heads;                                        /* dims by which heads differ */
+  int64_t head[MAX_RANK * 2];                       /* their sizes, the last one varies fastest */
+  int64_t count, classes;                           /* of heads; of lists */
+} ListsShape;
+
+const BlockLists *lists_named(const Module *m, Str name); /* NULL: none */
+const BlockLists *lists_of(const Module *m, const Op *attention);
+ListsShape lists_shape(const BlockLists *l);
+int64_t lists_class(const BlockLists *l, int64_t head);
+/* The blocks of the heads of a class, read from its run lengths. */
+BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class);
+
+/* What blocks each row lists, in order, as runs of equal neighbours: row r has runs [start[r],
+   start[r + 1]). `transposed`: the same of each column. */
+typedef struct ListRun {
+  int32_t from, to; /* blocks */
+  BlockState state; /* full or partial */
+} ListRun;
+typedef struct ListRuns {
+  int64_t rows, listed;    /* listed: blocks in all */
+  int64_t *start, *blocks; /* blocks: how many of the row are listed */
+  ListRun *run;
+} ListRuns;
+ListRuns lists_runs(Arena *a, const BlockMap *map, bool transposed);
+
+/* Adds lists to the module, or finds them there: maps[classes] of one shape, class[count] by head.
+ */
+const BlockLists *lists_add(Module *m, const ListsShape *s, const BlockMap *maps,
+                            const int64_t *class);
+/* A head's position in dim i of the shape. */
+int64_t lists_head_at(const ListsShape *s, int64_t head, int i);
+const char *lists_fault(Arena *a, const BlockLists *l); /* what its attributes lack, or NULL */
+Str lists_hash(Module *m, const AttrList *attrs);       /* the name that they must have */
+/* Positions of a block in which the mask counts: the most by which it divides positions of queries
+   or keys; 0: it does not. */
+int64_t mask_block_size(const Fn *f, ValueId mask, Str query, Str key);
+#endif

@@ -1,0 +1,101 @@
+/* sparse: the masks of attention become lists of blocks, constants of the module (ir/lists.h).
+
+   Where positions alone say that a mask leaves gaps (a window, blocks, `causal & sliding(n)`), the
+   mask is asked block by block (ir/blocks.h), once per class of heads: absent, full, partial; heads
+   and layers that agree share their lists. Data (padding, documents) neither leaves a block out nor
+   makes it partial: where there is such, it is asked in full blocks, too (mask_rest). The mask
+   stays with the op: it is what the lists mean, what the interpreter computes with, and what is
+   asked inside of partial blocks.
+
+   A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
+   lists: kernels find that with two comparisons. The pass stands where all sizes are those of one
+   rank, so nothing of what places or recomputes values knows of lists. Must not: list more than
+   MOST blocks or HEADS heads; kernels then ask the mask themselves. */
+#include "internal.h"
+#include "ir/lists.h"
+#include "ir/mask_range.h"
+#include "ir/support/num.h"
+
+enum { WITHOUT = 64, HEADS = 256, MOST = 1 << 24 };
+
+typedef struct Listing {
+  Arena *work;
+  const Fn *f;
+  const Op *o;
+  ValueId mask;
+  Axis query, key, head[MASK_DIMS];
+  ListsShape s;
+  bool counts;    /* in blocks */
+  BlockMap *maps; /* by class */
+  int64_t *class; /* by head */
+} Listing;
+
+/* Its sizes; false: no lists are made of such a mask. */
+static bool shape_of(Listing *l) {
+  ListsShape *s = &l->s;
+  s->heads = mask_heads(l->f, l->mask, l->query.dim, l->key.dim, l->head);
+  s->queries = l->query.size, s->keys = l->key.size;
+  s->high = s->wide = mask_block_size(l->f, l->mask, l->query.dim, l->key.dim);
+  l->counts = s->high > 0;
+  if (!l->counts) s->high = s->wide = WITHOUT;
+  s->rows = ceil_div(s->queries, s->high), s->columns = ceil_div(s->keys, s->wide);
+  s->count = 1;
+  if (s->rows * s->columns > MOST) return false;
+  for (int i = 0; i < s->heads; i++) {
+    s->head[i] = l->head[i].size;
+    if ((s->count *= s->head[i]) > HEADS) return false;
+  }
+  return true;
+}
+
+static BlockMap map_of(Listing *l, int64_t h) {
+  BlockHead at[MASK_DIMS];
+  for (int i = 0; i < l->s.heads; i++)
+    at[i] = (BlockHead){l->head[i].dim, lists_head_at(&l->s, h, i)};
+  return mask_places(l->work, l->f, l->mask, l->query, l->key, l->s.high, l->s.wide, l->s.heads,
+                     at);
+}
+
+static void add_class(Listing *l, int64_t h) {
+  BlockMap m = map_of(l, h);
+  int64_t c = 0, bytes = m.rows * m.columns;
+  while (c < l->s.classes && memcmp(l->maps[c].state, m.state, (size_t)bytes) != 0) c++;
+  l->class[h] = c;
+  if (c == l->s.classes) l->maps[l->s.classes++] = m;
+}
+
+/* Whether kernels would not find by themselves what it leaves out: patterns of blocks, and rows
+   that are not admitted wholly, then in part, then not at all. */
+static bool is_worth(const Listing *l, const BlockMap *m) {
+  int64_t n = m->rows * m->columns;
+  if (l->counts) return m->full < n;
+  for (int64_t i = 0; i < n; i++)
+    if (i % m->columns && m->state[i] > m->state[i - 1]) return true;
+  return false;
+}
+
+static bool list(Module *m, const Fn *f, Op *o, Arena *work) {
+  uint32_t operands = o->code == OP_attention ? 3 : 6;
+  if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
+  Str q = o->group[0].from[0], k = o->group[0].to[0];
+  Listing l = {.work = work, .f = f, .o = o, .mask = o->in[operands]};
+  l.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
+  l.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
+  if (!shape_of(&l)) return false;
+  l.maps = ARENA_ARRAY(work, BlockMap, l.s.count), l.class = ARENA_ARRAY(work, int64_t, l.s.count);
+  bool worth = false;
+  for (int64_t h = 0; h < l.s.count; h++) add_class(&l, h);
+  for (int64_t c = 0; c < l.s.classes; c++) worth |= is_worth(&l, &l.maps[c]);
+  if (!worth) return false;
+  attr_set_str(m, &o->attrs, ATTR_lists, lists_add(m, &l.s, l.maps, l.class)->name);
+  return true;
+}
+
+void pass_sparse(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId o = 0; o < m->fns.at[i]->ops.n; o++) {
+      Arena *work = arena_new();
+      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work);
+      arena_free(work);
+    }
+}
