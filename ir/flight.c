@@ -3,7 +3,7 @@
 
 bool op_can_fly(const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
-         o->code != OP_keep_first && !attr_get(&o->attrs, ATTR_workspace);
+         o->code != OP_keep_first && !op_is_hop(o->code) && !attr_get(&o->attrs, ATTR_workspace);
 }
 
 bool op_flies(const Op *o) { return attr_get(&o->attrs, ATTR_flight) != NULL; }

@@ -283,6 +283,8 @@ bool elem_is_half(Elem e); /* a float of 16 bits: f32 in registers and sums */
 const char *op_name(OpCode c);
 OpFamily op_family(OpCode c);
 unsigned op_flags(OpCode c);
+/* Goes from neighbour to neighbour. */
+static inline bool op_is_hop(OpCode c) { return c == OP_send || c == OP_receive; }
 int op_arity(OpCode c);
 const char *op_meaning(OpCode c);
 int op_results(OpCode c); /* -1: any */

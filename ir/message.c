@@ -28,7 +28,7 @@ static Message whole(const Fn *f, const Op *o) {
 
 Message message_of(const Fn *f, const Op *o) {
   Message m = whole(f, o);
-  bool sums = o->code == OP_all_reduce;
+  bool sums = o->code == OP_all_reduce || op_is_hop(o->code); /* of one block */
   m.rows = sums ? m.count : m.count / min_i64(m.send_row, m.receive_row);
   m.times = attr_int(&o->attrs, ATTR_times, 1);
   m.count /= m.times;

@@ -217,7 +217,7 @@ static const char *given_collective(const Shape *s, Type *t) {
   Group g = shape_group(s, 0);
   OpCode c = s->op->code;
   *t = *shape_in(s, 0);
-  if (c == OP_all_reduce || c == OP_keep_first)
+  if (c == OP_all_reduce || c == OP_keep_first || op_is_hop(c))
     return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(c)) : NULL;
   const char *why = shape_one_group(s, 1, c == OP_all_to_all);
   if (!why && c == OP_all_to_all && (g.nto != 1 || g.from[0] == g.to[0]))
@@ -247,6 +247,8 @@ static GivenRule *const given[OP_COUNT] = {
     [OP_all_to_all] = given_collective,
     [OP_part] = given_collective,
     [OP_keep_first] = given_collective,
+    [OP_receive] = given_collective,
+    [OP_send] = given_collective,
 };
 
 const char *shape_rule_given(Shape *s) {

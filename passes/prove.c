@@ -13,7 +13,8 @@
    next of every class, must have no cycle. It is run, as Kahn's algorithm does: a message that
    stands first in every class is over. What is left when none does is a deadlock, and is shown as
    the ranks would stand in it. With one class, all ranks running one program, (b) and (c) hold by
-   construction; pipelines have as many as stages.
+   construction. Ranks that hand values to their neighbours stand in different places of that one
+   program: (d) prove_hops.c.
 
    The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
 #include "passes/prove.h"
@@ -25,7 +26,7 @@
 static const char *axis_of(const Op *o) { return attr_str(&o->attrs, ATTR_axis, ""); }
 
 /* all_gather over data in @h.forward, round 2 */
-static const char *said(const Module *m, const Event *e) {
+const char *prove_said(const Module *m, const Event *e) {
   const Op *o = event_op(e);
   bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
   const char *what = sends ? arena_printf(m->arena, "%s over %s", op_name(o->code), axis_of(o))
@@ -37,7 +38,7 @@ static const char *said(const Module *m, const Event *e) {
   return arena_printf(m->arena, "%s in @%s%s", what, e->f->name, round);
 }
 
-static Report *wrong(Module *m, const Event *e, const char *code, const char *words) {
+Report *prove_wrong(Module *m, const Event *e, const char *code, const char *words) {
   const Op *o = event_op(e);
   Span at = o->span.file ? o->span : loc_span(m, o->loc);
   Report *r = diag_at(m->ctx->diag, code, at, "%s", words);
@@ -66,8 +67,9 @@ static bool check_event(Module *m, const EventList *l, const Open *open, const E
     const Event *start = &l->at.at[open->at[i]];
     const char *how = collides(l, start, e);
     if (!how) continue;
-    Report *r =
-        wrong(m, e, "E1112", arena_printf(m->arena, "%s %s %s", said(m, e), how, said(m, start)));
+    Report *r = prove_wrong(
+        m, e, "E1112",
+        arena_printf(m->arena, "%s %s %s", prove_said(m, e), how, prove_said(m, start)));
     diag_fact(r, "in entry @%s: the wait for it stands behind this", l->entry->name);
     return false;
   }
@@ -78,8 +80,9 @@ static bool end_start(Module *m, Open *open, const Event *e) {
   uint32_t i = 0;
   while (i < open->n && open->at[i] != e->start) i++;
   if (i == open->n)
-    return wrong(m, e, "E1112",
-                 arena_printf(m->arena, "a wait for %s, which nothing has started", said(m, e))),
+    return prove_wrong(m, e, "E1112",
+                       arena_printf(m->arena, "a wait for %s, which nothing has started",
+                                    prove_said(m, e))),
            false;
   for (open->n--; i < open->n; i++) open->at[i] = open->at[i + 1];
   return true;
@@ -94,9 +97,9 @@ bool prove_bytes(Module *m, const EventList *l) {
     if (e->kind == EVENT_START) vec_push(m->arena, open, i);
   }
   if (open.n)
-    wrong(m, &l->at.at[open.at[0]], "E1112",
-          arena_printf(m->arena, "%s is started and never waited for",
-                       said(m, &l->at.at[open.at[0]])));
+    prove_wrong(m, &l->at.at[open.at[0]], "E1112",
+                arena_printf(m->arena, "%s is started and never waited for",
+                             prove_said(m, &l->at.at[open.at[0]])));
   return !open.n;
 }
 
@@ -127,11 +130,11 @@ static bool alike(const Event *a, const Event *b) {
 static void report_pair(Module *m, const Line *l, const Line *k, const Event *a, const Event *b,
                         uint32_t number) {
   const Event *at = a ? a : b;
-  Report *r = wrong(m, at, "E1113",
-                    arena_printf(m->arena, "ranks do not agree on message %u over %s", number,
-                                 axis_of(event_op(at))));
-  diag_fact(r, "%s: %s", l->of->name, a ? said(m, a) : "none");
-  diag_fact(r, "%s: %s", k->of->name, b ? said(m, b) : "none");
+  Report *r = prove_wrong(m, at, "E1113",
+                          arena_printf(m->arena, "ranks do not agree on message %u over %s", number,
+                                       axis_of(event_op(at))));
+  diag_fact(r, "%s: %s", l->of->name, a ? prove_said(m, a) : "none");
+  diag_fact(r, "%s: %s", k->of->name, b ? prove_said(m, b) : "none");
 }
 
 /* Messages over an axis, pair by pair: the first k of a class are those of the other. */
@@ -177,13 +180,13 @@ static void report_cycle(Module *m, const Line *lines, uint32_t n) {
   while (lines[at].over == lines[at].at.n) at++;
   for (uint32_t i = 0; i < n; i++) at = missing(m, lines, n, at); /* now it is in the cycle */
   uint32_t first = at;
-  Report *r =
-      wrong(m, lines[at].at.at[lines[at].over], "E1113", "ranks wait for each other for ever");
+  Report *r = prove_wrong(m, lines[at].at.at[lines[at].over], "E1113",
+                          "ranks wait for each other for ever");
   do {
     const Event *e = lines[at].at.at[lines[at].over];
     uint32_t next = missing(m, lines, n, at);
     diag_fact(r, "%s stand in %s, message %u over that axis, and wait for %s", lines[at].of->name,
-              said(m, e), lines[at].done[channel(m, e)], lines[next].of->name);
+              prove_said(m, e), lines[at].done[channel(m, e)], lines[next].of->name);
     at = next;
   } while (at != first && ++steps < n);
 }
@@ -217,6 +220,6 @@ void pass_prove(Module *m) {
     if (m->fns.at[i]->kind != FN_ENTRY) continue;
     EventList l = events_of(m, m->fns.at[i]);
     RankClass all = {"all ranks", &l};
-    if (!prove_bytes(m, &l) || !prove_order(m, &all, 1)) return;
+    if (!prove_bytes(m, &l) || !prove_order(m, &all, 1) || !prove_hops(m, &l)) return;
   }
 }

@@ -3,6 +3,7 @@
 #ifndef SHARDC_PROVE_H
 #define SHARDC_PROVE_H
 #include "ir/events.h"
+#include "ir/support/diag.h"
 
 typedef struct RankClass { /* ranks that run one program; every group of an axis has some of each */
   const char *name;        /* ranks 0 to 3 */
@@ -15,5 +16,11 @@ bool prove_bytes(Module *m, const EventList *l);
 /* All classes send the same messages over every axis, in the same order, and come to an end. False:
    a diagnostic shows the messages, or the ranks that wait for each other (E1113). */
 bool prove_order(Module *m, const RankClass *classes, uint32_t n);
+/* Of a program in which ranks hand values to their neighbours (send, receive): do all places along
+   these axes come to an end? False: a diagnostic says who stands where (E1113). */
+bool prove_hops(Module *m, const EventList *l);
+
+const char *prove_said(const Module *m, const Event *e); /* all_gather over data in @h, round 2 */
+Report *prove_wrong(Module *m, const Event *e, const char *code, const char *words);
 
 #endif

@@ -6,6 +6,15 @@
 #include "ir/placement.h"
 #include <pthread.h>
 
+typedef struct Meeting { /* of the ranks that differ along one axis alone */
+  int64_t waiting, turn;
+} Meeting;
+
+typedef struct Hop { /* what a rank sends to its neighbour, until that has taken it */
+  const void *data;
+  const Op *op;
+} Hop;
+
 struct Ranks {
   Module *m;
   Arena *arena;
@@ -16,22 +25,31 @@ struct Ranks {
   const Op **at;          /* and which collective that is */
   pthread_mutex_t lock;
   pthread_cond_t all;
-  int64_t waiting, turn;
-  bool failed; /* a rank has stopped: nobody waits for it */
+  Meeting *meeting; /* by axis and rank: of the group whose first rank that is */
+  Hop *hop;         /* by axis, direction and rank that sends */
+  bool failed;      /* a rank has stopped: nobody waits for it */
   int64_t sent[MAX_MESH][OP_COUNT], calls[MAX_MESH][OP_COUNT];
   const char *entry, *error;
   bool placed;
 };
 
-static bool meet(Ranks *r) {
+static int64_t peer_of(const Ranks *r, int64_t rank, int axis, int64_t coordinate) {
+  int64_t stride = 1;
+  for (int i = 0; i < axis; i++) stride *= r->m->mesh.at[i].size;
+  return rank + (coordinate - mesh_coordinate(r->m, rank, axis)) * stride;
+}
+
+/* With all ranks that differ from this one along the axis alone. */
+static bool meet(Ranks *r, int64_t rank, int axis) {
+  Meeting *g = &r->meeting[axis * r->n + peer_of(r, rank, axis, 0)];
   pthread_mutex_lock(&r->lock);
-  int64_t turn = r->turn;
-  if (++r->waiting == r->n) {
-    r->waiting = 0, r->turn++;
+  int64_t turn = g->turn;
+  if (++g->waiting == r->m->mesh.at[axis].size) {
+    g->waiting = 0, g->turn++;
     pthread_cond_broadcast(&r->all);
   }
-  while (r->turn == turn && !r->failed) pthread_cond_wait(&r->all, &r->lock);
-  bool met = r->turn != turn;
+  while (g->turn == turn && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  bool met = g->turn != turn;
   pthread_mutex_unlock(&r->lock);
   return met;
 }
@@ -60,12 +78,6 @@ typedef struct Exchange {
   int64_t ways, mine;  /* ranks of the axis; own coordinate */
   const Tensor **peer; /* by coordinate */
 } Exchange;
-
-static int64_t peer_of(const Ranks *r, int64_t rank, int axis, int64_t coordinate) {
-  int64_t stride = 1;
-  for (int i = 0; i < axis; i++) stride *= r->m->mesh.at[i].size;
-  return rank + (coordinate - mesh_coordinate(r->m, rank, axis)) * stride;
-}
 
 /* A tensor as [outer, dim, inner]. */
 typedef struct Around {
@@ -147,6 +159,87 @@ static Tensor *in_step(Run *r) {
   return same;
 }
 
+/* ---- from neighbour to neighbour ---- */
+
+/* The rank on the other side of a send or receive; -1: there is none. */
+static int64_t neighbour(const Ranks *r, int64_t rank, int axis, const Op *o) {
+  bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0, sends = o->code == OP_send;
+  int64_t at = mesh_coordinate(r->m, rank, axis) + (back == sends ? -1 : 1);
+  return at < 0 || at >= r->m->mesh.at[axis].size ? -1 : peer_of(r, rank, axis, at);
+}
+
+static Hop *hop_from(Ranks *r, int64_t rank, int axis, const Op *o) {
+  bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
+  return &r->hop[(axis * 2 + back) * r->n + rank];
+}
+
+/* Shows data until the neighbour has taken it. */
+static bool hand_over(Ranks *r, Hop *h, const Op *o, const void *data) {
+  pthread_mutex_lock(&r->lock);
+  h->data = data, h->op = o;
+  pthread_cond_broadcast(&r->all);
+  while (h->data && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  bool taken = !h->data;
+  pthread_mutex_unlock(&r->lock);
+  return taken;
+}
+
+static const void *look(Ranks *r, Hop *h) {
+  pthread_mutex_lock(&r->lock);
+  while (!h->data && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  const void *data = h->data;
+  pthread_mutex_unlock(&r->lock);
+  return data;
+}
+
+static void take(Ranks *r, Hop *h) {
+  pthread_mutex_lock(&r->lock);
+  h->data = NULL;
+  pthread_cond_broadcast(&r->all);
+  pthread_mutex_unlock(&r->lock);
+}
+
+/* What the rank gets: `own` at the end of the line, nothing of what it sends, else what its
+   neighbour shows, which is the neighbour's until `take`. NULL: nobody came. */
+static const void *hop(Ranks *r, int64_t rank, int axis, const Op *o, const void *own, Hop **from) {
+  int64_t other = neighbour(r, rank, axis, o);
+  *from = NULL;
+  if (other < 0) return own;
+  if (o->code == OP_send) return hand_over(r, hop_from(r, rank, axis, o), o, own) ? own : NULL;
+  *from = hop_from(r, other, axis, o);
+  return look(r, *from);
+}
+
+static void run_hop(Run *r, int axis, const Tensor *own, Tensor *out) {
+  Ranks *ranks = r->interp->ranks;
+  int64_t rank = r->interp->rank;
+  bool sends = r->op->code == OP_send, ends = neighbour(ranks, rank, axis, r->op) < 0;
+  Hop *from;
+  const Tensor *a = hop(ranks, rank, axis, r->op, own, &from);
+  int64_t n = type_count(&out->type);
+  if (from && a && type_count(&a->type) != n) bug("send and receive of different sizes");
+  for (int64_t i = 0; i < n; i++) run_put(r, out, i, !a || (sends && !ends) ? 0 : a->at[i]);
+  if (from) take(ranks, from);
+  pthread_mutex_lock(&ranks->lock);
+  if (rank == 0) ranks->calls[axis][r->op->code]++;
+  if (rank == 0 && sends) ranks->sent[axis][OP_send] += n;
+  pthread_mutex_unlock(&ranks->lock);
+}
+
+static bool exchange_hop(const Interp *in, const Op *o, int axis, const Message *m,
+                         const double *send, double *receive) {
+  Ranks *r = in->ranks;
+  Hop *from;
+  const double *a = hop(r, in->rank, axis, o, send, &from);
+  int64_t n = m->count * m->times;
+  bool gone = o->code == OP_send && neighbour(r, in->rank, axis, o) >= 0;
+  for (int64_t i = 0; a && i < n; i++) receive[i] = gone ? 0 : a[i];
+  if (from) take(r, from);
+  return a != NULL;
+}
+
+/* ---- collectives, whole ---- */
+
 void run_collective(Run *r) {
   Ranks *ranks = r->interp->ranks;
   Tensor *out = run_out(r, 0);
@@ -159,15 +252,19 @@ void run_collective(Run *r) {
   x.ways = ranks->m->mesh.at[x.axis].size;
   x.mine = mesh_coordinate(ranks->m, r->interp->rank, x.axis);
   x.peer = ARENA_ARRAY(r->arena, const Tensor *, x.ways);
+  if (op_is_hop(r->op->code)) {
+    run_hop(r, x.axis, in_step(r), out);
+    return;
+  }
   ranks->shown[r->interp->rank] = in_step(r);
-  meet(ranks);
+  meet(ranks, r->interp->rank, x.axis);
   for (int64_t k = 0; k < x.ways; k++)
     x.peer[k] = ranks->shown[peer_of(ranks, r->interp->rank, x.axis, k)];
   if (r->op->code == OP_all_reduce) sum_all(&x, out);
   else exchange_blocks(&x, out);
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) run_put(r, out, i, out->at[i]);
   if (r->interp->rank == 0 && r->op->code != OP_part) count(&x, out);
-  meet(ranks);
+  meet(ranks, r->interp->rank, x.axis);
 }
 
 /* ---- in bytes ---- */
@@ -197,8 +294,9 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const doubl
   Ranks *r = in->ranks;
   int axis = mesh_find(r->m, attr_str(&o->attrs, ATTR_axis, ""));
   if (axis < 0 || m->ways != r->m->mesh.at[axis].size) return false;
+  if (op_is_hop(o->code)) return exchange_hop(in, o, axis, m, send, receive);
   r->sent_by[in->rank] = send, r->at[in->rank] = o;
-  if (!meet(r)) return false;
+  if (!meet(r, in->rank, axis)) return false;
   Arena *a = arena_new();
   const double **peer = ARENA_ARRAY(a, const double *, m->ways);
   bool same = true;
@@ -208,7 +306,7 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const doubl
   }
   if (same) move_blocks(o, m, peer, mesh_coordinate(r->m, in->rank, axis), receive);
   arena_free(a);
-  return meet(r) && same;
+  return meet(r, in->rank, axis) && same;
 }
 
 /* ---- ranks ---- */
@@ -219,6 +317,8 @@ Ranks *ranks_new(Module *m, Arena *a) {
   r->rank = ARENA_ARRAY(a, Interp *, r->n);
   r->shown = ARENA_ARRAY(a, const Tensor *, r->n);
   r->sent_by = ARENA_ARRAY(a, const double *, r->n), r->at = ARENA_ARRAY(a, const Op *, r->n);
+  r->meeting = ARENA_ARRAY(a, Meeting, r->n * m->mesh.n);
+  r->hop = ARENA_ARRAY(a, Hop, r->n * m->mesh.n * 2);
   pthread_mutex_init(&r->lock, NULL);
   pthread_cond_init(&r->all, NULL);
   for (int64_t i = 0; i < r->n; i++) {
@@ -376,7 +476,9 @@ static void *run_rank(void *data) {
 
 static bool run_all(Ranks *r, const char *entry, bool placed) {
   Thread *t = ARENA_ARRAY(r->arena, Thread, r->n);
-  r->entry = entry, r->placed = placed, r->failed = false, r->waiting = 0;
+  r->entry = entry, r->placed = placed, r->failed = false;
+  memset(r->meeting, 0, sizeof *r->meeting * (size_t)(r->n * r->m->mesh.n));
+  memset(r->hop, 0, sizeof *r->hop * (size_t)(r->n * r->m->mesh.n * 2));
   bool fine = true;
   for (int64_t i = 0; i < r->n; i++) {
     t[i] = (Thread){.ranks = r, .rank = i};

@@ -244,6 +244,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_all_to_all] = {A(axis), A(ways) | A(piece) | A(flight) | A(workspace) | A(work_at)},
     [OP_part] = {A(axis), A(ways)},
     [OP_keep_first] = {A(axis), 0},
+    [OP_receive] = {A(axis) | A(ways), A(reverse) | A(times) | A(piece)},
+    [OP_send] = {A(axis) | A(ways), A(reverse) | A(times) | A(piece)},
     [OP_kernel] = {0, A(work_at)},
     [OP_loop] = {A(carry) | A(invariant) | A(trip), A(first) | A(of) | A(into) | A(reverse) |
                                                         A(path) | A(over) | A(work_at) | A(slots) |

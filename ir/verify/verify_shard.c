@@ -118,6 +118,29 @@ static void check_sending(Verifier *v, const Op *op, int axis) {
            op_name(op->code));
 }
 
+/* The k-th send of a way gives what the k-th receive gets, dims in one order. */
+static void check_hops(Verifier *v, int axis, int64_t reverse) {
+  VEC(const Op *) hop[2] = {{0}};
+  for (OpId i = 0; i < v->fn->ops.n; i++) {
+    const Op *o = &v->fn->ops.at[i];
+    if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0) == reverse &&
+        mesh_find(v->m, attr_str(&o->attrs, ATTR_axis, "")) == axis)
+      vec_push(v->m->arena, hop[o->code == OP_send], o);
+  }
+  for (uint32_t i = 0; i < hop[0].n || i < hop[1].n; i++) {
+    const Op *get = i < hop[0].n ? hop[0].at[i] : NULL, *give = i < hop[1].n ? hop[1].at[i] : NULL;
+    if (!get || !give) {
+      report(v, get ? get : give, "[hop-c1] %s %u over %s has no other side",
+             op_name(get ? get->code : give->code), i, v->m->mesh.at[axis].name);
+      return;
+    }
+    const Type *t = value_type(v->fn, get->out), *u = value_type(v->fn, give->in[0]);
+    if (!type_equal(t, u))
+      report(v, give, "[hop-c2] sends %s where %s is received", type_text(v->m, u),
+             type_text(v->m, t));
+  }
+}
+
 /* Blocks are joined at the finest cut of a dim, and new cuts are finer than the ones that are
  * there. */
 static bool is_finest(const Verifier *v, ValueId value, int axis) {
@@ -218,4 +241,6 @@ void verify_shards(Verifier *v) {
   const Fn *f = v->fn;
   for (uint32_t i = 0; i < f->args.n; i++) check_value(v, NULL, f->args.at[i]);
   for (uint32_t i = 0; i < f->ops.n; i++) check_op(v, &f->ops.at[i]);
+  for (int axis = 0; axis < (int)v->m->mesh.n && !v->failed; axis++)
+    for (int64_t reverse = 0; reverse < 2; reverse++) check_hops(v, axis, reverse);
 }

@@ -52,7 +52,30 @@ static const Case cases[] = {
      1,
      6,
      {0, 1, 20, 21, 40, 41, 10, 11, 30, 31, 50, 51}},
+    {"f32[R/b/a:1, N:6]",
+     "receive %0 {axis = \"b\", ways = 3} : f32[R:1, N:6]\n%2 = send %1 {axis = \"b\", ways = 3} "
+     ": f32[R:1, N:6]",
+     OP_send,
+     1,
+     6,
+     {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0,  0,  0,  0,  0,
+      0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}},
+    {"f32[R/b/a:1, N:6]",
+     "receive %0 {reverse = 1, axis = \"a\", ways = 2} : f32[R:1, N:6]\n%2 = send %1 {reverse = 1, "
+     "axis = \"a\", ways = 2} : f32[R:1, N:6]",
+     OP_send,
+     0,
+     6,
+     {10, 11, 12, 13, 14, 15, 0,  0,  0,  0,  0,  0,  30, 31, 32, 33, 34, 35,
+      0,  0,  0,  0,  0,  0,  50, 51, 52, 53, 54, 55, 0,  0,  0,  0,  0,  0}},
 };
+
+/* The first of two ops has its place, too. */
+static const char *ops_of(Ctx *c, const Case *k, bool placed) {
+  const char *end = strchr(k->op, '\n');
+  if (!placed || !end) return k->op;
+  return arena_printf(c->arena, "%.*s {0: at(frame + 64)}%s", (int)(end - k->op), k->op, end);
+}
 
 /* By names of dims; placed: blocks of bytes. */
 static void check_case(const Case *k, bool placed) {
@@ -60,10 +83,10 @@ static void check_case(const Case *k, bool placed) {
   const char *text = arena_printf(
       c->arena,
       "%soutput @y : %s%s\nentry @e%s {\n%%0 = load @x : f32[R:1, N:6]%s\n%%1 = %s%s\nstore @y, "
-      "%%1\n}\n",
+      "%%%d\n}\n",
       placed ? placed_head : head, k->output, placed ? " at(192)" : "",
-      placed ? " {frame = 128}" : "", placed ? " {0: at(global @x + 0)}" : "", k->op,
-      placed ? " {0: at(frame + 16)}" : "");
+      placed ? " {frame = 128}" : "", placed ? " {0: at(global @x + 0)}" : "", ops_of(c, k, placed),
+      placed ? " {0: at(frame + 16)}" : "", k->code == OP_send ? 2 : 1);
   Module *m = module_of(c, text);
   if (!m || !ir_verify(m)) fail_msg("%s", reported(c));
   Ranks *r = ranks_new(m, c->arena);

@@ -68,6 +68,13 @@ static const Broken modules[] = {
     {"mesh-c1", "E1109",
      "collect\nmesh x = 2\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = all_reduce %0 {axis = \"x\", "
      "ways = 2} : f32[A:4]\n}\n"},
+    {"hop-c1", "E1109",
+     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ways = 2} : "
+     "f32[A:4]\n%2 = send %1 {reverse = 1, axis = \"x\", ways = 2} : f32[A:4]\nreturn %2\n}\n"},
+    {"hop-c2", "E1109",
+     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ways = 2} : "
+     "f32[A:4]\n%2 = sum[A] %1 : f32[]\n%3 = send %2 {axis = \"x\", ways = 2} : f32[]\nreturn "
+     "%3\n}\n"},
     {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ways = 2", "A:4")},
     {"mesh-c3", "E1109",
      "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "

@@ -153,7 +153,59 @@ static void order(void **state) {
   }
 }
 
+/* ---- neighbours ---- */
+
+#define HOPS(ops)                                                                                  \
+  "shardc-ir 1\nmodel T\nafter memory\nmesh pipe = 3, data = 2\n"                                  \
+  "param @v : f32[O:2, P:8] at(0)\nentry @step {frame = 256} {\n"                                  \
+  "%0 = load @v : f32[O:2, P:8] {0: at(global @v + 0)}\n" ops "}\n"
+#define MESSAGE(r, op, a, rest, at)                                                                \
+  "%" r " = " op " %" a " {" rest ", ways = 3} : f32[O:2, P:8] {0: at(frame + " at ")}\n"
+#define RECEIVE MESSAGE("1", "receive", "0", "axis = \"pipe\"", "0")
+#define SEND MESSAGE("2", "send", "1", "axis = \"pipe\"", "64")
+#define SEND_BACK MESSAGE("2", "send", "1", "reverse = 1, axis = \"pipe\"", "64")
+#define SUM(a) MESSAGE("3", "all_reduce", a, "axis = \"pipe\"", "128")
+
+static const struct {
+  const char *text;
+  const char *said[3]; /* NULL: all places come to an end */
+} hops[] = {
+    {HOPS(RECEIVE SEND SUM("2")), {0}},
+    {HOPS(SEND_BACK SUM("2")),
+     {"ranks wait for each other for ever", "ranks at pipe 0 stand in all_reduce over pipe",
+      "ranks at pipe 1 stand in send over pipe"}},
+    {HOPS(RECEIVE SUM("1") SEND),
+     {"ranks wait for each other for ever", "ranks at pipe 0 stand in all_reduce over pipe",
+      "ranks at pipe 1 stand in receive over pipe"}},
+    {HOPS(RECEIVE SEND_BACK),
+     {"ranks wait for each other for ever", "ranks at pipe 1 stand in receive over pipe",
+      "ranks at pipe 2 stand in receive over pipe"}},
+};
+
+static void neighbours(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof hops / sizeof *hops; i++) {
+    Ctx *c = ctx_new();
+    const char *text = hops[i].text;
+    if (strstr(text, "%1 = ") == NULL) { /* a send of what is loaded */
+      const char *at = strstr(text, "send %1");
+      text = arena_printf(c->arena, "%.*ssend %%0%s", (int)(at - text), text, at + 7);
+    }
+    Module *m = module_with(c, text, "#", "");
+    if (!m) fail_msg("case %zu: %s", i, reported(c));
+    EventList l = events_of(m, m->fns.at[0]);
+    bool fine = prove_hops(m, &l);
+    const char *said = reported(c);
+    if (fine != !hops[i].said[0]) fail_msg("case %zu: %s", i, said);
+    for (int k = 0; k < 3 && hops[i].said[k]; k++)
+      if (!strstr(said, hops[i].said[k]))
+        fail_msg("case %zu: %s\nexpected %s", i, said, hops[i].said[k]);
+    ctx_free(c);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(bytes), cmocka_unit_test(order)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bytes), cmocka_unit_test(order),
+                                     cmocka_unit_test(neighbours)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

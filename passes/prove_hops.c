@@ -1,0 +1,148 @@
+/* prove, (d): ranks that hand values to their neighbours along an axis, in one program.
+
+   Each place along such an axis is a line of the same messages, but for the two ends, where nothing
+   comes or goes. A line moves on from a send when its neighbour stands in the receive, from a
+   message of the whole axis when all lines of the axis stand in it, and from messages over other
+   axes at once: ranks that differ there alone stand at the same place. The lines are run as Kahn's
+   algorithm does; if none can move on before the end, ranks wait for each other for ever, and the
+   report says who stands where. Rendezvous is the strictest way to deliver: what comes to an end so
+   does with any buffers between. Must not: assume that sends and receives stand in pairs. */
+#include "ir/placement.h"
+#include "passes/internal.h"
+#include "passes/prove.h"
+#include <string.h>
+
+typedef struct Lines {
+  Module *m;
+  VEC(const Event *) at;     /* what a rank sends or receives, in its order */
+  int axis[MAX_MESH], naxes; /* along which there are neighbours */
+  int64_t n;                 /* places */
+  uint32_t *over;            /* by place: so many messages are */
+} Lines;
+
+static int axis_of(const Lines *l, const Op *o) {
+  return mesh_find(l->m, attr_str(&o->attrs, ATTR_axis, ""));
+}
+
+static int64_t step_of(const Lines *l, int axis) {
+  int64_t step = 1;
+  for (int i = 0; i < l->naxes && l->axis[i] != axis; i++) step *= l->m->mesh.at[l->axis[i]].size;
+  return step;
+}
+
+static int64_t coordinate(const Lines *l, int64_t place, int axis) {
+  return place / step_of(l, axis) % l->m->mesh.at[axis].size;
+}
+
+static const Event *event_at(const Lines *l, int64_t place) {
+  return l->over[place] < l->at.n ? l->at.at[l->over[place]] : NULL;
+}
+
+/* The place on the other side; -1: the end of the line. */
+static int64_t neighbour(const Lines *l, int64_t place, const Op *o) {
+  int axis = axis_of(l, o);
+  bool down = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
+  int64_t by = down == (o->code == OP_send) ? -1 : 1, at = coordinate(l, place, axis) + by;
+  return at < 0 || at >= l->m->mesh.at[axis].size ? -1 : place + by * step_of(l, axis);
+}
+
+/* Do a send and a receive belong together? */
+static bool same_way(const Op *a, const Op *b) {
+  return a->code == OP_send && b->code == OP_receive &&
+         !strcmp(attr_str(&a->attrs, ATTR_axis, ""), attr_str(&b->attrs, ATTR_axis, "")) &&
+         attr_int(&a->attrs, ATTR_reverse, 0) == attr_int(&b->attrs, ATTR_reverse, 0);
+}
+
+/* Bytes are bytes: dims in one order, of one element type. */
+static bool same_bytes(const Event *a, const Event *b) {
+  const Type *x = value_type(a->f, event_op(a)->in[0]), *y = value_type(b->f, event_op(b)->out);
+  bool same = x->elem == y->elem && x->rank == y->rank;
+  for (int i = 0; same && i < x->rank; i++)
+    same = x->axis[i].dim == y->axis[i].dim && x->axis[i].size == y->axis[i].size;
+  return same;
+}
+
+static bool along(const Lines *l, int axis) {
+  for (int i = 0; i < l->naxes; i++)
+    if (l->axis[i] == axis) return true;
+  return false;
+}
+
+/* ---- moving on ---- */
+
+/* All places of an axis that stand in one message are over it together. */
+static bool meet(Lines *l, int64_t place, int axis) {
+  int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
+  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++)
+    if (l->over[first + i * step] != l->over[place]) return false;
+  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
+  return true;
+}
+
+/* A receive moves with the send on its other side. */
+static bool advance(Lines *l, int64_t place) {
+  const Event *e = event_at(l, place);
+  if (!e) return false;
+  const Op *o = event_op(e);
+  int axis = axis_of(l, o);
+  if (!along(l, axis)) return l->over[place]++, true;
+  if (!op_is_hop(o->code)) return meet(l, place, axis);
+  int64_t other = neighbour(l, place, o);
+  if (other < 0) return l->over[place]++, true;
+  const Event *there = event_at(l, other);
+  if (!there || !same_way(o, event_op(there)) || !same_bytes(e, there)) return false;
+  l->over[place]++, l->over[other]++;
+  return true;
+}
+
+/* ---- reports ---- */
+
+static const char *place_text(const Lines *l, int64_t place) {
+  const char *text = "ranks at";
+  for (int i = 0; i < l->naxes; i++)
+    text = arena_printf(l->m->arena, "%s %s %lld", text, l->m->mesh.at[l->axis[i]].name,
+                        (long long)coordinate(l, place, l->axis[i]));
+  return text;
+}
+
+static void report(const Lines *l) {
+  int64_t place = 0;
+  while (!event_at(l, place)) place++;
+  Report *r = prove_wrong(l->m, event_at(l, place), "E1113", "ranks wait for each other for ever");
+  for (int64_t i = 0, shown = 0; i < l->n && shown < 4; i++) {
+    const Event *e = event_at(l, i);
+    if (!e) diag_fact(r, "%s are at the end", place_text(l, i));
+    else diag_fact(r, "%s stand in %s", place_text(l, i), prove_said(l->m, e));
+    shown++;
+  }
+}
+
+/* ---- events ---- */
+
+static void collect_events(Lines *l, const EventList *list) {
+  bool met[MAX_MESH] = {false};
+  for (uint32_t i = 0; i < list->at.n; i++) {
+    const Event *e = &list->at.at[i];
+    if (!event_sends(e)) continue;
+    vec_push(l->m->arena, l->at, e);
+    int axis = axis_of(l, event_op(e));
+    if (op_is_hop(event_op(e)->code) && axis >= 0 && !met[axis])
+      met[axis] = true, l->axis[l->naxes++] = axis;
+  }
+}
+
+bool prove_hops(Module *m, const EventList *list) {
+  Lines l = {.m = m, .n = 1};
+  collect_events(&l, list);
+  if (!l.naxes) return true;
+  for (int i = 0; i < l.naxes; i++) l.n *= m->mesh.at[l.axis[i]].size;
+  l.over = ARENA_ARRAY(m->arena, uint32_t, l.n);
+  for (bool any = true; any;) {
+    any = false;
+    for (int64_t i = 0; i < l.n; i++)
+      while (advance(&l, i)) any = true;
+  }
+  for (int64_t i = 0; i < l.n; i++)
+    if (event_at(&l, i)) return report(&l), false;
+  return true;
+}
