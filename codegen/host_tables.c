@@ -138,7 +138,9 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
   static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
                                               [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
                                               [OP_all_gather] = "RT_ALL_GATHER",
-                                              [OP_all_to_all] = "RT_ALL_TO_ALL"};
+                                              [OP_all_to_all] = "RT_ALL_TO_ALL",
+                                              [OP_send] = "RT_SEND",
+                                              [OP_receive] = "RT_RECEIVE"};
   const Type *in = value_type(f, o->in[0]);
   Message x = message_of(f, o);
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
@@ -154,6 +156,7 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
   if (op_flies(o))
     host_put(h, ", .times = %lld, .flights = %lld", (long long)x.times,
              (long long)flights_at_once(h->m, f, o));
+  if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(h, ", .back = 1");
   host_put(h, "},\n");
 }
 

@@ -74,17 +74,20 @@ typedef enum rt_collective_kind {
   RT_REDUCE_SCATTER,
   RT_ALL_GATHER,
   RT_ALL_TO_ALL,
-  RT_BROADCAST /* from coordinate 0 */
+  RT_BROADCAST, /* from coordinate 0 */
+  /* From neighbour to neighbour, from coordinate 0 up, or down with `back`. */
+  RT_SEND,   /* leaves what was sent on the last, 0 on the others */
+  RT_RECEIVE /* gets what the one before sends, on the first its own */
 } rt_collective_kind;
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 
 /* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
-   handled in blocks of `count` elements: all-reduce and broadcast have one, the others n in the
-   buffer that is whole: reduce-scatter sends n and receives its own, all-gather sends its own and
-   receives n, all-to-all sends n and receives n. Where a buffer holds n blocks, each is cut in
-   rows: row r of block i begins at element (r * n + i) * row. So row = count puts blocks end to
-   end, and a smaller row splits a dim that is not the first in storage order: row is the number of
-   elements of one block of that dim and of all dims behind it. */
+   handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the
+   others n in the buffer that is whole: reduce-scatter sends n and receives its own, all-gather
+   sends its own and receives n, all-to-all sends n and receives n. Where a buffer holds n blocks,
+   each is cut in rows: row r of block i begins at element (r * n + i) * row. So row = count puts
+   blocks end to end, and a smaller row splits a dim that is not the first in storage order: row is
+   the number of elements of one block of that dim and of all dims behind it. */
 typedef struct rt_collective {
   const char *what;   /* the tensor in the user's words, such as h.*.attn.c_proj_b (gradient) */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
@@ -100,6 +103,7 @@ typedef struct rt_collective {
   /* Of a row that rt_start starts: the messages of one flight, which are started and waited for
      together, and how many flights are under way at once. 0: it is waited for where it stands. */
   int64_t times, flights;
+  int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
 } rt_collective;
 
 /* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */

@@ -12,15 +12,22 @@
 #include <string.h>
 
 static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
-                                         "broadcast"};
-_Static_assert(COUNT_OF(kind_names) == RT_BROADCAST + 1, "a name per rt_collective_kind");
+                                         "broadcast",  "send",           "receive"};
+_Static_assert(COUNT_OF(kind_names) == RT_RECEIVE + 1, "a name per rt_collective_kind");
 
 const char *rt_collective_name(int kind) { return kind_names[kind]; }
+
+int rt_hop_peer(const rt_collective *c, const Group *g) {
+  int at = g->me + (!c->back == (c->kind == RT_SEND) ? 1 : -1);
+  return at < 0 || at >= g->n ? -1 : at;
+}
 
 double rt_comm_elements(const rt_collective *c, int n) {
   switch (c->kind) {
   case RT_ALL_REDUCE: return 2 * (double)c->count;
-  case RT_BROADCAST: return (double)c->count;
+  case RT_BROADCAST:
+  case RT_SEND: return (double)c->count;
+  case RT_RECEIVE: return 0;            /* counted where it is sent */
   default: return (double)c->count * n; /* all-to-all: z = count * n * n */
   }
 }
@@ -223,22 +230,28 @@ int rt_comm_world(const Comm *c) { return c ? c->launch.world : 1; }
 
 /* ---- calls ---- */
 
-static void add(CommCount *count, const rt_collective *what, int n, double seconds) {
-  double elements = rt_comm_elements(what, n);
+/* sends: it does, and is not the last of a line. */
+static void add(CommCount *count, const rt_collective *what, int n, bool sends, double seconds) {
+  double elements = sends ? rt_comm_elements(what, n) : 0;
   count->calls++, count->seconds += seconds;
   count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
 }
 
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
-  add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
+  const Group *g = &c->group[what->axis];
+  add(&c->count[what - c->program->collectives], what, g->n,
+      !rt_is_hop(what->kind) || rt_hop_peer(what, g) >= 0, seconds);
 }
 
 static void run_job(const RtJob *j) {
   const Group *g = &j->comm->group[j->channel];
   double start = rt_now();
-  if (g->n == 1) self_collect(j->comm, g, j->channel, j->what, j->send, j->receive);
+  bool ends = rt_is_hop(j->what->kind) && rt_hop_peer(j->what, g) < 0;
+  if (g->n == 1 || ends) self_collect(j->comm, g, j->channel, j->what, j->send, j->receive);
   else j->comm->kind->collect(j->comm, g, j->channel, j->what, j->send, j->receive);
-  add(j->count, j->what, g->n, rt_now() - start);
+  if (j->what->kind == RT_SEND && !ends)
+    memset(j->receive, 0, (size_t)(j->what->count * rt_elem_bytes((int)j->what->elem)));
+  add(j->count, j->what, g->n, !ends, rt_now() - start);
 }
 
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,

@@ -26,7 +26,8 @@ typedef struct Group { /* ranks first, first + stride, .. */
 typedef struct CommKind {
   const char *name;
   bool (*join)(Comm *c, Fault *f); /* meets the other ranks; they run the same program */
-  /* channel: the axis, or naxes for all ranks. Group sizes are above 1. */
+  /* channel: the axis, or naxes for all ranks. Group sizes are above 1; who sends or receives has
+     somebody to send to or receive from. */
   void (*collect)(Comm *c, const Group *g, int channel, const rt_collective *what, const void *send,
                   void *receive);
   void (*leave)(Comm *c, int status); /* at the end of the process, whatever the reason */
@@ -108,6 +109,12 @@ void rt_comm_device_ends(Comm *c);
 void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1; 0: none */
 
 void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
+
+static inline bool rt_is_hop(rt_collective_kind kind) {
+  return kind == RT_SEND || kind == RT_RECEIVE;
+}
+/* The rank of the group on the other side of a send or receive; -1: this is the end of the line. */
+int rt_hop_peer(const rt_collective *c, const Group *g);
 
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *c, int n);

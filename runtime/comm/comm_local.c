@@ -33,11 +33,18 @@ typedef struct Word { /* counts rounds */
   atomic_uint sleepers;
 } Word;
 
+typedef struct Box { /* from this rank to a neighbour: filled, emptied, filled, .. */
+  Word sent, taken;
+  _Alignas(64) atomic_ullong call; /* elements and their type, as a number */
+  _Alignas(64) char slot[CHUNK];
+} Box;
+
 typedef struct Lane {
   Word arrived, done;
   _Alignas(64) atomic_ullong call; /* what is called, as a number */
   _Alignas(64) char slot[CHUNK];
   _Alignas(64) char sum[2][CHUNK];
+  Box box[2]; /* to the rank behind, to the rank before */
 } Lane;
 
 typedef struct Local {
@@ -82,12 +89,16 @@ static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
   rt_watchdog_go_on(&l->watchdog);
 }
 
+/* Until rank i of the group has brought the word so far. */
+static void await_word(const LocalCall *x, Word *w, unsigned round, int i) {
+  for (int k = 0; k < x->l->spin && !reached(w, round); k++) breathe();
+  if (!reached(w, round)) sleep_until(x->l, w, round, (int)(x->g->first + i * x->g->stride));
+}
+
 static void await(const LocalCall *x, bool arrival, unsigned round) {
   for (int i = 0; i < x->g->n; i++) {
     Lane *lane = lane_of(x, i);
-    Word *w = arrival ? &lane->arrived : &lane->done;
-    for (int k = 0; k < x->l->spin && !reached(w, round); k++) breathe();
-    if (!reached(w, round)) sleep_until(x->l, w, round, (int)(x->g->first + i * x->g->stride));
+    await_word(x, arrival ? &lane->arrived : &lane->done, round, i);
   }
 }
 
@@ -97,13 +108,15 @@ static void advance(const LocalCall *x, Word *w, unsigned round) {
   if (atomic_load(&w->sleepers)) syscall(SYS_futex, &w->at, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
+static _Noreturn void disagree(const LocalCall *x, int i) {
+  rt_watchdog_fail(&x->l->watchdog, FAILURE_DISAGREES, (int)(x->g->first + i * x->g->stride),
+                   x->l->me);
+  rt_watchdog_end();
+}
+
 static void compare(const LocalCall *x) {
   for (int i = 0; i < x->g->n; i++)
-    if (atomic_load(&lane_of(x, i)->call) != x->mark) {
-      rt_watchdog_fail(&x->l->watchdog, FAILURE_DISAGREES, (int)(x->g->first + i * x->g->stride),
-                       x->l->me);
-      rt_watchdog_end();
-    }
+    if (atomic_load(&lane_of(x, i)->call) != x->mark) disagree(x, i);
 }
 
 /* ---- rounds ---- */
@@ -214,6 +227,40 @@ static void broadcast(LocalCall *x) {
   }
 }
 
+/* ---- from neighbour to neighbour ---- */
+
+/* What both sides must say of a message. */
+static unsigned long long said(const rt_collective *c) {
+  return (unsigned long long)c->count << 8 | (unsigned long long)c->elem;
+}
+
+/* A chunk waits until the one before has been taken; the last one is not waited for. */
+static void hop_out(LocalCall *x) {
+  int peer = rt_hop_peer(x->what, x->g);
+  Box *b = &lane_of(x, x->g->me)->box[x->what->back != 0];
+  int64_t step = CHUNK / x->size, count = x->what->count;
+  for (int64_t at = 0; at < count; at += step) {
+    unsigned round = atomic_load(&b->sent.at);
+    await_word(x, &b->taken, round, peer);
+    atomic_store(&b->call, said(x->what));
+    memcpy(b->slot, x->send + at * x->size, (size_t)(min_i64(step, count - at) * x->size));
+    advance(x, &b->sent, round + 1);
+  }
+}
+
+static void hop_in(LocalCall *x) {
+  int peer = rt_hop_peer(x->what, x->g);
+  Box *b = &lane_of(x, peer)->box[x->what->back != 0];
+  int64_t step = CHUNK / x->size, count = x->what->count;
+  for (int64_t at = 0; at < count; at += step) {
+    unsigned round = atomic_load(&b->taken.at) + 1;
+    await_word(x, &b->sent, round, peer);
+    if (atomic_load(&b->call) != said(x->what)) disagree(x, peer);
+    memcpy(x->receive + at * x->size, b->slot, (size_t)(min_i64(step, count - at) * x->size));
+    advance(x, &b->taken, round);
+  }
+}
+
 /* ---- calls ---- */
 
 static void local_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
@@ -234,6 +281,8 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
   case RT_ALL_TO_ALL: scatter(&x, false); break;
   case RT_ALL_GATHER: all_gather(&x); break;
   case RT_BROADCAST: broadcast(&x); break;
+  case RT_SEND: hop_out(&x); break;
+  case RT_RECEIVE: hop_in(&x); break;
   }
   rt_watchdog_exit(&l->watchdog);
 }

@@ -212,8 +212,25 @@ static void broadcast(MpiCall *x, const char *send, char *receive, int64_t at, i
   await(x, &r);
 }
 
+/* Messages of a direction have a tag; they come in the order in which they were sent. */
+static void hop_out(MpiCall *x, const char *data, char *receive, int64_t at, int64_t m) {
+  MPI_Request r;
+  (void)receive;
+  MPI_Isend(data + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
+            x->what->back, x->comm, &r);
+  await(x, &r);
+}
+
+static void hop_in(MpiCall *x, const char *data, char *to, int64_t at, int64_t m) {
+  MPI_Request r;
+  (void)data;
+  MPI_Irecv(to + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
+            x->what->back, x->comm, &r);
+  await(x, &r);
+}
+
 static void (*const chunk[])(MpiCall *, const char *, char *, int64_t, int64_t) = {
-    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast};
+    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, hop_out, hop_in};
 
 /* The largest and the smallest mark of the group are the same if all are. */
 static void compare(MpiCall *x) {
@@ -246,8 +263,8 @@ static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collectiv
   x.limit = now + (worked > m->late ? worked : m->late);
   m->calls++;
   look_at_launcher(m);
-  if (m->debug) compare(&x);
-  bool blocks = what->kind != RT_ALL_REDUCE && what->kind != RT_BROADCAST;
+  if (m->debug && !rt_is_hop(what->kind)) compare(&x);
+  bool blocks = what->kind != RT_ALL_REDUCE && what->kind != RT_BROADCAST && !rt_is_hop(what->kind);
   int64_t step = blocks ? STAGE / g->n : STAGE;
   for (int64_t at = 0; at < what->count; at += step)
     chunk[what->kind](&x, send, receive, at, what->count - at < step ? what->count - at : step);

@@ -116,11 +116,12 @@ typedef struct Watchdog {
   Comm *comm;
   PeerTable *table;
   Rendezvous *meeting;
-  Heartbeat *heartbeat;                 /* NULL: the table is shared */
-  Peer *peer;                           /* of this rank */
-  unsigned calls;                       /* collectives so far */
-  double ended;                         /* the last of them */
-  double late, silent;                  /* seconds */
+  Heartbeat *heartbeat;          /* NULL: the table is shared */
+  Peer *peer;                    /* of this rank */
+  unsigned calls;                /* collectives so far */
+  unsigned met[RT_MAX_AXES + 1]; /* of them by axis, and over all ranks; no sends, receives */
+  double ended;                  /* the last of them */
+  double late, silent;           /* seconds */
   _Atomic double waits_since, patience; /* of this rank: since when, for how long at most */
   atomic_int missing;                   /* the rank waited for */
   double device_since;

@@ -39,8 +39,9 @@ typedef struct WatchRound { /* what one watchdog remembers */
   Pulse *pulse;
   double now, still_since, left_since, left_wait;
   unsigned long long moves;
-  int missing; /* the rank waited for, and its pulse */
+  int missing; /* the rank waited for, its pulse, and how far it was */
   Pulse of_missing;
+  unsigned long long missing_moves;
 } WatchRound;
 
 static int rank_of(const Watchdog *g, int line) { return g->comm->launch.rank ? 0 : line + 1; }
@@ -250,6 +251,15 @@ static double asleep(WatchRound *l, int rank, double since_last) {
   return seen && l->now - l->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
 }
 
+/* Who moves on in calls with others, as the stages of a pipeline do one after the other, is given
+   its time from there. */
+static double moved_on(WatchRound *l, const Peer *s, double since) {
+  unsigned long long moves = atomic_load(&s->moves);
+  bool on = moves != l->missing_moves && atomic_load(&l->g->waits_since) <= since;
+  l->missing_moves = moves;
+  return on && since < l->now ? l->now - since : 0;
+}
+
 /* This rank waits: for somebody who has left, or for too long? */
 static void watch_wait(WatchRound *l, double since_last) {
   Watchdog *g = l->g;
@@ -258,7 +268,9 @@ static void watch_wait(WatchRound *l, double since_last) {
   if (since <= 0 || rank < 0) return;
   Peer *s = &g->table->peer[rank];
   bool left = atomic_load(&s->state) == PEER_LEFT;
-  double slept = left ? 0 : asleep(l, rank, since_last), moved = since + slept;
+  double slept = left ? 0 : asleep(l, rank, since_last), on = left ? 0 : moved_on(l, s, since);
+  if (on > slept) slept = on;
+  double moved = since + slept;
   if (slept > 0 && atomic_compare_exchange_strong(&g->waits_since, &since, moved)) since = moved;
   if (!left || since > l->left_wait || since < l->left_wait)
     l->left_wait = left ? since : 0, l->left_since = l->now; /* it may have come just before */
@@ -345,7 +357,9 @@ unsigned long long rt_watchdog_enter(Watchdog *g, const rt_collective *c) {
   struct {
     int64_t count;
     unsigned row, kind, reduction, elem, calls, nothing;
-  } key = {c->count, 0, c->kind, c->reduction, c->elem, ++g->calls, 0};
+  } key = {c->count, 0, c->kind, c->reduction, c->elem, 0, 0};
+  g->calls++;
+  if (!rt_is_hop(c->kind)) key.calls = ++g->met[c->axis];
   if (c >= p->collectives && c < p->collectives + p->ncollectives)
     key.row = (unsigned)(c - p->collectives) + 1;
   else snprintf(g->peer->text, PEER_TEXT, "%s", c->what);

@@ -233,6 +233,28 @@ static void all_to_all(Rows *x, NcclComm comm, const void *send, void *receive) 
   }
 }
 
+static void must_cuda(CUresult e, const rt_collective *c) {
+  if (e)
+    rt_fail(1008, "%s of %s: error %d of the GPU", rt_collective_name((int)c->kind), c->what,
+            (int)e);
+}
+
+/* The end of a line keeps what it has; who has sent is left with 0. */
+static void hop(const Rows *x, NcclComm comm, const void *send, void *receive) {
+  const NcclApi *a = &x->n->api;
+  int peer = rt_hop_peer(x->c, &x->n->comm->group[x->c->axis]);
+  size_t count = (size_t)x->count, bytes = count * x->size;
+  CUdeviceptr from = (CUdeviceptr)(uintptr_t)send, to = (CUdeviceptr)(uintptr_t)receive;
+  if (peer < 0) {
+    must_cuda(x->n->cuda->cuMemcpyDtoDAsync(to, from, bytes, x->stream), x->c);
+  } else if (x->c->kind == RT_RECEIVE) {
+    must(x->n, a->ncclRecv(receive, count, x->type, peer, comm, x->stream), x->c);
+  } else {
+    must(x->n, a->ncclSend(send, count, x->type, peer, comm, x->stream), x->c);
+    must_cuda(x->n->cuda->cuMemsetD8Async(to, 0, bytes, x->stream), x->c);
+  }
+}
+
 /* By rt_elem: f32, bf16, f16, f64, i32, i64, bool */
 static const int types[] = {7, 9, 6, 8, 2, 4, 1};
 _Static_assert(COUNT_OF(types) == RT_BOOL + 1, "a type of NCCL per rt_elem");
@@ -267,6 +289,8 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
     must(n, a->ncclAllGather(send, landing(&x, receive), count, x.type, comm, stream), c);
     break;
   case RT_ALL_TO_ALL: all_to_all(&x, comm, send, receive); return;
+  case RT_SEND:
+  case RT_RECEIVE: hop(&x, comm, send, receive); return;
   }
   unpack(&x, receive);
 }

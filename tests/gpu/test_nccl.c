@@ -21,7 +21,7 @@ enum {
   RUNS = 4,
   COUNT = 24,
   ROOM = 40000,
-  KINDS = 5,
+  KINDS = 7,
   TABLE = 64,
   FAILING = 2,
   STALL = 16
@@ -41,7 +41,7 @@ static int make_table(const rt_axis *mesh, int naxes) {
   for (int axis = 0; axis < naxes; axis++)
     for (int e = 0; e < 3; e++)
       for (int kind = 0; kind < KINDS; kind++) {
-        bool whole = kind == RT_ALL_REDUCE || kind == RT_BROADCAST;
+        bool whole = kind == RT_ALL_REDUCE || kind == RT_BROADCAST || kind >= RT_SEND;
         int64_t count = whole && e == 0 ? ROOM / mesh[axis].size : COUNT;
         bool sends = kind == RT_REDUCE_SCATTER || kind == RT_ALL_TO_ALL,
              takes = kind == RT_ALL_GATHER || kind == RT_ALL_TO_ALL;
@@ -54,6 +54,7 @@ static int make_table(const rt_axis *mesh, int naxes) {
                                      .count = count,
                                      .send_row = e == 1 && sends ? count / 4 : count,
                                      .receive_row = e == 1 && takes ? count / 8 : count,
+                                     .back = e == 1,
                                      .piece = e == 2 || kind != RT_ALL_TO_ALL ? 0 : 7};
       }
   return n;
