@@ -271,7 +271,10 @@ static void watch_wait(WatchRound *l, double since_last) {
   double slept = left ? 0 : asleep(l, rank, since_last), on = left ? 0 : moved_on(l, s, since);
   if (on > slept) slept = on;
   double moved = since + slept;
-  if (slept > 0 && atomic_compare_exchange_strong(&g->waits_since, &since, moved)) since = moved;
+  if (slept > 0) {
+    if (!atomic_compare_exchange_strong(&g->waits_since, &since, moved)) return; /* it is over */
+    since = moved;
+  }
   if (!left || since > l->left_wait || since < l->left_wait)
     l->left_wait = left ? since : 0, l->left_since = l->now; /* it may have come just before */
   else if (l->now - l->left_since > 3) rt_watchdog_fail(g, FAILURE_ENDED, rank, 0);
