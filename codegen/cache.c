@@ -3,6 +3,7 @@
 #include "ir/support/output.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,18 +27,6 @@ const char *hash_words(Arena *a, Hash h, int digits) {
   sha256_end(h, sum);
   for (int i = 0; i < SHA256_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", sum[i]);
   return arena_printf(a, "%.*s", digits, text);
-}
-
-/* Two FNV-1a sums with different primes of the field. */
-Hash hash_quick(Hash h, const void *bytes, size_t n) {
-  const unsigned char *p = bytes;
-  uint64_t sum[2] = {0xcbf29ce484222325u, 0x9ae16a3b2f90404fu};
-  for (size_t i = 0; i < n; i++) {
-    sum[0] = (sum[0] ^ p[i]) * 0x100000001b3u;
-    sum[1] = (sum[1] ^ p[i]) * 0xc6a4a7935bd1e995u;
-    sum[1] ^= sum[1] >> 29;
-  }
-  return hash_bytes(h, sum, sizeof sum);
 }
 
 /* ---- files ---- */
@@ -71,6 +60,34 @@ static Bytes read_file(Arena *a, const char *path, bool own) {
 }
 
 Bytes cache_read_file(Arena *a, const char *path) { return read_file(a, path, false); }
+
+/* ---- this program ---- */
+
+/* Looks through the notes of one loaded object; the first object is the program itself. */
+static int find_build_id(struct dl_phdr_info *object, size_t size, void *found) {
+  (void)size;
+  Bytes *id = found;
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+    if (p->p_type != PT_NOTE) continue;
+    char *at = (char *)object->dlpi_addr + p->p_vaddr, *end = at + p->p_memsz;
+    while (end - at > (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+      const ElfW(Nhdr) *note = (const void *)at;
+      char *name = at + sizeof *note, *words = name + (note->n_namesz + 3) / 4 * 4;
+      if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !memcmp(name, "GNU", 4))
+        *id = (Bytes){words, note->n_descsz};
+      at = words + (note->n_descsz + 3) / 4 * 4;
+    }
+  }
+  return 1;
+}
+
+Hash hash_program(Hash h, Arena *a) {
+  Bytes self = {0};
+  dl_iterate_phdr(find_build_id, &self);
+  if (!self.at) self = cache_read_file(a, "/proc/self/exe");
+  return hash_bytes(h, self.at ? self.at : "", self.at ? self.n : 0);
+}
 
 /* ---- the cache ---- */
 

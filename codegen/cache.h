@@ -15,8 +15,6 @@ Hash hash_begin(void);
 Hash hash_bytes(Hash h, const void *bytes, size_t n);
 Hash hash_text(Hash h, const char *text); /* with its end, so that two texts in a row stay apart */
 const char *hash_words(Arena *a, Hash h, int digits); /* hexadecimal, at most 64 */
-/* Of many bytes that nobody forges, quick: the compiler's own. */
-Hash hash_quick(Hash h, const void *bytes, size_t n);
 
 typedef struct Bytes {
   char *at; /* in the arena; NULL: not there */
@@ -24,6 +22,8 @@ typedef struct Bytes {
 } Bytes;
 
 Bytes cache_read_file(Arena *a, const char *path);
+/* What this program is: its build id, or all its bytes where the linker wrote none. */
+Hash hash_program(Hash h, Arena *a);
 
 /* Made if needed, for this user alone. NULL: there is none, *why says so if it is one of others. */
 const char *cache_folder(Arena *a, const char **why);

@@ -153,8 +153,7 @@ static const char *object_path(Build *b, const Fn *k, const char *ending) {
 static Hash compiler_hash(Build *b) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  Bytes self = cache_read_file(b->arena, "/proc/self/exe");
-  Hash h = hash_quick(hash_begin(), self.at ? self.at : "", self.at ? self.n : 0);
+  Hash h = hash_program(hash_begin(), b->arena);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
   if (b->quick) h = hash_text(h, "quick");
   return hash_text(h, target_of(b->m)->name);
