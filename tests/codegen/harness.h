@@ -39,6 +39,11 @@ typedef struct Harness {
   void *library;             /* of the kernels, for run */
 } Harness;
 
+/* Whether this target is by another name what the suite tests already ($SHARDC_TESTED names it):
+   the seeds are the same, so would be the kernels. Says so; the test then ends with this status. */
+enum { HARNESS_SKIPPED = 77 };
+bool harness_tested(const char *target);
+
 Harness *harness_new(const char *target);
 void harness_free(Harness *h);
 /* Appends text of a kernel function; attribute family stands in its text. */

@@ -361,10 +361,11 @@ static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e
 
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
+  if (harness_tested(machine)) return HARNESS_SKIPPED;
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   if (strstr(machine, "bf16") && !__builtin_cpu_supports("avx512bf16")) {
     puts("skipped: this machine has no instructions for bf16");
-    return 77;
+    return HARNESS_SKIPPED;
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plain_dots),     cmocka_unit_test(many_chunks),

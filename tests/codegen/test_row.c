@@ -428,6 +428,7 @@ static void test_far_softmax(void **state) {
 
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
+  if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
       TEST(test_row),     TEST(test_column),   TEST(test_scatter), TEST(test_scatter_onto),
