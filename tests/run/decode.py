@@ -77,7 +77,7 @@ NOT = dict(
 
 def compiled(name, text):
     open(f'{WORK}/{name}.shard', 'w').write(text)
-    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q', cwd=WORK)
+    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q', '--quick', cwd=WORK)
     return f'{WORK}/{name}'
 
 
@@ -122,7 +122,7 @@ for name, text in CACHED.items():
     check('bytes' in info['settings']['sample.cache'], info['settings'])
     compare(name, exe)
     run(exe, 'sample', '--out', 'run', '--check-memory', '--tokens', '30', cwd=WORK)
-run(SHARDC, 'compile', f'{EXAMPLES}/tiny.shard', '-o', f'{WORK}/tiny', '-q')
+run(SHARDC, 'compile', f'{EXAMPLES}/tiny.shard', '-o', f'{WORK}/tiny', '-q', '--quick')
 compare('tiny', f'{WORK}/tiny')
 for name, (text, why) in NOT.items():
     exe = compiled(name, text)

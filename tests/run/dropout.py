@@ -63,7 +63,7 @@ def floats(name, values): open(f'{WORK}/{name}', 'wb').write(array.array('f', va
 def losses(text, *options):
     open(f'{WORK}/m.shard', 'w').write(text)
     shutil.rmtree(f'{WORK}/out', ignore_errors=True)
-    run(SHARDC, 'compile', 'm.shard', '-o', 'm', *options, cwd=WORK)
+    run(SHARDC, 'compile', 'm.shard', '-o', 'm', '--quick', *options, cwd=WORK)
     run('./m', 'train', '--out', 'out', cwd=WORK)
     return [r['loss'] for r in map(json.loads, open(f'{WORK}/out/metrics.jsonl')) if 'loss' in r]
 
@@ -97,7 +97,7 @@ def trained():
         got = losses(text, '--plan', plan)
         check(all(abs(a - b) <= 1e-5 * b for a, b in zip(got, want)), f'{plan}: {got}, whole batch {want}')
     open(f'{WORK}/m.shard', 'w').write(TRAINED.replace('RATES', '0').replace('FIRST', '0'))
-    run(SHARDC, 'compile', 'm.shard', '-o', 'm', cwd=WORK)
+    run(SHARDC, 'compile', 'm.shard', '-o', 'm', '--quick', cwd=WORK)
     last = run('./m', 'eval', '--out', 'out', cwd=WORK)[0]
     check(last == first[0], f'evaluation: {first[0]}, without any dropout {last}')
 

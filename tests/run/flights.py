@@ -27,7 +27,7 @@ def plan(name, words):
     return f'plan {name} for Small {{\n  mesh data = 2, tensor = 2\n  micro 2\n  place Batch -> data\n  place Heads, Mlp, Vocab -> tensor\n  zero 3 over data{words}\n}}\n'
 
 
-def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', out, '-q', *more, cwd=folder)
+def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', out, '-q', '--quick', *more, cwd=folder)
 
 
 def train(exe, before, steps='6'):

@@ -93,10 +93,10 @@ def kill_one(k, how, counts, want):
 
 open(f'{folder}/m.shard', 'w').write(MODEL)
 text_file(f'{folder}/text.txt')
-run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '-o', 'on', '-q', cwd=folder)
+run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '-o', 'on', '-q', '--quick', cwd=folder)
 hows = ['local']
 if shutil.which('mpirun') and shutil.which('mpicc'):
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '--comm', 'mpi', '-o', 'mpi', '-q', cwd=folder)
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '--comm', 'mpi', '-o', 'mpi', '-q', '--quick', cwd=folder)
     hows.append('mpi')
 counts = {how: unbroken(how) for how in hows}
 want = losses('all_local')

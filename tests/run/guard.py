@@ -43,7 +43,7 @@ def data(name, zero=None, nan=None):
 
 def compiled(name, more='', optim='adamw'):
     open(f'{WORK}/{name}.shard', 'w').write(MODEL.replace('MORE', more).replace('OPTIM', optim))
-    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q')
+    run(SHARDC, 'compile', f'{WORK}/{name}.shard', '-o', f'{WORK}/{name}', '-q', '--quick')
     return f'{WORK}/{name}'
 
 

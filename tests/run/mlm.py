@@ -15,7 +15,7 @@ def losses(out): return [json.loads(line) for line in open(f'{WORK}/{out}/metric
 
 
 def compile_to(name, *more):
-    run(SHARDC, 'compile', f'{EXAMPLES}/tiny_bert.shard', '-o', f'{WORK}/{name}', *SMALL, *more)
+    run(SHARDC, 'compile', f'{EXAMPLES}/tiny_bert.shard', '-o', f'{WORK}/{name}', '--quick', *SMALL, *more)
 
 
 def train(exe, out, *more): run(f'{WORK}/{exe}', 'train', '--data', f'{WORK}/text', '--out', f'{WORK}/{out}', *more)

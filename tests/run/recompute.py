@@ -33,7 +33,7 @@ train six for Six {
 
 
 def train(plan):
-    run(SHARDC, 'compile', 'six.shard', '--plan', plan, '-o', plan, cwd=WORK)
+    run(SHARDC, 'compile', 'six.shard', '--plan', plan, '-o', plan, '--quick', cwd=WORK)
     out, err = run(f'{WORK}/{plan}', 'train', '--check-memory', '--out', f'out {plan}', cwd=WORK)
     losses = [line['loss'] for line in map(json.loads, open(f'{WORK}/out {plan}/metrics.jsonl')) if 'loss' in line]
     m = re.search(r'^step\s+(\d+)\s+(\d+)\s+(\d+)', out + err, re.M)
