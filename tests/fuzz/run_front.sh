@@ -16,7 +16,7 @@ for clang in clang-19 clang clang-18 none; do
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 compile() {
-  "$clang" -std=c17 -D_GNU_SOURCE "$level" -g -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
+  "$clang" -std=c17 -D_GNU_SOURCE "$level" -gline-tables-only -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
 }
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
