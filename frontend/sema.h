@@ -71,9 +71,10 @@ typedef struct World {
   bool lost;                  /* a used file could not be read: its names are not known */
   bool checking;              /* nothing is compiled: what is not built yet is a note */
   const AstFile *library;     /* the standard library where no file uses it, for messages */
-  uint32_t deep;              /* files that are being read, each used by the one before */
-  bool said_deep;             /* that a number is defined by itself */
-  bool said_library;          /* that `use "std"` is missing */
+  VEC(const struct MaskTable *) tables; /* files of block patterns that were read */
+  uint32_t deep;                        /* files that are being read, each used by the one before */
+  bool said_deep;                       /* that a number is defined by itself */
+  bool said_library;                    /* that `use "std"` is missing */
 } World;
 
 World *world_load(Ctx *c,
@@ -173,6 +174,7 @@ typedef enum MaskKind {
 } MaskKind;
 
 typedef struct Val Val;
+typedef struct MaskTable MaskTable;
 typedef struct Mask {
   MaskKind kind;
   double number;     /* SLIDING, BLOCKS; PATTERN: its first operand, if that is a number */
@@ -182,7 +184,8 @@ typedef struct Mask {
   const struct Mask *a, *b;
   const struct Mask *const *items; /* PATTERN per_head: what the heads have in turn */
   int nitems;
-  Dims layout; /* dims of the named layout that it is, if any */
+  const MaskTable *table; /* PATTERN table */
+  Dims layout;            /* dims of the named layout that it is, if any */
   Span span;
 } Mask;
 
@@ -452,8 +455,7 @@ typedef struct MaskAxes {
   bool alike; /* queries and keys are the same positions: one tensor may speak for both */
 } MaskAxes;
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at);
-bool mask_is_built(Eval *e, const Mask *m, Span at); /* else E0901 was given, N0902 in `check` */
-const Mask *mask_part(const Mask *m, int i);         /* what it is made of in turn, then NULL */
+const Mask *mask_part(const Mask *m, int i); /* what it is made of in turn, then NULL */
 /* Without what is true everywhere and only says something else, such as `blocks(n)`. */
 const Mask *mask_reduced(Eval *e, const Mask *m);
 Val mask_values(Eval *e, const Mask *m, Str q, Str k);
@@ -465,12 +467,17 @@ typedef struct BlockGrid { /* what patterns are counted in */
   Dims heads;  /* those by which the layout differs */
 } BlockGrid;
 bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
-bool pattern_is_built(const Mask *m);
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */
 Val pattern_head(Eval *e, const BlockGrid *g, double n);        /* h mod n */
 /* a op b, widened until one has the dims of both; of two numbers, the number */
 Val pattern_op(Eval *e, OpCode op, Val a, Val b);
 Val pattern_position(Eval *e, Str dim);
+
+/* sema_table.c: the block pattern of a file */
+bool table_read(Eval *e, Mask *m, Str name, Span at);        /* E0314 */
+bool table_fits(Eval *e, const Mask *m, const BlockGrid *g); /* E0314 */
+const bool *table_set(const Mask *m);                        /* [heads * rows][columns] */
+bool table_by_head(const Mask *m);
 
 /* sema_explain.c: the longer messages */
 void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b);

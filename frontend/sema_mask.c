@@ -105,7 +105,8 @@ static bool fill_pattern(Eval *e, const Call *c, Mask *m, int n, const Val *v,
                          const AstExpr *const *x) {
   if (!strcmp(m->name, "per_head")) return fill_items(e, c, m, v, x[0]);
   if (!strcmp(m->name, "table"))
-    return v->kind == VAL_STRING || bad_operand(e, c, x[0], "the name of a file, in quotes", v);
+    return v->kind == VAL_STRING ? table_read(e, m, v->string, x[0]->span)
+                                 : bad_operand(e, c, x[0], "the name of a file, in quotes", v);
   Val *arg = ARENA_ARRAY(e->arena, Val, n);
   memcpy(arg, v, sizeof *arg * (size_t)n);
   m->arg = arg;
@@ -160,22 +161,6 @@ Val mask_combine(Eval *e, AstOp op, const Val *a, const Val *b, Span at) {
 const Mask *mask_part(const Mask *m, int i) {
   if (m->kind == MASK_AND || m->kind == MASK_OR) return i == 0 ? m->a : i == 1 ? m->b : NULL;
   return i < m->nitems ? m->items[i] : NULL;
-}
-
-static const Mask *unbuilt_part(const Mask *m) {
-  if (m->kind == MASK_PATTERN && !pattern_is_built(m)) return m;
-  const Mask *found = NULL;
-  for (int i = 0; mask_part(m, i) && !found; i++) found = unbuilt_part(mask_part(m, i));
-  return found;
-}
-
-bool mask_is_built(Eval *e, const Mask *m, Span at) {
-  const Mask *part = unbuilt_part(m);
-  if (!part) return true;
-  Report *r = eval_error(e, unbuilt_code(e->w), at, "`%s` in a mask is not built yet", part->name);
-  diag_label(r, "in the language, for later");
-  if (part->span.file) diag_also(r, part->span, "the pattern");
-  return !e->compile;
 }
 
 typedef struct MaskBlocks { /* the blocks(n) of an expression */
@@ -249,17 +234,31 @@ static bool check_parts(Eval *e, const Mask *m, const Dims *scores, const MaskAx
 }
 
 /* random(k) draws k of the block columns that there are. */
-static bool enough_columns(Eval *e, const Mask *m, const Mask *blocks, Str k) {
-  int64_t size = size_of(e->sizes, k);
-  bool random = m->kind == MASK_PATTERN && !strcmp(m->name, "random");
-  if (random && size > 0 && blocks->number > 0 && m->number > ceil((double)size / blocks->number)) {
-    Report *r = eval_error(e, "E0311", m->span, "`random` of more block columns than there are");
-    diag_label(r, "%.0f of %.0f", m->number, ceil((double)size / blocks->number));
-    diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", k, (long long)size, blocks->number);
-    return false;
-  }
-  bool ok = true;
-  for (int i = 0; ok && mask_part(m, i); i++) ok = enough_columns(e, mask_part(m, i), blocks, k);
+static bool enough_columns(Eval *e, const Mask *m, const BlockGrid *g) {
+  int64_t size = size_of(e->sizes, g->k);
+  if (size <= 0 || g->unit <= 0 || m->number <= ceil((double)size / g->unit)) return true;
+  double columns = ceil((double)size / g->unit);
+  Report *r = eval_error(e, "E0311", m->span, "`random` of more block columns than there are");
+  diag_label(r, "%.0f of %.0f", m->number, columns);
+  diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", g->k, (long long)size, g->unit);
+  return false;
+}
+
+/* What a part of the mask counts in: a layout has heads of its own. */
+static BlockGrid grid_of(const Mask *m, const BlockGrid *outer) {
+  BlockGrid g = *outer;
+  Dims pair = {.n = 2, .at = {g.q, g.k}};
+  if (m->layout.n) g.heads = dims_without(&m->layout, &pair);
+  return g;
+}
+
+/* Patterns that name blocks, against the blocks that there are. */
+static bool fits_grid(Eval *e, const Mask *m, const BlockGrid *outer) {
+  BlockGrid g = grid_of(m, outer);
+  bool pattern = m->kind == MASK_PATTERN;
+  bool ok = !(pattern && !strcmp(m->name, "random") && !enough_columns(e, m, &g)) &&
+            !(m->table && !table_fits(e, m, &g));
+  for (int i = 0; ok && mask_part(m, i); i++) ok = fits_grid(e, mask_part(m, i), &g);
   return ok;
 }
 
@@ -277,8 +276,9 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, S
     diag_help(r, "for example `blocks(16) & %s`", span_text(e->ctx, u.pattern->span));
     return false;
   }
-  if (u.pattern && !enough_columns(e, m, u.blocks, a->k)) return false;
-  return check_parts(e, m, scores, a, at);
+  if (!check_parts(e, m, scores, a, at)) return false;
+  BlockGrid g = {.q = a->q, .k = a->k, .unit = u.blocks ? u.blocks->number : 0};
+  return !u.pattern || fits_grid(e, m, &g);
 }
 
 /* ---- values ---- */
@@ -358,10 +358,7 @@ static Val per_head_values(Eval *e, const Mask *m, const BlockGrid *g) {
 }
 
 static Val values(Eval *e, const Mask *m, const BlockGrid *outer) {
-  BlockGrid own = *outer;
-  Dims pair = {.n = 2, .at = {own.q, own.k}};
-  if (m->layout.n) own.heads = dims_without(&m->layout, &pair);
-  const BlockGrid *g = &own;
+  BlockGrid own = grid_of(m, outer), *g = &own;
   switch (m->kind) {
   case MASK_ALL:
   case MASK_BLOCKS: return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {g->k}}, 1);

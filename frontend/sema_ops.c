@@ -131,7 +131,6 @@ static Val mask_condition(Eval *e, const Call *c) {
     return val_poison();
   }
   if (!mask_check(e, c->arg[0].mask, &all, &a, c->expr[0]->span)) return val_poison();
-  if (!mask_is_built(e, c->arg[0].mask, c->expr[0]->span)) return val_poison();
   if (!e->build) return val_tensor(VAL_BOOL, all);
   Val v = mask_values(e, c->arg[0].mask, a.q, a.k);
   return dims_subset(&v.dims, &all) ? v : val_poison();

@@ -331,6 +331,10 @@ static Val random_columns(const Grid *g, const Mask *m) {
   return looked_up(g, heads, set);
 }
 
+static Val table(const Grid *g, const Mask *m) {
+  return looked_up(g, table_by_head(m) ? heads_of(g) : 1, table_set(m));
+}
+
 static const PatternRule rules[] = {
     {"window", {{WANT_NUMBER, 1}}, window, NULL},
     {"global", {{WANT_BLOCKS, 0}, {WANT_FLAG, 0}, {WANT_FLAG, 0}}, global, global_fits},
@@ -342,6 +346,7 @@ static const PatternRule rules[] = {
     {"strided", {{WANT_NUMBER, 1}}, strided, NULL},
     {"dilated", {{WANT_NUMBER, 1}, {WANT_NUMBER, 1}}, dilated, NULL},
     {"random", {{WANT_NUMBER, 0}, {WANT_SEED, 0}, {WANT_FLAG, 0}}, random_columns, NULL},
+    {"table", {{WANT_NUMBER, 0}}, table, NULL},
 };
 
 static const PatternRule *rule_of(const Mask *m) {
@@ -350,15 +355,10 @@ static const PatternRule *rule_of(const Mask *m) {
   return NULL;
 }
 
-bool pattern_is_built(const Mask *m) {
-  const PatternRule *p = rule_of(m);
-  return !strcmp(m->name, "per_head") || (p && p->values);
-}
-
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *b) {
   const PatternRule *p = rule_of(m);
   Grid g = {.e = e, .of = b};
-  if (!p || !p->values) bug("a block pattern that is not built reached lowering");
+  if (!p) bug("a block pattern without a rule");
   g.rows = ceil((double)eval_size(e, b->q) / b->unit);
   g.columns = ceil((double)eval_size(e, b->k) / b->unit);
   g.r = by(&g, OP_div, pattern_position(e, b->q), b->unit);

@@ -28,6 +28,7 @@ typedef enum Kind {
   STRIDED,
   DILATED,
   RANDOM,
+  TABLE,
   LEAVES,
   AND = LEAVES,
   OR,
@@ -46,6 +47,8 @@ typedef struct Node {
   int lists, windows[LISTS], many; /* many: of windows */
   const struct Node *at[3];
   int parts;
+  uint8_t *bits; /* TABLE: [heads or 1][rows][columns]; m: heads differ; n: its type */
+  char file[64];
 } Node;
 
 typedef struct Where { /* a score */
@@ -109,6 +112,10 @@ static bool admits(const Node *x, const Where *s) {
   case STRIDED: return far % x->n == 0;
   case DILATED: return far <= x->n / 2 * x->m && far % x->m == 0;
   case RANDOM: return drawn(x, r, c, s->h, columns);
+  case TABLE: {
+    int rows = (s->queries + s->unit - 1) / s->unit;
+    return x->bits[((x->m ? s->h : 0) * rows + r) * columns + c];
+  }
   case AND: return admits(x->at[0], s) && admits(x->at[1], s);
   case OR: return admits(x->at[0], s) || admits(x->at[1], s);
   case PER_HEAD: return admits(x->at[s->h % x->parts], s);
@@ -155,6 +162,7 @@ static const char *text_of(Arena *a, const Node *x) {
   case DILATED: return arena_printf(a, "dilated(%d, %d)", x->n, x->m);
   case RANDOM:
     return arena_printf(a, "random(%d, seed = %d, lower = %s)", x->n, x->p, flag(x->rows));
+  case TABLE: return arena_printf(a, "table(\"%s\")", x->file);
   case AND: return arena_printf(a, "(%s & %s)", text_of(a, x->at[0]), text_of(a, x->at[1]));
   case OR: return arena_printf(a, "(%s | %s)", text_of(a, x->at[0]), text_of(a, x->at[1]));
   default: break;
@@ -170,7 +178,7 @@ static const char *text_of(Arena *a, const Node *x) {
 typedef struct Random {
   Arena *a;
   uint64_t seed, at;
-  int columns; /* of blocks */
+  int rows, columns, heads; /* of blocks; of the layout */
 } Random;
 
 static int upto(Random *r, int n) {
@@ -185,6 +193,45 @@ static void random_list(Random *r, Node *x) {
   }
 }
 
+/* A .npy file of bools or whole numbers of 1, 2, 4, 8 bytes in either order. */
+static void write_table(Arena *a, const Node *x, int heads, int rows, int columns) {
+  static const char *const types[] = {"|b1", "|u1", "<i2", ">i4", "<u8"};
+  static const int widths[] = {1, 1, 2, 4, 8};
+  FILE *f = fopen(x->file, "wb");
+  assert_non_null(f);
+  const char *lead = x->m ? arena_printf(a, "%d, ", heads) : "";
+  fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, f);
+  fprintf(f, "%-117s\n",
+          arena_printf(a, "{'descr': '%s', 'fortran_order': False, 'shape': (%s%d, %d), }",
+                       types[x->n], lead, rows, columns));
+  for (int i = 0; i < (x->m ? heads : 1) * rows * columns; i++)
+    for (int b = 0; b < widths[x->n]; b++) {
+      bool least = types[x->n][0] == '>' ? b == widths[x->n] - 1 : b == 0;
+      putc(least && x->bits[i], f);
+    }
+  assert_int_equal(fclose(f), 0);
+}
+
+static int tables; /* files so far */
+
+static void random_table(Random *r, Node *x) {
+  int shares[] = {2, 3, 8, 1}, share = shares[upto(r, 4)]; /* of ones: a half, .. all */
+  x->m = upto(r, 2), x->n = upto(r, 5);
+  int n = (x->m ? r->heads : 1) * r->rows * r->columns;
+  x->bits = arena_alloc(r->a, (size_t)n);
+  for (int i = 0; i < n; i++) x->bits[i] = !upto(r, share);
+  snprintf(x->file, sizeof x->file, "/tmp/shardc-patterns-%d-%d.npy", (int)getpid(), tables++);
+  write_table(r->a, x, r->heads, r->rows, r->columns);
+}
+
+static void remove_tables(void) {
+  char file[64];
+  for (; tables; tables--) {
+    snprintf(file, sizeof file, "/tmp/shardc-patterns-%d-%d.npy", (int)getpid(), tables - 1);
+    unlink(file);
+  }
+}
+
 static Node *random_leaf(Random *r) {
   Node *x = ARENA_NEW(r->a, Node);
   *x = (Node){.kind = (Kind)upto(r, LEAVES), .n = 1 + upto(r, 7), .m = 1 + upto(r, 4), .p = 1};
@@ -193,6 +240,7 @@ static Node *random_leaf(Random *r) {
   if (x->kind == FIXED) x->n = x->m * (1 + upto(r, 4)), x->p = 1 + upto(r, x->n / x->m);
   if (x->kind == GLOBAL || x->kind == VARIABLE) random_list(r, x);
   if (x->kind == RANDOM) x->n = upto(r, r->columns < 5 ? r->columns + 1 : 5), x->p = upto(r, 99);
+  if (x->kind == TABLE) random_table(r, x);
   x->many = 1 + upto(r, LISTS - 1);
   for (int i = 0; i < x->many; i++) x->windows[i] = 1 + upto(r, 5);
   return x;
@@ -295,17 +343,19 @@ static void test_random(void **state) {
   (void)state;
   for (int at = first; at < first + count; at += MASKS) {
     Ctx *c = ctx_new();
-    Random r = {c->arena, (uint64_t)at, 0, 0};
+    Random r = {.a = c->arena, .seed = (uint64_t)at};
     Program p = {.queries = 1 + upto(&r, 90), .unit = 1 + upto(&r, 12), .heads = 1 + upto(&r, 3)};
     p.keys = upto(&r, 3) ? p.queries : 1 + upto(&r, 90), p.group = 1 + upto(&r, 2), p.n = MASKS;
     const Node *mask[MASKS];
-    r.columns = (p.keys + p.unit - 1) / p.unit;
+    r.columns = (p.keys + p.unit - 1) / p.unit, r.rows = (p.queries + p.unit - 1) / p.unit;
+    r.heads = p.heads * p.group;
     for (int i = 0; i < MASKS; i++) {
       mask[i] = random_mask(&r, 2);
       p.mask[i] = text_of(c->arena, mask[i]);
     }
     Module *m = lowered(c, program_text(c->arena, &p));
     for (int i = 0; i < MASKS; i++) compare(c, m, &p, i, mask[i]);
+    remove_tables();
     ctx_free(c);
   }
 }
