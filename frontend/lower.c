@@ -129,7 +129,7 @@ static void add_inputs(Build *b, Eval *checked) {
 }
 
 static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Sizes *s,
-                            Eval *checked) {
+                            Eval *checked, const LayoutList *layouts) {
   Module *m = module_new(w->ctx);
   Build b = {.m = m, .files = write_sources(m, w)};
   m->model = c->model->name;
@@ -138,6 +138,9 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
   write_settings(m, checked, c, o);
   write_recompute(&b, checked, c->plan ? c->plan->item : NULL);
   write_weights(m, checked, c); /* after the sources: built-in blocks are none of the program's */
+  for (uint32_t i = 0; i < layouts->n; i++)
+    module_set(m, arena_printf(m->arena, "layout.%s", layouts->at[i].name), "%s",
+               layout_line(m->arena, &layouts->at[i]));
   write_params(&b, checked);
   add_inputs(&b, checked);
   lower_init(&b, checked);
@@ -251,7 +254,10 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!diag_errors(c->diag)) check_built(w, &choice);
   const AstItem *weights = choose_weights(w, &choice);
   if (!diag_errors(c->diag) && weights) check_weights(e, weights);
+  LayoutList layouts = {0};
+  if (!diag_errors(c->diag)) layouts_of(e, &layouts);
+  if (!diag_errors(c->diag) && o->layouts) draw_layouts(e, o->layouts);
   world_flush_warnings(w);
   if (diag_errors(c->diag)) return NULL;
-  return write_module(w, o, &choice, s, e);
+  return write_module(w, o, &choice, s, e, &layouts);
 }

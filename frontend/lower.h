@@ -2,6 +2,7 @@
  * itself cannot fail. */
 #ifndef SHARDC_LOWER_H
 #define SHARDC_LOWER_H
+#include "frontend/layout.h"
 #include "ir/ir.h"
 
 typedef struct LowerFacts { /* what was written, for messages of later stages */
@@ -13,6 +14,12 @@ typedef struct LowerFacts { /* what was written, for messages of later stages */
   bool micro;               /* some micro-batch was written */
 } LowerFacts;
 
+typedef struct LayoutDrawings {
+  const char *name; /* of a layout; NULL: all that the model uses */
+  VEC(const Layout *) drawn;
+  VEC(const char *) names; /* of all layouts of the files */
+} LayoutDrawings;
+
 typedef struct LowerOptions {
   const char *path; /* FILE */
   const char *model, *train,
@@ -21,7 +28,8 @@ typedef struct LowerOptions {
   uint32_t ndims;
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
-  LowerFacts *facts; /* filled in; may be NULL */
+  LowerFacts *facts;       /* filled in; may be NULL */
+  LayoutDrawings *layouts; /* filled in; may be NULL */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".
@@ -34,6 +42,11 @@ typedef struct CheckedModel {
   int64_t parameters; /* logical, without padding */
 } CheckedModel;
 
+typedef struct CheckedLayout {
+  Str model; /* that uses it */
+  LayoutFigures figures;
+} CheckedLayout;
+
 typedef struct CheckedPlan {
   Str name; /* of a plan of FILE */
   Span span;
@@ -43,6 +56,7 @@ typedef struct CheckedPlan {
 typedef struct CheckResult {
   VEC(CheckedModel) models;
   VEC(CheckedPlan) plans;
+  VEC(CheckedLayout) layouts;
 } CheckResult;
 
 /* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL:

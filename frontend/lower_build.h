@@ -97,5 +97,10 @@ const AstItem *choose_weights(World *w, const Choice *c); /* a block of the user
 void check_weights_config(Eval *e, const AstItem *block); /* E0201 */
 void write_weights(Module *m, Eval *e, const Choice *c);
 
+/* ---- layouts for people (lower_layout.c) ---- */
+/* Figures of what a checked model uses, added to out, which may be NULL; W0304 */
+void layouts_of(Eval *checked, LayoutList *out);
+void draw_layouts(Eval *checked, LayoutDrawings *out);
+
 void lower_init(Build *b, Eval *e); /* the entry that makes initial values */
 #endif

@@ -320,6 +320,13 @@ typedef struct Output {
   Val val;
 } Output;
 
+typedef struct MaskUse { /* a named layout, or what an attention is masked with */
+  Str name;              /* NULL: none */
+  const Mask *mask;
+  Str q, k;
+  Span span;
+} MaskUse;
+
 typedef struct Ignored { /* the label of an input that a loss leaves out */
   Str input;
   int64_t label;
@@ -342,6 +349,7 @@ typedef struct Eval {
   VEC(Input *) inputs;
   VEC(Output) outputs;
   VEC(Ignored) ignored;
+  VEC(MaskUse) masks; /* once each */
   Val loss;
   Span loss_span;
   bool has_loss;
@@ -380,8 +388,9 @@ Val eval_expr(Eval *e, Env *env, const AstExpr *x);
 bool eval_is_countable(Eval *e, const Dims *d, const Dims *rounds, Span at, const char *what);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-int64_t eval_size(Eval *e, Str dim);        /* with E0308 where a size is needed */
-int64_t eval_sizes(Eval *e, const Dims *d); /* product; SIZE_OPEN, SIZE_BAD */
+Span eval_users_span(const Eval *e, Span s); /* in a body of the library: of what uses it */
+int64_t eval_size(Eval *e, Str dim);         /* with E0308 where a size is needed */
+int64_t eval_sizes(Eval *e, const Dims *d);  /* product; SIZE_OPEN, SIZE_BAD */
 
 /* sema_axes.c */
 bool axes_resolve(Eval *e, const Env *env, const AstAxes *a,
@@ -396,6 +405,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver);
 Val call_function(Eval *e, const Decl *d, Call *c);
 bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out,
                    const AstExpr **exprs);
+Val eval_layout(Eval *e, const Decl *d);
 const Val *env_find(const Env *env, Str name);
 void env_set(Eval *e, Env *env, Str name, Val v);
 
@@ -455,6 +465,7 @@ typedef struct MaskAxes {
   bool alike; /* queries and keys are the same positions: one tensor may speak for both */
 } MaskAxes;
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at);
+double mask_unit(const Mask *m);             /* n of its blocks(n), 0: it has none */
 const Mask *mask_part(const Mask *m, int i); /* what it is made of in turn, then NULL */
 /* Without what is true everywhere and only says something else, such as `blocks(n)`. */
 const Mask *mask_reduced(Eval *e, const Mask *m);
@@ -472,6 +483,10 @@ Val pattern_head(Eval *e, const BlockGrid *g, double n);        /* h mod n */
 /* a op b, widened until one has the dims of both; of two numbers, the number */
 Val pattern_op(Eval *e, OpCode op, Val a, Val b);
 Val pattern_position(Eval *e, Str dim);
+/* sema_mask.c: what a part of a mask counts in, and its values */
+BlockGrid mask_grid(const Mask *m, const BlockGrid *outer);
+Val mask_values_on(Eval *e, const Mask *m, const BlockGrid *g);
+void mask_note(Eval *e, const MaskUse *use); /* for figures; when checking */
 
 /* sema_table.c: the block pattern of a file */
 bool table_read(Eval *e, Mask *m, Str name, Span at);        /* E0314 */

@@ -159,6 +159,7 @@ Val eval_attention(Eval *e, const Call *c) {
   const Mask *m = as_mask(e, &p.mask);
   const MaskAxes axes_of = {p.q, p.k, alike(e, &p)};
   if (!mask_check(e, m, &scores, &axes_of, mask_at)) return val_poison();
+  if (!m->layout.n) mask_note(e, &(MaskUse){NULL, m, p.q, p.k, mask_at});
   bool all = mask_reduced(e, m)->kind == MASK_ALL;
   Val k = renamed(e, &p, 1), v = renamed(e, &p, 2), out[2];
   if (!op_knows(c, &p, &k, &v)) return walk_definition(e, c, &p);

@@ -67,6 +67,10 @@ static void check_model(World *w, const Decl *d, CheckResult *out) {
   if (c.train && sound(w, c.train->item)) check_data(e, &c);
   CheckedModel m = {.name = d->name};
   count(e, &m);
+  LayoutList layouts = {0};
+  layouts_of(e, &layouts);
+  for (uint32_t i = 0; out && i < layouts.n; i++)
+    vec_push(w->ctx->arena, out->layouts, (CheckedLayout){d->name, layouts.at[i]});
   if (out) vec_push(w->ctx->arena, out->models, m);
 }
 

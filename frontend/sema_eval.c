@@ -21,6 +21,11 @@ static const Site *outermost_library_site(const Eval *e) {
   return found;
 }
 
+Span eval_users_span(const Eval *e, Span s) {
+  const Site *library = outermost_library_site(e);
+  return library ? library->span : s;
+}
+
 static bool lies_in(Span inner, Span outer) {
   return inner.file == outer.file && inner.offset >= outer.offset &&
          inner.offset + inner.length <= outer.offset + outer.length;
@@ -110,7 +115,7 @@ static void no_value(Eval *e, const Env *env, const AstExpr *x) {
   else diag_near(r, "a value", near);
 }
 
-static Val layout_value(Eval *e, const Decl *d) {
+Val eval_layout(Eval *e, const Decl *d) {
   Env env = {0};
   Dims axes;
   if (!d->item->axes || !dims_resolve(e, &env, &d->item->axes->groups.at[0].from, &axes))
@@ -127,6 +132,9 @@ static Val layout_value(Eval *e, const Decl *d) {
   *m = *v.mask;
   if (v.mask->layout.n) *m = (Mask){.kind = MASK_AND, .a = v.mask, .b = all}; /* it has its own */
   m->layout = axes, v.mask = m;
+  if (axes.n >= 2)
+    mask_note(
+        e, &(MaskUse){d->name, m, axes.at[axes.n - 2], axes.at[axes.n - 1], d->item->value->span});
   return v;
 }
 
@@ -163,7 +171,7 @@ static Val name_value(Eval *e, Env *env, const AstExpr *x) {
   if (found) return word;
   if (mask_word(n)) return mask_of_word(e, n, x->span);
   const Decl *d = world_find(e->w, SPACE_FN, n, env->std);
-  if (d && d->item->kind == ITEM_LAYOUT) return layout_value(e, d);
+  if (d && d->item->kind == ITEM_LAYOUT) return eval_layout(e, d);
   if (world_find(e->w, SPACE_CONST, n, false) || sizes_find(e->sizes, n)) {
     double number;
     Dims one = {.n = 1, .at = {n}};

@@ -123,7 +123,7 @@ Val mask_call(Eval *e, const Call *c) {
   if (c->axes) eval_error(e, "E0204", c->axes->span, "`%s` takes no axes", c->name);
   if (!bind_operands(e, c, n, formals, p->required, v, x)) return val_poison();
   Mask *m = ARENA_NEW(e->arena, Mask);
-  m->kind = p->kind, m->name = c->name, m->span = c->span;
+  m->kind = p->kind, m->name = c->name, m->span = eval_users_span(e, c->span);
   bool ok = true;
   if (p->kind == MASK_PADDING || p->kind == MASK_SAME) ok = fill_tensor(e, c, m, &v[0], x[0]);
   else if (p->kind == MASK_SLIDING || p->kind == MASK_BLOCKS)
@@ -245,7 +245,7 @@ static bool enough_columns(Eval *e, const Mask *m, const BlockGrid *g) {
 }
 
 /* What a part of the mask counts in: a layout has heads of its own. */
-static BlockGrid grid_of(const Mask *m, const BlockGrid *outer) {
+BlockGrid mask_grid(const Mask *m, const BlockGrid *outer) {
   BlockGrid g = *outer;
   Dims pair = {.n = 2, .at = {g.q, g.k}};
   if (m->layout.n) g.heads = dims_without(&m->layout, &pair);
@@ -254,12 +254,27 @@ static BlockGrid grid_of(const Mask *m, const BlockGrid *outer) {
 
 /* Patterns that name blocks, against the blocks that there are. */
 static bool fits_grid(Eval *e, const Mask *m, const BlockGrid *outer) {
-  BlockGrid g = grid_of(m, outer);
+  BlockGrid g = mask_grid(m, outer);
   bool pattern = m->kind == MASK_PATTERN;
   bool ok = !(pattern && !strcmp(m->name, "random") && !enough_columns(e, m, &g)) &&
             !(m->table && !table_fits(e, m, &g));
   for (int i = 0; ok && mask_part(m, i); i++) ok = fits_grid(e, mask_part(m, i), &g);
   return ok;
+}
+
+double mask_unit(const Mask *m) {
+  MaskBlocks u = {0};
+  find_unit(m, &u);
+  return u.blocks ? u.blocks->number : 0;
+}
+
+void mask_note(Eval *e, const MaskUse *use) {
+  if (e->build) return;
+  for (uint32_t i = 0; i < e->masks.n; i++) {
+    const MaskUse *u = &e->masks.at[i];
+    if (u->name == use->name && !memcmp(&u->span, &use->span, sizeof u->span)) return;
+  }
+  vec_push(e->arena, e->masks, *use);
 }
 
 bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, Span at) {
@@ -358,7 +373,7 @@ static Val per_head_values(Eval *e, const Mask *m, const BlockGrid *g) {
 }
 
 static Val values(Eval *e, const Mask *m, const BlockGrid *outer) {
-  BlockGrid own = grid_of(m, outer), *g = &own;
+  BlockGrid own = mask_grid(m, outer), *g = &own;
   switch (m->kind) {
   case MASK_ALL:
   case MASK_BLOCKS: return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {g->k}}, 1);
@@ -376,10 +391,13 @@ static Val values(Eval *e, const Mask *m, const BlockGrid *outer) {
   return m->items ? per_head_values(e, m, g) : pattern_values(e, m, g);
 }
 
+Val mask_values_on(Eval *e, const Mask *m, const BlockGrid *g) {
+  return values(e, mask_reduced(e, m), g);
+}
+
 /* A bool value over K, perhaps Q, and dims of the scores. Only when building. */
 Val mask_values(Eval *e, const Mask *m, Str q, Str k) {
-  MaskBlocks u = {0};
-  find_unit(m, &u);
-  BlockGrid g = {.q = q, .k = k, .unit = u.blocks ? u.blocks->number : 1};
-  return values(e, mask_reduced(e, m), &g);
+  double unit = mask_unit(m);
+  BlockGrid g = {.q = q, .k = k, .unit = unit > 0 ? unit : 1};
+  return mask_values_on(e, m, &g);
 }

@@ -28,4 +28,14 @@ BlockMap mask_places(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, 
    none. */
 int64_t mask_contradicts(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
                          int heads, const BlockHead *head, int64_t samples);
+
+typedef struct BlockCount { /* of one or several heads */
+  int64_t partial, full;    /* blocks */
+  double listed, admitted;  /* scores in those; of these, what the mask admits */
+  int64_t blind;            /* queries to which it admits nothing */
+} BlockCount;
+
+/* What data decides counts as admitted. */
+BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *m, int heads,
+                      const BlockHead *head);
 #endif

@@ -313,6 +313,32 @@ static BlockMap blocks_of(Ctx *c, const Module *m, const Program *p, int n, int 
                      (Axis){key, p->keys}, p->unit, p->unit, 2, at);
 }
 
+/* Scores of listed blocks, admitted ones, queries that see nothing: one score at a time. */
+static void compare_counts(Ctx *c, const Module *m, const Program *p, int n, const Node *x, int h,
+                           const BlockMap *map) {
+  Where s = {.h = h, .unit = p->unit, .queries = p->queries, .keys = p->keys};
+  double listed = 0, admitted = 0;
+  int64_t blind = 0;
+  for (s.q = 0; s.q < s.queries; s.q++) {
+    double before = admitted;
+    for (s.k = 0; s.k < s.keys; s.k++) {
+      admitted += admits(x, &s);
+      listed += map->state[s.q / s.unit * map->columns + s.k / s.unit] != BLOCK_ABSENT;
+    }
+    blind += admitted == before;
+  }
+  const BlockHead at[] = {{intern(c->names, "Heads"), h / p->group},
+                          {intern(c->names, "Group"), h % p->group}};
+  const Fn *f = module_fn(m, intern(c->names, "step"));
+  BlockCount got = mask_count(f, mask_number(f, n), (Axis){intern(c->names, "Seq"), p->queries},
+                              (Axis){intern(c->names, "Key"), p->keys}, map, 2, at);
+  if (got.listed != listed || got.admitted != admitted || got.blind != blind)
+    fail_msg("%s\n%d x %d in blocks of %d, head %d: %.0f listed, %.0f admitted, %lld blind; wanted "
+             "%.0f, %.0f, %lld",
+             p->mask[n], p->queries, p->keys, p->unit, h, got.listed, got.admitted,
+             (long long)got.blind, listed, admitted, (long long)blind);
+}
+
 static BlockState plain_state(const Node *x, Where s, int r, int c) {
   bool some = false, all = true;
   for (s.q = r * s.unit; s.q < (r + 1) * s.unit && s.q < s.queries; s.q++)
@@ -327,6 +353,7 @@ static void compare(Ctx *c, const Module *m, const Program *p, int n, const Node
   for (int h = 0; h < p->heads * p->group; h++) {
     BlockMap b = blocks_of(c, m, p, n, h / p->group, h % p->group);
     Where s = {.h = h, .unit = p->unit, .queries = p->queries, .keys = p->keys};
+    if (n % 4 == 0) compare_counts(c, m, p, n, x, h, &b);
     for (int64_t i = 0; i < b.rows * b.columns; i++) {
       int row = (int)(i / b.columns), column = (int)(i % b.columns);
       BlockState want = plain_state(x, s, row, column);
