@@ -43,6 +43,7 @@ typedef struct Cli {
   DiagFormat format;
   bool colour;                    /* of stderr */
   const struct LowerFacts *facts; /* about the file that was lowered */
+  struct LayoutDrawings *layouts; /* wanted of the file that is lowered; NULL: none */
   bool planning;                  /* nothing is compiled */
   bool here;                      /* all ranks will run on this machine */
 } Cli;
@@ -80,6 +81,7 @@ Exit unknown_pass(Cli *o, const char *name);
 char *module_json(Module *m, const Fn *only, size_t *n); /* NULL: all functions */
 char *module_dot(Module *m, const Fn *only, size_t *n);  /* NULL: all but kernel functions */
 Exit dump_html(Cli *o, Module *m, const char *output);   /* cmd_html.c */
+Exit dump_layout(Cli *o, bool svg, const char *output);  /* --layout; cmd_layout.c */
 const char *page_html_text(size_t *n);                   /* page.html, embedded */
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
                 size_t *n); /* unified; empty if equal */

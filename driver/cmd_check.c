@@ -6,13 +6,14 @@
 #include "ir/support/num.h"
 #include "codegen/codegen.h"
 #include "driver/fit.h"
+#include "driver/layout.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 
 typedef struct Found { /* over all files, for --json */
-  FILE *models, *plans, *messages;
-  bool any_model, any_plan, any_message;
+  FILE *models, *plans, *layouts, *messages;
+  bool any_model, any_plan, any_layout, any_message;
 } Found;
 
 typedef enum Fits { FITS_UNKNOWN, FITS, FITS_NOT, FITS_LATER } Fits; /* LATER: not built yet */
@@ -37,6 +38,19 @@ static void list_model(Found *f, const CheckedModel *m) {
   if (m->counted) fprintf(f->models, "%lld}", (long long)m->parameters);
   else fputs("null}", f->models);
   f->any_model = true;
+}
+
+static void say_layouts(const Cli *o, const CheckResult *r, Str model) {
+  for (uint32_t i = 0; i < r->layouts.n; i++)
+    if (r->layouts.at[i].model == model)
+      printf("  layout %s: %s\n", r->layouts.at[i].figures.name,
+             layout_words(o->c->arena, &r->layouts.at[i].figures));
+}
+
+static void list_layout(Found *f, const CheckedLayout *l) {
+  if (f->any_layout) putc(',', f->layouts);
+  layout_json(f->layouts, &l->figures, l->model);
+  f->any_layout = true;
 }
 
 /* ---- plans ---- */
@@ -97,7 +111,8 @@ static Exit check_shard(Cli *o, const char *path, Found *f) {
   const Fits *fits = judge_plans(o, path, &r);
   for (uint32_t i = 0; i < r.models.n; i++)
     if (f) list_model(f, &r.models.at[i]);
-    else if (said) say_model(o, &r.models.at[i]);
+    else if (said) say_model(o, &r.models.at[i]), say_layouts(o, &r, r.models.at[i].name);
+  for (uint32_t i = 0; f && i < r.layouts.n; i++) list_layout(f, &r.layouts.at[i]);
   for (uint32_t i = 0; f && i < r.plans.n; i++) list_plan(f, &r.plans.at[i], fits[i]);
   if (said) say_plans(&r, fits);
   return EXIT_FINE;
@@ -129,17 +144,18 @@ static Exit check_all(Cli *o, Found *f) {
 }
 
 static Exit check_json(Cli *o) {
-  char *models = NULL, *plans = NULL, *messages = NULL;
+  char *models = NULL, *plans = NULL, *layouts = NULL, *messages = NULL;
   size_t n;
   Found f = {.models = heap_stream(&models, &n),
              .plans = heap_stream(&plans, &n),
+             .layouts = heap_stream(&layouts, &n),
              .messages = heap_stream(&messages, &n)};
-  if (!f.models || !f.plans || !f.messages) bug("no memory");
+  if (!f.models || !f.plans || !f.layouts || !f.messages) bug("no memory");
   Exit e = check_all(o, &f);
-  fclose(f.models), fclose(f.plans), fclose(f.messages);
-  printf("{\"schema\":1,\"models\":[%s],\"plans\":[%s],\"diagnostics\":[%s]}\n", models, plans,
-         messages);
-  free(models), free(plans), free(messages);
+  fclose(f.models), fclose(f.plans), fclose(f.layouts), fclose(f.messages);
+  printf("{\"schema\":1,\"models\":[%s],\"plans\":[%s],\"layouts\":[%s],\"diagnostics\":[%s]}\n",
+         models, plans, layouts, messages);
+  free(models), free(plans), free(layouts), free(messages);
   return e;
 }
 

@@ -1,6 +1,7 @@
 /* `shardc dump`: the IR of a file at any point of the road: all of it or one function, as text,
    JSON or a graph, or what passes changed. What it prints as text is a module again. */
 #include "cmd.h"
+#include "frontend/lower.h"
 #include "ir/support/num.h"
 #include "passes/pass.h"
 
@@ -70,15 +71,15 @@ static Exit go_on_to(Cli *o, Module *m, const char *after) {
 
 /* ---- forms ---- */
 
-static const char *const formats[] = {"text", "json", "dot", "html"};
-enum { FORM_TEXT, FORM_JSON, FORM_DOT, FORM_HTML, FORMS };
+static const char *const formats[] = {"text", "json", "dot", "html", "svg"};
+enum { FORM_TEXT, FORM_JSON, FORM_DOT, FORM_HTML, FORM_SVG, FORMS };
 _Static_assert(COUNT_OF(formats) == FORMS, "a name per form");
 
 static Exit find_form(const Cli *o, int *form) {
   const char *name = o->value[OPT_FORMAT] ? o->value[OPT_FORMAT] : "text";
   for (*form = 0; *form < FORMS; ++*form)
     if (!strcmp(name, formats[*form])) return EXIT_FINE;
-  return cli_usage("`--format` is one of text, json, dot, html, not `%s`", name);
+  return cli_usage("`--format` is one of text, json, dot, html, svg, not `%s`", name);
 }
 
 Exit find_function(const Cli *o, Module *m, const Fn **f) {
@@ -152,12 +153,23 @@ static Exit put_diff(Cli *o, Module *m, const char *output) {
   return write_text(o->c, output, diff, n);
 }
 
+static Exit check_picture(const Cli *o, int form) {
+  bool layout = o->value[OPT_LAYOUT] != NULL;
+  if (layout && form != FORM_TEXT && form != FORM_SVG)
+    return cli_usage("`--layout` is drawn as text or svg, not %s", formats[form]);
+  if (!layout && form == FORM_SVG) return cli_usage("`--format svg` draws a layout: --layout NAME");
+  if (layout && (o->value[OPT_AFTER] || o->value[OPT_DIFF] || o->value[OPT_FUNC]))
+    return cli_usage("`--layout` draws what the model says, not what passes made of it");
+  return EXIT_FINE;
+}
+
 Exit cmd_dump(Cli *o) {
   const char *after = o->value[OPT_AFTER], *output = o->value[OPT_OUTPUT];
   Module *m;
   int form;
   if (o->value[OPT_LIST]) return list_passes();
   Exit e = find_form(o, &form);
+  if (e == EXIT_FINE) e = check_picture(o, form);
   if (e == EXIT_FINE) e = known_pass(o, after);
   if (e == EXIT_FINE && after && o->value[OPT_DIFF])
     e = cli_usage("`--after` and `--diff` cannot both be given");
@@ -165,6 +177,8 @@ Exit cmd_dump(Cli *o) {
     e = cli_usage("`--format html` shows all passes: without `--after`");
   if (e != EXIT_FINE) return e;
   if (!output) output = "-";
+  if (o->value[OPT_LAYOUT]) return dump_layout(o, form == FORM_SVG, output);
+  if (form == FORM_HTML) o->layouts = ARENA_NEW(o->c->arena, LayoutDrawings);
   e = load_module(o, &m);
   if (e == EXIT_FINE && o->value[OPT_DIFF]) e = put_diff(o, m, output);
   else if (e == EXIT_FINE && form == FORM_HTML) e = dump_html(o, m, output);

@@ -8,7 +8,9 @@
  */
 #include "cmd.h"
 #include "codegen/codegen.h"
+#include "driver/layout.h"
 #include "frontend/ast.h"
+#include "frontend/lower.h"
 #include "ir/bytes.h"
 #include "ir/count.h"
 #include "passes/pass.h"
@@ -256,6 +258,19 @@ static void put_frames(FILE *out, Module *m) {
   }
 }
 
+/* ---- layouts ---- */
+
+static void put_layouts(FILE *out, const Page *p) {
+  const LayoutDrawings *d = p->o->layouts;
+  for (uint32_t i = 0; d && i < d->drawn.n; i++) {
+    fputs(i ? ",{" : "{", out);
+    put_member(out, "name", d->drawn.at[i]->figures.name);
+    putc(',', out);
+    put_member(out, "svg", layout_picture(p->m->arena, d->drawn.at[i]));
+    putc('}', out);
+  }
+}
+
 /* ---- the page ---- */
 
 static void put_data(Page *p, FILE *out, const char *lines, const char *stages,
@@ -274,6 +289,8 @@ static void put_data(Page *p, FILE *out, const char *lines, const char *stages,
   fprintf(out, "],\n\"lines\":[%s],\n\"stages\":[%s],\n\"kernels\":[%s],\n\"frames\":[", lines,
           stages, assembly);
   put_frames(out, m);
+  fputs("],\n\"layouts\":[", out);
+  put_layouts(out, p);
   fputs("],\n", out);
   put_member(out, "host", host_write(m));
   putc('}', out);

@@ -3,6 +3,7 @@
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    module are one class: it takes as long for a thousand as for two. */
 #include "cmd_plan.h"
+#include "driver/layout.h"
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
@@ -173,6 +174,23 @@ static void say_time(const Planned *p) {
   printf("\n");
 }
 
+static void say_layouts(const Planned *p) {
+  LayoutList all = module_layouts(p->m);
+  for (uint32_t i = 0; i < all.n; i++)
+    printf("layout %s: %s\n", all.at[i].name, layout_words(p->m->arena, &all.at[i]));
+}
+
+static void put_layouts(const Planned *p) {
+  LayoutList all = module_layouts(p->m);
+  if (!all.n) return;
+  printf("\"layouts\":[");
+  for (uint32_t i = 0; i < all.n; i++) {
+    if (i) putchar(',');
+    layout_json(stdout, &all.at[i], NULL);
+  }
+  printf("],");
+}
+
 static void say_plan(const Planned *p) {
   printf("%s\n", plan_title(p));
   printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
@@ -182,6 +200,7 @@ static void say_plan(const Planned *p) {
   say_accumulation(p);
   printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
          plan_amount(p->m->arena, p->moved));
+  say_layouts(p);
   say_time(p);
 }
 
@@ -261,6 +280,7 @@ static void put_json(const Planned *p) {
   printf("}],\"communication\":[");
   for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, i, &any);
   printf("],\"flop_per_step\":%.17g,", p->flop);
+  put_layouts(p);
   put_time(p);
   put_accumulation(p);
   if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);

@@ -1,0 +1,77 @@
+/* A layout for terminals: a letter per cell, with the numbers of its first blocks beside it. Every
+   head whose blocks differ has a picture; the text is the same wherever it is made. */
+#include "driver/layout.h"
+#include "ir/support/num.h"
+#include <ctype.h>
+#include <string.h>
+
+enum { LETTERS = 64, HEADS = 16 };
+
+static const struct {
+  const char *name;
+  char letter;
+} letters[] = {{"window", 'W'},  {"global", 'G'},   {"random", 'R'},  {"table", 'T'},
+               {"fixed", 'F'},   {"variable", 'V'}, {"strided", 'S'}, {"dilated", 'D'},
+               {"sliding", 'L'}, {"causal", 'C'},   {"all", 'A'}};
+
+static char letter_of(const char *part) {
+  for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+    if (!strcmp(letters[i].name, part)) return letters[i].letter;
+  return '?';
+}
+
+static char sign_of(const Layout *l, const Cell *c) {
+  if (c->part == CELL_NOTHING) return c->blocks ? 'p' : '.';
+  char letter = c->part == CELL_PARTIAL ? 'P' : letter_of(l->parts.at[c->part]);
+  return c->blocks == c->of ? letter : (char)tolower(letter);
+}
+
+static void put_legend(FILE *out, const Layout *l, int64_t side) {
+  fputs("  ", out);
+  for (uint32_t i = 0; i < l->parts.n; i++)
+    fprintf(out, "%c %s, ", letter_of(l->parts.at[i]), l->parts.at[i]);
+  if (layout_has_partial(l)) fputs("P partial, ", out);
+  fputs(". absent\n", out);
+  if (side > 1)
+    fprintf(out,
+            "  a letter stands for %lld x %lld blocks, as most of those listed are; small: not all "
+            "are listed\n",
+            (long long)side, (long long)side);
+}
+
+static void put_cells(FILE *out, const Layout *l, const Cells *x) {
+  for (int64_t r = 0; r < x->rows; r++) {
+    fprintf(out, "%6lld ", (long long)(r * x->blocks));
+    for (int64_t c = 0; c < x->columns; c++) putc(sign_of(l, &x->at[r * x->columns + c]), out);
+    putc('\n', out);
+  }
+}
+
+static void put_head(FILE *out, Arena *a, const Layout *l, const LayoutHead *h, int64_t number) {
+  const char *heads = layout_heads(a, l, number);
+  Cells x = layout_cells(a, h, LETTERS);
+  if (*heads)
+    fprintf(out, "\n  %s: %lld full and %lld partial of %lld blocks\n", heads,
+            (long long)h->count.full, (long long)h->count.partial,
+            (long long)(h->map.rows * h->map.columns));
+  put_cells(out, l, &x);
+}
+
+void layout_text(FILE *out, Arena *a, const Layout *l) {
+  const LayoutFigures *f = &l->figures;
+  int64_t drawn = 0, different = 0;
+  fprintf(out, "layout %s [%s %lld, %s %lld] = %s\n", f->name, f->query, (long long)f->queries,
+          f->key, (long long)f->keys, l->text);
+  fprintf(out, "  %s\n", layout_words(a, f));
+  if (!f->counted)
+    fprintf(out, "  drawn in blocks of %lld x %lld: it has no blocks(n)\n", (long long)f->unit,
+            (long long)f->unit);
+  put_legend(out, l, layout_cells(a, &l->heads.at[0], LETTERS).blocks);
+  for (uint32_t i = 0; i < l->heads.n; i++) {
+    if (l->heads.at[i].like != (int64_t)i) continue;
+    if (different++ >= HEADS) continue;
+    put_head(out, a, l, &l->heads.at[i], i), drawn++;
+  }
+  if (drawn < different)
+    fprintf(out, "\n  %lld other pictures are left out\n", (long long)(different - drawn));
+}
