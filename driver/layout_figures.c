@@ -31,7 +31,7 @@ const char *layout_words(Arena *a, const LayoutFigures *f) {
                         (long long)f->sum.partial, percent(a, share(f->sum.listed, f->scores)),
                         admitted);
   else text = arena_printf(a, "%s of scores admitted", admitted);
-  if (f->heads > 1) text = arena_printf(a, "%s; %lld heads differ", text, (long long)f->heads);
+  if (f->heads > 1) text = arena_printf(a, "%s; over %lld heads", text, (long long)f->heads);
   if (!f->sum.blind) return text;
   return arena_printf(a, "%s; %lld quer%s nothing", text, (long long)f->sum.blind,
                       f->sum.blind == 1 ? "y sees" : "ies see");

@@ -19,6 +19,7 @@ typedef struct Scene {
   Axis head[MASK_DIMS]; /* by whose positions the mask differs */
   int heads;
   ValueId value;
+  VEC(ValueId) by_head; /* values of heads alone that others of the mask are made of */
 } Scene;
 
 static Eval *pen(World *w, Sizes *s) {
@@ -74,6 +75,29 @@ static ValueId value_on(Scene *s, const Mask *m, const BlockGrid *g) {
   return emit_use(s->e, &v);
 }
 
+/* 1: of queries or keys, 2: of heads, by value */
+static const uint8_t *positions_in(const Scene *s) {
+  const Fn *f = fn_of(s);
+  uint8_t *of = ARENA_ARRAY(s->e->arena, uint8_t, f->values.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    Str dim = o->code == OP_iota ? o->group[0].from[0] : NULL;
+    if (dim) of[o->out] = dim == s->query.dim || dim == s->key.dim ? 1 : 2;
+    for (uint32_t k = 0; k < o->nin; k++) of[o->out] |= of[o->in[k]];
+  }
+  return of;
+}
+
+/* Heads for which these values are alike have the same blocks. */
+static void set_by_head(Scene *s) {
+  const Fn *f = fn_of(s);
+  const uint8_t *of = positions_in(s);
+  if (of[s->value] == 2) vec_push(s->e->arena, s->by_head, s->value);
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin && of[f->ops.at[i].out] == 3; k++)
+      if (of[f->ops.at[i].in[k]] == 2) vec_push(s->e->arena, s->by_head, f->ops.at[i].in[k]);
+}
+
 /* False: sizes are open, or the mask does not fit them, which was said. */
 static bool set_scene(Scene *s, World *w, Sizes *sizes, const Mask *m, Str q, Str k) {
   Dims all = {0}, pair = {.n = 2, .at = {q, k}};
@@ -89,7 +113,7 @@ static bool set_scene(Scene *s, World *w, Sizes *sizes, const Mask *m, Str q, St
   if (s->grid.unit <= 0) s->grid.unit = 1;
   s->value = value_on(s, s->mask, &s->grid);
   s->heads = mask_heads(fn_of(s), s->value, q, k, s->head);
-  sort_heads(s, &all);
+  sort_heads(s, &all), set_by_head(s);
   return true;
 }
 
@@ -102,6 +126,22 @@ static int64_t head_count(const Scene *s) {
 static void head_at(const Scene *s, int64_t h, BlockHead *out) {
   for (int i = s->heads; i-- > 0; h /= s->head[i].size)
     out[i] = (BlockHead){s->head[i].dim, h % s->head[i].size};
+}
+
+/* Per head the first one with the same blocks. */
+static const int64_t *alike_heads(const Scene *s) {
+  Arena *a = s->e->arena;
+  int64_t heads = head_count(s), n = s->by_head.n;
+  int64_t *first = ARENA_ARRAY(a, int64_t, heads), *key = ARENA_ARRAY(a, int64_t, heads * n + 1);
+  MaskQuestion x = mask_question(a, fn_of(s));
+  for (int64_t h = 0; h < heads; h++) {
+    BlockHead at[MASK_DIMS];
+    head_at(s, h, at);
+    for (int i = 0; i < s->heads; i++) mask_range(&x, at[i].dim, at[i].at, at[i].at + 1);
+    for (int64_t i = 0; i < n; i++) key[h * n + i] = mask_interval(&x, s->by_head.at[i]).lo;
+    while (memcmp(key + first[h] * n, key + h * n, sizeof *key * (size_t)n) != 0) first[h]++;
+  }
+  return first;
 }
 
 /* ---- figures ---- */
@@ -132,16 +172,23 @@ static BlockMap map_of(const Scene *s, Arena *a, ValueId v, int64_t unit, const 
   return mask_blocks(a, fn_of(s), v, s->query, s->key, unit, unit, s->heads, at);
 }
 
+static BlockCount count_of(const Scene *s, int64_t h, int64_t unit) {
+  Arena *a = arena_new();
+  BlockHead at[MASK_DIMS];
+  head_at(s, h, at);
+  BlockMap map = map_of(s, a, s->value, unit, at);
+  BlockCount c = mask_count(fn_of(s), s->value, s->query, s->key, &map, s->heads, at);
+  arena_free(a);
+  return c;
+}
+
 static LayoutFigures figures_of(const Scene *s, Str name, Span span) {
   LayoutFigures f = begin_figures(s, name, span);
+  const int64_t *like = alike_heads(s);
+  BlockCount *count = ARENA_ARRAY(s->e->arena, BlockCount, f.heads);
   for (int64_t h = 0; h < f.heads; h++) {
-    Arena *a = arena_new();
-    BlockHead at[MASK_DIMS];
-    head_at(s, h, at);
-    BlockMap map = map_of(s, a, s->value, f.unit, at);
-    BlockCount c = mask_count(fn_of(s), s->value, s->query, s->key, &map, s->heads, at);
-    add_count(&f.sum, &c);
-    arena_free(a);
+    if (like[h] == h) count[h] = count_of(s, h, f.unit);
+    add_count(&f.sum, &count[like[h]]);
   }
   return f;
 }

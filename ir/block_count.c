@@ -13,17 +13,35 @@ typedef struct Count {
   int64_t queries, keys;
 } Count;
 
-static double admitted(Count *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+static MaskFinding find(Count *x, ValueId v) { return mask_find(&x->ask, v, false); }
+
+/* The part of the mask that decides inside of the rectangle: patterns are all or nothing there. */
+static ValueId deciding(Count *x, ValueId v) {
+  for (const Op *o; (o = value_def(x->ask.f, v)) && (o->code == OP_and || o->code == OP_or);) {
+    MaskFinding a = find(x, o->in[0]), b = find(x, o->in[1]);
+    bool first = o->code == OP_and ? b.all : !b.some, second = o->code == OP_and ? a.all : !a.some;
+    if (!first && !second) break;
+    v = first ? o->in[0] : o->in[1];
+  }
+  return v;
+}
+
+static double counted(Count *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1, ValueId v) {
   if (q0 >= q1 || k0 >= k1) return 0;
   mask_range(&x->ask, x->query, q0, q1), mask_range(&x->ask, x->key, k0, k1);
-  MaskFinding s = mask_find(&x->ask, x->mask, false);
+  MaskFinding s = find(x, v);
   bool single = q1 - q0 == 1 && k1 - k0 == 1;
   if (!s.some || s.all || single) return s.some ? (double)(q1 - q0) * (double)(k1 - k0) : 0;
   int64_t q = (q0 + q1 + 1) / 2, k = (k0 + k1 + 1) / 2;
   double sum = 0;
   for (int i = 0; i < 4; i++)
-    sum += admitted(x, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k);
+    sum += counted(x, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k, v);
   return sum;
+}
+
+static double admitted(Count *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+  mask_range(&x->ask, x->query, q0, q1), mask_range(&x->ask, x->key, k0, k1);
+  return counted(x, q0, q1, k0, k1, deciding(x, x->mask));
 }
 
 /* Of query q, whose row of blocks has no full one. */

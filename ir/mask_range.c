@@ -156,6 +156,11 @@ MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least) {
   return (MaskFinding){s.lo != 0, s.hi != 0};
 }
 
+MaskInterval mask_interval(MaskQuestion *x, ValueId v) {
+  x->turn++;
+  return ask(x, v, false);
+}
+
 static int add_heads(const Fn *f, ValueId v, Str q, Str k, Axis *out, int n, bool *seen) {
   const Op *o = value_def(f, v);
   if (!o || seen[v]) return n;

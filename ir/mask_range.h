@@ -32,6 +32,9 @@ typedef struct MaskFinding {
    that it can; `least`: the least. */
 MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least);
 
+/* What a value takes in the ranges. */
+MaskInterval mask_interval(MaskQuestion *x, ValueId v);
+
 /* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
 int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
 
