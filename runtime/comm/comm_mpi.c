@@ -2,14 +2,18 @@
    the user's mpicc when a model is, so shardc and the runtime need none. One thread owns MPI:
    the main one, or that of flight.c.
 
-   Groups are communicators split from the world, one per mesh axis. Tensors travel in chunks
-   through staging of a fixed size, made at the start; 16-bit floats are added as f32 and rounded
-   once. Calls are started without blocking and tested, so that a rank that does not come ends the
+   Groups are communicators split from the world, one per mesh axis. What is added goes to the rank
+   whose part it is, and is added there in the order of ranks, as communicator `local` does: the
+   same bits, whatever the MPI, and each rank sends and receives at once. Buffers whose blocks lie
+   end to end travel from and to where they lie, others through staging of a fixed size, made at the
+   start. Calls are started without blocking and tested, so that a rank that does not come ends the
    job; one that dies is noticed by the launcher, which ends the others. A launcher that dies is
    noticed by the ranks, which save. SHARDC_DEBUG=comm compares before each call what the ranks of
    the group are about to do. */
 #include "comm.h"
+#include "reduce_ranks.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <mpi.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,12 +24,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Elements in flight; seconds; nanoseconds between looks, where kernels run beside. */
-enum { STAGE = 1 << 20, ORPHANS_LIVE = 600, NAP = 20000 };
+/* Elements in flight; of all ranks, of an all-reduce in which each adds all; seconds. */
+enum { STAGE = 1 << 20, FEW = 4096, ORPHANS_LIVE = 600 };
+enum { PARTS = 2 }; /* tag of what collectives are made of; hops have 0 and 1 */
+/* Nanoseconds between two looks, where kernels run beside; looks in the time that it has taken. */
+enum { NAP = 20000, LONG_NAP = 500000, LOOKS = 8 };
 
 typedef struct Mpi {
-  MPI_Comm *group; /* per channel */
-  char *out, *in;  /* staging: STAGE elements of up to 8 bytes, sent and received */
+  MPI_Comm *group;      /* per channel */
+  char *out, *in;       /* staging: STAGE elements of up to 8 bytes, sent and received */
+  MPI_Request *request; /* to and from each rank */
+  const void **part;    /* per rank: what it adds */
   double ended, late;
   unsigned calls;
   int debug, launcher; /* launcher: tells its end to poll, -1: nothing does */
@@ -38,7 +47,7 @@ typedef struct MpiCall {
   const Group *g;
   const rt_collective *what;
   MPI_Comm comm;
-  int size, wire; /* bytes of an element; element type on the wire */
+  int size, started; /* bytes of an element; requests */
   double limit;
 } MpiCall;
 
@@ -112,6 +121,10 @@ static MPI_Datatype type_of(int elem) {
   }
 }
 
+static bool is_whole_number(int elem) {
+  return elem == RT_I32 || elem == RT_I64 || elem == RT_BOOL;
+}
+
 static MPI_Op op_of(const rt_collective *c) {
   return c->reduction == RT_MAX || c->elem == RT_BOOL ? MPI_MAX : MPI_SUM;
 }
@@ -123,53 +136,61 @@ static _Noreturn void end_all(const MpiCall *x, int code, const char *what) {
   abort_all(x->m, 1);
 }
 
+/* ---- requests ---- */
+
+/* Where kernels run beside, the processor is theirs between two looks, of which each moves what
+   has come meanwhile: the longer it has taken, the rarer. */
+static void nap(double since, double now) {
+  double t = (now - since) / LOOKS;
+  long ns = t * 1e9 < NAP ? NAP : t * 1e9 > LONG_NAP ? LONG_NAP : (long)(t * 1e9);
+  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
 /* What this process slept, stopped or starved, is not counted. */
-static void await(MpiCall *x, MPI_Request *r) {
-  double before = rt_now();
+static void await(MpiCall *x, int n, MPI_Request *r) {
+  double since = rt_now(), before = since;
   for (int done = 0; !done;) {
     double now = rt_now();
     if (now - before > 1) x->limit += now - before;
     before = now;
-    MPI_Test(r, &done, MPI_STATUS_IGNORE);
+    MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE);
     if (!done && x->c->leaving) abort_all(x->m, x->c->leaving - 1);
-    if (!done && x->c->flight) nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+    if (!done && x->c->flight) nap(since, now);
     if (!done && now > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
   }
 }
 
-/* ---- 16-bit floats travel as f32 where they are added ---- */
-
-static void widen(const MpiCall *x, void *to, const void *from, int64_t n) {
-  if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
-  else
-    for (int64_t i = 0; i < n; i++)
-      ((float *)to)[i] = (float)rt_elem_get((int)x->what->elem, from, i);
+/* Behind the sends, everywhere. A large message is announced, and goes when the receiver has
+   answered; all of it over one connection. A rank that comes late answers what waits for it the
+   moment it receives, and the whole message then stands in front of the other's answer to what it
+   announces after: one direction of the link would wait for the other. */
+static void receive_from(MpiCall *x, int i, void *to, int64_t n) {
+  MPI_Irecv(to, (int)n, type_of((int)x->what->elem), i, PARTS, x->comm,
+            &x->m->request[x->started++]);
 }
 
-static void narrow(const MpiCall *x, void *to, const void *from, int64_t n) {
-  if (x->wire == (int)x->what->elem) memcpy(to, from, (size_t)(n * x->size));
-  else
-    for (int64_t i = 0; i < n; i++)
-      rt_elem_put((int)x->what->elem, to, i, (double)((const float *)from)[i]);
+static void send_to(MpiCall *x, int i, const void *from, int64_t n) {
+  MPI_Isend(from, (int)n, type_of((int)x->what->elem), i, PARTS, x->comm,
+            &x->m->request[x->started++]);
 }
 
-/* ---- collectives, a chunk at a time ---- */
-
-static void all_reduce(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
-  widen(x, x->m->out, send + at * x->size, m);
-  MPI_Iallreduce(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm, &r);
-  await(x, &r);
-  narrow(x, receive + at * x->size, x->m->in, m);
+static void await_started(MpiCall *x) {
+  await(x, x->started, x->m->request);
+  x->started = 0;
 }
 
-/* Blocks in the order of ranks, m elements of each; x->m->in is free until they are sent. */
-static void pack(const MpiCall *x, const char *send, int64_t at, int64_t m) {
-  int wire = rt_elem_bytes(x->wire);
-  for (int i = 0; i < x->g->n; i++) {
-    rt_block_out((int)x->what->elem, x->m->in, send, x->g->n, i, x->what->send_row, at, m);
-    widen(x, x->m->out + i * m * wire, x->m->in, m);
-  }
+/* The k-th partner: not all ranks begin with the same one. */
+static int partner(const MpiCall *x, int k) { return (x->g->me + k) % x->g->n; }
+
+/* ---- collectives, m elements from `at` on ---- */
+
+/* Of block i: where they lie, or where they are put end to end. */
+static const char *outgoing(const MpiCall *x, const char *send, int i, int64_t at, int64_t m) {
+  const rt_collective *c = x->what;
+  if (c->send_row == c->count) return send + (i * c->count + at) * x->size;
+  char *to = x->m->out + i * m * x->size;
+  rt_block_out((int)c->elem, to, send, x->g->n, i, c->send_row, at, m);
+  return to;
 }
 
 static void unpack(const MpiCall *x, char *receive, int64_t at, int64_t m) {
@@ -178,29 +199,93 @@ static void unpack(const MpiCall *x, char *receive, int64_t at, int64_t m) {
                 x->what->receive_row, at, m);
 }
 
-static void reduce_scatter(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
-  pack(x, send, at, m);
-  MPI_Ireduce_scatter_block(x->m->out, x->m->in, (int)m, type_of(x->wire), op_of(x->what), x->comm,
-                            &r);
-  await(x, &r);
-  narrow(x, receive + at * x->size, x->m->in, m);
+/* m elements for this rank from each, which has sent them; its own are there. */
+static void receive_parts(MpiCall *x, const void *own, int64_t m) {
+  for (int k = 1; k < x->g->n; k++) {
+    int i = partner(x, k);
+    char *to = x->m->in + i * m * x->size;
+    x->m->part[i] = to;
+    receive_from(x, i, to, m);
+  }
+  x->m->part[x->g->me] = own;
+  await_started(x);
 }
 
-static void all_gather(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
+/* `to` is none of them. */
+static void sum_parts(MpiCall *x, void *to, int64_t m) {
+  rt_reduce((int)x->what->elem, (int)x->what->reduction, to, x->m->part, x->g->n, m);
+}
+
+/* Where block i begins, if m elements are cut in as many blocks as there are ranks. */
+static int64_t cut_at(const MpiCall *x, int64_t m, int i) {
+  int64_t block = (m + x->g->n - 1) / x->g->n, at = i * block;
+  return at < m ? at : m;
+}
+
+/* Each rank adds its part of all, and gives it to all; a few elements are added by each. */
+static void add_all(MpiCall *x, const char *send, char *receive, int64_t m, bool few) {
+  int n = x->g->n, me = x->g->me, size = x->size;
+  int64_t at = few ? 0 : cut_at(x, m, me), mine = few ? m : cut_at(x, m, me + 1) - at;
+  for (int k = 1; k < n; k++) {
+    int i = partner(x, k);
+    int64_t from = few ? 0 : cut_at(x, m, i), to = few ? m : cut_at(x, m, i + 1);
+    send_to(x, i, send + from * size, to - from);
+  }
+  receive_parts(x, send + at * size, mine);
+  sum_parts(x, x->m->out, mine);
+  memcpy(receive + at * size, x->m->out, (size_t)(mine * size));
+  for (int k = 1; k < n && !few; k++) send_to(x, partner(x, k), x->m->out, mine);
+  for (int k = 1; k < n && !few; k++) {
+    int64_t from = cut_at(x, m, partner(x, k)), to = cut_at(x, m, partner(x, k) + 1);
+    receive_from(x, partner(x, k), receive + from * size, to - from);
+  }
+  await_started(x);
+}
+
+static void all_reduce(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request r;
-  MPI_Datatype t = type_of((int)x->what->elem);
-  MPI_Iallgather(send + at * x->size, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
-  await(x, &r);
-  unpack(x, receive, at, m);
+  send += at * x->size, receive += at * x->size;
+  if (!is_whole_number((int)x->what->elem)) {
+    add_all(x, send, receive, m, m * x->g->n <= FEW);
+    return;
+  }
+  memcpy(x->m->out, send, (size_t)(m * x->size)); /* may be `receive` */
+  MPI_Iallreduce(x->m->out, receive, (int)m, type_of((int)x->what->elem), op_of(x->what), x->comm,
+                 &r);
+  await(x, 1, &r);
+}
+
+static void send_blocks(MpiCall *x, const char *send, int64_t at, int64_t m) {
+  for (int k = 1; k < x->g->n; k++)
+    send_to(x, partner(x, k), outgoing(x, send, partner(x, k), at, m), m);
+}
+
+static void reduce_scatter(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
+  send_blocks(x, send, at, m);
+  receive_parts(x, outgoing(x, send, x->g->me, at, m), m);
+  sum_parts(x, receive + at * x->size, m);
+}
+
+/* A ring: each rank hands on to the next what it got last. */
+static void all_gather(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
+  int n = x->g->n, me = x->g->me;
+  size_t bytes = (size_t)(m * x->size);
+  bool there = m == x->what->count && x->what->receive_row == m;
+  char *blocks = there ? receive : x->m->in;
+  memcpy(blocks + (size_t)me * bytes, send + at * x->size, bytes);
+  for (int k = 0; k < n - 1; k++) {
+    send_to(x, partner(x, 1), blocks + (size_t)partner(x, n - k) * bytes, m);
+    receive_from(x, partner(x, n - 1), blocks + (size_t)partner(x, n - 1 - k) * bytes, m);
+    await_started(x);
+  }
+  if (!there) unpack(x, receive, at, m);
 }
 
 static void all_to_all(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
-  MPI_Datatype t = type_of((int)x->what->elem);
-  pack(x, send, at, m);
-  MPI_Ialltoall(x->m->out, (int)m, t, x->m->in, (int)m, t, x->comm, &r);
-  await(x, &r);
+  size_t bytes = (size_t)(m * x->size);
+  send_blocks(x, send, at, m);
+  receive_parts(x, outgoing(x, send, x->g->me, at, m), m);
+  memcpy(x->m->in + (size_t)x->g->me * bytes, x->m->part[x->g->me], bytes);
   unpack(x, receive, at, m);
 }
 
@@ -209,7 +294,7 @@ static void broadcast(MpiCall *x, const char *send, char *receive, int64_t at, i
   char *data = receive + at * x->size;
   if (x->g->me == 0 && send != receive) memcpy(data, send + at * x->size, (size_t)(m * x->size));
   MPI_Ibcast(data, (int)m, type_of((int)x->what->elem), 0, x->comm, &r);
-  await(x, &r);
+  await(x, 1, &r);
 }
 
 /* Messages of a direction have a tag; they come in the order in which they were sent. */
@@ -218,7 +303,7 @@ static void hop_out(MpiCall *x, const char *data, char *receive, int64_t at, int
   (void)receive;
   MPI_Isend(data + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
             x->what->back, x->comm, &r);
-  await(x, &r);
+  await(x, 1, &r);
 }
 
 static void hop_in(MpiCall *x, const char *data, char *to, int64_t at, int64_t m) {
@@ -226,11 +311,26 @@ static void hop_in(MpiCall *x, const char *data, char *to, int64_t at, int64_t m
   (void)data;
   MPI_Irecv(to + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
             x->what->back, x->comm, &r);
-  await(x, &r);
+  await(x, 1, &r);
 }
 
 static void (*const chunk[])(MpiCall *, const char *, char *, int64_t, int64_t) = {
     all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, hop_out, hop_in};
+
+/* Elements at a time: what staging has room for. */
+static int64_t chunk_of(const MpiCall *x) {
+  const rt_collective *c = x->what;
+  switch (c->kind) {
+  case RT_ALL_REDUCE:
+  case RT_BROADCAST:
+  case RT_SEND:
+  case RT_RECEIVE: return STAGE - x->g->n; /* blocks are rounded up */
+  case RT_ALL_GATHER:
+    if (c->receive_row == c->count && c->count <= INT_MAX) return c->count;
+    return STAGE / x->g->n;
+  default: return STAGE / x->g->n;
+  }
+}
 
 /* The largest and the smallest mark of the group are the same if all are. */
 static void compare(MpiCall *x) {
@@ -242,7 +342,7 @@ static void compare(MpiCall *x) {
   MPI_Request r;
   for (int i = 0; i < 3; i++) v[i] = mine[i], v[i + 3] = -mine[i];
   MPI_Iallreduce(v, most, 6, MPI_INT64_T, MPI_MAX, x->comm, &r);
-  await(x, &r);
+  await(x, 1, &r);
   for (int i = 0; i < 3; i++)
     if (most[i] != -most[i + 3]) end_all(x, 903, "the ranks disagree; here comes");
 }
@@ -255,17 +355,13 @@ static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collectiv
                .g = g,
                .what = what,
                .comm = m->group[channel],
-               .size = rt_elem_bytes((int)what->elem),
-               .wire = (int)what->elem};
-  bool adds = what->kind == RT_ALL_REDUCE || what->kind == RT_REDUCE_SCATTER;
+               .size = rt_elem_bytes((int)what->elem)};
   double now = rt_now(), worked = now - m->ended;
-  if (adds && (what->elem == RT_BF16 || what->elem == RT_F16)) x.wire = RT_F32;
   x.limit = now + (worked > m->late ? worked : m->late);
   m->calls++;
   look_at_launcher(m);
   if (m->debug && !rt_is_hop(what->kind)) compare(&x);
-  bool blocks = what->kind != RT_ALL_REDUCE && what->kind != RT_BROADCAST && !rt_is_hop(what->kind);
-  int64_t step = blocks ? STAGE / g->n : STAGE;
+  int64_t step = chunk_of(&x);
   for (int64_t at = 0; at < what->count; at += step)
     chunk[what->kind](&x, send, receive, at, what->count - at < step ? what->count - at : step);
   m->ended = rt_now();
@@ -318,6 +414,8 @@ static bool mpi_join(Comm *c, Fault *f) {
   m->debug = debug && strstr(debug, "comm");
   m->group = rt_alloc(sizeof(MPI_Comm) * (size_t)channels);
   m->out = rt_alloc((size_t)STAGE * 8), m->in = rt_alloc((size_t)STAGE * 8);
+  m->request = rt_alloc(sizeof(MPI_Request) * 2 * (size_t)world);
+  m->part = rt_alloc(sizeof(void *) * (size_t)world);
   for (int i = 0; i < channels; i++)
     MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &m->group[i]);
   m->ended = rt_now();

@@ -359,12 +359,17 @@ def case_mpi():
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
     e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
     checked = ['-fsanitize=' + knobs['CHECKED']] if 'CHECKED' in knobs else []
-    made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root,
-                           '-I', lib, '-DDATA=2', '-DTENSOR=2', '-DZERO=1', '-DCOMM="mpi"', *checked,
-                           os.path.join(root, 'tests/runtime/toy_ranks.c'), os.path.join(lib, 'comm/comm_mpi.c'),
-                           os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path('over_mpi')],
-                          capture_output=True, text=True)
-    check(made.returncode == 0, made.stderr)
+    for source, name in ('toy_ranks.c', 'over_mpi'), ('test_comm.c', 'calls'):
+        made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root,
+                               '-I', lib, '-DDATA=2', '-DTENSOR=2', '-DZERO=1', '-DCOMM="mpi"', *checked,
+                               os.path.join(root, 'tests/runtime', source), os.path.join(lib, 'comm/comm_mpi.c'),
+                               os.path.join(lib, 'libshardrt.a'), '-lm', '-lpthread', '-o', path(name)],
+                              capture_output=True, text=True)
+        check(made.returncode == 0, made.stderr)
+    for n, seed, mesh in (3, 1, 2), (4, 6, 4), (4, 7, 4):   # sums in the order of ranks
+        p = subprocess.run(['mpirun', '--oversubscribe', '-n', str(n), path('calls'), 'mpi', str(seed), str(mesh)],
+                           env=e, capture_output=True, text=True, timeout=120)
+        check(p.returncode == 0, f'collectives over MPI, {n} ranks, seed {seed}: {p.stdout} {p.stderr}')
 
     def mpirun(exe, out, expect, *a, **env):
         p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', exe, 'train', '--data', 'text.txt', '--valid',
