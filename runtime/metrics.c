@@ -44,7 +44,8 @@ static void field(Json *j, const char *key, StepRecord *r) {
               {"lr", NULL, &r->lr},
               {"grad_norm", NULL, &r->norm},
               {"scale", NULL, &r->scale},
-              {"ms", NULL, &r->milliseconds}};
+              {"ms", NULL, &r->milliseconds},
+              {"waited_ms", NULL, &r->waited}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(key, rows[i].key)) {
       if (rows[i].whole) rt_json_int(j, rows[i].whole);
@@ -57,7 +58,7 @@ static void field(Json *j, const char *key, StepRecord *r) {
 bool rt_metrics_line(Bytes line, StepRecord *r) {
   char key[64];
   *r = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
-  r->milliseconds = r->scale = r->overflows = NAN;
+  r->milliseconds = r->waited = r->scale = r->overflows = NAN;
   Json j = rt_json(line.at, line.n);
   if (rt_json_object(&j))
     while (rt_json_member(&j, key, sizeof key)) field(&j, key, r);
@@ -135,6 +136,7 @@ bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f) {
   n = put(line, n, sizeof line, "grad_norm", r->norm, false);
   n = put(line, n, sizeof line, "scale", r->scale, false);
   n = put(line, n, sizeof line, "ms", r->milliseconds, false);
+  n = put(line, n, sizeof line, "waited_ms", r->waited, false);
   n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n", r->skipped ? ",\"skipped\":true" : "");
   rt_curve_add(&m->train, (double)r->step, r->loss);
   rt_curve_add(&m->valid, (double)r->step, r->valid_loss);

@@ -25,6 +25,7 @@ typedef struct Train {
       saved;                 /* saved: step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
+  double waited;             /* for messages, until then */
   size_t allocated;          /* then */
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool saves;                /* false: no checkpoint is written, not even at the end */
@@ -38,7 +39,7 @@ static bool fill(Train *t, Fault *f) {
   Run *r = t->r;
   int64_t cursor = r->o.at[OPT_overfit_batch].given ? 0 : r->at.samples;
   t->allocated = rt_allocations ? rt_allocations() : 0;
-  t->began = rt_now(), f->code = 0;
+  t->began = rt_now(), t->waited = rt_comm_waited(&r->comm), f->code = 0;
   if (r->at.step >= t->steps) return true;
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
   if (!r->o.at[OPT_overfit_batch].given)
@@ -63,7 +64,8 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .scale = rt_get_output(r, "loss.scale"),
                          .overflows = rt_get_output(r, "loss.skipped"),
                          .skipped = rt_overflowed(r),
-                         .milliseconds = 1e3 * (rt_now() - t->began)};
+                         .milliseconds = 1e3 * (rt_now() - t->began),
+                         .waited = 1e3 * (rt_comm_waited(&r->comm) - t->waited)};
   if (rt_allocations && rt_allocations() != t->allocated)
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
                     rt_allocations() - t->allocated);

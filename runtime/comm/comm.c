@@ -7,6 +7,7 @@
 #include "flight.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,13 @@ void rt_comm_close(Comm *c) {
   if (!c->kind || c->over) return;
   rt_comm_wait(c, "the end of the run");
   c->over = true;
+}
+
+double rt_comm_waited(const Comm *c) {
+  double seconds = 0;
+  if (!c || c->launch.world == 1 || c->on_device) return NAN;
+  for (int i = 0; i <= c->program->ncollectives; i++) seconds += c->count[i].waited;
+  return seconds;
 }
 
 int rt_comm_rank(const Comm *c) { return c ? c->launch.rank : 0; }

@@ -87,6 +87,9 @@ void rt_comm_await(Comm *c, const rt_collective *what, int64_t n);
 /* A device has sent it without the communicator. */
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
 
+/* Seconds that the main thread has stood still for messages; NaN: nobody knows, or nobody sends. */
+double rt_comm_waited(const Comm *c);
+
 int rt_comm_rank(const Comm *c);
 int rt_comm_world(const Comm *c);
 

@@ -4,7 +4,7 @@ A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and m
 weights and states are those without, to the bit; what is touched is what was predicted, rings included; what is sent is the same. Then a rank
 is killed, or stopped and killed, at a random instant: the others leave, name it, and no message leaves them waiting.
 """
-import os, random, re, shutil, signal, subprocess, sys, time
+import json, os, random, re, shutil, signal, subprocess, sys, time
 from common import check, read, run, text_file, workdir
 
 SHARDC, KILLS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['4'])[2]), workdir()
@@ -36,6 +36,8 @@ def train(exe, before, steps='6'):
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
     check(re.search(r'^axis data .* s, \d+\.\d{3} s waited for$', said, re.M), f'{exe}: not told what was waited for')
+    told = [json.loads(l) for l in open(f'{folder}/out {exe}/metrics.jsonl')]
+    check(all(0 <= r['waited_ms'] <= r['ms'] for r in told) and any(r['waited_ms'] > 0 for r in told), f'{exe}: {told}')
     latest = f'{folder}/out {exe}/latest'
     files = {n: read(f'{latest}/{n}') for n in sorted(os.listdir(latest)) if n.endswith('.safetensors')}
     check(len(files) == 4, f'{exe}: {list(files)}')
