@@ -11,6 +11,7 @@
    noticed by the ranks, which save. SHARDC_DEBUG=comm compares before each call what the ranks of
    the group are about to do. */
 #include "comm.h"
+#include "flight.h"
 #include "reduce_ranks.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -27,8 +28,9 @@
 /* Elements in flight; of all ranks, of an all-reduce in which each adds all; seconds. */
 enum { STAGE = 1 << 20, FEW = 4096, ORPHANS_LIVE = 600 };
 enum { PARTS = 2 }; /* tag of what collectives are made of; hops have 0 and 1 */
-/* Nanoseconds between two looks, where kernels run beside; looks in the time that it has taken. */
-enum { NAP = 20000, LONG_NAP = 500000, LOOKS = 8 };
+/* Nanoseconds between two looks: where kernels wait, and at least and at most where they run
+   beside; looks in the time that it has taken. */
+enum { SHORT_NAP = 20000, NAP = 100000, LONG_NAP = 500000, LOOKS = 8 };
 
 typedef struct Mpi {
   MPI_Comm *group;      /* per channel */
@@ -138,12 +140,13 @@ static _Noreturn void end_all(const MpiCall *x, int code, const char *what) {
 
 /* ---- requests ---- */
 
-/* Where kernels run beside, the processor is theirs between two looks, of which each moves what
-   has come meanwhile: the longer it has taken, the rarer. */
-static void nap(double since, double now) {
-  double t = (now - since) / LOOKS;
-  long ns = t * 1e9 < NAP ? NAP : t * 1e9 > LONG_NAP ? LONG_NAP : (long)(t * 1e9);
-  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+/* The processor is others' between two looks, of which each moves what has come meanwhile. While
+   kernels run beside, looks become rarer. */
+static void nap(const MpiCall *x, double since, double now) {
+  int64_t ns = (int64_t)((now - since) * 1e9 / LOOKS);
+  if (rt_flight_awaited(x->c->flight)) ns = SHORT_NAP;
+  else ns = ns < NAP ? NAP : ns > LONG_NAP ? LONG_NAP : ns;
+  nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
 /* What this process slept, stopped or starved, is not counted. */
@@ -155,7 +158,7 @@ static void await(MpiCall *x, int n, MPI_Request *r) {
     before = now;
     MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE);
     if (!done && x->c->leaving) abort_all(x->m, x->c->leaving - 1);
-    if (!done && x->c->flight) nap(since, now);
+    if (!done && x->c->flight) nap(x, since, now);
     if (!done && now > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
   }
 }
@@ -272,10 +275,11 @@ static void all_gather(MpiCall *x, const char *send, char *receive, int64_t at, 
   size_t bytes = (size_t)(m * x->size);
   bool there = m == x->what->count && x->what->receive_row == m;
   char *blocks = there ? receive : x->m->in;
-  memcpy(blocks + (size_t)me * bytes, send + at * x->size, bytes);
+  const char *own = send + at * x->size;
   for (int k = 0; k < n - 1; k++) {
-    send_to(x, partner(x, 1), blocks + (size_t)partner(x, n - k) * bytes, m);
+    send_to(x, partner(x, 1), k ? blocks + (size_t)partner(x, n - k) * bytes : own, m);
     receive_from(x, partner(x, n - 1), blocks + (size_t)partner(x, n - 1 - k) * bytes, m);
+    if (k == 0) memcpy(blocks + (size_t)me * bytes, own, bytes); /* while others travel */
     await_started(x);
   }
   if (!there) unpack(x, receive, at, m);

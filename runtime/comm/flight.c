@@ -28,6 +28,7 @@ struct RtFlight {
   RtJob job[QUEUE];
   int64_t asked, done;      /* jobs */
   int64_t *landed, *waited; /* by row: starts that are over; starts waited for */
+  _Atomic bool awaited;
 };
 
 /* This thread has little to do at a time, on processors that are busy with kernels, and other ranks
@@ -80,8 +81,17 @@ RtFlight *rt_flight_open(int rows, Fault *f) {
 
 bool rt_flight_inside(const RtFlight *x) { return pthread_equal(pthread_self(), x->thread); }
 
+bool rt_flight_awaited(const RtFlight *x) { return x->awaited; }
+
+/* The main thread, which holds the lock, until one more job is over. */
+static void stand_still(RtFlight *x) {
+  x->awaited = true;
+  pthread_cond_wait(&x->over, &x->lock);
+  x->awaited = false;
+}
+
 static int64_t ask(RtFlight *x, RtJob job) {
-  while (x->asked - x->done == QUEUE) pthread_cond_wait(&x->over, &x->lock);
+  while (x->asked - x->done == QUEUE) stand_still(x);
   x->job[x->asked % QUEUE] = job;
   pthread_cond_signal(&x->more);
   return ++x->asked;
@@ -96,13 +106,13 @@ void rt_flight_start(RtFlight *x, RtJob job) {
 void rt_flight_run(RtFlight *x, RtJob job) {
   pthread_mutex_lock(&x->lock);
   int64_t mine = ask(x, job);
-  while (x->done < mine) pthread_cond_wait(&x->over, &x->lock);
+  while (x->done < mine) stand_still(x);
   pthread_mutex_unlock(&x->lock);
 }
 
 void rt_flight_wait(RtFlight *x, int row, int64_t n) {
   pthread_mutex_lock(&x->lock);
   x->waited[row] += n;
-  while (x->landed[row] < x->waited[row]) pthread_cond_wait(&x->over, &x->lock);
+  while (x->landed[row] < x->waited[row]) stand_still(x);
   pthread_mutex_unlock(&x->lock);
 }

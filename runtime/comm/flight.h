@@ -22,4 +22,5 @@ bool rt_flight_inside(const RtFlight *x);     /* is this that thread? */
 void rt_flight_start(RtFlight *x, RtJob job);
 void rt_flight_run(RtFlight *x, RtJob job); /* until it is over */
 void rt_flight_wait(RtFlight *x, int row, int64_t n);
+bool rt_flight_awaited(const RtFlight *x); /* does the main thread stand still for it? */
 #endif
