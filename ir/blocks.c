@@ -125,3 +125,20 @@ int64_t mask_contradicts(const Fn *f, ValueId mask, Axis query, Axis key, const 
   arena_free(x.ask.arena);
   return wrong;
 }
+
+struct MaskPlaces {
+  Blocks x;
+};
+
+MaskPlaces *mask_places_ask(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int heads,
+                            const BlockHead *head) {
+  MaskPlaces *p = ARENA_NEW(a, MaskPlaces);
+  p->x = (Blocks){.ask = mask_question(a, f), .mask = mask, .query = query, .key = key};
+  p->x.places = true;
+  for (int i = 0; i < heads; i++) mask_range(&p->x.ask, head[i].dim, head[i].at, head[i].at + 1);
+  return p;
+}
+
+BlockState mask_rectangle(MaskPlaces *p, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+  return state_of(&p->x, q0, q1, k0, k1);
+}

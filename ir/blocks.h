@@ -38,4 +38,10 @@ typedef struct BlockCount { /* of one or several heads */
 /* What data decides counts as admitted. */
 BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *m, int heads,
                       const BlockHead *head);
+
+/* Questions about single rectangles of scores, by positions alone. */
+typedef struct MaskPlaces MaskPlaces;
+MaskPlaces *mask_places_ask(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int heads,
+                            const BlockHead *head);
+BlockState mask_rectangle(MaskPlaces *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1);
 #endif

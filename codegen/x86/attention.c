@@ -292,32 +292,9 @@ static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
   emit_loop_end(e, &t);
 }
 
-/* What is listed of a block of keys. */
-static void listed_keys(Forward *f, LLVMValueRef k0) {
-  Attention *a = &f->a;
-  Emit *e = a->e;
-  AttentionRun r = attention_runs(a, f->q0, k0);
-  Forward plain = *f;
-  plain.a.f.mask = NO_VALUE;
-  Branch whole = emit_if(e, attention_run_is(a, &r, RUN_WHOLE));
-  key_range(f, r.keys.from, r.keys.to, true);
-  emit_end_if(e, whole);
-  Branch rest = emit_if(e, attention_run_is(a, &r, RUN_REST));
-  key_range(&plain, r.keys.from, r.keys.to, false);
-  emit_end_if(e, rest);
-  Branch mixed = emit_if(e, attention_run_is(a, &r, RUN_MIXED));
-  mixed_keys(f, r.keys.from, r.keys.to);
-  emit_end_if(e, mixed);
-  emit_loop_end(e, &r.loop);
-}
-
 static void key_block(Forward *f, LLVMValueRef k0) {
   Attention *a = &f->a;
   Emit *e = a->e;
-  if (a->lists.starts) {
-    listed_keys(f, k0);
-    return;
-  }
   LLVMValueRef q1 = last_query(f, f->q0, f->vectors);
   LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK])),
                                   emit_i64(e, a->f.keys));
@@ -385,6 +362,18 @@ static void finish_work(Forward *f, LLVMValueRef k0) {
   finish_tile(f);
 }
 
+/* The tile that begins at query t of the block from s0 on. */
+static void take_tile(Forward *f, LLVMValueRef s0, LLVMValueRef t) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  f->q0 = tile_add(e, s0, t);
+  f->queries = attention_at(a, f->all_queries, t, a->p.width);
+  f->out = attention_at(a, f->all_out, t, a->p.width);
+  f->minus = tile_elements(e, a->f32, f->all_state, t);
+  f->sum = tile_elements(e, a->f32, f->minus, emit_i64(e, a->p.tile[FLASH_QUERY_BLOCK]));
+  f->scores = f->all_scores, f->vectors = (int)a->p.tile[FLASH_VECTORS];
+}
+
 /* All tiles of the block that begins at query s0 and has queries left. */
 static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *work) {
   Attention *a = &f->a;
@@ -392,14 +381,42 @@ static void each_tile(Forward *f, LLVMValueRef s0, LLVMValueRef k0, TileWork *wo
   int64_t n = a->p.tile_queries, count = a->p.tile[FLASH_QUERY_BLOCK];
   LLVMValueRef left = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), s0, "");
   Loop t = emit_loop(e, emit_i64(e, 0), emit_min_i64(e, emit_i64(e, count), left), n, 0, NULL);
-  f->q0 = tile_add(e, s0, t.i);
-  f->queries = attention_at(a, f->all_queries, t.i, a->p.width);
-  f->out = attention_at(a, f->all_out, t.i, a->p.width);
-  f->minus = tile_elements(e, a->f32, f->all_state, t.i);
-  f->sum = tile_elements(e, a->f32, f->minus, emit_i64(e, count));
-  f->scores = f->all_scores, f->vectors = (int)a->p.tile[FLASH_VECTORS];
+  take_tile(f, s0, t.i);
   work(f, k0);
   emit_loop_end(e, &t);
+}
+
+/* A tile's keys of a rectangle. */
+static void listed_keys(Forward *f, const AttentionRect *r) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  Forward plain = *f;
+  plain.a.f.mask = a->lists.rest;
+  bool data = a->lists.rest != NO_VALUE;
+  if (!data || a->lists.by_key) {
+    Branch whole = emit_if(e, attention_rect_is(a, r, RUN_WHOLE));
+    key_range(f, r->keys.from, r->keys.to, true);
+    emit_end_if(e, whole);
+  }
+  Branch rest = emit_if(e, attention_rect_is(a, r, data ? RUN_DATA : RUN_REST));
+  if (data) mixed_keys(&plain, r->keys.from, r->keys.to);
+  else key_range(&plain, r->keys.from, r->keys.to, false);
+  emit_end_if(e, rest);
+  Branch mixed = emit_if(e, attention_rect_is(a, r, RUN_MIXED));
+  mixed_keys(f, r->keys.from, r->keys.to);
+  emit_end_if(e, mixed);
+}
+
+/* What is listed of a block of keys. */
+static void listed_block(Forward *f, LLVMValueRef s0, LLVMValueRef k0) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  AttentionRect r = attention_rects(a, s0, k0);
+  Loop t = emit_loop(e, r.queries.from, r.queries.to, a->p.tile_queries, 0, NULL);
+  take_tile(f, s0, t.i);
+  listed_keys(f, &r);
+  emit_loop_end(e, &t);
+  emit_loop_end(e, &r.loop);
 }
 
 /* While a block is worked on: its results, and the queries of the next one. */
@@ -441,7 +458,8 @@ static void query_block(Forward *f, LLVMValueRef s0) {
   each_tile(f, s0, NULL, start_work);
   Loop k =
       emit_loop(e, emit_i64(e, 0), emit_i64(e, a->f.keys), a->p.tile[FLASH_KEY_BLOCK], 0, NULL);
-  each_tile(f, s0, k.i, key_block);
+  if (a->lists.starts) listed_block(f, s0, k.i);
+  else each_tile(f, s0, k.i, key_block);
   emit_loop_end(e, &k);
   each_tile(f, s0, NULL, finish_work);
 }
@@ -485,8 +503,9 @@ void attention_emit(Emit *e) {
   LLVMValueRef parts = emit_i64(e, a->p.tile[FLASH_PARTS]);
   Range heads = tile_range(e, LLVMBuildUDiv(e->builder, e->chunk, parts, ""),
                            a->f.shared.count * a->f.group.count, a->p.tile[FLASH_HEADS]);
-  Range blocks = tile_range(e, LLVMBuildURem(e->builder, e->chunk, parts, ""), a->p.query_blocks,
-                            a->p.tile[FLASH_PARTS]);
+  Range blocks =
+      attention_part(a, a->lists.query_cuts, LLVMBuildURem(e->builder, e->chunk, parts, ""),
+                     a->p.query_blocks, a->p.tile[FLASH_PARTS]);
   Loop h = emit_loop(e, heads.from, heads.to, 1, 0, NULL);
   head(&f, h.i, blocks);
   emit_loop_end(e, &h);

@@ -52,13 +52,14 @@ typedef struct Prefetch {
   PrefetchRows at[PREFETCH_MOST];
 } Prefetch;
 
-/* What tiles of queries need of each block of keys: attention_lists.c */
+/* What is worked on, from the module's lists of blocks: attention_lists.c */
 typedef struct AttentionLists {
-  LLVMValueRef starts, runs; /* constants; NULL: no lists */
-  int64_t tiles, blocks;     /* tiles of queries, blocks of keys */
-  int heads;                 /* dims by which the mask differs, and how many lists that makes */
+  LLVMValueRef starts, rects, classes; /* constants; starts NULL: no lists; classes NULL: one */
+  LLVMValueRef query_cuts, key_cuts;   /* first blocks of chunks; NULL: equal parts */
+  int heads;                           /* dims by which the mask differs */
   Axis head[MAX_RANK * 2];
-  int64_t count;
+  ValueId rest; /* what data decides in rectangles that positions admit; NO_VALUE: nothing */
+  bool by_key;  /* that does not depend on the query */
 } AttentionLists;
 
 typedef struct Attention {
@@ -138,22 +139,26 @@ LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1
 void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
                     LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
 
-/* ---- lists of keys (attention_lists.c) ---- */
+/* ---- rectangles of scores (attention_lists.c) ---- */
 typedef enum AttentionRunKind {
   RUN_MIXED, /* some are admitted */
   RUN_WHOLE, /* all are, in whole register tiles */
-  RUN_REST   /* all are: fewer than a register tile has rows */
+  RUN_REST,  /* all are: fewer than a register tile has rows */
+  RUN_DATA   /* by positions all are: data decides */
 } AttentionRunKind;
-typedef struct AttentionRun {
+typedef struct AttentionRect {
   Loop loop;
-  Range keys;
+  Range queries, keys; /* queries: whole tiles, from the first of the block */
   LLVMValueRef kind;
-} AttentionRun;
+} AttentionRect;
 void attention_make_lists(Attention *a);
-/* Begins a loop over the runs of the block of keys from k0 on for the tile of queries from q0 on;
-   emit_loop_end(e, &run.loop) ends it. */
-AttentionRun attention_runs(Attention *a, LLVMValueRef q0, LLVMValueRef k0);
-LLVMValueRef attention_run_is(Attention *a, const AttentionRun *r, AttentionRunKind kind);
+/* Begins a loop over the rectangles of the blocks that begin at query s0 and key k0;
+   emit_loop_end(e, &rect.loop) ends it. */
+AttentionRect attention_rects(Attention *a, LLVMValueRef s0, LLVMValueRef k0);
+LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRunKind kind);
+/* Blocks of part i of `parts`, of equal work by `cuts` (NULL: of equal numbers). */
+Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t blocks,
+                     int64_t parts);
 
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);

@@ -274,35 +274,51 @@ static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
   emit_loop_end(e, &t);
 }
 
-/* What is listed of a block of keys for each tile of queries. */
+/* Some queries at a time, where `mask` admits them. */
+static void mixed_parts(Backward *b, const AttentionRect *r, GradientPart x, ValueId mask) {
+  Backward part = *b;
+  Emit *e = b->a.e;
+  part.a.f.mask = mask;
+  Loop p = emit_loop(e, x.queries.from, x.queries.to, attention_mixed_vectors(&b->a) * b->a.p.lanes,
+                     0, NULL);
+  mixed_part(&part, r->keys.from, r->keys.to, p.i);
+  emit_loop_end(e, &p);
+}
+
+/* What is listed of a block of keys. */
 static void listed_block(Backward *b, LLVMValueRef k0) {
   Attention *a = &b->a;
   Emit *e = a->e;
-  LLVMValueRef each = emit_i64(e, a->p.tile_queries);
-  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
-  GradientPart x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
+  AttentionRect r = attention_rects(a, b->s0, k0);
+  GradientPart x = {{r.queries.from, emit_min_i64(e, r.queries.to, b->count)},
                     (int)a->p.tile[FLASH_VECTORS]};
-  AttentionRun r = attention_runs(a, tile_add(e, b->s0, t.i), k0);
-  Backward plain = *b;
-  plain.a.f.mask = NO_VALUE;
-  Branch whole = emit_if(e, attention_run_is(a, &r, RUN_WHOLE));
-  scores_block(b, r.keys.from, r.keys.to, x, true);
-  emit_end_if(e, whole);
-  Branch rest = emit_if(e, attention_run_is(a, &r, RUN_REST));
-  scores_block(&plain, r.keys.from, r.keys.to, x, false);
+  bool data = a->lists.rest != NO_VALUE;
+  if (!data || a->lists.by_key) {
+    Branch whole = emit_if(e, attention_rect_is(a, &r, RUN_WHOLE));
+    scores_block(b, r.keys.from, r.keys.to, x, true);
+    emit_end_if(e, whole);
+  }
+  Branch rest = emit_if(e, attention_rect_is(a, &r, data ? RUN_DATA : RUN_REST));
+  if (data) mixed_parts(b, &r, x, a->lists.rest);
+  else {
+    Backward plain = *b;
+    plain.a.f.mask = NO_VALUE;
+    scores_block(&plain, r.keys.from, r.keys.to, x, false);
+  }
   emit_end_if(e, rest);
-  Branch mixed = emit_if(e, attention_run_is(a, &r, RUN_MIXED));
-  Loop p = emit_loop(e, t.i, x.queries.to, attention_mixed_vectors(a) * a->p.lanes, 0, NULL);
-  mixed_part(b, r.keys.from, r.keys.to, p.i);
-  emit_loop_end(e, &p);
+  Branch mixed = emit_if(e, attention_rect_is(a, &r, RUN_MIXED));
+  mixed_parts(b, &r, x, a->f.mask);
   emit_end_if(e, mixed);
   emit_loop_end(e, &r.loop);
-  emit_loop_end(e, &t);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {
   Attention *a = &b->a;
   Emit *e = a->e;
+  if (a->lists.starts) {
+    listed_block(b, k0);
+    return;
+  }
   LLVMValueRef end = tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]));
   end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
   MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
@@ -314,8 +330,7 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   LLVMValueRef mixed =
       LLVMBuildAnd(e->builder, facts.some, LLVMBuildNot(e->builder, facts.all, ""), "");
   Branch part = emit_if(e, mixed);
-  if (a->lists.starts) listed_block(b, k0);
-  else mixed_block(b, k0, end);
+  mixed_block(b, k0, end);
   emit_end_if(e, part);
 }
 
@@ -427,15 +442,15 @@ static void two_phases(Backward *b) {
   int64_t key_parts = a->p.tile[FLASH_KEY_PARTS], parts = a->p.tile[FLASH_PARTS];
   begin(b, 0, false, true);
   LLVMValueRef n = emit_i64(e, key_parts);
-  Range keys =
-      tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.key_blocks, key_parts);
+  Range keys = attention_part(a, a->lists.key_cuts, LLVMBuildURem(e->builder, e->chunk, n, ""),
+                              a->p.key_blocks, key_parts);
   head(b, LLVMBuildUDiv(e->builder, e->chunk, n, ""), whole(e, a->f.group.count),
        whole(e, a->p.query_blocks), keys);
   emit_end_phase(e);
   begin(b, 1, true, false);
   n = emit_i64(e, parts);
-  Range queries =
-      tile_range(e, LLVMBuildURem(e->builder, e->chunk, n, ""), a->p.query_blocks, parts);
+  Range queries = attention_part(a, a->lists.query_cuts, LLVMBuildURem(e->builder, e->chunk, n, ""),
+                                 a->p.query_blocks, parts);
   LLVMValueRef h = LLVMBuildUDiv(e->builder, e->chunk, n, ""),
                groups = emit_i64(e, a->f.group.count);
   LLVMValueRef g = LLVMBuildURem(e->builder, h, groups, "");

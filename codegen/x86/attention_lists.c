@@ -1,117 +1,274 @@
-/* Lists of the keys that a mask admits, made while the kernel is: constants beside its code.
+/* What a kernel works on, from the module's lists of blocks (ir/lists.h): rectangles of scores, as
+   constants beside its code.
 
-   Where positions alone say so, the mask is asked once per tile of queries and STEP keys
-   (ir/blocks.h); equal neighbours become runs, cut at key blocks. So a kernel walks what is listed
-   of a block of keys and asks nothing of what is absent, and runs that are admitted wholly take the
-   path without a mask. A run starts anywhere, but a register tile reads whole rows: those of the
-   last tile of keys are one mixed run from the tile's start, so nothing is read behind the keys.
+   Of each block of queries and block of keys there are some: tiles of queries, keys, and whether
+   positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so that a
+   block of several tiles is worked on as a dense one is; neighbouring blocks of keys are one range.
+   Inside of partial blocks the mask is asked once more, STEP keys of a tile at a time. Where data
+   decides, too, whole rectangles ask for that part of the mask alone; if it does not depend on the
+   query and admits all keys, they take the path without a mask.
 
-   Masks whose rows are first admitted wholly, then in part, then not at all (causal, or only data
-   decides) need no list: their blocks are found by intervals as before (attention_mask.c). Must
-   not: be as large as all scores; MOST bounds it, above it there are no lists. */
+   A rectangle starts anywhere, but a register tile reads whole rows of keys: where that could be
+   behind the last ones, these are one mixed range. Chunks that share a head are cut so that each
+   has as much listed work. Must not: hold what is absent; rectangles are bounded by MOST, above it
+   the kernel asks the mask as it would without lists. */
 #include "attention.h"
-#include "ir/blocks.h"
+#include "ir/lists.h"
 #include "ir/mask_range.h"
 #include "ir/support/num.h"
 
-enum { STEP = 16, HEADS = 64, MOST = 1 << 22 };
+enum { STEP = 16, WORDS = 3, MOST = 1 << 23 };
 
 typedef VEC(uint32_t) Words;
 
+typedef struct Range64 {
+  int64_t from, to;
+} Range64;
+
+typedef struct KeyRun {
+  int64_t from, to;
+  AttentionRunKind kind;
+} KeyRun;
+typedef VEC(KeyRun) KeyRuns;
+
+typedef struct Rect { /* of scores: tiles of a block of queries, keys of a block of keys */
+  int64_t tile0, tile1;
+  KeyRun keys;
+} Rect;
+
 typedef struct Listing {
   Attention *a;
-  Words starts, runs;  /* runs: first key, end * 4 + kind */
-  int64_t rows, block; /* keys of a register tile, of a key block */
-  bool gaps;           /* some row is not admitted wholly, then in part, then not at all */
+  const BlockLists *lists;
+  ListsShape s;
+  MaskPlaces *ask;
+  Words starts, rects;    /* rects: tiles, first key, end * 4 + kind */
+  double *queries, *keys; /* work by block of queries, of keys */
 } Listing;
 
-static void put_run(Listing *l, int64_t from, int64_t to, AttentionRunKind kind) {
-  if (from >= to) return;
-  vec_push(l->a->e->arena, l->runs, (uint32_t)from);
-  vec_push(l->a->e->arena, l->runs, (uint32_t)to * 4 + kind);
+/* ---- the keys of a tile of queries ---- */
+
+/* Of a column of blocks over the rows of a tile: MIXED may be PARTIAL, asked below. */
+typedef enum ColumnState { COLUMN_ABSENT, COLUMN_FULL, COLUMN_MIXED, COLUMN_ASK } ColumnState;
+
+static ColumnState column_state(const BlockMap *m, int64_t r0, int64_t r1, int64_t c) {
+  bool seen[3] = {false};
+  for (int64_t r = r0; r < r1; r++) seen[m->state[r * m->columns + c]] = true;
+  if (seen[BLOCK_PARTIAL]) return COLUMN_ASK;
+  if (seen[BLOCK_FULL]) return seen[BLOCK_ABSENT] ? COLUMN_MIXED : COLUMN_FULL;
+  return COLUMN_ABSENT;
 }
 
-static void put_state(Listing *l, int64_t from, int64_t to, BlockState s) {
-  if (s == BLOCK_PARTIAL) put_run(l, from, to, RUN_MIXED);
-  if (s != BLOCK_FULL || from >= to) return;
-  int64_t whole = from + (to - from) / l->rows * l->rows;
-  put_run(l, from, whole, RUN_WHOLE), put_run(l, whole, to, RUN_REST);
+static void add_keys(Listing *l, KeyRuns *out, int64_t from, int64_t to, AttentionRunKind kind) {
+  KeyRun *last = out->n ? &vec_last(*out) : NULL;
+  if (last && last->to == from && last->kind == kind) last->to = to;
+  else if (from < to) vec_push(l->a->e->arena, *out, ((KeyRun){from, to, kind}));
 }
 
-/* Runs of keys [k0, end), of which the states of STEP keys each are given. */
-static void list_keys(Listing *l, const uint8_t *state, int64_t k0, int64_t end) {
-  for (int64_t k = k0; k < end;) {
-    int64_t to = k;
-    while (to < end && state[to / STEP] == state[k / STEP]) to = (to / STEP + 1) * STEP;
-    to = min_i64(to, end);
-    put_state(l, k, to, (BlockState)state[k / STEP]);
-    k = to;
+static void ask_keys(Listing *l, KeyRuns *out, Range64 queries, int64_t from, int64_t to) {
+  for (int64_t k = from; k < to;) {
+    int64_t end = min_i64((k / STEP + 1) * STEP, to);
+    BlockState s = mask_rectangle(l->ask, queries.from, queries.to, k, end);
+    if (s != BLOCK_ABSENT) add_keys(l, out, k, end, s == BLOCK_FULL ? RUN_WHOLE : RUN_MIXED);
+    k = end;
   }
 }
 
-static void list_row(Listing *l, const uint8_t *state, int64_t columns) {
-  int64_t keys = l->a->f.keys, last = l->a->p.keys - l->rows;
-  for (int64_t c = 1; c < columns; c++) l->gaps |= state[c] > state[c - 1];
-  for (int64_t k0 = 0; k0 < keys; k0 += l->block) {
-    int64_t end = min_i64(k0 + l->block, keys);
-    vec_push(l->a->e->arena, l->starts, l->runs.n / 2);
-    list_keys(l, state, k0, min_i64(end, last));
-    bool any = false;
-    for (int64_t k = last; end == keys && k < keys; k++) any |= state[k / STEP] != BLOCK_ABSENT;
-    if (any) put_run(l, last, keys, RUN_MIXED);
+/* Where a register tile could read behind the keys, the last ones are one mixed range. */
+static void hold_end(Listing *l, KeyRuns *x) {
+  int64_t rows = l->a->p.tile[FLASH_ROWS], last = l->a->p.keys - rows;
+  bool aligned = true;
+  for (uint32_t i = 0; i < x->n; i++) aligned &= x->at[i].from % rows == 0;
+  if (aligned || !x->n || vec_last(*x).to <= last) return;
+  while (x->n && vec_last(*x).from >= last) x->n--;
+  if (x->n) vec_last(*x).to = min_i64(vec_last(*x).to, last);
+  vec_push(l->a->e->arena, *x, ((KeyRun){last, l->a->f.keys, RUN_MIXED}));
+}
+
+static KeyRuns tile_keys(Listing *l, const BlockMap *m, int64_t tile) {
+  Attention *a = l->a;
+  KeyRuns x = {0};
+  Range64 q = {tile * a->p.tile_queries, min_i64((tile + 1) * a->p.tile_queries, a->f.queries)};
+  int64_t r0 = q.from / m->high, r1 = (q.to - 1) / m->high + 1;
+  for (int64_t c = 0; c < m->columns; c++) {
+    int64_t from = c * m->wide, to = min_i64(from + m->wide, a->f.keys);
+    ColumnState s = column_state(m, r0, r1, c);
+    if (s == COLUMN_ASK) ask_keys(l, &x, q, from, to);
+    else if (s != COLUMN_ABSENT)
+      add_keys(l, &x, from, to, s == COLUMN_FULL ? RUN_WHOLE : RUN_MIXED);
+  }
+  hold_end(l, &x);
+  return x;
+}
+
+/* ---- rectangles ---- */
+
+typedef VEC(Rect) Rects;
+
+static void add_rect(Listing *l, Rects *out, int64_t tile, KeyRun keys) {
+  if (keys.from >= keys.to) return;
+  for (uint32_t i = 0; i < out->n; i++) {
+    Rect *r = &out->at[i];
+    bool same = r->keys.from == keys.from && r->keys.to == keys.to && r->keys.kind == keys.kind;
+    if (!same || r->tile1 != tile) continue;
+    r->tile1++;
+    return;
+  }
+  vec_push(l->a->e->arena, *out, ((Rect){tile, tile + 1, keys}));
+}
+
+/* A range that is admitted wholly, in whole register tiles, and the rest of it. */
+static void add_range(Listing *l, Rects *out, int64_t tile, KeyRun k) {
+  int64_t rows = l->a->p.tile[FLASH_ROWS];
+  if (k.kind != RUN_WHOLE) {
+    add_rect(l, out, tile, k);
+    return;
+  }
+  int64_t whole = k.from + (k.to - k.from) / rows * rows;
+  add_rect(l, out, tile, (KeyRun){k.from, whole, RUN_WHOLE});
+  add_rect(l, out, tile, (KeyRun){whole, k.to, RUN_REST});
+}
+
+static void put_rects(Listing *l, const Rects *rects, int64_t qb, int64_t kb, double heads) {
+  Arena *a = l->a->e->arena;
+  for (uint32_t i = 0; i < rects->n; i++) {
+    const Rect *r = &rects->at[i];
+    vec_push(a, l->rects, (uint32_t)(r->tile0 | r->tile1 << 16));
+    vec_push(a, l->rects, (uint32_t)r->keys.from);
+    vec_push(a, l->rects, (uint32_t)(r->keys.to * 4 + r->keys.kind));
+    double work = heads * (double)(r->tile1 - r->tile0) * (double)(r->keys.to - r->keys.from);
+    l->queries[qb] += work, l->keys[kb] += work;
   }
 }
 
-static bool find_heads(Attention *a, AttentionLists *x) {
-  x->heads = mask_heads(a->e->k, a->f.mask, a->f.query, a->f.key, x->head);
-  const FlashDims *dims[] = {&a->f.shared, &a->f.group};
-  int64_t count = 1;
-  for (int i = 0; i < x->heads; i++) {
-    bool found = false;
-    for (int g = 0; g < 2; g++)
-      for (int k = 0; k < dims[g]->n; k++) found |= dims[g]->axis[k].dim == x->head[i].dim;
-    if (!found || (count *= x->head[i].size) > HEADS) return false;
+/* All rectangles of a block of queries, of which each tile's keys are given. */
+static void list_block(Listing *l, const KeyRuns *tile, int64_t tiles, int64_t qb, double heads) {
+  Attention *a = l->a;
+  int64_t wide = a->p.tile[FLASH_KEY_BLOCK];
+  uint32_t *at = ARENA_ARRAY(a->e->arena, uint32_t, tiles + 1);
+  for (int64_t kb = 0; kb < a->p.key_blocks; kb++) {
+    int64_t from = kb * wide, to = min_i64(from + wide, a->f.keys);
+    Rects rects = {0};
+    for (int64_t t = 0; t < tiles; t++) {
+      while (at[t] < tile[t].n && tile[t].at[at[t]].to <= from) at[t]++;
+      for (uint32_t i = at[t]; i < tile[t].n && tile[t].at[i].from < to; i++) {
+        KeyRun k = tile[t].at[i];
+        add_range(l, &rects, t, (KeyRun){max_i64(k.from, from), min_i64(k.to, to), k.kind});
+      }
+    }
+    vec_push(a->e->arena, l->starts, l->rects.n / WORDS);
+    put_rects(l, &rects, qb, kb, heads);
   }
-  return x->count = count, true;
 }
 
-static void list_head(Listing *l, const AttentionLists *x, int64_t h) {
+/* Lists of a class, as its first head has them. */
+static void list_class(Listing *l, int64_t class, const Axis *head) {
   Attention *a = l->a;
   Arena *work = arena_new();
+  int64_t first = -1, heads = 0, tiles = ceil_div(a->f.queries, a->p.tile_queries),
+          each = a->p.tile[FLASH_QUERY_BLOCK] / a->p.tile_queries;
+  for (int64_t h = 0; h < l->s.count; h++) {
+    if (lists_class(l->lists, h) != class) continue;
+    first = heads++ ? first : h;
+  }
+  Axis query = {a->f.query, a->f.queries}, key = {a->f.key, a->f.keys};
   BlockHead at[MASK_DIMS];
-  for (int i = x->heads; i-- > 0; h /= x->head[i].size)
-    at[i] = (BlockHead){x->head[i].dim, h % x->head[i].size};
-  BlockMap m = mask_blocks(work, a->e->k, a->f.mask, (Axis){a->f.query, a->f.queries},
-                           (Axis){a->f.key, a->f.keys}, a->p.tile_queries, STEP, x->heads, at);
-  for (int64_t r = 0; r < m.rows; r++) list_row(l, m.state + r * m.columns, m.columns);
+  for (int i = 0; i < l->s.heads; i++)
+    at[i] = (BlockHead){head[i].dim, lists_head_at(&l->s, first, i)};
+  l->ask = mask_places_ask(work, a->e->k, a->f.mask, query, key, l->s.heads, at);
+  BlockMap map = lists_map(work, l->lists, class);
+  for (int64_t qb = 0; qb < a->p.query_blocks && l->rects.n < MOST; qb++) {
+    KeyRuns *tile = ARENA_ARRAY(work, KeyRuns, each + 1);
+    int64_t n = min_i64(each, tiles - qb * each);
+    for (int64_t t = 0; t < n; t++) tile[t] = tile_keys(l, &map, qb * each + t);
+    list_block(l, tile, n, qb, (double)heads);
+  }
   arena_free(work);
 }
 
-static LLVMValueRef constant(Attention *a, const Words *w, const char *what) {
+/* ---- constants ---- */
+
+static LLVMValueRef constant(Attention *a, const uint32_t *w, int64_t n, const char *what) {
   Emit *e = a->e;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef *x = ARENA_ARRAY(e->arena, LLVMValueRef, w->n + 1);
-  for (uint32_t i = 0; i < w->n; i++) x[i] = LLVMConstInt(i32, w->at[i], 0);
-  LLVMValueRef g = LLVMAddGlobal(e->module, LLVMArrayType2(i32, w->n),
+  LLVMValueRef *x = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
+  for (int64_t i = 0; i < n; i++) x[i] = LLVMConstInt(i32, w[i], 0);
+  LLVMValueRef g = LLVMAddGlobal(e->module, LLVMArrayType2(i32, (uint64_t)n),
                                  arena_printf(e->arena, "%s_%s", e->symbol, what));
-  LLVMSetInitializer(g, LLVMConstArray2(i32, x, w->n)), LLVMSetGlobalConstant(g, 1);
+  LLVMSetInitializer(g, LLVMConstArray2(i32, x, (uint64_t)n)), LLVMSetGlobalConstant(g, 1);
   LLVMSetLinkage(g, LLVMPrivateLinkage), LLVMSetAlignment(g, 64);
   return g;
 }
 
-void attention_make_lists(Attention *a) {
-  AttentionLists *x = &a->lists;
-  Listing l = {.a = a, .rows = a->p.tile[FLASH_ROWS], .block = a->p.tile[FLASH_KEY_BLOCK]};
-  *x = (AttentionLists){.tiles = ceil_div(a->f.queries, a->p.tile_queries),
-                        .blocks = ceil_div(a->f.keys, l.block)};
-  if (a->f.mask == NO_VALUE || !find_heads(a, x)) return;
-  if (x->count * x->tiles * x->blocks > MOST) return;
-  if (x->tiles * ceil_div(a->f.keys, STEP) > 8 * (int64_t)MOST) return;
-  for (int64_t h = 0; h < x->count && l.runs.n < MOST; h++) list_head(&l, x, h);
-  if (!l.gaps || l.runs.n >= MOST) return;
-  vec_push(a->e->arena, l.starts, l.runs.n / 2);
-  x->starts = constant(a, &l.starts, "starts"), x->runs = constant(a, &l.runs, "runs");
+/* First blocks of `parts` ranges of n blocks, each of about the same work. */
+static LLVMValueRef cut(Attention *a, const double *work, int64_t n, int64_t parts,
+                        const char *what) {
+  uint32_t *from = ARENA_ARRAY(a->e->arena, uint32_t, parts + 1);
+  double all = 0, so_far = 0;
+  for (int64_t i = 0; i < n; i++) all += 1 + work[i];
+  int64_t part = 1;
+  for (int64_t i = 0; i < n; i++) {
+    double half = so_far + (1 + work[i]) / 2; /* a block goes where its middle is */
+    while (part < parts && half >= all * (double)part / (double)parts) from[part++] = (uint32_t)i;
+    so_far += 1 + work[i];
+  }
+  while (part <= parts) from[part++] = (uint32_t)n;
+  return constant(a, from, parts + 1, what);
 }
+
+static bool find_heads(Attention *a, Axis *head) {
+  int n = mask_heads(a->e->k, a->f.mask, a->f.query, a->f.key, head);
+  const FlashDims *dims[] = {&a->f.shared, &a->f.group};
+  for (int i = 0; i < n; i++) {
+    bool found = false;
+    for (int g = 0; g < 2; g++)
+      for (int k = 0; k < dims[g]->n; k++) found |= dims[g]->axis[k].dim == head[i].dim;
+    if (!found) return false;
+  }
+  return true;
+}
+
+static void put_constants(Listing *l, AttentionLists *x) {
+  Attention *a = l->a;
+  vec_push(a->e->arena, l->starts, l->rects.n / WORDS);
+  x->starts = constant(a, l->starts.at, l->starts.n, "starts");
+  x->rects = constant(a, l->rects.at, l->rects.n, "rects");
+  int64_t parts = a->p.tile[FLASH_PARTS], key_parts = a->p.tile[FLASH_KEY_PARTS];
+  if (parts > 1) x->query_cuts = cut(a, l->queries, a->p.query_blocks, parts, "query_cuts");
+  if (key_parts > 1) x->key_cuts = cut(a, l->keys, a->p.key_blocks, key_parts, "key_cuts");
+  if (l->s.classes < 2) return;
+  Words class = {0};
+  for (int64_t h = 0; h < l->s.count; h++)
+    vec_push(a->e->arena, class, (uint32_t)lists_class(l->lists, h));
+  x->classes = constant(a, class.at, class.n, "classes");
+}
+
+/* What data decides of the mask: one value, or all of the mask. */
+static void find_rest(Attention *a) {
+  ValueId rest[MASK_REST];
+  int n = mask_rest(a->e->k, a->f.mask, rest);
+  a->lists.rest = n == 0 ? NO_VALUE : n == 1 ? rest[0] : a->f.mask;
+  a->lists.by_key = n == 1 && type_find(value_type(a->e->k, a->lists.rest), a->f.query) < 0;
+}
+
+void attention_make_lists(Attention *a) {
+  Listing l = {.a = a, .lists = lists_of(a->e->m, &a->e->k->ops.at[a->f.op])};
+  Arena *arena = a->e->arena;
+  a->lists = (AttentionLists){0};
+  if (!l.lists || a->f.mask == NO_VALUE) return;
+  l.s = lists_shape(l.lists);
+  AttentionLists *x = &a->lists;
+  Axis head[MASK_DIMS];
+  if (l.s.queries != a->f.queries || l.s.keys != a->f.keys || !find_heads(a, head)) return;
+  if (l.s.classes * a->p.query_blocks * a->p.key_blocks > MOST) return;
+  l.queries = ARENA_ARRAY(arena, double, a->p.query_blocks + 1);
+  l.keys = ARENA_ARRAY(arena, double, a->p.key_blocks + 1);
+  for (int64_t c = 0; c < l.s.classes && l.rects.n < MOST; c++) list_class(&l, c, head);
+  if (l.rects.n >= MOST) return;
+  for (x->heads = 0; x->heads < l.s.heads; x->heads++) x->head[x->heads] = head[x->heads];
+  find_rest(a), put_constants(&l, x);
+}
+
+/* ---- walking them ---- */
 
 static LLVMValueRef word(Emit *e, LLVMValueRef words, LLVMValueRef at) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
@@ -120,34 +277,76 @@ static LLVMValueRef word(Emit *e, LLVMValueRef words, LLVMValueRef at) {
                        "");
 }
 
-static LLVMValueRef head_number(Attention *a) {
+static LLVMValueRef class_number(Attention *a) {
   Emit *e = a->e;
-  Point p = attention_point(a);
   LLVMValueRef h = emit_i64(e, 0);
+  if (!a->lists.classes) return h;
+  Point p = attention_point(a);
   for (int i = 0; i < a->lists.heads; i++)
     for (int k = 0; k < p.n; k++)
       if (p.index[k].dim == a->lists.head[i].dim)
         h = tile_add(e, tile_times(e, h, a->lists.head[i].size), p.index[k].at);
-  return h;
+  return word(e, a->lists.classes, h);
 }
 
-AttentionRun attention_runs(Attention *a, LLVMValueRef q0, LLVMValueRef k0) {
+static LLVMValueRef bits(Emit *e, LLVMValueRef x, int from, int n) {
+  x = LLVMBuildLShr(e->builder, x, emit_i64(e, from), "");
+  return LLVMBuildAnd(e->builder, x, emit_i64(e, (1ll << n) - 1), "");
+}
+
+/* Of all keys of a rectangle: whether what data decides admits them. */
+static LLVMValueRef admits_keys(Attention *a, LLVMValueRef whole, Range keys) {
+  Emit *e = a->e;
+  LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0);
+  LLVMValueRef to = LLVMBuildSelect(e->builder, whole, keys.to, keys.from, "");
+  Point p = attention_point(a);
+  Loop k = emit_loop(e, keys.from, to, 1, 1, &yes);
+  point_set(&p, (Index){.dim = a->f.key, .at = k.i});
+  expr_reset(e);
+  k.next[0] = LLVMBuildAnd(e->builder, expr_value(e, a->lists.rest, &p), k.phi[0], "");
+  emit_loop_end(e, &k);
+  return LLVMBuildAnd(e->builder, whole, k.phi[0], "");
+}
+
+/* Data decides in whole rectangles, but where it admits all. */
+static LLVMValueRef kind_with_data(Attention *a, const AttentionRect *r) {
+  Emit *e = a->e;
+  LLVMValueRef data = emit_i64(e, RUN_DATA), kind = data;
+  if (a->lists.by_key) {
+    LLVMValueRef all = admits_keys(a, attention_rect_is(a, r, RUN_WHOLE), r->keys);
+    kind = LLVMBuildSelect(e->builder, all, emit_i64(e, RUN_WHOLE), data, "");
+  }
+  return LLVMBuildSelect(e->builder, attention_rect_is(a, r, RUN_MIXED), r->kind, kind, "");
+}
+
+AttentionRect attention_rects(Attention *a, LLVMValueRef s0, LLVMValueRef k0) {
   Emit *e = a->e;
   const AttentionLists *x = &a->lists;
-  LLVMValueRef tile = LLVMBuildUDiv(e->builder, q0, emit_i64(e, a->p.tile_queries), ""),
-               block = LLVMBuildUDiv(e->builder, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]), "");
-  LLVMValueRef at = tile_add(e, tile_times(e, head_number(a), x->tiles), tile);
-  at = tile_add(e, tile_times(e, at, x->blocks), block);
-  LLVMValueRef from = word(e, x->starts, at),
-               to = word(e, x->starts, tile_add(e, at, emit_i64(e, 1)));
-  AttentionRun r = {.loop = emit_loop(e, from, to, 1, 0, NULL)};
-  LLVMValueRef first = tile_times(e, r.loop.i, 2);
-  LLVMValueRef end = word(e, x->runs, tile_add(e, first, emit_i64(e, 1)));
-  r.keys = (Range){word(e, x->runs, first), LLVMBuildLShr(e->builder, end, emit_i64(e, 2), "")};
-  r.kind = LLVMBuildAnd(e->builder, end, emit_i64(e, 3), "");
+  LLVMValueRef one = emit_i64(e, 1),
+               qb = LLVMBuildUDiv(e->builder, s0, emit_i64(e, a->p.tile[FLASH_QUERY_BLOCK]), ""),
+               kb = LLVMBuildUDiv(e->builder, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]), "");
+  LLVMValueRef at = tile_add(e, tile_times(e, class_number(a), a->p.query_blocks), qb);
+  at = tile_add(e, tile_times(e, at, a->p.key_blocks), kb);
+  AttentionRect r = {.loop = emit_loop(e, word(e, x->starts, at),
+                                       word(e, x->starts, tile_add(e, at, one)), 1, 0, NULL)};
+  LLVMValueRef first = tile_times(e, r.loop.i, WORDS), tiles = word(e, x->rects, first),
+               end = word(e, x->rects, tile_add(e, first, emit_i64(e, 2)));
+  int64_t n = a->p.tile_queries;
+  r.queries =
+      (Range){tile_times(e, bits(e, tiles, 0, 16), n), tile_times(e, bits(e, tiles, 16, 16), n)};
+  r.keys = (Range){word(e, x->rects, tile_add(e, first, one)), bits(e, end, 2, 30)};
+  r.kind = bits(e, end, 0, 2);
+  if (x->rest != NO_VALUE) r.kind = kind_with_data(a, &r);
   return r;
 }
 
-LLVMValueRef attention_run_is(Attention *a, const AttentionRun *r, AttentionRunKind kind) {
+LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRunKind kind) {
   return LLVMBuildICmp(a->e->builder, LLVMIntEQ, r->kind, emit_i64(a->e, kind), "");
+}
+
+Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t blocks,
+                     int64_t parts) {
+  Emit *e = a->e;
+  if (!cuts) return tile_range(e, i, blocks, parts);
+  return (Range){word(e, cuts, i), word(e, cuts, tile_add(e, i, emit_i64(e, 1)))};
 }

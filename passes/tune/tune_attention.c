@@ -7,18 +7,35 @@
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "gpu.h"
 #include "tune.h"
+#include "ir/lists.h"
 #include "ir/support/num.h"
 
+/* About so many keys that ranges of whole blocks of `wide` are not cut. */
+static int64_t whole_blocks(int64_t keys, int64_t wide) {
+  int64_t parts = ceil_div(wide, keys);
+  if (wide <= keys) return keys / wide * wide;
+  while (wide % parts && parts < 2 * ceil_div(wide, keys)) parts++;
+  return ceil_div(wide, parts);
+}
+
+/* Keys of a listed block; 0: there are no lists. */
+static int64_t listed_keys(const Module *m, const Fn *k, const Flash *f) {
+  const BlockLists *l = lists_of(m, &k->ops.at[f->op]);
+  return l ? lists_shape(l).wide : 0;
+}
+
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
- * four multiply-adds: the fewest loads, where that many queries are there to fill them. */
-static void choose_tile(const Flash *f, const KernelLimits *x, int64_t *tile) {
-  bool many = x->registers >= 32 && f->queries >= 4 * FLASH_WIDE * x->lanes;
+ * four multiply-adds: the fewest loads, where that many queries are there to fill them, and blocks
+ * of keys need not end with a tile. */
+static void choose_tile(const Flash *f, const KernelLimits *x, int64_t wide, int64_t *tile) {
+  bool many = x->registers >= 32 && f->queries >= 4 * FLASH_WIDE * x->lanes && !wide;
   tile[FLASH_VECTORS] = many ? FLASH_WIDE : f->queries > x->lanes ? 2 : 1;
   tile[FLASH_ROWS] = flash_rows(x->registers, tile[FLASH_VECTORS]);
   int64_t queries = tile[FLASH_VECTORS] * x->lanes;
   bool far = f->keys * f->width * 8 > x->l2 / 2; /* keys and values: several tiles share a block */
   int64_t keys = (far || many ? 72 : 128) * (f->grad ? 1 : 2); /* 72: whole tiles, whole rounds */
   int64_t block = f->grad ? (far ? 256 : 64) : far ? 256 : queries;
+  if (wide) keys = whole_blocks(keys, wide);
   keys = round_up(keys, tile[FLASH_ROWS]);
   tile[FLASH_KEY_BLOCK] = min_i64(keys, round_up(f->keys, tile[FLASH_ROWS]));
   tile[FLASH_QUERY_BLOCK] = min_i64(round_up(block, queries), round_up(f->queries, queries));
@@ -43,9 +60,9 @@ static double multiply_adds(const Flash *f) {
          (double)f->width;
 }
 
-static Cut forward_rule(const Flash *f, const KernelLimits *x) {
+static Cut forward_rule(const Flash *f, const KernelLimits *x, int64_t wide) {
   Cut c = {{[FLASH_PARTS] = 1}};
-  choose_tile(f, x, c.at);
+  choose_tile(f, x, wide, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
   c.at[FLASH_PARTS] = cut(chunks_wanted(multiply_adds(f), x), f->shared.count * f->group.count,
                           p.query_blocks, c.at);
@@ -58,9 +75,9 @@ static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) 
   return min_i64(p->query_blocks, (wanted + heads - 1) / heads);
 }
 
-static Cut backward_rule(const Flash *f, const KernelLimits *x) {
+static Cut backward_rule(const Flash *f, const KernelLimits *x, int64_t wide) {
   Cut c = {{[FLASH_PARTS] = 1}};
-  choose_tile(f, x, c.at);
+  choose_tile(f, x, wide, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
   int64_t wanted = chunks_wanted(2.5 * multiply_adds(f), x);
   int64_t parts = cut(wanted, f->shared.count, p.key_blocks, c.at);
@@ -74,7 +91,8 @@ static Cut backward_rule(const Flash *f, const KernelLimits *x) {
 Cut attention_rule(const Module *m, const Fn *k) {
   KernelLimits x = machine_of(m);
   Flash f = flash_of(k);
-  return f.grad ? backward_rule(&f, &x) : forward_rule(&f, &x);
+  int64_t wide = listed_keys(m, k, &f);
+  return f.grad ? backward_rule(&f, &x, wide) : forward_rule(&f, &x, wide);
 }
 
 void attention_apply(Module *m, Fn *k, const Cut *c) {

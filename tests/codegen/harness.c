@@ -2,6 +2,7 @@
 #include "harness_gpu.h"
 #include "harness_inside.h"
 #include "harness_keep.h"
+#include "passes/pass.h"
 #include "passes/tune/tune.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static Module *module_of(Harness *h) {
   if (!m) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
   if (!m || !t) return NULL;
   if (!ir_verify(m)) diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
+  pass_find("sparse")->run(m);
   target_describe(m, t, h->workers);
   if (h->most) m->target.shared = m->target.shared_most;
   if (h->stream) m->target.l2 = m->target.l3 = 1;
