@@ -2,12 +2,15 @@
    before), as a share of what this machine's multiply-adds and its memory allow.
 
      bench_kernels [--apart] FILE [kernel ["cut" ..]]
+     bench_kernels --turn ROUNDS FILE
 
    Kernels are tuned and compiled as for a model; a cut, for families that have variants, is the
    numbers of attribute tile, and several are measured in turn. The threads take chunks as the pool
    does. Operands change from call to call, so they come from memory if the sets exceed the caches;
    a result lies in the buffer of an operand where pass `order` may put it there (--apart: never,
    as where a later kernel still reads the operand).
+
+   --turn: all kernels of the file one after the other, so many times; prints the least time of each.
 
    Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c with
    non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
@@ -127,6 +130,30 @@ static void measure(Team *team, Module *m, Candidate *c, int n, bool apart) {
   for (int i = 0; i < n; i++) report(&c[i]);
 }
 
+typedef struct Turn { /* a kernel with operands of its own */
+  Code code;
+  void **buffers;
+  double least;
+} Turn;
+
+static void measure_in_turn(Team *team, Fn *const *kernels, const Code *code, int n, int rounds,
+                            Arena *a) {
+  Turn *t = ARENA_ARRAY(a, Turn, n);
+  void *all = bench_memory(team_scratch(team, (const Fn *const *)kernels, n), ELEM_f32);
+  for (int i = 0; i < n; i++) {
+    Set *set = ARENA_NEW(a, Set);
+    fill(a, kernels[i], set, 1, true);
+    set->buffer[kernels[i]->args.n + kernels[i]->results.n] = all;
+    t[i] = (Turn){code[i], set->buffer, 1e30};
+  }
+  for (int round = 0; round < rounds; round++)
+    for (int i = 0; i < n; i++) {
+      double seconds = team_kernel(team, &t[i].code, t[i].buffers);
+      if (seconds < t[i].least) t[i].least = seconds;
+    }
+  for (int i = 0; i < n; i++) printf("%s %.6f\n", kernels[i]->name, t[i].least);
+}
+
 /* Copies of a kernel, one for each cut that is asked for. */
 static int copies(Module *m, Fn *k, char **cuts, int n, Candidate *c) {
   const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_CPU);
@@ -158,8 +185,9 @@ static void *build(Module *m, const char *folder, int jobs) {
 int main(int argc, char **argv) {
   static Candidate list[MOST][CUTS];
   char folder[] = "/tmp/shardc-bench-XXXXXX";
-  bool apart = argc > 1 && !strcmp(argv[1], "--apart");
-  argc -= apart, argv += apart;
+  bool apart = argc > 1 && !strcmp(argv[1], "--apart"), turn = !strcmp(argv[1 % argc], "--turn");
+  int rounds = turn && argc > 3 ? atoi(argv[2]) : 0;
+  argc -= apart + 2 * turn, argv += apart + 2 * turn;
   if (argc < 2 || argc > 3 + CUTS || !mkdtemp(folder)) return 2;
   Ctx *ctx = ctx_new();
   Module *m = ir_read(ctx, argv[1]);
@@ -177,7 +205,14 @@ int main(int argc, char **argv) {
     n++;
   }
   void *library = build(m, folder, team_threads(team));
-  for (int i = 0; i < n; i++) {
+  if (turn) {
+    Fn *kernels[MOST];
+    Code code[MOST];
+    for (int i = 0; i < n; i++)
+      kernels[i] = list[i][0].k, code[i] = code_find(m, list[i][0].k, library);
+    measure_in_turn(team, kernels, code, n, rounds, m->arena);
+  }
+  for (int i = 0; i < n && !turn; i++) {
     for (int j = 0; j < count[i]; j++) list[i][j].code = code_find(m, list[i][j].k, library);
     measure(team, m, list[i], count[i], apart);
   }

@@ -39,6 +39,14 @@ int64_t lists_class(const BlockLists *l, int64_t head) {
   return of ? of->list[head] : 0;
 }
 
+double lists_share(const BlockLists *l) {
+  const Attr *listed = attr_get(&l->attrs, ATTR_listed);
+  ListsShape s = lists_shape(l);
+  double n = 0;
+  for (int64_t i = 1; i < listed->i; i += 2) n += (double)listed->list[i];
+  return n / ((double)s.classes * (double)s.rows * (double)s.columns);
+}
+
 int64_t lists_head_at(const ListsShape *s, int64_t head, int i) {
   for (int k = s->heads - 1; k > i; k--) head /= s->head[k];
   return head % s->head[i];

@@ -21,6 +21,7 @@ typedef struct ListsShape {
 const BlockLists *lists_named(const Module *m, Str name); /* NULL: none */
 const BlockLists *lists_of(const Module *m, const Op *attention);
 ListsShape lists_shape(const BlockLists *l);
+double lists_share(const BlockLists *l); /* of the blocks, those that are listed */
 int64_t lists_class(const BlockLists *l, int64_t head);
 /* The blocks of the heads of a class, read from its run lengths. */
 BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class);

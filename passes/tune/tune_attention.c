@@ -18,10 +18,14 @@ static int64_t whole_blocks(int64_t keys, int64_t wide) {
   return ceil_div(wide, parts);
 }
 
-/* Keys of a listed block; 0: there are no lists. */
-static int64_t listed_keys(const Module *m, const Fn *k, const Flash *f) {
+typedef struct Listed { /* by the module's lists of blocks */
+  int64_t wide;         /* keys of a block; 0: there are no lists */
+  double share;         /* of the scores; 1 without lists */
+} Listed;
+
+static Listed listed_of(const Module *m, const Fn *k, const Flash *f) {
   const BlockLists *l = lists_of(m, &k->ops.at[f->op]);
-  return l ? lists_shape(l).wide : 0;
+  return l ? (Listed){lists_shape(l).wide, lists_share(l)} : (Listed){0, 1};
 }
 
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
@@ -55,17 +59,27 @@ static int64_t cut(int64_t wanted, int64_t heads, int64_t blocks, int64_t *tile)
   return 2 * heads >= wanted ? 1 : min_i64(blocks, (wanted + heads - 1) / heads);
 }
 
+/* Each part copies the keys and values of its head, which few listed scores do not pay for: so many
+   parts at most, but two for each worker. */
+static int64_t parts_worth(const Flash *f, const KernelLimits *x, const Listed *l, int64_t heads,
+                           int64_t parts) {
+  enum { QUERIES = 256 }; /* that make a copy of all keys cheap */
+  int64_t most = (int64_t)(l->share * (double)f->queries / QUERIES);
+  return l->wide ? min_i64(parts, max_i64(most, ceil_div(2 * x->workers, heads))) : parts;
+}
+
 static double multiply_adds(const Flash *f) {
   return 2.0 * (double)(f->shared.count * f->group.count) * (double)f->queries * (double)f->keys *
          (double)f->width;
 }
 
-static Cut forward_rule(const Flash *f, const KernelLimits *x, int64_t wide) {
+static Cut forward_rule(const Flash *f, const KernelLimits *x, Listed l) {
   Cut c = {{[FLASH_PARTS] = 1}};
-  choose_tile(f, x, wide, c.at);
+  choose_tile(f, x, l.wide, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
-  c.at[FLASH_PARTS] = cut(chunks_wanted(multiply_adds(f), x), f->shared.count * f->group.count,
-                          p.query_blocks, c.at);
+  int64_t heads = f->shared.count * f->group.count;
+  int64_t parts = cut(chunks_wanted(l.share * multiply_adds(f), x), heads, p.query_blocks, c.at);
+  c.at[FLASH_PARTS] = parts_worth(f, x, &l, heads, parts);
   return c;
 }
 
@@ -75,15 +89,16 @@ static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) 
   return min_i64(p->query_blocks, (wanted + heads - 1) / heads);
 }
 
-static Cut backward_rule(const Flash *f, const KernelLimits *x, int64_t wide) {
+static Cut backward_rule(const Flash *f, const KernelLimits *x, Listed l) {
   Cut c = {{[FLASH_PARTS] = 1}};
-  choose_tile(f, x, wide, c.at);
+  choose_tile(f, x, l.wide, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
-  int64_t wanted = chunks_wanted(2.5 * multiply_adds(f), x);
+  int64_t wanted = chunks_wanted(l.share * 2.5 * multiply_adds(f), x);
   int64_t parts = cut(wanted, f->shared.count, p.key_blocks, c.at);
   if (parts > 1 && f->shared.count < 2 * x->workers) { /* two phases cost two fifths more */
-    c.at[FLASH_KEY_PARTS] = parts;
-    c.at[FLASH_PARTS] = second_parts(f, &p, wanted);
+    int64_t heads = f->shared.count * f->group.count;
+    c.at[FLASH_KEY_PARTS] = parts_worth(f, x, &l, f->shared.count, parts);
+    c.at[FLASH_PARTS] = parts_worth(f, x, &l, heads, second_parts(f, &p, wanted));
   }
   return c;
 }
@@ -91,8 +106,8 @@ static Cut backward_rule(const Flash *f, const KernelLimits *x, int64_t wide) {
 Cut attention_rule(const Module *m, const Fn *k) {
   KernelLimits x = machine_of(m);
   Flash f = flash_of(k);
-  int64_t wide = listed_keys(m, k, &f);
-  return f.grad ? backward_rule(&f, &x, wide) : forward_rule(&f, &x, wide);
+  Listed l = listed_of(m, k, &f);
+  return f.grad ? backward_rule(&f, &x, l) : forward_rule(&f, &x, l);
 }
 
 void attention_apply(Module *m, Fn *k, const Cut *c) {
@@ -119,7 +134,9 @@ bool attention_fits(const Module *m, const Fn *k, const Cut *c) {
 
 const char *attention_shape(Module *m, const Fn *k) {
   Flash f = flash_of(k);
-  return arena_printf(m->arena, "%sh%lld-q%lld-k%lld-d%lld", f.mask == NO_VALUE ? "" : "masked-",
+  Listed l = listed_of(m, k, &f);
+  const char *masked = l.wide ? arena_printf(m->arena, "listed%.0f-", 100 * l.share) : "masked-";
+  return arena_printf(m->arena, "%sh%lld-q%lld-k%lld-d%lld", f.mask == NO_VALUE ? "" : masked,
                       (long long)(f.shared.count * f.group.count), (long long)f.queries,
                       (long long)f.keys, (long long)f.width);
 }
