@@ -10,7 +10,7 @@
    a result lies in the buffer of an operand where pass `order` may put it there (--apart: never,
    as where a later kernel still reads the operand).
 
-   --turn: all kernels of the file one after the other, so many times; prints the least time of each.
+   --turn: all kernels of the file one after the other, so many times; prints each one's least time.
 
    Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c with
    non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
