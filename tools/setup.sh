@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Shared by tools/demo and tools/test: . "$root/tools/setup.sh"; setup_all "$root"
-# Installs the packages that are missing (Debian 12, Ubuntu 24.04: as root or with sudo), configures, builds into build/.
+# Installs the packages that are missing (Debian 12, Ubuntu 24.04: as root or with sudo), configures, builds into
+# build/.
 # Says what it does on stderr; does nothing, quickly, when everything is there. Must not: install what is there already.
 
 say() { printf '%s\n' "$*" >&2; }
@@ -43,9 +44,11 @@ setup_as_root() {
 setup_packages() {
   setup_list=$(setup_missing)
   [ -n "$setup_list" ] || return 0
-  command -v apt-get > /dev/null || setup_fail "missing: $setup_list" "install what these Debian packages hold, then run this again"
+  command -v apt-get > /dev/null || setup_fail "missing: $setup_list" \
+    "install what these Debian packages hold, then run this again"
   say "These packages are missing and will be installed with apt-get: $setup_list"
-  setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || say "apt-get update failed; going on with the lists there are"
+  setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || say \
+    "apt-get update failed; going on with the lists there are"
   # shellcheck disable=SC2086 # a list of words
   setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $setup_list >&2 ||
     setup_fail "apt-get could not install: $setup_list" "Debian 12 and Ubuntu 24.04 have them in their own archives"

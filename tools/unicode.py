@@ -96,7 +96,7 @@ def put(title, rows):
     print(f'/* {title} */')
     line = ''
     for r in rows:
-        if len(line) + len(r) > 158: print(line.rstrip()); line = ''
+        if len(line) + len(r) > 120: print(line.rstrip()); line = ''
         line += r + ' '
     print(line.rstrip())
 
@@ -105,7 +105,8 @@ print(f'''/* Made by tools/unicode.py from tokenizers {tokenizers.__version__}; 
    C(first, count, bits of an enum in unicode.h)   L(first, last, step, distance to the small letter)
    LL(character, what it becomes..)
    D(character, its canonical decomposition in full, filled up with 0)   O(first, count, combining class)
-   Unicode 16.0 (letter, number, space), 8.0 (punctuation, mark, control), 12.1 (decomposition, order), 17.0 (lower case).
+   Unicode 16.0 (letter, number, space), 8.0 (punctuation, mark, control), 12.1 (decomposition, order),
+   17.0 (lower case).
    Who includes it defines the rows that are wanted; the others vanish. */''')
 for row in ROWS: print(f'#ifndef {row}\n#define {row}(...)\n#endif')
 sets = classes()

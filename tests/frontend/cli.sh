@@ -38,7 +38,8 @@ expect 4 err "E0001.*cannot read .absent.shard" compile absent.shard
 expect 4 err "E0001.*cannot read .absent.shard" check absent.shard
 expect 4 err "E0001.*cannot read .absent.shard" plan absent.shard
 expect 4 err "cannot read" check "$work"
-SHARDC_PATH="$examples" "$shardc" check - <"$examples/tiny_zero.shard" | grep -q '4 plans' || { echo 'check - of a redirected file'; failed=1; }
+SHARDC_PATH="$examples" "$shardc" check - <"$examples/tiny_zero.shard" | grep -q '4 plans' \
+  || { echo 'check - of a redirected file'; failed=1; }
 expect 0 err "N0902.*.route. is not built yet" check "$examples/moe.shard"
 expect 0 out "^4 plans: cpu (fits), zero2 (fits), zero3_offload (not judged)" check "$examples/plans.shard"
 expect 0 err "write .dot\[S\](x, p)" check "$examples/ops.shard"
@@ -56,8 +57,10 @@ expect 0 out "param wte \[Vocab, Embed\] ~" compile --emit=ast "$examples/gpt2.s
 expect 1 err "E0602.*wants a whole number" dump "$examples/tiny.shard" --set train.steps=abc
 expect 1 err "E0602.*one of constant, cosine" dump "$examples/tiny.shard" --set train.lr=cosin
 expect 1 err "E0601" dump "$examples/tiny.shard" --set train.stesp=3
-expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --plan cpu --set machine.node.memory=13.57MiB
-expect 0 out 'machine.node.memory = "25600000000"' dump "$examples/plans.shard" --plan cpu --set machine.node.memory=25.6GB
+expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --plan cpu \
+  --set machine.node.memory=13.57MiB
+expect 0 out 'machine.node.memory = "25600000000"' dump "$examples/plans.shard" --plan cpu \
+  --set machine.node.memory=25.6GB
 expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
 expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
 for command in plan "compile --emit=ir" run; do
@@ -85,7 +88,8 @@ NO_COLOR=1 "$shardc" check bad.shard 2>&1 | cmp -s - plain || { echo "NO_COLOR c
 
 # Every code that the compiler can give is explained.
 root=$examples/..
-for code in $(grep -rhoE '"[EWN][0-9]{4}"' "$root/frontend" "$root/ir" "$root/passes" "$root/codegen" | tr -d '"' | sort -u); do
+for code in $(grep -rhoE '"[EWN][0-9]{4}"' "$root/frontend" "$root/ir" "$root/passes" "$root/codegen" | tr -d '"' \
+  | sort -u); do
   "$shardc" explain "$code" >out 2>&1 || { echo "$code is not explained"; failed=1; }
 done
 exit $failed

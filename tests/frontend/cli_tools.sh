@@ -4,7 +4,8 @@ shardc=$1 examples=$2 failed=0
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-# expect STATUS PATTERN ARGUMENTS..: shardc ends with STATUS and its output has a line like PATTERN; PATTERN -: no output
+# expect STATUS PATTERN ARGUMENTS..: shardc ends with STATUS and its output has a line like PATTERN; PATTERN -: no
+# output
 expect() {
   status=$1 pattern=$2; shift 2
   "$shardc" "$@" >out 2>&1; got=$?
@@ -72,7 +73,8 @@ fi
 # report
 mkdir -p 'run <1>' old
 for i in 1 2 3; do
-  printf '{"schema":1,"step":%d,"samples":%d,"tokens":%d,"loss":%d.5,"lr":0.1,"ms":2}\n' $i $i $i $((9 - i)) >>'run <1>/metrics.jsonl'
+  printf '{"schema":1,"step":%d,"samples":%d,"tokens":%d,"loss":%d.5,"lr":0.1,"ms":2}\n' $i $i $i $((9 - i)) \
+    >>'run <1>/metrics.jsonl'
 done
 printf '{"schema":1,"step":1,"loss":4,"valid_loss":3.25}\nno metrics\n' >old/metrics.jsonl
 expect 0 - report 'run <1>' old -o page.html

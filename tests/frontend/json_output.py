@@ -29,7 +29,8 @@ def listed(path, status=None):
     expect(r.stderr == '', f'{path}: --json says something on stderr: {r.stderr}')
     expect(status is None or r.returncode == status, f'{path}: status {r.returncode}, not {status}')
     o = json.loads(r.stdout)
-    expect(list(o) == ['schema', 'models', 'plans', 'layouts', 'diagnostics'] and o['schema'] == 1, f'{path}: {list(o)}')
+    expect(list(o) == ['schema', 'models', 'plans', 'layouts', 'diagnostics'] and o['schema'] == 1,
+           f'{path}: {list(o)}')
     expect(all(list(d) == KEYS for d in o['diagnostics']), f'{path}: keys')
     return o
 

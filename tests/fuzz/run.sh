@@ -26,8 +26,10 @@ fuzz_safetensors) sources="$files store/safetensors.c" ;;
 *) sources=$(find . -name '*.c' | grep -vE '/(base|setting|elem_value|hash|rt_main|train|comm_mpi)\.c$') ;;
 esac
 # shellcheck disable=SC2086 # a list of words
-"$clang" -std=c17 -D_GNU_SOURCE "$level" -g -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  "$root/tests/fuzz/$target.c" base/base.c base/setting.c base/elem_value.c base/hash.c $sources -lm -lpthread -o "$dir/fuzz"
+"$clang" -std=c17 -D_GNU_SOURCE "$level" -g -I"$root" -fsanitize=fuzzer,address,undefined \
+  -fno-sanitize-recover=undefined \
+  "$root/tests/fuzz/$target.c" base/base.c base/setting.c base/elem_value.c base/hash.c $sources -lm -lpthread \
+    -o "$dir/fuzz"
 mkdir "$dir/corpus"
 [ -d "$root/tests/fuzz/seeds/$target" ] && cp "$root/tests/fuzz/seeds/$target/"* "$dir/corpus/"
 "$dir/fuzz" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=1024 -close_fd_mask=1 -artifact_prefix="$dir/" \

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
 # Below a minute most of the time would be the compiler's, so it does not optimize.
-# Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary is made from the tables of words.
-# Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no clang
-# has the fuzzer library.
+# Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary
+# is made from the tables of words.
+# Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no
+# clang has the fuzzer library.
 set -eu
 root=$1 build=$2 seconds=$3; shift 3
 level=-O1
@@ -16,12 +17,14 @@ for clang in clang-19 clang clang-18 none; do
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 compile() {
-  "$clang" -std=c17 -D_GNU_SOURCE "$level" -gline-tables-only -I"$root" -I"$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
+  "$clang" -std=c17 -D_GNU_SOURCE "$level" -gline-tables-only -I"$root" -I"$build" \
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
 }
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
 objects=
-for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/*/*.c "$build"/frontend/*.c "$root"/tests/fuzz/fuzz_front.c; do
+for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/*/*.c "$build"/frontend/*.c \
+  "$root"/tests/fuzz/fuzz_front.c; do
   name=$(basename "$source" .c)
   object=$(basename "$(dirname "$source")").$name.o
   objects="$objects $object" # names alone have no spaces
@@ -34,13 +37,16 @@ done
 (cd "$work" && "$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o fuzz)
 
 rm -rf "$work/seeds"; mkdir -p "$work/seeds" "$work/corpus"
-for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do
+for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard \
+  "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do
   cp "$seed" "$work/seeds/$(basename "$seed")"
 done
-"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=1 -dict="$root/tests/fuzz/shard.dict" \
+"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=1 \
+  -dict="$root/tests/fuzz/shard.dict" \
   -artifact_prefix="$work/" "$@" "$work/corpus" "$work/seeds" 2> "$work/log" || {
   tail -60 "$work/log"
-  for f in "$work"/crash-* "$work"/oom-* "$work"/timeout-* "$work"/leak-*; do [ -f "$f" ] && { echo "input $f:"; head -c 2000 "$f"; }; done
+  for f in "$work"/crash-* "$work"/oom-* "$work"/timeout-* "$work"/leak-*; do [ -f "$f" ] \
+    && { echo "input $f:"; head -c 2000 "$f"; }; done
   exit 1
 }
 tail -1 "$work/log"

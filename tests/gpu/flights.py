@@ -31,7 +31,8 @@ def train(exe, steps, order=None, graph=True):
     """What metrics and tensors are after that; None: it failed."""
     env = {} if order is None else {'SHARDC_EMULATE_ORDER': str(order), **({} if graph else LATE)}
     shutil.rmtree(f'{folder}/out', ignore_errors=True)
-    p = call(SHARDC, 'run', '-n', '2', '--emulate', f'./{exe}', '--', 'train', '--steps', str(steps), '--out', 'out', '--save-every', '0',
+    p = call(SHARDC, 'run', '-n', '2', '--emulate', f'./{exe}', '--', 'train', '--steps', str(steps), '--out', 'out',
+             '--save-every', '0',
              '--dump', 'out.st', *([] if graph else ['--no-graph']), env=env)
     if p.returncode: return None
     rows = [re.findall(r'"(step|loss|grad_norm)":([^,}]+)', l) for l in open(f'{folder}/out/metrics.jsonl')]
@@ -84,9 +85,11 @@ def without_waits():
 def kill_one(rng, job):
     emulate = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc', 'emulate')
     e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
-    e.update(SHARDC_LIBCUDA=f'{emulate}/libcuda.so.1', SHARDC_LIBNCCL=f'{emulate}/libnccl.so.2', SHARDC_EMULATE_DEVICES='2', NO_COLOR='1',
+    e.update(SHARDC_LIBCUDA=f'{emulate}/libcuda.so.1', SHARDC_LIBNCCL=f'{emulate}/libnccl.so.2',
+             SHARDC_EMULATE_DEVICES='2', NO_COLOR='1',
              WORLD_SIZE='2', LOCAL_WORLD_SIZE='2', SHARDC_JOB=f'{os.getpid()} {job}')
-    ps = [subprocess.Popen(['./gpt21', 'train', '--steps', '20000', '--out', f'k{job}'], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ps = [subprocess.Popen(['./gpt21', 'train', '--steps', '20000', '--out', f'k{job}'], cwd=folder,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True, env=dict(e, RANK=str(r), LOCAL_RANK=str(r))) for r in range(2)]
     victim = rng.randrange(2)
     while not os.path.exists(f'{folder}/k{job}/metrics.jsonl'): time.sleep(0.01)      # steps have begun

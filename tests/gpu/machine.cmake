@@ -1,7 +1,8 @@
 # The stand-in GPU: a machine that runs PTX. Vectors of 32 lanes want AVX2, which every target of the
 # compiler has; directed rounding and contraction are done by hand.
 add_library(ptx STATIC ptx_async.c ptx_atomic.c ptx_body.c ptx_call.c ptx_check.c ptx_convert.c ptx_decode.c
-  ptx_device.c ptx_float.c ptx_flow.c ptx_group.c ptx_half.c ptx_int.c ptx_lex.c ptx_matrix.c ptx_memory.c ptx_move.c ptx_parse.c
+  ptx_device.c ptx_float.c ptx_flow.c ptx_group.c ptx_half.c ptx_int.c ptx_lex.c ptx_matrix.c ptx_memory.c ptx_move.c
+  ptx_parse.c
   ptx_round.c ptx_run.c ptx_slots.c ptx_sync.c)
 target_compile_options(ptx PRIVATE -O3 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
 set_source_files_properties(ptx_round.c ptx_convert.c PROPERTIES COMPILE_OPTIONS -frounding-math)
@@ -19,7 +20,8 @@ target_link_libraries(gpu_test_checks PRIVATE ptx cmocka)
 add_test(NAME gpu/checks COMMAND gpu_test_checks)
 add_executable(gpu_bench_ptx EXCLUDE_FROM_ALL bench_ptx.c small.c)
 target_link_libraries(gpu_bench_ptx PRIVATE ptx)
-add_test(NAME gpu/fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:gpu_test_programs> 5)
+add_test(NAME gpu/fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:gpu_test_programs>
+  5)
 set_tests_properties(gpu/fuzz PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 # Kernels of dumps through ptxas; kernels.py .. all calls it.
 add_executable(gpu_spills spills.c)

@@ -2,18 +2,20 @@
 
     python3 generate.py FIRST LAST FOLDER [BATCH]        writes FOLDER/pN.shard for FIRST <= N < LAST
 
-The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare well; what jumps
-(sign, floor, argmax, comparisons) does so where numbers are seldom equal. Every word of the language is in some program, or words.py says
-why not; plans.py draws plans.
+The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare
+well; what jumps (sign, floor, argmax, comparisons) does so where numbers are seldom equal. Every word of the language
+is in some program, or words.py says why not; plans.py draws plans.
 """
 import random, sys
 
 SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16, 'U': 1, 'W': 33}
 DECLARED = {'E': ['= A * B', '= 6'], 'H': ['= 4 * C', '= 16'], 'G': ['like B', '= 3', '']}
-INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool', 'k [Batch, K] bool', 'c [Batch] i32']
+INPUTS = ['x [Batch, B, C] f32', 'y [Batch, C] f32', 'i [Batch] of C', 'j [Batch, B] of E', 'b [Batch, B] bool',
+          'k [Batch, K] bool', 'c [Batch] i32']
 INDEX = [('i', 'C', ['Batch']), ('j', 'E', ['Batch', 'B'])]
 MOST = 4000                           # elements of a value, without those of Batch
-UNARY = ['tanh(%s)', 'sigmoid(%s)', 'sin(%s)', 'cos(%s)', 'erf(%s)', 'exp(-(%s)^2)', 'log(1 + (%s)^2)', 'sqrt(1 + (%s)^2)',
+UNARY = ['tanh(%s)', 'sigmoid(%s)', 'sin(%s)', 'cos(%s)', 'erf(%s)', 'exp(-(%s)^2)', 'log(1 + (%s)^2)',
+         'sqrt(1 + (%s)^2)',
          'rsqrt(1 + (%s)^2)', 'silu(%s)', 'gelu(%s)', 'gelu_tanh(%s)', '0.3 * %s', '%s / 3', '%s - 0.1', 'softplus(%s)',
          'tanh(%s)^3', 'clamp(%s, -3, 3)', 'relu(%s)', 'abs(%s)', '-%s', 'dropout(%s, p = 0)', 'dropout(%s, p = 0.25)', 'log1p((%s)^2)',
          'tanh(%s) * sign(%s + 0.123)', '0.3 * floor(2 * tanh(%s) + 0.37)', '%s * rand(%s)', '%s * stop_gradient(%s)',
@@ -38,16 +40,19 @@ NEAR = ['causal & sliding(2)', 'blocks(2) & window(3)', 'blocks(1) & (window(1) 
         'blocks(1) & strided(2)', 'blocks(2) & (dilated(3, 2) | causal)', 'blocks(1) & causal & longformer()',
         'blocks(1) & causal & random(2, seed = 3)', 'blocks(2) & bigbird(window = 1, random = 1)',
         'blocks(1) & per_head([fixed(local = 2, horizontal = on), causal])']
-# of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed for it
+# of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed
+# for it
 LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  h = tanh(dot[{d}](x, w))\n  return x + dot[{h}](h, u)',),
           ('  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  h = l(n(x))\n  return x + gelu(h)',),
-          ('  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c', 'c = 0.1', [0.2, 0.3, 0.4, 0.1]),
+          ('  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c', 'c = 0.1', [0.2,
+                  0.3, 0.4, 0.1]),
           ('  sub n = RMSNorm[{d}] with eps = 1e-3\n  h = n(x)\n  return h * sigmoid(x) + 0.1 * x',),
           ('  stack k [N4] of {inner}\n  return x + 0.5 * k(tanh(x))',),
           ('  sub l = Linear[{d} -> {h}] with init = normal(0.3), bias = none\n  sub m = Linear[{h} -> {d}] with init = normal(0.3)\n'
            '  h = silu(l(x))\n  return x + dropout(m(h), p = p)', 'p = 0', [0.1, 0, 0.2, 0.3]),
           ('  sub a = {inner}\n  h = a(x)\n  return x + 0.3 * h',),
-          ('  param w [{d}] ~ truncated_normal(0.4) @f32\n  h = soft(x * m)\n  return 0.8 * x + w * h', None, None, 'm')]
+          ('  param w [{d}] ~ truncated_normal(0.4) @f32\n  h = soft(x * m)\n  return 0.8 * x + w * h', None, None,
+           'm')]
 INNER = [0, 1, 3]                     # of a stack in a stack
 ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
              '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
@@ -61,7 +66,8 @@ class Program:
         """across: with means over Batch, which no micro-batch has by itself."""
         s.seed = seed
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
-        s.tables, s.called = {}, []   # parameters by their dims; subs that may be called again, with what they do to dims
+        # parameters by their dims; subs that may be called again, with what they do to dims
+        s.tables, s.called = {}, []
         s.rule = RULES[seed % len(RULES)]
         s.like = s.r.random() < .75   # K is like B
         s.deep = None                 # what a stack gave
@@ -83,7 +89,8 @@ class Program:
         if old: name += f'_{len(s.params)}'
         mean, mark = s.r.choice([0, 0, 1]), s.r.choice(['', ' @nodecay', '', ' @frozen', ' @f32'])
         if not s.tables and mark == ' @frozen': mark = ''   # a model with nothing to train is refused
-        begin = s.r.choice([f'~ normal(0.5, mean = {mean})'] * 4 + ['~ uniform(-0.8, 0.9)', f'~ truncated_normal(0.5, mean = {mean})'])
+        begin = s.r.choice([f'~ normal(0.5, mean = {mean})'] * 4 + ['~ uniform(-0.8, 0.9)',
+                                                                    f'~ truncated_normal(0.5, mean = {mean})'])
         s.params.append(f'param {name} [{", ".join(dims)}] {begin}{mark}')
         if s.r.random() < .1: s.params.append(f'aux {s.r.choice([0.1, 0.01])} * mean[*]({name}^2)')
         s.tables[tuple(dims)] = name
@@ -106,7 +113,8 @@ class Program:
         op = s.r.choice(['0.3 * sum', 'mean', 'max', 'min', 'var', 'logsumexp'])
         s.add(f'{op}[{", ".join(q)}]({v})', [d for d in dims if d not in q])
 
-    def softmax(s, v, dims, own, new): s.add(f'{s.r.choice(["softmax", "softmax", "0.3 * log_softmax", "center", "centered"])}[{s.r.choice(own)}]({v})', dims)
+    def softmax(s, v, dims, own,
+                new): s.add(f'{s.r.choice(["softmax", "softmax", "0.3 * log_softmax", "center", "centered"])}[{s.r.choice(own)}]({v})', dims)
 
     def weights(s, v, dims, own, new):
         q = s.r.sample(own, s.r.randint(1, min(2, len(own))))
@@ -122,17 +130,21 @@ class Program:
         s.add(f'dot[{q}]({v}, {w}) / 3', [d for d in dims if d != q] + [d for d in other if d not in dims and d != q])
 
     def over_batch(s, v, dims, own, new):
-        if s.across and 'Batch' in dims: s.add(s.r.choice(['0.5 * ({v} - mean[Batch]({v}))', 'tanh({v}) * rsqrt(mean[Batch]({v}^2) + 0.1)', '{v} - 0.1 * sum[Batch]({v})']).format(v=v), dims)
+        if s.across and 'Batch' in dims: s.add(s.r.choice(['0.5 * ({v} - mean[Batch]({v}))',
+                                                           'tanh({v}) * rsqrt(mean[Batch]({v}^2) + 0.1)',
+                                                           '{v} - 0.1 * sum[Batch]({v})']).format(v=v), dims)
 
     def whole_number(s, v, dims, own, new):
-        if 'Batch' in dims: s.add(s.r.choice(['0.3 * {v} * float(c)', 'where(c > 2, {v}, 0.3 * {v})']).format(v=v), dims)
+        if 'Batch' in dims: s.add(s.r.choice(['0.3 * {v} * float(c)', 'where(c > 2, {v}, 0.3 * {v})']).format(v=v),
+                                  dims)
 
     def outer(s, v, dims, own, new):
         w, other = s.r.choice([z for z in s.values if z[0] != v])
         s.add(f'outer({v}, {w}) / 2', dims + [d for d in other if d not in dims])
 
     def joined(s, v, dims, own, new):
-        a, b, c = s.r.choice([(a, b, c) for a in own for b in new for c in new if b != c and SIZE[a] + SIZE[b] == SIZE[c]])
+        a, b, c = s.r.choice([(a, b,
+                               c) for a in own for b in new for c in new if b != c and SIZE[a] + SIZE[b] == SIZE[c]])
         fits = [w for w, other in s.values if set(other) == set(dims) - {a} | {b}]
         w = s.r.choice(fits) if fits else f'{"slice" if SIZE[a] >= SIZE[b] else "pad"}[{a} -> {b}](0.7 * {v})'
         x, y = s.r.choice([((a, v), (b, w)), ((b, w), (a, v))])
@@ -220,7 +232,8 @@ class Program:
         s.add(f'{v} * one_hot[{of}]({i})', dims)
 
     def scatter(s, v, dims, own, new):
-        if 'B' in own and 'Batch' in dims and 'E' in new: s.add(f'scatter_add[B -> E]({v}, j)', ['E' if d == 'B' else d for d in dims])
+        if 'B' in own and 'Batch' in dims and 'E' in new: s.add(f'scatter_add[B -> E]({v}, j)',
+                                                                ['E' if d == 'B' else d for d in dims])
 
     def merged(s, v, dims, own, new):
         if 'E' not in own: return
@@ -251,8 +264,10 @@ class Program:
         s.add(s.r.choice([f'shift[{d}]({v}, by = {s.r.choice([-2, -1, 1, 2])})', f'0.3 * cumsum[{d}]({v})']), dims)
 
     def cut(s, v, dims, own, new):
-        if 'E' in own and 'A' in new and 'B' in new: s.add(f'split[E -> A, B]({v})', [z for d in dims for z in (['A', 'B'] if d == 'E' else [d])])
-        elif 'A' in own and 'B' in own and 'E' in new: s.add(f'merge[A, B -> E]({v})', ['E' if d == 'A' else d for d in dims if d != 'B'])
+        if 'E' in own and 'A' in new and 'B' in new: s.add(f'split[E -> A, B]({v})',
+                                                           [z for d in dims for z in (['A', 'B'] if d == 'E' else [d])])
+        elif 'A' in own and 'B' in own and 'E' in new: s.add(f'merge[A, B -> E]({v})',
+                                                             ['E' if d == 'A' else d for d in dims if d != 'B'])
         elif 'B' in own and 'Batch' in dims: s.add(f'where(b, {v}, tanh({v}))', dims)
 
     def layer(s, v, dims, own, new):
@@ -275,7 +290,9 @@ class Program:
     def stack(s, v, dims, d, name, e):
         rounds, more = s.r.choice(['N2', 'N3', 'N5']), ''
         if set(dims) == {'Batch', 'B', 'C'} and s.r.random() < .5:
-            s.layers.append(ATTENDING.format(n=len(s.layers), mask=s.r.choice(['causal', 'padding(seen)', 'causal | seen'] + ['near', 'causal & sliding(1)'] * s.like)))
+            s.layers.append(ATTENDING.format(n=len(s.layers),
+                                             mask=s.r.choice(['causal', 'padding(seen)', 'causal | seen'] + ['near',
+                                             'causal & sliding(1)'] * s.like)))
             of, given, more = f'L{len(s.layers) - 1}', '', ', k'
         else:
             which = s.r.randrange(len(LAYERS))
@@ -301,7 +318,8 @@ class Program:
         if operand: result = f'[{", ".join(dims)}]'; head = f'x: {result}, {operand}: {result}'
         s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
 
-    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice, pad, scan, cut] + [layer] * 9 + [label, gather, one_hot, scatter, merged, attend] + [
+    STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice,
+            pad, scan, cut] + [layer] * 9 + [label, gather, one_hot, scatter, merged, attend] + [
         outer, joined, apart, count, turn, largest, choose, measure, over_batch, whole_number]
 
     def text(s):
@@ -312,7 +330,8 @@ class Program:
                 except IndexError: pass           # nothing to choose from
         terms = s.r.sample(s.values[-4:], 2)
         if s.deep and s.deep not in terms and s.r.random() < .7: terms.append(s.deep)
-        loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v, _ in terms) + ' + 0.01 * mean[*](x^2)'
+        loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v,
+                          _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']
         dims, sizes = s.dims()
         return ('use "std"\n' + dims + FUNCTIONS + s.layout() * s.like + ''.join(s.layers) +
@@ -335,4 +354,5 @@ class Program:
 if __name__ == '__main__':
     first, last, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     batch = sys.argv[4] if len(sys.argv) > 4 else '4'
-    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(Program(n).text().replace('batch 4', f'batch {batch}'))
+    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(Program(n).text().replace('batch 4',
+            f'batch {batch}'))

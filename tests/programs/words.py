@@ -69,7 +69,8 @@ def said(text):
         if not block: words |= {f'word {w}' for w in re.findall(r'\b[a-z]+\b', line)}
         head = re.match(r'(train|plan|machine|extern)\b[^{]*\{ ?(.*?)( \}|\{.*)?$', line)
         if head:
-            words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(), part)}
+            words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(),
+                    part)}
         if head and not line.endswith('}'): block = head.group(1).upper()
         elif line.startswith('}'): block = None
         elif block and line.strip(): words |= set(of_line(block, line))
@@ -81,7 +82,8 @@ def main():
     tables, found = listed(), set()
     missing = {f'{names.split()[0]} {w}' for names in MISSING for w in names.split()[1:]}
     for n in range(PROGRAMS): found |= said(trial.text_of(n))
-    wrong = [f'no random program has `{w}`: let generate.py or plans.py make it, or say in MISSING why not' for w in sorted(tables - found - missing)]
+    wrong = [f'no random program has `{w}`: let generate.py or plans.py make it, or say in MISSING why not'
+             for w in sorted(tables - found - missing)]
     wrong += [f'`{w}` is in MISSING, and random programs have it' for w in sorted(missing & found)]
     wrong += [f'`{w}` is in MISSING and in no table' for w in sorted(missing - tables)]
     print('\n'.join(wrong + [f'{len(tables)} words, {len(tables & found)} in random programs, {len(wrong)} wrong']))

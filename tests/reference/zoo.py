@@ -1,4 +1,5 @@
-"""Further reference models of make.py: each function gives the parameters, the loss and the settings of one NAME.shard."""
+"""Further reference models of make.py: each function gives the parameters, the loss and the settings of one
+NAME.shard."""
 import math, os, struct
 import numpy as np
 import torch
@@ -117,12 +118,14 @@ def bert_small(rng):
             x = ln(sub(p, 'norm2'), x + lin(sub(p, 'fc2'), F.gelu(lin(sub(p, 'fc1'), x))), 1e-12)
         x = ln(sub(w, 'head_norm'), F.gelu(lin(sub(w, 'dense'), x)), 1e-12)
         return F.cross_entropy((x @ w['word'].T + w['bias']).reshape(-1, V), labels.reshape(-1), ignore_index=-100)
-    return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: falling(t, 5, 0), clip=1.0, nodecay=['bias'])
+    return w, loss, dict(lr=2e-3, betas=(0.9, 0.999), decay=0.01, schedule=lambda t: falling(t, 5, 0), clip=1.0,
+                         nodecay=['bias'])
 
 
 class Lamb(torch.optim.Optimizer):
     """As the language describes it; norms per round for parameters of a stack (their names have a `*`)."""
-    def __init__(self, groups, lr, eps=1e-6, betas=(0.9, 0.999)): super().__init__(groups, dict(lr=lr, eps=eps, betas=betas))
+    def __init__(self, groups, lr, eps=1e-6, betas=(0.9, 0.999)): super().__init__(groups, dict(lr=lr, eps=eps,
+            betas=betas))
 
     @torch.no_grad()
     def step(self):
@@ -130,7 +133,8 @@ class Lamb(torch.optim.Optimizer):
             for p in g['params']:
                 s = self.state[p]
                 t = s['t'] = s.get('t', 0) + 1
-                for key, b, x in ('m', g['betas'][0], p.grad), ('v', g['betas'][1], p.grad ** 2): s[key] = b * s.get(key, 0) + (1 - b) * x
+                for key, b, x in ('m', g['betas'][0], p.grad), ('v', g['betas'][1],
+                                                                p.grad ** 2): s[key] = b * s.get(key, 0) + (1 - b) * x
                 u = s['m'] / (1 - g['betas'][0] ** t) / ((s['v'] / (1 - g['betas'][1] ** t)).sqrt() + g['eps'])
                 u += g['weight_decay'] * p
                 rows = [(p[i], u[i]) for i in range(len(p))] if p in g['stacked'] else [(p, u)]
@@ -141,7 +145,8 @@ class Lamb(torch.optim.Optimizer):
 
 def lamb(w, o, nodecay):
     stacks = {v for k, v in w.items() if '*' in k}
-    group = lambda keep, decay: dict(params=[v for k, v in w.items() if nodecay(k, o) == keep], weight_decay=decay, ratio=not keep, stacked=stacks)
+    group = lambda keep, decay: dict(params=[v for k, v in w.items() if nodecay(k, o) == keep], weight_decay=decay,
+                                     ratio=not keep, stacked=stacks)
     return Lamb([group(True, 0.0), group(False, o['decay'])], o['lr'])
 
 
@@ -197,7 +202,8 @@ def parallel(rng):
 
     def mix(rng, p, at=''):
         p[at + 'norm.gain'] = param(rng, E, std=0.1, mean=1)
-        p[at + 'wq'], p[at + 'wk'], p[at + 'wv'] = param(rng, E, H, D, std=0.3), param(rng, E, D, std=0.3), param(rng, E, D, std=0.3)
+        p[at + 'wq'], p[at + 'wk'], p[at + 'wv'] = param(rng, E, H, D, std=0.3), param(rng, E, D, std=0.3), param(rng,
+                E, D, std=0.3)
         p[at + 'wo'] = param(rng, H, D, E, std=0.2)
         p[at + 'up.w'], p[at + 'down.w'] = param(rng, E, M, std=0.2), param(rng, M, E, std=0.2)
 
@@ -230,7 +236,8 @@ def parallel(rng):
         for i in range(2):
             p = round_of(w, 'towers.*.', i)
             y = x
-            for j in range(3): y = run_twice(sub({k: v[j] for k, v in of(p, 'inner.*.').items()}, 'lin'), y, (0.5, 1, 1.5)[j])
+            for j in range(3): y = run_twice(sub({k: v[j] for k, v in of(p, 'inner.*.').items()}, 'lin'), y, (0.5, 1,
+                    1.5)[j])
             x = ln(sub(p, 'norm'), y + w['extra'], 1e-5)
         for i in range(2):
             p = round_of(w, 'pairs.*.', i)
@@ -244,8 +251,10 @@ def mixer(rng):
     w = {'stem': param(rng, 2, 2, 2, E, std=0.3)}
 
     def block(rng, p):
-        layer_norm(rng, p, 'norm1', E), linear(rng, p, 'places.fc1', S, P, std=0.2), linear(rng, p, 'places.fc2', P, S, std=0.2)
-        layer_norm(rng, p, 'norm2', E), linear(rng, p, 'chans.fc1', E, W, std=0.2), linear(rng, p, 'chans.fc2', W, E, std=0.2)
+        layer_norm(rng, p, 'norm1', E), linear(rng, p, 'places.fc1', S, P, std=0.2), linear(rng, p, 'places.fc2', P, S,
+                std=0.2)
+        layer_norm(rng, p, 'norm2', E), linear(rng, p, 'chans.fc1', E, W, std=0.2), linear(rng, p, 'chans.fc2', W, E,
+                std=0.2)
     stacked(rng, w, 'h.*.', L, block), linear(rng, w, 'head', E, C, std=0.3)
     image, y = rng.standard_normal((B, 6, 10, 2)).astype(np.float32), rng.integers(0, C, B).astype(np.uint8)
     save('mixer', image=image, label=y)
@@ -353,7 +362,8 @@ def encdec(rng):
         for n in 'wk', 'wv', 'ck', 'cv': p[n] = param(rng, E, K, D, std=0.3)
         for n in 'wq', 'cq': p[n] = param(rng, E, K, G, D, std=0.3)
         p['wo'] = param(rng, K, G, D, E, std=0.3)
-        linear(rng, p, 'mlp', E, M, std=0.3), linear(rng, p, 'down', K, G, D, E, std=0.3), linear(rng, p, 'back', M, E, std=0.3)
+        linear(rng, p, 'mlp', E, M, std=0.3), linear(rng, p, 'down', K, G, D, E, std=0.3), linear(rng, p, 'back', M, E,
+                std=0.3)
     stacked(rng, w, 'enc.*.', L, enc), stacked(rng, w, 'dec.*.', L, dec)
     source = rng.standard_normal((B, S, I)).astype(np.float32)
     tokens, targets = rng.integers(0, V, (B, T)).astype(np.uint8), rng.integers(0, V, (B, T)).astype(np.int32)
@@ -439,12 +449,15 @@ def axial(rng):
 
 def recommend(rng):
     B, N, R, I, G, E, D, K, W = 12, 4, 11, 13, 6, 5, 3, 3, 8
-    w = {'tables': param(rng, N, R, E, std=0.5), 'items': param(rng, I, E, std=0.5), 'expert': param(rng, K, E, W, std=0.3),
+    w = {'tables': param(rng, N, R, E, std=0.5), 'items': param(rng, I, E, std=0.5), 'expert': param(rng, K, E, W,
+            std=0.3),
          'bias': param(rng, K, I, std=0.3)}
-    linear(rng, w, 'bottom', D, E, std=0.3), linear(rng, w, 'top', N * N + E, W, std=0.3), linear(rng, w, 'last', W, K, std=0.3)
+    linear(rng, w, 'bottom', D, E, std=0.3), linear(rng, w, 'top', N * N + E, W, std=0.3), linear(rng, w, 'last', W, K,
+            std=0.3)
     c = dict(dense=rng.standard_normal((B, D)).astype(np.float32), field=rng.integers(0, R, (B, N)).astype(np.int64),
              bag=rng.integers(0, I, (B, G)).astype(np.int32), kind=rng.integers(0, K, B).astype(np.uint8),
-             weight=(0.5 + rng.random(B)).astype(np.float32), click=rng.random(B) < 0.4, count=rng.integers(0, 6, B).astype(np.int32))
+             weight=(0.5 + rng.random(B)).astype(np.float32), click=rng.random(B) < 0.4, count=rng.integers(0, 6,
+                     B).astype(np.int32))
     save('recommend', **c)
     c = {k: torch.tensor(v if v.dtype in (np.float32, bool) else v.astype(np.int64)) for k, v in c.items()}
 
@@ -456,14 +469,16 @@ def recommend(rng):
         h = h + ein('be,bew->bw', bags, w['expert'][c['kind']])
         s = lin(sub(w, 'last'), h).gather(1, c['kind'][:, None])[:, 0] + w['bias'][c['kind']].gather(1, c['bag']).sum(1)
         y = c['click'].float()
-        l = torch.where(c['kind'] == 1, F.relu(1 - (2 * y - 1) * s), F.binary_cross_entropy_with_logits(s, y, reduction='none'))
+        l = torch.where(c['kind'] == 1, F.relu(1 - (2 * y - 1) * s), F.binary_cross_entropy_with_logits(s, y,
+                reduction='none'))
         l = torch.where((c['count'] > 2) & ~c['click'], 0.5 * l, l)
         return (l * c['weight']).sum() / c['weight'].sum() + 0.01 * (w['tables'] ** 2).sum() + 0.02 * w['items'].abs().amax(1).sum()
     return w, loss, steady(3e-3, nodecay=['none'])
 
 
 def codes(rng):
-    w = {'up': param(rng, 6, 9, std=0.4), 'down': param(rng, 9, 5, std=0.4), 'book': param(rng, 7, 5, std=0.5), 'edge': param(rng, 5, std=0.5)}
+    w = {'up': param(rng, 6, 9, std=0.4), 'down': param(rng, 9, 5, std=0.4), 'book': param(rng, 7, 5, std=0.5),
+         'edge': param(rng, 5, std=0.5)}
     x = rng.standard_normal((9, 7, 6)).astype(np.float32)
     save('codes', x=x)
     x = torch.tensor(x)
@@ -475,7 +490,9 @@ def codes(rng):
         far = (z ** 2).sum(-1, keepdim=True) - 2 * z @ w['book'].T + (w['book'] ** 2).sum(-1)
         code = (-far).argmax(-1)
         e = w['book'][code]
-        r = straight(z, torch.floor(4 * z.sigmoid() + 0.5) / 4) + z.sign() * w['edge'] + z.erf() * (1 + w['edge'] ** 2).rsqrt()
+        r = straight(z,
+                     torch.floor(4 * z.sigmoid() + 0.5) / 4) + z.sign() * w['edge'] + z.erf() * (1
+                     + w['edge'] ** 2).rsqrt()
         y = torch.sin((straight(z, e) + r) @ w['down'].T) @ w['up'].T
         share, used = (-far).softmax(-1).mean((0, 1)), F.one_hot(code, 7).sum((0, 1))
         aux = F.mse_loss(z.detach(), e) + 0.25 * F.mse_loss(z, e.detach())
@@ -493,7 +510,8 @@ def scan(rng):
 
     def lora(rng, p): p['w'], p['a'], p['b'] = (param(rng, *s, std=0.2) for s in ((E, E), (E, 2), (2, E)))
     def cold(rng, p): p['w'] = param(rng, E, mean=1, std=0.2)
-    stacked(rng, w, 'h.*.', 2, one), stacked(rng, w, 'one.*.', 1, one), stacked(rng, w, 'cold.*.', 2, cold), stacked(rng, w, 'lora.*.', 2, lora)
+    stacked(rng, w, 'h.*.', 2, one), stacked(rng, w, 'one.*.', 1, one), stacked(rng, w, 'cold.*.', 2,
+            cold), stacked(rng, w, 'lora.*.', 2, lora)
     t = rng.integers(0, V, B * S + 1).astype(np.uint16)
     t.tofile(f'{HERE}/scan.bin')
     t = torch.tensor(t.astype(np.int64))

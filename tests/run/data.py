@@ -1,4 +1,5 @@
-"""`shardc data`, and an executable that was trained on its tokens: info, convert, tokenize, sampling by a prompt.   data.py SHARDC ROOT"""
+"""`shardc data`, and an executable that was trained on its tokens: info, convert, tokenize, sampling by a
+prompt.   data.py SHARDC ROOT"""
 import json, os, struct, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -32,16 +33,19 @@ def vectors(name):
 
 def tokenize():
     end = 0
-    for tokenizer, name in ('gpt2.json', 'gpt2'), ('llama3.json', 'llama3'), ('bert.json', 'bert'), ('gpt2-vocab.json', 'gpt2'), ('bert-vocab.txt', 'bert'):
+    for tokenizer, name in ('gpt2.json', 'gpt2'), ('llama3.json', 'llama3'), ('bert.json', 'bert'), ('gpt2-vocab.json',
+            'gpt2'), ('bert-vocab.txt', 'bert'):
         files, want = [], []
         for i, (text, ids) in enumerate(vectors(name)):
             open(path(f'{i}.txt'), 'wb').write(text)
             files.append(f'{i}.txt'); want += [*ids, end]
-        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 't.bin', says=f't.bin: {len(want)} tokens')
+        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 't.bin',
+             says=f't.bin: {len(want)} tokens')
         b = read('t.bin')
         check(struct.unpack('<3i', b[:12]) == (20240520, 1, len(want)), 'head of llm.c')
         check(list(struct.unpack(f'<{len(want)}H', b[1024:])) == want, f'tokens of {tokenizer}')
-        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 'p.bin', '--to', 'megatron')
+        data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 'p.bin', '--to',
+             'megatron')
         check(f'{len(files)} documents' in data('info', 'p.bin'), 'a document per file')
     open(path('s.txt'), 'w').write('a<|endoftext|>b')
     for more, n in ([], 8), (['--special'], 3):
@@ -60,9 +64,11 @@ def convert():
     data('convert', 'm', '-o', 'w.u32')
     data('convert', 'w.u32', '-o', 'back.bin', '--to', 'u16')
     check(read('back.bin') == read('all.bin'), 'around all formats')
-    data('convert', 'all.bin', '-o', 'part.bin', '--shard', '3000', says='part_000003.bin and 3 before it: 10000 tokens')
+    data('convert', 'all.bin', '-o', 'part.bin', '--shard', '3000',
+         says='part_000003.bin and 3 before it: 10000 tokens')
     info = json.loads(data('info', 'part_*.bin', '--json'))
-    check([f['numbers'] for f in info['files']] == [3000, 3000, 3000, 1000] and info['files'][0]['format'] == 'llmc', 'shards')
+    check([f['numbers'] for f in info['files']] == [3000, 3000, 3000, 1000] and info['files'][0]['format'] == 'llmc',
+          'shards')
     check('4 files, 10000 numbers' in data('info', 'part_*.bin'), 'sum of shards')
     data('convert', 'part_*.bin', '-o', 'again.bin', '--to', 'u16')
     check(read('again.bin') == read('all.bin'), 'shards together')
@@ -81,7 +87,8 @@ def refusals():
     data('look', 'x', expect=2, says='info, convert or tokenize')
     data('info', 'all.bin', '--eot', '1', expect=2, says='no option `--eot`')
     data('tokenize', 's.txt', '-o', 'x.bin', expect=2, says='--tokenizer')
-    data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', 'nobody', expect=2, says='nobody')
+    data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', 'nobody', expect=2,
+         says='nobody')
     open(path('kind.json'), 'w').write('{"normalizer":{"type":"Nmt"}}')
     data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', 'kind.json', expect=1, says='`Nmt`')
 
@@ -89,7 +96,8 @@ def refusals():
 def sample():
     source = open(f'{ROOT}/examples/tiny.shard').read()
     line = next(x for x in source.split('\n') if x.strip().startswith('data '))
-    source = source.replace(line, '  data "train.bin" valid = 10% tokenizer = "gpt2.json"').replace('Vocab  = 256', 'Vocab  = 704')
+    source = source.replace(line, '  data "train.bin" valid = 10% tokenizer = "gpt2.json"').replace('Vocab  = 256',
+            'Vocab  = 704')
     open(path('words.shard'), 'w').write(source)
     open(path('gpt2.json'), 'w').write(open(f'{TEXT}/gpt2.json').read())
     data('tokenize', f'{ROOT}/docs/language.md', '--tokenizer', 'gpt2.json', '-o', 'train.bin')
@@ -99,7 +107,8 @@ def sample():
     check(read('r/tokenizer/tokenizer.json') == read('gpt2.json'), 'the run keeps the tokenizer')
     os.rename(path('gpt2.json'), path('gone.json'))
     out = run('sample', '--out', 'r', '--prompt', 'The layer\u2019s', '--tokens', '20', exe=exe)
-    check(out.startswith('The layer\u2019s') and not out[11:].strip().isdigit(), 'a prompt goes through the tokenizer: ' + out)
+    check(out.startswith('The layer\u2019s') and not out[11:].strip().isdigit(),
+          'a prompt goes through the tokenizer: ' + out)
     open(path('gpt2.json'), 'w').write(open(f'{TEXT}/llama3.json').read())
     run('train', '--steps', '5', '--out', 'r', '--resume', exe=exe, expect=2, says='another tokenizer')
     os.remove(path('gpt2.json'))

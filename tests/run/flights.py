@@ -1,8 +1,9 @@
 """Messages in flight between processes: python3 flights.py SHARDC [KILLS]
 
-A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages beside the computation, over local and MPI: losses,
-weights and states are those without, to the bit; what is touched is what was predicted, rings included; what is sent is the same. Then a rank
-is killed, or stopped and killed, at a random instant: the others leave, name it, and no message leaves them waiting.
+A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages beside the computation, over
+local and MPI: losses, weights and states are those without, to the bit; what is touched is what was predicted, rings
+included; what is sent is the same. Then a rank is killed, or stopped and killed, at a random instant: the others leave,
+name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
 from common import check, read, run, text_file, workdir
@@ -27,11 +28,13 @@ def plan(name, words):
     return f'plan {name} for Small {{\n  mesh data = 2, tensor = 2\n  micro 2\n  place Batch -> data\n  place Heads, Mlp, Vocab -> tensor\n  zero 3 over data{words}\n}}\n'
 
 
-def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', out, '-q', '--quick', *more, cwd=folder)
+def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', out, '-q', '--quick', *more,
+                                    cwd=folder)
 
 
 def train(exe, before, steps='6'):
-    said = ''.join(run(*before, f'./{exe}', *(['--'] if 'run' in before else []), 'train', '--steps', steps, '--threads', '1', '--out', f'out {exe}', '--check-memory', '--profile',
+    said = ''.join(run(*before, f'./{exe}', *(['--'] if 'run' in before else []), 'train', '--steps', steps,
+                       '--threads', '1', '--out', f'out {exe}', '--check-memory', '--profile',
                        cwd=folder, env=MPI))
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
@@ -62,8 +65,10 @@ def same_bits():
 
 def start(job):
     e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
-    return [subprocess.Popen(['./on', 'train', '--out', f'k{job}', '--threads', '1'], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4', SHARDC_JOB=f'{os.getpid()} {job}', NO_COLOR='1'))
+    return [subprocess.Popen(['./on', 'train', '--out', f'k{job}', '--threads', '1'], cwd=folder,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=dict(e, RANK=str(r), WORLD_SIZE='4', LOCAL_RANK=str(r), LOCAL_WORLD_SIZE='4',
+                                      SHARDC_JOB=f'{os.getpid()} {job}', NO_COLOR='1'))
             for r in range(4)]
 
 
@@ -80,7 +85,8 @@ def kill_one(rng, job):
         except subprocess.TimeoutExpired:
             for q in ps: q.kill()
             sys.exit(f'failed: rank {victim} was killed, and rank {r} goes on waiting')
-        check(r == victim or (p.returncode == 3 or p.returncode == 1) and f'rank {victim} ' in err, f'rank {victim} was killed; rank {r}, exit {p.returncode}, says {err}')
+        check(r == victim or (p.returncode == 3 or p.returncode == 1) and f'rank {victim} ' in err,
+              f'rank {victim} was killed; rank {r}, exit {p.returncode}, says {err}')
 
 
 open(f'{folder}/m.shard', 'w').write(MODEL + ''.join(plan(n, w) for n, w in PLANS.items()))

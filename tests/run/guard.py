@@ -67,7 +67,8 @@ for optim in 'adamw', 'sgd momentum = 0.9', 'lamb':
     said = train(exe, 'zero', 'a', expect=5)
     check('R0601' in said and 'step 5: a gradient is not finite' in said, said)
     nonfinite, clean = said.split('not finite: ')[1].split('\n')[0], said.split('clean: ')[1].split('\n')[0]
-    check('up' in nonfinite and 'h.*.w (layers 0..1)' in nonfinite and 'head' not in nonfinite, f'nonfinite: {nonfinite}')
+    check('up' in nonfinite and 'h.*.w (layers 0..1)' in nonfinite and 'head' not in nonfinite,
+          f'nonfinite: {nonfinite}')
     check('head' in clean and 'h.*.w (layers 2..3)' in clean and 'parameters and states' in clean, f'clean: {clean}')
     check(weights('a') == weights('four') and 'step-000004' in said, f'{optim}: the state before the fault is saved')
     check('skipped' in lines('a')[-1] and lines('a')[-1]['step'] == 5, 'metrics')

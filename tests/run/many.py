@@ -1,8 +1,8 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
-each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute, gathers
-of stage 3 a layer ahead; not by way of the host), split (what layers keep is split over tensor).
+each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute,
+gathers of stage 3 a layer ahead; not by way of the host), split (what layers keep is split over tensor).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT

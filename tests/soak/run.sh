@@ -1,5 +1,6 @@
 #!/bin/sh
-# The long runs that the suite has short forms of: tests/soak/run.sh SHARDC [FOLDER_OF_TESTS]   over an hour on two processors
+# The long runs that the suite has short forms of: tests/soak/run.sh SHARDC [FOLDER_OF_TESTS]   over an hour on two
+# processors
 set -e
 shardc=$1 here=$(cd "$(dirname "$0")/.." && pwd)
 python3 -B "$here/run/cover.py" "$shardc" all

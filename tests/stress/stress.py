@@ -1,9 +1,9 @@
 """The compiler with arenas that show what others forgive: python3 stress.py STRESS SHARDC EXAMPLES [all]
 
 STRESS is shardc with small guarded blocks, growing arrays that move often, and old memory overwritten
-(ir/support/support.c): whoever reads what an array left behind, or writes behind what he was given, makes other bytes or
-ends. Examples are compiled, dumped, planned and formatted by both, and the bytes are the same. Then allocation N fails,
-for many N: what happens is said, with status 70; no signal, and no temporary folder or output is left.
+(ir/support/support.c): whoever reads what an array left behind, or writes behind what he was given, makes other bytes
+or ends. Examples are compiled, dumped, planned and formatted by both, and the bytes are the same. Then allocation N
+fails, for many N: what happens is said, with status 70; no signal, and no temporary folder or output is left.
 
 `all`: every example and plan, and ten times as many N.
 """

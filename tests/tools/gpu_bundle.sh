@@ -1,6 +1,7 @@
 #!/bin/sh
-# tools/gpu-bundle on the stand-in GPU: gpu_bundle.sh ROOT BUILD. A small bundle is made, moved, and run with an empty environment: no
-# compiler, no python3, nothing on PATH. What is wrong in it (kernels, models, cuts) fails its part by name, and so does a machine without a GPU.
+# tools/gpu-bundle on the stand-in GPU: gpu_bundle.sh ROOT BUILD. A small bundle is made, moved, and run with an empty
+# environment: no compiler, no python3, nothing on PATH. What is wrong in it (kernels, models, cuts) fails its part by
+# name, and so does a machine without a GPU.
 set -eu
 root=$1 build=$2
 dir=$(mktemp -d)
@@ -16,21 +17,25 @@ ends() { # status, words that must come | command
   want=$1 words=$2 got=0
   shift 2
   "$@" > said 2>&1 || got=$?
-  [ "$got" = "$want" ] && grep -q -- "$words" said || { cat said; echo "ended with $got, not $want and \`$words\`: $*"; exit 1; }
+  [ "$got" = "$want" ] && grep -q -- "$words" said || { cat said; echo \
+    "ended with $got, not $want and \`$words\`: $*"; exit 1; }
 }
 ends 4 'no GPU that can be used' env SHARDC_LIBCUDA=/nowhere/libcuda.so.1 "$bundle/run" --quick
 ends 2 'no part is called' "$bundle/run" --only nothing
 # GPUs that are too old are passed over; only the one that is taken is seen.
 ends 4 'GPU 0: .*too old' bare SHARDC_EMULATE_SM=75 "$bundle/run" --quick
-ends 0 'GPU 0: .*sm_75.*too old' bare SHARDC_EMULATE_DEVICES=3 SHARDC_EMULATE_SM=75,86,90 "$bundle/run" --quick --only ceilings --out second
+ends 0 'GPU 0: .*sm_75.*too old' bare SHARDC_EMULATE_DEVICES=3 SHARDC_EMULATE_SM=75,86,90 "$bundle/run" --quick \
+  --only ceilings --out second
 check grep -q 'stand-in 1: sm_86' second/table.txt
-ends 0 'driver' bare SHARDC_EMULATE_DEVICES=2 CUDA_VISIBLE_DEVICES=1,0 "$bundle/run" --quick --only ceilings --device 1 --out second
+ends 0 'driver' bare SHARDC_EMULATE_DEVICES=2 CUDA_VISIBLE_DEVICES=1,0 "$bundle/run" --quick --only ceilings \
+  --device 1 --out second
 check grep -q 'stand-in 0: sm_90' second/table.txt
 ends 4 'there is no GPU 7' bare "$bundle/run" --quick --device 7
 ends 0 'stand-in' bare "$bundle/run" --quick --minutes 40 --out good
 cat said
 # glibc 2.36 and the driver are all that it needs.
-newest=$(cat "$bundle/run" "$bundle"/models/* "$bundle"/steps/* | LC_ALL=C grep -ao 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
+newest=$(cat "$bundle/run" "$bundle"/models/* "$bundle"/steps/* | LC_ALL=C grep -ao 'GLIBC_2\.[0-9]*' | sort -uV \
+  | tail -1)
 echo "the newest version of the C library that it asks for is $newest"
 check test "${newest#GLIBC_2.}" -le 36
 for exe in "$bundle/run" "$bundle"/models/* "$bundle"/steps/*; do
@@ -56,10 +61,12 @@ assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['w
 assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
-# Memory that does not suffice is told and is no failure; what nvidia-smi says stands beside the results; a slice of a GPU has a share of its peak.
+# Memory that does not suffice is told and is no failure; what nvidia-smi says stands beside the results; a slice of a
+# GPU has a share of its peak.
 ends 0 'steps: skipped' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick --only steps --out small
 check grep -q 'not measured: error.R1005' small/table.txt
-ends 1 'one process less: allocate: CUDA_ERROR_OUT_OF_MEMORY' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick --only kernels --out small
+ends 1 'one process less: allocate: CUDA_ERROR_OUT_OF_MEMORY' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick \
+  --only kernels --out small
 mkdir smi
 cat > smi/nvidia-smi << 'END'
 #!/bin/sh
@@ -68,7 +75,8 @@ echo '1200, 1593, 50, 90.50, 0, 1234, 0x0000000000000001'
 while /bin/sleep 0.1; do echo '1410, 1593, 64, 301.25, 99, 1234, 0x0000000000000024'; done
 END
 chmod +x smi/nvidia-smi
-ends 0 '1410 .. 1410 MHz, at most 64 C and 301 W, held back by power, heat' bare PATH="$dir/smi" SHARDC_EMULATE_NAME='NVIDIA H200 MIG 1g.18gb' \
+ends 0 '1410 .. 1410 MHz, at most 64 C and 301 W, held back by power, heat' bare PATH="$dir/smi" \
+  SHARDC_EMULATE_NAME='NVIDIA H200 MIG 1g.18gb' \
   "$bundle/run" --quick --only steps --out slice
 check grep -q '"mhz_low": 1410, .*"watts": 301.2, "held_back_by": "power, heat", "rows": ' slice/results.json
 check grep -q '"mfu": ' slice/results.json
@@ -77,7 +85,8 @@ ends 1 'kernels: .*time' bare "$bundle/run" --only kernels,variants --minutes 0.
 check grep -q '"kernels": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
 check grep -q '"variants": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
 : > said # what the run before said is no sign of this one
-env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$bundle/run" --quick --only kernels,losses --minutes 40 --out stopped >> said 2>&1 &
+env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$bundle/run" --quick --only kernels,losses \
+  --minutes 40 --out stopped >> said 2>&1 &
 pid=$!
 while ! grep -q '== kernels' said && kill -0 $pid; do sleep 0.1; done
 kill -TERM $pid
@@ -87,7 +96,8 @@ check test "$status" = 1
 check grep -q 'kernels: interrupted' stopped/table.txt
 check test ! -e stopped/losses.txt
 for f in small slice short stopped; do check python3 -m json.tool "$f/results.json" /dev/null; done
-"$build/shardc" compile "$root/examples/tiny_llama.shard" -D Layers=1 -D Seq=32 --set train.batch=2 --set plan.precision=bf16 --target sm_80 \
+"$build/shardc" compile "$root/examples/tiny_llama.shard" -D Layers=1 -D Seq=32 --set train.batch=2 \
+  --set plan.precision=bf16 --target sm_80 \
   --tune-db good/gpu.tune -o tuned 2> said
 check grep -q '([1-9][0-9]* tuned)' said
 # One kernel stores nothing, one never ends, one is no code; the others go on.
@@ -104,7 +114,8 @@ for name in "$first" "$second" "$third"; do
   name=$(echo "$name" | sed 's/^k_\(.*\)\.ptx$/\1/; s/_/./g')
   check grep -q "$name\"" bad/kernels.jsonl
 done
-# In one model a tenth is a thirty-second, another has an instruction that there is not; one cut is wrong, one is no code.
+# In one model a tenth is a thirty-second, another has an instruction that there is not; one cut is wrong, one is no
+# code.
 cd "$bundle"
 LC_ALL=C sed -i 's/0f3DCCCCCD/0f3D000000/g' models/tiny_llama
 LC_ALL=C sed -i 's/fma\.rn\.f32/fmb.rn.f32/g' models/tiny_bert
