@@ -1,6 +1,6 @@
 """The house rules as tests: python3 house.py ROOT [RULE]. Without RULE all run. Standard library only.
 
-  sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 800 lines
+  sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 600 lines
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
   heads     every source file opens with a comment that says what it does
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
@@ -12,6 +12,7 @@ import os, re, subprocess, sys
 
 ROOT = os.path.abspath(sys.argv[1])
 ROOMS = ['ir', 'frontend', 'passes', 'codegen', 'runtime', 'driver']
+DATA = {'runtime/text/unicode.def'}                                # made by a program
 # Which folders a folder of sources may include from, besides itself. Each has a row.
 IR = ['ir', 'ir/support']
 KERNELS = [*IR, 'ir/kernel']                                     # what passes and code generators ask about kernels
@@ -58,7 +59,7 @@ def sizes():
     bad, all_lengths = [], []
     for f in files('.c', '.h', '.l', '.y', '.py', '.sh', '.def'):
         n = text(f).count('\n')
-        if n > 800: bad.append(f'{f}: {n} lines, at most 800')
+        if n > 600 and f not in DATA: bad.append(f'{f}: {n} lines, at most 600')
     for f in files('.c'):
         if f.split('/')[0] not in ROOMS: continue
         for name, n in functions(f):

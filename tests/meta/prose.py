@@ -4,11 +4,12 @@
   width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
               for LONG lines per kind that are there already: their number may only fall
   references  each file that a comment or a document names is there
+  tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
   able        each rule finds what is wrong in texts made for it
 
 Must not: change a file, or look at what git does not list.
 """
-import os, re, shutil, subprocess, sys, tempfile
+import fnmatch, os, re, shutil, subprocess, sys, tempfile
 
 ROOT = os.path.abspath(sys.argv[1])
 WIDTH = {'.c': 100, '.h': 100, '.l': 100, '.y': 100, '.md': 120, '.def': 120, '.py': 120, '.sh': 120, '.cmake': 120,
@@ -93,6 +94,17 @@ def references(root):
     return bad
 
 
+def tested(root):
+    bad = []
+    for f in listed(root):
+        folder, name = os.path.split(f)
+        if not re.fullmatch(r'test_\w+\.(c|py)', name): continue
+        page = f'{folder}/README.md'.lstrip('/')
+        words = re.findall(r'`([^`\s]+)`', text(root, page)) if os.path.isfile(f'{root}/{page}') else []
+        if not any(fnmatch.fnmatch(name, w) for w in words): bad.append(f'{page} does not name {name}')
+    return bad
+
+
 def able(root):
     """Three sources with one mistake of each rule, and what the rules say of them."""
     bad = []
@@ -103,13 +115,16 @@ def able(root):
         open(f'{d}/a.md', 'w').write('word ' * 30 + '\n| ' + 'x' * 130 + ' |\n\n```\nnothing.c\n```\n')
         found = width(d), references(d), format(d) if clang_format() else ['a.c:2: changed']
         if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
+        open(f'{d}/test_b.c', 'w').write('/* */\n'), open(f'{d}/test_c.c', 'w').write('/* */\n')
+        open(f'{d}/README.md', 'w').write('`test_b*.c`\n')
+        if tested(d) != ['README.md does not name test_c.c']: bad.append(f'tested finds {tested(d)}')
         if found[1] != ['a.c:1: no file gone.c']: bad.append(f'references finds {found[1]}')
         if len(found[2]) != 1 or not found[2][0].startswith('a.c:2'): bad.append(f'format finds {found[2]}')
     return bad
 
 
 if __name__ == '__main__':
-    RULES = dict(width=width, references=references, able=able, format=format)
+    RULES = dict(width=width, references=references, tested=tested, able=able, format=format)
     wrong = 0
     for rule in sys.argv[2:] or RULES:
         for line in RULES[rule](ROOT): print(f'{rule}: {line}'); wrong += 1
