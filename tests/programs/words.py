@@ -34,7 +34,7 @@ MISSING = {
 
 
 def rows(path, kind):
-    for row in re.findall(rf'^{kind}\((.*)\)$', open(f'{ROOT}/{path}').read(), re.M):
+    for row in re.findall(rf'^{kind}\((.*?)\)$', open(f'{ROOT}/{path}').read(), re.M | re.S):
         yield [f.strip().strip('"') for f in re.findall(r'"[^"]*"|[^,]+', row)]
 
 
