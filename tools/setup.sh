@@ -47,8 +47,8 @@ setup_packages() {
   command -v apt-get > /dev/null || setup_fail "missing: $setup_list" \
     "install what these Debian packages hold, then run this again"
   say "These packages are missing and will be installed with apt-get: $setup_list"
-  setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || say \
-    "apt-get update failed; going on with the lists there are"
+  setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 \
+    || say "apt-get update failed; going on with the lists there are"
   # shellcheck disable=SC2086 # a list of words
   setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $setup_list >&2 ||
     setup_fail "apt-get could not install: $setup_list" "Debian 12 and Ubuntu 24.04 have them in their own archives"

@@ -12,8 +12,8 @@ ends() { # status, words that must come | command
   want=$1 words=$2 got=0
   shift 2
   "$@" > said 2>&1 || got=$?
-  [ "$got" = "$want" ] && grep -q -- "$words" said || { cat said; fail \
-    "ended with $got, not $want and \`$words\`: $*"; }
+  [ "$got" = "$want" ] && grep -q -- "$words" said \
+    || { cat said; fail "ended with $got, not $want and \`$words\`: $*"; }
 }
 cat > torch <<'END'
 #!/bin/sh
@@ -30,8 +30,8 @@ ends 2 'no part or target is called vax' "$root/bench/cpu" --pack made --target 
 ends 2 'goes with --pack' "$root/bench/cpu" --workers 2 rows
 ends 0 gpt2-1-16-f32-x86_64_v3-2 "$root/bench/cpu" --build "$build" --pack made step kernels --case 1x16:f32 \
   --target x86_64_v3 --workers 2
-"$root/bench/cpu" --build "$build" --pack made step --case 1x16:f32 --target x86_64_v3 --workers 2 > said 2>&1 && [ ! \
-  -s said ] || fail "made again: $(cat said)"
+"$root/bench/cpu" --build "$build" --pack made step --case 1x16:f32 --target x86_64_v3 --workers 2 > said 2>&1 \
+  && [ ! -s said ] || fail "made again: $(cat said)"
 mkdir 'else where' && mv made 'else where/pack'
 pack() { PATH=/usr/bin:/bin SHARDC_PATH=/nowhere "$(command -v python3)" "$dir/else where/pack/cpu" \
   --torch "$dir/torch" "$@"; }

@@ -17,8 +17,8 @@ ends() { # status, words that must come | command
   want=$1 words=$2 got=0
   shift 2
   "$@" > said 2>&1 || got=$?
-  [ "$got" = "$want" ] && grep -q -- "$words" said || { cat said; echo \
-    "ended with $got, not $want and \`$words\`: $*"; exit 1; }
+  [ "$got" = "$want" ] && grep -q -- "$words" said \
+    || { cat said; echo "ended with $got, not $want and \`$words\`: $*"; exit 1; }
 }
 ends 4 'no GPU that can be used' env SHARDC_LIBCUDA=/nowhere/libcuda.so.1 "$bundle/run" --quick
 ends 2 'no part is called' "$bundle/run" --only nothing
