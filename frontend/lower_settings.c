@@ -79,6 +79,8 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
       keep |= !strcmp(m->settings.at[i].key, wanted[k]);
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
     keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
+    keep |= mesh && !strcmp(m->settings.at[i].key, "plan.pipeline") &&
+            settings_line(c->plan->item, "pipeline");
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;

@@ -524,8 +524,18 @@ static void warn_bubble(Plan *p) {
   stages = ranks_of(cut);
   if (split) splits = ranks_of(split);
   int64_t count = batch / (splits * micro);
-  double idle = (double)(stages - 1) / (double)(count * chunks + stages - 1);
+  bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
+  double idle = (double)(stages - 1) / (double)((alone ? 1 : count * chunks) + stages - 1);
   if (count < 1 || idle <= 0.2) return;
+  if (alone) {
+    world_warn(
+        p->w, "W0702", cut->target,
+        arena_printf(p->e->arena,
+                     "%.0f %% of the time of the layers is a bubble: %lld stages, one at work",
+                     100 * idle, (long long)stages),
+        "fewer stages: `pipeline sequential` is for memory, no rank makes it faster");
+    return;
+  }
   world_warn(p->w, "W0702", cut->target,
              arena_printf(p->e->arena,
                           "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",

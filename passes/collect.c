@@ -181,10 +181,58 @@ static void add_results(CollectLoop *l) {
   }
 }
 
+/* ---- stages ---- */
+
+static int stage_axis(const CollectLoop *l) {
+  return l->s.stages ? mesh_find(l->outer->m, l->s.stages) : -1;
+}
+
+/* Outside of a loop whose rounds an axis cuts: stacks are cut along them, a sum over rounds is one
+   over stages, and so is what is carried from stage to stage: the last one has it, the others 0.
+   Inside nothing is placed on that axis. */
+static Placement outside(const CollectLoop *l, Placement p, Str state) {
+  int axis = stage_axis(l);
+  if (axis >= 0) p.on[axis] = state;
+  return p;
+}
+
+static bool is_placed_inside(const Fn *f, int axis) {
+  for (uint32_t i = 0; i < f->values.n; i++)
+    if (f->values.at[i].placed.on[axis]) return true;
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_loop && is_placed_inside(f->ops.at[i].callee, axis)) return true;
+  return false;
+}
+
+/* What a stage reads of another one's must not be cut over their axis, and what goes from one to
+   the next must be a value that the others can have as 0. */
+static bool stages_are_apart(CollectLoop *l) {
+  int axis = stage_axis(l);
+  const char *why = NULL;
+  if (axis < 0) return true;
+  if (is_placed_inside(l->in.to, axis)) why = "its layers share what the axis cuts otherwise";
+  for (uint32_t i = 0; i < l->s.carry; i++) {
+    ValueId arg = l->in.f->args.at[i + 1];
+    if (elem_class(value_type(l->in.f, arg)->elem) != CLASS_FLOAT)
+      why = "its layers hand on something that is no float";
+  }
+  if (!why) return true;
+  l->outer->c->failed = true;
+  Report *r = diag_at(l->outer->m->ctx->diag, "E0901", span_of(l->outer->m, l->o->loc),
+                      "a pipeline of `%s` over `%s` is not built yet", l->s.axis.dim, l->s.stages);
+  diag_label(r, "%s", why);
+  return false;
+}
+
 /* A first value that is zero lies wherever the sum does. */
 static void bring_operands(CollectLoop *l) {
   for (uint32_t i = 0; i < l->o->nin; i++) {
-    Placement p = *site_placed(&l->in, l->in.to->args.at[i + 1]);
+    ValueId arg = l->in.f->args.at[i + 1];
+    bool sums = i < l->s.carry && l->in.u.running[arg];
+    Placement p = outside(l, *site_placed(&l->in, l->in.to->args.at[i + 1]),
+                          sums                              ? PARTIAL_SUM
+                          : i < l->s.carry + l->s.invariant ? NULL
+                                                            : l->s.axis.dim);
     vec_push(l->in.m->arena, l->operands, site_reshard(l->outer, l->o->in[i], &p));
   }
 }
@@ -196,10 +244,12 @@ static void collect_loop(CollectSite *s, const Op *o) {
   visit(&l.in);
   if (s->c->failed) return;
   add_results(&l);
+  if (!stages_are_apart(&l)) return;
   bring_operands(&l);
   ValueId first = rebuild_loop(s->m, s->to, l.in.to, l.s, l.operands.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
-    Placement p = *site_placed(&l.in, l.in.to->results.at[i]);
+    Placement p = outside(&l, *site_placed(&l.in, l.in.to->results.at[i]),
+                          i < l.s.carry ? PARTIAL_SUM : l.s.axis.dim);
     site_define(s, o->out + i, first + i, &p);
   }
 }

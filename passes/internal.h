@@ -39,6 +39,7 @@ typedef struct LoopShape {
   bool reverse;
   Axis axis;           /* what it runs over */
   Str path;            /* the stack of the model that it is, or NULL */
+  Str stages;          /* the mesh axis that cuts its rounds, or NULL */
   Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
   const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
@@ -70,5 +71,6 @@ bool op_alike(const Op *a, const Op *b);
 /* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
  * done its work. */
 void simplify_module(Module *m, bool after_grad);
-void place_kept(Module *m); /* part of place: what loops keep for others, split further */
+void place_kept(Module *m);   /* part of place: what loops keep for others, split further */
+void place_stages(Module *m); /* layers over ranks (place_stages.c) */
 #endif

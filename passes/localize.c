@@ -6,6 +6,8 @@
      gather of cut rows, scatter to such the index less the first row: others read 0, add nothing
      part                                gather by position
      keep_first                          0 but where the coordinate is 0
+     loop whose rounds an axis cuts      a block of the rounds, between a receive from the stage
+                                         before and a send to the one behind
 
    Coordinates are scalars @mesh.AXIS, loaded by entries and handed to bodies; those that nobody
    reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
@@ -256,28 +258,68 @@ static void local_collective(Local *k, const Op *o) {
 
 /* ---- loops ---- */
 
-static Fn *local_fn(Localize *l, const Fn *f, uint32_t before);
+typedef struct Rounds { /* of a loop whose rounds axis `axis` cuts; -1: none does */
+  int axis;
+  int64_t held; /* by a rank */
+} Rounds;
+
+static Rounds rounds_of(const Module *m, const Op *o) {
+  LoopShape s = loop_shape(o);
+  Rounds r = {s.stages ? mesh_find(m, s.stages) : -1, s.trip};
+  if (r.axis >= 0) r.held /= m->mesh.at[r.axis].size;
+  return r;
+}
+
+static Fn *local_fn(Localize *l, const Fn *f, uint32_t before, Rounds rounds);
 
 static Fn *local_body(Localize *l, const Op *o) {
   LoopShape s = loop_shape(o);
   for (uint32_t i = 0; i < l->done.n; i++)
     if (l->done.at[i].from == o->callee) return l->done.at[i].to;
-  Fn *to = local_fn(l, o->callee, 1 + s.carry + s.invariant);
+  Fn *to = local_fn(l, o->callee, 1 + s.carry + s.invariant, rounds_of(l->m, o));
   vec_push(l->m->arena, l->done, (Done){o->callee, to});
   return to;
+}
+
+/* To or from the neighbour along the axis of the stages. */
+static ValueId hop(Local *k, OpCode c, const Op *loop, ValueId v, int axis) {
+  const MeshAxis *a = &k->m->mesh.at[axis];
+  ValueId r = emit_typed(k->m, k->r.to, c, 1, &v, NULL, *value_type(k->r.to, v), k->loc);
+  AttrList *l = &vec_last(k->r.to->ops).attrs;
+  attr_set_str(k->m, l, ATTR_axis, a->name);
+  attr_set_int(k->m, l, ATTR_ways, a->size);
+  if (attr_int(&loop->attrs, ATTR_reverse, 0)) attr_set_int(k->m, l, ATTR_reverse, 1);
+  return r;
+}
+
+/* Carried from stage to stage: no sum over rounds, of which each stage has its part. */
+static bool is_handed_on(const Local *k, const Op *o, uint32_t i, int axis) {
+  uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+  return axis >= 0 && i < carry && !placed(k, o->in[i])->on[axis];
 }
 
 static void local_loop(Local *k, const Op *o) {
   LoopShape s = loop_shape(o);
   ValueList in = {0};
+  Rounds rounds = rounds_of(k->m, o);
+  ValueId *handed = ARENA_ARRAY(k->m->arena, ValueId, s.carry + 1);
+  for (uint32_t i = 0; i < s.carry; i++)
+    handed[i] = is_handed_on(k, o, i, rounds.axis)
+                    ? hop(k, OP_receive, o, k->r.map[o->in[i]], rounds.axis)
+                    : NO_VALUE;
   for (uint32_t i = 0; i <= o->nin; i++) {
     for (uint32_t a = 0; i == s.carry + s.invariant && a < k->m->mesh.n; a++)
       vec_push(k->m->arena, in, k->coordinate[a]);
-    if (i < o->nin) vec_push(k->m->arena, in, k->r.map[o->in[i]]);
+    if (i < o->nin)
+      vec_push(k->m->arena, in,
+               i < s.carry && handed[i] != NO_VALUE ? handed[i] : k->r.map[o->in[i]]);
   }
   s.invariant += k->m->mesh.n;
+  s.trip = s.axis.size = rounds.held, s.stages = NULL;
   ValueId out = rebuild_loop(k->m, k->r.to, local_body(k->l, o), s, in.at, o->loc)->out;
-  for (uint32_t i = 0; i < o->nout; i++) k->r.map[o->out + i] = out + i;
+  for (uint32_t i = 0; i < o->nout; i++)
+    k->r.map[o->out + i] =
+        i < s.carry && handed[i] != NO_VALUE ? hop(k, OP_send, o, out + i, rounds.axis) : out + i;
 }
 
 /* ---- functions ---- */
@@ -306,8 +348,16 @@ static void add_coordinates(Local *k) {
                            : fn_arg(k->m, k->r.to, type_scalar(ELEM_i32));
 }
 
+/* A stage counts its rounds from 0; what reads the counter wants the number of the layer. */
+static void count_layers(Local *k, Rounds rounds) {
+  if (rounds.axis < 0) return;
+  ValueId *counter = &k->r.map[k->r.from->args.at[0]];
+  ValueId first = bin(k, OP_mul, k->coordinate[rounds.axis], num(k, ELEM_i32, rounds.held));
+  *counter = bin(k, OP_add, *counter, first);
+}
+
 /* Coordinates stand in front of argument `before` of a body: the last invariant ones. */
-static Fn *local_fn(Localize *l, const Fn *f, uint32_t before) {
+static Fn *local_fn(Localize *l, const Fn *f, uint32_t before, Rounds rounds) {
   Local k = {.l = l, .m = l->m};
   k.r = (Rebuild){l->m, f, fn_new(l->m, f->kind, f->name), value_map(l->m, f)};
   k.r.to->loc = f->loc;
@@ -315,6 +365,7 @@ static Fn *local_fn(Localize *l, const Fn *f, uint32_t before) {
     if (i == before) add_coordinates(&k);
     if (i < f->args.n) k.r.map[f->args.at[i]] = fn_arg(l->m, k.r.to, local_type(&k, f->args.at[i]));
   }
+  count_layers(&k, rounds);
   for (uint32_t i = 0; i < f->ops.n; i++) local_op(&k, &f->ops.at[i]);
   rebuild_results(&k.r);
   return k.r.to;
@@ -339,7 +390,7 @@ void pass_localize(Module *m) {
   uint32_t n = m->fns.n;
   for (uint32_t i = 0; i < n; i++) {
     Fn *f = m->fns.at[i];
-    if (f->kind == FN_ENTRY) module_replace(m, f, local_fn(&l, f, 0));
+    if (f->kind == FN_ENTRY) module_replace(m, f, local_fn(&l, f, 0, (Rounds){.axis = -1}));
   }
   module_collect(m);
 }

@@ -6,7 +6,8 @@
    answer to the rules of D where D itself is absent. A parameter that a line `PATH -> none` names,
    its states and its gradient stay whole. Sizes that an axis does not divide: E0701 for tensors
    that have the whole dim, whole for others (the one sample of `logits`). Outputs are whole: the
-   runtime reads them. What loops keep for others may be split further (place_kept.c). Nothing is
+   runtime reads them. Loops over layers that an axis cuts are marked as stages (place_stages.c).
+   What loops keep for others may be split further (place_kept.c). Nothing is
    done without a mesh. */
 #include "ir/placement.h"
 #include "passes/internal.h"
@@ -87,25 +88,8 @@ static Placement placement_of(Placer *h, const Type *t, bool must_divide) {
   return p;
 }
 
-/* Layers over ranks are a pipeline: the loop itself would be cut. */
-static void refuse_layers(Placer *h, const Global *g) {
-  int stacked = 0;
-  for (const char *c = g->name; *c; c++) stacked += *c == '*';
-  for (int i = 0; i < h->n && !h->failed; i++) {
-    const PlaceRule *rule;
-    Str dim = dim_for(h->m, &g->type, h->m->mesh.at[h->axis[i]].name, &rule);
-    int at = dim ? type_find(&g->type, dim) : -1;
-    if (at < 0 || at >= stacked) continue;
-    h->failed = true;
-    Report *d = diag_at(h->m->ctx->diag, "E0901", span_of(h->m, rule->loc),
-                        "the pipeline is not built yet");
-    diag_label(d, "`%s` counts the rounds of a stack", dim);
-  }
-}
-
 static void place_global(Placer *h, Global *g) {
   if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(h->m, g->name)) return;
-  if (g->kind == GLOBAL_PARAM) refuse_layers(h, g);
   bool weights = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
   g->placed = placement_of(h, &g->type, weights);
 }
@@ -125,5 +109,6 @@ void pass_place(Module *m) {
   h.n = mesh_order(m, h.axis);
   for (uint32_t i = 0; i < m->globals.n; i++) place_global(&h, m->globals.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) place_values(&h, m->fns.at[i]);
-  if (!h.failed) place_kept(m);
+  if (!h.failed) place_stages(m);
+  if (!h.failed && !diag_errors(m->ctx->diag)) place_kept(m);
 }

@@ -89,6 +89,7 @@ LoopShape loop_shape(const Op *o) {
                  .trip = attr_int(&o->attrs, ATTR_trip, 0),
                  .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                  .path = attr_str(&o->attrs, ATTR_path, NULL),
+                 .stages = attr_str(&o->attrs, ATTR_stages, NULL),
                  .over = attr_str(&o->attrs, ATTR_over, NULL)};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
   s.stacked = o->nin - s.carry - s.invariant;
@@ -138,6 +139,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   set_part(m, o, &s);
   if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
+  if (s.stages) attr_set_str(m, &o->attrs, ATTR_stages, s.stages);
   if (s.over) attr_set_str(m, &o->attrs, ATTR_over, s.over);
   o->callee = body;
   return o;

@@ -248,8 +248,8 @@ static const OpAttrs op_attrs[OP_COUNT] = {
     [OP_send] = {A(axis) | A(ways), A(reverse) | A(times) | A(piece)},
     [OP_kernel] = {0, A(work_at)},
     [OP_loop] = {A(carry) | A(invariant) | A(trip), A(first) | A(of) | A(into) | A(reverse) |
-                                                        A(path) | A(over) | A(work_at) | A(slots) |
-                                                        A(ring)},
+                                                        A(path) | A(stages) | A(over) | A(work_at) |
+                                                        A(slots) | A(ring)},
 };
 
 static const uint64_t fn_attrs[] = {

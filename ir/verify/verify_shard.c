@@ -201,20 +201,51 @@ static bool is_continued(const Op *loop, uint32_t operand) {
   return false;
 }
 
+/* Of a loop whose rounds an axis cuts: outside stacks are cut along the rounds, carried values are
+   whole before, or partial as a sum over the rounds, and partial behind; inside, whole. */
+static void check_stages(Verifier *v, const Op *op, int axis) {
+  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  Str dim = op->group[0].from[0];
+  bool fine = true;
+  for (uint32_t i = 0; i < op->nin; i++) {
+    Str state = placed(v, op->in[i])->on[axis];
+    fine &= state == (i < loop_whole(op) ? NULL : dim) || (i < carry && state == PARTIAL_SUM);
+    fine &= !op->callee->values.at[op->callee->args.at[i + 1]].placed.on[axis];
+  }
+  for (uint32_t i = 0; i < op->nout; i++) {
+    fine &= placed(v, op->out + i)->on[axis] == (i < carry ? PARTIAL_SUM : dim);
+    fine &= !op->callee->values.at[op->callee->results.at[i]].placed.on[axis];
+  }
+  if (!fine)
+    report(v, op, "[shard-c11] the rounds of a loop over %s are not cut over %s alone", dim,
+           v->m->mesh.at[axis].name);
+}
+
+/* Inside of a loop and outside of it, but for the axis of its stages. */
+static void same_but(Verifier *v, const Op *op, const char *what, uint32_t i, Placement a,
+                     Placement b, int axis) {
+  if (axis >= 0) a.on[axis] = b.on[axis] = NULL;
+  same(v, op, what, i, &a, &b);
+}
+
 static void check_loop(Verifier *v, const Op *op) {
   const Fn *body = op->callee;
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  const Attr *stages = attr_get(&op->attrs, ATTR_stages);
+  int axis = stages ? mesh_find(v->m, stages->s) : -1;
+  if (stages && axis < 0) report(v, op, "[shard-c4] the mesh has no axis `%s`", stages->s);
+  if (axis >= 0) check_stages(v, op, axis);
   for (uint32_t i = 0; i < op->nin; i++) {
     const Placement *arg = &body->values.at[body->args.at[i + 1]].placed;
-    same(v, op, "operand", i, placed(v, op->in[i]), arg);
+    same_but(v, op, "operand", i, *placed(v, op->in[i]), *arg, axis);
     bool sums = i < carry || is_continued(op, i);
     for (uint32_t k = 0; k < v->m->mesh.n && !sums; k++)
       if (is_partial(arg->on[k])) report(v, op, "[shard-c9] operand %u is partial", i);
   }
   for (uint32_t i = 0; i < op->nout; i++) {
     const Placement *result = &body->values.at[body->results.at[i]].placed;
-    same(v, op, "result", i, placed(v, op->out + i), result);
-    if (i < carry) same(v, op, "carried", i, placed(v, op->in[i]), result);
+    same_but(v, op, "result", i, *placed(v, op->out + i), *result, axis);
+    if (i < carry) same_but(v, op, "carried", i, *placed(v, op->in[i]), *result, axis);
     uint32_t on = loop_continues(op, i);
     if (on != NO_VALUE) same(v, op, "continued", i, placed(v, op->in[on]), result);
     if (has_maximum(result)) report(v, op, "[shard-c9] result %u is a partial maximum", i);

@@ -164,7 +164,8 @@ plan p for M { on box
 ASK = {
     'optim': ('optim', 'onebit_adam', 'train.optim=onebit_adam', 'adamw'),
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
-    'pipeline': ('plan', 'pipeline gpipe', 'plan.pipeline=gpipe', None),
+    'pipeline': ('plan', 'pipeline gpipe', 'plan.pipeline=gpipe', 'pipeline sequential'),
+    'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
     'offload': ('plan', 'offload optimizer -> host', 'plan.offload=optimizer', None),
     'recompute.offload': ('plan', 'recompute h keep = input offload = host', 'plan.recompute.offload=host', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),

@@ -48,6 +48,10 @@ static const Broken modules[] = {
      "trip = 2} : f32[L:2, A:4] partial(x)\n}\n"},
     {"shard-c10", "E1109",
      "collect\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\nentry @b {\n%0 = load @w : f32[A:4]\n}\n"},
+    {"shard-c11", "E1109",
+     "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\nreturn %1\n}\nbody @b(%0 : "
+     "f32[A:4]) {\n%1 = loop[L] @f, %0 {carry = 1, invariant = 0, trip = 2, stages = \"x\"} : "
+     "f32[A:4]\n}\n"},
     {"message-c1", "E1110",
      "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
      "\"x\", ways = 2, times = 3} : f32[A:4]\nreturn %1\n}\n"},

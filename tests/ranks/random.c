@@ -1,6 +1,7 @@
 /* Random programs under random plans: random SEED PLANS FILE... Each file runs under PLANS plans:
    one to three axes with random place lines, samples over two axes, every stage of `zero`, buckets
-   from one number to all, what layers keep, parts of the batch, padding, precision. It must equal
+   from one number to all, what layers keep, parts of the batch, padding, precision, and layers over
+   ranks. It must equal
    one rank, and in poisoned bytes itself (check.h); what the compiler refuses with a diagnostic
    counts as refused. Each trial runs in a process of its own. */
 #include "check.h"
@@ -96,13 +97,25 @@ static void add_recompute(Ctx *c, Plan *p, const char *file) {
   if (f) fclose(f);
 }
 
-static Plan random_plan(Ctx *c, const char *file) {
+/* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them. */
+static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
+  static const char *const axes[][2] = {
+      {"N2, N4", "2"}, {"N3", "3"}, {"N5", "4"}, {"N5", "2"}, {"N2", "2"}};
+  if (seed % 3) return;
+  const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
+  p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
+  p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
+  p->settings = arena_printf(c->arena, "%splan.pipeline=sequential ", p->settings);
+}
+
+static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {
   Plan p = {.mesh = "", .rules = "", .settings = ""};
   add_mesh(c, &p);
   add_settings(c, &p);
   add_recompute(c, &p, file);
   p.micro = (int64_t[]){0, 0, 1, 2}[draw(4)];
   p.pad = draw(2) ? 12 : 0;
+  add_stages(c, &p, seed);
   return p;
 }
 
@@ -114,13 +127,14 @@ static void print_plan(const char *file, const Plan *p) {
 /* Splits that do not divide, budgets and buckets that are too small. */
 static bool is_refusal(const char *error) {
   if (strstr(error, "E0602") && strstr(error, "in buckets of")) return true;
+  if (strstr(error, "E0901") && strstr(error, "a pipeline of")) return true;
   return strstr(error, "error[E07") && !strstr(error, "E0706");
 }
 
 static int run_one(const char *file, uint64_t seed) {
   Ctx *c = ctx_new();
   state = seed;
-  Trial t = {.file = file, .plan = random_plan(c, file), .steps = 2, .placed = true};
+  Trial t = {.file = file, .plan = random_plan(c, file, seed), .steps = 2, .placed = true};
   t.rate = "0.01"; /* large steps blow rounding up */
   t.train =
       arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",

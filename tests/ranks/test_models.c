@@ -55,6 +55,37 @@ static void llama(void **state) { (void)state, check_model(&models[1]); }
 static void bert(void **state) { (void)state, check_model(&models[2]); }
 static void mixer(void **state) { (void)state, check_model(&models[3]); }
 
+/* Layers over ranks, beside the other axes, ZeRO, accumulation and what layers keep; in bytes,
+   too. */
+static void stages(void **state) {
+  static const struct {
+    const char *file, *mesh, *rules, *recompute;
+    int zero, micro;
+  } plans[] = {
+      {"gpt2_ranks", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 0},
+      {"gpt2_ranks", "pipe = 2", "place Layers, Vocab -> pipe\n", "h.* keep = input", 0, 4},
+      {"llama_ranks", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n", NULL, 3,
+       4},
+      {"bert_ranks", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n", NULL, 2,
+       4},
+      {"gpt2_ranks", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
+       NULL, 1, 2},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    Ctx *c = ctx_new();
+    Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, plans[i].file), .steps = 3};
+    t.plan = (Plan){.mesh = plans[i].mesh, .rules = plans[i].rules, .zero = plans[i].zero};
+    t.plan.recompute = plans[i].recompute, t.plan.micro = plans[i].micro;
+    t.plan.settings = "plan.pipeline=sequential", t.placed = i % 2;
+    Outcome o = trial_run(c, &t);
+    if (o.error || o.worst > 1e-9)
+      fail_msg("plan %zu: %s %g at %s", i, o.error ? o.error : "", o.worst, o.where);
+    ctx_free(c);
+  }
+}
+
 /* Blocks are no terms of a partial sum. */
 static void terms_of_gradients(void **state) {
   static const char *const rules[] = {"place Heads -> t\n", "place Batch -> t\n",
@@ -189,6 +220,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(llama),
       cmocka_unit_test(bert),
       cmocka_unit_test(mixer),
+      cmocka_unit_test(stages),
       cmocka_unit_test(terms_of_gradients),
       cmocka_unit_test(padded_gradients_of_attention),
       cmocka_unit_test(sent_per_block),

@@ -1,0 +1,94 @@
+/* place: loops whose rounds an axis of the mesh cuts are the stages of a pipeline.
+
+   A dim that counts the layers of a stack and that a place line puts on an axis X: every loop over
+   it gets the attribute `stages = "X"`. Each rank of X then has a block of the rounds, and of all
+   that is stacked over them; the carried value goes from rank to rank (pass `localize`). Inside of
+   such a loop nothing is placed on X, whatever the rules say of other dims: its ranks are at
+   different layers there. What of a pipeline is not built yet is refused here, at the place line
+   (E0901). Must not: look at what the rounds compute. */
+#include "ir/loop.h"
+#include "ir/placement.h"
+#include "passes/internal.h"
+#include <string.h>
+
+typedef struct Stages {
+  Module *m;
+  bool failed;
+} Stages;
+
+static bool counts_layers(const Module *m, Str dim) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int stacked = 0, at = type_find(&g->type, dim);
+    for (const char *c = g->name; *c; c++) stacked += *c == '*';
+    if (g->kind == GLOBAL_PARAM && at >= 0 && at < stacked) return true;
+  }
+  return false;
+}
+
+/* The line that puts dim on an axis of several ranks. */
+static const PlaceRule *rule_for(const Module *m, Str dim) {
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
+      if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim) return &m->rules.at[i];
+  return NULL;
+}
+
+static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
+  s->failed = true;
+  return diag_at(s->m->ctx->diag, "E0901", span_of(s->m, r->loc), "%s not built yet", what);
+}
+
+static bool schedule_is_built(Stages *s, const PlaceRule *r) {
+  const char *schedule = module_setting(s->m, "plan.pipeline", "one_f_one_b");
+  if (!strcmp(schedule, "sequential")) return true;
+  Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));
+  diag_label(d, "layers over ranks are a pipeline");
+  diag_help(d, "`pipeline sequential`: one micro-batch at a time, all other stages wait");
+  return false;
+}
+
+/* On axis `at`: nothing inside is placed there. */
+static void clear(Fn *body, int at) {
+  for (uint32_t i = 0; i < body->values.n; i++) body->values.at[i].placed.on[at] = NULL;
+  for (OpId i = 0; i < body->ops.n; i++)
+    if (body->ops.at[i].code == OP_loop) clear(body->ops.at[i].callee, at);
+}
+
+static bool has_stages(const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_stages) || has_stages(o->callee)))
+      return true;
+  }
+  return false;
+}
+
+static void mark(Stages *s, Op *o) {
+  Str dim = o->group[0].from[0];
+  const PlaceRule *r = counts_layers(s->m, dim) ? rule_for(s->m, dim) : NULL;
+  int at = r ? mesh_find(s->m, r->axes.at[0]) : -1;
+  if (at < 0) return;
+  if (r->axes.n > 1) {
+    diag_label(refuse(s, r, "a pipeline over several axes is"), "stages stand along one axis");
+    return;
+  }
+  if (s->m->mesh.at[at].size == 1 || !schedule_is_built(s, r)) return;
+  if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
+    Report *d = refuse(s, r, "a pipeline of layers that keep different things is");
+    diag_help(d, "`recompute` of all layers alike, such as `h.*`");
+  } else if (has_stages(o->callee)) {
+    diag_label(refuse(s, r, "a pipeline inside of a pipeline is"), "a stack inside of a stack");
+  } else {
+    attr_set_str(s->m, &o->attrs, ATTR_stages, s->m->mesh.at[at].name);
+    clear(o->callee, at);
+  }
+}
+
+/* Callees stand above callers, so inner loops are marked first. */
+void place_stages(Module *m) {
+  Stages s = {.m = m};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n && !s.failed; k++)
+      if (m->fns.at[i]->ops.at[k].code == OP_loop) mark(&s, &m->fns.at[i]->ops.at[k]);
+}

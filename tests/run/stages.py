@@ -1,0 +1,78 @@
+"""Layers over ranks: python3 stages.py SHARDC
+
+One executable with a plan for one rank and pipelines of two, three and four ranks (alone, with tensor parallelism, with
+ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; schedules
+that are not built are refused at the word.
+"""
+import json, os, shutil, sys
+from common import check, run, text_file, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 8; Vocab = 257 pad 8; Embed = 16; Heads = 2; Layers = 6 }
+train t for Small { size Seq = 8; batch 12; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
+plan one for Small { micro 12 }
+plan two for Small { mesh pipe = 2
+ place Layers -> pipe
+ pipeline sequential
+ micro 3
+ recompute h.* keep = input }
+plan three for Small { mesh pipe = 3
+ place Layers, Vocab -> pipe
+ pipeline sequential }
+plan four for Small { mesh dp = 2, pipe = 2
+ place Batch -> dp
+ place Layers -> pipe
+ pipeline sequential
+ micro 2
+ zero 1 over dp }
+plan six for Small { mesh tp = 2, pipe = 3
+ place Heads, Mlp, Vocab -> tp else Seq
+ place Layers -> pipe
+ pipeline sequential }
+plan apart for Small { mesh pipe = 2
+ place Layers -> pipe
+ pipeline sequential
+ recompute h[0..2] keep = input }
+plan late for Small { mesh pipe = 2
+ place Layers -> pipe
+ pipeline gpipe }
+'''
+
+
+def losses(out): return [r['loss'] for r in map(json.loads, open(f'{folder}/{out}/metrics.jsonl')) if 'loss' in r]
+
+
+def start(ranks, *args):
+    call = ['./model'] if ranks == 1 else [SHARDC, 'run', './model', '-n', str(ranks), '--']
+    return ''.join(run(*call, *args, cwd=folder))
+
+
+def train(ranks, out, *args): return start(ranks, 'train', '--out', out, '--threads', '1', *args)
+
+
+def close(a, b, what): check(len(a) == len(b) and all(abs(x - y) < 2e-5 for x, y in zip(a, b)), f'{what}: {a} and {b}')
+
+
+try:
+    open(f'{folder}/m.shard', 'w').write(MODEL)
+    text_file(f'{folder}/text.txt')
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,two,three,four,six', '-o', 'model', cwd=folder)
+    train(1, 'r1')
+    for n in 2, 3, 4, 6:
+        train(n, f'r{n}')
+        close(losses('r1'), losses(f'r{n}'), f'{n} ranks')
+    train(3, 'moved', '--steps', '2')
+    for n, steps in (4, '3'), (1, '4'), (2, '6'): train(n, 'moved', '--resume', '--steps', steps)
+    close(losses('r1'), losses('moved'), 'from plan to plan')
+    said = [start(n, 'eval', '--out', 'moved', '--valid', '10%', '--threads', '1') for n in (1, 2, 4)]
+    value = [float(s.split('loss')[1].split()[0].strip(':=,')) for s in said]
+    check(max(value) - min(value) < 2e-5, said)
+    check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
+    err = run(SHARDC, 'compile', 'm.shard', '--plan', 'late', '-o', 'x', cwd=folder, expect=1)[1]
+    check('E0901' in err and 'gpipe' in err and not os.path.exists(f'{folder}/x'), err)
+    err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
+    check('E0901' in err and 'keep different things' in err, err)
+    print('pipelines of 2, 3, 4 and 6 ranks train as one')
+finally:
+    shutil.rmtree(folder)
