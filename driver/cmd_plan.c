@@ -53,7 +53,10 @@ static Exit plan_module(Cli *o, Planned *p) {
   p->machine = plan_machine(p->m);
   p->traffic = module_traffic(p->m);
   p->flop = work.flop, p->moved = work.bytes;
-  p->time = plan_time(p->m, &p->machine, &p->traffic, p->flop, p->moved);
+  IrCount others = module_waited(p->m);
+  p->waited = others.flop;
+  p->time =
+      plan_time(p->m, &p->machine, &p->traffic, p->flop + others.flop, p->moved + others.bytes);
   p->lanes = plan_lanes(p->m, &p->machine);
   lanes_hide(&p->lanes, p->m, &p->time);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
@@ -200,6 +203,9 @@ static void say_plan(const Planned *p) {
   say_accumulation(p);
   printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
          plan_amount(p->m->arena, p->moved));
+  if (p->waited > 0)
+    printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n", p->waited,
+           100 * p->waited / (p->flop + p->waited));
   say_layouts(p);
   say_time(p);
 }

@@ -26,6 +26,7 @@ typedef struct Planned {
   Machine machine;
   TrafficList traffic;
   double flop, moved; /* of a step: operations, bytes between kernels and memory */
+  double waited;      /* operations of other stages of a pipeline, done meanwhile */
   Lanes lanes;        /* of a step; nothing if the machine does not say how fast it is */
   StepTime time;
   bool fits;

@@ -203,6 +203,28 @@ IrCount module_count(const Module *m) {
   return f ? ir_count(m, f) : (IrCount){0};
 }
 
+static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum) {
+  int64_t open = 0, others = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (op_is_hop(o->code)) {
+      open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ways, 1) - 1;
+    } else if (open > 0) {
+      IrCount c = op_count(m, f, o);
+      sum->flop += times * (double)others * c.flop, sum->bytes += times * (double)others * c.bytes;
+    } else if (o->code == OP_loop) {
+      add_waited(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+    }
+  }
+}
+
+IrCount module_waited(const Module *m) {
+  IrCount sum = {0};
+  const Fn *f = ir_main_entry(m);
+  if (f) add_waited(m, f, 1, &sum);
+  return sum;
+}
+
 /* ---- as text ---- */
 
 /* " (+12.5 %)", or nothing if there is no change to tell. */

@@ -11,6 +11,9 @@ IrCount ir_count(const Module *m, const Fn *f);
 /* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */
 const Fn *ir_main_entry(const Module *m);
 IrCount module_count(const Module *m); /* of that entry; zeros without one */
+/* What other stages do while a rank waits for them, in a run of that entry: what stands between a
+   receive and a send, once for every other rank of the axis. */
+IrCount module_waited(const Module *m);
 
 /* One line without its end: the numbers of that entry, and the change against m->was. */
 const char *ir_head(const Module *m);
