@@ -24,7 +24,7 @@ enum {
   KINDS = 7,
   TABLE = 64,
   FAILING = 2,
-  STALL = 16
+  STALL = 3 * KINDS + 1 /* the second row over the second axis */
 };
 typedef enum Ill { WELL, DIES, SLEEPS, STALLS, FAILS } Ill; /* what is wrong with rank FAILING */
 
@@ -245,8 +245,8 @@ static void a_gpu_does_not_come(void **state) {
   (void)state;
   setenv("SHARDC_LATE", "2", 1);
   end_of(STALLS, 1, "error[R0902]: rank 2 (",
-         "did not come to reduce-scatter #17 of a test over tensor; it is still at work in "
-         "all-reduce #16 of a test over tensor");
+         "did not come to reduce-scatter #23 of a test over tensor; it is still at work in "
+         "all-reduce #22 of a test over tensor");
 }
 
 static void nccl_fails(void **state) {
