@@ -2,7 +2,7 @@
 #ifndef SHARDC_NVPTX_FLASH_H
 #define SHARDC_NVPTX_FLASH_H
 #include "codegen/attention_head.h"
-#include "ir/kernel/flash_gpu.h"
+#include "ir/kernel/flash_list.h"
 #include "load.h"
 
 typedef struct FlashGpu {
@@ -19,6 +19,9 @@ typedef struct FlashGpu {
   LLVMValueRef row0, slice; /* i32: first row of the CTA, first element of its slice of the width */
   TileLoad row[2], column[2]; /* tiles; columns in two stages of all tiles */
   int64_t row_at[2], column_at, stage_bytes, scores_at; /* in shared memory */
+  FlashLists lists;                                     /* of the phase */
+  LLVMValueRef order, runs; /* its tables */
+  LLVMValueRef list, unit;  /* i32: the CTA's first run and its first unit, -1: none */
 } FlashGpu;
 
 enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lane */
@@ -31,6 +34,20 @@ void flash_begin(FlashGpu *x, int phase);      /* the phase, its head, rows and 
 void flash_read_rows(FlashGpu *x);             /* begins to copy the row tiles */
 LLVMValueRef flash_row(FlashGpu *x, int half); /* i32: the lane's row of either half of its 16 */
 LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q); /* .. its columns */
+ValueId flash_tile_value(const FlashGpu *x, bool column, int i, int *bit); /* bit: FLASH_COPY_.. */
+LLVMValueRef flash_base(FlashGpu *x, ValueId v, Str row); /* first element of the head */
+
+/* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
+void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
+LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index); /* f32 there */
+
+/* ---- lists of tiles (flash_list.c) ---- */
+void flash_list_setup(FlashGpu *x); /* the phase's tables, if it has lists */
+void flash_list_place(FlashGpu *x); /* rows, slice and head of a CTA, in the tables' order */
+/* i32: where the run ends * 2 + full; the first unit of the next one, -1: none */
+void flash_list_run(FlashGpu *x, LLVMValueRef number, LLVMValueRef word[2]);
+
+/* ---- the walk (flash_walk.c) ---- */
 /* Walks over the blocks of columns that the mask admits, two stages in turn; `work` gets the first
    column, the stage's offset, whether all scores are admitted. */
 typedef struct FlashBlock {
@@ -39,9 +56,6 @@ typedef struct FlashBlock {
 } FlashBlock;
 typedef void FlashWork(FlashGpu *x, const FlashBlock *b, void *with);
 void flash_walk(FlashGpu *x, FlashWork *work, void *with);
-/* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
-void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
-LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index); /* f32 there */
 
 /* ---- products (flash_product.c) ---- */
 /* out = row tile r . column tile c: 16 rows of the warp, all columns of the block */

@@ -1,5 +1,5 @@
-/* Attention on GPUs: heads, tiles in shared memory, the walk over blocks of columns, results. See
-   flash.c. Offsets of tensors go through the expression generator, so any storage order will do. */
+/* Attention on GPUs: heads, tiles in shared memory, results. See flash.c. Offsets of tensors go
+   through the expression generator, so any storage order will do. */
 #include "flash.h"
 #include "ir/support/num.h"
 
@@ -26,8 +26,7 @@ static int64_t stride_of(const FlashGpu *x, ValueId v, Str dim) {
   return expr_stride(x->e->k, v, type_find(value_type(x->e->k, v), dim));
 }
 
-/* First element of the head. */
-static LLVMValueRef base_of(FlashGpu *x, ValueId v, Str row) {
+LLVMValueRef flash_base(FlashGpu *x, ValueId v, Str row) {
   Point p = flash_point(x);
   point_set(&p, (Index){.dim = row, .at = emit_i64(x->e, 0)});
   point_set(&p, (Index){.dim = x->f.dim, .at = emit_i64(x->e, 0)});
@@ -48,12 +47,12 @@ static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit,
   l.k_extent = l.k.inner, l.k_tile = l.side.rows;
   l.mn_extent = f->width, l.mn_tile = x->g.width;
   l.threads = 2 * (int)x->g.tile[FLASH_GPU_ROWS], l.mn0 = warp_i32(&x->w, 0);
-  l.base = base_of(x, v, row);
+  l.base = flash_base(x, v, row);
   tile_load_setup(&x->w, &l, at);
   return l;
 }
 
-static ValueId tile_value(const FlashGpu *x, bool column, int i, int *bit) {
+ValueId flash_tile_value(const FlashGpu *x, bool column, int i, int *bit) {
   const Flash *f = &x->f;
   bool keys = column != x->rows_are_keys;
   if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? f->v : f->k;
@@ -64,14 +63,14 @@ static void setup_tiles(FlashGpu *x) {
   int rows = flash_gpu_tiles(x->phase, false), columns = flash_gpu_tiles(x->phase, true), bit;
   int64_t at = 0;
   for (int i = 0; i < rows; i++, at += x->g.row.bytes) {
-    ValueId v = tile_value(x, false, i, &bit);
+    ValueId v = flash_tile_value(x, false, i, &bit);
     x->row_at[i] = at;
     x->row[i] = load_of(x, v, x->rows_are_keys, false, bit, at);
   }
   x->column_at = at, x->stage_bytes = columns * x->g.column.bytes;
   x->scores_at = at + 2 * x->stage_bytes;
   for (int i = 0; i < columns; i++) {
-    ValueId v = tile_value(x, true, i, &bit);
+    ValueId v = flash_tile_value(x, true, i, &bit);
     x->column[i] = load_of(x, v, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
   }
 }
@@ -82,6 +81,10 @@ static void place(FlashGpu *x) {
   Warp *w = &x->w;
   Emit *e = x->e;
   const Flash *f = &x->f;
+  if (x->lists.there) {
+    flash_list_place(x);
+    return;
+  }
   int64_t blocks = ceil_div(x->rows, x->g.tile[FLASH_GPU_ROWS]);
   LLVMValueRef slices = warp_div(w, w->cta, blocks), block = warp_rem(w, w->cta, blocks);
   if (!x->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
@@ -102,6 +105,7 @@ void flash_begin(FlashGpu *x, int phase) {
   x->rows = x->rows_are_keys ? x->f.keys : x->f.queries;
   x->columns = x->rows_are_keys ? x->f.queries : x->f.keys;
   if (x->phase == FLASH_ROWSUMS) return;
+  flash_list_setup(x);
   place(x);
   setup_tiles(x);
 }
@@ -125,117 +129,6 @@ LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
   Warp *w = &x->w;
   LLVMValueRef at = warp_times(w, warp_rem(w, w->lane, 4), 2);
   return warp_plus(w, warp_add(w, c0, at), block * FLASH_BLOCK + q);
-}
-
-/* ---- the walk ---- */
-
-typedef struct TileWalk {
-  FlashGpu *x;
-  int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
-} TileWalk;
-
-static LLVMValueRef first_column(TileWalk *k, LLVMValueRef unit) {
-  Warp *w = &k->x->w;
-  return warp_times(w, warp_rem(w, unit, k->blocks), k->x->g.tile[FLASH_GPU_COLUMNS]);
-}
-
-static void enter_unit(TileWalk *k, LLVMValueRef unit) { /* its head */
-  FlashGpu *x = k->x;
-  if (x->rows_are_keys) x->group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
-}
-
-static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  enter_unit(k, unit);
-  LLVMValueRef c0 = first_column(k, unit), row0 = x->row0;
-  LLVMValueRef c1 =
-      warp_min(w, warp_plus(w, c0, x->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, x->columns));
-  LLVMValueRef row1 =
-      warp_min(w, warp_plus(w, row0, x->g.tile[FLASH_GPU_ROWS]), warp_i32(w, x->rows));
-  LLVMValueRef at[] = {row0, row1, c0, c1};
-  for (int i = 0; i < 4; i++) at[i] = warp_wide(w, at[i]);
-  int rows = x->rows_are_keys ? 2 : 0; /* queries come first */
-  AttentionHead h = flash_head(x);
-  return attention_head_facts(&h, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
-}
-
-/* The first unit from `unit` on that has a score to compute, or the number of units. */
-static LLVMValueRef next_unit(TileWalk *k, LLVMValueRef unit) {
-  Warp *w = &k->x->w;
-  Emit *e = k->x->e;
-  if (k->x->f.mask == NO_VALUE) return unit;
-  Registers at = warp_registers(w, w->i32, 1);
-  warp_set(w, &at, 0, unit);
-  WarpLoop l = warp_loop(w);
-  LLVMValueRef i = warp_get(w, &at, 0);
-  LLVMValueRef none = LLVMBuildNot(e->builder, facts_of(k, i).some, "");
-  LLVMValueRef there = warp_less(w, i, warp_i32(w, k->units));
-  warp_loop_while(w, &l, LLVMBuildAnd(e->builder, there, none, ""));
-  warp_set(w, &at, 0, warp_plus(w, i, 1));
-  warp_loop_end(w, &l);
-  return warp_get(w, &at, 0);
-}
-
-static void begin_unit(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  int bit;
-  enter_unit(k, unit);
-  LLVMValueRef there = warp_less(w, unit, warp_i32(w, k->units));
-  LLVMValueRef block = warp_rem(w, unit, k->blocks), end = warp_i32(w, k->blocks);
-  block = LLVMBuildSelect(x->e->builder, there, block, end, "");
-  if (x->rows_are_keys) { /* no head after the last one */
-    LLVMValueRef last = emit_i64(x->e, x->f.group.count - 1);
-    x->group = LLVMBuildSelect(x->e->builder, there, x->group, last, "");
-  }
-  for (int i = 0; i < flash_gpu_tiles(x->phase, true); i++) {
-    ValueId v = tile_value(x, true, i, &bit);
-    if (x->rows_are_keys) x->column[i].base = base_of(x, v, x->f.query);
-    tile_load_begin(w, &x->column[i], block, end, stage);
-  }
-}
-
-static void end_unit(TileWalk *k, LLVMValueRef stage) {
-  for (int i = 0; i < flash_gpu_tiles(k->x->phase, true); i++)
-    tile_load_end(&k->x->w, &k->x->column[i], stage);
-}
-
-static FlashBlock block_of(TileWalk *k, LLVMValueRef unit, LLVMValueRef stage) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  FlashBlock b = {.c0 = first_column(k, unit), .stage = stage, .all = facts_of(k, unit).all};
-  b.head = x->rows_are_keys ? warp_add(w, x->head, warp_div(w, unit, k->blocks)) : x->head;
-  if (x->rows_are_keys || x->columns % x->g.tile[FLASH_GPU_COLUMNS] == 0) return b;
-  LLVMValueRef end = warp_plus(w, b.c0, x->g.tile[FLASH_GPU_COLUMNS] - 1);
-  LLVMValueRef whole = warp_less(w, end, warp_i32(w, x->columns));
-  b.all = LLVMBuildAnd(x->e->builder, b.all, whole, "");
-  return b;
-}
-
-void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
-  Warp *w = &x->w;
-  TileWalk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
-  k.units = k.blocks * (x->rows_are_keys ? x->f.group.count : 1);
-  Registers unit = warp_registers(w, w->i32, 1), stage = warp_registers(w, w->i32, 1);
-  LLVMValueRef zero = warp_i32(w, 0), first = next_unit(&k, zero);
-  begin_unit(&k, first, zero), end_unit(&k, zero);
-  warp_commit(w);
-  warp_set(w, &unit, 0, first), warp_set(w, &stage, 0, zero);
-  WarpLoop l = warp_loop(w);
-  LLVMValueRef now = warp_get(w, &unit, 0), here = warp_get(w, &stage, 0);
-  warp_loop_while(w, &l, warp_less(w, now, warp_i32(w, k.units)));
-  warp_wait(w, 0), warp_barrier(w);
-  LLVMValueRef next = next_unit(&k, warp_plus(w, now, 1));
-  LLVMValueRef other = warp_sub(w, warp_i32(w, x->stage_bytes), here);
-  begin_unit(&k, next, other);
-  warp_commit(w);
-  FlashBlock b = block_of(&k, now, here);
-  work(x, &b, with);
-  end_unit(&k, other);
-  warp_set(w, &unit, 0, next), warp_set(w, &stage, 0, other);
-  warp_loop_end(w, &l);
-  warp_wait(w, 0);
 }
 
 /* ---- results ---- */

@@ -1,0 +1,188 @@
+/* From the mask of attention to lists of tiles; see flash_list.h. States of tiles come from
+   ir/blocks.h, one map per head that the mask tells apart; each CTA's row of a map, or column where
+   rows are keys, becomes runs, and equal lists are kept once. Lists of keys go through the heads of
+   the group, one after the other, so dk and dv have one owner and one order. */
+#include "flash_list.h"
+#include "ir/blocks.h"
+#include "ir/mask_range.h"
+#include "ir/support/num.h"
+#include <stdlib.h>
+
+#define NONE UINT32_MAX
+
+enum { HEADS = 64, MOST_STATES = 1 << 25, MOST_RUNS = 1 << 19, FEW = 40 /* percent */ };
+
+typedef struct Listing {
+  Arena *a, *work;
+  const Fn *k;
+  const Flash *f;
+  FlashLists *x;
+  bool keys;               /* rows are keys */
+  int64_t rows, columns;   /* of a tile of scores */
+  int64_t blocks, groups;  /* tiles of columns; heads of queries that a CTA has in turn */
+  int heads;               /* all that the mask tells apart, and how many that makes */
+  Axis head[MAX_RANK * 2];
+  int64_t count;
+  BlockMap *map;
+  uint32_t *slot, slots;   /* first run + 1 of lists by a hash of them */
+} Listing;
+
+/* ---- heads ---- */
+
+/* Position in `dim` of a flat index over d; -1: d does not have it. */
+static int64_t index_in(const FlashDims *d, int64_t flat, Str dim) {
+  for (int i = d->n; i-- > 0; flat /= d->axis[i].size)
+    if (d->axis[i].dim == dim) return flat % d->axis[i].size;
+  return -1;
+}
+
+static bool find_heads(Listing *l) {
+  l->heads = mask_heads(l->k, l->f->mask, l->f->query, l->f->key, l->head), l->count = 1;
+  l->x->classes = 1;
+  for (int i = 0; i < l->heads; i++) {
+    bool shared = index_in(&l->f->shared, 0, l->head[i].dim) >= 0;
+    if (!shared && index_in(&l->f->group, 0, l->head[i].dim) < 0) return false;
+    if ((l->count *= l->head[i].size) > HEADS) return false;
+    if (l->keys && !shared) continue;
+    l->x->head[l->x->heads++] = l->head[i], l->x->classes *= l->head[i].size;
+  }
+  return true;
+}
+
+/* Which map heads of a class have, of head g of the group. */
+static const BlockMap *map_of(const Listing *l, int64_t class, int64_t g) {
+  FlashDims d = {.n = l->x->heads};
+  memcpy(d.axis, l->x->head, sizeof l->x->head[0] * (size_t)d.n);
+  int64_t at = 0;
+  for (int i = 0; i < l->heads; i++) {
+    int64_t p = index_in(&d, class, l->head[i].dim);
+    if (p < 0) p = index_in(&l->f->group, g, l->head[i].dim);
+    at = at * l->head[i].size + p;
+  }
+  return &l->map[at];
+}
+
+static void make_maps(Listing *l) {
+  const Flash *f = l->f;
+  int64_t high = l->keys ? l->columns : l->rows, wide = l->keys ? l->rows : l->columns;
+  for (int64_t i = 0; i < l->count; i++) {
+    BlockHead at[MAX_RANK * 2];
+    int64_t left = i;
+    for (int k = l->heads; k-- > 0; left /= l->head[k].size)
+      at[k] = (BlockHead){l->head[k].dim, left % l->head[k].size};
+    l->map[i] = mask_blocks(l->work, l->k, f->mask, (Axis){f->query, f->queries},
+                            (Axis){f->key, f->keys}, high, wide, l->heads, at);
+  }
+}
+
+/* Masks whose queries see keys wholly, then in part, then not at all are walked as well by
+   intervals, unless there is much to pass over. */
+static bool worth_it(const Listing *l) {
+  int64_t listed = 0, all = 0;
+  for (int64_t i = 0; i < l->count; i++) {
+    const BlockMap *m = &l->map[i];
+    listed += m->partial + m->full, all += m->rows * m->columns;
+    for (int64_t r = 0; r < m->rows; r++)
+      for (int64_t c = 1; c < m->columns; c++)
+        if (m->state[r * m->columns + c] > m->state[r * m->columns + c - 1]) return true;
+  }
+  return listed * 100 < all * FEW;
+}
+
+/* ---- lists ---- */
+
+static BlockState state_of(const Listing *l, const BlockMap *m, int64_t row, int64_t column) {
+  BlockState s = (BlockState)m->state[l->keys ? column * m->columns + row : row * m->columns + column];
+  bool whole = l->keys || (column + 1) * l->columns <= l->f->keys;
+  return s == BLOCK_FULL && !whole ? BLOCK_PARTIAL : s;
+}
+
+static void push(Listing *l, FlashWords *w, uint32_t word) { vec_push(l->a, *w, word); }
+
+/* The runs of a CTA behind all others; how many tiles they have. */
+static int64_t put_runs(Listing *l, int64_t class, int64_t row, uint32_t *first) {
+  FlashLists *x = l->x;
+  BlockState now = BLOCK_ABSENT;
+  int64_t n = 0;
+  *first = NONE;
+  for (int64_t u = 0; u < l->blocks * l->groups; u++) {
+    BlockState s = state_of(l, map_of(l, class, u / l->blocks), row, u % l->blocks);
+    if (s != now && s != BLOCK_ABSENT) {
+      if (n) vec_last(x->runs) = (uint32_t)u;
+      else *first = (uint32_t)u;
+      push(l, &x->runs, 0), push(l, &x->runs, NONE);
+    }
+    now = s;
+    if (s == BLOCK_ABSENT) continue;
+    x->runs.at[x->runs.n - 2] = (uint32_t)(u + 1) * 2 + (s == BLOCK_FULL), n++;
+    *(s == BLOCK_FULL ? &x->full : &x->partial) = true;
+  }
+  return n;
+}
+
+/* The list behind all others, from word `from` on, or an earlier one like it: its first run. */
+static uint32_t kept_list(Listing *l, uint32_t from) {
+  FlashLists *x = l->x;
+  uint32_t n = x->runs.n - from;
+  if (!n) return 0;
+  uint64_t h = 14695981039346656037u;
+  for (uint32_t i = 0; i < n; i++) h = (h ^ x->runs.at[from + i]) * 1099511628211u;
+  uint32_t *s = &l->slot[(h ^ h >> 32) % l->slots];
+  while (*s) {
+    uint32_t first = 2 * (*s - 1);
+    if (first + n <= from && !memcmp(&x->runs.at[first], &x->runs.at[from], 4 * (size_t)n))
+      return x->runs.n = from, first / 2;
+    s = s + 1 == l->slot + l->slots ? l->slot : s + 1;
+  }
+  return *s = from / 2 + 1, from / 2;
+}
+
+typedef struct Place {
+  int64_t length;
+  uint32_t row, list, first;
+} Place;
+
+static int longer_first(const void *a, const void *b) {
+  const Place *x = a, *y = b;
+  if (x->length != y->length) return x->length < y->length ? 1 : -1;
+  return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static bool make_lists(Listing *l) {
+  FlashLists *x = l->x;
+  int64_t n = x->classes * x->tiles;
+  Place *place = ARENA_ARRAY(l->work, Place, n + 1);
+  l->slots = (uint32_t)(2 * n + 1), l->slot = ARENA_ARRAY(l->work, uint32_t, l->slots);
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t from = x->runs.n, first;
+    int64_t length = put_runs(l, i / x->tiles, i % x->tiles, &first);
+    x->listed += length;
+    place[i] = (Place){length, (uint32_t)i, kept_list(l, from), first};
+    if (x->runs.n > 2 * MOST_RUNS) return false;
+  }
+  qsort(place, (size_t)n, sizeof *place, longer_first);
+  for (int64_t i = 0; i < n; i++) {
+    const uint32_t word[] = {place[i].row, place[i].list, place[i].first, 0};
+    for (int k = 0; k < 4; k++) push(l, &x->order, word[k]);
+  }
+  if (!x->runs.n) push(l, &x->runs, 0), push(l, &x->runs, NONE);
+  return true;
+}
+
+FlashLists flash_lists(Arena *a, const Fn *k, const Flash *f, const FlashGpuPlan *p,
+                       FlashPhase phase) {
+  FlashLists x = {0};
+  if (f->mask == NO_VALUE || phase == FLASH_ROWSUMS) return x;
+  Listing l = {.a = a, .work = arena_new(), .k = k, .f = f, .x = &x, .keys = phase == FLASH_DKV};
+  l.rows = p->tile[FLASH_GPU_ROWS], l.columns = p->tile[FLASH_GPU_COLUMNS];
+  x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
+  l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
+  l.groups = l.keys ? f->group.count : 1;
+  if (find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
+    l.map = ARENA_ARRAY(l.work, BlockMap, l.count);
+    make_maps(&l);
+    x.there = worth_it(&l) && make_lists(&l);
+  }
+  arena_free(l.work);
+  return x;
+}

@@ -1,0 +1,31 @@
+/* Which tiles of scores each CTA of attention computes on a GPU, as constants of its kernel.
+
+   A CTA walks a list of runs of units: a unit is a tile of columns of one head of queries (number:
+   head of the group * tiles of columns + tile). Runs are full (all scores of these tiles count) or
+   partial. Lists follow from the mask by ir/blocks.h, per tile of the kernel: a tile over several
+   blocks of a pattern lists what any of them does. CTAs that agree share a list.
+
+   Must not: be as large as all scores. Where positions alone say little (no mask, data, causal),
+   there are no lists, and kernels ask the mask over intervals (codegen/attention_head.c). */
+#ifndef SHARDC_FLASH_LIST_H
+#define SHARDC_FLASH_LIST_H
+#include "flash_gpu.h"
+
+typedef VEC(uint32_t) FlashWords;
+
+typedef struct FlashLists {
+  bool there, full, partial; /* some runs are full, partial */
+  int heads;                 /* dims by whose positions the lists of CTAs differ */
+  Axis head[MAX_RANK * 2];
+  int64_t classes, tiles; /* of heads, by these dims, the last one varies fastest; rows per head */
+  int64_t listed;         /* tiles of scores, over all classes, each head of a group by itself */
+  /* [classes * tiles][4]: class * tiles + tile of rows, its first run, its first unit (~0: none),
+     0; the longest lists first */
+  FlashWords order;
+  /* [][2]: where the run ends * 2 + full, the first unit of the one that follows (~0: none) */
+  FlashWords runs;
+} FlashLists;
+
+FlashLists flash_lists(Arena *a, const Fn *k, const Flash *f, const FlashGpuPlan *p,
+                       FlashPhase phase);
+#endif
