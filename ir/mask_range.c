@@ -142,6 +142,15 @@ MaskQuestion mask_question(Arena *a, const Fn *f) {
                         .when = ARENA_ARRAY(a, uint32_t, 2 * f->values.n + 2)};
 }
 
+bool mask_range_knows(OpCode c) {
+  static const OpCode known[] = {OP_const, OP_iota, OP_expand, OP_copy,   OP_stop, OP_cast, OP_neg,
+                                 OP_abs,   OP_not,  OP_and,    OP_or,     OP_lt,   OP_le,   OP_eq,
+                                 OP_add,   OP_sub,  OP_min,    OP_max,    OP_mul,  OP_div,  OP_lookup};
+  for (size_t i = 0; i < COUNT_OF(known); i++)
+    if (known[i] == c) return true;
+  return false;
+}
+
 int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to) {
   int i = 0;
   while (i < x->n && x->dim[i] != dim) i++;

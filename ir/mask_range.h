@@ -23,6 +23,7 @@ typedef struct MaskQuestion {
 } MaskQuestion;
 
 MaskQuestion mask_question(Arena *a, const Fn *f);
+bool mask_range_knows(OpCode c); /* it is as sure of a result as of its operands */
 int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to); /* the dim's number in x */
 
 typedef struct MaskFinding {

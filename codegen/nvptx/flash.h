@@ -20,8 +20,8 @@ typedef struct FlashGpu {
   TileLoad row[2], column[2]; /* tiles; columns in two stages of all tiles */
   int64_t row_at[2], column_at, stage_bytes, scores_at; /* in shared memory */
   FlashLists lists;                                     /* of the phase */
-  LLVMValueRef order, runs; /* its tables */
-  LLVMValueRef list, unit;  /* i32: the CTA's first run and its first unit, -1: none */
+  LLVMValueRef order, runs;                             /* its tables */
+  LLVMValueRef list, unit; /* i32: the CTA's first run and its first unit, -1: none */
 } FlashGpu;
 
 enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lane */
@@ -53,6 +53,8 @@ void flash_list_run(FlashGpu *x, LLVMValueRef number, LLVMValueRef word[2]);
 typedef struct FlashBlock {
   LLVMValueRef c0, stage, all; /* i32, i32, i1 */
   LLVMValueRef head;           /* i32: of the queries */
+  int parts; /* of the mask, that are asked where all are admitted: lists know positions alone */
+  const ValueId *part;
 } FlashBlock;
 typedef void FlashWork(FlashGpu *x, const FlashBlock *b, void *with);
 void flash_walk(FlashGpu *x, FlashWork *work, void *with);

@@ -153,8 +153,23 @@ void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, L
   else apply_fma(x, out, p, c, stage);
 }
 
+/* i1: these parts of the mask (NULL: all of it) admit queries p and key. */
+static LLVMValueRef parts_admit(FlashGpu *x, const ValueId *part, int parts, const Point *p,
+                                LLVMValueRef key) {
+  Flash f = x->f;
+  AttentionHead h = {x->e, &f, x->shared, x->group};
+  if (!part) return attention_head_admits(&h, p, key, 1);
+  LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(x->e->context), 1, 0);
+  for (int i = 0; i < parts; i++) {
+    f.mask = part[i];
+    yes = LLVMBuildAnd(x->e->builder, yes, attention_head_admits(&h, p, key, 1), "");
+  }
+  return yes;
+}
+
 /* i1: score i of the lane counts. Indexes outside are not looked at. */
-static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i) {
+static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i, const ValueId *part,
+                             int parts) {
   Warp *w = &x->w;
   const Flash *f = &x->f;
   LLVMValueRef row = flash_row(x, i / 2 % 2), column = flash_column(x, b->c0, i / 4, i % 2),
@@ -166,8 +181,7 @@ static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i) {
   row = warp_wide(w, warp_min(w, row, rows)), column = warp_wide(w, warp_min(w, column, columns));
   Point p = flash_point(x);
   point_set(&p, (Index){.dim = f->query, .at = x->rows_are_keys ? column : row});
-  AttentionHead h = flash_head(x);
-  LLVMValueRef yes = attention_head_admits(&h, &p, x->rows_are_keys ? row : column, 1);
+  LLVMValueRef yes = parts_admit(x, part, parts, &p, x->rows_are_keys ? row : column);
   return in ? LLVMBuildAnd(x->e->builder, in, yes, "") : yes;
 }
 
@@ -190,18 +204,27 @@ LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score) {
   return ordered(x) ? LLVMBuildFMul(x->e->builder, score, factor, "") : score;
 }
 
+/* Where `here` holds, which is the same for the whole CTA. */
+static void apply_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b, LLVMValueRef here,
+                       const ValueId *part, int parts) {
+  Warp *w = &x->w;
+  Emit *e = x->e;
+  if (LLVMIsAConstantInt(here) && !surely(here)) return;
+  Branch some = emit_if(e, here);
+  for (int i = 0; i < scores->n; i++) {
+    LLVMValueRef in = admitted(x, b, i, part, parts);
+    warp_set(w, scores, i,
+             LLVMBuildSelect(e->builder, in, warp_get(w, scores, i), emit_f32(e, NOTHING), ""));
+  }
+  emit_end_if(e, some);
+}
+
 void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b) {
   Warp *w = &x->w;
   Emit *e = x->e;
   LLVMValueRef factor = emit_f32(e, x->f.scale * LOG2_E);
   for (int i = 0; !ordered(x) && i < scores->n; i++)
     warp_set(w, scores, i, LLVMBuildFMul(e->builder, warp_get(w, scores, i), factor, ""));
-  if (surely(b->all)) return;
-  Branch some = emit_if(e, LLVMBuildNot(e->builder, b->all, ""));
-  for (int i = 0; i < scores->n; i++) {
-    LLVMValueRef in = admitted(x, b, i);
-    warp_set(w, scores, i,
-             LLVMBuildSelect(e->builder, in, warp_get(w, scores, i), emit_f32(e, NOTHING), ""));
-  }
-  emit_end_if(e, some);
+  if (b->parts) apply_mask(x, scores, b, b->all, b->part, b->parts);
+  apply_mask(x, scores, b, LLVMBuildNot(e->builder, b->all, ""), NULL, 0);
 }

@@ -149,6 +149,7 @@ static FlashBlock block_of(TileWalk *k, const Unit *u, LLVMValueRef stage) {
   Warp *w = &x->w;
   FlashBlock b = {.c0 = first_column(k, u->number), .stage = stage, .head = x->head};
   b.all = x->lists.there ? all_by_list(k, u->run[0]) : all_by_mask(k, u->number);
+  b.parts = x->lists.parts, b.part = x->lists.part; /* none without lists */
   enter_unit(k, u->number);
   if (x->rows_are_keys) b.head = warp_add(w, x->head, warp_div(w, u->number, k->blocks));
   return b;

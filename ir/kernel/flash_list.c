@@ -17,14 +17,16 @@ typedef struct Listing {
   const Fn *k;
   const Flash *f;
   FlashLists *x;
-  bool keys;               /* rows are keys */
-  int64_t rows, columns;   /* of a tile of scores */
-  int64_t blocks, groups;  /* tiles of columns; heads of queries that a CTA has in turn */
-  int heads;               /* all that the mask tells apart, and how many that makes */
+  bool keys;              /* rows are keys */
+  int64_t rows, columns;  /* of a tile of scores */
+  int64_t blocks, groups; /* tiles of columns; heads of queries that a CTA has in turn */
+  int heads;              /* all that the mask tells apart, and how many that makes */
   Axis head[MAX_RANK * 2];
   int64_t count;
+  int nsure; /* parts of the mask that positions decide */
+  ValueId sure[MASK_PARTS];
   BlockMap *map;
-  uint32_t *slot, slots;   /* first run + 1 of lists by a hash of them */
+  uint32_t *slot, slots; /* first run + 1 of lists by a hash of them */
 } Listing;
 
 /* ---- heads ---- */
@@ -62,16 +64,54 @@ static const BlockMap *map_of(const Listing *l, int64_t class, int64_t g) {
   return &l->map[at];
 }
 
-static void make_maps(Listing *l) {
+/* ---- parts of the mask ---- */
+
+static bool by_positions(const Listing *l, ValueId v, uint8_t *known) {
+  enum { YES = 1, NO };
+  const Op *o = value_def(l->k, v);
+  if (known[v]) return known[v] == YES;
+  bool yes = o && o->nout == 1 && mask_range_knows(o->code);
+  for (uint32_t i = 0; yes && i < o->nin; i++) yes = by_positions(l, o->in[i], known);
+  return known[v] = yes ? YES : NO, yes;
+}
+
+/* Those below `and`s; false: too many. */
+static bool find_parts(Listing *l, ValueId v, uint8_t *known) {
+  FlashLists *x = l->x;
+  const Op *o = value_def(l->k, v);
+  if (by_positions(l, v, known)) return l->sure[l->nsure++] = v, l->nsure < MASK_PARTS;
+  if (o && o->code == OP_and)
+    return find_parts(l, o->in[0], known) && find_parts(l, o->in[1], known);
+  return x->part[x->parts++] = v, x->parts < MASK_PARTS;
+}
+
+/* ---- tiles ---- */
+
+static BlockMap ask(const Listing *l, ValueId mask, const BlockHead *at) {
   const Flash *f = l->f;
-  int64_t high = l->keys ? l->columns : l->rows, wide = l->keys ? l->rows : l->columns;
+  return mask_blocks(l->work, l->k, mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
+                     l->keys ? l->columns : l->rows, l->keys ? l->rows : l->columns, l->heads, at);
+}
+
+/* Partial by data alone: all parts that positions decide admit the whole tile. */
+static void find_full(const Listing *l, BlockMap *m, const BlockHead *at) {
+  uint8_t *all = ARENA_ARRAY(l->work, uint8_t, m->rows * m->columns + 1);
+  for (int i = 0; i < l->nsure; i++) {
+    BlockMap one = ask(l, l->sure[i], at);
+    for (int64_t b = 0; b < m->rows * m->columns; b++) all[b] += one.state[b] == BLOCK_FULL;
+  }
+  for (int64_t b = 0; b < m->rows * m->columns; b++)
+    if (m->state[b] == BLOCK_PARTIAL && all[b] == l->nsure) m->state[b] = BLOCK_FULL;
+}
+
+static void make_maps(Listing *l) {
   for (int64_t i = 0; i < l->count; i++) {
     BlockHead at[MAX_RANK * 2];
     int64_t left = i;
     for (int k = l->heads; k-- > 0; left /= l->head[k].size)
       at[k] = (BlockHead){l->head[k].dim, left % l->head[k].size};
-    l->map[i] = mask_blocks(l->work, l->k, f->mask, (Axis){f->query, f->queries},
-                            (Axis){f->key, f->keys}, high, wide, l->heads, at);
+    l->map[i] = ask(l, l->f->mask, at);
+    if (l->x->parts) find_full(l, &l->map[i], at);
   }
 }
 
@@ -92,7 +132,8 @@ static bool worth_it(const Listing *l) {
 /* ---- lists ---- */
 
 static BlockState state_of(const Listing *l, const BlockMap *m, int64_t row, int64_t column) {
-  BlockState s = (BlockState)m->state[l->keys ? column * m->columns + row : row * m->columns + column];
+  BlockState s =
+      (BlockState)m->state[l->keys ? column * m->columns + row : row * m->columns + column];
   bool whole = l->keys || (column + 1) * l->columns <= l->f->keys;
   return s == BLOCK_FULL && !whole ? BLOCK_PARTIAL : s;
 }
@@ -178,11 +219,13 @@ FlashLists flash_lists(Arena *a, const Fn *k, const Flash *f, const FlashGpuPlan
   x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
   l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
   l.groups = l.keys ? f->group.count : 1;
-  if (find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
+  bool parts = find_parts(&l, f->mask, ARENA_ARRAY(l.work, uint8_t, k->values.n + 1));
+  if (parts && l.nsure && find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
     l.map = ARENA_ARRAY(l.work, BlockMap, l.count);
     make_maps(&l);
     x.there = worth_it(&l) && make_lists(&l);
   }
   arena_free(l.work);
+  if (!x.there) x = (FlashLists){0};
   return x;
 }

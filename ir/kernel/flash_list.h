@@ -1,8 +1,9 @@
 /* Which tiles of scores each CTA of attention computes on a GPU, as constants of its kernel.
 
    A CTA walks a list of runs of units: a unit is a tile of columns of one head of queries (number:
-   head of the group * tiles of columns + tile). Runs are full (all scores of these tiles count) or
-   partial. Lists follow from the mask by ir/blocks.h, per tile of the kernel: a tile over several
+   head of the group * tiles of columns + tile). Runs are full, if positions admit all scores of
+   these tiles, or partial. What data decides (padding) does not change that: where the mask is an
+   `and`, kernels ask only its parts of data in full runs. Lists follow from the mask by ir/blocks.h, per tile of the kernel: a tile over several
    blocks of a pattern lists what any of them does. CTAs that agree share a list.
 
    Must not: be as large as all scores. Where positions alone say little (no mask, data, causal),
@@ -12,10 +13,13 @@
 #include "flash_gpu.h"
 
 typedef VEC(uint32_t) FlashWords;
+enum { MASK_PARTS = 8 };
 
 typedef struct FlashLists {
   bool there, full, partial; /* some runs are full, partial */
-  int heads;                 /* dims by whose positions the lists of CTAs differ */
+  int parts;                 /* of the mask, that data decides: asked in full runs */
+  ValueId part[MASK_PARTS];
+  int heads; /* dims by whose positions the lists of CTAs differ */
   Axis head[MAX_RANK * 2];
   int64_t classes, tiles; /* of heads, by these dims, the last one varies fastest; rows per head */
   int64_t listed;         /* tiles of scores, over all classes, each head of a group by itself */

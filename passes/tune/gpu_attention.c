@@ -2,9 +2,11 @@
    a CTA and whose sums fit the registers of a thread, and no more rows than there are. Fewer
    columns where only so a multiprocessor has room for eight warps: at each block a CTA's warps wait
    for each other, and those of another CTA go on. Where heads are wide and more shared memory is at
-   hand, more rows share the columns that pass by. ir/kernel/flash_gpu.h says what the numbers mean.
-   */
+   hand, more rows share the columns that pass by. Where a mask lists tiles (ir/kernel/flash_list.h),
+   the tiles that list least: small ones follow a pattern of small blocks, and do less at a time.
+   ir/kernel/flash_gpu.h says what the numbers mean. */
 #include "gpu.h"
+#include "ir/kernel/flash_list.h"
 #include "ir/support/num.h"
 #include "tune.h"
 
@@ -56,8 +58,40 @@ static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, 
   return first;
 }
 
+/* ---- masks that list tiles ---- */
+
+/* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what is
+   copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
+static double listed_time(const Fn *k, const Flash *f, const Cut *c, FlashLists *x) {
+  Arena *a = arena_new();
+  FlashGpuPlan p = gpu_flash_plan(k, f, c->at);
+  *x = flash_lists(a, k, f, &p, f->grad ? FLASH_DQ : FLASH_FORWARD);
+  int64_t rows = p.tile[FLASH_GPU_ROWS], columns = p.tile[FLASH_GPU_COLUMNS];
+  int64_t all = ceil_div(f->queries, rows) * ceil_div(f->keys, columns);
+  double tiles = x->there ? (double)x->listed / (double)x->classes : (double)all;
+  arena_free(a);
+  return tiles * (double)max_i64(rows, 64) * (double)(columns + 16);
+}
+
+/* The first cut, or another one that lists clearly less. */
+static Cut least_listed(const Fn *k, Cut first, int64_t limit) {
+  Flash f = flash_of(k);
+  FlashLists x;
+  if (f.mask == NO_VALUE || !first.at[0]) return first;
+  double least = 0.9 * listed_time(k, &f, &first, &x);
+  Cut best = first;
+  for (size_t i = 0; i < COUNT_OF(shapes) && x.there && x.partial; i++) {
+    Cut c = {{shapes[i][0], shapes[i][1]}};
+    if (c.at[0] > first.at[0] || c.at[1] > first.at[1] || !gpu_flash_fits(k, c.at, limit)) continue;
+    double time = listed_time(k, &f, &c, &x);
+    if (time < least) least = time, best = c;
+  }
+  return best;
+}
+
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
-  return first_of(m, k, shapes, sizeof shapes / sizeof *shapes, m->target.shared, ENOUGH_WARPS);
+  Cut first = first_of(m, k, shapes, COUNT_OF(shapes), m->target.shared, ENOUGH_WARPS);
+  return least_listed(k, first, m->target.shared);
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */
@@ -67,7 +101,10 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
   Flash f = flash_of(k);
   if (f.width < WIDE || c->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
   FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
-  return gpu_flash_registers(&f, &p) <= 144;
+  if (gpu_flash_registers(&f, &p) > 144) return false;
+  FlashLists x;
+  double time = f.mask == NO_VALUE ? 0 : listed_time(k, &f, &now, &x);
+  return f.mask == NO_VALUE || !x.there || listed_time(k, &f, c, &x) <= time;
 }
 
 void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,

@@ -1,6 +1,6 @@
 /* Families attention and attention_grad against the interpreter: random shapes, groups, strides,
    masks. The harness gives attention_grad the y and log-sum-exp that belong to its q, k and v. */
-#include "harness.h"
+#include "attention_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,22 +10,15 @@ static const int64_t lengths[] = {1,  2,  3,  5,  7,  8,  9,  15,  16,
                                   17, 31, 32, 33, 40, 64, 65, 100, 130};
 static const int64_t widths[] = {1, 2, 3, 4, 8, 9, 16, 17, 20, 32, 48, 64, 65};
 
-typedef struct Shape {
-  int nq, nk; /* dims of q: batch dims, S, D; of k: some of them, T, D */
-  const char *qdim[6], *kdim[6];
-  int64_t qsize[6], ksize[6];
-  int64_t queries, keys;
-} Shape;
-
 static int64_t pick(Harness *h, const int64_t *list, size_t n) {
   return list[harness_random(h, 0, (int64_t)n - 1)];
 }
 
 /* width 0: any */
-static Shape shape_of(Harness *h, int64_t width) {
+static AttentionShape shape_of(Harness *h, int64_t width) {
   static const char *const batch[] = {"B", "H", "G"};
-  Shape s = {.queries = pick(h, lengths, sizeof lengths / sizeof *lengths),
-             .keys = pick(h, lengths, sizeof lengths / sizeof *lengths)};
+  AttentionShape s = {.queries = pick(h, lengths, sizeof lengths / sizeof *lengths),
+                      .keys = pick(h, lengths, sizeof lengths / sizeof *lengths)};
   if (!width) width = pick(h, widths, sizeof widths / sizeof *widths);
   for (int i = 0, n = (int)harness_random(h, 0, 3); i < n; i++) {
     int64_t size = harness_random(h, 1, 3);
@@ -37,29 +30,11 @@ static Shape shape_of(Harness *h, int64_t width) {
   return s;
 }
 
-static const char *q_type(Harness *h, const Shape *s, const char *elem) {
-  return harness_type(h, elem, s->nq, s->qdim, s->qsize);
-}
-
-static const char *k_type(Harness *h, const Shape *s, const char *elem) {
-  return harness_type(h, elem, s->nk, s->kdim, s->ksize);
-}
-
-static const char *lse_type(Harness *h, const Shape *s) {
-  return harness_type(h, "f32", s->nq - 1, s->qdim, s->qsize);
-}
-
-/* A mask as text: arguments from value `arg`, ops from value `next`; the last op is the mask. */
-typedef struct Mask {
-  const char *arguments, *ops;
-  int values; /* how many values before the attention op come from it */
-} Mask;
-
 enum { ALL, CAUSAL, SLIDING, PADDED, GIVEN, BLOCKS, NEAR, PATTERN, MASKS };
 
 /* Three values from %first on: positions of the queries, the same for all scores, positions of the
  * keys. */
-static const char *positions(Harness *h, const Shape *s, int first) {
+static const char *positions(Harness *h, const AttentionShape *s, int first) {
   long long q = s->queries, k = s->keys;
   return arena_printf(h->arena,
                       "  %%%d = iota[S] : i32[S:%lld]\n  %%%d = expand[T] %%%d : i32[T:%lld, "
@@ -67,13 +42,13 @@ static const char *positions(Harness *h, const Shape *s, int first) {
                       first, q, first + 1, first, k, q, first + 2, k);
 }
 
-static Mask causal(Harness *h, const Shape *s, int first, bool sliding) {
+static AttentionMask causal(Harness *h, const AttentionShape *s, int first, bool sliding) {
   long long q = s->queries, k = s->keys;
   Arena *a = h->arena;
   int at = first + 1;
   const char *t = arena_printf(a, "%s  %%%d = le %%%d, %%%d : bool[T:%lld, S:%lld]\n",
                                positions(h, s, first), at + 2, at + 1, at, k, q);
-  if (!sliding) return (Mask){"", t, 4};
+  if (!sliding) return (AttentionMask){"", t, 4};
   t = arena_printf(
       a, "%s  %%%d = const {value = %lld} : i32[]\n  %%%d = sub %%%d, %%%d : i32[T:%lld, S:%lld]\n",
       t, at + 3, (long long)harness_random(h, 0, 40), at + 4, at, at + 3, k, q);
@@ -81,14 +56,14 @@ static Mask causal(Harness *h, const Shape *s, int first, bool sliding) {
                    "%s  %%%d = lt %%%d, %%%d : bool[T:%lld, S:%lld]\n  %%%d = and %%%d, %%%d : "
                    "bool[T:%lld, S:%lld]\n",
                    t, at + 5, at + 4, at + 1, k, q, at + 6, at + 5, at + 2, k, q);
-  return (Mask){"", t, 8};
+  return (AttentionMask){"", t, 8};
 }
 
 /* Keys below a length per batch element (or one length), and causal. */
-static Mask padded(Harness *h, const Shape *s, int arg, int first) {
+static AttentionMask padded(Harness *h, const AttentionShape *s, int arg, int first) {
   long long q = s->queries, k = s->keys;
   Arena *a = h->arena;
-  Mask m = causal(h, s, first, false);
+  AttentionMask m = causal(h, s, first, false);
   int at = first + 1;
   bool batched = s->nq > 2;
   const char *dims = batched ? arena_printf(a, "%s:%lld", s->qdim[0], (long long)s->qsize[0]) : "";
@@ -107,7 +82,7 @@ static Mask padded(Harness *h, const Shape *s, int arg, int first) {
 }
 
 /* Queries see the keys of their own block of 16 only. */
-static Mask blocks(Harness *h, const Shape *s, int first) {
+static AttentionMask blocks(Harness *h, const AttentionShape *s, int first) {
   long long q = s->queries, k = s->keys;
   int at = first + 1;
   const char *t = arena_printf(h->arena, "%s  %%%d = const {value = 16} : i32[]\n",
@@ -118,12 +93,13 @@ static Mask blocks(Harness *h, const Shape *s, int first) {
       at + 3, at, at + 2, k, q, at + 4, at + 1, at + 2, k);
   t = arena_printf(h->arena, "%s  %%%d = eq %%%d, %%%d : bool[T:%lld, S:%lld]\n", t, at + 5, at + 3,
                    at + 4, k, q);
-  return (Mask){"", t, 7};
+  return (AttentionMask){"", t, 7};
 }
 
 /* |k - q| < n, as the front end writes it or with the larger of both signs; for `causal`, k <= q,
    too. */
-static Mask near(Harness *h, const Shape *s, int first, long long n, bool causal, bool abs) {
+static AttentionMask near(Harness *h, const AttentionShape *s, int first, long long n, bool causal,
+                          bool abs) {
   const char *both =
       arena_printf(h->arena, "[T:%lld, S:%lld]", (long long)s->keys, (long long)s->queries);
   int far = first + 3;
@@ -138,17 +114,17 @@ static Mask near(Harness *h, const Shape *s, int first, long long n, bool causal
   t = arena_printf(h->arena,
                    "%s  %%%d = const {value = %lld} : i32[]\n  %%%d = lt %%%d, %%%d : bool%s\n", t,
                    far + 3, n, far + 4, far + 2, far + 3, both);
-  if (!causal) return (Mask){"", t, 8};
+  if (!causal) return (AttentionMask){"", t, 8};
   t = arena_printf(h->arena,
                    "%s  %%%d = le %%%d, %%%d : bool%s\n  %%%d = and %%%d, %%%d : bool%s\n", t,
                    far + 5, far - 1, far - 2, both, far + 6, far + 4, far + 5, both);
-  return (Mask){"", t, 10};
+  return (AttentionMask){"", t, 10};
 }
 
 /* Blocks of n, as the front end writes patterns: every s-th diagonal of blocks, the first w
    columns, and those of a table. */
-static Mask pattern(Harness *h, const Shape *s, int first, long long n, long long w,
-                    long long step) {
+static AttentionMask pattern(Harness *h, const AttentionShape *s, int first, long long n,
+                             long long w, long long step) {
   long long k = s->keys;
   const char *both = arena_printf(h->arena, "[T:%lld, S:%lld]", k, (long long)s->queries);
   const char *keys = arena_printf(h->arena, "[T:%lld]", k);
@@ -171,19 +147,19 @@ static Mask pattern(Harness *h, const Shape *s, int first, long long n, long lon
                      first + line[i].a, first + line[i].b,
                      i == 11 ? " {columns = 3, runs = [1, 1, 3, 2, 9, 1]}" : "",
                      i < 8 ? "i32" : "bool", line[i].shape);
-  return (Mask){"", t, 19};
+  return (AttentionMask){"", t, 19};
 }
 
-static Mask given(Harness *h, const Shape *s, int arg) {
+static AttentionMask given(Harness *h, const AttentionShape *s, int arg) {
   const char *dim[] = {"S", "T", s->qdim[0]};
   int64_t size[] = {s->queries, s->keys, s->qsize[0]};
   int n = s->nq > 2 && harness_random(h, 0, 1) ? 3 : 2,
       from = n == 2 && harness_random(h, 0, 2) == 0;
   const char *t = harness_type(h, "bool", n - from, dim + from, size + from);
-  return (Mask){arena_printf(h->arena, ", %%%d : %s", arg, t), "", 0};
+  return (AttentionMask){arena_printf(h->arena, ", %%%d : %s", arg, t), "", 0};
 }
 
-static Mask random_mask(Harness *h, const Shape *s, int kind, int arg) {
+static AttentionMask random_mask(Harness *h, const AttentionShape *s, int kind, int arg) {
   switch (kind) {
   case CAUSAL:
   case SLIDING: return causal(h, s, arg, kind == SLIDING);
@@ -196,72 +172,28 @@ static Mask random_mask(Harness *h, const Shape *s, int kind, int arg) {
   case PATTERN:
     return pattern(h, s, arg, harness_random(h, 1, 20), harness_random(h, 0, 2),
                    harness_random(h, 1, 4));
-  default: return (Mask){"", "", 0};
+  default: return (AttentionMask){"", "", 0};
   }
 }
 
-/* Factors of either sign, none, and one that leaves all scores alike. */
-static double scale_of(int i) {
-  return i % 9 == 7 ? -0.3 : i % 9 == 5 ? 0 : i % 27 == 1 ? 1e-8 : 0.4;
-}
-
-static void put_forward(Harness *h, int i, const char *elem, Shape s, Mask m) {
-  int out = 3 + (*m.arguments ? 1 : 0) + m.values;
-  const char *mask = out == 3 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
-  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
-              q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
-  harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g} : ", out,
-              out + 1, mask, scale_of(i));
-  harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
-              harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
-}
-
 static void add_forward(Harness *h, int i, const char *elem, int64_t width) {
-  Shape s = shape_of(h, width);
-  put_forward(h, i, elem, s, random_mask(h, &s, i % MASKS, 3));
+  AttentionShape s = shape_of(h, width);
+  attention_forward(h, i, elem, s, random_mask(h, &s, i % MASKS, 3));
 }
 
 /* Keys as many as queries, no groups: gradients have one shape, and may be put together. */
-static Shape even_shape(Harness *h, int64_t width) {
-  Shape s = shape_of(h, width);
+static AttentionShape even_shape(Harness *h, int64_t width) {
+  AttentionShape s = shape_of(h, width);
   s.keys = s.queries, s.nk = s.nq;
   for (int i = 0; i < s.nq; i++) s.kdim[i] = s.qdim[i], s.ksize[i] = s.qsize[i];
   s.kdim[s.nk - 2] = "T";
   return s;
 }
 
-static void return_stack(Harness *h, const Shape *s, const char *elem, int out) {
-  const char *dims[7] = {"P"}, *one = harness_dense(h, elem, s->nq, s->qdim, s->qsize);
-  int64_t size[7] = {3};
-  for (int i = 0; i < s->nq; i++) dims[i + 1] = s->qdim[i], size[i + 1] = s->qsize[i];
-  for (int i = 1; i < 3; i++)
-    harness_add(h, "  %%%d = rename[T -> S] %%%d : %s\n", out + 2 + i, out + i, one);
-  harness_add(h, "  %%%d = stack[P] %%%d, %%%d, %%%d : %s\n  return %%%d\n}\n", out + 5, out,
-              out + 3, out + 4, harness_dense(h, elem, s->nq + 1, dims, size), out + 5);
-}
-
-static void put_backward(Harness *h, int i, const char *elem, Shape s, Mask m, bool together) {
-  int out = 6 + (*m.arguments ? 1 : 0) + m.values;
-  const char *mask = out == 6 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
-  harness_add(h, "kernel @g%d(%%0 : %s, %%1 : %s, %%2 : %s, ", i, q_type(h, &s, elem),
-              k_type(h, &s, elem), k_type(h, &s, elem));
-  harness_add(h, "%%3 : %s, %%4 : %s, %%5 : %s%s) {family = \"attention_grad\"} {\n%s",
-              q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
-  harness_add(h,
-              "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
-              "{scale = %g} : ",
-              out, out + 1, out + 2, mask, scale_of(i));
-  harness_add(h, "%s, %s, %s\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
-              harness_dense(h, elem, s.nk, s.kdim, s.ksize),
-              harness_dense(h, elem, s.nk, s.kdim, s.ksize));
-  if (together) return_stack(h, &s, elem, out);
-  else harness_add(h, "  return %%%d, %%%d, %%%d\n}\n", out, out + 1, out + 2);
-}
-
 static void add_backward(Harness *h, int i, const char *elem, int64_t width) {
   bool together = i % 4 == 3;
-  Shape s = together ? even_shape(h, width) : shape_of(h, width);
-  put_backward(h, i, elem, s, random_mask(h, &s, i % MASKS, 6), together);
+  AttentionShape s = together ? even_shape(h, width) : shape_of(h, width);
+  attention_backward(h, i, elem, s, random_mask(h, &s, i % MASKS, 6), together);
 }
 
 static const char *machine = "native";
@@ -357,12 +289,12 @@ static void wide_heads_most_shared(void **state) {
    0 would spread. */
 static void far_blocks(void **state) {
   (void)state;
-  Shape s = {2, 2, {"S", "D"}, {"T", "D"}, {832, 16}, {832, 16}, 832, 832};
+  AttentionShape s = {2, 2, {"S", "D"}, {"T", "D"}, {832, 16}, {832, 16}, 832, 832};
   Harness *h = harness_new(machine);
   h->near[0] = 96, h->near[1] = 736, h->asked[0] = 384, h->asked[1] = 448;
   for (int i = 0; i < (gpu() ? 2 : 4); i++) {
-    put_forward(h, i, "f32", s, near(h, &s, 3, 16, i % 2, i < 2));
-    put_backward(h, i, "f32", s, near(h, &s, 6, 16, i % 2, i < 2), false);
+    attention_forward(h, i, "f32", s, near(h, &s, 3, 16, i % 2, i < 2));
+    attention_backward(h, i, "f32", s, near(h, &s, 6, 16, i % 2, i < 2), false);
   }
   assert_int_equal(harness_run(h, 4e-5), 0);
   harness_free(h);

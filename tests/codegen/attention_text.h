@@ -1,0 +1,23 @@
+/* Kernel functions of attention and its gradient as text, for tests: shapes and masks in. */
+#ifndef SHARDC_TEST_ATTENTION_TEXT_H
+#define SHARDC_TEST_ATTENTION_TEXT_H
+#include "harness.h"
+
+typedef struct AttentionShape {
+  int nq, nk; /* dims of q: batch dims, S, D; of k: some of them, T, D */
+  const char *qdim[6], *kdim[6];
+  int64_t qsize[6], ksize[6];
+  int64_t queries, keys;
+} AttentionShape;
+
+/* A mask as text: arguments from value `arg`, ops from value `next`; the last op is the mask. */
+typedef struct AttentionMask {
+  const char *arguments, *ops;
+  int values; /* how many values before the attention op come from it */
+} AttentionMask;
+
+/* Adds kernel @k<i>, @g<i>; `together`: the gradients as one result. */
+void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m);
+void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m,
+                        bool together);
+#endif

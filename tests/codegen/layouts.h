@@ -1,0 +1,10 @@
+/* Random layouts of attention as text of IR: patterns of blocks joined by `or`, cut by causal,
+   sliding, data of padding; heads that differ; queries that see nothing. */
+#ifndef SHARDC_TEST_LAYOUTS_H
+#define SHARDC_TEST_LAYOUTS_H
+#include "attention_text.h"
+
+AttentionShape layout_shape(Harness *h, int64_t width);
+/* arg: number of the first value that is not an argument yet. */
+AttentionMask layout_mask(Harness *h, const AttentionShape *s, int arg);
+#endif

@@ -1,0 +1,56 @@
+/* Block-sparse attention and its gradient against the interpreter: random layouts, lengths, heads,
+   types, cuts. `codegen_test_layouts TARGET [SEED COUNT]`: so many of each kind (tests/soak). */
+#include "layouts.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static const char *machine = "native";
+static uint64_t seed = 1;
+static int count = 6;
+
+static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
+
+static void run_batch(const char *elem, bool grad, int n, uint64_t from, double tolerance) {
+  Harness *h = harness_new(machine);
+  h->workers = 2, h->int_low = 0, h->int_high = 1, h->low = -1, h->high = 1;
+  h->random += from * 7919 + grad;
+  h->vary = from % 2;
+  for (int i = 0; i < n; i++) {
+    AttentionShape s = layout_shape(h, 0);
+    AttentionMask m = layout_mask(h, &s, grad ? 6 : 3);
+    if (grad) attention_backward(h, i, elem, s, m, false);
+    else attention_forward(h, i, elem, s, m);
+  }
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+/* Every other batch with cuts that a tuner may try. */
+static void run_all(const char *elem, bool grad, double tolerance) {
+  enum { EACH = 6 };
+  for (int done = 0; done < count; done += EACH)
+    for (uint64_t i = 0; i < 2; i++)
+      run_batch(elem, grad, count - done < EACH ? count - done : EACH,
+                2 * (seed * 1000 + (uint64_t)done) + i, tolerance);
+}
+
+static void forward(void **state) { (void)state, run_all("f32", false, 1e-5); }
+static void backward(void **state) { (void)state, run_all("f32", true, 4e-5); }
+static void forward_bf16(void **state) { (void)state, run_all("bf16", false, gpu() ? 4e-3 : 1e-4); }
+static void backward_bf16(void **state) { (void)state, run_all("bf16", true, gpu() ? 2e-2 : 2e-3); }
+static void forward_f16(void **state) { (void)state, run_all("f16", false, gpu() ? 1e-3 : 1e-4); }
+static void backward_f16(void **state) { (void)state, run_all("f16", true, gpu() ? 2e-3 : 5e-4); }
+
+int main(int argc, char **argv) {
+  if (argc > 1) machine = argv[1];
+  if (argc > 2) seed = strtoull(argv[2], NULL, 10);
+  if (argc > 3) count = atoi(argv[3]);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward),      cmocka_unit_test(backward),
+      cmocka_unit_test(forward_bf16), cmocka_unit_test(backward_bf16),
+      cmocka_unit_test(forward_f16),  cmocka_unit_test(backward_f16)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
