@@ -142,15 +142,6 @@ MaskQuestion mask_question(Arena *a, const Fn *f) {
                         .when = ARENA_ARRAY(a, uint32_t, 2 * f->values.n + 2)};
 }
 
-bool mask_range_knows(OpCode c) {
-  static const OpCode known[] = {OP_const, OP_iota, OP_expand, OP_copy,   OP_stop, OP_cast, OP_neg,
-                                 OP_abs,   OP_not,  OP_and,    OP_or,     OP_lt,   OP_le,   OP_eq,
-                                 OP_add,   OP_sub,  OP_min,    OP_max,    OP_mul,  OP_div,  OP_lookup};
-  for (size_t i = 0; i < COUNT_OF(known); i++)
-    if (known[i] == c) return true;
-  return false;
-}
-
 int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to) {
   int i = 0;
   while (i < x->n && x->dim[i] != dim) i++;
@@ -189,11 +180,47 @@ int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out) {
   return n;
 }
 
+static bool is_positive(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  while (o && o->code == OP_expand) o = value_def(f, o->in[0]);
+  return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 0) >= 1;
+}
+
+/* Whether of_op is as sure of a result as of its operands. */
+static bool is_bounded(const Fn *f, const Op *o) {
+  bool whole = o->nin && elem_class(value_type(f, o->in[0])->elem) == CLASS_INT;
+  switch (o->code) {
+  case OP_const: return elem_class(value_type(f, o->out)->elem) != CLASS_FLOAT;
+  case OP_iota:
+  case OP_expand:
+  case OP_copy:
+  case OP_stop:
+  case OP_not:
+  case OP_and:
+  case OP_or:
+  case OP_lookup: return true;
+  case OP_cast:
+  case OP_neg:
+  case OP_abs:
+  case OP_lt:
+  case OP_le:
+  case OP_eq:
+  case OP_add:
+  case OP_sub:
+  case OP_min:
+  case OP_max:
+  case OP_mul: return whole;
+  case OP_div: return whole && is_positive(f, o->in[1]);
+  default: return false;
+  }
+}
+
+/* .. or what intervals do not bound: it is asked score by score as well. */
 static bool reads_data(const Fn *f, ValueId v, uint8_t *seen) {
   enum { UNSEEN, NO, YES };
   const Op *o = value_def(f, v);
   if (seen[v]) return seen[v] == YES;
-  bool data = !o || (!o->nin && o->code != OP_const && o->code != OP_iota);
+  bool data = !o || !is_bounded(f, o);
   for (uint32_t i = 0; o && i < o->nin; i++) data |= reads_data(f, o->in[i], seen);
   return seen[v] = data ? YES : NO, data;
 }

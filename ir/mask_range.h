@@ -23,7 +23,6 @@ typedef struct MaskQuestion {
 } MaskQuestion;
 
 MaskQuestion mask_question(Arena *a, const Fn *f);
-bool mask_range_knows(OpCode c); /* it is as sure of a result as of its operands */
 int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to); /* the dim's number in x */
 
 typedef struct MaskFinding {
@@ -39,7 +38,7 @@ MaskInterval mask_interval(MaskQuestion *x, ValueId v);
 /* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
 int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
 
-/* What data decides of a mask: values whose conjunction it is where all else is admitted. Their
+/* What data decides of a mask, or what intervals do not bound (floats): values whose conjunction it is where all else is admitted. Their
    number; 0: positions alone decide. */
 enum { MASK_REST = 8 };
 int mask_rest(const Fn *f, ValueId mask, ValueId out[MASK_REST]);

@@ -20,7 +20,7 @@ static LLVMValueRef table(FlashGpu *x, const char *what, const uint32_t *words, 
 }
 
 void flash_list_setup(FlashGpu *x) {
-  x->lists = flash_lists(x->e->arena, x->e->k, &x->f, &x->g, x->phase);
+  x->lists = flash_lists(x->e->arena, x->e->m, x->e->k, &x->f, &x->g, x->phase);
   const FlashLists *l = &x->lists;
   if (!l->there) return;
   x->order = table(x, "order", l->order.at, l->order.n);

@@ -1,10 +1,10 @@
-/* From the mask of attention to lists of tiles; see flash_list.h. States of tiles come from
-   ir/blocks.h, one map per head that the mask tells apart; each CTA's row of a map, or column where
+/* From the mask of attention to lists of tiles; see flash_list.h. States of tiles come from the
+   module's lists of blocks, where a tile is some of these, otherwise from the mask itself
+   (ir/blocks.h), one map per head that the mask tells apart; each CTA's row of a map, or column where
    rows are keys, becomes runs, and equal lists are kept once. Lists of keys go through the heads of
    the group, one after the other, so dk and dv have one owner and one order. */
 #include "flash_list.h"
-#include "ir/blocks.h"
-#include "ir/mask_range.h"
+#include "ir/lists.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 
@@ -16,6 +16,7 @@ typedef struct Listing {
   Arena *a, *work;
   const Fn *k;
   const Flash *f;
+  const BlockLists *lists; /* the module's, NULL: none */
   FlashLists *x;
   bool keys;              /* rows are keys */
   int64_t rows, columns;  /* of a tile of scores */
@@ -23,8 +24,6 @@ typedef struct Listing {
   int heads;              /* all that the mask tells apart, and how many that makes */
   Axis head[MAX_RANK * 2];
   int64_t count;
-  int nsure; /* parts of the mask that positions decide */
-  ValueId sure[MASK_PARTS];
   BlockMap *map;
   uint32_t *slot, slots; /* first run + 1 of lists by a hash of them */
 } Listing;
@@ -64,55 +63,45 @@ static const BlockMap *map_of(const Listing *l, int64_t class, int64_t g) {
   return &l->map[at];
 }
 
-/* ---- parts of the mask ---- */
-
-static bool by_positions(const Listing *l, ValueId v, uint8_t *known) {
-  enum { YES = 1, NO };
-  const Op *o = value_def(l->k, v);
-  if (known[v]) return known[v] == YES;
-  bool yes = o && o->nout == 1 && mask_range_knows(o->code);
-  for (uint32_t i = 0; yes && i < o->nin; i++) yes = by_positions(l, o->in[i], known);
-  return known[v] = yes ? YES : NO, yes;
-}
-
-/* Those below `and`s; false: too many. */
-static bool find_parts(Listing *l, ValueId v, uint8_t *known) {
-  FlashLists *x = l->x;
-  const Op *o = value_def(l->k, v);
-  if (by_positions(l, v, known)) return l->sure[l->nsure++] = v, l->nsure < MASK_PARTS;
-  if (o && o->code == OP_and)
-    return find_parts(l, o->in[0], known) && find_parts(l, o->in[1], known);
-  return x->part[x->parts++] = v, x->parts < MASK_PARTS;
-}
-
 /* ---- tiles ---- */
 
-static BlockMap ask(const Listing *l, ValueId mask, const BlockHead *at) {
+/* A tile of these rows and columns of the module's blocks. */
+static BlockState joined(const BlockMap *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  bool some = false, all = true;
+  for (int64_t r = r0; r < min_i64(r1, m->rows); r++)
+    for (int64_t c = c0; c < min_i64(c1, m->columns); c++) {
+      BlockState s = (BlockState)m->state[r * m->columns + c];
+      some |= s != BLOCK_ABSENT, all &= s == BLOCK_FULL;
+    }
+  return !some ? BLOCK_ABSENT : all ? BLOCK_FULL : BLOCK_PARTIAL;
+}
+
+/* From the module's lists, where tiles are whole blocks of them; false: they are not. */
+static bool join_blocks(const Listing *l, int64_t head, BlockMap *to) {
+  if (!l->lists) return false;
+  BlockMap from = lists_map(l->work, l->lists, lists_class(l->lists, head));
+  int64_t high = to->high / from.high, wide = to->wide / from.wide;
+  if (to->high % from.high || to->wide % from.wide) return false;
+  for (int64_t r = 0; r < to->rows; r++)
+    for (int64_t c = 0; c < to->columns; c++)
+      to->state[r * to->columns + c] =
+          joined(&from, r * high, (r + 1) * high, c * wide, (c + 1) * wide);
+  return true;
+}
+
+static void make_map(Listing *l, int64_t head) {
   const Flash *f = l->f;
-  return mask_blocks(l->work, l->k, mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
-                     l->keys ? l->columns : l->rows, l->keys ? l->rows : l->columns, l->heads, at);
-}
-
-/* Partial by data alone: all parts that positions decide admit the whole tile. */
-static void find_full(const Listing *l, BlockMap *m, const BlockHead *at) {
-  uint8_t *all = ARENA_ARRAY(l->work, uint8_t, m->rows * m->columns + 1);
-  for (int i = 0; i < l->nsure; i++) {
-    BlockMap one = ask(l, l->sure[i], at);
-    for (int64_t b = 0; b < m->rows * m->columns; b++) all[b] += one.state[b] == BLOCK_FULL;
-  }
-  for (int64_t b = 0; b < m->rows * m->columns; b++)
-    if (m->state[b] == BLOCK_PARTIAL && all[b] == l->nsure) m->state[b] = BLOCK_FULL;
-}
-
-static void make_maps(Listing *l) {
-  for (int64_t i = 0; i < l->count; i++) {
-    BlockHead at[MAX_RANK * 2];
-    int64_t left = i;
-    for (int k = l->heads; k-- > 0; left /= l->head[k].size)
-      at[k] = (BlockHead){l->head[k].dim, left % l->head[k].size};
-    l->map[i] = ask(l, l->f->mask, at);
-    if (l->x->parts) find_full(l, &l->map[i], at);
-  }
+  BlockHead at[MAX_RANK * 2];
+  BlockMap m = {.high = l->keys ? l->columns : l->rows, .wide = l->keys ? l->rows : l->columns};
+  m.rows = ceil_div(f->queries, m.high), m.columns = ceil_div(f->keys, m.wide);
+  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows * m.columns + 1);
+  int64_t left = head;
+  for (int k = l->heads; k-- > 0; left /= l->head[k].size)
+    at[k] = (BlockHead){l->head[k].dim, left % l->head[k].size};
+  if (!join_blocks(l, head, &m))
+    m = mask_places(l->work, l->k, f->mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
+                    m.high, m.wide, l->heads, at);
+  l->map[head] = m;
 }
 
 /* Masks whose queries see keys wholly, then in part, then not at all are walked as well by
@@ -121,10 +110,11 @@ static bool worth_it(const Listing *l) {
   int64_t listed = 0, all = 0;
   for (int64_t i = 0; i < l->count; i++) {
     const BlockMap *m = &l->map[i];
-    listed += m->partial + m->full, all += m->rows * m->columns;
-    for (int64_t r = 0; r < m->rows; r++)
-      for (int64_t c = 1; c < m->columns; c++)
-        if (m->state[r * m->columns + c] > m->state[r * m->columns + c - 1]) return true;
+    all += m->rows * m->columns;
+    for (int64_t b = 0; b < m->rows * m->columns; b++) {
+      listed += m->state[b] != BLOCK_ABSENT;
+      if (b % m->columns && m->state[b] > m->state[b - 1]) return true;
+    }
   }
   return listed * 100 < all * FEW;
 }
@@ -210,20 +200,21 @@ static bool make_lists(Listing *l) {
   return true;
 }
 
-FlashLists flash_lists(Arena *a, const Fn *k, const Flash *f, const FlashGpuPlan *p,
-                       FlashPhase phase) {
+FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
+                       const FlashGpuPlan *p, FlashPhase phase) {
   FlashLists x = {0};
   if (f->mask == NO_VALUE || phase == FLASH_ROWSUMS) return x;
   Listing l = {.a = a, .work = arena_new(), .k = k, .f = f, .x = &x, .keys = phase == FLASH_DKV};
+  l.lists = lists_of(m, &k->ops.at[f->op]);
   l.rows = p->tile[FLASH_GPU_ROWS], l.columns = p->tile[FLASH_GPU_COLUMNS];
   x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
   l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
   l.groups = l.keys ? f->group.count : 1;
-  bool parts = find_parts(&l, f->mask, ARENA_ARRAY(l.work, uint8_t, k->values.n + 1));
-  if (parts && l.nsure && find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
+  x.parts = mask_rest(k, f->mask, x.part);
+  if (find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
     l.map = ARENA_ARRAY(l.work, BlockMap, l.count);
-    make_maps(&l);
-    x.there = worth_it(&l) && make_lists(&l);
+    for (int64_t i = 0; i < l.count; i++) make_map(&l, i);
+    x.there = (l.lists || worth_it(&l)) && make_lists(&l);
   }
   arena_free(l.work);
   if (!x.there) x = (FlashLists){0};

@@ -2,23 +2,23 @@
 
    A CTA walks a list of runs of units: a unit is a tile of columns of one head of queries (number:
    head of the group * tiles of columns + tile). Runs are full, if positions admit all scores of
-   these tiles, or partial. What data decides (padding) does not change that: where the mask is an
-   `and`, kernels ask only its parts of data in full runs. Lists follow from the mask by ir/blocks.h, per tile of the kernel: a tile over several
-   blocks of a pattern lists what any of them does. CTAs that agree share a list.
+   these tiles, or partial. What data decides (padding) does not change that: kernels ask those
+   parts of the mask in full runs, too. A tile over several blocks of a pattern is listed if any of
+   them is. CTAs that agree share a list.
 
    Must not: be as large as all scores. Where positions alone say little (no mask, data, causal),
    there are no lists, and kernels ask the mask over intervals (codegen/attention_head.c). */
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
 #include "flash_gpu.h"
+#include "ir/mask_range.h"
 
 typedef VEC(uint32_t) FlashWords;
-enum { MASK_PARTS = 8 };
 
 typedef struct FlashLists {
   bool there, full, partial; /* some runs are full, partial */
   int parts;                 /* of the mask, that data decides: asked in full runs */
-  ValueId part[MASK_PARTS];
+  ValueId part[MASK_REST];
   int heads; /* dims by whose positions the lists of CTAs differ */
   Axis head[MAX_RANK * 2];
   int64_t classes, tiles; /* of heads, by these dims, the last one varies fastest; rows per head */
@@ -30,6 +30,6 @@ typedef struct FlashLists {
   FlashWords runs;
 } FlashLists;
 
-FlashLists flash_lists(Arena *a, const Fn *k, const Flash *f, const FlashGpuPlan *p,
-                       FlashPhase phase);
+FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
+                       const FlashGpuPlan *p, FlashPhase phase);
 #endif

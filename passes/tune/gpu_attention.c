@@ -62,10 +62,11 @@ static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, 
 
 /* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what is
    copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
-static double listed_time(const Fn *k, const Flash *f, const Cut *c, FlashLists *x) {
+static double listed_time(const Module *m, const Fn *k, const Flash *f, const Cut *c,
+                          FlashLists *x) {
   Arena *a = arena_new();
   FlashGpuPlan p = gpu_flash_plan(k, f, c->at);
-  *x = flash_lists(a, k, f, &p, f->grad ? FLASH_DQ : FLASH_FORWARD);
+  *x = flash_lists(a, m, k, f, &p, f->grad ? FLASH_DQ : FLASH_FORWARD);
   int64_t rows = p.tile[FLASH_GPU_ROWS], columns = p.tile[FLASH_GPU_COLUMNS];
   int64_t all = ceil_div(f->queries, rows) * ceil_div(f->keys, columns);
   double tiles = x->there ? (double)x->listed / (double)x->classes : (double)all;
@@ -74,16 +75,16 @@ static double listed_time(const Fn *k, const Flash *f, const Cut *c, FlashLists 
 }
 
 /* The first cut, or another one that lists clearly less. */
-static Cut least_listed(const Fn *k, Cut first, int64_t limit) {
+static Cut least_listed(const Module *m, const Fn *k, Cut first, int64_t limit) {
   Flash f = flash_of(k);
   FlashLists x;
   if (f.mask == NO_VALUE || !first.at[0]) return first;
-  double least = 0.9 * listed_time(k, &f, &first, &x);
+  double least = 0.9 * listed_time(m, k, &f, &first, &x);
   Cut best = first;
   for (size_t i = 0; i < COUNT_OF(shapes) && x.there && x.partial; i++) {
     Cut c = {{shapes[i][0], shapes[i][1]}};
     if (c.at[0] > first.at[0] || c.at[1] > first.at[1] || !gpu_flash_fits(k, c.at, limit)) continue;
-    double time = listed_time(k, &f, &c, &x);
+    double time = listed_time(m, k, &f, &c, &x);
     if (time < least) least = time, best = c;
   }
   return best;
@@ -91,7 +92,7 @@ static Cut least_listed(const Fn *k, Cut first, int64_t limit) {
 
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
   Cut first = first_of(m, k, shapes, COUNT_OF(shapes), m->target.shared, ENOUGH_WARPS);
-  return least_listed(k, first, m->target.shared);
+  return least_listed(m, k, first, m->target.shared);
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */
@@ -103,8 +104,8 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
   FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
   if (gpu_flash_registers(&f, &p) > 144) return false;
   FlashLists x;
-  double time = f.mask == NO_VALUE ? 0 : listed_time(k, &f, &now, &x);
-  return f.mask == NO_VALUE || !x.there || listed_time(k, &f, c, &x) <= time;
+  double time = f.mask == NO_VALUE ? 0 : listed_time(m, k, &f, &now, &x);
+  return f.mask == NO_VALUE || !x.there || listed_time(m, k, &f, c, &x) <= time;
 }
 
 void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,

@@ -94,6 +94,12 @@ static int sliding(Text *t) {
   return two(t, "lt", far, number(t, pick_of(t, 1, 90)), true);
 }
 
+/* .. by numbers that nothing bounds without looking at each score */
+static int float_causal(Text *t) {
+  int q = OP(t, "f32", t->both, "cast %%%d", t->q), k = OP(t, "f32", t->both, "cast %%%d", t->k);
+  return two(t, "le", k, q, true);
+}
+
 static int unseen(Text *t) { /* a block of queries sees nothing */
   int one = two(t, "eq", t->qb, number(t, pick_of(t, 0, 3)), true);
   return OP(t, "bool", t->both, "not %%%d", one);
@@ -134,10 +140,18 @@ AttentionMask layout_mask(Harness *h, const AttentionShape *s, int arg) {
   int x = patterns(&t);
   if (pick_of(&t, 0, 2) == 0) x = two(&t, "and", x, causal(&t), true);
   if (pick_of(&t, 0, 3) == 0) x = two(&t, "and", x, sliding(&t), true);
+  if (pick_of(&t, 0, 7) == 0) x = two(&t, "and", x, float_causal(&t), true);
   if (pick_of(&t, 0, 3) == 0) x = two(&t, "and", x, unseen(&t), true);
   if (s->nq > 2 && pick_of(&t, 0, 2) == 0) x = by_head(&t, x, patterns(&t));
   if (padded) padding(&t, x, arg);
   return (AttentionMask){t.arguments, t.ops, t.next - arg - padded};
+}
+
+AttentionMask layout_of_floats(Harness *h, const AttentionShape *s, int arg) {
+  Text t = {.h = h, .s = s, .ops = "", .arguments = "", .next = arg};
+  positions(&t, 64);
+  two(&t, "and", two(&t, "eq", t.qb, t.kb, true), float_causal(&t), true);
+  return (AttentionMask){"", t.ops, t.next - arg};
 }
 
 AttentionShape layout_shape(Harness *h, int64_t width) {

@@ -7,4 +7,6 @@
 AttentionShape layout_shape(Harness *h, int64_t width);
 /* arg: number of the first value that is not an argument yet. */
 AttentionMask layout_mask(Harness *h, const AttentionShape *s, int arg);
+/* Blocks on the diagonal and a comparison of floats, which no block says anything about. */
+AttentionMask layout_of_floats(Harness *h, const AttentionShape *s, int arg);
 #endif

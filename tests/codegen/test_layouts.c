@@ -1,5 +1,6 @@
 /* Block-sparse attention and its gradient against the interpreter: random layouts, lengths, heads,
-   types, cuts. `codegen_test_layouts TARGET [SEED COUNT]`: so many of each kind (tests/soak). */
+   types, cuts. `codegen_test_layouts TARGET [SEED COUNT [TEST]]`: so many of each kind
+   (tests/soak). */
 #include "layouts.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 
 static const char *machine = "native";
 static uint64_t seed = 1;
-static int count = 6;
+static int count = 2;
 
 static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
 
@@ -44,6 +45,15 @@ static void backward_bf16(void **state) { (void)state, run_all("bf16", true, gpu
 static void forward_f16(void **state) { (void)state, run_all("f16", false, gpu() ? 1e-3 : 1e-4); }
 static void backward_f16(void **state) { (void)state, run_all("f16", true, gpu() ? 2e-3 : 5e-4); }
 
+static void floats(void **state) {
+  (void)state;
+  AttentionShape s = {2, 2, {"S", "D"}, {"T", "D"}, {192, 16}, {192, 16}, 192, 192};
+  Harness *h = harness_new(machine);
+  attention_forward(h, 0, "f32", s, layout_of_floats(h, &s, 3));
+  assert_int_equal(harness_run(h, 1e-5), 0);
+  harness_free(h);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   if (argc > 2) seed = strtoull(argv[2], NULL, 10);
@@ -51,6 +61,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward),      cmocka_unit_test(backward),
       cmocka_unit_test(forward_bf16), cmocka_unit_test(backward_bf16),
-      cmocka_unit_test(forward_f16),  cmocka_unit_test(backward_f16)};
+      cmocka_unit_test(forward_f16),  cmocka_unit_test(backward_f16),
+      cmocka_unit_test(floats)};
+  if (argc > 4) cmocka_set_test_filter(argv[4]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
