@@ -38,8 +38,8 @@ MaskInterval mask_interval(MaskQuestion *x, ValueId v);
 /* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
 int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
 
-/* What data decides of a mask, or what intervals do not bound (floats): values whose conjunction it is where all else is admitted. Their
-   number; 0: positions alone decide. */
+/* What data decides of a mask, or what intervals do not bound (floats): values whose conjunction it
+   is where all else is admitted. Their number; 0: positions alone decide. */
 enum { MASK_REST = 8 };
 int mask_rest(const Fn *f, ValueId mask, ValueId out[MASK_REST]);
 #endif

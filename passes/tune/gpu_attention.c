@@ -2,9 +2,9 @@
    a CTA and whose sums fit the registers of a thread, and no more rows than there are. Fewer
    columns where only so a multiprocessor has room for eight warps: at each block a CTA's warps wait
    for each other, and those of another CTA go on. Where heads are wide and more shared memory is at
-   hand, more rows share the columns that pass by. Where a mask lists tiles (ir/kernel/flash_list.h),
-   the tiles that list least: small ones follow a pattern of small blocks, and do less at a time.
-   ir/kernel/flash_gpu.h says what the numbers mean. */
+   hand, more rows share the columns that pass by. Where a mask lists tiles
+   (ir/kernel/flash_list.h), those of which it lists least: small ones follow a pattern of small
+   blocks, and do less at a time. ir/kernel/flash_gpu.h says what the numbers mean. */
 #include "gpu.h"
 #include "ir/kernel/flash_list.h"
 #include "ir/support/num.h"
@@ -60,8 +60,8 @@ static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, 
 
 /* ---- masks that list tiles ---- */
 
-/* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what is
-   copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
+/* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what
+   is copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
 static double listed_time(const Module *m, const Fn *k, const Flash *f, const Cut *c,
                           FlashLists *x) {
   Arena *a = arena_new();

@@ -282,6 +282,19 @@ def case_llama(): compare(os.path.join(EXAMPLES, 'tiny_llama.shard'), *ONE, most
 def case_bert(): compare(os.path.join(EXAMPLES, 'tiny_bert.shard'), *ONE, most=1e-3, steps=20)
 
 
+def case_sparse():
+    """A layout of blocks: kernels walk lists, with the losses of the target for processors; every check is on."""
+    path, mask = os.path.join(D, 'sparse.shard'), 'causal & blocks(16) & (window(3) | global(1) | random(1, seed = 3))'
+    model = open(os.path.join(EXAMPLES, 'tiny.shard')).read()
+    check('mask = causal)' in model, 'tiny.shard is causal')
+    open(path, 'w').write(model.replace('mask = causal)', f'mask = {mask})') + 'plan half for Tiny { precision bf16 }\n')
+    size = ['-D', 'Layers=1', '-D', 'Embed=64', '-D', 'Heads=2', '-D', 'Seq=112', '--set', 'train.batch=2']
+    compare(path, *size, '--plan', 'half', most=2e-2, steps=3)
+    run('./both', 'train', '--data', 'text.txt', '--out', 'late', '--steps', '2',
+        env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
+    check([x[:2] for x in losses('late')] == [x[:2] for x in losses('b')][:2], 'the same bits when everything is late')
+
+
 def case_ranks():
     compare(os.path.join(EXAMPLES, 'tiny_ranks.shard'), '--plan', 'two', *ONE, '-D', 'Embed=48', '-D', 'Heads=2',
             most=1e-3, steps=5, ranks=2)

@@ -1,0 +1,97 @@
+"""Block-sparse attention beside dense, as ptxas makes it.   loops.py SHARDC [all]
+
+The inner loop of attention on tensor cores, per tile of scores: where a layout lists whole tiles, it may have a few
+instructions more than the dense kernel's, those that read the list, and exactly as many products. Counted in the
+cubins: an instruction of sm_80 to sm_90 has 16 bytes; a loop ends with a branch back (opcode 0x947), its distance in
+words of 4 bytes from bit 34 on. `all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types,
+also with causal and padding, which must only be assembled without a spill. Ends with 77 where there is no ptxas.
+"""
+import os, shutil, struct, subprocess, sys, tempfile
+
+SHARDC, ALL = os.path.abspath(sys.argv[1]), len(sys.argv) > 2
+MORE = 16  # instructions for a list
+HMMA, BRANCH = 0x23c, 0x947
+if not shutil.which('ptxas'):
+    print('SKIPPED: no ptxas on PATH, kernels for GPUs are not assembled')
+    sys.exit(77)
+
+
+def model(mask, head, heads, precision):
+    kept, kv = ('[Lot, Kv, Group, Seq, Head]', '[Lot, Kv, Seq, Head]') if heads > 1 else ('[Lot, Kv, Seq, Head]', ) * 2
+    sums = kept[1:-1]
+    return f'''use "std"
+dims {{ Batch; Seq = 512; Key like Seq; Lot = 1; Kv = 2; Group = {heads}; Head = {head} }}
+model Attn {{
+  input x [Batch] f32
+  input valid [Key] bool
+  param q {kept} ~ normal(1)
+  param k {kv} ~ normal(1)
+  param v {kv} ~ normal(1)
+  y = attention[Seq -> Key; Head](q, k, v{mask and ', mask = ' + mask})
+  loss mean[Batch](x) * mean[{sums}](y * y)
+}}
+train bench for Attn {{
+  batch 1
+  steps 1
+  data columns(x = "x.npy", valid = "v.npy")
+  optim sgd lr = 1e-3
+}}
+plan p for Attn {{ precision {precision} }}
+'''
+
+
+def sections(b):
+    at, = struct.unpack_from('<Q', b, 0x28)
+    size, n, names = struct.unpack_from('<HHH', b, 0x3a)
+    head = [struct.unpack_from('<IIQQQQIIQQ', b, at + i * size) for i in range(n)]
+    for h in head:
+        name = head[names][4] + h[0]
+        yield b[name:b.index(b'\0', name)].decode(), b[h[4]:h[4] + h[5]]
+
+
+def inner_loop(code):
+    """Instructions and products of the loop with most products."""
+    words = [struct.unpack_from('<QQ', code, at) for at in range(0, len(code), 16)]
+    best = (0, 0)
+    for i, (low, high) in enumerate(words):
+        if low & 0xfff != BRANCH: continue
+        distance = (high & (1 << 18) - 1) << 30 | low >> 34
+        if distance >> 47: distance -= 1 << 48
+        first = i + 1 + distance // 4
+        if first < i: best = max(best, (sum(w[0] & 0xfff == HMMA for w in words[first:i + 1]), i + 1 - first))
+    return best
+
+
+def loops(folder, mask, target, head=64, heads=1, precision='bf16'):
+    """Products and instructions by kernel; shardc fails where a kernel spills."""
+    open(f'{folder}/m.shard', 'w').write(model(mask, head, heads, precision))
+    shutil.rmtree(f'{folder}/kept', ignore_errors=True)
+    r = subprocess.run([SHARDC, 'compile', 'm.shard', '--plan', 'p', '--target', target, '-o', 'm', '--keep', 'kept'],
+                       cwd=folder, capture_output=True, text=True)
+    if r.returncode: sys.exit(f'{mask} for {target}, {precision}, heads of {head}: {r.stderr}')
+    found = {}
+    for f in sorted(os.listdir(f'{folder}/kept')):
+        if not f.endswith('.cubin') or 'step_attention' not in f: continue
+        for name, code in sections(open(f'{folder}/kept/{f}', 'rb').read()):
+            if not name.startswith('.text.') or not inner_loop(code)[0]: continue
+            found[('gradient ' if 'grad' in name else 'forward ') + name[-2:]] = inner_loop(code)
+    return found
+
+
+BIGBIRD = '(window(3) | global(2) | random(3, seed = 42))'
+with tempfile.TemporaryDirectory() as folder:
+    for target in ('sm_80', 'sm_86', 'sm_89', 'sm_90') if ALL else ('sm_80', ):
+        dense, sparse = loops(folder, '', target), loops(folder, f'blocks(64) & {BIGBIRD}', target)
+        for k in dense:
+            print(f'{target} {k}: {dense[k][1]} instructions dense, {sparse[k][1]} sparse, {dense[k][0]} products')
+            if sparse[k][0] != dense[k][0] or sparse[k][1] > dense[k][1] + MORE: sys.exit('not the same loop')
+        if len(dense) != 3: sys.exit(f'three phases have products: {dense}')
+    if not ALL: sys.exit(0)
+    n = 0
+    for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90':
+        for i, (head, block) in enumerate((h, b) for h in (16, 32, 64, 80, 96, 128) for b in (16, 32, 64, 128)):
+            precision = ('bf16', 'f16', 'f32', 'tf32')[(i + i // 4) % 4]
+            cut = ('', ' & causal', ' & padding(valid)', ' & causal & padding(valid)')[(i // 2 + i) % 4]
+            loops(folder, f'blocks({block}) & {BIGBIRD}{cut}', target, head, 1 + i % 3 % 2, precision)
+            n += 1
+    print(f'{n} programs without a spill')
