@@ -43,7 +43,7 @@ typedef struct Bench {
 
 static Module *variants_of(Module *m, const Tunable *t, const CutList *cuts) {
   Module *v = module_new(m->ctx);
-  v->target = m->target;
+  v->target = m->target, v->lists = m->lists;
   for (uint32_t i = 0; i < cuts->n; i++) {
     Fn *f = fn_new(v, FN_KERNEL, intern_printf(m->ctx->names, "variant_%u", i));
     Str name = f->name;
