@@ -1,6 +1,6 @@
 /* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]: the hot kernels of a model for a GPU, each
    with a few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: what the bundle's part `variants`
-   measures.
+   measures. (Part `densities` measures attention's.)
 
    Hot are those of a training step that take longest by their operations and bytes, half of them
    with variants where there are so many. Cuts are the rule's, others that differ from it in one
@@ -113,7 +113,7 @@ static void add(Module *to, Module *m, const Hot *h, const Cut *c, uint32_t numb
 static Module *pack(Module *m, uint32_t most, uint32_t cuts) {
   Hots list = hot_kernels(m);
   Module *to = module_new(m->ctx);
-  to->model = m->model, to->after = m->after, to->target = m->target;
+  to->model = m->model, to->after = m->after, to->target = m->target, to->lists = m->lists;
   uint32_t done = 0, plain = 0;
   for (uint32_t i = 0; i < list.n && done < most; i++) {
     const Hot *h = &list.at[i];

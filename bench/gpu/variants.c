@@ -1,11 +1,16 @@
-/* The hot kernels of GPT-2 124M at their real sizes, each with some cuts (pack.c): time, TFLOP/s,
-   GB/s and their shares of this run's ceilings, and a tuning record for the best cut of each.
+/* Part `variants`: the hot kernels of GPT-2 124M at their real sizes, each with some cuts (pack.c):
+   time, TFLOP/s, GB/s and their shares of this run's ceilings, and a tuning record for the best cut
+   of each.
 
    Cuts of a kernel run in turn, for some rounds, behind a write that empties the cache; what counts
    is the median. Before, the results of each are compared with those of the first, the rule's, at
    their beginning and end, over other poison; a cut that is wrong or refused fails the part.
    The driver assembles PTX while nothing is measured, in a few concurrent processes: it keeps
-   what it made in its own cache. */
+   what it made in its own cache.
+
+   Part `densities` is the same of attention over 8192 positions, dense and with layouts of four
+   densities, in the rule's cut: operations are those of listed scores, so TFLOP/s beside TFLOP/s
+   say what a list costs. */
 #include "bundle.h"
 #include "codegen/codegen.h"
 #include "passes/tune/tune_db.h"
@@ -345,6 +350,7 @@ static bool show(Sweep *s, Variant *v, int n) {
   if (of[TOO_LARGE]) say(s->b, ", %d too large for this GPU", of[TOO_LARGE]);
   if (of[REFUSED]) say(s->b, ", %d REFUSED", of[REFUSED]);
   if (of[WRONG]) say(s->b, ", %d WRONG", of[WRONG]);
+  if (!strncmp(v->family, "attention", 9)) say(s->b, "  %s", v->key);
   say(s->b, "\n");
   if (n > 1) record(s, &v[best], &v[0]);
   return !of[REFUSED] && !of[WRONG];
@@ -367,9 +373,9 @@ static bool one_kernel(Sweep *s, Variant *v, int n) {
 
 /* ---- all ---- */
 
-static bool open_sweep(Sweep *s, Bundle *b) {
-  char *path = bundle_path(b, "variants/kernels.ir");
-  *s = (Sweep){.b = b, .ctx = ctx_new(), .folder = bundle_path(b, "variants")};
+static bool open_sweep(Sweep *s, Bundle *b, const char *folder) {
+  char *path = bundle_path(b, "%s/kernels.ir", folder);
+  *s = (Sweep){.b = b, .ctx = ctx_new(), .folder = bundle_path(b, "%s", folder)};
   s->m = ir_read(s->ctx, path);
   if (!s->m) diag_print(s->ctx->diag, stderr, DIAG_HUMAN, false);
   free(path);
@@ -379,13 +385,13 @@ static bool open_sweep(Sweep *s, Bundle *b) {
 }
 
 /* Fills the driver's cache. What goes wrong here goes wrong again where it is told. */
-static void assemble(Bundle *b) {
+static void assemble(Bundle *b, const char *folder) {
   fflush(NULL);
   for (int w = 0; w < WORKERS; w++) {
     if (fork()) continue;
     Sweep s;
     Variant v;
-    bool ok = open_sweep(&s, b);
+    bool ok = open_sweep(&s, b, folder);
     for (uint32_t i = (uint32_t)w; ok && i < s.m->fns.n; i += WORKERS)
       if (read_variant(s.m, s.m->fns.at[i], &v) && !load(&s, &v))
         s.gpu.api.cuModuleUnload(v.module);
@@ -417,11 +423,12 @@ typedef struct Progress { /* shared with the process that sweeps */
 } Progress;
 
 /* Kernels from where it is on. */
-static _Noreturn void sweep(Bundle *b, Progress *p) {
+static _Noreturn void sweep(Bundle *b, const char *folder, Progress *p) {
   static Variant v[MOST_CUTS];
   Sweep s;
   double began = rt_now();
-  if (!open_sweep(&s, b)) say(b, "%s\n", s.m ? s.gpu.why : "there are no kernels"), _exit(PART_BAD);
+  if (!open_sweep(&s, b, folder))
+    say(b, "%s\n", s.m ? s.gpu.why : "there are no kernels"), _exit(PART_BAD);
   read_records(&s);
   for (int n; (n = cuts_of(s.m, p->at, v)); p->at++) {
     p->late = rt_now() > b->ends - fmin(5, 0.1 * (b->ends - began));
@@ -436,16 +443,15 @@ static _Noreturn void sweep(Bundle *b, Progress *p) {
 }
 
 /* A kernel that faults takes its context along: the others go on in a new process. */
-int part_variants(Bundle *b) {
+static int sweep_all(Bundle *b, const char *folder) {
   Progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int status = 0;
   if (p == MAP_FAILED) return PART_BAD;
-  remove(out_path(b, "gpu.tune"));
-  assemble(b);
+  assemble(b, folder);
   do {
     fflush(NULL);
     pid_t pid = fork();
-    if (!pid) sweep(b, p);
+    if (!pid) sweep(b, folder, p);
     waitpid(pid, &status, 0);
     if (WIFSIGNALED(status)) {
       say(b, "kernel %d: %s\n", p->at,
@@ -456,3 +462,10 @@ int part_variants(Bundle *b) {
   if (WEXITSTATUS(status) || p->bad) return PART_BAD;
   return p->late ? PART_SHORT : p->at ? PART_GOOD : PART_BAD;
 }
+
+int part_variants(Bundle *b) {
+  remove(out_path(b, "gpu.tune"));
+  return sweep_all(b, "variants");
+}
+
+int part_densities(Bundle *b) { return sweep_all(b, "densities"); }

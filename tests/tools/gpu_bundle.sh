@@ -53,11 +53,13 @@ table = open('good/table.txt').read()
 assert 'nan' not in table and all(f'\n== {k}: ' in table and f'\n   {k}: good' in table for k in r['parts']), table
 assert all(x['name'] in table for k in ('losses', 'variants') for x in r['parts'][k]['rows']), table
 states = {k: v['state'] for k, v in r['parts'].items()}
-assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'variants', 'steps')), states
+assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'variants', 'densities', 'steps')), states
 rows = {k: {x['name']: x for x in v['rows']} for k, v in r['parts'].items()}
 assert rows['kernels']['all']['good'] > 100 and rows['kernels']['all']['bad'] == 0
 assert all(x['worst'] < x['allowed'] for x in rows['losses'].values()) and len(rows['losses']) == 2
 assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['wrong'] == 0 and x['us'] > 0 for x in rows['variants'].values())
+listed = ['listed' in x['key'] for x in rows['densities'].values() if 'attention' in x['family']]
+assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
 assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
