@@ -3,7 +3,7 @@
 The inner loop of attention on tensor cores, per tile of scores: where a layout lists whole tiles, it may have a few
 instructions more than the dense kernel's, those that read the list, and exactly as many products. Counted in the
 cubins: an instruction of sm_80 to sm_90 has 16 bytes; a loop ends with a branch back (opcode 0x947), its distance in
-words of 4 bytes from bit 34 on. `all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types,
+words of 4 bytes from bit 34 on, or, for sm_90, bits 16 to 23 of it below that. `all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types,
 also with causal and padding, which must only be assembled without a spill. Ends with 77 where there is no ptxas.
 """
 import os, shutil, struct, subprocess, sys, tempfile
@@ -49,7 +49,7 @@ def sections(b):
         yield b[name:b.index(b'\0', name)].decode(), b[h[4]:h[4] + h[5]]
 
 
-def inner_loop(code):
+def inner_loop(code, target):
     """Instructions and products of the loop with most products."""
     words = [struct.unpack_from('<QQ', code, at) for at in range(0, len(code), 16)]
     best = (0, 0)
@@ -57,6 +57,7 @@ def inner_loop(code):
         if low & 0xfff != BRANCH: continue
         distance = (high & (1 << 18) - 1) << 30 | low >> 34
         if distance >> 47: distance -= 1 << 48
+        if target == 'sm_90': distance = distance << 8 | low >> 16 & 255
         first = i + 1 + distance // 4
         if first < i: best = max(best, (sum(w[0] & 0xfff == HMMA for w in words[first:i + 1]), i + 1 - first))
     return best
@@ -73,8 +74,8 @@ def loops(folder, mask, target, head=64, heads=1, precision='bf16'):
     for f in sorted(os.listdir(f'{folder}/kept')):
         if not f.endswith('.cubin') or 'step_attention' not in f: continue
         for name, code in sections(open(f'{folder}/kept/{f}', 'rb').read()):
-            if not name.startswith('.text.') or not inner_loop(code)[0]: continue
-            found[('gradient ' if 'grad' in name else 'forward ') + name[-2:]] = inner_loop(code)
+            if not name.startswith('.text.') or not inner_loop(code, target)[0]: continue
+            found[('gradient ' if 'grad' in name else 'forward ') + name[-2:]] = inner_loop(code, target)
     return found
 
 

@@ -8,7 +8,9 @@ python3 -B "$here/programs/ranks.py" "$shardc" 0 500
 python3 -B "$here/run/kill.py" "$shardc" 30
 python3 -B "$here/run/stops.py" "$shardc"
 python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
+python3 -B "$here/gpu/loops.py" "$shardc" all
 [ -n "$2" ] || exit 0
+PATH=/usr/bin:/bin SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_layouts" sm_80 1 48
 SHARDC_PATH=$here/../examples:$here/reference
 export SHARDC_PATH
 "$2/ranks/ranks_test_zero" "$here/ranks" all
