@@ -12,9 +12,9 @@ leave any behind.
 """
 import json, os, resource, shutil, signal, socket, subprocess, sys, time
 
-PACKET = 60000          # bytes of the largest packet, cut where it would leave a real machine
-BURST = 4 * PACKET      # bytes that a link may be behind, so that a late timer costs nothing; it catches up at
-PEAK = 1.05             # so many times its rate and no faster, so that one that was idle is not ahead
+PACKET = 45000          # bytes of the largest packet, cut where it would leave a real machine
+BURST = 56000           # bytes that may go at once: that packet with headers, and what a late timer missed. So much a
+                        # link is ahead that was idle; headers take more of a message from 1.3 MB on
 BACKLOG = '50ms'        # what waits in front of the link at most; TCP keeps it far shorter
 UNITS = {'bit': 1, 'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
 
@@ -102,8 +102,7 @@ class Net:
         call('ip', '-n', name, 'addr', 'add', f'{self.address(i)}/24', 'dev', 'eth0')
         call('ip', '-n', name, 'link', 'set', 'eth0', 'gso_max_size', str(PACKET), 'up')
         shape = 'tc', '-n', name, 'qdisc', 'add', 'dev', 'eth0'
-        call(*shape, 'root', 'handle', '1:', 'tbf', 'rate', self.rate, 'burst', str(BURST), 'latency', BACKLOG,
-             'peakrate', f'{bits(self.rate) * PEAK:.0f}bit', 'mtu', str(PACKET * 16 // 15))
+        call(*shape, 'root', 'handle', '1:', 'tbf', 'rate', self.rate, 'burst', str(BURST), 'latency', BACKLOG)
         if self.delay: call(*shape, 'parent', '1:1', 'netem', 'delay', self.delay, 'limit', '100000')
         # without losses any will do; others than these two may look for the rate by sending less for a while
         for kind in ('cubic', 'reno'):
