@@ -25,7 +25,7 @@ const char *layout_words(Arena *a, const LayoutFigures *f) {
   if (f->counted)
     text = arena_printf(a,
                         "%.0f of %.0f blocks of %lld x %lld (%s): %lld full, %lld partial; %s of "
-                        "dense FLOP, %s of scores admitted",
+                        "dense FLOP, %s admitted",
                         listed_blocks(f), f->blocks, (long long)f->unit, (long long)f->unit,
                         percent(a, layout_density(f)), (long long)f->sum.full,
                         (long long)f->sum.partial, percent(a, share(f->sum.listed, f->scores)),

@@ -1,4 +1,4 @@
-"""Figures and pictures of layouts against a plain definition of the patterns here.   layouts.py SHARDC
+"""Figures and pictures of layouts against a plain definition of the patterns here.   layouts.py SHARDC ROOT
 
 `check --json`, `plan --json` and the module's line must say the numbers of blocks and scores that the definition
 counts; the text picture must be the definition's blocks letter by letter, the areas of the SVG's colours their
@@ -7,7 +7,7 @@ numbers; the same file gives the same bytes. A picture of 1,024 rows of blocks i
 import json, os, re, struct, subprocess, sys, tempfile
 import xml.dom.minidom
 
-SHARDC = os.path.abspath(sys.argv[1])
+SHARDC, ROOT = map(os.path.abspath, sys.argv[1:3])
 wrong = []
 
 
@@ -182,11 +182,20 @@ def check_mistakes(folder):
     expect('page', '"layouts":[{"name":"far","svg":"\\u003csvg' in page, True)
 
 
+def check_page():
+    """What docs/sparse.md shows of commands."""
+    with open(f'{ROOT}/docs/sparse.md') as f: page = f.read()
+    shown = re.findall(r'```console\n\$ shardc (.*)\n([^`]*)```', page)
+    expect('commands shown', len(shown), 2)
+    for command, output in shown: expect(command, run(ROOT, *command.split()), output)
+
+
 with tempfile.TemporaryDirectory() as folder:
     write_table(f'{folder}/t.npy', BITS)
     for layout in LAYOUTS: check_layout(folder, *layout)
     check_large(folder)
     check_unblocked(folder)
     check_mistakes(folder)
+check_page()
 print('\n'.join(wrong))
 sys.exit(len(wrong) > 0)
