@@ -61,6 +61,7 @@ def model(mask='causal', layers=BLOCK, body=STACK):
 CACHED = dict(
     causal=model(),
     sliding=model('causal & sliding(5)'),
+    listed=model('causal & blocks(4) & (window(3) | global(1) | random(1, seed = 3))'),
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
     table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
                 + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),

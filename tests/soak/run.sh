@@ -18,6 +18,7 @@ export SHARDC_PATH
 mkdir -p "$2/ranks/generated"
 python3 "$here/programs/generate.py" 1000 500 "$2/ranks/generated" 8
 "$2/ranks/ranks_random" 1 2 "$2"/ranks/generated/p*.shard
+for target in native sm_80; do SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_sparse" $target 100 125; done
 for target in native x86_64_v3; do
   for name in math elem row contract attention; do
     SHARDC_OPTIMIZE=all SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_$name" $target

@@ -1,0 +1,69 @@
+"""Block-sparse attention under plans: python3 sparse.py SHARDC
+
+A layout with draws of its own for each head, grouped queries, a length that is no multiple of a block, beside `causal`
+and `padding`: heads, positions and the batch over an axis, ZeRO, micro-batches and recomputation give the losses, norms
+and tensors of one rank. Heads that a rank's number decides are worked on by the mask; all others have lists.
+"""
+import array, os, sys
+from common import check, run, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "std"
+dims { Batch; Seq = 60; Key like Seq; Kv = 2; Group = 2; Head = 8; Embed = 32; Vocab = 50; Layers = 2 }
+layout drawn [Kv, Group, Seq, Key] = blocks(8) & (window(3) | global(1) | random(2, seed = 7))
+layout shared [Seq, Key] = blocks(16) & fixed(local = 2, global = 1)
+layer Attn(x: [Batch, Seq, Embed], valid: [Batch, Key] bool) -> [Batch, Seq, Embed] {
+  sub query = Linear[Embed -> Kv, Group, Head]
+  sub key   = Linear[Embed -> Kv, Head]
+  sub value = Linear[Embed -> Kv, Head]
+  sub out   = Linear[Kv, Group, Head -> Embed]
+  q = query(x)
+  y = attention[Seq -> Key; Head](q, key(x), value(x), mask = drawn & causal)
+  return x + out(y + attention[Seq -> Key; Head](q, key(x), value(x), mask = shared & padding(valid)))
+}
+model M {
+  input tokens [Batch, Seq] of Vocab
+  input labels [Batch, Seq] of Vocab
+  input valid [Batch, Key] bool
+  param word [Vocab, Embed] ~ normal(0.3)
+  stack h [Layers] of Attn
+  logits = dot[Embed](h(word[Vocab = tokens], valid), word)
+  loss cross_entropy[Vocab](logits, labels)
+}
+train t for M {
+  batch 4
+  steps 6
+  data columns(tokens = "t.npy", labels = "t.npy", valid = "v.npy")
+  optim sgd lr = 1e-2
+}
+plan heads for M {
+  mesh tensor = 2
+  place Kv -> tensor else Seq
+}
+plan context for M {
+  mesh c = 2
+  place Seq -> c
+}
+plan batch for M {
+  mesh data = 2
+  place Batch -> data
+  zero 3
+  micro 2
+  recompute h.* keep = input
+}
+'''
+
+
+def npy(name, kind, shape, values):
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
+    with open(f'{folder}/{name}', 'wb') as f: f.write(b'\x93NUMPY\x01\x00v\x00' + head.encode() + values)
+
+
+open(f'{folder}/m.shard', 'w').write(MODEL)
+npy('t.npy', '<i4', (16, 60), array.array('i', [(i * i + i // 7) % 50 for i in range(960)]).tobytes())
+npy('v.npy', '|b1', (16, 60), bytes(i % 60 < 60 - i // 60 * 3 for i in range(960)))
+for plan, wanted in (('heads', True), ('context', False), ('batch', True)):
+    out, _ = run(SHARDC, 'verify', 'm.shard', '--plan', plan, cwd=folder, env=dict(TMPDIR=folder))
+    check('they agree' in out, f'{plan}: {out}')
+    text, _ = run(SHARDC, 'dump', 'm.shard', '--plan', plan, '--after', 'sparse', cwd=folder)
+    check(('\nlists @' in text) == wanted, f'{plan}: lists, or none')
