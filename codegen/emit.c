@@ -102,6 +102,8 @@ int emit_lanes_of(LLVMValueRef v) {
 }
 
 LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar, int lanes) {
+  int have = emit_lanes_of(scalar);
+  must(!have || have == lanes, "kernel %s: %d lanes for %d", e->k->name, have, lanes);
   if (lanes <= 1 || emit_lanes_of(scalar)) return scalar;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMTypeRef vector = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)lanes);
@@ -113,18 +115,21 @@ LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar, int lanes) {
 }
 
 LLVMValueRef emit_lane_numbers(Emit *e, LLVMTypeRef scalar_type, int lanes, int64_t step) {
-  (void)e;
+  must(lanes >= 1 && lanes <= 64, "kernel %s: %d lanes", e->k->name, lanes);
   LLVMValueRef number[64];
   for (int i = 0; i < lanes; i++) number[i] = LLVMConstInt(scalar_type, (uint64_t)(i * step), 1);
   return LLVMConstVector(number, (unsigned)lanes);
 }
 
 LLVMValueRef emit_min_i64(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: the least of two types", e->k->name);
   LLVMValueRef less = LLVMBuildICmp(e->builder, LLVMIntSLT, a, b, "");
   return LLVMBuildSelect(e->builder, less, a, b, "");
 }
 
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef i, LLVMValueRef end, int lanes) {
+  must(LLVMTypeOf(i) == LLVMTypeOf(end), "kernel %s: a mask of two types", e->k->name);
+  must(!emit_lanes_of(i), "kernel %s: a mask counts from a vector", e->k->name);
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef left = LLVMBuildSub(e->builder, end, i, "left");
   LLVMValueRef most = LLVMConstInt(LLVMTypeOf(left), (uint64_t)lanes, 0);
@@ -147,6 +152,8 @@ void emit_begin_phase(Emit *e, int phase) { e->target->code->begin_phase(e, phas
 void emit_end_phase(Emit *e) { LLVMBuildRetVoid(e->builder); }
 
 LLVMValueRef emit_buffer(Emit *e, uint32_t operand_or_result) {
+  must(operand_or_result < emit_buffers(e), "kernel %s has no buffer %u", e->k->name,
+       operand_or_result);
   return e->pointer[operand_or_result];
 }
 
@@ -160,6 +167,8 @@ int64_t emit_buffer_align(Emit *e, uint32_t operand_or_result) {
  * chunk's number. */
 void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from,
                       LLVMValueRef *to) {
+  must(chunks >= 1 && units >= 0, "kernel %s: %lld units in %lld chunks", e->k->name,
+       (long long)units, (long long)chunks);
   LLVMValueRef n = emit_i64(e, units), d = emit_i64(e, chunks);
   LLVMValueRef next = LLVMBuildAdd(e->builder, e->chunk, emit_i64(e, 1), "");
   *from = LLVMBuildUDiv(e->builder, LLVMBuildMul(e->builder, e->chunk, n, ""), d, "from");
@@ -171,6 +180,9 @@ void emit_chunk_range(Emit *e, int64_t units, int64_t chunks, LLVMValueRef *from
 Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
                const LLVMValueRef *initial) {
   if (carried > MAX_CARRIED) bug("a loop carries %d values", carried);
+  must(step >= 1, "kernel %s: a loop in steps of %lld", e->k->name, (long long)step);
+  must(LLVMTypeOf(from) == LLVMTypeOf(to), "kernel %s: a loop from one type to another",
+       e->k->name);
   Loop l = {.carried = carried, .step = step};
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
   l.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");
@@ -199,6 +211,8 @@ void emit_loop_end(Emit *e, Loop *l) {
   LLVMAddIncoming(l->i, &next, &last, 1);
   for (int c = 0; c < l->carried; c++) {
     LLVMValueRef v = l->next[c] ? l->next[c] : l->phi[c];
+    must(LLVMTypeOf(v) == LLVMTypeOf(l->phi[c]), "kernel %s: carried value %d changes its type",
+         e->k->name, c);
     LLVMAddIncoming(l->phi[c], &v, &last, 1);
   }
   LLVMPositionBuilderAtEnd(e->builder, l->exit);
@@ -206,6 +220,8 @@ void emit_loop_end(Emit *e, Loop *l) {
 
 Branch emit_if(Emit *e, LLVMValueRef condition) {
   Branch b;
+  must(LLVMTypeOf(condition) == LLVMInt1TypeInContext(e->context),
+       "kernel %s: a branch by a number", e->k->name);
   LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->context, e->function, "then");
   b.rest = LLVMAppendBasicBlockInContext(e->context, e->function, "rest");
   LLVMBuildCondBr(e->builder, condition, then, b.rest);
@@ -260,6 +276,8 @@ void emit_prefetch(Emit *e, LLVMValueRef address, bool write) {
 }
 
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+  must(LLVMTypeOf(a) == LLVMTypeOf(b) && LLVMTypeOf(b) == LLVMTypeOf(c),
+       "kernel %s: a multiply-add of several types", e->k->name);
   LLVMValueRef args[] = {a, b, c};
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, args);
 }
@@ -270,7 +288,10 @@ static LLVMValueRef emit_align(Emit *e, Elem elem) {
 
 LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask) {
   LLVMTypeRef type = emit_vector(e, elem, lanes);
+  must(elem != ELEM_bool, "kernel %s: in memory a bool is a byte", e->k->name);
   if (mask && lanes > 1) {
+    must(emit_lanes_of(mask) == lanes, "kernel %s: a mask of %d lanes for %d", e->k->name,
+         emit_lanes_of(mask), lanes);
     LLVMTypeRef types[] = {type, LLVMTypeOf(pointer)};
     LLVMValueRef args[] = {pointer, emit_align(e, elem), mask, LLVMConstNull(type)};
     return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
@@ -281,7 +302,10 @@ LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVM
 }
 
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask) {
+  must(elem != ELEM_bool, "kernel %s: in memory a bool is a byte", e->k->name);
   if (mask && emit_lanes_of(value)) {
+    must(emit_lanes_of(mask) == emit_lanes_of(value), "kernel %s: a mask of %d lanes for %d",
+         e->k->name, emit_lanes_of(mask), emit_lanes_of(value));
     LLVMTypeRef types[] = {LLVMTypeOf(value), LLVMTypeOf(pointer)};
     LLVMValueRef args[] = {value, pointer, emit_align(e, elem), mask};
     emit_intrinsic_types(e, "llvm.masked.store", 2, types, 4, args);

@@ -14,6 +14,8 @@
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 
 int64_t expr_stride(const Fn *k, ValueId v, int axis) {
+  must(v < k->values.n && axis >= 0 && axis < k->values.at[v].type.rank,
+       "kernel %s: value %u has no axis %d", k->name, v, axis);
   const Value *value = &k->values.at[v];
   if (value->storage.ordered) return value->storage.stride[axis];
   int64_t s = 1;
@@ -79,9 +81,13 @@ void expr_reset(Emit *e) {
 
 void expr_forget(Emit *e) { memset(e->expr->known, 0, sizeof *e->expr->known * e->k->values.n); }
 
-void expr_bind(Emit *e, ValueId v, LLVMValueRef value) { e->expr->bound[v] = value; }
+void expr_bind(Emit *e, ValueId v, LLVMValueRef value) {
+  must(e->expr && v < e->k->values.n, "kernel %s: value %u is bound to nothing", e->k->name, v);
+  e->expr->bound[v] = value;
+}
 
 void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem) {
+  must(!elem_is_half(elem), "kernel %s: rows are kept in f32", e->k->name);
   e->expr->row[v] = (Row){base, dim, elem};
 }
 
@@ -212,6 +218,8 @@ static LLVMValueRef float_to_float(Emit *e, LLVMValueRef x, Elem from, Elem to) 
 LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to) {
   ElemClass cf = elem_class(from), ct = elem_class(to);
   LLVMTypeRef t = like(x, emit_type(e, to));
+  must(LLVMTypeOf(x) == like(x, emit_type(e, from)), "kernel %s: %s is no %s", e->k->name,
+       LLVMPrintTypeToString(LLVMTypeOf(x)), elem_name(from));
   if (from == to) return x;
   if (cf == CLASS_FLOAT && ct == CLASS_FLOAT) return float_to_float(e, x, from, to);
   if (cf == CLASS_FLOAT && ct == CLASS_INT) return float_to_int(e, x, from, to);

@@ -379,6 +379,9 @@ static LLVMValueRef combine(Emit *e, OpCode c, LLVMValueRef a, LLVMValueRef b) {
 }
 
 LLVMValueRef math_combine(Emit *e, OpCode c, LLVMValueRef a, LLVMValueRef b) {
+  must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: %s of two types", e->k->name, op_name(c));
+  must(c == OP_sum || c == OP_rmax || c == OP_rmin, "kernel %s: %s is no reduction", e->k->name,
+       op_name(c));
   return combine(e, c, a, b);
 }
 
@@ -392,6 +395,8 @@ static LLVMValueRef part(Emit *e, LLVMValueRef x, int from, int n) {
 }
 
 LLVMValueRef math_across(Emit *e, OpCode c, LLVMValueRef x) {
+  int lanes = emit_lanes_of(x);
+  must(!(lanes & (lanes - 1)), "kernel %s: halves of %d lanes", e->k->name, lanes);
   for (int n = emit_lanes_of(x) / 2; n; n /= 2)
     x = combine(e, c, part(e, x, 0, n), part(e, x, n, n));
   return x;

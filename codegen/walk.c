@@ -168,6 +168,7 @@ static void unit(Emit *e, const Walk *w, LLVMValueRef number) {
 }
 
 void walk_space(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
+  must(w->nest && walk_units(w) >= 1, "kernel %s: a walk of no units", e->k->name);
   Loop l = emit_loop(e, from, to, 1, 0, NULL);
   unit(e, w, l.i);
   emit_loop_end(e, &l);

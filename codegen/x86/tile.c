@@ -15,6 +15,8 @@ LLVMValueRef tile_times(Emit *e, LLVMValueRef a, int64_t factor) {
 }
 
 Range tile_range(Emit *e, LLVMValueRef i, int64_t total, int64_t blocks) {
+  must(blocks >= 1 && total >= 0, "kernel %s: %lld in %lld blocks", e->k->name, (long long)total,
+       (long long)blocks);
   if (blocks == 1) return (Range){emit_i64(e, 0), emit_i64(e, total)};
   LLVMValueRef next = tile_add(e, i, emit_i64(e, 1));
   LLVMValueRef from = LLVMBuildUDiv(e->builder, tile_times(e, i, total), emit_i64(e, blocks), "");
@@ -44,6 +46,8 @@ Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
 }
 
 void tile_aside_end(Emit *e, Aside *s) {
+  must(e->function == s->function, "kernel %s: functions beside the phases end in turn",
+       e->k->name);
   LLVMBuildRetVoid(e->builder);
   e->function = s->outer;
   LLVMPositionBuilderAtEnd(e->builder, s->block);
@@ -83,6 +87,10 @@ static void join_rows(Emit *e, LLVMValueRef *row, int lanes, int unit, int size,
 /* Rounds of single lanes and pairs stay inside 128 bits, where one cheap shuffle does; the later
    ones move blocks of four lanes over the whole vector. */
 void tile_transpose(Emit *e, LLVMValueRef *row, int lanes) {
+  must(lanes >= 4 && lanes <= 64 && !(lanes & (lanes - 1)), "kernel %s: a transpose of %d lanes",
+       e->k->name, lanes);
+  must(emit_lanes_of(row[0]) == lanes, "kernel %s: %d rows of %d lanes", e->k->name, lanes,
+       emit_lanes_of(row[0]));
   join_rows(e, row, lanes, 1, 1, 4);
   join_rows(e, row, lanes, 1, 2, 4);
   for (int size = 4; size < lanes; size *= 2) join_rows(e, row, lanes, 4, size, lanes);
