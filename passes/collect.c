@@ -21,6 +21,8 @@ static Str completed_to(const CollectSite *s, ValueId old, int axis, const Place
 }
 
 void site_define(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
+  must(old < s->f->values.n && v < s->to->values.n, "collect: %%%u of %s becomes %%%u", old,
+       s->f->name, v);
   Placement p = *at;
   s->to->values.at[v].placed = *at;
   for (int i = 0; i < s->c->n; i++) {
@@ -72,6 +74,7 @@ static void collect_global(CollectSite *s, const Op *o) {
 static void visit(CollectSite *s);
 
 static CollectSite site_new(Collect *c, const Fn *f) {
+  must(c->n <= (int)c->m->mesh.n, "collect: %d axes of a mesh of %u", c->n, c->m->mesh.n);
   CollectSite s = {.c = c, .m = c->m, .f = f, .to = fn_new(c->m, f->kind, f->name)};
   s.to->loc = f->loc;
   s.u = uses_new(c->m, f);

@@ -205,6 +205,8 @@ static bool choose_axis(Chooser *c) {
 }
 
 bool choose_way(CollectSite *s, const Op *o, Way *w) {
+  must(op_family(o->code) != FAMILY_COLLECTIVE, "collect: %s stands in %s already",
+       op_name(o->code), s->f->name);
   Arena *a = s->m->arena;
   Chooser c = {.s = s, .o = o, .w = w};
   w->in = ARENA_ARRAY(a, Placement, o->nin + 1), w->out = ARENA_ARRAY(a, Placement, o->nout + 1);

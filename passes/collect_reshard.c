@@ -14,6 +14,7 @@ const Placement *site_placed(const CollectSite *s, ValueId v) {
 }
 
 void site_put(CollectSite *s, ValueId old, ValueId v, const Placement *at) {
+  must(v < s->to->values.n, "collect: a copy of %%%u of %s is no value", old, s->f->name);
   s->to->values.at[v].placed = *at;
   vec_push(s->m->arena, s->copies[old], (Copy){*at, v});
 }
@@ -27,6 +28,7 @@ double held_but(const CollectSite *s, const Type *t, const Placement *p, int axi
 }
 
 double convert_cost(const CollectSite *s, Str from, Str to, int axis, double held) {
+  must(axis >= 0 && axis < (int)s->m->mesh.n, "collect: the mesh has no axis %d", axis);
   if (from == to) return 0;
   if (is_partial(from))
     return !to ? 2 * held : is_split(to) ? (from == PARTIAL_MAX ? 2 : 1) * held : INFINITY;

@@ -272,6 +272,7 @@ static ValueId run(Sum *x, ValueId v) {
 void collect_sum(CollectSite *s, const Op *root) {
   Sum x = {.s = s, .root = root, .running = NO_VALUE};
   gather_terms(&x, root, false);
+  must(x.terms.n, "collect: %%%u of %s is a sum of nothing", root->out, s->f->name);
   largest_first(&x);
   if (!choose_target(&x)) return;
   for (uint32_t i = 0; i < x.terms.n; i++) {

@@ -259,6 +259,8 @@ static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShap
 
 void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u) {
   const Fn *body = o->callee;
+  must(body->args.n == o->nin + 1 && body->results.n == o->nout,
+       "collect: loop body %s does not fit its call", body->name);
   LoopShape s = loop_shape(o);
   Flow w = flow_new(m, body);
   Reader *r = readers(m, body);

@@ -60,6 +60,7 @@ ValueId decode_fail(DecodeFrame *f, const Op *o, const char *why) {
 }
 
 void decode_remember(DecodeFrame *f, ValueId old, DimSet n, ValueId new) {
+  must(new < f->to->values.n, "decode: %%%u of %s is remembered as nothing", old, f->from->name);
   vec_push(f->d->m->arena, f->memo, (Wanted){old, new, dims_of(&n, value_type(f->from, old))});
 }
 
@@ -206,6 +207,8 @@ static void end_loop(DecodeFrame *f, DecodeFrame *b, ValueId *in, DimSet n) {
 
 bool decode_loop(DecodeFrame *f, const Op *o, DimSet n) {
   Decode *d = f->d;
+  must(o->callee->args.n == o->nin + 1, "decode: loop body %s has %u arguments for %u operands",
+       o->callee->name, o->callee->args.n, o->nin);
   DecodeFrame *b = ARENA_NEW(d->m->arena, DecodeFrame);
   *b = (DecodeFrame){.d = d,
                      .up = f,

@@ -176,6 +176,7 @@ static bool whole(DecodeFrame *f, const Op *o) {
 }
 
 bool decode_attention(DecodeFrame *f, const Op *o, const DimSet *n) {
+  must(o->ngroups == 2, "decode: attention with %d groups of dims", o->ngroups);
   if (o->code != OP_attention) return decode_fail(f, o, "a gradient"), false;
   Heads h = {o, o->group[0].from[0], o->group[0].to[0], o->group[1].from[0], false};
   if (f->d->fills) return whole(f, o);

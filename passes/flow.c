@@ -1,12 +1,14 @@
 /* Maximum flow by blocking flows (flow.h). Rooms are doubles; what is smaller than 1e-13 of the
    largest finite room is rounding and counts as none. */
 #include "passes/flow.h"
+#include "ir/support/diag.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 Flow flow_new(Arena *a, uint32_t nodes, uint32_t most_arcs) {
-  Flow n = {.nodes = nodes, .narcs = 2};
+  must(nodes >= FLOW_NODES, "a net of %u nodes has no source and sink", nodes);
+  Flow n = {.nodes = nodes, .narcs = 2, .most = 2 * most_arcs + 2};
   n.first = ARENA_ARRAY(a, uint32_t, nodes), n.now = ARENA_ARRAY(a, uint32_t, nodes);
   n.level = ARENA_ARRAY(a, uint32_t, nodes), n.queue = ARENA_ARRAY(a, uint32_t, nodes);
   n.arc = ARENA_ARRAY(a, FlowArc, 2 * most_arcs + 2);
@@ -14,6 +16,9 @@ Flow flow_new(Arena *a, uint32_t nodes, uint32_t most_arcs) {
 }
 
 uint32_t flow_join(Flow *n, uint32_t from, uint32_t to, double room) {
+  must(from < n->nodes && to < n->nodes && from != to, "an arc from node %u to %u of %u", from, to,
+       n->nodes);
+  must(n->narcs < n->most, "a net of more than %u arcs", n->most / 2 - 1);
   n->arc[n->narcs] = (FlowArc){to, n->first[from], 0};
   n->first[from] = n->narcs++;
   n->arc[n->narcs] = (FlowArc){from, n->first[to], 0};
@@ -23,6 +28,8 @@ uint32_t flow_join(Flow *n, uint32_t from, uint32_t to, double room) {
 }
 
 void flow_set(Flow *n, uint32_t arc, double room) {
+  must(arc >= 2 && arc < n->narcs, "a net has no arc %u", arc);
+  must(room >= 0, "an arc with room for %g", room);
   n->arc[arc].room = room, n->arc[arc ^ 1].room = 0;
   if (isfinite(room)) n->least = fmax(n->least, room * 1e-13);
 }

@@ -16,7 +16,7 @@ typedef struct FlowArc {
 } FlowArc;
 
 typedef struct Flow {
-  uint32_t nodes, narcs;
+  uint32_t nodes, narcs, most;           /* most: arcs that there is room for, both ways */
   uint32_t *first, *now, *level, *queue; /* by node */
   FlowArc *arc;
   double least; /* room below this is none */

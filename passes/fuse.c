@@ -65,7 +65,17 @@ int64_t fuse_bytes(const Fn *f, ValueId v) {
   return type_count(t) * elem_bytes(t->elem);
 }
 
+/* Types are one rank's from pass localize on. */
+static bool is_local(const Placement *p) {
+  for (int i = 0; i < MAX_MESH; i++)
+    if (p->on[i]) return false;
+  return true;
+}
+
 static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
+  for (ValueId v = 0; v < given->values.n; v++)
+    must(is_local(&given->values.at[v].placed), "fuse: %%%u of %s is the value of several ranks", v,
+         given->name);
   const Fn *f = fuse_lay(m, fuse_sink(m, given));
   Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
   u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);

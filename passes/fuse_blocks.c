@@ -202,6 +202,7 @@ static void body_args(Blocks *b) {
 static void build_inner(Blocks *b, ValueId v) {
   if (b->inner[v] != NO_VALUE) return;
   const Op *o = value_def(b->f, v);
+  must(o && o->nout == 1, "fuse: %%%u of %s is read in a block and is made outside", v, b->f->name);
   for (uint32_t i = 0; i < o->nin; i++) build_inner(b, o->in[i]);
   fn_clone_op(b->m, b->body, b->f, o, b->inner);
   Value *made = &b->body->values.at[b->inner[v]];
@@ -236,6 +237,8 @@ static void build_body(Blocks *b) {
 
 static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
   Type t = one_block(b, type(b, v)), cut = {t.elem, 1, {b->block}};
+  must(t.rank < MAX_RANK && type_find(&t, b->rows.dim) >= 0, "fuse: %%%u of %s has no rows to cut",
+       v, b->f->name);
   for (int i = 0; i < t.rank; i++) cut.axis[cut.rank++] = t.axis[i];
   Str to[] = {b->block.dim, b->rows.dim};
   Group g = group_map(1, &b->rows.dim, 2, to);
@@ -271,6 +274,7 @@ static void write_loop(Blocks *b, Rebuild *r) {
 
 /* Ops that depend on the region but stand before its end wait for the loop. */
 static Fn *write_function(Blocks *b) {
+  must(b->body && b->dot <= b->last, "fuse: a loop over blocks of %s without a body", b->f->name);
   Rebuild r = rebuild_begin(b->m, b->f);
   for (int late = 0; late < 2; late++) {
     for (OpId i = 0; i < b->f->ops.n; i++) {

@@ -230,6 +230,7 @@ static uint32_t elem_place(Fuse *u, ValueId v) {
 }
 
 void fuse_store(Fuse *u, ValueId v) {
+  must(v < u->f->values.n, "fuse: %s has no value %u", u->f->name, v);
   if (value(u, v)->where == INLINED) settle(u, v, elem_place(u, v));
   value(u, v)->stored = true;
 }
@@ -491,6 +492,7 @@ static void visit_global(Fuse *u, const Op *o) {
 
 void fuse_visit(Fuse *u, OpId id) {
   const Op *o = &u->f->ops.at[id];
+  must(u->sum_of && u->with, "fuse: groups are made after the sums beside products are known");
   if (op_lays(u->f, o)) {
     visit_loop(u, id); /* between buffers, too */
     return;

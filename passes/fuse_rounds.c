@@ -113,6 +113,7 @@ static bool admit_operand(Rounds *x, ValueId v, ValueId space) {
 /* Op `id` becomes part of the work on `space`, and what it needs. */
 static bool admit(Rounds *x, OpId id, ValueId space) {
   const Op *o = &x->f->ops.at[id];
+  must(in_rounds(x, space), "fuse: the work on %%%u of %s is not one of rounds", space, x->f->name);
   if (id < x->work->loop || op_family(o->code) != FAMILY_ELEM || x->moved[id]) return false;
   if (o->ngroups || !alike(x->f, o->out, space)) return false;
   for (uint32_t k = 0; k < o->nin; k++)

@@ -83,6 +83,7 @@ static bool made_again(const Op *def) {
 }
 
 ValueId back_read(Back *k, ValueId v) {
+  must(v < k->f->values.n, "grad reads %%%u of %s", v, k->f->name);
   if (k->readable[v] != NO_VALUE) return k->readable[v];
   const Op *def = value_def(k->f, v);
   if (made_again(def)) {
@@ -103,6 +104,10 @@ ValueId back_read_extra(Back *k, OpId loop, uint32_t extra, Type t) {
 void back_seed(Back *k, ValueId v, ValueId g) {
   if (!type_same_dims(value_type(k->b, g), value_type(k->f, v)))
     bug("gradient of %%%u in %s has other dims", v, k->f->name);
+  must(k->total[v] == NO_VALUE, "the gradient of %%%u of %s has been added up already", v,
+       k->f->name);
+  must(value_type(k->b, g)->elem == value_type(k->f, v)->elem,
+       "the gradient of %%%u of %s has another type", v, k->f->name);
   vec_push(k->m->arena, k->parts[v], g);
 }
 

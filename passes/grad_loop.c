@@ -235,6 +235,8 @@ static ValueId emit_backward(LoopBack *l) {
 }
 
 void grad_loop(Back *k, const Op *o, const ValueId *dy) {
+  must(o->callee->args.n == o->nin + 1 && o->callee->results.n == o->nout,
+       "grad: loop body %s does not fit its call", o->callee->name);
   LoopBack l = {.k = k, .o = o, .s = loop_shape(o), .body = o->callee};
   Arena *a = k->m->arena;
   l.carried = ARENA_ARRAY(a, bool, l.s.carry + 1);

@@ -276,6 +276,7 @@ static void dot_operand(Back *k, const Op *o, uint32_t i, uint32_t j, ValueId dy
 }
 
 void grad_dot(Back *k, const Op *o, const ValueId *dy) {
+  must(o->ngroups == 1, "a dot with %d groups of dims", o->ngroups);
   dot_operand(k, o, 0, 1, dy[0]);
   dot_operand(k, o, 1, 0, dy[0]);
 }
@@ -301,6 +302,7 @@ void grad_scatter(Back *k, const Op *o, const ValueId *dy) {
 
 void grad_attention(Back *k, const Op *o, const ValueId *dy) {
   if (dy[1] != NO_VALUE) bug("the log-sum-exp of attention has a gradient");
+  must(o->nin == 3 || o->nin == 4, "attention with %u operands", o->nin);
   ValueId args[7] = {grad_in(k, o, 0),  grad_in(k, o, 1),  grad_in(k, o, 2),
                      grad_out(k, o, 0), grad_out(k, o, 1), dy[0]};
   if (o->nin > 3) args[6] = grad_in(k, o, 3);

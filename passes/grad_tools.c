@@ -3,6 +3,7 @@
 #include "passes/grad.h"
 
 bool grad_wants(const Back *k, const Op *o, uint32_t i) {
+  must(i < o->nin, "%s has no operand %u", op_name(o->code), i);
   return k->varied[o->in[i]] && grad_differentiable(value_type(k->f, o->in[i]));
 }
 

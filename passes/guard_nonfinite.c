@@ -30,6 +30,7 @@ static int stacked_dims(const Global *g) {
 }
 
 ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d) {
+  must(type_same_dims(value_type(f, d), &g->type), "the gradient of @%s has other dims", g->name);
   int stacked = stacked_dims(g), n = g->type.rank - stacked;
   Str dims[MAX_RANK];
   for (int i = 0; i < n; i++) dims[i] = g->type.axis[stacked + i].dim;
@@ -70,6 +71,8 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
 }
 
 ValueId guard_finite(Module *m, Fn *f, ValueId v) {
+  must(!value_type(f, v)->rank && elem_class(value_type(f, v)->elem) == CLASS_FLOAT,
+       "%%%u of %s is no number that could be finite", v, f->name);
   ValueId size = ir_unary(m, f, OP_abs, v, (Loc){0});
   return ir_binary(m, f, OP_lt, size, ir_const(m, f, value_type(f, v)->elem, INFINITY, (Loc){0}),
                    (Loc){0});

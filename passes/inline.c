@@ -7,6 +7,8 @@
 
 static void inline_call(Rebuild *r, const Op *call) {
   const Fn *g = call->callee;
+  must(g->args.n == call->nin && g->results.n == call->nout, "inline: @%s does not fit its call",
+       g->name);
   ValueId *map = value_map(r->m, g);
   for (uint32_t i = 0; i < call->nin; i++) map[g->args.at[i]] = r->map[call->in[i]];
   for (uint32_t i = 0; i < g->ops.n; i++) fn_clone_op(r->m, r->to, g, &g->ops.at[i], map);

@@ -221,6 +221,8 @@ static ValueId reordered(Local *k, ValueId v, Str dim, int64_t n, int64_t part, 
                          bool joined) {
   ValueId i = ir_iota(k->m, k->r.to, (Axis){dim, n * size}, k->loc);
   int64_t outer = joined ? n : size / part, step = joined ? size : part * n;
+  must(part > 0 && size % part == 0, "localize: %lld elements of %s in parts of %lld",
+       (long long)size, dim, (long long)part);
   ValueId piece = bin(k, OP_div, i, num(k, ELEM_i32, part));     /* m * n + r, or r * parts + m */
   ValueId high = bin(k, OP_div, piece, num(k, ELEM_i32, outer)); /* m, or r */
   ValueId low = bin(k, OP_sub, piece, bin(k, OP_mul, high, num(k, ELEM_i32, outer)));
@@ -241,6 +243,7 @@ static Str cut_dim(const Op *o) {
 }
 
 static void local_collective(Local *k, const Op *o) {
+  must(axis_of(k, o) >= 0, "localize: the mesh has no axis of %s", op_name(o->code));
   int64_t ways = k->m->mesh.at[axis_of(k, o)].size;
   Type in = local_type(k, o->in[0]), out = local_type(k, o->out);
   Str joined = joined_dim(o), cut = cut_dim(o);

@@ -48,6 +48,7 @@ static double least_scale(const Module *m) {
 }
 
 ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc) {
+  must(elem_class(e) == CLASS_FLOAT, "a gradient of %s", elem_name(e));
   if (!loss_scale_is_on(m)) return ir_const(m, f, e, 1, loc);
   return ir_cast(m, f, ir_load(m, f, the_scale(m), loc), e, loc);
 }
@@ -103,6 +104,8 @@ static void next_scale(const Step *k, ValueId now) {
 void loss_scale_step(Module *m, Fn *f, const LossScale *s, ValueId loss, ValueId norm) {
   Step k = {.m = m, .f = f, .fine = norm};
   if (s->now == NO_VALUE) return;
+  must(norm != NO_VALUE && value_type(f, norm)->elem == ELEM_bool,
+       "a loss scale without a test of the gradients' norm");
   ValueId bad = ir_unary(m, f, OP_not, norm, (Loc){0});
   k.overflow = bin(&k, OP_and, bad, bin(&k, OP_lt, number(&k, ELEM_f32, least_scale(m)), s->now));
   if (loss != NO_VALUE) k.fine = bin(&k, OP_and, loss, norm);

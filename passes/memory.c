@@ -194,6 +194,7 @@ static void write_rings(Frame *x, OpId id) {
 static void add_loop(Frame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   const AttrList *a = &o->callee->attrs;
+  must(attr_get(a, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
   if (attr_int(a, ATTR_frame, 0))
     x->work[id] = add_block(x, attr_int(a, ATTR_frame, 0), attr_int(a, ATTR_live, 0), id, id);
   for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
@@ -225,6 +226,7 @@ static void add_classes(Frame *x) {
 
 static void write_value(Frame *x, ValueId v) {
   const BufferClass *c = class_at(x, v);
+  must(c->place != PLACE_NONE, "memory: %%%u of %s has no place", v, x->f->name);
   Storage *s = &value(x, v)->storage;
   s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
   s->at = (c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0) + x->within[v];
@@ -245,6 +247,8 @@ static void write_op(Frame *x, OpId id) {
 }
 
 static void place_function(Module *m, Fn *f) {
+  for (ValueId v = 0; v < f->values.n; v++)
+    must(f->values.at[v].storage.ordered, "memory: %%%u of %s has no strides", v, f->name);
   Frame x = {.m = m, .f = f};
   x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
   x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);

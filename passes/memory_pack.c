@@ -128,8 +128,13 @@ static void improve(Pack *p, Best *best, int64_t bound) {
 
 int64_t memory_live(Arena *a, const Block *blocks, uint32_t n) {
   int64_t last = 0, most = 0, sum = 0;
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
+    must(blocks[i].born >= -1 && blocks[i].born <= blocks[i].dies,
+         "a block is born at %lld and dies at %lld", (long long)blocks[i].born,
+         (long long)blocks[i].dies);
+    must(blocks[i].bytes >= 0, "a block of %lld bytes", (long long)blocks[i].bytes);
     if (blocks[i].dies > last) last = blocks[i].dies;
+  }
   int64_t *change = ARENA_ARRAY(a, int64_t, last + 4); /* born may be -1 */
   for (uint32_t i = 0; i < n; i++)
     change[blocks[i].born + 1] += blocks[i].bytes, change[blocks[i].dies + 2] -= blocks[i].bytes;

@@ -26,6 +26,7 @@ static int64_t bucket_of(const Module *m) {
 
 static void select_message(Module *m, const Fn *f, Op *o) {
   int64_t most = bucket_of(m);
+  must(most > 0, "select: messages of at most %lld bytes", (long long)most);
   bool rows = o->code == OP_reduce_scatter || o->code == OP_all_gather;
   Message x = message_of(f, o);
   if (rows && x.times == 1 && x.rows > 1) {

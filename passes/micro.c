@@ -149,6 +149,7 @@ static bool inside(const Cut *k, const Op *o) {
 
 static void mark_early(Cut *k, ValueId v) {
   OpId def = k->f->values.at[v].def;
+  must(def != NO_OP, "micro: entry %s has arguments", k->f->name);
   if (k->early[def]) return;
   k->early[def] = true;
   for (uint32_t i = 0; i < k->f->ops.at[def].nin; i++) mark_early(k, k->f->ops.at[def].in[i]);
@@ -194,6 +195,8 @@ static ValueId in_parts(Cut *k, ValueId v) {
   Str to[] = {a.dim, k->c.batch};
   Group g = group_map(1, &k->c.batch, 2, to);
   Type whole = *value_type(k->f, v), t = type_of(whole.elem, 1, &a);
+  must(whole.rank < MAX_RANK && type_find(&whole, k->c.batch) >= 0,
+       "micro: %%%u of %s cannot be cut along Batch", v, k->f->name);
   shrink(&k->c, &whole);
   for (int i = 0; i < whole.rank; i++) t.axis[t.rank++] = whole.axis[i];
   return emit_typed(k->c.m, k->out.to, OP_split, 1, &k->out.map[v], &g, t, (Loc){0});
@@ -269,6 +272,8 @@ static void emit_rounds(Cut *k) {
 }
 
 static Fn *cut_entry(Cut *k) {
+  must(k->c.part > 0 && k->c.size % k->c.part == 0, "micro: %lld samples in parts of %lld",
+       (long long)k->c.size, (long long)k->c.part);
   k->early = ARENA_ARRAY(k->c.m->arena, bool, k->f->ops.n + 1);
   find_borders(k);
   k->out = rebuild_begin(k->c.m, k->f);

@@ -117,6 +117,8 @@ static MicroState joined(Micro *c, const Op *o, MicroState a, MicroState b) {
 MicroState *micro_body_states(Micro *c, const Op *o, const MicroState *s) {
   LoopShape l = loop_shape(o);
   const Fn *body = o->callee;
+  must(body->args.n == o->nin + 1 && body->results.n == o->nout,
+       "micro: loop body %s does not fit its call", body->name);
   MicroState *args = ARENA_ARRAY(c->m->arena, MicroState, body->args.n + 1);
   for (uint32_t i = 0; i < o->nin; i++) args[i + 1] = s[o->in[i]];
   for (;;) {
@@ -196,6 +198,7 @@ bool micro_separable(Module *m) {
 }
 
 MicroState *micro_states(Micro *c, const Fn *f, const MicroState *args) {
+  must(args || f->kind == FN_ENTRY, "micro: nothing is known of the arguments of %s", f->name);
   MicroState *s = ARENA_ARRAY(c->m->arena, MicroState, f->values.n + 1);
   bool *free = args ? NULL : micro_free(c, f);
   for (uint32_t i = 0; i < f->args.n; i++) s[f->args.at[i]] = args[i];

@@ -178,6 +178,7 @@ static void clip(Update *u, ValueId norm) {
 /* Gradients are multiplied by the scale until the update reads them: one factor takes it out and
    clips. */
 static void unscale(Update *u) {
+  must(u->scale.inverse != NO_VALUE, "gradients that carry no scale are unscaled");
   if (u->coefficient == NO_VALUE) u->coefficient = u->scale.inverse;
   else u->coefficient = bin(u, OP_mul, u->coefficient, u->scale.inverse);
 }
@@ -294,6 +295,10 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
     if (gradient[i] == NO_VALUE) continue;
     Global *g = u->m->globals.at[i];
     u->loc = g->loc;
+    must(g->kind == GLOBAL_PARAM && !g->frozen, "@%s has a gradient and is not to be updated",
+         g->name);
+    must(type_same_dims(value_type(u->f, gradient[i]), &g->type),
+         "the gradient of @%s has other dims", g->name);
     ValueId d = gradient[i];
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
     row->rule(u, g, ir_load(u->m, u->f, g, g->loc), d);

@@ -113,6 +113,8 @@ static void order_kernel(Order *o, const Op *op) {
 
 /* The layout of a stacked value whose slices lie like `slice`. */
 static Value stack_of(const Order *o, const Value *slice, Axis axis) {
+  must(slice->type.rank < MAX_RANK, "order: a stack of values of %d dims", slice->type.rank);
+  must(slice->storage.ordered, "order: a stack over %s of slices without strides", axis.dim);
   Type t = {slice->type.elem, 1, {axis}};
   for (int k = 0; k < slice->type.rank; k++) t.axis[t.rank++] = slice->type.axis[k];
   Value v = padded_value(o, &t), alone = padded_value(o, &slice->type);
@@ -168,7 +170,7 @@ static ValueId loop_operand(Order *o, Fn *body, uint32_t i, ValueId v, const Loo
   if (arg->storage.ordered) {
     Value wanted = stacked ? stack_of(o, arg, stack_axis(have, s)) : *arg;
     Type slice = stacked ? type_without(&have->type, &s->axis.dim, 1) : have->type;
-    Value probe = {.type = slice};
+    Value probe = {.type = slice, .storage = {.ordered = true}};
     for (int k = 0; k < slice.rank; k++)
       probe.storage.stride[k] = have->storage.stride[type_find(&have->type, slice.axis[k].dim)];
     return type_equal(&slice, &arg->type) && layout_same(&probe, arg) ? v : bring(o, v, &wanted);
@@ -245,6 +247,7 @@ static Type in_order_of(const Type *t, const Type *order) {
 /* Sends and receives dense buffers of one order: the one that a caller asked for, or the operand's.
  */
 static void order_collective(Order *o, const Op *op) {
+  must(op->nin == 1 && op->nout == 1, "%s of %u operands", op_name(op->code), op->nin);
   const Value *asked = &o->r.from->values.at[op->out];
   ValueId in = o->r.map[op->in[0]];
   Type send = *value_type(o->r.to, in), receive = asked->type;
@@ -329,6 +332,7 @@ static ValueId order_result(Order *o, ValueId result) {
 }
 
 static Fn *order_function(Module *m, Fn *f, FnVec *made) {
+  must(f->kind != FN_KERNEL, "order: kernel %s is ordered with its caller", f->name);
   Order o = {.m = m,
              .r = rebuild_begin(m, f),
              .want = order_preferences(m, f),
@@ -381,6 +385,7 @@ static void own_results(Module *m, Fn *f, FnVec *made) {
 /* ---- kernel functions ---- */
 
 static void give_layout(Fn *k, ValueId to, const Value *from) {
+  must(from->storage.ordered, "a buffer of kernel %s has no layout", k->name);
   Value *v = &k->values.at[to];
   v->type = layout_permuted(&v->type, &from->type);
   v->storage = (Storage){.ordered = true};

@@ -104,6 +104,7 @@ static bool may_take(const Inplace *p, OpId id, uint32_t i, uint32_t arg) {
 
 static void take(const Inplace *p, ValueId r, ValueId a) {
   Storage *s = &p->f->values.at[r].storage;
+  must(s->view == VIEW_NONE && a < r, "%%%u of %s cannot stand in %%%u", r, p->f->name, a);
   s->view = VIEW_INPLACE, s->base = a;
 }
 

@@ -18,6 +18,8 @@ Storage layout_dense(const Type *t) {
 Pad layout_pad(const Module *m) { return (Pad){m->target.pad, m->target.row}; }
 
 Storage layout_padded(const Type *t, Pad pad) {
+  must(pad.bytes % elem_bytes(t->elem) == 0, "rows %lld bytes apart hold no whole %s",
+       (long long)pad.bytes, elem_name(t->elem));
   Storage s = {.ordered = true};
   int64_t n = 1, bytes = elem_bytes(t->elem);
   bool row = false;
@@ -32,6 +34,7 @@ Storage layout_padded(const Type *t, Pad pad) {
 }
 
 bool layout_is_dense(const Value *v) {
+  must(v->storage.ordered, "a value without strides is asked whether it is dense");
   Storage s = layout_dense(&v->type);
   for (int i = 0; i < v->type.rank; i++)
     if (v->storage.stride[i] != s.stride[i] && v->type.axis[i].size > 1) return false;
@@ -39,6 +42,7 @@ bool layout_is_dense(const Value *v) {
 }
 
 bool layout_same(const Value *a, const Value *b) {
+  must(a->storage.ordered && b->storage.ordered, "values without strides are compared");
   if (!type_same_dims(&a->type, &b->type) || elem_bytes(a->type.elem) != elem_bytes(b->type.elem))
     return false;
   for (int i = 0; i < a->type.rank; i++) {

@@ -140,6 +140,7 @@ static ValueId within(PadFn *k, ValueId index, int d) {
 static ValueId resize(PadFn *k, OpCode c, ValueId v, int d, int64_t size) {
   Type t = *value_type(k->r.to, v);
   Str dim = k->p->at[d].dim;
+  must(type_find(&t, dim) >= 0, "pad: %%%u of %s has no dim %s", v, k->r.to->name, dim);
   t.axis[type_find(&t, dim)].size = size;
   Op *o = fn_op(k->m, k->r.to, c, 1, &v, 1, &t, k->loc);
   ValueId out = o->out;
@@ -324,6 +325,7 @@ static PadFn begin(Pads *p, const Fn *f) {
 }
 
 static PadFn pad_fn(Pads *p, const Fn *f, const PadFacts *args) {
+  must(args || f->kind == FN_ENTRY, "pad: nothing is known of the arguments of %s", f->name);
   PadFn k = begin(p, f);
   for (uint32_t i = 0; i < f->args.n; i++) {
     k.r.map[f->args.at[i]] = fn_arg(p->m, k.r.to, padded(p, *value_type(f, f->args.at[i])));

@@ -91,6 +91,7 @@ static int before_rename(const Pads *p, const Fn *f, const Op *o, int d) {
 }
 
 PadFacts pad_result(const Pads *p, const Fn *f, const Op *o, uint32_t result, const PadFacts *in) {
+  must(result < o->nout, "%s has no result %u", op_name(o->code), result);
   PadFacts facts;
   for (int d = 0; d < p->n; d++) {
     PadFact each[8] = {{PAD_OTHER, 0}};

@@ -144,6 +144,7 @@ static void broken(Module *m, const Pass *p, const CrashNote *note) {
 }
 
 static void run_pass(Module *m, const Pass *p, const PipelineOptions *o) {
+  must(p->run, "pass %s is not built", p->name);
   m->was = module_count(m), m->was_known = true;
   double begin = milliseconds();
   p->run(m);

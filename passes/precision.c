@@ -100,6 +100,8 @@ static BodyPlan *settle(Precision *p, BodyPlan *like, const LoopShape *s) {
 BodyPlan *precision_body(Precision *p, const Op *loop, const FnPlan *plan) {
   LoopShape s = loop_shape(loop);
   const Fn *f = loop->callee;
+  must(f->args.n == loop->nin + 1 && f->results.n == loop->nout,
+       "precision: loop body %s does not fit its call", f->name);
   BodyPlan like = {.f = f, .carry = s.carry, .args = ARENA_ARRAY(p->m->arena, Info, f->args.n + 1)};
   like.carried = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);
   like.wanted = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);

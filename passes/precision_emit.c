@@ -17,6 +17,7 @@ static Elem was_elem(const Writer *w, ValueId v) { return value_type(w->r.from, 
 /* v in element type e */
 static ValueId in_elem(Writer *w, ValueId v, Elem e, Loc loc) {
   ValueId have = w->r.map[v];
+  must(have != NO_VALUE, "precision: %%%u of %s is read before it is written", v, w->r.from->name);
   if (value_type(w->r.to, have)->elem == e) return have;
   if (w->other[v] == NO_VALUE) w->other[v] = ir_cast(w->p->m, w->r.to, have, e, loc);
   return w->other[v];
@@ -54,6 +55,7 @@ static void write_op(Writer *w, const Op *o) {
 static void write_loop(Writer *w, const Op *o) {
   Module *m = w->p->m;
   BodyPlan *b = w->plan->body[o - w->r.from->ops.at];
+  must(b, "precision: the body of a loop in %s has no plan", w->r.from->name);
   LoopShape s = loop_shape(o);
   ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) in[i] = in_elem(w, o->in[i], b->args[i + 1].elem, o->loc);

@@ -250,6 +250,7 @@ static void settle_moved(Precision *p, FnPlan *x) {
 }
 
 FnPlan precision_plan(Precision *p, const Fn *f, const BodyPlan *body) {
+  must(body || f->kind == FN_ENTRY, "precision: nothing is known of the arguments of %s", f->name);
   Arena *a = p->m->arena;
   uint32_t n = f->values.n + 1;
   FnPlan x = {f,

@@ -144,6 +144,7 @@ static Plan plan_for(const Prefetch *p, OpId id) {
 /* ---- the function with starts and waits ---- */
 
 static void add_start(Rebuild *r, const Op *o, const Plan *x) {
+  must(x->flies && op_can_fly(o), "prefetch: %s cannot fly", op_name(o->code));
   const Op *from = value_def(r->from, o->in[0]);
   if (r->map[o->in[0]] == NO_VALUE) rebuild_op(r, from); /* a load that stood further down */
   Op *start = rebuild_op(r, o);
@@ -152,6 +153,8 @@ static void add_start(Rebuild *r, const Op *o, const Plan *x) {
 
 /* From here on the wait stands for the result. */
 static void add_wait(Rebuild *r, const Op *o) {
+  must(r->map[o->out] != NO_VALUE, "prefetch: %s is waited for before it is started",
+       op_name(o->code));
   ValueId out = r->map[o->out], in[2] = {out, r->map[o->in[0]]};
   bool inplace = r->to->values.at[out].storage.view == VIEW_INPLACE;
   Type t = r->to->values.at[out].type;

@@ -25,8 +25,11 @@ Rebuild rebuild_begin(Module *m, const Fn *from) {
 Op *rebuild_op(Rebuild *r, const Op *o) { return fn_clone_op(r->m, r->to, r->from, o, r->map); }
 
 void rebuild_results(Rebuild *r) {
-  for (uint32_t i = 0; i < r->from->results.n; i++)
+  for (uint32_t i = 0; i < r->from->results.n; i++) {
+    must(r->map[r->from->results.at[i]] != NO_VALUE, "result %u of %s is not in the new function",
+         i, r->from->name);
     fn_result(r->m, r->to, r->map[r->from->results.at[i]]);
+  }
 }
 
 typedef VEC(Fn *) FnList;
@@ -84,6 +87,8 @@ void module_collect(Module *m) {
 }
 
 LoopShape loop_shape(const Op *o) {
+  must(o->code == OP_loop && o->ngroups == 1 && o->group[0].nfrom == 1, "%s is no loop over a dim",
+       op_name(o->code));
   LoopShape s = {.carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
                  .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
                  .trip = attr_int(&o->attrs, ATTR_trip, 0),
@@ -92,6 +97,8 @@ LoopShape loop_shape(const Op *o) {
                  .stages = attr_str(&o->attrs, ATTR_stages, NULL),
                  .over = attr_str(&o->attrs, ATTR_over, NULL)};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
+  must(s.carry + s.invariant <= o->nin, "a loop over %s carries %u and reads %u of %u operands",
+       o->group[0].from[0], s.carry, s.invariant, o->nin);
   s.stacked = o->nin - s.carry - s.invariant;
   s.axis = (Axis){o->group[0].from[0], s.trip};
   s.first = loop_first(o), s.of = attr_int(&o->attrs, ATTR_of, 0);
@@ -100,6 +107,8 @@ LoopShape loop_shape(const Op *o) {
 }
 
 int64_t loop_into(const LoopShape *s, uint32_t result) {
+  must(result >= s->carry, "result %u of a loop over %s is carried, and goes into no stack", result,
+       s->axis.dim);
   return result - s->carry < s->ninto ? s->into[result - s->carry] : INTO_OWN;
 }
 
@@ -126,6 +135,10 @@ static Type stacked_type(Axis a, const Type *t) {
 
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc loc) {
   uint32_t n = body->results.n;
+  must(body->args.n == 1 + s.carry + s.invariant + s.stacked && n >= s.carry,
+       "loop body %s takes %u and gives %u, a loop has %u + %u + %u", body->name, body->args.n, n,
+       s.carry, s.invariant, s.stacked);
+  must(s.trip > 0, "a loop over %s of %lld rounds", s.axis.dim, (long long)s.trip);
   Type *types = ARENA_ARRAY(m->arena, Type, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     const Type *t = value_type(body, body->results.at[i]);
@@ -154,6 +167,7 @@ ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, 
 
 ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t, Loc loc) {
   const Type *have = value_type(f, v);
+  must(type_contains(&t, have), "%%%u of %s has dims that it is not spread over", v, f->name);
   Str missing[MAX_RANK];
   int n = 0;
   for (int i = 0; i < t.rank; i++)

@@ -52,6 +52,8 @@ static KeepValue value_of(const Pair *p, ValueId v) {
 }
 
 KeepBody *recompute_body(const Pair *p) {
+  must(p->s1.trip == p->s2.trip, "recompute: %s runs %lld rounds forward, %lld backward",
+       p->fwd->name, (long long)p->s1.trip, (long long)p->s2.trip);
   Arena *a = p->m->arena;
   KeepBody *b = ARENA_NEW(a, KeepBody);
   ValueId *same = shared_values(p);

@@ -18,6 +18,7 @@
 
    Numbers are doubles: what is compared in the end are the exact sums of keep_cost. */
 #include "passes/recompute_cut.h"
+#include "ir/support/diag.h"
 #include "passes/flow.h"
 #include <math.h>
 #include <string.h>
@@ -124,6 +125,8 @@ static void join_op(KeepNet *n, uint32_t o) {
 }
 
 KeepNet *keep_net(Arena *a, const KeepBody *b, const KeepState *never) {
+  for (uint32_t i = 0; i < b->nops; i++)
+    must(b->op[i].flop >= 0, "recompute: op %u costs %g", i, b->op[i].flop);
   uint32_t arcs = 3 * b->nvalues + b->nops, v = b->nvalues + 1, o = b->nops + 1;
   for (uint32_t i = 0; i < b->nops; i++) arcs += b->op[i].nin;
   KeepNet *n = ARENA_NEW(a, KeepNet);
@@ -161,6 +164,8 @@ static void price_net(KeepNet *n, const KeepState *state, double flop_price, dou
 bool keep_cheapest(KeepNet *n, const KeepState *state, double flop_price, double byte_price,
                    bool *keep, KeepCost *cost) {
   const KeepBody *b = n->body;
+  must(flop_price >= 0 && byte_price >= 0, "recompute: prices of %g and %g", flop_price,
+       byte_price);
   price_net(n, state, flop_price, byte_price);
   if (isinf(flow_run(&n->flow))) return false;
   for (uint32_t v = 0; v < b->nvalues; v++) {

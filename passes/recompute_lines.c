@@ -164,6 +164,8 @@ static bool is_named(const Pair *p, const KeepLine *line, ValueId v) {
 
 static void add_segment(Lines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
                         bool rerun) {
+  must(count > 0 && first >= 0, "recompute: %lld layers from layer %lld on", (long long)count,
+       (long long)first);
   Segment g = {.first = first, .count = count, .keep = keep, .rerun = rerun};
   g.over = x->line ? x->line->over : NULL;
   vec_push(l->m->arena, l->changes.at[x->change].segments, g);

@@ -55,6 +55,7 @@ bool pair_of(Module *m, const Fn *f, const Op *l1, const Op *l2, Pair *p) {
 bool pair_judged(const Pair *p) { return p->s1.path && strchr(p->s1.path, '['); }
 
 bool pair_is_carried(const Pair *p, ValueId v) {
+  must(v < p->fwd->values.n, "recompute: %s has no value %u", p->fwd->name, v);
   uint32_t arg = p->fwd->values.at[v].result; /* 0: the counter */
   return !value_def(p->fwd, v) && arg > 0 && arg <= p->s1.carry;
 }
@@ -84,6 +85,8 @@ static bool is_dropped(const Pair *p, const Segment *g, ValueId v) {
 }
 
 static LoopShape shape_of(const PairWork *w, const Segment *g, LoopShape s) {
+  must(g->first >= 0 && g->first + g->count <= s.trip, "recompute: layers %lld to %lld of %lld",
+       (long long)g->first, (long long)(g->first + g->count), (long long)s.trip);
   if (g->count != s.trip) s.of = s.trip, s.first = g->first;
   s.trip = s.axis.size = g->count;
   if (w->judged && s.path)
@@ -344,6 +347,9 @@ static PairWork work_of(RecomputeChange *c, Rebuild *r, bool judged) {
 }
 
 Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, bool judged) {
+  for (uint32_t k = 0; k < n; k++)
+    must(changes[k].pair.f == f && changes[k].segments.n, "recompute: a change of %s is none of %s",
+         changes[k].pair.f->name, f->name);
   Rebuild r = rebuild_begin(m, f);
   PairWork *w = ARENA_ARRAY(m->arena, PairWork, n);
   for (uint32_t k = 0; k < n; k++) w[k] = work_of(&changes[k], &r, judged);

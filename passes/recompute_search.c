@@ -20,6 +20,7 @@
    kernel could fuse, nor the memory that computing again takes for itself. MOST bounds the lists;
    where they would grow longer the answer is good, not proven, and said to be so. */
 #include "passes/recompute_cut.h"
+#include "ir/support/diag.h"
 #include "ir/support/vec.h"
 #include <math.h>
 #include <stdlib.h>
@@ -306,6 +307,7 @@ static KeepFound close_gap(PlanSearch *s) {
 }
 
 KeepFound keep_search(Arena *a, KeepStack *stack, uint32_t n, double budget, double *least) {
+  must(n > 0 && budget >= 0, "recompute: a search over %u stacks for %g bytes", n, budget);
   PlanSearch s = {.a = a, .stack = stack, .n = n, .budget = budget};
   s.state = ARENA_ARRAY(a, KeepState *, n), s.floor = ARENA_ARRAY(a, double, n);
   s.low = ARENA_ARRAY(a, KeptSet, n), s.high = ARENA_ARRAY(a, KeptSet, n);

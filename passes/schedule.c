@@ -18,6 +18,7 @@ static bool floats(const Op *o) {
 static void bring(Schedule *s, ValueId v) {
   if (s->r.map[v] != NO_VALUE) return;
   const Op *o = value_def(s->r.from, v);
+  must(o, "schedule: %%%u of %s is an argument without a value", v, s->r.from->name);
   for (uint32_t i = 0; i < o->nin; i++) bring(s, o->in[i]);
   if (s->r.map[v] == NO_VALUE) rebuild_op(&s->r, o);
 }

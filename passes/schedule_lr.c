@@ -35,6 +35,8 @@ ValueId schedule_number(Schedule *s, double value) {
 }
 
 ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b) {
+  must(value_type(s->f, a)->elem == ELEM_f64 && value_type(s->f, b)->elem == ELEM_f64,
+       "%s of a learning rate is computed in f64", op_name(c));
   return ir_binary(s->m, s->f, c, a, b, (Loc){0});
 }
 
@@ -49,6 +51,7 @@ ValueId schedule_power(Schedule *s, double base, ValueId exponent) {
 }
 
 Schedule schedule_begin(Module *m, Fn *f) {
+  must(f->kind == FN_ENTRY, "a learning rate in %s, which is no entry", f->name);
   Global *step = global_named(m, "step");
   if (!step)
     step = module_add_global(m, GLOBAL_SCALAR, intern(m->ctx->names, "step"), type_scalar(ELEM_i32),

@@ -88,6 +88,9 @@ void pass_select(Module *m) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
     if (!tune_by_record(m, k) && !tune_by_rule(m, k)) return;
+    if (diag_errors(m->ctx->diag)) return; /* no cut fits it */
+    must(attr_get(&k->attrs, ATTR_tile) && attr_get(&k->attrs, ATTR_chunks),
+         "select: kernel %s got no cut", k->name);
   }
   select_messages(m);
   merge_equal(m);

@@ -142,6 +142,8 @@ static void make_plan(LoopPlan *p, const uint32_t *uses) {
 static ValueId make_again(Module *m, Fn *to, const Fn *from, ValueId v) {
   ValueId *map = value_map(m, from);
   const Op *def = value_def(from, v);
+  must(def && (def->code == OP_expand || !def->nin), "simplify: %%%u of %s is not made of nothing",
+       v, from->name);
   if (def->code == OP_expand) fn_clone_op(m, to, from, value_def(from, def->in[0]), map);
   fn_clone_op(m, to, from, def, map);
   return map[v];

@@ -339,5 +339,9 @@ ValueId simplify_rule(Simplify *s, const Op *o, const Type *t) {
   ValueId v = fold(s, o, t);
   if (v == NO_VALUE) v = sink_expand(s, o, t);
   if (v == NO_VALUE && rules[o->code]) v = rules[o->code](s, o, t);
+  must(v == NO_VALUE || type_same_dims(value_type(s->to, v), t),
+       "simplify: %s in %s becomes a value of other dims", op_name(o->code), s->to->name);
+  must(v == NO_VALUE || value_type(s->to, v)->elem == t->elem,
+       "simplify: %s in %s becomes a value of another type", op_name(o->code), s->to->name);
   return v;
 }

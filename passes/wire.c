@@ -106,6 +106,8 @@ static Elem wire_type(Body *b, const Op *o) {
 
 /* The collective o, between casts to its type and back. */
 static void send_as(Rebuild *r, const Op *o, Elem e) {
+  must(elem_class(e) == CLASS_FLOAT && o->nin == 1, "wire: %s in %s", op_name(o->code),
+       elem_name(e));
   ValueId in = r->map[o->in[0]], was = o->out;
   Elem back = value_type(r->from, was)->elem;
   ValueId narrow = ir_cast(r->m, r->to, in, e, o->loc);

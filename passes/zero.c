@@ -268,6 +268,7 @@ static void rewrite_store(Entry *e, const Op *o, bool step) {
 }
 
 static void rewrite_entry(Zero *z, Fn *f) {
+  must(!f->args.n && !f->results.n, "zero: entry %s has arguments", f->name);
   Arena *a = z->m->arena;
   uint32_t n = z->group.n;
   Rebuild r = rebuild_begin(z->m, f);

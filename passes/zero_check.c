@@ -69,6 +69,7 @@ int64_t zero_alike(const Zero *z, const Global *g) {
   int64_t ranks = 1;
   for (int i = 0; i < z->naxes; i++) {
     int at = mesh_find(z->m, z->axis[i]);
+    must(at >= 0, "zero: the mesh has no axis %s", z->axis[i]);
     if (!g->placed.on[at]) ranks *= z->m->mesh.at[at].size;
   }
   return ranks;

@@ -85,6 +85,7 @@ static ValueId chain(Zero *z, Fn *f, const ZeroGroup *g, uint32_t n, const Value
 
 ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
                      bool gradient) {
+  must(g->member.n && g->piece > 0, "zero: %s is not laid out yet", g->name);
   uint32_t n = 0, most = 2 * g->member.n;
   ValueId *in = ARENA_ARRAY(z->m->arena, ValueId, most);
   Str *name = ARENA_ARRAY(z->m->arena, Str, most);
@@ -111,6 +112,8 @@ static Type member_type(const ZeroGroup *g, uint32_t i, Elem e, bool all) {
 }
 
 ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat, bool all) {
+  must(i < g->member.n && type_find(value_type(f, flat), g->flat) >= 0,
+       "zero: member %u is taken from %%%u, which is not %s", i, flat, g->name);
   const ZeroMember *m = &g->member.at[i];
   Elem e = value_type(f, flat)->elem;
   Str from = g->flat, to = member_dim(z, g, i), dims[MAX_RANK];
@@ -137,6 +140,8 @@ static int owned_dims(const ZeroGroup *g, Str *dims) {
 }
 
 ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all) {
+  must(type_size(value_type(f, flat), g->flat) == padded(g), "zero: %s is cut before it is padded",
+       g->name);
   Str to[ZERO_AXES + 2];
   Group map = group_map(1, &g->flat, owned_dims(g, to), to);
   Type t = zero_owned_type(z, g, value_type(f, flat)->elem, all, true);
@@ -144,6 +149,7 @@ ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all) {
 }
 
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
+  must(g->naxes > 0, "zero: %s is partitioned over no axis", g->name);
   Str from[ZERO_AXES + 2];
   Group map = group_map(owned_dims(g, from), from, 1, &g->flat);
   Type t = zero_flat_type(g, value_type(f, owned)->elem, all);
@@ -193,6 +199,8 @@ ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v) {
 }
 
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  must(type_find(value_type(f, v), g->part) >= 0, "zero: %%%u of %s is not cut in pieces of %s", v,
+       f->name, g->name);
   for (int i = 0; i < g->naxes; i++)
     v = g->stage ? marked(z, f, v, collective(z, f, OP_reduce_scatter, g->owner[i], g->axis[i], v))
                  : zero_sum_gradient(z, f, g->axis[i], v);
@@ -200,6 +208,8 @@ ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
 }
 
 ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  must(type_find(value_type(f, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v, f->name,
+       g->name);
   for (int i = g->naxes - 1; i >= 0; i--)
     v = collective(z, f, OP_all_gather, g->owner[i], g->axis[i], v);
   return v;

@@ -403,6 +403,7 @@ static Str region_words(const Slice *s) {
 
 static bool read_update(Slice *s, ZeroGroup *key) {
   const Op *store = zero_store_of(s->f, s->member.param);
+  must(store, "zero: no update stores @%s", s->member.param->name);
   read_value(s, store->in[0]);
   for (uint32_t i = 0; !s->why && i < s->nstates; i++) {
     const Op *kept = zero_store_of(s->f, s->member.state[i]);
@@ -460,6 +461,7 @@ static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
 
 static void add_member(Zero *z, ZeroGroup key, ZeroMember m) {
   Arena *a = z->m->arena;
+  must(m.leaf != NO_VALUE && m.sum != NO_VALUE, "zero: @%s has no gradient", m.param->name);
   vec_push(a, key.member, m);
   for (uint32_t i = 0; i < z->group.n; i++)
     if (same_group(&z->group.at[i], &key)) {
@@ -538,6 +540,8 @@ static void too_small(const Zero *z, const ZeroGroup *g) {
 
 /* Pieces begin at multiples of 64 bytes. A bucket has at most `bucket_bytes` on its way. */
 static void lay_out(Zero *z, ZeroGroup *g) {
+  must(g->member.n && g->ways > 0, "zero: group %s of %u members over %lld ranks", g->name,
+       g->member.n, (long long)g->ways);
   int64_t unit = g->ways * (64 / elem_bytes(g->member.at[0].param->type.elem)),
           most = z->bucket_bytes / wire_bytes(g) / unit * unit, all = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
@@ -555,6 +559,9 @@ static void lay_out(Zero *z, ZeroGroup *g) {
   }
   if (g->measured) g->buckets = at / bucket;
   g->piece = bucket / g->ways;
+  must(at <= g->buckets * bucket && bucket % g->ways == 0,
+       "zero: %lld elements of %s in %lld buckets of %lld", (long long)at, g->name,
+       (long long)g->buckets, (long long)bucket);
 }
 
 static void name_group(Zero *z, ZeroGroup *g, uint32_t i) {

@@ -61,6 +61,8 @@ static ValueId by_message(Zero *z, Fn *f, const ZeroGroup *g, ValueId v, int64_t
 }
 
 ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
+  must(type_find(value_type(f, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v, f->name,
+       g->name);
   bool gathers = (g->stage == 1 || g->stage == 2) && g->ways > 1;
   if (gathers && g->copied) {
     Type t = type_with_elem(*value_type(f, v), g->narrow);

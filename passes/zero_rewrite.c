@@ -134,6 +134,7 @@ static bool leaves_loop(const ZeroSite *s, const ZeroGroup *g, Pull *p) {
 }
 
 void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem) {
+  must(!s->pull[group].wanted, "zero: the gradient of group %u is asked for twice", group);
   Arena *a = s->z->m->arena;
   const ZeroGroup *g = &s->z->group.at[group];
   Pull p = {.wanted = true, .elem = elem};
@@ -187,6 +188,8 @@ static Ref ref_of(ZeroSite *s, ValueId v) {
 
 static ValueId take_member(ZeroSite *s, Ref r, uint32_t epoch) {
   Zero *z = s->z;
+  must(epoch < s->epochs && r.member < z->group.at[r.group].member.n,
+       "zero: member %u of group %d, stack %u of %u", r.member, r.group, epoch, s->epochs);
   ValueId v = zero_member(z, s->to, &z->group.at[r.group], r.member,
                           site_flat(s, (uint32_t)r.group, r.all, epoch), r.all);
   for (int i = 0; i < r.nviews; i++)
@@ -499,6 +502,7 @@ static ValueId flatten_here(ZeroSite *s, uint32_t group, bool *all) {
 /* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t group) {
+  must(s->pull[group].wanted, "zero: nobody said which the gradient of group %u is", group);
   const Zero *z = s->z;
   const ZeroGroup *g = &z->group.at[group];
   bool all = g->rounds.dim != NULL, entry = s->from->kind == FN_ENTRY,

@@ -116,6 +116,9 @@ ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient
   u.done = value_map(z->m, s->from), u.whole = *value_type(s->to, gradient);
   u.member = (Axis){intern_printf(z->m->ctx->names, "Member_%u", group), g->member.n};
   read_operands(&u, param, gradient);
+  must(zero_store_of(s->from, m->param), "zero: %s does not store @%s", s->from->name,
+       m->param->name);
+  must(g->nstates <= ZERO_STATES, "zero: an update of %u states", g->nstates);
   for (uint32_t i = 0; i < m->nchain; i++) update_op(&u, &s->from->ops.at[m->chain[i]]);
   for (uint32_t k = 0; k < g->nstates; k++)
     ir_store(z->m, s->to, g->state[k], u.done[zero_store_of(s->from, m->state[k])->in[0]],

@@ -5,6 +5,9 @@
 enum { REGISTER_FILE = 65536, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
 
 int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t registers) {
+  must(threads > 0 && registers > 0 && shared >= 0,
+       "a CTA of %lld threads with %lld registers and %lld bytes", (long long)threads,
+       (long long)registers, (long long)shared);
   int64_t most = m->target.shared_all / (shared + OF_A_CTA),
           file = REGISTER_FILE / (registers * threads);
   if (file < most) most = file;
@@ -25,6 +28,8 @@ void gpu_align(Module *m) {
 
 void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *tile, int phases,
              const int64_t *threads) {
+  must(module_on_gpu(m), "kernel %s is cut for a GPU, its target is none", k->name);
+  must(ntile > 0 && tile[0] > 0, "kernel %s: a cut without a tile", k->name);
   attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, variant));
   attr_set_ints(m, &k->attrs, ATTR_tile, ntile, tile);
   if (threads) attr_set_ints(m, &k->attrs, ATTR_threads, phases, threads);

@@ -22,6 +22,8 @@ bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
 }
 
 void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
+  must(c->at[FLASH_GPU_ROWS] > 0 && c->at[FLASH_GPU_COLUMNS] > 0, "kernel %s: a cut without a tile",
+       k->name);
   Flash f = flash_of(k);
   FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
   gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, 0, NULL);

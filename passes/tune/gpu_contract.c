@@ -140,6 +140,8 @@ bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best)
 
 void gpu_contract_apply(Module *m, Fn *k, const Cut *c) {
   GpuProduct x = product_on(m, k);
+  must(c->at[GEMM_M] > 0 && c->at[GEMM_N] > 0 && c->at[GEMM_K] > 0,
+       "kernel %s: a cut without a tile", k->name);
   GemmPlan g = gpu_product_plan(&x, c->at);
   gpu_set(m, k, gemm_variant[x.math], GEMM_COUNT, g.tile, 0, NULL);
 }

@@ -31,6 +31,7 @@ Fn *gpu_larger(Module *m, Fn *k) {
   if (limit <= m->target.shared || attr_get(&k->attrs, ATTR_tuned)) return NULL;
   if (!rules || !rules->larger || !rules->larger(m, k, limit, &c)) return NULL;
   Fn *f = copy_of(m, k);
+  must(rules->gpu_variants, "kernel %s: its family has larger cuts and no variants", k->name);
   rules->gpu_variants->apply(m, f, &c);
   share_workspace(m, f, k);
   f->name = intern_printf(m->ctx->names, "%s.larger", k->name);

@@ -111,6 +111,7 @@ Cut attention_rule(const Module *m, const Fn *k) {
 }
 
 void attention_apply(Module *m, Fn *k, const Cut *c) {
+  must(attention_fits(m, k, c), "kernel %s: a cut that does not fit", k->name);
   Flash f = flash_of(k);
   FlashPlan p = flash_plan(&f, machine_of(m).lanes, c->at);
   attr_set_str(m, &k->attrs, ATTR_variant,

@@ -164,6 +164,8 @@ static double makespan(const Cost *c, const KernelLimits *x, int64_t batches, in
 /* At least `rows` blocks of rows. Returns the time. */
 static double cut(const Cost *c, const ProductPlan *q, const KernelLimits *x, int64_t rows,
                   int64_t *tile) {
+  must(rows >= 1 && rows <= q->tiles && x->workers >= 1, "%lld blocks of rows of %lld tiles",
+       (long long)rows, (long long)q->tiles);
   double least = 0;
   int64_t most = 16 * x->workers, batches = tile[TILE_BATCH];
   tile[TILE_ROW] = 0;
@@ -283,6 +285,7 @@ Cut contract_rule(const Module *m, const Fn *k) {
 }
 
 void contract_apply(Module *m, Fn *k, const Cut *c) {
+  must(contract_fits(m, k, c), "kernel %s: a cut that does not fit", k->name);
   int lanes = machine_of(m).lanes;
   Product p = product_of(k, lanes);
   ProductPlan q = product_plan(&p, lanes, c->at);

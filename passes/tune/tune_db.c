@@ -155,6 +155,7 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
   for (uint32_t i = 0; i < db->n; i++) {
     const TuneRecord *r = &db->at[i];
     const Variants *v = variants_find(r->family, r->kind);
+    must(v, "tuning records of family %s, which has no variants", r->family);
     fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", r->family, r->key, r->target, (long long)r->workers,
             r->device, r->driver);
     for (int j = 0; j < v->count; j++)

@@ -6,6 +6,8 @@
 #include "tune.h"
 
 void tune_nontemporal(Module *m, Fn *k) {
+  must(!module_on_gpu(m), "kernel %s: non-temporal stores are chosen for processors", k->name);
+  must(k->results.n <= MAX_RESULTS, "kernel %s has %u results", k->name, k->results.n);
   double large = (double)m->target.l2, cache = (double)m->target.l3;
   int64_t *list = ARENA_ARRAY(m->arena, int64_t, k->results.n + 1), n = 0;
   for (uint32_t i = 0; i < k->results.n; i++) {

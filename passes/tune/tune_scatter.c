@@ -18,6 +18,7 @@ static int64_t units_of(const Nest *n, int64_t block) {
 static void tune_scatter(Module *m, Fn *k) {
   int lanes = target_lanes(&m->target);
   Scatter s = scatter_of(k, lanes);
+  must(s.to_size > 0, "kernel %s: a scatter into nothing", k->name);
   int64_t tile[4] = {s.vector ? VECTORS * lanes : 16, 1, s.vector ? VECTORS : 1, FILL};
   int64_t columns = units_of(&s.kept, tile[0]), rows = nest_count(&s.from);
   int64_t work = rows * nest_count(&s.kept), cost = element_cost(k) * (s.vector ? 1 : 8);

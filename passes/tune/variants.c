@@ -45,6 +45,7 @@ const char *variants_setting(Module *m, const Variants *v, Str key) {
 /* ---- cuts as text ---- */
 
 Str variants_text(Module *m, const Variants *v, const Cut *c) {
+  must(v->count <= TILE_MOST, "cuts of family %s are %d numbers", v->family, v->count);
   const char *text = "";
   for (int i = 0; i < v->count; i++)
     text = arena_printf(m->arena, "%s%s%lld", text, i ? " " : "", (long long)c->at[i]);
