@@ -28,6 +28,7 @@ Point attention_head_point(const AttentionHead *h) {
 LLVMValueRef attention_head_admits(const AttentionHead *h, const Point *queries, LLVMValueRef key,
                                    int lanes) {
   Point p = *queries;
+  must(h->f->mask != NO_VALUE, "kernel %s: attention without a mask asks it", h->e->k->name);
   point_set(&p, (Index){.dim = h->f->key, .at = key});
   expr_reset(h->e);
   return emit_splat(h->e, expr_value(h->e, h->f->mask, &p), lanes);

@@ -1,5 +1,6 @@
 /* The kernel cache, its hash and its files: see cache.h. */
 #include "cache.h"
+#include "ir/support/diag.h"
 #include "ir/support/output.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ Hash hash_bytes(Hash h, const void *bytes, size_t n) {
 Hash hash_text(Hash h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
 
 const char *hash_words(Arena *a, Hash h, int digits) {
+  must(digits > 0 && digits <= 2 * SHA256_BYTES, "a digest of %d digits", digits);
   uint8_t sum[SHA256_BYTES];
   char text[2 * SHA256_BYTES + 1];
   sha256_end(h, sum);
@@ -135,6 +137,7 @@ Bytes cache_get(Arena *a, const char *folder, Hash key) {
 }
 
 void cache_put(Arena *a, const char *folder, Hash key, Bytes b) {
+  must(b.at && b.n, "nothing is put into the cache of kernels");
   Bytes all = {arena_alloc(a, b.n + SHA256_BYTES), b.n + SHA256_BYTES};
   sha256_end(hash_bytes(key, b.at, b.n), (uint8_t *)all.at);
   memcpy(all.at + SHA256_BYTES, b.at, b.n);

@@ -22,6 +22,8 @@ static bool small_indexes(const Fn *k) {
 }
 
 Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
+  must(k->kind == FN_KERNEL, "@%s is compiled as a kernel, and is none", k->name);
+  must(t->triple && t->code, "kernel %s: its target has no code generator", k->name);
   Emit *e = ARENA_NEW(arena, Emit);
   e->m = m, e->k = k, e->target = t, e->arena = arena;
   e->symbol = kernel_symbol(m, k);
@@ -76,6 +78,7 @@ LLVMTypeRef emit_memory_type(Emit *e, Elem elem) {
 }
 
 LLVMTypeRef emit_vector(Emit *e, Elem elem, int lanes) {
+  must(lanes >= 1 && lanes <= 64, "kernel %s: a vector of %d lanes", e->k->name, lanes);
   return lanes > 1 ? LLVMVectorType(emit_type(e, elem), (unsigned)lanes) : emit_type(e, elem);
 }
 
@@ -245,6 +248,7 @@ void emit_end_if(Emit *e, Branch b) {
 
 LLVMValueRef emit_if_value(Emit *e, LLVMBasicBlockRef before, LLVMBasicBlockRef made_in,
                            LLVMValueRef made) {
+  must(before != made_in, "kernel %s: both ways of a branch come from one block", e->k->name);
   LLVMValueRef x = LLVMBuildPhi(e->builder, LLVMTypeOf(made), ""),
                zero = LLVMConstNull(LLVMTypeOf(made));
   LLVMAddIncoming(x, &zero, &before, 1);
@@ -260,6 +264,8 @@ LLVMValueRef emit_intrinsic_types(Emit *e, const char *name, int ntypes, LLVMTyp
   if (!id) bug("LLVM has no intrinsic %s", name);
   LLVMValueRef f = LLVMGetIntrinsicDeclaration(e->module, id, types, (size_t)ntypes);
   LLVMTypeRef type = LLVMIntrinsicGetType(e->context, id, types, (size_t)ntypes);
+  must(LLVMCountParamTypes(type) == (unsigned)n, "kernel %s: %s has %u arguments, not %d",
+       e->k->name, name, LLVMCountParamTypes(type), n);
   return LLVMBuildCall2(e->builder, type, f, args, (unsigned)n, "");
 }
 

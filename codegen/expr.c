@@ -32,6 +32,7 @@ Index *point_find(const Point *p, Str dim) {
 }
 
 void point_set(Point *p, Index index) {
+  must(index.at || index.each, "a point without an index for %s", index.dim);
   Index *old = point_find(p, index.dim);
   if (!old && p->n == MAX_RANK * 2) bug("a point has too many dims");
   if (!old) old = &p->index[p->n++];
@@ -88,6 +89,7 @@ void expr_bind(Emit *e, ValueId v, LLVMValueRef value) {
 
 void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem) {
   must(!elem_is_half(elem), "kernel %s: rows are kept in f32", e->k->name);
+  must(v < e->k->values.n, "kernel %s has no value %u", e->k->name, v);
   e->expr->row[v] = (Row){base, dim, elem};
 }
 
@@ -468,6 +470,7 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
 }
 
 void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
+  must(value && v < e->k->values.n, "kernel %s: nothing is stored as value %u", e->k->name, v);
   Branch b = {0};
   if (p->guard) b = emit_if(e, p->guard);
   for (uint32_t r = 0; r < e->k->results.n; r++)
@@ -516,6 +519,7 @@ static bool guard_is_idle(const Emit *e, ValueId v, const Point *p) {
 }
 
 LLVMValueRef expr_value(Emit *e, ValueId v, const Point *outer) {
+  must(e->expr && v < e->k->values.n, "kernel %s has no value %u", e->k->name, v);
   if (e->expr->bound[v]) return e->expr->bound[v];
   Point free;
   const Point *p = outer;

@@ -213,6 +213,8 @@ static LLVMValueRef lookup(Emit *e, const Op *op, const Point *p) {
 }
 
 LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p) {
+  must(op->nin >= 1 && op->nin <= 3, "kernel %s: %s of %u operands", e->k->name, op_name(op->code),
+       op->nin);
   Elem result = value_type(e->k, v)->elem;
   if (op->code == OP_cast) return operand_as(e, op, 0, result, p);
   if (op->code == OP_lookup) return lookup(e, op, p);

@@ -457,6 +457,8 @@ static LLVMValueRef rand_op(Emit *e, const Op *op, ValueId v, const Point *p) {
 }
 
 LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
+  must(op->ngroups || op->code == OP_where, "kernel %s: %s names no dims", e->k->name,
+       op_name(op->code));
   Point p = point_restrict(e, v, outer);
   if (op->code != OP_expand) p.guard_moved = p.guard != NULL;
   switch (op->code) {

@@ -41,6 +41,7 @@ static const char *plus(Body *b, const char *base, int64_t offset) {
 static const char *address(Body *b, ValueId v) {
   const Storage *s = &value(b, v)->storage;
   Arena *a = b->h->m->arena;
+  must(s->at >= 0, "host: value %u of %s lies at %lld", v, b->f->name, (long long)s->at);
   switch (s->place) {
   case PLACE_FRAME: return plus(b, "frame", s->at);
   case PLACE_ARG: return plus(b, arena_printf(a, "in[%u]", s->slot), s->at);
@@ -83,10 +84,15 @@ static void put_place(Body *b, const Op *o) {
 }
 
 static const char *work_at(Body *b, const Op *o) {
+  bool none = o->code == OP_loop && !attr_int(&o->callee->attrs, ATTR_frame, 0);
+  must(none || attr_get(&o->attrs, ATTR_work_at), "host: %s in %s has no place for its work",
+       op_name(o->code), b->f->name);
   return plus(b, "frame", attr_int(&o->attrs, ATTR_work_at, 0));
 }
 
 static void put_kernel(Body *b, const Op *o) {
+  must(o->callee->kind == FN_KERNEL && o->nout == o->callee->results.n,
+       "host: @%s is launched with %u results", o->callee->name, o->nout);
   host_put(b->h, "  {");
   put_place(b, o);
   host_put(b->h, "\n    void *const buffers[] = {\n");
@@ -111,6 +117,8 @@ typedef struct HostLoop {
 } HostLoop;
 
 static HostLoop loop_of(const Module *m, const Op *o) {
+  must(o->ngroups == 1 && o->callee->args.n == o->nin + 1,
+       "host: loop body %s does not fit its call", o->callee->name);
   return (HostLoop){o,
                     (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
                     (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),

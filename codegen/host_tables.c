@@ -66,6 +66,7 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 
 /* The labels of an image are those of link.c. */
 static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
+  must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
   bool works = attr_get(&k->attrs, ATTR_workspace) != NULL;
   host_put(h, "extern const char %s_ptx[], %s_ptx_end[], %s_cubin[], %s_cubin_end[];\n", symbol,
            symbol, symbol, symbol);

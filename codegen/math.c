@@ -416,6 +416,8 @@ static void multiply_wide(Emit *e, LLVMValueRef x, uint32_t by, LLVMValueRef *hi
 }
 
 LLVMValueRef math_uniform(Emit *e, const LLVMValueRef counter[4], const LLVMValueRef key[2]) {
+  must(LLVMTypeOf(counter[0]) == LLVMTypeOf(key[0]), "kernel %s: random words of two types",
+       e->k->name);
   LLVMBuilderRef b = e->builder;
   LLVMValueRef c[4], k[2] = {key[0], key[1]};
   for (int i = 0; i < 4; i++) c[i] = counter[i];

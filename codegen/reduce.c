@@ -2,6 +2,7 @@
    tree of fixed shape, so that the same elements give the same bits every time. argmax keeps the
    first of equals: a later element must be larger. */
 #include "reduce.h"
+#include "ir/support/num.h"
 #include <math.h>
 
 static bool is_argmax(const Op *op) { return op->code == OP_argmax; }
@@ -47,6 +48,10 @@ void reduction_check(Emit *e, bool column) {
 }
 
 Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n) {
+  must(n >= 1 && n <= (int)COUNT_OF(((Accumulator *)0)->value),
+       "kernel %s: %d accumulators of one sum", e->k->name, n);
+  must(op_family(op->code) == FAMILY_REDUCE, "kernel %s: %s is no reduction", e->k->name,
+       op_name(op->code));
   Elem elem = value_type(e->k, op->in[0])->elem;
   Accumulator a = {
       .op = op, .elem = elem, .across = across && lanes > 1, .n = is_argmax(op) ? 1 : n};
@@ -98,6 +103,7 @@ static LLVMValueRef operand_at(Emit *e, const Accumulator *a, const Point *p) {
 }
 
 void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
+  must(which >= 0 && which < a->n, "kernel %s: accumulator %d of %d", e->k->name, which, a->n);
   LLVMValueRef x = operand_at(e, a, p);
   if (is_argmax(a->op)) {
     take_argmax(e, a, x, p);
@@ -153,6 +159,8 @@ void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2],
 }
 
 void accumulator_fold(Emit *e, Accumulator *into, const Accumulator *from) {
+  must(into->n == from->n && into->type == from->type,
+       "kernel %s: accumulators of two kinds are joined", e->k->name);
   for (int i = 0; i < into->n; i++) {
     LLVMValueRef a[2] = {emit_get(e, into->type, into->value[i]), NULL};
     LLVMValueRef b[2] = {emit_get(e, from->type, from->value[i]), NULL};

@@ -175,6 +175,9 @@ void walk_space(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
 }
 
 void walk_all(Emit *e, const Walk *w) {
+  must(w->unroll >= 1 && w->block >= 1 && w->body,
+       "kernel %s: a walk in blocks of %lld, %d at a time", e->k->name, (long long)w->block,
+       w->unroll);
   int64_t units = walk_units(w);
   if (units == 1) unit(e, w, emit_index(e, 0));
   else walk_space(e, w, emit_index(e, 0), emit_index(e, units));

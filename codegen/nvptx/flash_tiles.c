@@ -98,6 +98,8 @@ static void place(FlashGpu *x) {
 }
 
 void flash_begin(FlashGpu *x, int phase) {
+  must(phase >= 0 && phase < x->g.phases, "kernel %s: phase %d of %d", x->e->k->name, phase,
+       x->g.phases);
   emit_begin_phase(x->e, phase);
   x->w = warp_begin(x->e);
   x->phase = x->g.phase[phase];

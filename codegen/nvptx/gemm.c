@@ -126,6 +126,8 @@ static Ring ring_begin(Gemm *x) {
 
 /* All but the last `under_way` tiles have come, for all threads. */
 static void meet(Gemm *x, int under_way) {
+  must(under_way >= 0, "kernel %s: a ring of %lld stages", x->k->name,
+       (long long)x->g.tile[GEMM_STAGES]);
   if (quiet(x)) warp_wait(&x->w, under_way);
   warp_barrier(&x->w);
 }

@@ -60,6 +60,7 @@ static void read_block(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int 
 }
 
 void gemm_mma_setup(Gemm *x) {
+  must(x->g.math != GEMM_FMA, "kernel %s: fragments are for tensor cores", x->k->name);
   x->fa = fragments_of(x, false), x->fb = fragments_of(x, true);
   if (x->fa.n + x->fb.n > GEMM_BLOCKS)
     bug("kernel %s: a warp of %d x %d", x->k->name, x->fa.n, x->fb.n);
@@ -69,6 +70,8 @@ void gemm_mma_setup(Gemm *x) {
 int gemm_mma_steps(const Gemm *x) { return (int)(x->g.tile[GEMM_K] * x->g.a.elem / 32); }
 
 void gemm_mma_read(Gemm *x, LLVMValueRef stage, int s, GemmStep *out) {
+  must(s >= 0 && s < gemm_mma_steps(x), "kernel %s: step %d of %d", x->k->name, s,
+       gemm_mma_steps(x));
   for (int i = 0; i < x->fa.n; i++) read_block(x, &x->fa, stage, i, s, out->word[i]);
   for (int j = 0; j < x->fb.n; j++) read_block(x, &x->fb, stage, j, s, out->word[x->fa.n + j]);
 }

@@ -33,6 +33,7 @@ static void join_warp(Emit *e, GroupSum *s, int64_t threads) {
 }
 
 static LLVMValueRef slot(Emit *e, int64_t at, int sum, int part, LLVMValueRef warp) {
+  must(at >= 0 && at % 8 == 0, "kernel %s: sums are left at byte %lld", e->k->name, (long long)at);
   LLVMValueRef byte = LLVMBuildShl(e->builder, warp, simt_i32(e, 3), "");
   int64_t base = at + (int64_t)sum * GROUP_EXCHANGE + part * WARP * 8;
   return simt_shared_at(e, LLVMBuildNSWAdd(e->builder, byte, simt_i32(e, base), ""));
@@ -50,6 +51,8 @@ static void leave(Emit *e, int64_t at, int n, const GroupSum *sum) {
 }
 
 void group_join(Emit *e, int64_t threads, int64_t at, int n, GroupSum *sum) {
+  must(threads > 0 && !(threads & (threads - 1)), "kernel %s: %lld threads join their sums",
+       e->k->name, (long long)threads);
   int64_t warps = threads / WARP;
   for (int i = 0; i < n; i++) join_warp(e, &sum[i], threads < WARP ? threads : WARP);
   if (!n || warps <= 1) return;

@@ -81,6 +81,10 @@ static bool rolled(const TileLoad *l) { return l->items > LOAD_UNROLLED; }
 
 void tile_load_setup(Warp *w, TileLoad *l, int64_t at) {
   const GemmSide *s = &l->side;
+  must(s->columns * s->elem % 16 == 0 && at % 16 == 0,
+       "kernel %s: rows of %lld bytes at %lld are copied in pieces of 16", w->e->k->name,
+       (long long)(s->columns * s->elem), (long long)at);
+  must(l->threads >= 32, "kernel %s: %d threads copy a tile", w->e->k->name, l->threads);
   l->quiet = s->async || (l->memory == ELEM_f32 && l->shared == ELEM_f32);
   l->each = 16 / s->elem;
   int64_t pieces = s->columns / l->each;

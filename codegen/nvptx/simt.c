@@ -113,6 +113,7 @@ static LLVMValueRef shuffle(Emit *e, const char *how, LLVMValueRef x, LLVMValueR
 }
 
 LLVMValueRef simt_shuffle_xor(Emit *e, LLVMValueRef x, int mask) {
+  must(mask > 0 && mask < WARP, "kernel %s: lanes %d apart", e->k->name, mask);
   return shuffle(e, "llvm.nvvm.shfl.sync.bfly.i32", x, simt_i32(e, mask), WARP - 1);
 }
 

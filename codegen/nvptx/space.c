@@ -20,6 +20,8 @@ int64_t space_vectors(Emit *e, const Nest *n, int lanes) {
 }
 
 Point space_point(Emit *e, const Nest *n, int lanes, LLVMValueRef flat, const Point *base) {
+  must(!n->n || n->dim[n->n - 1].size % lanes == 0, "kernel %s: %d lanes of %lld elements",
+       e->k->name, lanes, (long long)n->dim[n->n - 1].size);
   Point p = base ? *base : (Point){0};
   for (int i = n->n - 1; i >= 0; i--) {
     int64_t size = n->dim[i].size;

@@ -61,9 +61,11 @@ LLVMValueRef warp_times(Warp *w, LLVMValueRef a, int64_t b) {
   return b == 1 ? a : LLVMBuildNSWMul(w->e->builder, a, warp_i32(w, b), "");
 }
 LLVMValueRef warp_div(Warp *w, LLVMValueRef a, int64_t b) {
+  must(b >= 1, "kernel %s: a division by %lld", w->e->k->name, (long long)b);
   return b == 1 ? a : LLVMBuildUDiv(w->e->builder, a, warp_i32(w, b), "");
 }
 LLVMValueRef warp_rem(Warp *w, LLVMValueRef a, int64_t b) {
+  must(b >= 1, "kernel %s: a remainder by %lld", w->e->k->name, (long long)b);
   return b == 1 ? warp_i32(w, 0) : LLVMBuildURem(w->e->builder, a, warp_i32(w, b), "");
 }
 LLVMValueRef warp_xor(Warp *w, LLVMValueRef a, LLVMValueRef b) {
@@ -82,6 +84,7 @@ LLVMValueRef warp_wide(Warp *w, LLVMValueRef a) {
 /* ---- registers ---- */
 
 Registers warp_registers(Warp *w, LLVMTypeRef type, int n) {
+  must(n >= 0, "kernel %s: a list of %d registers", w->e->k->name, n);
   Emit *e = w->e;
   Registers r = {n, type, ARENA_ARRAY(e->arena, LLVMValueRef, n + 1)};
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
@@ -93,10 +96,13 @@ Registers warp_registers(Warp *w, LLVMTypeRef type, int n) {
 }
 
 LLVMValueRef warp_get(Warp *w, const Registers *r, int i) {
+  must(i >= 0 && i < r->n, "kernel %s: register %d of %d", w->e->k->name, i, r->n);
   return LLVMBuildLoad2(w->e->builder, r->type, r->at[i], "");
 }
 
 void warp_set(Warp *w, const Registers *r, int i, LLVMValueRef x) {
+  must(i >= 0 && i < r->n, "kernel %s: register %d of %d", w->e->k->name, i, r->n);
+  must(LLVMTypeOf(x) == r->type, "kernel %s: a register of another type", w->e->k->name);
   LLVMBuildStore(w->e->builder, x, r->at[i]);
 }
 
@@ -137,6 +143,8 @@ static LLVMValueRef near_address(Warp *w, LLVMValueRef offset) {
 }
 
 void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef there) {
+  must(bytes == 4 || bytes == 8 || bytes == 16, "kernel %s: cp.async of %d bytes", w->e->k->name,
+       bytes);
   const char *text = arena_printf(w->e->arena, "cp.async.%s.shared.global [$0], [$1], %d%s;",
                                   bytes == 16 ? "cg" : "ca", bytes, there ? ", $2" : "");
   LLVMValueRef args[] = {near_address(w, to),

@@ -31,6 +31,7 @@ Attention attention_new(Emit *e) {
   const Attr *tile = attr_get(&e->k->attrs, ATTR_tile);
   if (!tile || tile->i != FLASH_COUNT)
     bug("kernel %s has no tile of %d numbers", e->k->name, FLASH_COUNT);
+  must(flash_fits(e->m, &a.f, tile->list), "kernel %s: a cut that does not fit", e->k->name);
   a.p = flash_plan(&a.f, e->lanes, tile->list);
   a.f32 = emit_type(e, ELEM_f32), a.vector = emit_vector(e, ELEM_f32, e->lanes),
   a.i64 = emit_type(e, ELEM_i64);

@@ -320,6 +320,7 @@ static LLVMValueRef kind_with_data(Attention *a, const AttentionRect *r) {
 }
 
 AttentionRect attention_rects(Attention *a, LLVMValueRef s0, LLVMValueRef k0) {
+  must(a->lists.starts, "kernel %s: lists of keys were not made", a->e->k->name);
   Emit *e = a->e;
   const AttentionLists *x = &a->lists;
   LLVMValueRef one = emit_i64(e, 1),

@@ -8,6 +8,7 @@
 #include "codegen/walk.h"
 
 void attention_prefetch_start(Attention *a, Prefetch *list, LLVMValueRef rows) {
+  must(LLVMTypeOf(rows) == a->i64, "kernel %s: rows are counted in i64", a->e->k->name);
   if (!list->done) list->done = emit_variable(a->e, a->i64);
   emit_set(a->e, list->done, emit_i64(a->e, 0));
   list->rows = rows, list->n = 0;

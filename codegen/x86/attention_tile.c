@@ -17,6 +17,7 @@ LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 
 LLVMValueRef attention_scratch(Attention *a, int64_t floats) {
+  must(a->next_scratch && floats >= 0, "kernel %s: scratch is given out in a phase", a->e->k->name);
   LLVMValueRef at = a->next_scratch;
   a->next_scratch = tile_elements(a->e, a->f32, at, emit_i64(a->e, floats));
   return at;
@@ -211,6 +212,8 @@ static void product_column(Attention *a, TileShape s, int64_t v, Operands x, LLV
 
 void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
                        LLVMValueRef n) {
+  must(s.vectors >= 1 && s.rows >= 1, "kernel %s: a tile of %d x %d", a->e->k->name, s.rows,
+       s.vectors);
   for (int64_t v = 0; v < vectors; v += s.vectors) {
     if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
     product_column(a, s, v, x, rows, n);
@@ -221,6 +224,8 @@ void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, L
 
 void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
                          int64_t to_row, int64_t rows, int64_t columns) {
+  must(a->p.lanes <= 64 && rows % a->p.lanes == 0 && columns % a->p.lanes == 0,
+       "kernel %s: a transpose of %lld x %lld", a->e->k->name, (long long)rows, (long long)columns);
   Emit *e = a->e;
   LLVMValueRef x[64], zero = emit_i64(e, 0);
   int lanes = a->p.lanes;

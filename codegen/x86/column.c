@@ -247,6 +247,7 @@ void column_emit(Emit *e) {
   const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, tile[2] > 1 ? 2 : 1);
   reduction_check(e, true);
   Columns s = {.e = e, .r = reductions_of(k)};
+  must(s.r.n && !s.r.scans, "kernel %s: a column kernel of %d sums", k->name, s.r.n);
   ValueId reference = nest_reference(k, &s.r.over);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
   s.lanes_kept = !strcmp(variant, "columns"), s.lanes_over = !strcmp(variant, "row");

@@ -14,6 +14,7 @@ int64_t contract_inner_stride(const ProductDims *d, ProductSide s) {
 }
 
 LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat) {
+  must(at >= 0 && at < n && n <= d->count, "kernel %s: dim %d of %d", e->k->name, at, n);
   int64_t below = 1;
   for (int i = at + 1; i < n; i++) below *= d->dim[i].size;
   if (d->dim[at].size == 1) return emit_i64(e, 0);

@@ -218,6 +218,8 @@ static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, Produ
 }
 
 LLVMValueRef contract_amx(Contract *c, int vectors) {
+  must(c->plan.tile[TILE_ROWS] % AMX_ROWS == 0, "kernel %s: AMX tiles of %lld rows", c->k->name,
+       (long long)c->plan.tile[TILE_ROWS]);
   Emit *e = c->e;
   LLVMValueRef *made = &c->micro[0][vectors > c->plan.width];
   if (*made) return *made;

@@ -20,6 +20,7 @@ void contract_plan_interleave(Contract *c) {
 
 void contract_interleave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst,
                          LLVMValueRef i) {
+  must(c->interleaved, "kernel %s: b is packed inside of a micro-kernel that does not", c->k->name);
   Emit *e = c->e;
   int64_t step = contract_inner_stride(&c->product.k, SIDE_B) * c->plan.tile[TILE_DEPTH];
   LLVMValueRef from = tile_times(e, i, step), row = tile_times(e, i, vectors * c->plan.lanes);

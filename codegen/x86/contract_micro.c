@@ -304,6 +304,10 @@ static void store(Micro *u) {
 }
 
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
+  must(rows >= c->plan.height && rows <= c->plan.height + 1, "kernel %s: a micro-kernel of %d rows",
+       c->k->name, rows);
+  must(vectors >= c->plan.width && vectors <= c->plan.width + 1,
+       "kernel %s: a micro-kernel of %d vectors", c->k->name, vectors);
   LLVMValueRef *made = &c->micro[rows > c->plan.height][vectors > c->plan.width];
   if (*made) return *made;
   Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};

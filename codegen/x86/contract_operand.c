@@ -111,6 +111,7 @@ LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int 
 }
 
 LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum) {
+  must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: a product of two types", c->k->name);
   if (!c->pairs) return emit_fma(c->e, a, b, sum);
   LLVMBuilderRef r = c->e->builder;
   int lanes = c->plan.lanes;

@@ -18,6 +18,8 @@ void contract_store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValu
 }
 
 LLVMValueRef contract_insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int i) {
+  must(i >= 0 && i < emit_lanes_of(vector), "kernel %s: lane %d of %d", c->k->name, i,
+       emit_lanes_of(vector));
   LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
   return LLVMBuildInsertElement(c->e->builder, vector, x, LLVMConstInt(i32, (unsigned)i, 0), "");
 }
@@ -197,6 +199,8 @@ static void pack_panel(PackB *b, LLVMValueRef v0) {
 
 LLVMTypeRef contract_pack_type(Contract *c, int pointers, int numbers) {
   LLVMTypeRef t[10]; /* at most */
+  must(pointers + numbers <= (int)COUNT_OF(t), "kernel %s: packing takes %d arguments", c->k->name,
+       pointers + numbers);
   for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? c->ptr : c->i64;
   return LLVMFunctionType(c->nothing, t, (unsigned)(pointers + numbers), 0);
 }

@@ -85,6 +85,7 @@ static void all_steps(const Squares *s, const KBlock *x) {
 void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef rows,
                            const KBlock *x) {
   Emit *e = c->e;
+  must(c->amx, "kernel %s: squares are for AMX tiles", c->k->name);
   Loop o = emit_loop(e, x->o0, x->o1, 1, 0, NULL);
   LLVMValueRef from = contract_offset(e, &c->product.k, c->product.k.count - 1, o.i, SIDE_A);
   LLVMValueRef done = LLVMBuildNSWSub(e->builder, o.i, x->o0, "");

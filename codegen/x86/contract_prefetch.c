@@ -173,6 +173,7 @@ void contract_prefetch(Contract *c, LLVMValueRef i) {
 }
 
 void contract_prefetch_amx(Contract *c, LLVMValueRef i) {
+  must(c->amx, "kernel %s: has no steps of AMX tiles", c->k->name);
   LLVMValueRef f = c->e->function, base = LLVMGetParam(f, MICRO_PREFETCH);
   if (c->double_buffered && contract_runs_of_b(c)) fetch_runs(c, base, i);
   if (c->double_buffered && !contract_runs_of_b(c)) fetch_rows(c, base, i);

@@ -59,6 +59,8 @@ static bool moves(const Fn *k) {
 }
 
 static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *s) {
+  must(e->k->results.n <= 64, "kernel %s: stores of %u results have a bit each", e->k->name,
+       e->k->results.n);
   bool heads = space->heads && !moves(e->k);
   for (uint32_t r = 0; r < e->k->results.n; r++) {
     if (!wanted(e, r) || !whole_vectors(e, space, r) || !has_rows(e, space, r)) continue;
@@ -72,6 +74,8 @@ static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *s) {
 /* ---- whether ---- */
 
 LLVMValueRef nontemporal_aligned(Emit *e, LLVMValueRef address, int64_t bytes) {
+  must(bytes > 0 && !(bytes & (bytes - 1)), "kernel %s: aligned to %lld bytes", e->k->name,
+       (long long)bytes);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at = LLVMBuildPtrToInt(e->builder, address, i64, "");
   at = LLVMBuildAnd(e->builder, at, emit_i64(e, bytes - 1), "");

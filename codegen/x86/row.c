@@ -135,6 +135,7 @@ static LLVMValueRef scan_memory(Rows *s, int which) {
 static void scan(Rows *s, int which) {
   Emit *e = s->e;
   const Op *o = reduction(s, which);
+  must(!s->lanes_kept, "kernel %s: a scan of several rows at once", e->k->name);
   Str dim = o->group[0].from[0];
   Elem elem = accumulator_elem(value_type(e->k, o->in[0])->elem, 0);
   int64_t n = type_size(value_type(e->k, o->in[0]), dim);

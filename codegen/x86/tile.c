@@ -35,6 +35,7 @@ static void copy_attributes(Emit *e, LLVMValueRef from, LLVMValueRef to) {
 }
 
 Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
+  must(e->function, "kernel %s: a function beside no phase", e->k->name);
   Aside s = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
   s.function = LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
   LLVMSetLinkage(s.function, LLVMInternalLinkage);
