@@ -33,7 +33,7 @@ typedef enum Elem {
 typedef enum ElemClass { CLASS_FLOAT, CLASS_INT, CLASS_BOOL } ElemClass;
 
 typedef enum OpCode {
-#define OP(name, family, operands, results, flags, shape, meaning) OP_##name,
+#define OP(name, family, operands, results, flags, shape, needs, may, meaning) OP_##name,
 #include "ops.def"
 #undef OP
   OP_COUNT
@@ -63,6 +63,11 @@ typedef enum AttrKey {
 #undef ATTR
   ATTR_COUNT
 } AttrKey;
+
+typedef struct
+    OpAttrs { /* which attributes an op must have, and may have beside them: by AttrKey */
+  uint64_t needed, allowed;
+} OpAttrs;
 
 /* Where a stacked result of a loop goes (attribute `into`), if not to the stacked operand of that
    number: a stack of its rounds alone, a new one of all rounds of which this loop writes its own.
@@ -286,6 +291,7 @@ unsigned op_flags(OpCode c);
 /* Goes from neighbour to neighbour. */
 static inline bool op_is_hop(OpCode c) { return c == OP_send || c == OP_receive; }
 int op_arity(OpCode c);
+OpAttrs op_attrs(OpCode c);
 const char *op_meaning(OpCode c);
 int op_results(OpCode c); /* -1: any */
 bool op_find(const char *name, OpCode *c);

@@ -331,7 +331,8 @@ static const char *rule_none(Shape *s) {
 #define rule_call shape_rule_call
 #define rule_loop shape_rule_loop
 static ShapeRule *const rules[OP_COUNT] = {
-#define OP(name, family, operands, results, flags, shape, meaning) [OP_##name] = rule_##shape,
+#define OP(name, family, operands, results, flags, shape, needs, may, meaning)                     \
+  [OP_##name] = rule_##shape,
 #include "ops.def"
 #undef OP
 };

@@ -11,11 +11,15 @@ typedef struct OpFact {
   OpFamily family;
   unsigned flags;
   int operands, results;
+  OpAttrs attrs;
 } OpFact;
 
+#define A(key) (1ull << ATTR_##key)
+_Static_assert(ATTR_COUNT <= 64, "attribute masks are 64 bits wide");
+
 static const OpFact op_facts[OP_COUNT] = {
-#define OP(name, family, operands, results, flags, shape, meaning)                                 \
-  [OP_##name] = {#name, meaning, FAMILY_##family, flags, operands, results},
+#define OP(name, family, operands, results, flags, shape, needs, may, meaning)                     \
+  [OP_##name] = {#name, meaning, FAMILY_##family, flags, operands, results, {needs, may}},
 #include "ops.def"
 #undef OP
 };
@@ -55,6 +59,7 @@ OpFamily op_family(OpCode c) { return op_facts[c].family; }
 unsigned op_flags(OpCode c) { return op_facts[c].flags; }
 int op_arity(OpCode c) { return op_facts[c].operands; }
 int op_results(OpCode c) { return op_facts[c].results; }
+OpAttrs op_attrs(OpCode c) { return op_facts[c].attrs; }
 const char *op_meaning(OpCode c) { return op_facts[c].meaning; }
 
 bool op_find(const char *name, OpCode *c) {

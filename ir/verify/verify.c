@@ -216,41 +216,7 @@ static void check_types(Verifier *v, const Op *op) {
 
 /* ---- attributes ---- */
 
-typedef struct OpAttrs { /* masks by AttrKey */
-  uint64_t needed, allowed;
-} OpAttrs;
-
 #define A(key) (1ull << ATTR_##key)
-_Static_assert(ATTR_COUNT <= 64, "attribute masks are 64 bits wide");
-
-static const OpAttrs op_attrs[OP_COUNT] = {
-    [OP_const] = {A(value), 0},
-    [OP_pow] = {A(value), 0},
-    [OP_rand] = {A(key), A(strides)},
-    [OP_lookup] = {A(columns) | A(runs), 0},
-    [OP_slice] = {0, A(at)},
-    [OP_pad] = {0, A(at) | A(fill)},
-    [OP_shift] = {A(by), A(fill)},
-    [OP_cumsum] = {0, A(inverse)},
-    [OP_rope] = {A(theta), A(inverse)},
-    [OP_attention] = {A(scale), A(lists)},
-    [OP_attention_grad] = {A(scale), A(lists)},
-    [OP_all_reduce] = {A(axis),
-                       A(reduce) | A(gradient) | A(ways) | A(times) | A(piece) | A(flight)},
-    [OP_reduce_scatter] = {A(axis), A(gradient) | A(ways) | A(times) | A(piece) | A(flight) |
-                                        A(workspace) | A(work_at)},
-    [OP_all_gather] = {A(axis),
-                       A(ways) | A(times) | A(piece) | A(flight) | A(workspace) | A(work_at)},
-    [OP_all_to_all] = {A(axis), A(ways) | A(piece) | A(flight) | A(workspace) | A(work_at)},
-    [OP_part] = {A(axis), A(ways)},
-    [OP_keep_first] = {A(axis), 0},
-    [OP_receive] = {A(axis) | A(ways), A(reverse) | A(times) | A(piece)},
-    [OP_send] = {A(axis) | A(ways), A(reverse) | A(times) | A(piece)},
-    [OP_kernel] = {0, A(work_at)},
-    [OP_loop] = {A(carry) | A(invariant) | A(trip), A(first) | A(of) | A(into) | A(reverse) |
-                                                        A(path) | A(stages) | A(over) | A(work_at) |
-                                                        A(slots) | A(ring)},
-};
 
 static const uint64_t fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(least),
@@ -343,7 +309,7 @@ static void check_op(Verifier *v, OpId id) {
   check_symbol(v, op);
   check_types(v, op);
   check_lookup(v, op);
-  OpAttrs rule = op_attrs[op->code];
+  OpAttrs rule = op_attrs(op->code);
   rule.allowed |= A(names);
   check_attrs(v, &op->attrs, rule, op_name(op->code), verify_at_op(op));
   check_store(v, id);
