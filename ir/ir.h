@@ -384,6 +384,9 @@ const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->
 /* What holds from a pass on, by the name of the last pass that ran. */
 typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_SELECTED, FENCE_PLACED } Fence;
 Fence module_fence(const Module *m);
+/* Between passes `collect` and `localize`: sizes are those of all ranks, and each op has operands
+   that it can work on. */
+bool module_is_collected(const Module *m);
 
 /* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet.
  */

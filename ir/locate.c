@@ -6,6 +6,7 @@
    text along.
  */
 #include "ir.h"
+#include "support/num.h"
 
 static uint32_t diag_file(Module *m, const IrSource *s) {
   Diag *d = m->ctx->diag;
@@ -27,19 +28,48 @@ Span loc_span(Module *m, Loc l) {
   return (Span){file, (uint32_t)at, l.length < rest ? l.length : (uint32_t)rest};
 }
 
-/* Words of a module's first line from which a fence holds: the last rows of passes.def, in its
-   order (tests/meta/house.py seam). */
-static const struct {
-  const char *pass;
-  Fence fence;
-} fences[] = {
-    {"fuse", FENCE_FUSED},        {"order", FENCE_ORDERED},     {"select", FENCE_SELECTED},
-    {"schedule", FENCE_SELECTED}, {"prefetch", FENCE_SELECTED}, {"memory", FENCE_PLACED},
-    {"prove", FENCE_PLACED},
+/* A module's first line names the last pass that ran; the table of passes says what that one and
+   those before it have made, and the table of facts what the verifier then asks for. */
+enum FactNumber {
+#define FACT(name, word, fence, meaning) FACT_NUMBER_##name,
+#include "passes/facts.def"
+#undef FACT
+};
+enum FactMask {
+#define FACT(name, word, fence, meaning) FACT_##name = 1 << FACT_NUMBER_##name,
+#include "passes/facts.def"
+#undef FACT
 };
 
-Fence module_fence(const Module *m) {
-  for (size_t i = 0; i < sizeof fences / sizeof *fences; i++)
-    if (!strcmp(m->after, fences[i].pass)) return fences[i].fence;
-  return FENCE_NONE;
+static const Fence fences[] = {
+#define FACT(name, word, fence, meaning) fence,
+#include "passes/facts.def"
+#undef FACT
+};
+
+static const struct {
+  const char *pass;
+  unsigned makes, breaks;
+} stages[] = {
+#define PASS(name, run, needs, makes, breaks, help) {#name, makes, breaks},
+#include "passes/passes.def"
+#undef PASS
+};
+
+static unsigned facts_of(const Module *m) {
+  unsigned facts = 0;
+  for (size_t i = 0; i < COUNT_OF(stages); i++) {
+    facts = (facts & ~stages[i].breaks) | stages[i].makes;
+    if (!strcmp(m->after, stages[i].pass)) return facts;
+  }
+  return 0;
 }
+
+Fence module_fence(const Module *m) {
+  Fence fence = FENCE_NONE;
+  for (unsigned left = facts_of(m); left; left &= left - 1)
+    if (fences[__builtin_ctz(left)] > fence) fence = fences[__builtin_ctz(left)];
+  return fence;
+}
+
+bool module_is_collected(const Module *m) { return facts_of(m) & FACT_COLLECTED; }

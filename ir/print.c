@@ -14,6 +14,7 @@
 
 typedef struct Printer {
   Module *m;
+  Fence fence; /* of m */
   Arena *arena;
   char *text;
   size_t n, cap;
@@ -185,7 +186,7 @@ static void put_place(Printer *p, const Storage *s) {
 
 static void put_storage(Printer *p, const Value *v, int result) {
   const Storage *s = &v->storage;
-  bool strides = s->ordered && (module_fence(p->m) < FENCE_ORDERED || !value_is_dense(v));
+  bool strides = s->ordered && (p->fence < FENCE_ORDERED || !value_is_dense(v));
   if (!strides && s->view == VIEW_NONE && s->place == PLACE_NONE) return;
   put(p, " {");
   if (result >= 0) put(p, "%d:", result);
@@ -368,7 +369,7 @@ static void put_head(Printer *p, const Module *m, bool counts) {
 }
 
 static char *print_module(Module *m, size_t *length, bool counts) {
-  Printer p = {.m = m, .arena = m->arena};
+  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_head(&p, m, counts);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     put(&p, "\n");
@@ -383,7 +384,7 @@ char *ir_print(Module *m, size_t *length) { return print_module(m, length, false
 char *ir_dump(Module *m, size_t *length) { return print_module(m, length, true); }
 
 char *ir_print_fn(Module *m, const Fn *f) {
-  Printer p = {.m = m, .arena = m->arena};
+  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_fn(&p, f);
   return p.text;
 }
@@ -391,7 +392,7 @@ char *ir_print_fn(Module *m, const Fn *f) {
 const char *type_text(Module *m, const Type *t) { return placed_text(m, t, &(Placement){0}); }
 
 const char *placed_text(Module *m, const Type *t, const Placement *placed) {
-  Printer p = {.m = m, .arena = m->arena};
+  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_type(&p, t, placed);
   return p.text;
 }

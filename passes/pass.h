@@ -7,13 +7,13 @@
 
 /* Properties of a module (facts.def): numbers, then masks. */
 enum PassFactNumbers {
-#define FACT(name, word, meaning) FACT_NUMBER_##name,
+#define FACT(name, word, fence, meaning) FACT_NUMBER_##name,
 #include "passes/facts.def"
 #undef FACT
   FACT_COUNT
 };
 enum PassFacts {
-#define FACT(name, word, meaning) FACT_##name = 1 << FACT_NUMBER_##name,
+#define FACT(name, word, fence, meaning) FACT_##name = 1 << FACT_NUMBER_##name,
 #include "passes/facts.def"
 #undef FACT
 };

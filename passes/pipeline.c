@@ -24,7 +24,7 @@ _Static_assert(FACT_COUNT < 32, "masks of properties have 32 bits, of which one 
 static const struct {
   const char *word, *meaning;
 } facts_table[] = {
-#define FACT(name, word, meaning) {word, meaning},
+#define FACT(name, word, fence, meaning) {word, meaning},
 #include "passes/facts.def"
 #undef FACT
 };

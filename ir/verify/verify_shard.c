@@ -104,7 +104,7 @@ static void check_sending(Verifier *v, const Op *op, int axis) {
   int64_t ways = attr_int(&op->attrs, ATTR_ways, 0), size = v->m->mesh.at[axis].size;
   const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
   bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
-  if (ways != size || !strcmp(v->m->after, "collect"))
+  if (ways != size || module_is_collected(v->m))
     report(v, op,
            "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
            "said",
@@ -262,7 +262,7 @@ static void check_global(Verifier *v, const Op *op) {
 static void check_op(Verifier *v, const Op *op) {
   for (uint32_t i = 0; i < op->nout; i++) check_value(v, op, op->out + i);
   if (op_family(op->code) == FAMILY_COLLECTIVE) check_collective(v, op);
-  if (v->failed || strcmp(v->m->after, "collect")) return;
+  if (v->failed || !module_is_collected(v->m)) return;
   if (op->code == OP_loop) check_loop(v, op);
   else if (op_family(op->code) == FAMILY_GLOBAL) check_global(v, op);
   else if (op_family(op->code) != FAMILY_COLLECTIVE) check_blocks(v, op);

@@ -5,7 +5,7 @@
   heads     every source file opens with a comment that says what it does
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
   families  every row of families.def has what a kernel family is made of
-  seam      generated code calls the runtime by rows of rt_abi.def alone; fences of the IR are rows of passes.def
+  seam      generated code calls the runtime by rows of rt_abi.def alone; the IR names no pass
   marks     no marks of unfinished work
 """
 import os, re, subprocess, sys
@@ -33,7 +33,8 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         # what generated code sees
         ('runtime', 'ir/support/num.h'), ('runtime', 'ir/numbers.h'),
         ('runtime', 'ir/sha256.h'),     # inline functions, one meaning for all
-        ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def')}    # the seam: what one has and the other calls
+        ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: what one has and the other calls
+        ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def')}     # what an `after` line says
 
 def files(*ends):
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'], cwd=ROOT, capture_output=True,
@@ -135,11 +136,9 @@ def seam():
     bad = [f'{f}:{i}: {name}( is written past host_call' for f in files('.c') if f.startswith('codegen/')
            for i, line in enumerate(text(f).split('\n'), 1)
            for name in re.findall(r'"[^"]*\b(rt_\w+)\(', line)]
-    rows = re.findall(r'^PASS\((\w+),', text('passes/passes.def'), re.M)
-    table = re.search(r'} fences\[\] = \{(.*?)\n\};', text('ir/locate.c'), re.S)
-    fences = re.findall(r'\{"(\w+)", FENCE', table.group(1)) if table else []
-    if not fences or fences != rows[rows.index(fences[0]):]:
-        bad.append(f'ir/locate.c: fences hold from {fences} on, but passes.def ends in {rows[-len(fences):]}')
+    passes = re.findall(r'^PASS\((\w+),\s*pass_', text('passes/passes.def'), re.M)
+    bad += [f'{f}: "{name}" is the word of a pass' for f in files('.c') if f.startswith('ir/')
+            for name in re.findall(r'(?:after|pass)[^;]*"(%s)"' % '|'.join(passes), text(f))]
     return bad
 
 
