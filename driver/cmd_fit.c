@@ -9,7 +9,7 @@
    a machine may run anywhere, so its micro-batch is not chosen. */
 #include "driver/fit.h"
 #include "codegen/codegen.h"
-#include "driver/machine.h"
+#include "ir/machine.h"
 #include "ir/count.h"
 #include "ir/flight.h"
 #include "ir/placement.h"

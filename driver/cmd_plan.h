@@ -5,7 +5,7 @@
 #include "cmd.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
-#include "driver/lanes.h"
+#include "ir/lanes.h"
 
 /* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
    while several micro-batches add up. */

@@ -1,5 +1,5 @@
 /* The lanes of a rank over a step, as SVG: kernels above, below them a lane per mesh axis with the
-   messages over it (driver/lanes.h). Where the kernels wait is marked in their lane. Of a loop the
+   messages over it (ir/lanes.h). Where the kernels wait is marked in their lane. Of a loop the
    rounds stand that the list of events has; a dashed line says how many are left out there. Spans
    too short to be seen are drawn together with their neighbours. */
 #include "cmd_plan.h"

@@ -6,10 +6,10 @@
    axis that waiting counts for follows from what travels meanwhile. Rounds that the list leaves out
    count as those before them; they are not drawn. Launches, latency and neighbours are not in it:
    bounds, as the other times of a plan. */
-#include "driver/lanes.h"
-#include "ir/count.h"
-#include "ir/flight.h"
-#include "ir/placement.h"
+#include "lanes.h"
+#include "count.h"
+#include "flight.h"
+#include "placement.h"
 
 typedef struct Clocks {
   const Module *m;

@@ -1,10 +1,10 @@
 /* When a rank does what in a step, by the machine of the plan: kernels one after the other at the
    machine's peaks, messages one after the other over its links, beside the kernels where they fly
    (ir/events.h). What of them is hidden, and what the kernels wait for. */
-#ifndef SHARDC_LANES_H
-#define SHARDC_LANES_H
-#include "driver/machine.h"
-#include "ir/events.h"
+#ifndef SHARDC_IR_LANES_H
+#define SHARDC_IR_LANES_H
+#include "machine.h"
+#include "events.h"
 
 typedef struct LaneSpan { /* of the rounds that the list of events has */
   int axis;               /* -1: kernels */

@@ -1,8 +1,8 @@
-/* The machine of a plan as numbers: what a rank may use, and a bound on the time of a step. For the
-   driver alone. */
-#ifndef SHARDC_MACHINE_H
-#define SHARDC_MACHINE_H
-#include "ir/budget.h"
+/* The machine of a plan as numbers: what a rank may use, and a bound on the time of a step. For
+   passes and the driver. */
+#ifndef SHARDC_IR_MACHINE_H
+#define SHARDC_IR_MACHINE_H
+#include "budget.h"
 
 typedef struct Machine {
   int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
@@ -20,7 +20,7 @@ typedef struct StepTime { /* seconds, 0: not known */
   double total; /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
-/* traffic and count are those of m after pass `memory`. Nothing is hidden (driver/lanes.h). */
+/* traffic and count are those of m after pass `memory`. Nothing is hidden (lanes.h). */
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
                    double bytes);
 double message_seconds(const Module *m, const Machine *x, const Fn *f,

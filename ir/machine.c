@@ -6,7 +6,7 @@
    as fast as its slowest link: of a node's way out it has the share of the ranks that it joins
    there. Times are bounds: peaks that are reached, messages that never wait. */
 #include "machine.h"
-#include "ir/placement.h"
+#include "placement.h"
 
 enum { GPU_RESERVE = 1536 };
 
