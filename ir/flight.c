@@ -22,6 +22,29 @@ static uint32_t result_of(const Fn *f, ValueId v) {
   return UINT32_MAX;
 }
 
+static bool drains(const Op *o) { return attr_int(&o->attrs, ATTR_flight, 0) > 0; }
+
+const Op *flight_before(const Fn *f, const Op *o) {
+  const Op *def = drains(o) && o->nin ? value_def(f, o->in[0]) : NULL;
+  return def && drains(def) ? def : NULL;
+}
+
+const Op *flight_behind(const Fn *f, const Op *o) {
+  for (OpId i = (OpId)(o - f->ops.at) + 1; drains(o) && i < f->ops.n; i++)
+    if (flight_before(f, &f->ops.at[i]) == o) return &f->ops.at[i];
+  return NULL;
+}
+
+static ValueId drain_crosses(const Fn *f, const Op *o) {
+  bool there = f->values.at[o->out].storage.view == VIEW_INPLACE && flight_before(f, o);
+  return there ? NO_VALUE : o->in[0];
+}
+
+static uint32_t drain_role(const Fn *f, const Op *o) {
+  for (const Op *next; (next = flight_behind(f, o));) o = next;
+  return result_of(f, o->out);
+}
+
 FlightList flights_over(Arena *a, const Fn *f) {
   FlightList l = {0};
   for (OpId i = 0; i < f->ops.n; i++) {
@@ -30,14 +53,15 @@ FlightList flights_over(Arena *a, const Fn *f) {
     int64_t rounds = attr_int(&o->attrs, ATTR_flight, 0);
     bool early = rounds < 0;
     vec_push(a, l,
-             (Flight){i, rounds, early ? o->out : o->in[0],
-                      early ? argument_of(f, o->in[0]) : result_of(f, o->out)});
+             (Flight){i, rounds, early ? o->out : drain_crosses(f, o),
+                      early ? argument_of(f, o->in[0]) : drain_role(f, o)});
   }
   return l;
 }
 
 int64_t flight_buffers(const Op *loop, const Flight *x) {
   int64_t trip = attr_int(&loop->attrs, ATTR_trip, 0), wanted = x->rounds < 0 ? 1 - x->rounds : 2;
+  if (x->crosses == NO_VALUE) return 0;
   return wanted < trip ? wanted : trip;
 }
 

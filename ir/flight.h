@@ -5,7 +5,11 @@
    argument, is started by the loop n rounds before the round that waits for it; one of 1, a
    reduce-scatter into a stacked result, is started in the body and waited for by the loop behind
    the next round. What such a message touches in the body, its result or its operand, stands in a
-   ring: buffers in the frame of the loop's function that rounds take in turn. */
+   ring: buffers in the frame of the loop's function that rounds take in turn.
+
+   Messages of a rank are done one after the other, in the order of their starts. So what a
+   reduce-scatter of 1 leaves may be sent on at once, by a further reduce-scatter or by an
+   all-reduce in its place, also of 1, with no wait between: a chain. */
 #ifndef SHARDC_FLIGHT_H
 #define SHARDC_FLIGHT_H
 #include "bytes.h"
@@ -14,8 +18,8 @@
 typedef struct Flight { /* of a body, over rounds; number of its ring: its place in the list */
   OpId op;
   int64_t rounds;  /* -n or 1 */
-  ValueId crosses; /* the value in the ring */
-  uint32_t role;   /* -n: the argument that is gathered; 1: the result */
+  ValueId crosses; /* the value in the ring; NO_VALUE: sent on where it lies, in the result */
+  uint32_t role;   /* -n: the argument that is gathered; 1: the result, of the end of a chain */
 } Flight;
 typedef VEC(Flight) FlightList;
 
@@ -26,9 +30,13 @@ typedef struct Ring { /* of a loop op: three numbers of its attribute */
 bool op_can_fly(const Op *o); /* it sends, and needs no workspace to do so */
 bool op_flies(const Op *o);
 bool op_crosses(const Op *o); /* flies over rounds */
+/* What a chain sends on: the op before this one in it, behind it; NULL: none. */
+const Op *flight_before(const Fn *f, const Op *o);
+const Op *flight_behind(const Fn *f, const Op *o);
 /* In the order of ops. Empty: nothing of f flies over rounds. */
 FlightList flights_over(Arena *a, const Fn *f);
-int64_t flight_buffers(const Op *loop, const Flight *x); /* no more than there are rounds */
+int64_t flight_buffers(const Op *loop,
+                       const Flight *x); /* no more than there are rounds; 0: no ring */
 /* How often a started collective of f is under way at most. */
 int64_t flights_at_once(const Module *m, const Fn *f, const Op *o);
 /* Bytes from the start of ring number i to the end of what stands there; after pass memory. */

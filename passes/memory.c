@@ -92,6 +92,7 @@ static void find_uses(Frame *x) {
 static void find_rings(Frame *x) {
   FlightList l = flights_over(x->m->arena, x->f);
   for (uint32_t i = 0; i < l.n; i++) {
+    if (l.at[i].crosses == NO_VALUE) continue;
     BufferClass *c = class_at(x, l.at[i].crosses);
     c->place = PLACE_RING, c->slot = i;
   }

@@ -148,13 +148,21 @@ static void try_loop(const Inplace *p, OpId id) {
   }
 }
 
+/* A body's stacked result that is summed over one axis after another: each sum in its place. */
+static bool is_summed_on(const Inplace *p, ValueId r, ValueId a) {
+  const Op *made = value_def(p->f, a);
+  return made && made->code == OP_reduce_scatter && p->result[r] > p->carry &&
+         p->f->kind == FN_BODY;
+}
+
 /* The sum of all ranks goes where this rank's term was. */
 static void try_all_reduce(const Inplace *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   ValueId a = o->in[0], r = o->out;
   const Value *x = &p->f->values.at[a];
   if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return;
-  if (layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a)) take(p, r, a);
+  if (layout_same(x, &p->f->values.at[r]) && (places_agree(p, r, a) || is_summed_on(p, r, a)))
+    take(p, r, a);
 }
 
 static bool is_taken(const Inplace *p, ValueId r) { /* by try_concat */

@@ -57,13 +57,6 @@ static bool can_fetch(const Prefetch *p, const Op *o) {
          is_slice(p, true, from->result - 1) && p->class[o->out] == o->out && !in_caller(p, o->out);
 }
 
-static bool is_read(const Prefetch *p, ValueId v) {
-  for (OpId i = 0; i < p->f->ops.n; i++)
-    for (uint32_t k = 0; k < p->f->ops.at[i].nin; k++)
-      if (p->f->ops.at[i].in[k] == v) return true;
-  return false;
-}
-
 /* Does an op write into the bytes of that class? */
 static bool writes(const Prefetch *p, const Op *o, ValueId class) {
   for (uint32_t k = 0; k < o->nout; k++)
@@ -71,22 +64,55 @@ static bool writes(const Prefetch *p, const Op *o, ValueId class) {
   return false;
 }
 
-static bool is_alone(const Prefetch *p, ValueId v) {
+static bool is_inplace(const Prefetch *p, const Op *o) {
+  return value(p, o->out)->storage.view == VIEW_INPLACE;
+}
+
+/* The reduce-scatter or all-reduce in place that sends on what o leaves; NULL: none does. */
+static const Op *sender_on(const Prefetch *p, const Op *o) {
+  for (OpId i = (OpId)(o - p->f->ops.at) + 1; i < p->f->ops.n; i++) {
+    const Op *q = &p->f->ops.at[i];
+    bool sums = q->code == OP_reduce_scatter || (q->code == OP_all_reduce && is_inplace(p, q));
+    if (sums && op_can_fly(q) && q->in[0] == o->out) return q;
+  }
+  return NULL;
+}
+
+/* Nothing but the ops of its chain lies in the bytes of v. */
+static bool is_alone(const Prefetch *p, const Op *o, const Op *next) {
   for (ValueId w = 0; w < p->f->values.n; w++)
-    if (w != v && p->class[w] == p->class[v]) return false;
+    if (w != o->out && p->class[w] == p->class[o->out] && (!next || w != next->out) &&
+        !(is_inplace(p, o) && w == o->in[0]))
+      return false;
   return true;
 }
 
-static bool can_drain(const Prefetch *p, OpId id) {
-  const Op *o = &p->f->ops.at[id];
+static uint32_t count_readers(const Prefetch *p, ValueId v) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < p->f->ops.n; i++)
+    for (uint32_t k = 0; k < p->f->ops.at[i].nin; k++) n += p->f->ops.at[i].in[k] == v;
+  return n;
+}
+
+/* Does o leave its value, alone, in a stacked result, or send it on to one that does? */
+static bool leaves(const Prefetch *p, const Op *o) {
+  const Op *next = sender_on(p, o);
   uint32_t returned = UINT32_MAX, times = 0;
   for (uint32_t i = 0; i < p->f->results.n; i++)
     if (p->f->results.at[i] == o->out) returned = i, times++;
-  if (!p->overlap || o->code != OP_reduce_scatter || times != 1 || !is_slice(p, false, returned))
-    return false;
+  if (count_readers(p, o->out) != (next ? 1 : 0) || !is_alone(p, o, next)) return false;
+  return next ? !times && leaves(p, next) : times == 1 && is_slice(p, false, returned);
+}
+
+static bool can_drain(const Prefetch *p, OpId id) {
+  const Op *o = &p->f->ops.at[id], *before = value_def(p->f, o->in[0]);
+  bool behind = before && before < o && sender_on(p, before) == o &&
+                p->plan[before - p->f->ops.at].rounds == 1;
+  if (!p->overlap || !leaves(p, o)) return false;
+  if (behind) return true;
   for (OpId i = id + 1; i < p->f->ops.n; i++)
     if (writes(p, &p->f->ops.at[i], p->class[o->in[0]])) return false;
-  return !is_read(p, o->out) && is_alone(p, o->out) && !in_caller(p, o->in[0]);
+  return o->code == OP_reduce_scatter && !in_caller(p, o->in[0]);
 }
 
 /* ---- in one function ---- */

@@ -18,6 +18,7 @@
 
    The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
 #include "passes/prove.h"
+#include "ir/flight.h"
 #include "ir/message.h"
 #include "passes/internal.h"
 
@@ -50,9 +51,15 @@ Report *prove_wrong(Module *m, const Event *e, const char *code, const char *wor
 
 typedef VEC(uint32_t) Open; /* starts without an end so far */
 
+/* Messages are done in the order of their starts: one may send on what the one before receives. */
+static bool sends_on(const Event *start, const Event *e) {
+  return e->kind == EVENT_START && e->f == start->f && e->round == start->round &&
+         flight_before(e->f, event_op(e)) == event_op(start);
+}
+
 /* What of the message the event must not do; NULL: it does none of that. */
 static const char *collides(const EventList *l, const Event *start, const Event *e) {
-  for (uint32_t i = 0; i < 2 && i < start->nbytes; i++)
+  for (uint32_t i = 0; i < (sends_on(start, e) ? 1 : 2) && i < start->nbytes; i++)
     for (uint32_t k = 0; k < e->nbytes; k++) {
       const EventBytes *a = &l->bytes.at[start->bytes + i], *b = &l->bytes.at[e->bytes + k];
       if ((!a->written && !b->written) || !bytes_meet(a, b)) continue;

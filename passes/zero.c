@@ -123,7 +123,8 @@ static ValueId complete(Entry *e, uint32_t group) {
   if (e->complete[group] != NO_VALUE) return e->complete[group];
   ValueId v = site_reduced(&e->site, group);
   g->gradient = type_count(value_type(e->site.to, v));
-  for (int i = 0; i < g->nothers; i++) v = zero_sum_gradient(z, e->site.to, g->others[i], v);
+  for (int i = 0; i < g->nothers && !g->summed_inside; i++)
+    v = zero_sum_gradient(z, e->site.to, g->others[i], v);
   v = ir_cast(z->m, e->site.to, v, value_type(z->step, g->member.at[0].leaf)->elem, (Loc){0});
   return e->complete[group] = v;
 }

@@ -44,6 +44,7 @@ typedef struct ZeroGroup {
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
+  bool summed_inside; /* over `others` too, round by round where it comes to light */
   bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
   bool gathers_all;       /* of a stack: all rounds are whole at once, in a stage against that */
   bool sums_all;          /* the same of gradients */

@@ -133,6 +133,9 @@ static bool leaves_loop(const ZeroSite *s, const ZeroGroup *g, Pull *p) {
   return find_links(s, g, p, p->loop, p->out);
 }
 
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+static bool reduces_at_once(const Zero *z, const ZeroGroup *g) { return g->stage >= 2 && !z->full; }
+
 void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem) {
   must(!s->pull[group].wanted, "zero: the gradient of group %u is asked for twice", group);
   Arena *a = s->z->m->arena;
@@ -141,6 +144,8 @@ void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem) {
   p.out = ARENA_ARRAY(a, ValueId, g->member.n), p.sum = ARENA_ARRAY(a, ValueId, g->member.n);
   memcpy(p.sum, sum, sizeof *sum * g->member.n);
   if (g->complete || !leaves_loop(s, g, &p)) p.loop = NULL;
+  if (s->from->kind == FN_ENTRY)
+    s->z->group.at[group].summed_inside = p.loop && !p.carried && reduces_at_once(s->z, g);
   s->pull[group] = p;
 }
 
@@ -212,9 +217,6 @@ static bool is_narrow(ZeroSite *s, ValueId v) {
   Ref r = ref_of(s, v);
   return s->narrow[v] || (r.group >= 0 && s->z->group.at[r.group].copied);
 }
-
-/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
-static bool reduces_at_once(const Zero *z, const ZeroGroup *g) { return g->stage >= 2 && !z->full; }
 
 /* ---- loops ---- */
 
@@ -485,7 +487,12 @@ ValueId site_value(ZeroSite *s, ValueId v) {
 static ValueId reduce(ZeroSite *s, const ZeroGroup *g, ValueId flat, bool all) {
   Zero *z = s->z;
   ValueId v = zero_cut(z, s->to, g, flat, all);
-  if (!g->complete) return zero_reduce(z, s->to, g, v);
+  if (!g->complete) {
+    v = zero_reduce(z, s->to, g, v);
+    for (int i = 0; i < g->nothers && g->summed_inside && s->from->kind == FN_BODY; i++)
+      v = zero_sum_gradient(z, s->to, g->others[i], v);
+    return v;
+  }
   return g->stage ? zero_own(z, s->to, g, v) : v;
 }
 

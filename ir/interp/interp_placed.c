@@ -137,10 +137,38 @@ static double *exchange(PlacedCall *c, const Fn *f, const Flying *x) {
   return receive;
 }
 
+static void receive(const Fn *f, const Flying *x, Mark mark) {
+  Elem e = value_type(f, x->op->out)->elem;
+  int64_t size = elem_bytes(e), n = received_bytes(f, x->op) / size;
+  placed_spoil(x->to, n * size, mark);
+  for (int64_t k = 0; k < n; k++)
+    placed_encode(x->to.memory->byte + x->to.at + k * size, e, x->received[k]);
+}
+
+/* Of a chain: what the last start of the op before has on its way arrives, and is sent on. Returns
+   its mark. */
+static Mark send_on(PlacedCall *c, const Fn *f, const Op *before) {
+  Flying *x = NULL;
+  for (uint32_t i = 0; i < c->x->flying.n; i++)
+    if (c->x->flying.at[i].op == before) x = &c->x->flying.at[i];
+  if (!x) {
+    placed_error(c, before, "was not started", NO_VALUE);
+    return 0;
+  }
+  if (!placed_marked(x->to, received_bytes(f, before), x->mark))
+    placed_error(c, before, "finds what it receives written over in flight", NO_VALUE);
+  if (!x->received) x->received = exchange(c, f, x);
+  if (!c->x->error) receive(f, x, x->mark);
+  x->sent_on = true;
+  return x->mark;
+}
+
 /* What is received has a mark of its own from here on; what is sent stays as it is. */
 static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from, Mark own,
                          Address to) {
   bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
+  const Op *before = flight_before(f, op);
+  if (before) own = send_on(c, f, before);
   Flying x = {.op = op, .m = message_of(f, op), .from = from, .to = to, .own = own};
   x.mark = placed_new_mark(c);
   if (!placed_inside(to, received_bytes(f, op)))
@@ -168,15 +196,11 @@ static void land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark) {
   for (c->x->flying.n--; i < c->x->flying.n; i++) c->x->flying.at[i] = c->x->flying.at[i + 1];
   if (!placed_marked(x.from, sent_bytes(f, op), x.own))
     placed_error(c, op, "finds what it sends written over in flight", NO_VALUE);
-  if (!placed_marked(x.to, received_bytes(f, op), x.mark))
+  if (!x.sent_on && !placed_marked(x.to, received_bytes(f, op), x.mark))
     placed_error(c, op, "finds what it receives written over in flight", NO_VALUE);
-  if (c->x->error) return;
-  Elem e = value_type(f, op->out)->elem;
-  int64_t size = elem_bytes(e), n = received_bytes(f, op) / size;
+  if (c->x->error || x.sent_on) return;
   if (!x.received) x.received = exchange(c, f, &x);
-  placed_spoil(x.to, n * size, mark);
-  for (int64_t k = 0; k < n; k++)
-    placed_encode(x.to.memory->byte + x.to.at + k * size, e, x.received[k]);
+  receive(f, &x, mark);
 }
 
 /* Starts what starts here. What its loop has started for it is on its way. */

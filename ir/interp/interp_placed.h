@@ -25,6 +25,7 @@ typedef struct Flying { /* a message on its way */
   Address from, to;
   Mark own, mark;   /* of what is sent, of what is received until it is there */
   double *received; /* NULL: it is exchanged at the wait */
+  bool sent_on;     /* by the next message of a chain, whose its bytes are now */
 } Flying;
 
 typedef struct PlacedMachine {

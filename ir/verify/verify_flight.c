@@ -71,14 +71,25 @@ static bool fetch_fits(const Fn *f, const Flight *x) {
          x->role < f->args.n;
 }
 
-/* Alone in the bytes of one result: nothing of the round reads it, and no argument lies there. */
+/* Only what is sent on in its place shares the bytes. */
+static bool is_alone(const Fn *f, const ValueId *class, const Op *op) {
+  for (ValueId w = 0; w < f->values.n; w++) {
+    const Op *def = value_def(f, w);
+    bool sent_on = def && (def == flight_before(f, op) || def == flight_behind(f, op));
+    if (w != op->out && class[w] == class[op->out] && !sent_on) return false;
+  }
+  return true;
+}
+
+/* Nothing of the round reads what arrives, unless it is sent on, and no argument lies there. */
 static bool drain_fits(const Fn *f, const ValueId *class, const Flight *x) {
-  const Op *op = &f->ops.at[x->op];
+  const Op *op = &f->ops.at[x->op], *next = flight_behind(f, op);
   OpId reader = 0;
-  if (f->kind != FN_BODY || op->code != OP_reduce_scatter || x->role >= f->results.n) return false;
-  for (ValueId w = 0; w < f->values.n; w++)
-    if (w != op->out && class[w] == class[op->out]) return false;
-  return !count_reads(f, op->out, &reader) && count_returns(f, op->out) == 1;
+  bool sums = op->code == OP_all_reduce && x->crosses == NO_VALUE;
+  if (f->kind != FN_BODY || x->role >= f->results.n || (op->code != OP_reduce_scatter && !sums))
+    return false;
+  return is_alone(f, class, op) && count_reads(f, op->out, &reader) == (next ? 1 : 0) &&
+         count_returns(f, op->out) == (next ? 0 : 1);
 }
 
 static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
@@ -88,8 +99,9 @@ static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
   if (early ? !fetch_fits(f, x) : !drain_fits(f, class, x))
     wrong(v, op, "flight-c4",
           early ? "only an all_gather of an argument of a body is started in a round before"
-                : "only a reduce_scatter that nothing reads, into a result of its own, is waited "
-                  "for in the next round");
+                : "only a reduce_scatter that nothing reads, or that is sent on, into a result of "
+                  "its own, is waited for in the next round");
+  else if (x->crosses == NO_VALUE) return;
   else if (flight_in_caller(f, class, x->crosses))
     wrong(v, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
   else if (!early && written_after(f, class, x->crosses, x->op))
@@ -138,7 +150,8 @@ static void check_places(Verifier *v, const FlightList *l) {
     const Storage *s = &f->values.at[x].storage;
     const Op *def = value_def(f, x);
     uint32_t of = 0;
-    while (of < l->n && class[l->at[of].crosses] != class[x]) of++;
+    while (of < l->n && (l->at[of].crosses == NO_VALUE || class[l->at[of].crosses] != class[x]))
+      of++;
     bool here = s->place == PLACE_RING, fits = here ? s->slot == of && of < l->n : of == l->n;
     if (!fits || (here && class[x] == x && s->at))
       verify_report(

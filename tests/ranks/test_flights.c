@@ -15,7 +15,7 @@
 static const char *folder;
 
 typedef struct Flown { /* collectives by how they fly */
-  int here, ahead, late;
+  int here, ahead, late, chained;
 } Flown;
 
 static Flown count(const Module *m) {
@@ -25,6 +25,7 @@ static Flown count(const Module *m) {
       const Op *o = &m->fns.at[i]->ops.at[k];
       int64_t rounds = attr_int(&o->attrs, ATTR_flight, 0);
       n.here += op_flies(o) && !rounds, n.ahead += rounds<0, n.late += rounds> 0;
+      n.chained += flight_before(m->fns.at[i], o) != NULL;
     }
   return n;
 }
@@ -92,6 +93,21 @@ static void buckets(void **state) {
   assert_true(n.ahead > 0 && n.late > 0);
 }
 
+/* Shards of one axis, replicas over the other: what is scattered is sent on, layer by layer. */
+static void hybrid(void **state) {
+  (void)state;
+  static const char *const rules[] = {"place Batch -> node, data\n", "place Batch -> data, node\n"};
+  static const char *const over[] = {"data", "node", "data,node"};
+  for (int k = 0; k < 6; k++) {
+    Plan p = {.mesh = "data = 2, node = 2", .rules = rules[k % 2], .zero = 3 - (k == 1)};
+    char settings[128];
+    snprintf(settings, sizeof settings, BOTH " plan.zero.over=%s", over[k / 2]);
+    p.settings = settings;
+    Flown n = fly(k == 4 ? "bert_ranks" : "gpt2_ranks", p);
+    assert_true(n.chained > 0 && n.late >= 2 * n.chained);
+  }
+}
+
 /* Without the words nothing flies. */
 static void off(void **state) {
   (void)state;
@@ -104,8 +120,8 @@ static void off(void **state) {
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1];
-  const struct CMUnitTest tests[] = {cmocka_unit_test(stages), cmocka_unit_test(depths),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(stages),   cmocka_unit_test(depths),
                                      cmocka_unit_test(segments), cmocka_unit_test(buckets),
-                                     cmocka_unit_test(off)};
+                                     cmocka_unit_test(hybrid),   cmocka_unit_test(off)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
