@@ -88,7 +88,7 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *p) {
   one.value[OPT_PLAN] = p->name;
   PipelineOptions until = {.until = "prove", .verify = true};
   bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
-              pipeline_run(m, &until) && fit_check(&one, m, one.facts);
+              pipeline_run(m, &until) && flights_check(&one, m) && fit_check(&one, m, one.facts);
   if (fits) return ctx_free(one.c), FITS;
   if (diag_given(one.c->diag, "E0901")) return ctx_free(one.c), not_judged(o, p), FITS_LATER;
   bool small = diag_given(one.c->diag, "E0801");

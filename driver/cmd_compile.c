@@ -187,6 +187,7 @@ static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
 static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const ProgramPart *p) {
   Exit e = suit_target(o, m, kind);
   if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
+  if (e == EXIT_FINE && !flights_check(o, m)) e = EXIT_INPUT;
   if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
   if (kind == EMIT_IR) return emit_ir(o, m, output);

@@ -5,6 +5,7 @@
    second also for large models. What cannot be made so (a stage that an optimizer does not take,
    sizes that do not divide) is no answer. */
 #include "driver/fit.h"
+#include "ir/flight.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 
@@ -38,11 +39,6 @@ static const char *stack_names(const Module *m) {
   return text;
 }
 
-/* Layers ahead. */
-static int64_t depth_of(const Module *m, const FitChange *c) {
-  return (int64_t)module_number(m, "plan.zero.prefetch", 0) - c->nearer;
-}
-
 static bool apply(Module *m, const FitChange *c) {
   int axis = fit_batch_axis(m);
   const char *stacks = c->keep_input ? stack_names(m) : "";
@@ -50,7 +46,7 @@ static bool apply(Module *m, const FitChange *c) {
   if (c->stage) module_set(m, "plan.zero", "%d", c->stage);
   if (c->keep_input && !*stacks) return false;
   if (c->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
-  if (c->nearer) module_set(m, "plan.zero.prefetch", "%lld", (long long)depth_of(m, c));
+  if (c->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)c->near - 1);
   if (c->accumulate) module_set(m, "plan.zero.accumulate", "%s", c->accumulate);
   if (c->times <= 1) return true;
   if (axis < 0) return false;
@@ -133,10 +129,9 @@ static bool find_stage(FitSearch *s, FitChange *c) {
 
 /* Not so far ahead: the next layer alone hides nearly as much. */
 static bool find_nearer(FitSearch *s, FitChange *c) {
-  int64_t depth = (int64_t)module_number(s->m, "plan.zero.prefetch", 0);
-  for (c->nearer = 1; c->nearer <= depth; c->nearer++)
+  for (c->near = flights_depth(s->m); c->near > 0; c->near--)
     if (fits(s, c)) return true;
-  return c->nearer = 0, false;
+  return false;
 }
 
 static bool find_micro(FitSearch *s, FitChange *c) {
@@ -208,8 +203,7 @@ const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
   if (c->stage)
     add_words(a, &text,
               arena_printf(a, "`zero %d over %s`", c->stage, *over ? over : m->mesh.at[axis].name));
-  if (c->nearer)
-    add_words(a, &text, arena_printf(a, "`prefetch = %lld`", (long long)depth_of(m, c)));
+  if (c->near) add_words(a, &text, arena_printf(a, "`prefetch = %lld`", (long long)c->near - 1));
   if (c->micro) add_words(a, &text, arena_printf(a, "`micro %lld`", (long long)c->micro));
   if (c->keep_input)
     add_words(a, &text, arena_printf(a, "`recompute %s keep = input`", stack_paths(m)));

@@ -5,6 +5,7 @@
 #include "driver/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings.h"
+#include "ir/flight.h"
 #include "ir/message.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
@@ -125,8 +126,8 @@ static Exit set_target(Cli *o, Module *m) {
 /* Between GPUs messages fly over NCCL alone: by way of the host, it is the host that sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
   bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
-  if (!message_by_host(m) || (module_number(m, "plan.zero.prefetch", 0) <= 0 && !overlap))
-    return EXIT_FINE;
+  Ahead a = flights_ahead(m);
+  if (!message_by_host(m) || (a.layers <= 0 && a.bytes <= 0 && !overlap)) return EXIT_FINE;
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
                       "messages of GPUs over `--comm %s` go by way of the host, which waits for "
                       "each: none runs beside the computation",

@@ -41,6 +41,7 @@ static Exit plan_module(Cli *o, Planned *p) {
   Exit e = load_module(o, &p->m);
   if (e == EXIT_FINE) e = describe_target(o, p->m);
   if (e == EXIT_FINE && !pipeline_run(p->m, &until)) e = EXIT_INPUT;
+  if (e == EXIT_FINE && !flights_check(o, p->m)) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
   IrCount work = module_count(p->m);
   p->facts = o->facts;
@@ -208,6 +209,7 @@ static void say_plan(const Planned *p) {
            100 * p->waited / (p->flop + p->waited));
   say_layouts(p);
   say_time(p);
+  plan_say_flights(p);
 }
 
 /* ---- JSON ---- */
@@ -288,6 +290,7 @@ static void put_json(const Planned *p) {
   printf("],\"flop_per_step\":%.17g,", p->flop);
   put_layouts(p);
   put_time(p);
+  plan_put_flights(p);
   put_accumulation(p);
   if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);
   printf("\"fits\":%s}\n", p->fits ? "true" : "false");

@@ -53,6 +53,10 @@ const char *plan_buffer(const Planned *p, const Alive *x);
 
 void plan_svg(FILE *out, const Planned *p); /* cmd_plan_svg.c */
 const char *plan_colour(int part);
+/* cmd_plan_flights.c */
+void plan_say_flights(const Planned *p);
+void plan_put_flights(const Planned *p);
+
 void plan_lanes_svg(FILE *out, const Planned *p); /* cmd_plan_lanes.c */
 
 /* cmd_plan_html.c */

@@ -18,6 +18,8 @@ const char *fit_target(const Cli *o);
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 
+/* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
+bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 
@@ -26,7 +28,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
-  int64_t nearer;         /* so many layers less ahead (`prefetch` of zero) */
+  int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */
   const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */

@@ -232,6 +232,8 @@ static void note_facts(const LowerOptions *o, const Choice *c) {
   if (on) o->facts->on = on->span;
   const AstSetting *zero = settings_line(c->plan->item, "zero");
   if (zero) o->facts->zero = zero->span, o->facts->flight = flight_word(zero);
+  const AstValue *ahead = setting_option(zero, "prefetch");
+  if (ahead) o->facts->ahead = ahead->span;
 }
 
 Module *lower_program(Ctx *c, const LowerOptions *o) {

@@ -74,5 +74,6 @@ void check_flights(Plan *p) {
   if (a.overlap) note_one_rank(p, a.overlap);
   if (!a.prefetch) return;
   check_stage(p, a.prefetch);
+  if (a.prefetch->kind == VALUE_NUMBER && a.prefetch->number.unit == UNIT_BYTES) return;
   check_depth(p, a.prefetch, settings_integer(p->item, ITEM_PLAN, "zero", "prefetch"));
 }

@@ -76,6 +76,7 @@ const char *setting_type_text(SettingType t) {
       "a share: 0 to 1, or a percentage",
       "a stage: 0, 1, 2 or 3",
       "a number of bytes, such as 25MiB",
+      "a number of layers, or of bytes, such as 512MiB",
       "bytes per second, such as 300GB/s",
       "operations per second, such as 312TFLOPS",
       "`on` or `off`",
@@ -275,6 +276,8 @@ static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, Settin
   if (r->key && !belongs_to(r->word, word, choice_of(item, r->block, word))) return;
   const AstValue *v = settings_value(item, word, r->key);
   const char *value = v ? setting_value_text(c, v) : default_value(c, r->otherwise);
+  bool bytes = v && v->kind == VALUE_NUMBER && v->number.unit == UNIT_BYTES;
+  if (r->type == TYPE_AHEAD && bytes) value = arena_printf(c->arena, "%s bytes", value);
   if (!value || !*value) return;
   const char *block = ast_item_word(r->block), *dot = r->key ? "." : "";
   sink(data, arena_printf(c->arena, "%s.%s%s%s", block, word, dot, r->key ? r->key : ""), value);

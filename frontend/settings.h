@@ -15,6 +15,7 @@ typedef enum SettingType {
   TYPE_SHARE,      /* 0..1 or a percentage */
   TYPE_STAGE,      /* 0, 1, 2, 3 */
   TYPE_BYTES,
+  TYPE_AHEAD, /* layers, or bytes */
   TYPE_RATE,
   TYPE_FLOPS,
   TYPE_SWITCH, /* on, off */

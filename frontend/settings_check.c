@@ -171,6 +171,8 @@ static bool number_fits(SettingType t, const AstNumber *n) {
     return (n->unit == UNIT_NONE || n->unit == UNIT_SHARE) && n->value >= 0 && n->value <= 1;
   case TYPE_BYTES:
     return (n->unit == UNIT_BYTES || whole_number(n, 0)) && n->value >= 0 && n->value < 0x1p63;
+  case TYPE_AHEAD:
+    return whole_number(n, 0) || (n->unit == UNIT_BYTES && number_fits(TYPE_BYTES, n));
   case TYPE_RATE: return n->unit == UNIT_BYTES_PER_SECOND && n->value > 0;
   case TYPE_FLOPS: return n->unit == UNIT_FLOPS && n->value > 0;
   default: return false;
@@ -220,11 +222,12 @@ static void help_value(const Check *k, SettingType t, const AstValue *v, Report 
   if (t == TYPE_SWITCH) {
     with = v->kind == VALUE_PATH ? keyword_foreign(text, switches, 2) : NULL;
     if (v->kind == VALUE_NUMBER && v->number.integer) with = v->number.integral ? "on" : "off";
-  } else if (v->kind == VALUE_NUMBER && t == TYPE_BYTES && v->number.unit == UNIT_BYTES_PER_SECOND)
+  } else if (v->kind == VALUE_NUMBER && (t == TYPE_BYTES || t == TYPE_AHEAD) &&
+             v->number.unit == UNIT_BYTES_PER_SECOND)
     with = arena_strndup(k->c->arena, text, n - 2);
   else if (v->kind == VALUE_NUMBER && t == TYPE_RATE && v->number.unit == UNIT_BYTES)
     with = arena_printf(k->c->arena, "%s/s", text);
-  else if (v->kind == VALUE_STRING && (t == TYPE_COUNT || t == TYPE_INTEGER) &&
+  else if (v->kind == VALUE_STRING && (t == TYPE_COUNT || t == TYPE_INTEGER || t == TYPE_AHEAD) &&
            strspn(v->string, "0123456789") == strlen(v->string))
     with = v->string;
   if (!with || !*with) return;

@@ -15,6 +15,7 @@ typedef struct Place {
 typedef struct Walk {
   const Module *m;
   EventList *list;
+  bool placed;        /* values have places: events say what they touch */
   VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
 } Walk;
 
@@ -62,6 +63,7 @@ static uint32_t space_of(const Module *m, const Global *g) {
 static Place place_of(const Call *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
   switch (s->place) {
+  case PLACE_NONE: return (Place){SPACE_HOST, v}; /* before pass memory */
   case PLACE_FRAME: return plus(c->frame, s->at);
   case PLACE_GLOBAL: return (Place){s->slot + 1, s->at};
   case PLACE_ARG: return plus(c->in[s->slot], s->at);
@@ -77,7 +79,7 @@ static bool same(Place a, Place b) { return a.space == b.space && a.at == b.at; 
 
 static void touch(Walk *w, Place p, int64_t bytes, const Value *of, bool written) {
   EventList *l = w->list;
-  if (bytes <= 0) return;
+  if (bytes <= 0 || !w->placed) return;
   vec_push(w->m->arena, l->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
   vec_last(l->at).nbytes++;
 }
@@ -339,10 +341,14 @@ static void walk(Walk *w, const Call *c) {
   }
 }
 
-EventList events_of(const Module *m, const Fn *entry) {
+static EventList events(const Module *m, const Fn *entry, bool placed) {
   EventList list = {.entry = entry};
-  Walk w = {.m = m, .list = &list};
+  Walk w = {.m = m, .list = &list, .placed = placed};
   Call c = {entry, {0}, NULL, NULL, NULL, NO_ROUND};
   walk(&w, &c);
   return list;
 }
+
+EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, true); }
+
+EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, false); }

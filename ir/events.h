@@ -46,6 +46,7 @@ typedef struct EventList {
 } EventList;
 
 EventList events_of(const Module *m, const Fn *entry);
+EventList events_in_order(const Module *m, const Fn *entry); /* also before `memory`: no bytes */
 const Op *event_op(const Event *e);
 bool event_sends(const Event *e); /* START or COLLECT */
 /* Do both touch a byte? Exact for one with a layout and one without. */

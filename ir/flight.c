@@ -1,5 +1,14 @@
 /* Facts about messages in flight: see flight.h. */
 #include "flight.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* 2, or 536870912 bytes */
+Ahead flights_ahead(const Module *m) {
+  const char *text = module_setting(m, "plan.zero.prefetch", "0");
+  int64_t n = (int64_t)strtod(text, NULL);
+  return strstr(text, "bytes") ? (Ahead){0, n} : (Ahead){n, 0};
+}
 
 bool op_can_fly(const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
@@ -57,6 +66,16 @@ FlightList flights_over(Arena *a, const Fn *f) {
                       early ? argument_of(f, o->in[0]) : drain_role(f, o)});
   }
   return l;
+}
+
+int64_t flights_depth(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      int64_t rounds = -attr_int(&m->fns.at[i]->ops.at[k].attrs, ATTR_flight, 0);
+      if (rounds > most) most = rounds;
+    }
+  return most;
 }
 
 int64_t flight_buffers(const Op *loop, const Flight *x) {

@@ -27,6 +27,12 @@ typedef struct Ring { /* of a loop op: three numbers of its attribute */
   int64_t at, bytes, buffers;
 } Ring;
 
+typedef struct Ahead { /* what `zero prefetch` asks for; of both, one is 0 */
+  int64_t layers, bytes;
+} Ahead;
+Ahead flights_ahead(const Module *m);
+int64_t flights_depth(const Module *m); /* rounds ahead that something starts, at most */
+
 bool op_can_fly(const Op *o); /* it sends, and needs no workspace to do so */
 bool op_flies(const Op *o);
 bool op_crosses(const Op *o); /* flies over rounds */

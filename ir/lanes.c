@@ -11,21 +11,30 @@
 #include "flight.h"
 #include "placement.h"
 
+typedef struct KernelSeconds { /* counted once */
+  const Fn *f;
+  double seconds;
+} KernelSeconds;
+
 typedef struct Clocks {
   const Module *m;
   const Machine *x;
   const EventList *events;
   Lanes *lanes;
   double kernels, messages; /* when each is free again */
-  double *over;             /* by event: when its message is */
-  Lanes *at;                /* by event: the sums before it */
+  double *over;             /* by event: when its message is over */
+  VEC(KernelSeconds) known;
+  Lanes *at; /* by event: the sums before it */
 } Clocks;
 
-static double kernel_seconds(const Clocks *c, const Event *e) {
-  const Op *o = event_op(e);
-  IrCount n = o->code == OP_kernel ? ir_count(c->m, o->callee) : (IrCount){0};
+static double kernel_seconds(Clocks *c, const Fn *f) {
+  for (uint32_t i = 0; i < c->known.n; i++)
+    if (c->known.at[i].f == f) return c->known.at[i].seconds;
+  IrCount n = ir_count(c->m, f);
   double work = n.flop / c->x->flops, memory = c->x->hbm > 0 ? n.bytes / c->x->hbm : 0;
-  return work > memory ? work : memory;
+  KernelSeconds k = {f, work > memory ? work : memory};
+  vec_push(c->m->arena, c->known, k);
+  return k.seconds;
 }
 
 static int axis_of(const Clocks *c, const Event *e) {
@@ -39,7 +48,7 @@ static void add_span(Clocks *c, int axis, double from, double to, const Event *e
 
 static void run(Clocks *c, const Event *e) {
   double from = c->kernels;
-  c->kernels += kernel_seconds(c, e);
+  if (event_op(e)->code == OP_kernel) c->kernels += kernel_seconds(c, event_op(e)->callee);
   add_span(c, -1, from, c->kernels, e);
 }
 
@@ -89,16 +98,22 @@ static void step(Clocks *c, uint32_t i) {
   }
 }
 
-Lanes plan_lanes(const Module *m, const Machine *x) {
+Lanes lanes_of(const Module *m, const Machine *x, const EventList *events) {
   Lanes lanes = {0};
-  const Fn *entry = ir_main_entry(m);
-  if (!entry || x->flops <= 0) return lanes;
-  EventList events = events_of(m, entry);
-  Clocks c = {.m = m, .x = x, .events = &events, .lanes = &lanes};
-  c.over = ARENA_ARRAY(m->arena, double, events.at.n + 1);
-  c.at = ARENA_ARRAY(m->arena, Lanes, events.at.n + 1);
-  for (uint32_t i = 0; i < events.at.n; i++) step(&c, i);
+  Clocks c = {.m = m, .x = x, .events = events, .lanes = &lanes};
+  if (x->flops <= 0) return lanes;
+  c.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
+  c.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);
+  for (uint32_t i = 0; i < events->at.n; i++) step(&c, i);
   return lanes;
+}
+
+Lanes plan_lanes(const Module *m, const Machine *x) {
+  const Fn *entry = ir_main_entry(m);
+  if (!entry) return (Lanes){0};
+  EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
+  *events = events_of(m, entry);
+  return lanes_of(m, x, events);
 }
 
 void lanes_hide(const Lanes *l, const Module *m, StepTime *t) {

@@ -21,11 +21,12 @@ typedef struct Lanes {
   VEC(LaneSpan) span;
   VEC(LaneBreak) cut;
   double shown;                             /* seconds that the spans take */
-  double busy[MAX_MESH], exposed[MAX_MESH]; /* of a step: messages; what kernels wait for them */
+  double busy[MAX_MESH], exposed[MAX_MESH]; /* of a run: messages; what kernels wait for them */
 } Lanes;
 
-/* Of the entry that is a step, after pass `memory`; nothing if the machine does not say how fast it
-   is. */
+/* Of the entry of the events; nothing if the machine does not say how fast it is. */
+Lanes lanes_of(const Module *m, const Machine *x, const EventList *events);
+/* Of the entry that is a step, after pass `memory`. */
 Lanes plan_lanes(const Module *m, const Machine *x);
 /* Takes what is hidden out of a step's time. */
 void lanes_hide(const Lanes *l, const Module *m, StepTime *t);

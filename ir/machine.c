@@ -68,6 +68,12 @@ static double seconds_over(const Module *m, const Machine *x, int axis, double b
   return rate > 0 ? bytes * (n - 1) / n / rate : 0;
 }
 
+bool machine_is_known(const Module *m, const Machine *x) {
+  bool known = x->flops > 0;
+  for (int i = 0; i < (int)m->mesh.n; i++) known &= rate_over(m, x, i) > 0;
+  return known;
+}
+
 double message_seconds(const Module *m, const Machine *x, const Fn *f, const Op *o) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
   return seconds_over(m, x, axis, message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));

@@ -24,6 +24,7 @@ typedef struct StepTime { /* seconds, 0: not known */
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
                    double bytes);
 double message_seconds(const Module *m, const Machine *x, const Fn *f,
-                       const Op *o);                            /* 0: unknown */
+                       const Op *o);                      /* 0: unknown */
+bool machine_is_known(const Module *m, const Machine *x); /* peak, and a link for every axis */
 bool axis_crosses(const Module *m, const Machine *x, int axis); /* leaves the node */
 #endif

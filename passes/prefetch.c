@@ -1,33 +1,36 @@
-/* prefetch: messages fly while kernels compute (ir/flight.h).
+/* Messages of one function in flight (ir/flight.h): which can, from where to where, and the
+   function with its starts and waits.
 
    `zero prefetch = n`: a body's all-gathers of what the loop hands it slice by slice, which are the
    gathers of stage 3, are started n rounds before the round that reads them; n + 1 buffers of each.
    `zero overlap`: a body's reduce-scatters that go straight into stacked results are waited for one
-   round later; and any other collective with a kernel or loop between the op that makes what it
-   sends, and the first one that needs what it receives, flies in between. A gather of weights,
-   whose operand is there from the start, starts in front of the last loop before it, or with the
-   function: further up it would only need memory for longer.
+   round later, and what they leave is sent on meanwhile; any other collective with a kernel or loop
+   between the op that makes what it sends, and the first one that needs what it receives, flies in
+   between. A gather of weights, whose operand is there from the start, starts in front of the last
+   loop before it, or with the function: further up it would only need memory for longer. A sum in
+   place starts where its operand was last touched: that costs no memory.
 
    Runs behind `schedule`: order is final, and views stand right before their first reader, so the
-   first reader of a result is where its wait belongs. The kernels are not touched, so no bit of
-   any number depends on the two words. What is chosen follows from the module alone; all ranks run
-   one program, hence start the same messages in the same order. Must not: move kernels. */
-#include "ir/flight.h"
+   first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
+   number depends on the two words. Must not: move kernels; choose by anything but the module. */
+#include "passes/prefetch.h"
+#include "ir/message.h"
 #include "ir/view.h"
-#include "passes/internal.h"
 
 typedef struct Plan { /* for one collective */
   bool flies;
   int64_t rounds;
-  OpId from, to; /* it starts before op `from`, and is waited for before op `to` */
+  OpId from, to;   /* it starts before op `from`, and is waited for before op `to` */
+  const char *why; /* it does not, where messages may; NULL: it does, or they may not */
 } Plan;
 
 typedef struct Prefetch {
   Module *m;
-  const Fn *f;
+  const Fn *f, *as; /* as it was; what stands in the module */
   const ValueId *class;
-  int64_t ahead;
+  int64_t ahead; /* rounds */
   bool overlap;
+  const bool *stays;
   Plan *plan; /* by op */
 } Prefetch;
 
@@ -41,7 +44,7 @@ static bool is_slice(const Prefetch *p, bool operand, uint32_t number) {
   for (uint32_t i = 0; i < p->m->fns.n; i++)
     for (OpId k = 0; k < p->m->fns.at[i]->ops.n; k++) {
       const Op *o = &p->m->fns.at[i]->ops.at[k];
-      if (o->callee != p->f || o->code != OP_loop) continue;
+      if (o->callee != p->as || o->code != OP_loop) continue;
       LoopShape s = loop_shape(o);
       if (number < (operand ? s.carry + s.invariant : s.carry)) return false;
       any |= s.trip > 1;
@@ -53,7 +56,7 @@ static bool in_caller(const Prefetch *p, ValueId v) { return flight_in_caller(p-
 
 static bool can_fetch(const Prefetch *p, const Op *o) {
   const Value *from = value(p, o->in[0]);
-  return p->ahead > 0 && o->code == OP_all_gather && from->def == NO_OP && from->result > 0 &&
+  return o->code == OP_all_gather && from->def == NO_OP && from->result > 0 &&
          is_slice(p, true, from->result - 1) && p->class[o->out] == o->out && !in_caller(p, o->out);
 }
 
@@ -140,9 +143,21 @@ static OpId needed_at(const Prefetch *p, OpId id) {
   return p->f->ops.n;
 }
 
+static bool touches(const Prefetch *p, const Op *o, ValueId class) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (p->class[o->in[k]] == class) return true;
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (p->class[o->out + k] == class) return true;
+  return false;
+}
+
 /* What is sent is there from the start: the gather may begin before the loop in front of it. */
 static OpId ready_at(const Prefetch *p, OpId id) {
   const Op *o = &p->f->ops.at[id], *def = value_def(p->f, o->in[0]);
+  if (is_inplace(p, o)) {
+    while (id && !touches(p, &p->f->ops.at[id - 1], p->class[o->in[0]])) id--;
+    return id;
+  }
   if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
   for (OpId i = id; i-- > 0;)
     if (p->f->ops.at[i].code == OP_loop) return i;
@@ -156,14 +171,22 @@ static bool hides(const Prefetch *p, OpId id, OpId from, OpId to) {
   return false;
 }
 
+static bool asked_ahead(const Prefetch *p) {
+  Ahead a = flights_ahead(p->m);
+  return a.layers > 0 || a.bytes > 0;
+}
+
 static Plan plan_for(const Prefetch *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   if (!op_can_fly(o)) return (Plan){0};
-  Plan x = {true, 0, id, needed_at(p, id)};
+  Plan x = {true, 0, id, needed_at(p, id), NULL};
+  if (p->stays && p->stays[id]) return (Plan){.why = "hides nothing"};
   if (can_drain(p, id)) return x.rounds = 1, x;
-  if (can_fetch(p, o)) return x.rounds = -p->ahead, x;
+  if (p->ahead > 0 && can_fetch(p, o)) return x.rounds = -p->ahead, x;
   x.from = ready_at(p, id);
   x.flies = p->overlap && hides(p, id, x.from, x.to);
+  if (!x.flies && asked_ahead(p) && can_fetch(p, o)) x.why = "hides nothing";
+  else if (!x.flies && p->overlap) x.why = "needed at once";
   return x;
 }
 
@@ -204,7 +227,10 @@ static void add_op(const Prefetch *p, Rebuild *r, OpId id) {
   const Plan *x = &p->plan[id];
   if (x->flies && x->from != id) return;
   if (x->flies) add_start(r, o, x);
-  else if (o->code != OP_load || r->map[o->out] == NO_VALUE) rebuild_op(r, o);
+  else if (o->code != OP_load || r->map[o->out] == NO_VALUE) {
+    Op *copy = rebuild_op(r, o);
+    if (x->why) attr_set_str(r->m, &copy->attrs, ATTR_blocking, intern(r->m->ctx->names, x->why));
+  }
 }
 
 /* Views of what a wait shows show the value itself, as those of other views do. */
@@ -216,7 +242,20 @@ static void root_views(Fn *f) {
   }
 }
 
-static Fn *with_flights(const Prefetch *p) {
+/* Which op each one is, by what it makes: an op without results is no message. */
+static OpId *origins(const Rebuild *r) {
+  OpId *of = ARENA_ARRAY(r->m->arena, OpId, r->to->ops.n + 1);
+  for (OpId i = 0; i < r->to->ops.n; i++) of[i] = NO_OP;
+  for (OpId i = 0; i < r->from->ops.n; i++) {
+    const Op *o = &r->from->ops.at[i];
+    const Op *to = o->nout && r->map[o->out] != NO_VALUE ? value_def(r->to, r->map[o->out]) : NULL;
+    if (to && to->code == OP_wait) to = value_def(r->to, to->in[0]);
+    if (to) of[to - r->to->ops.at] = i;
+  }
+  return of;
+}
+
+static Flown with_flights(const Prefetch *p) {
   Rebuild r = rebuild_begin(p->m, p->f);
   for (uint32_t i = 0; i < p->f->args.n; i++)
     r.to->values.at[r.map[p->f->args.at[i]]] = p->f->values.at[p->f->args.at[i]];
@@ -224,21 +263,50 @@ static Fn *with_flights(const Prefetch *p) {
   add_starts_and_waits(p, &r, p->f->ops.n);
   rebuild_results(&r);
   root_views(r.to);
-  return r.to;
+  return (Flown){r.to, origins(&r)};
 }
 
-static void prefetch_function(Module *m, Fn *f, int64_t ahead, bool overlap) {
-  Prefetch p = {m,     f,       shared_bytes(m->arena, f).of,
-                ahead, overlap, ARENA_ARRAY(m->arena, Plan, f->ops.n + 1)};
-  bool any = false;
-  for (OpId i = 0; i < f->ops.n; i++) any |= (p.plan[i] = plan_for(&p, i)).flies;
-  if (any) module_replace(m, f, with_flights(&p));
+static Prefetch prefetch_of(Module *m, const Fn *f, const Fn *as) {
+  return (Prefetch){.m = m, .f = f, .as = as, .class = shared_bytes(m->arena, f).of};
 }
 
-void pass_prefetch(Module *m) {
-  int64_t ahead = (int64_t)module_number(m, "plan.zero.prefetch", 0);
-  bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
-  if (ahead <= 0 && !overlap) return;
+int64_t prefetch_rounds(const Module *m, const Fn *f) {
+  int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind != FN_KERNEL) prefetch_function(m, m->fns.at[i], ahead, overlap);
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      int64_t rounds = o->callee == f && o->code == OP_loop ? loop_shape(o).trip - 1 : 0;
+      if (rounds > most) most = rounds;
+    }
+  return most;
+}
+
+static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
+  Prefetch p = prefetch_of(m, f, as);
+  int64_t bytes = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (op_can_fly(o) && can_fetch(&p, o)) bytes += value_span_bytes(&f->values.at[o->out]);
+  }
+  return bytes;
+}
+
+int64_t prefetch_round_bytes(Module *m, const Fn *f) { return round_bytes(m, f, f); }
+
+static int64_t rounds_ahead(Module *m, const Fn *f, const Fn *as, const FlightsAsked *w) {
+  int64_t bytes = w->ahead.bytes ? round_bytes(m, f, as) : 0, most = prefetch_rounds(m, as);
+  int64_t n = w->ahead.layers < most ? w->ahead.layers : most;
+  return bytes && w->ahead.bytes / bytes < n ? w->ahead.bytes / bytes : n;
+}
+
+Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked *w) {
+  Prefetch p = prefetch_of(m, f, as);
+  p.ahead = rounds_ahead(m, f, as, w), p.overlap = w->overlap, p.stays = w->stays;
+  p.plan = ARENA_ARRAY(m->arena, Plan, f->ops.n + 1);
+  bool any = false;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    p.plan[i] = plan_for(&p, i);
+    any |= p.plan[i].flies || p.plan[i].why;
+  }
+  return any ? with_flights(&p) : (Flown){0};
 }

@@ -27,10 +27,10 @@ BY_HAND = {
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
            # one choice, which is how it is
-    'machine.node.f32': ('driver/machine.c', '"node.%s", type'),
-    'machine.node.tf32': ('driver/machine.c', '"node.%s", type'),
-    'machine.node.bf16': ('driver/machine.c', '"node.%s", type'),
-    'machine.node.f16': ('driver/machine.c', '"node.%s", type'),
+    'machine.node.f32': ('ir/machine.c', '"node.%s", type'),
+    'machine.node.tf32': ('ir/machine.c', '"node.%s", type'),
+    'machine.node.bf16': ('ir/machine.c', '"node.%s", type'),
+    'machine.node.f16': ('ir/machine.c', '"node.%s", type'),
     'extern.reference': ('frontend/sema_call.c', 'find_setting(d->item->block, "reference")'),
     'extern.cpu': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
     'extern.cpu.entry': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),

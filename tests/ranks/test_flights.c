@@ -76,6 +76,25 @@ static void depths(void **state) {
   }
 }
 
+/* Weighed by figures of a machine, and by bytes: what flies differs, the numbers do not. */
+static void weighed(void **state) {
+  (void)state;
+  static const struct {
+    const char *settings;
+    bool ahead;
+  } rows[] = {{"machine.node.f32=1e9 machine.link.intra=1e9 ", true},
+              {"machine.node.f32=1e40 machine.link.intra=1e9 ", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char settings[160];
+    snprintf(settings, sizeof settings, "%s" BOTH, rows[i].settings);
+    Plan p = {
+        .mesh = "data = 2", .rules = "place Batch -> data\n", .zero = 3, .settings = settings};
+    Flown n = fly("gpt2_ranks", p);
+    assert_int_equal(n.ahead > 0, rows[i].ahead);
+    assert_int_equal(n.late > 0, rows[i].ahead);
+  }
+}
+
 /* Layers that keep different things are loops of their own, over parts of one stack. */
 static void segments(void **state) {
   (void)state;
@@ -122,6 +141,7 @@ int main(int argc, char **argv) {
   folder = argv[1];
   const struct CMUnitTest tests[] = {cmocka_unit_test(stages),   cmocka_unit_test(depths),
                                      cmocka_unit_test(segments), cmocka_unit_test(buckets),
-                                     cmocka_unit_test(hybrid),   cmocka_unit_test(off)};
+                                     cmocka_unit_test(weighed),  cmocka_unit_test(hybrid),
+                                     cmocka_unit_test(off)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

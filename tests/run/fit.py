@@ -19,10 +19,11 @@ plan p for Small {
   place Batch -> data
 %s}
 '''
+UNKNOWN = MODEL.replace('link intra = 100GB/s inter = 40GB/s', '')
 
 
-def plan(memory, lines, *args):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (memory, ''.join(f'  {l}\n' for l in lines)))
+def plan(memory, lines, *args, model=MODEL):
+    open(f'{folder}/m.shard', 'w').write(model % (memory, ''.join(f'  {l}\n' for l in lines)))
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--json', *args], cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     return p.returncode, json.loads(p.stdout) if p.stdout else None, p.stderr
@@ -69,11 +70,19 @@ try:
     least = plan('1GiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'])[1]['classes'][0]['bytes']['total'] / 2**20
     refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ',
             'plan p for Small')
-    # what flies needs room: the ring is named, and how far ahead fits
-    deep, near = (plan('1GiB', ['micro 1', f'zero 3 prefetch = {n} overlap = on'])[1]['classes'][0]['bytes']['total']
-                  / 2**20 for n in (3, 1))
-    check(deep > near, f'{deep} {near}')
-    rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'])
+    # what flies needs room: the ring is named, and how far ahead fits; without links nothing is weighed
+    rows = [plan('1GiB', ['micro 1', f'zero 3 prefetch = {n} overlap = on'], model=UNKNOWN)[1] for n in (1, 2, 3)]
+    near, middle, deep = (j['classes'][0]['bytes']['total'] / 2**20 for j in rows)
+    layer = rows[0]['flights']['ahead'][0]['bytes'] // 2
+    check(deep > middle > near and [j['flights']['ahead'][0]['layers'] for j in rows] == [1, 2, 3], f'{rows}')
+    for asked, layers in (2 * layer, 2), (3 * layer - 1, 2), (f'{layer / 1024}KiB', 1), ('1GiB', 3):
+        amount = asked if isinstance(asked, str) else f'{asked / 1024}KiB'
+        words = f'zero 3 prefetch = {amount} overlap = on'
+        rc, j, err = plan('1GiB', ['micro 1', words], model=UNKNOWN)
+        check(rc == 0 and j['flights']['ahead'][0]['layers'] == layers, f'{words}: {err} {j}')
+    rc, j, err = plan('1GiB', ['micro 1', f'zero 3 prefetch = {(layer - 1) / 1024}KiB'], model=UNKNOWN)
+    check(rc == 1 and re.search(r'E0602.*holds no layer: one of @h.forward.*\n.*m.shard:\d+:', err), err)
+    rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'], model=UNKNOWN)
     check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'MiB are rings: layers of loop @h.forward' in err
           and re.search(r'help: `prefetch = [12]` would need', err), err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
@@ -120,6 +129,15 @@ try:
         check(rc == 0 and (hidden > 0.1 * t['over']['data'] if hides else hidden == 0), f'{words}: {t} {err}')
         check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['exposed']['data']) < 1e-4 * t['compute'],
               f'{t}')
+    # weighed: a layer ahead that hides nothing more is not gathered, whatever is asked; what stays says why
+    one, three = (plan('1GiB', ['micro 8', f'zero 3 prefetch = {n} overlap = on'])[1] for n in (1, 3))
+    check(one == three and one['flights']['ahead'][0]['layers'] == 1, f'{one}\n{three}')
+    check({b['why'] for b in one['flights']['blocking']} == {'needed at once'}, f'{one["flights"]}')
+    fast = MODEL.replace('intra = 100GB/s inter = 40GB/s', 'intra = 100000GB/s inter = 1000000GB/s').replace(
+        'f32 = 1TFLOPS', 'f32 = 0.000001TFLOPS')
+    off, on = (plan('1GiB', ['micro 8', w], model=fast)[1]['seconds']
+               for w in ('zero 3', 'zero 3 prefetch = 3 overlap = on'))
+    check(on['exposed']['data'] < off['exposed']['data'], f'{off} {on}')
     print('what does not fit is refused, and what the help says fits')
 finally:
     shutil.rmtree(folder)
