@@ -12,8 +12,10 @@ Ahead flights_ahead(const Module *m) {
 
 bool op_can_fly(const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
-         o->code != OP_keep_first && !op_is_hop(o->code) && !attr_get(&o->attrs, ATTR_workspace);
+         o->code != OP_keep_first && !op_is_hop(o->code);
 }
+
+bool op_can_cross(const Op *o) { return op_can_fly(o) && !attr_get(&o->attrs, ATTR_workspace); }
 
 bool op_flies(const Op *o) { return attr_get(&o->attrs, ATTR_flight) != NULL; }
 
@@ -118,6 +120,13 @@ Ring loop_ring(const Op *loop, uint32_t i) {
 const Op *flight_start(const Fn *f, const Op *wait) {
   const Op *o = wait->nin ? value_def(f, wait->in[0]) : NULL;
   return o && op_flies(o) ? o : NULL;
+}
+
+OpId flight_end(const Fn *f, OpId start) {
+  if (!op_flies(&f->ops.at[start])) return start;
+  for (OpId i = start + 1; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_wait && f->ops.at[i].in[0] == f->ops.at[start].out) return i;
+  return start;
 }
 
 bool flight_in_caller(const Fn *f, const ValueId *class, ValueId v) {

@@ -33,7 +33,9 @@ typedef struct Ahead { /* what `zero prefetch` asks for; of both, one is 0 */
 Ahead flights_ahead(const Module *m);
 int64_t flights_depth(const Module *m); /* rounds ahead that something starts, at most */
 
-bool op_can_fly(const Op *o); /* it sends, and needs no workspace to do so */
+bool op_can_fly(const Op *o); /* it sends */
+/* .. over rounds: it needs no workspace, for which a ring has no room */
+bool op_can_cross(const Op *o);
 bool op_flies(const Op *o);
 bool op_crosses(const Op *o); /* flies over rounds */
 /* What a chain sends on: the op before this one in it, behind it; NULL: none. */
@@ -48,6 +50,8 @@ int64_t flights_at_once(const Module *m, const Fn *f, const Op *o);
 /* Bytes from the start of ring number i to the end of what stands there; after pass memory. */
 int64_t flight_bytes(const Fn *body, uint32_t i);
 Ring loop_ring(const Op *loop, uint32_t i); /* buffers 0: there is none */
+/* The op behind which the buffers and the workspace of a collective are free: its wait, or itself. */
+OpId flight_end(const Fn *f, OpId start);
 /* The op that starts what a wait waits for; NULL: none does. */
 const Op *flight_start(const Fn *f, const Op *wait);
 /* Does v share bytes (class: by value, shared_bytes) with an argument or a result of f? */

@@ -211,7 +211,7 @@ static void add_work(Frame *x, OpId id) {
   if (o->code == OP_loop) add_loop(x, id);
   int64_t bytes = o->code == OP_kernel ? attr_int(&o->callee->attrs, ATTR_workspace, 0) : 0;
   if (op_family(o->code) == FAMILY_COLLECTIVE) bytes = attr_int(&o->attrs, ATTR_workspace, 0);
-  if (bytes) x->work[id] = add_block(x, bytes, bytes, id, id);
+  if (bytes) x->work[id] = add_block(x, bytes, bytes, id, flight_end(x->f, id));
 }
 
 static void add_classes(Frame *x) {

@@ -56,7 +56,7 @@ static bool in_caller(const Prefetch *p, ValueId v) { return flight_in_caller(p-
 
 static bool can_fetch(const Prefetch *p, const Op *o) {
   const Value *from = value(p, o->in[0]);
-  return o->code == OP_all_gather && from->def == NO_OP && from->result > 0 &&
+  return o->code == OP_all_gather && op_can_cross(o) && from->def == NO_OP && from->result > 0 &&
          is_slice(p, true, from->result - 1) && p->class[o->out] == o->out && !in_caller(p, o->out);
 }
 
@@ -76,7 +76,7 @@ static const Op *sender_on(const Prefetch *p, const Op *o) {
   for (OpId i = (OpId)(o - p->f->ops.at) + 1; i < p->f->ops.n; i++) {
     const Op *q = &p->f->ops.at[i];
     bool sums = q->code == OP_reduce_scatter || (q->code == OP_all_reduce && is_inplace(p, q));
-    if (sums && op_can_fly(q) && q->in[0] == o->out) return q;
+    if (sums && op_can_cross(q) && q->in[0] == o->out) return q;
   }
   return NULL;
 }
@@ -111,7 +111,7 @@ static bool can_drain(const Prefetch *p, OpId id) {
   const Op *o = &p->f->ops.at[id], *before = value_def(p->f, o->in[0]);
   bool behind = before && before < o && sender_on(p, before) == o &&
                 p->plan[before - p->f->ops.at].rounds == 1;
-  if (!p->overlap || !leaves(p, o)) return false;
+  if (!p->overlap || !op_can_cross(o) || !leaves(p, o)) return false;
   if (behind) return true;
   for (OpId i = id + 1; i < p->f->ops.n; i++)
     if (writes(p, &p->f->ops.at[i], p->class[o->in[0]])) return false;
@@ -286,7 +286,7 @@ static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
   int64_t bytes = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (op_can_fly(o) && can_fetch(&p, o)) bytes += value_span_bytes(&f->values.at[o->out]);
+    if (can_fetch(&p, o)) bytes += value_span_bytes(&f->values.at[o->out]);
   }
   return bytes;
 }

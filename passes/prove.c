@@ -57,12 +57,16 @@ static bool sends_on(const Event *start, const Event *e) {
          flight_before(e->f, event_op(e)) == event_op(start);
 }
 
+enum { SENT, RECEIVED, WORKSPACE }; /* bytes of a start, in their order */
+
 /* What of the message the event must not do; NULL: it does none of that. */
 static const char *collides(const EventList *l, const Event *start, const Event *e) {
-  for (uint32_t i = 0; i < (sends_on(start, e) ? 1 : 2) && i < start->nbytes; i++)
+  for (uint32_t i = 0; i < start->nbytes; i++)
     for (uint32_t k = 0; k < e->nbytes; k++) {
       const EventBytes *a = &l->bytes.at[start->bytes + i], *b = &l->bytes.at[e->bytes + k];
       if ((!a->written && !b->written) || !bytes_meet(a, b)) continue;
+      if (i == RECEIVED && sends_on(start, e)) continue;
+      if (i == WORKSPACE) return "touches the workspace of";
       if (!a->written) return "writes what is still being sent by";
       return b->written ? "writes where bytes still arrive of" : "reads what has not arrived of";
     }

@@ -180,6 +180,12 @@ static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from,
   else placed_spoil(to, received_bytes(f, op), x.mark);
   for (int64_t i = 0; inplace && i < received_bytes(f, op); i++)
     to.memory->mark[to.at + i] = x.mark;
+  x.work = placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
+  x.workspace = attr_int(&op->attrs, ATTR_workspace, 0);
+  if (x.workspace && !placed_inside(x.work, x.workspace))
+    placed_error(c, op, "has its workspace outside of the frame", NO_VALUE);
+  if (c->x->error) return;
+  placed_spoil(x.work, x.workspace, x.mark);
   if (c->x->in->early) x.received = exchange(c, f, &x);
   vec_push(c->x->arena, c->x->flying, x);
 }
@@ -198,6 +204,8 @@ static void land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark) {
     placed_error(c, op, "finds what it sends written over in flight", NO_VALUE);
   if (!x.sent_on && !placed_marked(x.to, received_bytes(f, op), x.mark))
     placed_error(c, op, "finds what it receives written over in flight", NO_VALUE);
+  if (x.workspace && !placed_marked(x.work, x.workspace, x.mark))
+    placed_error(c, op, "finds its workspace written over in flight", NO_VALUE);
   if (c->x->error || x.sent_on) return;
   if (!x.received) x.received = exchange(c, f, &x);
   receive(f, &x, mark);

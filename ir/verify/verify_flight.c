@@ -96,7 +96,8 @@ static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
   const Fn *f = v->fn;
   const Op *op = &f->ops.at[x->op];
   bool early = x->rounds < 0;
-  if (early ? !fetch_fits(f, x) : !drain_fits(f, class, x))
+  if (!op_can_cross(op)) wrong(v, op, "flight-c4", "what needs a workspace flies over no rounds");
+  else if (early ? !fetch_fits(f, x) : !drain_fits(f, class, x))
     wrong(v, op, "flight-c4",
           early ? "only an all_gather of an argument of a body is started in a round before"
                 : "only a reduce_scatter that nothing reads, or that is sent on, into a result of "

@@ -360,7 +360,8 @@ static void add_work(Places *p, OpId id) {
   int64_t bytes = attr_int(sends ? &op->attrs : &op->callee->attrs,
                            op->code == OP_loop ? ATTR_frame : ATTR_workspace, 0);
   int64_t at = attr_int(&op->attrs, ATTR_work_at, 0);
-  if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, 0, at, at + bytes, id, id, NO_VALUE, op});
+  OpId dies = flight_end(p->v->fn, id);
+  if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, 0, at, at + bytes, id, dies, NO_VALUE, op});
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
   for (int64_t i = 0; slots && i < slots->i && i < op->nout; i++)
     if (slots->list[i] >= 0)

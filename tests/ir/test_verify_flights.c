@@ -31,6 +31,11 @@
   "%3 = reduce_scatter[O] " operand " {axis = \"x\", ways = 2, flight = " flight                   \
   "} : f32[O:1, A:4]\n"
 
+#define CHAIN(flight, storage)                                                                     \
+  "%2 = kernel @k, %1 : f32[O:2, A:4]\n" REDUCE(                                                   \
+      "%2", "1") "%4 = all_reduce %3 {axis = \"x\", ways = 2, flight = " flight                    \
+                 "} : f32[O:1, A:4] " storage "\n"
+
 #define PLACED(ring, wait, attributes)                                                             \
   "memory\nmesh x = 2\n" EXP2                                                                      \
   "body @f(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[O:2, A:4] {at(arg 1 + 0)}, %2 : f32[O:1, A:4] "    \
@@ -76,6 +81,18 @@ static const Broken modules[] = {
      DRAIN_OF("%2 = reduce_scatter[O] %1 {axis = \"x\", ways = 2} : f32[O:1, A:4]\n"
               "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = 1} : f32[O:2, A:4]\n"
               "return %2")},
+    /* what is sent on: in its place, by one op of 1, and read by nothing else */
+    {"flight-c4", "E1111", DRAIN_OF(CHAIN("1", "") "return %4")},
+    {"flight-c2", "E1111", DRAIN_OF(CHAIN("0", "{0: inplace(%3)}") "return %4")},
+    {"flight-c4", "E1111",
+     DRAIN_OF(CHAIN("1", "{0: inplace(%3)}") "%6 = rename[A -> B] %3 : f32[O:1, B:4] "
+                                             "{0: view(%3 + 0)}\nreturn %4")},
+    {"flight-c4", "E1111", /* rings have no room for it */
+     "prefetch\nmesh x = 2\n" FETCH_OF(
+         "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = -1, workspace = 64} : f32[O:2, "
+         "A:4]\n%4 = wait %3, %2 : f32[O:2, A:4] {0: view(%3 + 0)}\n%5 = kernel @k, %4 : f32[O:2, "
+         "A:4]\nreturn %5",
+         OVER(""))},
     {"flight-c5", "E1111", DRAIN_OF(REDUCE("%1", "1") "return %3")},
     {"flight-c5", "E1111",
      "prefetch\nmesh x = 2\n" FETCH_OF(
@@ -108,6 +125,7 @@ static const char *const sound[] = {
                                  "return %3, %5"),
     "prefetch\nmesh x = 2\n" FETCH_OF(FETCHED, OVER("")),
     DRAIN_OF("%2 = kernel @k, %1 : f32[O:2, A:4]\n" REDUCE("%2", "1") "return %3"),
+    DRAIN_OF(CHAIN("1", "{0: inplace(%3)}") "return %4"),
     PLACED(RING, RING, ", ring = [0, 32, 2]"),
 };
 
