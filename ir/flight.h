@@ -50,7 +50,7 @@ int64_t flights_at_once(const Module *m, const Fn *f, const Op *o);
 /* Bytes from the start of ring number i to the end of what stands there; after pass memory. */
 int64_t flight_bytes(const Fn *body, uint32_t i);
 Ring loop_ring(const Op *loop, uint32_t i); /* buffers 0: there is none */
-/* The op behind which the buffers and the workspace of a collective are free: its wait, or itself. */
+/* The op behind which the buffers and workspace of a collective are free: its wait, or itself. */
 OpId flight_end(const Fn *f, OpId start);
 /* The op that starts what a wait waits for; NULL: none does. */
 const Op *flight_start(const Fn *f, const Op *wait);

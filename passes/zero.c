@@ -287,8 +287,11 @@ static void rewrite_entry(Zero *z, Fn *f) {
     }
     prepare_norms(&e);
   }
-  for (uint32_t i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store) rewrite_store(&e, &f->ops.at[i], f == z->step);
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_store) rewrite_store(&e, o, f == z->step);
+    else if (op_flags(o->code) & SIDE) site_value(&e.site, o->out); /* another rank receives it */
+  }
   module_replace(z->m, f, r.to);
 }
 
