@@ -24,9 +24,9 @@ typedef struct Flying { /* a message on its way */
   Message m;
   Address from, to, work;
   int64_t workspace; /* bytes */
-  Mark own, mark;   /* of what is sent, of what is received until it is there */
-  double *received; /* NULL: it is exchanged at the wait */
-  bool sent_on;     /* by the next message of a chain, whose its bytes are now */
+  Mark own, mark;    /* of what is sent, of what is received until it is there */
+  double *received;  /* NULL: it is exchanged at the wait */
+  bool sent_on;      /* by the next message of a chain, whose its bytes are now */
 } Flying;
 
 typedef struct PlacedMachine {

@@ -84,7 +84,7 @@ static const Broken modules[] = {
     /* what is sent on: in its place, by one op of 1, and read by nothing else */
     {"flight-c4", "E1111", DRAIN_OF(CHAIN("1", "") "return %4")},
     {"flight-c2", "E1111", DRAIN_OF(CHAIN("0", "{0: inplace(%3)}") "return %4")},
-    {"flight-c4", "E1111",
+    {"order-c5", "E1107",
      DRAIN_OF(CHAIN("1", "{0: inplace(%3)}") "%6 = rename[A -> B] %3 : f32[O:1, B:4] "
                                              "{0: view(%3 + 0)}\nreturn %4")},
     {"flight-c4", "E1111", /* rings have no room for it */
