@@ -269,6 +269,10 @@ typedef struct Rounds { /* of a loop whose rounds axis `axis` cuts; -1: none doe
 static Rounds rounds_of(const Module *m, const Op *o) {
   LoopShape s = loop_shape(o);
   Rounds r = {s.stages ? mesh_find(m, s.stages) : -1, s.trip};
+  must(!s.stages || r.axis >= 0, "localize: the mesh has no axis %s for stages", s.stages);
+  must(r.axis < 0 || s.trip % m->mesh.at[r.axis].size == 0,
+       "localize: %lld rounds over %lld stages", (long long)s.trip,
+       (long long)m->mesh.at[r.axis].size);
   if (r.axis >= 0) r.held /= m->mesh.at[r.axis].size;
   return r;
 }

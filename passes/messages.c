@@ -14,6 +14,7 @@ enum { LONG_ROW = 1 << 20, BUCKET = 25 << 20 };
 /* Pieces of a bucket, and of whole lines of memory. */
 static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {
   Message x = message_of(f, o);
+  must(x.count > 0, "select: %s in %s sends blocks of nothing", op_name(o->code), f->name);
   int64_t one = x.bytes / x.count, line = 64 / elem_bytes(value_type(f, o->out)->elem);
   if (x.bytes <= most) return;
   int64_t piece = most / one > line ? most / one / line * line : most / one;

@@ -65,6 +65,7 @@ static bool has_stages(const Fn *f) {
 }
 
 static void mark(Stages *s, Op *o) {
+  must(o->ngroups == 1 && o->callee, "place: a loop over %d dims", o->ngroups);
   Str dim = o->group[0].from[0];
   const PlaceRule *r = counts_layers(s->m, dim) ? rule_for(s->m, dim) : NULL;
   int at = r ? mesh_find(s->m, r->axes.at[0]) : -1;

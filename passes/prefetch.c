@@ -300,6 +300,8 @@ static int64_t rounds_ahead(Module *m, const Fn *f, const Fn *as, const FlightsA
 }
 
 Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked *w) {
+  must(w->ahead.layers >= 0 && w->ahead.bytes >= 0, "prefetch: %lld layers ahead",
+       (long long)w->ahead.layers);
   Prefetch p = prefetch_of(m, f, as);
   p.ahead = rounds_ahead(m, f, as, w), p.overlap = w->overlap, p.stays = w->stays;
   p.plan = ARENA_ARRAY(m->arena, Plan, f->ops.n + 1);

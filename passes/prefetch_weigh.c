@@ -95,6 +95,7 @@ static bool flies(const Weighed *x, OpId op) {
 }
 
 static double weigh_message(Weighing *w, Weighed *x, OpId op, double best) {
+  must(x->sound && op < x->sound->ops.n, "prefetch: message %u is weighed of no function", op);
   x->stays[op] = true;
   apply(w, x);
   double e = exposed(w);

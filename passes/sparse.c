@@ -58,6 +58,9 @@ static BlockMap map_of(Listing *l, int64_t h) {
 
 static void add_class(Listing *l, int64_t h) {
   BlockMap m = map_of(l, h);
+  must(m.rows == l->s.rows && m.columns == l->s.columns,
+       "sparse: %lld x %lld blocks of a head, lists of %lld x %lld", (long long)m.rows,
+       (long long)m.columns, (long long)l->s.rows, (long long)l->s.columns);
   int64_t c = 0, bytes = m.rows * m.columns;
   while (c < l->s.classes && memcmp(l->maps[c].state, m.state, (size_t)bytes) != 0) c++;
   l->class[h] = c;

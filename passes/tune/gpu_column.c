@@ -17,6 +17,8 @@ void gpu_tune_column(Module *m, Fn *k) {
   while (side && across < ACROSS && across < columns) across *= 2;
   while (threads > 32 && threads / across > length) threads /= 2;
   int64_t joiners = threads / across, blocks = ceil_div(columns, across);
+  must(joiners >= 1, "kernel %s: %lld threads for %lld columns", k->name, (long long)threads,
+       (long long)across);
   int64_t splits = min_i64(ceil_div(WANTED, blocks), ceil_div(length, joiners * LEAST));
   if (splits > SPLITS) splits = SPLITS;
   while (splits > 1 && (splits - 1) * ceil_div(length, splits) >= length)
