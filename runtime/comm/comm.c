@@ -1,9 +1,10 @@
 /* What all communicators have in common: groups of the mesh, blocks, counting, the choice of the
    kind, and the kind for one rank.
 
-   Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather and
-   broadcast z, all-to-all z / n, where z is the size over the axis of the value that is whole
-   there. So what was measured can be compared with a plan number by number. */
+   Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather,
+   broadcast and send z, all-to-all z / n, where z is the size over the axis of the value that is
+   whole there. Each rank counts so, the last of a line of sends too, as a ring of n that sends
+   (n - 1) / n of it. So what was measured can be compared with a plan number by number. */
 #include "flight.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
@@ -238,17 +239,14 @@ int rt_comm_world(const Comm *c) { return c ? c->launch.world : 1; }
 
 /* ---- calls ---- */
 
-/* sends: it does, and is not the last of a line. */
-static void add(CommCount *count, const rt_collective *what, int n, bool sends, double seconds) {
-  double elements = sends ? rt_comm_elements(what, n) : 0;
+static void add(CommCount *count, const rt_collective *what, int n, double seconds) {
+  double elements = rt_comm_elements(what, n);
   count->calls++, count->seconds += seconds;
   count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
 }
 
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
-  const Group *g = &c->group[what->axis];
-  add(&c->count[what - c->program->collectives], what, g->n,
-      !rt_is_hop(what->kind) || rt_hop_peer(what, g) >= 0, seconds);
+  add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
 }
 
 static void run_job(const RtJob *j) {
@@ -259,7 +257,7 @@ static void run_job(const RtJob *j) {
   else j->comm->kind->collect(j->comm, g, j->channel, j->what, j->send, j->receive);
   if (j->what->kind == RT_SEND && !ends)
     memset(j->receive, 0, (size_t)(j->what->count * rt_elem_bytes((int)j->what->elem)));
-  add(j->count, j->what, g->n, !ends, rt_now() - start);
+  add(j->count, j->what, g->n, rt_now() - start);
 }
 
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,

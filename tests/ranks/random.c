@@ -140,9 +140,10 @@ static int run_one(const char *file, uint64_t seed) {
       arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
                    SOME("", "", "", "", "", "plan.precision=bf16",
                         "plan.precision=bf16 plan.precision.reduce=bf16", "plan.precision=f16"));
-  t.plan.settings = arena_printf(c->arena, "%s%s%s", t.plan.settings,
-                                 SOME("", "", "plan.zero.prefetch=1 ", "plan.zero.prefetch=2 "),
-                                 SOME("", "plan.zero.overlap=on "));
+  t.plan.settings = arena_printf(
+      c->arena, "%s%s%s", t.plan.settings,
+      SOME("", "", "plan.zero.prefetch=1 ", "plan.zero.prefetch=2 ", "plan.zero.prefetch=4KiB "),
+      SOME("", "plan.zero.overlap=on "));
   if (*t.plan.recompute)
     t.plan.recompute =
         arena_printf(c->arena, "%s%s", t.plan.recompute, SOME("", " over x", " over y"));

@@ -11,7 +11,7 @@ stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` d
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
-from many import CHOICES, Bench, name_of
+from many import CHOICES, Bench, name_of, ranks_of
 
 
 def pairs_of(row): return {(a, row[a], b, row[b]) for a, b in itertools.combinations(row, 2)}
@@ -48,7 +48,7 @@ def matrix():
                'clip': 1, 'bucket': '8KiB'}
 
 
-def few(row): return 1 < row['data'] * row['tensor'] <= 4
+def few(row): return 1 < ranks_of(row) <= 4
 
 
 def main():

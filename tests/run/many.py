@@ -2,7 +2,8 @@
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
 each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute,
-gathers of stage 3 a layer ahead; not by way of the host), split (what layers keep is split over tensor).
+gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
+keep is split over tensor), pipe (layers over stages, four ranks of each at most, where layers keep all the same).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -18,8 +19,8 @@ BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1], 'flight': [0, 1],
-           'split': [0, 1]}
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1],
+           'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -70,7 +71,16 @@ def kept(row):
 
 
 def flying(row):
-    return ' overlap = on' + (' prefetch = 1' if row['zero'] == 3 else '') if row.get('flight') else ''
+    ahead = row.get('flight')
+    return ' overlap = on' + (f' prefetch = {ahead}' if row['zero'] == 3 else '') if ahead else ''
+
+
+def stages(row):
+    few, alike = row.get('data', 1) * row.get('tensor', 1) <= 4, row['recompute'] not in ('part', 'auto')
+    return row.get('pipe', 1) if few and alike else 1
+
+
+def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(row) if row.get('data') else 1)
 
 
 def plan_text(row, name):
@@ -80,11 +90,12 @@ def plan_text(row, name):
     if row.get('data'):
         nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
         lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '')
-                  + f'tensor = {row["tensor"]}',
+                  + f'tensor = {row["tensor"]}' + (f', pipe = {stages(row)}' if stages(row) > 1 else ''),
                   f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> '
                   + ('node, data' if nodes > 1 else 'data'),
                   f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
+        if stages(row) > 1: lines += ['place Layers -> pipe', 'pipeline sequential']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
@@ -115,7 +126,7 @@ class Bench:
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
-        ranks = row.get('data', 1) * row.get('tensor', 1)
+        ranks = ranks_of(row)
         s.made += 1         # one in six as users compile; unoptimized PTX would be slow on the stand-in
         quick = [] if '--target' in options or s.made % 6 == 0 else ['--quick']
         s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *quick, *options)
