@@ -290,8 +290,8 @@ static void rewrite_entry(Zero *z, Fn *f) {
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_store) rewrite_store(&e, o, f == z->step);
-    else if (op_flags(o->code) & SIDE) site_value(&e.site, o->out); /* another rank receives it */
   }
+  site_hops(&e.site, f->ops.n);
   module_replace(z->m, f, r.to);
 }
 

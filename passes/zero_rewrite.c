@@ -418,6 +418,7 @@ static void copy_results(Copy *c) {
   group_results(c, true, sums);
   old_results(c, c->old.carry, c->o->nout, &stacked);
   group_results(c, false, sums);
+  site_hops(&c->body, c->body.from->ops.n);
   c->new.into = c->into.at, c->new.ninto = c->into.n;
   Op *o = rebuild_loop(z->m, c->s->to, c->body.to, c->new, c->in.at, c->o->loc);
   ValueId out = o->out;
@@ -439,11 +440,19 @@ static void copy_links_before(Copy *c) {
   }
 }
 
+static bool holds_hops(const Op *o) {
+  if (o->code != OP_loop) return op_is_hop(o->code);
+  for (OpId i = 0; i < o->callee->ops.n; i++)
+    if (holds_hops(&o->callee->ops.at[i])) return true;
+  return false;
+}
+
 static void copy_loop(ZeroSite *s, const Op *o) {
   Module *m = s->z->m;
   Copy c = {.s = s, .o = o, .old = loop_shape(o)};
   if (s->copied[o - s->from->ops.at]) return;
   s->copied[o - s->from->ops.at] = true;
+  if (holds_hops(o)) site_hops(s, (OpId)(o - s->from->ops.at));
   c.begun = ARENA_ARRAY(m->arena, uint32_t, s->z->group.n + 1);
   copy_links_before(&c);
   Fn *body = fn_new(m, FN_BODY, o->callee->name);
@@ -465,6 +474,7 @@ static void copy_op(ZeroSite *s, const Op *o) {
     copy_loop(s, o);
     return;
   }
+  if (op_is_hop(o->code)) site_hops(s, (OpId)(o - s->from->ops.at));
   for (uint32_t i = 0; i < o->nin; i++) site_operand(s, o, o->in[i]);
   for (uint32_t i = 0; i < o->nin; i++) site_operand(s, o, o->in[i]); /* as of this op's place */
   if (o->code == OP_cast && is_narrow(s, o->in[0])) {
@@ -482,6 +492,13 @@ ValueId site_value(ZeroSite *s, ValueId v) {
   if (!o) bug("%%%u of %s is an argument without a value", v, s->from->name);
   copy_op(s, o);
   return s->map[v];
+}
+
+void site_hops(ZeroSite *s, OpId end) {
+  while (s->hops < end) {
+    const Op *o = &s->from->ops.at[s->hops++];
+    if (holds_hops(o)) site_value(s, o->out);
+  }
 }
 
 static ValueId reduce(ZeroSite *s, const ZeroGroup *g, ValueId flat, bool all) {

@@ -41,6 +41,7 @@ typedef struct ZeroSite {
   ValueId *reduced; /* by group */
   bool *finished;   /* by group: reduced is what leaves the function */
   bool *copied;     /* by op: a loop that is there already */
+  OpId hops;        /* sends and receives before this op of `from` are there, in their order */
   uint32_t *epoch;  /* by op: stacks that ran before it */
   uint32_t epochs;
   ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
@@ -50,7 +51,10 @@ typedef struct ZeroSite {
 typedef VEC(ValueId) ValueList;
 
 ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
-ValueId site_value(ZeroSite *s, ValueId v); /* the new value of an old one, made if need be */
+ValueId site_value(ZeroSite *s, ValueId v);
+/* Sends and receives of `from` before op `end`, also those that nothing here reads: the rank on
+   the other side waits for them in the order that they had. */
+void site_hops(ZeroSite *s, OpId end); /* the new value of an old one, made if need be */
 /* Says which old values are the gradients of a group; before anything of the function is copied. */
 void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem);
 ValueId site_reduced(ZeroSite *s, uint32_t group);

@@ -25,7 +25,8 @@ plan four for Small { mesh dp = 2, pipe = 2
  place Layers -> pipe
  pipeline sequential
  micro 2
- zero 1 over dp }
+ zero 1 over dp
+ recompute h.* keep = none }
 plan six for Small { mesh tp = 2, pipe = 3
  place Heads, Mlp, Vocab -> tp else Seq
  place Layers -> pipe
