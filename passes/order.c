@@ -244,21 +244,27 @@ static Type in_order_of(const Type *t, const Type *order) {
   return r;
 }
 
-/* Sends and receives dense buffers of one order: the one that a caller asked for, or the operand's.
- */
+/* The dims of a collective's operand in the order in which they travel: the one that a caller asked
+   for, or the operand's. A hop has the order of the program: the other rank knows no other. */
+static Type order_sent(const Order *o, const Op *op) {
+  const Value *asked = &o->r.from->values.at[op->out];
+  const Type *in = value_type(o->r.to, o->r.map[op->in[0]]);
+  if (op->code == OP_send) return *value_type(o->r.from, op->in[0]);
+  if (op->code == OP_receive) return asked->type;
+  return asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
+}
+
 static void order_collective(Order *o, const Op *op) {
   must(op->nin == 1 && op->nout == 1, "%s of %u operands", op_name(op->code), op->nin);
   const Value *asked = &o->r.from->values.at[op->out];
-  ValueId in = o->r.map[op->in[0]];
-  Type send = *value_type(o->r.to, in), receive = asked->type;
-  if (asked->storage.ordered) send = in_order_of(&send, &asked->type);
+  Type send = order_sent(o, op), receive = in_order_of(&asked->type, &send);
   Value dense = dense_value(&send);
-  in = bring(o, in, &dense);
+  ValueId in = bring(o, o->r.map[op->in[0]], &dense);
   Op *c = rebuild_op(&o->r, op);
   c->in[0] = in;
-  receive = in_order_of(&receive, &send);
   Value *v = made_value(o, c->out);
   v->type = receive, v->storage = layout_dense(&receive);
+  if (op_is_hop(op->code) && asked->storage.ordered) o->r.map[op->out] = bring(o, c->out, asked);
 }
 
 static uint32_t uses_of(const Fn *f, ValueId v) {
