@@ -332,12 +332,18 @@ static void find_axes(Zero *z) {
   }
 }
 
+static int reduce_bytes(const Module *m) {
+  Elem e;
+  return elem_find(module_setting(m, "plan.precision.reduce", ""), &e) ? (int)elem_bytes(e) : 0;
+}
+
 static bool read_settings(Zero *z) {
   Module *m = z->m;
   find_axes(z);
   if (!z->naxes) return false;
   z->stage = (int)module_number(m, "plan.zero", 0);
   z->bucket_bytes = (int64_t)module_number(m, "plan.zero.bucket", 25 << 20);
+  z->reduce_bytes = reduce_bytes(m);
   z->persist = (int64_t)module_number(m, "plan.zero.persist", 0);
   z->keep_root = !strcmp(module_setting(m, "plan.zero.keep_root", "on"), "on");
   z->keep_gathered = !strcmp(module_setting(m, "plan.zero.keep_gathered", "off"), "on");

@@ -160,7 +160,8 @@ ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all) {
    and so do the short buckets of measured groups, as rows. */
 int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways) {
   const ZeroGroup *g = NULL;
-  int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);
+  int64_t each = c != OP_all_gather && z->reduce_bytes ? z->reduce_bytes : elem_bytes(in->elem),
+          rows = 1, bytes = type_count(in) * each * (c == OP_all_gather ? ways : 1);
   for (uint32_t i = 0; i < z->group.n; i++)
     if (type_find(in, z->group.at[i].owner[0]) >= 0) g = &z->group.at[i];
   if (!g) return 1;

@@ -523,9 +523,9 @@ static void read_param(Zero *z, Global *p) {
 enum { FINE = 1024 };
 
 /* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
-static int64_t wire_bytes(const ZeroGroup *g) {
+static int64_t wire_bytes(const Zero *z, const ZeroGroup *g) {
   const ZeroMember *m = &g->member.at[0];
-  int64_t gradient = elem_bytes(m->elem),
+  int64_t gradient = z->reduce_bytes ? z->reduce_bytes : elem_bytes(m->elem),
           weight = elem_bytes(g->copied ? g->narrow : m->param->type.elem);
   return g->stage && weight > gradient ? weight : gradient;
 }
@@ -543,7 +543,7 @@ static void lay_out(Zero *z, ZeroGroup *g) {
   must(g->member.n && g->ways > 0, "zero: group %s of %u members over %lld ranks", g->name,
        g->member.n, (long long)g->ways);
   int64_t unit = g->ways * (64 / elem_bytes(g->member.at[0].param->type.elem)),
-          most = z->bucket_bytes / wire_bytes(g) / unit * unit, all = 0;
+          most = z->bucket_bytes / wire_bytes(z, g) / unit * unit, all = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
     ZeroMember *m = &g->member.at[i];
     m->count = type_count(&m->param->type) / (g->rounds.dim ? g->rounds.size : 1);

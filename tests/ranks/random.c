@@ -139,7 +139,8 @@ static int run_one(const char *file, uint64_t seed) {
   t.train =
       arena_printf(c->arena, "%s%s", draw(3) ? "" : "train.optim=lamb ",
                    SOME("", "", "", "", "", "plan.precision=bf16",
-                        "plan.precision=bf16 plan.precision.reduce=bf16", "plan.precision=f16"));
+                        "plan.precision=bf16 plan.precision.reduce=bf16",
+                        "plan.precision=bf16 plan.precision.reduce=f32", "plan.precision=f16"));
   t.plan.settings = arena_printf(
       c->arena, "%s%s%s", t.plan.settings,
       SOME("", "", "plan.zero.prefetch=1 ", "plan.zero.prefetch=2 ", "plan.zero.prefetch=4KiB "),

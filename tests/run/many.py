@@ -1,9 +1,10 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
-each), reduce (gradients travel in bf16, where that is computed in), flight (messages travel while kernels compute,
+each), reduce (gradients travel in that type, where bf16 is computed in), flight (messages travel while kernels compute,
 gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
-keep is split over tensor), pipe (layers over stages, four ranks of each at most, where layers keep all the same).
+keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
+is nothing for `part`, and `auto` has one stage).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -19,7 +20,7 @@ BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 1],
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
@@ -65,7 +66,8 @@ def variant(model):
 def kept(row):
     """What follows the stack's name: `auto` has two and a half times the layers' inputs, of a whole micro-batch."""
     budget = 40960 // row['parts'] // (2 if row['precision'] == 'bf16' else 1)
-    lines = {0: [], 1: ['.* keep = input'], 'part': ['[0..0] keep = input', '[1..1] keep = none'],
+    part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
+    lines = {0: [], 1: ['.* keep = input'], 'part': part,
              'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
     return [l + ' over tensor' for l in lines] if row.get('split') and row['tensor'] > 1 else lines
 
@@ -76,7 +78,7 @@ def flying(row):
 
 
 def stages(row):
-    few, alike = row.get('data', 1) * row.get('tensor', 1) <= 4, row['recompute'] not in ('part', 'auto')
+    few, alike = row.get('data', 1) * row.get('tensor', 1) <= 4, row['recompute'] != 'auto'
     return row.get('pipe', 1) if few and alike else 1
 
 
@@ -85,8 +87,8 @@ def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(ro
 
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
-    lines = [f'precision {row["precision"]}' + (' reduce = bf16' if row.get('data') and row.get('reduce')
-                                                and row['precision'] == 'bf16' else '')]
+    lines = [f'precision {row["precision"]}' + (f' reduce = {row["reduce"]}' if row.get('data')
+                                                and row.get('reduce') and row['precision'] == 'bf16' else '')]
     if row.get('data'):
         nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
         lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '')
