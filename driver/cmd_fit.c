@@ -170,7 +170,7 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
 
 /* The place is the line that would change. */
 static Span place_of(const LowerFacts *facts, const FitChange *c) {
-  if ((c->stage || c->near) && facts->zero.file) return facts->zero;
+  if ((c->stage || c->near || c->blocking) && facts->zero.file) return facts->zero;
   return c->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 

@@ -1,7 +1,7 @@
 /* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in
-   which they cost the least: layers gathered less far ahead, the next stages of zero, smaller
-   micro-batches, layers computed again from their inputs, all of these together, more ranks. A
-   try takes the program from its file to pass `memory` in a context of its own: a tenth of a
+   which they cost the least: layers gathered less far ahead, no message beside the computation, the
+   next stages of zero, smaller micro-batches, layers computed again from their inputs, all of these
+   together, more ranks. A try takes the program from its file to pass `memory` in a context of its own: a tenth of a
    second also for large models. What cannot be made so (a stage that an optimizer does not take,
    sizes that do not divide) is no answer. */
 #include "driver/fit.h"
@@ -47,6 +47,7 @@ static bool apply(Module *m, const FitChange *c) {
   if (c->keep_input && !*stacks) return false;
   if (c->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
   if (c->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)c->near - 1);
+  if (c->blocking) module_set(m, "plan.zero.overlap", "off");
   if (c->accumulate) module_set(m, "plan.zero.accumulate", "%s", c->accumulate);
   if (c->times <= 1) return true;
   if (axis < 0) return false;
@@ -134,6 +135,15 @@ static bool find_nearer(FitSearch *s, FitChange *c) {
   return false;
 }
 
+/* Gradients wait for one another then, and need no rings. */
+static bool find_blocking(FitSearch *s, FitChange *c) {
+  int64_t depth = flights_depth(s->m);
+  if (strcmp(module_setting(s->m, "plan.zero.overlap", "off"), "on")) return false;
+  c->blocking = true, c->near = depth > 0;
+  if (fits(s, c)) return true;
+  return c->blocking = false, c->near = 0, false;
+}
+
 static bool find_micro(FitSearch *s, FitChange *c) {
   c->micro = fit_largest_micro(s->o, s->m, *c, s->micro, s->capacity, &s->need);
   return c->micro > 0;
@@ -171,8 +181,8 @@ bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Bud
   s.micro = (int64_t)module_number(m, "plan.micro", (double)share);
   s.stage = axis < 0 ? LAST_STAGE : (int)module_number(m, "plan.zero", 0);
   *c = (FitChange){0};
-  bool found = find_nearer(&s, c) || find_stage(&s, c) || find_micro(&s, c) || find_input(&s, c) ||
-               find_together(&s, c, axis >= 0);
+  bool found = find_nearer(&s, c) || find_blocking(&s, c) || find_stage(&s, c) ||
+               find_micro(&s, c) || find_input(&s, c) || find_together(&s, c, axis >= 0);
   *out = s.need;
   return found;
 }
@@ -204,6 +214,7 @@ const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
     add_words(a, &text,
               arena_printf(a, "`zero %d over %s`", c->stage, *over ? over : m->mesh.at[axis].name));
   if (c->near) add_words(a, &text, arena_printf(a, "`prefetch = %lld`", (long long)c->near - 1));
+  if (c->blocking) add_words(a, &text, "`overlap = off`");
   if (c->micro) add_words(a, &text, arena_printf(a, "`micro %lld`", (long long)c->micro));
   if (c->keep_input)
     add_words(a, &text, arena_printf(a, "`recompute %s keep = input`", stack_paths(m)));

@@ -29,6 +29,7 @@ typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
   int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
+  bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */
   const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */

@@ -85,6 +85,10 @@ try:
     rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'], model=UNKNOWN)
     check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'MiB are rings: layers of loop @h.forward' in err
           and re.search(r'help: `prefetch = [12]` would need', err), err)
+    beside, alone = (plan('1GiB', ['micro 8', f'zero 3 overlap = {w}'], model=UNKNOWN)[1]['classes'][0]['bytes']['total']
+                     / 2**20 for w in ('on', 'off'))
+    rc, j, err = plan(f'{(beside + alone) / 2:.2f}MiB', ['micro 8', 'zero 3 overlap = on'], model=UNKNOWN)
+    check(rc == 3 and f'help: `overlap = off` would need {alone:.1f} MiB' in err and 'are rings: ' in err, err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
     check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
     # chosen by itself
