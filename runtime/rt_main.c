@@ -54,8 +54,8 @@ int main(int argc, char **argv) {
   r->whole = rt_whole_program(r->p);
   if (!rt_is_first(r)) be_silent(r);
   int status = run_command(r);
+  rt_data_close(&r->data); /* before the device, for whose tensors it may be reading */
   if (r->device.kind) rt_device_stop(&r->device);
-  rt_data_close(&r->data);
   rt_comm_close(&r->comm);
   if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
   exit(status); /* not return: the thread that waits for signals looks at `run` */

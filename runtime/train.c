@@ -33,6 +33,13 @@ typedef struct Train {
   Meter meter;
 } Train;
 
+static void trace_data(const Train *t) {
+  const Run *r = t->r;
+  double begin, end;
+  if (r->device.trace && rt_data_read_at(&r->data, &begin, &end))
+    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - t->began);
+}
+
 /* The data of the next step, before ranks ask each other whether it is to be: one that cannot read
    its part ends the run on all, with the state so far saved. */
 static bool fill(Train *t, Fault *f) {
@@ -42,7 +49,8 @@ static bool fill(Train *t, Fault *f) {
   t->began = rt_now(), t->waited = rt_comm_waited(&r->comm), f->code = 0;
   if (r->at.step >= t->steps) return true;
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
-  if (!r->o.at[OPT_overfit_batch].given)
+  trace_data(t);
+  if (!r->o.at[OPT_overfit_batch].given && r->at.step + 1 < t->steps)
     rt_data_ahead(&r->data, &r->data.train, cursor + r->data.batch, &r->at.seed);
   return true;
 }
@@ -375,6 +383,8 @@ static bool start(Train *t, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
+  bool beside = rt_data_beside(&r->data, &r->device, f);
+  if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);
   if (!rt_comm_decide(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_is_first(r)) return true;

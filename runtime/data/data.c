@@ -2,7 +2,7 @@
    cursor counts samples, so a resumed run, or one of another batch size, goes on exactly behind the
    last sample used. Indexes are checked against their dimension as they are read. Must not:
    allocate (this runs inside steps). */
-#include "data.h"
+#include "data_fill.h"
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include "shuffle.h"
@@ -128,30 +128,33 @@ static int64_t dealt_row(const rt_program *p, const rt_tensor *t, int64_t row) {
   return turn % ways * t->size[0] + turn / ways * t->part + row % t->part;
 }
 
+const rt_tensor *rt_data_local(const Data *d, const Device *device, const Feed *e) {
+  return &device->program->tensors[e->input - d->program->tensors];
+}
+
 /* A row of an input of which ranks hold different parts: other ranks' rows are passed over, other
    ranks' parts of a row are cut off. */
-static bool fill_part(const Data *d, const DataSet *s, const Device *device, const Feed *e,
-                      const rt_tensor *local, Window of, int64_t row, Fault *f) {
+static bool fill_part(const Filling *l, const Feed *e, char *to, Window of, int64_t row) {
+  const Device *device = l->device;
+  const rt_tensor *local = rt_data_local(l->d, device, e);
   PieceWalk walk = rt_pieces(device->program, local, rt_comm_rank(device->comm));
-  Piece mine, line = rt_piece_whole(d->program, e->input);
+  Piece mine, line = rt_piece_whole(l->d->program, e->input);
   row = dealt_row(device->program, local, row);
   if (!rt_piece_next(&walk, &mine) || row < mine.begin[0] || row >= mine.end[0]) return true;
-  if (!fill_feed(d, s, e, of, d->stage, f)) return false;
+  if (!fill_feed(l->d, l->s, e, of, l->stage, l->f)) return false;
   line.begin[0] = row, line.end[0] = row + 1, line.to = rt_piece_count(&line);
-  rt_piece_copy((int)local->elem, d->stage, &line, (int)local->elem, rt_tensor_write(device, local),
-                &mine);
+  rt_piece_copy((int)local->elem, l->stage, &line, (int)local->elem, to, &mine);
   return true;
 }
 
-static bool fill_sample(const Data *d, const DataSet *s, const Device *device, Window of,
-                        int64_t row, Fault *f) {
-  for (int i = 0; i < s->nfeeds; i++) {
-    const Feed *e = &s->feed[i];
-    const rt_tensor *local = &device->program->tensors[e->input - d->program->tensors];
-    char *to =
-        (char *)rt_tensor_write(device, local) + row * e->count * rt_elem_bytes((int)local->elem);
-    if (local->nsplits ? !fill_part(d, s, device, e, local, of, row, f)
-                       : !fill_feed(d, s, e, of, to, f))
+static bool fill_sample(const Filling *l, Window of, int64_t row) {
+  for (int i = 0; i < l->s->nfeeds; i++) {
+    const Feed *e = &l->s->feed[i];
+    const rt_tensor *local = rt_data_local(l->d, l->device, e);
+    char *to = l->to ? l->to[i] : rt_tensor_write(l->device, local);
+    int64_t bytes = e->count * rt_elem_bytes((int)local->elem);
+    if (local->nsplits ? !fill_part(l, e, to, of, row)
+                       : !fill_feed(l->d, l->s, e, of, to + row * bytes, l->f))
       return false;
   }
   return true;
@@ -164,16 +167,6 @@ static int64_t sample_at(const Data *d, const DataSet *s, int64_t place, const u
                             : sample;
 }
 
-/* What is read of mapped files, for a guard to call. */
-typedef struct Filling {
-  const Data *d;
-  const DataSet *s;
-  const Device *device;
-  int64_t first, count, rounds;
-  const uint64_t *seed;
-  Fault *f;
-} Filling;
-
 static bool fill(void *argument) {
   const Filling *l = argument;
   const DataSet *s = l->s;
@@ -182,7 +175,7 @@ static bool fill(void *argument) {
     Window of = {.seed = l->seed ? *l->seed : 0,
                  .epoch = l->seed ? (uint64_t)(place / s->samples) : 0,
                  .sample = (uint64_t)sample_at(l->d, s, place, l->seed)};
-    if (!fill_sample(l->d, s, l->device, of, row, l->f)) return false;
+    if (!fill_sample(l, of, row)) return false;
   }
   return true;
 }
@@ -192,8 +185,7 @@ static bool fill_rows(void *argument) {
   const Filling *l = argument;
   for (int64_t row = 0; row < l->d->batch; row++) {
     int64_t sample = l->first + (row < l->count * l->rounds ? row % l->count : 0);
-    if (!fill_sample(l->d, l->s, l->device, (Window){.sample = (uint64_t)sample}, row, l->f))
-      return false;
+    if (!fill_sample(l, (Window){.sample = (uint64_t)sample}, row)) return false;
   }
   return true;
 }
@@ -206,8 +198,8 @@ static bool fill_one(void *argument) {
     snprintf(name, sizeof name, "logits.%.200s", l->s->feed[i].input->name);
     const rt_tensor *t = rt_tensor_find(l->device->program, name);
     if (!t) continue; /* no output needs it */
-    if (!fill_feed(l->d, l->s, &l->s->feed[i], of, l->d->stage, l->f)) return false;
-    rt_tensor_keep(l->device, t, (int)l->s->feed[i].input->elem, l->d->stage);
+    if (!fill_feed(l->d, l->s, &l->s->feed[i], of, l->stage, l->f)) return false;
+    rt_tensor_keep(l->device, t, (int)l->s->feed[i].input->elem, l->stage);
   }
   return true;
 }
@@ -226,23 +218,42 @@ static bool lost_page(const DataSet *s, const uint8_t *at, Fault *f) {
 
 static bool guarded(bool (*read)(void *), Filling l) {
   const void *lost;
-  if (rt_map_read(l.d->guard, read, &l, &lost)) return true;
+  if (rt_map_read(l.guard, read, &l, &lost)) return true;
   return lost ? lost_page(l.s, lost, l.f) : false;
+}
+
+/* By this thread, into the inputs. */
+static Filling into_inputs(const Data *d, const DataSet *s, const Device *device, int64_t first,
+                           Fault *f) {
+  rt_data_settle(d);
+  return (Filling){.d = d,
+                   .s = s,
+                   .device = device,
+                   .stage = d->stage,
+                   .guard = d->guard,
+                   .first = first,
+                   .f = f};
 }
 
 bool rt_data_fill(const Data *d, const DataSet *s, const Device *device, int64_t cursor,
                   const uint64_t *seed, Fault *f) {
-  return guarded(fill, (Filling){d, s, device, cursor, 0, 0, seed, f});
+  bool ok;
+  if (rt_data_take(d, s, cursor, seed, &ok, f)) return ok;
+  Filling l = into_inputs(d, s, device, cursor, f);
+  l.seed = seed;
+  return guarded(fill, l);
 }
 
 bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, int64_t first,
                        int64_t count, int64_t rounds, Fault *f) {
-  return guarded(fill_rows, (Filling){d, s, device, first, count, rounds, NULL, f});
+  Filling l = into_inputs(d, s, device, first, f);
+  l.count = count, l.rounds = rounds;
+  return guarded(fill_rows, l);
 }
 
 bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
                       Fault *f) {
-  return guarded(fill_one, (Filling){d, s, device, sample, 0, 0, NULL, f});
+  return guarded(fill_one, into_inputs(d, s, device, sample, f));
 }
 
 /* Asks the system for the bytes of a window without waiting for them. */
@@ -253,10 +264,12 @@ static void fetch(const Window *w) {
   madvise((void *)begin, at + (uintptr_t)(w->count * a->width) - begin, MADV_WILLNEED);
 }
 
-void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed) {
-  for (int64_t row = 0; s->samples && row < d->batch; row++)
-    for (int i = 0; i < s->nstreams; i++) {
-      Window w = window_of(&s->stream[i], sample_at(d, s, cursor + row, seed));
+/* All windows are asked for before the first is read: a disk answers them side by side. */
+bool rt_data_read(Filling l) {
+  for (int64_t row = 0; l.s->samples && row < l.d->batch; row++)
+    for (int i = 0; i < l.s->nstreams; i++) {
+      Window w = window_of(&l.s->stream[i], sample_at(l.d, l.s, l.first + row, l.seed));
       fetch(&w);
     }
+  return guarded(fill, l);
 }

@@ -67,8 +67,10 @@ typedef struct Data {
   int64_t batch,
       tokens; /* samples per step; numbers of the first input per sample, 1 if it is no sequence */
   bool shuffle;
-  char *stage; /* room for one sample of an input */
+  int64_t longest; /* bytes of a sample of an input */
+  char *stage;     /* room for one */
   struct MapGuard *guard;
+  struct DataAhead *ahead; /* the thread that reads the next batch; NULL: none does */
 } Data;
 
 bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f);
@@ -83,8 +85,12 @@ bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, in
 /* Fills the inputs of entry `logits`, of one sample. */
 bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
                       Fault *f);
-/* Starts reading what rt_data_fill will want there; the step in between hides the disk. */
+/* From here on what rt_data_ahead asks for is read beside the computation (data_ahead.c). */
+bool rt_data_beside(Data *d, const Device *device, Fault *f);
+/* Starts reading what rt_data_fill will want there; the step in between hides it. */
 void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed);
+/* When the batch of the last rt_data_fill was read; false: it was not read beside anything. */
+bool rt_data_read_at(const Data *d, double *begin, double *end);
 void rt_data_close(Data *d);
 /* A number that differs where other files, or in another order, are read: sizes, begins and ends of
    all files, samples, shuffling. Not their names. */

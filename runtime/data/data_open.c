@@ -2,7 +2,7 @@
    a task makes them (data_task.c). Validation data is files of its own, or the end of every file.
    Everything is opened and checked before training begins; must not: read the numbers themselves
    (files may be huge). */
-#include "data.h"
+#include "data_fill.h"
 #include "runtime/base/file.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -334,7 +334,7 @@ bool rt_data_open(Data *d, const rt_program *p, const DataOptions *o, Fault *f) 
   if (!find_inputs(&q) || !read_options(&q)) return false;
   bool ok = q.ninputs == 0 || (uses_columns(&q) ? open_all_columns(&q) : open_task(&q));
   d->guard = rt_map_guard();
-  d->stage = rt_alloc((size_t)longest_sample(&q));
+  d->longest = longest_sample(&q), d->stage = rt_alloc((size_t)d->longest);
   return ok && count_samples(&d->train, f) && count_samples(&d->valid, f) && enough(&q);
 }
 
@@ -379,6 +379,7 @@ static void close_feeds(const DataSet *s) {
 
 void rt_data_close(Data *d) {
   bool shared = d->valid.feed == d->train.feed;
+  rt_data_ahead_close(d);
   close_set(&d->train), close_set(&d->valid);
   close_feeds(&d->train);
   if (!shared) close_feeds(&d->valid);

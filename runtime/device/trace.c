@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EVENTS = 1 << 20, COPY = -1, ZERO = -2, STEP = -3 };
+enum { MOST_EVENTS = 1 << 20, COPY = -1, ZERO = -2, STEP = -3, DATA = -4 };
 
 static int by_address(const void *a, const void *b) {
   const rt_kernel *x = *(const rt_kernel *const *)a, *y = *(const rt_kernel *const *)b;
@@ -120,6 +120,14 @@ void rt_trace_stepped(Trace *t, int64_t step) {
   t->recording = false, t->in_steps += end - t->step_start, t->steps++;
 }
 
+/* It was read while the step before ran. */
+void rt_trace_data(Trace *t, int64_t step, double start, double end, double waited) {
+  int line = t->workers ? t->workers : 1;
+  t->reading += end - start, t->for_data += waited;
+  if (t->event && step > t->first && step - 1 <= t->last)
+    record(t, (TraceEvent){DATA, (int)step, line, 0, start, end});
+}
+
 /* ---- the file ---- */
 
 static const TraceRow *row_of(const Trace *t, int what) {
@@ -130,8 +138,11 @@ static void write_event(const Trace *t, const TraceEvent *e, FILE *o) {
   fprintf(o,
           ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", e->worker + 1,
           1e6 * (e->start - t->opened), 1e6 * (e->end - e->start));
-  if (e->what == STEP) {
-    fprintf(o, "\"step %d\",\"cat\":\"step\"}", e->phase);
+  if (e->what == STEP || e->what == DATA) {
+    fprintf(o,
+            e->what == STEP ? "\"step %d\",\"cat\":\"step\"}"
+                            : "\"data of step %d\",\"cat\":\"data\"}",
+            e->phase);
     return;
   }
   rt_json_write(o, row_of(t, e->what)->name);
@@ -157,6 +168,10 @@ bool rt_trace_write(Trace *t, Fault *f) {
             ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
             "\"worker %d\"}}",
             i + 1, i);
+  fprintf(o,
+          ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
+          "\"data\"}}",
+          (t->workers ? t->workers : 1) + 1);
   for (int64_t i = 0; i < t->nevents; i++) write_event(t, &t->event[i], o);
   fprintf(o, "]}\n");
   fclose(o);
@@ -201,6 +216,9 @@ void rt_trace_table(const Trace *t) {
     fprintf(stderr, "; %lld steps took %.2f ms, %.2f ms each", (long long)t->steps,
             1e3 * t->in_steps, 1e3 * t->in_steps / (double)t->steps);
   fprintf(stderr, "\n");
+  if (t->reading > 0)
+    fprintf(stderr, "  data: %.2f ms of reading beside the steps, %.2f ms waited for\n",
+            1e3 * t->reading, 1e3 * t->for_data);
   free(done);
 }
 

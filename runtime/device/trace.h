@@ -5,9 +5,9 @@
 #include "pool.h"
 
 typedef struct TraceEvent {
-  int what;   /* number of a kernel; -1 copy, -2 zero, -3 a step */
+  int what;   /* number of a kernel; -1 copy, -2 zero, -3 a step, -4 data of one */
   int phase;  /* of the kernel; of a step: its number */
-  int worker; /* of a step: -1 */
+  int worker; /* of a step: -1; of data: behind all workers */
   int64_t chunks;
   double start, end;
 } TraceEvent;
@@ -31,6 +31,7 @@ typedef struct Trace {
   TraceEvent *event;
   int64_t nevents;
   double opened, in_steps, step_start;
+  double reading, for_data; /* seconds: of reading data beside steps, of waiting for it */
   int64_t steps;
 } Trace;
 
@@ -45,7 +46,9 @@ void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buff
                    double bytes);
 void rt_trace_step(Trace *t, int64_t step);    /* the step begins */
 void rt_trace_stepped(Trace *t, int64_t step); /* it ended */
-bool rt_trace_write(Trace *t, Fault *f);       /* the file, once, if its steps are over */
-void rt_trace_table(const Trace *t);           /* on stderr */
+/* The batch of that step was read from `start` to `end`, and then waited for. */
+void rt_trace_data(Trace *t, int64_t step, double start, double end, double waited);
+bool rt_trace_write(Trace *t, Fault *f); /* the file, once, if its steps are over */
+void rt_trace_table(const Trace *t);     /* on stderr */
 void rt_trace_close(Trace *t);
 #endif

@@ -184,6 +184,53 @@ static void test_windows(void **state) {
   rt_data_close(&d);
 }
 
+/* Batches that a thread has read beside something else: the same numbers, and what is wrong with
+   one is said when it is asked for. */
+static void test_ahead(void **state) {
+  const char *folder = *state;
+  uint8_t text[43];
+  for (int i = 0; i < 43; i++) text[i] = (uint8_t)i;
+  const char *path = file(folder, "ahead.txt", text, 43);
+  rt_setting s[] = {{"data.train", path},
+                    {"data.task", "next"},
+                    {"data.task.from", "tokens"},
+                    {"data.task.to", "targets"}};
+  rt_program p = program(token_inputs, 2, s, 4);
+  DataOptions o = {.shuffle = 1};
+  Data d;
+  Device dev;
+  Fault f;
+  uint64_t seed = 7, other = 8;
+  double begin, end;
+  assert_true(rt_data_open(&d, &p, &o, &f) &&
+              rt_device_start(&dev, &p, NULL, &(DeviceOptions){.threads = 1}, &f));
+  const int32_t *tokens = rt_tensor_read(&dev, &token_inputs[0]);
+  int32_t alone[4][2 * SEQ];
+  for (int i = 0; i < 4; i++) {
+    assert_true(rt_data_fill(&d, &d.train, &dev, 2 * i, &seed, &f));
+    memcpy(alone[i], tokens, sizeof alone[i]);
+  }
+  assert_true(rt_data_beside(&d, &dev, &f) && !rt_data_read_at(&d, &begin, &end));
+  for (int i = 0; i < 4; i++) { /* the third comes from elsewhere, as after an evaluation */
+    if (i != 2) rt_data_ahead(&d, &d.train, 2 * i, &seed);
+    else rt_data_ahead(&d, &d.train, 2 * i, &other);
+    assert_true(rt_data_fill_rows(&d, &d.train, &dev, 0, 1, 1, &f) && tokens[0] == 0);
+    assert_true(rt_data_fill(&d, &d.train, &dev, 2 * i, &seed, &f));
+    assert_memory_equal(alone[i], tokens, sizeof alone[i]);
+    assert_true(rt_data_read_at(&d, &begin, &end) == (i != 2));
+  }
+  FILE *again = fopen(path, "r+b"); /* in the last window an index that is too large */
+  assert_true(again && !fseek(again, 38, SEEK_SET) && fputc(200, again) == 200 && !fclose(again));
+  rt_data_ahead(&d, &d.train, 9, NULL);
+  assert_true(rt_data_fill(&d, &d.train, &dev, 0, NULL, &f));
+  rt_data_ahead(&d, &d.train, 9, NULL);
+  assert_false(rt_data_fill(&d, &d.train, &dev, 9, NULL, &f));
+  assert_true(f.code == 204 && f.position == 38 && strstr(f.what, "200"));
+  rt_data_ahead(&d, &d.train, 0, NULL); /* ends while it is read */
+  rt_data_close(&d);
+  rt_device_stop(&dev);
+}
+
 static void test_index_limit(void **state) {
   const char *folder = *state;
   uint8_t text[30] = {0};
@@ -264,9 +311,10 @@ static void test_processor(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_processor),   cmocka_unit_test(test_pool),
-      cmocka_unit_test(test_pool_stops),  cmocka_unit_test(test_permutation),
-      cmocka_unit_test(test_philox),      cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_index_limit), cmocka_unit_test(test_columns)};
+      cmocka_unit_test(test_processor),  cmocka_unit_test(test_pool),
+      cmocka_unit_test(test_pool_stops), cmocka_unit_test(test_permutation),
+      cmocka_unit_test(test_philox),     cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_ahead),      cmocka_unit_test(test_index_limit),
+      cmocka_unit_test(test_columns)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,28 @@
+/* Filling, for the files of this folder that fill inputs: data.c does, data_ahead.c in a thread. */
+#ifndef SHARDC_RT_DATA_FILL_H
+#define SHARDC_RT_DATA_FILL_H
+#include "data.h"
+
+typedef struct Filling { /* of a batch; what is read of mapped files, for a guard to call */
+  const Data *d;
+  const DataSet *s;
+  const Device *device;
+  char *const *to; /* by feed: where; NULL: the tensors themselves */
+  char *stage;     /* room for one sample of an input */
+  struct MapGuard *guard;
+  int64_t first, count, rounds;
+  const uint64_t *seed;
+  Fault *f;
+} Filling;
+
+bool rt_data_read(Filling l); /* samples first .. first + batch - 1, as rt_data_fill does */
+const rt_tensor *rt_data_local(const Data *d, const Device *device, const Feed *e);
+
+typedef struct DataAhead DataAhead;
+/* What is being read is over; then nobody else reads. */
+void rt_data_settle(const Data *d);
+/* Has this batch been read already? Then it is in the inputs, or f says why not (*ok). */
+bool rt_data_take(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed, bool *ok,
+                  Fault *f);
+void rt_data_ahead_close(Data *d);
+#endif
