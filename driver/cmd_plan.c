@@ -175,6 +175,7 @@ static void say_time(const Planned *p) {
                  ? arena_printf(p->m->arena, " and %.3g s hidden", t->axis[i] - t->exposed[i])
                  : "",
              axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
+  if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
   printf("\n");
 }
 
@@ -261,7 +262,7 @@ static void put_time(const Planned *p) {
   put_axis_seconds(p, t->axis);
   printf("},\"exposed\":{");
   put_axis_seconds(p, t->exposed);
-  printf("}},");
+  printf("},\"slowed\":%.6g},", t->slowed);
 }
 
 static void put_accumulation(const Planned *p) {

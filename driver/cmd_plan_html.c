@@ -165,6 +165,7 @@ static void put_work(FILE *o, const Planned *p) {
     put_seconds(o, arena_printf(p->m->arena, "over %s, hidden beside the computation", axis),
                 t->axis[i] - t->exposed[i]);
   }
+  put_seconds(o, "slower beside messages that processors carry", t->slowed);
   put_seconds(o, "at least", t->total);
   fputs("</table>\n", o);
 }

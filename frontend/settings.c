@@ -79,6 +79,7 @@ const char *setting_type_text(SettingType t) {
       "a number of layers, or of bytes, such as 512MiB",
       "bytes per second, such as 300GB/s",
       "operations per second, such as 312TFLOPS",
+      "a time, such as 20us",
       "`on` or `off`",
       "a word",
       "a name",

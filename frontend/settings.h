@@ -18,8 +18,9 @@ typedef enum SettingType {
   TYPE_AHEAD, /* layers, or bytes */
   TYPE_RATE,
   TYPE_FLOPS,
-  TYPE_SWITCH, /* on, off */
-  TYPE_WORD,   /* one of the CHOICE rows */
+  TYPE_SECONDS, /* 20us */
+  TYPE_SWITCH,  /* on, off */
+  TYPE_WORD,    /* one of the CHOICE rows */
   TYPE_NAME,
   TYPE_NAMES, /* names, or the bare words behind `over` */
   TYPE_PATHS,

@@ -175,6 +175,7 @@ static bool number_fits(SettingType t, const AstNumber *n) {
     return whole_number(n, 0) || (n->unit == UNIT_BYTES && number_fits(TYPE_BYTES, n));
   case TYPE_RATE: return n->unit == UNIT_BYTES_PER_SECOND && n->value > 0;
   case TYPE_FLOPS: return n->unit == UNIT_FLOPS && n->value > 0;
+  case TYPE_SECONDS: return n->unit == UNIT_SECONDS && n->value >= 0;
   default: return false;
   }
 }

@@ -3,8 +3,9 @@
    A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
    the kernels have come to its start and the messages before it are over, and takes its bytes over
    the slowest link of its axis. A wait moves the kernels' clock to the end of its message; which
-   axis that waiting counts for follows from what travels meanwhile. Rounds that the list leaves out
-   count as those before them; they are not drawn. Launches, latency and neighbours are not in it:
+   axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank carry
+   its messages themselves (`link cpu`), kernels are slower by that share while one travels. Rounds that the list leaves out
+   count as those before them; they are not drawn. Launches and neighbours are not in it:
    bounds, as the other times of a plan. */
 #include "lanes.h"
 #include "count.h"
@@ -46,9 +47,40 @@ static void add_span(Clocks *c, int axis, double from, double to, const Event *e
   if (to > c->lanes->shown) c->lanes->shown = to;
 }
 
+/* The first of the messages on their way after a time; the number of spans: none is. */
+static uint32_t first_behind(const Clocks *c, double time) {
+  uint32_t first = c->lanes->span.n;
+  for (uint32_t i = first; i-- > 0;) {
+    const LaneSpan *s = &c->lanes->span.at[i];
+    if (s->axis >= 0 && s->to <= time) break;
+    if (s->axis >= 0) first = i;
+  }
+  return first;
+}
+
+/* When so many seconds of computation are over: slower while a message is carried. */
+static double computed(const Clocks *c, double time, double left) {
+  for (uint32_t i = first_behind(c, time); i < c->lanes->span.n; i++) {
+    const LaneSpan *s = &c->lanes->span.at[i];
+    if (s->axis < 0 || s->to <= time) continue;
+    double alone = s->from > time ? s->from - time : 0;
+    if (left <= alone) break;
+    left -= alone, time += alone;
+    double speed = 1 - message_load(c->m, c->x, s->axis), beside = (s->to - time) * speed;
+    if (left < beside) return time + left / speed;
+    left -= beside, time = s->to;
+  }
+  return time + left;
+}
+
 static void run(Clocks *c, const Event *e) {
   double from = c->kernels;
-  if (event_op(e)->code == OP_kernel) c->kernels += kernel_seconds(c, event_op(e)->callee);
+  double takes = event_op(e)->code == OP_kernel ? kernel_seconds(c, event_op(e)->callee) : 0;
+  c->kernels = from + takes;
+  if (c->x->carries > 0) {
+    double until = computed(c, from, takes);
+    c->lanes->slowed += until - c->kernels, c->kernels = until;
+  }
   add_span(c, -1, from, c->kernels, e);
 }
 
@@ -81,6 +113,7 @@ static void skip(Clocks *c, const Event *e) {
     c->lanes->busy[i] += periods * (c->lanes->busy[i] - before->busy[i]);
     c->lanes->exposed[i] += periods * (c->lanes->exposed[i] - before->exposed[i]);
   }
+  c->lanes->slowed += periods * (c->lanes->slowed - before->slowed);
   vec_push(c->m->arena, c->lanes->cut, (LaneBreak){c->kernels, e->rounds});
 }
 
@@ -123,4 +156,5 @@ void lanes_hide(const Lanes *l, const Module *m, StepTime *t) {
     double exposed = l->exposed[i] < least ? l->exposed[i] : t->axis[i];
     t->total -= t->axis[i] - exposed, t->exposed[i] = exposed;
   }
+  t->slowed = l->slowed, t->total += l->slowed;
 }

@@ -22,13 +22,14 @@ typedef struct Lanes {
   VEC(LaneBreak) cut;
   double shown;                             /* seconds that the spans take */
   double busy[MAX_MESH], exposed[MAX_MESH]; /* of a run: messages; what kernels wait for them */
+  double slowed; /* by which kernels take longer, since the processors carry messages, too */
 } Lanes;
 
 /* Of the entry of the events; nothing if the machine does not say how fast it is. */
 Lanes lanes_of(const Module *m, const Machine *x, const EventList *events);
 /* Of the entry that is a step, after pass `memory`. */
 Lanes plan_lanes(const Module *m, const Machine *x);
-/* Takes what is hidden out of a step's time. */
+/* Takes what is hidden out of a step's time, and adds what hiding costs. */
 void lanes_hide(const Lanes *l, const Module *m, StepTime *t);
 
 #endif

@@ -4,8 +4,11 @@
    ranks of a node share its memory, and peaks are the node's. Ranks stand in nodes one after
    another, the first axis of the mesh varies fastest. A ring over an axis that leaves the node is
    as fast as its slowest link: of a node's way out it has the share of the ranks that it joins
-   there. Times are bounds: peaks that are reached, messages that never wait. */
+   there, and no faster than a processor that carries its bytes. Each of its hops has the latency of
+   the link (alpha-beta model; Hockney). Times are bounds: peaks that are reached, messages that
+   never wait. */
 #include "machine.h"
+#include "message.h"
 #include "placement.h"
 
 enum { GPU_RESERVE = 1536 };
@@ -31,6 +34,7 @@ Machine plan_machine(const Module *m) {
   x.flops = number(m, arena_printf(m->arena, "node.%s", type)) / share;
   x.hbm = number(m, "node.hbm") / share;
   x.intra = number(m, "link.intra"), x.inter = number(m, "link.inter");
+  x.latency = number(m, "link.latency"), x.carries = number(m, "link.cpu");
   return x;
 }
 
@@ -59,13 +63,26 @@ static double rate_over(const Module *m, const Machine *x, int axis) {
   int64_t k = joined(m, x, axis);
   if (!axis_crosses(m, x, axis) || x->inter <= 0) return x->intra;
   double out = x->inter * (double)k / (double)x->in_node;
+  if (x->carries > 0 && x->carries < out) out = x->carries;
   return k > 1 && x->intra > 0 && x->intra < out ? x->intra : out;
 }
 
+static double hops_of(OpCode kind, double n) {
+  return op_is_hop(kind) ? 1 : kind == OP_all_reduce ? 2 * (n - 1) : n - 1;
+}
+
 /* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
-static double seconds_over(const Module *m, const Machine *x, int axis, double bytes) {
+static double seconds_over(const Module *m, const Machine *x, int axis, OpCode kind, double calls,
+                           double bytes) {
   double n = (double)m->mesh.at[axis].size, rate = rate_over(m, x, axis);
-  return rate > 0 ? bytes * (n - 1) / n / rate : 0;
+  double late = axis_crosses(m, x, axis) ? calls * hops_of(kind, n) * x->latency : 0;
+  return rate > 0 ? bytes * (n - 1) / n / rate + late : 0;
+}
+
+double message_load(const Module *m, const Machine *x, int axis) {
+  if (x->carries <= 0 || !axis_crosses(m, x, axis)) return 0;
+  double workers = m->target.workers > 1 ? (double)m->target.workers : 1;
+  return rate_over(m, x, axis) / x->carries / workers;
 }
 
 bool machine_is_known(const Module *m, const Machine *x) {
@@ -76,11 +93,13 @@ bool machine_is_known(const Module *m, const Machine *x) {
 
 double message_seconds(const Module *m, const Machine *x, const Fn *f, const Op *o) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
-  return seconds_over(m, x, axis, message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));
+  Message one = message_of(f, o);
+  return seconds_over(m, x, axis, o->code, (double)(one.times * one.pieces),
+                      message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));
 }
 
 static bool add_messages(StepTime *t, const Module *m, const Machine *x, const Traffic *sent) {
-  double seconds = seconds_over(m, x, sent->axis, sent->bytes);
+  double seconds = seconds_over(m, x, sent->axis, sent->kind, sent->calls, sent->bytes);
   t->axis[sent->axis] += seconds, t->exposed[sent->axis] += seconds;
   return seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }

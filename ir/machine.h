@@ -9,6 +9,8 @@ typedef struct Machine {
   int64_t in_node;         /* ranks that share a node */
   bool gpus;
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
+  double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
+                              network carries messages by itself */
 } Machine;
 
 Machine plan_machine(const Module *m);
@@ -17,14 +19,17 @@ int64_t plan_capacity(const Machine *x); /* memory without reserve; 0: not known
 typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
-  double total; /* computation beside memory, then what it waits for; 0: something is not known */
+  double slowed; /* by these the computation takes longer beside messages that processors carry */
+  double total;  /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
 /* traffic and count are those of m after pass `memory`. Nothing is hidden (lanes.h). */
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
                    double bytes);
 double message_seconds(const Module *m, const Machine *x, const Fn *f,
-                       const Op *o);                      /* 0: unknown */
+                       const Op *o); /* 0: unknown */
+/* Of a rank's processors, the share that carries a message over the axis while it is on its way. */
+double message_load(const Module *m, const Machine *x, int axis);
 bool machine_is_known(const Module *m, const Machine *x); /* peak, and a link for every axis */
 bool axis_crosses(const Module *m, const Machine *x, int axis); /* leaves the node */
 #endif

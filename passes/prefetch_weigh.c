@@ -53,7 +53,8 @@ static void apply_all(Weighing *w) {
 
 /* ---- what is hidden ---- */
 
-/* Seconds in which kernels wait for messages, in all entries together. */
+/* Seconds in which kernels wait for messages, or by which they are slower beside some, in all entries
+   together. */
 static double exposed(Weighing *w) {
   double sum = 0;
   for (uint32_t i = 0; i < w->m->fns.n; i++) {
@@ -61,6 +62,7 @@ static double exposed(Weighing *w) {
     EventList l = events_in_order(w->m, w->m->fns.at[i]);
     Lanes lanes = lanes_of(w->m, &w->machine, &l);
     for (uint32_t k = 0; k < w->m->mesh.n; k++) sum += lanes.exposed[k];
+    sum += lanes.slowed;
   }
   return sum;
 }

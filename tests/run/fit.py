@@ -133,6 +133,30 @@ try:
         check(rc == 0 and (hidden > 0.1 * t['over']['data'] if hides else hidden == 0), f'{words}: {t} {err}')
         check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['exposed']['data']) < 1e-4 * t['compute'],
               f'{t}')
+    # what carries messages slows kernels, by its share of the workers while they travel; hops have a latency
+    inter = MODEL.replace('node gpus = 4', 'node cpus = 1').replace(' arch = sm_80', '').replace('hbm = 100GB/s', '').replace(
+        'on box nodes = 64', 'on box nodes = 8').replace('intra = 100GB/s inter = 40GB/s', 'inter = 40GB/s%s')
+    words = ['micro 8', 'zero 3 prefetch = 1 overlap = on']
+
+    def seconds(link, workers):
+        rc, j, err = plan('1GiB', words, '--workers', workers, model=inter.replace('40GB/s%s', '40GB/s' + link))
+        check(rc == 0, err)
+        return j['seconds_per_step'], j['seconds']
+    _, t = seconds('', '1')
+    hidden = t['over']['data'] - t['exposed']['data']
+    check(t['slowed'] == 0 and hidden > 0, t)
+    for workers in 1, 4:
+        total, u = seconds(' cpu = 80GB/s', str(workers))             # half of a processor while they travel
+        beside = u['over']['data'] - u['exposed']['data']
+        check(u['over'] == t['over'] and abs(u['slowed'] - beside / 2 / workers) < 0.02 * beside
+              and abs(total - u['compute'] - u['exposed']['data'] - u['slowed']) < 1e-3 * total, f'{workers}: {t} {u}')
+    _, u = seconds(' cpu = 20GB/s', '1')                          # it carries less than the link does
+    check(abs(u['over']['data'] - 2 * t['over']['data']) < 1e-3 * t['over']['data'], f'{t} {u}')
+    check(u['exposed'] == u['over'] and not u['slowed'], f'what takes all of a processor hides nothing: {u}')
+    sent = plan('1GiB', words, '--workers', '1', model=inter.replace('40GB/s%s', '40GB/s'))[1]['communication'][0]
+    calls = sum(c['calls'] * (14 if c['kind'] == 'all_reduce' else 7) for c in sent['collectives'])
+    _, u = seconds(' latency = 20us', '1')
+    check(abs(u['over']['data'] - t['over']['data'] - calls * 20e-6) < 1e-6, f'{calls}: {t} {u}')
     # weighed: a layer ahead that hides nothing more is not gathered, whatever is asked; what stays says why
     one, three = (plan('1GiB', ['micro 8', f'zero 3 prefetch = {n} overlap = on'])[1] for n in (1, 3))
     check(one == three and one['flights']['ahead'][0]['layers'] == 1, f'{one}\n{three}')
