@@ -405,6 +405,11 @@ static bool mpi_join(Comm *c, Fault *f) {
   const char *late = getenv("SHARDC_LATE"), *debug = getenv("SHARDC_DEBUG");
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &have))
     return rt_fault(f, 107, "MPI cannot start");
+  if (c->flight && have < MPI_THREAD_FUNNELED) {
+    rt_fault(f, 101, "messages are to run beside the computation, and this MPI allows one thread");
+    return rt_help(f,
+                   "an MPI with MPI_THREAD_FUNNELED, or a plan without `overlap` and `prefetch`");
+  }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &world);
   if (rank != c->launch.rank || world != c->launch.world) {
     rt_fault(f, 101, "MPI says rank %d of %d, but %s says rank %d of %d", rank, world,

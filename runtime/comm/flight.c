@@ -7,19 +7,22 @@
    fixed length; who finds it full waits. Starts of a row of the table are over in their order, so a
    number of starts over and a number of starts waited for are all that a wait needs.
 
-   Signals are the main thread's. Must not: allocate after the start; end the process, but by what a
+   SHARDC_DEBUG=rest lets it rest for up to a millisecond before each message that was started: no
+   number may depend on when one arrives. Signals are the main thread's. Must not: allocate after the start; end the process, but by what a
    communicator does when it has lost another rank. */
 #include "flight.h"
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { QUEUE = 256, TURN = 100000 }; /* jobs; nanoseconds */
+enum { QUEUE = 256, TURN = 100000, REST = 1000000 }; /* jobs; nanoseconds */
 
 struct RtFlight {
   pthread_t thread;
@@ -29,6 +32,8 @@ struct RtFlight {
   int64_t asked, done;      /* jobs */
   int64_t *landed, *waited; /* by row: starts that are over; starts waited for */
   _Atomic bool awaited;
+  bool rests;
+  uint64_t random; /* for how long */
 };
 
 /* This thread has little to do at a time, on processors that are busy with kernels, and other ranks
@@ -46,6 +51,11 @@ static void ask_for_short_turns(void) {
   prctl(PR_SET_TIMERSLACK, 1000L);
 }
 
+static void rest(RtFlight *x) {
+  x->random = x->random * 6364136223846793005u + 1442695040888963407u;
+  nanosleep(&(struct timespec){0, (long)((x->random >> 33) % REST)}, NULL);
+}
+
 static void *communicate(void *flight) {
   RtFlight *x = flight;
   ask_for_short_turns();
@@ -54,6 +64,7 @@ static void *communicate(void *flight) {
     while (x->asked == x->done) pthread_cond_wait(&x->more, &x->lock);
     const RtJob *j = &x->job[x->done % QUEUE];
     pthread_mutex_unlock(&x->lock);
+    if (x->rests && j->row >= 0) rest(x);
     j->run(j);
     pthread_mutex_lock(&x->lock);
     if (j->row >= 0) x->landed[j->row]++;
@@ -65,7 +76,10 @@ static void *communicate(void *flight) {
 
 RtFlight *rt_flight_open(int rows, Fault *f) {
   RtFlight *x = rt_alloc(sizeof *x);
+  const char *debug = getenv("SHARDC_DEBUG");
   sigset_t all, old;
+  x->rests = debug && strstr(debug, "rest");
+  x->random = (uint64_t)(1e9 * rt_now()) ^ (uint64_t)getpid() << 32;
   x->landed = rt_alloc(sizeof *x->landed * (size_t)(rows + 1));
   x->waited = rt_alloc(sizeof *x->waited * (size_t)(rows + 1));
   pthread_mutex_init(&x->lock, NULL);

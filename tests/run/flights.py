@@ -1,8 +1,9 @@
 """Messages in flight between processes: python3 flights.py SHARDC [KILLS]
 
 A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages beside the computation, over
-local and MPI: losses, weights and states are those without, to the bit; what is touched is what was predicted, rings
-included; what is sent is the same. Then a rank is killed, or stopped and killed, at a random instant: the others leave,
+local and MPI: losses, weights and states are those without, to the bit, also where the communicating threads rest
+for random times; what is touched is what was predicted, rings included; what is sent is the same. An MPI that allows one
+thread is refused. Then a rank is killed, or stopped and killed, at a random instant: the others leave,
 name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
@@ -32,10 +33,10 @@ def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name
                                     cwd=folder)
 
 
-def train(exe, before, steps='6'):
+def train(exe, before, steps='6', env={}):
     said = ''.join(run(*before, f'./{exe}', *(['--'] if 'run' in before else []), 'train', '--steps', steps,
                        '--threads', '1', '--out', f'out {exe}', '--check-memory', '--profile',
-                       cwd=folder, env=MPI))
+                       cwd=folder, env=dict(MPI, **env)))
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
     check(re.search(r'^axis data .* s, \d+\.\d{3} s waited for$', said, re.M), f'{exe}: not told what was waited for')
@@ -52,15 +53,34 @@ def same_bits():
     for name in PLANS:
         compile_(name, name)
         found[name] = train(name, (SHARDC, 'run', '-n', '4'))
+        shutil.rmtree(f'{folder}/out {name}')
+    for name in 'ahead', 'on':                                                        # messages that come at any time
+        found[f'{name}, resting'] = train(name, (SHARDC, 'run', '-n', '4'), env={'SHARDC_DEBUG': 'rest'})
+        shutil.rmtree(f'{folder}/out {name}')
     if shutil.which('mpirun') and shutil.which('mpicc'):
         compile_('on', 'mpi', '--comm', 'mpi')
         found['mpi'] = train('mpi', ('mpirun', '--oversubscribe', '-n', '4'))
+        one_thread()
     files, sent, room = found['off']
     for name, (f, s, r) in found.items():
         check(f == files, f'{name}: other bits than without')
         check(s == sent, f'{name} sends {s}, without {sent}')
         check(name == 'off' or r['step'] > room['step'], f'{name}: {r} bytes, without {room}')
     return len(found)
+
+
+def one_thread():
+    open(f'{folder}/one.c', 'w').write('''#include <mpi.h>
+int MPI_Init_thread(int *n, char ***a, int want, int *have) {
+  int r = PMPI_Init_thread(n, a, want, have);
+  return *have = MPI_THREAD_SINGLE, r;
+}
+''')
+    run('mpicc', '-shared', '-fPIC', 'one.c', '-o', 'one.so', cwd=folder)
+    p = subprocess.run(['mpirun', '--oversubscribe', '-n', '4', './mpi', 'train', '--steps', '2', '--out', 'one'],
+                       cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, **MPI, LD_PRELOAD='./one.so', NO_COLOR='1'))
+    check(p.returncode == 3 and 'error[R0101]: ' in p.stderr and 'this MPI allows one thread' in p.stderr, p.stderr)
 
 
 def start(job):
