@@ -1,9 +1,9 @@
 /* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in
    which they cost the least: layers gathered less far ahead, no message beside the computation, the
    next stages of zero, smaller micro-batches, layers computed again from their inputs, all of these
-   together, more ranks. A try takes the program from its file to pass `memory` in a context of its own: a tenth of a
-   second also for large models. What cannot be made so (a stage that an optimizer does not take,
-   sizes that do not divide) is no answer. */
+   together, more ranks. A try takes the program from its file to pass `memory` in a context of its
+   own: a tenth of a second also for large models. What cannot be made so (a stage that an optimizer
+   does not take, sizes that do not divide) is no answer. */
 #include "driver/fit.h"
 #include "ir/flight.h"
 #include "ir/placement.h"

@@ -3,10 +3,10 @@
    A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
    the kernels have come to its start and the messages before it are over, and takes its bytes over
    the slowest link of its axis. A wait moves the kernels' clock to the end of its message; which
-   axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank carry
-   its messages themselves (`link cpu`), kernels are slower by that share while one travels. Rounds that the list leaves out
-   count as those before them; they are not drawn. Launches and neighbours are not in it:
-   bounds, as the other times of a plan. */
+   axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank
+   carry its messages themselves (`link cpu`), kernels are slower by that share while one travels.
+   Rounds that the list leaves out count as those before them; they are not drawn. Launches and
+   neighbours are not in it: bounds, as the other times of a plan. */
 #include "lanes.h"
 #include "count.h"
 #include "flight.h"

@@ -53,8 +53,8 @@ static void apply_all(Weighing *w) {
 
 /* ---- what is hidden ---- */
 
-/* Seconds in which kernels wait for messages, or by which they are slower beside some, in all entries
-   together. */
+/* Seconds in which kernels wait for messages, or by which they are slower beside some, in all
+   entries together. */
 static double exposed(Weighing *w) {
   double sum = 0;
   for (uint32_t i = 0; i < w->m->fns.n; i++) {

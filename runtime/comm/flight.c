@@ -8,8 +8,8 @@
    number of starts over and a number of starts waited for are all that a wait needs.
 
    SHARDC_DEBUG=rest lets it rest for up to a millisecond before each message that was started: no
-   number may depend on when one arrives. Signals are the main thread's. Must not: allocate after the start; end the process, but by what a
-   communicator does when it has lost another rank. */
+   number may depend on when one arrives. Signals are the main thread's. Must not: allocate after
+   the start; end the process, but by what a communicator does when it has lost another rank. */
 #include "flight.h"
 #include <pthread.h>
 #include <sched.h>

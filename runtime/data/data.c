@@ -264,7 +264,7 @@ static void fetch(const Window *w) {
   madvise((void *)begin, at + (uintptr_t)(w->count * a->width) - begin, MADV_WILLNEED);
 }
 
-/* All windows are asked for before the first is read: a disk answers them side by side. */
+/* All windows are asked for before the first is read: a disk answers them together. */
 bool rt_data_read(Filling l) {
   for (int64_t row = 0; l.s->samples && row < l.d->batch; row++)
     for (int i = 0; i < l.s->nstreams; i++) {

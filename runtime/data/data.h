@@ -85,7 +85,7 @@ bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, in
 /* Fills the inputs of entry `logits`, of one sample. */
 bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
                       Fault *f);
-/* From here on what rt_data_ahead asks for is read beside the computation (data_ahead.c). */
+/* From here on what rt_data_ahead asks for is read beside the computation (data_prefetch.c). */
 bool rt_data_beside(Data *d, const Device *device, Fault *f);
 /* Starts reading what rt_data_fill will want there; the step in between hides it. */
 void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed);

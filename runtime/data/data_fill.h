@@ -1,4 +1,4 @@
-/* Filling, for the files of this folder that fill inputs: data.c does, data_ahead.c in a thread. */
+/* Filling, for the files of this folder that fill inputs: data.c does, data_prefetch.c in a thread. */
 #ifndef SHARDC_RT_DATA_FILL_H
 #define SHARDC_RT_DATA_FILL_H
 #include "data.h"

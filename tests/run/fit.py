@@ -85,8 +85,8 @@ try:
     rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'], model=UNKNOWN)
     check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'MiB are rings: layers of loop @h.forward' in err
           and re.search(r'help: `prefetch = [12]` would need', err), err)
-    beside, alone = (plan('1GiB', ['micro 8', f'zero 3 overlap = {w}'], model=UNKNOWN)[1]['classes'][0]['bytes']['total']
-                     / 2**20 for w in ('on', 'off'))
+    rows = [plan('1GiB', ['micro 8', f'zero 3 overlap = {w}'], model=UNKNOWN)[1] for w in ('on', 'off')]
+    beside, alone = (j['classes'][0]['bytes']['total'] / 2**20 for j in rows)
     rc, j, err = plan(f'{(beside + alone) / 2:.2f}MiB', ['micro 8', 'zero 3 overlap = on'], model=UNKNOWN)
     check(rc == 3 and f'help: `overlap = off` would need {alone:.1f} MiB' in err and 'are rings: ' in err, err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
@@ -134,8 +134,8 @@ try:
         check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['exposed']['data']) < 1e-4 * t['compute'],
               f'{t}')
     # what carries messages slows kernels, by its share of the workers while they travel; hops have a latency
-    inter = MODEL.replace('node gpus = 4', 'node cpus = 1').replace(' arch = sm_80', '').replace('hbm = 100GB/s', '').replace(
-        'on box nodes = 64', 'on box nodes = 8').replace('intra = 100GB/s inter = 40GB/s', 'inter = 40GB/s%s')
+    inter = MODEL.replace('node gpus = 4 arch = sm_80', 'node cpus = 1').replace('hbm = 100GB/s', '').replace(
+        'nodes = 64', 'nodes = 8').replace('intra = 100GB/s inter = 40GB/s', 'inter = 40GB/s%s')
     words = ['micro 8', 'zero 3 prefetch = 1 overlap = on']
 
     def seconds(link, workers):

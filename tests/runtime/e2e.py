@@ -126,7 +126,7 @@ def case_trace():
     check(all(begin <= e['ts'] <= e['ts'] + e['dur'] <= end + 0.01 for e in kernels), 'kernels lie within')
     data = [e for e in events if e.get('cat') == 'data']
     check([e['name'] for e in data] == ['data of step 4', 'data of step 5', 'data of step 6']
-          and all(e['ts'] < s['ts'] + s['dur'] for e, s in zip(data, steps)), f'batches are read beside the steps before theirs: {data}')
+          and all(e['ts'] < s['ts'] + s['dur'] for e, s in zip(data, steps)), f'read beside the steps before: {data}')
     check(re.search(r'^  data: [\d.]+ ms of reading beside the steps, [\d.]+ ms waited for$', out, re.M), 'how long')
     for name, phase, chunks in ('forward', 0, 8), ('forward', 1, 1), ('update', 0, 16):
         n = sum(e['args']['chunks'] for e in kernels if e['name'] == name and e['args']['phase'] == phase)

@@ -7,8 +7,8 @@
    wrong is said when the batch is asked for; then it may never be. Only one thread reads mapped
    files at a time, since a guard of theirs (runtime/base/mapped.c) is the process's.
 
-   Signals are for the other threads, but for those that the thread itself causes. Must not: allocate
-   after the start; speak with other ranks or with a GPU. */
+   Signals are for the other threads, but for those that the thread itself causes. Must not:
+   allocate after the start; speak with other ranks or with a GPU. */
 #include "data_fill.h"
 #include "runtime/base/file.h"
 #include <pthread.h>
