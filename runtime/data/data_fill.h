@@ -1,4 +1,4 @@
-/* Filling, for the files of this folder that fill inputs: data.c does, data_prefetch.c in a thread. */
+/* Filling inputs, for the files that do: data.c, and the thread of data_prefetch.c. */
 #ifndef SHARDC_RT_DATA_FILL_H
 #define SHARDC_RT_DATA_FILL_H
 #include "data.h"
