@@ -94,6 +94,7 @@ bool rt_start_device(Run *r, Fault *f) {
                      .check = check,
                      .no_graph = r->o.at[OPT_no_graph].given,
                      .careful = debugging("launch"),
+                     .waited = debugging("waited"),
                      .kernels = text_option(r, OPT_kernels)};
   bool ok = choose_device(r, &o, f) && rt_device_start(&r->device, r->p, &r->comm, &o, f) &&
             start_trace(r, f);

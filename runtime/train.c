@@ -55,6 +55,12 @@ static bool fill(Train *t, Fault *f) {
   return true;
 }
 
+/* Of the step that was run, seconds for which its kernels waited for messages. */
+static double waited(const Train *t) {
+  const Device *d = &t->r->device;
+  return d->kind->waited ? d->kind->waited(d) : rt_comm_waited(&t->r->comm) - t->waited;
+}
+
 static bool one_step(Train *t, StepRecord *record, Fault *f) {
   Run *r = t->r;
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
@@ -73,7 +79,7 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .overflows = rt_get_output(r, "loss.skipped"),
                          .skipped = rt_overflowed(r),
                          .milliseconds = 1e3 * (rt_now() - t->began),
-                         .waited = 1e3 * (rt_comm_waited(&r->comm) - t->waited)};
+                         .waited = 1e3 * waited(t)};
   if (rt_allocations && rt_allocations() != t->allocated)
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
                     rt_allocations() - t->allocated);

@@ -19,6 +19,7 @@ typedef struct DeviceOptions {
   int threads;         /* of a CPU */
   bool check;          /* poison WORK before each entry and measure it */
   bool no_graph;       /* GPU: every launch by itself */
+  bool waited;         /* GPU: time what the kernels wait for messages */
   bool careful;        /* GPU: wait for every kernel, so that a fault names its kernel */
   int number;          /* GPU: which, from 0; -1: by the rank's number on its machine */
   const char *kernels; /* GPU: a folder of files SYMBOL.ptx that are taken instead; NULL: none */
@@ -45,6 +46,9 @@ typedef struct DeviceKind {
   void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
+  /* Seconds for which kernels of the last run waited for messages; NaN: not known. NULL: it is the
+     host that waits (rt_comm_waited). */
+  double (*waited)(const Device *d);
   /* Between the view and the device; NULL: the view is the tensor itself. */
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);

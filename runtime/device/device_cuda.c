@@ -141,6 +141,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   Cuda *c = d->inside = rt_alloc(sizeof *c);
   const rt_program *p = d->program;
   c->no_graph = o->no_graph, c->careful = o->careful, c->kernels = o->kernels;
+  c->times_waits = o->waited;
   c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !pin(d, c, f)) return false;
@@ -171,6 +172,7 @@ static bool join(Device *d, Fault *f) {
   Cuda *c = d->inside;
   if (!d->comm || !d->comm->on_device) return true;
   if (!rt_cuda_flights_open(c, d->program, f)) return false;
+  if (c->times_waits) rt_cuda_waited_open(c, d->program);
   c->nccl = rt_nccl_start(d->comm, &c->api, c->context, c->word, f);
   if (c->nccl) d->comm->device = d, d->comm->let_go = let_go;
   return c->nccl != NULL;
@@ -184,7 +186,7 @@ static void stop(Device *d) {
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
-  rt_cuda_flights_close(c, d->program);
+  rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c);
   if (c->pinned) a->cuMemFreeHost(c->pinned);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
@@ -267,8 +269,10 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
                     void *work) {
   Cuda *c = d->inside;
   if (collects_here(d, x, send, receive, work)) return;
+  rt_cuda_waits(c);
   if (c->flights) rt_cuda_collect_behind(d, x, send, receive, work);
   else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
+  rt_cuda_goes_on(c);
 }
 
 static void begin(Device *d, const rt_collective *x, const void *send, void *receive, void *work) {
@@ -279,7 +283,10 @@ static void begin(Device *d, const rt_collective *x, const void *send, void *rec
 static void end(Device *d, const rt_collective *x, int64_t n) {
   const Cuda *c = d->inside;
   (void)n;
-  if (c->nccl && !d->trace && d->comm->group[x->axis].n > 1) rt_cuda_await(d, x);
+  if (!c->nccl || d->trace || d->comm->group[x->axis].n == 1) return;
+  rt_cuda_waits(c);
+  rt_cuda_await(d, x);
+  rt_cuda_goes_on(c);
 }
 
 /* ---- views ---- */
@@ -325,14 +332,18 @@ static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t byt
 
 static void call_entry(Device *d, Cuda *c, const rt_entry *e) {
   if (c->nccl) rt_nccl_begin(c->nccl, c->stream);
+  rt_cuda_waited_begin(c);
   e->run(&d->ctx);
+  rt_cuda_waited_end(c, (int)(e - d->program->entries), true);
 }
 
 static void record(Device *d, Cuda *c, const rt_entry *e, Recorded *r) {
   CUgraph graph = NULL;
   const char *what = "record a graph";
   rt_cuda_must(c, c->api.cuStreamBeginCapture(c->stream, THREAD_LOCAL_CAPTURE), what);
+  c->recording = true;
   call_entry(d, c, e);
+  c->recording = false;
   rt_cuda_must(c, c->api.cuStreamEndCapture(c->stream, &graph), what);
   rt_cuda_must(c, c->api.cuGraphInstantiateWithFlags(&r->graph, graph, 0), what);
   c->api.cuGraphDestroy(graph);
@@ -354,6 +365,7 @@ static void hand_over(Device *d, const rt_entry *e) {
   }
   if (!r->graph) record(d, c, e, r);
   rt_cuda_must(c, c->api.cuGraphLaunch(r->graph, c->stream), "launch a graph");
+  rt_cuda_waited_end(c, (int)(e - d->program->entries), false);
 }
 
 static bool run_entry(Device *d, const rt_entry *e) {
@@ -452,6 +464,7 @@ const DeviceKind rt_device_cuda = {.start = start,
                                    .end = end,
                                    .rows = rows,
                                    .words = words,
+                                   .waited = rt_cuda_waited,
                                    .fetch = fetch,
                                    .push = push,
                                    .settle = settle,

@@ -24,6 +24,7 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
 } OpenSpan;
 
 typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
+typedef struct CudaWaited CudaWaited;   /* cuda_waited.c */
 
 typedef struct Cuda {
   CudaApi api;
@@ -42,6 +43,9 @@ typedef struct Cuda {
   OpenSpan open;                 /* what lies in the window */
   Nccl *nccl;                    /* NULL: collectives go through the host */
   CudaFlights *flights;          /* NULL: the program starts nothing that it does not wait for */
+  CudaWaited *waited;            /* NULL: nobody asks how long messages were waited for */
+  bool times_waits;              /* somebody does */
+  bool recording;                /* a graph, just now */
   const char *running;           /* the entry, for messages */
 } Cuda;
 
@@ -57,6 +61,14 @@ void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send,
                             void *work);
 bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_flights_close(Cuda *c, const rt_program *p);
+/* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
+void rt_cuda_waited_open(Cuda *c, const rt_program *p);
+void rt_cuda_waited_close(Cuda *c);
+void rt_cuda_waits(const Cuda *c);
+void rt_cuda_goes_on(const Cuda *c);
+void rt_cuda_waited_begin(const Cuda *c);
+void rt_cuda_waited_end(const Cuda *c, int entry, bool issued);
+double rt_cuda_waited(const Device *d); /* seconds of the last run */
 bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
 
 bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);

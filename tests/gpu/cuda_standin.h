@@ -95,7 +95,7 @@ struct CUevnt {
   int64_t position; /* what it stands for: the stream's operations up to here */
   int capture, as;  /* it was recorded in the capture of this number, in this queue; 0: in none */
   int64_t knows[MOST_QUEUES];
-  bool recorded;
+  bool recorded, external; /* external: by graphs, each time that they run */
   double when;
 };
 

@@ -110,7 +110,23 @@ static CUresult record(CUevent e, CUstream s) {
 
 EXPORT CUresult cuEventRecord(CUevent e, CUstream stream) {
   standin_enter();
+  e->external = false;
   return standin_leave(record(e, standin_stream(stream)));
+}
+
+/* By whatever graph it becomes a part of, whenever that runs. */
+static CUresult record_external(CUevent e, CUstream s) {
+  if (!s || !s->capture) return CU_INVALID_VALUE;
+  Op op = {.kind = OP_RECORD, .event = e};
+  e->capture = 0, e->stream = NULL, e->external = true, e->recorded = false;
+  return standin_enqueue(s, &op);
+}
+
+EXPORT CUresult cuEventRecordWithFlags(CUevent e, CUstream stream, unsigned flags) {
+  if (flags > 1) return CU_INVALID_VALUE;
+  if (!flags) return cuEventRecord(e, stream);
+  standin_enter();
+  return standin_leave(record_external(e, standin_stream(stream)));
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent e) {
@@ -122,10 +138,12 @@ EXPORT CUresult cuEventSynchronize(CUevent e) {
 
 EXPORT CUresult cuEventQuery(CUevent e) { return cuEventSynchronize(e); }
 
-static bool is_over(CUevent e) { return standin_behind(&e->stream->queue) >= e->position; }
+static bool is_over(CUevent e) {
+  return e->external ? e->recorded : standin_behind(&e->stream->queue) >= e->position;
+}
 
 EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
-  if (!from->stream || !to->stream) return CU_INVALID_HANDLE;
+  if (!(from->stream || from->external) || !(to->stream || to->external)) return CU_INVALID_HANDLE;
   if (!is_over(from) || !is_over(to)) return CU_NOT_READY;
   *milliseconds = (float)(1e3 * (to->when - from->when));
   return CU_SUCCESS;

@@ -2,10 +2,11 @@
 
 Three models over two ranks, ZeRO-3, with gathers a layer ahead and messages beside the computation, on the stand-in:
 losses, norms, weights and states are those without, to the bit, after STEPS (8) steps in every order of graphs and
-streams that is tried. Then one wait of the generated program is left out, each in turn: some order shows it. And a rank
-that is killed at a random instant ends the other one, which names it.
+streams that is tried; so they are where what kernels wait for is timed (SHARDC_DEBUG=waited), and the times
+are told. Then one wait of the generated program is left out, each in turn: some order shows it. And a rank that is
+killed at a random instant ends the other one, which names it.
 """
-import os, random, re, shutil, signal, subprocess, sys, time
+import json, os, random, re, shutil, signal, subprocess, sys, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
 from common import check, read, workdir
 from many import PATH, Bench, plan_text, variant
@@ -39,6 +40,19 @@ def train(exe, steps, order=None, graph=True):
     return rows, read(f'{folder}/out.st')
 
 
+def timed(model, want):
+    """In graphs, whose events every run records anew, and call by call."""
+    for flight in 0, 1:
+        for graph in True, False:
+            os.environ['SHARDC_DEBUG'] = 'waited'
+            found = train(f'{model}{flight}', STEPS, 0, graph)
+            del os.environ['SHARDC_DEBUG']
+            check(found == want, f'{model}{flight}, timed: other bits')
+            rows = [json.loads(l) for l in open(f'{folder}/out/metrics.jsonl')]
+            check(len(rows) == STEPS and all(0 < r['waited_ms'] < r['ms'] for r in rows), f'{model}{flight}: {rows}')
+    check(train(f'{model}1', 2) and 'waited_ms' not in open(f'{folder}/out/metrics.jsonl').read(), 'timed unasked')
+
+
 def same_bits(model, some):
     for flight in 0, 1: check(compile_(model, f'{model}{flight}', flight).returncode == 0, f'{model} is compiled')
     want, n = train(f'{model}0', STEPS), 1
@@ -47,6 +61,7 @@ def same_bits(model, some):
         check(train(f'{model}1', STEPS, order, graph) == want,
               f'{model}, order {order}{"" if graph else ", no graph"}: other bits than without')
         n += 1
+    if model == 'bert': timed(model, want)
     return n
 
 
