@@ -157,7 +157,8 @@ class Net:
         return rows
 
     def stream(self, first=True, seconds=0.5):
-        """Bytes per second of TCP, with no program around it, from each node to the next at once."""
+        """Bytes per second of TCP, with no program around it, from each node to the next at once; and how many of them
+        a processor would send in a second, taking as many, if it had nothing else to do."""
         here = os.path.dirname(os.path.abspath(__file__))
         script = f'import sys; sys.path.insert(0, {here!r}); import net; {"net.be_first(); " * first}net.'
 
@@ -166,8 +167,11 @@ class Net:
         ps = [python(i, f'take({self.address(i)!r}, {seconds})', stdout=subprocess.PIPE, text=True)
               for i in range(self.nodes)]
         try:
-            ps += [python(i, f'give({self.address((i + 1) % self.nodes)!r})') for i in range(self.nodes)]
-            return [float(p.communicate(timeout=60)[0]) for p in ps[:self.nodes]]
+            ps += [python(i, f'give({self.address((i + 1) % self.nodes)!r})', stdout=subprocess.PIPE, text=True)
+                   for i in range(self.nodes)]
+            rows = [json.loads(p.communicate(timeout=60)[0]) for p in ps]
+            seconds = [rows[i]['processor'] + rows[i + self.nodes]['processor'] for i in range(self.nodes)]
+            return [r['rate'] for r in rows[:self.nodes]], 1 / max(seconds)
         finally:
             for p in ps: p.kill(), p.wait()
 
@@ -175,23 +179,33 @@ class Net:
 PORT = 7117
 
 
+def used():
+    use = resource.getrusage(resource.RUSAGE_SELF)
+    return use.ru_utime + use.ru_stime
+
+
+def tell(n, before, began):
+    print(json.dumps({'rate': n / (time.monotonic() - began), 'processor': (used() - before) / n}))
+
+
 def take(address, seconds):
     s = socket.create_server((address, PORT))
     s.settimeout(30)
     c, room, n = s.accept()[0], bytearray(1 << 20), 0
     c.recv_into(room)                                                   # it flows
-    began = time.monotonic()
+    began, before = time.monotonic(), used()
     while time.monotonic() - began < seconds: n += c.recv_into(room)
-    print(n / (time.monotonic() - began))
+    tell(n, before, began)
 
 
 def give(address):
     for k in range(200):
         try: c = socket.create_connection((address, PORT)); break
         except OSError: time.sleep(0.05)
+    began, before, n, room = time.monotonic(), used(), 0, bytes(1 << 16)
     try:
-        while True: c.sendall(bytes(1 << 16))
-    except OSError: pass
+        while True: n += c.send(room)
+    except OSError: tell(n, before, began)
 
 
 def be_first():

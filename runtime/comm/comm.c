@@ -386,6 +386,19 @@ static void print_axis(const Comm *c, int axis) {
   fprintf(stderr, "\n");
 }
 
+/* What messages take of a processor, as `link cpu` of a machine says it: of n ranks one has a part
+   already. */
+static void print_processor(const Comm *c) {
+  const rt_program *p = c->program;
+  double sent = 0, seconds = rt_flight_processor(c->flight);
+  for (int i = 0; i < p->ncollectives; i++) {
+    double n = (double)c->group[p->collectives[i].axis].n;
+    sent += c->count[i].bytes * (n - 1) / n;
+  }
+  fprintf(stderr, "the thread that communicates took %.3f s of a processor: %.0f MB/s\n", seconds,
+          seconds > 0 ? 1e-6 * sent / seconds : 0);
+}
+
 void rt_comm_table(const Comm *c) {
   const rt_program *p = c->program;
   if (c->launch.world == 1) return;
@@ -400,4 +413,5 @@ void rt_comm_table(const Comm *c) {
               n->elements, n->bytes, n->seconds, r->what, *r->source ? ", " : "", r->source);
   }
   for (int axis = 0; axis <= p->naxes; axis++) print_axis(c, axis);
+  if (c->flight) print_processor(c);
 }

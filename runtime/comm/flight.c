@@ -95,6 +95,13 @@ RtFlight *rt_flight_open(int rows, Fault *f) {
 
 bool rt_flight_inside(const RtFlight *x) { return pthread_equal(pthread_self(), x->thread); }
 
+double rt_flight_processor(const RtFlight *x) {
+  clockid_t clock;
+  struct timespec t = {0};
+  if (!pthread_getcpuclockid(x->thread, &clock)) clock_gettime(clock, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 bool rt_flight_awaited(const RtFlight *x) { return x->awaited; }
 
 /* The main thread, which holds the lock, until one more job is over. */

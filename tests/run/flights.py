@@ -40,6 +40,8 @@ def train(exe, before, steps='6', env={}):
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
     check(re.search(r'^axis data .* s, \d+\.\d{3} s waited for$', said, re.M), f'{exe}: not told what was waited for')
+    flies = re.search(r'^the thread that communicates took \d+\.\d{3} s of a processor: \d+ MB/s$', said, re.M)
+    check(bool(flies) == (exe != 'off'), f'{exe}: what the messages take of a processor')
     told = [json.loads(l) for l in open(f'{folder}/out {exe}/metrics.jsonl')]
     check(all(0 <= r['waited_ms'] <= r['ms'] for r in told) and any(r['waited_ms'] > 0 for r in told), f'{exe}: {told}')
     latest = f'{folder}/out {exe}/latest'
