@@ -23,5 +23,5 @@ void rt_flight_start(RtFlight *x, RtJob job);
 void rt_flight_run(RtFlight *x, RtJob job); /* until it is over */
 void rt_flight_wait(RtFlight *x, int row, int64_t n);
 double rt_flight_processor(const RtFlight *x); /* seconds of one that it has taken */
-bool rt_flight_awaited(const RtFlight *x); /* does the main thread stand still for it? */
+bool rt_flight_awaited(const RtFlight *x);     /* does the main thread stand still for it? */
 #endif
