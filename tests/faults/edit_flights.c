@@ -1,5 +1,7 @@
 /* Edits of messages in flight in a dump's text (edit_text.h): starts and waits are dropped, moved,
-   exchanged, doubled, or say something else; rings get other numbers. Which follows from a seed. */
+   exchanged, doubled, or say something else; rings have a buffer less, stand elsewhere, or get
+   other numbers. Which edit follows from the seed, modulo the number of edits; where, from all of
+   it. */
 #include "edit_text.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -40,6 +42,8 @@ static bool is_op(const char *line) { return line[0] == ' ' && strstr(line, " = 
 static bool is_start(const char *line) { return is_op(line) && strstr(line, "flight = "); }
 static bool is_wait(const char *line) { return is_op(line) && strstr(line, " = wait "); }
 static bool has_ring(const char *line) { return is_op(line) && strstr(line, "ring "); }
+static bool has_rings(const char *line) { return is_op(line) && strstr(line, "ring = ["); }
+static bool in_ring(const char *line) { return is_op(line) && strstr(line, "at(ring "); }
 static bool is_message(const char *line) {
   return is_op(line) && strstr(line, "ways = ") && strstr(line, "axis = ");
 }
@@ -141,6 +145,25 @@ static const char *other_number(Lines *l, const char *line, const char *word) {
                       numbers[below(l, sizeof numbers / sizeof *numbers)], at + n);
 }
 
+/* Of one ring of a loop, `ring = [at, bytes, buffers, ..]`, number `which` is other by that. */
+static const char *ring_by(Lines *l, const char *line, int which, long by) {
+  const char *at = strstr(line, "ring = [") + strlen("ring = ["), *end = strchr(at, ']');
+  uint64_t numbers = 1;
+  for (const char *p = at; p < end; p++) numbers += *p == ',';
+  for (uint64_t k = 3 * below(l, numbers / 3) + (uint64_t)which; k; k--) at = strchr(at, ',') + 1;
+  at += *at == ' ';
+  char *behind;
+  long n = strtol(at, &behind, 10);
+  return arena_printf(l->a, "%.*s%ld%s", (int)(at - line), line, n + by, behind);
+}
+
+static const char *other_slot(Lines *l, const char *line) {
+  const char *at = strstr(line, "at(ring ") + strlen("at(ring ");
+  char *behind;
+  long n = strtol(at, &behind, 10);
+  return arena_printf(l->a, "%.*s%ld%s", (int)(at - line), line, n ? n - 1 : 1, behind);
+}
+
 static const char *without(Lines *l, const char *line, const char *word) {
   const char *at = strstr(line, word);
   if (!at) return line;
@@ -170,6 +193,10 @@ static void edit(Lines *l, const char *what, uint32_t i) {
   else if (!strcmp(what, "other ring"))
     l->at.at[i] =
         other_number(l, l->at.at[i], strstr(l->at.at[i], "ring = [") ? "ring = [" : "ring ");
+  else if (!strcmp(what, "less buffers")) l->at.at[i] = ring_by(l, l->at.at[i], 2, -1);
+  else if (!strcmp(what, "ring elsewhere"))
+    l->at.at[i] = ring_by(l, l->at.at[i], 0, below(l, 2) ? 16 : -16);
+  else if (!strcmp(what, "other slot")) l->at.at[i] = other_slot(l, l->at.at[i]);
   else if ((k = any(l, !strcmp(what, "swap starts")  ? is_start
                        : !strcmp(what, "swap waits") ? is_wait
                                                      : is_message)) < l->at.n)
@@ -181,13 +208,13 @@ Text edit_flight(Arena *a, const char *text, uint64_t seed, Piece *p) {
     const char *what;
     IsLine *of;
   } edits[] = {
-      {"drop wait", is_wait},        {"drop flight", is_start},    {"move start", is_start},
-      {"move wait", is_wait},        {"move message", is_message}, {"twice start", is_start},
-      {"twice wait", is_wait},       {"swap starts", is_start},    {"swap waits", is_wait},
-      {"swap messages", is_message}, {"other flight", is_start},   {"other ring", has_ring},
-      {"other ring", has_ring}};
+      {"drop wait", is_wait},        {"drop flight", is_start},     {"move start", is_start},
+      {"move wait", is_wait},        {"move message", is_message},  {"twice start", is_start},
+      {"twice wait", is_wait},       {"swap starts", is_start},     {"swap waits", is_wait},
+      {"swap messages", is_message}, {"other flight", is_start},    {"other ring", has_ring},
+      {"less buffers", has_rings},   {"ring elsewhere", has_rings}, {"other slot", in_ring}};
   Lines l = lines_of(a, text, seed);
-  size_t k = below(&l, sizeof edits / sizeof *edits);
+  size_t k = seed % (sizeof edits / sizeof *edits);
   uint32_t i = any(&l, edits[k].of);
   if (i == l.at.n) return (Text){0};
   snprintf(p->key, EDIT_KEY, "%s", edits[k].what);

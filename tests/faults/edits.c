@@ -254,6 +254,7 @@ typedef struct Counts {
 typedef struct Tally {
   uint32_t end[MISPLACED + 1], signals, total, failed;
   Counts other, refused; /* by what was edited; by constraint, or else by code */
+  Counts tried, killed;  /* of messages: by what was edited; killed: refused, or apart */
 } Tally;
 
 /* Edits of these must not change a number: they say where bytes are and how work is cut. */
@@ -334,6 +335,8 @@ static void take(const Stage *s, const char *name, Text t, const Piece *p, Tally
   Words w = output_of(file);
   if (end == OTHER) count_key(&tally->other, p->key, 1);
   if (end == REFUSED) count_refusal(&tally->refused, w.at);
+  if (s->flights) count_key(&tally->tried, p->key, 1);
+  if (s->flights) count_key(&tally->killed, p->key, end == REFUSED || end == APART);
   if (failed || show) {
     printf("%s after %s, %s (%s): %s %d\n", failed ? "FAILED" : "shown", s->pass, name, p->key,
            end < 0 ? "signal" : "end", end < 0 ? -end : end);
@@ -421,6 +424,7 @@ static void add_tally(Tally *all, const Tally *t) {
   all->total += t->total, all->signals += t->signals, all->failed += t->failed;
   for (int i = EQUAL; i <= MISPLACED; i++) all->end[i] += t->end[i];
   add_counts(&all->other, &t->other), add_counts(&all->refused, &t->refused);
+  add_counts(&all->tried, &t->tried), add_counts(&all->killed, &t->killed);
 }
 
 /* What a call asks for. */
@@ -463,6 +467,19 @@ static Tally try_stage(const Stage *s, const Asked *x, uint32_t number) {
   return t;
 }
 
+/* By kind of edit, how many were refused or kept from some ranks; false: none of a kind was. What
+   is moved may be as good where it comes to stand. */
+static bool show_killed(const Tally *t) {
+  bool each = true;
+  for (uint32_t i = 0; i < t->tried.n; i++) {
+    printf("%s%s %u of %u", i ? ", " : "noticed: ", t->tried.key[i], t->killed.count[i],
+           t->tried.count[i]);
+    each &= t->killed.count[i] > 0 || !strncmp(t->tried.key[i], "move", 4);
+  }
+  if (t->tried.n) printf("\n");
+  return each;
+}
+
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
   static Tally all, t;
@@ -484,5 +501,6 @@ int main(int argc, char **argv) {
   diag_print(c->diag, stderr, DIAG_HUMAN, false);
   show_tally("all", &all);
   show_counts("refused", &all.refused), show_counts("other numbers", &all.other);
-  return !all.total || all.failed || diag_errors(c->diag);
+  bool each = show_killed(&all) || x.pass;
+  return !all.total || all.failed || !each || diag_errors(c->diag);
 }
