@@ -405,6 +405,14 @@ static void make_in_order(Copy *c) {
     if (wanted[v]) site_value(&c->body, v);
 }
 
+/* What ranks send each other stays, in its order: another rank waits for it. */
+static void keep_hops(Copy *c) {
+  const Fn *f = c->body.from;
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].nout && (op_flags(f->ops.at[i].code) & SIDE))
+      site_value(&c->body, f->ops.at[i].out);
+}
+
 static void copy_results(Copy *c) {
   Zero *z = c->s->z;
   ValueId *sums = c->body.reduced;
@@ -413,6 +421,7 @@ static void copy_results(Copy *c) {
   for (uint32_t g = 0; g < z->group.n; g++)
     if (through(c, g)) site_gradient(&c->body, g, through(c, g)->inner, c->s->pull[g].elem);
   ValueList carried = {0}, stacked = {0};
+  keep_hops(c);
   make_in_order(c);
   old_results(c, 0, c->old.carry, &carried);
   group_results(c, true, sums);
