@@ -94,7 +94,7 @@ static void put_planned(const SettingRow *r, const char *key, const char *choice
   snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
   const PlannedRow *p = settings_planned_row(r->block, word, key);
   if (!p) return;
-  if (choice) fputs(p->value && !strcmp(p->value, choice) ? "; not built yet" : "", stdout);
+  if (choice) fputs(p->value && settings_plans(p, choice) ? "; not built yet" : "", stdout);
   else if (!p->value) fputs("; not built yet", stdout);
   else if (*p->value == '!') printf("; other than `%s` is not built yet", p->value + 1);
 }

@@ -52,11 +52,20 @@ static const char *value_word(const AstValue *v) {
   return v->kind == VALUE_NUMBER && v->number.text ? v->number.text : "";
 }
 
+bool settings_plans(const PlannedRow *p, const char *word) {
+  size_t n = strlen(word);
+  for (const char *at = p->value; at && n; at = strchr(at, '|')) {
+    at += *at == '|';
+    if (!strncmp(at, word, n) && (!at[n] || at[n] == '|')) return true;
+  }
+  return false;
+}
+
 bool settings_asks(const PlannedRow *p, const AstValue *v) {
   if (!p->value) return true;
   if (!v) return false;
   return p->value[0] == '!' ? strcmp(value_word(v), p->value + 1) != 0
-                            : !strcmp(value_word(v), p->value);
+                            : settings_plans(p, value_word(v));
 }
 
 const SettingRow *settings_table(uint32_t *n) {

@@ -63,6 +63,7 @@ typedef struct PlannedRow { /* in the language, read by no pass yet */
 } PlannedRow;
 const PlannedRow *settings_planned(uint32_t *n);
 /* NULL: it is built. key NULL: the line. */
+bool settings_plans(const PlannedRow *p, const char *word); /* is it one of its values? */
 const PlannedRow *settings_planned_row(AstItemKind block, const char *word, const char *key);
 bool settings_asks(const PlannedRow *p,
                    const AstValue *v); /* does the value ask for it? v NULL: none is written */

@@ -203,6 +203,27 @@ IrCount module_count(const Module *m) {
   return f ? ir_count(m, f) : (IrCount){0};
 }
 
+/* Do rounds of the body follow each other through the stages? Values go one way along an axis, and
+   nothing is of all its ranks at once. */
+static bool streams(const Fn *body) {
+  const Op *hop = NULL;
+  for (OpId i = 0; i < body->ops.n; i++) {
+    const Op *o = &body->ops.at[i];
+    if (!op_is_hop(o->code)) continue;
+    if (hop && attr_int(&o->attrs, ATTR_reverse, 0) != attr_int(&hop->attrs, ATTR_reverse, 0))
+      return false;
+    hop = o;
+  }
+  for (OpId i = 0; hop && i < body->ops.n; i++) {
+    const Op *o = &body->ops.at[i];
+    if (op_family(o->code) == FAMILY_COLLECTIVE && !op_is_hop(o->code) &&
+        !strcmp(attr_str(&o->attrs, ATTR_axis, ""), attr_str(&hop->attrs, ATTR_axis, "")))
+      return false;
+  }
+  return hop != NULL;
+}
+
+/* Where rounds stream, the others are waited for once. */
 static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum) {
   int64_t open = 0, others = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
@@ -213,7 +234,8 @@ static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum)
       IrCount c = op_count(m, f, o);
       sum->flop += times * (double)others * c.flop, sum->bytes += times * (double)others * c.bytes;
     } else if (o->code == OP_loop) {
-      add_waited(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+      double rounds = streams(o->callee) ? 1 : (double)attr_int(&o->attrs, ATTR_trip, 1);
+      add_waited(m, o->callee, times * rounds, sum);
     }
   }
 }

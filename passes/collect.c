@@ -191,8 +191,9 @@ static int stage_axis(const CollectLoop *l) {
 }
 
 /* Outside of a loop whose rounds an axis cuts: stacks are cut along them, a sum over rounds is one
-   over stages, and so is what is carried from stage to stage: the last one has it, the others 0.
-   Inside nothing is placed on that axis. */
+   over stages, and so is what is carried from stage to stage: the last one has it, the others 0;
+   where it streams it stays there, and nobody waits for it (pass `pipeline` sees to what is made of
+   it). Inside nothing is placed on that axis. */
 static Placement outside(const CollectLoop *l, Placement p, Str state) {
   int axis = stage_axis(l);
   if (axis >= 0) p.on[axis] = state;
@@ -227,13 +228,15 @@ static bool stages_are_apart(CollectLoop *l) {
   return false;
 }
 
+static bool sums(const CollectLoop *l, uint32_t i) {
+  return i < l->s.carry && l->in.u.running[l->in.f->args.at[i + 1]];
+}
+
 /* A first value that is zero lies wherever the sum does. */
 static void bring_operands(CollectLoop *l) {
   for (uint32_t i = 0; i < l->o->nin; i++) {
-    ValueId arg = l->in.f->args.at[i + 1];
-    bool sums = i < l->s.carry && l->in.u.running[arg];
     Placement p = outside(l, *site_placed(&l->in, l->in.to->args.at[i + 1]),
-                          sums                              ? PARTIAL_SUM
+                          sums(l, i)                        ? PARTIAL_SUM
                           : i < l->s.carry + l->s.invariant ? NULL
                                                             : l->s.axis.dim);
     vec_push(l->in.m->arena, l->operands, site_reshard(l->outer, l->o->in[i], &p));
@@ -252,7 +255,9 @@ static void collect_loop(CollectSite *s, const Op *o) {
   ValueId first = rebuild_loop(s->m, s->to, l.in.to, l.s, l.operands.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
     Placement p = outside(&l, *site_placed(&l.in, l.in.to->results.at[i]),
-                          i < l.s.carry ? PARTIAL_SUM : l.s.axis.dim);
+                          i >= l.s.carry                ? l.s.axis.dim
+                          : l.s.streams && !sums(&l, i) ? NULL
+                                                        : PARTIAL_SUM);
     site_define(s, o->out + i, first + i, &p);
   }
 }

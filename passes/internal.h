@@ -9,7 +9,7 @@
 
 PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
     pass_recompute, pass_zero;
-PassRun pass_pad, pass_place, pass_collect, pass_localize, pass_wire;
+PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire;
 PassRun pass_decode, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select, pass_schedule,
     pass_prefetch, pass_memory, pass_prove;
 
@@ -40,6 +40,7 @@ typedef struct LoopShape {
   Axis axis;           /* what it runs over */
   Str path;            /* the stack of the model that it is, or NULL */
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
+  bool streams;        /* what it carries through stages is behind it the last one's alone */
   Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
   const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
@@ -73,4 +74,8 @@ bool op_alike(const Op *a, const Op *b);
 void simplify_module(Module *m, bool after_grad);
 void place_kept(Module *m);   /* part of place: what loops keep for others, split further */
 void place_stages(Module *m); /* layers over ranks (place_stages.c) */
+/* The line that puts dim on an axis of several ranks, or NULL. */
+const PlaceRule *stages_rule(const Module *m, Str dim);
+/* The loop over parts of the batch in `step`, NULL: there is one part alone. */
+const Op *micro_loop(const Module *m);
 #endif

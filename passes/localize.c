@@ -5,7 +5,7 @@
      iota, rand, rope along a cut dim    count from the block's first element
      gather of cut rows, scatter to such the index less the first row: others read 0, add nothing
      part                                gather by position
-     keep_first                          0 but where the coordinate is 0
+     keep_first                          0 but where the coordinate is 0, or the last one
      loop whose rounds an axis cuts      a block of the rounds, between a receive from the stage
                                          before and a send to the one behind
 
@@ -211,8 +211,10 @@ static void local_keep(Local *k, const Op *o) {
   if (is_zero(k->r.to, a)) return;
   int axis = axis_of(k, o);
   ValueId none = emit_full(k->m, k->r.to, *value_type(k->r.to, a), 0, k->loc);
-  ValueId is_first = bin(k, OP_eq, k->coordinate[axis], num(k, ELEM_i32, 0));
-  k->r.map[o->out] = ir_where(k->m, k->r.to, is_first, a, none, k->loc);
+  bool last = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
+  ValueId kept = num(k, ELEM_i32, last ? k->m->mesh.at[axis].size - 1 : 0);
+  ValueId is_kept = bin(k, OP_eq, k->coordinate[axis], kept);
+  k->r.map[o->out] = ir_where(k->m, k->r.to, is_kept, a, none, k->loc);
 }
 
 /* Blocks of a dealt dim, end to end, hold part m of rank r at (r, m); in order it is at (m, r). `n`
@@ -322,7 +324,7 @@ static void local_loop(Local *k, const Op *o) {
                i < s.carry && handed[i] != NO_VALUE ? handed[i] : k->r.map[o->in[i]]);
   }
   s.invariant += k->m->mesh.n;
-  s.trip = s.axis.size = rounds.held, s.stages = NULL;
+  s.trip = s.axis.size = rounds.held, s.stages = NULL, s.streams = false;
   ValueId out = rebuild_loop(k->m, k->r.to, local_body(k->l, o), s, in.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++)
     k->r.map[o->out + i] =

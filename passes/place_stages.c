@@ -26,8 +26,7 @@ static bool counts_layers(const Module *m, Str dim) {
   return false;
 }
 
-/* The line that puts dim on an axis of several ranks. */
-static const PlaceRule *rule_for(const Module *m, Str dim) {
+const PlaceRule *stages_rule(const Module *m, Str dim) {
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
       if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim) return &m->rules.at[i];
@@ -41,10 +40,10 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
 
 static bool schedule_is_built(Stages *s, const PlaceRule *r) {
   const char *schedule = module_setting(s->m, "plan.pipeline", "one_f_one_b");
-  if (!strcmp(schedule, "sequential")) return true;
+  if (!strcmp(schedule, "sequential") || !strcmp(schedule, "gpipe")) return true;
   Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));
   diag_label(d, "layers over ranks are a pipeline");
-  diag_help(d, "`pipeline sequential`: one micro-batch at a time, all other stages wait");
+  diag_help(d, "`pipeline gpipe`: all micro-batches forward, then all backward");
   return false;
 }
 
@@ -67,7 +66,7 @@ static bool has_stages(const Fn *f) {
 static void mark(Stages *s, Op *o) {
   must(o->ngroups == 1 && o->callee, "place: a loop over %d dims", o->ngroups);
   Str dim = o->group[0].from[0];
-  const PlaceRule *r = counts_layers(s->m, dim) ? rule_for(s->m, dim) : NULL;
+  const PlaceRule *r = counts_layers(s->m, dim) ? stages_rule(s->m, dim) : NULL;
   int at = r ? mesh_find(s->m, r->axes.at[0]) : -1;
   if (at < 0) return;
   if (r->axes.n > 1) {
@@ -86,10 +85,30 @@ static void mark(Stages *s, Op *o) {
   }
 }
 
+const Op *micro_loop(const Module *m) {
+  const Fn *f = entry_of(m, "step");
+  Str dim = intern(m->ctx->names, "micro");
+  for (OpId i = 0; f && i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_loop && f->ops.at[i].group[0].from[0] == dim) return &f->ops.at[i];
+  return NULL;
+}
+
+/* Parts of the batch need not wait for each other where the line of stages ends. */
+static void let_stream(Module *m) {
+  const Op *parts = micro_loop(m);
+  if (!parts || !strcmp(module_setting(m, "plan.pipeline", ""), "sequential")) return;
+  for (OpId i = 0; i < parts->callee->ops.n; i++) {
+    Op *o = &parts->callee->ops.at[i];
+    if (o->code == OP_loop && attr_get(&o->attrs, ATTR_stages))
+      attr_set_int(m, &o->attrs, ATTR_streams, 1);
+  }
+}
+
 /* Callees stand above callers, so inner loops are marked first. */
 void place_stages(Module *m) {
   Stages s = {.m = m};
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n && !s.failed; k++)
       if (m->fns.at[i]->ops.at[k].code == OP_loop) mark(&s, &m->fns.at[i]->ops.at[k]);
+  if (!s.failed) let_stream(m);
 }

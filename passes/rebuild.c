@@ -95,6 +95,7 @@ LoopShape loop_shape(const Op *o) {
                  .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                  .path = attr_str(&o->attrs, ATTR_path, NULL),
                  .stages = attr_str(&o->attrs, ATTR_stages, NULL),
+                 .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
                  .over = attr_str(&o->attrs, ATTR_over, NULL)};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
   must(s.carry + s.invariant <= o->nin, "a loop over %s carries %u and reads %u of %u operands",
@@ -153,6 +154,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
   if (s.stages) attr_set_str(m, &o->attrs, ATTR_stages, s.stages);
+  if (s.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
   if (s.over) attr_set_str(m, &o->attrs, ATTR_over, s.over);
   o->callee = body;
   return o;

@@ -202,18 +202,20 @@ static bool is_continued(const Op *loop, uint32_t operand) {
 }
 
 /* Of a loop whose rounds an axis cuts: outside stacks are cut along the rounds, carried values are
-   whole before, or partial as a sum over the rounds, and partial behind; inside, whole. */
+   whole before, or partial as a sum over the rounds, and partial behind, or whole where the last
+   stage keeps it; inside, whole. */
 static void check_stages(Verifier *v, const Op *op, int axis) {
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
   Str dim = op->group[0].from[0];
-  bool fine = true;
+  bool fine = true, streams = attr_int(&op->attrs, ATTR_streams, 0) != 0;
   for (uint32_t i = 0; i < op->nin; i++) {
     Str state = placed(v, op->in[i])->on[axis];
     fine &= state == (i < loop_whole(op) ? NULL : dim) || (i < carry && state == PARTIAL_SUM);
     fine &= !op->callee->values.at[op->callee->args.at[i + 1]].placed.on[axis];
   }
   for (uint32_t i = 0; i < op->nout; i++) {
-    fine &= placed(v, op->out + i)->on[axis] == (i < carry ? PARTIAL_SUM : dim);
+    bool stays = i < carry && streams && !placed(v, op->in[i])->on[axis];
+    fine &= placed(v, op->out + i)->on[axis] == (i >= carry ? dim : stays ? NULL : PARTIAL_SUM);
     fine &= !op->callee->values.at[op->callee->results.at[i]].placed.on[axis];
   }
   if (!fine)

@@ -96,8 +96,8 @@ def is_planned(planned, block, word, key):
     line, _, choice = word.partition('.')
     for p in planned:
         if p[0] != block or p[1] != line: continue
-        if p[2] == 'NULL' and (p[3] == 'NULL' or (choice and p[3] == choice) or (p[3][0] == '!' and not key)):
-            return True
+        some = choice and choice in p[3].split('|')
+        if p[2] == 'NULL' and (p[3] == 'NULL' or some or (p[3][0] == '!' and not key)): return True
         if key and p[2] == key and (p[3] == 'NULL' or p[3][0] == '!'): return True
     return False
 
@@ -164,7 +164,7 @@ plan p for M { on box
 ASK = {
     'optim': ('optim', 'onebit_adam', 'train.optim=onebit_adam', 'adamw'),
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
-    'pipeline': ('plan', 'pipeline gpipe', 'plan.pipeline=gpipe', 'pipeline sequential'),
+    'pipeline': ('plan', 'pipeline zero_bubble', 'plan.pipeline=zero_bubble', 'pipeline gpipe'),
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
     'offload': ('plan', 'offload optimizer -> host', 'plan.offload=optimizer', None),
     'recompute.offload': ('plan', 'recompute h keep = input offload = host', 'plan.recompute.offload=host', None),

@@ -1,0 +1,277 @@
+/* pipeline: micro-batches stream through the stages, instead of one at a time.
+
+   Above (`collect`) loops over layers that `stream` leave what they carry on the stage where it
+   ends, as a value that is whole in type and that this stage alone has: the last one forward, the
+   first one backward. What follows from it, the head and the loss, the gradient of the embedding,
+   is right on that stage alone; all stages compute it, and nobody looks at what the others get:
+
+     loop of stages           each stage receives, but the one where the line begins, which has the
+                              value itself
+     sums over micro-batches  kept from that stage, so partial over stages, and completed once,
+                              behind the loop
+     first plus last          (tied embeddings) each kept from its stage: partial, too
+
+   So nothing inside of a micro-batch is of all stages at once, and stages may be at different ones.
+   Then the loop is cut behind the forward layers (stream_split.c): all micro-batches forward, then
+   all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism").
+
+   What would make stages meet inside of a micro-batch is refused at the place line (E0901). Without
+   a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
+   of sums over stages. */
+#include "passes/stream.h"
+#include "ir/placement.h"
+#include <string.h>
+
+/* Which stages have the right value; SPREAD: it is the sum of what they have. */
+typedef enum Where { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } Where;
+
+typedef struct Stream {
+  Module *m;
+  const Op *loop; /* over parts of the batch */
+  const Fn *body;
+  Str name; /* axis of the stages */
+  int axis;
+  OpId forward; /* the op of the body whose rounds stream, forward */
+  Where *at;    /* by value of the body */
+  bool *kept;   /* by result of the loop: a sum over stages because of this pass */
+  const PlaceRule *rule;
+  bool failed;
+} Stream;
+
+static void refuse(Stream *s, const char *why) {
+  if (s->failed) return;
+  s->failed = true;
+  const char *schedule = module_setting(s->m, "plan.pipeline", "one_f_one_b");
+  Report *r = diag_at(s->m->ctx->diag, "E0901", s->rule ? span_of(s->m, s->rule->loc) : (Span){0},
+                      "`pipeline %s` of this model is not built yet", schedule);
+  diag_label(r, "%s", why);
+  diag_help(r, "`pipeline sequential`: one micro-batch at a time, all other stages wait");
+}
+
+/* ---- what is where ---- */
+
+static Str state_of(const Stream *s, ValueId v) { return s->body->values.at[v].placed.on[s->axis]; }
+
+static bool is_stages(const Op *o) {
+  return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
+}
+
+static bool goes_over(const Stream *s, const Op *o) {
+  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_keep_first &&
+         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), s->name);
+}
+
+static bool any_goes_over(const Stream *s, const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (goes_over(s, o) || (o->code == OP_loop && any_goes_over(s, o->callee))) return true;
+  }
+  return false;
+}
+
+static bool is_at_one(Where w) { return w == AT_FIRST || w == AT_LAST; }
+
+/* Layers: what is handed on comes from the stage before, but where the line begins. */
+static void see_stages(Stream *s, OpId id) {
+  const Op *o = &s->body->ops.at[id];
+  bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
+  uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+  for (uint32_t i = 0; i < o->nin; i++) {
+    Where w = s->at[o->in[i]];
+    bool begins = i < carry && w == (back ? AT_LAST : AT_FIRST);
+    if (is_at_one(w) && !begins) refuse(s, "layers read what one stage alone has");
+  }
+  for (uint32_t i = 0; i < carry; i++)
+    s->at[o->out + i] = state_of(s, o->out + i) ? SPREAD : back ? AT_FIRST : AT_LAST;
+  if (back) return;
+  if (s->forward != NO_OP) refuse(s, "several stacks of layers hand on values");
+  s->forward = id;
+}
+
+/* May the result be the sum of what stages have, if the operands are? */
+static bool is_sum(const Op *o) {
+  return o->code == OP_add || o->code == OP_sub || (o->nin == 1 && (op_flags(o->code) & LINEAR));
+}
+
+static Where joined(Stream *s, const Op *o) {
+  Where all = EVERYWHERE;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    Where w = s->at[o->in[i]];
+    if (w == EVERYWHERE || w == all) continue;
+    all = all == EVERYWHERE ? w : SPREAD;
+  }
+  return all;
+}
+
+static Where where_of(Stream *s, const Op *o, ValueId result) {
+  Where w = joined(s, o);
+  Str state = state_of(s, result);
+  if (o->code == OP_keep_first) return SPREAD;
+  if (is_at_one(w) && !state) return w;
+  if (w == EVERYWHERE && !is_partial(state)) return w;
+  if (state == PARTIAL_SUM && !is_at_one(w)) return SPREAD;
+  if (!state && w == SPREAD && is_sum(o)) return SPREAD;
+  refuse(s, "what the last stage makes and what the first one makes are not added up alone");
+  return w;
+}
+
+static void see(Stream *s, OpId id) {
+  const Op *o = &s->body->ops.at[id];
+  if (is_stages(o)) {
+    see_stages(s, id);
+    return;
+  }
+  if (goes_over(s, o) || (o->code == OP_loop && any_goes_over(s, o->callee)))
+    refuse(s, "what is around the layers is shared over their axis, too");
+  for (uint32_t i = 0; i < o->nout; i++) s->at[o->out + i] = where_of(s, o, o->out + i);
+}
+
+/* The op that adds v to what is carried as `sum`, if that is all that is done with it. */
+static bool adds_up(const Fn *body, ValueId sum, ValueId v) {
+  const Op *o = value_def(body, v);
+  uint32_t n = 0;
+  for (OpId i = 0; i < body->ops.n; i++)
+    for (uint32_t k = 0; k < body->ops.at[i].nin; k++) n += body->ops.at[i].in[k] == sum;
+  return n == 1 && o && o->code == OP_add && (o->in[0] == sum || o->in[1] == sum);
+}
+
+static void find_kept(Stream *s) {
+  uint32_t carry = (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0);
+  for (uint32_t i = 0; i < s->body->results.n; i++) {
+    ValueId v = s->body->results.at[i];
+    if (s->at[v] == EVERYWHERE || state_of(s, v)) continue;
+    s->kept[i] = true;
+    if (elem_class(value_type(s->body, v)->elem) != CLASS_FLOAT)
+      refuse(s, "one stage alone delivers something that is no float");
+    if (i >= carry) continue;
+    ValueId arg = s->body->args.at[i + 1];
+    if (adds_up(s->body, arg, v)) s->at[v] = SPREAD;
+    else if (value_is_used(s->body, arg)) refuse(s, "what is carried from part to part is no sum");
+    s->at[arg] = SPREAD;
+  }
+}
+
+/* ---- the body ---- */
+
+static ValueId keep(Stream *s, Fn *f, ValueId v, bool last) {
+  ValueId r = emit_typed(s->m, f, OP_keep_first, 1, &v, NULL, *value_type(f, v), (Loc){0});
+  AttrList *l = &vec_last(f->ops).attrs;
+  attr_set_str(s->m, l, ATTR_axis, s->name);
+  if (last) attr_set_int(s->m, l, ATTR_reverse, 1);
+  f->values.at[r].placed = f->values.at[v].placed;
+  f->values.at[r].placed.on[s->axis] = PARTIAL_SUM;
+  return r;
+}
+
+/* v of the body as a sum over stages. Of a scatter, what is scattered is kept: it is smaller. */
+static ValueId spread(Stream *s, Rebuild *r, ValueId v) {
+  const Op *o = value_def(s->body, v);
+  Where w = s->at[v];
+  if (w == SPREAD) return r->map[v];
+  if (!o || o->code != OP_scatter || s->at[o->in[0]] != w || s->at[o->in[1]] != EVERYWHERE)
+    return keep(s, r->to, r->map[v], w != AT_FIRST);
+  ValueId rows = keep(s, r->to, r->map[o->in[0]], w != AT_FIRST), whole = r->map[v];
+  Op *made = rebuild_op(r, o);
+  made->in[0] = rows;
+  r->to->values.at[made->out].placed.on[s->axis] = PARTIAL_SUM;
+  r->map[v] = whole;
+  return made->out;
+}
+
+static void copy_op(Stream *s, Rebuild *r, const Op *o) {
+  bool sum = o->nout == 1 && s->at[o->out] == SPREAD && o->code != OP_keep_first && !is_stages(o) &&
+             !state_of(s, o->out);
+  ValueId *in = ARENA_ARRAY(s->m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = sum ? spread(s, r, o->in[i]) : r->map[o->in[i]];
+  Op *made = rebuild_op(r, o);
+  for (uint32_t i = 0; i < o->nin; i++) made->in[i] = in[i];
+  if (sum) r->to->values.at[made->out].placed.on[s->axis] = PARTIAL_SUM;
+  if (o->code == OP_keep_first && s->at[o->in[0]] == AT_LAST)
+    attr_set_int(s->m, &made->attrs, ATTR_reverse, 1);
+}
+
+static Fn *apart(Stream *s) {
+  Rebuild r = rebuild_begin(s->m, s->body);
+  uint32_t carry = (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0);
+  for (uint32_t i = 0; i < s->body->args.n; i++) {
+    Placement *p = &r.to->values.at[r.to->args.at[i]].placed;
+    *p = s->body->values.at[s->body->args.at[i]].placed;
+    if (i && i <= carry && s->kept[i - 1]) p->on[s->axis] = PARTIAL_SUM;
+  }
+  for (OpId i = 0; i < s->body->ops.n; i++) copy_op(s, &r, &s->body->ops.at[i]);
+  for (uint32_t i = 0; i < s->body->results.n; i++) {
+    ValueId v = s->body->results.at[i];
+    fn_result(s->m, r.to, s->kept[i] ? spread(s, &r, v) : r.map[v]);
+  }
+  return r.to;
+}
+
+/* ---- the entry ---- */
+
+static ValueId completed(Stream *s, Fn *f, ValueId v) {
+  ValueId r = emit_typed(s->m, f, OP_all_reduce, 1, &v, NULL, *value_type(f, v), (Loc){0});
+  AttrList *l = &vec_last(f->ops).attrs;
+  attr_set_str(s->m, l, ATTR_axis, s->name);
+  if (value_type(f, v)->rank) attr_set_int(s->m, l, ATTR_gradient, 1);
+  f->values.at[r].placed = f->values.at[v].placed;
+  f->values.at[r].placed.on[s->axis] = NULL;
+  return r;
+}
+
+static OpId op_in(const Fn *f, const Op *like) {
+  OpId at = NO_OP;
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_loop && f->ops.at[i].callee == like->callee) at = i;
+  must(at != NO_OP, "pipeline: @%s has lost its layers", f->name);
+  return at;
+}
+
+static void copy_parts(Stream *s, Rebuild *r) {
+  Op loop = *s->loop;
+  uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0);
+  ValueId *in = ARENA_ARRAY(s->m->arena, ValueId, loop.nin + 1),
+          *out = ARENA_ARRAY(s->m->arena, ValueId, loop.nout + 1);
+  loop.callee = apart(s);
+  for (uint32_t i = 0; i < loop.nin; i++) {
+    in[i] = r->map[loop.in[i]];
+    if (i < carry && s->kept[i]) in[i] = keep(s, r->to, in[i], true);
+  }
+  StreamSplit split = {s->m, r->to, &loop, in, op_in(loop.callee, &s->body->ops.at[s->forward]),
+                       out};
+  stream_split(&split);
+  for (uint32_t i = 0; i < loop.nout; i++)
+    r->map[loop.out + i] = s->kept[i] ? completed(s, r->to, out[i]) : out[i];
+}
+
+static bool find_stages(Stream *s) {
+  for (OpId i = 0; i < s->body->ops.n; i++) {
+    const Op *o = &s->body->ops.at[i];
+    if (!is_stages(o) || !loop_shape(o).streams) continue;
+    s->name = attr_str(&o->attrs, ATTR_stages, NULL);
+    s->axis = mesh_find(s->m, s->name);
+    s->rule = stages_rule(s->m, o->group[0].from[0]);
+    return true;
+  }
+  return false;
+}
+
+void pass_pipeline(Module *m) {
+  Stream s = {.m = m, .loop = micro_loop(m), .forward = NO_OP};
+  if (!m->mesh.n || !s.loop) return;
+  s.body = s.loop->callee;
+  if (!find_stages(&s)) return;
+  s.at = ARENA_ARRAY(m->arena, Where, s.body->values.n + 1);
+  s.kept = ARENA_ARRAY(m->arena, bool, s.body->results.n + 1);
+  for (uint32_t i = 0; i < s.body->args.n; i++)
+    if (is_partial(state_of(&s, s.body->args.at[i]))) s.at[s.body->args.at[i]] = SPREAD;
+  for (OpId i = 0; i < s.body->ops.n; i++) see(&s, i);
+  find_kept(&s);
+  if (s.failed) return;
+  Fn *step = entry_of(m, "step");
+  Rebuild r = rebuild_begin(m, step);
+  for (OpId i = 0; i < step->ops.n; i++)
+    if (&step->ops.at[i] == s.loop) copy_parts(&s, &r);
+    else rebuild_op(&r, &step->ops.at[i]);
+  module_replace(m, step, r.to);
+  module_collect(m);
+}
