@@ -540,7 +540,7 @@ static void warn_bubble(Plan *p) {
              arena_printf(p->e->arena,
                           "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",
                           100 * idle, (long long)stages, (long long)count),
-             "more micro-batches (a smaller `micro`), fewer stages, or `pipeline interleaved`");
+             "more micro-batches (a smaller `micro`), or fewer stages");
 }
 
 void check_plan(Eval *e, const Choice *c, const AstItem *plan) {

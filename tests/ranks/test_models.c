@@ -1,6 +1,7 @@
 /* Four models over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation {1, 4}:
    three steps, an evaluation and logits equal one rank; what a block sends is counted exactly.
-   Arguments: the folder of the models; `all`: every combination, not a part of them. */
+   Arguments: the folder of the models; `all`: every combination, not a part of them; or the test to
+   run alone. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,18 +60,31 @@ static void mixer(void **state) { (void)state, check_model(&models[3]); }
    too. */
 static void stages(void **state) {
   static const struct {
-    const char *file, *mesh, *rules, *recompute;
+    const char *file, *schedule, *mesh, *rules, *recompute;
     int zero, micro;
   } plans[] = {
-      {"gpt2_ranks", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 0},
-      {"gpt2_ranks", "pipe = 2", "place Layers, Vocab -> pipe\n", "h.* keep = input", 0, 4},
-      {"llama_ranks", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n", NULL, 3,
-       4},
-      {"bert_ranks", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n", NULL, 2,
-       4},
-      {"gpt2_ranks", "tensor = 2, data = 2, pipe = 2",
+      {"gpt2_ranks", "sequential", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 0},
+      {"gpt2_ranks", "sequential", "pipe = 2", "place Layers, Vocab -> pipe\n", "h.* keep = input",
+       0, 4},
+      {"llama_ranks", "sequential", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 4},
+      {"bert_ranks", "sequential", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 4},
+      {"gpt2_ranks", "sequential", "tensor = 2, data = 2, pipe = 2",
        "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
        NULL, 1, 2},
+      {"gpt2_ranks", "gpipe", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
+      {"gpt2_ranks", "gpipe", "pipe = 2", "place Layers -> pipe\n", "h.* keep = input", 0, 2},
+      {"llama_ranks", "gpipe", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n",
+       NULL, 3, 4},
+      {"bert_ranks", "gpipe", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n",
+       NULL, 2, 4},
+      {"gpt2_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
+       NULL, 1, 2},
+      {"llama_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
+       "layers.* keep = input", 3, 1},
   };
   (void)state;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
@@ -78,7 +92,8 @@ static void stages(void **state) {
     Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, plans[i].file), .steps = 3};
     t.plan = (Plan){.mesh = plans[i].mesh, .rules = plans[i].rules, .zero = plans[i].zero};
     t.plan.recompute = plans[i].recompute, t.plan.micro = plans[i].micro;
-    t.plan.settings = "plan.pipeline=sequential", t.placed = i % 2;
+    t.plan.settings = arena_printf(c->arena, "plan.pipeline=%s", plans[i].schedule);
+    t.placed = i % 2;
     Outcome o = trial_run(c, &t);
     if (o.error || o.worst > 1e-9)
       fail_msg("plan %zu: %s %g at %s", i, o.error ? o.error : "", o.worst, o.where);
@@ -215,6 +230,7 @@ static void sent_over_data(void **state) {
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 5;
+  if (argc > 2 && every > 1) cmocka_set_test_filter(argv[2]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2),
       cmocka_unit_test(llama),

@@ -23,21 +23,26 @@ plan three for Small { mesh pipe = 3
 plan four for Small { mesh dp = 2, pipe = 2
  place Batch -> dp
  place Layers -> pipe
- pipeline sequential
+ pipeline gpipe
  micro 2
  zero 1 over dp
  recompute h.* keep = none }
 plan six for Small { mesh tp = 2, pipe = 3
  place Heads, Mlp, Vocab -> tp else Seq
  place Layers -> pipe
- pipeline sequential }
+ pipeline gpipe
+ micro 4 }
 plan apart for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline sequential
  recompute h[0..2] keep = input }
 plan late for Small { mesh pipe = 2
  place Layers -> pipe
- pipeline gpipe }
+ pipeline zero_bubble }
+plan words for Small { mesh pipe = 2
+ place Layers, Vocab -> pipe
+ pipeline gpipe
+ micro 3 }
 '''
 
 
@@ -71,9 +76,11 @@ try:
     check(max(value) - min(value) < 2e-5, said)
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'late', '-o', 'x', cwd=folder, expect=1)[1]
-    check('E0901' in err and 'gpipe' in err and not os.path.exists(f'{folder}/x'), err)
+    check('E0901' in err and 'zero_bubble' in err and not os.path.exists(f'{folder}/x'), err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
+    err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
+    check('E0901' in err and 'shared over their axis' in err, err)
     print('pipelines of 2, 3, 4 and 6 ranks train as one')
 finally:
     shutil.rmtree(folder)
