@@ -64,6 +64,7 @@ LLVMTypeRef emit_type(Emit *e, Elem elem) {
   case ELEM_i32: return LLVMInt32TypeInContext(e->context);
   case ELEM_i64: return LLVMInt64TypeInContext(e->context);
   case ELEM_bool: return LLVMInt1TypeInContext(e->context);
+  case ELEM_u8: return LLVMInt8TypeInContext(e->context);
   default: return LLVMFloatTypeInContext(e->context); /* f32, bf16, f16 */
   }
 }

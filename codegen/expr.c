@@ -192,12 +192,17 @@ LLVMValueRef expr_to_memory(Emit *e, Elem elem, LLVMValueRef x) {
 
 /* ---- conversions ---- */
 
+static double highest_whole(Elem from, Elem to) {
+  if (to == ELEM_u8) return 255;
+  if (to == ELEM_i64) return from == ELEM_f64 ? 9223372036854774784.0 : 9223371487098961920.0;
+  return from == ELEM_f64 ? 2147483647.0 : 2147483520.0;
+}
+
 /* Truncation that is defined everywhere: out of range saturates, NaN gives 0. */
 static LLVMValueRef float_to_int(Emit *e, LLVMValueRef x, Elem from, Elem to) {
   LLVMBuilderRef b = e->builder;
-  double high = to == ELEM_i64 ? (from == ELEM_f64 ? 9223372036854774784.0 : 9223371487098961920.0)
-                               : (from == ELEM_f64 ? 2147483647.0 : 2147483520.0);
-  double low = to == ELEM_i64 ? -9223372036854775808.0 : -2147483648.0;
+  double high = highest_whole(from, to);
+  double low = to == ELEM_u8 ? 0 : to == ELEM_i64 ? -9223372036854775808.0 : -2147483648.0;
   int lanes = emit_lanes_of(x);
   LLVMTypeRef scalar = emit_type(e, from);
   LLVMValueRef hi = emit_splat(e, LLVMConstReal(scalar, high), lanes);
@@ -206,7 +211,19 @@ static LLVMValueRef float_to_int(Emit *e, LLVMValueRef x, Elem from, Elem to) {
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, hi, ""), hi, x, "");
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, lo, ""), lo, x, "");
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), zero, x, "");
-  return LLVMBuildFPToSI(b, x, like(x, emit_type(e, to)), "");
+  LLVMTypeRef t = like(x, emit_type(e, to));
+  return to == ELEM_u8 ? LLVMBuildFPToUI(b, x, t, "") : LLVMBuildFPToSI(b, x, t, "");
+}
+
+/* Out of range saturates. */
+static LLVMValueRef int_to_byte(Emit *e, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef t = LLVMTypeOf(x);
+  LLVMTypeRef scalar = emit_lanes_of(x) ? LLVMGetElementType(t) : t;
+  LLVMValueRef none = LLVMConstNull(t), most = constant_like(x, scalar, 255);
+  x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, x, most, ""), most, x, "");
+  x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, none, ""), none, x, "");
+  return LLVMBuildTrunc(b, x, like(x, LLVMInt8TypeInContext(e->context)), "");
 }
 
 static LLVMValueRef float_to_float(Emit *e, LLVMValueRef x, Elem from, Elem to) {
@@ -224,18 +241,20 @@ LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from, Elem to) {
        LLVMPrintTypeToString(LLVMTypeOf(x)), elem_name(from));
   if (from == to) return x;
   if (cf == CLASS_FLOAT && ct == CLASS_FLOAT) return float_to_float(e, x, from, to);
-  if (cf == CLASS_FLOAT && ct == CLASS_INT) return float_to_int(e, x, from, to);
+  if (cf == CLASS_FLOAT && (ct == CLASS_INT || ct == CLASS_BYTE))
+    return float_to_int(e, x, from, to);
   if (ct == CLASS_BOOL) {
     LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
     if (cf == CLASS_FLOAT) return LLVMBuildFCmp(e->builder, LLVMRealUNE, x, zero, "");
     return LLVMBuildICmp(e->builder, LLVMIntNE, x, zero, "");
   }
   if (ct == CLASS_FLOAT) {
-    LLVMValueRef f = cf == CLASS_BOOL ? LLVMBuildUIToFP(e->builder, x, t, "")
-                                      : LLVMBuildSIToFP(e->builder, x, t, "");
+    LLVMValueRef f = cf == CLASS_INT ? LLVMBuildSIToFP(e->builder, x, t, "")
+                                     : LLVMBuildUIToFP(e->builder, x, t, "");
     return elem_is_half(to) ? float_to_float(e, f, ELEM_f32, to) : f;
   }
-  if (cf == CLASS_BOOL) return LLVMBuildZExt(e->builder, x, t, "");
+  if (cf == CLASS_INT && ct == CLASS_BYTE) return int_to_byte(e, x);
+  if (cf == CLASS_BOOL || cf == CLASS_BYTE) return LLVMBuildZExt(e->builder, x, t, "");
   return elem_bytes(from) < elem_bytes(to) ? LLVMBuildSExt(e->builder, x, t, "")
                                            : LLVMBuildTrunc(e->builder, x, t, "");
 }

@@ -16,7 +16,8 @@ SAME(RT_F64, ELEM_f64);
 SAME(RT_I32, ELEM_i32);
 SAME(RT_I64, ELEM_i64);
 SAME(RT_BOOL, ELEM_bool);
-_Static_assert((int)RT_BOOL + 1 == (int)ELEM_COUNT, "the runtime has every element type");
+SAME(RT_U8, ELEM_u8);
+_Static_assert((int)RT_U8 + 1 == (int)ELEM_COUNT, "the runtime has every element type");
 
 /* Kinds of tensors. */
 SAME(RT_PARAM, GLOBAL_PARAM);

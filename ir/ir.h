@@ -30,7 +30,7 @@ typedef enum Elem {
   ELEM_COUNT
 } Elem;
 
-typedef enum ElemClass { CLASS_FLOAT, CLASS_INT, CLASS_BOOL } ElemClass;
+typedef enum ElemClass { CLASS_FLOAT, CLASS_INT, CLASS_BOOL, CLASS_BYTE } ElemClass;
 
 typedef enum OpCode {
 #define OP(name, family, operands, results, flags, shape, needs, may, meaning) OP_##name,

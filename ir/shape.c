@@ -48,8 +48,13 @@ static const char *in_operand(const Shape *s, const Type *t, Str dim) {
   return shape_why(s, "[group-c5] dim %s is not in %s", dim, shape_text(s, t));
 }
 
-enum { FLOATS = 1 << CLASS_FLOAT, INTS = 1 << CLASS_INT, BOOLS = 1 << CLASS_BOOL };
-enum { NUMBERS = FLOATS | INTS, ALL = NUMBERS | BOOLS };
+enum {
+  FLOATS = 1 << CLASS_FLOAT,
+  INTS = 1 << CLASS_INT,
+  BOOLS = 1 << CLASS_BOOL,
+  BYTES = 1 << CLASS_BYTE
+};
+enum { NUMBERS = FLOATS | INTS, ALL = NUMBERS | BOOLS | BYTES };
 
 /* Element types that an op admits, where that is not floats only. */
 static const unsigned admitted[OP_COUNT] = {

@@ -50,8 +50,9 @@ static const bool exact[OP_COUNT] = {
 static bool as_elem(Elem e, double v, double *r) {
   *r = e == ELEM_f32 ? (double)(float)v : e == ELEM_bool ? v != 0 : v;
   if (elem_is_half(e)) return false;
-  if (elem_class(e) != CLASS_INT) return true;
+  if (elem_class(e) == CLASS_FLOAT || elem_class(e) == CLASS_BOOL) return true;
   *r = trunc(v);
+  if (elem_class(e) == CLASS_BYTE) return *r >= 0 && *r <= 255;
   return fabs(v) < 2147483648.0;
 }
 

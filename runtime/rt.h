@@ -51,7 +51,8 @@ typedef enum rt_elem {
   RT_F64,
   RT_I32,
   RT_I64,
-  RT_BOOL
+  RT_BOOL,
+  RT_U8
 } rt_elem; /* as ir/dtypes.def */
 typedef enum rt_kind {
   RT_PARAM,

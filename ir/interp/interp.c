@@ -82,6 +82,7 @@ static double rounded(Elem e, double x) {
 
 double run_round(const Run *r, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
+  if (e == ELEM_u8) return whole(x, 0, 255);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
   if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
   return r->interp->round ? rounded(e, x) : x;

@@ -46,9 +46,9 @@ void placed_encode(unsigned char *to, Elem e, double x) {
   uint16_t h = e == ELEM_bf16 ? bf16_from_f32(f) : f16_from_f32(f);
   int32_t i = elem_class(e) == CLASS_INT ? (int32_t)(int64_t)x : 0;
   int64_t l = elem_class(e) == CLASS_INT ? (int64_t)x : 0;
-  unsigned char b = x != 0;
-  const void *from[] = {[ELEM_f32] = &f, [ELEM_bf16] = &h, [ELEM_f16] = &h, [ELEM_f64] = &x,
-                        [ELEM_i32] = &i, [ELEM_i64] = &l,  [ELEM_bool] = &b};
+  unsigned char b = x != 0, byte = elem_class(e) == CLASS_BYTE ? (unsigned char)x : 0;
+  const void *from[] = {[ELEM_f32] = &f, [ELEM_bf16] = &h, [ELEM_f16] = &h,  [ELEM_f64] = &x,
+                        [ELEM_i32] = &i, [ELEM_i64] = &l,  [ELEM_bool] = &b, [ELEM_u8] = &byte};
   memcpy(to, from[e], (size_t)elem_bytes(e));
 }
 
@@ -62,6 +62,7 @@ double placed_decode(const unsigned char *from, Elem e) {
   case ELEM_f64: return u.d;
   case ELEM_i32: return u.i;
   case ELEM_i64: return (double)u.l;
+  case ELEM_u8: return u.b;
   default: return u.b != 0;
   }
 }

@@ -13,9 +13,9 @@ static const struct {
 } elems[] = {
     [RT_F32] = {4, "f32", "F32"},    [RT_BF16] = {2, "bf16", "BF16"}, [RT_F16] = {2, "f16", "F16"},
     [RT_F64] = {8, "f64", "F64"},    [RT_I32] = {4, "i32", "I32"},    [RT_I64] = {8, "i64", "I64"},
-    [RT_BOOL] = {1, "bool", "BOOL"},
+    [RT_BOOL] = {1, "bool", "BOOL"}, [RT_U8] = {1, "u8", "U8"},
 };
-_Static_assert(COUNT_OF(elems) == RT_BOOL + 1, "a row per rt_elem");
+_Static_assert(COUNT_OF(elems) == RT_U8 + 1, "a row per rt_elem");
 _Static_assert(sizeof(NumberBits) == 8, "an element of any type fits");
 
 int rt_elem_bytes(int elem) { return elems[elem].bytes; }
@@ -34,6 +34,7 @@ double rt_elem_get(int elem, const void *base, int64_t i) {
   case RT_I32: return u.i;
   case RT_I64: return (double)u.l;
   case RT_BOOL: return u.b != 0;
+  case RT_U8: return u.b;
   }
   return 0;
 }
@@ -49,6 +50,7 @@ void rt_elem_put(int elem, void *base, int64_t i, double v) {
   case RT_I32: u.i = (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, v)); break;
   case RT_I64: u.l = (int64_t)fmax(-9e18, fmin(9e18, v)); break;
   case RT_BOOL: u.b = v != 0; break;
+  case RT_U8: u.b = (unsigned char)(v > 0 ? fmin(v, 255) : 0); break;
   }
   memcpy(p, &u, (size_t)elems[elem].bytes);
 }

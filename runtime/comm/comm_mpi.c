@@ -118,13 +118,14 @@ static MPI_Datatype type_of(int elem) {
   case RT_F64: return MPI_DOUBLE;
   case RT_I32: return MPI_INT32_T;
   case RT_I64: return MPI_INT64_T;
-  case RT_BOOL: return MPI_UINT8_T;
+  case RT_BOOL:
+  case RT_U8: return MPI_UINT8_T;
   default: return MPI_UINT16_T; /* moved, never added */
   }
 }
 
 static bool is_whole_number(int elem) {
-  return elem == RT_I32 || elem == RT_I64 || elem == RT_BOOL;
+  return elem == RT_I32 || elem == RT_I64 || elem == RT_BOOL || elem == RT_U8;
 }
 
 static MPI_Op op_of(const rt_collective *c) {

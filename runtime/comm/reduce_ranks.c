@@ -24,7 +24,7 @@ REDUCE_OF(reduce_f32, float, x[i] > out[i] || x[i] != x[i])
 REDUCE_OF(reduce_f64, double, x[i] > out[i] || x[i] != x[i])
 REDUCE_OF(reduce_i32, int32_t, x[i] > out[i])
 REDUCE_OF(reduce_i64, int64_t, x[i] > out[i])
-REDUCE_OF(reduce_bool, uint8_t, x[i] > out[i])
+REDUCE_OF(reduce_u8, uint8_t, x[i] > out[i])
 #undef REDUCE_OF
 
 typedef float Widen(uint16_t);
@@ -49,7 +49,8 @@ static void reduce_tile(int elem, int largest, char *out, const void *const *in,
   case RT_F64: reduce_f64((double *)out + from, in, n, from, count, largest); break;
   case RT_I32: reduce_i32((int32_t *)out + from, in, n, from, count, largest); break;
   case RT_I64: reduce_i64((int64_t *)out + from, in, n, from, count, largest); break;
-  case RT_BOOL: reduce_bool((uint8_t *)out + from, in, n, from, count, 1); break;
+  case RT_BOOL: reduce_u8((uint8_t *)out + from, in, n, from, count, 1); break;
+  case RT_U8: reduce_u8((uint8_t *)out + from, in, n, from, count, largest); break;
   case RT_BF16:
     reduce_16((uint16_t *)out + from, in, n, from, count, largest, f32_from_bf16, bf16_from_f32);
     break;

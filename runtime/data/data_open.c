@@ -111,7 +111,7 @@ bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shi
   *e = (Feed){.input = t, .stream = stream, .shift = shift, .count = per_sample(t)};
   e->ignore = ignore ? strtoll(ignore, NULL, 10) : INT64_MIN;
   e->scale = raw && !strcmp(raw, "on") ? 1 : 1.0 / 255;
-  if (t->elem == RT_I32 || t->elem == RT_I64 || t->elem == RT_BOOL) return true;
+  if (t->elem >= RT_I32) return true; /* no floats: nothing is scaled */
   e->channels = t->rank > 1 ? t->size[t->rank - 1] : 1;
   e->mean = number_list(p, "data.mean", e->channels, &good);
   e->std = number_list(p, "data.std", e->channels, &good);

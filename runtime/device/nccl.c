@@ -255,9 +255,9 @@ static void hop(const Rows *x, NcclComm comm, const void *send, void *receive) {
   }
 }
 
-/* By rt_elem: f32, bf16, f16, f64, i32, i64, bool */
-static const int types[] = {7, 9, 6, 8, 2, 4, 1};
-_Static_assert(COUNT_OF(types) == RT_BOOL + 1, "a type of NCCL per rt_elem");
+/* By rt_elem: f32, bf16, f16, f64, i32, i64, bool, u8 (both ncclUint8) */
+static const int types[] = {7, 9, 6, 8, 2, 4, 1, 1};
+_Static_assert(COUNT_OF(types) == RT_U8 + 1, "a type of NCCL per rt_elem");
 
 void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
                      CUstream stream) {

@@ -15,7 +15,7 @@ static const struct {
   const char *name;
   int bytes, elem;
 } dtypes[] = {{"F32", 4, RT_F32}, {"BF16", 2, RT_BF16}, {"F16", 2, RT_F16},   {"F64", 8, RT_F64},
-              {"I32", 4, RT_I32}, {"I64", 8, RT_I64},   {"BOOL", 1, RT_BOOL}, {"U8", 1, -1},
+              {"I32", 4, RT_I32}, {"I64", 8, RT_I64},   {"BOOL", 1, RT_BOOL}, {"U8", 1, RT_U8},
               {"I8", 1, -1},      {"I16", 2, -1},       {"U16", 2, -1},       {"U32", 4, -1},
               {"U64", 8, -1},     {"F8_E4M3", 1, -1},   {"F8_E5M2", 1, -1}};
 

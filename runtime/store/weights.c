@@ -38,13 +38,18 @@ static void shape_text(char *out, size_t n, const int64_t *size, int rank) {
   if (k < n) snprintf(out + k, n - k, "]");
 }
 
+/* Bytes of a file are weights that somebody has packed: no numbers of the model. */
+static bool readable(const SafeTensor *s, const Slice *to) {
+  return s->elem >= 0 && (s->elem == RT_U8) == (to->elem == RT_U8);
+}
+
 static bool check(const Loader *l, const SafeTensor *s, const rt_tensor *t, const Slice *to,
                   int file, Fault *f) {
   char have[200], want[200];
-  if (s->elem >= 0 && rt_slice_fits(to, s->size, s->rank)) return true;
+  if (readable(s, to) && rt_slice_fits(to, s->size, s->rank)) return true;
   shape_text(have, sizeof have, s->size, s->rank);
   shape_text(want, sizeof want, to->size, to->rank);
-  if (s->elem < 0)
+  if (!readable(s, to))
     rt_fault(f, 303, "%s is of a type that cannot be read into %s, which is %s", s->name, t->name,
              rt_elem_name(to->elem));
   else rt_fault(f, 303, "%s is %s in the file; the model's %s is %s", s->name, have, t->name, want);

@@ -147,6 +147,7 @@ static void put(const Buffer *b, int64_t i, double x) {
   case ELEM_f64: memcpy(p, &x, 8); break;
   case ELEM_i32: memcpy(p, &i32, 4); break;
   case ELEM_i64: memcpy(p, &i64, 8); break;
+  case ELEM_u8: *(unsigned char *)p = (unsigned char)i32; break;
   default: *p = x != 0; break;
   }
 }
@@ -180,6 +181,7 @@ Tensor running_random(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
     put(b, i,
         class == CLASS_FLOAT  ? f
         : class == CLASS_BOOL ? u < 0.5
+        : class == CLASS_BYTE ? (double)harness_random(h, 0, 255)
                               : (double)harness_random(h, h->int_low, h->int_high));
     x.at[i] = get(b, i);
   }

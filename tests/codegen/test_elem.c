@@ -82,6 +82,33 @@ static void formats(Harness *h, int i) {
               part_dense(h, "i64", &s), harness_result(h, "i64", s.n, names, s.size));
 }
 
+/* Bytes: to and from floats, whole numbers and bools, at the ends of their range; equal or not. */
+static void bytes(Harness *h, int i) {
+  Shape s = random_shape(h, 0);
+  harness_add(h,
+              "kernel @bytes%d(%%0 : %s, %%1 : %s, %%2 : %s, %%3 : %s, %%4 : %s) "
+              "{family = \"elem\"} {\n",
+              i, harness_type(h, "u8", s.n, names, s.size), part_type(h, "u8", &s),
+              harness_type(h, "f32", s.n, names, s.size),
+              harness_type(h, "i32", s.n, names, s.size),
+              harness_type(h, "f64", s.n, names, s.size));
+  const char *byte = part_dense(h, "u8", &s), *f = part_dense(h, "f32", &s);
+  harness_add(h, "  %%5 = const {value = 100} : f32[]\n  %%6 = mul %%2, %%5 : %s\n", f);
+  harness_add(h, "  %%7 = cast %%6 : %s\n  %%8 = cast %%3 : %s\n", byte, byte);
+  harness_add(h, "  %%9 = eq %%0, %%1 : %s\n", part_dense(h, "bool", &s));
+  harness_add(h, "  %%10 = where %%9, %%8, %%7 : %s\n  %%11 = cast %%0 : %s\n",
+              harness_result(h, "u8", s.n, names, s.size),
+              harness_result(h, "f32", s.n, names, s.size));
+  harness_add(h, "  %%12 = cast %%0 : %s\n  %%13 = cast %%0 : %s\n",
+              harness_result(h, "i32", s.n, names, s.size),
+              harness_result(h, "bool", s.n, names, s.size));
+  harness_add(h, "  %%14 = cast %%9 : %s\n  %%15 = cast %%4 : %s\n",
+              harness_result(h, "u8", s.n, names, s.size),
+              harness_result(h, "u8", s.n, names, s.size));
+  harness_add(h, "  %%16 = cast %%0 : %s\n  return %%10, %%11, %%12, %%13, %%14, %%15, %%16\n}\n",
+              harness_result(h, "bf16", s.n, names, s.size));
+}
+
 /* Two results of different sizes. */
 static void uneven(Harness *h, int i) {
   Shape s = random_shape(h, 2);
@@ -247,6 +274,7 @@ static void expand(Harness *h, int i) {
 
 static void test_arithmetic(void **state) { run_shapes(*state, arithmetic, SHAPES, 2e-6); }
 static void test_formats(void **state) { run_shapes(*state, formats, SHAPES, 2e-6); }
+static void test_bytes(void **state) { run_shapes(*state, bytes, SHAPES, 2e-6); }
 static void test_uneven(void **state) { run_shapes(*state, uneven, SHAPES, 2e-6); }
 
 /* Rows of whole lines, some of them with gaps, and results of every width. */
@@ -298,7 +326,8 @@ int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats),  TEST(test_uneven),
-                                     TEST(test_moved),      TEST(test_streamed), TEST(test_adamw)};
+  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_bytes),
+                                     TEST(test_uneven),     TEST(test_moved),   TEST(test_streamed),
+                                     TEST(test_adamw)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

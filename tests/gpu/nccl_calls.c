@@ -154,10 +154,10 @@ EXPORT NcclResult ncclGroupEnd(void) {
   return --group.depth ? NCCL_SUCCESS : flush();
 }
 
-/* NCCL's element types to rt_elem; int8 and uint8 move like bool, uint32 like i32. */
+/* NCCL's element types to rt_elem; int8 moves like uint8, uint32 like i32. */
 static int elem_of(int type) {
-  static const int elems[] = {RT_BOOL, RT_BOOL, RT_I32, RT_I32, RT_I64,
-                              RT_I64,  RT_F16,  RT_F32, RT_F64, RT_BF16};
+  static const int elems[] = {RT_U8,  RT_U8,  RT_I32, RT_I32, RT_I64,
+                              RT_I64, RT_F16, RT_F32, RT_F64, RT_BF16};
   return type >= 0 && type < 10 ? elems[type] : -1;
 }
 

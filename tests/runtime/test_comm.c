@@ -91,7 +91,7 @@ static void make_case(Case *c, uint64_t seed, int mesh) {
     snprintf(what[i], sizeof what[i], "value %d", i);
     *r = (rt_collective){.what = what[i], .source = "x.shard:1", .count = some_count(&seed)};
     r->kind = (rt_collective_kind)below(&seed, 5), r->axis = (int)below(&seed, c->p.naxes);
-    r->reduction = (rt_reduction)below(&seed, 2), r->elem = (rt_elem)below(&seed, RT_BOOL + 1);
+    r->reduction = (rt_reduction)below(&seed, 2), r->elem = (rt_elem)below(&seed, RT_U8 + 1);
     r->send_row = divisor(&seed, r->count), r->receive_row = divisor(&seed, r->count);
   }
   add_hops(c, &seed);
@@ -117,6 +117,7 @@ static double value(const Case *c, int call, int64_t rank, int64_t e) {
   double v = given(c, call, rank, e);
   return elem == RT_BOOL                    ? v > 0
          : elem == RT_I32 || elem == RT_I64 ? (double)(int64_t)v
+         : elem == RT_U8                    ? (double)((int64_t)v & 15)
                                             : rounded(elem, v);
 }
 

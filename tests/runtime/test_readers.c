@@ -93,6 +93,13 @@ static void test_elements(void **state) {
   rt_elem_put(RT_BF16, &h, 0, 1.00390625), assert_int_equal(h, 0x3f80); /* a tie goes to even */
   int32_t whole;
   rt_elem_put(RT_I32, &whole, 0, 1e20), assert_int_equal(whole, INT32_MAX);
+  for (int i = 0; i < 256; i++) { /* a byte is 0 to 255 */
+    uint8_t in = (uint8_t)i, out = (uint8_t)~i;
+    rt_elem_put(RT_U8, &out, 0, rt_elem_get(RT_U8, &in, 0)), assert_int_equal(out, i);
+  }
+  uint8_t byte;
+  rt_elem_put(RT_U8, &byte, 0, 300), assert_int_equal(byte, 255);
+  rt_elem_put(RT_U8, &byte, 0, NAN), assert_int_equal(byte, 0);
 }
 
 /* ---- safetensors ---- */
