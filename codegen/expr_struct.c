@@ -301,6 +301,113 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
   return choose(e, inside, found, emit_number(e, elem_of(e, v), 0));
 }
 
+/* ---- bits in bytes ---- */
+
+enum { BITS = 8 };
+
+/* Element k of byte x. */
+static Index bit_of(Emit *e, const Index *x, int k) {
+  Index r = {.multiple = gcd(BITS * x->multiple, k)};
+  if (index_varies(x)) {
+    r.each = LLVMBuildMul(e->builder, index_each(e, x), each_constant(e, BITS), "");
+    r.each = LLVMBuildAdd(e->builder, r.each, each_constant(e, k), "");
+  } else {
+    r.at = LLVMBuildMul(e->builder, x->at, emit_index(e, BITS), "");
+    r.at = LLVMBuildAdd(e->builder, r.at, emit_index(e, k), "");
+  }
+  return r;
+}
+
+/* One byte, or one per lane: each bit on its own. */
+static LLVMValueRef pack_apart(Emit *e, const Op *op, const Index *x, Point *q) {
+  LLVMValueRef all = NULL;
+  for (int k = 0; k < BITS; k++) {
+    Index bit = bit_of(e, x, k);
+    bit.dim = op->group[0].from[0];
+    point_set(q, bit);
+    LLVMValueRef b = expr_convert(e, expr_value(e, op->in[0], q), ELEM_bool, ELEM_u8);
+    LLVMTypeRef t = LLVMTypeOf(b);
+    LLVMValueRef by = LLVMConstInt(emit_type(e, ELEM_u8), (uint64_t)k, 0);
+    b = LLVMBuildShl(e->builder, b, emit_splat(e, by, emit_lanes_of(b)), "");
+    must(!all || LLVMTypeOf(all) == t, "kernel %s: bits of a byte differ in form", e->k->name);
+    all = all ? LLVMBuildOr(e->builder, all, b, "") : b;
+  }
+  return all;
+}
+
+/* Lanes k * lanes .. of BITS times as many: which of the bytes' lanes each belongs to. */
+static LLVMValueRef mask_of_bits(Emit *e, LLVMValueRef mask, int k) {
+  LLVMValueRef at[64];
+  if (!mask) return NULL;
+  for (int i = 0; i < e->lanes; i++)
+    at[i] = LLVMConstInt(i32_type(e), (uint64_t)((k * e->lanes + i) / BITS), 0);
+  return LLVMBuildShuffleVector(e->builder, mask, LLVMGetPoison(LLVMTypeOf(mask)),
+                                LLVMConstVector(at, (unsigned)e->lanes), "");
+}
+
+/* Consecutive bytes: a vector of bits is a word of its own, and BITS of these are the bytes. */
+static LLVMValueRef pack_along(Emit *e, const Op *op, const Index *x, Point *q) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef word = LLVMIntTypeInContext(e->context, (unsigned)e->lanes),
+              bytes = LLVMVectorType(LLVMInt8TypeInContext(e->context), (unsigned)e->lanes);
+  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(word, BITS)), mask = q->mask;
+  for (int k = 0; k < BITS; k++) {
+    Index scalar = *x;
+    scalar.lane = false;
+    Index bit = bit_of(e, &scalar, k * e->lanes);
+    bit.dim = op->group[0].from[0], bit.lane = true;
+    point_set(q, bit);
+    q->mask = mask_of_bits(e, mask, k);
+    LLVMValueRef v = emit_splat(e, expr_value(e, op->in[0], q), e->lanes);
+    v = LLVMBuildBitCast(b, v, word, "");
+    all = LLVMBuildInsertElement(b, all, v, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
+  }
+  return LLVMBuildBitCast(b, all, bytes, "");
+}
+
+static LLVMValueRef pack_bits(Emit *e, const Op *op, const Point *p) {
+  Index x = taken(p, op->group[0].to[0]);
+  Point q = *p;
+  remove_to(op, &q);
+  bool along = x.lane && !x.each && e->lanes % BITS == 0;
+  return along ? pack_along(e, op, &x, &q) : pack_apart(e, op, &x, &q);
+}
+
+/* Consecutive bits from the first of a byte on: the bytes are the vector of bits. */
+static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *x, Point *q, int64_t bytes) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef byte = LLVMInt8TypeInContext(e->context);
+  int n = e->lanes / BITS;
+  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(byte, (unsigned)n));
+  LLVMValueRef first = LLVMBuildUDiv(b, x->at, emit_index(e, BITS), "");
+  for (int k = 0; k < n; k++) { /* behind the last byte there are masked lanes */
+    Index at = {.at = LLVMBuildAdd(b, first, emit_index(e, k), "")};
+    set_guarded(e, q, op->group[0].from[0], at, index_inside(e, &at, bytes));
+    LLVMValueRef one = expr_value(e, op->in[0], q);
+    all = LLVMBuildInsertElement(b, all, one, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
+  }
+  LLVMTypeRef bits = LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->lanes);
+  return LLVMBuildBitCast(b, all, bits, "");
+}
+
+static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
+  Str dim = op->group[0].from[0];
+  Index x = taken(p, op->group[0].to[0]), at, bit;
+  Point q = *p;
+  remove_to(op, &q);
+  if (e->lanes % BITS == 0 && stays_within(e, &x, e->lanes))
+    return unpack_along(e, op, &x, &q, type_size(value_type(e->k, op->in[0]), dim));
+  index_cut(e, &x, BITS, &at, &bit);
+  at.dim = dim;
+  point_set(&q, at);
+  LLVMValueRef byte = expr_value(e, op->in[0], &q), by = index_number(e, &bit);
+  int lanes = emit_lanes_of(byte) ? emit_lanes_of(byte) : emit_lanes_of(by);
+  by = expr_convert(e, by, ELEM_i32, ELEM_u8);
+  byte = LLVMBuildLShr(e->builder, emit_splat(e, byte, lanes), emit_splat(e, by, lanes), "");
+  LLVMTypeRef bits = LLVMInt1TypeInContext(e->context);
+  return LLVMBuildTrunc(e->builder, byte, lanes ? LLVMVectorType(bits, (unsigned)lanes) : bits, "");
+}
+
 /* ---- numbers from positions ---- */
 
 /* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: PTX of several
@@ -479,6 +586,8 @@ LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
   case OP_unstack: return unstack(e, op, v, &p);
   case OP_gather: return gather(e, op, v, &p);
   case OP_rope: return rope(e, op, v, &p);
+  case OP_pack_bits: return pack_bits(e, op, &p);
+  case OP_unpack_bits: return unpack_bits(e, op, &p);
   default: bug("the expression generator does not know %s", op_name(op->code));
   }
 }

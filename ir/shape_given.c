@@ -181,6 +181,25 @@ static const char *given_concat(const Shape *s, Type *t) {
   return why ? why : push_axis(s, t, g.to[0], size);
 }
 
+/* pack_bits[D -> E] and unpack_bits[E -> D]: eight elements of D are a byte of E. */
+static const char *given_bits(const Shape *s, Type *t) {
+  bool packs = s->op->code == OP_pack_bits;
+  Elem want = packs ? ELEM_bool : ELEM_u8;
+  Group g = shape_group(s, 0);
+  const Type *a = shape_in(s, 0);
+  const char *why = shape_one_group(s, 1, true);
+  if (!why && g.nto != 1) why = shape_why(s, "[group-c3] one dim is expected after `->`");
+  if (!why) why = need(s, a, g.from[0]);
+  if (!why && a->elem != want)
+    why = shape_why(s, "[bits-c1] the operand is %s, not %s", shape_text(s, a), elem_name(want));
+  if (why) return why;
+  int64_t n = type_size(a, g.from[0]);
+  if (packs && n % 8)
+    return shape_why(s, "[bits-c2] %lld bits of %s are no whole bytes", (long long)n, g.from[0]);
+  *t = type_with_elem(type_without(a, g.from, 1), packs ? ELEM_u8 : ELEM_bool);
+  return push_axis(s, t, g.to[0], packs ? n / 8 : n * 8);
+}
+
 static const char *given_scatter(const Shape *s, Type *t) {
   const Type *x = shape_in(s, 0), *index = shape_in(s, 1);
   Group g = shape_group(s, 0);
@@ -240,6 +259,8 @@ static GivenRule *const given[OP_COUNT] = {
     [OP_slice] = given_part,
     [OP_pad] = given_part,
     [OP_concat] = given_concat,
+    [OP_pack_bits] = given_bits,
+    [OP_unpack_bits] = given_bits,
     [OP_scatter] = given_scatter,
     [OP_all_reduce] = given_collective,
     [OP_reduce_scatter] = given_collective,

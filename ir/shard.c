@@ -99,6 +99,14 @@ static void of_rename(Builder *b) {
   of_others(b, in_type(b, 0));
 }
 
+/* Blocks of whole bytes go with the blocks of their bits. */
+static void of_bits(Builder *b) {
+  Str from = b->o->group[0].from[0], to = b->o->group[0].to[0];
+  const Type *bytes = b->o->code == OP_pack_bits ? out_type(b, 0) : in_type(b, 0);
+  add_moved(b, from, to, type_size(bytes, b->o->code == OP_pack_bits ? to : from));
+  of_others(b, in_type(b, 0));
+}
+
 /* Parts of a step in time are dealt like this: a rank's samples are its share of every part, so
    cutting Batch into parts moves nothing (`micro` is no dim of a model). */
 static bool in_time(const Builder *b, const Str *pieces, int n) {
@@ -179,8 +187,9 @@ static IndexRule *const by_family[] = {
 };
 
 static IndexRule *const by_op[OP_COUNT] = {
-    [OP_expand] = of_results, [OP_rename] = of_rename, [OP_split] = of_split,
-    [OP_merge] = of_merge,    [OP_stack] = of_stack,   [OP_rope] = of_rope,
+    [OP_expand] = of_results, [OP_rename] = of_rename,    [OP_split] = of_split,
+    [OP_merge] = of_merge,    [OP_stack] = of_stack,      [OP_rope] = of_rope,
+    [OP_pack_bits] = of_bits, [OP_unpack_bits] = of_bits,
 };
 
 /* concat[A, B -> D] lists another dim for each operand: none of them, and not D. */

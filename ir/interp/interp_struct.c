@@ -168,11 +168,31 @@ static void move_rope(Run *r) {
   } while (walk_next(&out->type, index));
 }
 
+/* Bits of a byte follow each other along the dim that is listed, the first one is the lowest. */
+static void move_bits(Run *r) {
+  const Tensor *a = run_in(r, 0);
+  Tensor *out = run_out(r, 0);
+  bool packs = r->op->code == OP_pack_bits;
+  Str from_dim = r->op->group[0].from[0];
+  int axis = type_find(&out->type, r->op->group[0].to[0]);
+  int64_t step = stride_of(&a->type, from_dim), index[MAX_RANK] = {0}, i = 0;
+  Steps from = steps_in(&out->type, &a->type);
+  from.step[axis] = 0;
+  do {
+    const double *at = a->at + steps_at(&out->type, &from, index);
+    int byte = 0;
+    for (int k = 0; k < 8 && packs; k++) byte |= (at[(index[axis] * 8 + k) * step] != 0) << k;
+    if (!packs) byte = (int)at[index[axis] / 8 * step] >> index[axis] % 8 & 1;
+    run_put(r, out, i++, byte);
+  } while (walk_next(&out->type, index));
+}
+
 static RunFamily *const moves[OP_COUNT] = {
-    [OP_expand] = move_expand, [OP_rename] = move_rename,   [OP_split] = move_split,
-    [OP_merge] = move_merge,   [OP_slice] = move_slice,     [OP_pad] = move_pad,
-    [OP_shift] = move_shift,   [OP_unstack] = move_unstack, [OP_stack] = move_stack,
-    [OP_concat] = move_concat, [OP_rope] = move_rope,
+    [OP_expand] = move_expand,    [OP_rename] = move_rename,   [OP_split] = move_split,
+    [OP_merge] = move_merge,      [OP_slice] = move_slice,     [OP_pad] = move_pad,
+    [OP_shift] = move_shift,      [OP_unstack] = move_unstack, [OP_stack] = move_stack,
+    [OP_concat] = move_concat,    [OP_rope] = move_rope,       [OP_pack_bits] = move_bits,
+    [OP_unpack_bits] = move_bits,
 };
 
 void run_struct(Run *r) {

@@ -196,6 +196,17 @@ static void structure(bool *seen) {
        "%8 = merge[R, C -> D] %0 : f64[D:6]\n%9 = split[D -> A, B] %8 : f64[A:3, B:2]",
        {1, 2, 3, 4, 5, 6}},
       {"merge", "f64[D:6]", "%9 = merge[C, R -> D] %0 : f64[D:6]", {1, 4, 2, 5, 3, 6}},
+      {"pack_bits",
+       "u8[S:3, E:2]",
+       "%10 = iota[D] : i32[D:16]\n%11 = expand[S] %10 : i32[S:3, D:16]\n%12 = rename[C -> S] %6 : "
+       "i32[S:3]\n"
+       "%13 = le %11, %12 : bool[S:3, D:16]\n%9 = pack_bits[D -> E] %13 : u8[S:3, E:2]",
+       {255, 0, 0, 0, 7, 0}},
+      {"unpack_bits",
+       "bool[D:8, R:2]",
+       "%8 = cast %3 : u8[R:2]\n%10 = stack[E] %8 : u8[E:1, R:2]\n"
+       "%9 = unpack_bits[E -> D] %10 : bool[D:8, R:2]",
+       {1, 1, 0, 0, 0, 1}},
       {"slice", "f64[R:2, N:2]", "%9 = slice[C -> N] %0 {at = 1} : f64[R:2, N:2]", {2, 3, 5, 6}},
       {"pad", "f64[N:5]", "%9 = pad[C -> N] %1 {at = 1, fill = 9} : f64[N:5]", {9, .5, -1, 2, 9}},
       {"shift",
