@@ -52,7 +52,9 @@ static bool view_merge(const Value *a, const Group *g, Strides *s) {
 static bool view_group(const Value *a, const Op *o, const Group *g, const Type *t, Strides *s,
                        int64_t *offset) {
   switch (o->code) {
-  case OP_rename: put(s, g->to[0], stride_of(a, g->from[0])); return true;
+  case OP_rename:
+    for (int i = 0; i < g->nfrom; i++) put(s, g->to[i], stride_of(a, g->from[i]));
+    return true;
   case OP_split: view_split(a, t, g, s); return true;
   case OP_merge: return view_merge(a, g, s);
   case OP_slice:
