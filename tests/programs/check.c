@@ -12,6 +12,7 @@
 #include "frontend/lower.h"
 #include "ir/interp/interp.h"
 #include "passes/pass.h"
+#include "tests/common/limit.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,7 +325,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-      alarm(120);
+      limit_processor_seconds(120);
       bool good = check_program_file(argv[i], plans);
       fflush(stdout);
       _exit(!good);

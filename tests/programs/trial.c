@@ -23,6 +23,7 @@
 #include "ir/interp/interp_ranks.h"
 #include "jit.h"
 #include "passes/pass.h"
+#include "tests/common/limit.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,7 +260,7 @@ static void try_plans(const Oracle *o, const char *path, int *at) {
   Jit *jit = jit_new(o->c->arena);
   bool failed = false;
   for (; *at < PLANS; ++*at) {
-    alarm(SECONDS);
+    limit_processor_seconds(SECONDS);
     Outcome out = try_plan(o, path, plans[*at], jit);
     printf("%s %s %s\n", path, plans[*at], words[out]);
     fflush(stdout);

@@ -5,6 +5,7 @@
    one rank, and in poisoned bytes itself (check.h); what the compiler refuses with a diagnostic
    counts as refused. Each trial runs in a process of its own. */
 #include "check.h"
+#include "tests/common/limit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -166,7 +167,7 @@ static int in_child(const char *file, uint64_t seed) {
   fflush(stdout);
   pid_t pid = fork();
   if (!pid) {
-    alarm(60);
+    limit_processor_seconds(60);
     int code = run_one(file, seed);
     fflush(stdout);
     _exit(code);

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "ir/placement.h"
 #include "ir/verify/verify.h"
+#include "tests/common/limit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +160,7 @@ static Notice in_child(Module *sound, const Ranks *want, const char *text, uint6
   fflush(stdout);
   pid_t pid = fork();
   if (!pid) {
-    alarm(60);
+    limit_processor_seconds(60);
     Notice n = try_fault(sound, want, text, seed);
     fflush(stdout);
     _exit((int)n);
