@@ -405,14 +405,6 @@ static void make_in_order(Copy *c) {
     if (wanted[v]) site_value(&c->body, v);
 }
 
-/* What ranks send each other stays, in its order: another rank waits for it. */
-static void keep_hops(Copy *c) {
-  const Fn *f = c->body.from;
-  for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].nout && (op_flags(f->ops.at[i].code) & SIDE))
-      site_value(&c->body, f->ops.at[i].out);
-}
-
 static void copy_results(Copy *c) {
   Zero *z = c->s->z;
   ValueId *sums = c->body.reduced;
@@ -421,13 +413,12 @@ static void copy_results(Copy *c) {
   for (uint32_t g = 0; g < z->group.n; g++)
     if (through(c, g)) site_gradient(&c->body, g, through(c, g)->inner, c->s->pull[g].elem);
   ValueList carried = {0}, stacked = {0};
-  keep_hops(c);
+  site_hops(&c->body, c->body.from->ops.n);
   make_in_order(c);
   old_results(c, 0, c->old.carry, &carried);
   group_results(c, true, sums);
   old_results(c, c->old.carry, c->o->nout, &stacked);
   group_results(c, false, sums);
-  site_hops(&c->body, c->body.from->ops.n);
   c->new.into = c->into.at, c->new.ninto = c->into.n;
   Op *o = rebuild_loop(z->m, c->s->to, c->body.to, c->new, c->in.at, c->o->loc);
   ValueId out = o->out;
