@@ -184,8 +184,9 @@ static void take(World *w, Taken *t, Str name, Span at) {
 }
 
 static void check_names(World *w, const Eval *e) {
-  static const char *const reserved[] = {"seed",      "step", "loss",
-                                         "eval.loss", "lr",   "norm.of.gradients"};
+  static const char *const reserved[] = {"seed",        "step",         "loss",
+                                         "eval.loss",   "lr",           "norm.of.gradients",
+                                         "onebit.root", "onebit.error", "onebit.error.of.owner"};
   Interner *names = w->ctx->names;
   Taken t = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

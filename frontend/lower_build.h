@@ -75,11 +75,12 @@ void check_task(Eval *e, const AstSetting *line, const AstValue *task); /* E0402
 void write_task(Module *m, Eval *e, const AstValue *task);
 
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */
-void check_data(Eval *e, const Choice *c);                          /* E0604 */
-void check_weights(Eval *e, const AstItem *weights);                /* E0502, E0503 */
-void check_plan(Eval *e, const Choice *c, const AstItem *plan);     /* E0701 .. E0709 */
-void check_machine_block(World *w, const AstItem *item);            /* E0602, E0606 */
-void check_recompute(Eval *e, const AstSetting *line);              /* E0709, E0606, E0901 */
+void check_data(Eval *e, const Choice *c);                      /* E0604 */
+void check_weights(Eval *e, const AstItem *weights);            /* E0502, E0503 */
+void check_onebit(Eval *e, const AstItem *train);               /* E0602, E0703 (sema_onebit.c) */
+void check_plan(Eval *e, const Choice *c, const AstItem *plan); /* E0701 .. E0709 */
+void check_machine_block(World *w, const AstItem *item);        /* E0602, E0606 */
+void check_recompute(Eval *e, const AstSetting *line);          /* E0709, E0606, E0901 */
 void write_recompute(const Build *b, Eval *e, const AstItem *plan); /* the lines as settings */
 void check_unbuilt(World *w,
                    const AstItem *item);     /* E0901, N0902: settings that no pass reads yet */

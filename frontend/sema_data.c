@@ -99,6 +99,7 @@ static void check_trained(Eval *e, const Choice *c) {
 void check_data(Eval *e, const Choice *c) {
   const AstItem *train = c->train ? c->train->item : NULL;
   check_trained(e, c);
+  check_onebit(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;

@@ -559,5 +559,6 @@ void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
   warn_whole(&p);
   check_bucket(&p);
   check_flights(&p);
+  check_onebit_plan(&p);
   check_lines(&p);
 }

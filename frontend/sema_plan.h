@@ -39,5 +39,6 @@ typedef struct Plan {
 bool plan_is_stack_dim(const Plan *p, Str dim);
 void check_machine(Plan *p);                /* E0201, E0708, N0701 */
 void check_flights(Plan *p);                /* E0602, N0702 (sema_flight.c) */
+void check_onebit_plan(Plan *p);            /* E0602, E0703, E0901 (sema_onebit.c) */
 void warn_spans(Plan *p, const Rule *rule); /* W0701 */
 #endif

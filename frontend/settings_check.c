@@ -169,6 +169,9 @@ static bool number_fits(SettingType t, const AstNumber *n) {
   case TYPE_SHARE:
   case TYPE_VALID:
     return (n->unit == UNIT_NONE || n->unit == UNIT_SHARE) && n->value >= 0 && n->value <= 1;
+  case TYPE_STEPS:
+    return whole_number(n, 1) ||
+           ((n->unit == UNIT_NONE || n->unit == UNIT_SHARE) && n->value > 0 && n->value < 1);
   case TYPE_BYTES:
     return (n->unit == UNIT_BYTES || whole_number(n, 0)) && n->value >= 0 && n->value < 0x1p63;
   case TYPE_AHEAD:

@@ -19,6 +19,7 @@ typedef struct Micro {
   Str batch; /* the dim */
   int64_t size, part;
   bool asks;   /* only whether all samples are alike: no diagnostic */
+  bool linear; /* in entries, too, linear ops take partial sums on */
   bool failed; /* a diagnostic was given */
 } Micro;
 

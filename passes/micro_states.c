@@ -45,11 +45,17 @@ static MicroState refuse(Micro *c, const Op *o, const char *what) {
   c->failed = true;
   if (c->asks) return MICRO_WHOLE;
   Report *r = diag_at(c->m->ctx->diag, "E0706", span_of(c->m, o->loc),
-                      "`micro` changes this value: %s", what);
+                      c->linear ? "no worker has a part of this value of its own: %s"
+                                : "`micro` changes this value: %s",
+                      what);
   const char *said = op_said(c->m, o);
   if (said) diag_label(r, "`%s` here", said);
   diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)c->size,
             (long long)c->part);
+  if (c->linear) {
+    diag_help(r, "`optim adamw` needs the gradient of all samples alone");
+    return MICRO_WHOLE;
+  }
   diag_help(r,
             "`micro %lld` takes the batch whole; or write it as a sum over `%s` that only the loss "
             "divides",
@@ -177,7 +183,8 @@ static void before(Micro *c, const Fn *f, const Op *o, MicroState *s) {
 
 static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool entry) {
   Operands in = operands(o, s);
-  if (entry && in.partial && !adds_partials(o, s)) in.after = true;
+  bool goes_on = adds_partials(o, s) || (c->linear && linear(o, s));
+  if (entry && in.partial && !goes_on) in.after = true;
   if (o->code == OP_loop && !in.after) {
     if (loop_shape(o).axis.dim == c->batch) refuse(c, o, "a loop runs over `Batch`");
     else loop_states(c, o, s);

@@ -1,69 +1,24 @@
 /* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as zeros.
 
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
-   setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb) with .lr .betas .eps
-   .decay .momentum .nesterov; train.lr (the schedule, schedule_lr.c); train.clip. Without
-   train.optim nothing is updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD,
-   term by term; what depends on the step alone is computed in f64 and rounded once. An update is a
-   handful of element-wise ops on a whole (stacked) parameter, so that one kernel does it in place;
-   LAMB's norms come before it, one for every round of a stack. A step whose loss or gradients are
-   not finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
+   setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and onebit_adam, of
+   which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum .nesterov; train.lr
+   (the schedule, schedule_lr.c); train.clip. Without train.optim nothing is updated and gradients
+   stay outputs. Formulas are PyTorch's AdamW and SGD, term by term; what depends on the step alone
+   is computed in f64 and rounded once. An update is a handful of element-wise ops on a whole
+   (stacked) parameter, so that one kernel does it in place; LAMB's norms come before it, one for
+   every round of a stack. A step whose loss or gradients are not finite changes nothing
+   (guard_nonfinite.c), unless train.on_nan says off.
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
-#include "passes/optimizer.h"
+#include "passes/update.h"
 #include "passes/guard_nonfinite.h"
-#include "passes/loss_scale.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Update {
-  Module *m;
-  Fn *f;            /* the new step */
-  Loc loc;          /* of the parameter in work */
-  uint32_t globals; /* number of globals that may have a gradient: those from before */
-  Schedule s;
-  ValueId lr;          /* f64[] */
-  ValueId loss;        /* f32[] or NO_VALUE */
-  ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
-  ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
-  ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
-  LossScale scale; /* of the gradients */
-  double betas[2], eps, decay, momentum;
-  bool nesterov;
-  /* AdamW: f32[], made once */
-  ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
-  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
-} Update;
-
 typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
 
-static ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {
-  return ir_binary(u->m, u->f, c, a, b, u->loc);
-}
-
-static ValueId num(Update *u, double value) {
-  return ir_const(u->m, u->f, ELEM_f32, value, u->loc);
-}
-static ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
-static ValueId to_f32(Update *u, ValueId a) { return ir_cast(u->m, u->f, a, ELEM_f32, u->loc); }
-
-/* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */
-static Global *state(Update *u, const Global *g, const char *name) {
-  Module *m = u->m;
-  Str path = intern_printf(m->ctx->names, "%s.%s", g->name, name);
-  Global *s = module_global(m, path);
-  if (!s) s = module_add_global(m, GLOBAL_STATE, path, g->type, g->loc);
-  return s;
-}
-
-/* The new value of a parameter or state, if the step is fine. */
-static void put(Update *u, Global *g, ValueId v) {
-  if (u->fine != NO_VALUE)
-    v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
-  ir_store(u->m, u->f, g, v, u->loc);
-}
-
 /* ---- AdamW ---- */
-static void adamw_begin(Update *u) {
+void update_adamw_begin(Update *u) {
   Schedule *s = &u->s;
   ValueId one = schedule_number(s, 1), t = u->count;
   ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
@@ -150,19 +105,21 @@ typedef struct OptimizerRow {
   void (*begin)(Update *u);
   UpdateRule *rule;
   double lr, eps, decay; /* what holds when nothing is written */
+  bool freezes;          /* it has an entry `step.frozen`, too */
 } OptimizerRow;
 
 static const OptimizerRow optimizers[] = {
-    {"adamw", adamw_begin, adamw, 1e-3, 1e-8, 0.01},
-    {"sgd", sgd_begin, sgd, 1e-3, 0, 0},
-    {"lamb", lamb_begin, lamb, 1e-3, 1e-6, 0.01},
+    {"adamw", update_adamw_begin, adamw, 1e-3, 1e-8, 0.01, false},
+    {"sgd", sgd_begin, sgd, 1e-3, 0, 0, false},
+    {"lamb", lamb_begin, lamb, 1e-3, 1e-6, 0.01, false},
+    {"onebit_adam", onebit_begin, adamw, 1e-3, 1e-8, 0.01, true},
 };
 
 static const OptimizerRow *chosen(Module *m, const char *name) {
   for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
     if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
   Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
-  diag_help(r, "`optim adamw`, `optim sgd` and `optim lamb` are");
+  diag_help(r, "`optim adamw`, `optim sgd`, `optim lamb` and `optim onebit_adam` are");
   return NULL;
 }
 
@@ -190,18 +147,27 @@ static void guard(Update *u, ValueId norm) {
   loss_scale_step(u->m, u->f, &u->scale, loss, fine);
 }
 
-static void measure(Update *u, const ValueId *gradient) {
-  bool scaled = u->scale.now != NO_VALUE,
-       guarded = scaled || strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
-  u->coefficient = u->fine = NO_VALUE;
-  if (!guarded && module_number(u->m, "train.clip", 0) <= 0) return;
-  ValueId norm = guard_norm(u->m, u->f, u->globals, gradient);
+static bool is_guarded(const Update *u) {
+  return u->scale.now != NO_VALUE || strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
+}
+
+bool update_wants_norm(const Update *u) {
+  return is_guarded(u) || module_number(u->m, "train.clip", 0) > 0;
+}
+
+void update_guarded(Update *u, ValueId norm, bool clips) {
+  bool scaled = u->scale.now != NO_VALUE;
   if (norm == NO_VALUE) return;
   if (scaled) norm = bin(u, OP_mul, norm, u->scale.inverse);
   guard_output(u->m, u->f, "norm.of.gradients", norm);
-  clip(u, norm);
+  if (clips) clip(u, norm);
   if (scaled) unscale(u);
-  if (guarded) guard(u, norm);
+  if (is_guarded(u)) guard(u, norm);
+}
+
+static void measure(Update *u, const ValueId *gradient) {
+  if (!update_wants_norm(u)) return;
+  update_guarded(u, guard_norm(u->m, u->f, u->globals, gradient), true);
 }
 
 /* ---- putting it together ---- */
@@ -250,11 +216,11 @@ static bool is_on(const Module *m, const char *key) {
   return !strcmp(module_setting(m, key, "off"), "on");
 }
 
-static void read_settings(Update *u, const OptimizerRow *row) {
+static void read_settings(Update *u, double eps, double decay) {
   static const double betas[2] = {0.9, 0.999};
   setting_numbers(u->m, "train.optim.betas", betas, 2, u->betas);
-  u->eps = setting_number(u->m, "train.optim.eps", row->eps);
-  u->decay = setting_number(u->m, "train.optim.decay", row->decay);
+  u->eps = setting_number(u->m, "train.optim.eps", eps);
+  u->decay = setting_number(u->m, "train.optim.decay", decay);
   u->momentum = setting_number(u->m, "train.optim.momentum", 0);
   u->nesterov = is_on(u->m, "train.optim.nesterov");
 }
@@ -268,7 +234,7 @@ static double rounds(const Module *m) {
 }
 
 /* Where products are narrow: the gradient in the type in which it waits, from there on f32. */
-static ValueId delivered(Update *u, ValueId d) {
+ValueId update_delivered(Update *u, ValueId d) {
   const char *compute = module_setting(u->m, "plan.precision", "f32");
   if (!strcmp(compute, "f32") || !strcmp(compute, "tf32")) return d;
   const char *waits =
@@ -288,7 +254,7 @@ static ValueId count_updates(Update *u) {
 
 static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
-    if (gradient[i] != NO_VALUE) gradient[i] = delivered(u, gradient[i]);
+    if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
   measure(u, gradient);
   row->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {
@@ -306,6 +272,17 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
 
+void update_begin(Update *u, double lr, double eps, double decay) {
+  u->coefficient = u->fine = NO_VALUE;
+  u->s = schedule_begin(u->m, u->f);
+  u->scale = loss_scale_load(u->m, u->f);
+  u->count = count_updates(u);
+  read_settings(u, eps, decay);
+  u->lr = schedule_binary(&u->s, OP_mul,
+                          schedule_number(&u->s, setting_number(u->m, "train.optim.lr", lr)),
+                          schedule_factor(&u->s));
+}
+
 void pass_optimizer(Module *m) {
   Fn *step = entry_of(m, "step");
   Str name = module_setting(m, "train.optim", NULL);
@@ -315,17 +292,13 @@ void pass_optimizer(Module *m) {
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
   u.f = take_gradients(m, step, gradient, &u.loss);
-  u.s = schedule_begin(m, u.f);
-  u.scale = loss_scale_load(m, u.f);
-  u.count = count_updates(&u);
-  read_settings(&u, row);
-  u.lr = schedule_binary(&u.s, OP_mul,
-                         schedule_number(&u.s, setting_number(m, "train.optim.lr", row->lr)),
-                         schedule_factor(&u.s));
+  update_begin(&u, row->lr, row->eps, row->decay);
   if (keep) store_gradients(&u, gradient);
   update_all(&u, row, gradient);
+  Fn *frozen = row->freezes ? onebit_entry(m, step, row->lr, row->eps, row->decay) : NULL;
   if (!keep) drop_gradient_outputs(m);
   module_replace(m, step, u.f);
+  if (frozen) module_add(m, frozen);
   loss_scale_begin(m);
   module_collect(m);
 }

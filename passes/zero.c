@@ -23,6 +23,7 @@ typedef struct Entry { /* an entry being rewritten */
   Zero *z;
   ZeroSite site;
   bool *stored;      /* by group */
+  bool goes_on;      /* reads states, without being `step`: it stores what becomes of them */
   ValueId *complete; /* by group: the gradient, summed over all axes */
 } Entry;
 
@@ -112,6 +113,27 @@ static void find_members(Entry *e) {
     bool all = e->z->group.at[group].rounds.dim != NULL;
     s->ref[o->out] = (Ref){.group = (int)group, .member = member, .all = all};
     if (s->kept[all][group] == NO_VALUE) s->kept[all][group] = load_param(e, group);
+  }
+}
+
+/* An entry beside `step` that reads states of members reads them where they lie, all of them: there
+   is no stage then (the frontend says so). */
+static void find_states(Entry *e) {
+  ZeroSite *s = &e->site;
+  for (uint32_t i = 0; i < s->from->ops.n; i++) {
+    const Op *o = &s->from->ops.at[i];
+    uint32_t group, member;
+    int state;
+    if (o->code != OP_load || !is_member(e->z, o->global, &group, &member, &state) || state < 0)
+      continue;
+    const ZeroGroup *g = &e->z->group.at[group];
+    must(!g->stage, "zero: %s reads @%s, of which a rank has a part", s->from->name,
+         o->global->name);
+    bool all = g->rounds.dim != NULL;
+    ValueId v = ir_load(e->z->m, s->to, g->state[state], o->loc);
+    v = zero_join(e->z, s->to, g, v, all);
+    s->map[o->out] = zero_member(e->z, s->to, g, member, v, all);
+    e->goes_on = true;
   }
 }
 
@@ -213,6 +235,18 @@ static ValueId stored_value(Entry *e, const Global *x, Type t) {
   return o ? site_value(&e->site, o->in[0]) : emit_full(e->z->m, e->site.to, t, 0, (Loc){0});
 }
 
+/* State k of all members: zeros, or what the entry makes of them. */
+static ValueId stored_state(Entry *e, uint32_t group, uint32_t k) {
+  const ZeroGroup *g = &e->z->group.at[group];
+  if (!e->goes_on) return emit_full(e->z->m, e->site.to, g->state[k]->type, 0, (Loc){0});
+  bool all = g->rounds.dim != NULL;
+  ValueId *v = ARENA_ARRAY(e->z->m->arena, ValueId, g->member.n);
+  for (uint32_t i = 0; i < g->member.n; i++)
+    v[i] = stored_value(e, g->member.at[i].state[k], g->member.at[i].state[k]->type);
+  ValueId flat = zero_flatten(e->z, e->site.to, g, v, all, false);
+  return zero_cut(e->z, e->site.to, g, flat, all);
+}
+
 static void first_values(Entry *e, uint32_t group) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
@@ -234,8 +268,7 @@ static void first_values(Entry *e, uint32_t group) {
   ir_store(z->m, e->site.to, g->param, flat, (Loc){0});
   for (uint32_t k = 0; k < g->nstates; k++)
     if (zero_store_of(e->site.from, g->member.at[0].state[k]))
-      ir_store(z->m, e->site.to, g->state[k],
-               emit_full(z->m, e->site.to, g->state[k]->type, 0, (Loc){0}), (Loc){0});
+      ir_store(z->m, e->site.to, g->state[k], stored_state(e, group, k), (Loc){0});
 }
 
 /* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */
@@ -278,6 +311,7 @@ static void rewrite_entry(Zero *z, Fn *f) {
   e.complete = ARENA_ARRAY(a, ValueId, n + 1);
   for (uint32_t g = 0; g < n; g++) e.complete[g] = NO_VALUE;
   find_members(&e);
+  if (f != z->step) find_states(&e);
   if (f == z->step) {
     for (uint32_t g = 0; g < n; g++) {
       const ZeroGroup *group = &z->group.at[g];

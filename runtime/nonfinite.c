@@ -109,10 +109,17 @@ static bool find_cause(const Run *r, char *cause, size_t n) {
   return false;
 }
 
+/* Entry `step.frozen` measures all gradients together: what the outputs hold is of the warm-up. */
+static bool tells_gradients(const Run *r, const StepRecord *record) {
+  const char *freeze = rt_setting_of(r->p, "made.freeze");
+  return !freeze || record->step <= strtoll(freeze, NULL, 10);
+}
+
 bool rt_report_nonfinite(const Run *r, const StepRecord *record, Fault *f) {
   enum { LIST = 240 };
   char bad[LIST], clean[LIST], cause[2 * LIST];
   name_gradients(r, bad, clean, LIST);
+  if (!tells_gradients(r, record)) *clean = 0, snprintf(bad, LIST, "not told apart any more");
   bool before = find_cause(r, cause, sizeof cause);
   rt_fault(f, 601,
            "step %lld: %s is not finite; nothing of this step was applied\n"

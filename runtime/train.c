@@ -20,8 +20,8 @@ typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL, NO_DATA } Stop;
 
 typedef struct Train {
   Run *r;
-  const rt_entry *step;
-  int64_t steps, eval_every, eval_batches, save_every, keep,
+  const rt_entry *step, *frozen; /* frozen: in place of step from step number `freeze` on; NULL */
+  int64_t steps, freeze, eval_every, eval_batches, save_every, keep,
       saved;                 /* saved: step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
@@ -66,7 +66,8 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
-  if (!rt_device_run(&r->device, t->step, f)) return false;
+  bool frozen = t->frozen && r->at.step >= t->freeze;
+  if (!rt_device_run(&r->device, frozen ? t->frozen : t->step, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
   *record = (StepRecord){.step = r->at.step + 1,
                          .samples = r->at.samples + r->data.batch,
@@ -380,6 +381,9 @@ static bool start(Train *t, Fault *f) {
   read_settings(t);
   if (!(t->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
+  const char *freeze = rt_setting_of(r->p, "made.freeze");
+  t->frozen = rt_entry_find(r->p, "step.frozen"),
+  t->freeze = freeze ? strtoll(freeze, NULL, 10) : 0;
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;

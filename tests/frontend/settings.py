@@ -162,7 +162,6 @@ plan p for M { on box
 # what is written into the file, and by --set, to ask for a planned word; with the value that holds today where there is
 # one
 ASK = {
-    'optim': ('optim', 'onebit_adam', 'train.optim=onebit_adam', 'adamw'),
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'pipeline': ('plan', 'pipeline zero_bubble', 'plan.pipeline=zero_bubble', 'pipeline gpipe'),
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),

@@ -1,0 +1,114 @@
+/* What 1-bit Adam asks of train blocks and plans (passes/onebit.c): blocks of whole bytes, an equal
+   share of the batch for each worker, a freeze before the end; of a plan that ranks divide the
+   workers. Of ZeRO it takes no stage: from 2 on no rank has what its worker's error is made of;
+   what else of plans is not built yet is E0901 at the word. */
+#include "frontend/sema_plan.h"
+#include <math.h>
+
+static bool is_onebit(Eval *e, const AstItem *train) {
+  Str optim = train ? settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL) : NULL;
+  return optim && !strcmp(optim, "onebit_adam");
+}
+
+static int64_t option(const AstItem *train, const char *key) {
+  return settings_integer(train, ITEM_TRAIN, "optim", key);
+}
+
+static void check_block(Eval *e, const AstItem *train) {
+  const AstValue *block = settings_value(train, "optim", "block");
+  int64_t n = option(train, "block");
+  if (!block || n < 1 || n % 8 == 0) return;
+  Report *r =
+      eval_error(e, "E0602", block->span, "a block of %lld signs is no whole bytes", (long long)n);
+  diag_help(r, "a multiple of 8: `block = %lld`", (long long)(n + 8 - n % 8));
+  diag_edit(r, block->span, "%lld", (long long)(n + 8 - n % 8));
+}
+
+static void check_share(Eval *e, const AstItem *train) {
+  const AstValue *workers = settings_value(train, "optim", "workers");
+  int64_t n = option(train, "workers"), batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
+  if (!workers || n < 1 || batch < 1 || batch % n == 0) return;
+  int64_t near = n < batch ? n : batch;
+  while (batch % near) near--;
+  Report *r = eval_error(e, "E0703", workers->span, "batch %lld has no %lld equal shares",
+                         (long long)batch, (long long)n);
+  diag_help(r, "each worker has its own samples: `workers = %lld` divides the batch",
+            (long long)near);
+  diag_edit(r, workers->span, "%lld", (long long)near);
+}
+
+static void check_freeze(Eval *e, const AstItem *train) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze");
+  int64_t n = option(train, "freeze"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
+  if (!freeze || !freeze->number.integer || steps < 1 || n < steps) return;
+  Report *r = eval_error(e, "E0602", freeze->span,
+                         "`freeze = %lld`, and the run has %lld steps: nothing would be compressed",
+                         (long long)n, (long long)steps);
+  diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
+}
+
+void check_onebit(Eval *e, const AstItem *train) {
+  if (!is_onebit(e, train)) return;
+  check_block(e, train);
+  check_share(e, train);
+  check_freeze(e, train);
+}
+
+static void unbuilt(Plan *p, Span at, const char *what) {
+  Report *r = world_error(p->w, unbuilt_code(p->w), at,
+                          "%s with `optim onebit_adam` is not built yet", what);
+  diag_help(r, "`optim adamw` takes it");
+}
+
+static void check_zero(Plan *p) {
+  int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
+  const AstValue *zero = settings_value(p->item, "zero", NULL);
+  if (!zero || stage < 1) return;
+  if (stage == 1) {
+    unbuilt(p, zero->span, "`zero 1`");
+    return;
+  }
+  Report *r = world_error(p->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
+                          (long long)stage);
+  diag_label(r, "1-bit Adam's workers each compress all of theirs");
+  diag_help(r, "`zero 0`, or `optim adamw`");
+  diag_edit(r, zero->span, "0");
+}
+
+static bool cuts_batch_only(const Rule *r) {
+  for (uint32_t i = 0; i < r->dims.n; i++)
+    if (strcmp(r->dims.at[i].dim, "Batch") != 0) return false;
+  return r->none || (r->dims.n && !r->paths.n);
+}
+
+/* Ranks that cut Batch have whole workers. */
+static void check_ranks(Plan *p) {
+  int64_t workers = option(p->c->train->item, "workers");
+  for (uint32_t i = 0; i < p->rules.n; i++) {
+    const Rule *r = &p->rules.at[i];
+    int64_t ranks = 1;
+    if (!cuts_batch_only(r)) {
+      unbuilt(p, r->line->span, "a split of anything but `Batch`");
+      continue;
+    }
+    for (uint32_t k = 0; k < r->axes.n; k++) ranks *= r->axes.at[k]->size;
+    if (r->none || workers < 1 || workers % ranks == 0) continue;
+    Report *d = world_error(p->w, "E0703", r->target, "%lld ranks for %lld workers",
+                            (long long)ranks, (long long)workers);
+    diag_fact(d, "a rank does the work of one worker or of several, of each all");
+    diag_help(d, "ranks that divide %lld, or `workers = %lld`: other numbers, not only other bits",
+              (long long)workers, (long long)ranks);
+  }
+}
+
+void check_onebit_plan(Plan *p) {
+  if (!p->c->train || !is_onebit(p->e, p->c->train->item)) return;
+  const AstValue *micro = settings_value(p->item, "micro", NULL);
+  Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);
+  const AstValue *precision = settings_value(p->item, "precision", NULL);
+  check_zero(p);
+  check_ranks(p);
+  if (micro) unbuilt(p, micro->span, "`micro`");
+  if (precision && type && strcmp(type, "f32") != 0)
+    unbuilt(p, precision->span, "another precision than f32");
+}

@@ -1,0 +1,271 @@
+/* 1-bit Adam (Tang et al., 2021), as the optimizer pass makes it.
+
+   `step` is AdamW: the warm-up. `step.frozen` is a second entry from the same gradients. There the
+   second moments v stand still, and what travels is the sign of the momentum. With W workers,
+   blocks b of parameters that lie end to end, a chunk of blocks for each worker, and per block
+
+     rms(y) = sqrt(sum y^2 / number of its live elements),  C(y) = rms(y) sign(y), sign(0) = +
+
+   worker i    y_i = beta1 m + (1 - beta1) W g_i + e_i;  sends C(y_i);  e_i = y_i - C(y_i)
+   owner       z = mean_i C(y_i) + E;                    sends C(z);    E = z - C(z)
+   everybody   m = C(z);  w = w (1 - lr decay) - lr / (1 - beta1^t) m / (sqrt(v) / root + eps)
+
+   g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
+   root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element
+   whose v is not 0: one that never had a gradient keeps momentum, errors, and value, since one bit
+   cannot say 0; padding is such an element, so neither takes part in the scale.
+
+   The number of workers is mathematics, whatever the mesh: e_i are a state over the workers, E one
+   over the owners of the chunks. Who does what is placement (B cuts Batch: worker and owner get its
+   axes), and the collectives derive themselves: [worker/B, chunk] becomes [sender, owner/B], an
+   all-to-all of packed bits and of scales; [owner/B] becomes whole, an all-gather of both.
+
+   Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
+   root of the sum of all workers' squares. */
+#include "passes/onebit.h"
+#include "ir/placement.h"
+#include "passes/guard_nonfinite.h"
+#include "passes/workers.h"
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 2048, BITS = 8 };
+
+static const char frozen_name[] = "step.frozen";
+
+/* ---- states ---- */
+static Global *named_state(Module *m, const char *name, Type t) {
+  Global *g = global_named(m, name);
+  return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
+}
+
+static Global *root_state(Module *m) {
+  return named_state(m, "onebit.root", type_scalar(ELEM_f32));
+}
+
+void onebit_begin(Update *u) {
+  update_adamw_begin(u);
+  put(u, root_state(u->m), u->root);
+}
+
+/* ---- compression ---- */
+static ValueId renamed(Onebit *k, ValueId v, int n, const Str *from, const Str *to) {
+  Group g = group_map(n, from, n, to);
+  Type t = *value_type(k->u.f, v);
+  for (int i = 0; i < n; i++) {
+    int at = type_find(value_type(k->u.f, v), from[i]);
+    must(at >= 0, "onebit: %%%u has no %s", v, from[i]);
+    t.axis[at].dim = to[i];
+  }
+  return emit_typed(k->u.m, k->u.f, OP_rename, 1, &v, &g, t, (Loc){0});
+}
+
+static ValueId choose(Onebit *k, ValueId c, ValueId a, ValueId b) {
+  return ir_where(k->u.m, k->u.f, c, a, b, (Loc){0});
+}
+
+static ValueId zero_unless(Onebit *k, ValueId live, ValueId v) {
+  return choose(k, live, v, num(&k->u, 0));
+}
+
+/* A product, so that nothing but the scale itself is ever sent. */
+static ValueId signed_scale(Onebit *k, ValueId plus, ValueId scale) {
+  return bin(&k->u, OP_mul, choose(k, plus, num(&k->u, 1), num(&k->u, -1)), scale);
+}
+
+typedef struct Packed {
+  ValueId bits, scale; /* u8 [.., byte], f32 [.., block] */
+} Packed;
+
+/* C(y) as it travels; y becomes y - C(y). live: bool, many: f32, the live elements of a block. */
+static Packed pack(Onebit *k, ValueId *y, ValueId live, ValueId many) {
+  Module *m = k->u.m;
+  Fn *f = k->u.f;
+  ValueId squares = ir_reduce(m, f, OP_sum, bin(&k->u, OP_mul, *y, *y), 1, &k->in.dim, (Loc){0});
+  Packed p = {.scale = ir_unary(m, f, OP_sqrt, bin(&k->u, OP_div, squares, many), (Loc){0})};
+  ValueId plus = bin(&k->u, OP_le, num(&k->u, 0), *y);
+  Group g = group_map(1, &k->in.dim, 1, &k->byte.dim);
+  Type t = type_with_elem(*value_type(f, plus), ELEM_u8);
+  t.axis[type_find(&t, k->in.dim)] = k->byte;
+  p.bits = emit_typed(m, f, OP_pack_bits, 1, &plus, &g, t, (Loc){0});
+  *y = zero_unless(k, live, bin(&k->u, OP_sub, *y, signed_scale(k, plus, p.scale)));
+  return p;
+}
+
+static ValueId unpack(Onebit *k, Packed p) {
+  Group g = group_map(1, &k->byte.dim, 1, &k->in.dim);
+  Type t = type_with_elem(*value_type(k->u.f, p.bits), ELEM_bool);
+  t.axis[type_find(&t, k->byte.dim)] = k->in;
+  ValueId plus = emit_typed(k->u.m, k->u.f, OP_unpack_bits, 1, &p.bits, &g, t, (Loc){0});
+  return signed_scale(k, plus, p.scale);
+}
+
+static Packed sent(Onebit *k, Packed p, int n, const Str *from, const Str *to) {
+  return (Packed){renamed(k, p.bits, n, from, to), renamed(k, p.scale, n, from, to)};
+}
+
+/* ---- the exchange ---- */
+static ValueId live_elements(Onebit *k) {
+  Module *m = k->u.m;
+  ValueId *v = ARENA_ARRAY(m->arena, ValueId, k->u.globals + 1);
+  for (uint32_t i = 0; i < k->u.globals; i++) {
+    v[i] = NO_VALUE;
+    if (k->gradient[i] == NO_VALUE) continue;
+    ValueId second = ir_load(m, k->u.f, state(&k->u, m->globals.at[i], "v"), (Loc){0});
+    v[i] = bin(&k->u, OP_lt, num(&k->u, 0), second);
+  }
+  return onebit_flatten(k, v, false);
+}
+
+/* beta1 m + (1 - beta1) W g_i */
+static ValueId momenta(Onebit *k) {
+  Module *m = k->u.m;
+  Update *u = &k->u;
+  ValueId *y = ARENA_ARRAY(m->arena, ValueId, u->globals + 1);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    y[i] = NO_VALUE;
+    if (k->gradient[i] == NO_VALUE) continue;
+    ValueId d = k->gradient[i], old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
+    if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
+    d = times(u, d, (1 - u->betas[0]) * (double)k->worker.size);
+    y[i] = bin(u, OP_add, d, times(u, old, u->betas[0]));
+  }
+  return onebit_flatten(k, y, true);
+}
+
+static ValueId with_error(Onebit *k, ValueId v, Global *error) {
+  return bin(&k->u, OP_add, v, ir_load(k->u.m, k->u.f, error, (Loc){0}));
+}
+
+static Global *error_state(Onebit *k, const char *name, const Axis *first, int n) {
+  Type t = type_of(ELEM_f32, n, first);
+  t.axis[t.rank++] = k->block, t.axis[t.rank++] = k->in;
+  return named_state(k->u.m, name, t);
+}
+
+/* The new momentum of all parameters, [all, block, in]. */
+static ValueId exchange(Onebit *k) {
+  Update *u = &k->u;
+  Axis sides[] = {k->worker, k->chunk}, owners = {k->owner, k->chunk.size};
+  Str from[] = {k->worker.dim, k->chunk.dim}, to[] = {k->sender, k->owner};
+  Global *mine = error_state(k, "onebit.error", sides, 2),
+         *servers = error_state(k, "onebit.error.of.owner", &owners, 1);
+  ValueId live = live_elements(k), one = num(u, 1);
+  ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &k->in.dim, (Loc){0});
+  many = bin(u, OP_max, many, one);
+  ValueId y = zero_unless(k, live, with_error(k, momenta(k), mine));
+  Packed p = sent(k, pack(k, &y, live, many), 2, from, to);
+  put(u, mine, y);
+  ValueId mean = ir_reduce(u->m, u->f, OP_sum, unpack(k, p), 1, &k->sender, (Loc){0});
+  mean = times(u, mean, 1.0 / (double)k->worker.size);
+  ValueId own = renamed(k, live, 1, &from[1], &to[1]);
+  ValueId z = zero_unless(k, own, with_error(k, mean, servers));
+  p = sent(k, pack(k, &z, own, renamed(k, many, 1, &from[1], &to[1])), 1, &to[1], &k->all);
+  put(u, servers, z);
+  return zero_unless(k, renamed(k, live, 1, &from[1], &k->all), unpack(k, p));
+}
+
+static void apply(Onebit *k, const ValueId *momentum) {
+  Update *u = &k->u;
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (momentum[i] == NO_VALUE) continue;
+    Global *g = u->m->globals.at[i];
+    u->loc = g->loc;
+    ValueId w = ir_load(u->m, u->f, g, u->loc), v = ir_load(u->m, u->f, state(u, g, "v"), u->loc);
+    ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+    ValueId by = bin(u, OP_mul, momentum[i], u->rate);
+    if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+    w = bin(u, OP_sub, w, bin(u, OP_div, by, bin(u, OP_add, root, num(u, u->eps))));
+    put(u, state(u, g, "m"), momentum[i]);
+    put(u, g, w);
+  }
+}
+
+/* ---- the entry ---- */
+static ValueId norm_of_terms(Onebit *k) {
+  Update *u = &k->u;
+  ValueId all = NO_VALUE;
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (k->gradient[i] == NO_VALUE) continue;
+    ValueId d = k->gradient[i], one = emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
+    all = all == NO_VALUE ? one : bin(u, OP_add, all, one);
+  }
+  return all == NO_VALUE ? all : ir_unary(u->m, u->f, OP_sqrt, all, u->loc);
+}
+
+static int64_t batch_of(const Fn *f, Str batch) {
+  for (uint32_t i = 0; i < f->values.n; i++) {
+    int at = type_find(&f->values.at[i].type, batch);
+    if (at >= 0) return f->values.at[i].type.axis[at].size;
+  }
+  return 0;
+}
+
+/* The workers answer to the rules of Batch. */
+static void place_workers(Onebit *k) {
+  Module *m = k->u.m;
+  Str batch = intern(m->ctx->names, "Batch");
+  for (uint32_t i = 0; i < m->rules.n; i++) {
+    PlaceRule *r = &m->rules.at[i];
+    bool cuts = false;
+    for (uint32_t d = 0; d < r->dims.n; d++) cuts |= r->dims.at[d] == batch;
+    if (!cuts) continue;
+    VEC(Str) dims = {0};
+    vec_push(m->arena, dims, k->worker.dim);
+    vec_push(m->arena, dims, k->owner);
+    for (uint32_t d = 0; d < r->dims.n; d++) vec_push(m->arena, dims, r->dims.at[d]);
+    r->dims.at = dims.at, r->dims.n = dims.n, r->dims.cap = dims.cap;
+  }
+}
+
+static Str dim_named(Module *m, const char *name) { return intern(m->ctx->names, name); }
+
+static void lay_out(Onebit *k) {
+  Module *m = k->u.m;
+  int64_t in = (int64_t)module_number(m, "train.optim.block", BLOCK), w = k->worker.size;
+  for (uint32_t i = 0; i < k->u.globals; i++)
+    if (k->gradient[i] != NO_VALUE) k->count += type_count(&m->globals.at[i]->type);
+  k->in = (Axis){dim_named(m, "onebit_in"), in};
+  k->byte = (Axis){dim_named(m, "onebit_byte"), in / BITS};
+  k->chunk = (Axis){dim_named(m, "onebit_chunk"), w};
+  k->block = (Axis){dim_named(m, "onebit_block"), (k->count + in * w - 1) / (in * w)};
+  k->sender = dim_named(m, "onebit_sender"), k->owner = dim_named(m, "onebit_owner");
+  k->all = dim_named(m, "onebit_all"), k->flat = dim_named(m, "onebit_flat");
+}
+
+/* Steps of warm-up, for the executable: a number of them, or a share of all. */
+static void set_freeze(Module *m) {
+  double steps = module_number(m, "train.steps", 0),
+         freeze = setting_number(m, "train.optim.freeze", 0.2);
+  module_set(m, "made.freeze", "%lld",
+             (long long)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze));
+}
+
+Fn *onebit_entry(Module *m, const Fn *step, double lr, double eps, double decay) {
+  int64_t batch = batch_of(step, intern(m->ctx->names, "Batch"));
+  int64_t w = (int64_t)module_number(m, "train.optim.workers", (double)mesh_batch_ranks(m));
+  if (batch < 1 || batch % w) {
+    diag_at(m->ctx->diag, "E0703", (Span){0},
+            "a batch of %lld has no equal shares for %lld workers", (long long)batch, (long long)w);
+    return NULL;
+  }
+  Onebit k = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE},
+              .worker = {dim_named(m, "onebit_worker"), w}};
+  k.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  k.u.f = workers_entry(m, step, frozen_name, batch, k.worker, k.gradient, &k.u.loss);
+  if (!k.u.f) return NULL;
+  update_begin(&k.u, lr, eps, decay);
+  lay_out(&k);
+  place_workers(&k);
+  set_freeze(m);
+  for (uint32_t i = 0; i < k.u.globals; i++)
+    if (k.gradient[i] != NO_VALUE) k.gradient[i] = update_delivered(&k.u, k.gradient[i]);
+  if (update_wants_norm(&k.u)) update_guarded(&k.u, norm_of_terms(&k), false);
+  update_adamw_begin(&k.u);
+  k.u.root = ir_load(m, k.u.f, root_state(m), (Loc){0});
+  ValueId *momentum = ARENA_ARRAY(m->arena, ValueId, k.u.globals + 1);
+  onebit_pieces(&k, exchange(&k), momentum);
+  apply(&k, momentum);
+  guard_output(m, k.u.f, "lr", to_f32(&k.u, k.u.lr));
+  return k.u.f;
+}

@@ -1,0 +1,21 @@
+/* 1-bit Adam, inside: the layout of what is sent (onebit_flat.c), and the step (onebit.c). */
+#ifndef SHARDC_PASSES_ONEBIT_H
+#define SHARDC_PASSES_ONEBIT_H
+#include "passes/update.h"
+
+typedef struct Onebit {
+  Update u;
+  ValueId *gradient; /* by global: with the dim of the workers, NO_VALUE */
+  int64_t count;     /* elements of all parameters */
+  Str flat;          /* all of them end to end, with padding */
+  Axis worker, chunk, block, in, byte;
+  Str sender, owner, all; /* names of worker and chunk where they stand for who sends, for the
+                             chunk's owner, for everybody's chunks */
+} Onebit;
+
+/* Values of all parameters, one after the other, value[i] of global i; [chunk, block, in], the
+   padding 0. `each`: with the dim of the workers in front. */
+ValueId onebit_flatten(Onebit *k, const ValueId *value, bool each);
+/* Of [all, block, in], the piece of each parameter. */
+void onebit_pieces(Onebit *k, ValueId flat, ValueId *value);
+#endif

@@ -1,0 +1,67 @@
+/* One optimizer step in the making: what the rules of optimizer.c and onebit.c share. */
+#ifndef SHARDC_PASSES_UPDATE_H
+#define SHARDC_PASSES_UPDATE_H
+#include "passes/loss_scale.h"
+#include "passes/optimizer.h"
+
+typedef struct Update {
+  Module *m;
+  Fn *f;            /* the new step */
+  Loc loc;          /* of the parameter in work */
+  uint32_t globals; /* number of globals that may have a gradient: those from before */
+  Schedule s;
+  ValueId lr;          /* f64[] */
+  ValueId loss;        /* f32[] or NO_VALUE */
+  ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
+  ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
+  ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
+  LossScale scale; /* of the gradients */
+  double betas[2], eps, decay, momentum;
+  bool nesterov;
+  /* AdamW: f32[], made once */
+  ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
+  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
+} Update;
+
+static inline ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(u->m, u->f, c, a, b, u->loc);
+}
+
+static inline ValueId num(Update *u, double value) {
+  return ir_const(u->m, u->f, ELEM_f32, value, u->loc);
+}
+static inline ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
+static inline ValueId to_f32(Update *u, ValueId a) {
+  return ir_cast(u->m, u->f, a, ELEM_f32, u->loc);
+}
+
+/* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */
+static inline Global *state(Update *u, const Global *g, const char *name) {
+  Module *m = u->m;
+  Str path = intern_printf(m->ctx->names, "%s.%s", g->name, name);
+  Global *s = module_global(m, path);
+  if (!s) s = module_add_global(m, GLOBAL_STATE, path, g->type, g->loc);
+  return s;
+}
+
+/* The new value of a parameter or state, if the step is fine. */
+static inline void put(Update *u, Global *g, ValueId v) {
+  if (u->fine != NO_VALUE)
+    v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
+  ir_store(u->m, u->f, g, v, u->loc);
+}
+
+/* Of the entry u->f, made from `step`: schedule, scale, settings, rate. */
+void update_begin(Update *u, double lr, double eps, double decay);
+/* The gradient in the type in which it waits, from there on f32. */
+ValueId update_delivered(Update *u, ValueId d);
+bool update_wants_norm(const Update *u);
+/* Tells the norm of all gradients, clips, unscales, guards. */
+void update_guarded(Update *u, ValueId norm, bool clips);
+void update_adamw_begin(Update *u);
+
+/* 1-bit Adam (onebit.c): its defaults, what warm-up does beside AdamW, and the entry `step.frozen`
+   made from the `step` that `grad` made; NULL: refused. */
+void onebit_begin(Update *u);
+Fn *onebit_entry(Module *m, const Fn *step, double lr, double eps, double decay);
+#endif

@@ -1,0 +1,243 @@
+/* workers: the gradients of single workers. From the entry `step` and the bodies of its loops it
+   makes another entry in which Batch is [worker, Batch / workers], and what the entry sums over
+   Batch keeps the dim of the worker as long as linear ops take it on: so what it would store as
+   gradient of a parameter has one slice per worker, their sum the gradient. Everything else, the
+   loss first of all, is completed by a sum over the workers where it is read.
+
+   Which values are sums over Batch, and which may stay in parts, is what micro-batches ask, too
+   (micro_states.c); where an op needs all samples of a loss at once, E0706 says so. Samples keep
+   their numbers: an op that names Batch itself (random numbers, positions, tokens counted) is done
+   on the whole Batch, which is then cut; nothing is sent for that, as the ranks that cut Batch cut
+   the workers alike. Must not: know what the gradients are for. */
+#include "passes/workers.h"
+#include <string.h>
+
+typedef struct Site { /* one function */
+  Micro *c;
+  Axis worker;
+  const MicroState *s; /* by value of r.from */
+  Rebuild r;
+  ValueId *whole; /* by value of r.from: its sum over the workers; entries only */
+} Site;
+
+/* ---- types ---- */
+static void push(Type *t, Axis a) {
+  must(t->rank < MAX_RANK, "workers: a value of rank %d has no room for them", t->rank);
+  t->axis[t->rank++] = a;
+}
+
+static Type cut_type(const Site *k, const Type *t) {
+  Type r = type_of(t->elem, 0, NULL);
+  for (int i = 0; i < t->rank; i++) {
+    bool batch = t->axis[i].dim == k->c->batch;
+    if (batch) push(&r, k->worker);
+    push(&r, batch ? (Axis){k->c->batch, k->c->part} : t->axis[i]);
+  }
+  return r;
+}
+
+static Type each_type(const Site *k, const Type *t) {
+  Type r = type_of(t->elem, 1, &k->worker);
+  for (int i = 0; i < t->rank; i++) push(&r, t->axis[i]);
+  return r;
+}
+
+static Type type_in(const Site *k, const Type *t, MicroState s) {
+  return s == MICRO_SLICED ? cut_type(k, t) : s == MICRO_PARTIAL ? each_type(k, t) : *t;
+}
+
+/* ---- values ---- */
+static Group cut_group(const Site *k) {
+  Str to[] = {k->worker.dim, k->c->batch};
+  return group_map(1, &k->c->batch, 2, to);
+}
+
+static ValueId cut_batch(Site *k, ValueId v, Loc loc) {
+  Group g = cut_group(k);
+  Type t = cut_type(k, value_type(k->r.to, v));
+  return emit_typed(k->c->m, k->r.to, OP_split, 1, &v, &g, t, loc);
+}
+
+static ValueId join_batch(Site *k, ValueId v, const Type *whole, Loc loc) {
+  Str from[] = {k->worker.dim, k->c->batch};
+  Group g = group_map(2, from, 1, &k->c->batch);
+  return emit_typed(k->c->m, k->r.to, OP_merge, 1, &v, &g, *whole, loc);
+}
+
+static ValueId for_each(Site *k, ValueId v, Loc loc) {
+  Type t = each_type(k, value_type(k->r.to, v));
+  return emit_spread(k->c->m, k->r.to, v, t, loc);
+}
+
+/* v of the first worker, 0 of the others. */
+static ValueId once(Site *k, ValueId v, Loc loc) {
+  Module *m = k->c->m;
+  Fn *f = k->r.to;
+  ValueId zero = ir_const(m, f, ELEM_i32, 0, loc),
+          first = ir_binary(m, f, OP_eq, ir_iota(m, f, k->worker, loc), zero, loc);
+  v = for_each(k, v, loc);
+  return ir_where(m, f, first, v, ir_const(m, f, value_type(f, v)->elem, 0, loc), loc);
+}
+
+/* What old value v is where it is no longer one worker's. */
+static ValueId completed(Site *k, ValueId v, Loc loc) {
+  if (k->s[v] != MICRO_PARTIAL) return k->r.map[v];
+  if (k->whole[v] == NO_VALUE)
+    k->whole[v] = ir_reduce(k->c->m, k->r.to, OP_sum, k->r.map[v], 1, &k->worker.dim, loc);
+  return k->whole[v];
+}
+
+/* Old value v, wanted as one term per worker. */
+static ValueId as_terms(Site *k, ValueId v, Loc loc) {
+  if (k->s[v] == MICRO_WHOLE) return once(k, k->r.map[v], loc);
+  return k->s[v] == MICRO_ZERO ? for_each(k, k->r.map[v], loc) : k->r.map[v];
+}
+
+/* ---- ops ---- */
+static bool names_batch(const Site *k, const Op *o) {
+  for (int g = 0; g < o->ngroups; g++) {
+    for (int i = 0; i < o->group[g].nfrom; i++)
+      if (o->group[g].from[i] == k->c->batch) return true;
+    for (int i = 0; i < o->group[g].nto; i++)
+      if (o->group[g].to[i] == k->c->batch) return true;
+  }
+  return false;
+}
+
+static Op *copy_with(Site *k, const Op *o, const ValueId *in) {
+  Op *n = rebuild_op(&k->r, o);
+  for (uint32_t i = 0; i < o->nin; i++) n->in[i] = in[i];
+  return n;
+}
+
+/* On the whole Batch, cut behind. */
+static void on_whole(Site *k, const Op *o, ValueId *in) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (k->s[o->in[i]] == MICRO_SLICED)
+      in[i] = join_batch(k, in[i], value_type(k->r.from, o->in[i]), o->loc);
+  ValueId out = copy_with(k, o, in)->out;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    bool cut = k->s[o->out + i] == MICRO_SLICED;
+    k->r.map[o->out + i] = cut ? cut_batch(k, out + i, o->loc) : out + i;
+  }
+}
+
+static bool contains_all(const Site *k, const Op *o, const ValueId *in, uint32_t big) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (!type_contains(value_type(k->r.to, in[big]), value_type(k->r.to, in[i]))) return false;
+  return true;
+}
+
+/* An element-wise op needs an operand with all dims. */
+static void widen(Site *k, const Op *o, ValueId *in) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (contains_all(k, o, in, i)) return;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Type *t = value_type(k->r.from, o->in[i]);
+    if (!type_contains(t, value_type(k->r.from, o->out))) continue;
+    in[i] = for_each(k, in[i], o->loc);
+    return;
+  }
+}
+
+static void copy_in_parts(Site *k, const Op *o, ValueId *in) {
+  bool partial = o->nout && k->s[o->out] == MICRO_PARTIAL;
+  for (uint32_t i = 0; i < o->nin && partial; i++) {
+    bool zero = k->s[o->in[i]] == MICRO_ZERO && op_family(o->code) == FAMILY_STRUCT;
+    if (zero) in[i] = for_each(k, in[i], o->loc);
+    else if (micro_counts_once(o, k->s, i)) in[i] = once(k, in[i], o->loc);
+  }
+  if (partial && op_family(o->code) == FAMILY_ELEM) widen(k, o, in);
+  Op *n = copy_with(k, o, in);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    Value *v = &k->r.to->values.at[n->out + i];
+    v->type = type_in(k, &v->type, k->s[o->out + i]);
+  }
+}
+
+static void copy_op(Site *k, const Op *o);
+
+/* ---- loops ---- */
+static Fn *body_of_workers(Site *k, const Op *loop, const MicroState *inside) {
+  const Fn *f = loop->callee;
+  Module *m = k->c->m;
+  LoopShape s = loop_shape(loop);
+  Site b = {k->c, k->worker, inside, {m, f, fn_new(m, FN_BODY, f->name), value_map(m, f)}, NULL};
+  b.r.to->loc = f->loc;
+  for (uint32_t i = 0; i < f->args.n; i++) {
+    ValueId v = f->args.at[i];
+    b.r.map[v] = fn_arg(m, b.r.to, type_in(k, value_type(f, v), inside[v]));
+  }
+  for (uint32_t i = 0; i < f->ops.n; i++) copy_op(&b, &f->ops.at[i]);
+  for (uint32_t i = 0; i < f->results.n; i++) {
+    ValueId v = f->results.at[i];
+    bool terms = i < s.carry && inside[f->args.at[i + 1]] == MICRO_PARTIAL;
+    fn_result(m, b.r.to, terms ? as_terms(&b, v, loop->loc) : b.r.map[v]);
+  }
+  return b.r.to;
+}
+
+static void copy_loop(Site *k, const Op *o, ValueId *in) {
+  const MicroState *inside = micro_body_states(k->c, o, k->s);
+  LoopShape s = loop_shape(o);
+  for (uint32_t i = 0; i < s.carry; i++)
+    if (inside[o->callee->args.at[i + 1]] == MICRO_PARTIAL) in[i] = as_terms(k, o->in[i], o->loc);
+  ValueId out = rebuild_loop(k->c->m, k->r.to, body_of_workers(k, o, inside), s, in, o->loc)->out;
+  for (uint32_t i = 0; i < o->nout; i++) k->r.map[o->out + i] = out + i;
+}
+
+static bool behind_sums(const Site *k, const Op *o) {
+  if (o->nout) return k->s[o->out] == MICRO_AFTER;
+  return true; /* a store */
+}
+
+static void copy_op(Site *k, const Op *o) {
+  ValueId *in = ARENA_ARRAY(k->c->m->arena, ValueId, o->nin + 1);
+  bool sums = o->nout && k->s[o->out] == MICRO_PARTIAL;
+  for (uint32_t i = 0; i < o->nin; i++)
+    in[i] = behind_sums(k, o) ? completed(k, o->in[i], o->loc) : k->r.map[o->in[i]];
+  if (o->code == OP_loop && !behind_sums(k, o)) copy_loop(k, o, in);
+  else if (o->code == OP_load || o->code == OP_store || (names_batch(k, o) && !sums))
+    on_whole(k, o, in);
+  else if (behind_sums(k, o)) copy_with(k, o, in);
+  else copy_in_parts(k, o, in);
+}
+
+/* ---- the entry ---- */
+static uint32_t gradient_of(const Module *m, const Op *o) {
+  if (o->code != OP_store || strncmp(o->global->name, "grad.", 5) != 0) return UINT32_MAX;
+  for (uint32_t g = 0; g < m->globals.n; g++)
+    if (!strcmp(m->globals.at[g]->name, o->global->name + 5)) return g;
+  return UINT32_MAX;
+}
+
+static void take(Site *k, const Op *o, ValueId *gradient) {
+  if (k->s[o->in[0]] == MICRO_AFTER) {
+    diag_at(k->c->m->ctx->diag, "E0706", span_of(k->c->m, o->loc),
+            "no worker has a gradient of its own of `%s`", o->global->name + 5);
+    k->c->failed = true;
+  } else {
+    *gradient = as_terms(k, o->in[0], o->loc);
+  }
+}
+
+Fn *workers_entry(Module *m, const Fn *step, const char *name, int64_t batch, Axis worker,
+                  ValueId *gradient, ValueId *loss) {
+  Micro c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .size = batch, .linear = true};
+  c.part = batch / worker.size;
+  Site k = {.c = &c, .worker = worker, .s = micro_states(&c, step, NULL)};
+  if (c.failed) return NULL;
+  k.r = rebuild_begin(m, step);
+  k.r.to->name = intern(m->ctx->names, name);
+  k.whole = value_map(m, step);
+  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
+  for (uint32_t i = 0; i < step->ops.n && !c.failed; i++) {
+    const Op *o = &step->ops.at[i];
+    uint32_t g = gradient_of(m, o);
+    if (g != UINT32_MAX) take(&k, o, &gradient[g]);
+    else copy_op(&k, o);
+    if (o->code == OP_store && !strcmp(o->global->name, "loss"))
+      *loss = completed(&k, o->in[0], o->loc);
+  }
+  return c.failed ? NULL : k.r.to;
+}

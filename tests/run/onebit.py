@@ -1,0 +1,185 @@
+"""1-bit Adam against the algorithm in plain Python: warm-up, freeze, signs with errors of workers and owners; one rank
+with four workers, two ranks and four give the same numbers; a resumed run gives the same bits.
+
+    python3 onebit.py SHARDC
+"""
+import array, json, math, os, random, shutil, struct, sys
+from common import check, read, run, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST = 16, 6, 10, 4, 8, 50, 10, 5
+LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
+MODEL = f'''use "std"
+dims {{ Batch; Feat = {FEAT}; Hidden = {HIDDEN} }}
+model Net {{
+  input x [Batch, Feat] f32
+  input y [Batch] f32
+  param w [Feat, Hidden] ~ normal(0.5)
+  param b [Hidden] ~ normal(0.5) @nodecay
+  param v [Hidden] ~ normal(0.5)
+  loss mean[Batch]((dot[Hidden](relu(dot[Feat](x, w) + b), v) - y)^2)
+}}
+train t for Net {{
+  batch {BATCH}
+  steps {STEPS}
+  data  columns(x = "x.f32", y = "y.f32") shuffle = off
+  optim onebit_adam lr = {LR} decay = {DECAY} workers = {WORKERS} block = {BLOCK} freeze = {FREEZE}
+  save  every = 5 keep = 20
+}}
+plan one for Net {{ }}
+plan two for Net {{ mesh data = 2; place Batch -> data }}
+plan four for Net {{ mesh data = 4; place Batch -> data }}
+'''
+
+
+def data():
+    r = random.Random(3)
+    x = [[r.gauss(0, 1) if k else 0.0 for k in range(FEAT)] for _ in range(4 * BATCH)]  # feature 0: never a gradient
+    y = [abs(row[1]) - row[2] * 0.5 + 0.1 * row[3] for row in x]
+    for name, values in ('x', sum(x, [])), ('y', y): array.array('f', values).tofile(open(f'{WORK}/{name}.f32', 'wb'))
+    back = lambda v: array.array('f', v).tolist()
+    return [back(row) for row in x], back(y)
+
+
+def tensors(path):
+    """Names to flat lists."""
+    raw = read(path)
+    n = struct.unpack('<Q', raw[:8])[0]
+    head = json.loads(raw[8:8 + n])
+    head.pop('__metadata__', None)
+    return {k: struct.unpack(f'<{(b - a) // 4}f', raw[8 + n + a:8 + n + b])
+            for k, h in head.items() for a, b in [h['data_offsets']]}
+
+
+# ---- the model, and its gradient over some samples, each weighing 1 / BATCH ----
+PARAMS = [('w', FEAT * HIDDEN), ('b', HIDDEN), ('v', HIDDEN)]
+COUNT = sum(n for _, n in PARAMS)
+SIZE = -(-COUNT // (WORKERS * BLOCK)) * WORKERS * BLOCK  # with padding
+
+
+def gradient(p, x, y):
+    g = [0.0] * SIZE
+    w, b, v = (p[at:] for at in (0, FEAT * HIDDEN, (FEAT + 1) * HIDDEN))
+    for row, target in zip(x, y):
+        a = [sum(row[k] * w[k * HIDDEN + h] for k in range(FEAT)) + b[h] for h in range(HIDDEN)]
+        d = 2 * (sum(max(a[h], 0) * v[h] for h in range(HIDDEN)) - target) / BATCH
+        for h in range(HIDDEN):
+            g[(FEAT + 1) * HIDDEN + h] += d * max(a[h], 0)
+            da = d * v[h] if a[h] > 0 else 0.0
+            g[FEAT * HIDDEN + h] += da
+            for k in range(FEAT): g[k * HIDDEN + h] += da * row[k]
+    return g
+
+
+# ---- the algorithm ----
+def compressed(y, live):
+    """C(y), block by block."""
+    out = []
+    for at in range(0, len(y), BLOCK):
+        part, alive = y[at:at + BLOCK], live[at:at + BLOCK]
+        scale = math.sqrt(sum(a * a for a in part) / max(sum(alive), 1))
+        out += [scale if a >= 0 else -scale for a in part]
+    return out
+
+
+def adamw(s, t, parts):
+    g = [sum(c) for c in zip(*parts)]
+    s['m'] = [m + (d - m) * (1 - BETA1) for m, d in zip(s['m'], g)]
+    s['v'] = [BETA2 * v + (1 - BETA2) * d * d for v, d in zip(s['v'], g)]
+    s['root'] = math.sqrt(1 - BETA2 ** t)
+
+
+def frozen(s, parts):
+    live = [v > 0 for v in s['v']]
+    masked = lambda y, on: [a if l else 0.0 for a, l in zip(y, on)]
+    sent = []
+    for i, g in enumerate(parts):
+        y = masked([BETA1 * m + (1 - BETA1) * WORKERS * d + e for m, d, e in zip(s['m'], g, s['error'][i])], live)
+        c = compressed(y, live)
+        s['error'][i] = masked([a - b for a, b in zip(y, c)], live)
+        sent.append(c)
+    z = masked([sum(c) / WORKERS + e for c, e in zip(zip(*sent), s['owner'])], live)
+    c = compressed(z, live)
+    s['owner'] = masked([a - b for a, b in zip(z, c)], live)
+    s['m'] = masked(c, live)
+
+
+def step(s, t, x, y):
+    """Step number t, from 1."""
+    at = (t - 1) * BATCH % len(x)
+    each = BATCH // WORKERS
+    parts = [gradient(s['p'], x[i:i + each], y[i:i + each]) for i in range(at, at + BATCH, each)]
+    if t > FREEZE: frozen(s, parts)
+    else: adamw(s, t, parts)
+    rate = LR / (1 - BETA1 ** t)
+    decays = lambda i: not FEAT * HIDDEN <= i < (FEAT + 1) * HIDDEN
+    s['p'] = [p * (1 - LR * DECAY if decays(i) else 1) - rate * m / (math.sqrt(v) / s['root'] + EPS)
+              for i, (p, m, v) in enumerate(zip(s['p'], s['m'], s['v']))]
+
+
+def state(t):
+    line = lambda end: sum((list(t[name + end]) for name, _ in PARAMS), []) + [0.0] * (SIZE - COUNT)
+    errors = list(t['onebit.error'])
+    return {'p': line(''), 'm': line('.m'), 'v': line('.v'), 'root': t['onebit.root'][0],
+            'error': [errors[i * SIZE:(i + 1) * SIZE] for i in range(WORKERS)],
+            'owner': list(t['onebit.error.of.owner'])}
+
+
+def differ(a, b):
+    flat = lambda s: s['p'] + s['m'] + s['v'] + [s['root']] + sum(s['error'], []) + s['owner']
+    return max(abs(x - y) for x, y in zip(flat(a), flat(b)))
+
+
+# ---- runs ----
+def checkpoint(out, t, ranks=1):
+    """What all ranks hold of it: errors are rank after rank."""
+    files = [tensors(f'{WORK}/{out}/step-{t:06d}/rank-{r:05d}.safetensors') for r in range(ranks)]
+    whole = {}
+    for f in files:
+        for k, v in f.items():
+            name = k.split(':')[0]  # a member of a group is stored in pieces
+            whole[name] = whole.get(name, ()) + v if name.startswith('onebit.error') else whole.get(name, v)
+    return state(whole)
+
+
+def main():
+    x, y = data()
+    open(f'{WORK}/net.shard', 'w').write(MODEL)
+    train = lambda plan, n, *more: run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), '--', 'train',
+                                       *(more or ('--out', plan)), cwd=WORK)
+    train('one', 1)
+    s, afresh, worst, far = checkpoint('one', FIRST), checkpoint('one', FIRST), 0, 0
+    for t in range(FIRST + 1, STEPS + 1):
+        step(s, t, x, y), step(afresh, t, x, y)
+        if t % 5 == 0:
+            have = checkpoint('one', t)
+            far, worst, afresh = max(far, differ(s, have)), max(worst, differ(afresh, have)), have
+            check(worst < 1e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
+    print(f'one rank, {WORKERS} workers: {worst:.2g} from the algorithm in 5 steps, {far:.2g} in {STEPS - FIRST}')
+    check(all(m == 0 for m in have['m'][:HIDDEN]), 'what never had a gradient has no momentum')
+    check(len(set(abs(m) for m in have['m'][HIDDEN + 4:COUNT])) < COUNT // 6, 'momenta of a block have one size')
+    for plan, n in ('two', 2), ('four', 4):
+        train(plan, n)
+        far = max(differ(checkpoint(plan, t, n), checkpoint('one', t)) for t in range(FIRST, STEPS + 1, 5))
+        check(far < 1e-6, f'plan {plan}: {far:.3g} from one rank')
+        print(f'plan {plan}: {far:.2g} from one rank')
+    run(SHARDC, 'run', 'net.shard', '--plan', 'four', '-n', '4', '--emulate', '--', 'train', '--out', 'gpu',
+        '--steps', '15', cwd=WORK)
+    far = max(differ(checkpoint('gpu', t, 4), checkpoint('one', t)) for t in (5, 10, 15))
+    check(far < 1e-6, f'four stand-in GPUs: {far:.3g} from one rank')
+    print(f'four stand-in GPUs: {far:.2g} from one rank')
+    bits = lambda out, r: read(f'{WORK}/{out}/step-{STEPS:06d}/rank-{r:05d}.safetensors')
+    for plan, n, times in ('one', 1, range(FIRST, STEPS, 5)), ('four', 4, (FIRST, FREEZE, FREEZE + 5)):
+        for t in times:
+            again = f'{plan}.from.{t}'
+            shutil.copytree(f'{WORK}/{plan}/step-{t:06d}', f'{WORK}/{again}/step-{t:06d}')
+            train(plan, n, '--out', again, '--resume')
+            check(all(bits(again, r) == bits(plan, r) for r in range(n)), f'plan {plan}, resumed at {t}: other bits')
+    shutil.copytree(f'{WORK}/four/step-000030', f'{WORK}/fewer/step-000030')
+    train('two', 2, '--out', 'fewer', '--resume', '--steps', '35')
+    far = differ(checkpoint('fewer', 35, 2), checkpoint('four', 35, 4))
+    check(far < 1e-6, f'two ranks go on from four: {far:.3g}')
+    shutil.rmtree(WORK)
+
+
+main()
