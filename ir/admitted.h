@@ -3,6 +3,7 @@
 #define SHARDC_IR_ADMITTED_H
 #include "ir.h"
 
+MaskShares *mask_shares_new(Arena *a); /* none known yet */
 /* The share of queries x keys that `mask`, a bool value of f, admits. */
-double mask_share(const Fn *f, ValueId mask, Axis query, Axis key);
+double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key);
 #endif

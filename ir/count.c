@@ -29,21 +29,21 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
   return n;
 }
 
-static double attention_flop(const Fn *f, const Op *o) {
+static double attention_flop(const Module *m, const Fn *f, const Op *o) {
   bool grad = o->code == OP_attention_grad;
   const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
   uint32_t operands = grad ? 6 : 3;
   double all = (grad ? 10 : 4) * terms(f, o->in[0], o->in[1]);
   if (o->nin <= operands) return all;
   Str query = o->group[0].from[0], key = o->group[0].to[0];
-  return all * mask_share(f, o->in[operands], (Axis){query, type_size(q, query)},
+  return all * mask_share(m, f, o->in[operands], (Axis){query, type_size(q, query)},
                           (Axis){key, type_size(k, key)});
 }
 
-static double op_flop(const Fn *f, const Op *o) {
+static double op_flop(const Module *m, const Fn *f, const Op *o) {
   switch (op_family(o->code)) {
   case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]);
-  case FAMILY_ATTENTION: return attention_flop(f, o);
+  case FAMILY_ATTENTION: return attention_flop(m, f, o);
   case FAMILY_REDUCE:
   case FAMILY_SCAN:
   case FAMILY_SCATTER: return elements(f, o->in[0]);
@@ -93,9 +93,11 @@ static int64_t *lives(Arena *a, const Fn *f) {
   return dies;
 }
 
+static int64_t peak_of(const Module *m, const Fn *f);
+
 static int64_t callee_peak(const Module *m, const Op *o) {
   bool body = o->callee && o->callee->kind == FN_BODY;
-  return body ? ir_count(m, o->callee).peak : 0;
+  return body ? peak_of(m, o->callee) : 0;
 }
 
 static int64_t largest_sum(const Module *m, const Fn *f) {
@@ -115,6 +117,11 @@ static int64_t largest_sum(const Module *m, const Fn *f) {
   return peak;
 }
 
+static int64_t peak_of(const Module *m, const Fn *f) {
+  const Attr *frame = attr_get(&f->attrs, ATTR_frame);
+  return frame ? frame->i : largest_sum(m, f);
+}
+
 /* ---- sums ---- */
 
 /* Of an argument that is only gathered or sliced from, a kernel reads what it takes. */
@@ -131,9 +138,9 @@ static double read_bytes(const Fn *k, ValueId arg) {
   return taken < all ? taken : all;
 }
 
-static IrCount kernel_count(const Fn *k) {
+static IrCount kernel_count(const Module *m, const Fn *k) {
   IrCount c = {.kernels = 1};
-  for (OpId i = 0; i < k->ops.n; i++) c.flop += op_flop(k, &k->ops.at[i]);
+  for (OpId i = 0; i < k->ops.n; i++) c.flop += op_flop(m, k, &k->ops.at[i]);
   for (uint32_t i = 0; i < k->args.n; i++) c.bytes += read_bytes(k, k->args.at[i]);
   for (uint32_t i = 0; i < k->results.n; i++) c.bytes += value_bytes(k, k->results.at[i]);
   return c;
@@ -150,39 +157,46 @@ static double untouched_bytes(const Fn *f, const Op *o) {
   return stays ? 2 * (all - taken) : 0;
 }
 
-static IrCount called_count(const Fn *f, const Op *o) {
-  IrCount c = kernel_count(o->callee);
+static IrCount called_count(const Module *m, const Fn *f, const Op *o) {
+  IrCount c = kernel_count(m, o->callee);
   c.bytes -= untouched_bytes(f, o);
   return c;
 }
 
-static IrCount single_count(const Fn *f, const Op *o) {
-  IrCount c = {.flop = op_flop(f, o)};
+static IrCount single_count(const Module *m, const Fn *f, const Op *o) {
+  IrCount c = {.flop = op_flop(m, f, o)};
   if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL || op_lays(f, o)) return c;
   for (uint32_t k = 0; k < o->nin; k++) c.bytes += value_bytes(f, o->in[k]);
   for (uint32_t k = 0; k < o->nout; k++) c.bytes += value_bytes(f, o->out + k);
   return c;
 }
 
+static IrCount sum_of(const Module *m, const Fn *f);
+
 static IrCount op_count(const Module *m, const Fn *f, const Op *o) {
-  if (!o->callee) return single_count(f, o);
-  if (o->callee->kind == FN_KERNEL) return called_count(f, o);
-  IrCount c = ir_count(m, o->callee);
+  if (!o->callee) return single_count(m, f, o);
+  if (o->callee->kind == FN_KERNEL) return called_count(m, f, o);
+  IrCount c = sum_of(m, o->callee);
   double rounds = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
   c.flop *= rounds, c.bytes *= rounds;
   return c;
 }
 
-IrCount ir_count(const Module *m, const Fn *f) {
-  if (f->kind == FN_KERNEL) return kernel_count(f);
+/* All but the peak. */
+static IrCount sum_of(const Module *m, const Fn *f) {
   IrCount sum = {0};
   for (OpId i = 0; i < f->ops.n; i++) {
     IrCount c = op_count(m, f, &f->ops.at[i]);
     sum.flop += c.flop, sum.bytes += c.bytes, sum.kernels += c.kernels;
   }
-  const Attr *frame = attr_get(&f->attrs, ATTR_frame);
-  sum.peak = frame ? frame->i : largest_sum(m, f);
   return sum;
+}
+
+IrCount ir_count(const Module *m, const Fn *f) {
+  if (f->kind == FN_KERNEL) return kernel_count(m, f);
+  IrCount c = sum_of(m, f);
+  c.peak = peak_of(m, f);
+  return c;
 }
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }

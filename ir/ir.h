@@ -262,10 +262,13 @@ typedef struct IrCount { /* what one run of an entry costs (count.h) */
   uint32_t kernels;
 } IrCount;
 
+typedef struct MaskShares MaskShares;
+
 typedef struct Module {
   Ctx *ctx;
   Arena *arena;
-  Str model;      /* name of the model or variant */
+  MaskShares *shares; /* of scores that masks admit, as far as they are known (admitted.h) */
+  Str model;          /* name of the model or variant */
   Str after;      /* name of the last pass that ran, "lower" at first: where compiling goes on */
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
   IrCount was;

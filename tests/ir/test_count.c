@@ -1,5 +1,6 @@
 /* Operations of masked attention: as many as keys that the mask admits, counted one by one. */
 #include "common.h"
+#include "ir/admitted.h"
 #include "ir/count.h"
 #include <math.h>
 
@@ -98,7 +99,59 @@ static void admitted_keys(void **state) {
   }
 }
 
+/* Blocks of 64 in a length that halving cuts elsewhere: borders of blocks are borders of cuts, and
+   so the count is exact above the length from which single scores are not asked for. */
+static void blocks_of_long_rows(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  const char *text =
+      "shardc-ir 1\nmodel T\nafter lower\nparam @q : f32[S:12800, D:8]\n"
+      "param @k : f32[T:12800, D:8]\noutput @y : f32[S:12800, D:8]\nentry @f {\n"
+      "  %0 = load @q : f32[S:12800, D:8]\n  %1 = load @k : f32[T:12800, D:8]\n"
+      "  %c = const {value = 64} : i32[]\n  %n = expand[S, T] %c : i32[S:12800, T:12800]\n"
+      "  %i = iota[S] : i32[S:12800]\n  %q = expand[T] %i : i32[S:12800, T:12800]\n"
+      "  %j = iota[T] : i32[T:12800]\n  %k = expand[S] %j : i32[S:12800, T:12800]\n"
+      "  %a = div %q, %n : i32[S:12800, T:12800]\n  %b = div %k, %n : i32[S:12800, T:12800]\n"
+      "  %m = le %b, %a : bool[S:12800, T:12800]\n"
+      "  %y, %z = attention[S -> T; D] %0, %1, %1, %m {scale = 1} : f32[S:12800, D:8], "
+      "f32[S:12800]\n  store @y, %y\n}\n";
+  Module *m = sound_module(c, numbered(c->arena, text));
+  const Fn *f = m->fns.at[0];
+  double want = 4 * 8 * (200. * 201 / 2) * 64 * 64;
+  for (int again = 0; again < 2; again++) {
+    double flop = ir_op_flop(m, f, &f->ops.at[f->ops.n - 2]);
+    if (fabs(flop - want) > 1e-9 * want) fail_msg("%.17g operations, %.17g are right", flop, want);
+  }
+  ctx_free(c);
+}
+
+/* Shares are kept by what they follow from: where that differs by one constant, op or size, they
+   do. */
+static void shares_are_told_apart(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  Str s = intern(c->names, "S"), t = intern(c->names, "T");
+  const char *text = "shardc-ir 1\nmodel T\nafter lower\noutput @y : bool[S:8, T:8]\nentry @f {\n"
+                     "  %i = iota[S] : i32[S:8]\n  %q = expand[T] %i : i32[S:8, T:8]\n"
+                     "  %j = iota[T] : i32[T:8]\n  %k = expand[S] %j : i32[S:8, T:8]\n"
+                     "  %c = const {value = 2} : i32[]\n  %x = expand[S, T] %c : i32[S:8, T:8]\n"
+                     "  %d = const {value = 3} : i32[]\n  %y = expand[S, T] %d : i32[S:8, T:8]\n"
+                     "  %a = lt %q, %x : bool[S:8, T:8]\n  %b = lt %q, %y : bool[S:8, T:8]\n"
+                     "  %e = lt %k, %q : bool[S:8, T:8]\n  store @y, %e\n}\n";
+  Module *m = sound_module(c, numbered(c->arena, text));
+  const Fn *f = m->fns.at[0];
+  const double want[] = {2 / 8., 3 / 8., 28 / 64.};
+  for (int again = 0; again < 2; again++) {
+    for (uint32_t i = 0; i < 3; i++)
+      assert_true(mask_share(m, f, f->ops.at[8 + i].out, (Axis){s, 8}, (Axis){t, 8}) == want[i]);
+    assert_true(mask_share(m, f, f->ops.at[8].out, (Axis){s, 4}, (Axis){t, 8}) == 2 / 4.);
+  }
+  ctx_free(c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(admitted_keys)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(admitted_keys),
+                                     cmocka_unit_test(blocks_of_long_rows),
+                                     cmocka_unit_test(shares_are_told_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
