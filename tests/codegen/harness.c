@@ -141,6 +141,7 @@ static bool run_shuffled(Running *r) { return run_phases(r, true); }
 
 int harness_check(Harness *h, Module *m, double tolerance) {
   char *folder = work_folder(h->ctx);
+  harness_thin(m);
   h->library = load(h, m, folder), h->run = run_shuffled;
   int failed = h->library ? 0 : 1;
   bool kept = h->library && harness_keep(h, m, folder, tolerance);

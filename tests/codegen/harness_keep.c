@@ -44,8 +44,13 @@ static bool keep_module(Harness *h, Module *m, const char *to) {
   return out && fwrite(text, 1, n, out) == n && !fclose(out);
 }
 
-/* One kernel of $SHARDC_KEEP_EVERY stays, where nothing calls kernels. */
-static void keep_every(Module *m) {
+static const char *kept_within(const Module *m) {
+  const char *within = getenv("SHARDC_KEEP_KERNELS");
+  return within && *within && module_on_gpu(m) ? within : NULL;
+}
+
+void harness_thin(Module *m) {
+  if (!kept_within(m)) return;
   const char *text = getenv("SHARDC_KEEP_EVERY");
   uint32_t every = text ? (uint32_t)atoi(text) : 1, n = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
@@ -55,11 +60,10 @@ static void keep_every(Module *m) {
 }
 
 bool harness_keep(Harness *h, Module *m, const char *folder, double tolerance) {
-  const char *within = getenv("SHARDC_KEEP_KERNELS");
-  if (!within || !*within || !module_on_gpu(m)) return false;
+  const char *within = kept_within(m);
+  if (!within) return false;
   const char *to = new_folder(h, within);
   bool ok = to != NULL;
-  keep_every(m);
   write_numbers(h, m, tolerance);
   for (uint32_t i = 0; ok && i < m->fns.n; i++) {
     if (m->fns.at[i]->kind != FN_KERNEL) continue;

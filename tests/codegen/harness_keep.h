@@ -5,7 +5,9 @@
 
 /* If $SHARDC_KEEP_KERNELS names a folder and m is for a GPU: copies the kernels of m, their PTX in
    `folder`, to a new folder NAME-N there, with the module as kernels.ir; the harness's numbers
-   stand in it as settings check.*. $SHARDC_KEEP_EVERY=N keeps one kernel of N where none is called.
-   True: they are kept, and need not be run. */
+   stand in it as settings check.*. True: they are kept, and need not be run. */
 bool harness_keep(Harness *h, Module *m, const char *folder, double tolerance);
+/* Before kernels are compiled: if they will be kept, one of $SHARDC_KEEP_EVERY stays in m, where
+   nothing calls kernels. */
+void harness_thin(Module *m);
 #endif
