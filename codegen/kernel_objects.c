@@ -1,9 +1,9 @@
 /* Kernel functions to object files, or to what an assembler of the device takes on from there.
 
-   Kernels are compiled in forked children, because LLVM may abort on what it cannot select; at most
-   `jobs` children run at a time. A child takes a batch of kernels, since what LLVM does once per
-   process costs as much as a small kernel. It writes DIR/SYMBOL.o of each, or ends with another
-   status and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel
+   Kernels are compiled in `jobs` forked children, because LLVM may abort on what it cannot select.
+   A child takes the next kernel that none has taken, those that take longest first, so that no
+   child waits for another at the end. It writes DIR/SYMBOL.o of each, or ends with another status
+   and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel
    cache where the compiler, LLVM, the target and the function's text are the same. The same
    function gives the same bytes, whatever the order of the children. */
 #include "cache.h"
@@ -15,8 +15,10 @@
 #include <fcntl.h>
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -131,19 +133,22 @@ typedef struct Build {
   const DeviceCode *device;
   const Assembler *assembler; /* NULL: none */
   bool quick, failed;
+  const Fn **wanted; /* not in the cache */
+  uint32_t n;
+  struct Queue *queue;
 } Build;
 
-/* A process that compiles some kernels, one after the other. */
+/* What the children share: the next kernel that none has taken, and which one each is at. */
+typedef struct Queue {
+  atomic_uint next;
+  uint32_t at[];
+} Queue;
+
+/* A process that compiles kernels, one after the other. */
 typedef struct Child {
   pid_t pid;
-  const Fn **kernels;
-  uint32_t n;
+  int job;
 } Child;
-
-enum {
-  BATCH = 8,
-  BATCHES_PER_JOB = 4
-}; /* kernels of a child at most; children of a job at least */
 
 static const char *object_path(Build *b, const Fn *k, const char *ending) {
   return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
@@ -202,12 +207,13 @@ static bool compile(Build *b, const Fn *k) {
   return ok;
 }
 
-static _Noreturn void child_main(Build *b, const Child *c) {
-  for (uint32_t i = 0; i < c->n; i++) {
-    int err = open(words_path(b, c->kernels[i]), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+static _Noreturn void child_main(Build *b, int job) {
+  for (uint32_t i; (i = atomic_fetch_add(&b->queue->next, 1)) < b->n;) {
+    const Fn *k = b->wanted[b->queue->at[job] = i];
+    int err = open(words_path(b, k), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (err >= 0) dup2(err, STDERR_FILENO), close(err);
-    if (!compile(b, c->kernels[i])) _exit(CHILD_CANNOT_WRITE);
-    unlink(words_path(b, c->kernels[i]));
+    if (!compile(b, k)) _exit(CHILD_CANNOT_WRITE);
+    unlink(words_path(b, k));
   }
   _exit(0);
 }
@@ -247,11 +253,12 @@ static void report(Build *b, const Fn *k, int status) {
             target_of(b->m)->name);
 }
 
+/* The other children end what they are at. */
 static void report_child(Build *b, const Child *c, int status) {
-  uint32_t i = 0;
-  while (i + 1 < c->n && access(words_path(b, c->kernels[i]), F_OK)) i++;
-  report(b, c->kernels[i], status);
-  unlink(words_path(b, c->kernels[i]));
+  const Fn *k = b->wanted[b->queue->at[c->job]];
+  atomic_store(&b->queue->next, b->n);
+  report(b, k, status);
+  unlink(words_path(b, k));
 }
 
 /* Waits for one child; only for its own, by asking them in turn, so that other children of the
@@ -271,17 +278,55 @@ static void wait_for_one(Build *b, Child *children, int *n) {
   }
 }
 
-static void start(Build *b, Child *children, int *n, Child c) {
+static void start(Build *b, Child *children, int *n) {
+  Child c = {0, *n};
   fflush(NULL);
   c.pid = fork();
-  if (c.pid == 0) child_main(b, &c);
+  if (c.pid == 0) child_main(b, c.job);
   if (c.pid > 0) {
     children[(*n)++] = c;
     return;
   }
   b->failed = true;
+  atomic_store(&b->queue->next, b->n);
   diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s",
-          c.kernels[0]->name, strerror(errno));
+          b->wanted[0]->name, strerror(errno));
+}
+
+/* How long LLVM takes, as a rank: attention has most code, products and normal numbers follow. */
+static int weight(const Fn *k) {
+  int most = 0;
+  for (OpId i = 0; i < k->ops.n; i++) {
+    OpFamily family = op_family(k->ops.at[i].code);
+    int here = family == FAMILY_ATTENTION ? 2 : family == FAMILY_CONTRACT ? 1 : 0;
+    most = here > most ? here : most;
+  }
+  return most;
+}
+
+/* What is not in the cache, the longest first, else in the order of the module. */
+static void find_wanted(Build *b) {
+  Fn **fns = b->m->fns.at;
+  uint32_t n = b->m->fns.n;
+  bool *missing = ARENA_ARRAY(b->arena, bool, n + 1);
+  b->wanted = ARENA_ARRAY(b->arena, const Fn *, n + 1);
+  for (uint32_t i = 0; i < n; i++)
+    missing[i] = fns[i]->kind == FN_KERNEL && !take_from_cache(b, fns[i]);
+  for (int w = 2; w >= 0; w--)
+    for (uint32_t i = 0; i < n; i++)
+      if (missing[i] && weight(fns[i]) == w) b->wanted[b->n++] = fns[i];
+}
+
+static void build_wanted(Build *b, int jobs) {
+  size_t bytes = sizeof *b->queue + sizeof *b->queue->at * (size_t)jobs;
+  void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) bug("no memory that the compilers of kernels share");
+  b->queue = shared;
+  Child *children = ARENA_ARRAY(b->arena, Child, jobs);
+  int running = 0;
+  while (running < jobs && !b->failed) start(b, children, &running);
+  while (running) wait_for_one(b, children, &running);
+  munmap(shared, bytes);
 }
 
 static const char *find_cache(Build *b) {
@@ -304,20 +349,8 @@ bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
   b.compiler = compiler_hash(&b);
   b.device = target_of(m)->code;
   if (b.device->assembler) b.assembler = b.device->assembler(b.arena);
-  Child *children = ARENA_ARRAY(b.arena, Child, jobs);
-  const Fn **wanted = ARENA_ARRAY(b.arena, const Fn *, m->fns.n + 1);
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_KERNEL && !take_from_cache(&b, m->fns.at[i]))
-      wanted[n++] = m->fns.at[i];
-  uint32_t batch = (uint32_t)max_i64(1, min_i64(BATCH, n / ((int64_t)jobs * BATCHES_PER_JOB)));
-  int running = 0;
-  for (uint32_t i = 0; i < n && !b.failed; i += batch) {
-    if (running == jobs) wait_for_one(&b, children, &running);
-    Child c = {0, wanted + i, n - i < batch ? n - i : batch};
-    if (!b.failed) start(&b, children, &running, c);
-  }
-  while (running) wait_for_one(&b, children, &running);
+  find_wanted(&b);
+  if (b.n) build_wanted(&b, (int)min_i64(jobs, b.n));
   arena_free(b.arena);
   return !b.failed;
 }
