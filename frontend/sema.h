@@ -476,6 +476,7 @@ typedef struct BlockGrid { /* what patterns are counted in */
   Str q, k;
   double unit; /* elements of a block's side */
   Dims heads;  /* those by which the layout differs */
+  Span word;   /* its `blocks(n)` */
 } BlockGrid;
 bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */

@@ -3,6 +3,8 @@
    are in sema_pattern.c. */
 #include "frontend/lower_emit.h"
 #include "frontend/sema.h"
+#include "ir/lists.h"
+#include "ir/support/num.h"
 #include <math.h>
 #include <string.h>
 
@@ -262,6 +264,49 @@ static bool fits_grid(Eval *e, const Mask *m, const BlockGrid *outer) {
   return ok;
 }
 
+/* Heads by which parts of the mask differ, of the layout that has the most. */
+static int64_t most_heads(Eval *e, const Mask *m, const BlockGrid *outer) {
+  BlockGrid g = mask_grid(m, outer);
+  int64_t n = 1, most;
+  for (int i = 0; i < g.heads.n; i++) n *= max_i64(size_of(e->sizes, g.heads.at[i]), 1);
+  most = m->kind == MASK_PATTERN ? n : 1;
+  for (int i = 0; mask_part(m, i); i++) most = max_i64(most, most_heads(e, mask_part(m, i), &g));
+  return most;
+}
+
+static bool few_heads(Eval *e, const Mask *m, const BlockGrid *g, Span at) {
+  int64_t heads = most_heads(e, m, g);
+  if (heads <= LISTS_HEADS) return true;
+  Report *r =
+      eval_error(e, "E0311", at, "blocks of %lld heads are too many to list", (long long)heads);
+  diag_label(r, "at most %d heads differ", LISTS_HEADS);
+  diag_help(r, "a layout without these heads is shared by all of them");
+  return false;
+}
+
+/* What is listed is a constant of the program: so many blocks and heads at most. */
+static bool few_blocks(Eval *e, const Mask *m, const BlockGrid *g) {
+  int64_t q = size_of(e->sizes, g->q), k = size_of(e->sizes, g->k), n = (int64_t)g->unit;
+  if (q <= 0 || k <= 0 || n <= 0) return true;
+  int64_t rows = ceil_div(q, n), columns = ceil_div(k, n), fit = n;
+  if (rows <= LISTS_BLOCKS / columns) return few_heads(e, m, g, g->word);
+  while (ceil_div(q, fit) > LISTS_BLOCKS / ceil_div(k, fit)) fit *= 2;
+  Report *r = eval_error(e, "E0311", g->word, "more blocks than a list holds");
+  diag_label(r, "%lld x %lld of %lld, at most %d in all", (long long)rows, (long long)columns,
+             (long long)n, LISTS_BLOCKS);
+  diag_fact(r, "`%s` has %lld elements and `%s` %lld", g->q, (long long)q, g->k, (long long)k);
+  diag_help(r, "`blocks(%lld)` fits", (long long)fit);
+  diag_edit(r, g->word, "blocks(%lld)", (long long)fit);
+  return false;
+}
+
+static BlockGrid grid_of(const MaskBlocks *u, Str q, Str k, double otherwise) {
+  return (BlockGrid){.q = q,
+                     .k = k,
+                     .unit = u->blocks ? u->blocks->number : otherwise,
+                     .word = u->blocks ? u->blocks->span : (Span){0}};
+}
+
 double mask_unit(const Mask *m) {
   MaskBlocks u = {0};
   find_unit(m, &u);
@@ -282,7 +327,10 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, S
   find_unit(m, &u);
   if (u.other) {
     Report *r = eval_error(e, "E0311", u.other->span, "two different `blocks(n)` in one mask");
+    diag_label(r, "%.0f and %.0f", u.blocks->number, u.other->number);
     diag_also(r, u.blocks->span, "the first one");
+    diag_help(r, "`blocks(%.0f)` holds for the whole mask", u.blocks->number);
+    diag_edit(r, u.other->span, "blocks(%.0f)", u.blocks->number);
     return false;
   }
   if (u.pattern && !u.blocks) {
@@ -292,8 +340,8 @@ bool mask_check(Eval *e, const Mask *m, const Dims *scores, const MaskAxes *a, S
     return false;
   }
   if (!check_parts(e, m, scores, a, at)) return false;
-  BlockGrid g = {.q = a->q, .k = a->k, .unit = u.blocks ? u.blocks->number : 0};
-  return !u.pattern || fits_grid(e, m, &g);
+  BlockGrid g = grid_of(&u, a->q, a->k, 0);
+  return !u.pattern || (fits_grid(e, m, &g) && few_blocks(e, m, &g));
 }
 
 /* ---- values ---- */
@@ -397,7 +445,8 @@ Val mask_values_on(Eval *e, const Mask *m, const BlockGrid *g) {
 
 /* A bool value over K, perhaps Q, and dims of the scores. Only when building. */
 Val mask_values(Eval *e, const Mask *m, Str q, Str k) {
-  double unit = mask_unit(m);
-  BlockGrid g = {.q = q, .k = k, .unit = unit > 0 ? unit : 1};
+  MaskBlocks u = {0};
+  find_unit(m, &u);
+  BlockGrid g = grid_of(&u, q, k, 1);
   return mask_values_on(e, m, &g);
 }

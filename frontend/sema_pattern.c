@@ -361,7 +361,10 @@ Val pattern_values(Eval *e, const Mask *m, const BlockGrid *b) {
   if (!p) bug("a block pattern without a rule");
   g.rows = ceil((double)eval_size(e, b->q) / b->unit);
   g.columns = ceil((double)eval_size(e, b->k) / b->unit);
-  g.r = by(&g, OP_div, pattern_position(e, b->q), b->unit);
-  g.c = by(&g, OP_div, pattern_position(e, b->k), b->unit);
+  Val q = pattern_position(e, b->q), k = pattern_position(e, b->k);
+  Span here = e->here;
+  if (b->word.file) e->here = b->word; /* where passes say what is wrong with the size */
+  g.r = by(&g, OP_div, q, b->unit), g.c = by(&g, OP_div, k, b->unit);
+  e->here = here;
   return p->values(&g, m);
 }

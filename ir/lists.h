@@ -11,6 +11,9 @@
 #define SHARDC_IR_LISTS_H
 #include "blocks.h"
 
+/* What pass `sparse` lists at most: blocks of a head, heads that differ. */
+enum { LISTS_BLOCKS = 1 << 24, LISTS_HEADS = 256 };
+
 typedef struct ListsShape {
   int64_t queries, keys, high, wide, rows, columns; /* positions; of a block; blocks */
   int heads;                                        /* dims by which heads differ */
