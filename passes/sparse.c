@@ -10,13 +10,13 @@
    A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
    lists: kernels find that with two comparisons. The pass stands where all sizes are those of one
    rank, so nothing of what places or recomputes values knows of lists. Must not: list more than
-   MOST blocks or HEADS heads; kernels then ask the mask themselves. */
-#include "internal.h"
+   LISTS_BLOCKS blocks or LISTS_HEADS heads; kernels then ask the mask themselves. */
+#include "passes/sparse.h"
 #include "ir/lists.h"
 #include "ir/mask_range.h"
 #include "ir/support/num.h"
 
-enum { WITHOUT = 64, HEADS = 256, MOST = 1 << 24 };
+enum { WITHOUT = 64 };
 
 typedef struct Listing {
   Arena *work;
@@ -40,10 +40,10 @@ static bool shape_of(Listing *l) {
   if (!l->counts) s->high = s->wide = WITHOUT;
   s->rows = ceil_div(s->queries, s->high), s->columns = ceil_div(s->keys, s->wide);
   s->count = 1;
-  if (s->rows * s->columns > MOST) return false;
+  if (s->rows * s->columns > LISTS_BLOCKS) return false;
   for (int i = 0; i < s->heads; i++) {
     s->head[i] = l->head[i].size;
-    if ((s->count *= s->head[i]) > HEADS) return false;
+    if ((s->count *= s->head[i]) > LISTS_HEADS) return false;
   }
   return true;
 }
@@ -77,13 +77,14 @@ static bool is_worth(const Listing *l, const BlockMap *m) {
   return false;
 }
 
-static bool list(Module *m, const Fn *f, Op *o, Arena *work) {
+static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warned) {
   uint32_t operands = o->code == OP_attention ? 3 : 6;
   if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
   Listing l = {.work = work, .f = f, .o = o, .mask = o->in[operands]};
   l.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
   l.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
+  sparse_warn(m, f, l.mask, q, warned);
   if (!shape_of(&l)) return false;
   l.maps = ARENA_ARRAY(work, BlockMap, l.s.count), l.class = ARENA_ARRAY(work, int64_t, l.s.count);
   bool worth = false;
@@ -95,10 +96,11 @@ static bool list(Module *m, const Fn *f, Op *o, Arena *work) {
 }
 
 void pass_sparse(Module *m) {
+  SparseWarned warned = {0};
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId o = 0; o < m->fns.at[i]->ops.n; o++) {
       Arena *work = arena_new();
-      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work);
+      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work, &warned);
       arena_free(work);
     }
 }

@@ -322,8 +322,18 @@ static const char *seed_laid(Fault *x) {
   return arena_printf(x->m->arena, "@%s, op %u (concat): %s", x->f->name, x->at, x->what);
 }
 
+/* Lists of blocks are few, too: half of the faults of a module that has some. */
+static const char *seed_lists(Fault *x) {
+  if (!x->m->lists.n || fault_below(x, 2)) return NULL;
+  for (int tries = 0; tries < 100; tries++)
+    if (fault_other_lists(x)) return arena_printf(x->m->arena, "lists: %s", x->what);
+  return NULL;
+}
+
 static const char *seed_fault(Module *m, uint64_t seed) {
   Fault x = {.m = m, .random = seed * 2862933555777941757u + 3037000493u};
+  const char *lists = seed_lists(&x);
+  if (lists) return lists;
   const char *laid = seed_laid(&x);
   if (laid) return laid;
   for (int tries = 0; tries < 2000; tries++) {

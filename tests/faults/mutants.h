@@ -1,4 +1,4 @@
-/* What a seeded fault is (mutants.c), and those of storage (mutants_storage.c). */
+/* What a seeded fault is (mutants.c), and those of storage (mutants_storage.c), of lists. */
 #ifndef SHARDC_MUTANTS_H
 #define SHARDC_MUTANTS_H
 #include "ir/ir.h"
@@ -26,5 +26,8 @@ bool fault_other_laid(Fault *x);
 bool fault_other_shape_of_kernel(Fault *x);
 bool fault_smaller_frame(Fault *x);
 bool fault_other_row(Fault *x);
+
+/* Of lists of blocks (mutants_lists.c), of some function of x->m. */
+bool fault_other_lists(Fault *x);
 
 #endif

@@ -1,0 +1,14 @@
+/* Parts of pass `sparse`. */
+#ifndef SHARDC_PASSES_SPARSE_H
+#define SHARDC_PASSES_SPARSE_H
+#include "passes/internal.h"
+
+typedef struct SparseSaid {
+  Span word;
+  int64_t own;
+} SparseSaid;
+typedef VEC(SparseSaid) SparseWarned;
+
+/* W0705 where a rank's queries begin inside of a block (sparse_warn.c). */
+void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *w);
+#endif
