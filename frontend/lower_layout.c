@@ -125,7 +125,7 @@ static int64_t head_count(const Scene *s) {
 
 static void head_at(const Scene *s, int64_t h, BlockHead *out) {
   for (int i = s->heads; i-- > 0; h /= s->head[i].size)
-    out[i] = (BlockHead){s->head[i].dim, h % s->head[i].size};
+    out[i] = (BlockHead){s->head[i].dim, h % s->head[i].size, NO_VALUE};
 }
 
 /* Per head the first one with the same blocks. */

@@ -91,10 +91,16 @@ static BlockMap blocks_of(Arena *a, Blocks *x, const BlockSize *n) {
   return m;
 }
 
+void blocks_set_heads(MaskQuestion *x, int heads, const BlockHead *head) {
+  for (int i = 0; i < heads; i++)
+    if (head[i].dim) mask_range(x, head[i].dim, head[i].at, head[i].at + 1);
+    else mask_scalar(x, head[i].scalar, head[i].at);
+}
+
 static Blocks blocks_about(const Fn *f, ValueId mask, Axis query, Axis key, int heads,
                            const BlockHead *head) {
   Blocks x = {.ask = mask_question(arena_new(), f), .mask = mask, .query = query, .key = key};
-  for (int i = 0; i < heads; i++) mask_range(&x.ask, head[i].dim, head[i].at, head[i].at + 1);
+  blocks_set_heads(&x.ask, heads, head);
   return x;
 }
 
@@ -135,7 +141,7 @@ MaskPlaces *mask_places_ask(Arena *a, const Fn *f, ValueId mask, Axis query, Axi
   MaskPlaces *p = ARENA_NEW(a, MaskPlaces);
   p->x = (Blocks){.ask = mask_question(a, f), .mask = mask, .query = query, .key = key};
   p->x.places = true;
-  for (int i = 0; i < heads; i++) mask_range(&p->x.ask, head[i].dim, head[i].at, head[i].at + 1);
+  blocks_set_heads(&p->x.ask, heads, head);
   return p;
 }
 

@@ -14,9 +14,13 @@ typedef struct BlockMap {
 } BlockMap;
 
 typedef struct BlockHead { /* a position of another dim, by which the mask may differ */
-  Str dim;
+  Str dim;                 /* NULL: what `scalar` is */
   int64_t at;
+  ValueId scalar;
 } BlockHead;
+
+struct MaskQuestion;
+void blocks_set_heads(struct MaskQuestion *x, int heads, const BlockHead *head);
 
 /* Blocks of high x wide. What data decides may make a full block partial, and nothing absent. */
 BlockMap mask_blocks(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,

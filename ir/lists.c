@@ -25,11 +25,16 @@ ListsShape lists_shape(const BlockLists *l) {
                   .high = number_of(l, ATTR_high),
                   .wide = number_of(l, ATTR_wide),
                   .count = 1,
+                  .ranks = 1,
                   .classes = 1};
   s.rows = ceil_div(s.queries, s.high), s.columns = ceil_div(s.keys, s.wide);
   const Attr *heads = attr_get(&l->attrs, ATTR_heads), *of = attr_get(&l->attrs, ATTR_classes);
   s.heads = heads ? (int)heads->i : 0;
+  const Attr *steps = attr_get(&l->attrs, ATTR_steps);
+  s.scalars = steps ? (int)steps->i : 0;
   for (int i = 0; i < s.heads; i++) s.count *= s.head[i] = heads->list[i];
+  for (int i = 0; i < s.scalars; i++)
+    s.step[i] = steps->list[i], s.ranks *= s.head[s.heads - s.scalars + i];
   for (int64_t i = 0; of && i < of->i; i++) s.classes = max_i64(s.classes, of->list[i] + 1);
   return s;
 }
@@ -47,9 +52,48 @@ double lists_share(const BlockLists *l) {
   return n / ((double)s.classes * (double)s.rows * (double)s.columns);
 }
 
-int64_t lists_head_at(const ListsShape *s, int64_t head, int i) {
-  for (int k = s->heads - 1; k > i; k--) head /= s->head[k];
-  return head % s->head[i];
+static double *class_listed(Arena *a, const BlockLists *l, const ListsShape *s) {
+  const Attr *listed = attr_get(&l->attrs, ATTR_listed);
+  int64_t each = s->rows * s->columns, at = 0;
+  double *n = ARENA_ARRAY(a, double, s->classes);
+  for (int64_t i = 0; i < listed->i; i++)
+    for (int64_t left = listed->list[i]; left;) {
+      int64_t some = min_i64(left, each - at % each);
+      if (i % 2) n[at / each] += (double)some;
+      at += some, left -= some;
+    }
+  return n;
+}
+
+double lists_share_of(const BlockLists *l, int64_t rank) {
+  Arena *a = arena_new();
+  ListsShape s = lists_shape(l);
+  const double *listed = class_listed(a, l, &s);
+  double sum = 0;
+  for (int64_t h = rank; h < s.count; h += s.ranks) sum += listed[lists_class(l, h)];
+  arena_free(a);
+  return sum / ((double)(s.count / s.ranks) * (double)s.rows * (double)s.columns);
+}
+
+ListsHeads lists_heads(const Fn *f, ValueId mask, Str query, Str key) {
+  ListsHeads x = {0};
+  x.dims = mask_heads(f, mask, query, key, x.dim), x.scalars = mask_scalars(f, mask, x.scalar);
+  return x;
+}
+
+bool lists_heads_meet(const ListsShape *s, const ListsHeads *of) {
+  bool same = s->heads - s->scalars == of->dims && (!s->scalars || s->scalars == of->scalars);
+  for (int i = 0; same && i < of->dims; i++) same = s->head[i] == of->dim[i].size;
+  return same;
+}
+
+void lists_head_at(const ListsShape *s, const ListsHeads *of, int64_t head,
+                   BlockHead at[MASK_DIMS]) {
+  for (int i = s->heads, dims = i - s->scalars; i-- > 0; head /= s->head[i]) {
+    int64_t here = head % s->head[i];
+    at[i] = i < dims ? (BlockHead){of->dim[i].dim, here, NO_VALUE}
+                     : (BlockHead){NULL, here * s->step[i - dims], of->scalar[i - dims]};
+  }
 }
 
 /* ---- reading ---- */
@@ -177,6 +221,7 @@ const BlockLists *lists_add(Module *m, const ListsShape *s, const BlockMap *maps
       attr_set_int(m, &l.attrs, ATTR_keys, s->keys);
   attr_set_int(m, &l.attrs, ATTR_high, s->high), attr_set_int(m, &l.attrs, ATTR_wide, s->wide);
   if (s->heads) attr_set_ints(m, &l.attrs, ATTR_heads, s->heads, s->head);
+  if (s->scalars) attr_set_ints(m, &l.attrs, ATTR_steps, s->scalars, s->step);
   if (s->classes > 1) attr_set_ints(m, &l.attrs, ATTR_classes, (int)s->count, class);
   set_blocks(m, &l.attrs, s, maps);
   l.name = lists_hash(m, &l.attrs);
@@ -212,6 +257,10 @@ static const char *heads_fault(const BlockLists *l, int64_t *classes) {
     count *= sound ? heads->list[i] : 1;
   }
   if (!sound) return "`heads` are positive sizes";
+  const Attr *steps = attr_get(&l->attrs, ATTR_steps);
+  sound = !steps || (heads && steps->i > 0 && steps->i <= heads->i && steps->i <= MASK_SCALARS);
+  for (int64_t i = 0; sound && steps && i < steps->i; i++) sound = positive(steps->list[i]);
+  if (!sound) return "`steps` are positive, of the last `heads`";
   *classes = 1;
   if (!of) return NULL;
   if (!heads || of->i != count) return "`classes` has a number for each head";

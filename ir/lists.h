@@ -10,21 +10,25 @@
 #ifndef SHARDC_IR_LISTS_H
 #define SHARDC_IR_LISTS_H
 #include "blocks.h"
+#include "mask_range.h"
 
-/* What pass `sparse` lists at most: blocks of a head, heads that differ. */
-enum { LISTS_BLOCKS = 1 << 24, LISTS_HEADS = 256 };
+/* What pass `sparse` lists at most: blocks of a head, heads that differ, on all ranks. */
+enum { LISTS_BLOCKS = 1 << 24, LISTS_HEADS = 256, LISTS_RANKS = 1 << 14 };
 
 typedef struct ListsShape {
   int64_t queries, keys, high, wide, rows, columns; /* positions; of a block; blocks */
-  int heads;                                        /* dims by which heads differ */
-  int64_t head[MAX_RANK * 2];                       /* their sizes, the last one varies fastest */
-  int64_t count, classes;                           /* of heads; of lists */
+  int heads, scalars;      /* by what heads differ; the last ones are numbers of a rank, not dims */
+  int64_t head[MASK_DIMS]; /* sizes, the last one varies fastest */
+  int64_t step[MASK_SCALARS];    /* a number's values are 0, step, .. */
+  int64_t count, ranks, classes; /* of heads on all ranks; of values of all numbers; of lists */
 } ListsShape;
 
 const BlockLists *lists_named(const Module *m, Str name); /* NULL: none */
 const BlockLists *lists_of(const Module *m, const Op *attention);
 ListsShape lists_shape(const BlockLists *l);
 double lists_share(const BlockLists *l); /* of the blocks, those that are listed */
+double lists_share_of(const BlockLists *l,
+                      int64_t rank); /* of the heads of rank 0 .. s.ranks - 1 */
 int64_t lists_class(const BlockLists *l, int64_t head);
 /* The blocks of the heads of a class, read from its run lengths. */
 BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class);
@@ -46,8 +50,18 @@ ListRuns lists_runs(Arena *a, const BlockMap *map, bool transposed);
  */
 const BlockLists *lists_add(Module *m, const ListsShape *s, const BlockMap *maps,
                             const int64_t *class);
-/* A head's position in dim i of the shape. */
-int64_t lists_head_at(const ListsShape *s, int64_t head, int i);
+/* By what a mask differs, as lists count heads: dims, then numbers of a rank. Whether these are as
+   many, and of such sizes, as the shape has. */
+typedef struct ListsHeads {
+  int dims, scalars;
+  Axis dim[MASK_DIMS];
+  ValueId scalar[MASK_SCALARS];
+} ListsHeads;
+ListsHeads lists_heads(const Fn *f, ValueId mask, Str query, Str key);
+bool lists_heads_meet(const ListsShape *s, const ListsHeads *of);
+/* Where a head stands: s->heads of them. */
+void lists_head_at(const ListsShape *s, const ListsHeads *of, int64_t head,
+                   BlockHead at[MASK_DIMS]);
 const char *lists_fault(Arena *a, const BlockLists *l); /* what its attributes lack, or NULL */
 Str lists_hash(Module *m, const AttrList *attrs);       /* the name that they must have */
 /* Positions of a block in which the mask counts: the most by which it divides positions of queries

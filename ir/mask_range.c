@@ -127,7 +127,10 @@ static Interval ask(Question *x, ValueId v, bool denied) {
   uint32_t at = 2 * v + denied;
   if (x->when[at] == x->turn) return x->found[at];
   const Op *o = value_def(x->f, v);
-  Interval s = o && o->nout == 1 ? of_op(x, o, denied) : unknown();
+  Interval s = unknown();
+  for (int i = 0; i < x->scalars; i++)
+    if (x->scalar[i] == v) s = number(x->number[i], x->number[i]);
+  if (!s.known && o && o->nout == 1) s = of_op(x, o, denied);
   bool truth = elem_class(value_type(x->f, v)->elem) == CLASS_BOOL;
   if (truth && !s.known) s = number(!denied, !denied);
   x->when[at] = x->turn, x->found[at] = s;
@@ -148,6 +151,14 @@ int mask_range(MaskQuestion *x, Str dim, int64_t from, int64_t to) {
   if (i == MASK_DIMS) bug("a mask over more than %d dims", MASK_DIMS);
   x->n = i == x->n ? i + 1 : x->n;
   return x->dim[i] = dim, x->from[i] = from, x->to[i] = to, i;
+}
+
+void mask_scalar(MaskQuestion *x, ValueId v, int64_t number) {
+  int i = 0;
+  while (i < x->scalars && x->scalar[i] != v) i++;
+  if (i == MASK_SCALARS) bug("a mask with more than %d numbers", MASK_SCALARS);
+  x->scalars = i == x->scalars ? i + 1 : x->scalars;
+  x->scalar[i] = v, x->number[i] = number;
 }
 
 MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least) {
@@ -176,6 +187,31 @@ static int add_heads(const Fn *f, ValueId v, Str q, Str k, Axis *out, int n, boo
 int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out) {
   Arena *a = arena_new();
   int n = add_heads(f, mask, q, k, out, 0, ARENA_ARRAY(a, bool, f->values.n + 1));
+  arena_free(a);
+  return n;
+}
+
+static bool is_number(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  const Type *t = value_type(f, v);
+  return t->rank == 0 && elem_class(t->elem) == CLASS_INT && !(o && o->code == OP_const);
+}
+
+static int add_scalars(const Fn *f, ValueId v, ValueId *out, int n, bool *seen) {
+  const Op *o = value_def(f, v);
+  if (n < 0 || seen[v]) return n;
+  seen[v] = true;
+  if (is_number(f, v)) {
+    if (n == MASK_SCALARS) return -1;
+    return out[n] = v, n + 1;
+  }
+  for (uint32_t i = 0; o && i < o->nin; i++) n = add_scalars(f, o->in[i], out, n, seen);
+  return n;
+}
+
+int mask_scalars(const Fn *f, ValueId mask, ValueId out[MASK_SCALARS]) {
+  Arena *a = arena_new();
+  int n = add_scalars(f, mask, out, 0, ARENA_ARRAY(a, bool, f->values.n + 1));
   arena_free(a);
   return n;
 }
@@ -215,14 +251,15 @@ static bool is_bounded(const Fn *f, const Op *o) {
   }
 }
 
+enum { DATA_UNSEEN, DATA_NO, DATA_YES };
+
 /* .. or what intervals do not bound: it is asked score by score as well. */
 static bool reads_data(const Fn *f, ValueId v, uint8_t *seen) {
-  enum { UNSEEN, NO, YES };
   const Op *o = value_def(f, v);
-  if (seen[v]) return seen[v] == YES;
+  if (seen[v]) return seen[v] == DATA_YES;
   bool data = !o || !is_bounded(f, o);
   for (uint32_t i = 0; o && i < o->nin; i++) data |= reads_data(f, o->in[i], seen);
-  return seen[v] = data ? YES : NO, data;
+  return seen[v] = data ? DATA_YES : DATA_NO, data;
 }
 
 static int add_rest(const Fn *f, ValueId v, uint8_t *seen, ValueId *out, int n) {
@@ -235,10 +272,12 @@ static int add_rest(const Fn *f, ValueId v, uint8_t *seen, ValueId *out, int n) 
   return out[n] = v, n + 1;
 }
 
-int mask_rest(const Fn *f, ValueId mask, ValueId out[MASK_REST]) {
+int mask_rest(const Fn *f, ValueId mask, int n, const ValueId *known, ValueId out[MASK_REST]) {
   Arena *a = arena_new();
-  int n = add_rest(f, mask, ARENA_ARRAY(a, uint8_t, f->values.n + 1), out, 0);
+  uint8_t *seen = ARENA_ARRAY(a, uint8_t, f->values.n + 1);
+  for (int i = 0; i < n; i++) seen[known[i]] = DATA_NO;
+  int rest = add_rest(f, mask, seen, out, 0);
   arena_free(a);
-  if (n < 0) out[0] = mask;
-  return n < 0 ? 1 : n;
+  if (rest < 0) out[0] = mask;
+  return rest < 0 ? 1 : rest;
 }

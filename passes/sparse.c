@@ -19,39 +19,52 @@
 enum { WITHOUT = 64 };
 
 typedef struct Listing {
+  Module *m;
   Arena *work;
   const Fn *f;
   const Op *o;
   ValueId mask;
-  Axis query, key, head[MASK_DIMS];
+  Axis query, key;
+  ListsHeads of;
   ListsShape s;
   bool counts;    /* in blocks */
   BlockMap *maps; /* by class */
   int64_t *class; /* by head */
 } Listing;
 
+/* Heads by dims, and by numbers of the rank, if all that the mask has are such. */
+static bool count_heads(Listing *l) {
+  ListsShape *s = &l->s;
+  int64_t values[MASK_SCALARS];
+  s->count = s->ranks = 1, s->heads = l->of.dims;
+  for (int i = 0; i < l->of.dims; i++)
+    if ((s->count *= s->head[i] = l->of.dim[i].size) > LISTS_HEADS) return false;
+  bool ranks = l->of.scalars > 0 && l->of.dims + l->of.scalars <= MASK_DIMS;
+  for (int i = 0; ranks && i < l->of.scalars; i++) {
+    ranks = sparse_number(l->m, l->f, l->of.scalar[i], &values[i], &s->step[i]);
+    ranks = ranks && s->count <= LISTS_RANKS / (s->ranks *= values[i]);
+  }
+  if (!ranks) return s->ranks = 1, true;
+  s->scalars = l->of.scalars, s->count *= s->ranks;
+  for (int i = 0; i < s->scalars; i++) s->head[s->heads++] = values[i];
+  return true;
+}
+
 /* Its sizes; false: no lists are made of such a mask. */
 static bool shape_of(Listing *l) {
   ListsShape *s = &l->s;
-  s->heads = mask_heads(l->f, l->mask, l->query.dim, l->key.dim, l->head);
+  l->of = lists_heads(l->f, l->mask, l->query.dim, l->key.dim);
   s->queries = l->query.size, s->keys = l->key.size;
   s->high = s->wide = mask_block_size(l->f, l->mask, l->query.dim, l->key.dim);
   l->counts = s->high > 0;
   if (!l->counts) s->high = s->wide = WITHOUT;
   s->rows = ceil_div(s->queries, s->high), s->columns = ceil_div(s->keys, s->wide);
-  s->count = 1;
-  if (s->rows * s->columns > LISTS_BLOCKS) return false;
-  for (int i = 0; i < s->heads; i++) {
-    s->head[i] = l->head[i].size;
-    if ((s->count *= s->head[i]) > LISTS_HEADS) return false;
-  }
-  return true;
+  return s->rows * s->columns <= LISTS_BLOCKS && count_heads(l);
 }
 
 static BlockMap map_of(Listing *l, int64_t h) {
   BlockHead at[MASK_DIMS];
-  for (int i = 0; i < l->s.heads; i++)
-    at[i] = (BlockHead){l->head[i].dim, lists_head_at(&l->s, h, i)};
+  lists_head_at(&l->s, &l->of, h, at);
   return mask_places(l->work, l->f, l->mask, l->query, l->key, l->s.high, l->s.wide, l->s.heads,
                      at);
 }
@@ -81,7 +94,7 @@ static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warne
   uint32_t operands = o->code == OP_attention ? 3 : 6;
   if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
-  Listing l = {.work = work, .f = f, .o = o, .mask = o->in[operands]};
+  Listing l = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
   l.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
   l.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
   sparse_warn(m, f, l.mask, q, warned);

@@ -11,4 +11,7 @@ typedef VEC(SparseSaid) SparseWarned;
 
 /* W0705 where a rank's queries begin inside of a block (sparse_warn.c). */
 void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *w);
+/* The values 0, step, .. that a whole number without dims takes, each on some rank: how many, if
+   all that it follows from are coordinates of ranks (sparse_ranks.c). */
+bool sparse_number(const Module *m, const Fn *f, ValueId v, int64_t *values, int64_t *step);
 #endif

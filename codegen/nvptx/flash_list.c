@@ -75,6 +75,20 @@ static LLVMValueRef flat_index(FlashGpu *x, const FlashDims *d, LLVMValueRef cla
   return flat;
 }
 
+/* Where the order of this rank begins: by the numbers that it computes with. */
+static LLVMValueRef first_of_rank(FlashGpu *x) {
+  Emit *e = x->e;
+  Warp *w = &x->w;
+  const FlashLists *l = &x->lists;
+  LLVMValueRef n = warp_i32(w, 0);
+  Point p = {0};
+  for (int i = 0; i < l->numbers; i++) {
+    LLVMValueRef at = expr_value(e, l->number[i].v, &p);
+    n = warp_add(w, warp_times(w, n, l->number[i].values), warp_div(w, at, l->number[i].step));
+  }
+  return warp_times(w, n, l->classes * l->tiles);
+}
+
 void flash_list_place(FlashGpu *x) {
   Warp *w = &x->w;
   const FlashLists *l = &x->lists;
@@ -82,7 +96,8 @@ void flash_list_place(FlashGpu *x) {
   int64_t slices = x->g.tile[FLASH_GPU_SLICES], groups = f->group.count;
   int64_t heads = f->shared.count * (x->rows_are_keys ? 1 : groups) / l->classes;
   LLVMValueRef word[4], rest = warp_rem(w, w->cta, heads * slices);
-  read_row(x, x->order, warp_div(w, w->cta, heads * slices), 4, word);
+  LLVMValueRef number = warp_div(w, w->cta, heads * slices);
+  read_row(x, x->order, warp_add(w, number, first_of_rank(x)), 4, word);
   LLVMValueRef class = warp_div(w, word[0], l->tiles);
   x->row0 = warp_times(w, warp_rem(w, word[0], l->tiles), x->g.tile[FLASH_GPU_ROWS]);
   x->list = word[1], x->unit = word[2];

@@ -3,6 +3,7 @@
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
 #include "codegen/attention_head.h"
+#include "ir/lists.h"
 #include "tile.h"
 
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
@@ -56,10 +57,10 @@ typedef struct Prefetch {
 typedef struct AttentionLists {
   LLVMValueRef starts, rects, classes; /* constants; starts NULL: no lists; classes NULL: one */
   LLVMValueRef query_cuts, key_cuts;   /* first blocks of chunks; NULL: equal parts */
-  int heads;                           /* dims by which the mask differs */
-  Axis head[MAX_RANK * 2];
-  ValueId rest; /* what data decides in rectangles that positions admit; NO_VALUE: nothing */
-  bool by_key;  /* that does not depend on the query */
+  ListsShape shape;
+  ListsHeads heads; /* by which the mask differs */
+  ValueId rest;     /* what data decides in rectangles that positions admit; NO_VALUE: nothing */
+  bool by_key;      /* that does not depend on the query */
 } AttentionLists;
 
 typedef struct Attention {

@@ -41,8 +41,9 @@ typedef struct Listing {
   const BlockLists *lists;
   ListsShape s;
   MaskPlaces *ask;
+  ListsHeads of;
   Words starts, rects;    /* rects: tiles, first key, end * 4 + kind */
-  double *queries, *keys; /* work by block of queries, of keys */
+  double *queries, *keys; /* work by class and block of queries, of keys */
 } Listing;
 
 /* ---- the keys of a tile of queries ---- */
@@ -128,20 +129,21 @@ static void add_range(Listing *l, Rects *out, int64_t tile, KeyRun k) {
   add_rect(l, out, tile, (KeyRun){whole, k.to, RUN_REST});
 }
 
-static void put_rects(Listing *l, const Rects *rects, int64_t qb, int64_t kb, double heads) {
+static void put_rects(Listing *l, const Rects *rects, int64_t class, int64_t qb, int64_t kb) {
   Arena *a = l->a->e->arena;
   for (uint32_t i = 0; i < rects->n; i++) {
     const Rect *r = &rects->at[i];
     vec_push(a, l->rects, (uint32_t)(r->tile0 | r->tile1 << 16));
     vec_push(a, l->rects, (uint32_t)r->keys.from);
     vec_push(a, l->rects, (uint32_t)(r->keys.to * 4 + r->keys.kind));
-    double work = heads * (double)(r->tile1 - r->tile0) * (double)(r->keys.to - r->keys.from);
-    l->queries[qb] += work, l->keys[kb] += work;
+    double work = (double)(r->tile1 - r->tile0) * (double)(r->keys.to - r->keys.from);
+    l->queries[class * l->a->p.query_blocks + qb] += work;
+    l->keys[class * l->a->p.key_blocks + kb] += work;
   }
 }
 
 /* All rectangles of a block of queries, of which each tile's keys are given. */
-static void list_block(Listing *l, const KeyRuns *tile, int64_t tiles, int64_t qb, double heads) {
+static void list_block(Listing *l, const KeyRuns *tile, int64_t tiles, int64_t class, int64_t qb) {
   Attention *a = l->a;
   int64_t wide = a->p.tile[FLASH_KEY_BLOCK];
   uint32_t *at = ARENA_ARRAY(a->e->arena, uint32_t, tiles + 1);
@@ -156,31 +158,27 @@ static void list_block(Listing *l, const KeyRuns *tile, int64_t tiles, int64_t q
       }
     }
     vec_push(a->e->arena, l->starts, l->rects.n / WORDS);
-    put_rects(l, &rects, qb, kb, heads);
+    put_rects(l, &rects, class, qb, kb);
   }
 }
 
 /* Lists of a class, as its first head has them. */
-static void list_class(Listing *l, int64_t class, const Axis *head) {
+static void list_class(Listing *l, int64_t class) {
   Attention *a = l->a;
   Arena *work = arena_new();
-  int64_t first = -1, heads = 0, tiles = ceil_div(a->f.queries, a->p.tile_queries),
+  int64_t first = 0, tiles = ceil_div(a->f.queries, a->p.tile_queries),
           each = a->p.tile[FLASH_QUERY_BLOCK] / a->p.tile_queries;
-  for (int64_t h = 0; h < l->s.count; h++) {
-    if (lists_class(l->lists, h) != class) continue;
-    first = heads++ ? first : h;
-  }
+  while (first < l->s.count && lists_class(l->lists, first) != class) first++;
   Axis query = {a->f.query, a->f.queries}, key = {a->f.key, a->f.keys};
   BlockHead at[MASK_DIMS];
-  for (int i = 0; i < l->s.heads; i++)
-    at[i] = (BlockHead){head[i].dim, lists_head_at(&l->s, first, i)};
+  lists_head_at(&l->s, &l->of, first, at);
   l->ask = mask_places_ask(work, a->e->k, a->f.mask, query, key, l->s.heads, at);
   BlockMap map = lists_map(work, l->lists, class);
   for (int64_t qb = 0; qb < a->p.query_blocks && l->rects.n < MOST; qb++) {
     KeyRuns *tile = ARENA_ARRAY(work, KeyRuns, each + 1);
     int64_t n = min_i64(each, tiles - qb * each);
     for (int64_t t = 0; t < n; t++) tile[t] = tile_keys(l, &map, qb * each + t);
-    list_block(l, tile, n, qb, (double)heads);
+    list_block(l, tile, n, class, qb);
   }
   arena_free(work);
 }
@@ -200,9 +198,7 @@ static LLVMValueRef constant(Attention *a, const uint32_t *w, int64_t n, const c
 }
 
 /* First blocks of `parts` ranges of n blocks, each of about the same work. */
-static LLVMValueRef cut(Attention *a, const double *work, int64_t n, int64_t parts,
-                        const char *what) {
-  uint32_t *from = ARENA_ARRAY(a->e->arena, uint32_t, parts + 1);
+static void cut(const double *work, int64_t n, int64_t parts, uint32_t *from) {
   double all = 0, so_far = 0;
   for (int64_t i = 0; i < n; i++) all += 1 + work[i];
   int64_t part = 1;
@@ -212,19 +208,34 @@ static LLVMValueRef cut(Attention *a, const double *work, int64_t n, int64_t par
     so_far += 1 + work[i];
   }
   while (part <= parts) from[part++] = (uint32_t)n;
-  return constant(a, from, parts + 1, what);
 }
 
-static bool find_heads(Attention *a, Axis *head) {
-  int n = mask_heads(a->e->k, a->f.mask, a->f.query, a->f.key, head);
+/* The same for all heads of a rank together, rank by rank. */
+static LLVMValueRef cuts(Listing *l, const double *work, int64_t n, int64_t parts,
+                         const char *what) {
+  Arena *a = l->a->e->arena;
+  uint32_t *from = ARENA_ARRAY(a, uint32_t, l->s.ranks * (parts + 1));
+  for (int64_t r = 0; r < l->s.ranks; r++) {
+    double *sum = ARENA_ARRAY(a, double, n + 1);
+    for (int64_t h = r; h < l->s.count; h += l->s.ranks)
+      for (int64_t i = 0; i < n; i++) sum[i] += work[lists_class(l->lists, h) * n + i];
+    cut(sum, n, parts, from + r * (parts + 1));
+  }
+  return constant(l->a, from, l->s.ranks * (parts + 1), what);
+}
+
+/* Whether they are heads of the kernel, and numbers of the rank. */
+static bool find_heads(Listing *l) {
+  Attention *a = l->a;
+  l->of = lists_heads(a->e->k, a->f.mask, a->f.query, a->f.key);
   const FlashDims *dims[] = {&a->f.shared, &a->f.group};
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < l->of.dims; i++) {
     bool found = false;
     for (int g = 0; g < 2; g++)
-      for (int k = 0; k < dims[g]->n; k++) found |= dims[g]->axis[k].dim == head[i].dim;
+      for (int k = 0; k < dims[g]->n; k++) found |= dims[g]->axis[k].dim == l->of.dim[i].dim;
     if (!found) return false;
   }
-  return true;
+  return lists_heads_meet(&l->s, &l->of);
 }
 
 static void put_constants(Listing *l, AttentionLists *x) {
@@ -233,8 +244,8 @@ static void put_constants(Listing *l, AttentionLists *x) {
   x->starts = constant(a, l->starts.at, l->starts.n, "starts");
   x->rects = constant(a, l->rects.at, l->rects.n, "rects");
   int64_t parts = a->p.tile[FLASH_PARTS], key_parts = a->p.tile[FLASH_KEY_PARTS];
-  if (parts > 1) x->query_cuts = cut(a, l->queries, a->p.query_blocks, parts, "query_cuts");
-  if (key_parts > 1) x->key_cuts = cut(a, l->keys, a->p.key_blocks, key_parts, "key_cuts");
+  if (parts > 1) x->query_cuts = cuts(l, l->queries, a->p.query_blocks, parts, "query_cuts");
+  if (key_parts > 1) x->key_cuts = cuts(l, l->keys, a->p.key_blocks, key_parts, "key_cuts");
   if (l->s.classes < 2) return;
   Words class = {0};
   for (int64_t h = 0; h < l->s.count; h++)
@@ -245,7 +256,8 @@ static void put_constants(Listing *l, AttentionLists *x) {
 /* What data decides of the mask: one value, or all of the mask. */
 static void find_rest(Attention *a) {
   ValueId rest[MASK_REST];
-  int n = mask_rest(a->e->k, a->f.mask, rest);
+  const AttentionLists *x = &a->lists;
+  int n = mask_rest(a->e->k, a->f.mask, x->shape.scalars, x->heads.scalar, rest);
   a->lists.rest = n == 0 ? NO_VALUE : n == 1 ? rest[0] : a->f.mask;
   a->lists.by_key = n == 1 && type_find(value_type(a->e->k, a->lists.rest), a->f.query) < 0;
 }
@@ -257,14 +269,13 @@ void attention_make_lists(Attention *a) {
   if (!l.lists || a->f.mask == NO_VALUE) return;
   l.s = lists_shape(l.lists);
   AttentionLists *x = &a->lists;
-  Axis head[MASK_DIMS];
-  if (l.s.queries != a->f.queries || l.s.keys != a->f.keys || !find_heads(a, head)) return;
+  if (l.s.queries != a->f.queries || l.s.keys != a->f.keys || !find_heads(&l)) return;
   if (l.s.classes * a->p.query_blocks * a->p.key_blocks > MOST) return;
-  l.queries = ARENA_ARRAY(arena, double, a->p.query_blocks + 1);
-  l.keys = ARENA_ARRAY(arena, double, a->p.key_blocks + 1);
-  for (int64_t c = 0; c < l.s.classes && l.rects.n < MOST; c++) list_class(&l, c, head);
+  l.queries = ARENA_ARRAY(arena, double, l.s.classes * a->p.query_blocks + 1);
+  l.keys = ARENA_ARRAY(arena, double, l.s.classes * a->p.key_blocks + 1);
+  for (int64_t c = 0; c < l.s.classes && l.rects.n < MOST; c++) list_class(&l, c);
   if (l.rects.n >= MOST) return;
-  for (x->heads = 0; x->heads < l.s.heads; x->heads++) x->head[x->heads] = head[x->heads];
+  x->shape = l.s, x->heads = l.of;
   find_rest(a), put_constants(&l, x);
 }
 
@@ -277,16 +288,32 @@ static LLVMValueRef word(Emit *e, LLVMValueRef words, LLVMValueRef at) {
                        "");
 }
 
+/* Which of the ranks' lists are this one's: by the numbers that a rank computes with. */
+static LLVMValueRef rank_number(Attention *a, LLVMValueRef n) {
+  Emit *e = a->e;
+  const ListsShape *s = &a->lists.shape;
+  Point p = {0};
+  expr_reset(e);
+  for (int i = 0; i < s->scalars; i++) {
+    LLVMValueRef at = expr_value(e, a->lists.heads.scalar[i], &p);
+    at = LLVMBuildSExt(e->builder, at, a->i64, "");
+    at = LLVMBuildUDiv(e->builder, at, emit_i64(e, s->step[i]), "");
+    n = tile_add(e, tile_times(e, n, s->head[s->heads - s->scalars + i]), at);
+  }
+  return n;
+}
+
 static LLVMValueRef class_number(Attention *a) {
   Emit *e = a->e;
   LLVMValueRef h = emit_i64(e, 0);
+  const ListsHeads *of = &a->lists.heads;
   if (!a->lists.classes) return h;
   Point p = attention_point(a);
-  for (int i = 0; i < a->lists.heads; i++)
+  for (int i = 0; i < of->dims; i++)
     for (int k = 0; k < p.n; k++)
-      if (p.index[k].dim == a->lists.head[i].dim)
-        h = tile_add(e, tile_times(e, h, a->lists.head[i].size), p.index[k].at);
-  return word(e, a->lists.classes, h);
+      if (p.index[k].dim == of->dim[i].dim)
+        h = tile_add(e, tile_times(e, h, of->dim[i].size), p.index[k].at);
+  return word(e, a->lists.classes, rank_number(a, h));
 }
 
 static LLVMValueRef bits(Emit *e, LLVMValueRef x, int from, int n) {
@@ -349,5 +376,7 @@ Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t bl
                      int64_t parts) {
   Emit *e = a->e;
   if (!cuts) return tile_range(e, i, blocks, parts);
+  if (a->lists.shape.ranks > 1)
+    i = tile_add(e, tile_times(e, rank_number(a, emit_i64(e, 0)), parts + 1), i);
   return (Range){word(e, cuts, i), word(e, cuts, tile_add(e, i, emit_i64(e, 1)))};
 }

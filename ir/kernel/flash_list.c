@@ -10,7 +10,7 @@
 
 #define NONE UINT32_MAX
 
-enum { HEADS = 64, MOST_STATES = 1 << 25, MOST_RUNS = 1 << 19, FEW = 40 /* percent */ };
+enum { MOST_STATES = 1 << 25, MOST_RUNS = 1 << 19, FEW = 40 /* percent */ };
 
 typedef struct Listing {
   Arena *a, *work;
@@ -21,10 +21,9 @@ typedef struct Listing {
   bool keys;              /* rows are keys */
   int64_t rows, columns;  /* of a tile of scores */
   int64_t blocks, groups; /* tiles of columns; heads of queries that a CTA has in turn */
-  int heads;              /* all that the mask tells apart, and how many that makes */
-  Axis head[MAX_RANK * 2];
-  int64_t count;
-  BlockMap *map;
+  ListsHeads of;          /* all that the mask tells apart, and how many that makes */
+  ListsShape s;
+  BlockMap *map;         /* by head, of all ranks */
   uint32_t *slot, slots; /* first run + 1 of lists by a hash of them */
 } Listing;
 
@@ -37,30 +36,41 @@ static int64_t index_in(const FlashDims *d, int64_t flat, Str dim) {
   return -1;
 }
 
+/* Heads by dims; by numbers of a rank, if the module's lists have them. */
+static void count_heads(Listing *l) {
+  l->of = lists_heads(l->k, l->f->mask, l->f->query, l->f->key);
+  if (l->lists) l->s = lists_shape(l->lists);
+  if (l->lists && lists_heads_meet(&l->s, &l->of)) return;
+  l->lists = NULL, l->s = (ListsShape){.heads = l->of.dims, .count = 1, .ranks = 1};
+  for (int i = 0; i < l->of.dims; i++) l->s.count *= l->s.head[i] = l->of.dim[i].size;
+}
+
 static bool find_heads(Listing *l) {
-  l->heads = mask_heads(l->k, l->f->mask, l->f->query, l->f->key, l->head), l->count = 1;
-  l->x->classes = 1;
-  for (int i = 0; i < l->heads; i++) {
-    bool shared = index_in(&l->f->shared, 0, l->head[i].dim) >= 0;
-    if (!shared && index_in(&l->f->group, 0, l->head[i].dim) < 0) return false;
-    if ((l->count *= l->head[i].size) > HEADS) return false;
+  count_heads(l), l->x->classes = 1;
+  for (int i = 0; i < l->of.dims; i++) {
+    bool shared = index_in(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
+    if (!shared && index_in(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
     if (l->keys && !shared) continue;
-    l->x->head[l->x->heads++] = l->head[i], l->x->classes *= l->head[i].size;
+    l->x->head[l->x->heads++] = l->of.dim[i], l->x->classes *= l->of.dim[i].size;
   }
-  return true;
+  l->x->ranks = l->s.ranks;
+  for (int i = 0; i < l->s.scalars; i++)
+    l->x->number[l->x->numbers++] =
+        (FlashNumber){l->of.scalar[i], l->s.head[l->s.heads - l->s.scalars + i], l->s.step[i]};
+  return l->s.count <= LISTS_HEADS || l->s.ranks > 1;
 }
 
 /* Which map heads of a class have, of head g of the group. */
-static const BlockMap *map_of(const Listing *l, int64_t class, int64_t g) {
+static const BlockMap *map_of(const Listing *l, int64_t rank, int64_t class, int64_t g) {
   FlashDims d = {.n = l->x->heads};
   memcpy(d.axis, l->x->head, sizeof l->x->head[0] * (size_t)d.n);
   int64_t at = 0;
-  for (int i = 0; i < l->heads; i++) {
-    int64_t p = index_in(&d, class, l->head[i].dim);
-    if (p < 0) p = index_in(&l->f->group, g, l->head[i].dim);
-    at = at * l->head[i].size + p;
+  for (int i = 0; i < l->of.dims; i++) {
+    int64_t p = index_in(&d, class, l->of.dim[i].dim);
+    if (p < 0) p = index_in(&l->f->group, g, l->of.dim[i].dim);
+    at = at * l->of.dim[i].size + p;
   }
-  return &l->map[at];
+  return &l->map[at * l->s.ranks + rank];
 }
 
 /* ---- tiles ---- */
@@ -91,16 +101,14 @@ static bool join_blocks(const Listing *l, int64_t head, BlockMap *to) {
 
 static void make_map(Listing *l, int64_t head) {
   const Flash *f = l->f;
-  BlockHead at[MAX_RANK * 2];
+  BlockHead at[MASK_DIMS];
   BlockMap m = {.high = l->keys ? l->columns : l->rows, .wide = l->keys ? l->rows : l->columns};
   m.rows = ceil_div(f->queries, m.high), m.columns = ceil_div(f->keys, m.wide);
   m.state = ARENA_ARRAY(l->work, uint8_t, m.rows * m.columns + 1);
-  int64_t left = head;
-  for (int k = l->heads; k-- > 0; left /= l->head[k].size)
-    at[k] = (BlockHead){l->head[k].dim, left % l->head[k].size};
+  lists_head_at(&l->s, &l->of, head, at);
   if (!join_blocks(l, head, &m))
     m = mask_places(l->work, l->k, f->mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
-                    m.high, m.wide, l->heads, at);
+                    m.high, m.wide, l->s.heads, at);
   l->map[head] = m;
 }
 
@@ -108,7 +116,7 @@ static void make_map(Listing *l, int64_t head) {
    intervals, unless there is much to pass over. */
 static bool worth_it(const Listing *l) {
   int64_t listed = 0, all = 0;
-  for (int64_t i = 0; i < l->count; i++) {
+  for (int64_t i = 0; i < l->s.count; i++) {
     const BlockMap *m = &l->map[i];
     all += m->rows * m->columns;
     for (int64_t b = 0; b < m->rows * m->columns; b++) {
@@ -131,13 +139,13 @@ static BlockState state_of(const Listing *l, const BlockMap *m, int64_t row, int
 static void push(Listing *l, FlashWords *w, uint32_t word) { vec_push(l->a, *w, word); }
 
 /* The runs of a CTA behind all others; how many tiles they have. */
-static int64_t put_runs(Listing *l, int64_t class, int64_t row, uint32_t *first) {
+static int64_t put_runs(Listing *l, int64_t rank, int64_t class, int64_t row, uint32_t *first) {
   FlashLists *x = l->x;
   BlockState now = BLOCK_ABSENT;
   int64_t n = 0;
   *first = NONE;
   for (int64_t u = 0; u < l->blocks * l->groups; u++) {
-    BlockState s = state_of(l, map_of(l, class, u / l->blocks), row, u % l->blocks);
+    BlockState s = state_of(l, map_of(l, rank, class, u / l->blocks), row, u % l->blocks);
     if (s != now && s != BLOCK_ABSENT) {
       if (n) vec_last(x->runs) = (uint32_t)u;
       else *first = (uint32_t)u;
@@ -179,14 +187,13 @@ static int longer_first(const void *a, const void *b) {
   return x->row < y->row ? -1 : x->row > y->row;
 }
 
-static bool make_lists(Listing *l) {
+/* Lists of all CTAs of a rank. */
+static bool make_rank(Listing *l, int64_t rank, Place *place) {
   FlashLists *x = l->x;
   int64_t n = x->classes * x->tiles;
-  Place *place = ARENA_ARRAY(l->work, Place, n + 1);
-  l->slots = (uint32_t)(2 * n + 1), l->slot = ARENA_ARRAY(l->work, uint32_t, l->slots);
   for (int64_t i = 0; i < n; i++) {
     uint32_t from = x->runs.n, first;
-    int64_t length = put_runs(l, i / x->tiles, i % x->tiles, &first);
+    int64_t length = put_runs(l, rank, i / x->tiles, i % x->tiles, &first);
     x->listed += length;
     place[i] = (Place){length, (uint32_t)i, kept_list(l, from), first};
     if (x->runs.n > 2 * MOST_RUNS) return false;
@@ -196,6 +203,16 @@ static bool make_lists(Listing *l) {
     const uint32_t word[] = {place[i].row, place[i].list, place[i].first, 0};
     for (int k = 0; k < 4; k++) push(l, &x->order, word[k]);
   }
+  return true;
+}
+
+static bool make_lists(Listing *l) {
+  FlashLists *x = l->x;
+  int64_t n = x->classes * x->tiles;
+  Place *place = ARENA_ARRAY(l->work, Place, n + 1);
+  l->slots = (uint32_t)(2 * n * x->ranks + 1), l->slot = ARENA_ARRAY(l->work, uint32_t, l->slots);
+  for (int64_t r = 0; r < x->ranks; r++)
+    if (!make_rank(l, r, place)) return false;
   if (!x->runs.n) push(l, &x->runs, 0), push(l, &x->runs, NONE);
   return true;
 }
@@ -210,11 +227,11 @@ FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
   x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
   l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
   l.groups = l.keys ? f->group.count : 1;
-  x.parts = mask_rest(k, f->mask, x.part);
-  if (find_heads(&l) && l.count * x.tiles * l.blocks <= MOST_STATES) {
-    l.map = ARENA_ARRAY(l.work, BlockMap, l.count);
-    for (int64_t i = 0; i < l.count; i++) make_map(&l, i);
+  if (find_heads(&l) && l.s.count * x.tiles * l.blocks <= MOST_STATES) {
+    l.map = ARENA_ARRAY(l.work, BlockMap, l.s.count);
+    for (int64_t i = 0; i < l.s.count; i++) make_map(&l, i);
     x.there = (l.lists || worth_it(&l)) && make_lists(&l);
+    x.parts = mask_rest(k, f->mask, x.numbers, l.of.scalar, x.part);
   }
   arena_free(l.work);
   if (!x.there) x = (FlashLists){0};

@@ -15,6 +15,11 @@
 
 typedef VEC(uint32_t) FlashWords;
 
+typedef struct FlashNumber { /* of a rank, by which lists differ: 0, step, .. */
+  ValueId v;
+  int64_t values, step;
+} FlashNumber;
+
 typedef struct FlashLists {
   bool there, full, partial; /* some runs are full, partial */
   int parts;                 /* of the mask, that data decides: asked in full runs */
@@ -22,9 +27,12 @@ typedef struct FlashLists {
   int heads; /* dims by whose positions the lists of CTAs differ */
   Axis head[MAX_RANK * 2];
   int64_t classes, tiles; /* of heads, by these dims, the last one varies fastest; rows per head */
-  int64_t listed;         /* tiles of scores, over all classes, each head of a group by itself */
-  /* [classes * tiles][4]: class * tiles + tile of rows, its first run, its first unit (~0: none),
-     0; the longest lists first */
+  int numbers;
+  FlashNumber number[MASK_SCALARS];
+  int64_t ranks;  /* values of all of them; 1: no numbers */
+  int64_t listed; /* tiles of scores, over all classes, each head of a group by itself, and ranks */
+  /* [ranks][classes * tiles][4]: class * tiles + tile of rows, its first run, its first unit (~0:
+     none), 0; the longest lists first */
   FlashWords order;
   /* [][2]: where the run ends * 2 + full, the first unit of the one that follows (~0: none) */
   FlashWords runs;

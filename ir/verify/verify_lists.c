@@ -41,19 +41,13 @@ static bool meets(const Verifier *v, const Op *o, const ListsShape *s, Axis *que
   return query->size == s->queries && key->size == s->keys;
 }
 
-static bool same_heads(const ListsShape *s, const Axis *head, int n) {
-  bool same = s->heads == n;
-  for (int i = 0; same && i < n; i++) same = s->head[i] == head[i].size;
-  return same;
-}
-
 static void check_blocks(Verifier *v, const Op *o, const BlockLists *l, const ListsShape *s,
-                         const Axis *head, Axis query, Axis key) {
+                         const ListsHeads *of, Axis query, Axis key) {
   Arena *a = arena_new();
   int64_t step = max_i64(s->count / HEADS, 1);
   for (int64_t h = 0; h < s->count; h += step) {
     BlockHead at[MASK_DIMS];
-    for (int i = 0; i < s->heads; i++) at[i] = (BlockHead){head[i].dim, lists_head_at(s, h, i)};
+    lists_head_at(s, of, h, at);
     BlockMap map = lists_map(a, l, lists_class(l, h));
     int64_t b = mask_contradicts(v->fn, mask_of(o), query, key, &map, s->heads, at, SAMPLES);
     if (b < 0) continue;
@@ -69,7 +63,7 @@ void verify_listed(Verifier *v, const Op *o) {
   Str name = attr_str(&o->attrs, ATTR_lists, NULL);
   if (!name) return;
   const BlockLists *l = lists_of(v->m, o);
-  Axis query, key, head[MASK_DIMS];
+  Axis query, key;
   if (!l || mask_of(o) == NO_VALUE) {
     verify_report(v, "E1103", verify_at_op(o),
                   l ? "[lists-c3] there is no mask for lists @%s"
@@ -85,8 +79,8 @@ void verify_listed(Verifier *v, const Op *o) {
     return;
   }
   if (!value_def(v->fn, mask_of(o))) return;
-  int n = mask_heads(v->fn, mask_of(o), query.dim, key.dim, head);
-  if (same_heads(&s, head, n)) check_blocks(v, o, l, &s, head, query, key);
+  ListsHeads of = lists_heads(v->fn, mask_of(o), query.dim, key.dim);
+  if (lists_heads_meet(&s, &of)) check_blocks(v, o, l, &s, &of, query, key);
   else
     verify_report(v, "E1103", verify_at_op(o),
                   "[lists-c4] heads of lists @%s are not those by which the mask differs", name);

@@ -308,7 +308,8 @@ static ValueId mask_number(const Fn *f, int n) {
 static BlockMap blocks_of(Ctx *c, const Module *m, const Program *p, int n, int heads, int group) {
   const Fn *f = module_fn(m, intern(c->names, "step"));
   Str query = intern(c->names, "Seq"), key = intern(c->names, "Key");
-  BlockHead at[] = {{intern(c->names, "Heads"), heads}, {intern(c->names, "Group"), group}};
+  BlockHead at[] = {{intern(c->names, "Heads"), heads, NO_VALUE},
+                    {intern(c->names, "Group"), group, NO_VALUE}};
   return mask_blocks(c->arena, f, mask_number(f, n), (Axis){query, p->queries},
                      (Axis){key, p->keys}, p->unit, p->unit, 2, at);
 }
@@ -327,8 +328,8 @@ static void compare_counts(Ctx *c, const Module *m, const Program *p, int n, con
     }
     blind += admitted == before;
   }
-  const BlockHead at[] = {{intern(c->names, "Heads"), h / p->group},
-                          {intern(c->names, "Group"), h % p->group}};
+  const BlockHead at[] = {{intern(c->names, "Heads"), h / p->group, NO_VALUE},
+                          {intern(c->names, "Group"), h % p->group, NO_VALUE}};
   const Fn *f = module_fn(m, intern(c->names, "step"));
   BlockCount got = mask_count(f, mask_number(f, n), (Axis){intern(c->names, "Seq"), p->queries},
                               (Axis){intern(c->names, "Key"), p->keys}, map, 2, at);

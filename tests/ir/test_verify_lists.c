@@ -24,6 +24,7 @@ static const Broken modules[] = {
      "sparse\nlists @x {" SIZES ", classes = [0], listed = [], partial = []}\n"},
     {"lists-c1", "E1103",
      "sparse\nlists @x {" SIZES ", heads = [2], classes = [1, 0], listed = [], partial = []}\n"},
+    {"lists-c1", "E1103", "sparse\nlists @x {" SIZES ", steps = [2], listed = [], partial = []}\n"},
     {"lists-c1", "E1103", "sparse\nlists @x {" SIZES ", listed = [], partial = [], trip = 1}\n"},
     {"lists-c2", "E1103", "sparse\nlists @x {" SIZES ", listed = [0, 1], partial = []}\n"},
     {"lists-c2", "E1103", "sparse\n" WINDOW WINDOW},
