@@ -183,10 +183,15 @@ static void say_layouts(const Planned *p) {
   LayoutList all = module_layouts(p->m);
   for (uint32_t i = 0; i < all.n; i++)
     printf("layout %s: %s\n", all.at[i].name, layout_words(p->m->arena, &all.at[i]));
+  for (uint32_t i = 0; i < p->m->lists.n; i++) {
+    const char *words = lists_words(p->m->arena, &p->m->lists.at[i]);
+    if (words) printf("%s\n", words);
+  }
 }
 
 static void put_layouts(const Planned *p) {
   LayoutList all = module_layouts(p->m);
+  if (p->m->lists.n) lists_json(stdout, p->m), putchar(',');
   if (!all.n) return;
   printf("\"layouts\":[");
   for (uint32_t i = 0; i < all.n; i++) {

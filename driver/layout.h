@@ -10,7 +10,10 @@ layout_density(const LayoutFigures *f); /* listed blocks, or admitted scores wit
 /* 607 of 4096 blocks of 64 x 64 (607 full, 0 partial): 14.8 % of the blocks, .. */
 const char *layout_words(Arena *a, const LayoutFigures *f);
 void layout_json(FILE *out, const LayoutFigures *f, const char *model); /* model may be NULL */
-LayoutList module_layouts(const Module *m);                             /* of its settings */
+/* What ranks differ by; NULL: nothing */
+const char *lists_words(Arena *a, const BlockLists *l);
+void lists_json(FILE *out, const Module *m); /* "lists":[..] */
+LayoutList module_layouts(const Module *m);  /* of its settings */
 
 /* A picture's cells: a block each, or squares of blocks where there are more than fit.
    layout_cells.c */

@@ -2,6 +2,7 @@
    derived here are shares: density is listed blocks over blocks; the share of FLOP is listed scores
    over scores, because that is what kernels compute that skip whole blocks. */
 #include "driver/layout.h"
+#include "ir/lists.h"
 #include "ir/support/num.h"
 #include <string.h>
 
@@ -54,6 +55,45 @@ void layout_json(FILE *out, const LayoutFigures *f, const char *model) {
             f->sum.admitted, f->scores);
   fprintf(out, ",\"density\":%.9g,\"blind_queries\":%lld}", layout_density(f),
           (long long)f->sum.blind);
+}
+
+typedef struct RankShares { /* of their blocks, what ranks list */
+  double least, most, mean;
+} RankShares;
+
+static RankShares rank_shares(const BlockLists *l) {
+  RankShares x = {.least = 1};
+  int64_t n = lists_shape(l).ranks;
+  for (int64_t r = 0; r < n; r++) {
+    double s = lists_share_of(l, r);
+    x.least = s < x.least ? s : x.least, x.most = s > x.most ? s : x.most;
+    x.mean += s / (double)n;
+  }
+  return x;
+}
+
+const char *lists_words(Arena *a, const BlockLists *l) {
+  ListsShape s = lists_shape(l);
+  RankShares x = rank_shares(l);
+  if (s.ranks == 1) return NULL;
+  return arena_printf(a, "lists of a rank's %lld x %lld: %s to %s of its blocks, %s in the mean",
+                      (long long)s.queries, (long long)s.keys, percent(a, x.least),
+                      percent(a, x.most), percent(a, x.mean));
+}
+
+void lists_json(FILE *out, const Module *m) {
+  fputs("\"lists\":[", out);
+  for (uint32_t i = 0; i < m->lists.n; i++) {
+    ListsShape s = lists_shape(&m->lists.at[i]);
+    RankShares x = rank_shares(&m->lists.at[i]);
+    fprintf(
+        out,
+        "%s{\"queries\":%lld,\"keys\":%lld,\"differing_ranks\":%lld,\"density\":{\"least\":%.9g,"
+        "\"mean\":%.9g,\"most\":%.9g}}",
+        i ? "," : "", (long long)s.queries, (long long)s.keys, (long long)s.ranks, x.least, x.mean,
+        x.most);
+  }
+  fputs("]", out);
 }
 
 LayoutList module_layouts(const Module *m) {

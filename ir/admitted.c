@@ -15,7 +15,7 @@
    the same at each pass and for each target. */
 #include "admitted.h"
 #include "ir/support/num.h"
-#include "mask_range.h"
+#include "lists.h"
 
 enum { FINEST = 8192, HEADS = 64 };
 
@@ -51,21 +51,30 @@ static double admitted(Share *x) {
   return sum;
 }
 
-static double share(const Fn *f, ValueId mask, Axis query, Axis key) {
+/* By what heads differ: what lists count, or dims alone. */
+static ListsShape shape_of(const BlockLists *lists, const ListsHeads *of) {
+  ListsShape s = {.heads = of->dims, .count = 1};
+  if (lists) {
+    ListsShape own = lists_shape(lists);
+    if (lists_heads_meet(&own, of)) return own;
+  }
+  for (int i = 0; i < of->dims; i++) s.count *= s.head[i] = of->dim[i].size;
+  return s;
+}
+
+static double share(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists) {
   Arena *a = arena_new();
   Share x = {.ask = mask_question(a, f), .mask = mask};
-  Axis head[MASK_DIMS];
-  int heads = mask_heads(f, mask, query.dim, key.dim, head);
-  int64_t count = 1;
-  for (int i = 0; i < heads; i++) count *= head[i].size;
-  count = min_i64(count, HEADS);
+  ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
+  ListsShape s = shape_of(lists, &of);
+  int64_t count = min_i64(s.count, HEADS);
   x.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
   double sum = 0;
   for (int64_t h = 0; h < count; h++) {
-    int64_t rest = h;
+    BlockHead at[MASK_DIMS];
+    lists_head_at(&s, &of, s.ranks > 1 ? h * s.count / count : h, at);
     mask_range(&x.ask, query.dim, 0, query.size), mask_range(&x.ask, key.dim, 0, key.size);
-    for (int i = heads; i-- > 0; rest /= head[i].size)
-      mask_range(&x.ask, head[i].dim, rest % head[i].size, rest % head[i].size + 1);
+    blocks_set_heads(&x.ask, s.heads, at);
     sum += admitted(&x);
   }
   arena_free(a);
@@ -140,12 +149,14 @@ static const KnownShare *find_known(const MaskShares *s, const Key *k) {
   return NULL;
 }
 
-double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key) {
+double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
+                  const BlockLists *lists) {
   Arena *a = arena_new();
   Key k = {.arena = a, .f = f, .number = ARENA_ARRAY(a, uint32_t, f->values.n + 1)};
+  add_name(&k, lists ? lists->name : NULL); /* which says all that is in them */
   add_axis(&k, query), add_axis(&k, key), add_value(&k, mask);
   const KnownShare *known = find_known(m->shares, &k);
-  double result = known ? known->share : share(f, mask, query, key);
+  double result = known ? known->share : share(f, mask, query, key, lists);
   if (!known) {
     int64_t *words = ARENA_ARRAY(m->arena, int64_t, k.words.n);
     memcpy(words, k.words.at, sizeof *words * k.words.n);

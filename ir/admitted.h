@@ -4,6 +4,8 @@
 #include "ir.h"
 
 MaskShares *mask_shares_new(Arena *a); /* none known yet */
-/* The share of queries x keys that `mask`, a bool value of f, admits. */
-double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key);
+/* The share of queries x keys that `mask`, a bool value of f, admits. `lists`, m's of that mask, or
+   NULL, say what numbers of ranks it has: then the share of all ranks. */
+double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
+                  const BlockLists *lists);
 #endif

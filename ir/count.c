@@ -13,6 +13,7 @@
 #include "count.h"
 #include "admitted.h"
 #include "bytes.h"
+#include "lists.h"
 
 static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
 
@@ -37,7 +38,7 @@ static double attention_flop(const Module *m, const Fn *f, const Op *o) {
   if (o->nin <= operands) return all;
   Str query = o->group[0].from[0], key = o->group[0].to[0];
   return all * mask_share(m, f, o->in[operands], (Axis){query, type_size(q, query)},
-                          (Axis){key, type_size(k, key)});
+                          (Axis){key, type_size(k, key)}, lists_of(m, o));
 }
 
 static double op_flop(const Module *m, const Fn *f, const Op *o) {

@@ -2,9 +2,9 @@
 
 A layout with draws of its own for each head, grouped queries, a length that is no multiple of a block, beside `causal`
 and `padding`: heads, positions and the batch over an axis, ZeRO, micro-batches and recomputation give the losses, norms
-and tensors of one rank. Heads that a rank's number decides are worked on by the mask; all others have lists.
+and tensors of one rank. Each rank has its own lists where its number says which positions or heads these are.
 """
-import array, os, sys
+import array, json, os, sys
 from common import check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -62,8 +62,12 @@ def npy(name, kind, shape, values):
 open(f'{folder}/m.shard', 'w').write(MODEL)
 npy('t.npy', '<i4', (16, 60), array.array('i', [(i * i + i // 7) % 50 for i in range(960)]).tobytes())
 npy('v.npy', '|b1', (16, 60), bytes(i % 60 < 60 - i // 60 * 3 for i in range(960)))
-for plan, wanted in (('heads', True), ('context', False), ('batch', True)):
+for plan, by_rank in (('heads', 1), ('context', 2), ('batch', 0)):
     out, _ = run(SHARDC, 'verify', 'm.shard', '--plan', plan, cwd=folder, env=dict(TMPDIR=folder))
     check('they agree' in out, f'{plan}: {out}')
     text, _ = run(SHARDC, 'dump', 'm.shard', '--plan', plan, '--after', 'sparse', cwd=folder)
-    check(('\nlists @' in text) == wanted, f'{plan}: lists, or none')
+    lists = [line for line in text.splitlines() if line.startswith('lists @')]
+    check(len(lists) == 2 and sum('steps = [' in l for l in lists) == by_rank, f'{plan}: {lists}')
+    said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--json', cwd=folder)[0].splitlines()[0])['lists']
+    check(sum(l['differing_ranks'] == 2 and l['density']['least'] < l['density']['most'] < .9 for l in said) == by_rank,
+          f'{plan}: {said}')
