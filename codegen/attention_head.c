@@ -5,7 +5,9 @@
    is evaluated over intervals first: each whole-number value becomes a range over the block, each
    bool two facts (some admitted, all admitted). So a block that a causal, sliding or combined mask
    excludes wholly is skipped, and one that it admits wholly is computed without looking at the mask
-   again. What cannot be bounded (operands, gathers) counts as unknown: some, not all. */
+   again. A number without dims (the position of a text that is continued, where a rank's positions
+   begin) is what it is, and so is a table of bits at one row and column. What cannot be bounded
+   (operands with dims, gathers) counts as unknown: some, not all. */
 #include "attention_head.h"
 
 static void set_flat(Emit *e, Point *p, const FlashDims *d, LLVMValueRef flat) {
@@ -162,10 +164,39 @@ static Bounds of_constant(const AttentionHead *h, const Op *op, ValueId v) {
   return range(emit_i64(e, (int64_t)x), emit_i64(e, (int64_t)x));
 }
 
+/* An argument of the kernel that has no dims. */
+static Bounds of_scalar(const AttentionHead *h, ValueId v) {
+  Emit *e = h->e;
+  const Type *t = value_type(e->k, v);
+  ElemClass class = elem_class(t->elem);
+  Point p = {0};
+  if (t->rank || (class != CLASS_INT && class != CLASS_BOOL)) return unknown(e);
+  LLVMValueRef x = expr_load(e, v, &p);
+  if (class == CLASS_BOOL) return (Bounds){.some = x, .all = x};
+  x = LLVMBuildSExt(e->builder, x, LLVMInt64TypeInContext(e->context), "");
+  return range(x, x);
+}
+
+static LLVMValueRef is_one(Emit *e, Bounds x) {
+  return LLVMBuildICmp(e->builder, LLVMIntEQ, x.lo, x.hi, "");
+}
+
+static Bounds of_lookup(const AttentionHead *h, const Op *op, Bounds row, Bounds column) {
+  Emit *e = h->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  if (!row.lo || !column.lo) return unknown(e);
+  LLVMValueRef one = LLVMBuildAnd(b, is_one(e, row), is_one(e, column), "");
+  LLVMValueRef bit =
+      expr_lookup(e, op, LLVMBuildTrunc(b, row.lo, i32, ""), LLVMBuildTrunc(b, column.lo, i32, ""));
+  return (Bounds){.some = LLVMBuildOr(b, LLVMBuildNot(b, one, ""), bit, ""),
+                  .all = LLVMBuildAnd(b, one, bit, "")};
+}
+
 static Bounds find_bounds(const AttentionHead *h, ValueId v, const Spans *s) {
   Emit *e = h->e;
   const Op *op = value_def(e->k, v);
-  if (!op) return unknown(e);
+  if (!op) return of_scalar(h, v);
   ElemClass from = op->nin ? elem_class(value_type(e->k, op->in[0])->elem) : CLASS_INT;
   switch (op->code) {
   case OP_const: return of_constant(h, op, v);
@@ -188,6 +219,7 @@ static Bounds find_bounds(const AttentionHead *h, ValueId v, const Spans *s) {
   }
   if (op->nin != 2 || from != CLASS_INT) return unknown(e);
   Bounds x = bounds(h, op->in[0], s), y = bounds(h, op->in[1], s);
+  if (op->code == OP_lookup) return of_lookup(h, op, x, y);
   bool asks = op->code == OP_lt || op->code == OP_le || op->code == OP_eq;
   return asks ? compare(e, op->code, x, y) : arithmetic(e, op->code, x, y);
 }

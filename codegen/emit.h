@@ -134,6 +134,8 @@ void expr_bind(Emit *e, ValueId v, LLVMValueRef value); /* v has this value at t
  * at the current point */
 void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem);
 LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p); /* of kernel function value v at p */
+/* The bit of an op lookup at row r and column c, of i32 or lanes of them. */
+LLVMValueRef expr_lookup(Emit *e, const Op *op, LLVMValueRef r, LLVMValueRef c);
 void expr_store(Emit *e, ValueId v,
                 const Point *p); /* evaluates v and stores it to its result buffers (all of them) */
 LLVMValueRef expr_address(Emit *e, ValueId arg_or_result,

@@ -193,10 +193,9 @@ static LLVMValueRef whole_number(Emit *e, int64_t n, int lanes) {
   return emit_splat(e, LLVMConstInt(i32, (unsigned long long)n, 0), lanes);
 }
 
-static LLVMValueRef lookup(Emit *e, const Op *op, const Point *p) {
+LLVMValueRef expr_lookup(Emit *e, const Op *op, LLVMValueRef r, LLVMValueRef c) {
   LLVMBuilderRef b = e->builder;
   LookupTable t = lookup_table(e->arena, op);
-  LLVMValueRef r = operand_as(e, op, 0, ELEM_i32, p), c = operand_as(e, op, 1, ELEM_i32, p);
   int lanes = emit_lanes_of(r) ? emit_lanes_of(r) : emit_lanes_of(c);
   r = emit_splat(e, r, lanes), c = emit_splat(e, c, lanes);
   LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(r)), seven = whole_number(e, 7, lanes);
@@ -217,7 +216,8 @@ LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p) {
        op->nin);
   Elem result = value_type(e->k, v)->elem;
   if (op->code == OP_cast) return operand_as(e, op, 0, result, p);
-  if (op->code == OP_lookup) return lookup(e, op, p);
+  if (op->code == OP_lookup)
+    return expr_lookup(e, op, operand_as(e, op, 0, ELEM_i32, p), operand_as(e, op, 1, ELEM_i32, p));
   if (op->code == OP_where) return where(e, op, result, p);
   if (op->nin == 2) return binary(e, op, result, p);
   return unary(e, op, result, operand_as(e, op, 0, result, p));

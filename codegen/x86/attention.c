@@ -293,6 +293,30 @@ static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
   emit_loop_end(e, &t);
 }
 
+/* A single tile of queries: keys that it does not see are not copied either. */
+static bool copies_seen(const Attention *a) {
+  return !a->lists.starts && a->f.mask != NO_VALUE && a->f.queries <= a->p.tile_queries;
+}
+
+/* Of keys [k0, end) those from the first to the last that are seen, in whole register tiles. */
+static Range copy_seen(Forward *f, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef q1) {
+  Attention *a = &f->a;
+  Emit *e = a->e;
+  Range seen = attention_seen_keys(a, f->q0, q1, k0, end);
+  seen.to =
+      LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, seen.from, seen.to, ""),
+                      seen.to, seen.from, "");
+  LLVMValueRef n = LLVMBuildNSWSub(e->builder, seen.to, seen.from, "");
+  int64_t rows = a->p.tile[FLASH_ROWS];
+  n = LLVMBuildUDiv(e->builder, tile_add(e, n, emit_i64(e, rows - 1)), emit_i64(e, rows), "");
+  n = tile_times(e, n, rows);
+  attention_read(a, a->f.k, a->f.key, seen.from, a->f.keys, n,
+                 attention_at(a, f->keys, seen.from, a->p.width), 1);
+  attention_read(a, a->f.v, a->f.key, seen.from, a->f.keys, n,
+                 attention_at(a, f->values, seen.from, a->p.width), 1);
+  return seen;
+}
+
 static void key_block(Forward *f, LLVMValueRef k0) {
   Attention *a = &f->a;
   Emit *e = a->e;
@@ -300,6 +324,10 @@ static void key_block(Forward *f, LLVMValueRef k0) {
   LLVMValueRef end = emit_min_i64(e, tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK])),
                                   emit_i64(e, a->f.keys));
   Branch some = emit_if(e, attention_facts(a, f->q0, q1, k0, end).some);
+  if (copies_seen(a)) {
+    Range seen = copy_seen(f, k0, end, q1);
+    k0 = seen.from, end = seen.to;
+  }
   LLVMValueRef mixed = attention_whole_keys(a, f->q0, q1, k0, end);
   key_range(f, k0, mixed, true);
   if (a->f.mask != NO_VALUE || a->f.keys % a->p.tile[FLASH_ROWS]) {
@@ -472,9 +500,11 @@ static void head(Forward *f, LLVMValueRef h, Range blocks) {
                all = emit_i64(e, a->p.keys);
   a->shared = LLVMBuildUDiv(e->builder, h, groups, ""),
   a->group = LLVMBuildURem(e->builder, h, groups, "");
-  attention_read(a, a->f.k, a->f.key, zero, a->f.keys, all, f->keys, 1);
-  attention_read(a, a->f.v, a->f.key, zero, a->f.keys, all, f->values, 1);
-  if (a->p.tile[FLASH_PARTS] == 1) ask_for_keys(f, h);
+  if (!copies_seen(a)) {
+    attention_read(a, a->f.k, a->f.key, zero, a->f.keys, all, f->keys, 1);
+    attention_read(a, a->f.v, a->f.key, zero, a->f.keys, all, f->values, 1);
+    if (a->p.tile[FLASH_PARTS] == 1) ask_for_keys(f, h);
+  }
   Loop t = emit_loop(e, blocks.from, blocks.to, 1, 0, NULL);
   query_block(f, tile_times(e, t.i, a->p.tile[FLASH_QUERY_BLOCK]));
   emit_loop_end(e, &t);
