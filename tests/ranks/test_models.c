@@ -1,4 +1,4 @@
-/* Four models over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation {1, 4}:
+/* Five models over data {1, 2, 4} x tensor {1, 2, 4} x `else Seq` {off, on} x accumulation {1, 4}:
    three steps, an evaluation and logits equal one rank; what a block sends is counted exactly.
    Arguments: the folder of the models; `all`: every combination, not a part of them; or the test to
    run alone. */
@@ -24,6 +24,7 @@ static const Model models[] = {
     {"llama_ranks", "place Batch -> data\nplace Kv, Mlp, Vocab -> tensor", "Seq"},
     {"bert_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor", "Seq"},
     {"mixer_ranks", "place Batch -> data\nplace Places, Wide, Class -> tensor", "Seq"},
+    {"sparse_ranks", "place Batch -> data\nplace Heads, Mlp, Vocab -> tensor", "Seq"},
 };
 enum { MODELS = sizeof models / sizeof *models, BATCH = 16 };
 
@@ -55,6 +56,7 @@ static void gpt2(void **state) { (void)state, check_model(&models[0]); }
 static void llama(void **state) { (void)state, check_model(&models[1]); }
 static void bert(void **state) { (void)state, check_model(&models[2]); }
 static void mixer(void **state) { (void)state, check_model(&models[3]); }
+static void sparse(void **state) { (void)state, check_model(&models[4]); }
 
 /* Layers over ranks, beside the other axes, ZeRO, accumulation and what layers keep; in bytes,
    too. */
@@ -236,6 +238,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(llama),
       cmocka_unit_test(bert),
       cmocka_unit_test(mixer),
+      cmocka_unit_test(sparse),
       cmocka_unit_test(stages),
       cmocka_unit_test(terms_of_gradients),
       cmocka_unit_test(padded_gradients_of_attention),
