@@ -201,6 +201,10 @@ static void put_layouts(const Planned *p) {
   printf("],");
 }
 
+double plan_bubble(const Planned *p) {
+  return p->waited > 0 ? p->waited / (p->flop + p->waited) : 0;
+}
+
 static void say_plan(const Planned *p) {
   printf("%s\n", plan_title(p));
   printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
@@ -212,7 +216,7 @@ static void say_plan(const Planned *p) {
          plan_amount(p->m->arena, p->moved));
   if (p->waited > 0)
     printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n", p->waited,
-           100 * p->waited / (p->flop + p->waited));
+           100 * plan_bubble(p));
   say_layouts(p);
   say_time(p);
   plan_say_flights(p);
@@ -293,7 +297,7 @@ static void put_json(const Planned *p) {
   put_bytes(p);
   printf("}],\"communication\":[");
   for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, i, &any);
-  printf("],\"flop_per_step\":%.17g,", p->flop);
+  printf("],\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->flop, plan_bubble(p));
   put_layouts(p);
   put_time(p);
   plan_put_flights(p);

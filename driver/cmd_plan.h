@@ -45,6 +45,7 @@ enum { PLAN_PARTS = 7 };
 const char *plan_formula(const Module *m, int part, int64_t bytes);
 void plan_parts(const Planned *p, PlanPart *out); /* PLAN_PARTS of them: weights .. reserve */
 
+double plan_bubble(const Planned *p); /* part of a step in which a rank waits for other stages */
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */
 const char *plan_mesh(const Planned *p);         /* data = 2, tensor = 2 */
 const char *plan_title(const Planned *p);        /* plan two for Tiny: 2 ranks (data = 2) */

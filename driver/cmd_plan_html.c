@@ -156,6 +156,9 @@ static void put_work(FILE *o, const Planned *p) {
   const StepTime *t = &p->time;
   fprintf(o, "<h3>A step</h3>\n<p>%.4g FLOP per rank, %s between kernels and memory.</p>\n",
           p->flop, plan_amount(p->m->arena, p->moved));
+  if (p->waited > 0)
+    fprintf(o, "<p>A bubble of %.0f %%: for %.4g FLOP of other stages it waits.</p>\n",
+            100 * plan_bubble(p), p->waited);
   if (t->total <= 0) return;
   put_heads(o, "at_the_machine's_peaks #");
   put_seconds(o, "computation", t->compute), put_seconds(o, "memory, beside it", t->memory);

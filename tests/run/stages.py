@@ -68,6 +68,10 @@ try:
     for n in 2, 3, 4, 6:
         train(n, f'r{n}')
         close(losses('r1'), losses(f'r{n}'), f'{n} ranks')
+    out = run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0]
+    said = [json.loads(s) for s in out.split('\n') if s]
+    one, two, six = (p['bubble'] for p in said)
+    check(one == 0 < six < two < 0.5, f'bubbles {one}, {two}, {six}')  # gpipe of 3 micro-batches over 3; one at a time
     train(3, 'moved', '--steps', '2')
     for n, steps in (4, '3'), (1, '4'), (2, '6'): train(n, 'moved', '--resume', '--steps', steps)
     close(losses('r1'), losses('moved'), 'from plan to plan')
