@@ -73,7 +73,7 @@ int64_t host_global_bytes(const Global *g) {
 }
 
 char *host_write(Module *m) {
-  Host h = {.m = m};
+  Host h = {.m = m, .tiers = module_tiers(m)};
   host_put(&h, "/* The host program of model ");
   host_comment(&h, m->model);
   host_put(&h, ", written by shardc. Kernels are compiled apart; addresses are final. */\n");

@@ -6,6 +6,7 @@
 
 typedef struct Host {
   Module *m;
+  Tier tiers; /* memories that it has values in: the first ones of tiers.def */
   char *text;
   size_t n, cap;
 } Host;

@@ -38,12 +38,15 @@ static const char *plus(Body *b, const char *base, int64_t offset) {
   return offset ? arena_printf(b->h->m->arena, "%s + %lld", base, (long long)offset) : base;
 }
 
+/* The variable that has the frame of a tier. */
+static const char *frame_word(Tier t) { return t == TIER_device ? "frame" : tier_name(t); }
+
 static const char *address(Body *b, ValueId v) {
   const Storage *s = &value(b, v)->storage;
   Arena *a = b->h->m->arena;
   must(s->at >= 0, "host: value %u of %s lies at %lld", v, b->f->name, (long long)s->at);
   switch (s->place) {
-  case PLACE_FRAME: return plus(b, "frame", s->at);
+  case PLACE_FRAME: return plus(b, frame_word(value(b, v)->type.tier), s->at);
   case PLACE_ARG: return plus(b, arena_printf(a, "in[%u]", s->slot), s->at);
   case PLACE_RESULT: return plus(b, arena_printf(a, "out[%u]", s->slot), s->at);
   case PLACE_RING: return plus(b, arena_printf(a, "in[%u]", b->f->args.n + s->slot), s->at);
@@ -83,11 +86,10 @@ static void put_place(Body *b, const Op *o) {
   host_put(b->h, " */");
 }
 
-static const char *work_at(Body *b, const Op *o) {
-  bool none = o->code == OP_loop && !attr_int(&o->callee->attrs, ATTR_frame, 0);
-  must(none || attr_get(&o->attrs, ATTR_work_at), "host: %s in %s has no place for its work",
-       op_name(o->code), b->f->name);
-  return plus(b, "frame", attr_int(&o->attrs, ATTR_work_at, 0));
+static const char *work_at(Body *b, const Op *o, Tier t) {
+  must(!op_work(o, t) || attr_get(&o->attrs, tier_work(t)),
+       "host: %s in %s has no place for its work", op_name(o->code), b->f->name);
+  return plus(b, frame_word(t), attr_int(&o->attrs, tier_work(t), 0));
 }
 
 static void put_kernel(Body *b, const Op *o) {
@@ -99,7 +101,7 @@ static void put_kernel(Body *b, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) put_buffer(b, "        ", o->in[i]);
   for (uint32_t i = 0; i < o->nout; i++) put_buffer(b, "        ", o->out + i);
   if (attr_int(&o->callee->attrs, ATTR_workspace, 0))
-    host_put(b->h, "        %s, /* workspace */\n", work_at(b, o));
+    host_put(b->h, "        %s, /* workspace */\n", work_at(b, o, kernel_tier(o->callee)));
   host_put(b->h, "    };\n");
   host_call(b->h, "    ", CALL_rt_launch);
   host_put(b->h, "&%s, buffers);\n  }\n", kernel_symbol(b->h->m, o->callee));
@@ -172,7 +174,8 @@ static void put_copy(Body *b, const char *to, ValueId from) {
 
 static const char *second_buffer(Body *b, const HostLoop *l, uint32_t j) {
   const Attr *slots = attr_get(&l->o->attrs, ATTR_slots);
-  return plus(b, "frame", slots && slots->list[j] >= 0 ? slots->list[j] : 0);
+  Tier t = value(b, l->o->out + j)->type.tier;
+  return plus(b, frame_word(t), slots && slots->list[j] >= 0 ? slots->list[j] : 0);
 }
 
 /* What carried value j needs before the first round. */
@@ -352,8 +355,9 @@ static void put_loop(Body *b, const Op *o) {
   put_fetches(b, &l);
   put_loop_inputs(b, &l);
   put_loop_outputs(b, &l);
-  host_put(b->h, "    body_%s(rt, %s, into, from);\n", host_c_name(b->h, o->callee->name),
-           work_at(b, o));
+  host_put(b->h, "    body_%s(rt, ", host_c_name(b->h, o->callee->name));
+  for (Tier t = 0; t < b->h->tiers; t++) host_put(b->h, "%s, ", work_at(b, o, t));
+  host_put(b->h, "into, from);\n");
   put_drains(b, &l, "    if (n > 0) ");
   host_put(b->h, "  }\n");
   put_drains(b, &l, "  ");
@@ -385,7 +389,7 @@ static void put_collective(Body *b, const Op *o) {
   host_put(b->h, "\n");
   put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
   put_message(b, address(b, o->out), many ? x.receive_step : 0, size, o->out);
-  host_put(b->h, "             %s);\n", works ? work_at(b, o) : "0");
+  host_put(b->h, "             %s);\n", works ? work_at(b, o, TIER_device) : "0");
 }
 
 static void put_wait(Body *b, const Op *o) {
@@ -396,6 +400,16 @@ static void put_wait(Body *b, const Op *o) {
            (long long)message_of(b->f, start).times);
   put_label(b, o->out, "");
   put_flight(b, start, false);
+}
+
+/* ---- between memories ---- */
+
+static void put_move(Body *b, const Op *o) {
+  bool up = value_type(b->f, o->out)->tier == TIER_device;
+  host_call(b->h, "  ", CALL_rt_move);
+  host_put(b->h, "%s, %s, %lld, %s);", address(b, o->out), address(b, o->in[0]),
+           (long long)value_bytes(b, o->in[0]), up ? "true" : "false");
+  put_label(b, o->in[0], "\n");
 }
 
 /* ---- stores ---- */
@@ -428,11 +442,13 @@ static bool has_loop(const Fn *f) {
 }
 
 static void put_arenas(Body *b) {
-  for (GlobalArena a = 0; a < IN_WORK; a++)
+  for (GlobalArena a = 0; a < IN_ARENAS; a++)
     if (touches(b, a))
       host_put(b->h, "  char *const %s = rt->arena[%s];\n", arena_word(a), arena_constant(a));
-  if (b->f->kind == FN_ENTRY && (attr_int(&b->f->attrs, ATTR_frame, 0) || has_loop(b->f)))
-    host_put(b->h, "  char *const frame = rt->arena[%s];\n", arena_constant(IN_WORK));
+  for (Tier t = 0; t < b->h->tiers && b->f->kind == FN_ENTRY; t++)
+    if (attr_int(&b->f->attrs, tier_frame(t), 0) || has_loop(b->f))
+      host_put(b->h, "  char *const %s = rt->arena[%s];\n", frame_word(t),
+               arena_constant(arena_of_frames(t)));
 }
 
 static void put_head(Body *b) {
@@ -443,10 +459,11 @@ static void put_head(Body *b) {
            frame, live);
   if (b->f->kind == FN_ENTRY) host_put(b->h, "static void run_%s(rt_ctx *rt) {\n", name);
   else {
-    host_put(b->h,
-             "static void body_%s(rt_ctx *rt, char *frame, char *const *in, char *const *out) {\n",
-             name);
-    host_put(b->h, "  (void)rt, (void)frame, (void)in, (void)out;\n");
+    host_put(b->h, "static void body_%s(rt_ctx *rt, ", name);
+    for (Tier t = 0; t < b->h->tiers; t++) host_put(b->h, "char *%s, ", frame_word(t));
+    host_put(b->h, "char *const *in, char *const *out) {\n  (void)rt, ");
+    for (Tier t = 0; t < b->h->tiers; t++) host_put(b->h, "(void)%s, ", frame_word(t));
+    host_put(b->h, "(void)in, (void)out;\n");
   }
 }
 
@@ -463,6 +480,7 @@ void host_function(Host *h, const Fn *f) {
     else if (o->code == OP_store) put_store(&b, o);
     else if (op_family(o->code) == FAMILY_COLLECTIVE) put_collective(&b, o);
     else if (o->code == OP_wait) put_wait(&b, o);
+    else if (o->code == OP_move) put_move(&b, o);
   }
   host_put(h, "}\n");
 }

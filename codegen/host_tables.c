@@ -293,10 +293,11 @@ static int put_entries(Host *h) {
     double least = attr_float(&f->attrs, ATTR_least, 0);
     host_put(h, "    {");
     host_string(h, f->name);
-    host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g},\n", host_c_name(h, f->name),
-             (long long)attr_int(&f->attrs, ATTR_frame, 0),
+    host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld},\n",
+             host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes,
-             isfinite(least) ? least : 0);
+             isfinite(least) ? least : 0, (long long)attr_int(&f->attrs, tier_frame(TIER_host), 0),
+             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0));
     n++;
   }
   host_put(h, "    {0},\n};\n");
@@ -342,14 +343,11 @@ static int64_t arena_end(const Module *m, GlobalArena arena) {
   return end;
 }
 
-static int64_t work_end(const Module *m) {
-  int64_t end = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    int64_t frame =
-        m->fns.at[i]->kind == FN_ENTRY ? attr_int(&m->fns.at[i]->attrs, ATTR_frame, 0) : 0;
-    if (frame > end) end = frame;
-  }
-  return end;
+static int64_t arena_bytes(const Module *m, GlobalArena a) {
+  bool frames = a == arena_of_frames(arena_tier(a));
+  return frames       ? module_frame(m, arena_tier(a))
+         : a == IN_IO ? arena_end(m, a) + module_device_words(m)
+                      : arena_end(m, a);
 }
 
 static int64_t largest_scratch(const Module *m) {
@@ -385,10 +383,10 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
   if (module_on_gpu(m)) host_put(h, ",\n    .sm = %d", (int)m->target.sm);
   else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
   host_put(h, ",\n    .workers = %d,\n", (int)m->target.workers);
-  host_put(h, "    .scratch = %lld,\n    .arena_bytes = {%lld, %lld, %lld, %lld},\n",
-           (long long)largest_scratch(m), (long long)arena_end(m, IN_WEIGHTS),
-           (long long)arena_end(m, IN_STATES),
-           (long long)(arena_end(m, IN_IO) + module_device_words(m)), (long long)work_end(m));
+  host_put(h, "    .scratch = %lld,\n    .arena_bytes = {", (long long)largest_scratch(m));
+  for (GlobalArena a = 0; a < IN_ARENAS; a++)
+    host_put(h, "%s%lld", a ? ", " : "", (long long)arena_bytes(m, a));
+  host_put(h, "},\n");
   host_put(h, "    .counters = %lld,\n", (long long)module_counters(m));
   if (module_on_gpu(m)) put_pinned(h);
   host_put(h, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);

@@ -75,10 +75,21 @@ static bool explain_code(const char *what) {
 /* ---- rows of other tables ---- */
 
 static bool explain_ir_op(const char *name) {
-  static const char *const families[] = {
-      "source",  "element-wise", "reduction", "scan", "structure",  "contraction",       "gather",
-      "scatter", "attention",    "global",    "call", "collective", "messages in flight"};
-  _Static_assert(COUNT_OF(families) == FAMILY_FLIGHT + 1, "a word per OpFamily");
+  static const char *const families[] = {"source",
+                                         "element-wise",
+                                         "reduction",
+                                         "scan",
+                                         "structure",
+                                         "contraction",
+                                         "gather",
+                                         "scatter",
+                                         "attention",
+                                         "global",
+                                         "call",
+                                         "collective",
+                                         "messages in flight",
+                                         "between memories"};
+  _Static_assert(COUNT_OF(families) == FAMILY_MOVE + 1, "a word per OpFamily");
   OpCode code;
   if (!op_find(name, &code)) return false;
   printf("op %s of the IR (%s)\n\n", name, families[op_family(code)]);

@@ -30,7 +30,8 @@ typedef struct Buffers { /* of one function, by the value that names the class *
 /* ---- classes ---- */
 
 static bool in_frame(const Buffers *b, ValueId v) {
-  return b->f->values.at[v].storage.place == PLACE_FRAME;
+  const Value *x = &b->f->values.at[v];
+  return x->storage.place == PLACE_FRAME && x->type.tier == TIER_device;
 }
 
 static void find_buffers(Buffers *b) {
@@ -89,8 +90,10 @@ static bool made_of_kept(const Buffers *b, ValueId v) {
   return true;
 }
 
+/* An update reads them here, or there. */
 static void mark_gradients(Buffers *b, const Op *o) {
-  if (b->f->kind != FN_ENTRY || o->code != OP_kernel || !is_update(b, o)) return;
+  bool leaves = o->code == OP_move && value_type(b->f, o->out)->tier != TIER_device;
+  if (b->f->kind != FN_ENTRY || !(leaves || (o->code == OP_kernel && is_update(b, o)))) return;
   for (uint32_t i = 0; i < o->nin; i++)
     if (value_type(b->f, o->in[i])->rank && !made_of_kept(b, o->in[i]))
       mark(b, o->in[i], USE_GRADIENT);
@@ -194,12 +197,12 @@ typedef struct FrameWalk {
 
 /* What an op has beside its results: workspace of a kernel, second buffers of a loop. */
 static int64_t work_of(const Fn *f, const Op *o) {
-  if (o->code == OP_kernel) return attr_int(&o->callee->attrs, ATTR_workspace, 0);
-  if (workspace_of(o)) return workspace_of(o);
-  const Attr *slots = o->code == OP_loop ? attr_get(&o->attrs, ATTR_slots) : NULL;
+  if (o->code != OP_loop) return op_work(o, TIER_device);
+  const Attr *slots = attr_get(&o->attrs, ATTR_slots);
   int64_t sum = 0;
   for (int64_t k = 0; slots && k < slots->i; k++)
-    if (slots->list[k] >= 0) sum += value_span_bytes(&f->values.at[o->out + k]);
+    if (slots->list[k] >= 0 && value_type(f, o->out + k)->tier == TIER_device)
+      sum += value_span_bytes(&f->values.at[o->out + k]);
   return sum;
 }
 
@@ -265,10 +268,11 @@ Timeline module_timeline(const Module *m) {
 
 /* ---- the sum ---- */
 
-static int64_t frame_of(const Module *m) {
+int64_t module_frame(const Module *m, Tier t) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    int64_t n = m->fns.at[i]->kind == FN_ENTRY ? attr_int(&m->fns.at[i]->attrs, ATTR_frame, 0) : 0;
+    const Fn *f = m->fns.at[i];
+    int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, tier_frame(t), 0) : 0;
     if (n > most) most = n;
   }
   return most;
@@ -296,14 +300,28 @@ int64_t module_device_words(const Module *m) {
   return module_on_gpu(m) ? counters + 64 : 0;
 }
 
-Budget module_budget(const Module *m) {
-  Budget b = {0};
-  const Fn *step = ir_main_entry(m);
-  int64_t other = module_device_words(m), frame = frame_of(m);
+HostBudget module_host(const Module *m) {
+  HostBudget b = {.working = module_frame(m, TIER_host)};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
-    if (g->within) continue;
+    if (!g->within && g->type.tier == TIER_host)
+      *(g->kind == GLOBAL_PARAM ? &b.weights : &b.optimizer) += bytes;
+  }
+  b.total = b.weights + b.optimizer + b.working;
+  return b;
+}
+
+/* ---- traffic ---- */
+
+Budget module_budget(const Module *m) {
+  Budget b = {0};
+  const Fn *step = ir_main_entry(m);
+  int64_t other = module_device_words(m), frame = module_frame(m, TIER_device);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
+    if (g->within || g->type.tier != TIER_device) continue;
     *(g->kind == GLOBAL_PARAM   ? &b.weights
       : g->kind == GLOBAL_STATE ? &b.optimizer
                                 : &other) += bytes;
@@ -313,10 +331,28 @@ Budget module_budget(const Module *m) {
   b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER) : 0);
   b.saved = take(&frame, step ? peak(m, step, USE_SAVED) : 0);
   b.working = frame + other;
+  b.host = module_host(m).total;
   return b;
 }
 
-/* ---- traffic ---- */
+static void add_moves(const Module *m, const Fn *f, double times, Moves *sum) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop)
+      add_moves(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+    if (o->code != OP_move) continue;
+    const Type *t = value_type(f, o->out);
+    double bytes = times * (double)type_count(t) * elem_bytes(t->elem);
+    *(t->tier == TIER_device ? &sum->up : &sum->down) += bytes, sum->calls += times;
+  }
+}
+
+Moves module_moves(const Module *m) {
+  Moves sum = {0};
+  const Fn *step = ir_main_entry(m);
+  if (step) add_moves(m, step, 1, &sum);
+  return sum;
+}
 
 double message_traffic(const Fn *f, const Op *o) {
   double in = (double)type_count(value_type(f, o->in[0])),

@@ -4,7 +4,7 @@
 #define SHARDC_IR_BUDGET_H
 #include "bytes.h"
 
-/* Bytes of a rank, by what they are for; together they are the four arenas, to the byte.
+/* Bytes of a rank, by what they are for; together they are the arenas of its device, to the byte.
      weights     parameters
      optimizer   states
      gradients   what updates read
@@ -15,9 +15,18 @@
    once, so that the parts add up. */
 typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
+  int64_t host; /* beside all that, of the memory of the host */
 } Budget;
+/* On a processor, where both are one memory. */
+static inline int64_t budget_all(const Budget *b) { return b->total + b->host; }
 Budget module_budget(const Module *m);
-int64_t module_counters(const Module *m); /* loops count to less than this */
+/* And what it has in the memory of the host; on a processor that is the same memory. */
+typedef struct HostBudget {
+  int64_t weights, optimizer, working, total;
+} HostBudget;
+HostBudget module_host(const Module *m);
+int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */
+int64_t module_counters(const Module *m);      /* loops count to less than this */
 /* On a GPU: what the runtime keeps there beside globals and work: the counters, and a line that
    says where the device is. Behind the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
@@ -62,6 +71,12 @@ typedef struct Traffic { /* of one step and rank, over one axis, in paper counti
   int64_t largest;               /* bytes of a message, of its blocks together */
 } Traffic;
 typedef VEC(Traffic) TrafficList;
+/* Bytes that a step moves to the host and from there, and in how many copies. */
+typedef struct Moves {
+  double down, up, calls;
+} Moves;
+Moves module_moves(const Module *m);
+
 double message_traffic(const Fn *f, const Op *o); /* elements of one collective */
 /* By axis, then kind; only what is sent at all. */
 TrafficList module_traffic(const Module *m);

@@ -69,15 +69,22 @@ SharedBytes shared_bytes(Arena *a, const Fn *f) {
   return s;
 }
 
+int64_t op_work(const Op *o, Tier t) {
+  if (o->code == OP_loop) return attr_int(&o->callee->attrs, tier_frame(t), 0);
+  bool there = t == (o->code == OP_kernel ? kernel_tier(o->callee) : TIER_device);
+  return there ? attr_int(o->callee ? &o->callee->attrs : &o->attrs, ATTR_workspace, 0) : 0;
+}
+
 /* ---- arenas ---- */
 
 #define KIND(kind) 1u << GLOBAL_##kind
 
 static const struct {
   const char *word, *constant;
+  Tier tier;
   unsigned globals; /* bits of kinds */
 } arenas[] = {
-#define ARENA(name, word, globals) {#word, "RT_" #name, globals},
+#define ARENA(name, word, tier, globals) {#word, "RT_" #name, TIER_##tier, globals},
 #include "arenas.def"
 #undef ARENA
 };
@@ -85,8 +92,24 @@ static const struct {
 const char *arena_word(GlobalArena a) { return arenas[a].word; }
 const char *arena_constant(GlobalArena a) { return arenas[a].constant; }
 
+Tier arena_tier(GlobalArena a) { return arenas[a].tier; }
+
+static GlobalArena find_arena(const Global *g) {
+  GlobalArena a = 0;
+  while (a < IN_ARENAS && !(arenas[a].tier == g->type.tier && arenas[a].globals >> g->kind & 1))
+    a++;
+  return a;
+}
+
+bool global_has_arena(const Global *g) { return find_arena(g) < IN_ARENAS; }
+
 GlobalArena global_arena(const Global *g) {
+  must(global_has_arena(g), "@%s lies in no arena", g->name);
+  return find_arena(g);
+}
+
+GlobalArena arena_of_frames(Tier t) {
   for (GlobalArena a = 0; a < IN_ARENAS; a++)
-    if (arenas[a].globals >> g->kind & 1) return a;
-  bug("@%s lies in no arena", g->name);
+    if (arenas[a].tier == t && !arenas[a].globals) return a;
+  bug("no arena of frames in the memory %s", tier_name(t));
 }

@@ -26,18 +26,25 @@ ValueId laid_over(const Fn *f, const Op *o);
 /* The view that the operand, itself or what it shows, stands in place of; NO_VALUE: none. */
 ValueId laid_for(const Fn *f, ValueId operand);
 
+/* What an op needs in the frame of a tier beside its results: a body's frame, a workspace. */
+int64_t op_work(const Op *o, Tier t);
+
 /* From a value's first byte to its last, gaps between rows included. */
 int64_t value_span_bytes(const Value *v);
 
 /* Where a global lies while a program runs: arenas.def. */
 typedef enum GlobalArena {
-#define ARENA(name, word, globals) IN_##name,
+#define ARENA(name, word, tier, globals) IN_##name,
 #include "arenas.def"
 #undef ARENA
   IN_ARENAS
 } GlobalArena;
 
 GlobalArena global_arena(const Global *g);
+/* Of inputs, scalars and outputs there is none but on the device. */
+bool global_has_arena(const Global *g);
+GlobalArena arena_of_frames(Tier t);
+Tier arena_tier(GlobalArena a);
 const char *arena_word(GlobalArena a);     /* weights, .. */
 const char *arena_constant(GlobalArena a); /* RT_WEIGHTS, .. */
 #endif

@@ -6,7 +6,7 @@
 #include "loop.h"
 
 typedef struct Place {
-  uint32_t space; /* 0: the frame, then globals */
+  uint32_t space; /* the frames, by tier, then globals */
   int64_t at;
 } Place;
 
@@ -21,7 +21,7 @@ typedef struct Walk {
 
 typedef struct Call { /* a function that runs */
   const Fn *f;
-  Place frame;
+  Place frame[TIERS];
   const Place *in, *out, *ring;
   int64_t round;
 } Call;
@@ -57,15 +57,16 @@ static Place plus(Place p, int64_t bytes) { return (Place){p.space, p.at + bytes
 static uint32_t space_of(const Module *m, const Global *g) {
   uint32_t i = 0;
   while (m->globals.at[i] != g) i++;
-  return i + 1;
+  return i + TIERS;
 }
 
 static Place place_of(const Call *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
+  Tier tier = value_type(c->f, v)->tier;
   switch (s->place) {
   case PLACE_NONE: return (Place){SPACE_HOST, v}; /* before pass memory */
-  case PLACE_FRAME: return plus(c->frame, s->at);
-  case PLACE_GLOBAL: return (Place){s->slot + 1, s->at};
+  case PLACE_FRAME: return plus(c->frame[tier], s->at);
+  case PLACE_GLOBAL: return (Place){s->slot + TIERS, s->at};
   case PLACE_ARG: return plus(c->in[s->slot], s->at);
   case PLACE_RESULT: return plus(c->out[s->slot], s->at);
   case PLACE_RING: return plus(c->ring[s->slot], s->at);
@@ -110,8 +111,8 @@ static void add_kernel(Walk *w, const Call *c, OpId id) {
   begin_event(w, c->f, id, EVENT_RUN, c->round);
   for (uint32_t i = 0; i < o->nin; i++) touch_value(w, c, o->in[i], false);
   for (uint32_t i = 0; i < o->nout; i++) touch_value(w, c, o->out + i, true);
-  touch(w, plus(c->frame, attr_int(&o->attrs, ATTR_work_at, 0)),
-        attr_int(&o->callee->attrs, ATTR_workspace, 0), NULL, true);
+  Tier t = kernel_tier(o->callee);
+  touch(w, plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0)), op_work(o, t), NULL, true);
 }
 
 /* Of op `id` of f, wherever its two buffers are. */
@@ -128,7 +129,7 @@ static void add_collective(Walk *w, const Call *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
   add_message(w, c->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, c->round,
               place_of(c, o->in[0]), place_of(c, o->out));
-  touch(w, plus(c->frame, attr_int(&o->attrs, ATTR_work_at, 0)),
+  touch(w, plus(c->frame[TIER_device], attr_int(&o->attrs, ATTR_work_at, 0)),
         attr_int(&o->attrs, ATTR_workspace, 0), NULL, true);
 }
 
@@ -199,12 +200,13 @@ static Place carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
   if (n == l->shown - 1 || returns_arg(l->op, j, j + 1)) return place_of(c, result);
   if (saved) return slice_at(c, l, l->op->out + saved, n + 1);
   int64_t slot = slot_of(l, j) < 0 ? 0 : slot_of(l, j);
-  return (l->shown - 1 - n) % 2 ? plus(c->frame, slot) : place_of(c, result);
+  return (l->shown - 1 - n) % 2 ? plus(c->frame[value_type(c->f, result)->tier], slot)
+                                : place_of(c, result);
 }
 
 static Place ring_at(const Call *c, const Rounds *l, uint32_t i, int64_t n) {
   Ring r = loop_ring(l->op, i);
-  return plus(c->frame, r.at + (r.buffers ? round_of(l, n) % r.buffers : 0) * r.bytes);
+  return plus(c->frame[TIER_device], r.at + (r.buffers ? round_of(l, n) % r.buffers : 0) * r.bytes);
 }
 
 static int64_t common_multiple(int64_t a, int64_t b) {
@@ -259,9 +261,10 @@ static void add_drains(Walk *w, const Rounds *l, int64_t n) {
 
 static void add_round(Walk *w, const Call *c, Rounds *l, int64_t n) {
   const Op *o = l->op;
-  Call inner = {o->callee, plus(c->frame, attr_int(&o->attrs, ATTR_work_at, 0)),
-                l->in,     l->out,
-                l->ring,   round_of(l, n)};
+  Call inner = {
+      .f = o->callee, .in = l->in, .out = l->out, .ring = l->ring, .round = round_of(l, n)};
+  for (Tier t = 0; t < TIERS; t++)
+    inner.frame[t] = plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0));
   add_fetches(w, c, l, n);
   for (uint32_t k = l->whole; k < o->nin; k++) l->in[k + 1] = slice_at(c, l, o->in[k], n);
   for (uint32_t k = 0; k < o->nout; k++)
@@ -335,6 +338,7 @@ static void walk(Walk *w, const Call *c) {
     if (o->code == OP_kernel) add_kernel(w, c, i);
     else if (o->code == OP_loop) add_loop(w, c, i);
     else if (o->code == OP_store) add_store(w, c, i);
+    else if (o->code == OP_move) add_copy(w, c, i, place_of(c, o->out), o->in[0]);
     else if (o->code == OP_wait) add_wait(w, c, i);
     else if (op_family(o->code) == FAMILY_COLLECTIVE && attr_int(&o->attrs, ATTR_flight, 0) >= 0)
       add_collective(w, c, i); /* else the loop has started it */
@@ -344,7 +348,8 @@ static void walk(Walk *w, const Call *c) {
 static EventList events(const Module *m, const Fn *entry, bool placed) {
   EventList list = {.entry = entry};
   Walk w = {.m = m, .list = &list, .placed = placed};
-  Call c = {entry, {0}, NULL, NULL, NULL, NO_ROUND};
+  Call c = {.f = entry, .round = NO_ROUND};
+  for (Tier t = 0; t < TIERS; t++) c.frame[t].space = t;
   walk(&w, &c);
   return list;
 }

@@ -12,7 +12,7 @@
 #include "ir.h"
 
 typedef enum EventKind {
-  EVENT_RUN,     /* a kernel, or a copy that a store or a loop needs */
+  EVENT_RUN,     /* a kernel, a move, or a copy that a store or a loop needs */
   EVENT_START,   /* a message is on its way from here on */
   EVENT_END,     /* and is there */
   EVENT_COLLECT, /* both at once */
@@ -20,7 +20,7 @@ typedef enum EventKind {
 } EventKind;
 
 typedef struct EventBytes {
-  uint32_t space;   /* 0: the entry's frame; n + 1: global n */
+  uint32_t space;   /* t: the entry's frame in tier t; TIERS + n: global n */
   int64_t from, to; /* from the first byte to behind the last */
   const Value *of;  /* whose layout it is, NULL: all bytes between */
   bool written;

@@ -30,6 +30,13 @@ typedef enum Elem {
   ELEM_COUNT
 } Elem;
 
+typedef enum Tier {
+#define TIER(name, frame, live, work, where) TIER_##name,
+#include "tiers.def"
+#undef TIER
+  TIERS
+} Tier;
+
 typedef enum ElemClass { CLASS_FLOAT, CLASS_INT, CLASS_BOOL, CLASS_BYTE } ElemClass;
 
 typedef enum OpCode {
@@ -52,7 +59,8 @@ typedef enum OpFamily {
   FAMILY_GLOBAL,
   FAMILY_CALL,
   FAMILY_COLLECTIVE,
-  FAMILY_FLIGHT
+  FAMILY_FLIGHT,
+  FAMILY_MOVE
 } OpFamily;
 
 enum OpFlags { POINT = 1, VIEW = 2, LINEAR = 4, BOOLR = 8, SIDE = 16, NODIFF = 32, SLOW = 64 };
@@ -85,6 +93,7 @@ typedef struct Type {
   Elem elem;
   int rank;
   Axis axis[MAX_RANK];
+  Tier tier; /* the memory that it lies in */
 } Type;
 
 /* Where a value is on the mesh: one state per mesh axis (placement.h). NULL: the same on all ranks
@@ -291,6 +300,10 @@ bool elem_is_half(Elem e); /* a float of 16 bits: f32 in registers and sums */
 const char *op_name(OpCode c);
 OpFamily op_family(OpCode c);
 unsigned op_flags(OpCode c);
+/* Works outside of kernels, from one buffer to another. */
+static inline bool op_between_buffers(OpCode c) {
+  return op_family(c) == FAMILY_COLLECTIVE || op_family(c) == FAMILY_MOVE;
+}
 /* Goes from neighbour to neighbour. */
 static inline bool op_is_hop(OpCode c) { return c == OP_send || c == OP_receive; }
 int op_arity(OpCode c);
@@ -300,6 +313,13 @@ int op_results(OpCode c); /* -1: any */
 bool op_find(const char *name, OpCode *c);
 bool elem_find(const char *name, Elem *e);
 bool attr_find(const char *name, AttrKey *k);
+const char *tier_name(Tier t);
+bool tier_find(const char *name, Tier *t);
+/* Attributes of functions: bytes of the frame there, and of what is alive at once; of ops: where in
+   the caller's frame their work is. */
+AttrKey tier_frame(Tier t);
+AttrKey tier_live(Tier t);
+AttrKey tier_work(Tier t);
 const char *attr_name(AttrKey k);
 AttrKind attr_kind(AttrKey k);
 
@@ -315,6 +335,7 @@ bool type_equal(const Type *a, const Type *b); /* same element type, same axes i
 bool type_same_dims(const Type *a, const Type *b); /* same axes in any order */
 Type type_without(const Type *t, const Str *dims, int n);
 Type type_with_elem(Type t, Elem e);
+Type type_in_tier(Type t, Tier tier);
 
 /* ---- building (module_build.c) ---- */
 Module *module_new(Ctx *c);
@@ -335,9 +356,14 @@ void module_set(Module *m, const char *key, const char *format, ...)
 static inline bool module_on_gpu(const Module *m) { return m->target.device == DEVICE_GPU; }
 
 ValueId fn_arg(Module *m, Fn *f, Type t);
+/* The tier of what an op makes of operands in these. A const is in any. */
+Tier op_tier(const Fn *f, uint32_t nin, const ValueId *in);
+Tier module_tiers(const Module *m); /* behind the last tier in which something lies */
+Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are */
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc);
-/* appends; the pointer is valid until the next append */
+/* appends; the pointer is valid until the next append. Results lie where the operands do, but for
+   those of moves, calls, loads and sources. */
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);

@@ -237,6 +237,7 @@ Type lex_type(Parser *p, Placement *placed) {
   Str name = lex_word(p, "a type");
   Type t = {0};
   *placed = (Placement){0};
+  if (tier_find(name, &t.tier)) lex_blanks(p), at = p->at, name = lex_word(p, "a type");
   if (!elem_find(name, &t.elem)) lex_fail(p, "E1001", at, "no element type named `%s`", name);
   lex_expect(p, '[');
   if (!lex_is(p, ']')) do

@@ -114,12 +114,39 @@ ValueId fn_arg(Module *m, Fn *f, Type t) {
   return v;
 }
 
+Tier op_tier(const Fn *f, uint32_t nin, const ValueId *in) {
+  Tier t = TIER_device;
+  for (uint32_t i = 0; i < nin; i++)
+    if (value_type(f, in[i])->tier > t) t = value_type(f, in[i])->tier;
+  return t;
+}
+
+Tier module_tiers(const Module *m) {
+  Tier last = TIER_device;
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->type.tier > last) last = m->globals.at[i]->type.tier;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (ValueId v = 0; v < m->fns.at[i]->values.n; v++)
+      if (value_type(m->fns.at[i], v)->tier > last) last = value_type(m->fns.at[i], v)->tier;
+  return last + 1;
+}
+
+Tier kernel_tier(const Fn *kernel) { return value_type(kernel, kernel->results.at[0])->tier; }
+
+/* Says its type itself where its results are. */
+static bool says_tier(OpCode c) {
+  OpFamily f = op_family(c);
+  return f == FAMILY_CALL || f == FAMILY_GLOBAL || f == FAMILY_MOVE;
+}
+
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc) {
   Op op = {.code = c, .nin = nin, .nout = nout, .out = f->values.n, .loc = loc};
   op.in = ARENA_ARRAY(m->arena, ValueId, nin + 1);
   if (nin) memcpy(op.in, in, nin * sizeof *in);
-  for (uint32_t i = 0; i < nout; i++) add_value(m, f, out[i], f->ops.n, i);
+  bool given = !nin || says_tier(c);
+  for (uint32_t i = 0; i < nout; i++)
+    add_value(m, f, given ? out[i] : type_in_tier(out[i], op_tier(f, nin, in)), f->ops.n, i);
   vec_push(m->arena, f->ops, op);
   return &vec_last(f->ops);
 }

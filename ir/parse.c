@@ -222,6 +222,7 @@ static void append_op(Parser *p, const TextLine *l) {
   op->callee = l->op.callee, op->global = l->op.global;
   for (uint32_t i = 0; i < op->nout; i++) {
     define(p, l->results.at[i], op->out + i);
+    p->fn->values.at[op->out + i].type = l->types.at[i]; /* as written, right or wrong */
     p->fn->values.at[op->out + i].placed = l->placed.at[i];
     if (p->fn->kind != FN_KERNEL) default_order(p, &p->fn->values.at[op->out + i]);
   }

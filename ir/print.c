@@ -97,7 +97,7 @@ static void put_partial(Printer *p, const Placement *placed) {
 }
 
 static void put_type(Printer *p, const Type *t, const Placement *placed) {
-  put(p, "%s[", elem_name(t->elem));
+  put(p, "%s%s%s[", t->tier ? tier_name(t->tier) : "", t->tier ? " " : "", elem_name(t->elem));
   for (int i = 0; i < t->rank; i++) {
     put(p, "%s%s", i ? ", " : "", t->axis[i].dim);
     if (p->m->mesh.n) put_cuts(p, placed, t->axis[i].dim);

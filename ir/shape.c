@@ -21,7 +21,9 @@ Group shape_group(const Shape *s, int i) {
   return i < s->op->ngroups ? s->op->group[i] : group_dims(0, NULL);
 }
 
-bool shape_same(const Type *a, const Type *b) { return a->elem == b->elem && type_same_dims(a, b); }
+bool shape_same(const Type *a, const Type *b) {
+  return a->elem == b->elem && a->tier == b->tier && type_same_dims(a, b);
+}
 
 const char *shape_text(const Shape *s, const Type *t) { return type_text(s->m, t); }
 
@@ -197,7 +199,7 @@ static const char *rule_stack(Shape *s) {
   if (type_find(a, dim) >= 0)
     return shape_why(s, "[stack-c3] the operands have dim %s already", dim);
   if (a->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
-  s->out[0] = (Type){a->elem, 1, {{dim, s->op->nin}}};
+  s->out[0] = (Type){.elem = a->elem, .rank = 1, .axis = {{dim, s->op->nin}}, .tier = a->tier};
   for (int i = 0; i < a->rank; i++) s->out[0].axis[s->out[0].rank++] = a->axis[i];
   return NULL;
 }
@@ -332,6 +334,14 @@ static const char *rule_none(Shape *s) {
   return no_groups(s);
 }
 
+static const char *rule_move(Shape *s) {
+  const Type *a = shape_in(s, 0), *have = shape_carried(s);
+  if (a->tier == have->tier)
+    return shape_why(s, "[move-c1] %s is in that memory already", shape_text(s, a));
+  s->out[0] = type_in_tier(*a, have->tier);
+  return s->op->ngroups ? shape_why(s, "[group-c1] no group of dims is expected") : NULL;
+}
+
 #define rule_given shape_rule_given
 #define rule_call shape_rule_call
 #define rule_loop shape_rule_loop
@@ -342,6 +352,23 @@ static ShapeRule *const rules[OP_COUNT] = {
 #undef OP
 };
 
+/* Operands lie in one memory, and so do results. */
+static const char *tiers(Shape *s) {
+  const Op *op = s->op;
+  OpFamily family = op_family(op->code);
+  if (!op->nin || family == FAMILY_CALL || family == FAMILY_GLOBAL || family == FAMILY_MOVE)
+    return NULL;
+  Tier t = op_tier(s->f, op->nin, op->in);
+  for (uint32_t i = 0; i < op->nin; i++) {
+    const Op *def = value_def(s->f, op->in[i]);
+    if (shape_in(s, i)->tier != t && !(def && def->code == OP_const))
+      return shape_why(s, "[tier-c1] operand %u is %s, others lie in the memory `%s`", i,
+                       shape_text(s, shape_in(s, i)), tier_name(t));
+  }
+  for (uint32_t i = 0; i < op->nout; i++) s->out[i].tier = t;
+  return NULL;
+}
+
 const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out) {
   Shape s = {m, f, op, out};
   int operands = op_arity(op->code), results = op_results(op->code);
@@ -349,5 +376,6 @@ const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out) {
     return shape_why(&s, "[op-c1] %u operands, %d expected", op->nin, operands);
   if (results >= 0 && op->nout != (uint32_t)results)
     return shape_why(&s, "[op-c2] %u results, %d expected", op->nout, results);
-  return rules[op->code](&s);
+  const char *why = rules[op->code](&s);
+  return why ? why : tiers(&s);
 }

@@ -117,7 +117,8 @@ static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
                      l->axis.dim);
   const Attr *into = attr_get(&s->op->attrs, ATTR_into);
   int64_t to = into ? into->list[i - l->carried] : INTO_OWN;
-  *out = (Type){t->elem, 1, {{l->axis.dim, to == INTO_OWN ? l->axis.size : l->of}}};
+  int64_t size = to == INTO_OWN ? l->axis.size : l->of;
+  *out = (Type){.elem = t->elem, .rank = 1, .axis = {{l->axis.dim, size}}, .tier = t->tier};
   for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
   return to == INTO_OWN || to == INTO_NEW ? NULL : loop_continued(s, l, i, to);
 }

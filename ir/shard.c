@@ -183,7 +183,7 @@ static IndexRule *const by_family[] = {
     [FAMILY_SCAN] = of_moved,    [FAMILY_STRUCT] = of_moved,    [FAMILY_CONTRACT] = of_dot,
     [FAMILY_GATHER] = of_gather, [FAMILY_SCATTER] = of_scatter, [FAMILY_ATTENTION] = of_attention,
     [FAMILY_GLOBAL] = NULL,      [FAMILY_CALL] = NULL,          [FAMILY_COLLECTIVE] = NULL,
-    [FAMILY_FLIGHT] = NULL,
+    [FAMILY_FLIGHT] = NULL,      [FAMILY_MOVE] = of_results,
 };
 
 static IndexRule *const by_op[OP_COUNT] = {

@@ -43,6 +43,27 @@ static const struct {
 #undef DTYPE
 };
 
+static const struct {
+  const char *name;
+  AttrKey frame, live, work;
+} tier_facts[TIERS] = {
+#define TIER(name, frame, live, work, where)                                                       \
+  [TIER_##name] = {#name, ATTR_##frame, ATTR_##live, ATTR_##work},
+#include "tiers.def"
+#undef TIER
+};
+
+const char *tier_name(Tier t) { return tier_facts[t].name; }
+AttrKey tier_frame(Tier t) { return tier_facts[t].frame; }
+AttrKey tier_live(Tier t) { return tier_facts[t].live; }
+AttrKey tier_work(Tier t) { return tier_facts[t].work; }
+
+bool tier_find(const char *name, Tier *t) {
+  for (int i = 0; i < TIERS; i++)
+    if (!strcmp(tier_facts[i].name, name)) return *t = (Tier)i, true;
+  return false;
+}
+
 const char *elem_name(Elem e) { return elem_facts[e].name; }
 int elem_bytes(Elem e) { return elem_facts[e].bytes; }
 ElemClass elem_class(Elem e) { return elem_facts[e].class; }
@@ -113,7 +134,7 @@ bool type_contains(const Type *big, const Type *small) {
 }
 
 bool type_equal(const Type *a, const Type *b) {
-  if (a->elem != b->elem || a->rank != b->rank) return false;
+  if (a->elem != b->elem || a->rank != b->rank || a->tier != b->tier) return false;
   for (int i = 0; i < a->rank; i++)
     if (a->axis[i].dim != b->axis[i].dim || a->axis[i].size != b->axis[i].size) return false;
   return true;
@@ -130,10 +151,11 @@ static bool listed(Str dim, const Str *dims, int n) {
 }
 
 Type type_without(const Type *t, const Str *dims, int n) {
-  Type r = {.elem = t->elem};
+  Type r = {.elem = t->elem, .tier = t->tier};
   for (int i = 0; i < t->rank; i++)
     if (!listed(t->axis[i].dim, dims, n)) r.axis[r.rank++] = t->axis[i];
   return r;
 }
 
 Type type_with_elem(Type t, Elem e) { return t.elem = e, t; }
+Type type_in_tier(Type t, Tier tier) { return t.tier = tier, t; }

@@ -236,7 +236,8 @@ static void build_body(Blocks *b) {
 /* ---- the function around it ---- */
 
 static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
-  Type t = one_block(b, type(b, v)), cut = {t.elem, 1, {b->block}};
+  Type t = one_block(b, type(b, v)),
+       cut = {.elem = t.elem, .rank = 1, .axis = {b->block}, .tier = t.tier};
   must(t.rank < MAX_RANK && type_find(&t, b->rows.dim) >= 0, "fuse: %%%u of %s has no rows to cut",
        v, b->f->name);
   for (int i = 0; i < t.rank; i++) cut.axis[cut.rank++] = t.axis[i];

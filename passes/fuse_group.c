@@ -108,7 +108,10 @@ static void set_home(Fuse *u, ValueId v, uint32_t g) {
   u->stamp++;
 }
 
-static bool same_space(const Type *a, const Type *b) { return type_same_dims(a, b); }
+/* Elements that one kernel walks over: no kernel works in two memories. */
+static bool same_space(const Type *a, const Type *b) {
+  return a->tier == b->tier && type_same_dims(a, b);
+}
 
 static bool keeps_inputs(GroupKind k) {
   return k == GROUP_elem || k == GROUP_row || k == GROUP_contract;
@@ -500,6 +503,7 @@ void fuse_visit(Fuse *u, OpId id) {
   switch (op_family(o->code)) {
   case FAMILY_GLOBAL: visit_global(u, o); return;
   case FAMILY_CALL: visit_call(u, id); return;
+  case FAMILY_MOVE:
   case FAMILY_COLLECTIVE: visit_loop(u, id); return; /* in its place, between buffers, as a loop */
   default: break;
   }

@@ -47,7 +47,7 @@ static bool in_memory(const Fn *f, ValueId v);
 static bool reads_buffer(const Fn *f, const Op *o, uint32_t k) {
   OpFamily family = op_family(o->code);
   if (is_view(o) && o->nout == 1) return in_memory(f, o->out);
-  return family == FAMILY_COLLECTIVE || family == FAMILY_CONTRACT || o->code == OP_loop ||
+  return op_between_buffers(o->code) || family == FAMILY_CONTRACT || o->code == OP_loop ||
          o->code == OP_store || (family == FAMILY_ATTENTION && k < 3);
 }
 
@@ -91,7 +91,7 @@ static bool ends_kernel(const Lay *l, const Op *o) {
 static bool writes_anyway(const Lay *l, const Op *o) {
   OpFamily family = op_family(o->code);
   return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || family == FAMILY_ATTENTION ||
-         family == FAMILY_REDUCE || family == FAMILY_COLLECTIVE || o->code == OP_loop ||
+         family == FAMILY_REDUCE || op_between_buffers(o->code) || o->code == OP_loop ||
          ends_kernel(l, o);
 }
 

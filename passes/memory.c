@@ -9,7 +9,7 @@
    a body's frame is one block of known size. What flies over the rounds of a loop (ir/flight.h) is
    in rings: blocks of the loop's function, as long as the loop runs. Entries' frames are the WORK
    arena, one at a time. The attribute `live` is the lower bound that no packing can beat, bodies
-   included. */
+   included. All this once for each memory that values lie in (ir/tiers.def). */
 #include "ir/bytes.h"
 #include "passes/memory.h"
 #include "ir/budget.h"
@@ -22,16 +22,20 @@ typedef struct BufferClass {
   uint32_t block; /* number of its block + 1 */
 } BufferClass;
 
+typedef struct Room { /* of a function in one tier */
+  VEC(Block) blocks, live;
+  uint32_t *work; /* by op: number of its work's block + 1 */
+} Room;
+
 typedef struct Frame {
   Module *m;
   Fn *f;
   ValueId *class_of;    /* by value: the value that names its class */
   int64_t *within;      /* by value: its place in the bytes of its class */
   BufferClass *classes; /* by that value */
-  VEC(Block) blocks, live;
-  uint32_t *work,
-      *slot;      /* by op: number of its workspace's block + 1, of its first second buffer's */
-  uint32_t *ring; /* and of its first ring's */
+  Room room[TIERS];
+  uint32_t **slot; /* by op: numbers of its second buffers' blocks + 1 */
+  uint32_t *ring;  /* and of its first ring's */
 } Frame;
 
 static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
@@ -152,10 +156,16 @@ static void place_stored(Frame *x, const Op *store) {
 
 /* ---- the frame ---- */
 
-static uint32_t add_block(Frame *x, int64_t bytes, int64_t live, int64_t born, int64_t dies) {
-  vec_push(x->m->arena, x->blocks, (Block){bytes, born, dies, 0});
-  vec_push(x->m->arena, x->live, (Block){memory_round(live), born, dies, 0});
-  return x->blocks.n;
+static uint32_t add_block(Frame *x, Tier t, int64_t bytes, int64_t live, int64_t born,
+                          int64_t dies) {
+  Room *r = &x->room[t];
+  vec_push(x->m->arena, r->blocks, (Block){bytes, born, dies, 0});
+  vec_push(x->m->arena, r->live, (Block){memory_round(live), born, dies, 0});
+  return r->blocks.n;
+}
+
+static int64_t block_at(const Frame *x, Tier t, uint32_t number) {
+  return x->room[t].blocks.at[number - 1].at;
 }
 
 /* Carried value j of a body is updated in its argument's buffer, or its buffers are the slices of a
@@ -175,7 +185,7 @@ static void add_rings(Frame *x, OpId id) {
   FlightList l = flights_over(x->m->arena, o->callee);
   for (uint32_t i = 0; i < l.n; i++) {
     int64_t bytes = memory_round(flight_bytes(o->callee, i)) * flight_buffers(o, &l.at[i]);
-    uint32_t b = add_block(x, bytes, bytes, id, id);
+    uint32_t b = add_block(x, TIER_device, bytes, bytes, id, id);
     if (!i) x->ring[id] = b;
   }
 }
@@ -185,7 +195,7 @@ static void write_rings(Frame *x, OpId id) {
   FlightList l = flights_over(x->m->arena, o->callee);
   int64_t *list = ARENA_ARRAY(x->m->arena, int64_t, 3 * l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
-    list[3 * i] = x->blocks.at[x->ring[id] - 1 + i].at;
+    list[3 * i] = block_at(x, TIER_device, x->ring[id] + i);
     list[3 * i + 1] = memory_round(flight_bytes(o->callee, i));
     list[3 * i + 2] = flight_buffers(o, &l.at[i]);
   }
@@ -196,12 +206,14 @@ static void add_loop(Frame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   const AttrList *a = &o->callee->attrs;
   must(attr_get(a, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
-  if (attr_int(a, ATTR_frame, 0))
-    x->work[id] = add_block(x, attr_int(a, ATTR_frame, 0), attr_int(a, ATTR_live, 0), id, id);
+  for (Tier t = 0; t < TIERS; t++)
+    if (op_work(o, t))
+      x->room[t].work[id] = add_block(x, t, op_work(o, t), attr_int(a, tier_live(t), 0), id, id);
+  x->slot[id] = ARENA_ARRAY(x->m->arena, uint32_t, loop_shape(o).carry + 1);
   for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
-    int64_t bytes = needs_slot(o, j) ? value_span_bytes(value(x, o->out + j)) : 0;
-    uint32_t b = add_block(x, bytes, bytes, id, id);
-    if (j == 0) x->slot[id] = b;
+    const Value *v = value(x, o->out + j);
+    int64_t bytes = needs_slot(o, j) ? value_span_bytes(v) : 0;
+    x->slot[id][j] = add_block(x, v->type.tier, bytes, bytes, id, id);
   }
   add_rings(x, id);
 }
@@ -209,9 +221,10 @@ static void add_loop(Frame *x, OpId id) {
 static void add_work(Frame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   if (o->code == OP_loop) add_loop(x, id);
-  int64_t bytes = o->code == OP_kernel ? attr_int(&o->callee->attrs, ATTR_workspace, 0) : 0;
-  if (op_family(o->code) == FAMILY_COLLECTIVE) bytes = attr_int(&o->attrs, ATTR_workspace, 0);
-  if (bytes) x->work[id] = add_block(x, bytes, bytes, id, flight_end(x->f, id));
+  for (Tier t = 0; t < TIERS && o->code != OP_loop; t++) {
+    int64_t bytes = op_work(o, t);
+    if (bytes) x->room[t].work[id] = add_block(x, t, bytes, bytes, id, flight_end(x->f, id));
+  }
 }
 
 static void add_classes(Frame *x) {
@@ -219,7 +232,7 @@ static void add_classes(Frame *x) {
     BufferClass *c = class_at(x, v);
     if (x->class_of[v] != v || c->place != PLACE_NONE) continue;
     c->place = PLACE_FRAME;
-    c->block = add_block(x, c->bytes, c->bytes, c->born, c->dies);
+    c->block = add_block(x, value(x, v)->type.tier, c->bytes, c->bytes, c->born, c->dies);
   }
 }
 
@@ -230,21 +243,35 @@ static void write_value(Frame *x, ValueId v) {
   must(c->place != PLACE_NONE, "memory: %%%u of %s has no place", v, x->f->name);
   Storage *s = &value(x, v)->storage;
   s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
-  s->at = (c->place == PLACE_FRAME ? x->blocks.at[c->block - 1].at : 0) + x->within[v];
+  bool framed = c->place == PLACE_FRAME;
+  s->at = (framed ? block_at(x, value(x, v)->type.tier, c->block) : 0) + x->within[v];
 }
 
 static void write_op(Frame *x, OpId id) {
   Op *o = &x->f->ops.at[id];
-  if (x->work[id]) attr_set_int(x->m, &o->attrs, ATTR_work_at, x->blocks.at[x->work[id] - 1].at);
+  for (Tier t = 0; t < TIERS; t++)
+    if (x->room[t].work[id])
+      attr_set_int(x->m, &o->attrs, tier_work(t), block_at(x, t, x->room[t].work[id]));
   if (o->code == OP_loop) write_rings(x, id);
   if (o->code != OP_loop || !loop_shape(o).carry) return;
   uint32_t carry = loop_shape(o).carry;
   int64_t *slots = ARENA_ARRAY(x->m->arena, int64_t, carry);
   for (uint32_t j = 0; j < carry; j++) {
-    const Block *b = &x->blocks.at[x->slot[id] - 1 + j];
+    const Room *r = &x->room[value(x, o->out + j)->type.tier];
+    const Block *b = &r->blocks.at[x->slot[id][j] - 1];
     slots[j] = b->bytes ? b->at : -1;
   }
   attr_set_ints(x->m, &o->attrs, ATTR_slots, (int)carry, slots);
+}
+
+/* Of other tiers only what is there is said. */
+static void pack_room(Frame *x, Tier t) {
+  Room *r = &x->room[t];
+  int64_t live = memory_live(x->m->arena, r->live.at, r->live.n);
+  int64_t frame = memory_pack(x->m->arena, r->blocks.at, r->blocks.n);
+  if (t != TIER_device && !frame) return;
+  attr_set_int(x->m, &x->f->attrs, tier_frame(t), frame);
+  attr_set_int(x->m, &x->f->attrs, tier_live(t), live);
 }
 
 static void place_function(Module *m, Fn *f) {
@@ -252,8 +279,8 @@ static void place_function(Module *m, Fn *f) {
     must(f->values.at[v].storage.ordered, "memory: %%%u of %s has no strides", v, f->name);
   Frame x = {.m = m, .f = f};
   x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
-  x.work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
-  x.slot = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  for (Tier t = 0; t < TIERS; t++) x.room[t].work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  x.slot = ARENA_ARRAY(m->arena, uint32_t *, f->ops.n + 1);
   x.ring = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   find_classes(&x);
   find_uses(&x);
@@ -262,9 +289,7 @@ static void place_function(Module *m, Fn *f) {
     if (f->ops.at[i].code == OP_store) place_stored(&x, &f->ops.at[i]);
   for (OpId i = 0; i < f->ops.n; i++) add_work(&x, i);
   add_classes(&x);
-  int64_t live = memory_live(m->arena, x.live.at, x.live.n);
-  attr_set_int(m, &f->attrs, ATTR_frame, memory_pack(m->arena, x.blocks.at, x.blocks.n));
-  attr_set_int(m, &f->attrs, ATTR_live, live);
+  for (Tier t = 0; t < TIERS; t++) pack_room(&x, t);
   for (ValueId v = 0; v < f->values.n; v++) write_value(&x, v);
   for (OpId i = 0; i < f->ops.n; i++) write_op(&x, i);
 }

@@ -115,7 +115,7 @@ static void order_kernel(Order *o, const Op *op) {
 static Value stack_of(const Order *o, const Value *slice, Axis axis) {
   must(slice->type.rank < MAX_RANK, "order: a stack of values of %d dims", slice->type.rank);
   must(slice->storage.ordered, "order: a stack over %s of slices without strides", axis.dim);
-  Type t = {slice->type.elem, 1, {axis}};
+  Type t = {.elem = slice->type.elem, .rank = 1, .axis = {axis}, .tier = slice->type.tier};
   for (int k = 0; k < slice->type.rank; k++) t.axis[t.rank++] = slice->type.axis[k];
   Value v = padded_value(o, &t), alone = padded_value(o, &slice->type);
   if (layout_same(&alone, slice)) return v;
@@ -238,7 +238,7 @@ static void order_global(Order *o, const Op *op) {
 
 /* t with its dims in the order of those of `order`, whose sizes may be others. */
 static Type in_order_of(const Type *t, const Type *order) {
-  Type r = {.elem = t->elem, .rank = t->rank};
+  Type r = {.elem = t->elem, .rank = t->rank, .tier = t->tier};
   for (int i = 0; i < t->rank; i++)
     r.axis[i] = (Axis){order->axis[i].dim, type_size(t, order->axis[i].dim)};
   return r;
@@ -314,7 +314,7 @@ static void order_concat(Order *o, const Op *op) {
 static void order_op(Order *o, const Op *op) {
   if (op->code == OP_kernel) order_kernel(o, op);
   else if (op->code == OP_loop) order_loop(o, op);
-  else if (op_family(op->code) == FAMILY_COLLECTIVE) order_collective(o, op);
+  else if (op_between_buffers(op->code)) order_collective(o, op);
   else if (op->code == OP_concat) order_concat(o, op);
   else if (op_flags(op->code) & VIEW) order_view(o, op);
   else if (op_family(op->code) == FAMILY_GLOBAL) order_global(o, op);

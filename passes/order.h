@@ -31,7 +31,7 @@ view_root(const Fn *f,
  * operands made there. */
 static inline bool order_owns(const Op *o) {
   return o->code == OP_kernel || o->code == OP_loop || o->code == OP_concat ||
-         op_family(o->code) == FAMILY_COLLECTIVE;
+         op_between_buffers(o->code);
 }
 uint32_t order_carry(const Module *m, const Fn *body); /* of the loops that call it; order.c */
 

@@ -54,7 +54,7 @@ bool layout_same(const Value *a, const Value *b) {
 
 Type layout_permuted(const Type *t, const Type *order) {
   if (!type_same_dims(t, order)) bug("order: a type cannot take the order of one with other dims");
-  return type_with_elem(*order, t->elem);
+  return type_in_tier(type_with_elem(*order, t->elem), t->tier);
 }
 
 void layout_set(Value *v, const Type *order, Pad pad) {

@@ -64,7 +64,7 @@ bool order_stored(const Fn *f, ValueId v) {
     if (next != NO_VALUE && order_stored(f, next)) return true;
   }
   for (OpId i = 0; i < f->ops.n; i++)
-    if ((f->ops.at[i].code == OP_store || op_family(f->ops.at[i].code) == FAMILY_COLLECTIVE) &&
+    if ((f->ops.at[i].code == OP_store || op_between_buffers(f->ops.at[i].code)) &&
         f->ops.at[i].in[0] == v)
       return true;
   return false;
@@ -96,7 +96,7 @@ static void prefer_loop(Module *m, const Fn *f, const Op *o, const Type **want) 
 
 /* An op's operand has these dims in this order, if its result is dense in the order of t. */
 static bool unmapped(const Op *o, const Type *operand, Type *t) {
-  Type r = {.elem = t->elem};
+  Type r = {.elem = t->elem, .tier = t->tier};
   for (int i = 0; i < t->rank; i++) {
     const Group *g = NULL;
     for (int k = 0; k < o->ngroups && !g; k++)

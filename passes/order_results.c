@@ -85,7 +85,8 @@ static Type stacked(const Returns *r, ValueId v, int64_t into) {
   const Type *t = value_type(r->body, v);
   LoopShape s = loop_shape(r->loop);
   must(t->rank < MAX_RANK, "order: a stack of values of %d dims", t->rank);
-  Type whole = {t->elem, 1, {{s.axis.dim, into == INTO_OWN ? s.trip : s.of}}};
+  int64_t size = into == INTO_OWN ? s.trip : s.of;
+  Type whole = {.elem = t->elem, .rank = 1, .axis = {{s.axis.dim, size}}, .tier = t->tier};
   for (int i = 0; i < t->rank; i++) whole.axis[whole.rank++] = t->axis[i];
   return whole;
 }

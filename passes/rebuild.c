@@ -128,7 +128,7 @@ static void set_part(Module *m, Op *o, const LoopShape *s) {
 }
 
 static Type stacked_type(Axis a, const Type *t) {
-  Type r = type_of(t->elem, 1, &a);
+  Type r = type_in_tier(type_of(t->elem, 1, &a), t->tier);
   if (t->rank == MAX_RANK) bug("a loop over %s stacks a value of rank %d", a.dim, t->rank);
   for (int i = 0; i < t->rank; i++) r.axis[r.rank++] = t->axis[i];
   return r;
@@ -180,7 +180,9 @@ ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t, Loc loc) {
 }
 
 ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc) {
-  return emit_spread(m, f, ir_const(m, f, t.elem, value, loc), t, loc);
+  ValueId number = ir_const(m, f, t.elem, value, loc);
+  f->values.at[number].type.tier = t.tier;
+  return emit_spread(m, f, number, t, loc);
 }
 
 ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc) {

@@ -90,7 +90,7 @@ static bool same_op(const Fn *f, const Op *a, const Fn *g, const Op *b) {
     if (a->in[i] != b->in[i]) return false;
   for (uint32_t i = 0; i < a->nout; i++) {
     const Type *p = value_type(f, a->out + i), *q = value_type(g, b->out + i);
-    if (p->elem != q->elem || !type_same_dims(p, q)) return false;
+    if (p->elem != q->elem || p->tier != q->tier || !type_same_dims(p, q)) return false;
   }
   return true;
 }

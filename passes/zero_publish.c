@@ -27,7 +27,7 @@ static ValueId in_messages(Zero *z, Fn *f, const ZeroGroup *g, ValueId v, Axis m
   if (k == 1) return ir_rename(z->m, f, v, all, message.dim, (Loc){0});
   Str to[2] = {message.dim, g->bucket};
   Group map = group_map(1, &all, 2, to);
-  Type cut = {.elem = t.elem, .rank = 2, .axis = {message, {g->bucket, k}}};
+  Type cut = {.elem = t.elem, .rank = 2, .axis = {message, {g->bucket, k}}, .tier = t.tier};
   for (int i = 1; i < t.rank; i++) cut.axis[cut.rank++] = value_type(f, v)->axis[i];
   return emit_typed(z->m, f, OP_split, 1, &v, &map, cut, (Loc){0});
 }

@@ -9,21 +9,26 @@
 static const char *const kinds[] = {"parameter", "state", "input", "scalar", "output"};
 _Static_assert(COUNT_OF(kinds) == RT_OUTPUT + 1, "a word per rt_kind");
 static const char *const arenas[] = {
-#define ARENA(name, word, globals) [RT_##name] = #word,
+#define ARENA(name, word, tier, globals) [RT_##name] = #word,
 #include "ir/arenas.def"
 #undef ARENA
 };
 
 enum { /* the compiler's numbers are the runtime's */
-#define ARENA(name, word, globals) IN_##name,
+#define ARENA(name, word, tier, globals) IN_##name,
 #include "ir/arenas.def"
 #undef ARENA
        IN_ARENAS
 };
-#define ARENA(name, word, globals) _Static_assert((int)IN_##name == RT_##name, #word);
+#define ARENA(name, word, tier, globals) _Static_assert((int)IN_##name == RT_##name, #word);
 #include "ir/arenas.def"
 #undef ARENA
 _Static_assert((int)IN_ARENAS == RT_ARENAS, "every arena has a row");
+
+/* Of the host those that hold something. */
+static bool is_there(const rt_program *p, int arena) {
+  return arena < RT_HOST_WEIGHTS || p->arena_bytes[arena];
+}
 
 static void text_shape(char *out, size_t n, const rt_tensor *t) {
   size_t k = (size_t)snprintf(out, n, "%s[", rt_elem_name(t->elem));
@@ -48,7 +53,7 @@ static int print_text(const rt_program *p) {
   print_tensors(p);
   printf("\nmemory, bytes\n");
   for (int i = 0; i < RT_ARENAS; i++)
-    printf("  %-10s%16lld\n", arenas[i], (long long)p->arena_bytes[i]);
+    if (is_there(p, i)) printf("  %-12s%14lld\n", arenas[i], (long long)p->arena_bytes[i]);
   printf("  %-10s%16lld per worker\n\nentries%20s%16s%14s%14s%14s\n", "scratch",
          (long long)p->scratch, "work bytes", "live bytes", "flop", "bytes moved", "unavoidable");
   for (int i = 0; i < p->nentries; i++)
@@ -120,7 +125,8 @@ static int print_json(const rt_program *p) {
   printf(",\"parameters\":%lld,\"workers\":%d,\"scratch\":%lld,\"arenas\":{",
          (long long)rt_parameters(p), p->workers, (long long)p->scratch);
   for (int i = 0; i < RT_ARENAS; i++)
-    printf("%s", i ? "," : ""), key(arenas[i]), printf("%lld", (long long)p->arena_bytes[i]);
+    if (is_there(p, i))
+      printf("%s", i ? "," : ""), key(arenas[i]), printf("%lld", (long long)p->arena_bytes[i]);
   printf("}"), json_tables(p);
   return 0;
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 9, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 10, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -40,9 +40,19 @@ typedef struct rt_kernel {
   const struct rt_kernel *larger;
 } rt_kernel;
 
-/* The four arenas, each allocated once at start. WORK is poisoned and ends at a guard page in debug
- * runs. */
-typedef enum rt_arena { RT_WEIGHTS, RT_STATES, RT_IO, RT_WORK, RT_ARENAS } rt_arena;
+/* The arenas, each allocated once at start. Those called HOST are memory of the host; on a
+   processor it is the same, and its bytes are counted apart. WORK and HOST_WORK are poisoned and
+   end at a guard page in debug runs. */
+typedef enum rt_arena {
+  RT_WEIGHTS,
+  RT_STATES,
+  RT_IO,
+  RT_WORK,
+  RT_HOST_WEIGHTS,
+  RT_HOST_STATES,
+  RT_HOST_WORK,
+  RT_ARENAS
+} rt_arena;
 
 typedef enum rt_elem {
   RT_F32,
@@ -151,6 +161,7 @@ typedef struct rt_entry {
   int64_t live_bytes; /* largest sum of live bytes: the lower bound of any packing */
   double flop, bytes; /* per run, counted from the IR */
   double least_bytes; /* that no grouping into kernels could avoid; docs/ir.md */
+  int64_t host_bytes, host_live_bytes; /* as work_bytes, live_bytes, of HOST_WORK */
 } rt_entry;
 
 typedef struct rt_setting {

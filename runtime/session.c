@@ -234,21 +234,30 @@ bool rt_load_weights(Run *r, Fault *f) {
 
 /* ---- the end ---- */
 
+static void report_frame(const char *name, int64_t predicted, int64_t touched, int64_t live) {
+  fprintf(stderr, "%-8s %14lld %14lld %14lld  %s\n", name, (long long)predicted, (long long)touched,
+          (long long)live, round_up(touched, CACHE_LINE) >= predicted ? "exact" : "less");
+}
+
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
  * predicted. */
 static void report_memory(Run *r) {
   int64_t *touched = r->device.touched, all = 0; /* more than predicted is R0702 on any rank: */
-  for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i]; /* the least one counts */
-  rt_comm_max_of(&r->comm, "touched bytes", touched, r->p->nentries);
-  for (int i = 0; i < r->p->nentries; i++) touched[i] = -touched[i];
+  int n = 2 * r->p->nentries;                    /* of this memory, then of the host's */
+  for (int i = 0; i < n; i++) touched[i] = -touched[i]; /* the least one counts */
+  rt_comm_max_of(&r->comm, "touched bytes", touched, n);
+  for (int i = 0; i < n; i++) touched[i] = -touched[i];
   if (!rt_is_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
-    if (!touched[i]) continue;
-    fprintf(stderr, "%-8s %14lld %14lld %14lld  %s\n", e->name, (long long)e->work_bytes,
-            (long long)touched[i], (long long)e->live_bytes,
-            round_up(touched[i], CACHE_LINE) >= e->work_bytes ? "exact" : "less");
+    if (touched[i]) report_frame(e->name, e->work_bytes, touched[i], e->live_bytes);
+    const int64_t *moved = &r->device.moved[2 * i];
+    touched[i] = touched[i + r->p->nentries];
+    if (touched[i]) report_frame("  host", e->host_bytes, touched[i], e->host_live_bytes);
+    if (moved[0] || moved[1])
+      fprintf(stderr, "  %-6s %14lld bytes down, %lld up\n", "moved", (long long)moved[0],
+              (long long)moved[1]);
   }
   for (int i = 0; i < RT_ARENAS; i++) all += r->p->arena_bytes[i];
   fprintf(stderr, "%-8s %14lld bytes of %s\n", "arenas", (long long)all,

@@ -201,7 +201,7 @@ static void run_call(Run *r) {
     *run_out(r, i) = tensor_in_order(r->arena, &results[i], &run_out(r, i)->type);
 }
 
-/* Here a collective is over when it is started. */
+/* Here a collective is over when it is started, and one memory is as good as another. */
 static void run_wait(Run *r) {
   *run_out(r, 0) = tensor_in_order(r->arena, run_in(r, 0), &run_out(r, 0)->type);
 }
@@ -213,7 +213,7 @@ static RunFamily *const families[] = {
     [FAMILY_GATHER] = run_gather,       [FAMILY_SCATTER] = run_scatter,
     [FAMILY_ATTENTION] = run_attention, [FAMILY_GLOBAL] = run_global,
     [FAMILY_CALL] = run_call,           [FAMILY_COLLECTIVE] = run_collective,
-    [FAMILY_FLIGHT] = run_wait,
+    [FAMILY_FLIGHT] = run_wait,         [FAMILY_MOVE] = run_wait,
 };
 
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {

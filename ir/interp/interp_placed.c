@@ -26,8 +26,13 @@ const char interp_alone[] = "the other ranks did not come to this collective";
 /* ---- kernels ---- */
 
 /* What a kernel may write before it has read its operands. */
+static Address work_of(const PlacedCall *c, const Op *op) {
+  Tier t = op->code == OP_kernel ? kernel_tier(op->callee) : TIER_device;
+  return placed_offset(c->frame[t], attr_int(&op->attrs, tier_work(t), 0));
+}
+
 static void spoil_work(PlacedCall *c, const Op *op, int64_t workspace) {
-  Address work = placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
+  Address work = work_of(c, op);
   if (workspace && !placed_inside(work, workspace))
     placed_error(c, op, "has its workspace outside of the frame", NO_VALUE);
   placed_spoil(work, workspace, placed_new_mark(c));
@@ -58,8 +63,8 @@ static bool run_given_kernel(PlacedCall *c, const Op *op) {
       placed_error(c, op, "reads bytes that are another value's:", op->in[i]);
   }
   for (uint32_t i = 0; i < op->nout; i++) buffers[op->nin + i] = byte_of(c, op->out + i);
-  buffers[op->nin + op->nout] =
-      c->frame.memory->byte + c->frame.at + attr_int(&op->attrs, ATTR_work_at, 0);
+  Address work = work_of(c, op);
+  buffers[op->nin + op->nout] = work.memory->byte + work.at;
   if (!c->x->error && !in->kernel(in->kernel_state, op->callee, buffers)) return false;
   for (uint32_t i = 0; i < op->nout && !c->x->error; i++) placed_visit(c, op->out + i, NULL, OWN);
   return true;
@@ -180,7 +185,7 @@ static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from,
   else placed_spoil(to, received_bytes(f, op), x.mark);
   for (int64_t i = 0; inplace && i < received_bytes(f, op); i++)
     to.memory->mark[to.at + i] = x.mark;
-  x.work = placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0));
+  x.work = work_of(c, op);
   x.workspace = attr_int(&op->attrs, ATTR_workspace, 0);
   if (x.workspace && !placed_inside(x.work, x.workspace))
     placed_error(c, op, "has its workspace outside of the frame", NO_VALUE);
@@ -265,7 +270,8 @@ static Address slice_at(const PlacedCall *c, const Rounds *l, ValueId v, int64_t
 static Address second_buffer(const PlacedCall *c, const Rounds *l, uint32_t j) {
   const Attr *slots = attr_get(&l->op->attrs, ATTR_slots);
   bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
-  return placed_offset(c->frame, there ? slots->list[j] : 0);
+  return placed_offset(c->frame[value_type(c->f, l->op->out + j)->tier],
+                       there ? slots->list[j] : 0);
 }
 
 static int64_t counter_of(const Rounds *l, int64_t n) {
@@ -321,7 +327,7 @@ static void set_counter(PlacedCall *c, Rounds *l, int64_t i) {
 
 static Address ring_at(const PlacedCall *c, const Rounds *l, uint32_t i, int64_t n) {
   Ring r = loop_ring(l->op, i);
-  return placed_offset(c->frame, r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
+  return placed_offset(c->frame[TIER_device], r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
 }
 
 /* Starts what round n reads, if there is such a round. */
@@ -383,19 +389,21 @@ static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n)
 static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
   const Op *op = l->op;
   const Fn *body = op->callee;
-  int64_t i = counter_of(l, n), frame = attr_int(&body->attrs, ATTR_frame, 0);
+  int64_t i = counter_of(l, n);
   set_counter(c, l, i);
   for (uint32_t k = l->whole; k < op->nin; k++) l->in[k + 1] = slice_at(c, l, op->in[k], i);
   for (uint32_t k = 0; k < op->nout; k++)
     l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, op->out + k, i);
   begin_flights(c, l, n);
-  PlacedCall inner = {
-      c->x,   body,   placed_offset(c->frame, attr_int(&op->attrs, ATTR_work_at, 0)),
-      l->in,  l->out, ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1),
-      l->ring};
-  if (frame && !placed_inside(inner.frame, frame))
-    placed_error(c, op, "has its body's frame outside of the frame", NO_VALUE);
-  placed_spoil(inner.frame, frame, placed_new_mark(c));
+  PlacedCall inner = {.x = c->x, .f = body, .in = l->in, .out = l->out, .ring = l->ring};
+  inner.mark = ARENA_ARRAY(c->x->arena, Mark, body->values.n + 1);
+  for (Tier t = 0; t < TIERS; t++) {
+    int64_t frame = op_work(op, t);
+    inner.frame[t] = placed_offset(c->frame[t], attr_int(&op->attrs, tier_work(t), 0));
+    if (frame && !placed_inside(inner.frame[t], frame))
+      placed_error(c, op, "has its body's frame outside of the frame", NO_VALUE);
+    placed_spoil(inner.frame[t], frame, placed_new_mark(c));
+  }
   for (uint32_t k = 0; k < body->args.n; k++) inner.mark[body->args.at[k]] = l->in_mark[k];
   run_placed(&inner);
   take_results(c, &inner, l, n);
@@ -464,6 +472,12 @@ static void run_placed_concat(PlacedCall *c, const Op *op) {
     placed_error(c, op, "lies outside of its memory:", op->out);
 }
 
+static void run_placed_move(PlacedCall *c, const Op *op) {
+  Mark mark = placed_new_mark(c);
+  placed_copy(c, op, placed_address(c, op->out), op->in[0], mark);
+  c->mark[op->out] = mark;
+}
+
 static void run_placed(PlacedCall *c) {
   for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
     const Op *op = &c->f->ops.at[i];
@@ -472,6 +486,7 @@ static void run_placed(PlacedCall *c) {
     else if (op->code == OP_store) run_placed_store(c, op);
     else if (op_flies(op)) run_placed_start(c, op);
     else if (op->code == OP_wait) run_placed_wait(c, op);
+    else if (op->code == OP_move) run_placed_move(c, op);
     else if (op_family(op->code) == FAMILY_COLLECTIVE) run_placed_collective(c, op);
     else if (op->code == OP_concat) run_placed_concat(c, op);
     else if (op->code == OP_load) c->mark[op->out] = slot_of(c->x, op->global) + 1;
@@ -510,9 +525,12 @@ bool interp_run_placed(Interp *in, const char *entry) {
   x.global = ARENA_ARRAY(x.arena, Memory, in->m->globals.n + 1);
   x.old = ARENA_ARRAY(x.arena, Mark, in->m->globals.n + 1);
   exchange_globals(&x, false);
-  Memory frame = placed_memory(&x, "frame", attr_int(&f->attrs, ATTR_frame, 0));
-  PlacedCall c = {&x,  f, {&frame, 0}, NULL, NULL, ARENA_ARRAY(x.arena, Mark, f->values.n + 1),
-                  NULL};
+  Memory frame[TIERS];
+  PlacedCall c = {.x = &x, .f = f, .mark = ARENA_ARRAY(x.arena, Mark, f->values.n + 1)};
+  for (Tier t = 0; t < TIERS; t++) {
+    frame[t] = placed_memory(&x, tier_name(t), attr_int(&f->attrs, tier_frame(t), 0));
+    c.frame[t].memory = &frame[t];
+  }
   run_placed(&c);
   if (x.flying.n) placed_error(&c, x.flying.at[0].op, "is started and never waited for", NO_VALUE);
   check_globals(&x);

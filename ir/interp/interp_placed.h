@@ -42,7 +42,7 @@ typedef struct PlacedMachine {
 typedef struct PlacedCall { /* a function that runs */
   PlacedMachine *x;
   const Fn *f;
-  Address frame;
+  Address frame[TIERS];
   const Address *in, *out;
   Mark *mark;          /* by value */
   const Address *ring; /* of a body: where this round finds its rings */

@@ -74,7 +74,7 @@ Address placed_offset(Address a, int64_t bytes) { return (Address){a.memory, a.a
 Address placed_address(const PlacedCall *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
   switch (s->place) {
-  case PLACE_FRAME: return placed_offset(c->frame, s->at);
+  case PLACE_FRAME: return placed_offset(c->frame[value_type(c->f, v)->tier], s->at);
   case PLACE_GLOBAL: return (Address){&c->x->global[s->slot], s->at};
   case PLACE_ARG: return placed_offset(c->in[s->slot], s->at);
   case PLACE_RESULT: return placed_offset(c->out[s->slot], s->at);

@@ -197,7 +197,8 @@ static void check_result_types(Verifier *v, const Op *op, const Type *want) {
   for (uint32_t r = 0; r < op->nout; r++) {
     const Type *have = value_type(v->fn, op->out + r);
     bool same = v->fence >= FENCE_ORDERED || op_family(op->code) == FAMILY_CALL
-                    ? have->elem == want[r].elem && type_same_dims(have, &want[r])
+                    ? have->elem == want[r].elem && have->tier == want[r].tier &&
+                          type_same_dims(have, &want[r])
                     : type_equal(have, &want[r]);
     if (!same)
       verify_report(v, type_code(op), verify_at_op(op),
@@ -219,8 +220,8 @@ static void check_types(Verifier *v, const Op *op) {
 #define A(key) (1ull << ATTR_##key)
 
 static const uint64_t fn_attrs[] = {
-    [FN_ENTRY] = A(frame) | A(live) | A(least),
-    [FN_BODY] = A(frame) | A(live) | A(least),
+    [FN_ENTRY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(least),
+    [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(least),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
                   A(scratch) | A(workspace) | A(stream) | A(align) | A(tuned) | A(instead),
 };
@@ -332,6 +333,7 @@ static void check_fn(Verifier *v, const Fn *f) {
   if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
   if (v->fence < FENCE_SELECTED) verify_landed(v);
   verify_shards(v);
+  if (!v->failed) verify_tiers(v);
 }
 
 /* Storage is looked at only where all functions are sound so far: its rules follow calls. */
@@ -354,6 +356,7 @@ bool ir_verify(Module *m) {
   check_target(&v), check_settings(&v);
   if (v.fence >= FENCE_SELECTED) check_symbols(&v);
   verify_lists(&v);
+  verify_global_tiers(&v);
   if (!v.failed) verify_flats(&v);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     v.fn = m->fns.at[i];

@@ -52,12 +52,14 @@ void verify_flats(Verifier *v);       /* members of flat globals, wherever there
 void verify_arenas(Verifier *v);      /* globals after memory */
 void verify_bytes(Verifier *v);       /* of a function after memory: verify_bytes.c */
 void verify_declared_order(Verifier *v, OpId id); /* loads and stores after order */
+void verify_tiers(Verifier *v);                   /* one function: verify_tiers.c */
+void verify_global_tiers(Verifier *v);            /* globals, and the target */
 void verify_rooms(Verifier *v);                   /* globals and callers' bytes after order */
 
 /* Do so many bytes, from `at`, lie in the room? For any numbers. */
 bool verify_fits(int64_t at, int64_t bytes, int64_t room);
 /* Bytes of the place that s names; -1: it does not exist. */
-int64_t verify_room(const Verifier *v, const Storage *s);
+int64_t verify_room(const Verifier *v, const Value *x);
 
 /* Elements from the first to the last that the value touches; -1 if its strides are wrong. */
 int64_t verify_extent(const Value *v);

@@ -120,10 +120,12 @@ static VerifyPlace value_at(Verifier *v, ValueId id) {
   return def ? verify_at_op(def) : verify_at_fn(v);
 }
 
-int64_t verify_room(const Verifier *v, const Storage *s) {
+int64_t verify_room(const Verifier *v, const Value *x) {
   const Fn *f = v->fn;
+  const Storage *s = &x->storage;
+  Tier tier = x->type.tier;
   switch (s->place) {
-  case PLACE_FRAME: return attr_int(&f->attrs, ATTR_frame, 0);
+  case PLACE_FRAME: return attr_int(&f->attrs, tier_frame(tier), 0);
   case PLACE_GLOBAL:
     return s->slot < v->m->globals.n ? global_bytes(v->m->globals.at[s->slot]) : -1;
   case PLACE_ARG: return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
@@ -333,7 +335,7 @@ static bool needs_buffer(const LoopBytes *l, uint32_t j) {
   return attr_int(&l->op->attrs, ATTR_trip, 0) > 1 && !returns_arg(l, j, j + 1) && !saved_as(l, j);
 }
 
-static void check_slots(Verifier *v, const LoopBytes *l, int64_t frame) {
+static void check_slots(Verifier *v, const LoopBytes *l) {
   const Op *op = l->op;
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
   if ((slots ? slots->i : 0) != (int64_t)l->carry) {
@@ -342,15 +344,16 @@ static void check_slots(Verifier *v, const LoopBytes *l, int64_t frame) {
     return;
   }
   for (uint32_t j = 0; j < l->carry; j++) {
-    int64_t at = slots->list[j];
-    bool inside = verify_fits(at, bytes_of(&v->fn->values.at[op->out + j]), frame);
+    const Value *x = &v->fn->values.at[op->out + j];
+    int64_t at = slots->list[j], frame = attr_int(&v->fn->attrs, tier_frame(x->type.tier), 0);
+    bool inside = verify_fits(at, bytes_of(x), frame);
     if (at == -1 ? needs_buffer(l, j) : !inside || at % ALIGNED)
       verify_report(v, "E1108", verify_at_op(op),
                     "[frame-c2] carried value %u has no second buffer in the frame", j);
   }
 }
 
-static void check_loop(Verifier *v, const Op *op, int64_t frame) {
+static void check_loop(Verifier *v, const Op *op) {
   const Fn *body = op->callee;
   LoopBytes l = loop_bytes(v, op);
   for (uint32_t j = 0; j < op->nout; j++) {
@@ -359,12 +362,12 @@ static void check_loop(Verifier *v, const Op *op, int64_t frame) {
       verify_report(v, "E1108", verify_at_op(op),
                     "[room-c3] @%s leaves result %u where nobody looks for it", body->name, j);
   }
-  check_slots(v, &l, frame);
+  check_slots(v, &l);
 }
 
-static void check_work(Verifier *v, const Op *op, int64_t frame) {
-  AttrKey key = op->code == OP_loop ? ATTR_frame : ATTR_workspace;
-  int64_t bytes = attr_int(&op->callee->attrs, key, 0), at = attr_int(&op->attrs, ATTR_work_at, 0);
+static void check_work(Verifier *v, const Op *op, Tier t) {
+  int64_t frame = attr_int(&v->fn->attrs, tier_frame(t), 0);
+  int64_t bytes = op_work(op, t), at = attr_int(&op->attrs, tier_work(t), 0);
   if ((bytes && !verify_fits(at, bytes, frame)) || at % ALIGNED)
     verify_report(v, "E1108", verify_at_op(op),
                   "[frame-c1] %lld bytes of work at %lld, in a frame of %lld", (long long)bytes,
@@ -373,8 +376,9 @@ static void check_work(Verifier *v, const Op *op, int64_t frame) {
 
 void verify_bytes(Verifier *v) {
   const Fn *f = v->fn;
-  int64_t frame = attr_int(&f->attrs, ATTR_frame, 0);
-  if (!verify_fits(0, frame, ARENA_MOST)) {
+  for (Tier t = 0; t < TIERS; t++) {
+    int64_t frame = attr_int(&f->attrs, tier_frame(t), 0);
+    if (verify_fits(0, frame, ARENA_MOST)) continue;
     verify_report(v, "E1108", verify_at_fn(v), "[frame-c1] @%s has a frame of %lld bytes", f->name,
                   (long long)frame);
     return;
@@ -384,7 +388,7 @@ void verify_bytes(Verifier *v) {
   check_globals_of(v);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
-    if (op->callee) check_work(v, op, frame);
-    if (op->code == OP_loop) check_loop(v, op, frame);
+    for (Tier t = 0; t < TIERS && op->callee; t++) check_work(v, op, t);
+    if (op->code == OP_loop) check_loop(v, op);
   }
 }

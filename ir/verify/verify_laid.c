@@ -66,7 +66,7 @@ static bool is_whole(const Laid *l, ValueId v) {
   const Op *def = value_def(l->f, v);
   if (!def) return false;
   return def->code == OP_kernel || def->code == OP_loop || op_lays(l->f, def) ||
-         op_family(def->code) == FAMILY_COLLECTIVE;
+         op_between_buffers(def->code);
 }
 
 /* Does the concat read these bytes once, and nothing else afterwards? */

@@ -22,7 +22,7 @@ void verify_fused(Verifier *v) {
   for (OpId i = 0; i < v->fn->ops.n; i++) {
     const Op *op = &v->fn->ops.at[i];
     OpFamily family = op_family(op->code);
-    bool fine = family == FAMILY_GLOBAL || family == FAMILY_COLLECTIVE || op->code == OP_loop ||
+    bool fine = family == FAMILY_GLOBAL || op_between_buffers(op->code) || op->code == OP_loop ||
                 op->code == OP_kernel || op->code == OP_concat; /* lay-c1 */
     if (!fine && !(op_flags(op->code) & VIEW))
       verify_report(v, "E1106", verify_at_op(op), "[fuse-c1] %s outside of a kernel",
@@ -125,7 +125,7 @@ static void check_inplace(Verifier *v, ValueId id, const Value *value, const Val
     verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
     verify_report(v, "E1107", at, "[order-c5] in place of a value that is used later");
-  else if (op_family(f->ops.at[value->def].code) == FAMILY_COLLECTIVE &&
+  else if (op_between_buffers(f->ops.at[value->def].code) &&
            f->ops.at[value->def].code != OP_all_reduce)
     verify_report(v, "E1107", at, "[order-c16] only an all_reduce sends what it receives into");
   else if (elem_bytes(base->type.elem) * verify_extent(base) <
@@ -255,7 +255,7 @@ static bool lies_dense(const Value *v) {
 
 /* The runtime takes its two buffers as blocks of rows, in the order of their types (message.h). */
 static void check_message(Verifier *v, const Op *op) {
-  if (op_family(op->code) != FAMILY_COLLECTIVE) return;
+  if (!op_between_buffers(op->code)) return;
   const Value *in = &v->fn->values.at[op->in[0]], *out = &v->fn->values.at[op->out];
   bool fine = lies_dense(in) && lies_dense(out) && in->type.rank == out->type.rank;
   for (int i = 0; fine && i < in->type.rank; i++)
@@ -296,7 +296,7 @@ void verify_ordered(Verifier *v) {
 
 typedef struct Tenancy { /* bytes and time that something takes */
   PlaceKind space;       /* FRAME or GLOBAL */
-  uint32_t slot;         /* of a global */
+  uint32_t slot;         /* of a global; of a frame, its tier */
   int64_t from, to;      /* bytes, to is outside */
   int64_t born, dies;    /* op indexes, both inclusive */
   ValueId class;         /* first value of the class, NO_VALUE: workspace and the like */
@@ -349,7 +349,7 @@ static void add_value(Places *p, ValueId id) {
   ValueId c = p->class[id];
   if (s->place != PLACE_FRAME && s->place != PLACE_GLOBAL) return;
   add_span(p,
-           (Tenancy){s->place, s->place == PLACE_GLOBAL ? s->slot : 0, s->at,
+           (Tenancy){s->place, s->place == PLACE_GLOBAL ? s->slot : value->type.tier, s->at,
                      s->at + bytes_of(value), p->born[c], p->dies[c], c, value_def(p->v->fn, id)});
 }
 
@@ -357,15 +357,15 @@ static void add_work(Places *p, OpId id) {
   const Op *op = &p->v->fn->ops.at[id];
   bool sends = op_family(op->code) == FAMILY_COLLECTIVE;
   if (!op->callee && !sends) return;
-  int64_t bytes = attr_int(sends ? &op->attrs : &op->callee->attrs,
-                           op->code == OP_loop ? ATTR_frame : ATTR_workspace, 0);
-  int64_t at = attr_int(&op->attrs, ATTR_work_at, 0);
   OpId dies = flight_end(p->v->fn, id);
-  if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, 0, at, at + bytes, id, dies, NO_VALUE, op});
+  for (Tier t = 0; t < TIERS; t++) {
+    int64_t bytes = op_work(op, t), at = attr_int(&op->attrs, tier_work(t), 0);
+    if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, t, at, at + bytes, id, dies, NO_VALUE, op});
+  }
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
   for (int64_t i = 0; slots && i < slots->i && i < op->nout; i++)
     if (slots->list[i] >= 0)
-      add_span(p, (Tenancy){PLACE_FRAME, 0, slots->list[i],
+      add_span(p, (Tenancy){PLACE_FRAME, value_type(p->v->fn, op->out + i)->tier, slots->list[i],
                             slots->list[i] + bytes_of(&p->v->fn->values.at[op->out + i]), id, id,
                             NO_VALUE, op});
 }
@@ -417,7 +417,7 @@ static void check_place(Verifier *v, ValueId id) {
   if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
   if (s->at < 0 || s->at % elem_bytes(value->type.elem))
     verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
-  int64_t room = verify_room(v, s);
+  int64_t room = verify_room(v, value);
   if (room < 0) verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
   else if (s->place != PLACE_NONE && !verify_fits(s->at, bytes_of(value), room))
     verify_report(v, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",

@@ -22,6 +22,13 @@ void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
   d->kind->copy(d, to, from, bytes);
 }
 
+/* Down, up: what ran last is asked for (rt_device_run). */
+void rt_move(rt_ctx *rt, void *to, const void *from, int64_t bytes, bool up) {
+  Device *d = rt->state->device;
+  d->now[up] += bytes;
+  d->kind->copy(d, to, from, bytes);
+}
+
 void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {
   Device *d = rt->state->device;
   d->kind->zero(d, to, bytes);
@@ -68,7 +75,8 @@ bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOpt
                 .check = o->check};
   d->ctx.state = rt_alloc(sizeof(struct rt_state));
   d->ctx.state->device = d;
-  d->touched = rt_alloc(sizeof(int64_t) * (size_t)p->nentries);
+  d->touched = rt_alloc(2 * sizeof(int64_t) * (size_t)p->nentries);
+  d->moved = rt_alloc(2 * sizeof(int64_t) * (size_t)p->nentries);
   d->ran = rt_alloc(sizeof(bool) * (size_t)p->nentries);
   if (d->kind->fetch) d->state = rt_alloc((size_t)p->ntensors + 1);
   if (!d->kind->start(d, o, f)) return false;
@@ -82,7 +90,8 @@ void rt_device_stop(Device *d) {
   if (d->kind) d->kind->stop(d);
   for (int i = 0; i < RT_ARENAS; i++) rt_region_unmap(&d->arena[i]);
   rt_trace_close(d->trace);
-  free(d->counters), free(d->touched), free(d->ran), free(d->state), free(d->ctx.state);
+  free(d->counters), free(d->touched), free(d->moved), free(d->ran), free(d->state),
+      free(d->ctx.state);
   *d = (Device){0};
 }
 
@@ -104,9 +113,13 @@ static void forget_views(Device *d) {
 
 bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
   if (d->state) push_written(d);
+  d->now[0] = d->now[1] = 0;
   bool ok = d->kind->run(d, e, f);
   ptrdiff_t i = e - d->program->entries;
-  if (i >= 0 && i < d->program->nentries) d->ran[i] = true; /* tests run entries of their own */
+  if (i >= 0 && i < d->program->nentries) { /* tests run entries of their own */
+    d->ran[i] = true;
+    memcpy(&d->moved[2 * i], d->now, sizeof d->now);
+  }
   if (d->state) forget_views(d);
   return ok;
 }

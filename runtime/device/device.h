@@ -77,8 +77,11 @@ struct Device {
   Trace *trace;          /* NULL: off */
   int32_t *counters;
   bool check;
-  bool *ran;        /* per entry: has it run? */
-  int64_t *touched; /* per entry: the most bytes of WORK touched, in check runs */
+  bool *ran; /* per entry: has it run? */
+  int64_t
+      *touched; /* per entry: the most bytes of WORK touched, in check runs; then, of HOST_WORK */
+  int64_t now[2],
+      *moved; /* bytes that went down to the host and up: now; per entry, its last run */
 };
 
 bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o,

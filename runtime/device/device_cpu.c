@@ -111,7 +111,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   const Launch *l = d->comm ? &d->comm->launch : NULL;
   Share among = l ? (Share){l->local_world, l->local_rank} : (Share){1, 0};
   for (int i = 0; i < RT_ARENAS; i++) {
-    int64_t front = o->check && i == RT_WORK ? FRONT : 0;
+    int64_t front = o->check && (i == RT_WORK || i == RT_HOST_WORK) ? FRONT : 0;
     if (!rt_region_map(&d->arena[i], p->arena_bytes[i] + front, o->check, f)) return false;
     d->ctx.arena[i] = d->view[i] = d->arena[i].base;
   }
@@ -125,23 +125,41 @@ static void stop(Device *d) {
   if (d->pool) rt_pool_stop(d->pool);
 }
 
-static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
-  const Region *work = &d->arena[RT_WORK];
-  if (e->work_bytes > work->bytes)
+typedef struct Frame { /* an entry's, in one memory */
+  rt_arena arena;
+  int64_t bytes;
+  int which; /* row of Device.touched */
+} Frame;
+
+static bool poison_frame(Device *d, const rt_entry *e, const Frame *x, Fault *f) {
+  const Region *work = &d->arena[x->arena];
+  if (x->bytes > work->bytes)
     return rt_fault(f, 105, "entry %s needs %lld bytes of an arena of %lld", e->name,
-                    (long long)e->work_bytes, (long long)work->bytes);
-  char *base = rt_region_end(work, e->work_bytes);
+                    (long long)x->bytes, (long long)work->bytes);
   rt_poison(work->base, work->bytes);
-  d->ctx.arena[RT_WORK] = base;
-  e->run(&d->ctx);
-  int64_t touched = rt_touched(base, e->work_bytes), *most = &d->touched[e - d->program->entries];
+  d->ctx.arena[x->arena] = rt_region_end(work, x->bytes);
+  return true;
+}
+
+static bool measure_frame(Device *d, const rt_entry *e, const Frame *x, Fault *f) {
+  const Region *work = &d->arena[x->arena];
+  const char *base = d->ctx.arena[x->arena];
+  int64_t touched = rt_touched(base, x->bytes);
+  int64_t *most = &d->touched[x->which * d->program->nentries + (e - d->program->entries)];
   if (touched > *most) *most = touched;
   if (rt_touched(work->base, base - work->base) > 0)
     return rt_fault(f, 702, "entry %s wrote in front of its work arena", e->name);
-  if (touched > (e->work_bytes + 3) / 4 * 4)
+  if (touched > (x->bytes + 3) / 4 * 4)
     return rt_fault(f, 702, "entry %s touched %lld bytes of its work arena, %lld were predicted",
-                    e->name, (long long)touched, (long long)e->work_bytes);
+                    e->name, (long long)touched, (long long)x->bytes);
   return true;
+}
+
+static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
+  const Frame near = {RT_WORK, e->work_bytes, 0}, host = {RT_HOST_WORK, e->host_bytes, 1};
+  if (!poison_frame(d, e, &near, f) || !poison_frame(d, e, &host, f)) return false;
+  e->run(&d->ctx);
+  return measure_frame(d, e, &near, f) && measure_frame(d, e, &host, f);
 }
 
 static bool run(Device *d, const rt_entry *e, Fault *f) {

@@ -196,7 +196,7 @@ static void make_stack(Maker *k) {
   Type t = *type(k, a);
   Str s = intern(k->m->ctx->names, "S");
   if (!type_same_dims(&t, type(k, b)) || t.rank > 4 || type_find(&t, s) >= 0) return;
-  Type r = {ELEM_f32, 1, {{s, 2}}};
+  Type r = type_of(ELEM_f32, 1, &(Axis){s, 2});
   for (int i = 0; i < t.rank; i++) r.axis[r.rank++] = t.axis[i];
   ValueId in[] = {a, b};
   Op *o = fn_op(k->m, k->f, OP_stack, 2, in, 1, &r, nowhere);
@@ -230,7 +230,7 @@ static void make_gather(Maker *k) {
   const Type *t = type(k, a);
   if (!t->rank || t->rank > 4) return;
   Axis into = t->axis[below(k, t->rank)];
-  Type by = {ELEM_i32, 1, {k->axis[below(k, 4)]}};
+  Type by = type_of(ELEM_i32, 1, &k->axis[below(k, 4)]);
   if (type_find(t, by.axis[0].dim) >= 0 && by.axis[0].dim == into.dim) return;
   if (type_find(t, by.axis[0].dim) >= 0 && type_size(t, by.axis[0].dim) != by.axis[0].size) return;
   keep(k, ir_gather(k->m, k->f, a, index_of(k, &by, into), into.dim, nowhere));
@@ -257,7 +257,7 @@ static void make_margin(Maker *k) {
   if (t.rank < 2 || t.rank > 4) return;
   if (below(k, 2)) a = ir_unary(k->m, k->f, OP_sin, a, nowhere);
   int v = below(k, t.rank), b = (v + 1 + below(k, t.rank - 1)) % t.rank;
-  Type by = {ELEM_i32, 1, {t.axis[b]}};
+  Type by = type_of(ELEM_i32, 1, &t.axis[b]);
   ValueId u = ir_gather(k->m, k->f, a, index_of(k, &by, t.axis[v]), t.axis[v].dim, nowhere);
   keep(k, u);
   ValueId d = two(k, below(k, 2) ? OP_sub : OP_max, a, u);
@@ -270,7 +270,7 @@ static void make_one_hot(Maker *k) {
   Type t = *type(k, a);
   if (t.rank < 2 || t.rank > 4) return;
   int v = below(k, t.rank), b = (v + 1 + below(k, t.rank - 1)) % t.rank;
-  Type by = {ELEM_i32, 1, {t.axis[b]}};
+  Type by = type_of(ELEM_i32, 1, &t.axis[b]);
   ValueId i = ir_expand(k->m, k->f, index_of(k, &by, t.axis[v]), 1, &t.axis[v], nowhere);
   ValueId here = two(k, OP_eq, i, ir_iota(k->m, k->f, t.axis[v], nowhere));
   keep(k, two(k, OP_mul, a, ir_cast(k->m, k->f, here, ELEM_f32, nowhere)));
@@ -278,7 +278,7 @@ static void make_one_hot(Maker *k) {
 
 /* A norm over one dim of the rows that an index takes out of a table. */
 static void make_norm_of_rows(Maker *k) {
-  Type t = random_type(k, 2), by = {ELEM_i32, 1, {k->axis[below(k, 4)]}};
+  Type t = random_type(k, 2), by = type_of(ELEM_i32, 1, &k->axis[below(k, 4)]);
   if (type_find(&t, by.axis[0].dim) >= 0) return;
   ValueId a = of_type(k, &t);
   Axis into = t.axis[below(k, t.rank)];
@@ -296,7 +296,7 @@ static void make_scatter(Maker *k) {
   Type t = *type(k, a);
   Axis into = {intern(k->m->ctx->names, "V"), 5};
   if (!t.rank || type_find(&t, into.dim) >= 0) return;
-  Type by = {ELEM_i32, 1, {t.axis[below(k, t.rank)]}};
+  Type by = type_of(ELEM_i32, 1, &t.axis[below(k, t.rank)]);
   ValueId in[] = {a, index_of(k, &by, into)};
   Type r = type_without(&t, &by.axis[0].dim, 1);
   r.axis[r.rank++] = into;
@@ -388,7 +388,7 @@ static void make_rand(Maker *k) {
 static void make_some(Maker *k, int n);
 
 static Type stacked(Axis a, const Type *t) {
-  Type r = {t->elem, 1, {a}};
+  Type r = type_of(t->elem, 1, &a);
   for (int i = 0; i < t->rank; i++) r.axis[r.rank++] = t->axis[i];
   return r;
 }
@@ -519,12 +519,12 @@ static void make_loop(Maker *k) {
 
 /* [rows, D], made by a product or not. */
 static ValueId make_piece(Maker *k, Axis rows, Axis d, Axis over) {
-  Type t = {ELEM_f32, 2, {rows, over}};
+  Type t = type_of(ELEM_f32, 2, (Axis[]){rows, over}), row = type_of(ELEM_f32, 1, &over);
   ValueId x = of_type(k, &t), i = ir_iota(k->m, k->f, d, nowhere);
   Axis column = t.axis[1] = d;
   if (below(k, 4) == 0) return of_type(k, &t);
   ValueId y = ir_expand(k->m, k->f, ir_cast(k->m, k->f, i, ELEM_f32, nowhere), 1, &over, nowhere);
-  ValueId w = ir_unary(k->m, k->f, OP_tanh, of_type(k, &(Type){ELEM_f32, 1, {over}}), nowhere);
+  ValueId w = ir_unary(k->m, k->f, OP_tanh, of_type(k, &row), nowhere);
   y = two(k, OP_mul, y, ir_expand(k->m, k->f, w, 1, &column, nowhere));
   x = ir_unary(k->m, k->f, OP_tanh, x, nowhere), y = ir_unary(k->m, k->f, OP_sin, y, nowhere);
   return ir_dot(k->m, k->f, x, y, 1, &over.dim, nowhere);
@@ -542,7 +542,7 @@ static void make_laid(Maker *k) {
     if (rows.dim == over.dim) return;
     in[i] = make_piece(k, rows, d, over), from[i] = rows.dim, all.size += rows.size;
   }
-  Type t = {ELEM_f32, 2, {all, d}}, by = {ELEM_f32, 2, {d, over}};
+  Type t = type_of(ELEM_f32, 2, (Axis[]){all, d}), by = type_of(ELEM_f32, 2, (Axis[]){d, over});
   Op *o = fn_op(k->m, k->f, OP_concat, (uint32_t)n, in, 1, &t, nowhere);
   op_add_group(k->m, o, group_map(n, from, 1, &all.dim));
   ValueId v = o->out;

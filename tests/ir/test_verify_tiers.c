@@ -1,0 +1,70 @@
+/* The verifier: values in two memories. */
+#include "broken.h"
+
+#define EXP "kernel @k(%0 : host f32[A:4]) {\n%1 = exp %0 : host f32[A:4]\nreturn %1\n}\n"
+/* Down to the frame of the host, there to a state, and up. */
+#define UPDATE(down, done)                                                                         \
+  "memory\nstate @s : host f32[A:4] at(0)\nparam @p : f32[A:4] at(0)\n" EXP                        \
+  "entry @e {host_frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"                 \
+  "%1 = move %0 : host f32[A:4] {0: at(" down ")}\n"                                               \
+  "%2 = kernel @k, %1 : host f32[A:4] {0: at(" done ")}\nstore @s, %2\n}\n"
+
+static const Broken modules[] = {
+    {"tier-c1", "E1102",
+     "offload\nbody @b(%0 : f32[A:4], %1 : host f32[A:4]) {\n%2 = add %0, %1 : host f32[A:4]\n}\n"},
+    {"type-c3", "E1102", "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = exp %0 : f32[A:4]\n}\n"},
+    {"global-c2", "E1105",
+     "offload\nstate @s : host f32[A:4]\nparam @p : f32[A:4]\nentry @e {\n%0 = load @p : f32[A:4]\n"
+     "store @s, %0\n}\n"},
+    {"call-c3", "E1104",
+     "fuse\n" EXP "body @b(%0 : f32[A:4]) {\n%1 = kernel @k, %0 : host f32[A:4]\n}\n"},
+    {"tier-c2", "E1104",
+     "fuse\nkernel @k(%0 : f32[A:4], %1 : host f32[A:4]) {\n%2 = exp %0 : f32[A:4]\n"
+     "%3 = exp %1 : host f32[A:4]\nreturn %2, %3\n}\n"},
+    {"tier-c3", "E1109",
+     "clean\nmesh x = 2\nbody @b(%0 : host f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "2} "
+     ": host f32[A:4]\n}\n"},
+    {"tier-c4", "E1105", "offload\ninput @x : host f32[A:4]\n"},
+    {"tier-c5", "E1108", UPDATE("global @p + 0", "global @s + 0")},
+    {"tier-c6", "E1104",
+     "select\ntarget {device = gpu, ..}\nstate @s : host f32[A:4]\nentry @e {\n}\n"},
+    {"move-c1", "E1102",
+     "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = move %0 : host f32[A:4]\n}\n"},
+    {"frame-c1", "E1108",
+     "memory\nkernel @k(%0 : host f32[A:4]) {workspace = 64} {\n%1 = exp %0 : host "
+     "f32[A:4]\nreturn "
+     "%1\n}\nbody @b(%0 : host f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 "
+     "{host_at = 0} : host f32[A:4] {0: at(result 0 + 0)}\nreturn %1\n}\n"},
+    {"place-c5", "E1108",
+     "memory\n" EXP
+     "body @b(%0 : host f32[A:4] {at(arg 0 + 0)}) {frame = 64} {\n%1 = kernel @k, %0 "
+     ": host f32[A:4] {0: at(frame + 0)}\n}\n"},
+};
+
+static void wrong_modules(void **state) {
+  (void)state;
+  broken_modules(modules, sizeof modules / sizeof *modules);
+}
+
+/* Right modules, near the broken ones: a number of the program is anywhere, and the frames of two
+   memories begin at the same offset. */
+static const char *const sound[] = {
+    UPDATE("frame + 0", "global @s + 0"),
+    "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = const {value = 2} : f32[]\n"
+    "%2 = mul %0, %1 : host f32[A:4]\n%3 = move %2 : f32[A:4]\n}\n",
+    "memory\nstate @s : host f32[A:4] at(0)\nstate @t : f32[A:4] at(0)\n",
+};
+
+static void right_modules(void **state) {
+  (void)state;
+  sound_modules(sound, sizeof sound / sizeof *sound);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(wrong_modules),
+      cmocka_unit_test(right_modules),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
