@@ -90,7 +90,7 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget need, whole;
   bool anywhere = m->mesh.n && module_number(m, "machine.node.memory", 0) <= 0;
   if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
-  if (!fit_try(o, &(FitChange){0}, &whole) || whole.total <= capacity) return 0;
+  if (!fit_try(o, &(FitChange){0}, &whole) || budget_all(&whole) <= capacity) return 0;
   int64_t micro = fit_largest_micro(o, m, (FitChange){0}, share, capacity, &need);
   if (!micro) return 0;
   Report *r =
@@ -98,8 +98,8 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   ByteUnit u = unit_for(capacity);
   int64_t reserve = reserve_of(o, m);
   diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
-            in(o->c, u, need.total + reserve), u.name, m->mesh.n ? "share" : "batch",
-            (long long)share, in(o->c, u, whole.total + reserve), u.name,
+            in(o->c, u, budget_all(&need) + reserve), u.name, m->mesh.n ? "share" : "batch",
+            (long long)share, in(o->c, u, budget_all(&whole) + reserve), u.name,
             in(o->c, u, capacity + reserve), u.name);
   diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
   return micro;
@@ -113,9 +113,9 @@ static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, ByteU
     int64_t bytes;
   } parts[] = {{"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
                {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers},
-               {"reserve", reserve}};
+               {"reserve", reserve},    {"the host's", b->host}};
   const char *text = "";
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+  for (size_t i = 0; i < sizeof parts / sizeof *parts - !b->host; i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
                         in(c, u, parts[i].bytes));
   diag_fact(r, "%s (%s)", text, u.name);
@@ -194,24 +194,25 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget n = module_budget(m), better;
   FitChange c = {0};
   int64_t capacity = fit_capacity(o, m);
-  if (n.total <= capacity) return true;
+  if (budget_all(&n) <= capacity) return true;
   bool found =
       file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   int64_t reserve = reserve_of(o, m);
-  ByteUnit u = unit_for(n.total + reserve);
+  ByteUnit u = unit_for(budget_all(&n) + reserve);
   Span at = place_of(facts, &c);
-  Report *r =
-      diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
-              in(o->c, u, n.total + reserve), u.name, in(o->c, u, capacity + reserve), u.name);
+  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
+                      in(o->c, u, budget_all(&n) + reserve), u.name,
+                      in(o->c, u, capacity + reserve), u.name);
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
   say_parts(o->c, r, &n, reserve, u);
   say_rings(m, r, u);
   say_capacity(o, m, r, u);
   if (found)
-    say_help(o, m, facts, r, &c,
-             arena_printf(o->c->arena, "%s %s", in(o->c, u, better.total + reserve), u.name));
+    say_help(
+        o, m, facts, r, &c,
+        arena_printf(o->c->arena, "%s %s", in(o->c, u, budget_all(&better) + reserve), u.name));
   else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
     diag_help(r, n.weights + n.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"

@@ -102,7 +102,7 @@ int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t li
     Budget n;
     c.micro = divisors.at[middle];
     if (!fit_try(o, &c, &n)) return 0;
-    if (n.total <= capacity) best = c.micro, *out = n, low = middle + 1;
+    if (budget_all(&n) <= capacity) best = c.micro, *out = n, low = middle + 1;
     else high = middle;
   }
   return best;
@@ -119,7 +119,7 @@ typedef struct FitSearch {
 } FitSearch;
 
 static bool fits(FitSearch *s, const FitChange *c) {
-  return fit_try(s->o, c, &s->need) && s->need.total <= s->capacity;
+  return fit_try(s->o, c, &s->need) && budget_all(&s->need) <= s->capacity;
 }
 
 static bool find_stage(FitSearch *s, FitChange *c) {

@@ -45,6 +45,7 @@ static Exit plan_module(Cli *o, Planned *p) {
   if (e != EXIT_FINE) return e;
   IrCount work = module_count(p->m);
   p->facts = o->facts;
+  p->host = module_host(p->m), p->moves = module_moves(p->m);
   p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
   for (uint32_t i = 0; i < p->m->fns.n; i++) {
     const Fn *f = p->m->fns.at[i];
@@ -125,6 +126,18 @@ static void say_bytes(const Planned *p) {
     printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
            p->fits ? "fits" : "does not fit");
   printf("\n");
+}
+
+/* in the host's memory, here the same, 4.00 MiB  = optimizer 3.00 MiB + working 1.00 MiB */
+static void say_host(const Planned *p) {
+  Arena *a = p->m->arena;
+  HostBudget h = p->host;
+  if (!h.total) return;
+  printf("in the host's memory, here the same, %s  = weights %s + optimizer %s + working %s\n",
+         plan_amount(a, (double)h.total), plan_amount(a, (double)h.weights),
+         plan_amount(a, (double)h.optimizer), plan_amount(a, (double)h.working));
+  printf("  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
+         plan_amount(a, p->moves.up), p->moves.calls);
 }
 
 /* host, pinned     1.03 MiB  = view 12.00 KiB + window 1.00 MiB */
@@ -209,6 +222,7 @@ static void say_plan(const Planned *p) {
   printf("%s\n", plan_title(p));
   printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
   say_bytes(p);
+  say_host(p);
   say_pinned(p);
   say_traffic(p);
   say_accumulation(p);
@@ -253,6 +267,11 @@ static void put_bytes(const Planned *p) {
     printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
   printf("\"total\":%lld},", (long long)all_bytes(p));
   Pinned h = p->pinned;
+  printf("\"host\":{\"weights\":%lld,\"optimizer\":%lld,\"working\":%lld,\"total\":%lld},",
+         (long long)p->host.weights, (long long)p->host.optimizer, (long long)p->host.working,
+         (long long)p->host.total);
+  printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", p->moves.down,
+         p->moves.up, p->moves.calls);
   printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"total\":%lld}",
          (long long)h.view, (long long)h.window, (long long)h.messages,
          (long long)(h.view + h.window + h.messages));

@@ -21,6 +21,8 @@ typedef struct Planned {
   Module *m;
   const LowerFacts *facts;
   Budget need;
+  HostBudget host; /* of it, on the same machine; 0 without `offload` */
+  Moves moves;
   Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
