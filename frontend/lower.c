@@ -137,6 +137,7 @@ static Module *write_module(World *w, const LowerOptions *o, const Choice *c, Si
   if (c->plan) write_mesh(&b, s, c->plan->item);
   write_settings(m, checked, c, o);
   write_recompute(&b, checked, c->plan ? c->plan->item : NULL);
+  write_offload(&b, c->plan ? c->plan->item : NULL);
   write_weights(m, checked, c); /* after the sources: built-in blocks are none of the program's */
   for (uint32_t i = 0; i < layouts->n; i++)
     module_set(m, arena_printf(m->arena, "layout.%s", layouts->at[i].name), "%s",

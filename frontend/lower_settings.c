@@ -179,3 +179,21 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
   drop_whole_micro(m, batch);
   if (!module_setting(m, "plan.precision", NULL)) module_set(m, "plan.precision", "f32");
 }
+
+/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. */
+void write_offload(const Build *b, const AstItem *plan) {
+  const char *text = "";
+  Loc at = {0};
+  for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
+    const AstSetting *line = plan->block->settings.at[i];
+    const AstValue **name;
+    uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_operands(b->m->ctx, line, &name);
+    for (uint32_t k = 0; k < n; k++) {
+      if (!at.file) at = build_loc(b, name[k]->span);
+      text = arena_printf(b->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
+    }
+  }
+  if (*text)
+    module_set(b->m, "plan.offload", "%s loc(f%u:%u:%u+%u)", text, at.file, at.line, at.column,
+               at.length);
+}

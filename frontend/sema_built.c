@@ -26,9 +26,15 @@ static bool is_names(const PlannedRow *p) { return p->key && !strcmp(p->key, "ov
 
 static void check_line(World *w, const AstSetting *line, const PlannedRow *p) {
   const AstValue **at, *v = NULL;
+  uint32_t n = p->key ? 0 : setting_operands(w->ctx, line, &at);
   if (is_names(p) && setting_over(w->ctx, line, &at)) v = at[0];
   else if (p->key) v = setting_option(line, p->key);
-  else if (setting_operands(w->ctx, line, &at)) v = at[0];
+  for (uint32_t i = 0; i < n; i++)
+    if (settings_asks(p, at[i])) {
+      later(w, at[i]->span, p->what);
+      return;
+    }
+  if (n) return;
   if ((v || !p->key) && settings_asks(p, v)) later(w, v ? v->span : line->path->span, p->what);
 }
 
@@ -41,6 +47,15 @@ void check_unbuilt(World *w, const AstItem *item) {
       if (rows[k].block == item->kind && !strcmp(rows[k].word, line->path->text))
         check_line(w, line, &rows[k]);
   }
+}
+
+/* Updates on the host of a node with GPUs would be kernels for a second target. */
+static void check_offload(World *w, const AstItem *plan, const Decl *machine) {
+  const AstValue *what = settings_value(plan, "offload", NULL);
+  if (!what || !machine || !settings_value(machine->item, "node", "gpus")) return;
+  Report *r = world_unbuilt(w, what->span, "`offload` to the host of a node with GPUs is");
+  diag_also(r, machine->span, "machine `%s`", machine->name);
+  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
 }
 
 /* ---- passed over ---- */
@@ -68,6 +83,7 @@ void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
+  if (c->plan) check_offload(w, c->plan->item, machine);
   if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
   note_kernels(w);

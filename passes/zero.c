@@ -379,6 +379,7 @@ static bool read_settings(Zero *z) {
   z->bucket_bytes = (int64_t)module_number(m, "plan.zero.bucket", 25 << 20);
   z->reduce_bytes = reduce_bytes(m);
   z->persist = (int64_t)module_number(m, "plan.zero.persist", 0);
+  z->masters = *module_setting(m, "plan.offload", "") != 0;
   z->keep_root = !strcmp(module_setting(m, "plan.zero.keep_root", "on"), "on");
   z->keep_gathered = !strcmp(module_setting(m, "plan.zero.keep_gathered", "off"), "on");
   z->full = !strcmp(module_setting(m, "plan.zero.accumulate", "shard"), "full");

@@ -27,7 +27,7 @@ typedef struct ZeroMember {
   OpId *chain;         /* ops of the update, in order */
   uint32_t nchain;
   const bool *number; /* by value of `step`: of the chain, and one number per round */
-  bool copied;        /* every reader casts it to `narrow` */
+  bool copied; /* there is a master; every reader casts it to `narrow`, if that is another type */
   Elem narrow;
   Str signature;        /* the chain in words: equal ones can be done as one */
   int64_t begin, count; /* elements of one round: where in the flat dim, how many */
@@ -59,6 +59,11 @@ typedef struct ZeroGroup {
   int64_t gradient; /* elements that a rank holds of its sum */
 } ZeroGroup;
 
+/* Is what is read of it in another type than its master? */
+static inline bool zero_narrows(const ZeroGroup *g) {
+  return g->copied && g->narrow != g->member.at[0].param->type.elem;
+}
+
 typedef struct Zero {
   Module *m;
   const Fn *step;
@@ -74,6 +79,7 @@ typedef struct Zero {
   VEC(ZeroGroup) group;
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */
+  bool masters; /* parameters are kept apart from what updates make, in whatever type */
 } Zero;
 
 bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */

@@ -388,6 +388,8 @@ static void find_copy(Slice *s) {
         good = good && only_cast(s, m->fns.at[i], o->out);
     }
   s->member.copied = s->member.copied && good;
+  if (s->member.copied || !s->z->masters) return;
+  s->member.copied = true, s->member.narrow = s->member.param->type.elem;
 }
 
 static Str region_words(const Slice *s) {

@@ -215,7 +215,7 @@ static ValueId site_operand(ZeroSite *s, const Op *o, ValueId v) {
 
 static bool is_narrow(ZeroSite *s, ValueId v) {
   Ref r = ref_of(s, v);
-  return s->narrow[v] || (r.group >= 0 && s->z->group.at[r.group].copied);
+  return s->narrow[v] || (r.group >= 0 && zero_narrows(&s->z->group.at[r.group]));
 }
 
 /* ---- loops ---- */

@@ -1,7 +1,7 @@
 /* Random programs under random plans: random SEED PLANS FILE... Each file runs under PLANS plans:
    one to three axes with random place lines, samples over two axes, every stage of `zero`, buckets
-   from one number to all, what layers keep, parts of the batch, padding, precision, and layers over
-   ranks. It must equal
+   from one number to all, what layers keep, parts of the batch, padding, precision, layers over
+   ranks, and states on the host. It must equal
    one rank, and in poisoned bytes itself (check.h); what the compiler refuses with a diagnostic
    counts as refused. Each trial runs in a process of its own. */
 #include "check.h"
@@ -98,6 +98,12 @@ static void add_recompute(Ctx *c, Plan *p, const char *file) {
   if (f) fclose(f);
 }
 
+/* By a number of its own: every plan is as it was, and some have their states on the host. */
+static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
+  if (seed / 15 % 3 == 1)
+    p->settings = arena_printf(c->arena, "%splan.offload=optimizer ", p->settings);
+}
+
 /* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them. */
 static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
   static const char *const axes[][2] = {
@@ -118,6 +124,7 @@ static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {
   p.micro = (int64_t[]){0, 0, 1, 2}[draw(4)];
   p.pad = draw(2) ? 12 : 0;
   add_stages(c, &p, seed);
+  add_offload(c, &p, seed);
   return p;
 }
 

@@ -1,0 +1,246 @@
+/* offload: the optimizer's states, masters and update go to the host ("ZeRO-Offload: Democratizing
+   Billion-Scale Model Training", section 4: the cut of the data flow that sends the least).
+
+   What the plan names are the flat states of pass `zero`: moments, and masters, of which it keeps
+   one for every group (zero_groups.c). They get type `host`, and every entry is rewritten so that
+   ops run where what they read lies:
+
+     a value is on the host if an operand is (states, what updates make of them); collectives,
+     carried values, inputs, outputs and parameters are on the device; a loop's body is rewritten
+     for where its operands are;
+     what is needed on the other side is moved there, once. Down goes what is the least: a value, or
+     what it is made of element by element (a cast of a gradient, its product with a factor, random
+     first values). So gradients go down and parameters come up in the types that they have on the
+     wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on.
+
+   All else follows from types: fuse makes no kernel over two memories, `memory` gives each its
+   arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
+   Stands behind `wire`, so that messages have their types. Must not: change a number; move what
+   lies in no group (a refusal names it); compute on the host what is not made element by element
+   of states or for them. */
+#include "passes/internal.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef VEC(ValueId) Needs;
+
+typedef struct Known { /* how a value gets to the host */
+  uint32_t moves;      /* known when so many had gone, minus one */
+  bool again;          /* made there, of `needs` */
+  Needs needs;
+} Known;
+
+typedef struct Home { /* a function being rewritten */
+  Module *m;
+  const Fn *from;
+  Fn *to;
+  Tier *tier;            /* by old value: where it is made */
+  ValueId *there[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
+  Known *known;          /* by old value */
+  uint32_t moves;        /* values that have got to the host */
+} Home;
+
+static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
+
+/* Element by element of what it reads: the host makes the same of the same. */
+static bool may_repeat(const Op *o) {
+  return o && o->nout == 1 && op_flags(o->code) & POINT && op_family(o->code) != FAMILY_GLOBAL;
+}
+
+static void add_once(Home *h, Needs *to, ValueId v) {
+  for (uint32_t i = 0; i < to->n; i++)
+    if (to->at[i] == v) return;
+  vec_push(h->m->arena, *to, v);
+}
+
+static double bytes_of_all(const Home *h, const Needs *l) {
+  double sum = 0;
+  for (uint32_t i = 0; i < l->n; i++) sum += bytes_of(value_type(h->from, l->at[i]));
+  return sum;
+}
+
+/* What has to go down for v, or is: itself, or less. */
+static const Needs *needs_of(Home *h, ValueId v) {
+  Known *k = &h->known[v];
+  const Op *o = value_def(h->from, v);
+  if (k->moves == h->moves + 1) return &k->needs;
+  *k = (Known){.moves = h->moves + 1};
+  if (h->there[TIER_host][v] != NO_VALUE) return &k->needs;
+  Needs made = {0};
+  for (uint32_t i = 0; may_repeat(o) && i < o->nin; i++) {
+    const Needs *l = needs_of(h, o->in[i]);
+    for (uint32_t j = 0; j < l->n; j++) add_once(h, &made, l->at[j]);
+  }
+  k->again = may_repeat(o) && bytes_of_all(h, &made) < bytes_of(value_type(h->from, v));
+  if (k->again) k->needs = made;
+  else vec_push(h->m->arena, k->needs, v);
+  return &k->needs;
+}
+
+/* ---- values on either side ---- */
+
+static ValueId value_in(Home *h, ValueId v, Tier t);
+
+static ValueId make_there(Home *h, const Op *o, Tier t) {
+  ValueId *map = ARENA_ARRAY(h->m->arena, ValueId, h->from->values.n + 1);
+  for (uint32_t i = 0; i < o->nin; i++) map[o->in[i]] = value_in(h, o->in[i], t);
+  Op *made = fn_clone_op(h->m, h->to, h->from, o, map);
+  if (!o->nin) h->to->values.at[made->out].type.tier = t;
+  return made->out;
+}
+
+static ValueId move_to(Home *h, ValueId v, Tier t) {
+  const Op *o = value_def(h->from, v);
+  Type moved = type_in_tier(*value_type(h->from, v), t);
+  ValueId in = h->there[h->tier[v]][v];
+  return fn_op(h->m, h->to, OP_move, 1, &in, 1, &moved, o ? o->loc : h->from->loc)->out;
+}
+
+static ValueId value_in(Home *h, ValueId v, Tier t) {
+  ValueId *at = &h->there[t][v];
+  if (*at != NO_VALUE) return *at;
+  if (t == TIER_host) needs_of(h, v);
+  bool again = t == TIER_host && h->known[v].again;
+  *at = again ? make_there(h, value_def(h->from, v), t) : move_to(h, v, t);
+  h->moves++;
+  return *at;
+}
+
+/* ---- loops ---- */
+
+static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results);
+
+/* Results that carry on, or go on with a stack, come back where that is. */
+static void want_results(const Home *h, const Op *o, Tier *results) {
+  LoopShape s = loop_shape(o);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    uint32_t on = i < s.carry ? NO_VALUE : loop_continues(o, i);
+    results[i] = i < s.carry ? TIER_device : on == NO_VALUE ? TIERS : h->tier[o->in[on]];
+  }
+}
+
+static void copy_loop(Home *h, const Op *o) {
+  LoopShape s = loop_shape(o);
+  Arena *a = h->m->arena;
+  Tier *args = ARENA_ARRAY(a, Tier, o->nin + 2), *results = ARENA_ARRAY(a, Tier, o->nout + 1);
+  ValueId *in = ARENA_ARRAY(a, ValueId, o->nin + 1);
+  bool host = false;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    args[i + 1] = i < s.carry ? TIER_device : h->tier[o->in[i]];
+    in[i] = value_in(h, o->in[i], args[i + 1]);
+    host |= args[i + 1] != TIER_device;
+  }
+  want_results(h, o, results);
+  Fn *body = host ? rewrite(h->m, o->callee, args, results) : o->callee;
+  Op *made = rebuild_loop(h->m, h->to, body, s, in, o->loc);
+  made->attrs = o->attrs;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    h->tier[o->out + i] = value_type(h->to, made->out + i)->tier;
+    h->there[h->tier[o->out + i]][o->out + i] = made->out + i;
+  }
+}
+
+/* ---- functions ---- */
+
+static void copy_op(Home *h, const Op *o) {
+  Tier t = TIER_device;
+  if (o->code == OP_loop) {
+    copy_loop(h, o);
+    return;
+  }
+  bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
+  for (uint32_t i = 0; i < o->nin && !sends; i++)
+    if (h->tier[o->in[i]] > t) t = h->tier[o->in[i]];
+  if (o->global) t = o->global->type.tier;
+  ValueId *map = ARENA_ARRAY(h->m->arena, ValueId, h->from->values.n + 1);
+  for (uint32_t i = 0; i < o->nin; i++) map[o->in[i]] = value_in(h, o->in[i], t);
+  Op *made = fn_clone_op(h->m, h->to, h->from, o, map);
+  ValueId out = made->out;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    h->to->values.at[out + i].type.tier = t;
+    h->tier[o->out + i] = t, h->there[t][o->out + i] = out + i;
+  }
+}
+
+/* results: where each is wanted; TIERS: where it is made. */
+static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results) {
+  Home h = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+  uint32_t n = from->values.n;
+  h.to->attrs = from->attrs, h.to->loc = from->loc;
+  h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, Known, n + 1);
+  for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
+  for (uint32_t i = 0; i < from->args.n; i++) {
+    ValueId v = from->args.at[i];
+    h.tier[v] = args[i];
+    h.there[args[i]][v] = fn_arg(m, h.to, type_in_tier(*value_type(from, v), args[i]));
+  }
+  for (OpId i = 0; i < from->ops.n; i++) copy_op(&h, &from->ops.at[i]);
+  for (uint32_t i = 0; i < from->results.n; i++) {
+    ValueId v = from->results.at[i];
+    fn_result(m, h.to, value_in(&h, v, results[i] == TIERS ? h.tier[v] : results[i]));
+  }
+  return h.to;
+}
+
+/* ---- what goes ---- */
+
+static bool has_members(const Module *m, const Global *g) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == g) return true;
+  return false;
+}
+
+static bool offloads(const Module *m, const char *what) {
+  const char *list = module_setting(m, "plan.offload", "");
+  size_t n = strlen(what);
+  for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
+    if (!strncmp(p, what, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
+  return false;
+}
+
+/* Where the plan says so: loc(f1:20:13+9) behind the names. */
+static Span place_of(Module *m) {
+  Loc l = {0};
+  const char *at = strstr(module_setting(m, "plan.offload", ""), " loc(");
+  bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
+  return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
+}
+
+static bool on_gpu(Module *m) {
+  if (!module_on_gpu(m)) return false; /* [tier-c6] */
+  Report *r = diag_at(m->ctx->diag, "E0901", place_of(m), "`offload` on a GPU is not built yet");
+  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
+  return true;
+}
+
+/* The state of a parameter that is in no group. */
+static bool is_left(const Module *m, const Global *g) {
+  return g->kind == GLOBAL_STATE && g->type.rank && !g->within && !has_members(m, g);
+}
+
+static bool refuse_left(Module *m) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    if (!is_left(m, g)) continue;
+    Report *r = diag_at(m->ctx->diag, "E0712", place_of(m),
+                        "`offload optimizer` cannot move the state `%s`", g->name);
+    if (m->mesh.n) diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
+    else
+      diag_help(r, "`mesh data = 1`, `place Batch -> data` and `zero 0` make groups on one rank");
+    return true;
+  }
+  return false;
+}
+
+void pass_offload(Module *m) {
+  if (!offloads(m, "optimizer") || on_gpu(m) || refuse_left(m)) return;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *g = m->globals.at[i];
+    if (g->kind == GLOBAL_STATE && has_members(m, g)) g->type.tier = TIER_host;
+  }
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind == FN_ENTRY) module_replace(m, f, rewrite(m, f, NULL, NULL));
+  }
+  module_collect(m);
+}

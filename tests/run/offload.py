@@ -1,0 +1,95 @@
+"""States and updates on the host: python3 offload.py SHARDC
+
+A small GPT whose moments, masters and update lie in the memory of the host, on processors: over ranks, stages of
+`zero`, micro-batches, precisions and optimizers. Losses, weights and states are those without, to the bit; what either
+memory's work touches is what was predicted; what a step moves is what was planned: 2 Psi/N bytes down and 2 Psi/N up in
+bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
+"""
+import json, os, re, shutil, subprocess, sys
+from common import check, read, run, text_file, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'examples')
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
+train t for Small {
+  size  Seq = 16
+  batch 8
+  steps 4
+  data  "text.txt" format = bytes
+  optim %s
+  clip  1.0
+}
+machine node { node arch = x86_64_v3 memory = %s }
+machine box { node gpus = 2 arch = sm_80 memory = 40GiB }
+plan hosted for Small { %s
+  offload optimizer -> host
+}
+plan near for Small { %s }
+'''
+ADAM, LAMB = 'adamw lr = 2e-3', 'lamb lr = 2e-3'
+ON = 'mesh data = %d; place Batch -> data; '
+# what the plan says, the optimizer, ranks
+CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2),
+         (ON % 2 + 'zero 2 over data bucket = 4KiB; micro 1; precision f16 master = f32', ADAM, 2),
+         (ON % 2 + 'zero 3 over data; precision bf16 master = f32', LAMB, 2),
+         (ON % 1 + 'zero 0 over data', 'sgd lr = 1e-2 momentum = 0.9', 1)]
+
+
+def write(plan, optim=ADAM, memory='1GiB'):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, memory, plan, plan))
+
+
+def train(name, ranks):
+    shutil.rmtree(f'{folder}/out {name}', ignore_errors=True)
+    run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', '--quick', cwd=folder)
+    before = (SHARDC, 'run', '-n', str(ranks)) if ranks > 1 else ()
+    said = ''.join(run(*before, f'./{name}', *(['--'] if before else []), 'train', '--threads', '1', '--out',
+                       f'out {name}', '--check-memory', cwd=folder))
+    rows = re.findall(r'^ *(\w+) +(\d+) +(\d+) +\d+  (exact|less)$', said, re.M)
+    check(any(r[0] == 'step' for r in rows) and all(r[3] == 'exact' for r in rows), f'{name}: {said}')
+    moved = re.findall(r'^step .*\n(?:  host .*\n)?  moved +(\d+) bytes down, (\d+) up$', said, re.M)
+    return moved, [r for r in rows if r[0] == 'host']
+
+
+def planned(name):
+    return json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=folder)[0])['classes'][0]
+
+
+def same_bits(plan, optim, ranks):
+    write(plan, optim)
+    said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
+    check('the same bits in losses, norms and' in ''.join(said), f'{plan}: {said}')
+    moved, host = train('hosted', ranks)
+    p, q = planned('hosted'), planned('near')
+    wanted = p['moved_per_step']
+    check(moved == [(str(wanted['down']), str(wanted['up']))], f'{plan}: {moved} moved, {wanted} planned')
+    check(max(int(r[1]) for r in host) <= p['host']['working'] > 0, f'{plan}: {host} {p["host"]}')
+    check(not any(q['host'].values()) and not q['moved_per_step']['copies'], f'{plan}: {q}')
+    if 'zero 1' in plan:  # where whole gradients and whole weights are here: a rank's part of each, and scalars
+        down, up = q['bytes']['gradients'] / ranks, q['bytes']['weights'] / ranks
+        check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and wanted['up'] == up,
+              f'{plan}: {wanted}, {down} {up}')
+    check(p['bytes']['optimizer'] <= 192, f'{plan}: {p}') # the loss scale and its counters
+
+
+def refused(text, code, *words):
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'hosted'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.returncode != 0 and all(w in p.stdout + p.stderr for w in (code, *words)), f'{code}: {p.stdout}{p.stderr}')
+
+
+def refusals():
+    plan = ON % 2 + 'zero 1 over data; on node'
+    whole = MODEL % (ADAM, '512KiB', plan, plan)
+    refused(whole, 'E0801', "the host's")
+    refused(whole.replace('on node', 'on box'), 'E0901', 'a node with GPUs', 'm.shard:14:11')
+    refused(whole.replace('optimizer -> host', 'optimizer, grads -> host'), 'E0901', 'gradients')
+    refused(whole.replace('zero 1 over data; ', '').replace('mesh data = 2; place Batch -> data; ', ''), 'E0712')
+
+
+text_file(f'{folder}/text.txt')
+for case in CASES: same_bits(*case)
+refusals()
+print(f'{len(CASES)} plans: the same bits with their states on the host')
