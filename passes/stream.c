@@ -71,6 +71,14 @@ static bool any_goes_over(const Stream *s, const Fn *f) {
 
 static bool is_at_one(Where w) { return w == AT_FIRST || w == AT_LAST; }
 
+/* Why a second loop over layers cannot stream behind the first. */
+static const char *why_twice(const Op *first, const Op *second) {
+  const char *of = attr_str(&first->attrs, ATTR_path, "");
+  bool again = *of && !strcmp(of, attr_str(&second->attrs, ATTR_path, ""));
+  return again ? "layers that keep nothing go forward twice (`recompute .. keep = none`)"
+               : "several stacks of layers hand on values";
+}
+
 /* Layers: what is handed on comes from the stage before, but where the line begins. */
 static void see_stages(Stream *s, OpId id) {
   const Op *o = &s->body->ops.at[id];
@@ -84,7 +92,7 @@ static void see_stages(Stream *s, OpId id) {
   for (uint32_t i = 0; i < carry; i++)
     s->at[o->out + i] = state_of(s, o->out + i) ? SPREAD : back ? AT_FIRST : AT_LAST;
   if (back) return;
-  if (s->forward != NO_OP) refuse(s, "several stacks of layers hand on values");
+  if (s->forward != NO_OP) refuse(s, why_twice(&s->body->ops.at[s->forward], o));
   s->forward = id;
 }
 

@@ -25,8 +25,7 @@ plan four for Small { mesh dp = 2, pipe = 2
  place Layers -> pipe
  pipeline gpipe
  micro 2
- zero 1 over dp
- recompute h.* keep = none }
+ zero 1 over dp }
 plan six for Small { mesh tp = 2, pipe = 3
  place Heads, Mlp, Vocab -> tp else Seq
  place Layers -> pipe
@@ -39,6 +38,11 @@ plan apart for Small { mesh pipe = 2
 plan late for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline zero_bubble }
+plan none for Small { mesh pipe = 2
+ place Layers -> pipe
+ pipeline gpipe
+ micro 3
+ recompute h.* keep = none }
 plan words for Small { mesh pipe = 2
  place Layers, Vocab -> pipe
  pipeline gpipe
@@ -83,6 +87,8 @@ try:
     check('E0901' in err and 'zero_bubble' in err and not os.path.exists(f'{folder}/x'), err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
+    err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
+    check('E0901' in err and 'keep = none' in err, err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'shared over their axis' in err, err)
     print('pipelines of 2, 3, 4 and 6 ranks train as one')

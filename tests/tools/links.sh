@@ -19,13 +19,13 @@ ends() { # status, words that must come | command
 mkdir bin bare
 cat > bin/ip <<'END'
 #!/bin/sh
-# Namespaces as lines of a file. In them run: mpirun; the receiver of a stream, whose answer is given; nothing else.
+# Namespaces as lines of a file. In them run: mpirun; both ends of a stream, whose answers are given; nothing else.
 echo "ip $*" >> "$STAND_IN/log"
 [ "$1 $2" != "netns add" ] || [ ! -e "$STAND_IN/nobody" ] ||
   { echo "mkdir /run/netns failed: Permission denied" >&2; exit 1; }
 [ "$1 $2" = "netns exec" ] || exit 0
 shift 3
-case $* in mpirun*) exec "$@" ;; *take*) echo 1.2e8 ;; esac
+case $* in mpirun*) exec "$@" ;; *take* | *give*) echo '{"rate": 1.2e8, "processor": 5e-10}' ;; esac
 END
 cat > bin/tc <<'END'
 #!/bin/sh
