@@ -13,6 +13,7 @@
 #include "ir/count.h"
 #include "ir/flight.h"
 #include "ir/placement.h"
+#include "ir/module_settings.h"
 #include <unistd.h>
 
 /* That of the plan, unless the ranks run here whatever it is (`verify`). */
@@ -85,10 +86,10 @@ static bool surely_fits(const Module *m, int64_t capacity) {
 }
 
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
-  int64_t capacity = fit_capacity(o, m), batch = (int64_t)module_number(m, "train.batch", 0);
+  int64_t capacity = fit_capacity(o, m), batch = train_batch(m);
   int64_t share = batch / mesh_batch_ranks(m);
   Budget need, whole;
-  bool anywhere = m->mesh.n && module_number(m, "machine.node.memory", 0) <= 0;
+  bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
   if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
   if (!fit_try(o, &(FitChange){0}, &whole) || budget_all(&whole) <= capacity) return 0;
   int64_t micro = fit_largest_micro(o, m, (FitChange){0}, share, capacity, &need);
@@ -177,7 +178,7 @@ static Span place_of(const LowerFacts *facts, const FitChange *c) {
 /* What the line `zero` leaves whole. */
 static void label_stage(const Module *m, Report *r) {
   static const char *const whole[] = {"a full optimizer state", "whole gradients", "whole weights"};
-  int stage = (int)module_number(m, "plan.zero", 0), axis = fit_batch_axis(m);
+  int stage = plan_zero_stage(m), axis = fit_batch_axis(m);
   if (stage < 3 && axis >= 0)
     diag_label(r, "every %s rank keeps %s", m->mesh.at[axis].name, whole[stage]);
 }

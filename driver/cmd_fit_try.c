@@ -8,6 +8,7 @@
 #include "ir/flight.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
+#include "ir/module_settings.h"
 
 enum { LAST_STAGE = 3, MOST_TIMES = 1024 };
 
@@ -52,8 +53,8 @@ static bool apply(Module *m, const FitChange *c) {
   if (c->times <= 1) return true;
   if (axis < 0) return false;
   m->mesh.at[axis].size *= c->times;
-  int64_t batch = (int64_t)module_number(m, "train.batch", 0), ranks = mesh_batch_ranks(m);
-  return batch % (ranks * (int64_t)module_number(m, "plan.micro", 1)) == 0;
+  int64_t batch = train_batch(m), ranks = mesh_batch_ranks(m);
+  return batch % (ranks * (plan_micro(m) ? plan_micro(m) : 1)) == 0;
 }
 
 static Cost cost_of(const Module *m) {
@@ -91,7 +92,7 @@ bool fit_try(const Cli *o, const FitChange *c, Budget *out) {
 
 int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t limit,
                           int64_t capacity, Budget *out) {
-  int64_t share = (int64_t)module_number(m, "train.batch", 0) / mesh_batch_ranks(m);
+  int64_t share = train_batch(m) / mesh_batch_ranks(m);
   VEC(int64_t) divisors = {0};
   for (int64_t d = 1; d < limit; d++)
     if (share % d == 0) vec_push(o->c->arena, divisors, d);
@@ -138,7 +139,7 @@ static bool find_nearer(FitSearch *s, FitChange *c) {
 /* Gradients wait for one another then, and need no rings. */
 static bool find_blocking(FitSearch *s, FitChange *c) {
   int64_t depth = flights_depth(s->m);
-  if (strcmp(module_setting(s->m, "plan.zero.overlap", "off"), "on")) return false;
+  if (!plan_overlaps(s->m)) return false;
   c->blocking = true, c->near = depth > 0;
   if (fits(s, c)) return true;
   return c->blocking = false, c->near = 0, false;
@@ -176,10 +177,10 @@ static bool find_together(FitSearch *s, FitChange *c, bool more_ranks) {
 
 bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Budget *out) {
   FitSearch s = {.o = o, .m = m, .capacity = capacity};
-  int64_t share = (int64_t)module_number(m, "train.batch", 0) / mesh_batch_ranks(m);
+  int64_t share = train_batch(m) / mesh_batch_ranks(m);
   int axis = fit_batch_axis(m);
-  s.micro = (int64_t)module_number(m, "plan.micro", (double)share);
-  s.stage = axis < 0 ? LAST_STAGE : (int)module_number(m, "plan.zero", 0);
+  s.micro = plan_micro(m) ? plan_micro(m) : share;
+  s.stage = axis < 0 ? LAST_STAGE : plan_zero_stage(m);
   *c = (FitChange){0};
   bool found = find_nearer(&s, c) || find_blocking(&s, c) || find_stage(&s, c) ||
                find_micro(&s, c) || find_input(&s, c) || find_together(&s, c, axis >= 0);
@@ -204,7 +205,7 @@ static void add_words(Arena *a, const char **text, const char *words) {
 }
 
 const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
-  const char *text = "", *over = module_setting(m, "plan.zero.over", "");
+  const char *text = "", *over = plan_zero_axes(m);
   int axis = fit_batch_axis(m);
   if (c->times)
     add_words(a, &text,

@@ -9,6 +9,7 @@
 #include "ir/message.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
+#include "ir/module_settings.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -55,7 +56,7 @@ static Module *load_ir(Cli *o, const char *path) {
 
 /* The target that the plan's machine names; "": it says nothing of it. */
 const char *machine_target(const Module *m) {
-  const char *name = module_setting(m, "machine.node.arch", "native");
+  const char *name = module_word(m, "machine.node.arch");
   return strcmp(name, "native") ? name : "";
 }
 
@@ -125,7 +126,7 @@ static Exit set_target(Cli *o, Module *m) {
 
 /* Between GPUs messages fly over NCCL alone: by way of the host, it is the host that sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
-  bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
+  bool overlap = plan_overlaps(m);
   Ahead a = flights_ahead(m);
   if (!message_by_host(m) || (a.layers <= 0 && a.bytes <= 0 && !overlap)) return EXIT_FINE;
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},

@@ -7,6 +7,7 @@
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
+#include "ir/module_settings.h"
 #include <stdlib.h>
 
 /* ---- the figures ---- */
@@ -24,13 +25,13 @@ static bool adds_up(const Module *m) {
 
 static void plan_accumulation(const Cli *o, Planned *p) {
   static const char *const names[ACCUMULATIONS] = {"shard", "full"};
-  const char *taken = module_setting(p->m, "plan.zero.accumulate", names[0]);
+  bool full = plan_accumulates_full(p->m);
   /* A micro-batch that was chosen stands in the module alone: both choices are told for it. */
-  int64_t micro = o->facts->micro ? 0 : (int64_t)module_number(p->m, "plan.micro", 0);
-  if (module_number(p->m, "plan.zero", 0) < 2 || !p->traffic.n || !adds_up(p->m)) return;
+  int64_t micro = o->facts->micro ? 0 : plan_micro(p->m);
+  if (plan_zero_stage(p->m) < 2 || !p->traffic.n || !adds_up(p->m)) return;
   for (int i = 0; i < ACCUMULATIONS; i++) {
     Accumulation *a = &p->accumulate[i];
-    *a = (Accumulation){.name = names[i], .taken = !strcmp(names[i], taken)};
+    *a = (Accumulation){.name = names[i], .taken = (i == 1) == full};
     if (!fit_cost(o, &(FitChange){.micro = micro, .accumulate = a->name}, &a->cost)) return;
   }
   p->naccumulate = ACCUMULATIONS;

@@ -4,6 +4,7 @@
    one rank holds of the parameters without `zero`; k is read off the bytes and must be whole but
    for padding, or nothing is said. Must not: count what the bytes are, that is module_budget's. */
 #include "driver/cmd_plan.h"
+#include "ir/module_settings.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,7 +37,7 @@ static int64_t sharing(const Module *m) {
 
 const char *plan_formula(const Module *m, int part, int64_t bytes) {
   static const int from[] = {3, 2, 1}; /* the stage that shares weights, gradients, states */
-  int stage = atoi(module_setting(m, "plan.zero", "0"));
+  int stage = plan_zero_stage(m);
   if (part >= 3 || !stage || !bytes) return "";
   int64_t n = stage >= from[part] ? sharing(m) : 1;
   double k = (double)bytes * (double)n / parameters(m), whole = round(k);

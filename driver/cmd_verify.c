@@ -5,6 +5,7 @@
 #include "cmd_verify.h"
 #include "ir/placement.h"
 #include "runtime/base/file.h"
+#include "ir/module_settings.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -145,9 +146,7 @@ static void report_difference(Verify *x, const Verdict *v) {
 
 /* ---- the command ---- */
 
-static const char *precision_of(const VerifySide *s) {
-  return module_setting(s->m, "plan.precision", "f32");
-}
+static const char *precision_of(const VerifySide *s) { return plan_precision(s->m); }
 
 /* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an
    element by lr each step. */
@@ -157,7 +156,7 @@ static void set_tolerance(Verify *x) {
   x->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
   x->t.rounding = wide ? 1e-6 : 1e-3;
   x->t.norm = 10 * x->t.loss, x->t.weights = 10 * x->t.loss;
-  double lr = module_number(x->b.m, "train.optim.lr", 1e-3);
+  double lr = train_rate(x->b.m);
   x->t.noise = lr * strtod(x->steps, NULL);
 }
 

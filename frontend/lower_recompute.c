@@ -12,6 +12,7 @@
 #include "frontend/lower_emit.h"
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 typedef struct Stacks { /* a path of a plan */
@@ -185,7 +186,7 @@ void write_recompute(const Build *b, Eval *e, const AstItem *plan) {
 static bool is_listed(const Module *m, Str full) {
   size_t n = strlen(full);
   for (uint32_t i = 0; i < m->settings.n; i++) {
-    if (strncmp(m->settings.at[i].key, "plan.recompute.", 15)) continue;
+    if (!plan_keeps(&m->settings.at[i])) continue;
     for (const char *p = m->settings.at[i].value; (p = strstr(p, full)); p += n)
       if ((p[-1] == '[' || p[-1] == ' ') && (p[n] == ']' || p[n] == ',')) return true;
   }

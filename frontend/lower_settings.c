@@ -4,6 +4,7 @@
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include "ir/placement.h"
+#include "ir/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +161,7 @@ static void write_debug(Module *m, const LowerOptions *o) {
 /* A micro-batch that is all of a rank's share needs no cut. */
 static void drop_whole_micro(Module *m, int64_t batch) {
   uint32_t n = 0;
-  bool whole = module_number(m, "plan.micro", 0) * (double)mesh_batch_ranks(m) == (double)batch;
+  bool whole = plan_micro(m) * mesh_batch_ranks(m) == batch;
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!whole || strcmp(m->settings.at[i].key, "plan.micro"))
       m->settings.at[n++] = m->settings.at[i];
@@ -177,7 +178,7 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
   int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
   if (batch > 0) module_set(m, "train.batch", "%lld", (long long)batch);
   drop_whole_micro(m, batch);
-  if (!module_setting(m, "plan.precision", NULL)) module_set(m, "plan.precision", "f32");
+  module_set(m, "plan.precision", "%s", plan_precision(m));
 }
 
 /* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. */

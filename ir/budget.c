@@ -16,6 +16,7 @@
 #include "count.h"
 #include "message.h"
 #include "placement.h"
+#include "module_settings.h"
 #include <string.h>
 #include <stdlib.h>
 
@@ -110,8 +111,8 @@ static void mark_saved(Buffers *b, const Op *o) {
 
 /* Where gradients stay whole until the end of the step, they are what is scattered there. */
 static void mark_whole(Buffers *b, const Op *o) {
-  double stage = module_number(b->m, "plan.zero", 0);
-  bool full = stage <= 1 || !strcmp(module_setting(b->m, "plan.zero.accumulate", ""), "full");
+  int stage = plan_zero_stage(b->m);
+  bool full = stage <= 1 || plan_accumulates_full(b->m);
   bool sums = o->code == (stage < 1 ? OP_all_reduce : OP_reduce_scatter);
   if (!full || !sums || b->use[b->root[o->out]] != USE_GRADIENT) return;
   if (b->root[o->in[0]] == b->root[o->out]) return;

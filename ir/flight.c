@@ -1,11 +1,12 @@
 /* Facts about messages in flight: see flight.h. */
 #include "flight.h"
+#include "module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* 2, or 536870912 bytes */
 Ahead flights_ahead(const Module *m) {
-  const char *text = module_setting(m, "plan.zero.prefetch", "0");
+  const char *text = module_word(m, "plan.zero.prefetch");
   int64_t n = (int64_t)strtod(text, NULL);
   return strstr(text, "bytes") ? (Ahead){0, n} : (Ahead){n, 0};
 }

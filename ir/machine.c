@@ -10,31 +10,39 @@
 #include "machine.h"
 #include "message.h"
 #include "placement.h"
+#include <stdlib.h>
+#include "module_settings.h"
 
 enum { GPU_RESERVE = 1536 };
+static const char RESERVE[] = "machine.node.reserve";
 
-static double number(const Module *m, const char *key) {
-  return module_number(m, arena_printf(m->arena, "machine.%s", key), 0);
+/* Of the type that the plan computes in; 0: the machine does not say it. */
+static double peak(const Module *m) {
+  Str said = module_said(m, arena_printf(m->arena, "machine.node.%s", plan_precision(m)));
+  return said ? strtod(said, NULL) : 0;
 }
 
-static int64_t ranks_in_node(const Module *m, bool gpus) {
-  int64_t ranks = mesh_ranks(m), nodes = (int64_t)module_number(m, "plan.on.nodes", 1);
-  int64_t most = gpus ? (int64_t)number(m, "node.gpus") : (ranks + nodes - 1) / nodes;
+static int64_t ranks_in_node(const Module *m, int64_t gpus) {
+  int64_t ranks = mesh_ranks(m), nodes = module_whole(m, "plan.on.nodes");
+  int64_t most = gpus ? gpus : (ranks + nodes - 1) / nodes;
   return most < ranks ? most : ranks;
 }
 
 Machine plan_machine(const Module *m) {
-  Machine x = {.gpus = number(m, "node.gpus") > 0};
-  const char *type = module_setting(m, "plan.precision", "f32");
-  x.in_node = ranks_in_node(m, x.gpus);
+  int64_t gpus = module_whole(m, "machine.node.gpus");
+  Machine x = {.gpus = gpus > 0};
+  x.in_node = ranks_in_node(m, gpus);
   double share = x.gpus ? 1 : (double)x.in_node;
   double reserve = x.gpus ? (double)GPU_RESERVE * (1 << 20) : 0;
-  x.memory = (int64_t)(number(m, "node.memory") / share);
-  x.reserve = x.memory ? (int64_t)(module_number(m, "machine.node.reserve", reserve) / share) : 0;
-  x.flops = number(m, arena_printf(m->arena, "node.%s", type)) / share;
-  x.hbm = number(m, "node.hbm") / share;
-  x.intra = number(m, "link.intra"), x.inter = number(m, "link.inter");
-  x.latency = number(m, "link.latency"), x.carries = number(m, "link.cpu");
+  x.memory = (int64_t)(machine_node_memory(m) / share);
+  if (module_said(m, RESERVE)) reserve = module_amount(m, RESERVE);
+  x.reserve = x.memory ? (int64_t)(reserve / share) : 0;
+  x.flops = peak(m) / share;
+  x.hbm = module_amount(m, "machine.node.hbm") / share;
+  x.intra = module_amount(m, "machine.link.intra");
+  x.inter = module_amount(m, "machine.link.inter");
+  x.latency = module_amount(m, "machine.link.latency");
+  x.carries = module_amount(m, "machine.link.cpu");
   return x;
 }
 

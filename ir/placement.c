@@ -1,5 +1,6 @@
 /* Placements: axes of the mesh, blocks, local types, their text. See placement.h. */
 #include "placement.h"
+#include "module_settings.h"
 
 const char PARTIAL_SUM[] = "+", PARTIAL_MAX[] = "max";
 
@@ -80,8 +81,7 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
 
 int64_t placement_part(const Module *m, const Placement *p, Str dim) {
   if (strcmp(dim, "Batch")) return 0;
-  return (int64_t)module_number(m, "plan.micro", 0) * mesh_batch_ranks(m) /
-         placement_ways(m, p, dim);
+  return plan_micro(m) * mesh_batch_ranks(m) / placement_ways(m, p, dim);
 }
 
 /* The block of a rank: its coordinates on the axes that cut dim, the coarsest first. */

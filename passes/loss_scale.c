@@ -19,12 +19,12 @@
 #include "passes/loss_scale.h"
 #include "passes/guard_nonfinite.h"
 #include "passes/optimizer.h"
+#include "ir/module_settings.h"
 #include <math.h>
 #include <string.h>
 
 bool loss_scale_is_on(const Module *m) {
-  return !strcmp(module_setting(m, "plan.precision", "f32"), "f16") &&
-         module_setting(m, "train.optim", NULL);
+  return !strcmp(plan_precision(m), "f16") && train_optimizer(m);
 }
 
 static Global *state(Module *m, const char *name, Elem e) {
@@ -40,11 +40,11 @@ static Global *skipped_steps(Module *m) { return state(m, "skipped.of.loss", ELE
 static const double largest = 0x1p127;
 
 static double first_scale(const Module *m) {
-  return fmin(setting_number(m, "plan.precision.scale", 65536), largest);
+  return fmin(module_amount(m, "plan.precision.scale"), largest);
 }
 
 static double least_scale(const Module *m) {
-  return fmin(setting_number(m, "plan.precision.least", 1), first_scale(m));
+  return fmin(module_amount(m, "plan.precision.least"), first_scale(m));
 }
 
 ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc) {
@@ -86,7 +86,7 @@ static ValueId next(const Step *k, ValueId good, ValueId overflow, ValueId now) 
 
 static void next_scale(const Step *k, ValueId now) {
   Module *m = k->m;
-  double every = setting_number(m, "plan.precision.grow", 2000);
+  double every = module_amount(m, "plan.precision.grow");
   Global *counter = good_steps(m);
   ValueId good = ir_load(m, k->f, counter, (Loc){0}), zero = number(k, ELEM_i32, 0);
   ValueId more = bin(k, OP_add, good, number(k, ELEM_i32, 1));

@@ -7,9 +7,10 @@
    whose communicators take rows. */
 #include "ir/message.h"
 #include "passes/internal.h"
+#include "ir/module_settings.h"
 
 /* Bytes; a copy of less costs less than a message. */
-enum { LONG_ROW = 1 << 20, BUCKET = 25 << 20 };
+enum { LONG_ROW = 1 << 20 };
 
 /* Pieces of a bucket, and of whole lines of memory. */
 static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {
@@ -21,12 +22,8 @@ static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {
   attr_set_int(m, &o->attrs, ATTR_piece, piece > 0 ? piece : 1);
 }
 
-static int64_t bucket_of(const Module *m) {
-  return (int64_t)module_number(m, "plan.zero.bucket", BUCKET);
-}
-
 static void select_message(Module *m, const Fn *f, Op *o) {
-  int64_t most = bucket_of(m);
+  int64_t most = plan_zero_bucket(m);
   must(most > 0, "select: messages of at most %lld bytes", (long long)most);
   bool rows = o->code == OP_reduce_scatter || o->code == OP_all_gather;
   Message x = message_of(f, o);
@@ -47,6 +44,6 @@ void select_messages(Module *m) {
       Op *o = &m->fns.at[i]->ops.at[k];
       if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
       if (line) select_message(m, m->fns.at[i], o);
-      else cut_blocks(m, m->fns.at[i], o, bucket_of(m));
+      else cut_blocks(m, m->fns.at[i], o, plan_zero_bucket(m));
     }
 }

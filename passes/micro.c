@@ -14,6 +14,7 @@
    whole batch. */
 #include "passes/micro.h"
 #include "ir/placement.h"
+#include "ir/module_settings.h"
 
 typedef VEC(ValueId) ValueList;
 
@@ -316,9 +317,9 @@ static void cut(Module *m, const char *name, int64_t part) {
 }
 
 void pass_micro(Module *m) {
-  int64_t part = (int64_t)module_number(m, "plan.micro", 0) * mesh_batch_ranks(m);
+  int64_t part = plan_micro(m) * mesh_batch_ranks(m);
   if (micro_separable(m)) module_set(m, "made.eval.separable", "on");
-  if (!module_setting(m, "plan.micro", NULL)) return;
+  if (!part) return;
   simplify_module(m, true);
   cut(m, "step", part);
   if (!diag_errors(m->ctx->diag)) cut(m, "eval", part);

@@ -19,6 +19,7 @@
    lies in no group (a refusal names it); compute on the host what is not made element by element
    of states or for them. */
 #include "passes/internal.h"
+#include "ir/module_settings.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -191,7 +192,7 @@ static bool has_members(const Module *m, const Global *g) {
 }
 
 static bool offloads(const Module *m, const char *what) {
-  const char *list = module_setting(m, "plan.offload", "");
+  const char *list = plan_offload(m);
   size_t n = strlen(what);
   for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
     if (!strncmp(p, what, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
@@ -201,7 +202,7 @@ static bool offloads(const Module *m, const char *what) {
 /* Where the plan says so: loc(f1:20:13+9) behind the names. */
 static Span place_of(Module *m) {
   Loc l = {0};
-  const char *at = strstr(module_setting(m, "plan.offload", ""), " loc(");
+  const char *at = strstr(plan_offload(m), " loc(");
   bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
   return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
 }

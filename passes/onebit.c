@@ -23,13 +23,14 @@
    Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
    root of the sum of all workers' squares. */
 #include "passes/onebit.h"
+#include "ir/module_settings.h"
 #include "ir/placement.h"
 #include "passes/guard_nonfinite.h"
 #include "passes/workers.h"
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 2048, BITS = 8 };
+enum { BITS = 8 };
 
 static const char frozen_name[] = "step.frozen";
 
@@ -222,7 +223,7 @@ static Str dim_named(Module *m, const char *name) { return intern(m->ctx->names,
 
 static void lay_out(Onebit *k) {
   Module *m = k->u.m;
-  int64_t in = (int64_t)module_number(m, "train.optim.block", BLOCK), w = k->worker.size;
+  int64_t in = module_whole(m, "train.optim.block"), w = k->worker.size;
   for (uint32_t i = 0; i < k->u.globals; i++)
     if (k->gradient[i] != NO_VALUE) k->count += type_count(&m->globals.at[i]->type);
   k->in = (Axis){dim_named(m, "onebit_in"), in};
@@ -235,15 +236,15 @@ static void lay_out(Onebit *k) {
 
 /* Steps of warm-up, for the executable: a number of them, or a share of all. */
 static void set_freeze(Module *m) {
-  double steps = module_number(m, "train.steps", 0),
-         freeze = setting_number(m, "train.optim.freeze", 0.2);
+  double steps = train_steps(m), freeze = module_amount(m, "train.optim.freeze");
   module_set(m, "made.freeze", "%lld",
              (long long)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze));
 }
 
-Fn *onebit_entry(Module *m, const Fn *step, double lr, double eps, double decay) {
+Fn *onebit_entry(Module *m, const Fn *step) {
   int64_t batch = batch_of(step, intern(m->ctx->names, "Batch"));
-  int64_t w = (int64_t)module_number(m, "train.optim.workers", (double)mesh_batch_ranks(m));
+  int64_t w = module_whole(m, "train.optim.workers");
+  if (!w) w = mesh_batch_ranks(m);
   if (batch < 1 || batch % w) {
     diag_at(m->ctx->diag, "E0703", (Span){0},
             "a batch of %lld has no equal shares for %lld workers", (long long)batch, (long long)w);
@@ -254,7 +255,7 @@ Fn *onebit_entry(Module *m, const Fn *step, double lr, double eps, double decay)
   k.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   k.u.f = workers_entry(m, step, frozen_name, batch, k.worker, k.gradient, &k.u.loss);
   if (!k.u.f) return NULL;
-  update_begin(&k.u, lr, eps, decay);
+  update_begin(&k.u);
   lay_out(&k);
   place_workers(&k);
   set_freeze(m);

@@ -12,6 +12,7 @@
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
 #include "passes/update.h"
 #include "passes/guard_nonfinite.h"
+#include "ir/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,15 +105,14 @@ typedef struct OptimizerRow {
   const char *name;
   void (*begin)(Update *u);
   UpdateRule *rule;
-  double lr, eps, decay; /* what holds when nothing is written */
-  bool freezes;          /* it has an entry `step.frozen`, too */
+  bool freezes; /* it has an entry `step.frozen`, too */
 } OptimizerRow;
 
 static const OptimizerRow optimizers[] = {
-    {"adamw", update_adamw_begin, adamw, 1e-3, 1e-8, 0.01, false},
-    {"sgd", sgd_begin, sgd, 1e-3, 0, 0, false},
-    {"lamb", lamb_begin, lamb, 1e-3, 1e-6, 0.01, false},
-    {"onebit_adam", onebit_begin, adamw, 1e-3, 1e-8, 0.01, true},
+    {"adamw", update_adamw_begin, adamw, false},
+    {"sgd", sgd_begin, sgd, false},
+    {"lamb", lamb_begin, lamb, false},
+    {"onebit_adam", onebit_begin, adamw, true},
 };
 
 static const OptimizerRow *chosen(Module *m, const char *name) {
@@ -124,9 +124,12 @@ static const OptimizerRow *chosen(Module *m, const char *name) {
 }
 
 /* ---- clipping and guarding ---- */
+/* 0: gradients are not clipped. */
+static double largest_norm(const Module *m) { return module_amount(m, "train.clip"); }
+
 /* min(1, clip / (norm + 1e-6)) */
 static void clip(Update *u, ValueId norm) {
-  double limit = module_number(u->m, "train.clip", 0);
+  double limit = largest_norm(u->m);
   if (limit <= 0) return;
   ValueId ratio = bin(u, OP_div, num(u, limit), bin(u, OP_add, norm, num(u, 1e-6)));
   u->coefficient = bin(u, OP_min, ratio, num(u, 1));
@@ -148,12 +151,10 @@ static void guard(Update *u, ValueId norm) {
 }
 
 static bool is_guarded(const Update *u) {
-  return u->scale.now != NO_VALUE || strcmp(module_setting(u->m, "train.on_nan", "stop"), "off");
+  return u->scale.now != NO_VALUE || strcmp(module_word(u->m, "train.on_nan"), "off");
 }
 
-bool update_wants_norm(const Update *u) {
-  return is_guarded(u) || module_number(u->m, "train.clip", 0) > 0;
-}
+bool update_wants_norm(const Update *u) { return is_guarded(u) || largest_norm(u->m) > 0; }
 
 void update_guarded(Update *u, ValueId norm, bool clips) {
   bool scaled = u->scale.now != NO_VALUE;
@@ -212,22 +213,17 @@ static void drop_gradient_outputs(Module *m) {
   m->globals.n = n;
 }
 
-static bool is_on(const Module *m, const char *key) {
-  return !strcmp(module_setting(m, key, "off"), "on");
-}
-
-static void read_settings(Update *u, double eps, double decay) {
-  static const double betas[2] = {0.9, 0.999};
-  setting_numbers(u->m, "train.optim.betas", betas, 2, u->betas);
-  u->eps = setting_number(u->m, "train.optim.eps", eps);
-  u->decay = setting_number(u->m, "train.optim.decay", decay);
-  u->momentum = setting_number(u->m, "train.optim.momentum", 0);
-  u->nesterov = is_on(u->m, "train.optim.nesterov");
+static void read_settings(Update *u) {
+  module_amounts(u->m, "train.optim.betas", 2, u->betas);
+  u->eps = module_amount(u->m, "train.optim.eps");
+  u->decay = module_amount(u->m, "train.optim.decay");
+  u->momentum = module_amount(u->m, "train.optim.momentum");
+  u->nesterov = module_on(u->m, "train.optim.nesterov");
 }
 
 /* How many times a step adds up gradients. */
 static double rounds(const Module *m) {
-  double part = module_number(m, "plan.micro", 0);
+  double part = (double)plan_micro(m);
   for (uint32_t i = 0; i < m->dims.n && part > 0; i++)
     if (!strcmp(m->dims.at[i].name, "Batch")) return (double)m->dims.at[i].size / part;
   return 1;
@@ -235,10 +231,10 @@ static double rounds(const Module *m) {
 
 /* Where products are narrow: the gradient in the type in which it waits, from there on f32. */
 ValueId update_delivered(Update *u, ValueId d) {
-  const char *compute = module_setting(u->m, "plan.precision", "f32");
+  const char *compute = plan_precision(u->m);
   if (!strcmp(compute, "f32") || !strcmp(compute, "tf32")) return d;
-  const char *waits =
-      module_setting(u->m, "plan.precision.grad", rounds(u->m) > 1 ? "f32" : compute);
+  const char *waits = plan_gradient_type(u->m);
+  if (!waits) waits = rounds(u->m) > 1 ? "f32" : compute;
   Elem e = ELEM_f32;
   if (elem_find(waits, &e) && e != ELEM_f32) d = to_f32(u, ir_cast(u->m, u->f, d, e, u->loc));
   return ir_unary(u->m, u->f, OP_wide, d, u->loc);
@@ -272,30 +268,29 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
 
-void update_begin(Update *u, double lr, double eps, double decay) {
+void update_begin(Update *u) {
   u->coefficient = u->fine = NO_VALUE;
   u->s = schedule_begin(u->m, u->f);
   u->scale = loss_scale_load(u->m, u->f);
   u->count = count_updates(u);
-  read_settings(u, eps, decay);
-  u->lr = schedule_binary(&u->s, OP_mul,
-                          schedule_number(&u->s, setting_number(u->m, "train.optim.lr", lr)),
+  read_settings(u);
+  u->lr = schedule_binary(&u->s, OP_mul, schedule_number(&u->s, train_rate(u->m)),
                           schedule_factor(&u->s));
 }
 
 void pass_optimizer(Module *m) {
   Fn *step = entry_of(m, "step");
-  Str name = module_setting(m, "train.optim", NULL);
+  Str name = train_optimizer(m);
   const OptimizerRow *row = step && name ? chosen(m, name) : NULL;
   if (!row) return;
-  bool keep = is_on(m, "debug.gradients");
+  bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
   u.f = take_gradients(m, step, gradient, &u.loss);
-  update_begin(&u, row->lr, row->eps, row->decay);
+  update_begin(&u);
   if (keep) store_gradients(&u, gradient);
   update_all(&u, row, gradient);
-  Fn *frozen = row->freezes ? onebit_entry(m, step, row->lr, row->eps, row->decay) : NULL;
+  Fn *frozen = row->freezes ? onebit_entry(m, step) : NULL;
   if (!keep) drop_gradient_outputs(m);
   module_replace(m, step, u.f);
   if (frozen) module_add(m, frozen);

@@ -1,4 +1,4 @@
-/* Learning rates as IR, and settings that are numbers: shared by optimizer.c and schedule_lr.c. */
+/* Learning rates as IR: shared by optimizer.c and schedule_lr.c. */
 #ifndef SHARDC_PASSES_OPTIMIZER_H
 #define SHARDC_PASSES_OPTIMIZER_H
 #include "passes/internal.h"
@@ -17,6 +17,4 @@ ValueId schedule_number(Schedule *s, double value);
 ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b);
 ValueId schedule_power(Schedule *s, double base, ValueId exponent);
 
-double setting_number(const Module *m, const char *key, double otherwise); /* knows `20%` */
-void setting_numbers(const Module *m, const char *key, const double *otherwise, int n, double *to);
 #endif

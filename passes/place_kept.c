@@ -11,6 +11,7 @@
    rounds compute. */
 #include "ir/placement.h"
 #include "passes/internal.h"
+#include "ir/module_settings.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -64,8 +65,7 @@ static Loc place_of_word(const Kept *k) {
   for (uint32_t i = 0; i < k->m->settings.n; i++) {
     const Setting *s = &k->m->settings.at[i];
     const char *word = strstr(s->value, " over(f");
-    if (!strncmp(s->key, "plan.recompute.", 15) && word && strstr(s->value, stack) &&
-        strstr(s->value, words))
+    if (plan_keeps(s) && word && strstr(s->value, stack) && strstr(s->value, words))
       sscanf(word, " over(f%u:%u:%u+%u)", &at.file, &at.line, &at.column, &at.length);
   }
   return at;

@@ -9,6 +9,7 @@
 #include "ir/loop.h"
 #include "ir/placement.h"
 #include "passes/internal.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 typedef struct Stages {
@@ -39,7 +40,7 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
 }
 
 static bool schedule_is_built(Stages *s, const PlaceRule *r) {
-  const char *schedule = module_setting(s->m, "plan.pipeline", "one_f_one_b");
+  const char *schedule = plan_schedule(s->m);
   if (!strcmp(schedule, "sequential") || !strcmp(schedule, "gpipe")) return true;
   Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));
   diag_label(d, "layers over ranks are a pipeline");
@@ -96,7 +97,7 @@ const Op *micro_loop(const Module *m) {
 /* Parts of the batch need not wait for each other where the line of stages ends. */
 static void let_stream(Module *m) {
   const Op *parts = micro_loop(m);
-  if (!parts || !strcmp(module_setting(m, "plan.pipeline", ""), "sequential")) return;
+  if (!parts || !strcmp(plan_schedule(m), "sequential")) return;
   for (OpId i = 0; i < parts->callee->ops.n; i++) {
     Op *o = &parts->callee->ops.at[i];
     if (o->code == OP_loop && attr_get(&o->attrs, ATTR_stages))

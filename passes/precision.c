@@ -18,6 +18,7 @@
    The pass plans each function by one walk, bodies of loops with the types of their operands
    (precision_plan.c), then writes it anew (precision_emit.c). */
 #include "passes/precision.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 /* ---- bodies ---- */
@@ -129,9 +130,8 @@ static bool has_wide(const Module *m) {
   return false;
 }
 
-static Elem chosen(Module *m, const char *key, Elem otherwise) {
+static Elem chosen(Module *m, Str word, Elem otherwise) {
   Elem e = otherwise;
-  Str word = module_setting(m, key, NULL);
   if (word && (!elem_find(word, &e) || elem_class(e) != CLASS_FLOAT || e == ELEM_f64)) {
     Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", word);
     diag_help(r, "`f32`, `tf32`, `bf16` and `f16` are");
@@ -141,12 +141,12 @@ static Elem chosen(Module *m, const char *key, Elem otherwise) {
 }
 
 void pass_precision(Module *m) {
-  Str word = module_setting(m, "plan.precision", "f32");
-  Elem compute = strcmp(word, "tf32") ? chosen(m, "plan.precision", ELEM_f32) : ELEM_f32;
+  Str word = plan_precision(m), added = plan_gradient_type(m);
+  Elem compute = strcmp(word, "tf32") ? chosen(m, word, ELEM_f32) : ELEM_f32;
   if (compute == ELEM_f32 && !has_wide(m)) return;
   Precision p = {.m = m, .compute = compute};
-  p.added = chosen(m, "plan.precision.grad", ELEM_f32);
-  p.wide_sums = module_setting(m, "plan.precision.grad", NULL) && p.added == ELEM_f32;
+  p.added = chosen(m, added, ELEM_f32);
+  p.wide_sums = added && p.added == ELEM_f32;
   if (compute == ELEM_f32) p.added = ELEM_f32;
   uint32_t n = m->fns.n;
   for (uint32_t i = 0; i < n; i++) {

@@ -13,6 +13,7 @@
    messages in the same order. Must not: look at the machine that compiles. */
 #include "ir/lanes.h"
 #include "passes/prefetch.h"
+#include "ir/module_settings.h"
 
 typedef struct Weighed { /* a function */
   Fn *sound, *now;       /* as it was; with what flies */
@@ -130,7 +131,7 @@ static int64_t most_rounds(Module *m) {
 static Weighing weighing_of(Module *m) {
   Weighing w = {.m = m, .machine = plan_machine(m)};
   w.asked.ahead = flights_ahead(m);
-  w.asked.overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
+  w.asked.overlap = plan_overlaps(m);
   int64_t most = most_rounds(m);
   if (w.asked.ahead.bytes || w.asked.ahead.layers > most) w.asked.ahead.layers = most;
   w.fn = ARENA_ARRAY(m->arena, Weighed, m->fns.n + 1);
@@ -144,7 +145,7 @@ static Weighing weighing_of(Module *m) {
 
 void pass_prefetch(Module *m) {
   Ahead asked = flights_ahead(m);
-  bool overlap = !strcmp(module_setting(m, "plan.zero.overlap", "off"), "on");
+  bool overlap = plan_overlaps(m);
   if (asked.layers <= 0 && asked.bytes <= 0 && !overlap) return;
   Weighing w = weighing_of(m);
   if (machine_is_known(m, &w.machine)) weigh(&w);

@@ -19,6 +19,7 @@
    met is E0710 with the least one that can. */
 #include "passes/recompute.h"
 #include "ir/count.h"
+#include "ir/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,7 +115,7 @@ static void read_line(Lines *l, Str text) {
 static void read_lines(Lines *l) {
   for (uint32_t i = 0; i < l->m->settings.n; i++) {
     const Setting *s = &l->m->settings.at[i];
-    if (!strncmp(s->key, "plan.recompute.", 15)) read_line(l, s->value);
+    if (plan_keeps(s)) read_line(l, s->value);
     if (!strncmp(s->key, "made.recompute.", 15)) l->told++;
   }
 }

@@ -5,30 +5,10 @@
    (t + 1) / warmup. Past the last step, when a run goes on longer than planned, factors stay where
    they ended. */
 #include "passes/optimizer.h"
+#include "ir/module_settings.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-double setting_number(const Module *m, const char *key, double otherwise) {
-  Str text = module_setting(m, key, NULL);
-  if (!text) return otherwise;
-  char *end;
-  double v = strtod(text, &end);
-  if (end == text) return otherwise;
-  return *end == '%' ? v / 100 : v;
-}
-
-/* Numbers of a list, `[0.9, 0.95]`; those that are missing stay as they are otherwise. */
-void setting_numbers(const Module *m, const char *key, const double *otherwise, int n, double *to) {
-  Str text = module_setting(m, key, "");
-  for (int i = 0; i < n; i++) {
-    text += strspn(text, "[(, ");
-    char *end;
-    double v = strtod(text, &end);
-    to[i] = end == text ? otherwise[i] : v;
-    text = end;
-  }
-}
 
 ValueId schedule_number(Schedule *s, double value) {
   return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0});
@@ -126,10 +106,10 @@ static ValueId with_warmup(Schedule *s, const ScheduleShape *k, ValueId factor) 
 
 ValueId schedule_factor(Schedule *s) {
   const Module *m = s->m;
-  ScheduleShape k = {setting_number(m, "train.lr.warmup", 0),
-                     setting_number(m, "train.lr.floor", 0), setting_number(m, "train.steps", 1),
-                     setting_number(m, "train.lr.decay", 0.2)};
-  Str name = module_setting(m, "train.lr", "constant");
+  double steps = train_steps(m);
+  ScheduleShape k = {module_amount(m, "train.lr.warmup"), module_amount(m, "train.lr.floor"),
+                     steps > 0 ? steps : 1, module_amount(m, "train.lr.decay")};
+  Str name = module_word(m, "train.lr");
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (!strcmp(schedules[i].name, name)) return with_warmup(s, &k, schedules[i].factor(s, &k));
   diag_at(m->ctx->diag, "E0601", (Span){0}, "there is no learning-rate schedule `%s`", name);

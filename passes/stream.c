@@ -19,6 +19,7 @@
    a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
    of sums over stages. */
 #include "passes/stream.h"
+#include "ir/module_settings.h"
 #include "ir/placement.h"
 #include <string.h>
 
@@ -41,7 +42,7 @@ typedef struct Stream {
 static void refuse(Stream *s, const char *why) {
   if (s->failed) return;
   s->failed = true;
-  const char *schedule = module_setting(s->m, "plan.pipeline", "one_f_one_b");
+  const char *schedule = plan_schedule(s->m);
   Report *r = diag_at(s->m->ctx->diag, "E0901", s->rule ? span_of(s->m, s->rule->loc) : (Span){0},
                       "`pipeline %s` of this model is not built yet", schedule);
   diag_label(r, "%s", why);

@@ -52,7 +52,7 @@ static inline void put(Update *u, Global *g, ValueId v) {
 }
 
 /* Of the entry u->f, made from `step`: schedule, scale, settings, rate. */
-void update_begin(Update *u, double lr, double eps, double decay);
+void update_begin(Update *u);
 /* The gradient in the type in which it waits, from there on f32. */
 ValueId update_delivered(Update *u, ValueId d);
 bool update_wants_norm(const Update *u);
@@ -60,8 +60,8 @@ bool update_wants_norm(const Update *u);
 void update_guarded(Update *u, ValueId norm, bool clips);
 void update_adamw_begin(Update *u);
 
-/* 1-bit Adam (onebit.c): its defaults, what warm-up does beside AdamW, and the entry `step.frozen`
+/* 1-bit Adam (onebit.c): what warm-up does beside AdamW, and the entry `step.frozen`
    made from the `step` that `grad` made; NULL: refused. */
 void onebit_begin(Update *u);
-Fn *onebit_entry(Module *m, const Fn *step, double lr, double eps, double decay);
+Fn *onebit_entry(Module *m, const Fn *step);
 #endif

@@ -10,6 +10,7 @@
    setting plan.precision.reduce; without it, as they are. What is read behind the message has the
    type that it had. Must not: change what a rank keeps, or messages that only move numbers. */
 #include "passes/precision.h"
+#include "ir/module_settings.h"
 
 typedef enum Answer { NOT_ASKED, NO, YES } Answer;
 
@@ -134,10 +135,9 @@ static Fn *rewritten(const Wire *w, const Fn *f) {
 
 void pass_wire(Module *m) {
   Wire w = {.m = m};
-  Str compute = module_setting(m, "plan.precision", "f32"),
-      reduce = module_setting(m, "plan.precision.reduce", "");
-  w.narrow = elem_find(compute, &w.compute) && elem_bytes(w.compute) == 2;
-  w.asked = elem_find(reduce, &w.reduce);
+  Str reduce = plan_message_type(m);
+  w.narrow = elem_find(plan_precision(m), &w.compute) && elem_bytes(w.compute) == 2;
+  w.asked = reduce && elem_find(reduce, &w.reduce);
   if (!m->mesh.n || (!w.narrow && !w.asked)) return;
   if (w.asked && w.reduce == ELEM_f16 && w.compute != ELEM_f16) {
     Report *r =

@@ -17,6 +17,7 @@
 #include "ir/placement.h"
 #include "passes/guard_nonfinite.h"
 #include "passes/zero_site.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 typedef struct Entry { /* an entry being rewritten */
@@ -358,7 +359,7 @@ static bool cuts_batch(const Module *m, Str axis) {
    the ranks that are the nearest to each other. */
 static void find_axes(Zero *z) {
   const Module *m = z->m;
-  const char *said = module_setting(m, "plan.zero.over", "");
+  const char *said = plan_zero_axes(m);
   for (uint32_t i = 0; i < m->mesh.n; i++) {
     Str name = m->mesh.at[i].name;
     bool ours = *said ? lists(said, name) : cuts_batch(m, name);
@@ -368,21 +369,22 @@ static void find_axes(Zero *z) {
 
 static int reduce_bytes(const Module *m) {
   Elem e;
-  return elem_find(module_setting(m, "plan.precision.reduce", ""), &e) ? (int)elem_bytes(e) : 0;
+  Str said = plan_message_type(m);
+  return said && elem_find(said, &e) ? (int)elem_bytes(e) : 0;
 }
 
 static bool read_settings(Zero *z) {
   Module *m = z->m;
   find_axes(z);
   if (!z->naxes) return false;
-  z->stage = (int)module_number(m, "plan.zero", 0);
-  z->bucket_bytes = (int64_t)module_number(m, "plan.zero.bucket", 25 << 20);
+  z->stage = plan_zero_stage(m);
+  z->bucket_bytes = plan_zero_bucket(m);
   z->reduce_bytes = reduce_bytes(m);
-  z->persist = (int64_t)module_number(m, "plan.zero.persist", 0);
-  z->masters = *module_setting(m, "plan.offload", "") != 0;
-  z->keep_root = !strcmp(module_setting(m, "plan.zero.keep_root", "on"), "on");
-  z->keep_gathered = !strcmp(module_setting(m, "plan.zero.keep_gathered", "off"), "on");
-  z->full = !strcmp(module_setting(m, "plan.zero.accumulate", "shard"), "full");
+  z->persist = module_whole(m, "plan.zero.persist");
+  z->masters = *plan_offload(m) != 0;
+  z->keep_root = module_on(m, "plan.zero.keep_root");
+  z->keep_gathered = module_on(m, "plan.zero.keep_gathered");
+  z->full = plan_accumulates_full(m);
   z->step = entry_of(m, "step");
   return z->step != NULL;
 }

@@ -18,10 +18,7 @@ static bool is_norm(const rt_tensor *t) {
   return t->kind == RT_OUTPUT && !strncmp(t->name, prefix, sizeof prefix - 1);
 }
 
-static const char *policy(const rt_program *p) {
-  const char *text = rt_setting_of(p, "train.on_nan");
-  return text ? text : "stop";
-}
+static const char *policy(const rt_program *p) { return rt_setting_of(p, "train.on_nan"); }
 
 static bool scales(const rt_program *p) { return rt_tensor_find(p, "loss.scale") != NULL; }
 
@@ -34,9 +31,9 @@ bool rt_guarded(const rt_program *p) {
 bool rt_overflowed(const Run *r) { return rt_get_output(r, "loss.overflow") > 0; }
 
 int64_t rt_may_skip(const rt_program *p) {
-  const char *most = rt_setting_of(p, "train.on_nan.max");
   if (!rt_guarded(p) || strcmp(policy(p), "skip")) return 0;
-  return most ? strtoll(most, NULL, 10) : 5;
+  const char *most = rt_setting_of(p, "train.on_nan.max");
+  return strtoll(most, NULL, 10);
 }
 
 bool rt_step_is_finite(const rt_program *p, const StepRecord *r) {

@@ -42,7 +42,7 @@ static bool check(const rt_program *p, const char *key, const char *value, Fault
     int d = rt_distance(key, open_keys[i].key);
     if (d < best) best = d, near = open_keys[i].key;
   }
-  if (rt_setting_of(p, key)) {
+  if (rt_setting_said(p, key)) {
     rt_fault(f, 103, "%s is compiled in", key);
     return rt_help(f, "compile again with --set %s=%s", key, value);
   }

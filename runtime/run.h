@@ -57,7 +57,9 @@ bool rt_report_nonfinite(const Run *r, const StepRecord *record,
                          Fault *f); /* fills f, returns false */
 
 /* session.c */
-int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise);
+int64_t rt_count_option(const Run *r, OptionId o, int64_t otherwise);
+int64_t rt_count_setting(const Run *r, OptionId o, const char *key); /* the option, or that */
+int64_t rt_seed(const Run *r);
 bool rt_open_data(Run *r, Fault *f);
 bool rt_start_device(Run *r, Fault *f);
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */

@@ -4,13 +4,14 @@
    is done beforehand, by `shardc data tokenize`). */
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
+#include "runtime/data/data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *wanted(const Run *r) {
   const OptionValue *o = &r->o.at[OPT_tokenizer];
-  return o->given ? o->text : rt_setting_of(r->p, "data.tokenizer");
+  return o->given ? o->text : rt_task_tokenizer(r->p);
 }
 
 static bool fits(const Tokenizer *t, int64_t vocab, const char *path, Fault *f) {

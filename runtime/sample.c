@@ -93,7 +93,7 @@ static bool prepare(Sampler *s, Fault *f) {
   s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
   s->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
   s->share = r->o.at[OPT_top_p].given ? r->o.at[OPT_top_p].real : 1;
-  s->top = rt_count_option(r, OPT_top_k, "", 0);
+  s->top = rt_count_option(r, OPT_top_k, 0);
   return true;
 }
 
@@ -246,8 +246,8 @@ int rt_sample(Run *r) {
   if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
       !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&s.tokenizer, r, s.vocab, &f))
     rt_die_on_all(r, &f);
-  int64_t tokens = rt_count_option(r, OPT_tokens, "", 300);
-  uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, "", 0);
+  int64_t tokens = rt_count_option(r, OPT_tokens, 300);
+  uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
   if (!start_window(&s, &f)) rt_die(&f);
   double start = rt_now();

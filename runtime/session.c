@@ -12,11 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int64_t rt_count_option(const Run *r, OptionId o, const char *setting, int64_t otherwise) {
-  if (r->o.at[o].given) return r->o.at[o].count;
-  const char *text = rt_setting_of(r->p, setting);
-  return text ? (int64_t)strtod(text, NULL) : otherwise;
+int64_t rt_count_option(const Run *r, OptionId o, int64_t otherwise) {
+  return r->o.at[o].given ? r->o.at[o].count : otherwise;
 }
+
+int64_t rt_count_setting(const Run *r, OptionId o, const char *key) {
+  const char *text = rt_setting_of(r->p, key);
+  return rt_count_option(r, o, text ? (int64_t)strtod(text, NULL) : 0);
+}
+
+int64_t rt_seed(const Run *r) { return rt_count_setting(r, OPT_seed, "train.seed"); }
 
 static const char *text_option(const Run *r, OptionId o) {
   return r->o.at[o].given ? r->o.at[o].text : NULL;
@@ -84,7 +89,7 @@ static bool choose_device(const Run *r, DeviceOptions *o, Fault *f) {
 }
 
 bool rt_start_device(Run *r, Fault *f) {
-  int64_t threads = rt_count_option(r, OPT_threads, "", own_cpus(r));
+  int64_t threads = rt_count_option(r, OPT_threads, own_cpus(r));
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
     return rt_fault(f, 103, "--threads %lld: this executable has room for 1 to %d workers",
                     (long long)threads, r->p->workers);
@@ -221,7 +226,7 @@ bool rt_initialise(Run *r, Fault *f) {
 
 bool rt_load_weights(Run *r, Fault *f) {
   const char *from = resume_folder(r);
-  r->at.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0);
+  r->at.seed = (uint64_t)rt_seed(r);
   if (r->o.at[OPT_init].given) return rt_initialise(r, f);
   if (from && is_checkpoint(from))
     return rt_checkpoint_load(from, &r->device, &r->at, f) && rt_refresh(r, f);

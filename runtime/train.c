@@ -316,19 +316,24 @@ static bool resume(Train *t, Fault *f) {
   return true;
 }
 
+/* For which the schedule is compiled; -1: the program does not say it. */
+static int64_t planned_steps(const rt_program *p) {
+  const char *text = rt_setting_of(p, "train.steps");
+  return text ? strtoll(text, NULL, 10) : -1;
+}
+
 static void read_settings(Train *t) {
   Run *r = t->r;
-  t->steps = rt_count_option(r, OPT_steps, "train.steps", 1000);
-  t->eval_every = rt_count_option(r, OPT_eval_every, "train.eval.every", 0);
-  t->eval_batches = rt_count_option(r, OPT_eval_batches, "train.eval.batches", 20);
-  t->save_every = rt_count_option(r, OPT_save_every, "train.save.every", 0);
-  t->keep = rt_count_option(r, OPT_keep, "train.save.keep", 3);
+  int64_t planned = planned_steps(r->p);
+  t->steps = rt_count_option(r, OPT_steps, planned < 0 ? 1000 : planned);
+  t->eval_every = rt_count_setting(r, OPT_eval_every, "train.eval.every");
+  t->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
+  t->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
+  t->keep = rt_count_setting(r, OPT_keep, "train.save.keep");
   t->may_skip = rt_may_skip(r->p);
   t->saves = t->keep && (t->save_every || !r->o.at[OPT_save_every].given);
   t->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
-  r->at = (Progress){.seed = (uint64_t)rt_count_option(r, OPT_seed, "train.seed", 0),
-                     .loss = NAN,
-                     .valid_loss = NAN};
+  r->at = (Progress){.seed = (uint64_t)rt_seed(r), .loss = NAN, .valid_loss = NAN};
   const char *optimizer = rt_setting_of(r->p, "train.optim");
   snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", optimizer ? optimizer : "");
 }
@@ -370,9 +375,10 @@ static void greet(const Train *t) {
           r->p->model, (long long)rt_parameters(r->p), ranks, device,
           (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
   tell_data(t);
-  const char *compiled = rt_setting_of(&rt_the_program, "train.steps");
-  if (compiled && strtoll(compiled, NULL, 10) != t->steps)
-    fprintf(stderr, "note: the learning-rate schedule was compiled for %s steps\n", compiled);
+  int64_t compiled = planned_steps(&rt_the_program);
+  if (compiled >= 0 && compiled != t->steps)
+    fprintf(stderr, "note: the learning-rate schedule was compiled for %lld steps\n",
+            (long long)compiled);
 }
 
 static bool start(Train *t, Fault *f) {
@@ -424,7 +430,7 @@ static void conclude(const Train *t, Stop stop) {
 static double peak_of(const Run *r) {
   char key[64];
   const char *type = rt_setting_of(r->p, "plan.precision");
-  snprintf(key, sizeof key, "machine.node.%s", type ? type : "f32");
+  snprintf(key, sizeof key, "machine.node.%s", type);
   const char *peak = rt_setting_of(r->p, key);
   double all = peak ? strtod(peak, NULL) : 0;
   return r->p->sm ? all : all / r->comm.launch.local_world;
@@ -436,7 +442,7 @@ int rt_train(Run *r) {
   Stop stop = DONE;
   *t = (Train){.r = r, .saved = -1, .metrics.fd = -1};
   if (!start(t, &f)) rt_die_on_all(r, &f);
-  rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, "", 0),
+  rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
                  r->at.step);
   t->meter.flop = t->step->flop, t->meter.peak = peak_of(r);
   bool ok = loop(t, &stop, &f);

@@ -7,6 +7,7 @@
 #include "verify.h"
 #include "ir/lookup.h"
 #include "ir/support/num.h"
+#include "ir/module_settings.h"
 #include <stdlib.h>
 
 void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...) {
@@ -124,7 +125,7 @@ static const struct {
 
 static void check_settings(Verifier *v) {
   for (size_t i = 0; i < sizeof plan_numbers / sizeof *plan_numbers; i++) {
-    Str text = module_setting(v->m, plan_numbers[i].key, NULL);
+    Str text = module_said(v->m, plan_numbers[i].key);
     if (text && !whole_between(text, plan_numbers[i].least, plan_numbers[i].most))
       verify_report(v, "E1103", (VerifyPlace){0},
                     "[setting-c1] %s = \"%s\" is none from %.15g to %.15g", plan_numbers[i].key,

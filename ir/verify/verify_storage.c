@@ -11,6 +11,7 @@
 #include "ir/message.h"
 #include "ir/view.h"
 #include "verify.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 void verify_fused(Verifier *v) {
@@ -456,8 +457,7 @@ static bool needs_room(const Verifier *v, const Op *op) {
 }
 
 static void check_messages(Verifier *v, const Op *op) {
-  int64_t times = attr_int(&op->attrs, ATTR_times, 1),
-          bucket = (int64_t)module_number(v->m, "plan.zero.bucket", 0);
+  int64_t times = attr_int(&op->attrs, ATTR_times, 1), bucket = plan_zero_bucket(v->m);
   Message x = times < 1 ? (Message){0} : message_of(v->fn, op);
   if (times < 1 || x.rows % times)
     verify_report(v, "E1110", verify_at_op(op), "[message-c1] %lld messages of blocks of %lld rows",

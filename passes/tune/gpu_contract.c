@@ -13,6 +13,7 @@
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
+#include "ir/module_settings.h"
 
 enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
@@ -53,7 +54,7 @@ _Static_assert(COUNT_OF(shapes) == GEMM_MMA + 1, "a list per GemmMath");
 
 static GpuProduct product_on(const Module *m, const Fn *k) {
   bool half = elem_is_half(product_of(k, 8).compute);
-  bool tf32 = !strcmp(module_setting(m, "plan.precision", ""), "tf32");
+  bool tf32 = !strcmp(plan_precision(m), "tf32");
   return gpu_product_of(m, k, half ? GEMM_MMA : tf32 ? GEMM_TF32 : GEMM_FMA, m->target.shared);
 }
 

@@ -102,6 +102,7 @@ typedef struct Window { /* a sample of tokens */
   uint64_t seed, epoch, sample; /* name the random numbers */
 } Window;
 
+const char *rt_task_tokenizer(const rt_program *p); /* its file, NULL: none is said */
 bool rt_task_read(Task *t, const rt_program *p, Fault *f);
 /* Gives every input of the task its role in `s`; false: an input without one, or of another shape.
  */

@@ -36,9 +36,11 @@ static void read_special(Task *t, const char *text) {
   }
 }
 
+const char *rt_task_tokenizer(const rt_program *p) { return rt_setting_of(p, "data.tokenizer"); }
+
 /* What is not written comes from the tokenizer: BERT's names. */
 static bool ask_tokenizer(Task *t, const rt_program *p, Fault *f) {
-  const char *path = rt_setting_of(p, "data.tokenizer");
+  const char *path = rt_task_tokenizer(p);
   Tokenizer *k;
   if (!path || !(t->mlm || t->documents)) return true;
   if (!rt_tokenizer_open(path, &k, NULL, f)) return false;

@@ -6,6 +6,9 @@ reads it: by the name under which the module and the executable carry it ("train
 "node.hbm")), or by an accessor of the tree (settings_value(item, "on", "nodes")); of every choice the place that
 compares with it. What is found by neither must stand in BY_HAND with the reader's own words, and these words must be in
 the file named.
+
+A key is read once: in the compiler by one accessor (ir/module_settings.c, or the pass that obeys it), in the runtime by
+one, and neither gives a default of its own: those stand in the table alone.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -27,10 +30,10 @@ BY_HAND = {
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
            # one choice, which is how it is
-    'machine.node.f32': ('ir/machine.c', '"node.%s", type'),
-    'machine.node.tf32': ('ir/machine.c', '"node.%s", type'),
-    'machine.node.bf16': ('ir/machine.c', '"node.%s", type'),
-    'machine.node.f16': ('ir/machine.c', '"node.%s", type'),
+    'machine.node.f32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.tf32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.bf16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.f16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'extern.reference': ('frontend/sema_call.c', 'find_setting(d->item->block, "reference")'),
     'extern.cpu': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
     'extern.cpu.entry': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),
@@ -89,6 +92,36 @@ def reader(block, word, key):
     if name.startswith('train.data.'): names.append(name[6:])
     if block == 'MACHINE': names.append('.'.join(filter(None, (word, key))))
     return read_as_name(names) or read_from_tree(word, key)
+
+
+# files that name keys without reading them, and why
+NAMED_ONLY = {
+    'frontend/lower_settings.c': 'writes them, and leaves out what one rank does not need',
+    'ir/verify/verify.c': 'the numbers that a module may hold for them',
+    'runtime/overrides.c': 'which of them --set of an executable may change',
+}
+WRITTEN = re.compile(r'module_set\([^;]*?;')      # a change of the module is no reading
+KEY = re.compile(r'"((?:train|plan|machine|weights|extern|data)\.[a-z0-9_.]*[a-z0-9_])"')
+# readers with a default as the last argument are for what has no row
+WITH_DEFAULT = re.compile(r'module_(?:setting|number)\([^;"]*"(?:train|plan|machine|weights|data)\.')
+
+
+def readings(code):
+    """(side, key) -> the places that read it."""
+    found = {}
+    for path, body in code.items():
+        if path in NAMED_ONLY or not path.endswith(('.c', '.h')): continue
+        body = WRITTEN.sub('', re.sub(r'/\*.*?\*/|^ *#include.*$', '', body, flags=re.S | re.M))
+        side = 'runtime' if path.startswith('runtime/') else 'compiler'
+        for key in KEY.findall(body): found.setdefault((side, key), []).append(path)
+    return found
+
+
+def read_once(code):
+    bad = [f'{key} is read {len(at)} times in the {side}: {", ".join(at)}' for (side, key), at in readings(code).items()
+           if len(at) > 1]
+    return bad + [f'{path}: a default beside the table: {m.group()}' for path, body in code.items()
+                  for m in WITH_DEFAULT.finditer(body)]
 
 
 def is_planned(planned, block, word, key):
@@ -213,6 +246,10 @@ def passes_today(folder, name, hole, holds, option):
 
 
 table = list(rows())
+wrong += read_once(CODE)
+seen = read_once({'ir/a.c': 'a = module_word(m, "plan.x"); module_set(m, "plan.x", "1");',
+                  'runtime/a.c': 'of("plan.x")', 'passes/a.c': 'b = module_number(m, "plan.x", 25 << 20);'})
+if len(seen) != 2: wrong.append(f'two readings and one default of a made-up key: {seen}')
 planned = [f for kind, f in table if kind == 'PLANNED']
 n, choices = check_readers(table, planned), check_choices(table, planned)
 # a line of which other words are built is asked by the one that is not

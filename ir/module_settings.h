@@ -1,0 +1,35 @@
+/* The settings of a module as passes and commands read them: what its `set` line says, else the
+   default of frontend/settings.def. A key without a row there is our own mistake (bug).
+
+   Each setting is read at one place: below those that several ask for, the others by the pass that
+   obeys them (tests/frontend/settings.py counts). What no table knows (comm, variants, debug.*) is
+   read by module_setting of ir.h. */
+#ifndef SHARDC_IR_MODULE_SETTINGS_H
+#define SHARDC_IR_MODULE_SETTINGS_H
+#include "ir.h"
+
+Str module_said(const Module *m, const char *key); /* what is written; NULL: nothing */
+Str module_word(const Module *m, const char *key); /* or by default; NULL: neither */
+bool module_on(const Module *m, const char *key);
+double module_amount(const Module *m, const char *key); /* 0: neither; knows 20% and 25MiB */
+int64_t module_whole(const Module *m, const char *key);
+void module_amounts(const Module *m, const char *key, int n, double *to); /* of a list */
+
+Str plan_precision(const Module *m);
+Str plan_gradient_type(const Module *m);     /* in which a gradient waits; NULL: unwritten */
+Str plan_message_type(const Module *m);      /* of gradients in messages; NULL: unwritten */
+Str plan_schedule(const Module *m);          /* of a pipeline */
+Str plan_offload(const Module *m);           /* "optimizer loc(f1:20:13+9)"; "": nothing */
+int64_t plan_micro(const Module *m);         /* samples per rank and micro-batch; 0: all of them */
+int plan_zero_stage(const Module *m);        /* 0 to 3 */
+Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that split Batch */
+int64_t plan_zero_bucket(const Module *m);   /* bytes of one message, at most */
+bool plan_accumulates_full(const Module *m); /* whole gradients between micro-batches */
+bool plan_overlaps(const Module *m);         /* messages run beside the computation */
+bool plan_keeps(const Setting *s);           /* is it a line of `recompute`? */
+int64_t train_batch(const Module *m);        /* of all ranks; 0: nobody said it */
+double train_steps(const Module *m);         /* 0: IR by hand need not say it */
+Str train_optimizer(const Module *m);        /* NULL: nothing is updated */
+double train_rate(const Module *m);
+double machine_node_memory(const Module *m); /* 0: not known */
+#endif
