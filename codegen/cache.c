@@ -13,16 +13,16 @@
 
 /* ---- hash ---- */
 
-Hash hash_begin(void) { return sha256_begin(); }
+CacheKey hash_begin(void) { return sha256_begin(); }
 
-Hash hash_bytes(Hash h, const void *bytes, size_t n) {
+CacheKey hash_bytes(CacheKey h, const void *bytes, size_t n) {
   sha256_add(&h, bytes, n);
   return h;
 }
 
-Hash hash_text(Hash h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
+CacheKey hash_text(CacheKey h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
 
-const char *hash_words(Arena *a, Hash h, int digits) {
+const char *hash_words(Arena *a, CacheKey h, int digits) {
   must(digits > 0 && digits <= 2 * SHA256_BYTES, "a digest of %d digits", digits);
   uint8_t sum[SHA256_BYTES];
   char text[2 * SHA256_BYTES + 1];
@@ -47,8 +47,8 @@ static bool of_others(const struct stat *st) {
   return (st->st_uid != geteuid() && st->st_uid != 0) || st->st_mode & (S_IWGRP | S_IWOTH);
 }
 
-static Bytes read_file(Arena *a, const char *path, bool own) {
-  Bytes b = {0};
+static CacheBytes read_file(Arena *a, const char *path, bool own) {
+  CacheBytes b = {0};
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return b;
@@ -61,14 +61,14 @@ static Bytes read_file(Arena *a, const char *path, bool own) {
   return b;
 }
 
-Bytes cache_read_file(Arena *a, const char *path) { return read_file(a, path, false); }
+CacheBytes cache_read_file(Arena *a, const char *path) { return read_file(a, path, false); }
 
 /* ---- this program ---- */
 
 /* Looks through the notes of one loaded object; the first object is the program itself. */
 static int find_build_id(struct dl_phdr_info *object, size_t size, void *found) {
   (void)size;
-  Bytes *id = found;
+  CacheBytes *id = found;
   for (int i = 0; i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &object->dlpi_phdr[i];
     if (p->p_type != PT_NOTE) continue;
@@ -77,15 +77,15 @@ static int find_build_id(struct dl_phdr_info *object, size_t size, void *found) 
       const ElfW(Nhdr) *note = (const void *)at;
       char *name = at + sizeof *note, *words = name + (note->n_namesz + 3) / 4 * 4;
       if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !memcmp(name, "GNU", 4))
-        *id = (Bytes){words, note->n_descsz};
+        *id = (CacheBytes){words, note->n_descsz};
       at = words + (note->n_descsz + 3) / 4 * 4;
     }
   }
   return 1;
 }
 
-Hash hash_program(Hash h, Arena *a) {
-  Bytes self = {0};
+CacheKey hash_program(CacheKey h, Arena *a) {
+  CacheBytes self = {0};
   dl_iterate_phdr(find_build_id, &self);
   if (!self.at) self = cache_read_file(a, "/proc/self/exe");
   return hash_bytes(h, self.at ? self.at : "", self.at ? self.n : 0);
@@ -122,12 +122,12 @@ const char *cache_folder(Arena *a, const char **why) {
   return NULL;
 }
 
-static const char *cache_path(Arena *a, const char *folder, Hash key) {
+static const char *cache_path(Arena *a, const char *folder, CacheKey key) {
   return arena_printf(a, "%s/%s.o", folder, hash_words(a, key, 2 * SHA256_BYTES));
 }
 
-Bytes cache_get(Arena *a, const char *folder, Hash key) {
-  Bytes none = {0}, b = read_file(a, cache_path(a, folder, key), true);
+CacheBytes cache_get(Arena *a, const char *folder, CacheKey key) {
+  CacheBytes none = {0}, b = read_file(a, cache_path(a, folder, key), true);
   uint8_t sum[SHA256_BYTES];
   if (!b.at || b.n <= sizeof sum) return none;
   const char *stored = b.at;
@@ -136,9 +136,9 @@ Bytes cache_get(Arena *a, const char *folder, Hash key) {
   return !memcmp(sum, stored, sizeof sum) ? b : none;
 }
 
-void cache_put(Arena *a, const char *folder, Hash key, Bytes b) {
+void cache_put(Arena *a, const char *folder, CacheKey key, CacheBytes b) {
   must(b.at && b.n, "nothing is put into the cache of kernels");
-  Bytes all = {arena_alloc(a, b.n + SHA256_BYTES), b.n + SHA256_BYTES};
+  CacheBytes all = {arena_alloc(a, b.n + SHA256_BYTES), b.n + SHA256_BYTES};
   sha256_end(hash_bytes(key, b.at, b.n), (uint8_t *)all.at);
   memcpy(all.at + SHA256_BYTES, b.at, b.n);
   output_write(a, cache_path(a, folder, key), all.at, all.n, 0600);

@@ -9,24 +9,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef Sha256 Hash;
+typedef Sha256 CacheKey;
 
-Hash hash_begin(void);
-Hash hash_bytes(Hash h, const void *bytes, size_t n);
-Hash hash_text(Hash h, const char *text); /* with its end, so that two texts in a row stay apart */
-const char *hash_words(Arena *a, Hash h, int digits); /* hexadecimal, at most 64 */
+CacheKey hash_begin(void);
+CacheKey hash_bytes(CacheKey h, const void *bytes, size_t n);
+CacheKey hash_text(CacheKey h,
+                   const char *text); /* with its end, so that two texts in a row stay apart */
+const char *hash_words(Arena *a, CacheKey h, int digits); /* hexadecimal, at most 64 */
 
-typedef struct Bytes {
+typedef struct CacheBytes {
   char *at; /* in the arena; NULL: not there */
   size_t n;
-} Bytes;
+} CacheBytes;
 
-Bytes cache_read_file(Arena *a, const char *path);
+CacheBytes cache_read_file(Arena *a, const char *path);
 /* What this program is: its build id, or all its bytes where the linker wrote none. */
-Hash hash_program(Hash h, Arena *a);
+CacheKey hash_program(CacheKey h, Arena *a);
 
 /* Made if needed, for this user alone. NULL: there is none, *why says so if it is one of others. */
 const char *cache_folder(Arena *a, const char **why);
-Bytes cache_get(Arena *a, const char *folder, Hash key);
-void cache_put(Arena *a, const char *folder, Hash key, Bytes b);
+CacheBytes cache_get(Arena *a, const char *folder, CacheKey key);
+void cache_put(Arena *a, const char *folder, CacheKey key, CacheBytes b);
 #endif

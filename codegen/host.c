@@ -8,7 +8,7 @@
 #include "ir/text.h"
 #include <stdio.h>
 
-void host_put(Host *h, const char *format, ...) {
+void host_put(HostWriter *h, const char *format, ...) {
   va_list args, again;
   va_start(args, format);
   va_copy(again, args);
@@ -27,7 +27,7 @@ void host_put(Host *h, const char *format, ...) {
 
 /* Octal escapes always have three digits, so that no digit of the text can join them; two question
  * marks may begin a trigraph. */
-void host_string(Host *h, const char *s) {
+void host_string(HostWriter *h, const char *s) {
   host_put(h, "\"");
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
@@ -41,7 +41,7 @@ void host_string(Host *h, const char *s) {
 }
 
 /* Nothing in it can end the comment, begin another one or leave the line. */
-void host_comment(Host *h, const char *s) {
+void host_comment(HostWriter *h, const char *s) {
   for (char last = 0; *s; last = *s++) {
     unsigned char c = (unsigned char)*s;
     bool ends = (c == '/' && last == '*') || (c == '*' && last == '/');
@@ -56,13 +56,13 @@ static const char *const calls[] = {
 #undef RT_CALL
 };
 
-void host_call(Host *h, const char *indent, HostCall c) {
+void host_call(HostWriter *h, const char *indent, HostCall c) {
   host_put(h, "%s%s(rt, ", indent, calls[c]);
 }
 
-const char *host_c_name(Host *h, Str name) { return text_symbol(h->m->arena, name); }
+const char *host_c_name(HostWriter *h, Str name) { return text_symbol(h->m->arena, name); }
 
-const char *host_source(Host *h, Loc l) {
+const char *host_source(HostWriter *h, Loc l) {
   if (!l.file || l.file > h->m->sources.n) return "";
   const char *name = h->m->sources.at[l.file - 1].name, *slash = strrchr(name, '/');
   return arena_printf(h->m->arena, "%s:%u", slash ? slash + 1 : name, l.line);
@@ -73,7 +73,7 @@ int64_t host_global_bytes(const Global *g) {
 }
 
 char *host_write(Module *m) {
-  Host h = {.m = m, .tiers = module_tiers(m)};
+  HostWriter h = {.m = m, .tiers = module_tiers(m)};
   host_put(&h, "/* The host program of model ");
   host_comment(&h, m->model);
   host_put(&h, ", written by shardc. Kernels are compiled apart; addresses are final. */\n");

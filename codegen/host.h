@@ -4,20 +4,21 @@
 #include "codegen.h"
 #include "ir/loop.h"
 
-typedef struct Host {
+typedef struct HostWriter {
   Module *m;
   Tier tiers; /* memories that it has values in: the first ones of tiers.def */
   char *text;
   size_t n, cap;
-} Host;
+} HostWriter;
 
-void host_put(Host *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void host_put(HostWriter *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* What was not written by shardc itself (names of models, files, dims, settings) goes into the text
    by these alone: as a C string, and between the ends of a comment. */
-void host_string(Host *h, const char *s);
-void host_comment(Host *h, const char *s);
-const char *host_c_name(Host *h, Str name); /* h.forward -> h_forward */
-const char *host_source(Host *h, Loc l);    /* gpt2.shard:19, "" if unknown; as the user wrote it */
+void host_string(HostWriter *h, const char *s);
+void host_comment(HostWriter *h, const char *s);
+const char *host_c_name(HostWriter *h, Str name); /* h.forward -> h_forward */
+const char *host_source(HostWriter *h,
+                        Loc l); /* gpt2.shard:19, "" if unknown; as the user wrote it */
 int64_t host_global_bytes(const Global *g);
 
 /* A call of the runtime up to its second argument. Generated code makes no other calls but of its
@@ -27,11 +28,12 @@ typedef enum HostCall {
 #include "runtime/rt_abi.def"
 #undef RT_CALL
 } HostCall;
-void host_call(Host *h, const char *indent, HostCall c);
+void host_call(HostWriter *h, const char *indent, HostCall c);
 
-void host_kernels(Host *h); /* host_tables.c: kernel descriptions, in front of the functions */
-void host_tables(Host *h);  /* everything behind them, rt_the_program last */
-void host_function(Host *h, const Fn *f); /* host_body.c */
+void host_kernels(
+    HostWriter *h);              /* host_tables.c: kernel descriptions, in front of the functions */
+void host_tables(HostWriter *h); /* everything behind them, rt_the_program last */
+void host_function(HostWriter *h, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);
 uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in their table */
 bool host_flies(const Module *m);

@@ -17,15 +17,15 @@
 #include "ir/flight.h"
 #include "ir/message.h"
 
-typedef struct Body {
-  Host *h;
+typedef struct HostBody {
+  HostWriter *h;
   const Fn *f;
   uint32_t *number; /* of each value, as printed */
-} Body;
+} HostBody;
 
-static const Value *value(const Body *b, ValueId v) { return &b->f->values.at[v]; }
+static const Value *value(const HostBody *b, ValueId v) { return &b->f->values.at[v]; }
 
-static void number_values(Body *b) {
+static void number_values(HostBody *b) {
   const Fn *f = b->f;
   uint32_t n = 0;
   b->number = ARENA_ARRAY(b->h->m->arena, uint32_t, f->values.n + 1);
@@ -34,14 +34,14 @@ static void number_values(Body *b) {
     for (uint32_t k = 0; k < f->ops.at[i].nout; k++) b->number[f->ops.at[i].out + k] = n++;
 }
 
-static const char *plus(Body *b, const char *base, int64_t offset) {
+static const char *plus(HostBody *b, const char *base, int64_t offset) {
   return offset ? arena_printf(b->h->m->arena, "%s + %lld", base, (long long)offset) : base;
 }
 
 /* The variable that has the frame of a tier. */
 static const char *frame_word(Tier t) { return t == TIER_device ? "frame" : tier_name(t); }
 
-static const char *address(Body *b, ValueId v) {
+static const char *address(HostBody *b, ValueId v) {
   const Storage *s = &value(b, v)->storage;
   Arena *a = b->h->m->arena;
   must(s->at >= 0, "host: value %u of %s lies at %lld", v, b->f->name, (long long)s->at);
@@ -58,27 +58,27 @@ static const char *address(Body *b, ValueId v) {
   }
 }
 
-static const char *label(Body *b, ValueId v) {
+static const char *label(HostBody *b, ValueId v) {
   const Storage *s = &value(b, v)->storage;
   const char *type = type_text(b->h->m, value_type(b->f, v));
   const char *name = s->place == PLACE_GLOBAL ? b->h->m->globals.at[s->slot]->name : "";
   return arena_printf(b->h->m->arena, "%%%u%s%s %s", b->number[v], *name ? " " : "", name, type);
 }
 
-static void put_label(Body *b, ValueId v, const char *end) {
+static void put_label(HostBody *b, ValueId v, const char *end) {
   host_put(b->h, " /* ");
   host_comment(b->h, label(b, v));
   host_put(b->h, " */%s", end);
 }
 
-static void put_buffer(Body *b, const char *indent, ValueId v) {
+static void put_buffer(HostBody *b, const char *indent, ValueId v) {
   host_put(b->h, "%s%s,", indent, address(b, v));
   put_label(b, v, "\n");
 }
 
 /* ---- kernels ---- */
 
-static void put_place(Body *b, const Op *o) {
+static void put_place(HostBody *b, const Op *o) {
   const char *source = host_source(b->h, o->loc);
   if (!*source) return;
   host_put(b->h, " /* ");
@@ -86,13 +86,13 @@ static void put_place(Body *b, const Op *o) {
   host_put(b->h, " */");
 }
 
-static const char *work_at(Body *b, const Op *o, Tier t) {
+static const char *work_at(HostBody *b, const Op *o, Tier t) {
   must(!op_work(o, t) || attr_get(&o->attrs, tier_work(t)),
        "host: %s in %s has no place for its work", op_name(o->code), b->f->name);
   return plus(b, frame_word(t), attr_int(&o->attrs, tier_work(t), 0));
 }
 
-static void put_kernel(Body *b, const Op *o) {
+static void put_kernel(HostBody *b, const Op *o) {
   must(o->callee->kind == FN_KERNEL && o->nout == o->callee->results.n,
        "host: @%s is launched with %u results", o->callee->name, o->nout);
   host_put(b->h, "  {");
@@ -143,13 +143,13 @@ static uint32_t saved_as(const HostLoop *l, uint32_t j) {
   return 0;
 }
 
-static int64_t step_bytes(Body *b, const HostLoop *l, ValueId v) {
+static int64_t step_bytes(HostBody *b, const HostLoop *l, ValueId v) {
   const Value *x = value(b, v);
   return x->storage.stride[type_find(&x->type, l->dim)] * elem_bytes(x->type.elem);
 }
 
 /* From the first element to the last. */
-static int64_t value_bytes(Body *b, ValueId v) {
+static int64_t value_bytes(HostBody *b, ValueId v) {
   const Value *x = value(b, v);
   int64_t last = 0;
   for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
@@ -157,14 +157,14 @@ static int64_t value_bytes(Body *b, ValueId v) {
 }
 
 /* Of a stack of the rounds alone slice 0 is the first round's. */
-static const char *slice(Body *b, const HostLoop *l, ValueId v, const char *index) {
+static const char *slice(HostBody *b, const HostLoop *l, ValueId v, const char *index) {
   int64_t step = step_bytes(b, l, v), begin = loop_base(l->o, value_type(b->f, v)) * step;
   Arena *a = b->h->m->arena;
   const char *at = arena_printf(a, "%s + %s * %lld", address(b, v), index, (long long)step);
   return begin ? arena_printf(a, "%s - %lld", at, (long long)-begin) : at;
 }
 
-static void put_copy(Body *b, const char *to, ValueId from) {
+static void put_copy(HostBody *b, const char *to, ValueId from) {
   const char *have = address(b, from);
   if (!strcmp(to, have)) return;
   host_call(b->h, "  ", CALL_rt_copy);
@@ -172,14 +172,14 @@ static void put_copy(Body *b, const char *to, ValueId from) {
   put_label(b, from, "\n");
 }
 
-static const char *second_buffer(Body *b, const HostLoop *l, uint32_t j) {
+static const char *second_buffer(HostBody *b, const HostLoop *l, uint32_t j) {
   const Attr *slots = attr_get(&l->o->attrs, ATTR_slots);
   Tier t = value(b, l->o->out + j)->type.tier;
   return plus(b, frame_word(t), slots && slots->list[j] >= 0 ? slots->list[j] : 0);
 }
 
 /* What carried value j needs before the first round. */
-static void put_carry_start(Body *b, const HostLoop *l, uint32_t j) {
+static void put_carry_start(HostBody *b, const HostLoop *l, uint32_t j) {
   uint32_t saved = saved_as(l, j);
   ValueId r = l->o->out + j;
   if (saved)
@@ -191,7 +191,7 @@ static void put_carry_start(Body *b, const HostLoop *l, uint32_t j) {
   else if (is_arg(l->o, j, j + 1)) put_copy(b, address(b, r), l->o->in[j]);
 }
 
-static const char *carry_in(Body *b, const HostLoop *l, uint32_t j) {
+static const char *carry_in(HostBody *b, const HostLoop *l, uint32_t j) {
   const char *result = address(b, l->o->out + j), *first = address(b, l->o->in[j]);
   uint32_t saved = saved_as(l, j);
   if (saved) return slice(b, l, l->o->out + saved, "i");
@@ -202,7 +202,7 @@ static const char *carry_in(Body *b, const HostLoop *l, uint32_t j) {
   return arena_printf(b->h->m->arena, "n == 0 ? %s : n & 1 ? %s : %s", first, odd, even);
 }
 
-static const char *carry_out(Body *b, const HostLoop *l, uint32_t j) {
+static const char *carry_out(HostBody *b, const HostLoop *l, uint32_t j) {
   const char *result = address(b, l->o->out + j);
   uint32_t saved = saved_as(l, j);
   if (is_arg(l->o, j, j + 1) || l->trip == 1) return result;
@@ -217,7 +217,7 @@ static const char *carry_out(Body *b, const HostLoop *l, uint32_t j) {
 /* ---- what flies ---- */
 
 /* In the words of those who know NCCL, or MPI. */
-static void put_flight(Body *b, const Op *o, bool starts) {
+static void put_flight(HostBody *b, const Op *o, bool starts) {
   static const char *const kinds[OP_COUNT][2] = {
       [OP_all_reduce] = {"ncclAllReduce", "all-reduce"},
       [OP_reduce_scatter] = {"ncclReduceScatter", "reduce-scatter"},
@@ -236,7 +236,7 @@ static void put_flight(Body *b, const Op *o, bool starts) {
              kind[1]);
 }
 
-static const char *ring_at(Body *b, const HostLoop *l, uint32_t i, const char *round) {
+static const char *ring_at(HostBody *b, const HostLoop *l, uint32_t i, const char *round) {
   Ring r = loop_ring(l->o, i);
   const char *at = plus(b, "frame", r.at);
   if (r.buffers < 2) return at;
@@ -245,14 +245,14 @@ static const char *ring_at(Body *b, const HostLoop *l, uint32_t i, const char *r
 }
 
 /* The slice that round `round` takes has this number. */
-static const char *slice_of(Body *b, const HostLoop *l, const char *round) {
+static const char *slice_of(HostBody *b, const HostLoop *l, const char *round) {
   Arena *a = b->h->m->arena;
   if (l->reverse) return arena_printf(a, "(%lld - %s)", (long long)(l->first + l->trip - 1), round);
   return l->first ? arena_printf(a, "(%lld + %s)", (long long)l->first, round) : round;
 }
 
 /* Starts the all-gather that round `round` waits for. */
-static void put_fetch(Body *b, const HostLoop *l, uint32_t i, const char *round) {
+static void put_fetch(HostBody *b, const HostLoop *l, uint32_t i, const char *round) {
   const Flight *x = &l->flights.at[i];
   const Fn *body = l->o->callee;
   const Op *o = &body->ops.at[x->op];
@@ -275,7 +275,7 @@ static void put_fetch(Body *b, const HostLoop *l, uint32_t i, const char *round)
 }
 
 /* Before the first round: what the first rounds wait for. */
-static void put_first_fetches(Body *b, const HostLoop *l) {
+static void put_first_fetches(HostBody *b, const HostLoop *l) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     int64_t ahead = -l->flights.at[i].rounds;
     if (ahead <= 0) continue;
@@ -286,7 +286,7 @@ static void put_first_fetches(Body *b, const HostLoop *l) {
   }
 }
 
-static void put_fetches(Body *b, const HostLoop *l) {
+static void put_fetches(HostBody *b, const HostLoop *l) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     int64_t ahead = -l->flights.at[i].rounds;
     if (ahead <= 0 || ahead >= l->trip) continue;
@@ -297,7 +297,7 @@ static void put_fetches(Body *b, const HostLoop *l) {
   }
 }
 
-static void put_drains(Body *b, const HostLoop *l, const char *before) {
+static void put_drains(HostBody *b, const HostLoop *l, const char *before) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     const Flight *x = &l->flights.at[i];
     if (x->rounds <= 0) continue;
@@ -309,7 +309,7 @@ static void put_drains(Body *b, const HostLoop *l, const char *before) {
   }
 }
 
-static void put_loop_inputs(Body *b, const HostLoop *l) {
+static void put_loop_inputs(HostBody *b, const HostLoop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const into[] = {\n");
   host_call(b->h, "        ", CALL_rt_counter);
@@ -326,7 +326,7 @@ static void put_loop_inputs(Body *b, const HostLoop *l) {
   host_put(b->h, "    };\n");
 }
 
-static void put_loop_outputs(Body *b, const HostLoop *l) {
+static void put_loop_outputs(HostBody *b, const HostLoop *l) {
   const Op *o = l->o;
   host_put(b->h, "    char *const from[] = {\n");
   for (uint32_t k = 0; k < o->nout; k++) {
@@ -337,7 +337,7 @@ static void put_loop_outputs(Body *b, const HostLoop *l) {
   host_put(b->h, "    };\n");
 }
 
-static void put_loop(Body *b, const Op *o) {
+static void put_loop(HostBody *b, const Op *o) {
   HostLoop l = loop_of(b->h->m, o);
   for (uint32_t k = l.carry; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
@@ -365,7 +365,7 @@ static void put_loop(Body *b, const Op *o) {
 
 /* ---- ranks ---- */
 
-static void put_message(Body *b, const char *at, int64_t step, int64_t size, ValueId v) {
+static void put_message(HostBody *b, const char *at, int64_t step, int64_t size, ValueId v) {
   host_put(b->h, "             %s", at);
   if (step) host_put(b->h, " + i * %lld", (long long)(step * size));
   host_put(b->h, ",");
@@ -373,7 +373,7 @@ static void put_message(Body *b, const char *at, int64_t step, int64_t size, Val
 }
 
 /* What the loop has started for this round is waited for alone. */
-static void put_collective(Body *b, const Op *o) {
+static void put_collective(HostBody *b, const Op *o) {
   if (attr_int(&o->attrs, ATTR_flight, 0) < 0) return;
   OpId id = (OpId)(o - b->f->ops.at);
   Message x = message_of(b->f, o);
@@ -392,7 +392,7 @@ static void put_collective(Body *b, const Op *o) {
   host_put(b->h, "             %s);\n", works ? work_at(b, o, TIER_device) : "0");
 }
 
-static void put_wait(Body *b, const Op *o) {
+static void put_wait(HostBody *b, const Op *o) {
   const Op *start = flight_start(b->f, o);
   if (!start) bug("host: a wait of %s for nothing", b->f->name);
   host_call(b->h, "  ", CALL_rt_wait);
@@ -404,7 +404,7 @@ static void put_wait(Body *b, const Op *o) {
 
 /* ---- between memories ---- */
 
-static void put_move(Body *b, const Op *o) {
+static void put_move(HostBody *b, const Op *o) {
   bool up = value_type(b->f, o->out)->tier == TIER_device;
   host_call(b->h, "  ", CALL_rt_move);
   host_put(b->h, "%s, %s, %lld, %s);", address(b, o->out), address(b, o->in[0]),
@@ -414,7 +414,7 @@ static void put_move(Body *b, const Op *o) {
 
 /* ---- stores ---- */
 
-static void put_store(Body *b, const Op *o) {
+static void put_store(HostBody *b, const Op *o) {
   const Storage *s = &value(b, o->in[0])->storage;
   if (s->place == PLACE_GLOBAL && b->h->m->globals.at[s->slot] == o->global && s->at == 0) return;
   put_copy(b, plus(b, arena_word(global_arena(o->global)), o->global->storage.at), o->in[0]);
@@ -422,7 +422,7 @@ static void put_store(Body *b, const Op *o) {
 
 /* ---- functions ---- */
 
-static bool touches(const Body *b, GlobalArena arena) {
+static bool touches(const HostBody *b, GlobalArena arena) {
   for (ValueId v = 0; v < b->f->values.n; v++) {
     const Storage *s = &value(b, v)->storage;
     if (s->place == PLACE_GLOBAL && global_arena(b->h->m->globals.at[s->slot]) == arena)
@@ -441,7 +441,7 @@ static bool has_loop(const Fn *f) {
   return false;
 }
 
-static void put_arenas(Body *b) {
+static void put_arenas(HostBody *b) {
   for (GlobalArena a = 0; a < IN_ARENAS; a++)
     if (touches(b, a))
       host_put(b->h, "  char *const %s = rt->arena[%s];\n", arena_word(a), arena_constant(a));
@@ -451,7 +451,7 @@ static void put_arenas(Body *b) {
                arena_constant(arena_of_frames(t)));
 }
 
-static void put_head(Body *b) {
+static void put_head(HostBody *b) {
   const char *name = host_c_name(b->h, b->f->name);
   long long frame = (long long)attr_int(&b->f->attrs, ATTR_frame, 0),
             live = (long long)attr_int(&b->f->attrs, ATTR_live, 0);
@@ -467,8 +467,8 @@ static void put_head(Body *b) {
   }
 }
 
-void host_function(Host *h, const Fn *f) {
-  Body b = {.h = h, .f = f};
+void host_function(HostWriter *h, const Fn *f) {
+  HostBody b = {.h = h, .f = f};
   number_values(&b);
   put_head(&b);
   put_arenas(&b);

@@ -22,7 +22,7 @@ static const char *const elem_words[] = {
 };
 _Static_assert(COUNT_OF(elem_words) == ELEM_COUNT, "a word per Elem");
 
-static const char *upper(Host *h, const char *s) {
+static const char *upper(HostWriter *h, const char *s) {
   char *u = arena_strndup(h->m->arena, s, strlen(s));
   for (char *p = u; *p; p++)
     if (*p >= 'a' && *p <= 'z') *p = (char)(*p - 'a' + 'A');
@@ -38,7 +38,7 @@ static int64_t of_phase(const Fn *k, AttrKey key, int phase) {
   return a->list[phase];
 }
 
-static void put_head(Host *h, const Fn *k, const char *symbol, int phases) {
+static void put_head(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   host_put(h, "static const rt_kernel %s = {.name = ", symbol);
   host_string(h, k->name);
   host_put(h, ", .source = ");
@@ -46,7 +46,7 @@ static void put_head(Host *h, const Fn *k, const char *symbol, int phases) {
   host_put(h, ", .phases = %d,\n    .phase = {", phases);
 }
 
-static void put_cpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
+static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   host_put(h, "rt_chunk");
   for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
   host_put(h, ";\n");
@@ -65,7 +65,7 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 }
 
 /* The labels of an image are those of link.c. */
-static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases) {
+static void put_gpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
   bool works = attr_get(&k->attrs, ATTR_workspace) != NULL;
   host_put(h, "extern const char %s_ptx[], %s_ptx_end[], %s_cubin[], %s_cubin_end[];\n", symbol,
@@ -83,7 +83,7 @@ static void put_gpu_kernel(Host *h, const Fn *k, const char *symbol, int phases)
   if (larger) host_put(h, ", .larger = &%s", kernel_symbol(h->m, larger));
 }
 
-static void put_kernel(Host *h, const Fn *k) {
+static void put_kernel(HostWriter *h, const Fn *k) {
   const char *symbol = kernel_symbol(h->m, k);
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
   int phases = chunks ? (int)chunks->i : 0;
@@ -94,13 +94,13 @@ static void put_kernel(Host *h, const Fn *k) {
   host_put(h, ", .flop = %.17g, .bytes = %.17g};\n", c.flop, c.bytes);
 }
 
-void host_kernels(Host *h) {
+void host_kernels(HostWriter *h) {
   host_put(h, "\n");
   for (uint32_t i = 0; i < h->m->fns.n; i++)
     if (h->m->fns.at[i]->kind == FN_KERNEL) put_kernel(h, h->m->fns.at[i]);
 }
 
-static int put_kernel_list(Host *h) {
+static int put_kernel_list(HostWriter *h) {
   int n = 0;
   host_put(h, "\nstatic const rt_kernel *const kernels[] = {\n");
   for (uint32_t i = 0; i < h->m->fns.n; i++)
@@ -135,7 +135,7 @@ bool host_flies(const Module *m) {
   return false;
 }
 
-static void put_collective(Host *h, const Fn *f, const Op *o) {
+static void put_collective(HostWriter *h, const Fn *f, const Op *o) {
   static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
                                               [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
                                               [OP_all_gather] = "RT_ALL_GATHER",
@@ -161,7 +161,7 @@ static void put_collective(Host *h, const Fn *f, const Op *o) {
   host_put(h, "},\n");
 }
 
-static void put_ranks(Host *h) {
+static void put_ranks(HostWriter *h) {
   const Module *m = h->m;
   uint32_t n = host_count_collectives(m);
   int64_t stride = 1;
@@ -183,7 +183,7 @@ static void put_ranks(Host *h) {
 }
 
 /* Which axes cut which dims, the coarsest cut first; samples that are dealt in parts. */
-static void put_splits(Host *h, const Global *g) {
+static void put_splits(HostWriter *h, const Global *g) {
   const Module *m = h->m;
   int axes[MAX_MESH], n = mesh_order(m, axes), splits = 0;
   for (int i = 0; i < n; i++) splits += is_split(g->placed.on[axes[i]]);
@@ -199,7 +199,7 @@ static void put_splits(Host *h, const Global *g) {
 }
 
 /* Sizes without the padding that a split asked for. */
-static void put_logical(Host *h, const Global *g) {
+static void put_logical(HostWriter *h, const Global *g) {
   bool any = false;
   int64_t logical[MAX_RANK] = {0};
   for (int i = 0; i < g->type.rank; i++) {
@@ -218,7 +218,7 @@ static void put_logical(Host *h, const Global *g) {
 
 /* A flat global that is whole on every rank is one bucket; a shard is [rounds, buckets, owner,
    piece]. */
-static void put_flat(Host *h, const Global *g, uint32_t number) {
+static void put_flat(HostWriter *h, const Global *g, uint32_t number) {
   const Type *t = &g->within->type;
   bool rounds = g->type.rank && t->rank && t->axis[0].dim == g->type.axis[0].dim;
   int64_t n = rounds ? t->axis[0].size : 1, round = type_count(t) / n, bucket = round;
@@ -243,7 +243,7 @@ static int64_t of_size(const Module *m, const Global *g) {
   return 0;
 }
 
-static void put_tensor(Host *h, const Global *g, uint32_t number) {
+static void put_tensor(HostWriter *h, const Global *g, uint32_t number) {
   const Type *t = &g->type;
   const Global *place = g->within ? g->within : g;
   host_put(h, "    {");
@@ -268,7 +268,7 @@ static void put_tensor(Host *h, const Global *g, uint32_t number) {
   host_put(h, "},\n");
 }
 
-static uint32_t put_tensors(Host *h) {
+static uint32_t put_tensors(HostWriter *h) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < h->m->globals.n; i++)
     if (h->m->globals.at[i]->within) put_flat(h, h->m->globals.at[i], i);
@@ -283,7 +283,7 @@ static uint32_t put_tensors(Host *h) {
 
 /* ---- entries ---- */
 
-static int put_entries(Host *h) {
+static int put_entries(HostWriter *h) {
   int n = 0;
   host_put(h, "\nstatic const rt_entry entries[] = {\n");
   for (uint32_t i = 0; i < h->m->fns.n; i++) {
@@ -306,7 +306,7 @@ static int put_entries(Host *h) {
 
 /* ---- settings and sources ---- */
 
-static void put_settings(Host *h) {
+static void put_settings(HostWriter *h) {
   host_put(h, "\nstatic const rt_setting settings[] = {\n");
   for (uint32_t i = 0; i < h->m->settings.n; i++) {
     host_put(h, "    {");
@@ -318,7 +318,7 @@ static void put_settings(Host *h) {
   host_put(h, "    {0},\n};\n");
 }
 
-static void put_sources(Host *h) {
+static void put_sources(HostWriter *h) {
   host_put(h, "\nstatic const char *const sources[] = {\n");
   for (uint32_t i = 0; i < h->m->sources.n; i++) {
     host_put(h, "    ");
@@ -360,18 +360,18 @@ static int64_t largest_scratch(const Module *m) {
   return most;
 }
 
-static const char *hash_of(Host *h) {
+static const char *hash_of(HostWriter *h) {
   return hash_words(h->m->arena, hash_text(hash_begin(), ir_print(h->m, NULL)), 32);
 }
 
-static void put_pinned(Host *h) {
+static void put_pinned(HostWriter *h) {
   Pinned p = module_pinned(h->m);
   host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, IN_IO));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
 }
 
-static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
+static void put_program(HostWriter *h, uint32_t tensors, int kernels, int entries) {
   const Module *m = h->m;
   host_put(h, "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
   host_put(h, "    .abi = RT_ABI_VERSION,\n    .model = ");
@@ -404,7 +404,7 @@ static void put_program(Host *h, uint32_t tensors, int kernels, int entries) {
            m->settings.n);
 }
 
-void host_tables(Host *h) {
+void host_tables(HostWriter *h) {
   put_ranks(h);
   uint32_t tensors = put_tensors(h);
   int kernels = put_kernel_list(h), entries = put_entries(h);

@@ -125,18 +125,18 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
 
 /* ---- all kernels ---- */
 
-typedef struct Build {
+typedef struct ObjectBuild {
   Module *m;
   Arena *arena;
   const char *folder, *cache; /* objects go here; cache may be NULL */
-  Hash compiler;
+  CacheKey compiler;
   const DeviceCode *device;
   const Assembler *assembler; /* NULL: none */
   bool quick, failed;
   const Fn **wanted; /* not in the cache */
   uint32_t n;
   struct Queue *queue;
-} Build;
+} ObjectBuild;
 
 /* What the children share: the next kernel that none has taken, and which one each is at. */
 typedef struct Queue {
@@ -150,56 +150,56 @@ typedef struct Child {
   int job;
 } Child;
 
-static const char *object_path(Build *b, const Fn *k, const char *ending) {
+static const char *object_path(ObjectBuild *b, const Fn *k, const char *ending) {
   return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
 }
 
 /* What decides the bytes of every kernel alike: this program, LLVM, the target. */
-static Hash compiler_hash(Build *b) {
+static CacheKey compiler_hash(ObjectBuild *b) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  Hash h = hash_program(hash_begin(), b->arena);
+  CacheKey h = hash_program(hash_begin(), b->arena);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
   if (b->quick) h = hash_text(h, "quick");
   return hash_text(h, target_of(b->m)->name);
 }
 
-static Hash code_key(Build *b, const Fn *k) {
+static CacheKey code_key(ObjectBuild *b, const Fn *k) {
   return hash_text(b->compiler, kernel_key(b->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
 }
 
 /* What an assembler makes depends on it too. */
-static Hash assembled_key(Build *b, const Fn *k) {
+static CacheKey assembled_key(ObjectBuild *b, const Fn *k) {
   return hash_text(code_key(b, k), b->assembler->version);
 }
 
-static bool take_from_cache(Build *b, const Fn *k) {
+static bool take_from_cache(ObjectBuild *b, const Fn *k) {
   if (!b->cache) return false;
-  Bytes o = cache_get(b->arena, b->cache, code_key(b, k));
+  CacheBytes o = cache_get(b->arena, b->cache, code_key(b, k));
   if (!o.at || !output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666))
     return false;
   if (!b->assembler) return true;
-  Bytes made = cache_get(b->arena, b->cache, assembled_key(b, k));
+  CacheBytes made = cache_get(b->arena, b->cache, assembled_key(b, k));
   const char *path = object_path(b, k, b->assembler->ending);
   return made.at && output_write(b->arena, path, made.at, made.n, 0666);
 }
 
 /* Does not come back if the assembler refuses. */
-static void assemble(Build *b, const Fn *k) {
+static void assemble(ObjectBuild *b, const Fn *k) {
   const Assembler *x = b->assembler;
   const char *made = object_path(b, k, x->ending);
   x->run(b->arena, x, target_of(b->m), object_path(b, k, b->device->ending), made);
-  Bytes code = cache_read_file(b->arena, made);
+  CacheBytes code = cache_read_file(b->arena, made);
   if (b->cache && code.at) cache_put(b->arena, b->cache, assembled_key(b, k), code);
 }
 
 /* What a child says about kernel k; gone when k is done, so the first that is there names the one
    at fault. */
-static const char *words_path(Build *b, const Fn *k) { return object_path(b, k, ".err"); }
+static const char *words_path(ObjectBuild *b, const Fn *k) { return object_path(b, k, ".err"); }
 
-static bool compile(Build *b, const Fn *k) {
+static bool compile(ObjectBuild *b, const Fn *k) {
   LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, b->device->file, b->quick);
-  Bytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
+  CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
   bool ok = output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, code_key(b, k), o);
   if (ok && b->assembler) assemble(b, k);
@@ -207,7 +207,7 @@ static bool compile(Build *b, const Fn *k) {
   return ok;
 }
 
-static _Noreturn void child_main(Build *b, int job) {
+static _Noreturn void child_main(ObjectBuild *b, int job) {
   for (uint32_t i; (i = atomic_fetch_add(&b->queue->next, 1)) < b->n;) {
     const Fn *k = b->wanted[b->queue->at[job] = i];
     int err = open(words_path(b, k), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -218,13 +218,13 @@ static _Noreturn void child_main(Build *b, int job) {
   _exit(0);
 }
 
-static const char *first_line(Build *b, const Fn *k) {
-  Bytes words = cache_read_file(b->arena, words_path(b, k));
+static const char *first_line(ObjectBuild *b, const Fn *k) {
+  CacheBytes words = cache_read_file(b->arena, words_path(b, k));
   return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
                              : "it said nothing";
 }
 
-static void report_assembler(Build *b, const Fn *k) {
+static void report_assembler(ObjectBuild *b, const Fn *k) {
   Report *r = diag_at(b->m->ctx->diag, "E1304", (Span){0},
                       "%s does not take kernel `%s` as it must be", b->assembler->name, k->name);
   diag_fact(r, "%s", first_line(b, k));
@@ -234,7 +234,7 @@ static void report_assembler(Build *b, const Fn *k) {
             b->assembler->name);
 }
 
-static void report(Build *b, const Fn *k, int status) {
+static void report(ObjectBuild *b, const Fn *k, int status) {
   b->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
     diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`",
@@ -254,7 +254,7 @@ static void report(Build *b, const Fn *k, int status) {
 }
 
 /* The other children end what they are at. */
-static void report_child(Build *b, const Child *c, int status) {
+static void report_child(ObjectBuild *b, const Child *c, int status) {
   const Fn *k = b->wanted[b->queue->at[c->job]];
   atomic_store(&b->queue->next, b->n);
   report(b, k, status);
@@ -263,7 +263,7 @@ static void report_child(Build *b, const Child *c, int status) {
 
 /* Waits for one child; only for its own, by asking them in turn, so that other children of the
  * process are left alone. */
-static void wait_for_one(Build *b, Child *children, int *n) {
+static void wait_for_one(ObjectBuild *b, Child *children, int *n) {
   const struct timespec nap = {.tv_nsec = 300000};
   for (int i = 0;; i = (i + 1) % *n) {
     int status;
@@ -278,7 +278,7 @@ static void wait_for_one(Build *b, Child *children, int *n) {
   }
 }
 
-static void start(Build *b, Child *children, int *n) {
+static void start(ObjectBuild *b, Child *children, int *n) {
   Child c = {0, *n};
   fflush(NULL);
   c.pid = fork();
@@ -305,7 +305,7 @@ static int weight(const Fn *k) {
 }
 
 /* What is not in the cache, the longest first, else in the order of the module. */
-static void find_wanted(Build *b) {
+static void find_wanted(ObjectBuild *b) {
   Fn **fns = b->m->fns.at;
   uint32_t n = b->m->fns.n;
   bool *missing = ARENA_ARRAY(b->arena, bool, n + 1);
@@ -317,7 +317,7 @@ static void find_wanted(Build *b) {
       if (missing[i] && weight(fns[i]) == w) b->wanted[b->n++] = fns[i];
 }
 
-static void build_wanted(Build *b, int jobs) {
+static void build_wanted(ObjectBuild *b, int jobs) {
   size_t bytes = sizeof *b->queue + sizeof *b->queue->at * (size_t)jobs;
   void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) bug("no memory that the compilers of kernels share");
@@ -329,7 +329,7 @@ static void build_wanted(Build *b, int jobs) {
   munmap(shared, bytes);
 }
 
-static const char *find_cache(Build *b) {
+static const char *find_cache(ObjectBuild *b) {
   const char *why, *folder = cache_folder(b->arena, &why);
   if (!why) return folder;
   Report *r = diag_at(b->m->ctx->diag, "W1315", (Span){0}, "the kernel cache is not used: %s", why);
@@ -343,7 +343,7 @@ bool kernels_build(Module *m, const char *dir, int jobs) {
 }
 
 bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
-  Build b = {.m = m, .arena = arena_new(), .folder = dir, .quick = quick};
+  ObjectBuild b = {.m = m, .arena = arena_new(), .folder = dir, .quick = quick};
   if (jobs < 1) jobs = 1;
   b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);

@@ -21,31 +21,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct Link {
+typedef struct Linking {
   Module *m;
   const BuildOptions *o;
   Arena *arena;
   const char *folder; /* where objects are made */
   const char *lib;    /* where libshardrt.a and rt.h are */
-} Link;
+} Linking;
 
-typedef VEC(const char *) Words;
+typedef VEC(const char *) LinkWords;
 
-static bool fails(Link *l, const char *code, const char *what, const char *which) {
+static bool fails(Linking *l, const char *code, const char *what, const char *which) {
   diag_at(l->m->ctx->diag, code, (Span){0}, "%s `%s`: %s", what, which, strerror(errno));
   return false;
 }
 
 /* ---- commands ---- */
 
-static void show(const Link *l, const Words *w) {
+static void show(const Linking *l, const LinkWords *w) {
   if (!l->o->verbose) return;
   fprintf(stderr, "(in %s)", l->folder);
   for (uint32_t i = 0; w->at[i]; i++) fprintf(stderr, " %s", w->at[i]);
   fprintf(stderr, "\n");
 }
 
-static _Noreturn void child_main(const Link *l, const Words *w) {
+static _Noreturn void child_main(const Linking *l, const LinkWords *w) {
   int err =
       open(arena_printf(l->arena, "%s/cc.err", l->folder), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO);
@@ -54,7 +54,7 @@ static _Noreturn void child_main(const Link *l, const Words *w) {
   _exit(127);
 }
 
-static pid_t start(Link *l, Words *w) {
+static pid_t start(Linking *l, LinkWords *w) {
   vec_push(l->arena, *w, NULL);
   show(l, w);
   fflush(NULL);
@@ -64,12 +64,12 @@ static pid_t start(Link *l, Words *w) {
   return pid;
 }
 
-static bool finish(Link *l, pid_t pid, const char *compiler, const char *what) {
+static bool finish(Linking *l, pid_t pid, const char *compiler, const char *what) {
   int status;
   if (pid < 0) return false;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   const char *path = arena_printf(l->arena, "%s/cc.err", l->folder);
-  Bytes words = cache_read_file(l->arena, path);
+  CacheBytes words = cache_read_file(l->arena, path);
   unlink(path);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   Report *r = diag_at(l->m->ctx->diag, "E1312", (Span){0}, "the C compiler `%s` failed to %s",
@@ -109,7 +109,7 @@ const char *library_folder(Arena *a, const char **looked) {
   return NULL;
 }
 
-static bool find_library(Link *l) {
+static bool find_library(Linking *l) {
   const char *looked;
   l->lib = library_folder(l->arena, &looked);
   if (l->lib) return true;
@@ -159,30 +159,30 @@ void remove_folder(Arena *a, const char *folder) {
   rmdir(folder);
 }
 
-static bool open_folder(Link *l) {
+static bool open_folder(Linking *l) {
   l->folder = l->o->keep_dir ? l->o->keep_dir : work_folder(l->m->ctx);
   return l->folder != NULL;
 }
 
-static void close_folder(Link *l) {
+static void close_folder(Linking *l) {
   if (!l->o->keep_dir && l->folder) remove_folder(l->arena, l->folder);
 }
 
 /* ---- the executable ---- */
 
 /* The programs of an executable for several targets hang on each other. */
-static const char *program_flag(const Link *l, const char *word, int part) {
+static const char *program_flag(const Linking *l, const char *word, int part) {
   return arena_printf(l->arena, "-D%s=rt_program_%d", word, part);
 }
 
-static pid_t compile_host(Link *l) {
+static pid_t compile_host(Linking *l) {
   const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
   char *text = host_write(l->m);
   if (!output_write(l->arena, path, text, strlen(text), 0666))
     return fails(l, "E1310", "cannot write", path), -1;
   const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC", "-Wall", "-c",
                                "-o", "host.o",     "-I",  l->lib,  "host.c"};
-  Words w = {0};
+  LinkWords w = {0};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
   if (l->o->part) vec_push(l->arena, w, program_flag(l, "RT_PROGRAM", l->o->part));
   if (l->o->part + 1 < l->o->parts)
@@ -191,7 +191,7 @@ static pid_t compile_host(Link *l) {
 }
 
 /* Bytes of a file between labels that host.c knows; a zero byte ends text. */
-static void put_image(Link *l, FILE *o, const char *symbol, const char *kind) {
+static void put_image(Linking *l, FILE *o, const char *symbol, const char *kind) {
   const char *file = arena_printf(l->arena, "%s.%s", symbol, kind);
   bool there = !access(arena_printf(l->arena, "%s/%s", l->folder, file), R_OK);
   fprintf(o, "\t.balign 64\n\t.globl %s_%s, %s_%s_end\n\t.hidden %s_%s, %s_%s_end\n", symbol, kind,
@@ -202,7 +202,7 @@ static void put_image(Link *l, FILE *o, const char *symbol, const char *kind) {
 }
 
 /* Kernels as data of the executable: images.S takes their files as they are. */
-static bool embed_images(Link *l) {
+static bool embed_images(Linking *l) {
   char *text = NULL;
   size_t n = 0;
   const char *path = arena_printf(l->arena, "%s/images.S", l->folder);
@@ -219,15 +219,15 @@ static bool embed_images(Link *l) {
   bool ok = output_write(l->arena, path, text, n, 0666);
   free(text);
   if (!ok) return fails(l, "E1310", "cannot write", path);
-  Words w = {0};
+  LinkWords w = {0};
   const char *const words[] = {"cc", "-c", "-o", "images.o", "images.S"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
   return finish(l, start(l, &w), "cc", "embed the kernels");
 }
 
-static bool has_images(const Link *l) { return target_of(l->m)->code->images; }
+static bool has_images(const Linking *l) { return target_of(l->m)->code->images; }
 
-static void add_objects(Link *l, Words *w) {
+static void add_objects(Linking *l, LinkWords *w) {
   if (has_images(l)) {
     vec_push(l->arena, *w, "images.o");
     return;
@@ -242,8 +242,8 @@ static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm",
 
 /* One object of all that belongs to one plan and target. Only its program can be seen from outside:
    kernels of different ones have the same names. */
-static bool make_part(Link *l) {
-  Words join = {0}, hide = {0};
+static bool make_part(Linking *l) {
+  LinkWords join = {0}, hide = {0};
   const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, join, words[i]);
   add_objects(l, &join);
@@ -257,8 +257,8 @@ static bool make_part(Link *l) {
 }
 
 /* objects: NULL: those of the module in the folder. */
-static bool link_all(Link *l, const char *const *objects) {
-  Words w = {0};
+static bool link_all(Linking *l, const char *const *objects) {
+  LinkWords w = {0};
   bool mpi = uses_mpi(l->m);
   vec_push(l->arena, w, mpi ? "mpicc" : "cc");
 #if defined __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
@@ -286,8 +286,8 @@ static bool link_all(Link *l, const char *const *objects) {
 
 bool kernels_link(Module *m, const char *dir, const char *name) {
   const BuildOptions options = {0};
-  Link l = {.m = m, .o = &options, .arena = arena_new(), .folder = dir};
-  Words w = {0};
+  Linking l = {.m = m, .o = &options, .arena = arena_new(), .folder = dir};
+  LinkWords w = {0};
   const char *const words[] = {"cc", "-shared", "-o", name};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l.arena, w, words[i]);
   add_objects(&l, &w);
@@ -297,9 +297,9 @@ bool kernels_link(Module *m, const char *dir, const char *name) {
   return ok;
 }
 
-static bool deliver(Link *l) {
+static bool deliver(Linking *l) {
   const char *made = arena_printf(l->arena, "%s/program", l->folder);
-  Bytes b = cache_read_file(l->arena, made);
+  CacheBytes b = cache_read_file(l->arena, made);
   if (!b.at) return fails(l, "E1310", "cannot read", made);
   if (!output_write(l->arena, l->o->output, b.at, b.n, 0777))
     return fails(l, "E1310", "cannot write", l->o->output);
@@ -307,7 +307,7 @@ static bool deliver(Link *l) {
   return true;
 }
 
-static bool build_executable(Link *l) {
+static bool build_executable(Linking *l) {
   if (!find_library(l) || !open_folder(l)) return false;
   pid_t host = compile_host(l);
   bool ok = host >= 0 && kernels_build_as(l->m, l->folder, l->o->jobs, l->o->quick);
@@ -319,7 +319,7 @@ static bool build_executable(Link *l) {
 }
 
 bool targets_join(Module *m, const BuildOptions *o, const char *const *objects) {
-  Link l = {.m = m, .o = o, .arena = arena_new()};
+  Linking l = {.m = m, .o = o, .arena = arena_new()};
   bool ok = find_library(&l) && (l.folder = work_folder(m->ctx));
   ok = ok && link_all(&l, objects) && deliver(&l);
   if (l.folder) remove_folder(l.arena, l.folder);
@@ -329,7 +329,7 @@ bool targets_join(Module *m, const BuildOptions *o, const char *const *objects) 
 
 /* ---- text ---- */
 
-static bool put_text(Link *l, const char *text) {
+static bool put_text(Linking *l, const char *text) {
   if (!strcmp(l->o->output, "-")) {
     bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
     return ok || fails(l, "E1310", "cannot write", "stdout");
@@ -344,7 +344,7 @@ static const char *after_head(const char *text, size_t before) {
   return at && strchr(at, '\n') ? strchr(at, '\n') + 1 : text;
 }
 
-static bool emit_kernels(Link *l, bool assembly) {
+static bool emit_kernels(Linking *l, bool assembly) {
   Module *m = l->m;
   char *all = NULL;
   size_t n = 0, kernels = 0;
@@ -375,7 +375,7 @@ static bool all_cut(Module *m) {
 
 bool codegen_build(Module *m, const BuildOptions *o) {
   if (!all_cut(m)) return false;
-  Link l = {.m = m, .o = o, .arena = arena_new()};
+  Linking l = {.m = m, .o = o, .arena = arena_new()};
   bool ok;
   if (!o->emit) ok = build_executable(&l);
   else if (!strcmp(o->emit, "c")) ok = put_text(&l, host_write(m));

@@ -82,13 +82,14 @@ static void set_outer(Emit *e, const Walk *w, Point *p, LLVMValueRef flat) {
     point_set(p, (Index){.dim = n->zero[i], .at = emit_index(e, 0)});
 }
 
-typedef struct Run { /* the innermost loop of one unit */
+typedef struct WalkRun { /* the innermost loop of one unit */
   const Walk *w;
   Point point;            /* without the innermost dim */
   LLVMValueRef base, end; /* flat index of innermost index 0; end of this block */
-} Run;
+} WalkRun;
 
-static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LLVMValueRef mask) {
+static void call_body(Emit *e, const WalkRun *r, LLVMValueRef i, int n, int step,
+                      LLVMValueRef mask) {
   Point p[WALK_UNROLL];
   const Nest *nest = r->w->nest;
   for (int u = 0; u < n; u++) {
@@ -109,7 +110,7 @@ static void call_body(Emit *e, const Run *r, LLVMValueRef i, int n, int step, LL
 }
 
 /* Steps of n * step from `from` while they fit below `end`; returns where they stop. */
-static LLVMValueRef steps(Emit *e, const Run *r, LLVMValueRef from, int n, int step) {
+static LLVMValueRef steps(Emit *e, const WalkRun *r, LLVMValueRef from, int n, int step) {
   LLVMBuilderRef b = e->builder;
   LLVMValueRef size = emit_index(e, (int64_t)n * step);
   LLVMValueRef count = LLVMBuildUDiv(b, LLVMBuildSub(b, r->end, from, ""), size, "");
@@ -121,14 +122,14 @@ static LLVMValueRef steps(Emit *e, const Run *r, LLVMValueRef from, int n, int s
 }
 
 /* Less than a vector, if anything. */
-static void part(Emit *e, const Run *r, LLVMValueRef from, LLVMValueRef to) {
+static void part(Emit *e, const WalkRun *r, LLVMValueRef from, LLVMValueRef to) {
   Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, from, to, ""));
   call_body(e, r, from, 1, e->lanes, emit_tail_mask(e, from, to, e->lanes));
   emit_end_if(e, some);
 }
 
 /* Which of the three forms can occur is known from the sizes of blocks; only those are written. */
-static void run(Emit *e, const Run *r, LLVMValueRef start) {
+static void run(Emit *e, const WalkRun *r, LLVMValueRef start) {
   const Walk *w = r->w;
   int64_t inner = nest_inner(w->nest), last = inner % w->block;
   int step = w->lanes ? e->lanes : 1;
@@ -149,7 +150,7 @@ static void run(Emit *e, const Run *r, LLVMValueRef start) {
 
 static void unit(Emit *e, const Walk *w, LLVMValueRef number) {
   LLVMBuilderRef b = e->builder;
-  Run r = {.w = w, .point = w->base ? *w->base : (Point){0}};
+  WalkRun r = {.w = w, .point = w->base ? *w->base : (Point){0}};
   int64_t inner = nest_inner(w->nest), n = blocks(w);
   LLVMValueRef outer = number, start = emit_index(e, 0), size = emit_index(e, inner);
   if (n > 1) {

@@ -13,12 +13,12 @@ typedef enum Exit {
   EXIT_BUG = 70         /* an error of shardc itself */
 } Exit;
 
-typedef enum OptionId {
+typedef enum CliOption {
 #define OPTION(id, name, letter, argument, repeat, commands, help) OPT_##id,
 #include "options.def"
 #undef OPTION
   OPT_COUNT
-} OptionId;
+} CliOption;
 
 enum CommandBits {
 #define COMMAND(id, name, run, operands, least, most, help) CMD_BIT_##id,

@@ -6,7 +6,7 @@
 #include "ir/support/num.h"
 #include "codegen/codegen.h"
 #include "driver/fit.h"
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>

@@ -71,14 +71,14 @@ static Exit emit_ast(Cli *o, const char *output) {
 
 /* ---- the road ---- */
 
-typedef struct Parts { /* of one executable: a program for every plan and target */
+typedef struct CompileParts { /* of one executable: a program for every plan and target */
   Strings plan, target;
   const char *folder; /* of their objects */
   Strings object;
   Module *last; /* of them */
   const char *output;
   double start; /* when the command began; 0: nothing is said */
-} Parts;
+} CompileParts;
 
 typedef struct ProgramPart {
   const char *name; /* of its plan, target or both; NULL: there are no others */
@@ -197,7 +197,7 @@ static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const
 
 /* ---- several plans, several targets ---- */
 
-static Exit read_list(Cli *o, OptionId option, const char *name, Strings *out) {
+static Exit read_list(Cli *o, CliOption option, const char *name, Strings *out) {
   const char *list = o->value[option];
   for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
     vec_push(o->c->arena, *out, arena_strndup(o->c->arena, at, strcspn(at, ",")));
@@ -208,7 +208,7 @@ static Exit read_list(Cli *o, OptionId option, const char *name, Strings *out) {
 }
 
 /* One processor at most: GPUs tell at run time what they are. */
-static Exit read_parts(Cli *o, Parts *p, EmitKind kind) {
+static Exit read_parts(Cli *o, CompileParts *p, EmitKind kind) {
   int processors = 0;
   Exit e = read_list(o, OPT_TARGET, "target", &p->target);
   if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &p->plan);
@@ -227,7 +227,7 @@ static Exit read_parts(Cli *o, Parts *p, EmitKind kind) {
 }
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
-static Exit make_targets(Cli *o, Module *m, Parts *p, uint32_t plan) {
+static Exit make_targets(Cli *o, Module *m, CompileParts *p, uint32_t plan) {
   size_t length;
   const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
   Arena *a = o->c->arena;
@@ -266,7 +266,7 @@ static Exit check_plan(const Cli *o, const Module *m, const Module *const *befor
   return EXIT_FINE;
 }
 
-static Exit load_plans(Cli *o, const Parts *p, Module **m) {
+static Exit load_plans(Cli *o, const CompileParts *p, Module **m) {
   const char *given = o->value[OPT_PLAN];
   Exit e = EXIT_FINE;
   for (uint32_t i = 0; e == EXIT_FINE && i < p->plan.n; i++) {
@@ -278,7 +278,7 @@ static Exit load_plans(Cli *o, const Parts *p, Module **m) {
   return e;
 }
 
-static Exit make_parts(Cli *o, Module **m, uint32_t n, const char *output, Parts *p) {
+static Exit make_parts(Cli *o, Module **m, uint32_t n, const char *output, CompileParts *p) {
   Exit e = EXIT_FINE;
   for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) e = make_targets(o, m[i], p, i);
   BuildOptions b = {
@@ -288,7 +288,7 @@ static Exit make_parts(Cli *o, Module **m, uint32_t n, const char *output, Parts
 }
 
 static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double start) {
-  Parts p = {.output = output, .start = start};
+  CompileParts p = {.output = output, .start = start};
   Exit e = read_parts(o, &p, kind);
   uint32_t n = p.plan.n > 1 ? p.plan.n : 1;
   Module **all = ARENA_ARRAY(o->c->arena, Module *, n);

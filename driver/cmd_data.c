@@ -19,9 +19,9 @@ static Exit data_fault(Cli *o, const Fault *f) {
   return EXIT_INPUT;
 }
 
-typedef VEC(DataFile) Parts;
+typedef VEC(DataFile) DataParts;
 
-static Exit open_parts(Cli *o, Parts *out) {
+static Exit open_parts(Cli *o, DataParts *out) {
   Fault f = {0};
   Exit e = EXIT_FINE;
   for (uint32_t i = 1; i < o->operands.n && e == EXIT_FINE; i++) {
@@ -35,7 +35,7 @@ static Exit open_parts(Cli *o, Parts *out) {
   return e;
 }
 
-static void close_parts(Parts *p) {
+static void close_parts(DataParts *p) {
   for (uint32_t i = 0; i < p->n; i++) rt_part_close(&p->at[i]);
 }
 
@@ -107,14 +107,14 @@ static void say_head(const DataFile *p, const Tokenizer *t, int64_t n) {
   putchar('\n');
 }
 
-static void say_total(const Parts *p) {
+static void say_total(const DataParts *p) {
   long long n = 0;
   for (uint32_t i = 0; i < p->n; i++) n += p->at[i].array.count;
   if (p->n > 1) printf("%u files, %lld numbers\n", p->n, n);
 }
 
 static Exit data_info(Cli *o) {
-  Parts p = {0};
+  DataParts p = {0};
   Tokenizer *t = NULL;
   const char *head = o->value[OPT_HEAD];
   Exit e = open_parts(o, &p);
@@ -137,7 +137,7 @@ static Exit data_info(Cli *o) {
 
 /* ---- convert ---- */
 
-static Exit check_tokens(Cli *o, const Parts *p, int64_t *largest) {
+static Exit check_tokens(Cli *o, const DataParts *p, int64_t *largest) {
   *largest = 0;
   for (uint32_t i = 0; i < p->n; i++) {
     const Array *a = &p->at[i].array;
@@ -181,7 +181,7 @@ static Exit finish(Cli *o, Shards *s, bool ok) {
 }
 
 static Exit data_convert(Cli *o) {
-  Parts p = {0};
+  DataParts p = {0};
   Shards s = {0};
   int64_t largest;
   Exit e = open_parts(o, &p);
@@ -281,7 +281,7 @@ static const struct {
 
 /* Options that belong to some of the three only. */
 static const struct {
-  OptionId id;
+  CliOption id;
   const char *name, *verbs;
 } bound[] = {{OPT_TO, "to", "convert tokenize"},
              {OPT_SHARD, "shard", "convert tokenize"},

@@ -8,7 +8,7 @@
  */
 #include "cmd.h"
 #include "codegen/codegen.h"
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "frontend/ast.h"
 #include "frontend/lower.h"
 #include "ir/bytes.h"

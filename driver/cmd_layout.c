@@ -1,14 +1,14 @@
 /* `shardc dump FILE --layout NAME`: the picture of one layout, as text or SVG. */
 #include "cmd.h"
 #include "driver/fit.h"
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "frontend/lower.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef void Draw(FILE *out, Arena *a, const Layout *l);
+typedef void LayoutDraw(FILE *out, Arena *a, const Layout *l);
 
-static char *drawn_by(Draw *draw, Arena *a, const Layout *l, size_t *n) {
+static char *drawn_by(LayoutDraw *draw, Arena *a, const Layout *l, size_t *n) {
   char *text = NULL;
   FILE *out = heap_stream(&text, n);
   if (!out) bug("no memory");

@@ -3,7 +3,7 @@
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    module are one class: it takes as long for a thousand as for two. */
 #include "cmd_plan.h"
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "ir/count.h"
 #include "ir/placement.h"
 #include "passes/pass.h"

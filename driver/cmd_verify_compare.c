@@ -11,9 +11,9 @@
 #include "runtime/store/safetensors.h"
 #include <math.h>
 
-typedef struct Steps {
+typedef struct ComparedSteps {
   VEC(double) loss, norm;
-} Steps;
+} ComparedSteps;
 
 static bool cannot_read(Cli *o, const Fault *f) {
   diag_at(o->c->diag, "E0803", (Span){0}, "a run left nothing to compare: %s %s", f->where,
@@ -21,7 +21,7 @@ static bool cannot_read(Cli *o, const Fault *f) {
   return false;
 }
 
-static bool read_steps(Cli *o, const char *path, Steps *s) {
+static bool read_steps(Cli *o, const char *path, ComparedSteps *s) {
   Fault f = {0};
   Bytes b;
   if (!rt_map_file(path, 201, &b, &f)) return cannot_read(o, &f);
@@ -44,7 +44,8 @@ static double apart(double a, double b, double least) {
   return a == b ? 0 : isfinite(a) && isfinite(b) ? fabs(a - b) / size : INFINITY;
 }
 
-static void compare_steps(const Steps *a, const Steps *b, const Tolerance *t, Verdict *v) {
+static void compare_steps(const ComparedSteps *a, const ComparedSteps *b, const Tolerance *t,
+                          Verdict *v) {
   enum { LEAST_LOSS = 1 };
   for (uint32_t i = 0; i < v->steps; i++) {
     double loss = apart(b->loss.at[i], a->loss.at[i], LEAST_LOSS);
@@ -176,7 +177,7 @@ static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, cons
 
 bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
                     Verdict *v) {
-  Steps x = {0}, y = {0};
+  ComparedSteps x = {0}, y = {0};
   *v = (Verdict){.same_bits = true};
   if (!read_steps(o, a->metrics, &x) || !read_steps(o, b->metrics, &y)) return false;
   if (x.loss.n != y.loss.n || !x.loss.n) {

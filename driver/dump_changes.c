@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct Entry { /* "param @w" of "param @w : f32[E:8]" */
+typedef struct ChangedEntry { /* "param @w" of "param @w : f32[E:8]" */
   const char *text, *key;
   size_t n;
   bool function;
-} Entry;
-typedef VEC(Entry) Entries;
+} ChangedEntry;
+typedef VEC(ChangedEntry) Entries;
 
 static const char *key_of(Arena *a, const char *line) {
   size_t kind = strcspn(line, " \n"), name = strcspn(line + kind + 1, " (,\n");
@@ -37,14 +37,14 @@ static Entries entries_of(Arena *a, const char *text) {
     if (is_head(text)) continue;
     bool function = n > 1 && text[n - 2] == '{';
     if (function) n = (size_t)(strstr(text, "\n}\n") + strlen("\n}\n") - text);
-    vec_push(a, all, ((Entry){text, key_of(a, text), n, function}));
+    vec_push(a, all, ((ChangedEntry){text, key_of(a, text), n, function}));
   }
   return all;
 }
 
-static const Entry *find(const Entries *all, const Entry *e, bool whole) {
+static const ChangedEntry *find(const Entries *all, const ChangedEntry *e, bool whole) {
   for (uint32_t i = 0; i < all->n; i++) {
-    const Entry *x = &all->at[i];
+    const ChangedEntry *x = &all->at[i];
     bool same = whole ? x->n == e->n && !memcmp(x->text, e->text, e->n) : !strcmp(x->key, e->key);
     if (same) return x;
   }
@@ -53,7 +53,7 @@ static const Entry *find(const Entries *all, const Entry *e, bool whole) {
 
 static void put_changed(FILE *out, const Entries *before, const Entries *after, bool functions) {
   for (uint32_t i = 0; i < after->n; i++) {
-    const Entry *e = &after->at[i];
+    const ChangedEntry *e = &after->at[i];
     if (e->function != functions) continue;
     if (!find(before, e, true)) fprintf(out, "%s%.*s", functions ? "\n" : "", (int)e->n, e->text);
     else if (functions) fprintf(out, "\n# as before: %s\n", e->key);

@@ -12,16 +12,16 @@ typedef struct DiffLine {
   const char *at;
   size_t n;
 } DiffLine;
-typedef VEC(DiffLine) Lines;
+typedef VEC(DiffLine) DiffLines;
 
 typedef struct Difference {
   Arena *arena;
-  Lines a, b;
+  DiffLines a, b;
   bool *cut, *added; /* by line of a: not in b; by line of b: not in a */
 } Difference;
 
-static Lines split_lines(Arena *arena, const char *text) {
-  Lines l = {0};
+static DiffLines split_lines(Arena *arena, const char *text) {
+  DiffLines l = {0};
   while (*text) {
     size_t n = strcspn(text, "\n");
     vec_push(arena, l, ((DiffLine){text, n}));

@@ -2,7 +2,7 @@
    room for, a cell is a square of them: it has the colour of the part that lists most of its blocks
    (of several, the first written), and says how many there are. Must not: leave out a listed block;
    a cell with one block in it is not empty. */
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "ir/support/num.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Figures of layouts in words and as JSON. The counts are those of frontend/layout.h; what is
    derived here are shares: density is listed blocks over blocks; the share of FLOP is listed scores
    over scores, because that is what kernels compute that skip whole blocks. */
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "ir/lists.h"
 #include "ir/support/num.h"
 #include <string.h>

@@ -3,7 +3,7 @@
    rectangle of it, so that 1,024 rows stay small. Of more blocks than a side has cells, a cell is a
    square of them, the paler the fewer of them are listed. Colours are those of Okabe and Ito and
    others far from them. The same layout gives the same bytes. */
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "ir/support/num.h"
 #include "runtime/chart.h"
 #include <string.h>
@@ -35,15 +35,16 @@ static const char *colour_of(const char *part) {
   return "#000000";
 }
 
-typedef struct Picture {
+typedef struct LayoutPicture {
   FILE *out;
   Arena *a;
   const Layout *l;
   int64_t shown, different; /* heads */
   double side;              /* of a cell */
-} Picture;
+} LayoutPicture;
 
-static void put_text(const Picture *x, double at, double y, const char *more, const char *text) {
+static void put_text(const LayoutPicture *x, double at, double y, const char *more,
+                     const char *text) {
   fprintf(x->out, "<text x=\"%.6g\" y=\"%.6g\"%s>", at, y, more);
   rt_put_escaped(x->out, text);
   fputs("</text>\n", x->out);
@@ -58,7 +59,7 @@ static bool drawn_as(const Cell *c, int part, int level) {
 }
 
 /* One path of all cells of a colour and shade; nothing if there are none. */
-static void put_part(const Picture *x, const Cells *cells, int part, int level, double left,
+static void put_part(const LayoutPicture *x, const Cells *cells, int part, int level, double left,
                      double top) {
   bool any = false;
   double s = x->side;
@@ -80,7 +81,7 @@ static void put_part(const Picture *x, const Cells *cells, int part, int level, 
 }
 
 /* Lines between cells, where they are large enough to be told apart. */
-static void put_grid(const Picture *x, const Cells *c, double left, double top) {
+static void put_grid(const LayoutPicture *x, const Cells *c, double left, double top) {
   double s = x->side, wide = (double)c->columns * s, high = (double)c->rows * s;
   if (s >= 6) {
     fputs("<path class=\"g\" d=\"", x->out);
@@ -94,7 +95,7 @@ static void put_grid(const Picture *x, const Cells *c, double left, double top) 
           -wide);
 }
 
-static void put_scale(const Picture *x, const Cells *c, double left, double top) {
+static void put_scale(const LayoutPicture *x, const Cells *c, double left, double top) {
   const LayoutFigures *f = &x->l->figures;
   double wide = (double)c->columns * x->side, high = (double)c->rows * x->side;
   const char *keys = arena_printf(x->a, "%s %lld", f->key, (long long)f->keys - 1),
@@ -108,7 +109,7 @@ static void put_scale(const Picture *x, const Cells *c, double left, double top)
 
 /* ---- a head ---- */
 
-static const char *caption(const Picture *x, int64_t number) {
+static const char *caption(const LayoutPicture *x, int64_t number) {
   const LayoutHead *h = &x->l->heads.at[number];
   const char *heads = layout_heads(x->a, x->l, number);
   double all = (double)h->map.rows * (double)h->map.columns;
@@ -118,7 +119,7 @@ static const char *caption(const Picture *x, int64_t number) {
                       (long long)h->count.partial);
 }
 
-static void put_head(const Picture *x, int64_t number, double left, double top) {
+static void put_head(const LayoutPicture *x, int64_t number, double left, double top) {
   const LayoutHead *h = &x->l->heads.at[number];
   Cells c = layout_cells(x->a, h, MOST_CELLS);
   for (int level = 0; level < LEVELS; level++) {
@@ -132,7 +133,7 @@ static void put_head(const Picture *x, int64_t number, double left, double top) 
 
 /* ---- around ---- */
 
-static void put_swatch(const Picture *x, double *at, double y, const char *colour,
+static void put_swatch(const LayoutPicture *x, double *at, double y, const char *colour,
                        const char *name) {
   fprintf(x->out, "<rect x=\"%.6g\" y=\"%.6g\" width=\"11\" height=\"11\" fill=\"%s\"/>", *at,
           y - 10, colour);
@@ -140,7 +141,7 @@ static void put_swatch(const Picture *x, double *at, double y, const char *colou
   *at += 34 + 7 * (double)strlen(name);
 }
 
-static void put_legend(const Picture *x, double y, int64_t blocks) {
+static void put_legend(const LayoutPicture *x, double y, int64_t blocks) {
   double at = MARGIN;
   for (uint32_t i = 0; i < x->l->parts.n; i++)
     put_swatch(x, &at, y, colour_of(x->l->parts.at[i]), x->l->parts.at[i]);
@@ -155,7 +156,7 @@ static void put_legend(const Picture *x, double y, int64_t blocks) {
   if (*note) put_text(x, at, y, "", note);
 }
 
-static void put_head_lines(const Picture *x, int64_t blocks) {
+static void put_head_lines(const LayoutPicture *x, int64_t blocks) {
   const LayoutFigures *f = &x->l->figures;
   put_text(x, MARGIN, 22, " class=\"n\"",
            arena_printf(x->a, "%s [%s, %s] = %s", f->name, f->query, f->key, x->l->text));
@@ -178,7 +179,7 @@ void layout_svg(FILE *out, Arena *a, const Layout *l) {
       "ui-monospace,monospace;"
       "fill:#222}.g{stroke:#8883;fill:none}.e{stroke:#888;fill:none}"
       "@media(prefers-color-scheme:dark){text{fill:#aaa}.n{fill:#eee}}</style>\n";
-  Picture x = {.out = out, .a = a, .l = l, .different = different_heads(l)};
+  LayoutPicture x = {.out = out, .a = a, .l = l, .different = different_heads(l)};
   x.shown = min_i64(x.different, HEADS);
   Cells c = layout_cells(a, &l->heads.at[0], MOST_CELLS);
   x.side = (double)PANEL / (double)max_i64(c.rows, c.columns);

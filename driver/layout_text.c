@@ -1,6 +1,6 @@
 /* A layout for terminals: a letter per cell, with the numbers of its first blocks beside it. Every
    head whose blocks differ has a picture; the text is the same wherever it is made. */
-#include "driver/layout.h"
+#include "driver/layout_drawing.h"
 #include "ir/support/num.h"
 #include <ctype.h>
 #include <string.h>

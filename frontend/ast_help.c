@@ -5,7 +5,7 @@
    `x += y`, round brackets for square ones. Each help is one edit; where nothing is certain, an
    example of the construct is shown. Nothing here decides what is accepted. */
 #include "keywords.h"
-#include "parse.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 static const char *source_at(const Parse *p, uint32_t offset) {
@@ -62,7 +62,7 @@ bool shard_expects(const char *const *expected, int n, const char *token) {
 
 /* ---- inside brackets ---- */
 
-static void help_close(Parse *p, Report *r, const Open *o, uint32_t end) {
+static void help_close(Parse *p, Report *r, const OpenBracket *o, uint32_t end) {
   const char *text = text_between(p, o->offset, end);
   if (showable(text) && strlen(text) > 1) diag_help(r, "close it: `%s%c`", text, o->close);
   else diag_help(r, "close it with `%c`", o->close);
@@ -70,7 +70,8 @@ static void help_close(Parse *p, Report *r, const Open *o, uint32_t end) {
 }
 
 /* (a, b) for [a, b] or the other way round: both brackets are changed. */
-static bool help_brackets(Parse *p, Report *r, const Open *o, const char *what, const char *pair) {
+static bool help_brackets(Parse *p, Report *r, const OpenBracket *o, const char *what,
+                          const char *pair) {
   uint32_t end = closing(p, o->offset);
   if (!end) return false;
   const char *inside = text_between(p, o->offset + 1, end);
@@ -105,7 +106,8 @@ static void help_comma(Parse *p, Report *r, uint32_t end) {
 static bool help_operator(Parse *p, Report *r, Span at);
 static bool help_method(Parse *p, Report *r, Span at, int found);
 
-void shard_help_in_bracket(Parse *p, Report *r, Span at, const Open *o, int found, bool closes) {
+void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, int found,
+                           bool closes) {
   uint32_t end = back_over_blanks(p, p->before < at.offset ? p->before : at.offset);
   bool axes = o->kind == OPEN_DIMS || o->kind == OPEN_INDEX;
   if (found == ARROW && o->kind == OPEN_ARGS &&

@@ -7,7 +7,7 @@
    (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is
    missing, and is put in. Nothing here decides what a construct means. */
 #include "keywords.h"
-#include "parse.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 int shard_scan_lex(SHARD_STYPE *value, Span *at, void *scanner);
@@ -37,7 +37,7 @@ static OpenKind round_kind(const Parse *p, int last) {
 }
 
 void shard_open_push(Parse *p, char open, int last) {
-  Open o = {.close = '}', .kind = OPEN_BLOCK, .offset = p->offset - 1};
+  OpenBracket o = {.close = '}', .kind = OPEN_BLOCK, .offset = p->offset - 1};
   if (open == '[') o.close = ']', o.kind = square_kind(p, last);
   else if (open == '(') o.close = ')', o.kind = round_kind(p, last);
   else shard_open_drop(p), p->braces++;

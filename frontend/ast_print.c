@@ -4,18 +4,18 @@
 #include "ast.h"
 #include "ir/support/num.h"
 
-typedef struct Printer {
+typedef struct AstPrinter {
   Ctx *c;
   FILE *out;
   int depth;
   bool plain; /* without positions */
-} Printer;
+} AstPrinter;
 
-static void begin(const Printer *p, const char *word) {
+static void begin(const AstPrinter *p, const char *word) {
   fprintf(p->out, "%*s%s", 2 * p->depth, "", word);
 }
 
-static void end(const Printer *p, Span s) {
+static void end(const AstPrinter *p, Span s) {
   uint32_t line, column;
   if (p->plain) {
     fputc('\n', p->out);
@@ -25,11 +25,11 @@ static void end(const Printer *p, Span s) {
   fprintf(p->out, "  @%u:%u\n", line, column);
 }
 
-static void put_names(const Printer *p, const AstNames *names) {
+static void put_names(const AstPrinter *p, const AstNames *names) {
   for (uint32_t i = 0; i < names->n; i++) fprintf(p->out, "%s%s", i ? ", " : "", names->at[i].text);
 }
 
-static void put_axes(const Printer *p, const AstAxes *a) {
+static void put_axes(const AstPrinter *p, const AstAxes *a) {
   if (!a) return;
   fputs(" [", p->out);
   for (uint32_t i = 0; i < a->groups.n; i++) {
@@ -42,7 +42,7 @@ static void put_axes(const Printer *p, const AstAxes *a) {
   fputc(']', p->out);
 }
 
-static void put_type(const Printer *p, const AstType *t) {
+static void put_type(const AstPrinter *p, const AstType *t) {
   put_axes(p, t->axes);
   if (t->of.text) fprintf(p->out, " of %s", t->of.text);
   if (t->elem.text) fprintf(p->out, " %s", t->elem.text);
@@ -50,9 +50,9 @@ static void put_type(const Printer *p, const AstType *t) {
 
 /* ---- expressions ---- */
 
-static void put_expr(Printer *p, const AstExpr *e);
+static void put_expr(AstPrinter *p, const AstExpr *e);
 
-static void put_args(Printer *p, const AstArgs *args) {
+static void put_args(AstPrinter *p, const AstArgs *args) {
   p->depth++;
   for (uint32_t i = 0; i < args->n; i++) {
     const AstArg *a = &args->at[i];
@@ -66,7 +66,7 @@ static void put_args(Printer *p, const AstArgs *args) {
   p->depth--;
 }
 
-static void put_head(Printer *p, const AstExpr *e) {
+static void put_head(AstPrinter *p, const AstExpr *e) {
   switch (e->kind) {
   case EXPR_NUMBER: begin(p, "number "), fputs(e->number.text, p->out); break;
   case EXPR_STRING: begin(p, "string "), fprintf(p->out, "\"%s\"", e->string); break;
@@ -85,7 +85,7 @@ static void put_head(Printer *p, const AstExpr *e) {
   end(p, e->span);
 }
 
-static void put_expr(Printer *p, const AstExpr *e) {
+static void put_expr(AstPrinter *p, const AstExpr *e) {
   put_head(p, e);
   p->depth++;
   if (e->base) put_expr(p, e->base);
@@ -96,7 +96,7 @@ static void put_expr(Printer *p, const AstExpr *e) {
   put_args(p, &e->args);
 }
 
-static void put_below(Printer *p, const AstExpr *e) {
+static void put_below(AstPrinter *p, const AstExpr *e) {
   p->depth++;
   if (e) put_expr(p, e);
   p->depth--;
@@ -104,7 +104,7 @@ static void put_below(Printer *p, const AstExpr *e) {
 
 /* ---- statements ---- */
 
-static void put_options(Printer *p, const char *word, const AstOptions *l) {
+static void put_options(AstPrinter *p, const char *word, const AstOptions *l) {
   p->depth++;
   for (uint32_t i = 0; i < l->n; i++) {
     begin(p, word), fprintf(p->out, " %s", l->at[i].name.text), end(p, l->at[i].span);
@@ -113,7 +113,7 @@ static void put_options(Printer *p, const char *word, const AstOptions *l) {
   p->depth--;
 }
 
-static void put_attrs(Printer *p, const AstAttrs *l) {
+static void put_attrs(AstPrinter *p, const AstAttrs *l) {
   p->depth++;
   for (uint32_t i = 0; i < l->n; i++) {
     begin(p, "@"), fputs(l->at[i].name.text, p->out), end(p, l->at[i].span);
@@ -122,7 +122,7 @@ static void put_attrs(Printer *p, const AstAttrs *l) {
   p->depth--;
 }
 
-static void put_stmt(Printer *p, const AstStmt *s) {
+static void put_stmt(AstPrinter *p, const AstStmt *s) {
   static const char *const words[] = {"param",  "sub",    "stack", "input", "output",
                                       "assign", "return", "loss",  "aux"};
   _Static_assert(COUNT_OF(words) == STMT_AUX + 1, "a word per AstStmtKind");
@@ -141,9 +141,9 @@ static void put_stmt(Printer *p, const AstStmt *s) {
 
 /* ---- settings ---- */
 
-static void put_value(Printer *p, const AstValue *v);
+static void put_value(AstPrinter *p, const AstValue *v);
 
-static void put_pairs(Printer *p, const char *word, const AstPairs *l) {
+static void put_pairs(AstPrinter *p, const char *word, const AstPairs *l) {
   p->depth++;
   for (uint32_t i = 0; i < l->n; i++) {
     const AstPair *a = &l->at[i];
@@ -155,7 +155,7 @@ static void put_pairs(Printer *p, const char *word, const AstPairs *l) {
   p->depth--;
 }
 
-static void put_value(Printer *p, const AstValue *v) {
+static void put_value(AstPrinter *p, const AstValue *v) {
   static const char *const words[] = {"number ", "string ", "path ", "call ", "list", "expression"};
   _Static_assert(COUNT_OF(words) == VALUE_EXPR + 1, "a word per AstValueKind");
   begin(p, words[v->kind]);
@@ -171,7 +171,7 @@ static void put_value(Printer *p, const AstValue *v) {
   put_pairs(p, "to", &v->to);
 }
 
-static void put_block(Printer *p, const AstBlock *b) {
+static void put_block(AstPrinter *p, const AstBlock *b) {
   p->depth++;
   for (uint32_t i = 0; b && i < b->settings.n; i++) {
     const AstSetting *s = b->settings.at[i];
@@ -189,7 +189,7 @@ static void put_block(Printer *p, const AstBlock *b) {
 
 /* ---- items ---- */
 
-static void put_dims(Printer *p, const AstDims *dims) {
+static void put_dims(AstPrinter *p, const AstDims *dims) {
   p->depth++;
   for (uint32_t i = 0; i < dims->n; i++) {
     const AstDim *d = &dims->at[i];
@@ -202,7 +202,7 @@ static void put_dims(Printer *p, const AstDims *dims) {
   p->depth--;
 }
 
-static void put_formals(Printer *p, const AstItem *i) {
+static void put_formals(AstPrinter *p, const AstItem *i) {
   p->depth++;
   for (uint32_t j = 0; j < i->formals.n; j++) {
     begin(p, "operand "), fputs(i->formals.at[j].name.text, p->out);
@@ -212,7 +212,7 @@ static void put_formals(Printer *p, const AstItem *i) {
   p->depth--;
 }
 
-static void put_item(Printer *p, const AstItem *i) {
+static void put_item(AstPrinter *p, const AstItem *i) {
   begin(p, ast_item_word(i->kind));
   if (i->name.text) fprintf(p->out, " %s", i->name.text);
   if (i->file) fprintf(p->out, " \"%s\"", i->file);
@@ -232,17 +232,17 @@ static void put_item(Printer *p, const AstItem *i) {
   put_block(p, i->block);
 }
 
-static void put_file(Printer *p, const AstFile *f) {
+static void put_file(AstPrinter *p, const AstFile *f) {
   fprintf(p->out, "file \"%s\"\n", f->name);
   for (uint32_t i = 0; i < f->items.n; i++) put_item(p, f->items.at[i]);
 }
 
 void ast_print(Ctx *c, const AstFile *f, FILE *out) {
-  Printer p = {c, out, 1, false};
+  AstPrinter p = {c, out, 1, false};
   put_file(&p, f);
 }
 
 void ast_print_plain(Ctx *c, const AstFile *f, FILE *out) {
-  Printer p = {c, out, 1, true};
+  AstPrinter p = {c, out, 1, true};
   put_file(&p, f);
 }

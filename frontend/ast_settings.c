@@ -1,5 +1,5 @@
 /* Builders of settings blocks: paths, values, lines. See ast.h for what they hold. */
-#include "parse.h"
+#include "ast_reading.h"
 
 /* ---- paths ---- */
 

@@ -7,7 +7,7 @@
    closing bracket are named, because one of the two is what is missing. */
 #include "keywords.h"
 #include "ir/support/num.h"
-#include "parse.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 /* ---- what was expected ---- */
@@ -42,16 +42,16 @@ static unsigned classes_of(const char *const *expected, int n) {
   return all;
 }
 
-typedef struct Words { /* alternatives, joined as `A, B or C` */
+typedef struct SyntaxWords { /* alternatives, joined as `A, B or C` */
   const char *at[4];
   int n;
-} Words;
+} SyntaxWords;
 
-static void words_add(Words *w, const char *text) {
+static void words_add(SyntaxWords *w, const char *text) {
   if (w->n < 4) w->at[w->n++] = text;
 }
 
-static const char *words_join(Parse *p, const Words *w) {
+static const char *words_join(Parse *p, const SyntaxWords *w) {
   const char *text = w->n ? w->at[0] : "something else";
   for (int i = 1; i < w->n; i++)
     text = arena_printf(p->c->arena, "%s%s%s", text, i + 1 < w->n ? ", " : " or ", w->at[i]);
@@ -65,7 +65,8 @@ static const char *token_text(Parse *p, const char *token) {
 }
 
 /* The single tokens that no class stands for. */
-static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, unsigned taken) {
+static void add_tokens(Parse *p, SyntaxWords *w, const char *const *expected, int n,
+                       unsigned taken) {
   for (int i = 0; i < n; i++) {
     unsigned c = class_of(expected[i]);
     if ((c & taken) || (c & CLASS_OPERATOR) || !strcmp(expected[i], ";")) continue;
@@ -78,7 +79,7 @@ static void add_tokens(Parse *p, Words *w, const char *const *expected, int n, u
 }
 
 static const char *expected_at_end(Parse *p, const char *const *expected, int n) {
-  Words w = {0};
+  SyntaxWords w = {0};
   unsigned all = classes_of(expected, n);
   bool expr = shard_expects(expected, n, "a number") && shard_expects(expected, n, "a string");
   if (all & CLASS_ITEM) return "an item (`dims`, `layer`, `model`, `train`, ..)";
@@ -91,9 +92,9 @@ static const char *expected_at_end(Parse *p, const char *const *expected, int n)
   return words_join(p, &w);
 }
 
-static const char *expected_in(Parse *p, const Open *o, const char *const *expected, int n) {
+static const char *expected_in(Parse *p, const OpenBracket *o, const char *const *expected, int n) {
   char close[2] = {o->close, 0};
-  Words w = {0};
+  SyntaxWords w = {0};
   if (!shard_expects(expected, n, close)) return expected_at_end(p, expected, n);
   if (shard_expects(expected, n, ",")) words_add(&w, "`,`");
   else if (shard_expects(expected, n, "+")) words_add(&w, "an operator");
@@ -153,7 +154,7 @@ static const char *found_text(Parse *p, Span at, int found, const char *name) {
   return arena_printf(p->c->arena, "`%s`", span_text(p->c, at));
 }
 
-static const char *opened_at(Parse *p, const Open *o, Span at) {
+static const char *opened_at(Parse *p, const OpenBracket *o, Span at) {
   uint32_t line, column, here;
   diag_line_column(p->c->diag, at, &here, &column);
   diag_line_column(p->c->diag, (Span){at.file, o->offset, 1}, &line, &column);
@@ -161,7 +162,7 @@ static const char *opened_at(Parse *p, const Open *o, Span at) {
   return arena_printf(p->c->arena, "line %u column %u", line, column);
 }
 
-static void report_in_bracket(Parse *p, Span at, const Open *o, int token, const char *found,
+static void report_in_bracket(Parse *p, Span at, const OpenBracket *o, int token, const char *found,
                               const char *const *expected, int n) {
   const char *wanted = expected_in(p, o, expected, n);
   bool closes = shard_expects(expected, n, (char[]){o->close, 0});
@@ -175,13 +176,13 @@ static void report_in_bracket(Parse *p, Span at, const Open *o, int token, const
 }
 
 /* A bracket that the found token itself opened is not where we are. */
-static const Open *innermost(const Parse *p, int found) {
+static const OpenBracket *innermost(const Parse *p, int found) {
   uint32_t n = p->open.n;
   if (found == LBRACKET || found == LPAREN || found == LBRACE) n--;
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
-static void report_on_line(Parse *p, Span at, const Open *o, int token, const char *found,
+static void report_on_line(Parse *p, Span at, const OpenBracket *o, int token, const char *found,
                            const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
   bool fresh = classes_of(expected, n) & (CLASS_ITEM | CLASS_STMT);
@@ -210,7 +211,7 @@ static bool ends_too_early(const Parse *p, Span at) {
 
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
                          const char *const *expected, int n) {
-  const Open *o = innermost(p, found);
+  const OpenBracket *o = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
   if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
   Span where = at;
@@ -225,7 +226,7 @@ void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
 }
 
 void shard_report_unclosed(Parse *p, Span at) {
-  const Open *o = &p->open.at[0];
+  const OpenBracket *o = &p->open.at[0];
   Report *r = diag_at(p->c->diag, "E0101", at, "expected `}` before `%s`", span_text(p->c, at));
   diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
   diag_help(r, "close it with `}` on a line before");

@@ -17,7 +17,7 @@
    Columns count characters, with tab stops of eight. Must not: decide what a construct means, or
    change a tree; fmt_text compares the trees before and after. */
 #include "frontend/fmt.h"
-#include "frontend/parse.h"
+#include "frontend/ast_reading.h"
 #include "frontend/grammar.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The grammar of `.shard` files. An action only calls a builder of ast.c; what a construct means is decided later.
    Mistakes: every list of lines recovers at `;` (which the lexer also gives before every `}`), see ast_parse.c. */
 %code requires {
-#include "frontend/parse.h"
+#include "frontend/ast_reading.h"
 }
 %code {
 int shard_lex(SHARD_STYPE *value, Span *at, Parse *p);

@@ -108,7 +108,7 @@ static void entry_of_outputs(Build *b, World *w, Sizes *s, const AstItem *model)
   Frame *f = begin_entry(b, "logits");
   eval_model(e, model);
   for (uint32_t i = 0; i < e->outputs.n; i++) {
-    Output *o = &e->outputs.at[i];
+    ModelOutput *o = &e->outputs.at[i];
     e->here = o->span;
     store_output(b, e, intern_printf(b->m->ctx->names, "out.%s", o->name), &o->val, o->span);
   }

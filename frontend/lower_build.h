@@ -14,10 +14,10 @@ typedef struct Stacked { /* a value of the parent, one slice per round */
   ValueId outer, inner;
 } Stacked;
 
-typedef struct Load {
+typedef struct WeightLoad {
   Global *global;
   ValueId id;
-} Load;
+} WeightLoad;
 
 struct Frame {
   Fn *fn;
@@ -27,7 +27,7 @@ struct Frame {
   ValueId counter, carried; /* carried: in the parent */
   VEC(Capture) captures;
   VEC(Stacked) stacked;
-  VEC(Load) loads; /* of the entry */
+  VEC(WeightLoad) loads; /* of the entry */
   bool has_aux;
   Val aux; /* sum of the `aux` of this function */
   Span here;

@@ -64,7 +64,7 @@ static ValueId load_global(Eval *e, Global *g, Loc loc) {
   for (uint32_t i = 0; i < root->loads.n; i++)
     if (root->loads.at[i].global == g) return root->loads.at[i].id;
   ValueId id = ir_load(e->build->m, root->fn, g, loc);
-  vec_push(e->arena, root->loads, (Load){g, id});
+  vec_push(e->arena, root->loads, (WeightLoad){g, id});
   return id;
 }
 

@@ -231,7 +231,7 @@ typedef struct Leaf {
   int rank; /* patterns of blocks before predicates of elements, narrow ones first */
   ValueId value;
 } Leaf;
-typedef VEC(Leaf) Leaves;
+typedef VEC(Leaf) WeightLeaves;
 
 static int64_t head_number(const Scene *s, const Dims *heads, const BlockHead *at) {
   int64_t h = 0;
@@ -252,7 +252,7 @@ static Str leaf_name(const Mask *m) {
 
 /* The parts that speak for a head, in the order in which they are written. */
 static void add_leaves(Scene *s, const Mask *m, const BlockGrid *outer, const BlockHead *at,
-                       Leaves *out) {
+                       WeightLeaves *out) {
   BlockGrid g = mask_grid(m, outer);
   if (m->items) {
     add_leaves(s, m->items[head_number(s, &g.heads, at) % m->nitems], &g, at, out);
@@ -274,7 +274,7 @@ static uint8_t part_number(Layout *l, Arena *a, Str name) {
 
 /* Patterns before predicates: `& causal` cuts what patterns list, it lists nothing. */
 static void paint(Scene *s, Layout *l, LayoutHead *h, const BlockHead *at) {
-  Leaves leaves = {0};
+  WeightLeaves leaves = {0};
   int64_t n = h->map.rows * h->map.columns;
   h->part = ARENA_ARRAY(s->e->arena, uint8_t, n);
   add_leaves(s, s->mask, &s->grid, at, &leaves);

@@ -15,11 +15,11 @@
 #include "ir/module_settings.h"
 #include <string.h>
 
-typedef struct Stacks { /* a path of a plan */
-  Str path;             /* h, h.*.sub */
-  const Param *param;   /* one of its parameters, NULL: there is no such stack */
-  int64_t first, last;  /* of its layers; last -1: all */
-} Stacks;
+typedef struct RecomputeStacks { /* a path of a plan */
+  Str path;                      /* h, h.*.sub */
+  const Param *param;            /* one of its parameters, NULL: there is no such stack */
+  int64_t first, last;           /* of its layers; last -1: all */
+} RecomputeStacks;
 
 static Str part_text(Eval *e, const AstPart *p) {
   switch (p->kind) {
@@ -38,10 +38,10 @@ static const Param *param_under(const Eval *e, Str path) {
 }
 
 /* h, h.*, h[0..5], h.3; before that, every stack around it whole: h.*.sub[0..1] */
-static Stacks read_path(Eval *e, const AstPath *p) {
+static RecomputeStacks read_path(Eval *e, const AstPath *p) {
   const AstPart *end = &p->parts.at[p->parts.n - 1];
   bool layers = p->parts.n > 1 && end->kind != PART_NAME;
-  Stacks s = {.last = -1};
+  RecomputeStacks s = {.last = -1};
   for (uint32_t i = 0; i < p->parts.n - layers; i++)
     s.path = i ? intern_printf(e->ctx->names, "%s.%s", s.path, part_text(e, &p->parts.at[i]))
                : part_text(e, &p->parts.at[i]);
@@ -66,7 +66,7 @@ static bool begins_path(const Eval *e, Str first) {
 
 /* Unknown paths and layers that are not there are found before (sema_plan.c). */
 static void check_stack(Eval *e, const AstValue *v) {
-  Stacks s = read_path(e, v->path);
+  RecomputeStacks s = read_path(e, v->path);
   if (s.param && !ranges_inside(v->path)) return;
   if (!begins_path(e, v->path->parts.at[0].name)) return;
   Report *r = world_unbuilt(e->w, v->span, "recomputation of `%s` is", v->path->text);
@@ -94,7 +94,7 @@ static void check_names(Eval *e, const AstSetting *line, const AstValue *keep) {
   const AstValue **paths;
   uint32_t n = setting_operands(e->ctx, line, &paths);
   for (uint32_t i = 0; i < n; i++) {
-    Stacks s = read_path(e, paths[i]->path);
+    RecomputeStacks s = read_path(e, paths[i]->path);
     for (uint32_t k = 0; s.param && k < keep->items.n; k++)
       check_name(e, s.path, keep->items.at[k]);
   }
@@ -127,7 +127,7 @@ static const char *paths_text(Eval *e, const AstSetting *line) {
   uint32_t n = setting_operands(e->ctx, line, &paths);
   const char *text = "";
   for (uint32_t i = 0; i < n; i++) {
-    Stacks s = read_path(e, paths[i]->path);
+    RecomputeStacks s = read_path(e, paths[i]->path);
     const char *range =
         s.last < 0 ? ""
                    : arena_printf(e->arena, "[%lld..%lld]", (long long)s.first, (long long)s.last);

@@ -105,14 +105,14 @@ static int place_in(const Param *p, Str dim) {
   return -1;
 }
 
-typedef struct Order { /* the dims of a parameter as the file has them */
+typedef struct WeightOrder { /* the dims of a parameter as the file has them */
   int n, from[DIMS_MAX];
   bool cut[DIMS_MAX],
       plain; /* cut: a dim of the file begins here; plain: as declared, each alone */
-} Order;
+} WeightOrder;
 
 /* False: `as` names other dims than the parameter's. */
-static bool order_as(const AstAxes *as, const Param *p, Order *o) {
+static bool order_as(const AstAxes *as, const Param *p, WeightOrder *o) {
   for (uint32_t g = 0; g < as->groups.n; g++)
     for (uint32_t i = 0; i < as->groups.at[g].from.n; i++) {
       int at = place_in(p, as->groups.at[g].from.at[i].text);
@@ -136,8 +136,8 @@ static bool stands_alone(const Eval *e, Str dim) {
 }
 
 /* Other tools hold matrices and vectors: neighbours are joined unless `;` says where to cut. */
-static bool order_of(const Eval *e, const AstSetting *s, const Param *p, Order *o) {
-  *o = (Order){.plain = true};
+static bool order_of(const Eval *e, const AstSetting *s, const Param *p, WeightOrder *o) {
+  *o = (WeightOrder){.plain = true};
   if (s->as && !order_as(s->as, p, o)) return false;
   for (int i = 0; !s->as && i < p->dims.n; i++) o->from[o->n++] = i;
   for (int i = 0; i < o->n; i++) {
@@ -149,7 +149,7 @@ static bool order_of(const Eval *e, const AstSetting *s, const Param *p, Order *
   return true;
 }
 
-static Str order_text(Ctx *c, const Order *o) {
+static Str order_text(Ctx *c, const WeightOrder *o) {
   Str text = "";
   for (int i = 0; i < o->n; i++)
     text = arena_printf(c->arena, "%s%s%d", text, !i ? "" : o->cut[i] ? "; " : " ", o->from[i]);
@@ -161,7 +161,7 @@ static bool write_line(Module *m, Eval *e, const AstSetting *s, Str *ignored) {
   bool good = true;
   if (s->arrow == ARROW_LEFT) {
     const Param *p = param_of(e, s);
-    Order order;
+    WeightOrder order;
     if (!p || !order_of(e, s, p, &order)) return false;
     if (m)
       module_set(m, arena_printf(e->arena, "weights.file.%s", p->path), "%s",

@@ -71,10 +71,10 @@ typedef struct World {
   bool lost;                  /* a used file could not be read: its names are not known */
   bool checking;              /* nothing is compiled: what is not built yet is a note */
   const AstFile *library;     /* the standard library where no file uses it, for messages */
-  VEC(const struct MaskTable *) tables; /* files of block patterns that were read */
-  uint32_t deep;                        /* files that are being read, each used by the one before */
-  bool said_deep;                       /* that a number is defined by itself */
-  bool said_library;                    /* that `use "std"` is missing */
+  VEC(const struct PatternTable *) tables; /* files of block patterns that were read */
+  uint32_t deep;     /* files that are being read, each used by the one before */
+  bool said_deep;    /* that a number is defined by itself */
+  bool said_library; /* that `use "std"` is missing */
 } World;
 
 World *world_load(Ctx *c,
@@ -174,7 +174,7 @@ typedef enum MaskKind {
 } MaskKind;
 
 typedef struct Val Val;
-typedef struct MaskTable MaskTable;
+typedef struct PatternTable PatternTable;
 typedef struct Mask {
   MaskKind kind;
   double number;     /* SLIDING, BLOCKS; PATTERN: its first operand, if that is a number */
@@ -184,8 +184,8 @@ typedef struct Mask {
   const struct Mask *a, *b;
   const struct Mask *const *items; /* PATTERN per_head: what the heads have in turn */
   int nitems;
-  const MaskTable *table; /* PATTERN table */
-  Dims layout;            /* dims of the named layout that it is, if any */
+  const PatternTable *table; /* PATTERN table */
+  Dims layout;               /* dims of the named layout that it is, if any */
   Span span;
 } Mask;
 
@@ -314,11 +314,11 @@ typedef struct Site { /* a use of a function or layer that is being walked */
   const struct Site *up;
 } Site;
 
-typedef struct Output {
+typedef struct ModelOutput {
   Str name;
   Span span;
   Val val;
-} Output;
+} ModelOutput;
 
 typedef struct MaskUse { /* a named layout, or what an attention is masked with */
   Str name;              /* NULL: none */
@@ -347,7 +347,7 @@ typedef struct Eval {
   Dims lead;
   VEC(Param *) params;
   VEC(Input *) inputs;
-  VEC(Output) outputs;
+  VEC(ModelOutput) outputs;
   VEC(Ignored) ignored;
   VEC(MaskUse) masks; /* once each */
   Val loss;

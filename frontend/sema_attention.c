@@ -5,14 +5,14 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct Parts {
+typedef struct AttentionParts {
   Str q, k, d;
   Val x[3]; /* q, k, v */
   Val mask, scale;
   const AstExpr *expr[5];
-} Parts;
+} AttentionParts;
 
-static bool axes(Eval *e, const Call *c, Parts *p) {
+static bool axes(Eval *e, const Call *c, AttentionParts *p) {
   const AxisGroups *g = &c->groups;
   if (g->n == 2 && g->at[0].arrow && !g->at[1].arrow && g->at[0].from.n == 1 &&
       g->at[0].to.n == 1 && g->at[1].from.n >= 1) {
@@ -25,7 +25,7 @@ static bool axes(Eval *e, const Call *c, Parts *p) {
   return false;
 }
 
-static bool operands(Eval *e, const Call *c, Parts *p) {
+static bool operands(Eval *e, const Call *c, AttentionParts *p) {
   Str formals[5] = {0};
   static const char *const names[] = {"q", "k", "v", "mask", "scale"};
   Val v[5];
@@ -37,7 +37,8 @@ static bool operands(Eval *e, const Call *c, Parts *p) {
   return true;
 }
 
-static bool float_with(Eval *e, const Call *c, const Parts *p, int i, Str dim, Str or_dim) {
+static bool float_with(Eval *e, const Call *c, const AttentionParts *p, int i, Str dim,
+                       Str or_dim) {
   const Val *v = &p->x[i];
   if (v->kind != VAL_FLOAT) {
     eval_error(e, "E0402", p->expr[i]->span, "`attention` wants floats, not %s",
@@ -49,7 +50,7 @@ static bool float_with(Eval *e, const Call *c, const Parts *p, int i, Str dim, S
   return false;
 }
 
-static bool check_operands(Eval *e, const Call *c, const Parts *p) {
+static bool check_operands(Eval *e, const Call *c, const AttentionParts *p) {
   const Dims *d = &c->groups.at[1].from;
   for (int k = 0; k < d->n; k++)
     for (int i = 0; i < 2; i++)
@@ -62,7 +63,7 @@ static bool check_operands(Eval *e, const Call *c, const Parts *p) {
   return false;
 }
 
-static bool check_rest(Eval *e, const Parts *p) {
+static bool check_rest(Eval *e, const AttentionParts *p) {
   Dims known = p->x[0].dims;
   dims_add(&known, p->k);
   for (int i = 1; i < 3; i++) {
@@ -79,7 +80,7 @@ static bool check_rest(Eval *e, const Parts *p) {
 }
 
 /* Keys that have the queries' axis get the keys' name, so both have one length. */
-static bool check_lengths(Eval *e, const Call *c, const Parts *p) {
+static bool check_lengths(Eval *e, const Call *c, const AttentionParts *p) {
   if (dims_has(&p->x[1].dims, p->k) && dims_has(&p->x[2].dims, p->k)) return true;
   int64_t q = eval_size(e, p->q), k = eval_size(e, p->k);
   if (q <= 0 || k <= 0 || q == k) return q != SIZE_BAD && k != SIZE_BAD;
@@ -93,7 +94,7 @@ static bool check_lengths(Eval *e, const Call *c, const Parts *p) {
   return false;
 }
 
-static bool check_settings(Eval *e, const Parts *p, Dims *scores) {
+static bool check_settings(Eval *e, const AttentionParts *p, Dims *scores) {
   Dims d = {.n = 1, .at = {p->d}};
   *scores = dims_without(&p->x[0].dims, &d);
   dims_add(scores, p->k);
@@ -108,7 +109,7 @@ static bool check_settings(Eval *e, const Parts *p, Dims *scores) {
   return false;
 }
 
-static Val renamed(Eval *e, const Parts *p, int i) {
+static Val renamed(Eval *e, const AttentionParts *p, int i) {
   Val v = p->x[i];
   for (int k = 0; k < v.dims.n; k++)
     if (v.dims.at[k] == p->q && !dims_has(&v.dims, p->k)) {
@@ -120,16 +121,16 @@ static Val renamed(Eval *e, const Parts *p, int i) {
 }
 
 /* The op's rules: one D, k and v alike. */
-static bool op_knows(const Call *c, const Parts *p, const Val *k, const Val *v) {
+static bool op_knows(const Call *c, const AttentionParts *p, const Val *k, const Val *v) {
   return c->groups.at[1].from.n == 1 && dims_same(&k->dims, &v->dims) && !dims_has(&k->dims, p->q);
 }
 
 /* Keys that have the queries' axis are the same positions under another name. */
-static bool alike(const Eval *e, const Parts *p) {
+static bool alike(const Eval *e, const AttentionParts *p) {
   return !dims_has(&p->x[1].dims, p->k) || sizes_alike(e->sizes, p->q, p->k);
 }
 
-static Val walk_definition(Eval *e, const Call *c, const Parts *p) {
+static Val walk_definition(Eval *e, const Call *c, const AttentionParts *p) {
   const Decl *d = world_find(e->w, SPACE_FN, c->name, true);
   Str q = e->mask_q, k = e->mask_k;
   bool same = e->mask_alike;
@@ -150,7 +151,7 @@ static const Mask *as_mask(Eval *e, const Val *v) {
 }
 
 Val eval_attention(Eval *e, const Call *c) {
-  Parts p = {0};
+  AttentionParts p = {0};
   Dims scores;
   if (!axes(e, c, &p) || !operands(e, c, &p) || !check_operands(e, c, &p) || !check_rest(e, &p) ||
       !check_lengths(e, c, &p) || !check_settings(e, &p, &scores))

@@ -250,7 +250,7 @@ static void note_outputs(Eval *e, Env *env, const AstStmt *s) {
       else if (!v) diag_help(r, "`output` comes after the line that computes it");
       continue;
     }
-    vec_push(e->arena, e->outputs, (Output){n->text, n->span, *v});
+    vec_push(e->arena, e->outputs, (ModelOutput){n->text, n->span, *v});
   }
 }
 

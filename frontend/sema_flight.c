@@ -5,7 +5,7 @@
 #include "frontend/sema_plan.h"
 
 /* Layers of the longest stack; 0: not known. */
-static int64_t longest_stack(const Plan *p) {
+static int64_t longest_stack(const PlanCheck *p) {
   int64_t most = 0;
   for (uint32_t i = 0; i < p->e->params.n; i++) {
     const Param *q = p->e->params.at[i];
@@ -16,7 +16,7 @@ static int64_t longest_stack(const Plan *p) {
 }
 
 /* What layers keep in pieces is gathered layer by layer, too. */
-static bool splits_kept(Plan *p) {
+static bool splits_kept(PlanCheck *p) {
   const AstValue **axis;
   for (uint32_t i = 0; i < p->item->block->settings.n; i++) {
     const AstSetting *s = p->item->block->settings.at[i];
@@ -25,7 +25,7 @@ static bool splits_kept(Plan *p) {
   return false;
 }
 
-static void check_stage(Plan *p, const AstValue *at) {
+static void check_stage(PlanCheck *p, const AstValue *at) {
   int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
   if (stage == 3 || splits_kept(p)) return;
   Report *r =
@@ -36,7 +36,7 @@ static void check_stage(Plan *p, const AstValue *at) {
             "`prefetch` out");
 }
 
-static void check_depth(Plan *p, const AstValue *at, int64_t ahead) {
+static void check_depth(PlanCheck *p, const AstValue *at, int64_t ahead) {
   int64_t layers = longest_stack(p), most = layers > 1 ? layers - 1 : 0;
   if (ahead <= most || !layers) return;
   Report *r = world_error(p->w, "E0602", at->span,
@@ -61,7 +61,7 @@ static Asked asked_of(const AstItem *plan) {
   return a;
 }
 
-static void note_one_rank(Plan *p, const AstValue *at) {
+static void note_one_rank(PlanCheck *p, const AstValue *at) {
   int64_t ranks = 1;
   for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
   if (ranks > 1) return;
@@ -69,7 +69,7 @@ static void note_one_rank(Plan *p, const AstValue *at) {
   diag_help(r, "leave `overlap` out, or give the plan a `mesh`");
 }
 
-void check_flights(Plan *p) {
+void check_flights(PlanCheck *p) {
   Asked a = asked_of(p->item);
   if (a.overlap) note_one_rank(p, a.overlap);
   if (!a.prefetch) return;

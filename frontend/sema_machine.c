@@ -47,7 +47,7 @@ void check_machine_block(World *w, const AstItem *item) {
 
 /* ---- a plan on it ---- */
 
-static void too_many(Plan *p, const Decl *d, const AstValue *on, int64_t ranks, int64_t gpus,
+static void too_many(PlanCheck *p, const Decl *d, const AstValue *on, int64_t ranks, int64_t gpus,
                      int64_t nodes) {
   const AstSetting *mesh = settings_line(p->item, "mesh");
   Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
@@ -62,7 +62,7 @@ static void too_many(Plan *p, const Decl *d, const AstValue *on, int64_t ranks, 
               needed);
 }
 
-static void note_idle(Plan *p, const AstValue *on, int64_t ranks, int64_t all) {
+static void note_idle(PlanCheck *p, const AstValue *on, int64_t ranks, int64_t all) {
   const AstSetting *mesh = settings_line(p->item, "mesh");
   Report *r =
       world_error(p->w, "N0701", mesh ? mesh->span : on->span, "%lld of %lld GPUs have no rank",
@@ -71,7 +71,7 @@ static void note_idle(Plan *p, const AstValue *on, int64_t ranks, int64_t all) {
   if (mesh) diag_also(r, on->span, "%lld GPUs", (long long)all);
 }
 
-void check_machine(Plan *p) {
+void check_machine(PlanCheck *p) {
   const AstValue *on = settings_value(p->item, "on", NULL);
   if (!on || on->kind != VALUE_PATH) return;
   const Decl *d = world_find(p->w, SPACE_MACHINE, intern(p->e->ctx->names, on->path->text), false);
@@ -91,7 +91,7 @@ void check_machine(Plan *p) {
 }
 
 /* The axis splits elements of layers, and its ranks do not fit into one node. */
-void warn_spans(Plan *p, const Rule *rule) {
+void warn_spans(PlanCheck *p, const PlaceLine *rule) {
   const AstValue *on = settings_value(p->item, "on", NULL);
   const Decl *d =
       on && on->kind == VALUE_PATH ? world_find(p->w, SPACE_MACHINE, on->path->text, false) : NULL;

@@ -54,13 +54,13 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_freeze(e, train);
 }
 
-static void unbuilt(Plan *p, Span at, const char *what) {
+static void unbuilt(PlanCheck *p, Span at, const char *what) {
   Report *r = world_error(p->w, unbuilt_code(p->w), at,
                           "%s with `optim onebit_adam` is not built yet", what);
   diag_help(r, "`optim adamw` takes it");
 }
 
-static void check_zero(Plan *p) {
+static void check_zero(PlanCheck *p) {
   int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
   const AstValue *zero = settings_value(p->item, "zero", NULL);
   if (!zero || stage < 1) return;
@@ -75,17 +75,17 @@ static void check_zero(Plan *p) {
   diag_edit(r, zero->span, "0");
 }
 
-static bool cuts_batch_only(const Rule *r) {
+static bool cuts_batch_only(const PlaceLine *r) {
   for (uint32_t i = 0; i < r->dims.n; i++)
     if (strcmp(r->dims.at[i].dim, "Batch") != 0) return false;
   return r->none || (r->dims.n && !r->paths.n);
 }
 
 /* Ranks that cut Batch have whole workers. */
-static void check_ranks(Plan *p) {
+static void check_ranks(PlanCheck *p) {
   int64_t workers = option(p->c->train->item, "workers");
   for (uint32_t i = 0; i < p->rules.n; i++) {
-    const Rule *r = &p->rules.at[i];
+    const PlaceLine *r = &p->rules.at[i];
     int64_t ranks = 1;
     if (!cuts_batch_only(r)) {
       unbuilt(p, r->line->span, "a split of anything but `Batch`");
@@ -101,7 +101,7 @@ static void check_ranks(Plan *p) {
   }
 }
 
-void check_onebit_plan(Plan *p) {
+void check_onebit_plan(PlanCheck *p) {
   if (!p->c->train || !is_onebit(p->e, p->c->train->item)) return;
   const AstValue *micro = settings_value(p->item, "micro", NULL);
   Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);

@@ -6,7 +6,7 @@
 
 /* ---- mesh ---- */
 
-static void read_mesh(Plan *p) {
+static void read_mesh(PlanCheck *p) {
   const AstSetting *s = settings_line(p->item, "mesh");
   for (uint32_t i = 0; s && i < s->values.n; i++) {
     const AstPair *v = &s->values.at[i];
@@ -16,13 +16,13 @@ static void read_mesh(Plan *p) {
   }
 }
 
-static PlanAxis *find_axis(Plan *p, Str name) {
+static PlanAxis *find_axis(PlanCheck *p, Str name) {
   for (uint32_t i = 0; i < p->mesh.n; i++)
     if (p->mesh.at[i].name == name) return &p->mesh.at[i];
   return NULL;
 }
 
-static PlanAxis *need_axis(Plan *p, Str name, Span at) {
+static PlanAxis *need_axis(PlanCheck *p, Str name, Span at) {
   PlanAxis *a = find_axis(p, name);
   if (a) return a;
   VEC(const char *) names = {0};
@@ -36,7 +36,7 @@ static PlanAxis *need_axis(Plan *p, Str name, Span at) {
 
 /* ---- rules ---- */
 
-static bool starts_path(const Plan *p, Str path) {
+static bool starts_path(const PlanCheck *p, Str path) {
   size_t n = strlen(path);
   for (uint32_t i = 0; i < p->e->params.n; i++) {
     Str param = p->e->params.at[i]->path;
@@ -45,7 +45,7 @@ static bool starts_path(const Plan *p, Str path) {
   return false;
 }
 
-static void names_nothing(Plan *p, Span at, Str path) {
+static void names_nothing(PlanCheck *p, Span at, Str path) {
   VEC(const char *) names = {0};
   for (uint32_t i = 0; i < p->e->params.n; i++)
     vec_push(p->e->arena, names, p->e->params.at[i]->path);
@@ -56,7 +56,7 @@ static void names_nothing(Plan *p, Span at, Str path) {
   else diag_help(r, "all rounds of a stack are a star, as in `h.*.w`");
 }
 
-static void read_operand(Plan *p, Rule *r, const AstValue *v, bool otherwise) {
+static void read_operand(PlanCheck *p, PlaceLine *r, const AstValue *v, bool otherwise) {
   if (v->kind != VALUE_PATH) return;
   Str name = intern(p->e->ctx->names, v->path->text);
   Placed x = {name, v->span, otherwise};
@@ -67,7 +67,7 @@ static void read_operand(Plan *p, Rule *r, const AstValue *v, bool otherwise) {
 }
 
 /* Dims go to axes, paths to `none`. */
-static void check_operands(Plan *p, const Rule *r) {
+static void check_operands(PlanCheck *p, const PlaceLine *r) {
   if (!r->none && r->axes.n && r->paths.n) {
     Str path = r->paths.at[0].dim;
     Report *d = world_error(p->w, "E0602", r->paths.at[0].span,
@@ -82,7 +82,7 @@ static void check_operands(Plan *p, const Rule *r) {
   }
 }
 
-static void read_target(Plan *p, Rule *r, const AstSetting *s) {
+static void read_target(PlanCheck *p, PlaceLine *r, const AstSetting *s) {
   bool otherwise = false;
   for (uint32_t i = 0; i < s->target.n; i++) {
     const AstValue *v = s->target.at[i].value;
@@ -104,11 +104,11 @@ static void read_target(Plan *p, Rule *r, const AstSetting *s) {
   }
 }
 
-static void read_rules(Plan *p) {
+static void read_rules(PlanCheck *p) {
   for (uint32_t i = 0; i < p->item->block->settings.n; i++) {
     const AstSetting *s = p->item->block->settings.at[i];
     if (strcmp(s->path->text, "place") || s->arrow != ARROW_RIGHT) continue;
-    Rule r = {.line = s};
+    PlaceLine r = {.line = s};
     for (uint32_t k = 0; k < s->values.n; k++)
       if (!s->values.at[k].key) read_operand(p, &r, s->values.at[k].value, false);
     read_target(p, &r, s);
@@ -117,13 +117,13 @@ static void read_rules(Plan *p) {
   }
 }
 
-static int64_t ranks_of(const Rule *r) {
+static int64_t ranks_of(const PlaceLine *r) {
   int64_t n = 1;
   for (uint32_t i = 0; i < r->axes.n; i++) n *= r->axes.at[i]->size;
   return n;
 }
 
-static Str axes_text(Plan *p, const Rule *r) {
+static Str axes_text(PlanCheck *p, const PlaceLine *r) {
   Str s = "";
   for (uint32_t i = 0; i < r->axes.n; i++)
     s = arena_printf(p->e->arena, "%s%s%s", s, i ? ", " : "", r->axes.at[i]->name);
@@ -142,7 +142,7 @@ static const char *last_part(const char *path) {
 }
 
 /* GPT2.h.*.attn.c_attn, c_attn_b, c_proj: names of one place are not repeated. */
-static void fact_params(Plan *p, Report *r, Str dim) {
+static void fact_params(PlanCheck *p, Report *r, Str dim) {
   Str text = NULL, before = NULL;
   uint32_t n = 0;
   for (uint32_t i = 0; i < p->e->params.n; i++) {
@@ -166,7 +166,7 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-static void help_divisors(Plan *p, Report *r, const Rule *rule) {
+static void help_divisors(PlanCheck *p, Report *r, const PlaceLine *rule) {
   int64_t common = 0;
   Str names = "", list = "";
   uint32_t n = 0, before = 0, seen = 0;
@@ -197,13 +197,14 @@ static void help_padding(Report *r, const Placed *d, int64_t size, int64_t ranks
               d->dim, (long long)size, (long long)ranks, (long long)stored);
 }
 
-bool plan_is_stack_dim(const Plan *p, Str dim) {
+bool plan_is_stack_dim(const PlanCheck *p, Str dim) {
   for (uint32_t i = 0; i < p->e->params.n; i++)
     if (dims_has(&p->e->params.at[i]->lead, dim)) return true;
   return false;
 }
 
-static void uneven_stages(Plan *p, const Rule *rule, const Placed *d, int64_t size, int64_t ranks) {
+static void uneven_stages(PlanCheck *p, const PlaceLine *rule, const Placed *d, int64_t size,
+                          int64_t ranks) {
   if (settings_on(p->item, ITEM_PLAN, "pipeline", "uneven")) return;
   Report *r = world_error(p->w, "E0704", d->span, "%lld layers over %lld stages", (long long)size,
                           (long long)ranks);
@@ -218,7 +219,7 @@ static void uneven_stages(Plan *p, const Rule *rule, const Placed *d, int64_t si
               "\n  pipeline one_f_one_b uneven = on");
 }
 
-static void check_divides(Plan *p, const Rule *rule) {
+static void check_divides(PlanCheck *p, const PlaceLine *rule) {
   int64_t ranks = ranks_of(rule);
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *d = &rule->dims.at[i];
@@ -240,14 +241,14 @@ static void check_divides(Plan *p, const Rule *rule) {
 
 /* ---- E0702 ---- */
 
-static bool kept_whole(const Plan *p, const Rule *before, Str path) {
+static bool kept_whole(const PlanCheck *p, const PlaceLine *before, Str path) {
   for (uint32_t i = 0; i < p->rules.n && &p->rules.at[i] != before; i++)
     for (uint32_t k = 0; p->rules.at[i].none && k < p->rules.at[i].paths.n; k++)
       if (p->rules.at[i].paths.at[k].dim == path) return true;
   return false;
 }
 
-static Str names_but(Plan *p, const Rule *rule, const Placed *without) {
+static Str names_but(PlanCheck *p, const PlaceLine *rule, const Placed *without) {
   Str s = "";
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *d = &rule->dims.at[i];
@@ -258,14 +259,14 @@ static Str names_but(Plan *p, const Rule *rule, const Placed *without) {
 }
 
 /* The operands of the line between these, the second one left out. */
-static Str names_between(Plan *p, const Placed *from, const Placed *end) {
+static Str names_between(PlanCheck *p, const Placed *from, const Placed *end) {
   Str s = "";
   for (const Placed *d = from; d < end; d++)
     s = arena_printf(p->e->arena, "%s%s%s", s, *s ? ", " : "", d->dim);
   return s;
 }
 
-static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed *first,
+static void split_twice(PlanCheck *p, const PlaceLine *rule, const Param *q, const Placed *first,
                         const Placed *second) {
   Str axis = axes_text(p, rule);
   Dims all = q->dims;
@@ -285,7 +286,7 @@ static void split_twice(Plan *p, const Rule *rule, const Param *q, const Placed 
             second->dim);
 }
 
-static void check_once(Plan *p, const Rule *rule) {
+static void check_once(PlanCheck *p, const PlaceLine *rule) {
   for (uint32_t i = 0; i < p->e->params.n; i++) {
     const Param *q = p->e->params.at[i];
     const Placed *first = NULL;
@@ -304,14 +305,14 @@ static void check_once(Plan *p, const Rule *rule) {
 
 /* ---- E0703 ---- */
 
-static const Rule *batch_rule(const Plan *p) {
+static const PlaceLine *batch_rule(const PlanCheck *p) {
   for (uint32_t i = 0; i < p->rules.n; i++)
     for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
       if (!strcmp(p->rules.at[i].dims.at[k].dim, "Batch")) return &p->rules.at[i];
   return NULL;
 }
 
-static Str equation(Plan *p, const Rule *rule, int64_t micro, bool has_micro) {
+static Str equation(PlanCheck *p, const PlaceLine *rule, int64_t micro, bool has_micro) {
   Str names = "", sizes = "";
   uint32_t n = rule ? rule->axes.n : 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -342,14 +343,14 @@ static void help_micro(Report *r, const AstValue *written, int64_t share, int64_
               (long long)(share / above));
 }
 
-static void check_batch(Plan *p) {
+static void check_batch(PlanCheck *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
   const AstValue *written = settings_value(train, "batch", NULL),
                  *micro_at = settings_value(p->item, "micro", NULL);
   int64_t batch = size_of(p->e->sizes, intern(p->e->ctx->names, "Batch"));
   if (batch <= 0) batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = micro_at ? settings_integer(p->item, ITEM_PLAN, "micro", NULL) : 1;
-  const Rule *rule = batch_rule(p);
+  const PlaceLine *rule = batch_rule(p);
   int64_t splits = rule ? ranks_of(rule) : 1;
   if (!written || batch < 1 || micro < 1 || batch % (splits * micro) == 0) return;
   Span at = micro_at ? micro_at->span : rule->target;
@@ -370,7 +371,7 @@ static void check_batch(Plan *p) {
 
 /* ---- names behind `over`, paths of recompute ---- */
 
-static void check_over(Plan *p, const AstSetting *s) {
+static void check_over(PlanCheck *p, const AstSetting *s) {
   const AstValue **v;
   uint32_t n = setting_over(p->e->ctx, s, &v);
   for (uint32_t i = 0; i < n; i++)
@@ -379,7 +380,7 @@ static void check_over(Plan *p, const AstSetting *s) {
 }
 
 /* h[0..5]: six of the rounds that there are. */
-static void check_rounds(Plan *p, const AstValue *v, Str stack) {
+static void check_rounds(PlanCheck *p, const AstValue *v, Str stack) {
   const AstPart *part = v->path->parts.n > 1 ? &v->path->parts.at[1] : NULL;
   size_t n = strlen(stack);
   if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
@@ -406,7 +407,7 @@ static void check_rounds(Plan *p, const AstValue *v, Str stack) {
   }
 }
 
-static void check_path(Plan *p, const AstValue *v) {
+static void check_path(PlanCheck *p, const AstValue *v) {
   if (v->kind != VALUE_PATH || !v->path->parts.n) return;
   Str first = v->path->parts.at[0].name;
   if (starts_path(p, first)) {
@@ -418,7 +419,7 @@ static void check_path(Plan *p, const AstValue *v) {
   diag_label(r, "no stack, sub or parameter `%s`", first);
 }
 
-static void check_lines(Plan *p) {
+static void check_lines(PlanCheck *p) {
   for (uint32_t i = 0; i < p->item->block->settings.n; i++) {
     const AstSetting *s = p->item->block->settings.at[i];
     const AstValue **v;
@@ -431,7 +432,7 @@ static void check_lines(Plan *p) {
 }
 
 /* Only `precision f16` scales gradients; pass `wire` says so of what --set asks for. */
-static void check_reduce(Plan *p) {
+static void check_reduce(PlanCheck *p) {
   const AstValue *reduce = settings_value(p->item, "precision", "reduce");
   Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);
   if (!reduce || reduce->kind != VALUE_PATH || strcmp(reduce->path->text, "f16")) return;
@@ -445,7 +446,7 @@ static void check_reduce(Plan *p) {
 /* ---- warnings: what works, slowly ---- */
 
 /* Ranks along an axis that cuts nothing all do the same. */
-static void warn_idle(Plan *p) {
+static void warn_idle(PlanCheck *p) {
   for (uint32_t i = 0; i < p->mesh.n; i++) {
     const PlanAxis *a = &p->mesh.at[i];
     if (a->size < 2 || a->placed) continue;
@@ -459,7 +460,7 @@ static void warn_idle(Plan *p) {
 }
 
 /* Without `over`, the axes that split Batch are meant. */
-static void warn_whole(Plan *p) {
+static void warn_whole(PlanCheck *p) {
   const AstSetting *zero = settings_line(p->item, "zero");
   const AstValue *stage = settings_value(p->item, "zero", NULL), **over;
   if (!stage || stage->kind != VALUE_NUMBER || stage->number.integral < 1 || batch_rule(p) ||
@@ -476,11 +477,11 @@ static void warn_whole(Plan *p) {
 
 /* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that
    cut Batch. */
-static int64_t ranks_of_zero(Plan *p, const AstSetting *zero) {
+static int64_t ranks_of_zero(PlanCheck *p, const AstSetting *zero) {
   const AstValue **over;
   int64_t ranks = 1;
   uint32_t n = setting_over(p->e->ctx, zero, &over);
-  const Rule *rule = batch_rule(p);
+  const PlaceLine *rule = batch_rule(p);
   for (uint32_t i = 0; i < n; i++) {
     Str name = over[i]->kind == VALUE_PATH ? intern(p->e->ctx->names, over[i]->path->text) : NULL;
     const PlanAxis *a = name ? find_axis(p, name) : NULL;
@@ -490,7 +491,7 @@ static int64_t ranks_of_zero(Plan *p, const AstSetting *zero) {
 }
 
 /* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes. */
-static void check_bucket(Plan *p) {
+static void check_bucket(PlanCheck *p) {
   enum { PIECE = 64 };
   const AstSetting *zero = settings_line(p->item, "zero");
   const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
@@ -507,7 +508,7 @@ static void check_bucket(Plan *p) {
 }
 
 /* (stages - 1) of (micro-batches + stages - 1) steps of a stage are idle. */
-static void warn_bubble(Plan *p) {
+static void warn_bubble(PlanCheck *p) {
   const AstItem *train = p->c->train ? p->c->train->item : NULL;
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
   int64_t micro = settings_integer(p->item, ITEM_PLAN, "micro", NULL);
@@ -515,7 +516,7 @@ static void warn_bubble(Plan *p) {
   int64_t chunks = kind && !strcmp(kind, "interleaved")
                        ? settings_integer(p->item, ITEM_PLAN, "pipeline", "chunks")
                        : 1;
-  const Rule *split = batch_rule(p), *cut = NULL;
+  const PlaceLine *split = batch_rule(p), *cut = NULL;
   for (uint32_t i = 0; i < p->rules.n; i++)
     for (uint32_t k = 0; k < p->rules.at[i].dims.n; k++)
       if (plan_is_stack_dim(p, p->rules.at[i].dims.at[k].dim)) cut = &p->rules.at[i];
@@ -544,7 +545,7 @@ static void warn_bubble(Plan *p) {
 }
 
 void check_plan(Eval *e, const Choice *c, const AstItem *plan) {
-  Plan p = {.e = e, .w = e->w, .c = c, .item = plan};
+  PlanCheck p = {.e = e, .w = e->w, .c = c, .item = plan};
   if (!plan->block) return;
   read_mesh(&p);
   read_rules(&p);

@@ -18,27 +18,27 @@ typedef struct Placed { /* a dim in a `place` line, or a path */
   bool otherwise; /* behind `else` */
 } Placed;
 
-typedef struct Rule { /* one `place` line */
+typedef struct PlaceLine { /* one `place` line */
   const AstSetting *line;
   VEC(Placed) dims;
   VEC(Placed) paths; /* parameters, or what they are part of */
   VEC(const PlanAxis *) axes;
   Span target; /* the axes as written */
   bool none;   /* -> none: these tensors stay whole */
-} Rule;
+} PlaceLine;
 
-typedef struct Plan {
+typedef struct PlanCheck {
   Eval *e;
   World *w;
   const Choice *c;
   const AstItem *item;
   VEC(PlanAxis) mesh;
-  VEC(Rule) rules;
-} Plan;
+  VEC(PlaceLine) rules;
+} PlanCheck;
 
-bool plan_is_stack_dim(const Plan *p, Str dim);
-void check_machine(Plan *p);                /* E0201, E0708, N0701 */
-void check_flights(Plan *p);                /* E0602, N0702 (sema_flight.c) */
-void check_onebit_plan(Plan *p);            /* E0602, E0703, E0901 (sema_onebit.c) */
-void warn_spans(Plan *p, const Rule *rule); /* W0701 */
+bool plan_is_stack_dim(const PlanCheck *p, Str dim);
+void check_machine(PlanCheck *p);                     /* E0201, E0708, N0701 */
+void check_flights(PlanCheck *p);                     /* E0602, N0702 (sema_flight.c) */
+void check_onebit_plan(PlanCheck *p);                 /* E0602, E0703, E0901 (sema_onebit.c) */
+void warn_spans(PlanCheck *p, const PlaceLine *rule); /* W0701 */
 #endif

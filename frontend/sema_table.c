@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct MaskTable {
+struct PatternTable {
   Str path;
   NpyBits bits;
   int error; /* it was not read: errno */
@@ -22,10 +22,10 @@ static Str folder_of(const World *w, Span word) {
   return slash ? arena_strndup(w->ctx->arena, from, (size_t)(slash - from) + 1) : "./";
 }
 
-static const MaskTable *read_table(World *w, Str path) {
+static const PatternTable *read_table(World *w, Str path) {
   for (uint32_t i = 0; i < w->tables.n; i++)
     if (!strcmp(w->tables.at[i]->path, path)) return w->tables.at[i];
-  MaskTable *t = ARENA_NEW(w->ctx->arena, MaskTable);
+  PatternTable *t = ARENA_NEW(w->ctx->arena, PatternTable);
   size_t n;
   errno = 0;
   const char *text = text_read(w->ctx, path, &n);
@@ -67,7 +67,7 @@ static bool not_read(Eval *e, Span at, Str folder, Str name, int error) {
 
 bool table_read(Eval *e, Mask *m, Str name, Span at) {
   Str folder = *name == '/' ? "" : folder_of(e->w, m->span);
-  const MaskTable *t = read_table(e->w, arena_printf(e->arena, "%s%s", folder, name));
+  const PatternTable *t = read_table(e->w, arena_printf(e->arena, "%s%s", folder, name));
   if (t->error) return not_read(e, at, folder, name, t->error);
   m->table = t;
   if (!t->bits.fault) return true;

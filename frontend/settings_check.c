@@ -36,10 +36,11 @@ static const SettingRow *find_option(const Check *k, const char *word, const cha
   return NULL;
 }
 
-typedef VEC(const char *) Words;
+typedef VEC(const char *) SettingWords;
 
-static Words words_of(const Check *k, SettingRowKind kind, const char *word, const char *choice) {
-  Words w = {0};
+static SettingWords words_of(const Check *k, SettingRowKind kind, const char *word,
+                             const char *choice) {
+  SettingWords w = {0};
   for (uint32_t i = 0; i < k->nrows; i++) {
     const SettingRow *r = &k->rows[i];
     if (r->kind != kind || r->block != k->item->kind) continue;
@@ -50,7 +51,8 @@ static Words words_of(const Check *k, SettingRowKind kind, const char *word, con
   return w;
 }
 
-static const char *words_text(const Check *k, const Words *w, const char *between, uint32_t most) {
+static const char *words_text(const Check *k, const SettingWords *w, const char *between,
+                              uint32_t most) {
   const char *text = w->n ? w->at[0] : "";
   for (uint32_t i = 1; i < w->n && i < most; i++)
     text = arena_printf(k->c->arena, "%s%s%s", text, between, w->at[i]);
@@ -58,7 +60,7 @@ static const char *words_text(const Check *k, const Words *w, const char *betwee
 }
 
 /* A word that was meant: a small slip, or a known word with something behind it (zero_stage). */
-static const char *meant(const char *wrong, const Words *w) {
+static const char *meant(const char *wrong, const SettingWords *w) {
   const char *near = keyword_meant(wrong, w->at, w->n);
   for (uint32_t i = 0; !near && i < w->n; i++) {
     size_t n = strlen(w->at[i]);
@@ -85,7 +87,7 @@ static void edit_near(Report *r, Span at, const char *near) {
 
 static void unknown_line(const Check *k, const AstSetting *s) {
   const char *block = ast_item_word(k->item->kind);
-  Words w = words_of(k, ROW_LINE, "", NULL);
+  SettingWords w = words_of(k, ROW_LINE, "", NULL);
   const char *unlike = keyword_unlike(s->path->text), *all = words_text(k, &w, " ", 6);
   const char *near = unlike ? NULL : meant(s->path->text, &w);
   if (k->item->kind == ITEM_PLAN) all = "on mesh place micro pipeline zero ...";
@@ -102,7 +104,7 @@ static void unknown_line(const Check *k, const AstSetting *s) {
 
 static void unknown_option(const Check *k, const AstSetting *s, const AstPair *p,
                            const char *choice) {
-  Words w = words_of(k, ROW_OPTION, s->path->text, choice);
+  SettingWords w = words_of(k, ROW_OPTION, s->path->text, choice);
   const char *near = meant(p->key->text, &w), *word = s->path->text;
   if (choice) word = arena_printf(k->c->arena, "%s %s", word, choice);
   Report *r =
@@ -139,7 +141,7 @@ static bool other_number(const char *a, const char *b) {
 }
 
 static void wrong_choice(const Check *k, const char *what, const AstValue *v, const char *choices) {
-  Words w = words_of(k, ROW_CHOICE, choices, NULL);
+  SettingWords w = words_of(k, ROW_CHOICE, choices, NULL);
   const char *unlike = v->kind == VALUE_PATH ? keyword_unlike(v->path->text) : NULL;
   const char *near = v->kind == VALUE_PATH && !unlike ? meant(v->path->text, &w) : NULL;
   Report *r =
@@ -241,7 +243,7 @@ static void help_value(const Check *k, SettingType t, const AstValue *v, Report 
 
 static void check_value(const Check *k, SettingType t, const char *what, const char *choices,
                         const AstValue *v) {
-  Words w = words_of(k, ROW_CHOICE, choices, NULL);
+  SettingWords w = words_of(k, ROW_CHOICE, choices, NULL);
   bool listed = w.n == 0 || v->kind != VALUE_PATH;
   for (uint32_t i = 0; !listed && i < w.n; i++) listed = !strcmp(w.at[i], v->path->text);
   if (!listed || (w.n && t == TYPE_WORD && v->kind != VALUE_PATH))
@@ -342,7 +344,7 @@ static const char *choice_word(const Check *k, const SettingRow *row, const AstS
 
 /* False if the choice itself is wrong: then nothing is said about its options. */
 static bool known_choice(const Check *k, const SettingRow *row, const char *choice) {
-  Words w = words_of(k, ROW_CHOICE, row->word, NULL);
+  SettingWords w = words_of(k, ROW_CHOICE, row->word, NULL);
   for (uint32_t i = 0; choice && i < w.n; i++)
     if (!strcmp(w.at[i], choice)) return true;
   return !choice || !w.n;
@@ -394,7 +396,7 @@ static const AstSetting *earlier_line(const AstBlock *b, uint32_t at) {
 
 /* A misspelt line was reported already; that the right one is missing need not be said too. */
 static bool meant_by_another(const Check *k, const char *word) {
-  Words w = words_of(k, ROW_LINE, "", NULL);
+  SettingWords w = words_of(k, ROW_LINE, "", NULL);
   for (uint32_t i = 0; i < k->item->block->settings.n; i++) {
     const char *written = k->item->block->settings.at[i]->path->text;
     const char *near = find_line(k, written) ? NULL : meant(written, &w);

@@ -19,11 +19,11 @@
 
 enum { FINEST = 8192, HEADS = 64 };
 
-typedef struct Share {
+typedef struct AdmittedShare {
   MaskQuestion ask;
   ValueId mask;
   int64_t fine;
-} Share;
+} AdmittedShare;
 
 /* A multiple of the largest power of two that [from, to) has one of inside; from is one or a
    multiple of a larger one. */
@@ -34,7 +34,7 @@ static int64_t middle(int64_t from, int64_t to) {
 }
 
 /* Admitted scores of the rectangle: ranges 0 and 1 of the question. */
-static double admitted(Share *x) {
+static double admitted(AdmittedShare *x) {
   MaskQuestion *a = &x->ask;
   int64_t q0 = a->from[0], q1 = a->to[0], k0 = a->from[1], k1 = a->to[1];
   if (q0 >= q1 || k0 >= k1) return 0;
@@ -64,7 +64,7 @@ static ListsShape shape_of(const BlockLists *lists, const ListsHeads *of) {
 
 static double share(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists) {
   Arena *a = arena_new();
-  Share x = {.ask = mask_question(a, f), .mask = mask};
+  AdmittedShare x = {.ask = mask_question(a, f), .mask = mask};
   ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
   ListsShape s = shape_of(lists, &of);
   int64_t count = min_i64(s.count, HEADS);

@@ -5,26 +5,26 @@
 #include "flight.h"
 #include "loop.h"
 
-typedef struct Place {
+typedef struct EventPlace {
   uint32_t space; /* the frames, by tier, then globals */
   int64_t at;
-} Place;
+} EventPlace;
 
 #define SPACE_HOST UINT32_MAX /* variables of the host program */
 
-typedef struct Walk {
+typedef struct EventWalk {
   const Module *m;
   EventList *list;
   bool placed;        /* values have places: events say what they touch */
   VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
-} Walk;
+} EventWalk;
 
-typedef struct Call { /* a function that runs */
+typedef struct EventCall { /* a function that runs */
   const Fn *f;
-  Place frame[TIERS];
-  const Place *in, *out, *ring;
+  EventPlace frame[TIERS];
+  const EventPlace *in, *out, *ring;
   int64_t round;
-} Call;
+} EventCall;
 
 const Op *event_op(const Event *e) { return &e->f->ops.at[e->op]; }
 
@@ -52,7 +52,7 @@ bool bytes_meet(const EventBytes *a, const EventBytes *b) {
   return true;
 }
 
-static Place plus(Place p, int64_t bytes) { return (Place){p.space, p.at + bytes}; }
+static EventPlace plus(EventPlace p, int64_t bytes) { return (EventPlace){p.space, p.at + bytes}; }
 
 static uint32_t space_of(const Module *m, const Global *g) {
   uint32_t i = 0;
@@ -60,13 +60,13 @@ static uint32_t space_of(const Module *m, const Global *g) {
   return i + TIERS;
 }
 
-static Place place_of(const Call *c, ValueId v) {
+static EventPlace place_of(const EventCall *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
   Tier tier = value_type(c->f, v)->tier;
   switch (s->place) {
-  case PLACE_NONE: return (Place){SPACE_HOST, v}; /* before pass memory */
+  case PLACE_NONE: return (EventPlace){SPACE_HOST, v}; /* before pass memory */
   case PLACE_FRAME: return plus(c->frame[tier], s->at);
-  case PLACE_GLOBAL: return (Place){s->slot + TIERS, s->at};
+  case PLACE_GLOBAL: return (EventPlace){s->slot + TIERS, s->at};
   case PLACE_ARG: return plus(c->in[s->slot], s->at);
   case PLACE_RESULT: return plus(c->out[s->slot], s->at);
   case PLACE_RING: return plus(c->ring[s->slot], s->at);
@@ -74,23 +74,23 @@ static Place place_of(const Call *c, ValueId v) {
   }
 }
 
-static bool same(Place a, Place b) { return a.space == b.space && a.at == b.at; }
+static bool same(EventPlace a, EventPlace b) { return a.space == b.space && a.at == b.at; }
 
 /* ---- events ---- */
 
-static void touch(Walk *w, Place p, int64_t bytes, const Value *of, bool written) {
+static void touch(EventWalk *w, EventPlace p, int64_t bytes, const Value *of, bool written) {
   EventList *l = w->list;
   if (bytes <= 0 || !w->placed) return;
   vec_push(w->m->arena, l->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
   vec_last(l->at).nbytes++;
 }
 
-static void touch_value(Walk *w, const Call *c, ValueId v, bool written) {
+static void touch_value(EventWalk *w, const EventCall *c, ValueId v, bool written) {
   const Value *x = &c->f->values.at[v];
   touch(w, place_of(c, v), value_span_bytes(x), value_is_dense(x) ? NULL : x, written);
 }
 
-static void begin_event(Walk *w, const Fn *f, OpId op, EventKind kind, int64_t round) {
+static void begin_event(EventWalk *w, const Fn *f, OpId op, EventKind kind, int64_t round) {
   EventList *l = w->list;
   vec_push(
       w->m->arena, l->at,
@@ -98,7 +98,7 @@ static void begin_event(Walk *w, const Fn *f, OpId op, EventKind kind, int64_t r
           .kind = kind, .f = f, .op = op, .round = round, .start = NO_EVENT, .bytes = l->bytes.n});
 }
 
-static void add_copy(Walk *w, const Call *c, OpId op, Place to, ValueId from) {
+static void add_copy(EventWalk *w, const EventCall *c, OpId op, EventPlace to, ValueId from) {
   const Value *x = &c->f->values.at[from];
   if (same(place_of(c, from), to)) return;
   begin_event(w, c->f, op, EVENT_RUN, c->round);
@@ -106,7 +106,7 @@ static void add_copy(Walk *w, const Call *c, OpId op, Place to, ValueId from) {
   touch(w, to, value_span_bytes(x), value_is_dense(x) ? NULL : x, true);
 }
 
-static void add_kernel(Walk *w, const Call *c, OpId id) {
+static void add_kernel(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
   begin_event(w, c->f, id, EVENT_RUN, c->round);
   for (uint32_t i = 0; i < o->nin; i++) touch_value(w, c, o->in[i], false);
@@ -116,8 +116,8 @@ static void add_kernel(Walk *w, const Call *c, OpId id) {
 }
 
 /* Of op `id` of f, wherever its two buffers are. */
-static void add_message(Walk *w, const Fn *f, OpId id, EventKind kind, int64_t round, Place from,
-                        Place to) {
+static void add_message(EventWalk *w, const Fn *f, OpId id, EventKind kind, int64_t round,
+                        EventPlace from, EventPlace to) {
   const Op *o = &f->ops.at[id];
   begin_event(w, f, id, kind, round);
   touch(w, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
@@ -125,7 +125,7 @@ static void add_message(Walk *w, const Fn *f, OpId id, EventKind kind, int64_t r
   if (kind == EVENT_START) vec_push(w->m->arena, w->open, w->list->at.n - 1);
 }
 
-static void add_collective(Walk *w, const Call *c, OpId id) {
+static void add_collective(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
   add_message(w, c->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, c->round,
               place_of(c, o->in[0]), place_of(c, o->out));
@@ -134,7 +134,7 @@ static void add_collective(Walk *w, const Call *c, OpId id) {
 }
 
 /* The oldest that is on its way from this op has come. */
-static void add_end(Walk *w, const Fn *f, OpId op, int64_t round) {
+static void add_end(EventWalk *w, const Fn *f, OpId op, int64_t round) {
   uint32_t i = 0;
   const EventList *l = w->list;
   while (i < w->open.n && (l->at.at[w->open.at[i]].f != f || l->at.at[w->open.at[i]].op != op)) i++;
@@ -146,18 +146,18 @@ static void add_end(Walk *w, const Fn *f, OpId op, int64_t round) {
 
 /* ---- loops ---- */
 
-typedef struct Rounds {
+typedef struct EventRounds {
   const Op *op;
   OpId id;
   uint32_t carried, whole;
   int64_t trip, first;
   bool reverse;
   FlightList flights;
-  Place *in, *out, *ring;
+  EventPlace *in, *out, *ring;
   int64_t period, shown, half; /* rounds in the list; from `half` on they are the last ones */
-} Rounds;
+} EventRounds;
 
-static void walk(Walk *w, const Call *c);
+static void walk(EventWalk *w, const EventCall *c);
 
 static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
   const Storage *s = &op->callee->values.at[op->callee->results.at[result]].storage;
@@ -165,36 +165,36 @@ static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
 }
 
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const Rounds *l, uint32_t j) {
+static uint32_t saved_as(const EventRounds *l, uint32_t j) {
   for (uint32_t i = l->carried; i < l->op->nout; i++)
     if (returns_arg(l->op, i, j + 1)) return i;
   return 0;
 }
 
 /* Which round of the loop round n of the list is. */
-static int64_t round_of(const Rounds *l, int64_t n) {
+static int64_t round_of(const EventRounds *l, int64_t n) {
   return n < l->half ? n : n + l->trip - l->shown;
 }
 
-static int64_t counter_of(const Rounds *l, int64_t n) {
+static int64_t counter_of(const EventRounds *l, int64_t n) {
   int64_t round = round_of(l, n);
   return l->first + (l->reverse ? l->trip - 1 - round : round);
 }
 
-static Place slice_at(const Call *c, const Rounds *l, ValueId v, int64_t n) {
+static EventPlace slice_at(const EventCall *c, const EventRounds *l, ValueId v, int64_t n) {
   const Value *x = &c->f->values.at[v];
   int64_t stride = x->storage.stride[type_find(&x->type, l->op->group[0].from[0])];
   int64_t i = counter_of(l, n) + loop_base(l->op, &x->type);
   return plus(place_of(c, v), i * stride * elem_bytes(x->type.elem));
 }
 
-static int64_t slot_of(const Rounds *l, uint32_t j) {
+static int64_t slot_of(const EventRounds *l, uint32_t j) {
   const Attr *a = attr_get(&l->op->attrs, ATTR_slots);
   return a && (int64_t)j < a->i ? a->list[j] : -1;
 }
 
 /* Where round n leaves carried value j. */
-static Place carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
+static EventPlace carry_to(const EventCall *c, const EventRounds *l, uint32_t j, int64_t n) {
   ValueId result = l->op->out + j;
   uint32_t saved = saved_as(l, j);
   if (n == l->shown - 1 || returns_arg(l->op, j, j + 1)) return place_of(c, result);
@@ -204,7 +204,7 @@ static Place carry_to(const Call *c, const Rounds *l, uint32_t j, int64_t n) {
                                 : place_of(c, result);
 }
 
-static Place ring_at(const Call *c, const Rounds *l, uint32_t i, int64_t n) {
+static EventPlace ring_at(const EventCall *c, const EventRounds *l, uint32_t i, int64_t n) {
   Ring r = loop_ring(l->op, i);
   return plus(c->frame[TIER_device], r.at + (r.buffers ? round_of(l, n) % r.buffers : 0) * r.bytes);
 }
@@ -219,7 +219,7 @@ static int64_t common_multiple(int64_t a, int64_t b) {
 }
 
 /* Rounds until all buffers come again in their order; rounds that the list has. */
-static void find_period(Rounds *l) {
+static void find_period(EventRounds *l) {
   int64_t ahead = 0;
   l->period = 1;
   for (uint32_t j = 0; j < l->carried; j++)
@@ -236,32 +236,33 @@ static void find_period(Rounds *l) {
 }
 
 /* Starts what round n of the list reads. */
-static void add_fetch(Walk *w, const Call *c, const Rounds *l, uint32_t i, int64_t n) {
+static void add_fetch(EventWalk *w, const EventCall *c, const EventRounds *l, uint32_t i,
+                      int64_t n) {
   const Flight *x = &l->flights.at[i];
   add_message(w, l->op->callee, x->op, EVENT_START, round_of(l, n),
               slice_at(c, l, l->op->in[x->role - 1], n), ring_at(c, l, i, n));
 }
 
-static void add_first_fetches(Walk *w, const Call *c, const Rounds *l) {
+static void add_first_fetches(EventWalk *w, const EventCall *c, const EventRounds *l) {
   for (uint32_t i = 0; i < l->flights.n; i++)
     for (int64_t n = 0; n < -l->flights.at[i].rounds && n < l->shown; n++) add_fetch(w, c, l, i, n);
 }
 
-static void add_fetches(Walk *w, const Call *c, const Rounds *l, int64_t n) {
+static void add_fetches(EventWalk *w, const EventCall *c, const EventRounds *l, int64_t n) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     int64_t ahead = -l->flights.at[i].rounds;
     if (ahead > 0 && n + ahead < l->shown) add_fetch(w, c, l, i, n + ahead);
   }
 }
 
-static void add_drains(Walk *w, const Rounds *l, int64_t n) {
+static void add_drains(EventWalk *w, const EventRounds *l, int64_t n) {
   for (uint32_t i = 0; i < l->flights.n; i++)
     if (l->flights.at[i].rounds > 0) add_end(w, l->op->callee, l->flights.at[i].op, round_of(l, n));
 }
 
-static void add_round(Walk *w, const Call *c, Rounds *l, int64_t n) {
+static void add_round(EventWalk *w, const EventCall *c, EventRounds *l, int64_t n) {
   const Op *o = l->op;
-  Call inner = {
+  EventCall inner = {
       .f = o->callee, .in = l->in, .out = l->out, .ring = l->ring, .round = round_of(l, n)};
   for (Tier t = 0; t < TIERS; t++)
     inner.frame[t] = plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0));
@@ -275,17 +276,17 @@ static void add_round(Walk *w, const Call *c, Rounds *l, int64_t n) {
   if (n) add_drains(w, l, n - 1);
 }
 
-static void start_carry(Walk *w, const Call *c, Rounds *l, uint32_t j) {
+static void start_carry(EventWalk *w, const EventCall *c, EventRounds *l, uint32_t j) {
   ValueId first = l->op->in[j];
   uint32_t saved = saved_as(l, j);
-  Place to = place_of(c, first);
+  EventPlace to = place_of(c, first);
   if (saved) to = slice_at(c, l, l->op->out + saved, 0);
   else if (returns_arg(l->op, j, j + 1)) to = place_of(c, l->op->out + j);
   add_copy(w, c, l->id, to, first);
   l->in[j + 1] = to;
 }
 
-static void add_rounds(Walk *w, const Call *c, Rounds *l) {
+static void add_rounds(EventWalk *w, const EventCall *c, EventRounds *l) {
   EventList *list = w->list;
   uint32_t since = list->at.n;
   for (int64_t n = 0; n < l->shown; n++) {
@@ -300,16 +301,16 @@ static void add_rounds(Walk *w, const Call *c, Rounds *l) {
   if (l->shown) add_drains(w, l, l->shown - 1);
 }
 
-static void add_loop(Walk *w, const Call *c, OpId id) {
+static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
   Arena *a = w->m->arena;
   const Op *o = &c->f->ops.at[id];
-  Rounds l = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
+  EventRounds l = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
   l.whole = loop_whole(o), l.first = loop_first(o);
   l.trip = attr_int(&o->attrs, ATTR_trip, 0), l.reverse = attr_int(&o->attrs, ATTR_reverse, 0);
   l.flights = flights_over(a, o->callee);
-  l.in = ARENA_ARRAY(a, Place, o->nin + 1), l.out = ARENA_ARRAY(a, Place, o->nout + 1);
-  l.ring = ARENA_ARRAY(a, Place, l.flights.n + 1);
-  l.in[0] = (Place){SPACE_HOST, 0}; /* the counter */
+  l.in = ARENA_ARRAY(a, EventPlace, o->nin + 1), l.out = ARENA_ARRAY(a, EventPlace, o->nout + 1);
+  l.ring = ARENA_ARRAY(a, EventPlace, l.flights.n + 1);
+  l.in[0] = (EventPlace){SPACE_HOST, 0}; /* the counter */
   find_period(&l);
   for (uint32_t k = l.carried; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
@@ -322,17 +323,17 @@ static void add_loop(Walk *w, const Call *c, OpId id) {
 
 /* ---- functions ---- */
 
-static void add_store(Walk *w, const Call *c, OpId id) {
+static void add_store(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
-  add_copy(w, c, id, (Place){space_of(w->m, o->global), 0}, o->in[0]);
+  add_copy(w, c, id, (EventPlace){space_of(w->m, o->global), 0}, o->in[0]);
 }
 
-static void add_wait(Walk *w, const Call *c, OpId id) {
+static void add_wait(EventWalk *w, const EventCall *c, OpId id) {
   const Op *start = flight_start(c->f, &c->f->ops.at[id]);
   if (start) add_end(w, c->f, (OpId)(start - c->f->ops.at), c->round);
 }
 
-static void walk(Walk *w, const Call *c) {
+static void walk(EventWalk *w, const EventCall *c) {
   for (OpId i = 0; i < c->f->ops.n; i++) {
     const Op *o = &c->f->ops.at[i];
     if (o->code == OP_kernel) add_kernel(w, c, i);
@@ -347,8 +348,8 @@ static void walk(Walk *w, const Call *c) {
 
 static EventList events(const Module *m, const Fn *entry, bool placed) {
   EventList list = {.entry = entry};
-  Walk w = {.m = m, .list = &list, .placed = placed};
-  Call c = {.f = entry, .round = NO_ROUND};
+  EventWalk w = {.m = m, .list = &list, .placed = placed};
+  EventCall c = {.f = entry, .round = NO_ROUND};
   for (Tier t = 0; t < TIERS; t++) c.frame[t].space = t;
   walk(&w, &c);
   return list;

@@ -125,6 +125,7 @@ typedef VEC(Attr) AttrList;
 typedef uint32_t ValueId; /* index in Fn.values */
 typedef uint32_t OpId;    /* index in Fn.ops */
 enum { NO_VALUE = UINT32_MAX, NO_OP = UINT32_MAX };
+typedef VEC(ValueId) ValueList;
 
 typedef struct Loc { /* where in the user's source; file 0: nowhere */
   uint32_t file, line, column, length;
@@ -202,6 +203,7 @@ typedef struct Fn {
   Loc loc;
   Span span;
 } Fn;
+typedef VEC(Fn *) FnVec;
 
 typedef enum GlobalKind {
   GLOBAL_PARAM,  /* weights; live from init to the end, in checkpoints */

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct Printer {
+typedef struct IrPrinter {
   Module *m;
   Fence fence; /* of m */
   Arena *arena;
@@ -20,9 +20,9 @@ typedef struct Printer {
   size_t n, cap;
   const Fn *fn;
   uint32_t *number; /* of each value of fn */
-} Printer;
+} IrPrinter;
 
-static void put_n(Printer *p, const char *s, size_t n) {
+static void put_n(IrPrinter *p, const char *s, size_t n) {
   if (p->n + n + 1 > p->cap) {
     p->cap = (p->n + n + 1) * 2 + 256;
     char *grown = arena_alloc(p->arena, p->cap);
@@ -33,8 +33,8 @@ static void put_n(Printer *p, const char *s, size_t n) {
   p->text[p->n += n] = 0;
 }
 
-static void put(Printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(Printer *p, const char *format, ...) {
+static void put(IrPrinter *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(IrPrinter *p, const char *format, ...) {
   char line[512];
   va_list args, again;
   va_start(args, format);
@@ -46,10 +46,10 @@ static void put(Printer *p, const char *format, ...) {
   va_end(args);
 }
 
-static void put_int(Printer *p, int64_t i) { put(p, "%lld", (long long)i); }
+static void put_int(IrPrinter *p, int64_t i) { put(p, "%lld", (long long)i); }
 
 /* The fewest digits that read back to the same number. */
-static void put_float(Printer *p, double f) {
+static void put_float(IrPrinter *p, double f) {
   char digits[40];
   if (isnan(f)) put(p, "nan");
   else if (isinf(f)) put(p, f < 0 ? "-inf" : "inf");
@@ -62,7 +62,7 @@ static void put_float(Printer *p, double f) {
   }
 }
 
-static void put_quoted(Printer *p, const char *s) {
+static void put_quoted(IrPrinter *p, const char *s) {
   put(p, "\"");
   for (; *s; s++) {
     const char *plain = "\n\t\"\\", *letters = "nt\"\\", *found = strchr(plain, *s);
@@ -73,19 +73,19 @@ static void put_quoted(Printer *p, const char *s) {
   put(p, "\"");
 }
 
-static void put_word(Printer *p, const char *s) {
+static void put_word(IrPrinter *p, const char *s) {
   if (text_is_key(s)) put(p, "%s", s);
   else put_quoted(p, s);
 }
 
 /* /node/data: the mesh axes that cut a dim, the coarsest first */
-static void put_cuts(Printer *p, const Placement *placed, Str dim) {
+static void put_cuts(IrPrinter *p, const Placement *placed, Str dim) {
   int axes[MAX_MESH], n = mesh_order(p->m, axes);
   for (int i = 0; i < n; i++)
     if (placed->on[axes[i]] == dim) put(p, "/%s", p->m->mesh.at[axes[i]].name);
 }
 
-static void put_partial(Printer *p, const Placement *placed) {
+static void put_partial(IrPrinter *p, const Placement *placed) {
   bool first = true;
   for (uint32_t i = 0; i < p->m->mesh.n; i++) {
     if (!is_partial(placed->on[i])) continue;
@@ -96,7 +96,7 @@ static void put_partial(Printer *p, const Placement *placed) {
   if (!first) put(p, ")");
 }
 
-static void put_type(Printer *p, const Type *t, const Placement *placed) {
+static void put_type(IrPrinter *p, const Type *t, const Placement *placed) {
   put(p, "%s%s%s[", t->tier ? tier_name(t->tier) : "", t->tier ? " " : "", elem_name(t->elem));
   for (int i = 0; i < t->rank; i++) {
     put(p, "%s%s", i ? ", " : "", t->axis[i].dim);
@@ -107,31 +107,31 @@ static void put_type(Printer *p, const Type *t, const Placement *placed) {
   put_partial(p, placed);
 }
 
-static void put_value_type(Printer *p, const Fn *f, ValueId v) {
+static void put_value_type(IrPrinter *p, const Fn *f, ValueId v) {
   put_type(p, value_type(f, v), &f->values.at[v].placed);
 }
 
-static void put_loc(Printer *p, Loc l) {
+static void put_loc(IrPrinter *p, Loc l) {
   if (l.file) put(p, "  loc(f%u:%u:%u+%u)", l.file, l.line, l.column, l.length);
 }
 
-static void put_value(Printer *p, ValueId v) {
+static void put_value(IrPrinter *p, ValueId v) {
   if (v < p->fn->values.n && p->number[v] != NO_VALUE) put(p, "%%%u", p->number[v]);
   else put(p, "%%?%u", v);
 }
 
-static void put_values(Printer *p, const char *before, uint32_t n, const ValueId *v) {
+static void put_values(IrPrinter *p, const char *before, uint32_t n, const ValueId *v) {
   for (uint32_t i = 0; i < n; i++) {
     put(p, "%s", i ? ", " : before);
     put_value(p, v[i]);
   }
 }
 
-static void put_names(Printer *p, int n, const Str *names) {
+static void put_names(IrPrinter *p, int n, const Str *names) {
   for (int i = 0; i < n; i++) put(p, "%s%s", i ? ", " : "", names[i]);
 }
 
-static void put_groups(Printer *p, const Op *op) {
+static void put_groups(IrPrinter *p, const Op *op) {
   for (int i = 0; i < op->ngroups; i++) {
     const Group *g = &op->group[i];
     put(p, i ? "; " : "[");
@@ -142,7 +142,7 @@ static void put_groups(Printer *p, const Op *op) {
   if (op->ngroups) put(p, "]");
 }
 
-static void put_attr(Printer *p, const Attr *a) {
+static void put_attr(IrPrinter *p, const Attr *a) {
   put(p, "%s = ", attr_name(a->key));
   switch (attr_kind(a->key)) {
   case ATTR_INT: put_int(p, a->i); break;
@@ -155,7 +155,7 @@ static void put_attr(Printer *p, const Attr *a) {
   }
 }
 
-static void put_attrs(Printer *p, const AttrList *l) {
+static void put_attrs(IrPrinter *p, const AttrList *l) {
   for (uint32_t i = 0; i < l->n; i++) {
     put(p, i ? ", " : " {");
     put_attr(p, &l->at[i]);
@@ -163,14 +163,14 @@ static void put_attrs(Printer *p, const AttrList *l) {
   if (l->n) put(p, "}");
 }
 
-static void put_strides(Printer *p, const Value *v) {
+static void put_strides(IrPrinter *p, const Value *v) {
   put(p, " strides(");
   for (int i = 0; i < v->type.rank; i++)
     put(p, i ? ", %lld" : "%lld", (long long)v->storage.stride[i]);
   put(p, ")");
 }
 
-static void put_place(Printer *p, const Storage *s) {
+static void put_place(IrPrinter *p, const Storage *s) {
   switch (s->place) {
   case PLACE_NONE: return;
   case PLACE_GLOBAL:
@@ -184,7 +184,7 @@ static void put_place(Printer *p, const Storage *s) {
   put(p, " + %lld)", (long long)s->at);
 }
 
-static void put_storage(Printer *p, const Value *v, int result) {
+static void put_storage(IrPrinter *p, const Value *v, int result) {
   const Storage *s = &v->storage;
   bool strides = s->ordered && (p->fence < FENCE_ORDERED || !value_is_dense(v));
   if (!strides && s->view == VIEW_NONE && s->place == PLACE_NONE) return;
@@ -205,7 +205,7 @@ static void put_storage(Printer *p, const Value *v, int result) {
   put(p, "}");
 }
 
-static void put_op(Printer *p, const Op *op) {
+static void put_op(IrPrinter *p, const Op *op) {
   put(p, "  ");
   for (uint32_t i = 0; i < op->nout; i++) put_values(p, i ? ", " : "", 1, &(ValueId){op->out + i});
   put(p, "%s%s", op->nout ? " = " : "", op_name(op->code));
@@ -223,7 +223,7 @@ static void put_op(Printer *p, const Op *op) {
   put(p, "\n");
 }
 
-static void number_values(Printer *p, const Fn *f) {
+static void number_values(IrPrinter *p, const Fn *f) {
   uint32_t n = 0;
   p->fn = f, p->number = ARENA_ARRAY(p->arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->values.n; i++) p->number[i] = NO_VALUE;
@@ -232,7 +232,7 @@ static void number_values(Printer *p, const Fn *f) {
     for (uint32_t r = 0; r < f->ops.at[i].nout; r++) p->number[f->ops.at[i].out + r] = n++;
 }
 
-static void put_fn(Printer *p, const Fn *f) {
+static void put_fn(IrPrinter *p, const Fn *f) {
   number_values(p, f);
   put(p, "%s @%s", text_fn_kinds[f->kind], f->name);
   if (f->args.n || f->kind != FN_ENTRY) {
@@ -256,7 +256,7 @@ static void put_fn(Printer *p, const Fn *f) {
   put(p, "}\n");
 }
 
-static void put_global(Printer *p, const Global *g) {
+static void put_global(IrPrinter *p, const Global *g) {
   put(p, "%s @%s : ", text_global_kinds[g->kind], g->name);
   put_type(p, &g->type, &g->placed);
   if (g->of) put(p, " of %s", g->of);
@@ -270,7 +270,7 @@ static void put_global(Printer *p, const Global *g) {
   put(p, "\n");
 }
 
-static void put_dim(Printer *p, const Dim *d) {
+static void put_dim(IrPrinter *p, const Dim *d) {
   put(p, "dim %s = ", d->name);
   if (d->size) put_int(p, d->size);
   else put(p, "open");
@@ -279,13 +279,13 @@ static void put_dim(Printer *p, const Dim *d) {
   put(p, "\n");
 }
 
-static void put_mesh(Printer *p, const Module *m) {
+static void put_mesh(IrPrinter *p, const Module *m) {
   for (uint32_t i = 0; i < m->mesh.n; i++)
     put(p, "%s%s = %lld", i ? ", " : "mesh ", m->mesh.at[i].name, (long long)m->mesh.at[i].size);
   if (m->mesh.n) put(p, "\n");
 }
 
-static void put_rule(Printer *p, const PlaceRule *r) {
+static void put_rule(IrPrinter *p, const PlaceRule *r) {
   put(p, "place ");
   put_names(p, (int)r->dims.n, r->dims.at);
   if (r->dims.n && r->paths.n) put(p, ", ");
@@ -298,13 +298,13 @@ static void put_rule(Printer *p, const PlaceRule *r) {
   put(p, "\n");
 }
 
-static void put_was(Printer *p, const IrCount *c) {
+static void put_was(IrPrinter *p, const IrCount *c) {
   put(p, "was ");
   put_float(p, c->flop), put(p, " "), put_float(p, c->bytes);
   put(p, " %lld %u\n", (long long)c->peak, c->kernels);
 }
 
-static void put_fact(Printer *p, const TargetFacts *t, TargetFact f) {
+static void put_fact(IrPrinter *p, const TargetFacts *t, TargetFact f) {
   int64_t value = target_get(t, f);
   put(p, "%s = ", target_fact_name(f));
   switch (target_fact_type(f)) {
@@ -317,7 +317,7 @@ static void put_fact(Printer *p, const TargetFacts *t, TargetFact f) {
 
 /* A target with a name has every fact of its device, unless `..` stands for some that nobody has
    filled in yet; of one without a name, those are told that differ from the table's. */
-static void put_target(Printer *p, const TargetFacts *t) {
+static void put_target(IrPrinter *p, const TargetFacts *t) {
   int n = 0;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
     bool told = t->name && !t->rest ? target_fact_of(f, t->device)
@@ -333,7 +333,7 @@ static void put_target(Printer *p, const TargetFacts *t) {
   else if (t->name) put(p, "target "), put_word(p, t->name), put(p, " {..}\n");
 }
 
-static void put_head(Printer *p, const Module *m, bool counts) {
+static void put_head(IrPrinter *p, const Module *m, bool counts) {
   put(p, "shardc-ir 1\n");
   if (counts) put(p, "%s\n", ir_head(m));
   put(p, "model ");
@@ -369,7 +369,7 @@ static void put_head(Printer *p, const Module *m, bool counts) {
 }
 
 static char *print_module(Module *m, size_t *length, bool counts) {
-  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
+  IrPrinter p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_head(&p, m, counts);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     put(&p, "\n");
@@ -384,7 +384,7 @@ char *ir_print(Module *m, size_t *length) { return print_module(m, length, false
 char *ir_dump(Module *m, size_t *length) { return print_module(m, length, true); }
 
 char *ir_print_fn(Module *m, const Fn *f) {
-  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
+  IrPrinter p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_fn(&p, f);
   return p.text;
 }
@@ -392,7 +392,7 @@ char *ir_print_fn(Module *m, const Fn *f) {
 const char *type_text(Module *m, const Type *t) { return placed_text(m, t, &(Placement){0}); }
 
 const char *placed_text(Module *m, const Type *t, const Placement *placed) {
-  Printer p = {.m = m, .fence = module_fence(m), .arena = m->arena};
+  IrPrinter p = {.m = m, .fence = module_fence(m), .arena = m->arena};
   put_type(&p, t, placed);
   return p.text;
 }

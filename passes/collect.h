@@ -16,7 +16,6 @@ typedef struct Copy { /* a value as it stands in the new function */
   ValueId v;
 } Copy;
 typedef VEC(Copy) Copies;
-typedef VEC(ValueId) ValueList;
 
 /* Values that must stay replicated on an axis because their consumers need different shards: an
    input, or an argument of a body that costs nothing to make. */

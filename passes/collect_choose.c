@@ -8,11 +8,11 @@
 #include "passes/collect.h"
 #include <math.h>
 
-typedef struct Choice { /* on one axis */
+typedef struct CollectChoice { /* on one axis */
   Str *in, *out;
   double now, later;
   bool whole; /* the result is not cut */
-} Choice;
+} CollectChoice;
 
 /* A large cost that is not yet impossible: a gradient that would have to move at the end. */
 static const double MISPLACED_COST = 1e15;
@@ -48,11 +48,11 @@ typedef struct Chooser {
   Way *w;
   int axis;
   Placement *native; /* by operand: where undecided axes are */
-  Choice best;
+  CollectChoice best;
   bool any;
 } Chooser;
 
-static bool fits(const Chooser *c, const Choice *x) {
+static bool fits(const Chooser *c, const CollectChoice *x) {
   for (uint32_t i = 0; i < c->o->nin; i++) {
     Placement p = c->w->in[i];
     p.on[c->axis] = x->in[i];
@@ -84,7 +84,7 @@ static Placement others(const Chooser *c, uint32_t operand) {
   return p;
 }
 
-static double now_cost(const Chooser *c, const Choice *x) {
+static double now_cost(const Chooser *c, const CollectChoice *x) {
   double sum = 0;
   for (uint32_t i = 0; i < c->o->nin; i++) {
     ValueId v = c->o->in[i];
@@ -99,7 +99,7 @@ static double now_cost(const Chooser *c, const Choice *x) {
   return sum;
 }
 
-static double later_cost(const Chooser *c, const Choice *x) {
+static double later_cost(const Chooser *c, const CollectChoice *x) {
   double sum = 0;
   for (uint32_t i = 0; i < c->o->nout; i++) {
     ValueId v = c->o->out + i;
@@ -113,14 +113,14 @@ static double later_cost(const Chooser *c, const Choice *x) {
   return sum;
 }
 
-static bool better(const Choice *a, const Choice *b) {
+static bool better(const CollectChoice *a, const CollectChoice *b) {
   double x = a->now + a->later, y = b->now + b->later;
   if (x != y) return x < y;
   if (a->now != b->now) return a->now < b->now;
   return !a->whole && b->whole;
 }
 
-static void consider(Chooser *c, Choice x) {
+static void consider(Chooser *c, CollectChoice x) {
   if (!fits(c, &x)) return;
   x.now = now_cost(c, &x);
   if (isinf(x.now)) return;
@@ -150,9 +150,9 @@ static bool is_near(const Chooser *c, const ShardIndex *x) {
   return false;
 }
 
-static Choice empty(const Chooser *c) {
-  return (Choice){.in = ARENA_ARRAY(c->s->m->arena, Str, c->o->nin + 1),
-                  .out = ARENA_ARRAY(c->s->m->arena, Str, c->o->nout + 1)};
+static CollectChoice empty(const Chooser *c) {
+  return (CollectChoice){.in = ARENA_ARRAY(c->s->m->arena, Str, c->o->nin + 1),
+                         .out = ARENA_ARRAY(c->s->m->arena, Str, c->o->nout + 1)};
 }
 
 static bool all_floats(const Chooser *c) {
@@ -166,7 +166,7 @@ static void consider_indexes(Chooser *c) {
   uint32_t n = shard_indexes(c->s->m, c->s->f, c->o, &list);
   for (uint32_t k = 0; k < n; k++) {
     if (!is_near(c, &list[k])) continue;
-    Choice x = {.in = list[k].in, .out = ARENA_ARRAY(c->s->m->arena, Str, c->o->nout + 1)};
+    CollectChoice x = {.in = list[k].in, .out = ARENA_ARRAY(c->s->m->arena, Str, c->o->nout + 1)};
     bool lost = false;
     for (uint32_t i = 0; i < c->o->nout; i++) {
       x.out[i] = list[k].out[i] ? list[k].out[i] : list[k].lost;
@@ -180,7 +180,7 @@ static void consider_partial(Chooser *c) {
   for (uint32_t i = 0; i < c->o->nin; i++) {
     if (!copy_has(c->s, c->o->in[i], c->axis, PARTIAL_SUM)) continue;
     if (!shard_linear(c->s->m, c->s->f, c->o, i)) continue;
-    Choice x = empty(c);
+    CollectChoice x = empty(c);
     x.in[i] = PARTIAL_SUM;
     for (uint32_t k = 0; k < c->o->nout; k++) x.out[k] = PARTIAL_SUM;
     consider(c, x);

@@ -120,11 +120,11 @@ static Placement before(const Module *m, const Fn *f, const Op *o, uint32_t i, c
   return r;
 }
 
-typedef struct Flow {   /* backwards, by value */
-  bool *wanted, *other; /* read by gradients; by something else */
-} Flow;
+typedef struct UseFlow { /* backwards, by value */
+  bool *wanted, *other;  /* read by gradients; by something else */
+} UseFlow;
 
-static void want_gradient(Uses *u, Flow *w, ValueId v, const Placement *assigned) {
+static void want_gradient(Uses *u, UseFlow *w, ValueId v, const Placement *assigned) {
   if (u->root[v]) return;
   if (w->wanted[v] && !placement_equal(&u->assigned[v], assigned)) w->other[v] = true;
   if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->assigned[v] = *assigned;
@@ -139,7 +139,7 @@ static ValueId continued(const Op *o, uint32_t k) {
 }
 
 /* Ops from the last to the first: all readers of a value come before it. */
-static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
+static void follow_gradients(Module *m, const Fn *f, Uses *u, UseFlow *w) {
   Placement *kept = ARENA_ARRAY(m->arena, Placement, f->values.n + 1);
   for (uint32_t i = 0; i < f->values.n; i++) kept[i] = f->values.at[i].placed;
   for (uint32_t i = f->ops.n; i-- > 0;) {
@@ -163,34 +163,34 @@ static void follow_gradients(Module *m, const Fn *f, Uses *u, Flow *w) {
 
 /* ---- sums ---- */
 
-typedef struct Reader {
+typedef struct UseReader {
   uint32_t n; /* uses, results of the function included */
   const Op *op;
-} Reader;
+} UseReader;
 
-static Reader *readers(Module *m, const Fn *f) {
-  Reader *r = ARENA_ARRAY(m->arena, Reader, f->values.n + 1);
+static UseReader *readers(Module *m, const Fn *f) {
+  UseReader *r = ARENA_ARRAY(m->arena, UseReader, f->values.n + 1);
   for (uint32_t i = 0; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++) {
-      Reader *x = &r[f->ops.at[i].in[k]];
+      UseReader *x = &r[f->ops.at[i].in[k]];
       x->n++, x->op = &f->ops.at[i];
     }
   for (uint32_t i = 0; i < f->results.n; i++) r[f->results.at[i]].n++;
   return r;
 }
 
-static void find_inner(const Fn *f, Uses *u, const Reader *r) {
+static void find_inner(const Fn *f, Uses *u, const UseReader *r) {
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (!sum_like(f, o) || u->free[o->out] || u->root[o->out]) continue;
-    const Reader *x = &r[o->out];
+    const UseReader *x = &r[o->out];
     u->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !u->free[x->op->out] &&
                        type_same_dims(value_type(f, o->out), value_type(f, x->op->out));
   }
 }
 
 /* Does the argument run up to body result `end` through sums alone? */
-static bool runs_to(const Fn *f, const Reader *r, ValueId v, ValueId end) {
+static bool runs_to(const Fn *f, const UseReader *r, ValueId v, ValueId end) {
   while (v != end) {
     const Op *o = r[v].op;
     if (r[v].n != 1 || !o || !sum_like(f, o) || (o->code == OP_sub && o->in[0] != v)) return false;
@@ -215,13 +215,13 @@ static void find_linear(Module *m, const Fn *f, Uses *u) {
 
 /* ---- functions ---- */
 
-static Flow flow_new(Module *m, const Fn *f) {
-  return (Flow){ARENA_ARRAY(m->arena, bool, f->values.n + 1),
-                ARENA_ARRAY(m->arena, bool, f->values.n + 1)};
+static UseFlow flow_new(Module *m, const Fn *f) {
+  return (UseFlow){ARENA_ARRAY(m->arena, bool, f->values.n + 1),
+                   ARENA_ARRAY(m->arena, bool, f->values.n + 1)};
 }
 
 void uses_of_entry(Module *m, const Fn *f, Uses *u) {
-  Flow w = flow_new(m, f);
+  UseFlow w = flow_new(m, f);
   find_free(f, u);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -243,7 +243,7 @@ static Placement in_round(const Placement *p, Str dim) {
 }
 
 static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShape s,
-                           const Reader *r, Uses *u) {
+                           const UseReader *r, Uses *u) {
   const Fn *body = o->callee;
   u->free[body->args.at[0]] = true;
   for (uint32_t i = 0; i < o->nin; i++) {
@@ -262,8 +262,8 @@ void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *
   must(body->args.n == o->nin + 1 && body->results.n == o->nout,
        "collect: loop body %s does not fit its call", body->name);
   LoopShape s = loop_shape(o);
-  Flow w = flow_new(m, body);
-  Reader *r = readers(m, body);
+  UseFlow w = flow_new(m, body);
+  UseReader *r = readers(m, body);
   body_arguments(f, outer, o, s, r, u);
   find_free(body, u);
   for (uint32_t i = 0; i < o->nout; i++) {

@@ -61,7 +61,8 @@ ValueId decode_fail(DecodeFrame *f, const Op *o, const char *why) {
 
 void decode_remember(DecodeFrame *f, ValueId old, DimSet n, ValueId new) {
   must(new < f->to->values.n, "decode: %%%u of %s is remembered as nothing", old, f->from->name);
-  vec_push(f->d->m->arena, f->memo, (Wanted){old, new, dims_of(&n, value_type(f->from, old))});
+  vec_push(f->d->m->arena, f->memo,
+           (DecodeWanted){old, new, dims_of(&n, value_type(f->from, old))});
 }
 
 static ValueId remembered(const DecodeFrame *f, ValueId v, const DimSet *n) {

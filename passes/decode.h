@@ -9,10 +9,10 @@ typedef struct DimSet { /* dims that are restricted: size 1, the element at the 
   Str at[2 * MAX_RANK];
 } DimSet;
 
-typedef struct Wanted { /* memo: value `old`, restricted to `dims` of its own, is `new` */
+typedef struct DecodeWanted { /* memo: value `old`, restricted to `dims` of its own, is `new` */
   ValueId old, new;
   DimSet dims;
-} Wanted;
+} DecodeWanted;
 
 typedef struct CacheSite { /* an attention whose keys and values are kept */
   const Fn *fn;
@@ -44,7 +44,7 @@ typedef struct DecodeFrame {
   LoopShape shape;
   DimSet carried;
   ValueId position; /* i32[], or NO_VALUE so far */
-  VEC(Wanted) memo;
+  VEC(DecodeWanted) memo;
   VEC(ValueId) inner, outer;    /* invariant arguments, and what they are outside */
   VEC(ValueId) sliced, stacked; /* stacked arguments, likewise */
   VEC(CacheRow) rows;

@@ -9,11 +9,11 @@
  */
 #include "passes/decode.h"
 
-typedef struct Heads {
+typedef struct DecodeHeads {
   const Op *o;
   Str q, k, d;
   bool plain; /* the mask is `causal` and nothing else */
-} Heads;
+} DecodeHeads;
 
 /* ---- which masks are causal ---- */
 
@@ -29,7 +29,7 @@ static bool counts(const Fn *f, ValueId v, Str dim) {
 }
 
 /* key <= query, or that and something else */
-static bool is_causal(const Fn *f, const Heads *h, ValueId mask, bool *plain) {
+static bool is_causal(const Fn *f, const DecodeHeads *h, ValueId mask, bool *plain) {
   const Op *o = behind_expand(f, mask);
   bool rest;
   *plain = false;
@@ -76,7 +76,7 @@ static ValueId as(DecodeFrame *f, ValueId a, Elem e, Loc loc) {
 }
 
 /* key < position, and what else the mask says */
-static ValueId cache_mask(DecodeFrame *f, const Heads *h, const DimSet *n, const Type *keys) {
+static ValueId cache_mask(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, const Type *keys) {
   Module *m = f->d->m;
   Loc loc = h->o->loc;
   ValueId number = ir_iota(m, f->to, (Axis){h->k, type_size(keys, h->k)}, loc);
@@ -88,7 +88,7 @@ static ValueId cache_mask(DecodeFrame *f, const Heads *h, const DimSet *n, const
 }
 
 /* Attention over the cache: y and l. */
-static bool over_cache(DecodeFrame *f, const Heads *h, const DimSet *n, ValueId q,
+static bool over_cache(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId q,
                        const int *number, ValueId out[2]) {
   Module *m = f->d->m;
   const Type *keys = value_type(f->from, h->o->in[1]);
@@ -108,7 +108,7 @@ static bool over_cache(DecodeFrame *f, const Heads *h, const DimSet *n, ValueId 
 }
 
 /* b, the weight of the query's own key: 0 where the rest of the mask hides it. */
-static ValueId own_weight(DecodeFrame *f, const Heads *h, const DimSet *n, ValueId b) {
+static ValueId own_weight(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId b) {
   Module *m = f->d->m;
   DimSet both = *n;
   Loc loc = h->o->loc;
@@ -125,8 +125,8 @@ static ValueId own_weight(DecodeFrame *f, const Heads *h, const DimSet *n, Value
   return ir_where(m, f->to, emit_spread(m, f->to, mask, *value_type(f->to, b), loc), b, none, loc);
 }
 
-static bool join(DecodeFrame *f, const Heads *h, const DimSet *n, ValueId q, const ValueId *kv,
-                 const ValueId *past) {
+static bool join(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId q,
+                 const ValueId *kv, const ValueId *past) {
   Module *m = f->d->m;
   Loc loc = h->o->loc;
   Elem e = value_type(f->to, q)->elem;
@@ -147,7 +147,7 @@ static bool join(DecodeFrame *f, const Heads *h, const DimSet *n, ValueId q, con
   return true;
 }
 
-static bool cached(DecodeFrame *f, const Heads *h, const DimSet *n) {
+static bool cached(DecodeFrame *f, const DecodeHeads *h, const DimSet *n) {
   DimSet keys = *n;
   dims_drop(&keys, h->q), dims_put(&keys, h->k);
   ValueId q = decode_get(f, h->o->in[0], *n), kv[2], past[2];
@@ -178,7 +178,7 @@ static bool whole(DecodeFrame *f, const Op *o) {
 bool decode_attention(DecodeFrame *f, const Op *o, const DimSet *n) {
   must(o->ngroups == 2, "decode: attention with %d groups of dims", o->ngroups);
   if (o->code != OP_attention) return decode_fail(f, o, "a gradient"), false;
-  Heads h = {o, o->group[0].from[0], o->group[0].to[0], o->group[1].from[0], false};
+  DecodeHeads h = {o, o->group[0].from[0], o->group[0].to[0], o->group[1].from[0], false};
   if (f->d->fills) return whole(f, o);
   if (!dims_hold(n, h.q))
     return decode_fail(f, o, "attention along other dims than positions"), false;

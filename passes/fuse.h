@@ -21,8 +21,6 @@ typedef enum GroupKind {
 
 enum Neighbours { PRE = 1, BETWEEN = 2, POST = 4, JOIN = 8, SUMS = 16, BASE = 32 };
 
-typedef VEC(ValueId) ValueList;
-
 typedef struct FuseGroup {
   GroupKind kind;
   OpId anchor; /* the op that opened it */
@@ -113,6 +111,5 @@ void fuse_cut(Fuse *u);
 
 /* fuse_emit.c: the function with kernels in place of ops; kernel functions go to the end of
  * `kernels` */
-typedef VEC(Fn *) FnVec;
 Fn *fuse_emit(Fuse *u, FnVec *kernels);
 #endif

@@ -20,29 +20,35 @@
 
 enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 6, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
 
-typedef enum Role { OUTSIDE, INSIDE, ADDED } Role; /* ADDED: inside, summed over the rows */
+typedef enum BlockRole {
+  OUTSIDE,
+  INSIDE,
+  ADDED
+} BlockRole; /* ADDED: inside, summed over the rows */
 
-typedef struct Blocks {
+typedef struct FuseBlocks {
   Module *m;
   const Fn *f;
   OpId dot; /* what makes the large value */
   Axis rows, block;
   int64_t large;
-  bool *depends; /* by ValueId: on the large value */
-  Role *role;    /* by OpId */
-  OpId last;     /* last op of the region */
+  bool *depends;   /* by ValueId: on the large value */
+  BlockRole *role; /* by OpId */
+  OpId last;       /* last op of the region */
   VEC(ValueId) carried, exits, stacked, invariant;
   Fn *body;
   ValueId *inner; /* values of f in the body */
-} Blocks;
+} FuseBlocks;
 
-static const Type *type(const Blocks *b, ValueId v) { return value_type(b->f, v); }
+static const Type *type(const FuseBlocks *b, ValueId v) { return value_type(b->f, v); }
 
 static int64_t bytes_of(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
 
-static bool has_rows(const Blocks *b, ValueId v) { return type_find(type(b, v), b->rows.dim) >= 0; }
+static bool has_rows(const FuseBlocks *b, ValueId v) {
+  return type_find(type(b, v), b->rows.dim) >= 0;
+}
 
-static bool names_rows(const Blocks *b, const Op *o) {
+static bool names_rows(const FuseBlocks *b, const Op *o) {
   for (int g = 0; g < o->ngroups; g++) {
     for (int i = 0; i < o->group[g].nfrom; i++)
       if (o->group[g].from[i] == b->rows.dim) return true;
@@ -55,7 +61,7 @@ static bool names_rows(const Blocks *b, const Op *o) {
 /* ---- the region ---- */
 
 /* How op o, which reads something that depends on the large value, can be part of the region. */
-static Role role_of(const Blocks *b, const Op *o) {
+static BlockRole role_of(const FuseBlocks *b, const Op *o) {
   bool sums = o->code == OP_sum || o->code == OP_dot;
   if (o->nout != 1) return OUTSIDE;
   if (names_rows(b, o)) return sums ? ADDED : o->code == OP_expand ? INSIDE : OUTSIDE;
@@ -65,19 +71,19 @@ static Role role_of(const Blocks *b, const Op *o) {
   return fits && has_rows(b, o->out) ? INSIDE : OUTSIDE;
 }
 
-static bool reads_large(const Blocks *b, const Op *o) {
+static bool reads_large(const FuseBlocks *b, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (b->depends[o->in[i]] && bytes_of(type(b, o->in[i])) >= b->large) return true;
   return false;
 }
 
-static bool reads_dependent(const Blocks *b, const Op *o) {
+static bool reads_dependent(const FuseBlocks *b, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (b->depends[o->in[i]]) return true;
   return false;
 }
 
-static void mark_dependents(Blocks *b) {
+static void mark_dependents(FuseBlocks *b) {
   b->depends[b->f->ops.at[b->dot].out] = true;
   for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
     const Op *o = &b->f->ops.at[i];
@@ -86,7 +92,7 @@ static void mark_dependents(Blocks *b) {
 }
 
 /* Everything that depends on the large value and is read inside must be inside as well. */
-static bool pull_inside(Blocks *b, const Op *o) {
+static bool pull_inside(FuseBlocks *b, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId v = o->in[i];
     if (!b->depends[v]) continue;
@@ -99,7 +105,7 @@ static bool pull_inside(Blocks *b, const Op *o) {
 }
 
 /* Element-wise ops over the rows of what is inside belong there: less leaves the loop. */
-static void take_followers(Blocks *b) {
+static void take_followers(FuseBlocks *b) {
   const Type *large = type(b, b->f->ops.at[b->dot].out);
   for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
     const Op *o = &b->f->ops.at[i];
@@ -111,7 +117,7 @@ static void take_followers(Blocks *b) {
   }
 }
 
-static bool find_region(Blocks *b) {
+static bool find_region(FuseBlocks *b) {
   b->role[b->dot] = INSIDE, b->last = b->dot;
   for (OpId i = b->dot + 1; i < b->f->ops.n; i++) {
     const Op *o = &b->f->ops.at[i];
@@ -125,7 +131,7 @@ static bool find_region(Blocks *b) {
   return b->last != b->dot;
 }
 
-static bool read_outside(const Blocks *b, ValueId v) {
+static bool read_outside(const FuseBlocks *b, ValueId v) {
   for (OpId i = 0; i < b->f->ops.n; i++)
     for (uint32_t k = 0; k < b->f->ops.at[i].nin; k++)
       if (b->f->ops.at[i].in[k] == v && b->role[i] == OUTSIDE) return true;
@@ -134,7 +140,7 @@ static bool read_outside(const Blocks *b, ValueId v) {
   return false;
 }
 
-static bool find_exits(Blocks *b) {
+static bool find_exits(FuseBlocks *b) {
   for (OpId i = 0; i < b->f->ops.n; i++) {
     ValueId v = b->f->ops.at[i].out;
     if (b->role[i] == ADDED) vec_push(b->m->arena, b->carried, v);
@@ -149,7 +155,7 @@ static bool find_exits(Blocks *b) {
 
 /* v is read inside. False: it knows which row it stands in, so that a block would see other
  * numbers. */
-static bool find_input(Blocks *b, ValueId v, bool *seen) {
+static bool find_input(FuseBlocks *b, ValueId v, bool *seen) {
   const Op *o = value_def(b->f, v);
   if (seen[v] || b->depends[v]) return true;
   seen[v] = true;
@@ -166,7 +172,7 @@ static bool find_input(Blocks *b, ValueId v, bool *seen) {
   return true;
 }
 
-static bool find_inputs(Blocks *b) {
+static bool find_inputs(FuseBlocks *b) {
   bool *seen = ARENA_ARRAY(b->m->arena, bool, b->f->values.n + 1);
   for (OpId i = 0; i < b->f->ops.n; i++)
     for (uint32_t k = 0; k < b->f->ops.at[i].nin && b->role[i] != OUTSIDE; k++)
@@ -176,7 +182,7 @@ static bool find_inputs(Blocks *b) {
 
 /* ---- the body ---- */
 
-static Type one_block(const Blocks *b, const Type *t) {
+static Type one_block(const FuseBlocks *b, const Type *t) {
   Type r = *t;
   int i = type_find(&r, b->rows.dim);
   if (i >= 0) r.axis[i].size = b->rows.size / b->block.size;
@@ -184,13 +190,13 @@ static Type one_block(const Blocks *b, const Type *t) {
 }
 
 /* Many small terms are never added up in a narrow type. */
-static Type sum_type(const Blocks *b, ValueId v) {
+static Type sum_type(const FuseBlocks *b, ValueId v) {
   Type t = *type(b, v);
   bool narrow = elem_class(t.elem) == CLASS_FLOAT && elem_bytes(t.elem) < 4;
   return narrow ? type_with_elem(t, ELEM_f32) : t;
 }
 
-static void body_args(Blocks *b) {
+static void body_args(FuseBlocks *b) {
   fn_arg(b->m, b->body, type_scalar(ELEM_i32));
   for (uint32_t i = 0; i < b->carried.n; i++) fn_arg(b->m, b->body, sum_type(b, b->carried.at[i]));
   for (uint32_t i = 0; i < b->invariant.n; i++)
@@ -199,7 +205,7 @@ static void body_args(Blocks *b) {
     b->inner[b->stacked.at[i]] = fn_arg(b->m, b->body, one_block(b, type(b, b->stacked.at[i])));
 }
 
-static void build_inner(Blocks *b, ValueId v) {
+static void build_inner(FuseBlocks *b, ValueId v) {
   if (b->inner[v] != NO_VALUE) return;
   const Op *o = value_def(b->f, v);
   must(o && o->nout == 1, "fuse: %%%u of %s is read in a block and is made outside", v, b->f->name);
@@ -210,14 +216,14 @@ static void build_inner(Blocks *b, ValueId v) {
 }
 
 /* A block's term in the type of the sum: a product delivers it so. */
-static ValueId wide_term(Blocks *b, ValueId v) {
+static ValueId wide_term(FuseBlocks *b, ValueId v) {
   Type t = sum_type(b, v);
   Value *made = &b->body->values.at[b->inner[v]];
   if (value_def(b->f, v)->code == OP_dot) made->type.elem = t.elem;
   return ir_cast(b->m, b->body, b->inner[v], t.elem, value_def(b->f, v)->loc);
 }
 
-static void build_body(Blocks *b) {
+static void build_body(FuseBlocks *b) {
   b->body = fn_new(b->m, FN_BODY, intern_printf(b->m->ctx->names, "%s.blocks", b->f->name));
   b->body->loc = b->f->ops.at[b->dot].loc;
   b->inner = value_map(b->m, b->f);
@@ -235,7 +241,7 @@ static void build_body(Blocks *b) {
 
 /* ---- the function around it ---- */
 
-static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
+static ValueId split_rows(FuseBlocks *b, Rebuild *r, ValueId v) {
   Type t = one_block(b, type(b, v)),
        cut = {.elem = t.elem, .rank = 1, .axis = {b->block}, .tier = t.tier};
   must(t.rank < MAX_RANK && type_find(&t, b->rows.dim) >= 0, "fuse: %%%u of %s has no rows to cut",
@@ -246,7 +252,7 @@ static ValueId split_rows(Blocks *b, Rebuild *r, ValueId v) {
   return emit_typed(b->m, r->to, OP_split, 1, &r->map[v], &g, cut, b->body->loc);
 }
 
-static void write_loop(Blocks *b, Rebuild *r) {
+static void write_loop(FuseBlocks *b, Rebuild *r) {
   ValueId *in = ARENA_ARRAY(b->m->arena, ValueId, b->carried.n + b->invariant.n + b->stacked.n + 1);
   LoopShape s = {.carry = b->carried.n,
                  .invariant = b->invariant.n,
@@ -274,7 +280,7 @@ static void write_loop(Blocks *b, Rebuild *r) {
 }
 
 /* Ops that depend on the region but stand before its end wait for the loop. */
-static Fn *write_function(Blocks *b) {
+static Fn *write_function(FuseBlocks *b) {
   must(b->body && b->dot <= b->last, "fuse: a loop over blocks of %s without a body", b->f->name);
   Rebuild r = rebuild_begin(b->m, b->f);
   for (int late = 0; late < 2; late++) {
@@ -292,7 +298,7 @@ static Fn *write_function(Blocks *b) {
 /* ---- which value, how many blocks ---- */
 
 /* Arguments and results of loops: they stay while the region runs. */
-static int64_t largest_kept(const Blocks *b) {
+static int64_t largest_kept(const FuseBlocks *b) {
   int64_t most = 0;
   for (ValueId v = 0; v < b->f->values.n; v++) {
     OpId def = b->f->values.at[v].def;
@@ -303,14 +309,14 @@ static int64_t largest_kept(const Blocks *b) {
 }
 
 /* Bytes of a block at most: as set, or by the sizes of what is beside it. */
-static int64_t limit_of(const Blocks *b, const Type *again) {
+static int64_t limit_of(const FuseBlocks *b, const Type *again) {
   if (b->m->target.block) return b->m->target.block;
   int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
   return max_i64(most, largest_kept(b) / BLOCK_SHARE);
 }
 
 /* Rows: the first dim of the result that only one operand has. */
-static bool choose_rows(Blocks *b, const Op *o) {
+static bool choose_rows(FuseBlocks *b, const Op *o) {
   const Type *t = type(b, o->out), *x = type(b, o->in[0]), *y = type(b, o->in[1]);
   for (int i = 0; i < t->rank; i++) {
     bool one = (type_find(x, t->axis[i].dim) >= 0) != (type_find(y, t->axis[i].dim) >= 0);
@@ -325,13 +331,13 @@ static bool choose_rows(Blocks *b, const Op *o) {
   return false;
 }
 
-static bool try_dot(Blocks *b, OpId id) {
+static bool try_dot(FuseBlocks *b, OpId id) {
   const Op *o = &b->f->ops.at[id];
   b->dot = id;
   if (o->code != OP_dot || !choose_rows(b, o)) return false;
   b->large = bytes_of(type(b, o->out)) / LARGE_SHARE;
   b->depends = ARENA_ARRAY(b->m->arena, bool, b->f->values.n + 1);
-  b->role = ARENA_ARRAY(b->m->arena, Role, b->f->ops.n + 1);
+  b->role = ARENA_ARRAY(b->m->arena, BlockRole, b->f->ops.n + 1);
   mark_dependents(b);
   return find_region(b) && find_exits(b) && find_inputs(b);
 }
@@ -339,7 +345,7 @@ static bool try_dot(Blocks *b, OpId id) {
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body) {
   *body = NULL;
   for (OpId i = 0; i < f->ops.n; i++) {
-    Blocks b = {.m = m, .f = f};
+    FuseBlocks b = {.m = m, .f = f};
     if (!try_dot(&b, i)) continue;
     build_body(&b);
     *body = b.body;

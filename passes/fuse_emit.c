@@ -6,12 +6,12 @@
    with the views that they read in front, then stores. */
 #include "passes/fuse.h"
 
-typedef struct Writer {
+typedef struct FuseWriter {
   Fuse *u;
   Fn *to;
   ValueId *map; /* values of u->f in `to` */
   uint32_t kernels;
-} Writer;
+} FuseWriter;
 
 static const FuseValue *info(const Fuse *u, ValueId v) { return &u->value[v]; }
 
@@ -24,16 +24,16 @@ static bool inside(const Fuse *u, uint32_t g, ValueId v) {
 
 /* ---- kernel functions ---- */
 
-typedef struct Kernel {
+typedef struct FuseKernel {
   Fuse *u;
   uint32_t group;
   Fn *fn;
   ValueId *map;
   bool *seen, *moved; /* moved: something reads it at other indexes than its own */
   ValueList args;
-} Kernel;
+} FuseKernel;
 
-static void find_args(Kernel *k, ValueId v) {
+static void find_args(FuseKernel *k, ValueId v) {
   if (k->seen[v]) return;
   k->seen[v] = true;
   if (!inside(k->u, k->group, v)) {
@@ -46,11 +46,11 @@ static void find_args(Kernel *k, ValueId v) {
 
 /* A sum is known at the present row only: what is read at others is no pick, but the gather that it
    was. */
-static bool picks(const Kernel *k, const Op *o) {
+static bool picks(const FuseKernel *k, const Op *o) {
   return !k->moved[o->out] && fuse_picks(k->u, k->group, o);
 }
 
-static void mark_moved(Kernel *k, ValueId v, bool moved) {
+static void mark_moved(FuseKernel *k, ValueId v, bool moved) {
   const Op *o = value_def(k->u->f, v);
   if (!inside(k->u, k->group, v) || (k->seen[v] && k->moved[v] >= moved)) return;
   k->seen[v] = true, k->moved[v] |= moved;
@@ -58,7 +58,7 @@ static void mark_moved(Kernel *k, ValueId v, bool moved) {
   for (uint32_t i = 0; i < o->nin; i++) mark_moved(k, o->in[i], k->moved[v] || moves);
 }
 
-static void build_pick(Kernel *k, const Op *o) {
+static void build_pick(FuseKernel *k, const Op *o) {
   Module *m = k->u->m;
   ValueId w = k->map[o->in[0]], i = k->map[o->in[1]];
   Str dim = o->group[0].from[0];
@@ -71,7 +71,7 @@ static void build_pick(Kernel *k, const Op *o) {
   k->map[o->out] = ir_reduce(m, k->fn, OP_sum, one, 1, &dim, o->loc);
 }
 
-static void build_value(Kernel *k, ValueId v) {
+static void build_value(FuseKernel *k, ValueId v) {
   if (k->map[v] != NO_VALUE) return;
   const Op *o = value_def(k->u->f, v);
   for (uint32_t i = 0; i < o->nin; i++) build_value(k, o->in[i]);
@@ -80,15 +80,16 @@ static void build_value(Kernel *k, ValueId v) {
   else fn_clone_op(k->u->m, k->fn, k->u->f, o, k->map);
 }
 
-static Str kernel_name(Writer *w, const FuseGroup *g) {
+static Str kernel_name(FuseWriter *w, const FuseGroup *g) {
   const Op *anchor = &w->u->f->ops.at[g->anchor];
   const char *what = g->kind == GROUP_elem ? "elem" : op_name(anchor->code);
   return intern_printf(w->u->m->ctx->names, "%s.%s%u", w->u->f->name, what, ++w->kernels);
 }
 
-static Kernel kernel_begin(Writer *w, uint32_t g) {
+static FuseKernel kernel_begin(FuseWriter *w, uint32_t g) {
   Fuse *u = w->u;
-  Kernel k = {.u = u, .group = g, .fn = fn_new(u->m, FN_KERNEL, kernel_name(w, &u->groups.at[g]))};
+  FuseKernel k = {
+      .u = u, .group = g, .fn = fn_new(u->m, FN_KERNEL, kernel_name(w, &u->groups.at[g]))};
   k.map = value_map(u->m, u->f);
   k.seen = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
   k.moved = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
@@ -98,8 +99,8 @@ static Kernel kernel_begin(Writer *w, uint32_t g) {
   return k;
 }
 
-static Kernel kernel_function(Writer *w, uint32_t g) {
-  Kernel k = kernel_begin(w, g);
+static FuseKernel kernel_function(FuseWriter *w, uint32_t g) {
+  FuseKernel k = kernel_begin(w, g);
   const ValueList *results = &w->u->groups.at[g].results;
   for (uint32_t i = 0; i < results->n; i++) find_args(&k, results->at[i]);
   memset(k.seen, 0, sizeof *k.seen * w->u->f->values.n);
@@ -114,7 +115,7 @@ static Kernel kernel_function(Writer *w, uint32_t g) {
 /* ---- the function around them ---- */
 
 /* The value in `to` of something in a buffer; views are written when first read. */
-static ValueId outside(Writer *w, ValueId v) {
+static ValueId outside(FuseWriter *w, ValueId v) {
   if (w->map[v] != NO_VALUE) return w->map[v];
   const Op *o = value_def(w->u->f, v);
   if (!o || !(op_flags(o->code) & VIEW))
@@ -124,10 +125,10 @@ static ValueId outside(Writer *w, ValueId v) {
   return w->map[v];
 }
 
-static void write_kernel(Writer *w, uint32_t g, FnVec *kernels) {
+static void write_kernel(FuseWriter *w, uint32_t g, FnVec *kernels) {
   Fuse *u = w->u;
   const ValueList *results = &u->groups.at[g].results;
-  Kernel k = kernel_function(w, g);
+  FuseKernel k = kernel_function(w, g);
   ValueId *in = ARENA_ARRAY(u->arena, ValueId, k.args.n + 1);
   Type *types = ARENA_ARRAY(u->arena, Type, results->n + 1);
   for (uint32_t i = 0; i < k.args.n; i++) in[i] = outside(w, k.args.at[i]);
@@ -139,25 +140,25 @@ static void write_kernel(Writer *w, uint32_t g, FnVec *kernels) {
   vec_push(u->m->arena, *kernels, k.fn);
 }
 
-static void write_other(Writer *w, const Op *o) {
+static void write_other(FuseWriter *w, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) outside(w, o->in[i]);
   fn_clone_op(w->u->m, w->to, w->u->f, o, w->map);
 }
 
-static void write_group(Writer *w, uint32_t g, FnVec *kernels) {
+static void write_group(FuseWriter *w, uint32_t g, FnVec *kernels) {
   const FuseGroup *x = &w->u->groups.at[g];
   if (x->kind == GROUP_LOOP) write_other(w, &w->u->f->ops.at[x->anchor]);
   else if (x->results.n) write_kernel(w, g, kernels);
 }
 
-static void write_stores(Writer *w) {
+static void write_stores(FuseWriter *w) {
   const Fn *f = w->u->f;
   for (OpId i = 0; i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_store) write_other(w, &f->ops.at[i]);
 }
 
 /* One load for each global: later passes may let an update take over its buffer. */
-static void write_loads(Writer *w) {
+static void write_loads(FuseWriter *w) {
   const Fn *f = w->u->f;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -171,7 +172,7 @@ static void write_loads(Writer *w) {
 
 Fn *fuse_emit(Fuse *u, FnVec *kernels) {
   Rebuild r = rebuild_begin(u->m, u->f);
-  Writer w = {.u = u, .to = r.to, .map = r.map};
+  FuseWriter w = {.u = u, .to = r.to, .map = r.map};
   for (ValueId v = 0; v < u->f->values.n; v++)
     if (info(u, v)->where == MATERIALISED && info(u, v)->stored)
       vec_push(u->arena, u->groups.at[info(u, v)->group].results, v);

@@ -22,35 +22,35 @@
    Must not: touch a loop whose body another one runs, too. */
 #include "passes/fuse.h"
 
-typedef struct Work Work;
+typedef struct RoundWork RoundWork;
 
-typedef struct Link { /* one loop of a chain */
-  Work *work;
+typedef struct RoundLink { /* one loop of a chain */
+  RoundWork *work;
   OpId loop;
   LoopShape s;
   uint32_t *same;               /* by result of the last link: the one that it continues, or nout */
   bool *taken;                  /* by result: read by the work alone */
   ValueList invariant, stacked; /* operands that the loop lacks */
   ValueList gives;              /* by result of the new loop: the value that it stands for */
-} Link;
+} RoundLink;
 
-struct Work {       /* what the rounds of a loop, or of a chain of loops, take over */
+struct RoundWork {  /* what the rounds of a loop, or of a chain of loops, take over */
   OpId first, loop; /* the first and the last link */
   LoopShape s;      /* of the last one */
   bool *op;         /* by OpId: element-wise ops behind the loop */
   ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
-  VEC(Link *) link; /* in order */
+  VEC(RoundLink *) link; /* in order */
 };
 
-typedef struct Rounds {
+typedef struct FuseRounds {
   Module *m;
   const Fn *f;
-  Work *work;    /* of the loop that is looked at */
-  bool *early;   /* by ValueId: known before that loop, or could be */
-  bool *moved;   /* by OpId: some loop's rounds do it */
-  bool *mine;    /* by OpId: of the work on one result */
-  bool *derived; /* by ValueId: that result, and what its work makes */
-} Rounds;
+  RoundWork *work; /* of the loop that is looked at */
+  bool *early;     /* by ValueId: known before that loop, or could be */
+  bool *moved;     /* by OpId: some loop's rounds do it */
+  bool *mine;      /* by OpId: of the work on one result */
+  bool *derived;   /* by ValueId: that result, and what its work makes */
+} FuseRounds;
 
 static uint32_t callers_of(const Module *m, const Fn *body) {
   uint32_t n = 0;
@@ -75,7 +75,7 @@ static bool may_rise(const Fn *f, OpId id) {
   return plain && o->nout == 1 && !value_type(f, o->out)->rank;
 }
 
-static void note_early(Rounds *x) {
+static void note_early(FuseRounds *x) {
   const Fn *f = x->f;
   x->early = ARENA_ARRAY(x->m->arena, bool, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++) x->early[f->args.at[i]] = true;
@@ -94,14 +94,14 @@ static bool alike(const Fn *f, ValueId a, ValueId b) {
   return type_equal(&t, value_type(f, b));
 }
 
-static bool in_rounds(const Rounds *x, ValueId v) { /* one slice for each round */
+static bool in_rounds(const FuseRounds *x, ValueId v) { /* one slice for each round */
   return type_find(value_type(x->f, v), x->work->s.axis.dim) >= 0;
 }
 
-static bool admit(Rounds *x, OpId id, ValueId space);
+static bool admit(FuseRounds *x, OpId id, ValueId space);
 
 /* Values with the loop's dim have a buffer, or are part of the work. */
-static bool admit_operand(Rounds *x, ValueId v, ValueId space) {
+static bool admit_operand(FuseRounds *x, ValueId v, ValueId space) {
   const Op *o = value_def(x->f, v);
   if (x->derived[v]) return true;
   if (!in_rounds(x, v)) return x->early[v];
@@ -111,7 +111,7 @@ static bool admit_operand(Rounds *x, ValueId v, ValueId space) {
 }
 
 /* Op `id` becomes part of the work on `space`, and what it needs. */
-static bool admit(Rounds *x, OpId id, ValueId space) {
+static bool admit(FuseRounds *x, OpId id, ValueId space) {
   const Op *o = &x->f->ops.at[id];
   must(in_rounds(x, space), "fuse: the work on %%%u of %s is not one of rounds", space, x->f->name);
   if (id < x->work->loop || op_family(o->code) != FAMILY_ELEM || x->moved[id]) return false;
@@ -137,7 +137,7 @@ static bool read_later(const Fn *f, OpId loop, const bool *work, ValueId v) {
 }
 
 /* Bytes of what others read of the work, less those of operands that nothing reads afterwards. */
-static int64_t bytes_more(const Rounds *x) {
+static int64_t bytes_more(const FuseRounds *x) {
   int64_t more = 0;
   bool *counted = ARENA_ARRAY(x->m->arena, bool, x->f->values.n + 1);
   for (OpId i = x->work->loop + 1; i < x->f->ops.n; i++) {
@@ -154,7 +154,7 @@ static int64_t bytes_more(const Rounds *x) {
   return more;
 }
 
-static bool only_sums(const Rounds *x) {
+static bool only_sums(const FuseRounds *x) {
   for (OpId i = x->work->loop + 1; i < x->f->ops.n; i++)
     if (x->mine[i] && x->f->ops.at[i].code != OP_add && x->f->ops.at[i].code != OP_cast)
       return false;
@@ -176,8 +176,8 @@ static bool made_by_product(const Fn *body, ValueId v) {
 /* ---- chains ---- */
 
 /* Does an op between the links or behind them, which is no link nor part of the work, read v? */
-static bool read_beside(const Rounds *x, ValueId v) {
-  const Work *w = x->work;
+static bool read_beside(const FuseRounds *x, ValueId v) {
+  const RoundWork *w = x->work;
   for (OpId i = w->first; i < x->f->ops.n; i++) {
     bool link = false;
     for (uint32_t k = 0; k < w->link.n; k++) link |= w->link.at[k]->loop == i;
@@ -204,7 +204,7 @@ static bool same_place(const Fn *f, ValueId v, ValueId a) {
   return o && o->code == OP_loop;
 }
 
-static bool goes_on(const Rounds *x, ValueId a) {
+static bool goes_on(const FuseRounds *x, ValueId a) {
   for (uint32_t k = 0; k < x->work->link.n; k++) {
     const Op *o = &x->f->ops.at[x->work->link.at[k]->loop];
     for (uint32_t i = 0; i < o->nout; i++)
@@ -214,7 +214,7 @@ static bool goes_on(const Rounds *x, ValueId a) {
 }
 
 /* The operand that v goes on with. */
-static ValueId buffer_of(const Rounds *x, ValueId v) {
+static ValueId buffer_of(const FuseRounds *x, ValueId v) {
   const Fn *f = x->f;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++)
     for (uint32_t k = 0; x->mine[i] && k < f->ops.at[i].nin; k++) {
@@ -228,7 +228,7 @@ static ValueId buffer_of(const Rounds *x, ValueId v) {
 }
 
 /* All that the work on one result gives finds a buffer. */
-static bool find_buffers(Rounds *x) {
+static bool find_buffers(FuseRounds *x) {
   const Fn *f = x->f;
   if (x->work->link.n == 1) return true;
   for (OpId i = x->work->loop + 1; i < f->ops.n; i++) {
@@ -243,8 +243,8 @@ static bool find_buffers(Rounds *x) {
 
 /* Is result i of the last link, in every link, what only the next link and the work read, and a
    value that the body makes, by a product if it `must`? */
-static bool comes_from_links(const Rounds *x, uint32_t i, bool must) {
-  const Work *w = x->work;
+static bool comes_from_links(const FuseRounds *x, uint32_t i, bool must) {
+  const RoundWork *w = x->work;
   for (uint32_t k = 0; k < w->link.n; k++) {
     const Op *o = &x->f->ops.at[w->link.at[k]->loop];
     uint32_t r = w->link.at[k]->same[i];
@@ -257,7 +257,7 @@ static bool comes_from_links(const Rounds *x, uint32_t i, bool must) {
 }
 
 /* Does the work on result i go into the rounds? */
-static bool takes_over(Rounds *x, uint32_t i) {
+static bool takes_over(FuseRounds *x, uint32_t i) {
   const Fn *f = x->f;
   ValueId v = f->ops.at[x->work->loop].out + i;
   x->mine = ARENA_ARRAY(x->m->arena, bool, f->ops.n + 1);
@@ -271,7 +271,7 @@ static bool takes_over(Rounds *x, uint32_t i) {
 }
 
 /* What the work reads and the loop is not given. Constants are made where they are read. */
-static void note_operand(const Rounds *x, Link *l, ValueId v, bool *noted) {
+static void note_operand(const FuseRounds *x, RoundLink *l, ValueId v, bool *noted) {
   const Op *loop = &x->f->ops.at[l->loop], *o = value_def(x->f, v);
   uint32_t stacked = l->s.carry + l->s.invariant;
   bool inside = in_rounds(x, v);
@@ -283,8 +283,8 @@ static void note_operand(const Rounds *x, Link *l, ValueId v, bool *noted) {
   else vec_push(x->m->arena, l->invariant, v);
 }
 
-static void note_operands(const Rounds *x, Link *l) {
-  const Work *w = x->work;
+static void note_operands(const FuseRounds *x, RoundLink *l) {
+  const RoundWork *w = x->work;
   const Op *loop = &x->f->ops.at[w->loop];
   bool *noted = ARENA_ARRAY(x->m->arena, bool, x->f->values.n + 1);
   for (uint32_t k = 0; k < loop->nout; k++) noted[loop->out + k] = true;
@@ -296,10 +296,10 @@ static void note_operands(const Rounds *x, Link *l) {
   }
 }
 
-static Link *link_new(Rounds *x, OpId id, uint32_t results) {
-  Link *l = ARENA_NEW(x->m->arena, Link);
+static RoundLink *link_new(FuseRounds *x, OpId id, uint32_t results) {
+  RoundLink *l = ARENA_NEW(x->m->arena, RoundLink);
   const Op *o = &x->f->ops.at[id];
-  *l = (Link){.work = x->work, .loop = id, .s = loop_shape(o)};
+  *l = (RoundLink){.work = x->work, .loop = id, .s = loop_shape(o)};
   l->same = ARENA_ARRAY(x->m->arena, uint32_t, results + 1);
   l->taken = ARENA_ARRAY(x->m->arena, bool, o->nout + 1);
   for (uint32_t i = 0; i < results; i++) l->same[i] = o->nout;
@@ -307,7 +307,7 @@ static Link *link_new(Rounds *x, OpId id, uint32_t results) {
 }
 
 /* The loop before link l: of the first of its results that continues one. */
-static OpId link_before(const Fn *f, const Link *l) {
+static OpId link_before(const Fn *f, const RoundLink *l) {
   const Op *o = &f->ops.at[l->loop];
   for (uint32_t i = l->s.carry; i < o->nout; i++) {
     uint32_t on = loop_continues(o, i);
@@ -318,16 +318,16 @@ static OpId link_before(const Fn *f, const Link *l) {
 }
 
 /* From the last link backwards; results whose chain is another one are none of it. */
-static void find_links(Rounds *x, OpId id) {
+static void find_links(FuseRounds *x, OpId id) {
   const Fn *f = x->f;
   uint32_t n = f->ops.at[id].nout;
-  VEC(Link *) back = {0};
-  Link *l = link_new(x, id, n);
+  VEC(RoundLink *) back = {0};
+  RoundLink *l = link_new(x, id, n);
   for (uint32_t i = l->s.carry; i < n; i++) l->same[i] = i;
   vec_push(x->m->arena, back, l);
   for (OpId at; (at = link_before(f, l)) != NO_OP;) {
     const Op *o = &f->ops.at[l->loop], *before = &f->ops.at[at];
-    Link *b = link_new(x, at, n);
+    RoundLink *b = link_new(x, at, n);
     for (uint32_t i = 0; i < n; i++) {
       uint32_t on = l->same[i] < o->nout ? loop_continues(o, l->same[i]) : NO_VALUE;
       uint32_t r = on == NO_VALUE ? before->nout : o->in[on] - before->out;
@@ -349,18 +349,18 @@ static bool is_continued(const Fn *f, const Op *loop) {
   return false;
 }
 
-static bool links_alone(const Rounds *x) {
+static bool links_alone(const FuseRounds *x) {
   for (uint32_t k = 0; k < x->work->link.n; k++)
     if (callers_of(x->m, x->f->ops.at[x->work->link.at[k]->loop].callee) != 1) return false;
   return true;
 }
 
 /* What the rounds of loop `id`, and of those whose stacks it ends, take over; NULL: nothing. */
-static Work *work_of(Rounds *x, OpId id) {
+static RoundWork *work_of(FuseRounds *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   Arena *a = x->m->arena;
-  Work *w = x->work = ARENA_NEW(a, Work);
-  *w = (Work){.loop = id, .s = loop_shape(o), .op = ARENA_ARRAY(a, bool, x->f->ops.n + 1)};
+  RoundWork *w = x->work = ARENA_NEW(a, RoundWork);
+  *w = (RoundWork){.loop = id, .s = loop_shape(o), .op = ARENA_ARRAY(a, bool, x->f->ops.n + 1)};
   w->buffer = value_map(x->m, x->f);
   find_links(x, id);
   if (is_continued(x->f, o) || !links_alone(x)) return NULL;
@@ -379,8 +379,8 @@ static Work *work_of(Rounds *x, OpId id) {
 /* ---- the body ---- */
 
 typedef struct Inside { /* of a loop: its body with the work */
-  const Rounds *x;
-  const Link *l;
+  const FuseRounds *x;
+  const RoundLink *l;
   Rebuild r;    /* of the body */
   ValueId *map; /* from values of the function to those of the new body */
 } Inside;
@@ -393,7 +393,7 @@ static void add_args(Inside *n, const ValueList *more) {
 }
 
 /* Does operand k carry on a stack that the work takes over? It goes, with its argument. */
-static bool is_gone(const Op *loop, const Link *l, uint32_t k) {
+static bool is_gone(const Op *loop, const RoundLink *l, uint32_t k) {
   for (uint32_t i = l->s.carry; i < loop->nout; i++)
     if (l->taken[i] && loop_continues(loop, i) == k) return true;
   return false;
@@ -428,9 +428,9 @@ static void give_result(Inside *n, ValueList *gives, ValueId of, ValueId v) {
   vec_push(n->r.m->arena, *gives, of);
 }
 
-static void give_work(Inside *n, Link *l) {
-  const Rounds *x = n->x;
-  const Work *w = l->work;
+static void give_work(Inside *n, RoundLink *l) {
+  const FuseRounds *x = n->x;
+  const RoundWork *w = l->work;
   for (OpId i = w->loop + 1; i < x->f->ops.n; i++) {
     const Op *o = &x->f->ops.at[i];
     if (!w->op[i]) continue;
@@ -439,7 +439,7 @@ static void give_work(Inside *n, Link *l) {
   }
 }
 
-static Fn *working_body(const Rounds *x, Link *l) {
+static Fn *working_body(const FuseRounds *x, RoundLink *l) {
   const Op *loop = &x->f->ops.at[l->loop], *last = &x->f->ops.at[l->work->loop];
   const Fn *from = loop->callee;
   Inside n = {x,
@@ -472,25 +472,25 @@ static ValueId risen(Rebuild *r, ValueId v) {
 }
 
 /* A stacked operand of the work: a later link finds it in what the one before gives. */
-static ValueId operand(Rebuild *r, const Link *l, ValueId v) {
-  const Work *w = l->work;
+static ValueId operand(Rebuild *r, const RoundLink *l, ValueId v) {
+  const RoundWork *w = l->work;
   for (ValueId u = 0; u < r->from->values.n && w->link.n > 1; u++)
     if (w->buffer[u] == v && r->map[u] != NO_VALUE) return r->map[u];
   return risen(r, v);
 }
 
-typedef struct Operands { /* of a new loop */
-  VEC(ValueId) in;        /* values of the new function, and of the old one */
+typedef struct RoundOperands { /* of a new loop */
+  VEC(ValueId) in;             /* values of the new function, and of the old one */
   VEC(ValueId) old;
-} Operands;
+} RoundOperands;
 
-static void add_operand(Rebuild *r, Operands *n, ValueId v, ValueId old) {
+static void add_operand(Rebuild *r, RoundOperands *n, ValueId v, ValueId old) {
   vec_push(r->m->arena, n->in, v);
   vec_push(r->m->arena, n->old, old);
 }
 
-static Operands working_operands(Rebuild *r, const Op *o, const Link *l, LoopShape *s) {
-  Operands n = {0};
+static RoundOperands working_operands(Rebuild *r, const Op *o, const RoundLink *l, LoopShape *s) {
+  RoundOperands n = {0};
   uint32_t whole = s->carry + s->invariant;
   for (uint32_t k = 0; k < whole; k++) add_operand(r, &n, r->map[o->in[k]], o->in[k]);
   for (uint32_t i = 0; i < l->invariant.n; i++)
@@ -506,7 +506,7 @@ static Operands working_operands(Rebuild *r, const Op *o, const Link *l, LoopSha
 
 /* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
  */
-static void working_stacks(Rebuild *r, const Op *o, const Link *l, const Operands *n,
+static void working_stacks(Rebuild *r, const Op *o, const RoundLink *l, const RoundOperands *n,
                            LoopShape *s) {
   int64_t *into = ARENA_ARRAY(r->m->arena, int64_t, l->gives.n + 1);
   for (uint32_t i = s->carry; i < l->gives.n; i++) {
@@ -521,15 +521,15 @@ static void working_stacks(Rebuild *r, const Op *o, const Link *l, const Operand
   s->into = into, s->ninto = l->gives.n - s->carry;
 }
 
-static void working_loop(Rebuild *r, const Op *o, const Link *l) {
+static void working_loop(Rebuild *r, const Op *o, const RoundLink *l) {
   LoopShape s = l->s;
-  Operands n = working_operands(r, o, l, &s);
+  RoundOperands n = working_operands(r, o, l, &s);
   working_stacks(r, o, l, &n, &s);
   const Op *c = rebuild_loop(r->m, r->to, o->callee, s, n.in.at, o->loc);
   for (uint32_t i = 0; i < l->gives.n; i++) r->map[l->gives.at[i]] = c->out + i;
 }
 
-static Fn *working_function(const Rounds *x, Link *const *link) {
+static Fn *working_function(const FuseRounds *x, RoundLink *const *link) {
   Rebuild r = rebuild_begin(x->m, x->f);
   for (OpId i = 0; i < x->f->ops.n; i++) {
     const Op *o = &x->f->ops.at[i];
@@ -542,13 +542,13 @@ static Fn *working_function(const Rounds *x, Link *const *link) {
 }
 
 static bool work_in_rounds(Module *m, Fn *f) {
-  Rounds x = {.m = m, .f = f, .moved = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
-  Link **link = ARENA_ARRAY(m->arena, Link *, f->ops.n + 1);
+  FuseRounds x = {.m = m, .f = f, .moved = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
+  RoundLink **link = ARENA_ARRAY(m->arena, RoundLink *, f->ops.n + 1);
   bool any = false;
   for (OpId i = 0; i < f->ops.n; i++) {
-    Work *w = f->ops.at[i].code == OP_loop ? work_of(&x, i) : NULL;
+    RoundWork *w = f->ops.at[i].code == OP_loop ? work_of(&x, i) : NULL;
     for (uint32_t k = 0; w && k < w->link.n; k++) {
-      Link *l = link[w->link.at[k]->loop] = w->link.at[k];
+      RoundLink *l = link[w->link.at[k]->loop] = w->link.at[k];
       module_replace(m, f->ops.at[l->loop].callee, working_body(&x, l));
       any = true;
     }

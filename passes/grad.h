@@ -7,8 +7,6 @@
 #define SHARDC_PASSES_GRAD_H
 #include "passes/internal.h"
 
-typedef VEC(ValueId) ValueList;
-
 /* An argument of the scratch function that stands for something the forward function knows. */
 typedef struct Read {
   ValueId value;  /* a value of the forward function, or NO_VALUE: */

@@ -15,8 +15,6 @@
 #include "ir/placement.h"
 #include "passes/internal.h"
 
-typedef VEC(ValueId) ValueList;
-
 typedef struct Done { /* bodies, written once */
   const Fn *from;
   Fn *to;

@@ -64,27 +64,27 @@ LossScale loss_scale_load(Module *m, Fn *f) {
 
 /* ---- the next one ---- */
 
-typedef struct Step {
+typedef struct ScaleStep {
   Module *m;
   Fn *f;
   ValueId fine, overflow; /* bool[] */
-} Step;
+} ScaleStep;
 
-static ValueId number(const Step *k, Elem e, double v) {
+static ValueId number(const ScaleStep *k, Elem e, double v) {
   return ir_const(k->m, k->f, e, v, (Loc){0});
 }
 
-static ValueId bin(const Step *k, OpCode c, ValueId a, ValueId b) {
+static ValueId bin(const ScaleStep *k, OpCode c, ValueId a, ValueId b) {
   return ir_binary(k->m, k->f, c, a, b, (Loc){0});
 }
 
 /* One value after a good step, one after an overflow; otherwise it stays. */
-static ValueId next(const Step *k, ValueId good, ValueId overflow, ValueId now) {
+static ValueId next(const ScaleStep *k, ValueId good, ValueId overflow, ValueId now) {
   ValueId v = ir_where(k->m, k->f, k->overflow, overflow, now, (Loc){0});
   return ir_where(k->m, k->f, k->fine, good, v, (Loc){0});
 }
 
-static void next_scale(const Step *k, ValueId now) {
+static void next_scale(const ScaleStep *k, ValueId now) {
   Module *m = k->m;
   double every = module_amount(m, "plan.precision.grow");
   Global *counter = good_steps(m);
@@ -102,7 +102,7 @@ static void next_scale(const Step *k, ValueId now) {
 }
 
 void loss_scale_step(Module *m, Fn *f, const LossScale *s, ValueId loss, ValueId norm) {
-  Step k = {.m = m, .f = f, .fine = norm};
+  ScaleStep k = {.m = m, .f = f, .fine = norm};
   if (s->now == NO_VALUE) return;
   must(norm != NO_VALUE && value_type(f, norm)->elem == ELEM_bool,
        "a loss scale without a test of the gradients' norm");

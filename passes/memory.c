@@ -27,7 +27,7 @@ typedef struct Room { /* of a function in one tier */
   uint32_t *work; /* by op: number of its work's block + 1 */
 } Room;
 
-typedef struct Frame {
+typedef struct MemoryFrame {
   Module *m;
   Fn *f;
   ValueId *class_of;    /* by value: the value that names its class */
@@ -36,10 +36,12 @@ typedef struct Frame {
   Room room[TIERS];
   uint32_t **slot; /* by op: numbers of its second buffers' blocks + 1 */
   uint32_t *ring;  /* and of its first ring's */
-} Frame;
+} MemoryFrame;
 
-static Value *value(const Frame *x, ValueId v) { return &x->f->values.at[v]; }
-static BufferClass *class_at(const Frame *x, ValueId v) { return &x->classes[x->class_of[v]]; }
+static Value *value(const MemoryFrame *x, ValueId v) { return &x->f->values.at[v]; }
+static BufferClass *class_at(const MemoryFrame *x, ValueId v) {
+  return &x->classes[x->class_of[v]];
+}
 
 static uint32_t global_slot(const Module *m, const Global *g) {
   uint32_t i = 0;
@@ -53,7 +55,7 @@ static int64_t global_bytes(const Global *g) {
 
 /* ---- classes and their lives ---- */
 
-static void find_classes(Frame *x) {
+static void find_classes(MemoryFrame *x) {
   SharedBytes s = shared_bytes(x->m->arena, x->f);
   x->class_of = s.of, x->within = s.at;
   for (ValueId v = 0; v < x->f->values.n; v++)
@@ -70,12 +72,12 @@ static void find_classes(Frame *x) {
   }
 }
 
-static void use(Frame *x, ValueId v, int64_t when) {
+static void use(MemoryFrame *x, ValueId v, int64_t when) {
   BufferClass *c = class_at(x, v);
   if (when > c->dies) c->dies = when;
 }
 
-static void find_uses(Frame *x) {
+static void find_uses(MemoryFrame *x) {
   for (OpId i = 0; i < x->f->ops.n; i++) {
     const Op *o = &x->f->ops.at[i];
     for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], i);
@@ -93,7 +95,7 @@ static void find_uses(Frame *x) {
 }
 
 /* What crosses rounds is in no frame of one round. */
-static void find_rings(Frame *x) {
+static void find_rings(MemoryFrame *x) {
   FlightList l = flights_over(x->m->arena, x->f);
   for (uint32_t i = 0; i < l.n; i++) {
     if (l.at[i].crosses == NO_VALUE) continue;
@@ -106,7 +108,7 @@ static void find_rings(Frame *x) {
 
 /* Is the old value of g still read when a class born at `born` is written? Another class in g
  * counts too. */
-static bool global_busy(const Frame *x, uint32_t slot, int64_t born) {
+static bool global_busy(const MemoryFrame *x, uint32_t slot, int64_t born) {
   for (ValueId v = 0; v < x->f->values.n; v++) {
     const BufferClass *c = class_at(x, v);
     if (c->place == PLACE_GLOBAL && c->slot == slot && (c->born >= 0 || c->dies >= born))
@@ -115,7 +117,7 @@ static bool global_busy(const Frame *x, uint32_t slot, int64_t born) {
   return false;
 }
 
-static uint32_t stores_to(const Frame *x, const Global *g) {
+static uint32_t stores_to(const MemoryFrame *x, const Global *g) {
   uint32_t n = 0;
   for (OpId i = 0; i < x->f->ops.n; i++)
     n += x->f->ops.at[i].code == OP_store && x->f->ops.at[i].global == g;
@@ -123,7 +125,7 @@ static uint32_t stores_to(const Frame *x, const Global *g) {
 }
 
 /* Has v all bytes of its class, in their order? */
-static bool shows_all(Frame *x, ValueId v) {
+static bool shows_all(MemoryFrame *x, ValueId v) {
   const Value *a = value(x, v);
   if (a->storage.view != VIEW_OF) return true;
   const Value *root = value(x, x->class_of[v]);
@@ -132,7 +134,7 @@ static bool shows_all(Frame *x, ValueId v) {
 }
 
 /* Does something stand in v's place later? Then the store copies v away before that. */
-static bool written_over(const Frame *x, ValueId v) {
+static bool written_over(const MemoryFrame *x, ValueId v) {
   while (value(x, v)->storage.view == VIEW_OF) v = value(x, v)->storage.base;
   for (ValueId w = 0; w < x->f->values.n; w++)
     if (x->class_of[w] == x->class_of[v] && value(x, w)->storage.view != VIEW_OF &&
@@ -143,7 +145,7 @@ static bool written_over(const Frame *x, ValueId v) {
 
 /* A value that only has to be in the global at the end is made there, if nothing reads the old
  * value any more. */
-static void place_stored(Frame *x, const Op *store) {
+static void place_stored(MemoryFrame *x, const Op *store) {
   ValueId v = store->in[0];
   BufferClass *c = class_at(x, v);
   uint32_t slot = global_slot(x->m, store->global);
@@ -156,7 +158,7 @@ static void place_stored(Frame *x, const Op *store) {
 
 /* ---- the frame ---- */
 
-static uint32_t add_block(Frame *x, Tier t, int64_t bytes, int64_t live, int64_t born,
+static uint32_t add_block(MemoryFrame *x, Tier t, int64_t bytes, int64_t live, int64_t born,
                           int64_t dies) {
   Room *r = &x->room[t];
   vec_push(x->m->arena, r->blocks, (Block){bytes, born, dies, 0});
@@ -164,7 +166,7 @@ static uint32_t add_block(Frame *x, Tier t, int64_t bytes, int64_t live, int64_t
   return r->blocks.n;
 }
 
-static int64_t block_at(const Frame *x, Tier t, uint32_t number) {
+static int64_t block_at(const MemoryFrame *x, Tier t, uint32_t number) {
   return x->room[t].blocks.at[number - 1].at;
 }
 
@@ -180,7 +182,7 @@ static bool needs_slot(const Op *loop, uint32_t j) {
   return loop_shape(loop).trip > 1;
 }
 
-static void add_rings(Frame *x, OpId id) {
+static void add_rings(MemoryFrame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   FlightList l = flights_over(x->m->arena, o->callee);
   for (uint32_t i = 0; i < l.n; i++) {
@@ -190,7 +192,7 @@ static void add_rings(Frame *x, OpId id) {
   }
 }
 
-static void write_rings(Frame *x, OpId id) {
+static void write_rings(MemoryFrame *x, OpId id) {
   Op *o = &x->f->ops.at[id];
   FlightList l = flights_over(x->m->arena, o->callee);
   int64_t *list = ARENA_ARRAY(x->m->arena, int64_t, 3 * l.n + 1);
@@ -202,7 +204,7 @@ static void write_rings(Frame *x, OpId id) {
   if (l.n) attr_set_ints(x->m, &o->attrs, ATTR_ring, (int)(3 * l.n), list);
 }
 
-static void add_loop(Frame *x, OpId id) {
+static void add_loop(MemoryFrame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   const AttrList *a = &o->callee->attrs;
   must(attr_get(a, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
@@ -218,7 +220,7 @@ static void add_loop(Frame *x, OpId id) {
   add_rings(x, id);
 }
 
-static void add_work(Frame *x, OpId id) {
+static void add_work(MemoryFrame *x, OpId id) {
   const Op *o = &x->f->ops.at[id];
   if (o->code == OP_loop) add_loop(x, id);
   for (Tier t = 0; t < TIERS && o->code != OP_loop; t++) {
@@ -227,7 +229,7 @@ static void add_work(Frame *x, OpId id) {
   }
 }
 
-static void add_classes(Frame *x) {
+static void add_classes(MemoryFrame *x) {
   for (ValueId v = 0; v < x->f->values.n; v++) {
     BufferClass *c = class_at(x, v);
     if (x->class_of[v] != v || c->place != PLACE_NONE) continue;
@@ -238,7 +240,7 @@ static void add_classes(Frame *x) {
 
 /* ---- the answer, written into the function ---- */
 
-static void write_value(Frame *x, ValueId v) {
+static void write_value(MemoryFrame *x, ValueId v) {
   const BufferClass *c = class_at(x, v);
   must(c->place != PLACE_NONE, "memory: %%%u of %s has no place", v, x->f->name);
   Storage *s = &value(x, v)->storage;
@@ -247,7 +249,7 @@ static void write_value(Frame *x, ValueId v) {
   s->at = (framed ? block_at(x, value(x, v)->type.tier, c->block) : 0) + x->within[v];
 }
 
-static void write_op(Frame *x, OpId id) {
+static void write_op(MemoryFrame *x, OpId id) {
   Op *o = &x->f->ops.at[id];
   for (Tier t = 0; t < TIERS; t++)
     if (x->room[t].work[id])
@@ -265,7 +267,7 @@ static void write_op(Frame *x, OpId id) {
 }
 
 /* Of other tiers only what is there is said. */
-static void pack_room(Frame *x, Tier t) {
+static void pack_room(MemoryFrame *x, Tier t) {
   Room *r = &x->room[t];
   int64_t live = memory_live(x->m->arena, r->live.at, r->live.n);
   int64_t frame = memory_pack(x->m->arena, r->blocks.at, r->blocks.n);
@@ -277,7 +279,7 @@ static void pack_room(Frame *x, Tier t) {
 static void place_function(Module *m, Fn *f) {
   for (ValueId v = 0; v < f->values.n; v++)
     must(f->values.at[v].storage.ordered, "memory: %%%u of %s has no strides", v, f->name);
-  Frame x = {.m = m, .f = f};
+  MemoryFrame x = {.m = m, .f = f};
   x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
   for (Tier t = 0; t < TIERS; t++) x.room[t].work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
   x.slot = ARENA_ARRAY(m->arena, uint32_t *, f->ops.n + 1);

@@ -16,9 +16,7 @@
 #include "ir/placement.h"
 #include "ir/module_settings.h"
 
-typedef VEC(ValueId) ValueList;
-
-typedef struct Cut {
+typedef struct MicroCut {
   Micro c;
   const Fn *f;
   MicroState *state;            /* by value of f */
@@ -30,7 +28,7 @@ typedef struct Cut {
   ValueList invariant, stacked; /* values of f that the body gets */
   ValueList sums, same,
       merged; /* that the loop delivers: added up; equal in all rounds; put together */
-} Cut;
+} MicroCut;
 
 /* ---- ops on a part ---- */
 static void shrink(const Micro *c, Type *t) {
@@ -131,9 +129,9 @@ static void copy_op(Micro *c, Rebuild *r, const Op *o, const MicroState *s, Valu
 }
 
 /* ---- who belongs where ---- */
-static bool sliced(const Cut *k, ValueId v) { return k->state[v] == MICRO_SLICED; }
+static bool sliced(const MicroCut *k, ValueId v) { return k->state[v] == MICRO_SLICED; }
 
-static bool reads_sliced(const Cut *k, const Op *o) {
+static bool reads_sliced(const MicroCut *k, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (sliced(k, o->in[i])) return true;
   return false;
@@ -141,14 +139,14 @@ static bool reads_sliced(const Cut *k, const Op *o) {
 
 /* Made inside: sliced results, and ops that sum sliced operands, unless they are whole things done
  * before. */
-static bool inside(const Cut *k, const Op *o) {
+static bool inside(const MicroCut *k, const Op *o) {
   if (!o->nout || o->code == OP_load) return false;
   if (k->state[o->out] == MICRO_PARTIAL) return true;
   if (sliced(k, o->out)) return micro_works_on_parts(&k->c, o) || !k->free[o->out];
   return reads_sliced(k, o) && !k->free[o->out];
 }
 
-static void mark_early(Cut *k, ValueId v) {
+static void mark_early(MicroCut *k, ValueId v) {
   OpId def = k->f->values.at[v].def;
   must(def != NO_OP, "micro: entry %s has arguments", k->f->name);
   if (k->early[def]) return;
@@ -156,21 +154,21 @@ static void mark_early(Cut *k, ValueId v) {
   for (uint32_t i = 0; i < k->f->ops.at[def].nin; i++) mark_early(k, k->f->ops.at[def].in[i]);
 }
 
-static void list_once(Cut *k, ValueList *l, ValueId v) {
+static void list_once(MicroCut *k, ValueList *l, ValueId v) {
   for (uint32_t i = 0; i < l->n; i++)
     if (l->at[i] == v) return;
   vec_push(k->c.m->arena, *l, v);
 }
 
 /* v is made inside, the op that reads it is not. */
-static void deliver(Cut *k, ValueId v) {
+static void deliver(MicroCut *k, ValueId v) {
   if (k->free[v]) mark_early(k, v);
   else if (k->state[v] == MICRO_PARTIAL) list_once(k, &k->sums, v);
   else list_once(k, sliced(k, v) ? &k->merged : &k->same, v);
 }
 
 /* What the body needs from outside, what others need from the body. */
-static void find_borders(Cut *k) {
+static void find_borders(MicroCut *k) {
   for (uint32_t i = 0; i < k->f->ops.n; i++) {
     const Op *o = &k->f->ops.at[i];
     bool here = inside(k, o);
@@ -186,12 +184,12 @@ static void find_borders(Cut *k) {
 }
 
 /* ---- the loop ---- */
-static Axis rounds(const Cut *k) {
+static Axis rounds(const MicroCut *k) {
   return (Axis){intern(k->c.m->ctx->names, "micro"), k->c.size / k->c.part};
 }
 
 /* [Batch, ..] as [micro, Batch, ..] */
-static ValueId in_parts(Cut *k, ValueId v) {
+static ValueId in_parts(MicroCut *k, ValueId v) {
   Axis a = rounds(k);
   Str to[] = {a.dim, k->c.batch};
   Group g = group_map(1, &k->c.batch, 2, to);
@@ -203,13 +201,13 @@ static ValueId in_parts(Cut *k, ValueId v) {
   return emit_typed(k->c.m, k->out.to, OP_split, 1, &k->out.map[v], &g, t, (Loc){0});
 }
 
-static ValueId put_together(Cut *k, ValueId v, ValueId parts) {
+static ValueId put_together(MicroCut *k, ValueId v, ValueId parts) {
   Str from[] = {rounds(k).dim, k->c.batch};
   Group g = group_map(2, from, 1, &k->c.batch);
   return emit_typed(k->c.m, k->out.to, OP_merge, 1, &parts, &g, *value_type(k->f, v), (Loc){0});
 }
 
-static void body_arguments(Cut *k, const ValueList *l, bool parts) {
+static void body_arguments(MicroCut *k, const ValueList *l, bool parts) {
   for (uint32_t i = 0; i < l->n; i++) {
     Type t = *value_type(k->f, l->at[i]);
     if (parts) shrink(&k->c, &t);
@@ -217,7 +215,7 @@ static void body_arguments(Cut *k, const ValueList *l, bool parts) {
   }
 }
 
-static void body_results(Cut *k, const ValueId *sum) {
+static void body_results(MicroCut *k, const ValueId *sum) {
   Module *m = k->c.m;
   Fn *b = k->in.to;
   for (uint32_t i = 0; i < k->sums.n; i++)
@@ -226,7 +224,7 @@ static void body_results(Cut *k, const ValueId *sum) {
   for (uint32_t i = 0; i < k->merged.n; i++) fn_result(m, b, k->in.map[k->merged.at[i]]);
 }
 
-static Fn *loop_body(Cut *k) {
+static Fn *loop_body(MicroCut *k) {
   Module *m = k->c.m;
   Fn *b = fn_new(m, FN_BODY, intern_printf(m->ctx->names, "%s.micro", k->f->name));
   ValueId *sum = ARENA_ARRAY(m->arena, ValueId, k->sums.n + 1);
@@ -245,14 +243,14 @@ static Fn *loop_body(Cut *k) {
   return b;
 }
 
-static void start_at_zero(Cut *k, ValueList *in, const ValueList *l) {
+static void start_at_zero(MicroCut *k, ValueList *in, const ValueList *l) {
   for (uint32_t i = 0; i < l->n; i++) {
     const Type *t = value_type(k->f, l->at[i]);
     vec_push(k->c.m->arena, *in, emit_full(k->c.m, k->out.to, *t, 0, (Loc){0}));
   }
 }
 
-static void emit_rounds(Cut *k) {
+static void emit_rounds(MicroCut *k) {
   Module *m = k->c.m;
   ValueList in = {0};
   start_at_zero(k, &in, &k->sums);
@@ -272,7 +270,7 @@ static void emit_rounds(Cut *k) {
     k->out.map[k->merged.at[i]] = put_together(k, k->merged.at[i], out++);
 }
 
-static Fn *cut_entry(Cut *k) {
+static Fn *cut_entry(MicroCut *k) {
   must(k->c.part > 0 && k->c.size % k->c.part == 0, "micro: %lld samples in parts of %lld",
        (long long)k->c.size, (long long)k->c.part);
   k->early = ARENA_ARRAY(k->c.m->arena, bool, k->f->ops.n + 1);
@@ -307,7 +305,7 @@ static bool divides(Module *m, int64_t size, int64_t part) {
 
 static void cut(Module *m, const char *name, int64_t part) {
   Fn *f = entry_of(m, name);
-  Cut k = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
+  MicroCut k = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
   k.c.size = f ? batch_size(f, k.c.batch) : 0;
   if (!k.c.size || k.c.size == part || !divides(m, k.c.size, part)) return;
   k.state = micro_states(&k.c, f, NULL);

@@ -93,12 +93,12 @@ bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i) {
   return s[o->out] == MICRO_PARTIAL && s[o->in[i]] == MICRO_WHOLE;
 }
 
-typedef struct Operands {
+typedef struct StateOperands {
   bool sliced, partial, after;
-} Operands;
+} StateOperands;
 
-static Operands operands(const Op *o, const MicroState *s) {
-  Operands r = {0};
+static StateOperands operands(const Op *o, const MicroState *s) {
+  StateOperands r = {0};
   for (uint32_t i = 0; i < o->nin; i++) {
     r.sliced |= s[o->in[i]] == MICRO_SLICED;
     r.partial |= s[o->in[i]] == MICRO_PARTIAL;
@@ -155,7 +155,7 @@ static bool adds_partials(const Op *o, const MicroState *s) {
 }
 
 static MicroState result_state(Micro *c, const Fn *f, const Op *o, const MicroState *s,
-                               Operands in) {
+                               StateOperands in) {
   bool batched = o->nout && has_batch(c, f, o->out);
   if ((in.partial || in.after) && (in.sliced || batched))
     return refuse(c, o, "it depends on a sum over `Batch`, for every sample");
@@ -182,7 +182,7 @@ static void before(Micro *c, const Fn *f, const Op *o, MicroState *s) {
 }
 
 static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool entry) {
-  Operands in = operands(o, s);
+  StateOperands in = operands(o, s);
   bool goes_on = adds_partials(o, s) || (c->linear && linear(o, s));
   if (entry && in.partial && !goes_on) in.after = true;
   if (o->code == OP_loop && !in.after) {

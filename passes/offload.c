@@ -25,11 +25,11 @@
 
 typedef VEC(ValueId) Needs;
 
-typedef struct Known { /* how a value gets to the host */
-  uint32_t moves;      /* known when so many had gone, minus one */
-  bool again;          /* made there, of `needs` */
+typedef struct HostCopy { /* how a value gets to the host */
+  uint32_t moves;         /* known when so many had gone, minus one */
+  bool again;             /* made there, of `needs` */
   Needs needs;
-} Known;
+} HostCopy;
 
 typedef struct Home { /* a function being rewritten */
   Module *m;
@@ -37,7 +37,7 @@ typedef struct Home { /* a function being rewritten */
   Fn *to;
   Tier *tier;            /* by old value: where it is made */
   ValueId *there[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
-  Known *known;          /* by old value */
+  HostCopy *known;       /* by old value */
   uint32_t moves;        /* values that have got to the host */
 } Home;
 
@@ -62,10 +62,10 @@ static double bytes_of_all(const Home *h, const Needs *l) {
 
 /* What has to go down for v, or is: itself, or less. */
 static const Needs *needs_of(Home *h, ValueId v) {
-  Known *k = &h->known[v];
+  HostCopy *k = &h->known[v];
   const Op *o = value_def(h->from, v);
   if (k->moves == h->moves + 1) return &k->needs;
-  *k = (Known){.moves = h->moves + 1};
+  *k = (HostCopy){.moves = h->moves + 1};
   if (h->there[TIER_host][v] != NO_VALUE) return &k->needs;
   Needs made = {0};
   for (uint32_t i = 0; may_repeat(o) && i < o->nin; i++) {
@@ -168,7 +168,7 @@ static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results) {
   Home h = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
   uint32_t n = from->values.n;
   h.to->attrs = from->attrs, h.to->loc = from->loc;
-  h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, Known, n + 1);
+  h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
   for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];

@@ -27,15 +27,15 @@ static ValueId line_up(Onebit *k, uint32_t i, ValueId v, bool each) {
   return emit_typed(k->u.m, k->u.f, n == 1 ? OP_rename : OP_merge, 1, &v, &map, t, g->loc);
 }
 
-typedef struct Line { /* pieces that stand one behind the other */
+typedef struct PieceLine { /* pieces that stand one behind the other */
   ValueId at[MAX_RANK];
   Str name[MAX_RANK];
   int n;
   uint32_t steps;
-} Line;
+} PieceLine;
 
 /* What is in the line becomes one piece. */
-static void close_line(Onebit *k, Line *l, Str name, bool each) {
+static void close_line(Onebit *k, PieceLine *l, Str name, bool each) {
   int64_t size = 0;
   for (int i = 0; i < l->n; i++) size += type_size(value_type(k->u.f, l->at[i]), l->name[i]);
   Type t = led_by(k, value_type(k->u.f, l->at[0])->elem, each);
@@ -47,7 +47,7 @@ static void close_line(Onebit *k, Line *l, Str name, bool each) {
   l->name[0] = name, l->n = 1;
 }
 
-static void add(Onebit *k, Line *l, ValueId v, Str name, bool each) {
+static void add(Onebit *k, PieceLine *l, ValueId v, Str name, bool each) {
   if (l->n == MAX_RANK) {
     Str to = intern_printf(k->u.m->ctx->names, "%s_to_%u", k->flat, l->steps++);
     close_line(k, l, to, each);
@@ -56,7 +56,7 @@ static void add(Onebit *k, Line *l, ValueId v, Str name, bool each) {
 }
 
 ValueId onebit_flatten(Onebit *k, const ValueId *value, bool each) {
-  Line l = {.n = 0};
+  PieceLine l = {.n = 0};
   Module *m = k->u.m;
   int64_t all = k->chunk.size * k->block.size * k->in.size;
   for (uint32_t i = 0; i < k->u.globals; i++)

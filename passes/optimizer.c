@@ -20,7 +20,7 @@ typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
 
 /* ---- AdamW ---- */
 void update_adamw_begin(Update *u) {
-  Schedule *s = &u->s;
+  RateSchedule *s = &u->s;
   ValueId one = schedule_number(s, 1), t = u->count;
   ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
   u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
@@ -47,7 +47,7 @@ static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
 
 /* ---- LAMB ---- */
 static void lamb_begin(Update *u) {
-  Schedule *s = &u->s;
+  RateSchedule *s = &u->s;
   ValueId one = schedule_number(s, 1), t = u->count;
   ValueId b2 = schedule_power(s, u->betas[1], t);
   u->fresh = to_f32(u, schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[0], t)));
@@ -242,7 +242,7 @@ ValueId update_delivered(Update *u, ValueId d) {
 
 /* The number of this update, from 1. */
 static ValueId count_updates(Update *u) {
-  Schedule *s = &u->s;
+  RateSchedule *s = &u->s;
   ValueId t = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
   if (u->scale.now == NO_VALUE) return t;
   return schedule_binary(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));

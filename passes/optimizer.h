@@ -4,17 +4,17 @@
 #include "passes/internal.h"
 
 /* Scalar f64 ops on the number of the step. */
-typedef struct Schedule {
+typedef struct RateSchedule {
   Module *m;
   Fn *f;
   ValueId t; /* @step as f64[], from 0 */
-} Schedule;
+} RateSchedule;
 
-Schedule schedule_begin(Module *m, Fn *f);
-ValueId schedule_factor(Schedule *s); /* f64[]: what the base rate is multiplied with */
+RateSchedule schedule_begin(Module *m, Fn *f);
+ValueId schedule_factor(RateSchedule *s); /* f64[]: what the base rate is multiplied with */
 
-ValueId schedule_number(Schedule *s, double value);
-ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b);
-ValueId schedule_power(Schedule *s, double base, ValueId exponent);
+ValueId schedule_number(RateSchedule *s, double value);
+ValueId schedule_binary(RateSchedule *s, OpCode c, ValueId a, ValueId b);
+ValueId schedule_power(RateSchedule *s, double base, ValueId exponent);
 
 #endif

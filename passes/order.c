@@ -12,8 +12,6 @@
 #include "ir/bytes.h"
 #include "passes/order.h"
 
-typedef VEC(Fn *) FnVec;
-
 typedef struct Order {
   Module *m;
   Rebuild r;

@@ -4,18 +4,18 @@
    another one, once per value and type. Op `wide` leaves nothing behind. */
 #include "passes/precision.h"
 
-typedef struct Writer {
+typedef struct PrecisionWriter {
   Precision *p;
   const FnPlan *plan;
   Rebuild r; /* map: values in the type of the plan */
   ValueId
       *other; /* by ValueId: the value in f32 where the plan rounds it, or the other way round */
-} Writer;
+} PrecisionWriter;
 
-static Elem was_elem(const Writer *w, ValueId v) { return value_type(w->r.from, v)->elem; }
+static Elem was_elem(const PrecisionWriter *w, ValueId v) { return value_type(w->r.from, v)->elem; }
 
 /* v in element type e */
-static ValueId in_elem(Writer *w, ValueId v, Elem e, Loc loc) {
+static ValueId in_elem(PrecisionWriter *w, ValueId v, Elem e, Loc loc) {
   ValueId have = w->r.map[v];
   must(have != NO_VALUE, "precision: %%%u of %s is read before it is written", v, w->r.from->name);
   if (value_type(w->r.to, have)->elem == e) return have;
@@ -24,7 +24,7 @@ static ValueId in_elem(Writer *w, ValueId v, Elem e, Loc loc) {
 }
 
 /* The element type in which op o reads operand i. */
-static Elem operand_elem(const Writer *w, const Op *o, uint32_t i) {
+static Elem operand_elem(const PrecisionWriter *w, const Op *o, uint32_t i) {
   const FnPlan *x = w->plan;
   Elem was = was_elem(w, o->in[i]);
   bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_rope) || o->code == OP_gather;
@@ -36,7 +36,7 @@ static Elem operand_elem(const Writer *w, const Op *o, uint32_t i) {
   return w->p->compute;
 }
 
-static void write_op(Writer *w, const Op *o) {
+static void write_op(PrecisionWriter *w, const Op *o) {
   Module *m = w->p->m;
   const FnPlan *x = w->plan;
   ValueId *was = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
@@ -52,7 +52,7 @@ static void write_op(Writer *w, const Op *o) {
 }
 
 /* Carried operands come in the type that goes round, others as they are. */
-static void write_loop(Writer *w, const Op *o) {
+static void write_loop(PrecisionWriter *w, const Op *o) {
   Module *m = w->p->m;
   BodyPlan *b = w->plan->body[o - w->r.from->ops.at];
   must(b, "precision: the body of a loop in %s has no plan", w->r.from->name);
@@ -63,12 +63,12 @@ static void write_loop(Writer *w, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) w->r.map[o->out + i] = out + i;
 }
 
-static void write_store(Writer *w, const Op *o) {
+static void write_store(PrecisionWriter *w, const Op *o) {
   ValueId v = in_elem(w, o->in[0], o->global->type.elem, o->loc);
   ir_store(w->p->m, w->r.to, o->global, v, o->loc);
 }
 
-static void write(Writer *w, const Op *o) {
+static void write(PrecisionWriter *w, const Op *o) {
   if (o->code == OP_wide) w->r.map[o->out] = in_elem(w, o->in[0], was_elem(w, o->out), o->loc);
   else if (o->code == OP_loop) write_loop(w, o);
   else if (o->code == OP_store) write_store(w, o);
@@ -79,7 +79,7 @@ static void write(Writer *w, const Op *o) {
 }
 
 /* The types of results are the plan's: carried ones those of the operands. */
-static void write_results(Writer *w, const BodyPlan *b) {
+static void write_results(PrecisionWriter *w, const BodyPlan *b) {
   const Fn *f = w->r.from;
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId v = f->results.at[i];
@@ -89,7 +89,7 @@ static void write_results(Writer *w, const BodyPlan *b) {
 }
 
 Fn *precision_write(Precision *p, const FnPlan *plan, const BodyPlan *body) {
-  Writer w = {p, plan, rebuild_begin(p->m, plan->f), value_map(p->m, plan->f)};
+  PrecisionWriter w = {p, plan, rebuild_begin(p->m, plan->f), value_map(p->m, plan->f)};
   for (uint32_t i = 0; i < plan->f->args.n; i++) {
     ValueId arg = w.r.map[plan->f->args.at[i]];
     w.r.to->values.at[arg].type.elem = plan->info[plan->f->args.at[i]].elem;

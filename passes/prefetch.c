@@ -24,7 +24,7 @@ typedef struct Plan { /* for one collective */
   const char *why; /* it does not, where messages may; NULL: it does, or they may not */
 } Plan;
 
-typedef struct Prefetch {
+typedef struct PrefetchPass {
   Module *m;
   const Fn *f, *as; /* as it was; what stands in the module */
   const ValueId *class;
@@ -32,14 +32,14 @@ typedef struct Prefetch {
   bool overlap;
   const bool *stays;
   Plan *plan; /* by op */
-} Prefetch;
+} PrefetchPass;
 
-static const Value *value(const Prefetch *p, ValueId v) { return &p->f->values.at[v]; }
+static const Value *value(const PrefetchPass *p, ValueId v) { return &p->f->values.at[v]; }
 
 /* ---- over rounds ---- */
 
 /* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
-static bool is_slice(const Prefetch *p, bool operand, uint32_t number) {
+static bool is_slice(const PrefetchPass *p, bool operand, uint32_t number) {
   bool any = false;
   for (uint32_t i = 0; i < p->m->fns.n; i++)
     for (OpId k = 0; k < p->m->fns.at[i]->ops.n; k++) {
@@ -52,27 +52,29 @@ static bool is_slice(const Prefetch *p, bool operand, uint32_t number) {
   return any;
 }
 
-static bool in_caller(const Prefetch *p, ValueId v) { return flight_in_caller(p->f, p->class, v); }
+static bool in_caller(const PrefetchPass *p, ValueId v) {
+  return flight_in_caller(p->f, p->class, v);
+}
 
-static bool can_fetch(const Prefetch *p, const Op *o) {
+static bool can_fetch(const PrefetchPass *p, const Op *o) {
   const Value *from = value(p, o->in[0]);
   return o->code == OP_all_gather && op_can_cross(o) && from->def == NO_OP && from->result > 0 &&
          is_slice(p, true, from->result - 1) && p->class[o->out] == o->out && !in_caller(p, o->out);
 }
 
 /* Does an op write into the bytes of that class? */
-static bool writes(const Prefetch *p, const Op *o, ValueId class) {
+static bool writes(const PrefetchPass *p, const Op *o, ValueId class) {
   for (uint32_t k = 0; k < o->nout; k++)
     if (p->class[o->out + k] == class && value(p, o->out + k)->storage.view != VIEW_OF) return true;
   return false;
 }
 
-static bool is_inplace(const Prefetch *p, const Op *o) {
+static bool is_inplace(const PrefetchPass *p, const Op *o) {
   return value(p, o->out)->storage.view == VIEW_INPLACE;
 }
 
 /* The reduce-scatter or all-reduce in place that sends on what o leaves; NULL: none does. */
-static const Op *sender_on(const Prefetch *p, const Op *o) {
+static const Op *sender_on(const PrefetchPass *p, const Op *o) {
   for (OpId i = (OpId)(o - p->f->ops.at) + 1; i < p->f->ops.n; i++) {
     const Op *q = &p->f->ops.at[i];
     bool sums = q->code == OP_reduce_scatter || (q->code == OP_all_reduce && is_inplace(p, q));
@@ -82,7 +84,7 @@ static const Op *sender_on(const Prefetch *p, const Op *o) {
 }
 
 /* Nothing but the ops of its chain lies in the bytes of v. */
-static bool is_alone(const Prefetch *p, const Op *o, const Op *next) {
+static bool is_alone(const PrefetchPass *p, const Op *o, const Op *next) {
   for (ValueId w = 0; w < p->f->values.n; w++)
     if (w != o->out && p->class[w] == p->class[o->out] && (!next || w != next->out) &&
         !(is_inplace(p, o) && w == o->in[0]))
@@ -90,7 +92,7 @@ static bool is_alone(const Prefetch *p, const Op *o, const Op *next) {
   return true;
 }
 
-static uint32_t count_readers(const Prefetch *p, ValueId v) {
+static uint32_t count_readers(const PrefetchPass *p, ValueId v) {
   uint32_t n = 0;
   for (OpId i = 0; i < p->f->ops.n; i++)
     for (uint32_t k = 0; k < p->f->ops.at[i].nin; k++) n += p->f->ops.at[i].in[k] == v;
@@ -98,7 +100,7 @@ static uint32_t count_readers(const Prefetch *p, ValueId v) {
 }
 
 /* Does o leave its value, alone, in a stacked result, or send it on to one that does? */
-static bool leaves(const Prefetch *p, const Op *o) {
+static bool leaves(const PrefetchPass *p, const Op *o) {
   const Op *next = sender_on(p, o);
   uint32_t returned = UINT32_MAX, times = 0;
   for (uint32_t i = 0; i < p->f->results.n; i++)
@@ -107,7 +109,7 @@ static bool leaves(const Prefetch *p, const Op *o) {
   return next ? !times && leaves(p, next) : times == 1 && is_slice(p, false, returned);
 }
 
-static bool can_drain(const Prefetch *p, OpId id) {
+static bool can_drain(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id], *before = value_def(p->f, o->in[0]);
   bool behind = before && before < o && sender_on(p, before) == o &&
                 p->plan[before - p->f->ops.at].rounds == 1;
@@ -127,12 +129,12 @@ static bool reads(const Op *o, ValueId v) {
 }
 
 /* Does the store copy over the global whose value is sent from where it lies? */
-static bool stores_over(const Prefetch *p, const Op *o, ValueId sent) {
+static bool stores_over(const PrefetchPass *p, const Op *o, ValueId sent) {
   const Op *load = value_def(p->f, p->class[sent]);
   return o->code == OP_store && load && load->code == OP_load && load->global == o->global;
 }
 
-static OpId needed_at(const Prefetch *p, OpId id) {
+static OpId needed_at(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   for (OpId i = id + 1; i < p->f->ops.n; i++) {
     const Op *next = &p->f->ops.at[i];
@@ -143,7 +145,7 @@ static OpId needed_at(const Prefetch *p, OpId id) {
   return p->f->ops.n;
 }
 
-static bool touches(const Prefetch *p, const Op *o, ValueId class) {
+static bool touches(const PrefetchPass *p, const Op *o, ValueId class) {
   for (uint32_t k = 0; k < o->nin; k++)
     if (p->class[o->in[k]] == class) return true;
   for (uint32_t k = 0; k < o->nout; k++)
@@ -152,7 +154,7 @@ static bool touches(const Prefetch *p, const Op *o, ValueId class) {
 }
 
 /* What is sent is there from the start: the gather may begin before the loop in front of it. */
-static OpId ready_at(const Prefetch *p, OpId id) {
+static OpId ready_at(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id], *def = value_def(p->f, o->in[0]);
   if (is_inplace(p, o)) {
     while (id && !touches(p, &p->f->ops.at[id - 1], p->class[o->in[0]])) id--;
@@ -164,19 +166,19 @@ static OpId ready_at(const Prefetch *p, OpId id) {
   return 0;
 }
 
-static bool hides(const Prefetch *p, OpId id, OpId from, OpId to) {
+static bool hides(const PrefetchPass *p, OpId id, OpId from, OpId to) {
   for (OpId i = from; i < to; i++)
     if (i != id && (p->f->ops.at[i].code == OP_kernel || p->f->ops.at[i].code == OP_loop))
       return true;
   return false;
 }
 
-static bool asked_ahead(const Prefetch *p) {
+static bool asked_ahead(const PrefetchPass *p) {
   Ahead a = flights_ahead(p->m);
   return a.layers > 0 || a.bytes > 0;
 }
 
-static Plan plan_for(const Prefetch *p, OpId id) {
+static Plan plan_for(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   if (!op_can_fly(o)) return (Plan){0};
   Plan x = {true, 0, id, needed_at(p, id), NULL};
@@ -213,7 +215,7 @@ static void add_wait(Rebuild *r, const Op *o) {
   r->map[o->out] = wait->out;
 }
 
-static void add_starts_and_waits(const Prefetch *p, Rebuild *r, OpId at) {
+static void add_starts_and_waits(const PrefetchPass *p, Rebuild *r, OpId at) {
   for (OpId i = 0; i < p->f->ops.n; i++)
     if (p->plan[i].flies && p->plan[i].from == at && i != at)
       add_start(r, &p->f->ops.at[i], &p->plan[i]);
@@ -222,7 +224,7 @@ static void add_starts_and_waits(const Prefetch *p, Rebuild *r, OpId at) {
       add_wait(r, &p->f->ops.at[i]);
 }
 
-static void add_op(const Prefetch *p, Rebuild *r, OpId id) {
+static void add_op(const PrefetchPass *p, Rebuild *r, OpId id) {
   const Op *o = &p->f->ops.at[id];
   const Plan *x = &p->plan[id];
   if (x->flies && x->from != id) return;
@@ -255,7 +257,7 @@ static OpId *origins(const Rebuild *r) {
   return of;
 }
 
-static Flown with_flights(const Prefetch *p) {
+static Flown with_flights(const PrefetchPass *p) {
   Rebuild r = rebuild_begin(p->m, p->f);
   for (uint32_t i = 0; i < p->f->args.n; i++)
     r.to->values.at[r.map[p->f->args.at[i]]] = p->f->values.at[p->f->args.at[i]];
@@ -266,8 +268,8 @@ static Flown with_flights(const Prefetch *p) {
   return (Flown){r.to, origins(&r)};
 }
 
-static Prefetch prefetch_of(Module *m, const Fn *f, const Fn *as) {
-  return (Prefetch){.m = m, .f = f, .as = as, .class = shared_bytes(m->arena, f).of};
+static PrefetchPass prefetch_of(Module *m, const Fn *f, const Fn *as) {
+  return (PrefetchPass){.m = m, .f = f, .as = as, .class = shared_bytes(m->arena, f).of};
 }
 
 int64_t prefetch_rounds(const Module *m, const Fn *f) {
@@ -282,7 +284,7 @@ int64_t prefetch_rounds(const Module *m, const Fn *f) {
 }
 
 static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
-  Prefetch p = prefetch_of(m, f, as);
+  PrefetchPass p = prefetch_of(m, f, as);
   int64_t bytes = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -302,7 +304,7 @@ static int64_t rounds_ahead(Module *m, const Fn *f, const Fn *as, const FlightsA
 Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked *w) {
   must(w->ahead.layers >= 0 && w->ahead.bytes >= 0, "prefetch: %lld layers ahead",
        (long long)w->ahead.layers);
-  Prefetch p = prefetch_of(m, f, as);
+  PrefetchPass p = prefetch_of(m, f, as);
   p.ahead = rounds_ahead(m, f, as, w), p.overlap = w->overlap, p.stays = w->stays;
   p.plan = ARENA_ARRAY(m->arena, Plan, f->ops.n + 1);
   bool any = false;

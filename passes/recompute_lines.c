@@ -46,20 +46,20 @@ typedef struct LinePiece { /* layers of a pair with one line */
   int64_t first, count;
 } LinePiece;
 
-typedef struct Lines {
+typedef struct KeepLines {
   Module *m;
   VEC(KeepLine) line;
   VEC(RecomputeChange) changes; /* of all functions, functions in order */
   VEC(LinePiece) pieces;
   VEC(KeepBody *) bodies; /* by change; NULL until somebody asks */
   uint32_t told;
-} Lines;
+} KeepLines;
 
 /* ---- reading the lines ---- */
 
 static const char *skip(const char *p, const char *any) { return p + strspn(p, any); }
 
-static bool read_path(Lines *l, KeepLine *line, const char **at) {
+static bool read_path(KeepLines *l, KeepLine *line, const char **at) {
   const char *p = skip(*at, ", ");
   size_t n = strcspn(p, ", [");
   LinePath path = {.last = -1};
@@ -95,12 +95,12 @@ static bool read_keep(KeepLine *line, const char *p) {
 }
 
 /* Behind `over`, to the end. */
-static Str read_over(const Lines *l, const char *line) {
+static Str read_over(const KeepLines *l, const char *line) {
   const char *over = strstr(line, " over ");
   return over ? intern(l->m->ctx->names, over + 6) : NULL;
 }
 
-static void read_line(Lines *l, Str text) {
+static void read_line(KeepLines *l, Str text) {
   const char *p = text, *at = strstr(text, " loc(");
   KeepLine line = {.text = at ? arena_printf(l->m->arena, "%.*s", (int)(at - text), text) : text};
   bool good = !at || sscanf(at, " loc(f%u:%u:%u+%u)", &line.loc.file, &line.loc.line,
@@ -112,7 +112,7 @@ static void read_line(Lines *l, Str text) {
   else diag_at(l->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
 }
 
-static void read_lines(Lines *l) {
+static void read_lines(KeepLines *l) {
   for (uint32_t i = 0; i < l->m->settings.n; i++) {
     const Setting *s = &l->m->settings.at[i];
     if (plan_keeps(s)) read_line(l, s->value);
@@ -122,7 +122,7 @@ static void read_lines(Lines *l) {
 
 /* ---- which layers a line rules ---- */
 
-static const KeepLine *line_of(const Lines *l, Str stack, int64_t layer) {
+static const KeepLine *line_of(const KeepLines *l, Str stack, int64_t layer) {
   const KeepLine *found = NULL;
   for (uint32_t i = 0; i < l->line.n; i++)
     for (uint32_t k = 0; k < l->line.at[i].paths.n; k++) {
@@ -133,7 +133,7 @@ static const KeepLine *line_of(const Lines *l, Str stack, int64_t layer) {
   return found;
 }
 
-static bool cut_into_pieces(Lines *l, const Pair *p, uint32_t change) {
+static bool cut_into_pieces(KeepLines *l, const Pair *p, uint32_t change) {
   bool any = false;
   for (int64_t at = 0, end; at < p->s1.trip; at = end) {
     const KeepLine *line = line_of(l, p->s1.path, at);
@@ -163,7 +163,7 @@ static bool is_named(const Pair *p, const KeepLine *line, ValueId v) {
   return names && has_name(line, names, p->fwd->values.at[v].result) && pair_can_keep(p, v);
 }
 
-static void add_segment(Lines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
+static void add_segment(KeepLines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
                         bool rerun) {
   must(count > 0 && first >= 0, "recompute: %lld layers from layer %lld on", (long long)count,
        (long long)first);
@@ -172,7 +172,7 @@ static void add_segment(Lines *l, const LinePiece *x, int64_t first, int64_t cou
   vec_push(l->m->arena, l->changes.at[x->change].segments, g);
 }
 
-static void keep_by_line(Lines *l, const LinePiece *x) {
+static void keep_by_line(KeepLines *l, const LinePiece *x) {
   const Pair *p = &l->changes.at[x->change].pair;
   KeepWord word = x->line ? x->line->keep : WORD_ALL;
   bool *keep = ARENA_ARRAY(l->m->arena, bool, p->fwd->values.n + 1);
@@ -188,7 +188,7 @@ static void keep_by_line(Lines *l, const LinePiece *x) {
 
 /* ---- auto ---- */
 
-static KeepBody *body_of(Lines *l, uint32_t change) {
+static KeepBody *body_of(KeepLines *l, uint32_t change) {
   if (!l->bodies.at[change]) l->bodies.at[change] = recompute_body(&l->changes.at[change].pair);
   return l->bodies.at[change];
 }
@@ -201,7 +201,7 @@ static const char *bytes_text(Module *m, double bytes) {
   return arena_printf(m->arena, "%.0f bytes", bytes);
 }
 
-static void too_small(Lines *l, const KeepLine *line, double least) {
+static void too_small(KeepLines *l, const KeepLine *line, double least) {
   Report *r =
       diag_at(l->m->ctx->diag, "E0710", span_of(l->m, line->loc),
               "what layers keep does not fit the budget of %s", bytes_text(l->m, line->budget));
@@ -216,14 +216,14 @@ static bool *all_kept(const Pair *p) {
   return keep;
 }
 
-static double bytes_kept(Lines *l, uint32_t change, const bool *keep) {
+static double bytes_kept(KeepLines *l, uint32_t change, const bool *keep) {
   KeepCost c;
   keep_cost(l->m->arena, body_of(l, change), keep, &c);
   return c.bytes;
 }
 
 /* Everything fits: nothing is computed again. */
-static bool all_fits(Lines *l, const KeepLine *line) {
+static bool all_fits(KeepLines *l, const KeepLine *line) {
   double sum = 0;
   for (uint32_t i = 0; i < l->pieces.n; i++) {
     const LinePiece *x = &l->pieces.at[i];
@@ -234,7 +234,7 @@ static bool all_fits(Lines *l, const KeepLine *line) {
 }
 
 /* The layers that keep less come first: the others' backward runs while most is in memory. */
-static void add_found(Lines *l, const LinePiece *x, const KeepStack *k) {
+static void add_found(KeepLines *l, const LinePiece *x, const KeepStack *k) {
   bool swap = k->cost[0].bytes > k->cost[1].bytes, whole = k->before == k->layers;
   int64_t n = swap && !whole ? k->layers - k->before : k->before;
   int less = swap && !whole ? 1 : 0;
@@ -242,7 +242,7 @@ static void add_found(Lines *l, const LinePiece *x, const KeepStack *k) {
   if (n < k->layers) add_segment(l, x, x->first + n, k->layers - n, k->set[!less], false);
 }
 
-static void search_line(Lines *l, const KeepLine *line) {
+static void search_line(KeepLines *l, const KeepLine *line) {
   VEC(KeepStack) stacks = {0};
   double least;
   for (uint32_t i = 0; i < l->pieces.n; i++)
@@ -262,7 +262,7 @@ static void search_line(Lines *l, const KeepLine *line) {
     if (l->pieces.at[i].line == line) add_found(l, &l->pieces.at[i], &stacks.at[k++]);
 }
 
-static void keep_auto(Lines *l, const KeepLine *line) {
+static void keep_auto(KeepLines *l, const KeepLine *line) {
   if (!all_fits(l, line)) {
     search_line(l, line);
     return;
@@ -299,7 +299,7 @@ static const char *list_kept(const Pair *p, const bool *keep) {
   return *text ? text : "nothing";
 }
 
-static void tell(Lines *l, uint32_t change, const Segment *g) {
+static void tell(KeepLines *l, uint32_t change, const Segment *g) {
   const Pair *p = &l->changes.at[change].pair;
   KeepCost cost;
   keep_cost(l->m->arena, body_of(l, change), g->keep, &cost);
@@ -313,7 +313,7 @@ static void tell(Lines *l, uint32_t change, const Segment *g) {
 
 /* ---- all of it ---- */
 
-static void find_changes(Lines *l, const Fn *f) {
+static void find_changes(KeepLines *l, const Fn *f) {
   Pair p;
   for (uint32_t j = 0; j < f->ops.n; j++)
     for (uint32_t i = 0; i < j; i++) {
@@ -329,7 +329,7 @@ static void find_changes(Lines *l, const Fn *f) {
     }
 }
 
-static bool possible(const Lines *l, const RecomputeChange *c) {
+static bool possible(const KeepLines *l, const RecomputeChange *c) {
   const Pair *p = &c->pair;
   for (uint32_t i = 0; i < p->s1.carry; i++)
     if (!pair_can_keep(p, p->fwd->args.at[i + 1])) {
@@ -347,7 +347,7 @@ static int by_first(const void *a, const void *b) {
   return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static void decide(Lines *l) {
+static void decide(KeepLines *l) {
   for (uint32_t i = 0; i < l->pieces.n; i++)
     if (!l->pieces.at[i].line || l->pieces.at[i].line->keep != WORD_AUTO)
       keep_by_line(l, &l->pieces.at[i]);
@@ -355,7 +355,7 @@ static void decide(Lines *l) {
     if (l->line.at[i].keep == WORD_AUTO) keep_auto(l, &l->line.at[i]);
 }
 
-static void rewrite(Lines *l) {
+static void rewrite(KeepLines *l) {
   for (uint32_t i = 0; i < l->changes.n; i++) {
     RecomputeChange *c = &l->changes.at[i];
     qsort(c->segments.at, c->segments.n, sizeof *c->segments.at, by_first);
@@ -369,7 +369,7 @@ static void rewrite(Lines *l) {
 }
 
 bool recompute_lines(Module *m) {
-  Lines l = {.m = m};
+  KeepLines l = {.m = m};
   read_lines(&l);
   if (!l.line.n || diag_errors(m->ctx->diag)) return false;
   for (uint32_t i = 0; i < m->fns.n; i++)

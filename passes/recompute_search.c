@@ -35,14 +35,14 @@ typedef struct KeptSet {
 } KeptSet;
 typedef VEC(KeptSet) Sets;
 
-typedef struct Point { /* one way for a stack, or for the first few stacks */
+typedef struct SearchPoint { /* one way for a stack, or for the first few stacks */
   KeepCost cost;
   double above;
   const KeptSet *set[2];
   int64_t before;
-  const struct Point *rest; /* of the stacks before */
-} Point;
-typedef VEC(Point) Points;
+  const struct SearchPoint *rest; /* of the stacks before */
+} SearchPoint;
+typedef VEC(SearchPoint) Points;
 
 typedef struct PlanSearch {
   Arena *a;
@@ -136,13 +136,13 @@ static void keep_best_points(Points *l) {
 
 /* ---- all sets of a stack whose reduced cost is within `most` ---- */
 
-typedef struct Branch {
+typedef struct SearchBranch {
   PlanSearch *s;
   uint32_t i; /* stack */
   double most;
   Sets *found;
   uint32_t solved;
-} Branch;
+} SearchBranch;
 
 static double above(const PlanSearch *s, uint32_t i, const KeptSet *x) {
   return x->cost.flop + s->price * x->cost.bytes - s->floor[i];
@@ -155,7 +155,7 @@ static uint32_t first_open(const KeepState *state, uint32_t n) {
 }
 
 /* `best` is the cheapest set that agrees with the states. */
-static void branch(Branch *b, const KeptSet *best) {
+static void branch(SearchBranch *b, const KeptSet *best) {
   KeepState *state = b->s->state[b->i];
   uint32_t n = b->s->stack[b->i].body->nvalues, v = first_open(state, n);
   if (v == n) {
@@ -178,7 +178,7 @@ static void branch(Branch *b, const KeptSet *best) {
 
 static Sets list_sets(PlanSearch *s, uint32_t i, double most) {
   Sets found = {0};
-  Branch b = {s, i, most, &found, 0};
+  SearchBranch b = {s, i, most, &found, 0};
   KeptSet best = s->low[i];
   best.above = above(s, i, &best);
   solve(s, i, 1, s->price, &best);
@@ -196,7 +196,7 @@ static Sets list_sets(PlanSearch *s, uint32_t i, double most) {
 static void add_point(PlanSearch *s, Points *l, const KeptSet *x, const KeptSet *y, int64_t layers,
                       int64_t n, double most) {
   double rest = (double)(layers - n), first = (double)n;
-  Point p = {.set = {x, y}, .before = n, .above = first * x->above + rest * y->above};
+  SearchPoint p = {.set = {x, y}, .before = n, .above = first * x->above + rest * y->above};
   p.cost.flop = first * x->cost.flop + rest * y->cost.flop;
   p.cost.bytes = first * x->cost.bytes + rest * y->cost.bytes;
   if (p.above > most) return;
@@ -232,7 +232,7 @@ static Points join(PlanSearch *s, const Points *before, const Points *own, doubl
   Points l = {0};
   for (uint32_t x = 0; x < before->n; x++)
     for (uint32_t y = 0; y < own->n; y++) {
-      Point p = own->at[y];
+      SearchPoint p = own->at[y];
       p.rest = &before->at[x];
       p.above += before->at[x].above;
       p.cost.flop += before->at[x].cost.flop, p.cost.bytes += before->at[x].cost.bytes;
@@ -246,9 +246,9 @@ static Points join(PlanSearch *s, const Points *before, const Points *own, doubl
 }
 
 /* The best within the budget among sums whose reduced costs are within `most`, or NULL. */
-static const Point *best_within(PlanSearch *s, double most) {
+static const SearchPoint *best_within(PlanSearch *s, double most) {
   Points sum = {0};
-  vec_push(s->a, sum, (Point){0});
+  vec_push(s->a, sum, (SearchPoint){0});
   for (uint32_t i = 0; i < s->n; i++) {
     Sets *sets = ARENA_NEW(s->a, Sets);
     *sets = list_sets(s, i, most);
@@ -274,7 +274,7 @@ static double first_solution(PlanSearch *s) {
   return flop;
 }
 
-static void take(PlanSearch *s, const Point *p) {
+static void take(PlanSearch *s, const SearchPoint *p) {
   for (uint32_t i = s->n; i-- > 0; p = p->rest) {
     s->stack[i].before = p->before;
     for (int k = 0; k < 2; k++)
@@ -292,11 +292,11 @@ static void take_sets(PlanSearch *s, const KeptSet *sets) {
 
 static KeepFound close_gap(PlanSearch *s) {
   double most = fmax(first_solution(s) - s->bound, 0) * (1 + 1e-9) + 1e-6;
-  const Point *best = NULL;
+  const SearchPoint *best = NULL;
   for (double part = most / 64;; part *= 8) {
     if (best) most = fmin(most, (best->cost.flop - s->bound) * (1 + 1e-9) + 1e-6);
     s->cut_short = false;
-    const Point *found = best_within(s, fmin(part, most));
+    const SearchPoint *found = best_within(s, fmin(part, most));
     if (found && (!best || found->cost.flop < best->cost.flop ||
                   (found->cost.flop == best->cost.flop && found->cost.bytes < best->cost.bytes)))
       best = found;

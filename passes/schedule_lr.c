@@ -10,33 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-ValueId schedule_number(Schedule *s, double value) {
+ValueId schedule_number(RateSchedule *s, double value) {
   return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0});
 }
 
-ValueId schedule_binary(Schedule *s, OpCode c, ValueId a, ValueId b) {
+ValueId schedule_binary(RateSchedule *s, OpCode c, ValueId a, ValueId b) {
   must(value_type(s->f, a)->elem == ELEM_f64 && value_type(s->f, b)->elem == ELEM_f64,
        "%s of a learning rate is computed in f64", op_name(c));
   return ir_binary(s->m, s->f, c, a, b, (Loc){0});
 }
 
-static ValueId s_un(Schedule *s, OpCode c, ValueId a) {
+static ValueId s_un(RateSchedule *s, OpCode c, ValueId a) {
   return ir_unary(s->m, s->f, c, a, (Loc){0});
 }
 
 /* e^(exponent log(base)); a base of 0 gives 0: exponents are at least 1 */
-ValueId schedule_power(Schedule *s, double base, ValueId exponent) {
+ValueId schedule_power(RateSchedule *s, double base, ValueId exponent) {
   if (base <= 0) return schedule_number(s, 0);
   return s_un(s, OP_exp, schedule_binary(s, OP_mul, exponent, schedule_number(s, log(base))));
 }
 
-Schedule schedule_begin(Module *m, Fn *f) {
+RateSchedule schedule_begin(Module *m, Fn *f) {
   must(f->kind == FN_ENTRY, "a learning rate in %s, which is no entry", f->name);
   Global *step = global_named(m, "step");
   if (!step)
     step = module_add_global(m, GLOBAL_SCALAR, intern(m->ctx->names, "step"), type_scalar(ELEM_i32),
                              (Loc){0});
-  Schedule s = {m, f, NO_VALUE};
+  RateSchedule s = {m, f, NO_VALUE};
   s.t = ir_cast(m, f, ir_load(m, f, step, (Loc){0}), ELEM_f64, (Loc){0});
   return s;
 }
@@ -46,19 +46,19 @@ typedef struct ScheduleShape {
 } ScheduleShape;
 
 /* (t - warmup) / (steps - warmup), at most 1 */
-static ValueId progress(Schedule *s, const ScheduleShape *k, double from) {
+static ValueId progress(RateSchedule *s, const ScheduleShape *k, double from) {
   double length = k->steps - from > 1 ? k->steps - from : 1;
   ValueId p = schedule_binary(s, OP_div, schedule_binary(s, OP_sub, s->t, schedule_number(s, from)),
                               schedule_number(s, length));
   return schedule_binary(s, OP_min, p, schedule_number(s, 1));
 }
 
-static ValueId constant(Schedule *s, const ScheduleShape *k) {
+static ValueId constant(RateSchedule *s, const ScheduleShape *k) {
   return (void)k, schedule_number(s, 1);
 }
 
 /* floor + (1 - floor)(1 + cos(pi p)) / 2 */
-static ValueId cosine(Schedule *s, const ScheduleShape *k) {
+static ValueId cosine(RateSchedule *s, const ScheduleShape *k) {
   ValueId p = progress(s, k, k->warmup);
   ValueId c =
       s_un(s, OP_cos, schedule_binary(s, OP_mul, p, schedule_number(s, 3.14159265358979323846)));
@@ -67,21 +67,21 @@ static ValueId cosine(Schedule *s, const ScheduleShape *k) {
   return schedule_binary(s, OP_add, half, schedule_number(s, k->floor));
 }
 
-static ValueId falling(Schedule *s, const ScheduleShape *k, double from) {
+static ValueId falling(RateSchedule *s, const ScheduleShape *k, double from) {
   ValueId p = progress(s, k, from);
   return schedule_binary(s, OP_sub, schedule_number(s, 1),
                          schedule_binary(s, OP_mul, p, schedule_number(s, 1 - k->floor)));
 }
 
-static ValueId linear(Schedule *s, const ScheduleShape *k) { return falling(s, k, k->warmup); }
+static ValueId linear(RateSchedule *s, const ScheduleShape *k) { return falling(s, k, k->warmup); }
 
-static ValueId wsd(Schedule *s, const ScheduleShape *k) {
+static ValueId wsd(RateSchedule *s, const ScheduleShape *k) {
   double from = k->steps - k->decay * k->steps;
   ValueId steady = schedule_binary(s, OP_lt, s->t, schedule_number(s, from));
   return ir_where(s->m, s->f, steady, schedule_number(s, 1), falling(s, k, from), (Loc){0});
 }
 
-static ValueId inverse_sqrt(Schedule *s, const ScheduleShape *k) {
+static ValueId inverse_sqrt(RateSchedule *s, const ScheduleShape *k) {
   double w = k->warmup > 1 ? k->warmup : 1;
   ValueId t1 = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
   return s_un(s, OP_sqrt, schedule_binary(s, OP_div, schedule_number(s, w), t1));
@@ -89,13 +89,13 @@ static ValueId inverse_sqrt(Schedule *s, const ScheduleShape *k) {
 
 static const struct {
   const char *name;
-  ValueId (*factor)(Schedule *s, const ScheduleShape *k);
+  ValueId (*factor)(RateSchedule *s, const ScheduleShape *k);
 } schedules[] = {
     {"constant", constant},         {"cosine", cosine}, {"linear", linear}, {"wsd", wsd},
     {"inverse_sqrt", inverse_sqrt},
 };
 
-static ValueId with_warmup(Schedule *s, const ScheduleShape *k, ValueId factor) {
+static ValueId with_warmup(RateSchedule *s, const ScheduleShape *k, ValueId factor) {
   if (k->warmup <= 0) return factor;
   ValueId rising =
       schedule_binary(s, OP_div, schedule_binary(s, OP_add, s->t, schedule_number(s, 1)),
@@ -104,7 +104,7 @@ static ValueId with_warmup(Schedule *s, const ScheduleShape *k, ValueId factor) 
   return ir_where(s->m, s->f, early, rising, factor, (Loc){0});
 }
 
-ValueId schedule_factor(Schedule *s) {
+ValueId schedule_factor(RateSchedule *s) {
   const Module *m = s->m;
   double steps = train_steps(m);
   ScheduleShape k = {module_amount(m, "train.lr.warmup"), module_amount(m, "train.lr.floor"),

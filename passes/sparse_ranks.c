@@ -12,14 +12,14 @@
 
 enum { DEEP = 64 };
 
-typedef struct Ask {
+typedef struct AskedRank {
   const Module *m;
   int64_t rank;
-} Ask;
+} AskedRank;
 
-static bool number_of(const Ask *x, const Fn *f, ValueId v, int deep, int64_t *out);
+static bool number_of(const AskedRank *x, const Fn *f, ValueId v, int deep, int64_t *out);
 
-static bool of_coordinate(const Ask *x, const Global *g, int64_t *out) {
+static bool of_coordinate(const AskedRank *x, const Global *g, int64_t *out) {
   for (uint32_t a = 0; a < x->m->mesh.n; a++)
     if (!strncmp(g->name, "mesh.", 5) && !strcmp(g->name + 5, x->m->mesh.at[a].name))
       return *out = mesh_coordinate(x->m, x->rank, (int)a), true;
@@ -27,7 +27,7 @@ static bool of_coordinate(const Ask *x, const Global *g, int64_t *out) {
 }
 
 /* What every caller hands to argument i of a body, of those that are the same in all rounds. */
-static bool of_argument(const Ask *x, const Fn *f, uint32_t i, int deep, int64_t *out) {
+static bool of_argument(const AskedRank *x, const Fn *f, uint32_t i, int deep, int64_t *out) {
   bool found = false;
   for (uint32_t k = 0; k < x->m->fns.n; k++) {
     const Fn *from = x->m->fns.at[k];
@@ -46,7 +46,7 @@ static bool of_argument(const Ask *x, const Fn *f, uint32_t i, int deep, int64_t
   return found;
 }
 
-static bool of_arithmetic(const Ask *x, const Fn *f, const Op *o, int deep, int64_t *out) {
+static bool of_arithmetic(const AskedRank *x, const Fn *f, const Op *o, int deep, int64_t *out) {
   int64_t a, b;
   if (o->nin != 2 || !number_of(x, f, o->in[0], deep, &a) || !number_of(x, f, o->in[1], deep, &b))
     return false;
@@ -59,7 +59,7 @@ static bool of_arithmetic(const Ask *x, const Fn *f, const Op *o, int deep, int6
   }
 }
 
-static bool number_of(const Ask *x, const Fn *f, ValueId v, int deep, int64_t *out) {
+static bool number_of(const AskedRank *x, const Fn *f, ValueId v, int deep, int64_t *out) {
   const Op *o = value_def(f, v);
   if (deep > DEEP) return false;
   if (!o) return of_argument(x, f, f->values.at[v].result, deep, out);
@@ -75,14 +75,14 @@ static bool number_of(const Ask *x, const Fn *f, ValueId v, int deep, int64_t *o
 bool sparse_number(const Module *m, const Fn *f, ValueId v, int64_t *values, int64_t *step) {
   int64_t ranks = mesh_ranks(m), most = 0, least = INT64_MAX;
   if (!m->mesh.n) return false;
-  for (Ask x = {m, 0}; x.rank < ranks; x.rank++) {
+  for (AskedRank x = {m, 0}; x.rank < ranks; x.rank++) {
     int64_t n;
     if (!number_of(&x, f, v, 0, &n) || n < 0) return false;
     most = max_i64(most, n);
     if (n) least = min_i64(least, n);
   }
   *step = most ? least : 1, *values = most / *step + 1;
-  for (Ask x = {m, 0}; x.rank < ranks; x.rank++) {
+  for (AskedRank x = {m, 0}; x.rank < ranks; x.rank++) {
     int64_t n;
     if (!number_of(&x, f, v, 0, &n) || n % *step) return false;
   }

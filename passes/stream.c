@@ -24,22 +24,22 @@
 #include <string.h>
 
 /* Which stages have the right value; SPREAD: it is the sum of what they have. */
-typedef enum Where { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } Where;
+typedef enum StageCopy { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } StageCopy;
 
-typedef struct Stream {
+typedef struct StageStream {
   Module *m;
   const Op *loop; /* over parts of the batch */
   const Fn *body;
   Str name; /* axis of the stages */
   int axis;
-  OpId forward; /* the op of the body whose rounds stream, forward */
-  Where *at;    /* by value of the body */
-  bool *kept;   /* by result of the loop: a sum over stages because of this pass */
+  OpId forward;  /* the op of the body whose rounds stream, forward */
+  StageCopy *at; /* by value of the body */
+  bool *kept;    /* by result of the loop: a sum over stages because of this pass */
   const PlaceRule *rule;
   bool failed;
-} Stream;
+} StageStream;
 
-static void refuse(Stream *s, const char *why) {
+static void refuse(StageStream *s, const char *why) {
   if (s->failed) return;
   s->failed = true;
   const char *schedule = plan_schedule(s->m);
@@ -51,18 +51,20 @@ static void refuse(Stream *s, const char *why) {
 
 /* ---- what is where ---- */
 
-static Str state_of(const Stream *s, ValueId v) { return s->body->values.at[v].placed.on[s->axis]; }
+static Str state_of(const StageStream *s, ValueId v) {
+  return s->body->values.at[v].placed.on[s->axis];
+}
 
 static bool is_stages(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
 }
 
-static bool goes_over(const Stream *s, const Op *o) {
+static bool goes_over(const StageStream *s, const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_keep_first &&
          !strcmp(attr_str(&o->attrs, ATTR_axis, ""), s->name);
 }
 
-static bool any_goes_over(const Stream *s, const Fn *f) {
+static bool any_goes_over(const StageStream *s, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (goes_over(s, o) || (o->code == OP_loop && any_goes_over(s, o->callee))) return true;
@@ -70,7 +72,7 @@ static bool any_goes_over(const Stream *s, const Fn *f) {
   return false;
 }
 
-static bool is_at_one(Where w) { return w == AT_FIRST || w == AT_LAST; }
+static bool is_at_one(StageCopy w) { return w == AT_FIRST || w == AT_LAST; }
 
 /* Why a second loop over layers cannot stream behind the first. */
 static const char *why_twice(const Op *first, const Op *second) {
@@ -81,12 +83,12 @@ static const char *why_twice(const Op *first, const Op *second) {
 }
 
 /* Layers: what is handed on comes from the stage before, but where the line begins. */
-static void see_stages(Stream *s, OpId id) {
+static void see_stages(StageStream *s, OpId id) {
   const Op *o = &s->body->ops.at[id];
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < o->nin; i++) {
-    Where w = s->at[o->in[i]];
+    StageCopy w = s->at[o->in[i]];
     bool begins = i < carry && w == (back ? AT_LAST : AT_FIRST);
     if (is_at_one(w) && !begins) refuse(s, "layers read what one stage alone has");
   }
@@ -102,18 +104,18 @@ static bool is_sum(const Op *o) {
   return o->code == OP_add || o->code == OP_sub || (o->nin == 1 && (op_flags(o->code) & LINEAR));
 }
 
-static Where joined(Stream *s, const Op *o) {
-  Where all = EVERYWHERE;
+static StageCopy joined(StageStream *s, const Op *o) {
+  StageCopy all = EVERYWHERE;
   for (uint32_t i = 0; i < o->nin; i++) {
-    Where w = s->at[o->in[i]];
+    StageCopy w = s->at[o->in[i]];
     if (w == EVERYWHERE || w == all) continue;
     all = all == EVERYWHERE ? w : SPREAD;
   }
   return all;
 }
 
-static Where where_of(Stream *s, const Op *o, ValueId result) {
-  Where w = joined(s, o);
+static StageCopy where_of(StageStream *s, const Op *o, ValueId result) {
+  StageCopy w = joined(s, o);
   Str state = state_of(s, result);
   if (o->code == OP_keep_first) return SPREAD;
   if (is_at_one(w) && !state) return w;
@@ -124,7 +126,7 @@ static Where where_of(Stream *s, const Op *o, ValueId result) {
   return w;
 }
 
-static void see(Stream *s, OpId id) {
+static void see(StageStream *s, OpId id) {
   const Op *o = &s->body->ops.at[id];
   if (is_stages(o)) {
     see_stages(s, id);
@@ -144,7 +146,7 @@ static bool adds_up(const Fn *body, ValueId sum, ValueId v) {
   return n == 1 && o && o->code == OP_add && (o->in[0] == sum || o->in[1] == sum);
 }
 
-static void find_kept(Stream *s) {
+static void find_kept(StageStream *s) {
   uint32_t carry = (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < s->body->results.n; i++) {
     ValueId v = s->body->results.at[i];
@@ -162,7 +164,7 @@ static void find_kept(Stream *s) {
 
 /* ---- the body ---- */
 
-static ValueId keep(Stream *s, Fn *f, ValueId v, bool last) {
+static ValueId keep(StageStream *s, Fn *f, ValueId v, bool last) {
   ValueId r = emit_typed(s->m, f, OP_keep_first, 1, &v, NULL, *value_type(f, v), (Loc){0});
   AttrList *l = &vec_last(f->ops).attrs;
   attr_set_str(s->m, l, ATTR_axis, s->name);
@@ -173,9 +175,9 @@ static ValueId keep(Stream *s, Fn *f, ValueId v, bool last) {
 }
 
 /* v of the body as a sum over stages. Of a scatter, what is scattered is kept: it is smaller. */
-static ValueId spread(Stream *s, Rebuild *r, ValueId v) {
+static ValueId spread(StageStream *s, Rebuild *r, ValueId v) {
   const Op *o = value_def(s->body, v);
-  Where w = s->at[v];
+  StageCopy w = s->at[v];
   if (w == SPREAD) return r->map[v];
   if (!o || o->code != OP_scatter || s->at[o->in[0]] != w || s->at[o->in[1]] != EVERYWHERE)
     return keep(s, r->to, r->map[v], w != AT_FIRST);
@@ -187,7 +189,7 @@ static ValueId spread(Stream *s, Rebuild *r, ValueId v) {
   return made->out;
 }
 
-static void copy_op(Stream *s, Rebuild *r, const Op *o) {
+static void copy_op(StageStream *s, Rebuild *r, const Op *o) {
   bool sum = o->nout == 1 && s->at[o->out] == SPREAD && o->code != OP_keep_first && !is_stages(o) &&
              !state_of(s, o->out);
   ValueId *in = ARENA_ARRAY(s->m->arena, ValueId, o->nin + 1);
@@ -199,7 +201,7 @@ static void copy_op(Stream *s, Rebuild *r, const Op *o) {
     attr_set_int(s->m, &made->attrs, ATTR_reverse, 1);
 }
 
-static Fn *apart(Stream *s) {
+static Fn *apart(StageStream *s) {
   Rebuild r = rebuild_begin(s->m, s->body);
   uint32_t carry = (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < s->body->args.n; i++) {
@@ -217,7 +219,7 @@ static Fn *apart(Stream *s) {
 
 /* ---- the entry ---- */
 
-static ValueId completed(Stream *s, Fn *f, ValueId v) {
+static ValueId completed(StageStream *s, Fn *f, ValueId v) {
   ValueId r = emit_typed(s->m, f, OP_all_reduce, 1, &v, NULL, *value_type(f, v), (Loc){0});
   AttrList *l = &vec_last(f->ops).attrs;
   attr_set_str(s->m, l, ATTR_axis, s->name);
@@ -235,7 +237,7 @@ static OpId op_in(const Fn *f, const Op *like) {
   return at;
 }
 
-static void copy_parts(Stream *s, Rebuild *r) {
+static void copy_parts(StageStream *s, Rebuild *r) {
   Op loop = *s->loop;
   uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0);
   ValueId *in = ARENA_ARRAY(s->m->arena, ValueId, loop.nin + 1),
@@ -252,7 +254,7 @@ static void copy_parts(Stream *s, Rebuild *r) {
     r->map[loop.out + i] = s->kept[i] ? completed(s, r->to, out[i]) : out[i];
 }
 
-static bool find_stages(Stream *s) {
+static bool find_stages(StageStream *s) {
   for (OpId i = 0; i < s->body->ops.n; i++) {
     const Op *o = &s->body->ops.at[i];
     if (!is_stages(o) || !loop_shape(o).streams) continue;
@@ -265,11 +267,11 @@ static bool find_stages(Stream *s) {
 }
 
 void pass_pipeline(Module *m) {
-  Stream s = {.m = m, .loop = micro_loop(m), .forward = NO_OP};
+  StageStream s = {.m = m, .loop = micro_loop(m), .forward = NO_OP};
   if (!m->mesh.n || !s.loop) return;
   s.body = s.loop->callee;
   if (!find_stages(&s)) return;
-  s.at = ARENA_ARRAY(m->arena, Where, s.body->values.n + 1);
+  s.at = ARENA_ARRAY(m->arena, StageCopy, s.body->values.n + 1);
   s.kept = ARENA_ARRAY(m->arena, bool, s.body->results.n + 1);
   for (uint32_t i = 0; i < s.body->args.n; i++)
     if (is_partial(state_of(&s, s.body->args.at[i]))) s.at[s.body->args.at[i]] = SPREAD;

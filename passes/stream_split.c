@@ -14,21 +14,21 @@ typedef struct Half {
   VEC(ValueId) in; /* operands, in f */
 } Half;
 
-typedef struct Split {
+typedef struct LoopHalves {
   StreamSplit *s;
   const Fn *body;
   LoopShape shape;
   bool *again; /* by value of the body: done in both */
   Half half[2];
   VEC(ValueId) crossing; /* of the body: from the first to the second */
-} Split;
+} LoopHalves;
 
-static bool is_early(const Split *k, ValueId v) {
+static bool is_early(const LoopHalves *k, ValueId v) {
   OpId def = k->body->values.at[v].def;
   return def != NO_OP && k->half[0].has[def];
 }
 
-static void ask(Split *k, bool *has, ValueId v) {
+static void ask(LoopHalves *k, bool *has, ValueId v) {
   OpId def = k->body->values.at[v].def;
   if (def == NO_OP || has[def]) return;
   has[def] = true;
@@ -40,7 +40,7 @@ static bool is_light(const Op *o) {
   return f == FAMILY_SOURCE || f == FAMILY_ELEM || f == FAMILY_STRUCT;
 }
 
-static void find_again(Split *k) {
+static void find_again(LoopHalves *k) {
   for (uint32_t i = 0; i < k->body->args.n; i++) k->again[k->body->args.at[i]] = true;
   for (OpId i = 0; i < k->body->ops.n; i++) {
     const Op *o = &k->body->ops.at[i];
@@ -51,7 +51,7 @@ static void find_again(Split *k) {
 }
 
 /* The second half reads v: it crosses, or is done again. */
-static void need(Split *k, ValueId v) {
+static void need(LoopHalves *k, ValueId v) {
   if (!is_early(k, v)) return;
   if (k->again[v]) {
     OpId def = k->body->values.at[v].def;
@@ -65,7 +65,7 @@ static void need(Split *k, ValueId v) {
   vec_push(k->s->m->arena, k->crossing, v);
 }
 
-static void deal_ops(Split *k) {
+static void deal_ops(LoopHalves *k) {
   const Op *first = &k->body->ops.at[k->s->first];
   bool *early = k->half[0].has, *late = k->half[1].has;
   early[k->s->first] = true;
@@ -77,7 +77,7 @@ static void deal_ops(Split *k) {
   for (uint32_t i = 0; i < k->body->results.n; i++) need(k, k->body->results.at[i]);
 }
 
-static bool reads(const Split *k, const Half *h, ValueId v) {
+static bool reads(const LoopHalves *k, const Half *h, ValueId v) {
   for (OpId i = 0; i < k->body->ops.n; i++)
     for (uint32_t j = 0; h->has[i] && j < k->body->ops.at[i].nin; j++)
       if (k->body->ops.at[i].in[j] == v) return true;
@@ -86,14 +86,14 @@ static bool reads(const Split *k, const Half *h, ValueId v) {
   return false;
 }
 
-static ValueId add_arg(Split *k, Half *h, ValueId v) {
+static ValueId add_arg(LoopHalves *k, Half *h, ValueId v) {
   ValueId arg = fn_arg(k->s->m, h->r.to, *value_type(k->body, v));
   h->r.to->values.at[arg].placed = k->body->values.at[v].placed;
   return h->r.map[v] = arg;
 }
 
 /* Carried values go with the second half; other operands with who reads them. */
-static void add_args(Split *k, Half *h) {
+static void add_args(LoopHalves *k, Half *h) {
   uint32_t whole = k->shape.carry + k->shape.invariant;
   add_arg(k, h, k->body->args.at[0]);
   h->shape = k->shape;
@@ -108,13 +108,13 @@ static void add_args(Split *k, Half *h) {
   }
 }
 
-static void copy_ops(Split *k, Half *h) {
+static void copy_ops(LoopHalves *k, Half *h) {
   for (OpId i = 0; i < k->body->ops.n; i++)
     if (h->has[i]) rebuild_op(&h->r, &k->body->ops.at[i]);
 }
 
 /* Placed in f as in the body; parts are not cut. */
-static ValueId emit(Split *k, Half *h) {
+static ValueId emit(LoopHalves *k, Half *h) {
   const StreamSplit *s = k->s;
   Op *o = rebuild_loop(s->m, s->f, h->r.to, h->shape, h->in.at, s->loop->loc);
   for (uint32_t i = 0; i < o->nout; i++)
@@ -122,7 +122,7 @@ static ValueId emit(Split *k, Half *h) {
   return o->out;
 }
 
-static Half half_new(const Split *k, const char *name) {
+static Half half_new(const LoopHalves *k, const char *name) {
   Module *m = k->s->m;
   Half h = {.r = {m, k->body,
                   fn_new(m, FN_BODY, intern_printf(m->ctx->names, "%s.%s", k->body->name, name)),
@@ -132,7 +132,7 @@ static Half half_new(const Split *k, const char *name) {
   return h;
 }
 
-static ValueId emit_first(Split *k) {
+static ValueId emit_first(LoopHalves *k) {
   Half *h = &k->half[0];
   add_args(k, h);
   copy_ops(k, h);
@@ -141,7 +141,7 @@ static ValueId emit_first(Split *k) {
   return emit(k, h);
 }
 
-static ValueId emit_second(Split *k, ValueId crossing) {
+static ValueId emit_second(LoopHalves *k, ValueId crossing) {
   Half *h = &k->half[1];
   add_args(k, h);
   for (uint32_t i = 0; i < k->crossing.n; i++) {
@@ -155,7 +155,7 @@ static ValueId emit_second(Split *k, ValueId crossing) {
 }
 
 void stream_split(StreamSplit *s) {
-  Split k = {.s = s, .body = s->loop->callee, .shape = loop_shape(s->loop)};
+  LoopHalves k = {.s = s, .body = s->loop->callee, .shape = loop_shape(s->loop)};
   k.again = ARENA_ARRAY(s->m->arena, bool, k.body->values.n + 1);
   k.half[0] = half_new(&k, "forward"), k.half[1] = half_new(&k, "backward");
   find_again(&k);

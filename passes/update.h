@@ -9,7 +9,7 @@ typedef struct Update {
   Fn *f;            /* the new step */
   Loc loc;          /* of the parameter in work */
   uint32_t globals; /* number of globals that may have a gradient: those from before */
-  Schedule s;
+  RateSchedule s;
   ValueId lr;          /* f64[] */
   ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */

@@ -12,7 +12,7 @@
 #include "passes/precision.h"
 #include "ir/module_settings.h"
 
-typedef enum Answer { NOT_ASKED, NO, YES } Answer;
+typedef enum WireAnswer { NOT_ASKED, NO, YES } WireAnswer;
 
 typedef struct Wire {
   Module *m;

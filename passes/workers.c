@@ -12,13 +12,13 @@
 #include "passes/workers.h"
 #include <string.h>
 
-typedef struct Site { /* one function */
+typedef struct WorkerSite { /* one function */
   Micro *c;
   Axis worker;
   const MicroState *s; /* by value of r.from */
   Rebuild r;
   ValueId *whole; /* by value of r.from: its sum over the workers; entries only */
-} Site;
+} WorkerSite;
 
 /* ---- types ---- */
 static void push(Type *t, Axis a) {
@@ -26,7 +26,7 @@ static void push(Type *t, Axis a) {
   t->axis[t->rank++] = a;
 }
 
-static Type cut_type(const Site *k, const Type *t) {
+static Type cut_type(const WorkerSite *k, const Type *t) {
   Type r = type_of(t->elem, 0, NULL);
   for (int i = 0; i < t->rank; i++) {
     bool batch = t->axis[i].dim == k->c->batch;
@@ -36,41 +36,41 @@ static Type cut_type(const Site *k, const Type *t) {
   return r;
 }
 
-static Type each_type(const Site *k, const Type *t) {
+static Type each_type(const WorkerSite *k, const Type *t) {
   Type r = type_of(t->elem, 1, &k->worker);
   for (int i = 0; i < t->rank; i++) push(&r, t->axis[i]);
   return r;
 }
 
-static Type type_in(const Site *k, const Type *t, MicroState s) {
+static Type type_in(const WorkerSite *k, const Type *t, MicroState s) {
   return s == MICRO_SLICED ? cut_type(k, t) : s == MICRO_PARTIAL ? each_type(k, t) : *t;
 }
 
 /* ---- values ---- */
-static Group cut_group(const Site *k) {
+static Group cut_group(const WorkerSite *k) {
   Str to[] = {k->worker.dim, k->c->batch};
   return group_map(1, &k->c->batch, 2, to);
 }
 
-static ValueId cut_batch(Site *k, ValueId v, Loc loc) {
+static ValueId cut_batch(WorkerSite *k, ValueId v, Loc loc) {
   Group g = cut_group(k);
   Type t = cut_type(k, value_type(k->r.to, v));
   return emit_typed(k->c->m, k->r.to, OP_split, 1, &v, &g, t, loc);
 }
 
-static ValueId join_batch(Site *k, ValueId v, const Type *whole, Loc loc) {
+static ValueId join_batch(WorkerSite *k, ValueId v, const Type *whole, Loc loc) {
   Str from[] = {k->worker.dim, k->c->batch};
   Group g = group_map(2, from, 1, &k->c->batch);
   return emit_typed(k->c->m, k->r.to, OP_merge, 1, &v, &g, *whole, loc);
 }
 
-static ValueId for_each(Site *k, ValueId v, Loc loc) {
+static ValueId for_each(WorkerSite *k, ValueId v, Loc loc) {
   Type t = each_type(k, value_type(k->r.to, v));
   return emit_spread(k->c->m, k->r.to, v, t, loc);
 }
 
 /* v of the first worker, 0 of the others. */
-static ValueId once(Site *k, ValueId v, Loc loc) {
+static ValueId once(WorkerSite *k, ValueId v, Loc loc) {
   Module *m = k->c->m;
   Fn *f = k->r.to;
   ValueId zero = ir_const(m, f, ELEM_i32, 0, loc),
@@ -80,7 +80,7 @@ static ValueId once(Site *k, ValueId v, Loc loc) {
 }
 
 /* What old value v is where it is no longer one worker's. */
-static ValueId completed(Site *k, ValueId v, Loc loc) {
+static ValueId completed(WorkerSite *k, ValueId v, Loc loc) {
   if (k->s[v] != MICRO_PARTIAL) return k->r.map[v];
   if (k->whole[v] == NO_VALUE)
     k->whole[v] = ir_reduce(k->c->m, k->r.to, OP_sum, k->r.map[v], 1, &k->worker.dim, loc);
@@ -88,13 +88,13 @@ static ValueId completed(Site *k, ValueId v, Loc loc) {
 }
 
 /* Old value v, wanted as one term per worker. */
-static ValueId as_terms(Site *k, ValueId v, Loc loc) {
+static ValueId as_terms(WorkerSite *k, ValueId v, Loc loc) {
   if (k->s[v] == MICRO_WHOLE) return once(k, k->r.map[v], loc);
   return k->s[v] == MICRO_ZERO ? for_each(k, k->r.map[v], loc) : k->r.map[v];
 }
 
 /* ---- ops ---- */
-static bool names_batch(const Site *k, const Op *o) {
+static bool names_batch(const WorkerSite *k, const Op *o) {
   for (int g = 0; g < o->ngroups; g++) {
     for (int i = 0; i < o->group[g].nfrom; i++)
       if (o->group[g].from[i] == k->c->batch) return true;
@@ -104,14 +104,14 @@ static bool names_batch(const Site *k, const Op *o) {
   return false;
 }
 
-static Op *copy_with(Site *k, const Op *o, const ValueId *in) {
+static Op *copy_with(WorkerSite *k, const Op *o, const ValueId *in) {
   Op *n = rebuild_op(&k->r, o);
   for (uint32_t i = 0; i < o->nin; i++) n->in[i] = in[i];
   return n;
 }
 
 /* On the whole Batch, cut behind. */
-static void on_whole(Site *k, const Op *o, ValueId *in) {
+static void on_whole(WorkerSite *k, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (k->s[o->in[i]] == MICRO_SLICED)
       in[i] = join_batch(k, in[i], value_type(k->r.from, o->in[i]), o->loc);
@@ -122,14 +122,14 @@ static void on_whole(Site *k, const Op *o, ValueId *in) {
   }
 }
 
-static bool contains_all(const Site *k, const Op *o, const ValueId *in, uint32_t big) {
+static bool contains_all(const WorkerSite *k, const Op *o, const ValueId *in, uint32_t big) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (!type_contains(value_type(k->r.to, in[big]), value_type(k->r.to, in[i]))) return false;
   return true;
 }
 
 /* An element-wise op needs an operand with all dims. */
-static void widen(Site *k, const Op *o, ValueId *in) {
+static void widen(WorkerSite *k, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (contains_all(k, o, in, i)) return;
   for (uint32_t i = 0; i < o->nin; i++) {
@@ -140,7 +140,7 @@ static void widen(Site *k, const Op *o, ValueId *in) {
   }
 }
 
-static void copy_in_parts(Site *k, const Op *o, ValueId *in) {
+static void copy_in_parts(WorkerSite *k, const Op *o, ValueId *in) {
   bool partial = o->nout && k->s[o->out] == MICRO_PARTIAL;
   for (uint32_t i = 0; i < o->nin && partial; i++) {
     bool zero = k->s[o->in[i]] == MICRO_ZERO && op_family(o->code) == FAMILY_STRUCT;
@@ -155,14 +155,15 @@ static void copy_in_parts(Site *k, const Op *o, ValueId *in) {
   }
 }
 
-static void copy_op(Site *k, const Op *o);
+static void copy_op(WorkerSite *k, const Op *o);
 
 /* ---- loops ---- */
-static Fn *body_of_workers(Site *k, const Op *loop, const MicroState *inside) {
+static Fn *body_of_workers(WorkerSite *k, const Op *loop, const MicroState *inside) {
   const Fn *f = loop->callee;
   Module *m = k->c->m;
   LoopShape s = loop_shape(loop);
-  Site b = {k->c, k->worker, inside, {m, f, fn_new(m, FN_BODY, f->name), value_map(m, f)}, NULL};
+  WorkerSite b = {
+      k->c, k->worker, inside, {m, f, fn_new(m, FN_BODY, f->name), value_map(m, f)}, NULL};
   b.r.to->loc = f->loc;
   for (uint32_t i = 0; i < f->args.n; i++) {
     ValueId v = f->args.at[i];
@@ -177,7 +178,7 @@ static Fn *body_of_workers(Site *k, const Op *loop, const MicroState *inside) {
   return b.r.to;
 }
 
-static void copy_loop(Site *k, const Op *o, ValueId *in) {
+static void copy_loop(WorkerSite *k, const Op *o, ValueId *in) {
   const MicroState *inside = micro_body_states(k->c, o, k->s);
   LoopShape s = loop_shape(o);
   for (uint32_t i = 0; i < s.carry; i++)
@@ -186,12 +187,12 @@ static void copy_loop(Site *k, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nout; i++) k->r.map[o->out + i] = out + i;
 }
 
-static bool behind_sums(const Site *k, const Op *o) {
+static bool behind_sums(const WorkerSite *k, const Op *o) {
   if (o->nout) return k->s[o->out] == MICRO_AFTER;
   return true; /* a store */
 }
 
-static void copy_op(Site *k, const Op *o) {
+static void copy_op(WorkerSite *k, const Op *o) {
   ValueId *in = ARENA_ARRAY(k->c->m->arena, ValueId, o->nin + 1);
   bool sums = o->nout && k->s[o->out] == MICRO_PARTIAL;
   for (uint32_t i = 0; i < o->nin; i++)
@@ -211,7 +212,7 @@ static uint32_t gradient_of(const Module *m, const Op *o) {
   return UINT32_MAX;
 }
 
-static void take(Site *k, const Op *o, ValueId *gradient) {
+static void take(WorkerSite *k, const Op *o, ValueId *gradient) {
   if (k->s[o->in[0]] == MICRO_AFTER) {
     diag_at(k->c->m->ctx->diag, "E0706", span_of(k->c->m, o->loc),
             "no worker has a gradient of its own of `%s`", o->global->name + 5);
@@ -225,7 +226,7 @@ Fn *workers_entry(Module *m, const Fn *step, const char *name, int64_t batch, Ax
                   ValueId *gradient, ValueId *loss) {
   Micro c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .size = batch, .linear = true};
   c.part = batch / worker.size;
-  Site k = {.c = &c, .worker = worker, .s = micro_states(&c, step, NULL)};
+  WorkerSite k = {.c = &c, .worker = worker, .s = micro_states(&c, step, NULL)};
   if (c.failed) return NULL;
   k.r = rebuild_begin(m, step);
   k.r.to->name = intern(m->ctx->names, name);

@@ -20,13 +20,13 @@
 #include "ir/module_settings.h"
 #include <string.h>
 
-typedef struct Entry { /* an entry being rewritten */
+typedef struct ZeroEntry { /* an entry being rewritten */
   Zero *z;
   ZeroSite site;
   bool *stored;      /* by group */
   bool goes_on;      /* reads states, without being `step`: it stores what becomes of them */
   ValueId *complete; /* by group: the gradient, summed over all axes */
-} Entry;
+} ZeroEntry;
 
 /* ---- globals ---- */
 
@@ -95,7 +95,7 @@ static void sort_globals(Module *m) {
 /* ---- reading ---- */
 
 /* As the functions of the entry read it. */
-static ValueId load_param(Entry *e, uint32_t group) {
+static ValueId load_param(ZeroEntry *e, uint32_t group) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
   ValueId v = ir_load(z->m, e->site.to, g->param, (Loc){0});
@@ -103,7 +103,7 @@ static ValueId load_param(Entry *e, uint32_t group) {
   return zero_join(z, e->site.to, g, zero_gather(z, e->site.to, g, v), g->rounds.dim != NULL);
 }
 
-static void find_members(Entry *e) {
+static void find_members(ZeroEntry *e) {
   ZeroSite *s = &e->site;
   for (uint32_t i = 0; i < s->from->ops.n; i++) {
     const Op *o = &s->from->ops.at[i];
@@ -119,7 +119,7 @@ static void find_members(Entry *e) {
 
 /* An entry beside `step` that reads states of members reads them where they lie, all of them: there
    is no stage then (the frontend says so). */
-static void find_states(Entry *e) {
+static void find_states(ZeroEntry *e) {
   ZeroSite *s = &e->site;
   for (uint32_t i = 0; i < s->from->ops.n; i++) {
     const Op *o = &s->from->ops.at[i];
@@ -140,7 +140,7 @@ static void find_states(Entry *e) {
 
 /* ---- the gradient and its norm ---- */
 
-static ValueId complete(Entry *e, uint32_t group) {
+static ValueId complete(ZeroEntry *e, uint32_t group) {
   Zero *z = e->z;
   ZeroGroup *g = &z->group.at[group];
   if (e->complete[group] != NO_VALUE) return e->complete[group];
@@ -153,7 +153,7 @@ static ValueId complete(Entry *e, uint32_t group) {
 }
 
 /* One number, or one per round, as the old one was. */
-static ValueId norm_of(Entry *e, uint32_t group, const Type *as) {
+static ValueId norm_of(ZeroEntry *e, uint32_t group, const Type *as) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
   Fn *f = e->site.to;
@@ -169,7 +169,7 @@ static ValueId norm_of(Entry *e, uint32_t group, const Type *as) {
 }
 
 /* The sums of squares that the old norm adds: the first member's is the group's, the others' 0. */
-static void prepare_norms(Entry *e) {
+static void prepare_norms(ZeroEntry *e) {
   Zero *z = e->z;
   for (uint32_t g = 0; g < z->group.n; g++)
     for (uint32_t i = 0; i < z->group.at[g].member.n; i++) {
@@ -206,7 +206,7 @@ static void name_norms(Zero *z) {
 
 /* ---- the update ---- */
 
-static ValueId own_part(Entry *e, uint32_t group) {
+static ValueId own_part(ZeroEntry *e, uint32_t group) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
   bool all = g->rounds.dim != NULL;
@@ -221,7 +221,7 @@ static void publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId v) {
   ir_store(z->m, f, g->param, zero_publish(z, f, g, v), (Loc){0});
 }
 
-static void update(Entry *e, uint32_t group) {
+static void update(ZeroEntry *e, uint32_t group) {
   const ZeroGroup *g = &e->z->group.at[group];
   ValueId gradient = complete(e, group), own = own_part(e, group),
           v = zero_update(&e->site, group, own, gradient);
@@ -231,13 +231,13 @@ static void update(Entry *e, uint32_t group) {
 
 /* ---- first values ---- */
 
-static ValueId stored_value(Entry *e, const Global *x, Type t) {
+static ValueId stored_value(ZeroEntry *e, const Global *x, Type t) {
   const Op *o = zero_store_of(e->site.from, x);
   return o ? site_value(&e->site, o->in[0]) : emit_full(e->z->m, e->site.to, t, 0, (Loc){0});
 }
 
 /* State k of all members: zeros, or what the entry makes of them. */
-static ValueId stored_state(Entry *e, uint32_t group, uint32_t k) {
+static ValueId stored_state(ZeroEntry *e, uint32_t group, uint32_t k) {
   const ZeroGroup *g = &e->z->group.at[group];
   if (!e->goes_on) return emit_full(e->z->m, e->site.to, g->state[k]->type, 0, (Loc){0});
   bool all = g->rounds.dim != NULL;
@@ -248,7 +248,7 @@ static ValueId stored_state(Entry *e, uint32_t group, uint32_t k) {
   return zero_cut(e->z, e->site.to, g, flat, all);
 }
 
-static void first_values(Entry *e, uint32_t group) {
+static void first_values(ZeroEntry *e, uint32_t group) {
   Zero *z = e->z;
   const ZeroGroup *g = &z->group.at[group];
   bool all = g->rounds.dim != NULL;
@@ -287,7 +287,7 @@ static void add_refresh(Zero *z) {
 
 /* ---- entries ---- */
 
-static void rewrite_store(Entry *e, const Op *o, bool step) {
+static void rewrite_store(ZeroEntry *e, const Op *o, bool step) {
   uint32_t group, member;
   int state;
   bool first = true;
@@ -307,7 +307,7 @@ static void rewrite_entry(Zero *z, Fn *f) {
   Arena *a = z->m->arena;
   uint32_t n = z->group.n;
   Rebuild r = rebuild_begin(z->m, f);
-  Entry e = {.z = z, .site = site_begin(z, f, r.to)};
+  ZeroEntry e = {.z = z, .site = site_begin(z, f, r.to)};
   e.stored = ARENA_ARRAY(a, bool, n + 1);
   e.complete = ARENA_ARRAY(a, ValueId, n + 1);
   for (uint32_t g = 0; g < n; g++) e.complete[g] = NO_VALUE;

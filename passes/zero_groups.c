@@ -16,7 +16,7 @@
 
 typedef enum KnownAnswer { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } KnownAnswer;
 
-typedef struct Slice { /* one parameter's update, being read */
+typedef struct GroupSlice { /* one parameter's update, being read */
   Zero *z;
   const Fn *f;
   ZeroMember member;
@@ -29,16 +29,16 @@ typedef struct Slice { /* one parameter's update, being read */
       *number; /* by value: does it look at the parameter or its states; is it one number
                           of a round that does */
   VEC(OpId) chain;
-} Slice;
+} GroupSlice;
 
 /* The first reason is kept. */
-static void need(Slice *s, bool good, const char *otherwise) {
+static void need(GroupSlice *s, bool good, const char *otherwise) {
   if (!s->why && !good) s->why = otherwise;
 }
 
 static bool is_scalar(const Fn *f, ValueId v) { return value_type(f, v)->rank == 0; }
 
-static bool add_state(Slice *s, Global *g) {
+static bool add_state(GroupSlice *s, Global *g) {
   for (uint32_t i = 0; i < s->nstates; i++)
     if (s->member.state[i] == g) return true;
   if (s->nstates == ZERO_STATES) return false;
@@ -63,7 +63,7 @@ static bool casts_gradient(const Fn *f, const Op *o) {
 static bool is_elem(const Op *o) { return o && op_family(o->code) == FAMILY_ELEM; }
 
 /* Is v made of the parameter or its states, element by element? */
-static bool is_own(Slice *s, ValueId v) {
+static bool is_own(GroupSlice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   if (s->own[v] != KNOWN_NOT_YET) return s->own[v] == KNOWN_YES;
   bool own = v != s->gradient && o && o->code == OP_load &&
@@ -81,7 +81,7 @@ static bool lists_dim(const Op *o, Str dim) {
 }
 
 /* A sum over all dims but the rounds. */
-static bool sums_round(Slice *s, const Op *o) {
+static bool sums_round(GroupSlice *s, const Op *o) {
   const Type *t = value_type(s->f, o->in[0]), *p = &s->member.param->type;
   if (o->code != OP_sum || t->rank != p->rank || !is_own(s, o->in[0])) return false;
   for (int i = 0; i < p->rank; i++)
@@ -100,7 +100,7 @@ static bool is_stored(const Fn *f, ValueId v) {
 
 /* One number, or one for every round: made of sums over all of a round's elements of what is made
    of the parameter and its states. The norm of all gradients is none: it looks at no parameter. */
-static bool is_number(Slice *s, ValueId v) {
+static bool is_number(GroupSlice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   const Type *t = value_type(s->f, v);
   if (s->number[v] != KNOWN_NOT_YET) return s->number[v] == KNOWN_YES;
@@ -115,7 +115,7 @@ static bool is_number(Slice *s, ValueId v) {
 }
 
 /* Beside the element-wise: what makes a number, and spreads one. */
-static bool may_stand(Slice *s, const Op *o) {
+static bool may_stand(GroupSlice *s, const Op *o) {
   return is_elem(o) || is_number(s, o->out) || spreads_number(s->f, o) ||
          (o->code == OP_expand && is_number(s, o->in[0]));
 }
@@ -139,7 +139,7 @@ static ValueId guarded_gradient(const Fn *f, const Global *p) {
   return NO_VALUE;
 }
 
-static void read_value(Slice *s, ValueId v) {
+static void read_value(GroupSlice *s, ValueId v) {
   const Op *o = value_def(s->f, v);
   bool number = is_number(s, v);
   if (s->why || s->in[v] || (is_scalar(s->f, v) && !number)) return;
@@ -209,7 +209,7 @@ static bool completes(const Op *o) {
 
 /* A gradient that is complete for other reasons (its pieces were gathered over another axis): over
    all axes on which the parameter is whole. */
-static void take_complete(Slice *s, ZeroGroup *key) {
+static void take_complete(GroupSlice *s, ZeroGroup *key) {
   bool met[MAX_MESH] = {false};
   ZeroMember *m = &s->member;
   for (uint32_t i = 0; i < s->z->m->mesh.n; i++)
@@ -219,7 +219,7 @@ static void take_complete(Slice *s, ZeroGroup *key) {
   need(s, take_axes(s->z, key, met), "its gradient is summed over too many axes");
 }
 
-static void find_sum(Slice *s, ZeroGroup *key) {
+static void find_sum(GroupSlice *s, ZeroGroup *key) {
   ZeroMember *m = &s->member;
   bool met[MAX_MESH] = {false};
   const Type *p = &m->param->type;
@@ -255,7 +255,7 @@ static const Op *only_reader(const Fn *f, ValueId v) {
 }
 
 /* The sum of leaf * leaf, one number or one per round, if the norm is asked for. */
-static void find_square(Slice *s, const Op *o) {
+static void find_square(GroupSlice *s, const Op *o) {
   static const char norm[] = "the squares of its gradient are summed in another way than for clip";
   const Fn *f = s->f;
   ValueId leaf = s->member.leaf;
@@ -275,7 +275,7 @@ static bool is_square(const Op *o, ValueId leaf) {
 }
 
 /* Does o store the parameter, or a state of it? */
-static bool stores_member(const Slice *s, const Op *o) {
+static bool stores_member(const GroupSlice *s, const Op *o) {
   if (o->code != OP_store) return false;
   bool ours = o->global == s->member.param;
   for (uint32_t i = 0; i < s->nstates; i++) ours |= o->global == s->member.state[i];
@@ -283,7 +283,7 @@ static bool stores_member(const Slice *s, const Op *o) {
 }
 
 /* Nothing but these stores may see what the update makes, nothing but the norm the gradient. */
-static void check_uses(Slice *s) {
+static void check_uses(GroupSlice *s) {
   for (uint32_t i = 0; i < s->f->ops.n; i++) {
     const Op *o = &s->f->ops.at[i];
     bool inside = o->nout == 1 && s->in[o->out];
@@ -301,7 +301,7 @@ static void check_uses(Slice *s) {
 
 /* ---- in words ---- */
 
-static Str operand_word(const Slice *s, ValueId v) {
+static Str operand_word(const GroupSlice *s, ValueId v) {
   Arena *a = s->z->m->arena;
   const Op *o = value_def(s->f, v);
   for (uint32_t i = 0; i < s->chain.n; i++)
@@ -316,7 +316,7 @@ static Str operand_word(const Slice *s, ValueId v) {
   return arena_printf(a, " %%%u", v);
 }
 
-static Str chain_words(const Slice *s) {
+static Str chain_words(const GroupSlice *s) {
   Arena *a = s->z->m->arena;
   Str w = elem_name(s->member.param->type.elem);
   for (uint32_t i = 0; i < s->z->m->mesh.n; i++)
@@ -340,7 +340,7 @@ static Str chain_words(const Slice *s) {
 
 /* Between which stacks a value is read, as a set of epochs; views of it included. The update does
    not count. */
-static uint64_t epochs_of(const Slice *s, const Fn *f, ValueId v) {
+static uint64_t epochs_of(const GroupSlice *s, const Fn *f, ValueId v) {
   uint32_t *epoch;
   uint64_t set = 0;
   zero_epochs(s->z, f, &epoch);
@@ -359,7 +359,7 @@ static uint64_t epochs_of(const Slice *s, const Fn *f, ValueId v) {
 }
 
 /* Is v, of any function, read by nothing but casts to one narrower float type? */
-static bool only_cast(Slice *s, const Fn *f, ValueId v) {
+static bool only_cast(GroupSlice *s, const Fn *f, ValueId v) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (f == s->f && o->nout == 1 && s->in[o->out] && o->code != OP_cast) continue;
@@ -378,7 +378,7 @@ static bool only_cast(Slice *s, const Fn *f, ValueId v) {
   return true;
 }
 
-static void find_copy(Slice *s) {
+static void find_copy(GroupSlice *s) {
   Module *m = s->z->m;
   bool good = true;
   for (uint32_t i = 0; i < m->fns.n; i++)
@@ -392,7 +392,7 @@ static void find_copy(Slice *s) {
   s->member.copied = true, s->member.narrow = s->member.param->type.elem;
 }
 
-static Str region_words(const Slice *s) {
+static Str region_words(const GroupSlice *s) {
   uint64_t set = 0;
   for (uint32_t i = 0; i < s->f->ops.n; i++) {
     const Op *o = &s->f->ops.at[i];
@@ -403,7 +403,7 @@ static Str region_words(const Slice *s) {
 
 /* ---- groups ---- */
 
-static bool read_update(Slice *s, ZeroGroup *key) {
+static bool read_update(GroupSlice *s, ZeroGroup *key) {
   const Op *store = zero_store_of(s->f, s->member.param);
   must(store, "zero: no update stores @%s", s->member.param->name);
   read_value(s, store->in[0]);
@@ -474,14 +474,14 @@ static void add_member(Zero *z, ZeroGroup key, ZeroMember m) {
 }
 
 /* Small parameters stay whole. */
-static int stage_of(const Slice *s, const ZeroGroup *g) {
+static int stage_of(const GroupSlice *s, const ZeroGroup *g) {
   const Global *p = s->member.param;
   int64_t count = type_count(&p->type) / (g->rounds.dim ? g->rounds.size : 1);
   int64_t bytes = count * elem_bytes(g->copied ? g->narrow : p->type.elem);
   return s->z->stage == 3 && bytes <= s->z->persist ? 2 : s->z->stage;
 }
 
-static const bool *numbers_of(const Slice *s, bool *any) {
+static const bool *numbers_of(const GroupSlice *s, bool *any) {
   bool *number = ARENA_ARRAY(s->z->m->arena, bool, s->f->values.n + 1);
   for (ValueId v = 0; v < s->f->values.n; v++)
     *any |= number[v] = s->in[v] && s->number[v] == KNOWN_YES;
@@ -489,7 +489,7 @@ static const bool *numbers_of(const Slice *s, bool *any) {
 }
 
 static void read_param(Zero *z, Global *p) {
-  Slice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
+  GroupSlice s = {.z = z, .f = z->step, .rounds = rounds_of(p)};
   s.gradient = guarded_gradient(z->step, p);
   s.member = (ZeroMember){.param = p, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
   if (p->type.rank && !zero_store_of(z->step, p)) note_unwritten(z, p);

@@ -220,29 +220,29 @@ static bool is_narrow(ZeroSite *s, ValueId v) {
 
 /* ---- loops ---- */
 
-typedef enum Role { ROLE_PLAIN, ROLE_MEMBER, ROLE_DROPPED } Role;
+typedef enum ZeroRole { ROLE_PLAIN, ROLE_MEMBER, ROLE_DROPPED } ZeroRole;
 
-typedef struct Copy { /* a loop being copied */
+typedef struct ZeroCopy { /* a loop being copied */
   ZeroSite *s;
   const Op *o;
   LoopShape old, new;
   ZeroSite body;
-  Role *role; /* by operand */
-  bool *gone; /* by result: a gradient that leaves within its group */
+  ZeroRole *role; /* by operand */
+  bool *gone;     /* by result: a gradient that leaves within its group */
   ValueList in;
   uint32_t *begun;   /* by group: the stacked operand that its gradient goes on with, NO_VALUE */
   VEC(int64_t) into; /* of the new loop */
-} Copy;
+} ZeroCopy;
 
 /* What the group has to do with the loop; NULL: nothing. */
-static const PullLink *through(const Copy *c, uint32_t group) {
+static const PullLink *through(const ZeroCopy *c, uint32_t group) {
   const Pull *p = &c->s->pull[group];
   for (uint32_t k = 0; p->wanted && p->loop && k < p->link.n; k++)
     if (p->link.at[k].loop == c->o) return &p->link.at[k];
   return NULL;
 }
 
-static void mark_results(Copy *c) {
+static void mark_results(ZeroCopy *c) {
   Zero *z = c->s->z;
   for (uint32_t g = 0; g < z->group.n; g++) {
     const PullLink *l = through(c, g);
@@ -251,13 +251,13 @@ static void mark_results(Copy *c) {
   }
 }
 
-static bool carries_on(const Copy *c, uint32_t operand) {
+static bool carries_on(const ZeroCopy *c, uint32_t operand) {
   for (uint32_t i = c->old.carry; i < c->o->nout; i++)
     if (c->gone[i] && loop_continues(c->o, i) == operand) return true;
   return false;
 }
 
-static Role role_of(Copy *c, uint32_t i) {
+static ZeroRole role_of(ZeroCopy *c, uint32_t i) {
   if (i < c->old.carry) return c->gone[i] ? ROLE_DROPPED : ROLE_PLAIN;
   if (carries_on(c, i)) return ROLE_DROPPED;
   Ref r = ref_of(c->s, c->o->in[i]);
@@ -269,7 +269,7 @@ static Role role_of(Copy *c, uint32_t i) {
   return rounds ? ROLE_MEMBER : ROLE_PLAIN;
 }
 
-static void pass_plain(Copy *c, uint32_t i) {
+static void pass_plain(ZeroCopy *c, uint32_t i) {
   ValueId arg = c->o->callee->args.at[1 + i];
   Type t = *value_type(c->o->callee, arg);
   vec_push(c->s->z->m->arena, c->in, site_operand(c->s, c->o, c->o->in[i]));
@@ -278,13 +278,13 @@ static void pass_plain(Copy *c, uint32_t i) {
   c->body.map[arg] = fn_arg(c->s->z->m, c->body.to, t);
 }
 
-static void pass_range(Copy *c, uint32_t from, uint32_t to) {
+static void pass_range(ZeroCopy *c, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; i++)
     if (c->role[i] == ROLE_PLAIN) pass_plain(c, i);
 }
 
 /* Groups of which operands from .. to - 1 are members go in as one operand each. */
-static uint32_t pass_groups(Copy *c, uint32_t from, uint32_t to, bool stacked) {
+static uint32_t pass_groups(ZeroCopy *c, uint32_t from, uint32_t to, bool stacked) {
   ZeroSite *s = c->s;
   uint32_t n = 0;
   for (uint32_t g = 0; g < s->z->group.n; g++) {
@@ -308,13 +308,13 @@ static uint32_t pass_groups(Copy *c, uint32_t from, uint32_t to, bool stacked) {
   return n;
 }
 
-static uint32_t count_role(const Copy *c, uint32_t from, uint32_t to, Role r) {
+static uint32_t count_role(const ZeroCopy *c, uint32_t from, uint32_t to, ZeroRole r) {
   uint32_t n = 0;
   for (uint32_t i = from; i < to; i++) n += c->role[i] == r;
   return n;
 }
 
-static uint32_t pass_sums(Copy *c) {
+static uint32_t pass_sums(ZeroCopy *c) {
   ZeroSite *s = c->s;
   Zero *z = s->z;
   uint32_t n = 0;
@@ -332,7 +332,7 @@ static uint32_t pass_sums(Copy *c) {
 }
 
 /* Group gradients that loops before this one began. */
-static void pass_stacks(Copy *c) {
+static void pass_stacks(ZeroCopy *c) {
   ZeroSite *s = c->s;
   for (uint32_t g = 0; g < s->z->group.n; g++) {
     const PullLink *l = through(c, g);
@@ -346,7 +346,7 @@ static void pass_stacks(Copy *c) {
   }
 }
 
-static void pass_operands(Copy *c) {
+static void pass_operands(ZeroCopy *c) {
   uint32_t carry = c->old.carry, rest = carry + c->old.invariant;
   fn_arg(c->s->z->m, c->body.to, type_scalar(ELEM_i32));
   c->body.map[c->o->callee->args.at[0]] = c->body.to->args.at[0];
@@ -361,18 +361,18 @@ static void pass_operands(Copy *c) {
 }
 
 /* Attribute `into` of an old result: plain operands stay in their order. */
-static int64_t old_stack(const Copy *c, uint32_t result) {
+static int64_t old_stack(const ZeroCopy *c, uint32_t result) {
   uint32_t on = loop_continues(c->o, result);
   if (on == NO_VALUE) return loop_into(&c->old, result);
   return count_role(c, c->old.carry + c->old.invariant, on, ROLE_PLAIN);
 }
 
-static int64_t group_stack(const Copy *c, uint32_t g) {
+static int64_t group_stack(const ZeroCopy *c, uint32_t g) {
   if (c->begun[g] != NO_VALUE) return c->begun[g];
   return c->s->pull[g].link.n > 1 ? INTO_NEW : INTO_OWN;
 }
 
-static void old_results(Copy *c, uint32_t from, uint32_t to, ValueList *order) {
+static void old_results(ZeroCopy *c, uint32_t from, uint32_t to, ValueList *order) {
   const Fn *body = c->o->callee;
   for (uint32_t i = from; i < to; i++) {
     if (c->gone[i]) continue;
@@ -382,7 +382,7 @@ static void old_results(Copy *c, uint32_t from, uint32_t to, ValueList *order) {
   }
 }
 
-static void group_results(Copy *c, bool carried, ValueId *sums) {
+static void group_results(ZeroCopy *c, bool carried, ValueId *sums) {
   Zero *z = c->s->z;
   for (uint32_t g = 0; g < z->group.n; g++) {
     if (!through(c, g) || c->s->pull[g].carried != carried) continue;
@@ -395,7 +395,7 @@ static void group_results(Copy *c, bool carried, ValueId *sums) {
 
 /* Gradients are made in the old order, whatever their groups: so fuse finds the same neighbours,
    and all stages get the same bits. */
-static void make_in_order(Copy *c) {
+static void make_in_order(ZeroCopy *c) {
   const Zero *z = c->s->z;
   bool *wanted = ARENA_ARRAY(z->m->arena, bool, c->body.from->values.n + 1);
   for (uint32_t g = 0; g < z->group.n; g++)
@@ -405,7 +405,7 @@ static void make_in_order(Copy *c) {
     if (wanted[v]) site_value(&c->body, v);
 }
 
-static void copy_results(Copy *c) {
+static void copy_results(ZeroCopy *c) {
   Zero *z = c->s->z;
   ValueId *sums = c->body.reduced;
   c->body.reduced = ARENA_ARRAY(z->m->arena, ValueId, z->group.n + 1);
@@ -433,7 +433,7 @@ static void copy_results(Copy *c) {
 static void copy_loop(ZeroSite *s, const Op *o);
 
 /* Loops that begin what this one goes on with stand before it. */
-static void copy_links_before(Copy *c) {
+static void copy_links_before(ZeroCopy *c) {
   for (uint32_t g = 0; g < c->s->z->group.n; g++) {
     const PullLink *l = through(c, g);
     if (l && l != c->s->pull[g].link.at) copy_loop(c->s, l[-1].loop);
@@ -449,7 +449,7 @@ static bool holds_hops(const Op *o) {
 
 static void copy_loop(ZeroSite *s, const Op *o) {
   Module *m = s->z->m;
-  Copy c = {.s = s, .o = o, .old = loop_shape(o)};
+  ZeroCopy c = {.s = s, .o = o, .old = loop_shape(o)};
   if (s->copied[o - s->from->ops.at]) return;
   s->copied[o - s->from->ops.at] = true;
   if (holds_hops(o)) site_hops(s, (OpId)(o - s->from->ops.at));
@@ -459,7 +459,7 @@ static void copy_loop(ZeroSite *s, const Op *o) {
   body->loc = o->callee->loc;
   c.new = c.old;
   c.body = site_begin(s->z, o->callee, body);
-  c.role = ARENA_ARRAY(m->arena, Role, o->nin + 1),
+  c.role = ARENA_ARRAY(m->arena, ZeroRole, o->nin + 1),
   c.gone = ARENA_ARRAY(m->arena, bool, o->nout + 1);
   mark_results(&c);
   for (uint32_t i = 0; i < o->nin; i++) c.role[i] = role_of(&c, i);

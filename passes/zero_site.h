@@ -48,8 +48,6 @@ typedef struct ZeroSite {
   ValueId *member;
 } ZeroSite;
 
-typedef VEC(ValueId) ValueList;
-
 ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
 ValueId site_value(ZeroSite *s, ValueId v);
 /* Sends and receives of `from` before op `end`, also those that nothing here reads: the rank on

@@ -12,7 +12,7 @@
 #include "group.h"
 #include "space.h"
 
-typedef struct Columns {
+typedef struct GpuColumns {
   Emit *e;
   Reductions r;
   Nest kept, over;
@@ -25,11 +25,11 @@ typedef struct Columns {
   LLVMValueRef number, joiner, split; /* of the column vector; e->index */
   uint32_t nfull, nkept;
   ValueId full[MAX_RESULTS], per_column[MAX_RESULTS];
-} Columns;
+} GpuColumns;
 
-static const Op *reduction(const Columns *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
+static const Op *reduction(const GpuColumns *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
 
-static GroupSum sum_of(const Columns *s, int i) {
+static GroupSum sum_of(const GpuColumns *s, int i) {
   const Op *o = reduction(s, i);
   return (GroupSum){.op = o, .elem = value_type(s->e->k, o->in[0])->elem};
 }
@@ -38,7 +38,7 @@ static int state_bytes(const GroupSum *s, int part) {
   return elem_bytes(accumulator_elem(s->elem, part));
 }
 
-static void sort_results(Columns *s) {
+static void sort_results(GpuColumns *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
@@ -49,14 +49,14 @@ static void sort_results(Columns *s) {
 
 /* ---- sums of one thread ---- */
 
-static void element(Columns *s, LLVMValueRef flat, int which) {
+static void element(GpuColumns *s, LLVMValueRef flat, int which) {
   Point p = space_point(s->e, &s->over, s->lanes_over, flat, &s->column);
   for (int i = 0; i < s->r.n; i++) accumulator_take(s->e, &s->acc[i], which % s->acc[i].n, &p);
   walk_store(s->e, &s->kept, &s->over, &p, s->nfull, s->full);
 }
 
 /* flat = from, from + step, .. below `to`: several at once, then one by one. */
-static void sum_range(Columns *s, LLVMValueRef from, LLVMValueRef to, int64_t step) {
+static void sum_range(GpuColumns *s, LLVMValueRef from, LLVMValueRef to, int64_t step) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMValueRef wide = emit_index(e, step * s->turn);
@@ -81,7 +81,7 @@ static void sum_range(Columns *s, LLVMValueRef from, LLVMValueRef to, int64_t st
   emit_loop_end(e, &l);
 }
 
-static void sum_split(Columns *s) {
+static void sum_split(GpuColumns *s) {
   Emit *e = s->e;
   int64_t each = (s->length + s->splits - 1) / s->splits;
   LLVMValueRef from = s->joiner, to = emit_index(e, s->length);
@@ -98,7 +98,7 @@ static void sum_split(Columns *s) {
 
 /* Byte of the state of (joiner, column of the block) in shared memory; parts one after the other.
  */
-static LLVMValueRef shared_slot(Columns *s, int64_t base, int bytes, LLVMValueRef joiner) {
+static LLVMValueRef shared_slot(GpuColumns *s, int64_t base, int bytes, LLVMValueRef joiner) {
   Emit *e = s->e;
   LLVMValueRef x = index_rem(e, simt_thread(e), s->across);
   x = index_mul_add(e, joiner, s->across, x);
@@ -106,7 +106,7 @@ static LLVMValueRef shared_slot(Columns *s, int64_t base, int bytes, LLVMValueRe
 }
 
 /* The first thread of each column reads what the others left, in their order. */
-static void join_in_order(Columns *s, GroupSum *sum, const int64_t *base) {
+static void join_in_order(GpuColumns *s, GroupSum *sum, const int64_t *base) {
   Emit *e = s->e;
   LLVMValueRef start[2 * MAX_RESULTS];
   int n = 0;
@@ -133,7 +133,7 @@ static void join_in_order(Columns *s, GroupSum *sum, const int64_t *base) {
     for (int part = 0; part < accumulator_parts(sum[i].op); part++) sum[i].state[part] = l.phi[n++];
 }
 
-static void leave_states(Columns *s, const GroupSum *sum, int64_t *base) {
+static void leave_states(GpuColumns *s, const GroupSum *sum, int64_t *base) {
   Emit *e = s->e;
   int64_t at = 0;
   LLVMValueRef joiner = index_div(e, simt_thread(e), s->across);
@@ -148,7 +148,7 @@ static void leave_states(Columns *s, const GroupSum *sum, int64_t *base) {
 
 /* ---- states of splits in the workspace: regions of 8 bytes per (split, column) ---- */
 
-static LLVMValueRef workspace_slot(Columns *s, const GroupSum *sum, int i, int part,
+static LLVMValueRef workspace_slot(GpuColumns *s, const GroupSum *sum, int i, int part,
                                    LLVMValueRef split, LLVMValueRef column) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
@@ -160,7 +160,7 @@ static LLVMValueRef workspace_slot(Columns *s, const GroupSum *sum, int i, int p
   return LLVMBuildGEP2(b, i8, emit_buffer(e, e->k->args.n + e->k->results.n), &at, 1, "");
 }
 
-static void save(Columns *s, const GroupSum *sum) {
+static void save(GpuColumns *s, const GroupSum *sum) {
   Emit *e = s->e;
   LLVMValueRef column = s->number;
   if (s->lanes_kept > 1)
@@ -171,7 +171,7 @@ static void save(Columns *s, const GroupSum *sum) {
                   sum[i].state[part]);
 }
 
-static void finish(Columns *s, const GroupSum *sum) {
+static void finish(GpuColumns *s, const GroupSum *sum) {
   Emit *e = s->e;
   for (int i = 0; i < s->r.n; i++)
     expr_bind(e, sum[i].op->out, accumulator_result(e, sum[i].op, sum[i].state));
@@ -185,12 +185,12 @@ static LLVMValueRef equals(Emit *e, LLVMValueRef a, int64_t n) {
   return LLVMBuildICmp(e->builder, LLVMIntEQ, a, LLVMConstInt(LLVMTypeOf(a), (uint64_t)n, 0), "");
 }
 
-static void deliver(Columns *s, const GroupSum *sum) {
+static void deliver(GpuColumns *s, const GroupSum *sum) {
   if (s->splits > 1) save(s, sum);
   else finish(s, sum);
 }
 
-static void sum_columns(Columns *s, LLVMValueRef inside) {
+static void sum_columns(GpuColumns *s, LLVMValueRef inside) {
   Emit *e = s->e;
   GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, s->r.n + 1);
   int64_t *base = ARENA_ARRAY(e->arena, int64_t, 2 * s->r.n + 2);
@@ -217,7 +217,7 @@ static void sum_columns(Columns *s, LLVMValueRef inside) {
   emit_end_if(e, b);
 }
 
-static void phase_sums(Columns *s) {
+static void phase_sums(GpuColumns *s) {
   Emit *e = s->e;
   emit_begin_phase(e, 0);
   s->acc = ARENA_ARRAY(e->arena, Accumulator, s->r.n + 1);
@@ -241,7 +241,7 @@ static void phase_sums(Columns *s) {
 /* ---- phase 1 ---- */
 
 /* One thread's part of the splits of a column: every so-manieth. */
-static void join_splits(Columns *s, int64_t joiners, GroupSum *sum) {
+static void join_splits(GpuColumns *s, int64_t joiners, GroupSum *sum) {
   Emit *e = s->e;
   for (int i = 0; i < s->r.n; i++) {
     int parts = accumulator_parts(sum[i].op);
@@ -264,7 +264,7 @@ static void join_splits(Columns *s, int64_t joiners, GroupSum *sum) {
 }
 
 /* A warp's threads without a column of their own do the last one again, and store nothing. */
-static void phase_join(Columns *s, int64_t joiners) {
+static void phase_join(GpuColumns *s, int64_t joiners) {
   Emit *e = s->e;
   GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, s->r.n + 1);
   e->lanes = s->lanes_kept = s->lanes_over = 1;
@@ -290,7 +290,7 @@ static void phase_join(Columns *s, int64_t joiners) {
 void gpu_column_emit(Emit *e) {
   const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, COLUMN_TILES);
-  Columns *s = ARENA_NEW(e->arena, Columns);
+  GpuColumns *s = ARENA_NEW(e->arena, GpuColumns);
   reduction_check(e, true);
   s->e = e, s->r = reductions_of(k);
   must(simt_threads(e, 0) % tile[COLUMN_ACROSS] == 0, "kernel %s: %lld threads for %lld columns",

@@ -8,12 +8,12 @@
 #include "ir/kernel/gpu_tile.h"
 #include "space.h"
 
-typedef struct Elementwise {
+typedef struct GpuElementwise {
   Nest nest;
   int64_t vectors; /* in all */
-} Elementwise;
+} GpuElementwise;
 
-static void one_vector(Emit *e, const Elementwise *s, LLVMValueRef flat, bool inside) {
+static void one_vector(Emit *e, const GpuElementwise *s, LLVMValueRef flat, bool inside) {
   const Fn *k = e->k;
   Branch b = {0};
   if (!inside) {
@@ -29,7 +29,7 @@ static void one_vector(Emit *e, const Elementwise *s, LLVMValueRef flat, bool in
 void gpu_elem_emit(Emit *e) {
   const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, POINT_TILES);
-  Elementwise s = {0};
+  GpuElementwise s = {0};
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   s.nest = nest_of(k, &all, nest_reference(k, &all));

@@ -15,9 +15,9 @@
 
 static const double LN_2 = 0.6931471805599453, NOTHING = -1e30;
 
-typedef struct Forward {
+typedef struct FlashForward {
   Registers out, scores, most, sum; /* most and sum: m and l of both rows of the lane */
-} Forward;
+} FlashForward;
 
 /* Over the four lanes of a row. */
 static LLVMValueRef across(FlashGpu *x, LLVMValueRef v, bool most) {
@@ -42,7 +42,7 @@ static LLVMValueRef subtracted(FlashGpu *x, LLVMValueRef m) {
   return LLVMBuildSelect(x->e->builder, none, emit_f32(x->e, 0), flash_units(x, m), "");
 }
 
-static void softmax_row(FlashGpu *x, Forward *f, int half) {
+static void softmax_row(FlashGpu *x, FlashForward *f, int half) {
   Warp *w = &x->w;
   LLVMBuilderRef b = x->e->builder;
   LLVMValueRef old = warp_get(w, &f->most, half);
@@ -63,7 +63,7 @@ static void softmax_row(FlashGpu *x, Forward *f, int half) {
 }
 
 static void block(FlashGpu *x, const FlashBlock *b, void *with) {
-  Forward *f = with;
+  FlashForward *f = with;
   flash_scores(x, &f->scores, 0, 0, b->stage);
   flash_mask(x, &f->scores, b);
   softmax_row(x, f, 0), softmax_row(x, f, 1);
@@ -87,7 +87,7 @@ static void put_lse(FlashGpu *x, int half, LLVMValueRef m, LLVMValueRef l, LLVMV
   emit_end_if(e, b);
 }
 
-static void finish(FlashGpu *x, Forward *f) {
+static void finish(FlashGpu *x, FlashForward *f) {
   Emit *e = x->e;
   LLVMValueRef inverse[2];
   for (int half = 0; half < 2; half++) {
@@ -105,10 +105,10 @@ void gpu_attention_emit(Emit *e) {
   FlashGpu x = flash_new(e);
   flash_begin(&x, 0);
   Warp *w = &x.w;
-  Forward f = {.out = warp_registers(w, w->f32, (int)x.g.slice / 2),
-               .scores = warp_registers(w, w->f32, (int)x.g.tile[FLASH_GPU_COLUMNS] / 2),
-               .most = warp_registers(w, w->f32, 2),
-               .sum = warp_registers(w, w->f32, 2)};
+  FlashForward f = {.out = warp_registers(w, w->f32, (int)x.g.slice / 2),
+                    .scores = warp_registers(w, w->f32, (int)x.g.tile[FLASH_GPU_COLUMNS] / 2),
+                    .most = warp_registers(w, w->f32, 2),
+                    .sum = warp_registers(w, w->f32, 2)};
   warp_fill(w, &f.out, emit_f32(e, 0)), warp_fill(w, &f.sum, emit_f32(e, 0));
   warp_fill(w, &f.most, emit_f32(e, NOTHING));
   flash_read_rows(&x);

@@ -11,10 +11,10 @@
 
 static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
 
-typedef struct Backward {
+typedef struct FlashBackward {
   Registers p, ds, first, second; /* first: dq or dk; second: dv */
   LLVMValueRef lse[2], delta[2];  /* of the lane's rows, where rows are queries */
-} Backward;
+} FlashBackward;
 
 /* ---- sums of rows ---- */
 
@@ -79,7 +79,7 @@ static void sums(FlashGpu *x) {
 /* ---- blocks of scores ---- */
 
 /* What stands in the workspace for score i's query: of the lane's row, or of its column. */
-static void of_query(FlashGpu *x, Backward *g, const FlashBlock *b, LLVMValueRef *lse,
+static void of_query(FlashGpu *x, FlashBackward *g, const FlashBlock *b, LLVMValueRef *lse,
                      LLVMValueRef *delta) {
   Warp *w = &x->w;
   LLVMTypeRef two = LLVMVectorType(w->f32, 2);
@@ -103,7 +103,7 @@ static void of_query(FlashGpu *x, Backward *g, const FlashBlock *b, LLVMValueRef
 }
 
 static void block(FlashGpu *x, const FlashBlock *b, void *with) {
-  Backward *g = with;
+  FlashBackward *g = with;
   Warp *w = &x->w;
   LLVMBuilderRef q = x->e->builder;
   LLVMValueRef *lse = ARENA_ARRAY(x->e->arena, LLVMValueRef, 2 * g->p.n), *delta = lse + g->p.n;
@@ -121,7 +121,7 @@ static void block(FlashGpu *x, const FlashBlock *b, void *with) {
   flash_apply(x, &g->first, &g->ds, 0, b->stage);
 }
 
-static void read_sums(FlashGpu *x, Backward *g) {
+static void read_sums(FlashGpu *x, FlashBackward *g) {
   Warp *w = &x->w;
   LLVMValueRef first = warp_times(w, x->head, x->g.queries);
   for (int half = 0; half < 2 && !x->rows_are_keys; half++) {
@@ -135,7 +135,8 @@ static void read_sums(FlashGpu *x, Backward *g) {
 static void gradients(FlashGpu *x) {
   Warp *w = &x->w;
   int scores = (int)x->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)x->g.slice / 2;
-  Backward g = {.p = warp_registers(w, w->f32, scores), .ds = warp_registers(w, w->f32, scores)};
+  FlashBackward g = {.p = warp_registers(w, w->f32, scores),
+                     .ds = warp_registers(w, w->f32, scores)};
   g.first = warp_registers(w, w->f32, out);
   g.second = warp_registers(w, w->f32, x->rows_are_keys ? out : 0);
   warp_fill(w, &g.first, emit_f32(x->e, 0)), warp_fill(w, &g.second, emit_f32(x->e, 0));

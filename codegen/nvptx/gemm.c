@@ -96,9 +96,9 @@ static void end(Gemm *x, LLVMValueRef stage) {
   tile_load_end(&x->w, &x->b, stage);
 }
 
-typedef struct Ring { /* offsets of stages: the one that is read, the one that is written */
+typedef struct GemmRing { /* offsets of stages: the one that is read, the one that is written */
   Registers read, write;
-} Ring;
+} GemmRing;
 
 /* The stage after the one in r. */
 static void advance(Gemm *x, const Registers *r) {
@@ -110,10 +110,10 @@ static void advance(Gemm *x, const Registers *r) {
 }
 
 /* The first stages - 1 tiles are under way. */
-static Ring ring_begin(Gemm *x) {
+static GemmRing ring_begin(Gemm *x) {
   Warp *w = &x->w;
   int stages = (int)x->g.tile[GEMM_STAGES];
-  Ring r = {warp_registers(w, w->i32, 1), warp_registers(w, w->i32, 1)};
+  GemmRing r = {warp_registers(w, w->i32, 1), warp_registers(w, w->i32, 1)};
   warp_set(w, &r.read, 0, warp_i32(w, 0));
   warp_set(w, &r.write, 0, warp_i32(w, (stages - 1) * x->g.stage));
   for (int s = 0; s < stages - 1; s++) {
@@ -132,7 +132,7 @@ static void meet(Gemm *x, int under_way) {
   warp_barrier(&x->w);
 }
 
-static void multiply_fma(Gemm *x, Ring *r, LLVMValueRef kt) {
+static void multiply_fma(Gemm *x, GemmRing *r, LLVMValueRef kt) {
   int stages = (int)x->g.tile[GEMM_STAGES];
   meet(x, stages - 2);
   LLVMValueRef to = warp_get(&x->w, &r->write, 0);
@@ -143,7 +143,7 @@ static void multiply_fma(Gemm *x, Ring *r, LLVMValueRef kt) {
 }
 
 /* With two stages the tile that is copied is the one that is read next. */
-static void multiply_mma(Gemm *x, Ring *r, LLVMValueRef kt) {
+static void multiply_mma(Gemm *x, GemmRing *r, LLVMValueRef kt) {
   Warp *w = &x->w;
   int stages = (int)x->g.tile[GEMM_STAGES], steps = gemm_mma_steps(x);
   LLVMValueRef to = warp_get(w, &r->write, 0), ahead = warp_plus(w, kt, stages - 1);
@@ -166,7 +166,7 @@ static void multiply_mma(Gemm *x, Ring *r, LLVMValueRef kt) {
 static void multiply_all(Gemm *x) {
   Emit *e = x->e;
   bool mma = x->g.math != GEMM_FMA;
-  Ring r = ring_begin(x);
+  GemmRing r = ring_begin(x);
   if (mma) {
     GemmStep first;
     gemm_mma_setup(x);

@@ -17,7 +17,7 @@
 #include "phase.h"
 #include "space.h"
 
-typedef struct GpuRows {
+typedef struct RowKernel {
   Emit *e;
   Reductions r;
   int *level, passes, pass;
@@ -31,16 +31,16 @@ typedef struct GpuRows {
   Point row, point[GPU_HELD_MOST];
   uint32_t nfull, nrow;
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
-} GpuRows;
+} RowKernel;
 
-static const Op *reduction(const GpuRows *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
+static const Op *reduction(const RowKernel *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
 static bool is_scan(const Op *o) { return op_family(o->code) == FAMILY_SCAN; }
 
-static bool sums_now(const GpuRows *s, int i) {
+static bool sums_now(const RowKernel *s, int i) {
   return !is_scan(reduction(s, i)) && s->level[reduction(s, i)->in[0]] == s->pass;
 }
 
-static void sort_results(GpuRows *s) {
+static void sort_results(RowKernel *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
@@ -52,7 +52,7 @@ static void sort_results(GpuRows *s) {
 /* ---- points of a row ---- */
 
 /* Vector `flat` of the row; `inside`: it is known to be there. */
-static Point point_at(GpuRows *s, LLVMValueRef flat, bool inside) {
+static Point point_at(RowKernel *s, LLVMValueRef flat, bool inside) {
   Emit *e = s->e;
   Point p = space_point(e, &s->over, s->lanes_over, flat, &s->row);
   if (inside) return p;
@@ -63,7 +63,7 @@ static Point point_at(GpuRows *s, LLVMValueRef flat, bool inside) {
 }
 
 /* The thread's vector of number `which` after vector `first` of the row. */
-static Point nth_point(GpuRows *s, LLVMValueRef first, int64_t which, int64_t done) {
+static Point nth_point(RowKernel *s, LLVMValueRef first, int64_t which, int64_t done) {
   LLVMValueRef flat = first;
   if (which) flat = LLVMBuildNSWAdd(s->e->builder, first, emit_index(s->e, which * s->group), "");
   return point_at(s, flat, done + (which + 1) * s->group <= s->length);
@@ -71,13 +71,13 @@ static Point nth_point(GpuRows *s, LLVMValueRef first, int64_t which, int64_t do
 
 /* ---- one level ---- */
 
-static void take(GpuRows *s, int64_t n) {
+static void take(RowKernel *s, int64_t n) {
   for (int i = 0; i < s->r.n; i++)
     for (int64_t u = 0; u < n && sums_now(s, i); u++)
       accumulator_take(s->e, &s->acc[i], (int)(u % s->acc[i].n), &s->point[u]);
 }
 
-static void store_full(GpuRows *s, int64_t n) {
+static void store_full(RowKernel *s, int64_t n) {
   LLVMValueRef *value = ARENA_ARRAY(s->e->arena, LLVMValueRef, (size_t)n * s->nfull + 1);
   if (s->pass != s->passes - 1) return;
   for (int64_t u = 0; u < n; u++)
@@ -87,7 +87,7 @@ static void store_full(GpuRows *s, int64_t n) {
     walk_put(s->e, &s->kept, &s->over, &s->point[u], s->nfull, s->full, &value[u * s->nfull]);
 }
 
-static void some_points(GpuRows *s, LLVMValueRef first, int64_t n, int64_t done) {
+static void some_points(RowKernel *s, LLVMValueRef first, int64_t n, int64_t done) {
   expr_forget(s->e);
   for (int64_t u = 0; u < n; u++) s->point[u] = nth_point(s, first, u, done);
   take(s, n);
@@ -96,7 +96,7 @@ static void some_points(GpuRows *s, LLVMValueRef first, int64_t n, int64_t done)
 }
 
 /* Whole turns in a loop, then what is left. */
-static void turns(GpuRows *s) {
+static void turns(RowKernel *s) {
   Emit *e = s->e;
   int64_t turn = s->group * s->vectors, whole = s->length / turn;
   if (whole) {
@@ -111,14 +111,14 @@ static void turns(GpuRows *s) {
   some_points(s, first, (left + s->group - 1) / s->group, whole * turn);
 }
 
-static bool walks(const GpuRows *s) {
+static bool walks(const RowKernel *s) {
   if (s->pass == s->passes - 1 && s->nfull) return true;
   for (int i = 0; i < s->r.n; i++)
     if (sums_now(s, i)) return true;
   return false;
 }
 
-static int collect_states(GpuRows *s, GroupSum *sum) {
+static int collect_states(RowKernel *s, GroupSum *sum) {
   int n = 0;
   for (int i = 0; i < s->r.n; i++)
     if (sums_now(s, i)) {
@@ -131,14 +131,14 @@ static int collect_states(GpuRows *s, GroupSum *sum) {
 
 /* Every level has its own part of the shared memory, so that no thread writes what another reads.
  */
-static int64_t exchange_at(const GpuRows *s) {
+static int64_t exchange_at(const RowKernel *s) {
   int before = 0;
   for (int i = 0; i < s->r.n; i++)
     before += !is_scan(reduction(s, i)) && s->level[reduction(s, i)->in[0]] < s->pass;
   return (int64_t)before * GROUP_EXCHANGE;
 }
 
-static void level(GpuRows *s) {
+static void level(RowKernel *s) {
   Emit *e = s->e;
   GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, s->r.n + 1);
   for (int i = 0; i < s->r.n; i++)
@@ -157,12 +157,12 @@ static void level(GpuRows *s) {
 
 /* ---- scans: one warp per row ---- */
 
-static Elem scan_elem(const GpuRows *s, const Op *o) {
+static Elem scan_elem(const RowKernel *s, const Op *o) {
   return accumulator_elem(value_type(s->e->k, o->in[0])->elem, 0);
 }
 
 /* The row that scan `which` leaves in shared memory (of this warp), or in the workspace. */
-static LLVMValueRef scan_memory(GpuRows *s, int which) {
+static LLVMValueRef scan_memory(RowKernel *s, int which) {
   Emit *e = s->e;
   int before = 0, all = 0;
   for (int i = 0; i < s->r.n; i++)
@@ -190,7 +190,7 @@ static LLVMValueRef sum_up_to(Emit *e, LLVMValueRef x) {
   return x;
 }
 
-static LLVMValueRef scan_turn(GpuRows *s, const Op *o, LLVMValueRef memory, LLVMValueRef first,
+static LLVMValueRef scan_turn(RowKernel *s, const Op *o, LLVMValueRef memory, LLVMValueRef first,
                               LLVMValueRef carry) {
   Emit *e = s->e;
   Elem elem = scan_elem(s, o);
@@ -212,7 +212,7 @@ static LLVMValueRef scan_turn(GpuRows *s, const Op *o, LLVMValueRef memory, LLVM
   return simt_shuffle_from(e, sum, simt_i32(e, WARP - 1));
 }
 
-static void scan(GpuRows *s, int which) {
+static void scan(RowKernel *s, int which) {
   Emit *e = s->e;
   const Op *o = reduction(s, which);
   Elem elem = scan_elem(s, o);
@@ -226,13 +226,13 @@ static void scan(GpuRows *s, int which) {
 
 /* ---- rows ---- */
 
-static void hold_points(GpuRows *s) {
+static void hold_points(RowKernel *s) {
   for (int64_t u = 0; u < s->vectors; u++) s->point[u] = nth_point(s, s->thread, u, 0);
 }
 
 /* All threads of a group read what belongs to the row; one of them writes, perhaps into the same
  * memory. */
-static void wait_for_readers(GpuRows *s) {
+static void wait_for_readers(RowKernel *s) {
   Emit *e = s->e;
   bool alone = true;
   for (uint32_t r = 0; r < e->k->results.n; r++)
@@ -243,7 +243,7 @@ static void wait_for_readers(GpuRows *s) {
   else simt_warp_barrier(e);
 }
 
-static void store_row(GpuRows *s) {
+static void store_row(RowKernel *s) {
   Emit *e = s->e;
   LLVMValueRef value[MAX_RESULTS], first = NULL;
   if (!s->nrow) return;
@@ -257,7 +257,7 @@ static void store_row(GpuRows *s) {
   if (first) emit_end_if(e, b);
 }
 
-static void one_row(GpuRows *s) {
+static void one_row(RowKernel *s) {
   Emit *e = s->e;
   s->row = space_point(e, &s->kept, s->side ? e->lanes : 1, s->number, NULL);
   s->row.guard = s->valid;
@@ -270,7 +270,7 @@ static void one_row(GpuRows *s) {
   store_row(s);
 }
 
-static void make_accumulators(GpuRows *s) {
+static void make_accumulators(RowKernel *s) {
   Emit *e = s->e;
   s->acc = ARENA_ARRAY(e->arena, Accumulator, s->r.n + 1);
   int n = s->vectors < 4 ? (int)s->vectors : 4;
@@ -281,7 +281,7 @@ static void make_accumulators(GpuRows *s) {
 
 /* Which row the thread's group has; groups of whole warps without one do nothing, smaller ones
  * must take part in exchanges and are guarded. */
-static void find_row(GpuRows *s, int64_t rows) {
+static void find_row(RowKernel *s, int64_t rows) {
   Emit *e = s->e;
   int64_t threads = simt_threads(e, 0), per_cta = threads / s->group;
   LLVMValueRef thread = simt_thread(e), cta = simt_index(e, simt_cta(e));
@@ -298,7 +298,7 @@ static void find_row(GpuRows *s, int64_t rows) {
   if (ragged && !small) emit_end_if(e, b);
 }
 
-static void read_tile(GpuRows *s) {
+static void read_tile(RowKernel *s) {
   Emit *e = s->e;
   const int64_t *tile = emit_tile(e, ROW_TILES);
   Str variant = attr_str(&e->k->attrs, ATTR_variant, "");
@@ -318,7 +318,7 @@ void gpu_row_emit(Emit *e) {
     return;
   }
   reduction_check(e, false);
-  GpuRows *s = ARENA_NEW(e->arena, GpuRows);
+  RowKernel *s = ARENA_NEW(e->arena, RowKernel);
   s->e = e, s->r = reductions_of(k), s->level = reduction_levels(e->arena, k);
   s->passes = reduction_passes(k, &s->r, s->level);
   ValueId reference = nest_reference(k, &s->r.over);

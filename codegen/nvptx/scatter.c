@@ -17,18 +17,18 @@
 
 enum { AT_ONCE = 4 };
 
-typedef struct Scattering {
+typedef struct GpuScattering {
   Emit *e;
   Scatter s;
   Elem elem, in_registers; /* of the result, of its sums */
   int64_t rows, columns, vectors;
   LLVMValueRef own; /* index of the warp's row */
   Point column[GPU_COLUMNS_MOST];
-} Scattering;
+} GpuScattering;
 
 /* ---- phase 0 ---- */
 
-static void phase_fill(Scattering *s, int lanes) {
+static void phase_fill(GpuScattering *s, int lanes) {
   Emit *e = s->e;
   e->lanes = lanes;
   int64_t all = space_vectors(e, &s->s.result, lanes);
@@ -47,7 +47,7 @@ static void phase_fill(Scattering *s, int lanes) {
 /* ---- rows ---- */
 
 /* The index of a row at the columns of `base`, as e->index; -1: outside. */
-static LLVMValueRef index_of(Scattering *s, LLVMValueRef row, const Point *base,
+static LLVMValueRef index_of(GpuScattering *s, LLVMValueRef row, const Point *base,
                              LLVMValueRef guard) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
@@ -62,7 +62,7 @@ static LLVMValueRef index_of(Scattering *s, LLVMValueRef row, const Point *base,
   return LLVMBuildSelect(b, inside, LLVMBuildTrunc(b, i, e->index, ""), emit_index(e, -1), "");
 }
 
-static LLVMValueRef x_at(Scattering *s, LLVMValueRef row, const Point *column) {
+static LLVMValueRef x_at(GpuScattering *s, LLVMValueRef row, const Point *column) {
   Emit *e = s->e;
   Point p = space_point(e, &s->s.from, 1, row, column);
   p.guard = column->guard;
@@ -74,7 +74,7 @@ static LLVMValueRef x_at(Scattering *s, LLVMValueRef row, const Point *column) {
 /* ---- variant search ---- */
 
 /* One bit per lane: row first + lane, below `end`, has the own index. */
-static LLVMValueRef equal_rows(Scattering *s, LLVMValueRef first, LLVMValueRef end) {
+static LLVMValueRef equal_rows(GpuScattering *s, LLVMValueRef first, LLVMValueRef end) {
   Emit *e = s->e;
   LLVMValueRef row = LLVMBuildNSWAdd(e->builder, first, simt_index(e, simt_lane(e)), "");
   LLVMValueRef there = LLVMBuildICmp(e->builder, LLVMIntULT, row, end, "");
@@ -83,7 +83,8 @@ static LLVMValueRef equal_rows(Scattering *s, LLVMValueRef first, LLVMValueRef e
 }
 
 /* Those of AT_ONCE times 32 rows. */
-static void several_equal(Scattering *s, LLVMValueRef first, LLVMValueRef end, LLVMValueRef *bits) {
+static void several_equal(GpuScattering *s, LLVMValueRef first, LLVMValueRef end,
+                          LLVMValueRef *bits) {
   Emit *e = s->e;
   for (int i = 0; i < AT_ONCE; i++)
     bits[i] = equal_rows(s, LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * WARP), ""), end);
@@ -124,7 +125,7 @@ static void while_end(Emit *e, const While *w, LLVMValueRef *next) {
 }
 
 /* Whether no row before has the own index. */
-static LLVMValueRef is_first(Scattering *s, LLVMValueRef row) {
+static LLVMValueRef is_first(GpuScattering *s, LLVMValueRef row) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMValueRef start[] = {emit_index(e, 0), simt_i32(e, 0)};
@@ -142,14 +143,14 @@ static LLVMValueRef is_first(Scattering *s, LLVMValueRef row) {
 }
 
 /* A row to add: of the lowest bit that is set, which goes; guard: there was one. */
-typedef struct Taken {
+typedef struct TakenRows {
   LLVMValueRef guard, x[GPU_COLUMNS_MOST];
-} Taken;
+} TakenRows;
 
-static Taken take_row(Scattering *s, LLVMValueRef first, LLVMValueRef *bits) {
+static TakenRows take_row(GpuScattering *s, LLVMValueRef first, LLVMValueRef *bits) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
-  Taken t = {.guard = LLVMBuildICmp(b, LLVMIntNE, *bits, simt_i32(e, 0), "")};
+  TakenRows t = {.guard = LLVMBuildICmp(b, LLVMIntNE, *bits, simt_i32(e, 0), "")};
   /* Of no bit any number will do, since the guard keeps its row from being read: no branch. */
   LLVMValueRef args[] = {*bits, LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0)};
   LLVMValueRef lowest = emit_intrinsic(e, "llvm.cttz", LLVMTypeOf(*bits), 2, args);
@@ -167,11 +168,11 @@ static Taken take_row(Scattering *s, LLVMValueRef first, LLVMValueRef *bits) {
 }
 
 /* Adds the rows whose bits are set, lowest first. */
-static void add_rows(Scattering *s, LLVMValueRef first, LLVMValueRef bits, LLVMValueRef *sum) {
+static void add_rows(GpuScattering *s, LLVMValueRef first, LLVMValueRef bits, LLVMValueRef *sum) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMValueRef start[GPU_COLUMNS_MOST + 1], next[GPU_COLUMNS_MOST + 1];
-  Taken row[AT_ONCE];
+  TakenRows row[AT_ONCE];
   for (int64_t i = 0; i < s->vectors; i++) start[i + 1] = sum[i];
   start[0] = bits;
   While w = while_begin(e, (int)s->vectors + 1, start);
@@ -187,7 +188,7 @@ static void add_rows(Scattering *s, LLVMValueRef first, LLVMValueRef bits, LLVMV
   for (int64_t i = 0; i < s->vectors; i++) sum[i] = w.phi[i + 1];
 }
 
-static void sum_rows(Scattering *s, LLVMValueRef row, LLVMValueRef *sum) {
+static void sum_rows(GpuScattering *s, LLVMValueRef row, LLVMValueRef *sum) {
   Emit *e = s->e;
   LLVMValueRef bits[AT_ONCE];
   expr_forget(e);
@@ -203,7 +204,7 @@ static void sum_rows(Scattering *s, LLVMValueRef row, LLVMValueRef *sum) {
   for (int64_t i = 0; i < s->vectors; i++) sum[i] = l.phi[i];
 }
 
-static void store_sums(Scattering *s, const LLVMValueRef *sum) {
+static void store_sums(GpuScattering *s, const LLVMValueRef *sum) {
   Emit *e = s->e;
   for (int64_t i = 0; i < s->vectors; i++) {
     Point to = s->column[i];
@@ -217,7 +218,7 @@ static void store_sums(Scattering *s, const LLVMValueRef *sum) {
   }
 }
 
-static void find_columns(Scattering *s, LLVMValueRef block) {
+static void find_columns(GpuScattering *s, LLVMValueRef block) {
   Emit *e = s->e;
   for (int64_t i = 0; i < s->vectors; i++) {
     LLVMValueRef at = index_mul_add(e, block, s->vectors * WARP, emit_index(e, i * WARP));
@@ -228,7 +229,7 @@ static void find_columns(Scattering *s, LLVMValueRef block) {
   }
 }
 
-static void search(Scattering *s) {
+static void search(GpuScattering *s) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   int64_t blocks = (s->columns + s->vectors * WARP - 1) / (s->vectors * WARP);
@@ -247,7 +248,7 @@ static void search(Scattering *s) {
 
 /* ---- variant owner ---- */
 
-static void own_column(Scattering *s) {
+static void own_column(GpuScattering *s) {
   Emit *e = s->e;
   LLVMBuilderRef b = e->builder;
   LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
@@ -271,7 +272,7 @@ static void own_column(Scattering *s) {
 void gpu_scatter_emit(Emit *e) {
   const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, SCATTER_TILES);
-  Scattering *s = ARENA_NEW(e->arena, Scattering);
+  GpuScattering *s = ARENA_NEW(e->arena, GpuScattering);
   s->e = e, s->s = scatter_of(k, 1);
   s->elem = value_type(k, s->s.out)->elem;
   s->in_registers = elem_is_half(s->elem) ? ELEM_f32 : s->elem;

@@ -28,13 +28,13 @@ static void set_vector(Attention *a, Point *p, LLVMValueRef at, bool tail) {
   p->mask = tail ? emit_tail_mask(a->e, at, emit_i64(a->e, a->f.width), a->p.lanes) : NULL;
 }
 
-typedef struct RowCopy {
+typedef struct KeptRowCopy {
   Attention *a;
   ValueId v;
   LLVMValueRef memory, factor; /* NULL: none */
-} RowCopy;
+} KeptRowCopy;
 
-static void read_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
+static void read_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
   Attention *a = x->a;
   Emit *e = a->e;
   set_vector(a, p, at, tail);
@@ -45,7 +45,7 @@ static void read_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at,
   attention_store(a, value, x->memory, tile_add(e, row, at));
 }
 
-static void write_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
+static void write_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
   Attention *a = x->a;
   Emit *e = a->e;
   set_vector(a, p, at, tail);
@@ -54,10 +54,10 @@ static void write_vector(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at
   expr_deliver(e, x->v, p, expr_convert(e, value, ELEM_f32, value_type(e->k, x->v)->elem));
 }
 
-typedef void VectorWork(RowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
+typedef void VectorWork(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
 
 /* All vectors of a row that hold elements. */
-static void each_vector(RowCopy *x, Point *p, LLVMValueRef row, VectorWork *work) {
+static void each_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, VectorWork *work) {
   Attention *a = x->a;
   Emit *e = a->e;
   int64_t whole = a->f.width / a->p.lanes * a->p.lanes;
@@ -73,7 +73,7 @@ static LLVMValueRef rows_there(Attention *a, LLVMValueRef first, int64_t total,
                       LLVMBuildNSWSub(a->e->builder, emit_i64(a->e, total), first, ""));
 }
 
-static void each_row(RowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there,
+static void each_row(KeptRowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there,
                      VectorWork *work) {
   Emit *e = x->a->e;
   Point p = attention_point(x->a);
@@ -86,7 +86,7 @@ static void each_row(RowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there
 void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
                     LLVMValueRef count, LLVMValueRef dst, double factor) {
   Emit *e = a->e;
-  RowCopy x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
+  KeptRowCopy x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
   LLVMValueRef there = rows_there(a, first, total, count);
   if (a->f.width % a->p.lanes || a->p.width != a->f.width)
     attention_zero(a, dst, tile_times(e, count, a->p.width));
@@ -98,6 +98,6 @@ void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_
 
 void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
                      LLVMValueRef count, LLVMValueRef src, double factor) {
-  RowCopy x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
+  KeptRowCopy x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
   each_row(&x, row, first, rows_there(a, first, total, count), write_vector);
 }

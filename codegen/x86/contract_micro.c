@@ -16,11 +16,11 @@
 
 enum { UNROLL = MICRO_ROUND, LINE = 64 };
 
-typedef struct Micro {
+typedef struct MicroKernel {
   Contract *c;
   int rows, vectors, n;            /* n: accumulators */
   LLVMValueRef value[MAX_CARRIED]; /* accumulators, then pointers into a and b */
-} Micro;
+} MicroKernel;
 
 LLVMTypeRef contract_micro_type(Contract *c) {
   LLVMTypeRef t[MICRO_ARGS];
@@ -31,7 +31,9 @@ LLVMTypeRef contract_micro_type(Contract *c) {
   return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
 }
 
-static LLVMValueRef param(Micro *u, int i) { return LLVMGetParam(u->c->e->function, (unsigned)i); }
+static LLVMValueRef param(MicroKernel *u, int i) {
+  return LLVMGetParam(u->c->e->function, (unsigned)i);
+}
 
 static int64_t row_stride(const Contract *c) {
   if (c->plan.rows_a) return c->plan.pitch;
@@ -44,29 +46,29 @@ static int64_t step_a(const Contract *c) {
   return contract_inner_stride(&c->product.k, SIDE_A) * c->plan.tile[TILE_DEPTH];
 }
 
-static int64_t step_b(const Micro *u) {
+static int64_t step_b(const MicroKernel *u) {
   const Contract *c = u->c;
   return c->plan.tile[TILE_PACK_B] ? u->vectors * c->plan.lanes
                                    : contract_inner_stride(&c->product.k, SIDE_B);
 }
 
-static LLVMValueRef at(Micro *u, LLVMValueRef base, int64_t offset) {
+static LLVMValueRef at(MicroKernel *u, LLVMValueRef base, int64_t offset) {
   Emit *e = u->c->e;
   return tile_elements(e, u->c->f32, base, emit_i64(e, offset));
 }
 
-static LLVMValueRef at_a(Micro *u, LLVMValueRef base, int64_t offset) {
+static LLVMValueRef at_a(MicroKernel *u, LLVMValueRef base, int64_t offset) {
   return tile_elements(u->c->e, u->c->a_memory, base, emit_i64(u->c->e, offset));
 }
 
-static LLVMValueRef load(Micro *u, LLVMTypeRef type, LLVMValueRef address) {
+static LLVMValueRef load(MicroKernel *u, LLVMTypeRef type, LLVMValueRef address) {
   LLVMValueRef v = LLVMBuildLoad2(u->c->e->builder, type, address, "");
   LLVMSetAlignment(v, 4);
   return v;
 }
 
 /* a's factor at this address; half: its second element does not exist. */
-static LLVMValueRef factor(Micro *u, LLVMValueRef address, bool half) {
+static LLVMValueRef factor(MicroKernel *u, LLVMValueRef address, bool half) {
   Contract *c = u->c;
   if (half) return contract_operand(c, SIDE_A, address, 1, NULL, true);
   LLVMValueRef x = load(u, c->f32, address);
@@ -75,7 +77,7 @@ static LLVMValueRef factor(Micro *u, LLVMValueRef address, bool half) {
 }
 
 /* One step of k at element i of the unrolled loop: reads phi, updates value. */
-static void step(Micro *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
+static void step(MicroKernel *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
   Contract *c = u->c;
   LLVMValueRef b[8];
   for (int v = 0; v < u->vectors; v++)
@@ -101,18 +103,18 @@ typedef enum Beside {
   FETCH_OUT
 } Beside; /* what a loop does beside products */
 
-static void prefetch(Micro *u, LLVMValueRef address, int64_t offset, bool write) {
+static void prefetch(MicroKernel *u, LLVMValueRef address, int64_t offset, bool write) {
   Emit *e = u->c->e;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
   emit_prefetch(e, tile_elements(e, i8, address, emit_i64(e, offset)), write);
 }
 
-static LLVMValueRef round_of(Micro *u, LLVMValueRef k) {
+static LLVMValueRef round_of(MicroKernel *u, LLVMValueRef k) {
   return LLVMBuildUDiv(u->c->e->builder, k, emit_i64(u->c->e, MICRO_ROUND), "");
 }
 
 /* Lines of a row of the result, and of the sums of earlier blocks. */
-static int64_t out_lines(const Micro *u) {
+static int64_t out_lines(const MicroKernel *u) {
   const Contract *c = u->c;
   int64_t bytes = u->vectors * c->plan.lanes * (partial(c) ? 4 : elem_bytes(c->out));
   return (bytes + LINE - 1) / LINE;
@@ -120,7 +122,7 @@ static int64_t out_lines(const Micro *u) {
 
 /* One line of each of the tile's results per round: more of them would fill the queue to memory,
    and what the caches hold would wait behind. */
-static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
+static void fetch_out(MicroKernel *u, Loop *l, LLVMValueRef from) {
   Contract *c = u->c;
   Emit *e = c->e;
   int64_t lines = out_lines(u), sums = c->plan.tile[TILE_VECTORS] * c->plan.lanes * 4;
@@ -138,12 +140,12 @@ static void fetch_out(Micro *u, Loop *l, LLVMValueRef from) {
   if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
 }
 
-static void interleave(Micro *u, LLVMValueRef i) {
+static void interleave(MicroKernel *u, LLVMValueRef i) {
   contract_interleave(u->c, u->vectors, param(u, MICRO_SLICE), param(u, MICRO_PLACE), i);
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
-static void fetch_a(Micro *u, LLVMValueRef k) {
+static void fetch_a(MicroKernel *u, LLVMValueRef k) {
   Contract *c = u->c;
   Emit *e = c->e;
   int64_t bytes = c->plan.tile[TILE_PACK_A] ? 4 : elem_bytes(c->product.elem_a);
@@ -159,7 +161,7 @@ static void fetch_a(Micro *u, LLVMValueRef k) {
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
-static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, Beside what,
+static void run_loop(MicroKernel *u, LLVMValueRef from, LLVMValueRef to, int unroll, Beside what,
                      bool half) {
   Contract *c = u->c;
   Emit *e = c->e;
@@ -179,7 +181,7 @@ static void run_loop(Micro *u, LLVMValueRef from, LLVMValueRef to, int unroll, B
 }
 
 /* All of k's inner dim in this block, from the pointers pa and pb. */
-static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
+static void run_inner(MicroKernel *u, LLVMValueRef pa, LLVMValueRef pb) {
   Contract *c = u->c;
   Emit *e = c->e;
   u->value[u->n] = pa, u->value[u->n + 1] = pb;
@@ -205,7 +207,7 @@ static void run_inner(Micro *u, LLVMValueRef pa, LLVMValueRef pb) {
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
-static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, ProductSide s) {
+static LLVMValueRef outer_offset(MicroKernel *u, LLVMValueRef o, ProductSide s) {
   Contract *c = u->c;
   Emit *e = c->e;
   bool packed = c->plan.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
@@ -215,7 +217,7 @@ static LLVMValueRef outer_offset(Micro *u, LLVMValueRef o, ProductSide s) {
   return tile_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
 }
 
-static void run_all(Micro *u) {
+static void run_all(MicroKernel *u) {
   Contract *c = u->c;
   Emit *e = c->e;
   if (c->product.k.outer == 1) {
@@ -232,7 +234,7 @@ static void run_all(Micro *u) {
   for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
 }
 
-static LLVMValueRef tile_address(Micro *u, int i) {
+static LLVMValueRef tile_address(MicroKernel *u, int i) {
   const Contract *c = u->c;
   int64_t row = c->plan.tile[TILE_VECTORS] * c->plan.lanes;
   return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->plan.lanes);
@@ -240,11 +242,11 @@ static LLVMValueRef tile_address(Micro *u, int i) {
 
 /* Accumulators start at zero; what an earlier block of k left is added at the end, when it has been
    fetched. */
-static void start(Micro *u) {
+static void start(MicroKernel *u) {
   for (int i = 0; i < u->n; i++) u->value[i] = LLVMConstNull(u->c->vector);
 }
 
-static void add_earlier(Micro *u) {
+static void add_earlier(MicroKernel *u) {
   Emit *e = u->c->e;
   if (!partial(u->c)) return;
   LLVMValueRef sum[MAX_CARRIED];
@@ -264,7 +266,7 @@ static void add_earlier(Micro *u) {
   }
 }
 
-static void store_sums(Micro *u) {
+static void store_sums(MicroKernel *u) {
   for (int i = 0; i < u->n; i++) {
     LLVMValueRef s = LLVMBuildStore(u->c->e->builder, u->value[i], tile_address(u, i));
     LLVMSetAlignment(s, 4);
@@ -272,7 +274,7 @@ static void store_sums(Micro *u) {
 }
 
 static void store_out(void *state) {
-  Micro *u = state;
+  MicroKernel *u = state;
   Contract *c = u->c;
   Emit *e = c->e;
   int bytes = elem_bytes(c->out);
@@ -286,7 +288,7 @@ static void store_out(void *state) {
   }
 }
 
-static void store(Micro *u) {
+static void store(MicroKernel *u) {
   Emit *e = u->c->e;
   if (!u->c->direct) {
     store_sums(u);
@@ -310,7 +312,7 @@ LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
        "kernel %s: a micro-kernel of %d vectors", c->k->name, vectors);
   LLVMValueRef *made = &c->micro[rows > c->plan.height][vectors > c->plan.width];
   if (*made) return *made;
-  Micro u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
+  MicroKernel u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
   if (u.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", u.n);
   Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors),
                        contract_micro_type(c));

@@ -14,21 +14,21 @@
 #include "row.h"
 #include "ir/support/num.h"
 
-static const Op *reduction(const Rows *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
+static const Op *reduction(const RowNest *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
 
 static bool is_scan(const Op *o) { return op_family(o->code) == FAMILY_SCAN; }
 
-static bool now(const Rows *s, const Op *o) { return s->level[o->in[0]] == s->pass; }
+static bool now(const RowNest *s, const Op *o) { return s->level[o->in[0]] == s->pass; }
 
 /* Whether a walk of this pass has to add up what reduction i reads. */
-static bool takes(const Rows *s, int i) {
+static bool takes(const RowNest *s, int i) {
   const Op *o = reduction(s, i);
   return !is_scan(o) && now(s, o) && !row_pick(s, o, NULL);
 }
 
 /* ---- what the kernel asks for ---- */
 
-static void sort_results(Rows *s) {
+static void sort_results(RowNest *s) {
   const Fn *k = s->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
@@ -41,13 +41,13 @@ static void sort_results(Rows *s) {
 
 /* ---- values kept between walks ---- */
 
-static LLVMValueRef keep_memory(Rows *s, int i) {
+static LLVMValueRef keep_memory(RowNest *s, int i) {
   LLVMValueRef at = emit_i64(s->e, i * s->keep.bytes);
   LLVMTypeRef byte = LLVMInt8TypeInContext(s->e->context);
   return LLVMBuildGEP2(s->e->builder, byte, s->e->scratch, &at, 1, "");
 }
 
-static void keep_values(Rows *s, const Point *p, int n) {
+static void keep_values(RowNest *s, const Point *p, int n) {
   Emit *e = s->e;
   Str dim = s->r.over.axis[0].dim;
   for (int i = 0; i < s->keep.n; i++)
@@ -60,7 +60,7 @@ static void keep_values(Rows *s, const Point *p, int n) {
 }
 
 /* From now on these values are read; NULL: no more. */
-static void bind_kept(Rows *s, bool known) {
+static void bind_kept(RowNest *s, bool known) {
   for (int i = 0; i < s->keep.n; i++)
     if (!known || s->keep.walk[i] == s->pass)
       expr_bind_row(s->e, s->keep.v[i], known ? keep_memory(s, i) : NULL, s->r.over.axis[0].dim,
@@ -70,7 +70,7 @@ static void bind_kept(Rows *s, bool known) {
 /* ---- one walk along a row ---- */
 
 static void element(void *state, const Point *p, int n, LLVMValueRef start) {
-  Rows *s = state;
+  RowNest *s = state;
   for (int i = 0; i < s->r.n; i++) {
     if (!takes(s, i)) continue;
     accumulator_take_all(s->e, &s->acc[i], n, p);
@@ -82,14 +82,14 @@ static void element(void *state, const Point *p, int n, LLVMValueRef start) {
     for (int u = 0; u < n; u++) walk_store(s->e, &s->kept, &s->over, &p[u], s->nfull, s->full);
 }
 
-static bool walks(const Rows *s) {
+static bool walks(const RowNest *s) {
   if (s->pass == s->passes - 1 && (s->nfull || s->r.ncolumns)) return true;
   for (int i = 0; i < s->r.n; i++)
     if (takes(s, i)) return true;
   return false;
 }
 
-static LLVMValueRef head(Rows *s) {
+static LLVMValueRef head(RowNest *s) {
   Point p = *s->row;
   if (!s->e->nontemporal || !s->nontemporal.ragged) return NULL;
   point_set(&p, (Index){.dim = s->over.dim[0].dim, .at = emit_index(s->e, 0)});
@@ -99,7 +99,7 @@ static LLVMValueRef head(Rows *s) {
 }
 
 static void walk_row(void *state) {
-  Rows *s = state;
+  RowNest *s = state;
   Walk w = {.nest = &s->over,
             .block = nest_inner(&s->over),
             .lanes = s->lanes_over,
@@ -111,7 +111,7 @@ static void walk_row(void *state) {
   walk_all(s->e, &w);
 }
 
-static void reduce_pass(Rows *s) {
+static void reduce_pass(RowNest *s) {
   bool last = s->pass == s->passes - 1;
   for (int i = 0; i < s->r.n; i++)
     if (takes(s, i)) accumulator_start(s->e, &s->acc[i]);
@@ -123,7 +123,7 @@ static void reduce_pass(Rows *s) {
 
 /* ---- scans ---- */
 
-static LLVMValueRef scan_memory(Rows *s, int which) {
+static LLVMValueRef scan_memory(RowNest *s, int which) {
   int before = 0;
   for (int i = 0; i < which; i++) before += is_scan(reduction(s, i));
   int64_t row = round_up(s->r.over.axis[0].size * 8, CACHE_LINE);
@@ -132,7 +132,7 @@ static LLVMValueRef scan_memory(Rows *s, int which) {
                        "");
 }
 
-static void scan(Rows *s, int which) {
+static void scan(RowNest *s, int which) {
   Emit *e = s->e;
   const Op *o = reduction(s, which);
   must(!s->lanes_kept, "kernel %s: a scan of several rows at once", e->k->name);
@@ -158,7 +158,7 @@ static void scan(Rows *s, int which) {
 /* ---- rows ---- */
 
 static void row(void *state, const Point *p, int n, LLVMValueRef start) {
-  Rows *s = state;
+  RowNest *s = state;
   (void)n, (void)start;
   s->row = p;
   for (int i = 0; i < s->r.n; i++) {
@@ -176,7 +176,7 @@ static void row(void *state, const Point *p, int n, LLVMValueRef start) {
   walk_store(s->e, &s->kept, NULL, p, s->nrow, s->per_row);
 }
 
-static void make_accumulators(Rows *s) {
+static void make_accumulators(RowNest *s) {
   s->acc = ARENA_ARRAY(s->e->arena, Accumulator, s->r.n + 1);
   int lanes = s->lanes_over || s->lanes_kept ? s->e->lanes : 1;
   for (int i = 0; i < s->r.n; i++) {
@@ -190,13 +190,13 @@ static void make_accumulators(Rows *s) {
 
 /* A sum adds up the same elements in each lane wherever its row lies: heads are for walks without
    one. */
-static bool reduces_last(Rows *s) {
+static bool reduces_last(RowNest *s) {
   for (int i = 0; i < s->r.n; i++)
     if (s->level[reduction(s, i)->in[0]] == s->passes - 1) return true;
   return false;
 }
 
-static Nontemporal nontemporal_results(Rows *s) {
+static Nontemporal nontemporal_results(RowNest *s) {
   if (!s->lanes_over || s->over.n != 1) return (Nontemporal){0};
   const NestDim *along = &s->over.dim[0];
   return nontemporal_of(
@@ -207,7 +207,7 @@ void row_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
   reduction_check(e, false);
-  Rows s = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
+  RowNest s = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
   ValueId reference = nest_reference(k, &s.r.over);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
   s.lanes_over = !strcmp(variant, "row"), s.lanes_kept = !strcmp(variant, "rows");

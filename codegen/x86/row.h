@@ -5,7 +5,7 @@
 #include "nontemporal.h"
 #include "ir/kernel/row_kept.h"
 
-typedef struct Rows {
+typedef struct RowNest {
   Emit *e;
   Reductions r;
   int *level;
@@ -21,7 +21,7 @@ typedef struct Rows {
   int pass;
   uint32_t nfull, nrow; /* results of full size, of rows */
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
-} Rows;
+} RowNest;
 
 typedef struct Pick { /* a gather */
   Op op;
@@ -29,15 +29,15 @@ typedef struct Pick { /* a gather */
 } Pick;
 
 /* Whether a sum picks one element (row_pick.c), and what does the same; out may be NULL. */
-bool row_pick(const Rows *s, const Op *sum, Pick *out);
-void row_picks(Rows *s); /* those of the present pass, before its walk */
+bool row_pick(const RowNest *s, const Op *sum, Pick *out);
+void row_picks(RowNest *s); /* those of the present pass, before its walk */
 
 /* Asks for rows that come later (row_prefetch.c); points of a walk */
-void row_prefetch(Rows *s, const Point *p, int n);
+void row_prefetch(RowNest *s, const Point *p, int n);
 
 /* ---- sums of columns (row_columns.c) ---- */
-void row_columns_zero(Rows *s); /* at the start of a chunk of the first phase */
+void row_columns_zero(RowNest *s); /* at the start of a chunk of the first phase */
 /* Adds the operands at n points of the last walk; start: as in WalkBody */
-void row_columns_add(Rows *s, const Point *p, int n, LLVMValueRef start);
-void row_columns_join(Rows *s); /* the second phase */
+void row_columns_add(RowNest *s, const Point *p, int n, LLVMValueRef start);
+void row_columns_join(RowNest *s); /* the second phase */
 #endif

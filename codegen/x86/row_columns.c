@@ -6,9 +6,9 @@
    bits come out whoever did what. */
 #include "row.h"
 
-static const Op *column(const Rows *s, int i) { return &s->e->k->ops.at[s->r.column[i]]; }
+static const Op *column(const RowNest *s, int i) { return &s->e->k->ops.at[s->r.column[i]]; }
 
-static LLVMValueRef line(Rows *s, int i, LLVMValueRef chunk, LLVMValueRef at) {
+static LLVMValueRef line(RowNest *s, int i, LLVMValueRef chunk, LLVMValueRef at) {
   Emit *e = s->e;
   LLVMValueRef base = emit_buffer(e, e->k->args.n + e->k->results.n);
   int64_t bytes = column_bytes(&s->r);
@@ -19,7 +19,7 @@ static LLVMValueRef line(Rows *s, int i, LLVMValueRef chunk, LLVMValueRef at) {
   return LLVMBuildGEP2(e->builder, emit_type(e, ELEM_f32), base, &at, 1, "");
 }
 
-void row_columns_zero(Rows *s) {
+void row_columns_zero(RowNest *s) {
   Emit *e = s->e;
   if (!s->r.ncolumns) return;
   int64_t floats = s->r.ncolumns * column_bytes(&s->r) / 4;
@@ -32,7 +32,7 @@ void row_columns_zero(Rows *s) {
 }
 
 /* One operand at p as f32: a vector along the row, else one number. */
-static LLVMValueRef term(Rows *s, int i, const Point *p) {
+static LLVMValueRef term(RowNest *s, int i, const Point *p) {
   Emit *e = s->e;
   bool lanes = s->lanes_over || s->lanes_kept;
   LLVMValueRef x = expr_value(e, column(s, i)->in[0], p);
@@ -42,7 +42,7 @@ static LLVMValueRef term(Rows *s, int i, const Point *p) {
   return s->lanes_kept ? math_across(e, OP_sum, x) : x;
 }
 
-void row_columns_add(Rows *s, const Point *p, int n, LLVMValueRef start) {
+void row_columns_add(RowNest *s, const Point *p, int n, LLVMValueRef start) {
   Emit *e = s->e;
   for (int i = 0; i < s->r.ncolumns; i++)
     for (int u = 0; u < n; u++) {
@@ -55,7 +55,7 @@ void row_columns_add(Rows *s, const Point *p, int n, LLVMValueRef start) {
     }
 }
 
-static LLVMValueRef all_chunks(Rows *s, int i, LLVMValueRef at, LLVMValueRef mask) {
+static LLVMValueRef all_chunks(RowNest *s, int i, LLVMValueRef at, LLVMValueRef mask) {
   Emit *e = s->e;
   int lanes = s->lanes_over ? e->lanes : 1;
   LLVMValueRef zero = LLVMConstNull(emit_vector(e, ELEM_f32, lanes));
@@ -67,7 +67,7 @@ static LLVMValueRef all_chunks(Rows *s, int i, LLVMValueRef at, LLVMValueRef mas
 }
 
 static void join(void *state, const Point *p, int n, LLVMValueRef start) {
-  Rows *s = state;
+  RowNest *s = state;
   (void)n;
   for (int i = 0; i < s->r.ncolumns; i++) {
     ValueId v = column(s, i)->out;
@@ -76,7 +76,7 @@ static void join(void *state, const Point *p, int n, LLVMValueRef start) {
   }
 }
 
-void row_columns_join(Rows *s) {
+void row_columns_join(RowNest *s) {
   Emit *e = s->e;
   LLVMValueRef from, to;
   emit_begin_phase(e, 1);

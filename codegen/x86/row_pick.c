@@ -27,7 +27,7 @@ static ValueId label_of(const Fn *k, ValueId v, Str dim) {
   return type_find(value_type(k, v), dim) < 0 ? v : NO_VALUE;
 }
 
-bool row_pick(const Rows *s, const Op *sum, Pick *out) {
+bool row_pick(const RowNest *s, const Op *sum, Pick *out) {
   const Fn *k = s->e->k;
   if (sum->code != OP_sum || sum->group[0].nfrom != 1 || !s->lanes_over) return false;
   Str dim = sum->group[0].from[0];
@@ -44,7 +44,7 @@ bool row_pick(const Rows *s, const Op *sum, Pick *out) {
   return true;
 }
 
-void row_picks(Rows *s) {
+void row_picks(RowNest *s) {
   for (int i = 0; i < s->r.n; i++) {
     const Op *o = &s->e->k->ops.at[s->r.op[i]];
     Pick pick;

@@ -10,7 +10,7 @@ enum { PREFETCH_BYTES = 9 << 10 };
 
 /* An argument of which every row is read anew, its elements contiguous. Tables, and what is read
    under other names, have dims of their own: which of their rows comes next is not known. */
-static bool streams(const Rows *s, ValueId v) {
+static bool streams(const RowNest *s, ValueId v) {
   const Type *t = value_type(s->e->k, v);
   for (int i = 0; i < t->rank; i++)
     if (!axes_have(&s->r.kept, t->axis[i].dim) && !axes_have(&s->r.over, t->axis[i].dim))
@@ -20,19 +20,19 @@ static bool streams(const Rows *s, ValueId v) {
          buffer_stride(s->e->k, v, along) == 1;
 }
 
-static int64_t row_bytes(const Rows *s, ValueId v) {
+static int64_t row_bytes(const RowNest *s, ValueId v) {
   return s->over.dim[0].size * elem_bytes(value_type(s->e->k, v)->elem);
 }
 
-static int64_t rows_ahead(const Rows *s, ValueId v) {
+static int64_t rows_ahead(const RowNest *s, ValueId v) {
   int64_t bytes = row_bytes(s, v);
   return bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1;
 }
 
 /* The first walk that fetches. */
-static int first_walk(const Rows *s, ValueId v) { return row_bytes(s, v) > PREFETCH_BYTES; }
+static int first_walk(const RowNest *s, ValueId v) { return row_bytes(s, v) > PREFETCH_BYTES; }
 
-static void fetch(Rows *s, ValueId v, const Point *p) {
+static void fetch(RowNest *s, ValueId v, const Point *p) {
   Emit *e = s->e;
   int64_t first = first_walk(s, v), walks = s->passes - first, length = s->over.dim[0].size;
   Str row = s->kept.dim[s->kept.n - 1].dim, along = s->over.dim[0].dim;
@@ -45,7 +45,7 @@ static void fetch(Rows *s, ValueId v, const Point *p) {
   emit_prefetch(e, expr_address(e, v, &there), false);
 }
 
-void row_prefetch(Rows *s, const Point *p, int n) {
+void row_prefetch(RowNest *s, const Point *p, int n) {
   const Fn *k = s->e->k;
   if (s->passes == 1 || !s->lanes_over || s->over.n != 1 || !s->kept.n) return;
   for (uint32_t i = 0; i < k->args.n; i++) {

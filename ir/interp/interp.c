@@ -80,7 +80,7 @@ static double rounded(Elem e, double x) {
   }
 }
 
-double run_round(const Run *r, Elem e, double x) {
+double run_round(const InterpRun *r, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
   if (e == ELEM_u8) return whole(x, 0, 255);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
@@ -88,14 +88,14 @@ double run_round(const Run *r, Elem e, double x) {
   return r->interp->round ? rounded(e, x) : x;
 }
 
-void run_put(const Run *r, Tensor *t, int64_t i, double x) {
+void run_put(const InterpRun *r, Tensor *t, int64_t i, double x) {
   t->at[i] = run_round(r, t->type.elem, x);
 }
 
 /* ---- functions ---- */
 
-const Tensor *run_in(const Run *r, uint32_t i) { return &r->value[r->op->in[i]]; }
-Tensor *run_out(const Run *r, uint32_t i) { return &r->value[r->op->out + i]; }
+const Tensor *run_in(const InterpRun *r, uint32_t i) { return &r->value[r->op->in[i]]; }
+Tensor *run_out(const InterpRun *r, uint32_t i) { return &r->value[r->op->out + i]; }
 
 static uint32_t global_index(const Interp *in, const Global *g) {
   for (uint32_t i = 0; i < in->m->globals.n; i++)
@@ -103,7 +103,7 @@ static uint32_t global_index(const Interp *in, const Global *g) {
   bug("global @%s is not in the module", g->name);
 }
 
-static void run_global(Run *r) {
+static void run_global(InterpRun *r) {
   Interp *in = r->interp;
   uint32_t g = global_index(in, r->op->global);
   if (r->op->code == OP_load) {
@@ -127,13 +127,13 @@ static void put_slice(Arena *a, Tensor *t, Str dim, int64_t i, const Tensor *par
   for (int64_t k = 0, n = type_count(&part->type); k < n; k++) base[to[k]] = part->at[k];
 }
 
-typedef struct Rounds {    /* a loop while it runs */
-  uint32_t carried, whole; /* operands that are carried; carried or invariant */
+typedef struct InterpRounds { /* a loop while it runs */
+  uint32_t carried, whole;    /* operands that are carried; carried or invariant */
   Str dim;
   Tensor *args, *results;
-} Rounds;
+} InterpRounds;
 
-static Tensor slice_in(Run *r, const Rounds *l, uint32_t k, int64_t i, Arena *a) {
+static Tensor slice_in(InterpRun *r, const InterpRounds *l, uint32_t k, int64_t i, Arena *a) {
   const Tensor *all = run_in(r, k);
   const Fn *body = r->op->callee;
   return slice_of(a, all, l->dim, i + loop_base(r->op, &all->type),
@@ -142,7 +142,7 @@ static Tensor slice_in(Run *r, const Rounds *l, uint32_t k, int64_t i, Arena *a)
 
 /* Of stacked results that other loops write, too: what those wrote before; before the first, what
    shows if it is read. */
-static void start_results(Run *r, const Rounds *l) {
+static void start_results(InterpRun *r, const InterpRounds *l) {
   for (uint32_t k = l->carried; k < r->op->nout; k++) {
     uint32_t on = loop_continues(r->op, k);
     Tensor *t = run_out(r, k);
@@ -155,7 +155,7 @@ static void start_results(Run *r, const Rounds *l) {
   }
 }
 
-static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
+static void loop_round(InterpRun *r, InterpRounds *l, int64_t i, Arena *a) {
   const Fn *body = r->op->callee;
   double counter = (double)i;
   l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
@@ -170,12 +170,12 @@ static void loop_round(Run *r, Rounds *l, int64_t i, Arena *a) {
     put_slice(a, run_out(r, k), l->dim, i + loop_base(r->op, &run_out(r, k)->type), &l->results[k]);
 }
 
-static void run_loop(Run *r) {
+static void run_loop(InterpRun *r) {
   const Op *op = r->op;
   int64_t trip = attr_int(&op->attrs, ATTR_trip, 0), first = loop_first(op),
           reverse = attr_int(&op->attrs, ATTR_reverse, 0);
-  Rounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
-              .dim = op->group[0].from[0]};
+  InterpRounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
+                    .dim = op->group[0].from[0]};
   l.whole = loop_whole(op);
   l.args = ARENA_ARRAY(r->arena, Tensor, op->nin + 1);
   l.results = ARENA_ARRAY(r->arena, Tensor, op->nout + 1);
@@ -188,7 +188,7 @@ static void run_loop(Run *r) {
   }
 }
 
-static void run_call(Run *r) {
+static void run_call(InterpRun *r) {
   if (r->op->code == OP_loop) {
     run_loop(r);
     return;
@@ -202,7 +202,7 @@ static void run_call(Run *r) {
 }
 
 /* Here a collective is over when it is started, and one memory is as good as another. */
-static void run_wait(Run *r) {
+static void run_wait(InterpRun *r) {
   *run_out(r, 0) = tensor_in_order(r->arena, run_in(r, 0), &run_out(r, 0)->type);
 }
 
@@ -217,7 +217,7 @@ static RunFamily *const families[] = {
 };
 
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
-  Run r = {in, arena_new(), f, NULL, NULL};
+  InterpRun r = {in, arena_new(), f, NULL, NULL};
   r.value = ARENA_ARRAY(r.arena, Tensor, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     r.value[f->args.at[i]] = tensor_in_order(r.arena, &args[i], value_type(f, f->args.at[i]));
@@ -264,14 +264,14 @@ static Tensor *find_global(const Interp *in, const char *name) {
 void interp_set(Interp *in, const char *global, const double *data) {
   Tensor *t = find_global(in, global);
   if (!t) bug("interp_set: no global @%s", global);
-  Run r = {.interp = in};
+  InterpRun r = {.interp = in};
   for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, data[i]);
 }
 
 void interp_set_all(Interp *in, const char *global, double value) {
   Tensor *t = find_global(in, global);
   if (!t) bug("interp_set_all: no global @%s", global);
-  Run r = {.interp = in};
+  InterpRun r = {.interp = in};
   for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, value);
 }
 

@@ -20,7 +20,7 @@ typedef struct Heads {
   double scale, *p; /* p[keys]: of the current row */
 } Heads;
 
-static Heads heads_of(Run *r, uint32_t operands) {
+static Heads heads_of(InterpRun *r, uint32_t operands) {
   Heads h = {.q = run_in(r, 0), .k = run_in(r, 1), .v = run_in(r, 2)};
   h.mask = r->op->nin > operands ? run_in(r, operands) : NULL;
   h.key = r->op->group[0].to[0], h.dim = r->op->group[1].from[0];
@@ -65,7 +65,7 @@ static double softmax_row(Heads *h, int64_t row) {
   return most + log(sum);
 }
 
-static void forward(Run *r) {
+static void forward(InterpRun *r) {
   Heads h = heads_of(r, 3);
   Tensor *y = run_out(r, 0), *lse = run_out(r, 1);
   const int64_t *at_y = walk_offsets(r->arena, &h.rows, &y->type);
@@ -87,7 +87,7 @@ typedef struct Moving { /* a tensor whose rows are gone through */
   int64_t key, step;
 } Moving;
 
-static Moving moving(Run *r, const Heads *h, const Tensor *t) {
+static Moving moving(InterpRun *r, const Heads *h, const Tensor *t) {
   return (Moving){t->at, walk_offsets(r->arena, &h->rows, &t->type), stride_of(&t->type, h->key),
                   stride_of(&t->type, h->dim)};
 }
@@ -101,7 +101,7 @@ static void add_scaled(double *to, int64_t to_step, double factor, const double 
   for (int64_t i = 0; i < n; i++) to[i * to_step] += factor * x[i * step];
 }
 
-static void backward(Run *r) {
+static void backward(InterpRun *r) {
   Heads h = heads_of(r, 6);
   Moving q = moving(r, &h, h.q), k = moving(r, &h, h.k), v = moving(r, &h, h.v),
          y = moving(r, &h, run_in(r, 3)), dy = moving(r, &h, run_in(r, 5)),
@@ -124,7 +124,7 @@ static void backward(Run *r) {
       run_put(r, run_out(r, i), e, run_out(r, i)->at[e]);
 }
 
-void run_attention(Run *r) {
+void run_attention(InterpRun *r) {
   if (r->op->code == OP_attention) forward(r);
   else backward(r);
 }

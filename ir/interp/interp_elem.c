@@ -64,7 +64,7 @@ double interp_scalar(const Op *op, const double *x) {
   bug("the interpreter does not know op %s", op_name(op->code));
 }
 
-void run_elem(Run *r) {
+void run_elem(InterpRun *r) {
   Tensor *out = run_out(r, 0);
   int64_t index[MAX_RANK] = {0}, i = 0;
   Steps steps[3];
@@ -80,7 +80,7 @@ void run_elem(Run *r) {
   } while (walk_next(&out->type, index));
 }
 
-static void run_rand(Run *r) {
+static void run_rand(InterpRun *r) {
   Tensor *out = run_out(r, 0);
   Group g = r->op->ngroups ? r->op->group[0] : group_dims(0, NULL);
   const Attr *strides = attr_get(&r->op->attrs, ATTR_strides);
@@ -97,7 +97,7 @@ static void run_rand(Run *r) {
   } while (walk_next(&out->type, index));
 }
 
-void run_source(Run *r) {
+void run_source(InterpRun *r) {
   Tensor *out = run_out(r, 0);
   if (r->op->code == OP_rand) {
     run_rand(r);

@@ -2,7 +2,7 @@
  * adds nothing. */
 #include "interp_inside.h"
 
-void run_contract(Run *r) {
+void run_contract(InterpRun *r) {
   const Tensor *a = run_in(r, 0), *b = run_in(r, 1);
   Tensor *out = run_out(r, 0);
   Group g = r->op->ngroups ? r->op->group[0] : group_dims(0, NULL);
@@ -20,7 +20,7 @@ void run_contract(Run *r) {
 
 /* A result axis that the index brings does not move in w, even when w's indexed dim has the same
  * name. */
-void run_gather(Run *r) {
+void run_gather(InterpRun *r) {
   const Tensor *w = run_in(r, 0), *index = run_in(r, 1);
   Tensor *out = run_out(r, 0);
   Str dim = r->op->group[0].from[0];
@@ -36,7 +36,7 @@ void run_gather(Run *r) {
   } while (walk_next(&out->type, at));
 }
 
-void run_scatter(Run *r) {
+void run_scatter(InterpRun *r) {
   const Tensor *x = run_in(r, 0), *index = run_in(r, 1);
   Tensor *out = run_out(r, 0);
   Group g = r->op->group[0];

@@ -42,23 +42,23 @@ Tensor tensor_new(Arena *a, Type t);
 Tensor tensor_in_order(Arena *a, const Tensor *t,
                        const Type *type); /* a copy in the order of `type` */
 
-typedef struct Run { /* one op of one function */
+typedef struct InterpRun { /* one op of one function */
   Interp *interp;
   Arena *arena; /* lives as long as the call of the function */
   const Fn *f;
   const Op *op;
   Tensor *value; /* by ValueId */
-} Run;
+} InterpRun;
 
-typedef void RunFamily(Run *r);
+typedef void RunFamily(InterpRun *r);
 RunFamily run_source, run_elem, run_reduce, run_scan, run_struct, run_contract, run_gather,
     run_scatter;
 RunFamily run_attention, run_collective;
 
-const Tensor *run_in(const Run *r, uint32_t i);
-Tensor *run_out(const Run *r, uint32_t i);                  /* zero at first */
-double run_round(const Run *r, Elem e, double x);           /* x as element type e can hold it */
-void run_put(const Run *r, Tensor *t, int64_t i, double x); /* rounded */
+const Tensor *run_in(const InterpRun *r, uint32_t i);
+Tensor *run_out(const InterpRun *r, uint32_t i);        /* zero at first */
+double run_round(const InterpRun *r, Elem e, double x); /* x as element type e can hold it */
+void run_put(const InterpRun *r, Tensor *t, int64_t i, double x); /* rounded */
 
 /* Walking a space of dims: `index` counts through it, the last axis fastest. Steps say how far one
    step along each axis of the space moves in a tensor: 0 where the tensor has no such dim. */

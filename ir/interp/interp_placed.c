@@ -26,13 +26,13 @@ const char interp_alone[] = "the other ranks did not come to this collective";
 /* ---- kernels ---- */
 
 /* What a kernel may write before it has read its operands. */
-static Address work_of(const PlacedCall *c, const Op *op) {
+static PlacedAddress work_of(const PlacedCall *c, const Op *op) {
   Tier t = op->code == OP_kernel ? kernel_tier(op->callee) : TIER_device;
   return placed_offset(c->frame[t], attr_int(&op->attrs, tier_work(t), 0));
 }
 
 static void spoil_work(PlacedCall *c, const Op *op, int64_t workspace) {
-  Address work = work_of(c, op);
+  PlacedAddress work = work_of(c, op);
   if (workspace && !placed_inside(work, workspace))
     placed_error(c, op, "has its workspace outside of the frame", NO_VALUE);
   placed_spoil(work, workspace, placed_new_mark(c));
@@ -49,7 +49,7 @@ static void spoil_outputs(PlacedCall *c, const Op *op) {
 }
 
 static unsigned char *byte_of(const PlacedCall *c, ValueId v) {
-  Address a = placed_address(c, v);
+  PlacedAddress a = placed_address(c, v);
   return a.memory->byte + a.at;
 }
 
@@ -63,7 +63,7 @@ static bool run_given_kernel(PlacedCall *c, const Op *op) {
       placed_error(c, op, "reads bytes that are another value's:", op->in[i]);
   }
   for (uint32_t i = 0; i < op->nout; i++) buffers[op->nin + i] = byte_of(c, op->out + i);
-  Address work = work_of(c, op);
+  PlacedAddress work = work_of(c, op);
   buffers[op->nin + op->nout] = work.memory->byte + work.at;
   if (!c->x->error && !in->kernel(in->kernel_state, op->callee, buffers)) return false;
   for (uint32_t i = 0; i < op->nout && !c->x->error; i++) placed_visit(c, op->out + i, NULL, OWN);
@@ -95,7 +95,7 @@ static void run_placed_collective(PlacedCall *c, const Op *op) {
   Message m = message_of(c->f, op);
   const Type *in = value_type(c->f, op->in[0]), *out = value_type(c->f, op->out);
   int64_t size = elem_bytes(in->elem), sends = type_count(in), receives = type_count(out);
-  Address from = placed_address(c, op->in[0]), to = placed_address(c, op->out);
+  PlacedAddress from = placed_address(c, op->in[0]), to = placed_address(c, op->out);
   Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = placed_new_mark(c);
   if (!placed_inside(to, receives * size))
     placed_error(c, op, "receives outside of its memory:", op->out);
@@ -169,8 +169,8 @@ static Mark send_on(PlacedCall *c, const Fn *f, const Op *before) {
 }
 
 /* What is received has a mark of its own from here on; what is sent stays as it is. */
-static void start_flight(PlacedCall *c, const Fn *f, const Op *op, Address from, Mark own,
-                         Address to) {
+static void start_flight(PlacedCall *c, const Fn *f, const Op *op, PlacedAddress from, Mark own,
+                         PlacedAddress to) {
   bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
   const Op *before = flight_before(f, op);
   if (before) own = send_on(c, f, before);
@@ -236,17 +236,17 @@ static void run_placed_wait(PlacedCall *c, const Op *op) {
 
 static void run_placed(PlacedCall *c);
 
-typedef struct Rounds {
+typedef struct PlacedRounds {
   const Op *op;
   uint32_t carried, whole;
   int64_t trip, first;
   bool reverse;
   Str dim;
-  Address *in, *out;
+  PlacedAddress *in, *out;
   Mark *in_mark, *out_mark; /* out_mark: of stacked results, for all rounds */
   FlightList flights;       /* of the body, over rounds */
-  Address *ring;            /* of each in this round */
-} Rounds;
+  PlacedAddress *ring;      /* of each in this round */
+} PlacedRounds;
 
 static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
   const Storage *s = &op->callee->values.at[op->callee->results.at[result]].storage;
@@ -254,32 +254,32 @@ static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
 }
 
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const Rounds *l, uint32_t j) {
+static uint32_t saved_as(const PlacedRounds *l, uint32_t j) {
   for (uint32_t i = l->carried; i < l->op->nout; i++)
     if (returns_arg(l->op, i, j + 1)) return i;
   return 0;
 }
 
-static Address slice_at(const PlacedCall *c, const Rounds *l, ValueId v, int64_t i) {
+static PlacedAddress slice_at(const PlacedCall *c, const PlacedRounds *l, ValueId v, int64_t i) {
   const Value *value = &c->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
   i += loop_base(l->op, &value->type);
   return placed_offset(placed_address(c, v), i * stride * elem_bytes(value->type.elem));
 }
 
-static Address second_buffer(const PlacedCall *c, const Rounds *l, uint32_t j) {
+static PlacedAddress second_buffer(const PlacedCall *c, const PlacedRounds *l, uint32_t j) {
   const Attr *slots = attr_get(&l->op->attrs, ATTR_slots);
   bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
   return placed_offset(c->frame[value_type(c->f, l->op->out + j)->tier],
                        there ? slots->list[j] : 0);
 }
 
-static int64_t counter_of(const Rounds *l, int64_t n) {
+static int64_t counter_of(const PlacedRounds *l, int64_t n) {
   return l->first + (l->reverse ? l->trip - 1 - n : n);
 }
 
 /* Where round n leaves carried value j. */
-static Address carry_to(const PlacedCall *c, const Rounds *l, uint32_t j, int64_t n) {
+static PlacedAddress carry_to(const PlacedCall *c, const PlacedRounds *l, uint32_t j, int64_t n) {
   ValueId result = l->op->out + j;
   uint32_t saved = saved_as(l, j);
   bool last = n == l->trip - 1;
@@ -288,10 +288,10 @@ static Address carry_to(const PlacedCall *c, const Rounds *l, uint32_t j, int64_
   return (l->trip - 1 - n) % 2 ? second_buffer(c, l, j) : placed_address(c, result);
 }
 
-static void start_carry(PlacedCall *c, Rounds *l, uint32_t j) {
+static void start_carry(PlacedCall *c, PlacedRounds *l, uint32_t j) {
   ValueId first = l->op->in[j];
   uint32_t saved = saved_as(l, j);
-  Address from = placed_address(c, first), to = from;
+  PlacedAddress from = placed_address(c, first), to = from;
   if (saved) to = slice_at(c, l, l->op->out + saved, counter_of(l, 0));
   else if (returns_arg(l->op, j, j + 1)) to = placed_address(c, l->op->out + j);
   l->in[j + 1] = to, l->in_mark[j + 1] = c->mark[first];
@@ -302,7 +302,7 @@ static void start_carry(PlacedCall *c, Rounds *l, uint32_t j) {
 
 /* A stack that other loops write, too: the operand's bytes, copied unless they stand there. Before
    the first of these loops it is nonsense. */
-static void start_stack(PlacedCall *c, Rounds *l, uint32_t k) {
+static void start_stack(PlacedCall *c, PlacedRounds *l, uint32_t k) {
   ValueId result = l->op->out + k;
   uint32_t on = loop_continues(l->op, k);
   if (loop_begins(l->op, k) && c->f->values.at[result].storage.view != VIEW_INPLACE &&
@@ -317,36 +317,36 @@ static void start_stack(PlacedCall *c, Rounds *l, uint32_t k) {
   }
 }
 
-static void set_counter(PlacedCall *c, Rounds *l, int64_t i) {
+static void set_counter(PlacedCall *c, PlacedRounds *l, int64_t i) {
   Memory *counter = ARENA_NEW(c->x->arena, Memory);
   *counter = placed_memory(c->x, "counter", elem_bytes(ELEM_i32));
-  l->in[0] = (Address){counter, 0}, l->in_mark[0] = placed_new_mark(c);
+  l->in[0] = (PlacedAddress){counter, 0}, l->in_mark[0] = placed_new_mark(c);
   placed_spoil(l->in[0], counter->n, l->in_mark[0]);
   placed_encode(counter->byte, ELEM_i32, (double)i);
 }
 
-static Address ring_at(const PlacedCall *c, const Rounds *l, uint32_t i, int64_t n) {
+static PlacedAddress ring_at(const PlacedCall *c, const PlacedRounds *l, uint32_t i, int64_t n) {
   Ring r = loop_ring(l->op, i);
   return placed_offset(c->frame[TIER_device], r.at + (r.buffers ? n % r.buffers : 0) * r.bytes);
 }
 
 /* Starts what round n reads, if there is such a round. */
-static void start_fetch(PlacedCall *c, Rounds *l, uint32_t i, int64_t n) {
+static void start_fetch(PlacedCall *c, PlacedRounds *l, uint32_t i, int64_t n) {
   const Flight *x = &l->flights.at[i];
   if (n >= l->trip || x->rounds > 0) return;
-  Address from = slice_at(c, l, l->op->in[x->role - 1], counter_of(l, n));
+  PlacedAddress from = slice_at(c, l, l->op->in[x->role - 1], counter_of(l, n));
   start_flight(c, l->op->callee, &l->op->callee->ops.at[x->op], from, l->in_mark[x->role],
                ring_at(c, l, i, n));
 }
 
-static void start_first_fetches(PlacedCall *c, Rounds *l) {
+static void start_first_fetches(PlacedCall *c, PlacedRounds *l) {
   for (int64_t n = 0; n < l->trip; n++)
     for (uint32_t i = 0; i < l->flights.n; i++)
       if (n < -l->flights.at[i].rounds) start_fetch(c, l, i, n);
 }
 
 /* Of round n: what the loop starts for later ones, and where this one finds its rings. */
-static void begin_flights(PlacedCall *c, Rounds *l, int64_t n) {
+static void begin_flights(PlacedCall *c, PlacedRounds *l, int64_t n) {
   for (uint32_t i = 0; i < l->flights.n; i++) {
     start_fetch(c, l, i, n - l->flights.at[i].rounds);
     l->ring[i] = ring_at(c, l, i, n);
@@ -356,7 +356,7 @@ static void begin_flights(PlacedCall *c, Rounds *l, int64_t n) {
 }
 
 /* What the round before has sent on its way arrives behind this one; at the end, the last. */
-static void end_flights(PlacedCall *c, Rounds *l, bool any) {
+static void end_flights(PlacedCall *c, PlacedRounds *l, bool any) {
   const Fn *body = l->op->callee;
   for (uint32_t i = 0; any && i < l->flights.n && !c->x->error; i++) {
     const Flight *x = &l->flights.at[i];
@@ -364,14 +364,14 @@ static void end_flights(PlacedCall *c, Rounds *l, bool any) {
   }
 }
 
-static bool arrives_later(const Rounds *l, uint32_t result) {
+static bool arrives_later(const PlacedRounds *l, uint32_t result) {
   for (uint32_t i = 0; i < l->flights.n; i++)
     if (l->flights.at[i].rounds > 0 && l->flights.at[i].role == result) return true;
   return false;
 }
 
 /* The results of a round become the loop's: stacked slices, and what the next round is given. */
-static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n) {
+static void take_results(PlacedCall *c, PlacedCall *inner, PlacedRounds *l, int64_t n) {
   const Op *op = l->op;
   for (uint32_t k = op->nout;
        k-- > 0 && !c->x->error;) { /* stacked ones first: they may be arguments */
@@ -386,7 +386,7 @@ static void take_results(PlacedCall *c, PlacedCall *inner, Rounds *l, int64_t n)
   }
 }
 
-static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
+static void placed_round(PlacedCall *c, PlacedRounds *l, int64_t n) {
   const Op *op = l->op;
   const Fn *body = op->callee;
   int64_t i = counter_of(l, n);
@@ -412,11 +412,12 @@ static void placed_round(PlacedCall *c, Rounds *l, int64_t n) {
 
 static void run_placed_loop(PlacedCall *c, const Op *op) {
   Arena *a = c->x->arena;
-  Rounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
+  PlacedRounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
   l.whole = loop_whole(op), l.first = loop_first(op);
   l.trip = attr_int(&op->attrs, ATTR_trip, 0), l.reverse = attr_int(&op->attrs, ATTR_reverse, 0);
   l.dim = op->group[0].from[0];
-  l.in = ARENA_ARRAY(a, Address, op->nin + 1), l.out = ARENA_ARRAY(a, Address, op->nout + 1);
+  l.in = ARENA_ARRAY(a, PlacedAddress, op->nin + 1),
+  l.out = ARENA_ARRAY(a, PlacedAddress, op->nout + 1);
   l.in_mark = ARENA_ARRAY(a, Mark, op->nin + 1), l.out_mark = ARENA_ARRAY(a, Mark, op->nout + 1);
   for (uint32_t k = l.carried; k < op->nout; k++)
     l.out_mark[k] = c->mark[op->out + k] = placed_new_mark(c);
@@ -425,7 +426,7 @@ static void run_placed_loop(PlacedCall *c, const Op *op) {
   for (uint32_t k = l.carried; k < op->nout; k++) start_stack(c, &l, k);
   for (uint32_t j = 0; j < l.carried; j++) start_carry(c, &l, j);
   l.flights = flights_over(a, op->callee);
-  l.ring = ARENA_ARRAY(a, Address, l.flights.n + 1);
+  l.ring = ARENA_ARRAY(a, PlacedAddress, l.flights.n + 1);
   start_first_fetches(c, &l);
   for (int64_t n = 0; n < l.trip && !c->x->error; n++) placed_round(c, &l, n);
   end_flights(c, &l, true);
@@ -443,7 +444,7 @@ static uint32_t slot_of(const PlacedMachine *x, const Global *g) {
 static void run_placed_store(PlacedCall *c, const Op *op) {
   ValueId v = op->in[0];
   uint32_t slot = slot_of(c->x, op->global);
-  Address to = {&c->x->global[slot], 0}, from = placed_address(c, v);
+  PlacedAddress to = {&c->x->global[slot], 0}, from = placed_address(c, v);
   if (!placed_same(to, from)) placed_copy(c, op, to, v, placed_new_mark(c));
   c->x->old[slot] = placed_same(to, from) ? c->mark[v] : c->x->last;
 }
@@ -502,7 +503,7 @@ static void exchange_globals(PlacedMachine *x, bool out) {
     if (!out) {
       x->global[g] = placed_memory(x, x->in->m->globals.at[g]->name, n * size);
       x->old[g] = ++x->last;
-      placed_spoil((Address){&x->global[g], 0}, n * size, x->last);
+      placed_spoil((PlacedAddress){&x->global[g], 0}, n * size, x->last);
     }
     for (int64_t i = 0; i < n; i++) {
       if (out) t->at[i] = placed_decode(x->global[g].byte + i * size, t->type.elem);
@@ -513,7 +514,7 @@ static void exchange_globals(PlacedMachine *x, bool out) {
 
 static void check_globals(PlacedMachine *x) {
   for (uint32_t g = 0; g < x->in->m->globals.n && !x->error; g++)
-    if (!placed_marked((Address){&x->global[g], 0}, x->global[g].n, x->old[g]))
+    if (!placed_marked((PlacedAddress){&x->global[g], 0}, x->global[g].n, x->old[g]))
       x->error = arena_printf(x->in->arena, "global @%s does not hold its value at the end",
                               x->global[g].name);
 }

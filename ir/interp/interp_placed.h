@@ -14,15 +14,15 @@ typedef struct Memory {
   int64_t n;
 } Memory;
 
-typedef struct Address {
+typedef struct PlacedAddress {
   Memory *memory;
   int64_t at;
-} Address;
+} PlacedAddress;
 
 typedef struct Flying { /* a message on its way */
   const Op *op;
   Message m;
-  Address from, to, work;
+  PlacedAddress from, to, work;
   int64_t workspace; /* bytes */
   Mark own, mark;    /* of what is sent, of what is received until it is there */
   double *received;  /* NULL: it is exchanged at the wait */
@@ -42,10 +42,10 @@ typedef struct PlacedMachine {
 typedef struct PlacedCall { /* a function that runs */
   PlacedMachine *x;
   const Fn *f;
-  Address frame[TIERS];
-  const Address *in, *out;
-  Mark *mark;          /* by value */
-  const Address *ring; /* of a body: where this round finds its rings */
+  PlacedAddress frame[TIERS];
+  const PlacedAddress *in, *out;
+  Mark *mark;                /* by value */
+  const PlacedAddress *ring; /* of a body: where this round finds its rings */
 } PlacedCall;
 
 typedef enum Access {
@@ -59,18 +59,18 @@ typedef enum Access {
 void placed_error(PlacedCall *c, const Op *op, const char *what, ValueId v);
 /* n bytes that nobody has written. */
 Memory placed_memory(PlacedMachine *x, const char *name, int64_t n);
-bool placed_inside(Address a, int64_t bytes);
+bool placed_inside(PlacedAddress a, int64_t bytes);
 /* Nonsense with this mark; nothing outside of the memory. */
-void placed_spoil(Address a, int64_t bytes, Mark mark);
+void placed_spoil(PlacedAddress a, int64_t bytes, Mark mark);
 /* Have all these bytes this mark? */
-bool placed_marked(Address a, int64_t bytes, Mark mark);
+bool placed_marked(PlacedAddress a, int64_t bytes, Mark mark);
 /* One element of type e. */
 void placed_encode(unsigned char *to, Elem e, double x);
 double placed_decode(const unsigned char *from, Elem e);
-Address placed_offset(Address a, int64_t bytes);
+PlacedAddress placed_offset(PlacedAddress a, int64_t bytes);
 /* Where v begins. */
-Address placed_address(const PlacedCall *c, ValueId v);
-bool placed_same(Address a, Address b);
+PlacedAddress placed_address(const PlacedCall *c, ValueId v);
+bool placed_same(PlacedAddress a, PlacedAddress b);
 /* Every element of v, in the order of its type, where its strides say. READ: were all its own? */
 bool placed_visit(const PlacedCall *c, ValueId v, Tensor *t, Access access);
 /* Gives v's bytes, which must all be its own, to `mark`. */
@@ -79,6 +79,6 @@ void placed_hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark);
 Mark placed_new_mark(PlacedCall *c);
 /* As rt_copy: all bytes from v's first to its last element; those of its elements must be its
  * own. */
-void placed_copy(PlacedCall *c, const Op *op, Address to, ValueId v, Mark to_mark);
+void placed_copy(PlacedCall *c, const Op *op, PlacedAddress to, ValueId v, Mark to_mark);
 
 #endif

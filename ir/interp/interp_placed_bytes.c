@@ -24,17 +24,17 @@ Memory placed_memory(PlacedMachine *x, const char *name, int64_t n) {
   return m;
 }
 
-bool placed_inside(Address a, int64_t bytes) {
+bool placed_inside(PlacedAddress a, int64_t bytes) {
   return a.at >= 0 && bytes >= 0 && a.at <= a.memory->n - bytes;
 }
 
-void placed_spoil(Address a, int64_t bytes, Mark mark) {
+void placed_spoil(PlacedAddress a, int64_t bytes, Mark mark) {
   if (!placed_inside(a, bytes)) return;
   memset(a.memory->byte + a.at, 0xff, (size_t)bytes);
   for (int64_t i = 0; i < bytes; i++) a.memory->mark[a.at + i] = mark;
 }
 
-bool placed_marked(Address a, int64_t bytes, Mark mark) {
+bool placed_marked(PlacedAddress a, int64_t bytes, Mark mark) {
   if (!placed_inside(a, bytes)) return false;
   for (int64_t i = 0; i < bytes; i++)
     if (a.memory->mark[a.at + i] != mark) return false;
@@ -69,13 +69,15 @@ double placed_decode(const unsigned char *from, Elem e) {
 
 /* ---- values ---- */
 
-Address placed_offset(Address a, int64_t bytes) { return (Address){a.memory, a.at + bytes}; }
+PlacedAddress placed_offset(PlacedAddress a, int64_t bytes) {
+  return (PlacedAddress){a.memory, a.at + bytes};
+}
 
-Address placed_address(const PlacedCall *c, ValueId v) {
+PlacedAddress placed_address(const PlacedCall *c, ValueId v) {
   const Storage *s = &c->f->values.at[v].storage;
   switch (s->place) {
   case PLACE_FRAME: return placed_offset(c->frame[value_type(c->f, v)->tier], s->at);
-  case PLACE_GLOBAL: return (Address){&c->x->global[s->slot], s->at};
+  case PLACE_GLOBAL: return (PlacedAddress){&c->x->global[s->slot], s->at};
   case PLACE_ARG: return placed_offset(c->in[s->slot], s->at);
   case PLACE_RESULT: return placed_offset(c->out[s->slot], s->at);
   case PLACE_RING: return placed_offset(c->ring[s->slot], s->at);
@@ -83,9 +85,10 @@ Address placed_address(const PlacedCall *c, ValueId v) {
   }
 }
 
-bool placed_same(Address a, Address b) { return a.memory == b.memory && a.at == b.at; }
+bool placed_same(PlacedAddress a, PlacedAddress b) { return a.memory == b.memory && a.at == b.at; }
 
-static bool visit_element(const PlacedCall *c, ValueId v, Address a, double *x, Access access) {
+static bool visit_element(const PlacedCall *c, ValueId v, PlacedAddress a, double *x,
+                          Access access) {
   Elem e = value_type(c->f, v)->elem;
   int64_t size = elem_bytes(e);
   if (!placed_inside(a, size)) return false;
@@ -100,7 +103,7 @@ static bool visit_element(const PlacedCall *c, ValueId v, Address a, double *x, 
 
 bool placed_visit(const PlacedCall *c, ValueId v, Tensor *t, Access access) {
   const Value *value = &c->f->values.at[v];
-  Address base = placed_address(c, v);
+  PlacedAddress base = placed_address(c, v);
   int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
   bool fine = true;
   do {
@@ -127,8 +130,8 @@ static int64_t placed_span(const Value *v) {
   return (last + 1) * elem_bytes(v->type.elem);
 }
 
-void placed_copy(PlacedCall *c, const Op *op, Address to, ValueId v, Mark to_mark) {
-  Address from = placed_address(c, v);
+void placed_copy(PlacedCall *c, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
+  PlacedAddress from = placed_address(c, v);
   int64_t n = placed_span(&c->f->values.at[v]);
   if (!placed_visit(c, v, NULL, READ))
     placed_error(c, op, "copies bytes that are another value's", v);

@@ -71,13 +71,13 @@ void ranks_unlock(Ranks *r) {
 
 /* ---- collectives ---- */
 
-typedef struct Exchange {
-  Run *run;
+typedef struct RankExchange {
+  InterpRun *run;
   Ranks *ranks;
   int axis;
   int64_t ways, mine;  /* ranks of the axis; own coordinate */
   const Tensor **peer; /* by coordinate */
-} Exchange;
+} RankExchange;
 
 /* A tensor as [outer, dim, inner]. */
 typedef struct Around {
@@ -103,7 +103,7 @@ static void move_block(const Tensor *a, int64_t from, Tensor *b, int64_t to, Str
     }
 }
 
-static void sum_all(const Exchange *x, Tensor *out) {
+static void sum_all(const RankExchange *x, Tensor *out) {
   bool most = !strcmp(attr_str(&x->run->op->attrs, ATTR_reduce, ""), "max");
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) {
     double sum = x->peer[0]->at[i];
@@ -115,7 +115,7 @@ static void sum_all(const Exchange *x, Tensor *out) {
   }
 }
 
-static void exchange_blocks(const Exchange *x, Tensor *out) {
+static void exchange_blocks(const RankExchange *x, Tensor *out) {
   const Op *op = x->run->op;
   Str dim = op->group[0].from[0], cut = op->nout && op->group[0].nto ? op->group[0].to[0] : NULL;
   for (int64_t k = 0; k < x->ways; k++) {
@@ -136,7 +136,7 @@ static void exchange_blocks(const Exchange *x, Tensor *out) {
   }
 }
 
-static void count(Exchange *x, const Tensor *out) {
+static void count(RankExchange *x, const Tensor *out) {
   Ranks *r = x->ranks;
   OpCode c = x->run->op->code;
   int64_t in = type_count(&run_in(x->run, 0)->type), n = type_count(&out->type);
@@ -148,7 +148,7 @@ static void count(Exchange *x, const Tensor *out) {
 }
 
 /* The operand with its dims in the order of the result's. */
-static Tensor *in_step(Run *r) {
+static Tensor *in_step(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Type t = a->type;
   const Type *out = &run_out(r, 0)->type;
@@ -210,7 +210,7 @@ static const void *hop(Ranks *r, int64_t rank, int axis, const Op *o, const void
   return look(r, *from);
 }
 
-static void run_hop(Run *r, int axis, const Tensor *own, Tensor *out) {
+static void run_hop(InterpRun *r, int axis, const Tensor *own, Tensor *out) {
   Ranks *ranks = r->interp->ranks;
   int64_t rank = r->interp->rank;
   bool sends = r->op->code == OP_send, ends = neighbour(ranks, rank, axis, r->op) < 0;
@@ -240,14 +240,14 @@ static bool exchange_hop(const Interp *in, const Op *o, int axis, const Message 
 
 /* ---- collectives, whole ---- */
 
-void run_collective(Run *r) {
+void run_collective(InterpRun *r) {
   Ranks *ranks = r->interp->ranks;
   Tensor *out = run_out(r, 0);
   if (!ranks) { /* above localize: placements change, numbers do not */
     *out = tensor_in_order(r->arena, run_in(r, 0), &out->type);
     return;
   }
-  Exchange x = {.run = r, .ranks = ranks};
+  RankExchange x = {.run = r, .ranks = ranks};
   x.axis = mesh_find(ranks->m, attr_str(&r->op->attrs, ATTR_axis, ""));
   x.ways = ranks->m->mesh.at[x.axis].size;
   x.mine = mesh_coordinate(ranks->m, r->interp->rank, x.axis);

@@ -35,7 +35,7 @@ static double row_value(OpCode c, ReducedRow w) {
   }
 }
 
-void run_reduce(Run *r) {
+void run_reduce(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Tensor *out = run_out(r, 0);
   Group g = r->op->group[0];
@@ -48,7 +48,7 @@ void run_reduce(Run *r) {
   }
 }
 
-void run_scan(Run *r) {
+void run_scan(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Tensor *out = run_out(r, 0);
   Str dim = r->op->group[0].from[0];

@@ -24,18 +24,18 @@ static void move(const Type *space, const JoinedSide *to, const JoinedSide *from
   while (walk_next(space, index));
 }
 
-static void fill_with(Run *r, Tensor *t) {
+static void fill_with(InterpRun *r, Tensor *t) {
   double fill = attr_float(&r->op->attrs, ATTR_fill, 0);
   for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(r, t, i, fill);
 }
 
-static void move_expand(Run *r) {
+static void move_expand(InterpRun *r) {
   const Type *space = &run_out(r, 0)->type;
   JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
   move(space, &to, &from);
 }
 
-static void move_rename(Run *r) {
+static void move_rename(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   const Type *space = &run_out(r, 0)->type;
   JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
@@ -53,7 +53,7 @@ static void set_pieces(JoinedSide *s, const Type *space, int n, const Str *fine,
   }
 }
 
-static void move_split(Run *r) {
+static void move_split(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   const Type *space = &run_out(r, 0)->type;
   JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
@@ -64,7 +64,7 @@ static void move_split(Run *r) {
   move(space, &to, &from);
 }
 
-static void move_merge(Run *r) {
+static void move_merge(InterpRun *r) {
   const Type *space = &run_in(r, 0)->type;
   JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
   for (int i = 0; i < r->op->ngroups; i++) {
@@ -74,7 +74,7 @@ static void move_merge(Run *r) {
   move(space, &to, &from);
 }
 
-static void move_slice(Run *r) {
+static void move_slice(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Group g = r->op->group[0];
   const Type *space = &run_out(r, 0)->type;
@@ -95,13 +95,13 @@ static void put_part(const Tensor *a, Tensor *out, Str from_dim, Str to_dim, int
   move(space, &to, &from);
 }
 
-static void move_pad(Run *r) {
+static void move_pad(InterpRun *r) {
   Group g = r->op->group[0];
   fill_with(r, run_out(r, 0));
   put_part(run_in(r, 0), run_out(r, 0), g.from[0], g.to[0], attr_int(&r->op->attrs, ATTR_at, 0));
 }
 
-static void move_concat(Run *r) {
+static void move_concat(InterpRun *r) {
   Group g = r->op->group[0];
   int64_t at = 0;
   for (uint32_t i = 0; i < r->op->nin; i++) {
@@ -110,7 +110,7 @@ static void move_concat(Run *r) {
   }
 }
 
-static void move_shift(Run *r) {
+static void move_shift(InterpRun *r) {
   Tensor *out = run_out(r, 0);
   const Tensor *a = run_in(r, 0);
   Str dim = r->op->group[0].from[0];
@@ -127,7 +127,7 @@ static void move_shift(Run *r) {
   } while (walk_next(&out->type, index));
 }
 
-static void move_unstack(Run *r) {
+static void move_unstack(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   for (uint32_t i = 0; i < r->op->nout; i++) {
     const Type *space = &run_out(r, i)->type;
@@ -137,7 +137,7 @@ static void move_unstack(Run *r) {
   }
 }
 
-static void move_stack(Run *r) {
+static void move_stack(InterpRun *r) {
   Tensor *out = run_out(r, 0);
   for (uint32_t i = 0; i < r->op->nin; i++) {
     const Type *space = &run_in(r, i)->type;
@@ -148,7 +148,7 @@ static void move_stack(Run *r) {
 }
 
 /* Pairs (d, d + half) turn by the angle position * theta^(-2 d / D). */
-static void move_rope(Run *r) {
+static void move_rope(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Tensor *out = run_out(r, 0);
   Str seq = r->op->group[0].from[0], dim = r->op->group[1].from[0];
@@ -169,7 +169,7 @@ static void move_rope(Run *r) {
 }
 
 /* Bits of a byte follow each other along the dim that is listed, the first one is the lowest. */
-static void move_bits(Run *r) {
+static void move_bits(InterpRun *r) {
   const Tensor *a = run_in(r, 0);
   Tensor *out = run_out(r, 0);
   bool packs = r->op->code == OP_pack_bits;
@@ -195,7 +195,7 @@ static RunFamily *const moves[OP_COUNT] = {
     [OP_unpack_bits] = move_bits,
 };
 
-void run_struct(Run *r) {
+void run_struct(InterpRun *r) {
   if (!moves[r->op->code]) bug("the interpreter does not know op %s", op_name(r->op->code));
   moves[r->op->code](r);
 }

@@ -7,19 +7,19 @@
    thread is then the better way. */
 #include "gpu_lanes.h"
 
-typedef struct Lane { /* of a value: which of its dims the lanes run over */
-  Str dim;            /* NULL: none */
-  int64_t multiple;   /* lane 0 is at a multiple of this */
-} Lane;
+typedef struct GpuLane { /* of a value: which of its dims the lanes run over */
+  Str dim;               /* NULL: none */
+  int64_t multiple;      /* lane 0 is at a multiple of this */
+} GpuLane;
 
-typedef struct Lanes {
+typedef struct GpuLanes {
   const Fn *k;
   int n;
-  Lane *known; /* per value: fits with this one */
+  GpuLane *known; /* per value: fits with this one */
   bool *checked;
-} Lanes;
+} GpuLanes;
 
-static bool fits(Lanes *x, ValueId v, Lane l);
+static bool fits(GpuLanes *x, ValueId v, GpuLane l);
 
 static int64_t gcd(int64_t a, int64_t b) {
   while (b) {
@@ -29,7 +29,7 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a < 0 ? -a : a;
 }
 
-static bool whole(const Lanes *x, int64_t n) { return n % x->n == 0; }
+static bool whole(const GpuLanes *x, int64_t n) { return n % x->n == 0; }
 
 static int64_t align_of(const Fn *k, ValueId v) {
   const Attr *a = attr_get(&k->attrs, ATTR_align);
@@ -41,7 +41,7 @@ static int64_t align_of(const Fn *k, ValueId v) {
 }
 
 /* Vectors of a buffer are consecutive and aligned. */
-static bool buffer_fits(const Lanes *x, ValueId v, Lane l) {
+static bool buffer_fits(const GpuLanes *x, ValueId v, GpuLane l) {
   const Type *t = value_type(x->k, v);
   int64_t bytes = elem_bytes(t->elem) * x->n;
   if (bytes > 16) bytes = 16;
@@ -55,11 +55,11 @@ static bool buffer_fits(const Lanes *x, ValueId v, Lane l) {
   return true;
 }
 
-static Lane restricted(const Lanes *x, ValueId v, Lane l) {
-  return l.dim && type_find(value_type(x->k, v), l.dim) >= 0 ? l : (Lane){0};
+static GpuLane restricted(const GpuLanes *x, ValueId v, GpuLane l) {
+  return l.dim && type_find(value_type(x->k, v), l.dim) >= 0 ? l : (GpuLane){0};
 }
 
-static bool same(Lanes *x, const Op *o, Lane l) {
+static bool same(GpuLanes *x, const Op *o, GpuLane l) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (!fits(x, o->in[i], restricted(x, o->in[i], l))) return false;
   return true;
@@ -73,24 +73,25 @@ static int group_to(const Op *o, Str dim, int *at) {
   return -1;
 }
 
-static bool moved(Lanes *x, const Op *o, Lane l) {
+static bool moved(GpuLanes *x, const Op *o, GpuLane l) {
   int at = 0, g = l.dim ? group_to(o, l.dim, &at) : -1;
   if (g < 0) return fits(x, o->in[0], restricted(x, o->in[0], l));
   const Group *group = &o->group[g];
   const Type *from = value_type(x->k, o->in[0]);
   switch (o->code) {
-  case OP_rename: return fits(x, o->in[0], (Lane){group->from[at], l.multiple});
+  case OP_rename: return fits(x, o->in[0], (GpuLane){group->from[at], l.multiple});
   case OP_slice:
-    l = (Lane){group->from[0], gcd(l.multiple, attr_int(&o->attrs, ATTR_at, 0))};
+    l = (GpuLane){group->from[0], gcd(l.multiple, attr_int(&o->attrs, ATTR_at, 0))};
     return fits(x, o->in[0], l);
   case OP_split: {
     int64_t size = type_size(value_type(x->k, o->out), l.dim);
-    return at == group->nto - 1 && fits(x, o->in[0], (Lane){group->from[0], gcd(l.multiple, size)});
+    return at == group->nto - 1 &&
+           fits(x, o->in[0], (GpuLane){group->from[0], gcd(l.multiple, size)});
   }
   case OP_merge: {
     Str inner = group->from[group->nfrom - 1];
     int64_t size = type_size(from, inner);
-    return whole(x, size) && fits(x, o->in[0], (Lane){inner, gcd(l.multiple, size)});
+    return whole(x, size) && fits(x, o->in[0], (GpuLane){inner, gcd(l.multiple, size)});
   }
   default: return false;
   }
@@ -106,7 +107,7 @@ static bool mentions(const Op *o, Str dim) {
   return false;
 }
 
-static bool rope_fits(Lanes *x, const Op *o, Lane l) {
+static bool rope_fits(GpuLanes *x, const Op *o, GpuLane l) {
   Str dim = o->group[1].from[0];
   int64_t half = type_size(value_type(x->k, o->out), dim) / 2;
   if (l.dim != dim) return same(x, o, l);
@@ -114,15 +115,15 @@ static bool rope_fits(Lanes *x, const Op *o, Lane l) {
   return whole(x, half) && same(x, o, l);
 }
 
-static bool op_fits(Lanes *x, const Op *o, Lane l) {
+static bool op_fits(GpuLanes *x, const Op *o, GpuLane l) {
   if (op_family(o->code) == FAMILY_ELEM || o->code == OP_expand) return same(x, o, l);
   switch (o->code) {
   case OP_const:
   case OP_iota: return true;
-  case OP_rand: return same(x, o, (Lane){0});
+  case OP_rand: return same(x, o, (GpuLane){0});
   case OP_rope: return rope_fits(x, o, l);
   case OP_gather:
-    return !restricted(x, o->in[1], l).dim && fits(x, o->in[1], (Lane){0}) &&
+    return !restricted(x, o->in[1], l).dim && fits(x, o->in[1], (GpuLane){0}) &&
            fits(x, o->in[0], restricted(x, o->in[0], l));
   case OP_rename:
   case OP_slice:
@@ -136,7 +137,7 @@ static bool op_fits(Lanes *x, const Op *o, Lane l) {
   return true;
 }
 
-static bool fits(Lanes *x, ValueId v, Lane l) {
+static bool fits(GpuLanes *x, ValueId v, GpuLane l) {
   const Op *o = value_def(x->k, v);
   if (x->checked[v] && x->known[v].dim == l.dim && x->known[v].multiple == l.multiple) return true;
   x->checked[v] = true, x->known[v] = l;
@@ -149,9 +150,9 @@ static bool is_result(const Fn *k, ValueId v) {
   return false;
 }
 
-static bool all_fit(Lanes *x, Str dim, uint32_t nroots, const ValueId *root) {
+static bool all_fit(GpuLanes *x, Str dim, uint32_t nroots, const ValueId *root) {
   for (uint32_t i = 0; i < nroots; i++) {
-    Lane l = restricted(x, root[i], (Lane){dim, x->n});
+    GpuLane l = restricted(x, root[i], (GpuLane){dim, x->n});
     if (is_result(x->k, root[i]) && !buffer_fits(x, root[i], l)) return false;
     if (!fits(x, root[i], l)) return false;
   }
@@ -180,8 +181,8 @@ static int64_t widest(const Fn *k) {
 int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root) {
   Str dim = n->n ? n->dim[n->n - 1].dim : NULL;
   for (int lanes = (int)(16 / widest(k)); dim && lanes > 1; lanes /= 2) {
-    Lanes x = {.k = k, .n = lanes};
-    x.known = ARENA_ARRAY(m->arena, Lane, k->values.n + 1);
+    GpuLanes x = {.k = k, .n = lanes};
+    x.known = ARENA_ARRAY(m->arena, GpuLane, k->values.n + 1);
     x.checked = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
     if (nest_inner(n) % lanes == 0 && all_fit(&x, dim, nroots, root)) return lanes;
   }

@@ -12,8 +12,8 @@ Diag *diag_new(Arena *a) {
   return d;
 }
 
-static Lines lines_of(Arena *a, const char *text, size_t length) {
-  Lines l = {.n = 1};
+static SourceLines lines_of(Arena *a, const char *text, size_t length) {
+  SourceLines l = {.n = 1};
   for (size_t i = 0; i < length; i++) l.n += text[i] == '\n';
   l.start = ARENA_ARRAY(a, uint32_t, l.n);
   for (size_t i = 0, k = 1; i < length; i++)
@@ -38,7 +38,7 @@ void diag_line_column(const Diag *d, Span at, uint32_t *line, uint32_t *column) 
   const Source *s = diag_source(d, at.file);
   *line = *column = 1;
   if (!s) return;
-  const Lines *l = &d->lines.at[at.file - 1];
+  const SourceLines *l = &d->lines.at[at.file - 1];
   uint32_t end = at.offset < s->length ? at.offset : (uint32_t)s->length, low = 0, high = l->n;
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;

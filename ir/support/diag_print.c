@@ -38,12 +38,12 @@ typedef struct Style {
   const char *severity, *bold, *blue, *end; /* escape codes, or "" */
 } Style;
 
-typedef struct Printer {
+typedef struct DiagPrinter {
   const Diag *d;
   FILE *out;
   Style style;
   int gutter; /* digits of the largest line number shown */
-} Printer;
+} DiagPrinter;
 
 static const char *severity_name(const Report *r) {
   return *r->code == 'E' || *r->code == 'R' ? "error" : *r->code == 'W' ? "warning" : "note";
@@ -82,10 +82,10 @@ static void put_marks(FILE *out, const char *text, size_t n, char mark) {
 }
 
 /* The part of a source line that is shown: all of it, unless it is long. */
-typedef struct Window {
+typedef struct SourceWindow {
   const char *text; /* of the line */
   size_t from, to, n;
-} Window;
+} SourceWindow;
 
 static bool inside_character(const char *text, size_t at) {
   return ((unsigned char)text[at] & 0xC0) == 0x80;
@@ -93,9 +93,9 @@ static bool inside_character(const char *text, size_t at) {
 
 /* `mark`: column that must be seen. The same for every place of a line if the first one gives it.
  */
-static Window window_of(const Source *s, size_t offset, size_t mark) {
+static SourceWindow window_of(const Source *s, size_t offset, size_t mark) {
   size_t start = line_start(s, offset), n = line_length(s, start);
-  Window w = {s->text + start, 0, n, n};
+  SourceWindow w = {s->text + start, 0, n, n};
   if (n <= LINE_LIMIT) return w;
   w.from = mark > LINE_LIMIT / 2 ? mark - LINE_LIMIT / 2 : 0;
   if (w.from + LINE_LIMIT > n) w.from = n - LINE_LIMIT;
@@ -105,7 +105,7 @@ static Window window_of(const Source *s, size_t offset, size_t mark) {
   return w;
 }
 
-static void put_source_line(const Printer *p, Span at, const Window *w) {
+static void put_source_line(const DiagPrinter *p, Span at, const SourceWindow *w) {
   const Style *y = &p->style;
   fprintf(p->out, "%s%*u |%s", y->blue, p->gutter, line_of(p->d, at), y->end);
   if (w->n) fputc(' ', p->out);
@@ -116,7 +116,8 @@ static void put_source_line(const Printer *p, Span at, const Window *w) {
 
 static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
 
-static void put_place(const Printer *p, const SourcePlace *place, bool primary, const Window *w) {
+static void put_place(const DiagPrinter *p, const SourcePlace *place, bool primary,
+                      const SourceWindow *w) {
   const Source *s = diag_source(p->d, place->span.file);
   size_t start = (size_t)(w->text - s->text);
   size_t end = at_most(place->span.offset, s->length) - start + place->span.length;
@@ -145,7 +146,8 @@ static int compare_places(const void *a, const void *b) {
 }
 
 /* Around which column a long line is cut: that of the primary place if it is on this line. */
-static size_t shown_column(const Printer *p, const SourcePlace *first, const SourcePlace *primary) {
+static size_t shown_column(const DiagPrinter *p, const SourcePlace *first,
+                           const SourcePlace *primary) {
   const SourcePlace *at =
       line_of(p->d, primary->span) == line_of(p->d, first->span) ? primary : first;
   uint32_t line, column;
@@ -154,10 +156,10 @@ static size_t shown_column(const Printer *p, const SourcePlace *first, const Sou
 }
 
 /* The primary place and, if they are in the same file, the others: line by line, each line once. */
-static void put_snippet(const Printer *p, const Report *r) {
+static void put_snippet(const DiagPrinter *p, const Report *r) {
   VEC(const SourcePlace *) places = {0};
   uint32_t last = 0;
-  Window w = {0};
+  SourceWindow w = {0};
   vec_push(r->arena, places, &r->primary);
   for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++)
     vec_push(r->arena, places, &r->also.at[i]);
@@ -175,7 +177,7 @@ static void put_snippet(const Printer *p, const Report *r) {
   }
 }
 
-static void put_elsewhere(const Printer *p, const Report *r) {
+static void put_elsewhere(const DiagPrinter *p, const Report *r) {
   if (!r->also.n || all_in_one_file(r)) return;
   fprintf(p->out, "%*s %s:::%s", p->gutter, "", p->style.blue, p->style.end);
   for (uint32_t i = 0; i < r->also.n; i++) {
@@ -199,7 +201,7 @@ static int gutter_of(const Diag *d, const Report *r) {
   return gutter;
 }
 
-static void put_notes(const Printer *p, const Report *r) {
+static void put_notes(const DiagPrinter *p, const Report *r) {
   const Style *y = &p->style;
   for (uint32_t i = 0; i < r->facts.n; i++)
     fprintf(p->out, "%*s %s=%s %s\n", p->gutter, "", y->blue, y->end, r->facts.at[i]);
@@ -209,7 +211,7 @@ static void put_notes(const Printer *p, const Report *r) {
 }
 
 static void print_human(const Diag *d, const Report *r, FILE *out, bool colour) {
-  Printer p = {d, out, style_of(r, colour), 1};
+  DiagPrinter p = {d, out, style_of(r, colour), 1};
   const Source *s = diag_source(d, r->primary.span.file);
   const Style *y = &p.style;
   uint32_t line, column;

@@ -22,14 +22,14 @@ struct Report {
   uint32_t number; /* order of arrival */
 };
 
-typedef struct Lines { /* offsets of the lines' first characters, in order */
+typedef struct SourceLines { /* offsets of the lines' first characters, in order */
   uint32_t *start, n;
-} Lines;
+} SourceLines;
 
 struct Diag {
   Arena *arena;
   VEC(Source) sources;
-  VEC(Lines) lines; /* per source */
+  VEC(SourceLines) lines; /* per source */
   VEC(Report *) reports;
   uint32_t errors, arrived;
 };

@@ -19,14 +19,14 @@ enum { ALIGN = 16, FIRST_BLOCK = 16 << 10, LARGEST_BLOCK = 1 << 20, GUARD = 0, S
 #endif
 enum { STALE = 0xdb, GUARDED = 0x9c }; /* no pointer, no small number, NaN as f32 and f64 */
 
-typedef struct Block {
-  struct Block *next;
+typedef struct ArenaBlock {
+  struct ArenaBlock *next;
   size_t used, size;
   char bytes[] __attribute__((aligned(ALIGN)));
-} Block;
+} ArenaBlock;
 
 struct Arena {
-  Block *head;
+  ArenaBlock *head;
 };
 
 #ifdef SHARDC_STRESS
@@ -57,14 +57,14 @@ FILE *heap_stream(char **text, size_t *n) {
   return f;
 }
 
-static Block *new_block(size_t size) {
-  Block *b = heap_new(1, sizeof *b + size + GUARD);
+static ArenaBlock *new_block(size_t size) {
+  ArenaBlock *b = heap_new(1, sizeof *b + size + GUARD);
   b->size = size;
   memset(b->bytes + size, GUARDED, GUARD);
   return b;
 }
 
-static void free_block(Block *b) {
+static void free_block(ArenaBlock *b) {
   for (int i = 0; i < (int)GUARD; i++)
     if ((unsigned char)b->bytes[b->size + (size_t)i] != GUARDED)
       bug("somebody wrote behind %zu bytes of an arena", b->size);
@@ -79,7 +79,7 @@ Arena *arena_new(void) {
 }
 
 void arena_free(Arena *a) {
-  for (Block *b = a->head, *next; b; b = next) next = b->next, free_block(b);
+  for (ArenaBlock *b = a->head, *next; b; b = next) next = b->next, free_block(b);
   free(a);
 }
 
@@ -93,7 +93,7 @@ void *vec_grown(Arena *a, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
 
 void *arena_alloc(Arena *a, size_t bytes) {
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-  Block *b = a->head;
+  ArenaBlock *b = a->head;
   if (b->size - b->used < bytes) {
     size_t size = b->size * 2 > LARGEST_BLOCK ? LARGEST_BLOCK : b->size * 2;
     b = new_block(bytes > size ? bytes : size);

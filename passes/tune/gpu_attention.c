@@ -13,9 +13,9 @@
 enum { WIDE = 128 };                    /* heads for which larger blocks have a point */
 enum { ENOUGH_WARPS = 8, BESIDE = 96 }; /* registers of a thread beside the sums, estimated */
 
-typedef int64_t Shape[2];
-static const Shape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
-static const Shape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
+typedef int64_t AttentionShape[2];
+static const AttentionShape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
+static const AttentionShape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
 
 bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
   return gpu_flash_fits(k, c->at, m->target.shared);
@@ -45,8 +45,8 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut 
 
 /* Of the table, the first that fits, or one with as many rows that is the first with so many warps;
    {0}: none fits. */
-static Cut first_of(const Module *m, const Fn *k, const Shape *table, size_t n, int64_t limit,
-                    int64_t wanted) {
+static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, size_t n,
+                    int64_t limit, int64_t wanted) {
   Flash f = flash_of(k);
   Cut first = {{0}};
   int64_t most = round_up(f.grad && f.keys > f.queries ? f.keys : f.queries, 16);

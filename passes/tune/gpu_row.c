@@ -11,14 +11,14 @@ enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 regis
 
 /* ---- what is held ---- */
 
-typedef struct Held {
+typedef struct HeldRow {
   const Fn *k;
   const GpuRows *w;
   int pass, kept; /* values that are first evaluated in one pass and read in a later one */
   int *first;     /* pass + 1 in which a value is first evaluated, -1: counted, 0: not yet */
-} Held;
+} HeldRow;
 
-static void visit(Held *h, ValueId v) {
+static void visit(HeldRow *h, ValueId v) {
   const Op *o = value_def(h->k, v);
   if (!reduction_along(h->k, &h->w->r, v)) return;
   if (h->first[v]) {
@@ -31,7 +31,7 @@ static void visit(Held *h, ValueId v) {
 
 /* Per point of a row: how many numbers stay in registers between the levels. */
 static int64_t held_values(const Module *m, const Fn *k, const GpuRows *w) {
-  Held h = {.k = k, .w = w, .first = ARENA_ARRAY(m->arena, int, k->values.n + 1)};
+  HeldRow h = {.k = k, .w = w, .first = ARENA_ARRAY(m->arena, int, k->values.n + 1)};
   for (; h.pass < w->passes; h.pass++) {
     for (int i = 0; i < w->r.n; i++)
       if (w->level[w->root[i]] == h.pass) visit(&h, w->root[i]);

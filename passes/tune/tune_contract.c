@@ -109,16 +109,16 @@ static double in_place_factor(const Product *p, const KernelLimits *x, const int
   return clash ? 1.4 : 1.03;
 }
 
-typedef struct Cost {    /* of one product of the batch, in cycles */
-  int64_t tiles, panels; /* of rows, of columns */
-  double height, width;  /* of a tile, of a panel */
+typedef struct ContractCost { /* of one product of the batch, in cycles */
+  int64_t tiles, panels;      /* of rows, of columns */
+  double height, width;       /* of a tile, of a panel */
   double k, per_multiply, per_a, per_b, start;
   double once; /* before all chunks, by all workers together */
-} Cost;
+} ContractCost;
 
-static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *x,
-                    const int64_t *tile) {
-  Cost c = {.tiles = q->tiles, .panels = q->panels};
+static ContractCost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *x,
+                            const int64_t *tile) {
+  ContractCost c = {.tiles = q->tiles, .panels = q->panels};
   c.height = (double)(p->m.outer * p->m.inner) / (double)q->tiles;
   c.width = (double)(q->vectors * x->lanes) / (double)q->panels;
   c.k = (double)(p->k.outer * q->steps * q->words);
@@ -145,7 +145,7 @@ static Cost cost_of(const Product *p, const ProductPlan *q, const KernelLimits *
   return c;
 }
 
-static double chunk_time(const Cost *c, int64_t rows,
+static double chunk_time(const ContractCost *c, int64_t rows,
                          int64_t columns) { /* the largest of so many blocks */
   double m = c->height * (double)ceil_div(c->tiles, rows),
          n = c->width * (double)ceil_div(c->panels, columns);
@@ -154,7 +154,7 @@ static double chunk_time(const Cost *c, int64_t rows,
 
 /* Time of all chunks if r blocks of rows and c of columns are dealt out to the workers, and one of
  * them is held up. */
-static double makespan(const Cost *c, const KernelLimits *x, int64_t batches, int64_t rows,
+static double makespan(const ContractCost *c, const KernelLimits *x, int64_t batches, int64_t rows,
                        int64_t columns) {
   double chunk = chunk_time(c, rows, columns);
   return c->once * (double)batches / (double)x->workers +
@@ -162,7 +162,7 @@ static double makespan(const Cost *c, const KernelLimits *x, int64_t batches, in
 }
 
 /* At least `rows` blocks of rows. Returns the time. */
-static double cut(const Cost *c, const ProductPlan *q, const KernelLimits *x, int64_t rows,
+static double cut(const ContractCost *c, const ProductPlan *q, const KernelLimits *x, int64_t rows,
                   int64_t *tile) {
   must(rows >= 1 && rows <= q->tiles && x->workers >= 1, "%lld blocks of rows of %lld tiles",
        (long long)rows, (long long)q->tiles);
@@ -184,7 +184,7 @@ static double choose_chunks(const Product *p, const KernelLimits *x, int64_t *ti
   int64_t batches = p->batch.outer * p->batch.inner;
   tile[TILE_BATCH] = batches, tile[TILE_ROW] = tile[TILE_COLUMN] = 1;
   ProductPlan q = product_plan(p, x->lanes, tile);
-  Cost c = cost_of(p, &q, x, tile);
+  ContractCost c = cost_of(p, &q, x, tile);
   double whole = chunk_time(&c, 1, 1);
   int64_t a_bytes = p->m.outer * p->m.inner * q.k_outer_max * q.k_inner_max * q.words * 4;
   bool rows = product_a_in_order(p), copied = rows && tile[TILE_PACK_A] == PACK_TILES;

@@ -19,7 +19,7 @@ _Static_assert(COUNT_OF(kind_names) == RT_RECEIVE + 1, "a name per rt_collective
 
 const char *rt_collective_name(int kind) { return kind_names[kind]; }
 
-int rt_hop_peer(const rt_collective *c, const Group *g) {
+int rt_hop_peer(const rt_collective *c, const RankGroup *g) {
   int at = g->me + (!c->back == (c->kind == RT_SEND) ? 1 : -1);
   return at < 0 || at >= g->n ? -1 : at;
 }
@@ -79,7 +79,7 @@ static bool self_join(Comm *c, Fault *f) {
   (void)c, (void)f;
   return true;
 }
-static void self_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+static void self_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
                          const void *send, void *receive) {
   (void)c, (void)g, (void)channel;
   if (send != receive) memmove(receive, send, (size_t)(what->count * rt_elem_bytes(what->elem)));
@@ -90,16 +90,16 @@ const CommKind rt_comm_self = {"self", self_join, self_collect, self_leave, fals
 
 /* ---- groups ---- */
 
-static Group group_of(int rank, int64_t size, int64_t stride) {
+static RankGroup group_of(int rank, int64_t size, int64_t stride) {
   int64_t me = rank / stride % size;
-  return (Group){(int)size, (int)me, rank - me * stride, stride};
+  return (RankGroup){(int)size, (int)me, rank - me * stride, stride};
 }
 
 static void make_groups(Comm *c) {
   const rt_program *p = c->program;
   for (int i = 0; i < p->naxes; i++)
     c->group[i] = group_of(c->launch.rank, p->mesh[i].size, p->mesh[i].stride);
-  c->group[p->naxes] = (Group){c->launch.world, c->launch.rank, 0, 1};
+  c->group[p->naxes] = (RankGroup){c->launch.world, c->launch.rank, 0, 1};
 }
 
 static bool choose(Comm *c, Fault *f) {
@@ -250,7 +250,7 @@ void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
 }
 
 static void run_job(const RtJob *j) {
-  const Group *g = &j->comm->group[j->channel];
+  const RankGroup *g = &j->comm->group[j->channel];
   double start = rt_now();
   bool ends = rt_is_hop(j->what->kind) && rt_hop_peer(j->what, g) < 0;
   if (g->n == 1 || ends) self_collect(j->comm, g, j->channel, j->what, j->send, j->receive);

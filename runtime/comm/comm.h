@@ -18,18 +18,18 @@
 typedef struct Comm Comm;
 typedef struct RtFlight RtFlight;
 
-typedef struct Group { /* ranks first, first + stride, .. */
+typedef struct RankGroup { /* ranks first, first + stride, .. */
   int n, me;
   int64_t first, stride;
-} Group;
+} RankGroup;
 
 typedef struct CommKind {
   const char *name;
   bool (*join)(Comm *c, Fault *f); /* meets the other ranks; they run the same program */
   /* channel: the axis, or naxes for all ranks. Group sizes are above 1; who sends or receives has
      somebody to send to or receive from. */
-  void (*collect)(Comm *c, const Group *g, int channel, const rt_collective *what, const void *send,
-                  void *receive);
+  void (*collect)(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
+                  const void *send, void *receive);
   void (*leave)(Comm *c, int status); /* at the end of the process, whatever the reason */
   bool one_thread;                    /* the thread that joins makes all calls */
 } CommKind;
@@ -57,7 +57,7 @@ struct Comm {
   Launch launch;
   uint64_t options; /* sum over the command line: ranks must be started with the same */
   const char *meet; /* --meet: the place; NULL: as the launcher says */
-  Group group[RT_MAX_AXES + 1];
+  RankGroup group[RT_MAX_AXES + 1];
   CommCount *count;             /* per row of the table, then the runtime's own */
   void *inside;                 /* the kind's */
   bool on_device;               /* the program's collectives are the device's work: NCCL */
@@ -117,7 +117,7 @@ static inline bool rt_is_hop(rt_collective_kind kind) {
   return kind == RT_SEND || kind == RT_RECEIVE;
 }
 /* The rank of the group on the other side of a send or receive; -1: this is the end of the line. */
-int rt_hop_peer(const rt_collective *c, const Group *g);
+int rt_hop_peer(const rt_collective *c, const RankGroup *g);
 
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *c, int n);

@@ -47,18 +47,18 @@ typedef struct Lane {
   Box box[2]; /* to the rank behind, to the rank before */
 } Lane;
 
-typedef struct Local {
+typedef struct LocalComm {
   Watchdog watchdog;
   Rendezvous meeting;
   Lane *lane; /* channel by channel, rank by rank */
   unsigned *round;
   int world, me;
   int spin;
-} Local;
+} LocalComm;
 
 typedef struct LocalCall { /* one collective of one rank */
-  Local *l;
-  const Group *g;
+  LocalComm *l;
+  const RankGroup *g;
   const rt_collective *what;
   Lane *lane; /* of the channel */
   unsigned *round;
@@ -80,7 +80,7 @@ static void breathe(void) {
 
 static bool reached(Word *w, unsigned round) { return (int)(atomic_load(&w->at) - round) >= 0; }
 
-static void sleep_until(Local *l, Word *w, unsigned round, int rank) {
+static void sleep_until(LocalComm *l, Word *w, unsigned round, int rank) {
   rt_watchdog_wait(&l->watchdog, rank);
   atomic_fetch_add(&w->sleepers, 1);
   for (unsigned seen; (int)((seen = atomic_load(&w->at)) - round) < 0;)
@@ -263,9 +263,9 @@ static void hop_in(LocalCall *x) {
 
 /* ---- calls ---- */
 
-static void local_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+static void local_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
                           const void *send, void *receive) {
-  Local *l = c->inside;
+  LocalComm *l = c->inside;
   LocalCall x = {.l = l,
                  .g = g,
                  .what = what,
@@ -289,7 +289,7 @@ static void local_collect(Comm *c, const Group *g, int channel, const rt_collect
 
 /* ---- joining ---- */
 
-static PeerTable *share(Local *l, int64_t bytes, Fault *f) {
+static PeerTable *share(LocalComm *l, int64_t bytes, Fault *f) {
   size_t lanes = sizeof(PeerTable) + sizeof(Peer) * (size_t)l->world;
   char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->meeting.memory, 0);
   close(l->meeting.memory);
@@ -311,7 +311,7 @@ static bool one_machine(const Launch *l, Fault *f) {
 }
 
 static bool local_join(Comm *c, Fault *f) {
-  Local *l = rt_alloc(sizeof *l);
+  LocalComm *l = rt_alloc(sizeof *l);
   int channels = c->program->naxes + 1, cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
   c->inside = l;
   l->world = c->launch.world, l->me = c->launch.rank;
@@ -326,7 +326,7 @@ static bool local_join(Comm *c, Fault *f) {
 }
 
 static void local_leave(Comm *c, int status) {
-  Local *l = c->inside;
+  LocalComm *l = c->inside;
   if (l) rt_watchdog_leave(&l->watchdog, status);
 }
 

@@ -46,7 +46,7 @@ typedef struct Mpi {
 typedef struct MpiCall {
   Mpi *m;
   Comm *c;
-  const Group *g;
+  const RankGroup *g;
   const rt_collective *what;
   MPI_Comm comm;
   int size, started; /* bytes of an element; requests */
@@ -352,7 +352,7 @@ static void compare(MpiCall *x) {
     if (most[i] != -most[i + 3]) end_all(x, 903, "the ranks disagree; here comes");
 }
 
-static void mpi_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+static void mpi_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
                         const void *send, void *receive) {
   Mpi *m = c->inside;
   MpiCall x = {.m = m,

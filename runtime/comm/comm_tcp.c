@@ -126,7 +126,7 @@ static void greet(const TcpCall *x) {
   for (int i = 1; i < x->world; i++) compare(x, i);
 }
 
-static void tcp_collect(Comm *c, const Group *g, int channel, const rt_collective *what,
+static void tcp_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
                         const void *send, void *receive) {
   Tcp *t = c->inside;
   if (channel != c->program->naxes)

@@ -31,7 +31,7 @@ typedef struct RowCopy { /* `rows` times `bytes`, from rows and to rows that lie
   int64_t bytes, rows;
 } RowCopy;
 
-typedef struct DeviceKind {
+typedef struct DeviceCalls {
   bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
   bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
   void (*stop)(Device *d);
@@ -55,14 +55,14 @@ typedef struct DeviceKind {
   void (*settle)(const Device *d); /* what was pushed is there */
   /* Bytes of a tensor without a view, in the window. */
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
-} DeviceKind;
+} DeviceCalls;
 
-extern const DeviceKind rt_device_cpu, rt_device_cuda;
+extern const DeviceCalls rt_device_cpu, rt_device_cuda;
 
 typedef enum View { SAME, STALE, WRITTEN } View; /* of a tensor, against the device */
 
 struct Device {
-  const DeviceKind *kind; /* NULL: not started */
+  const DeviceCalls *kind; /* NULL: not started */
   const rt_program *program;
   const rt_program *first; /* of the executable's programs; NULL: there is only this one */
   rt_ctx ctx; /* what generated code gets; ctx.state points at the holder of this struct */

@@ -168,15 +168,15 @@ static bool run(Device *d, const rt_entry *e, Fault *f) {
   return true;
 }
 
-const DeviceKind rt_device_cpu = {.start = start,
-                                  .stop = stop,
-                                  .run = run,
-                                  .launch = launch,
-                                  .copy = copy,
-                                  .zero = zero,
-                                  .counter = counter,
-                                  .collect = collect,
-                                  .begin = begin,
-                                  .end = end,
-                                  .rows = rows,
-                                  .words = words};
+const DeviceCalls rt_device_cpu = {.start = start,
+                                   .stop = stop,
+                                   .run = run,
+                                   .launch = launch,
+                                   .copy = copy,
+                                   .zero = zero,
+                                   .counter = counter,
+                                   .collect = collect,
+                                   .begin = begin,
+                                   .end = end,
+                                   .rows = rows,
+                                   .words = words};

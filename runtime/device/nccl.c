@@ -105,7 +105,7 @@ void rt_nccl_abort(Nccl *n) {
 
 static bool join_axis(Nccl *n, int axis, Fault *f) {
   Comm *c = n->comm;
-  const Group *g = &c->group[axis];
+  const RankGroup *g = &c->group[axis];
   NcclId mine = {0}, *all = rt_alloc(sizeof *all * (size_t)c->launch.world);
   NcclResult e = g->n > 1 && !g->me ? n->api.ncclGetUniqueId(&mine) : NCCL_SUCCESS;
   rt_comm_gather(c, "the ids of NCCL", &mine, all, sizeof mine);

@@ -50,23 +50,23 @@ static char *place_text(const rt_program *p, const rt_tensor *t, const Piece *b)
 typedef struct Contents {
   SafeItem *item;
   SafePair *pair;
-  int64_t (*size)[RT_MAX_RANK]; /* of items */
-  struct Parts *parts;          /* of items that come in parts */
+  int64_t (*size)[RT_MAX_RANK];  /* of items */
+  struct CheckpointParts *parts; /* of items that come in parts */
   int nitems, npairs, room;
 } Contents;
 
 /* A piece of a tensor on its way into a file. */
-typedef struct Parts {
+typedef struct CheckpointParts {
   const Device *d;
   const rt_tensor *t;
   Piece left;
   char *room; /* for a part without its padding; NULL: none yet */
-} Parts;
+} CheckpointParts;
 
 enum { PART = 16 << 20 }; /* bytes */
 
 static int64_t next_part(void *of, const void **data) {
-  Parts *x = of;
+  CheckpointParts *x = of;
   int64_t n = rt_elem_bytes(x->t->elem), most = min_i64(rt_span_most(x->d, x->t), PART);
   for (Piece part; rt_piece_cut(&x->left, most / n, &part);) {
     Piece b = rt_piece_logical(x->d->program, x->t, &part);
@@ -85,8 +85,8 @@ static int64_t next_part(void *of, const void **data) {
 
 static void add_parts(Contents *c, const Device *d, const rt_tensor *t, const char *name, int rank,
                       const int64_t *size, const Piece *held) {
-  Parts *x = &c->parts[c->nitems];
-  *x = (Parts){d, t, *held, NULL};
+  CheckpointParts *x = &c->parts[c->nitems];
+  *x = (CheckpointParts){d, t, *held, NULL};
   c->item[c->nitems++] = (SafeItem){name, (int)t->elem, rank, size, NULL, next_part, x};
 }
 
@@ -128,7 +128,7 @@ static Contents room_for(int n) {
   return (Contents){rt_alloc(sizeof(SafeItem) * (size_t)n),
                     rt_alloc(sizeof(SafePair) * (size_t)n),
                     rt_alloc(sizeof(int64_t[RT_MAX_RANK]) * (size_t)n),
-                    rt_alloc(sizeof(Parts) * (size_t)n),
+                    rt_alloc(sizeof(CheckpointParts) * (size_t)n),
                     0,
                     0,
                     n};
@@ -233,12 +233,12 @@ static void write_dims(FILE *o, const rt_program *p) { /* logical sizes */
   fprintf(o, "}");
 }
 
-typedef struct Written { /* what a rank made */
-  int64_t code, bytes;   /* code: of the fault, 0: none */
+typedef struct WrittenPieces { /* what a rank made */
+  int64_t code, bytes;         /* code: of the fault, 0: none */
   uint64_t hash;
-} Written;
+} WrittenPieces;
 
-static void write_files(FILE *o, const Written *w, int world) {
+static void write_files(FILE *o, const WrittenPieces *w, int world) {
   char name[64];
   fprintf(o, ",\"files\":[");
   for (int i = 0; i < world; i++) {
@@ -249,8 +249,8 @@ static void write_files(FILE *o, const Written *w, int world) {
   fprintf(o, "]");
 }
 
-static bool write_state(const char *path, const rt_program *p, const Progress *g, const Written *w,
-                        int world, Fault *f) {
+static bool write_state(const char *path, const rt_program *p, const Progress *g,
+                        const WrittenPieces *w, int world, Fault *f) {
   char *text = NULL;
   size_t n = 0;
   FILE *o = open_memstream(&text, &n);
@@ -273,7 +273,7 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
   return ok;
 }
 
-static bool write_rank(const char *folder, const Device *d, Written *w, Fault *f) {
+static bool write_rank(const char *folder, const Device *d, WrittenPieces *w, Fault *f) {
   char path[RT_PATH], name[64];
   rank_file(name, rt_comm_rank(d->comm));
   rt_join(path, folder, name);
@@ -283,8 +283,8 @@ static bool write_rank(const char *folder, const Device *d, Written *w, Fault *f
   return ok;
 }
 
-static bool finish_folder(const char *folder, const Device *d, const Progress *p, const Written *w,
-                          Fault *f) {
+static bool finish_folder(const char *folder, const Device *d, const Progress *p,
+                          const WrittenPieces *w, Fault *f) {
   char path[RT_PATH];
   rt_join(path, folder, "state.json");
   return write_state(path, d->program, p, w, rt_comm_world(d->comm), f) &&
@@ -324,7 +324,7 @@ static bool publish(const char *run, const char *fresh, const char *folder, Faul
 bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f) {
   char folder[RT_PATH], fresh[RT_PATH], name[64];
   bool first = rt_comm_rank(d->comm) == 0;
-  Written mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
+  WrittenPieces mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
   rt_checkpoint_path(folder, run, p->step);
   snprintf(name, sizeof name, ".new-step-%06lld", (long long)p->step);
   rt_join(fresh, run, name);

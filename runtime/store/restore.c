@@ -182,7 +182,7 @@ static bool place_of(const OpenCheckpoint *o, const SafeTensor *s, const rt_prog
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
-typedef struct Filling { /* one tensor, from all files */
+typedef struct RestoreFilling { /* one tensor, from all files */
   const OpenCheckpoint *o;
   int nfiles;
   const Device *d;
@@ -191,9 +191,9 @@ typedef struct Filling { /* one tensor, from all files */
   Piece *seen; /* pieces found so far */
   int nseen, room;
   int64_t have;
-} Filling;
+} RestoreFilling;
 
-static bool take(Filling *l, const OpenCheckpoint *o, const SafeTensor *s, Fault *f) {
+static bool take(RestoreFilling *l, const OpenCheckpoint *o, const SafeTensor *s, Fault *f) {
   if (l->nseen == l->room) {
     l->room = l->room * 2 + 8;
     if (!(l->seen = realloc(l->seen, sizeof(Piece) * (size_t)l->room))) rt_fail(701, "no memory");
@@ -209,7 +209,7 @@ static bool take(Filling *l, const OpenCheckpoint *o, const SafeTensor *s, Fault
 }
 
 /* NAME, or NAME:0, NAME:1, .. */
-static bool take_all(Filling *l, const OpenCheckpoint *o, Fault *f) {
+static bool take_all(RestoreFilling *l, const OpenCheckpoint *o, Fault *f) {
   char name[RT_NAME + 16];
   const SafeTensor *s = rt_safe_find(&o->file, l->t->name);
   if (s) return take(l, o, s, f);
@@ -221,7 +221,7 @@ static bool take_all(Filling *l, const OpenCheckpoint *o, Fault *f) {
 }
 
 /* Walks over all pieces of a tensor: they lie apart and make it whole; copies them if `fill`. */
-static bool tensor_from(Filling *l, Fault *f) {
+static bool tensor_from(RestoreFilling *l, Fault *f) {
   l->nseen = 0, l->have = 0;
   for (int i = 0; i < l->nfiles; i++)
     if (!take_all(l, &l->o[i], f)) return false;
@@ -233,7 +233,7 @@ static bool tensor_from(Filling *l, Fault *f) {
 }
 
 static bool load_tensors(const OpenCheckpoint *o, int n, const Device *d, bool fill, Fault *f) {
-  Filling l = {.o = o, .nfiles = n, .d = d, .fill = fill};
+  RestoreFilling l = {.o = o, .nfiles = n, .d = d, .fill = fill};
   bool ok = true;
   for (int i = 0; ok && i < d->program->ntensors; i++) {
     l.t = &d->program->tensors[i];

@@ -15,7 +15,7 @@ static void join(Tokenizer *t, int32_t at, int32_t made) {
   t->symbol[gone].token = -1;
 }
 
-static const Pair *pair_at(const Tokenizer *t, int32_t at) {
+static const MergePair *pair_at(const Tokenizer *t, int32_t at) {
   const Symbol *s = &t->symbol[at];
   return s->token < 0 || s->after < 0 ? NULL
                                       : rt_vocab_pair(t, s->token, t->symbol[s->after].token);
@@ -23,10 +23,10 @@ static const Pair *pair_at(const Tokenizer *t, int32_t at) {
 
 static void merge_short(Tokenizer *t) {
   for (;;) {
-    const Pair *best = NULL;
+    const MergePair *best = NULL;
     int32_t at = 0;
     for (int32_t i = 0; i >= 0; i = t->symbol[i].after) {
-      const Pair *p = pair_at(t, i);
+      const MergePair *p = pair_at(t, i);
       if (p && (!best || p->rank < best->rank)) best = p, at = i;
     }
     if (!best) return;
@@ -41,7 +41,7 @@ static bool before(Candidate a, Candidate b) {
 }
 
 static void push(Tokenizer *t, int64_t *n, int32_t at) {
-  const Pair *p = at >= 0 ? pair_at(t, at) : NULL;
+  const MergePair *p = at >= 0 ? pair_at(t, at) : NULL;
   if (!p) return;
   Candidate c = {p->rank, at, p->made};
   int64_t i = (*n)++;
@@ -67,7 +67,7 @@ static void merge_long(Tokenizer *t, int32_t count) {
   for (int32_t i = 0; i < count; i++) push(t, &n, i);
   while (n > 0) {
     Candidate c = pop(t, &n);
-    const Pair *p = pair_at(t, c.at);
+    const MergePair *p = pair_at(t, c.at);
     if (!p || p->made != c.made) continue;
     join(t, c.at, c.made);
     push(t, &n, t->symbol[c.at].before), push(t, &n, c.at);

@@ -8,13 +8,13 @@
 
 enum { LONGEST = 1 << 24 };
 
-static int class_at(const Text *t, const uint8_t *p, int *bytes) {
+static int class_at(const SplitText *t, const uint8_t *p, int *bytes) {
   int32_t c = rt_utf8_next(p, t->end, bytes);
   return c < 0 ? 0 : t->classes[c] & (RT_LETTER | RT_NUMBER | RT_SPACE);
 }
 
 /* Behind the characters of this class at p; 0: none of letter, number, space. */
-static const uint8_t *run(const Text *t, const uint8_t *p, int class) {
+static const uint8_t *run(const SplitText *t, const uint8_t *p, int class) {
   const uint8_t *start = p;
   for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == class;) p += n;
   return p;
@@ -23,7 +23,7 @@ static const uint8_t *run(const Text *t, const uint8_t *p, int class) {
 static bool is_newline(const uint8_t *p) { return *p == '\n' || *p == '\r'; }
 
 /* 's|'t|'re|'ve|'m|'ll|'d; fold: in any case, and then the long s is an s too. */
-static const uint8_t *contraction(const Text *t, const uint8_t *p, bool fold) {
+static const uint8_t *contraction(const SplitText *t, const uint8_t *p, bool fold) {
   static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
   if (*p != '\'' || ++p == t->end) return NULL;
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -35,13 +35,13 @@ static const uint8_t *contraction(const Text *t, const uint8_t *p, bool fold) {
 }
 
 /* \s+(?!\S)|\s+: all of the spaces at p, but the last one where something follows. */
-static const uint8_t *spaces(const Text *t, const uint8_t *p) {
+static const uint8_t *spaces(const SplitText *t, const uint8_t *p) {
   const uint8_t *start = p, *last = p;
   for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == RT_SPACE; p += n) last = p;
   return p == t->end || last == start ? p : last;
 }
 
-static const uint8_t *split_gpt2(const Text *t, const uint8_t *p) {
+static const uint8_t *split_gpt2(const SplitText *t, const uint8_t *p) {
   const uint8_t *end = contraction(t, p, false), *q = p + (*p == ' ');
   int n;
   if (end) return end;
@@ -50,19 +50,19 @@ static const uint8_t *split_gpt2(const Text *t, const uint8_t *p) {
 }
 
 /* \s*[\r\n]+: to the last newline among the spaces at p; NULL: there is none. */
-static const uint8_t *lines(const Text *t, const uint8_t *p) {
+static const uint8_t *lines(const SplitText *t, const uint8_t *p) {
   const uint8_t *found = NULL, *end = run(t, p, RT_SPACE);
   for (; p < end; p++)
     if (is_newline(p)) found = p + 1;
   return found;
 }
 
-static const uint8_t *numbers(const Text *t, const uint8_t *p, int most) {
+static const uint8_t *numbers(const SplitText *t, const uint8_t *p, int most) {
   for (int n; most-- && p < t->end && class_at(t, p, &n) == RT_NUMBER;) p += n;
   return p;
 }
 
-static const uint8_t *by_letters(const Text *t, const uint8_t *p, int digits) {
+static const uint8_t *by_letters(const SplitText *t, const uint8_t *p, int digits) {
   const uint8_t *end = contraction(t, p, true);
   int n, m, class = class_at(t, p, &n);
   if (end) return end;
@@ -79,8 +79,12 @@ static const uint8_t *by_letters(const Text *t, const uint8_t *p, int digits) {
   return end ? end : spaces(t, p);
 }
 
-static const uint8_t *split_llama3(const Text *t, const uint8_t *p) { return by_letters(t, p, 3); }
-static const uint8_t *split_qwen2(const Text *t, const uint8_t *p) { return by_letters(t, p, 1); }
+static const uint8_t *split_llama3(const SplitText *t, const uint8_t *p) {
+  return by_letters(t, p, 3);
+}
+static const uint8_t *split_qwen2(const SplitText *t, const uint8_t *p) {
+  return by_letters(t, p, 1);
+}
 
 Split *rt_split_gpt2(void) { return split_gpt2; }
 

@@ -3,12 +3,13 @@
 #define SHARDC_RT_SPLIT_H
 #include "runtime/base/base.h"
 
-typedef struct Text { /* what a splitter looks at; nothing in front of a piece counts */
+typedef struct SplitText { /* what a splitter looks at; nothing in front of a piece counts */
   const uint8_t *at, *end;
   const uint8_t *classes; /* rt_unicode_classes() */
-} Text;
+} SplitText;
 
-typedef const uint8_t *Split(const Text *t, const uint8_t *p); /* the end of the piece at p < end */
+typedef const uint8_t *Split(const SplitText *t,
+                             const uint8_t *p); /* the end of the piece at p < end */
 
 Split *rt_split_gpt2(void);
 Split *rt_split_find(const char *pattern); /* NULL: an expression that is not known */

@@ -51,7 +51,7 @@ static bool stands_alone(const Encoding *e, const Tokenizer *t, const uint8_t *p
 }
 
 /* Spaces on both sides that the token takes. */
-static void widen(Encoding *e, const Tokenizer *t, const Token *k) {
+static void widen(Encoding *e, const Tokenizer *t, const VocabToken *k) {
   int32_t c;
   const uint8_t *q;
   while (k->left && e->stop > e->at && (c = character_before(e->at, e->stop, &q)) >= 0 &&
@@ -64,7 +64,7 @@ static void widen(Encoding *e, const Tokenizer *t, const Token *k) {
 
 static bool found_at(Encoding *e, const Tokenizer *t, const uint8_t *p) {
   for (int32_t i = 0; i < t->nadded; i++) {
-    const Token *k = &t->token[t->added[i]];
+    const VocabToken *k = &t->token[t->added[i]];
     const uint8_t *end = p + k->text.n;
     if ((k->special && !e->special) || e->end - p < (ptrdiff_t)k->text.n ||
         memcmp(p, t->text + k->text.at, k->text.n) || (k->alone && !stands_alone(e, t, p, end)))
@@ -93,7 +93,7 @@ static const uint8_t *first_piece(const Encoding *e, Tokenizer *t, Ids *out) {
   uint8_t *copy = rt_alloc((size_t)n + 1);
   copy[0] = ' ';
   memcpy(copy + 1, e->at, (size_t)n);
-  Text text = {copy, copy + n + 1, t->classes};
+  SplitText text = {copy, copy + n + 1, t->classes};
   const uint8_t *end = t->split(&text, copy);
   rt_remembered(t, rt_bpe_piece, copy, end, out);
   n = end - copy - 1;
@@ -106,7 +106,7 @@ static void plain_text(Encoding *e, Tokenizer *t, int64_t enough, Ids *out) {
     e->at = rt_words(t, e->at, e->stop, enough, out);
     return;
   }
-  Text text = {e->at, e->stop, t->classes};
+  SplitText text = {e->at, e->stop, t->classes};
   if (e->fresh && t->prefix_space && *e->at != ' ') e->at = first_piece(e, t, out);
   e->fresh = false;
   while (e->at < e->stop && out->n < enough) {
@@ -181,7 +181,7 @@ void rt_decode_end(Spelling *s, FILE *out) {
   *s = (Spelling){0};
 }
 
-static const Token *token_of(const Tokenizer *t, int32_t id) {
+static const VocabToken *token_of(const Tokenizer *t, int32_t id) {
   int32_t low = 0, high = t->ntokens;
   while (low < high) { /* the first of that id */
     int32_t middle = low + (high - low) / 2;
@@ -199,7 +199,7 @@ static bool joins(const Tokenizer *t, const uint8_t *p, uint32_t n, uint32_t *sk
 }
 
 void rt_decode(const Tokenizer *t, int32_t id, Spelling *s, FILE *out) {
-  const Token *k = token_of(t, id);
+  const VocabToken *k = token_of(t, id);
   uint32_t skip = 0;
   if (!k) {
     rt_decode_end(s, out);
@@ -235,7 +235,7 @@ int32_t rt_tokenizer_id(const Tokenizer *t, const char *name) {
 }
 
 bool rt_tokenizer_special(const Tokenizer *t, int32_t id) {
-  const Token *k = token_of(t, id);
+  const VocabToken *k = token_of(t, id);
   return k && k->special;
 }
 

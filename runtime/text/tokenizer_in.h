@@ -11,21 +11,21 @@ typedef struct TokenPiece { /* of the text of all tokens */
   uint32_t at, n;
 } TokenPiece;
 
-typedef struct Token {
+typedef struct VocabToken {
   TokenPiece text; /* of BPE: the bytes that it stands for */
   int32_t id;
   bool added, special, left, right; /* left, right: takes the spaces there */
   bool alone, normalized;           /* whole words only; looked for behind the normalizer */
-} Token;
+} VocabToken;
 
 typedef struct Merge { /* as read; then pair table */
   TokenPiece left, right;
 } Merge;
 
-typedef struct Pair { /* left, right: tokens by place; key 0: empty */
+typedef struct MergePair { /* left, right: tokens by place; key 0: empty */
   uint64_t key;
   int32_t rank, made;
-} Pair;
+} MergePair;
 
 enum { CACHE_SLOTS = 1 << 14, CACHE_TEXT = 40, CACHE_IDS = 12 };
 typedef struct Cached { /* the ids of a piece that was seen before */
@@ -46,14 +46,14 @@ struct Tokenizer {
   uint8_t *classes;
   uint8_t *text; /* of all tokens and merges */
   int64_t used, room;
-  Token *token;
+  VocabToken *token;
   int32_t ntokens, token_room;
   int32_t *slot; /* hash table: text of a token -> its place, -1: empty */
   int32_t *by_id;
   uint32_t mask, pair_mask;
   Merge *merge;
   int32_t nmerges, merge_room;
-  Pair *pair;
+  MergePair *pair;
   int32_t *added; /* places of the added tokens, the longest first */
   int32_t nadded;
   bool starts[256]; /* first bytes of the added tokens */
@@ -76,12 +76,12 @@ struct Tokenizer {
 };
 
 Tokenizer *rt_vocab_new(int64_t text_room);
-bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, Token **out, Fault *f);
+bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, VocabToken **out, Fault *f);
 bool rt_vocab_add_merge(Tokenizer *t, TokenPiece left, TokenPiece right, Fault *f);
 /* Behind the last token and merge: bytes for letters, the tables, the checks. */
 bool rt_vocab_finish(Tokenizer *t, Fault *f);
 int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n); /* its place; or -1 */
-const Pair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right);
+const MergePair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right);
 void *rt_vocab_grow(void *at, int64_t *room, int64_t need, size_t size);
 
 typedef void Work(Tokenizer *t, const uint8_t *p, const uint8_t *end, Ids *out);

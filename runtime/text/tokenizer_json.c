@@ -86,12 +86,12 @@ static void read_normalizer(Reading *r) {
 
 /* ---- pre-tokenizer ---- */
 
-typedef struct Step {
+typedef struct JsonStep {
   char type[64], pattern[512], behavior[64];
   bool prefix_space, use_regex, invert;
-} Step;
+} JsonStep;
 
-static void read_pattern(Reading *r, Step *s) {
+static void read_pattern(Reading *r, JsonStep *s) {
   char key[16];
   for (rt_json_object(&r->j); rt_json_member(&r->j, key, sizeof key);)
     rt_json_string(&r->j, s->pattern, sizeof s->pattern);
@@ -102,7 +102,7 @@ static void take_split(Reading *r, Split *split, const char *pattern) {
   r->t->split = split;
 }
 
-static void take_step(Reading *r, const Step *s) {
+static void take_step(Reading *r, const JsonStep *s) {
   bool isolated = !strcmp(s->behavior, "Isolated") && !s->invert,
        inverted = !strcmp(s->behavior, "Removed") && s->invert;
   if (!strcmp(s->type, "ByteLevel")) {
@@ -119,7 +119,7 @@ static void take_step(Reading *r, const Step *s) {
 
 static void read_step(Reading *r, int depth) {
   char key[64];
-  Step s = {.prefix_space = true, .use_regex = true};
+  JsonStep s = {.prefix_space = true, .use_regex = true};
   for (rt_json_object(&r->j); rt_json_member(&r->j, key, sizeof key);)
     if (!strcmp(key, "type")) rt_json_string(&r->j, s.type, sizeof s.type);
     else if (!strcmp(key, "add_prefix_space")) rt_json_bool(&r->j, &s.prefix_space);
@@ -138,7 +138,7 @@ static void read_step(Reading *r, int depth) {
 static void read_added(Reading *r) {
   char key[64];
   TokenPiece text = {0};
-  Token k = {.added = true}, *made;
+  VocabToken k = {.added = true}, *made;
   int64_t id = -1;
   bool normalized = true;
   for (rt_json_object(&r->j); rt_json_member(&r->j, key, sizeof key);)

@@ -60,7 +60,7 @@ static bool read_vocab_object(Tokenizer *t, Bytes vocab, Fault *f) {
 
 /* A token of the vocabulary is special too, where it has this name. */
 static bool mark_special(Tokenizer *t, const char *name, Fault *f) {
-  Token *made;
+  VocabToken *made;
   for (int32_t i = 0; i < t->ntokens; i++) {
     TokenPiece p = t->token[i].text;
     if (p.n != strlen(name) || memcmp(t->text + p.at, name, p.n)) continue;
@@ -137,13 +137,13 @@ static bool has_capitals(Bytes lines) {
   return false;
 }
 
-typedef struct Opening {
+typedef struct TokenizerOpening {
   char path[RT_PATH], other[RT_PATH];
   Bytes file, second;
   Fault *f;
-} Opening;
+} TokenizerOpening;
 
-static bool find_file(Opening *o, const char *path) {
+static bool find_file(TokenizerOpening *o, const char *path) {
   static const char *const names[] = {"tokenizer.json", "vocab.json", "vocab.txt"};
   snprintf(o->path, RT_PATH, "%s", path);
   for (size_t i = 0; rt_is_folder(path) && i < sizeof names / sizeof *names; i++) {
@@ -155,7 +155,7 @@ static bool find_file(Opening *o, const char *path) {
   return rt_map_file(o->path, 206, &o->file, o->f);
 }
 
-static bool read_found(Opening *o, Tokenizer **t) {
+static bool read_found(TokenizerOpening *o, Tokenizer **t) {
   if (!ends(o->path, ".json"))
     return rt_tokenizer_read_words(o->file, !has_capitals(o->file), t, o->f);
   if (!is_plain(o->file)) return rt_tokenizer_read(o->file, t, o->f);
@@ -168,7 +168,7 @@ static bool read_found(Opening *o, Tokenizer **t) {
 }
 
 bool rt_tokenizer_open(const char *path, Tokenizer **t, char *files[2], Fault *f) {
-  Opening o = {.f = f};
+  TokenizerOpening o = {.f = f};
   bool ok = find_file(&o, path) && (read_found(&o, t) || rt_at(f, o.path, "", -1));
   rt_unmap_file(&o.file), rt_unmap_file(&o.second);
   for (int i = 0; files && i < 2; i++) {

@@ -27,7 +27,7 @@ Tokenizer *rt_vocab_new(int64_t text_room) {
 
 static bool full(Fault *f) { return rt_fault(f, 206, "damaged tokenizer: too many entries"); }
 
-bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, Token **out, Fault *f) {
+bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, VocabToken **out, Fault *f) {
   int64_t room = t->token_room;
   if (id < 0 || id > INT32_MAX)
     return rt_fault(f, 206, "damaged tokenizer: token `%.*s` has id %lld",
@@ -35,7 +35,7 @@ bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, Token **out, Fault 
   if (t->ntokens >= 1 << 26) return full(f);
   t->token = rt_vocab_grow(t->token, &room, t->ntokens + 1, sizeof *t->token);
   t->token_room = (int32_t)room;
-  t->token[t->ntokens] = (Token){.text = text, .id = (int32_t)id};
+  t->token[t->ntokens] = (VocabToken){.text = text, .id = (int32_t)id};
   if (out) *out = &t->token[t->ntokens];
   t->ntokens++;
   return true;
@@ -59,7 +59,7 @@ static uint32_t size_for(int64_t n) {
 }
 
 static bool spells(const Tokenizer *t, int32_t place, const uint8_t *text, int64_t n) {
-  const Token *k = &t->token[place];
+  const VocabToken *k = &t->token[place];
   return k->text.n == n && !memcmp(t->text + k->text.at, text, (size_t)n);
 }
 
@@ -72,7 +72,7 @@ int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n) {
 
 /* Of two tokens of one text the later one counts, but an added one never hides a plain one. */
 static void enter(Tokenizer *t, int32_t place) {
-  const Token *k = &t->token[place];
+  const VocabToken *k = &t->token[place];
   const uint8_t *text = t->text + k->text.at;
   uint32_t i = (uint32_t)rt_hash_of(text, k->text.n) & t->mask;
   while (t->slot[i] >= 0 && !spells(t, t->slot[i], text, k->text.n)) i = (i + 1) & t->mask;
@@ -89,8 +89,8 @@ static uint64_t pair_key(int32_t left, int32_t right) {
   return (uint64_t)(left + 1) << 32 | (uint32_t)(right + 1);
 }
 
-const Pair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right) {
-  const Pair *p = &t->pair[pair_slot(t, pair_key(left, right))];
+const MergePair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right) {
+  const MergePair *p = &t->pair[pair_slot(t, pair_key(left, right))];
   return p->key ? p : NULL;
 }
 
@@ -144,7 +144,7 @@ static bool enter_merge(Tokenizer *t, int32_t i, uint8_t *both, Fault *f) {
   if (right < 0) return no_token(t, i, m.right, f);
   if (made < 0) return rt_fault(f, 206, "merge %d makes a token that the vocabulary lacks", i + 1);
   uint64_t key = pair_key(left, right);
-  t->pair[pair_slot(t, key)] = (Pair){key, i, made};
+  t->pair[pair_slot(t, key)] = (MergePair){key, i, made};
   return true;
 }
 
@@ -164,15 +164,15 @@ static bool enter_merges(Tokenizer *t, Fault *f) {
 }
 
 static int by_id(const void *a, const void *b, void *context) {
-  const Token *x = &((Tokenizer *)context)->token[*(const int32_t *)a],
-              *y = &((Tokenizer *)context)->token[*(const int32_t *)b];
+  const VocabToken *x = &((Tokenizer *)context)->token[*(const int32_t *)a],
+                   *y = &((Tokenizer *)context)->token[*(const int32_t *)b];
   if (x->id != y->id) return (x->id > y->id) - (x->id < y->id);
   return x->added != y->added ? y->added - x->added : *(const int32_t *)a - *(const int32_t *)b;
 }
 
 static int longest_first(const void *a, const void *b, void *context) {
-  const Token *x = &((Tokenizer *)context)->token[*(const int32_t *)a],
-              *y = &((Tokenizer *)context)->token[*(const int32_t *)b];
+  const VocabToken *x = &((Tokenizer *)context)->token[*(const int32_t *)a],
+                   *y = &((Tokenizer *)context)->token[*(const int32_t *)b];
   if (x->text.n != y->text.n) return (x->text.n < y->text.n) - (x->text.n > y->text.n);
   return *(const int32_t *)a - *(const int32_t *)b;
 }
@@ -199,7 +199,7 @@ bool rt_vocab_finish(Tokenizer *t, Fault *f) {
   t->by_id = rt_alloc(sizeof *t->by_id * (size_t)t->ntokens);
   memset(t->slot, 0xff, sizeof *t->slot * ((size_t)t->mask + 1));
   for (int32_t i = 0; i < t->ntokens; i++) {
-    Token *k = &t->token[i];
+    VocabToken *k = &t->token[i];
     if (t->model == MODEL_BPE && !k->added) to_bytes(t, &k->text);
     if (k->text.n > t->longest_text) t->longest_text = k->text.n;
     t->by_id[i] = i;

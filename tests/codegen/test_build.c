@@ -58,14 +58,14 @@ static void place_free(Place *p) {
   ctx_free(p->ctx);
 }
 
-static Bytes object(Place *p, const char *name) {
-  Bytes b =
+static CacheBytes object(Place *p, const char *name) {
+  CacheBytes b =
       cache_read_file(p->ctx->arena, arena_printf(p->ctx->arena, "%s/%s.o", p->objects, name));
   assert_non_null(b.at);
   return b;
 }
 
-static void same(Bytes a, Bytes b) {
+static void same(CacheBytes a, CacheBytes b) {
   assert_int_equal(a.n, b.n);
   assert_memory_equal(a.at, b.at, a.n);
 }
@@ -74,7 +74,7 @@ static void test_same_bytes(void **state) {
   (void)state;
   Place p = place_of(good, sizeof good - 1);
   assert_true(kernels_build(p.m, p.objects, 1));
-  Bytes first = object(&p, "k_a_b"), second = object(&p, "k_c");
+  CacheBytes first = object(&p, "k_a_b"), second = object(&p, "k_c");
   setenv("SHARDC_CACHE_DIR", "", 1); /* no cache */
   assert_true(kernels_build(p.m, p.objects, 4));
   same(first, object(&p, "k_a_b")), same(second, object(&p, "k_c"));
@@ -87,7 +87,7 @@ static void test_cache(void **state) {
   (void)state;
   Place p = place_of(good, sizeof good - 1);
   assert_true(kernels_build(p.m, p.objects, 2));
-  Bytes first = object(&p, "k_a_b");
+  CacheBytes first = object(&p, "k_a_b");
   assert_int_equal(files_in(p.cache), 2);
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
@@ -104,9 +104,9 @@ static void test_quick(void **state) {
   (void)state;
   Place p = place_of(good, sizeof good - 1);
   assert_true(kernels_build(p.m, p.objects, 2));
-  Bytes first = object(&p, "k_a_b");
+  CacheBytes first = object(&p, "k_a_b");
   assert_true(kernels_build_as(p.m, p.objects, 2, true));
-  Bytes quick = object(&p, "k_a_b");
+  CacheBytes quick = object(&p, "k_a_b");
   assert_true(quick.n != first.n || memcmp(quick.at, first.at, first.n));
   assert_int_equal(files_in(p.cache), 4);
   assert_true(kernels_build(p.m, p.objects, 2));
@@ -129,8 +129,8 @@ static void test_cache_of_others(void **state) {
   assert_int_equal(files_in(p.cache), 0);
   assert_true(diag_given(p.ctx->diag, "W1315"));
   chmod(p.cache, 0700);
-  Hash key = hash_text(hash_begin(), "key");
-  cache_put(p.ctx->arena, p.cache, key, (Bytes){"bytes", 5});
+  CacheKey key = hash_text(hash_begin(), "key");
+  cache_put(p.ctx->arena, p.cache, key, (CacheBytes){"bytes", 5});
   assert_non_null(cache_get(p.ctx->arena, p.cache, key).at);
   damage = arena_printf(p.ctx->arena, "chmod 0666 %s/*", p.cache);
   assert_int_equal(system(damage), 0);

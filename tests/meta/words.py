@@ -3,6 +3,7 @@
   words     no spelling that was given up (GONE) stands in code, comments, documents or messages
   glossary  docs/glossary.md: every word that GONE points to has a row there, and the places that its rows name exist
   prefix    exported functions begin with the prefix of a module: rt_ in the runtime, elsewhere a word
+  names     a type and a file have a name of their own; two of one name stand in TWICE with the reason
   able      the other rules find what they are made for (each is given a line that it must refuse)
 """
 import os, re, subprocess, sys
@@ -24,6 +25,17 @@ NO_FILE = {'voice', 'together', 'faulty', 'seats', 'post', 'wants', 'weave', 'ah
 # Exported names without a prefix, which may only become fewer.
 BARE = {'main', 'intern'}
 SHORT = {'ir', 'op', 'fn', 'rt'}  # prefixes of two letters that are modules
+
+# Names that mean something in several files, and why that confuses nobody.
+FAMILY = 'one file of that name per folder says what a kernel family is there'
+TARGET = 'both kinds of devices have the same parts, in folders that mirror each other'
+TWICE = {
+    'Listing': 'the walk of one list of blocks: made by sparse, planned for a kernel, written as a loop',
+    'attention.c': FAMILY, 'column.c': FAMILY, 'contract.c': FAMILY, 'elem.c': FAMILY, 'row.c': FAMILY,
+    'scatter.c': FAMILY, 'families.c': 'what a folder has per row of families.def', 'flash_list.c': FAMILY,
+    'device.c': TARGET, 'math.c': TARGET, 'math.h': TARGET, 'target.c': TARGET,
+    'flight.c': 'a message in flight: as the IR knows it, and as the runtime sends it', 'flight.h': 'as flight.c',
+}
 
 
 def files():
@@ -85,8 +97,38 @@ def prefix():
             if f.endswith('.c') and f.startswith(ROOMS) for name in exported(text(f)) if wrong_prefix(f, name)]
 
 
+def types(body):
+    """Names of types that a file defines: of structs, enums, unions, functions, arrays; not those it only announces."""
+    body = re.sub(r'/\*.*?\*/', '', body, flags=re.S)
+    found = set(re.findall(r'^\}\s*(\w+);', body, re.M))
+    for rest in re.findall(r'^typedef\s+([^;{}]*);', body, re.M):
+        announced = re.match(r'(?:struct|enum|union)\s+(\w+)\s+\1$', rest)
+        name = re.match(r'.*?\b(\w+)\((?!\*)', rest) if not rest.startswith('VEC') else None
+        if not announced: found.add(name[1] if name else re.findall(r'\w+', re.sub(r'\[.*', '', rest))[-1])
+    found |= set(re.findall(r'^typedef\s+(?:struct|enum|union)\s+\w*\s*\{[^{}]*\}\s*(\w+);', body, re.M))
+    return found
+
+
+def twice(bodies):
+    """Names with the files that define them, where there are several. The folder `support` is everybody's."""
+    where = {}
+    for f, body in bodies.items():
+        for name in types(body) | {os.path.basename(f)}: where.setdefault(name, []).append(f)
+    return {name: at for name, at in where.items() if len(at) > 1}
+
+
+def names():
+    found = twice({f: text(f) for f in files() if f.startswith(ROOMS) and f.endswith(('.c', '.h'))})
+    bad = [f'{name} is another thing in each of {", ".join(at)}' for name, at in found.items() if name not in TWICE]
+    return bad + [f'{name} stands in TWICE and is there once' for name in TWICE if name not in found]
+
+
 def able():
     bad = []
+    two = {'ir/a.c': 'typedef struct Walk {\n  int x;\n} Walk;\n', 'passes/a.c': 'typedef VEC(Op) Walk;\n',
+           'ir/b.h': 'typedef struct Fn Fn;\ntypedef int Rule(int a);\n',
+           'ir/c.h': 'typedef struct Fn Fn;\ntypedef struct Rule { int a; } Rule;'}
+    if set(twice(two)) != {'Walk', 'a.c', 'Rule'}: bad.append(f'`names` finds {twice(two)}')
     said = list(found('x.c', '/* rows lie side\n   by side */ rt_voice_open(); Seat s; heart beat; asides'))
     if len(said) != 4: bad.append(f'`words` finds {len(said)} of 4: {said}')
     if exported('static int a(void) {\n}\nvoid walk(Emit *e,\n  int n) {\n}\n') != ['walk']: bad.append('no exported name')
@@ -96,7 +138,7 @@ def able():
     return bad
 
 
-RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix)
+RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix, names=names)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1

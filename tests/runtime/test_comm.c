@@ -129,7 +129,7 @@ static int64_t place(int n, int i, int64_t row, int64_t k) {
   return (k / row * n + i) * row + k % row;
 }
 
-static double reduced(const Case *c, int call, const Group *g, int64_t e) {
+static double reduced(const Case *c, int call, const RankGroup *g, int64_t e) {
   const rt_collective *r = &c->row[call];
   double sum = value(c, call, g->first, e);
   for (int i = 1; i < g->n; i++) {
@@ -140,7 +140,7 @@ static double reduced(const Case *c, int call, const Group *g, int64_t e) {
   return rounded((int)r->elem, sum);
 }
 
-static double expected(const Case *c, int call, const Group *g, int64_t at) {
+static double expected(const Case *c, int call, const RankGroup *g, int64_t at) {
   const rt_collective *r = &c->row[call];
   int64_t row, block, k = at;
   if (blocks_received((int)r->kind)) {
@@ -161,7 +161,7 @@ static double expected(const Case *c, int call, const Group *g, int64_t at) {
 
 static void one_call(const Case *c, Comm *comm, int call, uint64_t *own) {
   const rt_collective *r = &c->row[call];
-  const Group *g = &comm->group[r->axis];
+  const RankGroup *g = &comm->group[r->axis];
   int kind = (int)r->kind, elem = (int)r->elem, bytes = rt_elem_bytes(elem);
   int64_t sent = r->count * (blocks_sent(kind) ? g->n : 1),
           received = r->count * (blocks_received(kind) ? g->n : 1);
@@ -236,7 +236,7 @@ static int all_calls(const Case *c, Comm *comm) {
   double sent = 0, counted = 0;
   for (int i = 0; i < MOST_ROWS; i++) {
     one_call(c, comm, i, &own);
-    const Group *g = &comm->group[c->row[i].axis];
+    const RankGroup *g = &comm->group[c->row[i].axis];
     sent += rt_comm_elements(&c->row[i], g->n);
     counted += comm->count[i].elements;
   }

@@ -1,6 +1,6 @@
 /* Layouts for people: figures in words and JSON, pictures for terminals and browsers. */
-#ifndef SHARDC_DRIVER_LAYOUT_H
-#define SHARDC_DRIVER_LAYOUT_H
+#ifndef SHARDC_DRIVER_LAYOUT_DRAWING_H
+#define SHARDC_DRIVER_LAYOUT_DRAWING_H
 #include "frontend/layout.h"
 #include <stdio.h>
 

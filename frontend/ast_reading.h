@@ -1,8 +1,8 @@
 /* Inside the parser: its state, the token filter between lexer and grammar, and the builders that
    the grammar's actions call. Nothing outside lexer.l, grammar.y, ast*.c and fmt.c includes this
    file. */
-#ifndef SHARDC_PARSE_H
-#define SHARDC_PARSE_H
+#ifndef SHARDC_AST_READING_H
+#define SHARDC_AST_READING_H
 #include "ast.h"
 
 enum { MAX_EXPR_DEPTH = 1000, MAX_EXPECTED = 64 };
@@ -18,11 +18,11 @@ typedef enum OpenKind {
   OPEN_OPERANDS,
   OPEN_PAREN
 } OpenKind;
-typedef struct Open {
+typedef struct OpenBracket {
   char close;
   OpenKind kind;
   uint32_t offset;
-} Open;
+} OpenBracket;
 
 typedef struct Token {
   int code;
@@ -46,7 +46,7 @@ typedef struct Parse {
   int item;      /* the word that began this item */
   bool settings; /* inside (or in the head of) a settings block */
   bool eof_done; /* the last `;` was given */
-  VEC(Open) open;
+  VEC(OpenBracket) open;
   uint32_t braces; /* number of OPEN_BLOCK entries */
   bool skip;       /* after a mistake: tokens are dropped up to the end of the line */
   uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open there */
@@ -78,7 +78,8 @@ void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_string(Parse *p, Span at);
 
 /* ---- ast_help.c: what to write instead ---- */
-void shard_help_in_bracket(Parse *p, Report *r, Span at, const Open *o, int found, bool closes);
+void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, int found,
+                           bool closes);
 void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *const *expected,
                         int n);
 bool shard_line_begins(const Parse *p, Span at); /* the token there is the first of its line */
