@@ -36,87 +36,87 @@ void group_buffers(GroupKind k, uint32_t *from, uint32_t *to) {
   *from = families[k].buffers[0], *to = families[k].buffers[1];
 }
 
-GroupKind group_anchored(const Op *o) {
+GroupKind group_anchored(const Op *op) {
   GroupKind first = GROUP_LOOP;
   for (GroupKind k = GROUP_LOOP; k-- > 0;) {
-    if (!(families[k].anchors >> op_family(o->code) & 1)) continue;
-    if (!strcmp(families[k].name, op_name(o->code))) return k;
+    if (!(families[k].anchors >> op_family(op->code) & 1)) continue;
+    if (!strcmp(families[k].name, op_name(op->code))) return k;
     first = k;
   }
   return first;
 }
 
-uint32_t *fuse_uses(Arena *a, const Fn *f) {
-  uint32_t *uses = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
-  for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) uses[f->ops.at[i].in[k]]++;
-  for (uint32_t i = 0; i < f->results.n; i++) uses[f->results.at[i]]++;
+uint32_t *fuse_uses(Arena *arena, const Fn *fn) {
+  uint32_t *uses = ARENA_ARRAY(arena, uint32_t, fn->values.n + 1);
+  for (OpId i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) uses[fn->ops.at[i].in[k]]++;
+  for (uint32_t i = 0; i < fn->results.n; i++) uses[fn->results.at[i]]++;
   return uses;
 }
 
-bool fuse_reads(const Op *o, const bool *values) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (values[o->in[k]]) return true;
+bool fuse_reads(const Op *op, const bool *values) {
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (values[op->in[k]]) return true;
   return false;
 }
 
-int64_t fuse_bytes(const Fn *f, ValueId v) {
-  const Type *t = value_type(f, v);
-  return type_count(t) * elem_bytes(t->elem);
+int64_t fuse_bytes(const Fn *fn, ValueId value) {
+  const Type *type = value_type(fn, value);
+  return type_count(type) * elem_bytes(type->elem);
 }
 
 /* Types are one rank's from pass localize on. */
-static bool is_local(const Placement *p) {
+static bool is_local(const Placement *placement) {
   for (int i = 0; i < MAX_MESH; i++)
-    if (p->on[i]) return false;
+    if (placement->on[i]) return false;
   return true;
 }
 
-static Fn *fuse_function(Module *m, const Fn *given, FnVec *kernels) {
-  for (ValueId v = 0; v < given->values.n; v++)
-    must(is_local(&given->values.at[v].placed), "fuse: %%%u of %s is the value of several ranks", v,
-         given->name);
-  const Fn *f = fuse_lay(m, fuse_sink(m, given));
-  Fuse u = {.m = m, .f = f, .arena = m->arena, .stamp = 1};
-  u.value = ARENA_ARRAY(m->arena, FuseValue, f->values.n + 1);
-  u.narrow_from = m->target.narrow_from;
-  u.uses = fuse_uses(m->arena, f), u.joins = m->target.join;
-  u.seen = ARENA_ARRAY(m->arena, uint32_t, f->values.n + 1);
-  for (uint32_t i = 0; i < f->args.n; i++)
-    u.value[f->args.at[i]] = (FuseValue){.where = INPUT, .stored = true};
-  fuse_sums(&u);
-  for (OpId i = 0; i < f->ops.n; i++) fuse_visit(&u, i);
-  for (uint32_t i = 0; i < f->results.n; i++) fuse_store(&u, f->results.at[i]);
-  fuse_cut(&u);
-  return fuse_emit(&u, kernels);
+static Fn *fuse_function(Module *module, const Fn *given, FnVec *kernels) {
+  for (ValueId value = 0; value < given->values.n; value++)
+    must(is_local(&given->values.at[value].placed),
+         "fuse: %%%u of %s is the value of several ranks", value, given->name);
+  const Fn *fn = fuse_lay(module, fuse_sink(module, given));
+  Fuse fuse = {.m = module, .f = fn, .arena = module->arena, .stamp = 1};
+  fuse.value = ARENA_ARRAY(module->arena, FuseValue, fn->values.n + 1);
+  fuse.narrow_from = module->target.narrow_from;
+  fuse.uses = fuse_uses(module->arena, fn), fuse.joins = module->target.join;
+  fuse.seen = ARENA_ARRAY(module->arena, uint32_t, fn->values.n + 1);
+  for (uint32_t i = 0; i < fn->args.n; i++)
+    fuse.value[fn->args.at[i]] = (FuseValue){.where = INPUT, .stored = true};
+  fuse_sums(&fuse);
+  for (OpId i = 0; i < fn->ops.n; i++) fuse_visit(&fuse, i);
+  for (uint32_t i = 0; i < fn->results.n; i++) fuse_store(&fuse, fn->results.at[i]);
+  fuse_cut(&fuse);
+  return fuse_emit(&fuse, kernels);
 }
 
-static void cut_into_blocks(Module *m) {
+static void cut_into_blocks(Module *module) {
   FnVec all = {0};
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    Fn *old = m->fns.at[i], *body = NULL;
-    Fn *with = old->kind == FN_KERNEL ? old : fuse_blocks(m, old, &body);
-    if (body) vec_push(m->arena, all, body);
-    if (with != old) module_replace(m, old, with);
-    vec_push(m->arena, all, with);
+  for (uint32_t i = 0; i < module->fns.n; i++) {
+    Fn *old = module->fns.at[i], *body = NULL;
+    Fn *with = old->kind == FN_KERNEL ? old : fuse_blocks(module, old, &body);
+    if (body) vec_push(module->arena, all, body);
+    if (with != old) module_replace(module, old, with);
+    vec_push(module->arena, all, with);
   }
-  m->fns.n = 0;
-  for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
+  module->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(module->arena, module->fns, all.at[i]);
 }
 
-void pass_fuse(Module *m) {
-  fuse_rounds(m);
-  for (uint32_t i = 0; i < m->fns.n; i++) least_bytes(m, m->fns.at[i]);
-  cut_into_blocks(m);
+void pass_fuse(Module *module) {
+  fuse_rounds(module);
+  for (uint32_t i = 0; i < module->fns.n; i++) least_bytes(module, module->fns.at[i]);
+  cut_into_blocks(module);
   FnVec all = {0};
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    Fn *old = m->fns.at[i];
+  for (uint32_t i = 0; i < module->fns.n; i++) {
+    Fn *old = module->fns.at[i];
     if (old->kind != FN_KERNEL) {
-      Fn *with = fuse_function(m, old, &all);
-      module_replace(m, old, with);
+      Fn *with = fuse_function(module, old, &all);
+      module_replace(module, old, with);
     }
-    vec_push(m->arena, all, m->fns.at[i]);
+    vec_push(module->arena, all, module->fns.at[i]);
   }
-  m->fns.n = 0;
-  for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
+  module->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(module->arena, module->fns, all.at[i]);
 }

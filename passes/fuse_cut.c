@@ -22,19 +22,19 @@ typedef struct Net {
 } Net;
 
 /* An expression for this group: inlined, or with a group that is later. */
-static bool is_free(const Fuse *u, uint32_t g, ValueId v) {
-  const FuseValue *x = &u->value[v];
+static bool is_free(const Fuse *fuse, uint32_t g, ValueId value) {
+  const FuseValue *x = &fuse->value[value];
   return x->where == INLINED || (x->where == MATERIALISED && x->group > g);
 }
 
-static bool is_own(const Fuse *u, uint32_t g, ValueId v) {
-  const FuseValue *x = &u->value[v];
+static bool is_own(const Fuse *fuse, uint32_t g, ValueId value) {
+  const FuseValue *x = &fuse->value[value];
   return x->where == MATERIALISED && x->group == g;
 }
 
 /* Wanted by a later group, without a buffer so far. */
-static bool computed_again(const Fuse *u, uint32_t g, ValueId v) {
-  return is_own(u, g, v) && u->value[v].wanted && !u->value[v].stored;
+static bool computed_again(const Fuse *fuse, uint32_t g, ValueId value) {
+  return is_own(fuse, g, value) && fuse->value[value].wanted && !fuse->value[value].stored;
 }
 
 static const Op *computed_by(const Net *t, ValueId v) {
@@ -45,29 +45,30 @@ static const Op *computed_by(const Net *t, ValueId v) {
   return again && op_flags(o->code) & POINT && !fuse_expensive(o->code) ? o : NULL;
 }
 
-static double cost_of(const Net *t, ValueId v) {
-  const Type *type = value_type(t->u->f, v);
+static double cost_of(const Net *t, ValueId value) {
+  const Type *type = value_type(t->u->f, value);
   double bytes = (double)type_count(type) * elem_bytes(type->elem);
-  if (is_free(t->u, t->group, v)) return INFINITY;
-  return is_own(t->u, t->group, v) && !t->u->value[v].stored ? 2 * bytes : bytes;
+  if (is_free(t->u, t->group, value)) return INFINITY;
+  return is_own(t->u, t->group, value) && !t->u->value[value].stored ? 2 * bytes : bytes;
 }
 
 /* Adds v and everything it may be computed from. */
-static void add_value(Net *t, ValueId v) {
-  if (t->node_of[v]) return;
-  t->node_of[v] = FLOW_NODES + 2 * t->values.n;
-  vec_push(t->u->arena, t->values, v);
-  const Op *o = computed_by(t, v);
-  t->arcs += 2 + (o ? o->nin : 0);
-  for (uint32_t i = 0; o && i < o->nin; i++) add_value(t, o->in[i]);
+static void add_value(Net *t, ValueId value) {
+  if (t->node_of[value]) return;
+  t->node_of[value] = FLOW_NODES + 2 * t->values.n;
+  vec_push(t->u->arena, t->values, value);
+  const Op *op = computed_by(t, value);
+  t->arcs += 2 + (op ? op->nin : 0);
+  for (uint32_t i = 0; op && i < op->nin; i++) add_value(t, op->in[i]);
 }
 
-static void join_value(const Net *t, Flow *n, ValueId v) {
-  uint32_t used = t->node_of[v];
-  const Op *o = computed_by(t, v);
-  flow_join(n, used, used + 1, cost_of(t, v));
-  if (!o) flow_join(n, used + 1, FLOW_SINK, INFINITY);
-  for (uint32_t i = 0; o && i < o->nin; i++) flow_join(n, used + 1, t->node_of[o->in[i]], INFINITY);
+static void join_value(const Net *t, Flow *n, ValueId value) {
+  uint32_t used = t->node_of[value];
+  const Op *op = computed_by(t, value);
+  flow_join(n, used, used + 1, cost_of(t, value));
+  if (!op) flow_join(n, used + 1, FLOW_SINK, INFINITY);
+  for (uint32_t i = 0; op && i < op->nin; i++)
+    flow_join(n, used + 1, t->node_of[op->in[i]], INFINITY);
 }
 
 static void solve(const Net *t, uint32_t wanted) {
@@ -95,39 +96,39 @@ typedef struct InlineWalk {
 
 static void want(InlineWalk *w, ValueId v);
 
-static void want_operands(InlineWalk *w, ValueId v) {
-  const Op *o = value_def(w->u->f, v);
-  for (uint32_t i = 0; o && i < o->nin; i++) want(w, o->in[i]);
+static void want_operands(InlineWalk *w, ValueId value) {
+  const Op *op = value_def(w->u->f, value);
+  for (uint32_t i = 0; op && i < op->nin; i++) want(w, op->in[i]);
 }
 
 /* v is read: marks the values of this and earlier groups that it is computed from. */
-static void want(InlineWalk *w, ValueId v) {
-  FuseValue *x = &w->u->value[v];
-  if (w->wanted[v]) return;
-  w->wanted[v] = true;
-  if (is_free(w->u, w->group, v)) want_operands(w, v);
+static void want(InlineWalk *w, ValueId value) {
+  FuseValue *x = &w->u->value[value];
+  if (w->wanted[value]) return;
+  w->wanted[value] = true;
+  if (is_free(w->u, w->group, value)) want_operands(w, value);
   else if (x->where == MATERIALISED) x->wanted |= !x->stored;
 }
 
 /* The operands of everything that the group really computes. */
-static void want_inside(InlineWalk *w, ValueId v) {
-  if (!is_free(w->u, w->group, v) && !is_own(w->u, w->group, v)) {
-    want(w, v);
+static void want_inside(InlineWalk *w, ValueId value) {
+  if (!is_free(w->u, w->group, value) && !is_own(w->u, w->group, value)) {
+    want(w, value);
     return;
   }
-  const Op *o = value_def(w->u->f, v);
-  if (w->inside[v]) return;
-  w->inside[v] = true;
-  for (uint32_t i = 0; o && i < o->nin; i++) want_inside(w, o->in[i]);
+  const Op *op = value_def(w->u->f, value);
+  if (w->inside[value]) return;
+  w->inside[value] = true;
+  for (uint32_t i = 0; op && i < op->nin; i++) want_inside(w, op->in[i]);
 }
 
 static void cut_group(InlineWalk *w) {
-  Fuse *u = w->u;
-  Net t = {.u = u, .group = w->group};
+  Fuse *fuse = w->u;
+  Net t = {.u = fuse, .group = w->group};
   uint32_t wanted = 0;
-  t.node_of = ARENA_ARRAY(u->arena, uint32_t, u->f->values.n + 1);
-  for (ValueId v = 0; v < u->f->values.n; v++)
-    if (computed_again(u, w->group, v)) add_value(&t, v), wanted++;
+  t.node_of = ARENA_ARRAY(fuse->arena, uint32_t, fuse->f->values.n + 1);
+  for (ValueId value = 0; value < fuse->f->values.n; value++)
+    if (computed_again(fuse, w->group, value)) add_value(&t, value), wanted++;
   if (wanted) solve(&t, wanted);
 }
 
@@ -137,21 +138,22 @@ static void spread(InlineWalk *w) {
   bool *done = ARENA_ARRAY(w->u->arena, bool, n + 1);
   for (bool more = true; more;) {
     more = false;
-    for (ValueId v = n; v-- > 0;)
-      if (computed_again(w->u, w->group, v) && !done[v]) {
-        done[v] = more = true;
-        want_operands(w, v);
+    for (ValueId value = n; value-- > 0;)
+      if (computed_again(w->u, w->group, value) && !done[value]) {
+        done[value] = more = true;
+        want_operands(w, value);
       }
   }
 }
 
-void fuse_cut(Fuse *u) {
-  uint32_t n = u->f->values.n;
-  for (uint32_t g = u->groups.n; g-- > 0;) {
-    InlineWalk w = {u, g, ARENA_ARRAY(u->arena, bool, n + 1), ARENA_ARRAY(u->arena, bool, n + 1)};
+void fuse_cut(Fuse *fuse) {
+  uint32_t n = fuse->f->values.n;
+  for (uint32_t g = fuse->groups.n; g-- > 0;) {
+    InlineWalk w = {fuse, g, ARENA_ARRAY(fuse->arena, bool, n + 1),
+                    ARENA_ARRAY(fuse->arena, bool, n + 1)};
     cut_group(&w);
     spread(&w);
-    for (ValueId v = 0; v < n; v++)
-      if (is_own(u, g, v) && u->value[v].stored) want_inside(&w, v);
+    for (ValueId value = 0; value < n; value++)
+      if (is_own(fuse, g, value) && fuse->value[value].stored) want_inside(&w, value);
   }
 }

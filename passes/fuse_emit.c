@@ -17,8 +17,8 @@ static const FuseValue *info(const Fuse *u, ValueId v) { return &u->value[v]; }
 
 /* Is v computed inside group g (its own value, an expression, one that gets its buffer only later)?
    Otherwise it is an argument. */
-static bool inside(const Fuse *u, uint32_t g, ValueId v) {
-  const FuseValue *x = info(u, v);
+static bool inside(const Fuse *fuse, uint32_t g, ValueId value) {
+  const FuseValue *x = info(fuse, value);
   return x->where == INLINED || (x->where == MATERIALISED && (x->group >= g || !x->stored));
 }
 
@@ -33,153 +33,160 @@ typedef struct FuseKernel {
   ValueList args;
 } FuseKernel;
 
-static void find_args(FuseKernel *k, ValueId v) {
-  if (k->seen[v]) return;
-  k->seen[v] = true;
-  if (!inside(k->u, k->group, v)) {
-    vec_push(k->u->arena, k->args, v);
+static void find_args(FuseKernel *kernel, ValueId value) {
+  if (kernel->seen[value]) return;
+  kernel->seen[value] = true;
+  if (!inside(kernel->u, kernel->group, value)) {
+    vec_push(kernel->u->arena, kernel->args, value);
     return;
   }
-  const Op *o = value_def(k->u->f, v);
-  for (uint32_t i = 0; i < o->nin; i++) find_args(k, o->in[i]);
+  const Op *op = value_def(kernel->u->f, value);
+  for (uint32_t i = 0; i < op->nin; i++) find_args(kernel, op->in[i]);
 }
 
 /* A sum is known at the present row only: what is read at others is no pick, but the gather that it
    was. */
-static bool picks(const FuseKernel *k, const Op *o) {
-  return !k->moved[o->out] && fuse_picks(k->u, k->group, o);
+static bool picks(const FuseKernel *kernel, const Op *op) {
+  return !kernel->moved[op->out] && fuse_picks(kernel->u, kernel->group, op);
 }
 
-static void mark_moved(FuseKernel *k, ValueId v, bool moved) {
-  const Op *o = value_def(k->u->f, v);
-  if (!inside(k->u, k->group, v) || (k->seen[v] && k->moved[v] >= moved)) return;
-  k->seen[v] = true, k->moved[v] |= moved;
-  bool moves = fuse_moves(o->code) && !picks(k, o);
-  for (uint32_t i = 0; i < o->nin; i++) mark_moved(k, o->in[i], k->moved[v] || moves);
+static void mark_moved(FuseKernel *kernel, ValueId value, bool moved) {
+  const Op *op = value_def(kernel->u->f, value);
+  if (!inside(kernel->u, kernel->group, value) ||
+      (kernel->seen[value] && kernel->moved[value] >= moved))
+    return;
+  kernel->seen[value] = true, kernel->moved[value] |= moved;
+  bool moves = fuse_moves(op->code) && !picks(kernel, op);
+  for (uint32_t i = 0; i < op->nin; i++)
+    mark_moved(kernel, op->in[i], kernel->moved[value] || moves);
 }
 
-static void build_pick(FuseKernel *k, const Op *o) {
-  Module *m = k->u->m;
-  ValueId w = k->map[o->in[0]], i = k->map[o->in[1]];
-  Str dim = o->group[0].from[0];
-  Axis axis = {dim, type_size(value_type(k->fn, w), dim)};
-  ValueId at =
-      ir_cast(m, k->fn, ir_iota(m, k->fn, axis, o->loc), value_type(k->fn, i)->elem, o->loc);
-  ValueId here = ir_binary(m, k->fn, OP_eq, ir_expand(m, k->fn, i, 1, &axis, o->loc), at, o->loc);
-  ValueId zero = ir_const(m, k->fn, value_type(k->fn, w)->elem, 0, o->loc);
-  ValueId one = ir_where(m, k->fn, here, w, zero, o->loc);
-  k->map[o->out] = ir_reduce(m, k->fn, OP_sum, one, 1, &dim, o->loc);
+static void build_pick(FuseKernel *kernel, const Op *op) {
+  Module *module = kernel->u->m;
+  ValueId value = kernel->map[op->in[0]], i = kernel->map[op->in[1]];
+  Str dim = op->group[0].from[0];
+  Axis axis = {dim, type_size(value_type(kernel->fn, value), dim)};
+  ValueId at = ir_cast(module, kernel->fn, ir_iota(module, kernel->fn, axis, op->loc),
+                       value_type(kernel->fn, i)->elem, op->loc);
+  ValueId here = ir_binary(module, kernel->fn, OP_eq,
+                           ir_expand(module, kernel->fn, i, 1, &axis, op->loc), at, op->loc);
+  ValueId zero = ir_const(module, kernel->fn, value_type(kernel->fn, value)->elem, 0, op->loc);
+  ValueId one = ir_where(module, kernel->fn, here, value, zero, op->loc);
+  kernel->map[op->out] = ir_reduce(module, kernel->fn, OP_sum, one, 1, &dim, op->loc);
 }
 
-static void build_value(FuseKernel *k, ValueId v) {
-  if (k->map[v] != NO_VALUE) return;
-  const Op *o = value_def(k->u->f, v);
-  for (uint32_t i = 0; i < o->nin; i++) build_value(k, o->in[i]);
-  if (k->map[v] != NO_VALUE) return;
-  if (picks(k, o)) build_pick(k, o);
-  else fn_clone_op(k->u->m, k->fn, k->u->f, o, k->map);
+static void build_value(FuseKernel *kernel, ValueId value) {
+  if (kernel->map[value] != NO_VALUE) return;
+  const Op *op = value_def(kernel->u->f, value);
+  for (uint32_t i = 0; i < op->nin; i++) build_value(kernel, op->in[i]);
+  if (kernel->map[value] != NO_VALUE) return;
+  if (picks(kernel, op)) build_pick(kernel, op);
+  else fn_clone_op(kernel->u->m, kernel->fn, kernel->u->f, op, kernel->map);
 }
 
-static Str kernel_name(FuseWriter *w, const FuseGroup *g) {
-  const Op *anchor = &w->u->f->ops.at[g->anchor];
-  const char *what = g->kind == GROUP_elem ? "elem" : op_name(anchor->code);
-  return intern_printf(w->u->m->ctx->names, "%s.%s%u", w->u->f->name, what, ++w->kernels);
+static Str kernel_name(FuseWriter *writer, const FuseGroup *group) {
+  const Op *anchor = &writer->u->f->ops.at[group->anchor];
+  const char *what = group->kind == GROUP_elem ? "elem" : op_name(anchor->code);
+  return intern_printf(writer->u->m->ctx->names, "%s.%s%u", writer->u->f->name, what,
+                       ++writer->kernels);
 }
 
-static FuseKernel kernel_begin(FuseWriter *w, uint32_t g) {
-  Fuse *u = w->u;
-  FuseKernel k = {
-      .u = u, .group = g, .fn = fn_new(u->m, FN_KERNEL, kernel_name(w, &u->groups.at[g]))};
-  k.map = value_map(u->m, u->f);
-  k.seen = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
-  k.moved = ARENA_ARRAY(u->arena, bool, u->f->values.n + 1);
-  k.fn->loc = u->f->ops.at[u->groups.at[g].anchor].loc;
-  attr_set_str(u->m, &k.fn->attrs, ATTR_family,
-               intern(u->m->ctx->names, group_name(u->groups.at[g].kind)));
+static FuseKernel kernel_begin(FuseWriter *writer, uint32_t g) {
+  Fuse *fuse = writer->u;
+  FuseKernel k = {.u = fuse,
+                  .group = g,
+                  .fn = fn_new(fuse->m, FN_KERNEL, kernel_name(writer, &fuse->groups.at[g]))};
+  k.map = value_map(fuse->m, fuse->f);
+  k.seen = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
+  k.moved = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
+  k.fn->loc = fuse->f->ops.at[fuse->groups.at[g].anchor].loc;
+  attr_set_str(fuse->m, &k.fn->attrs, ATTR_family,
+               intern(fuse->m->ctx->names, group_name(fuse->groups.at[g].kind)));
   return k;
 }
 
-static FuseKernel kernel_function(FuseWriter *w, uint32_t g) {
-  FuseKernel k = kernel_begin(w, g);
-  const ValueList *results = &w->u->groups.at[g].results;
+static FuseKernel kernel_function(FuseWriter *writer, uint32_t g) {
+  FuseKernel k = kernel_begin(writer, g);
+  const ValueList *results = &writer->u->groups.at[g].results;
   for (uint32_t i = 0; i < results->n; i++) find_args(&k, results->at[i]);
-  memset(k.seen, 0, sizeof *k.seen * w->u->f->values.n);
+  memset(k.seen, 0, sizeof *k.seen * writer->u->f->values.n);
   for (uint32_t i = 0; i < results->n; i++) mark_moved(&k, results->at[i], false);
   for (uint32_t i = 0; i < k.args.n; i++)
-    k.map[k.args.at[i]] = fn_arg(w->u->m, k.fn, *value_type(w->u->f, k.args.at[i]));
+    k.map[k.args.at[i]] = fn_arg(writer->u->m, k.fn, *value_type(writer->u->f, k.args.at[i]));
   for (uint32_t i = 0; i < results->n; i++) build_value(&k, results->at[i]);
-  for (uint32_t i = 0; i < results->n; i++) fn_result(w->u->m, k.fn, k.map[results->at[i]]);
+  for (uint32_t i = 0; i < results->n; i++) fn_result(writer->u->m, k.fn, k.map[results->at[i]]);
   return k;
 }
 
 /* ---- the function around them ---- */
 
 /* The value in `to` of something in a buffer; views are written when first read. */
-static ValueId outside(FuseWriter *w, ValueId v) {
-  if (w->map[v] != NO_VALUE) return w->map[v];
-  const Op *o = value_def(w->u->f, v);
-  if (!o || !(op_flags(o->code) & VIEW))
-    bug("fuse: value %u of %s is read before it is made", v, w->u->f->name);
-  outside(w, o->in[0]);
-  fn_clone_op(w->u->m, w->to, w->u->f, o, w->map);
-  return w->map[v];
+static ValueId outside(FuseWriter *writer, ValueId value) {
+  if (writer->map[value] != NO_VALUE) return writer->map[value];
+  const Op *op = value_def(writer->u->f, value);
+  if (!op || !(op_flags(op->code) & VIEW))
+    bug("fuse: value %u of %s is read before it is made", value, writer->u->f->name);
+  outside(writer, op->in[0]);
+  fn_clone_op(writer->u->m, writer->to, writer->u->f, op, writer->map);
+  return writer->map[value];
 }
 
-static void write_kernel(FuseWriter *w, uint32_t g, FnVec *kernels) {
-  Fuse *u = w->u;
-  const ValueList *results = &u->groups.at[g].results;
-  FuseKernel k = kernel_function(w, g);
-  ValueId *in = ARENA_ARRAY(u->arena, ValueId, k.args.n + 1);
-  Type *types = ARENA_ARRAY(u->arena, Type, results->n + 1);
-  for (uint32_t i = 0; i < k.args.n; i++) in[i] = outside(w, k.args.at[i]);
-  for (uint32_t i = 0; i < results->n; i++) types[i] = *value_type(u->f, results->at[i]);
-  if (results->n > MAX_RESULTS) bug("fuse: kernel %s has %u results", k.fn->name, results->n);
-  Op *o = fn_op(u->m, w->to, OP_kernel, k.args.n, in, results->n, types, k.fn->loc);
-  o->callee = k.fn;
-  for (uint32_t i = 0; i < results->n; i++) w->map[results->at[i]] = o->out + i;
-  vec_push(u->m->arena, *kernels, k.fn);
+static void write_kernel(FuseWriter *writer, uint32_t g, FnVec *kernels) {
+  Fuse *fuse = writer->u;
+  const ValueList *results = &fuse->groups.at[g].results;
+  FuseKernel kernel = kernel_function(writer, g);
+  ValueId *in = ARENA_ARRAY(fuse->arena, ValueId, kernel.args.n + 1);
+  Type *types = ARENA_ARRAY(fuse->arena, Type, results->n + 1);
+  for (uint32_t i = 0; i < kernel.args.n; i++) in[i] = outside(writer, kernel.args.at[i]);
+  for (uint32_t i = 0; i < results->n; i++) types[i] = *value_type(fuse->f, results->at[i]);
+  if (results->n > MAX_RESULTS) bug("fuse: kernel %s has %u results", kernel.fn->name, results->n);
+  Op *op =
+      fn_op(fuse->m, writer->to, OP_kernel, kernel.args.n, in, results->n, types, kernel.fn->loc);
+  op->callee = kernel.fn;
+  for (uint32_t i = 0; i < results->n; i++) writer->map[results->at[i]] = op->out + i;
+  vec_push(fuse->m->arena, *kernels, kernel.fn);
 }
 
-static void write_other(FuseWriter *w, const Op *o) {
-  for (uint32_t i = 0; i < o->nin; i++) outside(w, o->in[i]);
-  fn_clone_op(w->u->m, w->to, w->u->f, o, w->map);
+static void write_other(FuseWriter *writer, const Op *op) {
+  for (uint32_t i = 0; i < op->nin; i++) outside(writer, op->in[i]);
+  fn_clone_op(writer->u->m, writer->to, writer->u->f, op, writer->map);
 }
 
-static void write_group(FuseWriter *w, uint32_t g, FnVec *kernels) {
-  const FuseGroup *x = &w->u->groups.at[g];
-  if (x->kind == GROUP_LOOP) write_other(w, &w->u->f->ops.at[x->anchor]);
-  else if (x->results.n) write_kernel(w, g, kernels);
+static void write_group(FuseWriter *writer, uint32_t g, FnVec *kernels) {
+  const FuseGroup *group = &writer->u->groups.at[g];
+  if (group->kind == GROUP_LOOP) write_other(writer, &writer->u->f->ops.at[group->anchor]);
+  else if (group->results.n) write_kernel(writer, g, kernels);
 }
 
-static void write_stores(FuseWriter *w) {
-  const Fn *f = w->u->f;
-  for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store) write_other(w, &f->ops.at[i]);
+static void write_stores(FuseWriter *writer) {
+  const Fn *fn = writer->u->f;
+  for (OpId i = 0; i < fn->ops.n; i++)
+    if (fn->ops.at[i].code == OP_store) write_other(writer, &fn->ops.at[i]);
 }
 
 /* One load for each global: later passes may let an update take over its buffer. */
-static void write_loads(FuseWriter *w) {
-  const Fn *f = w->u->f;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    if (o->code != OP_load) continue;
-    for (OpId j = 0; j < i && w->map[o->out] == NO_VALUE; j++)
-      if (f->ops.at[j].code == OP_load && f->ops.at[j].global == o->global)
-        w->map[o->out] = w->map[f->ops.at[j].out];
-    if (w->map[o->out] == NO_VALUE) write_other(w, o);
+static void write_loads(FuseWriter *writer) {
+  const Fn *fn = writer->u->f;
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (op->code != OP_load) continue;
+    for (OpId j = 0; j < i && writer->map[op->out] == NO_VALUE; j++)
+      if (fn->ops.at[j].code == OP_load && fn->ops.at[j].global == op->global)
+        writer->map[op->out] = writer->map[fn->ops.at[j].out];
+    if (writer->map[op->out] == NO_VALUE) write_other(writer, op);
   }
 }
 
-Fn *fuse_emit(Fuse *u, FnVec *kernels) {
-  Rebuild r = rebuild_begin(u->m, u->f);
-  FuseWriter w = {.u = u, .to = r.to, .map = r.map};
-  for (ValueId v = 0; v < u->f->values.n; v++)
-    if (info(u, v)->where == MATERIALISED && info(u, v)->stored)
-      vec_push(u->arena, u->groups.at[info(u, v)->group].results, v);
-  write_loads(&w);
-  for (uint32_t g = 0; g < u->groups.n; g++) write_group(&w, g, kernels);
-  write_stores(&w);
-  for (uint32_t i = 0; i < u->f->results.n; i++)
-    fn_result(u->m, w.to, outside(&w, u->f->results.at[i]));
-  return w.to;
+Fn *fuse_emit(Fuse *fuse, FnVec *kernels) {
+  Rebuild rebuild = rebuild_begin(fuse->m, fuse->f);
+  FuseWriter writer = {.u = fuse, .to = rebuild.to, .map = rebuild.map};
+  for (ValueId value = 0; value < fuse->f->values.n; value++)
+    if (info(fuse, value)->where == MATERIALISED && info(fuse, value)->stored)
+      vec_push(fuse->arena, fuse->groups.at[info(fuse, value)->group].results, value);
+  write_loads(&writer);
+  for (uint32_t g = 0; g < fuse->groups.n; g++) write_group(&writer, g, kernels);
+  write_stores(&writer);
+  for (uint32_t i = 0; i < fuse->f->results.n; i++)
+    fn_result(fuse->m, writer.to, outside(&writer, fuse->f->results.at[i]));
+  return writer.to;
 }

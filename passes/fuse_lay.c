@@ -39,30 +39,30 @@ typedef struct Lay {
 
 /* ---- who reads it ---- */
 
-static bool is_view(const Op *o) { return op_flags(o->code) & VIEW; }
+static bool is_view(const Op *op) { return op_flags(op->code) & VIEW; }
 
 static bool in_memory(const Fn *f, ValueId v);
 
 /* Does op o read its operand k from memory, as it is? */
-static bool reads_buffer(const Fn *f, const Op *o, uint32_t k) {
-  OpFamily family = op_family(o->code);
-  if (is_view(o) && o->nout == 1) return in_memory(f, o->out);
-  return op_between_buffers(o->code) || family == FAMILY_CONTRACT || o->code == OP_loop ||
-         o->code == OP_store || (family == FAMILY_ATTENTION && k < 3);
+static bool reads_buffer(const Fn *fn, const Op *op, uint32_t k) {
+  OpFamily family = op_family(op->code);
+  if (is_view(op) && op->nout == 1) return in_memory(fn, op->out);
+  return op_between_buffers(op->code) || family == FAMILY_CONTRACT || op->code == OP_loop ||
+         op->code == OP_store || (family == FAMILY_ATTENTION && k < 3);
 }
 
-static bool returned(const Fn *f, ValueId v) {
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (f->results.at[i] == v) return true;
+static bool returned(const Fn *fn, ValueId value) {
+  for (uint32_t i = 0; i < fn->results.n; i++)
+    if (fn->results.at[i] == value) return true;
   return false;
 }
 
-static bool in_memory(const Fn *f, ValueId v) {
-  bool any = returned(f, v);
-  for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) {
-      if (f->ops.at[i].in[k] != v) continue;
-      if (!reads_buffer(f, &f->ops.at[i], k)) return false;
+static bool in_memory(const Fn *fn, ValueId value) {
+  bool any = returned(fn, value);
+  for (OpId i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) {
+      if (fn->ops.at[i].in[k] != value) continue;
+      if (!reads_buffer(fn, &fn->ops.at[i], k)) return false;
       any = true;
     }
   return any;
@@ -71,50 +71,52 @@ static bool in_memory(const Fn *f, ValueId v) {
 /* ---- who makes an operand ---- */
 
 /* A view of all of its operand, under other names. */
-static bool shows_all(const Op *o) {
-  return o->code == OP_rename || o->code == OP_merge || o->code == OP_split;
+static bool shows_all(const Op *op) {
+  return op->code == OP_rename || op->code == OP_merge || op->code == OP_split;
 }
 
 /* What ends in the epilogue of a product, or in the buffer that a scatter adds to. */
-static bool ends_kernel(const Lay *l, const Op *o) {
-  const Fn *f = l->r.from;
-  const Type *t = value_type(f, o->out);
-  for (uint32_t k = 0; op_family(o->code) == FAMILY_ELEM && k < o->nin; k++) {
-    const Op *from = value_def(f, o->in[k]);
-    if (!from || l->uses[o->in[k]] != 1 || !type_same_dims(t, value_type(f, o->in[k]))) continue;
+static bool ends_kernel(const Lay *l, const Op *op) {
+  const Fn *fn = l->r.from;
+  const Type *type = value_type(fn, op->out);
+  for (uint32_t k = 0; op_family(op->code) == FAMILY_ELEM && k < op->nin; k++) {
+    const Op *from = value_def(fn, op->in[k]);
+    if (!from || l->uses[op->in[k]] != 1 || !type_same_dims(type, value_type(fn, op->in[k])))
+      continue;
     if (op_family(from->code) == FAMILY_CONTRACT || ends_kernel(l, from)) return true;
-    if (o->code == OP_add && from->code == OP_scatter) return true;
+    if (op->code == OP_add && from->code == OP_scatter) return true;
   }
   return false;
 }
 
-static bool writes_anyway(const Lay *l, const Op *o) {
-  OpFamily family = op_family(o->code);
+static bool writes_anyway(const Lay *l, const Op *op) {
+  OpFamily family = op_family(op->code);
   return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || family == FAMILY_ATTENTION ||
-         family == FAMILY_REDUCE || op_between_buffers(o->code) || o->code == OP_loop ||
-         ends_kernel(l, o);
+         family == FAMILY_REDUCE || op_between_buffers(op->code) || op->code == OP_loop ||
+         ends_kernel(l, op);
 }
 
-static bool is_direct(const Lay *l, ValueId v) {
-  const Op *o = value_def(l->r.from, v);
-  for (; o && l->uses[v] == 1 && shows_all(o); o = value_def(l->r.from, v)) v = o->in[0];
-  return o && l->uses[v] == 1 && writes_anyway(l, o);
+static bool is_direct(const Lay *l, ValueId value) {
+  const Op *op = value_def(l->r.from, value);
+  for (; op && l->uses[value] == 1 && shows_all(op); op = value_def(l->r.from, value))
+    value = op->in[0];
+  return op && l->uses[value] == 1 && writes_anyway(l, op);
 }
 
 /* ---- pieces ---- */
 
 /* Concats of concats are one list. */
-static void list_pieces(Lay *l, const Op *o, bool absorb, PieceList *list) {
-  const Fn *f = l->r.from;
-  for (uint32_t k = 0; k < o->nin; k++) {
-    const Op *inner = value_def(f, o->in[k]);
-    bool nested = inner && inner->code == OP_concat && l->uses[o->in[k]] == 1 &&
-                  inner->group[0].to[0] == o->group[0].from[k];
+static void list_pieces(Lay *l, const Op *op, bool absorb, PieceList *list) {
+  const Fn *fn = l->r.from;
+  for (uint32_t k = 0; k < op->nin; k++) {
+    const Op *inner = value_def(fn, op->in[k]);
+    bool nested = inner && inner->code == OP_concat && l->uses[op->in[k]] == 1 &&
+                  inner->group[0].to[0] == op->group[0].from[k];
     if (nested) list_pieces(l, inner, absorb, list);
-    if (nested && absorb) l->absorbed[f->values.at[o->in[k]].def] = true;
+    if (nested && absorb) l->absorbed[fn->values.at[op->in[k]].def] = true;
     if (!nested)
       vec_push(l->r.m->arena, *list,
-               (LaidPiece){o->in[k], o->group[0].from[k], is_direct(l, o->in[k])});
+               (LaidPiece){op->in[k], op->group[0].from[k], is_direct(l, op->in[k])});
   }
 }
 
@@ -133,21 +135,21 @@ static bool mark_aligned(const Lay *l, PieceList *list) {
 }
 
 /* Do the operands lie one behind the other? */
-static bool is_outermost(const Fn *f, const Op *o) {
-  const Type *t = value_type(f, o->out);
-  for (int i = 0; i < t->rank; i++) {
-    if (t->axis[i].dim == o->group[0].to[0]) return true;
-    if (t->axis[i].size > 1) return false;
+static bool is_outermost(const Fn *fn, const Op *op) {
+  const Type *type = value_type(fn, op->out);
+  for (int i = 0; i < type->rank; i++) {
+    if (type->axis[i].dim == op->group[0].to[0]) return true;
+    if (type->axis[i].size > 1) return false;
   }
   return false;
 }
 
 /* Pieces of what is laid; none if it is not. */
-static PieceList pieces_of(Lay *l, const Op *o) {
+static PieceList pieces_of(Lay *l, const Op *op) {
   PieceList list = {0};
-  if (o->code != OP_concat || !is_outermost(l->r.from, o) || !in_memory(l->r.from, o->out))
+  if (op->code != OP_concat || !is_outermost(l->r.from, op) || !in_memory(l->r.from, op->out))
     return list;
-  list_pieces(l, o, false, &list);
+  list_pieces(l, op, false, &list);
   if (!mark_aligned(l, &list)) return (PieceList){0};
   return list;
 }
@@ -155,17 +157,17 @@ static PieceList pieces_of(Lay *l, const Op *o) {
 /* ---- sums ---- */
 
 /* Is v in a buffer that only this sum reads? */
-static bool is_earlier(const Lay *l, ValueId v) {
-  const Op *o = value_def(l->r.from, v);
-  return l->uses[v] == 1 && (!o || o->code == OP_loop);
+static bool is_earlier(const Lay *l, ValueId value) {
+  const Op *op = value_def(l->r.from, value);
+  return l->uses[value] == 1 && (!op || op->code == OP_loop);
 }
 
 /* Made by what can add in its epilogue: unlike a sum of columns, say. */
-static bool adds_up(const Lay *l, ValueId v) {
-  const Op *o = value_def(l->r.from, v);
-  while (shows_all(o)) o = value_def(l->r.from, o->in[0]);
-  OpFamily family = op_family(o->code);
-  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(l, o);
+static bool adds_up(const Lay *l, ValueId value) {
+  const Op *op = value_def(l->r.from, value);
+  while (shows_all(op)) op = value_def(l->r.from, op->in[0]);
+  OpFamily family = op_family(op->code);
+  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(l, op);
 }
 
 /* The concat that o adds to an earlier value, or NULL: *x is that one. */
@@ -181,9 +183,9 @@ static const Op *added_concat(const Lay *l, const Op *o, ValueId *x) {
 }
 
 /* Pieces of a sum that is laid over x; none if it is not. */
-static PieceList pieces_of_sum(Lay *l, const Op *o, ValueId *x) {
+static PieceList pieces_of_sum(Lay *l, const Op *o, ValueId *value) {
   PieceList list = {0};
-  const Op *c = added_concat(l, o, x);
+  const Op *c = added_concat(l, o, value);
   if (!c || !in_memory(l->r.from, o->out)) return list;
   list_pieces(l, c, false, &list);
   for (uint32_t i = 0; i < list.n; i++) list.at[i].direct &= adds_up(l, list.at[i].v);
@@ -191,33 +193,33 @@ static PieceList pieces_of_sum(Lay *l, const Op *o, ValueId *x) {
   return list;
 }
 
-static ValueId view_as(Lay *l, const Op *like, bool back, ValueId v, Type t) {
+static ValueId view_as(Lay *l, const Op *like, bool back, ValueId value, Type type) {
   OpCode c = !back || like->code == OP_rename ? like->code
              : like->code == OP_merge         ? OP_split
                                               : OP_merge;
-  Op *o = fn_op(l->r.m, l->r.to, c, 1, &v, 1, &t, like->loc);
+  Op *op = fn_op(l->r.m, l->r.to, c, 1, &value, 1, &type, like->loc);
   for (int i = 0; i < like->ngroups; i++) {
     const Group *g = &like->group[i];
-    op_add_group(l->r.m, o, back ? group_map(g->nto, g->to, g->nfrom, g->from) : *g);
+    op_add_group(l->r.m, op, back ? group_map(g->nto, g->to, g->nfrom, g->from) : *g);
   }
-  return o->out;
+  return op->out;
 }
 
 /* The sum of v of the old function and a piece of x, made where v is made, below its views. */
-static ValueId add_below(Lay *l, ValueId v, ValueId piece) {
-  const Fn *f = l->r.from;
-  const Op *o = value_def(f, v);
-  if (!shows_all(o)) return ir_binary(l->r.m, l->r.to, OP_add, piece, l->r.map[v], o->loc);
-  piece = view_as(l, o, true, piece, *value_type(f, o->in[0]));
-  return view_as(l, o, false, add_below(l, o->in[0], piece), *value_type(f, v));
+static ValueId add_below(Lay *l, ValueId value, ValueId piece) {
+  const Fn *fn = l->r.from;
+  const Op *op = value_def(fn, value);
+  if (!shows_all(op)) return ir_binary(l->r.m, l->r.to, OP_add, piece, l->r.map[value], op->loc);
+  piece = view_as(l, op, true, piece, *value_type(fn, op->in[0]));
+  return view_as(l, op, false, add_below(l, op->in[0], piece), *value_type(fn, value));
 }
 
 /* Of x, what lies from element `at` of the joined dim on, as p names it. */
 static ValueId piece_of(Lay *l, ValueId x, Str whole, Axis a, int64_t at) {
-  Type t = *value_type(l->r.to, x);
-  t.axis[type_find(&t, whole)] = a;
+  Type type = *value_type(l->r.to, x);
+  type.axis[type_find(&type, whole)] = a;
   Group cut = group_map(1, &whole, 1, &a.dim);
-  ValueId v = emit_typed(l->r.m, l->r.to, OP_slice, 1, &x, &cut, t, (Loc){0});
+  ValueId v = emit_typed(l->r.m, l->r.to, OP_slice, 1, &x, &cut, type, (Loc){0});
   attr_set_int(l->r.m, &vec_last(l->r.to->ops).attrs, ATTR_at, at);
   return v;
 }
@@ -232,7 +234,7 @@ static int64_t size_of(const Lay *l, LaidPiece p) {
   return type_size(value_type(l->r.to, p.v), p.dim);
 }
 
-static void lay(Lay *l, ValueId v) { l->r.to->values.at[v].storage.view = VIEW_LAID; }
+static void lay(Lay *l, ValueId value) { l->r.to->values.at[value].storage.view = VIEW_LAID; }
 
 /* n pieces under the name `to`, in as many steps as a list of dims needs. */
 static ValueId join(Lay *l, const LaidPiece *p, uint32_t n, Str to, bool laid, Loc loc) {
@@ -245,11 +247,11 @@ static ValueId join(Lay *l, const LaidPiece *p, uint32_t n, Str to, bool laid, L
     for (; k < MAX_RANK && i < n; k++, i++)
       in[k] = p[i].v, from[k] = p[i].dim, size += size_of(l, p[i]);
     Str name = i < n ? new_dim(l, to) : to;
-    Type t = *value_type(l->r.to, in[0]);
-    t.axis[type_find(&t, from[0])] = (Axis){name, size};
+    Type type = *value_type(l->r.to, in[0]);
+    type.axis[type_find(&type, from[0])] = (Axis){name, size};
     Group map = group_map(k, from, 1, &name);
-    all = (LaidPiece){emit_typed(l->r.m, l->r.to, OP_concat, (uint32_t)k, in, &map, t, loc), name,
-                      true};
+    all = (LaidPiece){emit_typed(l->r.m, l->r.to, OP_concat, (uint32_t)k, in, &map, type, loc),
+                      name, true};
     if (laid) lay(l, all.v);
   }
   return all.v;
@@ -267,27 +269,28 @@ static PieceList gather_rest(Lay *l, const PieceList *list, Str of, Loc loc) {
   return out;
 }
 
-static void write(Lay *l, const Op *o, PieceList list) {
-  Str to = o->group[0].to[0];
+static void write(Lay *l, const Op *op, PieceList list) {
+  Str to = op->group[0].to[0];
   for (uint32_t i = 0; i < list.n; i++) list.at[i].v = l->r.map[list.at[i].v];
-  PieceList pieces = gather_rest(l, &list, to, o->loc);
-  if (pieces.n > 1) l->r.map[o->out] = join(l, pieces.at, pieces.n, to, true, o->loc);
-  else l->r.map[o->out] = ir_rename(l->r.m, l->r.to, pieces.at[0].v, pieces.at[0].dim, to, o->loc);
+  PieceList pieces = gather_rest(l, &list, to, op->loc);
+  if (pieces.n > 1) l->r.map[op->out] = join(l, pieces.at, pieces.n, to, true, op->loc);
+  else
+    l->r.map[op->out] = ir_rename(l->r.m, l->r.to, pieces.at[0].v, pieces.at[0].dim, to, op->loc);
 }
 
-static void write_sum(Lay *l, const Op *o, PieceList list, ValueId x) {
-  const Op *c = added_concat(l, o, &x);
+static void write_sum(Lay *l, const Op *o, PieceList list, ValueId value) {
+  const Op *c = added_concat(l, o, &value);
   Str to = c->group[0].to[0];
   int64_t at = 0;
   PieceList pieces = {0};
-  x = l->r.map[x];
+  value = l->r.map[value];
   for (uint32_t i = 0, n; i < list.n; i += n) {
     LaidPiece p = list.at[i];
     for (n = 1; !p.direct && i + n < list.n && !list.at[i + n].direct;) n++;
     Axis a = {n > 1 ? new_dim(l, to) : p.dim, 0};
     for (uint32_t k = i; k < i + n; k++)
       a.size += type_size(value_type(l->r.from, list.at[k].v), list.at[k].dim);
-    ValueId piece = piece_of(l, x, to, a, at);
+    ValueId piece = piece_of(l, value, to, a, at);
     if (!p.direct) {
       for (uint32_t k = i; k < i + n; k++) list.at[k].v = l->r.map[list.at[k].v];
       ValueId rest = n > 1 ? join(l, &list.at[i], n, a.dim, false, o->loc) : list.at[i].v;
@@ -301,38 +304,38 @@ static void write_sum(Lay *l, const Op *o, PieceList list, ValueId x) {
 
 /* Views of products that are added below them are not written where they were. */
 static void absorb_views(Lay *l, const PieceList *list) {
-  const Fn *f = l->r.from;
+  const Fn *fn = l->r.from;
   for (uint32_t i = 0; i < list->n; i++)
-    for (const Op *o = value_def(f, list->at[i].v); list->at[i].direct && shows_all(o);
-         o = value_def(f, o->in[0]))
-      l->absorbed[o - f->ops.at] = true;
+    for (const Op *op = value_def(fn, list->at[i].v); list->at[i].direct && shows_all(op);
+         op = value_def(fn, op->in[0]))
+      l->absorbed[op - fn->ops.at] = true;
 }
 
 /* As few pieces as one concat has. */
-static bool is_sum(Lay *l, const Op *o, PieceList *list, ValueId *x) {
-  *list = pieces_of_sum(l, o, x);
+static bool is_sum(Lay *l, const Op *op, PieceList *list, ValueId *value) {
+  *list = pieces_of_sum(l, op, value);
   return list->n > 1 && list->n <= MAX_RANK;
 }
 
-Fn *fuse_lay(Module *m, const Fn *f) {
-  Lay l = {.r = rebuild_begin(m, f), .uses = fuse_uses(m->arena, f)};
+Fn *fuse_lay(Module *module, const Fn *fn) {
+  Lay l = {.r = rebuild_begin(module, fn), .uses = fuse_uses(module->arena, fn)};
   PieceList list;
-  ValueId x;
-  l.absorbed = ARENA_ARRAY(m->arena, bool, f->ops.n + 1);
-  for (OpId i = f->ops.n; i-- > 0;) {
-    const Op *o = &f->ops.at[i];
-    bool sum = is_sum(&l, o, &list, &x);
+  ValueId value;
+  l.absorbed = ARENA_ARRAY(module->arena, bool, fn->ops.n + 1);
+  for (OpId i = fn->ops.n; i-- > 0;) {
+    const Op *op = &fn->ops.at[i];
+    bool sum = is_sum(&l, op, &list, &value);
     if (sum) absorb_views(&l, &list);
-    if (sum) o = added_concat(&l, o, &x), l.absorbed[f->values.at[o->out].def] = true;
+    if (sum) op = added_concat(&l, op, &value), l.absorbed[fn->values.at[op->out].def] = true;
     list = (PieceList){0};
-    if (sum || pieces_of(&l, o).n) list_pieces(&l, o, true, &list);
+    if (sum || pieces_of(&l, op).n) list_pieces(&l, op, true, &list);
   }
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
     if (l.absorbed[i]) continue;
-    if (is_sum(&l, o, &list, &x)) write_sum(&l, o, list, x);
-    else if ((list = pieces_of(&l, o)).n) write(&l, o, list);
-    else rebuild_op(&l.r, o);
+    if (is_sum(&l, op, &list, &value)) write_sum(&l, op, list, value);
+    else if ((list = pieces_of(&l, op)).n) write(&l, op, list);
+    else rebuild_op(&l.r, op);
   }
   rebuild_results(&l.r);
   return l.r.to;

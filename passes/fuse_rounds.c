@@ -52,139 +52,147 @@ typedef struct FuseRounds {
   bool *derived;   /* by ValueId: that result, and what its work makes */
 } FuseRounds;
 
-static uint32_t callers_of(const Module *m, const Fn *body) {
+static uint32_t callers_of(const Module *module, const Fn *body) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) n += m->fns.at[i]->ops.at[j].callee == body;
+  for (uint32_t i = 0; i < module->fns.n; i++)
+    for (OpId j = 0; j < module->fns.at[i]->ops.n; j++)
+      n += module->fns.at[i]->ops.at[j].callee == body;
   return n;
 }
 
 /* ---- what is known before a loop ---- */
 
-static bool stored_before(const Fn *f, OpId id) {
+static bool stored_before(const Fn *fn, OpId id) {
   for (OpId i = 0; i < id; i++)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == f->ops.at[id].global) return true;
+    if (fn->ops.at[i].code == OP_store && fn->ops.at[i].global == fn->ops.at[id].global)
+      return true;
   return false;
 }
 
 /* May an op behind the loop stand before it, if its operands do? Only what costs nothing there. */
-static bool may_rise(const Fn *f, OpId id) {
-  const Op *o = &f->ops.at[id];
-  if (o->code == OP_load) return !stored_before(f, id);
-  bool plain = op_family(o->code) == FAMILY_ELEM || o->code == OP_const;
-  return plain && o->nout == 1 && !value_type(f, o->out)->rank;
+static bool may_rise(const Fn *fn, OpId id) {
+  const Op *op = &fn->ops.at[id];
+  if (op->code == OP_load) return !stored_before(fn, id);
+  bool plain = op_family(op->code) == FAMILY_ELEM || op->code == OP_const;
+  return plain && op->nout == 1 && !value_type(fn, op->out)->rank;
 }
 
-static void note_early(FuseRounds *x) {
-  const Fn *f = x->f;
-  x->early = ARENA_ARRAY(x->m->arena, bool, f->values.n + 1);
-  for (uint32_t i = 0; i < f->args.n; i++) x->early[f->args.at[i]] = true;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    bool early = i < x->work->first || (i > x->work->first && may_rise(f, i));
-    for (uint32_t k = 0; k < o->nin; k++) early &= x->early[o->in[k]];
-    for (uint32_t k = 0; k < o->nout; k++) x->early[o->out + k] = early;
+static void note_early(FuseRounds *rounds) {
+  const Fn *fn = rounds->f;
+  rounds->early = ARENA_ARRAY(rounds->m->arena, bool, fn->values.n + 1);
+  for (uint32_t i = 0; i < fn->args.n; i++) rounds->early[fn->args.at[i]] = true;
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    bool early = i < rounds->work->first || (i > rounds->work->first && may_rise(fn, i));
+    for (uint32_t k = 0; k < op->nin; k++) early &= rounds->early[op->in[k]];
+    for (uint32_t k = 0; k < op->nout; k++) rounds->early[op->out + k] = early;
   }
 }
 
 /* ---- the work on one result ---- */
 
-static bool alike(const Fn *f, ValueId a, ValueId b) {
-  Type t = type_with_elem(*value_type(f, a), value_type(f, b)->elem);
-  return type_equal(&t, value_type(f, b));
+static bool alike(const Fn *fn, ValueId a, ValueId b) {
+  Type type = type_with_elem(*value_type(fn, a), value_type(fn, b)->elem);
+  return type_equal(&type, value_type(fn, b));
 }
 
-static bool in_rounds(const FuseRounds *x, ValueId v) { /* one slice for each round */
-  return type_find(value_type(x->f, v), x->work->s.axis.dim) >= 0;
+static bool in_rounds(const FuseRounds *rounds, ValueId value) { /* one slice for each round */
+  return type_find(value_type(rounds->f, value), rounds->work->s.axis.dim) >= 0;
 }
 
 static bool admit(FuseRounds *x, OpId id, ValueId space);
 
 /* Values with the loop's dim have a buffer, or are part of the work. */
-static bool admit_operand(FuseRounds *x, ValueId v, ValueId space) {
-  const Op *o = value_def(x->f, v);
-  if (x->derived[v]) return true;
-  if (!in_rounds(x, v)) return x->early[v];
-  if (!alike(x->f, v, space)) return false;
-  if (o && op_family(o->code) == FAMILY_ELEM) return admit(x, x->f->values.at[v].def, space);
-  return x->early[v] && (!o || o->code == OP_load || o->code == OP_loop);
+static bool admit_operand(FuseRounds *rounds, ValueId value, ValueId space) {
+  const Op *op = value_def(rounds->f, value);
+  if (rounds->derived[value]) return true;
+  if (!in_rounds(rounds, value)) return rounds->early[value];
+  if (!alike(rounds->f, value, space)) return false;
+  if (op && op_family(op->code) == FAMILY_ELEM)
+    return admit(rounds, rounds->f->values.at[value].def, space);
+  return rounds->early[value] && (!op || op->code == OP_load || op->code == OP_loop);
 }
 
 /* Op `id` becomes part of the work on `space`, and what it needs. */
-static bool admit(FuseRounds *x, OpId id, ValueId space) {
-  const Op *o = &x->f->ops.at[id];
-  must(in_rounds(x, space), "fuse: the work on %%%u of %s is not one of rounds", space, x->f->name);
-  if (id < x->work->loop || op_family(o->code) != FAMILY_ELEM || x->moved[id]) return false;
-  if (o->ngroups || !alike(x->f, o->out, space)) return false;
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (!admit_operand(x, o->in[k], space)) return false;
-  return x->mine[id] = x->derived[o->out] = true;
+static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
+  const Op *op = &rounds->f->ops.at[id];
+  must(in_rounds(rounds, space), "fuse: the work on %%%u of %s is not one of rounds", space,
+       rounds->f->name);
+  if (id < rounds->work->loop || op_family(op->code) != FAMILY_ELEM || rounds->moved[id])
+    return false;
+  if (op->ngroups || !alike(rounds->f, op->out, space)) return false;
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (!admit_operand(rounds, op->in[k], space)) return false;
+  return rounds->mine[id] = rounds->derived[op->out] = true;
 }
 
-static bool read_by(const Op *o, ValueId v) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (o->in[k] == v) return true;
+static bool read_by(const Op *op, ValueId value) {
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (op->in[k] == value) return true;
   return false;
 }
 
 /* Does anything behind the loop but its rounds' work read v? */
-static bool read_later(const Fn *f, OpId loop, const bool *work, ValueId v) {
-  for (OpId i = loop + 1; i < f->ops.n; i++)
-    if (!work[i] && read_by(&f->ops.at[i], v)) return true;
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (f->results.at[i] == v) return true;
+static bool read_later(const Fn *fn, OpId loop, const bool *work, ValueId value) {
+  for (OpId i = loop + 1; i < fn->ops.n; i++)
+    if (!work[i] && read_by(&fn->ops.at[i], value)) return true;
+  for (uint32_t i = 0; i < fn->results.n; i++)
+    if (fn->results.at[i] == value) return true;
   return false;
 }
 
 /* Bytes of what others read of the work, less those of operands that nothing reads afterwards. */
-static int64_t bytes_more(const FuseRounds *x) {
+static int64_t bytes_more(const FuseRounds *rounds) {
   int64_t more = 0;
-  bool *counted = ARENA_ARRAY(x->m->arena, bool, x->f->values.n + 1);
-  for (OpId i = x->work->loop + 1; i < x->f->ops.n; i++) {
-    const Op *o = &x->f->ops.at[i];
-    if (!x->mine[i]) continue;
-    if (read_later(x->f, x->work->loop, x->mine, o->out)) more += fuse_bytes(x->f, o->out);
-    for (uint32_t k = 0; k < o->nin; k++) {
-      ValueId v = o->in[k];
-      if (counted[v] || x->derived[v] || !in_rounds(x, v)) continue;
-      counted[v] = true;
-      if (!read_later(x->f, x->work->loop, x->mine, v)) more -= fuse_bytes(x->f, v);
+  bool *counted = ARENA_ARRAY(rounds->m->arena, bool, rounds->f->values.n + 1);
+  for (OpId i = rounds->work->loop + 1; i < rounds->f->ops.n; i++) {
+    const Op *op = &rounds->f->ops.at[i];
+    if (!rounds->mine[i]) continue;
+    if (read_later(rounds->f, rounds->work->loop, rounds->mine, op->out))
+      more += fuse_bytes(rounds->f, op->out);
+    for (uint32_t k = 0; k < op->nin; k++) {
+      ValueId value = op->in[k];
+      if (counted[value] || rounds->derived[value] || !in_rounds(rounds, value)) continue;
+      counted[value] = true;
+      if (!read_later(rounds->f, rounds->work->loop, rounds->mine, value))
+        more -= fuse_bytes(rounds->f, value);
     }
   }
   return more;
 }
 
-static bool only_sums(const FuseRounds *x) {
-  for (OpId i = x->work->loop + 1; i < x->f->ops.n; i++)
-    if (x->mine[i] && x->f->ops.at[i].code != OP_add && x->f->ops.at[i].code != OP_cast)
+static bool only_sums(const FuseRounds *rounds) {
+  for (OpId i = rounds->work->loop + 1; i < rounds->f->ops.n; i++)
+    if (rounds->mine[i] && rounds->f->ops.at[i].code != OP_add &&
+        rounds->f->ops.at[i].code != OP_cast)
       return false;
   return true;
 }
 
 /* Is v a contraction, or what element-wise ops make of one? */
-static bool made_by_product(const Fn *body, ValueId v) {
-  const Op *o = value_def(body, v);
-  while (o && op_family(o->code) == FAMILY_ELEM) {
+static bool made_by_product(const Fn *body, ValueId value) {
+  const Op *op = value_def(body, value);
+  while (op && op_family(op->code) == FAMILY_ELEM) {
     const Op *next = NULL;
-    for (uint32_t k = 0; k < o->nin && !next; k++)
-      if (alike(body, o->in[k], v)) next = value_def(body, o->in[k]);
-    o = next;
+    for (uint32_t k = 0; k < op->nin && !next; k++)
+      if (alike(body, op->in[k], value)) next = value_def(body, op->in[k]);
+    op = next;
   }
-  return o && op_family(o->code) == FAMILY_CONTRACT;
+  return op && op_family(op->code) == FAMILY_CONTRACT;
 }
 
 /* ---- chains ---- */
 
 /* Does an op between the links or behind them, which is no link nor part of the work, read v? */
-static bool read_beside(const FuseRounds *x, ValueId v) {
-  const RoundWork *w = x->work;
-  for (OpId i = w->first; i < x->f->ops.n; i++) {
+static bool read_beside(const FuseRounds *rounds, ValueId value) {
+  const RoundWork *work = rounds->work;
+  for (OpId i = work->first; i < rounds->f->ops.n; i++) {
     bool link = false;
-    for (uint32_t k = 0; k < w->link.n; k++) link |= w->link.at[k]->loop == i;
-    if (!link && !x->mine[i] && read_by(&x->f->ops.at[i], v)) return true;
+    for (uint32_t k = 0; k < work->link.n; k++) link |= work->link.at[k]->loop == i;
+    if (!link && !rounds->mine[i] && read_by(&rounds->f->ops.at[i], value)) return true;
   }
-  for (uint32_t i = 0; i < x->f->results.n; i++)
-    if (x->f->results.at[i] == v) return true;
+  for (uint32_t i = 0; i < rounds->f->results.n; i++)
+    if (rounds->f->results.at[i] == value) return true;
   return false;
 }
 
@@ -195,46 +203,47 @@ static const Global *stored_to(const Fn *f, ValueId v) {
 }
 
 /* May v, made by the work, take over operand a of it in the end? */
-static bool same_place(const Fn *f, ValueId v, ValueId a) {
-  const Op *o = value_def(f, a);
-  const Global *to = stored_to(f, v);
-  if (to || (o && o->code == OP_load)) return to && o && o->code == OP_load && o->global == to;
-  for (uint32_t i = 0; !o && i < f->results.n; i++)
-    if (f->results.at[i] == v) return f->values.at[a].result == i + 1;
-  return o && o->code == OP_loop;
+static bool same_place(const Fn *fn, ValueId v, ValueId a) {
+  const Op *op = value_def(fn, a);
+  const Global *to = stored_to(fn, v);
+  if (to || (op && op->code == OP_load)) return to && op && op->code == OP_load && op->global == to;
+  for (uint32_t i = 0; !op && i < fn->results.n; i++)
+    if (fn->results.at[i] == v) return fn->values.at[a].result == i + 1;
+  return op && op->code == OP_loop;
 }
 
-static bool goes_on(const FuseRounds *x, ValueId a) {
-  for (uint32_t k = 0; k < x->work->link.n; k++) {
-    const Op *o = &x->f->ops.at[x->work->link.at[k]->loop];
-    for (uint32_t i = 0; i < o->nout; i++)
-      if (loop_continues(o, i) != NO_VALUE && o->in[loop_continues(o, i)] == a) return true;
+static bool goes_on(const FuseRounds *rounds, ValueId value) {
+  for (uint32_t k = 0; k < rounds->work->link.n; k++) {
+    const Op *op = &rounds->f->ops.at[rounds->work->link.at[k]->loop];
+    for (uint32_t i = 0; i < op->nout; i++)
+      if (loop_continues(op, i) != NO_VALUE && op->in[loop_continues(op, i)] == value) return true;
   }
   return false;
 }
 
 /* The operand that v goes on with. */
-static ValueId buffer_of(const FuseRounds *x, ValueId v) {
-  const Fn *f = x->f;
-  for (OpId i = x->work->loop + 1; i < f->ops.n; i++)
-    for (uint32_t k = 0; x->mine[i] && k < f->ops.at[i].nin; k++) {
-      ValueId a = f->ops.at[i].in[k];
-      bool free =
-          !x->derived[a] && x->early[a] && in_rounds(x, a) && !read_beside(x, a) && !goes_on(x, a);
-      for (ValueId u = 0; free && u < f->values.n; u++) free = x->work->buffer[u] != a;
-      if (free && type_equal(value_type(f, a), value_type(f, v)) && same_place(f, v, a)) return a;
+static ValueId buffer_of(const FuseRounds *rounds, ValueId v) {
+  const Fn *fn = rounds->f;
+  for (OpId i = rounds->work->loop + 1; i < fn->ops.n; i++)
+    for (uint32_t k = 0; rounds->mine[i] && k < fn->ops.at[i].nin; k++) {
+      ValueId a = fn->ops.at[i].in[k];
+      bool free = !rounds->derived[a] && rounds->early[a] && in_rounds(rounds, a) &&
+                  !read_beside(rounds, a) && !goes_on(rounds, a);
+      for (ValueId u = 0; free && u < fn->values.n; u++) free = rounds->work->buffer[u] != a;
+      if (free && type_equal(value_type(fn, a), value_type(fn, v)) && same_place(fn, v, a))
+        return a;
     }
   return NO_VALUE;
 }
 
 /* All that the work on one result gives finds a buffer. */
-static bool find_buffers(FuseRounds *x) {
-  const Fn *f = x->f;
-  if (x->work->link.n == 1) return true;
-  for (OpId i = x->work->loop + 1; i < f->ops.n; i++) {
-    ValueId v = f->ops.at[i].out;
-    if (!x->mine[i] || !read_later(f, x->work->loop, x->mine, v)) continue;
-    if ((x->work->buffer[v] = buffer_of(x, v)) == NO_VALUE) return false;
+static bool find_buffers(FuseRounds *rounds) {
+  const Fn *fn = rounds->f;
+  if (rounds->work->link.n == 1) return true;
+  for (OpId i = rounds->work->loop + 1; i < fn->ops.n; i++) {
+    ValueId value = fn->ops.at[i].out;
+    if (!rounds->mine[i] || !read_later(fn, rounds->work->loop, rounds->mine, value)) continue;
+    if ((rounds->work->buffer[value] = buffer_of(rounds, value)) == NO_VALUE) return false;
   }
   return true;
 }
@@ -243,137 +252,144 @@ static bool find_buffers(FuseRounds *x) {
 
 /* Is result i of the last link, in every link, what only the next link and the work read, and a
    value that the body makes, by a product if it `must`? */
-static bool comes_from_links(const FuseRounds *x, uint32_t i, bool must) {
-  const RoundWork *w = x->work;
-  for (uint32_t k = 0; k < w->link.n; k++) {
-    const Op *o = &x->f->ops.at[w->link.at[k]->loop];
-    uint32_t r = w->link.at[k]->same[i];
-    if (r == o->nout) return false;
-    ValueId slice = o->callee->results.at[r];
-    if (!value_def(o->callee, slice) || (must && !made_by_product(o->callee, slice))) return false;
-    if (read_beside(x, o->out + r)) return false;
+static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
+  const RoundWork *work = rounds->work;
+  for (uint32_t k = 0; k < work->link.n; k++) {
+    const Op *op = &rounds->f->ops.at[work->link.at[k]->loop];
+    uint32_t r = work->link.at[k]->same[i];
+    if (r == op->nout) return false;
+    ValueId slice = op->callee->results.at[r];
+    if (!value_def(op->callee, slice) || (must && !made_by_product(op->callee, slice)))
+      return false;
+    if (read_beside(rounds, op->out + r)) return false;
   }
   return true;
 }
 
 /* Does the work on result i go into the rounds? */
-static bool takes_over(FuseRounds *x, uint32_t i) {
-  const Fn *f = x->f;
-  ValueId v = f->ops.at[x->work->loop].out + i;
-  x->mine = ARENA_ARRAY(x->m->arena, bool, f->ops.n + 1);
-  x->derived = ARENA_ARRAY(x->m->arena, bool, f->values.n + 1);
-  x->derived[v] = true;
+static bool takes_over(FuseRounds *rounds, uint32_t i) {
+  const Fn *fn = rounds->f;
+  ValueId value = fn->ops.at[rounds->work->loop].out + i;
+  rounds->mine = ARENA_ARRAY(rounds->m->arena, bool, fn->ops.n + 1);
+  rounds->derived = ARENA_ARRAY(rounds->m->arena, bool, fn->values.n + 1);
+  rounds->derived[value] = true;
   bool any = false;
-  for (OpId j = x->work->loop + 1; j < f->ops.n; j++)
-    if (fuse_reads(&f->ops.at[j], x->derived)) any |= x->mine[j] || admit(x, j, v);
-  if (!any || read_later(f, x->work->loop, x->mine, v)) return false;
-  return comes_from_links(x, i, !only_sums(x)) && bytes_more(x) <= 0 && find_buffers(x);
+  for (OpId j = rounds->work->loop + 1; j < fn->ops.n; j++)
+    if (fuse_reads(&fn->ops.at[j], rounds->derived))
+      any |= rounds->mine[j] || admit(rounds, j, value);
+  if (!any || read_later(fn, rounds->work->loop, rounds->mine, value)) return false;
+  return comes_from_links(rounds, i, !only_sums(rounds)) && bytes_more(rounds) <= 0 &&
+         find_buffers(rounds);
 }
 
 /* What the work reads and the loop is not given. Constants are made where they are read. */
-static void note_operand(const FuseRounds *x, RoundLink *l, ValueId v, bool *noted) {
-  const Op *loop = &x->f->ops.at[l->loop], *o = value_def(x->f, v);
-  uint32_t stacked = l->s.carry + l->s.invariant;
-  bool inside = in_rounds(x, v);
-  if (noted[v] || (o && o->code == OP_const)) return;
-  noted[v] = true;
-  for (uint32_t k = inside ? stacked : l->s.carry; k < (inside ? loop->nin : stacked); k++)
-    if (loop->in[k] == v) return;
-  if (inside) vec_push(x->m->arena, l->stacked, v);
-  else vec_push(x->m->arena, l->invariant, v);
+static void note_operand(const FuseRounds *rounds, RoundLink *link, ValueId value, bool *noted) {
+  const Op *loop = &rounds->f->ops.at[link->loop], *o = value_def(rounds->f, value);
+  uint32_t stacked = link->s.carry + link->s.invariant;
+  bool inside = in_rounds(rounds, value);
+  if (noted[value] || (o && o->code == OP_const)) return;
+  noted[value] = true;
+  for (uint32_t k = inside ? stacked : link->s.carry; k < (inside ? loop->nin : stacked); k++)
+    if (loop->in[k] == value) return;
+  if (inside) vec_push(rounds->m->arena, link->stacked, value);
+  else vec_push(rounds->m->arena, link->invariant, value);
 }
 
-static void note_operands(const FuseRounds *x, RoundLink *l) {
-  const RoundWork *w = x->work;
-  const Op *loop = &x->f->ops.at[w->loop];
-  bool *noted = ARENA_ARRAY(x->m->arena, bool, x->f->values.n + 1);
+static void note_operands(const FuseRounds *rounds, RoundLink *link) {
+  const RoundWork *work = rounds->work;
+  const Op *loop = &rounds->f->ops.at[work->loop];
+  bool *noted = ARENA_ARRAY(rounds->m->arena, bool, rounds->f->values.n + 1);
   for (uint32_t k = 0; k < loop->nout; k++) noted[loop->out + k] = true;
-  for (OpId i = w->loop + 1; i < x->f->ops.n; i++) {
-    const Op *o = &x->f->ops.at[i];
-    if (!w->op[i]) continue;
-    noted[o->out] = true; /* its readers stand behind it */
-    for (uint32_t k = 0; k < o->nin; k++) note_operand(x, l, o->in[k], noted);
+  for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
+    const Op *op = &rounds->f->ops.at[i];
+    if (!work->op[i]) continue;
+    noted[op->out] = true; /* its readers stand behind it */
+    for (uint32_t k = 0; k < op->nin; k++) note_operand(rounds, link, op->in[k], noted);
   }
 }
 
-static RoundLink *link_new(FuseRounds *x, OpId id, uint32_t results) {
-  RoundLink *l = ARENA_NEW(x->m->arena, RoundLink);
-  const Op *o = &x->f->ops.at[id];
-  *l = (RoundLink){.work = x->work, .loop = id, .s = loop_shape(o)};
-  l->same = ARENA_ARRAY(x->m->arena, uint32_t, results + 1);
-  l->taken = ARENA_ARRAY(x->m->arena, bool, o->nout + 1);
-  for (uint32_t i = 0; i < results; i++) l->same[i] = o->nout;
+static RoundLink *link_new(FuseRounds *rounds, OpId id, uint32_t results) {
+  RoundLink *l = ARENA_NEW(rounds->m->arena, RoundLink);
+  const Op *op = &rounds->f->ops.at[id];
+  *l = (RoundLink){.work = rounds->work, .loop = id, .s = loop_shape(op)};
+  l->same = ARENA_ARRAY(rounds->m->arena, uint32_t, results + 1);
+  l->taken = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
+  for (uint32_t i = 0; i < results; i++) l->same[i] = op->nout;
   return l;
 }
 
 /* The loop before link l: of the first of its results that continues one. */
-static OpId link_before(const Fn *f, const RoundLink *l) {
-  const Op *o = &f->ops.at[l->loop];
-  for (uint32_t i = l->s.carry; i < o->nout; i++) {
-    uint32_t on = loop_continues(o, i);
-    const Op *def = on == NO_VALUE ? NULL : value_def(f, o->in[on]);
-    if (def && def->code == OP_loop) return (OpId)(def - f->ops.at);
+static OpId link_before(const Fn *fn, const RoundLink *link) {
+  const Op *op = &fn->ops.at[link->loop];
+  for (uint32_t i = link->s.carry; i < op->nout; i++) {
+    uint32_t on = loop_continues(op, i);
+    const Op *def = on == NO_VALUE ? NULL : value_def(fn, op->in[on]);
+    if (def && def->code == OP_loop) return (OpId)(def - fn->ops.at);
   }
   return NO_OP;
 }
 
 /* From the last link backwards; results whose chain is another one are none of it. */
-static void find_links(FuseRounds *x, OpId id) {
-  const Fn *f = x->f;
-  uint32_t n = f->ops.at[id].nout;
+static void find_links(FuseRounds *rounds, OpId id) {
+  const Fn *fn = rounds->f;
+  uint32_t n = fn->ops.at[id].nout;
   VEC(RoundLink *) back = {0};
-  RoundLink *l = link_new(x, id, n);
+  RoundLink *l = link_new(rounds, id, n);
   for (uint32_t i = l->s.carry; i < n; i++) l->same[i] = i;
-  vec_push(x->m->arena, back, l);
-  for (OpId at; (at = link_before(f, l)) != NO_OP;) {
-    const Op *o = &f->ops.at[l->loop], *before = &f->ops.at[at];
-    RoundLink *b = link_new(x, at, n);
+  vec_push(rounds->m->arena, back, l);
+  for (OpId at; (at = link_before(fn, l)) != NO_OP;) {
+    const Op *op = &fn->ops.at[l->loop], *before = &fn->ops.at[at];
+    RoundLink *b = link_new(rounds, at, n);
     for (uint32_t i = 0; i < n; i++) {
-      uint32_t on = l->same[i] < o->nout ? loop_continues(o, l->same[i]) : NO_VALUE;
-      uint32_t r = on == NO_VALUE ? before->nout : o->in[on] - before->out;
+      uint32_t on = l->same[i] < op->nout ? loop_continues(op, l->same[i]) : NO_VALUE;
+      uint32_t r = on == NO_VALUE ? before->nout : op->in[on] - before->out;
       if (r < before->nout && r >= b->s.carry) b->same[i] = r;
     }
-    vec_push(x->m->arena, back, b);
+    vec_push(rounds->m->arena, back, b);
     l = b;
   }
-  for (uint32_t k = back.n; k-- > 0;) vec_push(x->m->arena, x->work->link, back.at[k]);
-  x->work->first = x->work->link.at[0]->loop;
+  for (uint32_t k = back.n; k-- > 0;) vec_push(rounds->m->arena, rounds->work->link, back.at[k]);
+  rounds->work->first = rounds->work->link.at[0]->loop;
 }
 
-static bool is_continued(const Fn *f, const Op *loop) {
-  for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; f->ops.at[i].code == OP_loop && k < f->ops.at[i].nout; k++) {
-      uint32_t on = loop_continues(&f->ops.at[i], k);
-      if (on != NO_VALUE && value_def(f, f->ops.at[i].in[on]) == loop) return true;
+static bool is_continued(const Fn *fn, const Op *loop) {
+  for (OpId i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; fn->ops.at[i].code == OP_loop && k < fn->ops.at[i].nout; k++) {
+      uint32_t on = loop_continues(&fn->ops.at[i], k);
+      if (on != NO_VALUE && value_def(fn, fn->ops.at[i].in[on]) == loop) return true;
     }
   return false;
 }
 
-static bool links_alone(const FuseRounds *x) {
-  for (uint32_t k = 0; k < x->work->link.n; k++)
-    if (callers_of(x->m, x->f->ops.at[x->work->link.at[k]->loop].callee) != 1) return false;
+static bool links_alone(const FuseRounds *rounds) {
+  for (uint32_t k = 0; k < rounds->work->link.n; k++)
+    if (callers_of(rounds->m, rounds->f->ops.at[rounds->work->link.at[k]->loop].callee) != 1)
+      return false;
   return true;
 }
 
 /* What the rounds of loop `id`, and of those whose stacks it ends, take over; NULL: nothing. */
-static RoundWork *work_of(FuseRounds *x, OpId id) {
-  const Op *o = &x->f->ops.at[id];
-  Arena *a = x->m->arena;
-  RoundWork *w = x->work = ARENA_NEW(a, RoundWork);
-  *w = (RoundWork){.loop = id, .s = loop_shape(o), .op = ARENA_ARRAY(a, bool, x->f->ops.n + 1)};
-  w->buffer = value_map(x->m, x->f);
-  find_links(x, id);
-  if (is_continued(x->f, o) || !links_alone(x)) return NULL;
-  note_early(x);
+static RoundWork *work_of(FuseRounds *rounds, OpId id) {
+  const Op *op = &rounds->f->ops.at[id];
+  Arena *arena = rounds->m->arena;
+  RoundWork *work = rounds->work = ARENA_NEW(arena, RoundWork);
+  *work = (RoundWork){
+      .loop = id, .s = loop_shape(op), .op = ARENA_ARRAY(arena, bool, rounds->f->ops.n + 1)};
+  work->buffer = value_map(rounds->m, rounds->f);
+  find_links(rounds, id);
+  if (is_continued(rounds->f, op) || !links_alone(rounds)) return NULL;
+  note_early(rounds);
   bool any = false;
-  for (uint32_t i = w->s.carry; i < o->nout; i++) {
-    if (!takes_over(x, i)) continue;
+  for (uint32_t i = work->s.carry; i < op->nout; i++) {
+    if (!takes_over(rounds, i)) continue;
     any = true;
-    for (uint32_t k = 0; k < w->link.n; k++) w->link.at[k]->taken[w->link.at[k]->same[i]] = true;
-    for (OpId j = id + 1; j < x->f->ops.n; j++) w->op[j] |= x->mine[j], x->moved[j] |= x->mine[j];
+    for (uint32_t k = 0; k < work->link.n; k++)
+      work->link.at[k]->taken[work->link.at[k]->same[i]] = true;
+    for (OpId j = id + 1; j < rounds->f->ops.n; j++)
+      work->op[j] |= rounds->mine[j], rounds->moved[j] |= rounds->mine[j];
   }
-  for (uint32_t k = 0; any && k < w->link.n; k++) note_operands(x, w->link.at[k]);
-  return any ? w : NULL;
+  for (uint32_t k = 0; any && k < work->link.n; k++) note_operands(rounds, work->link.at[k]);
+  return any ? work : NULL;
 }
 
 /* ---- the body ---- */
@@ -393,9 +409,9 @@ static void add_args(Inside *n, const ValueList *more) {
 }
 
 /* Does operand k carry on a stack that the work takes over? It goes, with its argument. */
-static bool is_gone(const Op *loop, const RoundLink *l, uint32_t k) {
-  for (uint32_t i = l->s.carry; i < loop->nout; i++)
-    if (l->taken[i] && loop_continues(loop, i) == k) return true;
+static bool is_gone(const Op *loop, const RoundLink *link, uint32_t k) {
+  for (uint32_t i = link->s.carry; i < loop->nout; i++)
+    if (link->taken[i] && loop_continues(loop, i) == k) return true;
   return false;
 }
 
@@ -415,68 +431,70 @@ static void give_args(Inside *n, const Op *loop) {
 }
 
 static void give_op(Inside *n, const Op *o) {
-  const Fn *f = n->x->f;
+  const Fn *fn = n->x->f;
   for (uint32_t k = 0; k < o->nin; k++)
     if (n->map[o->in[k]] == NO_VALUE)
-      fn_clone_op(n->r.m, n->r.to, f, value_def(f, o->in[k]), n->map);
-  const Op *c = fn_clone_op(n->r.m, n->r.to, f, o, n->map);
-  n->r.to->values.at[c->out].type = type_without(value_type(f, o->out), &n->l->s.axis.dim, 1);
+      fn_clone_op(n->r.m, n->r.to, fn, value_def(fn, o->in[k]), n->map);
+  const Op *c = fn_clone_op(n->r.m, n->r.to, fn, o, n->map);
+  n->r.to->values.at[c->out].type = type_without(value_type(fn, o->out), &n->l->s.axis.dim, 1);
 }
 
-static void give_result(Inside *n, ValueList *gives, ValueId of, ValueId v) {
-  fn_result(n->r.m, n->r.to, v);
+static void give_result(Inside *n, ValueList *gives, ValueId of, ValueId value) {
+  fn_result(n->r.m, n->r.to, value);
   vec_push(n->r.m->arena, *gives, of);
 }
 
-static void give_work(Inside *n, RoundLink *l) {
-  const FuseRounds *x = n->x;
-  const RoundWork *w = l->work;
-  for (OpId i = w->loop + 1; i < x->f->ops.n; i++) {
-    const Op *o = &x->f->ops.at[i];
-    if (!w->op[i]) continue;
-    give_op(n, o);
-    if (read_later(x->f, w->loop, w->op, o->out)) give_result(n, &l->gives, o->out, n->map[o->out]);
+static void give_work(Inside *n, RoundLink *link) {
+  const FuseRounds *rounds = n->x;
+  const RoundWork *work = link->work;
+  for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
+    const Op *op = &rounds->f->ops.at[i];
+    if (!work->op[i]) continue;
+    give_op(n, op);
+    if (read_later(rounds->f, work->loop, work->op, op->out))
+      give_result(n, &link->gives, op->out, n->map[op->out]);
   }
 }
 
-static Fn *working_body(const FuseRounds *x, RoundLink *l) {
-  const Op *loop = &x->f->ops.at[l->loop], *last = &x->f->ops.at[l->work->loop];
+static Fn *working_body(const FuseRounds *rounds, RoundLink *link) {
+  const Op *loop = &rounds->f->ops.at[link->loop], *last = &rounds->f->ops.at[link->work->loop];
   const Fn *from = loop->callee;
-  Inside n = {x,
-              l,
-              {x->m, from, fn_new(x->m, from->kind, from->name), value_map(x->m, from)},
-              value_map(x->m, x->f)};
+  Inside n = {
+      rounds,
+      link,
+      {rounds->m, from, fn_new(rounds->m, from->kind, from->name), value_map(rounds->m, from)},
+      value_map(rounds->m, rounds->f)};
   n.r.to->loc = from->loc;
   for (uint32_t i = 0; i < from->attrs.n; i++)
-    vec_push(x->m->arena, n.r.to->attrs, from->attrs.at[i]);
+    vec_push(rounds->m->arena, n.r.to->attrs, from->attrs.at[i]);
   give_args(&n, loop);
   for (OpId i = 0; i < from->ops.n; i++) rebuild_op(&n.r, &from->ops.at[i]);
   for (uint32_t i = 0; i < loop->nout; i++)
-    if (!l->taken[i]) give_result(&n, &l->gives, loop->out + i, n.r.map[from->results.at[i]]);
-  for (uint32_t i = l->s.carry; i < last->nout; i++)
-    if (l->same[i] < loop->nout && l->taken[l->same[i]])
-      n.map[last->out + i] = n.r.map[from->results.at[l->same[i]]];
-  give_work(&n, l);
+    if (!link->taken[i]) give_result(&n, &link->gives, loop->out + i, n.r.map[from->results.at[i]]);
+  for (uint32_t i = link->s.carry; i < last->nout; i++)
+    if (link->same[i] < loop->nout && link->taken[link->same[i]])
+      n.map[last->out + i] = n.r.map[from->results.at[link->same[i]]];
+  give_work(&n, link);
   return n.r.to;
 }
 
 /* ---- the function ---- */
 
 /* v in the new function, its op there if it stood behind. */
-static ValueId risen(Rebuild *r, ValueId v) {
-  const Op *o = value_def(r->from, v);
-  if (r->map[v] != NO_VALUE) return r->map[v];
-  for (uint32_t k = 0; k < o->nin; k++) risen(r, o->in[k]);
-  rebuild_op(r, o);
-  return r->map[v];
+static ValueId risen(Rebuild *rebuild, ValueId value) {
+  const Op *op = value_def(rebuild->from, value);
+  if (rebuild->map[value] != NO_VALUE) return rebuild->map[value];
+  for (uint32_t k = 0; k < op->nin; k++) risen(rebuild, op->in[k]);
+  rebuild_op(rebuild, op);
+  return rebuild->map[value];
 }
 
 /* A stacked operand of the work: a later link finds it in what the one before gives. */
-static ValueId operand(Rebuild *r, const RoundLink *l, ValueId v) {
-  const RoundWork *w = l->work;
-  for (ValueId u = 0; u < r->from->values.n && w->link.n > 1; u++)
-    if (w->buffer[u] == v && r->map[u] != NO_VALUE) return r->map[u];
-  return risen(r, v);
+static ValueId operand(Rebuild *rebuild, const RoundLink *link, ValueId v) {
+  const RoundWork *work = link->work;
+  for (ValueId u = 0; u < rebuild->from->values.n && work->link.n > 1; u++)
+    if (work->buffer[u] == v && rebuild->map[u] != NO_VALUE) return rebuild->map[u];
+  return risen(rebuild, v);
 }
 
 typedef struct RoundOperands { /* of a new loop */
@@ -484,84 +502,87 @@ typedef struct RoundOperands { /* of a new loop */
   VEC(ValueId) old;
 } RoundOperands;
 
-static void add_operand(Rebuild *r, RoundOperands *n, ValueId v, ValueId old) {
-  vec_push(r->m->arena, n->in, v);
-  vec_push(r->m->arena, n->old, old);
+static void add_operand(Rebuild *rebuild, RoundOperands *n, ValueId value, ValueId old) {
+  vec_push(rebuild->m->arena, n->in, value);
+  vec_push(rebuild->m->arena, n->old, old);
 }
 
-static RoundOperands working_operands(Rebuild *r, const Op *o, const RoundLink *l, LoopShape *s) {
+static RoundOperands working_operands(Rebuild *rebuild, const Op *op, const RoundLink *link,
+                                      LoopShape *shape) {
   RoundOperands n = {0};
-  uint32_t whole = s->carry + s->invariant;
-  for (uint32_t k = 0; k < whole; k++) add_operand(r, &n, r->map[o->in[k]], o->in[k]);
-  for (uint32_t i = 0; i < l->invariant.n; i++)
-    add_operand(r, &n, risen(r, l->invariant.at[i]), l->invariant.at[i]);
-  s->invariant = n.in.n - s->carry;
-  for (uint32_t k = whole; k < o->nin; k++)
-    if (!is_gone(o, l, k)) add_operand(r, &n, operand(r, l, o->in[k]), o->in[k]);
-  for (uint32_t i = 0; i < l->stacked.n; i++)
-    add_operand(r, &n, operand(r, l, l->stacked.at[i]), l->stacked.at[i]);
-  s->stacked = n.in.n - s->carry - s->invariant;
+  uint32_t whole = shape->carry + shape->invariant;
+  for (uint32_t k = 0; k < whole; k++) add_operand(rebuild, &n, rebuild->map[op->in[k]], op->in[k]);
+  for (uint32_t i = 0; i < link->invariant.n; i++)
+    add_operand(rebuild, &n, risen(rebuild, link->invariant.at[i]), link->invariant.at[i]);
+  shape->invariant = n.in.n - shape->carry;
+  for (uint32_t k = whole; k < op->nin; k++)
+    if (!is_gone(op, link, k))
+      add_operand(rebuild, &n, operand(rebuild, link, op->in[k]), op->in[k]);
+  for (uint32_t i = 0; i < link->stacked.n; i++)
+    add_operand(rebuild, &n, operand(rebuild, link, link->stacked.at[i]), link->stacked.at[i]);
+  shape->stacked = n.in.n - shape->carry - shape->invariant;
   return n;
 }
 
 /* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
  */
-static void working_stacks(Rebuild *r, const Op *o, const RoundLink *l, const RoundOperands *n,
-                           LoopShape *s) {
-  int64_t *into = ARENA_ARRAY(r->m->arena, int64_t, l->gives.n + 1);
-  for (uint32_t i = s->carry; i < l->gives.n; i++) {
-    ValueId v = l->gives.at[i], buffer = l->work->buffer[v];
-    bool old = v >= o->out && v < o->out + o->nout;
-    uint32_t on = old ? loop_continues(o, v - o->out) : NO_VALUE;
-    if (on != NO_VALUE) buffer = o->in[on];
-    into[i - s->carry] = old ? loop_into(&l->s, v - o->out) : INTO_OWN;
-    for (uint32_t k = s->carry + s->invariant; buffer != NO_VALUE && k < n->old.n; k++)
-      if (n->old.at[k] == buffer) into[i - s->carry] = k - s->carry - s->invariant;
+static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link,
+                           const RoundOperands *n, LoopShape *shape) {
+  int64_t *into = ARENA_ARRAY(rebuild->m->arena, int64_t, link->gives.n + 1);
+  for (uint32_t i = shape->carry; i < link->gives.n; i++) {
+    ValueId value = link->gives.at[i], buffer = link->work->buffer[value];
+    bool old = value >= op->out && value < op->out + op->nout;
+    uint32_t on = old ? loop_continues(op, value - op->out) : NO_VALUE;
+    if (on != NO_VALUE) buffer = op->in[on];
+    into[i - shape->carry] = old ? loop_into(&link->s, value - op->out) : INTO_OWN;
+    for (uint32_t k = shape->carry + shape->invariant; buffer != NO_VALUE && k < n->old.n; k++)
+      if (n->old.at[k] == buffer) into[i - shape->carry] = k - shape->carry - shape->invariant;
   }
-  s->into = into, s->ninto = l->gives.n - s->carry;
+  shape->into = into, shape->ninto = link->gives.n - shape->carry;
 }
 
-static void working_loop(Rebuild *r, const Op *o, const RoundLink *l) {
-  LoopShape s = l->s;
-  RoundOperands n = working_operands(r, o, l, &s);
-  working_stacks(r, o, l, &n, &s);
-  const Op *c = rebuild_loop(r->m, r->to, o->callee, s, n.in.at, o->loc);
-  for (uint32_t i = 0; i < l->gives.n; i++) r->map[l->gives.at[i]] = c->out + i;
+static void working_loop(Rebuild *rebuild, const Op *o, const RoundLink *link) {
+  LoopShape shape = link->s;
+  RoundOperands n = working_operands(rebuild, o, link, &shape);
+  working_stacks(rebuild, o, link, &n, &shape);
+  const Op *c = rebuild_loop(rebuild->m, rebuild->to, o->callee, shape, n.in.at, o->loc);
+  for (uint32_t i = 0; i < link->gives.n; i++) rebuild->map[link->gives.at[i]] = c->out + i;
 }
 
-static Fn *working_function(const FuseRounds *x, RoundLink *const *link) {
-  Rebuild r = rebuild_begin(x->m, x->f);
-  for (OpId i = 0; i < x->f->ops.n; i++) {
-    const Op *o = &x->f->ops.at[i];
-    bool there = x->moved[i] || (o->nout && r.map[o->out] != NO_VALUE);
-    if (link[i]) working_loop(&r, o, link[i]);
-    else if (!there) rebuild_op(&r, o);
+static Fn *working_function(const FuseRounds *rounds, RoundLink *const *link) {
+  Rebuild rebuild = rebuild_begin(rounds->m, rounds->f);
+  for (OpId i = 0; i < rounds->f->ops.n; i++) {
+    const Op *op = &rounds->f->ops.at[i];
+    bool there = rounds->moved[i] || (op->nout && rebuild.map[op->out] != NO_VALUE);
+    if (link[i]) working_loop(&rebuild, op, link[i]);
+    else if (!there) rebuild_op(&rebuild, op);
   }
-  rebuild_results(&r);
-  return r.to;
+  rebuild_results(&rebuild);
+  return rebuild.to;
 }
 
-static bool work_in_rounds(Module *m, Fn *f) {
-  FuseRounds x = {.m = m, .f = f, .moved = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
-  RoundLink **link = ARENA_ARRAY(m->arena, RoundLink *, f->ops.n + 1);
+static bool work_in_rounds(Module *module, Fn *fn) {
+  FuseRounds rounds = {
+      .m = module, .f = fn, .moved = ARENA_ARRAY(module->arena, bool, fn->ops.n + 1)};
+  RoundLink **link = ARENA_ARRAY(module->arena, RoundLink *, fn->ops.n + 1);
   bool any = false;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    RoundWork *w = f->ops.at[i].code == OP_loop ? work_of(&x, i) : NULL;
-    for (uint32_t k = 0; w && k < w->link.n; k++) {
-      RoundLink *l = link[w->link.at[k]->loop] = w->link.at[k];
-      module_replace(m, f->ops.at[l->loop].callee, working_body(&x, l));
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    RoundWork *work = fn->ops.at[i].code == OP_loop ? work_of(&rounds, i) : NULL;
+    for (uint32_t k = 0; work && k < work->link.n; k++) {
+      RoundLink *l = link[work->link.at[k]->loop] = work->link.at[k];
+      module_replace(module, fn->ops.at[l->loop].callee, working_body(&rounds, l));
       any = true;
     }
   }
-  if (any) module_replace(m, f, working_function(&x, link));
+  if (any) module_replace(module, fn, working_function(&rounds, link));
   return any;
 }
 
 /* Callers stand behind their bodies: work may sink through several loops. A loop's results may
    have their dims in another order than those before, and so what is made of them. */
-void fuse_rounds(Module *m) {
+void fuse_rounds(Module *module) {
   bool any = false;
-  for (uint32_t i = m->fns.n; i-- > 0;)
-    if (m->fns.at[i]->kind != FN_KERNEL) any |= work_in_rounds(m, m->fns.at[i]);
-  if (any) module_collect(m);
+  for (uint32_t i = module->fns.n; i-- > 0;)
+    if (module->fns.at[i]->kind != FN_KERNEL) any |= work_in_rounds(module, module->fns.at[i]);
+  if (any) module_collect(module);
 }

@@ -18,38 +18,38 @@ typedef struct Sink {
   bool *busy;      /* by OpId: is being written */
 } Sink;
 
-static bool leaves(const Fn *f, ValueId v) {
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (f->results.at[i] == v) return true;
-  for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].in[0] == v) return true;
+static bool leaves(const Fn *fn, ValueId value) {
+  for (uint32_t i = 0; i < fn->results.n; i++)
+    if (fn->results.at[i] == value) return true;
+  for (OpId i = 0; i < fn->ops.n; i++)
+    if (fn->ops.at[i].code == OP_store && fn->ops.at[i].in[0] == value) return true;
   return false;
 }
 
 /* Is v added to what a contraction makes, and nothing else? */
-static bool is_added(const Fn *f, ValueId v) {
+static bool is_added(const Fn *fn, ValueId value) {
   uint32_t uses = 0, sums = 0;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    for (uint32_t k = 0; k < o->nin; k++) {
-      const Op *other = o->code == OP_add ? value_def(f, o->in[1 - k]) : NULL;
-      uses += o->in[k] == v;
-      sums += o->in[k] == v && other && op_family(other->code) == FAMILY_CONTRACT;
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    for (uint32_t k = 0; k < op->nin; k++) {
+      const Op *other = op->code == OP_add ? value_def(fn, op->in[1 - k]) : NULL;
+      uses += op->in[k] == value;
+      sums += op->in[k] == value && other && op_family(other->code) == FAMILY_CONTRACT;
     }
   }
-  return uses == 1 && sums == 1 && !leaves(f, v);
+  return uses == 1 && sums == 1 && !leaves(fn, value);
 }
 
-static bool scatters(const Fn *f, ValueId v) {
-  const Op *o = value_def(f, v);
-  return o && o->code == OP_scatter;
+static bool scatters(const Fn *fn, ValueId value) {
+  const Op *op = value_def(fn, value);
+  return op && op->code == OP_scatter;
 }
 
-static bool sinks(const Fn *f, const Op *o) {
-  if (o->code == OP_scatter) return is_added(f, o->out);
-  if (op_family(o->code) != FAMILY_CONTRACT) return op_flags(o->code) & POINT;
-  return fuse_bytes(f, o->out) >= fuse_bytes(f, o->in[0]) + fuse_bytes(f, o->in[1]) &&
-         !leaves(f, o->out);
+static bool sinks(const Fn *fn, const Op *op) {
+  if (op->code == OP_scatter) return is_added(fn, op->out);
+  if (op_family(op->code) != FAMILY_CONTRACT) return op_flags(op->code) & POINT;
+  return fuse_bytes(fn, op->out) >= fuse_bytes(fn, op->in[0]) + fuse_bytes(fn, op->in[1]) &&
+         !leaves(fn, op->out);
 }
 
 /* ---- products that end in updates ---- */
@@ -62,66 +62,67 @@ typedef struct SunkUpdate {
 } SunkUpdate;
 
 /* Does what element-wise ops make of the product end in a result or a global? */
-static bool update_of(Arena *a, SunkUpdate *u) {
-  const Fn *f = u->f;
+static bool update_of(Arena *arena, SunkUpdate *u) {
+  const Fn *fn = u->f;
   bool ends = false;
-  u->own = ARENA_ARRAY(a, bool, f->values.n + 1),
-  u->follows = ARENA_ARRAY(a, bool, f->values.n + 1);
-  u->own[f->ops.at[u->product].out] = u->follows[f->ops.at[u->product].out] = true;
-  for (OpId i = u->product + 1; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    bool own = op_family(o->code) == FAMILY_ELEM && fuse_reads(o, u->own),
-         follows = fuse_reads(o, u->follows);
-    for (uint32_t k = 0; k < o->nin; k++) own &= u->own[o->in[k]] || !u->follows[o->in[k]];
-    for (uint32_t k = 0; k < o->nout; k++)
-      u->own[o->out + k] = own, u->follows[o->out + k] = follows;
-    ends |= own && leaves(f, o->out);
+  u->own = ARENA_ARRAY(arena, bool, fn->values.n + 1),
+  u->follows = ARENA_ARRAY(arena, bool, fn->values.n + 1);
+  u->own[fn->ops.at[u->product].out] = u->follows[fn->ops.at[u->product].out] = true;
+  for (OpId i = u->product + 1; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    bool own = op_family(op->code) == FAMILY_ELEM && fuse_reads(op, u->own),
+         follows = fuse_reads(op, u->follows);
+    for (uint32_t k = 0; k < op->nin; k++) own &= u->own[op->in[k]] || !u->follows[op->in[k]];
+    for (uint32_t k = 0; k < op->nout; k++)
+      u->own[op->out + k] = own, u->follows[op->out + k] = follows;
+    ends |= own && leaves(fn, op->out);
   }
   return ends;
 }
 
 /* May v be computed right before op `at`? Loads, loops and what ranks do together keep their order.
  */
-static bool may_rise(const Fn *f, ValueId v, OpId at) {
-  const Op *o = value_def(f, v);
-  if (!o || f->values.at[v].def < at) return true;
-  OpFamily family = op_family(o->code);
-  if (family != FAMILY_ELEM && family != FAMILY_CONTRACT && !(op_flags(o->code) & POINT))
+static bool may_rise(const Fn *fn, ValueId value, OpId at) {
+  const Op *op = value_def(fn, value);
+  if (!op || fn->values.at[value].def < at) return true;
+  OpFamily family = op_family(op->code);
+  if (family != FAMILY_ELEM && family != FAMILY_CONTRACT && !(op_flags(op->code) & POINT))
     return false;
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (!may_rise(f, o->in[k], at)) return false;
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (!may_rise(fn, op->in[k], at)) return false;
   return true;
 }
 
 /* What other products make of v, or of what it is by element, if the update reads v. */
-static void note_readers(Arena *a, const SunkUpdate *u, ValueId v, ValueList *wait) {
-  const Fn *f = u->f;
-  bool *same = ARENA_ARRAY(a, bool, f->values.n + 1), updates = false;
+static void note_readers(Arena *arena, const SunkUpdate *u, ValueId value, ValueList *wait) {
+  const Fn *fn = u->f;
+  bool *same = ARENA_ARRAY(arena, bool, fn->values.n + 1), updates = false;
   uint32_t before = wait->n;
-  same[v] = true;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    if (!o->nout || i == u->product || !fuse_reads(o, same)) continue;
-    if (op_family(o->code) == FAMILY_CONTRACT) {
-      if (!u->follows[o->out] && may_rise(f, o->out, u->product)) vec_push(a, *wait, o->out);
-    } else if (op_family(o->code) == FAMILY_ELEM) {
-      updates |= u->own[o->out];
-      same[o->out] = !u->own[o->out];
+  same[value] = true;
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (!op->nout || i == u->product || !fuse_reads(op, same)) continue;
+    if (op_family(op->code) == FAMILY_CONTRACT) {
+      if (!u->follows[op->out] && may_rise(fn, op->out, u->product))
+        vec_push(arena, *wait, op->out);
+    } else if (op_family(op->code) == FAMILY_ELEM) {
+      updates |= u->own[op->out];
+      same[op->out] = !u->own[op->out];
     }
   }
   if (!updates) wait->n = before;
 }
 
-static ValueList waits_for(Arena *a, const Fn *f, OpId product) {
-  SunkUpdate u = {.f = f, .product = product};
-  const Op *o = &f->ops.at[product];
+static ValueList waits_for(Arena *arena, const Fn *fn, OpId product) {
+  SunkUpdate u = {.f = fn, .product = product};
+  const Op *op = &fn->ops.at[product];
   ValueList wait = {0};
-  if (op_family(o->code) != FAMILY_CONTRACT || !update_of(a, &u)) return wait;
-  for (ValueId v = 0; v < f->values.n; v++) {
-    const Op *def = value_def(f, v);
+  if (op_family(op->code) != FAMILY_CONTRACT || !update_of(arena, &u)) return wait;
+  for (ValueId value = 0; value < fn->values.n; value++) {
+    const Op *def = value_def(fn, value);
     bool given = !def || def->code == OP_load;
-    if (given && type_count(value_type(f, v)) == type_count(value_type(f, o->out)))
-      note_readers(a, &u, v, &wait);
+    if (given && type_count(value_type(fn, value)) == type_count(value_type(fn, op->out)))
+      note_readers(arena, &u, value, &wait);
   }
   return wait;
 }
@@ -129,31 +130,31 @@ static ValueList waits_for(Arena *a, const Fn *f, OpId product) {
 static void need(Sink *s, ValueId v);
 
 static void write(Sink *s, OpId i) {
-  const Op *o = &s->r.from->ops.at[i];
+  const Op *op = &s->r.from->ops.at[i];
   s->busy[i] = true; /* updates may wait for each other */
   for (uint32_t k = 0; k < s->wait[i].n; k++)
     if (!s->busy[s->r.from->values.at[s->wait[i].at[k]].def]) need(s, s->wait[i].at[k]);
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (!scatters(s->r.from, o->in[k])) need(s, o->in[k]);
-  for (uint32_t k = 0; k < o->nin; k++) need(s, o->in[k]);
-  if (!o->nout || s->r.map[o->out] == NO_VALUE) rebuild_op(&s->r, o);
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (!scatters(s->r.from, op->in[k])) need(s, op->in[k]);
+  for (uint32_t k = 0; k < op->nin; k++) need(s, op->in[k]);
+  if (!op->nout || s->r.map[op->out] == NO_VALUE) rebuild_op(&s->r, op);
 }
 
-static void need(Sink *s, ValueId v) {
-  if (s->r.map[v] == NO_VALUE) write(s, s->r.from->values.at[v].def);
+static void need(Sink *s, ValueId value) {
+  if (s->r.map[value] == NO_VALUE) write(s, s->r.from->values.at[value].def);
 }
 
-Fn *fuse_sink(Module *m, const Fn *f) {
-  Sink s = {rebuild_begin(m, f), ARENA_ARRAY(m->arena, bool, f->ops.n + 1),
-            ARENA_ARRAY(m->arena, ValueList, f->ops.n + 1),
-            ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
-  for (OpId i = 0; i < f->ops.n; i++)
-    s.late[i] = sinks(f, &f->ops.at[i]), s.wait[i] = waits_for(m->arena, f, i);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    if (!s.late[i] && (!o->nout || s.r.map[o->out] == NO_VALUE)) write(&s, i);
+Fn *fuse_sink(Module *module, const Fn *fn) {
+  Sink s = {rebuild_begin(module, fn), ARENA_ARRAY(module->arena, bool, fn->ops.n + 1),
+            ARENA_ARRAY(module->arena, ValueList, fn->ops.n + 1),
+            ARENA_ARRAY(module->arena, bool, fn->ops.n + 1)};
+  for (OpId i = 0; i < fn->ops.n; i++)
+    s.late[i] = sinks(fn, &fn->ops.at[i]), s.wait[i] = waits_for(module->arena, fn, i);
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (!s.late[i] && (!op->nout || s.r.map[op->out] == NO_VALUE)) write(&s, i);
   }
-  for (uint32_t i = 0; i < f->results.n; i++) need(&s, f->results.at[i]);
+  for (uint32_t i = 0; i < fn->results.n; i++) need(&s, fn->results.at[i]);
   rebuild_results(&s.r);
   return s.r.to;
 }

@@ -9,7 +9,9 @@
 #include "passes/zero.h"
 #include <string.h>
 
-static int64_t bytes_of(const Global *g) { return type_count(&g->type) * elem_bytes(g->type.elem); }
+static int64_t bytes_of(const Global *global) {
+  return type_count(&global->type) * elem_bytes(global->type.elem);
+}
 
 static const char *say(const Zero *z, const char *name, const char *what, int64_t have,
                        int64_t want) {
@@ -59,18 +61,18 @@ static const char *check_held(const Zero *z, const ZeroGroup *g) {
              : NULL;
 }
 
-static bool is_named(const Zero *z, const Global *p) {
-  for (uint32_t i = 0; i < z->named.n; i++)
-    if (z->named.at[i] == p) return true;
+static bool is_named(const Zero *zero, const Global *global) {
+  for (uint32_t i = 0; i < zero->named.n; i++)
+    if (zero->named.at[i] == global) return true;
   return false;
 }
 
-int64_t zero_alike(const Zero *z, const Global *g) {
+int64_t zero_alike(const Zero *zero, const Global *global) {
   int64_t ranks = 1;
-  for (int i = 0; i < z->naxes; i++) {
-    int at = mesh_find(z->m, z->axis[i]);
-    must(at >= 0, "zero: the mesh has no axis %s", z->axis[i]);
-    if (!g->placed.on[at]) ranks *= z->m->mesh.at[at].size;
+  for (int i = 0; i < zero->naxes; i++) {
+    int at = mesh_find(zero->m, zero->axis[i]);
+    must(at >= 0, "zero: the mesh has no axis %s", zero->axis[i]);
+    if (!global->placed.on[at]) ranks *= zero->m->mesh.at[at].size;
   }
   return ranks;
 }
@@ -106,13 +108,13 @@ static const char *check_other(const Zero *z, const Global *g) {
   return passed ? NULL : say(z, g->name, "whole on every rank, unnamed, bytes", bytes_of(g), 0);
 }
 
-static bool is_kept(const Global *g) {
-  return (g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE) && !g->within;
+static bool is_kept(const Global *global) {
+  return (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE) && !global->within;
 }
 
-static bool is_of(const ZeroGroup *g, const Global *x) {
-  bool ours = x == g->param || x == g->master;
-  for (uint32_t i = 0; i < g->nstates; i++) ours |= x == g->state[i];
+static bool is_of(const ZeroGroup *g, const Global *global) {
+  bool ours = global == g->param || global == g->master;
+  for (uint32_t i = 0; i < g->nstates; i++) ours |= global == g->state[i];
   return ours;
 }
 

@@ -5,37 +5,39 @@
 #include "passes/zero.h"
 
 /* The first of them is named, with its reason. */
-static void warn_whole(Zero *z) {
-  Module *m = z->m;
-  if (!z->named.n) return;
-  const Global *first = z->named.at[0];
-  Report *r = diag_at(m->ctx->diag, "W0703", span_of(m, first->loc),
-                      "`zero %d` does not partition parameter `%s`%s", z->stage, first->name,
-                      z->named.n > 1 ? arena_printf(m->arena, " and %u more", z->named.n - 1) : "");
-  diag_label(r, "%s", z->why);
+static void warn_whole(Zero *zero) {
+  Module *module = zero->m;
+  if (!zero->named.n) return;
+  const Global *first = zero->named.at[0];
+  Report *report = diag_at(
+      module->ctx->diag, "W0703", span_of(module, first->loc),
+      "`zero %d` does not partition parameter `%s`%s", zero->stage, first->name,
+      zero->named.n > 1 ? arena_printf(module->arena, " and %u more", zero->named.n - 1) : "");
+  diag_label(report, "%s", zero->why);
   diag_help(
-      r, "what is not partitioned stays whole on every rank, with its states, and is counted so");
+      report,
+      "what is not partitioned stays whole on every rank, with its states, and is counted so");
 }
 
-static void warn_at_once(const Zero *z, const ZeroGroup *g, const char *what, const char *why) {
-  Module *m = z->m;
-  const Global *p = g->member.at[0].param;
-  Report *r = diag_at(
-      m->ctx->diag, "W0703", span_of(m, p->loc), "`zero %d` %s of `%s`%s at once", z->stage, what,
-      p->name,
-      g->member.n > 1 ? arena_printf(m->arena, " and %u more with it", g->member.n - 1) : "");
-  diag_label(r, "%s", why);
-  diag_help(r, "for that while a rank needs room for all of it, which is counted so");
+static void warn_at_once(const Zero *zero, const ZeroGroup *g, const char *what, const char *why) {
+  Module *module = zero->m;
+  const Global *global = g->member.at[0].param;
+  Report *report = diag_at(
+      module->ctx->diag, "W0703", span_of(module, global->loc), "`zero %d` %s of `%s`%s at once",
+      zero->stage, what, global->name,
+      g->member.n > 1 ? arena_printf(module->arena, " and %u more with it", g->member.n - 1) : "");
+  diag_label(report, "%s", why);
+  diag_help(report, "for that while a rank needs room for all of it, which is counted so");
 }
 
-void zero_warn(Zero *z) {
-  warn_whole(z);
-  for (uint32_t i = 0; i < z->group.n; i++) {
-    const ZeroGroup *g = &z->group.at[i];
+void zero_warn(Zero *zero) {
+  warn_whole(zero);
+  for (uint32_t i = 0; i < zero->group.n; i++) {
+    const ZeroGroup *g = &zero->group.at[i];
     if (g->gathers_all)
-      warn_at_once(z, g, "gathers all layers", "others than the rounds of its stack read it");
+      warn_at_once(zero, g, "gathers all layers", "others than the rounds of its stack read it");
     if (g->sums_all)
-      warn_at_once(z, g, "makes the gradients of all layers",
+      warn_at_once(zero, g, "makes the gradients of all layers",
                    "others than the rounds of its stack make a part of its gradient");
   }
 }

@@ -42,77 +42,78 @@ static LLVMValueRef subtracted(FlashGpu *x, LLVMValueRef m) {
   return LLVMBuildSelect(x->e->builder, none, emit_f32(x->e, 0), flash_units(x, m), "");
 }
 
-static void softmax_row(FlashGpu *x, FlashForward *f, int half) {
+static void softmax_row(FlashGpu *x, FlashForward *forward, int half) {
   Warp *w = &x->w;
   LLVMBuilderRef b = x->e->builder;
-  LLVMValueRef old = warp_get(w, &f->most, half);
-  LLVMValueRef m = warp_max(w, old, row_max(x, &f->scores, half)), base = subtracted(x, m);
+  LLVMValueRef old = warp_get(w, &forward->most, half);
+  LLVMValueRef m = warp_max(w, old, row_max(x, &forward->scores, half)), base = subtracted(x, m);
   LLVMValueRef factor = flash_exp2(x, old, base);
-  LLVMValueRef sum = LLVMBuildFMul(b, warp_get(w, &f->sum, half), factor, "");
-  for (int i = 0; i < f->scores.n / 2; i++) {
+  LLVMValueRef sum = LLVMBuildFMul(b, warp_get(w, &forward->sum, half), factor, "");
+  for (int i = 0; i < forward->scores.n / 2; i++) {
     int at = i / 2 * 4 + 2 * half + i % 2;
-    LLVMValueRef p = flash_exp2(x, warp_get(w, &f->scores, at), base);
-    warp_set(w, &f->scores, at, p);
+    LLVMValueRef p = flash_exp2(x, warp_get(w, &forward->scores, at), base);
+    warp_set(w, &forward->scores, at, p);
     sum = LLVMBuildFAdd(b, sum, p, "");
   }
-  for (int i = 0; i < f->out.n / 2; i++) {
+  for (int i = 0; i < forward->out.n / 2; i++) {
     int at = i / 2 * 4 + 2 * half + i % 2;
-    warp_set(w, &f->out, at, LLVMBuildFMul(b, warp_get(w, &f->out, at), factor, ""));
+    warp_set(w, &forward->out, at, LLVMBuildFMul(b, warp_get(w, &forward->out, at), factor, ""));
   }
-  warp_set(w, &f->most, half, m), warp_set(w, &f->sum, half, sum);
+  warp_set(w, &forward->most, half, m), warp_set(w, &forward->sum, half, sum);
 }
 
 static void block(FlashGpu *x, const FlashBlock *b, void *with) {
-  FlashForward *f = with;
-  flash_scores(x, &f->scores, 0, 0, b->stage);
-  flash_mask(x, &f->scores, b);
-  softmax_row(x, f, 0), softmax_row(x, f, 1);
-  flash_apply(x, &f->out, &f->scores, 1, b->stage);
+  FlashForward *forward = with;
+  flash_scores(x, &forward->scores, 0, 0, b->stage);
+  flash_mask(x, &forward->scores, b);
+  softmax_row(x, forward, 0), softmax_row(x, forward, 1);
+  flash_apply(x, &forward->out, &forward->scores, 1, b->stage);
 }
 
 static void put_lse(FlashGpu *x, int half, LLVMValueRef m, LLVMValueRef l, LLVMValueRef any) {
   Warp *w = &x->w;
-  Emit *e = x->e;
+  Emit *emit = x->e;
   LLVMValueRef row = flash_row(x, half);
-  LLVMValueRef mine = LLVMBuildOr(e->builder, warp_rem(w, w->lane, 4), x->slice, "");
-  mine = LLVMBuildICmp(e->builder, LLVMIntEQ, mine, warp_i32(w, 0), "");
-  mine = LLVMBuildAnd(e->builder, mine, warp_less(w, row, warp_i32(w, x->rows)), "");
-  Branch b = emit_if(e, mine);
-  LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
-  LLVMValueRef lse = emit_fma(e, flash_units(x, m), emit_f32(e, LN_2), math_unary(e, OP_log, safe));
-  lse = LLVMBuildSelect(e->builder, any, lse, emit_f32(e, -INFINITY), "");
+  LLVMValueRef mine = LLVMBuildOr(emit->builder, warp_rem(w, w->lane, 4), x->slice, "");
+  mine = LLVMBuildICmp(emit->builder, LLVMIntEQ, mine, warp_i32(w, 0), "");
+  mine = LLVMBuildAnd(emit->builder, mine, warp_less(w, row, warp_i32(w, x->rows)), "");
+  Branch b = emit_if(emit, mine);
+  LLVMValueRef safe = LLVMBuildSelect(emit->builder, any, l, emit_f32(emit, 1), "");
+  LLVMValueRef lse =
+      emit_fma(emit, flash_units(x, m), emit_f32(emit, LN_2), math_unary(emit, OP_log, safe));
+  lse = LLVMBuildSelect(emit->builder, any, lse, emit_f32(emit, -INFINITY), "");
   Point p = flash_point(x);
   point_set(&p, (Index){.dim = x->f.query, .at = warp_wide(w, row)});
-  expr_put(e, x->f.lse, &p, lse);
-  emit_end_if(e, b);
+  expr_put(emit, x->f.lse, &p, lse);
+  emit_end_if(emit, b);
 }
 
-static void finish(FlashGpu *x, FlashForward *f) {
-  Emit *e = x->e;
+static void finish(FlashGpu *x, FlashForward *forward) {
+  Emit *emit = x->e;
   LLVMValueRef inverse[2];
   for (int half = 0; half < 2; half++) {
-    LLVMValueRef l = across(x, warp_get(&x->w, &f->sum, half), false);
-    LLVMValueRef any = LLVMBuildFCmp(e->builder, LLVMRealUGT, l, emit_f32(e, 0), "");
-    LLVMValueRef safe = LLVMBuildSelect(e->builder, any, l, emit_f32(e, 1), "");
-    inverse[half] = LLVMBuildFDiv(e->builder, emit_f32(e, 1), safe, "");
-    inverse[half] = LLVMBuildSelect(e->builder, any, inverse[half], emit_f32(e, 0), "");
-    put_lse(x, half, warp_get(&x->w, &f->most, half), l, any);
+    LLVMValueRef l = across(x, warp_get(&x->w, &forward->sum, half), false);
+    LLVMValueRef any = LLVMBuildFCmp(emit->builder, LLVMRealUGT, l, emit_f32(emit, 0), "");
+    LLVMValueRef safe = LLVMBuildSelect(emit->builder, any, l, emit_f32(emit, 1), "");
+    inverse[half] = LLVMBuildFDiv(emit->builder, emit_f32(emit, 1), safe, "");
+    inverse[half] = LLVMBuildSelect(emit->builder, any, inverse[half], emit_f32(emit, 0), "");
+    put_lse(x, half, warp_get(&x->w, &forward->most, half), l, any);
   }
-  flash_put(x, x->f.y, &f->out, inverse);
+  flash_put(x, x->f.y, &forward->out, inverse);
 }
 
-void gpu_attention_emit(Emit *e) {
-  FlashGpu x = flash_new(e);
+void gpu_attention_emit(Emit *emit) {
+  FlashGpu x = flash_new(emit);
   flash_begin(&x, 0);
   Warp *w = &x.w;
-  FlashForward f = {.out = warp_registers(w, w->f32, (int)x.g.slice / 2),
-                    .scores = warp_registers(w, w->f32, (int)x.g.tile[FLASH_GPU_COLUMNS] / 2),
-                    .most = warp_registers(w, w->f32, 2),
-                    .sum = warp_registers(w, w->f32, 2)};
-  warp_fill(w, &f.out, emit_f32(e, 0)), warp_fill(w, &f.sum, emit_f32(e, 0));
-  warp_fill(w, &f.most, emit_f32(e, NOTHING));
+  FlashForward forward = {.out = warp_registers(w, w->f32, (int)x.g.slice / 2),
+                          .scores = warp_registers(w, w->f32, (int)x.g.tile[FLASH_GPU_COLUMNS] / 2),
+                          .most = warp_registers(w, w->f32, 2),
+                          .sum = warp_registers(w, w->f32, 2)};
+  warp_fill(w, &forward.out, emit_f32(emit, 0)), warp_fill(w, &forward.sum, emit_f32(emit, 0));
+  warp_fill(w, &forward.most, emit_f32(emit, NOTHING));
   flash_read_rows(&x);
-  flash_walk(&x, block, &f);
-  finish(&x, &f);
-  emit_end_phase(e);
+  flash_walk(&x, block, &forward);
+  finish(&x, &forward);
+  emit_end_phase(emit);
 }

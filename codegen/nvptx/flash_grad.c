@@ -18,20 +18,20 @@ typedef struct FlashBackward {
 
 /* ---- sums of rows ---- */
 
-static LLVMValueRef load_at(FlashGpu *x, ValueId v, Point *p, LLVMValueRef d) {
+static LLVMValueRef load_at(FlashGpu *x, ValueId value, Point *p, LLVMValueRef d) {
   point_set(p, (Index){.dim = x->f.dim, .at = d});
-  return expr_load(x->e, v, p);
+  return expr_load(x->e, value, p);
 }
 
 static LLVMValueRef row_sum(FlashGpu *x, Point *p) {
-  Emit *e = x->e;
-  LLVMValueRef zero = emit_f32(e, 0);
-  Loop l = emit_loop(e, warp_wide(&x->w, x->w.lane), emit_i64(e, x->f.width), 32, 1, &zero);
-  l.next[0] = emit_fma(e, load_at(x, x->f.y, p, l.i), load_at(x, x->f.dy, p, l.i), l.phi[0]);
-  emit_loop_end(e, &l);
+  Emit *emit = x->e;
+  LLVMValueRef zero = emit_f32(emit, 0);
+  Loop l = emit_loop(emit, warp_wide(&x->w, x->w.lane), emit_i64(emit, x->f.width), 32, 1, &zero);
+  l.next[0] = emit_fma(emit, load_at(x, x->f.y, p, l.i), load_at(x, x->f.dy, p, l.i), l.phi[0]);
+  emit_loop_end(emit, &l);
   LLVMValueRef sum = l.phi[0];
   for (int d = 1; d < 32; d *= 2)
-    sum = LLVMBuildFAdd(e->builder, sum, warp_from(&x->w, sum, d), "");
+    sum = LLVMBuildFAdd(emit->builder, sum, warp_from(&x->w, sum, d), "");
   return sum;
 }
 
@@ -58,35 +58,35 @@ static LLVMValueRef lse_of(FlashGpu *x, const Point *p) {
 /* One query per warp. */
 static void sums(FlashGpu *x) {
   Warp *w = &x->w;
-  Emit *e = x->e;
+  Emit *emit = x->e;
   LLVMValueRef flat = warp_add(w, warp_times(w, w->cta, x->g.threads[0] / 32), w->warp);
-  Branch some = emit_if(e, warp_less(w, flat, warp_i32(w, deltas(x))));
+  Branch some = emit_if(emit, warp_less(w, flat, warp_i32(w, deltas(x))));
   LLVMValueRef q = warp_rem(w, flat, x->g.queries), head = warp_div(w, flat, x->g.queries);
   x->shared = warp_wide(w, warp_div(w, head, x->f.group.count));
   x->group = warp_wide(w, warp_rem(w, head, x->f.group.count));
   LLVMValueRef there = warp_less(w, q, warp_i32(w, x->f.queries));
-  Branch in = emit_if(e, there);
+  Branch in = emit_if(emit, there);
   Point p = flash_point(x);
   point_set(&p, (Index){.dim = x->f.query, .at = warp_wide(w, q)});
   put_sums(x, flat, lse_of(x, &p), row_sum(x, &p));
-  emit_end_if(e, in);
-  Branch out = emit_if(e, LLVMBuildNot(e->builder, there, ""));
-  put_sums(x, flat, emit_f32(e, FAR), emit_f32(e, 0));
-  emit_end_if(e, out);
-  emit_end_if(e, some);
+  emit_end_if(emit, in);
+  Branch out = emit_if(emit, LLVMBuildNot(emit->builder, there, ""));
+  put_sums(x, flat, emit_f32(emit, FAR), emit_f32(emit, 0));
+  emit_end_if(emit, out);
+  emit_end_if(emit, some);
 }
 
 /* ---- blocks of scores ---- */
 
 /* What stands in the workspace for score i's query: of the lane's row, or of its column. */
-static void of_query(FlashGpu *x, FlashBackward *g, const FlashBlock *b, LLVMValueRef *lse,
+static void of_query(FlashGpu *x, FlashBackward *backward, const FlashBlock *b, LLVMValueRef *lse,
                      LLVMValueRef *delta) {
   Warp *w = &x->w;
   LLVMTypeRef two = LLVMVectorType(w->f32, 2);
   LLVMValueRef first = warp_add(w, warp_times(w, b->head, x->g.queries), b->c0);
-  for (int i = 0; i < g->p.n; i++) {
+  for (int i = 0; i < backward->p.n; i++) {
     if (!x->rows_are_keys) {
-      lse[i] = g->lse[i / 2 % 2], delta[i] = g->delta[i / 2 % 2];
+      lse[i] = backward->lse[i / 2 % 2], delta[i] = backward->delta[i / 2 % 2];
       continue;
     }
     if (i % 4) continue;
@@ -103,57 +103,59 @@ static void of_query(FlashGpu *x, FlashBackward *g, const FlashBlock *b, LLVMVal
 }
 
 static void block(FlashGpu *x, const FlashBlock *b, void *with) {
-  FlashBackward *g = with;
+  FlashBackward *backward = with;
   Warp *w = &x->w;
   LLVMBuilderRef q = x->e->builder;
-  LLVMValueRef *lse = ARENA_ARRAY(x->e->arena, LLVMValueRef, 2 * g->p.n), *delta = lse + g->p.n;
-  flash_scores(x, &g->p, 0, 0, b->stage);
-  flash_mask(x, &g->p, b);
-  of_query(x, g, b, lse, delta);
-  for (int i = 0; i < g->p.n; i++)
-    warp_set(w, &g->p, i, flash_exp2(x, warp_get(w, &g->p, i), lse[i]));
-  flash_scores(x, &g->ds, 1, 1, b->stage);
-  if (x->rows_are_keys) flash_apply(x, &g->second, &g->p, 1, b->stage);
-  for (int i = 0; i < g->p.n; i++) {
-    LLVMValueRef ds = LLVMBuildFSub(q, warp_get(w, &g->ds, i), delta[i], "");
-    warp_set(w, &g->ds, i, LLVMBuildFMul(q, ds, warp_get(w, &g->p, i), ""));
+  LLVMValueRef *lse = ARENA_ARRAY(x->e->arena, LLVMValueRef, 2 * backward->p.n),
+               *delta = lse + backward->p.n;
+  flash_scores(x, &backward->p, 0, 0, b->stage);
+  flash_mask(x, &backward->p, b);
+  of_query(x, backward, b, lse, delta);
+  for (int i = 0; i < backward->p.n; i++)
+    warp_set(w, &backward->p, i, flash_exp2(x, warp_get(w, &backward->p, i), lse[i]));
+  flash_scores(x, &backward->ds, 1, 1, b->stage);
+  if (x->rows_are_keys) flash_apply(x, &backward->second, &backward->p, 1, b->stage);
+  for (int i = 0; i < backward->p.n; i++) {
+    LLVMValueRef ds = LLVMBuildFSub(q, warp_get(w, &backward->ds, i), delta[i], "");
+    warp_set(w, &backward->ds, i, LLVMBuildFMul(q, ds, warp_get(w, &backward->p, i), ""));
   }
-  flash_apply(x, &g->first, &g->ds, 0, b->stage);
+  flash_apply(x, &backward->first, &backward->ds, 0, b->stage);
 }
 
-static void read_sums(FlashGpu *x, FlashBackward *g) {
+static void read_sums(FlashGpu *x, FlashBackward *backward) {
   Warp *w = &x->w;
   LLVMValueRef first = warp_times(w, x->head, x->g.queries);
   for (int half = 0; half < 2 && !x->rows_are_keys; half++) {
     LLVMValueRef at = warp_add(w, first, flash_row(x, half));
-    g->lse[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
+    backward->lse[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
     at = warp_plus(w, at, deltas(x));
-    g->delta[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
+    backward->delta[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
   }
 }
 
 static void gradients(FlashGpu *x) {
   Warp *w = &x->w;
   int scores = (int)x->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)x->g.slice / 2;
-  FlashBackward g = {.p = warp_registers(w, w->f32, scores),
-                     .ds = warp_registers(w, w->f32, scores)};
-  g.first = warp_registers(w, w->f32, out);
-  g.second = warp_registers(w, w->f32, x->rows_are_keys ? out : 0);
-  warp_fill(w, &g.first, emit_f32(x->e, 0)), warp_fill(w, &g.second, emit_f32(x->e, 0));
+  FlashBackward backward = {.p = warp_registers(w, w->f32, scores),
+                            .ds = warp_registers(w, w->f32, scores)};
+  backward.first = warp_registers(w, w->f32, out);
+  backward.second = warp_registers(w, w->f32, x->rows_are_keys ? out : 0);
+  warp_fill(w, &backward.first, emit_f32(x->e, 0)),
+      warp_fill(w, &backward.second, emit_f32(x->e, 0));
   flash_read_rows(x);
-  read_sums(x, &g);
-  flash_walk(x, block, &g);
+  read_sums(x, &backward);
+  flash_walk(x, block, &backward);
   LLVMValueRef scale = emit_f32(x->e, x->f.scale), scales[] = {scale, scale};
-  flash_put(x, x->rows_are_keys ? x->f.dk : x->f.dq, &g.first, scales);
-  if (x->rows_are_keys) flash_put(x, x->f.dv, &g.second, NULL);
+  flash_put(x, x->rows_are_keys ? x->f.dk : x->f.dq, &backward.first, scales);
+  if (x->rows_are_keys) flash_put(x, x->f.dv, &backward.second, NULL);
 }
 
-void gpu_attention_grad_emit(Emit *e) {
-  FlashGpu x = flash_new(e);
+void gpu_attention_grad_emit(Emit *emit) {
+  FlashGpu x = flash_new(emit);
   for (int i = 0; i < x.g.phases; i++) {
     flash_begin(&x, i);
     if (x.phase == FLASH_ROWSUMS) sums(&x);
     else gradients(&x);
-    emit_end_phase(e);
+    emit_end_phase(emit);
   }
 }

@@ -80,12 +80,12 @@ static LLVMValueRef step_of(FlashGpu *x, const Loop *l) {
 
 static void scores_fma(FlashGpu *x, const Registers *out, int r, int c, LLVMValueRef stage) {
   Warp *w = &x->w;
-  Emit *e = x->e;
+  Emit *emit = x->e;
   LLVMTypeRef four = LLVMVectorType(w->f32, 4);
   LLVMValueRef row = warp_add(w, warp_times(w, w->warp, 16), warp_div(w, w->lane, 4)), a[2];
   LLVMValueRef column = column_row(x, c, stage, warp_times(w, warp_rem(w, w->lane, 4), 2));
   row = warp_plus(w, warp_times(w, row, pitch(x)), x->row_at[r]);
-  Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, x->g.width * 4), 16, 0, NULL);
+  Loop l = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, x->g.width * 4), 16, 0, NULL);
   LLVMValueRef ra = warp_add(w, row, step_of(x, &l)), ca = warp_add(w, column, step_of(x, &l));
   for (int h = 0; h < 2; h++) a[h] = warp_load(w, four, warp_plus(w, ra, 8 * h * pitch(x)), 16);
   for (int j = 0; j < out->n / 4; j++)
@@ -95,7 +95,7 @@ static void scores_fma(FlashGpu *x, const Registers *out, int r, int c, LLVMValu
         for (int h = 0; h < 2; h++)
           add_product(x, out, 4 * j + 2 * h + q, part(x, a[h], i), part(x, b, i));
     }
-  emit_loop_end(e, &l);
+  emit_loop_end(emit, &l);
 }
 
 static int64_t score_pitch(const FlashGpu *x) { return (x->g.tile[FLASH_GPU_COLUMNS] + 4) * 4; }
@@ -121,12 +121,13 @@ static void share(FlashGpu *x, const Registers *p) {
 static void apply_fma(FlashGpu *x, const Registers *out, const Registers *p, int c,
                       LLVMValueRef stage) {
   Warp *w = &x->w;
-  Emit *e = x->e;
+  Emit *emit = x->e;
   LLVMTypeRef four = LLVMVectorType(w->f32, 4), two = LLVMVectorType(w->f32, 2);
   LLVMValueRef row = score_row(x), a[2];
   LLVMValueRef at = warp_times(w, flash_column(x, x->slice, 0, 0), 4);
   share(x, p);
-  Loop l = emit_loop(e, emit_i64(e, 0), emit_i64(e, x->g.tile[FLASH_GPU_COLUMNS]), 4, 0, NULL);
+  Loop l =
+      emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, x->g.tile[FLASH_GPU_COLUMNS]), 4, 0, NULL);
   LLVMValueRef s = step_of(x, &l), from = warp_add(w, row, warp_times(w, s, 4));
   LLVMValueRef column = warp_add(w, column_row(x, c, stage, s), at);
   for (int h = 0; h < 2; h++)
@@ -137,7 +138,7 @@ static void apply_fma(FlashGpu *x, const Registers *out, const Registers *p, int
       for (int n = 0; n < 4; n++)
         add_product(x, out, 4 * j + n, part(x, a[n / 2], i), part(x, b, n % 2));
     }
-  emit_loop_end(e, &l);
+  emit_loop_end(emit, &l);
 }
 
 /* ---- both ---- */
@@ -156,12 +157,12 @@ void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, L
 /* i1: these parts of the mask (NULL: all of it) admit queries p and key. */
 static LLVMValueRef parts_admit(FlashGpu *x, const ValueId *part, int parts, const Point *p,
                                 LLVMValueRef key) {
-  Flash f = x->f;
-  AttentionHead h = {x->e, &f, x->shared, x->group};
+  Flash flash = x->f;
+  AttentionHead h = {x->e, &flash, x->shared, x->group};
   if (!part) return attention_head_admits(&h, p, key, 1);
   LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(x->e->context), 1, 0);
   for (int i = 0; i < parts; i++) {
-    f.mask = part[i];
+    flash.mask = part[i];
     yes = LLVMBuildAnd(x->e->builder, yes, attention_head_admits(&h, p, key, 1), "");
   }
   return yes;
@@ -171,16 +172,16 @@ static LLVMValueRef parts_admit(FlashGpu *x, const ValueId *part, int parts, con
 static LLVMValueRef admitted(FlashGpu *x, const FlashBlock *b, int i, const ValueId *part,
                              int parts) {
   Warp *w = &x->w;
-  const Flash *f = &x->f;
+  const Flash *flash = &x->f;
   LLVMValueRef row = flash_row(x, i / 2 % 2), column = flash_column(x, b->c0, i / 4, i % 2),
                in = NULL;
   LLVMValueRef rows = warp_i32(w, x->rows - 1), columns = warp_i32(w, x->columns - 1);
   if (!x->rows_are_keys) in = warp_less(w, column, warp_i32(w, x->columns));
-  if (f->mask == NO_VALUE)
+  if (flash->mask == NO_VALUE)
     return in ? in : LLVMConstInt(LLVMInt1TypeInContext(x->e->context), 1, 0);
   row = warp_wide(w, warp_min(w, row, rows)), column = warp_wide(w, warp_min(w, column, columns));
   Point p = flash_point(x);
-  point_set(&p, (Index){.dim = f->query, .at = x->rows_are_keys ? column : row});
+  point_set(&p, (Index){.dim = flash->query, .at = x->rows_are_keys ? column : row});
   LLVMValueRef yes = parts_admit(x, part, parts, &p, x->rows_are_keys ? row : column);
   return in ? LLVMBuildAnd(x->e->builder, in, yes, "") : yes;
 }
@@ -194,9 +195,9 @@ static bool surely(LLVMValueRef bit) {
 }
 
 LLVMValueRef flash_exp2(FlashGpu *x, LLVMValueRef score, LLVMValueRef minus) {
-  Emit *e = x->e;
-  LLVMValueRef factor = emit_f32(e, ordered(x) ? x->f.scale * LOG2_E : 1);
-  return warp_exp2(&x->w, emit_fma(e, score, factor, LLVMBuildFNeg(e->builder, minus, "")));
+  Emit *emit = x->e;
+  LLVMValueRef factor = emit_f32(emit, ordered(x) ? x->f.scale * LOG2_E : 1);
+  return warp_exp2(&x->w, emit_fma(emit, score, factor, LLVMBuildFNeg(emit->builder, minus, "")));
 }
 
 LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score) {
@@ -208,23 +209,24 @@ LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score) {
 static void apply_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b, LLVMValueRef here,
                        const ValueId *part, int parts) {
   Warp *w = &x->w;
-  Emit *e = x->e;
+  Emit *emit = x->e;
   if (LLVMIsAConstantInt(here) && !surely(here)) return;
-  Branch some = emit_if(e, here);
+  Branch some = emit_if(emit, here);
   for (int i = 0; i < scores->n; i++) {
     LLVMValueRef in = admitted(x, b, i, part, parts);
-    warp_set(w, scores, i,
-             LLVMBuildSelect(e->builder, in, warp_get(w, scores, i), emit_f32(e, NOTHING), ""));
+    warp_set(
+        w, scores, i,
+        LLVMBuildSelect(emit->builder, in, warp_get(w, scores, i), emit_f32(emit, NOTHING), ""));
   }
-  emit_end_if(e, some);
+  emit_end_if(emit, some);
 }
 
 void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b) {
   Warp *w = &x->w;
-  Emit *e = x->e;
-  LLVMValueRef factor = emit_f32(e, x->f.scale * LOG2_E);
+  Emit *emit = x->e;
+  LLVMValueRef factor = emit_f32(emit, x->f.scale * LOG2_E);
   for (int i = 0; !ordered(x) && i < scores->n; i++)
-    warp_set(w, scores, i, LLVMBuildFMul(e->builder, warp_get(w, scores, i), factor, ""));
+    warp_set(w, scores, i, LLVMBuildFMul(emit->builder, warp_get(w, scores, i), factor, ""));
   if (b->parts) apply_mask(x, scores, b, b->all, b->part, b->parts);
-  apply_mask(x, scores, b, LLVMBuildNot(e->builder, b->all, ""), NULL, 0);
+  apply_mask(x, scores, b, LLVMBuildNot(emit->builder, b->all, ""), NULL, 0);
 }

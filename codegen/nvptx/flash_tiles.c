@@ -3,11 +3,11 @@
 #include "flash.h"
 #include "ir/support/num.h"
 
-FlashGpu flash_new(Emit *e) {
-  FlashGpu x = {.e = e, .f = flash_of(e->k)};
-  e->lanes = 1, e->index = emit_type(e, ELEM_i64); /* bounds of masks are i64 */
-  x.elem = value_type(e->k, x.f.q)->elem;
-  x.g = flash_gpu_plan(&x.f, x.elem, emit_tile(e, FLASH_GPU_COUNT));
+FlashGpu flash_new(Emit *emit) {
+  FlashGpu x = {.e = emit, .f = flash_of(emit->k)};
+  emit->lanes = 1, emit->index = emit_type(emit, ELEM_i64); /* bounds of masks are i64 */
+  x.elem = value_type(emit->k, x.f.q)->elem;
+  x.g = flash_gpu_plan(&x.f, x.elem, emit_tile(emit, FLASH_GPU_COUNT));
   return x;
 }
 
@@ -22,56 +22,56 @@ Point flash_point(const FlashGpu *x) {
 
 /* ---- tiles ---- */
 
-static int64_t stride_of(const FlashGpu *x, ValueId v, Str dim) {
-  return expr_stride(x->e->k, v, type_find(value_type(x->e->k, v), dim));
+static int64_t stride_of(const FlashGpu *x, ValueId value, Str dim) {
+  return expr_stride(x->e->k, value, type_find(value_type(x->e->k, value), dim));
 }
 
-LLVMValueRef flash_base(FlashGpu *x, ValueId v, Str row) {
+LLVMValueRef flash_base(FlashGpu *x, ValueId value, Str row) {
   Point p = flash_point(x);
   point_set(&p, (Index){.dim = row, .at = emit_i64(x->e, 0)});
   point_set(&p, (Index){.dim = x->f.dim, .at = emit_i64(x->e, 0)});
-  return expr_address(x->e, v, &p);
+  return expr_address(x->e, value, &p);
 }
 
 static ProductDims one_dim(Str dim, int64_t size, int64_t stride) {
   return (ProductDims){.count = 1, .dim = {{.dim = dim, .size = size, .a = stride}}, size, 1};
 }
 
-static TileLoad load_of(FlashGpu *x, ValueId v, bool keys, bool column, int bit, int64_t at) {
-  const Flash *f = &x->f;
-  Str row = keys ? f->key : f->query;
+static TileLoad load_of(FlashGpu *x, ValueId value, bool keys, bool column, int bit, int64_t at) {
+  const Flash *flash = &x->f;
+  Str row = keys ? flash->key : flash->query;
   TileLoad l = {.side = column ? x->g.column : x->g.row, .memory = x->elem, .shared = x->elem};
   l.side.async = (x->g.tile[FLASH_GPU_COPY] - 1) & bit;
-  l.k = one_dim(row, keys ? f->keys : f->queries, stride_of(x, v, row));
-  l.mn = one_dim(f->dim, f->width, stride_of(x, v, f->dim));
+  l.k = one_dim(row, keys ? flash->keys : flash->queries, stride_of(x, value, row));
+  l.mn = one_dim(flash->dim, flash->width, stride_of(x, value, flash->dim));
   l.k_extent = l.k.inner, l.k_tile = l.side.rows;
-  l.mn_extent = f->width, l.mn_tile = x->g.width;
+  l.mn_extent = flash->width, l.mn_tile = x->g.width;
   l.threads = 2 * (int)x->g.tile[FLASH_GPU_ROWS], l.mn0 = warp_i32(&x->w, 0);
-  l.base = flash_base(x, v, row);
+  l.base = flash_base(x, value, row);
   tile_load_setup(&x->w, &l, at);
   return l;
 }
 
 ValueId flash_tile_value(const FlashGpu *x, bool column, int i, int *bit) {
-  const Flash *f = &x->f;
+  const Flash *flash = &x->f;
   bool keys = column != x->rows_are_keys;
-  if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? f->v : f->k;
-  return *bit = i ? FLASH_COPY_DY : FLASH_COPY_Q, i ? f->dy : f->q;
+  if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? flash->v : flash->k;
+  return *bit = i ? FLASH_COPY_DY : FLASH_COPY_Q, i ? flash->dy : flash->q;
 }
 
 static void setup_tiles(FlashGpu *x) {
   int rows = flash_gpu_tiles(x->phase, false), columns = flash_gpu_tiles(x->phase, true), bit;
   int64_t at = 0;
   for (int i = 0; i < rows; i++, at += x->g.row.bytes) {
-    ValueId v = flash_tile_value(x, false, i, &bit);
+    ValueId value = flash_tile_value(x, false, i, &bit);
     x->row_at[i] = at;
-    x->row[i] = load_of(x, v, x->rows_are_keys, false, bit, at);
+    x->row[i] = load_of(x, value, x->rows_are_keys, false, bit, at);
   }
   x->column_at = at, x->stage_bytes = columns * x->g.column.bytes;
   x->scores_at = at + 2 * x->stage_bytes;
   for (int i = 0; i < columns; i++) {
-    ValueId v = flash_tile_value(x, true, i, &bit);
-    x->column[i] = load_of(x, v, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
+    ValueId value = flash_tile_value(x, true, i, &bit);
+    x->column[i] = load_of(x, value, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
   }
 }
 
@@ -79,8 +79,8 @@ static void setup_tiles(FlashGpu *x) {
  */
 static void place(FlashGpu *x) {
   Warp *w = &x->w;
-  Emit *e = x->e;
-  const Flash *f = &x->f;
+  Emit *emit = x->e;
+  const Flash *flash = &x->f;
   if (x->lists.there) {
     flash_list_place(x);
     return;
@@ -91,10 +91,10 @@ static void place(FlashGpu *x) {
   x->row0 = warp_times(w, block, x->g.tile[FLASH_GPU_ROWS]);
   x->slice = warp_times(w, warp_rem(w, slices, x->g.tile[FLASH_GPU_SLICES]), x->g.slice);
   LLVMValueRef head = warp_div(w, slices, x->g.tile[FLASH_GPU_SLICES]);
-  int64_t groups = f->group.count;
+  int64_t groups = flash->group.count;
   x->head = x->rows_are_keys ? warp_times(w, head, groups) : head;
   x->shared = warp_wide(w, x->rows_are_keys ? head : warp_div(w, head, groups));
-  x->group = x->rows_are_keys ? emit_i64(e, 0) : warp_wide(w, warp_rem(w, head, groups));
+  x->group = x->rows_are_keys ? emit_i64(emit, 0) : warp_wide(w, warp_rem(w, head, groups));
 }
 
 void flash_begin(FlashGpu *x, int phase) {
@@ -137,38 +137,39 @@ LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
 
 /* Whether elements of the width are contiguous in every result that has it. */
 static bool side_by_side(const FlashGpu *x) {
-  const Fn *k = x->e->k;
-  for (uint32_t r = 0; r < k->results.n; r++) {
-    bool there = type_find(value_type(k, k->results.at[r]), x->f.dim) >= 0;
-    if (there && stride_of(x, k->results.at[r], x->f.dim) != 1) return false;
+  const Fn *fn = x->e->k;
+  for (uint32_t r = 0; r < fn->results.n; r++) {
+    bool there = type_find(value_type(fn, fn->results.at[r]), x->f.dim) >= 0;
+    if (there && stride_of(x, fn->results.at[r], x->f.dim) != 1) return false;
   }
   return x->f.width % 2 == 0;
 }
 
 /* Two neighbours in one store where they lie so. */
-static void put_pair(FlashGpu *x, ValueId v, Point *p, LLVMValueRef d, LLVMValueRef at[2]) {
-  Emit *e = x->e;
-  const Flash *f = &x->f;
+static void put_pair(FlashGpu *x, ValueId value, Point *p, LLVMValueRef d, LLVMValueRef at[2]) {
+  Emit *emit = x->e;
+  const Flash *flash = &x->f;
   LLVMValueRef two = LLVMGetPoison(LLVMVectorType(x->w.f32, 2));
   if (side_by_side(x)) {
     for (int q = 0; q < 2; q++)
-      two = LLVMBuildInsertElement(e->builder, two, at[q], warp_i32(&x->w, q), "");
-    point_set(p, (Index){.dim = f->dim, .at = warp_wide(&x->w, d), .lane = true, .multiple = 2});
-    e->lanes = 2;
-    expr_deliver(e, v, p, two);
-    e->lanes = 1;
+      two = LLVMBuildInsertElement(emit->builder, two, at[q], warp_i32(&x->w, q), "");
+    point_set(p,
+              (Index){.dim = flash->dim, .at = warp_wide(&x->w, d), .lane = true, .multiple = 2});
+    emit->lanes = 2;
+    expr_deliver(emit, value, p, two);
+    emit->lanes = 1;
     return;
   }
   for (int q = 0; q < 2; q++) {
     LLVMValueRef i = warp_plus(&x->w, d, q);
-    Branch b = emit_if(e, warp_less(&x->w, i, warp_i32(&x->w, f->width)));
-    point_set(p, (Index){.dim = f->dim, .at = warp_wide(&x->w, i)});
-    expr_deliver(e, v, p, at[q]);
-    emit_end_if(e, b);
+    Branch b = emit_if(emit, warp_less(&x->w, i, warp_i32(&x->w, flash->width)));
+    point_set(p, (Index){.dim = flash->dim, .at = warp_wide(&x->w, i)});
+    expr_deliver(emit, value, p, at[q]);
+    emit_end_if(emit, b);
   }
 }
 
-static void put_row(FlashGpu *x, ValueId v, Point *p, const Registers *sums, int half,
+static void put_row(FlashGpu *x, ValueId value, Point *p, const Registers *sums, int half,
                     LLVMValueRef factor) {
   Warp *w = &x->w;
   for (int j = 0; j < sums->n / 4; j++) {
@@ -180,12 +181,12 @@ static void put_row(FlashGpu *x, ValueId v, Point *p, const Registers *sums, int
       at[q] = warp_get(w, sums, 4 * j + 2 * half + q);
       if (factor) at[q] = LLVMBuildFMul(x->e->builder, at[q], factor, "");
     }
-    put_pair(x, v, p, d, at);
+    put_pair(x, value, p, d, at);
     if (ragged) emit_end_if(x->e, b);
   }
 }
 
-void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]) {
+void flash_put(FlashGpu *x, ValueId value, const Registers *sums, const LLVMValueRef factor[2]) {
   Warp *w = &x->w;
   Str dim = x->rows_are_keys ? x->f.key : x->f.query;
   if (x->rows_are_keys) x->group = emit_i64(x->e, 0);
@@ -194,13 +195,14 @@ void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef
     Branch b = emit_if(x->e, warp_less(w, row, warp_i32(w, x->rows)));
     Point p = flash_point(x);
     point_set(&p, (Index){.dim = dim, .at = warp_wide(w, row)});
-    put_row(x, v, &p, sums, half, factor ? factor[half] : NULL);
+    put_row(x, value, &p, sums, half, factor ? factor[half] : NULL);
     emit_end_if(x->e, b);
   }
 }
 
 LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index) {
-  Emit *e = x->e;
-  LLVMValueRef base = emit_buffer(e, e->k->args.n + e->k->results.n), at = warp_wide(&x->w, index);
-  return LLVMBuildInBoundsGEP2(e->builder, x->w.f32, base, &at, 1, "");
+  Emit *emit = x->e;
+  LLVMValueRef base = emit_buffer(emit, emit->k->args.n + emit->k->results.n),
+               at = warp_wide(&x->w, index);
+  return LLVMBuildInBoundsGEP2(emit->builder, x->w.f32, base, &at, 1, "");
 }

@@ -54,15 +54,15 @@ static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
 static LLVMValueRef next_by_mask(TileWalk *k, LLVMValueRef unit) {
   Warp *w = &k->x->w;
-  Emit *e = k->x->e;
+  Emit *emit = k->x->e;
   if (k->x->f.mask == NO_VALUE) return unit;
   Registers at = warp_registers(w, w->i32, 1);
   warp_set(w, &at, 0, unit);
   WarpLoop l = warp_loop(w);
   LLVMValueRef i = warp_get(w, &at, 0);
-  LLVMValueRef none = LLVMBuildNot(e->builder, facts_of(k, i).some, "");
+  LLVMValueRef none = LLVMBuildNot(emit->builder, facts_of(k, i).some, "");
   LLVMValueRef there = warp_less(w, i, warp_i32(w, k->units));
-  warp_loop_while(w, &l, LLVMBuildAnd(e->builder, there, none, ""));
+  warp_loop_while(w, &l, LLVMBuildAnd(emit->builder, there, none, ""));
   warp_set(w, &at, 0, warp_plus(w, i, 1));
   warp_loop_end(w, &l);
   return warp_get(w, &at, 0);
@@ -133,8 +133,8 @@ static void begin_unit(TileWalk *k, const Unit *u, LLVMValueRef stage) {
     x->group = LLVMBuildSelect(x->e->builder, u->there, x->group, last, "");
   }
   for (int i = 0, bit; i < flash_gpu_tiles(x->phase, true); i++) {
-    ValueId v = flash_tile_value(x, true, i, &bit);
-    if (x->rows_are_keys) x->column[i].base = flash_base(x, v, x->f.query);
+    ValueId value = flash_tile_value(x, true, i, &bit);
+    if (x->rows_are_keys) x->column[i].base = flash_base(x, value, x->f.query);
     tile_load_begin(w, &x->column[i], tile, end, stage);
   }
 }

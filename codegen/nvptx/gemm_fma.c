@@ -14,13 +14,14 @@ typedef struct Strip { /* of one operand: what a lane takes */
   int64_t lanes;      /* that stand beside each other */
 } Strip;
 
-static Strip strip_of(Gemm *x, bool is_b) {
-  Warp *w = &x->w;
-  Strip s = {.side = is_b ? &x->g.b : &x->g.a, .lanes = is_b ? 8 : 4};
-  s.n = (int)(x->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / s.lanes);
-  s.at = is_b ? x->g.a.bytes : 0;
+static Strip strip_of(Gemm *gemm, bool is_b) {
+  Warp *w = &gemm->w;
+  Strip s = {.side = is_b ? &gemm->g.b : &gemm->g.a, .lanes = is_b ? 8 : 4};
+  s.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / s.lanes);
+  s.at = is_b ? gemm->g.a.bytes : 0;
   LLVMValueRef lane = is_b ? warp_rem(w, w->lane, 8) : warp_div(w, w->lane, 8);
-  s.first = warp_add(w, is_b ? x->warp_n : x->warp_m, warp_times(w, lane, s.side->along_k ? 1 : 4));
+  s.first =
+      warp_add(w, is_b ? gemm->warp_n : gemm->warp_m, warp_times(w, lane, s.side->along_k ? 1 : 4));
   return s;
 }
 
@@ -30,9 +31,9 @@ static int64_t step_of(const Strip *s, int i) {
 }
 
 /* value[i * 4 + q]: row or column i at step q of four. */
-static void read_strip(Gemm *x, const Strip *s, LLVMValueRef stage, LLVMValueRef k,
+static void read_strip(Gemm *gemm, const Strip *s, LLVMValueRef stage, LLVMValueRef k,
                        LLVMValueRef *value) {
-  Warp *w = &x->w;
+  Warp *w = &gemm->w;
   LLVMTypeRef four = LLVMVectorType(w->f32, 4);
   bool along_k = s->side->along_k;
   LLVMValueRef base = warp_times(w, s->first, along_k ? s->side->pitch : 4);
@@ -44,40 +45,40 @@ static void read_strip(Gemm *x, const Strip *s, LLVMValueRef stage, LLVMValueRef
     LLVMValueRef v = warp_load(w, four, at, 16);
     for (int q = 0; q < 4; q++) {
       int to = along_k ? i * 4 + q : (i / 4 * 4 + q) * 4 + i % 4;
-      value[to] = LLVMBuildExtractElement(x->e->builder, v, warp_i32(w, q), "");
+      value[to] = LLVMBuildExtractElement(gemm->e->builder, v, warp_i32(w, q), "");
     }
   }
 }
 
-void gemm_fma(Gemm *x, LLVMValueRef stage) {
-  Warp *w = &x->w;
-  Strip a = strip_of(x, false), b = strip_of(x, true);
+void gemm_fma(Gemm *gemm, LLVMValueRef stage) {
+  Warp *w = &gemm->w;
+  Strip a = strip_of(gemm, false), b = strip_of(gemm, true);
   LLVMValueRef va[64], vb[64];
-  if (a.n > 16 || b.n > 16) bug("kernel %s: a lane of %d x %d sums", x->k->name, a.n, b.n);
-  Loop l = emit_loop(x->e, warp_i32(w, 0), warp_i32(w, x->g.tile[GEMM_K]), 4, 0, NULL);
-  read_strip(x, &a, stage, l.i, va);
-  read_strip(x, &b, stage, l.i, vb);
+  if (a.n > 16 || b.n > 16) bug("kernel %s: a lane of %d x %d sums", gemm->k->name, a.n, b.n);
+  Loop l = emit_loop(gemm->e, warp_i32(w, 0), warp_i32(w, gemm->g.tile[GEMM_K]), 4, 0, NULL);
+  read_strip(gemm, &a, stage, l.i, va);
+  read_strip(gemm, &b, stage, l.i, vb);
   for (int q = 0; q < 4; q++)
     for (int i = 0; i < a.n; i++)
       for (int j = 0; j < b.n; j++) {
-        LLVMValueRef sum = warp_get(w, &x->sums, i * b.n + j);
-        warp_set(w, &x->sums, i * b.n + j, emit_fma(x->e, va[i * 4 + q], vb[j * 4 + q], sum));
+        LLVMValueRef sum = warp_get(w, &gemm->sums, i * b.n + j);
+        warp_set(w, &gemm->sums, i * b.n + j, emit_fma(gemm->e, va[i * 4 + q], vb[j * 4 + q], sum));
       }
-  emit_loop_end(x->e, &l);
+  emit_loop_end(gemm->e, &l);
 }
 
-void gemm_fma_out(Gemm *x, int pass) {
-  Warp *w = &x->w;
-  Strip a = strip_of(x, false), b = strip_of(x, true);
-  int each = a.n / x->g.passes, from = pass * each;
-  LLVMValueRef row = warp_add(w, warp_sub(w, a.first, x->warp_m), gemm_out_row(x));
-  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, b.first, 4));
-  LLVMValueRef block = warp_div(w, x->warp_n, 32), turned[2];
-  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(x, at, warp_plus(w, block, i));
+void gemm_fma_out(Gemm *gemm, int pass) {
+  Warp *w = &gemm->w;
+  Strip a = strip_of(gemm, false), b = strip_of(gemm, true);
+  int each = a.n / gemm->g.passes, from = pass * each;
+  LLVMValueRef row = warp_add(w, warp_sub(w, a.first, gemm->warp_m), gemm_out_row(gemm));
+  LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, b.first, 4));
+  LLVMValueRef block = warp_div(w, gemm->warp_n, 32), turned[2];
+  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(gemm, at, warp_plus(w, block, i));
   for (int i = from; i < from + each; i++)
     for (int j = 0; j < b.n; j++) {
       int64_t down = step_of(&a, i) - step_of(&a, from), beside = step_of(&b, j);
-      warp_store(w, warp_get(w, &x->sums, i * b.n + j),
-                 warp_plus(w, turned[beside / 32 % 2], down * x->g.out_pitch + beside * 4), 4);
+      warp_store(w, warp_get(w, &gemm->sums, i * b.n + j),
+                 warp_plus(w, turned[beside / 32 % 2], down * gemm->g.out_pitch + beside * 4), 4);
     }
 }

@@ -15,11 +15,12 @@ enum { WORDS = 4 }; /* of a lane in a block */
 
 static bool words(const GemmFragments *f) { return f->side->elem == 4 && !f->side->along_k; }
 
-static GemmFragments fragments_of(Gemm *x, bool is_b) {
-  Warp *w = &x->w;
-  GemmFragments f = {.side = is_b ? &x->g.b : &x->g.a, .is_b = is_b, .at = is_b ? x->g.a.bytes : 0};
-  f.n = (int)(x->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
-  LLVMValueRef mn = is_b ? x->warp_n : x->warp_m, group = warp_div(w, w->lane, 8);
+static GemmFragments fragments_of(Gemm *gemm, bool is_b) {
+  Warp *w = &gemm->w;
+  GemmFragments f = {
+      .side = is_b ? &gemm->g.b : &gemm->g.a, .is_b = is_b, .at = is_b ? gemm->g.a.bytes : 0};
+  f.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
+  LLVMValueRef mn = is_b ? gemm->warp_n : gemm->warp_m, group = warp_div(w, w->lane, 8);
   LLVMValueRef low = warp_rem(w, group, 2), high = warp_div(w, group, 2);
   LLVMValueRef half_mn = is_b ? high : low, half_k = is_b ? low : high;
   LLVMValueRef row =
@@ -34,9 +35,9 @@ static GemmFragments fragments_of(Gemm *x, bool is_b) {
 }
 
 /* Block i at step s of k, word by word. */
-static void read_words(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+static void read_words(Gemm *gemm, const GemmFragments *f, LLVMValueRef stage, int i, int s,
                        LLVMValueRef out[WORDS]) {
-  Warp *w = &x->w;
+  Warp *w = &gemm->w;
   for (int q = 0; q < WORDS; q++) {
     int half_mn = f->is_b ? q / 2 : q % 2, half_k = f->is_b ? q % 2 : q / 2;
     int64_t offset = f->at + (8 * s + 4 * half_k) * f->side->pitch + (16 * i + 8 * half_mn) * 4;
@@ -44,11 +45,11 @@ static void read_words(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int 
   }
 }
 
-static void read_block(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+static void read_block(Gemm *gemm, const GemmFragments *f, LLVMValueRef stage, int i, int s,
                        LLVMValueRef out[WORDS]) {
-  Warp *w = &x->w;
+  Warp *w = &gemm->w;
   if (words(f)) {
-    read_words(x, f, stage, i, s, out);
+    read_words(gemm, f, stage, i, s, out);
     return;
   }
   int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
@@ -59,61 +60,63 @@ static void read_block(Gemm *x, const GemmFragments *f, LLVMValueRef stage, int 
   warp_matrices(w, warp_add(w, at, stage), more, !f->side->along_k, out);
 }
 
-void gemm_mma_setup(Gemm *x) {
-  must(x->g.math != GEMM_FMA, "kernel %s: fragments are for tensor cores", x->k->name);
-  x->fa = fragments_of(x, false), x->fb = fragments_of(x, true);
-  if (x->fa.n + x->fb.n > GEMM_BLOCKS)
-    bug("kernel %s: a warp of %d x %d", x->k->name, x->fa.n, x->fb.n);
-  x->ahead = warp_registers(&x->w, x->w.i32, WORDS * (x->fa.n + x->fb.n));
+void gemm_mma_setup(Gemm *gemm) {
+  must(gemm->g.math != GEMM_FMA, "kernel %s: fragments are for tensor cores", gemm->k->name);
+  gemm->fa = fragments_of(gemm, false), gemm->fb = fragments_of(gemm, true);
+  if (gemm->fa.n + gemm->fb.n > GEMM_BLOCKS)
+    bug("kernel %s: a warp of %d x %d", gemm->k->name, gemm->fa.n, gemm->fb.n);
+  gemm->ahead = warp_registers(&gemm->w, gemm->w.i32, WORDS * (gemm->fa.n + gemm->fb.n));
 }
 
-int gemm_mma_steps(const Gemm *x) { return (int)(x->g.tile[GEMM_K] * x->g.a.elem / 32); }
+int gemm_mma_steps(const Gemm *gemm) { return (int)(gemm->g.tile[GEMM_K] * gemm->g.a.elem / 32); }
 
-void gemm_mma_read(Gemm *x, LLVMValueRef stage, int s, GemmStep *out) {
-  must(s >= 0 && s < gemm_mma_steps(x), "kernel %s: step %d of %d", x->k->name, s,
-       gemm_mma_steps(x));
-  for (int i = 0; i < x->fa.n; i++) read_block(x, &x->fa, stage, i, s, out->word[i]);
-  for (int j = 0; j < x->fb.n; j++) read_block(x, &x->fb, stage, j, s, out->word[x->fa.n + j]);
+void gemm_mma_read(Gemm *gemm, LLVMValueRef stage, int s, GemmStep *out) {
+  must(s >= 0 && s < gemm_mma_steps(gemm), "kernel %s: step %d of %d", gemm->k->name, s,
+       gemm_mma_steps(gemm));
+  for (int i = 0; i < gemm->fa.n; i++) read_block(gemm, &gemm->fa, stage, i, s, out->word[i]);
+  for (int j = 0; j < gemm->fb.n; j++)
+    read_block(gemm, &gemm->fb, stage, j, s, out->word[gemm->fa.n + j]);
 }
 
-void gemm_mma_keep(Gemm *x, const GemmStep *step) {
-  for (int i = 0; i < x->ahead.n; i++)
-    warp_set(&x->w, &x->ahead, i, step->word[i / WORDS][i % WORDS]);
+void gemm_mma_keep(Gemm *gemm, const GemmStep *step) {
+  for (int i = 0; i < gemm->ahead.n; i++)
+    warp_set(&gemm->w, &gemm->ahead, i, step->word[i / WORDS][i % WORDS]);
 }
 
-void gemm_mma_kept(Gemm *x, GemmStep *out) {
-  for (int i = 0; i < x->ahead.n; i++)
-    out->word[i / WORDS][i % WORDS] = warp_get(&x->w, &x->ahead, i);
+void gemm_mma_kept(Gemm *gemm, GemmStep *out) {
+  for (int i = 0; i < gemm->ahead.n; i++)
+    out->word[i / WORDS][i % WORDS] = warp_get(&gemm->w, &gemm->ahead, i);
 }
 
 /* Words of f32 are rounded here and not where they are read: nothing waits for them there. */
-void gemm_mma_multiply(Gemm *x, GemmStep *step) {
-  LLVMValueRef(*a)[WORDS] = step->word, (*b)[WORDS] = step->word + x->fa.n;
-  for (int i = 0; x->g.a.elem == 4 && i < x->ahead.n; i++)
-    a[i / WORDS][i % WORDS] = warp_tf32(&x->w, a[i / WORDS][i % WORDS]);
-  for (int i = 0; i < x->fa.n; i++)
-    for (int j = 0; j < 2 * x->fb.n; j++)
-      warp_multiply(&x->w, x->a.shared, a[i], b[j / 2] + 2 * (j % 2), &x->sums,
-                    4 * (i * 2 * x->fb.n + j));
+void gemm_mma_multiply(Gemm *gemm, GemmStep *step) {
+  LLVMValueRef(*a)[WORDS] = step->word, (*b)[WORDS] = step->word + gemm->fa.n;
+  for (int i = 0; gemm->g.a.elem == 4 && i < gemm->ahead.n; i++)
+    a[i / WORDS][i % WORDS] = warp_tf32(&gemm->w, a[i / WORDS][i % WORDS]);
+  for (int i = 0; i < gemm->fa.n; i++)
+    for (int j = 0; j < 2 * gemm->fb.n; j++)
+      warp_multiply(&gemm->w, gemm->a.shared, a[i], b[j / 2] + 2 * (j % 2), &gemm->sums,
+                    4 * (i * 2 * gemm->fb.n + j));
 }
 
-void gemm_mma_out(Gemm *x, int pass) {
-  Warp *w = &x->w;
-  int each = (int)x->g.out_rows / 8, from = pass * each, columns = (int)x->g.tile[GEMM_WARP_N] / 8;
-  LLVMValueRef row = warp_add(w, gemm_out_row(x), warp_div(w, w->lane, 4));
-  LLVMValueRef column = warp_add(w, x->warp_n, warp_times(w, warp_rem(w, w->lane, 4), 2));
-  LLVMValueRef at = warp_add(w, warp_times(w, row, x->g.out_pitch), warp_times(w, column, 4));
-  LLVMValueRef block = warp_div(w, x->warp_n, 32), turned[2];
-  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(x, at, warp_plus(w, block, i));
+void gemm_mma_out(Gemm *gemm, int pass) {
+  Warp *w = &gemm->w;
+  int each = (int)gemm->g.out_rows / 8, from = pass * each,
+      columns = (int)gemm->g.tile[GEMM_WARP_N] / 8;
+  LLVMValueRef row = warp_add(w, gemm_out_row(gemm), warp_div(w, w->lane, 4));
+  LLVMValueRef column = warp_add(w, gemm->warp_n, warp_times(w, warp_rem(w, w->lane, 4), 2));
+  LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
+  LLVMValueRef block = warp_div(w, gemm->warp_n, 32), turned[2];
+  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(gemm, at, warp_plus(w, block, i));
   LLVMValueRef pair = LLVMGetPoison(LLVMVectorType(w->f32, 2));
   for (int i = from; i < from + each; i++)
     for (int j = 0; j < columns; j++) {
       int sum = 4 * (i / 2 * columns + j) + 2 * (i % 2);
       LLVMValueRef v = pair;
       for (int q = 0; q < 2; q++)
-        v = LLVMBuildInsertElement(x->e->builder, v, warp_get(w, &x->sums, sum + q), warp_i32(w, q),
-                                   "");
-      warp_store(w, v, warp_plus(w, turned[j / 4 % 2], 8 * (i - from) * x->g.out_pitch + 32 * j),
+        v = LLVMBuildInsertElement(gemm->e->builder, v, warp_get(w, &gemm->sums, sum + q),
+                                   warp_i32(w, q), "");
+      warp_store(w, v, warp_plus(w, turned[j / 4 % 2], 8 * (i - from) * gemm->g.out_pitch + 32 * j),
                  8);
     }
 }

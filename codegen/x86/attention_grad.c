@@ -32,71 +32,79 @@ typedef struct Backward {
 static int64_t block(const Backward *b) { return b->a.p.tile[FLASH_QUERY_BLOCK]; }
 
 static void give_scratch(Backward *b) {
-  Attention *a = &b->a;
-  int64_t width = a->p.width, all = a->p.keys * width, queries = block(b),
-          keys = a->p.tile[FLASH_KEY_BLOCK];
-  a->next_scratch = a->e->scratch;
-  memset(a->prefetch, 0, sizeof a->prefetch); /* variables are a phase's own */
-  b->keys = attention_scratch(a, all), b->values = attention_scratch(a, all);
-  b->dk = attention_scratch(a, all), b->dv = attention_scratch(a, all);
-  b->q = attention_scratch(a, queries * width), b->dy = attention_scratch(a, queries * width);
-  b->dq = attention_scratch(a, queries * width);
-  b->qt = attention_scratch(a, queries * width), b->dyt = attention_scratch(a, queries * width);
-  b->p = attention_scratch(a, keys * queries), b->ds = attention_scratch(a, keys * queries);
-  b->lse = attention_scratch(a, queries), b->delta = attention_scratch(a, queries);
+  Attention *attention = &b->a;
+  int64_t width = attention->p.width, all = attention->p.keys * width, queries = block(b),
+          keys = attention->p.tile[FLASH_KEY_BLOCK];
+  attention->next_scratch = attention->e->scratch;
+  memset(attention->prefetch, 0, sizeof attention->prefetch); /* variables are a phase's own */
+  b->keys = attention_scratch(attention, all), b->values = attention_scratch(attention, all);
+  b->dk = attention_scratch(attention, all), b->dv = attention_scratch(attention, all);
+  b->q = attention_scratch(attention, queries * width),
+  b->dy = attention_scratch(attention, queries * width);
+  b->dq = attention_scratch(attention, queries * width);
+  b->qt = attention_scratch(attention, queries * width),
+  b->dyt = attention_scratch(attention, queries * width);
+  b->p = attention_scratch(attention, keys * queries),
+  b->ds = attention_scratch(attention, keys * queries);
+  b->lse = attention_scratch(attention, queries), b->delta = attention_scratch(attention, queries);
 }
 
 /* ---- a block of queries ---- */
 
 static void transpose_tiles(Backward *b, LLVMValueRef rows, LLVMValueRef tiles) {
-  Attention *a = &b->a;
-  int64_t n = a->p.tile_queries;
-  Loop t = emit_loop(a->e, emit_i64(a->e, 0), emit_i64(a->e, block(b)), n, 0, NULL);
-  LLVMValueRef from = attention_at(a, rows, t.i, a->p.width),
-               to = attention_at(a, tiles, t.i, a->p.width);
-  attention_transpose(a, from, a->p.width, to, n, n, a->p.width);
-  emit_loop_end(a->e, &t);
+  Attention *attention = &b->a;
+  int64_t n = attention->p.tile_queries;
+  Loop t = emit_loop(attention->e, emit_i64(attention->e, 0), emit_i64(attention->e, block(b)), n,
+                     0, NULL);
+  LLVMValueRef from = attention_at(attention, rows, t.i, attention->p.width),
+               to = attention_at(attention, tiles, t.i, attention->p.width);
+  attention_transpose(attention, from, attention->p.width, to, n, n, attention->p.width);
+  emit_loop_end(attention->e, &t);
 }
 
 /* delta from the rows of y, which stand where dq will be */
 static void find_delta(Backward *b) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  LLVMValueRef zero = LLVMConstNull(a->vector);
-  Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), 1, 0, NULL);
-  Loop d = emit_loop(e, emit_i64(e, 0), emit_i64(e, a->p.width), a->p.lanes, 1, &zero);
-  LLVMValueRef at = tile_add(e, tile_times(e, q.i, a->p.width), d.i);
-  d.next[0] = emit_fma(e, attention_load(a, b->dq, at), attention_load(a, b->dy, at), d.phi[0]);
-  emit_loop_end(e, &d);
-  LLVMValueRef delta = LLVMBuildFNeg(e->builder, math_across(e, OP_sum, d.phi[0]), "");
-  LLVMBuildStore(e->builder, delta, tile_elements(e, a->f32, b->delta, q.i));
-  emit_loop_end(e, &q);
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  LLVMValueRef zero = LLVMConstNull(attention->vector);
+  Loop q = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, block(b)), 1, 0, NULL);
+  Loop d = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, attention->p.width),
+                     attention->p.lanes, 1, &zero);
+  LLVMValueRef at = tile_add(emit, tile_times(emit, q.i, attention->p.width), d.i);
+  d.next[0] = emit_fma(emit, attention_load(attention, b->dq, at),
+                       attention_load(attention, b->dy, at), d.phi[0]);
+  emit_loop_end(emit, &d);
+  LLVMValueRef delta = LLVMBuildFNeg(emit->builder, math_across(emit, OP_sum, d.phi[0]), "");
+  LLVMBuildStore(emit->builder, delta, tile_elements(emit, attention->f32, b->delta, q.i));
+  emit_loop_end(emit, &q);
 }
 
 static void find_lse(Backward *b) { /* in units of log 2 */
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  Loop q = emit_loop(e, emit_i64(e, 0), emit_i64(e, block(b)), a->p.lanes, 0, NULL);
-  Point p = attention_queries(a, tile_add(e, b->s0, q.i));
-  LLVMValueRef x =
-      LLVMBuildFMul(e->builder, expr_load(e, a->f.lse, &p), attention_splat(a, -LOG2_E), "");
-  if (p.mask) x = LLVMBuildSelect(e->builder, p.mask, x, LLVMConstNull(a->vector), "");
-  attention_store(a, x, b->lse, q.i);
-  emit_loop_end(e, &q);
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  Loop q =
+      emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, block(b)), attention->p.lanes, 0, NULL);
+  Point p = attention_queries(attention, tile_add(emit, b->s0, q.i));
+  LLVMValueRef x = LLVMBuildFMul(emit->builder, expr_load(emit, attention->f.lse, &p),
+                                 attention_splat(attention, -LOG2_E), "");
+  if (p.mask) x = LLVMBuildSelect(emit->builder, p.mask, x, LLVMConstNull(attention->vector), "");
+  attention_store(attention, x, b->lse, q.i);
+  emit_loop_end(emit, &q);
 }
 
 static void start_block(Backward *b) {
-  Attention *a = &b->a;
-  const Flash *f = &a->f;
-  LLVMValueRef all = emit_i64(a->e, block(b));
-  attention_read(a, f->q, f->query, b->s0, f->queries, all, b->q, a->f.scale * LOG2_E);
-  attention_read(a, f->dy, f->query, b->s0, f->queries, all, b->dy, 1);
-  attention_read(a, f->y, f->query, b->s0, f->queries, all, b->dq, 1);
+  Attention *attention = &b->a;
+  const Flash *flash = &attention->f;
+  LLVMValueRef all = emit_i64(attention->e, block(b));
+  attention_read(attention, flash->q, flash->query, b->s0, flash->queries, all, b->q,
+                 attention->f.scale * LOG2_E);
+  attention_read(attention, flash->dy, flash->query, b->s0, flash->queries, all, b->dy, 1);
+  attention_read(attention, flash->y, flash->query, b->s0, flash->queries, all, b->dq, 1);
   transpose_tiles(b, b->q, b->qt);
   transpose_tiles(b, b->dy, b->dyt);
   find_delta(b);
   find_lse(b);
-  attention_zero(a, b->dq, emit_i64(a->e, block(b) * a->p.width));
+  attention_zero(attention, b->dq, emit_i64(attention->e, block(b) * attention->p.width));
 }
 
 /* ---- a block of scores ---- */
@@ -110,51 +118,53 @@ typedef struct Scores { /* some queries against a block of keys */
 
 /* Where column t of the block is in the transposed rows, which are kept per tile. */
 static LLVMValueRef transposed(Backward *b, LLVMValueRef tiles, LLVMValueRef t) {
-  Attention *a = &b->a;
-  LLVMValueRef lane = LLVMBuildURem(a->e->builder, t, emit_i64(a->e, a->p.tile_queries), "");
-  LLVMValueRef first = LLVMBuildNSWSub(a->e->builder, t, lane, "");
-  return tile_elements(a->e, a->f32, attention_at(a, tiles, first, a->p.width), lane);
+  Attention *attention = &b->a;
+  LLVMValueRef lane = LLVMBuildURem(attention->e->builder, t,
+                                    emit_i64(attention->e, attention->p.tile_queries), "");
+  LLVMValueRef first = LLVMBuildNSWSub(attention->e->builder, t, lane, "");
+  return tile_elements(attention->e, attention->f32,
+                       attention_at(attention, tiles, first, attention->p.width), lane);
 }
 
 static void fill_scores(Backward *b, const Scores *s) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
   for (int v = 0; v < s->vectors; v++) {
-    LLVMValueRef at = tile_add(e, s->t, emit_i64(e, v * a->p.lanes));
-    Point queries = attention_queries(a, tile_add(e, b->s0, at));
-    attention_fill(a, &queries, s->k0, s->rows, attention_load(a, b->lse, at),
-                   tile_elements(e, a->f32, b->p, at), block(b));
+    LLVMValueRef at = tile_add(emit, s->t, emit_i64(emit, v * attention->p.lanes));
+    Point queries = attention_queries(attention, tile_add(emit, b->s0, at));
+    attention_fill(attention, &queries, s->k0, s->rows, attention_load(attention, b->lse, at),
+                   tile_elements(emit, attention->f32, b->p, at), block(b));
   }
 }
 
 /* P and dS, each finished in the registers of its tile. */
 static void make_scores(Backward *b, const Scores *s) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  const FlashPlan *p = &a->p;
-  LLVMValueRef width = emit_i64(e, a->f.width);
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  const FlashPlan *p = &attention->p;
+  LLVMValueRef width = emit_i64(emit, attention->f.width);
   TileShape shape = {.rows = (int)p->tile[FLASH_ROWS],
                      .vectors = s->vectors,
                      .a_row = p->width,
                      .a_step = 1,
                      .b_step = p->tile_queries,
                      .c_row = block(b)};
-  LLVMValueRef probabilities = tile_elements(e, a->f32, b->p, s->t);
-  Operands x = {attention_at(a, b->keys, s->k0, p->width),
+  LLVMValueRef probabilities = tile_elements(emit, attention->f32, b->p, s->t);
+  Operands x = {attention_at(attention, b->keys, s->k0, p->width),
                 transposed(b, b->qt, s->t),
                 probabilities,
-                tile_elements(e, a->f32, b->lse, s->t),
+                tile_elements(emit, attention->f32, b->lse, s->t),
                 {NULL}};
-  Operands d = {attention_at(a, b->values, s->k0, p->width),
+  Operands d = {attention_at(attention, b->values, s->k0, p->width),
                 transposed(b, b->dyt, s->t),
-                tile_elements(e, a->f32, b->ds, s->t),
-                tile_elements(e, a->f32, b->delta, s->t),
+                tile_elements(emit, attention->f32, b->ds, s->t),
+                tile_elements(emit, attention->f32, b->delta, s->t),
                 {probabilities}};
   shape.start = s->whole ? START_ROW : START_SUMS, shape.end = END_POWERS;
   if (!s->whole) fill_scores(b, s);
-  attention_product(a, shape, shape.vectors, x, s->rows, width);
+  attention_product(attention, shape, shape.vectors, x, s->rows, width);
   shape.start = START_ROW, shape.end = END_TIMES;
-  attention_product(a, shape, shape.vectors, d, s->rows, width);
+  attention_product(attention, shape, shape.vectors, d, s->rows, width);
 }
 
 /* ---- gradients ---- */
@@ -188,50 +198,50 @@ static TileShape sums_shape(const Backward *b, int64_t a_row, int64_t a_step) {
 
 /* dQ: some queries after the other, of which a tile's rows may leave a rest. */
 static void add_to_queries(Backward *b, LLVMValueRef k0, LLVMValueRef rows, const GradientPart *x) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  int64_t width = a->p.width, n = x->vectors * a->p.lanes;
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  int64_t width = attention->p.width, n = x->vectors * attention->p.lanes;
   TileShape s = sums_shape(b, 1, block(b));
-  Loop t = emit_loop(e, x->queries.from, x->queries.to, n, 0, NULL);
-  Operands dq = {.A = tile_elements(e, a->f32, b->ds, t.i),
-                 .B = attention_at(a, b->keys, k0, width),
-                 .C = attention_at(a, b->dq, t.i, width)};
-  attention_product(a, s, width / a->p.lanes, dq, emit_i64(e, n), rows);
-  emit_loop_end(e, &t);
+  Loop t = emit_loop(emit, x->queries.from, x->queries.to, n, 0, NULL);
+  Operands dq = {.A = tile_elements(emit, attention->f32, b->ds, t.i),
+                 .B = attention_at(attention, b->keys, k0, width),
+                 .C = attention_at(attention, b->dq, t.i, width)};
+  attention_product(attention, s, width / attention->p.lanes, dq, emit_i64(emit, n), rows);
+  emit_loop_end(emit, &t);
 }
 
 static void add_to_keys(Backward *b, LLVMValueRef k0, LLVMValueRef rows, Range queries) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  int64_t width = a->p.width, vectors = width / a->p.lanes;
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  int64_t width = attention->p.width, vectors = width / attention->p.lanes;
   TileShape s = sums_shape(b, block(b), 1);
-  LLVMValueRef n = LLVMBuildNSWSub(e->builder, queries.to, queries.from, "");
-  Operands dv = {.A = tile_elements(e, a->f32, b->p, queries.from),
-                 .B = attention_at(a, b->dy, queries.from, width),
-                 .C = attention_at(a, b->dv, k0, width)};
-  Operands dk = {.A = tile_elements(e, a->f32, b->ds, queries.from),
-                 .B = attention_at(a, b->q, queries.from, width),
-                 .C = attention_at(a, b->dk, k0, width)};
-  attention_product(a, s, vectors, dv, rows, n);
-  attention_product(a, s, vectors, dk, rows, n);
+  LLVMValueRef n = LLVMBuildNSWSub(emit->builder, queries.to, queries.from, "");
+  Operands dv = {.A = tile_elements(emit, attention->f32, b->p, queries.from),
+                 .B = attention_at(attention, b->dy, queries.from, width),
+                 .C = attention_at(attention, b->dv, k0, width)};
+  Operands dk = {.A = tile_elements(emit, attention->f32, b->ds, queries.from),
+                 .B = attention_at(attention, b->q, queries.from, width),
+                 .C = attention_at(attention, b->dk, k0, width)};
+  attention_product(attention, s, vectors, dv, rows, n);
+  attention_product(attention, s, vectors, dk, rows, n);
 }
 
 /* Keys [k0, end) */
 static void scores_block(Backward *b, LLVMValueRef k0, LLVMValueRef end, GradientPart x,
                          bool whole) {
-  Emit *e = b->a.e;
-  LLVMValueRef rows = LLVMBuildNSWSub(e->builder, end, k0, "");
-  Loop t = emit_loop(e, x.queries.from, x.queries.to, x.vectors * b->a.p.lanes, 0, NULL);
+  Emit *emit = b->a.e;
+  LLVMValueRef rows = LLVMBuildNSWSub(emit->builder, end, k0, "");
+  Loop t = emit_loop(emit, x.queries.from, x.queries.to, x.vectors * b->a.p.lanes, 0, NULL);
   Scores s = {t.i, x.vectors, k0, rows, whole};
   make_scores(b, &s);
-  emit_loop_end(e, &t);
+  emit_loop_end(emit, &t);
   if (b->want_kv) add_to_keys(b, k0, rows, x.queries);
   if (b->want_q) add_to_queries(b, k0, rows, &x);
 }
 
 static LLVMValueRef last_query(Backward *b, LLVMValueRef to) {
-  Emit *e = b->a.e;
-  return emit_min_i64(e, tile_add(e, b->s0, to), emit_i64(e, b->a.f.queries));
+  Emit *emit = b->a.e;
+  return emit_min_i64(emit, tile_add(emit, b->s0, to), emit_i64(emit, b->a.f.queries));
 }
 
 static LLVMValueRef is_less(Backward *b, LLVMValueRef x, LLVMValueRef y) {
@@ -240,184 +250,195 @@ static LLVMValueRef is_less(Backward *b, LLVMValueRef x, LLVMValueRef y) {
 
 /* Some queries of a tile, which begins at t: from the first to the last key that they need. */
 static void mixed_part(Backward *b, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef t) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  int vectors = attention_mixed_vectors(a);
-  LLVMValueRef to = tile_add(e, t, emit_i64(e, vectors * a->p.lanes));
-  GradientPart x = {{t, emit_min_i64(e, to, b->count)}, vectors};
-  LLVMValueRef q0 = tile_add(e, b->s0, t), q1 = last_query(b, x.queries.to);
-  Range seen = attention_seen_keys(a, q0, q1, k0, end);
-  Branch some = emit_if(e, is_less(b, seen.from, seen.to));
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  int vectors = attention_mixed_vectors(attention);
+  LLVMValueRef to = tile_add(emit, t, emit_i64(emit, vectors * attention->p.lanes));
+  GradientPart x = {{t, emit_min_i64(emit, to, b->count)}, vectors};
+  LLVMValueRef q0 = tile_add(emit, b->s0, t), q1 = last_query(b, x.queries.to);
+  Range seen = attention_seen_keys(attention, q0, q1, k0, end);
+  Branch some = emit_if(emit, is_less(b, seen.from, seen.to));
   scores_block(b, seen.from, seen.to, x, false);
-  emit_end_if(e, some);
+  emit_end_if(emit, some);
 }
 
 /* A block that the mask admits in part. Of each tile of queries: keys that all of them see, then
    the others, a few queries at a time. */
 static void mixed_block(Backward *b, LLVMValueRef k0, LLVMValueRef end) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  LLVMValueRef each = emit_i64(e, a->p.tile_queries);
-  Loop t = emit_loop(e, emit_i64(e, 0), b->count, a->p.tile_queries, 0, NULL);
-  GradientPart x = {{t.i, emit_min_i64(e, tile_add(e, t.i, each), b->count)},
-                    (int)a->p.tile[FLASH_VECTORS]};
-  LLVMValueRef mixed =
-      attention_whole_keys(a, tile_add(e, b->s0, t.i), last_query(b, x.queries.to), k0, end);
-  Branch whole = emit_if(e, is_less(b, k0, mixed));
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  LLVMValueRef each = emit_i64(emit, attention->p.tile_queries);
+  Loop t = emit_loop(emit, emit_i64(emit, 0), b->count, attention->p.tile_queries, 0, NULL);
+  GradientPart x = {{t.i, emit_min_i64(emit, tile_add(emit, t.i, each), b->count)},
+                    (int)attention->p.tile[FLASH_VECTORS]};
+  LLVMValueRef mixed = attention_whole_keys(attention, tile_add(emit, b->s0, t.i),
+                                            last_query(b, x.queries.to), k0, end);
+  Branch whole = emit_if(emit, is_less(b, k0, mixed));
   scores_block(b, k0, mixed, x, true);
-  emit_end_if(e, whole);
-  Branch rest = emit_if(e, is_less(b, mixed, end));
-  Loop p = emit_loop(e, t.i, x.queries.to, attention_mixed_vectors(a) * a->p.lanes, 0, NULL);
+  emit_end_if(emit, whole);
+  Branch rest = emit_if(emit, is_less(b, mixed, end));
+  Loop p = emit_loop(emit, t.i, x.queries.to,
+                     attention_mixed_vectors(attention) * attention->p.lanes, 0, NULL);
   mixed_part(b, mixed, end, p.i);
-  emit_loop_end(e, &p);
-  emit_end_if(e, rest);
-  emit_loop_end(e, &t);
+  emit_loop_end(emit, &p);
+  emit_end_if(emit, rest);
+  emit_loop_end(emit, &t);
 }
 
 /* Some queries at a time, where `mask` admits them. */
 static void mixed_parts(Backward *b, const AttentionRect *r, GradientPart x, ValueId mask) {
   Backward part = *b;
-  Emit *e = b->a.e;
+  Emit *emit = b->a.e;
   part.a.f.mask = mask;
-  Loop p = emit_loop(e, x.queries.from, x.queries.to, attention_mixed_vectors(&b->a) * b->a.p.lanes,
-                     0, NULL);
+  Loop p = emit_loop(emit, x.queries.from, x.queries.to,
+                     attention_mixed_vectors(&b->a) * b->a.p.lanes, 0, NULL);
   mixed_part(&part, r->keys.from, r->keys.to, p.i);
-  emit_loop_end(e, &p);
+  emit_loop_end(emit, &p);
 }
 
 /* What is listed of a block of keys. */
 static void listed_block(Backward *b, LLVMValueRef k0) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  AttentionRect r = attention_rects(a, b->s0, k0);
-  GradientPart x = {{r.queries.from, emit_min_i64(e, r.queries.to, b->count)},
-                    (int)a->p.tile[FLASH_VECTORS]};
-  bool data = a->lists.rest != NO_VALUE;
-  if (!data || a->lists.by_key) {
-    Branch whole = emit_if(e, attention_rect_is(a, &r, RUN_WHOLE));
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  AttentionRect r = attention_rects(attention, b->s0, k0);
+  GradientPart x = {{r.queries.from, emit_min_i64(emit, r.queries.to, b->count)},
+                    (int)attention->p.tile[FLASH_VECTORS]};
+  bool data = attention->lists.rest != NO_VALUE;
+  if (!data || attention->lists.by_key) {
+    Branch whole = emit_if(emit, attention_rect_is(attention, &r, RUN_WHOLE));
     scores_block(b, r.keys.from, r.keys.to, x, true);
-    emit_end_if(e, whole);
+    emit_end_if(emit, whole);
   }
-  Branch rest = emit_if(e, attention_rect_is(a, &r, data ? RUN_DATA : RUN_REST));
-  if (data) mixed_parts(b, &r, x, a->lists.rest);
+  Branch rest = emit_if(emit, attention_rect_is(attention, &r, data ? RUN_DATA : RUN_REST));
+  if (data) mixed_parts(b, &r, x, attention->lists.rest);
   else {
     Backward plain = *b;
     plain.a.f.mask = NO_VALUE;
     scores_block(&plain, r.keys.from, r.keys.to, x, false);
   }
-  emit_end_if(e, rest);
-  Branch mixed = emit_if(e, attention_rect_is(a, &r, RUN_MIXED));
-  mixed_parts(b, &r, x, a->f.mask);
-  emit_end_if(e, mixed);
-  emit_loop_end(e, &r.loop);
+  emit_end_if(emit, rest);
+  Branch mixed = emit_if(emit, attention_rect_is(attention, &r, RUN_MIXED));
+  mixed_parts(b, &r, x, attention->f.mask);
+  emit_end_if(emit, mixed);
+  emit_loop_end(emit, &r.loop);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  if (a->lists.starts) {
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  if (attention->lists.starts) {
     listed_block(b, k0);
     return;
   }
-  LLVMValueRef end = tile_add(e, k0, emit_i64(e, a->p.tile[FLASH_KEY_BLOCK]));
-  end = emit_min_i64(e, end, emit_i64(e, a->f.keys));
-  MaskFacts facts = attention_facts(a, b->s0, tile_add(e, b->s0, b->count), k0, end);
-  Branch whole = emit_if(e, facts.all);
-  GradientPart all = {{emit_i64(e, 0), b->count}, (int)a->p.tile[FLASH_VECTORS]};
+  LLVMValueRef end = tile_add(emit, k0, emit_i64(emit, attention->p.tile[FLASH_KEY_BLOCK]));
+  end = emit_min_i64(emit, end, emit_i64(emit, attention->f.keys));
+  MaskFacts facts = attention_facts(attention, b->s0, tile_add(emit, b->s0, b->count), k0, end);
+  Branch whole = emit_if(emit, facts.all);
+  GradientPart all = {{emit_i64(emit, 0), b->count}, (int)attention->p.tile[FLASH_VECTORS]};
   scores_block(b, k0, end, all, true);
-  emit_end_if(e, whole);
-  if (a->f.mask == NO_VALUE) return;
+  emit_end_if(emit, whole);
+  if (attention->f.mask == NO_VALUE) return;
   LLVMValueRef mixed =
-      LLVMBuildAnd(e->builder, facts.some, LLVMBuildNot(e->builder, facts.all, ""), "");
-  Branch part = emit_if(e, mixed);
+      LLVMBuildAnd(emit->builder, facts.some, LLVMBuildNot(emit->builder, facts.all, ""), "");
+  Branch part = emit_if(emit, mixed);
   mixed_block(b, k0, end);
-  emit_end_if(e, part);
+  emit_end_if(emit, part);
 }
 
 /* While a block of queries is worked on: rows of the next one, and the results of this one. */
 static void ask_for_rows(Backward *b) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  Prefetch *list = &a->prefetch[PREFETCH_BLOCK];
-  int64_t last = a->f.queries - block(b);
-  LLVMValueRef next = tile_add(e, b->s0, emit_i64(e, block(b)));
-  next = emit_min_i64(e, next, emit_i64(e, last > 0 ? last : 0));
-  Point head = attention_point(a);
-  attention_prefetch_start(a, list, b->count);
-  attention_prefetch_add(a, list, a->f.q, a->f.query, &head, next, false);
-  attention_prefetch_add(a, list, a->f.dy, a->f.query, &head, next, false);
-  attention_prefetch_add(a, list, a->f.y, a->f.query, &head, next, false);
-  if (b->want_q) attention_prefetch_add(a, list, a->f.dq, a->f.query, &head, b->s0, true);
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  Prefetch *list = &attention->prefetch[PREFETCH_BLOCK];
+  int64_t last = attention->f.queries - block(b);
+  LLVMValueRef next = tile_add(emit, b->s0, emit_i64(emit, block(b)));
+  next = emit_min_i64(emit, next, emit_i64(emit, last > 0 ? last : 0));
+  Point head = attention_point(attention);
+  attention_prefetch_start(attention, list, b->count);
+  attention_prefetch_add(attention, list, attention->f.q, attention->f.query, &head, next, false);
+  attention_prefetch_add(attention, list, attention->f.dy, attention->f.query, &head, next, false);
+  attention_prefetch_add(attention, list, attention->f.y, attention->f.query, &head, next, false);
+  if (b->want_q)
+    attention_prefetch_add(attention, list, attention->f.dq, attention->f.query, &head, b->s0,
+                           true);
 }
 
 /* While a head is worked on: keys and values of the next one. */
 static void ask_for_keys(Backward *b) {
   Attention next = b->a;
-  Emit *e = next.e;
+  Emit *emit = next.e;
   Prefetch *list = &b->a.prefetch[PREFETCH_HEAD];
-  LLVMValueRef n = tile_add(e, next.shared, emit_i64(e, 1)), zero = emit_i64(e, 0);
-  next.shared = emit_min_i64(e, n, emit_i64(e, next.f.shared.count - 1)), next.group = zero;
+  LLVMValueRef n = tile_add(emit, next.shared, emit_i64(emit, 1)), zero = emit_i64(emit, 0);
+  next.shared = emit_min_i64(emit, n, emit_i64(emit, next.f.shared.count - 1)), next.group = zero;
   Point head = attention_point(&next);
-  attention_prefetch_start(&b->a, list, emit_i64(e, next.f.keys));
+  attention_prefetch_start(&b->a, list, emit_i64(emit, next.f.keys));
   attention_prefetch_add(&b->a, list, next.f.k, next.f.key, &head, zero, false);
   attention_prefetch_add(&b->a, list, next.f.v, next.f.key, &head, zero, false);
 }
 
 static void query_block(Backward *b, LLVMValueRef i, Range keys) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  b->s0 = tile_times(e, i, block(b));
-  LLVMValueRef left = LLVMBuildNSWSub(e->builder, emit_i64(e, a->f.queries), b->s0, "");
-  b->count = emit_min_i64(e, left, emit_i64(e, block(b)));
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  b->s0 = tile_times(emit, i, block(b));
+  LLVMValueRef left =
+      LLVMBuildNSWSub(emit->builder, emit_i64(emit, attention->f.queries), b->s0, "");
+  b->count = emit_min_i64(emit, left, emit_i64(emit, block(b)));
   start_block(b);
   ask_for_rows(b);
-  Loop k = emit_loop(e, keys.from, keys.to, 1, 0, NULL);
-  key_block(b, tile_times(e, k.i, a->p.tile[FLASH_KEY_BLOCK]));
-  emit_loop_end(e, &k);
+  Loop k = emit_loop(emit, keys.from, keys.to, 1, 0, NULL);
+  key_block(b, tile_times(emit, k.i, attention->p.tile[FLASH_KEY_BLOCK]));
+  emit_loop_end(emit, &k);
   if (b->want_q)
-    attention_write(a, a->f.dq, a->f.query, b->s0, a->f.queries, b->count, b->dq, a->f.scale);
+    attention_write(attention, attention->f.dq, attention->f.query, b->s0, attention->f.queries,
+                    b->count, b->dq, attention->f.scale);
 }
 
 /* Keys and values of blocks [keys) of the head; their gradients to 0. Returns first and number of
  * rows. */
 static Range start_keys(Backward *b, Range keys) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  const Flash *f = &a->f;
-  int64_t width = a->p.width, each = a->p.tile[FLASH_KEY_BLOCK];
-  LLVMValueRef from = tile_times(e, keys.from, each);
-  LLVMValueRef to = emit_min_i64(e, tile_times(e, keys.to, each), emit_i64(e, a->p.keys));
-  LLVMValueRef n = LLVMBuildNSWSub(e->builder, to, from, ""), floats = tile_times(e, n, width);
-  attention_read(a, f->k, f->key, from, f->keys, n, attention_at(a, b->keys, from, width), 1);
-  attention_read(a, f->v, f->key, from, f->keys, n, attention_at(a, b->values, from, width), 1);
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  const Flash *flash = &attention->f;
+  int64_t width = attention->p.width, each = attention->p.tile[FLASH_KEY_BLOCK];
+  LLVMValueRef from = tile_times(emit, keys.from, each);
+  LLVMValueRef to =
+      emit_min_i64(emit, tile_times(emit, keys.to, each), emit_i64(emit, attention->p.keys));
+  LLVMValueRef n = LLVMBuildNSWSub(emit->builder, to, from, ""),
+               floats = tile_times(emit, n, width);
+  attention_read(attention, flash->k, flash->key, from, flash->keys, n,
+                 attention_at(attention, b->keys, from, width), 1);
+  attention_read(attention, flash->v, flash->key, from, flash->keys, n,
+                 attention_at(attention, b->values, from, width), 1);
   if (b->want_kv) {
-    attention_zero(a, attention_at(a, b->dk, from, width), floats);
-    attention_zero(a, attention_at(a, b->dv, from, width), floats);
+    attention_zero(attention, attention_at(attention, b->dk, from, width), floats);
+    attention_zero(attention, attention_at(attention, b->dv, from, width), floats);
   }
   return (Range){from, n};
 }
 
 static void head(Backward *b, LLVMValueRef shared, Range groups, Range queries, Range keys) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  a->shared = shared, a->group = groups.from;
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  attention->shared = shared, attention->group = groups.from;
   Range rows = start_keys(b, keys);
-  if (a->p.phases == 1) ask_for_keys(b);
-  Loop g = emit_loop(e, groups.from, groups.to, 1, 0, NULL);
-  a->group = g.i;
-  Loop q = emit_loop(e, queries.from, queries.to, 1, 0, NULL);
+  if (attention->p.phases == 1) ask_for_keys(b);
+  Loop g = emit_loop(emit, groups.from, groups.to, 1, 0, NULL);
+  attention->group = g.i;
+  Loop q = emit_loop(emit, queries.from, queries.to, 1, 0, NULL);
   query_block(b, q.i, keys);
-  emit_loop_end(e, &q);
-  emit_loop_end(e, &g);
-  a->group = groups.from;
+  emit_loop_end(emit, &q);
+  emit_loop_end(emit, &g);
+  attention->group = groups.from;
   if (!b->want_kv) return;
-  LLVMValueRef dk = attention_at(a, b->dk, rows.from, a->p.width),
-               dv = attention_at(a, b->dv, rows.from, a->p.width);
-  attention_write(a, a->f.dk, a->f.key, rows.from, a->f.keys, rows.to, dk, LN_2);
-  attention_write(a, a->f.dv, a->f.key, rows.from, a->f.keys, rows.to, dv, 1);
+  LLVMValueRef dk = attention_at(attention, b->dk, rows.from, attention->p.width),
+               dv = attention_at(attention, b->dv, rows.from, attention->p.width);
+  attention_write(attention, attention->f.dk, attention->f.key, rows.from, attention->f.keys,
+                  rows.to, dk, LN_2);
+  attention_write(attention, attention->f.dv, attention->f.key, rows.from, attention->f.keys,
+                  rows.to, dv, 1);
 }
 
-static Range whole(Emit *e, int64_t n) { return (Range){emit_i64(e, 0), emit_i64(e, n)}; }
+static Range whole(Emit *emit, int64_t n) { return (Range){emit_i64(emit, 0), emit_i64(emit, n)}; }
 
 static void begin(Backward *b, int phase, bool want_q, bool want_kv) {
   emit_begin_phase(b->a.e, phase);
@@ -426,41 +447,46 @@ static void begin(Backward *b, int phase, bool want_q, bool want_kv) {
 }
 
 static void one_phase(Backward *b) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
   begin(b, 0, true, true);
-  Range heads = tile_range(e, e->chunk, a->f.shared.count, a->p.tile[FLASH_HEADS]);
-  Loop h = emit_loop(e, heads.from, heads.to, 1, 0, NULL);
-  head(b, h.i, whole(e, a->f.group.count), whole(e, a->p.query_blocks), whole(e, a->p.key_blocks));
-  emit_loop_end(e, &h);
-  emit_end_phase(e);
+  Range heads =
+      tile_range(emit, emit->chunk, attention->f.shared.count, attention->p.tile[FLASH_HEADS]);
+  Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
+  head(b, h.i, whole(emit, attention->f.group.count), whole(emit, attention->p.query_blocks),
+       whole(emit, attention->p.key_blocks));
+  emit_loop_end(emit, &h);
+  emit_end_phase(emit);
 }
 
 static void two_phases(Backward *b) {
-  Attention *a = &b->a;
-  Emit *e = a->e;
-  int64_t key_parts = a->p.tile[FLASH_KEY_PARTS], parts = a->p.tile[FLASH_PARTS];
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  int64_t key_parts = attention->p.tile[FLASH_KEY_PARTS], parts = attention->p.tile[FLASH_PARTS];
   begin(b, 0, false, true);
-  LLVMValueRef n = emit_i64(e, key_parts);
-  Range keys = attention_part(a, a->lists.key_cuts, LLVMBuildURem(e->builder, e->chunk, n, ""),
-                              a->p.key_blocks, key_parts);
-  head(b, LLVMBuildUDiv(e->builder, e->chunk, n, ""), whole(e, a->f.group.count),
-       whole(e, a->p.query_blocks), keys);
-  emit_end_phase(e);
+  LLVMValueRef n = emit_i64(emit, key_parts);
+  Range keys = attention_part(attention, attention->lists.key_cuts,
+                              LLVMBuildURem(emit->builder, emit->chunk, n, ""),
+                              attention->p.key_blocks, key_parts);
+  head(b, LLVMBuildUDiv(emit->builder, emit->chunk, n, ""), whole(emit, attention->f.group.count),
+       whole(emit, attention->p.query_blocks), keys);
+  emit_end_phase(emit);
   begin(b, 1, true, false);
-  n = emit_i64(e, parts);
-  Range queries = attention_part(a, a->lists.query_cuts, LLVMBuildURem(e->builder, e->chunk, n, ""),
-                                 a->p.query_blocks, parts);
-  LLVMValueRef h = LLVMBuildUDiv(e->builder, e->chunk, n, ""),
-               groups = emit_i64(e, a->f.group.count);
-  LLVMValueRef g = LLVMBuildURem(e->builder, h, groups, "");
-  head(b, LLVMBuildUDiv(e->builder, h, groups, ""), (Range){g, tile_add(e, g, emit_i64(e, 1))},
-       queries, whole(e, a->p.key_blocks));
-  emit_end_phase(e);
+  n = emit_i64(emit, parts);
+  Range queries = attention_part(attention, attention->lists.query_cuts,
+                                 LLVMBuildURem(emit->builder, emit->chunk, n, ""),
+                                 attention->p.query_blocks, parts);
+  LLVMValueRef h = LLVMBuildUDiv(emit->builder, emit->chunk, n, ""),
+               groups = emit_i64(emit, attention->f.group.count);
+  LLVMValueRef g = LLVMBuildURem(emit->builder, h, groups, "");
+  head(b, LLVMBuildUDiv(emit->builder, h, groups, ""),
+       (Range){g, tile_add(emit, g, emit_i64(emit, 1))}, queries,
+       whole(emit, attention->p.key_blocks));
+  emit_end_phase(emit);
 }
 
-void attention_grad_emit(Emit *e) {
-  Backward b = {.a = attention_new(e)};
+void attention_grad_emit(Emit *emit) {
+  Backward b = {.a = attention_new(emit)};
   if (b.a.p.phases > 1) two_phases(&b);
   else one_phase(&b);
 }

@@ -2,14 +2,14 @@
    scores need not be computed, and what counts of the rest (attention_head.h). */
 #include "attention.h"
 
-MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+MaskFacts attention_facts(Attention *attention, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                           LLVMValueRef k1) {
-  AttentionHead h = attention_head(a);
+  AttentionHead h = attention_head(attention);
   return attention_head_facts(&h, q0, q1, k0, k1);
 }
 
-int attention_mixed_vectors(const Attention *a) {
-  int64_t all = a->p.tile[FLASH_VECTORS];
+int attention_mixed_vectors(const Attention *attention) {
+  int64_t all = attention->p.tile[FLASH_VECTORS];
   return all > 2 && all % 2 == 0 ? 2 : (int)all;
 }
 
@@ -19,73 +19,75 @@ typedef struct KeySteps {
   LLVMValueRef from, to;
 } KeySteps;
 
-static KeySteps key_steps(Attention *a, LLVMValueRef k0, LLVMValueRef end, int n,
+static KeySteps key_steps(Attention *attention, LLVMValueRef k0, LLVMValueRef end, int n,
                           const LLVMValueRef *start) {
-  Emit *e = a->e;
-  int64_t rows = a->p.tile[FLASH_ROWS];
-  LLVMValueRef steps = tile_add(e, LLVMBuildNSWSub(e->builder, end, k0, ""), emit_i64(e, rows - 1));
-  steps = LLVMBuildUDiv(e->builder, steps, emit_i64(e, rows), "");
-  KeySteps s = {.loop = emit_loop(e, emit_i64(e, 0), steps, 1, n, start)};
-  s.from = tile_add(e, k0, tile_times(e, s.loop.i, rows));
-  s.to = emit_min_i64(e, tile_add(e, s.from, emit_i64(e, rows)), end);
+  Emit *emit = attention->e;
+  int64_t rows = attention->p.tile[FLASH_ROWS];
+  LLVMValueRef steps =
+      tile_add(emit, LLVMBuildNSWSub(emit->builder, end, k0, ""), emit_i64(emit, rows - 1));
+  steps = LLVMBuildUDiv(emit->builder, steps, emit_i64(emit, rows), "");
+  KeySteps s = {.loop = emit_loop(emit, emit_i64(emit, 0), steps, 1, n, start)};
+  s.from = tile_add(emit, k0, tile_times(emit, s.loop.i, rows));
+  s.to = emit_min_i64(emit, tile_add(emit, s.from, emit_i64(emit, rows)), end);
   return s;
 }
 
-Range attention_seen_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
+Range attention_seen_keys(Attention *attention, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                           LLVMValueRef end) {
-  Emit *e = a->e;
-  if (a->f.mask == NO_VALUE) return (Range){k0, end};
+  Emit *emit = attention->e;
+  if (attention->f.mask == NO_VALUE) return (Range){k0, end};
   LLVMValueRef start[] = {end, k0};
-  KeySteps s = key_steps(a, k0, end, 2, start);
-  LLVMValueRef some = attention_facts(a, q0, q1, s.from, s.to).some;
-  LLVMValueRef first = emit_min_i64(e, s.loop.phi[0], s.from);
-  s.loop.next[0] = LLVMBuildSelect(e->builder, some, first, s.loop.phi[0], "");
-  s.loop.next[1] = LLVMBuildSelect(e->builder, some, s.to, s.loop.phi[1], "");
-  emit_loop_end(e, &s.loop);
+  KeySteps s = key_steps(attention, k0, end, 2, start);
+  LLVMValueRef some = attention_facts(attention, q0, q1, s.from, s.to).some;
+  LLVMValueRef first = emit_min_i64(emit, s.loop.phi[0], s.from);
+  s.loop.next[0] = LLVMBuildSelect(emit->builder, some, first, s.loop.phi[0], "");
+  s.loop.next[1] = LLVMBuildSelect(emit->builder, some, s.to, s.loop.phi[1], "");
+  emit_loop_end(emit, &s.loop);
   return (Range){s.loop.phi[0], s.loop.phi[1]};
 }
 
-LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
-                                  LLVMValueRef end) {
-  Emit *e = a->e;
-  int64_t rows = a->p.tile[FLASH_ROWS];
-  if (a->f.mask == NO_VALUE) {
-    LLVMValueRef n = LLVMBuildNSWSub(e->builder, end, k0, "");
-    n = LLVMBuildUDiv(e->builder, n, emit_i64(e, rows), "");
-    return tile_add(e, k0, tile_times(e, n, rows));
+LLVMValueRef attention_whole_keys(Attention *attention, LLVMValueRef q0, LLVMValueRef q1,
+                                  LLVMValueRef k0, LLVMValueRef end) {
+  Emit *emit = attention->e;
+  int64_t rows = attention->p.tile[FLASH_ROWS];
+  if (attention->f.mask == NO_VALUE) {
+    LLVMValueRef n = LLVMBuildNSWSub(emit->builder, end, k0, "");
+    n = LLVMBuildUDiv(emit->builder, n, emit_i64(emit, rows), "");
+    return tile_add(emit, k0, tile_times(emit, n, rows));
   }
-  KeySteps s = key_steps(a, k0, end, 1, &k0);
-  LLVMValueRef next = tile_add(e, s.from, emit_i64(e, rows));
-  LLVMValueRef more = attention_facts(a, q0, q1, s.from, s.to).all;
-  more = LLVMBuildAnd(e->builder, more, LLVMBuildICmp(e->builder, LLVMIntEQ, s.to, next, ""), "");
-  LLVMValueRef so_far = LLVMBuildICmp(e->builder, LLVMIntEQ, s.loop.phi[0], s.from, "");
-  more = LLVMBuildAnd(e->builder, more, so_far, "");
-  s.loop.next[0] = LLVMBuildSelect(e->builder, more, next, s.loop.phi[0], "");
-  emit_loop_end(e, &s.loop);
+  KeySteps s = key_steps(attention, k0, end, 1, &k0);
+  LLVMValueRef next = tile_add(emit, s.from, emit_i64(emit, rows));
+  LLVMValueRef more = attention_facts(attention, q0, q1, s.from, s.to).all;
+  more = LLVMBuildAnd(emit->builder, more, LLVMBuildICmp(emit->builder, LLVMIntEQ, s.to, next, ""),
+                      "");
+  LLVMValueRef so_far = LLVMBuildICmp(emit->builder, LLVMIntEQ, s.loop.phi[0], s.from, "");
+  more = LLVMBuildAnd(emit->builder, more, so_far, "");
+  s.loop.next[0] = LLVMBuildSelect(emit->builder, more, next, s.loop.phi[0], "");
+  emit_loop_end(emit, &s.loop);
   return s.loop.phi[0];
 }
 
-LLVMValueRef attention_admitted(Attention *a, const Point *queries, LLVMValueRef key) {
-  AttentionHead h = attention_head(a);
-  return attention_head_admits(&h, queries, key, a->p.lanes);
+LLVMValueRef attention_admitted(Attention *attention, const Point *queries, LLVMValueRef key) {
+  AttentionHead h = attention_head(attention);
+  return attention_head_admits(&h, queries, key, attention->p.lanes);
 }
 
-void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
+void attention_fill(Attention *attention, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
                     LLVMValueRef first, LLVMValueRef to, int64_t row_floats) {
-  Emit *e = a->e;
-  int64_t rows = a->p.tile[FLASH_ROWS];
-  LLVMValueRef nothing = attention_splat(a, attention_nothing);
-  Loop r = emit_loop(e, emit_i64(e, 0), count, 1, 0, NULL);
+  Emit *emit = attention->e;
+  int64_t rows = attention->p.tile[FLASH_ROWS];
+  LLVMValueRef nothing = attention_splat(attention, attention_nothing);
+  Loop r = emit_loop(emit, emit_i64(emit, 0), count, 1, 0, NULL);
   LLVMValueRef x = first;
-  if (a->f.mask != NO_VALUE) {
-    LLVMValueRef in = attention_admitted(a, queries, tile_add(e, k0, r.i));
-    x = LLVMBuildSelect(e->builder, in, x, nothing, "");
+  if (attention->f.mask != NO_VALUE) {
+    LLVMValueRef in = attention_admitted(attention, queries, tile_add(emit, k0, r.i));
+    x = LLVMBuildSelect(emit->builder, in, x, nothing, "");
   }
-  attention_store(a, x, to, tile_times(e, r.i, row_floats));
-  emit_loop_end(e, &r);
-  LLVMValueRef all = tile_add(e, count, emit_i64(e, rows - 1));
-  all = LLVMBuildUDiv(e->builder, all, emit_i64(e, rows), "");
-  Loop none = emit_loop(e, count, tile_times(e, all, rows), 1, 0, NULL);
-  attention_store(a, nothing, to, tile_times(e, none.i, row_floats));
-  emit_loop_end(e, &none);
+  attention_store(attention, x, to, tile_times(emit, r.i, row_floats));
+  emit_loop_end(emit, &r);
+  LLVMValueRef all = tile_add(emit, count, emit_i64(emit, rows - 1));
+  all = LLVMBuildUDiv(emit->builder, all, emit_i64(emit, rows), "");
+  Loop none = emit_loop(emit, count, tile_times(emit, all, rows), 1, 0, NULL);
+  attention_store(attention, nothing, to, tile_times(emit, none.i, row_floats));
+  emit_loop_end(emit, &none);
 }

@@ -3,29 +3,33 @@
    element type will do. */
 #include "attention.h"
 
-AttentionHead attention_head(const Attention *a) {
-  return (AttentionHead){a->e, &a->f, a->shared, a->group};
+AttentionHead attention_head(const Attention *attention) {
+  return (AttentionHead){attention->e, &attention->f, attention->shared, attention->group};
 }
 
-Point attention_point(Attention *a) {
-  AttentionHead h = attention_head(a);
+Point attention_point(Attention *attention) {
+  AttentionHead h = attention_head(attention);
   return attention_head_point(&h);
 }
 
-Point attention_queries(Attention *a, LLVMValueRef q) {
-  Point p = attention_point(a);
-  point_set(&p, (Index){.dim = a->f.query, .at = q, .lane = true});
-  int64_t covered =
-      a->p.query_blocks * a->p.tile[FLASH_QUERY_BLOCK]; /* whole blocks are worked on */
-  if (a->f.queries != covered)
-    p.mask = emit_tail_mask(a->e, q, emit_i64(a->e, a->f.queries), a->p.lanes);
+Point attention_queries(Attention *attention, LLVMValueRef q) {
+  Point p = attention_point(attention);
+  point_set(&p, (Index){.dim = attention->f.query, .at = q, .lane = true});
+  int64_t covered = attention->p.query_blocks *
+                    attention->p.tile[FLASH_QUERY_BLOCK]; /* whole blocks are worked on */
+  if (attention->f.queries != covered)
+    p.mask = emit_tail_mask(attention->e, q, emit_i64(attention->e, attention->f.queries),
+                            attention->p.lanes);
   return p;
 }
 
 /* Index of D at vector `at` of a row, with its mask. */
-static void set_vector(Attention *a, Point *p, LLVMValueRef at, bool tail) {
-  point_set(p, (Index){.dim = a->f.dim, .at = at, .lane = true, .multiple = a->p.lanes});
-  p->mask = tail ? emit_tail_mask(a->e, at, emit_i64(a->e, a->f.width), a->p.lanes) : NULL;
+static void set_vector(Attention *attention, Point *p, LLVMValueRef at, bool tail) {
+  point_set(
+      p, (Index){.dim = attention->f.dim, .at = at, .lane = true, .multiple = attention->p.lanes});
+  p->mask = tail ? emit_tail_mask(attention->e, at, emit_i64(attention->e, attention->f.width),
+                                  attention->p.lanes)
+                 : NULL;
 }
 
 typedef struct KeptRowCopy {
@@ -35,69 +39,72 @@ typedef struct KeptRowCopy {
 } KeptRowCopy;
 
 static void read_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
-  Attention *a = x->a;
-  Emit *e = a->e;
-  set_vector(a, p, at, tail);
+  Attention *attention = x->a;
+  Emit *emit = attention->e;
+  set_vector(attention, p, at, tail);
   LLVMValueRef value =
-      expr_convert(e, expr_load(e, x->v, p), value_type(e->k, x->v)->elem, ELEM_f32);
-  if (x->factor) value = LLVMBuildFMul(e->builder, value, x->factor, "");
-  if (tail) value = LLVMBuildSelect(e->builder, p->mask, value, LLVMConstNull(a->vector), "");
-  attention_store(a, value, x->memory, tile_add(e, row, at));
+      expr_convert(emit, expr_load(emit, x->v, p), value_type(emit->k, x->v)->elem, ELEM_f32);
+  if (x->factor) value = LLVMBuildFMul(emit->builder, value, x->factor, "");
+  if (tail)
+    value = LLVMBuildSelect(emit->builder, p->mask, value, LLVMConstNull(attention->vector), "");
+  attention_store(attention, value, x->memory, tile_add(emit, row, at));
 }
 
 static void write_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
-  Attention *a = x->a;
-  Emit *e = a->e;
-  set_vector(a, p, at, tail);
-  LLVMValueRef value = attention_load(a, x->memory, tile_add(e, row, at));
-  if (x->factor) value = LLVMBuildFMul(e->builder, value, x->factor, "");
-  expr_deliver(e, x->v, p, expr_convert(e, value, ELEM_f32, value_type(e->k, x->v)->elem));
+  Attention *attention = x->a;
+  Emit *emit = attention->e;
+  set_vector(attention, p, at, tail);
+  LLVMValueRef value = attention_load(attention, x->memory, tile_add(emit, row, at));
+  if (x->factor) value = LLVMBuildFMul(emit->builder, value, x->factor, "");
+  expr_deliver(emit, x->v, p, expr_convert(emit, value, ELEM_f32, value_type(emit->k, x->v)->elem));
 }
 
 typedef void VectorWork(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
 
 /* All vectors of a row that hold elements. */
 static void each_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, VectorWork *work) {
-  Attention *a = x->a;
-  Emit *e = a->e;
-  int64_t whole = a->f.width / a->p.lanes * a->p.lanes;
-  Loop c = emit_loop(e, emit_i64(e, 0), emit_i64(e, whole), a->p.lanes, 0, NULL);
+  Attention *attention = x->a;
+  Emit *emit = attention->e;
+  int64_t whole = attention->f.width / attention->p.lanes * attention->p.lanes;
+  Loop c = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, whole), attention->p.lanes, 0, NULL);
   work(x, p, row, c.i, false);
-  emit_loop_end(e, &c);
-  if (whole < a->f.width) work(x, p, row, emit_i64(e, whole), true);
+  emit_loop_end(emit, &c);
+  if (whole < attention->f.width) work(x, p, row, emit_i64(emit, whole), true);
 }
 
-static LLVMValueRef rows_there(Attention *a, LLVMValueRef first, int64_t total,
+static LLVMValueRef rows_there(Attention *attention, LLVMValueRef first, int64_t total,
                                LLVMValueRef count) {
-  return emit_min_i64(a->e, count,
-                      LLVMBuildNSWSub(a->e->builder, emit_i64(a->e, total), first, ""));
+  return emit_min_i64(
+      attention->e, count,
+      LLVMBuildNSWSub(attention->e->builder, emit_i64(attention->e, total), first, ""));
 }
 
 static void each_row(KeptRowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there,
                      VectorWork *work) {
-  Emit *e = x->a->e;
+  Emit *emit = x->a->e;
   Point p = attention_point(x->a);
-  Loop r = emit_loop(e, emit_i64(e, 0), there, 1, 0, NULL);
-  point_set(&p, (Index){.dim = row, .at = tile_add(e, first, r.i)});
-  each_vector(x, &p, tile_times(e, r.i, x->a->p.width), work);
-  emit_loop_end(e, &r);
+  Loop r = emit_loop(emit, emit_i64(emit, 0), there, 1, 0, NULL);
+  point_set(&p, (Index){.dim = row, .at = tile_add(emit, first, r.i)});
+  each_vector(x, &p, tile_times(emit, r.i, x->a->p.width), work);
+  emit_loop_end(emit, &r);
 }
 
-void attention_read(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
+void attention_read(Attention *attention, ValueId value, Str row, LLVMValueRef first, int64_t total,
                     LLVMValueRef count, LLVMValueRef dst, double factor) {
-  Emit *e = a->e;
-  KeptRowCopy x = {a, v, dst, factor == 1 ? NULL : attention_splat(a, factor)};
-  LLVMValueRef there = rows_there(a, first, total, count);
-  if (a->f.width % a->p.lanes || a->p.width != a->f.width)
-    attention_zero(a, dst, tile_times(e, count, a->p.width));
+  Emit *emit = attention->e;
+  KeptRowCopy x = {attention, value, dst, factor == 1 ? NULL : attention_splat(attention, factor)};
+  LLVMValueRef there = rows_there(attention, first, total, count);
+  if (attention->f.width % attention->p.lanes || attention->p.width != attention->f.width)
+    attention_zero(attention, dst, tile_times(emit, count, attention->p.width));
   else
-    attention_zero(a, attention_at(a, dst, there, a->p.width),
-                   tile_times(e, LLVMBuildNSWSub(e->builder, count, there, ""), a->p.width));
+    attention_zero(
+        attention, attention_at(attention, dst, there, attention->p.width),
+        tile_times(emit, LLVMBuildNSWSub(emit->builder, count, there, ""), attention->p.width));
   each_row(&x, row, first, there, read_vector);
 }
 
-void attention_write(Attention *a, ValueId v, Str row, LLVMValueRef first, int64_t total,
-                     LLVMValueRef count, LLVMValueRef src, double factor) {
-  KeptRowCopy x = {a, v, src, factor == 1 ? NULL : attention_splat(a, factor)};
-  each_row(&x, row, first, rows_there(a, first, total, count), write_vector);
+void attention_write(Attention *attention, ValueId value, Str row, LLVMValueRef first,
+                     int64_t total, LLVMValueRef count, LLVMValueRef src, double factor) {
+  KeptRowCopy x = {attention, value, src, factor == 1 ? NULL : attention_splat(attention, factor)};
+  each_row(&x, row, first, rows_there(attention, first, total, count), write_vector);
 }

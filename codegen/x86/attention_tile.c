@@ -8,40 +8,47 @@ enum { UNROLL = 8 };
 
 const double attention_nothing = -1e30;
 
-LLVMValueRef attention_splat(Attention *a, double x) {
-  return emit_splat(a->e, emit_f32(a->e, x), a->p.lanes);
+LLVMValueRef attention_splat(Attention *attention, double x) {
+  return emit_splat(attention->e, emit_f32(attention->e, x), attention->p.lanes);
 }
 
-LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, LLVMRealOGT, a, b, ""), a, b, "");
+LLVMValueRef attention_max(Emit *emit, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(emit->builder, LLVMBuildFCmp(emit->builder, LLVMRealOGT, a, b, ""), a, b,
+                         "");
 }
 
-LLVMValueRef attention_scratch(Attention *a, int64_t floats) {
-  must(a->next_scratch && floats >= 0, "kernel %s: scratch is given out in a phase", a->e->k->name);
-  LLVMValueRef at = a->next_scratch;
-  a->next_scratch = tile_elements(a->e, a->f32, at, emit_i64(a->e, floats));
+LLVMValueRef attention_scratch(Attention *attention, int64_t floats) {
+  must(attention->next_scratch && floats >= 0, "kernel %s: scratch is given out in a phase",
+       attention->e->k->name);
+  LLVMValueRef at = attention->next_scratch;
+  attention->next_scratch =
+      tile_elements(attention->e, attention->f32, at, emit_i64(attention->e, floats));
   return at;
 }
 
-LLVMValueRef attention_at(Attention *a, LLVMValueRef base, LLVMValueRef row, int64_t row_floats) {
-  return tile_elements(a->e, a->f32, base, tile_times(a->e, row, row_floats));
+LLVMValueRef attention_at(Attention *attention, LLVMValueRef base, LLVMValueRef row,
+                          int64_t row_floats) {
+  return tile_elements(attention->e, attention->f32, base,
+                       tile_times(attention->e, row, row_floats));
 }
 
-LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset) {
-  LLVMValueRef x =
-      LLVMBuildLoad2(a->e->builder, a->vector, tile_elements(a->e, a->f32, base, offset), "");
+LLVMValueRef attention_load(Attention *attention, LLVMValueRef base, LLVMValueRef offset) {
+  LLVMValueRef x = LLVMBuildLoad2(attention->e->builder, attention->vector,
+                                  tile_elements(attention->e, attention->f32, base, offset), "");
   LLVMSetAlignment(x, 4);
   return x;
 }
 
-void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
-  LLVMSetAlignment(LLVMBuildStore(a->e->builder, x, tile_elements(a->e, a->f32, base, offset)), 4);
+void attention_store(Attention *attention, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
+  LLVMSetAlignment(LLVMBuildStore(attention->e->builder, x,
+                                  tile_elements(attention->e, attention->f32, base, offset)),
+                   4);
 }
 
-void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats) {
-  Loop i = emit_loop(a->e, emit_i64(a->e, 0), floats, a->p.lanes, 0, NULL);
-  attention_store(a, LLVMConstNull(a->vector), base, i.i);
-  emit_loop_end(a->e, &i);
+void attention_zero(Attention *attention, LLVMValueRef base, LLVMValueRef floats) {
+  Loop i = emit_loop(attention->e, emit_i64(attention->e, 0), floats, attention->p.lanes, 0, NULL);
+  attention_store(attention, LLVMConstNull(attention->vector), base, i.i);
+  emit_loop_end(attention->e, &i);
 }
 
 /* ---- one tile ---- */
@@ -58,18 +65,18 @@ static LLVMValueRef offset_of(TileBuild *t, LLVMValueRef base, int64_t floats) {
 }
 
 static void step(TileBuild *t, LLVMValueRef pa, LLVMValueRef pb, int i) {
-  Attention *a = t->a;
-  Emit *e = a->e;
+  Attention *attention = t->a;
+  Emit *emit = attention->e;
   LLVMValueRef b[8];
   for (int v = 0; v < t->s.vectors; v++)
-    b[v] = attention_load(a, pb, emit_i64(e, i * t->s.b_step + v * a->p.lanes));
+    b[v] = attention_load(attention, pb, emit_i64(emit, i * t->s.b_step + v * attention->p.lanes));
   for (int r = 0; r < t->s.rows; r++) {
-    LLVMValueRef x =
-        LLVMBuildLoad2(e->builder, a->f32, offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
-    x = emit_splat(e, x, a->p.lanes);
+    LLVMValueRef x = LLVMBuildLoad2(emit->builder, attention->f32,
+                                    offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
+    x = emit_splat(emit, x, attention->p.lanes);
     for (int v = 0; v < t->s.vectors; v++) {
       LLVMValueRef *acc = &t->value[r * t->s.vectors + v];
-      *acc = emit_fma(e, x, b[v], *acc);
+      *acc = emit_fma(emit, x, b[v], *acc);
     }
   }
 }
@@ -87,9 +94,10 @@ static void run_steps(TileBuild *t, LLVMValueRef from, LLVMValueRef to, int unro
 
 enum { TILE_A, TILE_B, TILE_C, TILE_ROW, TILE_END, TILE_N, TILE_ARGS };
 
-static LLVMTypeRef tile_type(Attention *a) {
-  LLVMTypeRef t[] = {a->ptr, a->ptr, a->ptr, a->ptr, a->ptr, a->i64};
-  return LLVMFunctionType(LLVMVoidTypeInContext(a->e->context), t, TILE_ARGS, 0);
+static LLVMTypeRef tile_type(Attention *attention) {
+  LLVMTypeRef t[] = {attention->ptr, attention->ptr, attention->ptr,
+                     attention->ptr, attention->ptr, attention->i64};
+  return LLVMFunctionType(LLVMVoidTypeInContext(attention->e->context), t, TILE_ARGS, 0);
 }
 
 static LLVMValueRef sum_offset(TileBuild *t, int i) {
@@ -112,15 +120,15 @@ static void start(TileBuild *t, LLVMValueRef f) {
 }
 
 static LLVMValueRef ended(TileBuild *t, LLVMValueRef f, int i) {
-  Emit *e = t->a->e;
+  Emit *emit = t->a->e;
   LLVMValueRef x = t->value[i];
   switch (t->s.end) {
   case END_SUMS:
   case END_MOST: return x;
   case END_POWERS:
-  case END_ADDED_POWERS: return math_exp2(e, x);
+  case END_ADDED_POWERS: return math_exp2(emit, x);
   case END_TIMES:
-    return LLVMBuildFMul(e->builder, x,
+    return LLVMBuildFMul(emit->builder, x,
                          attention_load(t->a, LLVMGetParam(f, TILE_END), sum_offset(t, i)), "");
   }
   bug("a tile that ends in %d", (int)t->s.end);
@@ -128,35 +136,36 @@ static LLVMValueRef ended(TileBuild *t, LLVMValueRef f, int i) {
 
 /* One line for all rows of each column: maxima, or totals. */
 static void join_rows(TileBuild *t, LLVMValueRef row) {
-  Emit *e = t->a->e;
+  Emit *emit = t->a->e;
   for (int v = 0; v < t->s.vectors; v++) {
     LLVMValueRef all = t->value[v];
     for (int r = 1; r <= t->s.rows; r++) {
       LLVMValueRef x = r < t->s.rows ? t->value[r * t->s.vectors + v]
                                      : attention_load(t->a, row, vector_offset(t, v));
-      all = t->s.end == END_MOST ? attention_max(e, x, all) : LLVMBuildFAdd(e->builder, x, all, "");
+      all = t->s.end == END_MOST ? attention_max(emit, x, all)
+                                 : LLVMBuildFAdd(emit->builder, x, all, "");
     }
     attention_store(t->a, all, row, vector_offset(t, v));
   }
 }
 
-static LLVMValueRef build_tile(Attention *a, TileShape s, int serial) {
-  Emit *e = a->e;
-  TileBuild t = {.a = a, .s = s, .n = s.rows * s.vectors};
+static LLVMValueRef build_tile(Attention *attention, TileShape s, int serial) {
+  Emit *emit = attention->e;
+  TileBuild t = {.a = attention, .s = s, .n = s.rows * s.vectors};
   if (t.n + 2 > MAX_CARRIED) bug("a tile of %d accumulators", t.n);
-  Aside x = tile_aside(e, arena_printf(e->arena, "tile%d", serial), tile_type(a));
+  Aside x = tile_aside(emit, arena_printf(emit->arena, "tile%d", serial), tile_type(attention));
   start(&t, x.function);
   LLVMValueRef n = LLVMGetParam(x.function, TILE_N);
-  LLVMValueRef most = LLVMBuildAnd(e->builder, n, emit_i64(e, -UNROLL), "");
-  run_steps(&t, emit_i64(e, 0), most, UNROLL);
+  LLVMValueRef most = LLVMBuildAnd(emit->builder, n, emit_i64(emit, -UNROLL), "");
+  run_steps(&t, emit_i64(emit, 0), most, UNROLL);
   run_steps(&t, most, n, 1);
   for (int i = 0; i < t.n; i++) {
     t.value[i] = ended(&t, x.function, i);
-    attention_store(a, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
+    attention_store(attention, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
   }
   if (s.end == END_MOST || s.end == END_ADDED_POWERS)
     join_rows(&t, LLVMGetParam(x.function, TILE_END));
-  tile_aside_end(e, &x);
+  tile_aside_end(emit, &x);
   return x.function;
 }
 
@@ -166,78 +175,83 @@ static bool same_shape(const TileShape *a, const TileShape *b) {
          a->start == b->start && a->end == b->end;
 }
 
-static LLVMValueRef tile_function(Attention *a, TileShape s) {
+static LLVMValueRef tile_function(Attention *attention, TileShape s) {
   int serial = 0;
-  for (TileCode *t = *a->tiles; t; t = t->next, serial++)
+  for (TileCode *t = *attention->tiles; t; t = t->next, serial++)
     if (same_shape(&t->shape, &s)) return t->function;
-  TileCode *t = ARENA_NEW(a->e->arena, TileCode);
-  *t = (TileCode){*a->tiles, s, build_tile(a, s, serial)};
-  *a->tiles = t;
+  TileCode *t = ARENA_NEW(attention->e->arena, TileCode);
+  *t = (TileCode){*attention->tiles, s, build_tile(attention, s, serial)};
+  *attention->tiles = t;
   return t->function;
 }
 
 /* The tile at row r of a column. */
-static void product_tile(Attention *a, TileShape s, LLVMValueRef at, Operands x, LLVMValueRef r,
-                         LLVMValueRef n) {
-  Emit *e = a->e;
+static void product_tile(Attention *attention, TileShape s, LLVMValueRef at, Operands x,
+                         LLVMValueRef r, LLVMValueRef n) {
+  Emit *emit = attention->e;
   LLVMValueRef args[TILE_ARGS] = {
-      [TILE_A] = attention_at(a, x.A, r, s.a_row),
-      [TILE_B] = tile_elements(e, a->f32, x.B, at),
-      [TILE_C] = tile_elements(e, a->f32, attention_at(a, x.C, r, s.c_row), at),
-      [TILE_ROW] = LLVMGetUndef(a->ptr),
-      [TILE_END] = LLVMGetUndef(a->ptr),
+      [TILE_A] = attention_at(attention, x.A, r, s.a_row),
+      [TILE_B] = tile_elements(emit, attention->f32, x.B, at),
+      [TILE_C] = tile_elements(emit, attention->f32, attention_at(attention, x.C, r, s.c_row), at),
+      [TILE_ROW] = LLVMGetUndef(attention->ptr),
+      [TILE_END] = LLVMGetUndef(attention->ptr),
       [TILE_N] = n};
-  if (s.start == START_ROW) args[TILE_ROW] = tile_elements(e, a->f32, x.row, at);
+  if (s.start == START_ROW) args[TILE_ROW] = tile_elements(emit, attention->f32, x.row, at);
   if (s.end == END_MOST || s.end == END_ADDED_POWERS)
-    args[TILE_END] = tile_elements(e, a->f32, x.most, at);
+    args[TILE_END] = tile_elements(emit, attention->f32, x.most, at);
   if (s.end == END_TIMES)
-    args[TILE_END] = tile_elements(e, a->f32, attention_at(a, x.factor, r, s.c_row), at);
-  attention_prefetch(a);
-  LLVMBuildCall2(e->builder, tile_type(a), tile_function(a, s), args, TILE_ARGS, "");
+    args[TILE_END] =
+        tile_elements(emit, attention->f32, attention_at(attention, x.factor, r, s.c_row), at);
+  attention_prefetch(attention);
+  LLVMBuildCall2(emit->builder, tile_type(attention), tile_function(attention, s), args, TILE_ARGS,
+                 "");
 }
 
 /* One column of tiles, vectors v .. v + s.vectors - 1. */
-static void product_column(Attention *a, TileShape s, int64_t v, Operands x, LLVMValueRef rows,
-                           LLVMValueRef n) {
-  Emit *e = a->e;
-  LLVMValueRef at = emit_i64(e, v * a->p.lanes);
+static void product_column(Attention *attention, TileShape s, int64_t v, Operands x,
+                           LLVMValueRef rows, LLVMValueRef n) {
+  Emit *emit = attention->e;
+  LLVMValueRef at = emit_i64(emit, v * attention->p.lanes);
   int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0, rest = known % s.rows;
-  Loop r = emit_loop(e, emit_i64(e, 0), known ? emit_i64(e, known - rest) : rows, s.rows, 0, NULL);
-  product_tile(a, s, at, x, r.i, n);
-  emit_loop_end(e, &r);
+  Loop r = emit_loop(emit, emit_i64(emit, 0), known ? emit_i64(emit, known - rest) : rows, s.rows,
+                     0, NULL);
+  product_tile(attention, s, at, x, r.i, n);
+  emit_loop_end(emit, &r);
   if (!rest) return;
   s.rows = (int)rest;
-  product_tile(a, s, at, x, emit_i64(e, known - rest), n);
+  product_tile(attention, s, at, x, emit_i64(emit, known - rest), n);
 }
 
-void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
-                       LLVMValueRef n) {
-  must(s.vectors >= 1 && s.rows >= 1, "kernel %s: a tile of %d x %d", a->e->k->name, s.rows,
+void attention_product(Attention *attention, TileShape s, int64_t vectors, Operands x,
+                       LLVMValueRef rows, LLVMValueRef n) {
+  must(s.vectors >= 1 && s.rows >= 1, "kernel %s: a tile of %d x %d", attention->e->k->name, s.rows,
        s.vectors);
   for (int64_t v = 0; v < vectors; v += s.vectors) {
     if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
-    product_column(a, s, v, x, rows, n);
+    product_column(attention, s, v, x, rows, n);
   }
 }
 
 /* ---- transpose ---- */
 
-void attention_transpose(Attention *a, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
+void attention_transpose(Attention *attention, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
                          int64_t to_row, int64_t rows, int64_t columns) {
-  must(a->p.lanes <= 64 && rows % a->p.lanes == 0 && columns % a->p.lanes == 0,
-       "kernel %s: a transpose of %lld x %lld", a->e->k->name, (long long)rows, (long long)columns);
-  Emit *e = a->e;
-  LLVMValueRef x[64], zero = emit_i64(e, 0);
-  int lanes = a->p.lanes;
-  Loop r = emit_loop(e, zero, emit_i64(e, rows), lanes, 0, NULL);
-  Loop c = emit_loop(e, zero, emit_i64(e, columns), lanes, 0, NULL);
-  LLVMValueRef from = tile_add(e, tile_times(e, r.i, from_row), c.i);
-  LLVMValueRef to = tile_add(e, tile_times(e, c.i, to_row), r.i);
+  must(attention->p.lanes <= 64 && rows % attention->p.lanes == 0 &&
+           columns % attention->p.lanes == 0,
+       "kernel %s: a transpose of %lld x %lld", attention->e->k->name, (long long)rows,
+       (long long)columns);
+  Emit *emit = attention->e;
+  LLVMValueRef x[64], zero = emit_i64(emit, 0);
+  int lanes = attention->p.lanes;
+  Loop r = emit_loop(emit, zero, emit_i64(emit, rows), lanes, 0, NULL);
+  Loop c = emit_loop(emit, zero, emit_i64(emit, columns), lanes, 0, NULL);
+  LLVMValueRef from = tile_add(emit, tile_times(emit, r.i, from_row), c.i);
+  LLVMValueRef to = tile_add(emit, tile_times(emit, c.i, to_row), r.i);
   for (int i = 0; i < lanes; i++)
-    x[i] = attention_load(a, src, tile_add(e, from, emit_i64(e, i * from_row)));
-  tile_transpose(e, x, lanes);
+    x[i] = attention_load(attention, src, tile_add(emit, from, emit_i64(emit, i * from_row)));
+  tile_transpose(emit, x, lanes);
   for (int i = 0; i < lanes; i++)
-    attention_store(a, x[i], dst, tile_add(e, to, emit_i64(e, i * to_row)));
-  emit_loop_end(e, &c);
-  emit_loop_end(e, &r);
+    attention_store(attention, x[i], dst, tile_add(emit, to, emit_i64(emit, i * to_row)));
+  emit_loop_end(emit, &c);
+  emit_loop_end(emit, &r);
 }

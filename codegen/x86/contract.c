@@ -19,143 +19,153 @@
 
 /* The last chunk dim changes fastest: neighbouring chunks share rows. */
 static void chunk_ranges(ChunkLoops *w) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  const int64_t *tile = c->plan.tile;
-  LLVMValueRef columns = emit_i64(e, tile[TILE_COLUMN]), rows = emit_i64(e, tile[TILE_ROW]);
-  LLVMValueRef above = LLVMBuildUDiv(e->builder, e->chunk, columns, "");
-  LLVMValueRef column = LLVMBuildURem(e->builder, e->chunk, columns, "");
-  LLVMValueRef row = LLVMBuildURem(e->builder, above, rows, "");
-  w->panel = tile_range(e, column, c->plan.panels, tile[TILE_COLUMN]);
-  w->row = tile_range(e, row, c->plan.tiles, tile[TILE_ROW]);
-  w->batch = tile_range(e, LLVMBuildUDiv(e->builder, above, rows, ""),
-                        c->product.batch.outer * c->product.batch.inner, tile[TILE_BATCH]);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  const int64_t *tile = contract->plan.tile;
+  LLVMValueRef columns = emit_i64(emit, tile[TILE_COLUMN]), rows = emit_i64(emit, tile[TILE_ROW]);
+  LLVMValueRef above = LLVMBuildUDiv(emit->builder, emit->chunk, columns, "");
+  LLVMValueRef column = LLVMBuildURem(emit->builder, emit->chunk, columns, "");
+  LLVMValueRef row = LLVMBuildURem(emit->builder, above, rows, "");
+  w->panel = tile_range(emit, column, contract->plan.panels, tile[TILE_COLUMN]);
+  w->row = tile_range(emit, row, contract->plan.tiles, tile[TILE_ROW]);
+  w->batch =
+      tile_range(emit, LLVMBuildUDiv(emit->builder, above, rows, ""),
+                 contract->product.batch.outer * contract->product.batch.inner, tile[TILE_BATCH]);
 }
 
 static void scratch_parts(ChunkLoops *w) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  w->packed_a = e->scratch;
-  w->packed_b = tile_elements(e, i8, e->scratch, emit_i64(e, c->plan.a_bytes));
-  w->sums = tile_elements(e, i8, w->packed_b, emit_i64(e, c->plan.b_bytes));
-  w->totals = tile_elements(e, i8, w->sums, emit_i64(e, c->plan.c_bytes));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
+  w->packed_a = emit->scratch;
+  w->packed_b = tile_elements(emit, i8, emit->scratch, emit_i64(emit, contract->plan.a_bytes));
+  w->sums = tile_elements(emit, i8, w->packed_b, emit_i64(emit, contract->plan.b_bytes));
+  w->totals = tile_elements(emit, i8, w->sums, emit_i64(emit, contract->plan.c_bytes));
 }
 
 /* Elements of operand s between steps of the inner k dim. */
-static int64_t step_stride(const Contract *c, ProductSide s) {
-  return contract_inner_stride(&c->product.k, s) * c->plan.tile[TILE_DEPTH];
+static int64_t step_stride(const Contract *contract, ProductSide side) {
+  return contract_inner_stride(&contract->product.k, side) * contract->plan.tile[TILE_DEPTH];
 }
 
 /* Address in operand s at this batch, at the block's first inner k element. */
-static LLVMValueRef operand_base(ChunkLoops *w, ProductSide s) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  uint32_t arg = s == SIDE_A ? c->product.arg_a : c->product.arg_b;
-  LLVMValueRef offset = contract_offset(e, &c->product.batch, c->product.batch.count, w->b, s);
-  offset = tile_add(e, offset,
-                    LLVMBuildNSWMul(e->builder, w->k.start, emit_i64(e, step_stride(c, s)), ""));
-  Elem elem = s == SIDE_A ? c->product.elem_a : c->product.elem_b;
-  return tile_elements(e, contract_memory(e, elem), emit_buffer(e, arg), offset);
+static LLVMValueRef operand_base(ChunkLoops *w, ProductSide side) {
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  uint32_t arg = side == SIDE_A ? contract->product.arg_a : contract->product.arg_b;
+  LLVMValueRef offset =
+      contract_offset(emit, &contract->product.batch, contract->product.batch.count, w->b, side);
+  offset = tile_add(
+      emit, offset,
+      LLVMBuildNSWMul(emit->builder, w->k.start, emit_i64(emit, step_stride(contract, side)), ""));
+  Elem elem = side == SIDE_A ? contract->product.elem_a : contract->product.elem_b;
+  return tile_elements(emit, contract_memory(emit, elem), emit_buffer(emit, arg), offset);
 }
 
-LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p) {
-  LLVMValueRef extra = emit_min_i64(c->e, p, emit_i64(c->e, c->plan.wide));
-  return tile_add(c->e, tile_times(c->e, p, c->plan.width), extra);
+LLVMValueRef contract_panel_first(Contract *contract, LLVMValueRef p) {
+  LLVMValueRef extra = emit_min_i64(contract->e, p, emit_i64(contract->e, contract->plan.wide));
+  return tile_add(contract->e, tile_times(contract->e, p, contract->plan.width), extra);
 }
 
 static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  const int64_t *x = c->plan.tile;
-  int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * c->plan.lanes;
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  const int64_t *x = contract->plan.tile;
+  int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * contract->plan.lanes;
   if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) { /* two in turn: one may wait for its epilogue */
-    LLVMValueRef odd = LLVMBuildAnd(e->builder, tile, emit_i64(e, c->pipelined), "");
-    return tile_elements(e, c->f32, w->sums, tile_times(e, odd, each));
+    LLVMValueRef odd = LLVMBuildAnd(emit->builder, tile, emit_i64(emit, contract->pipelined), "");
+    return tile_elements(emit, contract->f32, w->sums, tile_times(emit, odd, each));
   }
-  LLVMValueRef i = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
-  i = tile_times(e, i, c->plan.tiles_max);
-  i = tile_add(e, i, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""));
-  return tile_elements(e, c->f32, w->sums, tile_times(e, i, each));
+  LLVMValueRef i = LLVMBuildNSWSub(emit->builder, panel, w->panel.from, "");
+  i = tile_times(emit, i, contract->plan.tiles_max);
+  i = tile_add(emit, i, LLVMBuildNSWSub(emit->builder, tile, w->row.from, ""));
+  return tile_elements(emit, contract->f32, w->sums, tile_times(emit, i, each));
 }
 
-LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide s) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef at = tile_times(e, w->b, c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER]);
-  at = tile_times(e, tile_add(e, at, w->k_turn),
-                  s == SIDE_A ? c->plan.block_floats : c->plan.block_b);
-  if (s == SIDE_B) at = tile_add(e, at, emit_i64(e, c->plan.at_b / 4));
-  return tile_elements(e, c->f32, emit_buffer(e, c->k->args.n + c->k->results.n), at);
+LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide side) {
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMValueRef at =
+      tile_times(emit, w->b, contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER]);
+  at = tile_times(emit, tile_add(emit, at, w->k_turn),
+                  side == SIDE_A ? contract->plan.block_floats : contract->plan.block_b);
+  if (side == SIDE_B) at = tile_add(emit, at, emit_i64(emit, contract->plan.at_b / 4));
+  return tile_elements(emit, contract->f32,
+                       emit_buffer(emit, contract->k->args.n + contract->k->results.n), at);
 }
 
 static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->plan.tile[TILE_PACK_A])
-    return tile_elements(e, c->a_memory, w->a_base, contract_tile_offset(c, tile, SIDE_A));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->plan.tile[TILE_PACK_A])
+    return tile_elements(emit, contract->a_memory, w->a_base,
+                         contract_tile_offset(contract, tile, SIDE_A));
   LLVMValueRef n = tile, base = w->packed_a;
-  if (c->plan.shared) base = contract_shared_block(w, SIDE_A);
-  else n = LLVMBuildNSWSub(e->builder, tile, w->row.from, "");
-  return tile_elements(e, c->f32, base, contract_packed_tile(c, n, &w->k));
+  if (contract->plan.shared) base = contract_shared_block(w, SIDE_A);
+  else n = LLVMBuildNSWSub(emit->builder, tile, w->row.from, "");
+  return tile_elements(emit, contract->f32, base, contract_packed_tile(contract, n, &w->k));
 }
 
 static void call_micro(ChunkLoops *w, LLVMValueRef *args, LLVMValueRef rows, int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (c->amx) { /* all tiles are of full height: their last rows may be nobody's */
-    LLVMValueRef f = contract_amx(c, vectors);
-    LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (contract->amx) { /* all tiles are of full height: their last rows may be nobody's */
+    LLVMValueRef f = contract_amx(contract, vectors);
+    LLVMBuildCall2(emit->builder, contract_micro_type(contract), f, args, MICRO_ARGS, "");
     return;
   }
-  for (int tall = c->plan.high > 0; tall >= 0; tall--) {
-    LLVMValueRef f = contract_micro(c, (int)c->plan.height + tall, vectors);
-    LLVMValueRef here =
-        LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, c->plan.height + tall), "");
-    Branch b = emit_if(e, here);
-    LLVMBuildCall2(e->builder, contract_micro_type(c), f, args, MICRO_ARGS, "");
-    emit_end_if(e, b);
+  for (int tall = contract->plan.high > 0; tall >= 0; tall--) {
+    LLVMValueRef f = contract_micro(contract, (int)contract->plan.height + tall, vectors);
+    LLVMValueRef here = LLVMBuildICmp(emit->builder, LLVMIntEQ, rows,
+                                      emit_i64(emit, contract->plan.height + tall), "");
+    Branch b = emit_if(emit, here);
+    LLVMBuildCall2(emit->builder, contract_micro_type(contract), f, args, MICRO_ARGS, "");
+    emit_end_if(emit, b);
   }
 }
 
 /* Address in a result of a tile's first element; sums if the result is not laid out by rows. */
 static LLVMValueRef tile_out(ChunkLoops *w, uint32_t result, LLVMValueRef tile, LLVMValueRef v0,
                              LLVMValueRef sums) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->out_row) return sums;
-  LLVMValueRef at = contract_offset(e, &c->product.batch, c->product.batch.count, w->b, SIDE_R);
-  at = tile_add(e, at, contract_tile_offset(c, tile, SIDE_R));
-  at = tile_add(e, at, tile_times(e, v0, c->plan.lanes));
-  return tile_elements(e, contract_memory(e, c->out), emit_buffer(e, c->k->args.n + result), at);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->out_row) return sums;
+  LLVMValueRef at =
+      contract_offset(emit, &contract->product.batch, contract->product.batch.count, w->b, SIDE_R);
+  at = tile_add(emit, at, contract_tile_offset(contract, tile, SIDE_R));
+  at = tile_add(emit, at, tile_times(emit, v0, contract->plan.lanes));
+  return tile_elements(emit, contract_memory(emit, contract->out),
+                       emit_buffer(emit, contract->k->args.n + result), at);
 }
 
 /* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
  * block of k. */
 static LLVMValueRef next_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef here) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->prefetch_a) return here;
-  LLVMValueRef next = tile_add(e, tile, emit_i64(e, 1));
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->row.to, "");
-  next = LLVMBuildSelect(e->builder, more, next, w->row.from, "");
-  if (c->plan.rows_a) return tile_a(w, next);
-  LLVMValueRef block = tile_times(e, w->k.length, step_stride(c, SIDE_A));
-  LLVMValueRef on = LLVMBuildSelect(e->builder, more, emit_i64(e, 0), block, "");
-  return tile_elements(e, c->a_memory, w->a_base,
-                       tile_add(e, contract_tile_offset(c, next, SIDE_A), on));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->prefetch_a) return here;
+  LLVMValueRef next = tile_add(emit, tile, emit_i64(emit, 1));
+  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, next, w->row.to, "");
+  next = LLVMBuildSelect(emit->builder, more, next, w->row.from, "");
+  if (contract->plan.rows_a) return tile_a(w, next);
+  LLVMValueRef block = tile_times(emit, w->k.length, step_stride(contract, SIDE_A));
+  LLVMValueRef on = LLVMBuildSelect(emit->builder, more, emit_i64(emit, 0), block, "");
+  return tile_elements(emit, contract->a_memory, w->a_base,
+                       tile_add(emit, contract_tile_offset(contract, next, SIDE_A), on));
 }
 
 /* 1 if the micro-kernel may store its sums as the result. The last panel may have lanes that do not
  * exist. */
 static LLVMValueRef is_direct(ChunkLoops *w, LLVMValueRef v0, int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->direct) return emit_i64(e, 0);
-  LLVMValueRef end = tile_times(e, tile_add(e, v0, emit_i64(e, vectors)), c->plan.lanes);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->direct) return emit_i64(emit, 0);
+  LLVMValueRef end =
+      tile_times(emit, tile_add(emit, v0, emit_i64(emit, vectors)), contract->plan.lanes);
   LLVMValueRef full =
-      LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->product.n.inner), "");
-  return LLVMBuildZExt(e->builder, LLVMBuildAnd(e->builder, full, w->last, ""), c->i64, "");
+      LLVMBuildICmp(emit->builder, LLVMIntSLE, end, emit_i64(emit, contract->product.n.inner), "");
+  return LLVMBuildZExt(emit->builder, LLVMBuildAnd(emit->builder, full, w->last, ""), contract->i64,
+                       "");
 }
 
 typedef struct NextPanel { /* of b: fetched, and packed, while the present one is computed */
@@ -165,93 +175,99 @@ typedef struct NextPanel { /* of b: fetched, and packed, while the present one i
 
 /* Buffer of the panel that is `turn`th in this chunk. */
 static LLVMValueRef panel_buffer(ChunkLoops *w, LLVMValueRef turn) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->double_buffered) return w->packed_b;
-  LLVMValueRef odd = LLVMBuildAnd(e->builder, turn, emit_i64(e, 1), "");
-  return tile_elements(e, LLVMInt8TypeInContext(e->context), w->packed_b,
-                       tile_times(e, odd, c->plan.b_bytes / 2));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->double_buffered) return w->packed_b;
+  LLVMValueRef odd = LLVMBuildAnd(emit->builder, turn, emit_i64(emit, 1), "");
+  return tile_elements(emit, LLVMInt8TypeInContext(emit->context), w->packed_b,
+                       tile_times(emit, odd, contract->plan.b_bytes / 2));
 }
 
-LLVMValueRef contract_is_wide(Contract *c, LLVMValueRef panel) {
-  return LLVMBuildICmp(c->e->builder, LLVMIntSLT, panel, emit_i64(c->e, c->plan.wide), "");
+LLVMValueRef contract_is_wide(Contract *contract, LLVMValueRef panel) {
+  return LLVMBuildICmp(contract->e->builder, LLVMIntSLT, panel,
+                       emit_i64(contract->e, contract->plan.wide), "");
 }
 
 static LLVMValueRef panel_source(ChunkLoops *w, LLVMValueRef base, LLVMValueRef v0) {
-  Contract *c = w->c;
-  LLVMValueRef at =
-      tile_times(c->e, v0, c->plan.lanes * contract_inner_stride(&c->product.n, SIDE_B));
-  return tile_elements(c->e, contract_memory(c->e, c->product.elem_b), base, at);
+  Contract *contract = w->c;
+  LLVMValueRef at = tile_times(
+      contract->e, v0, contract->plan.lanes * contract_inner_stride(&contract->product.n, SIDE_B));
+  return tile_elements(contract->e, contract_memory(contract->e, contract->product.elem_b), base,
+                       at);
 }
 
 /* The panel that comes `by` after this one: of this block of k, the first ones of the next block,
    or, at the end, those with which the next chunk begins. */
 static NextPanel next_panel(ChunkLoops *w, LLVMValueRef panel, int by) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef next = tile_add(e, panel, emit_i64(e, by)), zero = emit_i64(e, 0);
-  LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, next, w->panel.to, "");
-  LLVMValueRef all = emit_i64(e, c->plan.panels), from = w->panel.from;
-  LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSLT, w->panel.to, all, "");
-  LLVMValueRef after = LLVMBuildSelect(e->builder, over, w->panel.to, zero, "");
-  LLVMValueRef back = LLVMBuildNSWSub(e->builder, zero, w->k.start, "");
-  LLVMValueRef on = LLVMBuildSelect(e->builder, w->last, back, w->k.length, "");
-  on = LLVMBuildSelect(e->builder, same, zero, on, "");
-  on = tile_times(e, on, step_stride(c, SIDE_B));
-  LLVMValueRef base = tile_elements(e, contract_memory(e, c->product.elem_b), w->b_base, on);
-  from = LLVMBuildSelect(e->builder, w->last, after, from, "");
-  from = tile_add(e, from, LLVMBuildNSWSub(e->builder, next, w->panel.to, ""));
-  from = emit_min_i64(e, from, emit_i64(e, c->plan.panels - 1));
-  next = LLVMBuildSelect(e->builder, same, next, from, "");
-  NextPanel n = {.v0 = contract_panel_first(c, next), .wide = contract_is_wide(c, next)};
-  n.length = LLVMBuildSelect(e->builder, same, w->k.length, w->next_length, "");
-  if (w->k.half) n.half = LLVMBuildSelect(e->builder, same, w->k.half, w->next_half, "");
-  n.src = base, n.dst = panel_buffer(w, tile_add(e, w->turn, emit_i64(e, by)));
-  n.pack = LLVMBuildOr(e->builder, same, LLVMBuildNot(e->builder, w->last, ""), "");
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMValueRef next = tile_add(emit, panel, emit_i64(emit, by)), zero = emit_i64(emit, 0);
+  LLVMValueRef same = LLVMBuildICmp(emit->builder, LLVMIntSLT, next, w->panel.to, "");
+  LLVMValueRef all = emit_i64(emit, contract->plan.panels), from = w->panel.from;
+  LLVMValueRef over = LLVMBuildICmp(emit->builder, LLVMIntSLT, w->panel.to, all, "");
+  LLVMValueRef after = LLVMBuildSelect(emit->builder, over, w->panel.to, zero, "");
+  LLVMValueRef back = LLVMBuildNSWSub(emit->builder, zero, w->k.start, "");
+  LLVMValueRef on = LLVMBuildSelect(emit->builder, w->last, back, w->k.length, "");
+  on = LLVMBuildSelect(emit->builder, same, zero, on, "");
+  on = tile_times(emit, on, step_stride(contract, SIDE_B));
+  LLVMValueRef base =
+      tile_elements(emit, contract_memory(emit, contract->product.elem_b), w->b_base, on);
+  from = LLVMBuildSelect(emit->builder, w->last, after, from, "");
+  from = tile_add(emit, from, LLVMBuildNSWSub(emit->builder, next, w->panel.to, ""));
+  from = emit_min_i64(emit, from, emit_i64(emit, contract->plan.panels - 1));
+  next = LLVMBuildSelect(emit->builder, same, next, from, "");
+  NextPanel n = {.v0 = contract_panel_first(contract, next),
+                 .wide = contract_is_wide(contract, next)};
+  n.length = LLVMBuildSelect(emit->builder, same, w->k.length, w->next_length, "");
+  if (w->k.half) n.half = LLVMBuildSelect(emit->builder, same, w->k.half, w->next_half, "");
+  n.src = base, n.dst = panel_buffer(w, tile_add(emit, w->turn, emit_i64(emit, by)));
+  n.pack = LLVMBuildOr(emit->builder, same, LLVMBuildNot(emit->builder, w->last, ""), "");
   return n;
 }
 
 /* Packs steps of the next panel before a row tile. */
 static void pack_slice(ChunkLoops *w, const NextPanel *n, Range part) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  KBlock k = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
-  for (int wide = 0; wide <= (c->plan.wide > 0); wide++) {
-    LLVMValueRef here = wide ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
-    LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSLT, part.from, part.to, "");
-    some = LLVMBuildAnd(e->builder, some, n->pack, "");
-    Branch b = emit_if(e, LLVMBuildAnd(e->builder, here, some, ""));
-    contract_pack_b(c, wide, n->src, n->dst, n->v0, &k, part);
-    emit_end_if(e, b);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  KBlock block = {w->k.o0, w->k.o1, w->k.start, n->length, n->half};
+  for (int wide = 0; wide <= (contract->plan.wide > 0); wide++) {
+    LLVMValueRef here = wide ? n->wide : LLVMBuildNot(emit->builder, n->wide, "");
+    LLVMValueRef some = LLVMBuildICmp(emit->builder, LLVMIntSLT, part.from, part.to, "");
+    some = LLVMBuildAnd(emit->builder, some, n->pack, "");
+    Branch b = emit_if(emit, LLVMBuildAnd(emit->builder, here, some, ""));
+    contract_pack_b(contract, wide, n->src, n->dst, n->v0, &block, part);
+    emit_end_if(emit, b);
   }
 }
 
 /* How many steps of a slice the micro-kernel packs: of a panel that is as wide as its own and has
    all lanes, whole ones, no more than it has rounds. */
 static LLVMValueRef interleaved_steps(ChunkLoops *w, const NextPanel *n, Range part, int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef zero = emit_i64(e, 0), whole = n->length, own = w->k.length;
-  if (!c->interleaved) return zero;
-  LLVMValueRef wide = vectors > c->plan.width ? n->wide : LLVMBuildNot(e->builder, n->wide, "");
-  LLVMValueRef end = tile_times(e, tile_add(e, n->v0, emit_i64(e, vectors)), c->plan.lanes);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMValueRef zero = emit_i64(emit, 0), whole = n->length, own = w->k.length;
+  if (!contract->interleaved) return zero;
+  LLVMValueRef wide =
+      vectors > contract->plan.width ? n->wide : LLVMBuildNot(emit->builder, n->wide, "");
+  LLVMValueRef end =
+      tile_times(emit, tile_add(emit, n->v0, emit_i64(emit, vectors)), contract->plan.lanes);
   LLVMValueRef full =
-      LLVMBuildICmp(e->builder, LLVMIntSLE, end, emit_i64(e, c->product.n.inner), "");
-  if (n->half) whole = LLVMBuildNSWSub(e->builder, whole, n->half, "");
-  if (n->half) own = LLVMBuildNSWSub(e->builder, own, w->k.half, "");
-  whole = LLVMBuildNSWSub(e->builder, emit_min_i64(e, part.to, whole), part.from, "");
-  LLVMValueRef rounds = LLVMBuildUDiv(e->builder, own, emit_i64(e, MICRO_ROUND), "");
-  LLVMValueRef steps = emit_min_i64(e, whole, rounds);
-  LLVMValueRef some = LLVMBuildICmp(e->builder, LLVMIntSGT, steps, zero, "");
-  some = LLVMBuildAnd(e->builder, some, LLVMBuildAnd(e->builder, wide, full, ""), "");
-  some = LLVMBuildAnd(e->builder, some, n->pack, "");
-  return LLVMBuildSelect(e->builder, some, steps, zero, "");
+      LLVMBuildICmp(emit->builder, LLVMIntSLE, end, emit_i64(emit, contract->product.n.inner), "");
+  if (n->half) whole = LLVMBuildNSWSub(emit->builder, whole, n->half, "");
+  if (n->half) own = LLVMBuildNSWSub(emit->builder, own, w->k.half, "");
+  whole = LLVMBuildNSWSub(emit->builder, emit_min_i64(emit, part.to, whole), part.from, "");
+  LLVMValueRef rounds = LLVMBuildUDiv(emit->builder, own, emit_i64(emit, MICRO_ROUND), "");
+  LLVMValueRef steps = emit_min_i64(emit, whole, rounds);
+  LLVMValueRef some = LLVMBuildICmp(emit->builder, LLVMIntSGT, steps, zero, "");
+  some = LLVMBuildAnd(emit->builder, some, LLVMBuildAnd(emit->builder, wide, full, ""), "");
+  some = LLVMBuildAnd(emit->builder, some, n->pack, "");
+  return LLVMBuildSelect(emit->builder, some, steps, zero, "");
 }
 
 static LLVMValueRef slice_source(ChunkLoops *w, const NextPanel *n, LLVMValueRef step) {
-  Contract *c = w->c;
-  LLVMValueRef at = tile_times(c->e, step, step_stride(c, SIDE_B));
-  return tile_elements(c->e, contract_memory(c->e, c->product.elem_b),
+  Contract *contract = w->c;
+  LLVMValueRef at = tile_times(contract->e, step, step_stride(contract, SIDE_B));
+  return tile_elements(contract->e, contract_memory(contract->e, contract->product.elem_b),
                        panel_source(w, n->src, n->v0), at);
 }
 
@@ -259,57 +275,60 @@ static LLVMValueRef slice_source(ChunkLoops *w, const NextPanel *n, LLVMValueRef
    the first slice of the panel after the next. */
 static LLVMValueRef fetch_slice(ChunkLoops *w, const NextPanel *n, LLVMValueRef i,
                                 LLVMValueRef tiles, LLVMValueRef end) {
-  Emit *e = w->c->e;
-  LLVMValueRef after = tile_add(e, i, emit_i64(e, 1));
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, after, tiles, "");
+  Emit *emit = w->c->e;
+  LLVMValueRef after = tile_add(emit, i, emit_i64(emit, 1));
+  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, after, tiles, "");
   LLVMValueRef here = slice_source(w, &n[0], end);
-  return LLVMBuildSelect(e->builder, more, here, slice_source(w, &n[1], emit_i64(e, 0)), "");
+  return LLVMBuildSelect(emit->builder, more, here, slice_source(w, &n[1], emit_i64(emit, 0)), "");
 }
 
 static LLVMValueRef fetch_lanes(ChunkLoops *w, const NextPanel *n, LLVMValueRef i) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  int64_t each = contract_prefetch_lanes(c),
-          lanes = (c->plan.width + (c->plan.wide > 0)) * c->plan.lanes;
-  LLVMValueRef left = LLVMBuildICmp(e->builder, LLVMIntSLT, tile_times(e, i, each),
-                                    emit_i64(e, lanes), ""); /* else the first ones again */
-  LLVMValueRef at = LLVMBuildSelect(e->builder, left, i, emit_i64(e, 0), "");
-  return tile_elements(e, contract_memory(e, c->product.elem_b), panel_source(w, n->src, n->v0),
-                       tile_times(e, at, each * contract_inner_stride(&c->product.n, SIDE_B)));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  int64_t each = contract_prefetch_lanes(contract),
+          lanes = (contract->plan.width + (contract->plan.wide > 0)) * contract->plan.lanes;
+  LLVMValueRef left = LLVMBuildICmp(emit->builder, LLVMIntSLT, tile_times(emit, i, each),
+                                    emit_i64(emit, lanes), ""); /* else the first ones again */
+  LLVMValueRef at = LLVMBuildSelect(emit->builder, left, i, emit_i64(emit, 0), "");
+  return tile_elements(
+      emit, contract_memory(emit, contract->product.elem_b), panel_source(w, n->src, n->v0),
+      tile_times(emit, at, each * contract_inner_stride(&contract->product.n, SIDE_B)));
 }
 
 /* Part i of the panel that lies behind this one in the copy for all chunks. */
 static LLVMValueRef fetch_copied(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef i, int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
-  LLVMValueRef from = contract_slice(c, i, tiles, w->k.length).from;
-  LLVMValueRef steps = tile_add(e, w->k.length, from);
-  return tile_elements(e, c->f32, panel, tile_times(e, steps, vectors * c->plan.lanes));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMValueRef tiles = LLVMBuildNSWSub(emit->builder, w->row.to, w->row.from, "");
+  LLVMValueRef from = contract_slice(contract, i, tiles, w->k.length).from;
+  LLVMValueRef steps = tile_add(emit, w->k.length, from);
+  return tile_elements(emit, contract->f32, panel,
+                       tile_times(emit, steps, vectors * contract->plan.lanes));
 }
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
 static void prepare_prefetch(ChunkLoops *w, const NextPanel *n, LLVMValueRef i, int vectors,
                              LLVMValueRef *args) {
-  Contract *c = w->c;
-  Emit *e = c->e;
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
   args[MICRO_PREFETCH] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
-  args[MICRO_PACKS] = emit_i64(e, 0);
-  if (c->prefetch_copy) args[MICRO_PREFETCH] = fetch_copied(w, args[MICRO_B], i, vectors);
-  else if (c->prefetch && !c->double_buffered) args[MICRO_PREFETCH] = fetch_lanes(w, n, i);
-  if (!c->double_buffered) return;
-  LLVMValueRef tiles = LLVMBuildNSWSub(e->builder, w->row.to, w->row.from, "");
-  Range part = contract_slice(c, i, tiles, n->length);
-  if (c->amx) {
+  args[MICRO_PACKS] = emit_i64(emit, 0);
+  if (contract->prefetch_copy) args[MICRO_PREFETCH] = fetch_copied(w, args[MICRO_B], i, vectors);
+  else if (contract->prefetch && !contract->double_buffered)
+    args[MICRO_PREFETCH] = fetch_lanes(w, n, i);
+  if (!contract->double_buffered) return;
+  LLVMValueRef tiles = LLVMBuildNSWSub(emit->builder, w->row.to, w->row.from, "");
+  Range part = contract_slice(contract, i, tiles, n->length);
+  if (contract->amx) {
     args[MICRO_PREFETCH] = slice_source(w, n, part.to);
   } else {
     LLVMValueRef interleaved = interleaved_steps(w, n, part, vectors);
     args[MICRO_SLICE] = slice_source(w, n, part.from);
-    LLVMValueRef row = tile_times(e, part.from, vectors * c->plan.lanes);
-    args[MICRO_PLACE] = tile_elements(e, c->f32, n->dst, row);
+    LLVMValueRef row = tile_times(emit, part.from, vectors * contract->plan.lanes);
+    args[MICRO_PLACE] = tile_elements(emit, contract->f32, n->dst, row);
     args[MICRO_PACKS] = interleaved;
     args[MICRO_PREFETCH] = fetch_slice(w, n, i, tiles, part.to);
-    part.from = tile_add(e, part.from, interleaved);
+    part.from = tile_add(emit, part.from, interleaved);
   }
   pack_slice(w, n, part);
 }
@@ -322,32 +341,34 @@ typedef struct RowTile {
 
 static TileAt tile_at(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
                       int vectors) {
-  Contract *c = w->c;
+  Contract *contract = w->c;
   TileAt at = {.batch = w->b, .v0 = v0, .vectors = vectors};
-  at.m_outer = contract_tile_outer(c, tile), at.row0 = contract_tile_row(c, tile);
-  at.rows = contract_tile_rows(c, tile), at.values = tile_sums(w, tile, panel);
+  at.m_outer = contract_tile_outer(contract, tile), at.row0 = contract_tile_row(contract, tile);
+  at.rows = contract_tile_rows(contract, tile), at.values = tile_sums(w, tile, panel);
   return at;
 }
 
 static RowTile row_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
                         LLVMValueRef b, int vectors, const NextPanel *n) {
-  const Contract *c = w->c;
-  Emit *e = c->e;
+  const Contract *contract = w->c;
+  Emit *emit = contract->e;
   RowTile x = {tile_at(w, tile, panel, v0, vectors),
                {[MICRO_A] = tile_a(w, tile),
                 [MICRO_B] = b,
                 [MICRO_O0] = w->k.o0,
                 [MICRO_O1] = w->k.o1,
                 [MICRO_LENGTH] = w->k.length,
-                [MICRO_FROM] = emit_i64(e, 0),
+                [MICRO_FROM] = emit_i64(emit, 0),
                 [MICRO_TO] = w->k.length,
                 [MICRO_MORE] = w->more,
-                [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(e, 0)}};
-  x.args[MICRO_C] = x.at.values, x.args[MICRO_OUT] = tile_out(w, c->first, tile, v0, x.at.values);
+                [MICRO_HALF] = w->k.half ? w->k.half : emit_i64(emit, 0)}};
+  x.args[MICRO_C] = x.at.values,
+  x.args[MICRO_OUT] = tile_out(w, contract->first, tile, v0, x.at.values);
   for (int i = 0; i < BESIDE; i++)
-    x.args[MICRO_BESIDE + i] =
-        i < c->nbeside ? tile_out(w, c->beside[i], tile, v0, x.at.values) : x.args[MICRO_OUT];
-  prepare_prefetch(w, n, LLVMBuildNSWSub(e->builder, tile, w->row.from, ""), vectors, x.args);
+    x.args[MICRO_BESIDE + i] = i < contract->nbeside
+                                   ? tile_out(w, contract->beside[i], tile, v0, x.at.values)
+                                   : x.args[MICRO_OUT];
+  prepare_prefetch(w, n, LLVMBuildNSWSub(emit->builder, tile, w->row.from, ""), vectors, x.args);
   x.args[MICRO_NEXT] = next_tile(w, tile, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(w, v0, vectors);
   return x;
@@ -355,104 +376,107 @@ static RowTile row_tile(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef panel, LL
 
 static void row_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
                       int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
   NextPanel n[2] = {0};
-  for (int i = 0; i < 2 && c->prefetch && !c->prefetch_copy; i++)
+  for (int i = 0; i < 2 && contract->prefetch && !contract->prefetch_copy; i++)
     n[i] = next_panel(w, panel, i + 1);
-  Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
+  Loop t = emit_loop(emit, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, n);
   call_micro(w, x.args, x.at.rows, vectors);
   LLVMValueRef in_sums =
-      LLVMBuildICmp(e->builder, LLVMIntEQ, x.args[MICRO_DIRECT], emit_i64(e, 0), "");
-  Branch last = emit_if(e, LLVMBuildAnd(e->builder, w->last, in_sums, ""));
-  contract_epilogue(c, &x.at);
-  emit_end_if(e, last);
-  emit_loop_end(e, &t);
+      LLVMBuildICmp(emit->builder, LLVMIntEQ, x.args[MICRO_DIRECT], emit_i64(emit, 0), "");
+  Branch last = emit_if(emit, LLVMBuildAnd(emit->builder, w->last, in_sums, ""));
+  contract_epilogue(contract, &x.at);
+  emit_end_if(emit, last);
+  emit_loop_end(emit, &t);
 }
 
 /* Parts of a tile's steps of k, and of the rows of the tile before it, in turn. */
 enum { PARTS = 4 };
 
-static LLVMValueRef part_of(Emit *e, LLVMValueRef part, LLVMValueRef total) {
-  LLVMValueRef x = LLVMBuildNSWMul(e->builder, part, total, "");
-  return LLVMBuildUDiv(e->builder, x, emit_i64(e, PARTS), "");
+static LLVMValueRef part_of(Emit *emit, LLVMValueRef part, LLVMValueRef total) {
+  LLVMValueRef x = LLVMBuildNSWMul(emit->builder, part, total, "");
+  return LLVMBuildUDiv(emit->builder, x, emit_i64(emit, PARTS), "");
 }
 
-static void some_rows(Contract *c, TileAt at, LLVMValueRef part, LLVMValueRef next) {
-  int64_t each = c->plan.tile[TILE_ROWS] / PARTS;
-  at.first = tile_times(c->e, part, each);
-  at.rows = emit_min_i64(c->e, at.rows, tile_times(c->e, next, each));
-  contract_epilogue(c, &at);
+static void some_rows(Contract *contract, TileAt at, LLVMValueRef part, LLVMValueRef next) {
+  int64_t each = contract->plan.tile[TILE_ROWS] / PARTS;
+  at.first = tile_times(contract->e, part, each);
+  at.rows = emit_min_i64(contract->e, at.rows, tile_times(contract->e, next, each));
+  contract_epilogue(contract, &at);
 }
 
 /* The same for AMX tiles: their products and the vector instructions of the epilogue of the
    tile before take turns in short pieces, so that the processor does them at the same time. */
 static void pipelined_tiles(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
                             int vectors) {
-  Contract *c = w->c;
-  Emit *e = c->e;
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
   NextPanel n = {0};
-  LLVMValueRef one = emit_i64(e, 1);
-  if (c->double_buffered) n = next_panel(w, panel, 1);
-  Loop t = emit_loop(e, w->row.from, w->row.to, 1, 0, NULL);
+  LLVMValueRef one = emit_i64(emit, 1);
+  if (contract->double_buffered) n = next_panel(w, panel, 1);
+  Loop t = emit_loop(emit, w->row.from, w->row.to, 1, 0, NULL);
   RowTile x = row_tile(w, t.i, panel, v0, b, vectors, &n);
-  LLVMValueRef begun = LLVMBuildICmp(e->builder, LLVMIntSGT, t.i, w->row.from, "");
-  begun = LLVMBuildAnd(e->builder, begun, w->last, "");
-  TileAt before = tile_at(w, LLVMBuildNSWSub(e->builder, t.i, one, ""), panel, v0, vectors);
-  Loop p = emit_loop(e, emit_i64(e, 0), emit_i64(e, PARTS), 1, 0, NULL);
-  LLVMValueRef next = tile_add(e, p.i, one);
-  x.args[MICRO_FROM] = part_of(e, p.i, w->k.length);
-  x.args[MICRO_TO] = part_of(e, next, w->k.length);
+  LLVMValueRef begun = LLVMBuildICmp(emit->builder, LLVMIntSGT, t.i, w->row.from, "");
+  begun = LLVMBuildAnd(emit->builder, begun, w->last, "");
+  TileAt before = tile_at(w, LLVMBuildNSWSub(emit->builder, t.i, one, ""), panel, v0, vectors);
+  Loop p = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, PARTS), 1, 0, NULL);
+  LLVMValueRef next = tile_add(emit, p.i, one);
+  x.args[MICRO_FROM] = part_of(emit, p.i, w->k.length);
+  x.args[MICRO_TO] = part_of(emit, next, w->k.length);
   call_micro(w, x.args, x.at.rows, vectors);
-  Branch some = emit_if(e, begun);
-  some_rows(c, before, p.i, next);
-  emit_end_if(e, some);
-  emit_loop_end(e, &p);
-  emit_loop_end(e, &t);
-  Branch last = emit_if(e, w->last);
-  TileAt rest = tile_at(w, LLVMBuildNSWSub(e->builder, w->row.to, one, ""), panel, v0, vectors);
-  contract_epilogue(c, &rest);
-  emit_end_if(e, last);
+  Branch some = emit_if(emit, begun);
+  some_rows(contract, before, p.i, next);
+  emit_end_if(emit, some);
+  emit_loop_end(emit, &p);
+  emit_loop_end(emit, &t);
+  Branch last = emit_if(emit, w->last);
+  TileAt rest = tile_at(w, LLVMBuildNSWSub(emit->builder, w->row.to, one, ""), panel, v0, vectors);
+  contract_epilogue(contract, &rest);
+  emit_end_if(emit, last);
 }
 
 /* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one is not
  * there yet. */
 static LLVMValueRef ready_panel(ChunkLoops *w, LLVMValueRef v0, int wide) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (!c->plan.tile[TILE_PACK_B])
-    return tile_elements(e, c->f32, w->b_base, tile_times(e, v0, c->plan.lanes));
-  if (c->plan.shared_b)
-    return tile_elements(e, c->f32, contract_shared_block(w, SIDE_B),
-                         contract_packed_panel(c, v0, &w->k));
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (!contract->plan.tile[TILE_PACK_B])
+    return tile_elements(emit, contract->f32, w->b_base,
+                         tile_times(emit, v0, contract->plan.lanes));
+  if (contract->plan.shared_b)
+    return tile_elements(emit, contract->f32, contract_shared_block(w, SIDE_B),
+                         contract_packed_panel(contract, v0, &w->k));
   LLVMValueRef dst = panel_buffer(w, w->turn),
-               begun = LLVMBuildICmp(e->builder, LLVMIntNE, w->turn, emit_i64(e, 0), "");
-  Range all = {emit_i64(e, 0), w->k.length};
-  if (!c->double_buffered) {
-    contract_pack_b(c, wide, w->b_base, dst, v0, &w->k, all);
+               begun = LLVMBuildICmp(emit->builder, LLVMIntNE, w->turn, emit_i64(emit, 0), "");
+  Range all = {emit_i64(emit, 0), w->k.length};
+  if (!contract->double_buffered) {
+    contract_pack_b(contract, wide, w->b_base, dst, v0, &w->k, all);
     return dst;
   }
-  Branch first = emit_if(e, LLVMBuildNot(e->builder, begun, ""));
-  contract_pack_b(c, wide, w->b_base, dst, v0, &w->k, all);
-  emit_end_if(e, first);
+  Branch first = emit_if(emit, LLVMBuildNot(emit->builder, begun, ""));
+  contract_pack_b(contract, wide, w->b_base, dst, v0, &w->k, all);
+  emit_end_if(emit, first);
   return dst;
 }
 
 /* Sums of b's panel beside the product, once for all blocks of rows. */
 static void panel_sums(ChunkLoops *w, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
                        int wide) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (c->product.sum == NO_VALUE) return;
-  LLVMValueRef zero = emit_i64(e, 0), n = LLVMBuildNSWSub(e->builder, panel, w->panel.from, "");
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (contract->product.sum == NO_VALUE) return;
+  LLVMValueRef zero = emit_i64(emit, 0),
+               n = LLVMBuildNSWSub(emit->builder, panel, w->panel.from, "");
   TileAt t = {.batch = w->b, .m_outer = zero, .row0 = zero, .rows = zero, .v0 = v0};
-  t.vectors = (int)c->plan.width + wide;
-  t.values = tile_elements(e, c->f32, w->totals,
-                           tile_times(e, n, c->plan.tile[TILE_VECTORS] * c->plan.lanes));
-  Branch first = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, w->row.from, zero, ""));
-  contract_sums(c, wide, b, &t, &w->k, w->more, w->last);
-  emit_end_if(e, first);
+  t.vectors = (int)contract->plan.width + wide;
+  t.values =
+      tile_elements(emit, contract->f32, w->totals,
+                    tile_times(emit, n, contract->plan.tile[TILE_VECTORS] * contract->plan.lanes));
+  Branch first = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, w->row.from, zero, ""));
+  contract_sums(contract, wide, b, &t, &w->k, w->more, w->last);
+  emit_end_if(emit, first);
 }
 
 static void panel_of_width(ChunkLoops *w, LLVMValueRef panel, int wide) {
@@ -462,98 +486,106 @@ static void panel_of_width(ChunkLoops *w, LLVMValueRef panel, int wide) {
 }
 
 static void panels(ChunkLoops *w) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (c->plan.tile[TILE_PACK_A] && !c->plan.shared)
-    contract_pack_a(c, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
-  Loop p = emit_loop(e, w->panel.from, w->panel.to, 1, 0, NULL);
-  LLVMValueRef wide = contract_is_wide(c, p.i),
-               count = LLVMBuildNSWSub(e->builder, w->panel.to, w->panel.from, "");
-  w->turn = LLVMBuildNSWMul(e->builder, w->k_turn, count, "");
-  w->turn = tile_add(e, w->turn, LLVMBuildNSWSub(e->builder, p.i, w->panel.from, ""));
-  if (c->plan.wide) {
-    Branch b = emit_if(e, wide);
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (contract->plan.tile[TILE_PACK_A] && !contract->plan.shared)
+    contract_pack_a(contract, w->a_base, w->packed_a, w->row.from, w->row.to, &w->k);
+  Loop p = emit_loop(emit, w->panel.from, w->panel.to, 1, 0, NULL);
+  LLVMValueRef wide = contract_is_wide(contract, p.i),
+               count = LLVMBuildNSWSub(emit->builder, w->panel.to, w->panel.from, "");
+  w->turn = LLVMBuildNSWMul(emit->builder, w->k_turn, count, "");
+  w->turn = tile_add(emit, w->turn, LLVMBuildNSWSub(emit->builder, p.i, w->panel.from, ""));
+  if (contract->plan.wide) {
+    Branch b = emit_if(emit, wide);
     panel_of_width(w, p.i, 1);
-    emit_end_if(e, b);
+    emit_end_if(emit, b);
   }
-  Branch b = emit_if(e, LLVMBuildNot(e->builder, wide, ""));
+  Branch b = emit_if(emit, LLVMBuildNot(emit->builder, wide, ""));
   panel_of_width(w, p.i, 0);
-  emit_end_if(e, b);
-  emit_loop_end(e, &p);
+  emit_end_if(emit, b);
+  emit_loop_end(emit, &p);
 }
 
 /* Whether inner block of k i ends with half a step. */
 static LLVMValueRef half_of(ChunkLoops *w, LLVMValueRef i) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  if (c->product.k.inner % c->plan.tile[TILE_DEPTH] == 0) return NULL;
-  LLVMValueRef last = emit_i64(e, c->plan.tile[TILE_K_INNER] - 1);
-  return LLVMBuildZExt(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, i, last, ""), c->i64, "");
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  if (contract->product.k.inner % contract->plan.tile[TILE_DEPTH] == 0) return NULL;
+  LLVMValueRef last = emit_i64(emit, contract->plan.tile[TILE_K_INNER] - 1);
+  return LLVMBuildZExt(emit->builder, LLVMBuildICmp(emit->builder, LLVMIntEQ, i, last, ""),
+                       contract->i64, "");
 }
 
 void contract_enter_block(ChunkLoops *w, LLVMValueRef turn) {
-  Contract *c = w->c;
-  Emit *e = c->e;
-  int64_t outer = c->plan.tile[TILE_K_OUTER], inner = c->plan.tile[TILE_K_INNER];
-  LLVMValueRef n = emit_i64(e, inner);
-  Range o = tile_range(e, LLVMBuildUDiv(e->builder, turn, n, ""), c->product.k.outer, outer);
-  LLVMValueRef now = LLVMBuildURem(e->builder, turn, n, "");
-  LLVMValueRef next = LLVMBuildURem(e->builder, tile_add(e, turn, emit_i64(e, 1)), n, "");
-  Range i = tile_range(e, now, c->plan.steps, inner),
-        after = tile_range(e, next, c->plan.steps, inner);
-  w->k = (KBlock){o.from, o.to, i.from, LLVMBuildNSWSub(e->builder, i.to, i.from, ""), NULL};
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  int64_t outer = contract->plan.tile[TILE_K_OUTER], inner = contract->plan.tile[TILE_K_INNER];
+  LLVMValueRef n = emit_i64(emit, inner);
+  Range range =
+      tile_range(emit, LLVMBuildUDiv(emit->builder, turn, n, ""), contract->product.k.outer, outer);
+  LLVMValueRef now = LLVMBuildURem(emit->builder, turn, n, "");
+  LLVMValueRef next = LLVMBuildURem(emit->builder, tile_add(emit, turn, emit_i64(emit, 1)), n, "");
+  Range i = tile_range(emit, now, contract->plan.steps, inner),
+        after = tile_range(emit, next, contract->plan.steps, inner);
+  w->k = (KBlock){range.from, range.to, i.from, LLVMBuildNSWSub(emit->builder, i.to, i.from, ""),
+                  NULL};
   w->k.half = half_of(w, now), w->next_half = half_of(w, next);
   w->k_turn = turn;
-  w->next_length = LLVMBuildNSWSub(e->builder, after.to, after.from, "");
-  LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, turn, emit_i64(e, 0), "");
-  w->more = LLVMBuildSelect(e->builder, first, emit_i64(e, 0), emit_i64(e, 1), "");
-  w->last = LLVMBuildICmp(e->builder, LLVMIntEQ, turn, emit_i64(e, outer * inner - 1), "");
+  w->next_length = LLVMBuildNSWSub(emit->builder, after.to, after.from, "");
+  LLVMValueRef first = LLVMBuildICmp(emit->builder, LLVMIntEQ, turn, emit_i64(emit, 0), "");
+  w->more = LLVMBuildSelect(emit->builder, first, emit_i64(emit, 0), emit_i64(emit, 1), "");
+  w->last = LLVMBuildICmp(emit->builder, LLVMIntEQ, turn, emit_i64(emit, outer * inner - 1), "");
   w->a_base = operand_base(w, SIDE_A), w->b_base = operand_base(w, SIDE_B);
 }
 
 static void k_blocks(ChunkLoops *w) {
-  Emit *e = w->c->e;
+  Emit *emit = w->c->e;
   const int64_t *tile = w->c->plan.tile;
-  LLVMValueRef blocks = emit_i64(e, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
-  Loop x = emit_loop(e, emit_i64(e, 0), blocks, 1, 0, NULL);
+  LLVMValueRef blocks = emit_i64(emit, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
+  Loop x = emit_loop(emit, emit_i64(emit, 0), blocks, 1, 0, NULL);
   contract_enter_block(w, x.i);
   panels(w);
-  emit_loop_end(e, &x);
+  emit_loop_end(emit, &x);
 }
 
-static ProductPlan read_plan(Emit *e, const Product *p) {
-  const Attr *tile = attr_get(&e->k->attrs, ATTR_tile);
+static ProductPlan read_plan(Emit *emit, const Product *p) {
+  const Attr *tile = attr_get(&emit->k->attrs, ATTR_tile);
   if (!tile || tile->i != TILE_COUNT)
-    bug("kernel %s has no tile of %d numbers", e->k->name, TILE_COUNT);
-  return product_plan(p, e->lanes, tile->list);
+    bug("kernel %s has no tile of %d numbers", emit->k->name, TILE_COUNT);
+  return product_plan(p, emit->lanes, tile->list);
 }
 
-void contract_emit(Emit *e) {
-  Contract c = {.e = e, .k = e->k, .product = product_of(e->k, e->lanes)};
-  c.plan = read_plan(e, &c.product);
-  c.f32 = emit_type(e, ELEM_f32), c.vector = emit_vector(e, ELEM_f32, e->lanes),
-  c.i64 = emit_type(e, ELEM_i64);
-  c.ptr = LLVMPointerTypeInContext(e->context, 0), c.nothing = LLVMVoidTypeInContext(e->context);
-  c.amx = c.plan.tile[TILE_DEPTH] == DEPTH_AMX;
-  c.pairs = c.amx || c.plan.tile[TILE_DEPTH] == DEPTH_PAIRS;
-  c.a_memory = c.plan.tile[TILE_PACK_A] ? c.f32 : contract_memory(e, c.product.elem_a);
-  contract_plan_prefetch(&c);
-  contract_plan_interleave(&c);
-  contract_plan_nontemporal(&c);
-  c.pipelined = c.amx && c.plan.k_outer_max == 1 && c.plan.k_inner_max >= PARTS;
-  if (c.pipelined) c.direct = false;
-  bool before = c.plan.pack_chunks > 0;
-  if (before) contract_share(&c);
-  emit_begin_phase(e, before);
-  if (c.amx) contract_amx_begin(&c);
-  ChunkLoops w = {.c = &c};
+void contract_emit(Emit *emit) {
+  Contract contract = {.e = emit, .k = emit->k, .product = product_of(emit->k, emit->lanes)};
+  contract.plan = read_plan(emit, &contract.product);
+  contract.f32 = emit_type(emit, ELEM_f32),
+  contract.vector = emit_vector(emit, ELEM_f32, emit->lanes),
+  contract.i64 = emit_type(emit, ELEM_i64);
+  contract.ptr = LLVMPointerTypeInContext(emit->context, 0),
+  contract.nothing = LLVMVoidTypeInContext(emit->context);
+  contract.amx = contract.plan.tile[TILE_DEPTH] == DEPTH_AMX;
+  contract.pairs = contract.amx || contract.plan.tile[TILE_DEPTH] == DEPTH_PAIRS;
+  contract.a_memory = contract.plan.tile[TILE_PACK_A]
+                          ? contract.f32
+                          : contract_memory(emit, contract.product.elem_a);
+  contract_plan_prefetch(&contract);
+  contract_plan_interleave(&contract);
+  contract_plan_nontemporal(&contract);
+  contract.pipelined =
+      contract.amx && contract.plan.k_outer_max == 1 && contract.plan.k_inner_max >= PARTS;
+  if (contract.pipelined) contract.direct = false;
+  bool before = contract.plan.pack_chunks > 0;
+  if (before) contract_share(&contract);
+  emit_begin_phase(emit, before);
+  if (contract.amx) contract_amx_begin(&contract);
+  ChunkLoops w = {.c = &contract};
   chunk_ranges(&w);
   scratch_parts(&w);
-  Loop b = emit_loop(e, w.batch.from, w.batch.to, 1, 0, NULL);
+  Loop b = emit_loop(emit, w.batch.from, w.batch.to, 1, 0, NULL);
   w.b = b.i;
   k_blocks(&w);
-  emit_loop_end(e, &b);
-  if (c.amx) contract_amx_end(&c);
-  nontemporal_end(e, c.nontemporal);
-  emit_end_phase(e);
+  emit_loop_end(emit, &b);
+  if (contract.amx) contract_amx_end(&contract);
+  nontemporal_end(emit, contract.nontemporal);
+  emit_end_phase(emit);
 }

@@ -28,60 +28,62 @@ typedef struct Matrix {
   int rows, vectors; /* of registers */
 } Matrix;
 
-static LLVMValueRef number(Contract *c, int i) {
-  return LLVMConstInt(LLVMInt8TypeInContext(c->e->context), (unsigned)i, 0);
+static LLVMValueRef number(Contract *contract, int i) {
+  return LLVMConstInt(LLVMInt8TypeInContext(contract->e->context), (unsigned)i, 0);
 }
 
-static LLVMValueRef bytes_on(Contract *c, LLVMValueRef base, LLVMValueRef offset) {
-  return tile_elements(c->e, LLVMInt8TypeInContext(c->e->context), base, offset);
+static LLVMValueRef bytes_on(Contract *contract, LLVMValueRef base, LLVMValueRef offset) {
+  return tile_elements(contract->e, LLVMInt8TypeInContext(contract->e->context), base, offset);
 }
 
 static LLVMValueRef param(Matrix *x, int i) { return LLVMGetParam(x->c->e->function, (unsigned)i); }
 
-static void call(Contract *c, const char *name, int n, LLVMValueRef *args) {
-  emit_intrinsic_types(c->e, name, 0, NULL, n, args);
+static void call(Contract *contract, const char *name, int n, LLVMValueRef *args) {
+  emit_intrinsic_types(contract->e, name, 0, NULL, n, args);
 }
 
 /* ---- shapes ---- */
 
 /* Palette 1: eight registers of 16 rows of 64 bytes. */
-static LLVMValueRef shapes(Contract *c) {
+static LLVMValueRef shapes(Contract *contract) {
   enum { BYTES = 64, COLUMNS_AT = 16, ROWS_AT = 48 };
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(c->e->context);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(contract->e->context);
   LLVMValueRef byte[BYTES];
-  for (int i = 0; i < BYTES; i++) byte[i] = number(c, 0);
-  byte[0] = number(c, 1);
+  for (int i = 0; i < BYTES; i++) byte[i] = number(contract, 0);
+  byte[0] = number(contract, 1);
   for (int i = 0; i < REGISTERS; i++) {
-    byte[COLUMNS_AT + 2 * i] = number(c, LINE);
-    byte[ROWS_AT + i] = number(c, AMX_ROWS);
+    byte[COLUMNS_AT + 2 * i] = number(contract, LINE);
+    byte[ROWS_AT + i] = number(contract, AMX_ROWS);
   }
-  LLVMValueRef g = LLVMAddGlobal(c->e->module, LLVMArrayType2(i8, BYTES), "shapes");
+  LLVMValueRef g = LLVMAddGlobal(contract->e->module, LLVMArrayType2(i8, BYTES), "shapes");
   LLVMSetInitializer(g, LLVMConstArray2(i8, byte, BYTES));
   LLVMSetGlobalConstant(g, 1), LLVMSetLinkage(g, LLVMPrivateLinkage), LLVMSetAlignment(g, LINE);
   return g;
 }
 
-void contract_amx_begin(Contract *c) {
-  LLVMValueRef g = shapes(c);
-  call(c, "llvm.x86.ldtilecfg", 1, &g);
+void contract_amx_begin(Contract *contract) {
+  LLVMValueRef g = shapes(contract);
+  call(contract, "llvm.x86.ldtilecfg", 1, &g);
 }
 
-void contract_amx_end(Contract *c) { call(c, "llvm.x86.tilerelease", 0, NULL); }
+void contract_amx_end(Contract *contract) { call(contract, "llvm.x86.tilerelease", 0, NULL); }
 
 /* ---- one block of k ---- */
 
-static LLVMValueRef sums_stride(Contract *c) {
-  return emit_i64(c->e, c->plan.tile[TILE_VECTORS] * c->plan.lanes * 4);
+static LLVMValueRef sums_stride(Contract *contract) {
+  return emit_i64(contract->e, contract->plan.tile[TILE_VECTORS] * contract->plan.lanes * 4);
 }
 
 /* Register r, v of the sums at `base`, whose rows are `stride` bytes apart. */
 static void move_sum(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride, int r,
                      int v) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  LLVMValueRef at = tile_add(e, tile_times(e, stride, r * AMX_ROWS), emit_i64(e, v * LINE));
-  LLVMValueRef args[] = {number(c, r * x->vectors + v), bytes_on(c, base, at), stride};
-  call(c, how, 3, args);
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  LLVMValueRef at =
+      tile_add(emit, tile_times(emit, stride, r * AMX_ROWS), emit_i64(emit, v * LINE));
+  LLVMValueRef args[] = {number(contract, r * x->vectors + v), bytes_on(contract, base, at),
+                         stride};
+  call(contract, how, 3, args);
 }
 
 static void move_sums(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride) {
@@ -91,62 +93,66 @@ static void move_sums(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRe
 
 /* Zero, or what an earlier block of k left; in a tile's first call. */
 static void start(Matrix *x) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  LLVMValueRef zero = emit_i64(e, 0);
-  Branch first = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, param(x, MICRO_FROM), zero, ""));
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  LLVMValueRef zero = emit_i64(emit, 0);
+  Branch first =
+      emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, param(x, MICRO_FROM), zero, ""));
   for (int i = 0; i < x->rows * x->vectors; i++) {
-    LLVMValueRef which = number(c, i);
-    call(c, "llvm.x86.tilezero", 1, &which);
+    LLVMValueRef which = number(contract, i);
+    call(contract, "llvm.x86.tilezero", 1, &which);
   }
-  if (c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER] > 1) {
-    Branch b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_MORE), zero, ""));
-    move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(c));
-    emit_end_if(e, b);
+  if (contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] > 1) {
+    Branch b =
+        emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntNE, param(x, MICRO_MORE), zero, ""));
+    move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(contract));
+    emit_end_if(emit, b);
   }
-  emit_end_if(e, first);
+  emit_end_if(emit, first);
 }
 
 static void store_sums(Matrix *x) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  if (!c->direct) {
-    move_sums(x, "llvm.x86.tilestored64", param(x, MICRO_C), sums_stride(c));
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  if (!contract->direct) {
+    move_sums(x, "llvm.x86.tilestored64", param(x, MICRO_C), sums_stride(contract));
     return;
   }
   LLVMValueRef out =
-      LLVMBuildICmp(e->builder, LLVMIntNE, param(x, MICRO_DIRECT), emit_i64(e, 0), "");
-  LLVMValueRef to = LLVMBuildSelect(e->builder, out, param(x, MICRO_OUT), param(x, MICRO_C), "");
-  LLVMValueRef stride =
-      LLVMBuildSelect(e->builder, out, emit_i64(e, c->out_row), sums_stride(c), "");
+      LLVMBuildICmp(emit->builder, LLVMIntNE, param(x, MICRO_DIRECT), emit_i64(emit, 0), "");
+  LLVMValueRef to = LLVMBuildSelect(emit->builder, out, param(x, MICRO_OUT), param(x, MICRO_C), "");
+  LLVMValueRef stride = LLVMBuildSelect(emit->builder, out, emit_i64(emit, contract->out_row),
+                                        sums_stride(contract), "");
   move_sums(x, "llvm.x86.tilestored64", to, stride);
 }
 
 /* After a tile's last call. */
 static void finish(Matrix *x) {
-  Emit *e = x->c->e;
+  Emit *emit = x->c->e;
   LLVMValueRef to = param(x, MICRO_TO), length = param(x, MICRO_LENGTH);
-  Branch last = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, to, length, ""));
+  Branch last = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, to, length, ""));
   store_sums(x);
-  emit_end_if(e, last);
+  emit_end_if(emit, last);
 }
 
-static int64_t a_stride(const Contract *c) { /* bytes between rows of a */
-  return c->plan.rows_a
-             ? c->plan.pitch * 4
-             : contract_inner_stride(&c->product.m, SIDE_A) * elem_bytes(c->product.elem_a);
+static int64_t a_stride(const Contract *contract) { /* bytes between rows of a */
+  return contract->plan.rows_a ? contract->plan.pitch * 4
+                               : contract_inner_stride(&contract->product.m, SIDE_A) *
+                                     elem_bytes(contract->product.elem_a);
 }
 
-static void load_factor(Contract *c, int which, LLVMValueRef from, int64_t offset, int64_t stride,
-                        bool stays) {
-  Emit *e = c->e;
-  LLVMValueRef args[] = {number(c, which), bytes_on(c, from, emit_i64(e, offset)),
-                         emit_i64(e, stride)};
-  call(c, stays ? "llvm.x86.tileloadd64" : "llvm.x86.tileloaddt164", 3, args);
+static void load_factor(Contract *contract, int which, LLVMValueRef from, int64_t offset,
+                        int64_t stride, bool stays) {
+  Emit *emit = contract->e;
+  LLVMValueRef args[] = {number(contract, which), bytes_on(contract, from, emit_i64(emit, offset)),
+                         emit_i64(emit, stride)};
+  call(contract, stays ? "llvm.x86.tileloadd64" : "llvm.x86.tileloaddt164", 3, args);
 }
 
 /* Which operand meets more than one other. */
-static ProductSide staying(const Contract *c) { return c->plan.tiles_max == 1 ? SIDE_A : SIDE_B; }
+static ProductSide staying(const Contract *contract) {
+  return contract->plan.tiles_max == 1 ? SIDE_A : SIDE_B;
+}
 
 /* Steps of a block of k of which it stays. */
 static int64_t steps_that_stay(const Matrix *x) {
@@ -155,83 +161,87 @@ static int64_t steps_that_stay(const Matrix *x) {
 }
 
 static void multiply(Matrix *x, int r, int v) {
-  Contract *c = x->c;
-  LLVMValueRef args[] = {number(c, r * x->vectors + v), number(c, FIRST_A + r),
-                         number(c, FIRST_B + v)};
-  call(c, "llvm.x86.tdpbf16ps", 3, args);
+  Contract *contract = x->c;
+  LLVMValueRef args[] = {number(contract, r * x->vectors + v), number(contract, FIRST_A + r),
+                         number(contract, FIRST_B + v)};
+  call(contract, "llvm.x86.tdpbf16ps", 3, args);
 }
 
 /* Each register is loaded just before its first use. */
 static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
-  Contract *c = x->c;
-  bool a = stays && staying(c) == SIDE_A, b = stays && staying(c) == SIDE_B;
-  int64_t below = a_stride(c), panel = x->vectors * LINE;
+  Contract *contract = x->c;
+  bool a = stays && staying(contract) == SIDE_A, b = stays && staying(contract) == SIDE_B;
+  int64_t below = a_stride(contract), panel = x->vectors * LINE;
   for (int r = 0; r < x->rows; r++)
     for (int v = 0; v < x->vectors; v++) {
-      if (v == 0) load_factor(c, FIRST_A + r, pa, r * AMX_ROWS * below, below, a);
-      if (r == 0) load_factor(c, FIRST_B + v, pb, v * LINE, panel, b);
+      if (v == 0) load_factor(contract, FIRST_A + r, pa, r * AMX_ROWS * below, below, a);
+      if (r == 0) load_factor(contract, FIRST_B + v, pb, v * LINE, panel, b);
       multiply(x, r, v);
     }
 }
 
 /* Steps [from, to) of the inner dim; at: pa and pb there, moved on. */
 static void run_steps(Matrix *x, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *at, bool stays) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  Loop l = emit_loop(e, from, to, 1, 2, at);
-  contract_prefetch_amx(c, l.i);
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  Loop l = emit_loop(emit, from, to, 1, 2, at);
+  contract_prefetch_amx(contract, l.i);
   step(x, l.phi[0], l.phi[1], stays);
-  l.next[0] = bytes_on(c, l.phi[0], emit_i64(e, LINE));
-  l.next[1] = bytes_on(c, l.phi[1], emit_i64(e, x->vectors * LINE * AMX_ROWS));
-  emit_loop_end(e, &l);
+  l.next[0] = bytes_on(contract, l.phi[0], emit_i64(emit, LINE));
+  l.next[1] = bytes_on(contract, l.phi[1], emit_i64(emit, x->vectors * LINE * AMX_ROWS));
+  emit_loop_end(emit, &l);
   at[0] = l.phi[0], at[1] = l.phi[1];
 }
 
 /* This call's steps of k's inner dim; pa, pb: at step 0. */
 static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
-  Contract *c = x->c;
-  Emit *e = c->e;
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
   LLVMValueRef from = param(x, MICRO_FROM), to = param(x, MICRO_TO);
   int64_t most = steps_that_stay(x);
-  LLVMValueRef at[] = {bytes_on(c, pa, tile_times(e, from, LINE)),
-                       bytes_on(c, pb, tile_times(e, from, x->vectors * LINE * AMX_ROWS))};
-  if (c->plan.k_inner_max <= most) {
+  LLVMValueRef at[] = {
+      bytes_on(contract, pa, tile_times(emit, from, LINE)),
+      bytes_on(contract, pb, tile_times(emit, from, x->vectors * LINE * AMX_ROWS))};
+  if (contract->plan.k_inner_max <= most) {
     run_steps(x, from, to, at, true);
     return;
   }
-  LLVMValueRef part = emit_min_i64(e, to, emit_i64(e, most));
-  LLVMValueRef past = LLVMBuildICmp(e->builder, LLVMIntSGT, from, part, "");
+  LLVMValueRef part = emit_min_i64(emit, to, emit_i64(emit, most));
+  LLVMValueRef past = LLVMBuildICmp(emit->builder, LLVMIntSGT, from, part, "");
   run_steps(x, from, part, at, true);
-  run_steps(x, LLVMBuildSelect(e->builder, past, from, part, ""), to, at, false);
+  run_steps(x, LLVMBuildSelect(emit->builder, past, from, part, ""), to, at, false);
 }
 
 /* Address of side s at outer index o of this block. */
-static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, ProductSide s) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  if (s == SIDE_A && !c->plan.rows_a)
-    return tile_elements(e, c->a_memory, base,
-                         contract_offset(e, &c->product.k, c->product.k.count - 1, o, s));
-  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(x, MICRO_O0), "");
-  done = LLVMBuildNSWMul(e->builder, done, param(x, MICRO_LENGTH), "");
-  return bytes_on(c, base, tile_times(e, done, s == SIDE_A ? LINE : x->vectors * LINE * AMX_ROWS));
+static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, ProductSide side) {
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  if (side == SIDE_A && !contract->plan.rows_a)
+    return tile_elements(
+        emit, contract->a_memory, base,
+        contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o, side));
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o, param(x, MICRO_O0), "");
+  done = LLVMBuildNSWMul(emit->builder, done, param(x, MICRO_LENGTH), "");
+  return bytes_on(contract, base,
+                  tile_times(emit, done, side == SIDE_A ? LINE : x->vectors * LINE * AMX_ROWS));
 }
 
-LLVMValueRef contract_amx(Contract *c, int vectors) {
-  must(c->plan.tile[TILE_ROWS] % AMX_ROWS == 0, "kernel %s: AMX tiles of %lld rows", c->k->name,
-       (long long)c->plan.tile[TILE_ROWS]);
-  Emit *e = c->e;
-  LLVMValueRef *made = &c->micro[0][vectors > c->plan.width];
+LLVMValueRef contract_amx(Contract *contract, int vectors) {
+  must(contract->plan.tile[TILE_ROWS] % AMX_ROWS == 0, "kernel %s: AMX tiles of %lld rows",
+       contract->k->name, (long long)contract->plan.tile[TILE_ROWS]);
+  Emit *emit = contract->e;
+  LLVMValueRef *made = &contract->micro[0][vectors > contract->plan.width];
   if (*made) return *made;
-  Matrix x = {.c = c, .rows = (int)c->plan.tile[TILE_ROWS] / AMX_ROWS, .vectors = vectors};
-  Aside s =
-      tile_aside(e, arena_printf(e->arena, "matrix%dx%d", x.rows, vectors), contract_micro_type(c));
+  Matrix x = {
+      .c = contract, .rows = (int)contract->plan.tile[TILE_ROWS] / AMX_ROWS, .vectors = vectors};
+  Aside s = tile_aside(emit, arena_printf(emit->arena, "matrix%dx%d", x.rows, vectors),
+                       contract_micro_type(contract));
   start(&x);
-  Loop o = emit_loop(e, param(&x, MICRO_O0), param(&x, MICRO_O1), 1, 0, NULL);
+  Loop o = emit_loop(emit, param(&x, MICRO_O0), param(&x, MICRO_O1), 1, 0, NULL);
   run_inner(&x, at_outer(&x, param(&x, MICRO_A), o.i, SIDE_A),
             at_outer(&x, param(&x, MICRO_B), o.i, SIDE_B));
-  emit_loop_end(e, &o);
+  emit_loop_end(emit, &o);
   finish(&x);
-  tile_aside_end(e, &s);
+  tile_aside_end(emit, &s);
   return *made = s.function;
 }

@@ -14,95 +14,103 @@ typedef struct Epilogue {
   LLVMValueRef outer[8], first[8], mask[8]; /* per vector of the tile */
 } Epilogue;
 
-static bool scalar(const Contract *c) { return c->product.n.count == 0; }
+static bool scalar(const Contract *contract) { return contract->product.n.count == 0; }
 
 static void set_index(Point *p, Str dim, LLVMValueRef at, bool lane, int64_t multiple) {
   p->index[p->n++] = (Index){.dim = dim, .at = at, .lane = lane, .multiple = multiple};
 }
 
-static void set_flat(Contract *c, Point *p, const ProductDims *d, int n, LLVMValueRef flat) {
+static void set_flat(Contract *contract, Point *p, const ProductDims *d, int n, LLVMValueRef flat) {
   for (int i = 0; i < n; i++)
-    set_index(p, d->dim[i].dim, contract_index(c->e, d, n, i, flat), false, 0);
+    set_index(p, d->dim[i].dim, contract_index(contract->e, d, n, i, flat), false, 0);
 }
 
 static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
-  Contract *c = x->c;
+  Contract *contract = x->c;
   const TileAt *t = x->t;
   Point p = {0};
-  set_flat(c, &p, &c->product.batch, c->product.batch.count, t->batch);
-  set_flat(c, &p, &c->product.m, c->product.m.count - 1, t->m_outer);
-  if (c->product.m.count)
-    set_index(&p, c->product.m.dim[c->product.m.count - 1].dim, row, false, 0);
-  set_flat(c, &p, &c->product.n, c->product.n.count - 1, x->outer[v]);
-  if (!scalar(c))
-    set_index(&p, c->product.n.dim[c->product.n.count - 1].dim, x->first[v], true, c->plan.lanes);
-  for (int i = 0; i < c->product.nzero; i++)
-    set_index(&p, c->product.zero[i], emit_i64(c->e, 0), false, 0);
+  set_flat(contract, &p, &contract->product.batch, contract->product.batch.count, t->batch);
+  set_flat(contract, &p, &contract->product.m, contract->product.m.count - 1, t->m_outer);
+  if (contract->product.m.count)
+    set_index(&p, contract->product.m.dim[contract->product.m.count - 1].dim, row, false, 0);
+  set_flat(contract, &p, &contract->product.n, contract->product.n.count - 1, x->outer[v]);
+  if (!scalar(contract))
+    set_index(&p, contract->product.n.dim[contract->product.n.count - 1].dim, x->first[v], true,
+              contract->plan.lanes);
+  for (int i = 0; i < contract->product.nzero; i++)
+    set_index(&p, contract->product.zero[i], emit_i64(contract->e, 0), false, 0);
   p.mask = x->mask[v];
-  product_add_names(c->e, &c->product, &p);
+  product_add_names(contract->e, &contract->product, &p);
   return p;
 }
 
 static void locate_vector(Epilogue *x, int v) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  LLVMValueRef flat = tile_add(e, x->t->v0, emit_i64(e, v)), first = flat;
-  x->outer[v] = emit_i64(e, 0), x->mask[v] = NULL;
-  if (c->product.n.outer > 1) {
-    x->outer[v] = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
-    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  LLVMValueRef flat = tile_add(emit, x->t->v0, emit_i64(emit, v)), first = flat;
+  x->outer[v] = emit_i64(emit, 0), x->mask[v] = NULL;
+  if (contract->product.n.outer > 1) {
+    x->outer[v] =
+        LLVMBuildUDiv(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
+    first = LLVMBuildURem(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
   }
-  x->first[v] = tile_times(e, first, c->plan.lanes);
-  if (!scalar(c) && c->product.n.inner % c->plan.lanes)
-    x->mask[v] = emit_tail_mask(e, x->first[v], emit_i64(e, c->product.n.inner), c->plan.lanes);
+  x->first[v] = tile_times(emit, first, contract->plan.lanes);
+  if (!scalar(contract) && contract->product.n.inner % contract->plan.lanes)
+    x->mask[v] = emit_tail_mask(emit, x->first[v], emit_i64(emit, contract->product.n.inner),
+                                contract->plan.lanes);
 }
 
-Point contract_point(Contract *c, const TileAt *t, int v) {
-  Epilogue x = {.c = c, .t = t};
+Point contract_point(Contract *contract, const TileAt *t, int v) {
+  Epilogue x = {.c = contract, .t = t};
   locate_vector(&x, v);
   return point_of(&x, t->row0, v);
 }
 
 static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  LLVMValueRef at = tile_times(e, r, c->plan.tile[TILE_VECTORS] * c->plan.lanes);
-  at = tile_add(e, at, emit_i64(e, v * c->plan.lanes));
-  LLVMTypeRef type = scalar(c) ? c->f32 : c->vector;
-  LLVMValueRef s = LLVMBuildLoad2(e->builder, type, tile_elements(e, c->f32, x->t->values, at), "");
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  LLVMValueRef at = tile_times(emit, r, contract->plan.tile[TILE_VECTORS] * contract->plan.lanes);
+  at = tile_add(emit, at, emit_i64(emit, v * contract->plan.lanes));
+  LLVMTypeRef type = scalar(contract) ? contract->f32 : contract->vector;
+  LLVMValueRef s =
+      LLVMBuildLoad2(emit->builder, type, tile_elements(emit, contract->f32, x->t->values, at), "");
   LLVMSetAlignment(s, 4);
-  return expr_convert(e, s, ELEM_f32, value_type(c->k, c->product.value)->elem);
+  return expr_convert(emit, s, ELEM_f32, value_type(contract->k, contract->product.value)->elem);
 }
 
 static void store_results(Epilogue *x, LLVMValueRef r, int v) {
-  Contract *c = x->c;
-  Emit *e = c->e;
-  Point p = point_of(x, tile_add(e, x->t->row0, r), v);
+  Contract *contract = x->c;
+  Emit *emit = contract->e;
+  Point p = point_of(x, tile_add(emit, x->t->row0, r), v);
   LLVMValueRef value[MAX_RESULTS];
-  expr_reset(e);
-  expr_bind(e, c->product.value, sums(x, r, v));
-  for (uint32_t i = 0; i < c->k->results.n; i++)
-    if (c->k->results.at[i] != c->product.sum) value[i] = expr_value(e, c->k->results.at[i], &p);
-  for (uint32_t i = 0; i < c->k->results.n; i++) {
-    bool again =
-        c->k->results.at[i] == c->product.sum; /* expr_put stores to all buffers of a value */
-    for (uint32_t j = 0; j < i; j++) again |= c->k->results.at[j] == c->k->results.at[i];
-    if (!again) expr_put(e, c->k->results.at[i], &p, value[i]);
+  expr_reset(emit);
+  expr_bind(emit, contract->product.value, sums(x, r, v));
+  for (uint32_t i = 0; i < contract->k->results.n; i++)
+    if (contract->k->results.at[i] != contract->product.sum)
+      value[i] = expr_value(emit, contract->k->results.at[i], &p);
+  for (uint32_t i = 0; i < contract->k->results.n; i++) {
+    bool again = contract->k->results.at[i] ==
+                 contract->product.sum; /* expr_put stores to all buffers of a value */
+    for (uint32_t j = 0; j < i; j++)
+      again |= contract->k->results.at[j] == contract->k->results.at[i];
+    if (!again) expr_put(emit, contract->k->results.at[i], &p, value[i]);
   }
 }
 
 static void rows(void *state) {
   Epilogue *x = state;
-  Contract *c = x->c;
+  Contract *contract = x->c;
   const TileAt *t = x->t;
   for (int v = 0; v < t->vectors; v++) locate_vector(x, v);
-  Loop r = emit_loop(c->e, t->first ? t->first : emit_i64(c->e, 0), t->rows, 1, 0, NULL);
+  Loop r =
+      emit_loop(contract->e, t->first ? t->first : emit_i64(contract->e, 0), t->rows, 1, 0, NULL);
   for (int v = 0; v < t->vectors; v++) store_results(x, r.i, v);
-  emit_loop_end(c->e, &r);
+  emit_loop_end(contract->e, &r);
 }
 
-void contract_epilogue(Contract *c, const TileAt *t) {
-  Epilogue x = {.c = c, .t = t};
-  LLVMValueRef aligned = contract_aligned(c, emit_buffer(c->e, c->k->args.n + c->first));
-  nontemporal_either(c->e, c->nontemporal, aligned, rows, &x);
+void contract_epilogue(Contract *contract, const TileAt *t) {
+  Epilogue x = {.c = contract, .t = t};
+  LLVMValueRef aligned =
+      contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
+  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &x);
 }

@@ -11,25 +11,29 @@
  */
 #include "contract.h"
 
-void contract_plan_interleave(Contract *c) {
-  const int64_t *tile = c->plan.tile;
-  int64_t left = c->e->target->facts.vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
-  bool simple = c->pairs || (c->product.elem_b == ELEM_f32 && c->product.compute == ELEM_f32);
-  c->interleaved = c->double_buffered && !c->amx && simple && left >= 4;
+void contract_plan_interleave(Contract *contract) {
+  const int64_t *tile = contract->plan.tile;
+  int64_t left = contract->e->target->facts.vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
+  bool simple = contract->pairs ||
+                (contract->product.elem_b == ELEM_f32 && contract->product.compute == ELEM_f32);
+  contract->interleaved = contract->double_buffered && !contract->amx && simple && left >= 4;
 }
 
-void contract_interleave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst,
+void contract_interleave(Contract *contract, int vectors, LLVMValueRef src, LLVMValueRef dst,
                          LLVMValueRef i) {
-  must(c->interleaved, "kernel %s: b is packed inside of a micro-kernel that does not", c->k->name);
-  Emit *e = c->e;
-  int64_t step = contract_inner_stride(&c->product.k, SIDE_B) * c->plan.tile[TILE_DEPTH];
-  LLVMValueRef from = tile_times(e, i, step), row = tile_times(e, i, vectors * c->plan.lanes);
+  must(contract->interleaved, "kernel %s: b is packed inside of a micro-kernel that does not",
+       contract->k->name);
+  Emit *emit = contract->e;
+  int64_t step =
+      contract_inner_stride(&contract->product.k, SIDE_B) * contract->plan.tile[TILE_DEPTH];
+  LLVMValueRef from = tile_times(emit, i, step),
+               row = tile_times(emit, i, vectors * contract->plan.lanes);
   for (int v = 0; v < vectors; v++) {
-    LLVMValueRef lanes = emit_i64(e, v * c->plan.lanes);
-    LLVMTypeRef memory = contract_memory(e, c->product.elem_b);
-    LLVMValueRef at = tile_elements(e, memory, src, tile_add(e, from, lanes));
-    LLVMValueRef x = contract_operand(c, SIDE_B, at, c->plan.lanes, NULL, false);
-    LLVMValueRef to = tile_elements(e, c->f32, dst, tile_add(e, row, lanes));
-    LLVMSetAlignment(LLVMBuildStore(e->builder, x, to), 4);
+    LLVMValueRef lanes = emit_i64(emit, v * contract->plan.lanes);
+    LLVMTypeRef memory = contract_memory(emit, contract->product.elem_b);
+    LLVMValueRef at = tile_elements(emit, memory, src, tile_add(emit, from, lanes));
+    LLVMValueRef x = contract_operand(contract, SIDE_B, at, contract->plan.lanes, NULL, false);
+    LLVMValueRef to = tile_elements(emit, contract->f32, dst, tile_add(emit, row, lanes));
+    LLVMSetAlignment(LLVMBuildStore(emit->builder, x, to), 4);
   }
 }

@@ -22,79 +22,82 @@ typedef struct MicroKernel {
   LLVMValueRef value[MAX_CARRIED]; /* accumulators, then pointers into a and b */
 } MicroKernel;
 
-LLVMTypeRef contract_micro_type(Contract *c) {
+LLVMTypeRef contract_micro_type(Contract *contract) {
   LLVMTypeRef t[MICRO_ARGS];
-  for (int i = 0; i < MICRO_ARGS; i++) t[i] = c->i64;
-  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_OUT] = t[MICRO_NEXT] = c->ptr;
-  t[MICRO_PREFETCH] = t[MICRO_SLICE] = t[MICRO_PLACE] = c->ptr;
-  for (int i = 0; i < BESIDE; i++) t[MICRO_BESIDE + i] = c->ptr;
-  return LLVMFunctionType(c->nothing, t, MICRO_ARGS, 0);
+  for (int i = 0; i < MICRO_ARGS; i++) t[i] = contract->i64;
+  t[MICRO_A] = t[MICRO_B] = t[MICRO_C] = t[MICRO_OUT] = t[MICRO_NEXT] = contract->ptr;
+  t[MICRO_PREFETCH] = t[MICRO_SLICE] = t[MICRO_PLACE] = contract->ptr;
+  for (int i = 0; i < BESIDE; i++) t[MICRO_BESIDE + i] = contract->ptr;
+  return LLVMFunctionType(contract->nothing, t, MICRO_ARGS, 0);
 }
 
-static LLVMValueRef param(MicroKernel *u, int i) {
-  return LLVMGetParam(u->c->e->function, (unsigned)i);
+static LLVMValueRef param(MicroKernel *micro, int i) {
+  return LLVMGetParam(micro->c->e->function, (unsigned)i);
 }
 
-static int64_t row_stride(const Contract *c) {
-  if (c->plan.rows_a) return c->plan.pitch;
-  return c->plan.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&c->product.m, SIDE_A);
+static int64_t row_stride(const Contract *contract) {
+  if (contract->plan.rows_a) return contract->plan.pitch;
+  return contract->plan.tile[TILE_PACK_A] ? 1 : contract_inner_stride(&contract->product.m, SIDE_A);
 }
 
-static int64_t step_a(const Contract *c) {
-  if (c->plan.rows_a) return 1;
-  if (c->plan.tile[TILE_PACK_A]) return c->plan.tile[TILE_ROWS];
-  return contract_inner_stride(&c->product.k, SIDE_A) * c->plan.tile[TILE_DEPTH];
+static int64_t step_a(const Contract *contract) {
+  if (contract->plan.rows_a) return 1;
+  if (contract->plan.tile[TILE_PACK_A]) return contract->plan.tile[TILE_ROWS];
+  return contract_inner_stride(&contract->product.k, SIDE_A) * contract->plan.tile[TILE_DEPTH];
 }
 
-static int64_t step_b(const MicroKernel *u) {
-  const Contract *c = u->c;
-  return c->plan.tile[TILE_PACK_B] ? u->vectors * c->plan.lanes
-                                   : contract_inner_stride(&c->product.k, SIDE_B);
+static int64_t step_b(const MicroKernel *micro) {
+  const Contract *contract = micro->c;
+  return contract->plan.tile[TILE_PACK_B] ? micro->vectors * contract->plan.lanes
+                                          : contract_inner_stride(&contract->product.k, SIDE_B);
 }
 
-static LLVMValueRef at(MicroKernel *u, LLVMValueRef base, int64_t offset) {
-  Emit *e = u->c->e;
-  return tile_elements(e, u->c->f32, base, emit_i64(e, offset));
+static LLVMValueRef at(MicroKernel *micro, LLVMValueRef base, int64_t offset) {
+  Emit *emit = micro->c->e;
+  return tile_elements(emit, micro->c->f32, base, emit_i64(emit, offset));
 }
 
-static LLVMValueRef at_a(MicroKernel *u, LLVMValueRef base, int64_t offset) {
-  return tile_elements(u->c->e, u->c->a_memory, base, emit_i64(u->c->e, offset));
+static LLVMValueRef at_a(MicroKernel *micro, LLVMValueRef base, int64_t offset) {
+  return tile_elements(micro->c->e, micro->c->a_memory, base, emit_i64(micro->c->e, offset));
 }
 
-static LLVMValueRef load(MicroKernel *u, LLVMTypeRef type, LLVMValueRef address) {
-  LLVMValueRef v = LLVMBuildLoad2(u->c->e->builder, type, address, "");
+static LLVMValueRef load(MicroKernel *micro, LLVMTypeRef type, LLVMValueRef address) {
+  LLVMValueRef v = LLVMBuildLoad2(micro->c->e->builder, type, address, "");
   LLVMSetAlignment(v, 4);
   return v;
 }
 
 /* a's factor at this address; half: its second element does not exist. */
-static LLVMValueRef factor(MicroKernel *u, LLVMValueRef address, bool half) {
-  Contract *c = u->c;
-  if (half) return contract_operand(c, SIDE_A, address, 1, NULL, true);
-  LLVMValueRef x = load(u, c->f32, address);
-  if (!c->plan.tile[TILE_PACK_A]) LLVMSetAlignment(x, (unsigned)elem_bytes(c->product.elem_a));
+static LLVMValueRef factor(MicroKernel *micro, LLVMValueRef address, bool half) {
+  Contract *contract = micro->c;
+  if (half) return contract_operand(contract, SIDE_A, address, 1, NULL, true);
+  LLVMValueRef x = load(micro, contract->f32, address);
+  if (!contract->plan.tile[TILE_PACK_A])
+    LLVMSetAlignment(x, (unsigned)elem_bytes(contract->product.elem_a));
   return x;
 }
 
 /* One step of k at element i of the unrolled loop: reads phi, updates value. */
-static void step(MicroKernel *u, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
-  Contract *c = u->c;
+static void step(MicroKernel *micro, LLVMValueRef pa, LLVMValueRef pb, int i, bool half) {
+  Contract *contract = micro->c;
   LLVMValueRef b[8];
-  for (int v = 0; v < u->vectors; v++)
-    b[v] = load(u, c->vector, at(u, pb, i * step_b(u) + v * c->plan.lanes));
-  for (int r = 0; r < u->rows; r++) {
-    LLVMValueRef x = factor(u, at_a(u, pa, i * step_a(c) + r * row_stride(c)), half);
-    x = emit_splat(c->e, x, c->plan.lanes);
-    for (int v = 0; v < u->vectors; v++) {
-      LLVMValueRef *acc = &u->value[r * u->vectors + v];
-      *acc = contract_multiply(c, x, b[v], *acc);
+  for (int v = 0; v < micro->vectors; v++)
+    b[v] =
+        load(micro, contract->vector, at(micro, pb, i * step_b(micro) + v * contract->plan.lanes));
+  for (int r = 0; r < micro->rows; r++) {
+    LLVMValueRef x =
+        factor(micro, at_a(micro, pa, i * step_a(contract) + r * row_stride(contract)), half);
+    x = emit_splat(contract->e, x, contract->plan.lanes);
+    for (int v = 0; v < micro->vectors; v++) {
+      LLVMValueRef *acc = &micro->value[r * micro->vectors + v];
+      *acc = contract_multiply(contract, x, b[v], *acc);
     }
   }
 }
 
 /* Sums wait in scratch between blocks of k. */
-static bool partial(const Contract *c) {
-  return c->plan.tile[TILE_K_OUTER] * c->plan.tile[TILE_K_INNER] > 1;
+static bool partial(const Contract *contract) {
+  return contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] > 1;
 }
 
 typedef enum Beside {
@@ -103,223 +106,238 @@ typedef enum Beside {
   FETCH_OUT
 } Beside; /* what a loop does beside products */
 
-static void prefetch(MicroKernel *u, LLVMValueRef address, int64_t offset, bool write) {
-  Emit *e = u->c->e;
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  emit_prefetch(e, tile_elements(e, i8, address, emit_i64(e, offset)), write);
+static void prefetch(MicroKernel *micro, LLVMValueRef address, int64_t offset, bool write) {
+  Emit *emit = micro->c->e;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
+  emit_prefetch(emit, tile_elements(emit, i8, address, emit_i64(emit, offset)), write);
 }
 
-static LLVMValueRef round_of(MicroKernel *u, LLVMValueRef k) {
-  return LLVMBuildUDiv(u->c->e->builder, k, emit_i64(u->c->e, MICRO_ROUND), "");
+static LLVMValueRef round_of(MicroKernel *micro, LLVMValueRef k) {
+  return LLVMBuildUDiv(micro->c->e->builder, k, emit_i64(micro->c->e, MICRO_ROUND), "");
 }
 
 /* Lines of a row of the result, and of the sums of earlier blocks. */
-static int64_t out_lines(const MicroKernel *u) {
-  const Contract *c = u->c;
-  int64_t bytes = u->vectors * c->plan.lanes * (partial(c) ? 4 : elem_bytes(c->out));
+static int64_t out_lines(const MicroKernel *micro) {
+  const Contract *contract = micro->c;
+  int64_t bytes =
+      micro->vectors * contract->plan.lanes * (partial(contract) ? 4 : elem_bytes(contract->out));
   return (bytes + LINE - 1) / LINE;
 }
 
 /* One line of each of the tile's results per round: more of them would fill the queue to memory,
    and what the caches hold would wait behind. */
-static void fetch_out(MicroKernel *u, Loop *l, LLVMValueRef from) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  int64_t lines = out_lines(u), sums = c->plan.tile[TILE_VECTORS] * c->plan.lanes * 4;
-  LLVMValueRef round = round_of(u, LLVMBuildNSWSub(e->builder, l->i, from, ""));
-  LLVMValueRef row = LLVMBuildUDiv(e->builder, round, emit_i64(e, lines), "");
-  LLVMValueRef line = LLVMBuildURem(e->builder, round, emit_i64(e, lines), "");
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context);
-  line = tile_times(e, line, LINE);
-  LLVMValueRef out = tile_add(e, tile_times(e, row, c->out_row), line);
-  LLVMValueRef sum = tile_add(e, tile_times(e, row, sums), line);
-  for (int i = 0; c->out_row && !c->nontemporal && i <= c->nbeside; i++) {
-    LLVMValueRef base = param(u, i ? MICRO_BESIDE + i - 1 : MICRO_OUT);
-    prefetch(u, tile_elements(e, i8, base, out), 0, true);
+static void fetch_out(MicroKernel *micro, Loop *l, LLVMValueRef from) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  int64_t lines = out_lines(micro),
+          sums = contract->plan.tile[TILE_VECTORS] * contract->plan.lanes * 4;
+  LLVMValueRef round = round_of(micro, LLVMBuildNSWSub(emit->builder, l->i, from, ""));
+  LLVMValueRef row = LLVMBuildUDiv(emit->builder, round, emit_i64(emit, lines), "");
+  LLVMValueRef line = LLVMBuildURem(emit->builder, round, emit_i64(emit, lines), "");
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
+  line = tile_times(emit, line, LINE);
+  LLVMValueRef out = tile_add(emit, tile_times(emit, row, contract->out_row), line);
+  LLVMValueRef sum = tile_add(emit, tile_times(emit, row, sums), line);
+  for (int i = 0; contract->out_row && !contract->nontemporal && i <= contract->nbeside; i++) {
+    LLVMValueRef base = param(micro, i ? MICRO_BESIDE + i - 1 : MICRO_OUT);
+    prefetch(micro, tile_elements(emit, i8, base, out), 0, true);
   }
-  if (partial(c)) prefetch(u, tile_elements(e, i8, param(u, MICRO_C), sum), 0, true);
+  if (partial(contract))
+    prefetch(micro, tile_elements(emit, i8, param(micro, MICRO_C), sum), 0, true);
 }
 
-static void interleave(MicroKernel *u, LLVMValueRef i) {
-  contract_interleave(u->c, u->vectors, param(u, MICRO_SLICE), param(u, MICRO_PLACE), i);
+static void interleave(MicroKernel *micro, LLVMValueRef i) {
+  contract_interleave(micro->c, micro->vectors, param(micro, MICRO_SLICE),
+                      param(micro, MICRO_PLACE), i);
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
-static void fetch_a(MicroKernel *u, LLVMValueRef k) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  int64_t bytes = c->plan.tile[TILE_PACK_A] ? 4 : elem_bytes(c->product.elem_a);
-  int64_t row = row_stride(c) * bytes, turns = u->rows <= 8 ? 4 : 8;
-  LLVMValueRef round = round_of(u, k);
-  LLVMValueRef turn = LLVMBuildAnd(e->builder, round, emit_i64(e, turns - 1), "");
-  LLVMValueRef floats = LLVMBuildAnd(e->builder, k, emit_i64(e, -turns * UNROLL), "");
-  LLVMValueRef at = tile_add(e, tile_times(e, turn, 2 * row), tile_times(e, floats, 4));
+static void fetch_a(MicroKernel *micro, LLVMValueRef k) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  int64_t bytes = contract->plan.tile[TILE_PACK_A] ? 4 : elem_bytes(contract->product.elem_a);
+  int64_t row = row_stride(contract) * bytes, turns = micro->rows <= 8 ? 4 : 8;
+  LLVMValueRef round = round_of(micro, k);
+  LLVMValueRef turn = LLVMBuildAnd(emit->builder, round, emit_i64(emit, turns - 1), "");
+  LLVMValueRef floats = LLVMBuildAnd(emit->builder, k, emit_i64(emit, -turns * UNROLL), "");
+  LLVMValueRef at = tile_add(emit, tile_times(emit, turn, 2 * row), tile_times(emit, floats, 4));
   LLVMValueRef address =
-      tile_elements(e, LLVMInt8TypeInContext(e->context), param(u, MICRO_NEXT), at);
-  prefetch(u, address, 0, false);
-  prefetch(u, address, row, false);
+      tile_elements(emit, LLVMInt8TypeInContext(emit->context), param(micro, MICRO_NEXT), at);
+  prefetch(micro, address, 0, false);
+  prefetch(micro, address, row, false);
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
-static void run_loop(MicroKernel *u, LLVMValueRef from, LLVMValueRef to, int unroll, Beside what,
-                     bool half) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  int n = u->n, carried = n + 2;
-  Loop l = emit_loop(e, from, to, unroll, carried, u->value);
-  for (int i = 0; i < n; i++) u->value[i] = l.phi[i];
-  if (what == INTERLEAVE) interleave(u, round_of(u, l.i));
-  if (what == FETCH_OUT) fetch_out(u, &l, from);
-  if (unroll == UNROLL && c->prefetch) contract_prefetch(c, round_of(u, l.i));
-  if (unroll == UNROLL && c->prefetch_a) fetch_a(u, l.i);
-  for (int i = 0; i < unroll; i++) step(u, l.phi[n], l.phi[n + 1], i, half);
-  for (int i = 0; i < n; i++) l.next[i] = u->value[i];
-  l.next[n] = at_a(u, l.phi[n], unroll * step_a(c));
-  l.next[n + 1] = at(u, l.phi[n + 1], unroll * step_b(u));
-  emit_loop_end(e, &l);
-  for (int i = 0; i < carried; i++) u->value[i] = l.phi[i];
+static void run_loop(MicroKernel *micro, LLVMValueRef from, LLVMValueRef to, int unroll,
+                     Beside what, bool half) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  int n = micro->n, carried = n + 2;
+  Loop l = emit_loop(emit, from, to, unroll, carried, micro->value);
+  for (int i = 0; i < n; i++) micro->value[i] = l.phi[i];
+  if (what == INTERLEAVE) interleave(micro, round_of(micro, l.i));
+  if (what == FETCH_OUT) fetch_out(micro, &l, from);
+  if (unroll == UNROLL && contract->prefetch) contract_prefetch(contract, round_of(micro, l.i));
+  if (unroll == UNROLL && contract->prefetch_a) fetch_a(micro, l.i);
+  for (int i = 0; i < unroll; i++) step(micro, l.phi[n], l.phi[n + 1], i, half);
+  for (int i = 0; i < n; i++) l.next[i] = micro->value[i];
+  l.next[n] = at_a(micro, l.phi[n], unroll * step_a(contract));
+  l.next[n + 1] = at(micro, l.phi[n + 1], unroll * step_b(micro));
+  emit_loop_end(emit, &l);
+  for (int i = 0; i < carried; i++) micro->value[i] = l.phi[i];
 }
 
 /* All of k's inner dim in this block, from the pointers pa and pb. */
-static void run_inner(MicroKernel *u, LLVMValueRef pa, LLVMValueRef pb) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  u->value[u->n] = pa, u->value[u->n + 1] = pb;
-  LLVMValueRef length = param(u, MICRO_LENGTH), from = emit_i64(e, 0);
+static void run_inner(MicroKernel *micro, LLVMValueRef pa, LLVMValueRef pb) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  micro->value[micro->n] = pa, micro->value[micro->n + 1] = pb;
+  LLVMValueRef length = param(micro, MICRO_LENGTH), from = emit_i64(emit, 0);
   LLVMValueRef full = length; /* in place, half a step is not read by words */
-  bool halves = !c->plan.tile[TILE_PACK_A] && c->product.k.inner % c->plan.tile[TILE_DEPTH];
-  if (halves) full = LLVMBuildNSWSub(e->builder, length, param(u, MICRO_HALF), "");
-  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -UNROLL), "");
-  if (c->interleaved) { /* as many as there are rounds */
-    LLVMValueRef head = tile_times(e, param(u, MICRO_PACKS), UNROLL);
-    run_loop(u, from, head, UNROLL, INTERLEAVE, false);
+  bool halves = !contract->plan.tile[TILE_PACK_A] &&
+                contract->product.k.inner % contract->plan.tile[TILE_DEPTH];
+  if (halves) full = LLVMBuildNSWSub(emit->builder, length, param(micro, MICRO_HALF), "");
+  LLVMValueRef most = LLVMBuildAnd(emit->builder, full, emit_i64(emit, -UNROLL), "");
+  if (contract->interleaved) { /* as many as there are rounds */
+    LLVMValueRef head = tile_times(emit, param(micro, MICRO_PACKS), UNROLL);
+    run_loop(micro, from, head, UNROLL, INTERLEAVE, false);
     from = head;
   }
-  if (((c->out_row && !c->nontemporal) || partial(c)) && c->product.k.outer == 1) {
-    LLVMValueRef head = tile_add(e, from, emit_i64(e, u->rows * out_lines(u) * UNROLL));
-    head = emit_min_i64(e, most, head);
-    run_loop(u, from, head, UNROLL, FETCH_OUT, false);
+  if (((contract->out_row && !contract->nontemporal) || partial(contract)) &&
+      contract->product.k.outer == 1) {
+    LLVMValueRef head =
+        tile_add(emit, from, emit_i64(emit, micro->rows * out_lines(micro) * UNROLL));
+    head = emit_min_i64(emit, most, head);
+    run_loop(micro, from, head, UNROLL, FETCH_OUT, false);
     from = head;
   }
-  run_loop(u, from, most, UNROLL, NOTHING, false);
-  run_loop(u, most, full, 1, NOTHING, false);
-  if (halves) run_loop(u, full, length, 1, NOTHING, true);
+  run_loop(micro, from, most, UNROLL, NOTHING, false);
+  run_loop(micro, most, full, 1, NOTHING, false);
+  if (halves) run_loop(micro, full, length, 1, NOTHING, true);
 }
 
 /* Where outer index o of this block begins, in elements from the block's start. */
-static LLVMValueRef outer_offset(MicroKernel *u, LLVMValueRef o, ProductSide s) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  bool packed = c->plan.tile[s == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
-  if (!packed) return contract_offset(e, &c->product.k, c->product.k.count - 1, o, s);
-  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o, param(u, MICRO_O0), "");
-  done = LLVMBuildNSWMul(e->builder, done, param(u, MICRO_LENGTH), "");
-  return tile_times(e, done, s == SIDE_A ? step_a(c) : step_b(u));
+static LLVMValueRef outer_offset(MicroKernel *micro, LLVMValueRef o, ProductSide side) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  bool packed = contract->plan.tile[side == SIDE_A ? TILE_PACK_A : TILE_PACK_B];
+  if (!packed)
+    return contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o, side);
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o, param(micro, MICRO_O0), "");
+  done = LLVMBuildNSWMul(emit->builder, done, param(micro, MICRO_LENGTH), "");
+  return tile_times(emit, done, side == SIDE_A ? step_a(contract) : step_b(micro));
 }
 
-static void run_all(MicroKernel *u) {
-  Contract *c = u->c;
-  Emit *e = c->e;
-  if (c->product.k.outer == 1) {
-    run_inner(u, param(u, MICRO_A), param(u, MICRO_B));
+static void run_all(MicroKernel *micro) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  if (contract->product.k.outer == 1) {
+    run_inner(micro, param(micro, MICRO_A), param(micro, MICRO_B));
     return;
   }
-  Loop l = emit_loop(e, param(u, MICRO_O0), param(u, MICRO_O1), 1, u->n, u->value);
-  for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
-  LLVMValueRef pa = tile_elements(e, c->a_memory, param(u, MICRO_A), outer_offset(u, l.i, SIDE_A));
-  LLVMValueRef pb = tile_elements(e, c->f32, param(u, MICRO_B), outer_offset(u, l.i, SIDE_B));
-  run_inner(u, pa, pb);
-  for (int i = 0; i < u->n; i++) l.next[i] = u->value[i];
-  emit_loop_end(e, &l);
-  for (int i = 0; i < u->n; i++) u->value[i] = l.phi[i];
+  Loop l =
+      emit_loop(emit, param(micro, MICRO_O0), param(micro, MICRO_O1), 1, micro->n, micro->value);
+  for (int i = 0; i < micro->n; i++) micro->value[i] = l.phi[i];
+  LLVMValueRef pa = tile_elements(emit, contract->a_memory, param(micro, MICRO_A),
+                                  outer_offset(micro, l.i, SIDE_A));
+  LLVMValueRef pb =
+      tile_elements(emit, contract->f32, param(micro, MICRO_B), outer_offset(micro, l.i, SIDE_B));
+  run_inner(micro, pa, pb);
+  for (int i = 0; i < micro->n; i++) l.next[i] = micro->value[i];
+  emit_loop_end(emit, &l);
+  for (int i = 0; i < micro->n; i++) micro->value[i] = l.phi[i];
 }
 
-static LLVMValueRef tile_address(MicroKernel *u, int i) {
-  const Contract *c = u->c;
-  int64_t row = c->plan.tile[TILE_VECTORS] * c->plan.lanes;
-  return at(u, param(u, MICRO_C), i / u->vectors * row + i % u->vectors * c->plan.lanes);
+static LLVMValueRef tile_address(MicroKernel *micro, int i) {
+  const Contract *contract = micro->c;
+  int64_t row = contract->plan.tile[TILE_VECTORS] * contract->plan.lanes;
+  return at(micro, param(micro, MICRO_C),
+            i / micro->vectors * row + i % micro->vectors * contract->plan.lanes);
 }
 
 /* Accumulators start at zero; what an earlier block of k left is added at the end, when it has been
    fetched. */
-static void start(MicroKernel *u) {
-  for (int i = 0; i < u->n; i++) u->value[i] = LLVMConstNull(u->c->vector);
+static void start(MicroKernel *micro) {
+  for (int i = 0; i < micro->n; i++) micro->value[i] = LLVMConstNull(micro->c->vector);
 }
 
-static void add_earlier(MicroKernel *u) {
-  Emit *e = u->c->e;
-  if (!partial(u->c)) return;
+static void add_earlier(MicroKernel *micro) {
+  Emit *emit = micro->c->e;
+  if (!partial(micro->c)) return;
   LLVMValueRef sum[MAX_CARRIED];
-  LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->builder);
+  LLVMBasicBlockRef entry = LLVMGetInsertBlock(emit->builder);
   LLVMValueRef more =
-      LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_MORE), emit_i64(e, 0), "");
-  Branch b = emit_if(e, more);
-  for (int i = 0; i < u->n; i++)
-    sum[i] = LLVMBuildFAdd(e->builder, load(u, u->c->vector, tile_address(u, i)), u->value[i], "");
-  LLVMBasicBlockRef then = LLVMGetInsertBlock(e->builder);
-  emit_end_if(e, b);
-  for (int i = 0; i < u->n; i++) {
-    LLVMValueRef first = u->value[i];
-    u->value[i] = LLVMBuildPhi(e->builder, u->c->vector, "sum");
-    LLVMAddIncoming(u->value[i], &first, &entry, 1);
-    LLVMAddIncoming(u->value[i], &sum[i], &then, 1);
+      LLVMBuildICmp(emit->builder, LLVMIntNE, param(micro, MICRO_MORE), emit_i64(emit, 0), "");
+  Branch b = emit_if(emit, more);
+  for (int i = 0; i < micro->n; i++)
+    sum[i] = LLVMBuildFAdd(emit->builder, load(micro, micro->c->vector, tile_address(micro, i)),
+                           micro->value[i], "");
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(emit->builder);
+  emit_end_if(emit, b);
+  for (int i = 0; i < micro->n; i++) {
+    LLVMValueRef first = micro->value[i];
+    micro->value[i] = LLVMBuildPhi(emit->builder, micro->c->vector, "sum");
+    LLVMAddIncoming(micro->value[i], &first, &entry, 1);
+    LLVMAddIncoming(micro->value[i], &sum[i], &then, 1);
   }
 }
 
-static void store_sums(MicroKernel *u) {
-  for (int i = 0; i < u->n; i++) {
-    LLVMValueRef s = LLVMBuildStore(u->c->e->builder, u->value[i], tile_address(u, i));
+static void store_sums(MicroKernel *micro) {
+  for (int i = 0; i < micro->n; i++) {
+    LLVMValueRef s = LLVMBuildStore(micro->c->e->builder, micro->value[i], tile_address(micro, i));
     LLVMSetAlignment(s, 4);
   }
 }
 
 static void store_out(void *state) {
-  MicroKernel *u = state;
-  Contract *c = u->c;
-  Emit *e = c->e;
-  int bytes = elem_bytes(c->out);
-  for (int i = 0; i < u->n; i++) {
-    int64_t offset = i / u->vectors * (c->out_row / bytes) + i % u->vectors * c->plan.lanes;
-    LLVMValueRef to =
-        tile_elements(e, contract_memory(e, c->out), param(u, MICRO_OUT), emit_i64(e, offset));
-    LLVMValueRef x = expr_to_memory(e, c->out, u->value[i]);
-    if (e->nontemporal) emit_nontemporal_store(e, to, x);
-    else LLVMSetAlignment(LLVMBuildStore(e->builder, x, to), (unsigned)bytes);
+  MicroKernel *micro = state;
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  int bytes = elem_bytes(contract->out);
+  for (int i = 0; i < micro->n; i++) {
+    int64_t offset = i / micro->vectors * (contract->out_row / bytes) +
+                     i % micro->vectors * contract->plan.lanes;
+    LLVMValueRef to = tile_elements(emit, contract_memory(emit, contract->out),
+                                    param(micro, MICRO_OUT), emit_i64(emit, offset));
+    LLVMValueRef x = expr_to_memory(emit, contract->out, micro->value[i]);
+    if (emit->nontemporal) emit_nontemporal_store(emit, to, x);
+    else LLVMSetAlignment(LLVMBuildStore(emit->builder, x, to), (unsigned)bytes);
   }
 }
 
-static void store(MicroKernel *u) {
-  Emit *e = u->c->e;
-  if (!u->c->direct) {
-    store_sums(u);
+static void store(MicroKernel *micro) {
+  Emit *emit = micro->c->e;
+  if (!micro->c->direct) {
+    store_sums(micro);
     return;
   }
   LLVMValueRef out =
-      LLVMBuildICmp(e->builder, LLVMIntNE, param(u, MICRO_DIRECT), emit_i64(e, 0), "");
-  Branch b = emit_if(e, out);
-  nontemporal_either(e, u->c->nontemporal, contract_aligned(u->c, param(u, MICRO_OUT)), store_out,
-                     u);
-  emit_end_if(e, b);
-  b = emit_if(e, LLVMBuildNot(e->builder, out, ""));
-  store_sums(u);
-  emit_end_if(e, b);
+      LLVMBuildICmp(emit->builder, LLVMIntNE, param(micro, MICRO_DIRECT), emit_i64(emit, 0), "");
+  Branch b = emit_if(emit, out);
+  nontemporal_either(emit, micro->c->nontemporal,
+                     contract_aligned(micro->c, param(micro, MICRO_OUT)), store_out, micro);
+  emit_end_if(emit, b);
+  b = emit_if(emit, LLVMBuildNot(emit->builder, out, ""));
+  store_sums(micro);
+  emit_end_if(emit, b);
 }
 
-LLVMValueRef contract_micro(Contract *c, int rows, int vectors) {
-  must(rows >= c->plan.height && rows <= c->plan.height + 1, "kernel %s: a micro-kernel of %d rows",
-       c->k->name, rows);
-  must(vectors >= c->plan.width && vectors <= c->plan.width + 1,
-       "kernel %s: a micro-kernel of %d vectors", c->k->name, vectors);
-  LLVMValueRef *made = &c->micro[rows > c->plan.height][vectors > c->plan.width];
+LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
+  must(rows >= contract->plan.height && rows <= contract->plan.height + 1,
+       "kernel %s: a micro-kernel of %d rows", contract->k->name, rows);
+  must(vectors >= contract->plan.width && vectors <= contract->plan.width + 1,
+       "kernel %s: a micro-kernel of %d vectors", contract->k->name, vectors);
+  LLVMValueRef *made =
+      &contract->micro[rows > contract->plan.height][vectors > contract->plan.width];
   if (*made) return *made;
-  MicroKernel u = {.c = c, .rows = rows, .vectors = vectors, .n = rows * vectors};
-  if (u.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", u.n);
-  Aside s = tile_aside(c->e, arena_printf(c->e->arena, "tile%dx%d", rows, vectors),
-                       contract_micro_type(c));
-  start(&u);
-  run_all(&u);
-  add_earlier(&u);
-  store(&u);
-  tile_aside_end(c->e, &s);
+  MicroKernel micro = {.c = contract, .rows = rows, .vectors = vectors, .n = rows * vectors};
+  if (micro.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", micro.n);
+  Aside s = tile_aside(contract->e, arena_printf(contract->e->arena, "tile%dx%d", rows, vectors),
+                       contract_micro_type(contract));
+  start(&micro);
+  run_all(&micro);
+  add_earlier(&micro);
+  store(&micro);
+  tile_aside_end(contract->e, &s);
   return *made = s.function;
 }

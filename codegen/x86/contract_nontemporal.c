@@ -8,38 +8,41 @@
 #include "contract.h"
 #include "ir/support/num.h"
 
-static int64_t elements(const Fn *k, ValueId v) {
-  const Type *t = value_type(k, v);
+static int64_t elements(const Fn *fn, ValueId value) {
+  const Type *type = value_type(fn, value);
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->axis[i].size;
+  for (int i = 0; i < type->rank; i++) n *= type->axis[i].size;
   return n;
 }
 
-static bool whole_lines(const Contract *c, const ProductDims *d, int n) {
+static bool whole_lines(const Contract *contract, const ProductDims *d, int n) {
   for (int i = 0; i < n; i++)
-    if (d->dim[i].r * elem_bytes(c->out) % CACHE_LINE) return false;
+    if (d->dim[i].r * elem_bytes(contract->out) % CACHE_LINE) return false;
   return true;
 }
 
-static bool reads_as_much(const Contract *c, int64_t result) {
-  for (uint32_t i = 0; i < c->k->args.n; i++)
-    if (i != c->product.arg_a && i != c->product.arg_b &&
-        elements(c->k, c->k->args.at[i]) >= result)
+static bool reads_as_much(const Contract *contract, int64_t result) {
+  for (uint32_t i = 0; i < contract->k->args.n; i++)
+    if (i != contract->product.arg_a && i != contract->product.arg_b &&
+        elements(contract->k, contract->k->args.at[i]) >= result)
       return true;
   return false;
 }
 
-void contract_plan_nontemporal(Contract *c) {
-  if (!c->out_row || c->k->results.n != 1 + (c->product.sum != NO_VALUE)) return;
-  int64_t n = elements(c->k, c->k->results.at[c->first]);
-  bool may = n * elem_bytes(c->out) >= c->e->target->facts.l2 &&
-             c->product.n.inner % c->plan.lanes == 0 &&
-             whole_lines(c, &c->product.m, c->product.m.count) &&
-             whole_lines(c, &c->product.batch, c->product.batch.count) && !reads_as_much(c, n);
-  if (may) c->nontemporal = 1ull << c->first;
+void contract_plan_nontemporal(Contract *contract) {
+  if (!contract->out_row || contract->k->results.n != 1 + (contract->product.sum != NO_VALUE))
+    return;
+  int64_t n = elements(contract->k, contract->k->results.at[contract->first]);
+  bool may = n * elem_bytes(contract->out) >= contract->e->target->facts.l2 &&
+             contract->product.n.inner % contract->plan.lanes == 0 &&
+             whole_lines(contract, &contract->product.m, contract->product.m.count) &&
+             whole_lines(contract, &contract->product.batch, contract->product.batch.count) &&
+             !reads_as_much(contract, n);
+  if (may) contract->nontemporal = 1ull << contract->first;
 }
 
-LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address) {
-  if (!c->nontemporal) return NULL;
-  return nontemporal_aligned(c->e, address, c->plan.lanes * elem_bytes(c->out));
+LLVMValueRef contract_aligned(Contract *contract, LLVMValueRef address) {
+  if (!contract->nontemporal) return NULL;
+  return nontemporal_aligned(contract->e, address,
+                             contract->plan.lanes * elem_bytes(contract->out));
 }

@@ -10,112 +10,127 @@ static LLVMTypeRef several(LLVMTypeRef type, int n) {
   return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
 }
 
-static LLVMTypeRef whole(Contract *c, int bits, int n) {
-  return several(LLVMIntTypeInContext(c->e->context, (unsigned)bits), n);
+static LLVMTypeRef whole(Contract *contract, int bits, int n) {
+  return several(LLVMIntTypeInContext(contract->e->context, (unsigned)bits), n);
 }
 
-static Elem elem_of(const Contract *c, ProductSide s) {
-  return s == SIDE_A ? c->product.elem_a : c->product.elem_b;
+static Elem elem_of(const Contract *contract, ProductSide s) {
+  return s == SIDE_A ? contract->product.elem_a : contract->product.elem_b;
 }
 
 /* n contiguous elements as they are in memory; those that mask excludes are zeros */
-static LLVMValueRef load(Contract *c, Elem elem, LLVMValueRef address, int n, LLVMValueRef mask) {
-  Emit *e = c->e;
-  LLVMTypeRef type = several(contract_memory(e, elem), n);
+static LLVMValueRef load(Contract *contract, Elem elem, LLVMValueRef address, int n,
+                         LLVMValueRef mask) {
+  Emit *emit = contract->e;
+  LLVMTypeRef type = several(contract_memory(emit, elem), n);
   if (mask) {
-    LLVMTypeRef types[] = {type, c->ptr};
+    LLVMTypeRef types[] = {type, contract->ptr};
     LLVMValueRef align =
-        LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)elem_bytes(elem), 0);
+        LLVMConstInt(LLVMInt32TypeInContext(emit->context), (unsigned)elem_bytes(elem), 0);
     LLVMValueRef args[] = {address, align, mask, LLVMConstNull(type)};
-    return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
+    return emit_intrinsic_types(emit, "llvm.masked.load", 2, types, 4, args);
   }
-  LLVMValueRef x = LLVMBuildLoad2(e->builder, type, address, "");
+  LLVMValueRef x = LLVMBuildLoad2(emit->builder, type, address, "");
   LLVMSetAlignment(x, (unsigned)elem_bytes(elem));
   return x;
 }
 
 /* .. as f32 that is rounded to the product's type */
-static LLVMValueRef load_f32(Contract *c, Elem elem, LLVMValueRef address, int n,
+static LLVMValueRef load_f32(Contract *contract, Elem elem, LLVMValueRef address, int n,
                              LLVMValueRef mask) {
-  LLVMValueRef x = expr_from_memory(c->e, elem, load(c, elem, address, n, mask));
-  x = expr_convert(c->e, x, elem, ELEM_f32);
-  return elem == c->product.compute ? x : expr_convert(c->e, x, ELEM_f32, c->product.compute);
+  LLVMValueRef x = expr_from_memory(contract->e, elem, load(contract, elem, address, n, mask));
+  x = expr_convert(contract->e, x, elem, ELEM_f32);
+  return elem == contract->product.compute
+             ? x
+             : expr_convert(contract->e, x, ELEM_f32, contract->product.compute);
 }
 
 /* .. as the 16 bits of the product's type */
-static LLVMValueRef load_half(Contract *c, Elem elem, LLVMValueRef address, int n,
+static LLVMValueRef load_half(Contract *contract, Elem elem, LLVMValueRef address, int n,
                               LLVMValueRef mask) {
-  LLVMValueRef x = load(c, elem, address, n, mask);
-  return elem == c->product.compute ? x : expr_to_memory(c->e, c->product.compute, x);
+  LLVMValueRef x = load(contract, elem, address, n, mask);
+  return elem == contract->product.compute
+             ? x
+             : expr_to_memory(contract->e, contract->product.compute, x);
 }
 
-static LLVMValueRef joined(Contract *c, LLVMValueRef low, LLVMValueRef high, int n) {
-  LLVMBuilderRef b = c->e->builder;
-  LLVMTypeRef word = whole(c, 32, n);
-  LLVMValueRef shift = LLVMConstInt(LLVMInt32TypeInContext(c->e->context), 16, 0);
+static LLVMValueRef joined(Contract *contract, LLVMValueRef low, LLVMValueRef high, int n) {
+  LLVMBuilderRef b = contract->e->builder;
+  LLVMTypeRef word = whole(contract, 32, n);
+  LLVMValueRef shift = LLVMConstInt(LLVMInt32TypeInContext(contract->e->context), 16, 0);
   low = LLVMBuildZExt(b, low, word, "");
   if (high) {
     high = LLVMBuildZExt(b, high, word, "");
-    high = LLVMBuildShl(b, high, n > 1 ? emit_splat(c->e, shift, n) : shift, "");
+    high = LLVMBuildShl(b, high, n > 1 ? emit_splat(contract->e, shift, n) : shift, "");
     low = LLVMBuildOr(b, low, high, "");
   }
-  return LLVMBuildBitCast(b, low, several(c->f32, n), "");
+  return LLVMBuildBitCast(b, low, several(contract->f32, n), "");
 }
 
 /* Whether two vectors of f32 become one of bf16 by one instruction. */
-static bool rounds_two(const Contract *c, Elem elem, int n) {
-  bool has = c->e->target->facts.rounds && c->plan.lanes == 16;
-  return has && n == c->plan.lanes && elem == ELEM_f32 && c->product.compute == ELEM_bf16;
+static bool rounds_two(const Contract *contract, Elem elem, int n) {
+  bool has = contract->e->target->facts.rounds && contract->plan.lanes == 16;
+  return has && n == contract->plan.lanes && elem == ELEM_f32 &&
+         contract->product.compute == ELEM_bf16;
 }
 
 /* 2 n elements: first those of low, then those of high */
-static LLVMValueRef round_two(Contract *c, LLVMValueRef low, LLVMValueRef high) {
+static LLVMValueRef round_two(Contract *contract, LLVMValueRef low, LLVMValueRef high) {
   LLVMValueRef args[] = {high, low};
-  return emit_intrinsic_types(c->e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 0, NULL, 2, args);
+  return emit_intrinsic_types(contract->e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 0, NULL, 2,
+                              args);
 }
 
 /* Element i of low beside element i of high */
-static LLVMValueRef round_joined(Contract *c, LLVMValueRef low, LLVMValueRef high) {
-  LLVMValueRef x = round_two(c, low, high), index[64];
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
-  int n = c->plan.lanes;
+static LLVMValueRef round_joined(Contract *contract, LLVMValueRef low, LLVMValueRef high) {
+  LLVMValueRef x = round_two(contract, low, high), index[64];
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(contract->e->context);
+  int n = contract->plan.lanes;
   for (int i = 0; i < 2 * n; i++)
     index[i] = LLVMConstInt(i32, (unsigned)(i % 2 ? n + i / 2 : i / 2), 0);
   LLVMValueRef mix = LLVMConstVector(index, 2 * (unsigned)n);
-  x = LLVMBuildShuffleVector(c->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), mix, "");
-  return LLVMBuildBitCast(c->e->builder, x, c->vector, "");
+  x = LLVMBuildShuffleVector(contract->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), mix, "");
+  return LLVMBuildBitCast(contract->e->builder, x, contract->vector, "");
 }
 
-LLVMValueRef contract_operand(Contract *c, ProductSide s, LLVMValueRef address, int n,
+LLVMValueRef contract_operand(Contract *contract, ProductSide side, LLVMValueRef address, int n,
                               LLVMValueRef mask, bool half) {
-  Elem elem = elem_of(c, s);
-  if (!c->pairs) return load_f32(c, elem, address, n, mask);
-  LLVMValueRef next = tile_elements(c->e, contract_memory(c->e, elem), address,
-                                    emit_i64(c->e, contract_inner_stride(&c->product.k, s)));
-  if (!half && rounds_two(c, elem, n))
-    return round_joined(c, load(c, elem, address, n, mask), load(c, elem, next, n, mask));
-  LLVMValueRef low = load_half(c, elem, address, n, mask);
-  return joined(c, low, half ? NULL : load_half(c, elem, next, n, mask), n);
+  Elem elem = elem_of(contract, side);
+  if (!contract->pairs) return load_f32(contract, elem, address, n, mask);
+  LLVMValueRef next =
+      tile_elements(contract->e, contract_memory(contract->e, elem), address,
+                    emit_i64(contract->e, contract_inner_stride(&contract->product.k, side)));
+  if (!half && rounds_two(contract, elem, n))
+    return round_joined(contract, load(contract, elem, address, n, mask),
+                        load(contract, elem, next, n, mask));
+  LLVMValueRef low = load_half(contract, elem, address, n, mask);
+  return joined(contract, low, half ? NULL : load_half(contract, elem, next, n, mask), n);
 }
 
-LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int n) {
-  Elem elem = elem_of(c, s);
-  LLVMTypeRef words = several(c->f32, n);
-  if (!c->pairs) return load_f32(c, elem, address, n, NULL);
-  if (rounds_two(c, elem, n)) {
-    LLVMValueRef next = tile_elements(c->e, c->f32, address, emit_i64(c->e, n));
-    LLVMValueRef low = load(c, elem, address, n, NULL), high = load(c, elem, next, n, NULL);
-    return LLVMBuildBitCast(c->e->builder, round_two(c, low, high), c->vector, "");
+LLVMValueRef contract_run(Contract *contract, ProductSide side, LLVMValueRef address, int n) {
+  Elem elem = elem_of(contract, side);
+  LLVMTypeRef words = several(contract->f32, n);
+  if (!contract->pairs) return load_f32(contract, elem, address, n, NULL);
+  if (rounds_two(contract, elem, n)) {
+    LLVMValueRef next =
+        tile_elements(contract->e, contract->f32, address, emit_i64(contract->e, n));
+    LLVMValueRef low = load(contract, elem, address, n, NULL),
+                 high = load(contract, elem, next, n, NULL);
+    return LLVMBuildBitCast(contract->e->builder, round_two(contract, low, high), contract->vector,
+                            "");
   }
-  return LLVMBuildBitCast(c->e->builder, load_half(c, elem, address, 2 * n, NULL), words, "");
+  return LLVMBuildBitCast(contract->e->builder, load_half(contract, elem, address, 2 * n, NULL),
+                          words, "");
 }
 
-LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum) {
-  must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: a product of two types", c->k->name);
-  if (!c->pairs) return emit_fma(c->e, a, b, sum);
-  LLVMBuilderRef r = c->e->builder;
-  int lanes = c->plan.lanes;
-  LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(c->e->context), 2 * (unsigned)lanes);
+LLVMValueRef contract_multiply(Contract *contract, LLVMValueRef a, LLVMValueRef b,
+                               LLVMValueRef sum) {
+  must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: a product of two types", contract->k->name);
+  if (!contract->pairs) return emit_fma(contract->e, a, b, sum);
+  LLVMBuilderRef r = contract->e->builder;
+  int lanes = contract->plan.lanes;
+  LLVMTypeRef pairs =
+      LLVMVectorType(LLVMBFloatTypeInContext(contract->e->context), 2 * (unsigned)lanes);
   LLVMValueRef args[] = {sum, LLVMBuildBitCast(r, a, pairs, ""), LLVMBuildBitCast(r, b, pairs, "")};
-  return emit_intrinsic_types(c->e, "llvm.x86.avx512bf16.dpbf16ps.512", 0, NULL, 3, args);
+  return emit_intrinsic_types(contract->e, "llvm.x86.avx512bf16.dpbf16ps.512", 0, NULL, 3, args);
 }

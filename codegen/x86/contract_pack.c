@@ -11,17 +11,20 @@
 #include "contract_pack.h"
 #include "ir/support/num.h"
 
-void contract_store_f32(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset) {
-  Emit *e = c->e;
-  LLVMValueRef s = LLVMBuildStore(e->builder, x, tile_elements(e, c->f32, base, offset));
+void contract_store_f32(Contract *contract, LLVMValueRef x, LLVMValueRef base,
+                        LLVMValueRef offset) {
+  Emit *emit = contract->e;
+  LLVMValueRef s =
+      LLVMBuildStore(emit->builder, x, tile_elements(emit, contract->f32, base, offset));
   LLVMSetAlignment(s, 4);
 }
 
-LLVMValueRef contract_insert(Contract *c, LLVMValueRef vector, LLVMValueRef x, int i) {
-  must(i >= 0 && i < emit_lanes_of(vector), "kernel %s: lane %d of %d", c->k->name, i,
+LLVMValueRef contract_insert(Contract *contract, LLVMValueRef vector, LLVMValueRef x, int i) {
+  must(i >= 0 && i < emit_lanes_of(vector), "kernel %s: lane %d of %d", contract->k->name, i,
        emit_lanes_of(vector));
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
-  return LLVMBuildInsertElement(c->e->builder, vector, x, LLVMConstInt(i32, (unsigned)i, 0), "");
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(contract->e->context);
+  return LLVMBuildInsertElement(contract->e->builder, vector, x, LLVMConstInt(i32, (unsigned)i, 0),
+                                "");
 }
 
 typedef struct PackB {
@@ -36,90 +39,105 @@ typedef struct LaneRow {          /* where the lanes of one vector come from */
   int v;
 } LaneRow;
 
-bool contract_has_halves(const Contract *c) {
-  return c->product.k.inner % c->plan.tile[TILE_DEPTH] != 0;
+bool contract_has_halves(const Contract *contract) {
+  return contract->product.k.inner % contract->plan.tile[TILE_DEPTH] != 0;
 }
 
 /* Elements of a word, which are neighbours along k. */
-int64_t contract_word_depth(const Contract *c) { return c->pairs ? 2 : 1; }
+int64_t contract_word_depth(const Contract *contract) { return contract->pairs ? 2 : 1; }
 
 /* Whole words of the inner k dim's last step, where it is not full; whether one more has half. */
-static int64_t last_words(const Contract *c) {
-  return c->product.k.inner % c->plan.tile[TILE_DEPTH] / contract_word_depth(c);
+static int64_t last_words(const Contract *contract) {
+  return contract->product.k.inner % contract->plan.tile[TILE_DEPTH] /
+         contract_word_depth(contract);
 }
-bool contract_last_half(const Contract *c) {
-  return c->product.k.inner % contract_word_depth(c) != 0;
+bool contract_last_half(const Contract *contract) {
+  return contract->product.k.inner % contract_word_depth(contract) != 0;
 }
 
 /* Words of `length` steps that are whole. */
-LLVMValueRef contract_full_words(Contract *c, LLVMValueRef length, LLVMValueRef half) {
-  LLVMValueRef all = tile_times(c->e, length, c->plan.words);
-  if (!contract_has_halves(c)) return all;
-  return LLVMBuildNSWSub(c->e->builder, all, tile_times(c->e, half, c->plan.words - last_words(c)),
+LLVMValueRef contract_full_words(Contract *contract, LLVMValueRef length, LLVMValueRef half) {
+  LLVMValueRef all = tile_times(contract->e, length, contract->plan.words);
+  if (!contract_has_halves(contract)) return all;
+  return LLVMBuildNSWSub(contract->e->builder, all,
+                         tile_times(contract->e, half, contract->plan.words - last_words(contract)),
                          "");
 }
 
-static bool has_tail(const Contract *c) { return c->product.n.inner % c->plan.lanes != 0; }
+static bool has_tail(const Contract *contract) {
+  return contract->product.n.inner % contract->plan.lanes != 0;
+}
 
 static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
-  Contract *c = b->c;
-  Emit *e = c->e;
-  LLVMValueRef flat = tile_add(e, v0, emit_i64(e, v)), first = flat, outer = emit_i64(e, 0);
-  if (c->product.n.outer > 1) {
-    outer = LLVMBuildUDiv(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
-    first = LLVMBuildURem(e->builder, flat, emit_i64(e, c->plan.vectors_inner), "");
+  Contract *contract = b->c;
+  Emit *emit = contract->e;
+  LLVMValueRef flat = tile_add(emit, v0, emit_i64(emit, v)), first = flat,
+               outer = emit_i64(emit, 0);
+  if (contract->product.n.outer > 1) {
+    outer = LLVMBuildUDiv(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
+    first = LLVMBuildURem(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
   }
-  first = tile_times(e, first, c->plan.lanes);
-  LLVMValueRef offset = contract_offset(e, &c->product.n, c->product.n.count - 1, outer, SIDE_B);
-  offset = tile_add(e, offset, tile_times(e, first, contract_inner_stride(&c->product.n, SIDE_B)));
+  first = tile_times(emit, first, contract->plan.lanes);
+  LLVMValueRef offset =
+      contract_offset(emit, &contract->product.n, contract->product.n.count - 1, outer, SIDE_B);
+  offset = tile_add(emit, offset,
+                    tile_times(emit, first, contract_inner_stride(&contract->product.n, SIDE_B)));
   LaneRow r = {.v = v};
-  r.base = tile_elements(e, contract_memory(e, c->product.elem_b), b->src, offset);
-  r.valid = LLVMBuildNSWSub(e->builder, emit_i64(e, c->product.n.inner), first, "");
-  if (has_tail(c))
-    r.mask = emit_tail_mask(e, first, emit_i64(e, c->product.n.inner), c->plan.lanes);
+  r.base = tile_elements(emit, contract_memory(emit, contract->product.elem_b), b->src, offset);
+  r.valid = LLVMBuildNSWSub(emit->builder, emit_i64(emit, contract->product.n.inner), first, "");
+  if (has_tail(contract))
+    r.mask = emit_tail_mask(emit, first, emit_i64(emit, contract->product.n.inner),
+                            contract->plan.lanes);
   return r;
 }
 
 /* Lanes gathered one by one; those that do not exist repeat the last one that does. */
 static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset, bool half) {
-  Contract *c = b->c;
-  Emit *e = c->e;
-  LLVMValueRef x = LLVMGetPoison(c->vector);
-  for (int j = 0; j < c->plan.lanes; j++) {
-    LLVMValueRef at = emit_i64(e, j);
-    if (has_tail(c)) at = emit_min_i64(e, at, tile_add(e, r->valid, emit_i64(e, -1)));
-    at = tile_add(e, k_offset, tile_times(e, at, contract_inner_stride(&c->product.n, SIDE_B)));
-    LLVMValueRef address = tile_elements(e, contract_memory(e, c->product.elem_b), r->base, at);
-    x = contract_insert(c, x, contract_operand(c, SIDE_B, address, 1, NULL, half), j);
+  Contract *contract = b->c;
+  Emit *emit = contract->e;
+  LLVMValueRef x = LLVMGetPoison(contract->vector);
+  for (int j = 0; j < contract->plan.lanes; j++) {
+    LLVMValueRef at = emit_i64(emit, j);
+    if (has_tail(contract))
+      at = emit_min_i64(emit, at, tile_add(emit, r->valid, emit_i64(emit, -1)));
+    at = tile_add(emit, k_offset,
+                  tile_times(emit, at, contract_inner_stride(&contract->product.n, SIDE_B)));
+    LLVMValueRef address =
+        tile_elements(emit, contract_memory(emit, contract->product.elem_b), r->base, at);
+    x = contract_insert(contract, x, contract_operand(contract, SIDE_B, address, 1, NULL, half), j);
   }
   return x;
 }
 
 static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
-  Emit *e = b->c->e;
+  Emit *emit = b->c->e;
   LLVMValueRef row =
-      LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o, b->o0, ""), b->length, "");
-  return tile_times(e, tile_add(e, row, k), b->width * b->c->plan.lanes);
+      LLVMBuildNSWMul(emit->builder, LLVMBuildNSWSub(emit->builder, o, b->o0, ""), b->length, "");
+  return tile_times(emit, tile_add(emit, row, k), b->width * b->c->plan.lanes);
 }
 
 static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
-  Contract *c = b->c;
-  LLVMValueRef outer = contract_offset(c->e, &c->product.k, c->product.k.count - 1, o, SIDE_B);
-  int64_t stride = contract_inner_stride(&c->product.k, SIDE_B) * contract_word_depth(c);
-  return tile_add(c->e, outer, tile_times(c->e, k, stride));
+  Contract *contract = b->c;
+  LLVMValueRef outer =
+      contract_offset(contract->e, &contract->product.k, contract->product.k.count - 1, o, SIDE_B);
+  int64_t stride =
+      contract_inner_stride(&contract->product.k, SIDE_B) * contract_word_depth(contract);
+  return tile_add(contract->e, outer, tile_times(contract->e, k, stride));
 }
 
 /* A row of the panel: vector loads if the lanes are contiguous, else gathers. */
 static void copy_row(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef k, bool half) {
-  Contract *c = b->c;
-  Emit *e = c->e;
-  bool plain = contract_inner_stride(&c->product.n, SIDE_B) == 1;
+  Contract *contract = b->c;
+  Emit *emit = contract->e;
+  bool plain = contract_inner_stride(&contract->product.n, SIDE_B) == 1;
   LLVMValueRef source = source_offset(b, o, k), row = panel_row(b, o, k);
   for (int i = 0; i < n; i++) {
-    LLVMValueRef x, at = tile_elements(e, contract_memory(e, c->product.elem_b), r[i].base, source);
+    LLVMValueRef x, at = tile_elements(emit, contract_memory(emit, contract->product.elem_b),
+                                       r[i].base, source);
     if (!plain) x = gathered(b, &r[i], source, half);
-    else x = contract_operand(c, SIDE_B, at, c->plan.lanes, r[i].mask, half);
-    contract_store_f32(c, x, b->dst, tile_add(e, row, emit_i64(e, r[i].v * c->plan.lanes)));
+    else x = contract_operand(contract, SIDE_B, at, contract->plan.lanes, r[i].mask, half);
+    contract_store_f32(contract, x, b->dst,
+                       tile_add(emit, row, emit_i64(emit, r[i].v * contract->plan.lanes)));
   }
 }
 
@@ -132,147 +150,160 @@ static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMVal
 
 /* Squares of lanes x lanes, for a vector all of whose lanes exist. */
 static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef to) {
-  Contract *c = b->c;
-  Emit *e = c->e;
+  Contract *contract = b->c;
+  Emit *emit = contract->e;
   LLVMValueRef row[64];
-  Loop k = emit_loop(e, b->from, to, c->plan.lanes, 0, NULL);
+  Loop k = emit_loop(emit, b->from, to, contract->plan.lanes, 0, NULL);
   LLVMValueRef source = source_offset(b, o, k.i);
-  for (int j = 0; j < c->plan.lanes; j++) {
-    LLVMValueRef at =
-        tile_add(e, source, emit_i64(e, j * contract_inner_stride(&c->product.n, SIDE_B)));
-    row[j] = contract_run(c, SIDE_B,
-                          tile_elements(e, contract_memory(e, c->product.elem_b), r->base, at),
-                          c->plan.lanes);
+  for (int j = 0; j < contract->plan.lanes; j++) {
+    LLVMValueRef at = tile_add(
+        emit, source, emit_i64(emit, j * contract_inner_stride(&contract->product.n, SIDE_B)));
+    row[j] = contract_run(
+        contract, SIDE_B,
+        tile_elements(emit, contract_memory(emit, contract->product.elem_b), r->base, at),
+        contract->plan.lanes);
   }
-  tile_transpose(e, row, c->plan.lanes);
-  LLVMValueRef first = tile_add(e, panel_row(b, o, k.i), emit_i64(e, r->v * c->plan.lanes));
-  for (int j = 0; j < c->plan.lanes; j++)
-    contract_store_f32(c, row[j], b->dst,
-                       tile_add(e, first, emit_i64(e, j * b->width * c->plan.lanes)));
-  emit_loop_end(e, &k);
+  tile_transpose(emit, row, contract->plan.lanes);
+  LLVMValueRef first =
+      tile_add(emit, panel_row(b, o, k.i), emit_i64(emit, r->v * contract->plan.lanes));
+  for (int j = 0; j < contract->plan.lanes; j++)
+    contract_store_f32(contract, row[j], b->dst,
+                       tile_add(emit, first, emit_i64(emit, j * b->width * contract->plan.lanes)));
+  emit_loop_end(emit, &k);
 }
 
 static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
-  Contract *c = b->c;
-  Emit *e = c->e;
+  Contract *contract = b->c;
+  Emit *emit = contract->e;
   LLVMValueRef whole =
-      LLVMBuildICmp(e->builder, LLVMIntSGE, r->valid, emit_i64(e, c->plan.lanes), "");
-  LLVMValueRef most = LLVMBuildNSWSub(e->builder, b->full, b->from, "");
-  most = tile_add(e, b->from, LLVMBuildAnd(e->builder, most, emit_i64(e, -c->plan.lanes), ""));
-  most = LLVMBuildSelect(e->builder, whole, most, b->from, "");
+      LLVMBuildICmp(emit->builder, LLVMIntSGE, r->valid, emit_i64(emit, contract->plan.lanes), "");
+  LLVMValueRef most = LLVMBuildNSWSub(emit->builder, b->full, b->from, "");
+  most = tile_add(emit, b->from,
+                  LLVMBuildAnd(emit->builder, most, emit_i64(emit, -contract->plan.lanes), ""));
+  most = LLVMBuildSelect(emit->builder, whole, most, b->from, "");
   transpose_rows(b, r, o, most);
   copy_rows(b, r, 1, o, most, b->full, false);
 }
 
 static void zero_rows(PackB *b, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
-  Contract *c = b->c;
-  Loop k = emit_loop(c->e, from, to, 1, 0, NULL);
+  Contract *contract = b->c;
+  Loop k = emit_loop(contract->e, from, to, 1, 0, NULL);
   for (int v = 0; v < b->width; v++)
-    contract_store_f32(c, LLVMConstNull(c->vector), b->dst,
-                       tile_add(c->e, panel_row(b, o, k.i), emit_i64(c->e, v * c->plan.lanes)));
-  emit_loop_end(c->e, &k);
+    contract_store_f32(contract, LLVMConstNull(contract->vector), b->dst,
+                       tile_add(contract->e, panel_row(b, o, k.i),
+                                emit_i64(contract->e, v * contract->plan.lanes)));
+  emit_loop_end(contract->e, &k);
 }
 
 /* What the last step of the inner dim lacks, if it is in this part. */
 static void end_panel(PackB *b, const LaneRow *r, LLVMValueRef o) {
-  Contract *c = b->c;
+  Contract *contract = b->c;
   LLVMValueRef end = b->full;
-  if (contract_last_half(c))
-    end = emit_min_i64(c->e, b->to, tile_add(c->e, end, emit_i64(c->e, 1)));
-  if (contract_last_half(c)) copy_rows(b, r, b->width, o, b->full, end, true);
-  if (c->amx) zero_rows(b, o, end, b->to);
+  if (contract_last_half(contract))
+    end = emit_min_i64(contract->e, b->to, tile_add(contract->e, end, emit_i64(contract->e, 1)));
+  if (contract_last_half(contract)) copy_rows(b, r, b->width, o, b->full, end, true);
+  if (contract->amx) zero_rows(b, o, end, b->to);
 }
 
 static void pack_panel(PackB *b, LLVMValueRef v0) {
-  Contract *c = b->c;
-  bool transpose = contract_inner_stride(&c->product.k, SIDE_B) == 1 &&
-                   contract_inner_stride(&c->product.n, SIDE_B) != 1 &&
-                   c->plan.steps * c->plan.words >= c->plan.lanes;
+  Contract *contract = b->c;
+  bool transpose = contract_inner_stride(&contract->product.k, SIDE_B) == 1 &&
+                   contract_inner_stride(&contract->product.n, SIDE_B) != 1 &&
+                   contract->plan.steps * contract->plan.words >= contract->plan.lanes;
   LaneRow r[8];
   for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
-  Loop o = emit_loop(c->e, b->o0, b->o1, 1, 0, NULL);
+  Loop o = emit_loop(contract->e, b->o0, b->o1, 1, 0, NULL);
   if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->full, false);
   for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
   if (b->full != b->to) end_panel(b, r, o.i);
-  emit_loop_end(c->e, &o);
+  emit_loop_end(contract->e, &o);
 }
 
-LLVMTypeRef contract_pack_type(Contract *c, int pointers, int numbers) {
+LLVMTypeRef contract_pack_type(Contract *contract, int pointers, int numbers) {
   LLVMTypeRef t[10]; /* at most */
-  must(pointers + numbers <= (int)COUNT_OF(t), "kernel %s: packing takes %d arguments", c->k->name,
-       pointers + numbers);
-  for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? c->ptr : c->i64;
-  return LLVMFunctionType(c->nothing, t, (unsigned)(pointers + numbers), 0);
+  must(pointers + numbers <= (int)COUNT_OF(t), "kernel %s: packing takes %d arguments",
+       contract->k->name, pointers + numbers);
+  for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? contract->ptr : contract->i64;
+  return LLVMFunctionType(contract->nothing, t, (unsigned)(pointers + numbers), 0);
 }
 
 /* x: outer k from, to; the block's length; steps from, to; half */
-static PackB panel_words(Contract *c, LLVMValueRef src, LLVMValueRef dst, const LLVMValueRef *x) {
-  PackB b = {.c = c, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
-  b.length = tile_times(c->e, x[2], c->plan.words), b.from = tile_times(c->e, x[3], c->plan.words);
-  b.to = b.full = tile_times(c->e, x[4], c->plan.words);
-  if (contract_has_halves(c)) /* the block's last step may be outside of this part */
-    b.full = emit_min_i64(c->e, b.to, contract_full_words(c, x[2], x[5]));
+static PackB panel_words(Contract *contract, LLVMValueRef src, LLVMValueRef dst,
+                         const LLVMValueRef *x) {
+  PackB b = {.c = contract, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
+  b.length = tile_times(contract->e, x[2], contract->plan.words),
+  b.from = tile_times(contract->e, x[3], contract->plan.words);
+  b.to = b.full = tile_times(contract->e, x[4], contract->plan.words);
+  if (contract_has_halves(contract)) /* the block's last step may be outside of this part */
+    b.full = emit_min_i64(contract->e, b.to, contract_full_words(contract, x[2], x[5]));
   return b;
 }
 
-static LLVMValueRef make_pack_b(Contract *c, int wide) {
-  Aside s = tile_aside(c->e, wide ? "pack_wide" : "pack", contract_pack_type(c, 2, 7));
+static LLVMValueRef make_pack_b(Contract *contract, int wide) {
+  Aside s =
+      tile_aside(contract->e, wide ? "pack_wide" : "pack", contract_pack_type(contract, 2, 7));
   LLVMValueRef p[9];
   for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = panel_words(c, p[0], p[1], p + 3);
-  b.width = (int)c->plan.width + wide;
+  PackB b = panel_words(contract, p[0], p[1], p + 3);
+  b.width = (int)contract->plan.width + wide;
   pack_panel(&b, p[2]);
-  tile_aside_end(c->e, &s);
+  tile_aside_end(contract->e, &s);
   return s.function;
 }
 
-void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
-                     const KBlock *x, Range part) {
-  if (!c->pack_b[wide]) c->pack_b[wide] = make_pack_b(c, wide);
-  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
-  LLVMValueRef args[] = {src, dst, v0, x->o0, x->o1, x->length, part.from, part.to, half};
-  LLVMBuildCall2(c->e->builder, contract_pack_type(c, 2, 7), c->pack_b[wide], args, 9, "");
+void contract_pack_b(Contract *contract, int wide, LLVMValueRef src, LLVMValueRef dst,
+                     LLVMValueRef v0, const KBlock *block, Range part) {
+  if (!contract->pack_b[wide]) contract->pack_b[wide] = make_pack_b(contract, wide);
+  LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
+  LLVMValueRef args[] = {src,           dst,       v0,      block->o0, block->o1,
+                         block->length, part.from, part.to, half};
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 7), contract->pack_b[wide],
+                 args, 9, "");
 }
 
 /* ---- all panels of b ---- */
 
 typedef void PanelPart(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k);
 
-LLVMValueRef contract_packed_panel(Contract *c, LLVMValueRef v0, const KBlock *x) {
-  LLVMBuilderRef b = c->e->builder;
-  LLVMValueRef words = LLVMBuildNSWMul(b, LLVMBuildNSWSub(b, x->o1, x->o0, ""), x->length, "");
-  return tile_times(c->e, LLVMBuildNSWMul(b, v0, words, ""), c->plan.words * c->plan.lanes);
+LLVMValueRef contract_packed_panel(Contract *contract, LLVMValueRef v0, const KBlock *block) {
+  LLVMBuilderRef b = contract->e->builder;
+  LLVMValueRef words =
+      LLVMBuildNSWMul(b, LLVMBuildNSWSub(b, block->o1, block->o0, ""), block->length, "");
+  return tile_times(contract->e, LLVMBuildNSWMul(b, v0, words, ""),
+                    contract->plan.words * contract->plan.lanes);
 }
 
 /* Panels that all have this width. */
 static void across_panels(const PackB *all, Range panels, int width, LLVMValueRef o, LLVMValueRef k,
                           PanelPart *part) {
-  Contract *c = all->c;
-  Emit *e = c->e;
-  Loop p = emit_loop(e, panels.from, panels.to, 1, 0, NULL);
-  LLVMValueRef extra = emit_min_i64(e, p.i, emit_i64(e, c->plan.wide));
-  LLVMValueRef v0 = tile_add(e, tile_times(e, p.i, c->plan.width), extra);
-  LLVMValueRef words = LLVMBuildNSWSub(e->builder, all->o1, all->o0, "");
-  words = LLVMBuildNSWMul(e->builder, words, all->length, "");
+  Contract *contract = all->c;
+  Emit *emit = contract->e;
+  Loop p = emit_loop(emit, panels.from, panels.to, 1, 0, NULL);
+  LLVMValueRef extra = emit_min_i64(emit, p.i, emit_i64(emit, contract->plan.wide));
+  LLVMValueRef v0 = tile_add(emit, tile_times(emit, p.i, contract->plan.width), extra);
+  LLVMValueRef words = LLVMBuildNSWSub(emit->builder, all->o1, all->o0, "");
+  words = LLVMBuildNSWMul(emit->builder, words, all->length, "");
   PackB b = *all;
   LaneRow r[8];
-  LLVMValueRef at = LLVMBuildNSWMul(e->builder, v0, words, "");
-  b.width = width, b.dst = tile_elements(e, c->f32, all->dst, tile_times(e, at, c->plan.lanes));
+  LLVMValueRef at = LLVMBuildNSWMul(emit->builder, v0, words, "");
+  b.width = width,
+  b.dst = tile_elements(emit, contract->f32, all->dst, tile_times(emit, at, contract->plan.lanes));
   for (int v = 0; v < width; v++) r[v] = lane_row(&b, v0, v);
   part(&b, r, o, k);
-  emit_loop_end(e, &p);
+  emit_loop_end(emit, &p);
 }
 
 static void across(const PackB *b, Range panels, LLVMValueRef o, LLVMValueRef k, PanelPart *part) {
-  Contract *c = b->c;
+  Contract *contract = b->c;
   LLVMValueRef narrow = panels.from;
-  if (c->plan.wide) {
-    LLVMValueRef wide = emit_min_i64(c->e, emit_i64(c->e, c->plan.wide), panels.to);
-    across_panels(b, (Range){panels.from, wide}, (int)c->plan.width + 1, o, k, part);
-    LLVMValueRef more = LLVMBuildICmp(c->e->builder, LLVMIntSGT, wide, panels.from, "");
-    narrow = LLVMBuildSelect(c->e->builder, more, wide, panels.from, "");
+  if (contract->plan.wide) {
+    LLVMValueRef wide =
+        emit_min_i64(contract->e, emit_i64(contract->e, contract->plan.wide), panels.to);
+    across_panels(b, (Range){panels.from, wide}, (int)contract->plan.width + 1, o, k, part);
+    LLVMValueRef more = LLVMBuildICmp(contract->e->builder, LLVMIntSGT, wide, panels.from, "");
+    narrow = LLVMBuildSelect(contract->e->builder, more, wide, panels.from, "");
   }
-  across_panels(b, (Range){narrow, panels.to}, (int)c->plan.width, o, k, part);
+  across_panels(b, (Range){narrow, panels.to}, (int)contract->plan.width, o, k, part);
 }
 
 static void whole_word(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
@@ -284,28 +315,29 @@ static void rest_of_words(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueR
   end_panel(b, r, o);
 }
 
-static LLVMValueRef make_pack_across(Contract *c) {
-  Emit *e = c->e;
-  Aside s = tile_aside(e, "pack_across", contract_pack_type(c, 2, 8));
+static LLVMValueRef make_pack_across(Contract *contract) {
+  Emit *emit = contract->e;
+  Aside s = tile_aside(emit, "pack_across", contract_pack_type(contract, 2, 8));
   LLVMValueRef p[10];
   for (unsigned i = 0; i < 10; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = panel_words(c, p[0], p[1], p + 2);
+  PackB b = panel_words(contract, p[0], p[1], p + 2);
   Range panels = {p[8], p[9]};
-  Loop o = emit_loop(e, b.o0, b.o1, 1, 0, NULL);
-  Loop k = emit_loop(e, b.from, b.full, 1, 0, NULL);
+  Loop o = emit_loop(emit, b.o0, b.o1, 1, 0, NULL);
+  Loop k = emit_loop(emit, b.from, b.full, 1, 0, NULL);
   across(&b, panels, o.i, k.i, whole_word);
-  emit_loop_end(e, &k);
+  emit_loop_end(emit, &k);
   if (b.full != b.to) across(&b, panels, o.i, b.full, rest_of_words);
-  emit_loop_end(e, &o);
-  tile_aside_end(e, &s);
+  emit_loop_end(emit, &o);
+  tile_aside_end(emit, &s);
   return s.function;
 }
 
-void contract_pack_across(Contract *c, LLVMValueRef src, LLVMValueRef dst, const KBlock *x,
-                          Range panels, Range part) {
-  if (!c->pack_across) c->pack_across = make_pack_across(c);
-  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
-  LLVMValueRef args[] = {src,       dst,     x->o0, x->o1,       x->length,
-                         part.from, part.to, half,  panels.from, panels.to};
-  LLVMBuildCall2(c->e->builder, contract_pack_type(c, 2, 8), c->pack_across, args, 10, "");
+void contract_pack_across(Contract *contract, LLVMValueRef src, LLVMValueRef dst,
+                          const KBlock *block, Range panels, Range part) {
+  if (!contract->pack_across) contract->pack_across = make_pack_across(contract);
+  LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
+  LLVMValueRef args[] = {src,       dst,     block->o0, block->o1,   block->length,
+                         part.from, part.to, half,      panels.from, panels.to};
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 8), contract->pack_across,
+                 args, 10, "");
 }

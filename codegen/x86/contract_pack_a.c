@@ -17,33 +17,35 @@ typedef struct PackA {
 } PackA; /* length: steps */
 
 /* Which lanes hold a column of so many rows, where that is no whole vector type; NULL: all. */
-static LLVMValueRef rows_mask(Contract *c, int rows) {
-  if (c->plan.lanes < 16 || rows <= 8 || rows >= c->plan.lanes) return NULL;
-  return emit_tail_mask(c->e, emit_i64(c->e, 0), emit_i64(c->e, rows), c->plan.lanes);
+static LLVMValueRef rows_mask(Contract *contract, int rows) {
+  if (contract->plan.lanes < 16 || rows <= 8 || rows >= contract->plan.lanes) return NULL;
+  return emit_tail_mask(contract->e, emit_i64(contract->e, 0), emit_i64(contract->e, rows),
+                        contract->plan.lanes);
 }
 
-static void store_column(Contract *c, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset,
+static void store_column(Contract *contract, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset,
                          int rows) {
-  LLVMValueRef mask = LLVMTypeOf(x) == c->vector ? rows_mask(c, rows) : NULL;
-  emit_store(c->e, ELEM_f32, tile_elements(c->e, c->f32, base, offset), x, mask);
+  LLVMValueRef mask = LLVMTypeOf(x) == contract->vector ? rows_mask(contract, rows) : NULL;
+  emit_store(contract->e, ELEM_f32, tile_elements(contract->e, contract->f32, base, offset), x,
+             mask);
 }
 
 /* `rows` elements of one step of k; a whole vector where rows_mask says so */
 static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows,
                                 bool half) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  LLVMTypeRef memory = contract_memory(e, c->product.elem_a);
-  int64_t stride = contract_inner_stride(&c->product.m, SIDE_A);
-  LLVMValueRef mask = stride == 1 ? rows_mask(c, rows) : NULL;
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  LLVMTypeRef memory = contract_memory(emit, contract->product.elem_a);
+  int64_t stride = contract_inner_stride(&contract->product.m, SIDE_A);
+  LLVMValueRef mask = stride == 1 ? rows_mask(contract, rows) : NULL;
   if (stride == 1 || rows == 1)
-    return contract_operand(c, SIDE_A, tile_elements(e, memory, base, offset),
-                            mask ? c->plan.lanes : rows, mask, half);
-  LLVMValueRef x = LLVMGetPoison(several(c->f32, rows));
+    return contract_operand(contract, SIDE_A, tile_elements(emit, memory, base, offset),
+                            mask ? contract->plan.lanes : rows, mask, half);
+  LLVMValueRef x = LLVMGetPoison(several(contract->f32, rows));
   for (int r = 0; r < rows; r++) {
-    LLVMValueRef at = tile_add(e, offset, emit_i64(e, r * stride));
-    LLVMValueRef one = tile_elements(e, memory, base, at);
-    x = contract_insert(c, x, contract_operand(c, SIDE_A, one, 1, NULL, half), r);
+    LLVMValueRef at = tile_add(emit, offset, emit_i64(emit, r * stride));
+    LLVMValueRef one = tile_elements(emit, memory, base, at);
+    x = contract_insert(contract, x, contract_operand(contract, SIDE_A, one, 1, NULL, half), r);
   }
   return x;
 }
@@ -57,30 +59,33 @@ typedef struct TileColumns { /* of one outer index of k */
 
 /* Elements of one step are contiguous: neighbouring tiles share cache lines, so they are copied
    together. */
-static bool in_groups(const Contract *c) {
-  return contract_inner_stride(&c->product.m, SIDE_A) == 1;
+static bool in_groups(const Contract *contract) {
+  return contract_inner_stride(&contract->product.m, SIDE_A) == 1;
 }
 
 /* The lines of all elements of a step PREFETCH_STEPS of k, at the end of the next tiles' first
    ones; neighbouring tiles may share lines. */
 static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValueRef end) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  int64_t row = contract_inner_stride(&c->product.k, SIDE_A);
-  int64_t shared =
-      c->product.m.outer == 1 ? CACHE_LINE / (t->rows * elem_bytes(c->product.elem_a)) : 1;
-  LLVMValueRef at = tile_add(e, k, emit_i64(e, PREFETCH_STEPS)), zero = emit_i64(e, 0);
-  LLVMValueRef over = LLVMBuildICmp(e->builder, LLVMIntSGE, at, end, "");
-  at = LLVMBuildNSWSub(e->builder, at, LLVMBuildSelect(e->builder, over, end, zero, ""), "");
-  at = tile_add(e, t->outer, tile_times(e, at, row * contract_word_depth(c)));
-  LLVMValueRef group = emit_i64(e, t->n * t->rows); /* rows are contiguous */
-  at = tile_add(e, at, LLVMBuildSelect(e->builder, over, group, zero, ""));
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  int64_t row = contract_inner_stride(&contract->product.k, SIDE_A);
+  int64_t shared = contract->product.m.outer == 1
+                       ? CACHE_LINE / (t->rows * elem_bytes(contract->product.elem_a))
+                       : 1;
+  LLVMValueRef at = tile_add(emit, k, emit_i64(emit, PREFETCH_STEPS)), zero = emit_i64(emit, 0);
+  LLVMValueRef over = LLVMBuildICmp(emit->builder, LLVMIntSGE, at, end, "");
+  at = LLVMBuildNSWSub(emit->builder, at, LLVMBuildSelect(emit->builder, over, end, zero, ""), "");
+  at = tile_add(emit, t->outer, tile_times(emit, at, row * contract_word_depth(contract)));
+  LLVMValueRef group = emit_i64(emit, t->n * t->rows); /* rows are contiguous */
+  at = tile_add(emit, at, LLVMBuildSelect(emit->builder, over, group, zero, ""));
   int step = shared > 1 ? (int)shared : 1;
-  for (int d = 0; d < contract_word_depth(c); d++)
+  for (int d = 0; d < contract_word_depth(contract); d++)
     for (int g = 0; g < t->n; g += step) {
-      LLVMValueRef one = tile_add(e, at, emit_i64(e, d * row));
-      emit_prefetch(e, tile_elements(e, contract_memory(e, c->product.elem_a), t->base[g], one),
-                    false);
+      LLVMValueRef one = tile_add(emit, at, emit_i64(emit, d * row));
+      emit_prefetch(
+          emit,
+          tile_elements(emit, contract_memory(emit, contract->product.elem_a), t->base[g], one),
+          false);
     }
 }
 
@@ -88,90 +93,100 @@ static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValue
    vectors, both on the way in and on the way out. */
 enum { TILES_AT_ONCE = 4, STEPS_AT_ONCE = 2 };
 
-static bool whole_vectors(const Contract *c, const TileColumns *t) {
-  return c->pairs && c->product.elem_a == ELEM_bf16 && c->product.m.outer == 1 && t->n == GROUP &&
-         t->rows * 2 == c->plan.lanes && in_groups(c);
+static bool whole_vectors(const Contract *contract, const TileColumns *t) {
+  return contract->pairs && contract->product.elem_a == ELEM_bf16 &&
+         contract->product.m.outer == 1 && t->n == GROUP && t->rows * 2 == contract->plan.lanes &&
+         in_groups(contract);
 }
 
-static LLVMValueRef mixed(Contract *c, LLVMValueRef x, LLVMValueRef y, const int *index, int n) {
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
+static LLVMValueRef mixed(Contract *contract, LLVMValueRef x, LLVMValueRef y, const int *index,
+                          int n) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(contract->e->context);
   LLVMValueRef at[64];
   for (int i = 0; i < n; i++) at[i] = LLVMConstInt(i32, (unsigned)index[i], 0);
-  return LLVMBuildShuffleVector(c->e->builder, x, y, LLVMConstVector(at, (unsigned)n), "");
+  return LLVMBuildShuffleVector(contract->e->builder, x, y, LLVMConstVector(at, (unsigned)n), "");
 }
 
 /* Factors of one step: the lower or upper half of the elements of two rows, in turn. */
-static LLVMValueRef step_factors(Contract *c, LLVMValueRef low, LLVMValueRef high, int half) {
-  int n = 2 * c->plan.lanes, index[64];
-  for (int i = 0; i < n; i++) index[i] = i / 2 + half * c->plan.lanes + (i % 2 ? n : 0);
-  return LLVMBuildBitCast(c->e->builder, mixed(c, low, high, index, n), c->vector, "");
+static LLVMValueRef step_factors(Contract *contract, LLVMValueRef low, LLVMValueRef high,
+                                 int half) {
+  int n = 2 * contract->plan.lanes, index[64];
+  for (int i = 0; i < n; i++) index[i] = i / 2 + half * contract->plan.lanes + (i % 2 ? n : 0);
+  return LLVMBuildBitCast(contract->e->builder, mixed(contract, low, high, index, n),
+                          contract->vector, "");
 }
 
 /* Two steps of the tiles first .. first + 3. */
 static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueRef from,
                            LLVMValueRef to) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  LLVMTypeRef memory = contract_memory(e, c->product.elem_a), wide;
-  wide = LLVMVectorType(memory, 2 * (unsigned)c->plan.lanes);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  LLVMTypeRef memory = contract_memory(emit, contract->product.elem_a), wide;
+  wide = LLVMVectorType(memory, 2 * (unsigned)contract->plan.lanes);
   LLVMValueRef row[2 * STEPS_AT_ONCE];
   for (int i = 0; i < 2 * STEPS_AT_ONCE; i++) {
-    LLVMValueRef at = emit_i64(e, i * contract_inner_stride(&c->product.k, SIDE_A));
-    at = tile_elements(e, memory, t->base[first], tile_add(e, from, at));
-    row[i] = LLVMBuildLoad2(e->builder, wide, at, "");
-    LLVMSetAlignment(row[i], (unsigned)elem_bytes(c->product.elem_a));
+    LLVMValueRef at = emit_i64(emit, i * contract_inner_stride(&contract->product.k, SIDE_A));
+    at = tile_elements(emit, memory, t->base[first], tile_add(emit, from, at));
+    row[i] = LLVMBuildLoad2(emit->builder, wide, at, "");
+    LLVMSetAlignment(row[i], (unsigned)elem_bytes(contract->product.elem_a));
   }
   for (int i = 0; i < TILES_AT_ONCE; i++) {
-    LLVMValueRef now = step_factors(c, row[0], row[1], i / 2);
-    LLVMValueRef next = step_factors(c, row[2], row[3], i / 2);
+    LLVMValueRef now = step_factors(contract, row[0], row[1], i / 2);
+    LLVMValueRef next = step_factors(contract, row[2], row[3], i / 2);
     int index[64];
-    for (int j = 0; j < c->plan.lanes; j++)
-      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * c->plan.lanes;
-    contract_store_f32(c, mixed(c, now, next, index, c->plan.lanes), t->dst[first + i], to);
+    for (int j = 0; j < contract->plan.lanes; j++)
+      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * contract->plan.lanes;
+    contract_store_f32(contract, mixed(contract, now, next, index, contract->plan.lanes),
+                       t->dst[first + i], to);
   }
 }
 
 /* Returns up to where. */
 static LLVMValueRef pack_whole_vectors(PackA *a, const TileColumns *t, LLVMValueRef to) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  int64_t stride = contract_inner_stride(&c->product.k, SIDE_A) * contract_word_depth(c);
-  to = LLVMBuildAnd(e->builder, to, emit_i64(e, -STEPS_AT_ONCE), "");
-  Loop k = emit_loop(e, emit_i64(e, 0), to, STEPS_AT_ONCE, 0, NULL);
-  for (int s = 0; s < STEPS_AT_ONCE; s++) fetch_step(a, t, tile_add(e, k.i, emit_i64(e, s)), to);
-  LLVMValueRef from = tile_add(e, t->outer, tile_times(e, k.i, stride));
-  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->plan.tile[TILE_ROWS]);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  int64_t stride =
+      contract_inner_stride(&contract->product.k, SIDE_A) * contract_word_depth(contract);
+  to = LLVMBuildAnd(emit->builder, to, emit_i64(emit, -STEPS_AT_ONCE), "");
+  Loop k = emit_loop(emit, emit_i64(emit, 0), to, STEPS_AT_ONCE, 0, NULL);
+  for (int s = 0; s < STEPS_AT_ONCE; s++)
+    fetch_step(a, t, tile_add(emit, k.i, emit_i64(emit, s)), to);
+  LLVMValueRef from = tile_add(emit, t->outer, tile_times(emit, k.i, stride));
+  LLVMValueRef at = tile_times(emit, tile_add(emit, t->done, k.i), contract->plan.tile[TILE_ROWS]);
   for (int g = 0; g < t->n; g += TILES_AT_ONCE) pack_two_steps(a, t, g, from, at);
-  emit_loop_end(e, &k);
+  emit_loop_end(emit, &k);
   return to;
 }
 
 static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
                          bool half) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  int64_t stride = contract_inner_stride(&c->product.k, SIDE_A) * contract_word_depth(c);
-  Loop k = emit_loop(e, from, to, 1, 0, NULL);
-  LLVMValueRef offset = tile_add(e, t->outer, tile_times(e, k.i, stride)), x[GROUP];
-  LLVMValueRef at = tile_times(e, tile_add(e, t->done, k.i), c->plan.tile[TILE_ROWS]);
-  if (in_groups(c)) fetch_step(a, t, k.i, to);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  int64_t stride =
+      contract_inner_stride(&contract->product.k, SIDE_A) * contract_word_depth(contract);
+  Loop k = emit_loop(emit, from, to, 1, 0, NULL);
+  LLVMValueRef offset = tile_add(emit, t->outer, tile_times(emit, k.i, stride)), x[GROUP];
+  LLVMValueRef at = tile_times(emit, tile_add(emit, t->done, k.i), contract->plan.tile[TILE_ROWS]);
+  if (in_groups(contract)) fetch_step(a, t, k.i, to);
   for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
-  for (int g = 0; g < t->n; g++) store_column(c, x[g], t->dst[g], at, t->rows);
-  emit_loop_end(e, &k);
+  for (int g = 0; g < t->n; g++) store_column(contract, x[g], t->dst[g], at, t->rows);
+  emit_loop_end(emit, &k);
 }
 
 static void pack_steps(PackA *a, TileColumns *t) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  LLVMValueRef full = contract_full_words(c, a->length, a->half);
-  Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
-  t->outer = contract_offset(e, &c->product.k, c->product.k.count - 1, o.i, SIDE_A);
-  t->done = LLVMBuildNSWMul(e->builder, LLVMBuildNSWSub(e->builder, o.i, a->o0, ""), a->length, "");
-  LLVMValueRef from = emit_i64(e, 0);
-  if (whole_vectors(c, t)) from = pack_whole_vectors(a, t, full);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  LLVMValueRef full = contract_full_words(contract, a->length, a->half);
+  Loop o = emit_loop(emit, a->o0, a->o1, 1, 0, NULL);
+  t->outer =
+      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o.i, SIDE_A);
+  t->done =
+      LLVMBuildNSWMul(emit->builder, LLVMBuildNSWSub(emit->builder, o.i, a->o0, ""), a->length, "");
+  LLVMValueRef from = emit_i64(emit, 0);
+  if (whole_vectors(contract, t)) from = pack_whole_vectors(a, t, full);
   pack_columns(a, t, from, full, false);
-  if (contract_has_halves(c)) pack_columns(a, t, full, a->length, true);
-  emit_loop_end(e, &o);
+  if (contract_has_halves(contract)) pack_columns(a, t, full, a->length, true);
+  emit_loop_end(emit, &o);
 }
 
 typedef enum PanelPiece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } PanelPiece;
@@ -179,16 +194,16 @@ typedef enum PanelPiece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } PanelPiece;
 /* Words [from, to) of a row, contiguous in memory. */
 static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
                      LLVMValueRef to, PanelPiece what) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  int n = what == PIECE_VECTOR ? c->plan.lanes : 1;
-  Loop k = emit_loop(e, from, to, n, 0, NULL);
-  LLVMValueRef at = tile_elements(e, contract_memory(e, c->product.elem_a), src,
-                                  tile_times(e, k.i, contract_word_depth(c)));
-  LLVMValueRef x = what == PIECE_HALF ? contract_operand(c, SIDE_A, at, 1, NULL, true)
-                                      : contract_run(c, SIDE_A, at, n);
-  contract_store_f32(c, x, dst, k.i);
-  emit_loop_end(e, &k);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  int n = what == PIECE_VECTOR ? contract->plan.lanes : 1;
+  Loop k = emit_loop(emit, from, to, n, 0, NULL);
+  LLVMValueRef at = tile_elements(emit, contract_memory(emit, contract->product.elem_a), src,
+                                  tile_times(emit, k.i, contract_word_depth(contract)));
+  LLVMValueRef x = what == PIECE_HALF ? contract_operand(contract, SIDE_A, at, 1, NULL, true)
+                                      : contract_run(contract, SIDE_A, at, n);
+  contract_store_f32(contract, x, dst, k.i);
+  emit_loop_end(emit, &k);
 }
 
 static void zero_words(PackA *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef to) {
@@ -198,141 +213,147 @@ static void zero_words(PackA *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueR
 }
 
 static void pack_row(PackA *a, LLVMValueRef src, LLVMValueRef dst) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  LLVMValueRef full = contract_full_words(c, a->length, a->half), zero = emit_i64(e, 0);
-  LLVMValueRef length = tile_times(e, a->length, c->plan.words), end = full;
-  LLVMValueRef most = LLVMBuildAnd(e->builder, full, emit_i64(e, -c->plan.lanes), "");
-  if (contract_last_half(c)) end = tile_add(e, full, a->half);
-  Loop o = emit_loop(e, a->o0, a->o1, 1, 0, NULL);
-  LLVMValueRef done = LLVMBuildNSWSub(e->builder, o.i, a->o0, "");
-  LLVMValueRef from =
-      tile_elements(e, contract_memory(e, c->product.elem_a), src,
-                    contract_offset(e, &c->product.k, c->product.k.count - 1, o.i, SIDE_A));
-  LLVMValueRef to = tile_elements(e, c->f32, dst, LLVMBuildNSWMul(e->builder, done, length, ""));
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  LLVMValueRef full = contract_full_words(contract, a->length, a->half), zero = emit_i64(emit, 0);
+  LLVMValueRef length = tile_times(emit, a->length, contract->plan.words), end = full;
+  LLVMValueRef most = LLVMBuildAnd(emit->builder, full, emit_i64(emit, -contract->plan.lanes), "");
+  if (contract_last_half(contract)) end = tile_add(emit, full, a->half);
+  Loop o = emit_loop(emit, a->o0, a->o1, 1, 0, NULL);
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o.i, a->o0, "");
+  LLVMValueRef from = tile_elements(
+      emit, contract_memory(emit, contract->product.elem_a), src,
+      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o.i, SIDE_A));
+  LLVMValueRef to =
+      tile_elements(emit, contract->f32, dst, LLVMBuildNSWMul(emit->builder, done, length, ""));
   copy_run(a, from, to, zero, most, PIECE_VECTOR);
   copy_run(a, from, to, most, full, PIECE_ONE);
-  if (contract_last_half(c)) copy_run(a, from, to, full, end, PIECE_HALF);
-  if (c->amx && contract_has_halves(c)) zero_words(a, to, end, length);
-  emit_loop_end(e, &o);
+  if (contract_last_half(contract)) copy_run(a, from, to, full, end, PIECE_HALF);
+  if (contract->amx && contract_has_halves(contract)) zero_words(a, to, end, length);
+  emit_loop_end(emit, &o);
 }
 
 static void pack_rows(PackA *a, LLVMValueRef base, LLVMValueRef dst, LLVMValueRef rows) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  Loop r = emit_loop(e, emit_i64(e, 0), rows, 1, 0, NULL);
-  LLVMValueRef from = tile_times(e, r.i, contract_inner_stride(&c->product.m, SIDE_A));
-  pack_row(a, tile_elements(e, contract_memory(e, c->product.elem_a), base, from),
-           tile_elements(e, c->f32, dst, tile_times(e, r.i, c->plan.pitch)));
-  emit_loop_end(e, &r);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  Loop r = emit_loop(emit, emit_i64(emit, 0), rows, 1, 0, NULL);
+  LLVMValueRef from = tile_times(emit, r.i, contract_inner_stride(&contract->product.m, SIDE_A));
+  pack_row(a, tile_elements(emit, contract_memory(emit, contract->product.elem_a), base, from),
+           tile_elements(emit, contract->f32, dst, tile_times(emit, r.i, contract->plan.pitch)));
+  emit_loop_end(emit, &r);
 }
 
-LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x) {
-  Emit *e = c->e;
-  const int64_t *tile = c->plan.tile;
-  if (c->plan.rows_a) return tile_times(e, n, c->plan.pitch * tile[TILE_ROWS]);
-  LLVMValueRef k = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
-  k = LLVMBuildNSWMul(e->builder, k, x->length, "");
-  return tile_times(e, LLVMBuildNSWMul(e->builder, k, n, ""), tile[TILE_ROWS]);
+LLVMValueRef contract_packed_tile(Contract *contract, LLVMValueRef n, const KBlock *block) {
+  Emit *emit = contract->e;
+  const int64_t *tile = contract->plan.tile;
+  if (contract->plan.rows_a) return tile_times(emit, n, contract->plan.pitch * tile[TILE_ROWS]);
+  LLVMValueRef k = LLVMBuildNSWSub(emit->builder, block->o1, block->o0, "");
+  k = LLVMBuildNSWMul(emit->builder, k, block->length, "");
+  return tile_times(emit, LLVMBuildNSWMul(emit->builder, k, n, ""), tile[TILE_ROWS]);
 }
 
 static LLVMValueRef tile_source(PackA *a, LLVMValueRef t) {
-  Contract *c = a->c;
-  return tile_elements(c->e, contract_memory(c->e, c->product.elem_a), a->src,
-                       contract_tile_offset(c, t, SIDE_A));
+  Contract *contract = a->c;
+  return tile_elements(contract->e, contract_memory(contract->e, contract->product.elem_a), a->src,
+                       contract_tile_offset(contract, t, SIDE_A));
 }
 
 static LLVMValueRef tile_copy(PackA *a, LLVMValueRef t) {
-  Contract *c = a->c;
-  const KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
-  LLVMValueRef n = LLVMBuildNSWSub(c->e->builder, t, a->t0, "");
-  return tile_elements(c->e, c->f32, a->dst, contract_packed_tile(c, n, &x));
+  Contract *contract = a->c;
+  const KBlock block = {a->o0, a->o1, NULL, a->length, a->half};
+  LLVMValueRef n = LLVMBuildNSWSub(contract->e->builder, t, a->t0, "");
+  return tile_elements(contract->e, contract->f32, a->dst,
+                       contract_packed_tile(contract, n, &block));
 }
 
 /* n tiles from t on if all of them have `height` rows */
 static void pack_group(PackA *a, LLVMValueRef t, int n, int64_t height) {
-  Contract *c = a->c;
-  Emit *e = c->e;
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
   TileColumns x = {.n = n, .rows = (int)height};
   LLVMValueRef fit = NULL;
   for (int g = 0; g < n; g++) {
-    LLVMValueRef i = tile_add(e, t, emit_i64(e, g)), rows = contract_tile_rows(c, i);
-    LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, emit_i64(e, height), "");
-    fit = fit ? LLVMBuildAnd(e->builder, fit, here, "") : here;
+    LLVMValueRef i = tile_add(emit, t, emit_i64(emit, g)), rows = contract_tile_rows(contract, i);
+    LLVMValueRef here = LLVMBuildICmp(emit->builder, LLVMIntEQ, rows, emit_i64(emit, height), "");
+    fit = fit ? LLVMBuildAnd(emit->builder, fit, here, "") : here;
     x.base[g] = tile_source(a, i), x.dst[g] = tile_copy(a, i);
   }
-  Branch b = emit_if(e, fit);
+  Branch b = emit_if(emit, fit);
   pack_steps(a, &x);
-  emit_end_if(e, b);
+  emit_end_if(emit, b);
 }
 
 static void pack_single(PackA *a, LLVMValueRef t) {
-  Contract *c = a->c;
-  if (c->amx && contract_inner_stride(&c->product.k, SIDE_A) != 1) {
-    KBlock x = {a->o0, a->o1, NULL, a->length, a->half};
-    contract_pack_squares(c, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t), &x);
+  Contract *contract = a->c;
+  if (contract->amx && contract_inner_stride(&contract->product.k, SIDE_A) != 1) {
+    KBlock block = {a->o0, a->o1, NULL, a->length, a->half};
+    contract_pack_squares(contract, tile_source(a, t), tile_copy(a, t),
+                          contract_tile_rows(contract, t), &block);
     return;
   }
-  if (c->plan.rows_a) {
-    pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(c, t));
+  if (contract->plan.rows_a) {
+    pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(contract, t));
     return;
   }
-  for (int tall = c->plan.high > 0; tall >= 0; tall--) pack_group(a, t, 1, c->plan.height + tall);
+  for (int tall = contract->plan.high > 0; tall >= 0; tall--)
+    pack_group(a, t, 1, contract->plan.height + tall);
 }
 
 static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  LLVMValueRef last = tile_add(e, t, emit_i64(e, GROUP - 1)), first = contract_tile_rows(c, t);
-  LLVMValueRef same = LLVMBuildICmp(e->builder, LLVMIntSLT, last, a->t1, "");
-  for (int g = 1; g < GROUP && c->plan.high; g++) {
-    LLVMValueRef rows = contract_tile_rows(c, tile_add(e, t, emit_i64(e, g)));
-    LLVMValueRef equal = LLVMBuildICmp(e->builder, LLVMIntEQ, rows, first, "");
-    same = LLVMBuildAnd(e->builder, same, equal, "");
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  LLVMValueRef last = tile_add(emit, t, emit_i64(emit, GROUP - 1)),
+               first = contract_tile_rows(contract, t);
+  LLVMValueRef same = LLVMBuildICmp(emit->builder, LLVMIntSLT, last, a->t1, "");
+  for (int g = 1; g < GROUP && contract->plan.high; g++) {
+    LLVMValueRef rows = contract_tile_rows(contract, tile_add(emit, t, emit_i64(emit, g)));
+    LLVMValueRef equal = LLVMBuildICmp(emit->builder, LLVMIntEQ, rows, first, "");
+    same = LLVMBuildAnd(emit->builder, same, equal, "");
   }
   return same;
 }
 
 static void pack_tiles(PackA *a) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  int64_t tiles = c->plan.shared ? c->plan.tiles : c->plan.tiles_max;
-  bool groups = !c->plan.rows_a && in_groups(c) && tiles >= GROUP;
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  int64_t tiles = contract->plan.shared ? contract->plan.tiles : contract->plan.tiles_max;
+  bool groups = !contract->plan.rows_a && in_groups(contract) && tiles >= GROUP;
   if (!groups) {
-    Loop t = emit_loop(e, a->t0, a->t1, 1, 0, NULL);
+    Loop t = emit_loop(emit, a->t0, a->t1, 1, 0, NULL);
     pack_single(a, t.i);
-    emit_loop_end(e, &t);
+    emit_loop_end(emit, &t);
     return;
   }
-  Loop t = emit_loop(e, a->t0, a->t1, GROUP, 0, NULL);
+  Loop t = emit_loop(emit, a->t0, a->t1, GROUP, 0, NULL);
   LLVMValueRef same = same_heights(a, t.i);
-  Branch together = emit_if(e, same);
-  for (int tall = c->plan.high > 0; tall >= 0; tall--)
-    pack_group(a, t.i, GROUP, c->plan.height + tall);
-  emit_end_if(e, together);
-  Branch single = emit_if(e, LLVMBuildNot(e->builder, same, ""));
-  LLVMValueRef end = emit_min_i64(e, tile_add(e, t.i, emit_i64(e, GROUP)), a->t1);
-  Loop i = emit_loop(e, t.i, end, 1, 0, NULL);
+  Branch together = emit_if(emit, same);
+  for (int tall = contract->plan.high > 0; tall >= 0; tall--)
+    pack_group(a, t.i, GROUP, contract->plan.height + tall);
+  emit_end_if(emit, together);
+  Branch single = emit_if(emit, LLVMBuildNot(emit->builder, same, ""));
+  LLVMValueRef end = emit_min_i64(emit, tile_add(emit, t.i, emit_i64(emit, GROUP)), a->t1);
+  Loop i = emit_loop(emit, t.i, end, 1, 0, NULL);
   pack_single(a, i.i);
-  emit_loop_end(e, &i);
-  emit_end_if(e, single);
-  emit_loop_end(e, &t);
+  emit_loop_end(emit, &i);
+  emit_end_if(emit, single);
+  emit_loop_end(emit, &t);
 }
 
-static LLVMValueRef make_pack_a(Contract *c) {
-  Aside s = tile_aside(c->e, "pack_a", contract_pack_type(c, 2, 6));
+static LLVMValueRef make_pack_a(Contract *contract) {
+  Aside s = tile_aside(contract->e, "pack_a", contract_pack_type(contract, 2, 6));
   LLVMValueRef p[8];
   for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
-  PackA a = {c, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
+  PackA a = {contract, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
   pack_tiles(&a);
-  tile_aside_end(c->e, &s);
+  tile_aside_end(contract->e, &s);
   return s.function;
 }
 
-void contract_pack_a(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
-                     LLVMValueRef t1, const KBlock *x) {
-  if (!c->pack_a) c->pack_a = make_pack_a(c);
-  LLVMValueRef half = x->half ? x->half : emit_i64(c->e, 0);
-  LLVMValueRef args[] = {src, dst, t0, t1, x->o0, x->o1, x->length, half};
-  LLVMBuildCall2(c->e->builder, contract_pack_type(c, 2, 6), c->pack_a, args, 8, "");
+void contract_pack_a(Contract *contract, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef t0,
+                     LLVMValueRef t1, const KBlock *block) {
+  if (!contract->pack_a) contract->pack_a = make_pack_a(contract);
+  LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
+  LLVMValueRef args[] = {src, dst, t0, t1, block->o0, block->o1, block->length, half};
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 6), contract->pack_a, args,
+                 8, "");
 }

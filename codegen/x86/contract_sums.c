@@ -11,30 +11,31 @@ enum { STRANDS = 4 }; /* independent sums, so that additions do not wait for eac
 
 enum { SUM_PANEL, SUM_TOTAL, SUM_ROWS, SUM_MORE, SUM_ARGS };
 
-static LLVMTypeRef sum_type(Contract *c) {
-  LLVMTypeRef t[] = {c->ptr, c->ptr, c->i64, c->i64};
-  return LLVMFunctionType(c->nothing, t, SUM_ARGS, 0);
+static LLVMTypeRef sum_type(Contract *contract) {
+  LLVMTypeRef t[] = {contract->ptr, contract->ptr, contract->i64, contract->i64};
+  return LLVMFunctionType(contract->nothing, t, SUM_ARGS, 0);
 }
 
-static LLVMValueRef load(Contract *c, LLVMValueRef base, LLVMValueRef offset) {
-  Emit *e = c->e;
-  LLVMValueRef x =
-      LLVMBuildLoad2(e->builder, c->vector, tile_elements(e, c->f32, base, offset), "");
+static LLVMValueRef load(Contract *contract, LLVMValueRef base, LLVMValueRef offset) {
+  Emit *emit = contract->e;
+  LLVMValueRef x = LLVMBuildLoad2(emit->builder, contract->vector,
+                                  tile_elements(emit, contract->f32, base, offset), "");
   LLVMSetAlignment(x, 4);
   return x;
 }
 
 /* Both halves of pairs (contract_operand.c), or the factors themselves. */
-static LLVMValueRef plus_factors(Contract *c, LLVMValueRef sum, LLVMValueRef x) {
-  LLVMBuilderRef b = c->e->builder;
-  if (!c->pairs) return LLVMBuildFAdd(b, sum, x, "");
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(c->e->context);
-  LLVMTypeRef words = LLVMVectorType(i32, (unsigned)c->plan.lanes);
+static LLVMValueRef plus_factors(Contract *contract, LLVMValueRef sum, LLVMValueRef x) {
+  LLVMBuilderRef b = contract->e->builder;
+  if (!contract->pairs) return LLVMBuildFAdd(b, sum, x, "");
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(contract->e->context);
+  LLVMTypeRef words = LLVMVectorType(i32, (unsigned)contract->plan.lanes);
   LLVMValueRef w = LLVMBuildBitCast(b, x, words, "");
-  LLVMValueRef shift = emit_splat(c->e, LLVMConstInt(i32, 16, 0), c->plan.lanes);
-  LLVMValueRef upper = emit_splat(c->e, LLVMConstInt(i32, 0xffff0000u, 0), c->plan.lanes);
-  LLVMValueRef low = LLVMBuildBitCast(b, LLVMBuildShl(b, w, shift, ""), c->vector, "");
-  LLVMValueRef high = LLVMBuildBitCast(b, LLVMBuildAnd(b, w, upper, ""), c->vector, "");
+  LLVMValueRef shift = emit_splat(contract->e, LLVMConstInt(i32, 16, 0), contract->plan.lanes);
+  LLVMValueRef upper =
+      emit_splat(contract->e, LLVMConstInt(i32, 0xffff0000u, 0), contract->plan.lanes);
+  LLVMValueRef low = LLVMBuildBitCast(b, LLVMBuildShl(b, w, shift, ""), contract->vector, "");
+  LLVMValueRef high = LLVMBuildBitCast(b, LLVMBuildAnd(b, w, upper, ""), contract->vector, "");
   return LLVMBuildFAdd(b, LLVMBuildFAdd(b, sum, low, ""), high, "");
 }
 
@@ -46,74 +47,77 @@ typedef struct Adding {
 
 /* Rows [from, to), `strands` at a time. */
 static void add_rows(Adding *a, LLVMValueRef from, LLVMValueRef to, int strands) {
-  Contract *c = a->c;
-  Emit *e = c->e;
-  Loop l = emit_loop(e, from, to, strands, STRANDS * a->vectors, a->sum);
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
+  Loop l = emit_loop(emit, from, to, strands, STRANDS * a->vectors, a->sum);
   for (int i = 0; i < STRANDS * a->vectors; i++) l.next[i] = l.phi[i];
   for (int s = 0; s < strands; s++)
     for (int v = 0; v < a->vectors; v++) {
-      LLVMValueRef row =
-          tile_times(e, tile_add(e, l.i, emit_i64(e, s)), a->vectors * c->plan.lanes);
-      LLVMValueRef x = load(c, a->panel, tile_add(e, row, emit_i64(e, v * c->plan.lanes)));
+      LLVMValueRef row = tile_times(emit, tile_add(emit, l.i, emit_i64(emit, s)),
+                                    a->vectors * contract->plan.lanes);
+      LLVMValueRef x =
+          load(contract, a->panel, tile_add(emit, row, emit_i64(emit, v * contract->plan.lanes)));
       int i = s * a->vectors + v;
-      l.next[i] = plus_factors(c, l.phi[i], x);
+      l.next[i] = plus_factors(contract, l.phi[i], x);
     }
-  emit_loop_end(e, &l);
+  emit_loop_end(emit, &l);
   for (int i = 0; i < STRANDS * a->vectors; i++) a->sum[i] = l.phi[i];
 }
 
 /* total[v] = (more ? total[v] : 0) + the strands' sums */
 static void join_strands(Adding *a, LLVMValueRef total, LLVMValueRef more) {
-  Contract *c = a->c;
-  Emit *e = c->e;
+  Contract *contract = a->c;
+  Emit *emit = contract->e;
   for (int v = 0; v < a->vectors; v++) {
-    LLVMValueRef at = emit_i64(e, v * c->plan.lanes), x = a->sum[v];
+    LLVMValueRef at = emit_i64(emit, v * contract->plan.lanes), x = a->sum[v];
     for (int s = 1; s < STRANDS; s++)
-      x = LLVMBuildFAdd(e->builder, x, a->sum[s * a->vectors + v], "");
-    LLVMValueRef before = load(c, total, at);
-    before = LLVMBuildSelect(e->builder, more, before, LLVMConstNull(c->vector), "");
-    LLVMValueRef to = tile_elements(e, c->f32, total, at);
-    LLVMSetAlignment(LLVMBuildStore(e->builder, LLVMBuildFAdd(e->builder, before, x, ""), to), 4);
+      x = LLVMBuildFAdd(emit->builder, x, a->sum[s * a->vectors + v], "");
+    LLVMValueRef before = load(contract, total, at);
+    before = LLVMBuildSelect(emit->builder, more, before, LLVMConstNull(contract->vector), "");
+    LLVMValueRef to = tile_elements(emit, contract->f32, total, at);
+    LLVMSetAlignment(LLVMBuildStore(emit->builder, LLVMBuildFAdd(emit->builder, before, x, ""), to),
+                     4);
   }
 }
 
-static LLVMValueRef make_sums(Contract *c, int wide) {
-  Emit *e = c->e;
-  Aside s = tile_aside(e, wide ? "sums_wide" : "sums", sum_type(c));
-  Adding a = {.c = c, .panel = LLVMGetParam(s.function, SUM_PANEL)};
-  a.vectors = (int)c->plan.width + wide;
-  for (int i = 0; i < STRANDS * a.vectors; i++) a.sum[i] = LLVMConstNull(c->vector);
+static LLVMValueRef make_sums(Contract *contract, int wide) {
+  Emit *emit = contract->e;
+  Aside s = tile_aside(emit, wide ? "sums_wide" : "sums", sum_type(contract));
+  Adding a = {.c = contract, .panel = LLVMGetParam(s.function, SUM_PANEL)};
+  a.vectors = (int)contract->plan.width + wide;
+  for (int i = 0; i < STRANDS * a.vectors; i++) a.sum[i] = LLVMConstNull(contract->vector);
   LLVMValueRef rows = LLVMGetParam(s.function, SUM_ROWS), more = LLVMGetParam(s.function, SUM_MORE);
-  LLVMValueRef most = LLVMBuildAnd(e->builder, rows, emit_i64(e, -STRANDS), "");
-  add_rows(&a, emit_i64(e, 0), most, STRANDS);
+  LLVMValueRef most = LLVMBuildAnd(emit->builder, rows, emit_i64(emit, -STRANDS), "");
+  add_rows(&a, emit_i64(emit, 0), most, STRANDS);
   add_rows(&a, most, rows, 1);
-  more = LLVMBuildICmp(e->builder, LLVMIntNE, more, emit_i64(e, 0), "");
+  more = LLVMBuildICmp(emit->builder, LLVMIntNE, more, emit_i64(emit, 0), "");
   join_strands(&a, LLVMGetParam(s.function, SUM_TOTAL), more);
-  tile_aside_end(e, &s);
+  tile_aside_end(emit, &s);
   return s.function;
 }
 
-static void store_sums(Contract *c, const TileAt *t) {
-  Emit *e = c->e;
-  Elem elem = value_type(c->k, c->product.sum)->elem;
+static void store_sums(Contract *contract, const TileAt *t) {
+  Emit *emit = contract->e;
+  Elem elem = value_type(contract->k, contract->product.sum)->elem;
   for (int v = 0; v < t->vectors; v++) {
-    Point p = contract_point(c, t, v);
-    LLVMValueRef x = load(c, t->values, emit_i64(e, v * c->plan.lanes));
-    if (!c->product.n.count) x = LLVMBuildLoad2(e->builder, c->f32, t->values, ""); /* one column */
-    expr_put(e, c->product.sum, &p, expr_convert(e, x, ELEM_f32, elem));
+    Point p = contract_point(contract, t, v);
+    LLVMValueRef x = load(contract, t->values, emit_i64(emit, v * contract->plan.lanes));
+    if (!contract->product.n.count)
+      x = LLVMBuildLoad2(emit->builder, contract->f32, t->values, ""); /* one column */
+    expr_put(emit, contract->product.sum, &p, expr_convert(emit, x, ELEM_f32, elem));
   }
 }
 
-void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *t, const KBlock *x,
-                   LLVMValueRef more, LLVMValueRef last) {
-  Emit *e = c->e;
-  if (!c->sums[wide]) c->sums[wide] = make_sums(c, wide);
-  LLVMValueRef outer = LLVMBuildNSWSub(e->builder, x->o1, x->o0, "");
-  LLVMValueRef rows = LLVMBuildNSWMul(e->builder, outer, x->length, "");
-  rows = tile_times(e, rows, c->plan.words);
+void contract_sums(Contract *contract, int wide, LLVMValueRef panel, const TileAt *t,
+                   const KBlock *block, LLVMValueRef more, LLVMValueRef last) {
+  Emit *emit = contract->e;
+  if (!contract->sums[wide]) contract->sums[wide] = make_sums(contract, wide);
+  LLVMValueRef outer = LLVMBuildNSWSub(emit->builder, block->o1, block->o0, "");
+  LLVMValueRef rows = LLVMBuildNSWMul(emit->builder, outer, block->length, "");
+  rows = tile_times(emit, rows, contract->plan.words);
   LLVMValueRef args[] = {panel, t->values, rows, more};
-  LLVMBuildCall2(e->builder, sum_type(c), c->sums[wide], args, SUM_ARGS, "");
-  Branch done = emit_if(e, last);
-  store_sums(c, t);
-  emit_end_if(e, done);
+  LLVMBuildCall2(emit->builder, sum_type(contract), contract->sums[wide], args, SUM_ARGS, "");
+  Branch done = emit_if(emit, last);
+  store_sums(contract, t);
+  emit_end_if(emit, done);
 }

@@ -8,43 +8,43 @@
 #include "ir/support/num.h"
 #include "nest.h"
 
-static int64_t stride_of(const Value *v, Str dim) {
-  int at = type_find(&v->type, dim);
+static int64_t stride_of(const Value *value, Str dim) {
+  int at = type_find(&value->type, dim);
   if (at < 0) return 0;
-  if (v->storage.ordered) return v->storage.stride[at];
+  if (value->storage.ordered) return value->storage.stride[at];
   int64_t s = 1;
-  for (int i = v->type.rank - 1; i > at; i--) s *= v->type.axis[i].size;
+  for (int i = value->type.rank - 1; i > at; i--) s *= value->type.axis[i].size;
   return s;
 }
 
-static OpId find_dot(const Fn *k) {
-  for (uint32_t i = 0; i < k->ops.n; i++)
-    if (op_family(k->ops.at[i].code) == FAMILY_CONTRACT) return i;
-  bug("kernel %s has no dot", k->name);
+static OpId find_dot(const Fn *fn) {
+  for (uint32_t i = 0; i < fn->ops.n; i++)
+    if (op_family(fn->ops.at[i].code) == FAMILY_CONTRACT) return i;
+  bug("kernel %s has no dot", fn->name);
 }
 
 /* What is read for operand v: an operand may be cast on the way in. */
-static ValueId source_of(const Fn *k, ValueId v) {
-  const Op *o = value_def(k, v);
-  return o && o->code == OP_cast ? o->in[0] : v;
+static ValueId source_of(const Fn *fn, ValueId value) {
+  const Op *op = value_def(fn, value);
+  return op && op->code == OP_cast ? op->in[0] : value;
 }
 
 /* The operand that is summed beside the product: sum and what of it, if there is one. */
-static ValueId find_sum(const Fn *k, ValueId *sum) {
-  for (OpId i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
-    if (op_family(o->code) != FAMILY_REDUCE) continue;
-    *sum = o->out;
-    return source_of(k, o->in[0]);
+static ValueId find_sum(const Fn *fn, ValueId *sum) {
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (op_family(op->code) != FAMILY_REDUCE) continue;
+    *sum = op->out;
+    return source_of(fn, op->in[0]);
   }
   *sum = NO_VALUE;
   return NO_VALUE;
 }
 
-static uint32_t find_arg(const Fn *k, ValueId v) {
-  for (uint32_t i = 0; i < k->args.n; i++)
-    if (k->args.at[i] == v) return i;
-  bug("an operand of the dot of %s is not an argument", k->name);
+static uint32_t find_arg(const Fn *fn, ValueId value) {
+  for (uint32_t i = 0; i < fn->args.n; i++)
+    if (fn->args.at[i] == value) return i;
+  bug("an operand of the dot of %s is not an argument", fn->name);
 }
 
 /* The result of the kernel whose storage decides what is innermost: the first one with the dot's
@@ -122,10 +122,10 @@ static bool in_group(const Group *g, Str dim) {
   return false;
 }
 
-static void classify(Product *p, const Fn *k, const Op *dot) {
-  const Value *a = &k->values.at[source_of(k, dot->in[0])];
-  const Value *b = &k->values.at[source_of(k, dot->in[1])];
-  const Value *r = first_result(k, p->value);
+static void classify(Product *p, const Fn *fn, const Op *dot) {
+  const Value *a = &fn->values.at[source_of(fn, dot->in[0])];
+  const Value *b = &fn->values.at[source_of(fn, dot->in[1])];
+  const Value *r = first_result(fn, p->value);
   for (int i = 0; i < a->type.rank; i++) {
     Str dim = a->type.axis[i].dim;
     ProductDim d = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim),
@@ -147,11 +147,11 @@ static void drop(Product *p, ProductDims *d, int at) { /* stays at index 0 */
   d->count--;
 }
 
-static bool join_one(Product *p, const Fn *k, ProductDims *d) {
+static bool join_one(Product *p, const Fn *fn, ProductDims *d) {
   for (int i = 0; i < d->count; i++)
     for (int j = 0; j < d->count; j++) {
       ProductDim *outer = &d->dim[i], *inner = &d->dim[j];
-      if (i == j || !nest_joins(k, outer->dim, inner->dim, inner->size)) continue;
+      if (i == j || !nest_joins(fn, outer->dim, inner->dim, inner->size)) continue;
       inner->size *= outer->size;
       drop(p, d, i);
       return true;
@@ -160,10 +160,10 @@ static bool join_one(Product *p, const Fn *k, ProductDims *d) {
 }
 
 /* Neighbours that contiguous in every buffer become one dim; dims of size 1 go. */
-static void join_dims(Product *p, const Fn *k, ProductDims *d) {
+static void join_dims(Product *p, const Fn *fn, ProductDims *d) {
   for (int i = d->count - 1; i >= 0; i--)
     if (d->dim[i].size == 1) drop(p, d, i);
-  while (join_one(p, k, d)) {}
+  while (join_one(p, fn, d)) {}
 }
 
 static void swap_dims(ProductDims *d) {
@@ -194,9 +194,9 @@ Product product_of(const Fn *kernel, int lanes) {
   Product p = {.dot = find_dot(kernel)};
   const Op *dot = &kernel->ops.at[p.dot];
   p.value = dot->out;
-  ValueId a = source_of(kernel, dot->in[0]), b = source_of(kernel, dot->in[1]);
-  p.arg_a = find_arg(kernel, a), p.arg_b = find_arg(kernel, b);
-  p.elem_a = value_type(kernel, a)->elem, p.elem_b = value_type(kernel, b)->elem;
+  ValueId value = source_of(kernel, dot->in[0]), b = source_of(kernel, dot->in[1]);
+  p.arg_a = find_arg(kernel, value), p.arg_b = find_arg(kernel, b);
+  p.elem_a = value_type(kernel, value)->elem, p.elem_b = value_type(kernel, b)->elem;
   p.compute = value_type(kernel, dot->in[0])->elem;
   classify(&p, kernel, dot);
   join_dims(&p, kernel, &p.batch), join_dims(&p, kernel, &p.m);
@@ -240,41 +240,41 @@ bool product_rows_b(const Product *p) {
    tiles, of b whole steps of k or whole panels. */
 enum { SHARED_WORDS = 1 << 16 };
 
-static void plan_shared_a(ProductPlan *q, int64_t blocks, int64_t column) {
+static void plan_shared_a(ProductPlan *product, int64_t blocks, int64_t column) {
   enum { TILES = 8 };
-  int64_t most = ceil_div(q->tiles, TILES);
-  q->block_floats = q->tiles * column * q->tile[TILE_ROWS];
-  q->groups = ceil_div(q->block_floats, SHARED_WORDS);
-  if (q->groups > most) q->groups = most;
-  q->chunks_a = q->pack_chunks = blocks * q->groups;
-  q->at_b = q->w_bytes = round_up(blocks * q->block_floats * 4, CACHE_LINE);
+  int64_t most = ceil_div(product->tiles, TILES);
+  product->block_floats = product->tiles * column * product->tile[TILE_ROWS];
+  product->groups = ceil_div(product->block_floats, SHARED_WORDS);
+  if (product->groups > most) product->groups = most;
+  product->chunks_a = product->pack_chunks = blocks * product->groups;
+  product->at_b = product->w_bytes = round_up(blocks * product->block_floats * 4, CACHE_LINE);
 }
 
 /* Blocks of panels as the chunks have them, so that a worker copies what it needs; but no short
    pieces of b's rows. */
-static int64_t columns_copied(const Product *p, const ProductPlan *q) {
+static int64_t columns_copied(const Product *p, const ProductPlan *product) {
   enum { PIECE = 1536 };
-  int64_t n = product_rows_b(p) ? q->tile[TILE_COLUMN] : 1,
+  int64_t n = product_rows_b(p) ? product->tile[TILE_COLUMN] : 1,
           row = p->n.inner * elem_bytes(p->elem_b);
   while (n > 1 && row / n < PIECE) n = n % 2 ? 1 : n / 2;
   return n;
 }
 
-static void plan_shared_b(const Product *p, ProductPlan *q, int64_t blocks, int64_t k) {
-  int64_t most = product_rows_b(p) ? q->k_inner_max : q->panels;
-  q->block_b = k * q->vectors * q->lanes;
-  q->columns_b = columns_copied(p, q);
-  q->groups_b = ceil_div(q->block_b, SHARED_WORDS * q->columns_b);
-  if (q->groups_b > most) q->groups_b = most;
-  q->pack_chunks += blocks * q->columns_b * q->groups_b;
-  q->w_bytes += round_up(blocks * q->block_b * 4, CACHE_LINE);
+static void plan_shared_b(const Product *p, ProductPlan *product, int64_t blocks, int64_t k) {
+  int64_t most = product_rows_b(p) ? product->k_inner_max : product->panels;
+  product->block_b = k * product->vectors * product->lanes;
+  product->columns_b = columns_copied(p, product);
+  product->groups_b = ceil_div(product->block_b, SHARED_WORDS * product->columns_b);
+  if (product->groups_b > most) product->groups_b = most;
+  product->pack_chunks += blocks * product->columns_b * product->groups_b;
+  product->w_bytes += round_up(blocks * product->block_b * 4, CACHE_LINE);
 }
 
-static void plan_shared(const Product *p, ProductPlan *q, int64_t column, int64_t k) {
-  int64_t blocks = q->tile[TILE_K_OUTER] * q->tile[TILE_K_INNER];
+static void plan_shared(const Product *p, ProductPlan *product, int64_t column, int64_t k) {
+  int64_t blocks = product->tile[TILE_K_OUTER] * product->tile[TILE_K_INNER];
   blocks *= p->batch.outer * p->batch.inner;
-  if (q->shared) plan_shared_a(q, blocks, column);
-  if (q->shared_b) plan_shared_b(p, q, blocks, k);
+  if (product->shared) plan_shared_a(product, blocks, column);
+  if (product->shared_b) plan_shared_b(p, product, blocks, k);
 }
 
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {

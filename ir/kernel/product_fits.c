@@ -8,9 +8,9 @@
 
 enum { ROWS_MOST = 32, VECTORS_MOST = 8, BESIDE = 4 }; /* beside the sums: pointers, counters */
 
-static int64_t registers_of(const Module *m) { return m->target.vector_registers; }
+static int64_t registers_of(const Module *module) { return module->target.vector_registers; }
 
-static int lanes_of(const Module *m) { return target_lanes(&m->target); }
+static int lanes_of(const Module *module) { return target_lanes(&module->target); }
 
 /* ---- dots ---- */
 
@@ -34,13 +34,13 @@ static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
   if (t[TILE_K_OUTER] > p->k.outer || t[TILE_K_INNER] > ceil_div(p->k.inner, t[TILE_DEPTH]))
     return false;
   if (t[TILE_K_INNER] > 1 && t[TILE_K_OUTER] != p->k.outer) return false;
-  ProductPlan q = product_plan(p, lanes, t);
-  return t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= q.tiles &&
-         t[TILE_COLUMN] <= q.panels;
+  ProductPlan product = product_plan(p, lanes, t);
+  return t[TILE_BATCH] <= p->batch.outer * p->batch.inner && t[TILE_ROW] <= product.tiles &&
+         t[TILE_COLUMN] <= product.panels;
 }
 
-static bool depth_fits(const Module *m, const Product *p, const int64_t *t) {
-  bool rounds = m->target.rounds;
+static bool depth_fits(const Module *module, const Product *p, const int64_t *t) {
+  bool rounds = module->target.rounds;
   return t[TILE_DEPTH] == 1 ||
          (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
 }
@@ -55,20 +55,20 @@ static bool packing_fits(const Product *p, int lanes, const int64_t *t) {
   return panels || (product_b_readable(p, lanes) && p->sum == NO_VALUE);
 }
 
-static bool registers_fit(const Module *m, const int64_t *t) {
+static bool registers_fit(const Module *module, const int64_t *t) {
   int64_t sums = t[TILE_ROWS] * t[TILE_VECTORS];
-  return sums + t[TILE_VECTORS] + 1 <= registers_of(m) && sums + BESIDE <= MAX_CARRIED;
+  return sums + t[TILE_VECTORS] + 1 <= registers_of(module) && sums + BESIDE <= MAX_CARRIED;
 }
 
-bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COUNT]) {
-  int lanes = lanes_of(m);
+bool product_fits(const Module *module, const Product *p, const int64_t tile[TILE_COUNT]) {
+  int lanes = lanes_of(module);
   for (int i = 0; i < TILE_PACK_A; i++)
     if (tile[i] < 1) return false;
   if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
   if (tile[TILE_DEPTH] == DEPTH_AMX)
-    return m->target.matrix && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
-  return registers_fit(m, tile) && depth_fits(m, p, tile) && packing_fits(p, lanes, tile) &&
-         blocks_fit(p, lanes, tile);
+    return module->target.matrix && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
+  return registers_fit(module, tile) && depth_fits(module, p, tile) &&
+         packing_fits(p, lanes, tile) && blocks_fit(p, lanes, tile);
 }
 
 /* ---- attention ---- */
@@ -79,22 +79,23 @@ int64_t flash_rows(int64_t registers, int64_t vectors) {
   return registers < 32 ? 4 : vectors == FLASH_WIDE ? 6 : 8;
 }
 
-static bool tile_fits(const Module *m, const Flash *f, const int64_t *t) {
-  int64_t vectors = t[FLASH_VECTORS], rows = t[FLASH_ROWS], registers = registers_of(m);
+static bool tile_fits(const Module *module, const Flash *flash, const int64_t *t) {
+  int64_t vectors = t[FLASH_VECTORS], rows = t[FLASH_ROWS], registers = registers_of(module);
   if (!within(vectors, 1, 2) && (vectors != FLASH_WIDE || registers < 32)) return false;
   if (rows != flash_rows(registers, vectors)) return false;
-  int64_t lanes = vectors * lanes_of(m), block = t[FLASH_QUERY_BLOCK];
-  return within(t[FLASH_KEY_BLOCK], 1, round_up(f->keys, rows)) && t[FLASH_KEY_BLOCK] % rows == 0 &&
-         block % lanes == 0 && within(block, lanes, round_up(f->queries, lanes));
+  int64_t lanes = vectors * lanes_of(module), block = t[FLASH_QUERY_BLOCK];
+  return within(t[FLASH_KEY_BLOCK], 1, round_up(flash->keys, rows)) &&
+         t[FLASH_KEY_BLOCK] % rows == 0 && block % lanes == 0 &&
+         within(block, lanes, round_up(flash->queries, lanes));
 }
 
-bool flash_fits(const Module *m, const Flash *f, const int64_t tile[FLASH_COUNT]) {
-  if (!tile_fits(m, f, tile)) return false;
-  FlashPlan p = flash_plan(f, lanes_of(m), tile);
-  int64_t heads = f->grad ? f->shared.count : f->shared.count * f->group.count;
+bool flash_fits(const Module *module, const Flash *flash, const int64_t tile[FLASH_COUNT]) {
+  if (!tile_fits(module, flash, tile)) return false;
+  FlashPlan p = flash_plan(flash, lanes_of(module), tile);
+  int64_t heads = flash->grad ? flash->shared.count : flash->shared.count * flash->group.count;
   int64_t parts = tile[FLASH_PARTS], key_parts = tile[FLASH_KEY_PARTS];
   if (!within(tile[FLASH_HEADS], 1, heads) || !within(parts, 1, p.query_blocks)) return false;
-  if (!f->grad) return !key_parts && (parts == 1 || tile[FLASH_HEADS] == heads);
+  if (!flash->grad) return !key_parts && (parts == 1 || tile[FLASH_HEADS] == heads);
   if (!key_parts) return parts == 1;
   return within(key_parts, 1, p.key_blocks);
 }
