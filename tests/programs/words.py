@@ -32,7 +32,7 @@ MISSING = {
     'MACHINE host host.cores host.memory host.pcie': UNBUILT,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90': OTHERS,
-    'MACHINE node.tf32 node.bf16 node.f16 node.hbm': TIME,
+    'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.cpu': TIME,
     'EXTERN cpu cpu.entry ptx ptx.entry reference.tol': 'a kernel by hand is not used yet: N0901',
 }
 
