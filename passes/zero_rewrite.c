@@ -46,6 +46,7 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
   s.pull = ARENA_ARRAY(arena, Pull, n + 1);
   s.reduced = ARENA_ARRAY(arena, ValueId, n + 1), s.finished = ARENA_ARRAY(arena, bool, n + 1);
   s.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
+  s.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
   for (uint32_t g = 0; g < n; g++) s.reduced[g] = NO_VALUE;
   s.epochs = zero_epochs(zero, from, &s.epoch);
   s.again = ARENA_ARRAY(arena, ValueId, s.epochs * n + 1);
@@ -481,7 +482,48 @@ static void copy_loop(ZeroSite *site, const Op *op) {
 
 /* ---- values ---- */
 
+static const Op *received(const ZeroSite *site, ValueId value) {
+  const Op *def = value_def(site->from, value);
+  return def && def->code == OP_receive ? def : NULL;
+}
+
+/* The loop over layers between a receive and a send; NULL: another op. */
+static const Op *stages_of(const ZeroSite *site, const Op *hop) {
+  const Op *made = hop->code == OP_send ? value_def(site->from, hop->in[0]) : NULL;
+  if (made && made->code == OP_loop) return made;
+  for (OpId i = 0; hop->code == OP_receive && i < site->from->ops.n; i++)
+    for (uint32_t k = 0; k < site->from->ops.at[i].nin; k++)
+      if (site->from->ops.at[i].in[k] == hop->out && site->from->ops.at[i].code == OP_loop)
+        return &site->from->ops.at[i];
+  return NULL;
+}
+
+/* A stage receives, works and sends, and nothing else between: a message of all stages would wait
+   there for those that wait for the send. So what its layers read besides is made before. */
+static bool copy_stages(ZeroSite *site, const Op *loop) {
+  OpId at = (OpId)(loop - site->from->ops.at), first = at;
+  if (site->staged[at]) return false;
+  site->staged[at] = true;
+  for (uint32_t i = 0; i < loop->nin; i++) {
+    const Op *from = received(site, loop->in[i]);
+    if (from && from - site->from->ops.at < first) first = (OpId)(from - site->from->ops.at);
+  }
+  if (first == at) return false;
+  for (uint32_t i = 0; i < loop->nin; i++)
+    if (!received(site, loop->in[i]) && ref_of(site, loop->in[i]).group < 0)
+      site_value(site, loop->in[i]);
+  site_hops(site, first);
+  copy_loop(site, loop);
+  for (OpId i = at + 1; i < site->from->ops.n; i++) {
+    const Op *op = &site->from->ops.at[i];
+    if (op->code == OP_send && value_def(site->from, op->in[0]) == loop) site_value(site, op->out);
+  }
+  return true;
+}
+
 static void copy_op(ZeroSite *site, const Op *op) {
+  const Op *stages = op_is_hop(op->code) ? stages_of(site, op) : op->code == OP_loop ? op : NULL;
+  if (stages && copy_stages(site, stages)) return;
   if (op->code == OP_loop) {
     copy_loop(site, op);
     return;

@@ -41,6 +41,7 @@ typedef struct ZeroSite {
   ValueId *reduced; /* by group */
   bool *finished;   /* by group: reduced is what leaves the function */
   bool *copied;     /* by op: a loop that is there already */
+  bool *staged;     /* by op: a loop that was seen with its receives and sends */
   OpId hops;        /* sends and receives before this op of `from` are there, in their order */
   uint32_t *epoch;  /* by op: stacks that ran before it */
   uint32_t epochs;
