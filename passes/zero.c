@@ -377,19 +377,14 @@ static void find_axes(Zero *zero) {
   }
 }
 
-static int reduce_bytes(const Module *module) {
-  Elem e;
-  Str said = plan_message_type(module);
-  return said && elem_find(said, &e) ? (int)elem_bytes(e) : 0;
-}
-
 static bool read_settings(Zero *zero) {
   Module *module = zero->m;
   find_axes(zero);
   if (!zero->naxes) return false;
   zero->stage = plan_zero_stage(module);
   zero->bucket_bytes = plan_zero_bucket(module);
-  zero->reduce_bytes = reduce_bytes(module);
+  Str said = plan_message_type(module);
+  zero->asked = said && elem_find(said, &zero->reduce);
   zero->persist = module_whole(module, "plan.zero.persist");
   zero->masters = *plan_offload(module) != 0;
   zero->keep_root = module_on(module, "plan.zero.keep_root");

@@ -75,7 +75,8 @@ typedef struct Zero {
   bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
   bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
-  int reduce_bytes; /* of an element of a gradient in a message; 0: as it waits */
+  bool asked; /* by the plan: in which type gradients travel */
+  Elem reduce;
   VEC(ZeroGroup) group;
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */

@@ -162,9 +162,7 @@ ValueId zero_join(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId owned, bool al
    and so do the short buckets of measured groups, as rows. */
 int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) {
   const ZeroGroup *g = NULL;
-  int64_t each =
-              c != OP_all_gather && zero->reduce_bytes ? zero->reduce_bytes : elem_bytes(in->elem),
-          rows = 1, bytes = type_count(in) * each * (c == OP_all_gather ? ways : 1);
+  int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);
   for (uint32_t i = 0; i < zero->group.n; i++)
     if (type_find(in, zero->group.at[i].owner[0]) >= 0) g = &zero->group.at[i];
   if (!g) return 1;
@@ -173,15 +171,24 @@ int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) 
                                            : rows;
 }
 
-static ValueId collective(Zero *zero, Fn *fn, OpCode c, Str dim, Str axis, ValueId value) {
-  Type type = *value_type(fn, value);
+/* As it travels: gradients in the type of pass `wire`, to which they are marked. */
+static Type sent_type(const Zero *zero, const Type *type, bool gradient) {
+  Type sent = *type;
+  if (gradient && zero->asked) sent.elem = zero->reduce;
+  return sent;
+}
+
+static ValueId collective(Zero *zero, Fn *fn, OpCode c, Str dim, Str axis, ValueId value,
+                          bool gradient) {
+  Type type = *value_type(fn, value), sent = sent_type(zero, &type, gradient);
   int64_t ways = zero_ways(zero, axis), times;
   if (ways == 1) return value; /* alone on the axis: nothing is sent */
-  times = zero_messages(zero, c, &type, ways);
+  times = zero_messages(zero, c, &sent, ways);
   if (dim && c == OP_all_gather) type.axis[type_find(&type, dim)].size *= ways;
   else if (dim) type.axis[type_find(&type, dim)].size /= ways;
   Op *op = fn_op(zero->m, fn, c, 1, &value, 1, &type, (Loc){0});
   if (dim) op_add_group(zero->m, op, group_dims(1, &dim));
+  if (gradient) attr_set_int(zero->m, &op->attrs, ATTR_gradient, 1);
   attr_set_str(zero->m, &op->attrs, ATTR_axis, axis);
   attr_set_int(zero->m, &op->attrs, ATTR_ways, ways);
   if (times > 1) attr_set_int(zero->m, &op->attrs, ATTR_times, times);
@@ -189,25 +196,18 @@ static ValueId collective(Zero *zero, Fn *fn, OpCode c, Str dim, Str axis, Value
 }
 
 ValueId zero_sum(Zero *zero, Fn *fn, Str axis, ValueId value) {
-  return collective(zero, fn, OP_all_reduce, NULL, axis, value);
-}
-
-/* Says so, for pass `wire`. */
-static ValueId marked(Zero *zero, Fn *fn, ValueId from, ValueId v) {
-  if (v != from) attr_set_int(zero->m, &vec_last(fn->ops).attrs, ATTR_gradient, 1);
-  return v;
+  return collective(zero, fn, OP_all_reduce, NULL, axis, value, false);
 }
 
 ValueId zero_sum_gradient(Zero *zero, Fn *fn, Str axis, ValueId value) {
-  return marked(zero, fn, value, zero_sum(zero, fn, axis, value));
+  return collective(zero, fn, OP_all_reduce, NULL, axis, value, true);
 }
 
 ValueId zero_reduce(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is not cut in pieces of %s", v,
        fn->name, g->name);
   for (int i = 0; i < g->naxes; i++)
-    v = g->stage ? marked(zero, fn, v,
-                          collective(zero, fn, OP_reduce_scatter, g->owner[i], g->axis[i], v))
+    v = g->stage ? collective(zero, fn, OP_reduce_scatter, g->owner[i], g->axis[i], v, true)
                  : zero_sum_gradient(zero, fn, g->axis[i], v);
   return v;
 }
@@ -216,7 +216,7 @@ ValueId zero_gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v,
        fn->name, g->name);
   for (int i = g->naxes - 1; i >= 0; i--)
-    v = collective(zero, fn, OP_all_gather, g->owner[i], g->axis[i], v);
+    v = collective(zero, fn, OP_all_gather, g->owner[i], g->axis[i], v, false);
   return v;
 }
 

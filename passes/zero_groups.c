@@ -541,7 +541,7 @@ enum { FINE = 1024 };
 /* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
 static int64_t wire_bytes(const Zero *zero, const ZeroGroup *g) {
   const ZeroMember *m = &g->member.at[0];
-  int64_t gradient = zero->reduce_bytes ? zero->reduce_bytes : elem_bytes(m->elem),
+  int64_t gradient = elem_bytes(zero->asked ? zero->reduce : m->elem),
           weight = elem_bytes(g->copied ? g->narrow : m->param->type.elem);
   return g->stage && weight > gradient ? weight : gradient;
 }
